@@ -1,0 +1,15 @@
+# The one list of Debian 12 packages. `make packages` installs what is missing, and is silent and offline
+# when nothing is.
+PACKAGES_BUILD := gcc make pkg-config libc6-dev libzmq3-dev libprotobuf-c-dev protobuf-c-compiler \
+	protobuf-compiler libsystemd-dev libinih-dev liburing-dev libjansson-dev libpcre2-dev libedit-dev \
+	libncurses-dev
+PACKAGES_TEST := perl libcmocka-dev python3 spin clang libclang-rt-14-dev strace procps
+PACKAGES_BENCH := gnuplot-nox
+PACKAGES_LINT := clang-format clang-tidy cppcheck
+PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST) $(PACKAGES_BENCH)
+
+.PHONY: packages packages-lint
+packages:
+	@sh tools/packages.sh $(PACKAGES)
+packages-lint:
+	@sh tools/packages.sh $(PACKAGES_LINT)

@@ -1,0 +1,59 @@
+# Libraries are one per folder, programs one per main; every folder's *.c is its library or program.
+LIBS := base ipc model spec kernels client
+SRC_base := $(wildcard shared/base/*.c)
+SRC_ipc := $(wildcard shared/ipc/*.c)
+SRC_model := $(wildcard shared/model/*.c)
+SRC_spec := $(wildcard shared/spec/*.c)
+SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c)
+SRC_client := $(wildcard client/sdk/*.c)
+
+PROGRAMS := outrider-verifier outrider-drafter outrider-expert-cache outrider-policy \
+	outrider outriderctl outrider-model outrider-bench
+DIR_outrider-verifier := services/verifier
+DIR_outrider-drafter := services/drafter
+DIR_outrider-expert-cache := services/expert-cache
+DIR_outrider-policy := services/policy-controller
+DIR_outrider := client/cli
+DIR_outriderctl := admin
+DIR_outrider-model := client/model
+DIR_outrider-bench := bench/src
+LIBS_outrider := -ledit
+LIBS_outriderctl := -lncursesw -ltinfo
+
+objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
+define library
+$(B)/lib$(1).a: $(call objects,$(SRC_$(1)))
+	@rm -f $$@; $(AR) rcs $$@ $$^
+endef
+$(foreach l,$(LIBS),$(eval $(call library,$(l))))
+ARCHIVES := $(LIBS:%=$(B)/lib%.a) $(B)/libproto.a
+
+define program
+SRC_$(1) := $(wildcard $(DIR_$(1))/*.c)
+# A service's own library, without main, for its unit tests.
+$(B)/lib$(1).a: $(call objects,$(filter-out %/main.c,$(wildcard $(DIR_$(1))/*.c)))
+	@rm -f $$@; $(AR) rcs $$@ $$^
+$(B)/$(1): $(call objects,$(DIR_$(1))/main.c) $(B)/lib$(1).a $(ARCHIVES)
+	$(CC) $(LDFLAGS) -o $$@ $(call objects,$(DIR_$(1))/main.c) -Wl,--start-group $(B)/lib$(1).a $(ARCHIVES) \
+		-Wl,--end-group $$(LIBS_$(1)) $(LDLIBS)
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
+
+.PHONY: programs
+programs: $(PROGRAMS:%=$(B)/%) $(B)/liboutrider.so
+
+# The SDK as a shared object: only outrider_* is exported.
+$(B)/liboutrider.so: $(call objects,$(SRC_client)) $(B)/libbase.a $(B)/libipc.a $(B)/libproto.a
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,liboutrider.so.0 -Wl,--version-script=client/sdk/liboutrider.map \
+		-o $@ $(call objects,$(SRC_client)) -Wl,--start-group $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a \
+		-Wl,--end-group $(LDLIBS)
+
+ISA_AVX2 := -mavx2 -mfma -mf16c
+ISA_AVX512 := $(ISA_AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+$(B)/obj/kernels/cpu/avx2%.o: CFLAGS += $(ISA_AVX2) -O3
+$(B)/obj/kernels/cpu/avx512%.o: CFLAGS += $(ISA_AVX512) -O3
+
+$(B)/obj/%.o: %.c $(B)/gen/proto/.stamp
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

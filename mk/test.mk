@@ -1,0 +1,50 @@
+# Unit tests: tests/DIR/test_X.c, a cmocka program each, linked against the libraries of DIR.
+# Integration tests: tests/integration/*.t, plain TAP, start the real processes.
+TEST_SRC := $(wildcard tests/*/test_*.c)
+TEST_BIN := $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SRC))
+TLIB_base := base
+TLIB_ipc := ipc base proto
+TLIB_kernels := kernels base
+TLIB_model := model kernels base
+TLIB_spec := spec model kernels ipc base proto
+TLIB_verifier := outrider-verifier $(TLIB_spec)
+TLIB_drafter := outrider-drafter $(TLIB_spec)
+TLIB_expert-cache := outrider-expert-cache $(TLIB_spec)
+TLIB_policy-controller := outrider-policy $(TLIB_spec)
+TLIB_client := client ipc base proto
+TLIB_bench := outrider-bench client $(TLIB_spec)
+
+define unit_test
+$(B)/tests/$(2)/$(1): $(B)/obj/tests/$(2)/$(1).o $(foreach l,$(TLIB_$(2)),$(B)/lib$(l).a)
+	@mkdir -p $$(@D)
+	$(CC) $(LDFLAGS) -o $$@ $$< -Wl,--start-group $(foreach l,$(TLIB_$(2)),$(B)/lib$(l).a) -Wl,--end-group \
+		-lcmocka $(LDLIBS)
+endef
+$(foreach t,$(TEST_SRC),$(eval $(call unit_test,$(basename $(notdir $(t))),$(notdir $(patsubst %/,%,$(dir $(t)))))))
+
+# Fuzz targets run over their seed corpora in `make check`; `make fuzz` runs them with libFuzzer.
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ := $(basename $(notdir $(FUZZ_SRC)))
+FUZZ_SECONDS ?= 60
+FUZZ_LIBS := client spec model kernels ipc base proto
+$(B)/fuzz-replay/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(FUZZ_LIBS:%=$(B)/lib%.a)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
+.PHONY: fuzz
+## make fuzz       60 s of libFuzzer under ASan and UBSan for everything that reads untrusted bytes
+fuzz: packages
+	@B=$(B)-fuzz sh tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ)
+
+SPIN := $(wildcard tests/spin/*.pml)
+TESTS_SH := $(wildcard tests/*/*.t)
+.PHONY: check check-unit tests
+## make check      install packages, build and run every test (SAN=address|undefined|thread for a sanitizer)
+tests: programs $(TEST_BIN) $(FUZZ:%=$(B)/fuzz-replay/%)
+check: packages
+	@$(MAKE) --no-print-directory -j2 tests
+	@CMOCKA_MESSAGE_OUTPUT=TAP B=$(B) SAN=$(SAN) prove $(PROVE_FLAGS) --timer --failures --exec 'sh tests/run' \
+		$(TEST_BIN) $(TESTS_SH)
+## make check-unit the unit tests alone
+check-unit: packages
+	@$(MAKE) --no-print-directory -j2 $(TEST_BIN)
+	@CMOCKA_MESSAGE_OUTPUT=TAP B=$(B) SAN=$(SAN) prove --failures --exec 'sh tests/run' $(TEST_BIN)
