@@ -1,0 +1,14 @@
+/* One clock for all processes: CLOCK_MONOTONIC, nanoseconds. Deadlines in shared memory are in it. */
+#pragma once
+
+#include <stdint.h>
+
+uint64_t clock_ns(void);
+
+/* A pause inside a spin loop. */
+static inline void clock_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}

@@ -1,0 +1,23 @@
+/*
+ * Errors are values: a function returns 0 or -errno, and where a person will read the reason it also takes a
+ * struct error that the place which knows the cause fills in: what, where, and the allowed range.
+ */
+#pragma once
+
+#include <errno.h>
+
+struct error {
+	char text[512]; /* one sentence without a newline; "" when no error was set */
+};
+
+/* Formats the message and returns -code (code > 0), so that `return error_set(err, EINVAL, ...)` reads well.
+ * err may be NULL. */
+int error_set(struct error *err, int code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Puts "prefix: " before a message that is already there; returns code unchanged. */
+int error_prefix(struct error *err, int code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* The sysexits status (EX_DATAERR, EX_NOINPUT, EX_CONFIG, ...) that says which kind of failure -errno is. */
+int error_exit_status(int code);

@@ -1,0 +1,35 @@
+/*
+ * The region broker of a daemon: a Unix socket (SOCK_SEQPACKET) where peers say hello and get descriptors of regions
+ * (SCM_RIGHTS). The connection stays open: its end is how each side learns of the other's death.
+ * Runs in the daemon's loop thread. A hello of another protocol version, of a process peers.c does not let in, or of another
+ * user is refused with the reason.
+ */
+#pragma once
+
+#include "shared/ipc/daemon.h"
+#include "shared/ipc/region.h"
+
+struct broker;
+
+struct broker_events {
+	/* A peer said hello (again): its name, pid and generation (its start counter, see link.h). */
+	void (*joined)(void *arg, const char *peer, int pid, uint64_t generation);
+	void (*left)(void *arg, const char *peer);
+	void *arg;
+};
+
+/* Binds RUNTIME_DIR/self.sock, or takes the listening socket systemd gave under the name "self". A live process on
+ * it: -EADDRINUSE with its pid. A stale socket file is replaced. */
+int broker_open(struct daemon *daemon, const struct broker_events *events, struct broker **out, struct error *err);
+void broker_close(struct broker **broker);
+
+/* Regions given to each peer that says hello, now and later; replaces one of the same name. Also puts the fd into the
+ * service manager's fd store under the region's name. Borrows region until broker_close. */
+void broker_offer(struct broker *broker, const struct region *region);
+/* A peer's region this process has mapped, kept to hand to the owner's successor when it asks. Dups the fd. */
+void broker_keep(struct broker *broker, const struct region *region);
+void broker_forget(struct broker *broker, const char *region_name);
+
+/* At start, before broker_open: finds the fd of our own region `name` from the fd store, else from any live peer
+ * that keeps it. -ENOENT when nobody has it. */
+int broker_recover(struct daemon *daemon, const char *region_name, int *fd);

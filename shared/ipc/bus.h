@@ -1,0 +1,43 @@
+/*
+ * ZeroMQ sockets that carry protobuf envelopes. Sockets belong to one thread. Every receive checks frame count, size,
+ * protobuf syntax and version; what fails is dropped, counted, and logged by name (a server answers with Failure where it
+ * knows whom to). Never blocks unless said.
+ */
+#pragma once
+
+#include "proto/envelope.pb-c.h"
+#include "shared/base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BUS_VERSION 1
+
+/* A peer's routing id, as ROUTER gives it. */
+struct bus_address {
+	uint8_t bytes[64];
+	size_t n;
+};
+
+/* ROUTER bound at endpoint. ipc: a live server on the path is -EADDRINUSE (probed by connecting), a stale file is
+ * replaced; permissions 0600 before anyone can connect. */
+int bus_server(void *zmq, const char *endpoint, void **out, struct error *err);
+/* DEALER that connects (and reconnects) to endpoint. */
+int bus_client(void *zmq, const char *endpoint, void **out, struct error *err);
+void bus_close(void **socket);
+
+/* Server: 0 with *envelope (free with bus_free), -EAGAIN when nothing is there, -EPROTO when something was dropped: in that
+ * case *from is set and *err says why, so that the caller may answer. */
+int bus_receive_from(void *socket, struct bus_address *from, Outrider__Envelope **envelope, struct error *err);
+/* -EAGAIN when the peer's queue is full, -EHOSTUNREACH when it is gone. Sets the version. */
+int bus_send_to(void *socket, const struct bus_address *to, Outrider__Envelope *envelope);
+/* Client. timeout_ms -1 waits; 0 polls. */
+int bus_receive(void *socket, int timeout_ms, Outrider__Envelope **envelope, struct error *err);
+int bus_send(void *socket, Outrider__Envelope *envelope);
+void bus_free(Outrider__Envelope **envelope);
+
+/* One request, one reply, to ipc endpoint, within timeout_ms: what admin commands are made of. -ETIMEDOUT or
+ * -ECONNREFUSED when nobody answers; a Failure reply becomes -EREMOTEIO with its text. */
+int bus_call(void *zmq, const char *endpoint, Outrider__Envelope *request, int timeout_ms, Outrider__Envelope **reply,
+	struct error *err);

@@ -1,0 +1,32 @@
+/*
+ * The process graph, stated once (peers.c): which process connects to which, and which regions each owns. Nothing
+ * else connects. A process listens on RUNTIME_DIR/NAME.sock (regions, liveness: broker.h, link.h) and
+ * ipc://RUNTIME_DIR/NAME.ctl (admin messages); the verifier also on ipc://RUNTIME_DIR/client (clients).
+ *
+ *	drafter       -> verifier (sessions, draft), expert-cache (experts), policy (policy)
+ *	verifier      -> expert-cache (experts), policy (policy)
+ */
+#pragma once
+
+#include "shared/base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define PEER_VERIFIER "verifier"
+#define PEER_DRAFTER "drafter"
+#define PEER_CACHE "expert-cache"
+#define PEER_POLICY "policy"
+
+bool peers_may_connect(const char *from, const char *to);
+/* The names of the four, ended by NULL. */
+extern const char *const peers_all[];
+
+/* --runtime-dir, else OUTRIDER_RUNTIME_DIR, else $RUNTIME_DIRECTORY (systemd), else $XDG_RUNTIME_DIR/outrider, else
+ * /run/outrider (root) or /tmp/outrider-UID. Creates it (0700) when make; fails by name when it belongs to another user or
+ * its socket paths would be too long. */
+int peers_runtime_dir(const char *flag, bool make, char *out, size_t out_bytes, struct error *err);
+/* Paths and endpoints inside it. */
+void peers_socket_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes);
+void peers_admin_endpoint(const char *runtime_dir, const char *name, char *out, size_t out_bytes);
+void peers_client_endpoint(const char *runtime_dir, char *out, size_t out_bytes);

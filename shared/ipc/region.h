@@ -1,0 +1,50 @@
+/*
+ * A region: named, versioned, typed shared memory in a memfd whose size is sealed. It starts with a header that an
+ * attaching side checks: magic, name, layout version, size. Holds offsets and ids, never pointers. It outlives its maker in
+ * systemd's fd store, and any peer that has it mapped hands it to a successor (broker.h).
+ */
+#pragma once
+
+#include "shared/base/error.h"
+#include "shared/base/limits.h"
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct region_header {
+	uint32_t magic, layout; /* layout: the version of what follows, per region name */
+	uint64_t bytes;		/* of the whole region */
+	uint64_t uid;		/* random: tells a new region of the same name from the old one */
+	_Atomic uint64_t generation; /* of the owner: +1 each time one creates or adopts it */
+	char name[LIMIT_NAME];
+};
+
+#define REGION_DATA 128 /* the payload starts here: the header, padded */
+static_assert(sizeof(struct region_header) <= REGION_DATA, "header fits");
+
+struct region {
+	int fd;
+	struct region_header *header; /* the mapping */
+	size_t bytes;
+};
+
+enum region_flags {
+	REGION_HUGE = 1, /* ask for transparent huge pages */
+};
+
+/* A new region of REGION_DATA + payload bytes, zero-filled; generation 1. -ENOMEM names the size. */
+int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsigned flags, struct region *out,
+	struct error *err);
+/* Maps a descriptor received from elsewhere; takes ownership of fd (closes it on failure). Checks the header, the
+ * seals and that the file is as large as the header says; bytes_min includes REGION_DATA. */
+int region_attach(int fd, const char *name, uint32_t layout, size_t bytes_min, bool writable, struct region *out,
+	struct error *err);
+/* By the owner's successor: attach and take the next generation. */
+int region_adopt(int fd, const char *name, uint32_t layout, size_t bytes_min, struct region *out, struct error *err);
+void region_close(struct region *region);
+
+static inline void *region_payload(const struct region *region)
+{
+	return (unsigned char *) region->header + REGION_DATA;
+}

@@ -1,0 +1,48 @@
+/*
+ * Single-producer single-consumer ring of fixed-size slots in a shared region. Free-running 64-bit counters on cache
+ * lines of their own, each side caching the other's. Either side may die at any instant: a slot is visible only after
+ * the counter's release store, and a successor attaches at the counters it finds. A counter a peer has
+ * corrupted (more than n_slots apart) makes the ring read as empty or full and is reported by ring_broken.
+ */
+#pragma once
+
+#include "shared/base/error.h"
+#include "shared/base/limits.h"
+#include "shared/ipc/doorbell.h"
+
+#include <stdalign.h>
+#include <stdbool.h>
+
+struct ring_shared {
+	uint32_t magic, slot_bytes, n_slots, pad; /* n_slots a power of two; slot_bytes a multiple of 64 */
+	alignas(CACHE_LINE) _Atomic uint64_t head; /* next to write; the producer's */
+	_Atomic uint64_t dropped;		   /* the producer's count of what found no room */
+	alignas(CACHE_LINE) _Atomic uint64_t tail; /* next to read; the consumer's */
+	alignas(CACHE_LINE) struct doorbell bell;  /* rung after a push; the consumer waits here */
+	alignas(CACHE_LINE) unsigned char slots[];
+};
+
+/* One side's view. Private to its process and thread. */
+struct ring {
+	struct ring_shared *shared;
+	uint32_t slot_bytes, mask; /* copied at attach: a peer cannot change them under us */
+	uint64_t cached;	   /* the other side's counter as last seen */
+};
+
+size_t ring_bytes(size_t slot_bytes, size_t n_slots);
+void ring_format(void *mem, size_t slot_bytes, size_t n_slots);
+/* Checks magic, sizes and that bytes holds them. */
+int ring_attach(struct ring *ring, void *mem, size_t bytes, size_t slot_bytes, struct error *err);
+
+/* Producer. reserve: the next free slot or NULL when full; publish makes it visible and rings the bell. */
+void *ring_reserve(struct ring *ring);
+void ring_publish(struct ring *ring);
+bool ring_push(struct ring *ring, const void *slot); /* false when full */
+void ring_drop(struct ring *ring);		     /* counts one that found no room */
+
+/* Consumer. peek: the oldest slot or NULL; it stays the consumer's until release. */
+const void *ring_peek(struct ring *ring);
+void ring_release(struct ring *ring);
+bool ring_pop(struct ring *ring, void *slot);
+
+bool ring_broken(const struct ring *ring);

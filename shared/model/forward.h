@@ -1,0 +1,49 @@
+/*
+ * One forward pass over a batch of tokens: chains, trees and many sequences are the same call. Used by one thread,
+ * which drives the pool. All memory is allocated in forward_create; a pass allocates nothing.
+ */
+#pragma once
+
+#include "kernels/pool.h"
+#include "shared/model/experts.h"
+#include "shared/model/kv.h"
+
+struct batch_token {
+	struct kv_seq *seq;
+	int32_t token;
+	uint32_t position;
+	int32_t parent;	 /* batch index of the token before it, or -1: seq's committed tokens end before it */
+	bool logits;	 /* compute this token's logits */
+	uint32_t cell;	 /* in: taken by the caller with kv_take */
+};
+
+/* Called on the driving thread, once per layer: what the router chose for each token of the batch.
+ * experts, weights: [n_tokens][n_experts_used], by falling weight. hidden: [n_tokens][n_embd], the input of the
+ * feed-forward (after norm). For dense layers experts and weights are NULL. Either callback may be NULL. */
+struct forward_hooks {
+	void (*layer)(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts, const float *weights,
+		const float *const *hidden);
+	void *arg;
+};
+
+struct forward_stats {
+	uint64_t unique_experts; /* summed over the layers of the last pass */
+	uint64_t attention_ns, moe_ns, output_ns, total_ns; /* of the last pass */
+};
+
+struct forward;
+
+/* n_batch: the most tokens of one pass; n_logits: the most rows of logits of one pass; n_context: the most
+ * positions of a sequence. Borrows everything. experts may be NULL for dense models. */
+int forward_create(const struct model *model, const struct kernels *kernels, struct pool *pool, struct kv *kv,
+	struct expert_source *experts, uint32_t n_batch, uint32_t n_logits, uint32_t n_context,
+	struct forward **out, struct error *err);
+void forward_destroy(struct forward **forward);
+void forward_set_hooks(struct forward *forward, const struct forward_hooks *hooks);
+
+/* -EIO when an expert could not be read; the cells stay the caller's to return. */
+int forward_run(struct forward *forward, const struct batch_token *tokens, uint32_t n);
+
+/* Logits of batch token i of the last pass ([n_vocab]); it must have asked for them. Valid until the next pass. */
+const float *forward_logits(const struct forward *forward, uint32_t i);
+const struct forward_stats *forward_stats(const struct forward *forward);

@@ -1,0 +1,75 @@
+/*
+ * GGUF v2/v3 files (the GGUF specification; ../shared/design/GGUF_NOTES.md section 1), memory-mapped read-only.
+ * Every count, length and offset is checked against the bytes that remain before it is used; nothing is allocated
+ * in proportion to an unchecked number. Errors name the key, tensor or offset. Owner: whoever opened it.
+ */
+#pragma once
+
+#include "shared/base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum gguf_value_type {
+	GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING,
+	GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+};
+
+struct gguf_string {
+	const char *data; /* into the mapping, no NUL */
+	size_t bytes;
+};
+
+struct gguf_tensor {
+	struct gguf_string name;
+	uint32_t type;	/* GGUF type id; may be one the engine lacks */
+	uint32_t n_dims;
+	uint64_t ne[4];	/* fastest first; unused are 1 */
+	uint64_t offset; /* in the file, absolute */
+	uint64_t bytes;
+};
+
+struct gguf;
+
+int gguf_open(const char *path, struct gguf **out, struct error *err);
+/* Parses bytes already in memory (fuzzing); borrows them. */
+int gguf_open_memory(const void *data, size_t bytes, struct gguf **out, struct error *err);
+void gguf_close(struct gguf **gguf);
+
+const char *gguf_path(const struct gguf *gguf);
+int gguf_fd(const struct gguf *gguf); /* -1 when parsed from memory */
+const void *gguf_data(const struct gguf *gguf); /* the whole mapping */
+size_t gguf_bytes(const struct gguf *gguf);
+uint32_t gguf_version(const struct gguf *gguf);
+
+size_t gguf_n_tensors(const struct gguf *gguf);
+const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, size_t i);
+const struct gguf_tensor *gguf_tensor_find(const struct gguf *gguf, const char *name); /* or NULL */
+/* Size of tensor data: NULL-safe pointer into the mapping. */
+const void *gguf_tensor_data(const struct gguf *gguf, const struct gguf_tensor *tensor);
+
+/* Metadata. 0, -ENOENT when the key is absent (no message), -EINVAL with a message when it is of another type or
+ * out of min..max. Any integer type is accepted for u64; f32 and f64 for f64. */
+bool gguf_has(const struct gguf *gguf, const char *key);
+int gguf_get_u64(const struct gguf *gguf, const char *key, uint64_t min, uint64_t max, uint64_t *out,
+	struct error *err);
+int gguf_get_f64(const struct gguf *gguf, const char *key, double *out, struct error *err);
+int gguf_get_bool(const struct gguf *gguf, const char *key, bool *out, struct error *err);
+int gguf_get_string(const struct gguf *gguf, const char *key, struct gguf_string *out, struct error *err);
+
+/* Arrays: the element type and count, then elements in ascending order through an iterator-free accessor. String
+ * arrays are indexed at open, so access is O(1). */
+int gguf_get_array(const struct gguf *gguf, const char *key, enum gguf_value_type *type, uint64_t *n,
+	struct error *err);
+/* i < n, of the array's own type; callers have checked both with gguf_get_array. */
+struct gguf_string gguf_array_string(const struct gguf *gguf, const char *key, uint64_t i);
+int64_t gguf_array_i64(const struct gguf *gguf, const char *key, uint64_t i);
+double gguf_array_f64(const struct gguf *gguf, const char *key, uint64_t i);
+/* The raw elements of a fixed-size element array (not strings), unaligned. */
+const void *gguf_array_raw(const struct gguf *gguf, const char *key);
+
+/* Iteration for `outrider-model info`. value_text renders a short form of the value. */
+size_t gguf_n_keys(const struct gguf *gguf);
+struct gguf_string gguf_key_at(const struct gguf *gguf, size_t i);
+void gguf_value_text(const struct gguf *gguf, size_t i, char *out, size_t out_bytes);

@@ -1,0 +1,59 @@
+/*
+ * Draft requests and replies: region "draft", owned by the verifier; the other side is the drafter.
+ * Two rings. A request names a session page and how many committed tokens the verifier has: the drafter reads the tokens from
+ * the page. A reply that does not answer the verifier's newest request of that session (sequence) is dropped, so a late or
+ * restarted drafter can do no harm. The verifier trusts nothing in a reply: tokens are checked against the vocabulary, parents
+ * against their order, q against 0..1.
+ */
+#pragma once
+
+#include "shared/base/limits.h"
+#include "shared/ipc/ring.h"
+
+#define DRAFT_REGION "draft"
+#define DRAFT_LAYOUT 1
+
+enum {
+	DRAFT_RING_SLOTS = 256,
+};
+static_assert(DRAFT_RING_SLOTS >= 2 * LIMIT_SESSIONS, "a request of every session, and follow requests");
+
+struct draft_request {
+	uint64_t session;  /* uid */
+	uint64_t sequence; /* grows with each request of this verifier; starts at generation << 20 or so */
+	uint32_t page;	   /* index of the session page */
+	uint32_t n_tokens; /* committed tokens the draft continues from */
+	uint32_t k;	   /* 0: only follow, no reply */
+	uint32_t last;	   /* 1: no further request of this round follows: batch what you have and answer */
+};
+
+struct draft_reply {
+	uint64_t session, sequence;
+	uint32_t page, n_tokens;
+	uint32_t n;		/* drafted, 0..k */
+	uint32_t method;	/* enum draft_method that made it */
+	uint64_t draft_ns;	/* time this took; 0 when it had been drafted ahead */
+	uint32_t ahead;		/* of n, drafted before the request came */
+	uint32_t support;	/* 1: q[] is filled (maximal coupling), see below */
+	int32_t token[LIMIT_DRAFT];
+	int8_t parent[LIMIT_DRAFT + 1]; /* index of the token before, -1 = the committed tokens; a chain is i - 1 */
+	float confidence[LIMIT_DRAFT];	/* q of the token; 1 when the method has none */
+	/* Maximal coupling: position i was sampled from q_i with this support, sum of p = 1. 0 = a certain proposal. */
+	uint8_t n_support[LIMIT_DRAFT + 1];
+	struct {
+		int32_t token;
+		float p;
+	} q[LIMIT_DRAFT][LIMIT_DRAFT_SUPPORT];
+};
+
+#define DRAFT_REQUEST_BYTES 64
+#define DRAFT_REPLY_BYTES (((sizeof(struct draft_reply) + 63) / 64) * 64)
+static_assert(sizeof(struct draft_request) <= DRAFT_REQUEST_BYTES, "a request is one cache line");
+
+/* Payload: the request ring, then the reply ring, each rounded up to a cache line. */
+size_t draft_bytes(void);
+void draft_format(void *payload);
+struct draft_rings {
+	struct ring requests, replies;
+};
+int draft_attach(struct draft_rings *rings, void *payload, size_t bytes, struct error *err);

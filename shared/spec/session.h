@@ -1,0 +1,87 @@
+/*
+ * The session pages: region "sessions", owned by the verifier, read by the drafter and by the verifier's successor.
+ * Everything that decides a session's output is here, so that whoever comes next goes on with the same tokens.
+ *
+ * Layout: struct sessions_header, then n_sessions pages of page_bytes each: struct session_page followed by
+ * int32_t tokens[n_context] and int32_t replay[n_context].
+ *
+ * Writing: the verifier alone. tokens[i] is written before n_tokens > i is stored with release; a reader that loads
+ * n_tokens with acquire may read tokens[0..n_tokens-1]. Those never change while uid stays. uid is stored last when a session
+ * begins and cleared first when it ends; a reader that copied anything checks uid again after.
+ */
+#pragma once
+
+#include "shared/base/limits.h"
+#include "shared/model/sampler.h"
+
+#include <stdalign.h>
+#include <stdatomic.h>
+
+#define SESSIONS_REGION "sessions"
+#define SESSIONS_LAYOUT 1
+
+enum session_state {
+	SESSION_FREE = 0,
+	SESSION_QUEUED,	 /* admitted, waiting for KV pages */
+	SESSION_PREFILL,
+	SESSION_RUNNING,
+	SESSION_DONE,	 /* kept for a client that reconnects */
+};
+
+enum session_end {
+	SESSION_END_NONE = 0,
+	SESSION_END_EOS,
+	SESSION_END_STOP,      /* a stop string */
+	SESSION_END_LENGTH,    /* max_tokens or the context is full */
+	SESSION_END_CANCELLED,
+	SESSION_END_DEADLINE,
+	SESSION_END_ERROR,
+};
+
+/* Where drafts come from. AUTO: model when one is loaded, else n-gram. */
+enum draft_method { DRAFT_AUTO = 0, DRAFT_NONE, DRAFT_NGRAM, DRAFT_MODEL, DRAFT_REPLAY, DRAFT_METHODS };
+extern const char *const draft_method_names[]; /* "auto", "none", "ngram", "model", "replay", NULL */
+
+#define SESSION_K_POLICY (-1) /* K comes from the policy page */
+
+struct session_request {
+	struct sampler_params sampling;
+	uint32_t max_tokens;
+	uint32_t ignore_eos;
+	int32_t k;		/* 0..LIMIT_DRAFT fixed, or SESSION_K_POLICY */
+	uint32_t draft_method;	/* enum draft_method */
+	uint32_t n_replay;	/* tokens of replay[] (the recorded continuation) */
+	float replay_error;	/* probability that a proposed token is replaced */
+	uint32_t logits_hash;	/* the client wants a hash of each position's logits */
+	uint64_t deadline_ns;	/* CLOCK_MONOTONIC; 0 = none */
+	uint32_t n_stops;
+	char stops[LIMIT_STOPS][LIMIT_STOP_BYTES];
+};
+
+struct session_page {
+	_Atomic uint64_t uid;	/* 0 = free; chosen by the client, random */
+	_Atomic uint32_t state;	/* enum session_state */
+	_Atomic uint32_t end;	/* enum session_end, valid when DONE */
+	uint32_t n_prompt;
+	uint32_t pad;
+	struct session_request request;
+	alignas(CACHE_LINE) _Atomic uint32_t n_tokens; /* committed: prompt and output */
+	_Atomic uint32_t n_delivered; /* output tokens the client is known to hold: a successor keeps the rest ready */
+	_Atomic uint64_t iterations;
+	alignas(CACHE_LINE) int32_t tokens[]; /* [n_context], then replay[n_context] */
+};
+
+struct sessions_header {
+	uint32_t n_sessions, n_context;
+	uint64_t page_bytes;
+	uint64_t model_fingerprint;	/* of the target: a successor with another model starts afresh */
+	uint64_t tokenizer_fingerprint; /* a drafter with another tokenizer is refused by this */
+	char model_path[1024];		/* absolute; where the drafter finds the target's routers and tokenizer */
+};
+
+size_t sessions_bytes(uint32_t n_sessions, uint32_t n_context); /* payload */
+size_t session_page_bytes(uint32_t n_context);
+/* Checks sizes against bytes (the payload's). */
+int sessions_check(const struct sessions_header *header, size_t bytes, struct error *err);
+struct session_page *session_at(struct sessions_header *header, uint32_t i);
+int32_t *session_replay(const struct sessions_header *header, struct session_page *page);
