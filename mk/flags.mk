@@ -3,7 +3,7 @@ OPT ?= -O2 -g
 WARN := -Wall -Wextra -Wshadow -Wconversion -Werror
 PKGS := libzmq libprotobuf-c libsystemd inih liburing jansson libpcre2-8
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lpthread
+PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lpthread -lm
 # -ffp-contract=off: the compiler must not fuse what kernels.h says are two roundings.
 CPPFLAGS += -D_GNU_SOURCE -I. -I$(B)/gen $(PKG_CFLAGS)
 CFLAGS += -std=gnu11 $(OPT) $(WARN) -ffp-contract=off -fno-math-errno \

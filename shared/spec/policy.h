@@ -17,43 +17,49 @@ enum { POLICY_RECORD_SLOTS = 4096 };
 /* One per session and iteration. Times in ns. */
 struct iteration_record {
 	uint64_t session, iteration;
-	uint64_t finished_ns;	/* CLOCK_MONOTONIC */
+	uint64_t finished_ns; /* CLOCK_MONOTONIC */
 	uint32_t page, n_context; /* committed tokens after it */
-	uint8_t k, drafted, accepted, emitted; /* asked, proposed, accepted, accepted + 1 (0 in prefill) */
-	uint8_t method, k_fixed; /* enum draft_method; 1: the request fixed K, the policy had no say */
+	uint8_t k, drafted, accepted,
+		emitted; /* asked, proposed, accepted, accepted + 1 (0 in prefill) */
+	uint8_t method,
+		k_fixed; /* enum draft_method; 1: the request fixed K, the policy had no say */
 	uint16_t batch_sessions; /* sessions in this iteration */
-	uint32_t batch_tokens;	/* tokens in the forward pass */
-	uint32_t prefill_tokens; /* of them, prompt tokens of whatever session: such an iteration measures no K */
+	uint32_t batch_tokens; /* tokens in the forward pass */
+	uint32_t
+		prefill_tokens; /* of them, prompt tokens of whatever session: such an iteration measures no K */
 	uint32_t unique_experts, expert_hits, expert_misses, pad; /* of the whole pass */
 	uint64_t expert_bytes;
-	uint64_t draft_ns;	/* the verifier's wait for drafts */
-	uint64_t verify_ns;	/* forward pass */
-	uint64_t sample_ns;	/* sampling and acceptance */
-	uint64_t iteration_ns;	/* all of it, draft wait included */
+	uint64_t draft_ns; /* the verifier's wait for drafts */
+	uint64_t verify_ns; /* forward pass */
+	uint64_t sample_ns; /* sampling and acceptance */
+	uint64_t iteration_ns; /* all of it, draft wait included */
 };
 #define POLICY_RECORD_BYTES 128
-static_assert(sizeof(struct iteration_record) <= POLICY_RECORD_BYTES, "a record is two cache lines");
+static_assert(
+	sizeof(struct iteration_record) <= POLICY_RECORD_BYTES, "a record is two cache lines");
 
 /* The knobs of one session slot. 8-byte words for page_read. */
 struct policy_session {
-	uint64_t session;  /* uid this is about; another: use the defaults */
+	uint64_t session; /* uid this is about; another: use the defaults */
 	uint32_t k;
-	float utility;	   /* last measured; 0 = not measured */
-	float acceptance;  /* recent accepted / drafted */
-	float etr;	   /* recent tokens per iteration */
+	float utility; /* last measured; 0 = not measured */
+	float acceptance; /* recent accepted / drafted */
+	float etr; /* recent tokens per iteration */
 	uint64_t decision; /* counts decisions */
 };
 
+static_assert(sizeof(struct policy_session) % 8 == 0, "page_read copies 8-byte words");
+
 struct policy_page {
-	struct page_lock lock;	 /* of defaults */
+	struct page_lock defaults_lock;
 	uint32_t pad;
 	struct policy_defaults {
-		uint32_t k;	 /* for sessions the policy has not seen */
+		uint32_t k; /* for sessions the policy has not seen */
 		uint32_t run_ahead; /* drafter: 1 = draft on from "all accepted" */
-		char name[32];	 /* "static:3", "cascade" */
+		char name[32]; /* "static:3", "cascade" */
 	} defaults;
 	struct policy_page_session {
-		struct page_lock lock;
+		struct page_lock lock; /* of knobs */
 		uint32_t pad;
 		struct policy_session knobs;
 	} sessions[LIMIT_SESSIONS];
@@ -62,6 +68,8 @@ struct policy_page {
 /* Payload: the page, then the record ring. */
 size_t policy_bytes(void);
 void policy_format(void *payload);
-int policy_attach(void *payload, size_t bytes, struct policy_page **page, struct ring *records, struct error *err);
+int policy_attach(void *payload, size_t bytes, struct policy_page **page, struct ring *records,
+	struct error *err);
 /* K and knobs for a session; false (and the page's defaults, or K = 0 with page NULL) when it has none. */
-bool policy_lookup(const struct policy_page *page, uint32_t slot, uint64_t session, struct policy_session *out);
+bool policy_lookup(const struct policy_page *page, uint32_t slot, uint64_t session,
+	struct policy_session *out);

@@ -1,0 +1,338 @@
+#include "shared/base/config.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <ini.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char *const bool_words[][2] = {
+	{"no", "yes"}, {"false", "true"}, {"off", "on"}, {"0", "1"}};
+
+struct suffix {
+	const char *text;
+	double factor;
+};
+static const struct suffix byte_suffixes[] = {{"K", 1024.0}, {"M", 1048576.0}, {"G", 1073741824.0},
+	{"T", 1099511627776.0}, {"", 1.0}, {NULL, 0}};
+static const struct suffix time_suffixes[] = {
+	{"ns", 1.0}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}, {NULL, 0}};
+static const struct suffix no_suffix[] = {{"", 1.0}, {NULL, 0}};
+
+static const struct suffix *suffixes_of(enum config_type type)
+{
+	if (type == CONFIG_BYTES)
+		return byte_suffixes;
+	return type == CONFIG_NS ? time_suffixes : no_suffix;
+}
+
+/* A number with one of the suffixes; 0 is accepted without one. */
+static bool parse_number(const char *text, const struct suffix *suffixes, double *out)
+{
+	char *end;
+	errno = 0;
+	double value = strtod(text, &end);
+	if (end == text || errno == ERANGE || !isfinite(value))
+		return false;
+	for (const struct suffix *s = suffixes; s->text; s++)
+		if (strcasecmp(end, s->text) == 0) {
+			*out = value * s->factor;
+			return true;
+		}
+	*out = 0;
+	return value == 0 && *end == '\0';
+}
+
+/* The shortest exact way to write a value of the key's type, for messages and the commented file. */
+static void format_number(enum config_type type, double value, char *out, size_t bytes)
+{
+	const struct suffix *best = NULL;
+	for (const struct suffix *s = suffixes_of(type); s->text; s++)
+		if (value != 0 && fmod(value, s->factor) == 0 &&
+			(!best || s->factor > best->factor))
+			best = s;
+	if (best)
+		snprintf(out, bytes, "%.12g%s", value / best->factor, best->text);
+	else
+		snprintf(out, bytes, "%.12g", value);
+}
+
+static void format_range(const struct config_key *key, char *out, size_t bytes)
+{
+	char low[32], high[32];
+	size_t n = 0;
+	switch (key->type) {
+	case CONFIG_BOOL:
+		snprintf(out, bytes, "yes or no");
+		return;
+	case CONFIG_STRING:
+		snprintf(out, bytes, "up to %zu characters", key->size - 1);
+		return;
+	case CONFIG_ENUM:
+		for (size_t i = 0; key->names[i] && n < bytes; i++)
+			n += (size_t)snprintf(
+				out + n, bytes - n, "%s%s", i ? ", " : "", key->names[i]);
+		return;
+	case CONFIG_INT:
+	case CONFIG_BYTES:
+	case CONFIG_NS:
+	case CONFIG_DOUBLE:
+		format_number(key->type, key->min, low, sizeof(low));
+		format_number(key->type, key->max, high, sizeof(high));
+		snprintf(out, bytes, "%s to %s", low, high);
+		return;
+	}
+}
+
+static int refuse(
+	const struct config_key *key, const char *value, const char *where, struct error *err)
+{
+	char range[256];
+	format_range(key, range, sizeof(range));
+	return error_set(err, ENOEXEC, "%s: %s = %s is not allowed; %s takes %s%s%s", where,
+		key->name, value, key->name, range, key->unit ? " " : "",
+		key->unit ? key->unit : "");
+}
+
+static int assign_number(const struct config_key *key, const char *value, void *field)
+{
+	double number;
+	if (!parse_number(value, suffixes_of(key->type), &number) || number < key->min ||
+		number > key->max)
+		return -EINVAL;
+	if (key->type == CONFIG_DOUBLE) {
+		*(double *)field = number;
+		return 0;
+	}
+	if (number != floor(number))
+		return -EINVAL;
+	*(int64_t *)field = (int64_t)number;
+	return 0;
+}
+
+static int assign_bool(const char *value, bool *field)
+{
+	for (size_t i = 0; i < sizeof(bool_words) / sizeof(bool_words[0]); i++)
+		for (int b = 0; b < 2; b++)
+			if (strcasecmp(value, bool_words[i][b]) == 0) {
+				*field = b;
+				return 0;
+			}
+	return -EINVAL;
+}
+
+static int assign_enum(const struct config_key *key, const char *value, int *field)
+{
+	for (int i = 0; key->names[i]; i++)
+		if (strcasecmp(value, key->names[i]) == 0) {
+			*field = i;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+static int assign(const struct config_key *key, const char *value, const char *where, void *out,
+	struct error *err)
+{
+	void *field = (char *)out + key->offset;
+	int r = 0;
+	switch (key->type) {
+	case CONFIG_INT:
+	case CONFIG_BYTES:
+	case CONFIG_NS:
+	case CONFIG_DOUBLE:
+		r = assign_number(key, value, field);
+		break;
+	case CONFIG_BOOL:
+		r = assign_bool(value, field);
+		break;
+	case CONFIG_ENUM:
+		r = assign_enum(key, value, field);
+		break;
+	case CONFIG_STRING:
+		if (strlen(value) >= key->size)
+			r = -EINVAL;
+		else
+			memcpy(field, value, strlen(value) + 1);
+		break;
+	}
+	return r == 0 ? 0 : refuse(key, value, where, err);
+}
+
+static const struct config_key *find_key(
+	const struct config_key *keys, const char *section, const char *name)
+{
+	for (const struct config_key *key = keys; key->name; key++)
+		if (strcmp(key->section ? key->section : "", section) == 0 &&
+			strcmp(key->name, name) == 0)
+			return key;
+	return NULL;
+}
+
+void config_defaults(const struct config_key *keys, void *out)
+{
+	for (const struct config_key *key = keys; key->name; key++) {
+		struct error err;
+		int r = assign(key, key->fallback, "default", out, &err);
+		assert(r == 0);
+		(void)r;
+	}
+}
+
+struct reading {
+	const struct config_key *keys;
+	void *out;
+	const char *path;
+	struct error *err;
+	int line, result;
+};
+
+/* libinih's handler: 1 goes on, 0 marks the line as wrong. */
+static int on_key(void *user, const char *section, const char *name, const char *value, int line)
+{
+	struct reading *reading = user;
+	if (reading->result < 0)
+		return 0;
+	char where[600];
+	snprintf(where, sizeof(where), "%s:%d", reading->path, line);
+	const struct config_key *key = find_key(reading->keys, section, name);
+	if (!key)
+		reading->result = error_set(reading->err, ENOEXEC, "%s: unknown key %s%s%s", where,
+			section, *section ? "." : "", name);
+	else
+		reading->result = assign(key, value, where, reading->out, reading->err);
+	return reading->result == 0;
+}
+
+/* The line number is only in INI_HANDLER_LINENO builds of the library; elsewhere it is counted from the reader. */
+struct line_counter {
+	FILE *file;
+	struct reading *reading;
+};
+
+static char *next_line(char *buffer, int bytes, void *stream)
+{
+	struct line_counter *counter = stream;
+	struct reading *reading = counter->reading;
+	reading->line++;
+	char *line = fgets(buffer, bytes, counter->file);
+	/* The library would read the rest of a longer line as a line of its own. */
+	if (line && strlen(line) + 1 == (size_t)bytes && line[bytes - 2] != '\n' &&
+		reading->result == 0)
+		reading->result = error_set(reading->err, ENOEXEC,
+			"%s:%d: the line is longer than %d characters", reading->path,
+			reading->line, bytes - 2);
+	return reading->result < 0 ? NULL : line;
+}
+
+static int on_key_counted(void *user, const char *section, const char *name, const char *value)
+{
+	struct reading *reading = user;
+	return on_key(reading, section, name, value, reading->line);
+}
+
+static int read_file(const char *path, const struct config_key *keys, void *out, struct error *err)
+{
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return error_set(err, errno, "%s: %s", path, strerror(errno));
+	struct reading reading = {.keys = keys, .out = out, .path = path, .err = err};
+	struct line_counter counter = {.file = file, .reading = &reading};
+	int r = ini_parse_stream(next_line, &counter, on_key_counted, &reading);
+	bool failed = ferror(file) != 0;
+	fclose(file);
+	if (reading.result < 0)
+		return reading.result;
+	if (failed)
+		return error_set(err, EIO, "%s: cannot be read", path);
+	if (r < 0)
+		return error_set(err, ENOMEM, "%s: no memory to read it", path);
+	if (r > 0)
+		return error_set(err, ENOEXEC, "%s:%d: not a \"key = value\" line", path, r);
+	return 0;
+}
+
+static int is_drop_in(const struct dirent *entry)
+{
+	size_t n = strlen(entry->d_name);
+	return entry->d_name[0] != '.' && n > 5 && strcmp(entry->d_name + n - 5, ".conf") == 0;
+}
+
+static int read_drop_ins(
+	const char *path, const struct config_key *keys, void *out, struct error *err)
+{
+	char directory[4096];
+	if ((size_t)snprintf(directory, sizeof(directory), "%s.d", path) >= sizeof(directory))
+		return error_set(err, ENAMETOOLONG, "%s: the path is too long", path);
+	struct dirent **entries;
+	int n = scandir(directory, &entries, is_drop_in, alphasort);
+	if (n < 0)
+		return errno == ENOENT
+			       ? 0
+			       : error_set(err, errno, "%s: %s", directory, strerror(errno));
+	int r = 0;
+	for (int i = 0; i < n; i++) {
+		char name[4096 + 257];
+		snprintf(name, sizeof(name), "%s/%s", directory, entries[i]->d_name);
+		if (r == 0)
+			r = read_file(name, keys, out, err);
+		free(entries[i]);
+	}
+	free(entries);
+	return r;
+}
+
+int config_load(const char *path, bool optional, const struct config_key *keys, void *out,
+	struct error *err)
+{
+	if (!path)
+		return 0;
+	int r = read_file(path, keys, out, err);
+	if (r == -ENOENT && optional)
+		r = 0;
+	return r < 0 ? r : read_drop_ins(path, keys, out, err);
+}
+
+int config_set(const char *assignment, const char *where, const struct config_key *keys, void *out,
+	struct error *err)
+{
+	const char *equals = strchr(assignment, '=');
+	if (!equals || equals == assignment)
+		return error_set(
+			err, ENOEXEC, "%s: \"%s\" is not of the form key=value", where, assignment);
+	char name[128];
+	size_t n = (size_t)(equals - assignment);
+	if (n >= sizeof(name))
+		return error_set(err, ENOEXEC, "%s: unknown key %.100s...", where, assignment);
+	memcpy(name, assignment, n);
+	name[n] = '\0';
+	const struct config_key *key = find_key(keys, "", name);
+	char *dot = strchr(name, '.');
+	if (!key && dot) {
+		*dot = '\0';
+		key = find_key(keys, name, dot + 1);
+		*dot = '.';
+	}
+	if (!key)
+		return error_set(err, ENOEXEC, "%s: unknown key %s", where, name);
+	return assign(key, equals + 1, where, out, err);
+}
+
+void config_print(const struct config_key *keys, FILE *to)
+{
+	const char *section = "";
+	for (const struct config_key *key = keys; key->name; key++) {
+		char range[256];
+		const char *own = key->section ? key->section : "";
+		if (strcmp(section, own) != 0)
+			fprintf(to, "[%s]\n", own);
+		section = own;
+		format_range(key, range, sizeof(range));
+		fprintf(to, "# %s\n# %s%s%s; default: %s\n#%s = %s\n\n", key->help, range,
+			key->unit ? ", " : "", key->unit ? key->unit : "",
+			*key->fallback ? key->fallback : "(empty)", key->name, key->fallback);
+	}
+}

@@ -1,0 +1,84 @@
+#include "shared/base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+
+int error_set(struct error *err, int code, const char *format, ...)
+{
+	if (err) {
+		va_list args;
+		va_start(args, format);
+		vsnprintf(err->text, sizeof(err->text), format, args);
+		va_end(args);
+	}
+	return -code;
+}
+
+int error_prefix(struct error *err, int code, const char *format, ...)
+{
+	if (!err)
+		return code;
+	char before[sizeof(err->text)];
+	va_list args;
+	va_start(args, format);
+	int n = vsnprintf(before, sizeof(before), format, args);
+	va_end(args);
+	if (n < 0)
+		return code;
+	size_t used = (size_t)n < sizeof(before) ? (size_t)n : sizeof(before) - 1;
+	if (used + 2 < sizeof(err->text)) {
+		/* The message moves right; what no longer fits is cut at its end. */
+		size_t room = sizeof(err->text) - used - 3;
+		size_t kept = strnlen(err->text, room);
+		memmove(err->text + used + 2, err->text, kept);
+		memcpy(err->text, before, used);
+		memcpy(err->text + used, ": ", 2);
+		err->text[used + 2 + kept] = '\0';
+	}
+	return code;
+}
+
+int error_exit_status(int code)
+{
+	switch (code < 0 ? -code : code) {
+	case 0:
+		return EX_OK;
+	case EINVAL:
+	case ERANGE:
+	case EBADMSG:
+	case ENOTSUP:
+	case EILSEQ:
+		return EX_DATAERR;
+	case ENOENT:
+	case ENOTDIR:
+	case EISDIR:
+		return EX_NOINPUT;
+	case EACCES:
+	case EPERM:
+		return EX_NOPERM;
+	case EIO:
+		return EX_IOERR;
+	case EPROTO:
+	case EPROTONOSUPPORT:
+		return EX_PROTOCOL;
+	case EAGAIN:
+	case EBUSY:
+	case ETIMEDOUT:
+		return EX_TEMPFAIL;
+	case ECONNREFUSED:
+	case EADDRINUSE:
+	case EHOSTUNREACH:
+	case EREMOTEIO:
+		return EX_UNAVAILABLE;
+	case ENOMEM:
+	case EMFILE:
+	case ENFILE:
+		return EX_OSERR;
+	case ENOEXEC:
+		return EX_CONFIG;
+	default:
+		return EX_SOFTWARE;
+	}
+}

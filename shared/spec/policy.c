@@ -1,0 +1,55 @@
+#include "shared/spec/policy.h"
+
+static size_t page_bytes(void)
+{
+	return (sizeof(struct policy_page) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+size_t policy_bytes(void)
+{
+	return page_bytes() + ring_bytes(POLICY_RECORD_BYTES, POLICY_RECORD_SLOTS);
+}
+
+void policy_format(void *payload)
+{
+	ring_format((char *)payload + page_bytes(), POLICY_RECORD_BYTES, POLICY_RECORD_SLOTS);
+}
+
+int policy_attach(void *payload, size_t bytes, struct policy_page **page, struct ring *records,
+	struct error *err)
+{
+	if (bytes < policy_bytes())
+		return error_set(err, EBADMSG, "policy region: %zu bytes, %zu needed", bytes,
+			policy_bytes());
+	int r = ring_attach(records, (char *)payload + page_bytes(), bytes - page_bytes(),
+		POLICY_RECORD_BYTES, err);
+	if (r < 0)
+		return error_prefix(err, r, "iteration records");
+	*page = payload;
+	return 0;
+}
+
+/* K comes from another process: it is cut to what a draft can hold, whatever the page says. */
+static uint32_t clamp_k(uint32_t k)
+{
+	return k > LIMIT_DRAFT ? LIMIT_DRAFT : k;
+}
+
+bool policy_lookup(
+	const struct policy_page *page, uint32_t slot, uint64_t session, struct policy_session *out)
+{
+	*out = (struct policy_session){.session = session};
+	if (!page || slot >= LIMIT_SESSIONS)
+		return false;
+	const struct policy_page_session *own = &page->sessions[slot];
+	struct policy_session knobs;
+	if (page_read(&own->lock, &own->knobs, &knobs, sizeof(knobs)) && knobs.session == session) {
+		*out = knobs;
+		out->k = clamp_k(knobs.k);
+		return true;
+	}
+	struct policy_defaults defaults;
+	if (page_read(&page->defaults_lock, &page->defaults, &defaults, sizeof(defaults)))
+		out->k = clamp_k(defaults.k);
+	return false;
+}

@@ -1,0 +1,258 @@
+/* shared/base: errors, random numbers, configuration. */
+#include "shared/base/clock.h"
+#include "shared/base/config.h"
+#include "shared/base/error.h"
+#include "shared/base/rand.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct settings {
+	int64_t count, bytes, wait_ns;
+	double ratio;
+	bool on;
+	char path[512];
+	int mode;
+};
+
+static const char *const modes[] = {"slow", "fast", NULL};
+#define FIELD(name) offsetof(struct settings, name)
+static const struct config_key keys[] = {
+	{"", "count", CONFIG_INT, FIELD(count), 0, 1, 10, NULL, "3", NULL, "How many."},
+	{"", "bytes", CONFIG_BYTES, FIELD(bytes), 0, 0, 1ll << 40, NULL, "64K", "bytes",
+		"How large."},
+	{"", "wait", CONFIG_NS, FIELD(wait_ns), 0, 0, 60e9, NULL, "5ms", "time", "How long."},
+	{"", "ratio", CONFIG_DOUBLE, FIELD(ratio), 0, 0, 1, NULL, "0.5", NULL, "How much."},
+	{"", "on", CONFIG_BOOL, FIELD(on), 0, 0, 0, NULL, "no", NULL, "Whether."},
+	{"", "path", CONFIG_STRING, FIELD(path), 512, 0, 0, NULL, "", NULL, "Where."},
+	{"deep", "mode", CONFIG_ENUM, FIELD(mode), 0, 0, 0, modes, "slow", NULL, "Which way."},
+	{0},
+};
+
+static char directory[64];
+
+static int make_directory(void **state)
+{
+	(void)state;
+	strcpy(directory, "/tmp/outrider-test-XXXXXX");
+	return mkdtemp(directory) ? 0 : -1;
+}
+
+static int remove_directory(void **state)
+{
+	(void)state;
+	char command[128];
+	snprintf(command, sizeof(command), "rm -rf %s", directory);
+	return system(command); /* NOLINT(cert-env33-c): a fixed path of ours */
+}
+
+static const char *write_file(const char *name, const char *text)
+{
+	static char path[256];
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+	return path;
+}
+
+static void defaults_are_those_of_the_table(void **state)
+{
+	(void)state;
+	struct settings s;
+	memset(&s, 0xff, sizeof(s));
+	config_defaults(keys, &s);
+	assert_int_equal(s.count, 3);
+	assert_int_equal(s.bytes, 65536);
+	assert_int_equal(s.wait_ns, 5000000);
+	assert_true(s.ratio == 0.5);
+	assert_false(s.on);
+	assert_string_equal(s.path, "");
+	assert_int_equal(s.mode, 0);
+}
+
+static void a_file_then_its_drop_ins_then_assignments_win(void **state)
+{
+	(void)state;
+	struct settings s;
+	struct error err;
+	char base[256];
+	config_defaults(keys, &s);
+	snprintf(base, sizeof(base), "%s",
+		write_file("a.conf", "# words\ncount = 4\nbytes=2M\n[deep]\nmode = fast\n"));
+	char drop[256 + 4];
+	snprintf(drop, sizeof(drop), "%s.d", base);
+	assert_int_equal(mkdir(drop, 0700), 0);
+	write_file("a.conf.d/20-b.conf", "count = 6\n");
+	write_file("a.conf.d/10-a.conf", "count = 5\nwait = 20us\non = yes\n");
+	write_file("a.conf.d/ignored.txt", "count = 9\n");
+	assert_int_equal(config_load(base, false, keys, &s, &err), 0);
+	assert_int_equal(s.count, 6);
+	assert_int_equal(s.bytes, 2 << 20);
+	assert_int_equal(s.wait_ns, 20000);
+	assert_true(s.on);
+	assert_int_equal(s.mode, 1);
+	assert_int_equal(config_set("deep.mode=slow", "command line", keys, &s, &err), 0);
+	assert_int_equal(s.mode, 0);
+}
+
+static void expect_refusal(const char *text, const char *says)
+{
+	struct settings s;
+	struct error err = {""};
+	config_defaults(keys, &s);
+	assert_true(config_load(write_file("bad.conf", text), false, keys, &s, &err) < 0);
+	if (!strstr(err.text, says))
+		fail_msg("\"%s\" does not say \"%s\"", err.text, says);
+}
+
+static void what_is_wrong_is_named_with_file_line_and_range(void **state)
+{
+	(void)state;
+	expect_refusal("count = 3\ncont = 4\n", "bad.conf:2: unknown key cont");
+	expect_refusal(
+		"count = 11\n", "bad.conf:1: count = 11 is not allowed; count takes 1 to 10");
+	expect_refusal("count = 1.5\n", "count = 1.5");
+	expect_refusal("count = \n", "not allowed");
+	expect_refusal("wait = 5\n", "0 to 1m");
+	expect_refusal("bytes = 5Q\n", "0 to 1T");
+	expect_refusal("on = maybe\n", "yes or no");
+	expect_refusal("ratio = nan\n", "0 to 1");
+	expect_refusal("[deep]\nmode = odd\n", "slow, fast");
+	expect_refusal("[other]\nmode = fast\n", "unknown key other.mode");
+	expect_refusal("just words\n", "bad.conf:1");
+	struct settings s;
+	struct error err;
+	assert_int_equal(config_load("/nonexistent/x.conf", false, keys, &s, &err), -ENOENT);
+	assert_int_equal(config_load("/nonexistent/x.conf", true, keys, &s, &err), 0);
+	assert_true(config_set("count", "command line", keys, &s, &err) < 0);
+	assert_non_null(strstr(err.text, "key=value"));
+}
+
+static void a_long_value_is_read_whole_or_refused(void **state)
+{
+	(void)state;
+	char text[700];
+	struct settings s;
+	struct error err;
+	config_defaults(keys, &s);
+	memset(text, 'x', sizeof(text));
+	memcpy(text, "path = /", 8);
+	strcpy(text + 8 + 400, "\n");
+	int r = config_load(write_file("long.conf", text), false, keys, &s, &err);
+	if (r == 0)
+		assert_int_equal(strlen(s.path), 401);
+	else
+		assert_non_null(strstr(err.text, "long.conf:1"));
+	memset(text, 'x', sizeof(text));
+	memcpy(text, "path=/", 6);
+	text[600] = '\0';
+	assert_true(config_set(text, "command line", keys, &s, &err) < 0);
+}
+
+static void the_commented_file_reads_back_as_the_defaults(void **state)
+{
+	(void)state;
+	char *text;
+	size_t bytes;
+	FILE *memory = open_memstream(&text, &bytes);
+	config_print(keys, memory);
+	fclose(memory);
+	assert_non_null(strstr(text, "# How long.\n# 0 to 1m, time; default: 5ms\n#wait = 5ms\n"));
+	for (char *p = text; (p = strstr(p, "\n#")) != NULL; p++)
+		if (p[2] != ' ')
+			memmove(p + 1, p + 2, strlen(p + 2) + 1);
+	struct settings s = {.path = "unset"}, expected;
+	struct error err = {""};
+	config_defaults(keys, &expected);
+	if (config_load(write_file("printed.conf", text), false, keys, &s, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(s.count, expected.count);
+	assert_int_equal(s.wait_ns, expected.wait_ns);
+	assert_int_equal(s.bytes, expected.bytes);
+	assert_string_equal(s.path, "");
+	free(text);
+}
+
+/* Known answers of the paper's reference implementation (Random123, kat_vectors, philox4x32 10 rounds). */
+static void philox_gives_the_published_vectors(void **state)
+{
+	(void)state;
+	uint32_t out[4];
+	rand_philox(0, 0, 0, 0, out);
+	const uint32_t zero[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+	assert_memory_equal(out, zero, sizeof(zero));
+	rand_philox(~0ull, (enum rand_stream)0xffffffffu, ~0ull, 0xffffffffu, out);
+	const uint32_t ones[] = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd};
+	assert_memory_equal(out, ones, sizeof(ones));
+	/* counter 243f6a88 85a308d3 13198a2e 03707344, key a4093822 299f31d0 */
+	rand_philox(0x299f31d0a4093822ull, (enum rand_stream)0x85a308d3u, 0x0370734413198a2eull,
+		0x243f6a88u, out);
+	const uint32_t pi[] = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};
+	assert_memory_equal(out, pi, sizeof(pi));
+}
+
+static void uniforms_stay_inside_the_open_interval(void **state)
+{
+	(void)state;
+	double sum = 0;
+	for (uint32_t i = 0; i < 100000; i++) {
+		double u = rand_uniform(7, RAND_GUMBEL, i, 3);
+		assert_true(u > 0 && u < 1);
+		sum += u;
+	}
+	assert_true(sum > 49500 && sum < 50500);
+}
+
+static void an_error_keeps_its_code_and_takes_a_prefix(void **state)
+{
+	(void)state;
+	struct error err;
+	assert_int_equal(error_set(&err, EINVAL, "%s is odd", "this"), -EINVAL);
+	assert_int_equal(error_prefix(&err, -EINVAL, "file %d", 3), -EINVAL);
+	assert_string_equal(err.text, "file 3: this is odd");
+	char longest[1000];
+	memset(longest, 'y', sizeof(longest));
+	longest[999] = '\0';
+	error_set(&err, EINVAL, "%s", longest);
+	error_prefix(&err, -EINVAL, "start");
+	assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
+	assert_memory_equal(err.text, "start: yyy", 10);
+	assert_int_equal(error_exit_status(-ENOEXEC), EX_CONFIG);
+	assert_int_equal(error_exit_status(0), EX_OK);
+}
+
+static void the_clock_does_not_go_back(void **state)
+{
+	(void)state;
+	uint64_t before = clock_ns();
+	for (int i = 0; i < 1000; i++) {
+		uint64_t now = clock_ns();
+		assert_true(now >= before);
+		before = now;
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(defaults_are_those_of_the_table),
+		cmocka_unit_test(a_file_then_its_drop_ins_then_assignments_win),
+		cmocka_unit_test(what_is_wrong_is_named_with_file_line_and_range),
+		cmocka_unit_test(a_long_value_is_read_whole_or_refused),
+		cmocka_unit_test(the_commented_file_reads_back_as_the_defaults),
+		cmocka_unit_test(philox_gives_the_published_vectors),
+		cmocka_unit_test(uniforms_stay_inside_the_open_interval),
+		cmocka_unit_test(an_error_keeps_its_code_and_takes_a_prefix),
+		cmocka_unit_test(the_clock_does_not_go_back),
+	};
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
