@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""kill -9 of each process at random moments while answers are being made: no token lost, repeated or changed."""
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from outrider_test import DRAFTS, PROCESSES, SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference, seeded
+
+KILLS = int(os.environ.get("OUTRIDER_TEST_KILLS", 5 if SANITIZED else 20))
+TOKENS = 60 if SANITIZED else 400
+tap = Tap()
+random = seeded()
+ids = prompts(6, longest=120)
+modes = (None, SAMPLED)
+expected = {(m, i): reference(p, TOKENS, modes[m], seed=7 + i, extra=("--ignore-eos",))
+            for m in (0, 1) for i, p in enumerate(ids)}
+
+with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
+    for victim in PROCESSES:
+        before = {p["name"]: p["pid"] for p in service.status()}
+        wrong, kills, answers = [], 0, 0
+        while kills < KILLS:
+            keys = [(random.randrange(2), random.randrange(len(ids))) for _ in range(12)]
+            batch = [{"tokens": ids[i], "max_tokens": TOKENS, "seed": 7 + i, "k": random.choice((-1, 0, 3, 7)),
+                      "draft_method": random.choice(("ngram", "model")), "ignore_eos": True, "logits_hash": False,
+                      **(modes[m] or {})} for m, i in keys]
+            process, results = service.swarm_start(batch, concurrent=4)
+            while process.poll() is None and kills < KILLS:
+                time.sleep(random.uniform(0.01, 0.25))
+                if process.poll() is None:
+                    kills += service.kill(victim)
+            for key, result in zip(keys, results()):
+                answers += 1
+                what = difference(result, expected[key])
+                if what:
+                    wrong.append(f"{key}: {what}")
+        tap.ok(kills >= KILLS and not wrong, f"{victim} killed {kills} times during {answers} answers: the same bytes",
+               "\n".join(wrong[:10]) + "\n" + service.log_text()[-1500:] if wrong else "")
+        others = [p for p in service.status() if p["name"] != victim]
+        tap.ok(all(before[p["name"]] == p["pid"] for p in others), f"{victim} killed: the other processes went on",
+               f"{before} {others}")
+    service.wait_ready()
+    after = service.swarm([{"tokens": ids[0], "max_tokens": TOKENS, "seed": 7, "k": 3, "draft_method": "model",
+                            "ignore_eos": True}])[0]
+    tap.ok(not difference(after, expected[0, 0]) and after["usage"]["accepted"] > 0,
+           "after all that, drafts are made and accepted again", after)
+tap.done()

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Speculation changes nothing: every combination of K, drafter, sessions, threads, cache budget and prefill chunk
+gives the bytes of outrider-model, greedy and sampled: the same tokens and the same logits (by hash, at each position)."""
+import itertools
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from outrider_test import DRAFTS, SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference
+
+KS = (0, 1, 2, 3, 7, 15)
+METHODS = ("none", "ngram", "model")
+SESSIONS = (1, 3, 8)
+TOKENS = 12 if SANITIZED else 28
+
+tap = Tap()
+ids = prompts(8, longest=150)
+modes = {"greedy": None, "sampled": SAMPLED}
+expected = {(mode, i): reference(p, TOKENS, sampling, seed=100 + i)
+            for mode, sampling in modes.items() for i, p in enumerate(ids)}
+tap.ok(len({tuple(e["tokens"]) for e in expected.values()}) > 8, "the references differ from each other")
+
+
+def requests(mode, k, method, n):
+    return [{"tokens": ids[i], "max_tokens": TOKENS, "seed": 100 + i, "k": k, "draft_method": method,
+             "logits_hash": True, **(modes[mode] or {})} for i in range(n)]
+
+
+def sweep(service, name):
+    for mode, n in itertools.product(modes, SESSIONS):
+        wrong, drafted, accepted = [], 0, 0
+        for k, method in itertools.product(KS, METHODS):
+            if (k == 0) != (method == "none"):
+                continue
+            results = service.swarm(requests(mode, k, method, n), concurrent=n)
+            for i, result in enumerate(results):
+                what = difference(result, expected[mode, i])
+                if what:
+                    wrong.append(f"K = {k}, {method}, session {i}: {what}")
+                else:
+                    drafted += result["usage"]["drafted"]
+                    accepted += result["usage"]["accepted"]
+        tap.ok(not wrong, f"{name}, {mode}, {n} sessions: all K and drafters give the reference's bytes", "\n".join(wrong))
+        tap.ok(drafted > accepted > 0, f"{name}, {mode}, {n} sessions: drafts were verified, accepted and rejected",
+               f"drafted {drafted}, accepted {accepted}")
+
+
+budgets = ("100%", "30%", "min")
+# Every pair of (threads, budget, draft); the prefill chunk takes turns, so that each value meets each of them.
+for turn, (threads, budget, draft) in enumerate(itertools.product((1, 2), budgets, DRAFTS)):
+    chunk = (256, 16, 7)[turn % 3]
+    with Service(draft=DRAFTS[draft], options=("--threads", threads, "--budget", budget),
+                 sets=(f"verifier.prefill_chunk={chunk}",)) as service:
+        sweep(service, f"{threads} threads, budget {budget}, draft {draft}, chunk {chunk}")
+tap.done()

@@ -1,0 +1,220 @@
+"""What the integration tests share: TAP output, starting and stopping the real service, traffic, the reference."""
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = (ROOT / os.environ.get("B", "build")).resolve()
+MODELS = ROOT / "models"
+TARGET = MODELS / "outrider-demo-moe-q8_0.gguf"
+TARGET_Q4 = MODELS / "outrider-demo-moe-q4_0.gguf"
+DRAFTS = {name: MODELS / f"outrider-demo-draft-{name}-q8_0.gguf" for name in ("small", "aligned")}
+WORKLOADS = ROOT / "bench" / "workloads"
+PROCESSES = ("verifier", "drafter", "expert-cache", "policy")
+SANITIZED = bool(os.environ.get("SAN"))
+# A sanitized build is many times slower: limits on waiting grow, nothing is compared with a clock.
+PATIENCE = 20 if SANITIZED else 1
+
+
+class Tap:
+    """A plan at the end, so that a test which dies half-way fails."""
+
+    def __init__(self):
+        self.n = self.failed = 0
+
+    def ok(self, passed, name, why=""):
+        self.n += 1
+        self.failed += not passed
+        print(f"{'ok' if passed else 'not ok'} {self.n} - {name}", flush=True)
+        if not passed and why:
+            for line in str(why).splitlines()[:40]:
+                print(f"# {line}", flush=True)
+        return passed
+
+    def skip(self, name, why):
+        self.n += 1
+        print(f"ok {self.n} - {name} # SKIP {why}", flush=True)
+
+    def note(self, text):
+        print(f"# {text}", flush=True)
+
+    def done(self):
+        print(f"1..{self.n}", flush=True)
+        sys.exit(1 if self.failed or not self.n else 0)
+
+
+def program(name):
+    return str(BUILD / name)
+
+
+def run(*arguments, stdin=None, timeout=120, env=None):
+    return subprocess.run([str(a) for a in arguments], input=stdin, capture_output=True, text=True,
+                          timeout=timeout * PATIENCE, env={**os.environ, **(env or {})})
+
+
+def run_json(*arguments, **more):
+    result = run(*arguments, **more)
+    if result.returncode:
+        raise RuntimeError(f"{' '.join(map(str, arguments))}: status {result.returncode}: {result.stderr[-2000:]}")
+    return json.loads(result.stdout)
+
+
+class Service:
+    """`outrider up` with its own runtime directory; a context manager."""
+
+    def __init__(self, model=TARGET, draft=None, sets=(), options=()):
+        self.directory = Path(tempfile.mkdtemp(prefix="outrider-", dir="/tmp"))
+        self.runtime = self.directory / "run"
+        self.log = open(self.directory / "log", "w+")
+        command = [program("outrider"), "up", "--model", model, "--runtime-dir", self.runtime, *options]
+        if draft:
+            command += ["--draft", draft]
+        for pair in sets:
+            command += ["--set", pair]
+        self.process = subprocess.Popen([str(c) for c in command], stdout=self.log, stderr=self.log,
+                                        stdin=subprocess.DEVNULL)
+
+    def __enter__(self):
+        self.wait_ready()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def wait_ready(self, timeout=30):
+        end = time.monotonic() + timeout * PATIENCE
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"outrider up ended with {self.process.returncode}:\n{self.log_text()}")
+            if all(p["state"].startswith(("ready", "idle")) for p in self.status()):
+                return
+            time.sleep(0.05)
+        raise RuntimeError(f"not ready: {self.status()}\n{self.log_text()}")
+
+    def status(self):
+        result = run(program("outrider"), "status", "--runtime-dir", self.runtime, "--format", "json")
+        try:
+            return json.loads(result.stdout)["processes"]
+        except (json.JSONDecodeError, KeyError):
+            return [{"name": n, "pid": None, "state": "down"} for n in PROCESSES]
+
+    def pid(self, name):
+        for process in self.status():
+            if process["name"] == name:
+                return process["pid"]
+        return None
+
+    def kill(self, name, sig=signal.SIGKILL):
+        """Kills the process; False when it was not up at that moment."""
+        pid = self.pid(name)
+        if not pid:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, sig)
+            return True
+        return False
+
+    def log_text(self):
+        return (self.directory / "log").read_text(errors="replace")[-6000:]
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20 * PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        return self.process.returncode
+
+    def swarm(self, requests, concurrent=1, timeout=120):
+        """Runs requests (dicts, see tests/integration/swarm.c) and returns their results in order."""
+        text = "".join(json.dumps(r) + "\n" for r in requests)
+        result = run(program("tests/swarm"), self.runtime, concurrent, stdin=text, timeout=timeout)
+        if result.returncode:
+            raise RuntimeError(f"swarm: status {result.returncode}: {result.stderr[-2000:]}\n{self.log_text()}")
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    def swarm_start(self, requests, concurrent=1):
+        """The same in the background: (process, function that waits and returns the results)."""
+        text = "".join(json.dumps(r) + "\n" for r in requests)
+        process = subprocess.Popen([program("tests/swarm"), str(self.runtime), str(concurrent)],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process.stdin.write(text)
+        process.stdin.close()
+        process.stdin = None
+
+        def results(timeout=300):
+            out, errors = process.communicate(timeout=timeout * PATIENCE)
+            if process.returncode:
+                raise RuntimeError(f"swarm: status {process.returncode}: {errors[-2000:]}\n{self.log_text()}")
+            return [json.loads(line) for line in out.splitlines()]
+        return process, results
+
+
+def tokens_of(workload, model=TARGET):
+    """The token ids of a workload line, from the tokenizer (ChatML written out for conversations)."""
+    if "prompt" in workload:
+        text = workload["prompt"]
+    else:
+        text = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in workload["messages"])
+        text += "<|im_start|>assistant\n"
+    return run_json(program("outrider-model"), "tokenize", "--model", model, "--special", "--format", "json",
+                    stdin=text)["tokens"]
+
+
+def prompts(n, model=TARGET, longest=200):
+    """n prompts as ids, taken in turn from the four workloads."""
+    lines = {name: [json.loads(l) for l in (WORKLOADS / f"{name}.jsonl").read_text().splitlines()]
+             for name in ("code", "math", "extract", "prose")}
+    out, i = [], 0
+    while len(out) < n:
+        for name in lines:
+            ids = tokens_of(lines[name][i % len(lines[name])], model)[:longest]
+            if len(out) < n:
+                out.append(ids)
+        i += 1
+    return out
+
+
+SAMPLED = {"temperature": 0.8, "top_p": 0.95}
+
+
+def reference(ids, max_tokens, sampling=None, seed=1, model=TARGET, extra=()):
+    """Tokens and logits hashes from the engine alone, K = 0."""
+    command = [program("outrider-model"), "generate", "--model", model, "--tokens", ",".join(map(str, ids)),
+               "--max-tokens", max_tokens, "--logits-hash", "--format", "json", "--seed", seed, "--threads", 1, *extra]
+    for key, value in (sampling or {}).items():
+        command += ["--" + key.replace("_", "-"), value]
+    return run_json(*command)
+
+
+def difference(result, expected):
+    """Where a served result differs from the reference, in words; '' when nowhere."""
+    if result.get("error"):
+        return f"error: {result['error']}"
+    got, want = result["tokens"], expected["tokens"]
+    if got != want:
+        at = next((i for i, (a, b) in enumerate(zip(got, want)) if a != b), min(len(got), len(want)))
+        return f"tokens differ at {at} of {len(got)}/{len(want)}: {got[at:at + 5]} for {want[at:at + 5]}"
+    if result.get("logits_hash") is not None and result["logits_hash"] != expected["logits_hash"]:
+        at = next(i for i, (a, b) in enumerate(zip(result["logits_hash"], expected["logits_hash"])) if a != b)
+        return f"logits differ at {at}"
+    return ""
+
+
+def seeded(default=20261121):
+    """A random generator whose seed is printed, so that a failure can be repeated (OUTRIDER_TEST_SEED)."""
+    seed = int(os.environ.get("OUTRIDER_TEST_SEED", default))
+    print(f"# seed {seed}", flush=True)
+    return random.Random(seed)
