@@ -18,18 +18,22 @@ struct broker_events {
 	void *arg;
 };
 
-/* Binds RUNTIME_DIR/self.sock, or takes the listening socket systemd gave under the name "self". A live process on
+/* Takes RUNTIME_DIR/self.lock (held until broker_close, or death), so that two of one name never run in one
+ * directory. Then binds RUNTIME_DIR/self.sock, or takes the listening socket systemd gave under the name "self". A live process on
  * it: -EADDRINUSE with its pid. A stale socket file is replaced. */
-int broker_open(struct daemon *daemon, const struct broker_events *events, struct broker **out, struct error *err);
+/* events may be NULL. */
+int broker_open(struct daemon *daemon, const struct broker_events *events, struct broker **out,
+	struct error *err);
 void broker_close(struct broker **broker);
 
 /* Regions given to each peer that says hello, now and later; replaces one of the same name. Also puts the fd into the
- * service manager's fd store under the region's name. Borrows region until broker_close. */
+ * service manager's fd store under the region's name. Borrows region until broker_close. At most LIMIT_REGIONS. */
 void broker_offer(struct broker *broker, const struct region *region);
-/* A peer's region this process has mapped, kept to hand to the owner's successor when it asks. Dups the fd. */
+/* A peer's region this process has mapped, kept to hand to the owner's successor when it asks. Dups the fd; replaces
+ * one of the same name. Not offered to anybody else. */
 void broker_keep(struct broker *broker, const struct region *region);
 void broker_forget(struct broker *broker, const char *region_name);
 
 /* At start, before broker_open: finds the fd of our own region `name` from the fd store, else from any live peer
- * that keeps it. -ENOENT when nobody has it. */
+ * that keeps it; the caller's to close (region_adopt takes it). -ENOENT when nobody has it. Waits up to 300 ms per peer. */
 int broker_recover(struct daemon *daemon, const char *region_name, int *fd);

@@ -27,17 +27,25 @@ int bus_server(void *zmq, const char *endpoint, void **out, struct error *err);
 int bus_client(void *zmq, const char *endpoint, void **out, struct error *err);
 void bus_close(void **socket);
 
+/* The path of an ipc:// endpoint, or NULL for another kind. */
+const char *bus_ipc_path(const char *endpoint);
+/* Whether somebody listens on a Unix socket of this type (SOCK_STREAM for ZeroMQ): 0 and its pid (0 when unknown), or
+ * -ECONNREFUSED, -ENOENT, ... */
+int bus_probe(const char *path, int type, int *pid);
+
 /* Server: 0 with *envelope (free with bus_free), -EAGAIN when nothing is there, -EPROTO when something was dropped: in that
  * case *from is set and *err says why, so that the caller may answer. */
-int bus_receive_from(void *socket, struct bus_address *from, Outrider__Envelope **envelope, struct error *err);
+int bus_receive_from(
+	void *socket, struct bus_address *from, Outrider__Envelope **envelope, struct error *err);
 /* -EAGAIN when the peer's queue is full, -EHOSTUNREACH when it is gone. Sets the version. */
 int bus_send_to(void *socket, const struct bus_address *to, Outrider__Envelope *envelope);
-/* Client. timeout_ms -1 waits; 0 polls. */
+/* Client. timeout_ms -1 waits; 0 polls. -EAGAIN when nothing came in that time. */
 int bus_receive(void *socket, int timeout_ms, Outrider__Envelope **envelope, struct error *err);
+/* Sets the version. Never waits: -EAGAIN when the queue (1000 messages, also while not connected) is full. */
 int bus_send(void *socket, Outrider__Envelope *envelope);
 void bus_free(Outrider__Envelope **envelope);
 
 /* One request, one reply, to ipc endpoint, within timeout_ms: what admin commands are made of. -ETIMEDOUT or
  * -ECONNREFUSED when nobody answers; a Failure reply becomes -EREMOTEIO with its text. */
-int bus_call(void *zmq, const char *endpoint, Outrider__Envelope *request, int timeout_ms, Outrider__Envelope **reply,
-	struct error *err);
+int bus_call(void *zmq, const char *endpoint, Outrider__Envelope *request, int timeout_ms,
+	Outrider__Envelope **reply, struct error *err);

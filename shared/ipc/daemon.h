@@ -11,15 +11,17 @@
 #include <stdint.h>
 
 struct daemon;
-struct _Outrider__Envelope;
+struct Outrider__Envelope;
 
 struct daemon_options {
-	const char *name;	 /* PEER_... */
+	const char *name; /* PEER_... */
 	const char *runtime_dir; /* resolved with peers_runtime_dir */
-	uint64_t watchdog_stall_ns; /* alive() must have returned true within this; 0 = loop only */
+	/* The service manager's watchdog is fed while alive() has returned true within this time. 0: it must be true each time
+	 * (without daemon_on_alive a loop that turns is enough). */
+	uint64_t watchdog_stall_ns;
 };
 
-/* Blocks SIGTERM, SIGINT, SIGHUP for the whole process (call before starting threads) and reads them in the loop. */
+/* Also ignores SIGPIPE and collects what the service manager passed (fd store, listening sockets). Blocks SIGTERM, SIGINT, SIGHUP for the whole process (call before starting threads) and reads them in the loop. */
 int daemon_create(const struct daemon_options *options, struct daemon **out, struct error *err);
 void daemon_destroy(struct daemon **daemon);
 
@@ -29,13 +31,19 @@ const char *daemon_runtime_dir(const struct daemon *daemon);
 uint64_t daemon_generation(const struct daemon *daemon);
 void *daemon_zmq(struct daemon *daemon); /* the ZeroMQ context */
 
-/* Loop sources; handlers run in the loop thread. remove is safe inside handlers. events: POLLIN, POLLOUT. */
+/* Loop sources, to be added and removed in the loop thread (or before daemon_run); handlers run there. remove is
+ * safe inside handlers. events: POLLIN, POLLOUT (0: only errors and hang-ups, which are always reported).
+ * -ENOSPC when there are too many. A ZeroMQ handler receives until -EAGAIN, or some: it is called again while something is
+ * there. */
 typedef void (*daemon_handler)(void *arg);
 int daemon_add_fd(struct daemon *daemon, int fd, short events, daemon_handler handler, void *arg);
 void daemon_set_events(struct daemon *daemon, int fd, short events);
 void daemon_remove_fd(struct daemon *daemon, int fd);
-int daemon_add_zmq(struct daemon *daemon, void *socket, daemon_handler handler, void *arg); /* POLLIN */
-int daemon_add_timer(struct daemon *daemon, uint64_t period_ns, daemon_handler handler, void *arg); /* id */
+int daemon_add_zmq(
+	struct daemon *daemon, void *socket, daemon_handler handler, void *arg); /* POLLIN */
+void daemon_remove_zmq(struct daemon *daemon, void *socket); /* before bus_close */
+/* Every period_ns, first after one period, to a millisecond; returns its id (> 0) or -ENOSPC. */
+int daemon_add_timer(struct daemon *daemon, uint64_t period_ns, daemon_handler handler, void *arg);
 void daemon_remove_timer(struct daemon *daemon, int id);
 
 /* Any thread: makes the loop call wakeup soon (an eventfd; coalesced; no system call when one is already pending). */
@@ -47,21 +55,33 @@ void daemon_on_alive(struct daemon *daemon, bool (*alive)(void *arg), void *arg)
 
 /* Admin messages other than StatusRequest (answered by the daemon itself): fill reply's body and return true, or return false:
  * "not understood". Strings and repeated fields the handler puts in must be malloc'd: the reply is freed with protobuf-c. */
-typedef bool (*daemon_admin)(void *arg, const struct _Outrider__Envelope *request, struct _Outrider__Envelope *reply);
-/* Binds ipc://RUNTIME_DIR/NAME.ctl. */
+typedef bool (*daemon_admin)(
+	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);
+/* Binds ipc://RUNTIME_DIR/NAME.ctl; handler may be NULL: only StatusRequest is understood. */
 int daemon_admin_open(struct daemon *daemon, daemon_admin handler, void *arg, struct error *err);
+/* Called for each StatusRequest: adds its "key=value" lines to Status.detail with daemon_detail. */
+struct daemon_details;
+void daemon_on_detail(
+	struct daemon *daemon, void (*detail)(void *arg, struct daemon_details *to), void *arg);
+void daemon_detail(struct daemon_details *to, const char *key, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 
-/* One line for status: "loading", "ready", "degraded: drafter gone". READY=1 is sent by daemon_ready, once. */
-void daemon_set_state(struct daemon *daemon, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* One line for status: "loading", "ready", "degraded: drafter gone"; goes to the service manager as STATUS= when it
+ * changes. Any thread. daemon_ready sets "ready" and sends READY=1, once. */
+void daemon_set_state(struct daemon *daemon, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 void daemon_ready(struct daemon *daemon);
-void daemon_progress(struct daemon *daemon); /* EXTEND_TIMEOUT_USEC while loading */
+/* While loading, every few seconds: asks the service manager for 30 s more (EXTEND_TIMEOUT_USEC). Any thread. */
+void daemon_progress(struct daemon *daemon);
 
-/* The fd store: put, and what a predecessor left (-ENOENT when nothing). */
+/* The fd store: put (what the manager already has under that name is not sent again; another file of the name is
+ * replaced), and a duplicate, the caller's, of what a predecessor left (-ENOENT when nothing). */
 void daemon_store_fd(struct daemon *daemon, const char *name, int fd);
 int daemon_stored_fd(struct daemon *daemon, const char *name, int *fd);
-/* A listening socket by FileDescriptorName (socket activation); -ENOENT when not activated. */
+/* A duplicate, the caller's, of a listening socket by FileDescriptorName (socket activation); -ENOENT when not
+ * activated. */
 int daemon_listen_fd(struct daemon *daemon, const char *name, int *fd);
 
-/* Until SIGTERM or SIGINT (0), daemon_stop (its status). SIGHUP calls nothing yet: configuration is read at start. */
+/* Until SIGTERM or SIGINT (0), or daemon_stop (its status; any thread). SIGHUP calls nothing yet: configuration is read at start. */
 int daemon_run(struct daemon *daemon);
 void daemon_stop(struct daemon *daemon, int exit_status);

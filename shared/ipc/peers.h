@@ -21,10 +21,15 @@
 bool peers_may_connect(const char *from, const char *to);
 /* The names of the four, ended by NULL. */
 extern const char *const peers_all[];
+/* Whether name is one of the four. */
+bool peers_known(const char *name);
+/* Who makes a region, and so may ask for it back from those who keep it; NULL for a name nobody owns. */
+const char *peers_region_owner(const char *region);
 
 /* --runtime-dir, else OUTRIDER_RUNTIME_DIR, else $RUNTIME_DIRECTORY (systemd), else $XDG_RUNTIME_DIR/outrider, else
- * /run/outrider (root) or /tmp/outrider-UID. Creates it (0700) when make; fails by name when it belongs to another user or
- * its socket paths would be too long. */
+ * /run/outrider (root) or /tmp/outrider-UID; made absolute. Creates it (0700) when make; fails by name when it
+ * belongs to another user or its socket paths would be too long, and with -ENOENT when it is not there and make is
+ * false. */
 int peers_runtime_dir(const char *flag, bool make, char *out, size_t out_bytes, struct error *err);
 /* Paths and endpoints inside it. */
 void peers_socket_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes);

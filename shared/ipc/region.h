@@ -14,8 +14,8 @@
 
 struct region_header {
 	uint32_t magic, layout; /* layout: the version of what follows, per region name */
-	uint64_t bytes;		/* of the whole region */
-	uint64_t uid;		/* random: tells a new region of the same name from the old one */
+	uint64_t bytes; /* of the whole region */
+	uint64_t uid; /* random: tells a new region of the same name from the old one */
 	_Atomic uint64_t generation; /* of the owner: +1 each time one creates or adopts it */
 	char name[LIMIT_NAME];
 };
@@ -34,17 +34,18 @@ enum region_flags {
 };
 
 /* A new region of REGION_DATA + payload bytes, zero-filled; generation 1. -ENOMEM names the size. */
-int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsigned flags, struct region *out,
-	struct error *err);
+int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsigned flags,
+	struct region *out, struct error *err);
 /* Maps a descriptor received from elsewhere; takes ownership of fd (closes it on failure). Checks the header, the
  * seals and that the file is as large as the header says; bytes_min includes REGION_DATA. */
-int region_attach(int fd, const char *name, uint32_t layout, size_t bytes_min, bool writable, struct region *out,
-	struct error *err);
+int region_attach(int fd, const char *name, uint32_t layout, size_t bytes_min, bool writable,
+	struct region *out, struct error *err);
 /* By the owner's successor: attach and take the next generation. */
-int region_adopt(int fd, const char *name, uint32_t layout, size_t bytes_min, struct region *out, struct error *err);
+int region_adopt(int fd, const char *name, uint32_t layout, size_t bytes_min, struct region *out,
+	struct error *err);
 void region_close(struct region *region);
 
 static inline void *region_payload(const struct region *region)
 {
-	return (unsigned char *) region->header + REGION_DATA;
+	return (unsigned char *)region->header + REGION_DATA;
 }

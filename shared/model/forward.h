@@ -12,7 +12,7 @@ struct batch_token {
 	struct kv_seq *seq;
 	int32_t token;
 	uint32_t position;
-	int32_t parent;	 /* batch index of the token before it, or -1: seq's committed tokens end before it */
+	int32_t parent;	 /* batch index (smaller) of the token before it, or -1: seq's committed tokens end before it */
 	bool logits;	 /* compute this token's logits */
 	uint32_t cell;	 /* in: taken by the caller with kv_take */
 };
@@ -41,7 +41,10 @@ int forward_create(const struct model *model, const struct kernels *kernels, str
 void forward_destroy(struct forward **forward);
 void forward_set_hooks(struct forward *forward, const struct forward_hooks *hooks);
 
-/* -EIO when an expert could not be read; the cells stay the caller's to return. */
+/* The tokens of a sequence continue its committed ones (seq->n): position = the parent's + 1, or seq->n without. The
+ * value of every logit depends on the token's own ancestors only, to the bit. seq->cell[n..] is used as scratch.
+ * -EIO when an expert could not be read, -EINVAL when positions, parents, cells or the number of rows of logits
+ * contradict this or forward_create; the cells stay the caller's to return. */
 int forward_run(struct forward *forward, const struct batch_token *tokens, uint32_t n);
 
 /* Logits of batch token i of the last pass ([n_vocab]); it must have asked for them. Valid until the next pass. */

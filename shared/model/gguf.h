@@ -30,12 +30,20 @@ struct gguf_tensor {
 	uint64_t bytes;
 };
 
+/* A name from the file as text for a message: at most 95 bytes, unprintable bytes as '?'. */
+struct gguf_name_text {
+	char text[96];
+};
+struct gguf_name_text gguf_name_text(struct gguf_string name);
+
 struct gguf;
 
 int gguf_open(const char *path, struct gguf **out, struct error *err);
 /* Parses bytes already in memory (fuzzing); borrows them. */
 int gguf_open_memory(const void *data, size_t bytes, struct gguf **out, struct error *err);
 void gguf_close(struct gguf **gguf);
+/* Puts the path, shortened from its front when long, before a message; returns code. */
+int gguf_error_prefix(struct error *err, int code, const char *path);
 
 const char *gguf_path(const struct gguf *gguf);
 int gguf_fd(const struct gguf *gguf); /* -1 when parsed from memory */
@@ -46,8 +54,10 @@ uint32_t gguf_version(const struct gguf *gguf);
 size_t gguf_n_tensors(const struct gguf *gguf);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, size_t i);
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *gguf, const char *name); /* or NULL */
-/* Size of tensor data: NULL-safe pointer into the mapping. */
+/* The tensor's bytes in the mapping; NULL for NULL. */
 const void *gguf_tensor_data(const struct gguf *gguf, const struct gguf_tensor *tensor);
+/* Name of a GGUF tensor type, also of those the engine does not compute with; NULL when the format has no such id. */
+const char *gguf_tensor_type_name(uint32_t type);
 
 /* Metadata. 0, -ENOENT when the key is absent (no message), -EINVAL with a message when it is of another type or
  * out of min..max. Any integer type is accepted for u64; f32 and f64 for f64. */

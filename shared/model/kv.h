@@ -3,9 +3,11 @@
  * sequence owns pages and maps position -> cell, so that an accepted branch of a tree is adopted by writing the
  * map and a rejected one is dropped by returning its cells: nothing is ever copied.
  *
- * The memory is the caller's (a region that outlives the process). Beside the cells lies one meta record per page:
- * owner and, per cell, the committed position. A successor rebuilds its sequences from these (kv_adopt).
- * Used by one engine thread.
+ * The memory is the caller's (a region that outlives the process). Layout: the meta records of all pages, rounded up
+ * to a cache line, then [layer][k, v][kv_head][cell][head_dim], so that the cells of one head, which one attention
+ * job reads, are contiguous. A meta record holds the page's owner and, per cell, the committed position. A
+ * successor rebuilds its sequences from these (kv_adopt); what they say is checked, never trusted.
+ * A page stays with its sequence until kv_seq_exit. Used by one engine thread.
  */
 #pragma once
 
@@ -16,6 +18,8 @@
 #include <stdatomic.h>
 
 #define KV_PAGE_CELLS 32
+#define KV_PAGES_MAX (1 << 20)
+#define KV_NONE UINT32_MAX /* no cell */
 
 struct kv_layout {
 	uint32_t n_layers, n_kv_heads, head_dim;
@@ -34,6 +38,7 @@ struct kv {
 	struct kv_layout layout;
 	struct kv_page_meta *meta; /* [n_pages], in the caller's memory */
 	unsigned char *cells;	   /* [layer][k, v][kv_head][cell][head_dim] of type: see kv_k, kv_v */
+	size_t head_bytes;	   /* of all cells of one layer, k or v, and head */
 	uint32_t *free_pages, n_free; /* owned */
 };
 
@@ -41,16 +46,18 @@ struct kv_seq {
 	uint64_t owner;		/* session uid, not 0 */
 	uint32_t n;		/* committed tokens: positions 0..n-1 */
 	uint32_t n_max;
-	uint32_t *cell;		/* [n_max] position -> cell; owned */
+	uint32_t *cell;		/* [n_max] position -> cell; owned. cell[n..] is scratch of the forward pass */
 	uint32_t *spare, n_spare; /* cells of owned pages that hold nothing; owned */
 	uint32_t *pages, n_pages; /* owned */
 };
 
+/* Meta and cells; 0 when the layout is out of bounds (limits.h, KV_PAGES_MAX). */
 size_t kv_bytes(const struct kv_layout *layout);
 /* mem: kv_bytes, 64-byte aligned. fresh: mark all pages free; else keep the meta for kv_adopt. */
 int kv_init(struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh, struct error *err);
 void kv_exit(struct kv *kv);
 
+/* Room for n_max tokens and LIMIT_DRAFT more in flight. -EINVAL: owner 0 or n_max not in 1..LIMIT_CONTEXT. */
 int kv_seq_init(struct kv_seq *seq, uint64_t owner, uint32_t n_max);
 /* Returns every page of the sequence. */
 void kv_seq_exit(struct kv *kv, struct kv_seq *seq);
@@ -60,7 +67,8 @@ void kv_seq_exit(struct kv *kv, struct kv_seq *seq);
 void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit);
 void kv_reclaim(struct kv *kv, const uint64_t *owners, size_t n_owners);
 
-/* n cells for tokens in flight; -ENOSPC when the pages are used up (nothing taken then). */
+/* n cells for tokens in flight; -ENOSPC when the pages, or the sequence's own room, are used up (nothing taken then).
+ * Cells that were taken go back with kv_commit. */
 int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells);
 /* Of the cells taken, `accepted` (in order) become positions seq->n.. and are marked committed; `rejected` become
  * spare. */

@@ -21,6 +21,7 @@ struct arch {
 };
 
 const struct arch *arch_find(const char *name, size_t bytes); /* or NULL */
+const struct arch *arch_at(size_t i); /* the i-th row, NULL behind the last: for messages and listings */
 
 struct model_config {
 	const struct arch *arch;
@@ -67,6 +68,8 @@ struct model {
 
 /* Opens, validates every shape and type (names the tensor and what was expected), fills *out. */
 int model_load(const char *path, struct model **out, struct error *err);
+/* The same from an open file; takes *gguf in any case and sets it to NULL. */
+int model_load_gguf(struct gguf **gguf, struct model **out, struct error *err);
 void model_free(struct model **model);
 
 /* Bytes of one expert (gate + up + down) of a layer. */

@@ -1,7 +1,16 @@
 /*
  * From logits to a token. A token depends on the logits, the history, the parameters, the seed and its position:
- * there is no hidden state, so a restarted process goes on with the same tokens.
- * Greedy is temperature 0: the largest adjusted logit, ties to the smaller id.
+ * there is no hidden state, so a restarted process goes on with the same tokens, and a drafter that calls
+ * sampler_pick with its own logits and the same parameters draws with the same noise.
+ *
+ * Adjusted logits, in float32: a NaN counts as -inf, +inf as the largest float; then the biases are added; then the
+ * repetition penalty. Greedy is temperature 0: the largest adjusted logit, ties to the smaller id. When every logit is -inf the
+ * token is 0.
+ * Otherwise z = adjusted / temperature, and the kept set is made by top-k (largest z, ties to the smaller id), then
+ * top-p (the shortest prefix by falling p whose sum reaches top_p), then min-p (p >= min_p * the largest p).
+ * The token at a position is argmax of (double)z + G over the kept set, ties to the smaller id, with
+ * G = -log(-log u), u = rand_uniform(seed, RAND_GUMBEL, position, token), in double: a draw from softmax(z) over that set
+ * (Gumbel-max; arXiv 2408.07978, section 3).
  */
 #pragma once
 
@@ -42,10 +51,10 @@ struct token_prob {
 	float p;
 };
 
-/* Scratch of one thread: allocated once for a vocabulary. */
+/* Scratch of one thread: allocated once for a vocabulary; the functions below allocate nothing. */
 struct sampler {
 	uint32_t n_vocab;
-	float *logits;		 /* [n_vocab] adjusted */
+	float *logits;		 /* [n_vocab] adjusted; accept.c leaves other things here */
 	struct token_prob *dist; /* [n_vocab] the distribution of the last sampler_distribution, by falling p */
 	uint32_t n_dist;
 	uint32_t *seen;		 /* marks for the repetition penalty */
@@ -54,8 +63,9 @@ struct sampler {
 int sampler_init(struct sampler *sampler, uint32_t n_vocab);
 void sampler_exit(struct sampler *sampler);
 
-/* p after bias, repetition penalty, temperature, top-k, top-p, min-p (in that order): fills dist, n_dist.
- * history: prompt and output before this position. Not for greedy. */
+/* p after bias, repetition penalty, temperature, top-k, top-p, min-p (in that order): fills dist, n_dist with the kept
+ * set, by falling p, ties by rising id; the sum is 1 up to rounding. history: prompt and output before this
+ * position; ids that are not in the vocabulary are ignored. Not for greedy. */
 void sampler_distribution(struct sampler *sampler, const struct sampler_params *params, const float *logits,
 	const int32_t *history, uint32_t n_history);
 
@@ -63,3 +73,6 @@ void sampler_distribution(struct sampler *sampler, const struct sampler_params *
  * NULL) receives the chosen token's probability under p (greedy: of the softmax at temperature 1). */
 int32_t sampler_pick(struct sampler *sampler, const struct sampler_params *params, const float *logits,
 	const int32_t *history, uint32_t n_history, uint64_t position, float *confidence);
+
+/* G of (position, token) under a seed. In -2.86..17.33. */
+double sampler_gumbel(uint64_t seed, uint64_t position, uint32_t token);

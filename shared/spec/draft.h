@@ -16,28 +16,32 @@
 enum {
 	DRAFT_RING_SLOTS = 256,
 };
-static_assert(DRAFT_RING_SLOTS >= 2 * LIMIT_SESSIONS, "a request of every session, and follow requests");
+static_assert(
+	DRAFT_RING_SLOTS >= 2 * LIMIT_SESSIONS, "a request of every session, and follow requests");
 
 struct draft_request {
-	uint64_t session;  /* uid */
-	uint64_t sequence; /* grows with each request of this verifier; starts at generation << 20 or so */
-	uint32_t page;	   /* index of the session page */
+	uint64_t session; /* uid */
+	uint64_t
+		sequence; /* grows with each request of this verifier; starts at generation << 20 or so */
+	uint32_t page; /* index of the session page */
 	uint32_t n_tokens; /* committed tokens the draft continues from */
-	uint32_t k;	   /* 0: only follow, no reply */
-	uint32_t last;	   /* 1: no further request of this round follows: batch what you have and answer */
+	uint32_t k; /* 0: only follow, no reply */
+	uint32_t
+		last; /* 1: no further request of this round follows: batch what you have and answer */
 };
 
 struct draft_reply {
 	uint64_t session, sequence;
 	uint32_t page, n_tokens;
-	uint32_t n;		/* drafted, 0..k */
-	uint32_t method;	/* enum draft_method that made it */
-	uint64_t draft_ns;	/* time this took; 0 when it had been drafted ahead */
-	uint32_t ahead;		/* of n, drafted before the request came */
-	uint32_t support;	/* 1: q[] is filled (maximal coupling), see below */
+	uint32_t n; /* drafted, 0..k */
+	uint32_t method; /* enum draft_method that made it */
+	uint64_t draft_ns; /* time this took; 0 when it had been drafted ahead */
+	uint32_t ahead; /* of n, drafted before the request came */
+	uint32_t support; /* 1: q[] is filled (maximal coupling), see below */
 	int32_t token[LIMIT_DRAFT];
-	int8_t parent[LIMIT_DRAFT + 1]; /* index of the token before, -1 = the committed tokens; a chain is i - 1 */
-	float confidence[LIMIT_DRAFT];	/* q of the token; 1 when the method has none */
+	int8_t parent[LIMIT_DRAFT +
+		      1]; /* index of the token before, -1 = the committed tokens; a chain is i - 1 */
+	float confidence[LIMIT_DRAFT]; /* q of the token; 1 when the method has none */
 	/* Maximal coupling: position i was sampled from q_i with this support, sum of p = 1. 0 = a certain proposal. */
 	uint8_t n_support[LIMIT_DRAFT + 1];
 	struct {

@@ -22,25 +22,33 @@
 
 enum session_state {
 	SESSION_FREE = 0,
-	SESSION_QUEUED,	 /* admitted, waiting for KV pages */
+	SESSION_QUEUED, /* admitted, waiting for KV pages */
 	SESSION_PREFILL,
 	SESSION_RUNNING,
-	SESSION_DONE,	 /* kept for a client that reconnects */
+	SESSION_DONE, /* kept for a client that reconnects */
 };
 
 enum session_end {
 	SESSION_END_NONE = 0,
 	SESSION_END_EOS,
-	SESSION_END_STOP,      /* a stop string */
-	SESSION_END_LENGTH,    /* max_tokens or the context is full */
+	SESSION_END_STOP, /* a stop string */
+	SESSION_END_LENGTH, /* max_tokens or the context is full */
 	SESSION_END_CANCELLED,
 	SESSION_END_DEADLINE,
 	SESSION_END_ERROR,
 };
 
 /* Where drafts come from. AUTO: model when one is loaded, else n-gram. */
-enum draft_method { DRAFT_AUTO = 0, DRAFT_NONE, DRAFT_NGRAM, DRAFT_MODEL, DRAFT_REPLAY, DRAFT_METHODS };
-extern const char *const draft_method_names[]; /* "auto", "none", "ngram", "model", "replay", NULL */
+enum draft_method {
+	DRAFT_AUTO = 0,
+	DRAFT_NONE,
+	DRAFT_NGRAM,
+	DRAFT_MODEL,
+	DRAFT_REPLAY,
+	DRAFT_METHODS
+};
+extern const char
+	*const draft_method_names[]; /* "auto", "none", "ngram", "model", "replay", NULL */
 
 #define SESSION_K_POLICY (-1) /* K comes from the policy page */
 
@@ -48,25 +56,26 @@ struct session_request {
 	struct sampler_params sampling;
 	uint32_t max_tokens;
 	uint32_t ignore_eos;
-	int32_t k;		/* 0..LIMIT_DRAFT fixed, or SESSION_K_POLICY */
-	uint32_t draft_method;	/* enum draft_method */
-	uint32_t n_replay;	/* tokens of replay[] (the recorded continuation) */
-	float replay_error;	/* probability that a proposed token is replaced */
-	uint32_t logits_hash;	/* the client wants a hash of each position's logits */
-	uint64_t deadline_ns;	/* CLOCK_MONOTONIC; 0 = none */
+	int32_t k; /* 0..LIMIT_DRAFT fixed, or SESSION_K_POLICY */
+	uint32_t draft_method; /* enum draft_method */
+	uint32_t n_replay; /* tokens of replay[] (the recorded continuation) */
+	float replay_error; /* probability that a proposed token is replaced */
+	uint32_t logits_hash; /* the client wants a hash of each position's logits */
+	uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0 = none */
 	uint32_t n_stops;
 	char stops[LIMIT_STOPS][LIMIT_STOP_BYTES];
 };
 
 struct session_page {
-	_Atomic uint64_t uid;	/* 0 = free; chosen by the client, random */
-	_Atomic uint32_t state;	/* enum session_state */
-	_Atomic uint32_t end;	/* enum session_end, valid when DONE */
+	_Atomic uint64_t uid; /* 0 = free; chosen by the client, random */
+	_Atomic uint32_t state; /* enum session_state */
+	_Atomic uint32_t end; /* enum session_end, valid when DONE */
 	uint32_t n_prompt;
 	uint32_t pad;
 	struct session_request request;
 	alignas(CACHE_LINE) _Atomic uint32_t n_tokens; /* committed: prompt and output */
-	_Atomic uint32_t n_delivered; /* output tokens the client is known to hold: a successor keeps the rest ready */
+	_Atomic uint32_t
+		n_delivered; /* output tokens the client is known to hold: a successor keeps the rest ready */
 	_Atomic uint64_t iterations;
 	alignas(CACHE_LINE) int32_t tokens[]; /* [n_context], then replay[n_context] */
 };
@@ -74,9 +83,11 @@ struct session_page {
 struct sessions_header {
 	uint32_t n_sessions, n_context;
 	uint64_t page_bytes;
-	uint64_t model_fingerprint;	/* of the target: a successor with another model starts afresh */
+	uint64_t
+		model_fingerprint; /* of the target: a successor with another model starts afresh */
 	uint64_t tokenizer_fingerprint; /* a drafter with another tokenizer is refused by this */
-	char model_path[1024];		/* absolute; where the drafter finds the target's routers and tokenizer */
+	char model_path
+		[1024]; /* absolute; where the drafter finds the target's routers and tokenizer */
 };
 
 size_t sessions_bytes(uint32_t n_sessions, uint32_t n_context); /* payload */

@@ -1,13 +1,26 @@
 /*
  * The expert region: region "experts", owned by the expert-cache; the verifier looks up and pins, the drafter hints.
  *
- * Layout of the payload: struct slots_header; the demand, activation and hint rings; per (layer, expert) one table word; per
- * slot one state word; then, page-aligned, n_slots slots of slot_bytes each (gate, up, down matrices as in the file, each
- * 64-byte aligned).
+ * Layout of the payload: struct slots_header; the demand, activation and hint rings; per layer a line of counters; per
+ * (layer, expert) one table word; per slot one state word and one word of recency; then, page-aligned in the mapping,
+ * n_slots slots of slot_bytes each.
+ *
+ * A slot holds the gate, up and down matrices of one expert in three page-aligned areas, each as it lies in the file
+ * with the page it starts in: the first byte is at the same offset within a page as in the file, so that O_DIRECT
+ * reads straight into the slot, and both sides compute the place from the model alone (slots_geometry).
+ *
+ * A table word is 0 (absent), slot + 1, or SLOTS_REFUSED (the cache will not deliver what was demanded: read it from
+ * the file now). A state word holds state, pins, the epoch of the verifier that pinned, and the tag (layer, expert):
+ * one compare-and-swap pins exactly that expert or fails, so no version is needed against reuse.
  *
  * States: EMPTY -> LOADING -> READY -> EVICTING -> EMPTY; pins only in READY. tests/spin/slots.pml is the protocol; the
- * functions below name its transitions. Pins carry the generation of the verifier that holds them, so that those of a dead one
- * are void. An eviction that races a pin loses.
+ * functions below name its transitions. Who may write a state word: in READY the verifier (pins) and the owner
+ * (eviction), both by compare-and-swap; in every other state the owner alone. An eviction that races a pin loses.
+ *
+ * Epochs: a verifier that attaches takes verifier_epoch + 1 and puts it into its pins. Pins of another epoch than the
+ * header's belong to a verifier that is dead (only one can hold the verifier's socket) and are void. The owner reads
+ * the state word before the header's epoch: a pin of a live verifier was made after its epoch was stored, so who
+ * sees the pin sees the epoch, and a live pin can never be taken for a dead one.
  */
 #pragma once
 
@@ -23,32 +36,61 @@ enum {
 	SLOTS_DEMAND_RING = 4096,
 	SLOTS_ACTIVATION_RING = 4096,
 	SLOTS_HINT_RING = 4096,
+	SLOTS_MAX = LIMIT_LAYERS * LIMIT_EXPERTS,
+	SLOTS_PAGE = 4096, /* alignment of areas, and of O_DIRECT reads */
+};
+
+#define SLOT_NONE UINT32_MAX
+#define SLOTS_REFUSED UINT32_MAX /* a table word */
+
+enum slot_state {
+	SLOT_EMPTY = 0,
+	SLOT_LOADING,
+	SLOT_READY,
+	SLOT_EVICTING,
 };
 
 struct slots_header {
 	uint32_t n_layers, n_experts; /* of the model */
 	uint32_t n_slots, n_experts_used;
-	uint64_t slot_bytes;	/* the largest expert of any layer, rounded up */
-	uint64_t budget_bytes;	/* n_slots_used * slot_bytes is at most this */
+	uint64_t slot_bytes; /* the largest expert of any layer with its pages */
+	uint64_t budget_bytes; /* n_slots * slot_bytes */
 	uint64_t model_fingerprint;
 	_Atomic uint64_t cache_generation; /* of the cache process now serving; 0 = none */
-	_Atomic uint64_t verifier_generation;
-	struct doorbell arrivals; /* rung when a slot becomes READY */
-	uint64_t demand_offset, activation_offset, hint_offset, table_offset, state_offset, arena_offset;
-	_Atomic uint64_t demand_hits, demand_misses, loads, evictions, bytes_loaded, hints, hint_loads, self_served;
+	_Atomic uint64_t verifier_generation; /* of the verifier that attached last */
+	_Atomic uint32_t verifier_epoch; /* its pins carry this; never 0 once one attached */
+	_Atomic uint32_t starved; /* the owner waits for an unpin: ring work after one */
+	uint64_t demand_offset, activation_offset, hint_offset, counts_offset, table_offset,
+		state_offset, used_offset, arena_offset; /* from the payload's start */
+	/* Verifier's: demand_hits, demand_misses, self_served. Drafter's: hints. Owner's: the rest. */
+	_Atomic uint64_t demand_hits, demand_misses, loads, evictions, bytes_loaded, hints,
+		hint_loads, self_served;
+	alignas(CACHE_LINE) struct doorbell arrivals; /* rung when a slot becomes READY */
+	alignas(CACHE_LINE) struct doorbell work; /* rung for the owner: demands, hints, unpins */
+};
+
+/* Per layer. hits and misses are the verifier's, loads and evictions the owner's. */
+struct slots_counts {
+	alignas(CACHE_LINE) _Atomic uint64_t hits;
+	_Atomic uint64_t misses, loads, evictions;
 };
 
 struct slot_demand { /* verifier -> cache: must have now */
 	uint16_t layer, expert;
-	uint16_t tokens;   /* of the batch that need it */
-	uint16_t promote;  /* it was hinted before */
-	uint64_t iteration;
+	uint16_t tokens; /* of the batch that need it */
+	uint16_t promote; /* 1: the expert was hinted before */
+	uint64_t
+		iteration; /* grows with each layer the verifier begins: demands of another one are obsolete */
 };
+
+enum { SLOT_ACTIVATION_PAIRS = 27 };
 struct slot_activation { /* verifier -> cache: one layer of one pass */
 	uint64_t iteration;
-	uint16_t layer, n;
-	uint16_t expert_tokens[2 * 26 + 2]; /* (expert, tokens) pairs; more pairs take more entries */
+	uint16_t layer, n; /* n pairs follow */
+	uint16_t expert_tokens
+		[2 * SLOT_ACTIVATION_PAIRS]; /* (expert, tokens) pairs; more pairs take more entries */
 };
+
 struct slot_hint { /* drafter -> cache */
 	uint16_t layer, expert;
 	float score;
@@ -56,14 +98,145 @@ struct slot_hint { /* drafter -> cache */
 	uint64_t needed_by_ns; /* CLOCK_MONOTONIC, 0 = soon */
 };
 
-/* The verifier's expert source over the region. While the cache process is gone, slow or full of pins, a missing
- * expert is read from the model file here. */
+#define SLOT_DEMAND_BYTES 64
+#define SLOT_ACTIVATION_BYTES 128
+#define SLOT_HINT_BYTES 64
+static_assert(sizeof(struct slot_demand) <= SLOT_DEMAND_BYTES, "a demand is one cache line");
+static_assert(sizeof(struct slot_activation) <= SLOT_ACTIVATION_BYTES, "two cache lines");
+static_assert(sizeof(struct slot_hint) <= SLOT_HINT_BYTES, "a hint is one cache line");
+
+/* ---- Where the bytes of an expert lie (slots_layout.c). ---- */
+
+enum expert_part { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, EXPERT_PARTS };
+
+struct slots_part {
+	uint64_t file_offset; /* of expert 0 */
+	uint64_t bytes; /* of one expert */
+	uint64_t area; /* offset of the part's area in the slot */
+};
+
+struct slots_geometry {
+	uint64_t slot_bytes; /* of the largest layer */
+	uint32_t n_layers, n_experts, n_experts_used;
+	uint32_t n_total; /* experts of all layers */
+	struct slots_layer_geometry {
+		bool moe;
+		struct slots_part part[EXPERT_PARTS];
+	} layers[LIMIT_LAYERS];
+};
+/* A dense model gives n_total 0 and slot_bytes 0. */
+void slots_geometry_init(struct slots_geometry *geometry, const struct model *model);
+
+/* Where a part of one expert begins in the file, and in its slot. */
+static inline uint64_t slots_part_offset(const struct slots_part *part, uint32_t expert)
+{
+	return part->file_offset + (uint64_t)expert * part->bytes;
+}
+static inline uint64_t slots_part_place(const struct slots_part *part, uint32_t expert)
+{
+	return part->area + slots_part_offset(part, expert) % SLOTS_PAGE;
+}
+
+/* Slots that one layer of one verification with a full draft may need: the smallest legal budget. */
+uint32_t slots_min(const struct slots_geometry *geometry);
+
+/* ---- The region, mapped (slots_layout.c). ---- */
+
+/* One side's view, private to its process. Sizes are copies: a peer cannot change them under us. The rings belong to
+ * one thread of each side; everything else may be used by any thread. */
+struct slots {
+	struct slots_header *header;
+	uint32_t n_layers, n_experts, n_slots;
+	uint64_t slot_bytes;
+	_Atomic uint32_t *table; /* [n_layers][n_experts] */
+	_Atomic uint64_t *state; /* [n_slots] */
+	_Atomic uint64_t *used; /* [n_slots] the owner's recency stamps, kept for its successor */
+	struct slots_counts *counts; /* [n_layers] */
+	unsigned char *arena; /* [n_slots][slot_bytes] */
+	struct ring demands, activations, hints;
+};
+
+struct slots_shape {
+	uint32_t n_layers, n_experts, n_experts_used, n_slots;
+	uint64_t slot_bytes, model_fingerprint;
+};
+
+/* Bytes of the payload, 0 when the shape is out of limits. */
+uint64_t slots_payload_bytes(const struct slots_shape *shape);
+/* Owner, on a fresh zero-filled region of that payload: every slot EMPTY. */
+void slots_format(const struct region *region, const struct slots_shape *shape);
+/* Either side: checks every size and offset against the region, and the shape against *expected when it is not NULL
+ * (n_slots 0 there means any). */
+int slots_map(const struct region *region, const struct slots_shape *expected, struct slots *out,
+	struct error *err);
+
+static inline _Atomic uint32_t *slots_word(
+	const struct slots *slots, uint32_t layer, uint32_t expert)
+{
+	return &slots->table[(size_t)layer * slots->n_experts + expert];
+}
+static inline unsigned char *slots_at(const struct slots *slots, uint32_t slot)
+{
+	return slots->arena + (uint64_t)slot * slots->slot_bytes;
+}
+
+/* ---- State words (slots.c). ---- */
+
+enum slot_state slot_state(uint64_t word);
+uint32_t slot_pins(uint64_t word);
+uint32_t slot_epoch(uint64_t word);
+uint32_t slot_layer(uint64_t word);
+uint32_t slot_expert(uint64_t word);
+
+/* Verifier. */
+
+/* Takes the next epoch: what pins of this verifier carry. The predecessor must be dead. */
+uint32_t slots_verifier_enter(struct slots *slots, uint64_t generation);
+/* [pin] Looks up and pins; the slot, or SLOT_NONE when it is not resident. layer and expert are in range. The bytes of
+ * the slot are (layer, expert)'s and do not change until slots_unpin. */
+uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t expert);
+/* [unpin] */
+void slots_unpin(struct slots *slots, uint32_t slot);
+
+/* Owner: one thread of the one cache process. */
+
+/* [load_begin] EMPTY -> LOADING: the slot's bytes are the owner's to write. */
+void slots_load_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert);
+/* [load_end] LOADING -> READY, into the table, ring arrivals. */
+void slots_load_end(struct slots *slots, uint32_t slot);
+/* [load_fail] LOADING -> EMPTY. refuse: tell a verifier that waits to read the file itself. */
+void slots_load_fail(struct slots *slots, uint32_t slot, bool refuse);
+/* [evict] READY -> EVICTING -> out of the table -> EMPTY; false when it is pinned or not READY. */
+bool slots_evict(struct slots *slots, uint32_t slot);
+/* Whether slots_evict would succeed now. */
+bool slots_evictable(const struct slots *slots, uint32_t slot);
+/* The cache will not deliver (layer, expert). */
+void slots_refuse(struct slots *slots, uint32_t layer, uint32_t expert);
+
+struct slots_adopted {
+	uint32_t ready; /* slots kept */
+	uint32_t loading; /* a dead load's: left LOADING, see slots_adopt */
+	uint32_t evicting; /* returned to EMPTY */
+	uint32_t words; /* table words put right */
+};
+/* [adopt] The owner's successor, once the predecessor is dead: every state word is checked (-EUCLEAN names a bad one:
+ * make a new region), table words are made to agree with them, EVICTING becomes EMPTY. Safe while a verifier pins.
+ * LOADING slots stay so: reads the dead owner had submitted may still land in them. The owner calls
+ * slots_load_fail on each when no such read can be under way any more. */
+int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
+	struct slots_adopted *adopted, struct error *err);
+
+/* ---- The verifier's expert source over the region (slots_source.c). ---- */
+
+/* While the cache process is gone, slow or full of pins, a missing expert is read from the model file here. Used by one
+ * thread. A layer that needs more experts than there are slots goes through in waves: views are unpinned when ready is
+ * called again (shared/model/experts.h). */
 struct experts_cached;
 struct experts_cached_options {
-	uint64_t spin_ns;	 /* before sleeping on arrivals */
-	uint64_t patience_ns;	 /* how long a demand may take before it is served from the file */
-	uint64_t generation;	 /* the verifier's: carried by its pins */
-	bool (*cache_alive)(void *arg);
+	uint64_t spin_ns; /* before sleeping on arrivals */
+	uint64_t patience_ns; /* without an arrival, before a demand is served from the file */
+	uint64_t generation; /* the verifier's */
+	bool (*cache_alive)(void *arg); /* may be NULL: always */
 	void *arg;
 };
 int experts_cached_create(const struct model *model, const struct experts_cached_options *options,
@@ -71,15 +244,22 @@ int experts_cached_create(const struct model *model, const struct experts_cached
 void experts_cached_destroy(struct experts_cached **cached);
 struct expert_source *experts_cached_source(struct experts_cached *cached);
 /* Uses a region from now on (dups the fd; NULL: serve everything from the file). Checks the layout and the model's
- * fingerprint. Call between passes. */
-int experts_cached_attach(struct experts_cached *cached, const struct region *region, struct error *err);
+ * fingerprint; on failure what was attached stays. The region that is attached already (same uid) changes nothing.
+ * Call between passes. */
+int experts_cached_attach(
+	struct experts_cached *cached, const struct region *region, struct error *err);
 
-/* The drafter's side: false when the ring is full (dropped and counted). */
+/* ---- The drafter's side (slots_hinter.c). ---- */
+
 struct slots_hinter {
+	struct slots slots;
 	struct slots_header *header;
 	struct ring hints;
 };
-int slots_hinter_attach(struct slots_hinter *hinter, const struct region *region, struct error *err);
+/* Borrows the region. */
+int slots_hinter_attach(
+	struct slots_hinter *hinter, const struct region *region, struct error *err);
+/* False when the ring is full (dropped and counted) or the hint is out of the model's range. */
 bool slots_hint(struct slots_hinter *hinter, const struct slot_hint *hint);
 /* Whether (layer, expert) is resident now: hints for it are not needed. */
 bool slots_resident(const struct slots_hinter *hinter, uint32_t layer, uint32_t expert);

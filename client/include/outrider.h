@@ -1,0 +1,209 @@
+/*
+ * liboutrider: generate text with a running Outrider service.
+ *
+ * A client is a connection to the service; a request says what to generate; a stream is one generation under way. All
+ * types are opaque and belong to the caller, who frees them. A client and everything made from it belong to one thread: use
+ * one client per thread. A client may have many streams at once.
+ *
+ * Functions return 0 or -errno; outrider_error() then has the sentence a person should read.
+ *
+ * A restart of the service is not an error: the client connects again and the stream goes on after the last token
+ * it holds; no token is lost, repeated or changed. Only a service that stays away longer than outrider_set_wait() allows ends a
+ * stream with -ETIMEDOUT.
+ *
+ * A client that does not ask for its tokens stalls itself and nobody else: the service sends at most the window
+ * (outrider_set_window) ahead of what was taken.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct outrider;
+struct outrider_request;
+struct outrider_stream;
+struct outrider_status;
+
+/* The last failed call of this thread, in a sentence; "" when none failed. Valid until the next call. */
+const char *outrider_error(void);
+const char *outrider_version(void);
+
+/* Connecting. */
+
+/* runtime_dir: where the service's sockets are; NULL: OUTRIDER_RUNTIME_DIR, else the default of the system (outrider(3)).
+ * -ECONNREFUSED when there is no such directory. Does not wait for the service: the first request does. */
+int outrider_connect(const char *runtime_dir, struct outrider **client);
+/* Frees the client and sets it to NULL. Its streams must have been freed. */
+void outrider_close(struct outrider **client);
+
+/* Tokens the service may send ahead of what was taken, 1 to 65536 (default 512). For streams started later. */
+int outrider_set_window(struct outrider *client, uint32_t tokens);
+/* How long to wait for a service that has not answered this client yet (default 5000 ms), and for one that went
+ * away or fell silent (default 60000 ms). 0 to 86400000. */
+int outrider_set_wait(struct outrider *client, int64_t first_ms, int64_t away_ms);
+
+/* Requests: filled in once, may be started any number of times, by any client of the thread. */
+
+int outrider_request_new(struct outrider_request **request);
+void outrider_request_free(struct outrider_request **request);
+
+/* The input is one of these three; the last call wins, messages add up. Text is UTF-8 and is copied. */
+int outrider_request_set_prompt(struct outrider_request *request, const char *text);
+int outrider_request_set_tokens(struct outrider_request *request, const int32_t *tokens, size_t n);
+/* role: "system", "user" or "assistant". */
+int outrider_request_add_message(
+	struct outrider_request *request, const char *role, const char *text);
+
+/* 0 (the default): until the model ends or the context is full. */
+void outrider_request_set_max_tokens(struct outrider_request *request, uint32_t max_tokens);
+/* 0 (the default) is greedy; at most 100. */
+int outrider_request_set_temperature(struct outrider_request *request, float temperature);
+int outrider_request_set_top_k(struct outrider_request *request, uint32_t top_k); /* 0: off */
+int outrider_request_set_top_p(struct outrider_request *request, float top_p); /* 0 < p <= 1; 1: off */
+int outrider_request_set_min_p(struct outrider_request *request, float min_p); /* 0..1; 0: off */
+/* penalty: 0 < r <= 10, 1 is off; window: last tokens that count, 0 for all. */
+int outrider_request_set_repeat(struct outrider_request *request, float penalty, uint32_t window);
+void outrider_request_set_seed(struct outrider_request *request, uint64_t seed);
+/* Up to 16 strings of 1 to 127 bytes; the output ends before the first that appears. */
+int outrider_request_add_stop(struct outrider_request *request, const char *text);
+/* Added to the logit of a token; up to 256 tokens. */
+int outrider_request_add_logit_bias(struct outrider_request *request, int32_t token, float bias);
+/* Goes on after end-of-text tokens. */
+void outrider_request_set_ignore_eos(struct outrider_request *request, bool ignore);
+/* From start on; 0: none. */
+void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t deadline_ms);
+
+/* Speculation. None of it changes the tokens with the default coupling; it changes how fast they come. */
+
+/* Draft length: -1 (the default), the policy chooses; 0 to 15, fixed. */
+int outrider_request_set_k(struct outrider_request *request, int k);
+/* "auto" (the default), "none", "ngram", "model" or "replay". */
+int outrider_request_set_draft_method(struct outrider_request *request, const char *name);
+/* "gumbel" (the default: the same tokens whatever is drafted) or "maximal" (the same distribution). */
+int outrider_request_set_coupling(struct outrider_request *request, const char *name);
+/* What "replay" proposes: a recorded continuation, each token wrong with probability error. */
+int outrider_request_set_replay(
+	struct outrider_request *request, const int32_t *tokens, size_t n, float error);
+/* Events then carry a 64-bit hash of the logits behind each token. */
+void outrider_request_set_logits_hash(struct outrider_request *request, bool wanted);
+
+/* Streams. */
+
+struct outrider_live {
+	uint32_t k;	     /* draft length of the last iteration */
+	uint32_t drafted;    /* running totals of this request */
+	uint32_t accepted;
+	uint32_t iterations;
+	float utility;	     /* of speculation, as the policy measured it; 0: not measured */
+	uint64_t expert_hits;
+	uint64_t expert_misses;
+	const char *policy;
+	bool drafter_alive;
+	bool cache_alive;
+	bool policy_alive;
+};
+
+enum outrider_end {
+	OUTRIDER_END_NONE = 0,
+	OUTRIDER_END_EOS,
+	OUTRIDER_END_STOP,
+	OUTRIDER_END_LENGTH,
+	OUTRIDER_END_CANCELLED,
+	OUTRIDER_END_DEADLINE,
+	OUTRIDER_END_ERROR,
+};
+/* "eos", "stop", "length", "cancelled", "deadline", "error"; "none" for anything else. */
+const char *outrider_end_name(enum outrider_end end);
+
+enum outrider_event_type {
+	OUTRIDER_EVENT_TOKENS = 1, /* tokens, text and live are filled in */
+	OUTRIDER_EVENT_DONE,	   /* the last event: end, stop, message; text held back until now */
+};
+
+/* Fields may be added at the end. */
+struct outrider_event {
+	enum outrider_event_type type;
+	uint32_t first;		/* index of tokens[0] in the output */
+	size_t n_tokens;
+	const int32_t *tokens;
+	const char *text;	/* whole UTF-8 sequences, not ended by NUL; may be empty */
+	size_t text_bytes;
+	size_t n_logits_hash;	/* 0, or n_tokens */
+	const uint64_t *logits_hash;
+	struct outrider_live live;
+	enum outrider_end end;
+	const char *stop;	/* the stop string that ended it, or "" */
+	const char *message;	/* why, for OUTRIDER_END_ERROR, or "" */
+};
+
+struct outrider_usage {
+	uint32_t prompt_tokens, output_tokens, iterations, drafted, accepted;
+	uint64_t queue_ns, prefill_ns;
+	uint64_t decode_ns; /* first to last output token */
+	uint64_t draft_ns, verify_ns, sample_ns;
+	size_t n_k_used, n_drafted_at, n_accepted_at;
+	const uint32_t *k_used;	     /* [n_k_used] iterations with K = index */
+	const uint32_t *drafted_at;  /* [n_drafted_at] tokens drafted at position index */
+	const uint32_t *accepted_at; /* [n_accepted_at] of them accepted */
+	uint64_t unique_experts, expert_hits, expert_misses;
+	size_t n_lossy;
+	const char *const *lossy; /* lossy settings an operator had turned on */
+	uint32_t restarts;	  /* of the service, that this stream went through */
+};
+
+/* Sends the request; *stream is then the caller's. -EINVAL when the request has no input. */
+int outrider_start(
+	struct outrider *client, const struct outrider_request *request, struct outrider_stream **stream);
+/* The same session from another client or process: tokens come from index `have` on. -ENOENT from outrider_next() when the
+ * service does not know uid (any more). */
+int outrider_resume(
+	struct outrider *client, uint64_t uid, uint32_t have, struct outrider_stream **stream);
+/* The random number, never 0, that names the session. */
+uint64_t outrider_stream_uid(const struct outrider_stream *stream);
+
+/* The next event, valid until the next call for the same stream. timeout_ms: 0 polls, -1 waits. -EAGAIN: nothing came in
+ * time; -ENODATA: after the DONE event. A refusal by the service is its errno: -EAGAIN is never one of them (a full queue
+ * is -EBUSY). Events of the client's other streams are kept for them meanwhile. */
+int outrider_next(
+	struct outrider_stream *stream, int timeout_ms, const struct outrider_event **event);
+/* Asks for the end; the DONE event (OUTRIDER_END_CANCELLED, unless it had ended before) still comes. */
+int outrider_cancel(struct outrider_stream *stream);
+/* After the DONE event; -EBUSY before. Arrays live as long as the stream. */
+int outrider_usage(const struct outrider_stream *stream, struct outrider_usage *usage);
+/* Frees the stream and sets it to NULL; one that has not ended is cancelled. */
+void outrider_stream_free(struct outrider_stream **stream);
+
+/* Called for each event, the last one too. Nonzero cancels: a DONE event follows. */
+typedef int (*outrider_callback)(void *user, const struct outrider_event *event);
+/* start, next until DONE, free. 0 whatever the end was, cancelled too. */
+int outrider_generate(struct outrider *client, const struct outrider_request *request,
+	outrider_callback callback, void *user);
+
+/* How the service is. */
+
+struct outrider_process {
+	const char *name;
+	uint32_t pid;	   /* 0: does not answer */
+	const char *state; /* "loading", "ready", "degraded: ...", "down" */
+	uint64_t generation, uptime_ns, rss_bytes;
+	const char *version;
+	size_t n_details;
+	const char *const *details; /* "key=value" */
+};
+
+/* Asks every process at once, within timeout_ms. One that does not answer is "down"; the call still succeeds. */
+int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_status **status);
+size_t outrider_status_count(const struct outrider_status *status);
+/* NULL beyond the last; valid until the status is freed. */
+const struct outrider_process *outrider_status_process(
+	const struct outrider_status *status, size_t i);
+void outrider_status_free(struct outrider_status **status);
+
+#ifdef __cplusplus
+}
+#endif

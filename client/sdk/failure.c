@@ -1,0 +1,33 @@
+#include "client/sdk/failure.h"
+#include "client/include/outrider.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char text[sizeof(((struct error *)0)->text)];
+
+int failure_set(int code, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	return -code;
+}
+
+int failure_take(int code, const struct error *err)
+{
+	return failure_set(-code, "%s", err->text[0] ? err->text : strerror(-code));
+}
+
+const char *outrider_error(void)
+{
+	return text;
+}
+
+const char *outrider_version(void)
+{
+	return OUTRIDER_VERSION;
+}

@@ -1,0 +1,9 @@
+/* The sentence behind the SDK's last error, one per thread. */
+#pragma once
+
+#include "shared/base/error.h"
+
+/* Sets the thread's message and returns -code. */
+int failure_set(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Takes a message that a lower layer wrote; code is negative and returned. */
+int failure_take(int code, const struct error *err);

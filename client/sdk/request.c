@@ -1,0 +1,376 @@
+#include "client/sdk/request.h"
+
+#include "client/sdk/failure.h"
+#include "shared/base/limits.h"
+#include "shared/model/sampler.h"
+#include "shared/spec/session.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const methods[DRAFT_METHODS] = {"auto", "none", "ngram", "model", "replay"};
+static const char *const couplings[] = {"gumbel", "maximal"};
+
+int outrider_request_new(struct outrider_request **request)
+{
+	struct outrider_request *r = calloc(1, sizeof *r);
+
+	*request = r;
+	if (!r)
+		return failure_set(ENOMEM, "no memory for a request");
+	outrider__generate__init(&r->generate);
+	outrider__sampling__init(&r->sampling);
+	r->generate.sampling = &r->sampling;
+	return 0;
+}
+
+static void free_token_list(Outrider__TokenList **list)
+{
+	if (*list)
+		outrider__token_list__free_unpacked(*list, NULL);
+	*list = NULL;
+}
+
+static void drop_input(Outrider__Generate *generate)
+{
+	switch (generate->input_case) {
+	case OUTRIDER__GENERATE__INPUT_PROMPT:
+		free(generate->prompt);
+		break;
+	case OUTRIDER__GENERATE__INPUT_TOKENS:
+		free_token_list(&generate->tokens);
+		break;
+	case OUTRIDER__GENERATE__INPUT_CONVERSATION:
+		outrider__conversation__free_unpacked(generate->conversation, NULL);
+		break;
+	default:
+		break;
+	}
+	generate->input_case = OUTRIDER__GENERATE__INPUT__NOT_SET;
+	generate->prompt = NULL;
+}
+
+void outrider_request_free(struct outrider_request **request)
+{
+	struct outrider_request *r = *request;
+
+	if (!r)
+		return;
+	drop_input(&r->generate);
+	free_token_list(&r->generate.replay);
+	for (size_t i = 0; i < r->generate.n_stop; i++)
+		free(r->generate.stop[i]);
+	free(r->generate.stop);
+	for (size_t i = 0; i < r->sampling.n_logit_bias; i++)
+		free(r->sampling.logit_bias[i]);
+	free(r->sampling.logit_bias);
+	free(r);
+	*request = NULL;
+}
+
+Outrider__Generate *request_copy(const struct outrider_request *request)
+{
+	size_t bytes = outrider__generate__get_packed_size(&request->generate);
+	uint8_t *packed = malloc(bytes ? bytes : 1);
+	Outrider__Generate *copy;
+
+	if (!packed)
+		return NULL;
+	outrider__generate__pack(&request->generate, packed);
+	copy = outrider__generate__unpack(NULL, bytes, packed);
+	free(packed);
+	return copy;
+}
+
+int outrider_request_set_prompt(struct outrider_request *request, const char *text)
+{
+	char *copy;
+
+	if (strlen(text) > LIMIT_MESSAGE_BYTES / 2)
+		return failure_set(E2BIG, "prompt of %zu bytes, at most %d are taken", strlen(text),
+			LIMIT_MESSAGE_BYTES / 2);
+	copy = strdup(text);
+	if (!copy)
+		return failure_set(ENOMEM, "no memory for a prompt of %zu bytes", strlen(text));
+	drop_input(&request->generate);
+	request->generate.prompt = copy;
+	request->generate.input_case = OUTRIDER__GENERATE__INPUT_PROMPT;
+	return 0;
+}
+
+static int make_token_list(const int32_t *tokens, size_t n, Outrider__TokenList **out)
+{
+	Outrider__TokenList *list;
+
+	if (n > LIMIT_CONTEXT)
+		return failure_set(
+			E2BIG, "%zu tokens, at most %d are taken", n, LIMIT_CONTEXT);
+	for (size_t i = 0; i < n; i++)
+		if (tokens[i] < 0)
+			return failure_set(EINVAL, "token %zu is %d: ids are not negative", i,
+				tokens[i]);
+	list = malloc(sizeof *list);
+	if (list) {
+		outrider__token_list__init(list);
+		list->ids = malloc((n ? n : 1) * sizeof *list->ids);
+	}
+	if (!list || !list->ids) {
+		free(list);
+		return failure_set(ENOMEM, "no memory for %zu tokens", n);
+	}
+	if (n)
+		memcpy(list->ids, tokens, n * sizeof *tokens);
+	list->n_ids = n;
+	*out = list;
+	return 0;
+}
+
+int outrider_request_set_tokens(struct outrider_request *request, const int32_t *tokens, size_t n)
+{
+	Outrider__TokenList *list;
+	int code = make_token_list(tokens, n, &list);
+
+	if (code < 0)
+		return code;
+	drop_input(&request->generate);
+	request->generate.tokens = list;
+	request->generate.input_case = OUTRIDER__GENERATE__INPUT_TOKENS;
+	return 0;
+}
+
+/* The conversation of the request, made when its input is another or none. */
+static Outrider__Conversation *conversation_of(Outrider__Generate *generate)
+{
+	Outrider__Conversation *conversation;
+
+	if (generate->input_case == OUTRIDER__GENERATE__INPUT_CONVERSATION)
+		return generate->conversation;
+	conversation = malloc(sizeof *conversation);
+	if (!conversation)
+		return NULL;
+	outrider__conversation__init(conversation);
+	drop_input(generate);
+	generate->conversation = conversation;
+	generate->input_case = OUTRIDER__GENERATE__INPUT_CONVERSATION;
+	return conversation;
+}
+
+int outrider_request_add_message(
+	struct outrider_request *request, const char *role, const char *text)
+{
+	Outrider__Conversation *conversation;
+	Outrider__ChatMessage *message, **grown;
+
+	if (strcmp(role, "system") != 0 && strcmp(role, "user") != 0 &&
+		strcmp(role, "assistant") != 0)
+		return failure_set(
+			EINVAL, "role \"%.32s\": expected system, user or assistant", role);
+	conversation = conversation_of(&request->generate);
+	if (!conversation)
+		return failure_set(ENOMEM, "no memory for a conversation");
+	grown = realloc(conversation->messages,
+		(conversation->n_messages + 1) * sizeof *conversation->messages);
+	if (grown)
+		conversation->messages = grown;
+	message = grown ? malloc(sizeof *message) : NULL;
+	if (message) {
+		outrider__chat_message__init(message);
+		message->role = strdup(role);
+		message->text = strdup(text);
+	}
+	if (!message || !message->role || !message->text) {
+		if (message) {
+			free(message->role);
+			free(message->text);
+		}
+		free(message);
+		return failure_set(ENOMEM, "no memory for a message of %zu bytes", strlen(text));
+	}
+	conversation->messages[conversation->n_messages++] = message;
+	return 0;
+}
+
+void outrider_request_set_max_tokens(struct outrider_request *request, uint32_t max_tokens)
+{
+	request->generate.max_tokens = max_tokens;
+}
+
+/* Also refuses what is not a number. */
+static int check_range(const char *name, double value, double low, double high)
+{
+	if (value >= low && value <= high)
+		return 0;
+	return failure_set(EINVAL, "%s %g: allowed are %g to %g", name, value, low, high);
+}
+
+int outrider_request_set_temperature(struct outrider_request *request, float temperature)
+{
+	int code = check_range("temperature", (double)temperature, 0, 100);
+
+	if (code == 0)
+		request->sampling.temperature = temperature;
+	return code;
+}
+
+int outrider_request_set_top_k(struct outrider_request *request, uint32_t top_k)
+{
+	int code = check_range("top-k", top_k, 0, LIMIT_VOCAB);
+
+	if (code == 0)
+		request->sampling.top_k = top_k;
+	return code;
+}
+
+int outrider_request_set_top_p(struct outrider_request *request, float top_p)
+{
+	int code = check_range("top-p", (double)top_p, 1e-6, 1);
+
+	if (code == 0)
+		request->sampling.top_p = top_p;
+	return code;
+}
+
+int outrider_request_set_min_p(struct outrider_request *request, float min_p)
+{
+	int code = check_range("min-p", (double)min_p, 0, 1);
+
+	if (code == 0)
+		request->sampling.min_p = min_p;
+	return code;
+}
+
+int outrider_request_set_repeat(struct outrider_request *request, float penalty, uint32_t window)
+{
+	int code = check_range("repeat penalty", (double)penalty, 1e-3, 10);
+
+	if (code == 0)
+		code = check_range("repeat window", window, 0, LIMIT_CONTEXT);
+	if (code < 0)
+		return code;
+	request->sampling.repeat_penalty = penalty;
+	request->sampling.repeat_window = window;
+	return 0;
+}
+
+void outrider_request_set_seed(struct outrider_request *request, uint64_t seed)
+{
+	request->sampling.seed = seed;
+}
+
+int outrider_request_add_stop(struct outrider_request *request, const char *text)
+{
+	Outrider__Generate *generate = &request->generate;
+	size_t bytes = strlen(text);
+	char **grown, *copy;
+
+	if (bytes == 0 || bytes >= LIMIT_STOP_BYTES)
+		return failure_set(EINVAL, "stop string of %zu bytes: allowed are 1 to %d", bytes,
+			LIMIT_STOP_BYTES - 1);
+	if (generate->n_stop == LIMIT_STOPS)
+		return failure_set(E2BIG, "more than %d stop strings", LIMIT_STOPS);
+	grown = realloc(generate->stop, (generate->n_stop + 1) * sizeof *grown);
+	if (grown)
+		generate->stop = grown;
+	copy = strdup(text);
+	if (!grown || !copy) {
+		free(copy);
+		return failure_set(ENOMEM, "no memory for a stop string");
+	}
+	generate->stop[generate->n_stop++] = copy;
+	return 0;
+}
+
+int outrider_request_add_logit_bias(struct outrider_request *request, int32_t token, float bias)
+{
+	Outrider__Sampling *sampling = &request->sampling;
+	Outrider__LogitBias **grown, *entry;
+
+	if (token < 0 || !isfinite(bias))
+		return failure_set(EINVAL, "logit bias of token %d: a token and a finite number are "
+					   "needed", token);
+	if (sampling->n_logit_bias == LIMIT_LOGIT_BIASES)
+		return failure_set(E2BIG, "more than %d logit biases", LIMIT_LOGIT_BIASES);
+	grown = realloc(sampling->logit_bias, (sampling->n_logit_bias + 1) * sizeof *grown);
+	if (grown)
+		sampling->logit_bias = grown;
+	entry = malloc(sizeof *entry);
+	if (!grown || !entry) {
+		free(entry);
+		return failure_set(ENOMEM, "no memory for a logit bias");
+	}
+	outrider__logit_bias__init(entry);
+	entry->token = token;
+	entry->bias = bias;
+	sampling->logit_bias[sampling->n_logit_bias++] = entry;
+	return 0;
+}
+
+void outrider_request_set_ignore_eos(struct outrider_request *request, bool ignore)
+{
+	request->generate.ignore_eos = ignore;
+}
+
+void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t deadline_ms)
+{
+	request->generate.deadline_ms = deadline_ms;
+}
+
+int outrider_request_set_k(struct outrider_request *request, int k)
+{
+	if (k < -1 || k > LIMIT_DRAFT)
+		return failure_set(EINVAL, "k %d: allowed are 0 to %d, or -1 for the policy's choice",
+			k, LIMIT_DRAFT);
+	request->generate.k_plus_one = k + 1;
+	return 0;
+}
+
+static int find_name(const char *what, const char *name, const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(names[i], name) == 0)
+			return (int)i;
+	return failure_set(EINVAL, "%s \"%.32s\": unknown; the first is \"%s\", the last \"%s\"", what,
+		name, names[0], names[n - 1]);
+}
+
+int outrider_request_set_draft_method(struct outrider_request *request, const char *name)
+{
+	int i = find_name("draft method", name, methods, DRAFT_METHODS);
+
+	if (i < 0)
+		return i;
+	request->generate.draft_method = (uint32_t)i;
+	return 0;
+}
+
+int outrider_request_set_coupling(struct outrider_request *request, const char *name)
+{
+	int i = find_name("coupling", name, couplings, 2);
+
+	if (i < 0)
+		return i;
+	request->sampling.coupling = (uint32_t)i;
+	return 0;
+}
+
+int outrider_request_set_replay(
+	struct outrider_request *request, const int32_t *tokens, size_t n, float error)
+{
+	Outrider__TokenList *list;
+	int code = check_range("replay error", (double)error, 0, 1);
+
+	if (code == 0)
+		code = make_token_list(tokens, n, &list);
+	if (code < 0)
+		return code;
+	free_token_list(&request->generate.replay);
+	request->generate.replay = list;
+	request->generate.replay_error = error;
+	return 0;
+}
+
+void outrider_request_set_logits_hash(struct outrider_request *request, bool wanted)
+{
+	request->generate.logits_hash = wanted;
+}

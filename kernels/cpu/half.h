@@ -1,0 +1,82 @@
+/*
+ * float16 and bfloat16, exactly, in integer arithmetic: the bits the F16C instructions give, subnormals,
+ * infinities and NaNs included (a signalling NaN becomes quiet and keeps its payload).
+ */
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+static inline float float_of_bits(uint32_t bits)
+{
+	float f;
+
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+static inline uint32_t bits_of_float(float f)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	return bits;
+}
+
+static inline float float_of_half(uint16_t h)
+{
+	uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+	uint32_t exponent = (h >> 10) & 31u;
+	uint32_t fraction = h & 0x3ffu;
+
+	if (exponent == 31) {
+		uint32_t quiet = fraction ? 0x400000u : 0;
+
+		return float_of_bits(sign | 0x7f800000u | quiet | fraction << 13);
+	}
+	if (exponent == 0) {
+		/* fraction * 2^-24 is exact. */
+		float magnitude = (float)fraction * 0x1p-24f;
+
+		return float_of_bits(sign | bits_of_float(magnitude));
+	}
+	return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+static inline uint16_t half_of_float(float f)
+{
+	uint32_t bits = bits_of_float(f);
+	uint32_t sign = bits >> 16 & 0x8000u;
+	uint32_t magnitude = bits & 0x7fffffffu;
+
+	if (magnitude > 0x7f800000u)
+		return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+	if (magnitude >= 0x477ff000u) /* 65520 and more round to infinity */
+		return (uint16_t)(sign | 0x7c00u);
+	if (magnitude < 0x38800000u) {
+		/* Below 2^-14 a half's last place is 2^-24. Adding 0.5, whose last place in float32 is
+		 * 2^-24 too, rounds there to nearest even, and the sum's low bits are the fraction. */
+		float sum = float_of_bits(magnitude) + 0.5f;
+
+		return (uint16_t)(sign | (bits_of_float(sum) - 0x3f000000u));
+	}
+	/* Rebias the exponent and round to nearest even on the 13 bits that go; a carry out of the fraction
+	 * is the next exponent, as it should be. */
+	magnitude -= 112u << 23;
+	magnitude += 0xfffu + (magnitude >> 13 & 1u);
+	return (uint16_t)(sign | magnitude >> 13);
+}
+
+static inline float float_of_bfloat(uint16_t b)
+{
+	return float_of_bits((uint32_t)b << 16);
+}
+
+/* The 16 bits of a file, wherever they lie. */
+static inline uint16_t load_u16(const void *p)
+{
+	uint16_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}

@@ -1,0 +1,206 @@
+/*
+ * Norm, rope, activation, softmax and conversions of one backend: included after its vec_*.h by the file that
+ * defines the backend. The order of every operation is kernels.h's.
+ */
+#pragma once
+
+#include "kernels/kernels.h"
+
+#include <assert.h>
+
+/* LANES sum of a[i] * b[i]. */
+static inline float lanes_dot(const float *a, const float *b, uint32_t n)
+{
+	struct v16 sum = v16_set1(0);
+	uint32_t i = 0;
+
+	for (; i + 16 <= n; i += 16)
+		sum = v16_fma(v16_load(a + i), v16_load(b + i), sum);
+	if (i < n)
+		sum = v16_fma_n(v16_load_n(a + i, n - i), v16_load_n(b + i, n - i), sum, n - i);
+	return v16_sum(sum);
+}
+
+static void op_rms_norm(const float *x, const float *w, float eps, uint32_t n, float *y)
+{
+	float ss = lanes_dot(x, x, n);
+	float inverse = 1.0f / __builtin_sqrtf(ss / (float)n + eps);
+	struct v16 factor = v16_set1(inverse);
+	uint32_t i = 0;
+
+	for (; i + 16 <= n; i += 16)
+		v16_store(y + i, v16_mul(v16_mul(v16_load(x + i), factor), v16_load(w + i)));
+	if (i < n)
+		v16_store_n(y + i,
+			v16_mul(v16_mul(v16_load_n(x + i, n - i), factor), v16_load_n(w + i, n - i)),
+			n - i);
+}
+
+static void op_rope(float *head, const float *cos_sin, uint32_t n_rot, bool neox)
+{
+	uint32_t pairs = n_rot / 2;
+	uint32_t step = neox ? 1 : 2, apart = neox ? pairs : 1;
+
+	for (uint32_t i = 0; i < pairs; i++) {
+		float c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+		float *a = head + (size_t)i * step, *b = a + apart;
+		float turned = fma32(*a, c, -(*b * s));
+
+		*b = fma32(*a, s, *b * c);
+		*a = turned;
+	}
+}
+
+static inline struct v16 silu_mul_16(struct v16 g, struct v16 u)
+{
+	const struct v16 one = v16_set1(1.0f);
+	struct v16 e = v16_exp(v16_sub(v16_set1(-0.0f), g));
+
+	return v16_mul(v16_mul(g, v16_div(one, v16_add(one, e))), u);
+}
+
+static void op_silu_mul(const float *g, const float *u, uint32_t n, float *out)
+{
+	uint32_t i = 0;
+
+	for (; i + 16 <= n; i += 16)
+		v16_store(out + i, silu_mul_16(v16_load(g + i), v16_load(u + i)));
+	if (i < n)
+		v16_store_n(out + i,
+			silu_mul_16(v16_load_n(g + i, n - i), v16_load_n(u + i, n - i)), n - i);
+}
+
+static void op_add(float *y, const float *x, uint32_t n)
+{
+	uint32_t i = 0;
+
+	for (; i + 16 <= n; i += 16)
+		v16_store(y + i, v16_add(v16_load(y + i), v16_load(x + i)));
+	if (i < n)
+		v16_store_n(
+			y + i, v16_add(v16_load_n(y + i, n - i), v16_load_n(x + i, n - i)), n - i);
+}
+
+static void op_axpy(float *y, float a, const float *x, uint32_t n)
+{
+	struct v16 factor = v16_set1(a);
+	uint32_t i = 0;
+
+	for (; i + 16 <= n; i += 16)
+		v16_store(y + i, v16_fma(factor, v16_load(x + i), v16_load(y + i)));
+	if (i < n)
+		v16_store_n(y + i,
+			v16_fma(factor, v16_load_n(x + i, n - i), v16_load_n(y + i, n - i)), n - i);
+}
+
+/* The greatest of x[0..n-1]. A NaN may be passed over: what is computed from x is NaN all the same. */
+static inline float greatest(const float *x, uint32_t n)
+{
+	struct v16 most = v16_set1(-__builtin_inff());
+	uint32_t i = 0;
+
+	for (; i + 16 <= n; i += 16)
+		most = v16_max(most, v16_load(x + i));
+	if (i < n)
+		most = v16_blend_n(v16_max(most, v16_load_n(x + i, n - i)), most, n - i);
+	return v16_greatest(most);
+}
+
+/* x[i] = exp(x[i] - most) */
+static inline void exp_less(float *x, uint32_t n, float most)
+{
+	struct v16 m = v16_set1(most);
+	uint32_t i = 0;
+
+	for (; i + 16 <= n; i += 16)
+		v16_store(x + i, v16_exp(v16_sub(v16_load(x + i), m)));
+	if (i < n)
+		v16_store_n(x + i, v16_exp(v16_sub(v16_load_n(x + i, n - i), m)), n - i);
+}
+
+/* x[i] = x[i] * factor */
+static inline void scale_by(float *x, uint32_t n, float factor)
+{
+	struct v16 f = v16_set1(factor);
+	uint32_t i = 0;
+
+	for (; i + 16 <= n; i += 16)
+		v16_store(x + i, v16_mul(v16_load(x + i), f));
+	if (i < n)
+		v16_store_n(x + i, v16_mul(v16_load_n(x + i, n - i), f), n - i);
+}
+
+static void op_softmax(float *x, uint32_t n)
+{
+	const struct v16 one = v16_set1(1.0f);
+	struct v16 sum = v16_set1(0);
+	uint32_t i = 0;
+
+	exp_less(x, n, greatest(x, n));
+	for (; i + 16 <= n; i += 16)
+		sum = v16_fma(v16_load(x + i), one, sum);
+	if (i < n)
+		sum = v16_fma_n(v16_load_n(x + i, n - i), one, sum, n - i);
+	scale_by(x, n, 1.0f / v16_sum(sum));
+}
+
+static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out)
+{
+	uint16_t *half = out;
+	uint32_t i = 0;
+
+	if (type == KV_F32) {
+		memcpy(out, x, n * sizeof(float));
+		return;
+	}
+	assert(type == KV_F16);
+	for (; i + 16 <= n; i += 16)
+		v16_store_f16(half + i, v16_load(x + i));
+	if (i < n)
+		v16_store_f16_n(half + i, v16_load_n(x + i, n - i), n - i);
+}
+
+/* One block of a quantised type: value = d * q (+ m), a product and a sum. */
+static void dequantise_block(enum tensor_type type, const uint8_t *block, float *out)
+{
+	float d = float_of_half(load_u16(block));
+
+	if (type == TENSOR_Q8_0) {
+		for (uint32_t i = 0; i < 32; i++)
+			out[i] = d * (float)(int8_t)block[2 + i];
+	} else if (type == TENSOR_Q4_0) {
+		for (uint32_t i = 0; i < 16; i++) {
+			out[i] = d * (float)((block[2 + i] & 15) - 8);
+			out[i + 16] = d * (float)((block[2 + i] >> 4) - 8);
+		}
+	} else {
+		float m = float_of_half(load_u16(block + 2));
+
+		assert(type == TENSOR_Q4_1);
+		for (uint32_t i = 0; i < 16; i++) {
+			out[i] = d * (float)(block[4 + i] & 15) + m;
+			out[i + 16] = d * (float)(block[4 + i] >> 4) + m;
+		}
+	}
+}
+
+static void op_dequantise_row(const struct matrix *w, uint32_t row, float *out)
+{
+	const struct tensor_type_info *info = tensor_type_info((uint32_t)w->type);
+	const uint8_t *data = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
+
+	assert(info && row < w->rows && w->cols % info->block_weights == 0);
+	if (w->type == TENSOR_F32) {
+		memcpy(out, data, w->cols * sizeof(float));
+	} else if (!info->quantised) {
+		for (uint32_t i = 0; i < w->cols; i++) {
+			uint16_t bits = load_u16(data + 2 * (size_t)i);
+
+			out[i] = w->type == TENSOR_F16 ? float_of_half(bits) : float_of_bfloat(bits);
+		}
+	} else {
+		for (uint32_t b = 0; b < w->cols / info->block_weights; b++)
+			dequantise_block(w->type, data + (size_t)b * info->block_bytes,
+				out + (size_t)b * info->block_weights);
+	}
+}

@@ -1,0 +1,195 @@
+/* Sixteen float32 lanes in two AVX registers; vec_scalar.h says what each function does. */
+#pragma once
+
+#include "kernels/cpu/math.h"
+
+#include <immintrin.h>
+
+struct v16 {
+	__m256 low, high; /* lanes 0..7, 8..15 */
+};
+
+static inline __m256i v16_first_low(uint32_t n)
+{
+	const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+
+	return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), index);
+}
+
+static inline __m256i v16_first_high(uint32_t n)
+{
+	const __m256i index = _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15);
+
+	return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), index);
+}
+
+static inline struct v16 v16_set1(float a)
+{
+	return (struct v16){_mm256_set1_ps(a), _mm256_set1_ps(a)};
+}
+
+static inline struct v16 v16_load(const float *p)
+{
+	return (struct v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+
+static inline struct v16 v16_load_n(const float *p, uint32_t n)
+{
+	return (struct v16){_mm256_maskload_ps(p, v16_first_low(n)),
+		_mm256_maskload_ps(p + 8, v16_first_high(n))};
+}
+
+static inline struct v16 v16_load_f16(const uint16_t *p)
+{
+	return (struct v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)),
+		_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 8)))};
+}
+
+static inline struct v16 v16_load_f16_n(const uint16_t *p, uint32_t n)
+{
+	uint16_t whole[16] = {0};
+
+	memcpy(whole, p, n * sizeof(*p));
+	return v16_load_f16(whole);
+}
+
+static inline __m256 v8_of_bf16(const uint16_t *p)
+{
+	__m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
+
+	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(b), 16));
+}
+
+static inline struct v16 v16_load_bf16(const uint16_t *p)
+{
+	return (struct v16){v8_of_bf16(p), v8_of_bf16(p + 8)};
+}
+
+static inline struct v16 v16_load_bf16_n(const uint16_t *p, uint32_t n)
+{
+	uint16_t whole[16] = {0};
+
+	memcpy(whole, p, n * sizeof(*p));
+	return v16_load_bf16(whole);
+}
+
+static inline void v16_store(float *p, struct v16 a)
+{
+	_mm256_storeu_ps(p, a.low);
+	_mm256_storeu_ps(p + 8, a.high);
+}
+
+static inline void v16_store_n(float *p, struct v16 a, uint32_t n)
+{
+	_mm256_maskstore_ps(p, v16_first_low(n), a.low);
+	_mm256_maskstore_ps(p + 8, v16_first_high(n), a.high);
+}
+
+static inline void v16_store_f16(uint16_t *p, struct v16 a)
+{
+	const int even = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+
+	_mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a.low, even));
+	_mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(a.high, even));
+}
+
+static inline void v16_store_f16_n(uint16_t *p, struct v16 a, uint32_t n)
+{
+	uint16_t whole[16];
+
+	v16_store_f16(whole, a);
+	memcpy(p, whole, n * sizeof(*p));
+}
+
+static inline struct v16 v16_add(struct v16 a, struct v16 b)
+{
+	return (struct v16){_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+}
+
+static inline struct v16 v16_sub(struct v16 a, struct v16 b)
+{
+	return (struct v16){_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+}
+
+static inline struct v16 v16_mul(struct v16 a, struct v16 b)
+{
+	return (struct v16){_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+
+static inline struct v16 v16_div(struct v16 a, struct v16 b)
+{
+	return (struct v16){_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+}
+
+static inline struct v16 v16_max(struct v16 a, struct v16 b)
+{
+	return (struct v16){_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+}
+
+static inline struct v16 v16_fma(struct v16 a, struct v16 b, struct v16 c)
+{
+	return (struct v16){_mm256_fmadd_ps(a.low, b.low, c.low),
+		_mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+
+static inline struct v16 v16_blend_n(struct v16 a, struct v16 b, uint32_t n)
+{
+	__m256 low = _mm256_castsi256_ps(v16_first_low(n));
+	__m256 high = _mm256_castsi256_ps(v16_first_high(n));
+
+	return (struct v16){_mm256_blendv_ps(b.low, a.low, low),
+		_mm256_blendv_ps(b.high, a.high, high)};
+}
+
+static inline struct v16 v16_fma_n(struct v16 a, struct v16 b, struct v16 c, uint32_t n)
+{
+	return v16_blend_n(v16_fma(a, b, c), c, n);
+}
+
+static inline float v16_sum(struct v16 a)
+{
+	__m256 eight = _mm256_add_ps(a.low, a.high);
+	__m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+	__m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+
+	return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+static inline float v16_greatest(struct v16 a)
+{
+	__m256 eight = _mm256_max_ps(a.low, a.high);
+	__m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+	__m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+
+	return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+static inline __m256 v8_exp(__m256 x)
+{
+	const __m256 shift = _mm256_set1_ps(EXP_SHIFT);
+	__m256 t = _mm256_fmadd_ps(x, _mm256_set1_ps(EXP_LOG2E), shift);
+	__m256 n = _mm256_sub_ps(t, shift);
+	__m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-EXP_LN2_HIGH), x);
+	__m256 p = _mm256_set1_ps(EXP_C7);
+
+	r = _mm256_fmadd_ps(n, _mm256_set1_ps(-EXP_LN2_LOW), r);
+	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_C6));
+	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_C5));
+	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_C4));
+	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_C3));
+	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_C2));
+	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
+	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
+	p = _mm256_castsi256_ps(_mm256_add_epi32(
+		_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
+	p = _mm256_blendv_ps(p, _mm256_setzero_ps(),
+		_mm256_cmp_ps(x, _mm256_set1_ps(EXP_LEAST), _CMP_LT_OQ));
+	p = _mm256_blendv_ps(p, _mm256_set1_ps(__builtin_inff()),
+		_mm256_cmp_ps(x, _mm256_set1_ps(EXP_MOST), _CMP_GT_OQ));
+	return _mm256_blendv_ps(p, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+static inline struct v16 v16_exp(struct v16 x)
+{
+	return (struct v16){v8_exp(x.low), v8_exp(x.high)};
+}

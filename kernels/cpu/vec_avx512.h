@@ -1,0 +1,164 @@
+/* Sixteen float32 lanes in one AVX-512 register; vec_scalar.h says what each function does. */
+#pragma once
+
+#include "kernels/cpu/math.h"
+
+#include <immintrin.h>
+
+struct v16 {
+	__m512 v;
+};
+
+static inline __mmask16 v16_first(uint32_t n)
+{
+	return (__mmask16)((1u << n) - 1);
+}
+
+static inline struct v16 v16_set1(float a)
+{
+	return (struct v16){_mm512_set1_ps(a)};
+}
+
+static inline struct v16 v16_load(const float *p)
+{
+	return (struct v16){_mm512_loadu_ps(p)};
+}
+
+static inline struct v16 v16_load_n(const float *p, uint32_t n)
+{
+	return (struct v16){_mm512_maskz_loadu_ps(v16_first(n), p)};
+}
+
+static inline struct v16 v16_load_f16(const uint16_t *p)
+{
+	return (struct v16){_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p))};
+}
+
+static inline struct v16 v16_load_f16_n(const uint16_t *p, uint32_t n)
+{
+	return (struct v16){_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v16_first(n), p))};
+}
+
+static inline struct v16 v16_of_bf16(__m256i b)
+{
+	return (struct v16){_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(b), 16))};
+}
+
+static inline struct v16 v16_load_bf16(const uint16_t *p)
+{
+	return v16_of_bf16(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+static inline struct v16 v16_load_bf16_n(const uint16_t *p, uint32_t n)
+{
+	return v16_of_bf16(_mm256_maskz_loadu_epi16(v16_first(n), p));
+}
+
+static inline void v16_store(float *p, struct v16 a)
+{
+	_mm512_storeu_ps(p, a.v);
+}
+
+static inline void v16_store_n(float *p, struct v16 a, uint32_t n)
+{
+	_mm512_mask_storeu_ps(p, v16_first(n), a.v);
+}
+
+static inline __m256i v16_half(struct v16 a)
+{
+	return _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+static inline void v16_store_f16(uint16_t *p, struct v16 a)
+{
+	_mm256_storeu_si256((__m256i *)(void *)p, v16_half(a));
+}
+
+static inline void v16_store_f16_n(uint16_t *p, struct v16 a, uint32_t n)
+{
+	_mm256_mask_storeu_epi16(p, v16_first(n), v16_half(a));
+}
+
+static inline struct v16 v16_add(struct v16 a, struct v16 b)
+{
+	return (struct v16){_mm512_add_ps(a.v, b.v)};
+}
+
+static inline struct v16 v16_sub(struct v16 a, struct v16 b)
+{
+	return (struct v16){_mm512_sub_ps(a.v, b.v)};
+}
+
+static inline struct v16 v16_mul(struct v16 a, struct v16 b)
+{
+	return (struct v16){_mm512_mul_ps(a.v, b.v)};
+}
+
+static inline struct v16 v16_div(struct v16 a, struct v16 b)
+{
+	return (struct v16){_mm512_div_ps(a.v, b.v)};
+}
+
+static inline struct v16 v16_max(struct v16 a, struct v16 b)
+{
+	return (struct v16){_mm512_max_ps(a.v, b.v)};
+}
+
+static inline struct v16 v16_fma(struct v16 a, struct v16 b, struct v16 c)
+{
+	return (struct v16){_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+
+static inline struct v16 v16_fma_n(struct v16 a, struct v16 b, struct v16 c, uint32_t n)
+{
+	return (struct v16){_mm512_mask3_fmadd_ps(a.v, b.v, c.v, v16_first(n))};
+}
+
+static inline struct v16 v16_blend_n(struct v16 a, struct v16 b, uint32_t n)
+{
+	return (struct v16){_mm512_mask_blend_ps(v16_first(n), b.v, a.v)};
+}
+
+static inline float v16_sum(struct v16 a)
+{
+	__m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+	__m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+	__m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+
+	return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+static inline float v16_greatest(struct v16 a)
+{
+	__m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+	__m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+	__m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+
+	return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+static inline struct v16 v16_exp(struct v16 x)
+{
+	const __m512 shift = _mm512_set1_ps(EXP_SHIFT);
+	__m512 t = _mm512_fmadd_ps(x.v, _mm512_set1_ps(EXP_LOG2E), shift);
+	__m512 n = _mm512_sub_ps(t, shift);
+	__m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_HIGH), x.v);
+	__m512 p = _mm512_set1_ps(EXP_C7);
+
+	r = _mm512_fmadd_ps(n, _mm512_set1_ps(-EXP_LN2_LOW), r);
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_C6));
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_C5));
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_C4));
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_C3));
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_C2));
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+	p = _mm512_castsi512_ps(_mm512_add_epi32(
+		_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
+	p = _mm512_mask_mov_ps(p, _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(EXP_LEAST), _CMP_LT_OQ),
+		_mm512_setzero_ps());
+	p = _mm512_mask_mov_ps(p, _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(EXP_MOST), _CMP_GT_OQ),
+		_mm512_set1_ps(__builtin_inff()));
+	p = _mm512_mask_mov_ps(p, _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q), x.v);
+	return (struct v16){p};
+}

@@ -1,0 +1,164 @@
+/* Sixteen float32 lanes in plain C: the reference the instruction sets are compared with. */
+#pragma once
+
+#include "kernels/cpu/math.h"
+
+struct v16 {
+	float f[16];
+};
+
+#define V16_EACH for (uint32_t lane = 0; lane < 16; lane++)
+
+static inline struct v16 v16_set1(float a)
+{
+	struct v16 r;
+
+	V16_EACH r.f[lane] = a;
+	return r;
+}
+
+static inline struct v16 v16_load(const float *p)
+{
+	struct v16 r;
+
+	memcpy(&r, p, sizeof(r));
+	return r;
+}
+
+/* The first n < 16 lanes; the others are 0. Nothing beyond them is read. */
+static inline struct v16 v16_load_n(const float *p, uint32_t n)
+{
+	struct v16 r = v16_set1(0);
+
+	memcpy(&r, p, n * sizeof(float));
+	return r;
+}
+
+static inline struct v16 v16_load_f16(const uint16_t *p)
+{
+	struct v16 r;
+
+	V16_EACH r.f[lane] = float_of_half(p[lane]);
+	return r;
+}
+
+static inline struct v16 v16_load_f16_n(const uint16_t *p, uint32_t n)
+{
+	struct v16 r = v16_set1(0);
+
+	for (uint32_t lane = 0; lane < n; lane++)
+		r.f[lane] = float_of_half(p[lane]);
+	return r;
+}
+
+static inline struct v16 v16_load_bf16(const uint16_t *p)
+{
+	struct v16 r;
+
+	V16_EACH r.f[lane] = float_of_bfloat(p[lane]);
+	return r;
+}
+
+static inline struct v16 v16_load_bf16_n(const uint16_t *p, uint32_t n)
+{
+	struct v16 r = v16_set1(0);
+
+	for (uint32_t lane = 0; lane < n; lane++)
+		r.f[lane] = float_of_bfloat(p[lane]);
+	return r;
+}
+
+static inline void v16_store(float *p, struct v16 a)
+{
+	memcpy(p, &a, sizeof(a));
+}
+
+static inline void v16_store_n(float *p, struct v16 a, uint32_t n)
+{
+	memcpy(p, &a, n * sizeof(float));
+}
+
+static inline void v16_store_f16(uint16_t *p, struct v16 a)
+{
+	V16_EACH p[lane] = half_of_float(a.f[lane]);
+}
+
+static inline void v16_store_f16_n(uint16_t *p, struct v16 a, uint32_t n)
+{
+	for (uint32_t lane = 0; lane < n; lane++)
+		p[lane] = half_of_float(a.f[lane]);
+}
+
+static inline struct v16 v16_add(struct v16 a, struct v16 b)
+{
+	V16_EACH a.f[lane] += b.f[lane];
+	return a;
+}
+
+static inline struct v16 v16_sub(struct v16 a, struct v16 b)
+{
+	V16_EACH a.f[lane] -= b.f[lane];
+	return a;
+}
+
+static inline struct v16 v16_mul(struct v16 a, struct v16 b)
+{
+	V16_EACH a.f[lane] *= b.f[lane];
+	return a;
+}
+
+static inline struct v16 v16_div(struct v16 a, struct v16 b)
+{
+	V16_EACH a.f[lane] /= b.f[lane];
+	return a;
+}
+
+static inline struct v16 v16_max(struct v16 a, struct v16 b)
+{
+	V16_EACH a.f[lane] = a.f[lane] > b.f[lane] ? a.f[lane] : b.f[lane];
+	return a;
+}
+
+static inline struct v16 v16_fma(struct v16 a, struct v16 b, struct v16 c)
+{
+	V16_EACH c.f[lane] = fma32(a.f[lane], b.f[lane], c.f[lane]);
+	return c;
+}
+
+/* The first n lanes of fma; the others stay c. */
+static inline struct v16 v16_fma_n(struct v16 a, struct v16 b, struct v16 c, uint32_t n)
+{
+	for (uint32_t lane = 0; lane < n; lane++)
+		c.f[lane] = fma32(a.f[lane], b.f[lane], c.f[lane]);
+	return c;
+}
+
+/* The first n lanes of a, the others of b. */
+static inline struct v16 v16_blend_n(struct v16 a, struct v16 b, uint32_t n)
+{
+	memcpy(&b, &a, n * sizeof(float));
+	return b;
+}
+
+/* The fold of LANES: 16 -> 8 -> 4 -> 2 -> 1. */
+static inline float v16_sum(struct v16 a)
+{
+	for (uint32_t half = 8; half; half /= 2)
+		for (uint32_t lane = 0; lane < half; lane++)
+			a.f[lane] += a.f[lane + half];
+	return a.f[0];
+}
+
+static inline float v16_greatest(struct v16 a)
+{
+	for (uint32_t half = 8; half; half /= 2)
+		for (uint32_t lane = 0; lane < half; lane++)
+			a.f[lane] = a.f[lane] > a.f[lane + half] ? a.f[lane] : a.f[lane + half];
+	return a.f[0];
+}
+
+static inline struct v16 v16_exp(struct v16 x)
+{
+	V16_EACH x.f[lane] = exp32(x.f[lane]);
+	return x;
+}

@@ -1,0 +1,95 @@
+#include "services/expert-cache/budget.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FORMS "all, min, a share as 30%, or bytes as 2G"
+
+static int refuse(const char *text, struct error *err)
+{
+	return error_set(err, ENOEXEC, "budget: \"%s\" is not one of: %s", text, FORMS);
+}
+
+/* Bytes after a number with this suffix, 0 for none such. */
+static double unit_of(const char *suffix)
+{
+	static const struct {
+		const char *suffix;
+		double bytes;
+	} units[] = {{"", 1}, {"K", 1024.}, {"M", 1048576.}, {"G", 1073741824.}};
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+		if (strcmp(units[i].suffix, suffix) == 0)
+			return units[i].bytes;
+	return 0;
+}
+
+static int parse(
+	const char *text, const struct slots_geometry *geometry, double *slots, struct error *err)
+{
+	if (strcmp(text, "all") == 0) {
+		*slots = geometry->n_total;
+		return 0;
+	}
+	if (strcmp(text, "min") == 0) {
+		*slots = slots_min(geometry);
+		return 0;
+	}
+	char *end;
+	double value = strtod(text, &end);
+	if (end == text || !isfinite(value) || value <= 0)
+		return refuse(text, err);
+	if (strcmp(end, "%") == 0) {
+		if (value > 100)
+			return error_set(err, ENOEXEC, "budget: %s is not in 0%%..100%%", text);
+		/* A share that is whole but for rounding is not rounded up. */
+		*slots = ceil(geometry->n_total * value / 100 - 1e-9);
+		return 0;
+	}
+	double unit = unit_of(end);
+	if (unit == 0)
+		return refuse(text, err);
+	*slots = floor(value * unit / (double)geometry->slot_bytes);
+	return 0;
+}
+
+int budget_slots(const char *text, const struct slots_geometry *geometry, uint32_t *n_slots,
+	struct error *err)
+{
+	double slots = 0;
+	int status = parse(text, geometry, &slots, err);
+	if (status != 0)
+		return status;
+	uint32_t least = slots_min(geometry);
+	if (slots < least)
+		return error_set(err, ENOEXEC,
+			"budget: %s is %.0f expert slots; one layer of one verification may need "
+			"%u: at "
+			"least min, %.1f MiB",
+			text, slots, least, (double)least * (double)geometry->slot_bytes / 1048576);
+	*n_slots = slots > geometry->n_total ? geometry->n_total : (uint32_t)slots;
+	return 0;
+}
+
+int budget_check_memory(uint64_t bytes, struct error *err)
+{
+	FILE *file = fopen("/proc/meminfo", "re");
+	if (file == NULL)
+		return 0; /* Without /proc the kernel's own answer, at allocation, must do. */
+	char line[128];
+	unsigned long long kib = 0;
+	bool found = false;
+	while (!found && fgets(line, sizeof(line), file) != NULL) {
+		if (strncmp(line, "MemAvailable:", 13) == 0) {
+			kib = strtoull(line + 13, NULL, 10);
+			found = true;
+		}
+	}
+	fclose(file);
+	if (found && bytes / 1024 > kib)
+		return error_set(err, ENOMEM,
+			"budget: %.1f MiB for experts, but only %.1f MiB of memory are available",
+			(double)bytes / 1048576, (double)kib / 1024);
+	return 0;
+}

@@ -1,0 +1,14 @@
+/* How many slots a budget is, and whether this machine can hold them. Pure, but for the reading of /proc/meminfo. */
+#pragma once
+
+#include "shared/base/error.h"
+#include "shared/spec/slots.h"
+
+/* text: "all", "min", a percentage of the model's experts ("30%", rounded up to whole slots), or bytes of the arena with
+ * a suffix K, M or G ("2G", rounded down). More than all experts is all of them; less than slots_min is refused with
+ * that number. */
+int budget_slots(const char *text, const struct slots_geometry *geometry, uint32_t *n_slots,
+	struct error *err);
+
+/* Refuses what MemAvailable does not hold. */
+int budget_check_memory(uint64_t bytes, struct error *err);

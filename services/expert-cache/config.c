@@ -1,0 +1,42 @@
+#include "services/expert-cache/config.h"
+
+#include "services/expert-cache/policy.h"
+
+static const char *const choice_names[] = {"auto", "yes", "no", NULL};
+static const char *const io_names[] = {"auto", "io_uring", "pread", NULL};
+
+#define AT(field) offsetof(struct cache_config, field), sizeof(((struct cache_config *)0)->field)
+
+const struct config_key cache_config_keys[] = {
+	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
+		"GGUF file of the model whose experts are cached; the verifier's."},
+	{"", "budget", CONFIG_STRING, AT(budget), 0, 0, NULL, "all", "size",
+		"Memory for experts: all, min, a share of the experts as 30%, or bytes as 2G."},
+	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, NULL, "lru", "name",
+		"Which expert goes when room is needed: lru."},
+	{"", "io", CONFIG_ENUM, AT(io), 0, 0, io_names, "auto", "",
+		"How the file is read: auto takes io_uring where the kernel allows it."},
+	{"", "direct", CONFIG_ENUM, AT(direct), 0, 0, choice_names, "auto", "",
+		"Read past the page cache (O_DIRECT): auto does where the file system allows it."},
+	{"", "queue_depth", CONFIG_INT, AT(queue_depth), 3, 4096, NULL, "48", "reads",
+		"Reads in flight at once; an expert is three."},
+	{"", "preload", CONFIG_ENUM, AT(preload), 0, 0, choice_names, "auto", "",
+		"Fill free slots in the background: auto does when the budget holds every expert."},
+	{"", "hint_queue_max", CONFIG_INT, AT(hint_queue_max), 1, 65536, NULL, "1024", "hints",
+		"Hints that may wait; with more, those of the lowest score go."},
+	{"", "spin", CONFIG_NS, AT(spin_ns), 0, 1e9, NULL, "0", "time",
+		"How long to spin for work before sleeping; costs a CPU."},
+	{0},
+};
+
+int cache_config_check(const struct cache_config *config, struct error *err)
+{
+	if (config->model[0] == '\0')
+		return error_set(err, ENOEXEC,
+			"model: no file given (--model FILE, or model = FILE in the "
+			"configuration)");
+	if (cache_policy_find(config->policy) == NULL)
+		return error_set(err, ENOEXEC, "policy: \"%s\" is not one of %s", config->policy,
+			cache_policy_list());
+	return 0;
+}

@@ -1,0 +1,304 @@
+#include "services/expert-cache/store.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A killed process leaves reads behind that the device may still complete into the slots: the kernel does not wait for
+ * them when it closes an io_uring. The block layer gives a request up after 30 s. */
+#define HELD_NS (35ull * 1000000000ull)
+
+/* No iteration demanded this slot. */
+#define DEMAND_NONE UINT64_MAX
+
+static uint8_t *status_of(const struct store *store, uint32_t layer, uint32_t expert)
+{
+	return &store->status[(size_t)layer * store->slots.n_experts + expert];
+}
+
+static uint64_t load_state(const struct store *store, uint32_t slot)
+{
+	/* The owner reads its own words; pins of the verifier are looked at by slots_evict. */
+	return atomic_load_explicit(&store->slots.state[slot], memory_order_relaxed);
+}
+
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+	/* The owner is the only writer. */
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+		memory_order_relaxed);
+}
+
+static int try_adopt(
+	struct store *store, int fd, const struct slots_shape *shape, struct error *err)
+{
+	int status =
+		region_adopt(fd, EXPERTS_REGION, EXPERTS_LAYOUT, REGION_DATA, &store->region, err);
+	if (status != 0)
+		return status;
+	status = slots_map(&store->region, shape, &store->slots, err);
+	if (status == 0)
+		status = slots_adopt(&store->slots, &store->geometry, &store->found, err);
+	if (status != 0) {
+		region_close(&store->region);
+		return status;
+	}
+	store->adopted = true;
+	return 0;
+}
+
+static int make_region(struct store *store, const struct slots_shape *shape, struct error *err)
+{
+	int status = region_create(EXPERTS_REGION, EXPERTS_LAYOUT, slots_payload_bytes(shape),
+		REGION_HUGE, &store->region, err);
+	if (status != 0)
+		return status;
+	slots_format(&store->region, shape);
+	return slots_map(&store->region, shape, &store->slots, err);
+}
+
+static int allocate(struct store *store, struct error *err)
+{
+	const struct slots *slots = &store->slots;
+	store->free_slots = calloc(slots->n_slots, sizeof(*store->free_slots));
+	store->held = calloc(slots->n_slots, sizeof(*store->held));
+	store->notes = calloc(slots->n_slots, sizeof(*store->notes));
+	store->status = calloc((size_t)slots->n_layers * slots->n_experts, 1);
+	if (store->free_slots == NULL || store->held == NULL || store->notes == NULL ||
+		store->status == NULL)
+		return error_set(
+			err, ENOMEM, "no memory to keep account of %u slots", slots->n_slots);
+	struct cache_policy_shape shape = {.n_layers = slots->n_layers,
+		.n_experts = slots->n_experts,
+		.n_slots = slots->n_slots};
+	return store->policy->create(&shape, &store->policy_state, err);
+}
+
+struct resident {
+	uint64_t used;
+	uint32_t slot;
+};
+
+static int by_use(const void *a, const void *b)
+{
+	const struct resident *left = a, *right = b;
+	return left->used < right->used ? -1 : left->used > right->used;
+}
+
+/* Sorts the slots by state, and tells the policy the resident ones in order of their last use. */
+static int take_stock(struct store *store, struct error *err)
+{
+	const struct slots *slots = &store->slots;
+	struct resident *residents = malloc(slots->n_slots * sizeof(*residents));
+	if (residents == NULL)
+		return error_set(err, ENOMEM, "no memory to adopt %u slots", slots->n_slots);
+	size_t n = 0;
+	/* Backwards, so that the lowest free slot is on top. */
+	for (uint32_t slot = slots->n_slots; slot-- > 0;) {
+		store->notes[slot].demand = DEMAND_NONE;
+		switch (slot_state(load_state(store, slot))) {
+		case SLOT_READY:
+			residents[n++] = (struct resident){
+				atomic_load_explicit(&slots->used[slot], memory_order_relaxed),
+				slot};
+			break;
+		case SLOT_LOADING:
+			store->held[store->n_held++] = slot;
+			break;
+		default:
+			store->free_slots[store->n_free++] = slot;
+			break;
+		}
+	}
+	qsort(residents, n, sizeof(*residents), by_use);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t word = load_state(store, residents[i].slot);
+		store->policy->on_load(store->policy_state, residents[i].slot, slot_layer(word),
+			slot_expert(word), LOAD_PRELOAD);
+	}
+	/* A stamp far from any before: wrong ones in the region cannot make it wrap. */
+	store->stamp = clock_ns();
+	store->held_until_ns = clock_ns() + HELD_NS;
+	free(residents);
+	return 0;
+}
+
+int store_open(struct store *store, const struct slots_geometry *geometry,
+	const struct store_options *options, struct error *err)
+{
+	*store = (struct store){.geometry = *geometry, .policy = options->policy};
+	store->region.fd = -1;
+	struct slots_shape shape = {
+		.n_layers = geometry->n_layers,
+		.n_experts = geometry->n_experts,
+		.n_experts_used = geometry->n_experts_used,
+		.n_slots = options->n_slots,
+		.slot_bytes = geometry->slot_bytes,
+		.model_fingerprint = options->model_fingerprint,
+	};
+	int status = -ENOENT;
+	if (options->recovered_fd >= 0) {
+		status = try_adopt(store, options->recovered_fd, &shape, err);
+		if (status != 0)
+			log_notice("not taking over the slots that were left: %s", err->text);
+	}
+	if (status != 0)
+		status = make_region(store, &shape, err);
+	if (status == 0)
+		status = allocate(store, err);
+	if (status == 0)
+		status = take_stock(store, err);
+	if (status != 0) {
+		store_close(store);
+		return status;
+	}
+	struct slots_header *header = store->slots.header;
+	/* A killed predecessor may have left itself counted as asleep. */
+	doorbell_take_over(&header->work);
+	atomic_store_explicit(&header->starved, 0, memory_order_relaxed);
+	atomic_store_explicit(&header->cache_generation, options->generation, memory_order_release);
+	return 0;
+}
+
+void store_close(struct store *store)
+{
+	if (store->slots.header != NULL && store->region.fd >= 0)
+		atomic_store_explicit(
+			&store->slots.header->cache_generation, 0, memory_order_release);
+	if (store->policy_state != NULL)
+		store->policy->destroy(store->policy_state);
+	free(store->free_slots);
+	free(store->held);
+	free(store->notes);
+	free(store->status);
+	if (store->region.fd >= 0)
+		region_close(&store->region);
+	*store = (struct store){.region = {.fd = -1}};
+}
+
+uint32_t store_find(const struct store *store, uint32_t layer, uint32_t expert)
+{
+	uint32_t value = atomic_load_explicit(
+		slots_word(&store->slots, layer, expert), memory_order_relaxed);
+	return value == 0 || value - 1 >= store->slots.n_slots ? SLOT_NONE : value - 1;
+}
+
+bool store_loading(const struct store *store, uint32_t layer, uint32_t expert)
+{
+	return *status_of(store, layer, expert) == EXPERT_LOADING;
+}
+
+struct choice {
+	const struct store *store;
+	enum load_reason why;
+	uint64_t now_ns;
+};
+
+static bool may_evict(void *arg, uint32_t slot)
+{
+	const struct choice *choice = arg;
+	const struct store *store = choice->store;
+	const struct slot_note *note = &store->notes[slot];
+	/* The verifier waits for it. Once it has pinned it (the epoch is there) and let go, it may give room to the rest of
+	 * a layer that is larger than the budget. */
+	if (note->demand == store->demand && note->demand != DEMAND_NONE &&
+		slot_epoch(load_state(store, slot)) == 0)
+		return false;
+	/* One hint must not push out what another was for. */
+	if (choice->why == LOAD_HINT &&
+		(note->hint_until_ns > choice->now_ns || note->demand == store->demand))
+		return false;
+	return slots_evictable(&store->slots, slot);
+}
+
+static uint32_t evict_one(struct store *store, enum load_reason why, uint64_t now_ns)
+{
+	struct choice choice = {.store = store, .why = why, .now_ns = now_ns};
+	for (;;) {
+		uint32_t slot = store->policy->victim(store->policy_state, may_evict, &choice);
+		if (slot == SLOT_NONE)
+			return SLOT_NONE;
+		uint64_t word = load_state(store, slot);
+		/* A pin since the look wins; the next look passes this slot over. */
+		if (!slots_evict(&store->slots, slot))
+			continue;
+		store->policy->on_evict(store->policy_state, slot);
+		count(&store->slots.header->evictions, 1);
+		count(&store->slots.counts[slot_layer(word)].evictions, 1);
+		return slot;
+	}
+}
+
+uint32_t store_take(
+	struct store *store, uint32_t layer, uint32_t expert, enum load_reason why, uint64_t now_ns)
+{
+	uint32_t slot = SLOT_NONE;
+	if (store->n_free > 0)
+		slot = store->free_slots[--store->n_free];
+	else if (why != LOAD_PRELOAD)
+		slot = evict_one(store, why, now_ns);
+	if (slot == SLOT_NONE)
+		return SLOT_NONE;
+	*status_of(store, layer, expert) = EXPERT_LOADING;
+	store->notes[slot] =
+		(struct slot_note){.demand = why == LOAD_DEMAND ? store->demand : DEMAND_NONE};
+	slots_load_begin(&store->slots, slot, layer, expert);
+	return slot;
+}
+
+void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint64_t hint_until_ns)
+{
+	uint64_t word = load_state(store, slot);
+	uint32_t layer = slot_layer(word), expert = slot_expert(word);
+	const struct slots_part *part = store->geometry.layers[layer].part;
+	struct slots_header *header = store->slots.header;
+	*status_of(store, layer, expert) = EXPERT_ABSENT;
+	store->notes[slot].hint_until_ns = hint_until_ns;
+	count(&header->loads, 1);
+	count(&header->bytes_loaded,
+		part[EXPERT_GATE].bytes + part[EXPERT_UP].bytes + part[EXPERT_DOWN].bytes);
+	count(&store->slots.counts[layer].loads, 1);
+	if (why == LOAD_HINT)
+		count(&header->hint_loads, 1);
+	store->policy->on_load(store->policy_state, slot, layer, expert, why);
+	atomic_store_explicit(&store->slots.used[slot], ++store->stamp, memory_order_relaxed);
+	slots_load_end(&store->slots, slot);
+}
+
+void store_failed(struct store *store, uint32_t slot, bool refuse)
+{
+	uint64_t word = load_state(store, slot);
+	*status_of(store, slot_layer(word), slot_expert(word)) = EXPERT_ABSENT;
+	store->free_slots[store->n_free++] = slot;
+	slots_load_fail(&store->slots, slot, refuse);
+}
+
+void store_begin_demand(struct store *store, uint64_t iteration)
+{
+	store->demand = iteration;
+}
+
+void store_protect(struct store *store, uint32_t slot)
+{
+	store->notes[slot].demand = store->demand;
+}
+
+void store_touch(struct store *store, uint32_t slot)
+{
+	atomic_store_explicit(&store->slots.used[slot], ++store->stamp, memory_order_relaxed);
+}
+
+bool store_release_held(struct store *store, uint64_t now_ns)
+{
+	if (store->n_held == 0 || now_ns < store->held_until_ns)
+		return false;
+	log_info("%u slots of a dead predecessor's loads are free again", store->n_held);
+	while (store->n_held > 0) {
+		uint32_t slot = store->held[--store->n_held];
+		slots_load_fail(&store->slots, slot, false);
+		store->free_slots[store->n_free++] = slot;
+	}
+	return true;
+}

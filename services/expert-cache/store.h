@@ -1,0 +1,69 @@
+/*
+ * The owner's side of the slot region: creates or adopts it, and knows which slots are free, loading, held back or
+ * resident. Used by the transfer worker alone once it runs; the loop thread reads only the region's atomics.
+ */
+#pragma once
+
+#include "services/expert-cache/policy.h"
+#include "shared/ipc/region.h"
+#include "shared/spec/slots.h"
+
+enum expert_status { EXPERT_ABSENT = 0, EXPERT_LOADING };
+
+struct store {
+	struct region region;
+	struct slots slots;
+	struct slots_geometry geometry;
+	const struct cache_policy_ops *policy;
+	void *policy_state;
+	bool adopted;
+	struct slots_adopted found; /* what adoption found */
+	uint32_t n_free;
+	uint32_t *free_slots; /* [n_slots] a stack */
+	uint8_t *status; /* [n_layers][n_experts] enum expert_status */
+	/* Slots a dead predecessor was loading: its reads may still land in them until held_until_ns. */
+	uint32_t n_held;
+	uint32_t *held;
+	uint64_t held_until_ns;
+	struct slot_note {
+		uint64_t demand; /* the verifier's iteration that asked for it */
+		uint64_t hint_until_ns; /* a hint's expert: not given up for another hint before */
+	} * notes; /* [n_slots] */
+	uint64_t stamp; /* grows with each use */
+	uint64_t demand; /* the iteration under way */
+};
+
+struct store_options {
+	uint32_t n_slots;
+	uint64_t model_fingerprint;
+	uint64_t generation; /* of this process */
+	const struct cache_policy_ops *policy;
+	int recovered_fd; /* a predecessor's region, or -1; closed when it does not fit */
+};
+
+/* After the predecessor is known to be dead (broker_open succeeded). A recovered region of another model, budget or
+ * state is replaced by a new one, with a log line that says why. */
+int store_open(struct store *store, const struct slots_geometry *geometry,
+	const struct store_options *options, struct error *err);
+void store_close(struct store *store);
+
+/* The slot of a resident expert or SLOT_NONE. */
+uint32_t store_find(const struct store *store, uint32_t layer, uint32_t expert);
+bool store_loading(const struct store *store, uint32_t layer, uint32_t expert);
+
+/* A slot, LOADING, for (layer, expert), which is neither resident nor loading: a free one, or after an eviction.
+ * SLOT_NONE when everything is pinned or wanted now. Preloading evicts nothing. */
+uint32_t store_take(struct store *store, uint32_t layer, uint32_t expert, enum load_reason why,
+	uint64_t now_ns);
+void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint64_t hint_until_ns);
+void store_failed(struct store *store, uint32_t slot, bool refuse);
+
+/* The verifier began another layer: what was demanded before may go. */
+void store_begin_demand(struct store *store, uint64_t iteration);
+/* It demanded what is loading or has arrived meanwhile: keep it until it is used. */
+void store_protect(struct store *store, uint32_t slot);
+/* It used this slot: recency, kept in the region for a successor. */
+void store_touch(struct store *store, uint32_t slot);
+
+/* Frees what a dead predecessor's reads can no longer reach; true when some were freed. */
+bool store_release_held(struct store *store, uint64_t now_ns);

@@ -1,0 +1,384 @@
+#include "services/expert-cache/transfer.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* With reads in flight the worker sleeps on them, and looks at the rings this often: a new demand waits no longer. */
+#define POLL_NS 100000ull
+/* Asleep on the doorbell it still gives a sign of life and drains the activation ring. */
+#define IDLE_NS 50000000ull
+/* A demand that waits for an unpin is rung for; this is for the ring that a race or a death swallows. */
+#define STARVED_NS 5000000ull
+/* A verifier that has not unpinned for so long has died; its demands are void. */
+#define WANTED_NS 2000000000ull
+
+static bool in_model(const struct transfer *transfer, uint32_t layer, uint32_t expert)
+{
+	const struct slots_geometry *geometry = &transfer->store->geometry;
+	return layer < geometry->n_layers && expert < geometry->n_experts &&
+	       geometry->layers[layer].moe;
+}
+
+/* ---- Loads. ---- */
+
+static struct load *find_load(struct transfer *transfer, uint32_t layer, uint32_t expert)
+{
+	for (uint32_t i = 0; i < transfer->n_loads; i++) {
+		struct load *load = &transfer->loads[i];
+		if (load->parts_left > 0 && load->layer == layer && load->expert == expert)
+			return load;
+	}
+	return NULL;
+}
+
+/* The pages that hold a part of the expert, read to where slots_part_place finds them. */
+static void submit_parts(struct transfer *transfer, struct load *load)
+{
+	const struct store *store = transfer->store;
+	unsigned char *slot = slots_at(&store->slots, load->slot);
+	load->parts_left = EXPERT_PARTS;
+	for (int p = 0; p < EXPERT_PARTS; p++) {
+		const struct slots_part *part = &store->geometry.layers[load->layer].part[p];
+		uint64_t offset = slots_part_offset(part, load->expert);
+		size_t skip = (size_t)(offset % SLOTS_PAGE);
+		size_t need = skip + (size_t)part->bytes;
+		load->part[p] = (struct read_request){
+			.offset = offset - skip,
+			.need = need,
+			.bytes = (need + SLOTS_PAGE - 1) / SLOTS_PAGE * SLOTS_PAGE,
+			.to = slot + part->area,
+			.owner = load,
+		};
+		reader_submit(transfer->reader, &load->part[p]);
+	}
+}
+
+/* False when there is no slot for it. The caller has seen that a load is idle. */
+static bool start_load(struct transfer *transfer, uint32_t layer, uint32_t expert,
+	enum load_reason why, uint64_t hint_until_ns, uint64_t now_ns)
+{
+	uint32_t slot = store_take(transfer->store, layer, expert, why, now_ns);
+	if (slot == SLOT_NONE)
+		return false;
+	struct load *load = &transfer->loads[transfer->idle[--transfer->n_idle]];
+	*load = (struct load){.slot = slot,
+		.layer = layer,
+		.expert = expert,
+		.why = why,
+		.hint_until_ns = hint_until_ns};
+	if (why != LOAD_DEMAND)
+		transfer->n_prefetching++;
+	submit_parts(transfer, load);
+	return true;
+}
+
+static void end_load(struct transfer *transfer, struct load *load)
+{
+	if (load->why != LOAD_DEMAND)
+		transfer->n_prefetching--;
+	if (load->status == 0) {
+		store_loaded(transfer->store, load->slot, load->why, load->hint_until_ns);
+	} else {
+		store_failed(transfer->store, load->slot, load->why == LOAD_DEMAND);
+		atomic_fetch_add_explicit(&transfer->failures, 1, memory_order_relaxed);
+		struct error err;
+		if (reader_check(transfer->reader, &err) != 0)
+			log_error("%s", err.text);
+	}
+	transfer->idle[transfer->n_idle++] = (uint32_t)(load - transfer->loads);
+}
+
+static void collect(struct transfer *transfer, uint64_t timeout_ns)
+{
+	struct read_request *finished[16];
+	unsigned n;
+	do {
+		n = reader_wait(transfer->reader, timeout_ns, finished, 16);
+		for (unsigned i = 0; i < n; i++) {
+			struct load *load = finished[i]->owner;
+			if (finished[i]->status != 0)
+				load->status = finished[i]->status;
+			if (--load->parts_left == 0)
+				end_load(transfer, load);
+		}
+		timeout_ns = 0;
+	} while (n == 16);
+}
+
+/* ---- What peers say. Indices are theirs: each is checked. ---- */
+
+static void take_demand(struct transfer *transfer, const struct slot_demand *demand)
+{
+	struct store *store = transfer->store;
+	uint32_t layer = demand->layer, expert = demand->expert;
+	if (!in_model(transfer, layer, expert))
+		return;
+	if (demand->iteration != store->demand) {
+		/* The verifier has gone on: it waits for none of the earlier ones any more. */
+		store_begin_demand(store, demand->iteration);
+		transfer->n_wanted = 0;
+	}
+	uint32_t slot = store_find(store, layer, expert);
+	store->policy->on_demand(
+		store->policy_state, layer, expert, slot, demand->tokens, demand->iteration);
+	if (slot != SLOT_NONE) {
+		store_protect(store, slot);
+		return;
+	}
+	hints_remove(&transfer->hints, layer, expert);
+	if (store_loading(store, layer, expert)) {
+		struct load *load = find_load(transfer, layer, expert);
+		if (load->why != LOAD_DEMAND)
+			transfer->n_prefetching--;
+		load->why = LOAD_DEMAND;
+		store_protect(store, load->slot);
+		return;
+	}
+	if (transfer->n_wanted == 0)
+		transfer->wanted_since_ns = clock_ns();
+	if (transfer->n_wanted < LIMIT_EXPERTS)
+		transfer->wanted[transfer->n_wanted++] =
+			(struct wanted){demand->layer, demand->expert};
+}
+
+static void take_activation(struct transfer *transfer, const struct slot_activation *activation)
+{
+	struct store *store = transfer->store;
+	uint32_t n = activation->n;
+	if (n > SLOT_ACTIVATION_PAIRS)
+		return;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t expert = activation->expert_tokens[2 * i];
+		uint32_t tokens = activation->expert_tokens[2 * i + 1];
+		if (!in_model(transfer, activation->layer, expert))
+			continue;
+		uint32_t slot = store_find(store, activation->layer, expert);
+		store->policy->on_activation(store->policy_state, activation->layer, expert, slot,
+			tokens, activation->iteration);
+		if (slot != SLOT_NONE)
+			store_touch(store, slot);
+	}
+}
+
+static void take_hint(struct transfer *transfer, const struct slot_hint *hint)
+{
+	struct store *store = transfer->store;
+	if (!in_model(transfer, hint->layer, hint->expert))
+		return;
+	uint32_t slot = store_find(store, hint->layer, hint->expert);
+	store->policy->on_hint(store->policy_state, hint->layer, hint->expert, slot, hint->score,
+		hint->needed_by_ns);
+	if (slot != SLOT_NONE || store_loading(store, hint->layer, hint->expert))
+		return;
+	struct hint entry = {.layer = hint->layer,
+		.expert = hint->expert,
+		.score = hint->score,
+		.needed_by_ns = hint->needed_by_ns};
+	hints_add(&transfer->hints, &entry);
+}
+
+/* Demands before activations: the verifier pushes them in the other order, so every demand that is seen has its
+ * layer's activations with it, and choosing a victim knows them. At most one ring's worth of each. */
+static void drain(struct transfer *transfer)
+{
+	struct slots *slots = &transfer->store->slots;
+	struct slot_demand demand;
+	for (int i = 0; i < SLOTS_DEMAND_RING && ring_get(&slots->demands, &demand, sizeof(demand));
+		i++)
+		take_demand(transfer, &demand);
+	struct slot_activation activation;
+	for (int i = 0; i < SLOTS_ACTIVATION_RING &&
+			ring_get(&slots->activations, &activation, sizeof(activation));
+		i++)
+		take_activation(transfer, &activation);
+	struct slot_hint hint;
+	for (int i = 0; i < SLOTS_HINT_RING && ring_get(&slots->hints, &hint, sizeof(hint)); i++)
+		take_hint(transfer, &hint);
+}
+
+/* ---- What to load next. ---- */
+
+static bool start_wanted(struct transfer *transfer, uint64_t now_ns)
+{
+	uint32_t n = 0;
+	while (n < transfer->n_wanted && transfer->n_idle > 0) {
+		const struct wanted *wanted = &transfer->wanted[n];
+		/* A demand of the same iteration may have come twice. */
+		if (store_find(transfer->store, wanted->layer, wanted->expert) == SLOT_NONE &&
+			!store_loading(transfer->store, wanted->layer, wanted->expert) &&
+			!start_load(
+				transfer, wanted->layer, wanted->expert, LOAD_DEMAND, 0, now_ns))
+			break;
+		n++;
+	}
+	transfer->n_wanted -= n;
+	memmove(transfer->wanted, transfer->wanted + n,
+		transfer->n_wanted * sizeof(*transfer->wanted));
+	if (n > 0)
+		transfer->wanted_since_ns = now_ns;
+	/* Loads to spare and still wanted: there was no slot. */
+	return transfer->n_wanted > 0 && transfer->n_idle > 0;
+}
+
+static void start_demanded(struct transfer *transfer, uint64_t now_ns)
+{
+	_Atomic uint32_t *starved = &transfer->store->slots.header->starved;
+	bool short_of_slots = start_wanted(transfer, now_ns);
+	if (short_of_slots && atomic_load_explicit(starved, memory_order_relaxed) == 0) {
+		/* Sequentially consistent, then look again: see slots_evictable. */
+		atomic_store_explicit(starved, 1, memory_order_seq_cst);
+		short_of_slots = start_wanted(transfer, now_ns);
+	}
+	if (short_of_slots && now_ns - transfer->wanted_since_ns > WANTED_NS) {
+		transfer->n_wanted = 0;
+		short_of_slots = false;
+	}
+	if (!short_of_slots && atomic_load_explicit(starved, memory_order_relaxed) != 0)
+		atomic_store_explicit(starved, 0, memory_order_relaxed);
+}
+
+static bool may_prefetch(const struct transfer *transfer)
+{
+	uint32_t most = transfer->n_loads / 4;
+	return transfer->n_wanted == 0 && transfer->n_idle > 0 &&
+	       transfer->n_prefetching < (most > 0 ? most : 1);
+}
+
+static void start_hinted(struct transfer *transfer, uint64_t now_ns)
+{
+	struct hint hint;
+	while (may_prefetch(transfer) && hints_take(&transfer->hints, now_ns, &hint)) {
+		if (store_find(transfer->store, hint.layer, hint.expert) != SLOT_NONE ||
+			store_loading(transfer->store, hint.layer, hint.expert))
+			continue;
+		if (!start_load(transfer, hint.layer, hint.expert, LOAD_HINT, hint.needed_by_ns,
+			    now_ns)) {
+			/* Every slot is pinned or hinted for: this one, the best of those that wait, as well as the
+			 * rest, is for later. */
+			hints_add(&transfer->hints, &hint);
+			return;
+		}
+	}
+}
+
+/* One pass over all experts, in the order they have in the file, while there are free slots. */
+static void start_preload(struct transfer *transfer, uint64_t now_ns)
+{
+	const struct slots_geometry *geometry = &transfer->store->geometry;
+	while (may_prefetch(transfer) && transfer->preload_layer < geometry->n_layers) {
+		uint32_t layer = transfer->preload_layer, expert = transfer->preload_expert;
+		if (!geometry->layers[layer].moe || expert == geometry->n_experts) {
+			transfer->preload_layer++;
+			transfer->preload_expert = 0;
+			continue;
+		}
+		if (store_find(transfer->store, layer, expert) == SLOT_NONE &&
+			!store_loading(transfer->store, layer, expert) &&
+			!start_load(transfer, layer, expert, LOAD_PRELOAD, 0, now_ns)) {
+			/* What a dead predecessor was loading comes free later. */
+			if (transfer->store->n_held == 0)
+				transfer->preload_layer = geometry->n_layers;
+			return;
+		}
+		transfer->preload_expert++;
+	}
+}
+
+static void work(struct transfer *transfer)
+{
+	struct slots_header *header = transfer->store->slots.header;
+	/* Read before draining: what is pushed after the drain changes it and ends the wait. */
+	uint32_t seen = doorbell_read(&header->work);
+	drain(transfer);
+	uint64_t now_ns = clock_ns();
+	store_release_held(transfer->store, now_ns);
+	start_demanded(transfer, now_ns);
+	start_hinted(transfer, now_ns);
+	bool preloading = transfer->options.preload &&
+			  transfer->preload_layer < transfer->store->geometry.n_layers;
+	if (preloading)
+		start_preload(transfer, now_ns);
+	unsigned busy = transfer->n_loads - transfer->n_idle;
+	atomic_store_explicit(&transfer->preloading, preloading, memory_order_relaxed);
+	atomic_store_explicit(&transfer->queue, transfer->n_wanted + transfer->hints.n + busy,
+		memory_order_relaxed);
+	atomic_store_explicit(&transfer->beat_ns, now_ns, memory_order_relaxed);
+	if (busy > 0)
+		collect(transfer, POLL_NS);
+	else
+		doorbell_wait(&header->work, seen, transfer->options.spin_ns,
+			transfer->n_wanted > 0 ? STARVED_NS : IDLE_NS);
+}
+
+static void *transfer_thread(void *arg)
+{
+	struct transfer *transfer = arg;
+	while (!atomic_load_explicit(&transfer->stop, memory_order_acquire))
+		work(transfer);
+	/* The reads in flight write to slots: they end before the slots are anybody else's. */
+	while (transfer->n_idle < transfer->n_loads)
+		collect(transfer, 100000000);
+	return NULL;
+}
+
+static void free_all(struct transfer *transfer)
+{
+	hints_exit(&transfer->hints);
+	free(transfer->loads);
+	free(transfer->idle);
+	free(transfer->wanted);
+}
+
+static int allocate(struct transfer *transfer, struct error *err)
+{
+	const struct slots_geometry *geometry = &transfer->store->geometry;
+	transfer->n_loads = reader_depth(transfer->reader) / EXPERT_PARTS;
+	transfer->loads = calloc(transfer->n_loads, sizeof(*transfer->loads));
+	transfer->idle = calloc(transfer->n_loads, sizeof(*transfer->idle));
+	transfer->wanted = calloc(LIMIT_EXPERTS, sizeof(*transfer->wanted));
+	if (transfer->loads == NULL || transfer->idle == NULL || transfer->wanted == NULL)
+		return error_set(err, ENOMEM, "no memory for %u loads", transfer->n_loads);
+	while (transfer->n_idle < transfer->n_loads) {
+		transfer->idle[transfer->n_idle] = transfer->n_idle;
+		transfer->n_idle++;
+	}
+	return hints_init(&transfer->hints, geometry->n_layers, geometry->n_experts,
+		transfer->options.hint_queue_max, err);
+}
+
+int transfer_start(struct transfer *transfer, struct store *store, struct reader *reader,
+	const struct transfer_options *options, struct error *err)
+{
+	memset(transfer, 0, sizeof(*transfer));
+	transfer->store = store;
+	transfer->reader = reader;
+	transfer->options = *options;
+	atomic_store_explicit(&transfer->beat_ns, clock_ns(), memory_order_relaxed);
+	int status = allocate(transfer, err);
+	if (status == 0) {
+		int code = pthread_create(&transfer->thread, NULL, transfer_thread, transfer);
+		if (code != 0)
+			status = error_set(
+				err, code, "starting the transfer thread: %s", strerror(code));
+	}
+	if (status != 0) {
+		free_all(transfer);
+		return status;
+	}
+	transfer->running = true;
+	return 0;
+}
+
+void transfer_stop(struct transfer *transfer)
+{
+	if (!transfer->running)
+		return;
+	atomic_store_explicit(&transfer->stop, true, memory_order_release);
+	doorbell_ring(&transfer->store->slots.header->work);
+	pthread_join(transfer->thread, NULL);
+	free_all(transfer);
+	transfer->running = false;
+}

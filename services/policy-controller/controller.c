@@ -1,0 +1,214 @@
+#include "services/policy-controller/controller.h"
+
+#include "shared/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Weight of the newest iteration in what is shown. */
+#define DISPLAY_WEIGHT 0.125f
+
+static void publish_defaults(struct controller *c)
+{
+	struct policy_defaults defaults = {.run_ahead = c->settings.run_ahead};
+	uint32_t k;
+	defaults.k = policy_parse(c->settings.policy, &k)->first_k(&c->settings);
+	snprintf(defaults.name, sizeof(defaults.name), "%s", c->settings.policy);
+	page_write(&c->page->defaults_lock, &c->page->defaults, &defaults, sizeof(defaults));
+}
+
+static void publish(struct controller *c, const struct policy_state *s)
+{
+	struct policy_page_session *to = &c->page->sessions[s->slot];
+	struct policy_session knobs = {
+		.session = s->uid,
+		.k = s->k,
+		.utility = s->utility,
+		.acceptance = s->drafted > 0 ? s->accepted / s->drafted : 0,
+		.etr = s->etr,
+		.decision = c->first_decision + c->n_decisions,
+	};
+	page_write(&to->lock, &to->knobs, &knobs, sizeof(knobs));
+}
+
+void controller_init(
+	struct controller *c, struct policy_page *page, const struct settings *settings)
+{
+	memset(c, 0, sizeof(*c));
+	c->page = page;
+	c->settings = *settings;
+	page_recover(&page->defaults_lock);
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		page_recover(&page->sessions[i].lock);
+		uint64_t number = page->sessions[i].knobs.decision;
+		if (number > c->first_decision)
+			c->first_decision = number;
+	}
+	publish_defaults(c);
+}
+
+static void decide(
+	struct controller *c, struct policy_state *s, uint32_t k_old, const struct verdict *verdict)
+{
+	struct decision *d = &c->decisions[c->n_decisions++ % CONTROLLER_DECISIONS];
+	*d = (struct decision){
+		.number = c->first_decision + c->n_decisions,
+		.session = s->uid,
+		.time_ns = s->last_ns,
+		.k_old = k_old,
+		.k_new = s->k,
+		.phase = s->phase,
+		.utility = s->utility,
+	};
+	static_assert(sizeof(d->reason) == sizeof(verdict->reason), "reasons are kept whole");
+	memcpy(d->reason, verdict->reason, sizeof(d->reason));
+	log_session(LOG_LEVEL_DEBUG, s->uid, s->iterations, "K %u -> %u, %s: %s", k_old, s->k,
+		phase_names[s->phase], d->reason);
+}
+
+static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
+{
+	struct verdict verdict = {.decided = false};
+	uint32_t k_old = s->k;
+	s->ops = policy_parse(s->settings.policy, &s->static_k);
+	s->utility = 0;
+	s->ops->begin(s, k_hint, &verdict);
+	if (verdict.decided)
+		decide(c, s, k_old, &verdict);
+}
+
+/* The session's state; made from the page's knobs when this controller has not seen it: what an earlier one had chosen is
+ * where it starts. */
+static struct policy_state *find(struct controller *c, const struct iteration_record *record)
+{
+	struct policy_state *s = &c->sessions[record->page];
+	if (s->uid == record->session)
+		return s;
+	const struct policy_session *knobs = &c->page->sessions[record->page].knobs;
+	uint32_t hint = knobs->session == record->session && knobs->k <= LIMIT_DRAFT ? knobs->k : 0;
+	memset(s, 0, sizeof(*s));
+	s->uid = record->session;
+	s->slot = record->page;
+	s->settings = c->settings;
+	s->k = hint;
+	s->last_ns = record->finished_ns;
+	begin(c, s, hint);
+	return s;
+}
+
+static void moving(float *average, float value, bool first)
+{
+	*average = first ? value : *average + DISPLAY_WEIGHT * (value - *average);
+}
+
+static void measure(
+	struct controller *c, struct policy_state *s, const struct iteration_record *record)
+{
+	bool first = s->iterations == 0;
+	s->iterations++;
+	s->last_ns = record->finished_ns;
+	moving(&s->etr, record->emitted, first);
+	moving(&s->drafted, record->drafted, first);
+	moving(&s->accepted, record->accepted, first);
+	s->iteration_ns =
+		first ? (double)record->iteration_ns
+		      : s->iteration_ns + (double)DISPLAY_WEIGHT *
+						  ((double)record->iteration_ns - s->iteration_ns);
+	/* A pass with one token per session had no speculation in it, whoever asked for that. */
+	double *base = &c->base_ns[record->batch_sessions];
+	if (record->k == 0 && record->batch_tokens == record->batch_sessions)
+		*base = *base > 0 ? *base + (double)DISPLAY_WEIGHT *
+						    ((double)record->iteration_ns - *base)
+				  : (double)record->iteration_ns;
+	s->base_ns = *base;
+}
+
+static bool in_range(const struct iteration_record *r)
+{
+	return r->session != 0 && r->page < LIMIT_SESSIONS && r->k <= LIMIT_DRAFT &&
+	       r->drafted <= r->k && r->accepted <= r->drafted && r->emitted <= r->accepted + 1 &&
+	       r->batch_sessions <= LIMIT_SESSIONS && r->iteration_ns < UINT64_C(1) << 62;
+}
+
+void controller_record(struct controller *c, const struct iteration_record *record)
+{
+	if (!in_range(record)) {
+		c->n_refused++;
+		return;
+	}
+	c->n_records++;
+	struct policy_state *s = find(c, record);
+	/* A pass with prompt tokens in it, of whatever session, measures no K; nor does one that emitted nothing. */
+	if (record->prefill_tokens == 0 && record->emitted > 0) {
+		struct verdict verdict = {.decided = false};
+		uint32_t k_old = s->k;
+		measure(c, s, record);
+		if (!record->k_fixed)
+			s->ops->observe(s, record, &verdict);
+		if (verdict.decided)
+			decide(c, s, k_old, &verdict);
+	}
+	publish(c, s);
+}
+
+static void apply(struct controller *c, struct policy_state *s, const struct settings *settings)
+{
+	bool same = strcmp(s->settings.policy, settings->policy) == 0;
+	bool in_bounds = s->k <= (uint32_t)settings->k_max;
+	uint32_t hint = s->k;
+	s->settings = *settings;
+	if (!same || (!in_bounds && s->ops == &policy_cascade))
+		begin(c, s, in_bounds ? hint : 0);
+	publish(c, s);
+}
+
+static struct policy_state *by_uid(struct controller *c, uint64_t uid)
+{
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		if (c->sessions[i].uid == uid)
+			return &c->sessions[i];
+	return NULL;
+}
+
+int controller_set(
+	struct controller *c, const struct settings *settings, uint64_t uid, struct error *err)
+{
+	if (uid != 0) {
+		struct policy_state *s = by_uid(c, uid);
+		if (!s)
+			return error_set(err, ENOENT,
+				"session %llx is not known to the policy-controller",
+				(unsigned long long)uid);
+		apply(c, s, settings);
+		return 0;
+	}
+	c->settings = *settings;
+	publish_defaults(c);
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		if (c->sessions[i].uid != 0)
+			apply(c, &c->sessions[i], settings);
+	return 0;
+}
+
+const struct settings *controller_settings(const struct controller *c, uint64_t uid)
+{
+	if (uid == 0)
+		return &c->settings;
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		if (c->sessions[i].uid == uid)
+			return &c->sessions[i].settings;
+	return NULL;
+}
+
+const struct decision *controller_decision(const struct controller *c, uint64_t after)
+{
+	uint64_t newest = c->first_decision + c->n_decisions;
+	uint64_t kept =
+		c->n_decisions < CONTROLLER_DECISIONS ? c->n_decisions : CONTROLLER_DECISIONS;
+	if (after >= newest)
+		return NULL;
+	uint64_t number = after + 1;
+	if (number < newest - kept + 1)
+		number = newest - kept + 1;
+	return &c->decisions[(number - c->first_decision - 1) % CONTROLLER_DECISIONS];
+}

@@ -1,0 +1,211 @@
+#include "services/policy-controller/handlers.h"
+
+#include "shared/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WATCH_MAX = 256 }; /* decisions in one reply */
+
+/* Replies are freed with protobuf-c, so everything in them is malloc'd. */
+static void *make(size_t bytes)
+{
+	void *memory = calloc(1, bytes);
+	if (!memory)
+		log_error("no memory for an admin reply of %zu bytes", bytes);
+	return memory;
+}
+
+static void fail(Outrider__Envelope *reply, int code, uint64_t session, const char *text)
+{
+	Outrider__Failure *failure = make(sizeof(*failure));
+	if (!failure)
+		return;
+	outrider__failure__init(failure);
+	failure->code = code;
+	failure->session_uid = session;
+	failure->message = strdup(text);
+	reply->body_case = OUTRIDER__ENVELOPE__BODY_FAILURE;
+	reply->failure = failure;
+}
+
+static size_t count_keys(void)
+{
+	size_t n = 0;
+	while (settings_keys[n].name)
+		n++;
+	return n;
+}
+
+static bool add_knobs(Outrider__PolicyState *state, const struct settings *settings)
+{
+	size_t n = count_keys();
+	state->knobs = make(n * sizeof(*state->knobs));
+	if (!state->knobs)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		const struct config_key *key = &settings_keys[i];
+		char value[64], range[96];
+		Outrider__Knob *knob = make(sizeof(*knob));
+		if (!knob)
+			return false;
+		outrider__knob__init(knob);
+		settings_value(settings, key, value, sizeof(value));
+		settings_range(key, range, sizeof(range));
+		knob->name = strdup(key->name);
+		knob->value = strdup(value);
+		knob->range = strdup(range);
+		knob->help = strdup(key->help);
+		state->knobs[state->n_knobs++] = knob;
+	}
+	return true;
+}
+
+static bool add_sessions(Outrider__PolicyState *state, const struct controller *c)
+{
+	state->sessions = make(LIMIT_SESSIONS * sizeof(*state->sessions));
+	if (!state->sessions)
+		return false;
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct policy_state *s = &c->sessions[i];
+		if (s->uid == 0)
+			continue;
+		Outrider__PolicySession *to = make(sizeof(*to));
+		if (!to)
+			return false;
+		outrider__policy_session__init(to);
+		bool measures = s->ops == &policy_cascade && s->cascade.base_ns > 0;
+		to->session_uid = s->uid;
+		to->slot = s->slot;
+		to->k = s->k;
+		to->utility = s->utility;
+		to->acceptance = s->drafted > 0 ? s->accepted / s->drafted : 0;
+		to->etr = s->etr;
+		to->phase = strdup(phase_names[s->phase]);
+		to->iterations = s->iterations;
+		to->base_ms = (measures ? (double)s->cascade.base_ns : s->base_ns) / 1e6;
+		to->iteration_ms = s->iteration_ns / 1e6;
+		to->policy = strdup(s->settings.policy);
+		state->sessions[state->n_sessions++] = to;
+	}
+	return true;
+}
+
+static void get(struct records *records, Outrider__Envelope *reply)
+{
+	const struct controller *c = records->controller;
+	Outrider__PolicyState *state = make(sizeof(*state));
+	if (!state)
+		return;
+	outrider__policy_state__init(state);
+	state->policy = strdup(c->settings.policy);
+	state->records = c->n_records;
+	state->records_lost = c->n_refused + atomic_load_explicit(&records->ring.shared->dropped,
+						     memory_order_relaxed);
+	state->decisions = c->first_decision + c->n_decisions;
+	if (!add_knobs(state, &c->settings) || !add_sessions(state, c)) {
+		outrider__policy_state__free_unpacked(state, NULL);
+		fail(reply, ENOMEM, 0, "no memory for the policy's state");
+		return;
+	}
+	reply->body_case = OUTRIDER__ENVELOPE__BODY_POLICY_STATE;
+	reply->policy_state = state;
+}
+
+static int assign(struct settings *settings, const char *name, const char *value, struct error *err)
+{
+	char assignment[256];
+	if ((size_t)snprintf(assignment, sizeof(assignment), "%s=%s", name, value) >=
+		sizeof(assignment))
+		return error_set(err, ENOEXEC, "policy set: %.64s: the value is too long", name);
+	return config_set(assignment, "policy set", settings_keys, settings, err);
+}
+
+/* All or nothing: a copy is changed, checked and only then used. */
+static void set(
+	struct records *records, const Outrider__PolicySet *request, Outrider__Envelope *reply)
+{
+	struct controller *c = records->controller;
+	const struct settings *now = controller_settings(c, request->session_uid);
+	struct error err = {""};
+	int r = 0;
+	if (!now) {
+		fail(reply, ENOENT, request->session_uid,
+			"this session is not known to the policy-controller");
+		return;
+	}
+	struct settings next = *now;
+	if (*request->policy)
+		r = assign(&next, "policy", request->policy, &err);
+	for (size_t i = 0; r == 0 && i < request->n_knobs; i++)
+		r = assign(&next, request->knobs[i]->name, request->knobs[i]->value, &err);
+	if (r == 0)
+		r = settings_check(&next, &err);
+	if (r == 0)
+		r = controller_set(c, &next, request->session_uid, &err);
+	if (r < 0) {
+		fail(reply, EINVAL, request->session_uid, err.text);
+		return;
+	}
+	log_notice("policy set: %s, %zu other knobs%s", next.policy, request->n_knobs,
+		request->session_uid ? ", one session" : "");
+	get(records, reply);
+}
+
+static void watch(struct records *records, uint64_t after, Outrider__Envelope *reply)
+{
+	const struct controller *c = records->controller;
+	Outrider__PolicyDecisions *decisions = make(sizeof(*decisions));
+	if (!decisions)
+		return;
+	outrider__policy_decisions__init(decisions);
+	reply->body_case = OUTRIDER__ENVELOPE__BODY_POLICY_DECISIONS;
+	reply->policy_decisions = decisions;
+	decisions->next = c->first_decision + c->n_decisions;
+	decisions->decisions = make(WATCH_MAX * sizeof(*decisions->decisions));
+	const struct decision *d;
+	while (decisions->decisions && decisions->n_decisions < WATCH_MAX &&
+		(d = controller_decision(c, after)) != NULL) {
+		Outrider__PolicyDecision *to = make(sizeof(*to));
+		if (!to)
+			return;
+		outrider__policy_decision__init(to);
+		to->number = d->number;
+		to->session_uid = d->session;
+		to->k_old = d->k_old;
+		to->k_new = d->k_new;
+		to->phase = strdup(phase_names[d->phase]);
+		to->reason = strdup(d->reason);
+		to->time_ns = d->time_ns;
+		to->utility = d->utility;
+		decisions->decisions[decisions->n_decisions++] = to;
+		after = d->number;
+		/* Where to go on when the reply is full. */
+		if (decisions->n_decisions == WATCH_MAX)
+			decisions->next = after;
+	}
+}
+
+bool handle_admin(
+	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply)
+{
+	struct records *records = arg;
+	bool understood = true;
+	pthread_mutex_lock(&records->mutex);
+	switch (request->body_case) {
+	case OUTRIDER__ENVELOPE__BODY_POLICY_GET:
+		get(records, reply);
+		break;
+	case OUTRIDER__ENVELOPE__BODY_POLICY_SET:
+		set(records, request->policy_set, reply);
+		break;
+	case OUTRIDER__ENVELOPE__BODY_POLICY_WATCH:
+		watch(records, request->policy_watch->after, reply);
+		break;
+	default:
+		understood = false;
+		break;
+	}
+	pthread_mutex_unlock(&records->mutex);
+	return understood && reply->body_case != OUTRIDER__ENVELOPE__BODY__NOT_SET;
+}

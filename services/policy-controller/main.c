@@ -1,0 +1,110 @@
+/* outrider-policy: owns the policy region, chooses K. Start-up and the order of tearing down. */
+#include "services/policy-controller/handlers.h"
+#include "services/policy-controller/options.h"
+#include "shared/base/log.h"
+#include "shared/ipc/broker.h"
+#include "shared/ipc/peers.h"
+
+#include <stdlib.h>
+#include <sysexits.h>
+
+struct service {
+	struct daemon *daemon;
+	struct broker *broker;
+	struct region region;
+	struct controller controller;
+	struct records records;
+};
+
+/* The region a predecessor left, with the knobs in it, or a new one. */
+static int open_region(struct service *s, struct ring *ring, struct error *err)
+{
+	size_t bytes = policy_bytes();
+	struct policy_page *page;
+	int fd, r = broker_recover(s->daemon, POLICY_REGION, &fd);
+	if (r == 0) {
+		r = region_adopt(
+			fd, POLICY_REGION, POLICY_LAYOUT, REGION_DATA + bytes, &s->region, err);
+		if (r == 0)
+			r = policy_attach(region_payload(&s->region), s->region.bytes - REGION_DATA,
+				&page, ring, err);
+		if (r == 0 && !ring_broken(ring)) {
+			log_notice("took over the policy region of an earlier process");
+			return 0;
+		}
+		log_notice("the policy region of an earlier process cannot be used%s%s",
+			*err->text ? ": " : "", err->text);
+		region_close(&s->region);
+	}
+	r = region_create(POLICY_REGION, POLICY_LAYOUT, bytes, 0, &s->region, err);
+	if (r < 0)
+		return r;
+	policy_format(region_payload(&s->region));
+	return policy_attach(
+		region_payload(&s->region), s->region.bytes - REGION_DATA, &page, ring, err);
+}
+
+static int serve(struct service *s, const struct options *options, struct error *err)
+{
+	struct ring ring;
+	int r = open_region(s, &ring, err);
+	if (r < 0)
+		return r;
+	controller_init(&s->controller, region_payload(&s->region), &options->settings);
+	r = broker_open(s->daemon, NULL, &s->broker, err);
+	if (r < 0)
+		return r;
+	r = records_start(&s->records, &ring, &s->controller, err);
+	if (r < 0)
+		return r;
+	r = daemon_admin_open(s->daemon, handle_admin, &s->records, err);
+	if (r == 0) {
+		broker_offer(s->broker, &s->region);
+		daemon_on_alive(s->daemon, records_alive, &s->records);
+		log_notice("%s, K up to %d, generation %llu", options->settings.policy,
+			(int)options->settings.k_max,
+			(unsigned long long)daemon_generation(s->daemon));
+		daemon_ready(s->daemon);
+		r = daemon_run(s->daemon);
+	}
+	records_stop(&s->records);
+	return r;
+}
+
+int main(int argc, char **argv)
+{
+	struct options options;
+	struct error err = {""};
+	static struct service service;
+	char runtime_dir[256];
+	int status = EX_OK;
+
+	log_init("policy", 0);
+	int r = options_read(&options, argc, argv, &err);
+	if (r == 0)
+		return EX_OK;
+	if (r < 0) {
+		log_error("%s", err.text);
+		return r == -EINVAL ? EX_USAGE : error_exit_status(r);
+	}
+	log_set_verbosity(options.verbosity);
+	r = peers_runtime_dir(options.runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
+	if (r == 0) {
+		struct daemon_options daemon = {.name = PEER_POLICY, .runtime_dir = runtime_dir};
+		r = daemon_create(&daemon, &service.daemon, &err);
+	}
+	if (r == 0)
+		r = serve(&service, &options, &err);
+	if (r < 0) {
+		log_error("%s", err.text);
+		status = error_exit_status(r);
+	} else {
+		status = r;
+	}
+	if (service.broker)
+		broker_close(&service.broker);
+	region_close(&service.region);
+	if (service.daemon)
+		daemon_destroy(&service.daemon);
+	return status;
+}

@@ -1,0 +1,67 @@
+#include "services/policy-controller/policy.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const phase_names[] = {"baseline", "test", "set", "off"};
+const struct policy_ops *const policies_all[] = {&policy_static, &policy_cascade, NULL};
+
+const struct policy_ops *policy_parse(const char *text, uint32_t *k)
+{
+	*k = 0;
+	if (strcmp(text, policy_cascade.name) == 0)
+		return &policy_cascade;
+	size_t n = strlen(policy_static.name);
+	if (strncmp(text, policy_static.name, n) != 0 || text[n] != ':')
+		return NULL;
+	const char *digits = text + n + 1;
+	if (*digits == '\0' || strlen(digits) > 2 || strspn(digits, "0123456789") != strlen(digits))
+		return NULL;
+	*k = (uint32_t)strtoul(digits, NULL, 10);
+	return *k <= LIMIT_DRAFT ? &policy_static : NULL;
+}
+
+void policy_decide(struct verdict *verdict, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	vsnprintf(verdict->reason, sizeof(verdict->reason), format, args);
+	va_end(args);
+	verdict->decided = true;
+}
+
+/* static:K. Its utility is only known when somebody measured K = 0 in a batch of the same size (controller.c). */
+static uint32_t static_first_k(const struct settings *settings)
+{
+	uint32_t k;
+	policy_parse(settings->policy, &k);
+	return k;
+}
+
+static void static_begin(struct policy_state *state, uint32_t k_hint, struct verdict *verdict)
+{
+	(void)k_hint;
+	state->k = state->static_k;
+	state->phase = state->k ? PHASE_SET : PHASE_OFF;
+	policy_decide(verdict, "static:%u: K = %u for the whole session", state->k, state->k);
+}
+
+static void static_observe(
+	struct policy_state *state, const struct iteration_record *record, struct verdict *verdict)
+{
+	(void)record;
+	(void)verdict;
+	state->utility =
+		state->base_ns > 0 && state->iteration_ns > 0
+			? (float)((double)state->etr * state->base_ns / state->iteration_ns)
+			: 0;
+}
+
+const struct policy_ops policy_static = {
+	.name = "static",
+	.first_k = static_first_k,
+	.begin = static_begin,
+	.observe = static_observe,
+};

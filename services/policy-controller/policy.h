@@ -1,0 +1,78 @@
+/*
+ * A policy chooses K for one session from its iteration records. All alternatives are one vtable each, in one table
+ * (policies.c). Pure: no clock, no threads, no allocation; the caller serialises.
+ */
+#pragma once
+
+#include "services/policy-controller/settings.h"
+#include "services/policy-controller/window.h"
+#include "shared/spec/policy.h"
+
+enum phase { PHASE_BASELINE, PHASE_TEST, PHASE_SET, PHASE_OFF };
+extern const char *const phase_names[];
+
+enum { CASCADE_HISTORY = 16 };
+
+/* The state of cascade.c. */
+struct cascade {
+	struct window window; /* of the trial or phase that runs */
+	uint64_t base_ns; /* 0 = not measured */
+	uint32_t base_sessions; /* the batch it was measured in */
+	uint32_t base_age; /* iterations since */
+	uint32_t set_length, left; /* S now; iterations left of the phase */
+	uint32_t mismatched; /* records in a row of another K than asked */
+	uint32_t trial, falls; /* trials made in this test; successive falls of utility */
+	uint32_t tested; /* bit k: K = k was tried in this test */
+	uint32_t prev_k, best_k, start_k;
+	float prev_utility, best_utility;
+	bool restarted; /* this test already began again because the batch changed */
+	uint32_t n_history; /* counts on; the last CASCADE_HISTORY are kept */
+	struct cascade_result {
+		uint32_t k;
+		float utility;
+	} history[CASCADE_HISTORY];
+};
+
+struct policy_ops;
+
+struct policy_state {
+	uint64_t uid;
+	uint32_t slot;
+	struct settings settings;
+	const struct policy_ops *ops;
+	uint32_t k; /* what the policy asks for now */
+	enum phase phase;
+	float utility; /* last measured; 0 = never */
+	uint32_t static_k;
+	struct cascade cascade;
+	/* For display, kept by the controller whatever the policy. */
+	uint64_t iterations, last_ns;
+	float etr, drafted, accepted; /* moving averages */
+	double iteration_ns, base_ns;
+};
+
+/* A decision, when one was made: the state's k, phase and utility are the new ones. */
+struct verdict {
+	bool decided;
+	char reason[192]; /* words and figures */
+};
+
+struct policy_ops {
+	const char *name;
+	/* K of sessions that have not been seen. */
+	uint32_t (*first_k)(const struct settings *settings);
+	/* Takes a session over: state->uid, settings and static_k are set; k_hint is what an earlier controller had
+	 * chosen (0: nothing or off). */
+	void (*begin)(struct policy_state *state, uint32_t k_hint, struct verdict *verdict);
+	/* One decode iteration of the session that measured K: no prompt tokens in the pass, K not fixed by the request. */
+	void (*observe)(struct policy_state *state, const struct iteration_record *record,
+		struct verdict *verdict);
+};
+
+extern const struct policy_ops policy_static, policy_cascade;
+extern const struct policy_ops *const policies_all[]; /* ended by NULL */
+
+/* "cascade", "static:3" -> the policy and its K; NULL when there is none of that name. */
+const struct policy_ops *policy_parse(const char *text, uint32_t *k);
+void policy_decide(struct verdict *verdict, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));

@@ -1,0 +1,84 @@
+#include "services/policy-controller/records.h"
+
+#include "shared/base/clock.h"
+
+#include <string.h>
+#include <time.h>
+
+#define IDLE_POLLS 64u /* empty looks in a row before the doorbell is slept on */
+#define SLEEP_NS 500000000u /* a doorbell nobody rings: look whether to stop */
+#define ALIVE_NS 5000000000u
+
+uint32_t records_drain(struct records *records)
+{
+	struct iteration_record record;
+	uint32_t n = 0;
+	pthread_mutex_lock(&records->mutex);
+	/* Bounded, so that an admin request gets its turn. */
+	while (n < POLICY_RECORD_SLOTS && ring_get(&records->ring, &record, sizeof(record))) {
+		controller_record(records->controller, &record);
+		n++;
+	}
+	if (n == 0 && ring_broken(&records->ring))
+		records->broken++;
+	pthread_mutex_unlock(&records->mutex);
+	return n;
+}
+
+static void pause_ns(int64_t ns)
+{
+	struct timespec time = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+	nanosleep(&time, NULL);
+}
+
+static void *run(void *arg)
+{
+	struct records *records = arg;
+	struct doorbell *bell = &records->ring.shared->bell;
+	uint32_t empty = 0;
+	while (!atomic_load_explicit(&records->stop, memory_order_acquire)) {
+		atomic_store_explicit(&records->beat_ns, clock_ns(), memory_order_relaxed);
+		uint32_t seen = doorbell_read(bell);
+		empty = records_drain(records) ? 0 : empty + 1;
+		pthread_mutex_lock(&records->mutex);
+		int64_t poll_ns = records->controller->settings.poll_ns;
+		pthread_mutex_unlock(&records->mutex);
+		if (poll_ns > 0 && empty < IDLE_POLLS)
+			pause_ns(poll_ns);
+		else
+			doorbell_wait(bell, seen, 0, SLEEP_NS);
+	}
+	return NULL;
+}
+
+int records_start(struct records *records, const struct ring *ring, struct controller *controller,
+	struct error *err)
+{
+	memset(records, 0, sizeof(*records));
+	records->ring = *ring;
+	records->controller = controller;
+	atomic_store(&records->beat_ns, clock_ns());
+	doorbell_take_over(&ring->shared->bell);
+	pthread_mutex_init(&records->mutex, NULL);
+	int r = pthread_create(&records->thread, NULL, run, records);
+	if (r != 0) {
+		pthread_mutex_destroy(&records->mutex);
+		return error_set(err, r, "the records thread cannot be started: %s", strerror(r));
+	}
+	return 0;
+}
+
+void records_stop(struct records *records)
+{
+	atomic_store_explicit(&records->stop, true, memory_order_release);
+	doorbell_ring(&records->ring.shared->bell);
+	pthread_join(records->thread, NULL);
+	pthread_mutex_destroy(&records->mutex);
+}
+
+bool records_alive(void *arg)
+{
+	struct records *records = arg;
+	uint64_t beat = atomic_load_explicit(&records->beat_ns, memory_order_relaxed);
+	return clock_ns() - beat < ALIVE_NS;
+}

@@ -1,0 +1,32 @@
+/*
+ * The records thread: takes iteration records from the ring and lets the controller act on them. It owns the consumer's end
+ * of the ring; the controller is shared with the loop thread under `mutex`.
+ *
+ * While records come, the ring is looked at every `poll`: the verifier's push then finds nobody asleep and makes no
+ * system call. When none came for a while, the thread sleeps on the ring's doorbell.
+ */
+#pragma once
+
+#include "services/policy-controller/controller.h"
+#include "shared/ipc/ring.h"
+
+#include <pthread.h>
+
+struct records {
+	struct ring ring;
+	struct controller *controller; /* under mutex */
+	pthread_mutex_t mutex;
+	pthread_t thread;
+	_Atomic bool stop;
+	_Atomic uint64_t beat_ns; /* when the thread last went round */
+	uint64_t broken; /* times the ring was found corrupt; under mutex */
+};
+
+/* Borrows the controller. ring: attached as the consumer. */
+int records_start(struct records *records, const struct ring *ring, struct controller *controller,
+	struct error *err);
+void records_stop(struct records *records);
+/* Everything that waits in the ring, now; what the thread does when it wakes. Returns how many. */
+uint32_t records_drain(struct records *records);
+/* Whether the thread went round within the last 5 s: for the watchdog. */
+bool records_alive(void *records);

@@ -1,0 +1,131 @@
+#include "services/policy-controller/settings.h"
+
+#include "services/policy-controller/policy.h"
+
+#include <inttypes.h>
+
+#define KEY(field) offsetof(struct settings, field)
+#define INT_KEY(key, field, low, high, value, what, text)                                        \
+	{                                                                                        \
+		.section = "", .name = key, .type = CONFIG_INT, .offset = KEY(field),            \
+		.min = (low), .max = (high), .fallback = (value), .unit = (what), .help = (text) \
+	}
+
+const struct config_key settings_keys[] = {
+	{.section = "",
+		.name = "policy",
+		.type = CONFIG_STRING,
+		.offset = KEY(policy),
+		.size = sizeof(((struct settings *)NULL)->policy),
+		.fallback = "cascade",
+		.help = "How K is chosen: cascade (test-and-set), or static:K for the same K "
+			"always."},
+	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT, "7", "tokens", "The largest K that cascade tries."),
+	INT_KEY("k_start", k_start, 1, LIMIT_DRAFT, "3", "tokens",
+		"The first K that cascade tries in a session it knows nothing about."),
+	INT_KEY("trial", trial, 1, 64, "4", "iterations", "Length of one trial of cascade (t)."),
+	INT_KEY("trials", trials, 1, LIMIT_DRAFT, "4", "trials",
+		"The most trials of one test phase of cascade (M)."),
+	INT_KEY("set", set, 1, 4096, "16", "iterations",
+		"How long the K that a test found is kept (S)."),
+	INT_KEY("set_max", set_max, 1, 65536, "512", "iterations",
+		"Where the doubling of S ends while speculation does not pay."),
+	INT_KEY("baseline", baseline, 1, 64, "4", "iterations",
+		"Iterations at K = 0 that measure the time without speculation."),
+	INT_KEY("refresh", refresh, 1, 1000000, "100", "iterations",
+		"How old that measurement may grow before it is made again."),
+	{.section = "",
+		.name = "threshold",
+		.type = CONFIG_DOUBLE,
+		.offset = KEY(threshold),
+		.min = 0.5,
+		.max = 2,
+		.fallback = "1",
+		.help = "Utility below which speculation is turned off."},
+	{.section = "",
+		.name = "converge",
+		.type = CONFIG_DOUBLE,
+		.offset = KEY(converge),
+		.min = 0,
+		.max = 1,
+		.fallback = "0.1",
+		.help = "A test ends when the utilities of two successive trials differ by at most "
+			"this share."},
+	{.section = "",
+		.name = "run_ahead",
+		.type = CONFIG_BOOL,
+		.offset = KEY(run_ahead),
+		.fallback = "yes",
+		.help = "Whether the drafter may draft on while the verifier works; its own "
+			"setting comes first."},
+	{.section = "",
+		.name = "poll",
+		.type = CONFIG_NS,
+		.offset = KEY(poll_ns),
+		.min = 0,
+		.max = 1e9,
+		.fallback = "1ms",
+		.help = "How often records are looked for while they come; 0 sleeps on the "
+			"doorbell each time, "
+			"which costs the verifier a system call per iteration."},
+	{.name = NULL},
+};
+
+int settings_check(const struct settings *settings, struct error *err)
+{
+	uint32_t k;
+	if (!policy_parse(settings->policy, &k))
+		return error_set(err, ENOEXEC,
+			"policy = %s is not allowed; policy takes cascade, or static:K with K 0 to "
+			"%d",
+			settings->policy, LIMIT_DRAFT);
+	if (settings->k_start > settings->k_max)
+		return error_set(err, ENOEXEC,
+			"k_start = %" PRId64 " is not allowed; k_start takes 1 to k_max (%" PRId64
+			")",
+			settings->k_start, settings->k_max);
+	if (settings->set_max < settings->set)
+		return error_set(err, ENOEXEC,
+			"set_max = %" PRId64 " is not allowed; set_max takes set (%" PRId64
+			") to 65536",
+			settings->set_max, settings->set);
+	return 0;
+}
+
+void settings_value(
+	const struct settings *settings, const struct config_key *key, char *out, size_t bytes)
+{
+	const void *field = (const char *)settings + key->offset;
+	switch (key->type) {
+	case CONFIG_STRING:
+		snprintf(out, bytes, "%s", (const char *)field);
+		break;
+	case CONFIG_BOOL:
+		snprintf(out, bytes, "%s", *(const bool *)field ? "yes" : "no");
+		break;
+	case CONFIG_DOUBLE:
+		snprintf(out, bytes, "%g", *(const double *)field);
+		break;
+	case CONFIG_NS:
+		snprintf(out, bytes, "%" PRId64 "ns", *(const int64_t *)field);
+		break;
+	case CONFIG_INT:
+	case CONFIG_BYTES:
+	case CONFIG_ENUM:
+		snprintf(out, bytes, "%" PRId64, *(const int64_t *)field);
+		break;
+	}
+}
+
+void settings_range(const struct config_key *key, char *out, size_t bytes)
+{
+	if (key->type == CONFIG_STRING)
+		snprintf(out, bytes, "cascade, static:0 to static:%d", LIMIT_DRAFT);
+	else if (key->type == CONFIG_BOOL)
+		snprintf(out, bytes, "yes or no");
+	else if (key->type == CONFIG_NS)
+		snprintf(out, bytes, "%gns to %gs", key->min, key->max / 1e9);
+	else
+		snprintf(out, bytes, "%g to %g%s%s", key->min, key->max, key->unit ? " " : "",
+			key->unit ? key->unit : "");
+}

@@ -1,0 +1,29 @@
+/*
+ * The knobs of the policy-controller: one table for the file, the command line and PolicySet, so that a value is refused
+ * with the same words wherever it comes from. Plain data; every session carries a copy.
+ */
+#pragma once
+
+#include "shared/base/config.h"
+#include "shared/base/limits.h"
+
+struct settings {
+	char policy[32]; /* "cascade" or "static:K" */
+	int64_t k_max, k_start;
+	int64_t trial, trials; /* t and M of the test phase */
+	int64_t set, set_max; /* S of the set phase, and where its doubling ends */
+	int64_t baseline, refresh; /* iterations at K = 0, and how old they may grow */
+	double threshold, converge;
+	bool run_ahead;
+	int64_t poll_ns;
+};
+
+extern const struct config_key settings_keys[];
+
+/* What the table cannot say: the policy's name and the relations between knobs. 0 or -ENOEXEC with the allowed range. */
+int settings_check(const struct settings *settings, struct error *err);
+
+/* The value and range of a key as text, for PolicyGet. */
+void settings_value(
+	const struct settings *settings, const struct config_key *key, char *out, size_t bytes);
+void settings_range(const struct config_key *key, char *out, size_t bytes);

@@ -1,0 +1,151 @@
+#include "services/verifier/config.h"
+
+#include "shared/model/kv.h"
+
+#include <sched.h>
+#include <string.h>
+
+static const char *const kv_names[] = {"auto", "f32", "f16", NULL};
+static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
+
+#define AT(field) offsetof(struct verifier_config, field), sizeof(((struct verifier_config *) 0)->field)
+#define SECOND 1e9
+
+const struct config_key verifier_config_keys[] = {
+	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
+		"GGUF file of the model that is served."},
+	{"", "kernels", CONFIG_STRING, AT(kernels), 0, 0, NULL, "auto", "name",
+		"Kernel set: auto, scalar, avx2 or avx512; all give the same bits."},
+	{"", "threads", CONFIG_INT, AT(threads), 0, LIMIT_THREADS, NULL, "0", "threads",
+		"Threads of a forward pass; 0 takes one per CPU."},
+	{"", "pin", CONFIG_BOOL, AT(pin), 0, 0, NULL, "no", "",
+		"Bind each thread of the pass to one CPU."},
+	{"", "pool_spin", CONFIG_STRING, AT(pool_spin), 0, 0, NULL, "auto", "time or auto",
+		"How long an idle pass thread spins before it sleeps."},
+	{"", "kv_type", CONFIG_ENUM, AT(kv_type), 0, 0, kv_names, "auto", "",
+		"Number type of the KV cache: auto is f32 for F32 models, else f16."},
+	{"", "context", CONFIG_INT, AT(context), 0, LIMIT_CONTEXT, NULL, "0", "tokens",
+		"Prompt and output of one session; 0 takes the model's, at most 8192."},
+	{"", "sessions_max", CONFIG_INT, AT(sessions_max), 1, LIMIT_SESSIONS, NULL, "16", "sessions",
+		"Sessions computed in one batch."},
+	{"", "queue_max", CONFIG_INT, AT(queue_max), 0, LIMIT_SESSIONS, NULL, "32", "sessions",
+		"Sessions that may wait for a place; more are refused."},
+	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, 1e9, NULL, "0", "tokens",
+		"Tokens the KV cache holds, all sessions together; 0 takes sessions_max times the "
+		"smaller of context and 2048."},
+	{"", "prefill_chunk", CONFIG_INT, AT(prefill_chunk), 1, 2048, NULL, "256", "tokens",
+		"Prompt tokens computed in one pass, all sessions together."},
+	{"", "experts", CONFIG_ENUM, AT(experts), 0, 0, experts_names, "auto", "",
+		"Where experts come from: mapped (the file), cached or auto (the expert-cache while it "
+		"is there)."},
+	{"", "expert_spin", CONFIG_STRING, AT(expert_spin), 0, 0, NULL, "auto", "time or auto",
+		"How long to spin for a missing expert before sleeping."},
+	{"", "expert_patience", CONFIG_NS, AT(expert_patience), 0, 60 * SECOND, NULL, "20ms", "time",
+		"How long the expert-cache may take before the file is read here."},
+	{"", "default_k", CONFIG_INT, AT(default_k), 0, LIMIT_DRAFT, NULL, "0", "tokens",
+		"Drafted tokens per iteration while no policy has spoken."},
+	{"", "follow_at_zero", CONFIG_BOOL, AT(follow_at_zero), 0, 0, NULL, "yes", "",
+		"Keep the drafter up to date while K is 0."},
+	{"", "draft_wait", CONFIG_NS, AT(draft_wait), 0, 10 * SECOND, NULL, "50ms", "time",
+		"How long an iteration waits for its drafts before it goes on without."},
+	{"", "draft_spin", CONFIG_STRING, AT(draft_spin), 0, 0, NULL, "auto", "time or auto",
+		"How long to spin for drafts before sleeping."},
+	{"", "stream_interval", CONFIG_NS, AT(stream_interval), 0, SECOND, NULL, "4ms", "time",
+		"Tokens are sent to clients at most this often; first and last ones at once."},
+	{"", "client_timeout", CONFIG_NS, AT(client_timeout), 0.01 * SECOND, 86400 * SECOND, NULL, "60s",
+		"time", "A session whose client takes nothing for this long is cancelled."},
+	{"", "linger", CONFIG_NS, AT(linger), 0, 86400 * SECOND, NULL, "60s", "time",
+		"How long a finished session is kept for a client that reconnects."},
+	{"", "ahead_max", CONFIG_INT, AT(ahead_max), 0, LIMIT_CONTEXT, NULL, "256", "tokens",
+		"Tokens computed beyond what the client has granted."},
+	{0},
+};
+
+static int64_t cpus(void)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set) != 0)
+		return 1;
+	int n = CPU_COUNT(&set);
+	return n < 1 ? 1 : n > LIMIT_THREADS ? LIMIT_THREADS : n;
+}
+
+/* "auto" or a time, with the loader's own rules for times. */
+static int resolve_spin(
+	const char *name, const char *text, uint64_t automatic, uint64_t *out, struct error *err)
+{
+	const struct config_key key[] = {
+		{"", name, CONFIG_NS, 0, sizeof(int64_t), 0, SECOND, NULL, "0", "time", ""}, {0}};
+	char assignment[2 * LIMIT_NAME + 2];
+	int64_t value = 0;
+
+	*out = automatic;
+	if (strcmp(text, "auto") == 0)
+		return 0;
+	snprintf(assignment, sizeof(assignment), "%s=%s", name, text);
+	int rc = config_set(assignment, "configuration (a time or auto)", key, &value, err);
+	if (rc == 0)
+		*out = (uint64_t) value;
+	return rc;
+}
+
+int verifier_config_resolve(struct verifier_config *config, struct error *err)
+{
+	int64_t n_cpus = cpus();
+	/* With few CPUs whoever we wait for needs the one we would spin on. */
+	bool few = n_cpus <= 4;
+	int rc;
+
+	if (config->model[0] == '\0')
+		return error_set(err, EINVAL, "model: no file given (--model FILE, or model = FILE in the configuration)");
+	if (config->sessions_max + config->queue_max > LIMIT_SESSIONS)
+		return error_set(err, EINVAL,
+			"sessions_max %lld and queue_max %lld: together at most %d",
+			(long long) config->sessions_max, (long long) config->queue_max, LIMIT_SESSIONS);
+	if (config->threads == 0)
+		config->threads = n_cpus;
+	/* Between two parts of a pass a thread waits some microseconds: less spinning than that costs a futex each. */
+	rc = resolve_spin("pool_spin", config->pool_spin, few ? 50000 : 100000, &config->pool_spin_ns, err);
+	if (rc == 0)
+		rc = resolve_spin("draft_spin", config->draft_spin, few ? 2000 : 50000, &config->draft_spin_ns, err);
+	if (rc == 0)
+		rc = resolve_spin("expert_spin", config->expert_spin, few ? 0 : 20000, &config->expert_spin_ns, err);
+	return rc;
+}
+
+int verifier_config_fit(struct verifier_config *config, const struct model *model, struct error *err)
+{
+	int64_t model_context = model->config.n_context;
+
+	if (config->context > model_context)
+		return error_set(err, EINVAL, "context: %lld is more than the model's %lld",
+			(long long) config->context, (long long) model_context);
+	if (config->context == 0)
+		config->context = model_context < VERIFIER_CONTEXT_DEFAULT ? model_context : VERIFIER_CONTEXT_DEFAULT;
+	if (config->context < 2)
+		return error_set(err, EINVAL, "context: %lld has no room for a prompt and an answer",
+			(long long) config->context);
+	/* The oldest session must be able to go on to the end of its context by itself, a full draft in flight: then
+	 * taking pages from the youngest always makes progress. */
+	int64_t least = config->context + LIMIT_DRAFT + 1 + KV_PAGE_CELLS;
+	if (config->kv_tokens == 0) {
+		int64_t each = config->context < 2048 ? config->context : 2048;
+		config->kv_tokens = config->sessions_max * (each + LIMIT_DRAFT + 1 + KV_PAGE_CELLS);
+		if (config->kv_tokens < least)
+			config->kv_tokens = least;
+	}
+	if (config->kv_tokens < least)
+		return error_set(err, EINVAL, "kv_tokens: %lld is too small for one session: context %lld needs %lld",
+			(long long) config->kv_tokens, (long long) config->context, (long long) least);
+	return 0;
+}
+
+enum kv_type verifier_config_kv_type(const struct verifier_config *config, const struct model *model)
+{
+	if (config->kv_type == VERIFIER_KV_F32)
+		return KV_F32;
+	if (config->kv_type == VERIFIER_KV_F16)
+		return KV_F16;
+	return model->layers[0].q.type == TENSOR_F32 ? KV_F32 : KV_F16;
+}

@@ -1,0 +1,46 @@
+/*
+ * The verifier's settings: one table (config.c) feeds the loader, --help and config/verifier.conf. Filled in by
+ * main before any thread starts, read-only after.
+ */
+#pragma once
+
+#include "shared/base/config.h"
+#include "shared/base/limits.h"
+#include "shared/model/model.h"
+
+enum verifier_kv { VERIFIER_KV_AUTO, VERIFIER_KV_F32, VERIFIER_KV_F16 };
+enum verifier_experts { VERIFIER_EXPERTS_AUTO, VERIFIER_EXPERTS_MAPPED, VERIFIER_EXPERTS_CACHED };
+
+struct verifier_config {
+	char model[1024];
+	char kernels[LIMIT_NAME];
+	int64_t threads; /* 0 = the CPUs of this process's mask */
+	bool pin;
+	int kv_type; /* enum verifier_kv */
+	int64_t context; /* 0 = the model's, at most VERIFIER_CONTEXT_DEFAULT */
+	int64_t sessions_max, queue_max;
+	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */
+	int64_t prefill_chunk;
+	int experts; /* enum verifier_experts */
+	int64_t default_k;
+	bool follow_at_zero;
+	int64_t draft_wait, expert_patience, stream_interval, client_timeout, linger; /* ns */
+	int64_t ahead_max;
+	/* "auto" or a time; the _ns fields are what config_resolve made of them. */
+	char pool_spin[LIMIT_NAME], draft_spin[LIMIT_NAME], expert_spin[LIMIT_NAME];
+	uint64_t pool_spin_ns, draft_spin_ns, expert_spin_ns;
+};
+
+#define VERIFIER_CONTEXT_DEFAULT 8192
+
+extern const struct config_key verifier_config_keys[];
+
+/* What does not depend on the model: thread count and spin times from the CPUs there are, relations between keys.
+ * -EINVAL names the key. */
+int verifier_config_resolve(struct verifier_config *config, struct error *err);
+
+/* What does: context and kv_tokens become numbers, and are checked against the model. */
+int verifier_config_fit(struct verifier_config *config, const struct model *model, struct error *err);
+
+/* F32 for a model whose matrices are F32, so that nothing is rounded that the file did not round; else F16. */
+enum kv_type verifier_config_kv_type(const struct verifier_config *config, const struct model *model);

@@ -1,0 +1,534 @@
+#include "services/verifier/iteration.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+#include "shared/model/hash.h"
+#include "shared/spec/accept.h"
+
+#include <string.h>
+
+/* With K = 0 the drafter is told of a session's progress at most once per this many tokens: enough for it to be up to
+ * date when K rises, and a wake-up of it costs next to nothing. */
+#define FOLLOW_TOKENS 16u
+/* A session that holds no pages starts when there is room for what it has and this much more: one that would be put
+ * out again at once computes its prompt for nothing. */
+#define START_CELLS 64u
+
+struct timing {
+	uint64_t start_ns, drafted_ns, forward_ns, forwarded_ns;
+	struct expert_source_stats before;
+};
+
+static struct engine_session *live(struct engine *engine, uint32_t i)
+{
+	return &engine->sessions[engine->live[i]];
+}
+
+static uint32_t n_out(const struct engine_session *s, uint32_t n_tokens)
+{
+	return n_tokens - s->page->n_prompt;
+}
+
+/* Whether the answer ends with its last token; feeds that token's text. The order of the questions is the order of
+ * precedence. */
+static enum session_end end_after(struct engine *engine, struct engine_session *s, int32_t token, uint32_t n_tokens)
+{
+	const struct session_request *request = &s->page->request;
+
+	if (!request->ignore_eos && tokenizer_is_eog(engine->o.tokenizer, token))
+		return SESSION_END_EOS;
+	if (s->stops.n > 0) {
+		struct gguf_string piece = tokenizer_piece(engine->o.tokenizer, token, false);
+
+		if (text_feed(&s->text, &s->stops, piece.data, piece.bytes, NULL, NULL))
+			return SESSION_END_STOP;
+	}
+	if (n_out(s, n_tokens) >= request->max_tokens || n_tokens >= (uint32_t) engine->o.config->context)
+		return SESSION_END_LENGTH;
+	return SESSION_END_NONE;
+}
+
+enum session_end iteration_replay_text(struct engine *engine, struct engine_session *s)
+{
+	uint32_t n_tokens = journal_n_tokens(s->page);
+	enum session_end end = SESSION_END_NONE;
+
+	for (uint32_t i = s->page->n_prompt; i < n_tokens && end == SESSION_END_NONE; i++)
+		end = end_after(engine, s, s->page->tokens[i], i + 1);
+	return end;
+}
+
+/* Ends what is cancelled or late, and drops what has ended from live[]. */
+static void sweep(struct engine *engine, uint64_t now_ns)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < engine->n_live; i++) {
+		struct engine_session *s = live(engine, i);
+		uint64_t deadline_ns = s->page->request.deadline_ns;
+
+		if (journal_state(s->page) != SESSION_DONE) {
+			if (atomic_load_explicit(&s->slot->cancel, memory_order_relaxed))
+				engine_finish(engine, s, SESSION_END_CANCELLED);
+			else if (deadline_ns != 0 && now_ns >= deadline_ns)
+				engine_finish(engine, s, SESSION_END_DEADLINE);
+			else {
+				engine->live[kept++] = engine->live[i];
+				continue;
+			}
+		}
+	}
+	engine->n_live = kept;
+}
+
+static void plan_inputs(struct engine *engine)
+{
+	uint32_t ahead = (uint32_t) engine->o.config->ahead_max;
+
+	for (uint32_t i = 0; i < engine->n_live; i++) {
+		struct engine_session *s = live(engine, i);
+		uint32_t n_tokens = journal_n_tokens(s->page);
+		uint64_t credit = atomic_load_explicit(&s->slot->credit, memory_order_relaxed);
+
+		engine->sched[i] = (struct sched_session) {
+			.n_tokens = n_tokens,
+			.n_kv = s->seq.n,
+			.n_pages = s->seq.n_pages,
+			.n_prompt = s->page->n_prompt,
+			.paused = n_out(s, n_tokens) >= credit + ahead,
+			.hashed = s->slot->hashes != NULL,
+		};
+		engine->in_batch[i] = false;
+		s->k = 0;
+		s->asked = s->hold_back = false;
+		s->n_drafts = s->emitted = s->accepted = 0;
+		s->end = SESSION_END_NONE;
+	}
+}
+
+/* Puts a session's pages back; it is computed again when there is room, to the same tokens. */
+static void put_out(struct engine *engine, uint32_t i)
+{
+	struct engine_session *s = live(engine, i);
+
+	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration, "gives up its KV pages to an older session");
+	kv_seq_exit(&engine->kv, &s->seq);
+	engine->sched[i].n_pages = engine->sched[i].n_kv = 0;
+	s->hold_back = true;
+}
+
+/* n cells for the session live[i], taking pages from others where it must. */
+static int take_cells(struct engine *engine, uint32_t i, uint32_t n, uint32_t *cells)
+{
+	struct engine_session *s = live(engine, i);
+	int victim;
+
+	if (s->seq.owner == 0) {
+		uint32_t want = engine->sched[i].n_tokens + START_CELLS, all = engine->kv.layout.n_pages * KV_PAGE_CELLS;
+
+		if (kv_seq_init(&s->seq, s->uid, (uint32_t) engine->o.config->context) != 0)
+			return -ENOSPC;
+		while (kv_free_cells(&engine->kv, &s->seq) < (want < all ? want : all)) {
+			victim = sched_victim(engine->sched, engine->n_live, i, engine->in_batch);
+			if (victim < 0)
+				break;
+			put_out(engine, (uint32_t) victim);
+		}
+		/* The first of a batch starts with whatever there is: everybody else has been put out by now. */
+		if (engine->n_batch > 0 && kv_free_cells(&engine->kv, &s->seq) < want) {
+			kv_seq_exit(&engine->kv, &s->seq);
+			return -ENOSPC;
+		}
+	}
+	while (kv_take(&engine->kv, &s->seq, n, cells) != 0) {
+		victim = sched_victim(engine->sched, engine->n_live, i, engine->in_batch);
+		if (victim < 0)
+			return -ENOSPC;
+		put_out(engine, (uint32_t) victim);
+	}
+	return 0;
+}
+
+static uint32_t choose_k(struct engine *engine, const struct engine_session *s, uint32_t n_tokens)
+{
+	const struct session_request *request = &s->page->request;
+	struct policy_session knobs;
+	uint32_t k = (uint32_t) engine->o.config->default_k;
+
+	if (request->draft_method == DRAFT_NONE)
+		return 0;
+	if (request->k != SESSION_K_POLICY) {
+		k = (uint32_t) request->k;
+	} else if (engine->policy != NULL) {
+		policy_lookup(engine->policy, s->index, s->uid, &knobs);
+		k = knobs.k < LIMIT_DRAFT ? knobs.k : LIMIT_DRAFT;
+	}
+	return sched_k(k, n_tokens, s->page->n_prompt, request->max_tokens, (uint32_t) engine->o.config->context);
+}
+
+/* Keeps the drafter within FOLLOW_TOKENS of a session whose K may rise again. */
+static void follow(struct engine *engine, struct engine_session *s, uint32_t n_tokens)
+{
+	const struct session_request *request = &s->page->request;
+
+	if (!engine->o.config->follow_at_zero || request->draft_method == DRAFT_NONE || request->k == 0)
+		return;
+	if (s->followed != 0 && n_tokens - s->followed < FOLLOW_TOKENS)
+		return;
+	s->followed = n_tokens;
+	drafts_follow(&engine->drafts, s->index, s->uid, n_tokens);
+}
+
+/* Chooses every K, asks for drafts and waits for them. */
+static void draft(struct engine *engine, uint32_t n_plan, uint64_t now_ns)
+{
+	struct engine_session *last = NULL;
+	bool may_ask = drafts_begin(&engine->drafts, now_ns);
+
+	for (uint32_t e = 0; e < n_plan; e++) {
+		struct engine_session *s = live(engine, engine->plan[e].session);
+		uint32_t n_tokens = engine->sched[engine->plan[e].session].n_tokens;
+
+		if (engine->plan[e].decodes)
+			s->k = choose_k(engine, s, n_tokens);
+		s->asked = may_ask && s->k > 0;
+		if (s->asked)
+			last = s;
+		else
+			follow(engine, s, n_tokens);
+	}
+	if (last == NULL)
+		return;
+	for (uint32_t e = 0; e < n_plan; e++) {
+		struct engine_session *s = live(engine, engine->plan[e].session);
+		uint32_t n_tokens = engine->sched[engine->plan[e].session].n_tokens;
+
+		if (!s->asked)
+			continue;
+		s->followed = n_tokens;
+		drafts_ask(&engine->drafts, s->index, s->uid, n_tokens, s->k, s == last);
+	}
+	drafts_wait(&engine->drafts);
+}
+
+/* Appends one session's part: committed tokens seq.n.., then its draft behind the newest. */
+static void batch_session(struct engine *engine, const struct sched_entry *entry, const struct draft_reply *reply)
+{
+	struct engine_session *s = live(engine, entry->session);
+	uint32_t first = engine->n_batch, n = entry->n, last_position = s->seq.n + n - 1;
+	bool hashed = s->slot->hashes != NULL;
+
+	s->row = first;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t position = s->seq.n + i;
+		bool last = i == n - 1;
+
+		engine->batch[first + i] = (struct batch_token) {
+			.seq = &s->seq,
+			.token = s->page->tokens[position],
+			.position = position,
+			.parent = i == 0 ? -1 : (int32_t) (first + i - 1),
+			.logits = (last && entry->emits) || (hashed && position + 1 >= s->page->n_prompt),
+			.cell = engine->cells[first + i],
+		};
+	}
+	for (uint32_t i = 0; i < s->n_drafts; i++) {
+		int parent = reply->parent[i];
+		uint32_t before = parent < 0 ? first + n - 1 : first + n + (uint32_t) parent;
+
+		engine->batch[first + n + i] = (struct batch_token) {
+			.seq = &s->seq,
+			.token = reply->token[i],
+			.position = parent < 0 ? last_position + 1 : engine->batch[before].position + 1,
+			.parent = (int32_t) before,
+			.logits = true,
+			.cell = engine->cells[first + n + i],
+		};
+	}
+	engine->n_batch += n + s->n_drafts;
+}
+
+static uint32_t build(struct engine *engine, uint32_t n_plan)
+{
+	uint32_t taking_part = 0;
+
+	engine->n_batch = engine->n_prefill = 0;
+	for (uint32_t e = 0; e < n_plan; e++) {
+		const struct sched_entry *entry = &engine->plan[e];
+		struct engine_session *s = live(engine, entry->session);
+		const struct draft_reply *reply = s->asked ? drafts_reply(&engine->drafts, s->index) : NULL;
+
+		if (s->hold_back)
+			continue;
+		s->n_drafts = reply != NULL ? reply->n : 0;
+		if (take_cells(engine, entry->session, entry->n + s->n_drafts, engine->cells + engine->n_batch) != 0) {
+			s->hold_back = true;
+			continue;
+		}
+		if (!entry->decodes)
+			engine->n_prefill += entry->n;
+		uint32_t state = entry->emits ? SESSION_RUNNING : SESSION_PREFILL;
+		if (atomic_load_explicit(&s->page->state, memory_order_relaxed) != state)
+			atomic_store_explicit(&s->page->state, state, memory_order_relaxed);
+		if (s->slot->usage.started_ns == 0)
+			s->slot->usage.started_ns = clock_ns();
+		batch_session(engine, entry, reply);
+		engine->in_batch[entry->session] = true;
+		taking_part++;
+	}
+	return taking_part;
+}
+
+struct logits_of {
+	struct forward *forward;
+	uint32_t root; /* batch index of the newest committed token */
+};
+
+static const float *node_logits(void *arg, int node)
+{
+	const struct logits_of *of = arg;
+
+	return forward_logits(of->forward, of->root + (uint32_t) (node + 1));
+}
+
+/* Hashes of the output positions that this pass computed again (after a restart, or pages given up). */
+static void hash_again(struct engine *engine, struct engine_session *s, const struct sched_entry *entry)
+{
+	uint32_t vocab = engine->o.model->config.n_vocab, rows = entry->emits ? entry->n - 1 : entry->n;
+	uint32_t n_hashed = atomic_load_explicit(&s->slot->n_hashed, memory_order_relaxed);
+
+	for (uint32_t i = 0; i < rows; i++) {
+		uint32_t position = s->seq.n + i;
+
+		if (position + 1 < s->page->n_prompt || n_out(s, position + 1) != n_hashed)
+			continue;
+		s->slot->hashes[n_hashed++] = logits_hash(forward_logits(engine->forward, s->row + i), vocab);
+	}
+	/* Pairs with the front's acquire: it sends no hash that is not there. */
+	atomic_store_explicit(&s->slot->n_hashed, n_hashed, memory_order_release);
+}
+
+static void hash_emitted(struct engine *engine, struct engine_session *s, const struct accept_output *out,
+	uint32_t n_tokens, uint32_t n, struct logits_of *of)
+{
+	uint32_t base = n_out(s, n_tokens);
+
+	for (uint32_t i = 0; i < n; i++)
+		s->slot->hashes[base + i] = logits_hash(
+			node_logits(of, i == 0 ? -1 : out->node[i - 1]), engine->o.model->config.n_vocab);
+	atomic_store_explicit(&s->slot->n_hashed, base + n, memory_order_release);
+}
+
+/* Cells of the pass: the committed tokens', then of the drafts those on the accepted path; the rest are returned. */
+static void commit_cells(struct engine *engine, struct engine_session *s, uint32_t n, const struct accept_output *out,
+	uint32_t n_emitted)
+{
+	const uint32_t *cells = engine->cells + s->row;
+	uint32_t accepted[LIMIT_DRAFT], rejected[LIMIT_DRAFT], n_accepted = 0, n_rejected = 0;
+	bool keep[LIMIT_DRAFT] = {false};
+
+	kv_commit(&engine->kv, &s->seq, cells, n, NULL, 0);
+	/* The last token emitted has no cell yet: it is the root of the next batch. */
+	for (uint32_t i = 0; i < out->n_accepted && i + 1 < n_emitted; i++) {
+		accepted[n_accepted++] = cells[n + (uint32_t) out->node[i]];
+		keep[out->node[i]] = true;
+	}
+	for (uint32_t i = 0; i < s->n_drafts; i++)
+		if (!keep[i])
+			rejected[n_rejected++] = cells[n + i];
+	if (s->n_drafts > 0)
+		kv_commit(&engine->kv, &s->seq, accepted, n_accepted, rejected, n_rejected);
+}
+
+static void count(struct engine_session *s, const struct draft_reply *reply, const struct accept_output *out)
+{
+	struct slot_usage *usage = &s->slot->usage;
+	uint32_t depth[LIMIT_DRAFT];
+
+	usage->k_used[s->k]++;
+	for (uint32_t i = 0; i < s->n_drafts; i++) {
+		depth[i] = reply->parent[i] < 0 ? 0 : depth[reply->parent[i]] + 1;
+		usage->drafted_at[depth[i]]++;
+	}
+	for (uint32_t i = 0; i < out->n_accepted; i++)
+		usage->accepted_at[i]++;
+	usage->drafted += s->n_drafts;
+	usage->accepted += out->n_accepted;
+	atomic_store_explicit(&s->slot->drafted, usage->drafted, memory_order_relaxed);
+	atomic_store_explicit(&s->slot->accepted, usage->accepted, memory_order_relaxed);
+}
+
+/* Accepts and publishes the tokens, up to the one that ends the answer. */
+static void emit(struct engine *engine, const struct sched_entry *entry)
+{
+	static const struct draft_reply no_draft;
+	struct engine_session *s = live(engine, entry->session);
+	struct session_page *page = s->page;
+	uint32_t n_tokens = engine->sched[entry->session].n_tokens, n = 0;
+	const struct draft_reply *reply =
+		s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index) : &no_draft;
+	struct logits_of of = {engine->forward, s->row + entry->n - 1};
+	struct accept_output out;
+	struct accept_input input = {
+		.params = &page->request.sampling,
+		.history = page->tokens,
+		.n_history = n_tokens,
+		.draft = reply,
+		.logits = node_logits,
+		.arg = &of,
+	};
+
+	accept_draft(&engine->sampler, &input, page->tokens, &out);
+	count(s, reply, &out);
+	/* What was accepted behind an end is no part of the answer, as it would not be with K = 0. */
+	while (n < out.n_tokens && s->end == SESSION_END_NONE) {
+		page->tokens[n_tokens + n] = out.token[n];
+		n++;
+		s->end = end_after(engine, s, out.token[n - 1], n_tokens + n);
+	}
+	if (s->slot->hashes != NULL)
+		hash_emitted(engine, s, &out, n_tokens, n, &of);
+	uint64_t now_ns = clock_ns();
+	bool first = s->slot->usage.first_ns == 0;
+	if (first)
+		s->slot->usage.first_ns = now_ns;
+	s->slot->usage.last_ns = now_ns;
+	journal_append(page, n);
+	commit_cells(engine, s, entry->n, &out, n);
+	s->emitted = n;
+	s->accepted = out.n_accepted;
+	atomic_fetch_add_explicit(&engine->output_total, n, memory_order_relaxed);
+	if (s->end == SESSION_END_NONE)
+		engine_wake(engine, first);
+}
+
+static void account(struct engine *engine, struct engine_session *s, const struct iteration_record *record)
+{
+	struct slot_usage *usage = &s->slot->usage;
+
+	usage->iterations++;
+	usage->draft_ns += record->draft_ns;
+	usage->verify_ns += record->verify_ns;
+	usage->sample_ns += record->sample_ns;
+	usage->unique_experts += record->unique_experts;
+	usage->expert_hits += record->expert_hits;
+	usage->expert_misses += record->expert_misses;
+	atomic_fetch_add_explicit(&s->page->iterations, 1, memory_order_relaxed);
+	atomic_store_explicit(&s->slot->k, s->k, memory_order_relaxed);
+	atomic_store_explicit(&s->slot->iterations, usage->iterations, memory_order_relaxed);
+	atomic_store_explicit(&s->slot->expert_hits, usage->expert_hits, memory_order_relaxed);
+	atomic_store_explicit(&s->slot->expert_misses, usage->expert_misses, memory_order_relaxed);
+}
+
+/* What is the same for every session of the pass. */
+static struct iteration_record common_record(struct engine *engine, const struct timing *t, uint32_t n_sessions)
+{
+	const struct expert_source_stats *before = &t->before;
+	struct iteration_record record = {
+		.iteration = engine->iteration,
+		.batch_sessions = (uint16_t) n_sessions,
+		.batch_tokens = engine->n_batch,
+		.prefill_tokens = engine->n_prefill,
+		.unique_experts = (uint32_t) forward_stats(engine->forward)->unique_experts,
+		.draft_ns = t->drafted_ns - t->start_ns,
+		.verify_ns = t->forwarded_ns - t->forward_ns,
+	};
+
+	if (engine->experts != NULL) {
+		const struct expert_source_stats *now = &engine->experts->stats;
+
+		record.expert_hits = (uint32_t) (now->hits - before->hits);
+		record.expert_misses = (uint32_t) (now->misses - before->misses);
+		record.expert_bytes = now->bytes_loaded - before->bytes_loaded;
+	}
+	return record;
+}
+
+static void finish_pass(struct engine *engine, uint32_t n_plan, uint32_t n_sessions, const struct timing *t)
+{
+	struct iteration_record record = common_record(engine, t, n_sessions);
+
+	for (uint32_t e = 0; e < n_plan; e++) {
+		const struct sched_entry *entry = &engine->plan[e];
+		struct engine_session *s = live(engine, entry->session);
+
+		if (!engine->in_batch[entry->session])
+			continue;
+		if (s->slot->hashes != NULL)
+			hash_again(engine, s, entry);
+		if (entry->emits)
+			emit(engine, entry);
+		else
+			kv_commit(&engine->kv, &s->seq, engine->cells + s->row, entry->n, NULL, 0);
+	}
+	record.finished_ns = clock_ns();
+	record.sample_ns = record.finished_ns - t->forwarded_ns;
+	record.iteration_ns = record.finished_ns - t->start_ns;
+	for (uint32_t e = 0; e < n_plan; e++) {
+		struct engine_session *s = live(engine, engine->plan[e].session);
+
+		if (!engine->in_batch[engine->plan[e].session])
+			continue;
+		record.session = s->uid;
+		record.page = s->index;
+		record.n_context = engine->sched[engine->plan[e].session].n_tokens + s->emitted;
+		record.k = (uint8_t) s->k;
+		record.drafted = (uint8_t) s->n_drafts;
+		record.accepted = (uint8_t) s->accepted;
+		record.emitted = (uint8_t) s->emitted;
+		record.method = (uint8_t) (s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index)->method
+							    : DRAFT_NONE);
+		record.k_fixed = s->page->request.k != SESSION_K_POLICY;
+		account(engine, s, &record);
+		if (engine->policy != NULL && !ring_put(&engine->records, &record, sizeof(record)))
+			ring_drop(&engine->records);
+		/* Last, because the account of a page that is DONE is the front's. Who dies before this point
+		 * leaves it to the successor, which finds the end in the tokens. */
+		if (s->end != SESSION_END_NONE)
+			engine_finish(engine, s, s->end);
+	}
+}
+
+static void fail_pass(struct engine *engine, uint32_t n_plan, int rc)
+{
+	for (uint32_t e = 0; e < n_plan; e++) {
+		struct engine_session *s = live(engine, engine->plan[e].session);
+
+		if (!engine->in_batch[engine->plan[e].session])
+			continue;
+		snprintf(s->slot->usage.message, sizeof(s->slot->usage.message),
+			"the model file cannot be read any more: %s", strerror(-rc));
+		log_session(LOG_LEVEL_ERROR, s->uid, engine->iteration, "%s", s->slot->usage.message);
+		engine_finish(engine, s, SESSION_END_ERROR);
+	}
+}
+
+uint32_t iteration_run(struct engine *engine)
+{
+	struct timing t = {.start_ns = clock_ns()};
+
+	sweep(engine, t.start_ns);
+	if (engine->n_live == 0)
+		return 0;
+	plan_inputs(engine);
+	uint32_t n_plan = sched_plan(engine->sched, engine->n_live, &engine->limits, engine->plan);
+	if (n_plan == 0)
+		return 0;
+	draft(engine, n_plan, t.start_ns);
+	t.drafted_ns = clock_ns();
+	uint32_t n_sessions = build(engine, n_plan);
+	if (n_sessions == 0)
+		return 0;
+	engine->iteration++;
+	if (engine->experts != NULL)
+		t.before = engine->experts->stats;
+	t.forward_ns = clock_ns();
+	int rc = forward_run(engine->forward, engine->batch, engine->n_batch);
+	t.forwarded_ns = clock_ns();
+	if (rc != 0)
+		fail_pass(engine, n_plan, rc);
+	else
+		finish_pass(engine, n_plan, n_sessions, &t);
+	atomic_store_explicit(&engine->iterations_total, engine->iteration, memory_order_relaxed);
+	return n_sessions;
+}

@@ -1,0 +1,37 @@
+/*
+ * The regions the verifier owns: "sessions", "draft" and "kv". Made new, or taken over from the predecessor through
+ * the fd store or a peer that kept them; one that does not fit this model and configuration is left behind. Called by
+ * main before the broker opens.
+ */
+#pragma once
+
+#include "services/verifier/config.h"
+#include "shared/ipc/daemon.h"
+#include "shared/ipc/region.h"
+#include "shared/model/kv.h"
+#include "shared/spec/draft.h"
+#include "shared/spec/session.h"
+
+#define KV_REGION "kv"
+#define KV_REGION_LAYOUT 1
+
+/* The payload of "kv": this, then kv_bytes(layout). */
+struct kv_region_header {
+	uint64_t model_fingerprint;
+	struct kv_layout layout;
+	unsigned char pad[128 - sizeof(uint64_t) - sizeof(struct kv_layout)];
+};
+static_assert(sizeof(struct kv_region_header) == 128, "the cells stay 64-byte aligned");
+
+struct regions {
+	struct region sessions, draft, kv;
+	struct sessions_header *header; /* in sessions */
+	void *kv_mem;			/* in kv */
+	struct kv_layout kv_layout;
+	bool recovered;	   /* the session pages are a predecessor's */
+	bool kv_recovered; /* and so are the KV pages */
+};
+
+int regions_open(struct daemon *daemon, const struct verifier_config *config, const struct model *model,
+	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err);
+void regions_close(struct regions *regions);

@@ -1,0 +1,485 @@
+#include "shared/ipc/broker.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+#include "shared/ipc/bus.h"
+#include "shared/ipc/hello.h"
+#include "shared/ipc/peers.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+	KEPT_MAX = 16,
+	RECOVER_MS = 300, /* for one peer; a live one answers in well under a millisecond */
+};
+
+struct connection {
+	struct broker *broker;
+	int fd; /* -1: free */
+	bool joined;
+	uint64_t serial;
+	char name[LIMIT_NAME];
+};
+
+struct named_fd {
+	char name[LIMIT_NAME];
+	int fd;
+};
+
+struct broker {
+	struct daemon *daemon;
+	struct broker_events events;
+	int listen_fd, lock_fd;
+	bool activated; /* the service manager's socket: not ours to unlink */
+	char path[128];
+	uint64_t serial;
+	struct connection connections[LIMIT_PEERS];
+	struct named_fd offered[LIMIT_REGIONS]; /* borrowed fds */
+	size_t n_offered;
+	struct named_fd kept[KEPT_MAX];
+	size_t n_kept;
+};
+
+static void drop(struct connection *connection)
+{
+	struct broker *broker = connection->broker;
+	bool joined = connection->joined;
+
+	if (connection->fd < 0)
+		return;
+	daemon_remove_fd(broker->daemon, connection->fd);
+	close(connection->fd);
+	connection->fd = -1;
+	connection->joined = false;
+	if (joined) {
+		log_info("%s left", connection->name);
+		if (broker->events.left)
+			broker->events.left(broker->events.arg, connection->name);
+	}
+}
+
+static void refuse(struct connection *connection, const char *reason)
+{
+	struct hello_answer answer;
+
+	log_notice("a hello was refused: %s", reason);
+	hello_answer_init(&answer, HELLO_REFUSED, daemon_name(connection->broker->daemon),
+		daemon_generation(connection->broker->daemon));
+	snprintf(answer.reason, sizeof answer.reason, "%s", reason);
+	(void)hello_send(connection->fd, &answer, sizeof answer, NULL, 0);
+	drop(connection);
+}
+
+static int send_regions(struct connection *connection, const struct named_fd *regions, size_t n)
+{
+	struct hello_answer answer;
+	int fds[LIMIT_REGIONS];
+
+	hello_answer_init(&answer, HELLO_REGIONS, daemon_name(connection->broker->daemon),
+		daemon_generation(connection->broker->daemon));
+	answer.n = (uint32_t)n;
+	for (size_t i = 0; i < n; i++) {
+		memcpy(answer.regions[i], regions[i].name, LIMIT_NAME);
+		fds[i] = regions[i].fd;
+	}
+	return hello_send(connection->fd, &answer, sizeof answer, fds, n);
+}
+
+static void give_offered(struct connection *connection)
+{
+	struct broker *broker = connection->broker;
+	int code = send_regions(connection, broker->offered, broker->n_offered);
+
+	/* A peer that reads nothing is cut off; when it comes back it gets the whole set. */
+	if (code < 0) {
+		log_notice("%s: cannot hand over regions: %s", connection->name, strerror(-code));
+		drop(connection);
+	}
+}
+
+static void give_kept(struct connection *connection, const struct hello *hello)
+{
+	struct broker *broker = connection->broker;
+	const char *owner = peers_region_owner(hello->region);
+
+	if (!owner || strcmp(owner, hello->name) != 0) {
+		char reason[160];
+
+		snprintf(reason, sizeof reason, "region \"%s\" is not %s's", hello->region,
+			hello->name);
+		refuse(connection, reason);
+		return;
+	}
+	for (size_t i = 0; i < broker->n_kept; i++)
+		if (strcmp(broker->kept[i].name, hello->region) == 0) {
+			log_info("%s: its successor gets region %s back", hello->name,
+				hello->region);
+			if (send_regions(connection, &broker->kept[i], 1) < 0)
+				drop(connection);
+			return;
+		}
+	if (send_regions(connection, NULL, 0) < 0)
+		drop(connection);
+}
+
+static void join(struct connection *connection, const struct hello *hello)
+{
+	struct broker *broker = connection->broker;
+
+	/* The lock file allows one process of a name, so an older connection is a dead one's whose end we have not
+	 * seen yet. */
+	for (size_t i = 0; i < LIMIT_PEERS; i++) {
+		struct connection *other = &broker->connections[i];
+
+		if (other != connection && other->fd >= 0 && other->joined &&
+			strcmp(other->name, hello->name) == 0)
+			drop(other);
+	}
+	memcpy(connection->name, hello->name, sizeof connection->name);
+	connection->joined = true;
+	log_info("%s joined: process %d, generation %llu", hello->name, hello->pid,
+		(unsigned long long)hello->generation);
+	if (broker->events.joined)
+		broker->events.joined(
+			broker->events.arg, hello->name, hello->pid, hello->generation);
+	if (connection->joined)
+		give_offered(connection);
+}
+
+static void handle_hello(struct connection *connection, const struct hello *hello)
+{
+	const char *self = daemon_name(connection->broker->daemon);
+	char reason[160];
+
+	if (!peers_known(hello->name)) {
+		snprintf(reason, sizeof reason, "\"%s\" is no process of this system", hello->name);
+		refuse(connection, reason);
+	} else if (hello->kind == HELLO_RECOVER) {
+		give_kept(connection, hello);
+	} else if (!peers_may_connect(hello->name, self)) {
+		snprintf(reason, sizeof reason, "%s has no business with %s", hello->name, self);
+		refuse(connection, reason);
+	} else {
+		join(connection, hello);
+	}
+}
+
+static void handle_connection(void *arg)
+{
+	struct connection *connection = arg;
+	struct hello hello;
+	struct error err = {""};
+	int code = hello_receive(connection->fd, &hello, &err);
+
+	if (code == -EAGAIN)
+		return;
+	if (code == -EPROTO)
+		refuse(connection, err.text);
+	else if (code < 0)
+		drop(connection);
+	else if (connection->joined)
+		refuse(connection, "a second hello on one connection");
+	else
+		handle_hello(connection, &hello);
+}
+
+/* A place for a new connection: a free one, else that of the oldest which has not said who it is. */
+static struct connection *place(struct broker *broker)
+{
+	struct connection *oldest = NULL;
+
+	for (size_t i = 0; i < LIMIT_PEERS; i++) {
+		struct connection *connection = &broker->connections[i];
+
+		if (connection->fd < 0)
+			return connection;
+		if (!connection->joined && (!oldest || connection->serial < oldest->serial))
+			oldest = connection;
+	}
+	if (oldest)
+		drop(oldest);
+	return oldest;
+}
+
+static void handle_accept(void *arg)
+{
+	struct broker *broker = arg;
+	struct connection *connection;
+	struct error err = {""};
+	int fd = accept4(broker->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd < 0)
+		return;
+	if (hello_check_user(fd, &err) < 0) {
+		log_notice("a hello was refused: %s", err.text);
+		close(fd);
+		return;
+	}
+	connection = place(broker);
+	if (!connection ||
+		daemon_add_fd(broker->daemon, fd, POLLIN, handle_connection, connection) < 0) {
+		log_notice("a connection was refused: %d peers are connected", LIMIT_PEERS);
+		close(fd);
+		return;
+	}
+	connection->fd = fd;
+	connection->joined = false;
+	connection->serial = ++broker->serial;
+}
+
+/* flock: the kernel drops it when its holder dies, however it dies, so it is never stale. */
+static int take_lock(struct broker *broker, struct error *err)
+{
+	const char *name = daemon_name(broker->daemon);
+	char path[128], pid[24] = "";
+	int n;
+
+	snprintf(path, sizeof path, "%s/%s.lock", daemon_runtime_dir(broker->daemon), name);
+	broker->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (broker->lock_fd < 0)
+		return error_set(err, errno, "%s: %s", path, strerror(errno));
+	if (flock(broker->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK)
+			return error_set(err, errno, "%s: %s", path, strerror(errno));
+		if (pread(broker->lock_fd, pid, sizeof pid - 1, 0) < 0)
+			pid[0] = '\0';
+		pid[strspn(pid, "0123456789")] = '\0';
+		return error_set(err, EADDRINUSE, "%s already runs in %s: process %s", name,
+			daemon_runtime_dir(broker->daemon), pid[0] ? pid : "unknown");
+	}
+	n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+	if (ftruncate(broker->lock_fd, 0) < 0 || pwrite(broker->lock_fd, pid, (size_t)n, 0) != n)
+		return error_set(err, errno, "%s: %s", path, strerror(errno));
+	return 0;
+}
+
+static int bind_socket(struct broker *broker, struct error *err)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int pid = 0;
+
+	if (strlen(broker->path) >= sizeof address.sun_path)
+		return error_set(err, ENAMETOOLONG, "%s: longer than %zu bytes", broker->path,
+			sizeof address.sun_path - 1);
+	memcpy(address.sun_path, broker->path, strlen(broker->path) + 1);
+	if (bus_probe(broker->path, SOCK_SEQPACKET, &pid) == 0)
+		return error_set(err, EADDRINUSE, "%s: in use by process %d", broker->path, pid);
+	if (unlink(broker->path) < 0 && errno != ENOENT)
+		return error_set(
+			err, errno, "%s: cannot replace it: %s", broker->path, strerror(errno));
+	broker->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	/* The mode is set before listen: until then nobody can connect. */
+	if (broker->listen_fd < 0 ||
+		bind(broker->listen_fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+		chmod(broker->path, 0600) < 0 || listen(broker->listen_fd, LIMIT_PEERS) < 0)
+		return error_set(err, errno, "%s: %s", broker->path, strerror(errno));
+	return 0;
+}
+
+int broker_open(struct daemon *daemon, const struct broker_events *events, struct broker **out,
+	struct error *err)
+{
+	struct broker *broker = calloc(1, sizeof *broker);
+	int code;
+
+	*out = NULL;
+	if (!broker)
+		return error_set(
+			err, ENOMEM, "region broker: no memory for %zu bytes", sizeof *broker);
+	broker->daemon = daemon;
+	if (events)
+		broker->events = *events;
+	broker->listen_fd = broker->lock_fd = -1;
+	for (size_t i = 0; i < LIMIT_PEERS; i++)
+		broker->connections[i] = (struct connection){.broker = broker, .fd = -1};
+	peers_socket_path(
+		daemon_runtime_dir(daemon), daemon_name(daemon), broker->path, sizeof broker->path);
+	code = take_lock(broker, err);
+	if (code < 0)
+		goto failed;
+	broker->activated = daemon_listen_fd(daemon, daemon_name(daemon), &broker->listen_fd) == 0;
+	if (broker->activated)
+		code = fcntl(broker->listen_fd, F_SETFL, O_NONBLOCK) < 0
+			       ? error_set(err, errno, "%s: %s", broker->path, strerror(errno))
+			       : 0;
+	else
+		code = bind_socket(broker, err);
+	if (code == 0)
+		code = daemon_add_fd(daemon, broker->listen_fd, POLLIN, handle_accept, broker);
+	if (code < 0)
+		goto failed;
+	*out = broker;
+	return 0;
+failed:
+	if (broker->listen_fd >= 0)
+		close(broker->listen_fd);
+	if (broker->lock_fd >= 0)
+		close(broker->lock_fd);
+	free(broker);
+	return code;
+}
+
+void broker_close(struct broker **broker)
+{
+	struct broker *b = *broker;
+
+	if (!b)
+		return;
+	b->events = (struct broker_events){0};
+	for (size_t i = 0; i < LIMIT_PEERS; i++)
+		drop(&b->connections[i]);
+	while (b->n_kept > 0)
+		close(b->kept[--b->n_kept].fd);
+	daemon_remove_fd(b->daemon, b->listen_fd);
+	close(b->listen_fd);
+	/* Before the lock goes: afterwards it might be a successor's socket. The lock file stays; unlinking it would
+	 * let two starters lock two different files of one name. */
+	if (!b->activated)
+		unlink(b->path);
+	close(b->lock_fd);
+	free(b);
+	*broker = NULL;
+}
+
+static struct named_fd *find_named(struct named_fd *list, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(list[i].name, name) == 0)
+			return &list[i];
+	return NULL;
+}
+
+/* The name is the header's, in memory that peers may write. */
+static void region_name(const struct region *region, char out[LIMIT_NAME])
+{
+	memcpy(out, region->header->name, LIMIT_NAME);
+	out[LIMIT_NAME - 1] = '\0';
+}
+
+void broker_offer(struct broker *broker, const struct region *region)
+{
+	char name[LIMIT_NAME];
+	struct named_fd *offered;
+
+	region_name(region, name);
+	offered = find_named(broker->offered, broker->n_offered, name);
+	if (!offered) {
+		assert(broker->n_offered < LIMIT_REGIONS);
+		offered = &broker->offered[broker->n_offered++];
+	}
+	memcpy(offered->name, name, LIMIT_NAME);
+	offered->fd = region->fd;
+	daemon_store_fd(broker->daemon, name, region->fd);
+	for (size_t i = 0; i < LIMIT_PEERS; i++)
+		if (broker->connections[i].fd >= 0 && broker->connections[i].joined)
+			give_offered(&broker->connections[i]);
+}
+
+void broker_keep(struct broker *broker, const struct region *region)
+{
+	char name[LIMIT_NAME];
+	struct named_fd *kept;
+	int fd = fcntl(region->fd, F_DUPFD_CLOEXEC, 0);
+
+	region_name(region, name);
+	if (fd < 0) {
+		log_error("region %s cannot be kept for its owner: %s", name, strerror(errno));
+		return;
+	}
+	kept = find_named(broker->kept, broker->n_kept, name);
+	if (kept) {
+		close(kept->fd);
+	} else if (broker->n_kept < KEPT_MAX) {
+		kept = &broker->kept[broker->n_kept++];
+	} else {
+		log_error("region %s cannot be kept for its owner: %d are", name, KEPT_MAX);
+		close(fd);
+		return;
+	}
+	memcpy(kept->name, name, LIMIT_NAME);
+	kept->fd = fd;
+}
+
+void broker_forget(struct broker *broker, const char *name)
+{
+	struct named_fd *kept = find_named(broker->kept, broker->n_kept, name);
+
+	if (!kept)
+		return;
+	close(kept->fd);
+	*kept = broker->kept[--broker->n_kept];
+}
+
+/* The answer of one peer within RECOVER_MS; -ENOENT when it is not there, does not answer, or has no such region. */
+static int ask_peer(struct daemon *daemon, const char *peer, const char *wanted, int *fd)
+{
+	uint64_t end_ns = clock_ns() + (uint64_t)RECOVER_MS * 1000000u;
+	int fds[LIMIT_REGIONS], socket, code;
+	struct hello_answer answer;
+	struct hello hello;
+	struct error err = {""};
+	char path[128];
+
+	peers_socket_path(daemon_runtime_dir(daemon), peer, path, sizeof path);
+	if (hello_connect(path, &socket) < 0)
+		return -ENOENT;
+	hello_init(&hello, HELLO_RECOVER, daemon_name(daemon), daemon_generation(daemon));
+	snprintf(hello.region, sizeof hello.region, "%s", wanted);
+	code = hello_check_user(socket, &err);
+	if (code == 0)
+		code = hello_send(socket, &hello, sizeof hello, NULL, 0);
+	while (code == 0) {
+		struct pollfd item = {.fd = socket, .events = POLLIN};
+		uint64_t now_ns = clock_ns();
+
+		code = hello_answer_receive(socket, &answer, fds, &err);
+		if (code != -EAGAIN)
+			break;
+		code = now_ns < end_ns
+			       ? 0
+			       : error_set(&err, ETIMEDOUT, "no answer in %d ms", RECOVER_MS);
+		if (code == 0)
+			poll(&item, 1, (int)((end_ns - now_ns + 999999) / 1000000u));
+	}
+	close(socket);
+	if (code == 0 && answer.kind == HELLO_REFUSED)
+		code = error_set(&err, EPERM, "%s", answer.reason);
+	if (code < 0) {
+		log_notice("region %s: %s was asked for it: %s", wanted, peer,
+			err.text[0] ? err.text : strerror(-code));
+		return -ENOENT;
+	}
+	code = -ENOENT;
+	for (size_t i = 0; i < answer.n; i++) {
+		if (code < 0 && strcmp(answer.regions[i], wanted) == 0) {
+			*fd = fds[i];
+			code = 0;
+		} else {
+			close(fds[i]);
+		}
+	}
+	return code;
+}
+
+int broker_recover(struct daemon *daemon, const char *wanted, int *fd)
+{
+	int code = daemon_stored_fd(daemon, wanted, fd);
+
+	for (size_t i = 0; peers_all[i] && code < 0; i++) {
+		if (strcmp(peers_all[i], daemon_name(daemon)) == 0)
+			continue;
+		code = ask_peer(daemon, peers_all[i], wanted, fd);
+		if (code == 0)
+			log_info("region %s: %s had kept it", wanted, peers_all[i]);
+	}
+	return code;
+}

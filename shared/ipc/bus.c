@@ -1,0 +1,348 @@
+#include "shared/ipc/bus.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/limits.h"
+#include "shared/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum {
+	QUEUE_MESSAGES = 1000, /* per peer and direction */
+	RECONNECT_MS_MIN = 20,
+	RECONNECT_MS_MAX = 500,
+	CLIENT_LINGER_MS = 200, /* a client's last message (Cancel) gets this long to leave */
+};
+
+const char *bus_ipc_path(const char *endpoint)
+{
+	return strncmp(endpoint, "ipc://", 6) == 0 ? endpoint + 6 : NULL;
+}
+
+int bus_probe(const char *path, int type, int *pid)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct ucred cred = {0};
+	socklen_t n = sizeof cred;
+	int fd, code = 0;
+
+	if (strlen(path) >= sizeof address.sun_path)
+		return -ENAMETOOLONG;
+	memcpy(address.sun_path, path, strlen(path) + 1);
+	fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	/* EAGAIN: its backlog is full, so there is one. */
+	if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0 && errno != EAGAIN)
+		code = -errno;
+	else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
+		cred.pid = 0;
+	close(fd);
+	if (pid)
+		*pid = cred.pid;
+	return code;
+}
+
+static int set_int(void *socket, int option, int value)
+{
+	return zmq_setsockopt(socket, option, &value, sizeof value);
+}
+
+static int set_common(void *socket, int linger_ms)
+{
+	int64_t bytes_max = LIMIT_MESSAGE_BYTES;
+
+	/* A larger message ends its sender's connection before memory is taken for it. */
+	if (zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &bytes_max, sizeof bytes_max) < 0 ||
+		set_int(socket, ZMQ_LINGER, linger_ms) < 0 ||
+		set_int(socket, ZMQ_SNDHWM, QUEUE_MESSAGES) < 0 ||
+		set_int(socket, ZMQ_RCVHWM, QUEUE_MESSAGES) < 0)
+		return -errno;
+	return 0;
+}
+
+static int socket_error(const char *endpoint, struct error *err)
+{
+	int code = errno;
+
+	return error_set(err, code, "%s: %s", endpoint, zmq_strerror(code));
+}
+
+static int bind_private(void *socket, const char *endpoint)
+{
+	/* The socket file must never be open to others, not even between bind and chmod. The mask is the whole process's:
+	 * sockets are bound at start, before there are threads that make files. */
+	mode_t old = umask(0077);
+	int rc = zmq_bind(socket, endpoint);
+
+	umask(old);
+	return rc;
+}
+
+int bus_server(void *zmq, const char *endpoint, void **out, struct error *err)
+{
+	const char *path = bus_ipc_path(endpoint);
+	void *socket;
+	int pid = 0, code;
+
+	*out = NULL;
+	/* ZeroMQ unlinks whatever lies at the path, a live server's socket too. */
+	if (path && bus_probe(path, SOCK_STREAM, &pid) == 0)
+		return error_set(err, EADDRINUSE, "%s: in use by process %d", endpoint, pid);
+	socket = zmq_socket(zmq, ZMQ_ROUTER);
+	if (!socket)
+		return socket_error(endpoint, err);
+	/* Mandatory: sending to one who left is an error, not silence. */
+	if (set_common(socket, 0) < 0 || set_int(socket, ZMQ_ROUTER_MANDATORY, 1) < 0 ||
+		bind_private(socket, endpoint) < 0) {
+		code = socket_error(endpoint, err);
+		zmq_close(socket);
+		return code;
+	}
+	*out = socket;
+	return 0;
+}
+
+static int open_client(
+	void *zmq, const char *endpoint, int linger_ms, void **out, struct error *err)
+{
+	void *socket = zmq_socket(zmq, ZMQ_DEALER);
+	int code;
+
+	*out = NULL;
+	if (!socket)
+		return socket_error(endpoint, err);
+	if (set_common(socket, linger_ms) < 0 || set_int(socket, ZMQ_IMMEDIATE, 0) < 0 ||
+		set_int(socket, ZMQ_RECONNECT_IVL, RECONNECT_MS_MIN) < 0 ||
+		set_int(socket, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MS_MAX) < 0 ||
+		zmq_connect(socket, endpoint) < 0) {
+		code = socket_error(endpoint, err);
+		zmq_close(socket);
+		return code;
+	}
+	*out = socket;
+	return 0;
+}
+
+int bus_client(void *zmq, const char *endpoint, void **out, struct error *err)
+{
+	return open_client(zmq, endpoint, CLIENT_LINGER_MS, out, err);
+}
+
+void bus_close(void **socket)
+{
+	if (*socket)
+		zmq_close(*socket);
+	*socket = NULL;
+}
+
+/* Receives one message of however many frames; keeps the first n_wanted, drops the rest. *n_frames counts all. Frames
+ * [0, min(n_wanted, *n_frames)) are then open. */
+static int receive_frames(void *socket, zmq_msg_t *frames, size_t n_wanted, size_t *n_frames)
+{
+	bool more = true;
+
+	for (*n_frames = 0; more; (*n_frames)++) {
+		zmq_msg_t extra, *frame = *n_frames < n_wanted ? &frames[*n_frames] : &extra;
+		int rc;
+
+		zmq_msg_init(frame);
+		/* The frames of a message arrive together: only the first can be missing. */
+		do
+			rc = zmq_msg_recv(frame, socket, ZMQ_DONTWAIT);
+		while (rc < 0 && errno == EINTR);
+		if (rc < 0) {
+			int code = errno;
+
+			zmq_msg_close(frame);
+			for (size_t i = 0; i < *n_frames && i < n_wanted; i++)
+				zmq_msg_close(&frames[i]);
+			return -code;
+		}
+		more = zmq_msg_more(frame) != 0;
+		if (frame == &extra)
+			zmq_msg_close(&extra);
+	}
+	return 0;
+}
+
+static int decode(zmq_msg_t *frame, Outrider__Envelope **envelope, struct error *err)
+{
+	size_t bytes = zmq_msg_size(frame);
+	uint32_t version;
+
+	if (bytes > LIMIT_MESSAGE_BYTES)
+		return error_set(err, EPROTO, "message of %zu bytes, at most %d are taken", bytes,
+			LIMIT_MESSAGE_BYTES);
+	*envelope = outrider__envelope__unpack(NULL, bytes, zmq_msg_data(frame));
+	if (!*envelope)
+		return error_set(err, EPROTO, "message of %zu bytes is not an Envelope", bytes);
+	version = (*envelope)->version;
+	if (version != BUS_VERSION) {
+		bus_free(envelope);
+		return error_set(err, EPROTO, "message of version %u, this is version %d", version,
+			BUS_VERSION);
+	}
+	return 0;
+}
+
+int bus_receive_from(
+	void *socket, struct bus_address *from, Outrider__Envelope **envelope, struct error *err)
+{
+	zmq_msg_t frames[2];
+	size_t n;
+	int code = receive_frames(socket, frames, 2, &n);
+
+	*envelope = NULL;
+	from->n = 0;
+	if (code < 0)
+		return code;
+	if (zmq_msg_size(&frames[0]) <= sizeof from->bytes) {
+		from->n = zmq_msg_size(&frames[0]);
+		memcpy(from->bytes, zmq_msg_data(&frames[0]), from->n);
+	}
+	if (from->n == 0)
+		code = error_set(err, EPROTO, "routing id of %zu bytes, 1 to %zu are taken",
+			zmq_msg_size(&frames[0]), sizeof from->bytes);
+	else if (n != 2)
+		code = error_set(err, EPROTO, "message of %zu frames, expected 1", n - 1);
+	else
+		code = decode(&frames[1], envelope, err);
+	for (size_t i = 0; i < n && i < 2; i++)
+		zmq_msg_close(&frames[i]);
+	return code;
+}
+
+/* flags of the first frame sent; the payload ends the message. */
+static int send_payload(void *socket, Outrider__Envelope *envelope)
+{
+	zmq_msg_t frame;
+	size_t bytes;
+	int code;
+
+	envelope->version = BUS_VERSION;
+	bytes = outrider__envelope__get_packed_size(envelope);
+	if (bytes > LIMIT_MESSAGE_BYTES)
+		return -EMSGSIZE;
+	if (zmq_msg_init_size(&frame, bytes) < 0)
+		return -errno;
+	outrider__envelope__pack(envelope, zmq_msg_data(&frame));
+	if (zmq_msg_send(&frame, socket, ZMQ_DONTWAIT) >= 0)
+		return 0;
+	code = -errno;
+	zmq_msg_close(&frame);
+	return code;
+}
+
+int bus_send_to(void *socket, const struct bus_address *to, Outrider__Envelope *envelope)
+{
+	/* Looked at first: a routing id that is sent must be followed by its message. */
+	envelope->version = BUS_VERSION;
+	if (outrider__envelope__get_packed_size(envelope) > LIMIT_MESSAGE_BYTES)
+		return -EMSGSIZE;
+	if (to->n == 0 || to->n > sizeof to->bytes)
+		return -EHOSTUNREACH;
+	if (zmq_send(socket, to->bytes, to->n, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
+		return -errno;
+	return send_payload(socket, envelope);
+}
+
+int bus_send(void *socket, Outrider__Envelope *envelope)
+{
+	return send_payload(socket, envelope);
+}
+
+int bus_receive(void *socket, int timeout_ms, Outrider__Envelope **envelope, struct error *err)
+{
+	zmq_pollitem_t item = {.socket = socket, .events = ZMQ_POLLIN};
+	zmq_msg_t frame;
+	size_t n;
+	int code;
+
+	*envelope = NULL;
+	if (timeout_ms != 0 && zmq_poll(&item, 1, timeout_ms) < 0)
+		return -errno;
+	code = receive_frames(socket, &frame, 1, &n);
+	if (code < 0)
+		return code;
+	if (n != 1)
+		code = error_set(err, EPROTO, "message of %zu frames, expected 1", n);
+	else
+		code = decode(&frame, envelope, err);
+	zmq_msg_close(&frame);
+	return code;
+}
+
+void bus_free(Outrider__Envelope **envelope)
+{
+	if (*envelope)
+		outrider__envelope__free_unpacked(*envelope, NULL);
+	*envelope = NULL;
+}
+
+/* The reply to request_id; others (to an earlier call that was given up) are passed over. */
+static int await(void *socket, const char *endpoint, uint64_t request_id, int timeout_ms,
+	Outrider__Envelope **reply, struct error *err)
+{
+	uint64_t end_ns = clock_ns() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * 1000000u;
+
+	for (;;) {
+		uint64_t now_ns = clock_ns();
+		int left_ms = now_ns < end_ns ? (int)((end_ns - now_ns + 999999) / 1000000u) : 0,
+		    code;
+
+		code = bus_receive(socket, timeout_ms < 0 ? -1 : left_ms, reply, err);
+		if (code == -EINTR)
+			continue;
+		if (code == -EAGAIN && (timeout_ms < 0 || clock_ns() < end_ns))
+			continue;
+		if (code == -EAGAIN)
+			return error_set(
+				err, ETIMEDOUT, "%s: no answer in %d ms", endpoint, timeout_ms);
+		if (code < 0)
+			return error_prefix(err, code, "%s", endpoint);
+		/* A server that could not read the request does not know its number. */
+		if ((*reply)->request_id == request_id ||
+			((*reply)->request_id == 0 &&
+				(*reply)->body_case == OUTRIDER__ENVELOPE__BODY_FAILURE))
+			return 0;
+		bus_free(reply);
+	}
+}
+
+int bus_call(void *zmq, const char *endpoint, Outrider__Envelope *request, int timeout_ms,
+	Outrider__Envelope **reply, struct error *err)
+{
+	const char *path = bus_ipc_path(endpoint);
+	void *socket;
+	int code;
+
+	*reply = NULL;
+	if (path) {
+		code = bus_probe(path, SOCK_STREAM, NULL);
+		if (code < 0)
+			return error_set(err, code == -ENOENT ? ECONNREFUSED : -code,
+				"%s: nobody listens: %s", endpoint, strerror(-code));
+	}
+	code = open_client(zmq, endpoint, 0, &socket, err);
+	if (code < 0)
+		return code;
+	if (request->request_id == 0)
+		request->request_id = clock_ns();
+	code = bus_send(socket, request);
+	if (code < 0)
+		code = error_set(err, -code, "%s: cannot send: %s", endpoint, zmq_strerror(-code));
+	else
+		code = await(socket, endpoint, request->request_id, timeout_ms, reply, err);
+	bus_close(&socket);
+	if (code == 0 && (*reply)->body_case == OUTRIDER__ENVELOPE__BODY_FAILURE) {
+		code = error_set(err, EREMOTEIO, "%s", (*reply)->failure->message);
+		bus_free(reply);
+	}
+	return code;
+}

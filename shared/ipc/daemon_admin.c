@@ -1,0 +1,171 @@
+/* The admin endpoint of a daemon: status, and what the service's own handler understands. */
+#include "shared/ipc/daemon_private.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+#include "shared/ipc/peers.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DETAILS_MAX = 64 };
+
+struct daemon_details {
+	char *lines[DETAILS_MAX];
+	size_t n;
+};
+
+void daemon_on_detail(
+	struct daemon *daemon, void (*detail)(void *arg, struct daemon_details *to), void *arg)
+{
+	daemon->detail = detail;
+	daemon->detail_arg = arg;
+}
+
+void daemon_detail(struct daemon_details *to, const char *key, const char *format, ...)
+{
+	char line[512];
+	size_t n = (size_t)snprintf(line, sizeof line, "%s=", key);
+	va_list args;
+
+	if (n >= sizeof line || to->n == DETAILS_MAX)
+		return;
+	va_start(args, format);
+	vsnprintf(line + n, sizeof line - n, format, args);
+	va_end(args);
+	to->lines[to->n] = strdup(line);
+	if (to->lines[to->n])
+		to->n++;
+}
+
+static uint64_t rss_bytes(void)
+{
+	unsigned long long pages = 0;
+	FILE *file = fopen("/proc/self/statm", "re");
+
+	if (!file)
+		return 0;
+	if (fscanf(file, "%*u %llu", &pages) != 1)
+		pages = 0;
+	fclose(file);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* protobuf-c frees what the reply points at, so it must all be from malloc. */
+static bool fill_status(struct daemon *daemon, Outrider__Envelope *reply)
+{
+	Outrider__Status *status = malloc(sizeof *status);
+	struct daemon_details details = {.n = 0};
+
+	if (!status)
+		return false;
+	outrider__status__init(status);
+	reply->body_case = OUTRIDER__ENVELOPE__BODY_STATUS;
+	reply->status = status;
+	pthread_mutex_lock(&daemon->state_lock);
+	status->state = strdup(daemon->state);
+	pthread_mutex_unlock(&daemon->state_lock);
+	status->name = strdup(daemon->name);
+	status->version = strdup(OUTRIDER_VERSION);
+	if (!status->state || !status->name || !status->version)
+		return false;
+	status->pid = (uint32_t)getpid();
+	status->generation = daemon->generation;
+	status->uptime_ns = clock_ns() - daemon->start_ns;
+	status->rss_bytes = rss_bytes();
+	if (daemon->detail)
+		daemon->detail(daemon->detail_arg, &details);
+	if (details.n == 0)
+		return true;
+	status->detail = malloc(details.n * sizeof *status->detail);
+	if (!status->detail) {
+		for (size_t i = 0; i < details.n; i++)
+			free(details.lines[i]);
+		return false;
+	}
+	memcpy(status->detail, details.lines, details.n * sizeof *status->detail);
+	status->n_detail = details.n;
+	return true;
+}
+
+static void answer_failure(struct daemon *daemon, const struct bus_address *to, uint64_t request_id,
+	int code, const char *text)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Failure failure = OUTRIDER__FAILURE__INIT;
+
+	failure.code = code;
+	failure.message = (char *)text;
+	envelope.request_id = request_id;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_FAILURE;
+	envelope.failure = &failure;
+	/* Who is gone needs no answer. */
+	(void)bus_send_to(daemon->admin_socket, to, &envelope);
+}
+
+static void answer(
+	struct daemon *daemon, const struct bus_address *from, const Outrider__Envelope *request)
+{
+	Outrider__Envelope *reply = malloc(sizeof *reply);
+	bool understood;
+	char text[128];
+
+	if (!reply) {
+		answer_failure(
+			daemon, from, request->request_id, ENOMEM, "no memory for an answer");
+		return;
+	}
+	outrider__envelope__init(reply);
+	if (request->body_case == OUTRIDER__ENVELOPE__BODY_STATUS_REQUEST)
+		understood = fill_status(daemon, reply);
+	else
+		understood = daemon->admin && daemon->admin(daemon->admin_arg, request, reply);
+	reply->request_id = request->request_id;
+	if (understood) {
+		int code = bus_send_to(daemon->admin_socket, from, reply);
+
+		if (code < 0)
+			log_info("admin: an answer could not be sent: %s", strerror(-code));
+	} else {
+		snprintf(text, sizeof text, "%s does not understand message %d", daemon->name,
+			(int)request->body_case);
+		answer_failure(daemon, from, request->request_id, EOPNOTSUPP, text);
+	}
+	bus_free(&reply);
+}
+
+static void handle_admin(void *arg)
+{
+	struct daemon *daemon = arg;
+	Outrider__Envelope *request;
+	struct bus_address from;
+	struct error err = {""};
+	int code = bus_receive_from(daemon->admin_socket, &from, &request, &err);
+
+	if (code == -EPROTO) {
+		log_notice("admin: dropped: %s", err.text);
+		if (from.n > 0)
+			answer_failure(daemon, &from, 0, EPROTO, err.text);
+	}
+	if (code < 0)
+		return;
+	answer(daemon, &from, request);
+	bus_free(&request);
+}
+
+int daemon_admin_open(struct daemon *daemon, daemon_admin handler, void *arg, struct error *err)
+{
+	char endpoint[160];
+	int code;
+
+	peers_admin_endpoint(daemon->runtime_dir, daemon->name, endpoint, sizeof endpoint);
+	code = bus_server(daemon->zmq, endpoint, &daemon->admin_socket, err);
+	if (code < 0)
+		return code;
+	daemon->admin = handler;
+	daemon->admin_arg = arg;
+	return daemon_add_zmq(daemon, daemon->admin_socket, handle_admin, daemon);
+}

@@ -1,0 +1,222 @@
+/* The service manager's side of a daemon, over libsystemd's protocol, which `outrider up` speaks too. */
+#include "shared/ipc/daemon_private.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+enum { EXTEND_US = 30 * 1000 * 1000 };
+
+/* Once, at create: the environment variables are removed, so that children and a second look find nothing. */
+void daemon_collect_passed(struct daemon *daemon)
+{
+	char **names = NULL;
+	int n = sd_listen_fds_with_names(1, &names);
+
+	if (n < 0)
+		log_error("descriptors passed at start: %s", strerror(-n));
+	for (int i = 0; i < n; i++) {
+		int fd = SD_LISTEN_FDS_START + i;
+		struct stored *passed = &daemon->passed[daemon->n_passed];
+		struct stat st;
+
+		if (daemon->n_passed == PASSED_MAX || strlen(names[i]) >= sizeof passed->name ||
+			fstat(fd, &st) < 0) {
+			log_error("descriptor \"%.64s\" passed at start is closed: %s", names[i],
+				daemon->n_passed == PASSED_MAX
+					? "too many"
+					: "its name is too long or it is not open");
+			close(fd);
+			continue;
+		}
+		strcpy(passed->name, names[i]);
+		passed->fd = fd;
+		passed->dev = st.st_dev;
+		passed->ino = st.st_ino;
+		passed->listening = S_ISSOCK(st.st_mode);
+		daemon->n_passed++;
+	}
+	for (int i = 0; i < n; i++)
+		free(names[i]);
+	free(names);
+}
+
+void daemon_close_passed(struct daemon *daemon)
+{
+	for (size_t i = 0; i < daemon->n_passed; i++)
+		close(daemon->passed[i].fd);
+	daemon->n_passed = 0;
+}
+
+static int duplicate_passed(struct daemon *daemon, const char *name, bool listening, int *fd)
+{
+	/* The last of a name: the store may hold an older file under it. */
+	for (size_t i = daemon->n_passed; i-- > 0;) {
+		const struct stored *passed = &daemon->passed[i];
+
+		if (passed->listening != listening || strcmp(passed->name, name) != 0)
+			continue;
+		*fd = fcntl(passed->fd, F_DUPFD_CLOEXEC, 0);
+		return *fd < 0 ? -errno : 0;
+	}
+	*fd = -1;
+	return -ENOENT;
+}
+
+int daemon_stored_fd(struct daemon *daemon, const char *name, int *fd)
+{
+	return duplicate_passed(daemon, name, false, fd);
+}
+
+int daemon_listen_fd(struct daemon *daemon, const char *name, int *fd)
+{
+	return duplicate_passed(daemon, name, true, fd);
+}
+
+/* What the manager is known to hold under this name: put by us, or by a predecessor. */
+static bool manager_has(
+	const struct daemon *daemon, const char *name, const struct stat *st, bool *same)
+{
+	bool any = false;
+
+	*same = false;
+	for (size_t i = 0; i < daemon->n_stored; i++)
+		if (strcmp(daemon->stored[i].name, name) == 0) {
+			*same = daemon->stored[i].dev == st->st_dev &&
+				daemon->stored[i].ino == st->st_ino;
+			return true;
+		}
+	for (size_t i = 0; i < daemon->n_passed; i++) {
+		const struct stored *passed = &daemon->passed[i];
+
+		if (passed->listening || strcmp(passed->name, name) != 0)
+			continue;
+		/* Two of one name: replacing both leaves the right one. */
+		*same = !any && passed->dev == st->st_dev && passed->ino == st->st_ino;
+		any = true;
+	}
+	return any;
+}
+
+static void remember(struct daemon *daemon, const char *name, const struct stat *st)
+{
+	struct stored *stored = NULL;
+
+	for (size_t i = 0; i < daemon->n_stored && !stored; i++)
+		if (strcmp(daemon->stored[i].name, name) == 0)
+			stored = &daemon->stored[i];
+	if (!stored && daemon->n_stored < STORED_MAX)
+		stored = &daemon->stored[daemon->n_stored++];
+	if (!stored)
+		return; /* it is sent again next time */
+	snprintf(stored->name, sizeof stored->name, "%s", name);
+	stored->fd = -1;
+	stored->dev = st->st_dev;
+	stored->ino = st->st_ino;
+}
+
+void daemon_store_fd(struct daemon *daemon, const char *name, int fd)
+{
+	char message[64 + LIMIT_NAME];
+	struct stat st;
+	bool same;
+	int code;
+
+	if (strlen(name) >= LIMIT_NAME || fstat(fd, &st) < 0) {
+		log_error("fd store: \"%.64s\" cannot be kept: %s", name,
+			strlen(name) >= LIMIT_NAME ? "its name is too long" : strerror(errno));
+		return;
+	}
+	if (manager_has(daemon, name, &st, &same)) {
+		if (same)
+			return;
+		snprintf(message, sizeof message, "FDSTOREREMOVE=1\nFDNAME=%s", name);
+		sd_notify(0, message);
+	}
+	snprintf(message, sizeof message, "FDSTORE=1\nFDNAME=%s", name);
+	code = sd_pid_notify_with_fds(0, 0, message, &fd, 1);
+	if (code < 0)
+		log_error("fd store: \"%s\": %s", name, strerror(-code));
+	else
+		remember(daemon, name, &st);
+}
+
+void daemon_set_state(struct daemon *daemon, const char *format, ...)
+{
+	char state[STATE_BYTES];
+	bool changed;
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(state, sizeof state, format, args);
+	va_end(args);
+	for (char *c = state; *c; c++)
+		if (*c == '\n')
+			*c = ' '; /* one line: the next would be read as another assignment */
+	pthread_mutex_lock(&daemon->state_lock);
+	changed = strcmp(daemon->state, state) != 0;
+	strcpy(daemon->state, state);
+	pthread_mutex_unlock(&daemon->state_lock);
+	if (changed) {
+		log_info("state: %s", state);
+		sd_notifyf(0, "STATUS=%s", state);
+	}
+}
+
+void daemon_ready(struct daemon *daemon)
+{
+	if (atomic_exchange(&daemon->ready, true))
+		return;
+	daemon_set_state(daemon, "ready");
+	sd_notifyf(0, "READY=1\nMAINPID=%ld", (long)getpid());
+}
+
+void daemon_progress(struct daemon *daemon)
+{
+	if (!atomic_load(&daemon->ready))
+		sd_notifyf(0, "EXTEND_TIMEOUT_USEC=%d", EXTEND_US);
+}
+
+void daemon_stopping(struct daemon *daemon)
+{
+	daemon_set_state(daemon, "stopping");
+	sd_notify(0, "STOPPING=1");
+}
+
+static bool is_alive(struct daemon *daemon)
+{
+	uint64_t now_ns = clock_ns();
+
+	if (!daemon->alive || daemon->alive(daemon->alive_arg)) {
+		daemon->alive_ns = now_ns;
+		return true;
+	}
+	return now_ns - daemon->alive_ns < daemon->stall_ns;
+}
+
+static void feed_watchdog(void *arg)
+{
+	if (is_alive(arg))
+		sd_notify(0, "WATCHDOG=1");
+}
+
+/* The watchdog's timer, 0 when nobody watches. A quarter of its period: a feed may come late, and alive() be asked again,
+ * before it bites. */
+int daemon_watchdog_start(struct daemon *daemon)
+{
+	uint64_t period_us;
+
+	if (sd_watchdog_enabled(0, &period_us) <= 0)
+		return 0;
+	feed_watchdog(daemon);
+	return daemon_add_timer(daemon, period_us * 1000u / 4, feed_watchdog, daemon);
+}

@@ -1,0 +1,91 @@
+/*
+ * What daemon.c (the loop), daemon_notify.c (the service manager) and daemon_admin.c (the admin endpoint) share.
+ * Nobody else includes it.
+ */
+#pragma once
+
+#include "shared/ipc/bus.h"
+#include "shared/ipc/daemon.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+enum {
+	SOURCES_MAX = 96,
+	TIMERS_MAX = 32,
+	PASSED_MAX = 64, /* descriptors the service manager passed */
+	STORED_MAX = 32, /* names this process has put into the fd store */
+	STATE_BYTES = 128,
+};
+
+struct source {
+	void *socket; /* ZeroMQ, or NULL and fd */
+	int fd;
+	short events;
+	bool used;
+	uint64_t serial; /* tells a new source in an old place */
+	daemon_handler handler;
+	void *arg;
+};
+
+struct timer {
+	bool used;
+	int id;
+	uint64_t period_ns, next_ns;
+	daemon_handler handler;
+	void *arg;
+};
+
+/* A descriptor in the service manager's store, or passed by it. */
+struct stored {
+	char name[LIMIT_NAME];
+	int fd; /* -1: only remembered */
+	bool listening;
+	dev_t dev;
+	ino_t ino;
+};
+
+struct daemon {
+	char name[LIMIT_NAME];
+	char runtime_dir[108];
+	uint64_t generation, start_ns;
+	void *zmq;
+	int signal_fd, wakeup_fd;
+
+	struct source sources[SOURCES_MAX];
+	struct timer timers[TIMERS_MAX];
+	uint64_t serial;
+	int timer_id;
+
+	daemon_handler wakeup;
+	void *wakeup_arg;
+	atomic_bool wakeup_pending;
+	atomic_bool stop;
+	atomic_int exit_status;
+
+	bool (*alive)(void *arg);
+	void *alive_arg;
+	uint64_t stall_ns, alive_ns; /* alive_ns: when it last said true */
+
+	pthread_mutex_t state_lock; /* protects state */
+	char state[STATE_BYTES];
+	atomic_bool ready;
+
+	struct stored passed[PASSED_MAX];
+	size_t n_passed;
+	struct stored stored[STORED_MAX];
+	size_t n_stored;
+
+	void *admin_socket;
+	daemon_admin admin;
+	void *admin_arg;
+	void (*detail)(void *arg, struct daemon_details *to);
+	void *detail_arg;
+};
+
+/* daemon_notify.c */
+void daemon_collect_passed(struct daemon *daemon);
+void daemon_close_passed(struct daemon *daemon);
+int daemon_watchdog_start(struct daemon *daemon);
+void daemon_stopping(struct daemon *daemon);

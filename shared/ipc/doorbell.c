@@ -1,0 +1,110 @@
+#include "shared/ipc/doorbell.h"
+
+#include "shared/base/clock.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SPINS_PER_CLOCK = 16 }; /* reading the clock costs about as much as eight pauses */
+
+/* The word lies in memory that several processes map, so the private flag, which keys the kernel's queue by address and
+ * process, must not be given: a ring from another process would find nobody. */
+static void futex_wait_until(
+	_Atomic uint32_t *word, uint32_t value, const struct timespec *deadline)
+{
+	syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value, deadline, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+static void futex_wake_all(_Atomic uint32_t *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+uint32_t doorbell_read(struct doorbell *bell)
+{
+	/* Acquire pairs with the release half of the increment in doorbell_ring: who sees the new sequence sees what was
+	 * written before the ring. Without it a waiter could be woken, find its condition still false, and sleep again. */
+	return atomic_load_explicit(&bell->sequence, memory_order_acquire);
+}
+
+static uint32_t spin(struct doorbell *bell, uint32_t seen, uint64_t until_ns)
+{
+	uint32_t now;
+
+	do {
+		for (int i = 0; i < SPINS_PER_CLOCK; i++) {
+			now = doorbell_read(bell);
+			if (now != seen)
+				return now;
+			clock_relax();
+		}
+	} while (clock_ns() < until_ns);
+	return now;
+}
+
+/* Never below zero: doorbell_take_over may have forgotten us, and a hostile peer may write anything. */
+static void leave(struct doorbell *bell)
+{
+	uint32_t n = atomic_load_explicit(&bell->sleepers, memory_order_relaxed);
+
+	while (n != 0 && !atomic_compare_exchange_weak_explicit(&bell->sleepers, &n, n - 1,
+				 memory_order_relaxed, memory_order_relaxed))
+		;
+}
+
+uint32_t doorbell_wait(struct doorbell *bell, uint32_t seen, uint64_t spin_ns, uint64_t timeout_ns)
+{
+	uint32_t now = doorbell_read(bell);
+	struct timespec deadline;
+	uint64_t start_ns, end_ns;
+
+	if (now != seen)
+		return now;
+	start_ns = clock_ns();
+	end_ns = timeout_ns == 0 || timeout_ns > (uint64_t)INT64_MAX - start_ns
+			 ? INT64_MAX
+			 : start_ns + timeout_ns;
+	if (spin_ns != 0) {
+		uint64_t spin_end_ns = spin_ns < end_ns - start_ns ? start_ns + spin_ns : end_ns;
+
+		now = spin(bell, seen, spin_end_ns);
+		if (now != seen)
+			return now;
+	}
+	deadline.tv_sec = (time_t)(end_ns / 1000000000u);
+	deadline.tv_nsec = (long)(end_ns % 1000000000u);
+	/* Dekker: we store sleepers and then look at sequence; the ringer stores sequence and then looks at sleepers. All
+	 * four are sequentially consistent, so at least one of the two sees the other's store. With anything weaker both
+	 * could read the old values: we sleep on a sequence that has moved and the ringer wakes nobody. The kernel
+	 * compares sequence once more under its own lock, which closes the gap up to the sleep itself. */
+	atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst);
+	for (;;) {
+		now = atomic_load_explicit(&bell->sequence, memory_order_seq_cst);
+		if (now != seen || clock_ns() >= end_ns)
+			break;
+		/* Whatever ends it (a ring, a signal, the deadline, a moved sequence), the loop looks for itself. */
+		futex_wait_until(&bell->sequence, seen, end_ns == INT64_MAX ? NULL : &deadline);
+	}
+	leave(bell);
+	return now;
+}
+
+void doorbell_ring(struct doorbell *bell)
+{
+	/* Sequentially consistent on both: the ringer's half of the Dekker pair in doorbell_wait. The increment is
+	 * also the release that doorbell_read's acquire pairs with. A ringer killed between the two leaves sleepers where
+	 * they are; the next ring, seeing them counted, wakes them. */
+	atomic_fetch_add_explicit(&bell->sequence, 1, memory_order_seq_cst);
+	if (atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) != 0)
+		futex_wake_all(&bell->sequence);
+}
+
+void doorbell_take_over(struct doorbell *bell)
+{
+	/* Relaxed: the caller's own later increment is what a ringer must see, and both are to one variable. */
+	atomic_store_explicit(&bell->sleepers, 0, memory_order_relaxed);
+}

@@ -1,0 +1,190 @@
+#include "shared/ipc/link.h"
+
+#include "shared/base/log.h"
+#include "shared/ipc/hello.h"
+#include "shared/ipc/peers.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RETRY_NS_MIN 20000000ull
+#define RETRY_NS_MAX 500000000ull
+
+struct link {
+	struct daemon *daemon;
+	struct link_events events;
+	char peer[LIMIT_NAME];
+	char path[128];
+	int fd; /* -1: not connected */
+	int timer; /* 0: none */
+	uint64_t retry_ns;
+	atomic_bool alive; /* connected, and the peer has answered our hello */
+	char complaint[160]; /* the last reason for being refused: said once, not twice a second */
+};
+
+static void retry(void *arg);
+
+static void schedule(struct link *link)
+{
+	int id;
+
+	if (link->timer)
+		daemon_remove_timer(link->daemon, link->timer);
+	id = daemon_add_timer(link->daemon, link->retry_ns, retry, link);
+	link->timer = id > 0 ? id : 0;
+	if (id < 0)
+		log_error("%s: cannot connect again: %s", link->peer, strerror(-id));
+	link->retry_ns = link->retry_ns * 2 < RETRY_NS_MAX ? link->retry_ns * 2 : RETRY_NS_MAX;
+}
+
+static void hang_up(struct link *link)
+{
+	bool was_alive = atomic_exchange_explicit(&link->alive, false, memory_order_relaxed);
+
+	if (link->fd >= 0) {
+		daemon_remove_fd(link->daemon, link->fd);
+		close(link->fd);
+		link->fd = -1;
+	}
+	if (was_alive) {
+		log_notice("%s is gone", link->peer);
+		if (link->events.lost)
+			link->events.lost(link->events.arg, link->peer);
+	}
+}
+
+static void complain(struct link *link, const char *reason)
+{
+	if (strncmp(link->complaint, reason, sizeof link->complaint - 1) == 0)
+		return;
+	snprintf(link->complaint, sizeof link->complaint, "%.*s", (int)sizeof link->complaint - 1,
+		reason);
+	log_error("%s: %s", link->peer, reason);
+}
+
+static void take_regions(struct link *link, const struct hello_answer *answer, int *fds)
+{
+	const char *names[LIMIT_REGIONS];
+
+	for (size_t i = 0; i < answer->n; i++)
+		names[i] = answer->regions[i];
+	if (!atomic_exchange_explicit(&link->alive, true, memory_order_relaxed))
+		log_info("%s is there, generation %llu", link->peer,
+			(unsigned long long)answer->generation);
+	link->retry_ns = RETRY_NS_MIN;
+	link->complaint[0] = '\0';
+	if (link->events.regions)
+		link->events.regions(link->events.arg, link->peer, names, fds, answer->n);
+	for (size_t i = 0; i < answer->n; i++)
+		close(fds[i]);
+}
+
+static void handle_packet(void *arg)
+{
+	struct link *link = arg;
+	struct hello_answer answer;
+	int fds[LIMIT_REGIONS];
+	struct error err = {""};
+	int code = hello_answer_receive(link->fd, &answer, fds, &err);
+
+	if (code == -EAGAIN)
+		return;
+	if (code == 0 && answer.kind == HELLO_REGIONS && strcmp(answer.name, link->peer) == 0) {
+		take_regions(link, &answer, fds);
+		return;
+	}
+	if (code == 0 && answer.kind == HELLO_REFUSED) {
+		complain(link, answer.reason);
+		link->retry_ns = RETRY_NS_MAX; /* it will say the same in 20 ms */
+	} else if (code == 0) {
+		for (size_t i = 0; i < answer.n; i++)
+			close(fds[i]);
+		complain(link, "another process answers on its socket");
+	} else if (code == -EPROTO) {
+		complain(link, err.text);
+	}
+	hang_up(link);
+	schedule(link);
+}
+
+static int try_connect(struct link *link)
+{
+	struct hello hello;
+	struct error err = {""};
+	int fd, code = hello_connect(link->path, &fd);
+
+	if (code < 0)
+		return code;
+	hello_init(&hello, HELLO_JOIN, daemon_name(link->daemon), daemon_generation(link->daemon));
+	code = hello_check_user(fd, &err);
+	if (code < 0)
+		complain(link, err.text);
+	else
+		code = hello_send(fd, &hello, sizeof hello, NULL, 0);
+	if (code == 0)
+		code = daemon_add_fd(link->daemon, fd, POLLIN, handle_packet, link);
+	if (code < 0) {
+		close(fd);
+		return code;
+	}
+	link->fd = fd;
+	return 0;
+}
+
+static void retry(void *arg)
+{
+	struct link *link = arg;
+
+	daemon_remove_timer(link->daemon, link->timer);
+	link->timer = 0;
+	if (try_connect(link) < 0)
+		schedule(link);
+}
+
+int link_open(struct daemon *daemon, const char *peer, const struct link_events *events,
+	struct link **out, struct error *err)
+{
+	struct link *link;
+
+	*out = NULL;
+	if (!peers_may_connect(daemon_name(daemon), peer))
+		return error_set(
+			err, EPERM, "%s has no business with %s", daemon_name(daemon), peer);
+	link = calloc(1, sizeof *link);
+	if (!link)
+		return error_set(
+			err, ENOMEM, "link to %s: no memory for %zu bytes", peer, sizeof *link);
+	link->daemon = daemon;
+	link->events = *events;
+	link->fd = -1;
+	link->retry_ns = RETRY_NS_MIN;
+	snprintf(link->peer, sizeof link->peer, "%s", peer);
+	peers_socket_path(daemon_runtime_dir(daemon), peer, link->path, sizeof link->path);
+	if (try_connect(link) < 0)
+		schedule(link);
+	*out = link;
+	return 0;
+}
+
+void link_close(struct link **link)
+{
+	struct link *l = *link;
+
+	if (!l)
+		return;
+	l->events = (struct link_events){0};
+	hang_up(l);
+	if (l->timer)
+		daemon_remove_timer(l->daemon, l->timer);
+	free(l);
+	*link = NULL;
+}
+
+bool link_alive(const struct link *link)
+{
+	return atomic_load_explicit(&link->alive, memory_order_relaxed);
+}

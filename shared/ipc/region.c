@@ -1,0 +1,186 @@
+#include "shared/ipc/region.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#define REGION_MAGIC 0x4e47524fu /* "ORGN" */
+
+/* Whoever holds the descriptor may not resize the file: a peer that shrank it would kill us with SIGBUS. */
+#define REGION_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* Pages of a memfd are found when they are touched, so one larger than the machine would be given without complaint and
+ * kill somebody later. */
+static int check_memory(const char *name, size_t bytes, struct error *err)
+{
+	struct sysinfo info;
+	uint64_t total;
+
+	if (sysinfo(&info) < 0)
+		return error_set(err, errno, "region %s: sysinfo: %s", name, strerror(errno));
+	total = ((uint64_t)info.totalram + info.totalswap) * info.mem_unit;
+	if (bytes > total)
+		return error_set(err, ENOMEM,
+			"region %s: %zu MiB asked for, the machine has %llu MiB", name, bytes >> 20,
+			(unsigned long long)(total >> 20));
+	return 0;
+}
+
+static int map(const char *name, int prot, struct region *out, struct error *err)
+{
+	void *at = mmap(NULL, out->bytes, prot, MAP_SHARED, out->fd, 0);
+
+	if (at == MAP_FAILED)
+		return error_set(err, errno, "region %s: cannot map %zu bytes: %s", name,
+			out->bytes, strerror(errno));
+	out->header = at;
+	return 0;
+}
+
+static int make_file(const char *name, size_t bytes, int *fd, struct error *err)
+{
+	int code;
+
+	*fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (*fd < 0)
+		return error_set(err, errno, "region %s: memfd_create: %s", name, strerror(errno));
+	if (ftruncate(*fd, (off_t)bytes) == 0 && fcntl(*fd, F_ADD_SEALS, REGION_SEALS) == 0)
+		return 0;
+	code = error_set(err, errno, "region %s: cannot make it %zu bytes long: %s", name, bytes,
+		strerror(errno));
+	close(*fd);
+	*fd = -1;
+	return code;
+}
+
+int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsigned flags,
+	struct region *out, struct error *err)
+{
+	struct region region = {.fd = -1};
+	uint64_t uid;
+	int code;
+
+	*out = region;
+	if (name[0] == '\0' || strlen(name) >= LIMIT_NAME)
+		return error_set(err, EINVAL, "region \"%s\": a name has 1 to %d bytes", name,
+			LIMIT_NAME - 1);
+	if (payload_bytes > PTRDIFF_MAX - REGION_DATA)
+		return error_set(err, ENOMEM,
+			"region %s: %zu bytes asked for, at most %zu can be addressed", name,
+			payload_bytes, (size_t)PTRDIFF_MAX - REGION_DATA);
+	region.bytes = REGION_DATA + payload_bytes;
+	code = check_memory(name, region.bytes, err);
+	if (code < 0)
+		return code;
+	if (getrandom(&uid, sizeof uid, 0) != sizeof uid)
+		return error_set(err, EIO, "region %s: getrandom: %s", name, strerror(errno));
+	code = make_file(name, region.bytes, &region.fd, err);
+	if (code < 0)
+		return code;
+	code = map(name, PROT_READ | PROT_WRITE, &region, err);
+	if (code < 0) {
+		close(region.fd);
+		return code;
+	}
+	/* A hint: without huge pages for shared memory in this kernel the region works all the same. */
+	if (flags & REGION_HUGE)
+		(void)madvise(region.header, region.bytes, MADV_HUGEPAGE);
+	region.header->layout = layout;
+	region.header->bytes = region.bytes;
+	region.header->uid = uid;
+	atomic_store_explicit(&region.header->generation, 1, memory_order_relaxed);
+	memcpy(region.header->name, name, strlen(name) + 1);
+	region.header->magic = REGION_MAGIC;
+	*out = region;
+	return 0;
+}
+
+/* The file before it is mapped: sealed, and of a size that holds what the caller wants. */
+static int check_file(int fd, const char *name, size_t bytes_min, size_t *bytes, struct error *err)
+{
+	struct stat st;
+	int seals;
+
+	if (fstat(fd, &st) < 0)
+		return error_set(
+			err, errno, "region %s: descriptor %d: %s", name, fd, strerror(errno));
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW))
+		return error_set(err, EPERM, "region %s: its size is not sealed", name);
+	if (bytes_min < REGION_DATA)
+		bytes_min = REGION_DATA;
+	if (st.st_size < 0 || (uint64_t)st.st_size < bytes_min)
+		return error_set(err, EINVAL, "region %s: %lld bytes, expected at least %zu", name,
+			(long long)st.st_size, bytes_min);
+	*bytes = (size_t)st.st_size;
+	return 0;
+}
+
+static int check_header(
+	const struct region *region, const char *name, uint32_t layout, struct error *err)
+{
+	const struct region_header *header = region->header;
+	char got[LIMIT_NAME];
+
+	if (header->magic != REGION_MAGIC)
+		return error_set(err, EINVAL, "region %s: magic is %#x, expected %#x", name,
+			header->magic, REGION_MAGIC);
+	memcpy(got, header->name, sizeof got);
+	got[sizeof got - 1] = '\0';
+	if (strcmp(got, name) != 0)
+		return error_set(err, EINVAL, "region %s: is named \"%s\"", name, got);
+	if (header->layout != layout)
+		return error_set(err, EPROTO, "region %s: layout %u, expected %u", name,
+			header->layout, layout);
+	if (header->bytes != region->bytes)
+		return error_set(err, EINVAL, "region %s: header says %llu bytes, the file has %zu",
+			name, (unsigned long long)header->bytes, region->bytes);
+	return 0;
+}
+
+int region_attach(int fd, const char *name, uint32_t layout, size_t bytes_min, bool writable,
+	struct region *out, struct error *err)
+{
+	struct region region = {.fd = fd};
+	int code;
+
+	*out = (struct region){.fd = -1};
+	code = check_file(fd, name, bytes_min, &region.bytes, err);
+	if (code == 0)
+		code = map(name, writable ? PROT_READ | PROT_WRITE : PROT_READ, &region, err);
+	if (code == 0)
+		code = check_header(&region, name, layout, err);
+	if (code < 0) {
+		region_close(&region);
+		return code;
+	}
+	*out = region;
+	return 0;
+}
+
+int region_adopt(int fd, const char *name, uint32_t layout, size_t bytes_min, struct region *out,
+	struct error *err)
+{
+	int code = region_attach(fd, name, layout, bytes_min, true, out, err);
+
+	if (code < 0)
+		return code;
+	/* Acquire and release: a successor sees what its predecessor wrote before it took its own generation. */
+	atomic_fetch_add_explicit(&out->header->generation, 1, memory_order_acq_rel);
+	return 0;
+}
+
+void region_close(struct region *region)
+{
+	if (region->header)
+		munmap(region->header, region->bytes);
+	/* A struct that is all zeros holds nothing either: descriptor 0 is not its to close. */
+	if (region->fd > 0 || (region->fd == 0 && region->header))
+		close(region->fd);
+	*region = (struct region){.fd = -1};
+}

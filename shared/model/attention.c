@@ -1,0 +1,214 @@
+/*
+ * The attention half of a layer. A token attends to its sequence's committed cells, then to its ancestors in the batch,
+ * then to itself.
+ *
+ * Where those cells lie: seq->cell maps positions to cells, and its entries from seq->n on are free for this. The
+ * first token at each position whose ancestors are such tokens too ("main chain") writes its cell there, so a chain of any
+ * length, be it a prefill chunk or a draft, needs no lists: token at position p attends to cell[0..p]. Only the other
+ * branches of a tree build theirs, into memory of the thread that computes the head.
+ */
+#include "shared/model/forward_internal.h"
+
+#include <string.h>
+
+/* Whether another token of the batch is already the first of this sequence's main chain. */
+static bool root_taken(const struct forward *f, const struct kv_seq *seq, uint32_t n_roots)
+{
+	for (uint32_t i = n_roots; i-- > 0;)
+		if (f->tokens[f->main_roots[i]].seq == seq)
+			return true;
+	return false;
+}
+
+static void rope_row(struct forward *f, uint32_t t)
+{
+	const struct model_config *config = &f->model->config;
+	float *row = f->cos_sin + (size_t)t * config->n_rot;
+	double position = (double)f->tokens[t].position * (double)config->rope_scale;
+	for (uint32_t i = 0; i < config->n_rot / 2; i++) {
+		double sine, cosine;
+		kernels_sincos(position * f->frequency[i], &sine, &cosine);
+		row[2 * i] = (float)cosine;
+		row[2 * i + 1] = (float)sine;
+	}
+}
+
+int attention_prepare(struct forward *f)
+{
+	uint32_t n_roots = 0;
+	uint32_t n_cells = f->kv->layout.n_pages * KV_PAGE_CELLS;
+	memset(f->has_main_child, 0, f->n * sizeof(*f->has_main_child));
+	for (uint32_t t = 0; t < f->n; t++) {
+		const struct batch_token *token = &f->tokens[t];
+		struct kv_seq *seq = token->seq;
+		if (!seq || token->parent < -1 || token->parent >= (int32_t)t ||
+			token->position >= f->n_context || token->cell >= n_cells ||
+			(uint32_t)token->token >= f->model->config.n_vocab)
+			return -EINVAL;
+		if (token->parent < 0) {
+			if (token->position != seq->n)
+				return -EINVAL;
+			f->on_main[t] = !root_taken(f, seq, n_roots);
+			if (f->on_main[t])
+				f->main_roots[n_roots++] = t;
+		} else {
+			uint32_t parent = (uint32_t)token->parent;
+			if (f->tokens[parent].seq != seq ||
+				token->position != f->tokens[parent].position + 1)
+				return -EINVAL;
+			f->on_main[t] = f->on_main[parent] && !f->has_main_child[parent];
+			if (f->on_main[t])
+				f->has_main_child[parent] = true;
+		}
+		if (f->on_main[t]) {
+			if (token->position >= seq->n_max)
+				return -EINVAL;
+			seq->cell[token->position] = token->cell;
+		}
+	}
+	work_tokens(f, rope_row, f->model->config.n_rot * 256);
+	return 0;
+}
+
+static void norm_token(struct forward *f, uint32_t t)
+{
+	uint32_t n = f->model->config.n_embd;
+	const struct layer *layer = &f->model->layers[f->layer];
+	bool q8 = forward_quantised(&layer->q) || forward_quantised(&layer->k) ||
+		  forward_quantised(&layer->v);
+	forward_norm(f, f->x + (size_t)t * n, layer->attn_norm, f->h + (size_t)t * n,
+		q8 ? f->h_q8 + (size_t)t * (n / Q8_BLOCK) : NULL);
+}
+
+/* Bias, per-head norm and rotation of the heads of one vector. */
+static void finish_heads(const struct forward *f, float *heads, uint32_t n_heads, const float *bias,
+	const float *norm, const float *cos_sin)
+{
+	const struct model_config *config = &f->model->config;
+	if (bias)
+		f->kernels->add(heads, bias, n_heads * config->head_dim);
+	for (uint32_t i = 0; i < n_heads; i++) {
+		float *head = heads + (size_t)i * config->head_dim;
+		if (norm)
+			f->kernels->rms_norm(head, norm, config->rms_eps, config->head_dim, head);
+		f->kernels->rope(head, cos_sin, config->n_rot, config->arch->rope_neox);
+	}
+}
+
+static void store_head(const struct forward *f, uint32_t cell, uint32_t head, const float *k,
+	const float *v)
+{
+	uint32_t n = f->model->config.head_dim;
+	enum kv_type type = f->kv->layout.type;
+	size_t at = (size_t)cell * n * (type == KV_F16 ? 2 : 4);
+	f->kernels->kv_store(
+		k, n, type, (unsigned char *)kv_k(f->kv, f->layer, head) + at);
+	f->kernels->kv_store(
+		v, n, type, (unsigned char *)kv_v(f->kv, f->layer, head) + at);
+}
+
+static void finish_token(struct forward *f, uint32_t t)
+{
+	const struct model_config *config = &f->model->config;
+	const struct layer *layer = &f->model->layers[f->layer];
+	uint32_t kv_width = config->n_kv_heads * config->head_dim;
+	const float *cos_sin = f->cos_sin + (size_t)t * config->n_rot;
+	float *k = f->k + (size_t)t * kv_width, *v = f->v + (size_t)t * kv_width;
+	finish_heads(f, f->q + (size_t)t * config->n_heads * config->head_dim, config->n_heads,
+		layer->q_bias, layer->q_norm, cos_sin);
+	finish_heads(f, k, config->n_kv_heads, layer->k_bias, layer->k_norm, cos_sin);
+	if (layer->v_bias)
+		f->kernels->add(v, layer->v_bias, kv_width);
+	for (uint32_t i = 0; i < config->n_kv_heads; i++)
+		store_head(f, f->tokens[t].cell, i, k + (size_t)i * config->head_dim,
+			v + (size_t)i * config->head_dim);
+}
+
+/* Cells of a branch: the committed ones, then the ancestors from the last to the first. */
+static const uint32_t *branch_cells(const struct forward *f, uint32_t t, uint32_t *cells)
+{
+	const struct kv_seq *seq = f->tokens[t].seq;
+	memcpy(cells, seq->cell, seq->n * sizeof(*cells));
+	for (int32_t i = (int32_t)t; i >= 0; i = f->tokens[i].parent)
+		cells[f->tokens[i].position] = f->tokens[i].cell;
+	return cells;
+}
+
+static void attend(struct forward *f, uint32_t t, uint32_t kv_head, uint32_t thread)
+{
+	const struct model_config *config = &f->model->config;
+	const struct batch_token *token = &f->tokens[t];
+	uint32_t group = config->n_heads / config->n_kv_heads, dim = config->head_dim;
+	size_t at = (size_t)t * config->n_heads * dim + (size_t)kv_head * group * dim;
+	size_t cell_bytes = (size_t)dim * (f->kv->layout.type == KV_F16 ? 2 : 4);
+	struct attention_job job = {
+		.n_cells = token->position + 1,
+		.cells = f->on_main[t] ? token->seq->cell
+				       : branch_cells(f, t,
+						 f->thread_cells + (size_t)thread * f->n_context),
+		.kv_type = f->kv->layout.type,
+		.k = kv_k(f->kv, f->layer, kv_head),
+		.v = kv_v(f->kv, f->layer, kv_head),
+		.k_cell_bytes = cell_bytes,
+		.v_cell_bytes = cell_bytes,
+		.head_dim = dim,
+		.n_heads = group,
+		.q = f->q + at,
+		.out = f->att + at,
+		.q_stride = dim,
+		.out_stride = dim,
+		.scale = f->attention_scale,
+		.scratch = f->thread_attention + thread * f->attention_floats,
+	};
+	f->kernels->attention(&job);
+	/* Blocks lie within one group's outputs when those are a whole number of blocks. */
+	if (f->layer_att_q8 && group * dim % Q8_BLOCK == 0)
+		f->kernels->quantise_q8(f->att + at, group * dim, f->att_q8 + at / Q8_BLOCK);
+}
+
+static void quantise_att(struct forward *f, uint32_t t)
+{
+	uint32_t width = f->model->config.n_heads * f->model->config.head_dim;
+	size_t at = (size_t)t * width;
+	f->kernels->quantise_q8(f->att + at, width, f->att_q8 + at / Q8_BLOCK);
+}
+
+static void residual_token(struct forward *f, uint32_t t)
+{
+	uint32_t n = f->model->config.n_embd;
+	const struct layer *layer = &f->model->layers[f->layer];
+	float *out = f->out + (size_t)t * n;
+	if (layer->o_bias)
+		f->kernels->add(out, layer->o_bias, n);
+	f->kernels->add(f->x + (size_t)t * n, out, n);
+}
+
+void attention_layer(struct forward *f)
+{
+	const struct model_config *config = &f->model->config;
+	const struct layer *layer = &f->model->layers[f->layer];
+	uint32_t group = config->n_heads / config->n_kv_heads;
+	size_t row_bytes = config->n_embd * sizeof(float);
+	size_t qkv_bytes =
+		(size_t)(config->n_heads + 2 * config->n_kv_heads) * config->head_dim * sizeof(float);
+	f->layer_att_q8 = forward_quantised(&layer->o);
+
+	work_tokens(f, norm_token, 2 * row_bytes);
+	f->products[0] = (struct product){layer->q, f->h_rows, f->q_rows, f->n};
+	f->products[1] = (struct product){layer->k, f->h_rows, f->k_rows, f->n};
+	f->products[2] = (struct product){layer->v, f->h_rows, f->v_rows, f->n};
+	work_products(f, 3);
+
+	/* All keys and values of the batch are in their cells before any token attends: tokens see each other's. */
+	work_tokens(f, finish_token, 2 * qkv_bytes);
+	uint64_t cells = 0;
+	for (uint32_t t = 0; t < f->n; t++)
+		cells += f->tokens[t].position + 1;
+	work_heads(f, attend, cells * qkv_bytes);
+	if (f->layer_att_q8 && group * config->head_dim % Q8_BLOCK != 0)
+		work_tokens(f, quantise_att, qkv_bytes);
+
+	f->products[0] = (struct product){layer->o, f->att_rows, f->out_rows, f->n};
+	work_products(f, 1);
+	work_tokens(f, residual_token, 2 * row_bytes);
+}

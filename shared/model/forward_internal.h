@@ -1,0 +1,138 @@
+/*
+ * What the parts of a forward pass share: forward.c (memory, embedding, output), work.c (cutting work for the pool),
+ * attention.c, moe.c. Nobody else includes it.
+ *
+ * Every element of every buffer is computed by one thread, in the order kernels.h defines; the cut into items only
+ * decides which thread that is. T = tokens of the batch, D = n_embd, A = assignments = T * max(1, n_experts_used).
+ */
+#pragma once
+
+#include "shared/model/forward.h"
+
+/* A product of the pass: y[t][rows] = w * x[t]. */
+struct product {
+	struct matrix w;
+	const struct activation *x; /* [n] */
+	float *const *y;	    /* [n], each [w.rows] */
+	uint32_t n;
+};
+
+/* Gate and up of one feed-forward and what comes between them and down: rows first..last-1 of both, silu, the product,
+ * and its quantised form. */
+struct ffn_task {
+	struct matrix gate, up, down;
+	uint32_t first, n; /* its assignments */
+};
+
+/* Rows first..last-1 of one product or ffn task. */
+struct work_item {
+	uint32_t task, first, last;
+};
+
+struct forward {
+	const struct model *model;
+	const struct kernels *kernels;
+	struct pool *pool;
+	struct kv *kv;
+	struct expert_source *experts;
+	uint32_t n_batch, n_logits, n_context, n_threads;
+	uint32_t assignments_max; /* per token: max(1, n_experts_used) */
+	uint32_t ff_max;	  /* widest feed-forward, rounded up to 32 */
+	struct forward_hooks hooks;
+	struct forward_stats stats;
+	void *memory;
+
+	/* The running pass. */
+	const struct batch_token *tokens;
+	uint32_t n;
+	uint32_t layer;
+	bool layer_att_q8; /* this layer's o takes quantised activations */
+
+	/* Constants of the model. */
+	double *frequency; /* [n_rot / 2] radians per position */
+	float attention_scale;
+
+	/* Rows by token. */
+	float *x;	       /* [T][D] residual stream */
+	float *h;	       /* [T][D] after a norm */
+	struct q8_block *h_q8; /* [T][D / 32] */
+	float *q, *k, *v;      /* [T][n_heads * head_dim], [T][n_kv_heads * head_dim] x2 */
+	float *att;	       /* [T][n_heads * head_dim] */
+	struct q8_block *att_q8;
+	float *out;	       /* [T][D] of the o product, then of the feed-forward */
+	float *router;	       /* [T][n_experts] */
+	float *weights;	       /* [T][n_experts_used], by falling weight */
+	uint16_t *chosen;      /* [T][n_experts_used] */
+	float *cos_sin;	       /* [T][n_rot] */
+	bool *on_main;	       /* [T]: its cells are a prefix of seq->cell; see attention.c */
+	bool *has_main_child;  /* [T] */
+	uint32_t *main_roots;  /* [T] */
+
+	/* Rows by assignment: by expert, then by token. */
+	float *gate, *up, *act; /* [A][ff_max] */
+	struct q8_block *act_q8; /* [A][ff_max / 32] */
+	float *down;		 /* [T][n_experts_used][D], by token and rank */
+	uint32_t *assigned;	 /* [A] token * n_experts_used + rank */
+
+	/* Pointer rows for the kernels. */
+	struct activation *h_rows, *att_rows; /* [T] */
+	float **q_rows, **k_rows, **v_rows, **out_rows, **router_rows; /* [T] */
+	const float **hidden_rows;				       /* [T] */
+	struct activation *in_rows, *act_rows;			       /* [A] */
+	float **gate_rows, **up_rows, **down_rows;		       /* [A] */
+
+	/* One layer's experts. */
+	uint16_t *distinct, *distinct_tokens; /* [n_experts] */
+	uint32_t *expert_first;		      /* [n_experts + 1] first assignment of an expert */
+	struct expert_view *views;	      /* [n_experts] */
+	struct ffn_task *ffn;		      /* [max(1, n_experts)] */
+
+	/* Logits of the last pass. */
+	float *logits;		   /* [n_logits][n_vocab] */
+	float **logit_rows;	   /* [n_logits] */
+	struct activation *last_x; /* [n_logits] */
+	uint32_t *logit_row;	   /* [T] row, or UINT32_MAX */
+
+	/* Cutting. */
+	struct product *products; /* [max(3, n_experts)] */
+	struct work_item *items;
+	uint32_t n_items;
+
+	/* By thread. */
+	uint32_t *thread_cells;	 /* [threads][n_context] */
+	float *thread_attention; /* [threads][attention_floats] */
+	size_t attention_floats;
+};
+
+enum {
+	WORK_ITEMS = 4, /* items per thread, at most */
+};
+/* A step has at most this many items: rounding adds one per task at most. */
+#define WORK_ITEMS_MAX(threads, tasks) ((size_t)(threads) * WORK_ITEMS * 2 + (tasks))
+
+static inline bool forward_quantised(const struct matrix *w)
+{
+	return w->type != TENSOR_F32 && w->type != TENSOR_F16 && w->type != TENSOR_BF16;
+}
+
+/* fn(f, token) for every token of the batch; bytes: about what one touches, to decide whether the pool is worth it. */
+void work_tokens(struct forward *f, void (*fn)(struct forward *f, uint32_t token), size_t bytes);
+/* The first n of f->products. */
+void work_products(struct forward *f, uint32_t n);
+/* Gate, up and what follows, of the first n of f->ffn. */
+void work_ffn(struct forward *f, uint32_t n);
+/* fn(f, token, kv_head, thread) for all pairs. */
+void work_heads(struct forward *f,
+	void (*fn)(struct forward *f, uint32_t token, uint32_t kv_head, uint32_t thread),
+	size_t bytes);
+
+/* y = norm(x) * w, and its quantised form when q8 is not NULL. */
+void forward_norm(
+	const struct forward *f, const float *x, const float *w, float *y, struct q8_block *q8);
+
+/* Positions, parents and cells of the batch; -EINVAL when they contradict each other. */
+int attention_prepare(struct forward *f);
+/* x += attention(norm(x)) of the layer. */
+void attention_layer(struct forward *f);
+/* x += ffn(norm(x)) of the layer; -EIO. */
+int ffn_layer(struct forward *f);

@@ -1,0 +1,42 @@
+/*
+ * What gguf.c (parsing) and gguf_value.c (reading metadata) share; nobody else includes this.
+ */
+#pragma once
+
+#include "shared/model/gguf.h"
+
+struct gguf_key {
+	struct gguf_string name;
+	enum gguf_value_type type;
+	enum gguf_value_type element; /* of an array */
+	uint64_t n; /* elements of an array, 1 of a scalar, bytes of a string */
+	const unsigned char *value; /* first byte of the value, element or string */
+	uint64_t *strings; /* string array: where each length field lies in the file; owned */
+};
+
+struct gguf {
+	char *path; /* "" when parsed from memory; owned */
+	int fd;
+	const unsigned char *data;
+	size_t bytes;
+	bool mapped;
+	uint32_t version;
+	uint64_t alignment;
+	struct gguf_key *keys; /* in file order; owned */
+	uint32_t *keys_by_name; /* owned */
+	size_t n_keys, keys_capacity;
+	struct gguf_tensor *tensors; /* in file order; owned */
+	uint32_t *tensors_by_name; /* owned */
+	size_t n_tensors, tensors_capacity;
+};
+
+int gguf_string_compare(struct gguf_string a, struct gguf_string b);
+const struct gguf_key *gguf_key_find(const struct gguf *gguf, const char *key); /* or NULL */
+/* Bytes of one element, 0 for strings, arrays and unknown types. */
+size_t gguf_element_bytes(uint32_t type);
+const char *gguf_value_type_name(uint32_t type);
+uint64_t gguf_load_u64(const unsigned char *at);
+uint32_t gguf_load_u32(const unsigned char *at);
+/* Integer elements of any width, sign-extended; u64 beyond INT64_MAX wraps, which callers who care check. */
+int64_t gguf_load_integer(enum gguf_value_type type, const unsigned char *at);
+double gguf_load_float(enum gguf_value_type type, const unsigned char *at);

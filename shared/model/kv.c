@@ -1,0 +1,257 @@
+#include "shared/model/kv.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t element_bytes(enum kv_type type)
+{
+	return type == KV_F16 ? 2 : 4;
+}
+
+static size_t meta_bytes(const struct kv_layout *layout)
+{
+	size_t bytes = (size_t)layout->n_pages * sizeof(struct kv_page_meta);
+	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+static bool layout_valid(const struct kv_layout *layout)
+{
+	return layout->n_layers >= 1 && layout->n_layers <= LIMIT_LAYERS &&
+	       layout->n_kv_heads >= 1 && layout->n_kv_heads <= LIMIT_HEADS &&
+	       layout->head_dim >= 1 && layout->head_dim <= LIMIT_HEAD_DIM &&
+	       (layout->type == KV_F32 || layout->type == KV_F16) && layout->n_pages >= 1 &&
+	       layout->n_pages <= KV_PAGES_MAX;
+}
+
+static_assert((uint64_t)LIMIT_LAYERS * LIMIT_HEADS * LIMIT_HEAD_DIM * 2 * 4 * KV_PAGES_MAX *
+			      KV_PAGE_CELLS <=
+		      (uint64_t)1 << 60,
+	"kv_bytes cannot overflow");
+
+size_t kv_bytes(const struct kv_layout *layout)
+{
+	if (!layout_valid(layout))
+		return 0;
+	size_t head = (size_t)layout->n_pages * KV_PAGE_CELLS * layout->head_dim *
+		      element_bytes(layout->type);
+	return meta_bytes(layout) + head * layout->n_kv_heads * 2 * layout->n_layers;
+}
+
+/* A cell's marker is cleared before anything may be written into the cell. The acquire half keeps those later
+ * writes behind it: without it a successor could find the marker of a token whose keys are half overwritten. */
+static void marker_clear(struct kv *kv, uint32_t cell)
+{
+	struct kv_page_meta *meta = &kv->meta[cell / KV_PAGE_CELLS];
+	atomic_exchange_explicit(&meta->position[cell % KV_PAGE_CELLS], -1, memory_order_acq_rel);
+}
+
+static void page_clear(struct kv *kv, uint32_t page)
+{
+	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
+		marker_clear(kv, page * KV_PAGE_CELLS + i);
+}
+
+static void page_free(struct kv *kv, uint32_t page)
+{
+	page_clear(kv, page);
+	/* Pairs with the acquire in kv_adopt and kv_init: a page seen free or of a new owner has no old markers. */
+	atomic_store_explicit(&kv->meta[page].owner, 0, memory_order_release);
+	kv->free_pages[kv->n_free++] = page;
+}
+
+int kv_init(struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh, struct error *err)
+{
+	memset(kv, 0, sizeof(*kv));
+	if (!layout_valid(layout))
+		return error_set(err, EINVAL,
+			"KV cache of %u layers, %u heads of %u, %u pages: allowed are 1..%d layers, 1..%d "
+			"heads of 1..%d, 1..%d pages",
+			layout->n_layers, layout->n_kv_heads, layout->head_dim, layout->n_pages,
+			LIMIT_LAYERS, LIMIT_HEADS, LIMIT_HEAD_DIM, KV_PAGES_MAX);
+	if ((uintptr_t)mem % CACHE_LINE != 0)
+		return error_set(err, EINVAL, "KV cache memory is not aligned to %d bytes", CACHE_LINE);
+	kv->free_pages = malloc(layout->n_pages * sizeof(*kv->free_pages));
+	if (!kv->free_pages)
+		return error_set(err, ENOMEM, "no memory for the list of %u KV pages", layout->n_pages);
+	kv->layout = *layout;
+	kv->meta = mem;
+	kv->cells = (unsigned char *)mem + meta_bytes(layout);
+	kv->head_bytes = (size_t)layout->n_pages * KV_PAGE_CELLS * layout->head_dim *
+			 element_bytes(layout->type);
+	/* Pushed from the last to the first, so that pages are handed out in ascending order. */
+	for (uint32_t page = layout->n_pages; page-- > 0;) {
+		if (fresh)
+			page_free(kv, page);
+		else if (atomic_load_explicit(&kv->meta[page].owner, memory_order_acquire) == 0)
+			kv->free_pages[kv->n_free++] = page;
+	}
+	return 0;
+}
+
+void kv_exit(struct kv *kv)
+{
+	free(kv->free_pages);
+	memset(kv, 0, sizeof(*kv));
+}
+
+static uint32_t seq_pages_max(uint32_t n_max)
+{
+	return (n_max + LIMIT_DRAFT + KV_PAGE_CELLS) / KV_PAGE_CELLS;
+}
+
+int kv_seq_init(struct kv_seq *seq, uint64_t owner, uint32_t n_max)
+{
+	memset(seq, 0, sizeof(*seq));
+	if (owner == 0 || n_max == 0 || n_max > LIMIT_CONTEXT)
+		return -EINVAL;
+	uint32_t pages = seq_pages_max(n_max);
+	seq->cell = malloc(n_max * sizeof(*seq->cell));
+	seq->spare = malloc((size_t)pages * KV_PAGE_CELLS * sizeof(*seq->spare));
+	seq->pages = malloc(pages * sizeof(*seq->pages));
+	if (!seq->cell || !seq->spare || !seq->pages) {
+		free(seq->cell);
+		free(seq->spare);
+		free(seq->pages);
+		memset(seq, 0, sizeof(*seq));
+		return -ENOMEM;
+	}
+	seq->owner = owner;
+	seq->n_max = n_max;
+	return 0;
+}
+
+void kv_seq_exit(struct kv *kv, struct kv_seq *seq)
+{
+	for (uint32_t i = seq->n_pages; i-- > 0;)
+		page_free(kv, seq->pages[i]);
+	free(seq->cell);
+	free(seq->spare);
+	free(seq->pages);
+	memset(seq, 0, sizeof(*seq));
+}
+
+/* Enters the page's committed cells into the map as far as they are valid; the map's unset entries are KV_NONE. */
+static void adopt_page(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_t limit)
+{
+	seq->pages[seq->n_pages++] = page;
+	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++) {
+		/* Pairs with the release in kv_commit: the keys and values behind a marker are complete. */
+		int32_t position =
+			atomic_load_explicit(&kv->meta[page].position[i], memory_order_acquire);
+		if (position >= 0 && (uint32_t)position < limit && seq->cell[position] == KV_NONE)
+			seq->cell[position] = page * KV_PAGE_CELLS + i;
+	}
+}
+
+void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit)
+{
+	assert(seq->n == 0 && seq->n_pages == 0);
+	uint32_t pages_max = seq_pages_max(seq->n_max);
+	if (limit > seq->n_max)
+		limit = seq->n_max;
+	for (uint32_t i = 0; i < limit; i++)
+		seq->cell[i] = KV_NONE;
+	for (uint32_t page = 0; page < kv->layout.n_pages; page++) {
+		if (atomic_load_explicit(&kv->meta[page].owner, memory_order_acquire) != seq->owner)
+			continue;
+		if (seq->n_pages < pages_max)
+			adopt_page(kv, seq, page, limit);
+		else
+			page_free(kv, page);
+	}
+	while (seq->n < limit && seq->cell[seq->n] != KV_NONE)
+		seq->n++;
+	/* What is not a position below n is spare, whatever its marker said. */
+	for (uint32_t i = seq->n_pages; i-- > 0;) {
+		for (uint32_t j = KV_PAGE_CELLS; j-- > 0;) {
+			uint32_t cell = seq->pages[i] * KV_PAGE_CELLS + j;
+			int32_t position = atomic_load_explicit(
+				&kv->meta[seq->pages[i]].position[j], memory_order_relaxed);
+			if (position >= 0 && (uint32_t)position < seq->n &&
+				seq->cell[position] == cell)
+				continue;
+			marker_clear(kv, cell);
+			seq->spare[seq->n_spare++] = cell;
+		}
+	}
+}
+
+void kv_reclaim(struct kv *kv, const uint64_t *owners, size_t n_owners)
+{
+	for (uint32_t page = kv->layout.n_pages; page-- > 0;) {
+		uint64_t owner = atomic_load_explicit(&kv->meta[page].owner, memory_order_acquire);
+		bool live = owner == 0;
+		for (size_t i = 0; i < n_owners && !live; i++)
+			live = owners[i] == owner;
+		if (!live)
+			page_free(kv, page);
+	}
+}
+
+int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells)
+{
+	uint32_t short_by = n > seq->n_spare ? n - seq->n_spare : 0;
+	uint32_t pages = (uint32_t)(((uint64_t)short_by + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
+	if (pages > kv->n_free || pages > seq_pages_max(seq->n_max) - seq->n_pages)
+		return -ENOSPC;
+	for (uint32_t i = 0; i < n; i++) {
+		if (seq->n_spare == 0) {
+			uint32_t page = kv->free_pages[--kv->n_free];
+			page_clear(kv, page);
+			/* Pairs with the acquire in kv_adopt: an owner's page has no markers of the last one. */
+			atomic_store_explicit(
+				&kv->meta[page].owner, seq->owner, memory_order_release);
+			seq->pages[seq->n_pages++] = page;
+			for (uint32_t j = KV_PAGE_CELLS; j-- > 0;)
+				seq->spare[seq->n_spare++] = page * KV_PAGE_CELLS + j;
+		}
+		cells[i] = seq->spare[--seq->n_spare];
+	}
+	return 0;
+}
+
+void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint32_t n_accepted,
+	const uint32_t *rejected, uint32_t n_rejected)
+{
+	assert(n_accepted <= seq->n_max - seq->n);
+	for (uint32_t i = 0; i < n_accepted; i++) {
+		uint32_t cell = accepted[i];
+		seq->cell[seq->n] = cell;
+		/* Pairs with the acquire in adopt_page: without it a successor could adopt a cell whose keys or
+		 * values are not all written yet. In ascending order, so that what is marked is a prefix. */
+		atomic_store_explicit(
+			&kv->meta[cell / KV_PAGE_CELLS].position[cell % KV_PAGE_CELLS],
+			(int32_t)seq->n, memory_order_release);
+		seq->n++;
+	}
+	/* Pushed from the last, so that the next kv_take hands them out in the same order. */
+	for (uint32_t i = n_rejected; i-- > 0;)
+		seq->spare[seq->n_spare++] = rejected[i];
+}
+
+void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n)
+{
+	while (seq->n > n) {
+		uint32_t cell = seq->cell[--seq->n];
+		marker_clear(kv, cell);
+		seq->spare[seq->n_spare++] = cell;
+	}
+}
+
+uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq)
+{
+	return seq->n_spare + kv->n_free * KV_PAGE_CELLS;
+}
+
+void *kv_k(const struct kv *kv, uint32_t layer, uint32_t kv_head)
+{
+	return kv->cells +
+	       kv->head_bytes * ((size_t)layer * 2 * kv->layout.n_kv_heads + kv_head);
+}
+
+void *kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head)
+{
+	return kv->cells + kv->head_bytes * (((size_t)layer * 2 + 1) * kv->layout.n_kv_heads +
+						    kv_head);
+}

@@ -1,0 +1,354 @@
+#include "shared/model/sampler.h"
+#include "shared/base/rand.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* No draw of rand_uniform gives a larger G: u is at most 1 - 2^-25, and -log(2^-25) = 17.3287. */
+#define GUMBEL_MAX 17.34
+
+void sampler_params_default(struct sampler_params *params)
+{
+	memset(params, 0, sizeof(*params));
+	params->top_p = 1;
+	params->repeat_penalty = 1;
+}
+
+int sampler_params_check(
+	const struct sampler_params *params, uint32_t n_vocab, struct error *err)
+{
+	/* Written so that a NaN fails. */
+	if (!(params->temperature >= 0 && params->temperature <= 100))
+		return error_set(err, EINVAL, "temperature is %g, allowed are 0..100",
+			(double)params->temperature);
+	if (!(params->top_p > 0 && params->top_p <= 1))
+		return error_set(err, EINVAL, "top_p is %g, allowed is more than 0, up to 1",
+			(double)params->top_p);
+	if (!(params->min_p >= 0 && params->min_p <= 1))
+		return error_set(
+			err, EINVAL, "min_p is %g, allowed are 0..1", (double)params->min_p);
+	if (!(params->repeat_penalty > 0 && params->repeat_penalty <= 10))
+		return error_set(err, EINVAL, "repeat_penalty is %g, allowed is more than 0, up to 10",
+			(double)params->repeat_penalty);
+	if (params->coupling != COUPLING_GUMBEL && params->coupling != COUPLING_MAXIMAL)
+		return error_set(err, EINVAL, "coupling is %u, allowed are 0 (gumbel) and 1 (maximal)",
+			params->coupling);
+	if (params->n_biases > LIMIT_LOGIT_BIASES)
+		return error_set(err, EINVAL, "%u logit biases, allowed are at most %d",
+			params->n_biases, LIMIT_LOGIT_BIASES);
+	for (uint32_t i = 0; i < params->n_biases; i++) {
+		if (params->biases[i].token < 0 || (uint32_t)params->biases[i].token >= n_vocab)
+			return error_set(err, EINVAL, "logit bias for token %d, allowed are 0..%u",
+				params->biases[i].token, n_vocab - 1);
+		if (isnan(params->biases[i].bias))
+			return error_set(err, EINVAL, "logit bias for token %d is not a number",
+				params->biases[i].token);
+	}
+	return 0;
+}
+
+int sampler_init(struct sampler *sampler, uint32_t n_vocab)
+{
+	memset(sampler, 0, sizeof(*sampler));
+	if (n_vocab == 0 || n_vocab > LIMIT_VOCAB)
+		return -EINVAL;
+	sampler->logits = malloc(n_vocab * sizeof(*sampler->logits));
+	sampler->dist = malloc(n_vocab * sizeof(*sampler->dist));
+	sampler->seen = calloc(n_vocab, sizeof(*sampler->seen));
+	sampler->n_vocab = n_vocab;
+	if (!sampler->logits || !sampler->dist || !sampler->seen) {
+		sampler_exit(sampler);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void sampler_exit(struct sampler *sampler)
+{
+	free(sampler->logits);
+	free(sampler->dist);
+	free(sampler->seen);
+	memset(sampler, 0, sizeof(*sampler));
+}
+
+static float sane(float x)
+{
+	if (isnan(x))
+		return -INFINITY;
+	return x > FLT_MAX ? FLT_MAX : x;
+}
+
+static void penalise(struct sampler *sampler, const struct sampler_params *params,
+	const int32_t *history, uint32_t n_history)
+{
+	uint32_t window = params->repeat_window;
+	uint32_t first = window > 0 && n_history > window ? n_history - window : 0;
+	if (++sampler->epoch == 0) {
+		memset(sampler->seen, 0, sampler->n_vocab * sizeof(*sampler->seen));
+		sampler->epoch = 1;
+	}
+	for (uint32_t i = first; i < n_history; i++) {
+		uint32_t token = (uint32_t)history[i];
+		if (token >= sampler->n_vocab || sampler->seen[token] == sampler->epoch)
+			continue;
+		sampler->seen[token] = sampler->epoch;
+		float x = sampler->logits[token];
+		x = x > 0 ? x / params->repeat_penalty : x * params->repeat_penalty;
+		sampler->logits[token] = sane(x);
+	}
+}
+
+/* Fills sampler->logits with the adjusted logits, still to be divided by the temperature. */
+static void adjust(struct sampler *sampler, const struct sampler_params *params,
+	const float *logits, const int32_t *history, uint32_t n_history)
+{
+	for (uint32_t i = 0; i < sampler->n_vocab; i++)
+		sampler->logits[i] = sane(logits[i]);
+	for (uint32_t i = 0; i < params->n_biases; i++) {
+		float *x = &sampler->logits[params->biases[i].token];
+		*x = sane(*x + params->biases[i].bias);
+	}
+	if (params->repeat_penalty != 1)
+		penalise(sampler, params, history, n_history);
+}
+
+/* The largest, ties to the smaller id; 0 when all are -inf. */
+static uint32_t argmax(const float *x, uint32_t n)
+{
+	uint32_t best = 0;
+	for (uint32_t i = 1; i < n; i++)
+		if (x[i] > x[best])
+			best = i;
+	return best;
+}
+
+/* Whether a comes before b: by falling p, then by rising id. A total order, so a sort has one result. */
+static inline bool before(const struct token_prob *a, const struct token_prob *b)
+{
+	return a->p > b->p || (a->p == b->p && a->token < b->token);
+}
+
+/* A heap with the first (by `before`) at its root: the candidates of a large vocabulary are taken one by one, and
+ * the filters rarely want more than a few. */
+static void heap_sift(struct token_prob *heap, uint32_t n, uint32_t i)
+{
+	struct token_prob moving = heap[i];
+	for (;;) {
+		uint32_t child = 2 * i + 1;
+		if (child >= n)
+			break;
+		if (child + 1 < n && before(&heap[child + 1], &heap[child]))
+			child++;
+		if (!before(&heap[child], &moving))
+			break;
+		heap[i] = heap[child];
+		i = child;
+	}
+	heap[i] = moving;
+}
+
+/* Moves the root of heap[0..n-1] to heap[n - 1], behind the heap that remains. */
+static void heap_pop(struct token_prob *heap, uint32_t n)
+{
+	struct token_prob first = heap[0];
+	heap[0] = heap[n - 1];
+	heap[n - 1] = first;
+	heap_sift(heap, n - 1, 0);
+}
+
+/* The first `taken` by rank lie at the end of dist[0..n-1] in reverse: rank r moves from n - 1 - r to r. */
+static void reverse_taken(struct token_prob *dist, uint32_t n, uint32_t taken)
+{
+	for (uint32_t i = 0; i < taken && i < n / 2; i++) {
+		struct token_prob swap = dist[i];
+		dist[i] = dist[n - 1 - i];
+		dist[n - 1 - i] = swap;
+	}
+}
+
+static double exp_sum(const float *z, uint32_t n, float z_max)
+{
+	double sum = 0;
+	for (uint32_t i = 0; i < n; i++)
+		sum += (double)kernels_exp(z[i] - z_max);
+	return sum;
+}
+
+/* top-p and min-p over the k that top-k kept, whose sum is total. */
+static double trim(
+	struct sampler *sampler, const struct sampler_params *params, uint32_t k, double total)
+{
+	const struct token_prob *dist = sampler->dist;
+	double sum = 0;
+	uint32_t n = 0;
+	while (n < k && (n == 0 || dist[n].p >= params->min_p)) {
+		sum += (double)dist[n].p;
+		n++;
+		if (sum >= (double)params->top_p * total)
+			break;
+	}
+	sampler->n_dist = n;
+	return sum;
+}
+
+/* What the filters keep of sampler->logits (z, the largest at top): dist[].p = exp(z - max), unnormalised, in order;
+ * returns their sum. The sum that top-p takes its share of is over the k kept in their order, or over all in ascending id. */
+static double keep(struct sampler *sampler, const struct sampler_params *params, uint32_t top)
+{
+	uint32_t n = sampler->n_vocab;
+	struct token_prob *dist = sampler->dist;
+	uint32_t n_keep = params->top_k > 0 && params->top_k < n ? params->top_k : n;
+	float z_max = sampler->logits[top];
+	for (uint32_t i = 0; i < n; i++)
+		dist[i] = (struct token_prob){(int32_t)i, sampler->logits[i]};
+	for (uint32_t i = n / 2; i-- > 0;)
+		heap_sift(dist, n, i);
+	double total = params->top_p < 1 && n_keep == n ? exp_sum(sampler->logits, n, z_max) : 0;
+
+	/* Then the other filters can end the set while it is being taken. */
+	bool total_known = params->top_p == 1 || n_keep == n;
+	uint32_t taken = 0;
+	double sum = 0;
+	while (taken < n_keep) {
+		float e = kernels_exp(dist[0].p - z_max);
+		/* Falling order: the first below the bound, or of no weight, ends the set. */
+		if (taken > 0 && (e == 0 || (total_known && e < params->min_p)))
+			break;
+		heap_pop(dist, n - taken);
+		dist[n - 1 - taken].p = e;
+		taken++;
+		sum += (double)e;
+		if (total_known && params->top_p < 1 && sum >= (double)params->top_p * total)
+			break;
+	}
+	reverse_taken(dist, n, taken);
+	sampler->n_dist = taken;
+	return total_known ? sum : trim(sampler, params, taken, sum);
+}
+
+static void scale(struct sampler *sampler, float temperature)
+{
+	for (uint32_t i = 0; i < sampler->n_vocab; i++)
+		sampler->logits[i] = sane(sampler->logits[i] / temperature);
+}
+
+void sampler_distribution(struct sampler *sampler, const struct sampler_params *params,
+	const float *logits, const int32_t *history, uint32_t n_history)
+{
+	assert(params->temperature > 0);
+	adjust(sampler, params, logits, history, n_history);
+	scale(sampler, params->temperature);
+	uint32_t top = argmax(sampler->logits, sampler->n_vocab);
+	if (sampler->logits[top] == -INFINITY) {
+		sampler->dist[0] = (struct token_prob){0, 1};
+		sampler->n_dist = 1;
+		return;
+	}
+	double sum = keep(sampler, params, top);
+	for (uint32_t i = 0; i < sampler->n_dist; i++)
+		sampler->dist[i].p = (float)((double)sampler->dist[i].p / sum);
+}
+
+/* log of x > 0, normal, in double without libm: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), and
+ * log m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.1716, as its series up to s^23 (the rest is below 2^-60). */
+static double log_double(double x)
+{
+	uint64_t bits;
+	memcpy(&bits, &x, sizeof(bits));
+	int exponent = (int)(bits >> 52) - 1023;
+	bits = (bits & 0xFFFFFFFFFFFFFu) | 0x3FF0000000000000u;
+	double m;
+	memcpy(&m, &bits, sizeof(m));
+	if (m > 1.4142135623730951) {
+		m *= 0.5;
+		exponent++;
+	}
+	double s = (m - 1) / (m + 1), s2 = s * s, series = 1.0 / 23;
+	for (int k = 21; k >= 1; k -= 2)
+		series = series * s2 + 1.0 / k;
+	return (double)exponent * 0.6931471805599453 + 2 * s * series;
+}
+
+double sampler_gumbel(uint64_t seed, uint64_t position, uint32_t token)
+{
+	return -log_double(-log_double(rand_uniform(seed, RAND_GUMBEL, position, token)));
+}
+
+struct race {
+	double best;
+	uint32_t token;
+};
+
+/* Enters a token into the argmax of z + G. Most need no noise: what cannot win with the largest G there is. */
+static inline void race_enter(struct race *race, const struct sampler_params *params,
+	uint64_t position, uint32_t token, float z)
+{
+	if ((double)z + GUMBEL_MAX < race->best)
+		return;
+	double score = (double)z + sampler_gumbel(params->seed, position, token);
+	if (score > race->best || (score == race->best && token < race->token)) {
+		race->best = score;
+		race->token = token;
+	}
+}
+
+/* Over the whole vocabulary: nothing needs sorting. */
+static int32_t pick_unfiltered(struct sampler *sampler, const struct sampler_params *params,
+	uint32_t top, uint64_t position, float *confidence)
+{
+	const float *z = sampler->logits;
+	struct race race = {-INFINITY, UINT32_MAX};
+	race_enter(&race, params, position, top, z[top]);
+	for (uint32_t i = 0; i < sampler->n_vocab; i++)
+		if (i != top && z[i] != -INFINITY)
+			race_enter(&race, params, position, i, z[i]);
+	if (confidence)
+		*confidence = (float)((double)kernels_exp(z[race.token] - z[top]) /
+				      exp_sum(z, sampler->n_vocab, z[top]));
+	return (int32_t)race.token;
+}
+
+static int32_t pick_filtered(struct sampler *sampler, const struct sampler_params *params,
+	uint32_t top, uint64_t position, float *confidence)
+{
+	double sum = keep(sampler, params, top);
+	struct race race = {-INFINITY, UINT32_MAX};
+	float chosen = 0;
+	for (uint32_t i = 0; i < sampler->n_dist; i++) {
+		uint32_t token = (uint32_t)sampler->dist[i].token;
+		race_enter(&race, params, position, token, sampler->logits[token]);
+		if (race.token == token)
+			chosen = sampler->dist[i].p;
+	}
+	if (confidence)
+		*confidence = (float)((double)chosen / sum);
+	return (int32_t)race.token;
+}
+
+int32_t sampler_pick(struct sampler *sampler, const struct sampler_params *params,
+	const float *logits, const int32_t *history, uint32_t n_history, uint64_t position,
+	float *confidence)
+{
+	const float *z = sampler->logits;
+	adjust(sampler, params, logits, history, n_history);
+	if (params->temperature > 0)
+		scale(sampler, params->temperature);
+	uint32_t top = argmax(z, sampler->n_vocab);
+	if (z[top] == -INFINITY) {
+		if (confidence)
+			*confidence = 1;
+		return 0;
+	}
+	if (params->temperature == 0) {
+		if (confidence)
+			*confidence = (float)(1 / exp_sum(z, sampler->n_vocab, z[top]));
+		return (int32_t)top;
+	}
+	bool top_k = params->top_k > 0 && params->top_k < sampler->n_vocab;
+	if (!top_k && params->top_p == 1 && params->min_p == 0)
+		return pick_unfiltered(sampler, params, top, position, confidence);
+	return pick_filtered(sampler, params, top, position, confidence);
+}

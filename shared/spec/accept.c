@@ -1,0 +1,246 @@
+#include "shared/spec/accept.h"
+#include "shared/base/rand.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One walk from the root; node is the draft index reached, -1 at the committed tokens. */
+struct walk {
+	struct sampler *sampler;
+	const struct accept_input *input;
+	int32_t *history;
+	struct accept_output *out;
+	int node;
+};
+
+static uint64_t walk_position(const struct walk *walk)
+{
+	return (uint64_t)walk->input->n_history + walk->out->n_accepted;
+}
+
+static void walk_accept(struct walk *walk, uint32_t child)
+{
+	struct accept_output *out = walk->out;
+	int32_t token = walk->input->draft->token[child];
+	walk->history[walk->input->n_history + out->n_accepted] = token;
+	out->token[out->n_accepted] = token;
+	out->node[out->n_accepted++] = (int8_t)child;
+	walk->node = (int)child;
+}
+
+/* The target's own choice at this position; it ends the walk unless a child carries it. */
+static int32_t walk_pick(const struct walk *walk)
+{
+	const struct accept_input *input = walk->input;
+	return sampler_pick(walk->sampler, input->params, input->logits(input->arg, walk->node),
+		walk->history, input->n_history + walk->out->n_accepted, walk_position(walk), NULL);
+}
+
+static int32_t walk_gumbel(struct walk *walk)
+{
+	const struct draft_reply *draft = walk->input->draft;
+	for (;;) {
+		int32_t token = walk_pick(walk);
+		uint32_t child = 0;
+		while (child < draft->n &&
+			(draft->parent[child] != walk->node || draft->token[child] != token))
+			child++;
+		if (child == draft->n)
+			return token;
+		walk_accept(walk, child);
+	}
+}
+
+/* What remains of p while children are refused, over the ids of sampler->dist: r[id] >= 0, with their sum. */
+struct residual {
+	float *r; /* [n_vocab], in sampler->logits: p is in dist by now */
+	double sum;
+};
+
+static void residual_sum(const struct sampler *sampler, struct residual *residual)
+{
+	residual->sum = 0;
+	for (uint32_t i = 0; i < sampler->n_dist; i++)
+		residual->sum += (double)residual->r[sampler->dist[i].token];
+}
+
+static void residual_begin(struct sampler *sampler, struct residual *residual)
+{
+	residual->r = sampler->logits;
+	memset(residual->r, 0, sampler->n_vocab * sizeof(*residual->r));
+	for (uint32_t i = 0; i < sampler->n_dist; i++)
+		residual->r[sampler->dist[i].token] = sampler->dist[i].p;
+	residual_sum(sampler, residual);
+}
+
+/* The drafter sampled in proportion to the p it lists, so q is what it lists over its sum. */
+static double support_sum(const struct draft_reply *draft, uint32_t child)
+{
+	double sum = 0;
+	for (uint32_t i = 0; i < draft->n_support[child]; i++)
+		sum += (double)draft->q[child][i].p;
+	return sum;
+}
+
+/* q of the child's own token; without a support the proposal was certain. */
+static double support_q(const struct draft_reply *draft, uint32_t child)
+{
+	if (!draft->support || draft->n_support[child] == 0)
+		return 1;
+	double q = 0;
+	for (uint32_t i = 0; i < draft->n_support[child]; i++)
+		if (draft->q[child][i].token == draft->token[child])
+			q += (double)draft->q[child][i].p;
+	return q / support_sum(draft, child);
+}
+
+/* The child was refused: (r / sum - q)+ in place of r (2211.17192, section 2.3; for trees 2305.09781, section 4.3). */
+static void residual_subtract(const struct sampler *sampler, struct residual *residual,
+	const struct draft_reply *draft, uint32_t child)
+{
+	if (!draft->support || draft->n_support[child] == 0) {
+		residual->r[draft->token[child]] = 0;
+	} else {
+		double q_sum = support_sum(draft, child);
+		for (uint32_t i = 0; i < draft->n_support[child]; i++) {
+			float *r = &residual->r[draft->q[child][i].token];
+			double q = (double)draft->q[child][i].p / q_sum;
+			double left = (double)*r - q * residual->sum;
+			*r = left > 0 ? (float)left : 0;
+		}
+	}
+	residual_sum(sampler, residual);
+}
+
+/* A draw from r, or -1 when rounding left nothing of it. */
+static int32_t residual_draw(
+	const struct sampler *sampler, const struct residual *residual, uint64_t seed, uint64_t position)
+{
+	double u = rand_uniform(seed, RAND_RESIDUAL, position, 0) * residual->sum, sum = 0;
+	int32_t last = -1;
+	for (uint32_t i = 0; i < sampler->n_dist; i++) {
+		int32_t token = sampler->dist[i].token;
+		if (residual->r[token] <= 0)
+			continue;
+		last = token;
+		sum += (double)residual->r[token];
+		if (u < sum)
+			break;
+	}
+	return last;
+}
+
+/* Tries the children of the node in order; the one accepted, or -1 and in *token what is emitted instead. */
+static int walk_children(struct walk *walk, int32_t *token)
+{
+	const struct accept_input *input = walk->input;
+	const struct draft_reply *draft = input->draft;
+	struct sampler *sampler = walk->sampler;
+	uint64_t position = walk_position(walk), seed = input->params->seed;
+	struct residual residual = {0};
+	for (uint32_t child = 0; child < draft->n; child++) {
+		if (draft->parent[child] != walk->node)
+			continue;
+		if (!residual.r) {
+			sampler_distribution(sampler, input->params,
+				input->logits(input->arg, walk->node), walk->history,
+				(uint32_t)position);
+			residual_begin(sampler, &residual);
+		}
+		/* Accept with min(1, r(x) / q(x)), r normalised: u q sum < r says it without dividing. */
+		double u = rand_uniform(seed, RAND_ACCEPT, position, child);
+		if (u * support_q(draft, child) * residual.sum <
+			(double)residual.r[draft->token[child]])
+			return (int)child;
+		residual_subtract(sampler, &residual, draft, child);
+	}
+	*token = residual.r ? residual_draw(sampler, &residual, seed, position) : -1;
+	/* No child at all, or a residual that rounding emptied (p and q agree to the last bit): p itself. */
+	if (*token < 0)
+		*token = walk_pick(walk);
+	return -1;
+}
+
+static int32_t walk_maximal(struct walk *walk)
+{
+	for (;;) {
+		int32_t token = 0;
+		int child = walk_children(walk, &token);
+		if (child < 0)
+			return token;
+		walk_accept(walk, (uint32_t)child);
+	}
+}
+
+void accept_draft(struct sampler *sampler, const struct accept_input *input, int32_t *history_room,
+	struct accept_output *out)
+{
+	struct walk walk = {sampler, input, history_room, out, -1};
+	out->n_accepted = 0;
+	bool maximal =
+		input->params->coupling == COUPLING_MAXIMAL && input->params->temperature > 0;
+	int32_t last = maximal ? walk_maximal(&walk) : walk_gumbel(&walk);
+	out->token[out->n_accepted] = last;
+	out->n_tokens = out->n_accepted + 1;
+}
+
+static int check_support(
+	const struct draft_reply *reply, uint32_t i, uint32_t n_vocab, struct error *err)
+{
+	uint32_t n = reply->n_support[i];
+	if (n > LIMIT_DRAFT_SUPPORT)
+		return error_set(err, EPROTO, "draft token %u has a support of %u, allowed are 0..%d",
+			i, n, LIMIT_DRAFT_SUPPORT);
+	double sum = 0;
+	bool own = n == 0;
+	for (uint32_t j = 0; j < n; j++) {
+		int32_t token = reply->q[i][j].token;
+		float p = reply->q[i][j].p;
+		if (token < 0 || (uint32_t)token >= n_vocab)
+			return error_set(err, EPROTO,
+				"support %u of draft token %u is token %d, allowed are 0..%u", j, i,
+				token, n_vocab - 1);
+		/* Written so that a NaN fails. */
+		if (!(p > 0 && p <= 1.001f))
+			return error_set(err, EPROTO,
+				"support %u of draft token %u has p = %g, allowed is more than 0, up to 1",
+				j, i, (double)p);
+		sum += (double)p;
+		own = own || token == reply->token[i];
+	}
+	if (n > 0 && !(sum >= 0.999 && sum <= 1.001))
+		return error_set(err, EPROTO, "the support of draft token %u sums to %g instead of 1",
+			i, sum);
+	if (!own)
+		return error_set(err, EPROTO, "draft token %u (%d) is not in its own support", i,
+			reply->token[i]);
+	return 0;
+}
+
+int accept_check_draft(
+	const struct draft_reply *reply, uint32_t n_vocab, uint32_t k, struct error *err)
+{
+	uint32_t n_max = k < LIMIT_DRAFT ? k : LIMIT_DRAFT;
+	if (reply->n > n_max)
+		return error_set(
+			err, EPROTO, "a draft of %u tokens, %u were asked for", reply->n, n_max);
+	for (uint32_t i = 0; i < reply->n; i++) {
+		if (reply->token[i] < 0 || (uint32_t)reply->token[i] >= n_vocab)
+			return error_set(err, EPROTO, "draft token %u is %d, allowed are 0..%u", i,
+				reply->token[i], n_vocab - 1);
+		if (reply->parent[i] < -1 || reply->parent[i] >= (int)i)
+			return error_set(err, EPROTO,
+				"draft token %u has parent %d, allowed are -1..%d", i,
+				reply->parent[i], (int)i - 1);
+		if (!(reply->confidence[i] >= 0 && reply->confidence[i] <= 1))
+			return error_set(err, EPROTO,
+				"draft token %u has confidence %g, allowed are 0..1", i,
+				(double)reply->confidence[i]);
+		if (reply->support > 0) {
+			int rc = check_support(reply, i, n_vocab, err);
+			if (rc < 0)
+				return rc;
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,279 @@
+#include "shared/spec/slots.h"
+
+#include <stdatomic.h>
+
+/*
+ * A state word: state 2 bits, pins 16, epoch 20, layer 8, expert 10.
+ * Pins are the low part above the state, so that an unpin is one subtraction.
+ */
+enum {
+	PINS_SHIFT = 2,
+	PINS_BITS = 16,
+	EPOCH_SHIFT = PINS_SHIFT + PINS_BITS,
+	EPOCH_BITS = 20,
+	LAYER_SHIFT = EPOCH_SHIFT + EPOCH_BITS,
+	LAYER_BITS = 8,
+	EXPERT_SHIFT = LAYER_SHIFT + LAYER_BITS,
+	EXPERT_BITS = 10,
+};
+static_assert(LIMIT_LAYERS <= 1 << LAYER_BITS, "a layer fits the tag");
+static_assert(LIMIT_EXPERTS <= 1 << EXPERT_BITS, "an expert fits the tag");
+static_assert(EXPERT_SHIFT + EXPERT_BITS <= 64, "the word is 64 bits");
+
+#define PINS_MAX ((1u << PINS_BITS) - 1)
+#define EPOCH_MASK ((1u << EPOCH_BITS) - 1)
+#define ONE_PIN (1ull << PINS_SHIFT)
+
+enum slot_state slot_state(uint64_t word)
+{
+	return (enum slot_state)(word & 3);
+}
+
+uint32_t slot_pins(uint64_t word)
+{
+	return (uint32_t)(word >> PINS_SHIFT) & PINS_MAX;
+}
+
+uint32_t slot_epoch(uint64_t word)
+{
+	return (uint32_t)(word >> EPOCH_SHIFT) & EPOCH_MASK;
+}
+
+uint32_t slot_layer(uint64_t word)
+{
+	return (uint32_t)(word >> LAYER_SHIFT) & ((1u << LAYER_BITS) - 1);
+}
+
+uint32_t slot_expert(uint64_t word)
+{
+	return (uint32_t)(word >> EXPERT_SHIFT) & ((1u << EXPERT_BITS) - 1);
+}
+
+static uint64_t make_word(enum slot_state state, uint32_t pins, uint32_t epoch, uint64_t tag)
+{
+	return (uint64_t)state | (uint64_t)pins << PINS_SHIFT | (uint64_t)epoch << EPOCH_SHIFT |
+	       tag;
+}
+
+static uint64_t make_tag(uint32_t layer, uint32_t expert)
+{
+	return (uint64_t)layer << LAYER_SHIFT | (uint64_t)expert << EXPERT_SHIFT;
+}
+
+static uint64_t tag_of(uint64_t word)
+{
+	return word >> LAYER_SHIFT << LAYER_SHIFT;
+}
+
+uint32_t slots_verifier_enter(struct slots *slots, uint64_t generation)
+{
+	struct slots_header *header = slots->header;
+	uint32_t epoch = atomic_load_explicit(&header->verifier_epoch, memory_order_relaxed);
+	do
+		epoch = (epoch + 1) & EPOCH_MASK;
+	while (epoch == 0);
+	atomic_store_explicit(&header->verifier_generation, generation, memory_order_relaxed);
+	/* Released again by every pin of this epoch; pairs with void_pins, see there. */
+	atomic_store_explicit(&header->verifier_epoch, epoch, memory_order_release);
+	return epoch;
+}
+
+uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t expert)
+{
+	/* Relaxed would do: the state word decides. The word is only a guess of where to look. */
+	uint32_t value =
+		atomic_load_explicit(slots_word(slots, layer, expert), memory_order_relaxed);
+	uint32_t slot = value - 1;
+	if (value == 0 || slot >= slots->n_slots)
+		return SLOT_NONE;
+	_Atomic uint64_t *state = &slots->state[slot];
+	uint64_t tag = make_tag(layer, expert);
+	uint64_t word = atomic_load_explicit(state, memory_order_relaxed);
+	for (;;) {
+		if (slot_state(word) != SLOT_READY || tag_of(word) != tag)
+			return SLOT_NONE;
+		uint32_t pins = slot_epoch(word) == epoch ? slot_pins(word) : 0;
+		if (pins == PINS_MAX)
+			return SLOT_NONE;
+		/* Acquire pairs with the release store of READY in slots_load_end: without it the slot's bytes could
+		 * be read from before the load. Release publishes this verifier's epoch in the header, see void_pins. */
+		if (atomic_compare_exchange_weak_explicit(state, &word,
+			    make_word(SLOT_READY, pins + 1, epoch, tag), memory_order_acq_rel,
+			    memory_order_relaxed))
+			return slot;
+	}
+}
+
+void slots_unpin(struct slots *slots, uint32_t slot)
+{
+	/* Release pairs with the acquire of slots_evict: without it the next expert's bytes could be written while ours
+	 * are still being read. Only this verifier changes a word it has pinned, so there is nothing to compare.
+	 * Sequentially consistent for the owner that starves, see slots_evictable. */
+	atomic_fetch_sub_explicit(&slots->state[slot], ONE_PIN, memory_order_seq_cst);
+}
+
+void slots_load_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert)
+{
+	/* Relaxed: nobody but the owner acts on EMPTY or LOADING, and its successor sees what the kernel has. */
+	atomic_store_explicit(&slots->state[slot],
+		make_word(SLOT_LOADING, 0, 0, make_tag(layer, expert)), memory_order_relaxed);
+}
+
+void slots_load_end(struct slots *slots, uint32_t slot)
+{
+	uint64_t tag = tag_of(atomic_load_explicit(&slots->state[slot], memory_order_relaxed));
+	/* Release pairs with the acquire of the compare-and-swap in slots_pin: the bytes come before READY. */
+	atomic_store_explicit(
+		&slots->state[slot], make_word(SLOT_READY, 0, 0, tag), memory_order_release);
+	/* Release pairs with nothing a pin needs (READY is checked there); it keeps the order READY, table, bell, so that
+	 * who is woken finds both. */
+	atomic_store_explicit(slots_word(slots, slot_layer(tag), slot_expert(tag)), slot + 1,
+		memory_order_release);
+	doorbell_ring(&slots->header->arrivals);
+}
+
+void slots_load_fail(struct slots *slots, uint32_t slot, bool refuse)
+{
+	uint64_t word = atomic_load_explicit(&slots->state[slot], memory_order_relaxed);
+	atomic_store_explicit(&slots->state[slot], 0, memory_order_relaxed);
+	if (refuse)
+		slots_refuse(slots, slot_layer(word), slot_expert(word));
+}
+
+/* Whether the pins of a READY word bind nobody. The word was loaded with acquire: its pins, made with release after the
+ * verifier stored its epoch, bring that epoch along. So an epoch that differs from the header's, read after the
+ * word, is older than the header's: its verifier is dead. With the loads the other way round a verifier that
+ * attached between them would lose its pins. (Epochs wrap after a million attaches; a pin left that long ago would
+ * count as alive and keep its slot, nothing worse.) */
+static bool void_pins(const struct slots *slots, uint64_t word)
+{
+	return slot_pins(word) == 0 ||
+	       slot_epoch(word) !=
+		       atomic_load_explicit(&slots->header->verifier_epoch, memory_order_acquire);
+}
+
+bool slots_evictable(const struct slots *slots, uint32_t slot)
+{
+	/* Sequentially consistent with slots_unpin: an owner that stored starved before either sees the unpin here, or
+	 * the verifier sees starved after it and rings. */
+	uint64_t word = atomic_load_explicit(&slots->state[slot], memory_order_seq_cst);
+	return slot_state(word) == SLOT_READY && void_pins(slots, word);
+}
+
+bool slots_evict(struct slots *slots, uint32_t slot)
+{
+	_Atomic uint64_t *state = &slots->state[slot];
+	uint64_t word = atomic_load_explicit(state, memory_order_acquire);
+	if (slot_state(word) != SLOT_READY || !void_pins(slots, word))
+		return false;
+	/* Acquire pairs with the release of slots_unpin. A pin that came in between changed the word: it wins. */
+	if (!atomic_compare_exchange_strong_explicit(state, &word,
+		    make_word(SLOT_EVICTING, 0, 0, tag_of(word)), memory_order_acq_rel,
+		    memory_order_relaxed))
+		return false;
+	atomic_store_explicit(
+		slots_word(slots, slot_layer(word), slot_expert(word)), 0, memory_order_release);
+	/* After the table word: a successor that finds EMPTY may rely on the table not naming this slot. */
+	atomic_store_explicit(state, 0, memory_order_release);
+	return true;
+}
+
+void slots_refuse(struct slots *slots, uint32_t layer, uint32_t expert)
+{
+	_Atomic uint32_t *word = slots_word(slots, layer, expert);
+	uint32_t value = atomic_load_explicit(word, memory_order_relaxed);
+	/* The verifier clears refusals (to 0) when it demands anew; nobody else but us writes slots. */
+	if (value == 0)
+		atomic_compare_exchange_strong_explicit(
+			word, &value, SLOTS_REFUSED, memory_order_release, memory_order_relaxed);
+	doorbell_ring(&slots->header->arrivals);
+}
+
+/* Puts the slot that READY word names into the table. */
+static int adopt_ready(struct slots *slots, const struct slots_geometry *geometry, uint32_t slot,
+	uint64_t word, struct slots_adopted *adopted, struct error *err)
+{
+	uint32_t layer = slot_layer(word), expert = slot_expert(word);
+	if (layer >= slots->n_layers || expert >= slots->n_experts || !geometry->layers[layer].moe)
+		return error_set(err, EUCLEAN,
+			"expert slot %u of %u holds layer %u expert %u, which the model does not "
+			"have",
+			slot, slots->n_slots, layer, expert);
+	_Atomic uint32_t *entry = slots_word(slots, layer, expert);
+	uint32_t value = atomic_load_explicit(entry, memory_order_relaxed);
+	if (value == slot + 1) {
+		adopted->ready++;
+		return 0;
+	}
+	/* Another READY slot of the same tag: the protocol never makes two, so neither can be trusted. */
+	if (value != 0 && value - 1 < slots->n_slots) {
+		uint64_t other =
+			atomic_load_explicit(&slots->state[value - 1], memory_order_relaxed);
+		if (slot_state(other) == SLOT_READY && tag_of(other) == tag_of(word))
+			return error_set(err, EUCLEAN,
+				"expert slots %u and %u both hold layer %u expert %u", slot,
+				value - 1, layer, expert);
+	}
+	/* The owner died between READY and the table word. */
+	atomic_store_explicit(entry, slot + 1, memory_order_release);
+	adopted->words++;
+	adopted->ready++;
+	return 0;
+}
+
+/* A table word that names a slot which does not hold that expert, or a refusal of before. */
+static void adopt_word(
+	struct slots *slots, uint32_t layer, uint32_t expert, struct slots_adopted *adopted)
+{
+	_Atomic uint32_t *entry = slots_word(slots, layer, expert);
+	uint32_t value = atomic_load_explicit(entry, memory_order_relaxed);
+	if (value == 0)
+		return;
+	if (value - 1 < slots->n_slots) {
+		uint64_t word =
+			atomic_load_explicit(&slots->state[value - 1], memory_order_relaxed);
+		if (slot_state(word) == SLOT_READY && tag_of(word) == make_tag(layer, expert))
+			return;
+	}
+	atomic_store_explicit(entry, 0, memory_order_release);
+	adopted->words++;
+}
+
+int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
+	struct slots_adopted *adopted, struct error *err)
+{
+	*adopted = (struct slots_adopted){0};
+	for (uint32_t slot = 0; slot < slots->n_slots; slot++) {
+		uint64_t word = atomic_load_explicit(&slots->state[slot], memory_order_acquire);
+		switch (slot_state(word)) {
+		case SLOT_EMPTY:
+			break;
+		case SLOT_LOADING:
+			adopted->loading++;
+			break;
+		case SLOT_READY: {
+			int status = adopt_ready(slots, geometry, slot, word, adopted, err);
+			if (status != 0)
+				return status;
+			break;
+		}
+		case SLOT_EVICTING:
+			/* Nobody can have pinned it since: to EMPTY, once the table agrees. */
+			if (slot_layer(word) < slots->n_layers &&
+				slot_expert(word) < slots->n_experts) {
+				_Atomic uint32_t *entry =
+					slots_word(slots, slot_layer(word), slot_expert(word));
+				uint32_t own = slot + 1;
+				atomic_compare_exchange_strong_explicit(
+					entry, &own, 0, memory_order_release, memory_order_relaxed);
+			}
+			atomic_store_explicit(&slots->state[slot], 0, memory_order_release);
+			adopted->evicting++;
+			break;
+		}
+	}
+	for (uint32_t layer = 0; layer < slots->n_layers; layer++)
+		for (uint32_t expert = 0; expert < slots->n_experts; expert++)
+			adopt_word(slots, layer, expert, adopted);
+	return 0;
+}

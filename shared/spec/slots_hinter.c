@@ -1,0 +1,39 @@
+#include "shared/spec/slots.h"
+
+int slots_hinter_attach(struct slots_hinter *hinter, const struct region *region, struct error *err)
+{
+	int status = slots_map(region, NULL, &hinter->slots, err);
+	if (status != 0)
+		return status;
+	hinter->header = hinter->slots.header;
+	hinter->hints = hinter->slots.hints;
+	return 0;
+}
+
+bool slots_hint(struct slots_hinter *hinter, const struct slot_hint *hint)
+{
+	if (hint->layer >= hinter->slots.n_layers || hint->expert >= hinter->slots.n_experts)
+		return false;
+	struct slot_hint *slot = ring_reserve(&hinter->hints);
+	if (slot == NULL) {
+		ring_drop(&hinter->hints);
+		return false;
+	}
+	*slot = *hint;
+	ring_publish(&hinter->hints);
+	/* Only the drafter writes this counter. */
+	_Atomic uint64_t *hints = &hinter->header->hints;
+	atomic_store_explicit(
+		hints, atomic_load_explicit(hints, memory_order_relaxed) + 1, memory_order_relaxed);
+	doorbell_ring(&hinter->header->work);
+	return true;
+}
+
+bool slots_resident(const struct slots_hinter *hinter, uint32_t layer, uint32_t expert)
+{
+	if (layer >= hinter->slots.n_layers || expert >= hinter->slots.n_experts)
+		return false;
+	uint32_t value = atomic_load_explicit(
+		slots_word(&hinter->slots, layer, expert), memory_order_relaxed);
+	return value != 0 && value != SLOTS_REFUSED;
+}

@@ -1,0 +1,389 @@
+/*
+ * The verifier's side: an expert source over the slots. A layer goes through these steps: begin pins what is resident
+ * and demands the rest; ready gives out the pinned, then what arrives; what does not arrive is a view into the model
+ * file's mapping. Nothing here allocates or makes a system call while everything is resident.
+ */
+#include "shared/base/clock.h"
+#include "shared/spec/slots.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How long one sleep on arrivals lasts at most: then the cache's life and the patience are looked at again. */
+#define WAIT_NS_MAX 2000000ull
+
+struct experts_cached {
+	struct expert_source source;
+	struct experts_cached_options options;
+	struct slots_geometry geometry;
+	struct region region; /* fd -1: none attached */
+	struct slots slots;
+	uint32_t epoch;
+	uint64_t iteration; /* counts begins, over restarts: from the generation */
+
+	/* The layer under way. */
+	uint32_t layer, n;
+	uint16_t experts[LIMIT_EXPERTS];
+	/* Indices into experts, by what becomes of them; every one of 0..n-1 not yet returned is in one of the first three. */
+	uint32_t n_pinned, n_missing, n_unserved;
+	uint16_t pinned[LIMIT_EXPERTS]; /* resident, slot[] says where */
+	uint16_t missing[LIMIT_EXPERTS]; /* demanded */
+	uint16_t unserved[LIMIT_EXPERTS]; /* to be read from the file here */
+	uint32_t slot[LIMIT_EXPERTS];
+	uint32_t n_held; /* slots of views given out, pinned until ready is called again */
+	uint32_t held[LIMIT_EXPERTS];
+	uint64_t progress_ns; /* when something last arrived */
+};
+
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+	/* One writer: no locked instruction is needed. */
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+		memory_order_relaxed);
+}
+
+static struct experts_cached *cached_of(struct expert_source *source)
+{
+	return (struct experts_cached *)source;
+}
+
+static bool cache_alive(const struct experts_cached *cached)
+{
+	return cached->region.fd >= 0 && (cached->options.cache_alive == NULL ||
+						 cached->options.cache_alive(cached->options.arg));
+}
+
+static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_view *view)
+{
+	uint32_t expert = cached->experts[i];
+	const struct slots_part *part = cached->geometry.layers[cached->layer].part;
+	const unsigned char *slot = slots_at(&cached->slots, cached->slot[i]);
+	*view = (struct expert_view){
+		.index = i,
+		.gate = slot + slots_part_place(&part[EXPERT_GATE], expert),
+		.up = slot + slots_part_place(&part[EXPERT_UP], expert),
+		.down = slot + slots_part_place(&part[EXPERT_DOWN], expert),
+	};
+	cached->held[cached->n_held++] = cached->slot[i];
+}
+
+static const void *mapped(const struct expert_tensor *tensor, uint32_t expert)
+{
+	return (const unsigned char *)tensor->shape.data + (size_t)expert * tensor->expert_bytes;
+}
+
+static void view_file(struct experts_cached *cached, uint32_t i, struct expert_view *view)
+{
+	const struct layer *layer = &cached->source.model->layers[cached->layer];
+	uint32_t expert = cached->experts[i];
+	*view = (struct expert_view){
+		.index = i,
+		.gate = mapped(&layer->gate, expert),
+		.up = mapped(&layer->up, expert),
+		.down = mapped(&layer->down, expert),
+	};
+	cached->source.stats.bytes_loaded +=
+		layer->gate.expert_bytes + layer->up.expert_bytes + layer->down.expert_bytes;
+	if (cached->region.fd >= 0)
+		count(&cached->slots.header->self_served, 1);
+}
+
+/* Activation counts of this layer, for the cache's policy; what finds no room is dropped and counted. Before the
+ * demands, so that the owner, which reads demands first, has them when it chooses victims. */
+static void push_activations(struct experts_cached *cached, const uint16_t *tokens)
+{
+	struct ring *ring = &cached->slots.activations;
+	for (uint32_t i = 0; i < cached->n;) {
+		struct slot_activation *entry = ring_reserve(ring);
+		if (entry == NULL) {
+			ring_drop(ring);
+			return;
+		}
+		uint32_t n = cached->n - i;
+		if (n > SLOT_ACTIVATION_PAIRS)
+			n = SLOT_ACTIVATION_PAIRS;
+		entry->iteration = cached->iteration;
+		entry->layer = (uint16_t)cached->layer;
+		entry->n = (uint16_t)n;
+		for (uint32_t j = 0; j < n; j++, i++) {
+			entry->expert_tokens[2 * j] = cached->experts[i];
+			entry->expert_tokens[2 * j + 1] = tokens[i];
+		}
+		ring_publish(ring);
+	}
+}
+
+static bool push_demand(struct experts_cached *cached, uint32_t expert, uint16_t tokens)
+{
+	struct slots *slots = &cached->slots;
+	/* A refusal is about an earlier demand. The owner may put a slot there meanwhile: then that stays. */
+	uint32_t refused = SLOTS_REFUSED;
+	atomic_compare_exchange_strong_explicit(slots_word(slots, cached->layer, expert), &refused,
+		0, memory_order_relaxed, memory_order_relaxed);
+	struct slot_demand *demand = ring_reserve(&slots->demands);
+	if (demand == NULL) {
+		ring_drop(&slots->demands);
+		return false;
+	}
+	*demand = (struct slot_demand){
+		.layer = (uint16_t)cached->layer,
+		.expert = (uint16_t)expert,
+		.tokens = tokens,
+		.iteration = cached->iteration,
+	};
+	ring_publish(&slots->demands);
+	return true;
+}
+
+static void begin_without_cache(struct experts_cached *cached)
+{
+	for (uint32_t i = 0; i < cached->n; i++)
+		cached->unserved[cached->n_unserved++] = (uint16_t)i;
+}
+
+static void begin_with_cache(struct experts_cached *cached, const uint16_t *tokens)
+{
+	struct slots *slots = &cached->slots;
+	for (uint32_t i = 0; i < cached->n; i++) {
+		uint32_t slot = slots_pin(slots, cached->epoch, cached->layer, cached->experts[i]);
+		cached->slot[i] = slot;
+		if (slot != SLOT_NONE)
+			cached->pinned[cached->n_pinned++] = (uint16_t)i;
+		else
+			cached->missing[cached->n_missing++] = (uint16_t)i;
+	}
+	push_activations(cached, tokens);
+	struct slots_counts *counts = &slots->counts[cached->layer];
+	count(&counts->hits, cached->n_pinned);
+	count(&slots->header->demand_hits, cached->n_pinned);
+	if (cached->n_missing == 0)
+		return;
+	count(&counts->misses, cached->n_missing);
+	count(&slots->header->demand_misses, cached->n_missing);
+	bool alive = cache_alive(cached);
+	uint32_t n = cached->n_missing;
+	cached->n_missing = 0;
+	for (uint32_t m = 0; m < n; m++) {
+		uint16_t i = cached->missing[m];
+		if (alive && push_demand(cached, cached->experts[i], tokens[i]))
+			cached->missing[cached->n_missing++] = i;
+		else
+			cached->unserved[cached->n_unserved++] = i;
+	}
+	if (cached->n_missing > 0)
+		doorbell_ring(&slots->header->work);
+	cached->progress_ns = clock_ns();
+}
+
+static void release_held(struct experts_cached *cached)
+{
+	if (cached->n_held == 0)
+		return;
+	for (uint32_t i = 0; i < cached->n_held; i++)
+		slots_unpin(&cached->slots, cached->held[i]);
+	cached->n_held = 0;
+	/* Sequentially consistent, as the unpins are, with the owner's store of starved and its look at the pins after
+	 * that: either it sees the unpin or we see that it starves. Else both could sleep. */
+	if (atomic_load_explicit(&cached->slots.header->starved, memory_order_seq_cst) != 0)
+		doorbell_ring(&cached->slots.header->work);
+}
+
+static void cached_begin(struct expert_source *source, uint32_t layer, const uint16_t *experts,
+	const uint16_t *tokens, uint32_t n)
+{
+	struct experts_cached *cached = cached_of(source);
+	cached->layer = layer;
+	cached->n = n;
+	memcpy(cached->experts, experts, n * sizeof(*experts));
+	cached->n_pinned = cached->n_missing = cached->n_unserved = 0;
+	cached->iteration++;
+	if (cached->region.fd >= 0)
+		begin_with_cache(cached, tokens);
+	else
+		begin_without_cache(cached);
+	source->stats.lookups += n;
+	source->stats.hits += cached->n_pinned;
+	source->stats.misses += n - cached->n_pinned;
+}
+
+static uint32_t view_pinned(struct experts_cached *cached, struct expert_view *views)
+{
+	uint32_t n = cached->n_pinned;
+	for (uint32_t i = 0; i < n; i++)
+		view_slot(cached, cached->pinned[i], &views[i]);
+	cached->n_pinned = 0;
+	return n;
+}
+
+/* What has arrived, pinned; refused ones go to unserved. */
+static uint32_t view_arrived(struct experts_cached *cached, struct expert_view *views)
+{
+	struct slots *slots = &cached->slots;
+	const struct slots_part *part = cached->geometry.layers[cached->layer].part;
+	uint64_t bytes = part[EXPERT_GATE].bytes + part[EXPERT_UP].bytes + part[EXPERT_DOWN].bytes;
+	uint32_t n = 0, kept = 0;
+	for (uint32_t m = 0; m < cached->n_missing; m++) {
+		uint16_t i = cached->missing[m];
+		uint32_t expert = cached->experts[i];
+		uint32_t slot = slots_pin(slots, cached->epoch, cached->layer, expert);
+		if (slot != SLOT_NONE) {
+			cached->slot[i] = slot;
+			view_slot(cached, i, &views[n++]);
+			cached->source.stats.bytes_loaded += bytes;
+		} else if (atomic_load_explicit(slots_word(slots, cached->layer, expert),
+				   memory_order_relaxed) == SLOTS_REFUSED) {
+			cached->unserved[cached->n_unserved++] = i;
+		} else {
+			cached->missing[kept++] = i;
+		}
+	}
+	cached->n_missing = kept;
+	return n;
+}
+
+/* Everything that is to be read from the file here. */
+static uint32_t view_unserved(struct experts_cached *cached, struct expert_view *views)
+{
+	uint32_t n = cached->n_unserved;
+	for (uint32_t i = 0; i < n; i++)
+		view_file(cached, cached->unserved[i], &views[i]);
+	cached->n_unserved = 0;
+	return n;
+}
+
+/* Nothing has arrived: sleep, or stop waiting. All are given up when the cache is gone; one at a time when it is
+ * merely slow, so that it and the file's mapping work side by side. */
+static void wait_or_give_up(struct experts_cached *cached, uint32_t seen)
+{
+	uint64_t start = clock_ns();
+	uint64_t waited = start - cached->progress_ns;
+	uint32_t give_up = 0;
+	if (!cache_alive(cached))
+		give_up = cached->n_missing;
+	else if (waited >= cached->options.patience_ns)
+		give_up = 1;
+	for (uint32_t i = 0; i < give_up; i++)
+		cached->unserved[cached->n_unserved++] = cached->missing[--cached->n_missing];
+	if (give_up > 0)
+		return;
+	uint64_t left = cached->options.patience_ns - waited;
+	doorbell_wait(&cached->slots.header->arrivals, seen, cached->options.spin_ns,
+		left < WAIT_NS_MAX ? left : WAIT_NS_MAX);
+	cached->source.stats.wait_ns += clock_ns() - start;
+}
+
+static int cached_ready(struct expert_source *source, struct expert_view *views)
+{
+	struct experts_cached *cached = cached_of(source);
+	/* The views of the last call are finished with: what they pinned may go. */
+	release_held(cached);
+	if (cached->n_pinned > 0)
+		return (int)view_pinned(cached, views);
+	while (cached->n_missing > 0) {
+		/* Read before looking: a load that ends after the look changes it and ends the wait. */
+		uint32_t seen = doorbell_read(&cached->slots.header->arrivals);
+		uint32_t n = view_arrived(cached, views);
+		if (n > 0) {
+			cached->progress_ns = clock_ns();
+			return (int)n;
+		}
+		if (cached->n_unserved > 0)
+			break;
+		wait_or_give_up(cached, seen);
+	}
+	return (int)view_unserved(cached, views);
+}
+
+static void cached_end(struct expert_source *source)
+{
+	struct experts_cached *cached = cached_of(source);
+	/* A pass that stops half-way leaves pins that were never given out. */
+	for (uint32_t i = 0; i < cached->n_pinned; i++)
+		cached->held[cached->n_held++] = cached->slot[cached->pinned[i]];
+	cached->n_pinned = cached->n_missing = cached->n_unserved = 0;
+	release_held(cached);
+	cached->n = 0;
+}
+
+static const struct expert_source_ops cached_ops = {
+	.name = "cached",
+	.begin = cached_begin,
+	.ready = cached_ready,
+	.end = cached_end,
+};
+
+int experts_cached_create(const struct model *model, const struct experts_cached_options *options,
+	struct experts_cached **out, struct error *err)
+{
+	struct experts_cached *cached = calloc(1, sizeof(*cached));
+	if (cached == NULL)
+		return error_set(err, ENOMEM, "no memory for the expert source");
+	cached->source.ops = &cached_ops;
+	cached->source.model = model;
+	cached->options = *options;
+	cached->region.fd = -1;
+	cached->iteration = options->generation;
+	slots_geometry_init(&cached->geometry, model);
+	*out = cached;
+	return 0;
+}
+
+static void detach(struct experts_cached *cached)
+{
+	if (cached->region.fd >= 0)
+		region_close(&cached->region);
+	cached->region.fd = -1;
+}
+
+void experts_cached_destroy(struct experts_cached **cached)
+{
+	if (*cached == NULL)
+		return;
+	detach(*cached);
+	free(*cached);
+	*cached = NULL;
+}
+
+struct expert_source *experts_cached_source(struct experts_cached *cached)
+{
+	return &cached->source;
+}
+
+int experts_cached_attach(
+	struct experts_cached *cached, const struct region *region, struct error *err)
+{
+	if (region == NULL) {
+		detach(cached);
+		return 0;
+	}
+	if (cached->region.fd >= 0 && cached->region.header->uid == region->header->uid)
+		return 0;
+	int fd = fcntl(region->fd, F_DUPFD_CLOEXEC, 3);
+	if (fd < 0)
+		return error_set(err, errno, "expert region: cannot keep its descriptor: %s",
+			strerror(errno));
+	struct region mapped_region;
+	int status = region_attach(
+		fd, EXPERTS_REGION, EXPERTS_LAYOUT, REGION_DATA, true, &mapped_region, err);
+	if (status != 0)
+		return status;
+	struct slots_shape expected = {
+		.n_layers = cached->geometry.n_layers,
+		.n_experts = cached->geometry.n_experts,
+		.slot_bytes = cached->geometry.slot_bytes,
+		.model_fingerprint = cached->source.model->fingerprint,
+	};
+	struct slots slots;
+	status = slots_map(&mapped_region, &expected, &slots, err);
+	if (status != 0) {
+		region_close(&mapped_region);
+		return status;
+	}
+	detach(cached);
+	cached->region = mapped_region;
+	cached->slots = slots;
+	cached->epoch = slots_verifier_enter(&cached->slots, cached->options.generation);
+	return 0;
+}

@@ -1,0 +1,483 @@
+#include "shared/base/clock.h"
+#include "shared/ipc/broker.h"
+#include "shared/ipc/hello.h"
+#include "shared/ipc/link.h"
+#include "shared/ipc/peers.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* What the processes of a test tell the test. */
+struct board {
+	_Atomic int owner_ready, owner_adopted, joined, left, regions, n_regions, lost, alive,
+		offer_more;
+	_Atomic uint64_t uid, generation, value;
+};
+
+static char dir[64];
+static struct board *board;
+
+struct process {
+	struct daemon *daemon;
+	struct broker *broker;
+	struct link *link;
+	struct region region, second;
+};
+
+#define UNTIL(condition)                                        \
+	do {                                                    \
+		uint64_t end_ns_ = clock_ns() + 20000000000ull; \
+		while (!(condition) && clock_ns() < end_ns_)    \
+			usleep(1000);                           \
+		assert_true(condition);                         \
+	} while (0)
+
+static int setup(void **state)
+{
+	char command[128];
+
+	(void)state;
+	/* Not in the service manager's hands, whoever runs the tests. */
+	unsetenv("NOTIFY_SOCKET");
+	snprintf(dir, sizeof dir, "/tmp/outrider-test-%d", (int)getpid());
+	snprintf(command, sizeof command, "rm -rf %s", dir);
+	if (system(command) != 0 || mkdir(dir, 0700) < 0)
+		return -1;
+	board = mmap(
+		NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return board == MAP_FAILED ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+	char command[128];
+
+	(void)state;
+	munmap(board, sizeof *board);
+	snprintf(command, sizeof command, "rm -rf %s", dir);
+	return system(command);
+}
+
+static void start(struct process *process, const char *name)
+{
+	struct daemon_options options = {.name = name, .runtime_dir = dir};
+	struct error err = {""};
+
+	memset(process, 0, sizeof *process);
+	if (daemon_create(&options, &process->daemon, &err) < 0) {
+		fprintf(stderr, "%s\n", err.text);
+		_exit(2);
+	}
+}
+
+static void on_joined(void *arg, const char *peer, int pid, uint64_t generation)
+{
+	(void)arg;
+	(void)pid;
+	if (strcmp(peer, PEER_DRAFTER) == 0 && generation != 0)
+		board->joined++;
+}
+
+static void on_left(void *arg, const char *peer)
+{
+	(void)arg;
+	if (strcmp(peer, PEER_DRAFTER) == 0)
+		board->left++;
+}
+
+static void offer_more(void *arg)
+{
+	struct process *p = arg;
+
+	if (board->offer_more == 1) {
+		board->offer_more = 2;
+		if (region_create("draft", 1, 4096, 0, &p->second, NULL) < 0)
+			_exit(3);
+		broker_offer(p->broker, &p->second);
+	}
+}
+
+/* The verifier: its "sessions" region is recovered or made, and offered. */
+static void run_owner(void)
+{
+	struct broker_events events = {.joined = on_joined, .left = on_left};
+	struct process p;
+	struct error err = {""};
+	int fd;
+
+	start(&p, PEER_VERIFIER);
+	if (broker_recover(p.daemon, "sessions", &fd) == 0) {
+		if (region_adopt(fd, "sessions", 1, 0, &p.region, &err) < 0)
+			_exit(4);
+		board->owner_adopted++;
+	} else if (region_create("sessions", 1, 8192, 0, &p.region, &err) < 0) {
+		_exit(5);
+	}
+	*(uint64_t *)region_payload(&p.region) += 41;
+	if (broker_open(p.daemon, &events, &p.broker, &err) < 0) {
+		fprintf(stderr, "%s\n", err.text);
+		_exit(6);
+	}
+	broker_offer(p.broker, &p.region);
+	daemon_add_timer(p.daemon, 5000000, offer_more, &p);
+	board->owner_ready++;
+	daemon_run(p.daemon);
+	broker_close(&p.broker);
+	region_close(&p.region);
+	region_close(&p.second);
+	daemon_destroy(&p.daemon);
+	exit(0);
+}
+
+static void on_regions(
+	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
+{
+	struct process *p = arg;
+
+	if (strcmp(peer, PEER_VERIFIER) != 0)
+		_exit(7);
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(names[i], "sessions") != 0)
+			continue;
+		region_close(&p->region);
+		if (region_attach(dup(fds[i]), names[i], 1, 0, true, &p->region, NULL) < 0)
+			_exit(8);
+		broker_keep(p->broker, &p->region);
+		board->uid = p->region.header->uid;
+		board->generation = p->region.header->generation;
+		board->value = *(uint64_t *)region_payload(&p->region);
+	}
+	board->n_regions = (int)n;
+	board->regions++;
+}
+
+static void on_lost(void *arg, const char *peer)
+{
+	(void)arg;
+	if (strcmp(peer, PEER_VERIFIER) == 0)
+		board->lost++;
+}
+
+static void report_alive(void *arg)
+{
+	struct process *p = arg;
+
+	board->alive = link_alive(p->link);
+}
+
+/* The drafter: takes and keeps what the verifier offers. */
+static void run_peer(void)
+{
+	struct process p;
+	struct link_events events = {.regions = on_regions, .lost = on_lost, .arg = &p};
+	struct error err = {""};
+
+	start(&p, PEER_DRAFTER);
+	if (broker_open(p.daemon, NULL, &p.broker, &err) < 0 ||
+		link_open(p.daemon, PEER_VERIFIER, &events, &p.link, &err) < 0)
+		_exit(9);
+	daemon_add_timer(p.daemon, 2000000, report_alive, &p);
+	daemon_run(p.daemon);
+	link_close(&p.link);
+	broker_close(&p.broker);
+	region_close(&p.region);
+	daemon_destroy(&p.daemon);
+	exit(0);
+}
+
+static pid_t spawn(void (*run)(void))
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves nobody behind */
+		run();
+	}
+	return pid;
+}
+
+static void end(pid_t pid, int signal)
+{
+	int status;
+
+	assert_int_equal(kill(pid, signal), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (signal == SIGTERM)
+		assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void a_region_outlives_its_killed_owner_at_a_peer(void **state)
+{
+	pid_t owner, peer;
+	uint64_t uid;
+
+	(void)state;
+	peer = spawn(run_peer); /* first: it has to try again until the owner comes */
+	usleep(60000);
+	assert_int_equal(board->alive, 0);
+	owner = spawn(run_owner);
+	UNTIL(board->regions == 1 && board->joined == 1 && board->alive == 1);
+	assert_int_equal(board->value, 41);
+	assert_int_equal(board->generation, 1);
+	assert_int_equal(board->owner_adopted, 0);
+	uid = board->uid;
+	for (int life = 1; life <= 3; life++) {
+		end(owner, SIGKILL);
+		UNTIL(board->lost == life && board->alive == 0);
+		owner = spawn(run_owner);
+		UNTIL(board->regions == life + 1);
+		assert_int_equal(board->owner_adopted, life);
+		assert_int_equal(board->uid, uid); /* the very same memory */
+		assert_int_equal(board->generation, life + 1);
+		assert_int_equal(board->value, 41 * (life + 1));
+	}
+	end(peer, SIGKILL);
+	UNTIL(board->left == 1);
+	end(owner, SIGTERM);
+}
+
+static void a_region_offered_later_comes_later(void **state)
+{
+	pid_t owner = spawn(run_owner), peer = spawn(run_peer);
+
+	(void)state;
+	UNTIL(board->regions == 1);
+	assert_int_equal(board->n_regions, 1);
+	board->offer_more = 1;
+	UNTIL(board->regions == 2);
+	assert_int_equal(board->n_regions, 2);
+	end(peer, SIGTERM);
+	UNTIL(board->left == 1);
+	end(owner, SIGTERM);
+}
+
+static void a_second_process_of_a_name_is_refused_with_the_pid_of_the_first(void **state)
+{
+	struct daemon_options options = {.name = PEER_VERIFIER, .runtime_dir = dir};
+	pid_t owner = spawn(run_owner), second;
+	int status;
+
+	(void)state;
+	UNTIL(board->owner_ready == 1);
+	second = fork();
+	assert_true(second >= 0);
+	if (second == 0) {
+		struct daemon *daemon;
+		struct broker *broker;
+		struct error err = {""};
+		char want[64];
+		int code;
+
+		snprintf(want, sizeof want, "process %d", (int)owner);
+		if (daemon_create(&options, &daemon, &err) < 0)
+			_exit(1);
+		code = broker_open(daemon, NULL, &broker, &err);
+		_exit(code == -EADDRINUSE && strstr(err.text, want) ? 0 : 1);
+	}
+	assert_int_equal(waitpid(second, &status, 0), second);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	end(owner, SIGKILL);
+	owner = spawn(run_owner); /* over the stale socket and lock file */
+	UNTIL(board->owner_ready == 2);
+	end(owner, SIGTERM);
+}
+
+static int connect_to(const char *name)
+{
+	char path[128];
+	int fd;
+
+	peers_socket_path(dir, name, path, sizeof path);
+	assert_int_equal(hello_connect(path, &fd), 0);
+	return fd;
+}
+
+/* The one answer to a packet; 0 or what hello_answer_receive says. */
+static int ask(int fd, const void *packet, size_t bytes, struct hello_answer *answer)
+{
+	int fds[LIMIT_REGIONS], code;
+	struct pollfd item = {.fd = fd, .events = POLLIN};
+
+	assert_int_equal(hello_send(fd, packet, bytes, NULL, 0), 0);
+	assert_int_equal(poll(&item, 1, 10000), 1);
+	code = hello_answer_receive(fd, answer, fds, NULL);
+	for (size_t i = 0; code == 0 && i < answer->n; i++)
+		close(fds[i]);
+	close(fd);
+	return code;
+}
+
+static void refused(const void *packet, size_t bytes, const char *why)
+{
+	struct hello_answer answer;
+
+	assert_int_equal(ask(connect_to(PEER_VERIFIER), packet, bytes, &answer), 0);
+	assert_int_equal(answer.kind, HELLO_REFUSED);
+	assert_non_null(strstr(answer.reason, why));
+}
+
+static void hellos_that_should_not_be_are_refused_with_the_reason(void **state)
+{
+	pid_t owner = spawn(run_owner);
+	struct hello hello;
+	char rubbish[sizeof hello + 100];
+	struct hello_answer answer;
+
+	(void)state;
+	UNTIL(board->owner_ready == 1);
+	hello_init(&hello, HELLO_JOIN, PEER_DRAFTER, 1);
+	hello.version = HELLO_VERSION + 1;
+	refused(&hello, sizeof hello, "version 2, this is version 1");
+	hello_init(&hello, HELLO_JOIN, PEER_DRAFTER, 1);
+	hello.version = HELLO_VERSION + 1;
+	refused(&hello, sizeof hello - 40,
+		"version 2, this is version 1"); /* also of another size */
+	hello_init(&hello, HELLO_JOIN, "intruder", 1);
+	refused(&hello, sizeof hello, "\"intruder\" is no process");
+	hello_init(&hello, HELLO_JOIN, PEER_POLICY, 1);
+	refused(&hello, sizeof hello, "policy has no business with verifier");
+	hello_init(&hello, HELLO_RECOVER, PEER_DRAFTER, 1);
+	strcpy(hello.region, "sessions");
+	refused(&hello, sizeof hello, "\"sessions\" is not drafter's");
+	hello_init(&hello, 77, PEER_DRAFTER, 1);
+	refused(&hello, sizeof hello, "unknown kind 77");
+	memset(rubbish, 'x', sizeof rubbish);
+	refused(rubbish, 3, "3 bytes");
+	refused(rubbish, sizeof hello, "not a hello");
+	refused(rubbish, sizeof rubbish, "expected");
+	/* A name without an end. */
+	hello_init(&hello, HELLO_JOIN, PEER_DRAFTER, 1);
+	memset(hello.name, 'd', sizeof hello.name);
+	refused(&hello, sizeof hello, "no process");
+	/* After all that a good one is served. */
+	hello_init(&hello, HELLO_JOIN, PEER_DRAFTER, 1);
+	assert_int_equal(ask(connect_to(PEER_VERIFIER), &hello, sizeof hello, &answer), 0);
+	assert_int_equal(answer.kind, HELLO_REGIONS);
+	assert_int_equal(answer.n, 1);
+	assert_string_equal(answer.regions[0], "sessions");
+	end(owner, SIGTERM);
+}
+
+static void the_silent_do_not_keep_peers_out(void **state)
+{
+	pid_t owner = spawn(run_owner);
+	int silent[3 * LIMIT_PEERS];
+	struct hello_answer answer;
+	struct hello hello;
+
+	(void)state;
+	UNTIL(board->owner_ready == 1);
+	for (size_t i = 0; i < sizeof silent / sizeof silent[0]; i++) {
+		silent[i] = connect_to(PEER_VERIFIER);
+		usleep(2000); /* the backlog is as long as the table */
+	}
+	hello_init(&hello, HELLO_JOIN, PEER_DRAFTER, 1);
+	assert_int_equal(ask(connect_to(PEER_VERIFIER), &hello, sizeof hello, &answer), 0);
+	assert_int_equal(answer.kind, HELLO_REGIONS);
+	for (size_t i = 0; i < sizeof silent / sizeof silent[0]; i++)
+		close(silent[i]);
+	end(owner, SIGTERM);
+}
+
+static void descriptors_nobody_asked_for_are_closed(void **state)
+{
+	pid_t owner = spawn(run_owner);
+	struct hello_answer answer;
+	struct hello hello;
+	int pipes[2], fd;
+	char byte;
+
+	(void)state;
+	UNTIL(board->owner_ready == 1);
+	assert_int_equal(pipe(pipes), 0);
+	fd = connect_to(PEER_VERIFIER);
+	hello_init(&hello, HELLO_RECOVER, PEER_VERIFIER, 1);
+	strcpy(hello.region, "kv");
+	assert_int_equal(hello_send(fd, &hello, sizeof hello, &pipes[1], 1), 0);
+	close(pipes[1]);
+	assert_int_equal(
+		read(pipes[0], &byte, 1), 0); /* the end: no process holds the other side */
+	assert_int_equal(ask(fd, &hello, sizeof hello, &answer), 0);
+	assert_int_equal(
+		answer.n, 0); /* asked for a region that is not kept: no region, no refusal */
+	close(pipes[0]);
+	end(owner, SIGTERM);
+}
+
+static void there_is_nothing_to_recover_from_nobody(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	(void)state;
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct process p;
+		int fd;
+
+		start(&p, PEER_VERIFIER);
+		_exit(broker_recover(p.daemon, "sessions", &fd) == -ENOENT ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void a_peer_that_never_answers_costs_300_ms(void **state)
+{
+	pid_t owner = spawn(run_peer), pid;
+	int status;
+
+	(void)state;
+	UNTIL(access(dir, F_OK) == 0);
+	usleep(100000);
+	kill(owner, SIGSTOP);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct process p;
+		uint64_t start_ns, took_ns;
+		int fd, code;
+
+		start(&p, PEER_VERIFIER);
+		start_ns = clock_ns();
+		code = broker_recover(p.daemon, "sessions", &fd);
+		took_ns = clock_ns() - start_ns;
+		_exit(code == -ENOENT && took_ns > 250000000 && took_ns < 5000000000 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	end(owner, SIGKILL);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(a_region_outlives_its_killed_owner_at_a_peer),
+		TEST(a_region_offered_later_comes_later),
+		TEST(a_second_process_of_a_name_is_refused_with_the_pid_of_the_first),
+		TEST(hellos_that_should_not_be_are_refused_with_the_reason),
+		TEST(the_silent_do_not_keep_peers_out),
+		TEST(descriptors_nobody_asked_for_are_closed),
+		TEST(there_is_nothing_to_recover_from_nobody),
+		TEST(a_peer_that_never_answers_costs_300_ms),
+	};
+
+	return cmocka_run_group_tests_name("broker", tests, NULL, NULL);
+}
