@@ -42,7 +42,7 @@ struct tensor_type_info {
 	const char *name;
 	uint32_t block_weights; /* weights per block; 1 for plain types */
 	uint32_t block_bytes;
-	bool quantised;	/* multiplied with 8-bit activations; else with float32 ones (LANES) */
+	bool quantised; /* multiplied with 8-bit activations; else with float32 ones (LANES) */
 };
 
 /* NULL when the engine cannot compute with the type. */
@@ -76,18 +76,19 @@ enum kv_type { KV_F32 = 0, KV_F16 = 1 };
 
 /* Attention of one query token and one KV head with the query heads that share it. */
 struct attention_job {
-	uint32_t n_cells;	/* cells attended to, in ascending position; the last is the token itself */
-	const uint32_t *cells;	/* [n_cells] */
+	uint32_t
+		n_cells; /* cells attended to, in ascending position; the last is the token itself */
+	const uint32_t *cells; /* [n_cells] */
 	enum kv_type kv_type;
-	const void *k, *v;	/* cell c's vector of this layer and KV head at k + c * cell_bytes */
+	const void *k, *v; /* cell c's vector of this layer and KV head at k + c * cell_bytes */
 	size_t k_cell_bytes, v_cell_bytes;
-	uint32_t head_dim;	/* of k and v */
-	uint32_t n_heads;	/* query heads of this KV head */
-	const float *q;		/* [n_heads][head_dim], heads q_stride floats apart */
-	float *out;		/* [n_heads][head_dim], heads out_stride floats apart */
+	uint32_t head_dim; /* of k and v */
+	uint32_t n_heads; /* query heads of this KV head */
+	const float *q; /* [n_heads][head_dim], heads q_stride floats apart */
+	float *out; /* [n_heads][head_dim], heads out_stride floats apart */
 	size_t q_stride, out_stride;
-	float scale;		/* 1 / sqrt(head_dim) */
-	float *scratch;		/* [n_heads * 64 + ...]: kernels->attention_scratch(n_heads, head_dim) floats */
+	float scale; /* 1 / sqrt(head_dim) */
+	float *scratch; /* [n_heads * 64 + ...]: kernels->attention_scratch(n_heads, head_dim) floats */
 };
 
 /*
@@ -103,8 +104,8 @@ struct kernels {
 
 	/* Rows first..last-1 of w times n activations: y[t][r] for all t < n. y[t] points to w->rows floats.
 	 * A weight row is read once for all n. */
-	void (*matmul)(const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
-		uint32_t n, float *const *y);
+	void (*matmul)(const struct matrix *w, uint32_t first, uint32_t last,
+		const struct activation *x, uint32_t n, float *const *y);
 
 	/* out[cols] = row of w as float32 (embedding look-up). */
 	void (*dequantise_row)(const struct matrix *w, uint32_t row, float *out);

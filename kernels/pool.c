@@ -164,7 +164,8 @@ static void pool_wait_done(struct pool *pool, uint32_t n)
 	atomic_store(&pool->caller_asleep, false);
 }
 
-void pool_run(struct pool *pool, void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg, uint32_t n)
+void pool_run(struct pool *pool, void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg,
+	uint32_t n)
 {
 	uint32_t mine;
 
@@ -206,8 +207,10 @@ static int pool_start(struct pool *pool, uint32_t threads, int pin, struct error
 
 	if (pin) {
 		pool->caller = (pid_t)syscall(SYS_gettid);
-		if (sched_getaffinity(pool->caller, sizeof(pool->caller_mask), &pool->caller_mask) != 0)
-			return error_set(err, errno, "cannot read the CPU mask: %s", strerror(errno));
+		if (sched_getaffinity(
+			    pool->caller, sizeof(pool->caller_mask), &pool->caller_mask) != 0)
+			return error_set(
+				err, errno, "cannot read the CPU mask: %s", strerror(errno));
 	}
 	for (uint32_t i = 1; i < threads && rc == 0; i++) {
 		struct pool_worker *worker = &pool->workers[i - 1];
@@ -215,8 +218,8 @@ static int pool_start(struct pool *pool, uint32_t threads, int pin, struct error
 		*worker = (struct pool_worker){.pool = pool, .index = i};
 		rc = pthread_create(&worker->thread, NULL, pool_thread, worker);
 		if (rc != 0)
-			return error_set(err, rc, "cannot start thread %u of %u: %s", i + 1, threads,
-				strerror(rc));
+			return error_set(err, rc, "cannot start thread %u of %u: %s", i + 1,
+				threads, strerror(rc));
 		pool->threads++;
 		if (pin)
 			rc = pool_pin(worker->thread, &pool->caller_mask, i);
@@ -238,8 +241,8 @@ int pool_create(uint32_t threads, int pin, uint64_t spin_ns, struct pool **out, 
 
 	*out = NULL;
 	if (threads < 1 || threads > LIMIT_THREADS)
-		return error_set(err, EINVAL, "%u threads are asked for: 1 to %u are possible", threads,
-			(unsigned int)LIMIT_THREADS);
+		return error_set(err, EINVAL, "%u threads are asked for: 1 to %u are possible",
+			threads, (unsigned int)LIMIT_THREADS);
 	size = sizeof(*pool) + (threads - 1) * sizeof(pool->workers[0]);
 	size = (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 	pool = aligned_alloc(CACHE_LINE, size);

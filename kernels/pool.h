@@ -19,4 +19,5 @@ uint32_t pool_threads(const struct pool *pool);
 
 /* Calls fn(arg, item, thread) once for each item in 0..n-1, taken in ascending order; returns when all are done.
  * Not reentrant; one caller at a time. No allocation, no system call while all threads are spinning. */
-void pool_run(struct pool *pool, void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg, uint32_t n);
+void pool_run(struct pool *pool, void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg,
+	uint32_t n);

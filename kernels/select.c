@@ -37,8 +37,8 @@ bool kernels_avx2_supported(void)
 bool kernels_avx512_supported(void)
 {
 	return kernels_avx2_supported() && __builtin_cpu_supports("avx512f") &&
-		__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
 }
 #endif
 
@@ -66,6 +66,7 @@ const struct kernels *kernels_select(const char *name, struct error *err)
 			used += length + 2;
 		}
 	}
-	error_set(err, EINVAL, "there are no kernels called \"%s\" (%s)", any ? "auto" : name, known);
+	error_set(
+		err, EINVAL, "there are no kernels called \"%s\" (%s)", any ? "auto" : name, known);
 	return NULL;
 }

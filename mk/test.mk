@@ -37,9 +37,13 @@ fuzz: packages
 
 SPIN := $(wildcard tests/spin/*.pml)
 TESTS_SH := $(wildcard tests/*/*.t)
+# The traffic that integration tests send.
+$(B)/tests/swarm: $(B)/obj/tests/integration/swarm.o $(B)/libclient.a $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
 .PHONY: check check-unit tests
 ## make check      install packages, build and run every test (SAN=address|undefined|thread for a sanitizer)
-tests: programs $(TEST_BIN) $(FUZZ:%=$(B)/fuzz-replay/%)
+tests: programs $(B)/tests/swarm $(TEST_BIN) $(FUZZ:%=$(B)/fuzz-replay/%)
 check: packages
 	@$(MAKE) --no-print-directory -j2 tests
 	@CMOCKA_MESSAGE_OUTPUT=TAP B=$(B) SAN=$(SAN) prove $(PROVE_FLAGS) --timer --failures --exec 'sh tests/run' \

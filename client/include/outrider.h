@@ -64,7 +64,8 @@ void outrider_request_set_max_tokens(struct outrider_request *request, uint32_t 
 /* 0 (the default) is greedy; at most 100. */
 int outrider_request_set_temperature(struct outrider_request *request, float temperature);
 int outrider_request_set_top_k(struct outrider_request *request, uint32_t top_k); /* 0: off */
-int outrider_request_set_top_p(struct outrider_request *request, float top_p); /* 0 < p <= 1; 1: off */
+int outrider_request_set_top_p(
+	struct outrider_request *request, float top_p); /* 0 < p <= 1; 1: off */
 int outrider_request_set_min_p(struct outrider_request *request, float min_p); /* 0..1; 0: off */
 /* penalty: 0 < r <= 10, 1 is off; window: last tokens that count, 0 for all. */
 int outrider_request_set_repeat(struct outrider_request *request, float penalty, uint32_t window);
@@ -95,11 +96,11 @@ void outrider_request_set_logits_hash(struct outrider_request *request, bool wan
 /* Streams. */
 
 struct outrider_live {
-	uint32_t k;	     /* draft length of the last iteration */
-	uint32_t drafted;    /* running totals of this request */
+	uint32_t k; /* draft length of the last iteration */
+	uint32_t drafted; /* running totals of this request */
 	uint32_t accepted;
 	uint32_t iterations;
-	float utility;	     /* of speculation, as the policy measured it; 0: not measured */
+	float utility; /* of speculation, as the policy measured it; 0: not measured */
 	uint64_t expert_hits;
 	uint64_t expert_misses;
 	const char *policy;
@@ -122,23 +123,23 @@ const char *outrider_end_name(enum outrider_end end);
 
 enum outrider_event_type {
 	OUTRIDER_EVENT_TOKENS = 1, /* tokens, text and live are filled in */
-	OUTRIDER_EVENT_DONE,	   /* the last event: end, stop, message; text held back until now */
+	OUTRIDER_EVENT_DONE, /* the last event: end, stop, message; text held back until now */
 };
 
 /* Fields may be added at the end. */
 struct outrider_event {
 	enum outrider_event_type type;
-	uint32_t first;		/* index of tokens[0] in the output */
+	uint32_t first; /* index of tokens[0] in the output */
 	size_t n_tokens;
 	const int32_t *tokens;
-	const char *text;	/* whole UTF-8 sequences, not ended by NUL; may be empty */
+	const char *text; /* whole UTF-8 sequences, not ended by NUL; may be empty */
 	size_t text_bytes;
-	size_t n_logits_hash;	/* 0, or n_tokens */
+	size_t n_logits_hash; /* 0, or n_tokens */
 	const uint64_t *logits_hash;
 	struct outrider_live live;
 	enum outrider_end end;
-	const char *stop;	/* the stop string that ended it, or "" */
-	const char *message;	/* why, for OUTRIDER_END_ERROR, or "" */
+	const char *stop; /* the stop string that ended it, or "" */
+	const char *message; /* why, for OUTRIDER_END_ERROR, or "" */
 };
 
 struct outrider_usage {
@@ -147,18 +148,18 @@ struct outrider_usage {
 	uint64_t decode_ns; /* first to last output token */
 	uint64_t draft_ns, verify_ns, sample_ns;
 	size_t n_k_used, n_drafted_at, n_accepted_at;
-	const uint32_t *k_used;	     /* [n_k_used] iterations with K = index */
-	const uint32_t *drafted_at;  /* [n_drafted_at] tokens drafted at position index */
+	const uint32_t *k_used; /* [n_k_used] iterations with K = index */
+	const uint32_t *drafted_at; /* [n_drafted_at] tokens drafted at position index */
 	const uint32_t *accepted_at; /* [n_accepted_at] of them accepted */
 	uint64_t unique_experts, expert_hits, expert_misses;
 	size_t n_lossy;
 	const char *const *lossy; /* lossy settings an operator had turned on */
-	uint32_t restarts;	  /* of the service, that this stream went through */
+	uint32_t restarts; /* of the service, that this stream went through */
 };
 
 /* Sends the request; *stream is then the caller's. -EINVAL when the request has no input. */
-int outrider_start(
-	struct outrider *client, const struct outrider_request *request, struct outrider_stream **stream);
+int outrider_start(struct outrider *client, const struct outrider_request *request,
+	struct outrider_stream **stream);
 /* The same session from another client or process: tokens come from index `have` on. -ENOENT from outrider_next() when the
  * service does not know uid (any more). */
 int outrider_resume(
@@ -188,7 +189,7 @@ int outrider_generate(struct outrider *client, const struct outrider_request *re
 
 struct outrider_process {
 	const char *name;
-	uint32_t pid;	   /* 0: does not answer */
+	uint32_t pid; /* 0: does not answer */
 	const char *state; /* "loading", "ready", "degraded: ...", "down" */
 	uint64_t generation, uptime_ns, rss_bytes;
 	const char *version;

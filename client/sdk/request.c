@@ -104,12 +104,11 @@ static int make_token_list(const int32_t *tokens, size_t n, Outrider__TokenList 
 	Outrider__TokenList *list;
 
 	if (n > LIMIT_CONTEXT)
-		return failure_set(
-			E2BIG, "%zu tokens, at most %d are taken", n, LIMIT_CONTEXT);
+		return failure_set(E2BIG, "%zu tokens, at most %d are taken", n, LIMIT_CONTEXT);
 	for (size_t i = 0; i < n; i++)
 		if (tokens[i] < 0)
-			return failure_set(EINVAL, "token %zu is %d: ids are not negative", i,
-				tokens[i]);
+			return failure_set(
+				EINVAL, "token %zu is %d: ids are not negative", i, tokens[i]);
 	list = malloc(sizeof *list);
 	if (list) {
 		outrider__token_list__init(list);
@@ -287,8 +286,10 @@ int outrider_request_add_logit_bias(struct outrider_request *request, int32_t to
 	Outrider__LogitBias **grown, *entry;
 
 	if (token < 0 || !isfinite(bias))
-		return failure_set(EINVAL, "logit bias of token %d: a token and a finite number are "
-					   "needed", token);
+		return failure_set(EINVAL,
+			"logit bias of token %d: a token and a finite number are "
+			"needed",
+			token);
 	if (sampling->n_logit_bias == LIMIT_LOGIT_BIASES)
 		return failure_set(E2BIG, "more than %d logit biases", LIMIT_LOGIT_BIASES);
 	grown = realloc(sampling->logit_bias, (sampling->n_logit_bias + 1) * sizeof *grown);
@@ -319,8 +320,8 @@ void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t
 int outrider_request_set_k(struct outrider_request *request, int k)
 {
 	if (k < -1 || k > LIMIT_DRAFT)
-		return failure_set(EINVAL, "k %d: allowed are 0 to %d, or -1 for the policy's choice",
-			k, LIMIT_DRAFT);
+		return failure_set(EINVAL,
+			"k %d: allowed are 0 to %d, or -1 for the policy's choice", k, LIMIT_DRAFT);
 	request->generate.k_plus_one = k + 1;
 	return 0;
 }
@@ -330,8 +331,8 @@ static int find_name(const char *what, const char *name, const char *const *name
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(names[i], name) == 0)
 			return (int)i;
-	return failure_set(EINVAL, "%s \"%.32s\": unknown; the first is \"%s\", the last \"%s\"", what,
-		name, names[0], names[n - 1]);
+	return failure_set(EINVAL, "%s \"%.32s\": unknown; the first is \"%s\", the last \"%s\"",
+		what, name, names[0], names[n - 1]);
 }
 
 int outrider_request_set_draft_method(struct outrider_request *request, const char *name)

@@ -64,7 +64,8 @@ ALWAYS_INLINE __m256 load_scales(const uint8_t *p, size_t s)
 {
 	return _mm256_cvtph_ps(_mm_setr_epi16((short)load_u16(p), (short)load_u16(p + s),
 		(short)load_u16(p + 2 * s), (short)load_u16(p + 3 * s), (short)load_u16(p + 4 * s),
-		(short)load_u16(p + 5 * s), (short)load_u16(p + 6 * s), (short)load_u16(p + 7 * s)));
+		(short)load_u16(p + 5 * s), (short)load_u16(p + 6 * s),
+		(short)load_u16(p + 7 * s)));
 }
 
 ALWAYS_INLINE __m256i broadcast_4(const int8_t *q)
@@ -120,8 +121,8 @@ ALWAYS_INLINE void tile_store(const struct tile *tile, float *y, __m256 acc)
 }
 
 /* One tile: type and T are constants where this is inlined. */
-ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile, const struct activation *x,
-	const uint32_t T, float *const *y)
+ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile,
+	const struct activation *x, const uint32_t T, float *const *y)
 {
 	const uint32_t block_bytes = type == TENSOR_Q8_0 ? 34 : type == TENSOR_Q4_0 ? 18 : 20;
 	const uint8_t *p = tile->weights;
@@ -161,11 +162,11 @@ ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile, 
 }
 
 /* A function for each type and count of tokens, so that loops over tokens unroll. */
-#define TILE(type, tokens)                                                                         \
-	static void tile_##type##_##tokens(                                                        \
-		const struct tile *tile, const struct activation *x, float *const *y)              \
-	{                                                                                          \
-		tile_product(TENSOR_##type, tile, x, tokens, y);                                   \
+#define TILE(type, tokens)                                                            \
+	static void tile_##type##_##tokens(                                           \
+		const struct tile *tile, const struct activation *x, float *const *y) \
+	{                                                                             \
+		tile_product(TENSOR_##type, tile, x, tokens, y);                      \
 	}
 #define TILES(type)                                                                                \
 	TILE(type, 1)                                                                              \

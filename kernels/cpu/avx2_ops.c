@@ -26,7 +26,8 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 			most = _mm256_max_epi32(
 				most, _mm256_and_si256(_mm256_castps_si256(in), magnitude));
 		}
-		four = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+		four = _mm_max_epi32(
+			_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
 		four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
 		four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1));
 		inverse = quantise_scale((uint32_t)_mm_cvtsi128_si32(four), &out[b]);

@@ -80,12 +80,12 @@ ALWAYS_INLINE void unpack_nibbles(const uint8_t *p, size_t row_bytes, __m512i w[
 ALWAYS_INLINE __m512 load_scales(const uint8_t *p, size_t s)
 {
 	const uint8_t *q = p + 8 * s;
-	__m128i low = _mm_setr_epi16((short)load_u16(p), (short)load_u16(p + s), (short)load_u16(p + 2 * s),
-		(short)load_u16(p + 3 * s), (short)load_u16(p + 4 * s), (short)load_u16(p + 5 * s),
-		(short)load_u16(p + 6 * s), (short)load_u16(p + 7 * s));
-	__m128i high = _mm_setr_epi16((short)load_u16(q), (short)load_u16(q + s), (short)load_u16(q + 2 * s),
-		(short)load_u16(q + 3 * s), (short)load_u16(q + 4 * s), (short)load_u16(q + 5 * s),
-		(short)load_u16(q + 6 * s), (short)load_u16(q + 7 * s));
+	__m128i low = _mm_setr_epi16((short)load_u16(p), (short)load_u16(p + s),
+		(short)load_u16(p + 2 * s), (short)load_u16(p + 3 * s), (short)load_u16(p + 4 * s),
+		(short)load_u16(p + 5 * s), (short)load_u16(p + 6 * s), (short)load_u16(p + 7 * s));
+	__m128i high = _mm_setr_epi16((short)load_u16(q), (short)load_u16(q + s),
+		(short)load_u16(q + 2 * s), (short)load_u16(q + 3 * s), (short)load_u16(q + 4 * s),
+		(short)load_u16(q + 5 * s), (short)load_u16(q + 6 * s), (short)load_u16(q + 7 * s));
 
 	return _mm512_cvtph_ps(_mm256_set_m128i(high, low));
 }
@@ -108,8 +108,8 @@ ALWAYS_INLINE __m512i tile_dot(const __m512i w[8], const struct q8_block *x)
 }
 
 /* One tile: type and T are constants where this is inlined. */
-ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile, const struct activation *x,
-	const uint32_t T, float *const *y)
+ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile,
+	const struct activation *x, const uint32_t T, float *const *y)
 {
 	const uint32_t block_bytes = type == TENSOR_Q8_0 ? 34 : type == TENSOR_Q4_0 ? 18 : 20;
 	/* VNNI multiplies unsigned by signed bytes, so Q8_0 weights are taken 128 higher and Q4_0's as they
@@ -143,7 +143,8 @@ ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile, 
 
 			if (type != TENSOR_Q4_1)
 				dot = _mm512_sub_epi32(
-					dot, _mm512_slli_epi32(_mm512_set1_epi32(block->sum), offset_bits));
+					dot, _mm512_slli_epi32(
+						     _mm512_set1_epi32(block->sum), offset_bits));
 			acc[t] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(block->d)),
 				_mm512_cvtepi32_ps(dot), acc[t]);
 			if (type == TENSOR_Q4_1)
@@ -157,11 +158,11 @@ ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile, 
 }
 
 /* A function for each type and count of tokens, so that the sums stay in registers. */
-#define TILE(type, tokens)                                                                         \
-	static void tile_##type##_##tokens(                                                        \
-		const struct tile *tile, const struct activation *x, float *const *y)              \
-	{                                                                                          \
-		tile_product(TENSOR_##type, tile, x, tokens, y);                                   \
+#define TILE(type, tokens)                                                            \
+	static void tile_##type##_##tokens(                                           \
+		const struct tile *tile, const struct activation *x, float *const *y) \
+	{                                                                             \
+		tile_product(TENSOR_##type, tile, x, tokens, y);                      \
 	}
 #define TILES(type)                                                                                \
 	TILE(type, 1)                                                                              \

@@ -16,8 +16,9 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 	for (uint32_t b = 0; b < cols / Q8_BLOCK; b++) {
 		__m512 low = _mm512_loadu_ps(x + (size_t)b * Q8_BLOCK);
 		__m512 high = _mm512_loadu_ps(x + (size_t)b * Q8_BLOCK + 16);
-		__m512i most = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(low), magnitude),
-			_mm512_and_si512(_mm512_castps_si512(high), magnitude));
+		__m512i most =
+			_mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(low), magnitude),
+				_mm512_and_si512(_mm512_castps_si512(high), magnitude));
 		float inverse = quantise_scale((uint32_t)_mm512_reduce_max_epi32(most), &out[b]);
 		__m512i q_low, q_high;
 

@@ -133,8 +133,10 @@ double kernels_pow(double base, double exponent)
 
 /* sin x = x - x^3/6 (1 - z S), cos x = 1 - z/2 + z^2/24 (1 - z C), z = x^2: the series of S and C, ascending,
  * to the 17th and 18th power of x. */
-static const double sine_terms[] = {1 / 20.0, 1 / 42.0, 1 / 72.0, 1 / 110.0, 1 / 156.0, 1 / 210.0, 1 / 272.0};
-static const double cosine_terms[] = {1 / 30.0, 1 / 56.0, 1 / 90.0, 1 / 132.0, 1 / 182.0, 1 / 240.0, 1 / 306.0};
+static const double sine_terms[] = {
+	1 / 20.0, 1 / 42.0, 1 / 72.0, 1 / 110.0, 1 / 156.0, 1 / 210.0, 1 / 272.0};
+static const double cosine_terms[] = {
+	1 / 30.0, 1 / 56.0, 1 / 90.0, 1 / 132.0, 1 / 182.0, 1 / 240.0, 1 / 306.0};
 
 /* sin and cos of high + low, |high| <= pi/4; the low part counts to first order. */
 static void sincos_reduced(double high, double low, double *sine, double *cosine)

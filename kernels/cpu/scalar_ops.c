@@ -45,8 +45,8 @@ static int32_t weight_at(enum tensor_type type, const uint8_t *block, uint32_t i
 	return type == TENSOR_Q4_0 ? nibble - 8 : nibble;
 }
 
-static float dot_blocks(enum tensor_type type, const uint8_t *row, const struct q8_block *x, uint32_t blocks,
-	uint32_t block_bytes)
+static float dot_blocks(enum tensor_type type, const uint8_t *row, const struct q8_block *x,
+	uint32_t blocks, uint32_t block_bytes)
 {
 	float acc = 0;
 
@@ -58,13 +58,14 @@ static float dot_blocks(enum tensor_type type, const uint8_t *row, const struct 
 			isum += weight_at(type, row, i) * x[b].q[i];
 		acc = fma32(d * x[b].d, (float)isum, acc);
 		if (type == TENSOR_Q4_1)
-			acc = fma32(float_of_half(load_u16(row + 2)), x[b].d * (float)x[b].sum, acc);
+			acc = fma32(
+				float_of_half(load_u16(row + 2)), x[b].d * (float)x[b].sum, acc);
 	}
 	return acc;
 }
 
-static void matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
-	uint32_t n, float *const *y)
+static void matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,
+	const struct activation *x, uint32_t n, float *const *y)
 {
 	uint32_t block_bytes = tensor_type_info((uint32_t)w->type)->block_bytes;
 
@@ -72,7 +73,8 @@ static void matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,
 		const uint8_t *row = (const uint8_t *)w->data + (size_t)r * w->row_bytes;
 
 		for (uint32_t t = 0; t < n; t++)
-			y[t][r] = dot_blocks(w->type, row, x[t].q8, w->cols / Q8_BLOCK, block_bytes);
+			y[t][r] =
+				dot_blocks(w->type, row, x[t].q8, w->cols / Q8_BLOCK, block_bytes);
 	}
 }
 

@@ -61,8 +61,8 @@ static inline __attribute__((always_inline)) void attention_scores(const struct 
 
 /* out[h][d] = fma(p[h][c], v[c][d], out[h][d]) for the cells in order, of H heads and up to 16 d. */
 static inline __attribute__((always_inline)) void attention_values(const struct attention_job *job,
-	uint32_t head, const uint32_t H, const uint32_t *cells, uint32_t n_cells, uint32_t d, uint32_t n,
-	const float *p)
+	uint32_t head, const uint32_t H, const uint32_t *cells, uint32_t n_cells, uint32_t d,
+	uint32_t n, const float *p)
 {
 	float *out = job->out + head * job->out_stride + d;
 	struct v16 sum[ATTENTION_HEADS];
@@ -72,7 +72,8 @@ static inline __attribute__((always_inline)) void attention_values(const struct 
 				 : v16_load_n(out + h * job->out_stride, n);
 	for (uint32_t c = 0; c < n_cells; c++) {
 		const uint8_t *value = (const uint8_t *)job->v + cells[c] * job->v_cell_bytes;
-		struct v16 v = n == 16 ? kv_16(job->kv_type, value, d) : kv_n(job->kv_type, value, d, n);
+		struct v16 v =
+			n == 16 ? kv_16(job->kv_type, value, d) : kv_n(job->kv_type, value, d, n);
 
 		for (uint32_t h = 0; h < H; h++)
 			sum[h] = v16_fma(v16_set1(p[(head + h) * ATTENTION_CHUNK + c]), v, sum[h]);
@@ -86,8 +87,8 @@ static inline __attribute__((always_inline)) void attention_values(const struct 
 }
 
 /* Turns a chunk's scores of one head into probabilities and brings the running sum and output to the new max. */
-static inline void attention_rescale(const struct attention_job *job, uint32_t head, uint32_t n_cells,
-	bool is_first, float *scores, float *most, float *sum)
+static inline void attention_rescale(const struct attention_job *job, uint32_t head,
+	uint32_t n_cells, bool is_first, float *scores, float *most, float *sum)
 {
 	float chunk = greatest(scores, n_cells);
 	float *out = job->out + head * job->out_stride;
@@ -130,8 +131,8 @@ static void attention_chunk(const struct attention_job *job, uint32_t from, uint
 			attention_scores(job, h, 1, key, scores + c);
 	}
 	for (uint32_t h = 0; h < job->n_heads; h++)
-		attention_rescale(job, h, n_cells, from == 0, scores + (size_t)h * ATTENTION_CHUNK, most + h,
-			sum + h);
+		attention_rescale(job, h, n_cells, from == 0, scores + (size_t)h * ATTENTION_CHUNK,
+			most + h, sum + h);
 	for (uint32_t d = 0; d < job->head_dim; d += 16) {
 		uint32_t n = job->head_dim - d < 16 ? job->head_dim - d : 16;
 		uint32_t h = 0;

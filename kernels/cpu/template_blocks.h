@@ -21,15 +21,15 @@ struct tile {
 	const uint8_t *weights;
 	size_t row_bytes;
 	uint32_t blocks;
-	uint32_t row;	   /* the output of lane 0 */
+	uint32_t row; /* the output of lane 0 */
 	uint32_t from, to; /* lanes from..to-1 are stored */
 };
 
 typedef void tile_function(const struct tile *tile, const struct activation *x, float *const *y);
 
 /* A run of rows through the tile functions for 1 to TILE_TOKENS tokens. */
-static void blocks_rows(tile_function *const *functions, const struct tile *tile, const struct activation *x,
-	uint32_t n, float *const *y)
+static void blocks_rows(tile_function *const *functions, const struct tile *tile,
+	const struct activation *x, uint32_t n, float *const *y)
 {
 	uint32_t t = 0;
 
@@ -39,11 +39,12 @@ static void blocks_rows(tile_function *const *functions, const struct tile *tile
 		functions[n - t - 1](tile, x + t, y + t);
 }
 
-static void blocks_matmul(tile_function *const *functions, const struct matrix *w, uint32_t first, uint32_t last,
-	const struct activation *x, uint32_t n, float *const *y)
+static void blocks_matmul(tile_function *const *functions, const struct matrix *w, uint32_t first,
+	uint32_t last, const struct activation *x, uint32_t n, float *const *y)
 {
 	const uint8_t *data = w->data;
-	struct tile tile = {.row_bytes = w->row_bytes, .blocks = w->cols / Q8_BLOCK, .to = TILE_ROWS};
+	struct tile tile = {
+		.row_bytes = w->row_bytes, .blocks = w->cols / Q8_BLOCK, .to = TILE_ROWS};
 	uint32_t row = first;
 
 	for (; row + TILE_ROWS <= last; row += TILE_ROWS) {
@@ -71,8 +72,8 @@ static void blocks_matmul(tile_function *const *functions, const struct matrix *
 	}
 }
 
-static void blocks_matmul_all(tile_function *const *functions, const struct matrix *w, uint32_t first,
-	uint32_t last, const struct activation *x, uint32_t n, float *const *y)
+static void blocks_matmul_all(tile_function *const *functions, const struct matrix *w,
+	uint32_t first, uint32_t last, const struct activation *x, uint32_t n, float *const *y)
 {
 	for (uint32_t t = 0; t < n; t += BLOCKS_TOKENS)
 		blocks_matmul(functions, w, first, last, x + t,

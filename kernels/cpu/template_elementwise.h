@@ -32,7 +32,8 @@ static void op_rms_norm(const float *x, const float *w, float eps, uint32_t n, f
 		v16_store(y + i, v16_mul(v16_mul(v16_load(x + i), factor), v16_load(w + i)));
 	if (i < n)
 		v16_store_n(y + i,
-			v16_mul(v16_mul(v16_load_n(x + i, n - i), factor), v16_load_n(w + i, n - i)),
+			v16_mul(v16_mul(v16_load_n(x + i, n - i), factor),
+				v16_load_n(w + i, n - i)),
 			n - i);
 }
 
@@ -196,7 +197,8 @@ static void op_dequantise_row(const struct matrix *w, uint32_t row, float *out)
 		for (uint32_t i = 0; i < w->cols; i++) {
 			uint16_t bits = load_u16(data + 2 * (size_t)i);
 
-			out[i] = w->type == TENSOR_F16 ? float_of_half(bits) : float_of_bfloat(bits);
+			out[i] =
+				w->type == TENSOR_F16 ? float_of_half(bits) : float_of_bfloat(bits);
 		}
 	} else {
 		for (uint32_t b = 0; b < w->cols / info->block_weights; b++)

@@ -23,7 +23,8 @@ ALWAYS_INLINE struct v16 weights_16(enum tensor_type type, const uint8_t *row, u
 	return type == TENSOR_F16 ? v16_load_f16(p) : v16_load_bf16(p);
 }
 
-ALWAYS_INLINE struct v16 weights_n(enum tensor_type type, const uint8_t *row, uint32_t k, uint32_t n)
+ALWAYS_INLINE struct v16 weights_n(
+	enum tensor_type type, const uint8_t *row, uint32_t k, uint32_t n)
 {
 	const void *p = row + (size_t)k * (type == TENSOR_F32 ? 4 : 2);
 
@@ -58,15 +59,16 @@ ALWAYS_INLINE void matmul_tile(enum tensor_type type, const struct matrix *w, ui
 		struct v16 wide = weights_n(type, weights + r * w->row_bytes, k, left);
 
 		for (uint32_t t = 0; t < T; t++)
-			sum[r][t] = v16_fma_n(wide, v16_load_n(x[t].f32 + k, left), sum[r][t], left);
+			sum[r][t] =
+				v16_fma_n(wide, v16_load_n(x[t].f32 + k, left), sum[r][t], left);
 	}
 	for (uint32_t r = 0; r < R; r++)
 		for (uint32_t t = 0; t < T; t++)
 			y[t][row + r] = v16_sum(sum[r][t]);
 }
 
-ALWAYS_INLINE void matmul_rows(enum tensor_type type, const struct matrix *w, uint32_t row, const uint32_t R,
-	const struct activation *x, uint32_t n, float *const *y)
+ALWAYS_INLINE void matmul_rows(enum tensor_type type, const struct matrix *w, uint32_t row,
+	const uint32_t R, const struct activation *x, uint32_t n, float *const *y)
 {
 	uint32_t t = 0;
 
@@ -90,27 +92,27 @@ ALWAYS_INLINE void matmul_plain_typed(enum tensor_type type, const struct matrix
 	}
 }
 
-static void matmul_f32(const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
-	uint32_t n, float *const *y)
+static void matmul_f32(const struct matrix *w, uint32_t first, uint32_t last,
+	const struct activation *x, uint32_t n, float *const *y)
 {
 	matmul_plain_typed(TENSOR_F32, w, first, last, x, n, y);
 }
 
-static void matmul_f16(const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
-	uint32_t n, float *const *y)
+static void matmul_f16(const struct matrix *w, uint32_t first, uint32_t last,
+	const struct activation *x, uint32_t n, float *const *y)
 {
 	matmul_plain_typed(TENSOR_F16, w, first, last, x, n, y);
 }
 
-static void matmul_bf16(const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
-	uint32_t n, float *const *y)
+static void matmul_bf16(const struct matrix *w, uint32_t first, uint32_t last,
+	const struct activation *x, uint32_t n, float *const *y)
 {
 	matmul_plain_typed(TENSOR_BF16, w, first, last, x, n, y);
 }
 
 /* MATMUL_QUANTISED(...) is the backend's product of quantised weights. */
-static void op_matmul(const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
-	uint32_t n, float *const *y)
+static void op_matmul(const struct matrix *w, uint32_t first, uint32_t last,
+	const struct activation *x, uint32_t n, float *const *y)
 {
 	assert(first <= last && last <= w->rows);
 	switch (w->type) {

@@ -128,8 +128,8 @@ static inline struct v16 v16_max(struct v16 a, struct v16 b)
 
 static inline struct v16 v16_fma(struct v16 a, struct v16 b, struct v16 c)
 {
-	return (struct v16){_mm256_fmadd_ps(a.low, b.low, c.low),
-		_mm256_fmadd_ps(a.high, b.high, c.high)};
+	return (struct v16){
+		_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
 
 static inline struct v16 v16_blend_n(struct v16 a, struct v16 b, uint32_t n)
@@ -137,8 +137,8 @@ static inline struct v16 v16_blend_n(struct v16 a, struct v16 b, uint32_t n)
 	__m256 low = _mm256_castsi256_ps(v16_first_low(n));
 	__m256 high = _mm256_castsi256_ps(v16_first_high(n));
 
-	return (struct v16){_mm256_blendv_ps(b.low, a.low, low),
-		_mm256_blendv_ps(b.high, a.high, high)};
+	return (struct v16){
+		_mm256_blendv_ps(b.low, a.low, low), _mm256_blendv_ps(b.high, a.high, high)};
 }
 
 static inline struct v16 v16_fma_n(struct v16 a, struct v16 b, struct v16 c, uint32_t n)
@@ -182,8 +182,8 @@ static inline __m256 v8_exp(__m256 x)
 	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
 	p = _mm256_castsi256_ps(_mm256_add_epi32(
 		_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
-	p = _mm256_blendv_ps(p, _mm256_setzero_ps(),
-		_mm256_cmp_ps(x, _mm256_set1_ps(EXP_LEAST), _CMP_LT_OQ));
+	p = _mm256_blendv_ps(
+		p, _mm256_setzero_ps(), _mm256_cmp_ps(x, _mm256_set1_ps(EXP_LEAST), _CMP_LT_OQ));
 	p = _mm256_blendv_ps(p, _mm256_set1_ps(__builtin_inff()),
 		_mm256_cmp_ps(x, _mm256_set1_ps(EXP_MOST), _CMP_GT_OQ));
 	return _mm256_blendv_ps(p, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <sysexits.h>
+#include <unistd.h>
 
 struct service {
 	struct daemon *daemon;
@@ -16,13 +17,13 @@ struct service {
 	struct records records;
 };
 
-/* The region a predecessor left, with the knobs in it, or a new one. */
-static int open_region(struct service *s, struct ring *ring, struct error *err)
+/* The region a predecessor left (fd, -1 for none), with the knobs in it, or a new one. */
+static int open_region(struct service *s, int fd, struct ring *ring, struct error *err)
 {
 	size_t bytes = policy_bytes();
 	struct policy_page *page;
-	int fd, r = broker_recover(s->daemon, POLICY_REGION, &fd);
-	if (r == 0) {
+	int r;
+	if (fd >= 0) {
 		r = region_adopt(
 			fd, POLICY_REGION, POLICY_LAYOUT, REGION_DATA + bytes, &s->region, err);
 		if (r == 0)
@@ -47,13 +48,20 @@ static int open_region(struct service *s, struct ring *ring, struct error *err)
 static int serve(struct service *s, const struct options *options, struct error *err)
 {
 	struct ring ring;
-	int r = open_region(s, &ring, err);
+	int fd;
+	if (broker_recover(s->daemon, POLICY_REGION, &fd) < 0)
+		fd = -1;
+	/* Only who holds the broker's lock may write to a region that another process may still be using. */
+	int r = broker_open(s->daemon, NULL, &s->broker, err);
+	if (r < 0) {
+		if (fd >= 0)
+			close(fd);
+		return r;
+	}
+	r = open_region(s, fd, &ring, err);
 	if (r < 0)
 		return r;
 	controller_init(&s->controller, region_payload(&s->region), &options->settings);
-	r = broker_open(s->daemon, NULL, &s->broker, err);
-	if (r < 0)
-		return r;
 	r = records_start(&s->records, &ring, &s->controller, err);
 	if (r < 0)
 		return r;

@@ -8,7 +8,8 @@
 static const char *const kv_names[] = {"auto", "f32", "f16", NULL};
 static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
 
-#define AT(field) offsetof(struct verifier_config, field), sizeof(((struct verifier_config *) 0)->field)
+#define AT(field) \
+	offsetof(struct verifier_config, field), sizeof(((struct verifier_config *)0)->field)
 #define SECOND 1e9
 
 const struct config_key verifier_config_keys[] = {
@@ -26,8 +27,8 @@ const struct config_key verifier_config_keys[] = {
 		"Number type of the KV cache: auto is f32 for F32 models, else f16."},
 	{"", "context", CONFIG_INT, AT(context), 0, LIMIT_CONTEXT, NULL, "0", "tokens",
 		"Prompt and output of one session; 0 takes the model's, at most 8192."},
-	{"", "sessions_max", CONFIG_INT, AT(sessions_max), 1, LIMIT_SESSIONS, NULL, "16", "sessions",
-		"Sessions computed in one batch."},
+	{"", "sessions_max", CONFIG_INT, AT(sessions_max), 1, LIMIT_SESSIONS, NULL, "16",
+		"sessions", "Sessions computed in one batch."},
 	{"", "queue_max", CONFIG_INT, AT(queue_max), 0, LIMIT_SESSIONS, NULL, "32", "sessions",
 		"Sessions that may wait for a place; more are refused."},
 	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, 1e9, NULL, "0", "tokens",
@@ -36,12 +37,13 @@ const struct config_key verifier_config_keys[] = {
 	{"", "prefill_chunk", CONFIG_INT, AT(prefill_chunk), 1, 2048, NULL, "256", "tokens",
 		"Prompt tokens computed in one pass, all sessions together."},
 	{"", "experts", CONFIG_ENUM, AT(experts), 0, 0, experts_names, "auto", "",
-		"Where experts come from: mapped (the file), cached or auto (the expert-cache while it "
+		"Where experts come from: mapped (the file), cached or auto (the expert-cache "
+		"while it "
 		"is there)."},
 	{"", "expert_spin", CONFIG_STRING, AT(expert_spin), 0, 0, NULL, "auto", "time or auto",
 		"How long to spin for a missing expert before sleeping."},
-	{"", "expert_patience", CONFIG_NS, AT(expert_patience), 0, 60 * SECOND, NULL, "20ms", "time",
-		"How long the expert-cache may take before the file is read here."},
+	{"", "expert_patience", CONFIG_NS, AT(expert_patience), 0, 60 * SECOND, NULL, "20ms",
+		"time", "How long the expert-cache may take before the file is read here."},
 	{"", "default_k", CONFIG_INT, AT(default_k), 0, LIMIT_DRAFT, NULL, "0", "tokens",
 		"Drafted tokens per iteration while no policy has spoken."},
 	{"", "follow_at_zero", CONFIG_BOOL, AT(follow_at_zero), 0, 0, NULL, "yes", "",
@@ -52,8 +54,8 @@ const struct config_key verifier_config_keys[] = {
 		"How long to spin for drafts before sleeping."},
 	{"", "stream_interval", CONFIG_NS, AT(stream_interval), 0, SECOND, NULL, "4ms", "time",
 		"Tokens are sent to clients at most this often; first and last ones at once."},
-	{"", "client_timeout", CONFIG_NS, AT(client_timeout), 0.01 * SECOND, 86400 * SECOND, NULL, "60s",
-		"time", "A session whose client takes nothing for this long is cancelled."},
+	{"", "client_timeout", CONFIG_NS, AT(client_timeout), 0.01 * SECOND, 86400 * SECOND, NULL,
+		"60s", "time", "A session whose client takes nothing for this long is cancelled."},
 	{"", "linger", CONFIG_NS, AT(linger), 0, 86400 * SECOND, NULL, "60s", "time",
 		"How long a finished session is kept for a client that reconnects."},
 	{"", "ahead_max", CONFIG_INT, AT(ahead_max), 0, LIMIT_CONTEXT, NULL, "256", "tokens",
@@ -86,7 +88,7 @@ static int resolve_spin(
 	snprintf(assignment, sizeof(assignment), "%s=%s", name, text);
 	int rc = config_set(assignment, "configuration (a time or auto)", key, &value, err);
 	if (rc == 0)
-		*out = (uint64_t) value;
+		*out = (uint64_t)value;
 	return rc;
 }
 
@@ -98,34 +100,44 @@ int verifier_config_resolve(struct verifier_config *config, struct error *err)
 	int rc;
 
 	if (config->model[0] == '\0')
-		return error_set(err, EINVAL, "model: no file given (--model FILE, or model = FILE in the configuration)");
+		return error_set(err, EINVAL,
+			"model: no file given (--model FILE, or model = FILE in the "
+			"configuration)");
 	if (config->sessions_max + config->queue_max > LIMIT_SESSIONS)
 		return error_set(err, EINVAL,
 			"sessions_max %lld and queue_max %lld: together at most %d",
-			(long long) config->sessions_max, (long long) config->queue_max, LIMIT_SESSIONS);
+			(long long)config->sessions_max, (long long)config->queue_max,
+			LIMIT_SESSIONS);
 	if (config->threads == 0)
 		config->threads = n_cpus;
 	/* Between two parts of a pass a thread waits some microseconds: less spinning than that costs a futex each. */
-	rc = resolve_spin("pool_spin", config->pool_spin, few ? 50000 : 100000, &config->pool_spin_ns, err);
+	rc = resolve_spin(
+		"pool_spin", config->pool_spin, few ? 50000 : 100000, &config->pool_spin_ns, err);
 	if (rc == 0)
-		rc = resolve_spin("draft_spin", config->draft_spin, few ? 2000 : 50000, &config->draft_spin_ns, err);
+		rc = resolve_spin("draft_spin", config->draft_spin, few ? 2000 : 50000,
+			&config->draft_spin_ns, err);
 	if (rc == 0)
-		rc = resolve_spin("expert_spin", config->expert_spin, few ? 0 : 20000, &config->expert_spin_ns, err);
+		rc = resolve_spin("expert_spin", config->expert_spin, few ? 0 : 20000,
+			&config->expert_spin_ns, err);
 	return rc;
 }
 
-int verifier_config_fit(struct verifier_config *config, const struct model *model, struct error *err)
+int verifier_config_fit(
+	struct verifier_config *config, const struct model *model, struct error *err)
 {
 	int64_t model_context = model->config.n_context;
 
 	if (config->context > model_context)
 		return error_set(err, EINVAL, "context: %lld is more than the model's %lld",
-			(long long) config->context, (long long) model_context);
+			(long long)config->context, (long long)model_context);
 	if (config->context == 0)
-		config->context = model_context < VERIFIER_CONTEXT_DEFAULT ? model_context : VERIFIER_CONTEXT_DEFAULT;
+		config->context = model_context < VERIFIER_CONTEXT_DEFAULT
+					  ? model_context
+					  : VERIFIER_CONTEXT_DEFAULT;
 	if (config->context < 2)
-		return error_set(err, EINVAL, "context: %lld has no room for a prompt and an answer",
-			(long long) config->context);
+		return error_set(err, EINVAL,
+			"context: %lld has no room for a prompt and an answer",
+			(long long)config->context);
 	/* The oldest session must be able to go on to the end of its context by itself, a full draft in flight: then
 	 * taking pages from the youngest always makes progress. */
 	int64_t least = config->context + LIMIT_DRAFT + 1 + KV_PAGE_CELLS;
@@ -136,12 +148,14 @@ int verifier_config_fit(struct verifier_config *config, const struct model *mode
 			config->kv_tokens = least;
 	}
 	if (config->kv_tokens < least)
-		return error_set(err, EINVAL, "kv_tokens: %lld is too small for one session: context %lld needs %lld",
-			(long long) config->kv_tokens, (long long) config->context, (long long) least);
+		return error_set(err, EINVAL,
+			"kv_tokens: %lld is too small for one session: context %lld needs %lld",
+			(long long)config->kv_tokens, (long long)config->context, (long long)least);
 	return 0;
 }
 
-enum kv_type verifier_config_kv_type(const struct verifier_config *config, const struct model *model)
+enum kv_type verifier_config_kv_type(
+	const struct verifier_config *config, const struct model *model)
 {
 	if (config->kv_type == VERIFIER_KV_F32)
 		return KV_F32;

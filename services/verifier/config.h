@@ -40,7 +40,9 @@ extern const struct config_key verifier_config_keys[];
 int verifier_config_resolve(struct verifier_config *config, struct error *err);
 
 /* What does: context and kv_tokens become numbers, and are checked against the model. */
-int verifier_config_fit(struct verifier_config *config, const struct model *model, struct error *err);
+int verifier_config_fit(
+	struct verifier_config *config, const struct model *model, struct error *err);
 
 /* F32 for a model whose matrices are F32, so that nothing is rounded that the file did not round; else F16. */
-enum kv_type verifier_config_kv_type(const struct verifier_config *config, const struct model *model);
+enum kv_type verifier_config_kv_type(
+	const struct verifier_config *config, const struct model *model);

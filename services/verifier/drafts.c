@@ -12,8 +12,8 @@
 /* After a round timed out, and nothing came later either, this many waiting times pass before the next try. */
 #define RETRY_WAITS 20u
 
-int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t generation, uint32_t n_vocab,
-	uint64_t wait_ns, uint64_t spin_ns, struct error *err)
+int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t generation,
+	uint32_t n_vocab, uint64_t wait_ns, uint64_t spin_ns, struct error *err)
 {
 	memset(drafts, 0, sizeof(*drafts));
 	int rc = draft_attach(&drafts->rings, payload, bytes, err);
@@ -45,8 +45,8 @@ void drafts_peer_left(struct drafts *drafts)
 /* Copies first and checks the copy: the other side could change the slot meanwhile. */
 static void take(struct drafts *drafts, const struct draft_reply *shared)
 {
-	uint32_t page = ((const volatile struct draft_reply *) shared)->page;
-	uint64_t sequence = ((const volatile struct draft_reply *) shared)->sequence;
+	uint32_t page = ((const volatile struct draft_reply *)shared)->page;
+	uint64_t sequence = ((const volatile struct draft_reply *)shared)->sequence;
 	struct error err;
 
 	if (page >= LIMIT_SESSIONS)
@@ -65,7 +65,8 @@ static void take(struct drafts *drafts, const struct draft_reply *shared)
 	drafts->n_waiting--;
 	if (accept_check_draft(&s->reply, drafts->n_vocab, s->k, &err) != 0) {
 		if (drafts->refused++ == 0)
-			log_session(LOG_LEVEL_NOTICE, s->uid, 0, "a draft was refused: %s", err.text);
+			log_session(
+				LOG_LEVEL_NOTICE, s->uid, 0, "a draft was refused: %s", err.text);
 		s->reply.n = 0;
 	}
 }
@@ -97,19 +98,21 @@ bool drafts_begin(struct drafts *drafts, uint64_t now_ns)
 		drafts->answered = drafts->asked;
 		drafts->retry_ns = 0;
 	}
-	if (peer == 0 || ring_broken(&drafts->rings.replies) || ring_broken(&drafts->rings.requests))
+	if (peer == 0 || ring_broken(&drafts->rings.replies) ||
+		ring_broken(&drafts->rings.requests))
 		return false;
 	return drafts->answered == drafts->asked || now_ns >= drafts->retry_ns;
 }
 
-void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k, bool last)
+void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k,
+	bool last)
 {
 	struct drafts_session *s = &drafts->sessions[page];
 	struct draft_request *request = ring_reserve(&drafts->rings.requests);
 
 	if (request == NULL)
 		return; /* a full ring belongs to a drafter that has stopped reading */
-	*request = (struct draft_request) {
+	*request = (struct draft_request){
 		.session = uid,
 		.sequence = ++drafts->sequence,
 		.page = page,
@@ -136,8 +139,11 @@ void drafts_follow(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t 
 	request = ring_reserve(&drafts->rings.requests);
 	if (request == NULL)
 		return;
-	*request = (struct draft_request) {
-		.session = uid, .sequence = ++drafts->sequence, .page = page, .n_tokens = n_tokens, .last = 1};
+	*request = (struct draft_request){.session = uid,
+		.sequence = ++drafts->sequence,
+		.page = page,
+		.n_tokens = n_tokens,
+		.last = 1};
 	ring_publish(&drafts->rings.requests);
 }
 
@@ -160,7 +166,8 @@ void drafts_wait(struct drafts *drafts)
 			return;
 		}
 		uint64_t left_ns = end_ns - now_ns;
-		seen = doorbell_wait(bell, seen, drafts->spin_ns, left_ns < WAIT_SLICE_NS ? left_ns : WAIT_SLICE_NS);
+		seen = doorbell_wait(bell, seen, drafts->spin_ns,
+			left_ns < WAIT_SLICE_NS ? left_ns : WAIT_SLICE_NS);
 	}
 }
 

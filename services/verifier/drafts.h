@@ -9,16 +9,16 @@
 
 struct drafts {
 	struct draft_rings rings;
-	uint64_t sequence;   /* of the last request */
-	uint64_t answered;   /* newest sequence a reply carried */
-	uint64_t asked;	     /* newest sequence that wants a reply */
-	uint64_t retry_ns;   /* after a time-out: not before, unless the drafter answers again */
-	uint64_t peer_seen;  /* generation of the drafter the three above are about */
+	uint64_t sequence; /* of the last request */
+	uint64_t answered; /* newest sequence a reply carried */
+	uint64_t asked; /* newest sequence that wants a reply */
+	uint64_t retry_ns; /* after a time-out: not before, unless the drafter answers again */
+	uint64_t peer_seen; /* generation of the drafter the three above are about */
 	uint64_t wait_ns, spin_ns;
 	uint32_t n_vocab;
 	uint64_t round;
-	uint32_t n_waiting;  /* sessions of this round without a reply */
-	uint64_t refused;    /* replies that failed a check */
+	uint32_t n_waiting; /* sessions of this round without a reply */
+	uint64_t refused; /* replies that failed a check */
 	_Atomic uint64_t peer; /* generation of the drafter that is connected; 0 = none */
 	struct drafts_session {
 		uint64_t uid, sequence, round; /* of the last request */
@@ -30,8 +30,8 @@ struct drafts {
 
 /* generation: of this process; replies to requests of an earlier one are never taken for ours. What lies in the reply
  * ring is a predecessor's and is thrown away. payload is the draft region's. */
-int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t generation, uint32_t n_vocab,
-	uint64_t wait_ns, uint64_t spin_ns, struct error *err);
+int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t generation,
+	uint32_t n_vocab, uint64_t wait_ns, uint64_t spin_ns, struct error *err);
 
 void drafts_peer_joined(struct drafts *drafts, uint64_t generation);
 void drafts_peer_left(struct drafts *drafts);
@@ -39,7 +39,8 @@ void drafts_peer_left(struct drafts *drafts);
 /* Whether asking makes sense: a drafter is there, and it is not one that let the last round time out. Starts a round. */
 bool drafts_begin(struct drafts *drafts, uint64_t now_ns);
 /* page: index of the session page. k > 0; last: the round ends with this one. */
-void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k, bool last);
+void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k,
+	bool last);
 /* Tells the drafter how far a session is, without asking for anything. */
 void drafts_follow(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens);
 /* Until all have answered, the time is over, or the drafter is gone. */

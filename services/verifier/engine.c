@@ -11,8 +11,8 @@ enum {
 	COMMAND_SLOTS = 128, /* more than every session submitted at once, and regions */
 	COMMAND_BYTES = 64,
 };
-#define IDLE_NS 1000000000u	 /* an idle engine looks around this often */
-#define WAITING_NS 50000000u	 /* and this often while sessions wait: deadlines */
+#define IDLE_NS 1000000000u /* an idle engine looks around this often */
+#define WAITING_NS 50000000u /* and this often while sessions wait: deadlines */
 
 enum command_kind { COMMAND_SUBMIT, COMMAND_EXPERTS, COMMAND_POLICY, COMMAND_STOP };
 struct command {
@@ -46,7 +46,7 @@ static int create_experts(struct engine *engine, struct error *err)
 	}
 	struct experts_cached_options options = {
 		.spin_ns = o->config->expert_spin_ns,
-		.patience_ns = (uint64_t) o->config->expert_patience,
+		.patience_ns = (uint64_t)o->config->expert_patience,
 		.generation = o->generation,
 		.cache_alive = o->cache_alive,
 		.arg = o->arg,
@@ -62,9 +62,9 @@ static int allocate(struct engine *engine, struct error *err)
 	const struct engine_options *o = &engine->o;
 	const struct verifier_config *config = o->config;
 
-	engine->limits = (struct sched_limits) {
-		.sessions_max = (uint32_t) config->sessions_max,
-		.prefill_chunk = (uint32_t) config->prefill_chunk,
+	engine->limits = (struct sched_limits){
+		.sessions_max = (uint32_t)config->sessions_max,
+		.prefill_chunk = (uint32_t)config->prefill_chunk,
 		.rows = LIMIT_DRAFT + 1,
 	};
 	engine->n_batch_max =
@@ -72,16 +72,19 @@ static int allocate(struct engine *engine, struct error *err)
 	engine->batch = calloc(engine->n_batch_max, sizeof(*engine->batch));
 	engine->cells = calloc(engine->n_batch_max, sizeof(*engine->cells));
 	size_t bytes = ring_bytes(COMMAND_BYTES, COMMAND_SLOTS);
-	engine->commands_mem = aligned_alloc(CACHE_LINE, (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+	engine->commands_mem =
+		aligned_alloc(CACHE_LINE, (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
 	if (engine->batch == NULL || engine->cells == NULL || engine->commands_mem == NULL ||
 		sampler_init(&engine->sampler, o->model->config.n_vocab) != 0)
-		return error_set(err, ENOMEM, "no memory for a batch of %u tokens and a vocabulary of %u",
+		return error_set(err, ENOMEM,
+			"no memory for a batch of %u tokens and a vocabulary of %u",
 			engine->n_batch_max, o->model->config.n_vocab);
 	memset(engine->commands_mem, 0, bytes);
 	ring_format(engine->commands_mem, COMMAND_BYTES, COMMAND_SLOTS);
 	int rc = ring_attach(&engine->commands_in, engine->commands_mem, bytes, COMMAND_BYTES, err);
 	if (rc == 0)
-		rc = ring_attach(&engine->commands_out, engine->commands_mem, bytes, COMMAND_BYTES, err);
+		rc = ring_attach(
+			&engine->commands_out, engine->commands_mem, bytes, COMMAND_BYTES, err);
 	return rc;
 }
 
@@ -92,7 +95,8 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	struct engine *engine = calloc(1, sizeof(*engine));
 
 	if (engine == NULL)
-		return error_set(err, ENOMEM, "no memory for the engine (%zu bytes)", sizeof(*engine));
+		return error_set(
+			err, ENOMEM, "no memory for the engine (%zu bytes)", sizeof(*engine));
 	engine->o = *options;
 	engine->start_rc = 1;
 	pthread_mutex_init(&engine->lock, NULL);
@@ -100,13 +104,14 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	atomic_store(&engine->idle, true);
 	int rc = allocate(engine, err);
 	if (rc == 0)
-		rc = kv_init(&engine->kv, regions->kv_mem, &regions->kv_layout, !regions->kv_recovered, err);
+		rc = kv_init(&engine->kv, regions->kv_mem, &regions->kv_layout,
+			!regions->kv_recovered, err);
 	if (rc == 0)
 		rc = create_experts(engine, err);
 	if (rc == 0)
 		rc = drafts_init(&engine->drafts, region_payload(&regions->draft), draft_bytes(),
-			options->generation, options->model->config.n_vocab, (uint64_t) config->draft_wait,
-			config->draft_spin_ns, err);
+			options->generation, options->model->config.n_vocab,
+			(uint64_t)config->draft_wait, config->draft_spin_ns, err);
 	*out = engine;
 	if (rc != 0)
 		engine_destroy(out);
@@ -124,7 +129,7 @@ static void enter(struct engine *engine, uint32_t index)
 	s->slot = slot;
 	s->page = slot->page;
 	s->uid = atomic_load_explicit(&s->page->uid, memory_order_acquire);
-	text_stops_init(&s->stops, (const char (*)[LIMIT_STOP_BYTES]) s->page->request.stops,
+	text_stops_init(&s->stops, (const char(*)[LIMIT_STOP_BYTES])s->page->request.stops,
 		s->page->request.n_stops);
 	text_stream_init(&s->text);
 	engine->live[engine->n_live++] = index;
@@ -141,13 +146,13 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 
 	/* Logits whose hash the client wants went with the predecessor: those positions are computed again. */
 	if (kv_kept && end == SESSION_END_NONE &&
-		kv_seq_init(&s->seq, s->uid, (uint32_t) engine->o.config->context) == 0)
+		kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) == 0)
 		kv_adopt(&engine->kv, &s->seq, limit);
-	log_session(LOG_LEVEL_INFO, s->uid, 0, "taken over with %u tokens, %u of them in the KV cache", n_tokens,
-		s->seq.n);
+	log_session(LOG_LEVEL_INFO, s->uid, 0,
+		"taken over with %u tokens, %u of them in the KV cache", n_tokens, s->seq.n);
 	if (end != SESSION_END_NONE) {
 		engine_finish(engine, s, end);
-		engine->n_live--;
+		engine_tidy(engine);
 	}
 }
 
@@ -166,8 +171,19 @@ void engine_finish(struct engine *engine, struct engine_session *s, enum session
 {
 	if (s->seq.owner != 0)
 		kv_seq_exit(&engine->kv, &s->seq);
+	s->ended = true;
 	journal_finish(s->page, end);
 	engine_wake(engine, true);
+}
+
+void engine_tidy(struct engine *engine)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < engine->n_live; i++)
+		if (!engine->sessions[engine->live[i]].ended)
+			engine->live[kept++] = engine->live[i];
+	engine->n_live = kept;
 }
 
 void engine_wake(struct engine *engine, bool now)
@@ -176,7 +192,7 @@ void engine_wake(struct engine *engine, bool now)
 
 	/* On a small machine the front runs on a CPU the pass wants: it is not woken for each token. */
 	engine->wake_wanted = true;
-	if (!now && now_ns - engine->woken_ns < (uint64_t) engine->o.config->stream_interval)
+	if (!now && now_ns - engine->woken_ns < (uint64_t)engine->o.config->stream_interval)
 		return;
 	engine->wake_wanted = false;
 	engine->woken_ns = now_ns;
@@ -198,7 +214,8 @@ static void use_policy(struct engine *engine, struct region *region)
 	struct ring records;
 	struct error err;
 
-	if (policy_attach(region_payload(region), region->bytes - REGION_DATA, &page, &records, &err) != 0) {
+	if (policy_attach(region_payload(region), region->bytes - REGION_DATA, &page, &records,
+		    &err) != 0) {
 		log_error("the policy's region is not used: %s", err.text);
 		region_close(region);
 		return;
@@ -215,7 +232,7 @@ static void take_commands(struct engine *engine)
 	struct command c;
 
 	while (ring_get(&engine->commands_out, &c, sizeof(c))) {
-		switch ((enum command_kind) c.kind) {
+		switch ((enum command_kind)c.kind) {
 		case COMMAND_SUBMIT:
 			enter(engine, c.index);
 			break;
@@ -238,10 +255,12 @@ static int start_thread(struct engine *engine, struct error *err)
 	uint32_t n_logits = engine->limits.sessions_max * engine->limits.rows;
 
 	/* Here, because the pool counts the thread that makes it as its first. */
-	int rc = pool_create((uint32_t) o->config->threads, o->config->pin, o->config->pool_spin_ns, &engine->pool, err);
+	int rc = pool_create((uint32_t)o->config->threads, o->config->pin, o->config->pool_spin_ns,
+		&engine->pool, err);
 	if (rc == 0)
-		rc = forward_create(o->model, o->kernels, engine->pool, &engine->kv, engine->experts,
-			engine->n_batch_max, n_logits, (uint32_t) o->config->context, &engine->forward, err);
+		rc = forward_create(o->model, o->kernels, engine->pool, &engine->kv,
+			engine->experts, engine->n_batch_max, n_logits,
+			(uint32_t)o->config->context, &engine->forward, err);
 	return rc;
 }
 
@@ -302,7 +321,7 @@ void engine_destroy(struct engine **out)
 	if (engine == NULL)
 		return;
 	if (engine->started) {
-		command(engine, &(struct command) {.kind = COMMAND_STOP});
+		command(engine, &(struct command){.kind = COMMAND_STOP});
 		pthread_join(engine->thread, NULL);
 	}
 	for (uint32_t i = 0; i < engine->n_live; i++) {
@@ -329,7 +348,7 @@ void engine_destroy(struct engine **out)
 
 void engine_submit(struct engine *engine, uint32_t index)
 {
-	command(engine, &(struct command) {.kind = COMMAND_SUBMIT, .index = index});
+	command(engine, &(struct command){.kind = COMMAND_SUBMIT, .index = index});
 }
 
 void engine_poke(struct engine *engine)
@@ -339,13 +358,13 @@ void engine_poke(struct engine *engine)
 
 void engine_use_experts(struct engine *engine, struct region *region)
 {
-	command(engine, &(struct command) {.kind = COMMAND_EXPERTS, .region = *region});
+	command(engine, &(struct command){.kind = COMMAND_EXPERTS, .region = *region});
 	memset(region, 0, sizeof(*region));
 }
 
 void engine_use_policy(struct engine *engine, struct region *region)
 {
-	command(engine, &(struct command) {.kind = COMMAND_POLICY, .region = *region});
+	command(engine, &(struct command){.kind = COMMAND_POLICY, .region = *region});
 	memset(region, 0, sizeof(*region));
 }
 

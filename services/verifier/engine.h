@@ -36,7 +36,7 @@ struct engine_options {
 
 /* What the engine knows of a live session beside its page. */
 struct engine_session {
-	uint32_t index;	 /* of slot and page */
+	uint32_t index; /* of slot and page */
 	uint64_t uid;
 	struct slot *slot;
 	struct session_page *page;
@@ -44,13 +44,14 @@ struct engine_session {
 	struct text_stops stops;
 	struct text_stream text;
 	uint32_t followed; /* tokens the drafter was last told of; 0 = none */
-	uint32_t k;	   /* of this iteration */
-	bool asked;	   /* for drafts, in this iteration */
-	uint32_t row;	   /* batch index of its first token in this pass */
+	uint32_t k; /* of this iteration */
+	bool asked; /* for drafts, in this iteration */
+	uint32_t row; /* batch index of its first token in this pass */
 	uint32_t n_drafts; /* behind the last committed one */
-	bool hold_back;	   /* no pages for it in this pass */
+	bool hold_back; /* no pages for it in this pass */
 	uint32_t emitted, accepted; /* in this pass */
-	enum session_end end;	    /* reached in this pass */
+	enum session_end end; /* reached in this pass */
+	bool ended; /* page and slot are the front's again: not to be looked at */
 };
 
 struct engine {
@@ -63,7 +64,7 @@ struct engine {
 	struct experts_cached *cached;
 	struct expert_source *experts; /* NULL for dense models */
 	struct drafts drafts;
-	struct region policy_region;   /* header NULL: never seen one */
+	struct region policy_region; /* header NULL: never seen one */
 	struct policy_page *policy;
 	struct ring records;
 
@@ -97,9 +98,15 @@ struct engine {
 	bool started, stop;
 	pthread_mutex_t lock;
 	pthread_cond_t ready;
-	int start_rc;	       /* 1 while starting */
+	int start_rc; /* 1 while starting */
 	struct error start_err;
 };
+
+/* The i-th oldest live session; i < n_live. */
+static inline struct engine_session *engine_live(struct engine *engine, uint32_t i)
+{
+	return &engine->sessions[engine->live[i]];
+}
 
 /* Allocates everything but the pool's threads; the engine does not run yet. Borrows what options point to. */
 int engine_create(const struct engine_options *options, struct engine **out, struct error *err);
@@ -121,6 +128,8 @@ void engine_use_policy(struct engine *engine, struct region *region);
 /* Iterations go on, or there is nothing to do: for the watchdog. seen is the caller's memory between calls. */
 bool engine_alive(const struct engine *engine, uint64_t *seen);
 
-/* Engine thread. Ends a session: KV pages back, page DONE. live[] is tidied by the caller. */
+/* Engine thread. Ends a session: KV pages back, page DONE; the front may free and reuse page and slot from then on.
+ * engine_tidy, before commands are taken again, drops those that have ended from live[]. */
 void engine_finish(struct engine *engine, struct engine_session *s, enum session_end end);
+void engine_tidy(struct engine *engine);
 void engine_wake(struct engine *engine, bool now);

@@ -1,5 +1,6 @@
 #include "services/verifier/iteration.h"
 
+#include "services/verifier/batch.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/model/hash.h"
@@ -10,19 +11,10 @@
 /* With K = 0 the drafter is told of a session's progress at most once per this many tokens: enough for it to be up to
  * date when K rises, and a wake-up of it costs next to nothing. */
 #define FOLLOW_TOKENS 16u
-/* A session that holds no pages starts when there is room for what it has and this much more: one that would be put
- * out again at once computes its prompt for nothing. */
-#define START_CELLS 64u
-
 struct timing {
 	uint64_t start_ns, drafted_ns, forward_ns, forwarded_ns;
 	struct expert_source_stats before;
 };
-
-static struct engine_session *live(struct engine *engine, uint32_t i)
-{
-	return &engine->sessions[engine->live[i]];
-}
 
 static uint32_t n_out(const struct engine_session *s, uint32_t n_tokens)
 {
@@ -31,7 +23,8 @@ static uint32_t n_out(const struct engine_session *s, uint32_t n_tokens)
 
 /* Whether the answer ends with its last token; feeds that token's text. The order of the questions is the order of
  * precedence. */
-static enum session_end end_after(struct engine *engine, struct engine_session *s, int32_t token, uint32_t n_tokens)
+static enum session_end end_after(
+	struct engine *engine, struct engine_session *s, int32_t token, uint32_t n_tokens)
 {
 	const struct session_request *request = &s->page->request;
 
@@ -43,7 +36,8 @@ static enum session_end end_after(struct engine *engine, struct engine_session *
 		if (text_feed(&s->text, &s->stops, piece.data, piece.bytes, NULL, NULL))
 			return SESSION_END_STOP;
 	}
-	if (n_out(s, n_tokens) >= request->max_tokens || n_tokens >= (uint32_t) engine->o.config->context)
+	if (n_out(s, n_tokens) >= request->max_tokens ||
+		n_tokens >= (uint32_t)engine->o.config->context)
 		return SESSION_END_LENGTH;
 	return SESSION_END_NONE;
 }
@@ -58,39 +52,31 @@ enum session_end iteration_replay_text(struct engine *engine, struct engine_sess
 	return end;
 }
 
-/* Ends what is cancelled or late, and drops what has ended from live[]. */
+/* Ends what is cancelled or late. */
 static void sweep(struct engine *engine, uint64_t now_ns)
 {
-	uint32_t kept = 0;
-
 	for (uint32_t i = 0; i < engine->n_live; i++) {
-		struct engine_session *s = live(engine, i);
+		struct engine_session *s = engine_live(engine, i);
 		uint64_t deadline_ns = s->page->request.deadline_ns;
 
-		if (journal_state(s->page) != SESSION_DONE) {
-			if (atomic_load_explicit(&s->slot->cancel, memory_order_relaxed))
-				engine_finish(engine, s, SESSION_END_CANCELLED);
-			else if (deadline_ns != 0 && now_ns >= deadline_ns)
-				engine_finish(engine, s, SESSION_END_DEADLINE);
-			else {
-				engine->live[kept++] = engine->live[i];
-				continue;
-			}
-		}
+		if (atomic_load_explicit(&s->slot->cancel, memory_order_relaxed))
+			engine_finish(engine, s, SESSION_END_CANCELLED);
+		else if (deadline_ns != 0 && now_ns >= deadline_ns)
+			engine_finish(engine, s, SESSION_END_DEADLINE);
 	}
-	engine->n_live = kept;
+	engine_tidy(engine);
 }
 
 static void plan_inputs(struct engine *engine)
 {
-	uint32_t ahead = (uint32_t) engine->o.config->ahead_max;
+	uint32_t ahead = (uint32_t)engine->o.config->ahead_max;
 
 	for (uint32_t i = 0; i < engine->n_live; i++) {
-		struct engine_session *s = live(engine, i);
+		struct engine_session *s = engine_live(engine, i);
 		uint32_t n_tokens = journal_n_tokens(s->page);
 		uint64_t credit = atomic_load_explicit(&s->slot->credit, memory_order_relaxed);
 
-		engine->sched[i] = (struct sched_session) {
+		engine->sched[i] = (struct sched_session){
 			.n_tokens = n_tokens,
 			.n_kv = s->seq.n,
 			.n_pages = s->seq.n_pages,
@@ -106,64 +92,22 @@ static void plan_inputs(struct engine *engine)
 	}
 }
 
-/* Puts a session's pages back; it is computed again when there is room, to the same tokens. */
-static void put_out(struct engine *engine, uint32_t i)
-{
-	struct engine_session *s = live(engine, i);
-
-	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration, "gives up its KV pages to an older session");
-	kv_seq_exit(&engine->kv, &s->seq);
-	engine->sched[i].n_pages = engine->sched[i].n_kv = 0;
-	s->hold_back = true;
-}
-
-/* n cells for the session live[i], taking pages from others where it must. */
-static int take_cells(struct engine *engine, uint32_t i, uint32_t n, uint32_t *cells)
-{
-	struct engine_session *s = live(engine, i);
-	int victim;
-
-	if (s->seq.owner == 0) {
-		uint32_t want = engine->sched[i].n_tokens + START_CELLS, all = engine->kv.layout.n_pages * KV_PAGE_CELLS;
-
-		if (kv_seq_init(&s->seq, s->uid, (uint32_t) engine->o.config->context) != 0)
-			return -ENOSPC;
-		while (kv_free_cells(&engine->kv, &s->seq) < (want < all ? want : all)) {
-			victim = sched_victim(engine->sched, engine->n_live, i, engine->in_batch);
-			if (victim < 0)
-				break;
-			put_out(engine, (uint32_t) victim);
-		}
-		/* The first of a batch starts with whatever there is: everybody else has been put out by now. */
-		if (engine->n_batch > 0 && kv_free_cells(&engine->kv, &s->seq) < want) {
-			kv_seq_exit(&engine->kv, &s->seq);
-			return -ENOSPC;
-		}
-	}
-	while (kv_take(&engine->kv, &s->seq, n, cells) != 0) {
-		victim = sched_victim(engine->sched, engine->n_live, i, engine->in_batch);
-		if (victim < 0)
-			return -ENOSPC;
-		put_out(engine, (uint32_t) victim);
-	}
-	return 0;
-}
-
 static uint32_t choose_k(struct engine *engine, const struct engine_session *s, uint32_t n_tokens)
 {
 	const struct session_request *request = &s->page->request;
 	struct policy_session knobs;
-	uint32_t k = (uint32_t) engine->o.config->default_k;
+	uint32_t k = (uint32_t)engine->o.config->default_k;
 
 	if (request->draft_method == DRAFT_NONE)
 		return 0;
 	if (request->k != SESSION_K_POLICY) {
-		k = (uint32_t) request->k;
+		k = (uint32_t)request->k;
 	} else if (engine->policy != NULL) {
 		policy_lookup(engine->policy, s->index, s->uid, &knobs);
 		k = knobs.k < LIMIT_DRAFT ? knobs.k : LIMIT_DRAFT;
 	}
-	return sched_k(k, n_tokens, s->page->n_prompt, request->max_tokens, (uint32_t) engine->o.config->context);
+	return sched_k(k, n_tokens, s->page->n_prompt, request->max_tokens,
+		(uint32_t)engine->o.config->context);
 }
 
 /* Keeps the drafter within FOLLOW_TOKENS of a session whose K may rise again. */
@@ -171,7 +115,8 @@ static void follow(struct engine *engine, struct engine_session *s, uint32_t n_t
 {
 	const struct session_request *request = &s->page->request;
 
-	if (!engine->o.config->follow_at_zero || request->draft_method == DRAFT_NONE || request->k == 0)
+	if (!engine->o.config->follow_at_zero || request->draft_method == DRAFT_NONE ||
+		request->k == 0)
 		return;
 	if (s->followed != 0 && n_tokens - s->followed < FOLLOW_TOKENS)
 		return;
@@ -186,7 +131,7 @@ static void draft(struct engine *engine, uint32_t n_plan, uint64_t now_ns)
 	bool may_ask = drafts_begin(&engine->drafts, now_ns);
 
 	for (uint32_t e = 0; e < n_plan; e++) {
-		struct engine_session *s = live(engine, engine->plan[e].session);
+		struct engine_session *s = engine_live(engine, engine->plan[e].session);
 		uint32_t n_tokens = engine->sched[engine->plan[e].session].n_tokens;
 
 		if (engine->plan[e].decodes)
@@ -200,7 +145,7 @@ static void draft(struct engine *engine, uint32_t n_plan, uint64_t now_ns)
 	if (last == NULL)
 		return;
 	for (uint32_t e = 0; e < n_plan; e++) {
-		struct engine_session *s = live(engine, engine->plan[e].session);
+		struct engine_session *s = engine_live(engine, engine->plan[e].session);
 		uint32_t n_tokens = engine->sched[engine->plan[e].session].n_tokens;
 
 		if (!s->asked)
@@ -209,74 +154,6 @@ static void draft(struct engine *engine, uint32_t n_plan, uint64_t now_ns)
 		drafts_ask(&engine->drafts, s->index, s->uid, n_tokens, s->k, s == last);
 	}
 	drafts_wait(&engine->drafts);
-}
-
-/* Appends one session's part: committed tokens seq.n.., then its draft behind the newest. */
-static void batch_session(struct engine *engine, const struct sched_entry *entry, const struct draft_reply *reply)
-{
-	struct engine_session *s = live(engine, entry->session);
-	uint32_t first = engine->n_batch, n = entry->n, last_position = s->seq.n + n - 1;
-	bool hashed = s->slot->hashes != NULL;
-
-	s->row = first;
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t position = s->seq.n + i;
-		bool last = i == n - 1;
-
-		engine->batch[first + i] = (struct batch_token) {
-			.seq = &s->seq,
-			.token = s->page->tokens[position],
-			.position = position,
-			.parent = i == 0 ? -1 : (int32_t) (first + i - 1),
-			.logits = (last && entry->emits) || (hashed && position + 1 >= s->page->n_prompt),
-			.cell = engine->cells[first + i],
-		};
-	}
-	for (uint32_t i = 0; i < s->n_drafts; i++) {
-		int parent = reply->parent[i];
-		uint32_t before = parent < 0 ? first + n - 1 : first + n + (uint32_t) parent;
-
-		engine->batch[first + n + i] = (struct batch_token) {
-			.seq = &s->seq,
-			.token = reply->token[i],
-			.position = parent < 0 ? last_position + 1 : engine->batch[before].position + 1,
-			.parent = (int32_t) before,
-			.logits = true,
-			.cell = engine->cells[first + n + i],
-		};
-	}
-	engine->n_batch += n + s->n_drafts;
-}
-
-static uint32_t build(struct engine *engine, uint32_t n_plan)
-{
-	uint32_t taking_part = 0;
-
-	engine->n_batch = engine->n_prefill = 0;
-	for (uint32_t e = 0; e < n_plan; e++) {
-		const struct sched_entry *entry = &engine->plan[e];
-		struct engine_session *s = live(engine, entry->session);
-		const struct draft_reply *reply = s->asked ? drafts_reply(&engine->drafts, s->index) : NULL;
-
-		if (s->hold_back)
-			continue;
-		s->n_drafts = reply != NULL ? reply->n : 0;
-		if (take_cells(engine, entry->session, entry->n + s->n_drafts, engine->cells + engine->n_batch) != 0) {
-			s->hold_back = true;
-			continue;
-		}
-		if (!entry->decodes)
-			engine->n_prefill += entry->n;
-		uint32_t state = entry->emits ? SESSION_RUNNING : SESSION_PREFILL;
-		if (atomic_load_explicit(&s->page->state, memory_order_relaxed) != state)
-			atomic_store_explicit(&s->page->state, state, memory_order_relaxed);
-		if (s->slot->usage.started_ns == 0)
-			s->slot->usage.started_ns = clock_ns();
-		batch_session(engine, entry, reply);
-		engine->in_batch[entry->session] = true;
-		taking_part++;
-	}
-	return taking_part;
 }
 
 struct logits_of {
@@ -288,13 +165,15 @@ static const float *node_logits(void *arg, int node)
 {
 	const struct logits_of *of = arg;
 
-	return forward_logits(of->forward, of->root + (uint32_t) (node + 1));
+	return forward_logits(of->forward, of->root + (uint32_t)(node + 1));
 }
 
 /* Hashes of the output positions that this pass computed again (after a restart, or pages given up). */
-static void hash_again(struct engine *engine, struct engine_session *s, const struct sched_entry *entry)
+static void hash_again(
+	struct engine *engine, struct engine_session *s, const struct sched_entry *entry)
 {
-	uint32_t vocab = engine->o.model->config.n_vocab, rows = entry->emits ? entry->n - 1 : entry->n;
+	uint32_t vocab = engine->o.model->config.n_vocab,
+		 rows = entry->emits ? entry->n - 1 : entry->n;
 	uint32_t n_hashed = atomic_load_explicit(&s->slot->n_hashed, memory_order_relaxed);
 
 	for (uint32_t i = 0; i < rows; i++) {
@@ -302,26 +181,28 @@ static void hash_again(struct engine *engine, struct engine_session *s, const st
 
 		if (position + 1 < s->page->n_prompt || n_out(s, position + 1) != n_hashed)
 			continue;
-		s->slot->hashes[n_hashed++] = logits_hash(forward_logits(engine->forward, s->row + i), vocab);
+		s->slot->hashes[n_hashed++] =
+			logits_hash(forward_logits(engine->forward, s->row + i), vocab);
 	}
 	/* Pairs with the front's acquire: it sends no hash that is not there. */
 	atomic_store_explicit(&s->slot->n_hashed, n_hashed, memory_order_release);
 }
 
-static void hash_emitted(struct engine *engine, struct engine_session *s, const struct accept_output *out,
-	uint32_t n_tokens, uint32_t n, struct logits_of *of)
+static void hash_emitted(struct engine *engine, struct engine_session *s,
+	const struct accept_output *out, uint32_t n_tokens, uint32_t n, struct logits_of *of)
 {
 	uint32_t base = n_out(s, n_tokens);
 
 	for (uint32_t i = 0; i < n; i++)
-		s->slot->hashes[base + i] = logits_hash(
-			node_logits(of, i == 0 ? -1 : out->node[i - 1]), engine->o.model->config.n_vocab);
+		s->slot->hashes[base + i] =
+			logits_hash(node_logits(of, i == 0 ? -1 : out->node[i - 1]),
+				engine->o.model->config.n_vocab);
 	atomic_store_explicit(&s->slot->n_hashed, base + n, memory_order_release);
 }
 
 /* Cells of the pass: the committed tokens', then of the drafts those on the accepted path; the rest are returned. */
-static void commit_cells(struct engine *engine, struct engine_session *s, uint32_t n, const struct accept_output *out,
-	uint32_t n_emitted)
+static void commit_cells(struct engine *engine, struct engine_session *s, uint32_t n,
+	const struct accept_output *out, uint32_t n_emitted)
 {
 	const uint32_t *cells = engine->cells + s->row;
 	uint32_t accepted[LIMIT_DRAFT], rejected[LIMIT_DRAFT], n_accepted = 0, n_rejected = 0;
@@ -330,8 +211,10 @@ static void commit_cells(struct engine *engine, struct engine_session *s, uint32
 	kv_commit(&engine->kv, &s->seq, cells, n, NULL, 0);
 	/* The last token emitted has no cell yet: it is the root of the next batch. */
 	for (uint32_t i = 0; i < out->n_accepted && i + 1 < n_emitted; i++) {
-		accepted[n_accepted++] = cells[n + (uint32_t) out->node[i]];
-		keep[out->node[i]] = true;
+		uint8_t node = (uint8_t)out->node[i];
+
+		accepted[n_accepted++] = cells[n + node];
+		keep[node] = true;
 	}
 	for (uint32_t i = 0; i < s->n_drafts; i++)
 		if (!keep[i])
@@ -340,7 +223,8 @@ static void commit_cells(struct engine *engine, struct engine_session *s, uint32
 		kv_commit(&engine->kv, &s->seq, accepted, n_accepted, rejected, n_rejected);
 }
 
-static void count(struct engine_session *s, const struct draft_reply *reply, const struct accept_output *out)
+static void count(
+	struct engine_session *s, const struct draft_reply *reply, const struct accept_output *out)
 {
 	struct slot_usage *usage = &s->slot->usage;
 	uint32_t depth[LIMIT_DRAFT];
@@ -362,7 +246,7 @@ static void count(struct engine_session *s, const struct draft_reply *reply, con
 static void emit(struct engine *engine, const struct sched_entry *entry)
 {
 	static const struct draft_reply no_draft;
-	struct engine_session *s = live(engine, entry->session);
+	struct engine_session *s = engine_live(engine, entry->session);
 	struct session_page *page = s->page;
 	uint32_t n_tokens = engine->sched[entry->session].n_tokens, n = 0;
 	const struct draft_reply *reply =
@@ -402,7 +286,7 @@ static void emit(struct engine *engine, const struct sched_entry *entry)
 		engine_wake(engine, first);
 }
 
-static void account(struct engine *engine, struct engine_session *s, const struct iteration_record *record)
+static void account(struct engine_session *s, const struct iteration_record *record)
 {
 	struct slot_usage *usage = &s->slot->usage;
 
@@ -421,15 +305,16 @@ static void account(struct engine *engine, struct engine_session *s, const struc
 }
 
 /* What is the same for every session of the pass. */
-static struct iteration_record common_record(struct engine *engine, const struct timing *t, uint32_t n_sessions)
+static struct iteration_record common_record(
+	struct engine *engine, const struct timing *t, uint32_t n_sessions)
 {
 	const struct expert_source_stats *before = &t->before;
 	struct iteration_record record = {
 		.iteration = engine->iteration,
-		.batch_sessions = (uint16_t) n_sessions,
+		.batch_sessions = (uint16_t)n_sessions,
 		.batch_tokens = engine->n_batch,
 		.prefill_tokens = engine->n_prefill,
-		.unique_experts = (uint32_t) forward_stats(engine->forward)->unique_experts,
+		.unique_experts = (uint32_t)forward_stats(engine->forward)->unique_experts,
 		.draft_ns = t->drafted_ns - t->start_ns,
 		.verify_ns = t->forwarded_ns - t->forward_ns,
 	};
@@ -437,20 +322,21 @@ static struct iteration_record common_record(struct engine *engine, const struct
 	if (engine->experts != NULL) {
 		const struct expert_source_stats *now = &engine->experts->stats;
 
-		record.expert_hits = (uint32_t) (now->hits - before->hits);
-		record.expert_misses = (uint32_t) (now->misses - before->misses);
+		record.expert_hits = (uint32_t)(now->hits - before->hits);
+		record.expert_misses = (uint32_t)(now->misses - before->misses);
 		record.expert_bytes = now->bytes_loaded - before->bytes_loaded;
 	}
 	return record;
 }
 
-static void finish_pass(struct engine *engine, uint32_t n_plan, uint32_t n_sessions, const struct timing *t)
+static void finish_pass(
+	struct engine *engine, uint32_t n_plan, uint32_t n_sessions, const struct timing *t)
 {
 	struct iteration_record record = common_record(engine, t, n_sessions);
 
 	for (uint32_t e = 0; e < n_plan; e++) {
 		const struct sched_entry *entry = &engine->plan[e];
-		struct engine_session *s = live(engine, entry->session);
+		struct engine_session *s = engine_live(engine, entry->session);
 
 		if (!engine->in_batch[entry->session])
 			continue;
@@ -465,21 +351,22 @@ static void finish_pass(struct engine *engine, uint32_t n_plan, uint32_t n_sessi
 	record.sample_ns = record.finished_ns - t->forwarded_ns;
 	record.iteration_ns = record.finished_ns - t->start_ns;
 	for (uint32_t e = 0; e < n_plan; e++) {
-		struct engine_session *s = live(engine, engine->plan[e].session);
+		struct engine_session *s = engine_live(engine, engine->plan[e].session);
 
 		if (!engine->in_batch[engine->plan[e].session])
 			continue;
 		record.session = s->uid;
 		record.page = s->index;
 		record.n_context = engine->sched[engine->plan[e].session].n_tokens + s->emitted;
-		record.k = (uint8_t) s->k;
-		record.drafted = (uint8_t) s->n_drafts;
-		record.accepted = (uint8_t) s->accepted;
-		record.emitted = (uint8_t) s->emitted;
-		record.method = (uint8_t) (s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index)->method
-							    : DRAFT_NONE);
+		record.k = (uint8_t)s->k;
+		record.drafted = (uint8_t)s->n_drafts;
+		record.accepted = (uint8_t)s->accepted;
+		record.emitted = (uint8_t)s->emitted;
+		record.method =
+			(uint8_t)(s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index)->method
+						  : DRAFT_NONE);
 		record.k_fixed = s->page->request.k != SESSION_K_POLICY;
-		account(engine, s, &record);
+		account(s, &record);
 		if (engine->policy != NULL && !ring_put(&engine->records, &record, sizeof(record)))
 			ring_drop(&engine->records);
 		/* Last, because the account of a page that is DONE is the front's. Who dies before this point
@@ -492,13 +379,14 @@ static void finish_pass(struct engine *engine, uint32_t n_plan, uint32_t n_sessi
 static void fail_pass(struct engine *engine, uint32_t n_plan, int rc)
 {
 	for (uint32_t e = 0; e < n_plan; e++) {
-		struct engine_session *s = live(engine, engine->plan[e].session);
+		struct engine_session *s = engine_live(engine, engine->plan[e].session);
 
 		if (!engine->in_batch[engine->plan[e].session])
 			continue;
 		snprintf(s->slot->usage.message, sizeof(s->slot->usage.message),
 			"the model file cannot be read any more: %s", strerror(-rc));
-		log_session(LOG_LEVEL_ERROR, s->uid, engine->iteration, "%s", s->slot->usage.message);
+		log_session(
+			LOG_LEVEL_ERROR, s->uid, engine->iteration, "%s", s->slot->usage.message);
 		engine_finish(engine, s, SESSION_END_ERROR);
 	}
 }
@@ -516,7 +404,7 @@ uint32_t iteration_run(struct engine *engine)
 		return 0;
 	draft(engine, n_plan, t.start_ns);
 	t.drafted_ns = clock_ns();
-	uint32_t n_sessions = build(engine, n_plan);
+	uint32_t n_sessions = batch_build(engine, n_plan);
 	if (n_sessions == 0)
 		return 0;
 	engine->iteration++;
@@ -529,6 +417,7 @@ uint32_t iteration_run(struct engine *engine)
 		fail_pass(engine, n_plan, rc);
 	else
 		finish_pass(engine, n_plan, n_sessions, &t);
+	engine_tidy(engine);
 	atomic_store_explicit(&engine->iterations_total, engine->iteration, memory_order_relaxed);
 	return n_sessions;
 }

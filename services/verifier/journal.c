@@ -3,10 +3,12 @@
 #include <string.h>
 
 void journal_admit(struct sessions_header *header, struct session_page *page, uint64_t uid,
-	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt, const int32_t *replay)
+	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
+	const int32_t *replay)
 {
 	assert(atomic_load_explicit(&page->uid, memory_order_relaxed) == 0);
-	assert(n_prompt > 0 && n_prompt <= header->n_context && request->n_replay <= header->n_context);
+	assert(n_prompt > 0 && n_prompt <= header->n_context &&
+		request->n_replay <= header->n_context);
 	page->n_prompt = n_prompt;
 	page->request = *request;
 	memcpy(page->tokens, prompt, n_prompt * sizeof(*prompt));
@@ -31,7 +33,7 @@ void journal_append(struct session_page *page, uint32_t n)
 
 void journal_finish(struct session_page *page, enum session_end end)
 {
-	atomic_store_explicit(&page->end, (uint32_t) end, memory_order_relaxed);
+	atomic_store_explicit(&page->end, (uint32_t)end, memory_order_relaxed);
 	/* Pairs with journal_state: a DONE page without its end would be an answer that never ended. */
 	atomic_store_explicit(&page->state, SESSION_DONE, memory_order_release);
 }
@@ -42,35 +44,42 @@ void journal_free(struct session_page *page)
 	atomic_store_explicit(&page->state, SESSION_FREE, memory_order_release);
 }
 
-int journal_check_request(const struct session_request *request, uint32_t n_vocab, uint32_t n_context, struct error *err)
+int journal_check_request(const struct session_request *request, uint32_t n_vocab,
+	uint32_t n_context, struct error *err)
 {
 	int rc = sampler_params_check(&request->sampling, n_vocab, err);
 
 	if (rc != 0)
 		return rc;
 	if (request->k != SESSION_K_POLICY && (request->k < 0 || request->k > LIMIT_DRAFT))
-		return error_set(err, EINVAL, "k: %d is not 0..%d, nor the policy's choice", request->k, LIMIT_DRAFT);
+		return error_set(err, EINVAL, "k: %d is not 0..%d, nor the policy's choice",
+			request->k, LIMIT_DRAFT);
 	if (request->draft_method >= DRAFT_METHODS)
-		return error_set(err, EINVAL, "draft_method: %u is not 0..%d", request->draft_method, DRAFT_METHODS - 1);
+		return error_set(err, EINVAL, "draft_method: %u is not 0..%d",
+			request->draft_method, DRAFT_METHODS - 1);
 	if (request->n_replay > n_context)
-		return error_set(err, EINVAL, "replay: %u tokens, the context holds %u", request->n_replay, n_context);
+		return error_set(err, EINVAL, "replay: %u tokens, the context holds %u",
+			request->n_replay, n_context);
 	if (!(request->replay_error >= 0 && request->replay_error <= 1))
-		return error_set(err, EINVAL, "replay_error: %g is not 0..1", (double) request->replay_error);
+		return error_set(
+			err, EINVAL, "replay_error: %g is not 0..1", (double)request->replay_error);
 	if (request->n_stops > LIMIT_STOPS)
-		return error_set(err, EINVAL, "stop: %u strings, the limit is %d", request->n_stops, LIMIT_STOPS);
+		return error_set(err, EINVAL, "stop: %u strings, the limit is %d", request->n_stops,
+			LIMIT_STOPS);
 	for (uint32_t i = 0; i < request->n_stops; i++) {
 		size_t bytes = strnlen(request->stops[i], LIMIT_STOP_BYTES);
 
 		if (bytes == 0)
 			return error_set(err, EINVAL, "stop: string %u is empty", i + 1);
 		if (bytes == LIMIT_STOP_BYTES)
-			return error_set(err, EINVAL, "stop: string %u is longer than %d bytes", i + 1,
-				LIMIT_STOP_BYTES - 1);
+			return error_set(err, EINVAL, "stop: string %u is longer than %d bytes",
+				i + 1, LIMIT_STOP_BYTES - 1);
 	}
 	return 0;
 }
 
-int journal_check(const struct sessions_header *header, struct session_page *page, uint32_t n_vocab, struct error *err)
+int journal_check(const struct sessions_header *header, struct session_page *page, uint32_t n_vocab,
+	struct error *err)
 {
 	uint32_t n_tokens = journal_n_tokens(page), state = journal_state(page);
 	int rc = journal_check_request(&page->request, n_vocab, header->n_context, err);
@@ -80,11 +89,11 @@ int journal_check(const struct sessions_header *header, struct session_page *pag
 	if (state == SESSION_FREE || state > SESSION_DONE)
 		return error_set(err, EINVAL, "state %u", state);
 	if (page->n_prompt == 0 || page->n_prompt > n_tokens || n_tokens > header->n_context)
-		return error_set(err, EINVAL, "%u prompt tokens, %u tokens, context %u", page->n_prompt, n_tokens,
-			header->n_context);
+		return error_set(err, EINVAL, "%u prompt tokens, %u tokens, context %u",
+			page->n_prompt, n_tokens, header->n_context);
 	for (uint32_t i = 0; i < n_tokens; i++)
-		if (page->tokens[i] < 0 || (uint32_t) page->tokens[i] >= n_vocab)
-			return error_set(err, EINVAL, "token %u is %d, the vocabulary has %u", i, page->tokens[i],
-				n_vocab);
+		if (page->tokens[i] < 0 || (uint32_t)page->tokens[i] >= n_vocab)
+			return error_set(err, EINVAL, "token %u is %d, the vocabulary has %u", i,
+				page->tokens[i], n_vocab);
 	return 0;
 }

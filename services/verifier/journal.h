@@ -10,7 +10,8 @@
 
 /* Fills a free page; uid is stored last. n_prompt <= n_context, n_replay <= n_context. */
 void journal_admit(struct sessions_header *header, struct session_page *page, uint64_t uid,
-	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt, const int32_t *replay);
+	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
+	const int32_t *replay);
 
 /* Publishes n tokens that were written behind the committed ones. */
 void journal_append(struct session_page *page, uint32_t n);
@@ -22,10 +23,12 @@ void journal_finish(struct session_page *page, enum session_end end);
 void journal_free(struct session_page *page);
 
 /* Everything in range, as a page from a dead process must be before its indices are used. */
-int journal_check(const struct sessions_header *header, struct session_page *page, uint32_t n_vocab, struct error *err);
+int journal_check(const struct sessions_header *header, struct session_page *page, uint32_t n_vocab,
+	struct error *err);
 
 /* What a request must satisfy whoever wrote it: ranges of enums, counts, strings with their NUL, sampling. */
-int journal_check_request(const struct session_request *request, uint32_t n_vocab, uint32_t n_context, struct error *err);
+int journal_check_request(const struct session_request *request, uint32_t n_vocab,
+	uint32_t n_context, struct error *err);
 
 static inline uint32_t journal_n_tokens(const struct session_page *page)
 {

@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* The predecessor's region, or -ENOENT when there is none that can be used. */
-static int recover(struct daemon *daemon, const char *name, uint32_t layout, size_t payload, struct region *out)
+static int recover(struct daemon *daemon, const char *name, uint32_t layout, size_t payload,
+	struct region *out)
 {
 	struct error err = {.text = ""};
 	int fd;
@@ -16,8 +17,8 @@ static int recover(struct daemon *daemon, const char *name, uint32_t layout, siz
 		return -ENOENT;
 	int rc = region_adopt(fd, name, layout, REGION_DATA + payload, out, &err);
 	if (rc == 0 && out->bytes != REGION_DATA + payload) {
-		rc = error_set(&err, EINVAL, "it has %zu bytes, this configuration needs %zu", out->bytes,
-			REGION_DATA + payload);
+		rc = error_set(&err, EINVAL, "it has %zu bytes, this configuration needs %zu",
+			out->bytes, REGION_DATA + payload);
 		region_close(out);
 	}
 	if (rc != 0) {
@@ -30,18 +31,19 @@ static int recover(struct daemon *daemon, const char *name, uint32_t layout, siz
 static bool same_sessions(const struct sessions_header *header, const struct sessions_header *want)
 {
 	return header->n_sessions == want->n_sessions && header->n_context == want->n_context &&
-		header->page_bytes == want->page_bytes &&
-		header->model_fingerprint == want->model_fingerprint &&
-		header->tokenizer_fingerprint == want->tokenizer_fingerprint;
+	       header->page_bytes == want->page_bytes &&
+	       header->model_fingerprint == want->model_fingerprint &&
+	       header->tokenizer_fingerprint == want->tokenizer_fingerprint;
 }
 
-static int open_sessions(struct daemon *daemon, const struct verifier_config *config, const struct model *model,
-	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err)
+static int open_sessions(struct daemon *daemon, const struct verifier_config *config,
+	const struct model *model, uint64_t tokenizer_fingerprint, struct regions *out,
+	struct error *err)
 {
 	struct sessions_header want = {
 		.n_sessions = LIMIT_SESSIONS,
-		.n_context = (uint32_t) config->context,
-		.page_bytes = session_page_bytes((uint32_t) config->context),
+		.n_context = (uint32_t)config->context,
+		.page_bytes = session_page_bytes((uint32_t)config->context),
 		.model_fingerprint = model->fingerprint,
 		.tokenizer_fingerprint = tokenizer_fingerprint,
 	};
@@ -50,8 +52,8 @@ static int open_sessions(struct daemon *daemon, const struct verifier_config *co
 
 	if (path == NULL || strlen(path) >= sizeof(want.model_path)) {
 		free(path);
-		return error_set(err, ENAMETOOLONG, "%s: no absolute path under %zu bytes", gguf_path(model->gguf),
-			sizeof(want.model_path));
+		return error_set(err, ENAMETOOLONG, "%s: no absolute path under %zu bytes",
+			gguf_path(model->gguf), sizeof(want.model_path));
 	}
 	strcpy(want.model_path, path);
 	free(path);
@@ -63,7 +65,8 @@ static int open_sessions(struct daemon *daemon, const struct verifier_config *co
 			memcpy(out->header->model_path, want.model_path, sizeof(want.model_path));
 			return 0;
 		}
-		log_notice("the predecessor served another model or context: its sessions are not taken over");
+		log_notice("the predecessor served another model or context: its sessions are not "
+			   "taken over");
 		region_close(&out->sessions);
 	}
 	int rc = region_create(SESSIONS_REGION, SESSIONS_LAYOUT, payload, 0, &out->sessions, err);
@@ -76,7 +79,8 @@ static int open_sessions(struct daemon *daemon, const struct verifier_config *co
 
 static int open_draft(struct daemon *daemon, struct regions *out, struct error *err)
 {
-	if (out->recovered && recover(daemon, DRAFT_REGION, DRAFT_LAYOUT, draft_bytes(), &out->draft) == 0) {
+	if (out->recovered &&
+		recover(daemon, DRAFT_REGION, DRAFT_LAYOUT, draft_bytes(), &out->draft) == 0) {
 		struct draft_rings rings;
 
 		if (draft_attach(&rings, region_payload(&out->draft), draft_bytes(), NULL) == 0 &&
@@ -90,44 +94,50 @@ static int open_draft(struct daemon *daemon, struct regions *out, struct error *
 	return rc;
 }
 
-static int open_kv(struct daemon *daemon, const struct verifier_config *config, const struct model *model,
-	struct regions *out, struct error *err)
+static int open_kv(struct daemon *daemon, const struct verifier_config *config,
+	const struct model *model, struct regions *out, struct error *err)
 {
 	struct kv_region_header want = {
 		.model_fingerprint = model->fingerprint,
-		.layout = {
-			.n_layers = model->config.n_layers,
-			.n_kv_heads = model->config.n_kv_heads,
-			.head_dim = model->config.head_dim,
-			.type = verifier_config_kv_type(config, model),
-			.n_pages = (uint32_t) ((config->kv_tokens + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS),
-		},
+		.layout =
+			{
+				.n_layers = model->config.n_layers,
+				.n_kv_heads = model->config.n_kv_heads,
+				.head_dim = model->config.head_dim,
+				.type = verifier_config_kv_type(config, model),
+				.n_pages = (uint32_t)((config->kv_tokens + KV_PAGE_CELLS - 1) /
+						      KV_PAGE_CELLS),
+			},
 	};
 	size_t payload = sizeof(want) + kv_bytes(&want.layout);
 	struct kv_region_header *header;
 
 	out->kv_layout = want.layout;
-	if (out->recovered && recover(daemon, KV_REGION, KV_REGION_LAYOUT, payload, &out->kv) == 0) {
+	if (out->recovered &&
+		recover(daemon, KV_REGION, KV_REGION_LAYOUT, payload, &out->kv) == 0) {
 		header = region_payload(&out->kv);
 		if (memcmp(header, &want, sizeof(want)) == 0) {
 			out->kv_recovered = true;
 			out->kv_mem = header + 1;
 			return 0;
 		}
-		log_notice("the predecessor's KV cache has another shape: sessions are computed again");
+		log_notice("the predecessor's KV cache has another shape: sessions are computed "
+			   "again");
 		region_close(&out->kv);
 	}
 	int rc = region_create(KV_REGION, KV_REGION_LAYOUT, payload, REGION_HUGE, &out->kv, err);
 	if (rc != 0)
-		return error_prefix(err, rc, "KV cache of %lld tokens (kv_tokens)", (long long) config->kv_tokens);
+		return error_prefix(err, rc, "KV cache of %lld tokens (kv_tokens)",
+			(long long)config->kv_tokens);
 	header = region_payload(&out->kv);
 	*header = want;
 	out->kv_mem = header + 1;
 	return 0;
 }
 
-int regions_open(struct daemon *daemon, const struct verifier_config *config, const struct model *model,
-	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err)
+int regions_open(struct daemon *daemon, const struct verifier_config *config,
+	const struct model *model, uint64_t tokenizer_fingerprint, struct regions *out,
+	struct error *err)
 {
 	memset(out, 0, sizeof(*out));
 	int rc = open_sessions(daemon, config, model, tokenizer_fingerprint, out, err);

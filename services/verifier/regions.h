@@ -26,12 +26,13 @@ static_assert(sizeof(struct kv_region_header) == 128, "the cells stay 64-byte al
 struct regions {
 	struct region sessions, draft, kv;
 	struct sessions_header *header; /* in sessions */
-	void *kv_mem;			/* in kv */
+	void *kv_mem; /* in kv */
 	struct kv_layout kv_layout;
-	bool recovered;	   /* the session pages are a predecessor's */
+	bool recovered; /* the session pages are a predecessor's */
 	bool kv_recovered; /* and so are the KV pages */
 };
 
-int regions_open(struct daemon *daemon, const struct verifier_config *config, const struct model *model,
-	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err);
+int regions_open(struct daemon *daemon, const struct verifier_config *config,
+	const struct model *model, uint64_t tokenizer_fingerprint, struct regions *out,
+	struct error *err);
 void regions_close(struct regions *regions);

@@ -3,7 +3,8 @@
 #include <assert.h>
 
 /* Committed tokens to compute now; at least one when budget is. */
-static uint32_t chunk(const struct sched_session *s, const struct sched_limits *limits, uint32_t budget)
+static uint32_t chunk(
+	const struct sched_session *s, const struct sched_limits *limits, uint32_t budget)
 {
 	uint32_t n = s->n_tokens - s->n_kv;
 
@@ -20,8 +21,8 @@ static uint32_t chunk(const struct sched_session *s, const struct sched_limits *
 	return n;
 }
 
-uint32_t sched_plan(const struct sched_session *sessions, uint32_t n, const struct sched_limits *limits,
-	struct sched_entry *out)
+uint32_t sched_plan(const struct sched_session *sessions, uint32_t n,
+	const struct sched_limits *limits, struct sched_entry *out)
 {
 	uint32_t budget = limits->prefill_chunk, entries = 0;
 
@@ -32,20 +33,22 @@ uint32_t sched_plan(const struct sched_session *sessions, uint32_t n, const stru
 			continue;
 		assert(s->n_kv < s->n_tokens);
 		if (s->n_tokens - s->n_kv == 1) {
-			out[entries++] = (struct sched_entry) {.session = i, .n = 1, .emits = true, .decodes = true};
+			out[entries++] = (struct sched_entry){
+				.session = i, .n = 1, .emits = true, .decodes = true};
 			continue;
 		}
 		uint32_t take = chunk(s, limits, budget);
 		if (take == 0)
 			continue;
 		budget -= take;
-		out[entries++] = (struct sched_entry) {
+		out[entries++] = (struct sched_entry){
 			.session = i, .n = take, .emits = s->n_kv + take == s->n_tokens};
 	}
 	return entries;
 }
 
-uint32_t sched_k(uint32_t asked, uint32_t n_tokens, uint32_t n_prompt, uint32_t max_tokens, uint32_t n_context)
+uint32_t sched_k(uint32_t asked, uint32_t n_tokens, uint32_t n_prompt, uint32_t max_tokens,
+	uint32_t n_context)
 {
 	uint32_t n_out = n_tokens - n_prompt;
 	uint32_t left = max_tokens > n_out ? max_tokens - n_out : 0;
@@ -58,7 +61,8 @@ uint32_t sched_k(uint32_t asked, uint32_t n_tokens, uint32_t n_prompt, uint32_t 
 	return asked < left - 1 ? asked : left - 1;
 }
 
-int sched_victim(const struct sched_session *sessions, uint32_t n, uint32_t wanting, const bool *in_batch)
+int sched_victim(
+	const struct sched_session *sessions, uint32_t n, uint32_t wanting, const bool *in_batch)
 {
 	int youngest = -1;
 
@@ -66,9 +70,9 @@ int sched_victim(const struct sched_session *sessions, uint32_t n, uint32_t want
 		if (i == wanting || in_batch[i] || sessions[i].n_pages == 0)
 			continue;
 		if (sessions[i].paused)
-			return (int) i;
+			return (int)i;
 		if (i > wanting && youngest < 0)
-			youngest = (int) i;
+			youngest = (int)i;
 	}
 	return youngest;
 }

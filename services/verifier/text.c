@@ -10,7 +10,7 @@ void text_stops_init(struct text_stops *stops, const char (*text)[LIMIT_STOP_BYT
 		const char *pattern = text[s];
 		uint8_t border = 0;
 
-		stops->bytes[s] = (uint8_t) strlen(pattern);
+		stops->bytes[s] = (uint8_t)strlen(pattern);
 		stops->fail[s][0] = 0;
 		for (uint8_t i = 1; i < stops->bytes[s]; i++) {
 			while (border > 0 && pattern[i] != pattern[border])
@@ -36,12 +36,13 @@ static void release(struct text_stream *stream, size_t n, char *out, size_t *n_o
 		memcpy(out + *n_out, stream->held, n);
 		*n_out += n;
 	}
-	stream->n_held = (uint8_t) (stream->n_held - n);
+	stream->n_held = (uint8_t)(stream->n_held - n);
 	memmove(stream->held, stream->held + n, stream->n_held);
 }
 
 /* Advances every pattern by one byte; returns the longest one that is now complete, or -1. */
-static int match(struct text_stream *stream, const struct text_stops *stops, char byte, uint8_t *longest)
+static int match(
+	struct text_stream *stream, const struct text_stops *stops, char byte, uint8_t *longest)
 {
 	int hit = -1;
 
@@ -58,13 +59,13 @@ static int match(struct text_stream *stream, const struct text_stops *stops, cha
 		if (m > *longest)
 			*longest = m;
 		if (m == stops->bytes[s] && (hit < 0 || m > stops->bytes[hit]))
-			hit = (int) s;
+			hit = (int)s;
 	}
 	return hit;
 }
 
-bool text_feed(struct text_stream *stream, const struct text_stops *stops, const char *piece, size_t bytes, char *out,
-	size_t *n_out)
+bool text_feed(struct text_stream *stream, const struct text_stops *stops, const char *piece,
+	size_t bytes, char *out, size_t *n_out)
 {
 	if (stream->stop >= 0)
 		return true;
@@ -81,12 +82,12 @@ bool text_feed(struct text_stream *stream, const struct text_stops *stops, const
 
 		stream->held[stream->n_held++] = piece[i];
 		if (hit >= 0) {
-			release(stream, (size_t) (stream->n_held - stops->bytes[hit]), out, n_out);
+			release(stream, (size_t)(stream->n_held - stops->bytes[hit]), out, n_out);
 			stream->n_held = 0;
 			stream->stop = hit;
 			return true;
 		}
-		release(stream, (size_t) (stream->n_held - longest), out, n_out);
+		release(stream, (size_t)(stream->n_held - longest), out, n_out);
 	}
 	return false;
 }

@@ -65,7 +65,7 @@ static uint32_t group_by_expert(struct forward *f)
 		}
 		f->expert_first[e + 1] += f->expert_first[e];
 	}
-	/* Placing advances the firsts to the next expert's; they are read as "first of e is first[e - 1]" after. */
+	/* Placing advances each first to the end of its expert; run_experts reads it as that. */
 	for (uint32_t i = 0; i < total; i++)
 		f->assigned[f->expert_first[f->chosen[i]]++] = i;
 	uint32_t n_embd = f->model->config.n_embd;

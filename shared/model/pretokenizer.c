@@ -9,8 +9,9 @@
 
 /* Unicode's White_Space, written out: PCRE2's own \s also takes U+180E, which the references do not. For use inside
  * a bracket. */
-#define SPACE                                                                                                \
-	"\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define SPACE                                                                                   \
+	"\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{" \
+	"205f}\\x{3000}"
 
 /* Parts that several expressions share. */
 #define CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
@@ -18,8 +19,8 @@
 #define GPT2_WORDS CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|" TRAILING_SPACE
 #define GPT2 GPT2_WORDS "|[" SPACE "]+"
 #define NEWLINES "[" SPACE "]*[\\r\\n]+"
-#define LLAMA3(digits)                                                                                       \
-	"(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE                          \
+#define LLAMA3(digits)                                                              \
+	"(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE \
 	"\\p{L}\\p{N}]+[\\r\\n]*|" NEWLINES "|" TRAILING_SPACE "|[" SPACE "]+"
 
 enum { STAGES_MAX = 4 };
@@ -59,7 +60,8 @@ static const struct recipe {
 	},
 	{
 		.names = {"deepseek-v3"},
-		.stages = {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
+		.stages = {"\\p{N}{1,3}",
+			"[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
 			"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
 			"|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
 			"| ?[\\p{P}\\p{S}]+[\\r\\n]*|" NEWLINES "|" TRAILING_SPACE "|[" SPACE "]+"},
@@ -113,10 +115,12 @@ static int refuse(const char *name, size_t bytes, struct error *err)
 		shown[i] = name[i] >= ' ' && name[i] < 127 ? name[i] : '?';
 	shown[n] = '\0';
 	return error_set(err, ENOTSUP,
-		"key tokenizer.ggml.pre is \"%s\", which is not supported (supported: %s)", shown, known);
+		"key tokenizer.ggml.pre is \"%s\", which is not supported (supported: %s)", shown,
+		known);
 }
 
-int pretokenizer_create(const char *name, size_t bytes, struct pretokenizer **out, struct error *err)
+int pretokenizer_create(
+	const char *name, size_t bytes, struct pretokenizer **out, struct error *err)
 {
 	*out = NULL;
 	const struct recipe *recipe = find_recipe(name, bytes);
@@ -209,15 +213,16 @@ struct split {
 };
 
 /* 1 and the match, 0 when there is none. */
-static int find_match(struct split *s, size_t stage, const char *text, size_t bytes, size_t *from, size_t *to)
+static int find_match(
+	struct split *s, size_t stage, const char *text, size_t bytes, size_t *from, size_t *to)
 {
 	const pcre2_code *code = s->p->stages[stage];
 	/* The text was validated; checking it again for every word would be quadratic. */
-	int rc = pcre2_match(code, (PCRE2_SPTR)text, bytes, 0, PCRE2_NO_UTF_CHECK, s->scratch->match,
-		s->scratch->context);
+	int rc = pcre2_match(code, (PCRE2_SPTR)text, bytes, 0, PCRE2_NO_UTF_CHECK,
+		s->scratch->match, s->scratch->context);
 	if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-		rc = pcre2_match(code, (PCRE2_SPTR)text, bytes, 0, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-			s->scratch->match, s->scratch->context);
+		rc = pcre2_match(code, (PCRE2_SPTR)text, bytes, 0,
+			PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->scratch->match, s->scratch->context);
 	if (rc == PCRE2_ERROR_NOMATCH)
 		return 0;
 	if (rc < 0)
@@ -269,15 +274,15 @@ size_t utf8_sequence(const char *text, size_t bytes)
 			return 0;
 	}
 	/* Overlong forms, surrogates, beyond U+10FFFF. */
-	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
-		(p[0] == 0xf4 && p[1] > 0x8f))
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+		(p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
 		return 0;
 	return n;
 }
 
-int pretokenizer_split(const struct pretokenizer *pretokenizer, struct pretokenizer_scratch *scratch,
-	const char *text, size_t bytes, int (*word)(void *arg, const char *text, size_t bytes), void *arg,
-	struct error *err)
+int pretokenizer_split(const struct pretokenizer *pretokenizer,
+	struct pretokenizer_scratch *scratch, const char *text, size_t bytes,
+	int (*word)(void *arg, const char *text, size_t bytes), void *arg, struct error *err)
 {
 	struct split s = {pretokenizer, scratch, word, arg, err};
 	size_t at = 0;

@@ -12,7 +12,8 @@
 struct pretokenizer;
 
 /* name is not terminated. An unknown one is refused with the list of those there are. */
-int pretokenizer_create(const char *name, size_t bytes, struct pretokenizer **out, struct error *err);
+int pretokenizer_create(
+	const char *name, size_t bytes, struct pretokenizer **out, struct error *err);
 void pretokenizer_free(struct pretokenizer **pretokenizer);
 
 /* A word that is itself a token is that token, without looking at merges. */
@@ -27,9 +28,9 @@ void pretokenizer_scratch_free(struct pretokenizer_scratch **scratch);
 
 /* Calls word(arg, ...) for each word of text in order; together they are the text. Stops at the first word that
  * returns not 0, and returns that. Bytes that are not UTF-8 are words of their own. */
-int pretokenizer_split(const struct pretokenizer *pretokenizer, struct pretokenizer_scratch *scratch,
-	const char *text, size_t bytes, int (*word)(void *arg, const char *text, size_t bytes), void *arg,
-	struct error *err);
+int pretokenizer_split(const struct pretokenizer *pretokenizer,
+	struct pretokenizer_scratch *scratch, const char *text, size_t bytes,
+	int (*word)(void *arg, const char *text, size_t bytes), void *arg, struct error *err);
 
 /* Length of the UTF-8 sequence at text (no overlong forms, no surrogates), 0 when invalid or cut off. */
 size_t utf8_sequence(const char *text, size_t bytes);

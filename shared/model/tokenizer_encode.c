@@ -149,7 +149,8 @@ static int encode_word(void *arg, const char *text, size_t bytes)
 	for (size_t i = 0; i < bytes; i++) {
 		int32_t id = t->byte_ids[(unsigned char)text[i]];
 		if (id < 0)
-			return error_set(e->err, EILSEQ, "the vocabulary has no token for byte 0x%02x",
+			return error_set(e->err, EILSEQ,
+				"the vocabulary has no token for byte 0x%02x",
 				(unsigned char)text[i]);
 		e->symbols[i] = (struct symbol){
 			.id = id,
@@ -169,8 +170,8 @@ static int encode_word(void *arg, const char *text, size_t bytes)
 
 /* The first of specials[low..high-1] whose byte at depth is not below byte (strict: above it). All of them share
  * their first depth bytes; shorter texts sort before longer ones. */
-static uint32_t special_bound(
-	const struct tokenizer *t, uint32_t low, uint32_t high, size_t depth, unsigned byte, bool strict)
+static uint32_t special_bound(const struct tokenizer *t, uint32_t low, uint32_t high, size_t depth,
+	unsigned byte, bool strict)
 {
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
@@ -189,7 +190,8 @@ static uint32_t special_bound(
 }
 
 /* The longest special token at the start of text that may be used; its id or -1. */
-static int32_t match_special(const struct tokenizer *t, const char *text, size_t bytes, bool special)
+static int32_t match_special(
+	const struct tokenizer *t, const char *text, size_t bytes, bool special)
 {
 	int32_t best = -1;
 	uint32_t low = 0, high = t->n_specials;
@@ -219,8 +221,8 @@ static int encode_text(struct encoder *e, const char *text, size_t bytes, bool s
 			at++;
 			continue;
 		}
-		int rc = pretokenizer_split(e->tokenizer->pretokenizer, e->scratch, text + start, at - start,
-			encode_word, e, e->err);
+		int rc = pretokenizer_split(e->tokenizer->pretokenizer, e->scratch, text + start,
+			at - start, encode_word, e, e->err);
 		if (!rc)
 			rc = append(e, id);
 		if (rc)
@@ -228,12 +230,12 @@ static int encode_text(struct encoder *e, const char *text, size_t bytes, bool s
 		at += e->tokenizer->texts[id].bytes;
 		start = at;
 	}
-	return pretokenizer_split(e->tokenizer->pretokenizer, e->scratch, text + start, bytes - start,
-		encode_word, e, e->err);
+	return pretokenizer_split(e->tokenizer->pretokenizer, e->scratch, text + start,
+		bytes - start, encode_word, e, e->err);
 }
 
-int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, bool special,
-	int32_t **ids, size_t *n, size_t *capacity, struct error *err)
+int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
+	bool special, int32_t **ids, size_t *n, size_t *capacity, struct error *err)
 {
 	struct encoder e = {
 		.tokenizer = tokenizer, .ids = ids, .n = n, .capacity = capacity, .err = err};

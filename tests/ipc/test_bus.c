@@ -135,7 +135,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static int call(void *zmq, enum Outrider__Envelope__BodyCase body, int timeout_ms,
+static int call(void *zmq, Outrider__Envelope__BodyCase body, int timeout_ms,
 	Outrider__Envelope **reply, struct error *err)
 {
 	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;

@@ -1,0 +1,20 @@
+/*
+ * Times of one measurement, nanoseconds, log-linear: exact below 1024 ns, 512 bins per octave above (0.2 %). Also the name
+ * of the machine they were taken on. Used by any benchmark, from one thread.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct histogram {
+	uint64_t bins[34 * 512];
+	uint64_t n, max_ns;
+};
+
+void histogram_record(struct histogram *h, uint64_t ns);
+/* q in 0..1; at 1, and when nothing was recorded, the maximum. */
+double histogram_quantile_ns(const struct histogram *h, double q);
+
+/* The processor's model name, "unknown" when the system does not say. */
+void histogram_cpu_model(char *out, size_t bytes);

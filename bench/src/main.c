@@ -1,0 +1,42 @@
+/* outrider-bench: a table of subcommands. Each parses its own options; argv[0] is its name. */
+#include "bench/src/ipc.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+
+static const struct command {
+	const char *name, *help;
+	int (*run)(int argc, char **argv);
+} commands[] = {
+	{"ipc", "what a hop through the shared regions costs, beside ZeroMQ ipc://", bench_ipc},
+};
+
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+
+static void usage(FILE *to)
+{
+	fputs("usage: outrider-bench COMMAND [OPTIONS]\n\n", to);
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
+	fputs("\noutrider-bench COMMAND --help lists its options.\n", to);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+		usage(stdout);
+		return EX_OK;
+	}
+	if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
+		puts("outrider-bench " OUTRIDER_VERSION);
+		return EX_OK;
+	}
+	for (size_t i = 0; argc >= 2 && i < N_COMMANDS; i++)
+		if (strcmp(argv[1], commands[i].name) == 0)
+			return commands[i].run(argc - 1, argv + 1);
+	if (argc >= 2)
+		fprintf(stderr, "outrider-bench: unknown command \"%s\"\n", argv[1]);
+	usage(stderr);
+	return EX_USAGE;
+}

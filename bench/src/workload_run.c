@@ -1,0 +1,277 @@
+#include "bench/src/workload.h"
+
+#include "shared/base/clock.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct prompts {
+	struct outrider_request **request; /* [n], owned */
+	size_t n;
+};
+
+static int fail(int code, const char *what)
+{
+	fprintf(stderr, "outrider-bench workload: %s: %s\n", what, outrider_error());
+	return code;
+}
+
+static int add_input(struct outrider_request *request, const json_t *line)
+{
+	const char *prompt = json_string_value(json_object_get(line, "prompt"));
+	if (prompt)
+		return outrider_request_set_prompt(request, prompt);
+	size_t i;
+	const json_t *message;
+	json_array_foreach(json_object_get(line, "messages"), i, message)
+	{
+		int r = outrider_request_add_message(request,
+			json_string_value(json_object_get(message, "role")),
+			json_string_value(json_object_get(message, "content")));
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int make_request(
+	const struct workload_options *options, const json_t *line, struct outrider_request **out)
+{
+	int r = outrider_request_new(out);
+	if (r == 0)
+		r = add_input(*out, line);
+	if (r == 0)
+		r = outrider_request_set_draft_method(*out, options->drafter);
+	if (r == 0)
+		r = outrider_request_set_temperature(*out, options->temperature);
+	if (r < 0)
+		return r;
+	json_int_t own = json_integer_value(json_object_get(line, "max_tokens"));
+	uint32_t max_tokens = own > 0 ? (uint32_t)own : 256;
+	if (options->max_tokens && options->max_tokens < max_tokens)
+		max_tokens = options->max_tokens;
+	outrider_request_set_max_tokens(*out, max_tokens);
+	outrider_request_set_ignore_eos(*out, options->ignore_eos);
+	return 0;
+}
+
+static void prompts_free(struct prompts *prompts)
+{
+	for (size_t i = 0; i < prompts->n; i++)
+		outrider_request_free(&prompts->request[i]);
+	free(prompts->request);
+}
+
+static int prompts_add(const struct workload_options *options, struct prompts *prompts,
+	const char *text, size_t number)
+{
+	json_error_t error;
+	json_t *line = json_loads(text, 0, &error);
+	if (!line) {
+		fprintf(stderr, "outrider-bench workload: %s:%zu: %s\n", options->file, number,
+			error.text);
+		return -EINVAL;
+	}
+	struct outrider_request **grown =
+		reallocarray(prompts->request, prompts->n + 1, sizeof(struct outrider_request *));
+	int r = grown ? 0 : -ENOMEM;
+	if (grown) {
+		prompts->request = grown;
+		grown[prompts->n] = NULL;
+		r = make_request(options, line, &grown[prompts->n]);
+		prompts->n++;
+	}
+	json_decref(line);
+	return r < 0 ? fail(r, options->file) : 0;
+}
+
+static int prompts_read(const struct workload_options *options, struct prompts *prompts)
+{
+	FILE *file = fopen(options->file, "re");
+	if (!file) {
+		int code = -errno;
+		fprintf(stderr, "outrider-bench workload: %s: %s\n", options->file,
+			strerror(errno));
+		return code;
+	}
+	char *line = NULL;
+	size_t capacity = 0, number = 0;
+	int r = 0;
+	while (r == 0 && prompts->n < options->limit && getline(&line, &capacity, file) > 0)
+		r = prompts_add(options, prompts, line, ++number);
+	free(line);
+	fclose(file);
+	if (r == 0 && prompts->n == 0) {
+		fprintf(stderr, "outrider-bench workload: %s: no prompts\n", options->file);
+		r = -EINVAL;
+	}
+	return r;
+}
+
+static void totals_take(struct workload_totals *totals, const struct outrider_usage *usage)
+{
+	totals->tokens += usage->output_tokens;
+	totals->iterations += usage->iterations;
+	totals->drafted += usage->drafted;
+	totals->accepted += usage->accepted;
+	totals->unique_experts += usage->unique_experts;
+	totals->hits += usage->expert_hits;
+	totals->misses += usage->expert_misses;
+	totals->decode_ns += usage->decode_ns;
+	totals->draft_ns += usage->draft_ns;
+	totals->verify_ns += usage->verify_ns;
+	totals->sample_ns += usage->sample_ns;
+	for (size_t k = 0; k < usage->n_k_used; k++)
+		totals->k_sum += k * usage->k_used[k];
+	for (size_t i = 0; i < usage->n_drafted_at && i < LIMIT_DRAFT; i++)
+		totals->drafted_at[i] += usage->drafted_at[i];
+	for (size_t i = 0; i < usage->n_accepted_at && i < LIMIT_DRAFT; i++)
+		totals->accepted_at[i] += usage->accepted_at[i];
+}
+
+static void totals_add(struct workload_totals *totals, const struct workload_totals *more)
+{
+	const uint64_t *from = (const uint64_t *)more;
+	uint64_t *to = (uint64_t *)totals;
+	for (size_t i = 0; i < sizeof(*more) / sizeof(uint64_t); i++)
+		to[i] += from[i];
+}
+
+/* One pass over the prompts, up to LIMIT_SESSIONS streams under way at once. */
+struct round {
+	struct outrider *client;
+	const struct prompts *prompts;
+	struct outrider_stream *stream[LIMIT_SESSIONS];
+	size_t n_slots, next, ended;
+	struct workload_totals totals;
+};
+
+/* Takes what has come for a slot. */
+static int slot_poll(struct round *round, size_t slot, int timeout_ms)
+{
+	const struct outrider_event *event;
+	int r;
+	while ((r = outrider_next(round->stream[slot], timeout_ms, &event)) == 0) {
+		timeout_ms = 0;
+		if (event->type != OUTRIDER_EVENT_DONE)
+			continue;
+		if (event->end == OUTRIDER_END_ERROR) {
+			fprintf(stderr, "outrider-bench workload: %s\n", event->message);
+			return -EREMOTEIO;
+		}
+		struct outrider_usage usage;
+		if ((r = outrider_usage(round->stream[slot], &usage)) < 0)
+			return fail(r, "usage");
+		totals_take(&round->totals, &usage);
+		outrider_stream_free(&round->stream[slot]);
+		round->ended++;
+		return 0;
+	}
+	return r == -EAGAIN ? 0 : fail(r, "answer");
+}
+
+static int round_step(struct round *round)
+{
+	for (size_t i = 0; i < round->n_slots; i++) {
+		if (!round->stream[i] && round->next < round->prompts->n) {
+			int r = outrider_start(round->client, round->prompts->request[round->next],
+				&round->stream[i]);
+			if (r < 0)
+				return fail(r, "start");
+			round->next++;
+		}
+		/* Sleeps on one stream for a moment; the events of the others are kept for them meanwhile. */
+		if (round->stream[i]) {
+			int r = slot_poll(round, i, round->n_slots == 1 ? 100 : 2);
+			if (r < 0)
+				return r;
+		}
+	}
+	return 0;
+}
+
+/* *per_s: output tokens per second: of decoding (prefill left out) for one session at a time, of the wall clock for
+ * several. */
+static int run_round(struct outrider *client, const struct prompts *prompts,
+	const struct workload_options *options, int k, struct workload_totals *totals,
+	double *per_s)
+{
+	struct round round = {.client = client, .prompts = prompts, .n_slots = options->sessions};
+	for (size_t i = 0; i < prompts->n; i++)
+		outrider_request_set_k(prompts->request[i], k);
+	uint64_t start_ns = clock_ns();
+	int r = 0;
+	while (r == 0 && round.ended < prompts->n)
+		r = round_step(&round);
+	uint64_t wall_ns = clock_ns() - start_ns;
+	for (size_t i = 0; i < round.n_slots; i++)
+		outrider_stream_free(&round.stream[i]);
+	if (r < 0)
+		return r;
+	uint64_t ns = options->sessions == 1 ? round.totals.decode_ns : wall_ns;
+	*per_s = ns ? (double)round.totals.tokens * 1e9 / (double)ns : 0;
+	totals_add(totals, &round.totals);
+	return 0;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static void row_finish(struct workload_row *row)
+{
+	double sorted[WORKLOAD_ROUNDS];
+	memcpy(sorted, row->tokens_per_s, row->n_rounds * sizeof(double));
+	qsort(sorted, row->n_rounds, sizeof(double), compare_doubles);
+	row->low = sorted[0];
+	row->high = sorted[row->n_rounds - 1];
+	row->median = (sorted[(row->n_rounds - 1) / 2] + sorted[row->n_rounds / 2]) / 2;
+}
+
+static void progress(const struct workload_options *options, size_t round, size_t k)
+{
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "\rround %zu of %zu, K %zu of %zu ", round + 1, options->rounds,
+			k + 1, options->n_ks);
+}
+
+static int run_rounds(struct outrider *client, const struct prompts *prompts,
+	const struct workload_options *options, struct workload_row *rows)
+{
+	struct workload_totals ignored = {0};
+	double per_s;
+	int r = run_round(
+		client, prompts, options, 0, &ignored, &per_s); /* warms caches and the drafter */
+	for (size_t round = 0; r == 0 && round < options->rounds; round++)
+		for (size_t k = 0; r == 0 && k < options->n_ks; k++) {
+			struct workload_row *row = &rows[k];
+			progress(options, round, k);
+			row->k = options->ks[k];
+			r = run_round(client, prompts, options, row->k, &row->totals,
+				&row->tokens_per_s[row->n_rounds++]);
+		}
+	if (isatty(STDERR_FILENO))
+		fputs("\r\033[K", stderr);
+	for (size_t k = 0; r == 0 && k < options->n_ks; k++)
+		row_finish(&rows[k]);
+	return r;
+}
+
+int workload_run(const struct workload_options *options, struct workload_row *rows)
+{
+	struct outrider *client;
+	int r = outrider_connect(options->runtime_dir, &client);
+	if (r < 0)
+		return fail(r, "connect");
+	struct prompts prompts = {0};
+	r = prompts_read(options, &prompts);
+	if (r == 0)
+		r = run_rounds(client, &prompts, options, rows);
+	prompts_free(&prompts);
+	outrider_close(&client);
+	return r;
+}

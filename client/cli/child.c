@@ -1,0 +1,266 @@
+/* A child's life under `outrider up`. */
+#include "client/cli/supervisor.h"
+
+#include "shared/base/clock.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#define MS UINT64_C(1000000)
+#define BACKOFF_NS_MIN (50 * MS)
+#define BACKOFF_NS_MAX (5000 * MS)
+#define LIFE_NS_GOOD (10000 * MS)   /* after that a death starts with the shortest back-off again */
+#define START_NS_MAX (90000 * MS)   /* until READY=1, unless extended: systemd's default */
+#define ABORT_NS_MAX (2000 * MS)    /* from SIGABRT to SIGKILL */
+
+enum { FIRST_PASSED_FD = 3, FIRST_SPARE_FD = 100 };
+
+bool child_argument(struct child *child, const char *argument)
+{
+	if (child->n_arguments == CHILD_ARGUMENTS_MAX)
+		return false;
+	child->arguments[child->n_arguments++] = argument;
+	return true;
+}
+
+int child_prepare(struct child *child, struct error *err)
+{
+	child->output_fd = -1;
+	child->state = CHILD_WAITING;
+	child->backoff_ns = BACKOFF_NS_MIN;
+	return notify_open(child, err);
+}
+
+/* The stored descriptors as 3, 4, ...: first out of the way of each other, then into place. */
+static void pass_stored(const struct child *child)
+{
+	int spare[CHILD_STORE_MAX];
+	char text[32], names[CHILD_STORE_MAX * sizeof child->store[0].name] = "";
+	size_t used = 0;
+
+	for (size_t i = 0; i < child->n_stored; i++) {
+		spare[i] = fcntl(child->store[i].fd, F_DUPFD_CLOEXEC, FIRST_SPARE_FD);
+		if (spare[i] < 0)
+			_exit(EX_OSERR);
+	}
+	for (size_t i = 0; i < child->n_stored; i++) {
+		if (dup2(spare[i], FIRST_PASSED_FD + (int)i) < 0)
+			_exit(EX_OSERR);
+		used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ":" : "",
+			child->store[i].name);
+	}
+	snprintf(text, sizeof text, "%zu", child->n_stored);
+	setenv("LISTEN_FDS", text, 1);
+	snprintf(text, sizeof text, "%ld", (long)getpid());
+	setenv("LISTEN_PID", text, 1);
+	setenv("LISTEN_FDNAMES", names, 1);
+}
+
+static void set_environment(const struct supervisor *supervisor, const struct child *child)
+{
+	char text[32];
+
+	/* Those are about us, should somebody supervise us too. */
+	unsetenv("LISTEN_FDS");
+	unsetenv("LISTEN_PID");
+	unsetenv("LISTEN_FDNAMES");
+	unsetenv("WATCHDOG_USEC");
+	unsetenv("WATCHDOG_PID");
+	setenv("NOTIFY_SOCKET", child->notify_name, 1);
+	if (supervisor->watchdog_ns) {
+		snprintf(text, sizeof text, "%llu",
+			(unsigned long long)(supervisor->watchdog_ns / 1000));
+		setenv("WATCHDOG_USEC", text, 1);
+		snprintf(text, sizeof text, "%ld", (long)getpid());
+		setenv("WATCHDOG_PID", text, 1);
+	}
+	if (child->n_stored)
+		pass_stored(child);
+}
+
+static void become(const struct supervisor *supervisor, const struct child *child, int output,
+	pid_t parent) __attribute__((noreturn));
+
+static void become(
+	const struct supervisor *supervisor, const struct child *child, int output, pid_t parent)
+{
+	int null = open("/dev/null", O_RDONLY);
+	sigset_t none;
+
+	/* Its state lives in regions: it loses nothing by being killed, and must not linger without us. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(EX_UNAVAILABLE);
+	/* The terminal's Ctrl-C is for us; we tell the children. */
+	setpgid(0, 0);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	dup2(null, 0);
+	dup2(output, 1);
+	dup2(output, 2);
+	if (null > 2)
+		close(null);
+	set_environment(supervisor, child);
+	execvp(child->arguments[0], (char *const *)child->arguments);
+	fprintf(stderr, "outrider up: %s: %s\n", child->arguments[0], strerror(errno));
+	_exit(EX_OSFILE);
+}
+
+int child_start(struct supervisor *supervisor, struct child *child)
+{
+	pid_t parent = getpid();
+	int pipes[2];
+
+	if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	/* Only our end is read without waiting. */
+	fcntl(pipes[1], F_SETFL, 0);
+	child->pid = fork();
+	if (child->pid == 0)
+		become(supervisor, child, pipes[1], parent);
+	close(pipes[1]);
+	if (child->pid < 0) {
+		child->pid = 0;
+		close(pipes[0]);
+		return -errno;
+	}
+	if (child->output_fd >= 0)
+		close(child->output_fd);
+	child->output_fd = pipes[0];
+	child->state = CHILD_STARTING;
+	child->start_ns = clock_ns();
+	child->deadline_ns = child->start_ns + START_NS_MAX;
+	child->kill_ns = 0;
+	child->line_bytes = 0;
+	return 0;
+}
+
+static void end_line(struct child *child)
+{
+	child->line[child->line_bytes] = '\0';
+	if (child->line_bytes)
+		memcpy(child->last_line, child->line, child->line_bytes + 1);
+	child->line_bytes = 0;
+}
+
+void child_output(struct child *child)
+{
+	char text[4096];
+	ssize_t n;
+
+	while (child->output_fd >= 0 && (n = read(child->output_fd, text, sizeof text)) != 0) {
+		if (n < 0)
+			return;
+		fwrite(text, 1, (size_t)n, stderr);
+		for (ssize_t i = 0; i < n; i++)
+			if (text[i] == '\n')
+				end_line(child);
+			else if (child->line_bytes < sizeof child->line - 1)
+				child->line[child->line_bytes++] = text[i];
+	}
+	if (child->output_fd >= 0)
+		close(child->output_fd);
+	child->output_fd = -1;
+}
+
+/* Whether starting it again can only fail again: it never came up, and says by its status that what it was given is wrong. */
+static bool hopeless(const struct child *child, int status)
+{
+	return !child->was_ready && WIFEXITED(status) && WEXITSTATUS(status) >= EX__BASE &&
+	       WEXITSTATUS(status) <= EX__MAX && WEXITSTATUS(status) != EX_TEMPFAIL;
+}
+
+int child_ended(struct supervisor *supervisor, struct child *child, int status)
+{
+	uint64_t now = clock_ns();
+	char how[64];
+
+	child_output(child);
+	end_line(child);
+	notify_receive(supervisor, child);
+	child->pid = 0;
+	child->state = CHILD_WAITING;
+	child->status = status;
+	child->deadline_ns = child->kill_ns = 0;
+	if (supervisor->stopping)
+		return 0;
+	if (WIFSIGNALED(status))
+		snprintf(how, sizeof how, "killed by signal %d (%s)", WTERMSIG(status),
+			strsignal(WTERMSIG(status)));
+	else
+		snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(status));
+	if (hopeless(child, status)) {
+		fprintf(stderr, "outrider up: %s %s, giving up: %s\n", child->name, how,
+			child->last_line[0] ? child->last_line : "it did not say why");
+		return WEXITSTATUS(status);
+	}
+	if (now - child->start_ns >= LIFE_NS_GOOD)
+		child->backoff_ns = BACKOFF_NS_MIN;
+	child->start_ns = now + child->backoff_ns;
+	fprintf(stderr, "outrider up: %s %s; it starts again in %llu ms\n", child->name, how,
+		(unsigned long long)(child->backoff_ns / MS));
+	child->backoff_ns *= 2;
+	if (child->backoff_ns > BACKOFF_NS_MAX)
+		child->backoff_ns = BACKOFF_NS_MAX;
+	return 0;
+}
+
+int child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_ns)
+{
+	if (!child->pid) {
+		if (supervisor->stopping || now_ns < child->start_ns)
+			return 0;
+		int code = child_start(supervisor, child);
+
+		if (code < 0) {
+			fprintf(stderr, "outrider up: cannot start %s: %s\n", child->name,
+				strerror(-code));
+			child->start_ns = now_ns + BACKOFF_NS_MAX;
+		}
+		return 0;
+	}
+	if (child->kill_ns && now_ns >= child->kill_ns) {
+		kill(child->pid, SIGKILL);
+		child->kill_ns = 0;
+	}
+	if (child->deadline_ns && now_ns >= child->deadline_ns && !supervisor->stopping) {
+		fprintf(stderr, "outrider up: %s %s; it is aborted\n", child->name,
+			child->state == CHILD_READY ? "missed its watchdog"
+						    : "was not ready in time");
+		kill(child->pid, SIGABRT);
+		/* A stopped process takes no SIGABRT. */
+		kill(child->pid, SIGCONT);
+		child->deadline_ns = 0;
+		child->kill_ns = now_ns + ABORT_NS_MAX;
+	}
+	return 0;
+}
+
+uint64_t child_next_ns(const struct child *child)
+{
+	uint64_t next = UINT64_MAX;
+
+	if (!child->pid)
+		return child->start_ns;
+	if (child->deadline_ns)
+		next = child->deadline_ns;
+	if (child->kill_ns && child->kill_ns < next)
+		next = child->kill_ns;
+	return next;
+}
+
+void child_close(struct child *child)
+{
+	if (child->output_fd >= 0)
+		close(child->output_fd);
+	close(child->notify_fd);
+	store_close(child);
+}

@@ -1,0 +1,25 @@
+/* `outrider`: a table of commands. Each gets its own arguments (argv[0] is its name) and returns an exit status. */
+#pragma once
+
+#include "shared/base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+int command_up(int argc, char **argv);
+int command_down(int argc, char **argv);
+int command_run(int argc, char **argv);
+int command_chat(int argc, char **argv);
+int command_status(int argc, char **argv);
+
+/* "outrider: ..." and a newline to stderr. Returns status. */
+int cli_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whole numbers and reals, complaining by the flag's name; 0 or EX_USAGE. */
+int cli_integer(const char *flag, const char *text, int64_t low, int64_t high, int64_t *out);
+int cli_real(const char *flag, const char *text, double low, double high, double *out);
+/* "1,2,3" (also spaces and newlines between) to a malloc'd array; 0 or EX_DATAERR. */
+int cli_tokens(const char *what, const char *text, int32_t **tokens, size_t *n);
+/* A whole file ("-": stdin) with a NUL behind; malloc'd. 0 or a sysexits status after saying why. */
+int cli_read_file(const char *path, char **text, size_t *bytes);

@@ -1,0 +1,112 @@
+/* outrider status: one line per process. */
+#include "client/cli/cli.h"
+#include "client/include/outrider.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <string.h>
+#include <sysexits.h>
+
+enum { TIMEOUT_MS = 500 };
+
+static void print_json(const struct outrider_status *status)
+{
+	json_t *list = json_array(), *root = json_object();
+
+	for (size_t i = 0; i < outrider_status_count(status); i++) {
+		const struct outrider_process *p = outrider_status_process(status, i);
+		json_t *process = json_object();
+
+		json_object_set_new(process, "name", json_string(p->name));
+		json_object_set_new(process, "pid", p->pid ? json_integer(p->pid) : json_null());
+		json_object_set_new(process, "state", json_string(p->state));
+		json_object_set_new(process, "generation",
+			p->pid ? json_integer((json_int_t)p->generation) : json_null());
+		if (p->pid) {
+			json_t *details = json_object();
+
+			json_object_set_new(
+				process, "uptime_ns", json_integer((json_int_t)p->uptime_ns));
+			json_object_set_new(
+				process, "rss_bytes", json_integer((json_int_t)p->rss_bytes));
+			json_object_set_new(process, "version", json_string(p->version));
+			for (size_t d = 0; d < p->n_details; d++) {
+				const char *equals = strchr(p->details[d], '=');
+
+				if (!equals)
+					continue;
+				json_t *key = json_stringn(
+					p->details[d], (size_t)(equals - p->details[d]));
+				json_object_set_new(
+					details, json_string_value(key), json_string(equals + 1));
+				json_decref(key);
+			}
+			json_object_set_new(process, "details", details);
+		}
+		json_array_append_new(list, process);
+	}
+	json_object_set_new(root, "processes", list);
+	json_dumpf(root, stdout, JSON_INDENT(2));
+	putchar('\n');
+	json_decref(root);
+}
+
+static void print_text(const struct outrider_status *status)
+{
+	printf("%-13s %8s %10s %9s  %s\n", "PROCESS", "PID", "UPTIME", "MEMORY", "STATE");
+	for (size_t i = 0; i < outrider_status_count(status); i++) {
+		const struct outrider_process *p = outrider_status_process(status, i);
+
+		if (p->pid)
+			printf("%-13s %8u %8.0f s %6.1f MB  %s\n", p->name, p->pid,
+				(double)p->uptime_ns / 1e9, (double)p->rss_bytes / 1e6, p->state);
+		else
+			printf("%-13s %8s %10s %9s  %s\n", p->name, "-", "-", "-", p->state);
+	}
+}
+
+static void usage(FILE *to)
+{
+	fputs("usage: outrider status [--runtime-dir DIR] [--format text|json]\n\n"
+	      "Shows the four processes. Ends with 0 when all of them answer, else with 69.\n",
+		to);
+}
+
+int command_status(int argc, char **argv)
+{
+	static const struct option flags[] = {
+		{"runtime-dir", required_argument, NULL, 'r'},
+		{"format", required_argument, NULL, 'f'},
+		{"help", no_argument, NULL, 'h'},
+		{0},
+	};
+	const char *runtime_dir = NULL;
+	struct outrider_status *status;
+	bool json = false, all = true;
+	int flag, code;
+
+	while ((flag = getopt_long(argc, argv, "h", flags, NULL)) != -1) {
+		if (flag == 'r') {
+			runtime_dir = optarg;
+		} else if (flag == 'f' &&
+			   (strcmp(optarg, "json") == 0 || strcmp(optarg, "text") == 0)) {
+			json = optarg[0] == 'j';
+		} else {
+			usage(flag == 'h' ? stdout : stderr);
+			return flag == 'h' ? EX_OK : EX_USAGE;
+		}
+	}
+	if (optind < argc)
+		return cli_fail(EX_USAGE, "status: unexpected argument \"%.64s\"", argv[optind]);
+	code = outrider_status(runtime_dir, TIMEOUT_MS, &status);
+	if (code < 0)
+		return cli_fail(error_exit_status(code), "status: %s", outrider_error());
+	if (json)
+		print_json(status);
+	else
+		print_text(status);
+	for (size_t i = 0; i < outrider_status_count(status); i++)
+		all &= outrider_status_process(status, i)->pid != 0;
+	outrider_status_free(&status);
+	return all ? EX_OK : EX_UNAVAILABLE;
+}

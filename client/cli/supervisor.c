@@ -1,0 +1,150 @@
+#include "client/cli/supervisor.h"
+
+#include "shared/base/clock.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#define MS UINT64_C(1000000)
+#define STOP_NS_MAX (10000 * MS) /* from SIGTERM to SIGKILL */
+
+static void begin_stop(struct supervisor *supervisor, int exit_status)
+{
+	bool again = supervisor->stopping;
+
+	if (!again)
+		supervisor->exit_status = exit_status;
+	supervisor->stopping = true;
+	for (int i = 0; i < supervisor->n_children; i++) {
+		struct child *child = &supervisor->children[i];
+
+		if (!child->pid)
+			continue;
+		/* Asked twice: the person does not want to wait. */
+		kill(child->pid, again ? SIGKILL : SIGTERM);
+		kill(child->pid, SIGCONT);
+		child->deadline_ns = 0;
+		child->kill_ns = clock_ns() + STOP_NS_MAX;
+	}
+}
+
+static void reap(struct supervisor *supervisor)
+{
+	for (int i = 0; i < supervisor->n_children; i++) {
+		struct child *child = &supervisor->children[i];
+		int status, verdict;
+
+		if (!child->pid || waitpid(child->pid, &status, WNOHANG) != child->pid)
+			continue;
+		verdict = child_ended(supervisor, child, status);
+		if (verdict)
+			begin_stop(supervisor, verdict);
+	}
+}
+
+static void take_signals(struct supervisor *supervisor)
+{
+	struct signalfd_siginfo info;
+
+	while (read(supervisor->signal_fd, &info, sizeof info) == sizeof info)
+		if (info.ssi_signo != SIGCHLD)
+			begin_stop(supervisor, EX_OK);
+	reap(supervisor);
+}
+
+static void look_ready(struct supervisor *supervisor)
+{
+	if (supervisor->all_ready || supervisor->stopping)
+		return;
+	for (int i = 0; i < supervisor->n_children; i++)
+		if (supervisor->children[i].state != CHILD_READY)
+			return;
+	supervisor->all_ready = true;
+	if (supervisor->on_ready)
+		supervisor->on_ready(supervisor->arg);
+}
+
+/* False when stopping is done. */
+static bool tick(struct supervisor *supervisor, int *timeout_ms)
+{
+	uint64_t now = clock_ns(), next = UINT64_MAX;
+	bool any = false;
+
+	for (int i = 0; i < supervisor->n_children; i++) {
+		struct child *child = &supervisor->children[i];
+		uint64_t at;
+
+		child_tick(supervisor, child, now);
+		any |= child->pid != 0;
+		if (supervisor->stopping && !child->pid)
+			continue;
+		at = child_next_ns(child);
+		if (at < next)
+			next = at;
+	}
+	*timeout_ms = next == UINT64_MAX ? -1
+		      : next <= now	 ? 0
+		      : next - now > 60000 * MS ? 60000
+						: (int)((next - now + MS - 1) / MS);
+	return any || !supervisor->stopping;
+}
+
+static void wait_and_serve(struct supervisor *supervisor, int timeout_ms)
+{
+	struct pollfd fds[1 + 2 * SUPERVISOR_CHILDREN_MAX];
+	nfds_t n = 0;
+
+	fds[n++] = (struct pollfd){.fd = supervisor->signal_fd, .events = POLLIN};
+	for (int i = 0; i < supervisor->n_children; i++) {
+		struct child *child = &supervisor->children[i];
+
+		fds[n++] = (struct pollfd){.fd = child->notify_fd, .events = POLLIN};
+		fds[n++] = (struct pollfd){.fd = child->output_fd, .events = POLLIN};
+	}
+	if (poll(fds, n, timeout_ms) <= 0)
+		return;
+	for (int i = 0; i < supervisor->n_children; i++) {
+		if (fds[1 + 2 * i].revents)
+			notify_receive(supervisor, &supervisor->children[i]);
+		if (fds[2 + 2 * i].revents)
+			child_output(&supervisor->children[i]);
+	}
+	/* Last: a child's last words are read before its death is looked at. */
+	if (fds[0].revents)
+		take_signals(supervisor);
+}
+
+int supervisor_run(struct supervisor *supervisor)
+{
+	sigset_t signals;
+	struct error err = {""};
+	int timeout_ms;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGHUP);
+	sigaddset(&signals, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	supervisor->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	supervisor->started_ns = clock_ns();
+	for (int i = 0; i < supervisor->n_children; i++)
+		if (child_prepare(&supervisor->children[i], &err) < 0) {
+			fprintf(stderr, "outrider up: %s\n", err.text);
+			return EX_OSERR;
+		}
+	while (tick(supervisor, &timeout_ms)) {
+		wait_and_serve(supervisor, timeout_ms);
+		look_ready(supervisor);
+	}
+	for (int i = 0; i < supervisor->n_children; i++)
+		child_close(&supervisor->children[i]);
+	close(supervisor->signal_fd);
+	return supervisor->exit_status;
+}

@@ -1,0 +1,87 @@
+/*
+ * What `outrider up` does: runs children, restarts those that die, and speaks systemd's protocol to them, so that
+ * a daemon has one code path (sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3)). One thread, one poll loop.
+ *
+ * supervisor.c: the loop; child.c: a child's life; notify.c: what a child says, and its descriptor store.
+ */
+#pragma once
+
+#include "shared/base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+	CHILD_ARGUMENTS_MAX = 128,
+	CHILD_STORE_MAX = 16,
+	SUPERVISOR_CHILDREN_MAX = 8,
+};
+
+enum child_state {
+	CHILD_WAITING, /* to be started at start_ns */
+	CHILD_STARTING,
+	CHILD_READY,
+};
+
+struct stored_fd {
+	char name[64];
+	int fd;
+};
+
+struct child {
+	const char *name;
+	const char *arguments[CHILD_ARGUMENTS_MAX + 1]; /* [0] the program; ended by NULL */
+	int n_arguments;
+	enum child_state state;
+	pid_t pid; /* 0: none */
+	int notify_fd, output_fd;
+	char notify_name[64];	/* abstract */
+	uint64_t start_ns;	/* when it is, or was, started */
+	uint64_t deadline_ns;	/* to be ready, or to feed its watchdog; 0: none */
+	uint64_t kill_ns;	/* SIGKILL then; 0: no */
+	uint64_t backoff_ns;
+	bool was_ready;		/* in any of its lives */
+	int status;		/* wait status of the last life */
+	char last_line[512], line[512];
+	size_t line_bytes;
+	struct stored_fd store[CHILD_STORE_MAX];
+	size_t n_stored;
+};
+
+struct supervisor {
+	struct child children[SUPERVISOR_CHILDREN_MAX];
+	int n_children;
+	uint64_t watchdog_ns; /* 0: none */
+	int signal_fd;
+	bool stopping, quiet;
+	bool all_ready;	      /* has been, once */
+	uint64_t started_ns;
+	int exit_status;
+	void (*on_ready)(void *arg); /* once, when all are */
+	void *arg;
+};
+
+/* Runs until told to stop; returns the exit status. */
+int supervisor_run(struct supervisor *supervisor);
+/* Another argument for a child; false when it has too many. */
+bool child_argument(struct child *child, const char *argument);
+
+/* child.c */
+int child_prepare(struct child *child, struct error *err);
+int child_start(struct supervisor *supervisor, struct child *child);
+/* Reads what it wrote and passes it on. */
+void child_output(struct child *child);
+/* Its process ended with status: says so and plans the next life. Returns the exit status for the whole when that is
+ * hopeless, else 0. */
+int child_ended(struct supervisor *supervisor, struct child *child, int status);
+/* Kills what is late; starts what is due. Returns as child_ended. */
+int child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_ns);
+/* When child_tick is needed next; UINT64_MAX: not by time. */
+uint64_t child_next_ns(const struct child *child);
+void child_close(struct child *child);
+
+/* notify.c: takes in what the child said. */
+int notify_open(struct child *child, struct error *err);
+void notify_receive(struct supervisor *supervisor, struct child *child);
+void store_close(struct child *child);

@@ -1,0 +1,358 @@
+/* outrider up: flags, the children's arguments, going to the background. */
+#include "client/cli/cli.h"
+#include "client/cli/pidfile.h"
+#include "client/cli/supervisor.h"
+
+#include "shared/base/clock.h"
+#include "shared/ipc/peers.h"
+
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <sysexits.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+enum { VERIFIER, DRAFTER, CACHE, POLICY };
+
+static const struct {
+	const char *name, *program;
+} services[] = {
+	[VERIFIER] = {PEER_VERIFIER, "outrider-verifier"},
+	[DRAFTER] = {PEER_DRAFTER, "outrider-drafter"},
+	[CACHE] = {PEER_CACHE, "outrider-expert-cache"},
+	[POLICY] = {PEER_POLICY, "outrider-policy"},
+};
+
+enum { N_SERVICES = 4 };
+
+struct up {
+	struct supervisor supervisor;
+	const char *runtime_flag, *model;
+	char runtime_dir[256];
+	char programs[N_SERVICES][4096];
+	bool detach;
+	int ready_fd; /* of the pipe to the foreground process, when detached */
+	int64_t watchdog_s;
+	int n_verbose;
+	int pid_fd;
+};
+
+static void usage(FILE *to)
+{
+	fputs("usage: outrider up --model FILE [options]\n\n"
+	      "Starts outrider-verifier, -drafter, -expert-cache and -policy and keeps them running, in "
+	      "the\nforeground, until SIGTERM or Ctrl-C.\n\n"
+	      "  --model FILE          the model, a GGUF file\n"
+	      "  --draft FILE          a small model with the same tokenizer that drafts for it\n"
+	      "  --runtime-dir DIR     where the sockets go\n"
+	      "  --threads N           threads of the verifier\n"
+	      "  --context N           tokens of one session, prompt and output\n"
+	      "  --kv TYPE             how keys and values are kept: auto, f32, f16\n"
+	      "  --budget B            memory for experts: all, min, 30%, 2G\n"
+	      "  --policy P            who chooses the draft length: static:K, cascade\n"
+	      "  --draft-method M      auto, none, ngram, model, replay\n"
+	      "  --config-dir DIR      read DIR/verifier.conf and so on\n"
+	      "  --set NAME.KEY=VALUE  any other setting; NAME is verifier, drafter, expert-cache or "
+	      "policy\n"
+	      "  --watchdog SECONDS    a process silent for so long is restarted (10; 0: never)\n"
+	      "  --detach              go to the background when all are ready; log to up.log there\n"
+	      "  -v                    say more; again for more\n"
+	      "  -q, --quiet           do not say \"ready\"\n",
+		to);
+}
+
+static int add(struct up *up, int service, const char *flag, const char *value)
+{
+	struct child *child = &up->supervisor.children[service];
+
+	if (!child_argument(child, flag) || (value && !child_argument(child, value)))
+		return cli_fail(EX_USAGE, "too many settings for %s, at most %d", child->name,
+			CHILD_ARGUMENTS_MAX);
+	return 0;
+}
+
+static int add_setting(struct up *up, int service, const char *key, const char *value)
+{
+	/* Argument strings live as long as the process. */
+	char *text = NULL;
+
+	if (asprintf(&text, "%s=%s", key, value) < 0)
+		return cli_fail(EX_OSERR, "no memory for a setting");
+	return add(up, service, "--set", text);
+}
+
+/* NAME.KEY=VALUE */
+static int add_named_setting(struct up *up, const char *text)
+{
+	for (int i = 0; i < N_SERVICES; i++) {
+		size_t n = strlen(services[i].name);
+
+		if (strncmp(text, services[i].name, n) == 0 && text[n] == '.')
+			return add(up, i, "--set", text + n + 1);
+	}
+	return cli_fail(EX_USAGE,
+		"--set %.64s: expected NAME.KEY=VALUE with NAME one of verifier, drafter, "
+		"expert-cache, policy",
+		text);
+}
+
+static int add_config_dir(struct up *up, const char *directory)
+{
+	for (int i = 0; i < N_SERVICES; i++) {
+		char *path = NULL;
+		int status;
+
+		if (asprintf(&path, "%s/%s.conf", directory, services[i].name) < 0)
+			return cli_fail(EX_OSERR, "no memory for a path");
+		if (access(path, F_OK) < 0) {
+			free(path);
+			continue;
+		}
+		status = add(up, i, "--config", path);
+		if (status)
+			return status;
+	}
+	return 0;
+}
+
+enum {
+	FLAG_MODEL = 256,
+	FLAG_DRAFT,
+	FLAG_RUNTIME_DIR,
+	FLAG_THREADS,
+	FLAG_CONTEXT,
+	FLAG_KV,
+	FLAG_BUDGET,
+	FLAG_POLICY,
+	FLAG_DRAFT_METHOD,
+	FLAG_CONFIG_DIR,
+	FLAG_SET,
+	FLAG_WATCHDOG,
+	FLAG_DETACH,
+};
+
+static const struct option flags[] = {
+	{"model", required_argument, NULL, FLAG_MODEL},
+	{"draft", required_argument, NULL, FLAG_DRAFT},
+	{"runtime-dir", required_argument, NULL, FLAG_RUNTIME_DIR},
+	{"threads", required_argument, NULL, FLAG_THREADS},
+	{"context", required_argument, NULL, FLAG_CONTEXT},
+	{"kv", required_argument, NULL, FLAG_KV},
+	{"budget", required_argument, NULL, FLAG_BUDGET},
+	{"policy", required_argument, NULL, FLAG_POLICY},
+	{"draft-method", required_argument, NULL, FLAG_DRAFT_METHOD},
+	{"config-dir", required_argument, NULL, FLAG_CONFIG_DIR},
+	{"set", required_argument, NULL, FLAG_SET},
+	{"watchdog", required_argument, NULL, FLAG_WATCHDOG},
+	{"detach", no_argument, NULL, FLAG_DETACH},
+	{"verbose", no_argument, NULL, 'v'},
+	{"quiet", no_argument, NULL, 'q'},
+	{"help", no_argument, NULL, 'h'},
+	{0},
+};
+
+static int take_flag(struct up *up, int flag)
+{
+	switch (flag) {
+	case FLAG_MODEL:
+		up->model = optarg;
+		return 0;
+	case FLAG_DRAFT:
+		return add(up, DRAFTER, "--draft", optarg);
+	case FLAG_RUNTIME_DIR:
+		up->runtime_flag = optarg;
+		return 0;
+	case FLAG_THREADS:
+		return add_setting(up, VERIFIER, "threads", optarg);
+	case FLAG_CONTEXT:
+		return add_setting(up, VERIFIER, "context", optarg);
+	case FLAG_KV:
+		return add_setting(up, VERIFIER, "kv_type", optarg);
+	case FLAG_BUDGET:
+		return add(up, CACHE, "--budget", optarg);
+	case FLAG_POLICY:
+		return add_setting(up, POLICY, "policy", optarg);
+	case FLAG_DRAFT_METHOD:
+		return add_setting(up, DRAFTER, "method", optarg);
+	case FLAG_CONFIG_DIR:
+		return add_config_dir(up, optarg);
+	case FLAG_SET:
+		return add_named_setting(up, optarg);
+	case FLAG_WATCHDOG:
+		return cli_integer("--watchdog", optarg, 0, 3600, &up->watchdog_s);
+	case FLAG_DETACH:
+		up->detach = true;
+		return 0;
+	case 'v':
+		for (int i = 0; i < N_SERVICES; i++)
+			if (add(up, i, "-v", NULL))
+				return EX_USAGE;
+		return 0;
+	case 'q':
+		up->supervisor.quiet = true;
+		return 0;
+	default:
+		usage(stderr);
+		return EX_USAGE;
+	}
+}
+
+/* Beside this program, where the build and `make install` put them; else by PATH. */
+static void find_programs(struct up *up)
+{
+	char self[4000];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+	char *slash;
+
+	self[n > 0 ? n : 0] = '\0';
+	slash = strrchr(self, '/');
+	if (slash)
+		slash[1] = '\0';
+	for (int i = 0; i < N_SERVICES; i++) {
+		struct child *child = &up->supervisor.children[i];
+		char *path = up->programs[i];
+
+		snprintf(path, sizeof up->programs[i], "%s%s", self, services[i].program);
+		if (!slash || access(path, X_OK) < 0)
+			snprintf(path, sizeof up->programs[i], "%s", services[i].program);
+		child->name = services[i].name;
+		child_argument(child, path);
+	}
+	up->supervisor.n_children = N_SERVICES;
+}
+
+static int check(struct up *up)
+{
+	struct error err = {""};
+	int code, status = 0;
+
+	if (!up->model)
+		return cli_fail(EX_USAGE, "up: --model FILE is needed");
+	if (access(up->model, R_OK) < 0)
+		return cli_fail(error_exit_status(errno), "up: model %s: %s", up->model,
+			strerror(errno));
+	code = peers_runtime_dir(
+		up->runtime_flag, true, up->runtime_dir, sizeof up->runtime_dir, &err);
+	if (code == 0)
+		code = pidfile_take(up->runtime_dir, &up->pid_fd, &err);
+	if (code < 0)
+		return cli_fail(error_exit_status(code), "up: %s", err.text);
+	status = add(up, VERIFIER, "--model", up->model);
+	if (!status)
+		status = add(up, CACHE, "--model", up->model);
+	for (int i = 0; i < N_SERVICES && !status; i++)
+		status = add(up, i, "--runtime-dir", up->runtime_dir);
+	return status;
+}
+
+/* All are ready: say so, and let the foreground process go. */
+static void on_ready(void *arg)
+{
+	struct up *up = arg;
+	double seconds = (double)(clock_ns() - up->supervisor.started_ns) / 1e9;
+	unsigned char status = EX_OK;
+	char path[300];
+	int log;
+
+	if (!up->supervisor.quiet) {
+		printf("ready: %s, %s, %s, %s in %s after %.1f s\n", services[0].name,
+			services[1].name, services[2].name, services[3].name, up->runtime_dir,
+			seconds);
+		fflush(stdout);
+	}
+	sd_notify(0, "READY=1");
+	if (!up->detach)
+		return;
+	snprintf(path, sizeof path, "%s/up.log", up->runtime_dir);
+	log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (log < 0)
+		log = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	dup2(log, STDOUT_FILENO);
+	dup2(log, STDERR_FILENO);
+	close(log);
+	if (write(up->ready_fd, &status, 1) < 0)
+		perror("outrider up");
+	close(up->ready_fd);
+	up->ready_fd = -1;
+}
+
+/* In the foreground process: its status, from the one in the background. */
+static int wait_ready(int fd, pid_t pid)
+{
+	unsigned char status;
+	ssize_t n;
+	int how;
+
+	do
+		n = read(fd, &status, 1);
+	while (n < 0 && errno == EINTR);
+	if (n == 1)
+		return status;
+	/* It ended before it was ready. */
+	if (waitpid(pid, &how, 0) == pid && WIFEXITED(how))
+		return WEXITSTATUS(how) ? WEXITSTATUS(how) : EX_SOFTWARE;
+	return EX_SOFTWARE;
+}
+
+static pid_t go_to_background(struct up *up, int *wait_fd)
+{
+	int pipes[2], null;
+	pid_t pid;
+
+	if (pipe2(pipes, O_CLOEXEC) < 0)
+		return -1;
+	/* Before anything is started or any thread made. */
+	pid = fork();
+	*wait_fd = pipes[0];
+	up->ready_fd = pipes[1];
+	if (pid > 0)
+		close(pipes[1]);
+	if (pid != 0)
+		return pid;
+	close(pipes[0]);
+	setsid();
+	null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (null >= 0)
+		dup2(null, STDIN_FILENO);
+	return 0;
+}
+
+int command_up(int argc, char **argv)
+{
+	static struct up up = {.watchdog_s = 10, .pid_fd = -1, .ready_fd = -1};
+	int flag, status, wait_fd;
+	pid_t pid;
+
+	find_programs(&up);
+	while ((flag = getopt_long(argc, argv, "vqh", flags, NULL)) != -1) {
+		if (flag == 'h') {
+			usage(stdout);
+			return EX_OK;
+		}
+		status = take_flag(&up, flag);
+		if (status)
+			return status;
+	}
+	if (optind < argc)
+		return cli_fail(EX_USAGE, "up: unexpected argument \"%.64s\"", argv[optind]);
+	status = check(&up);
+	if (status)
+		return status;
+	if (up.detach) {
+		pid = go_to_background(&up, &wait_fd);
+		if (pid < 0)
+			return cli_fail(EX_OSERR, "up: %s", strerror(errno));
+		if (pid > 0)
+			return wait_ready(wait_fd, pid);
+	}
+	pidfile_write(up.pid_fd);
+	up.supervisor.watchdog_ns = (uint64_t)up.watchdog_s * UINT64_C(1000000000);
+	up.supervisor.on_ready = on_ready;
+	up.supervisor.arg = &up;
+	status = supervisor_run(&up.supervisor);
+	pidfile_remove(up.runtime_dir, &up.pid_fd);
+	return status;
+}

@@ -1,0 +1,32 @@
+/* Command-line options of outrider-model as tables: parsing, ranges and --help come from the same rows. */
+#pragma once
+
+#include "shared/base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum arg_type {
+	ARG_FLAG,   /* bool */
+	ARG_U32,    /* uint32_t, min..max */
+	ARG_U64,    /* uint64_t */
+	ARG_FLOAT,  /* float; its range is checked by whoever knows it */
+	ARG_STRING, /* const char *, borrowed from argv */
+};
+
+struct arg {
+	const char *name; /* without the dashes */
+	enum arg_type type;
+	void *out;
+	uint32_t min, max;
+	const char *value; /* what --help calls the value */
+	const char *help;
+};
+
+/* args: ended by name == NULL. "--name value" and "--name=value"; -EINVAL names the option and the allowed range. */
+int args_parse(int argc, char **argv, const struct arg *args, struct error *err);
+void args_help(const struct arg *args, FILE *to);
+
+/* "1,2 3" -> malloc'd ids; any 32-bit integers, the caller knows the vocabulary. */
+int args_tokens(const char *text, int32_t **ids, uint32_t *n, struct error *err);

@@ -1,0 +1,241 @@
+#include "client/model/engine.h"
+
+#include "shared/model/chat.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	PREFILL_CHUNK = 128,
+	/* A pass hands over some tens of times within a millisecond: threads wait through those gaps, not longer. */
+	SPIN_NS = 50000,
+};
+
+int engine_check_options(const struct engine_options *o, struct error *err)
+{
+	if (!o->model)
+		return error_set(err, EINVAL, "--model FILE is needed");
+	if (!o->tokens == !o->prompt)
+		return error_set(err, EINVAL, "one prompt is needed, as --tokens or as --prompt");
+	if (o->chat && !o->prompt)
+		return error_set(err, EINVAL, "--chat needs --prompt");
+	if (o->format && strcmp(o->format, "json") != 0 && strcmp(o->format, "text") != 0)
+		return error_set(
+			err, EINVAL, "--format: \"%s\", allowed are json and text", o->format);
+	return 0;
+}
+
+static int read_prompt(struct engine *e, struct error *err)
+{
+	const struct engine_options *o = &e->options;
+	int32_t *ids = NULL;
+	uint32_t n = 0;
+	int rc = 0;
+	if (o->tokens) {
+		rc = args_tokens(o->tokens, &ids, &n, err);
+	} else {
+		size_t used = 0, capacity = 0;
+		int32_t bos = tokenizer_bos(e->tokenizer);
+		if (o->chat) {
+			struct chat_message message = {"user", o->prompt, strlen(o->prompt)};
+			rc = chat_encode(e->model->gguf, e->tokenizer, &message, 1, &ids, &used,
+				&capacity, err);
+		} else {
+			if (bos >= 0) {
+				capacity = 16;
+				ids = malloc(capacity * sizeof(*ids));
+				if (!ids)
+					return error_set(err, ENOMEM, "no memory for the prompt");
+				ids[used++] = bos;
+			}
+			rc = tokenizer_encode(e->tokenizer, o->prompt, strlen(o->prompt), false,
+				&ids, &used, &capacity, err);
+		}
+		if (rc == 0 && used > LIMIT_CONTEXT)
+			rc = error_set(err, EINVAL, "a prompt of %zu tokens, allowed are 1..%d",
+				used, LIMIT_CONTEXT);
+		n = (uint32_t)used;
+	}
+	e->tokens = ids;
+	e->n_prompt = n;
+	if (rc < 0)
+		return rc;
+	if (n == 0)
+		return error_set(err, EINVAL, "the prompt is empty: at least one token is needed");
+	for (uint32_t i = 0; i < n; i++)
+		if (ids[i] < 0 || (uint32_t)ids[i] >= e->model->config.n_vocab)
+			return error_set(err, EINVAL, "token %u of the prompt is %d, allowed are 0..%u",
+				i, ids[i], e->model->config.n_vocab - 1);
+	return 0;
+}
+
+int engine_open(struct engine *e, bool need_tokenizer, struct error *err)
+{
+	struct error ignored;
+	int rc = model_load(e->options.model, &e->model, err);
+	if (rc < 0)
+		return rc;
+	bool needed = need_tokenizer || e->options.prompt;
+	rc = tokenizer_load(e->model->gguf, &e->tokenizer, needed ? err : &ignored);
+	if (rc < 0 && needed)
+		return rc;
+	return read_prompt(e, err);
+}
+
+static uint32_t cpus(void)
+{
+	cpu_set_t set;
+	if (sched_getaffinity(0, sizeof(set), &set) < 0)
+		return 1;
+	int n = CPU_COUNT(&set);
+	return n < 1 ? 1 : n > LIMIT_THREADS ? LIMIT_THREADS : (uint32_t)n;
+}
+
+static int set_kv_type(const struct engine *e, enum kv_type *type, struct error *err)
+{
+	const char *name = e->options.kv;
+	if (!name || strcmp(name, "auto") == 0)
+		*type = e->model->layers[0].q.type == TENSOR_F32 ? KV_F32 : KV_F16;
+	else if (strcmp(name, "f32") == 0)
+		*type = KV_F32;
+	else if (strcmp(name, "f16") == 0)
+		*type = KV_F16;
+	else
+		return error_set(
+			err, EINVAL, "--kv: \"%s\", allowed are f32, f16 and auto", name);
+	return 0;
+}
+
+/* The model's context or the one asked for; the prompt must leave room for one more token when more are wanted. */
+static int set_context(struct engine *e, uint32_t n_extra, struct error *err)
+{
+	uint32_t most = e->options.context ? e->options.context : e->model->config.n_context;
+	uint64_t wanted = (uint64_t)e->n_prompt + n_extra;
+	if (e->n_prompt + (n_extra > 0) > most)
+		return error_set(err, EINVAL,
+			"a prompt of %u tokens is too long: the context is %u tokens%s", e->n_prompt,
+			most, n_extra > 0 ? ", and one is for the output" : "");
+	e->n_context = wanted < most ? (uint32_t)wanted : most;
+	int32_t *tokens = realloc(e->tokens, e->n_context * sizeof(*tokens));
+	if (!tokens)
+		return error_set(err, ENOMEM, "no memory for %u tokens", e->n_context);
+	e->tokens = tokens;
+	e->n_tokens = e->n_prompt;
+	return 0;
+}
+
+static int start_kv(struct engine *e, struct error *err)
+{
+	const struct model_config *config = &e->model->config;
+	struct kv_layout layout = {config->n_layers, config->n_kv_heads, config->head_dim, KV_F32,
+		(e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS};
+	int rc = set_kv_type(e, &layout.type, err);
+	if (rc < 0)
+		return rc;
+	size_t bytes = (kv_bytes(&layout) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	e->kv_memory = aligned_alloc(CACHE_LINE, bytes);
+	if (!e->kv_memory)
+		return error_set(err, ENOMEM, "no memory for a KV cache of %zu bytes", bytes);
+	rc = kv_init(&e->kv, e->kv_memory, &layout, true, err);
+	if (rc < 0)
+		return rc;
+	rc = kv_seq_init(&e->seq, 1, e->n_context);
+	return rc < 0 ? error_set(err, -rc, "no memory for a sequence of %u tokens", e->n_context)
+		      : 0;
+}
+
+int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct error *err)
+{
+	const struct engine_options *o = &e->options;
+	int rc = set_context(e, n_extra, err);
+	if (rc < 0)
+		return rc;
+	e->kernels = kernels_select(o->kernels, err);
+	if (!e->kernels)
+		return -EINVAL;
+	uint32_t available = cpus(), threads = o->threads ? o->threads : available;
+	rc = pool_create(threads, 0, threads <= available ? SPIN_NS : 0, &e->pool, err);
+	if (rc < 0)
+		return rc;
+	rc = start_kv(e, err);
+	if (rc < 0)
+		return rc;
+	e->n_batch = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
+	if (e->n_batch > e->n_prompt)
+		e->n_batch = e->n_prompt;
+	e->batch = calloc(e->n_batch, sizeof(*e->batch));
+	e->cells = calloc(e->n_batch, sizeof(*e->cells));
+	if (!e->batch || !e->cells)
+		return error_set(err, ENOMEM, "no memory for a batch of %u", e->n_batch);
+	experts_mapped_init(&e->experts, e->model);
+	return forward_create(e->model, e->kernels, e->pool, &e->kv, &e->experts.source, e->n_batch,
+		all_logits ? e->n_batch : 1, e->n_context, &e->forward, err);
+}
+
+/* Tokens first..first+n-1 as one pass, committed; the last (or all) with logits. */
+static int run_chunk(struct engine *e, uint32_t first, uint32_t n, bool all, bool last,
+	struct error *err)
+{
+	int rc = kv_take(&e->kv, &e->seq, n, e->cells);
+	if (rc < 0)
+		return error_set(err, -rc, "the KV cache is full at token %u", first);
+	for (uint32_t i = 0; i < n; i++)
+		e->batch[i] = (struct batch_token){
+			.seq = &e->seq,
+			.token = e->tokens[first + i],
+			.position = first + i,
+			.parent = (int32_t)i - 1,
+			.logits = all || (last && i == n - 1),
+			.cell = e->cells[i],
+		};
+	rc = forward_run(e->forward, e->batch, n);
+	if (rc < 0)
+		return error_set(err, -rc, "the forward pass failed at token %u", first);
+	kv_commit(&e->kv, &e->seq, e->cells, n, NULL, 0);
+	return 0;
+}
+
+int engine_prefill(struct engine *e, bool all, engine_row *row, void *arg, struct error *err)
+{
+	bool progress = !e->options.quiet && isatty(STDERR_FILENO);
+	for (uint32_t first = 0; first < e->n_prompt;) {
+		uint32_t n = e->n_prompt - first < e->n_batch ? e->n_prompt - first : e->n_batch;
+		bool last = first + n == e->n_prompt;
+		int rc = run_chunk(e, first, n, all, last, err);
+		if (rc < 0)
+			return rc;
+		for (uint32_t i = 0; i < n && row; i++)
+			if (e->batch[i].logits)
+				row(arg, first + i, forward_logits(e->forward, i));
+		first += n;
+		if (progress)
+			fprintf(stderr, "\rprompt: %u of %u tokens%s", first, e->n_prompt,
+				last ? "\r\033[K" : "");
+	}
+	return 0;
+}
+
+int engine_step(struct engine *e, const float **logits, struct error *err)
+{
+	int rc = run_chunk(e, e->n_tokens - 1, 1, true, true, err);
+	if (rc == 0)
+		*logits = forward_logits(e->forward, 0);
+	return rc;
+}
+
+void engine_close(struct engine *e)
+{
+	forward_destroy(&e->forward);
+	if (e->kv.free_pages)
+		kv_seq_exit(&e->kv, &e->seq);
+	kv_exit(&e->kv);
+	free(e->kv_memory);
+	free(e->batch);
+	free(e->cells);
+	free(e->tokens);
+	pool_destroy(&e->pool);
+	tokenizer_free(&e->tokenizer);
+	model_free(&e->model);
+}

@@ -1,0 +1,73 @@
+/*
+ * What logits, generate and routes share: a model, a forward pass over the file's mapping, and one sequence, set up
+ * from the common options. One thread.
+ */
+#pragma once
+
+#include "client/model/args.h"
+#include "shared/model/forward.h"
+#include "shared/model/tokenizer.h"
+
+struct engine_options {
+	const char *model, *kernels, *kv, *format;
+	const char *tokens, *prompt;
+	uint32_t threads, context, prefill_chunk;
+	bool quiet, chat;
+};
+
+/* Rows of the common options, for the head of a command's table. */
+#define ENGINE_ARGS(o)                                                                             \
+	{"model", ARG_STRING, &(o)->model, 0, 0, "FILE", "the GGUF model (needed)"},               \
+		{"tokens", ARG_STRING, &(o)->tokens, 0, 0, "IDS", "prompt as ids: 1,2,3"},         \
+		{"format", ARG_STRING, &(o)->format, 0, 0, "json|text", "output, default json"},   \
+		{"threads", ARG_U32, &(o)->threads, 1, LIMIT_THREADS, "N",                         \
+			"default: the CPUs this process may use"},                                 \
+		{"kernels", ARG_STRING, &(o)->kernels, 0, 0, "NAME",                               \
+			"scalar, avx2, avx512 or auto (default); the results are the same"},       \
+		{"kv", ARG_STRING, &(o)->kv, 0, 0, "TYPE",                                         \
+			"f32, f16 or auto (default: f32 for F32 models, else f16)"},               \
+		{"context", ARG_U32, &(o)->context, 1, LIMIT_CONTEXT, "N",                         \
+			"tokens of prompt and output; default: the model's"},                      \
+		{"prefill-chunk", ARG_U32, &(o)->prefill_chunk, 1, LIMIT_BATCH, "N",               \
+			"prompt tokens per pass, default 128"},                                    \
+		{"quiet", ARG_FLAG, &(o)->quiet, 0, 0, NULL, "no progress, no timing"},
+
+struct engine {
+	struct engine_options options;
+	struct model *model;
+	struct tokenizer *tokenizer; /* NULL when it was not asked for or not available */
+	const struct kernels *kernels;
+	struct pool *pool;
+	struct kv kv;
+	void *kv_memory;
+	struct kv_seq seq;
+	struct experts_mapped experts;
+	struct forward *forward;
+	struct batch_token *batch;  /* [n_batch] */
+	uint32_t *cells, n_batch;   /* [n_batch] */
+	int32_t *tokens;	    /* [n_context] prompt and output */
+	uint32_t n_prompt, n_tokens, n_context;
+};
+
+/* The logits after the token at position, valid during the call. */
+typedef void engine_row(void *arg, uint32_t position, const float *logits);
+
+/* What a usage error is: no model, no prompt or two, an unknown format. -EINVAL. */
+int engine_check_options(const struct engine_options *options, struct error *err);
+/* Opens options.model and reads the prompt (options.tokens, or options.prompt through the tokenizer) into e->tokens.
+ * need_tokenizer: without one it fails; else a tokenizer that cannot be loaded is left out. */
+int engine_open(struct engine *e, bool need_tokenizer, struct error *err);
+/* Pool, KV cache and forward pass. n_extra: tokens wanted beyond the prompt; the context is cut to what that needs. */
+int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct error *err);
+/* Runs the prompt in chunks; row is called for every position (all) or the last. */
+int engine_prefill(struct engine *e, bool all, engine_row *row, void *arg, struct error *err);
+/* Runs the last of e->tokens; *logits is valid until the next call. Allocates nothing. */
+int engine_step(struct engine *e, const float **logits, struct error *err);
+void engine_close(struct engine *e);
+
+/* Prints "outrider-model: text" to stderr; returns the exit status of a failure, or EX_USAGE for usage errors. */
+int engine_fail(int rc, const struct error *err);
+int engine_usage(const struct error *err);
+/* A JSON string; bytes that are not UTF-8 become U+FFFD. */
+void engine_json_string(FILE *to, const char *text, size_t bytes);
+bool engine_json(const struct engine *e);

@@ -1,0 +1,200 @@
+#include "client/model/commands.h"
+#include "client/model/engine.h"
+
+#include "shared/base/clock.h"
+#include "shared/model/hash.h"
+#include "shared/model/sampler.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+struct generate {
+	struct engine engine;
+	struct sampler_params params;
+	struct sampler sampler;
+	uint32_t max_tokens;
+	bool ignore_eos, logits_hash, help;
+	uint64_t *hashes; /* [max_tokens] of the logits each token was chosen from */
+	uint64_t prefill_ns, decode_ns;
+	bool eos;
+};
+
+static void keep_row(void *arg, uint32_t position, const float *logits)
+{
+	(void)position;
+	*(const float **)arg = logits;
+}
+
+static void show(struct generate *g, int32_t token)
+{
+	const struct engine *e = &g->engine;
+	if (engine_json(e) || !e->tokenizer)
+		return;
+	struct gguf_string piece = tokenizer_piece(e->tokenizer, token, false);
+	fwrite(piece.data, 1, piece.bytes, stdout);
+	fflush(stdout);
+}
+
+/* One token at a time until the end: the K = 0 reference. */
+static int generate(struct generate *g, struct error *err)
+{
+	struct engine *e = &g->engine;
+	const float *logits = NULL;
+	uint64_t start = clock_ns();
+	int rc = engine_prefill(e, false, keep_row, &logits, err);
+	uint64_t prefilled = clock_ns();
+	g->prefill_ns = prefilled - start;
+	while (rc == 0) {
+		uint32_t i = e->n_tokens - e->n_prompt;
+		int32_t token = sampler_pick(&g->sampler, &g->params, logits, e->tokens,
+			e->n_tokens, e->n_tokens, NULL);
+		if (g->hashes)
+			g->hashes[i] = logits_hash(logits, e->model->config.n_vocab);
+		e->tokens[e->n_tokens++] = token;
+		show(g, token);
+		g->eos = !g->ignore_eos && tokenizer_is_eog(e->tokenizer, token);
+		if (g->eos || i + 1 == g->max_tokens || e->n_tokens == e->n_context)
+			break;
+		rc = engine_step(e, &logits, err);
+	}
+	g->decode_ns = clock_ns() - prefilled;
+	return rc;
+}
+
+static void print_text(const struct generate *g)
+{
+	const struct engine *e = &g->engine;
+	size_t bytes = 0;
+	char *text = NULL;
+	FILE *memory = open_memstream(&text, &bytes);
+	if (!e->tokenizer || !memory) {
+		fputs("null", stdout);
+		if (memory)
+			fclose(memory);
+		free(text);
+		return;
+	}
+	for (uint32_t i = e->n_prompt; i < e->n_tokens; i++) {
+		struct gguf_string piece = tokenizer_piece(e->tokenizer, e->tokens[i], false);
+		fwrite(piece.data, 1, piece.bytes, memory);
+	}
+	fclose(memory);
+	engine_json_string(stdout, text, bytes);
+	free(text);
+}
+
+static double per_second(uint32_t n, uint64_t ns)
+{
+	return ns > 0 ? (double)n * 1e9 / (double)ns : 0;
+}
+
+static void print_json(const struct generate *g)
+{
+	const struct engine *e = &g->engine;
+	uint32_t n = e->n_tokens - e->n_prompt;
+	fputs("{\"tokens\": [", stdout);
+	for (uint32_t i = 0; i < n; i++)
+		printf("%s%d", i ? ", " : "", e->tokens[e->n_prompt + i]);
+	fputs("], \"text\": ", stdout);
+	print_text(g);
+	if (g->hashes) {
+		fputs(", \"logits_hash\": [", stdout);
+		for (uint32_t i = 0; i < n; i++)
+			printf("%s\"%016llx\"", i ? ", " : "", (unsigned long long)g->hashes[i]);
+		putchar(']');
+	}
+	printf(", \"end\": \"%s\"", g->eos ? "eos" : "length");
+	if (!e->options.quiet)
+		printf(", \"timing\": {\"prefill_tokens\": %u, \"prefill_ns\": %llu, "
+		       "\"prefill_tokens_per_s\": %.1f, \"decode_tokens\": %u, \"decode_ns\": %llu, "
+		       "\"decode_tokens_per_s\": %.1f, \"kernels\": \"%s\", \"threads\": %u}",
+			e->n_prompt, (unsigned long long)g->prefill_ns,
+			per_second(e->n_prompt, g->prefill_ns), n,
+			(unsigned long long)g->decode_ns, per_second(n, g->decode_ns),
+			e->kernels->name, pool_threads(e->pool));
+	fputs("}\n", stdout);
+}
+
+static int run(struct generate *g, struct error *err)
+{
+	struct engine *e = &g->engine;
+	bool text = !engine_json(e);
+	int rc = engine_open(e, !g->ignore_eos || text, err);
+	if (rc < 0)
+		return rc;
+	rc = sampler_params_check(&g->params, e->model->config.n_vocab, err);
+	if (rc == 0)
+		rc = engine_start(e, g->max_tokens, false, err);
+	if (rc < 0)
+		return rc;
+	rc = sampler_init(&g->sampler, e->model->config.n_vocab);
+	if (g->logits_hash)
+		g->hashes = calloc(g->max_tokens, sizeof(*g->hashes));
+	if (rc < 0 || (g->logits_hash && !g->hashes))
+		return error_set(err, ENOMEM, "no memory for sampling");
+	rc = generate(g, err);
+	if (rc < 0)
+		return rc;
+	if (!text) {
+		print_json(g);
+		return 0;
+	}
+	putchar('\n');
+	if (!e->options.quiet && isatty(STDERR_FILENO))
+		fprintf(stderr, "prompt %.1f tokens/s, output %.1f tokens/s\n",
+			per_second(e->n_prompt, g->prefill_ns),
+			per_second(e->n_tokens - e->n_prompt, g->decode_ns));
+	return 0;
+}
+
+static int parse(struct generate *g, int argc, char **argv, struct error *err)
+{
+	struct sampler_params *p = &g->params;
+	struct engine_options *o = &g->engine.options;
+	const struct arg args[] = {
+		ENGINE_ARGS(o){
+			"prompt", ARG_STRING, &o->prompt, 0, 0, "TEXT", "prompt as text instead"},
+		{"chat", ARG_FLAG, &o->chat, 0, 0, NULL, "the text is a user's message (ChatML)"},
+		{"max-tokens", ARG_U32, &g->max_tokens, 1, LIMIT_CONTEXT, "N", "default 128"},
+		{"ignore-eos", ARG_FLAG, &g->ignore_eos, 0, 0, NULL, "go on after the end"},
+		{"temperature", ARG_FLOAT, &p->temperature, 0, 0, "T", "0 (default) is greedy"},
+		{"top-k", ARG_U32, &p->top_k, 0, LIMIT_VOCAB, "N", "0 (default) is off"},
+		{"top-p", ARG_FLOAT, &p->top_p, 0, 0, "P", "1 (default) is off"},
+		{"min-p", ARG_FLOAT, &p->min_p, 0, 0, "P", "0 (default) is off"},
+		{"seed", ARG_U64, &p->seed, 0, 0, "N", "default 0"},
+		{"repeat-penalty", ARG_FLOAT, &p->repeat_penalty, 0, 0, "R", "1 (default) is off"},
+		{"repeat-window", ARG_U32, &p->repeat_window, 0, LIMIT_CONTEXT, "N",
+			"tokens that count, 0 (default) is all"},
+		{"logits-hash", ARG_FLAG, &g->logits_hash, 0, 0, NULL,
+			"add a hash of the logits of each token"},
+		{"help", ARG_FLAG, &g->help, 0, 0, NULL, "this text"},
+		{.name = NULL},
+	};
+	int rc = args_parse(argc, argv, args, err);
+	if (rc == 0 && g->help) {
+		puts("usage: outrider-model generate --model FILE (--tokens IDS | --prompt TEXT) "
+		     "[OPTIONS]");
+		args_help(args, stdout);
+		return 0;
+	}
+	return rc < 0 ? rc : engine_check_options(o, err);
+}
+
+int command_generate(int argc, char **argv)
+{
+	static struct generate g; /* too large for the stack: the biases of the parameters */
+	struct error err = {""};
+	sampler_params_default(&g.params);
+	g.max_tokens = 128;
+	if (parse(&g, argc, argv, &err) < 0)
+		return engine_usage(&err);
+	if (g.help)
+		return EX_OK;
+	int rc = run(&g, &err);
+	free(g.hashes);
+	sampler_exit(&g.sampler);
+	engine_close(&g.engine);
+	return rc < 0 ? engine_fail(rc, &err) : EX_OK;
+}

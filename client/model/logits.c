@@ -1,0 +1,88 @@
+#include "client/model/commands.h"
+#include "client/model/engine.h"
+
+#include "shared/model/hash.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+struct logits_output {
+	uint32_t n_vocab;
+	bool json, nested, first, hash;
+};
+
+static void print_row(void *arg, uint32_t position, const float *logits)
+{
+	struct logits_output *out = arg;
+	if (out->json)
+		fputs(out->first ? "" : ", ", stdout);
+	else
+		printf("%u", position);
+	out->first = false;
+	if (out->hash) {
+		printf(out->json ? "\"%016llx\"" : " %016llx\n",
+			(unsigned long long)logits_hash(logits, out->n_vocab));
+		return;
+	}
+	if (out->json && out->nested)
+		putchar('[');
+	/* Nine digits give the float back exactly; what JSON has no number for is null. */
+	for (uint32_t i = 0; i < out->n_vocab; i++) {
+		fputs(out->json ? (i ? ", " : "") : " ", stdout);
+		if (out->json && !__builtin_isfinite(logits[i]))
+			fputs("null", stdout);
+		else
+			printf("%.9g", (double)logits[i]);
+	}
+	if (out->json && out->nested)
+		putchar(']');
+	if (!out->json)
+		putchar('\n');
+}
+
+static int run(struct engine *e, bool all, bool hash, struct error *err)
+{
+	int rc = engine_open(e, false, err);
+	if (rc == 0)
+		rc = engine_start(e, 0, all, err);
+	if (rc < 0)
+		return rc;
+	struct logits_output out = {.n_vocab = e->model->config.n_vocab,
+		.json = engine_json(e),
+		.nested = all,
+		.first = true,
+		.hash = hash};
+	if (out.json)
+		fputs(hash ? "{\"logits_hash\": [" : "{\"logits\": [", stdout);
+	rc = engine_prefill(e, all, print_row, &out, err);
+	if (out.json)
+		fputs("]}\n", stdout);
+	return rc;
+}
+
+int command_logits(int argc, char **argv)
+{
+	struct engine e = {0};
+	struct error err = {""};
+	bool all = false, hash = false, help = false;
+	const struct arg args[] = {
+		ENGINE_ARGS(&e.options){"all", ARG_FLAG, &all, 0, 0, NULL,
+			"a list per position instead of the last position's"},
+		{"logits-hash", ARG_FLAG, &hash, 0, 0, NULL, "a 64-bit hash per position instead"},
+		{"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
+		{.name = NULL},
+	};
+	if (args_parse(argc, argv, args, &err) < 0)
+		return engine_usage(&err);
+	if (help) {
+		puts("usage: outrider-model logits --model FILE --tokens IDS [OPTIONS]");
+		args_help(args, stdout);
+		return EX_OK;
+	}
+	if (engine_check_options(&e.options, &err) < 0)
+		return engine_usage(&err);
+	int rc = run(&e, all, hash, &err);
+	engine_close(&e);
+	return rc < 0 ? engine_fail(rc, &err) : EX_OK;
+}

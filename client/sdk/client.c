@@ -1,0 +1,201 @@
+#include "client/sdk/client.h"
+
+#include "client/sdk/failure.h"
+#include "client/sdk/stream.h"
+#include "shared/base/clock.h"
+#include "shared/ipc/bus.h"
+#include "shared/ipc/peers.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+enum {
+	WINDOW_DEFAULT = 512,
+	WINDOW_MAX = 65536,
+	FIRST_MS_DEFAULT = 5000,
+	AWAY_MS_DEFAULT = 60000,
+	WAIT_MS_MAX = 86400000,
+};
+
+#define MS UINT64_C(1000000)
+
+/* A gap between two looks counts as at most this much silence: a caller who was away did not wait. */
+#define STEP_NS_MAX (1000 * MS)
+
+#define MONITOR_ENDPOINT "inproc://outrider-connection"
+
+static int open_sockets(struct outrider *client, struct error *err)
+{
+	char endpoint[300];
+	int code;
+
+	client->zmq = zmq_ctx_new();
+	if (!client->zmq)
+		return error_set(err, errno, "ZeroMQ: %s", zmq_strerror(errno));
+	peers_client_endpoint(client->runtime_dir, endpoint, sizeof endpoint);
+	code = bus_client(client->zmq, endpoint, &client->socket, err);
+	if (code < 0)
+		return code;
+	client->monitor = zmq_socket(client->zmq, ZMQ_PAIR);
+	if (!client->monitor ||
+		zmq_socket_monitor(client->socket, MONITOR_ENDPOINT,
+			ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED) < 0 ||
+		zmq_connect(client->monitor, MONITOR_ENDPOINT) < 0)
+		return error_set(err, errno, "ZeroMQ: monitor: %s", zmq_strerror(errno));
+	return 0;
+}
+
+int outrider_connect(const char *runtime_dir, struct outrider **out)
+{
+	struct outrider *client = calloc(1, sizeof *client);
+	struct error err = {""};
+	int code;
+
+	*out = NULL;
+	if (!client)
+		return failure_set(ENOMEM, "no memory for a client");
+	client->window = WINDOW_DEFAULT;
+	client->first_ns = FIRST_MS_DEFAULT * MS;
+	client->away_ns = AWAY_MS_DEFAULT * MS;
+	client->pumped_ns = clock_ns();
+	code = peers_runtime_dir(
+		runtime_dir, false, client->runtime_dir, sizeof client->runtime_dir, &err);
+	if (code == -ENOENT)
+		code = error_prefix(&err, -ECONNREFUSED, "no service");
+	if (code == 0)
+		code = open_sockets(client, &err);
+	if (code < 0) {
+		outrider_close(&client);
+		return failure_take(code, &err);
+	}
+	*out = client;
+	return 0;
+}
+
+void outrider_close(struct outrider **out)
+{
+	struct outrider *client = *out;
+
+	if (!client)
+		return;
+	if (client->monitor) {
+		zmq_socket_monitor(client->socket, NULL, 0);
+		zmq_close(client->monitor);
+	}
+	bus_close(&client->socket);
+	if (client->zmq)
+		zmq_ctx_term(client->zmq);
+	free(client);
+	*out = NULL;
+}
+
+int outrider_set_window(struct outrider *client, uint32_t tokens)
+{
+	if (tokens < 1 || tokens > WINDOW_MAX)
+		return failure_set(
+			EINVAL, "window %u: allowed are 1 to %d tokens", tokens, WINDOW_MAX);
+	client->window = tokens;
+	return 0;
+}
+
+int outrider_set_wait(struct outrider *client, int64_t first_ms, int64_t away_ms)
+{
+	if (first_ms < 0 || first_ms > WAIT_MS_MAX || away_ms < 0 || away_ms > WAIT_MS_MAX)
+		return failure_set(EINVAL, "wait: allowed are 0 to %d ms", WAIT_MS_MAX);
+	client->first_ns = (uint64_t)first_ms * MS;
+	client->away_ns = (uint64_t)away_ms * MS;
+	return 0;
+}
+
+int client_send(struct outrider *client, Outrider__Envelope *envelope, uint64_t *number)
+{
+	int code;
+
+	envelope->request_id = ++client->requests;
+	code = bus_send(client->socket, envelope);
+	if (code == 0 && number)
+		*number = envelope->request_id;
+	return code;
+}
+
+/* An event is two frames: number and value, then the endpoint. */
+static bool read_connection_event(struct outrider *client, uint16_t *event)
+{
+	unsigned char head[6];
+	char endpoint[256];
+
+	if (zmq_recv(client->monitor, head, sizeof head, ZMQ_DONTWAIT) < (int)sizeof *event)
+		return false;
+	zmq_recv(client->monitor, endpoint, sizeof endpoint, ZMQ_DONTWAIT);
+	memcpy(event, head, sizeof *event);
+	return true;
+}
+
+static void watch_connection(struct outrider *client)
+{
+	uint16_t event;
+
+	while (read_connection_event(client, &event)) {
+		bool was = client->connected;
+
+		client->connected = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+		/* What was sent before the break may be lost: every stream says again where it stands. */
+		if (client->connected && !was)
+			for (struct outrider_stream *s = client->streams; s; s = s->next)
+				stream_connected(s);
+	}
+}
+
+static void dispatch(struct outrider *client, Outrider__Envelope *envelope)
+{
+	uint64_t uid = stream_uid_of(envelope);
+
+	client->answered = true;
+	for (struct outrider_stream *s = client->streams; s; s = s->next) {
+		bool about_it = uid ? s->uid == uid
+				    : envelope->body_case == OUTRIDER__ENVELOPE__BODY_FAILURE &&
+						s->request_id == envelope->request_id;
+
+		if (about_it) {
+			stream_handle(s, &envelope);
+			break;
+		}
+	}
+	bus_free(&envelope);
+}
+
+/* All that lies in the socket. What does not parse was dropped by bus_receive; if it was ours, the gap shows. */
+static void drain(struct outrider *client)
+{
+	Outrider__Envelope *envelope;
+	int code;
+
+	do {
+		code = bus_receive(client->socket, 0, &envelope, NULL);
+		if (code == 0)
+			dispatch(client, envelope);
+	} while (code == 0 || code == -EPROTO || code == -EINTR);
+}
+
+void client_pump(struct outrider *client, int timeout_ms)
+{
+	zmq_pollitem_t items[] = {
+		{.socket = client->socket, .events = ZMQ_POLLIN},
+		{.socket = client->monitor, .events = ZMQ_POLLIN},
+	};
+	uint64_t now, step;
+
+	if (timeout_ms != 0)
+		zmq_poll(items, 2, timeout_ms);
+	/* Before silence is judged: what lies in the socket is not silence. */
+	now = clock_ns();
+	step = now - client->pumped_ns;
+	client->pumped_ns = now;
+	for (struct outrider_stream *s = client->streams; s; s = s->next)
+		s->silent_ns += step < STEP_NS_MAX ? step : STEP_NS_MAX;
+	drain(client);
+	watch_connection(client);
+	for (struct outrider_stream *s = client->streams; s; s = s->next)
+		stream_tick(s);
+}

@@ -1,0 +1,26 @@
+/*
+ * One connection to the verifier and the streams that use it. Everything runs in the caller's thread, inside the SDK's
+ * calls: client_pump is the only place that waits.
+ */
+#pragma once
+
+#include "client/include/outrider.h"
+#include "proto/envelope.pb-c.h"
+
+struct outrider {
+	void *zmq, *socket, *monitor;
+	char runtime_dir[256];
+	bool connected; /* by the last event of the monitor */
+	bool answered; /* the service has answered at least once */
+	uint32_t window;
+	uint64_t first_ns, away_ns;
+	uint64_t pumped_ns; /* when client_pump last looked */
+	uint64_t requests; /* numbers of requests sent */
+	struct outrider_stream *streams;
+};
+
+/* Takes in whatever has arrived, after waiting at most timeout_ms for something, and gives each stream the time that
+ * passed. */
+void client_pump(struct outrider *client, int timeout_ms);
+/* Numbers the request and queues it for sending. */
+int client_send(struct outrider *client, Outrider__Envelope *envelope, uint64_t *number);

@@ -1,0 +1,150 @@
+/* Asks all processes at once how they are; one that hangs delays nobody but the caller's time limit. */
+#include "client/include/outrider.h"
+
+#include "client/sdk/failure.h"
+#include "shared/base/clock.h"
+#include "shared/base/limits.h"
+#include "shared/ipc/bus.h"
+#include "shared/ipc/peers.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <zmq.h>
+
+enum { PROCESSES = 4 };
+
+struct outrider_status {
+	struct outrider_process processes[PROCESSES];
+	Outrider__Envelope *answers[PROCESSES];
+};
+
+static int ask(void *zmq, const char *runtime_dir, const char *name, void **socket)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__StatusRequest request = OUTRIDER__STATUS_REQUEST__INIT;
+	char endpoint[300];
+	int code;
+
+	*socket = NULL;
+	peers_admin_endpoint(runtime_dir, name, endpoint, sizeof endpoint);
+	/* A process that is gone need not be waited for. */
+	code = bus_probe(bus_ipc_path(endpoint), SOCK_STREAM, NULL);
+	if (code < 0)
+		return code;
+	code = bus_client(zmq, endpoint, socket, NULL);
+	if (code < 0)
+		return code;
+	envelope.request_id = 1;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_STATUS_REQUEST;
+	envelope.status_request = &request;
+	code = bus_send(*socket, &envelope);
+	if (code < 0)
+		bus_close(socket);
+	return code;
+}
+
+static void collect(void *sockets[PROCESSES], int timeout_ms, struct outrider_status *status)
+{
+	uint64_t end = clock_ns() + (uint64_t)timeout_ms * 1000000u;
+
+	for (;;) {
+		zmq_pollitem_t items[PROCESSES];
+		int which[PROCESSES], n = 0;
+		uint64_t now = clock_ns();
+
+		for (int i = 0; i < PROCESSES; i++)
+			if (sockets[i] && !status->answers[i]) {
+				which[n] = i;
+				items[n++] = (zmq_pollitem_t){
+					.socket = sockets[i], .events = ZMQ_POLLIN};
+			}
+		if (n == 0 || now >= end ||
+			zmq_poll(items, n, (long)((end - now + 999999) / 1000000)) == 0)
+			return;
+		for (int i = 0; i < n; i++) {
+			Outrider__Envelope **answer = &status->answers[which[i]];
+
+			if (bus_receive(sockets[which[i]], 0, answer, NULL) < 0)
+				continue;
+			if ((*answer)->body_case != OUTRIDER__ENVELOPE__BODY_STATUS)
+				bus_free(answer);
+		}
+	}
+}
+
+static void fill(
+	struct outrider_process *process, const char *name, const Outrider__Envelope *answer)
+{
+	const Outrider__Status *s = answer ? answer->status : NULL;
+
+	*process = (struct outrider_process){.name = name, .state = "down", .version = ""};
+	if (!s)
+		return;
+	process->pid = s->pid;
+	process->state = s->state;
+	process->generation = s->generation;
+	process->uptime_ns = s->uptime_ns;
+	process->rss_bytes = s->rss_bytes;
+	process->version = s->version;
+	process->n_details = s->n_detail;
+	process->details = (const char *const *)s->detail;
+}
+
+int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_status **out)
+{
+	struct outrider_status *status = calloc(1, sizeof *status);
+	struct error err = {""};
+	char dir[256];
+	void *zmq = status ? zmq_ctx_new() : NULL, *sockets[PROCESSES] = {NULL};
+	int code;
+
+	*out = NULL;
+	if (!zmq) {
+		free(status);
+		return failure_set(ENOMEM, "no memory for the status");
+	}
+	/* No directory is no service, which is an answer too. */
+	code = peers_runtime_dir(runtime_dir, false, dir, sizeof dir, &err);
+	if (code < 0 && code != -ENOENT) {
+		zmq_ctx_term(zmq);
+		free(status);
+		return failure_take(code, &err);
+	}
+	for (int i = 0; code == 0 && i < PROCESSES; i++)
+		ask(zmq, dir, peers_all[i], &sockets[i]);
+	collect(sockets, timeout_ms < 0 ? 0 : timeout_ms, status);
+	for (int i = 0; i < PROCESSES; i++) {
+		int linger = 0;
+
+		if (sockets[i])
+			zmq_setsockopt(sockets[i], ZMQ_LINGER, &linger, sizeof linger);
+		bus_close(&sockets[i]);
+		fill(&status->processes[i], peers_all[i], status->answers[i]);
+	}
+	zmq_ctx_term(zmq);
+	*out = status;
+	return 0;
+}
+
+size_t outrider_status_count(const struct outrider_status *status)
+{
+	(void)status;
+	return PROCESSES;
+}
+
+const struct outrider_process *outrider_status_process(
+	const struct outrider_status *status, size_t i)
+{
+	return i < PROCESSES ? &status->processes[i] : NULL;
+}
+
+void outrider_status_free(struct outrider_status **status)
+{
+	if (!*status)
+		return;
+	for (int i = 0; i < PROCESSES; i++)
+		bus_free(&(*status)->answers[i]);
+	free(*status);
+	*status = NULL;
+}

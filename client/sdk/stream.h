@@ -1,0 +1,49 @@
+/*
+ * One generation as its client sees it: what has arrived, what was taken, and how to go on after a break.
+ *
+ * Tokens are known by their index. A batch that starts below `arrived` is a repeat and is dropped whole; one that starts above
+ * it shows a gap, and the stream asks again from `arrived`. Text cannot be cut at a token, so a batch that overlaps is also
+ * asked for again.
+ */
+#pragma once
+
+#include "client/sdk/client.h"
+
+struct stream_item {
+	struct stream_item *next;
+	Outrider__Envelope *envelope; /* Tokens or Done */
+};
+
+struct outrider_stream {
+	struct outrider *client;
+	struct outrider_stream *next;
+	uint64_t uid;
+	uint64_t request_id, generate_id; /* of the last Generate or Resume; Generate */
+	Outrider__Generate *generate; /* to send again; NULL for outrider_resume() */
+	uint32_t window;
+	uint32_t arrived, taken; /* output tokens: received in order; given to the caller */
+	uint32_t credit; /* granted, absolute */
+	uint64_t silent_ns, ask_after_ns; /* since something arrived; when to ask again */
+	uint64_t generation; /* of the verifier, from Accepted */
+	uint32_t restarts;
+	uint32_t incomplete;
+	bool gap; /* asked for what is missing */
+	bool accepted, cancelling, ended, told;
+	int error; /* ended by it; 0: by Done */
+	char reason[512];
+	struct stream_item *first, **last, *shown;
+	Outrider__Envelope *done; /* points into shown or the queue */
+	struct outrider_event event;
+};
+
+/* The session a message is about; 0 for none. */
+uint64_t stream_uid_of(const Outrider__Envelope *envelope);
+/* Takes *envelope (and nulls it) when it keeps it. */
+void stream_handle(struct outrider_stream *stream, Outrider__Envelope **envelope);
+void stream_connected(struct outrider_stream *stream);
+void stream_tick(struct outrider_stream *stream);
+
+/* stream_state.c, for stream.c: (Re)sends what the service must know. */
+int stream_send_start(struct outrider_stream *stream);
+void stream_send_credit(struct outrider_stream *stream);
+void stream_send_cancel(struct outrider_stream *stream);

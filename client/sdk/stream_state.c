@@ -1,0 +1,281 @@
+/* What a stream does with messages and with silence. */
+#include "client/sdk/stream.h"
+
+#include "shared/spec/session.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MS UINT64_C(1000000)
+
+/* Silence before a stream asks again, doubled each time up to the second. */
+#define ASK_NS_MIN (250 * MS)
+#define ASK_NS_MAX (2000 * MS)
+
+/* Ends in a row that left tokens out, before the service is taken to be broken. */
+enum { INCOMPLETE_MAX = 3 };
+
+static void fail(struct outrider_stream *stream, int code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void fail(struct outrider_stream *stream, int code, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(stream->reason, sizeof stream->reason, format, args);
+	va_end(args);
+	stream->error = code;
+	stream->ended = true;
+}
+
+/* Tells the service again, a while from now unless something arrives. */
+static void ask_later(struct outrider_stream *stream)
+{
+	uint64_t pause = stream->ask_after_ns ? stream->ask_after_ns : ASK_NS_MIN;
+
+	stream->ask_after_ns = stream->silent_ns + (pause < ASK_NS_MAX ? pause : ASK_NS_MAX);
+}
+
+static void send_resume(struct outrider_stream *stream)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Resume resume = OUTRIDER__RESUME__INIT;
+
+	resume.session_uid = stream->uid;
+	resume.have = stream->arrived;
+	resume.credit = stream->credit;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_RESUME;
+	envelope.resume = &resume;
+	/* A full queue is tried again by stream_tick. */
+	client_send(stream->client, &envelope, &stream->request_id);
+}
+
+static int send_generate(struct outrider_stream *stream)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	int code;
+
+	stream->generate->have = stream->arrived;
+	stream->generate->credit = stream->credit;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_GENERATE;
+	envelope.generate = stream->generate;
+	code = client_send(stream->client, &envelope, &stream->request_id);
+	if (code == 0)
+		stream->generate_id = stream->request_id;
+	return code;
+}
+
+int stream_send_start(struct outrider_stream *stream)
+{
+	if (stream->generate && !stream->accepted)
+		return send_generate(stream);
+	send_resume(stream);
+	return 0;
+}
+
+void stream_send_credit(struct outrider_stream *stream)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Credit credit = OUTRIDER__CREDIT__INIT;
+	bool starved = stream->arrived >= stream->credit;
+	uint64_t granted = (uint64_t)stream->taken + stream->window;
+
+	stream->credit = granted < UINT32_MAX ? (uint32_t)granted : UINT32_MAX;
+	credit.session_uid = stream->uid;
+	credit.credit = stream->credit;
+	credit.have = stream->arrived;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_CREDIT;
+	envelope.credit = &credit;
+	client_send(stream->client, &envelope, NULL);
+	/* Silence up to now was ours. */
+	if (starved) {
+		stream->silent_ns = 0;
+		stream->ask_after_ns = ASK_NS_MIN;
+	}
+}
+
+void stream_send_cancel(struct outrider_stream *stream)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Cancel cancel = OUTRIDER__CANCEL__INIT;
+
+	cancel.session_uid = stream->uid;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_CANCEL;
+	envelope.cancel = &cancel;
+	client_send(stream->client, &envelope, NULL);
+}
+
+uint64_t stream_uid_of(const Outrider__Envelope *envelope)
+{
+	switch (envelope->body_case) {
+	case OUTRIDER__ENVELOPE__BODY_ACCEPTED:
+		return envelope->accepted->session_uid;
+	case OUTRIDER__ENVELOPE__BODY_TOKENS:
+		return envelope->tokens->session_uid;
+	case OUTRIDER__ENVELOPE__BODY_DONE:
+		return envelope->done->session_uid;
+	case OUTRIDER__ENVELOPE__BODY_FAILURE:
+		return envelope->failure->session_uid;
+	default:
+		return 0;
+	}
+}
+
+static void keep(struct outrider_stream *stream, Outrider__Envelope **envelope)
+{
+	struct stream_item *item = malloc(sizeof *item);
+
+	if (!item) {
+		fail(stream, ENOMEM, "no memory for a message");
+		return;
+	}
+	item->next = NULL;
+	item->envelope = *envelope;
+	*envelope = NULL;
+	*stream->last = item;
+	stream->last = &item->next;
+}
+
+static void handle_accepted(struct outrider_stream *stream, const Outrider__Accepted *accepted)
+{
+	if (stream->accepted && stream->generation != accepted->generation)
+		stream->restarts++;
+	stream->accepted = true;
+	stream->generation = accepted->generation;
+	stream->gap = false;
+	/* A cancel that was sent to a predecessor. */
+	if (stream->cancelling)
+		stream_send_cancel(stream);
+}
+
+static void handle_tokens(struct outrider_stream *stream, Outrider__Envelope **envelope)
+{
+	const Outrider__Tokens *tokens = (*envelope)->tokens;
+	uint64_t end = (uint64_t)tokens->first + tokens->n_ids;
+
+	if (end <= stream->arrived && tokens->n_ids > 0)
+		return;
+	if (tokens->first != stream->arrived || end > UINT32_MAX ||
+		(tokens->n_logits_hash && tokens->n_logits_hash != tokens->n_ids)) {
+		/* Once for a series of them, or the answers would be as many. */
+		if (!stream->gap)
+			send_resume(stream);
+		stream->gap = true;
+		return;
+	}
+	/* The service answers, so it knows us; Accepted may have been lost. */
+	stream->accepted = true;
+	stream->arrived = (uint32_t)end;
+	stream->gap = false;
+	stream->incomplete = 0;
+	keep(stream, envelope);
+}
+
+static void handle_done(struct outrider_stream *stream, Outrider__Envelope **envelope)
+{
+	const Outrider__Done *done = (*envelope)->done;
+	bool complete = done->end == SESSION_END_EOS || done->end == SESSION_END_STOP ||
+			done->end == SESSION_END_LENGTH;
+
+	/* Ended for all we know, but tokens before the end are missing. */
+	if (complete && done->usage && done->usage->output_tokens > stream->arrived) {
+		if (++stream->incomplete > INCOMPLETE_MAX)
+			fail(stream, EPROTO, "the service ended after %u tokens but sent %u",
+				done->usage->output_tokens, stream->arrived);
+		else
+			send_resume(stream);
+		return;
+	}
+	stream->done = *envelope;
+	stream->ended = true;
+	keep(stream, envelope);
+}
+
+static void handle_failure(struct outrider_stream *stream, const Outrider__Envelope *envelope)
+{
+	const Outrider__Failure *failure = envelope->failure;
+	int code = failure->code > 0 && failure->code < 4096 ? failure->code : EREMOTEIO;
+
+	/* Only a Resume, Credit or Cancel can be about a session that is not known. */
+	bool unknown = code == ENOENT &&
+		       (envelope->request_id == 0 || envelope->request_id != stream->generate_id);
+
+	if (unknown && stream->generate && !stream->cancelling) {
+		/* A service that lost everything: the same request under the same number is the same answer. */
+		stream->accepted = false;
+		send_generate(stream);
+		return;
+	}
+	if (unknown && stream->cancelling) {
+		fail(stream, ECANCELED, "cancelled");
+		return;
+	}
+	/* EAGAIN means something else to the callers of outrider_next. */
+	fail(stream, code == EAGAIN ? EBUSY : code, "%s",
+		failure->message && *failure->message ? failure->message : strerror(code));
+}
+
+void stream_handle(struct outrider_stream *stream, Outrider__Envelope **envelope)
+{
+	if (stream->ended)
+		return;
+	stream->silent_ns = 0;
+	stream->ask_after_ns = ASK_NS_MIN;
+	switch ((*envelope)->body_case) {
+	case OUTRIDER__ENVELOPE__BODY_ACCEPTED:
+		handle_accepted(stream, (*envelope)->accepted);
+		break;
+	case OUTRIDER__ENVELOPE__BODY_TOKENS:
+		handle_tokens(stream, envelope);
+		break;
+	case OUTRIDER__ENVELOPE__BODY_DONE:
+		handle_done(stream, envelope);
+		break;
+	case OUTRIDER__ENVELOPE__BODY_FAILURE:
+		handle_failure(stream, *envelope);
+		break;
+	default:
+		break;
+	}
+}
+
+void stream_connected(struct outrider_stream *stream)
+{
+	if (stream->ended)
+		return;
+	/* The first connection finds the first Generate in ZeroMQ's queue already; saying it again is harmless, because the
+	 * same uid is the same session, and needed when it was lost with a process that died in between. */
+	if (stream->accepted || stream->silent_ns >= ASK_NS_MIN) {
+		stream_send_start(stream);
+		ask_later(stream);
+	}
+}
+
+void stream_tick(struct outrider_stream *stream)
+{
+	struct outrider *client = stream->client;
+	uint64_t limit = client->answered ? client->away_ns : client->first_ns;
+
+	if (stream->ended)
+		return;
+	if (stream->arrived >= stream->credit && !stream->cancelling) {
+		/* Nothing may come: the caller has not taken what is here. */
+		stream->silent_ns = 0;
+		return;
+	}
+	if (stream->silent_ns >= limit) {
+		fail(stream, client->answered ? ETIMEDOUT : ECONNREFUSED,
+			"no answer from the service in %s for %.1f s", client->runtime_dir,
+			(double)limit / 1e9);
+		return;
+	}
+	/* While there is no connection messages would only pile up. */
+	if (!client->connected || stream->silent_ns < stream->ask_after_ns)
+		return;
+	ask_later(stream);
+	stream_send_start(stream);
+}

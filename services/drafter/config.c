@@ -1,0 +1,89 @@
+#include "services/drafter/config.h"
+
+#include "services/drafter/ngram.h"
+#include "shared/base/limits.h"
+#include "shared/spec/session.h"
+
+#include <sched.h>
+#include <string.h>
+
+static const char *const choice_names[] = {"auto", "on", "off", NULL};
+
+#define AT(field) \
+	offsetof(struct drafter_config, field), sizeof(((struct drafter_config *)0)->field)
+#define SECOND 1e9
+
+const struct config_key drafter_config_keys[] = {
+	{"", "draft", CONFIG_STRING, AT(draft), 0, 0, NULL, "", "path",
+		"GGUF file of the draft model, with the tokenizer of the model that is served; "
+		"empty: "
+		"n-grams only."},
+	{"", "method", CONFIG_ENUM, AT(method), 0, 0, draft_method_names, "auto", NULL,
+		"Where drafts come from when a request does not say: auto is the draft model when "
+		"there "
+		"is one, else n-grams."},
+	{"", "kernels", CONFIG_STRING, AT(kernels), 0, 0, NULL, "auto", "name",
+		"Kernel set of the draft model: auto, scalar, avx2 or avx512."},
+	{"", "threads", CONFIG_INT, AT(threads), 0, LIMIT_THREADS, NULL, "0", "threads",
+		"Threads of the draft model; 0 takes one, or two where there are more than two "
+		"CPUs."},
+	{"", "chunk", CONFIG_INT, AT(chunk), 16, 2048, NULL, "128", "tokens",
+		"The most tokens the draft model reads in one pass while it catches up; a session "
+		"further behind is drafted for with n-grams meanwhile."},
+	{"", "ngram_min", CONFIG_INT, AT(ngram_min), 1, NGRAM_MAX, NULL, "2", "tokens",
+		"The shortest suffix that n-gram drafts may be based on."},
+	{"", "ngram_max", CONFIG_INT, AT(ngram_max), 1, NGRAM_MAX, NULL, "8", "tokens",
+		"The longest suffix that is looked for."},
+	{"", "run_ahead", CONFIG_ENUM, AT(run_ahead), 0, 0, choice_names, "auto", NULL,
+		"Draft on from \"all accepted\" while the verifier works: auto does where there "
+		"are more "
+		"than two CPUs, unless the policy says no."},
+	{"", "hints", CONFIG_ENUM, AT(hints), 0, 0, choice_names, "auto", NULL,
+		"Tell the expert-cache which experts drafted tokens will need: auto and on do "
+		"where the "
+		"draft model has the target's hidden size and layers."},
+	{"", "spin", CONFIG_STRING, AT(spin), 0, 0, NULL, "auto", "time or auto",
+		"How long to spin for a request before sleeping; auto is 0 with four CPUs or "
+		"fewer, else 50us."},
+	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, 32000000, NULL, "0", "tokens",
+		"Tokens the draft model's KV cache holds, all sessions together; 0 takes 32768 or "
+		"one "
+		"context, what is more."},
+	{"", "context", CONFIG_INT, AT(context), 0, LIMIT_CONTEXT, NULL, "0", "tokens",
+		"The longest session the draft model drafts for; 0 takes its own context, at most "
+		"8192."},
+	{.name = NULL},
+};
+
+static int resolve_spin(const char *text, uint64_t automatic, uint64_t *out, struct error *err)
+{
+	const struct config_key key[] = {{"", "spin", CONFIG_NS, 0, sizeof(int64_t), 0, SECOND,
+						 NULL, "0", "time or auto", ""},
+		{.name = NULL}};
+	char assignment[64];
+	int64_t value = 0;
+	*out = automatic;
+	if (strcmp(text, "auto") == 0)
+		return 0;
+	snprintf(assignment, sizeof(assignment), "spin=%s", text);
+	int r = config_set(assignment, "configuration", key, &value, err);
+	if (r == 0)
+		*out = (uint64_t)value;
+	return r;
+}
+
+int drafter_config_resolve(struct drafter_config *config, struct error *err)
+{
+	cpu_set_t set;
+	int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+	config->few_cpus = cpus <= 2;
+	if (config->threads == 0)
+		config->threads = config->few_cpus ? 1 : 2;
+	if (config->ngram_min > config->ngram_max)
+		return error_set(err, ENOEXEC,
+			"ngram_min = %d is not allowed; ngram_min takes 1 to ngram_max (%d)",
+			(int)config->ngram_min, (int)config->ngram_max);
+	if (config->method == DRAFT_MODEL && config->draft[0] == '\0')
+		return error_set(err, ENOEXEC, "method = model needs a draft model: draft = FILE");
+	return resolve_spin(config->spin, cpus <= 4 ? 0 : 50000, &config->spin_ns, err);
+}

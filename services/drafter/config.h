@@ -1,0 +1,25 @@
+/* The drafter's settings: the keys of config/drafter.conf. */
+#pragma once
+
+#include "shared/base/config.h"
+
+enum choice { CHOICE_AUTO, CHOICE_ON, CHOICE_OFF };
+
+struct drafter_config {
+	char draft[1024];
+	int method; /* enum draft_method */
+	char kernels[16];
+	int64_t threads, chunk;
+	int64_t ngram_min, ngram_max;
+	int run_ahead, hints; /* enum choice */
+	char spin[32];
+	int64_t kv_tokens, context;
+	/* Resolved by drafter_config_resolve. */
+	uint64_t spin_ns;
+	bool few_cpus; /* two or fewer: drafting ahead would take the verifier's */
+};
+
+extern const struct config_key drafter_config_keys[];
+
+/* Checks what the table cannot say and fills in what depends on the machine. -ENOEXEC with the allowed range. */
+int drafter_config_resolve(struct drafter_config *config, struct error *err);

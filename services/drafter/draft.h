@@ -1,0 +1,41 @@
+/*
+ * Draft methods: one vtable each, in one table (methods.c). Used by the draft thread alone.
+ */
+#pragma once
+
+#include "services/drafter/session.h"
+
+struct draft_model;
+
+/* What a method works with. */
+struct draft_context {
+	const struct session_view *view;
+	struct draft_model *model; /* NULL: none loaded, or refused for this target */
+};
+
+/* One request of a round and the reply it gets: n = 0 and the echoed fields are filled in already. */
+struct draft_item {
+	struct draft_session *session;
+	uint32_t k;
+	const struct draft_ops *ops;
+	struct draft_reply *reply;
+};
+
+struct draft_ops {
+	const char *name;
+	enum draft_method method;
+	/* Drafts for all items of a round that use this method: one call, so that a method with a batch uses it. Fills
+	 * n, token, parent, confidence, q, ahead and method. An item the method has nothing for keeps n = 0. */
+	void (*draft)(struct draft_context *context, struct draft_item *items, uint32_t n);
+};
+
+extern const struct draft_ops draft_none, draft_ngram, draft_replay, draft_by_model;
+extern const struct draft_ops *const draft_methods_all[]; /* ended by NULL */
+
+/* The method for a session: what its request says, else the configured one; auto is the model where it can be used (a
+ * model is loaded and the session fits it), else n-gram. A session that asks for a model that is not there gets n-grams. */
+const struct draft_ops *draft_method_for(const struct draft_context *context,
+	const struct draft_session *s, enum draft_method fallback);
+
+/* A reply's certain chain: parents, confidence 1. */
+void draft_chain(struct draft_reply *reply, enum draft_method method, uint32_t n);

@@ -1,0 +1,166 @@
+#include "services/drafter/handlers.h"
+
+#include "shared/base/log.h"
+#include "shared/ipc/peers.h"
+#include "shared/spec/policy.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const link_peers[HANDLER_LINKS] = {PEER_VERIFIER, PEER_CACHE, PEER_POLICY};
+
+static const struct wanted {
+	const char *peer, *name;
+	uint32_t layout;
+	bool writable;
+} wanted[WORKER_REGIONS] = {
+	[WORKER_SESSIONS] = {PEER_VERIFIER, SESSIONS_REGION, SESSIONS_LAYOUT, false},
+	[WORKER_DRAFT] = {PEER_VERIFIER, DRAFT_REGION, DRAFT_LAYOUT, true},
+	[WORKER_EXPERTS] = {PEER_CACHE, EXPERTS_REGION, EXPERTS_LAYOUT, true},
+	[WORKER_POLICY] = {PEER_POLICY, POLICY_REGION, POLICY_LAYOUT, false},
+};
+
+void handlers_update_state(struct handlers *h)
+{
+	char refusal[400];
+	worker_refusal(h->worker, refusal, sizeof(refusal));
+	if (*refusal)
+		daemon_set_state(h->daemon, "degraded: %s", refusal);
+	else if (!h->up[0])
+		daemon_set_state(h->daemon, "degraded: no verifier");
+	else if (h->failed[WORKER_SESSIONS] || h->failed[WORKER_DRAFT])
+		daemon_set_state(h->daemon, "degraded: the verifier's regions cannot be used");
+	else
+		daemon_set_state(h->daemon, "ready");
+}
+
+/* Maps what is wanted and new; the same region after a restart of its owner stays as it is. */
+static void attach(struct handlers *h, int which, int fd)
+{
+	struct region region;
+	struct error err;
+	int r = region_attach(fd, wanted[which].name, wanted[which].layout, REGION_DATA,
+		wanted[which].writable, &region, &err);
+	h->failed[which] = r < 0;
+	if (r < 0) {
+		log_error("%s: %s", wanted[which].peer, err.text);
+		return;
+	}
+	if (region.header->uid == h->uid[which]) {
+		region_close(&region);
+		return;
+	}
+	h->uid[which] = region.header->uid;
+	broker_keep(h->broker, &region);
+	worker_give(h->worker, (enum worker_region)which, &region);
+	log_info("region %s of %s attached", wanted[which].name, wanted[which].peer);
+}
+
+/* A region nobody drafts from, as the KV cache: kept for the owner's successor alone. */
+static void keep(struct handlers *h, const char *name, int fd)
+{
+	struct region_header header;
+	struct region region;
+	struct error err;
+	ssize_t n = pread(fd, &header, sizeof(header), 0);
+	if (n != (ssize_t)sizeof(header)) {
+		close(fd);
+		return;
+	}
+	if (region_attach(fd, name, header.layout, REGION_DATA, false, &region, &err) < 0) {
+		log_info("region %s is not kept: %s", name, err.text);
+		return;
+	}
+	broker_keep(h->broker, &region);
+	region_close(&region);
+}
+
+static void on_regions(
+	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
+{
+	struct handlers *h = arg;
+	for (int i = 0; i < HANDLER_LINKS; i++)
+		if (strcmp(peer, link_peers[i]) == 0)
+			h->up[i] = true;
+	for (size_t i = 0; i < n; i++) {
+		int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+		if (fd < 0) {
+			log_error("region %s of %s: %s", names[i], peer, strerror(errno));
+			continue;
+		}
+		int which = 0;
+		while (which < WORKER_REGIONS && (strcmp(wanted[which].peer, peer) != 0 ||
+							 strcmp(wanted[which].name, names[i]) != 0))
+			which++;
+		if (which < WORKER_REGIONS)
+			attach(h, which, fd);
+		else
+			keep(h, names[i], fd);
+	}
+	handlers_update_state(h);
+}
+
+/* What was mapped stays: the peer's successor takes the same region over, or brings another. */
+static void on_lost(void *arg, const char *peer)
+{
+	struct handlers *h = arg;
+	for (int i = 0; i < HANDLER_LINKS; i++)
+		if (strcmp(peer, link_peers[i]) == 0)
+			h->up[i] = false;
+	log_notice("%s is gone", peer);
+	handlers_update_state(h);
+}
+
+static void on_detail(void *arg, struct daemon_details *to)
+{
+	struct handlers *h = arg;
+	struct worker *w = h->worker;
+	const struct worker_counts *c = &w->counts;
+	const char *path = w->config->draft;
+	daemon_detail(to, "method", "%s", draft_method_names[w->config->method]);
+	daemon_detail(to, "draft", "%s", *path ? path : "none");
+	if (w->model)
+		daemon_detail(to, "kernels", "%s", w->model->kernels->name);
+	const struct {
+		const char *name;
+		const _Atomic uint64_t *value;
+	} counts[] = {
+		{"requests", &c->requests},
+		{"stale", &c->stale},
+		{"rounds", &c->rounds},
+		{"replies", &c->replies},
+		{"drafted", &c->drafted},
+		{"drafted_ahead", &c->drafted_ahead},
+		{"busy_ns", &c->busy_ns},
+	};
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		daemon_detail(to, counts[i].name, "%llu",
+			(unsigned long long)atomic_load_explicit(
+				counts[i].value, memory_order_relaxed));
+}
+
+int handlers_open(struct handlers *h, struct daemon *daemon, struct broker *broker,
+	struct worker *worker, struct error *err)
+{
+	memset(h, 0, sizeof(*h));
+	h->daemon = daemon;
+	h->broker = broker;
+	h->worker = worker;
+	const struct link_events events = {.regions = on_regions, .lost = on_lost, .arg = h};
+	for (int i = 0; i < HANDLER_LINKS; i++) {
+		int r = link_open(daemon, link_peers[i], &events, &h->links[i], err);
+		if (r < 0)
+			return r;
+	}
+	daemon_on_detail(daemon, on_detail, h);
+	daemon_on_alive(daemon, worker_alive, worker);
+	return daemon_admin_open(daemon, NULL, NULL, err);
+}
+
+void handlers_close(struct handlers *h)
+{
+	for (int i = 0; i < HANDLER_LINKS; i++)
+		if (h->links[i])
+			link_close(&h->links[i]);
+}

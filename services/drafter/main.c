@@ -1,0 +1,90 @@
+/* outrider-drafter: start-up and the order of tearing down. */
+#include "services/drafter/handlers.h"
+#include "services/drafter/options.h"
+#include "shared/base/log.h"
+#include "shared/ipc/peers.h"
+
+#include <stdlib.h>
+#include <sysexits.h>
+
+struct service {
+	struct daemon *daemon;
+	struct broker *broker;
+	struct handlers handlers;
+	struct worker worker;
+};
+
+static void on_change(void *arg)
+{
+	struct service *s = arg;
+	daemon_wakeup(s->daemon);
+}
+
+static void on_wakeup(void *arg)
+{
+	struct service *s = arg;
+	handlers_update_state(&s->handlers);
+}
+
+static int serve(struct service *s, struct error *err)
+{
+	int r = broker_open(s->daemon, NULL, &s->broker, err);
+	if (r == 0)
+		r = worker_start(&s->worker, err);
+	if (r == 0)
+		r = handlers_open(&s->handlers, s->daemon, s->broker, &s->worker, err);
+	if (r < 0)
+		return r;
+	daemon_on_wakeup(s->daemon, on_wakeup, s);
+	log_notice("drafting with %s%s%s, generation %llu",
+		draft_method_names[s->worker.config->method],
+		s->worker.model ? ", draft model " : "",
+		s->worker.model ? s->worker.config->draft : "",
+		(unsigned long long)daemon_generation(s->daemon));
+	daemon_ready(s->daemon);
+	handlers_update_state(&s->handlers);
+	return daemon_run(s->daemon);
+}
+
+int main(int argc, char **argv)
+{
+	static struct options options;
+	static struct service service;
+	struct error err = {""};
+	char runtime_dir[256];
+	bool has_worker = false;
+
+	log_init("drafter", 0);
+	int r = options_read(&options, argc, argv, &err);
+	if (r == 0)
+		return EX_OK;
+	if (r < 0) {
+		log_error("%s", err.text);
+		return r == -EINVAL ? EX_USAGE : error_exit_status(r);
+	}
+	log_set_verbosity(options.verbosity);
+	r = peers_runtime_dir(options.runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
+	if (r == 0) {
+		struct daemon_options daemon = {.name = PEER_DRAFTER, .runtime_dir = runtime_dir};
+		r = daemon_create(&daemon, &service.daemon, &err);
+	}
+	if (r == 0) {
+		daemon_set_state(service.daemon, "loading");
+		daemon_progress(service.daemon);
+		has_worker = true;
+		r = worker_init(&service.worker, &options.config, on_change, &service, &err);
+	}
+	if (r == 0)
+		r = serve(&service, &err);
+	int status = r < 0 ? error_exit_status(r) : r;
+	if (r < 0)
+		log_error("%s", err.text);
+	handlers_close(&service.handlers);
+	if (has_worker)
+		worker_exit(&service.worker);
+	if (service.broker)
+		broker_close(&service.broker);
+	if (service.daemon)
+		daemon_destroy(&service.daemon);
+	return status;
+}

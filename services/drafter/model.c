@@ -1,0 +1,177 @@
+#include "services/drafter/model.h"
+
+#include "shared/base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define CONTEXT_DEFAULT 8192u
+#define KV_TOKENS_DEFAULT 32768u
+
+static int open_kv(struct draft_model *m, const struct drafter_config *config, struct error *err)
+{
+	const struct model_config *mc = &m->model->config;
+	uint32_t room = m->n_context + LIMIT_DRAFT + KV_PAGE_CELLS;
+	uint32_t tokens = (uint32_t)config->kv_tokens;
+	if (tokens == 0)
+		tokens = room > KV_TOKENS_DEFAULT ? room : KV_TOKENS_DEFAULT;
+	if (tokens < room)
+		return error_set(err, ENOEXEC,
+			"kv_tokens = %u is too small for one session of %u tokens; kv_tokens takes "
+			"at least %u",
+			tokens, m->n_context, room);
+	struct kv_layout layout = {
+		.n_layers = mc->n_layers,
+		.n_kv_heads = mc->n_kv_heads,
+		.head_dim = mc->head_dim,
+		.type = KV_F16,
+		.n_pages = (tokens + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS,
+	};
+	m->memory_bytes = kv_bytes(&layout);
+	if (m->memory_bytes == 0)
+		return error_set(
+			err, ENOEXEC, "kv_tokens = %u: the KV cache would be too large", tokens);
+	/* Pages that are never used cost no memory. */
+	m->memory = mmap(NULL, m->memory_bytes, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (m->memory == MAP_FAILED) {
+		m->memory = NULL;
+		return error_set(err, ENOMEM, "no memory for a draft KV cache of %zu bytes",
+			m->memory_bytes);
+	}
+	return kv_init(&m->kv, m->memory, &layout, true, err);
+}
+
+static int open_tokenizer(struct draft_model *m, struct error *err)
+{
+	struct tokenizer *tokenizer;
+	int r = tokenizer_load(m->model->gguf, &tokenizer, err);
+	if (r < 0)
+		return r;
+	uint32_t n = tokenizer_n_vocab(tokenizer);
+	m->tokenizer_fingerprint = tokenizer_fingerprint(tokenizer);
+	tokenizer_free(&tokenizer);
+	/* Rows beyond the tokenizer's vocabulary are padding: never drafted. */
+	if (n > m->model->config.n_vocab)
+		return error_set(
+			err, EBADMSG, "%u tokens, but logits for %u", n, m->model->config.n_vocab);
+	r = sampler_init(&m->sampler, n);
+	return r < 0 ? error_set(err, -r, "no memory for a vocabulary of %u", n) : 0;
+}
+
+static int open_parts(struct draft_model *m, const struct drafter_config *config, struct error *err)
+{
+	int r = model_load(config->draft, &m->model, err);
+	if (r < 0)
+		return r;
+	r = open_tokenizer(m, err);
+	if (r < 0)
+		return error_prefix(err, r, "%s", config->draft);
+	m->kernels = kernels_select(config->kernels, err);
+	if (!m->kernels)
+		return -ENOEXEC;
+	hints_init(&m->hints, m->kernels);
+	uint32_t own = m->model->config.n_context;
+	m->n_context = config->context ? (uint32_t)config->context : CONTEXT_DEFAULT;
+	if (m->n_context > own)
+		m->n_context = own;
+	r = open_kv(m, config, err);
+	if (r < 0)
+		return r;
+	m->n_batch =
+		(uint32_t)config->chunk > LIMIT_SESSIONS ? (uint32_t)config->chunk : LIMIT_SESSIONS;
+	m->batch = calloc(m->n_batch, sizeof(*m->batch));
+	m->owner = calloc(m->n_batch, sizeof(struct draft_session *));
+	m->cells = calloc(m->n_batch, sizeof(*m->cells));
+	if (!m->batch || !m->owner || !m->cells)
+		return error_set(err, ENOMEM, "no memory for a draft batch");
+	r = pool_create((uint32_t)config->threads, 0, config->few_cpus ? 0 : 20000, &m->pool, err);
+	if (r < 0)
+		return r;
+	experts_mapped_init(&m->experts, m->model);
+	return forward_create(m->model, m->kernels, m->pool, &m->kv,
+		m->model->config.n_experts ? &m->experts.source : NULL, m->n_batch, LIMIT_SESSIONS,
+		m->n_context, &m->forward, err);
+}
+
+/* The draft model's feed-forward inputs go to the hints: only those of tokens that will be verified. */
+static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
+	const float *weights, const float *const *hidden)
+{
+	struct draft_model *m = arg;
+	(void)experts;
+	(void)weights;
+	if (!hidden || !hints_wanted(&m->hints))
+		return;
+	for (uint32_t i = 0; i < n_tokens && i < m->n_in_batch; i++)
+		if (m->batch[i].position + 1 >= m->owner[i]->n)
+			hints_token(&m->hints, layer, hidden[i], m->owner[i]->uid);
+}
+
+int draft_model_open(const struct drafter_config *config, struct draft_session *sessions,
+	uint32_t n_sessions, struct draft_model **out, struct error *err)
+{
+	struct draft_model *m = calloc(1, sizeof(*m));
+	if (!m)
+		return error_set(err, ENOMEM, "no memory for the draft model");
+	m->sessions = sessions;
+	m->n_sessions = n_sessions;
+	int r = open_parts(m, config, err);
+	if (r < 0) {
+		draft_model_close(&m);
+		return r;
+	}
+	const struct forward_hooks hooks = {.layer = on_layer, .arg = m};
+	forward_set_hooks(m->forward, &hooks);
+	*out = m;
+	return 0;
+}
+
+void draft_model_close(struct draft_model **model)
+{
+	struct draft_model *m = *model;
+	if (!m)
+		return;
+	if (m->forward)
+		forward_destroy(&m->forward);
+	if (m->pool)
+		pool_destroy(&m->pool);
+	if (m->kv.meta)
+		kv_exit(&m->kv);
+	if (m->memory)
+		munmap(m->memory, m->memory_bytes);
+	if (m->kernels)
+		hints_exit(&m->hints);
+	sampler_exit(&m->sampler);
+	free(m->batch);
+	free(m->owner);
+	free(m->cells);
+	if (m->model)
+		model_free(&m->model);
+	free(m);
+	*model = NULL;
+}
+
+bool draft_model_fits(const struct draft_model *m, const struct draft_session *s)
+{
+	return s->n > 0 && s->n < m->n_context && s->n_vocab_needed <= m->sampler.n_vocab;
+}
+
+void draft_model_rewind(struct draft_model *m, struct draft_session *s, uint32_t kept)
+{
+	if (s->has_seq && s->seq.n > kept)
+		kv_truncate(&m->kv, &s->seq, kept);
+	/* The last token's logits are gone, so it has to be read again. */
+	if (s->has_seq && s->seq.n >= s->n + s->n_chain)
+		kv_truncate(&m->kv, &s->seq, s->n + s->n_chain - 1);
+}
+
+void draft_model_drop(struct draft_model *m, struct draft_session *s)
+{
+	if (s->has_seq)
+		kv_seq_exit(&m->kv, &s->seq);
+	s->has_seq = false;
+	s->n_chain = 0;
+}

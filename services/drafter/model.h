@@ -1,0 +1,51 @@
+/*
+ * The draft model: a GGUF model with a KV cache of its own, shared by all sessions. A session's part of it is rebuilt from its
+ * tokens whenever something is missing, so evicting the least recently used one costs only time. Used by the draft thread;
+ * opened before it starts.
+ */
+#pragma once
+
+#include "services/drafter/draft.h"
+#include "services/drafter/hints.h"
+#include "shared/model/forward.h"
+#include "shared/model/tokenizer.h"
+
+struct draft_model {
+	struct model *model;
+	const struct kernels *kernels;
+	struct pool *pool;
+	struct forward *forward;
+	struct experts_mapped experts; /* for draft models that have some */
+	struct kv kv;
+	void *memory;
+	size_t memory_bytes;
+	struct sampler sampler;
+	struct hints hints;
+	uint64_t tokenizer_fingerprint;
+	uint32_t n_context, n_batch;
+	uint64_t uses, round; /* counts uses; its value when the round began */
+	/* All sessions with a sequence; the worker's table. */
+	struct draft_session *sessions;
+	uint32_t n_sessions;
+	/* The batch of a pass. */
+	struct batch_token *batch; /* [n_batch] */
+	struct draft_session **owner; /* [n_batch] */
+	uint32_t *cells; /* [n_batch] */
+	uint32_t n_in_batch;
+	uint64_t passes, tokens, evictions;
+};
+
+/* sessions: [n_sessions], the worker's table, borrowed. Errors name the file or setting. */
+int draft_model_open(const struct drafter_config *config, struct draft_session *sessions,
+	uint32_t n_sessions, struct draft_model **out, struct error *err);
+void draft_model_close(struct draft_model **model);
+
+/* Whether the session can be drafted for: it is short enough, its tokens are in the vocabulary. */
+bool draft_model_fits(const struct draft_model *m, const struct draft_session *s);
+/* After session_follow: forgets what was contradicted. */
+void draft_model_rewind(struct draft_model *m, struct draft_session *s, uint32_t kept);
+/* Gives back the session's cells. */
+void draft_model_drop(struct draft_model *m, struct draft_session *s);
+/* One pass of work nobody waits for: reading tokens of sessions that are far behind, then, with ahead, drafting on. False
+ * when there is nothing to do. */
+bool draft_model_idle(struct draft_model *m, bool ahead);

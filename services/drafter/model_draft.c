@@ -1,0 +1,245 @@
+/* Drafting with the draft model: passes over the tokens that sessions lack, a token picked at the end of each. */
+#include "services/drafter/model.h"
+
+#include "shared/base/log.h"
+#include "shared/base/rand.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sessions that lag by this many tokens at K = 0 are read up to date while nobody waits: less is cheaper to read together
+ * with the next draft. */
+#define FOLLOW_LAG 32u
+
+static uint32_t lag(const struct draft_session *s)
+{
+	return s->n + s->n_chain - (s->has_seq ? s->seq.n : 0);
+}
+
+/* Takes the memory of the session that was used longest ago; none of this round loses its own. */
+static bool evict(struct draft_model *m, const struct draft_session *keep)
+{
+	struct draft_session *oldest = NULL;
+	for (uint32_t i = 0; i < m->n_sessions; i++) {
+		struct draft_session *s = &m->sessions[i];
+		if (s->has_seq && s->seq.n_pages > 0 && s != keep && s->used <= m->round &&
+			(!oldest || s->used < oldest->used))
+			oldest = s;
+	}
+	if (!oldest)
+		return false;
+	draft_model_drop(m, oldest);
+	m->evictions++;
+	return true;
+}
+
+static bool ready(struct draft_model *m, struct draft_session *s)
+{
+	if (!s->chain)
+		s->chain = malloc(sizeof(*s->chain));
+	if (!s->chain)
+		return false;
+	if (!s->has_seq) {
+		if (kv_seq_init(&s->seq, s->uid, m->n_context) < 0)
+			return false;
+		s->has_seq = true;
+	}
+	s->used = ++m->uses;
+	return true;
+}
+
+/* Puts the tokens the session lacks before `end` into the batch, as many as there is room for. Returns how many. */
+static uint32_t add(struct draft_model *m, struct draft_session *s, uint32_t end, bool logits)
+{
+	uint32_t room = m->n_batch - m->n_in_batch;
+	if (!ready(m, s))
+		return 0;
+	uint32_t n = end - s->seq.n, first = m->n_in_batch;
+	if (n > room)
+		n = room;
+	if (n == 0)
+		return 0;
+	while (kv_take(&m->kv, &s->seq, n, m->cells + first) < 0)
+		if (!evict(m, s))
+			return 0;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t position = s->seq.n + i;
+		m->owner[first + i] = s;
+		m->batch[first + i] = (struct batch_token){
+			.seq = &s->seq,
+			.token = s->tokens[position],
+			.position = position,
+			.parent = i == 0 ? -1 : (int32_t)(first + i - 1),
+			.logits = logits && position + 1 == s->n + s->n_chain,
+			.cell = m->cells[first + i],
+		};
+	}
+	m->n_in_batch += n;
+	return n;
+}
+
+/* A draw from q, cut to the most likely tokens and renormalised: the verifier needs all of q to accept with the right
+ * probability (maximal coupling). */
+static int32_t draw(struct draft_model *m, struct draft_session *s, uint32_t at)
+{
+	const struct token_prob *dist = m->sampler.dist;
+	uint32_t n = m->sampler.n_dist, kept = 0;
+	double sum = 0, below = 0;
+	if (n > LIMIT_DRAFT_SUPPORT)
+		n = LIMIT_DRAFT_SUPPORT;
+	for (; kept < n && dist[kept].p > 0; kept++)
+		sum += (double)dist[kept].p;
+	uint32_t position = s->n + at, chosen = kept - 1;
+	double u = rand_uniform(s->request.sampling.seed, RAND_DRAFT, position, 0) * sum;
+	for (uint32_t i = 0; i < kept; i++) {
+		s->chain->q[at][i].token = dist[i].token;
+		s->chain->q[at][i].p = (float)((double)dist[i].p / sum);
+		if (u >= below && u < below + (double)dist[i].p)
+			chosen = i;
+		below += (double)dist[i].p;
+	}
+	s->chain->n_support[at] = (uint8_t)kept;
+	s->chain->confidence[at] = s->chain->q[at][chosen].p;
+	return s->chain->q[at][chosen].token;
+}
+
+/* The next token of the chain from the logits after the last one. */
+static void pick(struct draft_model *m, struct draft_session *s, const float *logits)
+{
+	const struct sampler_params *params = &s->request.sampling;
+	uint32_t at = s->n_chain, position = s->n + at;
+	int32_t token;
+	if (params->coupling == COUPLING_MAXIMAL && params->temperature > 0) {
+		sampler_distribution(&m->sampler, params, logits, s->tokens, position);
+		if (m->sampler.n_dist == 0 || !(m->sampler.dist[0].p > 0))
+			return;
+		token = draw(m, s, at);
+	} else {
+		s->chain->n_support[at] = 0;
+		token = sampler_pick(&m->sampler, params, logits, s->tokens, position, position,
+			&s->chain->confidence[at]);
+	}
+	s->tokens[position] = token;
+	s->n_chain++;
+}
+
+/* One pass over what is in the batch. 0 or -errno; the batch is empty afterwards. */
+static int run(struct draft_model *m)
+{
+	uint32_t n = m->n_in_batch;
+	int r = forward_run(m->forward, m->batch, n);
+	m->passes++;
+	m->tokens += n;
+	for (uint32_t first = 0; first < n;) {
+		struct draft_session *s = m->owner[first];
+		uint32_t count = 0;
+		while (first + count < n && m->owner[first + count] == s)
+			count++;
+		uint32_t last = first + count - 1;
+		if (r == 0)
+			kv_commit(&m->kv, &s->seq, m->cells + first, count, NULL, 0);
+		else
+			kv_commit(&m->kv, &s->seq, NULL, 0, m->cells + first, count);
+		if (r == 0 && m->batch[last].logits)
+			pick(m, s, forward_logits(m->forward, last));
+		first += count;
+	}
+	m->n_in_batch = 0;
+	if (r < 0)
+		log_error("the draft model's pass failed: %s", strerror(-r));
+	return r;
+}
+
+/* How long the session's chain may become: k tokens, and none past the model's context. */
+static uint32_t bounded(const struct draft_model *m, const struct draft_session *s, uint32_t k)
+{
+	uint32_t room = m->n_context - s->n;
+	if (room > s->n_context - s->n)
+		room = s->n_context - s->n;
+	if (k > CHAIN_MAX)
+		k = CHAIN_MAX;
+	return k < room ? k : room;
+}
+
+static void answer(struct draft_session *s, const struct draft_item *item, uint32_t ahead)
+{
+	struct draft_reply *reply = item->reply;
+	uint32_t n = s->n_chain < item->k ? s->n_chain : item->k;
+	draft_chain(reply, DRAFT_MODEL, n);
+	reply->ahead = ahead < n ? ahead : n;
+	for (uint32_t i = 0; i < n; i++) {
+		reply->token[i] = s->tokens[s->n + i];
+		reply->confidence[i] = s->chain->confidence[i];
+		reply->n_support[i] = s->chain->n_support[i];
+		for (uint32_t j = 0; j < s->chain->n_support[i]; j++) {
+			reply->q[i][j].token = s->chain->q[i][j].token;
+			reply->q[i][j].p = s->chain->q[i][j].p;
+		}
+		reply->support |= s->chain->n_support[i] > 0;
+	}
+	/* From "all accepted": the verifier's own token, and the next draft. */
+	s->chain_goal = n == item->k ? 2 * n + 1 : 0;
+}
+
+/* All sessions of the round take a step of the chain in each pass. A session that lacks more than one pass reads is
+ * left to draft_model_idle and answered from its n-grams. */
+static void by_model(struct draft_context *context, struct draft_item *items, uint32_t n)
+{
+	struct draft_model *m = context->model;
+	uint32_t ahead[LIMIT_SESSIONS];
+	bool off[LIMIT_SESSIONS];
+	hints_round(&m->hints);
+	m->round = m->uses;
+	for (uint32_t i = 0; i < n; i++) {
+		items[i].session->used = ++m->uses;
+		ahead[i] = items[i].session->n_chain;
+		off[i] = lag(items[i].session) > m->n_batch;
+	}
+	for (;;) {
+		for (uint32_t i = 0; i < n; i++) {
+			struct draft_session *s = items[i].session;
+			if (off[i] || s->n_chain >= bounded(m, s, items[i].k))
+				continue;
+			if (m->n_in_batch < m->n_batch && add(m, s, s->n + s->n_chain, true) == 0)
+				off[i] = true;
+		}
+		if (m->n_in_batch == 0 || run(m) < 0)
+			break;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct draft_session *s = items[i].session;
+		if (s->chain && s->n_chain > 0)
+			answer(s, &items[i], ahead[i]);
+		else
+			draft_ngram.draft(context, &items[i], 1);
+	}
+}
+
+const struct draft_ops draft_by_model = {.name = "model", .method = DRAFT_MODEL, .draft = by_model};
+
+bool draft_model_idle(struct draft_model *m, bool ahead)
+{
+	m->round = m->uses;
+	for (uint32_t i = 0; i < m->n_sessions; i++) {
+		struct draft_session *s = &m->sessions[i];
+		if (s->uid == 0 || !s->wants_model || !draft_model_fits(m, s))
+			continue;
+		/* The last token is left: its logits are what a draft starts from. */
+		if (s->n_chain == 0 && lag(s) > FOLLOW_LAG && m->n_in_batch < m->n_batch)
+			add(m, s, s->n - 1, false);
+	}
+	if (m->n_in_batch > 0)
+		return run(m) == 0;
+	if (!ahead)
+		return false;
+	for (uint32_t i = 0; i < m->n_sessions; i++) {
+		struct draft_session *s = &m->sessions[i];
+		if (s->uid == 0 || s->n_chain == 0 || s->n_chain >= bounded(m, s, s->chain_goal) ||
+			!s->has_seq)
+			continue;
+		if (m->n_in_batch < m->n_batch)
+			add(m, s, s->n + s->n_chain, true);
+	}
+	return m->n_in_batch > 0 && run(m) == 0;
+}

@@ -1,0 +1,425 @@
+#include "services/drafter/worker.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+#include "shared/spec/policy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A round whose last request does not come belongs to a verifier that died between two. */
+#define ROUND_WAIT_NS 2000000u
+#define SLEEP_NS 500000000u
+#define ALIVE_NS 10000000000u
+
+static void count(_Atomic uint64_t *counter, uint64_t by)
+{
+	atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
+}
+
+static void refuse(struct worker *w, const char *text)
+{
+	pthread_mutex_lock(&w->mutex);
+	bool changed = strcmp(w->refusal, text) != 0;
+	snprintf(w->refusal, sizeof(w->refusal), "%s", text);
+	pthread_mutex_unlock(&w->mutex);
+	if (changed && *text)
+		log_error("%s", text);
+	if (changed && w->on_change)
+		w->on_change(w->arg);
+}
+
+static void end_session(struct worker *w, struct draft_session *s)
+{
+	if (s->uid == 0)
+		return;
+	if (w->model)
+		draft_model_drop(w->model, s);
+	session_end(s);
+}
+
+/* A target with another tokenizer would read other words in our tokens: n-grams are then what is left. */
+static void meet_target(struct worker *w)
+{
+	struct error err = {""};
+	const struct sessions_header *header = &w->view.header;
+	w->context.view = &w->view;
+	w->context.model = NULL;
+	if (!w->model)
+		return;
+	if (w->model->tokenizer_fingerprint != header->tokenizer_fingerprint) {
+		error_set(&err, EINVAL,
+			"draft model %.120s has another tokenizer than %.120s: drafting with "
+			"n-grams",
+			w->config->draft, header->model_path);
+		refuse(w, err.text);
+		return;
+	}
+	refuse(w, "");
+	w->context.model = w->model;
+	if (w->config->hints == CHOICE_OFF)
+		return;
+	int r = hints_target(&w->model->hints, header->model_path, header->model_fingerprint,
+		&w->model->model->config, &err);
+	if (r < 0)
+		log_info("no expert hints: %s", err.text);
+}
+
+static void take_sessions(struct worker *w, struct region *region)
+{
+	struct error err;
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		end_session(w, &w->sessions[i]);
+	session_view_close(&w->view);
+	w->context.view = NULL;
+	if (session_view_open(&w->view, region, &err) < 0)
+		log_error("the verifier's sessions cannot be used: %s", err.text);
+	else
+		meet_target(w);
+}
+
+/* The bell is what the loop thread rings to wake us, so it goes before its memory does. */
+static void take_draft(struct worker *w, struct region *region)
+{
+	struct error err;
+	pthread_mutex_lock(&w->mutex);
+	w->bell = NULL;
+	pthread_mutex_unlock(&w->mutex);
+	region_close(&w->draft);
+	w->draft = *region;
+	*region = (struct region){.fd = -1};
+	int r = draft_attach(
+		&w->rings, region_payload(&w->draft), w->draft.bytes - REGION_DATA, &err);
+	if (r < 0) {
+		log_error("the verifier's draft rings cannot be used: %s", err.text);
+		region_close(&w->draft);
+		w->draft = (struct region){.fd = -1};
+		return;
+	}
+	struct doorbell *bell = &w->rings.requests.shared->bell;
+	doorbell_take_over(bell);
+	pthread_mutex_lock(&w->mutex);
+	w->bell = bell;
+	pthread_mutex_unlock(&w->mutex);
+}
+
+static void take_policy(struct worker *w, struct region *region)
+{
+	struct error err;
+	struct ring unused;
+	w->page = NULL;
+	region_close(&w->policy);
+	w->policy = *region;
+	*region = (struct region){.fd = -1};
+	int r = policy_attach(
+		region_payload(&w->policy), w->policy.bytes - REGION_DATA, &w->page, &unused, &err);
+	if (r < 0) {
+		log_error("the policy page cannot be used: %s", err.text);
+		w->page = NULL;
+	}
+}
+
+static void take_mail(struct worker *w)
+{
+	struct error err;
+	if (!atomic_exchange_explicit(&w->mail_waiting, false, memory_order_acquire))
+		return;
+	for (int i = 0; i < WORKER_REGIONS; i++) {
+		pthread_mutex_lock(&w->mutex);
+		struct region region = w->mail[i];
+		bool has = w->has_mail[i];
+		w->mail[i] = (struct region){.fd = -1};
+		w->has_mail[i] = false;
+		pthread_mutex_unlock(&w->mutex);
+		if (!has)
+			continue;
+		if (i == WORKER_SESSIONS)
+			take_sessions(w, &region);
+		else if (i == WORKER_DRAFT)
+			take_draft(w, &region);
+		else if (i == WORKER_POLICY)
+			take_policy(w, &region);
+		else if (w->model && hints_attach(&w->model->hints, &region, &err) < 0)
+			log_error("the expert slots cannot be used: %s", err.text);
+		region_close(&region);
+	}
+}
+
+/* The session a request is about, with its tokens up to date; NULL when the request is stale or cannot be. */
+static struct draft_session *follow(struct worker *w, const struct draft_request *request)
+{
+	if (!w->context.view || request->page >= w->view.header.n_sessions ||
+		request->session == 0 || request->n_tokens == 0)
+		return NULL;
+	struct draft_session *s = &w->sessions[request->page];
+	uint32_t kept = 0;
+	/* A copy that turns out to be wrong is made anew, once: the page is what counts. */
+	for (int attempt = 0; attempt < 2; attempt++) {
+		if (s->uid != request->session) {
+			end_session(w, s);
+			int r = session_begin(
+				s, &w->view, request->page, request->session, w->config);
+			if (r < 0) {
+				log_session(LOG_LEVEL_DEBUG, request->session, 0,
+					"not followed: %s", strerror(-r));
+				return NULL;
+			}
+		}
+		if (session_follow(s, &w->view, request->n_tokens, &kept) == 0) {
+			if (w->model)
+				draft_model_rewind(w->model, s, kept);
+			return s;
+		}
+		end_session(w, s);
+	}
+	return NULL;
+}
+
+static void add_request(struct worker *w, const struct draft_request *request)
+{
+	struct draft_session *s = follow(w, request);
+	count(&w->counts.requests, 1);
+	if (s) {
+		const struct draft_ops *ops =
+			draft_method_for(&w->context, s, (enum draft_method)w->config->method);
+		s->wants_model = ops == &draft_by_model;
+	} else {
+		count(&w->counts.stale, 1);
+	}
+	/* Only the newest request of a page is answered: the verifier takes no other, and the session has moved on. */
+	uint32_t at = 0;
+	while (at < w->n_items && w->asked[at].page != request->page)
+		at++;
+	if (at < w->n_items)
+		w->items[at].session = NULL;
+	if (request->k == 0 || at == LIMIT_SESSIONS)
+		return;
+	if (at == w->n_items)
+		w->n_items++;
+	w->asked[at] = *request;
+	w->items[at] = (struct draft_item){
+		.session = s,
+		.k = request->k < LIMIT_DRAFT ? request->k : LIMIT_DRAFT,
+	};
+}
+
+/* Takes what the ring holds, up to the end of a round. False when nothing was there. */
+static bool collect(struct worker *w)
+{
+	struct draft_request request;
+	struct doorbell *bell = &w->rings.requests.shared->bell;
+	uint64_t end_ns = 0;
+	bool any = false, last = false;
+	for (uint32_t i = 0; i < 2 * DRAFT_RING_SLOTS; i++) {
+		uint32_t seen = doorbell_read(bell);
+		if (ring_get(&w->rings.requests, &request, sizeof(request))) {
+			any = true;
+			last = request.last != 0;
+			add_request(w, &request);
+			continue;
+		}
+		uint64_t now_ns = clock_ns();
+		if (!any || last || w->n_items == 0 || (end_ns && now_ns >= end_ns))
+			break;
+		if (end_ns == 0)
+			end_ns = now_ns + ROUND_WAIT_NS;
+		doorbell_wait(bell, seen, w->config->spin_ns, ROUND_WAIT_NS);
+	}
+	return any;
+}
+
+static void send(struct worker *w, const struct draft_item *item, uint64_t took_ns)
+{
+	struct draft_reply *reply = item->reply;
+	void *slot = ring_reserve(&w->rings.replies);
+	if (!slot) {
+		ring_drop(&w->rings.replies);
+		return;
+	}
+	reply->draft_ns = reply->n > 0 && reply->ahead == reply->n ? 0 : took_ns;
+	size_t head = offsetof(struct draft_reply, q);
+	memcpy(slot, reply, reply->support ? sizeof(*reply) : head);
+	ring_publish(&w->rings.replies);
+	count(&w->counts.replies, 1);
+	count(&w->counts.drafted, reply->n);
+	count(&w->counts.drafted_ahead, reply->ahead);
+}
+
+/* Answers the round: each method drafts once for all of its items. */
+static void answer(struct worker *w)
+{
+	uint64_t start_ns = clock_ns();
+	for (uint32_t i = 0; i < w->n_items; i++) {
+		const struct draft_request *request = &w->asked[i];
+		struct draft_reply *reply = &w->replies[i];
+		memset(reply, 0, offsetof(struct draft_reply, q));
+		reply->session = request->session;
+		reply->sequence = request->sequence;
+		reply->page = request->page;
+		reply->n_tokens = request->n_tokens;
+		reply->method = DRAFT_NONE;
+		w->items[i].reply = reply;
+		w->items[i].ops = w->items[i].session
+					  ? draft_method_for(&w->context, w->items[i].session,
+						    (enum draft_method)w->config->method)
+					  : &draft_none;
+	}
+	for (size_t m = 0; draft_methods_all[m]; m++) {
+		struct draft_item own[LIMIT_SESSIONS];
+		uint32_t n = 0;
+		for (uint32_t i = 0; i < w->n_items; i++)
+			if (w->items[i].ops == draft_methods_all[m])
+				own[n++] = w->items[i];
+		if (n > 0)
+			draft_methods_all[m]->draft(&w->context, own, n);
+	}
+	uint64_t took_ns = clock_ns() - start_ns;
+	for (uint32_t i = 0; i < w->n_items; i++)
+		send(w, &w->items[i], took_ns);
+	count(&w->counts.rounds, 1);
+	count(&w->counts.busy_ns, took_ns);
+	w->n_items = 0;
+}
+
+static bool may_run_ahead(const struct worker *w)
+{
+	struct policy_defaults defaults;
+	if (w->config->run_ahead != CHOICE_AUTO)
+		return w->config->run_ahead == CHOICE_ON;
+	if (w->config->few_cpus)
+		return false;
+	return !w->page ||
+	       !page_read(
+		       &w->page->defaults_lock, &w->page->defaults, &defaults, sizeof(defaults)) ||
+	       defaults.run_ahead;
+}
+
+/* Nothing mapped to listen to: until the loop thread brings something. */
+static void wait_for_mail(struct worker *w)
+{
+	struct timespec end;
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec++;
+	pthread_mutex_lock(&w->mutex);
+	if (!w->stop && !atomic_load_explicit(&w->mail_waiting, memory_order_relaxed))
+		pthread_cond_timedwait(&w->changed, &w->mutex, &end);
+	pthread_mutex_unlock(&w->mutex);
+}
+
+static bool stopped(struct worker *w)
+{
+	pthread_mutex_lock(&w->mutex);
+	bool stop = w->stop;
+	pthread_mutex_unlock(&w->mutex);
+	return stop;
+}
+
+static void *run(void *arg)
+{
+	struct worker *w = arg;
+	while (!stopped(w)) {
+		atomic_store_explicit(&w->beat_ns, clock_ns(), memory_order_relaxed);
+		take_mail(w);
+		if (!w->draft.header) {
+			wait_for_mail(w);
+			continue;
+		}
+		struct doorbell *bell = &w->rings.requests.shared->bell;
+		uint32_t seen = doorbell_read(bell);
+		if (collect(w)) {
+			if (w->n_items > 0)
+				answer(w);
+			continue;
+		}
+		/* The ring is looked at between two passes: what was drafted ahead never delays a request by more. */
+		if (w->context.model && draft_model_idle(w->model, may_run_ahead(w)))
+			continue;
+		if (!atomic_load_explicit(&w->mail_waiting, memory_order_acquire))
+			doorbell_wait(bell, seen, w->config->spin_ns, SLEEP_NS);
+	}
+	return NULL;
+}
+
+int worker_init(struct worker *w, const struct drafter_config *config, void (*on_change)(void *arg),
+	void *arg, struct error *err)
+{
+	pthread_condattr_t attributes;
+	memset(w, 0, sizeof(*w));
+	w->config = config;
+	w->on_change = on_change;
+	w->arg = arg;
+	w->draft.fd = w->policy.fd = w->view.region.fd = -1;
+	for (int i = 0; i < WORKER_REGIONS; i++)
+		w->mail[i].fd = -1;
+	pthread_mutex_init(&w->mutex, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&w->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+	atomic_store(&w->beat_ns, clock_ns());
+	if (config->draft[0] == '\0')
+		return 0;
+	return draft_model_open(config, w->sessions, LIMIT_SESSIONS, &w->model, err);
+}
+
+int worker_start(struct worker *w, struct error *err)
+{
+	int r = pthread_create(&w->thread, NULL, run, w);
+	if (r != 0)
+		return error_set(err, r, "the draft thread cannot be started: %s", strerror(r));
+	w->started = true;
+	return 0;
+}
+
+/* Under the mutex, so that the bell's memory is there while it is rung. */
+static void wake(struct worker *w)
+{
+	pthread_cond_signal(&w->changed);
+	if (w->bell)
+		doorbell_ring(w->bell);
+}
+
+void worker_exit(struct worker *w)
+{
+	pthread_mutex_lock(&w->mutex);
+	w->stop = true;
+	wake(w);
+	pthread_mutex_unlock(&w->mutex);
+	if (w->started)
+		pthread_join(w->thread, NULL);
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		end_session(w, &w->sessions[i]);
+	draft_model_close(&w->model);
+	session_view_close(&w->view);
+	region_close(&w->draft);
+	region_close(&w->policy);
+	for (int i = 0; i < WORKER_REGIONS; i++)
+		region_close(&w->mail[i]);
+	pthread_cond_destroy(&w->changed);
+	pthread_mutex_destroy(&w->mutex);
+}
+
+void worker_give(struct worker *w, enum worker_region which, struct region *region)
+{
+	pthread_mutex_lock(&w->mutex);
+	region_close(&w->mail[which]);
+	w->mail[which] = *region;
+	w->has_mail[which] = true;
+	*region = (struct region){.fd = -1};
+	atomic_store_explicit(&w->mail_waiting, true, memory_order_release);
+	wake(w);
+	pthread_mutex_unlock(&w->mutex);
+}
+
+void worker_refusal(struct worker *w, char *out, size_t bytes)
+{
+	pthread_mutex_lock(&w->mutex);
+	snprintf(out, bytes, "%s", w->refusal);
+	pthread_mutex_unlock(&w->mutex);
+}
+
+bool worker_alive(void *arg)
+{
+	struct worker *w = arg;
+	return clock_ns() - atomic_load_explicit(&w->beat_ns, memory_order_relaxed) < ALIVE_NS;
+}

@@ -1,0 +1,137 @@
+/* Answers to administrators. The reply's strings and arrays are malloc'd: the daemon frees them. */
+#include "services/verifier/front.h"
+
+#include "shared/base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const state_names[] = {"free", "queued", "prefill", "running", "done"};
+
+static Outrider__Session *describe(const struct front *front, uint32_t index)
+{
+	const struct front_session *fs = &front->sessions[index];
+	const struct slot *slot = &front->slots[index];
+	const struct session_page *page = slot->page;
+	Outrider__Session *s = malloc(sizeof(*s));
+	uint32_t state = journal_state(page);
+	uint64_t now_ns = clock_ns();
+
+	if (s == NULL)
+		return NULL;
+	outrider__session__init(s);
+	s->uid = atomic_load_explicit(&page->uid, memory_order_relaxed);
+	s->state = strdup(state <= SESSION_DONE ? state_names[state] : "unknown");
+	s->prompt_tokens = page->n_prompt;
+	s->output_tokens = journal_n_tokens(page) - page->n_prompt;
+	s->max_tokens = page->request.max_tokens;
+	s->k = atomic_load_explicit(&slot->k, memory_order_relaxed);
+	s->draft_method = strdup(draft_method_names[page->request.draft_method]);
+	s->drafted = atomic_load_explicit(&slot->drafted, memory_order_relaxed);
+	s->accepted = atomic_load_explicit(&slot->accepted, memory_order_relaxed);
+	s->iterations = atomic_load_explicit(&page->iterations, memory_order_relaxed);
+	s->age_ns = now_ns - fs->submitted_ns;
+	uint64_t end_ns = fs->done_ns != 0 ? fs->done_ns : now_ns;
+	if (end_ns > fs->submitted_ns)
+		s->tokens_per_s = (float)((double)s->output_tokens * 1e9 /
+					  (double)(end_ns - fs->submitted_ns));
+	s->slot = index;
+	if (s->state == NULL || s->draft_method == NULL) {
+		outrider__session__free_unpacked(s, NULL);
+		return NULL;
+	}
+	return s;
+}
+
+static bool sessions(const struct front *front, Outrider__Envelope *reply)
+{
+	Outrider__Sessions *out = malloc(sizeof(*out));
+
+	if (out == NULL)
+		return false;
+	outrider__sessions__init(out);
+	out->sessions = calloc(LIMIT_SESSIONS, sizeof(*out->sessions));
+	for (uint32_t i = 0; out->sessions != NULL && i < LIMIT_SESSIONS; i++) {
+		if (!front->sessions[i].used)
+			continue;
+		if (journal_state(front->slots[i].page) == SESSION_QUEUED)
+			out->queued++;
+		out->sessions[out->n_sessions] = describe(front, i);
+		if (out->sessions[out->n_sessions] != NULL)
+			out->n_sessions++;
+	}
+	out->queue_max = (uint32_t)front->config->queue_max;
+	out->output_tokens_total =
+		atomic_load_explicit(&front->engine->output_total, memory_order_relaxed);
+	out->iterations_total =
+		atomic_load_explicit(&front->engine->iterations_total, memory_order_relaxed);
+	reply->body_case = OUTRIDER__ENVELOPE__BODY_SESSIONS;
+	reply->sessions = out;
+	return true;
+}
+
+static bool model(const struct front *front, Outrider__Envelope *reply)
+{
+	const struct model_config *config = &front->model->config;
+	Outrider__Model *out = malloc(sizeof(*out));
+
+	if (out == NULL)
+		return false;
+	outrider__model__init(out);
+	out->path = strdup(front->regions->header->model_path);
+	out->arch = strdup(config->arch->name);
+	out->kernels = strdup(front->kernels->name);
+	out->kv_type = strdup(front->regions->kv_layout.type == KV_F16 ? "f16" : "f32");
+	out->n_context = (uint32_t)front->config->context;
+	out->n_vocab = config->n_vocab;
+	out->n_layers = config->n_layers;
+	out->n_experts = config->n_experts;
+	out->threads = (uint32_t)front->config->threads;
+	reply->body_case = OUTRIDER__ENVELOPE__BODY_MODEL;
+	reply->model = out;
+	if (out->path == NULL || out->arch == NULL || out->kernels == NULL || out->kv_type == NULL)
+		return false;
+	for (uint32_t id = 0; id < config->n_vocab; id++) {
+		if (!tokenizer_is_eog(front->tokenizer, (int32_t)id))
+			continue;
+		int32_t *more = realloc(out->eog, (out->n_eog + 1) * sizeof(*more));
+		if (more == NULL)
+			break;
+		out->eog = more;
+		out->eog[out->n_eog++] = (int32_t)id;
+	}
+	return true;
+}
+
+bool admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
+{
+	const struct front *front = arg;
+
+	switch (request->body_case) {
+	case OUTRIDER__ENVELOPE__BODY_SESSIONS_REQUEST:
+		return sessions(front, reply);
+	case OUTRIDER__ENVELOPE__BODY_MODEL_REQUEST:
+		return model(front, reply);
+	default:
+		return false;
+	}
+}
+
+void admin_detail(void *arg, struct daemon_details *to)
+{
+	const struct front *front = arg;
+	uint32_t n[SESSION_DONE + 1] = {0};
+
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		if (front->sessions[i].used)
+			n[journal_state(front->slots[i].page)]++;
+	daemon_detail(to, "model", "%s", front->regions->header->model_path);
+	daemon_detail(to, "sessions", "%u running, %u waiting, %u kept",
+		n[SESSION_PREFILL] + n[SESSION_RUNNING], n[SESSION_QUEUED], n[SESSION_DONE]);
+	daemon_detail(to, "output_tokens", "%llu",
+		(unsigned long long)atomic_load_explicit(
+			&front->engine->output_total, memory_order_relaxed));
+	daemon_detail(to, "kernels", "%s, %lld threads", front->kernels->name,
+		(long long)front->config->threads);
+	daemon_detail(to, "kv_tokens", "%lld", (long long)front->config->kv_tokens);
+}

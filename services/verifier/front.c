@@ -1,0 +1,252 @@
+#include "services/verifier/front.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t outputs(const struct slot *slot)
+{
+	return journal_n_tokens(slot->page) - slot->page->n_prompt;
+}
+
+/* The slot for a page that is filled or found. */
+static int slot_open(struct front *front, uint32_t index, uint32_t credit, uint32_t restarts)
+{
+	struct slot *slot = &front->slots[index];
+
+	memset(slot, 0, sizeof(*slot));
+	slot->page = session_at(front->regions->header, index);
+	slot->restarts = restarts;
+	slot->usage.submitted_ns = clock_ns();
+	atomic_store_explicit(&slot->credit, credit, memory_order_relaxed);
+	if (slot->page->request.logits_hash != 0) {
+		slot->hashes = calloc((size_t)front->config->context, sizeof(*slot->hashes));
+		if (slot->hashes == NULL)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void session_open(struct front *front, uint32_t index)
+{
+	struct front_session *fs = &front->sessions[index];
+
+	memset(fs, 0, sizeof(*fs));
+	fs->used = true;
+	fs->submitted_ns = fs->heard_ns = front->slots[index].usage.submitted_ns;
+	text_stops_init(&fs->stops,
+		(const char(*)[LIMIT_STOP_BYTES])front->slots[index].page->request.stops,
+		front->slots[index].page->request.n_stops);
+	text_stream_init(&fs->text);
+}
+
+static void session_release(struct front *front, uint32_t index)
+{
+	free(front->sessions[index].pending);
+	free(front->slots[index].hashes);
+	memset(&front->sessions[index], 0, sizeof(front->sessions[index]));
+	memset(&front->slots[index], 0, sizeof(front->slots[index]));
+}
+
+/* The page must be DONE: until then it is the engine's. */
+static void session_free(struct front *front, uint32_t index)
+{
+	assert(journal_state(front->slots[index].page) == SESSION_DONE);
+	journal_free(front->slots[index].page);
+	session_release(front, index);
+}
+
+void front_recover(struct front *front)
+{
+	struct error err;
+	uint32_t taken = 0;
+
+	for (uint32_t i = 0; i < front->regions->header->n_sessions; i++) {
+		struct session_page *page = session_at(front->regions->header, i);
+		uint64_t uid = atomic_load_explicit(&page->uid, memory_order_acquire);
+
+		if (uid == 0)
+			continue;
+		int rc = journal_check(
+			front->regions->header, page, front->model->config.n_vocab, &err);
+		if (rc == 0 && slot_open(front, i, 0, 1) != 0)
+			rc = error_set(&err, ENOMEM, "no memory for it");
+		if (rc != 0) {
+			log_session(LOG_LEVEL_ERROR, uid, 0,
+				"the predecessor's page %u is given up: %s", i, err.text);
+			journal_free(page);
+			continue;
+		}
+		/* What its client had granted is not known: it may go ahead_max further until the client is back. */
+		atomic_store_explicit(
+			&front->slots[i].credit, outputs(&front->slots[i]), memory_order_relaxed);
+		session_open(front, i);
+		if (journal_state(page) != SESSION_DONE)
+			engine_recover(front->engine, i, front->regions->kv_recovered);
+		taken++;
+	}
+	engine_recovered(front->engine);
+	if (taken > 0)
+		log_notice("took over %u sessions of the predecessor", taken);
+}
+
+void front_close(struct front *front)
+{
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		if (front->sessions[i].used)
+			session_release(front, i);
+	if (front->policy_region.header != NULL)
+		region_close(&front->policy_region);
+}
+
+int front_find(const struct front *front, uint64_t uid)
+{
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		if (front->sessions[i].used && atomic_load_explicit(&front->slots[i].page->uid,
+						       memory_order_relaxed) == uid)
+			return (int)i;
+	return -1;
+}
+
+/* Sessions that want a place in the batch: not finished, and their clients take tokens. */
+static uint32_t n_active(const struct front *front)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct slot *slot = &front->slots[i];
+
+		if (!front->sessions[i].used || journal_state(slot->page) == SESSION_DONE)
+			continue;
+		uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed);
+		if (outputs(slot) < credit + (uint64_t)front->config->ahead_max)
+			n++;
+	}
+	return n;
+}
+
+int front_place(struct front *front, struct error *err)
+{
+	int64_t waiting = (int64_t)n_active(front) - front->config->sessions_max;
+	int oldest = -1;
+
+	if (waiting >= front->config->queue_max)
+		return error_set(err, EAGAIN, "queue full: %lld waiting, limit %lld",
+			(long long)waiting, (long long)front->config->queue_max);
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct front_session *fs = &front->sessions[i];
+
+		if (!fs->used)
+			return (int)i;
+		if (fs->done_sent && (oldest < 0 || fs->done_ns < front->sessions[oldest].done_ns))
+			oldest = (int)i;
+	}
+	if (oldest < 0)
+		return error_set(err, EAGAIN,
+			"all %d sessions are taken by clients that have not read their answers",
+			LIMIT_SESSIONS);
+	session_free(front, (uint32_t)oldest);
+	return oldest;
+}
+
+int front_begin(struct front *front, uint32_t index, uint64_t uid,
+	const struct session_request *request, const struct request_input *input,
+	const int32_t *replay, struct error *err)
+{
+	struct session_page *page = session_at(front->regions->header, index);
+
+	journal_admit(front->regions->header, page, uid, request, input->prompt,
+		(uint32_t)input->n_prompt, replay);
+	if (slot_open(front, index, 0, 0) != 0) {
+		journal_free(page);
+		return error_set(err, ENOMEM, "no memory for a session");
+	}
+	session_open(front, index);
+	return 0;
+}
+
+void front_bind(struct front *front, uint32_t index, const struct bus_address *client,
+	uint64_t request_id, uint32_t have, uint32_t credit)
+{
+	struct front_session *fs = &front->sessions[index];
+
+	fs->client = *client;
+	fs->request_id = request_id;
+	fs->attached = true;
+	fs->done_sent = false;
+	fs->credit = 0;
+	stream_reset(front, index, have);
+	front_credit(front, index, credit, have);
+}
+
+void front_credit(struct front *front, uint32_t index, uint32_t credit, uint32_t have)
+{
+	struct front_session *fs = &front->sessions[index];
+	struct slot *slot = &front->slots[index];
+
+	fs->heard_ns = clock_ns();
+	if (credit > fs->credit)
+		fs->credit = credit;
+	if (have > atomic_load_explicit(&slot->page->n_delivered, memory_order_relaxed))
+		atomic_store_explicit(&slot->page->n_delivered, have, memory_order_relaxed);
+	if (fs->credit > atomic_load_explicit(&slot->credit, memory_order_relaxed)) {
+		atomic_store_explicit(&slot->credit, fs->credit, memory_order_relaxed);
+		engine_poke(front->engine);
+	}
+}
+
+void front_pump(void *arg)
+{
+	struct front *front = arg;
+
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		if (front->sessions[i].used && front->sessions[i].attached)
+			stream_session(front, i);
+}
+
+/* A client that takes nothing, or is gone, keeps its session for client_timeout; a finished one that has been
+ * delivered stays for linger, in case the client did not get it after all. */
+static void reap(struct front *front, uint32_t index, uint64_t now_ns)
+{
+	struct front_session *fs = &front->sessions[index];
+	struct slot *slot = &front->slots[index];
+	bool silent = now_ns - fs->heard_ns > (uint64_t)front->config->client_timeout;
+
+	if (journal_state(slot->page) == SESSION_DONE) {
+		if (fs->done_ns == 0)
+			fs->done_ns = now_ns;
+		uint64_t since_ns = now_ns - fs->done_ns;
+		if ((fs->done_sent || silent) && since_ns > (uint64_t)front->config->linger)
+			session_free(front, index);
+		return;
+	}
+	bool blocked = !fs->attached || fs->sent >= fs->credit;
+	if (silent && blocked && !atomic_load_explicit(&slot->cancel, memory_order_relaxed)) {
+		log_session(LOG_LEVEL_NOTICE, atomic_load(&slot->page->uid), 0,
+			"cancelled: its client has taken nothing for %lld s",
+			(long long)(front->config->client_timeout / 1000000000));
+		atomic_store_explicit(&slot->cancel, true, memory_order_relaxed);
+		engine_poke(front->engine);
+	}
+}
+
+void front_tick(void *arg)
+{
+	struct front *front = arg;
+	uint64_t now_ns = clock_ns();
+
+	front_pump(front);
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		if (front->sessions[i].used)
+			reap(front, i, now_ns);
+	links_state(front);
+}
+
+bool front_alive(void *arg)
+{
+	struct front *front = arg;
+
+	return engine_alive(front->engine, &front->alive_seen);
+}

@@ -1,0 +1,175 @@
+/* The processes beside this one: the drafter comes to our broker, we go to the expert-cache and the policy. */
+#include "services/verifier/front.h"
+
+#include "shared/base/log.h"
+#include "shared/ipc/peers.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool cache_wanted(const struct front *front)
+{
+	return front->model->config.n_experts > 0 &&
+	       front->config->experts != VERIFIER_EXPERTS_MAPPED;
+}
+
+/* A writable mapping of our own; the fd stays the caller's. */
+static int map(int fd, const char *name, uint32_t layout, size_t payload_min, struct region *out,
+	struct error *err)
+{
+	int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+	if (own < 0)
+		return error_set(err, errno, "region %s: %s", name, strerror(errno));
+	return region_attach(own, name, layout, REGION_DATA + payload_min, true, out, err);
+}
+
+static void got_experts(struct front *front, int fd)
+{
+	struct region region;
+	struct error err;
+
+	if (!cache_wanted(front))
+		return;
+	if (map(fd, EXPERTS_REGION, EXPERTS_LAYOUT, sizeof(struct slots_header), &region, &err) !=
+		0) {
+		log_error("the expert-cache's region is not used: %s", err.text);
+		return;
+	}
+	if (region.header->uid == front->experts_uid) {
+		region_close(&region);
+		return;
+	}
+	front->experts_uid = region.header->uid;
+	broker_keep(front->broker, &region);
+	engine_use_experts(front->engine, &region);
+	log_info("experts come from the expert-cache now");
+}
+
+static void got_policy(struct front *front, int fd)
+{
+	struct region ours, engines;
+	struct policy_page *page;
+	struct ring records;
+	struct error err;
+
+	if (map(fd, POLICY_REGION, POLICY_LAYOUT, policy_bytes(), &ours, &err) != 0) {
+		log_error("the policy's region is not used: %s", err.text);
+		return;
+	}
+	bool known = front->policy_region.header != NULL &&
+		     front->policy_region.header->uid == ours.header->uid;
+	if (known ||
+		policy_attach(region_payload(&ours), ours.bytes - REGION_DATA, &page, &records,
+			&err) != 0 ||
+		map(fd, POLICY_REGION, POLICY_LAYOUT, policy_bytes(), &engines, &err) != 0) {
+		if (!known)
+			log_error("the policy's region is not used: %s", err.text);
+		region_close(&ours);
+		return;
+	}
+	broker_keep(front->broker, &ours);
+	if (front->policy_region.header != NULL)
+		region_close(&front->policy_region);
+	front->policy_region = ours;
+	front->policy = page;
+	engine_use_policy(front->engine, &engines);
+}
+
+static void on_regions(
+	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
+{
+	struct front *front = arg;
+
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], EXPERTS_REGION) == 0)
+			got_experts(front, fds[i]);
+		else if (strcmp(peer, PEER_POLICY) == 0 && strcmp(names[i], POLICY_REGION) == 0)
+			got_policy(front, fds[i]);
+	}
+	links_state(front);
+}
+
+static void on_lost(void *arg, const char *peer)
+{
+	log_notice("%s is gone", peer);
+	links_state(arg);
+}
+
+static void on_joined(void *arg, const char *peer, int pid, uint64_t generation)
+{
+	struct front *front = arg;
+
+	if (strcmp(peer, PEER_DRAFTER) != 0)
+		return;
+	log_info("drafter %d is here", pid);
+	front->drafter_here = true;
+	drafts_peer_joined(&front->engine->drafts, generation != 0 ? generation : 1);
+	links_state(front);
+}
+
+static void on_left(void *arg, const char *peer)
+{
+	struct front *front = arg;
+
+	if (strcmp(peer, PEER_DRAFTER) != 0)
+		return;
+	log_notice("drafter is gone: going on without drafts");
+	front->drafter_here = false;
+	drafts_peer_left(&front->engine->drafts);
+	links_state(front);
+}
+
+int links_broker_open(struct front *front, struct error *err)
+{
+	const struct broker_events events = {.joined = on_joined, .left = on_left, .arg = front};
+
+	return broker_open(front->daemon, &events, &front->broker, err);
+}
+
+int links_open(struct front *front, struct error *err)
+{
+	const struct link_events events = {.regions = on_regions, .lost = on_lost, .arg = front};
+	int rc = 0;
+
+	if (cache_wanted(front))
+		rc = link_open(front->daemon, PEER_CACHE, &events, &front->cache_link, err);
+	if (rc == 0)
+		rc = link_open(front->daemon, PEER_POLICY, &events, &front->policy_link, err);
+	return rc;
+}
+
+void links_close(struct front *front)
+{
+	if (front->cache_link != NULL)
+		link_close(&front->cache_link);
+	if (front->policy_link != NULL)
+		link_close(&front->policy_link);
+}
+
+bool links_cache_alive(void *arg)
+{
+	const struct front *front = arg;
+
+	return front->cache_link != NULL && link_alive(front->cache_link);
+}
+
+void links_state(struct front *front)
+{
+	char state[sizeof(front->state)];
+	const char *drafter = front->drafter_here ? "" : ", no drafter";
+	const char *cache =
+		!cache_wanted(front) || links_cache_alive(front) ? "" : ", no expert-cache";
+	const char *policy =
+		front->policy_link != NULL && link_alive(front->policy_link) ? "" : ", no policy";
+
+	snprintf(state, sizeof(state), "%s%s%s", drafter, cache, policy);
+	if (strcmp(state, front->state) == 0)
+		return;
+	strcpy(front->state, state);
+	if (state[0] == '\0')
+		daemon_set_state(front->daemon, "ready");
+	else
+		daemon_set_state(front->daemon, "degraded: %s", state + 2);
+}

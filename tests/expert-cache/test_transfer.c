@@ -1,0 +1,505 @@
+/* Store, transfer worker and the verifier's expert source together, on the demo model, in one process. */
+#include "services/expert-cache/transfer.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MODEL "models/outrider-demo-moe-q8_0.gguf"
+
+static struct model *model;
+static struct slots_geometry geometry;
+
+static int group_init(void **state)
+{
+	(void)state;
+	struct error err = {.text = ""};
+	if (access(MODEL, R_OK) != 0)
+		return 0;
+	if (model_load(MODEL, &model, &err) != 0) {
+		print_error("%s\n", err.text);
+		return -1;
+	}
+	slots_geometry_init(&geometry, model);
+	return 0;
+}
+
+static int group_exit(void **state)
+{
+	(void)state;
+	model_free(&model);
+	return 0;
+}
+
+static void need_model(void)
+{
+	if (model != NULL)
+		return;
+	print_message("# no " MODEL "\n");
+	skip();
+}
+
+struct rig {
+	struct store store;
+	struct reader *reader;
+	struct transfer transfer;
+	struct experts_cached *cached;
+	struct expert_source *source;
+	bool alive; /* what the source is told */
+};
+
+static bool rig_alive(void *arg)
+{
+	return ((const struct rig *)arg)->alive;
+}
+
+struct rig_options {
+	uint32_t n_slots;
+	int recovered_fd;
+	enum io_choice io;
+	bool preload, no_worker;
+	uint64_t patience_ns;
+	const char *path; /* of what is read, MODEL when NULL */
+};
+
+static void rig_start(struct rig *rig, const struct rig_options *options)
+{
+	struct error err = {.text = ""};
+	memset(rig, 0, sizeof(*rig));
+	rig->alive = true;
+	struct store_options store = {
+		.n_slots = options->n_slots,
+		.model_fingerprint = model->fingerprint,
+		.generation = 1,
+		.policy = cache_policy_find("lru"),
+		.recovered_fd = options->recovered_fd > 0 ? options->recovered_fd : -1,
+	};
+	assert_int_equal(store_open(&rig->store, &geometry, &store, &err), 0);
+	assert_int_equal(reader_open(options->path != NULL ? options->path : MODEL, options->io,
+				 CHOICE_AUTO, 24, &rig->reader, &err),
+		0);
+	struct transfer_options transfer = {.preload = options->preload, .hint_queue_max = 64};
+	if (!options->no_worker)
+		assert_int_equal(
+			transfer_start(&rig->transfer, &rig->store, rig->reader, &transfer, &err),
+			0);
+	struct experts_cached_options cached = {
+		.patience_ns = options->patience_ns != 0 ? options->patience_ns : 30000000000ull,
+		.generation = 5,
+		.cache_alive = rig_alive,
+		.arg = rig,
+	};
+	assert_int_equal(experts_cached_create(model, &cached, &rig->cached, &err), 0);
+	assert_int_equal(experts_cached_attach(rig->cached, &rig->store.region, &err), 0);
+	rig->source = experts_cached_source(rig->cached);
+}
+
+static void rig_stop(struct rig *rig)
+{
+	experts_cached_destroy(&rig->cached);
+	transfer_stop(&rig->transfer);
+	reader_close(&rig->reader);
+	store_close(&rig->store);
+}
+
+static const unsigned char *in_file(const struct expert_tensor *tensor, uint32_t expert)
+{
+	return (const unsigned char *)tensor->shape.data + expert * tensor->expert_bytes;
+}
+
+static void expect_part(const struct expert_tensor *tensor, uint32_t expert, const void *view)
+{
+	assert_memory_equal(view, in_file(tensor, expert), tensor->expert_bytes);
+}
+
+/* One layer as the forward pass asks for it: every view's bytes are the file's, each expert comes once.
+ * Returns how many views pointed into the slots. */
+static uint32_t run_layer(struct rig *rig, uint32_t layer, uint32_t first, uint32_t n)
+{
+	uint16_t experts[LIMIT_EXPERTS], tokens[LIMIT_EXPERTS];
+	bool seen[LIMIT_EXPERTS] = {false};
+	static struct expert_view views[LIMIT_EXPERTS];
+	uint32_t returned = 0, from_slots = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		experts[i] = (uint16_t)(first + i);
+		tokens[i] = 1;
+	}
+	const struct layer *l = &model->layers[layer];
+	struct expert_source *source = rig->source;
+	source->ops->begin(source, layer, experts, tokens, n);
+	int k;
+	while ((k = source->ops->ready(source, views)) > 0) {
+		for (int i = 0; i < k; i++) {
+			uint32_t index = views[i].index;
+			assert_true(index < n);
+			assert_false(seen[index]);
+			seen[index] = true;
+			expect_part(&l->gate, experts[index], views[i].gate);
+			expect_part(&l->up, experts[index], views[i].up);
+			expect_part(&l->down, experts[index], views[i].down);
+			/* The source maps the region elsewhere; the file's mapping is where the tensors are. */
+			from_slots += views[i].gate != in_file(&l->gate, experts[index]);
+		}
+		returned += (uint32_t)k;
+	}
+	source->ops->end(source);
+	assert_int_equal(k, 0);
+	assert_int_equal(returned, n);
+	return from_slots;
+}
+
+static uint64_t counter(_Atomic uint64_t *value)
+{
+	return atomic_load(value);
+}
+
+static bool wait_for(_Atomic uint64_t *value, uint64_t least)
+{
+	uint64_t end = clock_ns() + 20000000000ull;
+	while (counter(value) < least && clock_ns() < end)
+		usleep(1000);
+	return counter(value) >= least;
+}
+
+static void a_slot_lies_as_the_file_does(void **state)
+{
+	(void)state;
+	need_model();
+	assert_int_equal(geometry.n_total, geometry.n_layers * geometry.n_experts);
+	for (uint32_t l = 0; l < geometry.n_layers; l++) {
+		const struct slots_part *part = geometry.layers[l].part;
+		for (uint32_t e = 0; e < geometry.n_experts; e++) {
+			uint64_t end = 0;
+			for (int p = 0; p < EXPERT_PARTS; p++) {
+				uint64_t place = slots_part_place(&part[p], e);
+				assert_int_equal(place % SLOTS_PAGE,
+					slots_part_offset(&part[p], e) % SLOTS_PAGE);
+				assert_int_equal(part[p].area % SLOTS_PAGE, 0);
+				assert_true(part[p].area >= end);
+				/* Whole pages are read. */
+				end = (place + part[p].bytes + SLOTS_PAGE - 1) / SLOTS_PAGE *
+				      SLOTS_PAGE;
+			}
+			assert_true(end <= geometry.slot_bytes);
+		}
+	}
+}
+
+static void preloaded_experts_are_all_hits(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.n_slots = geometry.n_total, .preload = true});
+	assert_true(wait_for(&rig.store.slots.header->loads, geometry.n_total));
+	for (uint32_t l = 0; l < geometry.n_layers; l++)
+		assert_int_equal(run_layer(&rig, l, 0, geometry.n_experts), geometry.n_experts);
+	assert_int_equal(rig.source->stats.hits, geometry.n_total);
+	assert_int_equal(rig.source->stats.misses, 0);
+	assert_int_equal(counter(&rig.store.slots.header->evictions), 0);
+	rig_stop(&rig);
+}
+
+/* Layers over and over with few slots: everything comes through the slots, whole layers in waves. */
+static void run_small(enum io_choice io, uint32_t n_slots)
+{
+	struct rig rig;
+	uint32_t from_slots = 0, wanted = 0;
+	rig_start(&rig, &(struct rig_options){.n_slots = n_slots, .io = io});
+	for (uint32_t pass = 0; pass < 6; pass++) {
+		for (uint32_t l = 0; l < geometry.n_layers; l++) {
+			uint32_t first = pass * 3 % 8;
+			uint32_t n = pass == 5 ? geometry.n_experts : 12;
+			first = pass == 5 ? 0 : first;
+			from_slots += run_layer(&rig, l, first, n);
+			wanted += n;
+		}
+	}
+	struct slots_header *header = rig.store.slots.header;
+	assert_int_equal(from_slots, wanted);
+	assert_int_equal(counter(&header->self_served), 0);
+	assert_true(counter(&header->evictions) > 0);
+	assert_int_equal(counter(&header->demand_hits) + counter(&header->demand_misses), wanted);
+	assert_int_equal(counter(&header->demand_misses), rig.source->stats.misses);
+	/* Nothing stays pinned. */
+	for (uint32_t slot = 0; slot < n_slots; slot++)
+		assert_int_equal(slot_pins(atomic_load(&rig.store.slots.state[slot])), 0);
+	rig_stop(&rig);
+}
+
+static void the_smallest_budget_serves_everything(void **state)
+{
+	(void)state;
+	need_model();
+	run_small(IO_AUTO, slots_min(&geometry));
+}
+
+static void a_layer_larger_than_the_budget_goes_in_waves(void **state)
+{
+	(void)state;
+	need_model();
+	run_small(IO_AUTO, 5);
+	run_small(IO_AUTO, 1);
+}
+
+static void threads_instead_of_io_uring_serve_the_same(void **state)
+{
+	(void)state;
+	need_model();
+	run_small(IO_PREAD, 16);
+}
+
+static void a_cache_that_is_gone_costs_no_wait(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.n_slots = 32, .no_worker = true});
+	rig.alive = false;
+	assert_int_equal(run_layer(&rig, 0, 0, 8), 0);
+	assert_int_equal(counter(&rig.store.slots.header->self_served), 8);
+	assert_int_equal(rig.source->stats.wait_ns, 0);
+	/* And no region at all. */
+	struct error err;
+	assert_int_equal(experts_cached_attach(rig.cached, NULL, &err), 0);
+	assert_int_equal(run_layer(&rig, 1, 0, 8), 0);
+	rig_stop(&rig);
+}
+
+static void a_cache_that_hangs_costs_the_patience(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig,
+		&(struct rig_options){.n_slots = 32, .no_worker = true, .patience_ns = 30000000});
+	uint64_t start = clock_ns();
+	assert_int_equal(run_layer(&rig, 0, 4, 8), 0);
+	assert_true(clock_ns() - start >= 30000000);
+	assert_int_equal(counter(&rig.store.slots.header->self_served), 8);
+	rig_stop(&rig);
+}
+
+static void a_full_demand_ring_is_served_from_the_file(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.n_slots = 32, .no_worker = true, .patience_ns = 1});
+	for (uint32_t i = 0; i < SLOTS_DEMAND_RING / 8 + 2; i++)
+		assert_int_equal(run_layer(&rig, 0, 0, 8), 0);
+	assert_true(atomic_load(&rig.store.slots.demands.shared->dropped) > 0);
+	rig_stop(&rig);
+}
+
+static void what_cannot_be_read_is_refused_at_once_and_the_verifier_reads_it(void **state)
+{
+	(void)state;
+	need_model();
+	char path[] = "/var/tmp/outrider-short-XXXXXX";
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, 4096), 0);
+	close(fd);
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.n_slots = 32, .path = path});
+	uint64_t start = clock_ns();
+	assert_int_equal(run_layer(&rig, 2, 0, 8), 0);
+	/* Patience is 30 s here. */
+	assert_true(clock_ns() - start < 10000000000ull);
+	assert_int_equal(counter(&rig.transfer.failures), 8);
+	assert_int_equal(counter(&rig.store.slots.header->self_served), 8);
+	/* And again: a refusal is not for ever. */
+	assert_int_equal(run_layer(&rig, 2, 0, 8), 0);
+	assert_int_equal(counter(&rig.transfer.failures), 16);
+	rig_stop(&rig);
+	unlink(path);
+}
+
+static void hinted_experts_are_there_when_asked_for(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	struct error err;
+	rig_start(&rig, &(struct rig_options){.n_slots = 40});
+	struct slots_hinter hinter;
+	assert_int_equal(slots_hinter_attach(&hinter, &rig.store.region, &err), 0);
+	struct slot_hint late = {.layer = 3, .expert = 31, .score = 9, .needed_by_ns = 1};
+	assert_true(slots_hint(&hinter, &late));
+	for (uint16_t e = 0; e < 10; e++) {
+		struct slot_hint hint = {.layer = 3, .expert = e, .score = (float)e};
+		assert_true(slots_hint(&hinter, &hint));
+	}
+	/* Out of the model: ignored. */
+	struct slot_hint *raw = ring_reserve(&hinter.hints);
+	*raw = (struct slot_hint){.layer = 60000, .expert = 60000, .score = 1};
+	ring_publish(&hinter.hints);
+	doorbell_ring(&hinter.header->work);
+	assert_true(wait_for(&rig.store.slots.header->hint_loads, 10));
+	assert_int_equal(run_layer(&rig, 3, 0, 10), 10);
+	assert_int_equal(rig.source->stats.misses, 0);
+	assert_false(slots_resident(&hinter, 3, 31));
+	rig_stop(&rig);
+}
+
+static void demands_out_of_range_are_ignored(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	struct error err;
+	rig_start(&rig, &(struct rig_options){.n_slots = 32});
+	struct slots hostile;
+	assert_int_equal(slots_map(&rig.store.region, NULL, &hostile, &err), 0);
+	struct slot_demand demand = {.layer = 255, .expert = 1023, .iteration = UINT64_MAX};
+	assert_true(ring_put(&hostile.demands, &demand, sizeof(demand)));
+	demand = (struct slot_demand){.layer = 0, .expert = 65535};
+	assert_true(ring_put(&hostile.demands, &demand, sizeof(demand)));
+	struct slot_activation activation = {.layer = 65535, .n = 27};
+	assert_true(ring_put(&hostile.activations, &activation, sizeof(activation)));
+	activation = (struct slot_activation){.layer = 0, .n = 65535};
+	assert_true(ring_put(&hostile.activations, &activation, sizeof(activation)));
+	doorbell_ring(&hostile.header->work);
+	assert_int_equal(run_layer(&rig, 0, 0, 8), 8);
+	rig_stop(&rig);
+}
+
+static void a_successor_keeps_what_is_resident_and_its_order(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.n_slots = 32});
+	run_layer(&rig, 0, 0, 16);
+	run_layer(&rig, 1, 0, 16);
+	run_layer(&rig, 0, 0, 8); /* layer 0's 8..15 are now the oldest */
+	int fd = fcntl(rig.store.region.fd, F_DUPFD_CLOEXEC, 3);
+	uint64_t generation = atomic_load(&rig.store.region.header->generation);
+	rig_stop(&rig);
+
+	rig_start(&rig, &(struct rig_options){.n_slots = 32, .recovered_fd = fd});
+	assert_true(rig.store.adopted);
+	assert_int_equal(rig.store.found.ready, 32);
+	assert_int_equal(atomic_load(&rig.store.region.header->generation), generation + 1);
+	run_layer(&rig, 2, 0, 8);
+	assert_int_equal(rig.source->stats.misses, 8);
+	run_layer(&rig, 0, 0, 8);
+	run_layer(&rig, 1, 0, 16);
+	assert_int_equal(rig.source->stats.misses, 8);
+	rig_stop(&rig);
+}
+
+static void slots_a_dead_process_was_loading_are_held_back(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.n_slots = 32, .no_worker = true});
+	slots_load_begin(&rig.store.slots, 30, 0, 0);
+	slots_load_begin(&rig.store.slots, 31, 0, 1);
+	int fd = fcntl(rig.store.region.fd, F_DUPFD_CLOEXEC, 3);
+	rig_stop(&rig);
+
+	rig_start(
+		&rig, &(struct rig_options){.n_slots = 32, .recovered_fd = fd, .no_worker = true});
+	assert_true(rig.store.adopted);
+	assert_int_equal(rig.store.n_held, 2);
+	assert_int_equal(rig.store.n_free, 30);
+	assert_false(store_release_held(&rig.store, clock_ns() + 1000000000ull));
+	assert_true(store_release_held(&rig.store, clock_ns() + 60000000000ull));
+	assert_int_equal(rig.store.n_free, 32);
+	/* Each free slot once. */
+	bool seen[32] = {false};
+	for (uint32_t i = 0; i < 32; i++) {
+		assert_false(seen[rig.store.free_slots[i]]);
+		seen[rig.store.free_slots[i]] = true;
+	}
+	rig_stop(&rig);
+}
+
+static void another_budget_or_model_gets_a_new_region(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.n_slots = 32});
+	run_layer(&rig, 0, 0, 16);
+	int fd = fcntl(rig.store.region.fd, F_DUPFD_CLOEXEC, 3);
+	uint64_t uid = rig.store.region.header->uid;
+	rig_stop(&rig);
+	rig_start(&rig, &(struct rig_options){.n_slots = 33, .recovered_fd = fd});
+	assert_false(rig.store.adopted);
+	assert_true(rig.store.region.header->uid != uid);
+	/* A verifier of another model is told so. */
+	struct error err;
+	struct slots_header *header = rig.store.slots.header;
+	struct experts_cached *other;
+	struct experts_cached_options options = {.patience_ns = 1, .generation = 9};
+	assert_int_equal(experts_cached_create(model, &options, &other, &err), 0);
+	header->model_fingerprint++;
+	assert_int_equal(experts_cached_attach(other, &rig.store.region, &err), -ESTALE);
+	assert_non_null(strstr(err.text, "another model"));
+	header->model_fingerprint--;
+	assert_int_equal(experts_cached_attach(other, &rig.store.region, &err), 0);
+	experts_cached_destroy(&other);
+	rig_stop(&rig);
+}
+
+static void a_dead_verifiers_pins_do_not_starve_its_successor(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	struct error err;
+	rig_start(&rig, &(struct rig_options){.n_slots = 16});
+	run_layer(&rig, 0, 0, 16);
+	/* Died in the middle of a layer: all 16 slots pinned for ever. */
+	uint16_t experts[16], tokens[16];
+	for (uint16_t i = 0; i < 16; i++) {
+		experts[i] = i;
+		tokens[i] = 1;
+	}
+	struct expert_source *dead = rig.source;
+	struct experts_cached *dead_cached = rig.cached;
+	dead->ops->begin(dead, 0, experts, tokens, 16);
+	struct experts_cached_options options = {.patience_ns = 30000000000ull, .generation = 6};
+	assert_int_equal(experts_cached_create(model, &options, &rig.cached, &err), 0);
+	assert_int_equal(experts_cached_attach(rig.cached, &rig.store.region, &err), 0);
+	rig.source = experts_cached_source(rig.cached);
+	assert_int_equal(run_layer(&rig, 1, 0, 16), 16);
+	assert_int_equal(counter(&rig.store.slots.header->self_served), 0);
+	experts_cached_destroy(&dead_cached);
+	rig_stop(&rig);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_slot_lies_as_the_file_does),
+		cmocka_unit_test(preloaded_experts_are_all_hits),
+		cmocka_unit_test(the_smallest_budget_serves_everything),
+		cmocka_unit_test(a_layer_larger_than_the_budget_goes_in_waves),
+		cmocka_unit_test(threads_instead_of_io_uring_serve_the_same),
+		cmocka_unit_test(a_cache_that_is_gone_costs_no_wait),
+		cmocka_unit_test(a_cache_that_hangs_costs_the_patience),
+		cmocka_unit_test(a_full_demand_ring_is_served_from_the_file),
+		cmocka_unit_test(what_cannot_be_read_is_refused_at_once_and_the_verifier_reads_it),
+		cmocka_unit_test(hinted_experts_are_there_when_asked_for),
+		cmocka_unit_test(demands_out_of_range_are_ignored),
+		cmocka_unit_test(a_successor_keeps_what_is_resident_and_its_order),
+		cmocka_unit_test(slots_a_dead_process_was_loading_are_held_back),
+		cmocka_unit_test(another_budget_or_model_gets_a_new_region),
+		cmocka_unit_test(a_dead_verifiers_pins_do_not_starve_its_successor),
+	};
+	log_init("test", 0);
+	return cmocka_run_group_tests(tests, group_init, group_exit);
+}

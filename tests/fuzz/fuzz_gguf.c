@@ -1,0 +1,85 @@
+/* Any bytes as a model file: parsed, listed, loaded as a model, its tokenizer and its chat template used. */
+#include "shared/model/chat.h"
+#include "shared/model/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void list(const struct gguf *gguf)
+{
+	char text[80], name[128];
+	for (size_t i = 0; i < gguf_n_keys(gguf); i++) {
+		struct gguf_string key = gguf_key_at(gguf, i);
+		enum gguf_value_type type;
+		uint64_t n;
+		gguf_value_text(gguf, i, text, sizeof(text));
+		if (strlen(text) >= sizeof(text))
+			abort();
+		if (key.bytes >= sizeof(name) || memchr(key.data, 0, key.bytes))
+			continue;
+		memcpy(name, key.data, key.bytes);
+		name[key.bytes] = '\0';
+		if (!gguf_has(gguf, name))
+			abort();
+		if (gguf_get_array(gguf, name, &type, &n, NULL) == 0 && n) {
+			(void)gguf_array_string(gguf, name, n - 1);
+			(void)gguf_array_i64(gguf, name, n - 1);
+			(void)gguf_array_f64(gguf, name, n - 1);
+		}
+	}
+}
+
+static void touch_tensors(const struct gguf *gguf)
+{
+	static volatile unsigned char sink;
+	for (size_t i = 0; i < gguf_n_tensors(gguf); i++) {
+		const struct gguf_tensor *t = gguf_tensor_at(gguf, i);
+		const unsigned char *p = gguf_tensor_data(gguf, t);
+		sink = (unsigned char)(p[0] ^ p[t->bytes - 1]);
+	}
+	(void)sink;
+}
+
+static void use_tokenizer(const struct gguf *gguf)
+{
+	struct error err = {""};
+	struct tokenizer *tokenizer;
+	if (tokenizer_load(gguf, &tokenizer, &err))
+		return;
+	static const char text[] = "The th<|im_end|>in 12 \xc3\xa9 \xff";
+	const struct chat_message messages[] = {
+		{"system", "x", 1}, {"user", text, sizeof(text) - 1}};
+	int32_t *ids = NULL;
+	size_t n = 0, capacity = 0;
+	(void)tokenizer_encode(tokenizer, text, sizeof(text) - 1, true, &ids, &n, &capacity, &err);
+	(void)chat_encode(gguf, tokenizer, messages, 2, &ids, &n, &capacity, &err);
+	for (size_t i = 0; i < n; i++) {
+		if (ids[i] < 0 || (uint32_t)ids[i] >= tokenizer_n_vocab(tokenizer))
+			abort();
+		(void)tokenizer_piece(tokenizer, ids[i], true);
+	}
+	free(ids);
+	tokenizer_free(&tokenizer);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	struct error err = {""};
+	struct gguf *gguf;
+	struct model *model;
+	if (gguf_open_memory(data, bytes, &gguf, &err)) {
+		if (!err.text[0])
+			abort();
+		return 0;
+	}
+	list(gguf);
+	touch_tensors(gguf);
+	use_tokenizer(gguf);
+	if (model_load_gguf(&gguf, &model, &err) == 0)
+		model_free(&model);
+	else if (!err.text[0])
+		abort();
+	return 0;
+}

@@ -1,0 +1,286 @@
+/*
+ * swarm RUNTIME_DIR CONCURRENT < requests.jsonl > results.jsonl
+ *
+ * The traffic of the integration tests: runs requests, CONCURRENT at a time, and prints the results in order. A
+ * request: {"tokens": [...] or "prompt": "...", "max_tokens", "seed", "k", "draft_method", "temperature", "top_k", "top_p", "min_p",
+ * "repeat_penalty", "coupling", "ignore_eos", "logits_hash", "stop": [...], "replay": [...], "replay_error",
+ * "cancel_after": tokens, "deadline_ms"}. A result: {"tokens", "text", "logits_hash", "end", "usage"} or {"error", "code"}.
+ */
+#include "client/include/outrider.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+struct job {
+	json_t *spec, *result;
+	json_t *tokens, *hashes;
+	char *text;
+	size_t text_bytes;
+	struct outrider_stream *stream;
+	bool ended;
+};
+
+static void die(const char *what)
+{
+	fprintf(stderr, "swarm: %s: %s\n", what, outrider_error());
+	exit(EX_SOFTWARE);
+}
+
+static void check(int r, const char *what)
+{
+	if (r < 0)
+		die(what);
+}
+
+static int32_t *ids_of(const json_t *array, size_t *n)
+{
+	*n = json_array_size(array);
+	int32_t *ids = calloc(*n + 1, sizeof(*ids));
+	if (!ids)
+		die("memory");
+	for (size_t i = 0; i < *n; i++)
+		ids[i] = (int32_t)json_integer_value(json_array_get(array, i));
+	return ids;
+}
+
+static void set_input(struct outrider_request *request, const json_t *spec)
+{
+	const json_t *tokens = json_object_get(spec, "tokens");
+	if (tokens) {
+		size_t n;
+		int32_t *ids = ids_of(tokens, &n);
+		check(outrider_request_set_tokens(request, ids, n), "tokens");
+		free(ids);
+	} else {
+		check(outrider_request_set_prompt(
+			      request, json_string_value(json_object_get(spec, "prompt"))),
+			"prompt");
+	}
+}
+
+static void set_sampling(struct outrider_request *request, const json_t *spec)
+{
+	const json_t *v;
+	if ((v = json_object_get(spec, "temperature")))
+		check(outrider_request_set_temperature(request, (float)json_number_value(v)),
+			"temperature");
+	if ((v = json_object_get(spec, "top_k")))
+		check(outrider_request_set_top_k(request, (uint32_t)json_integer_value(v)),
+			"top_k");
+	if ((v = json_object_get(spec, "top_p")))
+		check(outrider_request_set_top_p(request, (float)json_number_value(v)), "top_p");
+	if ((v = json_object_get(spec, "min_p")))
+		check(outrider_request_set_min_p(request, (float)json_number_value(v)), "min_p");
+	if ((v = json_object_get(spec, "repeat_penalty")))
+		check(outrider_request_set_repeat(request, (float)json_number_value(v), 0),
+			"repeat_penalty");
+	if ((v = json_object_get(spec, "coupling")))
+		check(outrider_request_set_coupling(request, json_string_value(v)), "coupling");
+	if ((v = json_object_get(spec, "seed")))
+		outrider_request_set_seed(request, (uint64_t)json_integer_value(v));
+}
+
+static void set_speculation(struct outrider_request *request, const json_t *spec)
+{
+	const json_t *v;
+	if ((v = json_object_get(spec, "k")))
+		check(outrider_request_set_k(request, (int)json_integer_value(v)), "k");
+	if ((v = json_object_get(spec, "draft_method")))
+		check(outrider_request_set_draft_method(request, json_string_value(v)),
+			"draft_method");
+	if ((v = json_object_get(spec, "replay"))) {
+		size_t n;
+		int32_t *ids = ids_of(v, &n);
+		float error = (float)json_number_value(json_object_get(spec, "replay_error"));
+		check(outrider_request_set_replay(request, ids, n, error), "replay");
+		free(ids);
+	}
+}
+
+static struct outrider_request *make_request(const json_t *spec)
+{
+	struct outrider_request *request;
+	check(outrider_request_new(&request), "request");
+	set_input(request, spec);
+	set_sampling(request, spec);
+	set_speculation(request, spec);
+	outrider_request_set_max_tokens(
+		request, (uint32_t)json_integer_value(json_object_get(spec, "max_tokens")));
+	outrider_request_set_ignore_eos(request, json_is_true(json_object_get(spec, "ignore_eos")));
+	outrider_request_set_logits_hash(
+		request, json_is_true(json_object_get(spec, "logits_hash")));
+	outrider_request_set_deadline_ms(
+		request, (uint64_t)json_integer_value(json_object_get(spec, "deadline_ms")));
+	size_t i;
+	const json_t *stop;
+	json_array_foreach(json_object_get(spec, "stop"), i, stop)
+		check(outrider_request_add_stop(request, json_string_value(stop)), "stop");
+	return request;
+}
+
+static void job_start(struct outrider *client, struct job *job)
+{
+	struct outrider_request *request = make_request(job->spec);
+	job->result = json_object();
+	job->tokens = json_array();
+	job->hashes = json_array();
+	check(outrider_start(client, request, &job->stream), "start");
+	outrider_request_free(&request);
+}
+
+static void job_text(struct job *job, const char *text, size_t bytes)
+{
+	char *grown = realloc(job->text, job->text_bytes + bytes + 1);
+	if (!grown)
+		die("memory");
+	job->text = grown;
+	if (bytes)
+		memcpy(grown + job->text_bytes, text, bytes);
+	job->text_bytes += bytes;
+	grown[job->text_bytes] = '\0';
+}
+
+static json_t *usage_json(const struct outrider_stream *stream)
+{
+	struct outrider_usage usage;
+	check(outrider_usage(stream, &usage), "usage");
+	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:i}", "prompt_tokens",
+		(int)usage.prompt_tokens, "output_tokens", (int)usage.output_tokens, "iterations",
+		(int)usage.iterations, "drafted", (int)usage.drafted, "accepted",
+		(int)usage.accepted, "decode_ns", (json_int_t)usage.decode_ns, "expert_hits",
+		(json_int_t)usage.expert_hits, "expert_misses", (json_int_t)usage.expert_misses,
+		"restarts", (int)usage.restarts);
+}
+
+static void job_finish(struct job *job, const struct outrider_event *event)
+{
+	job->ended = true;
+	json_object_set_new(job->result, "tokens", job->tokens);
+	/* Text that is not UTF-8 has no place in JSON: the tokens say what it was. */
+	json_t *text = json_stringn(job->text ? job->text : "", job->text_bytes);
+	json_object_set_new(job->result, "text", text ? text : json_null());
+	json_object_set_new(job->result, "end", json_string(outrider_end_name(event->end)));
+	json_object_set_new(job->result, "stop", json_string(event->stop));
+	if (json_is_true(json_object_get(job->spec, "logits_hash")))
+		json_object_set_new(job->result, "logits_hash", job->hashes);
+	else
+		json_decref(job->hashes);
+	if (event->end == OUTRIDER_END_ERROR)
+		json_object_set_new(job->result, "error", json_string(event->message));
+	json_object_set_new(job->result, "usage", usage_json(job->stream));
+}
+
+static void job_take(struct job *job, const struct outrider_event *event)
+{
+	if (event->n_tokens && event->first != json_array_size(job->tokens)) {
+		fprintf(stderr, "swarm: tokens from %u after %zu\n", event->first,
+			json_array_size(job->tokens));
+		exit(EX_PROTOCOL);
+	}
+	for (size_t i = 0; i < event->n_tokens; i++)
+		json_array_append_new(job->tokens, json_integer(event->tokens[i]));
+	for (size_t i = 0; i < event->n_logits_hash; i++) {
+		char hex[17];
+		snprintf(hex, sizeof(hex), "%016llx", (unsigned long long)event->logits_hash[i]);
+		json_array_append_new(job->hashes, json_string(hex));
+	}
+	job_text(job, event->text, event->text_bytes);
+	const json_t *cancel = json_object_get(job->spec, "cancel_after");
+	if (cancel && (json_int_t)json_array_size(job->tokens) >= json_integer_value(cancel))
+		outrider_cancel(job->stream);
+	if (event->type == OUTRIDER_EVENT_DONE)
+		job_finish(job, event);
+}
+
+/* Takes what has come for the job, waiting at most timeout_ms for the first; true when there was something. */
+static bool job_poll(struct job *job, int timeout_ms)
+{
+	bool any = false;
+	const struct outrider_event *event;
+	int r = 0;
+	while (!job->ended && (r = outrider_next(job->stream, any ? 0 : timeout_ms, &event)) == 0) {
+		any = true;
+		job_take(job, event);
+	}
+	if (job->ended || r == -EAGAIN)
+		return any;
+	json_object_set_new(job->result, "error", json_string(outrider_error()));
+	json_object_set_new(job->result, "code", json_integer(-r));
+	json_object_set_new(job->result, "tokens", job->tokens);
+	json_decref(job->hashes);
+	job->ended = true;
+	return true;
+}
+
+static size_t read_jobs(struct job **out)
+{
+	struct job *jobs = NULL;
+	size_t n = 0, room = 0;
+	char *line = NULL;
+	size_t capacity = 0;
+	while (getline(&line, &capacity, stdin) > 0) {
+		if (n == room) {
+			room = room ? 2 * room : 64;
+			jobs = reallocarray(jobs, room, sizeof(*jobs));
+			if (!jobs)
+				die("memory");
+		}
+		json_error_t error;
+		jobs[n] = (struct job){.spec = json_loads(line, 0, &error)};
+		if (!jobs[n++].spec) {
+			fprintf(stderr, "swarm: line %zu: %s\n", n, error.text);
+			exit(EX_DATAERR);
+		}
+	}
+	free(line);
+	*out = jobs;
+	return n;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 3) {
+		fprintf(stderr, "usage: swarm RUNTIME_DIR CONCURRENT < requests.jsonl\n");
+		return EX_USAGE;
+	}
+	size_t concurrent = (size_t)strtoul(argv[2], NULL, 10);
+	struct outrider *client;
+	check(outrider_connect(argv[1], &client), "connect");
+	struct job *jobs;
+	size_t n = read_jobs(&jobs), started = 0, ended = 0;
+	size_t first = 0; /* jobs before it have ended */
+	while (ended < n) {
+		while (started < n && started - ended < concurrent)
+			job_start(client, &jobs[started++]);
+		bool any = false;
+		for (size_t i = first; i < started; i++) {
+			if (jobs[i].ended)
+				continue;
+			any |= job_poll(&jobs[i], 0);
+			if (jobs[i].ended) {
+				ended++;
+				outrider_stream_free(&jobs[i].stream);
+			}
+		}
+		while (first < started && jobs[first].ended)
+			first++;
+		if (!any && first < started && job_poll(&jobs[first], 2) && jobs[first].ended) {
+			ended++;
+			outrider_stream_free(&jobs[first].stream);
+		}
+	}
+	for (size_t i = 0; i < n; i++) {
+		json_dumpf(jobs[i].result, stdout, JSON_COMPACT);
+		putchar('\n');
+		json_decref(jobs[i].result);
+		json_decref(jobs[i].spec);
+		free(jobs[i].text);
+	}
+	free(jobs);
+	outrider_close(&client);
+	return 0;
+}

@@ -1,0 +1,233 @@
+/* Products of weights and activations: every backend equals the definition to the bit, whatever the batch. */
+#include "tests/kernels/reference.h"
+
+#define TOKENS_MAX 33
+#define COLS_MAX 416
+#define ROWS_MAX 70
+
+static const enum tensor_type all_types[] = {
+	TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0, TENSOR_Q4_0, TENSOR_Q4_1};
+
+enum contents { ORDINARY, EXTREME };
+
+struct problem {
+	struct matrix w;
+	uint8_t *data;
+	uint32_t n;
+	float x[TOKENS_MAX][COLS_MAX];
+	struct q8_block q8[TOKENS_MAX][COLS_MAX / 32];
+	struct activation in[TOKENS_MAX];
+	float y[TOKENS_MAX][ROWS_MAX], expected[TOKENS_MAX][ROWS_MAX];
+	float *out[TOKENS_MAX];
+};
+
+/* Scales of a block: small normal ones, or zeros, subnormals, the largest, infinities and NaNs. */
+static uint16_t random_half(uint64_t *rng, enum contents contents)
+{
+	static const uint16_t odd[] = {
+		0, 0x8000, 1, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00};
+
+	if (contents == EXTREME && random_below(rng, 3) == 0)
+		return odd[random_below(rng, sizeof(odd) / sizeof(odd[0]))];
+	return (uint16_t)((random_bits(rng) & 0x83ff) | 0x2000);
+}
+
+static float random_value(uint64_t *rng, enum contents contents)
+{
+	static const float odd[] = {0, -0.0f, 0x1p-149f, -0x1p-130f, 3e38f, -3e38f, 0x1p-126f};
+
+	if (contents == EXTREME && random_below(rng, 4) == 0)
+		return odd[random_below(rng, sizeof(odd) / sizeof(odd[0]))];
+	return random_float(rng);
+}
+
+static void fill_weights(struct problem *p, enum contents contents, uint64_t *rng)
+{
+	const struct tensor_type_info *info = tensor_type_info((uint32_t)p->w.type);
+	size_t size = p->w.rows * p->w.row_bytes;
+
+	for (size_t i = 0; i < size; i++)
+		p->data[i] = (uint8_t)random_bits(rng);
+	for (size_t i = 0; i < size; i += info->block_bytes) {
+		uint8_t *block = p->data + i;
+		float value = random_value(rng, contents);
+		uint32_t bits = bits_from(value);
+		uint16_t half = random_half(rng, contents), second = random_half(rng, contents);
+
+		if (p->w.type == TENSOR_F32)
+			memcpy(block, &value, 4);
+		else if (p->w.type == TENSOR_BF16)
+			memcpy(block, (const uint8_t *)&bits + 2, 2);
+		else
+			memcpy(block, &half, 2);
+		if (p->w.type == TENSOR_Q4_1)
+			memcpy(block + 2, &second, 2);
+		if (p->w.type == TENSOR_Q8_0 && contents == EXTREME)
+			memset(block + 2, random_below(rng, 2) ? 0x80 : 0x7f, 32);
+	}
+}
+
+static void problem_init(struct problem *p, enum tensor_type type, uint32_t rows, uint32_t cols,
+	uint32_t n, enum contents contents, uint64_t *rng)
+{
+	const struct tensor_type_info *info = tensor_type_info((uint32_t)type);
+	size_t row_bytes = (size_t)cols / info->block_weights * info->block_bytes;
+
+	/* Exactly as long as the weights: a sanitizer sees a read beyond them. */
+	p->data = malloc(rows * row_bytes);
+	assert_non_null(p->data);
+	p->w = (struct matrix){type, rows, cols, row_bytes, p->data};
+	p->n = n;
+	fill_weights(p, contents, rng);
+	for (uint32_t t = 0; t < n; t++) {
+		for (uint32_t k = 0; k < cols; k++)
+			p->x[t][k] = random_value(rng, contents);
+		if (info->quantised)
+			scalar_backend()->quantise_q8(p->x[t], cols, p->q8[t]);
+		p->in[t] = (struct activation){p->x[t], p->q8[t]};
+		p->out[t] = p->y[t];
+		for (uint32_t r = 0; r < rows; r++)
+			p->expected[t][r] =
+				reference_product(type, p->data + r * row_bytes, cols, &p->in[t]);
+	}
+}
+
+/* Rows first..last-1 are the definition's, and the others are not touched. */
+static void check(struct problem *p, const struct kernels *k, uint32_t first, uint32_t last)
+{
+	const float untouched = 12345;
+	char what[128];
+
+	for (uint32_t t = 0; t < p->n; t++)
+		for (uint32_t r = 0; r < ROWS_MAX; r++)
+			p->y[t][r] = untouched;
+	k->matmul(&p->w, first, last, p->in, p->n, p->out);
+	snprintf(what, sizeof(what), "%s %s %ux%u n %u rows %u..%u", k->name,
+		tensor_type_info((uint32_t)p->w.type)->name, p->w.rows, p->w.cols, p->n, first,
+		last);
+	for (uint32_t t = 0; t < p->n; t++)
+		for (uint32_t r = 0; r < ROWS_MAX; r++)
+			assert_same_floats(&p->y[t][r],
+				r >= first && r < last ? &p->expected[t][r] : &untouched, 1, what);
+}
+
+static void sweep(enum contents contents, uint64_t seed)
+{
+	struct problem *p = malloc(sizeof(*p));
+	uint64_t rng = seed;
+
+	assert_non_null(p);
+	for (size_t i = 0; i < sizeof(all_types) / sizeof(all_types[0]); i++) {
+		bool quantised = tensor_type_info((uint32_t)all_types[i])->quantised;
+
+		for (uint32_t n = 1; n <= 20; n++) {
+			uint32_t rows = 1 + random_below(&rng, ROWS_MAX - 1);
+			uint32_t cols = quantised ? 32 * (1 + random_below(&rng, 13))
+						  : 1 + random_below(&rng, COLS_MAX - 1);
+
+			problem_init(p, all_types[i], rows, cols, n, contents, &rng);
+			for (size_t b = 0; backend(b); b++) {
+				uint32_t first = random_below(&rng, rows);
+
+				check(p, backend(b), 0, rows);
+				check(p, backend(b), first,
+					first + random_below(&rng, rows - first + 1));
+			}
+			free(p->data);
+		}
+	}
+	free(p);
+}
+
+static void every_backend_equals_the_definition_to_the_bit(void **state)
+{
+	(void)state;
+	sweep(ORDINARY, 1);
+	sweep(ORDINARY, 2);
+}
+
+static void extreme_weights_and_scales_give_the_same_bits_everywhere(void **state)
+{
+	(void)state;
+	sweep(EXTREME, 3);
+}
+
+static void a_row_has_the_same_bits_alone_and_in_any_batch(void **state)
+{
+	struct problem *p = malloc(sizeof(*p));
+	uint64_t rng = 4;
+
+	(void)state;
+	assert_non_null(p);
+	for (size_t i = 0; i < sizeof(all_types) / sizeof(all_types[0]); i++) {
+		problem_init(p, all_types[i], 37, 96, TOKENS_MAX, ORDINARY, &rng);
+		for (size_t b = 0; backend(b); b++) {
+			check(p, backend(b), 0, 37);
+			for (uint32_t t = 0; t < TOKENS_MAX; t++) {
+				float alone[37], *out = alone;
+
+				for (uint32_t r = 0; r < 37; r++)
+					backend(b)->matmul(&p->w, r, r + 1, &p->in[t], 1, &out);
+				assert_same_floats(alone, p->expected[t], 37, "one row, one token");
+			}
+			for (uint32_t first = 0; first <= 37; first++) {
+				float parts[37], *out = parts;
+
+				backend(b)->matmul(&p->w, 0, first, &p->in[3], 1, &out);
+				backend(b)->matmul(&p->w, first, 37, &p->in[3], 1, &out);
+				assert_same_floats(parts, p->expected[3], 37, "two parts");
+			}
+		}
+		free(p->data);
+	}
+	free(p);
+}
+
+static void a_prefill_chunk_of_many_tokens_is_the_same_rows(void **state)
+{
+	enum { N = 150, ROWS = 19, COLS = 64 };
+	static float x[N][COLS], y[N][ROWS];
+	static struct q8_block q8[N][COLS / 32];
+	struct problem *p = malloc(sizeof(*p));
+	struct activation in[N];
+	float *out[N];
+	uint64_t rng = 5;
+
+	(void)state;
+	assert_non_null(p);
+	for (size_t i = 0; i < sizeof(all_types) / sizeof(all_types[0]); i++) {
+		problem_init(p, all_types[i], ROWS, COLS, 1, ORDINARY, &rng);
+		for (uint32_t t = 0; t < N; t++) {
+			for (uint32_t k = 0; k < COLS; k++)
+				x[t][k] = random_float(&rng);
+			scalar_backend()->quantise_q8(x[t], COLS, q8[t]);
+			in[t] = (struct activation){x[t], q8[t]};
+			out[t] = y[t];
+		}
+		for (size_t b = 0; backend(b); b++) {
+			backend(b)->matmul(&p->w, 0, ROWS, in, N, out);
+			for (uint32_t t = 0; t < N; t++)
+				for (uint32_t r = 0; r < ROWS; r++) {
+					float expected = reference_product(all_types[i],
+						p->data + r * p->w.row_bytes, COLS, &in[t]);
+
+					assert_same_floats(
+						&y[t][r], &expected, 1, backend(b)->name);
+				}
+		}
+		free(p->data);
+	}
+	free(p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_backend_equals_the_definition_to_the_bit),
+		cmocka_unit_test(extreme_weights_and_scales_give_the_same_bits_everywhere),
+		cmocka_unit_test(a_row_has_the_same_bits_alone_and_in_any_batch),
+		cmocka_unit_test(a_prefill_chunk_of_many_tokens_is_the_same_rows),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

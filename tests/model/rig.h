@@ -1,0 +1,102 @@
+/* What the tests of the engine share: a model with everything a forward pass needs, and ways to run tokens. */
+#pragma once
+
+#include "shared/model/forward.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define RIG_BATCH 64
+#define RIG_CONTEXT 320
+#define RIG_PAGES 64
+
+struct rig {
+	struct model *model;
+	struct pool *pool;
+	struct kv kv;
+	void *memory;
+	struct experts_mapped experts;
+	struct forward *forward;
+	uint32_t n_vocab;
+	uint64_t next_owner;
+};
+
+static inline void rig_open(struct rig *rig, const char *path, const char *kernels, uint32_t threads,
+	enum kv_type type)
+{
+	struct error err = {""};
+	memset(rig, 0, sizeof(*rig));
+	if (model_load(path, &rig->model, &err) < 0)
+		fail_msg("%s", err.text);
+	const struct model_config *c = &rig->model->config;
+	const struct kernels *k = kernels_select(kernels, &err);
+	assert_non_null(k);
+	assert_int_equal(pool_create(threads, 0, 20000, &rig->pool, &err), 0);
+	struct kv_layout layout = {c->n_layers, c->n_kv_heads, c->head_dim, type, RIG_PAGES};
+	rig->memory = aligned_alloc(64, (kv_bytes(&layout) + 63) / 64 * 64);
+	assert_non_null(rig->memory);
+	assert_int_equal(kv_init(&rig->kv, rig->memory, &layout, true, &err), 0);
+	experts_mapped_init(&rig->experts, rig->model);
+	if (forward_create(rig->model, k, rig->pool, &rig->kv, &rig->experts.source, RIG_BATCH,
+		    RIG_BATCH, RIG_CONTEXT, &rig->forward, &err) < 0)
+		fail_msg("%s", err.text);
+	rig->n_vocab = c->n_vocab;
+}
+
+static inline void rig_close(struct rig *rig)
+{
+	forward_destroy(&rig->forward);
+	kv_exit(&rig->kv);
+	free(rig->memory);
+	pool_destroy(&rig->pool);
+	model_free(&rig->model);
+}
+
+static inline void rig_seq(struct rig *rig, struct kv_seq *seq)
+{
+	assert_int_equal(kv_seq_init(seq, ++rig->next_owner, RIG_CONTEXT), 0);
+}
+
+/* Runs and commits ids after seq's committed tokens, `chunk` per pass; logits ([n][n_vocab]) may be NULL. */
+static inline void rig_chain(struct rig *rig, struct kv_seq *seq, const int32_t *ids, uint32_t n,
+	uint32_t chunk, float *logits)
+{
+	struct batch_token batch[RIG_BATCH];
+	uint32_t cells[RIG_BATCH];
+	for (uint32_t first = 0; first < n;) {
+		uint32_t m = n - first < chunk ? n - first : chunk;
+		assert_int_equal(kv_take(&rig->kv, seq, m, cells), 0);
+		for (uint32_t i = 0; i < m; i++)
+			batch[i] = (struct batch_token){seq, ids[first + i], seq->n + i,
+				(int32_t)i - 1, logits != NULL, cells[i]};
+		assert_int_equal(forward_run(rig->forward, batch, m), 0);
+		for (uint32_t i = 0; i < m && logits; i++)
+			memcpy(logits + (size_t)(first + i) * rig->n_vocab,
+				forward_logits(rig->forward, i), rig->n_vocab * sizeof(float));
+		kv_commit(&rig->kv, seq, cells, m, NULL, 0);
+		first += m;
+	}
+}
+
+/* A small generator for test inputs: splitmix64. */
+static inline uint64_t rig_random(uint64_t *state)
+{
+	uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+	z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+	z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+	return z ^ (z >> 31);
+}
+
+static inline void rig_ids(uint64_t seed, uint32_t n_vocab, int32_t *ids, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = (int32_t)(rig_random(&seed) % n_vocab);
+}

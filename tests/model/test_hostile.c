@@ -1,0 +1,353 @@
+/* Files that are wrong on purpose: each is refused with the right name in the message, none crashes. */
+#include "shared/model/model.h"
+#include "shared/model/tokenizer.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DATA "tests/data/hostile/"
+
+struct bytes {
+	unsigned char
+		*data; /* of exactly n bytes, so that AddressSanitizer sees a read behind the end */
+	size_t n;
+};
+
+static struct bytes llama, qwen3moe;
+
+static int read_base(const char *path, struct bytes *out)
+{
+	FILE *f = fopen(path, "rb");
+	if (!f)
+		return -1;
+	fseek(f, 0, SEEK_END);
+	out->n = (size_t)ftell(f);
+	rewind(f);
+	out->data = malloc(out->n);
+	size_t got = out->data ? fread(out->data, 1, out->n, f) : 0;
+	fclose(f);
+	return got == out->n ? 0 : -1;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	return read_base(DATA "llama.gguf", &llama) || read_base(DATA "qwen3moe.gguf", &qwen3moe)
+		       ? -1
+		       : 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	free(llama.data);
+	free(qwen3moe.data);
+	return 0;
+}
+
+/* Everything a file goes through before its first token: 0, or the first step's refusal. */
+static int load(struct bytes file, struct error *err)
+{
+	struct gguf *gguf = NULL;
+	struct model *model = NULL;
+	struct tokenizer *tokenizer = NULL;
+	int rc = gguf_open_memory(file.data, file.n, &gguf, err);
+	if (!rc)
+		rc = model_load_gguf(&gguf, &model, err);
+	if (!rc)
+		rc = tokenizer_load(model->gguf, &tokenizer, err);
+	tokenizer_free(&tokenizer);
+	model_free(&model);
+	return rc;
+}
+
+static struct bytes assemble(const json_t *parts, struct bytes base)
+{
+	struct bytes out = {NULL, 0};
+	size_t i, at = 0;
+	json_t *part;
+	json_array_foreach((json_t *)(uintptr_t)parts, i, part) out.n +=
+		json_is_string(part) ? json_string_length(part) / 2
+				     : (size_t)json_integer_value(json_array_get(part, 1));
+	out.data = malloc(out.n);
+	assert_non_null(out.data);
+	json_array_foreach((json_t *)(uintptr_t)parts, i, part)
+	{
+		if (json_is_string(part)) {
+			const char *hex = json_string_value(part);
+			for (size_t b = 0; b < json_string_length(part) / 2; b++) {
+				unsigned value;
+				assert_int_equal(sscanf(hex + 2 * b, "%2x", &value), 1);
+				out.data[at++] = (unsigned char)value;
+			}
+			continue;
+		}
+		size_t from = (size_t)json_integer_value(json_array_get(part, 0));
+		size_t n = (size_t)json_integer_value(json_array_get(part, 1));
+		assert_true(from + n <= base.n);
+		memcpy(out.data + at, base.data + from, n);
+		at += n;
+	}
+	return out;
+}
+
+static bool names_one(const char *message, const json_t *names)
+{
+	size_t i;
+	json_t *name;
+	json_array_foreach((json_t *)(uintptr_t)names, i, name)
+	{
+		if (strstr(message, json_string_value(name)))
+			return true;
+	}
+	return false;
+}
+
+static void test_golden_cases_are_refused_by_name_or_load(void **state)
+{
+	(void)state;
+	json_error_t error;
+	json_t *json = json_load_file(DATA "cases.json", 0, &error), *test;
+	size_t i;
+	if (!json)
+		fail_msg("%s", error.text);
+	json_array_foreach(json_object_get(json, "cases"), i, test)
+	{
+		const char *file = json_string_value(json_object_get(test, "file"));
+		const char *expect = json_string_value(json_object_get(test, "expect"));
+		bool is_llama =
+			strcmp(json_string_value(json_object_get(test, "base")), "llama") == 0;
+		struct bytes bytes =
+			assemble(json_object_get(test, "parts"), is_llama ? llama : qwen3moe);
+		struct error err = {""};
+		int rc = load(bytes, &err);
+		free(bytes.data);
+		if (strcmp(expect, "reject") == 0 && rc == 0)
+			fail_msg("%s was accepted", file);
+		if (strcmp(expect, "accept") == 0 && rc != 0)
+			fail_msg("%s was refused: %s", file, err.text);
+		if (rc && !names_one(err.text, json_object_get(test, "message_should_name")))
+			fail_msg("%s: the message names nothing: %s", file, err.text);
+	}
+	assert_true(i >= 50);
+	json_decref(json);
+}
+
+static unsigned char *find(struct bytes in, const char *wanted)
+{
+	unsigned char *at = memmem(in.data, in.n, wanted, strlen(wanted));
+	if (!at)
+		fail_msg("%s is not in the base file", wanted);
+	return at;
+}
+
+static struct bytes copy(struct bytes base)
+{
+	struct bytes out = {malloc(base.n), base.n};
+	assert_non_null(out.data);
+	memcpy(out.data, base.data, base.n);
+	return out;
+}
+
+static void assert_refused(struct bytes file, const char *name, const char *what)
+{
+	struct error err = {""};
+	if (load(file, &err) == 0)
+		fail_msg("%s: accepted", what);
+	if (!strstr(err.text, name))
+		fail_msg("%s: the message does not name %s: %s", what, name, err.text);
+}
+
+/* Values of 4 bytes (u32 or f32 bits) behind a key of a valid file. */
+static void test_impossible_hyperparameters_are_refused_by_key(void **state)
+{
+	(void)state;
+	static const struct {
+		bool moe;
+		const char *key;
+		uint32_t bits;
+	} changes[] = {
+		{false, "llama.block_count", 257},
+		{false, "llama.block_count", UINT32_MAX},
+		{false, "llama.context_length", (1 << 20) + 1},
+		{false, "llama.embedding_length", 0},
+		{false, "llama.embedding_length", 65537},
+		{false, "llama.feed_forward_length", 0},
+		{false, "llama.feed_forward_length", UINT32_MAX},
+		{false, "llama.attention.head_count", 1025},
+		{false, "llama.attention.head_count_kv", 0},
+		{false, "llama.attention.head_count_kv", 4},
+		{false, "llama.attention.key_length", 0},
+		{false, "llama.attention.key_length", 1025},
+		{false, "llama.attention.value_length", 8},
+		{false, "llama.rope.dimension_count", 18},
+		{false, "llama.rope.dimension_count", 0},
+		{false, "llama.rope.freq_base", 0x7fc00000}, /* NaN */
+		{false, "llama.rope.freq_base", 0x7f800000}, /* infinity */
+		{false, "llama.rope.freq_base", 0xc61c4000}, /* -10000 */
+		{false, "layer_norm_rms_epsilon", 0x7f800000},
+		{false, "layer_norm_rms_epsilon", 0xb727c5ac}, /* -1e-5 */
+		{false, "layer_norm_rms_epsilon", 0},
+		{false, "general.alignment", 3},
+		{false, "general.alignment", 1u << 31},
+		{false, "tokenizer.ggml.eos_token_id", UINT32_MAX},
+		{true, "qwen3moe.expert_count", 0},
+		{true, "qwen3moe.expert_count", 1025},
+		{true, "qwen3moe.expert_count", UINT32_MAX},
+		{true, "qwen3moe.expert_used_count", 0},
+		{true, "qwen3moe.expert_used_count", UINT32_MAX},
+		{true, "qwen3moe.expert_feed_forward_length", 0},
+	};
+	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+		struct bytes file = copy(changes[i].moe ? qwen3moe : llama);
+		memcpy(find(file, changes[i].key) + strlen(changes[i].key) + 4, &changes[i].bits,
+			4);
+		assert_refused(file, changes[i].key, changes[i].key);
+		free(file.data);
+	}
+}
+
+/* Shapes the keys no longer describe: the message names the tensor. */
+static void test_shapes_that_disagree_with_keys_name_the_tensor(void **state)
+{
+	(void)state;
+	static const struct {
+		bool moe;
+		const char *key;
+		uint32_t value;
+		const char *tensor;
+	} changes[] = {
+		{false, "llama.embedding_length", 64, "token_embd.weight"},
+		{false, "llama.feed_forward_length", 64, "blk.0.ffn_gate.weight"},
+		{false, "llama.attention.head_count", 4, "blk.0.attn_q.weight"},
+		{false, "llama.attention.head_count_kv", 2, "blk.0.attn_k.weight"},
+		{false, "llama.block_count", 3, "blk.2.attn_norm.weight"},
+		{false, "llama.block_count", 1, "blk.1."},
+		{true, "qwen3moe.expert_feed_forward_length", 64, "blk.0.ffn_gate_exps.weight"},
+		{true, "qwen3moe.expert_count", 3, "blk.0.ffn_gate_inp.weight"},
+	};
+	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+		struct bytes file = copy(changes[i].moe ? qwen3moe : llama);
+		memcpy(find(file, changes[i].key) + strlen(changes[i].key) + 4, &changes[i].value,
+			4);
+		assert_refused(file, changes[i].tensor, changes[i].key);
+		free(file.data);
+	}
+}
+
+/* A tensor's record: name, u32 n_dims, u64 ne[], u32 type, u64 offset. */
+static void test_tensor_records_that_lie_are_refused_by_tensor(void **state)
+{
+	(void)state;
+	static const char name[] = "blk.0.attn_q.weight", norm[] = "blk.1.attn_norm.weight";
+	static const struct {
+		const char *tensor;
+		size_t at, n;
+		uint64_t value;
+	} changes[] = {
+		{name, 0, 4, 5}, /* dimensions */
+		{name, 0, 4, UINT32_MAX},
+		{name, 4, 8, 0}, /* ne[0] */
+		{name, 4, 8, INT64_MAX},
+		{name, 12, 8, 0}, /* ne[1] */
+		{name, 12, 8, UINT64_MAX},
+		{name, 12, 8, 1ull << 57},
+		{name, 20, 4, 12}, /* type: Q4_K */
+		{name, 20, 4, 24}, /* type: I8 */
+		{name, 20, 4, UINT32_MAX},
+		{name, 24, 8, UINT64_MAX}, /* offset */
+		{name, 24, 8, UINT64_MAX - 31},
+		{name, 24, 8, 0}, /* on another tensor */
+		{name, 24, 8, 33}, /* not aligned */
+		{norm, 12, 4, 1}, /* type of a norm: F16 */
+		{norm, 4, 8, 31},
+	};
+	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+		struct bytes file = copy(llama);
+		const char *tensor = changes[i].tensor;
+		memcpy(find(file, tensor) + strlen(tensor) + changes[i].at, &changes[i].value,
+			changes[i].n);
+		char what[64];
+		snprintf(what, sizeof(what), "%s change %zu", tensor, i);
+		assert_refused(file, tensor, what);
+		free(file.data);
+	}
+}
+
+static void test_a_norm_that_is_not_finite_is_refused(void **state)
+{
+	(void)state;
+	struct error err = {""};
+	struct gguf *gguf;
+	assert_int_equal(gguf_open_memory(llama.data, llama.n, &gguf, &err), 0);
+	size_t offset = gguf_tensor_find(gguf, "blk.1.ffn_norm.weight")->offset;
+	gguf_close(&gguf);
+	static const uint32_t bits[] = {0x7fc00000, 0x7f800000, 0xff800000};
+	for (size_t i = 0; i < 3; i++) {
+		struct bytes file = copy(llama);
+		memcpy(file.data + offset + 4 * 7, &bits[i], 4);
+		assert_refused(file, "blk.1.ffn_norm.weight", "norm");
+		free(file.data);
+	}
+}
+
+static void test_every_truncation_is_refused(void **state)
+{
+	(void)state;
+	const struct bytes *bases[] = {&llama, &qwen3moe};
+	for (size_t b = 0; b < 2; b++) {
+		size_t step = 1;
+		for (size_t n = 0; n + 32 < bases[b]->n; n += step) {
+			/* Every cut in the metadata, then in steps. */
+			struct bytes file = {malloc(n ? n : 1), n};
+			struct error err = {""};
+			assert_non_null(file.data);
+			memcpy(file.data, bases[b]->data, n);
+			if (load(file, &err) == 0)
+				fail_msg("a file cut at %zu was accepted", n);
+			assert_true(err.text[0] != '\0');
+			free(file.data);
+			step = n < 6000 ? 3 : 501;
+		}
+	}
+}
+
+/* Single bytes of the metadata replaced: refused or not, but never a crash or a hang, and always with a message. */
+static void test_corrupt_bytes_never_crash(void **state)
+{
+	(void)state;
+	static const unsigned char values[] = {0x00, 0x01, 0x7f, 0x80, 0xff};
+	const struct bytes *bases[] = {&llama, &qwen3moe};
+	for (size_t b = 0; b < 2; b++) {
+		struct bytes file = copy(*bases[b]);
+		for (size_t at = 0; at < 7000; at += 3) {
+			unsigned char was = file.data[at];
+			struct error err = {""};
+			file.data[at] = values[at / 3 % sizeof(values)];
+			if (load(file, &err))
+				assert_true(err.text[0] != '\0' && !strchr(err.text, '\n'));
+			file.data[at] = was;
+		}
+		free(file.data);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_golden_cases_are_refused_by_name_or_load),
+		cmocka_unit_test(test_impossible_hyperparameters_are_refused_by_key),
+		cmocka_unit_test(test_shapes_that_disagree_with_keys_name_the_tensor),
+		cmocka_unit_test(test_tensor_records_that_lie_are_refused_by_tensor),
+		cmocka_unit_test(test_a_norm_that_is_not_finite_is_refused),
+		cmocka_unit_test(test_every_truncation_is_refused),
+		cmocka_unit_test(test_corrupt_bytes_never_crash),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,70 @@
+/* A session whose cost and acceptance are known, for tests of policies: K goes in, an iteration record comes out. */
+#pragma once
+
+#include "services/policy-controller/controller.h"
+
+struct simulated {
+	uint64_t uid, iteration;
+	uint32_t page;
+	double base_ms; /* time of an iteration at K = 0 */
+	double token_cost; /* share of it that each drafted token adds */
+	double etr[LIMIT_DRAFT + 1]; /* tokens per iteration at K */
+	double owed; /* tokens not yet emitted: keeps the mean exact */
+	uint32_t sessions;
+	double jitter_ms; /* every fifth iteration takes this much longer */
+};
+
+/* The session pays: geometric acceptance p, cost per drafted token. */
+static inline struct simulated simulated_make(uint64_t uid, uint32_t page, double p, double cost)
+{
+	struct simulated s = {
+		.uid = uid, .page = page, .base_ms = 2, .token_cost = cost, .sessions = 1};
+	double reach = 1;
+	for (uint32_t k = 0; k <= LIMIT_DRAFT; k++) {
+		s.etr[k] = (k ? s.etr[k - 1] : 0) + reach;
+		reach *= p;
+	}
+	return s;
+}
+
+static inline double simulated_utility(const struct simulated *s, uint32_t k)
+{
+	return s->etr[k] / (1 + s->token_cost * k);
+}
+
+/* The K a perfect policy would choose: 0 when none pays. */
+static inline uint32_t simulated_best_k(const struct simulated *s, uint32_t k_max)
+{
+	uint32_t best = 0;
+	for (uint32_t k = 1; k <= k_max; k++)
+		if (simulated_utility(s, k) > simulated_utility(s, best))
+			best = k;
+	return best;
+}
+
+static inline struct iteration_record simulated_step(struct simulated *s, uint32_t k)
+{
+	s->owed += s->etr[k];
+	uint32_t emitted = (uint32_t)s->owed;
+	if (emitted < 1)
+		emitted = 1;
+	if (emitted > k + 1)
+		emitted = k + 1;
+	s->owed -= emitted;
+	double ms = s->base_ms * (1 + s->token_cost * k);
+	if (++s->iteration % 5 == 0)
+		ms += s->jitter_ms;
+	return (struct iteration_record){
+		.session = s->uid,
+		.iteration = s->iteration,
+		.finished_ns = s->iteration * 1000000,
+		.page = s->page,
+		.k = (uint8_t)k,
+		.drafted = (uint8_t)k,
+		.accepted = (uint8_t)(emitted - 1),
+		.emitted = (uint8_t)emitted,
+		.batch_sessions = (uint16_t)s->sessions,
+		.batch_tokens = s->sessions * (k + 1),
+		.iteration_ns = (uint64_t)(ms * 1e6),
+	};
+}

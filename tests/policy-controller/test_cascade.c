@@ -1,0 +1,364 @@
+/* Cascade on sessions worked by hand from section 5 of the paper, and on simulated ones whose best K is known. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/policy-controller/simulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct settings defaults(void)
+{
+	struct settings settings;
+	config_defaults(settings_keys, &settings);
+	return settings;
+}
+
+static struct policy_state begin(uint32_t k_hint)
+{
+	struct policy_state s = {.uid = 7, .settings = defaults(), .ops = &policy_cascade};
+	struct verdict verdict = {.decided = false};
+	policy_cascade.begin(&s, k_hint, &verdict);
+	assert_true(verdict.decided);
+	return s;
+}
+
+/* n iterations at the K the policy asks for, of the given time and tokens. Returns decisions made. */
+static uint32_t feed(struct policy_state *s, uint32_t n, uint64_t us, uint32_t emitted)
+{
+	uint32_t decisions = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		struct verdict verdict = {.decided = false};
+		struct iteration_record r = {.session = s->uid,
+			.k = (uint8_t)s->k,
+			.drafted = (uint8_t)s->k,
+			.emitted = (uint8_t)emitted,
+			.accepted = (uint8_t)(emitted - 1),
+			.batch_sessions = 1,
+			.iteration_ns = us * 1000};
+		s->ops->observe(s, &r, &verdict);
+		decisions += verdict.decided;
+	}
+	return decisions;
+}
+
+static void first_iterations_measure_the_baseline_then_k_start_is_tried(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	assert_int_equal(s.phase, PHASE_BASELINE);
+	assert_int_equal(s.k, 0);
+	assert_int_equal(feed(&s, 3, 1000, 1), 0);
+	assert_int_equal(feed(&s, 1, 1000, 1), 1);
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k, 3);
+	assert_int_equal(s.cascade.base_ns, 1000000);
+}
+
+/* 3: U = 2/1.6 = 1.25; up: 4: U = 3/2 = 1.5 (rose by 20%); up: 5: U = 3/2.2 = 1.364 (fell, 9.1% < 10%): over, best is 4. */
+static void climbing_goes_on_in_the_direction_that_raised_utility(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	feed(&s, 4, 1600, 2);
+	assert_int_equal(s.k, 4);
+	assert_true(fabsf(s.utility - 1.25f) < 1e-4f);
+	feed(&s, 4, 2000, 3);
+	assert_int_equal(s.k, 5);
+	feed(&s, 4, 2200, 3);
+	assert_int_equal(s.phase, PHASE_SET);
+	assert_int_equal(s.k, 4);
+	assert_int_equal(s.cascade.left, 16);
+}
+
+/* 3: U = 1.5; up: 4: U = 1.2 (fell by 20%): back: 2, as 3 was tried; U = 1.05 (fell again): over, best is 3. */
+static void falling_utility_turns_back_and_two_falls_end_the_test(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	feed(&s, 4, 2000, 3);
+	assert_int_equal(s.k, 4);
+	feed(&s, 4, 2500, 3);
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k, 2);
+	feed(&s, 4, 1905, 2);
+	assert_int_equal(s.phase, PHASE_SET);
+	assert_int_equal(s.k, 3);
+}
+
+/* 3: U = 0.5, down; 2: U = 0.7 (rose by 40%), down; 1: U = 0.9 < 1: the test ends at once, K = 0. */
+static void utility_below_one_goes_down_and_turns_off_at_k_one(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	feed(&s, 4, 2000, 1);
+	assert_int_equal(s.k, 2);
+	feed(&s, 4, 1429, 1);
+	assert_int_equal(s.k, 1);
+	feed(&s, 4, 1111, 1);
+	assert_int_equal(s.phase, PHASE_OFF);
+	assert_int_equal(s.k, 0);
+	assert_int_equal(s.cascade.left, 32); /* the first transition to K = 0 doubles S = 16 */
+}
+
+static void utilities_within_a_tenth_end_the_test(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	feed(&s, 4, 1600, 2);
+	assert_int_equal(feed(&s, 4, 1550, 2), 1); /* 1.25 and 1.29 */
+	assert_int_equal(s.phase, PHASE_SET);
+	assert_int_equal(s.k, 4);
+}
+
+static void a_test_has_at_most_m_trials(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	feed(&s, 4, 2000, 3); /* K = 3: 1.5 */
+	feed(&s, 4, 2000, 4); /* K = 4: 2.0 */
+	feed(&s, 4, 2000, 5); /* K = 5: 2.5 */
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k, 6);
+	feed(&s, 4, 2000, 6); /* K = 6: 3.0, the fourth */
+	assert_int_equal(s.phase, PHASE_SET);
+	assert_int_equal(s.k, 6);
+}
+
+static void climbing_stops_at_k_max(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	s.settings.k_max = 4;
+	feed(&s, 4, 1000, 1);
+	feed(&s, 4, 2000, 3);
+	feed(&s, 4, 2000, 4);
+	assert_int_equal(s.phase, PHASE_SET);
+	assert_int_equal(s.k, 4);
+}
+
+/* While off: t + S iterations, one trial at K = 1; S doubles each time, up to set_max; a passing trial brings it back. */
+static void back_off_doubles_up_to_its_cap_and_falls_back(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	s.settings.set_max = 128;
+	feed(&s, 4, 1000, 1);
+	feed(&s, 4, 3000, 1); /* K = 3 */
+	feed(&s, 4, 2900, 1); /* K = 2: within a tenth */
+	const uint32_t lengths[] = {32, 64, 128, 128};
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		assert_int_equal(s.phase, PHASE_OFF);
+		assert_int_equal(s.cascade.left, lengths[i]);
+		feed(&s, lengths[i] - 1, 1000, 1);
+		assert_int_equal(s.phase, PHASE_OFF);
+		feed(&s, 1, 1000, 1);
+		assert_int_equal(s.phase, PHASE_TEST);
+		assert_int_equal(s.k, 1);
+		feed(&s, 4, i + 1 < sizeof(lengths) / sizeof(lengths[0]) ? 1500 : 1250,
+			i + 1 < sizeof(lengths) / sizeof(lengths[0]) ? 1 : 2);
+	}
+	/* The last probe had utility 1.6: the climb goes on from K = 1. */
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k, 2);
+	feed(&s, 4, 1250, 2);
+	assert_int_equal(s.phase, PHASE_SET);
+	assert_int_equal(s.cascade.set_length, 16);
+}
+
+static void the_next_test_starts_from_the_best_k_of_history(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	feed(&s, 4, 1600, 2); /* 3: 1.25 */
+	feed(&s, 4, 2000, 4); /* 4: 2.0 */
+	feed(&s, 4, 2000, 4); /* 5: 2.0, close */
+	assert_int_equal(s.k, 4);
+	feed(&s, 16, 2000, 4);
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k, 4);
+}
+
+static void the_baseline_is_measured_again_after_a_hundred_iterations(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	uint32_t since = 0;
+	while (s.phase != PHASE_BASELINE && since < 1000) {
+		feed(&s, 1, 1000, s.k > 2 ? 3 : 2);
+		since++;
+	}
+	assert_in_range(since, 100, 132);
+	assert_int_equal(s.k, 0);
+	feed(&s, 4, 800, 1);
+	assert_int_equal(s.cascade.base_ns, 800000);
+	assert_int_equal(s.phase, PHASE_TEST);
+}
+
+static void a_baseline_of_another_batch_size_is_measured_again(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	/* Seven more sessions join: each iteration takes three times as long, which says nothing about K. */
+	for (int i = 0; i < 4; i++) {
+		struct verdict verdict = {.decided = false};
+		struct iteration_record r = {.session = 7,
+			.k = 3,
+			.drafted = 3,
+			.emitted = 2,
+			.accepted = 1,
+			.batch_sessions = 8,
+			.iteration_ns = 3000000};
+		s.ops->observe(&s, &r, &verdict);
+	}
+	assert_int_equal(s.phase, PHASE_BASELINE);
+	for (int i = 0; i < 4; i++) {
+		struct verdict verdict = {.decided = false};
+		struct iteration_record r = {
+			.session = 7, .emitted = 1, .batch_sessions = 8, .iteration_ns = 2500000};
+		s.ops->observe(&s, &r, &verdict);
+	}
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k, 3);
+	assert_int_equal(s.cascade.base_ns, 2500000);
+}
+
+static void one_slow_iteration_does_not_decide_a_trial(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	feed(&s, 1, 50000, 2);
+	feed(&s, 3, 1600, 2);
+	assert_true(fabsf(s.utility - 1.25f) < 1e-4f);
+}
+
+static void records_of_the_previous_k_are_not_counted(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	struct verdict verdict = {.decided = false};
+	struct iteration_record late = {
+		.session = 7, .k = 0, .emitted = 1, .batch_sessions = 1, .iteration_ns = 1000000};
+	s.ops->observe(&s, &late, &verdict);
+	assert_int_equal(s.cascade.left, 4);
+	assert_int_equal(feed(&s, 3, 1600, 2), 0);
+	assert_int_equal(feed(&s, 1, 1600, 2), 1);
+}
+
+static void a_k_the_verifier_keeps_cutting_counts_in_the_end(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	uint32_t decided = 0;
+	for (int i = 0; i < 12; i++) {
+		struct verdict verdict = {.decided = false};
+		struct iteration_record r = {.session = 7,
+			.k = 2,
+			.drafted = 2,
+			.emitted = 1,
+			.batch_sessions = 1,
+			.iteration_ns = 1500000};
+		s.ops->observe(&s, &r, &verdict);
+		decided += verdict.decided;
+	}
+	assert_true(decided >= 1);
+}
+
+static void an_earlier_controllers_k_is_where_the_search_starts(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(6);
+	feed(&s, 4, 1000, 1);
+	assert_int_equal(s.k, 6);
+}
+
+/* 2000 iterations of random sessions: where speculation pays, Cascade earns most of what the best K would; where it does
+ * not, it loses little (the paper: at most 5%). */
+static void cascade_is_near_the_best_k_on_simulated_sessions(void **state)
+{
+	(void)state;
+	for (uint32_t seed = 0; seed < 60; seed++) {
+		srand(seed);
+		double p = 0.05 + 0.9 * (rand() % 1000) / 1000.0;
+		double cost = 0.02 + 0.6 * (rand() % 1000) / 1000.0;
+		struct simulated sim = simulated_make(1, 0, p, cost);
+		struct policy_state s = begin(0);
+		sim.jitter_ms = seed % 2 ? 3 : 0;
+		double tokens = 0, ms = 0;
+		for (int i = 0; i < 2000; i++) {
+			struct verdict verdict = {.decided = false};
+			struct iteration_record r = simulated_step(&sim, s.k);
+			tokens += r.emitted;
+			ms += sim.base_ms * (1 + cost * s.k);
+			assert_true(s.k <= 7);
+			s.ops->observe(&s, &r, &verdict);
+		}
+		uint32_t best = simulated_best_k(&sim, 7);
+		double got = tokens / (ms / sim.base_ms);
+		fprintf(stderr, "SIM p %.2f cost %.2f best %u u %.3f got %.3f\n", p, cost, best, simulated_utility(&sim, best), got);
+		if (best == 0)
+			(void)0;
+		else
+			assert_true(got > 0.80 * simulated_utility(&sim, best) ||
+				    got > 1.02 * simulated_utility(&sim, best));
+
+	}
+}
+
+static void phases_of_a_session_are_followed(void **state)
+{
+	(void)state;
+	struct simulated good = simulated_make(1, 0, 0.9, 0.1),
+			 bad = simulated_make(1, 0, 0.05, 0.5);
+	struct policy_state s = begin(0);
+	struct verdict verdict;
+	for (int i = 0; i < 300; i++) {
+		struct iteration_record r = simulated_step(&bad, s.k);
+		s.ops->observe(&s, &r, &verdict);
+	}
+	assert_int_equal(s.phase == PHASE_OFF || s.k <= 1, 1);
+	for (int i = 0; i < 600; i++) {
+		struct iteration_record r = simulated_step(&good, s.k);
+		s.ops->observe(&s, &r, &verdict);
+	}
+	assert_true(s.phase == PHASE_BASELINE || s.k >= 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(first_iterations_measure_the_baseline_then_k_start_is_tried),
+		cmocka_unit_test(climbing_goes_on_in_the_direction_that_raised_utility),
+		cmocka_unit_test(falling_utility_turns_back_and_two_falls_end_the_test),
+		cmocka_unit_test(utility_below_one_goes_down_and_turns_off_at_k_one),
+		cmocka_unit_test(utilities_within_a_tenth_end_the_test),
+		cmocka_unit_test(a_test_has_at_most_m_trials),
+		cmocka_unit_test(climbing_stops_at_k_max),
+		cmocka_unit_test(back_off_doubles_up_to_its_cap_and_falls_back),
+		cmocka_unit_test(the_next_test_starts_from_the_best_k_of_history),
+		cmocka_unit_test(the_baseline_is_measured_again_after_a_hundred_iterations),
+		cmocka_unit_test(a_baseline_of_another_batch_size_is_measured_again),
+		cmocka_unit_test(one_slow_iteration_does_not_decide_a_trial),
+		cmocka_unit_test(records_of_the_previous_k_are_not_counted),
+		cmocka_unit_test(a_k_the_verifier_keeps_cutting_counts_in_the_end),
+		cmocka_unit_test(an_earlier_controllers_k_is_where_the_search_starts),
+		cmocka_unit_test(cascade_is_near_the_best_k_on_simulated_sessions),
+		cmocka_unit_test(phases_of_a_session_are_followed),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
