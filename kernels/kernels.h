@@ -17,7 +17,13 @@
  * A row in a lane or a row at a time: same value. So layouts (GGUF rows, rows interleaved) may change freely.
  *
  * Activations are quantised per row in blocks of 32: amax = max |x|, d = amax / 127, q = round-to-nearest-even of
- * x * (127 / amax) (both divisions in float32; amax = 0 gives d = 0, q = 0). A row's result depends on that row only.
+ * x * (127 / amax) (both divisions and the product in float32). amax < 2^-110 gives d = 0, q = 0 (127 / amax must
+ * stay finite). A block that holds an infinity or a NaN has q = 0 and d = inf, or NaN if there is a NaN, so that its
+ * products are NaN. A row's result depends on that row only.
+ *
+ * float16 and bfloat16 are widened exactly and rounded to nearest even, subnormals included. Where a result is NaN it
+ * is NaN in every backend, but its sign and payload are open. All of this needs the default rounding mode and
+ * subnormals switched on (neither FTZ nor DAZ).
  */
 #pragma once
 
@@ -88,7 +94,7 @@ struct attention_job {
 	float *out; /* [n_heads][head_dim], heads out_stride floats apart */
 	size_t q_stride, out_stride;
 	float scale; /* 1 / sqrt(head_dim) */
-	float *scratch; /* [n_heads * 64 + ...]: kernels->attention_scratch(n_heads, head_dim) floats */
+	float *scratch; /* kernels->attention_scratch(n_heads, head_dim) floats */
 };
 
 /*
@@ -103,7 +109,8 @@ struct kernels {
 	void (*quantise_q8)(const float *x, uint32_t cols, struct q8_block *out);
 
 	/* Rows first..last-1 of w times n activations: y[t][r] for all t < n. y[t] points to w->rows floats.
-	 * A weight row is read once for all n. */
+	 * A weight row comes from memory once for every 64 tokens. Any first and last give the same bits;
+	 * multiples of 16 rows are fastest. */
 	void (*matmul)(const struct matrix *w, uint32_t first, uint32_t last,
 		const struct activation *x, uint32_t n, float *const *y);
 
@@ -149,10 +156,13 @@ extern const struct kernels *const kernels_all[];
 /* name "auto" or NULL: the best this CPU supports. NULL and *err when the name is unknown or unsupported. */
 const struct kernels *kernels_select(const char *name, struct error *err);
 
-/* Our exp and log for float32, the same bits in every backend (kernels/cpu/math.h has the vector forms).
- * Relative error under 2 ulp; exp of less than -87.3 is 0, of more than 88.7 is inf; log of x > 0 only. */
+/* Our exp and log for float32, the same bits in every backend (kernels/cpu/math.h states the operations of exp and
+ * says where its vector forms are). exp is within 1 ulp; of less than -87.3f it is 0, of more than 88.72283f inf, so
+ * no result is subnormal. log is within 0.51 ulp, of 0 it is -inf, of less NaN. */
 float kernels_exp(float x);
 float kernels_log(float x);
-/* sin and cos of angle = position * frequency, in double, ours: for rope tables. */
+/* sin and cos of angle = position * frequency, in double, ours, for rope tables: within 4e-16 relative for
+ * |angle| <= 2^20, less exact beyond, NaN from 2^30. */
 void kernels_sincos(double angle, double *sine, double *cosine);
-double kernels_pow(double base, double exponent); /* base > 0 */
+/* base > 0 and normal; within 4e-16 relative. */
+double kernels_pow(double base, double exponent);

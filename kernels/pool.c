@@ -33,8 +33,8 @@ struct pool {
 	alignas(CACHE_LINE) atomic_uint left;
 	alignas(CACHE_LINE) atomic_uint done;
 	atomic_bool caller_asleep;
-	alignas(CACHE_LINE) void (*fn)(void *arg, uint32_t item, uint32_t thread);
-	void *arg;
+	alignas(CACHE_LINE) void *arg;
+	void (*fn)(void *arg, uint32_t item, uint32_t thread);
 	uint32_t n;
 	alignas(CACHE_LINE) atomic_uint sleepers;
 	atomic_uint wakes; /* the futex sleepers wait on */

@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -46,11 +47,10 @@ const struct kernels *kernels_select(const char *name, struct error *err)
 {
 	bool any = name == NULL || strcmp(name, "auto") == 0;
 	char known[128] = "auto";
-	size_t used = strlen(known);
+	size_t used = 4;
 
 	for (size_t i = 0; kernels_all[i]; i++) {
 		const struct kernels *k = kernels_all[i];
-		size_t length = strlen(k->name);
 
 		if (any && k->supported())
 			return k;
@@ -60,11 +60,10 @@ const struct kernels *kernels_select(const char *name, struct error *err)
 			error_set(err, ENOTSUP, "this CPU cannot run the %s kernels", name);
 			return NULL;
 		}
-		if (used + length + 3 <= sizeof(known)) {
-			memcpy(known + used, ", ", 2);
-			memcpy(known + used + 2, k->name, length + 1);
-			used += length + 2;
-		}
+		/* Cut short if it were ever longer than that: it is only told to a person. */
+		if (used < sizeof(known))
+			used += (size_t)snprintf(
+				known + used, sizeof(known) - used, ", %s", k->name);
 	}
 	error_set(
 		err, EINVAL, "there are no kernels called \"%s\" (%s)", any ? "auto" : name, known);

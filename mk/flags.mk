@@ -10,8 +10,11 @@ CFLAGS += -std=gnu11 $(OPT) $(WARN) -ffp-contract=off -fno-math-errno \
 	-fstack-protector-strong -pthread -fPIC
 CFLAGS += -DOUTRIDER_VERSION='"$(VERSION)"' -DOUTRIDER_PREFIX='"$(PREFIX)"' -DOUTRIDER_SYSCONFDIR='"$(SYSCONFDIR)"'
 LDLIBS += $(PKG_LIBS)
-SAN ?=
 ifneq ($(SAN),)
 CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
 LDFLAGS += -fsanitize=$(SAN)
 endif
+# V=1 shows the commands.
+V ?=
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(or $(2),$@))

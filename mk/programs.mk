@@ -34,7 +34,8 @@ SRC_$(1) := $(wildcard $(DIR_$(1))/*.c)
 $(B)/lib$(1).a: $(call objects,$(filter-out %/main.c,$(wildcard $(DIR_$(1))/*.c)))
 	@rm -f $$@; $(AR) rcs $$@ $$^
 $(B)/$(1): $(call objects,$(DIR_$(1))/main.c) $(B)/lib$(1).a $(ARCHIVES)
-	$(CC) $(LDFLAGS) -o $$@ $(call objects,$(DIR_$(1))/main.c) -Wl,--start-group $(B)/lib$(1).a $(ARCHIVES) \
+	$$(call say,LD)
+	$$(Q)$(CC) $(LDFLAGS) -o $$@ $(call objects,$(DIR_$(1))/main.c) -Wl,--start-group $(B)/lib$(1).a $(ARCHIVES) \
 		-Wl,--end-group $$(LIBS_$(1)) $(LDLIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
@@ -44,7 +45,8 @@ programs: $(PROGRAMS:%=$(B)/%) $(B)/liboutrider.so
 
 # The SDK as a shared object: only outrider_* is exported.
 $(B)/liboutrider.so: $(call objects,$(SRC_client)) $(B)/libbase.a $(B)/libipc.a $(B)/libproto.a
-	$(CC) $(LDFLAGS) -shared -Wl,-soname,liboutrider.so.0 -Wl,--version-script=client/sdk/liboutrider.map \
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,liboutrider.so.0 -Wl,--version-script=client/sdk/liboutrider.map \
 		-o $@ $(call objects,$(SRC_client)) -Wl,--start-group $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a \
 		-Wl,--end-group $(LDLIBS)
 
@@ -55,5 +57,6 @@ $(B)/obj/kernels/cpu/avx512%.o: CFLAGS += $(ISA_AVX512) -O3
 
 $(B)/obj/%.o: %.c $(B)/gen/proto/.stamp
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

@@ -17,7 +17,8 @@ TLIB_bench := outrider-bench client $(TLIB_spec)
 define unit_test
 $(B)/tests/$(2)/$(1): $(B)/obj/tests/$(2)/$(1).o $(foreach l,$(TLIB_$(2)),$(B)/lib$(l).a)
 	@mkdir -p $$(@D)
-	$(CC) $(LDFLAGS) -o $$@ $$< -Wl,--start-group $(foreach l,$(TLIB_$(2)),$(B)/lib$(l).a) -Wl,--end-group \
+	$$(call say,LD)
+	$$(Q)$(CC) $(LDFLAGS) -o $$@ $$< -Wl,--start-group $(foreach l,$(TLIB_$(2)),$(B)/lib$(l).a) -Wl,--end-group \
 		-lcmocka $(LDLIBS)
 endef
 $(foreach t,$(TEST_SRC),$(eval $(call unit_test,$(basename $(notdir $(t))),$(notdir $(patsubst %/,%,$(dir $(t)))))))
@@ -29,7 +30,8 @@ FUZZ_SECONDS ?= 60
 FUZZ_LIBS := client spec model kernels ipc base proto
 $(B)/fuzz-replay/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(FUZZ_LIBS:%=$(B)/lib%.a)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
 .PHONY: fuzz
 ## make fuzz       60 s of libFuzzer under ASan and UBSan for everything that reads untrusted bytes
 fuzz: packages
@@ -40,7 +42,8 @@ TESTS_SH := $(wildcard tests/*/*.t)
 # The traffic that integration tests send.
 $(B)/tests/swarm: $(B)/obj/tests/integration/swarm.o $(B)/libclient.a $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
 .PHONY: check check-unit tests
 ## make check      install packages, build and run every test (SAN=address|undefined|thread for a sanitizer)
 tests: programs $(B)/tests/swarm $(TEST_BIN) $(FUZZ:%=$(B)/fuzz-replay/%)

@@ -349,7 +349,7 @@ static void print_table(
 {
 	printf("%s, %d %s; ", cpu, n_cpus, n_cpus == 1 ? "core" : "cores");
 	if (sleeping)
-		printf("one core only: both sides sleep instead of spinning\n");
+		printf("one core only: where it says spinning, both sides sleep\n");
 	else
 		printf("asking on core %d, answering on core %d\n", cpus[0], cpus[1]);
 	printf("64-byte messages; microseconds\n\n");

@@ -22,10 +22,10 @@ static int stop(const char *runtime_dir)
 	pid_t pid, now;
 
 	if (!pidfile_alive(runtime_dir, &pid))
-		return cli_fail(
-			EX_UNAVAILABLE, "down: no `outrider up` runs in %s", runtime_dir);
+		return cli_fail(EX_UNAVAILABLE, "down: no `outrider up` runs in %s", runtime_dir);
 	if (pid <= 0)
-		return cli_fail(EX_SOFTWARE, "down: %s/up.pid holds no process number", runtime_dir);
+		return cli_fail(
+			EX_SOFTWARE, "down: %s/up.pid holds no process number", runtime_dir);
 	/* It holds its lock as long as it lives, so the number is still its own. */
 	if (kill(pid, SIGTERM) < 0)
 		return cli_fail(error_exit_status(errno), "down: process %ld: %s", (long)pid,

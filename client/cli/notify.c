@@ -30,8 +30,8 @@ int notify_open(struct child *child, struct error *err)
 		setsockopt(child->notify_fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0 ||
 		bind(child->notify_fd, (struct sockaddr *)&address,
 			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)n)) < 0)
-		return error_set(err, errno, "notification socket of %s: %s", child->name,
-			strerror(errno));
+		return error_set(
+			err, errno, "notification socket of %s: %s", child->name, strerror(errno));
 	return 0;
 }
 
@@ -51,7 +51,8 @@ static void store_add(struct child *child, const char *name, int fd)
 			return;
 		}
 	if (child->n_stored == CHILD_STORE_MAX) {
-		fprintf(stderr, "outrider up: %s stores more than %d descriptors, \"%s\" is dropped\n",
+		fprintf(stderr,
+			"outrider up: %s stores more than %d descriptors, \"%s\" is dropped\n",
 			child->name, CHILD_STORE_MAX, name);
 		close(fd);
 		return;
@@ -101,13 +102,15 @@ static void feed(struct supervisor *supervisor, struct child *child)
 
 static void extend(struct child *child, const char *value)
 {
-	uint64_t until = clock_ns() + (uint64_t)strtoull(value, NULL, 10) % UINT64_C(86400000000) * 1000;
+	uint64_t until =
+		clock_ns() + (uint64_t)strtoull(value, NULL, 10) % UINT64_C(86400000000) * 1000;
 
 	if (child->state == CHILD_STARTING && until > child->deadline_ns)
 		child->deadline_ns = until;
 }
 
-static void obey(struct supervisor *supervisor, struct child *child, char *text, int *fds, int n_fds)
+static void obey(
+	struct supervisor *supervisor, struct child *child, char *text, int *fds, int n_fds)
 {
 	const char *name = "stored";
 	bool store = false, remove = false;

@@ -88,8 +88,8 @@ static bool tick(struct supervisor *supervisor, int *timeout_ms)
 		if (at < next)
 			next = at;
 	}
-	*timeout_ms = next == UINT64_MAX ? -1
-		      : next <= now	 ? 0
+	*timeout_ms = next == UINT64_MAX	? -1
+		      : next <= now		? 0
 		      : next - now > 60000 * MS ? 60000
 						: (int)((next - now + MS - 1) / MS);
 	return any || !supervisor->stopping;

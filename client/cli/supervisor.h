@@ -36,13 +36,13 @@ struct child {
 	enum child_state state;
 	pid_t pid; /* 0: none */
 	int notify_fd, output_fd;
-	char notify_name[64];	/* abstract */
-	uint64_t start_ns;	/* when it is, or was, started */
-	uint64_t deadline_ns;	/* to be ready, or to feed its watchdog; 0: none */
-	uint64_t kill_ns;	/* SIGKILL then; 0: no */
+	char notify_name[64]; /* abstract */
+	uint64_t start_ns; /* when it is, or was, started */
+	uint64_t deadline_ns; /* to be ready, or to feed its watchdog; 0: none */
+	uint64_t kill_ns; /* SIGKILL then; 0: no */
 	uint64_t backoff_ns;
-	bool was_ready;		/* in any of its lives */
-	int status;		/* wait status of the last life */
+	bool was_ready; /* in any of its lives */
+	int status; /* wait status of the last life */
 	char last_line[512], line[512];
 	size_t line_bytes;
 	struct stored_fd store[CHILD_STORE_MAX];
@@ -55,7 +55,7 @@ struct supervisor {
 	uint64_t watchdog_ns; /* 0: none */
 	int signal_fd;
 	bool stopping, quiet;
-	bool all_ready;	      /* has been, once */
+	bool all_ready; /* has been, once */
 	uint64_t started_ns;
 	int exit_status;
 	void (*on_ready)(void *arg); /* once, when all are */

@@ -31,8 +31,9 @@ int cli_integer(const char *flag, const char *text, int64_t low, int64_t high, i
 	errno = 0;
 	value = strtoll(text, &end, 10);
 	if (errno || end == text || *end || value < low || value > high)
-		return cli_fail(EX_USAGE, "%s \"%.64s\": allowed are whole numbers from %lld to %lld",
-			flag, text, (long long)low, (long long)high);
+		return cli_fail(EX_USAGE,
+			"%s \"%.64s\": allowed are whole numbers from %lld to %lld", flag, text,
+			(long long)low, (long long)high);
 	*out = value;
 	return 0;
 }

@@ -43,7 +43,8 @@ struct up {
 static void usage(FILE *to)
 {
 	fputs("usage: outrider up --model FILE [options]\n\n"
-	      "Starts outrider-verifier, -drafter, -expert-cache and -policy and keeps them running, in "
+	      "Starts outrider-verifier, -drafter, -expert-cache and -policy and keeps them "
+	      "running, in "
 	      "the\nforeground, until SIGTERM or Ctrl-C.\n\n"
 	      "  --model FILE          the model, a GGUF file\n"
 	      "  --draft FILE          a small model with the same tokenizer that drafts for it\n"
@@ -55,10 +56,12 @@ static void usage(FILE *to)
 	      "  --policy P            who chooses the draft length: static:K, cascade\n"
 	      "  --draft-method M      auto, none, ngram, model, replay\n"
 	      "  --config-dir DIR      read DIR/verifier.conf and so on\n"
-	      "  --set NAME.KEY=VALUE  any other setting; NAME is verifier, drafter, expert-cache or "
+	      "  --set NAME.KEY=VALUE  any other setting; NAME is verifier, drafter, expert-cache "
+	      "or "
 	      "policy\n"
 	      "  --watchdog SECONDS    a process silent for so long is restarted (10; 0: never)\n"
-	      "  --detach              go to the background when all are ready; log to up.log there\n"
+	      "  --detach              go to the background when all are ready; log to up.log "
+	      "there\n"
 	      "  -v                    say more; again for more\n"
 	      "  -q, --quiet           do not say \"ready\"\n",
 		to);
@@ -232,8 +235,8 @@ static int check(struct up *up)
 	if (!up->model)
 		return cli_fail(EX_USAGE, "up: --model FILE is needed");
 	if (access(up->model, R_OK) < 0)
-		return cli_fail(error_exit_status(errno), "up: model %s: %s", up->model,
-			strerror(errno));
+		return cli_fail(
+			error_exit_status(errno), "up: model %s: %s", up->model, strerror(errno));
 	code = peers_runtime_dir(
 		up->runtime_flag, true, up->runtime_dir, sizeof up->runtime_dir, &err);
 	if (code == 0)

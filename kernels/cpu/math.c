@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#define ANGLE_END 1073741824.0 /* 2^30: where kernels_sincos stops */
 #define LN2_HIGH 0x1.62e42feep-1 /* 32 bits: times an exponent it is exact */
 #define LN2_LOW 0x1.a39ef35793c76p-33
 
@@ -167,7 +168,7 @@ void kernels_sincos(double angle, double *sine, double *cosine)
 	struct pair r;
 	double s, c;
 
-	if (!(angle > -0x1p30 && angle < 0x1p30)) {
+	if (!(angle > -ANGLE_END && angle < ANGLE_END)) {
 		*sine = *cosine = __builtin_nan("");
 		return;
 	}

@@ -8,7 +8,8 @@
 #define QUANTISE_LEAST 0x1p-110f
 
 /* amax_bits: the greatest of the bit patterns of |x|, so that inf beats every number and NaN beats inf. Sets the
- * block to zeros with its d, and returns what to multiply x by; 0 when the block stays zeros. */
+ * block to zeros with its d, and returns what to multiply x by: positive, or 0 or NaN (amax too small, infinite
+ * or NaN) when the block stays zeros. */
 static inline float quantise_scale(uint32_t amax_bits, struct q8_block *block)
 {
 	float amax = float_of_bits(amax_bits);
@@ -17,5 +18,5 @@ static inline float quantise_scale(uint32_t amax_bits, struct q8_block *block)
 	if (amax < QUANTISE_LEAST)
 		return 0;
 	block->d = amax / 127.0f;
-	return amax_bits < 0x7f800000u ? 127.0f / amax : 0;
+	return 127.0f / amax;
 }

@@ -54,15 +54,16 @@ static void blocks_matmul(tile_function *const *functions, const struct matrix *
 	}
 	if (row == last)
 		return;
-	if (last >= TILE_ROWS) {
-		/* The tile that ends at the last row: its first lanes are computed and not stored. */
-		tile.weights = data + (last - TILE_ROWS) * w->row_bytes;
-		tile.row = last - TILE_ROWS;
+	if (w->rows >= TILE_ROWS) {
+		/* A tile that covers what is left, and rows beside it that are computed and not stored. */
+		tile.row = last >= TILE_ROWS ? last - TILE_ROWS : 0;
+		tile.weights = data + tile.row * w->row_bytes;
 		tile.from = row - tile.row;
+		tile.to = last - tile.row;
 		blocks_rows(functions, &tile, x, n, y);
 		return;
 	}
-	/* The matrix has no full tile up to here: every lane works on the same row. */
+	/* The matrix has no full tile: every lane works on the same row. */
 	tile.row_bytes = 0;
 	tile.to = 1;
 	for (; row < last; row++) {

@@ -74,6 +74,8 @@ ALWAYS_INLINE void matmul_rows(enum tensor_type type, const struct matrix *w, ui
 
 	for (; t + MATMUL_TOKENS <= n; t += MATMUL_TOKENS)
 		matmul_tile(type, w, row, R, x + t, MATMUL_TOKENS, y + t);
+	for (; MATMUL_TOKENS > 2 && t + 2 <= n; t += 2)
+		matmul_tile(type, w, row, R, x + t, 2, y + t);
 	for (; t < n; t++)
 		matmul_tile(type, w, row, R, x + t, 1, y + t);
 }

@@ -5,6 +5,9 @@
 
 #include <immintrin.h>
 
+/* To nearest, ties to even, whatever MXCSR says. */
+#define V16_EVEN (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
 struct v16 {
 	__m256 low, high; /* lanes 0..7, 8..15 */
 };
@@ -87,10 +90,8 @@ static inline void v16_store_n(float *p, struct v16 a, uint32_t n)
 
 static inline void v16_store_f16(uint16_t *p, struct v16 a)
 {
-	const int even = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-
-	_mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a.low, even));
-	_mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(a.high, even));
+	_mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a.low, V16_EVEN));
+	_mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(a.high, V16_EVEN));
 }
 
 static inline void v16_store_f16_n(uint16_t *p, struct v16 a, uint32_t n)

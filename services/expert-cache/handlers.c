@@ -60,7 +60,7 @@ static bool fill_layers(
 	struct service *service, const uint32_t *residents, Outrider__CacheStats *stats)
 {
 	const struct slots *slots = &service->store.slots;
-	stats->layers = calloc(slots->n_layers, sizeof(*stats->layers));
+	stats->layers = calloc(slots->n_layers, sizeof(void *));
 	if (stats->layers == NULL)
 		return false;
 	for (uint32_t l = 0; l < slots->n_layers; l++) {
@@ -129,8 +129,8 @@ static void on_detail(void *arg, struct daemon_details *to)
 	uint64_t hits = load(&header->demand_hits), misses = load(&header->demand_misses);
 	daemon_detail(to, "resident", "%u", census.resident);
 	daemon_detail(to, "experts", "%u", service->geometry.n_total);
-	daemon_detail(to, "budget_bytes", "%llu",
-		(unsigned long long)(service->n_slots * service->geometry.slot_bytes));
+	unsigned long long budget_bytes = service->n_slots * service->geometry.slot_bytes;
+	daemon_detail(to, "budget_bytes", "%llu", budget_bytes);
 	daemon_detail(to, "policy", "%s", service->config.policy);
 	daemon_detail(to, "link", "%s", reader_link(service->reader));
 	daemon_detail(to, "hits", "%llu", (unsigned long long)hits);

@@ -1,5 +1,6 @@
 #include "services/expert-cache/reader.h"
 
+#include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/spec/slots.h"
 
@@ -9,7 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RETRIES_MAX = 4 };
+enum {
+	RETRIES_MAX = 4,
+	/* A disk that fails fails thousands of reads: this many are logged, then one line a while says how many more. */
+	LOGGED_MAX = 4,
+};
+#define LOGGED_WINDOW_NS 10000000000ull
 
 struct reader {
 	const struct reader_io_ops *ops;
@@ -20,7 +26,22 @@ struct reader {
 	char path[1024];
 	struct stat opened;
 	char link[32];
+	uint64_t failures, window_ns; /* failures since window_ns */
 };
+
+/* Whether to log one more failure. */
+static bool worth_a_line(struct reader *reader)
+{
+	uint64_t now_ns = clock_ns();
+	if (now_ns - reader->window_ns > LOGGED_WINDOW_NS) {
+		if (reader->failures > LOGGED_MAX)
+			log_error("%s: %llu more reads failed", reader->path,
+				(unsigned long long)(reader->failures - LOGGED_MAX));
+		reader->window_ns = now_ns;
+		reader->failures = 0;
+	}
+	return reader->failures++ < LOGGED_MAX;
+}
 
 static int open_files(struct reader *reader, enum auto_choice direct, struct error *err)
 {
@@ -145,8 +166,10 @@ static bool try_again(struct reader *reader, struct read_request *request)
 		return true;
 	}
 	request->status = -code;
-	log_error("%s: reading %zu bytes at %llu: %s", reader->path, request->bytes - request->done,
-		(unsigned long long)(request->offset + request->done), strerror(code));
+	if (worth_a_line(reader))
+		log_error("%s: reading %zu bytes at %llu: %s", reader->path,
+			request->bytes - request->done,
+			(unsigned long long)(request->offset + request->done), strerror(code));
 	return false;
 }
 
@@ -160,8 +183,10 @@ static bool finish(struct reader *reader, struct read_request *request)
 		return true;
 	if (request->result == 0) {
 		request->status = -EIO;
-		log_error("%s: ends at %llu, inside an expert: it was cut short while open",
-			reader->path, (unsigned long long)(request->offset + request->done));
+		if (worth_a_line(reader))
+			log_error("%s: ends at %llu, inside an expert: it was cut short while open",
+				reader->path,
+				(unsigned long long)(request->offset + request->done));
 		return true;
 	}
 	/* O_DIRECT goes on only from a page. */

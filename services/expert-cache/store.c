@@ -3,11 +3,15 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* A killed process leaves reads behind that the device may still complete into the slots: the kernel does not wait for
- * them when it closes an io_uring. The block layer gives a request up after 30 s. */
+/* A killed process leaves reads behind that the device may still complete: the kernel does not wait for them when it
+ * closes an io_uring. They go to the pages they were submitted for, so a slot gets new pages (see renew_pages); one
+ * that cannot is held back this long: the block layer gives a request up after 30 s. */
 #define HELD_NS (35ull * 1000000000ull)
 
 /* No iteration demanded this slot. */
@@ -76,6 +80,19 @@ static int allocate(struct store *store, struct error *err)
 	return store->policy->create(&shape, &store->policy_state, err);
 }
 
+/* Takes a slot's pages out of the region: a read that is under way keeps the old ones and ends there, and whoever
+ * touches the slot next gets new ones. True when that is certain: part of a huge page that a read holds cannot be taken
+ * out, which the file shows by still having data there. (The offset of the descriptor is used by nobody.) */
+static bool renew_pages(const struct store *store, uint32_t slot)
+{
+	off_t at = slots_at(&store->slots, slot) - (unsigned char *)store->region.header;
+	off_t bytes = (off_t)store->slots.slot_bytes;
+	if (fallocate(store->region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, bytes) != 0)
+		return false;
+	off_t data = lseek(store->region.fd, at, SEEK_DATA);
+	return data < 0 ? errno == ENXIO : data >= at + bytes;
+}
+
 struct resident {
 	uint64_t used;
 	uint32_t slot;
@@ -105,7 +122,12 @@ static int take_stock(struct store *store, struct error *err)
 				slot};
 			break;
 		case SLOT_LOADING:
-			store->held[store->n_held++] = slot;
+			if (!renew_pages(store, slot)) {
+				store->held[store->n_held++] = slot;
+				break;
+			}
+			slots_load_fail(&store->slots, slot, false);
+			store->free_slots[store->n_free++] = slot;
 			break;
 		default:
 			store->free_slots[store->n_free++] = slot;

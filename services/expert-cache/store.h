@@ -21,7 +21,7 @@ struct store {
 	uint32_t n_free;
 	uint32_t *free_slots; /* [n_slots] a stack */
 	uint8_t *status; /* [n_layers][n_experts] enum expert_status */
-	/* Slots a dead predecessor was loading: its reads may still land in them until held_until_ns. */
+	/* Slots a dead predecessor was loading, where its reads may still land until held_until_ns. */
 	uint32_t n_held;
 	uint32_t *held;
 	uint64_t held_until_ns;

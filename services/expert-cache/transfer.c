@@ -1,7 +1,6 @@
 #include "services/expert-cache/transfer.h"
 
 #include "shared/base/clock.h"
-#include "shared/base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -84,9 +83,6 @@ static void end_load(struct transfer *transfer, struct load *load)
 	} else {
 		store_failed(transfer->store, load->slot, load->why == LOAD_DEMAND);
 		atomic_fetch_add_explicit(&transfer->failures, 1, memory_order_relaxed);
-		struct error err;
-		if (reader_check(transfer->reader, &err) != 0)
-			log_error("%s", err.text);
 	}
 	transfer->idle[transfer->n_idle++] = (uint32_t)(load - transfer->loads);
 }
@@ -223,6 +219,15 @@ static bool start_wanted(struct transfer *transfer, uint64_t now_ns)
 	return transfer->n_wanted > 0 && transfer->n_idle > 0;
 }
 
+/* Every slot is held back: no unpin and no eviction will make one free soon. */
+static void refuse_wanted(struct transfer *transfer)
+{
+	for (uint32_t i = 0; i < transfer->n_wanted; i++)
+		slots_refuse(&transfer->store->slots, transfer->wanted[i].layer,
+			transfer->wanted[i].expert);
+	transfer->n_wanted = 0;
+}
+
 static void start_demanded(struct transfer *transfer, uint64_t now_ns)
 {
 	_Atomic uint32_t *starved = &transfer->store->slots.header->starved;
@@ -231,6 +236,10 @@ static void start_demanded(struct transfer *transfer, uint64_t now_ns)
 		/* Sequentially consistent, then look again: see slots_evictable. */
 		atomic_store_explicit(starved, 1, memory_order_seq_cst);
 		short_of_slots = start_wanted(transfer, now_ns);
+	}
+	if (short_of_slots && transfer->store->n_held == transfer->store->slots.n_slots) {
+		refuse_wanted(transfer);
+		short_of_slots = false;
 	}
 	if (short_of_slots && now_ns - transfer->wanted_since_ns > WANTED_NS) {
 		transfer->n_wanted = 0;

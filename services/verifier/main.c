@@ -294,6 +294,12 @@ int main(int argc, char **argv)
 	if (rc == 0 && !flags.check)
 		rc = peers_runtime_dir(
 			flags.runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
+	/* What is wrong with settings is wrong with the configuration, whichever place it came from. */
+	if (rc == -EINVAL) {
+		(void)die(rc, &err);
+		free(v);
+		return EX_CONFIG;
+	}
 	int status = rc != 0 ? die(rc, &err) : flags.check ? EX_OK : serve(v, runtime_dir);
 	free(v);
 	return status;

@@ -23,7 +23,8 @@ struct expert_source_ops {
 		const uint16_t *tokens, uint32_t n);
 	/* Views not yet returned: all resident ones at first, then those that have arrived since; waits for at least
 	 * one; 0 when all n were returned. An expert nobody else delivers is read from the file here: never fails. A
-	 * file that cannot be read any more returns -EIO. */
+	 * file that cannot be read any more returns -EIO. Views of an earlier call are finished with when ready is called
+	 * again (their slots may be given to others): so a layer may need more experts than there are slots. */
 	int (*ready)(struct expert_source *source, struct expert_view *views);
 	/* Unpins. Views are invalid from here on. */
 	void (*end)(struct expert_source *source);

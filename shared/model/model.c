@@ -139,13 +139,6 @@ static int load_experts(struct loader *l, uint32_t layer, const char *kind, uint
 {
 	const struct gguf_tensor *t;
 	uint32_t n = l->model->config.n_experts;
-	name_tensor(l, "blk.%u.ffn_%s.0.weight", layer, kind);
-	if (gguf_tensor_find(l->gguf, l->name))
-		return error_set(l->err, ENOTSUP,
-			"tensor %s holds one expert: files with separate expert tensors (Mixtral "
-			"files of "
-			"early 2024 and before) are not supported, convert the model again",
-			l->name);
 	name_tensor(l, "blk.%u.ffn_%s_exps.weight", layer, kind);
 	int rc = load_matrices(l, rows, cols, n, &out->shape, &t);
 	if (rc)
@@ -208,6 +201,13 @@ static int load_moe(struct loader *l, uint32_t i, struct layer *layer)
 	const struct model_config *c = &l->model->config;
 	const uint32_t d = c->n_embd, f = c->n_expert_ff;
 	layer->moe = true;
+	name_tensor(l, "blk.%u.ffn_gate.0.weight", i);
+	if (gguf_tensor_find(l->gguf, l->name))
+		return error_set(l->err, ENOTSUP,
+			"tensor %s holds one expert: files with separate expert tensors (Mixtral "
+			"files of "
+			"early 2024 and before) are not supported, convert the model again",
+			l->name);
 	name_tensor(l, "blk.%u.ffn_gate_inp.weight", i);
 	int rc = load_matrix(l, c->n_experts, d, &layer->router);
 	if (!rc && layer->router.type != TENSOR_F32)

@@ -168,7 +168,7 @@ int slots_map(const struct region *region, const struct slots_shape *expected, s
 		return error_set(
 			err, EBADMSG, "expert region: %zu bytes hold no header", region->bytes);
 	struct slots_header *header = (struct slots_header *)payload;
-	struct slots_header at;
+	struct slots_header at = {0};
 	struct slots_shape shape;
 	int status = check_header(region, header, expected, &at, &shape, err);
 	if (status != 0)

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -398,7 +399,7 @@ static void a_successor_keeps_what_is_resident_and_its_order(void **state)
 	rig_stop(&rig);
 }
 
-static void slots_a_dead_process_was_loading_are_held_back(void **state)
+static void reads_of_a_dead_process_cannot_land_in_its_successors_slots(void **state)
 {
 	(void)state;
 	need_model();
@@ -406,23 +407,63 @@ static void slots_a_dead_process_was_loading_are_held_back(void **state)
 	rig_start(&rig, &(struct rig_options){.n_slots = 32, .no_worker = true});
 	slots_load_begin(&rig.store.slots, 30, 0, 0);
 	slots_load_begin(&rig.store.slots, 31, 0, 1);
+	/* A read under way holds the slot's pages as they are, as this pipe does once they are spliced into it. */
+	unsigned char *slot = slots_at(&rig.store.slots, 30);
+	memset(slot, 0x55, SLOTS_PAGE);
+	int pipe_fds[2];
+	assert_int_equal(pipe(pipe_fds), 0);
+	struct iovec page = {.iov_base = slot, .iov_len = SLOTS_PAGE};
+	assert_int_equal(vmsplice(pipe_fds[1], &page, 1, 0), SLOTS_PAGE);
 	int fd = fcntl(rig.store.region.fd, F_DUPFD_CLOEXEC, 3);
 	rig_stop(&rig);
 
 	rig_start(
 		&rig, &(struct rig_options){.n_slots = 32, .recovered_fd = fd, .no_worker = true});
 	assert_true(rig.store.adopted);
-	assert_int_equal(rig.store.n_held, 2);
-	assert_int_equal(rig.store.n_free, 30);
-	assert_false(store_release_held(&rig.store, clock_ns() + 1000000000ull));
-	assert_true(store_release_held(&rig.store, clock_ns() + 60000000000ull));
-	assert_int_equal(rig.store.n_free, 32);
+	assert_int_equal(rig.store.found.loading, 2);
+	assert_int_equal(rig.store.n_free + rig.store.n_held, 32);
+	assert_int_equal(rig.store.n_held, 0);
+	/* Other pages: what is written to the slot now and what the read holds are not the same memory. */
+	memset(slots_at(&rig.store.slots, 30), 0xaa, SLOTS_PAGE);
+	unsigned char bytes[SLOTS_PAGE];
+	assert_int_equal(read(pipe_fds[0], bytes, sizeof(bytes)), SLOTS_PAGE);
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		assert_int_equal(bytes[i], 0x55);
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
 	/* Each free slot once. */
 	bool seen[32] = {false};
 	for (uint32_t i = 0; i < 32; i++) {
 		assert_false(seen[rig.store.free_slots[i]]);
 		seen[rig.store.free_slots[i]] = true;
 	}
+	rig_stop(&rig);
+}
+
+static void slots_that_are_held_back_come_free_and_meanwhile_nobody_waits(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	struct error err;
+	rig_start(&rig, &(struct rig_options){.n_slots = 2, .no_worker = true});
+	/* As after an adoption whose pages could not be renewed. */
+	for (uint32_t slot = 0; slot < 2; slot++) {
+		slots_load_begin(&rig.store.slots, slot, 5, slot);
+		rig.store.held[rig.store.n_held++] = slot;
+	}
+	rig.store.n_free = 0;
+	rig.store.held_until_ns = clock_ns() + 2000000000ull;
+	struct transfer_options options = {.hint_queue_max = 64};
+	assert_int_equal(transfer_start(&rig.transfer, &rig.store, rig.reader, &options, &err), 0);
+	uint64_t start = clock_ns();
+	assert_int_equal(run_layer(&rig, 0, 0, 8), 0);
+	assert_true(clock_ns() - start < 2000000000ull);
+	assert_int_equal(counter(&rig.store.slots.header->self_served), 8);
+	uint64_t end = clock_ns() + 20000000000ull;
+	while (run_layer(&rig, 0, 0, 8) == 0 && clock_ns() < end)
+		usleep(100000);
+	assert_int_equal(run_layer(&rig, 1, 0, 8), 8);
 	rig_stop(&rig);
 }
 
@@ -496,7 +537,8 @@ int main(void)
 		cmocka_unit_test(hinted_experts_are_there_when_asked_for),
 		cmocka_unit_test(demands_out_of_range_are_ignored),
 		cmocka_unit_test(a_successor_keeps_what_is_resident_and_its_order),
-		cmocka_unit_test(slots_a_dead_process_was_loading_are_held_back),
+		cmocka_unit_test(reads_of_a_dead_process_cannot_land_in_its_successors_slots),
+		cmocka_unit_test(slots_that_are_held_back_come_free_and_meanwhile_nobody_waits),
 		cmocka_unit_test(another_budget_or_model_gets_a_new_region),
 		cmocka_unit_test(a_dead_verifiers_pins_do_not_starve_its_successor),
 	};

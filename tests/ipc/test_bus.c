@@ -22,11 +22,14 @@
 
 struct board {
 	_Atomic int ready, served, dropped, unreachable;
+	_Atomic pid_t server;
 };
 
 static char path[64], endpoint[80];
 static struct board *board;
-static pid_t server;
+/* Forks the servers: a process that has ZeroMQ's threads, as the tests do, had better not. */
+static pid_t nursery;
+static int orders;
 
 #define UNTIL(condition)                                        \
 	do {                                                    \
@@ -96,40 +99,65 @@ static void run_server(void)
 	}
 }
 
+static _Noreturn void run_nursery(int from)
+{
+	char order;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	signal(SIGCHLD, SIG_IGN); /* nobody waits for the servers */
+	while (read(from, &order, 1) == 1) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			run_server();
+		board->server = pid;
+	}
+	_exit(0);
+}
+
 static void start_server(void)
 {
 	int before = board->ready;
 
-	server = fork();
-	assert_true(server >= 0);
-	if (server == 0)
-		run_server();
-	UNTIL(board->ready == before + 1);
+	board->server = 0;
+	assert_int_equal(write(orders, "x", 1), 1);
+	UNTIL(board->ready == before + 1 && board->server != 0);
 }
 
 static void kill_server(void)
 {
-	kill(server, SIGKILL);
-	waitpid(server, NULL, 0);
+	kill(board->server, SIGKILL);
+	UNTIL(kill(board->server, 0) < 0);
 }
 
 static int setup(void **state)
 {
+	int pipes[2];
+
 	(void)state;
 	snprintf(path, sizeof path, "/tmp/outrider-test-%d.bus", (int)getpid());
 	snprintf(endpoint, sizeof endpoint, "ipc://%s", path);
 	board = mmap(
 		NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (board == MAP_FAILED)
+	if (board == MAP_FAILED || pipe(pipes) < 0)
 		return -1;
+	nursery = fork();
+	if (nursery == 0) {
+		close(pipes[1]);
+		run_nursery(pipes[0]);
+	}
+	close(pipes[0]);
+	orders = pipes[1];
 	start_server();
-	return 0;
+	return nursery < 0 ? -1 : 0;
 }
 
 static int teardown(void **state)
 {
 	(void)state;
 	kill_server();
+	close(orders);
+	waitpid(nursery, NULL, 0);
 	unlink(path);
 	munmap(board, sizeof *board);
 	return 0;
@@ -196,7 +224,7 @@ static void a_server_that_is_gone_or_stopped_is_said_so(void **state)
 	struct error err = {""};
 
 	(void)state;
-	kill(server, SIGSTOP);
+	kill(board->server, SIGSTOP);
 	assert_int_equal(
 		call(zmq, OUTRIDER__ENVELOPE__BODY_STATUS_REQUEST, 100, &reply, &err), -ETIMEDOUT);
 	assert_non_null(strstr(err.text, "100 ms"));
@@ -220,7 +248,7 @@ static void a_live_server_is_not_displaced(void **state)
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0700);
 	assert_int_equal(bus_server(zmq, endpoint, &socket, &err), -EADDRINUSE);
-	snprintf(want, sizeof want, "process %d", (int)server);
+	snprintf(want, sizeof want, "process %d", (int)board->server);
 	assert_non_null(strstr(err.text, want));
 	assert_null(socket);
 	the_server_still_answers(zmq);

@@ -133,6 +133,14 @@ static struct daemon *make(uint64_t stall_ns)
 	return daemon;
 }
 
+static _Noreturn void finish(struct daemon *daemon)
+{
+	int status = daemon_run(daemon);
+
+	daemon_destroy(&daemon);
+	exit(status);
+}
+
 static bool is_alive(void *arg)
 {
 	(void)arg;
@@ -260,7 +268,7 @@ static void run_stalled(void)
 	struct daemon *daemon = make(300000000);
 
 	daemon_on_alive(daemon, is_alive, NULL);
-	exit(daemon_run(daemon));
+	finish(daemon);
 }
 
 static void the_watchdog_forgives_a_stall_as_long_as_configured(void **state)
@@ -387,7 +395,7 @@ static void run_successor(void)
 		_exit(95);
 	broker_offer(broker, &region); /* another one: replaces it */
 	daemon_ready(daemon);
-	exit(daemon_run(daemon));
+	finish(daemon);
 }
 
 static void a_successor_takes_the_stored_region_and_the_listening_socket(void **state)
@@ -505,7 +513,7 @@ static void run_removal(void)
 	}
 	victim_timer = daemon_add_timer(loop, 30000000, never, NULL);
 	daemon_add_timer(loop, 80000000, stop_later, NULL);
-	exit(daemon_run(loop));
+	finish(loop);
 }
 
 static void sources_removed_inside_a_handler_are_not_called(void **state)
@@ -544,7 +552,7 @@ static void run_signals(void)
 {
 	loop = make(0);
 	board->ready = 1;
-	exit(daemon_run(loop));
+	finish(loop);
 }
 
 static void hang_up_is_survived_and_terminate_ends_it(void **state)

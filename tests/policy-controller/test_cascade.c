@@ -288,7 +288,7 @@ static void an_earlier_controllers_k_is_where_the_search_starts(void **state)
 }
 
 /* 2000 iterations of random sessions: where speculation pays, Cascade earns most of what the best K would; where it does
- * not, it loses little (the paper: at most 5%). */
+ * not, it loses little. */
 static void cascade_is_near_the_best_k_on_simulated_sessions(void **state)
 {
 	(void)state;
@@ -310,13 +310,8 @@ static void cascade_is_near_the_best_k_on_simulated_sessions(void **state)
 		}
 		uint32_t best = simulated_best_k(&sim, 7);
 		double got = tokens / (ms / sim.base_ms);
-		fprintf(stderr, "SIM p %.2f cost %.2f best %u u %.3f got %.3f\n", p, cost, best, simulated_utility(&sim, best), got);
-		if (best == 0)
-			(void)0;
-		else
-			assert_true(got > 0.80 * simulated_utility(&sim, best) ||
-				    got > 1.02 * simulated_utility(&sim, best));
-
+		/* The worst of these sessions is at 0.89; at K = 0 utility is 1 by definition. */
+		assert_true(got > 0.87 * simulated_utility(&sim, best));
 	}
 }
 
@@ -326,7 +321,7 @@ static void phases_of_a_session_are_followed(void **state)
 	struct simulated good = simulated_make(1, 0, 0.9, 0.1),
 			 bad = simulated_make(1, 0, 0.05, 0.5);
 	struct policy_state s = begin(0);
-	struct verdict verdict;
+	struct verdict verdict = {.decided = false};
 	for (int i = 0; i < 300; i++) {
 		struct iteration_record r = simulated_step(&bad, s.k);
 		s.ops->observe(&s, &r, &verdict);

@@ -12,8 +12,8 @@
  *  - no slot is lost: a cache that finds nothing to do but wait has every slot EMPTY or READY.
  *
  * A read the device has not finished outlives the process that submitted it (`landing`), and writes the bytes of the
- * expert it was for. The successor frees a LOADING slot only when that has ended: the guard in the quarantine here
- * is HELD_NS in services/expert-cache/store.c.
+ * expert it was for. The successor frees a LOADING slot only when none can land in it any more: the guard of the
+ * quarantine here is renew_pages, or HELD_NS, in services/expert-cache/store.c. Without it the model fails.
  */
 #define SLOTS 2
 #define EXPERTS 2

@@ -1,0 +1,219 @@
+#include "client/cli/answer.h"
+
+#include "client/cli/utf8.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOOK_MS = 100 }; /* how soon Ctrl-C is seen */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+	(void)signal_number;
+	interrupted = 1;
+}
+
+static bool grow(void **array, size_t *room, size_t need, size_t item)
+{
+	size_t wanted = *room ? *room : 256;
+	void *grown;
+
+	if (need <= *room)
+		return true;
+	while (wanted < need)
+		wanted *= 2;
+	grown = realloc(*array, wanted * item);
+	if (!grown)
+		return false;
+	*array = grown;
+	*room = wanted;
+	return true;
+}
+
+static void collect(struct answer *answer, const struct outrider_event *event)
+{
+	if (!grow((void **)&answer->tokens, &answer->room_tokens,
+		    answer->n_tokens + event->n_tokens, sizeof *answer->tokens) ||
+		!grow((void **)&answer->hashes, &answer->room_hashes,
+			answer->n_hashes + event->n_logits_hash, sizeof *answer->hashes) ||
+		!grow((void **)&answer->text, &answer->room_text,
+			answer->text_bytes + event->text_bytes, 1)) {
+		answer->out_of_memory = true;
+		return;
+	}
+	if (event->n_tokens)
+		memcpy(answer->tokens + answer->n_tokens, event->tokens,
+			event->n_tokens * sizeof *answer->tokens);
+	if (event->n_logits_hash)
+		memcpy(answer->hashes + answer->n_hashes, event->logits_hash,
+			event->n_logits_hash * sizeof *answer->hashes);
+	if (event->text_bytes)
+		memcpy(answer->text + answer->text_bytes, event->text, event->text_bytes);
+	answer->n_tokens += event->n_tokens;
+	answer->n_hashes += event->n_logits_hash;
+	answer->text_bytes += event->text_bytes;
+}
+
+static void take(struct answer *answer, const struct outrider_event *event)
+{
+	collect(answer, event);
+	if (answer->show && event->text_bytes) {
+		fwrite(event->text, 1, event->text_bytes, stdout);
+		if (fflush(stdout) != 0 && !answer->write_error)
+			answer->write_error = errno;
+	}
+	if (event->type == OUTRIDER_EVENT_TOKENS) {
+		if (answer->live)
+			live_show(&event->live, answer->n_tokens);
+		return;
+	}
+	answer->end = event->end;
+	snprintf(answer->stop, sizeof answer->stop, "%s", event->stop);
+	snprintf(answer->message, sizeof answer->message, "%s", event->message);
+}
+
+static int read_all(struct answer *answer, struct outrider_stream *stream)
+{
+	const struct outrider_event *event;
+	bool cancelled = false, done = false;
+
+	while (!done) {
+		int code = outrider_next(stream, LOOK_MS, &event);
+
+		if (code == 0) {
+			take(answer, event);
+			done = event->type == OUTRIDER_EVENT_DONE;
+		} else if (code != -EAGAIN) {
+			return code;
+		}
+		if ((interrupted || answer->write_error || answer->out_of_memory) && !cancelled) {
+			outrider_cancel(stream);
+			cancelled = true;
+		}
+		/* Ctrl-C again: the service may be away, do not wait for its word. */
+		if (interrupted > 0 && cancelled && code == -EAGAIN && !done) {
+			answer->end = OUTRIDER_END_CANCELLED;
+			return 0;
+		}
+	}
+	return outrider_usage(stream, &answer->usage);
+}
+
+int answer_read(struct answer *answer, struct outrider_stream *stream)
+{
+	struct sigaction ours = {.sa_handler = on_interrupt}, before;
+	int code;
+
+	interrupted = 0;
+	sigaction(SIGINT, &ours, &before);
+	if (answer->live)
+		live_begin();
+	code = read_all(answer, stream);
+	if (answer->live)
+		live_end();
+	sigaction(SIGINT, &before, NULL);
+	return code;
+}
+
+static json_t *counts(const uint32_t *values, size_t n)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(array, json_integer(values[i]));
+	return array;
+}
+
+static double tokens_per_s(const struct outrider_usage *u)
+{
+	return u->decode_ns && u->output_tokens > 1
+		       ? (double)(u->output_tokens - 1) / ((double)u->decode_ns / 1e9)
+		       : 0;
+}
+
+static json_t *usage_json(const struct outrider_usage *u)
+{
+	json_t *lossy = json_array();
+
+	for (size_t i = 0; i < u->n_lossy; i++)
+		json_array_append_new(lossy, json_string(u->lossy[i]));
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:I,s:I,s:I,"
+			 "s:o,s:I}",
+		"prompt_tokens", (json_int_t)u->prompt_tokens, "output_tokens",
+		(json_int_t)u->output_tokens, "iterations", (json_int_t)u->iterations, "drafted",
+		(json_int_t)u->drafted, "accepted", (json_int_t)u->accepted, "tokens_per_s",
+		tokens_per_s(u), "queue_ns", (json_int_t)u->queue_ns, "prefill_ns",
+		(json_int_t)u->prefill_ns, "decode_ns", (json_int_t)u->decode_ns, "draft_ns",
+		(json_int_t)u->draft_ns, "verify_ns", (json_int_t)u->verify_ns, "sample_ns",
+		(json_int_t)u->sample_ns, "k_used", counts(u->k_used, u->n_k_used), "drafted_at",
+		counts(u->drafted_at, u->n_drafted_at), "accepted_at",
+		counts(u->accepted_at, u->n_accepted_at), "unique_experts",
+		(json_int_t)u->unique_experts, "expert_hits", (json_int_t)u->expert_hits,
+		"expert_misses", (json_int_t)u->expert_misses, "lossy", lossy, "restarts",
+		(json_int_t)u->restarts);
+}
+
+void answer_print_json(const struct answer *answer, FILE *to)
+{
+	json_t *root = json_object(), *tokens = json_array();
+	size_t bytes;
+	char *text = utf8_clean(answer->text, answer->text_bytes, &bytes);
+
+	for (size_t i = 0; i < answer->n_tokens; i++)
+		json_array_append_new(tokens, json_integer(answer->tokens[i]));
+	json_object_set_new(root, "tokens", tokens);
+	json_object_set_new(root, "text", json_stringn(text ? text : "", text ? bytes : 0));
+	json_object_set_new(root, "end", json_string(outrider_end_name(answer->end)));
+	if (answer->stop[0])
+		json_object_set_new(root, "stop", json_string(answer->stop));
+	if (answer->message[0])
+		json_object_set_new(root, "message", json_string(answer->message));
+	json_object_set_new(root, "usage", usage_json(&answer->usage));
+	if (answer->n_hashes) {
+		json_t *hashes = json_array();
+
+		for (size_t i = 0; i < answer->n_hashes; i++)
+			json_array_append_new(
+				hashes, json_sprintf("%016" PRIx64, answer->hashes[i]));
+		json_object_set_new(root, "logits_hash", hashes);
+	}
+	json_dumpf(root, to, 0);
+	fputc('\n', to);
+	json_decref(root);
+	free(text);
+}
+
+void answer_print_stats(const struct answer *answer, FILE *to)
+{
+	const struct outrider_usage *u = &answer->usage;
+	uint64_t looks = u->expert_hits + u->expert_misses;
+
+	fprintf(to, "%u tokens", u->output_tokens);
+	if (tokens_per_s(u) > 0)
+		fprintf(to, ", %.1f tokens/s", tokens_per_s(u));
+	fprintf(to, "; prompt %u tokens in %.0f ms", u->prompt_tokens, (double)u->prefill_ns / 1e6);
+	if (u->drafted)
+		fprintf(to, "; %u of %u drafted accepted (%.0f%%)", u->accepted, u->drafted,
+			100.0 * (double)u->accepted / (double)u->drafted);
+	if (looks)
+		fprintf(to, "; cache hits %.1f%%", 100.0 * (double)u->expert_hits / (double)looks);
+	if (u->restarts)
+		fprintf(to, "; through %u restarts of the service", u->restarts);
+	for (size_t i = 0; i < u->n_lossy; i++)
+		fprintf(to, "; lossy: %s", u->lossy[i]);
+	fprintf(to, "; ended by %s\n", outrider_end_name(answer->end));
+}
+
+void answer_free(struct answer *answer)
+{
+	free(answer->tokens);
+	free(answer->hashes);
+	free(answer->text);
+	memset(answer, 0, sizeof *answer);
+}

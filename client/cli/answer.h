@@ -1,0 +1,35 @@
+/* An answer as it comes in: shown at once, or kept for JSON. Single-threaded. */
+#pragma once
+
+#include "client/include/outrider.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct answer {
+	bool show; /* text goes to stdout as it comes */
+	bool live; /* the live line, when on a terminal */
+	int32_t *tokens;
+	uint64_t *hashes;
+	char *text;
+	size_t n_tokens, n_hashes, text_bytes;
+	size_t room_tokens, room_hashes, room_text;
+	bool out_of_memory;
+	int write_error; /* errno of the first write that failed */
+	enum outrider_end end;
+	char stop[160], message[512];
+	struct outrider_usage usage; /* valid as long as the stream */
+};
+
+/* Reads the stream until its end; SIGINT cancels it. 0 or -errno (outrider_error()). The stream stays the caller's. */
+int answer_read(struct answer *answer, struct outrider_stream *stream);
+/* {"tokens": ..., "text": ..., "end": ..., "usage": ...} */
+void answer_print_json(const struct answer *answer, FILE *to);
+/* One line on how it went. */
+void answer_print_stats(const struct answer *answer, FILE *to);
+void answer_free(struct answer *answer);
+
+/* live.c: the last line of the terminal, while the answer scrolls above it. */
+void live_begin(void);
+void live_show(const struct outrider_live *live, size_t n_tokens);
+void live_end(void);

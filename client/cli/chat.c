@@ -1,0 +1,296 @@
+/* outrider chat: turns typed on a terminal, or lines from a pipe. */
+#include "client/cli/answer.h"
+#include "client/cli/cli.h"
+#include "client/cli/request_flags.h"
+
+#include <histedit.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+enum { HISTORY_LINES = 1000, TURNS_MAX = 4096 };
+
+struct turn {
+	const char *role;
+	char *text;
+};
+
+struct chat {
+	struct request_flags flags;
+	int argc;
+	char **argv;
+	struct turn turns[TURNS_MAX];
+	size_t n_turns;
+	struct outrider *client;
+	char stats[512];
+	EditLine *edit;
+	History *history;
+	char history_path[4096];
+	char *line;
+	size_t line_room;
+};
+
+static void usage(FILE *to)
+{
+	fputs("usage: outrider chat [options]\n\n"
+	      "Talk, turn by turn. Ctrl-C ends an answer, Ctrl-D the program.\n"
+	      "/reset forgets the conversation, /stats says how the last answer went, /quit "
+	      "leaves.\n\n",
+		to);
+	fputs(request_flags_help, to);
+}
+
+static const char *prompt(EditLine *edit)
+{
+	(void)edit;
+	return "> ";
+}
+
+/* $XDG_STATE_HOME/outrider/history, made as needed; "" when there is no home. */
+static void find_history(char *out, size_t bytes)
+{
+	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	int n = 0;
+
+	out[0] = '\0';
+	if (state && *state)
+		n = snprintf(out, bytes, "%s/outrider/history", state);
+	else if (home && *home)
+		n = snprintf(out, bytes, "%s/.local/state/outrider/history", home);
+	if (n <= 0 || (size_t)n >= bytes) {
+		out[0] = '\0';
+		return;
+	}
+	for (char *slash = strchr(out + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		mkdir(out, 0700);
+		*slash = '/';
+	}
+}
+
+static void open_editor(struct chat *chat)
+{
+	HistEvent event;
+
+	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+		return;
+	chat->edit = el_init("outrider", stdin, stdout, stderr);
+	chat->history = history_init();
+	if (!chat->edit || !chat->history)
+		return;
+	find_history(chat->history_path, sizeof chat->history_path);
+	history(chat->history, &event, H_SETSIZE, HISTORY_LINES);
+	history(chat->history, &event, H_SETUNIQUE, 1);
+	if (chat->history_path[0])
+		history(chat->history, &event, H_LOAD, chat->history_path);
+	el_set(chat->edit, EL_PROMPT, prompt);
+	el_set(chat->edit, EL_EDITOR, "emacs");
+	el_set(chat->edit, EL_SIGNAL, 1);
+	el_set(chat->edit, EL_HIST, history, chat->history);
+	el_source(chat->edit, NULL);
+}
+
+static void close_editor(struct chat *chat)
+{
+	HistEvent event;
+
+	if (chat->history && chat->history_path[0])
+		history(chat->history, &event, H_SAVE, chat->history_path);
+	if (chat->history)
+		history_end(chat->history);
+	if (chat->edit)
+		el_end(chat->edit);
+	free(chat->line);
+}
+
+/* The next line without its newline, valid until the next call; NULL at the end. */
+static const char *read_line(struct chat *chat)
+{
+	ssize_t n;
+
+	if (chat->edit) {
+		HistEvent event;
+		int count = 0;
+		const char *line = el_gets(chat->edit, &count);
+
+		/* Ctrl-C at the prompt drops the line. */
+		if (!line || count <= 0)
+			return count < 0 && errno == EINTR ? "" : NULL;
+		if (count > 1)
+			history(chat->history, &event, H_ENTER, line);
+		free(chat->line);
+		chat->line = strdup(line);
+	} else {
+		n = getline(&chat->line, &chat->line_room, stdin);
+		if (n < 0)
+			return NULL;
+	}
+	if (chat->line)
+		chat->line[strcspn(chat->line, "\n")] = '\0';
+	return chat->line;
+}
+
+static void forget(struct chat *chat, size_t keep)
+{
+	while (chat->n_turns > keep)
+		free(chat->turns[--chat->n_turns].text);
+}
+
+static bool remember(struct chat *chat, const char *role, const char *text, size_t bytes)
+{
+	char *copy = chat->n_turns < TURNS_MAX ? strndup(text, bytes) : NULL;
+
+	if (!copy)
+		return false;
+	chat->turns[chat->n_turns++] = (struct turn){role, copy};
+	return true;
+}
+
+/* A request with the flags of the command line and everything said so far. *help: it was asked for. */
+static int make_request(struct chat *chat, struct outrider_request **request, bool *help)
+{
+	static const struct option flags[] = {REQUEST_FLAGS, {0}};
+	int flag, status = 0;
+
+	*help = false;
+	if (outrider_request_new(request) < 0)
+		return cli_fail(EX_OSERR, "%s", outrider_error());
+	optind = 0;
+	while (status == 0 &&
+		(flag = getopt_long(chat->argc, chat->argv, "h", flags, NULL)) != -1) {
+		if (flag == 'h') {
+			usage(stdout);
+			*help = true;
+			return 0;
+		}
+		status = request_flag(&chat->flags, flag, optarg, *request);
+		if (status < 0) {
+			usage(stderr);
+			return EX_USAGE;
+		}
+	}
+	if (status == 0 && optind < chat->argc)
+		return cli_fail(
+			EX_USAGE, "chat: unexpected argument \"%.64s\"", chat->argv[optind]);
+	if (status == 0 && chat->flags.system)
+		outrider_request_add_message(*request, "system", chat->flags.system);
+	for (size_t i = 0; i < chat->n_turns && status == 0; i++)
+		if (outrider_request_add_message(
+			    *request, chat->turns[i].role, chat->turns[i].text) < 0)
+			status = cli_fail(EX_OSERR, "%s", outrider_error());
+	return status;
+}
+
+static void keep_stats(struct chat *chat, const struct answer *answer)
+{
+	FILE *to = fmemopen(chat->stats, sizeof chat->stats, "w");
+
+	if (!to)
+		return;
+	answer_print_stats(answer, to);
+	fclose(to);
+}
+
+static int reply(struct chat *chat)
+{
+	struct answer answer = {.show = true, .live = chat->flags.stats};
+	struct outrider_request *request = NULL;
+	struct outrider_stream *stream = NULL;
+	bool help;
+	int code, status = make_request(chat, &request, &help);
+
+	if (status == 0) {
+		code = outrider_start(chat->client, request, &stream);
+		if (code == 0)
+			code = answer_read(&answer, stream);
+		putchar('\n');
+		if (code < 0)
+			status = cli_fail(request_exit_status(code), "%s", outrider_error());
+		else if (answer.end == OUTRIDER_END_ERROR)
+			status = cli_fail(EX_SOFTWARE, "%s", answer.message);
+		else
+			keep_stats(chat, &answer);
+		if (code == 0 && chat->flags.stats)
+			fputs(chat->stats, stderr);
+	}
+	/* An answer that was cut short was still said. */
+	if (status == 0 &&
+		!remember(chat, "assistant", answer.text ? answer.text : "", answer.text_bytes))
+		status = cli_fail(EX_OSERR, "no memory for the conversation");
+	answer_free(&answer);
+	outrider_stream_free(&stream);
+	outrider_request_free(&request);
+	return status;
+}
+
+/* False: leave. */
+static bool command(struct chat *chat, const char *line)
+{
+	if (strcmp(line, "/quit") == 0)
+		return false;
+	if (strcmp(line, "/reset") == 0)
+		forget(chat, 0);
+	else if (strcmp(line, "/stats") == 0)
+		fputs(chat->stats[0] ? chat->stats : "nothing was answered yet\n", stdout);
+	else
+		puts("/reset, /stats or /quit");
+	return true;
+}
+
+static int converse(struct chat *chat)
+{
+	const char *line;
+	int status = 0;
+
+	while ((line = read_line(chat)) != NULL) {
+		size_t before = chat->n_turns;
+
+		if (line[0] == '\0')
+			continue;
+		if (line[0] == '/') {
+			if (!command(chat, line))
+				break;
+			continue;
+		}
+		if (!remember(chat, "user", line, strlen(line)))
+			return cli_fail(
+				EX_OSERR, "the conversation is too long; /reset forgets it");
+		status = reply(chat);
+		/* What was not answered was not said; on a terminal the person may try again. */
+		if (status) {
+			forget(chat, before);
+			if (!chat->edit)
+				return status;
+		}
+	}
+	return 0;
+}
+
+int command_chat(int argc, char **argv)
+{
+	static struct chat chat = {.flags = REQUEST_FLAGS_INIT};
+	struct outrider_request *request = NULL;
+	bool help;
+	int status;
+
+	chat.argc = argc;
+	chat.argv = argv;
+	/* The flags are looked at before anything is asked. */
+	status = make_request(&chat, &request, &help);
+	outrider_request_free(&request);
+	if (status || help)
+		return status;
+	status = request_flags_connect(&chat.flags, &chat.client);
+	if (status)
+		return status;
+	open_editor(&chat);
+	status = converse(&chat);
+	if (chat.edit)
+		putchar('\n');
+	close_editor(&chat);
+	forget(&chat, 0);
+	outrider_close(&chat.client);
+	return status;
+}

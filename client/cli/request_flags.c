@@ -1,0 +1,191 @@
+#include "client/cli/request_flags.h"
+
+#include "client/cli/cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+const char request_flags_help[] =
+	"  --runtime-dir DIR     where the service is\n"
+	"  --max-tokens N        end after N tokens (0: when the context is full)\n"
+	"  --temperature T       0 (default) takes the most probable token\n"
+	"  --top-k N, --top-p P, --min-p P, --repeat-penalty R, --repeat-window N\n"
+	"  --seed N              same seed, same answer\n"
+	"  --stop TEXT           end before TEXT; may be repeated\n"
+	"  --logit-bias ID=B     add B to the logit of token ID; may be repeated\n"
+	"  --coupling NAME       gumbel (default) or maximal\n"
+	"  --k N                 draft N tokens at a time, 0 to 15 (default: the policy chooses)\n"
+	"  --draft-method M      auto, none, ngram, model, replay\n"
+	"  --ignore-eos          go on after the model's end\n"
+	"  --timeout SECONDS     end with what there is after so long\n"
+	"  --wait SECONDS        wait so long for a service that is away\n"
+	"  --stats               say how it went\n"
+	"  --system TEXT         a system message before the rest\n";
+
+static int sampling_flag(
+	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
+{
+	int64_t n;
+	double x;
+
+	switch (flag) {
+	case FLAG_TEMPERATURE:
+		if (cli_real("--temperature", value, 0, 100, &x))
+			return EX_USAGE;
+		return outrider_request_set_temperature(request, (float)x);
+	case FLAG_TOP_K:
+		if (cli_integer("--top-k", value, 0, INT32_MAX, &n))
+			return EX_USAGE;
+		return outrider_request_set_top_k(request, (uint32_t)n);
+	case FLAG_TOP_P:
+		if (cli_real("--top-p", value, 0, 1, &x))
+			return EX_USAGE;
+		return outrider_request_set_top_p(request, (float)x);
+	case FLAG_MIN_P:
+		if (cli_real("--min-p", value, 0, 1, &x))
+			return EX_USAGE;
+		return outrider_request_set_min_p(request, (float)x);
+	case FLAG_REPEAT_PENALTY:
+		if (cli_real("--repeat-penalty", value, 0, 10, &x))
+			return EX_USAGE;
+		flags->repeat_penalty = (float)x;
+		break;
+	default:
+		if (cli_integer("--repeat-window", value, 0, INT32_MAX, &n))
+			return EX_USAGE;
+		flags->repeat_window = (uint32_t)n;
+		break;
+	}
+	return outrider_request_set_repeat(request, flags->repeat_penalty, flags->repeat_window);
+}
+
+static int logit_bias_flag(const char *value, struct outrider_request *request)
+{
+	const char *equals = strchr(value, '=');
+	int64_t token;
+	double bias;
+	char id[16];
+
+	if (!equals || (size_t)(equals - value) >= sizeof id)
+		return cli_fail(EX_USAGE, "--logit-bias \"%.64s\": expected ID=BIAS", value);
+	memcpy(id, value, (size_t)(equals - value));
+	id[equals - value] = '\0';
+	if (cli_integer("--logit-bias", id, 0, INT32_MAX, &token) ||
+		cli_real("--logit-bias", equals + 1, -1e9, 1e9, &bias))
+		return EX_USAGE;
+	return outrider_request_add_logit_bias(request, (int32_t)token, (float)bias);
+}
+
+static int seed_flag(const char *value, struct outrider_request *request)
+{
+	char *end;
+	unsigned long long seed;
+
+	errno = 0;
+	seed = strtoull(value, &end, 10);
+	if (errno || end == value || *end || value[0] == '-')
+		return cli_fail(EX_USAGE, "--seed \"%.64s\": allowed are 0 to %llu", value,
+			(unsigned long long)UINT64_MAX);
+	outrider_request_set_seed(request, seed);
+	return 0;
+}
+
+static int length_flag(int flag, const char *value, struct outrider_request *request)
+{
+	int64_t n;
+	double x;
+
+	if (flag == FLAG_MAX_TOKENS) {
+		if (cli_integer("--max-tokens", value, 0, INT32_MAX, &n))
+			return EX_USAGE;
+		outrider_request_set_max_tokens(request, (uint32_t)n);
+	} else if (flag == FLAG_TIMEOUT) {
+		if (cli_real("--timeout", value, 0.001, 1e6, &x))
+			return EX_USAGE;
+		outrider_request_set_deadline_ms(request, (uint64_t)(x * 1000));
+	} else {
+		if (cli_integer("--k", value, -1, 15, &n))
+			return EX_USAGE;
+		return outrider_request_set_k(request, (int)n);
+	}
+	return 0;
+}
+
+static int take(
+	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
+{
+	switch (flag) {
+	case FLAG_RUNTIME_DIR:
+		flags->runtime_dir = value;
+		return 0;
+	case FLAG_SYSTEM:
+		flags->system = value;
+		return 0;
+	case FLAG_STATS:
+		flags->stats = true;
+		return 0;
+	case FLAG_WAIT:
+		return cli_real("--wait", value, 0, 86400, &flags->wait_s);
+	case FLAG_MAX_TOKENS:
+	case FLAG_TIMEOUT:
+	case FLAG_K:
+		return length_flag(flag, value, request);
+	case FLAG_TEMPERATURE:
+	case FLAG_TOP_K:
+	case FLAG_TOP_P:
+	case FLAG_MIN_P:
+	case FLAG_REPEAT_PENALTY:
+	case FLAG_REPEAT_WINDOW:
+		return sampling_flag(flags, flag, value, request);
+	case FLAG_SEED:
+		return seed_flag(value, request);
+	case FLAG_STOP:
+		return outrider_request_add_stop(request, value);
+	case FLAG_LOGIT_BIAS:
+		return logit_bias_flag(value, request);
+	case FLAG_COUPLING:
+		return outrider_request_set_coupling(request, value);
+	case FLAG_DRAFT_METHOD:
+		return outrider_request_set_draft_method(request, value);
+	case FLAG_IGNORE_EOS:
+		outrider_request_set_ignore_eos(request, true);
+		return 0;
+	default:
+		return INT32_MAX;
+	}
+}
+
+int request_flag(
+	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
+{
+	int status = take(flags, flag, value, request);
+
+	if (status == INT32_MAX)
+		return -1;
+	/* The SDK's refusals come as -errno with a sentence. */
+	return status < 0 ? cli_fail(EX_USAGE, "%s", outrider_error()) : status;
+}
+
+int request_flags_connect(const struct request_flags *flags, struct outrider **client)
+{
+	int64_t wait_ms = (int64_t)(flags->wait_s * 1000);
+	int code = outrider_connect(flags->runtime_dir, client);
+
+	if (code == 0 && flags->wait_s >= 0)
+		code = outrider_set_wait(*client, wait_ms, wait_ms);
+	return code < 0 ? cli_fail(request_exit_status(code), "%s", outrider_error()) : 0;
+}
+
+int request_exit_status(int code)
+{
+	switch (-code) {
+	case ETIMEDOUT: /* here: a service that went away */
+		return EX_UNAVAILABLE;
+	case E2BIG:
+	case EMSGSIZE:
+		return EX_DATAERR;
+	default:
+		return error_exit_status(code);
+	}
+}

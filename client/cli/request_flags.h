@@ -1,0 +1,77 @@
+/* The flags of `run` and `chat` that say how to generate. */
+#pragma once
+
+#include "client/include/outrider.h"
+
+#include <getopt.h>
+#include <stdbool.h>
+
+enum {
+	FLAG_RUNTIME_DIR = 256,
+	FLAG_MAX_TOKENS,
+	FLAG_TEMPERATURE,
+	FLAG_TOP_K,
+	FLAG_TOP_P,
+	FLAG_MIN_P,
+	FLAG_REPEAT_PENALTY,
+	FLAG_REPEAT_WINDOW,
+	FLAG_SEED,
+	FLAG_STOP,
+	FLAG_LOGIT_BIAS,
+	FLAG_COUPLING,
+	FLAG_K,
+	FLAG_DRAFT_METHOD,
+	FLAG_IGNORE_EOS,
+	FLAG_TIMEOUT,
+	FLAG_WAIT,
+	FLAG_STATS,
+	FLAG_SYSTEM,
+	FLAG_OWN, /* the command's own begin here */
+};
+
+#define REQUEST_FLAGS                                                             \
+	{"runtime-dir", required_argument, NULL, FLAG_RUNTIME_DIR},               \
+		{"max-tokens", required_argument, NULL, FLAG_MAX_TOKENS},         \
+		{"temperature", required_argument, NULL, FLAG_TEMPERATURE},       \
+		{"top-k", required_argument, NULL, FLAG_TOP_K},                   \
+		{"top-p", required_argument, NULL, FLAG_TOP_P},                   \
+		{"min-p", required_argument, NULL, FLAG_MIN_P},                   \
+		{"repeat-penalty", required_argument, NULL, FLAG_REPEAT_PENALTY}, \
+		{"repeat-window", required_argument, NULL, FLAG_REPEAT_WINDOW},   \
+		{"seed", required_argument, NULL, FLAG_SEED},                     \
+		{"stop", required_argument, NULL, FLAG_STOP},                     \
+		{"logit-bias", required_argument, NULL, FLAG_LOGIT_BIAS},         \
+		{"coupling", required_argument, NULL, FLAG_COUPLING},             \
+		{"k", required_argument, NULL, FLAG_K},                           \
+		{"draft-method", required_argument, NULL, FLAG_DRAFT_METHOD},     \
+		{"ignore-eos", no_argument, NULL, FLAG_IGNORE_EOS},               \
+		{"timeout", required_argument, NULL, FLAG_TIMEOUT},               \
+		{"wait", required_argument, NULL, FLAG_WAIT},                     \
+		{"stats", no_argument, NULL, FLAG_STATS},                         \
+		{"system", required_argument, NULL, FLAG_SYSTEM},                 \
+	{                                                                         \
+		"help", no_argument, NULL, 'h'                                    \
+	}
+
+extern const char request_flags_help[];
+
+struct request_flags {
+	const char *runtime_dir, *system;
+	bool stats;
+	double wait_s; /* < 0: the SDK's default */
+	float repeat_penalty;
+	uint32_t repeat_window;
+};
+
+#define REQUEST_FLAGS_INIT                                            \
+	{                                                             \
+		.wait_s = -1, .repeat_penalty = 1, .repeat_window = 0 \
+	}
+
+/* 0 when the flag was one of these; EX_USAGE after a complaint; -1 when it is not ours. */
+int request_flag(
+	struct request_flags *flags, int flag, const char *value, struct outrider_request *request);
+/* Connects as the flags say; 0 or a sysexits status after a complaint. */
+int request_flags_connect(const struct request_flags *flags, struct outrider **client);
+/* The exit status for a failed SDK call. */
+int request_exit_status(int code);

@@ -1,0 +1,324 @@
+/* outrider run: one prompt, one answer. */
+#include "client/cli/answer.h"
+#include "client/cli/cli.h"
+#include "client/cli/request_flags.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+enum { STATUS_INTERRUPTED = 130 };
+
+enum {
+	FLAG_FILE = FLAG_OWN,
+	FLAG_TOKENS,
+	FLAG_MESSAGES,
+	FLAG_CHAT,
+	FLAG_REPLAY,
+	FLAG_REPLAY_ERROR,
+	FLAG_LOGITS_HASH,
+	FLAG_FORMAT,
+};
+
+struct run {
+	struct request_flags flags;
+	struct outrider_request *request;
+	const char *file, *tokens, *messages, *replay, *prompt;
+	double replay_error;
+	bool chat, json;
+};
+
+static void usage(FILE *to)
+{
+	fputs("usage: outrider run [options] [PROMPT]\n\n"
+	      "Answers PROMPT, or the prompt in a file or on stdin, byte for byte as given.\n\n"
+	      "  --file FILE           the prompt is in FILE\n"
+	      "  --tokens 1,2,3        the prompt as token ids\n"
+	      "  --messages FILE.json  a conversation: [{\"role\": \"user\", \"content\": "
+	      "\"...\"}, ...]\n"
+	      "  --chat                the prompt is a user's message\n"
+	      "  --replay FILE|1,2,3   what --draft-method replay proposes\n"
+	      "  --replay-error P      each of those tokens is wrong with probability P\n"
+	      "  --logits-hash         with JSON: a hash of the logits behind each token\n"
+	      "  --format text|json\n",
+		to);
+	fputs(request_flags_help, to);
+}
+
+static int own_flag(struct run *run, int flag)
+{
+	switch (flag) {
+	case FLAG_FILE:
+		run->file = optarg;
+		return 0;
+	case FLAG_TOKENS:
+		run->tokens = optarg;
+		return 0;
+	case FLAG_MESSAGES:
+		run->messages = optarg;
+		return 0;
+	case FLAG_CHAT:
+		run->chat = true;
+		return 0;
+	case FLAG_REPLAY:
+		run->replay = optarg;
+		return 0;
+	case FLAG_REPLAY_ERROR:
+		return cli_real("--replay-error", optarg, 0, 1, &run->replay_error);
+	case FLAG_LOGITS_HASH:
+		outrider_request_set_logits_hash(run->request, true);
+		return 0;
+	case FLAG_FORMAT:
+		if (strcmp(optarg, "json") != 0 && strcmp(optarg, "text") != 0)
+			return cli_fail(EX_USAGE, "--format \"%.32s\": text or json", optarg);
+		run->json = optarg[0] == 'j';
+		return 0;
+	default:
+		usage(stderr);
+		return EX_USAGE;
+	}
+}
+
+/* *help: it was asked for, and that was all. */
+static int parse(struct run *run, int argc, char **argv, bool *help)
+{
+	static const struct option flags[] = {
+		REQUEST_FLAGS,
+		{"file", required_argument, NULL, FLAG_FILE},
+		{"tokens", required_argument, NULL, FLAG_TOKENS},
+		{"messages", required_argument, NULL, FLAG_MESSAGES},
+		{"chat", no_argument, NULL, FLAG_CHAT},
+		{"replay", required_argument, NULL, FLAG_REPLAY},
+		{"replay-error", required_argument, NULL, FLAG_REPLAY_ERROR},
+		{"logits-hash", no_argument, NULL, FLAG_LOGITS_HASH},
+		{"format", required_argument, NULL, FLAG_FORMAT},
+		{0},
+	};
+	int flag, status = 0;
+
+	*help = false;
+	while (status == 0 && (flag = getopt_long(argc, argv, "h", flags, NULL)) != -1) {
+		if (flag == 'h') {
+			usage(stdout);
+			*help = true;
+			return 0;
+		}
+		status = request_flag(&run->flags, flag, optarg, run->request);
+		if (status < 0)
+			status = own_flag(run, flag);
+	}
+	if (status)
+		return status;
+	if (optind < argc)
+		run->prompt = argv[optind++];
+	if (optind < argc)
+		return cli_fail(EX_USAGE, "run: one prompt, not also \"%.64s\"", argv[optind]);
+	if (!!run->prompt + !!run->file + !!run->tokens + !!run->messages > 1)
+		return cli_fail(EX_USAGE,
+			"run: a prompt, --file, --tokens or --messages, only one of them");
+	return 0;
+}
+
+static int refused(void)
+{
+	return cli_fail(EX_DATAERR, "%s", outrider_error());
+}
+
+static int use_messages(struct run *run, const json_t *list)
+{
+	size_t i;
+	json_t *message;
+
+	json_array_foreach(list, i, message)
+	{
+		const char *role = json_string_value(json_object_get(message, "role"));
+		const char *text = json_string_value(json_object_get(message, "content"));
+
+		if (!role || !text)
+			return cli_fail(EX_DATAERR,
+				"%s: message %zu: \"role\" and \"content\" must be strings",
+				run->messages, i);
+		if (outrider_request_add_message(run->request, role, text) < 0)
+			return refused();
+	}
+	return 0;
+}
+
+static int load_messages(struct run *run)
+{
+	json_error_t error;
+	json_t *root, *list;
+	char *text;
+	size_t bytes;
+	int status = cli_read_file(run->messages, &text, &bytes);
+
+	if (status)
+		return status;
+	root = json_loadb(text, bytes, 0, &error);
+	free(text);
+	if (!root)
+		return cli_fail(
+			EX_DATAERR, "%s: line %d: %s", run->messages, error.line, error.text);
+	list = json_is_object(root) ? json_object_get(root, "messages") : root;
+	if (!json_is_array(list) || json_array_size(list) == 0)
+		status = cli_fail(EX_DATAERR, "%s: expected a list of messages", run->messages);
+	else
+		status = use_messages(run, list);
+	json_decref(root);
+	return status;
+}
+
+static int use_text(struct run *run, const char *text)
+{
+	int code;
+
+	if (run->chat || run->flags.system)
+		code = outrider_request_add_message(run->request, "user", text);
+	else
+		code = outrider_request_set_prompt(run->request, text);
+	return code < 0 ? refused() : 0;
+}
+
+static int load_text(struct run *run)
+{
+	const char *path = run->file ? run->file : "-";
+	char *text;
+	size_t bytes;
+	int status;
+
+	if (strcmp(path, "-") == 0 && isatty(STDIN_FILENO))
+		fputs("outrider: the prompt, please; Ctrl-D ends it\n", stderr);
+	status = cli_read_file(path, &text, &bytes);
+	if (status)
+		return status;
+	if (strlen(text) != bytes)
+		status = cli_fail(EX_DATAERR, "%s: byte %zu is NUL: not text", path, strlen(text));
+	else
+		status = use_text(run, text);
+	free(text);
+	return status;
+}
+
+static int use_tokens(struct run *run)
+{
+	int32_t *tokens;
+	size_t n;
+	int status = cli_tokens("--tokens", run->tokens, &tokens, &n);
+
+	if (status)
+		return status;
+	if (outrider_request_set_tokens(run->request, tokens, n) < 0)
+		status = refused();
+	free(tokens);
+	return status;
+}
+
+static int use_replay(struct run *run)
+{
+	char *text = NULL;
+	int32_t *tokens;
+	size_t n, bytes;
+	int status;
+
+	/* Ids, or a file of ids. */
+	if (strspn(run->replay, "0123456789, ") != strlen(run->replay)) {
+		status = cli_read_file(run->replay, &text, &bytes);
+		if (status)
+			return status;
+	}
+	status = cli_tokens("--replay", text ? text : run->replay, &tokens, &n);
+	free(text);
+	if (status)
+		return status;
+	if (outrider_request_set_replay(run->request, tokens, n, (float)run->replay_error) < 0)
+		status = refused();
+	free(tokens);
+	return status;
+}
+
+static int load(struct run *run)
+{
+	int status = 0;
+
+	if (run->flags.system &&
+		outrider_request_add_message(run->request, "system", run->flags.system) < 0)
+		return refused();
+	if (run->replay)
+		status = use_replay(run);
+	if (status)
+		return status;
+	if (run->tokens)
+		return use_tokens(run);
+	if (run->messages)
+		return load_messages(run);
+	return run->prompt ? use_text(run, run->prompt) : load_text(run);
+}
+
+static int end_status(const struct answer *answer)
+{
+	if (answer->out_of_memory)
+		return cli_fail(EX_OSERR, "no memory for the answer");
+	if (answer->write_error)
+		return cli_fail(EX_IOERR, "stdout: %s", strerror(answer->write_error));
+	switch (answer->end) {
+	case OUTRIDER_END_ERROR:
+		return cli_fail(EX_SOFTWARE, "%s",
+			answer->message[0] ? answer->message : "the service failed");
+	case OUTRIDER_END_DEADLINE:
+		return cli_fail(EX_TEMPFAIL, "the time was up after %zu tokens", answer->n_tokens);
+	case OUTRIDER_END_CANCELLED:
+		return STATUS_INTERRUPTED;
+	default:
+		return EX_OK;
+	}
+}
+
+static int generate(struct run *run, struct outrider *client)
+{
+	struct answer answer = {.show = !run->json, .live = run->flags.stats && !run->json};
+	struct outrider_stream *stream;
+	int status, code = outrider_start(client, run->request, &stream);
+
+	if (code == 0)
+		code = answer_read(&answer, stream);
+	/* A terminal's prompt should not stand behind the answer; a pipe gets the text and nothing else. */
+	if (!run->json && answer.text_bytes && isatty(STDOUT_FILENO))
+		putchar('\n');
+	if (code < 0) {
+		status = cli_fail(request_exit_status(code), "%s", outrider_error());
+	} else {
+		if (run->json)
+			answer_print_json(&answer, stdout);
+		if (fflush(stdout) != 0 && !answer.write_error)
+			answer.write_error = errno;
+		if (run->flags.stats)
+			answer_print_stats(&answer, stderr);
+		status = end_status(&answer);
+	}
+	answer_free(&answer);
+	outrider_stream_free(&stream);
+	return status;
+}
+
+int command_run(int argc, char **argv)
+{
+	struct run run = {.flags = REQUEST_FLAGS_INIT};
+	struct outrider *client = NULL;
+	bool help;
+	int status;
+
+	if (outrider_request_new(&run.request) < 0)
+		return cli_fail(EX_OSERR, "%s", outrider_error());
+	status = parse(&run, argc, argv, &help);
+	if (status == 0 && !help)
+		status = load(&run);
+	if (status == 0 && !help)
+		status = request_flags_connect(&run.flags, &client);
+	if (status == 0 && !help)
+		status = generate(&run, client);
+	outrider_close(&client);
+	outrider_request_free(&run.request);
+	return status;
+}

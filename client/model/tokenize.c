@@ -1,0 +1,148 @@
+/* outrider-model tokenize: standard input (or --text) to token ids, and with --tokens back to text. */
+#include "client/model/args.h"
+#include "client/model/engine.h"
+#include "client/model/file_commands.h"
+#include "shared/model/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+enum { INPUT_BYTES_MAX = 256 << 20 };
+
+struct options {
+	const char *model, *format, *text, *tokens;
+	bool special, help;
+};
+
+static int read_input(char **text, size_t *n, struct error *err)
+{
+	size_t capacity = 0;
+	*text = NULL;
+	*n = 0;
+	do {
+		if (*n == capacity) {
+			capacity = capacity ? 2 * capacity : 1 << 16;
+			char *more = capacity > INPUT_BYTES_MAX ? NULL : realloc(*text, capacity);
+			if (!more)
+				return error_set(
+					err, E2BIG, "standard input is longer than %zu bytes", *n);
+			*text = more;
+		}
+		*n += fread(*text + *n, 1, capacity - *n, stdin);
+	} while (!feof(stdin) && !ferror(stdin));
+	return ferror(stdin) ? error_set(err, EIO, "cannot read standard input") : 0;
+}
+
+static int print_ids(const struct tokenizer *t, const struct options *o, const char *text,
+	size_t bytes, struct error *err)
+{
+	int32_t *ids = NULL;
+	size_t n = 0, capacity = 0;
+	bool json = strcmp(o->format, "json") == 0;
+	int rc = tokenizer_encode(t, text, bytes, o->special, &ids, &n, &capacity, err);
+	if (rc)
+		return rc;
+	fputs(json ? "{\"tokens\": [" : "", stdout);
+	for (size_t i = 0; i < n; i++)
+		printf("%s%d", i ? (json ? ", " : " ") : "", ids[i]);
+	puts(json ? "]}" : "");
+	free(ids);
+	return 0;
+}
+
+/* The text of ids; control tokens are shown with --special. */
+static int print_text(const struct tokenizer *t, const struct options *o, struct error *err)
+{
+	int32_t *ids = NULL;
+	uint32_t n = 0;
+	size_t bytes = 0, at = 0;
+	int rc = args_tokens(o->tokens, &ids, &n, err);
+	for (uint32_t i = 0; !rc && i < n; i++) {
+		if (ids[i] < 0 || (uint32_t)ids[i] >= tokenizer_n_vocab(t))
+			rc = error_set(err, EINVAL, "token %d is not in the vocabulary of 0 to %u",
+				ids[i], tokenizer_n_vocab(t) - 1);
+		bytes += tokenizer_piece(t, ids[i], o->special).bytes;
+	}
+	char *text = rc ? NULL : malloc(bytes + 1);
+	if (!rc && !text)
+		rc = error_set(err, ENOMEM, "no memory for %zu bytes of text", bytes);
+	for (uint32_t i = 0; !rc && i < n; i++) {
+		struct gguf_string piece = tokenizer_piece(t, ids[i], o->special);
+		memcpy(text + at, piece.data, piece.bytes);
+		at += piece.bytes;
+	}
+	if (!rc && strcmp(o->format, "json") == 0) {
+		fputs("{\"text\": ", stdout);
+		engine_json_string(stdout, text, bytes);
+		puts("}");
+	} else if (!rc) {
+		fwrite(text, 1, bytes, stdout);
+	}
+	free(text);
+	free(ids);
+	return rc;
+}
+
+static int run(const struct options *o, struct error *err)
+{
+	struct gguf *gguf;
+	struct tokenizer *t;
+	int rc = gguf_open(o->model, &gguf, err);
+	if (rc)
+		return rc;
+	rc = tokenizer_load(gguf, &t, err);
+	gguf_close(&gguf);
+	if (rc)
+		return gguf_error_prefix(err, rc, o->model);
+	if (o->tokens) {
+		rc = print_text(t, o, err);
+	} else if (o->text) {
+		rc = print_ids(t, o, o->text, strlen(o->text), err);
+	} else {
+		char *text;
+		size_t n;
+		rc = read_input(&text, &n, err);
+		if (!rc)
+			rc = print_ids(t, o, text, n, err);
+		free(text);
+	}
+	tokenizer_free(&t);
+	return rc;
+}
+
+int command_tokenize(int argc, char **argv)
+{
+	struct options o = {.format = "json"};
+	struct error err = {""};
+	const struct arg args[] = {
+		{"model", ARG_STRING, &o.model, 0, 0, "FILE",
+			"the GGUF file whose vocabulary is used"},
+		{"text", ARG_STRING, &o.text, 0, 0, "TEXT", "the text; standard input without"},
+		{"tokens", ARG_STRING, &o.tokens, 0, 0, "IDS",
+			"print the text of these ids, as 1,2,3"},
+		{"special", ARG_FLAG, &o.special, 0, 0, NULL,
+			"control tokens written in the text count"},
+		{"format", ARG_STRING, &o.format, 0, 0, "json|text", "how to print it; json"},
+		{"help", ARG_FLAG, &o.help, 0, 0, NULL, "this text"},
+		{0},
+	};
+	if (args_parse(argc, argv, args, &err))
+		return engine_usage(&err);
+	if (o.help) {
+		puts("usage: outrider-model tokenize --model FILE [--special] < TEXT\n"
+		     "       outrider-model tokenize --model FILE --tokens 1,2,3\n");
+		args_help(args, stdout);
+		return EX_OK;
+	}
+	if (!o.model)
+		error_set(&err, EINVAL, "tokenize needs --model FILE");
+	else if (strcmp(o.format, "json") != 0 && strcmp(o.format, "text") != 0)
+		error_set(&err, EINVAL, "--format is \"%s\"; json and text are known", o.format);
+	else if (o.text && o.tokens)
+		error_set(&err, EINVAL, "--text and --tokens exclude each other");
+	if (err.text[0])
+		return engine_usage(&err);
+	int rc = run(&o, &err);
+	return rc ? engine_fail(rc, &err) : EX_OK;
+}

@@ -1,0 +1,126 @@
+/* The verifier's end of the drafter's regions, for tests: session pages and draft rings, without a verifier. */
+#pragma once
+
+#include "services/drafter/worker.h"
+#include "shared/base/clock.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FAKE_SESSIONS = 8, FAKE_CONTEXT = 512 };
+
+struct fake {
+	struct region sessions, draft;
+	struct sessions_header *header;
+	struct draft_rings rings;
+	uint64_t sequence;
+};
+
+static inline void fake_open(struct fake *f, uint64_t tokenizer_fingerprint)
+{
+	struct error err;
+	memset(f, 0, sizeof(*f));
+	assert_int_equal(
+		region_create(SESSIONS_REGION, SESSIONS_LAYOUT,
+			sessions_bytes(FAKE_SESSIONS, FAKE_CONTEXT), 0, &f->sessions, &err),
+		0);
+	f->header = region_payload(&f->sessions);
+	f->header->n_sessions = FAKE_SESSIONS;
+	f->header->n_context = FAKE_CONTEXT;
+	f->header->page_bytes = session_page_bytes(FAKE_CONTEXT);
+	f->header->tokenizer_fingerprint = tokenizer_fingerprint;
+	strcpy(f->header->model_path, "/no/such/target.gguf");
+	assert_int_equal(
+		region_create(DRAFT_REGION, DRAFT_LAYOUT, draft_bytes(), 0, &f->draft, &err), 0);
+	draft_format(region_payload(&f->draft));
+	assert_int_equal(draft_attach(&f->rings, region_payload(&f->draft),
+				 f->draft.bytes - REGION_DATA, &err),
+		0);
+}
+
+static inline void fake_close(struct fake *f)
+{
+	region_close(&f->sessions);
+	region_close(&f->draft);
+}
+
+/* Gives the worker mappings of its own, as the loop thread does. */
+static inline void fake_offer(struct fake *f, struct worker *worker)
+{
+	struct region region;
+	struct error err;
+	int fd = fcntl(f->sessions.fd, F_DUPFD_CLOEXEC, 0);
+	assert_int_equal(region_attach(fd, SESSIONS_REGION, SESSIONS_LAYOUT, REGION_DATA, false,
+				 &region, &err),
+		0);
+	worker_give(worker, WORKER_SESSIONS, &region);
+	fd = fcntl(f->draft.fd, F_DUPFD_CLOEXEC, 0);
+	assert_int_equal(
+		region_attach(fd, DRAFT_REGION, DRAFT_LAYOUT, REGION_DATA, true, &region, &err), 0);
+	worker_give(worker, WORKER_DRAFT, &region);
+}
+
+static inline void fake_commit(struct session_page *page, const int32_t *tokens, uint32_t n)
+{
+	uint32_t at = atomic_load(&page->n_tokens);
+	assert_true(at + n <= FAKE_CONTEXT);
+	memcpy(page->tokens + at, tokens, n * sizeof(*tokens));
+	atomic_store_explicit(&page->n_tokens, at + n, memory_order_release);
+}
+
+static inline struct session_page *fake_begin(struct fake *f, uint32_t i, uint64_t uid,
+	enum draft_method method, const int32_t *prompt, uint32_t n)
+{
+	struct session_page *page = session_at(f->header, i);
+	atomic_store(&page->uid, 0);
+	atomic_store(&page->n_tokens, 0);
+	memset(&page->request, 0, sizeof(page->request));
+	sampler_params_default(&page->request.sampling);
+	page->request.sampling.temperature = 0;
+	page->request.draft_method = method;
+	page->n_prompt = n;
+	fake_commit(page, prompt, n);
+	atomic_store_explicit(&page->uid, uid, memory_order_release);
+	return page;
+}
+
+static inline void fake_ask(
+	struct fake *f, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k, bool last)
+{
+	struct draft_request request = {.session = uid,
+		.sequence = ++f->sequence,
+		.page = page,
+		.n_tokens = n_tokens,
+		.k = k,
+		.last = last};
+	assert_true(ring_put(&f->rings.requests, &request, sizeof(request)));
+}
+
+/* The next reply, within 20 s (a sanitizer may be watching). */
+static inline bool fake_reply(struct fake *f, struct draft_reply *reply)
+{
+	struct doorbell *bell = &f->rings.replies.shared->bell;
+	uint64_t end_ns = clock_ns() + UINT64_C(20000000000);
+	while (clock_ns() < end_ns) {
+		uint32_t seen = doorbell_read(bell);
+		if (ring_get(&f->rings.replies, reply, sizeof(*reply)))
+			return true;
+		doorbell_wait(bell, seen, 0, 100000000);
+	}
+	return false;
+}
+
+/* One session's draft from everything it has committed. */
+static inline struct draft_reply fake_draft(struct fake *f, uint32_t i, uint32_t k)
+{
+	struct session_page *page = session_at(f->header, i);
+	static struct draft_reply reply;
+	fake_ask(f, i, atomic_load(&page->uid), atomic_load(&page->n_tokens), k, true);
+	assert_true(fake_reply(f, &reply));
+	assert_int_equal(reply.sequence, f->sequence);
+	assert_int_equal(reply.page, i);
+	assert_int_equal(reply.n_tokens, atomic_load(&page->n_tokens));
+	assert_true(reply.n <= k);
+	return reply;
+}

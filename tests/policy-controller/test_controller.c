@@ -1,0 +1,358 @@
+/* The controller: what it believes, what it publishes, what survives it, what it refuses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "services/policy-controller/handlers.h"
+#include "tests/policy-controller/simulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct fixture {
+	void *payload;
+	struct policy_page *page;
+	struct ring consumer, producer;
+	struct controller controller;
+};
+
+static struct settings defaults(void)
+{
+	struct settings settings;
+	config_defaults(settings_keys, &settings);
+	return settings;
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct settings settings = defaults();
+	f->payload = aligned_alloc(CACHE_LINE, policy_bytes());
+	memset(f->payload, 0, policy_bytes());
+	policy_format(f->payload);
+	assert_int_equal(
+		policy_attach(f->payload, policy_bytes(), &f->page, &f->consumer, NULL), 0);
+	assert_int_equal(
+		policy_attach(f->payload, policy_bytes(), &f->page, &f->producer, NULL), 0);
+	controller_init(&f->controller, f->page, &settings);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	free(f->payload);
+	free(f);
+	return 0;
+}
+
+/* Iterations of a verifier that reads K from the page, as the real one does. */
+static void serve(struct fixture *f, struct simulated *sim, int n)
+{
+	for (int i = 0; i < n; i++) {
+		struct policy_session knobs;
+		policy_lookup(f->page, sim->page, sim->uid, &knobs);
+		struct iteration_record r = simulated_step(sim, knobs.k);
+		controller_record(&f->controller, &r);
+	}
+}
+
+static void new_sessions_begin_at_k_zero_under_cascade(void **state)
+{
+	struct fixture *f = *state;
+	struct policy_session knobs;
+	assert_false(policy_lookup(f->page, 0, 99, &knobs));
+	assert_int_equal(knobs.k, 0);
+	assert_string_equal(f->page->defaults.name, "cascade");
+}
+
+static void a_session_that_pays_gets_its_best_k(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 3, 0.85, 0.15);
+	serve(f, &sim, 400);
+	struct policy_session knobs;
+	assert_true(policy_lookup(f->page, 3, 5, &knobs));
+	assert_in_range(knobs.k, simulated_best_k(&sim, 7) - 2, simulated_best_k(&sim, 7) + 2);
+	assert_true(knobs.utility > 1.5f);
+	assert_true(knobs.acceptance > 0.4f && knobs.acceptance < 0.95f);
+	assert_true(knobs.etr > 2);
+}
+
+static void sessions_are_judged_apart(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated good = simulated_make(5, 0, 0.9, 0.1),
+			 bad = simulated_make(6, 1, 0.05, 0.5);
+	for (int i = 0; i < 300; i++) {
+		serve(f, &good, 1);
+		serve(f, &bad, 1);
+	}
+	assert_true(f->controller.sessions[0].cascade.best_k >= 3);
+	assert_true(f->controller.sessions[1].k <= 1);
+	/* Another session in the same slot starts from nothing. */
+	struct simulated next = simulated_make(8, 1, 0.9, 0.1);
+	serve(f, &next, 1);
+	assert_int_equal(f->controller.sessions[1].uid, 8);
+	assert_int_equal(f->controller.sessions[1].phase, PHASE_BASELINE);
+}
+
+static void prefill_and_fixed_k_measure_nothing(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 0, 0.5, 0.1);
+	for (int i = 0; i < 50; i++) {
+		struct iteration_record r = simulated_step(&sim, 0);
+		if (i % 2)
+			r.prefill_tokens = 1;
+		else
+			r.k_fixed = 1;
+		controller_record(&f->controller, &r);
+	}
+	assert_int_equal(f->controller.sessions[0].phase, PHASE_BASELINE);
+	assert_int_equal(f->controller.sessions[0].cascade.window.n, 0);
+	assert_true(f->page->sessions[0].knobs.etr > 0); /* shown all the same */
+}
+
+static void records_out_of_range_are_counted_and_dropped(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 0, 0.5, 0.1);
+	struct iteration_record good = simulated_step(&sim, 0), bad[8];
+	for (int i = 0; i < 8; i++)
+		bad[i] = good;
+	bad[0].page = LIMIT_SESSIONS;
+	bad[1].k = 200;
+	bad[2].drafted = 1;
+	bad[3].accepted = 1;
+	bad[4].emitted = 3;
+	bad[5].batch_sessions = 65535;
+	bad[6].session = 0;
+	bad[7].iteration_ns = UINT64_MAX;
+	for (int i = 0; i < 8; i++)
+		controller_record(&f->controller, &bad[i]);
+	assert_int_equal(f->controller.n_refused, 8);
+	assert_int_equal(f->controller.n_records, 0);
+	for (int i = 0; i < LIMIT_SESSIONS; i++)
+		assert_int_equal(f->controller.sessions[i].uid, 0);
+}
+
+static void a_successor_goes_on_from_the_pages_k(void **state)
+{
+	struct fixture *f = *state;
+	struct settings settings = defaults();
+	struct simulated sim = simulated_make(5, 2, 0.9, 0.1);
+	serve(f, &sim, 200);
+	while (f->controller.sessions[2].phase != PHASE_SET)
+		serve(f, &sim, 1);
+	uint32_t k = f->page->sessions[2].knobs.k;
+	uint64_t decisions = f->page->sessions[2].knobs.decision;
+	assert_true(k > 3);
+	/* A writer that died inside leaves an odd sequence. */
+	atomic_store(&f->page->sessions[2].lock.sequence,
+		atomic_load(&f->page->sessions[2].lock.sequence) | 1);
+	struct controller *successor = calloc(1, sizeof(*successor));
+	controller_init(successor, f->page, &settings);
+	struct policy_session knobs;
+	assert_true(policy_lookup(f->page, 2, 5, &knobs));
+	assert_int_equal(knobs.k, k);
+	struct iteration_record r = simulated_step(&sim, k);
+	controller_record(successor, &r);
+	for (int i = 0; i < 4; i++) {
+		r = simulated_step(&sim, 0);
+		controller_record(successor, &r);
+	}
+	assert_int_equal(successor->sessions[2].phase, PHASE_TEST);
+	assert_int_equal(successor->sessions[2].k, k);
+	assert_true(f->page->sessions[2].knobs.decision > decisions);
+	free(successor);
+}
+
+static void decisions_are_kept_with_their_reasons_and_bounded(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 0, 0.9, 0.1);
+	serve(f, &sim, 30000);
+	assert_true(f->controller.n_decisions > CONTROLLER_DECISIONS);
+	const struct decision *d = controller_decision(&f->controller, 0);
+	assert_int_equal(d->number, f->controller.n_decisions - CONTROLLER_DECISIONS + 1);
+	uint64_t after = 0, n = 0;
+	while ((d = controller_decision(&f->controller, after)) != NULL) {
+		assert_true(d->number > after);
+		assert_true(strpbrk(d->reason, "0123456789") != NULL);
+		after = d->number;
+		n++;
+	}
+	assert_int_equal(n, CONTROLLER_DECISIONS);
+	assert_int_equal(after, f->controller.n_decisions);
+}
+
+static void static_keeps_k_and_shows_utility_when_a_baseline_is_known(void **state)
+{
+	struct fixture *f = *state;
+	struct settings settings = defaults();
+	strcpy(settings.policy, "static:3");
+	assert_int_equal(controller_set(&f->controller, &settings, 0, NULL), 0);
+	struct simulated sim = simulated_make(5, 0, 0.6, 0.2);
+	serve(f, &sim, 50);
+	assert_int_equal(f->page->sessions[0].knobs.k, 3);
+	assert_true(f->page->sessions[0].knobs.utility == 0);
+	struct simulated plain = simulated_make(6, 1, 0.6, 0.2);
+	struct iteration_record r = simulated_step(&plain, 0);
+	r.k_fixed = 1;
+	controller_record(&f->controller, &r);
+	serve(f, &sim, 50);
+	float expected = (float)simulated_utility(&sim, 3);
+	assert_true(f->page->sessions[0].knobs.utility > 0.8f * expected);
+	assert_true(f->page->sessions[0].knobs.utility < 1.2f * expected);
+}
+
+static void more_records_than_the_ring_holds_are_dropped_and_counted(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 0, 0.6, 0.2);
+	struct error err;
+	for (int i = 0; i < POLICY_RECORD_SLOTS + 100; i++) {
+		struct iteration_record r = simulated_step(&sim, 0);
+		if (!ring_put(&f->producer, &r, sizeof(r)))
+			ring_drop(&f->producer);
+	}
+	struct records *records = calloc(1, sizeof(*records));
+	assert_int_equal(records_start(records, &f->consumer, &f->controller, &err), 0);
+	for (int i = 0; i < 1000; i++) {
+		pthread_mutex_lock(&records->mutex);
+		uint64_t n = f->controller.n_records;
+		pthread_mutex_unlock(&records->mutex);
+		if (n == POLICY_RECORD_SLOTS)
+			break;
+		usleep(5000);
+	}
+	assert_true(records_alive(records));
+	records_stop(records);
+	assert_int_equal(f->controller.n_records, POLICY_RECORD_SLOTS);
+	assert_int_equal(atomic_load(&f->consumer.shared->dropped), 100);
+	free(records);
+}
+
+/* One PolicySet, as an admin client sends it; the reply is the caller's to free. */
+static Outrider__Envelope *ask(struct records *records, Outrider__PolicySet *set)
+{
+	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply = malloc(sizeof(*reply));
+	outrider__envelope__init(reply);
+	request.body_case = OUTRIDER__ENVELOPE__BODY_POLICY_SET;
+	request.policy_set = set;
+	assert_true(handle_admin(records, (const struct Outrider__Envelope *)&request,
+		(struct Outrider__Envelope *)reply));
+	return reply;
+}
+
+static void settings_are_taken_all_or_nothing(void **state)
+{
+	struct fixture *f = *state;
+	struct records records = {.controller = &f->controller, .ring = f->consumer};
+	pthread_mutex_init(&records.mutex, NULL);
+	Outrider__Knob good = OUTRIDER__KNOB__INIT, bad = OUTRIDER__KNOB__INIT;
+	Outrider__Knob *knobs[] = {&good, &bad};
+	good.name = (char *)"k_max";
+	good.value = (char *)"5";
+	bad.name = (char *)"converge";
+	bad.value = (char *)"7";
+	Outrider__PolicySet set = OUTRIDER__POLICY_SET__INIT;
+	set.policy = (char *)"static:2";
+	set.knobs = knobs;
+	set.n_knobs = 2;
+	Outrider__Envelope *reply = ask(&records, &set);
+	assert_int_equal(reply->body_case, OUTRIDER__ENVELOPE__BODY_FAILURE);
+	assert_non_null(strstr(reply->failure->message, "converge"));
+	assert_non_null(strstr(reply->failure->message, "0 to 1"));
+	assert_string_equal(f->controller.settings.policy, "cascade");
+	assert_int_equal(f->controller.settings.k_max, 7);
+	outrider__envelope__free_unpacked(reply, NULL);
+
+	set.n_knobs = 1;
+	reply = ask(&records, &set);
+	assert_int_equal(reply->body_case, OUTRIDER__ENVELOPE__BODY_POLICY_STATE);
+	assert_string_equal(reply->policy_state->policy, "static:2");
+	assert_int_equal(f->controller.settings.k_max, 5);
+	assert_int_equal(f->page->defaults.k, 2);
+	outrider__envelope__free_unpacked(reply, NULL);
+
+	set.policy = (char *)"quickest";
+	set.n_knobs = 0;
+	reply = ask(&records, &set);
+	assert_int_equal(reply->body_case, OUTRIDER__ENVELOPE__BODY_FAILURE);
+	assert_non_null(strstr(reply->failure->message, "static:K"));
+	outrider__envelope__free_unpacked(reply, NULL);
+	pthread_mutex_destroy(&records.mutex);
+}
+
+static void a_policy_is_switched_live_for_one_session(void **state)
+{
+	struct fixture *f = *state;
+	struct settings settings = defaults();
+	struct error err;
+	struct simulated one = simulated_make(5, 0, 0.6, 0.2), two = simulated_make(6, 1, 0.6, 0.2);
+	serve(f, &one, 3);
+	serve(f, &two, 3);
+	strcpy(settings.policy, "static:6");
+	assert_int_equal(controller_set(&f->controller, &settings, 5, &err), 0);
+	assert_int_equal(f->page->sessions[0].knobs.k, 6);
+	assert_int_equal(f->page->sessions[1].knobs.k, 0);
+	assert_int_equal(controller_set(&f->controller, &settings, 1234, &err), -ENOENT);
+	assert_string_equal(f->controller.settings.policy, "cascade");
+}
+
+static void a_lower_k_max_takes_effect_at_once(void **state)
+{
+	struct fixture *f = *state;
+	struct settings settings = defaults();
+	struct simulated sim = simulated_make(5, 0, 0.95, 0.05);
+	serve(f, &sim, 200);
+	settings.k_max = 2;
+	settings.k_start = 2;
+	assert_int_equal(controller_set(&f->controller, &settings, 0, NULL), 0);
+	for (int i = 0; i < 200; i++) {
+		assert_true(f->page->sessions[0].knobs.k <= 2);
+		serve(f, &sim, 1);
+	}
+}
+
+static void names_of_policies_are_read_strictly(void **state)
+{
+	(void)state;
+	uint32_t k;
+	assert_ptr_equal(policy_parse("cascade", &k), &policy_cascade);
+	assert_ptr_equal(policy_parse("static:0", &k), &policy_static);
+	assert_ptr_equal(policy_parse("static:15", &k), &policy_static);
+	assert_int_equal(k, 15);
+	const char *const wrong[] = {"", "static", "static:", "static:16", "static:-1", "static:3x",
+		"static:999999999999", "Cascade ", "cascade:3"};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_null(policy_parse(wrong[i], &k));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(new_sessions_begin_at_k_zero_under_cascade),
+		TEST(a_session_that_pays_gets_its_best_k),
+		TEST(sessions_are_judged_apart),
+		TEST(prefill_and_fixed_k_measure_nothing),
+		TEST(records_out_of_range_are_counted_and_dropped),
+		TEST(a_successor_goes_on_from_the_pages_k),
+		TEST(decisions_are_kept_with_their_reasons_and_bounded),
+		TEST(static_keeps_k_and_shows_utility_when_a_baseline_is_known),
+		TEST(more_records_than_the_ring_holds_are_dropped_and_counted),
+		TEST(settings_are_taken_all_or_nothing),
+		TEST(a_policy_is_switched_live_for_one_session),
+		TEST(a_lower_k_max_takes_effect_at_once),
+		TEST(names_of_policies_are_read_strictly),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,499 @@
+/*
+ * What the tests of the whole verifier share: the real process, a client on the bus, and a drafter of the test's own
+ * that keeps its regions and drafts from known answers.
+ */
+#pragma once
+
+#include "tests/model/rig.h"
+
+#include "shared/base/clock.h"
+#include "shared/ipc/bus.h"
+#include "shared/ipc/link.h"
+#include "shared/ipc/peers.h"
+#include "shared/model/hash.h"
+#include "shared/model/sampler.h"
+#include "shared/spec/draft.h"
+#include "shared/spec/session.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <zmq.h>
+
+#define SERVICE_MODEL "models/outrider-demo-moe-q8_0.gguf"
+#define SERVICE_OUT_MAX 1024
+#define SERVICE_ANSWERS 24
+#define SERVICE_PATIENCE_NS 60000000000u
+
+struct answer {
+	int32_t prompt[160];
+	uint32_t n_prompt, n;
+	struct sampler_params sampling;
+	int32_t token[SERVICE_OUT_MAX];
+	uint64_t hash[SERVICE_OUT_MAX];
+};
+
+/* The same tokens without any service: one at a time, K = 0, one thread, the scalar kernels' bits. */
+static inline void answer_make(struct rig *rig, struct answer *a, uint64_t seed, uint32_t n_prompt,
+	float temperature, uint32_t n)
+{
+	struct kv_seq seq;
+	struct sampler sampler;
+	int32_t ids[160 + SERVICE_OUT_MAX];
+	float *logits = malloc(sizeof(float) * rig->n_vocab * n_prompt);
+
+	assert_non_null(logits);
+	assert_int_equal(sampler_init(&sampler, rig->n_vocab), 0);
+	a->n_prompt = n_prompt;
+	a->n = n;
+	sampler_params_default(&a->sampling);
+	a->sampling.temperature = temperature;
+	a->sampling.top_p = 0.95f;
+	a->sampling.seed = seed;
+	rig_ids(seed, 4000, a->prompt, n_prompt);
+	for (uint32_t i = 0; i < n_prompt; i++)
+		a->prompt[i] += 16; /* no control tokens */
+	memcpy(ids, a->prompt, n_prompt * sizeof(*ids));
+	rig_seq(rig, &seq);
+	rig_chain(rig, &seq, ids, n_prompt, RIG_BATCH, logits);
+	const float *row = logits + (size_t)(n_prompt - 1) * rig->n_vocab;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t n_tokens = n_prompt + i;
+		a->token[i] = ids[n_tokens] =
+			sampler_pick(&sampler, &a->sampling, row, ids, n_tokens, n_tokens, NULL);
+		a->hash[i] = logits_hash(row, rig->n_vocab);
+		rig_chain(rig, &seq, &ids[n_tokens], 1, 1, logits);
+		row = logits;
+	}
+	kv_seq_exit(&rig->kv, &seq);
+	sampler_exit(&sampler);
+	free(logits);
+}
+
+struct service {
+	char dir[64];
+	const char *settings[12];
+	pid_t pid, drafter;
+	void *zmq, *socket;
+};
+
+static inline const char *service_binary(void)
+{
+	static char path[512];
+	const char *build = getenv("B");
+
+	snprintf(path, sizeof(path), "%s/outrider-verifier", build ? build : "build");
+	return access(path, X_OK) == 0 ? path : NULL;
+}
+
+static inline void service_start(struct service *s)
+{
+	const char *argv[64] = {service_binary(), "--runtime-dir", s->dir, "--model", SERVICE_MODEL,
+		"--config", "/dev/null"};
+	int n = 7;
+
+	for (int i = 0; i < 12 && s->settings[i]; i++) {
+		argv[n++] = "--set";
+		argv[n++] = s->settings[i];
+	}
+	if (getenv("SERVICE_VERBOSE"))
+		argv[n++] = "-vv";
+	s->pid = fork();
+	if (s->pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execv(argv[0], (char **)(uintptr_t)argv);
+		_exit(127);
+	}
+	assert_true(s->pid > 0);
+}
+
+static inline void service_open(struct service *s, const char *const *settings)
+{
+	char endpoint[256];
+	struct error err = {""};
+
+	memset(s, 0, sizeof(*s));
+	strcpy(s->dir, "/tmp/outrider-test-XXXXXX");
+	assert_non_null(mkdtemp(s->dir));
+	for (int i = 0; settings[i]; i++)
+		s->settings[i] = settings[i];
+	s->zmq = zmq_ctx_new();
+	peers_client_endpoint(s->dir, endpoint, sizeof(endpoint));
+	assert_int_equal(bus_client(s->zmq, endpoint, &s->socket, &err), 0);
+	service_start(s);
+}
+
+static inline void service_kill(pid_t *pid, int signal_number)
+{
+	int status;
+
+	if (*pid <= 0)
+		return;
+	kill(*pid, signal_number);
+	assert_int_equal(waitpid(*pid, &status, 0), *pid);
+	/* A sanitizer's complaint is an exit status of its own. */
+	if (signal_number == SIGTERM)
+		assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	*pid = 0;
+}
+
+static inline void service_close(struct service *s)
+{
+	char command[128];
+
+	service_kill(&s->pid, SIGTERM);
+	service_kill(&s->drafter, SIGKILL);
+	bus_close(&s->socket);
+	zmq_ctx_term(s->zmq);
+	snprintf(command, sizeof(command), "rm -rf %s", s->dir);
+	assert_int_equal(system(command), 0);
+}
+
+/* One generation as its client sees it. */
+struct call {
+	uint64_t uid, request; /* the newest request's id: answers to older ones are late */
+	const struct answer *answer;
+	uint32_t credit, max_tokens, have;
+	int32_t k; /* -1: the policy */
+	bool hashes, done;
+	const char *stop;
+	uint64_t deadline_ms;
+	uint32_t n;
+	int32_t token[SERVICE_OUT_MAX];
+	uint64_t hash[SERVICE_OUT_MAX];
+	char text[16384];
+	size_t n_text;
+	uint32_t end, drafted, accepted, restarts;
+	int failure;
+	char message[512];
+	char stopped_by[LIMIT_STOP_BYTES];
+};
+
+static inline void call_init(struct call *c, const struct answer *answer, uint32_t max_tokens)
+{
+	static uint64_t uid = 0x1000;
+
+	memset(c, 0, sizeof(*c));
+	c->uid = ++uid;
+	c->answer = answer;
+	c->max_tokens = max_tokens;
+	c->credit = 1000;
+	c->k = -1;
+}
+
+static inline void call_generate(struct service *s, struct call *c)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Generate generate = OUTRIDER__GENERATE__INIT;
+	Outrider__Sampling sampling = OUTRIDER__SAMPLING__INIT;
+	Outrider__TokenList tokens = OUTRIDER__TOKEN_LIST__INIT;
+	char *stop = (char *)(uintptr_t)c->stop;
+
+	tokens.n_ids = c->answer->n_prompt;
+	tokens.ids = (int32_t *)(uintptr_t)c->answer->prompt;
+	sampling.temperature = c->answer->sampling.temperature;
+	sampling.top_p = c->answer->sampling.top_p;
+	sampling.seed = c->answer->sampling.seed;
+	generate.session_uid = c->uid;
+	generate.input_case = OUTRIDER__GENERATE__INPUT_TOKENS;
+	generate.tokens = &tokens;
+	generate.sampling = &sampling;
+	generate.max_tokens = c->max_tokens;
+	generate.ignore_eos = 1;
+	generate.credit = c->credit;
+	generate.k_plus_one = c->k + 1;
+	generate.logits_hash = c->hashes;
+	generate.have = c->have;
+	generate.deadline_ms = c->deadline_ms;
+	if (c->stop) {
+		generate.stop = &stop;
+		generate.n_stop = 1;
+	}
+	envelope.request_id = ++c->request;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_GENERATE;
+	envelope.generate = &generate;
+	assert_int_equal(bus_send(s->socket, &envelope), 0);
+}
+
+static inline void call_credit(struct service *s, struct call *c, uint32_t credit)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Credit body = OUTRIDER__CREDIT__INIT;
+
+	c->credit = credit;
+	body.session_uid = c->uid;
+	body.credit = credit;
+	body.have = c->n;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_CREDIT;
+	envelope.credit = &body;
+	assert_int_equal(bus_send(s->socket, &envelope), 0);
+}
+
+static inline void call_resume(struct service *s, struct call *c)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Resume body = OUTRIDER__RESUME__INIT;
+
+	body.session_uid = c->uid;
+	body.credit = c->credit;
+	body.have = c->n;
+	envelope.request_id = ++c->request;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_RESUME;
+	envelope.resume = &body;
+	assert_int_equal(bus_send(s->socket, &envelope), 0);
+}
+
+static inline void call_cancel(struct service *s, const struct call *c)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Cancel body = OUTRIDER__CANCEL__INIT;
+
+	body.session_uid = c->uid;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_CANCEL;
+	envelope.cancel = &body;
+	assert_int_equal(bus_send(s->socket, &envelope), 0);
+}
+
+static inline void call_text(struct call *c, const ProtobufCBinaryData *text)
+{
+	assert_true(c->n_text + text->len < sizeof(c->text));
+	if (text->len > 0)
+		memcpy(c->text + c->n_text, text->data, text->len);
+	c->n_text += text->len;
+	c->text[c->n_text] = '\0';
+}
+
+static inline void call_take(struct call *c, const Outrider__Envelope *e)
+{
+	if (e->request_id != c->request && e->request_id != 0)
+		return;
+	if (e->body_case == OUTRIDER__ENVELOPE__BODY_TOKENS) {
+		const Outrider__Tokens *t = e->tokens;
+
+		assert_int_equal(t->first, c->n);
+		assert_true(t->first + t->n_ids <= c->credit);
+		for (size_t i = 0; i < t->n_ids; i++) {
+			assert_true(c->n < SERVICE_OUT_MAX);
+			if (c->hashes && t->n_logits_hash == t->n_ids)
+				c->hash[c->n] = t->logits_hash[i];
+			c->token[c->n++] = t->ids[i];
+		}
+		call_text(c, &t->text);
+	} else if (e->body_case == OUTRIDER__ENVELOPE__BODY_DONE) {
+		c->done = true;
+		c->end = e->done->end;
+		c->drafted = e->done->usage->drafted;
+		c->accepted = e->done->usage->accepted;
+		c->restarts = e->done->usage->restarts;
+		snprintf(c->stopped_by, sizeof(c->stopped_by), "%s", e->done->stop);
+		call_text(c, &e->done->text);
+	} else if (e->body_case == OUTRIDER__ENVELOPE__BODY_FAILURE) {
+		c->failure = e->failure->code;
+		snprintf(c->message, sizeof(c->message), "%s", e->failure->message);
+	}
+}
+
+static inline uint64_t call_uid(const Outrider__Envelope *e)
+{
+	switch (e->body_case) {
+	case OUTRIDER__ENVELOPE__BODY_TOKENS:
+		return e->tokens->session_uid;
+	case OUTRIDER__ENVELOPE__BODY_DONE:
+		return e->done->session_uid;
+	case OUTRIDER__ENVELOPE__BODY_FAILURE:
+		return e->failure->session_uid;
+	default:
+		return 0;
+	}
+}
+
+/* Takes messages for the calls until enough(arg) or the time is over; returns whether it was enough. */
+static inline bool calls_until(struct service *s, struct call *calls, size_t n,
+	bool (*enough)(const struct call *calls, size_t n), uint64_t timeout_ns)
+{
+	uint64_t end_ns = clock_ns() + timeout_ns;
+	struct error err;
+
+	while (!enough(calls, n)) {
+		Outrider__Envelope *e;
+
+		if (clock_ns() > end_ns)
+			return false;
+		int rc = bus_receive(s->socket, 20, &e, &err);
+		if (rc == -EAGAIN)
+			continue;
+		assert_int_equal(rc, 0);
+		for (size_t i = 0; i < n; i++)
+			if (call_uid(e) == calls[i].uid ||
+				(call_uid(e) == 0 &&
+					e->body_case == OUTRIDER__ENVELOPE__BODY_FAILURE))
+				call_take(&calls[i], e);
+		bus_free(&e);
+	}
+	return true;
+}
+
+static inline bool all_over(const struct call *calls, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!calls[i].done && calls[i].failure == 0)
+			return false;
+	return true;
+}
+
+static inline void call_check(const struct call *c)
+{
+	assert_int_equal(c->failure, 0);
+	assert_true(c->done);
+	assert_int_equal(c->n, c->max_tokens);
+	assert_memory_equal(c->token, c->answer->token, c->n * sizeof(*c->token));
+	if (c->hashes)
+		assert_memory_equal(c->hash, c->answer->hash, c->n * sizeof(*c->hash));
+}
+
+/* ---- A drafter of the test's own: proposes from the answers, wrongly at every `wrong`-th position. ---- */
+
+struct drafter {
+	struct daemon *daemon;
+	struct broker *broker;
+	struct link *link;
+	struct region sessions, draft, kv;
+	struct draft_rings rings;
+	const struct answer *answers;
+	uint32_t n_answers, wrong;
+	bool tree, rubbish;
+};
+
+static inline void drafter_keep(struct drafter *d, const char *want, const char *name, int fd,
+	uint32_t layout, struct region *region)
+{
+	struct error err;
+
+	if (strcmp(want, name) != 0)
+		return;
+	struct region fresh;
+	if (region_attach(dup(fd), name, layout, REGION_DATA, true, &fresh, &err) != 0)
+		_exit(3);
+	if (region->header && region->header->uid == fresh.header->uid) {
+		region_close(&fresh);
+		return;
+	}
+	if (region->header)
+		region_close(region);
+	*region = fresh;
+	broker_keep(d->broker, region);
+	if (strcmp(name, DRAFT_REGION) == 0 && draft_attach(&d->rings, region_payload(region),
+						       region->bytes - REGION_DATA, &err) != 0)
+		_exit(4);
+}
+
+static inline void drafter_regions(
+	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
+{
+	struct drafter *d = arg;
+
+	(void)peer;
+	for (size_t i = 0; i < n; i++) {
+		drafter_keep(d, SESSIONS_REGION, names[i], fds[i], SESSIONS_LAYOUT, &d->sessions);
+		drafter_keep(d, DRAFT_REGION, names[i], fds[i], DRAFT_LAYOUT, &d->draft);
+		drafter_keep(d, "kv", names[i], fds[i], 1, &d->kv);
+	}
+}
+
+static inline const struct answer *drafter_answer(
+	const struct drafter *d, const struct session_page *page)
+{
+	for (uint32_t i = 0; i < d->n_answers; i++)
+		if (page->n_prompt == d->answers[i].n_prompt &&
+			memcmp(page->tokens, d->answers[i].prompt,
+				page->n_prompt * sizeof(int32_t)) == 0 &&
+			page->request.sampling.seed == d->answers[i].sampling.seed)
+			return &d->answers[i];
+	return NULL;
+}
+
+static inline void drafter_fill(
+	const struct drafter *d, const struct draft_request *request, struct draft_reply *reply)
+{
+	struct sessions_header *header = region_payload(&d->sessions);
+	const struct session_page *page = session_at(header, request->page % header->n_sessions);
+	const struct answer *a = drafter_answer(d, page);
+	uint32_t at = request->n_tokens - page->n_prompt;
+
+	if (!a)
+		return;
+	for (uint32_t i = 0; i < request->k && at + i < a->n; i++) {
+		bool wrong = d->wrong && (at + i) % d->wrong == d->wrong - 1;
+		int parent = (int)i - 1;
+		int32_t token = a->token[at + i];
+
+		/* A tree: the second token is a false brother of the first, and the third goes on from the first. */
+		if (d->tree && i == 1) {
+			parent = -1;
+			token = (a->token[at] + 1) % 4096;
+		} else if (d->tree && i >= 2) {
+			parent = i == 2 ? 0 : (int)i - 1;
+			token = a->token[at + i - 1];
+		}
+		reply->token[i] = wrong ? (token + 7) % 4096 : token;
+		reply->parent[i] = (int8_t)parent;
+		reply->confidence[i] = 1;
+		reply->n = i + 1;
+	}
+	if (d->rubbish) {
+		reply->token[0] = 1 << 30;
+		reply->parent[0] = 100;
+		reply->n = 200;
+	}
+}
+
+static inline void drafter_serve(void *arg)
+{
+	struct drafter *d = arg;
+	struct draft_request request;
+
+	if (!d->draft.header || !d->sessions.header)
+		return;
+	while (ring_get(&d->rings.requests, &request, sizeof(request))) {
+		struct draft_reply *reply = request.k > 0 ? ring_reserve(&d->rings.replies) : NULL;
+
+		if (!reply)
+			continue;
+		memset(reply, 0, sizeof(*reply));
+		reply->session = request.session;
+		reply->sequence = request.sequence;
+		reply->page = request.page;
+		reply->n_tokens = request.n_tokens;
+		reply->method = DRAFT_REPLAY;
+		drafter_fill(d, &request, reply);
+		ring_publish(&d->rings.replies);
+	}
+}
+
+static inline void service_drafter(struct service *s, const struct answer *answers,
+	uint32_t n_answers, uint32_t wrong, bool tree, bool rubbish)
+{
+	s->drafter = fork();
+	assert_true(s->drafter >= 0);
+	if (s->drafter > 0)
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	struct drafter d = {.answers = answers,
+		.n_answers = n_answers,
+		.wrong = wrong,
+		.tree = tree,
+		.rubbish = rubbish};
+	const struct daemon_options options = {.name = PEER_DRAFTER, .runtime_dir = s->dir};
+	const struct link_events events = {.regions = drafter_regions, .arg = &d};
+	struct error err;
+
+	if (daemon_create(&options, &d.daemon, &err) != 0 ||
+		broker_open(d.daemon, NULL, &d.broker, &err) != 0 ||
+		link_open(d.daemon, PEER_VERIFIER, &events, &d.link, &err) != 0 ||
+		daemon_add_timer(d.daemon, 1000000, drafter_serve, &d) < 0)
+		_exit(2);
+	_exit(daemon_run(d.daemon));
+}

@@ -1,0 +1,418 @@
+/* The whole verifier: the real process on the demo model, against the same tokens computed here one at a time. */
+#include "tests/verifier/service.h"
+
+static struct answer answers[SERVICE_ANSWERS];
+
+static int group_setup(void **state)
+{
+	struct rig rig;
+
+	(void)state;
+	if (!service_binary() || access(SERVICE_MODEL, R_OK) != 0)
+		return 0;
+	rig_open(&rig, SERVICE_MODEL, "auto", 1, KV_F16);
+	for (uint32_t i = 0; i < SERVICE_ANSWERS; i++)
+		answer_make(&rig, &answers[i], 100 + i, 3 + 13 * (i % 9), i % 2 ? 0.8f : 0, 96);
+	rig_close(&rig);
+	return 0;
+}
+
+static void need(void)
+{
+	if (!service_binary() || access(SERVICE_MODEL, R_OK) != 0) {
+		print_message("# no outrider-verifier in the build folder, or no demo model\n");
+		skip();
+	}
+}
+
+static void run_all(struct service *s, struct call *calls, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		call_generate(s, &calls[i]);
+	assert_true(calls_until(s, calls, n, all_over, SERVICE_PATIENCE_NS));
+	for (size_t i = 0; i < n; i++)
+		call_check(&calls[i]);
+}
+
+static void eight_sessions_at_once_give_the_tokens_and_logits_of_one_alone(void **state)
+{
+	struct service s;
+	struct call calls[8];
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=2", "prefill_chunk=7", NULL});
+	for (uint32_t i = 0; i < 8; i++) {
+		call_init(&calls[i], &answers[i], 60);
+		calls[i].hashes = true;
+	}
+	run_all(&s, calls, 8);
+	service_close(&s);
+}
+
+static void sessions_that_must_share_few_kv_pages_give_the_same_tokens(void **state)
+{
+	struct service s;
+	struct call calls[8];
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=1", "context=256", "kv_tokens=320",
+				 "sessions_max=4", NULL});
+	for (uint32_t i = 0; i < 8; i++) {
+		call_init(&calls[i], &answers[8 + i], 96);
+		calls[i].hashes = i % 2;
+	}
+	run_all(&s, calls, 8);
+	service_close(&s);
+}
+
+static void drafts(const char *name, uint32_t wrong, bool tree, bool rubbish)
+{
+	struct service s;
+	struct call calls[8];
+	uint32_t drafted = 0, accepted = 0;
+
+	need();
+	service_open(&s, (const char *const[]){"threads=1", "context=256", "draft_wait=2s", NULL});
+	service_drafter(&s, answers, SERVICE_ANSWERS, wrong, tree, rubbish);
+	usleep(300000);
+	for (uint32_t i = 0; i < 8; i++) {
+		call_init(&calls[i], &answers[i], 60);
+		calls[i].hashes = true;
+		calls[i].k = (int32_t)(i < 4 ? 4 : 15);
+	}
+	run_all(&s, calls, 8);
+	for (uint32_t i = 0; i < 8; i++) {
+		drafted += calls[i].drafted;
+		accepted += calls[i].accepted;
+	}
+	print_message("# %s: %u drafted, %u accepted\n", name, drafted, accepted);
+	if (rubbish) {
+		assert_int_equal(drafted, 0);
+	} else {
+		assert_true(accepted > 100);
+		assert_true(wrong || tree ? accepted < drafted : accepted == drafted);
+	}
+	service_close(&s);
+}
+
+static void right_drafts_change_no_token(void **state)
+{
+	(void)state;
+	drafts("right", 0, false, false);
+}
+
+static void wrong_drafts_change_no_token(void **state)
+{
+	(void)state;
+	drafts("every third wrong", 3, false, false);
+}
+
+static void tree_drafts_change_no_token(void **state)
+{
+	(void)state;
+	drafts("trees, every fifth wrong", 5, true, false);
+}
+
+static void rubbish_drafts_are_refused_and_change_no_token(void **state)
+{
+	(void)state;
+	drafts("rubbish", 0, false, true);
+}
+
+static bool some_tokens(const struct call *calls, size_t n)
+{
+	uint32_t total = 0;
+
+	for (size_t i = 0; i < n; i++)
+		total += calls[i].n;
+	return total >= n * 10;
+}
+
+/* Killed again and again in the middle; keeper: the regions survive in a drafter, else all is lost. */
+static void crash(bool keeper, bool hashes, int32_t k)
+{
+	struct service s;
+	struct call calls[4];
+
+	need();
+	service_open(
+		&s, (const char *const[]){"threads=1", "context=256", "stream_interval=0", NULL});
+	if (keeper) {
+		service_drafter(&s, answers, SERVICE_ANSWERS, 4, false, false);
+		usleep(300000);
+	}
+	for (uint32_t i = 0; i < 4; i++) {
+		call_init(&calls[i], &answers[4 + i], 96);
+		calls[i].hashes = hashes;
+		calls[i].k = k;
+		calls[i].credit = 12;
+		call_generate(&s, &calls[i]);
+	}
+	assert_true(calls_until(&s, calls, 4, some_tokens, SERVICE_PATIENCE_NS));
+	for (int round = 0; round < 3; round++) {
+		service_kill(&s.pid, SIGKILL);
+		service_start(&s);
+		for (uint32_t i = 0; i < 4; i++) {
+			calls[i].credit += 20;
+			calls[i].have = calls[i].n;
+			if (keeper)
+				call_resume(&s, &calls[i]);
+			else
+				call_generate(&s, &calls[i]);
+		}
+		usleep((useconds_t)round * 5000);
+	}
+	for (uint32_t i = 0; i < 4; i++) {
+		/* An answer of the service that was killed may still be on its way. */
+		call_credit(&s, &calls[i], 1000);
+		calls[i].have = calls[i].n;
+	}
+	assert_true(calls_until(&s, calls, 4, all_over, SERVICE_PATIENCE_NS));
+	for (uint32_t i = 0; i < 4; i++) {
+		call_check(&calls[i]);
+		assert_int_equal(calls[i].restarts, keeper ? 1 : 0);
+	}
+	service_close(&s);
+}
+
+static void a_killed_verifier_goes_on_from_its_pages(void **state)
+{
+	(void)state;
+	crash(true, false, 0);
+}
+
+static void a_killed_verifier_goes_on_with_drafts_and_makes_its_hashes_again(void **state)
+{
+	(void)state;
+	crash(true, true, 5);
+}
+
+static void a_client_goes_on_when_a_killed_verifier_lost_everything(void **state)
+{
+	(void)state;
+	crash(false, true, 0);
+}
+
+static bool first_over(const struct call *calls, size_t n)
+{
+	(void)n;
+	return calls[0].done;
+}
+
+static bool never(const struct call *calls, size_t n)
+{
+	(void)calls;
+	(void)n;
+	return false;
+}
+
+static void a_client_that_takes_nothing_stalls_only_itself(void **state)
+{
+	struct service s;
+	struct call calls[2];
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=1", "ahead_max=5", "sessions_max=1",
+				 "client_timeout=30s", NULL});
+	call_init(&calls[0], &answers[0], 90);
+	call_init(&calls[1], &answers[1], 90);
+	calls[1].credit = 7;
+	call_generate(&s, &calls[1]);
+	assert_false(calls_until(&s, calls, 2, never, 300000000));
+	assert_int_equal(calls[1].n, 7);
+	call_generate(&s, &calls[0]);
+	assert_true(calls_until(&s, calls, 2, first_over, SERVICE_PATIENCE_NS));
+	call_check(&calls[0]);
+	assert_int_equal(calls[1].n, 7);
+	call_credit(&s, &calls[1], 90);
+	assert_true(calls_until(&s, calls, 2, all_over, SERVICE_PATIENCE_NS));
+	call_check(&calls[1]);
+	service_close(&s);
+}
+
+static void a_silent_client_is_cancelled_and_a_full_queue_refuses(void **state)
+{
+	struct service s;
+	struct call calls[3];
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=1", "ahead_max=900", "sessions_max=1",
+				 "queue_max=1", "client_timeout=2s", NULL});
+	for (uint32_t i = 0; i < 3; i++) {
+		call_init(&calls[i], &answers[i], 0);
+		calls[i].credit = 5;
+	}
+	for (uint32_t i = 0; i < 3; i++)
+		call_generate(&s, &calls[i]);
+	assert_false(calls_until(&s, calls, 3, never, 200000000));
+	assert_int_equal(calls[2].failure, EAGAIN);
+	assert_non_null(strstr(calls[2].message, "limit 1"));
+	call_cancel(&s, &calls[0]);
+	call_credit(&s, &calls[0], 1000);
+	assert_false(calls_until(&s, calls, 3, never, 300000000));
+	assert_true(calls[0].done);
+	/* The other one never says a word again. */
+	assert_false(calls_until(&s, calls, 3, never, 3500000000u));
+	assert_int_equal(calls[1].n, 5);
+	call_credit(&s, &calls[1], 1000);
+	assert_true(calls_until(&s, calls + 1, 1, all_over, SERVICE_PATIENCE_NS));
+	service_close(&s);
+}
+
+static void a_deadline_ends_a_session(void **state)
+{
+	struct service s;
+	struct call c;
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=1", "ahead_max=20", NULL});
+	call_init(&c, &answers[0], 0);
+	c.credit = 3; /* so it is paused, not finished, when its time is over */
+	c.deadline_ms = 300;
+	call_generate(&s, &c);
+	assert_false(calls_until(&s, &c, 1, never, 1000000000));
+	assert_int_equal(c.n, 3);
+	call_credit(&s, &c, 1000);
+	assert_true(calls_until(&s, &c, 1, all_over, SERVICE_PATIENCE_NS));
+	assert_int_equal(c.end, SESSION_END_DEADLINE);
+	assert_in_range(c.n, 23, 24);
+	assert_memory_equal(c.token, answers[0].token, c.n * sizeof(*c.token));
+	service_close(&s);
+}
+
+static void a_stop_string_across_tokens_ends_the_answer_before_it(void **state)
+{
+	struct service s;
+	struct call whole, stopped;
+	char stop[8];
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=1", "stream_interval=0", NULL});
+	call_init(&whole, &answers[2], 60);
+	run_all(&s, &whole, 1);
+	/* Seven bytes from the middle of the answer, so that they begin and end inside tokens. */
+	assert_true(whole.n_text > 60);
+	size_t at = whole.n_text / 2;
+	while (at < whole.n_text - 7 && ((unsigned char)whole.text[at] & 0xc0) == 0x80)
+		at++;
+	memcpy(stop, whole.text + at, 7);
+	stop[7] = '\0';
+	for (int i = 0; i < 7; i++)
+		assert_true(stop[i] != '\0');
+	at = (size_t)(strstr(whole.text, stop) - whole.text);
+	call_init(&stopped, &answers[2], 60);
+	stopped.stop = stop;
+	call_generate(&s, &stopped);
+	assert_true(calls_until(&s, &stopped, 1, all_over, SERVICE_PATIENCE_NS));
+	assert_int_equal(stopped.end, SESSION_END_STOP);
+	assert_string_equal(stopped.stopped_by, stop);
+	assert_int_equal(stopped.n_text, at);
+	assert_memory_equal(stopped.text, whole.text, at);
+	assert_true(stopped.n < 60);
+	assert_memory_equal(stopped.token, whole.token, stopped.n * sizeof(*stopped.token));
+	service_close(&s);
+}
+
+static void refused(struct service *s, struct call *c, const char *word)
+{
+	call_generate(s, c);
+	assert_true(calls_until(s, c, 1, all_over, SERVICE_PATIENCE_NS));
+	assert_int_equal(c->failure, EINVAL);
+	if (!strstr(c->message, word))
+		fail_msg("\"%s\" does not say \"%s\"", c->message, word);
+}
+
+static void bad_requests_are_refused_with_the_reason_and_harm_nobody(void **state)
+{
+	struct service s;
+	struct call c;
+	struct answer bad = answers[0];
+	char long_stop[200];
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=1", "context=64", NULL});
+	bad.n_prompt = 0;
+	call_init(&c, &bad, 5);
+	refused(&s, &c, "empty");
+	bad = answers[0];
+	bad.n_prompt = 100;
+	call_init(&c, &bad, 5);
+	refused(&s, &c, "100 tokens, the context 64");
+	bad = answers[0];
+	bad.prompt[1] = 4096;
+	call_init(&c, &bad, 5);
+	refused(&s, &c, "token 1 is 4096");
+	bad = answers[0];
+	bad.sampling.temperature = -1;
+	call_init(&c, &bad, 5);
+	refused(&s, &c, "temperature");
+	memset(long_stop, 'x', sizeof(long_stop));
+	long_stop[199] = '\0';
+	call_init(&c, &answers[0], 5);
+	c.stop = long_stop;
+	refused(&s, &c, "199 bytes");
+	call_init(&c, &answers[0], 5);
+	c.k = 16;
+	refused(&s, &c, "k_plus_one");
+	call_init(&c, &answers[0], 5);
+	c.uid = 0;
+	refused(&s, &c, "session_uid");
+	/* Not a message at all. */
+	call_init(&c, &answers[0], 5);
+	assert_int_equal(zmq_send(s.socket, "\xff\xff\xff rubbish", 11, 0), 11);
+	assert_true(calls_until(&s, &c, 1, all_over, SERVICE_PATIENCE_NS));
+	assert_int_equal(c.failure, EPROTO);
+	call_init(&c, &answers[0], 20);
+	run_all(&s, &c, 1);
+	service_close(&s);
+}
+
+static void a_second_verifier_in_the_directory_is_refused(void **state)
+{
+	struct service s, second;
+	struct call c;
+	int status;
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=1", NULL});
+	call_init(&c, &answers[0], 20);
+	run_all(&s, &c, 1);
+	second = s;
+	service_start(&second);
+	assert_int_equal(waitpid(second.pid, &status, 0), second.pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 0);
+	call_init(&c, &answers[1], 20);
+	run_all(&s, &c, 1);
+	service_close(&s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(eight_sessions_at_once_give_the_tokens_and_logits_of_one_alone),
+		cmocka_unit_test(sessions_that_must_share_few_kv_pages_give_the_same_tokens),
+		cmocka_unit_test(right_drafts_change_no_token),
+		cmocka_unit_test(wrong_drafts_change_no_token),
+		cmocka_unit_test(tree_drafts_change_no_token),
+		cmocka_unit_test(rubbish_drafts_are_refused_and_change_no_token),
+		cmocka_unit_test(a_killed_verifier_goes_on_from_its_pages),
+		cmocka_unit_test(a_killed_verifier_goes_on_with_drafts_and_makes_its_hashes_again),
+		cmocka_unit_test(a_client_goes_on_when_a_killed_verifier_lost_everything),
+		cmocka_unit_test(a_client_that_takes_nothing_stalls_only_itself),
+		cmocka_unit_test(a_silent_client_is_cancelled_and_a_full_queue_refuses),
+		cmocka_unit_test(a_deadline_ends_a_session),
+		cmocka_unit_test(a_stop_string_across_tokens_ends_the_answer_before_it),
+		cmocka_unit_test(bad_requests_are_refused_with_the_reason_and_harm_nobody),
+		cmocka_unit_test(a_second_verifier_in_the_directory_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, group_setup, NULL);
+}
