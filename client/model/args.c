@@ -48,7 +48,8 @@ int args_parse(int argc, char **argv, const struct arg *args, struct error *err)
 		size_t bytes = equals ? (size_t)(equals - name) : strlen(name);
 		const struct arg *arg = find(args, name, bytes);
 		if (!arg)
-			return error_set(err, EINVAL, "unknown option \"--%.*s\"", (int)bytes, name);
+			return error_set(
+				err, EINVAL, "unknown option \"--%.*s\"", (int)bytes, name);
 		if (arg->type == ARG_FLAG) {
 			if (equals)
 				return error_set(err, EINVAL, "--%s takes no value", arg->name);
@@ -93,7 +94,8 @@ int args_tokens(const char *text, int32_t **ids, uint32_t *n, struct error *err)
 		if (end == text || (*end && !strchr(", \t\n", *end)) || errno || id < INT32_MIN ||
 			id > INT32_MAX || *n >= LIMIT_CONTEXT) {
 			free(list);
-			return error_set(err, EINVAL, "--tokens: \"%.20s\" is not a list of ids", text);
+			return error_set(
+				err, EINVAL, "--tokens: \"%.20s\" is not a list of ids", text);
 		}
 		list[(*n)++] = (int32_t)id;
 		text = end;

@@ -8,10 +8,10 @@
 #include <stdio.h>
 
 enum arg_type {
-	ARG_FLAG,   /* bool */
-	ARG_U32,    /* uint32_t, min..max */
-	ARG_U64,    /* uint64_t */
-	ARG_FLOAT,  /* float; its range is checked by whoever knows it */
+	ARG_FLAG, /* bool */
+	ARG_U32, /* uint32_t, min..max */
+	ARG_U64, /* uint64_t */
+	ARG_FLOAT, /* float; its range is checked by whoever knows it */
 	ARG_STRING, /* const char *, borrowed from argv */
 };
 

@@ -2,6 +2,7 @@
 
 #include "shared/model/chat.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,10 @@ int engine_check_options(const struct engine_options *o, struct error *err)
 	if (o->format && strcmp(o->format, "json") != 0 && strcmp(o->format, "text") != 0)
 		return error_set(
 			err, EINVAL, "--format: \"%s\", allowed are json and text", o->format);
-	return 0;
+	if (o->kv && strcmp(o->kv, "auto") != 0 && strcmp(o->kv, "f32") != 0 &&
+		strcmp(o->kv, "f16") != 0)
+		return error_set(err, EINVAL, "--kv: \"%s\", allowed are f32, f16 and auto", o->kv);
+	return kernels_select(o->kernels, err) ? 0 : -EINVAL;
 }
 
 static int read_prompt(struct engine *e, struct error *err)
@@ -66,8 +70,9 @@ static int read_prompt(struct engine *e, struct error *err)
 		return error_set(err, EINVAL, "the prompt is empty: at least one token is needed");
 	for (uint32_t i = 0; i < n; i++)
 		if (ids[i] < 0 || (uint32_t)ids[i] >= e->model->config.n_vocab)
-			return error_set(err, EINVAL, "token %u of the prompt is %d, allowed are 0..%u",
-				i, ids[i], e->model->config.n_vocab - 1);
+			return error_set(err, EINVAL,
+				"token %u of the prompt is %d, allowed are 0..%u", i, ids[i],
+				e->model->config.n_vocab - 1);
 	return 0;
 }
 
@@ -93,19 +98,13 @@ static uint32_t cpus(void)
 	return n < 1 ? 1 : n > LIMIT_THREADS ? LIMIT_THREADS : (uint32_t)n;
 }
 
-static int set_kv_type(const struct engine *e, enum kv_type *type, struct error *err)
+/* Half precision keys and values only where the weights are coarser than float32 anyway. */
+static enum kv_type choose_kv_type(const struct engine *e)
 {
 	const char *name = e->options.kv;
 	if (!name || strcmp(name, "auto") == 0)
-		*type = e->model->layers[0].q.type == TENSOR_F32 ? KV_F32 : KV_F16;
-	else if (strcmp(name, "f32") == 0)
-		*type = KV_F32;
-	else if (strcmp(name, "f16") == 0)
-		*type = KV_F16;
-	else
-		return error_set(
-			err, EINVAL, "--kv: \"%s\", allowed are f32, f16 and auto", name);
-	return 0;
+		return e->model->layers[0].q.type == TENSOR_F32 ? KV_F32 : KV_F16;
+	return strcmp(name, "f32") == 0 ? KV_F32 : KV_F16;
 }
 
 /* The model's context or the one asked for; the prompt must leave room for one more token when more are wanted. */
@@ -115,8 +114,8 @@ static int set_context(struct engine *e, uint32_t n_extra, struct error *err)
 	uint64_t wanted = (uint64_t)e->n_prompt + n_extra;
 	if (e->n_prompt + (n_extra > 0) > most)
 		return error_set(err, EINVAL,
-			"a prompt of %u tokens is too long: the context is %u tokens%s", e->n_prompt,
-			most, n_extra > 0 ? ", and one is for the output" : "");
+			"a prompt of %u tokens is too long: the context is %u tokens%s",
+			e->n_prompt, most, n_extra > 0 ? ", and one is for the output" : "");
 	e->n_context = wanted < most ? (uint32_t)wanted : most;
 	int32_t *tokens = realloc(e->tokens, e->n_context * sizeof(*tokens));
 	if (!tokens)
@@ -129,16 +128,13 @@ static int set_context(struct engine *e, uint32_t n_extra, struct error *err)
 static int start_kv(struct engine *e, struct error *err)
 {
 	const struct model_config *config = &e->model->config;
-	struct kv_layout layout = {config->n_layers, config->n_kv_heads, config->head_dim, KV_F32,
-		(e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS};
-	int rc = set_kv_type(e, &layout.type, err);
-	if (rc < 0)
-		return rc;
+	struct kv_layout layout = {config->n_layers, config->n_kv_heads, config->head_dim,
+		choose_kv_type(e), (e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS};
 	size_t bytes = (kv_bytes(&layout) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 	e->kv_memory = aligned_alloc(CACHE_LINE, bytes);
 	if (!e->kv_memory)
 		return error_set(err, ENOMEM, "no memory for a KV cache of %zu bytes", bytes);
-	rc = kv_init(&e->kv, e->kv_memory, &layout, true, err);
+	int rc = kv_init(&e->kv, e->kv_memory, &layout, true, err);
 	if (rc < 0)
 		return rc;
 	rc = kv_seq_init(&e->seq, 1, e->n_context);
@@ -153,8 +149,7 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	if (rc < 0)
 		return rc;
 	e->kernels = kernels_select(o->kernels, err);
-	if (!e->kernels)
-		return -EINVAL;
+	assert(e->kernels); /* engine_check_options has seen the name */
 	uint32_t available = cpus(), threads = o->threads ? o->threads : available;
 	rc = pool_create(threads, 0, threads <= available ? SPIN_NS : 0, &e->pool, err);
 	if (rc < 0)
@@ -175,8 +170,8 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 }
 
 /* Tokens first..first+n-1 as one pass, committed; the last (or all) with logits. */
-static int run_chunk(struct engine *e, uint32_t first, uint32_t n, bool all, bool last,
-	struct error *err)
+static int run_chunk(
+	struct engine *e, uint32_t first, uint32_t n, bool all, bool last, struct error *err)
 {
 	int rc = kv_take(&e->kv, &e->seq, n, e->cells);
 	if (rc < 0)

@@ -16,20 +16,20 @@ struct engine_options {
 };
 
 /* Rows of the common options, for the head of a command's table. */
-#define ENGINE_ARGS(o)                                                                             \
-	{"model", ARG_STRING, &(o)->model, 0, 0, "FILE", "the GGUF model (needed)"},               \
-		{"tokens", ARG_STRING, &(o)->tokens, 0, 0, "IDS", "prompt as ids: 1,2,3"},         \
-		{"format", ARG_STRING, &(o)->format, 0, 0, "json|text", "output, default json"},   \
-		{"threads", ARG_U32, &(o)->threads, 1, LIMIT_THREADS, "N",                         \
-			"default: the CPUs this process may use"},                                 \
-		{"kernels", ARG_STRING, &(o)->kernels, 0, 0, "NAME",                               \
-			"scalar, avx2, avx512 or auto (default); the results are the same"},       \
-		{"kv", ARG_STRING, &(o)->kv, 0, 0, "TYPE",                                         \
-			"f32, f16 or auto (default: f32 for F32 models, else f16)"},               \
-		{"context", ARG_U32, &(o)->context, 1, LIMIT_CONTEXT, "N",                         \
-			"tokens of prompt and output; default: the model's"},                      \
-		{"prefill-chunk", ARG_U32, &(o)->prefill_chunk, 1, LIMIT_BATCH, "N",               \
-			"prompt tokens per pass, default 128"},                                    \
+#define ENGINE_ARGS(o)                                                                           \
+	{"model", ARG_STRING, &(o)->model, 0, 0, "FILE", "the GGUF model (needed)"},             \
+		{"tokens", ARG_STRING, &(o)->tokens, 0, 0, "IDS", "prompt as ids: 1,2,3"},       \
+		{"format", ARG_STRING, &(o)->format, 0, 0, "json|text", "output, default json"}, \
+		{"threads", ARG_U32, &(o)->threads, 1, LIMIT_THREADS, "N",                       \
+			"default: the CPUs this process may use"},                               \
+		{"kernels", ARG_STRING, &(o)->kernels, 0, 0, "NAME",                             \
+			"scalar, avx2, avx512 or auto (default); the results are the same"},     \
+		{"kv", ARG_STRING, &(o)->kv, 0, 0, "TYPE",                                       \
+			"f32, f16 or auto (default: f32 for F32 models, else f16)"},             \
+		{"context", ARG_U32, &(o)->context, 1, LIMIT_CONTEXT, "N",                       \
+			"tokens of prompt and output; default: the model's"},                    \
+		{"prefill-chunk", ARG_U32, &(o)->prefill_chunk, 1, LIMIT_BATCH, "N",             \
+			"prompt tokens per pass, default 128"},                                  \
 		{"quiet", ARG_FLAG, &(o)->quiet, 0, 0, NULL, "no progress, no timing"},
 
 struct engine {
@@ -43,16 +43,16 @@ struct engine {
 	struct kv_seq seq;
 	struct experts_mapped experts;
 	struct forward *forward;
-	struct batch_token *batch;  /* [n_batch] */
-	uint32_t *cells, n_batch;   /* [n_batch] */
-	int32_t *tokens;	    /* [n_context] prompt and output */
+	struct batch_token *batch; /* [n_batch] */
+	uint32_t *cells, n_batch; /* [n_batch] */
+	int32_t *tokens; /* [n_context] prompt and output */
 	uint32_t n_prompt, n_tokens, n_context;
 };
 
 /* The logits after the token at position, valid during the call. */
 typedef void engine_row(void *arg, uint32_t position, const float *logits);
 
-/* What a usage error is: no model, no prompt or two, an unknown format. -EINVAL. */
+/* What a usage error is: no model, no prompt or two, an unknown format, backend or KV type. -EINVAL. */
 int engine_check_options(const struct engine_options *options, struct error *err);
 /* Opens options.model and reads the prompt (options.tokens, or options.prompt through the tokenizer) into e->tokens.
  * need_tokenizer: without one it fails; else a tokenizer that cannot be loaded is left out. */

@@ -48,8 +48,8 @@ static int generate(struct generate *g, struct error *err)
 	g->prefill_ns = prefilled - start;
 	while (rc == 0) {
 		uint32_t i = e->n_tokens - e->n_prompt;
-		int32_t token = sampler_pick(&g->sampler, &g->params, logits, e->tokens,
-			e->n_tokens, e->n_tokens, NULL);
+		int32_t token = sampler_pick(
+			&g->sampler, &g->params, logits, e->tokens, e->n_tokens, e->n_tokens, NULL);
 		if (g->hashes)
 			g->hashes[i] = logits_hash(logits, e->model->config.n_vocab);
 		e->tokens[e->n_tokens++] = token;
@@ -108,12 +108,12 @@ static void print_json(const struct generate *g)
 	printf(", \"end\": \"%s\"", g->eos ? "eos" : "length");
 	if (!e->options.quiet)
 		printf(", \"timing\": {\"prefill_tokens\": %u, \"prefill_ns\": %llu, "
-		       "\"prefill_tokens_per_s\": %.1f, \"decode_tokens\": %u, \"decode_ns\": %llu, "
+		       "\"prefill_tokens_per_s\": %.1f, \"decode_tokens\": %u, \"decode_ns\": "
+		       "%llu, "
 		       "\"decode_tokens_per_s\": %.1f, \"kernels\": \"%s\", \"threads\": %u}",
 			e->n_prompt, (unsigned long long)g->prefill_ns,
-			per_second(e->n_prompt, g->prefill_ns), n,
-			(unsigned long long)g->decode_ns, per_second(n, g->decode_ns),
-			e->kernels->name, pool_threads(e->pool));
+			per_second(e->n_prompt, g->prefill_ns), n, (unsigned long long)g->decode_ns,
+			per_second(n, g->decode_ns), e->kernels->name, pool_threads(e->pool));
 	fputs("}\n", stdout);
 }
 
@@ -124,9 +124,7 @@ static int run(struct generate *g, struct error *err)
 	int rc = engine_open(e, !g->ignore_eos || text, err);
 	if (rc < 0)
 		return rc;
-	rc = sampler_params_check(&g->params, e->model->config.n_vocab, err);
-	if (rc == 0)
-		rc = engine_start(e, g->max_tokens, false, err);
+	rc = engine_start(e, g->max_tokens, false, err);
 	if (rc < 0)
 		return rc;
 	rc = sampler_init(&g->sampler, e->model->config.n_vocab);
@@ -179,6 +177,8 @@ static int parse(struct generate *g, int argc, char **argv, struct error *err)
 		args_help(args, stdout);
 		return 0;
 	}
+	if (rc == 0)
+		rc = sampler_params_check(p, LIMIT_VOCAB, err);
 	return rc < 0 ? rc : engine_check_options(o, err);
 }
 

@@ -65,23 +65,25 @@ static int print_text(const struct tokenizer *t, const struct options *o, struct
 		bytes += tokenizer_piece(t, ids[i], o->special).bytes;
 	}
 	char *text = rc ? NULL : malloc(bytes + 1);
-	if (!rc && !text)
-		rc = error_set(err, ENOMEM, "no memory for %zu bytes of text", bytes);
-	for (uint32_t i = 0; !rc && i < n; i++) {
+	if (!text) {
+		free(ids);
+		return rc ? rc : error_set(err, ENOMEM, "no memory for %zu bytes of text", bytes);
+	}
+	for (uint32_t i = 0; i < n; i++) {
 		struct gguf_string piece = tokenizer_piece(t, ids[i], o->special);
 		memcpy(text + at, piece.data, piece.bytes);
 		at += piece.bytes;
 	}
-	if (!rc && strcmp(o->format, "json") == 0) {
+	if (strcmp(o->format, "json") == 0) {
 		fputs("{\"text\": ", stdout);
 		engine_json_string(stdout, text, bytes);
 		puts("}");
-	} else if (!rc) {
+	} else {
 		fwrite(text, 1, bytes, stdout);
 	}
 	free(text);
 	free(ids);
-	return rc;
+	return 0;
 }
 
 static int run(const struct options *o, struct error *err)

@@ -13,6 +13,12 @@ static const char *const choice_names[] = {"auto", "on", "off", NULL};
 	offsetof(struct drafter_config, field), sizeof(((struct drafter_config *)0)->field)
 #define SECOND 1e9
 
+/*
+ * ngram_min, measured on the recorded outputs of the four workloads (models/golden/workload-outputs.jsonl), K = 3, tokens per
+ * iteration and share of drafted tokens accepted: 1: 1.93, 46%; 2: 1.74, 54%; 3: 1.61, 61%. On an MoE target a wrong token
+ * costs nearly what a right one does, so 2 wins where a token adds more than about 15% to an iteration. Suffixes
+ * beyond 8 tokens change nothing.
+ */
 const struct config_key drafter_config_keys[] = {
 	{"", "draft", CONFIG_STRING, AT(draft), 0, 0, NULL, "", "path",
 		"GGUF file of the draft model, with the tokenizer of the model that is served; "

@@ -37,11 +37,21 @@ struct session_page *session_view_page(const struct session_view *view, uint32_t
 	return (struct session_page *)(view->pages + page * view->header.page_bytes);
 }
 
-/* The second look at the uid: pairs with the verifier, which clears it before it changes anything else in the page. */
+/* The second look at the uid: the verifier clears it before it changes anything else in the page. What was copied before
+ * was loaded with acquire, so that this load comes after it. */
 static bool still(const struct session_page *page, uint64_t uid)
 {
-	atomic_thread_fence(memory_order_acquire);
 	return atomic_load_explicit(&page->uid, memory_order_relaxed) == uid;
+}
+
+/* Copies what the verifier may be overwriting: a mixture is found out by `still` and thrown away. */
+static void copy_words(void *to, const void *from, size_t bytes)
+{
+	static_assert(sizeof(struct session_request) % sizeof(uint64_t) == 0, "whole words");
+	const uint64_t *source = from;
+	uint64_t *target = to;
+	for (size_t i = 0; i < bytes / sizeof(uint64_t); i++)
+		target[i] = __atomic_load_n(&source[i], __ATOMIC_ACQUIRE);
 }
 
 int session_begin(struct draft_session *s, const struct session_view *view, uint32_t page,
@@ -54,8 +64,8 @@ int session_begin(struct draft_session *s, const struct session_view *view, uint
 	memset(s, 0, sizeof(*s));
 	if (atomic_load_explicit(&from->uid, memory_order_acquire) != uid)
 		return -ESTALE;
-	s->n_prompt = from->n_prompt;
-	memcpy(&s->request, &from->request, sizeof(s->request));
+	s->n_prompt = __atomic_load_n(&from->n_prompt, __ATOMIC_ACQUIRE);
+	copy_words(&s->request, &from->request, sizeof(s->request));
 	if (!still(from, uid))
 		return -ESTALE;
 	if (s->n_prompt > n_context || s->request.n_replay > n_context ||
@@ -113,7 +123,7 @@ int session_follow(
 		return -EBADMSG;
 	bool agrees = true;
 	for (; at < n_tokens; at++) {
-		int32_t token = page->tokens[at];
+		int32_t token = __atomic_load_n(&page->tokens[at], __ATOMIC_ACQUIRE);
 		if (agrees && at < known && token != s->tokens[at]) {
 			agrees = false;
 			*kept = at;

@@ -134,9 +134,9 @@ static void draft(struct engine *engine, uint32_t n_plan, uint64_t now_ns)
 		struct engine_session *s = engine_live(engine, engine->plan[e].session);
 		uint32_t n_tokens = engine->sched[engine->plan[e].session].n_tokens;
 
-		if (engine->plan[e].decodes)
+		if (engine->plan[e].decodes && may_ask)
 			s->k = choose_k(engine, s, n_tokens);
-		s->asked = may_ask && s->k > 0;
+		s->asked = s->k > 0;
 		if (s->asked)
 			last = s;
 		else

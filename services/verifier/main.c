@@ -166,7 +166,8 @@ static int open_sockets(struct verifier *v, struct error *err)
 	return rc;
 }
 
-static int load(struct verifier *v, struct error *err)
+/* The model, and what of the configuration depends on it. */
+static int load_model(struct verifier *v, struct error *err)
 {
 	int rc = model_load(v->config.model, &v->model, err);
 
@@ -183,6 +184,15 @@ static int load(struct verifier *v, struct error *err)
 	v->kernels = kernels_select(v->config.kernels, err);
 	if (v->kernels == NULL)
 		return -EINVAL;
+	return 0;
+}
+
+static int load(struct verifier *v, struct error *err)
+{
+	int rc = load_model(v, err);
+
+	if (rc != 0)
+		return rc;
 	daemon_progress(v->daemon);
 	return regions_open(v->daemon, &v->config, v->model, tokenizer_fingerprint(v->tokenizer),
 		&v->regions, err);
@@ -277,6 +287,17 @@ static int serve(struct verifier *v, const char *runtime_dir)
 	return status;
 }
 
+/* -n: everything that serving would refuse before it opens a socket. */
+static int check(struct verifier *v)
+{
+	struct error err = {.text = ""};
+	int rc = load_model(v, &err);
+
+	tokenizer_free(&v->tokenizer);
+	model_free(&v->model);
+	return rc != 0 ? die(rc, &err) : EX_OK;
+}
+
 int main(int argc, char **argv)
 {
 	struct flags flags = {0};
@@ -300,7 +321,7 @@ int main(int argc, char **argv)
 		free(v);
 		return EX_CONFIG;
 	}
-	int status = rc != 0 ? die(rc, &err) : flags.check ? EX_OK : serve(v, runtime_dir);
+	int status = rc != 0 ? die(rc, &err) : flags.check ? check(v) : serve(v, runtime_dir);
 	free(v);
 	return status;
 }

@@ -424,7 +424,7 @@ static int ask_peer(struct daemon *daemon, const char *peer, const char *wanted,
 {
 	uint64_t end_ns = clock_ns() + (uint64_t)RECOVER_MS * 1000000u;
 	int fds[LIMIT_REGIONS], socket, code;
-	struct hello_answer answer;
+	struct hello_answer answer = {0};
 	struct hello hello;
 	struct error err = {""};
 	char path[128];

@@ -4,6 +4,7 @@
 #include "shared/base/limits.h"
 #include "shared/base/log.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -316,6 +317,7 @@ static int await(void *socket, const char *endpoint, uint64_t request_id, int ti
 				err, ETIMEDOUT, "%s: no answer in %d ms", endpoint, timeout_ms);
 		if (code < 0)
 			return error_prefix(err, code, "%s", endpoint);
+		assert(*reply);
 		/* A server that could not read the request does not know its number. */
 		if ((*reply)->request_id == request_id ||
 			((*reply)->request_id == 0 &&
@@ -350,6 +352,7 @@ int bus_call(void *zmq, const char *endpoint, Outrider__Envelope *request, int t
 	else
 		code = await(socket, endpoint, request->request_id, timeout_ms, reply, err);
 	bus_close(&socket);
+	assert(code < 0 || *reply);
 	if (code == 0 && (*reply)->body_case == OUTRIDER__ENVELOPE__BODY_FAILURE) {
 		code = error_set(err, EREMOTEIO, "%s", (*reply)->failure->message);
 		bus_free(reply);

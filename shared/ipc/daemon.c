@@ -230,15 +230,15 @@ int daemon_create(const struct daemon_options *options, struct daemon **out, str
 	daemon->start_ns = daemon->alive_ns = clock_ns();
 	daemon->generation = real_ns();
 	daemon->stall_ns = options->watchdog_stall_ns;
-	strcpy(daemon->state, "loading");
+	snprintf(daemon->state, sizeof daemon->state, "loading");
 	if (strlen(options->name) >= sizeof daemon->name ||
 		strlen(options->runtime_dir) >= sizeof daemon->runtime_dir) {
 		code = error_set(err, ENAMETOOLONG, "%s in %s: names are too long", options->name,
 			options->runtime_dir);
 		goto failed;
 	}
-	strcpy(daemon->name, options->name);
-	strcpy(daemon->runtime_dir, options->runtime_dir);
+	snprintf(daemon->name, sizeof daemon->name, "%s", options->name);
+	snprintf(daemon->runtime_dir, sizeof daemon->runtime_dir, "%s", options->runtime_dir);
 	code = block_signals(daemon, err);
 	if (code < 0)
 		goto failed;

@@ -43,13 +43,15 @@ void daemon_detail(struct daemon_details *to, const char *key, const char *forma
 
 static uint64_t rss_bytes(void)
 {
-	unsigned long long pages = 0;
+	char line[128], *resident;
+	uint64_t pages = 0;
 	FILE *file = fopen("/proc/self/statm", "re");
 
 	if (!file)
 		return 0;
-	if (fscanf(file, "%*u %llu", &pages) != 1)
-		pages = 0;
+	/* "size resident shared ...", in pages */
+	if (fgets(line, sizeof line, file) && (resident = strchr(line, ' ')))
+		pages = strtoull(resident, NULL, 10);
 	fclose(file);
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }

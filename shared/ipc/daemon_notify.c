@@ -38,7 +38,7 @@ void daemon_collect_passed(struct daemon *daemon)
 			close(fd);
 			continue;
 		}
-		strcpy(passed->name, names[i]);
+		snprintf(passed->name, sizeof passed->name, "%s", names[i]);
 		passed->fd = fd;
 		passed->dev = st.st_dev;
 		passed->ino = st.st_ino;
@@ -152,7 +152,7 @@ void daemon_store_fd(struct daemon *daemon, const char *name, int fd)
 
 void daemon_set_state(struct daemon *daemon, const char *format, ...)
 {
-	char state[STATE_BYTES];
+	char state[STATE_BYTES] = "";
 	bool changed;
 	va_list args;
 
@@ -164,7 +164,7 @@ void daemon_set_state(struct daemon *daemon, const char *format, ...)
 			*c = ' '; /* one line: the next would be read as another assignment */
 	pthread_mutex_lock(&daemon->state_lock);
 	changed = strcmp(daemon->state, state) != 0;
-	strcpy(daemon->state, state);
+	memcpy(daemon->state, state, sizeof state);
 	pthread_mutex_unlock(&daemon->state_lock);
 	if (changed) {
 		log_info("state: %s", state);

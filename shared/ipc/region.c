@@ -87,6 +87,7 @@ int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsig
 		close(region.fd);
 		return code;
 	}
+	assert(region.header);
 	/* A hint: without huge pages for shared memory in this kernel the region works all the same. */
 	if (flags & REGION_HUGE)
 		(void)madvise(region.header, region.bytes, MADV_HUGEPAGE);
@@ -127,6 +128,7 @@ static int check_header(
 	const struct region_header *header = region->header;
 	char got[LIMIT_NAME];
 
+	assert(header);
 	if (header->magic != REGION_MAGIC)
 		return error_set(err, EINVAL, "region %s: magic is %#x, expected %#x", name,
 			header->magic, REGION_MAGIC);

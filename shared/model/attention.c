@@ -95,16 +95,14 @@ static void finish_heads(const struct forward *f, float *heads, uint32_t n_heads
 	}
 }
 
-static void store_head(const struct forward *f, uint32_t cell, uint32_t head, const float *k,
-	const float *v)
+static void store_head(
+	const struct forward *f, uint32_t cell, uint32_t head, const float *k, const float *v)
 {
 	uint32_t n = f->model->config.head_dim;
 	enum kv_type type = f->kv->layout.type;
 	size_t at = (size_t)cell * n * (type == KV_F16 ? 2 : 4);
-	f->kernels->kv_store(
-		k, n, type, (unsigned char *)kv_k(f->kv, f->layer, head) + at);
-	f->kernels->kv_store(
-		v, n, type, (unsigned char *)kv_v(f->kv, f->layer, head) + at);
+	f->kernels->kv_store(k, n, type, (unsigned char *)kv_k(f->kv, f->layer, head) + at);
+	f->kernels->kv_store(v, n, type, (unsigned char *)kv_v(f->kv, f->layer, head) + at);
 }
 
 static void finish_token(struct forward *f, uint32_t t)
@@ -189,8 +187,8 @@ void attention_layer(struct forward *f)
 	const struct layer *layer = &f->model->layers[f->layer];
 	uint32_t group = config->n_heads / config->n_kv_heads;
 	size_t row_bytes = config->n_embd * sizeof(float);
-	size_t qkv_bytes =
-		(size_t)(config->n_heads + 2 * config->n_kv_heads) * config->head_dim * sizeof(float);
+	size_t qkv_bytes = (size_t)(config->n_heads + 2 * config->n_kv_heads) * config->head_dim *
+			   sizeof(float);
 	f->layer_att_q8 = forward_quantised(&layer->o);
 
 	work_tokens(f, norm_token, 2 * row_bytes);

@@ -14,5 +14,6 @@ struct chat_message {
 /* Appends to *ids as tokenizer_encode does; ends with the opening of the assistant's turn. A template's default system
  * message comes first where it has one and the conversation does not. messages[].text may be NULL when empty. -ENOTSUP:
  * no template, or one that is not ChatML. -EINVAL: an unknown role, no messages. */
-int chat_encode(const struct gguf *gguf, const struct tokenizer *tokenizer, const struct chat_message *messages,
-	size_t n_messages, int32_t **ids, size_t *n, size_t *capacity, struct error *err);
+int chat_encode(const struct gguf *gguf, const struct tokenizer *tokenizer,
+	const struct chat_message *messages, size_t n_messages, int32_t **ids, size_t *n,
+	size_t *capacity, struct error *err);

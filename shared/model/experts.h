@@ -9,7 +9,7 @@
 #include "shared/model/model.h"
 
 struct expert_view {
-	uint32_t index;	/* into the experts[] given to begin */
+	uint32_t index; /* into the experts[] given to begin */
 	const void *gate, *up, *down; /* matrices of the layer's shapes */
 };
 

@@ -112,8 +112,8 @@ static void set_frequencies(struct forward *f)
 {
 	const struct model_config *config = &f->model->config;
 	for (uint32_t i = 0; i < config->n_rot / 2; i++) {
-		f->frequency[i] = kernels_pow(
-			config->rope_base, -2.0 * (double)i / (double)config->n_rot);
+		f->frequency[i] =
+			kernels_pow(config->rope_base, -2.0 * (double)i / (double)config->n_rot);
 		if (config->rope_factors)
 			f->frequency[i] /= (double)config->rope_factors[i];
 	}
@@ -126,8 +126,8 @@ static int check(const struct forward *f, struct error *err)
 	const struct model_config *config = &f->model->config;
 	const struct kv_layout *kv = &f->kv->layout;
 	if (f->n_batch == 0 || f->n_batch > LIMIT_BATCH)
-		return error_set(
-			err, EINVAL, "batch of %u tokens, allowed are 1..%d", f->n_batch, LIMIT_BATCH);
+		return error_set(err, EINVAL, "batch of %u tokens, allowed are 1..%d", f->n_batch,
+			LIMIT_BATCH);
 	if (f->n_logits == 0 || f->n_logits > f->n_batch)
 		return error_set(err, EINVAL, "%u rows of logits, allowed are 1..%u (the batch)",
 			f->n_logits, f->n_batch);
@@ -170,8 +170,8 @@ int forward_create(const struct model *model, const struct kernels *kernels, str
 		free(f);
 		return rc;
 	}
-	f->attention_floats = kernels->attention_scratch(
-		config->n_heads / config->n_kv_heads, config->head_dim);
+	f->attention_floats =
+		kernels->attention_scratch(config->n_heads / config->n_kv_heads, config->head_dim);
 	f->attention_floats = (f->attention_floats + 15) / 16 * 16;
 	struct carve count = {0};
 	layout(f, &count);
@@ -224,9 +224,8 @@ static void last_norm_token(struct forward *f, uint32_t t)
 	uint32_t n = f->model->config.n_embd;
 	if (f->logit_row[t] != UINT32_MAX)
 		forward_norm(f, f->x + (size_t)t * n, f->model->output_norm, f->h + (size_t)t * n,
-			forward_quantised(&f->model->output)
-				? f->h_q8 + (size_t)t * (n / Q8_BLOCK)
-				: NULL);
+			forward_quantised(&f->model->output) ? f->h_q8 + (size_t)t * (n / Q8_BLOCK)
+							     : NULL);
 }
 
 /* Which tokens get which rows of logits; -EINVAL when more ask than forward_create was told. */

@@ -12,17 +12,17 @@ struct batch_token {
 	struct kv_seq *seq;
 	int32_t token;
 	uint32_t position;
-	int32_t parent;	 /* batch index (smaller) of the token before it, or -1: seq's committed tokens end before it */
-	bool logits;	 /* compute this token's logits */
-	uint32_t cell;	 /* in: taken by the caller with kv_take */
+	int32_t parent; /* batch index (smaller) of the token before it, or -1: seq's committed tokens end before it */
+	bool logits; /* compute this token's logits */
+	uint32_t cell; /* in: taken by the caller with kv_take */
 };
 
 /* Called on the driving thread, once per layer: what the router chose for each token of the batch.
  * experts, weights: [n_tokens][n_experts_used], by falling weight. hidden: [n_tokens][n_embd], the input of the
  * feed-forward (after norm). For dense layers experts and weights are NULL. Either callback may be NULL. */
 struct forward_hooks {
-	void (*layer)(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts, const float *weights,
-		const float *const *hidden);
+	void (*layer)(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
+		const float *weights, const float *const *hidden);
 	void *arg;
 };
 
@@ -35,9 +35,9 @@ struct forward;
 
 /* n_batch: the most tokens of one pass; n_logits: the most rows of logits of one pass; n_context: the most
  * positions of a sequence. Borrows everything. experts may be NULL for dense models. */
-int forward_create(const struct model *model, const struct kernels *kernels, struct pool *pool, struct kv *kv,
-	struct expert_source *experts, uint32_t n_batch, uint32_t n_logits, uint32_t n_context,
-	struct forward **out, struct error *err);
+int forward_create(const struct model *model, const struct kernels *kernels, struct pool *pool,
+	struct kv *kv, struct expert_source *experts, uint32_t n_batch, uint32_t n_logits,
+	uint32_t n_context, struct forward **out, struct error *err);
 void forward_destroy(struct forward **forward);
 void forward_set_hooks(struct forward *forward, const struct forward_hooks *hooks);
 

@@ -13,7 +13,7 @@
 struct product {
 	struct matrix w;
 	const struct activation *x; /* [n] */
-	float *const *y;	    /* [n], each [w.rows] */
+	float *const *y; /* [n], each [w.rows] */
 	uint32_t n;
 };
 
@@ -37,7 +37,7 @@ struct forward {
 	struct expert_source *experts;
 	uint32_t n_batch, n_logits, n_context, n_threads;
 	uint32_t assignments_max; /* per token: max(1, n_experts_used) */
-	uint32_t ff_max;	  /* widest feed-forward, rounded up to 32 */
+	uint32_t ff_max; /* widest feed-forward, rounded up to 32 */
 	struct forward_hooks hooks;
 	struct forward_stats stats;
 	void *memory;
@@ -53,45 +53,45 @@ struct forward {
 	float attention_scale;
 
 	/* Rows by token. */
-	float *x;	       /* [T][D] residual stream */
-	float *h;	       /* [T][D] after a norm */
+	float *x; /* [T][D] residual stream */
+	float *h; /* [T][D] after a norm */
 	struct q8_block *h_q8; /* [T][D / 32] */
-	float *q, *k, *v;      /* [T][n_heads * head_dim], [T][n_kv_heads * head_dim] x2 */
-	float *att;	       /* [T][n_heads * head_dim] */
+	float *q, *k, *v; /* [T][n_heads * head_dim], [T][n_kv_heads * head_dim] x2 */
+	float *att; /* [T][n_heads * head_dim] */
 	struct q8_block *att_q8;
-	float *out;	       /* [T][D] of the o product, then of the feed-forward */
-	float *router;	       /* [T][n_experts] */
-	float *weights;	       /* [T][n_experts_used], by falling weight */
-	uint16_t *chosen;      /* [T][n_experts_used] */
-	float *cos_sin;	       /* [T][n_rot] */
-	bool *on_main;	       /* [T]: its cells are a prefix of seq->cell; see attention.c */
-	bool *has_main_child;  /* [T] */
-	uint32_t *main_roots;  /* [T] */
+	float *out; /* [T][D] of the o product, then of the feed-forward */
+	float *router; /* [T][n_experts] */
+	float *weights; /* [T][n_experts_used], by falling weight */
+	uint16_t *chosen; /* [T][n_experts_used] */
+	float *cos_sin; /* [T][n_rot] */
+	bool *on_main; /* [T]: its cells are a prefix of seq->cell; see attention.c */
+	bool *has_main_child; /* [T] */
+	uint32_t *main_roots; /* [T] */
 
 	/* Rows by assignment: by expert, then by token. */
 	float *gate, *up, *act; /* [A][ff_max] */
 	struct q8_block *act_q8; /* [A][ff_max / 32] */
-	float *down;		 /* [T][n_experts_used][D], by token and rank */
-	uint32_t *assigned;	 /* [A] token * n_experts_used + rank */
+	float *down; /* [T][n_experts_used][D], by token and rank */
+	uint32_t *assigned; /* [A] token * n_experts_used + rank */
 
 	/* Pointer rows for the kernels. */
 	struct activation *h_rows, *att_rows; /* [T] */
 	float **q_rows, **k_rows, **v_rows, **out_rows, **router_rows; /* [T] */
-	const float **hidden_rows;				       /* [T] */
-	struct activation *in_rows, *act_rows;			       /* [A] */
-	float **gate_rows, **up_rows, **down_rows;		       /* [A] */
+	const float **hidden_rows; /* [T] */
+	struct activation *in_rows, *act_rows; /* [A] */
+	float **gate_rows, **up_rows, **down_rows; /* [A] */
 
 	/* One layer's experts. */
 	uint16_t *distinct, *distinct_tokens; /* [n_experts] */
-	uint32_t *expert_first;		      /* [n_experts + 1] first assignment of an expert */
-	struct expert_view *views;	      /* [n_experts] */
-	struct ffn_task *ffn;		      /* [max(1, n_experts)] */
+	uint32_t *expert_first; /* [n_experts + 1] first assignment of an expert */
+	struct expert_view *views; /* [n_experts] */
+	struct ffn_task *ffn; /* [max(1, n_experts)] */
 
 	/* Logits of the last pass. */
-	float *logits;		   /* [n_logits][n_vocab] */
-	float **logit_rows;	   /* [n_logits] */
+	float *logits; /* [n_logits][n_vocab] */
+	float **logit_rows; /* [n_logits] */
 	struct activation *last_x; /* [n_logits] */
-	uint32_t *logit_row;	   /* [T] row, or UINT32_MAX */
+	uint32_t *logit_row; /* [T] row, or UINT32_MAX */
 
 	/* Cutting. */
 	struct product *products; /* [max(3, n_experts)] */
@@ -99,7 +99,7 @@ struct forward {
 	uint32_t n_items;
 
 	/* By thread. */
-	uint32_t *thread_cells;	 /* [threads][n_context] */
+	uint32_t *thread_cells; /* [threads][n_context] */
 	float *thread_attention; /* [threads][attention_floats] */
 	size_t attention_floats;
 };
@@ -108,7 +108,7 @@ enum {
 	WORK_ITEMS = 4, /* items per thread, at most */
 };
 /* A step has at most this many items: rounding adds one per task at most. */
-#define WORK_ITEMS_MAX(threads, tasks) ((size_t)(threads) * WORK_ITEMS * 2 + (tasks))
+#define WORK_ITEMS_MAX(threads, tasks) ((size_t)(threads)*WORK_ITEMS * 2 + (tasks))
 
 static inline bool forward_quantised(const struct matrix *w)
 {

@@ -12,8 +12,19 @@
 #include <stdint.h>
 
 enum gguf_value_type {
-	GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING,
-	GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+	GGUF_U8,
+	GGUF_I8,
+	GGUF_U16,
+	GGUF_I16,
+	GGUF_U32,
+	GGUF_I32,
+	GGUF_F32,
+	GGUF_BOOL,
+	GGUF_STRING,
+	GGUF_ARRAY,
+	GGUF_U64,
+	GGUF_I64,
+	GGUF_F64,
 };
 
 struct gguf_string {
@@ -23,9 +34,9 @@ struct gguf_string {
 
 struct gguf_tensor {
 	struct gguf_string name;
-	uint32_t type;	/* GGUF type id; may be one the engine lacks */
+	uint32_t type; /* GGUF type id; may be one the engine lacks */
 	uint32_t n_dims;
-	uint64_t ne[4];	/* fastest first; unused are 1 */
+	uint64_t ne[4]; /* fastest first; unused are 1 */
 	uint64_t offset; /* in the file, absolute */
 	uint64_t bytes;
 };
@@ -62,16 +73,17 @@ const char *gguf_tensor_type_name(uint32_t type);
 /* Metadata. 0, -ENOENT when the key is absent (no message), -EINVAL with a message when it is of another type or
  * out of min..max. Any integer type is accepted for u64; f32 and f64 for f64. */
 bool gguf_has(const struct gguf *gguf, const char *key);
-int gguf_get_u64(const struct gguf *gguf, const char *key, uint64_t min, uint64_t max, uint64_t *out,
-	struct error *err);
+int gguf_get_u64(const struct gguf *gguf, const char *key, uint64_t min, uint64_t max,
+	uint64_t *out, struct error *err);
 int gguf_get_f64(const struct gguf *gguf, const char *key, double *out, struct error *err);
 int gguf_get_bool(const struct gguf *gguf, const char *key, bool *out, struct error *err);
-int gguf_get_string(const struct gguf *gguf, const char *key, struct gguf_string *out, struct error *err);
+int gguf_get_string(
+	const struct gguf *gguf, const char *key, struct gguf_string *out, struct error *err);
 
 /* Arrays: the element type and count, then elements in ascending order through an iterator-free accessor. String
  * arrays are indexed at open, so access is O(1). */
-int gguf_get_array(const struct gguf *gguf, const char *key, enum gguf_value_type *type, uint64_t *n,
-	struct error *err);
+int gguf_get_array(const struct gguf *gguf, const char *key, enum gguf_value_type *type,
+	uint64_t *n, struct error *err);
 /* i < n, of the array's own type; callers have checked both with gguf_get_array. */
 struct gguf_string gguf_array_string(const struct gguf *gguf, const char *key, uint64_t i);
 int64_t gguf_array_i64(const struct gguf *gguf, const char *key, uint64_t i);

@@ -65,15 +65,18 @@ int kv_init(struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh
 	memset(kv, 0, sizeof(*kv));
 	if (!layout_valid(layout))
 		return error_set(err, EINVAL,
-			"KV cache of %u layers, %u heads of %u, %u pages: allowed are 1..%d layers, 1..%d "
+			"KV cache of %u layers, %u heads of %u, %u pages: allowed are 1..%d "
+			"layers, 1..%d "
 			"heads of 1..%d, 1..%d pages",
 			layout->n_layers, layout->n_kv_heads, layout->head_dim, layout->n_pages,
 			LIMIT_LAYERS, LIMIT_HEADS, LIMIT_HEAD_DIM, KV_PAGES_MAX);
 	if ((uintptr_t)mem % CACHE_LINE != 0)
-		return error_set(err, EINVAL, "KV cache memory is not aligned to %d bytes", CACHE_LINE);
+		return error_set(
+			err, EINVAL, "KV cache memory is not aligned to %d bytes", CACHE_LINE);
 	kv->free_pages = malloc(layout->n_pages * sizeof(*kv->free_pages));
 	if (!kv->free_pages)
-		return error_set(err, ENOMEM, "no memory for the list of %u KV pages", layout->n_pages);
+		return error_set(
+			err, ENOMEM, "no memory for the list of %u KV pages", layout->n_pages);
 	kv->layout = *layout;
 	kv->meta = mem;
 	kv->cells = (unsigned char *)mem + meta_bytes(layout);
@@ -246,12 +249,11 @@ uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq)
 
 void *kv_k(const struct kv *kv, uint32_t layer, uint32_t kv_head)
 {
-	return kv->cells +
-	       kv->head_bytes * ((size_t)layer * 2 * kv->layout.n_kv_heads + kv_head);
+	return kv->cells + kv->head_bytes * ((size_t)layer * 2 * kv->layout.n_kv_heads + kv_head);
 }
 
 void *kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head)
 {
-	return kv->cells + kv->head_bytes * (((size_t)layer * 2 + 1) * kv->layout.n_kv_heads +
-						    kv_head);
+	return kv->cells +
+	       kv->head_bytes * (((size_t)layer * 2 + 1) * kv->layout.n_kv_heads + kv_head);
 }

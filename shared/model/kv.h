@@ -37,16 +37,16 @@ struct kv_page_meta {
 struct kv {
 	struct kv_layout layout;
 	struct kv_page_meta *meta; /* [n_pages], in the caller's memory */
-	unsigned char *cells;	   /* [layer][k, v][kv_head][cell][head_dim] of type: see kv_k, kv_v */
-	size_t head_bytes;	   /* of all cells of one layer, k or v, and head */
+	unsigned char *cells; /* [layer][k, v][kv_head][cell][head_dim] of type: see kv_k, kv_v */
+	size_t head_bytes; /* of all cells of one layer, k or v, and head */
 	uint32_t *free_pages, n_free; /* owned */
 };
 
 struct kv_seq {
-	uint64_t owner;		/* session uid, not 0 */
-	uint32_t n;		/* committed tokens: positions 0..n-1 */
+	uint64_t owner; /* session uid, not 0 */
+	uint32_t n; /* committed tokens: positions 0..n-1 */
 	uint32_t n_max;
-	uint32_t *cell;		/* [n_max] position -> cell; owned. cell[n..] is scratch of the forward pass */
+	uint32_t *cell; /* [n_max] position -> cell; owned. cell[n..] is the forward pass's scratch */
 	uint32_t *spare, n_spare; /* cells of owned pages that hold nothing; owned */
 	uint32_t *pages, n_pages; /* owned */
 };
@@ -54,7 +54,8 @@ struct kv_seq {
 /* Meta and cells; 0 when the layout is out of bounds (limits.h, KV_PAGES_MAX). */
 size_t kv_bytes(const struct kv_layout *layout);
 /* mem: kv_bytes, 64-byte aligned. fresh: mark all pages free; else keep the meta for kv_adopt. */
-int kv_init(struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh, struct error *err);
+int kv_init(
+	struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh, struct error *err);
 void kv_exit(struct kv *kv);
 
 /* Room for n_max tokens and LIMIT_DRAFT more in flight. -EINVAL: owner 0 or n_max not in 1..LIMIT_CONTEXT. */

@@ -26,7 +26,8 @@ static const char *name_tensor(struct loader *l, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
-	vsnprintf(l->name, sizeof(l->name), format, args);
+	vsnprintf(l->name, sizeof(l->name), format,
+		args); // NOLINT(clang-analyzer-valist.Uninitialized)
 	va_end(args);
 	return l->name;
 }
@@ -99,8 +100,8 @@ static int load_bias(struct loader *l, uint32_t n, const float **out)
 }
 
 /* Matrices {cols, rows} of l->name, n of them. data is the first. */
-static int load_matrices(struct loader *l, uint32_t rows, uint32_t cols, uint32_t n,
-	struct matrix *out, const struct gguf_tensor **tensor)
+static int load_matrices(
+	struct loader *l, uint32_t rows, uint32_t cols, uint32_t n, struct matrix *out)
 {
 	const struct gguf_tensor *t = find(l);
 	if (!t)
@@ -124,26 +125,24 @@ static int load_matrices(struct loader *l, uint32_t rows, uint32_t cols, uint32_
 		.row_bytes = (size_t)(cols / type->block_weights) * type->block_bytes,
 		.data = gguf_tensor_data(l->gguf, t),
 	};
-	*tensor = t;
 	return 0;
 }
 
 static int load_matrix(struct loader *l, uint32_t rows, uint32_t cols, struct matrix *out)
 {
-	const struct gguf_tensor *t;
-	return load_matrices(l, rows, cols, 1, out, &t);
+	return load_matrices(l, rows, cols, 1, out);
 }
 
 static int load_experts(struct loader *l, uint32_t layer, const char *kind, uint32_t rows,
 	uint32_t cols, struct expert_tensor *out)
 {
-	const struct gguf_tensor *t;
 	uint32_t n = l->model->config.n_experts;
 	name_tensor(l, "blk.%u.ffn_%s_exps.weight", layer, kind);
-	int rc = load_matrices(l, rows, cols, n, &out->shape, &t);
+	int rc = load_matrices(l, rows, cols, n, &out->shape);
 	if (rc)
 		return rc;
-	out->file_offset = t->offset;
+	out->file_offset =
+		(uint64_t)((const char *)out->shape.data - (const char *)gguf_data(l->gguf));
 	out->expert_bytes = (uint64_t)out->shape.row_bytes * rows;
 	l->model->expert_bytes_total += out->expert_bytes * n;
 	return 0;

@@ -262,7 +262,7 @@ int model_read_config(const struct gguf *gguf, struct model_config *config, stru
 	int rc = check_kind(gguf, err);
 	if (!rc)
 		rc = read_arch(gguf, &k.arch, err);
-	if (rc)
+	if (rc || !k.arch)
 		return rc;
 	config->arch = k.arch;
 	rc = need_count(&k, "block_count", 1, LIMIT_LAYERS, &config->n_layers);

@@ -82,8 +82,8 @@ static void run_ffn(struct forward *f, uint32_t n)
 	work_ffn(f, n);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct ffn_task *task = &f->ffn[i];
-		f->products[i] = (struct product){task->down, f->act_rows + task->first,
-			f->down_rows + task->first, task->n};
+		f->products[i] = (struct product){
+			task->down, f->act_rows + task->first, f->down_rows + task->first, task->n};
 	}
 	work_products(f, n);
 }

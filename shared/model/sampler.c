@@ -17,8 +17,7 @@ void sampler_params_default(struct sampler_params *params)
 	params->repeat_penalty = 1;
 }
 
-int sampler_params_check(
-	const struct sampler_params *params, uint32_t n_vocab, struct error *err)
+int sampler_params_check(const struct sampler_params *params, uint32_t n_vocab, struct error *err)
 {
 	/* Written so that a NaN fails. */
 	if (!(params->temperature >= 0 && params->temperature <= 100))
@@ -31,11 +30,12 @@ int sampler_params_check(
 		return error_set(
 			err, EINVAL, "min_p is %g, allowed are 0..1", (double)params->min_p);
 	if (!(params->repeat_penalty > 0 && params->repeat_penalty <= 10))
-		return error_set(err, EINVAL, "repeat_penalty is %g, allowed is more than 0, up to 10",
+		return error_set(err, EINVAL,
+			"repeat_penalty is %g, allowed is more than 0, up to 10",
 			(double)params->repeat_penalty);
 	if (params->coupling != COUPLING_GUMBEL && params->coupling != COUPLING_MAXIMAL)
-		return error_set(err, EINVAL, "coupling is %u, allowed are 0 (gumbel) and 1 (maximal)",
-			params->coupling);
+		return error_set(err, EINVAL,
+			"coupling is %u, allowed are 0 (gumbel) and 1 (maximal)", params->coupling);
 	if (params->n_biases > LIMIT_LOGIT_BIASES)
 		return error_set(err, EINVAL, "%u logit biases, allowed are at most %d",
 			params->n_biases, LIMIT_LOGIT_BIASES);

@@ -19,7 +19,7 @@
 #include "shared/base/limits.h"
 
 enum coupling {
-	COUPLING_GUMBEL = 0,  /* drafter-invariant (arXiv 2408.07978): path-exact */
+	COUPLING_GUMBEL = 0, /* drafter-invariant (arXiv 2408.07978): path-exact */
 	COUPLING_MAXIMAL = 1, /* rejection sampling with the true q: distribution-exact */
 };
 
@@ -30,14 +30,14 @@ struct logit_bias {
 
 /* Plain data: lies in the session page. */
 struct sampler_params {
-	float temperature;	/* 0 = greedy; 0..100 */
-	float top_p;		/* 0 < p <= 1; 1 = off */
-	float min_p;		/* 0 = off; 0..1 */
-	uint32_t top_k;		/* 0 = off */
-	float repeat_penalty;	/* 1 = off; 0 < r <= 10: logits of tokens seen are divided (> 0) or multiplied (< 0) */
-	uint32_t repeat_window;	/* last tokens of prompt and output that count; 0 = all */
+	float temperature; /* 0 = greedy; 0..100 */
+	float top_p; /* 0 < p <= 1; 1 = off */
+	float min_p; /* 0 = off; 0..1 */
+	uint32_t top_k; /* 0 = off */
+	float repeat_penalty; /* 1 = off; 0 < r <= 10: logits of tokens seen are divided (> 0) or multiplied (< 0) */
+	uint32_t repeat_window; /* last tokens of prompt and output that count; 0 = all */
 	uint64_t seed;
-	uint32_t coupling;	/* enum coupling */
+	uint32_t coupling; /* enum coupling */
 	uint32_t n_biases;
 	struct logit_bias biases[LIMIT_LOGIT_BIASES];
 };
@@ -54,10 +54,11 @@ struct token_prob {
 /* Scratch of one thread: allocated once for a vocabulary; the functions below allocate nothing. */
 struct sampler {
 	uint32_t n_vocab;
-	float *logits;		 /* [n_vocab] adjusted; accept.c leaves other things here */
-	struct token_prob *dist; /* [n_vocab] the distribution of the last sampler_distribution, by falling p */
+	float *logits; /* [n_vocab] adjusted; accept.c leaves other things here */
+	struct token_prob *
+		dist; /* [n_vocab] the distribution of the last sampler_distribution, by falling p */
 	uint32_t n_dist;
-	uint32_t *seen;		 /* marks for the repetition penalty */
+	uint32_t *seen; /* marks for the repetition penalty */
 	uint32_t epoch;
 };
 int sampler_init(struct sampler *sampler, uint32_t n_vocab);
@@ -66,13 +67,14 @@ void sampler_exit(struct sampler *sampler);
 /* p after bias, repetition penalty, temperature, top-k, top-p, min-p (in that order): fills dist, n_dist with the kept
  * set, by falling p, ties by rising id; the sum is 1 up to rounding. history: prompt and output before this
  * position; ids that are not in the vocabulary are ignored. Not for greedy. */
-void sampler_distribution(struct sampler *sampler, const struct sampler_params *params, const float *logits,
-	const int32_t *history, uint32_t n_history);
+void sampler_distribution(struct sampler *sampler, const struct sampler_params *params,
+	const float *logits, const int32_t *history, uint32_t n_history);
 
 /* The token at `position` (= index in prompt + output): argmax(log p + G), or the greedy one. *confidence (may be
  * NULL) receives the chosen token's probability under p (greedy: of the softmax at temperature 1). */
-int32_t sampler_pick(struct sampler *sampler, const struct sampler_params *params, const float *logits,
-	const int32_t *history, uint32_t n_history, uint64_t position, float *confidence);
+int32_t sampler_pick(struct sampler *sampler, const struct sampler_params *params,
+	const float *logits, const int32_t *history, uint32_t n_history, uint64_t position,
+	float *confidence);
 
 /* G of (position, token) under a seed. In -2.86..17.33. */
 double sampler_gumbel(uint64_t seed, uint64_t position, uint32_t token);

@@ -16,8 +16,8 @@ uint32_t tokenizer_n_vocab(const struct tokenizer *tokenizer);
 
 /* Appends the ids of text to *ids (malloc'd, *n used, *capacity; grows; caller frees). special: control tokens
  * written out in the text are recognised; never set for user text. Invalid UTF-8 passes through byte tokens. */
-int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes, bool special,
-	int32_t **ids, size_t *n, size_t *capacity, struct error *err);
+int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
+	bool special, int32_t **ids, size_t *n, size_t *capacity, struct error *err);
 
 /* The BOS that the file says comes first (add_bos_token), or -1. */
 int32_t tokenizer_bos(const struct tokenizer *tokenizer);

@@ -19,6 +19,11 @@ static int no_memory(struct error *err)
 	return error_set(err, ENOMEM, "no memory for a tokenizer");
 }
 
+static bool upper_hex(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F');
+}
+
 /* SentencePiece files are another kind; what is wrong inside one is said before that it is one. */
 static int refuse_sentencepiece(const struct gguf *gguf, struct error *err)
 {
@@ -36,15 +41,10 @@ static int refuse_sentencepiece(const struct gguf *gguf, struct error *err)
 	rc = gguf_get_array(gguf, "tokenizer.ggml.token_type", &type, &n, NULL);
 	for (uint64_t i = 0; !rc && i < n; i++) {
 		struct gguf_string s = gguf_array_string(gguf, TOKENS_KEY, i);
-		unsigned byte;
-		char text[7] = "", wanted[7];
 		if (gguf_array_i64(gguf, "tokenizer.ggml.token_type", i) != TOKEN_BYTE)
 			continue;
-		if (s.bytes == 6)
-			memcpy(text, s.data, 6);
-		if (sscanf(text, "<0x%2x>", &byte) != 1 ||
-			(snprintf(wanted, sizeof(wanted), "<0x%02X>", byte & 0xff),
-				strcmp(text, wanted)))
+		if (s.bytes != 6 || memcmp(s.data, "<0x", 3) != 0 || !upper_hex(s.data[3]) ||
+			!upper_hex(s.data[4]) || s.data[5] != '>')
 			return error_set(err, EINVAL,
 				"key " TOKENS_KEY ": token %" PRIu64
 				" is of type byte, but its text %s is not <0x00> to <0xFF>",

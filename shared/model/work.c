@@ -80,8 +80,8 @@ void work_heads(struct forward *f,
 }
 
 /* Rows of a task so that an item touches about `target` bytes. */
-static void cut_rows(struct forward *f, uint32_t task, uint32_t rows, uint64_t bytes,
-	uint64_t target)
+static void cut_rows(
+	struct forward *f, uint32_t task, uint32_t rows, uint64_t bytes, uint64_t target)
 {
 	uint32_t blocks = (rows + WORK_ROWS - 1) / WORK_ROWS;
 	uint64_t n = target ? bytes / target : 1;
@@ -109,8 +109,7 @@ static void products_item(void *arg, uint32_t item, uint32_t thread)
 }
 
 /* The cut items: on the pool, or here when they are too little for it. */
-static void run_items(
-	struct forward *f, void (*fn)(void *, uint32_t, uint32_t), uint32_t parts)
+static void run_items(struct forward *f, void (*fn)(void *, uint32_t, uint32_t), uint32_t parts)
 {
 	if (parts > 1) {
 		pool_run(f->pool, fn, f, f->n_items);
@@ -164,8 +163,7 @@ void work_ffn(struct forward *f, uint32_t n)
 	uint32_t parts = item_count(f, bytes);
 	f->n_items = 0;
 	for (uint32_t i = 0; i < n; i++)
-		cut_rows(f, i, f->ffn[i].gate.rows,
-			2 * product_bytes(&f->ffn[i].gate, f->ffn[i].n),
+		cut_rows(f, i, f->ffn[i].gate.rows, 2 * product_bytes(&f->ffn[i].gate, f->ffn[i].n),
 			parts > 1 ? bytes / parts : 0);
 	run_items(f, ffn_item, parts);
 }

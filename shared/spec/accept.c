@@ -113,8 +113,8 @@ static void residual_subtract(const struct sampler *sampler, struct residual *re
 }
 
 /* A draw from r, or -1 when rounding left nothing of it. */
-static int32_t residual_draw(
-	const struct sampler *sampler, const struct residual *residual, uint64_t seed, uint64_t position)
+static int32_t residual_draw(const struct sampler *sampler, const struct residual *residual,
+	uint64_t seed, uint64_t position)
 {
 	double u = rand_uniform(seed, RAND_RESIDUAL, position, 0) * residual->sum, sum = 0;
 	int32_t last = -1;
@@ -189,8 +189,9 @@ static int check_support(
 {
 	uint32_t n = reply->n_support[i];
 	if (n > LIMIT_DRAFT_SUPPORT)
-		return error_set(err, EPROTO, "draft token %u has a support of %u, allowed are 0..%d",
-			i, n, LIMIT_DRAFT_SUPPORT);
+		return error_set(err, EPROTO,
+			"draft token %u has a support of %u, allowed are 0..%d", i, n,
+			LIMIT_DRAFT_SUPPORT);
 	double sum = 0;
 	bool own = n == 0;
 	for (uint32_t j = 0; j < n; j++) {
@@ -203,14 +204,15 @@ static int check_support(
 		/* Written so that a NaN fails. */
 		if (!(p > 0 && p <= 1.001f))
 			return error_set(err, EPROTO,
-				"support %u of draft token %u has p = %g, allowed is more than 0, up to 1",
+				"support %u of draft token %u has p = %g, allowed is more than 0, "
+				"up to 1",
 				j, i, (double)p);
 		sum += (double)p;
 		own = own || token == reply->token[i];
 	}
 	if (n > 0 && !(sum >= 0.999 && sum <= 1.001))
-		return error_set(err, EPROTO, "the support of draft token %u sums to %g instead of 1",
-			i, sum);
+		return error_set(err, EPROTO,
+			"the support of draft token %u sums to %g instead of 1", i, sum);
 	if (!own)
 		return error_set(err, EPROTO, "draft token %u (%d) is not in its own support", i,
 			reply->token[i]);

@@ -15,7 +15,8 @@
 
 struct accept_input {
 	const struct sampler_params *params;
-	const int32_t *history;	/* committed tokens, n_history of them, followed in the array by room for LIMIT_DRAFT more: the
+	const int32_t *
+		history; /* committed tokens, n_history of them, followed in the array by room for LIMIT_DRAFT more: the
 				   walk writes accepted tokens there as it goes (int32_t *room = history + n_history) */
 	uint32_t n_history;
 	const struct draft_reply *draft; /* validated; n may be 0 */
@@ -25,10 +26,10 @@ struct accept_input {
 };
 
 struct accept_output {
-	uint32_t n_accepted;		/* 0..draft->n */
-	int8_t node[LIMIT_DRAFT];	/* the accepted draft indices, in order */
-	uint32_t n_tokens;		/* n_accepted + 1 */
-	int32_t token[LIMIT_DRAFT + 1];	/* what is emitted: accepted tokens and the one after */
+	uint32_t n_accepted; /* 0..draft->n */
+	int8_t node[LIMIT_DRAFT]; /* the accepted draft indices, in order */
+	uint32_t n_tokens; /* n_accepted + 1 */
+	int32_t token[LIMIT_DRAFT + 1]; /* what is emitted: accepted tokens and the one after */
 };
 
 /* *history_room: history's array, writable. */
@@ -37,4 +38,5 @@ void accept_draft(struct sampler *sampler, const struct accept_input *input, int
 
 /* Draft replies from another process: every field in range for this vocabulary and k, parents before children, each
  * support's p > 0 and summing to 1 within 1e-3. */
-int accept_check_draft(const struct draft_reply *reply, uint32_t n_vocab, uint32_t k, struct error *err);
+int accept_check_draft(
+	const struct draft_reply *reply, uint32_t n_vocab, uint32_t k, struct error *err);

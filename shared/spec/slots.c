@@ -68,6 +68,8 @@ static uint64_t tag_of(uint64_t word)
 uint32_t slots_verifier_enter(struct slots *slots, uint64_t generation)
 {
 	struct slots_header *header = slots->header;
+	/* The verifier is the only one who sleeps there; a killed one may be counted still. */
+	doorbell_take_over(&header->arrivals);
 	uint32_t epoch = atomic_load_explicit(&header->verifier_epoch, memory_order_relaxed);
 	do
 		epoch = (epoch + 1) & EPOCH_MASK;

@@ -78,17 +78,16 @@ struct slots_counts {
 struct slot_demand { /* verifier -> cache: must have now */
 	uint16_t layer, expert;
 	uint16_t tokens; /* of the batch that need it */
-	uint16_t promote; /* 1: the expert was hinted before */
-	uint64_t
-		iteration; /* grows with each layer the verifier begins: demands of another one are obsolete */
+	/* Grows with each layer the verifier begins: demands of another one are obsolete. */
+	uint64_t iteration;
 };
 
 enum { SLOT_ACTIVATION_PAIRS = 27 };
 struct slot_activation { /* verifier -> cache: one layer of one pass */
 	uint64_t iteration;
 	uint16_t layer, n; /* n pairs follow */
-	uint16_t expert_tokens
-		[2 * SLOT_ACTIVATION_PAIRS]; /* (expert, tokens) pairs; more pairs take more entries */
+	/* (expert, tokens) pairs; more pairs take more entries. */
+	uint16_t expert_tokens[2 * SLOT_ACTIVATION_PAIRS];
 };
 
 struct slot_hint { /* drafter -> cache */

@@ -29,8 +29,8 @@ struct rig {
 	uint64_t next_owner;
 };
 
-static inline void rig_open(struct rig *rig, const char *path, const char *kernels, uint32_t threads,
-	enum kv_type type)
+static inline void rig_open(
+	struct rig *rig, const char *path, const char *kernels, uint32_t threads, enum kv_type type)
 {
 	struct error err = {""};
 	memset(rig, 0, sizeof(*rig));

@@ -15,6 +15,13 @@ static const char *const models[] = {
 	"tests/data/golden/quants/qwen3moe-256.Q8_0.gguf",
 };
 
+/* A sanitizer takes ten times as long; the first four have every kind of layer. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MODELS_TRIED 4
+#else
+#define MODELS_TRIED (sizeof(models) / sizeof(*models))
+#endif
+
 /* One token at a time, scalar, one thread. */
 static float *reference(const char *path, enum kv_type type, const int32_t *ids, uint32_t n)
 {
@@ -34,7 +41,7 @@ static float *reference(const char *path, enum kv_type type, const int32_t *ids,
 static void for_every_engine(
 	void (*fn)(struct rig *rig, const int32_t *ids, const float *expected), uint64_t seed)
 {
-	for (size_t m = 0; m < sizeof(models) / sizeof(*models); m++) {
+	for (size_t m = 0; m < MODELS_TRIED; m++) {
 		for (int type = KV_F32; type <= KV_F16; type++) {
 			int32_t ids[N];
 			struct error err;
@@ -183,7 +190,8 @@ static void check_tree(struct rig *rig, const int32_t *ids, const float *expecte
 		for (int32_t i = 0; i < TREE; i++) {
 			int32_t parent = (int32_t)(rig_random(&random) % (uint64_t)(i + 1)) - 1;
 			int32_t id = (int32_t)(rig_random(&random) % rig->n_vocab);
-			bool on = path < TREE_PATH && (rig_random(&random) % 2 || TREE - i <= TREE_PATH);
+			bool on = path < TREE_PATH &&
+				  (rig_random(&random) % 2 || TREE - i <= TREE_PATH);
 			if (on) {
 				parent = path_node;
 				path_node = i;
@@ -195,7 +203,8 @@ static void check_tree(struct rig *rig, const int32_t *ids, const float *expecte
 		assert_int_equal(forward_run(rig->forward, batch, TREE), 0);
 		float *rows = malloc((size_t)TREE * rig->n_vocab * sizeof(*rows));
 		for (int32_t i = 0; i < TREE; i++)
-			memcpy(rows + (size_t)i * rig->n_vocab, forward_logits(rig->forward, (uint32_t)i),
+			memcpy(rows + (size_t)i * rig->n_vocab,
+				forward_logits(rig->forward, (uint32_t)i),
 				rig->n_vocab * sizeof(*rows));
 		for (int32_t i = path_node; i >= 0; i = batch[i].parent)
 			same(rig, rows + (size_t)i * rig->n_vocab,
@@ -268,11 +277,11 @@ static void contradictory_batches_are_refused(void **state)
 	assert_int_equal(forward_run(rig.forward, good, 2), 0);
 	assert_int_equal(forward_run(rig.forward, good, 0), -EINVAL);
 	assert_int_equal(forward_run(rig.forward, good, RIG_BATCH + 1), -EINVAL);
-#define REFUSED(field, value)                                                                      \
-	do {                                                                                       \
-		memcpy(bad, good, sizeof(bad));                                                    \
-		bad[1].field = (value);                                                            \
-		assert_int_equal(forward_run(rig.forward, bad, 2), -EINVAL);                       \
+#define REFUSED(field, value)                                                \
+	do {                                                                 \
+		memcpy(bad, good, sizeof(bad));                              \
+		bad[1].field = (value);                                      \
+		assert_int_equal(forward_run(rig.forward, bad, 2), -EINVAL); \
 	} while (0)
 	REFUSED(parent, 1);
 	REFUSED(parent, -2);
@@ -379,8 +388,9 @@ static void the_order_in_which_experts_arrive_changes_no_bit(void **state)
 	float *expected = reference(models[3], KV_F16, ids, N);
 	experts_mapped_init(&late.mapped, rig.model);
 	late.mapped.source.ops = &ops;
-	assert_int_equal(forward_create(rig.model, kernels_select(NULL, &err), rig.pool, &rig.kv,
-				 &late.mapped.source, RIG_BATCH, RIG_BATCH, RIG_CONTEXT, &forward, &err),
+	assert_int_equal(
+		forward_create(rig.model, kernels_select(NULL, &err), rig.pool, &rig.kv,
+			&late.mapped.source, RIG_BATCH, RIG_BATCH, RIG_CONTEXT, &forward, &err),
 		0);
 	forward_destroy(&rig.forward);
 	rig.forward = forward;
@@ -396,8 +406,8 @@ static void the_order_in_which_experts_arrive_changes_no_bit(void **state)
 	late.broken = true;
 	late.ends = 0;
 	assert_int_equal(kv_take(&rig.kv, &seq, 1, &cell), 0);
-	assert_int_equal(forward_run(rig.forward,
-				 &(struct batch_token){&seq, 1, seq.n, -1, true, cell}, 1),
+	assert_int_equal(
+		forward_run(rig.forward, &(struct batch_token){&seq, 1, seq.n, -1, true, cell}, 1),
 		-EIO);
 	assert_int_equal(late.ends, 1);
 	kv_commit(&rig.kv, &seq, NULL, 0, &cell, 1);

@@ -24,8 +24,7 @@ static uint32_t read_ids(const json_t *array, int32_t *ids)
 	size_t i;
 	json_t *value;
 	assert_true(json_array_size(array) <= RIG_CONTEXT);
-	json_array_foreach(array, i, value)
-		ids[i] = (int32_t)json_integer_value(value);
+	json_array_foreach(array, i, value) ids[i] = (int32_t)json_integer_value(value);
 	return (uint32_t)json_array_size(array);
 }
 
@@ -60,8 +59,8 @@ static float *run_prompt(struct rig *rig, struct kv_seq *seq, const int32_t *ids
 	for (uint32_t first = 0; first < n; first += RIG_BATCH) {
 		uint32_t m = n - first < RIG_BATCH ? n - first : RIG_BATCH;
 		routes.first = first;
-		rig_chain(rig, seq, ids + first, m, RIG_BATCH,
-			logits + (size_t)first * rig->n_vocab);
+		rig_chain(
+			rig, seq, ids + first, m, RIG_BATCH, logits + (size_t)first * rig->n_vocab);
 	}
 	forward_set_hooks(rig->forward, NULL);
 	return logits;
@@ -92,13 +91,15 @@ static struct difference compare(const float *got, const json_t *expected, uint3
 	return (struct difference){sqrt(square / n), max, sqrt(reference / n)};
 }
 
-static void check_greedy(struct rig *rig, struct kv_seq *seq, const float *last, const json_t *greedy)
+static void check_greedy(
+	struct rig *rig, struct kv_seq *seq, const float *last, const json_t *greedy)
 {
 	size_t i;
 	json_t *id;
 	float *logits = malloc(rig->n_vocab * sizeof(*logits));
 	memcpy(logits, last, rig->n_vocab * sizeof(*logits));
-	json_array_foreach(greedy, i, id) {
+	json_array_foreach(greedy, i, id)
+	{
 		int32_t token = (int32_t)best(logits, rig->n_vocab);
 		if (token != json_integer_value(id))
 			fail_msg("greedy token %zu is %d instead of %d", i, token,
@@ -122,15 +123,17 @@ static void check_routing(const json_t *routing, bool exact)
 {
 	size_t l, t, j;
 	json_t *layer, *token, *value;
-	json_array_foreach(routing, l, layer) {
+	json_array_foreach(routing, l, layer)
+	{
 		json_int_t index = json_integer_value(json_object_get(layer, "layer"));
 		json_array_foreach(json_object_get(layer, "experts"), t, token)
-			json_array_foreach(token, j, value) {
-				json_int_t expert = json_integer_value(value);
-				assert_true(was_chosen(index, t, expert));
-				if (exact)
-					assert_int_equal(routes.experts[index][t][j], expert);
-			}
+			json_array_foreach(token, j, value)
+		{
+			json_int_t expert = json_integer_value(value);
+			assert_true(was_chosen(index, t, expert));
+			if (exact)
+				assert_int_equal(routes.experts[index][t][j], expert);
+		}
 		if (!exact)
 			continue;
 		json_array_foreach(json_object_get(layer, "weights"), t, token)
@@ -152,7 +155,8 @@ static void check_f32(const char *name, const char *kernels)
 	snprintf(path, sizeof(path), "tests/data/golden/models/%s.json", name);
 	json_t *golden = load_json(path);
 	assert_int_equal(json_array_size(json_object_get(golden, "prompts")), 5);
-	json_array_foreach(json_object_get(golden, "prompts"), i, prompt) {
+	json_array_foreach(json_object_get(golden, "prompts"), i, prompt)
+	{
 		int32_t ids[RIG_CONTEXT];
 		struct kv_seq seq;
 		uint32_t n = read_ids(json_object_get(prompt, "ids"), ids);
@@ -214,7 +218,8 @@ static void check_variant(
 	size_t i;
 	json_t *prompt;
 	rig_open(&rig, path, NULL, 2, KV_F32);
-	json_array_foreach(json_object_get(variant, "prompts"), i, prompt) {
+	json_array_foreach(json_object_get(variant, "prompts"), i, prompt)
+	{
 		int32_t ids[RIG_CONTEXT];
 		struct kv_seq seq;
 		const json_t *named = json_array_get(json_object_get(golden, "prompts"), i);
@@ -224,8 +229,8 @@ static void check_variant(
 		struct difference d = compare(logits + (size_t)(n - 1) * rig.n_vocab,
 			json_object_get(prompt, "logits_last"), rig.n_vocab);
 		if (!(d.rms <= limit * d.reference_rms))
-			fail_msg("%s, prompt %zu: RMS of the difference %g, of the logits %g", path, i,
-				d.rms, d.reference_rms);
+			fail_msg("%s, prompt %zu: RMS of the difference %g, of the logits %g", path,
+				i, d.rms, d.reference_rms);
 		json_t *margin = json_object_get(prompt, "routing_min_margin");
 		if (margin && json_number_value(margin) >= 0.2)
 			check_routing(json_object_get(prompt, "routing"), false);
@@ -247,13 +252,14 @@ static uint32_t check_quants(const char *name, const char *const *types, double 
 	if (!find_quant(path, json_path, sizeof(json_path)))
 		return 0;
 	json_t *golden = load_json(json_path);
-	json_array_foreach(json_object_get(golden, "variants"), i, variant) {
+	json_array_foreach(json_object_get(golden, "variants"), i, variant)
+	{
 		const char *type = json_string_value(json_object_get(variant, "type"));
 		bool wanted = false;
 		for (const char *const *t = types; *t; t++)
 			wanted |= strcmp(*t, type) == 0;
-		if (!wanted || !find_quant(json_string_value(json_object_get(variant, "file")), path,
-				       sizeof(path)))
+		if (!wanted || !find_quant(json_string_value(json_object_get(variant, "file")),
+				       path, sizeof(path)))
 			continue;
 		check_variant(golden, variant, path, limit);
 		found++;
@@ -307,7 +313,8 @@ static void score_prompt(struct rig *rig, const json_t *prompt, struct demo_scor
 	uint32_t total = n + read_ids(json_object_get(prompt, "output_ids"), ids + n);
 	rig_seq(rig, &seq);
 	float *logits = run_prompt(rig, &seq, ids, total);
-	json_array_foreach(json_object_get(prompt, "steps"), i, step) {
+	json_array_foreach(json_object_get(prompt, "steps"), i, step)
+	{
 		const float *row = logits + (n - 1 + i) * rig->n_vocab;
 		double margin = json_number_value(json_object_get(step, "margin"));
 		bool agree = (int32_t)best(row, rig->n_vocab) == ids[n + i];
@@ -315,7 +322,8 @@ static void score_prompt(struct rig *rig, const json_t *prompt, struct demo_scor
 		score->agree += agree;
 		score->wide += margin >= 1;
 		score->wide_agree += margin >= 1 && agree;
-		json_array_foreach(json_object_get(step, "top"), j, pair) {
+		json_array_foreach(json_object_get(step, "top"), j, pair)
+		{
 			double d = (double)row[json_integer_value(json_array_get(pair, 0))] -
 				   json_number_value(json_array_get(pair, 1));
 			score->square += d * d;
@@ -339,12 +347,13 @@ static void check_demo(const char *name)
 	rig_open(&rig, path, NULL, 2, KV_F16);
 	snprintf(path, sizeof(path), "models/golden/%s.json", name);
 	json_t *golden = load_json(path);
-	json_array_foreach(json_object_get(golden, "prompts"), i, prompt)
-		if (json_array_size(json_object_get(prompt, "input_ids")) + 64 <= RIG_CONTEXT)
-			score_prompt(&rig, prompt, &score);
+	json_array_foreach(json_object_get(golden, "prompts"), i,
+		prompt) if (json_array_size(json_object_get(prompt, "input_ids")) + 64 <=
+			    RIG_CONTEXT) score_prompt(&rig, prompt, &score);
 	double rms = sqrt(score.square / score.n_square);
-	print_message("# %s: %u steps, best token equal %u, of %u with a wide margin %u, RMS of the "
-		      "top five's difference %.4f\n",
+	print_message(
+		"# %s: %u steps, best token equal %u, of %u with a wide margin %u, RMS of the "
+		"top five's difference %.4f\n",
 		name, score.steps, score.agree, score.wide, score.wide_agree, rms);
 	assert_true(score.steps >= 300);
 	assert_int_equal(score.wide_agree, score.wide);

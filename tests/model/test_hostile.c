@@ -70,15 +70,16 @@ static int load(struct bytes file, struct error *err)
 static struct bytes assemble(const json_t *parts, struct bytes base)
 {
 	struct bytes out = {NULL, 0};
-	size_t i, at = 0;
-	json_t *part;
-	json_array_foreach((json_t *)(uintptr_t)parts, i, part) out.n +=
-		json_is_string(part) ? json_string_length(part) / 2
-				     : (size_t)json_integer_value(json_array_get(part, 1));
+	size_t at = 0;
+	for (size_t i = 0; i < json_array_size(parts); i++) {
+		const json_t *part = json_array_get(parts, i);
+		out.n += json_is_string(part) ? json_string_length(part) / 2
+					      : (size_t)json_integer_value(json_array_get(part, 1));
+	}
 	out.data = malloc(out.n);
 	assert_non_null(out.data);
-	json_array_foreach((json_t *)(uintptr_t)parts, i, part)
-	{
+	for (size_t i = 0; i < json_array_size(parts); i++) {
+		const json_t *part = json_array_get(parts, i);
 		if (json_is_string(part)) {
 			const char *hex = json_string_value(part);
 			for (size_t b = 0; b < json_string_length(part) / 2; b++) {
@@ -99,11 +100,8 @@ static struct bytes assemble(const json_t *parts, struct bytes base)
 
 static bool names_one(const char *message, const json_t *names)
 {
-	size_t i;
-	json_t *name;
-	json_array_foreach((json_t *)(uintptr_t)names, i, name)
-	{
-		if (strstr(message, json_string_value(name)))
+	for (size_t i = 0; i < json_array_size(names); i++) {
+		if (strstr(message, json_string_value(json_array_get(names, i))))
 			return true;
 	}
 	return false;

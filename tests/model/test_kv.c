@@ -49,8 +49,7 @@ static void grow(struct cache *cache, struct kv_seq *seq, uint32_t n)
 
 static int32_t marker(const struct cache *cache, uint32_t cell)
 {
-	return atomic_load(
-		&cache->kv.meta[cell / KV_PAGE_CELLS].position[cell % KV_PAGE_CELLS]);
+	return atomic_load(&cache->kv.meta[cell / KV_PAGE_CELLS].position[cell % KV_PAGE_CELLS]);
 }
 
 static void bytes_hold_meta_and_every_vector_apart(void **state)
@@ -156,8 +155,8 @@ static void no_cell_has_two_holders(void **state)
 		bool held[CELLS] = {false};
 		memset(expected, -1, sizeof(expected));
 		for (uint32_t i = 0; i < 3; i++) {
-			assert_int_equal(seqs[i].n + seqs[i].n_spare,
-				seqs[i].n_pages * KV_PAGE_CELLS);
+			assert_int_equal(
+				seqs[i].n + seqs[i].n_spare, seqs[i].n_pages * KV_PAGE_CELLS);
 			for (uint32_t j = 0; j < seqs[i].n + seqs[i].n_spare; j++) {
 				uint32_t cell = j < seqs[i].n ? seqs[i].cell[j]
 							      : seqs[i].spare[j - seqs[i].n];

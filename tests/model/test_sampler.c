@@ -256,13 +256,12 @@ static void confidence_is_the_probability_of_the_token(void **state)
 		params.top_k = filtered ? 30 : 0;
 		for (uint64_t i = 0; i < 100; i++) {
 			float confidence;
-			int32_t token = sampler_pick(
-				&sampler, &params, logits, NULL, 0, i, &confidence);
+			int32_t token =
+				sampler_pick(&sampler, &params, logits, NULL, 0, i, &confidence);
 			sampler_distribution(&sampler, &params, logits, NULL, 0);
 			for (uint32_t j = 0; j < sampler.n_dist; j++)
 				if (sampler.dist[j].token == token)
-					assert_true(
-						fabsf(sampler.dist[j].p - confidence) < 1e-6f);
+					assert_true(fabsf(sampler.dist[j].p - confidence) < 1e-6f);
 		}
 	}
 }
@@ -272,12 +271,12 @@ static void parameters_out_of_range_are_named(void **state)
 	(void)state;
 	struct error err;
 	assert_int_equal(sampler_params_check(&params, V, &err), 0);
-#define REFUSED(field, value, word)                                                                \
-	do {                                                                                       \
-		struct sampler_params bad = params;                                                \
-		bad.field = (value);                                                               \
-		assert_int_equal(sampler_params_check(&bad, V, &err), -EINVAL);                    \
-		assert_non_null(strstr(err.text, word));                                           \
+#define REFUSED(field, value, word)                                             \
+	do {                                                                    \
+		struct sampler_params bad = params;                             \
+		bad.field = (value);                                            \
+		assert_int_equal(sampler_params_check(&bad, V, &err), -EINVAL); \
+		assert_non_null(strstr(err.text, word));                        \
 	} while (0)
 	REFUSED(temperature, -0.1f, "temperature");
 	REFUSED(temperature, 101, "0..100");
@@ -317,11 +316,11 @@ static void a_token_costs_no_heap_allocation(void **state)
 		uint32_t cells[4], n = i % 2 ? 4 : 1;
 		assert_int_equal(kv_take(&rig.kv, &seq, n, cells), 0);
 		for (uint32_t j = 0; j < n; j++)
-			batch[j] = (struct batch_token){&seq, j ? 5 : history[i], i + j,
-				(int32_t)j - 1, true, cells[j]};
+			batch[j] = (struct batch_token){
+				&seq, j ? 5 : history[i], i + j, (int32_t)j - 1, true, cells[j]};
 		assert_int_equal(forward_run(rig.forward, batch, n), 0);
-		history[i + 1] = sampler_pick(&own, &params, forward_logits(rig.forward, 0),
-			history, i + 1, i + 1, NULL);
+		history[i + 1] = sampler_pick(
+			&own, &params, forward_logits(rig.forward, 0), history, i + 1, i + 1, NULL);
 		kv_commit(&rig.kv, &seq, cells, 1, cells + 1, n - 1);
 	}
 	uint64_t after = n_allocations;

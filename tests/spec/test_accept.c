@@ -48,8 +48,8 @@ static void world_make(struct world *world, uint64_t seed, float spread)
 }
 
 /* Dense p of a row after the filters. */
-static void distribution(struct sampler *sampler, const struct sampler_params *params,
-	const float *row, double p[V])
+static void distribution(
+	struct sampler *sampler, const struct sampler_params *params, const float *row, double p[V])
 {
 	static const int32_t history[HISTORY];
 	sampler_distribution(sampler, params, row, history, HISTORY);
@@ -115,8 +115,8 @@ static void propose(struct sampler *sampler, const struct world *world, const st
 			draft->q[i][draft->n_support[i]].token = sampler->dist[j].token;
 			draft->q[i][draft->n_support[i]++].p = sampler->dist[j].p;
 		}
-		double u = rand_uniform(
-			world->params.seed, RAND_DRAFT, HISTORY + (second ? 1 : 0), i);
+		double u =
+			rand_uniform(world->params.seed, RAND_DRAFT, HISTORY + (second ? 1 : 0), i);
 		draft->token[i] = draw(q, u);
 	}
 }
@@ -213,8 +213,8 @@ static double misfit(const uint32_t *count, const double *expected, int n)
 
 /* The worst of three tests: the first token, the second, both together (which sees dependence, but a shift of all rows
  * less clearly). Over 1 is a failure. */
-static double goodness(struct sampler *sampler, const struct world *world, const uint32_t count[V][V],
-	uint32_t draws)
+static double goodness(struct sampler *sampler, const struct world *world,
+	const uint32_t count[V][V], uint32_t draws)
 {
 	double joint[V][V], first[V], second[V] = {0}, row[V];
 	uint32_t first_count[V] = {0}, second_count[V] = {0};
@@ -234,8 +234,7 @@ static double goodness(struct sampler *sampler, const struct world *world, const
 }
 
 static void count_draws(struct sampler *sampler, struct world *world, const struct shape *shape,
-	enum proposal how, uint64_t salt, uint32_t count[V][V],
-	uint32_t draws)
+	enum proposal how, uint64_t salt, uint32_t count[V][V], uint32_t draws)
 {
 	memset(count, 0, V * sizeof(*count));
 	for (uint64_t i = 0; i < draws; i++) {
@@ -257,8 +256,7 @@ static void check_fit(enum coupling coupling, const struct shape *shape, enum pr
 	world.params.coupling = coupling;
 	world.params.top_p = top_p;
 	world.params.top_k = top_k;
-	count_draws(&sampler, &world, shape, how, 1000003 * (uint64_t)shape->n, count,
-		DRAWS);
+	count_draws(&sampler, &world, shape, how, 1000003 * (uint64_t)shape->n, count, DRAWS);
 	double fit = goodness(&sampler, &world, count, DRAWS);
 	if (!(fit < 1))
 		fail_msg("%s, %s, %s: chi-square is %.2f of its threshold",
@@ -312,8 +310,7 @@ static void a_bias_of_2_percent_is_noticed(void **state)
 					if (kind == 0 ? world.drafter[i][j] > world.target[i][j]
 						      : j % 2 == 0)
 						biased.target[i][j] += (float)log(1.02 / 0.98);
-			count_draws(
-				&sampler, &biased, &shapes[2], SAMPLED, 9, count, DRAWS_BIASED);
+			count_draws(&sampler, &biased, &shapes[2], SAMPLED, 9, count, DRAWS_BIASED);
 			assert_true(goodness(&sampler, &world, count, DRAWS_BIASED) > 1);
 			assert_true(goodness(&sampler, &biased, count, DRAWS_BIASED) < 1);
 		}
@@ -386,8 +383,8 @@ static void gumbel_coupling_gives_the_tokens_of_k_0_for_any_draft(void **state)
 			if (greedy)
 				world.params.temperature = 0;
 			struct source source = {&world, &draft, -1};
-			struct accept_input input = {&world.params, history, HISTORY, &draft,
-				target_row, &source};
+			struct accept_input input = {
+				&world.params, history, HISTORY, &draft, target_row, &source};
 			accept_draft(&sampler, &input, history, &result);
 			drafted[0] = result.token[0];
 			assert_int_equal(drafted[0], alone[0]);
@@ -428,9 +425,9 @@ static void couplings_agree_as_often_as_their_theorems_say(void **state)
 		world.params.seed = seed;
 		world.params.coupling = COUPLING_GUMBEL;
 		agree += sampler_pick(&sampler, &world.params, world.target[V], history, HISTORY,
-				 HISTORY, NULL) ==
-			 sampler_pick(&sampler, &world.params, world.drafter[V], history, HISTORY,
-				 HISTORY, NULL);
+				 HISTORY, NULL) == sampler_pick(&sampler, &world.params,
+							   world.drafter[V], history, HISTORY,
+							   HISTORY, NULL);
 		world.params.coupling = COUPLING_MAXIMAL;
 		propose(&sampler, &world, &shapes[1], SAMPLED, &draft);
 		struct source source = {&world, &draft, -1};
@@ -457,12 +454,12 @@ static void drafts_out_of_range_are_refused_by_name(void **state)
 	world_make(&world, 1, 2);
 	propose(&sampler, &world, &shapes[5], SAMPLED, &good);
 	assert_int_equal(accept_check_draft(&good, V, 7, &err), 0);
-#define REFUSED(field, value, word)                                                                \
-	do {                                                                                       \
-		bad = good;                                                                        \
-		bad.field = (value);                                                               \
-		assert_int_equal(accept_check_draft(&bad, V, 7, &err), -EPROTO);                   \
-		assert_non_null(strstr(err.text, word));                                           \
+#define REFUSED(field, value, word)                                              \
+	do {                                                                     \
+		bad = good;                                                      \
+		bad.field = (value);                                             \
+		assert_int_equal(accept_check_draft(&bad, V, 7, &err), -EPROTO); \
+		assert_non_null(strstr(err.text, word));                         \
 	} while (0)
 	REFUSED(n, 8, "8 tokens");
 	REFUSED(n, UINT32_MAX, "tokens");

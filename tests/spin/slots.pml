@@ -1,4 +1,3 @@
-/* pan: -m200000 */
 /*
  * The slot protocol of shared/spec/slots.h: two slots, two experts, a verifier that pins and reads, a cache that loads
  * and evicts, and both killed between any two steps, with a successor. Names in brackets are those of slots.c.
@@ -13,7 +12,13 @@
  *
  * A read the device has not finished outlives the process that submitted it (`landing`), and writes the bytes of the
  * expert it was for. The successor frees a LOADING slot only when none can land in it any more: the guard of the
- * quarantine here is renew_pages, or HELD_NS, in services/expert-cache/store.c. Without it the model fails.
+ * quarantine here is renew_pages, or HELD_NS, in services/expert-cache/store.c.
+ *
+ * breaks: -DNO_QUARANTINE  a successor frees a LOADING slot while a read of the dead may still land in it
+ * breaks: -DEVICT_BLIND  the eviction stores EVICTING without comparing: a pin in between is lost
+ * breaks: -DEPOCH_FIRST  the owner reads the header's epoch before the state word
+ * breaks: -DREADY_EARLY  READY is stored before the bytes are there
+ * breaks: -DPIN_BLIND  the pin does not compare the tag: the slot may hold another expert by now
  */
 #define SLOTS 2
 #define EXPERTS 2
@@ -89,7 +94,11 @@ end:	do
 	atomic {
 		load_word(s);
 		if
+#ifdef PIN_BLIND
+		:: w_state != READY -> forget(); goto end
+#else
 		:: w_state != READY || w_tag != e -> forget(); goto end
+#endif
 		:: else
 		fi
 	};
@@ -148,7 +157,9 @@ adopt:	/* [adopt] One word at a time, while the verifier pins. */
 	/* The quarantine: LOADING slots of the dead come free when their reads have ended. */
 	do
 	:: s < SLOTS && slot[s].state == LOADING ->
+#ifndef NO_QUARANTINE
 		landing[s] == 0;
+#endif
 		slot[s].state = EMPTY;
 		s++
 	:: s < SLOTS && slot[s].state != LOADING -> s++
@@ -170,7 +181,11 @@ load:	/* [load_begin] */
 	atomic { slot[s].state = LOADING; slot[s].tag = e; slot[s].pins = 0; slot[s].epoch = 0 };
 	atomic { assert(held[s] == 0); content[s] = NONE; landing[s] = landing[s] | (1 << e) };
 	do
+#ifdef READY_EARLY
+	:: break
+#else
 	:: (landing[s] & (1 << e)) == 0 -> break
+#endif
 	:: atomic { cache_deaths > 0 -> goto die }
 	od;
 	if
@@ -183,16 +198,26 @@ load:	/* [load_begin] */
 	od;
 	atomic { forget(); goto end };
 evict:	/* [evict] the word, then the header's epoch, then the compare-and-swap. */
+#ifdef EPOCH_FIRST
+	e = header_epoch;
+#endif
 	atomic { load_word(s) };
+#ifndef EPOCH_FIRST
+	e = header_epoch;
+#endif
 	atomic {
 		if
-		:: w_pins > 0 && w_epoch == header_epoch -> forget(); goto end
+		:: w_pins > 0 && w_epoch == e -> forget(); goto end
 		:: else
 		fi
 	};
 	atomic {
 		if
+#ifdef EVICT_BLIND
+		:: slot[s].state == READY ->
+#else
 		:: same_word(s) ->
+#endif
 			assert(held[s] == 0);
 			slot[s].state = EVICTING; slot[s].pins = 0; slot[s].epoch = 0
 		:: else -> forget(); goto end

@@ -1,0 +1,69 @@
+/* Asking, and printing what came. */
+#include "admin/ctl.h"
+
+#include "shared/ipc/bus.h"
+#include "shared/ipc/peers.h"
+
+#include <stdarg.h>
+#include <string.h>
+#include <sysexits.h>
+
+enum { TIMEOUT_MS = 3000 };
+
+int ctl_fail(int status, const char *format, ...)
+{
+	va_list args;
+
+	fflush(stdout);
+	fputs("outriderctl: ", stderr);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	return status;
+}
+
+int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
+	Outrider__Envelope__BodyCase expected, int timeout_ms, Outrider__Envelope **reply,
+	struct error *err)
+{
+	char endpoint[300];
+	int code;
+
+	peers_admin_endpoint(ctl->runtime_dir, process, endpoint, sizeof endpoint);
+	code = bus_call(ctl->zmq, endpoint, request, timeout_ms, reply, err);
+	if (code == 0 && (*reply)->body_case != expected) {
+		code = error_set(err, EPROTO, "answered with message %d, expected %d",
+			(int)(*reply)->body_case, (int)expected);
+		bus_free(reply);
+	}
+	return code;
+}
+
+int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
+	Outrider__Envelope__BodyCase expected, Outrider__Envelope **reply)
+{
+	struct error err = {""};
+	int code = ctl_ask(ctl, process, request, expected, TIMEOUT_MS, reply, &err);
+
+	if (code == 0)
+		return 0;
+	/* A refusal is about what was asked, not about the service. */
+	return ctl_fail(code == -EREMOTEIO   ? EX_DATAERR
+			: code == -ETIMEDOUT ? EX_UNAVAILABLE
+					     : error_exit_status(code),
+		"%s: %s", process, err.text);
+}
+
+int ctl_print_json(json_t *root)
+{
+	json_dumpf(root, stdout, JSON_INDENT(2));
+	putchar('\n');
+	json_decref(root);
+	return 0;
+}
+
+double ctl_rate(uint64_t hits, uint64_t misses)
+{
+	return hits + misses ? (double)hits / (double)(hits + misses) : 0;
+}

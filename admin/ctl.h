@@ -1,0 +1,43 @@
+/* `outriderctl`: a table of commands over the admin endpoints. Each returns an exit status. */
+#pragma once
+
+#include "proto/envelope.pb-c.h"
+#include "shared/base/error.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+struct ctl {
+	void *zmq;
+	char runtime_dir[256];
+	bool json;
+	bool layers; /* --layers */
+	bool once; /* --once */
+	uint64_t session;
+};
+
+/* Arguments behind the command's words. */
+int ctl_status(struct ctl *ctl, int argc, char **argv);
+int ctl_sessions(struct ctl *ctl, int argc, char **argv);
+int ctl_policy_get(struct ctl *ctl, int argc, char **argv);
+int ctl_policy_set(struct ctl *ctl, int argc, char **argv);
+int ctl_policy_watch(struct ctl *ctl, int argc, char **argv);
+int ctl_cache_stats(struct ctl *ctl, int argc, char **argv);
+int ctl_top(struct ctl *ctl, int argc, char **argv);
+
+/* "outriderctl: ..." to stderr; returns status. */
+int ctl_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* One request to one process; its reply must have this body. *reply is freed with bus_free. -errno with *err. */
+int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
+	Outrider__Envelope__BodyCase expected, int timeout_ms, Outrider__Envelope **reply,
+	struct error *err);
+/* The same for a command: an exit status, after saying why. */
+int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
+	Outrider__Envelope__BodyCase expected, Outrider__Envelope **reply);
+
+/* Prints and frees. 0. */
+int ctl_print_json(json_t *root);
+/* hits / (hits + misses), 0 when there are none. */
+double ctl_rate(uint64_t hits, uint64_t misses);

@@ -1,0 +1,259 @@
+/* outriderctl top: a live screen; one plain print where there is no terminal. */
+#include "admin/ctl.h"
+
+#include "client/include/outrider.h"
+#include "shared/base/clock.h"
+#include "shared/ipc/bus.h"
+#include "shared/ipc/peers.h"
+
+#include <inttypes.h>
+#include <ncurses.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+enum { TIMEOUT_MS = 300, REFRESH_MS = 500 };
+
+/* One look at everything; a process that does not answer leaves its part NULL. */
+struct look {
+	struct outrider_status *status;
+	Outrider__Envelope *sessions, *policy, *cache;
+	uint64_t at_ns;
+};
+
+static void look_free(struct look *look)
+{
+	outrider_status_free(&look->status);
+	bus_free(&look->sessions);
+	bus_free(&look->policy);
+	bus_free(&look->cache);
+}
+
+static bool is_up(const struct look *look, const char *name)
+{
+	for (size_t i = 0; i < outrider_status_count(look->status); i++) {
+		const struct outrider_process *p = outrider_status_process(look->status, i);
+
+		if (strcmp(p->name, name) == 0)
+			return p->pid != 0;
+	}
+	return false;
+}
+
+static int look_at(struct ctl *ctl, struct look *look)
+{
+	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;
+	Outrider__SessionsRequest sessions = OUTRIDER__SESSIONS_REQUEST__INIT;
+	Outrider__PolicyGet policy = OUTRIDER__POLICY_GET__INIT;
+	Outrider__CacheStatsRequest cache = OUTRIDER__CACHE_STATS_REQUEST__INIT;
+	int code;
+
+	memset(look, 0, sizeof *look);
+	code = outrider_status(ctl->runtime_dir, TIMEOUT_MS, &look->status);
+	if (code < 0)
+		return ctl_fail(error_exit_status(code), "%s", outrider_error());
+	look->at_ns = clock_ns();
+	request.body_case = OUTRIDER__ENVELOPE__BODY_SESSIONS_REQUEST;
+	request.sessions_request = &sessions;
+	if (is_up(look, PEER_VERIFIER))
+		ctl_ask(ctl, PEER_VERIFIER, &request, OUTRIDER__ENVELOPE__BODY_SESSIONS, TIMEOUT_MS,
+			&look->sessions, NULL);
+	request = (Outrider__Envelope)OUTRIDER__ENVELOPE__INIT;
+	request.body_case = OUTRIDER__ENVELOPE__BODY_POLICY_GET;
+	request.policy_get = &policy;
+	if (is_up(look, PEER_POLICY))
+		ctl_ask(ctl, PEER_POLICY, &request, OUTRIDER__ENVELOPE__BODY_POLICY_STATE,
+			TIMEOUT_MS, &look->policy, NULL);
+	request = (Outrider__Envelope)OUTRIDER__ENVELOPE__INIT;
+	request.body_case = OUTRIDER__ENVELOPE__BODY_CACHE_STATS_REQUEST;
+	request.cache_stats_request = &cache;
+	if (is_up(look, PEER_CACHE))
+		ctl_ask(ctl, PEER_CACHE, &request, OUTRIDER__ENVELOPE__BODY_CACHE_STATS, TIMEOUT_MS,
+			&look->cache, NULL);
+	return 0;
+}
+
+/* Where lines go: the screen or stdout. */
+struct sink {
+	bool screen;
+	int row;
+};
+
+static void line(struct sink *sink, bool bold, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void line(struct sink *sink, bool bold, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	if (sink->screen && sink->row < LINES) {
+		if (bold)
+			attron(A_BOLD);
+		move(sink->row, 0);
+		vw_printw(stdscr, format, args);
+		if (bold)
+			attroff(A_BOLD);
+	} else if (!sink->screen) {
+		vprintf(format, args);
+		putchar('\n');
+	}
+	sink->row++;
+	va_end(args);
+}
+
+static const Outrider__PolicySession *policy_of(const struct look *look, uint64_t uid)
+{
+	const Outrider__PolicyState *state = look->policy ? look->policy->policy_state : NULL;
+
+	for (size_t i = 0; state && i < state->n_sessions; i++)
+		if (state->sessions[i]->session_uid == uid)
+			return state->sessions[i];
+	return NULL;
+}
+
+static void draw_processes(struct sink *sink, const struct look *look)
+{
+	line(sink, true, "%-13s %8s %9s %9s  %s", "PROCESS", "PID", "UP", "MEMORY", "STATE");
+	for (size_t i = 0; i < outrider_status_count(look->status); i++) {
+		const struct outrider_process *p = outrider_status_process(look->status, i);
+
+		if (p->pid)
+			line(sink, false, "%-13s %8u %7.0f s %6.1f MB  %s", p->name, p->pid,
+				(double)p->uptime_ns / 1e9, (double)p->rss_bytes / 1e6, p->state);
+		else
+			line(sink, false, "%-13s %8s %9s %9s  %s", p->name, "-", "-", "-",
+				p->state);
+	}
+}
+
+static void draw_cache(struct sink *sink, const struct look *look, const struct look *before)
+{
+	const Outrider__CacheStats *c = look->cache->cache_stats;
+	const Outrider__CacheStats *b = before->cache ? before->cache->cache_stats : NULL;
+	uint64_t hits = c->hits, misses = c->misses;
+
+	/* Counters go back when the region is a new one. */
+	if (b && c->hits >= b->hits && c->misses >= b->misses &&
+		c->hits + c->misses > b->hits + b->misses) {
+		hits -= b->hits;
+		misses -= b->misses;
+	}
+	line(sink, false,
+		"cache   %s, %u of %u slots, hits %.1f%% (all time %.1f%%), %.1f MB loaded, %u "
+		"waiting",
+		c->policy, c->resident, c->slots, 100 * ctl_rate(hits, misses),
+		100 * ctl_rate(c->hits, c->misses), (double)c->bytes_loaded / 1e6, c->queue_depth);
+}
+
+static void draw_totals(struct sink *sink, const struct look *look, const struct look *before)
+{
+	const Outrider__Sessions *s = look->sessions ? look->sessions->sessions : NULL;
+	const Outrider__Sessions *b = before->sessions ? before->sessions->sessions : NULL;
+	double seconds = (double)(look->at_ns - before->at_ns) / 1e9;
+
+	if (s && b && seconds > 0 && s->output_tokens_total >= b->output_tokens_total)
+		line(sink, false,
+			"tokens  %.1f/s, %" PRIu64 " in %" PRIu64 " iterations, %u queued",
+			(double)(s->output_tokens_total - b->output_tokens_total) / seconds,
+			s->output_tokens_total, s->iterations_total, s->queued);
+	else if (s)
+		line(sink, false, "tokens  %" PRIu64 " in %" PRIu64 " iterations, %u queued",
+			s->output_tokens_total, s->iterations_total, s->queued);
+	if (look->cache)
+		draw_cache(sink, look, before);
+	if (look->policy)
+		line(sink, false, "policy  %s, %" PRIu64 " decisions, %" PRIu64 " records lost",
+			look->policy->policy_state->policy, look->policy->policy_state->decisions,
+			look->policy->policy_state->records_lost);
+}
+
+static void draw_sessions(struct sink *sink, const struct look *look)
+{
+	const Outrider__Sessions *all = look->sessions ? look->sessions->sessions : NULL;
+
+	line(sink, true, "%-20s %-8s %13s %3s %-7s %6s %8s %-9s %8s", "SESSION", "STATE", "TOKENS",
+		"K", "DRAFT", "ACC", "UTILITY", "PHASE", "TOK/S");
+	for (size_t i = 0; all && i < all->n_sessions; i++) {
+		const Outrider__Session *s = all->sessions[i];
+		const Outrider__PolicySession *p = policy_of(look, s->uid);
+
+		line(sink, false, "%-20" PRIu64 " %-8s %6u/%-6u %3u %-7s %5.0f%% %8.2f %-9s %8.1f",
+			s->uid, s->state, s->output_tokens, s->max_tokens, s->k, s->draft_method,
+			s->drafted ? 100.0 * (double)s->accepted / (double)s->drafted : 0.0,
+			p ? (double)p->utility : 0.0, p ? p->phase : "-", (double)s->tokens_per_s);
+	}
+}
+
+static void draw(struct sink *sink, const struct look *look, const struct look *before)
+{
+	draw_processes(sink, look);
+	line(sink, false, "%s", "");
+	draw_totals(sink, look, before);
+	line(sink, false, "%s", "");
+	draw_sessions(sink, look);
+}
+
+static int print_once(struct ctl *ctl)
+{
+	struct sink sink = {.screen = false};
+	struct look look, none = {.status = NULL};
+	int status;
+
+	if (ctl->json) {
+		/* One document: what the three commands print one by one. */
+		return ctl_fail(EX_USAGE,
+			"top has no JSON: use status, sessions, policy get and cache stats");
+	}
+	status = look_at(ctl, &look);
+	if (status == 0)
+		draw(&sink, &look, &none);
+	look_free(&look);
+	return status;
+}
+
+static int run_screen(struct ctl *ctl)
+{
+	struct look look, before = {.status = NULL};
+	int status, key = 0;
+
+	/* Before the screen is taken: an error is then readable. */
+	status = look_at(ctl, &look);
+	if (status)
+		return status;
+	initscr();
+	cbreak();
+	noecho();
+	curs_set(0);
+	keypad(stdscr, TRUE);
+	timeout(REFRESH_MS);
+	while (status == 0 && key != 'q') {
+		struct sink sink = {.screen = true};
+
+		erase();
+		draw(&sink, &look, &before);
+		mvprintw(LINES - 1, 0, "%s   q leaves", ctl->runtime_dir);
+		refresh();
+		key = getch();
+		look_free(&before);
+		before = look;
+		memset(&look, 0, sizeof look);
+		if (key != 'q')
+			status = look_at(ctl, &look);
+	}
+	endwin();
+	look_free(&look);
+	look_free(&before);
+	return status;
+}
+
+int ctl_top(struct ctl *ctl, int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	if (ctl->once || ctl->json || !isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO))
+		return print_once(ctl);
+	return run_screen(ctl);
+}

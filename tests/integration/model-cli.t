@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""outrider-model: the commands that run a model, their output, and what bad input gets."""
+import json
+import math
+import os
+import subprocess
+import tempfile
+
+BUILD = os.environ.get("B", "build")
+PROGRAM = os.path.join(BUILD, "outrider-model")
+GOLDEN = "tests/data/golden/models/"
+DEMO = "models/outrider-demo-moe-q4_0.gguf"
+count = 0
+
+
+def run(*args):
+    return subprocess.run([PROGRAM, *args], capture_output=True, timeout=300)
+
+
+def output(*args):
+    result = run(*args)
+    assert result.returncode == 0, result.stderr.decode()
+    return json.loads(result.stdout)
+
+
+def test(function):
+    global count
+    count += 1
+    name = function.__name__.replace("_", " ")
+    try:
+        function()
+        print(f"ok {count} - {name}", flush=True)
+    except Exception as e:
+        print(f"not ok {count} - {name}\n# " + repr(e).replace("\n", "\n# "), flush=True)
+
+
+def golden(name, prompt):
+    with open(f"{GOLDEN}{name}.json") as f:
+        return json.load(f)["prompts"][prompt]
+
+
+def ids(tokens):
+    return ",".join(map(str, tokens))
+
+
+def demo_prompts(n):
+    with open("models/golden/outrider-demo-moe-q4_0.json") as f:
+        return json.load(f)["prompts"][:n]
+
+
+@test
+def logits_of_the_last_token_are_the_reference():
+    for name in ("llama-dense", "mixtral", "qwen3moe"):
+        prompt = golden(name, 2)
+        got = output("logits", "--model", f"{GOLDEN}{name}.f32.gguf", "--tokens", ids(prompt["ids"]),
+                     "--format", "json")["logits"]
+        expected = prompt["logits_last"]
+        assert len(got) == len(expected)
+        rms = math.sqrt(sum(x * x for x in expected) / len(expected))
+        assert max(abs(a - b) for a, b in zip(got, expected)) <= 2e-4 * rms
+
+
+@test
+def all_gives_a_list_per_position_and_the_last_is_the_same():
+    prompt = golden("qwen3", 1)
+    args = ["logits", "--model", GOLDEN + "qwen3.f32.gguf", "--tokens", " ".join(map(str, prompt["ids"]))]
+    rows = output(*args, "--all")["logits"]
+    assert len(rows) == len(prompt["ids"])
+    assert [row.index(max(row)) for row in rows] == prompt["argmax_all"]
+    assert rows[-1] == output(*args)["logits"]
+
+
+@test
+def greedy_tokens_are_the_reference():
+    for name in ("llama-rope3", "qwen3", "mixtral"):
+        for i in (0, 3, 4):
+            prompt = golden(name, i)
+            got = output("generate", "--model", f"{GOLDEN}{name}.f32.gguf", "--tokens", ids(prompt["ids"]),
+                         "--max-tokens", "48", "--ignore-eos", "--format", "json")
+            assert got["tokens"] == prompt["greedy"]["ids"], (name, i)
+            assert got["end"] == "length"
+
+
+@test
+def routes_are_the_reference():
+    prompt = golden("qwen3moe", 2)
+    routes = output("routes", "--model", GOLDEN + "qwen3moe.f32.gguf", "--tokens", ids(prompt["ids"]),
+                    "--prefill-chunk", "7")["routes"]
+    assert len(routes) == len(prompt["routing"])
+    for got, expected in zip(routes, prompt["routing"]):
+        assert got["layer"] == expected["layer"] and got["experts"] == expected["experts"]
+        for a, b in zip(got["weights"], expected["weights"]):
+            assert max(abs(x - y) for x, y in zip(a, b)) <= 1e-5
+
+
+@test
+def nothing_but_the_request_changes_a_bit():
+    prompt = demo_prompts(2)[1]
+    args = ["generate", "--model", DEMO, "--tokens", ids(prompt["input_ids"]), "--max-tokens", "40",
+            "--ignore-eos", "--logits-hash", "--temperature", "0.8", "--top-p", "0.95", "--seed", "5"]
+    reference = output(*args, "--kernels", "scalar", "--threads", "1", "--prefill-chunk", "1")
+    assert len(reference["logits_hash"]) == 40
+    for kernels in ("auto", "avx2", "avx512", "scalar"):
+        for threads, chunk in (("1", "64"), ("2", "7"), ("3", "128")):
+            result = run(*args, "--kernels", kernels, "--threads", threads, "--prefill-chunk", chunk)
+            if result.returncode == 64 and kernels.startswith("avx"):
+                continue  # not on this CPU
+            got = json.loads(result.stdout)
+            for key in ("tokens", "text", "logits_hash"):
+                assert got[key] == reference[key], (kernels, threads, chunk, key)
+    other = output(*args[:-1], "6")
+    assert other["tokens"] != reference["tokens"]
+    # What a position's logits are does not depend on how many tokens were asked for.
+    short = output(*args[:6], "3", *args[7:])
+    assert short["logits_hash"] == reference["logits_hash"][:3]
+
+
+@test
+def text_and_tokens_say_the_same():
+    args = ["generate", "--model", DEMO, "--prompt", "What is 12 + 30?", "--chat", "--max-tokens", "30"]
+    tokens = output(*args)
+    text = run(*args, "--format", "text")
+    assert text.returncode == 0 and text.stderr == b""
+    assert text.stdout.decode() == tokens["text"] + "\n"
+    assert set(tokens["timing"]) >= {"prefill_tokens_per_s", "decode_tokens_per_s"}
+    assert "timing" not in output(*args, "--quiet")
+
+
+@test
+def generation_ends_at_the_context_and_at_the_end_token():
+    assert len(output("generate", "--model", DEMO, "--tokens", "1,2,3", "--context", "10", "--ignore-eos")["tokens"]) == 7
+    args = ["generate", "--model", DEMO, "--prompt", "What is 12 + 30?", "--chat", "--max-tokens", "400"]
+    got = output(*args)
+    assert got["end"] == "eos" and got["tokens"][-1] in (0, 2)
+    assert output(*args, "--ignore-eos")["tokens"][:len(got["tokens"])] == got["tokens"]
+
+
+def refused(status, word, *args):
+    result = run(*args)
+    message = result.stderr.decode()
+    assert result.returncode == status, (args, result.returncode, message)
+    assert word in message and message.startswith("outrider-model: "), (args, message)
+
+
+@test
+def bad_input_is_named_and_has_its_status():
+    model = ["--model", DEMO]
+    with tempfile.TemporaryDirectory() as folder:
+        cut = os.path.join(folder, "cut.gguf")
+        with open(DEMO, "rb") as source, open(cut, "wb") as target:
+            target.write(source.read(3_000_000))
+        empty = os.path.join(folder, "empty.gguf")
+        open(empty, "w").close()
+        refused(65, "cut.gguf", "logits", "--model", cut, "--tokens", "1")
+        refused(65, "empty.gguf", "logits", "--model", empty, "--tokens", "1")
+        refused(66, "gone.gguf", "logits", "--model", folder + "/gone.gguf", "--tokens", "1")
+    refused(65, "Makefile", "generate", "--model", "Makefile", "--tokens", "1")
+    refused(65, "0..4095", "generate", *model, "--tokens", "1,4096")
+    refused(65, "0..4095", "generate", *model, "--tokens", "-1")
+    refused(65, "empty", "generate", *model, "--tokens", " , ")
+    refused(65, "empty", "generate", *model, "--prompt", "")
+    refused(65, "list of ids", "generate", *model, "--tokens", "1,two")
+    refused(65, "too long", "logits", *model, "--tokens", ids([1] * 1025))
+    refused(65, "too long", "generate", *model, "--tokens", ids([1] * 1024))
+    refused(65, "no experts", "routes", "--model", "models/outrider-demo-draft-small-q8_0.gguf", "--tokens", "1")
+    refused(64, "0..100", "generate", *model, "--tokens", "1", "--temperature", "-1")
+    refused(64, "top_p", "generate", *model, "--tokens", "1", "--top-p", "0")
+    refused(64, "not a number", "generate", *model, "--tokens", "1", "--min-p", "much")
+    refused(64, "1..256", "generate", *model, "--tokens", "1", "--threads", "0")
+    refused(64, "--max-tokens", "generate", *model, "--tokens", "1", "--max-tokens", "-3")
+    refused(64, "needs a value", "generate", *model, "--tokens")
+    refused(64, "unknown option", "generate", *model, "--tokens", "1", "--tempreature", "1")
+    refused(64, "unexpected", "generate", *model, "1")
+    refused(64, "--model", "logits", "--tokens", "1")
+    refused(64, "prompt", "logits", *model)
+    refused(64, "f32, f16", "logits", *model, "--tokens", "1", "--kv", "f8")
+    refused(64, "kernels", "logits", *model, "--tokens", "1", "--kernels", "mmx")
+    refused(64, "json", "logits", *model, "--tokens", "1", "--format", "xml")
+    refused(64, "unknown command", "frobnicate")
+
+
+@test
+def help_lists_every_option():
+    assert b"generate" in run("--help").stdout
+    for command in ("logits", "generate", "routes"):
+        result = run(command, "--help")
+        assert result.returncode == 0 and b"--kernels" in result.stdout and b"--tokens" in result.stdout
+    assert b"--repeat-penalty" in run("generate", "--help").stdout
+    assert run("--version").stdout.startswith(b"outrider-model ")
+
+
+print(f"1..{count}")

@@ -1,0 +1,188 @@
+#include "services/verifier/drafts.h"
+
+#include "shared/base/clock.h"
+#include "shared/spec/session.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { GENERATION = 9, VOCAB = 50, WAIT_NS = 3000000 };
+
+struct rig {
+	void *memory;
+	struct drafts *drafts;
+	struct draft_rings drafter; /* the other side */
+};
+
+static int setup(void **state)
+{
+	struct rig *rig = calloc(1, sizeof(*rig));
+	size_t bytes = (draft_bytes() + CACHE_LINE) / CACHE_LINE * CACHE_LINE;
+
+	rig->memory = aligned_alloc(CACHE_LINE, bytes);
+	rig->drafts =
+		aligned_alloc(CACHE_LINE, (sizeof(struct drafts) / CACHE_LINE + 1) * CACHE_LINE);
+	assert_non_null(rig->memory);
+	assert_non_null(rig->drafts);
+	memset(rig->memory, 0, bytes);
+	draft_format(rig->memory);
+	assert_int_equal(draft_attach(&rig->drafter, rig->memory, draft_bytes(), NULL), 0);
+	*state = rig;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct rig *rig = *state;
+
+	free(rig->memory);
+	free(rig->drafts);
+	free(rig);
+	return 0;
+}
+
+static void begin(struct rig *rig)
+{
+	assert_int_equal(drafts_init(rig->drafts, rig->memory, draft_bytes(), GENERATION, VOCAB,
+				 WAIT_NS, 0, NULL),
+		0);
+	drafts_peer_joined(rig->drafts, 1);
+}
+
+static struct draft_request asked(struct rig *rig)
+{
+	struct draft_request request;
+
+	assert_true(ring_get(&rig->drafter.requests, &request, sizeof(request)));
+	return request;
+}
+
+static void answer(struct rig *rig, const struct draft_request *request, uint32_t n, int32_t token)
+{
+	struct draft_reply reply = {.session = request->session,
+		.sequence = request->sequence,
+		.page = request->page,
+		.n_tokens = request->n_tokens,
+		.n = n,
+		.method = DRAFT_NGRAM};
+
+	for (uint32_t i = 0; i < n && i < LIMIT_DRAFT; i++) {
+		reply.token[i] = token;
+		reply.parent[i] = (int8_t)(i - 1);
+		reply.confidence[i] = 1;
+	}
+	assert_true(ring_put(&rig->drafter.replies, &reply, sizeof(reply)));
+}
+
+static void a_round_gets_its_replies_in_any_order(void **state)
+{
+	struct rig *rig = *state;
+
+	begin(rig);
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	drafts_ask(rig->drafts, 3, 30, 100, 4, false);
+	drafts_ask(rig->drafts, 5, 50, 200, 2, true);
+	struct draft_request first = asked(rig), second = asked(rig);
+	assert_true(first.session == 30 && first.k == 4 && first.n_tokens == 100 && !first.last);
+	assert_true(second.session == 50 && second.page == 5 && second.last);
+	assert_true(
+		first.sequence > (uint64_t)GENERATION << 20 && second.sequence > first.sequence);
+	answer(rig, &second, 2, 7);
+	answer(rig, &first, 1, 8);
+	drafts_wait(rig->drafts);
+	assert_int_equal(drafts_reply(rig->drafts, 3)->n, 1);
+	assert_int_equal(drafts_reply(rig->drafts, 5)->n, 2);
+	assert_int_equal(drafts_reply(rig->drafts, 5)->token[0], 7);
+	assert_null(drafts_reply(rig->drafts, 4));
+	/* The next round knows nothing of them. */
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	assert_null(drafts_reply(rig->drafts, 3));
+}
+
+static void late_replies_are_dropped_and_a_slow_drafter_is_not_waited_for_again(void **state)
+{
+	struct rig *rig = *state;
+
+	begin(rig);
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	drafts_ask(rig->drafts, 0, 1, 10, 4, true);
+	struct draft_request late = asked(rig);
+	uint64_t start_ns = clock_ns();
+	drafts_wait(rig->drafts);
+	assert_true(clock_ns() - start_ns >= WAIT_NS);
+	assert_null(drafts_reply(rig->drafts, 0));
+	assert_false(drafts_begin(rig->drafts, clock_ns()));
+	answer(rig, &late, 2, 7);
+	/* It lives: asked again at once, and the old reply is not taken for the new one. */
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	drafts_ask(rig->drafts, 0, 1, 12, 4, true);
+	answer(rig, &late, 2, 7);
+	struct draft_request now = asked(rig);
+	answer(rig, &now, 1, 9);
+	drafts_wait(rig->drafts);
+	assert_int_equal(drafts_reply(rig->drafts, 0)->token[0], 9);
+}
+
+static void a_dead_drafter_ends_the_wait_at_once(void **state)
+{
+	struct rig *rig = *state;
+
+	begin(rig);
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	drafts_ask(rig->drafts, 0, 1, 10, 4, true);
+	drafts_peer_left(rig->drafts);
+	uint64_t start_ns = clock_ns();
+	rig->drafts->wait_ns = 60000000000u;
+	drafts_wait(rig->drafts);
+	assert_true(clock_ns() - start_ns < 5000000000u);
+	assert_false(drafts_begin(rig->drafts, clock_ns()));
+	drafts_peer_joined(rig->drafts, 2);
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+}
+
+static void replies_to_a_predecessor_and_bad_ones_do_no_harm(void **state)
+{
+	struct rig *rig = *state;
+	struct draft_request old = {
+		.session = 1, .sequence = (8u << 20) + 1, .page = 0, .n_tokens = 10, .k = 4};
+
+	answer(rig, &old, 2, 7); /* lies in the ring when the successor starts */
+	begin(rig);
+	assert_null(ring_peek(&rig->drafts->rings.replies));
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	drafts_ask(rig->drafts, 0, 1, 10, 4, true);
+	answer(rig, &old, 2, 7);
+	struct draft_request now = asked(rig), wild = now;
+	wild.page = 1u << 30;
+	answer(rig, &wild, 1, 7);
+	answer(rig, &now, 3, VOCAB); /* a token that is none */
+	drafts_wait(rig->drafts);
+	assert_int_equal(drafts_reply(rig->drafts, 0)->n, 0);
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	drafts_ask(rig->drafts, 0, 1, 10, 4, true);
+	now = asked(rig);
+	answer(rig, &now, 5, 7); /* more than asked for */
+	drafts_wait(rig->drafts);
+	assert_int_equal(drafts_reply(rig->drafts, 0)->n, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			a_round_gets_its_replies_in_any_order, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			late_replies_are_dropped_and_a_slow_drafter_is_not_waited_for_again, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			a_dead_drafter_ends_the_wait_at_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			replies_to_a_predecessor_and_bad_ones_do_no_harm, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
