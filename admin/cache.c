@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-static int stats_json(const Outrider__CacheStats *s)
+json_t *ctl_cache_json(const Outrider__CacheStats *s)
 {
 	json_t *layers = json_array();
 
@@ -19,7 +19,7 @@ static int stats_json(const Outrider__CacheStats *s)
 				"loads", (json_int_t)l->loads, "evictions",
 				(json_int_t)l->evictions, "resident", (json_int_t)l->resident));
 	}
-	return ctl_print_json(json_pack(
+	return json_pack(
 		"{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:o}",
 		"policy", s->policy, "budget_bytes", (json_int_t)s->budget_bytes,
 		"budget_min_bytes", (json_int_t)s->budget_min_bytes, "slot_bytes",
@@ -30,7 +30,7 @@ static int stats_json(const Outrider__CacheStats *s)
 		(json_int_t)s->evictions, "bytes_loaded", (json_int_t)s->bytes_loaded, "hints",
 		(json_int_t)s->hints, "hint_loads", (json_int_t)s->hint_loads, "self_served",
 		(json_int_t)s->self_served, "queue_depth", (json_int_t)s->queue_depth, "link",
-		s->link, "layers", layers));
+		s->link, "layers", layers);
 }
 
 static int stats_text(const Outrider__CacheStats *s)
@@ -74,7 +74,8 @@ int ctl_cache_stats(struct ctl *ctl, int argc, char **argv)
 	status = ctl_call(ctl, PEER_CACHE, &request, OUTRIDER__ENVELOPE__BODY_CACHE_STATS, &reply);
 	if (status)
 		return status;
-	status = ctl->json ? stats_json(reply->cache_stats) : stats_text(reply->cache_stats);
+	status = ctl->json ? ctl_print_json(ctl_cache_json(reply->cache_stats))
+			   : stats_text(reply->cache_stats);
 	bus_free(&reply);
 	return status;
 }

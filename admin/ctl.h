@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+struct outrider_status;
+
 struct ctl {
 	void *zmq;
 	char runtime_dir[256];
@@ -37,6 +39,11 @@ int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, Outrider__Envelope **reply);
 
+/* What a reply says, as JSON. */
+json_t *ctl_processes_json(const struct outrider_status *status);
+json_t *ctl_sessions_json(const Outrider__Sessions *all);
+json_t *ctl_cache_json(const Outrider__CacheStats *s);
+json_t *ctl_policy_json(const Outrider__PolicyState *state);
 /* Prints and frees. 0. */
 int ctl_print_json(json_t *root);
 /* hits / (hits + misses), 0 when there are none. */

@@ -14,16 +14,18 @@ static const struct command {
 	const char *words[2];
 	int (*run)(struct ctl *ctl, int argc, char **argv);
 	const char *arguments, *help;
+	bool takes_arguments;
 } commands[] = {
-	{{"status"}, ctl_status, "", "the processes, with details"},
-	{{"sessions"}, ctl_sessions, "", "what is being generated"},
+	{{"status"}, ctl_status, "", "the processes, with details", false},
+	{{"sessions"}, ctl_sessions, "", "what is being generated", false},
 	{{"policy", "get"}, ctl_policy_get, "",
-		"the policy, its knobs with their ranges, its sessions"},
+		"the policy, its knobs with their ranges, its sessions", false},
 	{{"policy", "set"}, ctl_policy_set, "NAME | KNOB=VALUE ...",
-		"change the policy (static:3, cascade) or knobs, now"},
-	{{"policy", "watch"}, ctl_policy_watch, "", "each decision with the figures behind it"},
-	{{"cache", "stats"}, ctl_cache_stats, "[--layers]", "the expert cache"},
-	{{"top"}, ctl_top, "", "a live screen; q leaves"},
+		"change the policy (static:3, cascade) or knobs, now", true},
+	{{"policy", "watch"}, ctl_policy_watch, "", "each decision with the figures behind it",
+		false},
+	{{"cache", "stats"}, ctl_cache_stats, "[--layers]", "the expert cache", false},
+	{{"top"}, ctl_top, "", "a live screen; q leaves", false},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -139,6 +141,8 @@ int main(int argc, char **argv)
 	if (!command)
 		return ctl_fail(EX_USAGE, "no command \"%.64s%s%.64s\"; --help lists them", argv[0],
 			argc > 1 ? " " : "", argc > 1 ? argv[1] : "");
+	if (argc > n_words && !command->takes_arguments)
+		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", argv[n_words]);
 	code = peers_runtime_dir(runtime_dir, false, ctl.runtime_dir, sizeof ctl.runtime_dir, &err);
 	if (code < 0)
 		return ctl_fail(

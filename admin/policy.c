@@ -12,7 +12,7 @@
 
 enum { KNOBS_MAX = 64, WATCH_MS = 250, WATCH_TIMEOUT_MS = 3000 };
 
-static int state_json(const Outrider__PolicyState *state)
+json_t *ctl_policy_json(const Outrider__PolicyState *state)
 {
 	json_t *knobs = json_array(), *sessions = json_array();
 
@@ -35,10 +35,9 @@ static int state_json(const Outrider__PolicyState *state)
 					  (json_int_t)s->iterations, "base_ms", s->base_ms,
 					  "iteration_ms", s->iteration_ms, "policy", s->policy));
 	}
-	return ctl_print_json(json_pack("{s:s,s:o,s:o,s:I,s:I,s:I}", "policy", state->policy,
-		"knobs", knobs, "sessions", sessions, "records", (json_int_t)state->records,
-		"records_lost", (json_int_t)state->records_lost, "decisions",
-		(json_int_t)state->decisions));
+	return json_pack("{s:s,s:o,s:o,s:I,s:I,s:I}", "policy", state->policy, "knobs", knobs,
+		"sessions", sessions, "records", (json_int_t)state->records, "records_lost",
+		(json_int_t)state->records_lost, "decisions", (json_int_t)state->decisions);
 }
 
 static int state_text(const Outrider__PolicyState *state)
@@ -71,7 +70,8 @@ static int show_state(struct ctl *ctl, Outrider__Envelope *request)
 
 	if (status)
 		return status;
-	status = ctl->json ? state_json(reply->policy_state) : state_text(reply->policy_state);
+	status = ctl->json ? ctl_print_json(ctl_policy_json(reply->policy_state))
+			   : state_text(reply->policy_state);
 	bus_free(&reply);
 	return status;
 }

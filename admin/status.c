@@ -40,25 +40,13 @@ static void process_text(const struct outrider_process *p)
 		printf("  %s\n", p->details[i]);
 }
 
-int ctl_status(struct ctl *ctl, int argc, char **argv)
+json_t *ctl_processes_json(const struct outrider_status *status)
 {
-	struct outrider_status *status;
 	json_t *list = json_array();
-	bool all = true;
-	int code = outrider_status(ctl->runtime_dir, STATUS_TIMEOUT_MS, &status);
 
-	(void)argc;
-	(void)argv;
-	if (code < 0) {
-		json_decref(list);
-		return ctl_fail(error_exit_status(code), "%s", outrider_error());
-	}
 	for (size_t i = 0; i < outrider_status_count(status); i++) {
 		const struct outrider_process *p = outrider_status_process(status, i);
 
-		all &= p->pid != 0;
-		if (!ctl->json)
-			process_text(p);
 		json_array_append_new(list,
 			json_pack("{s:s,s:o,s:s,s:o,s:I,s:I,s:s,s:o}", "name", p->name, "pid",
 				p->pid ? json_integer(p->pid) : json_null(), "state", p->state,
@@ -68,11 +56,29 @@ int ctl_status(struct ctl *ctl, int argc, char **argv)
 				(json_int_t)p->rss_bytes, "version", p->version, "details",
 				details_json(p)));
 	}
-	outrider_status_free(&status);
+	return list;
+}
+
+int ctl_status(struct ctl *ctl, int argc, char **argv)
+{
+	struct outrider_status *status;
+	bool all = true;
+	int code = outrider_status(ctl->runtime_dir, STATUS_TIMEOUT_MS, &status);
+
+	(void)argc;
+	(void)argv;
+	if (code < 0)
+		return ctl_fail(error_exit_status(code), "%s", outrider_error());
+	for (size_t i = 0; i < outrider_status_count(status); i++) {
+		const struct outrider_process *p = outrider_status_process(status, i);
+
+		all &= p->pid != 0;
+		if (!ctl->json)
+			process_text(p);
+	}
 	if (ctl->json)
-		ctl_print_json(json_pack("{s:o}", "processes", list));
-	else
-		json_decref(list);
+		ctl_print_json(json_pack("{s:o}", "processes", ctl_processes_json(status)));
+	outrider_status_free(&status);
 	return all ? EX_OK : EX_UNAVAILABLE;
 }
 
@@ -88,16 +94,16 @@ static json_t *session_json(const Outrider__Session *s)
 		(json_int_t)s->slot);
 }
 
-static int sessions_json(const Outrider__Sessions *all)
+json_t *ctl_sessions_json(const Outrider__Sessions *all)
 {
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < all->n_sessions; i++)
 		json_array_append_new(list, session_json(all->sessions[i]));
-	return ctl_print_json(json_pack("{s:o,s:I,s:I,s:I,s:I}", "sessions", list, "queued",
+	return json_pack("{s:o,s:I,s:I,s:I,s:I}", "sessions", list, "queued",
 		(json_int_t)all->queued, "queue_max", (json_int_t)all->queue_max,
 		"output_tokens_total", (json_int_t)all->output_tokens_total, "iterations_total",
-		(json_int_t)all->iterations_total));
+		(json_int_t)all->iterations_total);
 }
 
 static int sessions_text(const Outrider__Sessions *all)
@@ -132,7 +138,8 @@ int ctl_sessions(struct ctl *ctl, int argc, char **argv)
 	status = ctl_call(ctl, PEER_VERIFIER, &request, OUTRIDER__ENVELOPE__BODY_SESSIONS, &reply);
 	if (status)
 		return status;
-	status = ctl->json ? sessions_json(reply->sessions) : sessions_text(reply->sessions);
+	status = ctl->json ? ctl_print_json(ctl_sessions_json(reply->sessions))
+			   : sessions_text(reply->sessions);
 	bus_free(&reply);
 	return status;
 }

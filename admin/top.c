@@ -196,19 +196,26 @@ static void draw(struct sink *sink, const struct look *look, const struct look *
 	draw_sessions(sink, look);
 }
 
+/* What the four commands print one by one; null for a process that does not answer. */
+static void print_json(const struct look *look)
+{
+	ctl_print_json(json_pack("{s:o,s:o,s:o,s:o}", "processes", ctl_processes_json(look->status),
+		"sessions",
+		look->sessions ? ctl_sessions_json(look->sessions->sessions) : json_null(),
+		"policy", look->policy ? ctl_policy_json(look->policy->policy_state) : json_null(),
+		"cache", look->cache ? ctl_cache_json(look->cache->cache_stats) : json_null()));
+}
+
 static int print_once(struct ctl *ctl)
 {
 	struct sink sink = {.screen = false};
 	struct look look, none = {.status = NULL};
 	int status;
 
-	if (ctl->json) {
-		/* One document: what the three commands print one by one. */
-		return ctl_fail(EX_USAGE,
-			"top has no JSON: use status, sessions, policy get and cache stats");
-	}
 	status = look_at(ctl, &look);
-	if (status == 0)
+	if (status == 0 && ctl->json)
+		print_json(&look);
+	else if (status == 0)
 		draw(&sink, &look, &none);
 	look_free(&look);
 	return status;

@@ -1,5 +1,6 @@
 /* outrider-bench: a table of subcommands. Each parses its own options; argv[0] is its name. */
 #include "bench/src/ipc.h"
+#include "bench/src/workload.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,8 @@ static const struct command {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{"ipc", "what a hop through the shared regions costs, beside ZeroMQ ipc://", bench_ipc},
+	{"workload", "tokens/s, acceptance and experts of a served workload, per K",
+		bench_workload},
 };
 
 #define N_COMMANDS (sizeof commands / sizeof commands[0])

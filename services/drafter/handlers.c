@@ -120,8 +120,13 @@ static void on_detail(void *arg, struct daemon_details *to)
 	const char *path = w->config->draft;
 	daemon_detail(to, "method", "%s", draft_method_names[w->config->method]);
 	daemon_detail(to, "draft", "%s", *path ? path : "none");
-	if (w->model)
+	if (w->model) {
 		daemon_detail(to, "kernels", "%s", w->model->kernels->name);
+		daemon_detail(to, "passes", "%llu", (unsigned long long)w->model->passes);
+		daemon_detail(to, "pass_tokens", "%llu", (unsigned long long)w->model->tokens);
+		daemon_detail(to, "evictions", "%llu", (unsigned long long)w->model->evictions);
+		daemon_detail(to, "hints", "%llu", (unsigned long long)w->model->hints.sent);
+	}
 	const struct {
 		const char *name;
 		const _Atomic uint64_t *value;

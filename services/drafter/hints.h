@@ -17,7 +17,7 @@ struct hints {
 	float *scores; /* [n_experts] */
 	uint64_t *told; /* bit (layer * n_experts + expert): hinted in this round */
 	size_t told_words;
-	uint64_t sent;
+	_Atomic uint64_t sent; /* read by the loop thread for status */
 };
 
 void hints_init(struct hints *hints, const struct kernels *kernels);

@@ -32,7 +32,7 @@ struct draft_model {
 	struct draft_session **owner; /* [n_batch] */
 	uint32_t *cells; /* [n_batch] */
 	uint32_t n_in_batch;
-	uint64_t passes, tokens, evictions;
+	_Atomic uint64_t passes, tokens, evictions; /* read by the loop thread for status */
 };
 
 /* sessions: [n_sessions], the worker's table, borrowed. Errors name the file or setting. */

@@ -31,7 +31,8 @@ const struct config_key verifier_config_keys[] = {
 		"sessions", "Sessions computed in one batch."},
 	{"", "queue_max", CONFIG_INT, AT(queue_max), 0, LIMIT_SESSIONS, NULL, "32", "sessions",
 		"Sessions that may wait for a place; more are refused."},
-	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, 1e9, NULL, "0", "tokens",
+	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, (double)KV_PAGES_MAX *KV_PAGE_CELLS, NULL,
+		"0", "tokens",
 		"Tokens the KV cache holds, all sessions together; 0 takes sessions_max times the "
 		"smaller of context and 2048."},
 	{"", "prefill_chunk", CONFIG_INT, AT(prefill_chunk), 1, 2048, NULL, "256", "tokens",

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The predecessor's region, or -ENOENT when there is none that can be used. */
 static int recover(struct daemon *daemon, const char *name, uint32_t layout, size_t payload,
@@ -112,6 +113,12 @@ static int open_kv(struct daemon *daemon, const struct verifier_config *config,
 	size_t payload = sizeof(want) + kv_bytes(&want.layout);
 	struct kv_region_header *header;
 
+	/* Shared memory is had when it is touched, and then it is too late to say no. */
+	size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+	if (kv_bytes(&want.layout) == 0 || payload > machine)
+		return error_set(err, ENOMEM,
+			"KV cache of %lld tokens (kv_tokens) takes %zu MiB, this machine has %zu MiB",
+			(long long)config->kv_tokens, payload >> 20, machine >> 20);
 	out->kv_layout = want.layout;
 	if (out->recovered &&
 		recover(daemon, KV_REGION, KV_REGION_LAYOUT, payload, &out->kv) == 0) {

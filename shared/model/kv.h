@@ -46,7 +46,8 @@ struct kv_seq {
 	uint64_t owner; /* session uid, not 0 */
 	uint32_t n; /* committed tokens: positions 0..n-1 */
 	uint32_t n_max;
-	uint32_t *cell; /* [n_max] position -> cell; owned. cell[n..] is the forward pass's scratch */
+	/* [n_max] position -> cell; owned. cell[n..] is scratch of the forward pass. */
+	uint32_t *cell;
 	uint32_t *spare, n_spare; /* cells of owned pages that hold nothing; owned */
 	uint32_t *pages, n_pages; /* owned */
 };

@@ -55,8 +55,7 @@ struct token_prob {
 struct sampler {
 	uint32_t n_vocab;
 	float *logits; /* [n_vocab] adjusted; accept.c leaves other things here */
-	struct token_prob *
-		dist; /* [n_vocab] the distribution of the last sampler_distribution, by falling p */
+	struct token_prob *dist; /* [n_vocab] of the last sampler_distribution, by falling p */
 	uint32_t n_dist;
 	uint32_t *seen; /* marks for the repetition penalty */
 	uint32_t epoch;

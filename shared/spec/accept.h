@@ -6,7 +6,10 @@
  * position; the child that carries it is accepted. The output is what K = 0 would have given.
  * COUPLING_MAXIMAL: chains: Leviathan et al. (2211.17192), accept with min(1, p/q), else sample from (p - q)+
  * renormalised; trees: the children of a node one after the other, q replaced by the residual (Miao et al.,
- * 2305.09781, section 4.3).
+ * 2305.09781, section 4.3). A q with no support is a certain proposal: it is accepted with p of its token, which
+ * is then taken out of p. Each q must be what that child was sampled from given the siblings before it. The tests of a position
+ * draw from (seed, RAND_ACCEPT, position, draft index), the token of the residual from (seed, RAND_RESIDUAL, position, 0); where
+ * no child was proposed the token is sampler_pick's. At temperature 0 both couplings are greedy equality.
  */
 #pragma once
 
@@ -15,9 +18,9 @@
 
 struct accept_input {
 	const struct sampler_params *params;
-	const int32_t *
-		history; /* committed tokens, n_history of them, followed in the array by room for LIMIT_DRAFT more: the
-				   walk writes accepted tokens there as it goes (int32_t *room = history + n_history) */
+	/* Committed tokens, n_history of them, followed in the array by room for LIMIT_DRAFT more: the walk writes accepted
+	 * tokens there as it goes (history_room of accept_draft). */
+	const int32_t *history;
 	uint32_t n_history;
 	const struct draft_reply *draft; /* validated; n may be 0 */
 	/* Target logits after the committed tokens (node -1) and after draft token i. */

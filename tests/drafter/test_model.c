@@ -237,7 +237,7 @@ static void sessions_that_lost_their_cache_are_read_again(void **state)
 			assert_memory_equal(r.token, g->output + 2 * round, 3 * sizeof(int32_t));
 			fake_commit(session_at(f->fake.header, i), g->output + 2 * round, 2);
 		}
-	assert_true(f->worker.model->evictions > 0);
+	assert_true(atomic_load(&f->worker.model->evictions) > 0);
 	end(f);
 }
 
