@@ -1,1 +1,55 @@
-# # filled in by the installer fragment
+# make install puts everything under PREFIX, configuration under SYSCONFDIR, all below DESTDIR when given. Files in
+# SYSCONFDIR that are there already are left alone: they may have been edited.
+INSTALL ?= install
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+MANDIR ?= $(PREFIX)/share/man
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
+MAN_PAGES := $(wildcard man/*.[138])
+UNITS_IN := $(wildcard systemd/*.service.in)
+UNITS := $(notdir $(UNITS_IN:.in=)) outrider.target
+CONFIGS := $(notdir $(wildcard config/*.conf))
+man_path = $(MANDIR)/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
+INSTALLED := $(PROGRAMS:%=$(BINDIR)/%) $(INCLUDEDIR)/outrider.h $(LIBDIR)/liboutrider.a \
+	$(LIBDIR)/liboutrider.so.$(VERSION) $(LIBDIR)/liboutrider.so.0 $(LIBDIR)/liboutrider.so \
+	$(LIBDIR)/pkgconfig/outrider.pc $(foreach p,$(MAN_PAGES),$(call man_path,$(p))) $(UNITS:%=$(UNITDIR)/%) \
+	$(SYSUSERSDIR)/outrider.conf
+
+# The static SDK: one archive of everything the shared one is linked from. It has its own folder because
+# $(B)/liboutrider.a is the command line client's own objects.
+$(B)/sdk/liboutrider.a: $(B)/libclient.a $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a
+	@mkdir -p $(@D)
+	@rm -f $@
+	@{ echo "create $@"; for a in $^; do echo "addlib $$a"; done; echo save; echo end; } | $(AR) -M
+
+.PHONY: install uninstall
+## make install    programs, SDK, man pages, units and configuration (PREFIX, DESTDIR, SYSCONFDIR)
+install: programs $(B)/sdk/liboutrider.a
+	$(INSTALL) -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
+		$(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man8 \
+		$(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSUSERSDIR) $(DESTDIR)$(SYSCONFDIR)/outrider
+	$(INSTALL) -m 755 $(PROGRAMS:%=$(B)/%) $(DESTDIR)$(BINDIR)
+	$(INSTALL) -m 644 client/include/outrider.h $(DESTDIR)$(INCLUDEDIR)
+	$(INSTALL) -m 644 $(B)/sdk/liboutrider.a $(DESTDIR)$(LIBDIR)
+	$(INSTALL) -m 755 $(B)/liboutrider.so $(DESTDIR)$(LIBDIR)/liboutrider.so.$(VERSION)
+	ln -sf liboutrider.so.$(VERSION) $(DESTDIR)$(LIBDIR)/liboutrider.so.0
+	ln -sf liboutrider.so.0 $(DESTDIR)$(LIBDIR)/liboutrider.so
+	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
+		-e 's|@VERSION@|$(VERSION)|g' client/sdk/outrider.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/outrider.pc
+	for page in $(MAN_PAGES); do \
+		$(INSTALL) -m 644 $$page $(DESTDIR)$(MANDIR)/man$${page##*.}/ || exit 1; done
+	for unit in $(UNITS_IN); do \
+		sed -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|g' $$unit \
+			> $(DESTDIR)$(UNITDIR)/$$(basename $$unit .in) || exit 1; done
+	$(INSTALL) -m 644 systemd/outrider.target $(DESTDIR)$(UNITDIR)
+	$(INSTALL) -m 644 systemd/outrider-sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/outrider.conf
+	for file in $(CONFIGS); do test -e $(DESTDIR)$(SYSCONFDIR)/outrider/$$file || \
+		$(INSTALL) -m 644 config/$$file $(DESTDIR)$(SYSCONFDIR)/outrider/ || exit 1; done
+## make uninstall  remove what install put there, except edited configuration
+uninstall:
+	rm -f $(INSTALLED:%=$(DESTDIR)%)
+	for file in $(CONFIGS); do cmp -s config/$$file $(DESTDIR)$(SYSCONFDIR)/outrider/$$file && \
+		rm -f $(DESTDIR)$(SYSCONFDIR)/outrider/$$file; done; true
+	rmdir $(DESTDIR)$(SYSCONFDIR)/outrider 2>/dev/null || true

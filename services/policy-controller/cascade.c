@@ -4,13 +4,16 @@
  *
  * Utility of a window: U = ETR / (t_spec / t_base) (equation of section 4); K = 0 has utility 1 by definition, which is what the
  * first trial of a test is compared with. Where the paper is silent: times are medians; S falls back to its start
- * once a test passes; records of a K other than the one asked for (the page is read one iteration later) are skipped, at most
- * a trial's length of them; a baseline measured in a batch of another size is measured again.
+ * once a test passes; records of a K other than the one asked for (made before the verifier read the page) are skipped, at
+ * most LATE_RECORDS in a row; a baseline measured in a batch of another size is measured again.
  */
 #include "services/policy-controller/policy.h"
 
 #include <math.h>
 #include <string.h>
+
+/* Iterations that may pass until a decision shows: the records are looked at every few milliseconds. */
+#define LATE_RECORDS 32u
 
 static double milliseconds(double ns)
 {
@@ -257,7 +260,7 @@ static bool counts(struct policy_state *s, const struct iteration_record *record
 	 * verifier cuts K where the context ends). */
 	if (s->k == 0)
 		return false;
-	return ++c->mismatched > (uint32_t)s->settings.trial;
+	return ++c->mismatched > LATE_RECORDS;
 }
 
 static void cascade_observe(

@@ -137,6 +137,7 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 		return;
 	}
 	c->n_records++;
+	c->last_iteration_ns = record->iteration_ns;
 	struct policy_state *s = find(c, record);
 	/* A pass with prompt tokens in it, of whatever session, measures no K; nor does one that emitted nothing. */
 	if (record->prefill_tokens == 0 && record->emitted > 0) {

@@ -23,6 +23,7 @@ struct controller {
 	uint64_t n_records, n_refused, n_decisions; /* decisions are numbered from 1 */
 	uint64_t first_decision; /* the number before this controller's first */
 	struct decision decisions[CONTROLLER_DECISIONS];
+	uint64_t last_iteration_ns; /* of whatever session */
 	double base_ns[LIMIT_SESSIONS + 1]; /* time at K = 0 by batch size; 0 = never seen */
 };
 

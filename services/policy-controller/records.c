@@ -6,6 +6,7 @@
 #include <time.h>
 
 #define IDLE_POLLS 64u /* empty looks in a row before the doorbell is slept on */
+#define POLL_MAX_NS 10000000
 #define SLEEP_NS 500000000u /* a doorbell nobody rings: look whether to stop */
 #define ALIVE_NS 5000000000u
 
@@ -31,6 +32,18 @@ static void pause_ns(int64_t ns)
 	nanosleep(&time, NULL);
 }
 
+/* A slow model needs no quick look: a quarter of an iteration late is soon enough. */
+static int64_t poll_period(struct records *records)
+{
+	const struct controller *c = records->controller;
+	pthread_mutex_lock(&records->mutex);
+	int64_t period = c->settings.poll_ns, quarter = (int64_t)(c->last_iteration_ns / 4);
+	pthread_mutex_unlock(&records->mutex);
+	if (quarter > POLL_MAX_NS)
+		quarter = POLL_MAX_NS;
+	return period > 0 && quarter > period ? quarter : period;
+}
+
 static void *run(void *arg)
 {
 	struct records *records = arg;
@@ -40,9 +53,7 @@ static void *run(void *arg)
 		atomic_store_explicit(&records->beat_ns, clock_ns(), memory_order_relaxed);
 		uint32_t seen = doorbell_read(bell);
 		empty = records_drain(records) ? 0 : empty + 1;
-		pthread_mutex_lock(&records->mutex);
-		int64_t poll_ns = records->controller->settings.poll_ns;
-		pthread_mutex_unlock(&records->mutex);
+		int64_t poll_ns = poll_period(records);
 		if (poll_ns > 0 && empty < IDLE_POLLS)
 			pause_ns(poll_ns);
 		else

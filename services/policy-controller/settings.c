@@ -64,8 +64,9 @@ const struct config_key settings_keys[] = {
 		.offset = KEY(poll_ns),
 		.min = 0,
 		.max = 1e9,
-		.fallback = "1ms",
-		.help = "How often records are looked for while they come; 0 sleeps on the "
+		.fallback = "2ms",
+		.help = "How often records are looked for while they come, or a quarter of an "
+			"iteration if that is longer; 0 sleeps on the "
 			"doorbell each time, "
 			"which costs the verifier a system call per iteration."},
 	{.name = NULL},

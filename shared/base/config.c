@@ -87,14 +87,19 @@ static void format_range(const struct config_key *key, char *out, size_t bytes)
 	}
 }
 
+static const char *unit_of(const struct config_key *key)
+{
+	return key->unit ? key->unit : "";
+}
+
 static int refuse(
 	const struct config_key *key, const char *value, const char *where, struct error *err)
 {
 	char range[256];
 	format_range(key, range, sizeof(range));
+	const char *unit = unit_of(key);
 	return error_set(err, ENOEXEC, "%s: %s = %s is not allowed; %s takes %s%s%s", where,
-		key->name, value, key->name, range, key->unit ? " " : "",
-		key->unit ? key->unit : "");
+		key->name, value, key->name, range, *unit ? " " : "", unit);
 }
 
 static int assign_number(const struct config_key *key, const char *value, void *field)
@@ -330,9 +335,10 @@ void config_print(const struct config_key *keys, FILE *to)
 		if (strcmp(section, own) != 0)
 			fprintf(to, "[%s]\n", own);
 		section = own;
+		const char *unit = unit_of(key);
 		format_range(key, range, sizeof(range));
 		fprintf(to, "# %s\n# %s%s%s; default: %s\n#%s = %s\n\n", key->help, range,
-			key->unit ? ", " : "", key->unit ? key->unit : "",
-			*key->fallback ? key->fallback : "(empty)", key->name, key->fallback);
+			*unit ? ", " : "", unit, *key->fallback ? key->fallback : "(empty)",
+			key->name, key->fallback);
 	}
 }

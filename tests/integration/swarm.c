@@ -4,7 +4,10 @@
  * The traffic of the integration tests: runs requests, CONCURRENT at a time, and prints the results in order. A
  * request: {"tokens": [...] or "prompt": "...", "max_tokens", "seed", "k", "draft_method", "temperature", "top_k", "top_p", "min_p",
  * "repeat_penalty", "coupling", "ignore_eos", "logits_hash", "stop": [...], "replay": [...], "replay_error",
- * "cancel_after": tokens, "deadline_ms"}. A result: {"tokens", "text", "logits_hash", "end", "usage"} or {"error", "code"}.
+ * "cancel_after": tokens, "deadline_ms", "repeat_window", "logit_bias": {"id": bias}, "window": tokens the service may
+ * send ahead, "resume": "uid" and "have" (the session of another process, from that token on), "progress": true (a
+ * line {"job", "uid", "have", "tokens"} on stderr whenever tokens come)}. A result: {"tokens", "text", "logits_hash", "end",
+ * "usage"} or {"error", "code"}.
  */
 #include "client/include/outrider.h"
 
@@ -21,6 +24,8 @@ struct job {
 	char *text;
 	size_t text_bytes;
 	struct outrider_stream *stream;
+	size_t number;
+	uint32_t have; /* tokens that were held before it began */
 	bool ended;
 };
 
@@ -76,12 +81,24 @@ static void set_sampling(struct outrider_request *request, const json_t *spec)
 	if ((v = json_object_get(spec, "min_p")))
 		check(outrider_request_set_min_p(request, (float)json_number_value(v)), "min_p");
 	if ((v = json_object_get(spec, "repeat_penalty")))
-		check(outrider_request_set_repeat(request, (float)json_number_value(v), 0),
+		check(outrider_request_set_repeat(request, (float)json_number_value(v),
+			      (uint32_t)json_integer_value(json_object_get(spec, "repeat_window"))),
 			"repeat_penalty");
 	if ((v = json_object_get(spec, "coupling")))
 		check(outrider_request_set_coupling(request, json_string_value(v)), "coupling");
 	if ((v = json_object_get(spec, "seed")))
 		outrider_request_set_seed(request, (uint64_t)json_integer_value(v));
+}
+
+static void set_biases(struct outrider_request *request, json_t *biases)
+{
+	const char *token;
+	json_t *bias;
+
+	json_object_foreach(biases, token, bias)
+		check(outrider_request_add_logit_bias(request, (int32_t)strtol(token, NULL, 10),
+			      (float)json_number_value(bias)),
+			"logit_bias");
 }
 
 static void set_speculation(struct outrider_request *request, const json_t *spec)
@@ -107,6 +124,7 @@ static struct outrider_request *make_request(const json_t *spec)
 	check(outrider_request_new(&request), "request");
 	set_input(request, spec);
 	set_sampling(request, spec);
+	set_biases(request, json_object_get(spec, "logit_bias"));
 	set_speculation(request, spec);
 	outrider_request_set_max_tokens(
 		request, (uint32_t)json_integer_value(json_object_get(spec, "max_tokens")));
@@ -124,10 +142,21 @@ static struct outrider_request *make_request(const json_t *spec)
 
 static void job_start(struct outrider *client, struct job *job)
 {
-	struct outrider_request *request = make_request(job->spec);
+	const json_t *window = json_object_get(job->spec, "window");
+	const char *uid = json_string_value(json_object_get(job->spec, "resume"));
+
 	job->result = json_object();
 	job->tokens = json_array();
 	job->hashes = json_array();
+	if (window)
+		check(outrider_set_window(client, (uint32_t)json_integer_value(window)), "window");
+	if (uid) {
+		job->have = (uint32_t)json_integer_value(json_object_get(job->spec, "have"));
+		check(outrider_resume(client, strtoull(uid, NULL, 10), job->have, &job->stream),
+			"resume");
+		return;
+	}
+	struct outrider_request *request = make_request(job->spec);
 	check(outrider_start(client, request, &job->stream), "start");
 	outrider_request_free(&request);
 }
@@ -174,10 +203,23 @@ static void job_finish(struct job *job, const struct outrider_event *event)
 	json_object_set_new(job->result, "usage", usage_json(job->stream));
 }
 
+static void job_progress(const struct job *job)
+{
+	char uid[24];
+
+	snprintf(uid, sizeof(uid), "%llu", (unsigned long long)outrider_stream_uid(job->stream));
+	json_t *line = json_pack("{s:I,s:s,s:I,s:O}", "job", (json_int_t)job->number, "uid", uid,
+		"have", (json_int_t)(job->have + json_array_size(job->tokens)), "tokens",
+		job->tokens);
+	json_dumpf(line, stderr, JSON_COMPACT);
+	fputc('\n', stderr);
+	json_decref(line);
+}
+
 static void job_take(struct job *job, const struct outrider_event *event)
 {
-	if (event->n_tokens && event->first != json_array_size(job->tokens)) {
-		fprintf(stderr, "swarm: tokens from %u after %zu\n", event->first,
+	if (event->n_tokens && event->first != job->have + json_array_size(job->tokens)) {
+		fprintf(stderr, "swarm: tokens from %u after %u + %zu\n", event->first, job->have,
 			json_array_size(job->tokens));
 		exit(EX_PROTOCOL);
 	}
@@ -189,6 +231,8 @@ static void job_take(struct job *job, const struct outrider_event *event)
 		json_array_append_new(job->hashes, json_string(hex));
 	}
 	job_text(job, event->text, event->text_bytes);
+	if (event->n_tokens && json_is_true(json_object_get(job->spec, "progress")))
+		job_progress(job);
 	const json_t *cancel = json_object_get(job->spec, "cancel_after");
 	if (cancel && (json_int_t)json_array_size(job->tokens) >= json_integer_value(cancel))
 		outrider_cancel(job->stream);
@@ -230,7 +274,7 @@ static size_t read_jobs(struct job **out)
 				die("memory");
 		}
 		json_error_t error;
-		jobs[n] = (struct job){.spec = json_loads(line, 0, &error)};
+		jobs[n] = (struct job){.spec = json_loads(line, 0, &error), .number = n};
 		if (!jobs[n++].spec) {
 			fprintf(stderr, "swarm: line %zu: %s\n", n, error.text);
 			exit(EX_DATAERR);

@@ -265,7 +265,7 @@ static void a_k_the_verifier_keeps_cutting_counts_in_the_end(void **state)
 	struct policy_state s = begin(0);
 	feed(&s, 4, 1000, 1);
 	uint32_t decided = 0;
-	for (int i = 0; i < 12; i++) {
+	for (int i = 0; i < 40; i++) {
 		struct verdict verdict = {.decided = false};
 		struct iteration_record r = {.session = 7,
 			.k = 2,

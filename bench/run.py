@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
+the revision and the command. With names as arguments only those: ipc price cache workloads syscalls.
+
+The figures of a machine that does something else meanwhile are worth little: run it alone."""
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "integration"))
+from outrider_test import DRAFTS, TARGET, Service, program, prompts, run, run_json  # noqa: E402
+
+RESULTS = ROOT / "bench" / "results"
+ROUNDS = int(os.environ.get("OUTRIDER_BENCH_ROUNDS", 5))
+
+
+def cpu():
+    model = next((l.split(":", 1)[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown CPU")
+    flags = next((l for l in open("/proc/cpuinfo") if l.startswith("flags")), "")
+    widest = "AVX-512 VNNI" if "avx512_vnni" in flags else "AVX2" if "avx2" in flags else "no AVX2"
+    return f"{model}, {os.cpu_count()} CPUs, {widest}"
+
+
+def write(name, command, text):
+    revision = run("git", "-C", ROOT, "describe", "--always", "--dirty").stdout.strip() or "no revision"
+    path = RESULTS / f"{name}.txt"
+    path.write_text(f"{cpu()}; {time.strftime('%Y-%m-%d %H:%M')}; {revision}\n$ {command}\n\n{text.rstrip()}\n")
+    print(f"\n== {path.relative_to(ROOT)}\n{text}", flush=True)
+
+
+def bench_ipc():
+    out = run(program("outrider-bench"), "ipc", timeout=120)
+    write("ipc", "outrider-bench ipc", out.stdout + out.stderr)
+
+
+def generated(ids, tokens, threads):
+    """Decoding tokens per second of the engine alone, in its own process."""
+    return run_json(program("outrider-model"), "generate", "--model", TARGET, "--tokens", ",".join(map(str, ids)),
+                    "--max-tokens", tokens, "--ignore-eos", "--threads", threads,
+                    "--format", "json")["timing"]["decode_tokens_per_s"]
+
+
+def served(service, ids, tokens, *more):
+    out = run_json(program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", ",".join(map(str, ids)),
+                   "--max-tokens", tokens, "--ignore-eos", "--k", 0, "--format", "json", *more)
+    return out["usage"]["tokens_per_s"]
+
+
+def medians(rows):
+    return {name: statistics.median(values) for name, values in rows.items()}
+
+
+def bench_price():
+    """Tokens per second at K = 0: outrider-model generate, then the service, in turn."""
+    text = ["Decoding at K = 0, 800 tokens, tokens/s: median (lowest to highest) of the rounds, taken in turn.", ""]
+    for threads in (1, 2):
+        ids = prompts(1, longest=60)[0]
+        rows = {"outrider-model generate": [], "served, experts from the file": [], "served, expert-cache, all fit": []}
+        with Service(options=("--threads", threads), sets=("verifier.experts=mapped",)) as mapped, \
+                Service(options=("--threads", threads, "--budget", "all")) as cached:
+            for service in (mapped, cached):
+                served(service, ids, 800)
+            for _ in range(2 * ROUNDS + 1):
+                rows["outrider-model generate"].append(generated(ids, 800, threads))
+                rows["served, experts from the file"].append(served(mapped, ids, 800))
+                rows["served, expert-cache, all fit"].append(served(cached, ids, 800))
+        base = statistics.median(rows["outrider-model generate"])
+        for name, values in rows.items():
+            median = statistics.median(values)
+            text.append(f"{threads} thread{'s' * (threads > 1)}  {name:32} {median:7.0f} ({min(values):.0f} to {max(values):.0f})"
+                        f"  ratio {median / base:.3f}")
+        text.append("")
+    write("price", "make bench (bench/run.py price)", "\n".join(text))
+
+
+def bench_cache():
+    """Tokens per second at K = 0 over the expert budget."""
+    text = ["Decoding at K = 0 with a smaller expert budget (LRU, model file in the page cache or not: O_DIRECT reads it "
+            "anyway), tokens/s, median of the rounds.", ""]
+    ids = prompts(1, longest=60)[0]
+    for budget in ("all", "75%", "50%", "30%", "min"):
+        with Service(options=("--threads", 1, "--budget", budget)) as service:
+            served(service, ids, 200)
+            values, stats = [served(service, ids, 400) for _ in range(ROUNDS)], None
+            stats = run_json(program("outriderctl"), "--runtime-dir", service.runtime, "cache", "stats", "--format", "json")
+            text.append(f"budget {budget:5} {statistics.median(values):7.0f}   " +
+                        ", ".join(f"{k} {stats[k]}" for k in ("slots", "hits", "misses", "loads", "self_served") if k in stats))
+    write("cache", "make bench (bench/run.py cache)", "\n".join(text))
+
+
+def bench_workloads():
+    for draft, drafter in (("small", "ngram"), ("small", "model"), ("aligned", "model")):
+        name = "ngram" if drafter == "ngram" else draft
+        with Service(draft=DRAFTS[draft], options=("--threads", 1)) as service:
+            text = []
+            for workload in ("code", "math", "extract", "prose"):
+                command = [program("outrider-bench"), "workload", f"bench/workloads/{workload}.jsonl", "--k",
+                           "0,1,2,3,4,5,6,7,auto", "--drafter", drafter, "--rounds", 3, "--limit", 8, "--max-tokens", 128,
+                           "--runtime-dir", service.runtime, "--plot", str(RESULTS / f"workload-{workload}-{name}.svg")]
+                out = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=ROOT, timeout=900)
+                text.append(out.stdout + out.stderr)
+            write(f"workloads-{name}", f"outrider-bench workload bench/workloads/*.jsonl --k 0,1,2,3,4,5,6,7,auto --drafter "
+                  f"{drafter} --rounds 3 --limit 8 --max-tokens 128   (verifier on 1 thread, draft {draft})", "\n".join(text))
+
+
+def threads_of(pid):
+    out = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        out[int(task.name)] = (task / "comm").read_text().strip()
+    return out
+
+
+def bench_syscalls():
+    """strace over the verifier and the drafter while both are busy: what each thread asked of the kernel."""
+    ids = prompts(1, longest=60)[0]
+    with Service(draft=DRAFTS["small"], options=("--threads", 1),
+                 sets=("verifier.draft_spin=2ms", "drafter.spin=2ms", "verifier.expert_spin=2ms")) as service:
+        pids = {name: service.pid(name) for name in ("verifier", "drafter")}
+        names = {name: threads_of(pid) for name, pid in pids.items()}
+        request = [{"tokens": ids, "max_tokens": 900, "ignore_eos": True, "k": 3, "draft_method": "ngram"}] * 40
+        process, results = service.swarm_start(request)
+        time.sleep(0.5)
+        tracers = {name: subprocess.Popen(["strace", "-f", "-q", "-p", str(pid), "-o", str(service.directory / name)],
+                                          stderr=subprocess.DEVNULL) for name, pid in pids.items()}
+        time.sleep(2)
+        for tracer in tracers.values():
+            tracer.terminate()
+            tracer.wait()
+        done = results()
+        iterations = sum(r["usage"]["iterations"] for r in done)
+        seconds = sum(r["usage"]["decode_ns"] for r in done) / 1e9
+        text = [f"K = 3, n-grams, one session, both sides spinning; about {iterations / seconds:.0f} iterations per second.",
+                "System calls per thread in 2 s of the steady state:", ""]
+        for name in tracers:
+            counts = {}
+            for line in (service.directory / name).read_text().splitlines():
+                match = re.match(r"(\d+)\s+(\w+)\(", line)
+                if match:
+                    thread = names[name].get(int(match[1]), "?")
+                    counts.setdefault(thread, {}).setdefault(match[2], 0)
+                    counts[thread][match[2]] += 1
+            for thread in sorted(set(names[name].values())):
+                calls = counts.get(thread, {})
+                text.append(f"{name:9} {thread:16} {sum(calls.values()):6}  " +
+                            ", ".join(f"{c} {n}" for c, n in sorted(calls.items(), key=lambda x: -x[1])[:8]))
+        write("syscalls", "make bench (bench/run.py syscalls): strace -f -p PID for 2 s", "\n".join(text))
+
+
+BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "workloads": bench_workloads,
+           "syscalls": bench_syscalls}
+
+if __name__ == "__main__":
+    RESULTS.mkdir(exist_ok=True)
+    for wanted in sys.argv[1:] or BENCHES:
+        if wanted not in BENCHES:
+            sys.exit(f"bench: unknown benchmark {wanted}; there are {' '.join(BENCHES)}")
+        BENCHES[wanted]()

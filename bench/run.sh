@@ -1,0 +1,3 @@
+#!/bin/sh
+# `make bench`: see bench/run.py.
+exec python3 "$(dirname "$0")/run.py" "$@"

@@ -1,0 +1,559 @@
+/*
+ * The SDK against a scripted service: a ROUTER in this thread that says exactly what a test wants said, in the order
+ * it wants, because the SDK does nothing outside its calls.
+ */
+#include "client/include/outrider.h"
+#include "shared/base/clock.h"
+#include "shared/ipc/bus.h"
+#include "shared/ipc/peers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <cmocka.h>
+
+enum { WAIT_MS = 10000 };
+
+struct service {
+	char dir[64], endpoint[128];
+	void *zmq, *socket;
+	struct bus_address client;
+	struct outrider *sdk;
+	struct outrider_request *request;
+	struct outrider_stream *stream;
+};
+
+static void service_begin(struct service *s)
+{
+	struct error err = {""};
+
+	s->zmq = zmq_ctx_new();
+	if (bus_server(s->zmq, s->endpoint, &s->socket, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+static void service_die(struct service *s)
+{
+	bus_close(&s->socket);
+	zmq_ctx_term(s->zmq);
+	s->zmq = NULL;
+}
+
+static int setup(void **state)
+{
+	static const int32_t prompt[] = {1, 2, 3};
+	struct service *s = calloc(1, sizeof *s);
+
+	*state = s;
+	snprintf(s->dir, sizeof s->dir, "/tmp/outrider-sdk-XXXXXX");
+	assert_non_null(mkdtemp(s->dir));
+	peers_client_endpoint(s->dir, s->endpoint, sizeof s->endpoint);
+	service_begin(s);
+	assert_int_equal(outrider_connect(s->dir, &s->sdk), 0);
+	assert_int_equal(outrider_request_new(&s->request), 0);
+	assert_int_equal(outrider_request_set_tokens(s->request, prompt, 3), 0);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct service *s = *state;
+	char path[128];
+
+	if (s->zmq)
+		service_die(s);
+	outrider_stream_free(&s->stream);
+	outrider_request_free(&s->request);
+	outrider_close(&s->sdk);
+	snprintf(path, sizeof path, "%s/client", s->dir);
+	unlink(path);
+	rmdir(s->dir);
+	free(s);
+	return 0;
+}
+
+/* What the client says next, of this kind; others are passed over. Lets the SDK look at its clock meanwhile. */
+static Outrider__Envelope *hear(struct service *s, Outrider__Envelope__BodyCase kind)
+{
+	uint64_t end = clock_ns() + WAIT_MS * UINT64_C(1000000);
+	const struct outrider_event *event;
+	Outrider__Envelope *envelope;
+
+	while (clock_ns() < end) {
+		int code = bus_receive_from(s->socket, &s->client, &envelope, NULL);
+
+		if (code == 0 && envelope->body_case == kind)
+			return envelope;
+		if (code == 0)
+			bus_free(&envelope);
+		else if (s->stream)
+			assert_int_equal(outrider_next(s->stream, 5, &event), -EAGAIN);
+		else
+			usleep(1000);
+	}
+	fail_msg("the client did not send message %d", (int)kind);
+	return NULL;
+}
+
+static void forget(Outrider__Envelope *envelope)
+{
+	bus_free(&envelope);
+}
+
+static void say(struct service *s, Outrider__Envelope *envelope)
+{
+	assert_int_equal(bus_send_to(s->socket, &s->client, envelope), 0);
+}
+
+static void say_tokens(struct service *s, uint32_t first, uint32_t n)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Tokens tokens = OUTRIDER__TOKENS__INIT;
+	int32_t ids[64];
+	char text[65];
+
+	for (uint32_t i = 0; i < n; i++) {
+		ids[i] = (int32_t)(100 + first + i);
+		text[i] = (char)('a' + (first + i) % 26);
+	}
+	tokens.session_uid = outrider_stream_uid(s->stream);
+	tokens.first = first;
+	tokens.n_ids = n;
+	tokens.ids = ids;
+	tokens.text.len = n;
+	tokens.text.data = (uint8_t *)text;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_TOKENS;
+	envelope.tokens = &tokens;
+	say(s, &envelope);
+}
+
+static void say_accepted(struct service *s, uint64_t generation)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Accepted accepted = OUTRIDER__ACCEPTED__INIT;
+
+	accepted.session_uid = outrider_stream_uid(s->stream);
+	accepted.generation = generation;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_ACCEPTED;
+	envelope.accepted = &accepted;
+	say(s, &envelope);
+}
+
+static void say_done(struct service *s, uint32_t end, uint32_t output_tokens)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Done done = OUTRIDER__DONE__INIT;
+	Outrider__Usage usage = OUTRIDER__USAGE__INIT;
+	uint32_t k_used[] = {3, 4};
+
+	done.session_uid = outrider_stream_uid(s->stream);
+	done.end = end;
+	done.usage = &usage;
+	usage.output_tokens = output_tokens;
+	usage.n_k_used = 2;
+	usage.k_used = k_used;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_DONE;
+	envelope.done = &done;
+	say(s, &envelope);
+}
+
+static void say_failure(struct service *s, int code, const char *message, uint64_t request_id)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Failure failure = OUTRIDER__FAILURE__INIT;
+	char text[128];
+
+	snprintf(text, sizeof text, "%s", message);
+	failure.code = code;
+	failure.message = text;
+	failure.session_uid = outrider_stream_uid(s->stream);
+	envelope.request_id = request_id;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_FAILURE;
+	envelope.failure = &failure;
+	say(s, &envelope);
+}
+
+static void start(struct service *s)
+{
+	Outrider__Envelope *heard;
+
+	assert_int_equal(outrider_start(s->sdk, s->request, &s->stream), 0);
+	heard = hear(s, OUTRIDER__ENVELOPE__BODY_GENERATE);
+	assert_true(heard->generate->session_uid != 0);
+	assert_true(heard->generate->session_uid == outrider_stream_uid(s->stream));
+	assert_int_equal(heard->generate->input_case, OUTRIDER__GENERATE__INPUT_TOKENS);
+	assert_int_equal(heard->generate->tokens->n_ids, 3);
+	forget(heard);
+	say_accepted(s, 1);
+}
+
+static const struct outrider_event *next(struct service *s)
+{
+	const struct outrider_event *event;
+
+	if (outrider_next(s->stream, WAIT_MS, &event) < 0)
+		fail_msg("%s", outrider_error());
+	return event;
+}
+
+static void expect_tokens(struct service *s, uint32_t first, uint32_t n)
+{
+	const struct outrider_event *event = next(s);
+
+	assert_int_equal(event->type, OUTRIDER_EVENT_TOKENS);
+	assert_int_equal(event->first, first);
+	assert_int_equal(event->n_tokens, n);
+	assert_int_equal(event->text_bytes, n);
+	for (uint32_t i = 0; i < n; i++) {
+		assert_int_equal(event->tokens[i], 100 + first + i);
+		assert_int_equal(event->text[i], 'a' + (first + i) % 26);
+	}
+}
+
+static void expect_done(struct service *s, enum outrider_end end)
+{
+	const struct outrider_event *event = next(s);
+
+	assert_int_equal(event->type, OUTRIDER_EVENT_DONE);
+	assert_int_equal(event->end, end);
+	assert_int_equal(outrider_next(s->stream, 0, &event), -ENODATA);
+}
+
+static void expect_resume(struct service *s, uint32_t have)
+{
+	Outrider__Envelope *heard = hear(s, OUTRIDER__ENVELOPE__BODY_RESUME);
+
+	assert_true(heard->resume->session_uid == outrider_stream_uid(s->stream));
+	assert_int_equal(heard->resume->have, have);
+	assert_true(heard->resume->credit > have);
+	forget(heard);
+}
+
+static void tokens_and_usage_come_through(void **state)
+{
+	struct service *s = *state;
+	struct outrider_usage usage;
+
+	start(s);
+	say_tokens(s, 0, 3);
+	say_tokens(s, 3, 2);
+	say_done(s, OUTRIDER_END_EOS, 5);
+	expect_tokens(s, 0, 3);
+	assert_int_equal(outrider_usage(s->stream, &usage), -EBUSY);
+	expect_tokens(s, 3, 2);
+	expect_done(s, OUTRIDER_END_EOS);
+	assert_int_equal(outrider_usage(s->stream, &usage), 0);
+	assert_int_equal(usage.output_tokens, 5);
+	assert_int_equal(usage.n_k_used, 2);
+	assert_int_equal(usage.k_used[1], 4);
+}
+
+static void repeated_tokens_are_dropped(void **state)
+{
+	struct service *s = *state;
+
+	start(s);
+	say_tokens(s, 0, 3);
+	say_tokens(s, 0, 3);
+	say_tokens(s, 1, 2);
+	say_tokens(s, 3, 1);
+	expect_tokens(s, 0, 3);
+	expect_tokens(s, 3, 1);
+}
+
+static void a_gap_is_asked_for_once(void **state)
+{
+	struct service *s = *state;
+	Outrider__Envelope *heard;
+	const struct outrider_event *event;
+
+	start(s);
+	say_tokens(s, 0, 2);
+	expect_tokens(s, 0, 2);
+	say_tokens(s, 4, 2);
+	say_tokens(s, 6, 2);
+	expect_resume(s, 2);
+	assert_int_equal(outrider_next(s->stream, 50, &event), -EAGAIN);
+	assert_int_equal(bus_receive_from(s->socket, &s->client, &heard, NULL), -EAGAIN);
+	say_tokens(s, 2, 6);
+	expect_tokens(s, 2, 6);
+}
+
+static void tokens_that_overlap_are_asked_for_again(void **state)
+{
+	struct service *s = *state;
+
+	start(s);
+	say_tokens(s, 0, 4);
+	expect_tokens(s, 0, 4);
+	say_tokens(s, 2, 4);
+	expect_resume(s, 4);
+}
+
+static void an_end_before_the_last_token_is_not_the_end(void **state)
+{
+	struct service *s = *state;
+
+	start(s);
+	say_tokens(s, 0, 2);
+	expect_tokens(s, 0, 2);
+	say_done(s, OUTRIDER_END_LENGTH, 4);
+	expect_resume(s, 2);
+	say_tokens(s, 2, 2);
+	say_done(s, OUTRIDER_END_LENGTH, 4);
+	expect_tokens(s, 2, 2);
+	expect_done(s, OUTRIDER_END_LENGTH);
+}
+
+static void a_service_that_never_sends_the_rest_is_broken(void **state)
+{
+	struct service *s = *state;
+	const struct outrider_event *event;
+
+	start(s);
+	for (int i = 0; i < 4; i++)
+		say_done(s, OUTRIDER_END_LENGTH, 4);
+	assert_int_equal(outrider_next(s->stream, WAIT_MS, &event), -EPROTO);
+	assert_non_null(strstr(outrider_error(), "4 tokens"));
+}
+
+static void silence_makes_it_ask(void **state)
+{
+	struct service *s = *state;
+	uint64_t before;
+
+	start(s);
+	say_tokens(s, 0, 2);
+	expect_tokens(s, 0, 2);
+	before = clock_ns();
+	expect_resume(s, 2);
+	assert_true(clock_ns() - before >= 200 * UINT64_C(1000000));
+}
+
+static void a_restart_is_invisible(void **state)
+{
+	struct service *s = *state;
+	struct outrider_usage usage;
+
+	start(s);
+	say_tokens(s, 0, 2);
+	expect_tokens(s, 0, 2);
+	service_die(s);
+	service_begin(s);
+	expect_resume(s, 2);
+	say_accepted(s, 2);
+	say_tokens(s, 2, 2);
+	say_done(s, OUTRIDER_END_EOS, 4);
+	expect_tokens(s, 2, 2);
+	expect_done(s, OUTRIDER_END_EOS);
+	assert_int_equal(outrider_usage(s->stream, &usage), 0);
+	assert_int_equal(usage.restarts, 1);
+}
+
+static void a_service_that_forgot_gets_the_same_request(void **state)
+{
+	struct service *s = *state;
+	Outrider__Envelope *heard;
+
+	start(s);
+	say_tokens(s, 0, 2);
+	expect_tokens(s, 0, 2);
+	service_die(s);
+	service_begin(s);
+	heard = hear(s, OUTRIDER__ENVELOPE__BODY_RESUME);
+	say_failure(s, ENOENT, "no such session", heard->request_id);
+	forget(heard);
+	heard = hear(s, OUTRIDER__ENVELOPE__BODY_GENERATE);
+	assert_true(heard->generate->session_uid == outrider_stream_uid(s->stream));
+	assert_int_equal(heard->generate->have, 2);
+	assert_int_equal(heard->generate->tokens->n_ids, 3);
+	forget(heard);
+	say_accepted(s, 2);
+	say_tokens(s, 2, 1);
+	expect_tokens(s, 2, 1);
+}
+
+static void a_refusal_is_an_error_with_its_reason(void **state)
+{
+	struct service *s = *state;
+	const struct outrider_event *event;
+	Outrider__Envelope *heard;
+
+	assert_int_equal(outrider_start(s->sdk, s->request, &s->stream), 0);
+	heard = hear(s, OUTRIDER__ENVELOPE__BODY_GENERATE);
+	say_failure(s, EAGAIN, "the queue is full: 32 wait", heard->request_id);
+	forget(heard);
+	assert_int_equal(outrider_next(s->stream, WAIT_MS, &event), -EBUSY);
+	assert_string_equal(outrider_error(), "the queue is full: 32 wait");
+}
+
+static void rubbish_changes_nothing(void **state)
+{
+	struct service *s = *state;
+	Outrider__Envelope other = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Tokens tokens = OUTRIDER__TOKENS__INIT;
+	unsigned char noise[300];
+
+	start(s);
+	for (size_t i = 0; i < sizeof noise; i++)
+		noise[i] = (unsigned char)(i * 37 + 11);
+	for (size_t n = 0; n < sizeof noise; n += 50) {
+		zmq_send(s->socket, s->client.bytes, s->client.n, ZMQ_SNDMORE);
+		zmq_send(s->socket, noise, n, n % 100 ? ZMQ_SNDMORE : 0);
+		if (n % 100)
+			zmq_send(s->socket, noise, 7, 0);
+	}
+	/* A session that is not ours. */
+	tokens.session_uid = outrider_stream_uid(s->stream) + 1;
+	other.body_case = OUTRIDER__ENVELOPE__BODY_TOKENS;
+	other.tokens = &tokens;
+	say(s, &other);
+	say_tokens(s, 0, 2);
+	expect_tokens(s, 0, 2);
+}
+
+static void who_does_not_read_grants_nothing(void **state)
+{
+	struct service *s = *state;
+	Outrider__Envelope *heard;
+
+	assert_int_equal(outrider_set_window(s->sdk, 8), 0);
+	assert_int_equal(outrider_start(s->sdk, s->request, &s->stream), 0);
+	heard = hear(s, OUTRIDER__ENVELOPE__BODY_GENERATE);
+	assert_int_equal(heard->generate->credit, 8);
+	forget(heard);
+	say_accepted(s, 1);
+	say_tokens(s, 0, 4);
+	say_tokens(s, 4, 4);
+	usleep(100000);
+	assert_int_equal(bus_receive_from(s->socket, &s->client, &heard, NULL), -EAGAIN);
+	expect_tokens(s, 0, 4);
+	/* Nothing may be taken while listening: what is here is the test. */
+	struct outrider_stream *stream = s->stream;
+
+	s->stream = NULL;
+	heard = hear(s, OUTRIDER__ENVELOPE__BODY_CREDIT);
+	s->stream = stream;
+	assert_int_equal(heard->credit->credit, 12);
+	forget(heard);
+	expect_tokens(s, 4, 4);
+}
+
+static void a_cancel_is_sent_and_answered(void **state)
+{
+	struct service *s = *state;
+	Outrider__Envelope *heard;
+
+	start(s);
+	assert_int_equal(outrider_cancel(s->stream), 0);
+	heard = hear(s, OUTRIDER__ENVELOPE__BODY_CANCEL);
+	forget(heard);
+	say_done(s, OUTRIDER_END_CANCELLED, 0);
+	expect_done(s, OUTRIDER_END_CANCELLED);
+}
+
+static void streams_of_one_client_do_not_mix(void **state)
+{
+	struct service *s = *state;
+	struct outrider_stream *first;
+
+	start(s);
+	first = s->stream;
+	start(s);
+	say_tokens(s, 0, 3);
+	expect_tokens(s, 0, 3);
+	struct outrider_stream *second = s->stream;
+
+	s->stream = first;
+	say_tokens(s, 0, 1);
+	s->stream = second;
+	say_tokens(s, 3, 1);
+	expect_tokens(s, 3, 1);
+	s->stream = first;
+	expect_tokens(s, 0, 1);
+	outrider_stream_free(&second);
+}
+
+static void a_service_that_stays_away_is_an_error(void **state)
+{
+	struct service *s = *state;
+	const struct outrider_event *event;
+
+	assert_int_equal(outrider_set_wait(s->sdk, 300, 400), 0);
+	start(s);
+	say_tokens(s, 0, 1);
+	expect_tokens(s, 0, 1);
+	service_die(s);
+	assert_int_equal(outrider_next(s->stream, WAIT_MS, &event), -ETIMEDOUT);
+}
+
+static void no_service_is_an_error_soon(void **state)
+{
+	struct service *s = *state;
+	const struct outrider_event *event;
+
+	service_die(s);
+	assert_int_equal(outrider_set_wait(s->sdk, 200, 60000), 0);
+	assert_int_equal(outrider_start(s->sdk, s->request, &s->stream), 0);
+	assert_int_equal(outrider_next(s->stream, WAIT_MS, &event), -ECONNREFUSED);
+	assert_non_null(strstr(outrider_error(), s->dir));
+}
+
+static void a_resumed_stream_begins_where_told(void **state)
+{
+	struct service *s = *state;
+
+	assert_int_equal(outrider_resume(s->sdk, 77, 5, &s->stream), 0);
+	expect_resume(s, 5);
+	say_accepted(s, 3);
+	say_tokens(s, 5, 2);
+	expect_tokens(s, 5, 2);
+}
+
+static void wrong_values_are_refused_by_name(void **state)
+{
+	struct service *s = *state;
+
+	assert_int_equal(outrider_request_set_k(s->request, 16), -EINVAL);
+	assert_non_null(strstr(outrider_error(), "0 to 15"));
+	assert_int_equal(outrider_request_set_temperature(s->request, -1), -EINVAL);
+	assert_int_equal(outrider_request_set_draft_method(s->request, "magic"), -EINVAL);
+	assert_non_null(strstr(outrider_error(), "magic"));
+	assert_int_equal(outrider_request_add_message(s->request, "tool", "x"), -EINVAL);
+	assert_int_equal(outrider_request_add_stop(s->request, ""), -EINVAL);
+	assert_int_equal(outrider_request_add_logit_bias(s->request, -1, 1), -EINVAL);
+	assert_int_equal(outrider_set_window(s->sdk, 0), -EINVAL);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(tokens_and_usage_come_through),
+		TEST(repeated_tokens_are_dropped),
+		TEST(a_gap_is_asked_for_once),
+		TEST(tokens_that_overlap_are_asked_for_again),
+		TEST(an_end_before_the_last_token_is_not_the_end),
+		TEST(a_service_that_never_sends_the_rest_is_broken),
+		TEST(silence_makes_it_ask),
+		TEST(a_restart_is_invisible),
+		TEST(a_service_that_forgot_gets_the_same_request),
+		TEST(a_refusal_is_an_error_with_its_reason),
+		TEST(rubbish_changes_nothing),
+		TEST(who_does_not_read_grants_nothing),
+		TEST(a_cancel_is_sent_and_answered),
+		TEST(streams_of_one_client_do_not_mix),
+		TEST(a_service_that_stays_away_is_an_error),
+		TEST(no_service_is_an_error_soon),
+		TEST(a_resumed_stream_begins_where_told),
+		TEST(wrong_values_are_refused_by_name),
+	};
+
+	return cmocka_run_group_tests_name("sdk", tests, NULL, NULL);
+}
