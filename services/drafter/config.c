@@ -14,9 +14,10 @@ static const char *const choice_names[] = {"auto", "on", "off", NULL};
 #define SECOND 1e9
 
 /*
- * ngram_min, measured on the recorded outputs of the four workloads (models/golden/workload-outputs.jsonl), K = 3, tokens per
- * iteration and share of drafted tokens accepted: 1: 1.93, 46%; 2: 1.74, 54%; 3: 1.61, 61%. On an MoE target a wrong token
- * costs nearly what a right one does, so 2 wins where a token adds more than about 15% to an iteration. Suffixes
+ * ngram_min, measured on the recorded outputs of the four workloads
+ * (models/golden/workload-outputs.jsonl), K = 3, tokens per iteration and share of drafted tokens
+ * accepted: 1: 1.93, 46%; 2: 1.74, 54%; 3: 1.61, 61%. On an MoE target a wrong token costs nearly
+ * what a right one does, so 2 wins where a token adds more than about 15% to an iteration. Suffixes
  * beyond 8 tokens change nothing.
  */
 const struct config_key drafter_config_keys[] = {

@@ -21,5 +21,6 @@ struct drafter_config {
 
 extern const struct config_key drafter_config_keys[];
 
-/* Checks what the table cannot say and fills in what depends on the machine. -ENOEXEC with the allowed range. */
+/* Checks what the table cannot say and fills in what depends on the machine. -ENOEXEC with the
+ * allowed range. */
 int drafter_config_resolve(struct drafter_config *config, struct error *err);

@@ -24,16 +24,18 @@ struct draft_item {
 struct draft_ops {
 	const char *name;
 	enum draft_method method;
-	/* Drafts for all items of a round that use this method: one call, so that a method with a batch uses it. Fills
-	 * n, token, parent, confidence, q, ahead and method. An item the method has nothing for keeps n = 0. */
+	/* Drafts for all items of a round that use this method: one call, so that a method with
+	 * a batch uses it. Fills n, token, parent, confidence, q, ahead and method. An item the
+	 * method has nothing for keeps n = 0. */
 	void (*draft)(struct draft_context *context, struct draft_item *items, uint32_t n);
 };
 
 extern const struct draft_ops draft_none, draft_ngram, draft_replay, draft_by_model;
 extern const struct draft_ops *const draft_methods_all[]; /* ended by NULL */
 
-/* The method for a session: what its request says, else the configured one; auto is the model where it can be used (a
- * model is loaded and the session fits it), else n-gram. A session that asks for a model that is not there gets n-grams. */
+/* The method for a session: what its request says, else the configured one; auto is the model
+ * where it can be used (a model is loaded and the session fits it), else n-gram. A session that
+ * asks for a model that is not there gets n-grams. */
 const struct draft_ops *draft_method_for(const struct draft_context *context,
 	const struct draft_session *s, enum draft_method fallback);
 

@@ -1,6 +1,7 @@
 /*
- * What reaches the drafter's loop thread: regions that peers offer, peers that die, admin questions. Regions are mapped here
- * and handed to the draft thread; all of them are kept, so that a peer's successor finds its own.
+ * What reaches the drafter's loop thread: regions that peers offer, peers that die, admin
+ * questions. Regions are mapped here and handed to the draft thread; all of them are kept, so that
+ * a peer's successor finds its own.
  */
 #pragma once
 

@@ -1,7 +1,8 @@
 /*
- * Hints for the expert-cache (SP-MoE, section 3): the feed-forward input of the draft model's layer l, through the
- * target's router of layer l, gives the experts that the target will want for the same token. Needs a draft model of the
- * target's hidden size and number of layers. Used by the draft thread.
+ * Hints for the expert-cache (SP-MoE, section 3): the feed-forward input of the draft model's layer
+ * l, through the target's router of layer l, gives the experts that the target will want for the
+ * same token. Needs a draft model of the target's hidden size and number of layers. Used by the
+ * draft thread.
  */
 #pragma once
 
@@ -22,7 +23,8 @@ struct hints {
 
 void hints_init(struct hints *hints, const struct kernels *kernels);
 void hints_exit(struct hints *hints);
-/* A new target (path of its file) for a draft model of this shape. -ENOTSUP with the reason when they do not fit. */
+/* A new target (path of its file) for a draft model of this shape. -ENOTSUP with the reason when
+ * they do not fit. */
 int hints_target(struct hints *hints, const char *path, uint64_t fingerprint,
 	const struct model_config *draft, struct error *err);
 /* Takes the region over (header NULL: none any more). */
@@ -30,5 +32,6 @@ int hints_attach(struct hints *hints, struct region *region, struct error *err);
 /* Whether hidden states are wanted at all now. */
 bool hints_wanted(const struct hints *hints);
 void hints_round(struct hints *hints);
-/* hidden: [n_embd], the feed-forward's input in draft layer `layer` for a token of this session that will be verified. */
+/* hidden: [n_embd], the feed-forward's input in draft layer `layer` for a token of this session
+ * that will be verified. */
 void hints_token(struct hints *hints, uint32_t layer, const float *hidden, uint64_t session);

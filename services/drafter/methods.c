@@ -64,7 +64,8 @@ static int32_t wrong_token(uint64_t seed, uint64_t position, int32_t token)
 	return (int32_t)(rand_uniform(seed, RAND_REPLAY, position, 1) * token);
 }
 
-/* The recording belongs to the output's index, so it is right again after an error of ours was rejected. */
+/* The recording belongs to the output's index, so it is right again after an error of ours was
+ * rejected. */
 static void by_replay(struct draft_context *context, struct draft_item *items, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {

@@ -96,7 +96,8 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 		m->n_context, &m->forward, err);
 }
 
-/* The draft model's feed-forward inputs go to the hints: only those of tokens that will be verified. */
+/* The draft model's feed-forward inputs go to the hints: only those of tokens that will be
+ * verified. */
 static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
 	const float *weights, const float *const *hidden)
 {

@@ -1,7 +1,7 @@
 /*
- * The draft model: a GGUF model with a KV cache of its own, shared by all sessions. A session's part of it is rebuilt from its
- * tokens whenever something is missing, so evicting the least recently used one costs only time. Used by the draft thread;
- * opened before it starts.
+ * The draft model: a GGUF model with a KV cache of its own, shared by all sessions. A session's
+ * part of it is rebuilt from its tokens whenever something is missing, so evicting the least
+ * recently used one costs only time. Used by the draft thread; opened before it starts.
  */
 #pragma once
 
@@ -46,6 +46,6 @@ bool draft_model_fits(const struct draft_model *m, const struct draft_session *s
 void draft_model_rewind(struct draft_model *m, struct draft_session *s, uint32_t kept);
 /* Gives back the session's cells. */
 void draft_model_drop(struct draft_model *m, struct draft_session *s);
-/* One pass of work nobody waits for: reading tokens of sessions that are far behind, then, with ahead, drafting on. False
- * when there is nothing to do. */
+/* One pass of work nobody waits for: reading tokens of sessions that are far behind, then, with
+ * ahead, drafting on. False when there is nothing to do. */
 bool draft_model_idle(struct draft_model *m, bool ahead);

@@ -1,4 +1,5 @@
-/* Drafting with the draft model: passes over the tokens that sessions lack, a token picked at the end of each. */
+/* Drafting with the draft model: passes over the tokens that sessions lack, a token picked at
+ * the end of each. */
 #include "services/drafter/model.h"
 
 #include "shared/base/log.h"
@@ -8,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sessions that lag by this many tokens at K = 0 are read up to date while nobody waits: less is cheaper to read together
- * with the next draft. */
+/* Sessions that lag by this many tokens at K = 0 are read up to date while nobody waits: less is
+ * cheaper to read together with the next draft. */
 #define FOLLOW_LAG 32u
 
 static uint32_t lag(const struct draft_session *s)
@@ -49,7 +50,8 @@ static bool ready(struct draft_model *m, struct draft_session *s)
 	return true;
 }
 
-/* Puts the tokens the session lacks before `end` into the batch, as many as there is room for. Returns how many. */
+/* Puts the tokens the session lacks before `end` into the batch, as many as there is room for.
+ * Returns how many. */
 static uint32_t add(struct draft_model *m, struct draft_session *s, uint32_t end, bool logits)
 {
 	uint32_t room = m->n_batch - m->n_in_batch;
@@ -79,8 +81,8 @@ static uint32_t add(struct draft_model *m, struct draft_session *s, uint32_t end
 	return n;
 }
 
-/* A draw from q, cut to the most likely tokens and renormalised: the verifier needs all of q to accept with the right
- * probability (maximal coupling). */
+/* A draw from q, cut to the most likely tokens and renormalised: the verifier needs all of q to
+ * accept with the right probability (maximal coupling). */
 static int32_t draw(struct draft_model *m, struct draft_session *s, uint32_t at)
 {
 	const struct token_prob *dist = m->sampler.dist;
@@ -182,8 +184,8 @@ static void answer(struct draft_session *s, const struct draft_item *item, uint3
 	s->chain_goal = n == item->k ? 2 * n + 1 : 0;
 }
 
-/* All sessions of the round take a step of the chain in each pass. A session that lacks more than one pass reads is
- * left to draft_model_idle and answered from its n-grams. */
+/* All sessions of the round take a step of the chain in each pass. A session that lacks more
+ * than one pass reads is left to draft_model_idle and answered from its n-grams. */
 static void by_model(struct draft_context *context, struct draft_item *items, uint32_t n)
 {
 	struct draft_model *m = context->model;

@@ -30,7 +30,8 @@ void ngram_exit(struct ngram *ngram)
 	memset(ngram, 0, sizeof(*ngram));
 }
 
-/* One more token in front of an n-gram; a 64-bit mix after each, so that every token reaches every bit. */
+/* One more token in front of an n-gram; a 64-bit mix after each, so that every token reaches
+ * every bit. */
 static uint64_t extend(uint64_t hash, int32_t token)
 {
 	hash = (hash ^ (uint32_t)token) * UINT64_C(0x9E3779B97F4A7C15);
@@ -44,7 +45,8 @@ static bool same(const int32_t *tokens, uint32_t end_a, uint32_t end_b, uint32_t
 		       length * sizeof(*tokens)) == 0;
 }
 
-/* The slot of the n-gram of this length that ends at token `end`: the one it is in, or the empty one where it would go. */
+/* The slot of the n-gram of this length that ends at token `end`: the one it is in, or the empty
+ * one where it would go. */
 static uint32_t *slot_of(const struct ngram *ngram, const int32_t *tokens, uint32_t end,
 	uint32_t length, uint64_t hash)
 {

@@ -1,7 +1,8 @@
 /*
- * Longest suffix match over the tokens of one session: for each length max..min, a hash table from the n-gram to the
- * latest place it ended at. Exact: entries are compared with the tokens, never only by hash. Memory is allocated at
- * ngram_init; an update and a look-up cost O(max - min) each, whatever the tokens are. Used by the draft thread.
+ * Longest suffix match over the tokens of one session: for each length max..min, a hash table from
+ * the n-gram to the latest place it ended at. Exact: entries are compared with the tokens, never
+ * only by hash. Memory is allocated at ngram_init; an update and a look-up cost O(max - min) each,
+ * whatever the tokens are. Used by the draft thread.
  */
 #pragma once
 
@@ -22,11 +23,12 @@ struct ngram {
 /* capacity: the most tokens the session can have. -ENOMEM, -EINVAL. */
 int ngram_init(struct ngram *ngram, uint32_t min, uint32_t max, uint32_t capacity, uint64_t seed);
 void ngram_exit(struct ngram *ngram);
-/* Takes up tokens[0..n-1] so far as they are new. The n-grams that end with the last token are left out: they are what is
- * looked for. n <= capacity. */
+/* Takes up tokens[0..n-1] so far as they are new. The n-grams that end with the last token are
+ * left out: they are what is looked for. n <= capacity. */
 void ngram_update(struct ngram *ngram, const int32_t *tokens, uint32_t n);
-/* After ngram_update with the same n: the index of the token that followed the most recent earlier occurrence of the
- * longest suffix of length max..min, or NGRAM_NONE. *length: of that suffix. */
+/* After ngram_update with the same n: the index of the token that followed the most recent
+ * earlier occurrence of the longest suffix of length max..min, or NGRAM_NONE. *length: of that
+ * suffix. */
 uint32_t ngram_find(const struct ngram *ngram, const int32_t *tokens, uint32_t n, uint32_t *length);
 /* k tokens from `from` on; where the text ends the proposal goes on with itself, as a loop would. */
 void ngram_propose(const int32_t *tokens, uint32_t n, uint32_t from, uint32_t k, int32_t *out);

@@ -10,6 +10,6 @@ struct options {
 	int verbosity;
 };
 
-/* Reads flags, the configuration file and --set. 1: go on; 0: all is done (help, version, print-config, check);
- * -errno with the reason, -EINVAL for the command line itself. */
+/* Reads flags, the configuration file and --set. 1: go on; 0: all is done (help, version,
+ * print-config, check); -errno with the reason, -EINVAL for the command line itself. */
 int options_read(struct options *options, int argc, char **argv, struct error *err);

@@ -37,8 +37,8 @@ struct session_page *session_view_page(const struct session_view *view, uint32_t
 	return (struct session_page *)(view->pages + page * view->header.page_bytes);
 }
 
-/* The second look at the uid: the verifier clears it before it changes anything else in the page. What was copied before
- * was loaded with acquire, so that this load comes after it. */
+/* The second look at the uid: the verifier clears it before it changes anything else in the
+ * page. What was copied before was loaded with acquire, so that this load comes after it. */
 static bool still(const struct session_page *page, uint64_t uid)
 {
 	return atomic_load_explicit(&page->uid, memory_order_relaxed) == uid;

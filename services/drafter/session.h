@@ -1,7 +1,8 @@
 /*
- * The drafter's own copy of a session: its tokens, taken from the session page as they are committed, and after
- * them the chain that was drafted. Keyed by page index and uid; everything in it can be rebuilt from the page, which is how a
- * restarted drafter goes on. Used by the draft thread.
+ * The drafter's own copy of a session: its tokens, taken from the session page as they are
+ * committed, and after them the chain that was drafted. Keyed by page index and uid; everything in
+ * it can be rebuilt from the page, which is how a restarted drafter goes on. Used by the draft
+ * thread.
  */
 #pragma once
 
@@ -55,13 +56,14 @@ int session_view_open(struct session_view *view, struct region *region, struct e
 void session_view_close(struct session_view *view);
 struct session_page *session_view_page(const struct session_view *view, uint32_t page);
 
-/* A session begins: copies request and prompt size from the page. -ESTALE: the page is another session's by now;
- * -EBADMSG: what it says cannot be; -ENOMEM. */
+/* A session begins: copies request and prompt size from the page. -ESTALE: the page is another
+ * session's by now; -EBADMSG: what it says cannot be; -ENOMEM. */
 int session_begin(struct draft_session *s, const struct session_view *view, uint32_t page,
 	uint64_t uid, const struct drafter_config *config);
 /* Frees everything but seq, which session_end's caller has given back to the KV cache. */
 void session_end(struct draft_session *s);
-/* Takes the tokens up to n_tokens from the page. *kept: tokens[0..*kept-1] are what they were before, chain included; the
- * chain keeps what was not contradicted. -ESTALE, -EBADMSG: the session is to be ended. */
+/* Takes the tokens up to n_tokens from the page. *kept: tokens[0..*kept-1] are what they were
+ * before, chain included; the chain keeps what was not contradicted. -ESTALE, -EBADMSG: the
+ * session is to be ended. */
 int session_follow(struct draft_session *s, const struct session_view *view, uint32_t n_tokens,
 	uint32_t *kept);

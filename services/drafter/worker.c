@@ -38,7 +38,8 @@ static void end_session(struct worker *w, struct draft_session *s)
 	session_end(s);
 }
 
-/* A target with another tokenizer would read other words in our tokens: n-grams are then what is left. */
+/* A target with another tokenizer would read other words in our tokens: n-grams are then what is
+ * left. */
 static void meet_target(struct worker *w)
 {
 	struct error err = {""};
@@ -145,7 +146,8 @@ static void take_mail(struct worker *w)
 	}
 }
 
-/* The session a request is about, with its tokens up to date; NULL when the request is stale or cannot be. */
+/* The session a request is about, with its tokens up to date; NULL when the request is stale or
+ * cannot be. */
 static struct draft_session *follow(struct worker *w, const struct draft_request *request)
 {
 	if (!w->context.view || request->page >= w->view.header.n_sessions ||
@@ -186,7 +188,8 @@ static void add_request(struct worker *w, const struct draft_request *request)
 	} else {
 		count(&w->counts.stale, 1);
 	}
-	/* Only the newest request of a page is answered: the verifier takes no other, and the session has moved on. */
+	/* Only the newest request of a page is answered: the verifier takes no other, and the
+	 * session has moved on. */
 	uint32_t at = 0;
 	while (at < w->n_items && w->asked[at].page != request->page)
 		at++;
@@ -331,7 +334,8 @@ static void *run(void *arg)
 				answer(w);
 			continue;
 		}
-		/* The ring is looked at between two passes: what was drafted ahead never delays a request by more. */
+		/* The ring is looked at between two passes: what was drafted ahead never delays
+		 * a request by more. */
 		if (w->context.model && draft_model_idle(w->model, may_run_ahead(w)))
 			continue;
 		if (!atomic_load_explicit(&w->mail_waiting, memory_order_acquire))

@@ -1,8 +1,9 @@
 /*
- * The draft thread: waits for requests on the request ring's doorbell, drafts, answers on the reply ring.
+ * The draft thread: waits for requests on the request ring's doorbell, drafts, answers on the reply
+ * ring.
  *
- * Regions come from the loop thread through a mailbox under `mutex`; the thread takes them between rounds and unmaps the
- * old ones itself, so nothing is unmapped that it might be reading.
+ * Regions come from the loop thread through a mailbox under `mutex`; the thread takes them between
+ * rounds and unmaps the old ones itself, so nothing is unmapped that it might be reading.
  */
 #pragma once
 
@@ -23,7 +24,8 @@ struct worker {
 	pthread_mutex_t mutex;
 	pthread_cond_t changed; /* there is no request ring: the thread waits here */
 	bool started, stop;
-	/* Mailbox: regions to take over, and those that are there for the loop thread to compare. Under mutex. */
+	/* Mailbox: regions to take over, and those that are there for the loop thread to
+	 * compare. Under mutex. */
 	struct region mail[WORKER_REGIONS];
 	bool has_mail[WORKER_REGIONS];
 	struct doorbell *bell; /* of the request ring in use; NULL = none. Under mutex */

@@ -1,18 +1,20 @@
 /*
- * Cascade (Utility-Driven Speculative Decoding for Mixture-of-Experts, section 5): test-and-set over K with disabling, adaptive
- * back-off and hill climbing.
+ * Cascade (Utility-Driven Speculative Decoding for Mixture-of-Experts, section 5): test-and-set
+ * over K with disabling, adaptive back-off and hill climbing.
  *
- * Utility of a window: U = ETR / (t_spec / t_base) (equation of section 4); K = 0 has utility 1 by definition, which is what the
- * first trial of a test is compared with. Where the paper is silent: times are medians; S falls back to its start
- * once a test passes; records of a K other than the one asked for (made before the verifier read the page) are skipped, at
- * most LATE_RECORDS in a row; a baseline measured in a batch of another size is measured again.
+ * Utility of a window: U = ETR / (t_spec / t_base) (equation of section 4); K = 0 has utility 1 by
+ * definition, which is what the first trial of a test is compared with. Where the paper is silent:
+ * times are medians; S falls back to its start once a test passes; records of a K other than the
+ * one asked for (made before the verifier read the page) are skipped, at most LATE_RECORDS in a
+ * row; a baseline measured in a batch of another size is measured again.
  */
 #include "services/policy-controller/policy.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Iterations that may pass until a decision shows: the records are looked at every few milliseconds. */
+/* Iterations that may pass until a decision shows: the records are looked at every few
+ * milliseconds. */
 #define LATE_RECORDS 32u
 
 static double milliseconds(double ns)
@@ -25,7 +27,8 @@ static void remember(struct cascade *c, uint32_t k, float utility)
 	c->history[c->n_history++ % CASCADE_HISTORY] = (struct cascade_result){k, utility};
 }
 
-/* K_start (section 5.3): the non-zero K of recent history with the highest utility; of equals the newest. */
+/* K_start (section 5.3): the non-zero K of recent history with the highest utility; of equals
+ * the newest. */
 static uint32_t start_k(const struct policy_state *s)
 {
 	const struct cascade *c = &s->cascade;
@@ -88,8 +91,8 @@ static double utility_of(const struct cascade *c)
 	return time > 0 ? window_etr(&c->window) * (double)c->base_ns / time : 0;
 }
 
-/* The end of a test phase: the best K stays for S iterations; a best below the threshold turns speculation off and doubles
- * S (sections 5.4, 5.5). */
+/* The end of a test phase: the best K stays for S iterations; a best below the threshold turns
+ * speculation off and doubles S (sections 5.4, 5.5). */
 static void finish_test(struct policy_state *s, const char *why, struct verdict *verdict)
 {
 	struct cascade *c = &s->cascade;
@@ -109,8 +112,9 @@ static void finish_test(struct policy_state *s, const char *why, struct verdict 
 		why, (double)c->best_utility, c->best_k, s->settings.threshold, c->set_length);
 }
 
-/* The K to try next (section 5.6): on in the direction that raised utility, else back; below the threshold only
- * downwards, K = 1 being the most cautious (section 5.4). Values are tried once per test. 0 or above k_max: nothing is left. */
+/* The K to try next (section 5.6): on in the direction that raised utility, else back; below the
+ * threshold only downwards, K = 1 being the most cautious (section 5.4). Values are tried once
+ * per test. 0 or above k_max: nothing is left. */
 static uint32_t next_k(const struct policy_state *s, float utility)
 {
 	const struct cascade *c = &s->cascade;
@@ -193,7 +197,8 @@ static void finish_baseline(struct policy_state *s, struct verdict *verdict)
 		milliseconds((double)c->base_ns), c->base_sessions, k);
 }
 
-/* The end of a set phase: an old baseline, or one of another batch size, is measured again before the next test. */
+/* The end of a set phase: an old baseline, or one of another batch size, is measured again
+ * before the next test. */
 static void finish_set(struct policy_state *s, struct verdict *verdict)
 {
 	struct cascade *c = &s->cascade;
@@ -256,8 +261,8 @@ static bool counts(struct policy_state *s, const struct iteration_record *record
 		c->mismatched = 0;
 		return true;
 	}
-	/* K = 0 cannot be measured by anything else; another K counts as what it is when it does not go away (the
-	 * verifier cuts K where the context ends). */
+	/* K = 0 cannot be measured by anything else; another K counts as what it is when it does
+	 * not go away (the verifier cuts K where the context ends). */
 	if (s->k == 0)
 		return false;
 	return ++c->mismatched > LATE_RECORDS;
@@ -270,12 +275,13 @@ static void cascade_observe(
 	c->base_age++;
 	bool counted = counts(s, record);
 	if (counted && s->phase == PHASE_OFF && c->window.n > 0 &&
-		window_sessions(&c->window) != record->batch_sessions)
+		c->window.sessions[(c->window.n - 1) % WINDOW_MAX] != record->batch_sessions)
 		window_reset(&c->window);
 	if (counted)
 		window_add(
 			&c->window, record->iteration_ns, record->emitted, record->batch_sessions);
-	/* A phase at K = 0 that is over by the count has waited long enough, whatever the verifier made of it. */
+	/* A phase at K = 0 that is over by the count has waited long enough, whatever the
+	 * verifier made of it. */
 	if (!counted && s->phase != PHASE_OFF)
 		return;
 	if (c->left > 0 && --c->left > 0)

@@ -77,8 +77,8 @@ static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
 		decide(c, s, k_old, &verdict);
 }
 
-/* The session's state; made from the page's knobs when this controller has not seen it: what an earlier one had chosen is
- * where it starts. */
+/* The session's state; made from the page's knobs when this controller has not seen it: what an
+ * earlier one had chosen is where it starts. */
 static struct policy_state *find(struct controller *c, const struct iteration_record *record)
 {
 	struct policy_state *s = &c->sessions[record->page];
@@ -139,7 +139,8 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 	c->n_records++;
 	c->last_iteration_ns = record->iteration_ns;
 	struct policy_state *s = find(c, record);
-	/* A pass with prompt tokens in it, of whatever session, measures no K; nor does one that emitted nothing. */
+	/* A pass with prompt tokens in it, of whatever session, measures no K; nor does one that
+	 * emitted nothing. */
 	if (record->prefill_tokens == 0 && record->emitted > 0) {
 		struct verdict verdict = {.decided = false};
 		uint32_t k_old = s->k;

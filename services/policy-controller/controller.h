@@ -1,6 +1,7 @@
 /*
- * The controller: records in, the policy page out, and a bounded memory of the decisions in between. No threads and no
- * sockets: the records thread and the admin handlers take turns under a mutex of the service (records.h).
+ * The controller: records in, the policy page out, and a bounded memory of the decisions in
+ * between. No threads and no sockets: the records thread and the admin handlers take turns under a
+ * mutex of the service (records.h).
  */
 #pragma once
 
@@ -27,15 +28,16 @@ struct controller {
 	double base_ns[LIMIT_SESSIONS + 1]; /* time at K = 0 by batch size; 0 = never seen */
 };
 
-/* Takes the page over: locks that a dead writer left are repaired, knobs stay. settings have been checked. */
+/* Takes the page over: locks that a dead writer left are repaired, knobs stay. settings have
+ * been checked. */
 void controller_init(
 	struct controller *c, struct policy_page *page, const struct settings *settings);
 
 /* One record; anything out of range is counted and dropped. */
 void controller_record(struct controller *c, const struct iteration_record *record);
 
-/* New settings for one session (uid) or, with uid 0, for all and those to come. A session keeps its state where its
- * policy stays. settings have been checked. -ENOENT: no such session. */
+/* New settings for one session (uid) or, with uid 0, for all and those to come. A session keeps
+ * its state where its policy stays. settings have been checked. -ENOENT: no such session. */
 int controller_set(
 	struct controller *c, const struct settings *settings, uint64_t uid, struct error *err);
 const struct settings *controller_settings(const struct controller *c, uint64_t uid);

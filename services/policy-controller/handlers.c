@@ -10,7 +10,7 @@ enum { WATCH_MAX = 256 }; /* decisions in one reply */
 /* Replies are freed with protobuf-c, so everything in them is malloc'd. */
 static void *make(size_t bytes)
 {
-	void *memory = calloc(1, bytes);
+	void *memory = calloc(1, bytes ? bytes : 1);
 	if (!memory)
 		log_error("no memory for an admin reply of %zu bytes", bytes);
 	return memory;
@@ -40,7 +40,7 @@ static size_t count_keys(void)
 static bool add_knobs(Outrider__PolicyState *state, const struct settings *settings)
 {
 	size_t n = count_keys();
-	state->knobs = make(n * sizeof(*state->knobs));
+	state->knobs = make(n * sizeof(Outrider__Knob *));
 	if (!state->knobs)
 		return false;
 	for (size_t i = 0; i < n; i++) {
@@ -63,7 +63,7 @@ static bool add_knobs(Outrider__PolicyState *state, const struct settings *setti
 
 static bool add_sessions(Outrider__PolicyState *state, const struct controller *c)
 {
-	state->sessions = make(LIMIT_SESSIONS * sizeof(*state->sessions));
+	state->sessions = make(LIMIT_SESSIONS * sizeof(Outrider__PolicySession *));
 	if (!state->sessions)
 		return false;
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
@@ -162,7 +162,7 @@ static void watch(struct records *records, uint64_t after, Outrider__Envelope *r
 	reply->body_case = OUTRIDER__ENVELOPE__BODY_POLICY_DECISIONS;
 	reply->policy_decisions = decisions;
 	decisions->next = c->first_decision + c->n_decisions;
-	decisions->decisions = make(WATCH_MAX * sizeof(*decisions->decisions));
+	decisions->decisions = make(WATCH_MAX * sizeof(Outrider__PolicyDecision *));
 	const struct decision *d;
 	while (decisions->decisions && decisions->n_decisions < WATCH_MAX &&
 		(d = controller_decision(c, after)) != NULL) {

@@ -1,4 +1,5 @@
-/* The admin messages of the policy-controller: PolicyGet, PolicySet, PolicyWatch. Run in the loop thread. */
+/* The admin messages of the policy-controller: PolicyGet, PolicySet, PolicyWatch. Run in the
+ * loop thread. */
 #pragma once
 
 #include "proto/envelope.pb-c.h"

@@ -51,7 +51,8 @@ static int serve(struct service *s, const struct options *options, struct error 
 	int fd;
 	if (broker_recover(s->daemon, POLICY_REGION, &fd) < 0)
 		fd = -1;
-	/* Only who holds the broker's lock may write to a region that another process may still be using. */
+	/* Only who holds the broker's lock may write to a region that another process may still
+	 * be using. */
 	int r = broker_open(s->daemon, NULL, &s->broker, err);
 	if (r < 0) {
 		if (fd >= 0)

@@ -32,7 +32,8 @@ void policy_decide(struct verdict *verdict, const char *format, ...)
 	verdict->decided = true;
 }
 
-/* static:K. Its utility is only known when somebody measured K = 0 in a batch of the same size (controller.c). */
+/* static:K. Its utility is only known when somebody measured K = 0 in a batch of the same size
+ * (controller.c). */
 static uint32_t static_first_k(const struct settings *settings)
 {
 	uint32_t k;

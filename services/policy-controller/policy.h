@@ -1,6 +1,7 @@
 /*
- * A policy chooses K for one session from its iteration records. All alternatives are one vtable each, in one table
- * (policies.c). Pure: no clock, no threads, no allocation; the caller serialises.
+ * A policy chooses K for one session from its iteration records. All alternatives are one vtable
+ * each, in one table (policies.c). Pure: no clock, no threads, no allocation; the caller
+ * serialises.
  */
 #pragma once
 
@@ -61,10 +62,11 @@ struct policy_ops {
 	const char *name;
 	/* K of sessions that have not been seen. */
 	uint32_t (*first_k)(const struct settings *settings);
-	/* Takes a session over: state->uid, settings and static_k are set; k_hint is what an earlier controller had
-	 * chosen (0: nothing or off). */
+	/* Takes a session over: state->uid, settings and static_k are set; k_hint is what an
+	 * earlier controller had chosen (0: nothing or off). */
 	void (*begin)(struct policy_state *state, uint32_t k_hint, struct verdict *verdict);
-	/* One decode iteration of the session that measured K: no prompt tokens in the pass, K not fixed by the request. */
+	/* One decode iteration of the session that measured K: no prompt tokens in the pass, K
+	 * not fixed by the request. */
 	void (*observe)(struct policy_state *state, const struct iteration_record *record,
 		struct verdict *verdict);
 };

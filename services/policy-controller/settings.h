@@ -1,6 +1,7 @@
 /*
- * The knobs of the policy-controller: one table for the file, the command line and PolicySet, so that a value is refused
- * with the same words wherever it comes from. Plain data; every session carries a copy.
+ * The knobs of the policy-controller: one table for the file, the command line and PolicySet, so
+ * that a value is refused with the same words wherever it comes from. Plain data; every session
+ * carries a copy.
  */
 #pragma once
 
@@ -20,7 +21,8 @@ struct settings {
 
 extern const struct config_key settings_keys[];
 
-/* What the table cannot say: the policy's name and the relations between knobs. 0 or -ENOEXEC with the allowed range. */
+/* What the table cannot say: the policy's name and the relations between knobs. 0 or -ENOEXEC
+ * with the allowed range. */
 int settings_check(const struct settings *settings, struct error *err);
 
 /* The value and range of a key as text, for PolicyGet. */

@@ -16,8 +16,8 @@ void window_reset(struct window *window);
 void window_add(struct window *window, uint64_t ns, uint32_t emitted, uint32_t sessions);
 uint32_t window_size(const struct window *window);
 
-/* The median of the times: one iteration that the machine delayed does not move it (the papers say nothing of noise). The
- * mean of the two middle ones when n is even; 0 when empty. */
+/* The median of the times: one iteration that the machine delayed does not move it (the papers
+ * say nothing of noise). The mean of the two middle ones when n is even; 0 when empty. */
 double window_time_ns(const struct window *window);
 /* Tokens per iteration (ETR); 0 when empty. */
 double window_etr(const struct window *window);

@@ -1,4 +1,5 @@
-/* The verifier's end of the drafter's regions, for tests: session pages and draft rings, without a verifier. */
+/* The verifier's end of the drafter's regions, for tests: session pages and draft rings, without
+ * a verifier. */
 #pragma once
 
 #include "services/drafter/worker.h"

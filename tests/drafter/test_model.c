@@ -1,4 +1,5 @@
-/* Drafting with a model, through the draft thread: the small demo model against its own golden output. */
+/* Drafting with a model, through the draft thread: the small demo model against its own golden
+ * output. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -115,7 +116,8 @@ static void end(struct fixture *f)
 static const char *const plain[] = {"run_ahead=off", NULL};
 static const char *const ahead[] = {"run_ahead=on", NULL};
 
-/* The target is the draft model itself, so that every draft is right: whatever number is asked for and taken. */
+/* The target is the draft model itself, so that every draft is right: whatever number is asked
+ * for and taken. */
 static void check_golden(struct fixture *f)
 {
 	for (uint32_t i = 0; i < n_golden; i++) {

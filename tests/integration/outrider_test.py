@@ -1,6 +1,7 @@
 """What the integration tests share: TAP output, starting and stopping the real service, traffic, the reference."""
 import contextlib
 import json
+import math
 import os
 import random
 import shutil
@@ -211,6 +212,32 @@ def difference(result, expected):
         at = next(i for i, (a, b) in enumerate(zip(result["logits_hash"], expected["logits_hash"])) if a != b)
         return f"logits differ at {at}"
     return ""
+
+
+def probabilities(ids, temperature, top_k, model=TARGET):
+    """The exact distribution of the next token: {token: probability}."""
+    row = run_json(program("outrider-model"), "logits", "--model", model, "--tokens", ",".join(map(str, ids)),
+                   "--format", "json")["logits"]
+    best = sorted(range(len(row)), key=row.__getitem__, reverse=True)[:top_k]
+    weights = {t: math.exp((row[t] - row[best[0]]) / temperature) for t in best}
+    total = sum(weights.values())
+    return {t: w / total for t, w in weights.items()}
+
+
+def chi_square_limit(freedom, sigmas=4.75):
+    """What a true hypothesis exceeds once in a million (Wilson and Hilferty's approximation)."""
+    spread = 2 / (9 * freedom)
+    return freedom * (1 - spread + sigmas * math.sqrt(spread)) ** 3
+
+
+def until(condition, timeout=60):
+    """Whether the condition came true in time."""
+    end = time.monotonic() + timeout * PATIENCE
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def seeded(default=20261121):

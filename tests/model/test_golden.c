@@ -247,11 +247,11 @@ static uint32_t check_quants(const char *name, const char *const *types, double 
 	uint32_t found = 0;
 	size_t i;
 	json_t *variant;
-	snprintf(path, sizeof(path), "%s.json", name);
-	char json_path[512];
-	if (!find_quant(path, json_path, sizeof(json_path)))
+	char file[64];
+	snprintf(file, sizeof(file), "%s.json", name);
+	if (!find_quant(file, path, sizeof(path)))
 		return 0;
-	json_t *golden = load_json(json_path);
+	json_t *golden = load_json(path);
 	json_array_foreach(json_object_get(golden, "variants"), i, variant)
 	{
 		const char *type = json_string_value(json_object_get(variant, "type"));

@@ -1,4 +1,5 @@
-/* A session whose cost and acceptance are known, for tests of policies: K goes in, an iteration record comes out. */
+/* A session whose cost and acceptance are known, for tests of policies: K goes in, an iteration
+ * record comes out. */
 #pragma once
 
 #include "services/policy-controller/controller.h"

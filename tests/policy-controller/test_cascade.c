@@ -1,4 +1,5 @@
-/* Cascade on sessions worked by hand from section 5 of the paper, and on simulated ones whose best K is known. */
+/* Cascade on sessions worked by hand from section 5 of the paper, and on simulated ones whose
+ * best K is known. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +60,8 @@ static void first_iterations_measure_the_baseline_then_k_start_is_tried(void **s
 	assert_int_equal(s.cascade.base_ns, 1000000);
 }
 
-/* 3: U = 2/1.6 = 1.25; up: 4: U = 3/2 = 1.5 (rose by 20%); up: 5: U = 3/2.2 = 1.364 (fell, 9.1% < 10%): over, best is 4. */
+/* 3: U = 2/1.6 = 1.25; up: 4: U = 3/2 = 1.5 (rose by 20%); up: 5: U = 3/2.2 = 1.364 (fell, 9.1%
+ * < 10%): over, best is 4. */
 static void climbing_goes_on_in_the_direction_that_raised_utility(void **state)
 {
 	(void)state;
@@ -76,7 +78,8 @@ static void climbing_goes_on_in_the_direction_that_raised_utility(void **state)
 	assert_int_equal(s.cascade.left, 16);
 }
 
-/* 3: U = 1.5; up: 4: U = 1.2 (fell by 20%): back: 2, as 3 was tried; U = 1.05 (fell again): over, best is 3. */
+/* 3: U = 1.5; up: 4: U = 1.2 (fell by 20%): back: 2, as 3 was tried; U = 1.05 (fell again):
+ * over, best is 3. */
 static void falling_utility_turns_back_and_two_falls_end_the_test(void **state)
 {
 	(void)state;
@@ -146,7 +149,8 @@ static void climbing_stops_at_k_max(void **state)
 	assert_int_equal(s.k, 4);
 }
 
-/* While off: t + S iterations, one trial at K = 1; S doubles each time, up to set_max; a passing trial brings it back. */
+/* While off: t + S iterations, one trial at K = 1; S doubles each time, up to set_max; a passing
+ * trial brings it back. */
 static void back_off_doubles_up_to_its_cap_and_falls_back(void **state)
 {
 	(void)state;
@@ -211,7 +215,8 @@ static void a_baseline_of_another_batch_size_is_measured_again(void **state)
 	(void)state;
 	struct policy_state s = begin(0);
 	feed(&s, 4, 1000, 1);
-	/* Seven more sessions join: each iteration takes three times as long, which says nothing about K. */
+	/* Seven more sessions join: each iteration takes three times as long, which says nothing
+	 * about K. */
 	for (int i = 0; i < 4; i++) {
 		struct verdict verdict = {.decided = false};
 		struct iteration_record r = {.session = 7,
@@ -287,8 +292,8 @@ static void an_earlier_controllers_k_is_where_the_search_starts(void **state)
 	assert_int_equal(s.k, 6);
 }
 
-/* 2000 iterations of random sessions: where speculation pays, Cascade earns most of what the best K would; where it does
- * not, it loses little. */
+/* 2000 iterations of random sessions: where speculation pays, Cascade earns most of what the
+ * best K would; where it does not, it loses little. */
 static void cascade_is_near_the_best_k_on_simulated_sessions(void **state)
 {
 	(void)state;

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""`outrider up` with four small daemons that speak systemd's protocol: restart, watchdog, descriptor store, shutdown."""
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from outrider_test import BUILD, PATIENCE, Tap  # noqa: E402
+
+tap = Tap()
+
+# Each life appends a line to DIR/NAME.log: what it was passed, and the content of a stored file, which the first life makes.
+DAEMON = """#!%s
+import array, os, signal, socket, sys, time
+name = os.path.basename(sys.argv[0])[len("outrider-"):]
+home = os.environ["TEST_HOME"]
+
+def notify(text, fds=()):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    path = os.environ["NOTIFY_SOCKET"]
+    s.connect("\\0" + path[1:] if path[0] == "@" else path)
+    s.sendmsg([text.encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
+
+def say(text):
+    with open(f"{home}/{name}.log", "a") as log:
+        log.write(text + "\\n")
+
+signal.signal(signal.SIGTERM, lambda *_: (say("term"), os._exit(0)))
+passed = 0
+if os.environ.get("LISTEN_PID") == str(os.getpid()):
+    passed = int(os.environ["LISTEN_FDS"])
+stored = os.pread(3, 100, 0).decode() if passed else ""
+say(f"start {os.getpid()} passed={passed} names={os.environ.get('LISTEN_FDNAMES', '')} stored={stored}")
+if os.path.exists(f"{home}/{name}.refuse"):
+    sys.stderr.write("the setting is wrong\\n")
+    sys.exit(78)
+if not passed:
+    fd = os.memfd_create("state")
+    os.write(fd, str(os.getpid()).encode())
+    notify("FDSTORE=1\\nFDNAME=state", [fd])
+    other = os.memfd_create("other")
+    notify("FDSTORE=1\\nFDNAME=other", [other])
+    notify("FDSTOREREMOVE=1\\nFDNAME=other")
+if os.path.exists(f"{home}/{name}.slow"):
+    for _ in range(5):
+        notify("EXTEND_TIMEOUT_USEC=1000000")
+        time.sleep(0.1)
+notify("READY=1\\nSTATUS=fine")
+watched = os.environ.get("WATCHDOG_PID") == str(os.getpid()) and int(os.environ["WATCHDOG_USEC"]) > 0
+while True:
+    if watched and not os.path.exists(f"{home}/{name}.hang"):
+        notify("WATCHDOG=1")
+    time.sleep(0.05)
+"""
+NAMES = ("verifier", "drafter", "expert-cache", "policy")
+home = Path(tempfile.mkdtemp(prefix="outrider-up-", dir="/tmp"))
+runtime = home / "run"
+shutil.copy(BUILD / "outrider", home / "outrider")
+for name in NAMES:
+    path = home / f"outrider-{name}"
+    path.write_text(DAEMON % sys.executable)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+(home / "model").write_text("x")
+
+
+def up(*options):
+    log = open(home / "out", "w+")
+    return subprocess.Popen([str(home / "outrider"), "up", "--model", str(home / "model"), "--runtime-dir",
+                             str(runtime), *options], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                            env={**os.environ, "TEST_HOME": str(home)})
+
+
+def out():
+    return (home / "out").read_text()
+
+
+def lives(name):
+    path = home / f"{name}.log"
+    return [l for l in path.read_text().splitlines() if l.startswith("start")] if path.exists() else []
+
+
+def wait(what, seconds=10):
+    end = time.monotonic() + seconds * PATIENCE
+    while time.monotonic() < end:
+        if what():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def pid_of(name):
+    return int(lives(name)[-1].split()[1])
+
+
+try:
+    (home / "verifier.slow").touch()
+    process = up("--watchdog", "1")
+    tap.ok(wait(lambda: "ready: verifier" in out()), "ready is said when all four are", out())
+    (home / "verifier.slow").unlink()
+    again = subprocess.run([str(home / "outrider"), "up", "--model", str(home / "model"), "--runtime-dir",
+                            str(runtime)], capture_output=True, text=True)
+    tap.ok(again.returncode == 69 and str(process.pid) in again.stderr,
+           "a second one in the same directory is refused and names the first", again.stderr)
+
+    first = pid_of("verifier")
+    os.kill(first, signal.SIGKILL)
+    tap.ok(wait(lambda: len(lives("verifier")) == 2), "a killed child is started again", out())
+    tap.ok(f"passed=1 names=state stored={first}" in lives("verifier")[-1],
+           "it gets back the descriptor it stored, and not the one it removed", lives("verifier"))
+    os.kill(pid_of("verifier"), signal.SIGKILL)
+    tap.ok(wait(lambda: len(lives("verifier")) == 3) and f"stored={first}" in lives("verifier")[-1],
+           "and again the next time", lives("verifier"))
+
+    before = pid_of("drafter")
+    (home / "drafter.hang").touch()
+    tap.ok(wait(lambda: "drafter missed its watchdog" in out()), "a child that hangs is found by its watchdog", out())
+    (home / "drafter.hang").unlink()
+    tap.ok(wait(lambda: len(lives("drafter")) == 2) and not alive(before), "killed, and started again", out())
+    before = pid_of("policy")
+    os.kill(before, signal.SIGSTOP)
+    tap.ok(wait(lambda: len(lives("policy")) == 2) and not alive(before), "so is one that was stopped", out())
+
+    pids = [pid_of(n) for n in NAMES]
+    down = subprocess.run([str(home / "outrider"), "down", "--runtime-dir", str(runtime)], capture_output=True,
+                          text=True)
+    tap.ok(down.returncode == 0 and process.wait(10) == 0, "down ends it with status 0", down.stderr + out())
+    tap.ok(not any(alive(p) for p in pids), "no child is left")
+    tap.ok("term" in (home / "policy.log").read_text(), "children are asked with SIGTERM")
+    down = subprocess.run([str(home / "outrider"), "down", "--runtime-dir", str(runtime)], capture_output=True,
+                          text=True)
+    tap.ok(down.returncode == 69, "down without anything to stop says so", down.stderr)
+
+    for name in NAMES:
+        (home / f"{name}.log").unlink()
+    (home / "expert-cache.refuse").touch()
+    process = up()
+    status = process.wait(20 * PATIENCE)
+    tap.ok(status == 78 and "giving up: the setting is wrong" in out() and len(lives("expert-cache")) == 1,
+           "a wrong setting ends everything with its status and its words", f"{status}\n{out()}")
+    (home / "expert-cache.refuse").unlink()
+
+    detached = subprocess.run([str(home / "outrider"), "up", "--model", str(home / "model"), "--runtime-dir",
+                               str(runtime), "--detach"], capture_output=True, text=True, timeout=30 * PATIENCE,
+                              env={**os.environ, "TEST_HOME": str(home)})
+    tap.ok(detached.returncode == 0 and "ready:" in detached.stdout, "detached, it returns when all are ready",
+           detached.stderr)
+    os.kill(int((runtime / "up.pid").read_text()), signal.SIGKILL)
+    pids = [pid_of(n) for n in NAMES]
+    tap.ok(wait(lambda: not any(alive(p) for p in pids)), "children do not outlive one that was killed")
+    missing = subprocess.run([str(home / "outrider"), "up", "--model", "/nonexistent.gguf", "--runtime-dir",
+                              str(runtime)], capture_output=True, text=True)
+    tap.ok(missing.returncode == 66 and "/nonexistent.gguf" in missing.stderr, "a missing model is named, status 66",
+           missing.stderr)
+finally:
+    if (runtime / "up.pid").exists():
+        subprocess.run([str(home / "outrider"), "down", "--runtime-dir", str(runtime)], capture_output=True)
+    shutil.rmtree(home, ignore_errors=True)
+tap.done()

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""The command lines against the real service: run, chat, status, outriderctl, the example, the installed files."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from outrider_test import BUILD, DRAFTS, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, program, run, run_json
+
+tap = Tap()
+if not TARGET.exists():
+    tap.skip("the command lines", f"{TARGET.name} is not there")
+    tap.done()
+PROMPT = [1, 2, 3, 4, 5, 6, 7, 8]
+IDS = ",".join(map(str, PROMPT))
+
+
+def client(service, *arguments, **more):
+    return run(program("outrider"), *arguments, "--runtime-dir", service.runtime, **more)
+
+
+def ctl(service, *arguments):
+    return run(program("outriderctl"), "--runtime-dir", service.runtime, *arguments)
+
+
+def check_run(service):
+    reference = run_json(program("outrider-model"), "generate", "--model", TARGET, "--tokens", IDS, "--max-tokens", 24,
+                         "--ignore-eos", "--format", "json")["tokens"]
+    common = ("--tokens", IDS, "--max-tokens", 24, "--ignore-eos", "--format", "json")
+    for k in (0, 3):
+        result = client(service, "run", *common, "--k", k)
+        answer = json.loads(result.stdout) if result.returncode == 0 else {}
+        tap.ok(answer.get("tokens") == reference, f"run gives the model's tokens at K = {k}", result.stderr)
+        used = answer.get("usage", {}).get("k_used", [])
+        # The last iterations draft no more than what is still wanted.
+        tap.ok(used and used[k] and not any(used[k + 1:]), f"and used K = {k}", used)
+    replayed = client(service, "run", *common, "--k", 7, "--draft-method", "replay", "--replay",
+                      ",".join(map(str, reference)))
+    answer = json.loads(replayed.stdout) if replayed.returncode == 0 else {"usage": {}}
+    tap.ok(answer.get("tokens") == reference and 0 < answer["usage"]["drafted"] == answer["usage"]["accepted"],
+           "a replayed continuation is accepted whole", replayed.stdout + replayed.stderr)
+    text = client(service, "run", "--max-tokens", 12, "--chat", "Hello")
+    piped = client(service, "run", "--max-tokens", 12, "--chat", stdin="Hello")
+    tap.ok(text.returncode == 0 and text.stdout == piped.stdout and "\033" not in text.stdout and not text.stderr,
+           "a pipe gets the text and nothing else", repr(text.stdout + text.stderr))
+    as_json = json.loads(client(service, "run", "--max-tokens", 12, "--chat", "Hello", "--format", "json").stdout)
+    tap.ok(as_json["text"] == text.stdout, "the text in JSON is the same", as_json["text"])
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump([{"role": "user", "content": "Hello"}], file)
+        file.flush()
+        said = client(service, "run", "--max-tokens", 12, "--messages", file.name)
+    tap.ok(said.stdout == text.stdout, "so is that of a conversation from a file", said.stderr)
+
+
+def check_refusals(service):
+    long = ",".join(["1"] * 20000)
+    for what, status, word, arguments in (
+            ("a prompt longer than the context", 65, "context", ("--tokens", long)),
+            ("a token beyond the vocabulary", 65, "99999999", ("--tokens", "1,99999999")),
+            ("a token that is none", 65, "x", ("--tokens", "1,x")),
+            ("an unknown flag", 64, "", ("--nonsense", "hi")),
+            ("K beyond its range", 64, "15", ("--k", "16", "hi")),
+            ("a file that is not there", 66, "/nonexistent", ("--file", "/nonexistent"))):
+        result = client(service, "run", *arguments)
+        tap.ok(result.returncode == status and word in result.stderr, f"{what} is refused with status {status}",
+               f"{result.returncode}: {result.stderr}")
+    late = client(service, "run", "--tokens", IDS, "--ignore-eos", "--timeout", "0.001", "--format", "json")
+    tap.ok(late.returncode in (0, 75), "a deadline ends the answer", late.stderr)
+    result = client(service, "run", "--max-tokens", 3, "hi")
+    tap.ok(result.returncode == 0, "and the service goes on", result.stderr)
+
+
+def check_interrupt(service):
+    process = subprocess.Popen([program("outrider"), "run", "--runtime-dir", str(service.runtime), "--ignore-eos",
+                                "--k", "0", "--tokens", IDS], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    tap.ok(process.returncode in (130, 0), "Ctrl-C ends an answer", process.returncode)
+
+
+def check_chat(service):
+    talk = client(service, "chat", "--max-tokens", 8, stdin="Hello\n/stats\n/reset\n/nonsense\nHello\n/quit\nnever\n")
+    tap.ok(talk.returncode == 0 and "tokens/s" in talk.stdout and "/reset, /stats or /quit" in talk.stdout,
+           "chat answers lines and commands from a pipe", talk.stdout + talk.stderr)
+    lines = talk.stdout.split("\n")
+    expected = client(service, "run", "--chat", "--max-tokens", 8, "Hello").stdout.split("\n")
+    tap.ok(lines[:len(expected)] == expected and lines[-len(expected) - 1:-1] == expected,
+           "after /reset the same question gets the same answer", talk.stdout)
+
+
+def check_status(service):
+    states = {p["name"]: p for p in service.status()}
+    tap.ok(set(states) == set(PROCESSES) and all(p["pid"] and p["generation"] for p in states.values()),
+           "status names the four with pid and generation", states)
+    os.kill(states["policy"]["pid"], signal.SIGSTOP)
+    start = time.monotonic()
+    result = client(service, "status", "--format", "json")
+    took = time.monotonic() - start
+    os.kill(states["policy"]["pid"], signal.SIGCONT)
+    policy = [p for p in json.loads(result.stdout)["processes"] if p["name"] == "policy"][0]
+    tap.ok(result.returncode == 69 and policy["state"] == "down" and policy["pid"] is None,
+           "a process that hangs is down, status 69", policy)
+    tap.ok(SANITIZED or took < 2, "and delays status by less than two seconds", took)
+
+
+def check_ctl(service):
+    client(service, "run", "--tokens", IDS, "--max-tokens", 40, "--ignore-eos")  # so that there is something to see
+    for words in (("status",), ("sessions",), ("policy", "get"), ("cache", "stats"), ("cache", "stats", "--layers"),
+                  ("top",), ("policy", "watch", "--once")):
+        text, as_json = ctl(service, *words), ctl(service, *words, "--format", "json", "--once")
+        try:
+            parsed = [json.loads(l) for l in as_json.stdout.splitlines()] if "watch" in words else \
+                json.loads(as_json.stdout)
+        except json.JSONDecodeError:
+            parsed = None
+        tap.ok(text.returncode == as_json.returncode == 0 and text.stdout and parsed is not None,
+               f"outriderctl {' '.join(words)} prints text and JSON", text.stderr + as_json.stderr)
+    changed = ctl(service, "policy", "set", "static:2", "--format", "json")
+    tap.ok(changed.returncode == 0 and json.loads(changed.stdout)["policy"] == "static:2", "policy set changes the policy",
+           changed.stderr)
+    result = client(service, "run", "--tokens", IDS, "--max-tokens", 16, "--ignore-eos", "--format", "json")
+    used = json.loads(result.stdout)["usage"]["k_used"]
+    tap.ok(used[2] > 0 and not any(used[3:]), "and the next request feels it", used)
+    for bad in ("static:99", "k_max=0", "nonsense=1"):
+        refused = ctl(service, "policy", "set", bad)
+        tap.ok(refused.returncode == 65 and refused.stderr, f"policy set {bad} is refused", refused.stderr)
+    tap.ok(json.loads(ctl(service, "policy", "get", "--format", "json").stdout)["policy"] == "static:2",
+           "a refused change changes nothing")
+    tap.ok(ctl(service, "nonsense").returncode == 64, "an unknown command is status 64")
+
+
+def check_install(service):
+    root = Path(tempfile.mkdtemp(prefix="outrider-install-", dir="/tmp"))
+    try:
+        make = ["make", "-s", "-C", str(ROOT), f"B={BUILD}", f"SAN={os.environ.get('SAN', '')}", f"DESTDIR={root}",
+                "PREFIX=/usr"]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+        installed = subprocess.run([*make, "install"], capture_output=True, text=True, env=env)
+        tap.ok(installed.returncode == 0, "make install", installed.stderr)
+        wanted = ("bin/outrider", "bin/outrider-verifier", "bin/outriderctl", "lib/liboutrider.so.0",
+                  "lib/liboutrider.a", "include/outrider.h", "share/man/man1/outrider.1", "share/man/man3/outrider.3",
+                  "lib/systemd/system/outrider-verifier.service", "lib/systemd/system/outrider.target")
+        tap.ok(all((root / "usr" / w).exists() for w in wanted), "puts programs, SDK, pages and units in place",
+               [w for w in wanted if not (root / "usr" / w).exists()])
+        if SANITIZED:
+            tap.skip("the example builds against the installed SDK", "a sanitized library needs a sanitized program")
+        else:
+            env = {**os.environ, "PKG_CONFIG_PATH": f"{root}/usr/lib/pkgconfig", "PKG_CONFIG_SYSROOT_DIR": str(root)}
+            flags = subprocess.run(["pkg-config", "--cflags", "--libs", "outrider"], capture_output=True, text=True,
+                                   env=env)
+            built = subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", "-o", root / "complete",
+                                    ROOT / "client/examples/complete.c", *flags.stdout.split()], capture_output=True,
+                                   text=True)
+            tap.ok(built.returncode == 0, "the example builds against the installed SDK", flags.stderr + built.stderr)
+            env = {"LD_LIBRARY_PATH": f"{root}/usr/lib", "OUTRIDER_RUNTIME_DIR": str(service.runtime)}
+            ran = run(root / "complete", "Once upon a time", env=env)
+            same = client(service, "run", "--max-tokens", 32, "Once upon a time")
+            tap.ok(ran.returncode == 0 and ran.stdout == same.stdout, "and says what `outrider run` says", ran.stderr)
+            names = subprocess.run(["nm", "-D", "--defined-only", root / "usr/lib/liboutrider.so"],
+                                   capture_output=True, text=True).stdout.split("\n")
+            others = [n for n in names if n and " A " not in n and not n.split()[-1].startswith("outrider_")]
+            tap.ok(len(names) > 30 and not others, "the library exports outrider_ and nothing else", others)
+        gone = subprocess.run([*make, "uninstall"], capture_output=True, text=True)
+        left = [str(p) for p in root.rglob("*") if (p.is_file() or p.is_symlink()) and p.name != "complete"]
+        tap.ok(gone.returncode == 0 and not left, "make uninstall takes all of it away", left)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+with Service(draft=DRAFTS["small"]) as service:
+    check_run(service)
+    check_refusals(service)
+    check_interrupt(service)
+    check_chat(service)
+    check_status(service)
+with Service(draft=DRAFTS["small"]) as service:
+    check_ctl(service)
+    check_install(service)
+    runtime = service.runtime
+    again = client(service, "up", "--model", TARGET)
+    tap.ok(again.returncode == 69 and "already" in again.stderr, "a runtime directory in use is refused", again.stderr)
+none = run(program("outrider"), "run", "--runtime-dir", "/tmp/outrider-nowhere", "hi")
+tap.ok(none.returncode == 69, "without a service run ends with status 69", none.stderr)
+none = run(program("outrider"), "status", "--runtime-dir", "/tmp/outrider-nowhere", "--format", "json")
+tap.ok(none.returncode == 69 and all(p["state"] == "down" for p in json.loads(none.stdout)["processes"]),
+       "and status shows four that are down", none.stdout)
+for words in (("outrider", "--help"), ("outrider", "up", "--help"), ("outrider", "down", "--help"),
+              ("outrider", "run", "--help"), ("outrider", "chat", "--help"), ("outrider", "status", "--help"),
+              ("outriderctl", "--help")):
+    helped = run(program(words[0]), *words[1:])
+    tap.ok(helped.returncode == 0 and "usage:" in helped.stdout, f"{' '.join(words)}", helped.stderr)
+tap.done()
