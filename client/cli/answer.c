@@ -16,7 +16,7 @@ static volatile sig_atomic_t interrupted;
 static void on_interrupt(int signal_number)
 {
 	(void)signal_number;
-	interrupted = 1;
+	interrupted = interrupted + 1;
 }
 
 static bool grow(void **array, size_t *room, size_t need, size_t item)
@@ -97,7 +97,7 @@ static int read_all(struct answer *answer, struct outrider_stream *stream)
 			cancelled = true;
 		}
 		/* Ctrl-C again: the service may be away, do not wait for its word. */
-		if (interrupted > 0 && cancelled && code == -EAGAIN && !done) {
+		if (interrupted > 1 && code == -EAGAIN) {
 			answer->end = OUTRIDER_END_CANCELLED;
 			return 0;
 		}

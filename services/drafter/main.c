@@ -1,7 +1,7 @@
 /* outrider-drafter: start-up and the order of tearing down. */
 #include "services/drafter/handlers.h"
-#include "services/drafter/options.h"
 #include "shared/base/log.h"
+#include "shared/base/options.h"
 #include "shared/ipc/peers.h"
 
 #include <stdlib.h>
@@ -46,22 +46,31 @@ static int serve(struct service *s, struct error *err)
 	return daemon_run(s->daemon);
 }
 
+static const struct options_spec spec = {
+	.program = "outrider-drafter",
+	.summary = "Proposes the tokens that outrider-verifier checks.",
+	.config_path = OUTRIDER_SYSCONFDIR "/outrider/drafter.conf",
+	.keys = drafter_config_keys,
+	.shortcuts = {{"draft", "draft", "FILE", "GGUF file of the draft model"}},
+};
+
 int main(int argc, char **argv)
 {
-	static struct options options;
+	static struct drafter_config config;
+	struct options options;
 	static struct service service;
 	struct error err = {""};
 	char runtime_dir[256];
 	bool has_worker = false;
 
 	log_init("drafter", 0);
-	int r = options_read(&options, argc, argv, &err);
-	if (r == 0)
-		return EX_OK;
-	if (r < 0) {
+	int r = options_read(&spec, argc, argv, &options, &config, stdout, &err);
+	if (r == 1)
+		r = drafter_config_resolve(&config, &err) < 0 ? -ENOEXEC : !options.check;
+	if (r < 0)
 		log_error("%s", err.text);
-		return r == -EINVAL ? EX_USAGE : error_exit_status(r);
-	}
+	if (r < 1)
+		return options_exit_status(r);
 	log_set_verbosity(options.verbosity);
 	r = peers_runtime_dir(options.runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
 	if (r == 0) {
@@ -72,7 +81,7 @@ int main(int argc, char **argv)
 		daemon_set_state(service.daemon, "loading");
 		daemon_progress(service.daemon);
 		has_worker = true;
-		r = worker_init(&service.worker, &options.config, on_change, &service, &err);
+		r = worker_init(&service.worker, &config, on_change, &service, &err);
 	}
 	if (r == 0)
 		r = serve(&service, &err);

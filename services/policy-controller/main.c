@@ -1,7 +1,7 @@
 /* outrider-policy: owns the policy region, chooses K. Start-up and the order of tearing down. */
 #include "services/policy-controller/handlers.h"
-#include "services/policy-controller/options.h"
 #include "shared/base/log.h"
+#include "shared/base/options.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/peers.h"
 
@@ -45,7 +45,7 @@ static int open_region(struct service *s, int fd, struct ring *ring, struct erro
 		region_payload(&s->region), s->region.bytes - REGION_DATA, &page, ring, err);
 }
 
-static int serve(struct service *s, const struct options *options, struct error *err)
+static int serve(struct service *s, const struct settings *settings, struct error *err)
 {
 	struct ring ring;
 	int fd;
@@ -62,7 +62,7 @@ static int serve(struct service *s, const struct options *options, struct error 
 	r = open_region(s, fd, &ring, err);
 	if (r < 0)
 		return r;
-	controller_init(&s->controller, region_payload(&s->region), &options->settings);
+	controller_init(&s->controller, region_payload(&s->region), settings);
 	r = records_start(&s->records, &ring, &s->controller, err);
 	if (r < 0)
 		return r;
@@ -70,9 +70,8 @@ static int serve(struct service *s, const struct options *options, struct error 
 	if (r == 0) {
 		broker_offer(s->broker, &s->region);
 		daemon_on_alive(s->daemon, records_alive, &s->records);
-		log_notice("%s, K up to %d, generation %llu", options->settings.policy,
-			(int)options->settings.k_max,
-			(unsigned long long)daemon_generation(s->daemon));
+		log_notice("%s, K up to %d, generation %llu", settings->policy,
+			(int)settings->k_max, (unsigned long long)daemon_generation(s->daemon));
 		daemon_ready(s->daemon);
 		r = daemon_run(s->daemon);
 	}
@@ -80,8 +79,17 @@ static int serve(struct service *s, const struct options *options, struct error 
 	return r;
 }
 
+static const struct options_spec spec = {
+	.program = "outrider-policy",
+	.summary = "Chooses how many tokens are drafted, from what outrider-verifier measures.",
+	.config_path = OUTRIDER_SYSCONFDIR "/outrider/policy.conf",
+	.keys = settings_keys,
+	.shortcuts = {{"policy", "policy", "NAME", "cascade, or static:K"}},
+};
+
 int main(int argc, char **argv)
 {
+	struct settings settings;
 	struct options options;
 	struct error err = {""};
 	static struct service service;
@@ -89,13 +97,13 @@ int main(int argc, char **argv)
 	int status = EX_OK;
 
 	log_init("policy", 0);
-	int r = options_read(&options, argc, argv, &err);
-	if (r == 0)
-		return EX_OK;
-	if (r < 0) {
+	int r = options_read(&spec, argc, argv, &options, &settings, stdout, &err);
+	if (r == 1)
+		r = settings_check(&settings, &err) < 0 ? -ENOEXEC : !options.check;
+	if (r < 0)
 		log_error("%s", err.text);
-		return r == -EINVAL ? EX_USAGE : error_exit_status(r);
-	}
+	if (r < 1)
+		return options_exit_status(r);
 	log_set_verbosity(options.verbosity);
 	r = peers_runtime_dir(options.runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
 	if (r == 0) {
@@ -103,7 +111,7 @@ int main(int argc, char **argv)
 		r = daemon_create(&daemon, &service.daemon, &err);
 	}
 	if (r == 0)
-		r = serve(&service, &options, &err);
+		r = serve(&service, &settings, &err);
 	if (r < 0) {
 		log_error("%s", err.text);
 		status = error_exit_status(r);

@@ -1,0 +1,150 @@
+#include "shared/base/options.h"
+
+#include <getopt.h>
+#include <string.h>
+#include <sysexits.h>
+
+enum {
+	OPT_RUNTIME_DIR = 256,
+	OPT_CONFIG,
+	OPT_SET,
+	OPT_PRINT_CONFIG,
+	OPT_HELP,
+	OPT_VERSION,
+	OPT_SHORTCUT, /* + index */
+};
+
+static const char short_flags[] = "ndv";
+static const struct option common[] = {
+	{"runtime-dir", required_argument, NULL, OPT_RUNTIME_DIR},
+	{"config", required_argument, NULL, OPT_CONFIG},
+	{"set", required_argument, NULL, OPT_SET},
+	{"print-config", no_argument, NULL, OPT_PRINT_CONFIG},
+	{"check", no_argument, NULL, 'n'},
+	{"foreground", no_argument, NULL, 'd'},
+	{"verbose", no_argument, NULL, 'v'},
+	{"help", no_argument, NULL, OPT_HELP},
+	{"version", no_argument, NULL, OPT_VERSION},
+};
+#define N_COMMON (sizeof(common) / sizeof(common[0]))
+
+static void flag_table(
+	const struct options_spec *spec, struct option table[N_COMMON + OPTIONS_SHORTCUTS + 1])
+{
+	memcpy(table, common, sizeof(common));
+	struct option *next = table + N_COMMON;
+	for (int i = 0; i < OPTIONS_SHORTCUTS && spec->shortcuts[i].flag; i++)
+		*next++ = (struct option){
+			spec->shortcuts[i].flag, required_argument, NULL, OPT_SHORTCUT + i};
+	*next = (struct option){0};
+}
+
+static void help_line(FILE *to, const char *flag, const char *argument, const char *text)
+{
+	int n = fprintf(to, "  --%s%s%s", flag, *argument ? " " : "", argument);
+	fprintf(to, "%*s%s\n", n < 22 ? 22 - n : 1, "", text);
+}
+
+static void help(const struct options_spec *spec, FILE *to)
+{
+	fprintf(to, "usage: %s [options]\n%s\n\n", spec->program, spec->summary);
+	for (int i = 0; i < OPTIONS_SHORTCUTS && spec->shortcuts[i].flag; i++)
+		help_line(to, spec->shortcuts[i].flag, spec->shortcuts[i].argument,
+			spec->shortcuts[i].help);
+	fprintf(to,
+		"  --set KEY=VALUE     any setting, over the file's; --print-config lists them\n"
+		"  --config FILE       settings (default: %s when it is there)\n"
+		"  --runtime-dir DIR   where the processes meet (default: OUTRIDER_RUNTIME_DIR, "
+		"...)\n"
+		"  -n, --check         check the settings and exit\n"
+		"  -d, --foreground    stay in the foreground (it always does)\n"
+		"  -v, --verbose       say more; twice: everything\n"
+		"  --print-config      every setting with its range and default, as a file\n"
+		"  --help, --version\n",
+		spec->config_path);
+}
+
+/* The flags that decide what happens at all, and where the file is, whatever their order. 1: go on. */
+static int first_pass(const struct options_spec *spec, const struct option *table, int argc,
+	char **argv, struct options *options, const char **config_path, FILE *to, struct error *err)
+{
+	int flag;
+	optind = 0;
+	opterr = 0;
+	while ((flag = getopt_long(argc, argv, short_flags, table, NULL)) != -1) {
+		switch (flag) {
+		case OPT_RUNTIME_DIR:
+			options->runtime_dir = optarg;
+			break;
+		case OPT_CONFIG:
+			*config_path = optarg;
+			break;
+		case OPT_PRINT_CONFIG:
+			config_print(spec->keys, to);
+			return 0;
+		case OPT_HELP:
+			help(spec, to);
+			return 0;
+		case OPT_VERSION:
+			fprintf(to, "%s %s\n", spec->program, OUTRIDER_VERSION);
+			return 0;
+		case 'n':
+			options->check = true;
+			break;
+		case 'v':
+			options->verbosity++;
+			break;
+		case '?':
+			return error_set(err, EINVAL,
+				"%s: unknown option, or one without its argument; see --help",
+				argv[optind - 1]);
+		default: /* settings: the second pass */
+			break;
+		}
+	}
+	if (optind < argc)
+		return error_set(
+			err, EINVAL, "%s: no arguments are taken; see --help", argv[optind]);
+	return 1;
+}
+
+static int set_shortcut(const struct options_spec *spec, const struct options_shortcut *shortcut,
+	const char *value, void *config, struct error *err)
+{
+	char assignment[2048];
+	if ((size_t)snprintf(assignment, sizeof(assignment), "%s=%s", shortcut->key, value) >=
+		sizeof(assignment))
+		return error_set(
+			err, EINVAL, "--%s %.64s...: the value is too long", shortcut->flag, value);
+	return config_set(assignment, "command line", spec->keys, config, err);
+}
+
+int options_read(const struct options_spec *spec, int argc, char **argv, struct options *options,
+	void *config, FILE *to, struct error *err)
+{
+	struct option table[N_COMMON + OPTIONS_SHORTCUTS + 1];
+	const char *config_path = NULL;
+	*options = (struct options){0};
+	flag_table(spec, table);
+	int r = first_pass(spec, table, argc, argv, options, &config_path, to, err);
+	if (r <= 0)
+		return r;
+	config_defaults(spec->keys, config);
+	r = config_load(config_path ? config_path : spec->config_path, !config_path, spec->keys,
+		config, err);
+	int flag;
+	optind = 0;
+	while (r == 0 && (flag = getopt_long(argc, argv, short_flags, table, NULL)) != -1) {
+		if (flag == OPT_SET)
+			r = config_set(optarg, "command line", spec->keys, config, err);
+		else if (flag >= OPT_SHORTCUT)
+			r = set_shortcut(
+				spec, &spec->shortcuts[flag - OPT_SHORTCUT], optarg, config, err);
+	}
+	return r < 0 ? r : 1;
+}
+
+int options_exit_status(int result)
+{
+	return result == -EINVAL ? EX_USAGE : error_exit_status(result);
+}

@@ -1,0 +1,37 @@
+/*
+ * The command line that every daemon has: where the processes meet, where the settings come from, and short forms of
+ * some settings. One place, so that the four read flags, files and overrides alike and in the same order: defaults, the
+ * configuration file and its drop-ins, then the command line from left to right.
+ */
+#pragma once
+
+#include "shared/base/config.h"
+
+/* --model FILE as another way to write --set model=FILE. */
+struct options_shortcut {
+	const char *flag, *key, *argument, *help;
+};
+
+enum { OPTIONS_SHORTCUTS = 4 };
+
+struct options_spec {
+	const char *program; /* "outrider-verifier" */
+	const char *summary; /* one sentence */
+	const char *config_path; /* read when it is there */
+	const struct config_key *keys;
+	struct options_shortcut shortcuts[OPTIONS_SHORTCUTS]; /* ended by flag == NULL when fewer */
+};
+
+struct options {
+	const char *runtime_dir; /* NULL: the default */
+	bool check; /* -n: everything is checked, nothing is started */
+	int verbosity;
+};
+
+/* Fills options and *config. 1: go on; 0: all is done (help, version or the configuration was written to `to`); -EINVAL:
+ * the command line itself is wrong; another -errno: a file or a value is. */
+int options_read(const struct options_spec *spec, int argc, char **argv, struct options *options,
+	void *config, FILE *to, struct error *err);
+
+/* The exit status for what options_read returned below 1. */
+int options_exit_status(int result);
