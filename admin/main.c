@@ -1,6 +1,7 @@
 /* outriderctl: look at the processes and change their knobs. */
 #include "admin/ctl.h"
 
+#include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
 #include <getopt.h>
@@ -147,9 +148,9 @@ int main(int argc, char **argv)
 	if (code < 0)
 		return ctl_fail(
 			code == -ENOENT ? EX_UNAVAILABLE : error_exit_status(code), "%s", err.text);
-	ctl.zmq = zmq_ctx_new();
-	if (!ctl.zmq)
-		return ctl_fail(EX_OSERR, "ZeroMQ: %s", zmq_strerror(errno));
+	code = bus_context(&ctl.zmq, &err);
+	if (code < 0)
+		return ctl_fail(error_exit_status(code), "%s", err.text);
 	status = command->run(&ctl, argc - n_words, argv + n_words);
 	zmq_ctx_term(ctl.zmq);
 	if (fflush(stdout) != 0)

@@ -37,7 +37,7 @@ $(B)/fuzz-replay/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(FUZZ_
 fuzz: packages
 	@B=$(B)-fuzz sh tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ)
 
-SPIN := $(wildcard tests/spin/*.pml)
+.SECONDARY:
 TESTS_SH := $(wildcard tests/*/*.t)
 # The traffic that integration tests send.
 $(B)/tests/swarm: $(B)/obj/tests/integration/swarm.o $(B)/libclient.a $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a

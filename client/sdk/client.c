@@ -28,11 +28,10 @@ enum {
 static int open_sockets(struct outrider *client, struct error *err)
 {
 	char endpoint[300];
-	int code;
+	int code = bus_context(&client->zmq, err);
 
-	client->zmq = zmq_ctx_new();
-	if (!client->zmq)
-		return error_set(err, errno, "ZeroMQ: %s", zmq_strerror(errno));
+	if (code < 0)
+		return code;
 	peers_client_endpoint(client->runtime_dir, endpoint, sizeof endpoint);
 	code = bus_client(client->zmq, endpoint, &client->socket, err);
 	if (code < 0)

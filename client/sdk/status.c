@@ -96,11 +96,11 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 	struct outrider_status *status = calloc(1, sizeof *status);
 	struct error err = {""};
 	char dir[256];
-	void *zmq = status ? zmq_ctx_new() : NULL, *sockets[PROCESSES] = {NULL};
+	void *zmq = NULL, *sockets[PROCESSES] = {NULL};
 	int code;
 
 	*out = NULL;
-	if (!zmq) {
+	if (!status || bus_context(&zmq, &err) < 0) {
 		free(status);
 		return failure_set(ENOMEM, "no memory for the status");
 	}

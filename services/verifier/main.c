@@ -10,9 +10,9 @@
 #include "services/verifier/front.h"
 
 #include "shared/base/log.h"
+#include "shared/base/options.h"
 #include "shared/ipc/peers.h"
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
@@ -21,120 +21,20 @@
 #define TICK_NS 250000000u
 /* One pass over a full prefill chunk of a large model may take this long on a slow machine. */
 #define STALL_NS 120000000000u
-#define CONFIG_FILE OUTRIDER_SYSCONFDIR "/outrider/verifier.conf"
 
-static const char usage[] =
-	"Usage: outrider-verifier [options]\n"
-	"Serves a model: owns its KV cache and the sessions, and decides what is emitted.\n"
-	"\n"
-	"  --model FILE        the GGUF file to serve (key model)\n"
-	"  --runtime-dir DIR   where the processes meet (default: OUTRIDER_RUNTIME_DIR, ...)\n"
-	"  --config FILE       settings (default: " CONFIG_FILE " when it is there)\n"
-	"  --set KEY=VALUE     one setting, over the file's; may be repeated\n"
-	"  -n                  check the settings and exit\n"
-	"  -d                  stay in the foreground (it always does)\n"
-	"  -v                  say more; may be repeated\n"
-	"  --print-config      every key with its range and default\n"
-	"  --help, --version\n";
-
-enum {
-	OPT_RUNTIME_DIR = 256,
-	OPT_CONFIG,
-	OPT_MODEL,
-	OPT_SET,
-	OPT_PRINT_CONFIG,
-	OPT_HELP,
-	OPT_VERSION
-};
-static const struct option options[] = {
-	{"runtime-dir", required_argument, NULL, OPT_RUNTIME_DIR},
-	{"config", required_argument, NULL, OPT_CONFIG},
-	{"model", required_argument, NULL, OPT_MODEL},
-	{"set", required_argument, NULL, OPT_SET},
-	{"print-config", no_argument, NULL, OPT_PRINT_CONFIG},
-	{"help", no_argument, NULL, OPT_HELP},
-	{"version", no_argument, NULL, OPT_VERSION},
-	{0},
-};
-
-struct flags {
-	const char *runtime_dir, *config, *model;
-	int verbosity;
-	bool check;
+static const struct options_spec spec = {
+	.program = "outrider-verifier",
+	.summary =
+		"Serves a model: owns its KV cache and the sessions, and decides what is emitted.",
+	.config_path = OUTRIDER_SYSCONFDIR "/outrider/verifier.conf",
+	.keys = verifier_config_keys,
+	.shortcuts = {{"model", "model", "FILE", "GGUF file to serve"}},
 };
 
 static int die(int rc, const struct error *err)
 {
 	log_error("%s", err->text);
 	return error_exit_status(rc);
-}
-
-/* Two passes over the arguments: the file first, then what the command line says over it. -1: go on; else exit. */
-static int parse(int argc, char **argv, struct flags *flags)
-{
-	int c;
-
-	while ((c = getopt_long(argc, argv, "ndv", options, NULL)) != -1) {
-		switch (c) {
-		case OPT_RUNTIME_DIR:
-			flags->runtime_dir = optarg;
-			break;
-		case OPT_CONFIG:
-			flags->config = optarg;
-			break;
-		case OPT_MODEL:
-			flags->model = optarg;
-			break;
-		case OPT_SET:
-		case 'd':
-			break;
-		case OPT_PRINT_CONFIG:
-			config_print(verifier_config_keys, stdout);
-			return EX_OK;
-		case OPT_HELP:
-			fputs(usage, stdout);
-			return EX_OK;
-		case OPT_VERSION:
-			puts("outrider-verifier " OUTRIDER_VERSION);
-			return EX_OK;
-		case 'n':
-			flags->check = true;
-			break;
-		case 'v':
-			flags->verbosity++;
-			break;
-		default:
-			fputs("Try outrider-verifier --help.\n", stderr);
-			return EX_USAGE;
-		}
-	}
-	if (optind < argc) {
-		fprintf(stderr, "outrider-verifier: %s: no arguments are taken\n", argv[optind]);
-		return EX_USAGE;
-	}
-	return -1;
-}
-
-static int settings(int argc, char **argv, const struct flags *flags,
-	struct verifier_config *config, struct error *err)
-{
-	int c, rc;
-
-	config_defaults(verifier_config_keys, config);
-	rc = config_load(flags->config != NULL ? flags->config : CONFIG_FILE, flags->config == NULL,
-		verifier_config_keys, config, err);
-	optind = 0;
-	while (rc == 0 && (c = getopt_long(argc, argv, "ndv", options, NULL)) != -1)
-		if (c == OPT_SET)
-			rc = config_set(optarg, "command line", verifier_config_keys, config, err);
-	if (rc == 0 && flags->model != NULL) {
-		if (strlen(flags->model) >= sizeof(config->model))
-			return error_set(err, EINVAL,
-				"--model: a path of %zu bytes, the limit is %zu",
-				strlen(flags->model), sizeof(config->model) - 1);
-		strcpy(config->model, flags->model);
-	}
-	return rc != 0 ? rc : verifier_config_resolve(config, err);
 }
 
 struct verifier {
@@ -300,28 +200,26 @@ static int check(struct verifier *v)
 
 int main(int argc, char **argv)
 {
-	struct flags flags = {0};
+	struct options options;
 	struct error err = {.text = ""};
 	char runtime_dir[256];
-	int rc = parse(argc, argv, &flags);
+	static struct verifier verifier;
+	struct verifier *v = &verifier;
 
-	if (rc >= 0)
-		return rc;
-	log_init(PEER_VERIFIER, flags.verbosity);
-	struct verifier *v = calloc(1, sizeof(*v));
-	if (v == NULL)
-		return die(-ENOMEM, &(struct error){"no memory"});
-	rc = settings(argc, argv, &flags, &v->config, &err);
-	if (rc == 0 && !flags.check)
-		rc = peers_runtime_dir(
-			flags.runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
+	log_init(PEER_VERIFIER, 0);
+	int rc = options_read(&spec, argc, argv, &options, &v->config, stdout, &err);
+	if (rc < 0)
+		log_error("%s", err.text);
+	if (rc < 1)
+		return options_exit_status(rc);
+	log_set_verbosity(options.verbosity);
 	/* What is wrong with settings is wrong with the configuration, whichever place it came from. */
-	if (rc == -EINVAL) {
-		(void)die(rc, &err);
-		free(v);
-		return EX_CONFIG;
-	}
-	int status = rc != 0 ? die(rc, &err) : flags.check ? check(v) : serve(v, runtime_dir);
-	free(v);
-	return status;
+	if (verifier_config_resolve(&v->config, &err) < 0)
+		return die(-ENOEXEC, &err);
+	rc = options.check ? 0
+			   : peers_runtime_dir(options.runtime_dir, true, runtime_dir,
+				     sizeof(runtime_dir), &err);
+	if (rc != 0)
+		return die(rc, &err);
+	return options.check ? check(v) : serve(v, runtime_dir);
 }

@@ -117,7 +117,8 @@ static int open_kv(struct daemon *daemon, const struct verifier_config *config,
 	size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
 	if (kv_bytes(&want.layout) == 0 || payload > machine)
 		return error_set(err, ENOMEM,
-			"KV cache of %lld tokens (kv_tokens) takes %zu MiB, this machine has %zu MiB",
+			"KV cache of %lld tokens (kv_tokens) takes %zu MiB, this machine has %zu "
+			"MiB",
 			(long long)config->kv_tokens, payload >> 20, machine >> 20);
 	out->kv_layout = want.layout;
 	if (out->recovered &&

@@ -50,6 +50,9 @@ int error_exit_status(int code)
 	case EBADMSG:
 	case ENOTSUP:
 	case EILSEQ:
+	case E2BIG:
+	case EMSGSIZE:
+	case ENAMETOOLONG:
 		return EX_DATAERR;
 	case ENOENT:
 	case ENOTDIR:
@@ -58,6 +61,9 @@ int error_exit_status(int code)
 	case EACCES:
 	case EPERM:
 		return EX_NOPERM;
+	case EROFS:
+	case ENOSPC:
+		return EX_CANTCREAT;
 	case EIO:
 		return EX_IOERR;
 	case EPROTO:

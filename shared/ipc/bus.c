@@ -5,6 +5,7 @@
 #include "shared/base/log.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,6 +18,7 @@ enum {
 	QUEUE_MESSAGES = 1000, /* per peer and direction */
 	RECONNECT_MS_MIN = 20,
 	RECONNECT_MS_MAX = 500,
+	CONTEXT_THREADS = 2, /* of ZeroMQ: the reaper and one for I/O */
 	CLIENT_LINGER_MS = 200, /* a client's last message (Cancel) gets this long to leave */
 };
 
@@ -33,6 +35,55 @@ const char *__tsan_default_suppressions(void)
 const char *bus_ipc_path(const char *endpoint)
 {
 	return strncmp(endpoint, "ipc://", 6) == 0 ? endpoint + 6 : NULL;
+}
+
+static void *wait_for_end(void *arg)
+{
+	pthread_mutex_t *gate = arg;
+
+	pthread_mutex_lock(gate);
+	pthread_mutex_unlock(gate);
+	return NULL;
+}
+
+/* As many threads as a context starts, all at once. Their stacks stay with the C library, for those that follow. */
+static int probe_threads(void)
+{
+	pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+	pthread_t threads[CONTEXT_THREADS];
+	int n = 0, code = 0;
+
+	pthread_mutex_lock(&gate);
+	while (code == 0 && n < CONTEXT_THREADS) {
+		code = pthread_create(&threads[n], NULL, wait_for_end, &gate);
+		n += code == 0;
+	}
+	pthread_mutex_unlock(&gate);
+	while (n > 0)
+		pthread_join(threads[--n], NULL);
+	return -code;
+}
+
+int bus_context(void **zmq, struct error *err)
+{
+	void *first;
+
+	*zmq = NULL;
+	if (probe_threads() < 0)
+		return error_set(err, ENOMEM, "no memory for the threads of ZeroMQ");
+	*zmq = zmq_ctx_new();
+	/* The threads start with the first socket. */
+	first = *zmq ? zmq_socket(*zmq, ZMQ_DEALER) : NULL;
+	if (!first) {
+		int code = errno;
+
+		if (*zmq)
+			zmq_ctx_term(*zmq);
+		*zmq = NULL;
+		return error_set(err, code, "ZeroMQ context: %s", zmq_strerror(code));
+	}
+	zmq_close(first);
+	return 0;
 }
 
 int bus_probe(const char *path, int type, int *pid)

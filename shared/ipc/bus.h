@@ -20,6 +20,10 @@ struct bus_address {
 	size_t n;
 };
 
+/* A ZeroMQ context whose threads run already: libzmq aborts the process when it cannot start them, so whether there is memory
+ * for them is found out first. -ENOMEM with the reason. */
+int bus_context(void **zmq, struct error *err);
+
 /* ROUTER bound at endpoint. ipc: a live server on the path is -EADDRINUSE (probed by connecting), a stale file is
  * replaced; permissions 0600 before anyone can connect. */
 int bus_server(void *zmq, const char *endpoint, void **out, struct error *err);

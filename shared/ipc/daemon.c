@@ -248,11 +248,9 @@ int daemon_create(const struct daemon_options *options, struct daemon **out, str
 		goto failed;
 	}
 	daemon_add_fd(daemon, daemon->wakeup_fd, POLLIN, handle_wakeup, daemon);
-	daemon->zmq = zmq_ctx_new();
-	if (!daemon->zmq) {
-		code = error_set(err, errno, "zmq_ctx_new: %s", zmq_strerror(errno));
+	code = bus_context(&daemon->zmq, err);
+	if (code < 0)
 		goto failed;
-	}
 	*out = daemon;
 	return 0;
 failed:
