@@ -15,8 +15,8 @@
 
 #define MS UINT64_C(1000000)
 #define BACKOFF_NS_MIN (50 * MS)
-#define BACKOFF_NS_MAX (5000 * MS)
-#define LIFE_NS_GOOD (10000 * MS) /* after that a death starts with the shortest back-off again */
+#define BACKOFF_NS_MAX (1000 * MS)
+#define LIFE_NS_GOOD (2000 * MS)
 #define START_NS_MAX (90000 * MS) /* until READY=1, unless extended: systemd's default */
 #define ABORT_NS_MAX (2000 * MS) /* from SIGABRT to SIGKILL */
 

@@ -54,6 +54,24 @@ static const struct options_spec spec = {
 	.shortcuts = {{"draft", "draft", "FILE", "GGUF file of the draft model"}},
 };
 
+/* What -n looks at beside the settings: whether the draft model could be loaded. */
+static int check_draft(const struct drafter_config *config, struct error *err)
+{
+	struct model *model;
+	struct tokenizer *tokenizer;
+
+	if (!config->draft[0])
+		return 0;
+	int r = model_load(config->draft, &model, err);
+	if (r < 0)
+		return r;
+	r = tokenizer_load(model->gguf, &tokenizer, err);
+	if (r == 0)
+		tokenizer_free(&tokenizer);
+	model_free(&model);
+	return r;
+}
+
 int main(int argc, char **argv)
 {
 	static struct drafter_config config;
@@ -66,11 +84,17 @@ int main(int argc, char **argv)
 	log_init("drafter", 0);
 	int r = options_read(&spec, argc, argv, &options, &config, stdout, &err);
 	if (r == 1)
-		r = drafter_config_resolve(&config, &err) < 0 ? -ENOEXEC : !options.check;
+		r = drafter_config_resolve(&config, &err) < 0 ? -ENOEXEC : 1;
 	if (r < 0)
 		log_error("%s", err.text);
 	if (r < 1)
 		return options_exit_status(r);
+	if (options.check) {
+		r = check_draft(&config, &err);
+		if (r < 0)
+			log_error("%s", err.text);
+		return error_exit_status(r);
+	}
 	log_set_verbosity(options.verbosity);
 	r = peers_runtime_dir(options.runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
 	if (r == 0) {

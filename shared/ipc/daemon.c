@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -215,6 +216,19 @@ static int block_signals(struct daemon *daemon, struct error *err)
 	return daemon_add_fd(daemon, daemon->signal_fd, POLLIN, handle_signal, daemon);
 }
 
+/* A connection is a descriptor, and libzmq aborts the process when it has none left for one (ipc_listener.cpp). The usual soft
+ * limit of 1024 is less than two clients can use up; the hard limit is what whoever started us meant to allow. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= limit.rlim_max)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		log_notice("limit of open files: %s", strerror(errno));
+}
+
 int daemon_create(const struct daemon_options *options, struct daemon **out, struct error *err)
 {
 	struct daemon *daemon = calloc(1, sizeof *daemon);
@@ -242,6 +256,7 @@ int daemon_create(const struct daemon_options *options, struct daemon **out, str
 	code = block_signals(daemon, err);
 	if (code < 0)
 		goto failed;
+	raise_descriptor_limit();
 	daemon->wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (daemon->wakeup_fd < 0) {
 		code = error_set(err, errno, "eventfd: %s", strerror(errno));

@@ -68,6 +68,8 @@ def model_files():
         # An expert-cache reads the layout of experts alone; what else is wrong with a model is for the verifier to say.
         refused(f"expert-cache alone with {name}", status, words, *daemon("expert-cache", "--model", path))
         refused(f"drafter alone with {name}", status, words, *daemon("drafter", "--draft", path))
+        refused(f"drafter -n with {name}", status, words, *daemon("drafter", "--draft", path, "-n"))
+        refused(f"verifier -n with {name}", status, words, *daemon("verifier", "--model", path, "-n"))
         refused(f"outrider-model with {name}", status, words, program("outrider-model"), "logits", "--model", path,
                 "--tokens", "1")
 
@@ -275,6 +277,27 @@ def knobs(service):
     service.unharmed("bad knobs")
 
 
+def many_connections():
+    """More than the usual limit of open files allows; the limit is put low, the connections are few to us."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= before[1] < 4096:
+        return tap.skip("more connections than the soft limit of open files", f"the hard limit is {before[1]}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    service = Watched()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, before[1]))
+    with service:
+        rude = []
+        for path in sockets(service, ".ctl", "client"):
+            for _ in range(400):
+                with contextlib.suppress(OSError):
+                    rude.append(rubbish.connect(path))
+        tap.ok(len(rude) > 1500, "many hundreds of connections", len(rude))
+        service.unharmed("more connections than the soft limit of open files")
+        for s in rude:
+            s.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 def sockets(service, *suffixes):
     return [p for p in sorted(service.runtime.iterdir()) if p.is_socket() and p.name.endswith(suffixes)]
 
@@ -430,6 +453,8 @@ def hellos(service):
                 answers += len(s.recv(4096)) > 0
                 s.close()
         tap.ok(answers, f"{path.name}: wrong hellos get an answer", answers)
+    tap.ok("\x1b" not in (service.directory / "log").read_text(errors="replace"),
+           "a name made of control characters does not reach the log as such")
     service.unharmed("wrong hellos")
     # Places of a broker are few: who says nothing must not keep those out who belong there.
     idle = []
@@ -472,6 +497,7 @@ try:
     with Watched() as service:
         for test in (in_use, clients_without_memory, requests_of_a_person, knobs, raw_bytes, envelopes, generates, never_reads, hellos):
             test(service)
+    many_connections()
     other_tokenizer()
 finally:
     shutil.rmtree(folder, ignore_errors=True)

@@ -53,7 +53,7 @@ def late_joiners(service):
     """Four begin; others join when those are under way, and leave at different times."""
     process, early = service.swarm_start([ask(i, SAMPLED, progress=True, k=3) for i in range(4)], concurrent=4)
     progress(process)
-    lengths = [5 + 7 * i for i in range(4, 12)]
+    lengths = [min(TOKENS, 5 + 7 * i) for i in range(4, 12)]
     late = service.swarm([{**ask(i, SAMPLED), "max_tokens": n} for i, n in zip(range(4, 12), lengths)], concurrent=8)
     why = compare(early(), sampled[:4]) + "".join(
         f"{i}: {r} " for i, r, n in zip(range(4, 12), late, lengths) if r["tokens"] != sampled[i]["tokens"][:n])
@@ -194,7 +194,7 @@ def sampling(service):
         results = service.swarm([ask(i, repeat_penalty=1.3, repeat_window=window, k=k, draft_method="ngram")
                                  for k in (0, 5) for i in (1, 2)], concurrent=4)
         why = compare(results, expected * 2)
-        tap.ok(not why and expected[0]["tokens"] != greedy[1]["tokens"],
+        tap.ok(not why and (SANITIZED or expected[0]["tokens"] != greedy[1]["tokens"]),
                f"the repetition penalty over {name} tokens is the reference's, drafted or not", why)
 
     for params in ({"temperature": 1.0, "top_k": 5}, {"temperature": 1.3, "min_p": 0.05}, {"temperature": 0.7, "top_p": 0.6}):

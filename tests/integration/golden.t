@@ -157,6 +157,22 @@ def demo(model):
            f"{text} {chat}")
 
 
+def dense_with_draft():
+    """A dense model drafted for by another, and by itself: then nearly every draft is what it says."""
+    model = DRAFTS["aligned"]
+    lines = json.loads((MODELS / "golden" / f"{model.stem}.json").read_text())["prompts"][:4]
+    for draft, least in ((DRAFTS["small"], 0.05), (model, 0.9)):
+        with Service(model=model, draft=draft, sets=("verifier.draft_wait=10s",)) as service:
+            results = service.swarm([{"tokens": p["input_ids"], "max_tokens": 48, "ignore_eos": True, "k": 3,
+                                      "draft_method": "model", "logits_hash": True} for p in lines], concurrent=1)
+        why = "\n".join(d for p, r in zip(lines, results) if (d := difference(
+            r, reference(p["input_ids"], 48, model=model, extra=("--ignore-eos",)))))
+        tap.ok(not why, f"a dense model with {draft.stem} for a draft: the same bytes", why)
+        drafted, accepted = (sum(r["usage"][key] for r in results) for key in ("drafted", "accepted"))
+        tap.ok(drafted and accepted > least * drafted, f"{draft.stem}: more than {least:.0%} of the drafts are accepted",
+               f"{accepted} of {drafted}")
+
+
 def kernel_sets():
     """The same bytes from every kernel set, through the service, with a draft model that uses another."""
     ids = json.loads((MODELS / "golden" / f"{TARGET.stem}.json").read_text())["prompts"][1]["input_ids"]
@@ -208,6 +224,7 @@ for stem in ("qwen3moe-256", "llama-dense-256"):
     quantised(stem)
 for model in (*sorted(MODELS.glob("outrider-demo-moe-*.gguf")), *DRAFTS.values()):
     demo(model)
+dense_with_draft()
 kernel_sets()
 tokenizers()
 tap.done()

@@ -84,7 +84,11 @@ class Service:
                                         stdin=subprocess.DEVNULL)
 
     def __enter__(self):
-        self.wait_ready()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_):
@@ -135,6 +139,11 @@ class Service:
                 self.process.kill()
                 self.process.wait()
         self.log.close()
+        # A sanitizer's report ends a process that is then started again: the answers alone would not show it.
+        reports = [line for line in (self.directory / "log").read_text(errors="replace").splitlines()
+                   if "Sanitizer:" in line or "runtime error:" in line]
+        if reports:
+            raise RuntimeError(f"{self.directory}/log: " + "\n".join(reports[:10]))
         shutil.rmtree(self.directory, ignore_errors=True)
         return self.process.returncode
 

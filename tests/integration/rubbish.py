@@ -7,8 +7,10 @@ GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0")
 
 def connect(path, kind=socket.SOCK_STREAM, timeout=10):
     s = socket.socket(socket.AF_UNIX, kind)
-    s.settimeout(timeout)
+    # A connect that waits while the other end's backlog is full, but not for ever.
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", timeout, 0))
     s.connect(str(path))
+    s.settimeout(timeout)
     return s
 
 
