@@ -197,7 +197,8 @@ def sampling(service):
         tap.ok(not why and (SANITIZED or expected[0]["tokens"] != greedy[1]["tokens"]),
                f"the repetition penalty over {name} tokens is the reference's, drafted or not", why)
 
-    for params in ({"temperature": 1.0, "top_k": 5}, {"temperature": 1.3, "min_p": 0.05}, {"temperature": 0.7, "top_p": 0.6}):
+    for params in ({"temperature": 1.0, "top_k": 5}, {"temperature": 1.3, "min_p": 0.05},
+                   {"temperature": 0.7, "top_p": 0.6}):
         expected = reference(ids[3], TOKENS, params, seed=11, extra=("--ignore-eos",))
         results = service.swarm([ask(3, params, k=k, draft_method="model") for k in (0, 3)], concurrent=2)
         tap.ok(not (why := compare(results, [expected] * 2)), f"{params}: the reference's tokens", why)

@@ -65,7 +65,8 @@ def engine_on(name, model, golden):
             wrong.append(f"{prompt['name']}: greedy {got[:8]} for {prompt['greedy']['ids'][:8]}")
         if "routing" in prompt and not same_routes(engine("routes", model, ids)["routes"], prompt["routing"]):
             wrong.append(f"{prompt['name']}: routes differ")
-    tap.ok(not wrong and golden["prompts"], f"{name}: logits, greedy tokens and routes are the reference's", "\n".join(wrong))
+    tap.ok(not wrong and golden["prompts"], f"{name}: logits, greedy tokens and routes are the reference's",
+           "\n".join(wrong))
 
 
 def served_on(name, model, golden):

@@ -35,7 +35,7 @@ def varint(n):
 
 
 def field(number, value):
-    """An int becomes a varint, a float fixed32, a list packed varints in a message (TokenList), the rest length-delimited."""
+    """An int becomes a varint, a float fixed32, a list a TokenList, the rest length-delimited."""
     if isinstance(value, float):
         return varint(number << 3 | 5) + struct.pack("<f", value)
     if isinstance(value, int):
