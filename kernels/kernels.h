@@ -134,6 +134,9 @@ struct kernels {
 	/* y[i] = fma(a, x[i], y[i]). */
 	void (*axpy)(float *y, float a, const float *x, uint32_t n);
 
+	/* In place: exp(x[i] - less), as kernels_exp has it. */
+	void (*exp_less)(float *x, uint32_t n, float less);
+
 	/* In place; max, then e_i = exp(x_i - max), sum by LANES (of e_i * 1), then e_i * (1 / sum). */
 	void (*softmax)(float *x, uint32_t n);
 

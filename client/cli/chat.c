@@ -4,10 +4,12 @@
 #include "client/cli/request_flags.h"
 
 #include <histedit.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sysexits.h>
+#include <termios.h>
 #include <unistd.h>
 
 enum { HISTORY_LINES = 1000, TURNS_MAX = 4096 };
@@ -37,7 +39,7 @@ static void usage(FILE *to)
 	fputs("usage: outrider chat [options]\n\n"
 	      "Talk, turn by turn. Ctrl-C ends an answer, Ctrl-D the program.\n"
 	      "/reset forgets the conversation, /stats says how the last answer went, /quit "
-	      "leaves.\n\n",
+	      "leaves, /help lists these.\n\n",
 		to);
 	fputs(request_flags_help, to);
 }
@@ -90,19 +92,36 @@ static void open_editor(struct chat *chat)
 	el_set(chat->edit, EL_SIGNAL, 1);
 	el_set(chat->edit, EL_HIST, history, chat->history);
 	el_source(chat->edit, NULL);
+	/* Ctrl-C drops the line that is being typed. */
+	el_set(chat->edit, EL_BIND, "^C", "em-kill-line", NULL);
+	/* Between two answers, Ctrl-C comes too late for the one and too early for the other. */
+	signal(SIGINT, SIG_IGN);
 }
 
 static void close_editor(struct chat *chat)
 {
-	HistEvent event;
-
-	if (chat->history && chat->history_path[0])
-		history(chat->history, &event, H_SAVE, chat->history_path);
 	if (chat->history)
 		history_end(chat->history);
 	if (chat->edit)
 		el_end(chat->edit);
 	free(chat->line);
+}
+
+/*
+ * While a line is edited Ctrl-C is a character like others: the editor hands a signal on, and it would end the program.
+ * (The editor's own setting for this key, EL_SETTY "intr=", does not hold.)
+ */
+static void interrupt_key(bool is_signal)
+{
+	static cc_t key;
+	struct termios tty;
+
+	if (tcgetattr(STDIN_FILENO, &tty) < 0)
+		return;
+	if (!is_signal)
+		key = tty.c_cc[VINTR];
+	tty.c_cc[VINTR] = is_signal ? key : _POSIX_VDISABLE;
+	tcsetattr(STDIN_FILENO, TCSADRAIN, &tty);
 }
 
 /* The next line without its newline, valid until the next call; NULL at the end. */
@@ -113,13 +132,18 @@ static const char *read_line(struct chat *chat)
 	if (chat->edit) {
 		HistEvent event;
 		int count = 0;
-		const char *line = el_gets(chat->edit, &count);
+		const char *line;
 
-		/* Ctrl-C at the prompt drops the line. */
+		interrupt_key(false);
+		line = el_gets(chat->edit, &count);
+		interrupt_key(true);
 		if (!line || count <= 0)
-			return count < 0 && errno == EINTR ? "" : NULL;
+			return NULL;
 		if (count > 1)
 			history(chat->history, &event, H_ENTER, line);
+		/* Now, because the program may end by a signal. */
+		if (count > 1 && chat->history_path[0])
+			history(chat->history, &event, H_SAVE, chat->history_path);
 		free(chat->line);
 		chat->line = strdup(line);
 	} else {
@@ -234,8 +258,13 @@ static bool command(struct chat *chat, const char *line)
 		forget(chat, 0);
 	else if (strcmp(line, "/stats") == 0)
 		fputs(chat->stats[0] ? chat->stats : "nothing was answered yet\n", stdout);
+	else if (strcmp(line, "/help") == 0)
+		puts("/reset  forget the conversation\n"
+		     "/stats  how the last answer went\n"
+		     "/quit   leave, as Ctrl-D does\n"
+		     "Ctrl-C ends an answer, or drops the line being typed.");
 	else
-		puts("/reset, /stats or /quit");
+		printf("no command \"%.64s\"; /help lists them\n", line);
 	return true;
 }
 

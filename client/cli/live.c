@@ -15,18 +15,22 @@ static struct {
 	uint64_t begun_ns, shown_ns;
 } live;
 
-static int terminal_rows(void)
+static int terminal_rows(int *columns)
 {
 	struct winsize size;
 
 	if (!isatty(STDOUT_FILENO) || !isatty(STDERR_FILENO) ||
 		ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_row < ROWS_MIN)
 		return 0;
+	*columns = size.ws_col ? size.ws_col : 80;
 	return size.ws_row;
 }
 
 static void set_region(int rows)
 {
+	/* The terminal grew: our line is not its last any more. */
+	if (live.rows && live.rows < rows)
+		fprintf(stderr, "\0337\033[%d;1H\033[2K\0338", live.rows);
 	live.rows = rows;
 	/* A free line below, then the region without it; saving and restoring keeps the cursor where it was. */
 	fprintf(stderr, "\n\033[A\0337\033[1;%dr\0338", rows - 1);
@@ -34,7 +38,7 @@ static void set_region(int rows)
 
 void live_begin(void)
 {
-	int rows = terminal_rows();
+	int columns, rows = terminal_rows(&columns);
 
 	live.begun_ns = clock_ns();
 	live.shown_ns = 0;
@@ -43,32 +47,45 @@ void live_begin(void)
 		set_region(rows);
 }
 
+/* What fits on one line of the terminal: a line that wrapped would scroll the answer away under itself. */
+static void print_cut(const char *text, int columns)
+{
+	fprintf(stderr, "\0337\033[%d;1H\033[2K\033[2m%.*s\033[0m\0338", live.rows, columns, text);
+}
+
 void live_show(const struct outrider_live *state, size_t n_tokens)
 {
 	uint64_t now = clock_ns(), looks = state->expert_hits + state->expert_misses;
-	int rows;
+	int rows, columns;
+	char text[256];
+	FILE *to;
 
 	if (!live.rows || now - live.shown_ns < SHOW_NS)
 		return;
 	live.shown_ns = now;
 	fflush(stdout);
-	rows = terminal_rows();
+	rows = terminal_rows(&columns);
 	if (rows && rows != live.rows)
 		set_region(rows);
-	fprintf(stderr, "\0337\033[%d;1H\033[2K\033[2m%zu tokens  %.1f/s  K %u (%s)", live.rows,
-		n_tokens, (double)n_tokens / ((double)(now - live.begun_ns) / 1e9), state->k,
+	to = fmemopen(text, sizeof text, "w");
+	if (!to)
+		return;
+	fprintf(to, "%zu tokens %.0f/s  K %u (%s)", n_tokens,
+		(double)n_tokens / ((double)(now - live.begun_ns) / 1e9), state->k,
 		state->policy && *state->policy ? state->policy : "fixed");
 	if (state->drafted)
-		fprintf(stderr, "  accepted %.0f%%",
+		fprintf(to, "  accepted %.0f%%",
 			100.0 * (double)state->accepted / (double)state->drafted);
 	if (state->utility > 0)
-		fprintf(stderr, "  utility %.2f", (double)state->utility);
+		fprintf(to, "  utility %.2f", (double)state->utility);
 	if (looks)
-		fprintf(stderr, "  cache hits %.1f%%",
+		fprintf(to, "  cache hits %.0f%%",
 			100.0 * (double)state->expert_hits / (double)looks);
-	fprintf(stderr, "%s%s%s\033[0m\0338", state->drafter_alive ? "" : "  drafter down",
+	fprintf(to, "%s%s%s", state->drafter_alive ? "" : "  drafter down",
 		state->cache_alive ? "" : "  expert-cache down",
 		state->policy_alive ? "" : "  policy down");
+	fclose(to);
+	print_cut(text, columns);
 }
 
 void live_end(void)

@@ -2,6 +2,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/pidfile.h"
 #include "client/cli/supervisor.h"
+#include "client/cli/vocabulary.h"
 
 #include "shared/base/clock.h"
 #include "shared/ipc/peers.h"
@@ -30,7 +31,7 @@ enum { N_SERVICES = 4 };
 
 struct up {
 	struct supervisor supervisor;
-	const char *runtime_flag, *model;
+	const char *runtime_flag, *model, *draft;
 	char runtime_dir[256];
 	char programs[N_SERVICES][4096];
 	bool detach;
@@ -164,6 +165,7 @@ static int take_flag(struct up *up, int flag)
 		up->model = optarg;
 		return 0;
 	case FLAG_DRAFT:
+		up->draft = optarg;
 		return add(up, DRAFTER, "--draft", optarg);
 	case FLAG_RUNTIME_DIR:
 		up->runtime_flag = optarg;
@@ -237,8 +239,10 @@ static int check(struct up *up)
 	if (access(up->model, R_OK) < 0)
 		return cli_fail(
 			error_exit_status(errno), "up: model %s: %s", up->model, strerror(errno));
-	code = peers_runtime_dir(
-		up->runtime_flag, true, up->runtime_dir, sizeof up->runtime_dir, &err);
+	code = up->draft ? vocabulary_check(up->model, up->draft, &err) : 0;
+	if (code == 0)
+		code = peers_runtime_dir(
+			up->runtime_flag, true, up->runtime_dir, sizeof up->runtime_dir, &err);
 	if (code == 0)
 		code = pidfile_take(up->runtime_dir, &up->pid_fd, &err);
 	if (code < 0)

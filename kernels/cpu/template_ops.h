@@ -15,6 +15,7 @@
 		.silu_mul = op_silu_mul,                    \
 		.add = op_add,                              \
 		.axpy = op_axpy,                            \
+		.exp_less = exp_less,                       \
 		.softmax = op_softmax,                      \
 		.attention = op_attention,                  \
 		.attention_scratch = op_attention_scratch,  \

@@ -59,6 +59,8 @@ int sampler_init(struct sampler *sampler, uint32_t n_vocab)
 	sampler->dist = malloc(n_vocab * sizeof(*sampler->dist));
 	sampler->seen = calloc(n_vocab, sizeof(*sampler->seen));
 	sampler->n_vocab = n_vocab;
+	/* Any will do: all give the same bits. */
+	sampler->kernels = kernels_select("auto", NULL);
 	if (!sampler->logits || !sampler->dist || !sampler->seen) {
 		sampler_exit(sampler);
 		return -ENOMEM;
@@ -169,12 +171,20 @@ static void reverse_taken(struct token_prob *dist, uint32_t n, uint32_t taken)
 	}
 }
 
-static double exp_sum(const float *z, uint32_t n, float z_max)
+/* The sum of exp(z[i] - z_max): four partial sums, i mod 4, added in order: one chain would wait for itself. */
+static double exp_sum(const struct sampler *sampler, float z_max)
 {
-	double sum = 0;
-	for (uint32_t i = 0; i < n; i++)
-		sum += (double)kernels_exp(z[i] - z_max);
-	return sum;
+	enum { CHUNK = 256 };
+	float e[CHUNK];
+	double sum[4] = {0};
+	for (uint32_t at = 0; at < sampler->n_vocab; at += CHUNK) {
+		uint32_t n = sampler->n_vocab - at < CHUNK ? sampler->n_vocab - at : CHUNK;
+		memcpy(e, sampler->logits + at, n * sizeof(*e));
+		sampler->kernels->exp_less(e, n, z_max);
+		for (uint32_t i = 0; i < n; i++)
+			sum[i % 4] += (double)e[i];
+	}
+	return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
 /* top-p and min-p over the k that top-k kept, whose sum is total. */
@@ -206,7 +216,7 @@ static double keep(struct sampler *sampler, const struct sampler_params *params,
 		dist[i] = (struct token_prob){(int32_t)i, sampler->logits[i]};
 	for (uint32_t i = n / 2; i-- > 0;)
 		heap_sift(dist, n, i);
-	double total = params->top_p < 1 && n_keep == n ? exp_sum(sampler->logits, n, z_max) : 0;
+	double total = params->top_p < 1 && n_keep == n ? exp_sum(sampler, z_max) : 0;
 
 	/* Then the other filters can end the set while it is being taken. */
 	bool total_known = params->top_p == 1 || n_keep == n;
@@ -307,7 +317,7 @@ static int32_t pick_unfiltered(struct sampler *sampler, const struct sampler_par
 			race_enter(&race, params, position, i, z[i]);
 	if (confidence)
 		*confidence = (float)((double)kernels_exp(z[race.token] - z[top]) /
-				      exp_sum(z, sampler->n_vocab, z[top]));
+				      exp_sum(sampler, z[top]));
 	return (int32_t)race.token;
 }
 
@@ -344,7 +354,7 @@ int32_t sampler_pick(struct sampler *sampler, const struct sampler_params *param
 	}
 	if (params->temperature == 0) {
 		if (confidence)
-			*confidence = (float)(1 / exp_sum(z, sampler->n_vocab, z[top]));
+			*confidence = (float)(1 / exp_sum(sampler, z[top]));
 		return (int32_t)top;
 	}
 	bool top_k = params->top_k > 0 && params->top_k < sampler->n_vocab;

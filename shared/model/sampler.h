@@ -53,6 +53,7 @@ struct token_prob {
 
 /* Scratch of one thread: allocated once for a vocabulary; the functions below allocate nothing. */
 struct sampler {
+	const struct kernels *kernels;
 	uint32_t n_vocab;
 	float *logits; /* [n_vocab] adjusted; accept.c leaves other things here */
 	struct token_prob *dist; /* [n_vocab] of the last sampler_distribution, by falling p */

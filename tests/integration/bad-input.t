@@ -488,7 +488,8 @@ def hellos(service):
 
 def other_tokenizer():
     draft = GOLDEN / "qwen3.f32.gguf"
-    service = Service(draft=draft)
+    refused("a draft with another tokenizer", 65, (draft.name, TARGET.name, "tokenizer"), *up("--draft", draft))
+    service = Service(sets=(f"drafter.draft={draft}",))
     with contextlib.closing(SimpleNamespace(close=service.stop)):
         tap.ok(until(lambda: any("tokenizer" in p["state"] for p in service.status())) and draft.name in service.log_text()
                and TARGET.name in service.log_text(), "a draft with another tokenizer: the drafter says which files",

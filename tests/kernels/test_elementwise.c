@@ -292,6 +292,25 @@ static void softmax_of_odd_values_is_the_same_everywhere(void **state)
 	}
 }
 
+static void exp_less_is_the_scalar_exp_of_the_difference(void **state)
+{
+	float x[N_MAX], y[N_MAX], expected[N_MAX];
+	uint64_t rng = 10;
+
+	(void)state;
+	for (uint32_t n = 1; n < N_MAX; n++) {
+		random_vector(&rng, x, n, 60);
+		x[n / 2] = -INFINITY;
+		for (uint32_t i = 0; i < n; i++)
+			expected[i] = kernels_exp(x[i] - 3.5f);
+		for (size_t k = 0; backend(k); k++) {
+			memcpy(y, x, sizeof(x));
+			backend(k)->exp_less(y, n, 3.5f);
+			assert_same_floats(y, expected, n, backend(k)->name);
+		}
+	}
+}
+
 static void kv_store_keeps_float32_and_rounds_to_float16(void **state)
 {
 	float x[N_MAX], plain[N_MAX];
@@ -344,6 +363,7 @@ int main(void)
 		cmocka_unit_test(silu_of_odd_values_is_the_same_everywhere),
 		cmocka_unit_test(add_and_axpy_are_the_definition),
 		cmocka_unit_test(softmax_is_the_definition_and_sums_to_one),
+		cmocka_unit_test(exp_less_is_the_scalar_exp_of_the_difference),
 		cmocka_unit_test(softmax_of_odd_values_is_the_same_everywhere),
 		cmocka_unit_test(kv_store_keeps_float32_and_rounds_to_float16),
 		cmocka_unit_test(selecting_names_what_there_is),

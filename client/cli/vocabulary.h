@@ -1,0 +1,9 @@
+/* Whether a model and its draft speak of the same tokens: asked before anything is started, so that a wrong draft is an
+ * error of the command line and not a drafter that quietly stays out. */
+#pragma once
+
+#include "shared/base/error.h"
+
+/* -EINVAL names both files when their tokenizers differ. A file that cannot be read is left to the process that needs
+ * it: it says why. */
+int vocabulary_check(const char *model, const char *draft, struct error *err);
