@@ -86,14 +86,16 @@ static void line(struct sink *sink, bool bold, const char *format, ...)
 
 static void line(struct sink *sink, bool bold, const char *format, ...)
 {
+	char text[256];
 	va_list args;
 
 	va_start(args, format);
 	if (sink->screen && sink->row < LINES) {
 		if (bold)
 			attron(A_BOLD);
-		move(sink->row, 0);
-		vw_printw(stdscr, format, args);
+		/* Longer than the screen is wide, it would go on over the next line. */
+		vsnprintf(text, sizeof text, format, args);
+		mvaddnstr(sink->row, 0, text, COLS);
 		if (bold)
 			attroff(A_BOLD);
 	} else if (!sink->screen) {
@@ -142,8 +144,7 @@ static void draw_cache(struct sink *sink, const struct look *look, const struct 
 		misses -= b->misses;
 	}
 	line(sink, false,
-		"cache   %s, %u of %u slots, hits %.1f%% (all time %.1f%%), %.1f MB loaded, %u "
-		"waiting",
+		"cache   %s, %u/%u slots, hits %.1f%% (ever %.1f%%), %.1f MB loaded, %u waiting",
 		c->policy, c->resident, c->slots, 100 * ctl_rate(hits, misses),
 		100 * ctl_rate(c->hits, c->misses), (double)c->bytes_loaded / 1e6, c->queue_depth);
 }
@@ -174,13 +175,13 @@ static void draw_sessions(struct sink *sink, const struct look *look)
 {
 	const Outrider__Sessions *all = look->sessions ? look->sessions->sessions : NULL;
 
-	line(sink, true, "%-20s %-8s %13s %3s %-7s %6s %8s %-9s %8s", "SESSION", "STATE", "TOKENS",
-		"K", "DRAFT", "ACC", "UTILITY", "PHASE", "TOK/S");
+	line(sink, true, "%-20s %-8s %11s %2s %-6s %4s %5s %-7s %7s", "SESSION", "STATE", "TOKENS",
+		"K", "DRAFT", "ACC", "UTIL", "PHASE", "TOK/S");
 	for (size_t i = 0; all && i < all->n_sessions; i++) {
 		const Outrider__Session *s = all->sessions[i];
 		const Outrider__PolicySession *p = policy_of(look, s->uid);
 
-		line(sink, false, "%-20" PRIu64 " %-8s %6u/%-6u %3u %-7s %5.0f%% %8.2f %-9s %8.1f",
+		line(sink, false, "%-20" PRIu64 " %-8s %5u/%-5u %2u %-6s %3.0f%% %5.2f %-7s %7.1f",
 			s->uid, s->state, s->output_tokens, s->max_tokens, s->k, s->draft_method,
 			s->drafted ? 100.0 * (double)s->accepted / (double)s->drafted : 0.0,
 			p ? (double)p->utility : 0.0, p ? p->phase : "-", (double)s->tokens_per_s);
@@ -241,7 +242,10 @@ static int run_screen(struct ctl *ctl)
 
 		erase();
 		draw(&sink, &look, &before);
-		mvprintw(LINES - 1, 0, "%s   q leaves", ctl->runtime_dir);
+		move(LINES - 1, 0);
+		clrtoeol();
+		addnstr("q leaves   ", COLS);
+		addnstr(ctl->runtime_dir, COLS - getcurx(stdscr));
 		refresh();
 		key = getch();
 		look_free(&before);

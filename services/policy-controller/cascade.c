@@ -17,6 +17,9 @@
  * milliseconds. */
 #define LATE_RECORDS 32u
 
+/* An off phase that a new session takes over from the one before is at most this many times S. */
+#define CARRIED_SETS 4u
+
 static double milliseconds(double ns)
 {
 	return ns / 1e6;
@@ -246,6 +249,20 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 	struct cascade *c = &s->cascade;
 	memset(c, 0, sizeof(*c));
 	c->set_length = (uint32_t)s->settings.set;
+	if (k_hint == 0 && s->off_before > c->set_length) {
+		/* History reaches over the end of a session (section 5.3 has K_start from it): many
+		 * short answers would each pay for the same finding. The wait yields a baseline. */
+		uint32_t most = CARRIED_SETS * c->set_length;
+		c->set_length = s->off_before < most ? s->off_before : most;
+		enter(s, PHASE_OFF, 0, c->set_length);
+		policy_decide(verdict,
+			"cascade: it did not pay in the session before: off for %u "
+			"iterations",
+			c->set_length);
+		return;
+	}
+	if (k_hint == 0)
+		k_hint = s->k_before;
 	if (k_hint > 0)
 		remember(c, k_hint, 0);
 	enter_baseline(s);

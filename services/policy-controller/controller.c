@@ -92,6 +92,10 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	s->settings = c->settings;
 	s->k = hint;
 	s->last_ns = record->finished_ns;
+	s->k_before = c->k_before;
+	s->off_before = c->off_before;
+	/* Sessions too short to reach their first trial must not keep it off for ever. */
+	c->off_before /= 2;
 	begin(c, s, hint);
 	return s;
 }
@@ -123,6 +127,17 @@ static void measure(
 	s->base_ns = *base;
 }
 
+/* What the next session may begin with. */
+static void learn(struct controller *c, const struct policy_state *s)
+{
+	if (s->phase == PHASE_OFF)
+		c->off_before = s->cascade.set_length;
+	if (s->phase == PHASE_SET) {
+		c->off_before = 0;
+		c->k_before = s->k;
+	}
+}
+
 static bool in_range(const struct iteration_record *r)
 {
 	return r->session != 0 && r->page < LIMIT_SESSIONS && r->k <= LIMIT_DRAFT &&
@@ -147,8 +162,10 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 		measure(c, s, record);
 		if (!record->k_fixed)
 			s->ops->observe(s, record, &verdict);
-		if (verdict.decided)
+		if (verdict.decided) {
 			decide(c, s, k_old, &verdict);
+			learn(c, s);
+		}
 	}
 	publish(c, s);
 }

@@ -45,6 +45,9 @@ struct policy_state {
 	enum phase phase;
 	float utility; /* last measured; 0 = never */
 	uint32_t static_k;
+	/* What was found last in another session, set before begin: the K that paid, and the length of
+	 * the phase for which speculation was turned off (0: it paid). */
+	uint32_t k_before, off_before;
 	struct cascade cascade;
 	/* For display, kept by the controller whatever the policy. */
 	uint64_t iterations, last_ns;

@@ -292,6 +292,36 @@ static void an_earlier_controllers_k_is_where_the_search_starts(void **state)
 	assert_int_equal(s.k, 6);
 }
 
+static void what_did_not_pay_in_the_session_before_waits_and_is_probed(void **state)
+{
+	(void)state;
+	struct policy_state s = {
+		.uid = 8, .settings = defaults(), .ops = &policy_cascade, .off_before = 512};
+	struct verdict verdict = {.decided = false};
+	policy_cascade.begin(&s, 0, &verdict);
+	assert_int_equal(s.phase, PHASE_OFF);
+	assert_int_equal(feed(&s, 63, 1000, 1), 0);
+	assert_int_equal(s.k, 0);
+	feed(&s, 1, 1000, 1);
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k, 1);
+	feed(&s, 4, 1000, 2); /* utility 2: it pays here */
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k, 2);
+}
+
+static void what_paid_in_the_session_before_is_where_the_search_starts(void **state)
+{
+	(void)state;
+	struct policy_state s = {
+		.uid = 9, .settings = defaults(), .ops = &policy_cascade, .k_before = 5};
+	struct verdict verdict = {.decided = false};
+	policy_cascade.begin(&s, 0, &verdict);
+	assert_int_equal(s.phase, PHASE_BASELINE);
+	feed(&s, 4, 1000, 1);
+	assert_int_equal(s.k, 5);
+}
+
 /* 2000 iterations of random sessions: where speculation pays, Cascade earns most of what the
  * best K would; where it does not, it loses little. */
 static void cascade_is_near_the_best_k_on_simulated_sessions(void **state)
@@ -357,6 +387,8 @@ int main(void)
 		cmocka_unit_test(records_of_the_previous_k_are_not_counted),
 		cmocka_unit_test(a_k_the_verifier_keeps_cutting_counts_in_the_end),
 		cmocka_unit_test(an_earlier_controllers_k_is_where_the_search_starts),
+		cmocka_unit_test(what_did_not_pay_in_the_session_before_waits_and_is_probed),
+		cmocka_unit_test(what_paid_in_the_session_before_is_where_the_search_starts),
 		cmocka_unit_test(cascade_is_near_the_best_k_on_simulated_sessions),
 		cmocka_unit_test(phases_of_a_session_are_followed),
 	};
