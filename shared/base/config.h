@@ -14,33 +14,34 @@
 #include <stdio.h>
 
 enum config_type {
-	CONFIG_INT,    /* int64_t, min..max */
-	CONFIG_BYTES,  /* int64_t; suffixes K M G (1024); min..max */
-	CONFIG_NS,     /* int64_t nanoseconds; suffixes ns us ms s m h; min..max */
+	CONFIG_INT, /* int64_t, min..max */
+	CONFIG_BYTES, /* int64_t; suffixes K M G (1024); min..max */
+	CONFIG_NS, /* int64_t nanoseconds; suffixes ns us ms s m h; min..max */
 	CONFIG_DOUBLE, /* double, min..max */
-	CONFIG_BOOL,   /* bool: yes no true false on off 1 0 */
+	CONFIG_BOOL, /* bool: yes no true false on off 1 0 */
 	CONFIG_STRING, /* char[size] */
-	CONFIG_ENUM,   /* int: index into names, a NULL-terminated list */
+	CONFIG_ENUM, /* int: index into names, a NULL-terminated list */
 };
 
 struct config_key {
 	const char *section; /* "" for none */
 	const char *name;
 	enum config_type type;
-	size_t offset;	     /* of the field in the service's config struct */
-	size_t size;	     /* of a string field, with its NUL */
-	double min, max;     /* int, bytes, ns, double */
+	size_t offset; /* of the field in the service's config struct */
+	size_t size; /* of a string field, with its NUL */
+	double min, max; /* int, bytes, ns, double */
 	const char *const *names;
 	const char *fallback; /* the default, as it would be written in the file */
 	const char *unit;
-	const char *help;     /* one sentence */
+	const char *help; /* one sentence */
 };
 
 /* Fills *out with the defaults of keys (an array ended by name == NULL). */
 void config_defaults(const struct config_key *keys, void *out);
 
 /* Reads path (may be NULL or absent when optional) and its drop-ins over *out. */
-int config_load(const char *path, bool optional, const struct config_key *keys, void *out, struct error *err);
+int config_load(const char *path, bool optional, const struct config_key *keys, void *out,
+	struct error *err);
 
 /* Applies one "name=value" or "section.name=value"; where names the origin in messages ("command line"). */
 int config_set(const char *assignment, const char *where, const struct config_key *keys, void *out,

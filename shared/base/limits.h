@@ -10,25 +10,25 @@
 
 enum {
 	LIMIT_LAYERS = 256,
-	LIMIT_EXPERTS = 1024,	  /* routed experts of a layer */
-	LIMIT_EXPERTS_USED = 64,  /* of them, per token */
+	LIMIT_EXPERTS = 1024, /* routed experts of a layer */
+	LIMIT_EXPERTS_USED = 64, /* of them, per token */
 	LIMIT_VOCAB = 1 << 20,
 	LIMIT_EMBEDDING = 1 << 16,
 	LIMIT_HEADS = 1024,
 	LIMIT_HEAD_DIM = 1024,
-	LIMIT_CONTEXT = 1 << 20,  /* tokens of one session, prompt and output */
-	LIMIT_SESSIONS = 64,	  /* session pages of a verifier */
-	LIMIT_DRAFT = 15,	  /* tokens of one draft: the largest K */
+	LIMIT_CONTEXT = 1 << 20, /* tokens of one session, prompt and output */
+	LIMIT_SESSIONS = 64, /* session pages of a verifier */
+	LIMIT_DRAFT = 15, /* tokens of one draft: the largest K */
 	LIMIT_DRAFT_SUPPORT = 64, /* tokens with q > 0 at one drafted position */
-	LIMIT_BATCH = 4096,	  /* tokens of one forward call */
+	LIMIT_BATCH = 4096, /* tokens of one forward call */
 	LIMIT_THREADS = 256,
-	LIMIT_STOPS = 16,	  /* stop strings of a request */
-	LIMIT_STOP_BYTES = 128,	  /* length of one, with its NUL */
+	LIMIT_STOPS = 16, /* stop strings of a request */
+	LIMIT_STOP_BYTES = 128, /* length of one, with its NUL */
 	LIMIT_LOGIT_BIASES = 256, /* biased tokens of a request */
-	LIMIT_NAME = 32,	  /* process and region names, with NUL */
+	LIMIT_NAME = 32, /* process and region names, with NUL */
 	LIMIT_MESSAGE_BYTES = 4 << 20, /* one control-plane message */
-	LIMIT_REGIONS = 8,	  /* regions one process owns */
-	LIMIT_PEERS = 8,	  /* connections of one region broker */
+	LIMIT_REGIONS = 8, /* regions one process owns */
+	LIMIT_PEERS = 8, /* connections of one region broker */
 };
 
 #define CACHE_LINE 64

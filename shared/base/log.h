@@ -15,8 +15,8 @@ void log_set_verbosity(int verbosity);
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same about one session; iteration 0 means none. In the journal these are SESSION= and ITERATION=. */
-void log_session(enum log_level level, uint64_t session, uint64_t iteration, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
+void log_session(enum log_level level, uint64_t session, uint64_t iteration, const char *format,
+	...) __attribute__((format(printf, 4, 5)));
 
 #define log_error(...) log_write(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_notice(...) log_write(LOG_LEVEL_NOTICE, __VA_ARGS__)

@@ -210,6 +210,7 @@ static int receive_frames(void *socket, zmq_msg_t *frames, size_t n_wanted, size
 	bool more = true;
 
 	for (*n_frames = 0; more; (*n_frames)++) {
+		/* cppcheck-suppress uninitvar ; zmq_msg_init is what initialises it */
 		zmq_msg_t extra, *frame = *n_frames < n_wanted ? &frames[*n_frames] : &extra;
 		int rc;
 

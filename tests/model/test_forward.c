@@ -184,7 +184,7 @@ static void check_tree(struct rig *rig, const int32_t *ids, const float *expecte
 	for (uint64_t seed = 0; seed < 6; seed++) {
 		uint64_t random = seed;
 		struct kv_seq seq, alone;
-		struct batch_token batch[TREE];
+		struct batch_token batch[TREE] = {0};
 		uint32_t cells[TREE], path = 0;
 		int32_t path_node = -1;
 		rig_seq(rig, &seq);
