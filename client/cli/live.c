@@ -3,6 +3,7 @@
 
 #include "shared/base/clock.h"
 
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -36,6 +37,17 @@ static void set_region(int rows)
 	fprintf(stderr, "\n\033[A\0337\033[1;%dr\0338", rows - 1);
 }
 
+/* A signal ends the program in the middle: the whole screen scrolls again, so that the shell can be read. */
+static void on_end(int number)
+{
+	static const char whole[] = "\0337\033[r\0338\r\n";
+
+	signal(number, SIG_DFL);
+	if (write(STDERR_FILENO, whole, sizeof whole - 1) < 0)
+		_exit(128 + number);
+	raise(number);
+}
+
 void live_begin(void)
 {
 	int columns, rows = terminal_rows(&columns);
@@ -43,8 +55,11 @@ void live_begin(void)
 	live.begun_ns = clock_ns();
 	live.shown_ns = 0;
 	live.rows = 0;
-	if (rows)
-		set_region(rows);
+	if (!rows)
+		return;
+	signal(SIGTERM, on_end);
+	signal(SIGHUP, on_end);
+	set_region(rows);
 }
 
 /* What fits on one line of the terminal: a line that wrapped would scroll the answer away under itself. */
@@ -95,4 +110,6 @@ void live_end(void)
 	fflush(stdout);
 	fprintf(stderr, "\0337\033[r\033[%d;1H\033[2K\0338", live.rows);
 	live.rows = 0;
+	signal(SIGTERM, SIG_DFL);
+	signal(SIGHUP, SIG_DFL);
 }

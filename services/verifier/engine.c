@@ -169,9 +169,14 @@ void engine_recovered(struct engine *engine)
 
 void engine_finish(struct engine *engine, struct engine_session *s, enum session_end end)
 {
+	static const char *const names[] = {
+		"none", "eos", "stop", "length", "cancelled", "deadline", "error"};
+
 	if (s->seq.owner != 0)
 		kv_seq_exit(&engine->kv, &s->seq);
 	s->ended = true;
+	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration, "ended by %s with %u tokens",
+		names[end], journal_n_tokens(s->page) - s->page->n_prompt);
 	journal_finish(s->page, end);
 	engine_wake(engine, true);
 }

@@ -55,7 +55,7 @@ static void log_emit(enum log_level level, uint64_t session, uint64_t iteration,
 	if (log_to_journal) {
 		if (session)
 			sd_journal_send("MESSAGE=%s", text, "PRIORITY=%d", priority[level],
-				"OUTRIDER_PROCESS=%s", log_process, "SESSION=%016llx",
+				"OUTRIDER_PROCESS=%s", log_process, "SESSION=%llu",
 				(unsigned long long)session, "ITERATION=%llu",
 				(unsigned long long)iteration, NULL);
 		else
@@ -67,7 +67,7 @@ static void log_emit(enum log_level level, uint64_t session, uint64_t iteration,
 	char line[1400];
 	int n;
 	if (session)
-		n = snprintf(line, sizeof(line), "%s: %ssession %016llx, iteration %llu: %s\n",
+		n = snprintf(line, sizeof(line), "%s: %ssession %llu, iteration %llu: %s\n",
 			log_process, word[level], (unsigned long long)session,
 			(unsigned long long)iteration, text);
 	else
