@@ -41,7 +41,7 @@ int child_prepare(struct child *child, struct error *err)
 /* The stored descriptors as 3, 4, ...: first out of the way of each other, then into place. */
 static void pass_stored(const struct child *child)
 {
-	int spare[CHILD_STORE_MAX];
+	int spare[CHILD_STORE_MAX] = {0};
 	char text[32], names[CHILD_STORE_MAX * sizeof child->store[0].name] = "";
 	size_t used = 0;
 

@@ -115,7 +115,7 @@ int cli_read_file(const char *path, char **text, size_t *bytes)
 		status = cli_fail(EX_DATAERR, "%s: more than %d bytes", name, FILE_BYTES_MAX);
 	if (!is_stdin)
 		fclose(file);
-	if (status == 0)
+	if (status == 0 && *text)
 		(*text)[*bytes] = '\0';
 	else
 		free(*text);

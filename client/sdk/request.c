@@ -358,7 +358,7 @@ int outrider_request_set_coupling(struct outrider_request *request, const char *
 int outrider_request_set_replay(
 	struct outrider_request *request, const int32_t *tokens, size_t n, float error)
 {
-	Outrider__TokenList *list;
+	Outrider__TokenList *list = NULL;
 	int code = check_range("replay error", (double)error, 0, 1);
 
 	if (code == 0)

@@ -32,8 +32,8 @@ double window_time_ns(const struct window *window)
 			sorted[j] = sorted[j - 1];
 		sorted[j] = window->ns[i];
 	}
-	return n % 2 ? (double)sorted[n / 2]
-		     : ((double)sorted[n / 2 - 1] + (double)sorted[n / 2]) / 2;
+	uint32_t half = n / 2;
+	return n % 2 ? (double)sorted[half] : ((double)sorted[half - 1] + (double)sorted[half]) / 2;
 }
 
 double window_etr(const struct window *window)

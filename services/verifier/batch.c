@@ -75,7 +75,7 @@ static void batch_session(
 			.cell = engine->cells[first + i],
 		};
 	}
-	for (uint32_t i = 0; i < s->n_drafts; i++) {
+	for (uint32_t i = 0; reply != NULL && i < s->n_drafts; i++) {
 		int parent = reply->parent[i];
 		uint32_t before = parent < 0 ? first + n - 1 : first + n + (uint32_t)parent;
 
