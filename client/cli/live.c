@@ -50,7 +50,7 @@ static void on_end(int number)
 
 void live_begin(void)
 {
-	int columns, rows = terminal_rows(&columns);
+	int columns = 80, rows = terminal_rows(&columns);
 
 	live.begun_ns = clock_ns();
 	live.shown_ns = 0;
@@ -71,8 +71,8 @@ static void print_cut(const char *text, int columns)
 void live_show(const struct outrider_live *state, size_t n_tokens)
 {
 	uint64_t now = clock_ns(), looks = state->expert_hits + state->expert_misses;
-	int rows, columns;
-	char text[256];
+	int rows, columns = 80;
+	char text[256] = "";
 	FILE *to;
 
 	if (!live.rows || now - live.shown_ns < SHOW_NS)

@@ -1,22 +1,23 @@
 #include "client/cli/vocabulary.h"
 
+#include "shared/model/model.h"
 #include "shared/model/tokenizer.h"
 
 #include <stdbool.h>
 
 static bool fingerprint_of(const char *path, uint64_t *fingerprint, uint32_t *n_vocab)
 {
-	struct gguf *gguf = NULL;
+	struct model *model = NULL;
 	struct tokenizer *tokenizer = NULL;
-	bool known =
-		gguf_open(path, &gguf, NULL) == 0 && tokenizer_load(gguf, &tokenizer, NULL) == 0;
+	bool known = model_load(path, &model, NULL) == 0 &&
+		     tokenizer_load(model->gguf, &tokenizer, NULL) == 0;
 	if (known) {
 		*fingerprint = tokenizer_fingerprint(tokenizer);
 		*n_vocab = tokenizer_n_vocab(tokenizer);
 		tokenizer_free(&tokenizer);
 	}
-	if (gguf)
-		gguf_close(&gguf);
+	if (model)
+		model_free(&model);
 	return known;
 }
 

@@ -216,6 +216,8 @@ int outrider_next(
 		 end = timeout_ms < 0 ? UINT64_MAX : now + (uint64_t)timeout_ms * MS;
 
 	*event = NULL;
+	if (!stream)
+		return failure_set(EINVAL, "there is no stream");
 	/* Done stays: outrider_usage reads it. */
 	if (stream->shown && stream->shown->envelope != stream->done)
 		free_items(&stream->shown);
@@ -315,14 +317,14 @@ void outrider_stream_free(struct outrider_stream **out)
 int outrider_generate(struct outrider *client, const struct outrider_request *request,
 	outrider_callback callback, void *user)
 {
-	struct outrider_stream *stream;
-	const struct outrider_event *event;
+	struct outrider_stream *stream = NULL;
+	const struct outrider_event *event = NULL;
 	bool done = false;
 	int code = outrider_start(client, request, &stream);
 
 	while (code == 0 && !done) {
 		code = outrider_next(stream, -1, &event);
-		if (code < 0)
+		if (code < 0 || !event)
 			break;
 		done = event->type == OUTRIDER_EVENT_DONE;
 		if (callback(user, event) != 0 && !done)

@@ -5,11 +5,13 @@
 #include <inttypes.h>
 
 #define KEY(field) offsetof(struct settings, field)
+/* NOLINTBEGIN(bugprone-macro-parentheses): a field name cannot stand in parentheses. */
 #define INT_KEY(key, field, low, high, value, what, text)                                        \
 	{                                                                                        \
 		.section = "", .name = key, .type = CONFIG_INT, .offset = KEY(field),            \
 		.min = (low), .max = (high), .fallback = (value), .unit = (what), .help = (text) \
 	}
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 const struct config_key settings_keys[] = {
 	{.section = "",

@@ -5,6 +5,7 @@
 #include "shared/ipc/peers.h"
 
 #include <fcntl.h>
+#include <assert.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ static int map(int fd, const char *name, uint32_t layout, size_t payload_min, st
 
 static void got_experts(struct front *front, int fd)
 {
-	struct region region;
+	struct region region = {.fd = -1};
 	struct error err;
 
 	if (!cache_wanted(front))
@@ -37,6 +38,7 @@ static void got_experts(struct front *front, int fd)
 		log_error("the expert-cache's region is not used: %s", err.text);
 		return;
 	}
+	assert(region.header != NULL);
 	if (region.header->uid == front->experts_uid) {
 		region_close(&region);
 		return;
@@ -49,7 +51,7 @@ static void got_experts(struct front *front, int fd)
 
 static void got_policy(struct front *front, int fd)
 {
-	struct region ours, engines;
+	struct region ours = {.fd = -1}, engines = {.fd = -1};
 	struct policy_page *page;
 	struct ring records;
 	struct error err;
@@ -58,6 +60,7 @@ static void got_policy(struct front *front, int fd)
 		log_error("the policy's region is not used: %s", err.text);
 		return;
 	}
+	assert(ours.header != NULL);
 	bool known = front->policy_region.header != NULL &&
 		     front->policy_region.header->uid == ours.header->uid;
 	if (known ||
@@ -167,7 +170,7 @@ void links_state(struct front *front)
 	snprintf(state, sizeof(state), "%s%s%s", drafter, cache, policy);
 	if (strcmp(state, front->state) == 0)
 		return;
-	strcpy(front->state, state);
+	memcpy(front->state, state, sizeof(state));
 	if (state[0] == '\0')
 		daemon_set_state(front->daemon, "ready");
 	else

@@ -56,7 +56,7 @@ static int open_sessions(struct daemon *daemon, const struct verifier_config *co
 		return error_set(err, ENAMETOOLONG, "%s: no absolute path under %zu bytes",
 			gguf_path(model->gguf), sizeof(want.model_path));
 	}
-	strcpy(want.model_path, path);
+	memcpy(want.model_path, path, strlen(path) + 1);
 	free(path);
 
 	if (recover(daemon, SESSIONS_REGION, SESSIONS_LAYOUT, payload, &out->sessions) == 0) {
