@@ -22,7 +22,7 @@ help:
 ## make            build everything into build/ (after make packages)
 ## make demo       install packages, build, and show it working on the shipped model
 demo: packages
-	@$(MAKE) --no-print-directory -j2 programs
+	@$(MAKE) --no-print-directory -s -j2 programs
 	@B=$(B) sh tools/demo.sh
 ## make bench      run the benchmarks and write bench/results/
 bench: packages

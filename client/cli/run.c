@@ -293,6 +293,10 @@ static int generate(struct run *run, struct outrider *client)
 			answer_print_json(&answer, stdout);
 		if (fflush(stdout) != 0 && !answer.write_error)
 			answer.write_error = errno;
+		/* A last line of the answer without its end stays a line of its own where both go to one place. */
+		if (run->flags.stats && !run->json && answer.text_bytes && !isatty(STDOUT_FILENO) &&
+			answer.text[answer.text_bytes - 1] != '\n')
+			fputc('\n', stderr);
 		if (run->flags.stats)
 			answer_print_stats(&answer, stderr);
 		status = end_status(&answer);

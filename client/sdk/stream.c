@@ -80,6 +80,9 @@ int outrider_start(struct outrider *client, const struct outrider_request *reque
 	int code;
 
 	*out = NULL;
+	if (!client || !request)
+		return failure_set(EINVAL, "there is no %s",
+			client ? "request" : "client: did outrider_connect succeed?");
 	if (request->generate.input_case == OUTRIDER__GENERATE__INPUT__NOT_SET)
 		return failure_set(
 			EINVAL, "the request has neither prompt nor tokens nor messages");

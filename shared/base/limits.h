@@ -27,6 +27,8 @@ enum {
 	LIMIT_LOGIT_BIASES = 256, /* biased tokens of a request */
 	LIMIT_NAME = 32, /* process and region names, with NUL */
 	LIMIT_MESSAGE_BYTES = 4 << 20, /* one control-plane message */
+	LIMIT_MESSAGE_CUT =
+		32 << 20, /* up to here a larger one is answered, beyond its sender is cut off */
 	LIMIT_REGIONS = 8, /* regions one process owns */
 	LIMIT_PEERS = 8, /* connections of one region broker */
 };

@@ -117,9 +117,10 @@ static int set_int(void *socket, int option, int value)
 
 static int set_common(void *socket, int linger_ms)
 {
-	int64_t bytes_max = LIMIT_MESSAGE_BYTES;
+	int64_t bytes_max = LIMIT_MESSAGE_CUT;
 
-	/* A larger message ends its sender's connection before memory is taken for it. */
+	/* A larger message ends its sender's connection before memory is taken for it; one that is only too large is
+	 * received, so that its sender is told (decode). */
 	if (zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &bytes_max, sizeof bytes_max) < 0 ||
 		set_int(socket, ZMQ_LINGER, linger_ms) < 0 ||
 		set_int(socket, ZMQ_SNDHWM, QUEUE_MESSAGES) < 0 ||

@@ -341,15 +341,30 @@ static void every_cut_of_a_message_is_survived(void **state)
 	zmq_ctx_term(zmq);
 }
 
+static void a_message_too_large_is_told_the_limit(void **state)
+{
+	void *zmq = zmq_ctx_new(), *socket = raw_client(zmq);
+	char *large = calloc(1, LIMIT_MESSAGE_BYTES + 1);
+
+	(void)state;
+	assert_non_null(large);
+	assert_true(zmq_send(socket, large, LIMIT_MESSAGE_BYTES + 1, 0) >= 0);
+	expect_failure(socket, "message of 4194305 bytes, at most 4194304 are taken");
+	the_server_still_answers(zmq);
+	free(large);
+	bus_close(&socket);
+	zmq_ctx_term(zmq);
+}
+
 static void a_huge_message_ends_only_its_senders_connection(void **state)
 {
 	void *zmq = zmq_ctx_new(), *socket = raw_client(zmq);
-	char *huge = calloc(1, LIMIT_MESSAGE_BYTES + 1);
+	char *huge = calloc(1, LIMIT_MESSAGE_CUT + 1);
 	Outrider__Envelope *reply;
 
 	(void)state;
 	assert_non_null(huge);
-	assert_true(zmq_send(socket, huge, LIMIT_MESSAGE_BYTES + 1, 0) >= 0);
+	assert_true(zmq_send(socket, huge, LIMIT_MESSAGE_CUT + 1, 0) >= 0);
 	assert_int_equal(bus_receive(socket, 300, &reply, NULL), -EAGAIN);
 	the_server_still_answers(zmq);
 	assert_int_equal(board->dropped, 0); /* it never became a message */
@@ -458,6 +473,7 @@ int main(void)
 		TEST(a_live_server_is_not_displaced),
 		TEST(rubbish_is_dropped_and_answered_with_why),
 		TEST(every_cut_of_a_message_is_survived),
+		TEST(a_message_too_large_is_told_the_limit),
 		TEST(a_huge_message_ends_only_its_senders_connection),
 		TEST(too_large_an_envelope_is_not_sent),
 		TEST(strangers_to_the_protocol_are_survived),
