@@ -22,6 +22,7 @@ from outrider_test import (DRAFTS, MODELS, PROCESSES, ROOT, SANITIZED, TARGET, S
 
 USAGE, DATA, NOINPUT, UNAVAILABLE, OSERR, CANTCREATE, TEMPFAIL, NOPERM, CONFIG = 64, 65, 66, 69, 71, 73, 75, 77, 78
 GOLDEN = ROOT / "tests" / "data" / "golden" / "models"
+MESSAGE_MAX, MESSAGE_CUT = 4 << 20, 32 << 20  # LIMIT_MESSAGE_BYTES, LIMIT_MESSAGE_CUT of shared/base/limits.h
 tap = Tap()
 random = seeded()
 folder = Path(tempfile.mkdtemp(prefix="outrider-bad-", dir="/tmp"))
@@ -354,11 +355,16 @@ def envelopes(service):
         for data in (rubbish.envelope(n, random.randbytes(random.randrange(80))) for n in range(10, 53) for _ in range(6)):
             peer.send(data)
         peer.close()
+        peer = rubbish.Peer(path)
+        answer = peer.ask(bytes(MESSAGE_MAX + 1))
+        peer.close()
+        tap.ok(30 in answer and b"byte" in rubbish.parse(answer[30]).get(2, b""),
+               f"{path.name}: a message beyond the limit is refused with a reason", str(answer))
         with contextlib.suppress(OSError):
             peer = rubbish.Peer(path)
-            peer.send(bytes((4 << 20) + 1))
+            peer.send(bytes(MESSAGE_CUT + 1))
             peer.receive()
-            tap.ok(False, f"{path.name}: a message beyond the limit is taken")
+            tap.ok(False, f"{path.name}: a message beyond all reason is taken")
         peer.close()
     service.unharmed("envelopes of every wrong kind")
 
