@@ -39,10 +39,10 @@ class Demo:
         self.runtime = str(self.directory / "run")
         self.up = None
 
-    def start(self):
+    def start(self, budget):
         log = open(self.directory / "log", "w")
         self.up = subprocess.Popen(
-            [program("outrider"), "up", "--model", str(MODEL), "--draft", str(DRAFT), "--budget", "60%",
+            [program("outrider"), "up", "--model", str(MODEL), "--draft", str(DRAFT), "--budget", budget,
              "--runtime-dir", self.runtime], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         end = time.monotonic() + 30
         while time.monotonic() < end:
@@ -60,6 +60,9 @@ class Demo:
                 self.up.wait(15)
             except subprocess.TimeoutExpired:
                 self.up.kill()
+
+    def remove(self):
+        self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def processes(self):
@@ -96,10 +99,11 @@ def show_answer(demo):
     for process in demo.processes():
         say(f"   {process['name']:13} pid {process['pid']:<8} {process['state']}")
     say(f"   Model: {MODEL.name} (6 layers of 32 experts; room for 60% of them), draft: {DRAFT.name}\n")
-    line = workload("math")[1]
-    say(f"   > {line['messages'][-1]['content']}\n")
-    demo.run(*question(line), "--max-tokens", 160, "--stats").wait()
-    say()
+    for line, tokens, heat in ((workload("math")[1], 160, 0), (workload("prose")[2], 600, 0.8)):
+        asked = question(line)[-1]
+        say(f"   > {asked if len(asked) < 200 else '... ' + asked[-160:].strip()}\n")
+        demo.run(*question(line), "--max-tokens", tokens, "--temperature", heat, "--seed", 3, "--stats").wait()
+        say()
 
 
 def show_crashes(demo):
@@ -141,8 +145,8 @@ def measured(demo, name, drafter):
 
 def show_speed(demo):
     say(bold("3. Tokens per second: no speculation, a fixed K, and K chosen by the policy-controller"))
-    say("   Median of 3 rounds, taken in turn; x: to K = 0. On a model this small a draft costs nearly what it saves, so the")
-    say("   point is the last column: speculation that does not pay is turned off.\n")
+    say("   All experts resident; median of 3 rounds, taken in turn; x: to K = 0. On a model this small a draft costs nearly")
+    say("   what it saves, so the point is the last column: speculation that does not pay is turned off.\n")
     say(f"   {'workload':9} {'drafter':12} {'K = 0':>7} {'K = 3':>14} {'K chosen':>14}")
     for name in WORKLOADS:
         for drafter, title in (("ngram", "n-gram"), ("model", "draft model")):
@@ -156,14 +160,16 @@ def show_speed(demo):
 def main():
     demo = Demo()
     try:
-        demo.start()
+        demo.start("60%")
         show_answer(demo)
         show_crashes(demo)
+        demo.stop()
+        demo.start("all")
         show_speed(demo)
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
-        demo.stop()
+        demo.remove()
     say(bold("Next"))
     say(f"   {SHOWN}/outrider up --model FILE.gguf [--draft DRAFT.gguf]   serve a model of yours (Ctrl-C stops it)")
     say(f"   {SHOWN}/outrider chat                                        talk to it, in another terminal")
