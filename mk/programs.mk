@@ -19,6 +19,9 @@ DIR_outrider-model := client/model
 DIR_outrider-bench := bench/src
 LIBS_outrider := -ledit
 LIBS_outriderctl := -lncursesw -ltinfo
+# The engine without services, which outrider-bench model measures.
+LIBS_outrider-bench = $(B)/liboutrider-model.a
+$(B)/outrider-bench: $(B)/liboutrider-model.a
 
 objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
 define library
@@ -36,7 +39,7 @@ $(B)/lib$(1).a: $(call objects,$(filter-out %/main.c,$(wildcard $(DIR_$(1))/*.c)
 $(B)/$(1): $(call objects,$(DIR_$(1))/main.c) $(B)/lib$(1).a $(ARCHIVES)
 	$$(call say,LD)
 	$$(Q)$(CC) $(LDFLAGS) -o $$@ $(call objects,$(DIR_$(1))/main.c) -Wl,--start-group $(B)/lib$(1).a $(ARCHIVES) \
-		-Wl,--end-group $$(LIBS_$(1)) $(LDLIBS)
+		$$(LIBS_$(1)) -Wl,--end-group $(LDLIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
 

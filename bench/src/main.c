@@ -1,5 +1,7 @@
 /* outrider-bench: a table of subcommands. Each parses its own options; argv[0] is its name. */
 #include "bench/src/ipc.h"
+#include "bench/src/kernels.h"
+#include "bench/src/model.h"
 #include "bench/src/workload.h"
 
 #include <stdio.h>
@@ -11,6 +13,10 @@ static const struct command {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{"ipc", "what a hop through the shared regions costs, beside ZeroMQ ipc://", bench_ipc},
+	{"kernels", "GB/s and GOP/s of every product, beside the machine's own peaks",
+		bench_kernels},
+	{"model", "prefill, decode and T(n) of a model file, beside the time its bytes need",
+		bench_model},
 	{"workload", "tokens/s, acceptance and experts of a served workload, per K",
 		bench_workload},
 };

@@ -1,5 +1,7 @@
 #include "bench/src/workload.h"
 
+#include "bench/src/median.h"
+
 #include "shared/base/clock.h"
 
 #include <errno.h>
@@ -216,20 +218,13 @@ static int run_round(struct outrider *client, const struct prompts *prompts,
 	return 0;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
 static void row_finish(struct workload_row *row)
 {
 	double sorted[WORKLOAD_ROUNDS];
 	memcpy(sorted, row->tokens_per_s, row->n_rounds * sizeof(double));
-	qsort(sorted, row->n_rounds, sizeof(double), compare_doubles);
+	row->median = median(sorted, row->n_rounds);
 	row->low = sorted[0];
 	row->high = sorted[row->n_rounds - 1];
-	row->median = (sorted[(row->n_rounds - 1) / 2] + sorted[row->n_rounds / 2]) / 2;
 }
 
 static void progress(const struct workload_options *options, size_t round, size_t k)

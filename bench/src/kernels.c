@@ -1,0 +1,378 @@
+#include "bench/src/kernels.h"
+
+#include "bench/src/histogram.h"
+#include "bench/src/median.h"
+#include "bench/src/peaks.h"
+#include "kernels/kernels.h"
+#include "shared/base/clock.h"
+#include "shared/base/limits.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+static const char usage[] =
+	"usage: outrider-bench kernels [--threads N] [--kernels NAME] [--types Q4_0,Q8_0,...]\n"
+	"                      [--tokens 1,4,16] [--rounds N] [--format text|json]\n"
+	"Multiplies matrices of every type, more of them than a cache holds, with activations of n "
+	"tokens, and prints\n"
+	"how fast their bytes went by and how many operations that was, each beside the machine's "
+	"own peak, measured\n"
+	"in the same rounds.\n";
+
+enum {
+	COLS = 2048,
+	ROWS = 2048, /* of one matrix; what an expert or a projection of the models in use has */
+	MEMORY = 256 << 20, /* bytes of weights in all */
+	ITEM_ROWS = 64, /* rows of one item of the pool */
+	COUNTS = 16,
+	TYPES = 32,
+	ROUNDS = 99,
+};
+
+struct options {
+	const char *kernels;
+	uint32_t threads, rounds;
+	uint32_t counts[COUNTS], n_counts;
+	uint32_t types[TYPES], n_types;
+	bool json;
+};
+
+/* One type and token count: what each round took, and the bytes and operations of one. */
+struct row {
+	const struct tensor_type_info *type;
+	uint32_t n;
+	double seconds[ROUNDS], bytes, ops;
+};
+
+struct bench {
+	struct options options;
+	const struct kernels *kernels;
+	struct pool *pool;
+	struct peaks_memory memory;
+	struct peaks peaks[ROUNDS];
+	struct row rows[TYPES * COUNTS];
+	uint32_t n_rows;
+	float *x; /* [most tokens][COLS] */
+	struct q8_block *q8;
+	struct activation *in;
+	float *y, **out;
+};
+
+/* What one pool run multiplies. */
+struct job {
+	const struct bench *bench;
+	struct matrix w; /* data: the first matrix */
+	size_t matrix_bytes;
+	uint32_t n;
+};
+
+static void multiply(void *arg, uint32_t item, uint32_t thread)
+{
+	struct job *job = arg;
+	const struct bench *b = job->bench;
+	uint32_t per_matrix = ROWS / ITEM_ROWS, first = item % per_matrix * ITEM_ROWS;
+	struct matrix w = job->w;
+
+	(void)thread;
+	w.data = (const unsigned char *)job->w.data + item / per_matrix * job->matrix_bytes;
+	b->kernels->matmul(&w, first, first + ITEM_ROWS, b->in, job->n, b->out);
+}
+
+static void run_row(struct bench *b, struct row *row, uint32_t round)
+{
+	size_t row_bytes = (size_t)COLS / row->type->block_weights * row->type->block_bytes;
+	struct job job = {
+		.bench = b,
+		.w = {row->type->type, ROWS, COLS, row_bytes, b->memory.data},
+		.matrix_bytes = row_bytes * ROWS,
+		.n = row->n,
+	};
+	uint32_t matrices = (uint32_t)(b->memory.bytes / job.matrix_bytes);
+	uint32_t most = 1 + 64 / row->n; /* many tokens need no whole memory: they compute */
+	uint64_t start;
+
+	if (matrices > most * 8)
+		matrices = most * 8;
+	start = clock_ns();
+	pool_run(b->pool, multiply, &job, matrices * (ROWS / ITEM_ROWS));
+	row->seconds[round] = (double)(clock_ns() - start) / 1e9;
+	row->bytes = (double)job.matrix_bytes * matrices;
+	row->ops = 2.0 * ROWS * COLS * row->n * matrices;
+}
+
+static int start(struct bench *b, struct error *err)
+{
+	uint32_t most = 1;
+	int rc;
+
+	for (uint32_t i = 0; i < b->options.n_counts; i++)
+		if (b->options.counts[i] > most)
+			most = b->options.counts[i];
+	b->kernels = kernels_select(b->options.kernels, err);
+	if (!b->kernels)
+		return -EINVAL;
+	b->x = malloc((size_t)most * COLS * sizeof(*b->x));
+	b->q8 = malloc((size_t)most * (COLS / Q8_BLOCK) * sizeof(*b->q8));
+	b->y = malloc((size_t)most * ROWS * sizeof(*b->y));
+	b->in = malloc(most * sizeof(*b->in));
+	b->out = malloc(most * sizeof(*b->out));
+	if (!b->x || !b->q8 || !b->y || !b->in || !b->out)
+		return error_set(err, ENOMEM, "no memory for %u activation rows", most);
+	for (size_t i = 0; i < (size_t)most * COLS; i++)
+		b->x[i] = (float)(int32_t)(i * 2654435761u) * 0x1p-31f;
+	for (uint32_t t = 0; t < most; t++) {
+		b->in[t] = (struct activation){
+			b->x + (size_t)t * COLS, b->q8 + (size_t)t * (COLS / Q8_BLOCK)};
+		b->out[t] = b->y + (size_t)t * ROWS;
+		b->kernels->quantise_q8(b->in[t].f32, COLS, (struct q8_block *)b->in[t].q8);
+	}
+	rc = peaks_memory_get(&b->memory, MEMORY, err);
+	return rc ? rc : pool_create(b->options.threads, 1, 1000000, &b->pool, err);
+}
+
+static void stop(struct bench *b)
+{
+	pool_destroy(&b->pool);
+	peaks_memory_put(&b->memory);
+	free(b->x);
+	free(b->q8);
+	free(b->y);
+	free(b->in);
+	free(b->out);
+}
+
+static void measure(struct bench *b)
+{
+	for (uint32_t i = 0; i < b->options.n_types; i++)
+		for (uint32_t j = 0; j < b->options.n_counts; j++)
+			b->rows[b->n_rows++] = (struct row){
+				.type = tensor_type_info(b->options.types[i]),
+				.n = b->options.counts[j],
+			};
+	for (uint32_t round = 0; round < b->options.rounds; round++) {
+		peaks_measure(&b->memory, b->pool, &b->peaks[round]);
+		for (uint32_t i = 0; i < b->n_rows; i++)
+			run_row(b, &b->rows[i], round);
+	}
+}
+
+static struct peaks median_peaks(const struct bench *b)
+{
+	double read[ROUNDS], int8[ROUNDS], f32[ROUNDS];
+
+	for (uint32_t i = 0; i < b->options.rounds; i++) {
+		read[i] = b->peaks[i].read_gb_s;
+		int8[i] = b->peaks[i].int8_gop_s;
+		f32[i] = b->peaks[i].f32_gop_s;
+	}
+	return (struct peaks){median(read, b->options.rounds), median(int8, b->options.rounds),
+		median(f32, b->options.rounds)};
+}
+
+/* The figures of a row: floor_share is the time its bytes or its operations need at the peak, whichever is longer, over
+ * the time it took. */
+struct figures {
+	double gb_s, gop_s, read_share, op_share, floor_share;
+};
+
+static struct figures figures_of(const struct row *row, const struct peaks *peaks, uint32_t rounds)
+{
+	double copy[ROUNDS], seconds;
+	double peak = row->type->quantised ? peaks->int8_gop_s : peaks->f32_gop_s;
+	struct figures f;
+
+	memcpy(copy, row->seconds, rounds * sizeof(*copy));
+	seconds = median(copy, rounds);
+	f.gb_s = row->bytes / 1e9 / seconds;
+	f.gop_s = row->ops / 1e9 / seconds;
+	f.read_share = f.gb_s / peaks->read_gb_s;
+	f.op_share = f.gop_s / peak;
+	f.floor_share = f.read_share > f.op_share ? f.read_share : f.op_share;
+	return f;
+}
+
+static void print_text(const struct bench *b, const char *cpu)
+{
+	struct peaks p = median_peaks(b);
+
+	printf("%s, %u threads, %s kernels; median of %u rounds\n", cpu, b->options.threads,
+		b->kernels->name, b->options.rounds);
+	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s\n\n",
+		p.read_gb_s, p.int8_gop_s, p.f32_gop_s);
+	printf("matrices %u x %u   tokens     GB/s  of read    GOP/s  of peak   of floor\n", ROWS,
+		COLS);
+	for (uint32_t i = 0; i < b->n_rows; i++) {
+		const struct row *row = &b->rows[i];
+		struct figures f = figures_of(row, &p, b->options.rounds);
+
+		printf("%-20s %6u %8.1f %7.0f%% %8.0f %7.0f%% %9.0f%%\n", row->type->name, row->n,
+			f.gb_s, 100 * f.read_share, f.gop_s, 100 * f.op_share, 100 * f.floor_share);
+	}
+}
+
+static void print_json(const struct bench *b, const char *cpu)
+{
+	struct peaks p = median_peaks(b);
+	json_t *rows = json_array();
+	json_t *all = json_pack("{s:s, s:i, s:s, s:i, s:{s:f, s:f, s:f}}", "cpu", cpu, "threads",
+		(int)b->options.threads, "kernels", b->kernels->name, "rounds",
+		(int)b->options.rounds, "peaks", "read_gb_s", p.read_gb_s, "int8_gop_s",
+		p.int8_gop_s, "f32_gop_s", p.f32_gop_s);
+
+	for (uint32_t i = 0; i < b->n_rows; i++) {
+		const struct row *row = &b->rows[i];
+		struct figures f = figures_of(row, &p, b->options.rounds);
+
+		json_array_append_new(
+			rows, json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "type",
+				      row->type->name, "tokens", (int)row->n, "gb_s", f.gb_s,
+				      "gop_s", f.gop_s, "read_share", f.read_share, "op_share",
+				      f.op_share, "floor_share", f.floor_share));
+	}
+	json_object_set_new(all, "rows", rows);
+	json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+	putchar('\n');
+	json_decref(all);
+}
+
+static int parse_types(char *text, struct options *o)
+{
+	char *word;
+
+	o->n_types = 0;
+	while ((word = strsep(&text, ",")) != NULL) {
+		uint32_t id = 0;
+
+		while (id < 256 && (!tensor_type_info(id) ||
+					   strcasecmp(tensor_type_info(id)->name, word) != 0))
+			id++;
+		if (id == 256 || o->n_types == TYPES)
+			return fprintf(
+				stderr, "outrider-bench kernels: no tensor type \"%s\"\n", word);
+		o->types[o->n_types++] = id;
+	}
+	return 0;
+}
+
+static bool parse_u32(const char *text, uint32_t low, uint32_t high, uint32_t *out)
+{
+	char *end;
+	unsigned long value = strtoul(text, &end, 10);
+
+	*out = (uint32_t)value;
+	return end != text && !*end && *text != '-' && value >= low && value <= high;
+}
+
+static int parse_counts(char *text, struct options *o)
+{
+	char *word;
+
+	o->n_counts = 0;
+	while ((word = strsep(&text, ",")) != NULL)
+		if (o->n_counts == COUNTS ||
+			!parse_u32(word, 1, LIMIT_BATCH, &o->counts[o->n_counts++]))
+			return fprintf(stderr,
+				"outrider-bench kernels: --tokens takes up to %d counts of 1 to "
+				"%d\n",
+				COUNTS, LIMIT_BATCH);
+	return 0;
+}
+
+/* A status, or -1 when all is said. */
+static int parse(int argc, char **argv, struct options *o)
+{
+	static const struct option options[] = {{"threads", 1, 0, 't'}, {"kernels", 1, 0, 'k'},
+		{"types", 1, 0, 'y'}, {"tokens", 1, 0, 'n'}, {"rounds", 1, 0, 'r'},
+		{"format", 1, 0, 'f'}, {"help", 0, 0, 'h'}, {0}};
+	int c;
+
+	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+		bool good = true;
+
+		switch (c) {
+		case 'h':
+			fputs(usage, stdout);
+			return -1;
+		case 't':
+			good = parse_u32(optarg, 1, LIMIT_THREADS, &o->threads);
+			break;
+		case 'k':
+			o->kernels = optarg;
+			break;
+		case 'y':
+			good = parse_types(optarg, o) == 0;
+			break;
+		case 'n':
+			good = parse_counts(optarg, o) == 0;
+			break;
+		case 'r':
+			good = parse_u32(optarg, 1, ROUNDS, &o->rounds);
+			break;
+		case 'f':
+			o->json = strcmp(optarg, "json") == 0;
+			good = o->json || strcmp(optarg, "text") == 0;
+			break;
+		default:
+			good = false;
+		}
+		if (!good) {
+			fputs(usage, stderr);
+			return EX_USAGE;
+		}
+	}
+	if (optind < argc) {
+		fputs(usage, stderr);
+		return EX_USAGE;
+	}
+	return EX_OK;
+}
+
+static uint32_t usable_threads(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
+int bench_kernels(int argc, char **argv)
+{
+	struct bench *b = calloc(1, sizeof(*b));
+	struct error err = {""};
+	char cpu[128];
+	int status, rc;
+
+	if (!b)
+		return EX_OSERR;
+	b->options = (struct options){.rounds = 5,
+		.threads = usable_threads(),
+		.n_counts = 5,
+		.counts = {1, 2, 4, 16, 64}};
+	for (uint32_t id = 0; id < 256 && b->options.n_types < TYPES; id++)
+		if (tensor_type_info(id))
+			b->options.types[b->options.n_types++] = id;
+	status = parse(argc, argv, &b->options);
+	if (status != EX_OK) {
+		free(b);
+		return status < 0 ? EX_OK : status;
+	}
+	histogram_cpu_model(cpu, sizeof(cpu));
+	rc = start(b, &err);
+	if (rc == 0) {
+		measure(b);
+		if (b->options.json)
+			print_json(b, cpu);
+		else
+			print_text(b, cpu);
+	} else {
+		fprintf(stderr, "outrider-bench kernels: %s\n", err.text);
+	}
+	stop(b);
+	free(b);
+	return rc == 0 ? EX_OK : error_exit_status(rc);
+}

@@ -1,0 +1,278 @@
+#include "bench/src/peaks.h"
+
+#include "shared/base/clock.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/* Every byte's upper two bits are 0, so that any two of them are a small finite float16: weights made of it are valid. */
+#define FILL 0x3fu
+
+enum {
+	READ_ITEM = 1 << 20, /* bytes of one item of the pool */
+	STEPS = 1 << 20, /* of a register loop */
+	CHAINS = 12, /* independent sums, enough to hide the latency of a multiply-add */
+};
+
+int peaks_memory_get(struct peaks_memory *memory, size_t bytes, struct error *err)
+{
+	void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t state = 1;
+
+	if (data == MAP_FAILED)
+		return error_set(err, ENOMEM, "no memory to read from: %zu bytes", bytes);
+	/* Not all systems have them; the figures then say what small pages give. */
+	(void)madvise(data, bytes, MADV_HUGEPAGE);
+	*memory = (struct peaks_memory){data, bytes};
+	for (size_t i = 0; i < bytes / sizeof(uint64_t); i++) {
+		state = state * 6364136223846793005u + 1442695040888963407u;
+		((uint64_t *)data)[i] = (state ^ state >> 31) & (FILL * 0x0101010101010101u);
+	}
+	return 0;
+}
+
+void peaks_memory_put(struct peaks_memory *memory)
+{
+	if (memory->data)
+		munmap(memory->data, memory->bytes);
+	*memory = (struct peaks_memory){0};
+}
+
+/* A loop over registers or memory: returns something of its result, so that it is not left out. */
+struct loops {
+	uint64_t (*read)(const unsigned char *data, size_t bytes);
+	uint64_t (*int8)(uint32_t steps);
+	double int8_ops; /* of one chain's step */
+	uint64_t (*f32)(uint32_t steps);
+	double f32_ops;
+};
+
+static uint64_t read_plain(const unsigned char *data, size_t bytes)
+{
+	const uint64_t *p = (const uint64_t *)data;
+	uint64_t sum[8] = {0};
+
+	for (size_t i = 0; i + 8 <= bytes / sizeof(*p); i += 8)
+		for (size_t j = 0; j < 8; j++)
+			sum[j] += p[i + j];
+	return sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
+}
+
+static uint64_t int8_plain(uint32_t steps)
+{
+	int32_t sum[CHAINS] = {0};
+	volatile int8_t a = 3;
+
+	for (uint32_t i = 0; i < steps; i++) {
+		int32_t x = a;
+		for (uint32_t j = 0; j < CHAINS; j++)
+			sum[j] += x * (int32_t)j;
+	}
+	return (uint64_t)(uint32_t)(sum[0] ^ sum[CHAINS - 1]);
+}
+
+static uint64_t f32_plain(uint32_t steps)
+{
+	float sum[CHAINS] = {0};
+	volatile float a = 0.5f;
+
+	for (uint32_t i = 0; i < steps; i++) {
+		float x = a;
+		for (uint32_t j = 0; j < CHAINS; j++)
+			sum[j] += x * (float)j;
+	}
+	return (uint64_t)sum[0] + (uint64_t)sum[CHAINS - 1];
+}
+
+#if defined(__x86_64__)
+#define AVX2 __attribute__((target("avx2,fma")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vnni")))
+/* Keeps the compiler from seeing that a chain's operands never change. */
+#define OPAQUE(x) __asm__ volatile("" : "+v"(x))
+
+AVX2 static uint64_t read_avx2(const unsigned char *data, size_t bytes)
+{
+	const __m256i *p = (const __m256i *)data;
+	__m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
+
+	for (size_t i = 0; i + 4 <= bytes / sizeof(*p); i += 4) {
+		a = _mm256_add_epi64(a, _mm256_load_si256(p + i));
+		b = _mm256_add_epi64(b, _mm256_load_si256(p + i + 1));
+		c = _mm256_add_epi64(c, _mm256_load_si256(p + i + 2));
+		d = _mm256_add_epi64(d, _mm256_load_si256(p + i + 3));
+	}
+	a = _mm256_add_epi64(_mm256_add_epi64(a, b), _mm256_add_epi64(c, d));
+	return (uint64_t)_mm256_extract_epi64(a, 0) ^ (uint64_t)_mm256_extract_epi64(a, 3);
+}
+
+/* Without VNNI a product of bytes is three instructions: maddubs, madd, add. */
+AVX2 static uint64_t int8_avx2(uint32_t steps)
+{
+	__m256i sum[CHAINS], x = _mm256_set1_epi8(3), w = x, ones = _mm256_set1_epi16(1), all;
+
+#pragma GCC unroll 12
+	for (uint32_t j = 0; j < CHAINS; j++)
+		sum[j] = _mm256_setzero_si256();
+	for (uint32_t i = 0; i < steps; i++) {
+#pragma GCC unroll 12
+		for (uint32_t j = 0; j < CHAINS; j++) {
+			OPAQUE(x);
+			sum[j] = _mm256_add_epi32(
+				sum[j], _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), ones));
+		}
+	}
+	all = sum[0];
+#pragma GCC unroll 12
+	for (uint32_t j = 1; j < CHAINS; j++)
+		all = _mm256_xor_si256(all, sum[j]);
+	return (uint64_t)_mm256_extract_epi64(all, 0);
+}
+
+AVX2 static uint64_t f32_avx2(uint32_t steps)
+{
+	__m256 sum[CHAINS], x = _mm256_set1_ps(0.5f), all;
+
+#pragma GCC unroll 12
+	for (uint32_t j = 0; j < CHAINS; j++)
+		sum[j] = _mm256_setzero_ps();
+	for (uint32_t i = 0; i < steps; i++) {
+#pragma GCC unroll 12
+		for (uint32_t j = 0; j < CHAINS; j++) {
+			OPAQUE(x);
+			sum[j] = _mm256_fmadd_ps(x, x, sum[j]);
+		}
+	}
+	all = sum[0];
+#pragma GCC unroll 12
+	for (uint32_t j = 1; j < CHAINS; j++)
+		all = _mm256_add_ps(all, sum[j]);
+	return (uint64_t)_mm256_cvtss_f32(all);
+}
+
+AVX512 static uint64_t read_avx512(const unsigned char *data, size_t bytes)
+{
+	const __m512i *p = (const __m512i *)data;
+	__m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
+
+	for (size_t i = 0; i + 4 <= bytes / sizeof(*p); i += 4) {
+		a = _mm512_add_epi64(a, _mm512_load_si512(p + i));
+		b = _mm512_add_epi64(b, _mm512_load_si512(p + i + 1));
+		c = _mm512_add_epi64(c, _mm512_load_si512(p + i + 2));
+		d = _mm512_add_epi64(d, _mm512_load_si512(p + i + 3));
+	}
+	a = _mm512_add_epi64(_mm512_add_epi64(a, b), _mm512_add_epi64(c, d));
+	return (uint64_t)_mm512_reduce_add_epi64(a);
+}
+
+AVX512 static uint64_t int8_avx512(uint32_t steps)
+{
+	__m512i sum[CHAINS], x = _mm512_set1_epi8(3), w = x, all;
+
+#pragma GCC unroll 12
+	for (uint32_t j = 0; j < CHAINS; j++)
+		sum[j] = _mm512_setzero_si512();
+	for (uint32_t i = 0; i < steps; i++) {
+#pragma GCC unroll 12
+		for (uint32_t j = 0; j < CHAINS; j++) {
+			OPAQUE(x);
+			sum[j] = _mm512_dpbusd_epi32(sum[j], w, x);
+		}
+	}
+	all = sum[0];
+#pragma GCC unroll 12
+	for (uint32_t j = 1; j < CHAINS; j++)
+		all = _mm512_xor_si512(all, sum[j]);
+	return (uint64_t)_mm512_reduce_add_epi64(all);
+}
+
+AVX512 static uint64_t f32_avx512(uint32_t steps)
+{
+	__m512 sum[CHAINS], x = _mm512_set1_ps(0.5f), all;
+
+#pragma GCC unroll 12
+	for (uint32_t j = 0; j < CHAINS; j++)
+		sum[j] = _mm512_setzero_ps();
+	for (uint32_t i = 0; i < steps; i++) {
+#pragma GCC unroll 12
+		for (uint32_t j = 0; j < CHAINS; j++) {
+			OPAQUE(x);
+			sum[j] = _mm512_fmadd_ps(x, x, sum[j]);
+		}
+	}
+	all = sum[0];
+#pragma GCC unroll 12
+	for (uint32_t j = 1; j < CHAINS; j++)
+		all = _mm512_add_ps(all, sum[j]);
+	return (uint64_t)_mm512_cvtss_f32(all);
+}
+#endif
+
+static struct loops best_loops(void)
+{
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		__builtin_cpu_supports("avx512vnni"))
+		return (struct loops){read_avx512, int8_avx512, 128, f32_avx512, 32};
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+		return (struct loops){read_avx2, int8_avx2, 64, f32_avx2, 16};
+#endif
+	return (struct loops){read_plain, int8_plain, 2, f32_plain, 2};
+}
+
+struct run {
+	struct loops loops;
+	const struct peaks_memory *memory;
+	_Atomic uint64_t sink;
+};
+
+static void read_item(void *arg, uint32_t item, uint32_t thread)
+{
+	struct run *run = arg;
+	size_t at = (size_t)item * READ_ITEM;
+
+	(void)thread;
+	run->sink ^= run->loops.read(run->memory->data + at, READ_ITEM);
+}
+
+static void int8_item(void *arg, uint32_t item, uint32_t thread)
+{
+	struct run *run = arg;
+
+	(void)item;
+	(void)thread;
+	run->sink ^= run->loops.int8(STEPS);
+}
+
+static void f32_item(void *arg, uint32_t item, uint32_t thread)
+{
+	struct run *run = arg;
+
+	(void)item;
+	(void)thread;
+	run->sink ^= run->loops.f32(STEPS);
+}
+
+static double seconds(
+	struct pool *pool, void (*fn)(void *, uint32_t, uint32_t), struct run *run, uint32_t items)
+{
+	uint64_t start = clock_ns();
+
+	pool_run(pool, fn, run, items);
+	return (double)(clock_ns() - start) / 1e9;
+}
+
+void peaks_measure(const struct peaks_memory *memory, struct pool *pool, struct peaks *out)
+{
+	struct run run = {.loops = best_loops(), .memory = memory};
+	uint32_t threads = pool_threads(pool), blocks = (uint32_t)(memory->bytes / READ_ITEM);
+	double steps = (double)STEPS * CHAINS * threads / 1e9;
+
+	out->read_gb_s = (double)blocks * READ_ITEM / 1e9 / seconds(pool, read_item, &run, blocks);
+	out->int8_gop_s = steps * run.loops.int8_ops / seconds(pool, int8_item, &run, threads);
+	out->f32_gop_s = steps * run.loops.f32_ops / seconds(pool, f32_item, &run, threads);
+}
