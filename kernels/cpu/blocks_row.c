@@ -7,9 +7,10 @@
 static void dequantise_run(const struct run *run, bool has_m, float *out)
 {
 	for (uint32_t i = 0; i < RUN_WEIGHTS; i++) {
-		float value = run->d * (float)run->c[i / 16] * (float)run->q[i];
+		uint32_t half = i / 16;
+		float value = run->d * (float)run->c[half] * (float)run->q[i];
 
-		out[i] = has_m ? value + run->m * (float)run->e[i / 16] : value;
+		out[i] = has_m ? value + run->m * (float)run->e[half] : value;
 	}
 }
 
@@ -31,6 +32,10 @@ void kernels_dequantise(
 	struct block_reader reader;
 	struct run run;
 
+	if (type == TENSOR_F32) {
+		memcpy(out, row + 4 * (size_t)first, n * sizeof(*out));
+		return;
+	}
 	if (!tensor_type_info((uint32_t)type)->quantised) {
 		for (uint32_t i = 0; i < n; i++)
 			out[i] = plain_value(type, row, first + i);

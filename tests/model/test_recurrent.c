@@ -429,7 +429,7 @@ static void batches_whose_state_cannot_be_had_are_refused(void **state)
 	rig_seq(&rig, &seq);
 	assert_int_equal(kv_take(&rig.kv, &seq, 3, cells), 0);
 	for (size_t w = 0; w < sizeof(wrong) / sizeof(wrong[0]); w++) {
-		struct batch_token batch[3];
+		struct batch_token batch[3] = {{0}};
 		for (uint32_t i = 0; i < 3; i++) {
 			int32_t parent = wrong[w][i].parent;
 			batch[i] = (struct batch_token){.seq = &seq,
