@@ -10,10 +10,24 @@
  * lane = fma(a_k, b_k, lane), starting from +0; then lanes fold: 16 -> 8 (lane[i] + lane[i + 8]), -> 4 (i, i + 4),
  * -> 2 (i, i + 2), -> 1. n needs not be a multiple of 16 (missing terms are not added at all).
  *
- * BLOCKS: a product of a quantised weight row with an 8-bit activation row is one chain over the blocks of 32 in
- * ascending order, starting from +0:
- *   Q8_0, Q4_0:  acc = fma(d_w * d_x, (float)isum, acc)          isum = sum q_w * q_x, exact (Q4_0: q - 8)
- *   Q4_1:        acc = fma(d_w * d_x, (float)isum, acc), then acc = fma(m_w, s_x, acc), s_x = d_x * (float)sum_x
+ * BLOCKS: a product of a quantised weight row with an 8-bit activation row is one chain over runs of 32 weights in
+ * ascending order, starting from +0. A run has integers q, float32 scales d and (some types) m, and integer factors
+ * c, e of its first and last 16 weights (c_0, c_1; 1 where the table has none). For each run
+ *   acc = fma(d * d_x, (float)isum, acc)             isum = c_0 * sum q q_x (first 16) + c_1 * sum q q_x (last 16)
+ *   acc = fma(m, d_x * (float)esum, acc)             types with m: esum = e_0 * sum_x (first 16) + e_1 * sum_x (last 16)
+ * where isum and esum are exact and below 2^24, and every other operation rounds once:
+ *   type             q                 d                    m               c, e
+ *   Q8_0             int8              d
+ *   Q4_0, Q5_0       q - 8, q - 16     d
+ *   Q4_1, Q5_1       0..15, 0..31      d                    m
+ *   IQ4_NL           table             d
+ *   MXFP4            2 * FP4 value     2^(exponent - 128)
+ *   IQ4_XS           table             d * (scale - 32)
+ *   Q4_K, Q5_K       0..15, 0..31      d * scale            -(dmin * min)
+ *   Q2_K             0..3              d                    -dmin           c = scale, e = min
+ *   Q3_K             -4..3             d                                    c = scale - 32
+ *   Q6_K             -32..31           d                                    c = scale
+ * A weight's float32 value is (d * c) * q + m * e: the products are exact, the sum rounds once.
  * A row in a lane or a row at a time: same value. So layouts (GGUF rows, rows interleaved) may change freely.
  *
  * Activations are quantised per row in blocks of 32: amax = max |x|, d = amax / 127, q = round-to-nearest-even of
@@ -39,8 +53,18 @@ enum tensor_type {
 	TENSOR_F16 = 1,
 	TENSOR_Q4_0 = 2,
 	TENSOR_Q4_1 = 3,
+	TENSOR_Q5_0 = 6,
+	TENSOR_Q5_1 = 7,
 	TENSOR_Q8_0 = 8,
+	TENSOR_Q2_K = 10,
+	TENSOR_Q3_K = 11,
+	TENSOR_Q4_K = 12,
+	TENSOR_Q5_K = 13,
+	TENSOR_Q6_K = 14,
+	TENSOR_IQ4_NL = 20,
+	TENSOR_IQ4_XS = 23,
 	TENSOR_BF16 = 30,
+	TENSOR_MXFP4 = 39,
 };
 
 struct tensor_type_info {
@@ -54,11 +78,15 @@ struct tensor_type_info {
 /* NULL when the engine cannot compute with the type. */
 const struct tensor_type_info *tensor_type_info(uint32_t type);
 
+/* The names of all types, "F32, F16, ...", for messages. As snprintf: cut short to fit, the whole length returned. */
+#define TENSOR_TYPE_NAMES 160
+size_t tensor_type_names(char *text, size_t bytes);
+
 #define Q8_BLOCK 32
 /* 32 activations of one row. */
 struct q8_block {
 	float d;
-	int32_t sum; /* of q */
+	int16_t sums[2]; /* of the first and the last 16 of q */
 	int8_t q[Q8_BLOCK];
 };
 
@@ -71,6 +99,9 @@ struct matrix {
 	const void *data;
 };
 
+/* Whether no weight of the row is infinite or NaN, which for blocks means: no scale is. row < rows. */
+bool tensor_row_finite(const struct matrix *w, uint32_t row);
+
 /* One activation row in both forms; q8 may be NULL when only plain types will be multiplied, f32 when only
  * quantised ones will. cols and cols / 32 elements. */
 struct activation {
@@ -78,23 +109,46 @@ struct activation {
 	const struct q8_block *q8;
 };
 
-enum kv_type { KV_F32 = 0, KV_F16 = 1 };
+enum kv_type { KV_F32 = 0, KV_F16 = 1, KV_Q8_0 = 2 };
 
-/* Attention of one query token and one KV head with the query heads that share it. */
+/* Bytes of a stored vector of n values. KV_Q8_0: blocks of Q8_BLOCK values, each a float16 scale and its int8s; the
+ * last block is as short as what is left, so that any n can be stored. */
+static inline size_t kv_vector_bytes(enum kv_type type, uint32_t n)
+{
+	if (type == KV_Q8_0)
+		return n + 2 * (size_t)((n + Q8_BLOCK - 1) / Q8_BLOCK);
+	return (size_t)n * (type == KV_F16 ? 2 : 4);
+}
+
+/* Attention of one query token and one KV head with query heads that share it. Any subset of those heads gives
+ * the same bits. */
 struct attention_job {
 	uint32_t
 		n_cells; /* cells attended to, in ascending position; the last is the token itself */
 	const uint32_t *cells; /* [n_cells] */
 	enum kv_type kv_type;
-	const void *k, *v; /* cell c's vector of this layer and KV head at k + c * cell_bytes */
+	const void *k, *v; /* cell c's vector of this layer and KV head at k + c * k_cell_bytes */
 	size_t k_cell_bytes, v_cell_bytes;
-	uint32_t head_dim; /* of k and v */
+	uint32_t k_dim, v_dim; /* v may be the first v_dim values of k */
 	uint32_t n_heads; /* query heads of this KV head */
-	const float *q; /* [n_heads][head_dim], heads q_stride floats apart */
-	float *out; /* [n_heads][head_dim], heads out_stride floats apart */
+	const float *q; /* [n_heads][k_dim], heads q_stride floats apart */
+	float *out; /* [n_heads][v_dim], heads out_stride floats apart */
 	size_t q_stride, out_stride;
-	float scale; /* 1 / sqrt(head_dim) */
-	float *scratch; /* kernels->attention_scratch(n_heads, head_dim) floats */
+	float scale; /* of the scores, 1 / sqrt(head dimension) mostly */
+	const float *sinks; /* [n_heads], scores of a cell without a value (not scaled), or NULL */
+	float *scratch; /* kernels->attention_scratch(n_heads) floats */
+};
+
+/* One token of one value head of a gated delta net (Yang, Kautz, Hatamizadeh, arXiv 2412.06464, eq. 10), on `columns`
+ * columns of the head's state S [d_k][d_v]; a column depends on no other. */
+struct delta_step {
+	float *state; /* [d_k][columns], rows stride floats apart; updated */
+	size_t stride;
+	uint32_t d_k, columns;
+	const float *q, *k; /* [d_k] normalised, q scaled */
+	const float *v; /* [columns] */
+	float decay, rate; /* of kernels->delta_gates */
+	float *out; /* [columns], or NULL: the state is wanted alone, and q is not read */
 };
 
 /*
@@ -102,7 +156,7 @@ struct attention_job {
  * threads at once. Dimensions are validated when a model is loaded; kernels assert.
  */
 struct kernels {
-	const char *name; /* "scalar", "avx2", "avx512" */
+	const char *name; /* "scalar", "avx2", "avx512", "reference" */
 	bool (*supported)(void); /* by this CPU */
 
 	/* x[cols] -> out[cols / 32]; cols % 32 == 0. */
@@ -121,12 +175,24 @@ struct kernels {
 	 * correctly rounded float32. */
 	void (*rms_norm)(const float *x, const float *w, float eps, uint32_t n, float *y);
 
+	/* mean = (LANES sum of x * 1) / n; d[i] = x[i] - mean; y[i] = fma(d[i] * (1 / sqrt(ss / n + eps)), w[i], b[i]), ss =
+	 * LANES sum of d*d; y may be x, and holds d in between. */
+	void (*layer_norm)(
+		const float *x, const float *w, const float *b, float eps, uint32_t n, float *y);
+
 	/* Rotates pairs of a head in place. cos_sin[2 * i], [2 * i + 1] for pair i < n_rot / 2; neox: pair is
 	 * (i, i + n_rot / 2), else (2i, 2i + 1). a' = fma(a, c, -(b * s)); b' = fma(a, s, b * c). */
 	void (*rope)(float *head, const float *cos_sin, uint32_t n_rot, bool neox);
 
 	/* out[i] = g[i] * (1 / (1 + exp(-g[i]))) * u[i], multiplied left to right. */
 	void (*silu_mul)(const float *g, const float *u, uint32_t n, float *out);
+
+	/* g' = min(g[i], 7), u' = min(max(u[i], -7), 7); out[i] = g' * (1 / (1 + exp(-(1.702 * g')))) * (u' + 1),
+	 * multiplied left to right. A NaN stays one. */
+	void (*swiglu_oai)(const float *g, const float *u, uint32_t n, float *out);
+
+	/* In place: 1 / (1 + exp(-x[i])). */
+	void (*sigmoid)(float *x, uint32_t n);
 
 	/* y[i] = y[i] + x[i]. */
 	void (*add)(float *y, const float *x, uint32_t n);
@@ -140,20 +206,46 @@ struct kernels {
 	/* In place; max, then e_i = exp(x_i - max), sum by LANES (of e_i * 1), then e_i * (1 / sum). */
 	void (*softmax)(float *x, uint32_t n);
 
+	/* out[i] = x[i] * (1 / (1 + exp(-g[i]))). */
+	void (*sigmoid_mul)(const float *g, const float *x, uint32_t n, float *out);
+
+	/* A causal convolution over time, each channel by itself: s = +0, then s = fma(rows[t][i], w[t][i], s) for
+	 * t = 0..taps-1 (rows oldest first; w [taps][n]); out[i] = s * (1 / (1 + exp(-s))). */
+	void (*conv_silu)(const float *const *rows, const float *w, uint32_t taps, uint32_t n,
+		float *out);
+
+	/* y[i] = (x[i] * (1 / sqrt(ss + eps))) * scale, ss = LANES sum of x*x; y may be x. */
+	void (*l2_norm)(const float *x, float eps, float scale, uint32_t n, float *y);
+
+	/* By value head: decay = exp(a * softplus(alpha + dt)), rate = 1 / (1 + exp(-beta)). softplus(x) is x beyond
+	 * 20; else with e = exp(x), u = 1 + e: e where u is 1, else log(u) * (e / (u - 1)). */
+	void (*delta_gates)(const float *a, const float *dt, const float *alpha, const float *beta,
+		uint32_t n, float *decay, float *rate);
+
+	/* By column j, i ascending: four partial sums r[i % 4] = fma(S[i][j], k[i], r[i % 4]) from +0, folded as
+	 * m = (r0 + r2) + (r1 + r3); d = (v[j] - decay * m) * rate; S[i][j] = fma(k[i], d, S[i][j] * decay);
+	 * out[j] = four partial sums of the new S[i][j] * q[i], in the same way. */
+	void (*delta_step)(const struct delta_step *step);
+
 	/* Flash-style: cells in chunks of ATTENTION_CHUNK counted from the first cell; in a chunk the scores are LANES
 	 * dot products times scale, m' = max(m, chunk), the running sum and output are scaled by exp(m - m'), then
 	 * for each cell in order s = s + p, out[d] = fma(p, v[d], out[d]); at the end out[d] * (1 / s). The first
-	 * chunk starts from m = its own max, s = 0, out = 0. */
+	 * chunk starts from m = its own max, s = 0, out = 0; with sinks from m = sink, s = 1 (the sink's own
+	 * exp(m - m)), out = 0, and is scaled like the others. So the bits depend on the cells only: with a sliding
+	 * window the first cell must follow from the token's position alone. Stored keys and values are widened
+	 * exactly; KV_Q8_0's are d * q, which float32 holds exactly too. */
 	void (*attention)(const struct attention_job *job);
-	size_t (*attention_scratch)(uint32_t n_heads, uint32_t head_dim); /* floats */
+	size_t (*attention_scratch)(uint32_t n_heads); /* floats */
 
-	/* float32 -> the KV type, round to nearest even. */
+	/* float32 -> the KV type, kv_vector_bytes(type, n) of it. Float16 is rounded to nearest even. KV_Q8_0: a block is
+	 * quantised as activations are (a short one as if zeros followed), its d rounded to float16 afterwards. */
 	void (*kv_store)(const float *x, uint32_t n, enum kv_type type, void *out);
 };
 
 #define ATTENTION_CHUNK 64
 
-/* The backends, best first, ended by NULL. */
+/* The backends, best first, ended by NULL. The last, "reference", is only taken by name: scalar, but matmul of
+ * quantised weights is LANES of their float32 values and x->f32, so its bits are not the others'. */
 extern const struct kernels *const kernels_all[];
 
 /* name "auto" or NULL: the best this CPU supports. NULL and *err when the name is unknown or unsupported. */

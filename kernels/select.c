@@ -13,10 +13,16 @@ const struct kernels *const kernels_all[] = {
 	&kernels_avx2,
 #endif
 	&kernels_scalar,
+	&kernels_reference,
 	NULL,
 };
 
 bool kernels_scalar_supported(void)
+{
+	return true;
+}
+
+bool kernels_reference_supported(void)
 {
 	return true;
 }

@@ -1,5 +1,7 @@
 #include "kernels/kernels.h"
 
+#include <stdio.h>
+
 static const struct tensor_type_info types[] = {
 	{TENSOR_F32, "F32", 1, 4, false},
 	{TENSOR_F16, "F16", 1, 2, false},
@@ -7,6 +9,16 @@ static const struct tensor_type_info types[] = {
 	{TENSOR_Q8_0, "Q8_0", 32, 34, true},
 	{TENSOR_Q4_0, "Q4_0", 32, 18, true},
 	{TENSOR_Q4_1, "Q4_1", 32, 20, true},
+	{TENSOR_Q5_0, "Q5_0", 32, 22, true},
+	{TENSOR_Q5_1, "Q5_1", 32, 24, true},
+	{TENSOR_Q2_K, "Q2_K", 256, 84, true},
+	{TENSOR_Q3_K, "Q3_K", 256, 110, true},
+	{TENSOR_Q4_K, "Q4_K", 256, 144, true},
+	{TENSOR_Q5_K, "Q5_K", 256, 176, true},
+	{TENSOR_Q6_K, "Q6_K", 256, 210, true},
+	{TENSOR_IQ4_NL, "IQ4_NL", 32, 18, true},
+	{TENSOR_IQ4_XS, "IQ4_XS", 256, 136, true},
+	{TENSOR_MXFP4, "MXFP4", 32, 17, true},
 };
 
 const struct tensor_type_info *tensor_type_info(uint32_t type)
@@ -15,4 +27,17 @@ const struct tensor_type_info *tensor_type_info(uint32_t type)
 		if ((uint32_t)types[i].type == type)
 			return &types[i];
 	return NULL;
+}
+
+size_t tensor_type_names(char *text, size_t bytes)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		size_t left = used < bytes ? bytes - used : 0;
+
+		used += (size_t)snprintf(
+			left ? text + used : NULL, left, "%s%s", i ? ", " : "", types[i].name);
+	}
+	return used;
 }

@@ -52,7 +52,7 @@ static void usage(FILE *to)
 	      "  --runtime-dir DIR     where the sockets go\n"
 	      "  --threads N           threads of the verifier\n"
 	      "  --context N           tokens of one session, prompt and output\n"
-	      "  --kv TYPE             how keys and values are kept: auto, f32, f16\n"
+	      "  --kv TYPE             how keys and values are kept: auto, f32, f16, q8_0\n"
 	      "  --budget B            memory for experts: all, min, 30%, 2G\n"
 	      "  --policy P            who chooses the draft length: static:K, cascade\n"
 	      "  --draft-method M      auto, none, ngram, model, replay\n"

@@ -14,6 +14,29 @@ enum {
 	SPIN_NS = 50000,
 };
 
+static const char *kernels_name(const struct engine_options *o)
+{
+	return o->activations && strcmp(o->activations, "f32") == 0 ? "reference" : o->kernels;
+}
+
+/* Float32 activations are those of the reference kernels, and of no others. */
+static int check_activations(const struct engine_options *o, struct error *err)
+{
+	if (!o->activations)
+		return 0;
+	bool f32 = strcmp(o->activations, "f32") == 0;
+	bool named = o->kernels && strcmp(o->kernels, "auto") != 0;
+	bool reference = named && strcmp(o->kernels, "reference") == 0;
+	if (!f32 && strcmp(o->activations, "q8") != 0)
+		return error_set(err, EINVAL, "--activations: \"%s\", allowed are q8 and f32",
+			o->activations);
+	if (f32 ? named && !reference : reference)
+		return error_set(err, EINVAL,
+			"--activations %s and --kernels %s contradict each other", o->activations,
+			o->kernels);
+	return 0;
+}
+
 int engine_check_options(const struct engine_options *o, struct error *err)
 {
 	if (!o->model)
@@ -25,10 +48,14 @@ int engine_check_options(const struct engine_options *o, struct error *err)
 	if (o->format && strcmp(o->format, "json") != 0 && strcmp(o->format, "text") != 0)
 		return error_set(
 			err, EINVAL, "--format: \"%s\", allowed are json and text", o->format);
-	if (o->kv && strcmp(o->kv, "auto") != 0 && strcmp(o->kv, "f32") != 0 &&
-		strcmp(o->kv, "f16") != 0)
-		return error_set(err, EINVAL, "--kv: \"%s\", allowed are f32, f16 and auto", o->kv);
-	return kernels_select(o->kernels, err) ? 0 : -EINVAL;
+	enum kv_type type;
+	if (o->kv && strcmp(o->kv, "auto") != 0 && kv_type_named(o->kv, &type) < 0)
+		return error_set(err, EINVAL, "--kv: \"%s\", allowed are f32, f16, q8_0 and auto",
+			o->kv);
+	int rc = check_activations(o, err);
+	if (rc < 0)
+		return rc;
+	return kernels_select(kernels_name(o), err) ? 0 : -EINVAL;
 }
 
 static int read_prompt(struct engine *e, struct error *err)
@@ -98,19 +125,24 @@ static uint32_t cpus(void)
 	return n < 1 ? 1 : n > LIMIT_THREADS ? LIMIT_THREADS : (uint32_t)n;
 }
 
-/* Half precision keys and values only where the weights are coarser than float32 anyway. */
 static enum kv_type choose_kv_type(const struct engine *e)
 {
-	const char *name = e->options.kv;
-	if (!name || strcmp(name, "auto") == 0)
-		return e->model->layers[0].q.type == TENSOR_F32 ? KV_F32 : KV_F16;
-	return strcmp(name, "f32") == 0 ? KV_F32 : KV_F16;
+	enum kv_type type = kv_type_auto(e->model);
+	if (e->options.kv && strcmp(e->options.kv, "auto") != 0)
+		(void)kv_type_named(e->options.kv, &type); /* engine_check_options has seen it */
+	return type;
 }
 
-/* The model's context or the one asked for; the prompt must leave room for one more token when more are wanted. */
+/* The model's context or the one asked for: what decides between longrope's factors. */
+static uint32_t context_of(const struct engine *e)
+{
+	return e->options.context ? e->options.context : e->model->config.n_context;
+}
+
+/* As much of the context as this run needs; the prompt must leave room for one more token when more are wanted. */
 static int set_context(struct engine *e, uint32_t n_extra, struct error *err)
 {
-	uint32_t most = e->options.context ? e->options.context : e->model->config.n_context;
+	uint32_t most = context_of(e);
 	uint64_t wanted = (uint64_t)e->n_prompt + n_extra;
 	if (e->n_prompt + (n_extra > 0) > most)
 		return error_set(err, EINVAL,
@@ -127,9 +159,10 @@ static int set_context(struct engine *e, uint32_t n_extra, struct error *err)
 
 static int start_kv(struct engine *e, struct error *err)
 {
-	const struct model_config *config = &e->model->config;
-	struct kv_layout layout = {config->n_layers, config->n_kv_heads, config->head_dim,
-		choose_kv_type(e), (e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS};
+	struct kv_layout layout = kv_layout_of(e->model, choose_kv_type(e),
+		(e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
+	layout.windows =
+		kv_windows_of(e->model, 1, e->n_batch, layout.n_pages * KV_PAGE_CELLS);
 	size_t bytes = (kv_bytes(&layout) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 	e->kv_memory = aligned_alloc(CACHE_LINE, bytes);
 	if (!e->kv_memory)
@@ -148,25 +181,25 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	int rc = set_context(e, n_extra, err);
 	if (rc < 0)
 		return rc;
-	e->kernels = kernels_select(o->kernels, err);
+	e->kernels = kernels_select(kernels_name(o), err);
 	assert(e->kernels); /* engine_check_options has seen the name */
 	uint32_t available = cpus(), threads = o->threads ? o->threads : available;
 	rc = pool_create(threads, 0, threads <= available ? SPIN_NS : 0, &e->pool, err);
 	if (rc < 0)
 		return rc;
-	rc = start_kv(e, err);
-	if (rc < 0)
-		return rc;
 	e->n_batch = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
 	if (e->n_batch > e->n_prompt)
 		e->n_batch = e->n_prompt;
+	rc = start_kv(e, err);
+	if (rc < 0)
+		return rc;
 	e->batch = calloc(e->n_batch, sizeof(*e->batch));
 	e->cells = calloc(e->n_batch, sizeof(*e->cells));
 	if (!e->batch || !e->cells)
 		return error_set(err, ENOMEM, "no memory for a batch of %u", e->n_batch);
 	experts_mapped_init(&e->experts, e->model);
 	return forward_create(e->model, e->kernels, e->pool, &e->kv, &e->experts.source, e->n_batch,
-		all_logits ? e->n_batch : 1, e->n_context, &e->forward, err);
+		all_logits ? e->n_batch : 1, context_of(e), &e->forward, err);
 }
 
 /* Tokens first..first+n-1 as one pass, committed; the last (or all) with logits. */

@@ -9,7 +9,7 @@
 #include "shared/model/tokenizer.h"
 
 struct engine_options {
-	const char *model, *kernels, *kv, *format;
+	const char *model, *kernels, *activations, *kv, *format;
 	const char *tokens, *prompt;
 	uint32_t threads, context, prefill_chunk;
 	bool quiet, chat;
@@ -24,6 +24,8 @@ struct engine_options {
 			"default: the CPUs this process may use"},                               \
 		{"kernels", ARG_STRING, &(o)->kernels, 0, 0, "NAME",                             \
 			"scalar, avx2, avx512 or auto (default); the results are the same"},     \
+		{"activations", ARG_STRING, &(o)->activations, 0, 0, "TYPE",                     \
+			"q8 (default) or f32: slow, exact, the reference kernels"},              \
 		{"kv", ARG_STRING, &(o)->kv, 0, 0, "TYPE",                                       \
 			"f32, f16 or auto (default: f32 for F32 models, else f16)"},             \
 		{"context", ARG_U32, &(o)->context, 1, LIMIT_CONTEXT, "N",                       \
@@ -52,7 +54,7 @@ struct engine {
 /* The logits after the token at position, valid during the call. */
 typedef void engine_row(void *arg, uint32_t position, const float *logits);
 
-/* What a usage error is: no model, no prompt or two, an unknown format, backend or KV type. -EINVAL. */
+/* What a usage error is: no model, no prompt or two, an unknown format, backend, activation or KV type. -EINVAL. */
 int engine_check_options(const struct engine_options *options, struct error *err);
 /* Opens options.model and reads the prompt (options.tokens, or options.prompt through the tokenizer) into e->tokens.
  * need_tokenizer: without one it fails; else a tokenizer that cannot be loaded is left out. */

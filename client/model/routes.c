@@ -92,7 +92,7 @@ static int run(struct engine *e, struct routes *routes, struct error *err)
 	routes->weights = calloc(n, sizeof(*routes->weights));
 	if (!routes->experts || !routes->weights)
 		return error_set(err, ENOMEM, "no memory for %zu routes", n);
-	forward_set_hooks(e->forward, &(struct forward_hooks){record, routes});
+	forward_set_hooks(e->forward, &(struct forward_hooks){.layer = record, .arg = routes});
 	rc = engine_prefill(e, true, advance, routes, err);
 	if (rc == 0)
 		print_routes(e, routes);

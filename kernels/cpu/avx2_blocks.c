@@ -128,7 +128,7 @@ ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile,
 	const uint8_t *p = tile->weights;
 	__m256 acc[TILE_TOKENS];
 
-#pragma GCC unroll 8
+	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++)
 		acc[t] = _mm256_setzero_ps();
 	for (uint32_t b = 0; b < tile->blocks; b++, p += block_bytes) {
@@ -141,22 +141,22 @@ ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile,
 			unpack_nibbles(p + block_bytes - 16, tile->row_bytes, w);
 		if (type == TENSOR_Q4_1)
 			m = load_scales(p + 2, tile->row_bytes);
-#pragma GCC unroll 8
+		UNROLL_TOKENS
 		for (uint32_t t = 0; t < T; t++) {
 			const struct q8_block *block = x[t].q8 + b;
 			__m256i dot = type == TENSOR_Q8_0 ? tile_dot_bytes(w, block)
 							  : tile_dot_nibbles(w, block);
 
 			if (type == TENSOR_Q4_0)
-				dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(8 * block->sum));
+				dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(8 * q8_sum(block)));
 			acc[t] = _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(block->d)),
 				_mm256_cvtepi32_ps(dot), acc[t]);
 			if (type == TENSOR_Q4_1)
 				acc[t] = _mm256_fmadd_ps(
-					m, _mm256_set1_ps(block->d * (float)block->sum), acc[t]);
+					m, _mm256_set1_ps(block->d * (float)q8_sum(block)), acc[t]);
 		}
 	}
-#pragma GCC unroll 8
+	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++)
 		tile_store(tile, y[t], acc[t]);
 }
@@ -189,9 +189,11 @@ void kernels_avx2_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t
 	const struct activation *x, uint32_t n, float *const *y)
 {
 	if (w->type == TENSOR_Q8_0)
-		blocks_matmul_all(tiles_Q8_0, w, first, last, x, n, y);
+		blocks_matmul_all(tiles_Q8_0, NULL, w, first, last, x, n, y);
 	else if (w->type == TENSOR_Q4_0)
-		blocks_matmul_all(tiles_Q4_0, w, first, last, x, n, y);
+		blocks_matmul_all(tiles_Q4_0, NULL, w, first, last, x, n, y);
+	else if (w->type == TENSOR_Q4_1)
+		blocks_matmul_all(tiles_Q4_1, NULL, w, first, last, x, n, y);
 	else
-		blocks_matmul_all(tiles_Q4_1, w, first, last, x, n, y);
+		kernels_avx2_matmul_runs(w, first, last, x, n, y);
 }

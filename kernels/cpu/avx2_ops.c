@@ -16,7 +16,7 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 	const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
 
 	for (uint32_t b = 0; b < cols / Q8_BLOCK; b++) {
-		__m256i q[4], most = _mm256_setzero_si256(), sum = _mm256_setzero_si256();
+		__m256i q[4], sums, most = _mm256_setzero_si256();
 		__m128i four;
 		float inverse;
 
@@ -37,20 +37,24 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 			__m256 in = _mm256_loadu_ps(x + (size_t)b * Q8_BLOCK + (size_t)i * 8);
 
 			q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(in, _mm256_set1_ps(inverse)));
-			sum = _mm256_add_epi32(sum, q[i]);
 		}
+		sums = _mm256_hadd_epi32(
+			_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
 		q[0] = _mm256_packs_epi16(
 			_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
 		_mm256_storeu_si256(
 			(__m256i *)(void *)out[b].q, _mm256_permutevar8x32_epi32(q[0], order));
-		four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-		four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-		four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1));
-		out[b].sum = _mm_cvtsi128_si32(four);
+		/* Dwords 0 and 1 belong to the first 16 values, 2 and 3 to the last. */
+		four = _mm_add_epi32(
+			_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+		four = _mm_hadd_epi32(four, four);
+		out[b].sums[0] = (int16_t)_mm_extract_epi32(four, 0);
+		out[b].sums[1] = (int16_t)_mm_extract_epi32(four, 1);
 	}
 }
 
 #include "kernels/cpu/template_elementwise.h"
 #include "kernels/cpu/template_attention.h"
+#include "kernels/cpu/template_delta.h"
 #include "kernels/cpu/template_matmul.h"
 #include "kernels/cpu/template_ops.h"

@@ -119,7 +119,7 @@ ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile,
 	const uint8_t *p = tile->weights;
 	__m512 acc[TILE_TOKENS];
 
-#pragma GCC unroll 16
+	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++)
 		acc[t] = _mm512_setzero_ps();
 	for (uint32_t b = 0; b < tile->blocks; b++, p += block_bytes) {
@@ -136,23 +136,23 @@ ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile,
 		}
 		if (type == TENSOR_Q4_1)
 			m = load_scales(p + 2, tile->row_bytes);
-#pragma GCC unroll 16
+		UNROLL_TOKENS
 		for (uint32_t t = 0; t < T; t++) {
 			const struct q8_block *block = x[t].q8 + b;
 			__m512i dot = tile_dot(w, block);
 
 			if (type != TENSOR_Q4_1)
 				dot = _mm512_sub_epi32(
-					dot, _mm512_slli_epi32(
-						     _mm512_set1_epi32(block->sum), offset_bits));
+					dot, _mm512_slli_epi32(_mm512_set1_epi32(q8_sum(block)),
+						     offset_bits));
 			acc[t] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(block->d)),
 				_mm512_cvtepi32_ps(dot), acc[t]);
 			if (type == TENSOR_Q4_1)
 				acc[t] = _mm512_fmadd_ps(
-					m, _mm512_set1_ps(block->d * (float)block->sum), acc[t]);
+					m, _mm512_set1_ps(block->d * (float)q8_sum(block)), acc[t]);
 		}
 	}
-#pragma GCC unroll 16
+	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++)
 		_mm512_mask_storeu_ps(y[t] + tile->row, wanted, acc[t]);
 }
@@ -195,9 +195,11 @@ void kernels_avx512_matmul_blocks(const struct matrix *w, uint32_t first, uint32
 	const struct activation *x, uint32_t n, float *const *y)
 {
 	if (w->type == TENSOR_Q8_0)
-		blocks_matmul_all(tiles_Q8_0, w, first, last, x, n, y);
+		blocks_matmul_all(tiles_Q8_0, NULL, w, first, last, x, n, y);
 	else if (w->type == TENSOR_Q4_0)
-		blocks_matmul_all(tiles_Q4_0, w, first, last, x, n, y);
+		blocks_matmul_all(tiles_Q4_0, NULL, w, first, last, x, n, y);
+	else if (w->type == TENSOR_Q4_1)
+		blocks_matmul_all(tiles_Q4_1, NULL, w, first, last, x, n, y);
 	else
-		blocks_matmul_all(tiles_Q4_1, w, first, last, x, n, y);
+		kernels_avx512_matmul_runs(w, first, last, x, n, y);
 }

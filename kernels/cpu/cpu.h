@@ -9,9 +9,11 @@
 extern const struct kernels kernels_scalar;
 extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
+extern const struct kernels kernels_reference;
 
 /* Compiled for the base instruction set, so that asking does not execute what the CPU may lack. */
 bool kernels_scalar_supported(void);
+bool kernels_reference_supported(void);
 bool kernels_avx2_supported(void);
 bool kernels_avx512_supported(void);
 
@@ -19,4 +21,9 @@ bool kernels_avx512_supported(void);
 void kernels_avx2_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y);
 void kernels_avx512_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,
+	const struct activation *x, uint32_t n, float *const *y);
+/* The same for the types without tiles of their own (template_runs.h). */
+void kernels_avx2_matmul_runs(const struct matrix *w, uint32_t first, uint32_t last,
+	const struct activation *x, uint32_t n, float *const *y);
+void kernels_avx512_matmul_runs(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y);

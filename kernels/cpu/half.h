@@ -80,3 +80,11 @@ static inline uint16_t load_u16(const void *p)
 	memcpy(&v, p, sizeof(v));
 	return v;
 }
+
+static inline int32_t load_i32(const void *p)
+{
+	int32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}

@@ -37,6 +37,42 @@ static void op_rms_norm(const float *x, const float *w, float eps, uint32_t n, f
 			n - i);
 }
 
+/* LANES sum of a[i] * 1. */
+static inline float lanes_sum(const float *a, uint32_t n)
+{
+	const struct v16 one = v16_set1(1.0f);
+	struct v16 sum = v16_set1(0);
+	uint32_t i = 0;
+
+	for (; i + 16 <= n; i += 16)
+		sum = v16_fma(v16_load(a + i), one, sum);
+	if (i < n)
+		sum = v16_fma_n(v16_load_n(a + i, n - i), one, sum, n - i);
+	return v16_sum(sum);
+}
+
+static void op_layer_norm(
+	const float *x, const float *w, const float *b, float eps, uint32_t n, float *y)
+{
+	struct v16 mean = v16_set1(lanes_sum(x, n) / (float)n);
+	struct v16 factor;
+	uint32_t i = 0;
+
+	for (; i + 16 <= n; i += 16)
+		v16_store(y + i, v16_sub(v16_load(x + i), mean));
+	if (i < n)
+		v16_store_n(y + i, v16_sub(v16_load_n(x + i, n - i), mean), n - i);
+	factor = v16_set1(1.0f / __builtin_sqrtf(lanes_dot(y, y, n) / (float)n + eps));
+	for (i = 0; i + 16 <= n; i += 16)
+		v16_store(y + i, v16_fma(v16_mul(v16_load(y + i), factor), v16_load(w + i),
+					 v16_load(b + i)));
+	if (i < n)
+		v16_store_n(y + i,
+			v16_fma(v16_mul(v16_load_n(y + i, n - i), factor),
+				v16_load_n(w + i, n - i), v16_load_n(b + i, n - i)),
+			n - i);
+}
+
 static void op_rope(float *head, const float *cos_sin, uint32_t n_rot, bool neox)
 {
 	uint32_t pairs = n_rot / 2;
@@ -69,6 +105,51 @@ static void op_silu_mul(const float *g, const float *u, uint32_t n, float *out)
 	if (i < n)
 		v16_store_n(out + i,
 			silu_mul_16(v16_load_n(g + i, n - i), v16_load_n(u + i, n - i)), n - i);
+}
+
+/* 1 / (1 + exp(-x)) */
+static inline struct v16 sigmoid_16(struct v16 x)
+{
+	const struct v16 one = v16_set1(1.0f);
+
+	return v16_div(one, v16_add(one, v16_exp(v16_sub(v16_set1(-0.0f), x))));
+}
+
+static void op_sigmoid(float *x, uint32_t n)
+{
+	uint32_t i = 0;
+
+	for (; i + 16 <= n; i += 16)
+		v16_store(x + i, sigmoid_16(v16_load(x + i)));
+	if (i < n)
+		v16_store_n(x + i, sigmoid_16(v16_load_n(x + i, n - i)), n - i);
+}
+
+/* v16_max gives its second operand when one is NaN; -max(-a, -b) is the smaller of two. */
+static inline struct v16 at_most(struct v16 x, float most)
+{
+	const struct v16 zero = v16_set1(-0.0f);
+
+	return v16_sub(zero, v16_max(v16_set1(-most), v16_sub(zero, x)));
+}
+
+static inline struct v16 swiglu_oai_16(struct v16 g, struct v16 u)
+{
+	g = at_most(g, 7.0f);
+	u = v16_max(v16_set1(-7.0f), at_most(u, 7.0f));
+	return v16_mul(v16_mul(g, sigmoid_16(v16_mul(v16_set1(1.702f), g))),
+		v16_add(u, v16_set1(1.0f)));
+}
+
+static void op_swiglu_oai(const float *g, const float *u, uint32_t n, float *out)
+{
+	uint32_t i = 0;
+
+	for (; i + 16 <= n; i += 16)
+		v16_store(out + i, swiglu_oai_16(v16_load(g + i), v16_load(u + i)));
+	if (i < n)
+		v16_store_n(out + i,
+			swiglu_oai_16(v16_load_n(g + i, n - i), v16_load_n(u + i, n - i)), n - i);
 }
 
 static void op_add(float *y, const float *x, uint32_t n)
@@ -143,66 +224,4 @@ static void op_softmax(float *x, uint32_t n)
 	if (i < n)
 		sum = v16_fma_n(v16_load_n(x + i, n - i), one, sum, n - i);
 	scale_by(x, n, 1.0f / v16_sum(sum));
-}
-
-static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out)
-{
-	uint16_t *half = out;
-	uint32_t i = 0;
-
-	if (type == KV_F32) {
-		memcpy(out, x, n * sizeof(float));
-		return;
-	}
-	assert(type == KV_F16);
-	for (; i + 16 <= n; i += 16)
-		v16_store_f16(half + i, v16_load(x + i));
-	if (i < n)
-		v16_store_f16_n(half + i, v16_load_n(x + i, n - i), n - i);
-}
-
-/* One block of a quantised type: value = d * q (+ m), a product and a sum. */
-static void dequantise_block(enum tensor_type type, const uint8_t *block, float *out)
-{
-	float d = float_of_half(load_u16(block));
-
-	if (type == TENSOR_Q8_0) {
-		for (uint32_t i = 0; i < 32; i++)
-			out[i] = d * (float)(int8_t)block[2 + i];
-	} else if (type == TENSOR_Q4_0) {
-		for (uint32_t i = 0; i < 16; i++) {
-			out[i] = d * (float)((block[2 + i] & 15) - 8);
-			out[i + 16] = d * (float)((block[2 + i] >> 4) - 8);
-		}
-	} else {
-		float m = float_of_half(load_u16(block + 2));
-
-		assert(type == TENSOR_Q4_1);
-		for (uint32_t i = 0; i < 16; i++) {
-			out[i] = d * (float)(block[4 + i] & 15) + m;
-			out[i + 16] = d * (float)(block[4 + i] >> 4) + m;
-		}
-	}
-}
-
-static void op_dequantise_row(const struct matrix *w, uint32_t row, float *out)
-{
-	const struct tensor_type_info *info = tensor_type_info((uint32_t)w->type);
-	const uint8_t *data = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
-
-	assert(info && row < w->rows && w->cols % info->block_weights == 0);
-	if (w->type == TENSOR_F32) {
-		memcpy(out, data, w->cols * sizeof(float));
-	} else if (!info->quantised) {
-		for (uint32_t i = 0; i < w->cols; i++) {
-			uint16_t bits = load_u16(data + 2 * (size_t)i);
-
-			out[i] =
-				w->type == TENSOR_F16 ? float_of_half(bits) : float_of_bfloat(bits);
-		}
-	} else {
-		for (uint32_t b = 0; b < w->cols / info->block_weights; b++)
-			dequantise_block(w->type, data + (size_t)b * info->block_bytes,
-				out + (size_t)b * info->block_weights);
-	}
 }

@@ -127,9 +127,8 @@ static void op_matmul(const struct matrix *w, uint32_t first, uint32_t last,
 	case TENSOR_BF16:
 		matmul_bf16(w, first, last, x, n, y);
 		break;
-	case TENSOR_Q8_0:
-	case TENSOR_Q4_0:
-	case TENSOR_Q4_1:
+	default:
+		assert(tensor_type_info((uint32_t)w->type)->quantised);
 		MATMUL_QUANTISED(w, first, last, x, n, y);
 		break;
 	}

@@ -1,26 +1,35 @@
 /* The ops table of a backend, from the templates: define BACKEND (the suffix) and include last. */
 #pragma once
 
+#include "kernels/cpu/blocks.h"
 #include "kernels/cpu/cpu.h"
 
-#define OPS_TABLE_(backend)                                 \
+#define OPS_TABLE_(backend, product)                                 \
 	const struct kernels kernels_##backend = {          \
 		.name = #backend,                           \
 		.supported = kernels_##backend##_supported, \
 		.quantise_q8 = op_quantise_q8,              \
-		.matmul = op_matmul,                        \
-		.dequantise_row = op_dequantise_row,        \
+		.matmul = product,                        \
+		.dequantise_row = kernels_dequantise_row,        \
 		.rms_norm = op_rms_norm,                    \
+		.layer_norm = op_layer_norm,                \
 		.rope = op_rope,                            \
 		.silu_mul = op_silu_mul,                    \
+		.swiglu_oai = op_swiglu_oai,                \
+		.sigmoid = op_sigmoid,                      \
 		.add = op_add,                              \
 		.axpy = op_axpy,                            \
 		.exp_less = exp_less,                       \
 		.softmax = op_softmax,                      \
+		.sigmoid_mul = op_sigmoid_mul,              \
+		.conv_silu = op_conv_silu,                  \
+		.l2_norm = op_l2_norm,                      \
+		.delta_gates = op_delta_gates,              \
+		.delta_step = op_delta_step,                \
 		.attention = op_attention,                  \
 		.attention_scratch = op_attention_scratch,  \
 		.kv_store = op_kv_store,                    \
 	}
-#define OPS_TABLE(backend) OPS_TABLE_(backend)
+#define OPS_TABLE(backend, product) OPS_TABLE_(backend, product)
 
-OPS_TABLE(BACKEND);
+OPS_TABLE(BACKEND, op_matmul);

@@ -56,6 +56,27 @@ static inline struct v16 v16_load_f16_n(const uint16_t *p, uint32_t n)
 	return v16_load_f16(whole);
 }
 
+static inline struct v16 v16_load_i8(const uint8_t *p)
+{
+	__m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
+
+	return (struct v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)),
+		_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(b, b)))};
+}
+
+static inline struct v16 v16_load_i8_n(const uint8_t *p, uint32_t n)
+{
+	uint8_t whole[16] = {0};
+
+	memcpy(whole, p, n);
+	return v16_load_i8(whole);
+}
+
+static inline float v1_load_f16(const void *p)
+{
+	return _cvtsh_ss(load_u16(p));
+}
+
 static inline __m256 v8_of_bf16(const uint16_t *p)
 {
 	__m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);

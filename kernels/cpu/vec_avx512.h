@@ -39,6 +39,24 @@ static inline struct v16 v16_load_f16_n(const uint16_t *p, uint32_t n)
 	return (struct v16){_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v16_first(n), p))};
 }
 
+static inline struct v16 v16_load_i8(const uint8_t *p)
+{
+	__m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
+
+	return (struct v16){_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b))};
+}
+
+static inline struct v16 v16_load_i8_n(const uint8_t *p, uint32_t n)
+{
+	return (struct v16){_mm512_cvtepi32_ps(
+		_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(v16_first(n), p)))};
+}
+
+static inline float v1_load_f16(const void *p)
+{
+	return _cvtsh_ss(load_u16(p));
+}
+
 static inline struct v16 v16_of_bf16(__m256i b)
 {
 	return (struct v16){_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(b), 16))};

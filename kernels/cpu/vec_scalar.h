@@ -51,6 +51,29 @@ static inline struct v16 v16_load_f16_n(const uint16_t *p, uint32_t n)
 	return r;
 }
 
+static inline struct v16 v16_load_i8(const uint8_t *p)
+{
+	struct v16 r;
+
+	V16_EACH r.f[lane] = (float)(int8_t)p[lane];
+	return r;
+}
+
+static inline struct v16 v16_load_i8_n(const uint8_t *p, uint32_t n)
+{
+	struct v16 r = v16_set1(0);
+
+	for (uint32_t lane = 0; lane < n; lane++)
+		r.f[lane] = (float)(int8_t)p[lane];
+	return r;
+}
+
+/* One half at any address. */
+static inline float v1_load_f16(const void *p)
+{
+	return float_of_half(load_u16(p));
+}
+
 static inline struct v16 v16_load_bf16(const uint16_t *p)
 {
 	struct v16 r;

@@ -88,16 +88,25 @@ int hints_attach(struct hints *hints, struct region *region, struct error *err)
 		hints->region = (struct region){.fd = -1};
 		return r;
 	}
-	const struct slots_header *header = hints->hinter.header;
 	hints->attached = true;
-	hints->useful = (uint64_t)header->n_slots < (uint64_t)header->n_layers * header->n_experts;
 	return 0;
+}
+
+/* Not every expert has a slot. */
+static bool useful(const struct hints *hints)
+{
+	const struct model_config *config = &hints->target->config;
+	uint64_t n_total = 0;
+	for (uint32_t l = 0; l < config->n_layers; l++)
+		n_total += hints->target->layers[l].moe ? config->n_experts : 0;
+	return hints->hinter.header->n_slots < n_total;
 }
 
 bool hints_wanted(const struct hints *hints)
 {
-	return hints->target && hints->attached && hints->useful &&
-	       hints->hinter.header->model_fingerprint == hints->target->fingerprint;
+	return hints->target && hints->attached &&
+	       hints->hinter.header->model_fingerprint == hints->target->fingerprint &&
+	       useful(hints);
 }
 
 void hints_round(struct hints *hints)
@@ -125,14 +134,23 @@ void hints_token(struct hints *hints, uint32_t layer, const float *hidden, uint6
 	uint32_t n = config->n_experts;
 	hints->kernels->matmul(
 		&hints->target->layers[layer].router, 0, n, &x, 1, (float *const[]){scores});
-	hints->kernels->softmax(scores, n);
+	/* As moe_route.c scores them, but for groups: a hint may be wrong. */
+	const struct layer *target = &hints->target->layers[layer];
+	if (target->router_bias)
+		hints->kernels->add(scores, target->router_bias, n);
+	if (config->routing.gating == GATING_SIGMOID)
+		hints->kernels->sigmoid(scores, n);
+	else
+		hints->kernels->softmax(scores, n);
+	if (target->selection_bias)
+		hints->kernels->add(scores, target->selection_bias, n);
 	for (uint32_t i = 0; i < config->n_experts_used && i < n; i++) {
 		uint32_t expert = best(scores, n);
 		struct slot_hint hint = {.layer = (uint16_t)layer,
 			.expert = (uint16_t)expert,
 			.score = scores[expert],
 			.session = session};
-		scores[expert] = -1;
+		scores[expert] = -__builtin_inff();
 		size_t bit = (size_t)layer * n + expert;
 		uint64_t mask = UINT64_C(1) << (bit & 63);
 		if (hints->told[bit / 64] & mask)

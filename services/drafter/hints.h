@@ -14,7 +14,7 @@ struct hints {
 	const struct kernels *kernels;
 	struct region region; /* owned: the expert region; header NULL = none */
 	struct slots_hinter hinter;
-	bool attached, useful; /* useful: not every expert has a slot */
+	bool attached;
 	float *scores; /* [n_experts] */
 	uint64_t *told; /* bit (layer * n_experts + expert): hinted in this round */
 	size_t told_words;

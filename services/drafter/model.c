@@ -12,7 +12,6 @@
 
 static int open_kv(struct draft_model *m, const struct drafter_config *config, struct error *err)
 {
-	const struct model_config *mc = &m->model->config;
 	uint32_t room = m->n_context + LIMIT_DRAFT + KV_PAGE_CELLS;
 	uint32_t tokens = (uint32_t)config->kv_tokens;
 	if (tokens == 0)
@@ -22,13 +21,9 @@ static int open_kv(struct draft_model *m, const struct drafter_config *config, s
 			"kv_tokens = %u is too small for one session of %u tokens; kv_tokens takes "
 			"at least %u",
 			tokens, m->n_context, room);
-	struct kv_layout layout = {
-		.n_layers = mc->n_layers,
-		.n_kv_heads = mc->n_kv_heads,
-		.head_dim = mc->head_dim,
-		.type = KV_F16,
-		.n_pages = (tokens + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS,
-	};
+	struct kv_layout layout =
+		kv_layout_of(m->model, KV_F16, (tokens + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
+	layout.states.n_slots = LIMIT_SESSIONS;
 	m->memory_bytes = kv_bytes(&layout);
 	if (m->memory_bytes == 0)
 		return error_set(

@@ -81,7 +81,7 @@ static bool model(const struct front *front, Outrider__Envelope *reply)
 	out->path = strdup(front->regions->header->model_path);
 	out->arch = strdup(config->arch->name);
 	out->kernels = strdup(front->kernels->name);
-	out->kv_type = strdup(front->regions->kv_layout.type == KV_F16 ? "f16" : "f32");
+	out->kv_type = strdup(kv_type_name(front->regions->kv_layout.type));
 	out->n_context = (uint32_t)front->config->context;
 	out->n_vocab = config->n_vocab;
 	out->n_layers = config->n_layers;

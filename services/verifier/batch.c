@@ -87,6 +87,7 @@ static void batch_session(
 			.parent = (int32_t)before,
 			.logits = true,
 			.cell = engine->cells[first + n + i],
+			.draft = true,
 		};
 	}
 	engine->n_batch += n + s->n_drafts;

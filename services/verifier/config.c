@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <string.h>
 
-static const char *const kv_names[] = {"auto", "f32", "f16", NULL};
+static const char *const kv_names[] = {"auto", "f32", "f16", "q8_0", NULL};
 static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
 
 #define AT(field) \
@@ -24,11 +24,15 @@ const struct config_key verifier_config_keys[] = {
 	{"", "pool_spin", CONFIG_STRING, AT(pool_spin), 0, 0, NULL, "auto", "time or auto",
 		"How long an idle pass thread spins before it sleeps."},
 	{"", "kv_type", CONFIG_ENUM, AT(kv_type), 0, 0, kv_names, "auto", NULL,
-		"Number type of the KV cache: auto is f32 for F32 models, else f16."},
+		"Number type of the KV cache: auto is f32 for F32 models, else f16; q8_0 takes about half "
+		"of f16."},
 	{"", "context", CONFIG_INT, AT(context), 0, LIMIT_CONTEXT, NULL, "0", "tokens",
-		"Prompt and output of one session; 0 takes the model's, at most 8192."},
+		"Prompt and output of one session; 0 takes the model's, at most 8192. A model with "
+		"longrope computes with other factors beyond its original context."},
 	{"", "sessions_max", CONFIG_INT, AT(sessions_max), 1, LIMIT_SESSIONS, NULL, "16",
-		"sessions", "Sessions computed in one batch."},
+		"sessions",
+		"Sessions computed in one batch. With recurrent layers there is room for the states of as "
+		"many."},
 	{"", "queue_max", CONFIG_INT, AT(queue_max), 0, LIMIT_SESSIONS, NULL, "32", "sessions",
 		"Sessions that may wait for a place; more are refused."},
 	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, (double)KV_PAGES_MAX *KV_PAGE_CELLS, NULL,
@@ -158,9 +162,14 @@ int verifier_config_fit(
 enum kv_type verifier_config_kv_type(
 	const struct verifier_config *config, const struct model *model)
 {
-	if (config->kv_type == VERIFIER_KV_F32)
+	switch (config->kv_type) {
+	case VERIFIER_KV_F32:
 		return KV_F32;
-	if (config->kv_type == VERIFIER_KV_F16)
+	case VERIFIER_KV_F16:
 		return KV_F16;
-	return model->layers[0].q.type == TENSOR_F32 ? KV_F32 : KV_F16;
+	case VERIFIER_KV_Q8_0:
+		return KV_Q8_0;
+	default:
+		return kv_type_auto(model);
+	}
 }

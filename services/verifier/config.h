@@ -8,7 +8,7 @@
 #include "shared/base/limits.h"
 #include "shared/model/model.h"
 
-enum verifier_kv { VERIFIER_KV_AUTO, VERIFIER_KV_F32, VERIFIER_KV_F16 };
+enum verifier_kv { VERIFIER_KV_AUTO, VERIFIER_KV_F32, VERIFIER_KV_F16, VERIFIER_KV_Q8_0 };
 enum verifier_experts { VERIFIER_EXPERTS_AUTO, VERIFIER_EXPERTS_MAPPED, VERIFIER_EXPERTS_CACHED };
 
 struct verifier_config {
@@ -43,6 +43,6 @@ int verifier_config_resolve(struct verifier_config *config, struct error *err);
 int verifier_config_fit(
 	struct verifier_config *config, const struct model *model, struct error *err);
 
-/* F32 for a model whose matrices are F32, so that nothing is rounded that the file did not round; else F16. */
+/* The type that was set, or kv_type_auto. */
 enum kv_type verifier_config_kv_type(
 	const struct verifier_config *config, const struct model *model);

@@ -100,16 +100,13 @@ static int open_kv(struct daemon *daemon, const struct verifier_config *config,
 {
 	struct kv_region_header want = {
 		.model_fingerprint = model->fingerprint,
-		.layout =
-			{
-				.n_layers = model->config.n_layers,
-				.n_kv_heads = model->config.n_kv_heads,
-				.head_dim = model->config.head_dim,
-				.type = verifier_config_kv_type(config, model),
-				.n_pages = (uint32_t)((config->kv_tokens + KV_PAGE_CELLS - 1) /
-						      KV_PAGE_CELLS),
-			},
+		.layout = kv_layout_of(model, verifier_config_kv_type(config, model),
+			(uint32_t)((config->kv_tokens + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS)),
 	};
+	want.layout.states.n_slots = (uint32_t)config->sessions_max;
+	want.layout.windows = kv_windows_of(model, (uint32_t)config->sessions_max,
+		(uint32_t)(config->sessions_max * (LIMIT_DRAFT + 1) + config->prefill_chunk),
+		want.layout.n_pages * KV_PAGE_CELLS);
 	size_t payload = sizeof(want) + kv_bytes(&want.layout);
 	struct kv_region_header *header;
 
@@ -117,9 +114,11 @@ static int open_kv(struct daemon *daemon, const struct verifier_config *config,
 	size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
 	if (kv_bytes(&want.layout) == 0 || payload > machine)
 		return error_set(err, ENOMEM,
-			"KV cache of %lld tokens (kv_tokens) takes %zu MiB, this machine has %zu "
-			"MiB",
-			(long long)config->kv_tokens, payload >> 20, machine >> 20);
+			"KV cache of %lld tokens (kv_tokens) takes %zu MiB, %zu of them for the "
+			"states of %lld sessions (sessions_max); this machine has %zu MiB",
+			(long long)config->kv_tokens, payload >> 20,
+			recurrent_bytes(&want.layout.states) >> 20,
+			(long long)config->sessions_max, machine >> 20);
 	out->kv_layout = want.layout;
 	if (out->recovered &&
 		recover(daemon, KV_REGION, KV_REGION_LAYOUT, payload, &out->kv) == 0) {

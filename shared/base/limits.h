@@ -16,6 +16,7 @@ enum {
 	LIMIT_EMBEDDING = 1 << 16,
 	LIMIT_HEADS = 1024,
 	LIMIT_HEAD_DIM = 1024,
+	LIMIT_CONV_TAPS = 16, /* of a delta net's convolution */
 	LIMIT_CONTEXT = 1 << 20, /* tokens of one session, prompt and output */
 	LIMIT_SESSIONS = 64, /* session pages of a verifier */
 	LIMIT_DRAFT = 15, /* tokens of one draft: the largest K */

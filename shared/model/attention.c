@@ -24,12 +24,12 @@ static void rope_row(struct forward *f, uint32_t t)
 {
 	const struct model_config *config = &f->model->config;
 	float *row = f->cos_sin + (size_t)t * config->n_rot;
-	double position = (double)f->tokens[t].position * (double)config->rope_scale;
+	double position = (double)f->tokens[t].position;
 	for (uint32_t i = 0; i < config->n_rot / 2; i++) {
 		double sine, cosine;
 		kernels_sincos(position * f->frequency[i], &sine, &cosine);
-		row[2 * i] = (float)cosine;
-		row[2 * i + 1] = (float)sine;
+		row[2 * i] = (float)(cosine * f->rope_magnitude);
+		row[2 * i + 1] = (float)(sine * f->rope_magnitude);
 	}
 }
 
@@ -43,7 +43,8 @@ int attention_prepare(struct forward *f)
 		struct kv_seq *seq = token->seq;
 		if (!seq || token->parent < -1 || token->parent >= (int32_t)t ||
 			token->position >= f->n_context || token->cell >= n_cells ||
-			(uint32_t)token->token >= f->model->config.n_vocab)
+			(uint32_t)token->token >= f->model->config.n_vocab ||
+			!kv_windows_has(f->kv, token->cell))
 			return -EINVAL;
 		if (token->parent < 0) {
 			if (token->position != seq->n)
@@ -76,20 +77,31 @@ static void norm_token(struct forward *f, uint32_t t)
 	const struct layer *layer = &f->model->layers[f->layer];
 	bool q8 = forward_quantised(&layer->q) || forward_quantised(&layer->k) ||
 		  forward_quantised(&layer->v);
-	forward_norm(f, f->x + (size_t)t * n, layer->attn_norm, f->h + (size_t)t * n,
-		q8 ? f->h_q8 + (size_t)t * (n / Q8_BLOCK) : NULL);
+	forward_norm_bias(f, f->x + (size_t)t * n, layer->attn_norm, layer->attn_norm_bias,
+		f->h + (size_t)t * n, q8 ? f->h_q8 + (size_t)t * (n / Q8_BLOCK) : NULL);
 }
 
-/* Bias, per-head norm and rotation of the heads of one vector. */
-static void finish_heads(const struct forward *f, float *heads, uint32_t n_heads, const float *bias,
-	const float *norm, const float *cos_sin)
+/* From one query head to the next: with arch->q_gate, each is followed by its gate. */
+static uint32_t q_stride(const struct forward *f)
 {
 	const struct model_config *config = &f->model->config;
+	return config->arch->q_gate ? 2 * config->head_dim : config->head_dim;
+}
+
+/* Bias, norm (of each head or of all as one vector) and rotation of the heads of one vector, which lie stride apart. */
+static void finish_heads(const struct forward *f, float *heads, uint32_t n_heads, uint32_t stride,
+	const float *bias, const float *norm, const float *cos_sin)
+{
+	const struct model_config *config = &f->model->config;
+	const bool vector = config->arch->qk_norm == QK_NORM_VECTOR;
+	const uint32_t width = n_heads * stride;
 	if (bias)
-		f->kernels->add(heads, bias, n_heads * config->head_dim);
+		f->kernels->add(heads, bias, width);
+	if (norm && vector)
+		f->kernels->rms_norm(heads, norm, config->rms_eps, width, heads);
 	for (uint32_t i = 0; i < n_heads; i++) {
-		float *head = heads + (size_t)i * config->head_dim;
-		if (norm)
+		float *head = heads + (size_t)i * stride;
+		if (norm && !vector)
 			f->kernels->rms_norm(head, norm, config->rms_eps, config->head_dim, head);
 		f->kernels->rope(head, cos_sin, config->n_rot, config->arch->rope_neox);
 	}
@@ -98,11 +110,11 @@ static void finish_heads(const struct forward *f, float *heads, uint32_t n_heads
 static void store_head(
 	const struct forward *f, uint32_t cell, uint32_t head, const float *k, const float *v)
 {
-	uint32_t n = f->model->config.head_dim;
+	uint32_t n = f->model->config.head_dim, layer = f->model->layers[f->layer].kv_layer;
 	enum kv_type type = f->kv->layout.type;
-	size_t at = (size_t)cell * n * (type == KV_F16 ? 2 : 4);
-	f->kernels->kv_store(k, n, type, (unsigned char *)kv_k(f->kv, f->layer, head) + at);
-	f->kernels->kv_store(v, n, type, (unsigned char *)kv_v(f->kv, f->layer, head) + at);
+	size_t at = kv_cell(f->kv, layer, cell) * kv_vector_bytes(type, n);
+	f->kernels->kv_store(k, n, type, (unsigned char *)kv_k(f->kv, layer, head) + at);
+	f->kernels->kv_store(v, n, type, (unsigned char *)kv_v(f->kv, layer, head) + at);
 }
 
 static void finish_token(struct forward *f, uint32_t t)
@@ -112,9 +124,10 @@ static void finish_token(struct forward *f, uint32_t t)
 	uint32_t kv_width = config->n_kv_heads * config->head_dim;
 	const float *cos_sin = f->cos_sin + (size_t)t * config->n_rot;
 	float *k = f->k + (size_t)t * kv_width, *v = f->v + (size_t)t * kv_width;
-	finish_heads(f, f->q + (size_t)t * config->n_heads * config->head_dim, config->n_heads,
-		layer->q_bias, layer->q_norm, cos_sin);
-	finish_heads(f, k, config->n_kv_heads, layer->k_bias, layer->k_norm, cos_sin);
+	finish_heads(f, f->q_rows[t], config->n_heads, q_stride(f), layer->q_bias, layer->q_norm,
+		cos_sin);
+	finish_heads(f, k, config->n_kv_heads, config->head_dim, layer->k_bias, layer->k_norm,
+		cos_sin);
 	if (layer->v_bias)
 		f->kernels->add(v, layer->v_bias, kv_width);
 	for (uint32_t i = 0; i < config->n_kv_heads; i++)
@@ -132,33 +145,70 @@ static const uint32_t *branch_cells(const struct forward *f, uint32_t t, uint32_
 	return cells;
 }
 
+const uint32_t *attention_cells(const struct forward *f, uint32_t t, uint32_t thread)
+{
+	if (f->on_main[t])
+		return f->tokens[t].seq->cell;
+	return branch_cells(f, t, f->thread_cells + (size_t)thread * f->n_context);
+}
+
+/* The cells of positions first.. of a token that attends to n_cells of them in this layer. */
+static const uint32_t *layer_cells(
+	const struct forward *f, uint32_t t, uint32_t first, uint32_t n_cells, uint32_t thread)
+{
+	uint32_t layer = f->model->layers[f->layer].kv_layer;
+	uint32_t *own = f->thread_cells + (size_t)thread * f->n_context;
+	const uint32_t *cells = attention_cells(f, t, thread) + first;
+	if (!kv_own_window(f->kv, layer))
+		return cells;
+	/* They may lie in the same memory, further on: ascending. */
+	for (uint32_t i = 0; i < n_cells; i++)
+		own[i] = kv_cell(f->kv, layer, cells[i]);
+	return own;
+}
+
+/* The first position that a token at `position` attends to: its own and window - 1 before it in a windowed layer. */
+static uint32_t first_cell(const struct forward *f, uint32_t position)
+{
+	uint32_t window = f->model->config.window;
+	if (!f->model->layers[f->layer].windowed || position < window)
+		return 0;
+	return position + 1 - window;
+}
+
 static void attend(struct forward *f, uint32_t t, uint32_t kv_head, uint32_t thread)
 {
 	const struct model_config *config = &f->model->config;
+	const struct layer *layer = &f->model->layers[f->layer];
 	const struct batch_token *token = &f->tokens[t];
 	uint32_t group = config->n_heads / config->n_kv_heads, dim = config->head_dim;
 	size_t at = (size_t)t * config->n_heads * dim + (size_t)kv_head * group * dim;
-	size_t cell_bytes = (size_t)dim * (f->kv->layout.type == KV_F16 ? 2 : 4);
+	size_t cell_bytes = kv_vector_bytes(f->kv->layout.type, dim);
+	uint32_t first = first_cell(f, token->position);
 	struct attention_job job = {
-		.n_cells = token->position + 1,
-		.cells = f->on_main[t] ? token->seq->cell
-				       : branch_cells(f, t,
-						 f->thread_cells + (size_t)thread * f->n_context),
+		.n_cells = token->position + 1 - first,
+		.cells = layer_cells(f, t, first, token->position + 1 - first, thread),
 		.kv_type = f->kv->layout.type,
-		.k = kv_k(f->kv, f->layer, kv_head),
-		.v = kv_v(f->kv, f->layer, kv_head),
+		.k = kv_k(f->kv, layer->kv_layer, kv_head),
+		.v = kv_v(f->kv, layer->kv_layer, kv_head),
 		.k_cell_bytes = cell_bytes,
 		.v_cell_bytes = cell_bytes,
-		.head_dim = dim,
+		.k_dim = dim,
+		.v_dim = dim,
 		.n_heads = group,
-		.q = f->q + at,
+		.q = f->q_rows[t] + (size_t)kv_head * group * q_stride(f),
 		.out = f->att + at,
-		.q_stride = dim,
+		.q_stride = q_stride(f),
 		.out_stride = dim,
 		.scale = f->attention_scale,
+		.sinks = layer->sinks ? layer->sinks + (size_t)kv_head * group : NULL,
 		.scratch = f->thread_attention + thread * f->attention_floats,
 	};
 	f->kernels->attention(&job);
+	for (uint32_t h = 0; h < group && config->arch->q_gate; h++) {
+		float *out = job.out + h * job.out_stride;
+		f->kernels->sigmoid_mul(job.q + h * job.q_stride + dim, out, dim, out);
+	}
 	/* Blocks lie within one group's outputs when those are a whole number of blocks. */
 	if (f->layer_att_q8 && group * dim % Q8_BLOCK == 0)
 		f->kernels->quantise_q8(f->att + at, group * dim, f->att_q8 + at / Q8_BLOCK);
@@ -201,7 +251,7 @@ void attention_layer(struct forward *f)
 	work_tokens(f, finish_token, 2 * qkv_bytes);
 	uint64_t cells = 0;
 	for (uint32_t t = 0; t < f->n; t++)
-		cells += f->tokens[t].position + 1;
+		cells += f->tokens[t].position + 1 - first_cell(f, f->tokens[t].position);
 	work_heads(f, attend, cells * qkv_bytes);
 	if (f->layer_att_q8 && group * config->head_dim % Q8_BLOCK != 0)
 		work_tokens(f, quantise_att, qkv_bytes);

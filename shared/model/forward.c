@@ -1,23 +1,9 @@
+#include "shared/model/delta_net.h"
 #include "shared/model/forward_internal.h"
 #include "shared/base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Hands out pieces of one allocation; with base NULL it only counts. */
-struct carve {
-	unsigned char *base;
-	size_t used;
-};
-
-static void *carve(struct carve *c, size_t n, size_t each)
-{
-	void *piece = c->base ? c->base + c->used : NULL;
-	c->used += (n * each + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-	return piece;
-}
-
-#define CARVE(c, field, n) ((field) = carve((c), (n), sizeof(*(field))))
 
 /* Every buffer of a pass. Called twice: to count, then to place. No product overflows: the factors are within limits.h
  * and what they sum to is refused by malloc where it does not fit. */
@@ -27,18 +13,21 @@ static void layout(struct forward *f, struct carve *c)
 	size_t T = f->n_batch, D = config->n_embd, A = T * f->assignments_max;
 	size_t q_width = (size_t)config->n_heads * config->head_dim;
 	size_t kv_width = (size_t)config->n_kv_heads * config->head_dim;
-	size_t E = config->n_experts > 3 ? config->n_experts : 3, k = config->n_experts_used;
+	size_t E = config->n_experts > 4 ? config->n_experts : 4, k = config->n_experts_used;
 	CARVE(c, f->frequency, config->n_rot / 2);
 	CARVE(c, f->x, T * D);
 	CARVE(c, f->h, T * D);
 	CARVE(c, f->h_q8, T * (D / Q8_BLOCK));
-	CARVE(c, f->q, T * q_width);
+	CARVE(c, f->q, T * (config->arch->q_gate ? 2 : 1) * q_width);
 	CARVE(c, f->k, T * kv_width);
 	CARVE(c, f->v, T * kv_width);
 	CARVE(c, f->att, T * q_width);
 	CARVE(c, f->att_q8, T * (q_width / Q8_BLOCK));
 	CARVE(c, f->out, T * D);
 	CARVE(c, f->router, T * config->n_experts);
+	CARVE(c, f->selection, T * config->n_experts);
+	CARVE(c, f->shared, config->n_shared_ff ? T * D : 0);
+	CARVE(c, f->shared_weight, T);
 	CARVE(c, f->weights, T * k);
 	CARVE(c, f->chosen, T * k);
 	CARVE(c, f->cos_sin, T * config->n_rot);
@@ -58,6 +47,7 @@ static void layout(struct forward *f, struct carve *c)
 	CARVE(c, f->v_rows, T);
 	CARVE(c, f->out_rows, T);
 	CARVE(c, f->router_rows, T);
+	CARVE(c, f->shared_rows, T);
 	CARVE(c, f->hidden_rows, T);
 	CARVE(c, f->in_rows, A);
 	CARVE(c, f->act_rows, A);
@@ -89,11 +79,12 @@ static void set_rows(struct forward *f)
 		f->h_rows[t] = (struct activation){f->h + t * D, f->h_q8 + t * (D / Q8_BLOCK)};
 		f->att_rows[t] = (struct activation){
 			f->att + t * q_width, f->att_q8 + t * (q_width / Q8_BLOCK)};
-		f->q_rows[t] = f->q + t * q_width;
+		f->q_rows[t] = f->q + t * (config->arch->q_gate ? 2 : 1) * q_width;
 		f->k_rows[t] = f->k + t * kv_width;
 		f->v_rows[t] = f->v + t * kv_width;
 		f->out_rows[t] = f->out + t * D;
 		f->router_rows[t] = f->router + t * config->n_experts;
+		f->shared_rows[t] = f->shared_weight + t;
 		f->hidden_rows[t] = f->h + t * D;
 		f->logit_row[t] = UINT32_MAX;
 	}
@@ -105,20 +96,6 @@ static void set_rows(struct forward *f)
 	}
 	for (size_t i = 0; i < f->n_logits; i++)
 		f->logit_rows[i] = f->logits + i * config->n_vocab;
-}
-
-/* theta_i = base^(-2i / n_rot), divided by the file's factor (llama3 scaling). */
-static void set_frequencies(struct forward *f)
-{
-	const struct model_config *config = &f->model->config;
-	for (uint32_t i = 0; i < config->n_rot / 2; i++) {
-		f->frequency[i] =
-			kernels_pow(config->rope_base, -2.0 * (double)i / (double)config->n_rot);
-		if (config->rope_factors)
-			f->frequency[i] /= (double)config->rope_factors[i];
-	}
-	/* The root is an instruction, correctly rounded: no libm. */
-	f->attention_scale = 1.0f / __builtin_sqrtf((float)config->head_dim);
 }
 
 static int check(const struct forward *f, struct error *err)
@@ -136,12 +113,14 @@ static int check(const struct forward *f, struct error *err)
 			f->n_context, LIMIT_CONTEXT);
 	if (config->n_experts > 0 && !f->experts)
 		return error_set(err, EINVAL, "a model with experts needs an expert source");
-	if (kv->n_layers != config->n_layers || kv->n_kv_heads != config->n_kv_heads ||
-		kv->head_dim != config->head_dim)
+	struct kv_layout wanted = kv_layout_of(f->model, kv->type, kv->n_pages);
+	if (kv->n_layers != wanted.n_layers || kv->n_kv_heads != wanted.n_kv_heads ||
+		kv->k_dim != wanted.k_dim || kv->v_dim != wanted.v_dim)
 		return error_set(err, EINVAL,
-			"the KV cache has %u layers of %u heads of %u, the model %u of %u of %u",
-			kv->n_layers, kv->n_kv_heads, kv->head_dim, config->n_layers,
-			config->n_kv_heads, config->head_dim);
+			"the KV cache has %u layers of %u heads of %u and %u, the model %u of %u of "
+			"%u and %u",
+			kv->n_layers, kv->n_kv_heads, kv->k_dim, kv->v_dim, wanted.n_layers,
+			wanted.n_kv_heads, wanted.k_dim, wanted.v_dim);
 	return 0;
 }
 
@@ -162,8 +141,12 @@ int forward_create(const struct model *model, const struct kernels *kernels, str
 	f->n_logits = n_logits;
 	f->n_context = n_context;
 	f->n_threads = pool_threads(pool);
-	f->assignments_max = config->n_experts_used > 0 ? config->n_experts_used : 1;
+	f->assignments_max = config->n_experts_used + (config->n_shared_ff > 0);
+	if (f->assignments_max == 0)
+		f->assignments_max = 1;
 	uint32_t ff = config->n_ff > config->n_expert_ff ? config->n_ff : config->n_expert_ff;
+	if (config->n_shared_ff > ff)
+		ff = config->n_shared_ff;
 	f->ff_max = (ff + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
 	int rc = check(f, err);
 	if (rc < 0) {
@@ -171,7 +154,7 @@ int forward_create(const struct model *model, const struct kernels *kernels, str
 		return rc;
 	}
 	f->attention_floats =
-		kernels->attention_scratch(config->n_heads / config->n_kv_heads, config->head_dim);
+		kernels->attention_scratch(config->n_heads / config->n_kv_heads);
 	f->attention_floats = (f->attention_floats + 15) / 16 * 16;
 	struct carve count = {0};
 	layout(f, &count);
@@ -185,14 +168,23 @@ int forward_create(const struct model *model, const struct kernels *kernels, str
 	struct carve place = {f->memory, 0};
 	layout(f, &place);
 	set_rows(f);
-	set_frequencies(f);
+	forward_rope_init(f);
+	/* The root is an instruction, correctly rounded: no libm. */
+	f->attention_scale = 1.0f / __builtin_sqrtf((float)config->head_dim);
+	rc = config->mla.kv_rank ? mla_create(f, err) : 0;
+	if (rc == 0)
+		rc = delta_create(f, err);
+	if (rc < 0)
+		forward_destroy(&f);
 	*out = f;
-	return 0;
+	return rc;
 }
 
 void forward_destroy(struct forward **forward)
 {
 	if (*forward) {
+		delta_destroy(*forward);
+		mla_destroy(*forward);
 		free((*forward)->memory);
 		free(*forward);
 	}
@@ -204,13 +196,22 @@ void forward_set_hooks(struct forward *forward, const struct forward_hooks *hook
 	forward->hooks = hooks ? *hooks : (struct forward_hooks){0};
 }
 
+void forward_norm_bias(const struct forward *f, const float *x, const float *w, const float *bias,
+	float *y, struct q8_block *q8)
+{
+	uint32_t n = f->model->config.n_embd;
+	if (bias)
+		f->kernels->layer_norm(x, w, bias, f->model->config.rms_eps, n, y);
+	else
+		f->kernels->rms_norm(x, w, f->model->config.rms_eps, n, y);
+	if (q8)
+		f->kernels->quantise_q8(y, n, q8);
+}
+
 void forward_norm(
 	const struct forward *f, const float *x, const float *w, float *y, struct q8_block *q8)
 {
-	uint32_t n = f->model->config.n_embd;
-	f->kernels->rms_norm(x, w, f->model->config.rms_eps, n, y);
-	if (q8)
-		f->kernels->quantise_q8(y, n, q8);
+	forward_norm_bias(f, x, w, NULL, y, q8);
 }
 
 static void embed_token(struct forward *f, uint32_t t)
@@ -223,7 +224,8 @@ static void last_norm_token(struct forward *f, uint32_t t)
 {
 	uint32_t n = f->model->config.n_embd;
 	if (f->logit_row[t] != UINT32_MAX)
-		forward_norm(f, f->x + (size_t)t * n, f->model->output_norm, f->h + (size_t)t * n,
+		forward_norm_bias(f, f->x + (size_t)t * n, f->model->output_norm,
+			f->model->output_norm_bias, f->h + (size_t)t * n,
 			forward_quantised(&f->model->output) ? f->h_q8 + (size_t)t * (n / Q8_BLOCK)
 							     : NULL);
 }
@@ -253,7 +255,24 @@ static void output_logits(struct forward *f, uint32_t n_rows)
 	work_tokens(f, last_norm_token, 2 * f->model->config.n_embd * sizeof(float));
 	f->products[0] = (struct product){f->model->output, f->last_x, f->logit_rows, n_rows};
 	work_products(f, 1);
+	for (uint32_t i = 0; i < n_rows && f->model->output_bias; i++)
+		f->kernels->add(
+			f->logit_rows[i], f->model->output_bias, f->model->config.n_vocab);
 }
+
+/* The residual stream as it is before f->layer, or after the last. */
+static void call_residual_hook(struct forward *f)
+{
+	if (f->hooks.residual)
+		f->hooks.residual(f->hooks.arg, f->layer, f->n, f->x);
+}
+
+/* By layer->mixer: x += mixer(norm(x)). */
+static void (*const mixers[])(struct forward *f) = {
+	[MIX_ATTENTION] = attention_layer,
+	[MIX_MLA] = mla_layer,
+	[MIX_DELTA_NET] = delta_layer,
+};
 
 int forward_run(struct forward *forward, const struct batch_token *tokens, uint32_t n)
 {
@@ -268,12 +287,15 @@ int forward_run(struct forward *forward, const struct batch_token *tokens, uint3
 	int rc = assign_logits(f, &n_rows);
 	if (rc == 0)
 		rc = attention_prepare(f);
+	if (rc == 0)
+		rc = delta_prepare(f);
 	if (rc < 0)
 		return rc;
 	work_tokens(f, embed_token, f->model->config.n_embd * sizeof(float));
 	uint64_t at = clock_ns();
 	for (f->layer = 0; f->layer < f->model->config.n_layers; f->layer++) {
-		attention_layer(f);
+		call_residual_hook(f);
+		mixers[f->model->layers[f->layer].mixer](f);
 		uint64_t attended = clock_ns();
 		f->stats.attention_ns += attended - at;
 		rc = ffn_layer(f);
@@ -282,6 +304,7 @@ int forward_run(struct forward *forward, const struct batch_token *tokens, uint3
 		at = clock_ns();
 		f->stats.moe_ns += at - attended;
 	}
+	call_residual_hook(f);
 	output_logits(f, n_rows);
 	uint64_t end = clock_ns();
 	f->stats.output_ns = end - at;

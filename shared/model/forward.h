@@ -15,14 +15,21 @@ struct batch_token {
 	int32_t parent; /* batch index (smaller) of the token before it, or -1: seq's committed tokens end before it */
 	bool logits; /* compute this token's logits */
 	uint32_t cell; /* in: taken by the caller with kv_take */
+	/* May be rejected. Only models with recurrent layers (kv_states) need to know: there the others of a sequence
+	 * are a chain in front of its drafts, and are committed all together, before any draft, or not at all. At most
+	 * n_logits tokens of a pass are drafts. */
+	bool draft;
 };
 
 /* Called on the driving thread, once per layer: what the router chose for each token of the batch.
  * experts, weights: [n_tokens][n_experts_used], by falling weight. hidden: [n_tokens][n_embd], the input of the
- * feed-forward (after norm). For dense layers experts and weights are NULL. Either callback may be NULL. */
+ * feed-forward (after norm). For dense layers experts and weights are NULL. (Sparsemixer: the first choice, then the
+ * second.) Either callback may be NULL. */
 struct forward_hooks {
 	void (*layer)(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
 		const float *weights, const float *const *hidden);
+	/* x: [n_tokens][n_embd], the residual stream before the layer; with layer = n_layers behind the last. */
+	void (*residual)(void *arg, uint32_t layer, uint32_t n_tokens, const float *x);
 	void *arg;
 };
 

@@ -1,9 +1,10 @@
 /*
  * What the parts of a forward pass share: forward.c (memory, embedding, output), work.c (cutting work for the pool),
- * attention.c, moe.c. Nobody else includes it.
+ * forward_rope.c (frequencies), attention.c, moe.c, moe_route.c, and the other mixers. Nobody else includes it.
  *
  * Every element of every buffer is computed by one thread, in the order kernels.h defines; the cut into items only
- * decides which thread that is. T = tokens of the batch, D = n_embd, A = assignments = T * max(1, n_experts_used).
+ * decides which thread that is. T = tokens of the batch, D = n_embd, A = assignments = T * (experts used, plus 1 for a
+ * shared one, and at least 1).
  */
 #pragma once
 
@@ -21,6 +22,7 @@ struct product {
  * and its quantised form. */
 struct ffn_task {
 	struct matrix gate, up, down;
+	const float *gate_bias, *up_bias; /* [gate.rows] or NULL */
 	uint32_t first, n; /* its assignments */
 };
 
@@ -29,6 +31,24 @@ struct work_item {
 	uint32_t task, first, last;
 };
 
+/* Hands out pieces of one allocation; with base NULL it only counts. */
+struct carve {
+	unsigned char *base;
+	size_t used;
+};
+
+static inline void *carve(struct carve *c, size_t n, size_t each)
+{
+	void *piece = c->base ? c->base + c->used : NULL;
+	c->used += (n * each + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	return piece;
+}
+
+#define CARVE(c, field, n) ((field) = carve((c), (n), sizeof(*(field))))
+
+struct delta_net;
+struct mla_pass;
+
 struct forward {
 	const struct model *model;
 	const struct kernels *kernels;
@@ -36,11 +56,13 @@ struct forward {
 	struct kv *kv;
 	struct expert_source *experts;
 	uint32_t n_batch, n_logits, n_context, n_threads;
-	uint32_t assignments_max; /* per token: max(1, n_experts_used) */
+	uint32_t assignments_max; /* per token: A / T */
 	uint32_t ff_max; /* widest feed-forward, rounded up to 32 */
 	struct forward_hooks hooks;
 	struct forward_stats stats;
 	void *memory;
+	struct delta_net *delta; /* delta_net.h; NULL for models without such layers */
+	struct mla_pass *mla; /* attention_mla.c; NULL for models without such layers */
 
 	/* The running pass. */
 	const struct batch_token *tokens;
@@ -50,6 +72,7 @@ struct forward {
 
 	/* Constants of the model. */
 	double *frequency; /* [n_rot / 2] radians per position */
+	double rope_magnitude; /* of cos and sin */
 	float attention_scale;
 
 	/* Rows by token. */
@@ -61,6 +84,8 @@ struct forward {
 	struct q8_block *att_q8;
 	float *out; /* [T][D] of the o product, then of the feed-forward */
 	float *router; /* [T][n_experts] */
+	float *selection; /* [T][n_experts] scratch of the routing */
+	float *shared, *shared_weight; /* [T][D], [T]: the shared expert */
 	float *weights; /* [T][n_experts_used], by falling weight */
 	uint16_t *chosen; /* [T][n_experts_used] */
 	float *cos_sin; /* [T][n_rot] */
@@ -68,7 +93,7 @@ struct forward {
 	bool *has_main_child; /* [T] */
 	uint32_t *main_roots; /* [T] */
 
-	/* Rows by assignment: by expert, then by token. */
+	/* Rows by assignment: by expert, then by token; behind them the shared expert's, by token. */
 	float *gate, *up, *act; /* [A][ff_max] */
 	struct q8_block *act_q8; /* [A][ff_max / 32] */
 	float *down; /* [T][n_experts_used][D], by token and rank */
@@ -76,7 +101,7 @@ struct forward {
 
 	/* Pointer rows for the kernels. */
 	struct activation *h_rows, *att_rows; /* [T] */
-	float **q_rows, **k_rows, **v_rows, **out_rows, **router_rows; /* [T] */
+	float **q_rows, **k_rows, **v_rows, **out_rows, **router_rows, **shared_rows; /* [T] */
 	const float **hidden_rows; /* [T] */
 	struct activation *in_rows, *act_rows; /* [A] */
 	float **gate_rows, **up_rows, **down_rows; /* [A] */
@@ -126,6 +151,16 @@ void work_heads(struct forward *f,
 	void (*fn)(struct forward *f, uint32_t token, uint32_t kv_head, uint32_t thread),
 	size_t bytes);
 
+/* fn(f, item, thread) for items 0..n-1; bytes: about what all of them touch. */
+void work_items(struct forward *f, uint32_t n, size_t bytes,
+	void (*fn)(struct forward *f, uint32_t item, uint32_t thread));
+
+/* f->frequency and f->rope_magnitude from the model's configuration and f->n_context. */
+void forward_rope_init(struct forward *f);
+
+/* y = norm(x) * w, plus bias where there is one (LayerNorm), and its quantised form when q8 is not NULL. */
+void forward_norm_bias(const struct forward *f, const float *x, const float *w, const float *bias,
+	float *y, struct q8_block *q8);
 /* y = norm(x) * w, and its quantised form when q8 is not NULL. */
 void forward_norm(
 	const struct forward *f, const float *x, const float *w, float *y, struct q8_block *q8);
@@ -134,5 +169,14 @@ void forward_norm(
 int attention_prepare(struct forward *f);
 /* x += attention(norm(x)) of the layer. */
 void attention_layer(struct forward *f);
+/* The cells of positions 0.. up to its own that token t of the batch attends to; valid until the thread's next call. */
+const uint32_t *attention_cells(const struct forward *f, uint32_t t, uint32_t thread);
+/* Memory for latent attention, for models that have it; -ENOMEM. */
+int mla_create(struct forward *f, struct error *err);
+void mla_destroy(struct forward *f);
+/* As attention_layer, of a MIX_MLA layer. */
+void mla_layer(struct forward *f);
+/* Router outputs of token t to f->chosen and f->weights. */
+void route_token(struct forward *f, uint32_t t);
 /* x += ffn(norm(x)) of the layer; -EIO. */
 int ffn_layer(struct forward *f);

@@ -1,12 +1,57 @@
 #include "shared/model/kv.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-static size_t element_bytes(enum kv_type type)
+static const char *const type_names[] = {
+	[KV_F32] = "f32",
+	[KV_F16] = "f16",
+	[KV_Q8_0] = "q8_0",
+};
+enum { N_TYPES = sizeof(type_names) / sizeof(type_names[0]) };
+
+const char *kv_type_name(enum kv_type type)
 {
-	return type == KV_F16 ? 2 : 4;
+	return type_names[type];
+}
+
+int kv_type_named(const char *name, enum kv_type *type)
+{
+	for (int i = 0; i < N_TYPES; i++) {
+		if (strcmp(name, type_names[i]) == 0) {
+			*type = (enum kv_type)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+enum kv_type kv_type_auto(const struct model *model)
+{
+	bool plain = model->embedding.type == TENSOR_F32 && model->output.type == TENSOR_F32;
+	return plain ? KV_F32 : KV_F16;
+}
+
+struct kv_layout kv_layout_of(const struct model *model, enum kv_type type, uint32_t n_pages)
+{
+	const struct model_config *config = &model->config;
+	struct kv_layout layout = {
+		.n_layers = config->n_kv_layers,
+		.n_kv_heads = config->n_kv_heads,
+		.k_dim = config->head_dim,
+		.v_dim = config->head_dim,
+		.type = type,
+		.n_pages = n_pages,
+		.states = recurrent_layout_of(model, 1),
+	};
+	if (config->mla.kv_rank) {
+		layout.n_kv_heads = 1;
+		layout.k_dim = config->mla.kv_rank + config->mla.rope;
+		layout.v_dim = 0;
+	}
+	return layout;
 }
 
 static size_t meta_bytes(const struct kv_layout *layout)
@@ -18,10 +63,11 @@ static size_t meta_bytes(const struct kv_layout *layout)
 static bool layout_valid(const struct kv_layout *layout)
 {
 	return layout->n_layers >= 1 && layout->n_layers <= LIMIT_LAYERS &&
-	       layout->n_kv_heads >= 1 && layout->n_kv_heads <= LIMIT_HEADS &&
-	       layout->head_dim >= 1 && layout->head_dim <= LIMIT_HEAD_DIM &&
-	       (layout->type == KV_F32 || layout->type == KV_F16) && layout->n_pages >= 1 &&
-	       layout->n_pages <= KV_PAGES_MAX;
+	       layout->n_kv_heads >= 1 && layout->n_kv_heads <= LIMIT_HEADS && layout->k_dim >= 1 &&
+	       layout->k_dim <= LIMIT_HEAD_DIM && layout->v_dim <= LIMIT_HEAD_DIM &&
+	       (unsigned int)layout->type < N_TYPES && layout->n_pages >= 1 &&
+	       layout->n_pages <= KV_PAGES_MAX && layout->windows.n_layers <= layout->n_layers &&
+	       layout->windows.n_cells < layout->n_pages * KV_PAGE_CELLS;
 }
 
 static_assert((uint64_t)LIMIT_LAYERS * LIMIT_HEADS * LIMIT_HEAD_DIM * 2 * 4 * KV_PAGES_MAX *
@@ -29,13 +75,43 @@ static_assert((uint64_t)LIMIT_LAYERS * LIMIT_HEADS * LIMIT_HEAD_DIM * 2 * 4 * KV
 		      (uint64_t)1 << 60,
 	"kv_bytes cannot overflow");
 
+static size_t lines(size_t bytes)
+{
+	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+/* n_cells cells of one head of one layer; 0 for vectors of no values. */
+static size_t head_bytes(const struct kv_layout *layout, uint32_t n_cells, uint32_t dim)
+{
+	return lines(n_cells * kv_vector_bytes(layout->type, dim));
+}
+
+/* Where each part of the memory begins. */
+struct parts {
+	size_t table, cells, window_cells, states, end;
+};
+
+static struct parts parts_of(const struct kv_layout *layout)
+{
+	uint32_t n_cells = layout->n_pages * KV_PAGE_CELLS;
+	const struct kv_windows_layout *w = &layout->windows;
+	size_t cell = head_bytes(layout, n_cells, layout->k_dim) +
+		      head_bytes(layout, n_cells, layout->v_dim);
+	size_t window_cell = head_bytes(layout, w->n_cells, layout->k_dim) +
+			     head_bytes(layout, w->n_cells, layout->v_dim);
+	struct parts p = {.table = meta_bytes(layout)};
+	p.cells = p.table + (w->n_layers ? lines(n_cells * sizeof(uint32_t)) : 0);
+	p.window_cells = p.cells + cell * layout->n_kv_heads * (layout->n_layers - w->n_layers);
+	p.states = p.window_cells + window_cell * layout->n_kv_heads * w->n_layers;
+	p.end = p.states + recurrent_bytes(&layout->states);
+	return p;
+}
+
 size_t kv_bytes(const struct kv_layout *layout)
 {
 	if (!layout_valid(layout))
 		return 0;
-	size_t head = (size_t)layout->n_pages * KV_PAGE_CELLS * layout->head_dim *
-		      element_bytes(layout->type);
-	return meta_bytes(layout) + head * layout->n_kv_heads * 2 * layout->n_layers;
+	return parts_of(layout).end;
 }
 
 /* A cell's marker is cleared before anything may be written into the cell. The acquire half keeps those later
@@ -44,6 +120,7 @@ static void marker_clear(struct kv *kv, uint32_t cell)
 {
 	struct kv_page_meta *meta = &kv->meta[cell / KV_PAGE_CELLS];
 	atomic_exchange_explicit(&meta->position[cell % KV_PAGE_CELLS], -1, memory_order_acq_rel);
+	kv_windows_give(kv, cell);
 }
 
 static void page_clear(struct kv *kv, uint32_t page)
@@ -65,11 +142,10 @@ int kv_init(struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh
 	memset(kv, 0, sizeof(*kv));
 	if (!layout_valid(layout))
 		return error_set(err, EINVAL,
-			"KV cache of %u layers, %u heads of %u, %u pages: allowed are 1..%d "
-			"layers, 1..%d "
-			"heads of 1..%d, 1..%d pages",
-			layout->n_layers, layout->n_kv_heads, layout->head_dim, layout->n_pages,
-			LIMIT_LAYERS, LIMIT_HEADS, LIMIT_HEAD_DIM, KV_PAGES_MAX);
+			"KV cache of %u layers, %u heads of %u and %u, %u pages: allowed are 1..%d "
+			"layers, 1..%d heads of 1..%d, 1..%d pages",
+			layout->n_layers, layout->n_kv_heads, layout->k_dim, layout->v_dim,
+			layout->n_pages, LIMIT_LAYERS, LIMIT_HEADS, LIMIT_HEAD_DIM, KV_PAGES_MAX);
 	if ((uintptr_t)mem % CACHE_LINE != 0)
 		return error_set(
 			err, EINVAL, "KV cache memory is not aligned to %d bytes", CACHE_LINE);
@@ -79,9 +155,21 @@ int kv_init(struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh
 			err, ENOMEM, "no memory for the list of %u KV pages", layout->n_pages);
 	kv->layout = *layout;
 	kv->meta = mem;
-	kv->cells = (unsigned char *)mem + meta_bytes(layout);
-	kv->head_bytes = (size_t)layout->n_pages * KV_PAGE_CELLS * layout->head_dim *
-			 element_bytes(layout->type);
+	struct parts parts = parts_of(layout);
+	unsigned char *bytes = mem;
+	uint32_t n_cells = layout->n_pages * KV_PAGE_CELLS;
+	kv->cells = bytes + parts.cells;
+	kv->k_head_bytes = head_bytes(layout, n_cells, layout->k_dim);
+	kv->v_head_bytes = head_bytes(layout, n_cells, layout->v_dim);
+	if (kv_windows_init(kv, bytes + parts.table, bytes + parts.window_cells, fresh) < 0) {
+		kv_exit(kv);
+		return error_set(err, ENOMEM, "no memory for the table of %u cells", n_cells);
+	}
+	kv->windows.k_head_bytes = head_bytes(layout, layout->windows.n_cells, layout->k_dim);
+	kv->windows.v_head_bytes = head_bytes(layout, layout->windows.n_cells, layout->v_dim);
+	kv->k_bytes = kv_vector_bytes(layout->type, layout->k_dim);
+	recurrent_init(&kv->states, bytes + parts.states, &layout->states, fresh);
+	kv->v_bytes = layout->v_dim ? kv_vector_bytes(layout->type, layout->v_dim) : kv->k_bytes;
 	/* Pushed from the last to the first, so that pages are handed out in ascending order. */
 	for (uint32_t page = layout->n_pages; page-- > 0;) {
 		if (fresh)
@@ -95,6 +183,7 @@ int kv_init(struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh
 void kv_exit(struct kv *kv)
 {
 	free(kv->free_pages);
+	kv_windows_exit(kv);
 	memset(kv, 0, sizeof(*kv));
 }
 
@@ -126,6 +215,8 @@ int kv_seq_init(struct kv_seq *seq, uint64_t owner, uint32_t n_max)
 
 void kv_seq_exit(struct kv *kv, struct kv_seq *seq)
 {
+	if (kv_states(kv))
+		recurrent_give(kv_states(kv), &seq->state);
 	for (uint32_t i = seq->n_pages; i-- > 0;)
 		page_free(kv, seq->pages[i]);
 	free(seq->cell);
@@ -165,6 +256,10 @@ void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit)
 	}
 	while (seq->n < limit && seq->cell[seq->n] != KV_NONE)
 		seq->n++;
+	seq->n = kv_windows_adopt(kv, seq, seq->n);
+	/* The state of a recurrent layer cannot go back to where the cells end; the cells can. */
+	if (kv_states(kv))
+		seq->n = recurrent_adopt(kv_states(kv), &seq->state, seq->owner, seq->n);
 	/* What is not a position below n is spare, whatever its marker said. */
 	for (uint32_t i = seq->n_pages; i-- > 0;) {
 		for (uint32_t j = KV_PAGE_CELLS; j-- > 0;) {
@@ -190,13 +285,19 @@ void kv_reclaim(struct kv *kv, const uint64_t *owners, size_t n_owners)
 		if (!live)
 			page_free(kv, page);
 	}
+	if (kv_states(kv))
+		recurrent_reclaim(kv_states(kv), owners, n_owners);
 }
 
 int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells)
 {
 	uint32_t short_by = n > seq->n_spare ? n - seq->n_spare : 0;
 	uint32_t pages = (uint32_t)(((uint64_t)short_by + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
-	if (pages > kv->n_free || pages > seq_pages_max(seq->n_max) - seq->n_pages)
+	if (pages > kv->n_free || pages > seq_pages_max(seq->n_max) - seq->n_pages ||
+		!kv_windows_left(kv, n))
+		return -ENOSPC;
+	if (kv_states(kv) && !seq->state.held &&
+		recurrent_take(kv_states(kv), &seq->state, seq->owner) < 0)
 		return -ENOSPC;
 	for (uint32_t i = 0; i < n; i++) {
 		if (seq->n_spare == 0) {
@@ -210,6 +311,7 @@ int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells)
 				seq->spare[seq->n_spare++] = page * KV_PAGE_CELLS + j;
 		}
 		cells[i] = seq->spare[--seq->n_spare];
+		kv_windows_take(kv, cells[i]);
 	}
 	return 0;
 }
@@ -229,12 +331,22 @@ void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint
 		seq->n++;
 	}
 	/* Pushed from the last, so that the next kv_take hands them out in the same order. */
-	for (uint32_t i = n_rejected; i-- > 0;)
+	for (uint32_t i = n_rejected; i-- > 0;) {
+		kv_windows_give(kv, rejected[i]);
 		seq->spare[seq->n_spare++] = rejected[i];
+	}
+	kv_windows_slide(kv, seq);
+	if (kv_states(kv))
+		recurrent_commit(kv_states(kv), seq, accepted, n_accepted);
 }
 
 void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n)
 {
+	if (kv_states(kv) && seq->n > n)
+		n = recurrent_truncate(kv_states(kv), &seq->state, n);
+	if (seq->n > n)
+		n = kv_windows_back(kv, seq, n);
+	seq->window_first = seq->window_first < n ? seq->window_first : n;
 	while (seq->n > n) {
 		uint32_t cell = seq->cell[--seq->n];
 		marker_clear(kv, cell);
@@ -247,13 +359,31 @@ uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq)
 	return seq->n_spare + kv->n_free * KV_PAGE_CELLS;
 }
 
+/* Where a layer begins, and how many bytes its heads' keys and values take. */
+static unsigned char *layer_cells(
+	const struct kv *kv, uint32_t layer, size_t *k_head_bytes, size_t *v_head_bytes)
+{
+	bool own = kv_own_window(kv, layer);
+	*k_head_bytes = own ? kv->windows.k_head_bytes : kv->k_head_bytes;
+	*v_head_bytes = own ? kv->windows.v_head_bytes : kv->v_head_bytes;
+	if (own)
+		layer -= kv->layout.n_layers - kv->layout.windows.n_layers;
+	return (own ? kv->windows.cells : kv->cells) +
+	       (*k_head_bytes + *v_head_bytes) * kv->layout.n_kv_heads * layer;
+}
+
 void *kv_k(const struct kv *kv, uint32_t layer, uint32_t kv_head)
 {
-	return kv->cells + kv->head_bytes * ((size_t)layer * 2 * kv->layout.n_kv_heads + kv_head);
+	size_t k_bytes, v_bytes;
+	unsigned char *cells = layer_cells(kv, layer, &k_bytes, &v_bytes);
+	return cells + k_bytes * kv_head;
 }
 
 void *kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head)
 {
-	return kv->cells +
-	       kv->head_bytes * (((size_t)layer * 2 + 1) * kv->layout.n_kv_heads + kv_head);
+	if (kv->layout.v_dim == 0)
+		return kv_k(kv, layer, kv_head);
+	size_t k_bytes, v_bytes;
+	unsigned char *cells = layer_cells(kv, layer, &k_bytes, &v_bytes);
+	return cells + k_bytes * kv->layout.n_kv_heads + v_bytes * kv_head;
 }

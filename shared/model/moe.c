@@ -3,51 +3,34 @@
  *
  * Assignments (token, rank) are ordered by expert, then by token, so each expert's matrices are read once for all its
  * tokens. Which expert is computed first depends on what is resident; the results meet only in combine_token,
- * which adds them by rank: y = +0, then y = fma(weight_j, expert_j, y) for j = 0..k-1, then x = x + y.
+ * which adds them by rank: y = +0, then y = fma(weight_j, expert_j, y) for j = 0..k-1, then the shared expert, then
+ * x = x + y.
  */
 #include "shared/model/forward_internal.h"
 
 #include <string.h>
 
+/* Whether a matrix that the norm's result goes to takes quantised activations. */
+static bool any_quantised(const struct layer *layer)
+{
+	const struct matrix *dense[] = {&layer->ffn_gate, &layer->ffn_up};
+	const struct matrix *moe[] = {&layer->router, &layer->gate.shape, &layer->up.shape,
+		&layer->shared_gate, &layer->shared_up, &layer->shared_weight};
+	const struct matrix **matrices = layer->moe ? moe : dense;
+	size_t n = layer->moe ? sizeof(moe) / sizeof(moe[0]) : sizeof(dense) / sizeof(dense[0]);
+	bool any = false;
+	for (size_t i = 0; i < n; i++)
+		any |= matrices[i]->data && forward_quantised(matrices[i]);
+	return any;
+}
+
 static void norm_token(struct forward *f, uint32_t t)
 {
 	uint32_t n = f->model->config.n_embd;
 	const struct layer *layer = &f->model->layers[f->layer];
-	const struct matrix *gate = layer->moe ? &layer->gate.shape : &layer->ffn_gate;
-	const struct matrix *up = layer->moe ? &layer->up.shape : &layer->ffn_up;
-	bool q8 = forward_quantised(gate) || forward_quantised(up);
-	forward_norm(f, f->x + (size_t)t * n, layer->ffn_norm, f->h + (size_t)t * n,
-		q8 ? f->h_q8 + (size_t)t * (n / Q8_BLOCK) : NULL);
-}
-
-/* Softmax over all experts, then the k largest by falling weight, ties to the smaller index; renormalised by their sum in
- * that order where the architecture says so. Always k distinct experts, even of logits that are not numbers. */
-static void route_token(struct forward *f, uint32_t t)
-{
-	const struct model_config *config = &f->model->config;
-	uint32_t n = config->n_experts, k = config->n_experts_used, filled = 0;
-	float *p = f->router + (size_t)t * n;
-	float *weights = f->weights + (size_t)t * k;
-	uint16_t *chosen = f->chosen + (size_t)t * k;
-	f->kernels->softmax(p, n);
-	for (uint32_t e = 0; e < n; e++) {
-		if (filled == k && !(p[e] > weights[k - 1]))
-			continue;
-		uint32_t at = filled < k ? filled++ : k - 1;
-		for (; at > 0 && p[e] > weights[at - 1]; at--) {
-			weights[at] = weights[at - 1];
-			chosen[at] = chosen[at - 1];
-		}
-		weights[at] = p[e];
-		chosen[at] = (uint16_t)e;
-	}
-	if (config->arch->norm_topk) {
-		float sum = 0;
-		for (uint32_t j = 0; j < k; j++)
-			sum += weights[j];
-		for (uint32_t j = 0; j < k; j++)
-			weights[j] /= sum;
-	}
+	forward_norm_bias(f, f->x + (size_t)t * n, layer->ffn_norm, layer->ffn_norm_bias,
+		f->h + (size_t)t * n,
+		any_quantised(layer) ? f->h_q8 + (size_t)t * (n / Q8_BLOCK) : NULL);
 }
 
 /* Orders the assignments by expert (counting sort) and lists the distinct experts; returns how many. */
@@ -95,21 +78,50 @@ static struct matrix with_data(const struct matrix *shape, const void *data)
 	return matrix;
 }
 
+static const float *bias_row(const float *biases, uint16_t expert, uint32_t n)
+{
+	return biases ? biases + (size_t)expert * n : NULL;
+}
+
+/* The expert of every token, computed while those that are not resident arrive. */
+static void run_shared(struct forward *f)
+{
+	const struct layer *layer = &f->model->layers[f->layer];
+	uint32_t n_embd = f->model->config.n_embd;
+	uint32_t first = f->n * f->model->config.n_experts_used;
+	for (uint32_t t = 0; t < f->n; t++) {
+		f->in_rows[first + t] = f->h_rows[t];
+		f->down_rows[first + t] = f->shared + (size_t)t * n_embd;
+	}
+	f->ffn[0] = (struct ffn_task){.gate = layer->shared_gate,
+		.up = layer->shared_up,
+		.down = layer->shared_down,
+		.first = first,
+		.n = f->n};
+	run_ffn(f, 1);
+}
+
 static int run_experts(struct forward *f, uint32_t n_distinct)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
+	uint32_t n_ff = f->model->config.n_expert_ff;
 	const struct expert_source_ops *ops = f->experts->ops;
 	int n;
 	ops->begin(f->experts, f->layer, f->distinct, f->distinct_tokens, n_distinct);
+	if (layer->shared_gate.data)
+		run_shared(f);
 	while ((n = ops->ready(f->experts, f->views)) > 0) {
 		for (int i = 0; i < n; i++) {
 			const struct expert_view *view = &f->views[i];
 			uint32_t tokens = f->distinct_tokens[view->index];
-			uint32_t last = f->expert_first[f->distinct[view->index]];
+			uint16_t expert = f->distinct[view->index];
+			uint32_t last = f->expert_first[expert];
 			f->ffn[i] = (struct ffn_task){
 				.gate = with_data(&layer->gate.shape, view->gate),
 				.up = with_data(&layer->up.shape, view->up),
 				.down = with_data(&layer->down.shape, view->down),
+				.gate_bias = bias_row(layer->gate_bias, expert, n_ff),
+				.up_bias = bias_row(layer->up_bias, expert, n_ff),
 				.first = last - tokens,
 				.n = tokens,
 			};
@@ -123,11 +135,22 @@ static int run_experts(struct forward *f, uint32_t n_distinct)
 static void combine_token(struct forward *f, uint32_t t)
 {
 	uint32_t n = f->model->config.n_embd, k = f->model->config.n_experts_used;
+	const struct layer *layer = &f->model->layers[f->layer];
 	float *y = f->out + (size_t)t * n;
+	const float *shared = f->shared + (size_t)t * n;
 	memset(y, 0, n * sizeof(*y));
 	for (uint32_t j = 0; j < k; j++) {
 		size_t a = (size_t)t * k + j;
+		if (layer->down_bias)
+			f->kernels->add(
+				f->down + a * n, bias_row(layer->down_bias, f->chosen[a], n), n);
 		f->kernels->axpy(y, f->weights[a], f->down + a * n, n);
+	}
+	if (layer->shared_weight.data) {
+		f->kernels->sigmoid(f->shared_weight + t, 1);
+		f->kernels->axpy(y, f->shared_weight[t], shared, n);
+	} else if (layer->shared_gate.data) {
+		f->kernels->add(y, shared, n);
 	}
 	f->kernels->add(f->x + (size_t)t * n, y, n);
 }
@@ -153,8 +176,11 @@ static void dense_layer(struct forward *f)
 		f->in_rows[t] = f->h_rows[t];
 		f->down_rows[t] = f->out_rows[t];
 	}
-	f->ffn[0] = (struct ffn_task){
-		layer->ffn_gate, layer->ffn_up, layer->ffn_down, .first = 0, .n = f->n};
+	f->ffn[0] = (struct ffn_task){.gate = layer->ffn_gate,
+		.up = layer->ffn_up,
+		.down = layer->ffn_down,
+		.first = 0,
+		.n = f->n};
 	run_ffn(f, 1);
 	work_tokens(f, dense_residual, 2 * f->model->config.n_embd * sizeof(float));
 }
@@ -170,7 +196,8 @@ int ffn_layer(struct forward *f)
 		return 0;
 	}
 	f->products[0] = (struct product){layer->router, f->h_rows, f->router_rows, f->n};
-	work_products(f, 1);
+	f->products[1] = (struct product){layer->shared_weight, f->h_rows, f->shared_rows, f->n};
+	work_products(f, layer->shared_weight.data ? 2 : 1);
 	work_tokens(f, route_token, config->n_experts * 2 * sizeof(float));
 	call_hook(f, true);
 	uint32_t n_distinct = group_by_expert(f);
@@ -178,6 +205,6 @@ int ffn_layer(struct forward *f)
 	int rc = run_experts(f, n_distinct);
 	if (rc < 0)
 		return rc;
-	work_tokens(f, combine_token, (config->n_experts_used + 2) * row_bytes);
+	work_tokens(f, combine_token, (config->n_experts_used + 3) * row_bytes);
 	return 0;
 }

@@ -53,6 +53,30 @@ void work_tokens(struct forward *f, void (*fn)(struct forward *f, uint32_t token
 	run(f, tokens_item, &work, work.n_items);
 }
 
+struct item_work {
+	struct forward *f;
+	void (*fn)(struct forward *f, uint32_t item, uint32_t thread);
+	uint32_t n, n_parts;
+};
+
+static void items_part(void *arg, uint32_t part, uint32_t thread)
+{
+	const struct item_work *work = arg;
+	uint64_t n = work->n;
+	uint32_t last = (uint32_t)(n * (part + 1) / work->n_parts);
+	for (uint32_t i = (uint32_t)(n * part / work->n_parts); i < last; i++)
+		work->fn(work->f, i, thread);
+}
+
+void work_items(struct forward *f, uint32_t n, size_t bytes,
+	void (*fn)(struct forward *f, uint32_t item, uint32_t thread))
+{
+	uint32_t parts = item_count(f, bytes);
+	struct item_work work = {f, fn, n, parts < n ? parts : n};
+	if (n > 0)
+		run(f, items_part, &work, work.n_parts);
+}
+
 struct head_work {
 	struct forward *f;
 	void (*fn)(struct forward *f, uint32_t token, uint32_t kv_head, uint32_t thread);
@@ -148,7 +172,14 @@ static void ffn_item(void *arg, uint32_t item, uint32_t thread)
 		f->up_rows + task->first);
 	for (uint32_t a = task->first; a < task->first + task->n; a++) {
 		size_t at = (size_t)a * f->ff_max + i->first;
-		kernels->silu_mul(f->gate + at, f->up + at, rows, f->act + at);
+		if (task->gate_bias)
+			kernels->add(f->gate + at, task->gate_bias + i->first, rows);
+		if (task->up_bias)
+			kernels->add(f->up + at, task->up_bias + i->first, rows);
+		if (f->model->config.arch->activation == ACTIVATION_SWIGLU_OAI)
+			kernels->swiglu_oai(f->gate + at, f->up + at, rows, f->act + at);
+		else
+			kernels->silu_mul(f->gate + at, f->up + at, rows, f->act + at);
 		/* Blocks are quantised one by one, and a cut falls between blocks. */
 		if (quantise)
 			kernels->quantise_q8(f->act + at, rows, f->act_q8 + at / Q8_BLOCK);

@@ -16,9 +16,16 @@ TOKENS = 10 if SANITIZED else 20
 tap = Tap()
 ids = prompts(8, longest=64)
 modes = {"greedy": None, "sampled": SAMPLED}
-expected = {(mode, i): reference(p, TOKENS, sampling, seed=100 + i)
+
+
+def references(*extra):
+    return {(mode, i): reference(p, TOKENS, sampling, seed=100 + i, extra=extra)
             for mode, sampling in modes.items() for i, p in enumerate(ids)}
-tap.ok(len({tuple(e["tokens"]) for e in expected.values()}) > 8, "the references differ from each other")
+
+
+plain, coarse = references(), references("--kv", "q8_0")
+tap.ok(len({tuple(e["tokens"]) for e in plain.values()}) > 8, "the references differ from each other")
+tap.ok(all(plain[key]["logits_hash"] != coarse[key]["logits_hash"] for key in plain), "keys and values of 8 bits give logits of their own")
 
 
 def requests(mode, k, method, n):
@@ -26,7 +33,7 @@ def requests(mode, k, method, n):
              "logits_hash": True, **(modes[mode] or {})} for i in range(n)]
 
 
-def sweep(service, name):
+def sweep(service, name, expected):
     for mode, n in itertools.product(modes, SESSIONS):
         wrong, drafted, accepted = [], 0, 0
         for k, method in itertools.product(KS, METHODS):
@@ -51,5 +58,8 @@ for turn, (threads, budget, draft) in enumerate(itertools.product((1, 2), budget
     chunk = (256, 16, 7)[turn % 3]
     with Service(draft=DRAFTS[draft], options=("--threads", threads, "--budget", budget),
                  sets=(f"verifier.prefill_chunk={chunk}",)) as service:
-        sweep(service, f"{threads} threads, budget {budget}, draft {draft}, chunk {chunk}")
+        sweep(service, f"{threads} threads, budget {budget}, draft {draft}, chunk {chunk}", plain)
+with Service(draft=DRAFTS["aligned"], options=("--threads", 2, "--budget", "30%", "--kv", "q8_0"),
+             sets=("verifier.prefill_chunk=16",)) as service:
+    sweep(service, "2 threads, budget 30%, draft aligned, chunk 16, keys and values of 8 bits", coarse)
 tap.done()

@@ -115,6 +115,43 @@ def nothing_but_the_request_changes_a_bit():
     assert short["logits_hash"] == reference["logits_hash"][:3]
 
 
+def quantised(model, kind):
+    """A file of tests/data/golden/quants with its last prompt: ids and the reference's logits."""
+    with open(f"tests/data/golden/quants/{model}.json") as f:
+        golden = json.load(f)
+    variant = next(v for v in golden["variants"] if v["type"] == kind)
+    return "tests/data/golden/quants/" + variant["file"], golden["prompts"][-1]["ids"], variant["prompts"][-1]["logits_last"]
+
+
+@test
+def float32_activations_give_the_reference_on_quantised_weights():
+    for model, kind in (("qwen3moe-256", "Q4_K_M"), ("qwen3moe-256", "MXFP4_MOE"), ("llama-dense-256", "IQ4_XS")):
+        path, prompt, expected = quantised(model, kind)
+        args = ["logits", "--model", path, "--tokens", ids(prompt), "--kv", "f32"]
+        rms = math.sqrt(sum(x * x for x in expected) / len(expected))
+        got = output(*args, "--activations", "f32")["logits"]
+        assert max(abs(a - b) for a, b in zip(got, expected)) <= 2e-4 * rms, kind
+        assert output(*args, "--kernels", "reference")["logits"] == got
+        # 8-bit activations are another arithmetic, near it.
+        fast = output(*args)["logits"]
+        difference = math.sqrt(sum((a - b) ** 2 for a, b in zip(fast, got)) / len(got))
+        assert 1e-3 * rms < difference < 0.04 * rms, (kind, difference / rms)
+        assert output(*args, "--activations", "q8")["logits"] == fast
+
+
+@test
+def mixed_types_give_the_same_bits_on_every_instruction_set():
+    for model, kind in (("qwen3moe-256", "Q4_K_M"), ("qwen3moe-256", "MXFP4_MOE"), ("llama-dense-256", "Q5_1")):
+        path, prompt, _ = quantised(model, kind)
+        args = ["generate", "--model", path, "--tokens", ids(prompt), "--max-tokens", "24", "--ignore-eos", "--logits-hash"]
+        reference = output(*args, "--kernels", "scalar", "--threads", "1", "--prefill-chunk", "1")["logits_hash"]
+        assert len(reference) == 24
+        for kernels in ("avx2", "avx512"):
+            result = run(*args, "--kernels", kernels, "--threads", "2", "--prefill-chunk", "33")
+            if result.returncode != 64:  # else not on this CPU
+                assert json.loads(result.stdout)["logits_hash"] == reference, (kind, kernels)
+
+
 @test
 def text_and_tokens_say_the_same():
     args = ["generate", "--model", DEMO, "--prompt", "What is 12 + 30?", "--chat", "--max-tokens", "30"]
@@ -175,6 +212,9 @@ def bad_input_is_named_and_has_its_status():
     refused(64, "prompt", "logits", *model)
     refused(64, "f32, f16", "logits", *model, "--tokens", "1", "--kv", "f8")
     refused(64, "kernels", "logits", *model, "--tokens", "1", "--kernels", "mmx")
+    refused(64, "q8 and f32", "logits", *model, "--tokens", "1", "--activations", "bf16")
+    refused(64, "contradict", "logits", *model, "--tokens", "1", "--activations", "f32", "--kernels", "scalar")
+    refused(64, "contradict", "logits", *model, "--tokens", "1", "--activations", "q8", "--kernels", "reference")
     refused(64, "json", "logits", *model, "--tokens", "1", "--format", "xml")
     refused(64, "unknown command", "frobnicate")
 
@@ -184,7 +224,7 @@ def help_lists_every_option():
     assert b"generate" in run("--help").stdout
     for command in ("logits", "generate", "routes"):
         result = run(command, "--help")
-        assert result.returncode == 0 and b"--kernels" in result.stdout and b"--tokens" in result.stdout
+        assert result.returncode == 0 and b"--kernels" in result.stdout and b"--activations" in result.stdout and b"--tokens" in result.stdout
     assert b"--repeat-penalty" in run("generate", "--help").stdout
     assert run("--version").stdout.startswith(b"outrider-model ")
 

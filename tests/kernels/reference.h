@@ -128,6 +128,142 @@ static inline uint16_t u16_at(const uint8_t *p)
 	return (uint16_t)(p[0] | p[1] << 8);
 }
 
+struct reference_run {
+	int q[32], c[2], e[2];
+	float d, m;
+	bool has_m;
+};
+
+static inline int bits_at(const uint8_t *p, uint32_t bit, uint32_t n)
+{
+	return p[bit / 8] >> bit % 8 & ((1 << n) - 1);
+}
+
+/* The types in blocks of 32: where d, m, the fifth bits and the weights begin, and what is taken off. */
+static inline void reference_run_32(
+	enum tensor_type type, const uint8_t *block, struct reference_run *run)
+{
+	static const int iq4[] = {
+		-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+	static const int fp4[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+	bool five = type == TENSOR_Q5_0 || type == TENSOR_Q5_1;
+	uint32_t at = run->has_m ? 4 : type == TENSOR_MXFP4 ? 1 : 2;
+
+	if (type == TENSOR_MXFP4)
+		run->d = ldexpf(1, block[0] - 128);
+	else
+		run->d = reference_half(u16_at(block));
+	if (run->has_m)
+		run->m = reference_half(u16_at(block + 2));
+	for (uint32_t i = 0; i < 32; i++) {
+		const uint8_t *codes = block + at + (five ? 4 : 0);
+		int q;
+
+		if (type == TENSOR_Q8_0) {
+			run->q[i] = (int8_t)block[2 + i];
+			continue;
+		}
+		q = bits_at(codes, 8 * (i % 16) + 4 * (i / 16), 4);
+		if (five)
+			q += 16 * bits_at(block + at, i, 1);
+		if (type == TENSOR_IQ4_NL)
+			q = iq4[q];
+		else if (type == TENSOR_MXFP4)
+			q = fp4[q];
+		else if (!run->has_m)
+			q -= five ? 16 : 8;
+		run->q[i] = q;
+	}
+}
+
+/* The six-bit numbers of Q4_K and Q5_K: scales 0..7, then minima 0..7. */
+static inline int reference_six_bits(const uint8_t *p, uint32_t i)
+{
+	uint32_t j = i % 8, minimum = i / 8;
+
+	if (j < 4)
+		return bits_at(p, 8 * (j + 4 * minimum), 6);
+	return bits_at(p + 8, 8 * (j - 4) + 4 * minimum, 4) +
+	       16 * bits_at(p, 8 * (j - 4 + 4 * minimum) + 6, 2);
+}
+
+/* Run s of a block of 256. The weights of all are in parts of 128 but for Q4_K's and Q5_K's of 64. */
+static inline void reference_run_256(
+	enum tensor_type type, const uint8_t *block, uint32_t s, struct reference_run *run)
+{
+	static const int iq4[] = {
+		-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+	float d = reference_half(u16_at(block + (type == TENSOR_Q2_K	      ? 80
+							: type == TENSOR_Q3_K ? 108
+							: type == TENSOR_Q6_K ? 208
+									      : 0)));
+	uint32_t part = s / 4, in = s % 4;
+
+	run->d = d;
+	for (uint32_t h = 0; h < 2; h++) {
+		uint32_t k = 2 * s + h;
+
+		if (type == TENSOR_Q2_K) {
+			run->c[h] = block[k] & 15;
+			run->e[h] = block[k] >> 4;
+		} else if (type == TENSOR_Q3_K) {
+			run->c[h] = bits_at(block + 96, 8 * (k % 8) + 4 * (k / 8), 4) +
+				    16 * bits_at(block + 104, 8 * (k % 4) + 2 * (k / 4), 2) - 32;
+		} else if (type == TENSOR_Q6_K) {
+			run->c[h] = (int8_t)block[192 + k];
+		}
+	}
+	if (type == TENSOR_Q2_K) {
+		run->m = -reference_half(u16_at(block + 82));
+	} else if (type == TENSOR_Q4_K || type == TENSOR_Q5_K) {
+		run->d = d * (float)reference_six_bits(block + 4, s);
+		run->m = -(reference_half(u16_at(block + 2)) *
+			   (float)reference_six_bits(block + 4, 8 + s));
+	} else if (type == TENSOR_IQ4_XS) {
+		run->d = d * (float)(bits_at(block + 4, 4 * s, 4) +
+				     16 * bits_at(block + 2, 2 * s, 2) - 32);
+	}
+	for (uint32_t i = 0; i < 32; i++) {
+		uint32_t of_two = 8 * i + 4 * (s % 2), of_four = 8 * i + 2 * in;
+
+		if (type == TENSOR_Q2_K)
+			run->q[i] = bits_at(block + 16 + 32 * part, of_four, 2);
+		else if (type == TENSOR_Q3_K)
+			run->q[i] = bits_at(block + 32 + 32 * part, of_four, 2) +
+				    4 * bits_at(block, 8 * i + s, 1) - 4;
+		else if (type == TENSOR_Q4_K)
+			run->q[i] = bits_at(block + 16 + 32 * (s / 2), of_two, 4);
+		else if (type == TENSOR_Q5_K)
+			run->q[i] = bits_at(block + 48 + 32 * (s / 2), of_two, 4) +
+				    16 * bits_at(block + 16, 8 * i + s, 1);
+		else if (type == TENSOR_Q6_K)
+			run->q[i] = bits_at(block + 64 * part + 32 * (in % 2), 8 * i + 4 * (in / 2),
+					    4) +
+				    16 * bits_at(block + 128 + 32 * part, of_four, 2) - 32;
+		else
+			run->q[i] =
+				iq4[bits_at(block + 8 + 16 * s, 8 * (i % 16) + 4 * (i / 16), 4)];
+	}
+}
+
+/* Weights 32b..32b+31 of a row of blocks, by the names of BLOCKS. */
+static inline struct reference_run reference_run(
+	enum tensor_type type, const uint8_t *row, uint32_t b)
+{
+	const struct tensor_type_info *info = tensor_type_info((uint32_t)type);
+	struct reference_run run = {.c = {1, 1}, .e = {1, 1}};
+	uint32_t runs = info->block_weights / 32;
+	const uint8_t *block = row + (size_t)(b / runs) * info->block_bytes;
+
+	run.has_m = type == TENSOR_Q4_1 || type == TENSOR_Q5_1 || type == TENSOR_Q2_K ||
+		    type == TENSOR_Q4_K || type == TENSOR_Q5_K;
+	if (runs == 1)
+		reference_run_32(type, block, &run);
+	else
+		reference_run_256(type, block, b % runs, &run);
+	return run;
+}
+
 /* One row of weights, any type, times one activation row, as kernels.h states it. */
 static inline float reference_product(
 	enum tensor_type type, const uint8_t *row, uint32_t cols, const struct activation *x)
@@ -148,25 +284,42 @@ static inline float reference_product(
 	}
 	for (uint32_t b = 0; b < cols / 32; b++) {
 		const struct q8_block *in = &x->q8[b];
-		float d = reference_half(u16_at(row));
-		int isum = 0, sum = 0;
+		struct reference_run run = reference_run(type, row, b);
+		int isum = 0, esum = 0;
 
 		for (int i = 0; i < 32; i++) {
-			int q;
-
-			if (type == TENSOR_Q8_0)
-				q = (int8_t)row[2 + i];
-			else if (type == TENSOR_Q4_0)
-				q = (i < 16 ? row[2 + i] & 15 : row[2 + i - 16] >> 4) - 8;
-			else
-				q = i < 16 ? row[4 + i] & 15 : row[4 + i - 16] >> 4;
-			isum += q * in->q[i];
-			sum += in->q[i];
+			isum += run.c[i / 16] * run.q[i] * in->q[i];
+			esum += run.e[i / 16] * in->q[i];
 		}
-		acc = fmaf(d * in->d, (float)isum, acc);
-		if (type == TENSOR_Q4_1)
-			acc = fmaf(reference_half(u16_at(row + 2)), in->d * (float)sum, acc);
-		row += type == TENSOR_Q8_0 ? 34 : type == TENSOR_Q4_0 ? 18 : 20;
+		acc = fmaf(run.d * in->d, (float)isum, acc);
+		if (run.has_m)
+			acc = fmaf(run.m, in->d * (float)esum, acc);
 	}
 	return acc;
+}
+
+/* The same row with float32 activations: LANES of its float32 values, what the backend "reference" computes. */
+static inline float reference_product_f32(
+	enum tensor_type type, const uint8_t *row, uint32_t cols, const struct activation *x)
+{
+	float wide[4096];
+
+	if (!tensor_type_info((uint32_t)type)->quantised)
+		return reference_product(type, row, cols, x);
+	assert_true(cols <= 4096);
+	for (uint32_t b = 0; b < cols / 32; b++) {
+		struct reference_run run = reference_run(type, row, b);
+
+		for (uint32_t i = 0; i < 32; i++) {
+			float value = run.d * (float)run.c[i / 16] * (float)run.q[i];
+
+			wide[32 * b + i] = run.has_m ? value + run.m * (float)run.e[i / 16] : value;
+		}
+	}
+	return reference_lanes(wide, x->f32, cols);
+}
+
+static inline bool is_reference(const struct kernels *k)
+{
+	return strcmp(k->name, "reference") == 0;
 }

@@ -1,9 +1,9 @@
-/* The golden blocks of tests/data/blocks (README.md there): values equal to the bit, dot products within bounds. */
+/* The golden blocks of tests/data/golden/blocks (README.md there): values equal to the bit, dot products within bounds. */
 #include "tests/kernels/reference.h"
 
 #include <jansson.h>
 
-#define FOLDER "tests/data/blocks/"
+#define FOLDER "tests/data/golden/blocks/"
 #define COLS 1024
 #define ROWS 4
 
@@ -90,7 +90,7 @@ static void check_dots(const struct tensor_type_info *info, json_t *golden)
 			backend(k)->matmul(&plain, 0, 1, &in, 1, &y);
 			assert_true(terms > 0 && fabs((double)result[0] - exact) <= 1e-6 * terms);
 			backend(k)->matmul(&w, r, r + 1, &in, 1, &y);
-			if (!info->quantised) {
+			if (!info->quantised || is_reference(backend(k))) {
 				assert_true(fabs((double)result[r] - exact) <= 1e-6 * terms);
 				continue;
 			}
@@ -130,7 +130,7 @@ static void each_type(void (*check)(const struct tensor_type_info *info, json_t 
 		check(info, entry);
 		checked++;
 	}
-	assert_int_equal(checked, 5);
+	assert_int_equal(checked, 15);
 	json_decref(golden);
 }
 
@@ -141,6 +141,129 @@ static void check_blocks(const struct tensor_type_info *info, json_t *golden)
 	check_values(info, ".blocks", blocks, info->block_weights);
 	check_values(info, ".blocks", 1, blocks * info->block_weights);
 	check_values(info, ".rows", ROWS, COLS);
+}
+
+/* Every block as a row of its own, the edge cases with the random ones, times activations. */
+static void check_products(const struct tensor_type_info *info, json_t *golden)
+{
+	enum { TOKENS = 3 };
+	uint32_t rows = (uint32_t)json_integer_value(json_object_get(golden, "n_blocks"));
+	uint32_t cols = info->block_weights;
+	struct q8_block q8[TOKENS][8];
+	struct activation in[TOKENS];
+	size_t size;
+	uint8_t *data = read_file(info->name, ".blocks", &size);
+	float *x = read_file("activation", ".f32", &size), *y[TOKENS];
+	struct matrix w = matrix_of(info, data, rows, cols);
+
+	for (uint32_t t = 0; t < TOKENS; t++) {
+		in[t] = (struct activation){x + (size_t)t * cols, q8[t]};
+		y[t] = malloc(rows * sizeof(float));
+		assert_non_null(y[t]);
+		if (info->quantised)
+			scalar_backend()->quantise_q8(in[t].f32, cols, q8[t]);
+	}
+	for (size_t k = 0; backend(k); k++) {
+		backend(k)->matmul(&w, 0, rows, in, TOKENS, y);
+		for (uint32_t i = 0; i < TOKENS * rows; i++) {
+			const uint8_t *row = data + (i / TOKENS) * w.row_bytes;
+			const struct activation *a = &in[i % TOKENS];
+			float expected = is_reference(backend(k))
+						 ? reference_product_f32(info->type, row, cols, a)
+						 : reference_product(info->type, row, cols, a);
+
+			assert_same_floats(&y[i % TOKENS][i / TOKENS], &expected, 1, info->name);
+		}
+	}
+	for (uint32_t t = 0; t < TOKENS; t++)
+		free(y[t]);
+	free(data);
+	free(x);
+}
+
+/* The golden blocks are finite, and stop being so with a scale that is not. */
+static void check_finite(const struct tensor_type_info *info, json_t *golden)
+{
+	static const uint16_t halves[] = {0x7c00, 0xfc00, 0x7e00, 0x7c01};
+	uint32_t rows = (uint32_t)json_integer_value(json_object_get(golden, "n_blocks"));
+	size_t size;
+	uint8_t *data = read_file(info->name, ".blocks", &size);
+	struct matrix w = matrix_of(info, data, rows, info->block_weights);
+	struct matrix one = matrix_of(info, data, 1, rows * info->block_weights);
+	static const struct {
+		enum tensor_type type;
+		uint32_t at;
+	} scales[] = {{TENSOR_F16, 0}, {TENSOR_Q8_0, 0}, {TENSOR_Q4_0, 0}, {TENSOR_Q4_1, 0},
+		{TENSOR_Q4_1, 2}, {TENSOR_Q5_0, 0}, {TENSOR_Q5_1, 0}, {TENSOR_Q5_1, 2},
+		{TENSOR_Q2_K, 80}, {TENSOR_Q2_K, 82}, {TENSOR_Q3_K, 108}, {TENSOR_Q4_K, 0},
+		{TENSOR_Q4_K, 2}, {TENSOR_Q5_K, 0}, {TENSOR_Q5_K, 2}, {TENSOR_Q6_K, 208},
+		{TENSOR_IQ4_NL, 0}, {TENSOR_IQ4_XS, 0}};
+
+	assert_true(tensor_row_finite(&one, 0));
+	for (uint32_t r = 0; r < rows; r++)
+		assert_true(tensor_row_finite(&w, r));
+	for (size_t i = 0; i < 4 * sizeof(scales) / sizeof(scales[0]); i++) {
+		uint8_t *at = data + (rows - 1) * w.row_bytes + scales[i / 4].at;
+		uint16_t good;
+
+		if (scales[i / 4].type != info->type)
+			continue;
+		memcpy(&good, at, 2);
+		memcpy(at, &halves[i % 4], 2);
+		assert_false(tensor_row_finite(&w, rows - 1));
+		assert_false(tensor_row_finite(&one, 0));
+		assert_true(tensor_row_finite(&w, rows - 2));
+		memcpy(at, &good, 2);
+	}
+	free(data);
+}
+
+static void mxfp4_exponents_that_overflow_are_not_finite(void **state)
+{
+	uint8_t block[17] = {0};
+	struct matrix w = {TENSOR_MXFP4, 1, 32, sizeof(block), block};
+
+	(void)state;
+	block[0] = 255;
+	assert_false(tensor_row_finite(&w, 0));
+	block[0] = 254; /* zeros times 2^126 */
+	assert_true(tensor_row_finite(&w, 0));
+	block[9] = 0x60; /* 2 * 4 * 2^126 = 2^129 */
+	assert_false(tensor_row_finite(&w, 0));
+	block[0] = 252;
+	block[9] = 0x70; /* 2 * 6 * 2^124 = 1.5 * 2^127 */
+	assert_true(tensor_row_finite(&w, 0));
+}
+
+static void float_rows_with_an_infinity_or_a_nan_are_not_finite(void **state)
+{
+	float row[3] = {1, -0x1.fffffep127f, 0x1p-149f};
+	uint16_t brain[3] = {0x3f80, 0x7f7f, 1};
+	struct matrix f32 = {TENSOR_F32, 1, 3, sizeof(row), row};
+	struct matrix bf16 = {TENSOR_BF16, 1, 3, sizeof(brain), brain};
+
+	(void)state;
+	assert_true(tensor_row_finite(&f32, 0) && tensor_row_finite(&bf16, 0));
+	row[2] = NAN;
+	assert_false(tensor_row_finite(&f32, 0));
+	row[2] = -INFINITY;
+	assert_false(tensor_row_finite(&f32, 0));
+	brain[2] = 0x7f80;
+	assert_false(tensor_row_finite(&bf16, 0));
+	brain[2] = 0xffc0;
+	assert_false(tensor_row_finite(&bf16, 0));
+}
+
+static void the_list_of_types_names_each_and_is_cut_to_fit(void **state)
+{
+	char all[TENSOR_TYPE_NAMES], some[8];
+
+	(void)state;
+	assert_true(tensor_type_names(all, sizeof(all)) < sizeof(all));
+	assert_non_null(strstr(all, "F32, F16, BF16, Q8_0"));
+	assert_non_null(strstr(all, "IQ4_XS, MXFP4"));
+	assert_int_equal(tensor_type_names(some, sizeof(some)), strlen(all));
+	assert_string_equal(some, "F32, F1");
 }
 
 static void dequantised_values_equal_the_golden_ones_to_the_bit(void **state)
@@ -155,11 +278,28 @@ static void dot_products_are_within_the_golden_tolerance(void **state)
 	each_type(check_dots);
 }
 
+static void golden_blocks_give_the_same_products_everywhere(void **state)
+{
+	(void)state;
+	each_type(check_products);
+}
+
+static void a_scale_that_is_infinite_or_nan_is_found(void **state)
+{
+	(void)state;
+	each_type(check_finite);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(dequantised_values_equal_the_golden_ones_to_the_bit),
 		cmocka_unit_test(dot_products_are_within_the_golden_tolerance),
+		cmocka_unit_test(golden_blocks_give_the_same_products_everywhere),
+		cmocka_unit_test(a_scale_that_is_infinite_or_nan_is_found),
+		cmocka_unit_test(mxfp4_exponents_that_overflow_are_not_finite),
+		cmocka_unit_test(float_rows_with_an_infinity_or_a_nan_are_not_finite),
+		cmocka_unit_test(the_list_of_types_names_each_and_is_cut_to_fit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,7 +27,7 @@ static void check_quantised(const float *x, uint32_t cols)
 		backend(k)->quantise_q8(x, cols, got);
 		for (uint32_t b = 0; b < cols / 32; b++) {
 			float amax = 0, d, inverse;
-			int32_t sum = 0;
+			int32_t sums[2] = {0, 0};
 
 			for (uint32_t i = 0; i < 32; i++)
 				amax = fmaxf(amax, fabsf(x[b * 32 + i]));
@@ -38,9 +38,10 @@ static void check_quantised(const float *x, uint32_t cols)
 				int q = (int)rintf(x[b * 32 + i] * inverse);
 
 				assert_int_equal(got[b].q[i], q);
-				sum += q;
+				sums[i / 16] += q;
 			}
-			assert_int_equal(got[b].sum, sum);
+			assert_int_equal(got[b].sums[0], sums[0]);
+			assert_int_equal(got[b].sums[1], sums[1]);
 		}
 	}
 }
@@ -83,7 +84,8 @@ static void a_block_with_infinity_or_nan_is_zeros_with_that_scale(void **state)
 
 			backend(k)->quantise_q8(x, 64, got);
 			assert_true(i / 32 < 2 ? got[0].d == INFINITY : isnan(got[0].d));
-			assert_int_equal(got[0].sum, 0);
+			assert_int_equal(got[0].sums[0], 0);
+			assert_int_equal(got[0].sums[1], 0);
 			for (uint32_t j = 0; j < 32; j++)
 				assert_int_equal(got[0].q[j], 0);
 			assert_true(got[1].d > 0 && got[1].d < 1);
@@ -119,6 +121,49 @@ static void rms_norm_is_the_definition(void **state)
 			assert_close(y, exact, n, 2e-6);
 			memcpy(y, x, n * sizeof(*x));
 			backend(k)->rms_norm(y, w, eps, n, y);
+			assert_same_floats(y, expected, n, "in place");
+		}
+	}
+}
+
+static void layer_norm_is_the_definition(void **state)
+{
+	float x[N_MAX], w[N_MAX], b[N_MAX], one[N_MAX], d[N_MAX], expected[N_MAX], y[N_MAX];
+	double exact[N_MAX];
+	uint64_t rng = 13;
+
+	(void)state;
+	for (uint32_t i = 0; i < N_MAX; i++)
+		one[i] = 1;
+	for (uint32_t n = 2; n < N_MAX; n++) {
+		const float eps = 1e-5f;
+		double mean = 0, ss = 0;
+		float float_mean, inverse;
+
+		random_vector(&rng, x, n, 4);
+		random_vector(&rng, w, n, 2);
+		random_vector(&rng, b, n, 2);
+		for (uint32_t i = 0; i < n; i++)
+			mean += (double)x[i] / n;
+		for (uint32_t i = 0; i < n; i++)
+			ss += ((double)x[i] - mean) * ((double)x[i] - mean);
+		float_mean = reference_lanes(x, one, n) / (float)n;
+		for (uint32_t i = 0; i < n; i++)
+			d[i] = x[i] - float_mean;
+		inverse = 1 / sqrtf(reference_lanes(d, d, n) / (float)n + eps);
+		for (uint32_t i = 0; i < n; i++) {
+			float scaled = d[i] * inverse;
+
+			expected[i] = fmaf(scaled, w[i], b[i]);
+			exact[i] = ((double)x[i] - mean) / sqrt(ss / n + (double)eps) * (double)w[i] +
+				   (double)b[i];
+			assert_true(fabs((double)expected[i] - exact[i]) < 1e-5);
+		}
+		for (size_t k = 0; backend(k); k++) {
+			backend(k)->layer_norm(x, w, b, eps, n, y);
+			assert_same_floats(y, expected, n, backend(k)->name);
+			memcpy(y, x, n * sizeof(*x));
+			backend(k)->layer_norm(y, w, b, eps, n, y);
 			assert_same_floats(y, expected, n, "in place");
 		}
 	}
@@ -199,6 +244,55 @@ static void silu_of_odd_values_is_the_same_everywhere(void **state)
 		backend(k)->silu_mul(g, u, 17, y);
 		assert_same_floats(y, expected, 17, backend(k)->name);
 	}
+}
+
+static float reference_swiglu_oai(float g, float u)
+{
+	float sigmoid, product;
+
+	g = g > 7 ? 7 : g;
+	u = u > 7 ? 7 : u < -7 ? -7 : u;
+	product = 1.702f * g;
+	sigmoid = 1 / (1 + kernels_exp(-product));
+	product = g * sigmoid;
+	u = u + 1;
+	return product * u;
+}
+
+static void sigmoid_and_swiglu_oai_are_the_definition(void **state)
+{
+	const float odd[] = {0, -0.0f, INFINITY, -INFINITY, NAN, 7, -7, 0x1.c00002p2f, 3e38f, -3e38f,
+		-100, 100, 0x1p-149f};
+	float g[N_MAX], u[N_MAX], y[N_MAX], expected[N_MAX], sigmoids[N_MAX];
+	double exact[N_MAX];
+	uint64_t rng = 14;
+
+	(void)state;
+	for (uint32_t n = 1; n < N_MAX; n++) {
+		random_vector(&rng, g, n, n % 3 ? 9 : 80);
+		random_vector(&rng, u, n, 9);
+		for (uint32_t i = 0; i < n && n % 4 == 1; i++) {
+			g[i] = odd[random_below(&rng, 13)];
+			u[i] = odd[random_below(&rng, 13)];
+		}
+		for (uint32_t i = 0; i < n; i++) {
+			sigmoids[i] = 1 / (1 + kernels_exp(-g[i]));
+			expected[i] = reference_swiglu_oai(g[i], u[i]);
+			exact[i] = 1 / (1 + exp(-(double)g[i]));
+		}
+		for (size_t k = 0; backend(k); k++) {
+			backend(k)->swiglu_oai(g, u, n, y);
+			assert_same_floats(y, expected, n, backend(k)->name);
+			memcpy(y, g, n * sizeof(*g));
+			backend(k)->sigmoid(y, n);
+			assert_same_floats(y, sigmoids, n, backend(k)->name);
+			if (n % 4 != 1 && n % 3)
+				assert_close(y, exact, n, 1e-6);
+		}
+	}
+	/* The limits of gpt-oss: the gate from above, the other from both sides. */
+	assert_true(fabs((double)reference_swiglu_oai(100, -100) + 6 * 7 / (1 + exp(-1.702 * 7))) <
+		    1e-4);
 }
 
 static void add_and_axpy_are_the_definition(void **state)
@@ -348,7 +442,7 @@ static void selecting_names_what_there_is(void **state)
 	assert_null(kernels_select("abacus", &err));
 	assert_non_null(strstr(err.text, "abacus"));
 	assert_non_null(strstr(err.text, "scalar"));
-	assert_null(tensor_type_info(12));
+	assert_null(tensor_type_info(16)); /* IQ2_XXS */
 	assert_string_equal(tensor_type_info(8)->name, "Q8_0");
 }
 
@@ -358,6 +452,8 @@ int main(void)
 		cmocka_unit_test(quantising_rounds_to_nearest_even_in_every_backend),
 		cmocka_unit_test(a_block_with_infinity_or_nan_is_zeros_with_that_scale),
 		cmocka_unit_test(rms_norm_is_the_definition),
+		cmocka_unit_test(layer_norm_is_the_definition),
+		cmocka_unit_test(sigmoid_and_swiglu_oai_are_the_definition),
 		cmocka_unit_test(rope_turns_pairs_of_both_layouts),
 		cmocka_unit_test(silu_mul_is_close_and_the_same_everywhere),
 		cmocka_unit_test(silu_of_odd_values_is_the_same_everywhere),

@@ -2,11 +2,12 @@
 #include "tests/kernels/reference.h"
 
 #define TOKENS_MAX 33
-#define COLS_MAX 416
+#define COLS_MAX 1024
 #define ROWS_MAX 70
 
-static const enum tensor_type all_types[] = {
-	TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0, TENSOR_Q4_0, TENSOR_Q4_1};
+static const enum tensor_type all_types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0,
+	TENSOR_Q4_0, TENSOR_Q4_1, TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_Q2_K, TENSOR_Q3_K, TENSOR_Q4_K,
+	TENSOR_Q5_K, TENSOR_Q6_K, TENSOR_IQ4_NL, TENSOR_IQ4_XS, TENSOR_MXFP4};
 
 enum contents { ORDINARY, EXTREME };
 
@@ -17,7 +18,8 @@ struct problem {
 	float x[TOKENS_MAX][COLS_MAX];
 	struct q8_block q8[TOKENS_MAX][COLS_MAX / 32];
 	struct activation in[TOKENS_MAX];
-	float y[TOKENS_MAX][ROWS_MAX], expected[TOKENS_MAX][ROWS_MAX];
+	float y[TOKENS_MAX][ROWS_MAX];
+	float q8_expected[TOKENS_MAX][ROWS_MAX], f32_expected[TOKENS_MAX][ROWS_MAX];
 	float *out[TOKENS_MAX];
 };
 
@@ -41,6 +43,29 @@ static float random_value(uint64_t *rng, enum contents contents)
 	return random_float(rng);
 }
 
+/* Sets the scales of a block of random bytes. */
+static void fill_scales(
+	enum tensor_type type, uint8_t *block, enum contents contents, uint64_t *rng)
+{
+	float value = random_value(rng, contents);
+	uint32_t bits = bits_from(value), at = 0;
+	uint16_t half = random_half(rng, contents), second = random_half(rng, contents);
+
+	if (type == TENSOR_F32)
+		memcpy(block, &value, 4);
+	else if (type == TENSOR_BF16)
+		memcpy(block, (const uint8_t *)&bits + 2, 2);
+	else if (type == TENSOR_MXFP4 && contents == ORDINARY)
+		block[0] = (uint8_t)(110 + random_below(rng, 25));
+	if (type == TENSOR_F32 || type == TENSOR_BF16 || type == TENSOR_MXFP4)
+		return;
+	at = type == TENSOR_Q2_K ? 80 : type == TENSOR_Q3_K ? 108 : type == TENSOR_Q6_K ? 208 : 0;
+	memcpy(block + at, &half, 2);
+	if (type == TENSOR_Q4_1 || type == TENSOR_Q5_1 || type == TENSOR_Q2_K ||
+		type == TENSOR_Q4_K || type == TENSOR_Q5_K)
+		memcpy(block + at + 2, &second, 2);
+}
+
 static void fill_weights(struct problem *p, enum contents contents, uint64_t *rng)
 {
 	const struct tensor_type_info *info = tensor_type_info((uint32_t)p->w.type);
@@ -49,22 +74,21 @@ static void fill_weights(struct problem *p, enum contents contents, uint64_t *rn
 	for (size_t i = 0; i < size; i++)
 		p->data[i] = (uint8_t)random_bits(rng);
 	for (size_t i = 0; i < size; i += info->block_bytes) {
-		uint8_t *block = p->data + i;
-		float value = random_value(rng, contents);
-		uint32_t bits = bits_from(value);
-		uint16_t half = random_half(rng, contents), second = random_half(rng, contents);
-
-		if (p->w.type == TENSOR_F32)
-			memcpy(block, &value, 4);
-		else if (p->w.type == TENSOR_BF16)
-			memcpy(block, (const uint8_t *)&bits + 2, 2);
-		else
-			memcpy(block, &half, 2);
-		if (p->w.type == TENSOR_Q4_1)
-			memcpy(block + 2, &second, 2);
-		if (p->w.type == TENSOR_Q8_0 && contents == EXTREME)
-			memset(block + 2, random_below(rng, 2) ? 0x80 : 0x7f, 32);
+		/* Now and then all bits alike: the largest weights and factors at once. */
+		if (info->quantised && contents == EXTREME && random_below(rng, 3) == 0)
+			memset(p->data + i,
+				(const uint8_t[]){0, 0x7f, 0x80, 0xff}[random_below(rng, 4)],
+				info->block_bytes);
+		fill_scales(p->w.type, p->data + i, contents, rng);
 	}
+}
+
+/* Columns of a matrix of the type, at least one block and at most `most`. */
+static uint32_t random_cols(enum tensor_type type, uint32_t most, uint64_t *rng)
+{
+	uint32_t block = tensor_type_info((uint32_t)type)->block_weights;
+
+	return block * (1 + random_below(rng, most / block));
 }
 
 static void problem_init(struct problem *p, enum tensor_type type, uint32_t rows, uint32_t cols,
@@ -86,10 +110,18 @@ static void problem_init(struct problem *p, enum tensor_type type, uint32_t rows
 			scalar_backend()->quantise_q8(p->x[t], cols, p->q8[t]);
 		p->in[t] = (struct activation){p->x[t], p->q8[t]};
 		p->out[t] = p->y[t];
-		for (uint32_t r = 0; r < rows; r++)
-			p->expected[t][r] =
-				reference_product(type, p->data + r * row_bytes, cols, &p->in[t]);
+		for (uint32_t r = 0; r < rows; r++) {
+			const uint8_t *row = p->data + r * row_bytes;
+
+			p->q8_expected[t][r] = reference_product(type, row, cols, &p->in[t]);
+			p->f32_expected[t][r] = reference_product_f32(type, row, cols, &p->in[t]);
+		}
 	}
+}
+
+static const float *expected(const struct problem *p, const struct kernels *k, uint32_t t)
+{
+	return is_reference(k) ? p->f32_expected[t] : p->q8_expected[t];
 }
 
 /* Rows first..last-1 are the definition's, and the others are not touched. */
@@ -108,7 +140,8 @@ static void check(struct problem *p, const struct kernels *k, uint32_t first, ui
 	for (uint32_t t = 0; t < p->n; t++)
 		for (uint32_t r = 0; r < ROWS_MAX; r++)
 			assert_same_floats(&p->y[t][r],
-				r >= first && r < last ? &p->expected[t][r] : &untouched, 1, what);
+				r >= first && r < last ? &expected(p, k, t)[r] : &untouched, 1,
+				what);
 }
 
 static void sweep(enum contents contents, uint64_t seed)
@@ -118,12 +151,9 @@ static void sweep(enum contents contents, uint64_t seed)
 
 	assert_non_null(p);
 	for (size_t i = 0; i < sizeof(all_types) / sizeof(all_types[0]); i++) {
-		bool quantised = tensor_type_info((uint32_t)all_types[i])->quantised;
-
 		for (uint32_t n = 1; n <= 20; n++) {
 			uint32_t rows = 1 + random_below(&rng, ROWS_MAX - 1);
-			uint32_t cols = quantised ? 32 * (1 + random_below(&rng, 13))
-						  : 1 + random_below(&rng, COLS_MAX - 1);
+			uint32_t cols = random_cols(all_types[i], n % 8 ? 416 : COLS_MAX, &rng);
 
 			problem_init(p, all_types[i], rows, cols, n, contents, &rng);
 			for (size_t b = 0; backend(b); b++) {
@@ -160,7 +190,10 @@ static void a_row_has_the_same_bits_alone_and_in_any_batch(void **state)
 	(void)state;
 	assert_non_null(p);
 	for (size_t i = 0; i < sizeof(all_types) / sizeof(all_types[0]); i++) {
-		problem_init(p, all_types[i], 37, 96, TOKENS_MAX, ORDINARY, &rng);
+		uint32_t block = tensor_type_info((uint32_t)all_types[i])->block_weights;
+
+		problem_init(
+			p, all_types[i], 37, block > 96 ? block : 96, TOKENS_MAX, ORDINARY, &rng);
 		for (size_t b = 0; backend(b); b++) {
 			check(p, backend(b), 0, 37);
 			for (uint32_t t = 0; t < TOKENS_MAX; t++) {
@@ -168,14 +201,16 @@ static void a_row_has_the_same_bits_alone_and_in_any_batch(void **state)
 
 				for (uint32_t r = 0; r < 37; r++)
 					backend(b)->matmul(&p->w, r, r + 1, &p->in[t], 1, &out);
-				assert_same_floats(alone, p->expected[t], 37, "one row, one token");
+				assert_same_floats(alone, expected(p, backend(b), t), 37,
+					"one row, one token");
 			}
 			for (uint32_t first = 0; first <= 37; first++) {
 				float parts[37], *out = parts;
 
 				backend(b)->matmul(&p->w, 0, first, &p->in[3], 1, &out);
 				backend(b)->matmul(&p->w, first, 37, &p->in[3], 1, &out);
-				assert_same_floats(parts, p->expected[3], 37, "two parts");
+				assert_same_floats(
+					parts, expected(p, backend(b), 3), 37, "two parts");
 			}
 		}
 		free(p->data);
@@ -185,7 +220,7 @@ static void a_row_has_the_same_bits_alone_and_in_any_batch(void **state)
 
 static void a_prefill_chunk_of_many_tokens_is_the_same_rows(void **state)
 {
-	enum { N = 150, ROWS = 19, COLS = 64 };
+	enum { N = 150, ROWS = 19, COLS = 256 };
 	static float x[N][COLS], y[N][ROWS];
 	static struct q8_block q8[N][COLS / 32];
 	struct problem *p = malloc(sizeof(*p));
@@ -208,11 +243,14 @@ static void a_prefill_chunk_of_many_tokens_is_the_same_rows(void **state)
 			backend(b)->matmul(&p->w, 0, ROWS, in, N, out);
 			for (uint32_t t = 0; t < N; t++)
 				for (uint32_t r = 0; r < ROWS; r++) {
-					float expected = reference_product(all_types[i],
-						p->data + r * p->w.row_bytes, COLS, &in[t]);
+					const uint8_t *row = p->data + r * p->w.row_bytes;
+					float value = is_reference(backend(b))
+							      ? reference_product_f32(all_types[i],
+									row, COLS, &in[t])
+							      : reference_product(all_types[i], row,
+									COLS, &in[t]);
 
-					assert_same_floats(
-						&y[t][r], &expected, 1, backend(b)->name);
+					assert_same_floats(&y[t][r], &value, 1, backend(b)->name);
 				}
 		}
 		free(p->data);

@@ -17,6 +17,7 @@
 #define RIG_BATCH 64
 #define RIG_CONTEXT 320
 #define RIG_PAGES 64
+#define RIG_STATES 16
 
 struct rig {
 	struct model *model;
@@ -29,8 +30,9 @@ struct rig {
 	uint64_t next_owner;
 };
 
-static inline void rig_open(
-	struct rig *rig, const char *path, const char *kernels, uint32_t threads, enum kv_type type)
+/* n_context decides the factors of longrope. */
+static inline void rig_open_context(struct rig *rig, const char *path, const char *kernels,
+	uint32_t threads, enum kv_type type, uint32_t n_context)
 {
 	struct error err = {""};
 	memset(rig, 0, sizeof(*rig));
@@ -40,15 +42,24 @@ static inline void rig_open(
 	const struct kernels *k = kernels_select(kernels, &err);
 	assert_non_null(k);
 	assert_int_equal(pool_create(threads, 0, 20000, &rig->pool, &err), 0);
-	struct kv_layout layout = {c->n_layers, c->n_kv_heads, c->head_dim, type, RIG_PAGES};
+	struct kv_layout layout = kv_layout_of(rig->model, type, RIG_PAGES);
+	layout.states = recurrent_layout_of(rig->model, RIG_STATES);
+	layout.windows =
+		kv_windows_of(rig->model, RIG_STATES, RIG_BATCH, RIG_PAGES * KV_PAGE_CELLS);
 	rig->memory = aligned_alloc(64, (kv_bytes(&layout) + 63) / 64 * 64);
 	assert_non_null(rig->memory);
 	assert_int_equal(kv_init(&rig->kv, rig->memory, &layout, true, &err), 0);
 	experts_mapped_init(&rig->experts, rig->model);
 	if (forward_create(rig->model, k, rig->pool, &rig->kv, &rig->experts.source, RIG_BATCH,
-		    RIG_BATCH, RIG_CONTEXT, &rig->forward, &err) < 0)
+		    RIG_BATCH, n_context, &rig->forward, &err) < 0)
 		fail_msg("%s", err.text);
 	rig->n_vocab = c->n_vocab;
+}
+
+static inline void rig_open(
+	struct rig *rig, const char *path, const char *kernels, uint32_t threads, enum kv_type type)
+{
+	rig_open_context(rig, path, kernels, threads, type, RIG_CONTEXT);
 }
 
 static inline void rig_close(struct rig *rig)
@@ -76,7 +87,7 @@ static inline void rig_chain(struct rig *rig, struct kv_seq *seq, const int32_t 
 		assert_int_equal(kv_take(&rig->kv, seq, m, cells), 0);
 		for (uint32_t i = 0; i < m; i++)
 			batch[i] = (struct batch_token){seq, ids[first + i], seq->n + i,
-				(int32_t)i - 1, logits != NULL, cells[i]};
+				(int32_t)i - 1, logits != NULL, cells[i], false};
 		assert_int_equal(forward_run(rig->forward, batch, m), 0);
 		for (uint32_t i = 0; i < m && logits; i++)
 			memcpy(logits + (size_t)(first + i) * rig->n_vocab,

@@ -1,299 +1,146 @@
 /*
  * The engine against two references that know nothing of it: Hugging Face transformers on tiny random models
  * (tests/data/golden, tolerances from its README) and the demo models' own training code (models/golden).
- * OUTRIDER_GOLDEN names a folder with the complete golden data; without it ../shared/golden is tried, and what is not
- * there is skipped.
  */
-#include "shared/model/sampler.h"
-#include "tests/model/rig.h"
+#include "tests/model/golden.h"
 
-#include <jansson.h>
-#include <math.h>
-
-static json_t *load_json(const char *path)
-{
-	json_error_t error;
-	json_t *json = json_load_file(path, 0, &error);
-	if (!json)
-		fail_msg("%s: %s", path, error.text);
-	return json;
-}
-
-static uint32_t read_ids(const json_t *array, int32_t *ids)
-{
-	size_t i;
-	json_t *value;
-	assert_true(json_array_size(array) <= RIG_CONTEXT);
-	json_array_foreach(array, i, value) ids[i] = (int32_t)json_integer_value(value);
-	return (uint32_t)json_array_size(array);
-}
-
-/* What the hook saw: [layer][token][k]. */
-struct routes {
-	uint16_t experts[16][RIG_CONTEXT][8];
-	float weights[16][RIG_CONTEXT][8];
-	uint32_t k, first;
+/* A file, the numbers it must give, and how far they may be apart (tests/data/golden/README.md). */
+struct f32_case {
+	const char *name, *numbers;
+	double limit; /* the largest difference, of the RMS of the logits */
 };
 
-static void record(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
-	const float *weights, const float *const *hidden)
+/* The ten best and the log-sum-exp at earlier positions. */
+static void check_logits_at(
+	const json_t *logits_at, const float *logits, uint32_t n_vocab, double limit)
 {
-	struct routes *routes = arg;
-	(void)hidden;
-	for (uint32_t i = 0; i < n_tokens * routes->k && experts; i++) {
-		uint32_t token = routes->first + i / routes->k;
-		routes->experts[layer][token][i % routes->k] = experts[i];
-		routes->weights[layer][token][i % routes->k] = weights[i];
-	}
-}
-
-static struct routes routes;
-
-/* The prompt in chunks of RIG_BATCH, with logits of all positions and routes. */
-static float *run_prompt(struct rig *rig, struct kv_seq *seq, const int32_t *ids, uint32_t n)
-{
-	float *logits = malloc((size_t)n * rig->n_vocab * sizeof(*logits));
-	assert_non_null(logits);
-	routes.k = rig->model->config.n_experts_used;
-	forward_set_hooks(rig->forward, &(struct forward_hooks){record, &routes});
-	for (uint32_t first = 0; first < n; first += RIG_BATCH) {
-		uint32_t m = n - first < RIG_BATCH ? n - first : RIG_BATCH;
-		routes.first = first;
-		rig_chain(
-			rig, seq, ids + first, m, RIG_BATCH, logits + (size_t)first * rig->n_vocab);
-	}
-	forward_set_hooks(rig->forward, NULL);
-	return logits;
-}
-
-static uint32_t best(const float *x, uint32_t n)
-{
-	uint32_t at = 0;
-	for (uint32_t i = 1; i < n; i++)
-		at = x[i] > x[at] ? i : at;
-	return at;
-}
-
-struct difference {
-	double rms, max, reference_rms;
-};
-
-static struct difference compare(const float *got, const json_t *expected, uint32_t n)
-{
-	double square = 0, reference = 0, max = 0;
-	assert_int_equal(json_array_size(expected), n);
-	for (uint32_t i = 0; i < n; i++) {
-		double r = json_number_value(json_array_get(expected, i)), d = (double)got[i] - r;
-		square += d * d;
-		reference += r * r;
-		max = fabs(d) > max ? fabs(d) : max;
-	}
-	return (struct difference){sqrt(square / n), max, sqrt(reference / n)};
-}
-
-static void check_greedy(
-	struct rig *rig, struct kv_seq *seq, const float *last, const json_t *greedy)
-{
-	size_t i;
-	json_t *id;
-	float *logits = malloc(rig->n_vocab * sizeof(*logits));
-	memcpy(logits, last, rig->n_vocab * sizeof(*logits));
-	json_array_foreach(greedy, i, id)
+	size_t i, j;
+	json_t *at, *pair;
+	json_array_foreach(logits_at, i, at)
 	{
-		int32_t token = (int32_t)best(logits, rig->n_vocab);
-		if (token != json_integer_value(id))
-			fail_msg("greedy token %zu is %d instead of %d", i, token,
-				(int)json_integer_value(id));
-		rig_chain(rig, seq, &token, 1, 1, logits);
-	}
-	free(logits);
-}
-
-static bool was_chosen(json_int_t layer, size_t token, json_int_t expert)
-{
-	bool found = false;
-	for (uint32_t j = 0; j < routes.k; j++)
-		found |= routes.experts[layer][token][j] == expert;
-	return found;
-}
-
-/* exact: the order and the weights too. The margins only speak of who is chosen, so 8-bit activations may swap two that
- * both are. */
-static void check_routing(const json_t *routing, bool exact)
-{
-	size_t l, t, j;
-	json_t *layer, *token, *value;
-	json_array_foreach(routing, l, layer)
-	{
-		json_int_t index = json_integer_value(json_object_get(layer, "layer"));
-		json_array_foreach(json_object_get(layer, "experts"), t, token)
-			json_array_foreach(token, j, value)
+		const float *row =
+			logits + (size_t)json_integer_value(json_object_get(at, "pos")) * n_vocab;
+		double sum = 0;
+		json_array_foreach(json_object_get(at, "top"), j, pair)
 		{
-			json_int_t expert = json_integer_value(value);
-			assert_true(was_chosen(index, t, expert));
-			if (exact)
-				assert_int_equal(routes.experts[index][t][j], expert);
+			double expected = json_number_value(json_array_get(pair, 1));
+			double got = (double)row[json_integer_value(json_array_get(pair, 0))];
+			assert_true(fabs(got - expected) <= limit);
 		}
-		if (!exact)
-			continue;
-		json_array_foreach(json_object_get(layer, "weights"), t, token)
-			json_array_foreach(token, j, value)
-				assert_true(fabs(json_number_value(value) -
-						    (double)routes.weights[index][t][j]) <= 1e-5);
+		for (uint32_t v = 0; v < n_vocab; v++)
+			sum += exp((double)row[v]);
+		assert_true(fabs(log(sum) - json_number_value(json_object_get(at, "logsumexp"))) <=
+			    limit);
 	}
 }
 
-/* f32 file, f32 KV: max of the logits within 2e-4 of their RMS; tokens and experts equal; weights within 1e-5. */
-static void check_f32(const char *name, const char *kernels)
+/* The residual stream of the last position: the embedding, then behind every layer. */
+static void check_hidden(const json_t *hidden, uint32_t n_layers, double limit)
+{
+	size_t layer;
+	json_t *expected;
+	if (!hidden)
+		return;
+	assert_int_equal(json_array_size(hidden), n_layers + 1);
+	json_array_foreach(hidden, layer, expected)
+	{
+		struct difference d = compare(routes.hidden[layer], expected, routes.n_embd);
+		if (!(d.max <= limit * d.reference_rms))
+			fail_msg("before layer %zu the residual stream differs by %g of an RMS of "
+				 "%g",
+				layer, d.max, d.reference_rms);
+	}
+}
+
+static void check_prompt(struct rig *rig, const struct f32_case *c, const json_t *prompt)
+{
+	int32_t ids[RIG_CONTEXT];
+	struct kv_seq seq;
+	uint32_t n = read_ids(json_object_get(prompt, "ids"), ids);
+	rig_seq(rig, &seq);
+	float *logits = run_prompt(rig, &seq, ids, n);
+	const float *last = logits + (size_t)(n - 1) * rig->n_vocab;
+	struct difference d = compare(last, json_object_get(prompt, "logits_last"), rig->n_vocab);
+	if (!(d.max <= c->limit * d.reference_rms))
+		fail_msg("%s, prompt %s: logits differ by %g of an RMS of %g", c->name,
+			json_string_value(json_object_get(prompt, "name")), d.max, d.reference_rms);
+	check_logits_at(json_object_get(prompt, "logits_at"), logits, rig->n_vocab,
+		c->limit * d.reference_rms);
+	check_hidden(json_object_get(prompt, "hidden_last"), rig->model->config.n_layers, c->limit);
+	const json_t *argmax = json_object_get(prompt, "argmax_all");
+	for (uint32_t t = 0; t < n; t++)
+		assert_int_equal(best(logits + (size_t)t * rig->n_vocab, rig->n_vocab),
+			json_integer_value(json_array_get(argmax, t)));
+	check_routing(json_object_get(prompt, "routing"), true);
+	check_greedy(rig, &seq, last, json_object_get(json_object_get(prompt, "greedy"), "ids"));
+	free(logits);
+	kv_seq_exit(&rig->kv, &seq);
+}
+
+/* f32 file, f32 KV: max of the logits within 2e-4 of their RMS; tokens and experts equal; weights within 1e-5. Prompts
+ * with longrope are for a context within the original one (short factors) or one beyond it. */
+static void check_f32(const struct f32_case *c, const char *kernels, const char *factors)
 {
 	char path[256];
 	struct rig rig;
-	size_t i;
+	size_t i, n = 0;
 	json_t *prompt;
-	snprintf(path, sizeof(path), "tests/data/golden/models/%s.f32.gguf", name);
-	rig_open(&rig, path, kernels, 2, KV_F32);
-	snprintf(path, sizeof(path), "tests/data/golden/models/%s.json", name);
+	snprintf(path, sizeof(path), "tests/data/golden/models/%s.f32.gguf", c->name);
+	rig_open_context(&rig, path, kernels, 2, KV_F32,
+		factors && strcmp(factors, "short") == 0 ? 96 : RIG_CONTEXT);
+	snprintf(path, sizeof(path), "tests/data/golden/models/%s.json", c->numbers);
 	json_t *golden = load_json(path);
-	assert_int_equal(json_array_size(json_object_get(golden, "prompts")), 5);
 	json_array_foreach(json_object_get(golden, "prompts"), i, prompt)
 	{
-		int32_t ids[RIG_CONTEXT];
-		struct kv_seq seq;
-		uint32_t n = read_ids(json_object_get(prompt, "ids"), ids);
-		rig_seq(&rig, &seq);
-		float *logits = run_prompt(&rig, &seq, ids, n);
-		const float *last = logits + (size_t)(n - 1) * rig.n_vocab;
-		struct difference d =
-			compare(last, json_object_get(prompt, "logits_last"), rig.n_vocab);
-		if (!(d.max <= 2e-4 * d.reference_rms))
-			fail_msg("%s, %s, prompt %zu: logits differ by %g of an RMS of %g", name,
-				kernels, i, d.max, d.reference_rms);
-		const json_t *argmax = json_object_get(prompt, "argmax_all");
-		for (uint32_t t = 0; t < n; t++)
-			assert_int_equal(best(logits + (size_t)t * rig.n_vocab, rig.n_vocab),
-				json_integer_value(json_array_get(argmax, t)));
-		check_routing(json_object_get(prompt, "routing"), true);
-		check_greedy(&rig, &seq, last,
-			json_object_get(json_object_get(prompt, "greedy"), "ids"));
-		free(logits);
-		kv_seq_exit(&rig.kv, &seq);
+		const char *wanted = json_string_value(json_object_get(prompt, "rope_factors"));
+		if (!wanted != !factors || (wanted && strcmp(wanted, factors) != 0))
+			continue;
+		check_prompt(&rig, c, prompt);
+		n++;
 	}
+	assert_int_equal(n, factors && strcmp(factors, "short") == 0 ? 4 : 5);
 	json_decref(golden);
 	rig_close(&rig);
+}
+
+static void check_f32_on_every_backend(const struct f32_case *c, const char *factors)
+{
+	for (const struct kernels *const *k = kernels_all; *k; k++)
+		if ((*k)->supported())
+			check_f32(c, (*k)->name, factors);
 }
 
 static void f32_models_match_transformers_on_every_backend(void **state)
 {
-	static const char *const names[] = {
-		"llama-dense", "llama-rope3", "mixtral", "qwen3", "qwen3moe"};
+	static const struct f32_case cases[] = {
+		{"llama-dense", "llama-dense", 2e-4},
+		{"llama-rope3", "llama-rope3", 2e-4},
+		{"mixtral", "mixtral", 2e-4},
+		{"qwen3", "qwen3", 2e-4},
+		{"qwen3moe", "qwen3moe", 2e-4},
+		{"olmoe", "olmoe", 2e-4},
+		{"qwen2moe", "qwen2moe", 2e-4},
+		{"gpt-oss", "gpt-oss", 2e-4},
+		{"glm4moe", "glm4moe", 2e-4},
+		{"deepseek2-lite", "deepseek2-lite", 2e-4},
+		{"deepseek2-lite.legacy", "deepseek2-lite", 2e-4},
+		{"deepseek2-v3", "deepseek2-v3", 2e-4},
+		{"deepseek2-v3.legacy", "deepseek2-v3", 2e-4},
+		{"qwen3next", "qwen3next", 1e-3},
+		{"qwen35moe", "qwen35moe", 1e-3},
+	};
 	(void)state;
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		for (const struct kernels *const *k = kernels_all; *k; k++)
-			if ((*k)->supported())
-				check_f32(names[i], (*k)->name);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		check_f32_on_every_backend(&cases[i], NULL);
 }
 
-static const char *complete_golden(void)
+/* Which factors apply is decided by the context the engine is made for, as phimoe's reference decides by the length. */
+static void longrope_factors_follow_the_context(void **state)
 {
-	const char *path = getenv("OUTRIDER_GOLDEN");
-	return path ? path : "../shared/golden";
-}
-
-/* The file in tests/data/golden, or in the complete golden data; false when neither has it. */
-static bool find_quant(const char *file, char *path, size_t bytes)
-{
-	snprintf(path, bytes, "tests/data/golden/quants/%s", file);
-	if (access(path, R_OK) == 0)
-		return true;
-	snprintf(path, bytes, "%s/quants/%s", complete_golden(), file);
-	return access(path, R_OK) == 0;
-}
-
-/* One variant: RMS of the difference within `limit` of the RMS of the logits; experts equal, as these prompts' routing
- * margins are above 0.2 (README). */
-static void check_variant(
-	const json_t *golden, const json_t *variant, const char *path, double limit)
-{
-	struct rig rig;
-	size_t i;
-	json_t *prompt;
-	rig_open(&rig, path, NULL, 2, KV_F32);
-	json_array_foreach(json_object_get(variant, "prompts"), i, prompt)
-	{
-		int32_t ids[RIG_CONTEXT];
-		struct kv_seq seq;
-		const json_t *named = json_array_get(json_object_get(golden, "prompts"), i);
-		uint32_t n = read_ids(json_object_get(named, "ids"), ids);
-		rig_seq(&rig, &seq);
-		float *logits = run_prompt(&rig, &seq, ids, n);
-		struct difference d = compare(logits + (size_t)(n - 1) * rig.n_vocab,
-			json_object_get(prompt, "logits_last"), rig.n_vocab);
-		if (!(d.rms <= limit * d.reference_rms))
-			fail_msg("%s, prompt %zu: RMS of the difference %g, of the logits %g", path,
-				i, d.rms, d.reference_rms);
-		json_t *margin = json_object_get(prompt, "routing_min_margin");
-		if (margin && json_number_value(margin) >= 0.2)
-			check_routing(json_object_get(prompt, "routing"), false);
-		free(logits);
-		kv_seq_exit(&rig.kv, &seq);
-	}
-	rig_close(&rig);
-}
-
-/* How many of the types' files were found and held to the limit. */
-static uint32_t check_quants(const char *name, const char *const *types, double limit)
-{
-	char path[512];
-	uint32_t found = 0;
-	size_t i;
-	json_t *variant;
-	char file[64];
-	snprintf(file, sizeof(file), "%s.json", name);
-	if (!find_quant(file, path, sizeof(path)))
-		return 0;
-	json_t *golden = load_json(path);
-	json_array_foreach(json_object_get(golden, "variants"), i, variant)
-	{
-		const char *type = json_string_value(json_object_get(variant, "type"));
-		bool wanted = false;
-		for (const char *const *t = types; *t; t++)
-			wanted |= strcmp(*t, type) == 0;
-		if (!wanted || !find_quant(json_string_value(json_object_get(variant, "file")),
-				       path, sizeof(path)))
-			continue;
-		check_variant(golden, variant, path, limit);
-		found++;
-	}
-	json_decref(golden);
-	return found;
-}
-
-static void quantised_moe_is_within_4_percent_rms(void **state)
-{
-	static const char *const types[] = {"Q8_0", "Q4_0", "Q4_1", NULL};
+	static const struct f32_case phimoe = {"phimoe", "phimoe", 2e-4};
 	(void)state;
-	assert_int_equal(check_quants("qwen3moe-256", types, 0.04), 3);
-}
-
-static void quantised_dense_is_within_4_percent_rms(void **state)
-{
-	static const char *const types[] = {"Q8_0", "Q4_0", "Q4_1", NULL};
-	(void)state;
-	if (check_quants("llama-dense-256", types, 0.04) == 0) {
-		print_message("# no llama-dense-256 quants under %s\n", complete_golden());
-		skip();
-	}
-}
-
-/* Float32 activations on F16 and BF16 weights: exact up to summation, so far inside the README's 0.2%. */
-static void f16_and_bf16_are_within_f32_tolerance(void **state)
-{
-	static const char *const types[] = {"F16", "BF16", NULL};
-	(void)state;
-	if (check_quants("llama-dense-256", types, 1e-4) == 0) {
-		print_message("# no llama-dense-256 F16 or BF16 under %s\n", complete_golden());
-		skip();
-	}
+	check_f32_on_every_backend(&phimoe, "short");
+	check_f32_on_every_backend(&phimoe, "long");
 }
 
 struct demo_score {
@@ -376,9 +223,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(f32_models_match_transformers_on_every_backend),
-		cmocka_unit_test(quantised_moe_is_within_4_percent_rms),
-		cmocka_unit_test(quantised_dense_is_within_4_percent_rms),
-		cmocka_unit_test(f16_and_bf16_are_within_f32_tolerance),
+		cmocka_unit_test(longrope_factors_follow_the_context),
 		cmocka_unit_test(demo_models_follow_their_training_code),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -336,6 +336,37 @@ static void test_corrupt_bytes_never_crash(void **state)
 	}
 }
 
+/* The same for keys and tensors that only some architectures have. */
+static void test_corrupt_bytes_of_other_architectures_never_crash(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"olmoe", "qwen2moe", "phimoe", "gpt-oss", "glm4moe"};
+	for (size_t m = 0; m < sizeof(names) / sizeof(names[0]); m++) {
+		static const unsigned char values[] = {0xff, 0x00, 0x01, 0x7f, 0x80};
+		char path[128];
+		struct bytes file;
+		struct error err = {""};
+		struct gguf *gguf;
+		snprintf(path, sizeof(path), "tests/data/golden/models/%s.f32.gguf", names[m]);
+		assert_int_equal(read_base(path, &file), 0);
+		assert_int_equal(gguf_open_memory(file.data, file.n, &gguf, &err), 0);
+		size_t end = file.n;
+		for (size_t i = 0; i < gguf_n_tensors(gguf); i++)
+			if (gguf_tensor_at(gguf, i)->offset < end)
+				end = gguf_tensor_at(gguf, i)->offset;
+		gguf_close(&gguf);
+		for (size_t at = 0; at < end; at += 11) {
+			unsigned char was = file.data[at];
+			err.text[0] = '\0';
+			file.data[at] = values[at / 11 % sizeof(values)];
+			if (load(file, &err))
+				assert_true(err.text[0] != '\0' && !strchr(err.text, '\n'));
+			file.data[at] = was;
+		}
+		free(file.data);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -346,6 +377,7 @@ int main(void)
 		cmocka_unit_test(test_a_norm_that_is_not_finite_is_refused),
 		cmocka_unit_test(test_every_truncation_is_refused),
 		cmocka_unit_test(test_corrupt_bytes_never_crash),
+		cmocka_unit_test(test_corrupt_bytes_of_other_architectures_never_crash),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

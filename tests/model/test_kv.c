@@ -1,9 +1,21 @@
 /* Cells, pages and markers: nothing is held twice, nothing is lost, and a successor finds what was committed. */
 #include "tests/model/rig.h"
 
+#include <errno.h>
+
 enum { PAGES = 8, CELLS = PAGES * KV_PAGE_CELLS };
 
-static const struct kv_layout layout = {2, 3, 16, KV_F32, PAGES};
+/* Layers, heads, lengths of key and value, type, pages. */
+#define LAYOUT(l, h, k, v, t, p)                                                             \
+	{                                                                                    \
+		.n_layers = (l), .n_kv_heads = (h), .k_dim = (k), .v_dim = (v), .type = (t), \
+		.n_pages = (p)                                                               \
+	}
+enum { WINDOW = 16, KEPT = 24, WINDOW_CELLS = 100 };
+
+static struct kv_layout layout = LAYOUT(2, 3, 16, 16, KV_F32, PAGES);
+/* One layer of two has a window. */
+static const struct kv_windows_layout windows = {1, WINDOW_CELLS, WINDOW, KEPT};
 
 struct cache {
 	struct kv kv;
@@ -52,26 +64,79 @@ static int32_t marker(const struct cache *cache, uint32_t cell)
 	return atomic_load(&cache->kv.meta[cell / KV_PAGE_CELLS].position[cell % KV_PAGE_CELLS]);
 }
 
-static void bytes_hold_meta_and_every_vector_apart(void **state)
+/* Vectors of one layout: in order, aligned, apart, and all within kv_bytes. */
+static void check_vectors(const struct kv_layout *l)
 {
-	(void)state;
-	struct cache cache;
-	cache_open(&cache);
-	const unsigned char *at = (const unsigned char *)(cache.kv.meta + PAGES);
-	size_t head = (size_t)CELLS * layout.head_dim * 4;
-	for (uint32_t l = 0; l < layout.n_layers; l++) {
+	struct kv kv;
+	struct error err;
+	size_t bytes = kv_bytes(l);
+	void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+	assert_non_null(memory);
+	assert_int_equal(kv_init(&kv, memory, l, true, &err), 0);
+	assert_int_equal(kv.k_bytes, kv_vector_bytes(l->type, l->k_dim));
+	assert_int_equal(kv.v_bytes, kv_vector_bytes(l->type, l->v_dim ? l->v_dim : l->k_dim));
+	const unsigned char *at = (const unsigned char *)(kv.meta + l->n_pages);
+	uint32_t n_cells = l->n_pages * KV_PAGE_CELLS;
+	if (l->windows.n_layers) {
+		assert_ptr_equal(kv.windows.shared, at);
+		at += n_cells * sizeof(uint32_t);
+	}
+	for (uint32_t layer = 0; layer < l->n_layers; layer++) {
 		for (int v = 0; v < 2; v++) {
-			for (uint32_t h = 0; h < layout.n_kv_heads; h++) {
+			for (uint32_t h = 0; h < l->n_kv_heads; h++) {
 				const unsigned char *p =
-					v ? kv_v(&cache.kv, l, h) : kv_k(&cache.kv, l, h);
-				assert_true(p >= at);
+					v ? kv_v(&kv, layer, h) : kv_k(&kv, layer, h);
 				assert_int_equal((uintptr_t)p % 64, 0);
-				at = p + head;
+				if (v && l->v_dim == 0) {
+					assert_ptr_equal(p, kv_k(&kv, layer, h));
+					continue;
+				}
+				assert_true(p >= at);
+				at = p +
+				     (kv_own_window(&kv, layer) ? l->windows.n_cells : n_cells) *
+					     (v ? kv.v_bytes : kv.k_bytes);
 			}
 		}
 	}
-	assert_true((size_t)(at - (const unsigned char *)cache.memory) == kv_bytes(&layout));
-	cache_close(&cache);
+	size_t used = (size_t)(at - (const unsigned char *)memory);
+	assert_true(used <= bytes && bytes - used < 64);
+	kv_exit(&kv);
+	free(memory);
+}
+
+static void bytes_hold_meta_and_every_vector_apart(void **state)
+{
+	(void)state;
+	struct kv_layout layouts[] = {
+		layout,
+		LAYOUT(2, 3, 16, 24, KV_F16, 8),
+		LAYOUT(3, 2, 64, 128, KV_Q8_0, 5),
+		LAYOUT(3, 2, 7, 33, KV_Q8_0, 5), /* blocks that are short, and of odd length */
+		LAYOUT(4, 1, 576, 0, KV_Q8_0, 3),
+		LAYOUT(4, 1, 40, 0, KV_F32, 3),
+		LAYOUT(4, 2, 16, 24, KV_F16, 8),
+	};
+	layouts[6].windows = (struct kv_windows_layout){3, WINDOW_CELLS, WINDOW, KEPT};
+	for (size_t i = 0; i < sizeof(layouts) / sizeof(*layouts); i++)
+		check_vectors(&layouts[i]);
+	const struct kv_layout q8 = LAYOUT(1, 1, 64, 64, KV_Q8_0, 4),
+			       f16 = LAYOUT(1, 1, 64, 64, KV_F16, 4);
+	assert_true(kv_bytes(&q8) - sizeof(struct kv_page_meta) * 4 <
+		    (kv_bytes(&f16) - sizeof(struct kv_page_meta) * 4) * 54 / 100);
+}
+
+static void types_have_names_and_other_names_are_refused(void **state)
+{
+	(void)state;
+	enum kv_type type;
+	for (int i = KV_F32; i <= KV_Q8_0; i++) {
+		assert_int_equal(kv_type_named(kv_type_name((enum kv_type)i), &type), 0);
+		assert_int_equal(type, i);
+	}
+	assert_int_equal(kv_type_named("q8_0", &type), 0);
+	assert_int_equal(type, KV_Q8_0);
+	assert_int_equal(kv_type_named("q8", &type), -EINVAL);
+	assert_int_equal(kv_type_named("", &type), -EINVAL);
 }
 
 static void layouts_out_of_bounds_are_refused(void **state)
@@ -81,15 +146,16 @@ static void layouts_out_of_bounds_are_refused(void **state)
 	struct kv kv;
 	static _Alignas(64) unsigned char memory[64];
 	const struct kv_layout bad[] = {
-		{0, 3, 16, KV_F32, 8},
-		{LIMIT_LAYERS + 1, 3, 16, KV_F32, 8},
-		{2, 0, 16, KV_F32, 8},
-		{2, LIMIT_HEADS + 1, 16, KV_F32, 8},
-		{2, 3, 0, KV_F32, 8},
-		{2, 3, LIMIT_HEAD_DIM + 1, KV_F32, 8},
-		{2, 3, 16, (enum kv_type)7, 8},
-		{2, 3, 16, KV_F32, 0},
-		{2, 3, 16, KV_F32, KV_PAGES_MAX + 1},
+		LAYOUT(0, 3, 16, 16, KV_F32, 8),
+		LAYOUT(LIMIT_LAYERS + 1, 3, 16, 16, KV_F32, 8),
+		LAYOUT(2, 0, 16, 16, KV_F32, 8),
+		LAYOUT(2, LIMIT_HEADS + 1, 16, 16, KV_F32, 8),
+		LAYOUT(2, 3, 0, 16, KV_F32, 8),
+		LAYOUT(2, 3, LIMIT_HEAD_DIM + 1, 16, KV_F32, 8),
+		LAYOUT(2, 3, 16, LIMIT_HEAD_DIM + 1, KV_F32, 8),
+		LAYOUT(2, 3, 16, 16, (enum kv_type)7, 8),
+		LAYOUT(2, 3, 16, 16, KV_F32, 0),
+		LAYOUT(2, 3, 16, 16, KV_F32, KV_PAGES_MAX + 1),
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		assert_int_equal(kv_bytes(&bad[i]), 0);
@@ -130,11 +196,36 @@ static void a_full_cache_refuses_and_takes_nothing(void **state)
 	cache_close(&cache);
 }
 
+/* Between passes: the newest positions have window cells, each its own, and nobody else has any. */
+static void check_windows(const struct kv *kv, const struct kv_seq *seqs, uint32_t n_seqs)
+{
+	bool held[WINDOW_CELLS] = {false};
+	uint32_t n_held = 0;
+	if (kv->layout.windows.n_layers == 0)
+		return;
+	for (uint32_t i = 0; i < kv->windows.n_free; i++) {
+		assert_true(kv->windows.free[i] < WINDOW_CELLS && !held[kv->windows.free[i]]);
+		held[kv->windows.free[i]] = true;
+	}
+	for (uint32_t i = 0; i < n_seqs; i++) {
+		const struct kv_seq *seq = &seqs[i];
+		assert_true(seq->window_first == 0 || seq->n >= seq->window_first + WINDOW - 1);
+		assert_true(seq->n - seq->window_first <= KEPT);
+		for (uint32_t p = seq->window_first; p < seq->n; p++, n_held++) {
+			uint32_t at = kv_cell(kv, 1, seq->cell[p]);
+			assert_true(at < WINDOW_CELLS && !held[at]);
+			assert_int_equal(atomic_load(&kv->windows.shared[seq->cell[p]]), at);
+			assert_int_equal(kv_cell(kv, 0, seq->cell[p]), seq->cell[p]);
+			held[at] = true;
+		}
+	}
+	assert_int_equal(n_held + kv->windows.n_free, WINDOW_CELLS);
+}
+
 /* Random taking, committing, rejecting and truncating of three sequences: every cell has at most one holder, and the
  * markers say exactly what the maps say. */
-static void no_cell_has_two_holders(void **state)
+static void check_holders(void)
 {
-	(void)state;
 	struct cache cache;
 	struct kv_seq seqs[3];
 	uint64_t random = 3;
@@ -154,6 +245,7 @@ static void no_cell_has_two_holders(void **state)
 		int32_t expected[CELLS];
 		bool held[CELLS] = {false};
 		memset(expected, -1, sizeof(expected));
+		check_windows(&cache.kv, seqs, 3);
 		for (uint32_t i = 0; i < 3; i++) {
 			assert_int_equal(
 				seqs[i].n + seqs[i].n_spare, seqs[i].n_pages * KV_PAGE_CELLS);
@@ -175,6 +267,93 @@ static void no_cell_has_two_holders(void **state)
 		kv_seq_exit(&cache.kv, &seqs[i]);
 	assert_int_equal(cache.kv.n_free, PAGES);
 	cache_close(&cache);
+}
+
+static void no_cell_has_two_holders(void **state)
+{
+	(void)state;
+	check_holders();
+	layout.windows = windows;
+	check_holders();
+	layout.windows = (struct kv_windows_layout){0};
+}
+
+/* A long sequence needs no more window cells than a short one; when they are all taken there is none for others. */
+static void a_window_slides_in_a_few_cells(void **state)
+{
+	(void)state;
+	struct cache cache;
+	struct kv_seq seqs[2];
+	uint32_t cells[WINDOW_CELLS + 1];
+	layout.windows = windows;
+	cache_open(&cache);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(kv_seq_init(&seqs[i], i + 1, 220), 0);
+	for (uint32_t i = 0; i < 30; i++) {
+		grow(&cache, &seqs[0], 1 + i % 3);
+		check_windows(&cache.kv, seqs, 2);
+	}
+	assert_int_equal(seqs[0].n - seqs[0].window_first, KEPT);
+	assert_int_equal(kv_take(&cache.kv, &seqs[1], WINDOW_CELLS - KEPT + 1, cells), -ENOSPC);
+	assert_int_equal(seqs[1].n_pages, 0);
+	check_windows(&cache.kv, seqs, 2);
+	/* A step back within what is kept is one; further back there is nothing to go on from. */
+	kv_truncate(&cache.kv, &seqs[0], seqs[0].n - (KEPT - WINDOW));
+	assert_int_equal(seqs[0].n, 60 - (KEPT - WINDOW));
+	check_windows(&cache.kv, seqs, 2);
+	kv_truncate(&cache.kv, &seqs[0], seqs[0].n - 2);
+	assert_int_equal(seqs[0].n, 0);
+	check_windows(&cache.kv, seqs, 2);
+	assert_int_equal(cache.kv.windows.n_free, WINDOW_CELLS);
+	/* In flight when the sequence ends. */
+	assert_int_equal(kv_take(&cache.kv, &seqs[1], WINDOW_CELLS, cells), 0);
+	assert_int_equal(kv_take(&cache.kv, &seqs[0], 1, cells), -ENOSPC);
+	kv_seq_exit(&cache.kv, &seqs[1]);
+	assert_int_equal(kv_take(&cache.kv, &seqs[0], 1, cells), 0);
+	kv_seq_exit(&cache.kv, &seqs[0]);
+	assert_int_equal(cache.kv.windows.n_free, WINDOW_CELLS);
+	cache_close(&cache);
+	layout.windows = (struct kv_windows_layout){0};
+}
+
+static void a_successor_adopts_windows(void **state)
+{
+	(void)state;
+	/* Up to the step back that is kept; beyond it the sequence begins anew. */
+	const uint32_t limits[] = {150, 150 - (KEPT - WINDOW), 150 - (KEPT - WINDOW) - 2};
+	layout.windows = windows;
+	for (int i = 0; i < 3; i++) {
+		struct cache cache;
+		struct kv_seq dead, other, heir;
+		uint32_t cells[16], before[WINDOW];
+		cache_open(&cache);
+		assert_int_equal(kv_seq_init(&dead, 77, 160), 0);
+		assert_int_equal(kv_seq_init(&other, 78, 160), 0);
+		for (int j = 0; j < 15; j++)
+			grow(&cache, &dead, 10);
+		grow(&cache, &other, 33);
+		for (uint32_t j = 0; j < WINDOW; j++)
+			before[j] = kv_cell(&cache.kv, 1, dead.cell[limits[i] - 1 - j]);
+		assert_int_equal(kv_take(&cache.kv, &dead, 16, cells), 0);
+		seq_forget(&dead);
+		seq_forget(&other);
+		cache_restart(&cache);
+
+		assert_int_equal(kv_seq_init(&heir, 77, 160), 0);
+		kv_adopt(&cache.kv, &heir, limits[i]);
+		kv_reclaim(&cache.kv, (const uint64_t[]){77}, 1);
+		check_windows(&cache.kv, &heir, 1);
+		assert_int_equal(heir.n, i < 2 ? limits[i] : 0);
+		for (uint32_t j = 0; j < WINDOW && i < 2 && j + 1 < WINDOW; j++)
+			assert_int_equal(
+				kv_cell(&cache.kv, 1, heir.cell[heir.n - 1 - j]), before[j]);
+		grow(&cache, &heir, 10);
+		check_windows(&cache.kv, &heir, 1);
+		kv_seq_exit(&cache.kv, &heir);
+		assert_int_equal(cache.kv.windows.n_free, WINDOW_CELLS);
+		cache_close(&cache);
+	}
+	layout.windows = (struct kv_windows_layout){0};
 }
 
 static void a_successor_adopts_what_was_committed_and_nothing_in_flight(void **state)
@@ -243,11 +422,15 @@ static void adoption_stops_at_the_limit_and_at_the_first_gap(void **state)
 static void rubbish_in_the_markers_does_no_harm(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 200; seed++) {
+	for (uint64_t seed = 0; seed < 400; seed++) {
 		struct cache cache;
 		struct kv_seq heir;
 		uint64_t random = seed;
+		layout.windows = seed < 200 ? (struct kv_windows_layout){0} : windows;
 		cache_open(&cache);
+		for (uint32_t cell = 0; cell < CELLS && seed >= 200; cell++)
+			atomic_store(&cache.kv.windows.shared[cell],
+				(uint32_t)(rig_random(&random) % (WINDOW_CELLS + seed % 20)));
 		for (uint32_t page = 0; page < PAGES; page++) {
 			atomic_store(&cache.kv.meta[page].owner, rig_random(&random) % 3 * 5);
 			for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
@@ -266,18 +449,23 @@ static void rubbish_in_the_markers_does_no_harm(void **state)
 		}
 		kv_reclaim(&cache.kv, (const uint64_t[]){5}, 1);
 		assert_int_equal(cache.kv.n_free + heir.n_pages, PAGES);
+		check_windows(&cache.kv, &heir, 1);
 		kv_seq_exit(&cache.kv, &heir);
 		cache_close(&cache);
 	}
+	layout.windows = (struct kv_windows_layout){0};
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes_hold_meta_and_every_vector_apart),
+		cmocka_unit_test(types_have_names_and_other_names_are_refused),
 		cmocka_unit_test(layouts_out_of_bounds_are_refused),
 		cmocka_unit_test(a_full_cache_refuses_and_takes_nothing),
 		cmocka_unit_test(no_cell_has_two_holders),
+		cmocka_unit_test(a_window_slides_in_a_few_cells),
+		cmocka_unit_test(a_successor_adopts_windows),
 		cmocka_unit_test(a_successor_adopts_what_was_committed_and_nothing_in_flight),
 		cmocka_unit_test(adoption_stops_at_the_limit_and_at_the_first_gap),
 		cmocka_unit_test(rubbish_in_the_markers_does_no_harm),

@@ -1,0 +1,187 @@
+/* What is done with blocks a run at a time: dequantising, the scalar product, and the search for bad scales. */
+#include "kernels/cpu/blocks.h"
+#include "kernels/cpu/fma.h"
+
+#include <assert.h>
+
+static void dequantise_run(const struct run *run, bool has_m, float *out)
+{
+	for (uint32_t i = 0; i < RUN_WEIGHTS; i++) {
+		uint32_t half = i / 16;
+		float value = run->d * (float)run->c[half] * (float)run->q[i];
+
+		out[i] = has_m ? value + run->m * (float)run->e[half] : value;
+	}
+}
+
+static float plain_value(enum tensor_type type, const uint8_t *row, uint32_t i)
+{
+	float value;
+
+	if (type == TENSOR_F16)
+		return float_of_half(load_u16(row + 2 * (size_t)i));
+	if (type == TENSOR_BF16)
+		return float_of_bfloat(load_u16(row + 2 * (size_t)i));
+	memcpy(&value, row + 4 * (size_t)i, sizeof(value));
+	return value;
+}
+
+void kernels_dequantise(
+	enum tensor_type type, const uint8_t *row, uint32_t first, uint32_t n, float *out)
+{
+	struct block_reader reader;
+	struct run run;
+
+	if (type == TENSOR_F32) {
+		memcpy(out, row + 4 * (size_t)first, n * sizeof(*out));
+		return;
+	}
+	if (!tensor_type_info((uint32_t)type)->quantised) {
+		for (uint32_t i = 0; i < n; i++)
+			out[i] = plain_value(type, row, first + i);
+		return;
+	}
+	assert(first % RUN_WEIGHTS == 0 && n % RUN_WEIGHTS == 0);
+	reader = kernels_block_reader(type);
+	for (uint32_t i = 0; i < n; i += RUN_WEIGHTS) {
+		reader.read(row, (first + i) / RUN_WEIGHTS, &run);
+		dequantise_run(&run, reader.has_m, out + i);
+	}
+}
+
+static const uint8_t *row_of(const struct matrix *w, uint32_t row)
+{
+	const struct tensor_type_info *info = tensor_type_info((uint32_t)w->type);
+
+	assert(info && row < w->rows && w->cols % info->block_weights == 0);
+	return (const uint8_t *)w->data + (size_t)row * w->row_bytes;
+}
+
+void kernels_dequantise_row(const struct matrix *w, uint32_t row, float *out)
+{
+	kernels_dequantise(w->type, row_of(w, row), 0, w->cols, out);
+}
+
+static int32_t dot_16(const int8_t *a, const int8_t *b)
+{
+	int32_t sum = 0;
+
+	for (uint32_t i = 0; i < 16; i++)
+		sum += a[i] * b[i];
+	return sum;
+}
+
+static float add_run(const struct run *run, bool has_m, const struct q8_block *x, float acc)
+{
+	int32_t isum =
+		run->c[0] * dot_16(run->q, x->q) + run->c[1] * dot_16(run->q + 16, x->q + 16);
+	int32_t esum = run->e[0] * x->sums[0] + run->e[1] * x->sums[1];
+
+	acc = fma32(run->d * x->d, (float)isum, acc);
+	return has_m ? fma32(run->m, x->d * (float)esum, acc) : acc;
+}
+
+void kernels_scalar_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,
+	const struct activation *x, uint32_t n, float *const *y)
+{
+	struct block_reader reader = kernels_block_reader(w->type);
+	struct run run = {.d = 0};
+
+	for (uint32_t r = first; r < last; r++) {
+		const uint8_t *row = row_of(w, r);
+
+		for (uint32_t t = 0; t < n; t++)
+			y[t][r] = 0;
+		for (uint32_t b = 0; b < w->cols / RUN_WEIGHTS; b++) {
+			reader.read(row, b, &run);
+			for (uint32_t t = 0; t < n; t++)
+				y[t][r] = add_run(&run, reader.has_m, &x[t].q8[b], y[t][r]);
+		}
+	}
+}
+
+static bool is_finite(float x)
+{
+	return (bits_of_float(x) & 0x7f800000u) != 0x7f800000u;
+}
+
+/* MXFP4's 255 is NaN in the OCP standard, though the value that others compute with it may be a number; the scales
+ * just below it are numbers, but not times every value. */
+static bool mxfp4_finite(const uint8_t *block)
+{
+	float values[RUN_WEIGHTS];
+
+	if (block[0] < 253)
+		return true;
+	kernels_dequantise(TENSOR_MXFP4, block, 0, RUN_WEIGHTS, values);
+	for (uint32_t i = 0; i < RUN_WEIGHTS; i++)
+		if (!is_finite(values[i]))
+			return false;
+	return block[0] < 255;
+}
+
+/* Where a block's float16 scales are: how many, and their offsets. */
+static uint32_t scales_at(enum tensor_type type, uint32_t at[2])
+{
+	static const struct {
+		enum tensor_type type;
+		uint32_t n, at[2];
+	} scales[] = {
+		{TENSOR_Q8_0, 1, {0}},
+		{TENSOR_Q4_0, 1, {0}},
+		{TENSOR_Q4_1, 2, {0, 2}},
+		{TENSOR_Q5_0, 1, {0}},
+		{TENSOR_Q5_1, 2, {0, 2}},
+		{TENSOR_Q2_K, 2, {80, 82}},
+		{TENSOR_Q3_K, 1, {108}},
+		{TENSOR_Q4_K, 2, {0, 2}},
+		{TENSOR_Q5_K, 2, {0, 2}},
+		{TENSOR_Q6_K, 1, {208}},
+		{TENSOR_IQ4_NL, 1, {0}},
+		{TENSOR_IQ4_XS, 1, {0}},
+	};
+	size_t i = 0;
+
+	while (scales[i].type != type) {
+		i++;
+		assert(i < sizeof(scales) / sizeof(scales[0]));
+	}
+	memcpy(at, scales[i].at, sizeof(scales[i].at));
+	return scales[i].n;
+}
+
+static bool half_finite(const uint8_t *p)
+{
+	return (load_u16(p) & 0x7c00u) != 0x7c00u;
+}
+
+/* A finite float16 times the integers of a block stays finite; an infinity or a NaN is not, times 0 either. */
+static bool blocks_finite(const struct matrix *w, const uint8_t *block)
+{
+	const struct tensor_type_info *info = tensor_type_info((uint32_t)w->type);
+	uint32_t at[2] = {0, 0}, n = 0;
+
+	if (w->type != TENSOR_MXFP4)
+		n = scales_at(w->type, at);
+	for (uint32_t i = 0; i < w->cols; i += info->block_weights, block += info->block_bytes) {
+		if (n == 0 && !mxfp4_finite(block))
+			return false;
+		if (n > 0 && !half_finite(block + at[0]))
+			return false;
+		if (n > 1 && !half_finite(block + at[1]))
+			return false;
+	}
+	return true;
+}
+
+bool tensor_row_finite(const struct matrix *w, uint32_t row)
+{
+	const uint8_t *data = row_of(w, row);
+
+	if (tensor_type_info((uint32_t)w->type)->quantised)
+		return blocks_finite(w, data);
+	for (uint32_t i = 0; i < w->cols; i++)
+		if (!is_finite(plain_value(w->type, data, i)))
+			return false;
+	return true;
+}

@@ -1,0 +1,234 @@
+/* Eight 32-bit lanes, a row of weights each, for template_unpack.h and template_runs.h; lanes_avx512.h has the same
+ * functions for sixteen. */
+#pragma once
+
+#include "kernels/cpu/half.h"
+
+#include <immintrin.h>
+
+#define TILE_ROWS 8
+#define TILE_TOKENS 8
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+/* IQ4's weights are kept signed, as maddubs would saturate on larger unsigned ones. */
+#define IQ4_BIAS 0
+
+typedef __m256i ilanes;
+typedef __m256 flanes;
+
+ALWAYS_INLINE ilanes i_set1(int32_t a)
+{
+	return _mm256_set1_epi32(a);
+}
+
+ALWAYS_INLINE ilanes i_set1_8(int a)
+{
+	return _mm256_set1_epi8((char)a);
+}
+
+ALWAYS_INLINE ilanes i_and(ilanes a, ilanes b)
+{
+	return _mm256_and_si256(a, b);
+}
+
+ALWAYS_INLINE ilanes i_or(ilanes a, ilanes b)
+{
+	return _mm256_or_si256(a, b);
+}
+
+ALWAYS_INLINE ilanes i_add(ilanes a, ilanes b)
+{
+	return _mm256_add_epi32(a, b);
+}
+
+ALWAYS_INLINE ilanes i_sub(ilanes a, ilanes b)
+{
+	return _mm256_sub_epi32(a, b);
+}
+
+ALWAYS_INLINE ilanes i_mul(ilanes a, ilanes b)
+{
+	return _mm256_mullo_epi32(a, b);
+}
+
+ALWAYS_INLINE ilanes i_left(ilanes a, uint32_t n)
+{
+	return _mm256_slli_epi32(a, (int)n);
+}
+
+ALWAYS_INLINE ilanes i_right(ilanes a, uint32_t n)
+{
+	return _mm256_srli_epi32(a, (int)n);
+}
+
+/* With copies of the sign. */
+ALWAYS_INLINE ilanes i_right_signed(ilanes a, uint32_t n)
+{
+	return _mm256_srai_epi32(a, (int)n);
+}
+
+/* Both 16-bit halves of a times those of b, summed. */
+ALWAYS_INLINE ilanes i_madd(ilanes a, ilanes b)
+{
+	return _mm256_madd_epi16(a, b);
+}
+
+/* table[code] for each byte, codes 0..15. */
+ALWAYS_INLINE ilanes i_look_up(const int8_t table[16], ilanes codes)
+{
+	__m128i once = _mm_loadu_si128((const __m128i *)(const void *)table);
+
+	return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(once), codes);
+}
+
+ALWAYS_INLINE flanes f_set1(float a)
+{
+	return _mm256_set1_ps(a);
+}
+
+ALWAYS_INLINE flanes f_zero(void)
+{
+	return _mm256_setzero_ps();
+}
+
+ALWAYS_INLINE flanes f_mul(flanes a, flanes b)
+{
+	return _mm256_mul_ps(a, b);
+}
+
+ALWAYS_INLINE flanes f_fma(flanes a, flanes b, flanes c)
+{
+	return _mm256_fmadd_ps(a, b, c);
+}
+
+ALWAYS_INLINE flanes f_negate(flanes a)
+{
+	return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f));
+}
+
+ALWAYS_INLINE flanes f_of_i(ilanes a)
+{
+	return _mm256_cvtepi32_ps(a);
+}
+
+ALWAYS_INLINE flanes f_of_bits(ilanes a)
+{
+	return _mm256_castsi256_ps(a);
+}
+
+/* The float16 in the low half of each lane, widened. */
+ALWAYS_INLINE flanes f_of_half(ilanes a)
+{
+	ilanes low = _mm256_and_si256(a, _mm256_set1_epi32(0xffff));
+	ilanes packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08);
+
+	return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+}
+
+/* The dword at p of each row. */
+ALWAYS_INLINE ilanes load_dwords(const uint8_t *p, size_t s)
+{
+	return _mm256_setr_epi32(load_i32(p), load_i32(p + s), load_i32(p + 2 * s),
+		load_i32(p + 3 * s), load_i32(p + 4 * s), load_i32(p + 5 * s), load_i32(p + 6 * s),
+		load_i32(p + 7 * s));
+}
+
+/* 16 bytes of each row -> lane r of out[k] = dword k of row r. */
+ALWAYS_INLINE void load_16(const uint8_t *p, size_t row_bytes, ilanes out[4])
+{
+	__m256i in[4], a, b, c, d;
+
+#pragma GCC unroll 4
+	for (uint32_t i = 0; i < 4; i++) {
+		const void *low = p + i * row_bytes, *high = p + (4 + i) * row_bytes;
+
+		in[i] = _mm256_inserti128_si256(
+			_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)low)),
+			_mm_loadu_si128((const __m128i *)high), 1);
+	}
+	a = _mm256_unpacklo_epi32(in[0], in[1]);
+	b = _mm256_unpacklo_epi32(in[2], in[3]);
+	c = _mm256_unpackhi_epi32(in[0], in[1]);
+	d = _mm256_unpackhi_epi32(in[2], in[3]);
+	out[0] = _mm256_unpacklo_epi64(a, b);
+	out[1] = _mm256_unpackhi_epi64(a, b);
+	out[2] = _mm256_unpacklo_epi64(c, d);
+	out[3] = _mm256_unpackhi_epi64(c, d);
+}
+
+/* 32 bytes of each row. */
+ALWAYS_INLINE void load_32(const uint8_t *p, size_t row_bytes, ilanes out[8])
+{
+	load_16(p, row_bytes, out);
+	load_16(p + 16, row_bytes, out + 4);
+}
+
+/* A factor of 16 weights, -128..127 in each lane, as dot_factors() wants it: in both halves of the lane. */
+ALWAYS_INLINE ilanes factor_lanes(ilanes c)
+{
+	return i_or(i_and(c, i_set1(0xffff)), i_left(c, 16));
+}
+
+ALWAYS_INLINE ilanes four_of(const int8_t *q, uint32_t k)
+{
+	return _mm256_set1_epi32(load_i32(q + (size_t)4 * k));
+}
+
+/* Lane r: sum of w * q over 32 weights 0..31 of each row. A pair is at most 2 * 31 * 127 = 7874 in magnitude, so
+ * 16 bits hold four of them. */
+ALWAYS_INLINE ilanes dot_32(const ilanes w[8], const int8_t *q)
+{
+	ilanes low = _mm256_maddubs_epi16(w[0], four_of(q, 0));
+	ilanes high = _mm256_maddubs_epi16(w[4], four_of(q, 4));
+
+#pragma GCC unroll 3
+	for (uint32_t k = 1; k < 4; k++) {
+		low = _mm256_add_epi16(low, _mm256_maddubs_epi16(w[k], four_of(q, k)));
+		high = _mm256_add_epi16(high, _mm256_maddubs_epi16(w[4 + k], four_of(q, 4 + k)));
+	}
+	return i_add(i_madd(low, _mm256_set1_epi16(1)), i_madd(high, _mm256_set1_epi16(1)));
+}
+
+/* The same for weights -127..127: the sign of w goes to q, and a pair is at most 2 * 127 * 127 = 32258. */
+ALWAYS_INLINE ilanes dot_signed(const ilanes w[8], const int8_t *q)
+{
+	ilanes dot = _mm256_setzero_si256();
+
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < 8; k++) {
+		ilanes pairs = _mm256_maddubs_epi16(
+			_mm256_abs_epi8(w[k]), _mm256_sign_epi8(four_of(q, k), w[k]));
+
+		dot = i_add(dot, i_madd(pairs, _mm256_set1_epi16(1)));
+	}
+	return dot;
+}
+
+/* Lane r: first * (sum over weights 0..15) + last * (over 16..31), weights 0..63: a pair is at most 2 * 63 * 127 =
+ * 16002, so 16 bits hold two. */
+ALWAYS_INLINE ilanes dot_factors(const ilanes w[8], const int8_t *q, ilanes first, ilanes last)
+{
+	ilanes dot = _mm256_setzero_si256();
+
+#pragma GCC unroll 4
+	for (uint32_t k = 0; k < 8; k += 2) {
+		ilanes pairs = _mm256_add_epi16(_mm256_maddubs_epi16(w[k], four_of(q, k)),
+			_mm256_maddubs_epi16(w[k + 1], four_of(q, k + 1)));
+
+		dot = i_add(dot, i_madd(pairs, k < 4 ? first : last));
+	}
+	return dot;
+}
+
+/* Lanes from..to-1 to y[from..to-1]. */
+ALWAYS_INLINE void f_store_some(float *y, flanes a, uint32_t from, uint32_t to)
+{
+	float whole[TILE_ROWS];
+
+	if (to - from == TILE_ROWS) {
+		_mm256_storeu_ps(y, a);
+		return;
+	}
+	_mm256_storeu_ps(whole, a);
+	for (uint32_t r = from; r < to; r++)
+		y[r] = whole[r];
+}

@@ -1,0 +1,233 @@
+/* Sixteen 32-bit lanes, a row of weights each; lanes_avx2.h says what each function does. */
+#pragma once
+
+#include "kernels/cpu/half.h"
+
+#include <immintrin.h>
+
+#define TILE_ROWS 16
+#define TILE_TOKENS 16
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+/* VNNI multiplies unsigned by signed bytes: IQ4's weights are taken 128 higher. */
+#define IQ4_BIAS 128
+
+typedef __m512i ilanes;
+typedef __m512 flanes;
+
+ALWAYS_INLINE ilanes i_set1(int32_t a)
+{
+	return _mm512_set1_epi32(a);
+}
+
+ALWAYS_INLINE ilanes i_set1_8(int a)
+{
+	return _mm512_set1_epi8((char)a);
+}
+
+ALWAYS_INLINE ilanes i_and(ilanes a, ilanes b)
+{
+	return _mm512_and_si512(a, b);
+}
+
+ALWAYS_INLINE ilanes i_or(ilanes a, ilanes b)
+{
+	return _mm512_or_si512(a, b);
+}
+
+ALWAYS_INLINE ilanes i_add(ilanes a, ilanes b)
+{
+	return _mm512_add_epi32(a, b);
+}
+
+ALWAYS_INLINE ilanes i_sub(ilanes a, ilanes b)
+{
+	return _mm512_sub_epi32(a, b);
+}
+
+ALWAYS_INLINE ilanes i_mul(ilanes a, ilanes b)
+{
+	return _mm512_mullo_epi32(a, b);
+}
+
+ALWAYS_INLINE ilanes i_left(ilanes a, uint32_t n)
+{
+	return _mm512_slli_epi32(a, n);
+}
+
+ALWAYS_INLINE ilanes i_right(ilanes a, uint32_t n)
+{
+	return _mm512_srli_epi32(a, n);
+}
+
+ALWAYS_INLINE ilanes i_right_signed(ilanes a, uint32_t n)
+{
+	return _mm512_srai_epi32(a, n);
+}
+
+ALWAYS_INLINE ilanes i_madd(ilanes a, ilanes b)
+{
+	return _mm512_madd_epi16(a, b);
+}
+
+ALWAYS_INLINE ilanes i_look_up(const int8_t table[16], ilanes codes)
+{
+	__m128i once = _mm_loadu_si128((const __m128i *)(const void *)table);
+
+	return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(once), codes);
+}
+
+ALWAYS_INLINE flanes f_set1(float a)
+{
+	return _mm512_set1_ps(a);
+}
+
+ALWAYS_INLINE flanes f_zero(void)
+{
+	return _mm512_setzero_ps();
+}
+
+ALWAYS_INLINE flanes f_mul(flanes a, flanes b)
+{
+	return _mm512_mul_ps(a, b);
+}
+
+ALWAYS_INLINE flanes f_fma(flanes a, flanes b, flanes c)
+{
+	return _mm512_fmadd_ps(a, b, c);
+}
+
+ALWAYS_INLINE flanes f_negate(flanes a)
+{
+	return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));
+}
+
+ALWAYS_INLINE flanes f_of_i(ilanes a)
+{
+	return _mm512_cvtepi32_ps(a);
+}
+
+ALWAYS_INLINE flanes f_of_bits(ilanes a)
+{
+	return _mm512_castsi512_ps(a);
+}
+
+ALWAYS_INLINE flanes f_of_half(ilanes a)
+{
+	return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a));
+}
+
+ALWAYS_INLINE ilanes load_dwords(const uint8_t *p, size_t s)
+{
+	const uint8_t *q = p + 8 * s;
+
+	return _mm512_setr_epi32(load_i32(p), load_i32(p + s), load_i32(p + 2 * s),
+		load_i32(p + 3 * s), load_i32(p + 4 * s), load_i32(p + 5 * s), load_i32(p + 6 * s),
+		load_i32(p + 7 * s), load_i32(q), load_i32(q + s), load_i32(q + 2 * s),
+		load_i32(q + 3 * s), load_i32(q + 4 * s), load_i32(q + 5 * s), load_i32(q + 6 * s),
+		load_i32(q + 7 * s));
+}
+
+/* rows i, 4 + i, 8 + i and 12 + i of 16 bytes each -> lane r of out[k] = dword k of row r. */
+ALWAYS_INLINE void transpose_16x4(const ilanes in[4], ilanes out[4])
+{
+	__m512i a = _mm512_unpacklo_epi32(in[0], in[1]), b = _mm512_unpacklo_epi32(in[2], in[3]);
+	__m512i c = _mm512_unpackhi_epi32(in[0], in[1]), d = _mm512_unpackhi_epi32(in[2], in[3]);
+
+	out[0] = _mm512_unpacklo_epi64(a, b);
+	out[1] = _mm512_unpackhi_epi64(a, b);
+	out[2] = _mm512_unpacklo_epi64(c, d);
+	out[3] = _mm512_unpackhi_epi64(c, d);
+}
+
+ALWAYS_INLINE __m128i sixteen_at(const uint8_t *p)
+{
+	return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
+
+ALWAYS_INLINE void load_16(const uint8_t *p, size_t row_bytes, ilanes out[4])
+{
+	__m512i in[4];
+
+#pragma GCC unroll 4
+	for (uint32_t i = 0; i < 4; i++) {
+		in[i] = _mm512_castsi128_si512(sixteen_at(p + i * row_bytes));
+		in[i] = _mm512_inserti32x4(in[i], sixteen_at(p + (4 + i) * row_bytes), 1);
+		in[i] = _mm512_inserti32x4(in[i], sixteen_at(p + (8 + i) * row_bytes), 2);
+		in[i] = _mm512_inserti32x4(in[i], sixteen_at(p + (12 + i) * row_bytes), 3);
+	}
+	transpose_16x4(in, out);
+}
+
+ALWAYS_INLINE __m512i two_rows(const uint8_t *low, const uint8_t *high)
+{
+	__m256i first = _mm256_loadu_si256((const __m256i *)(const void *)low);
+	__m256i second = _mm256_loadu_si256((const __m256i *)(const void *)high);
+
+	return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+}
+
+ALWAYS_INLINE void load_32(const uint8_t *p, size_t row_bytes, ilanes out[8])
+{
+	__m512i in[8], t[8];
+
+#pragma GCC unroll 4
+	for (uint32_t i = 0; i < 4; i++) {
+		in[i] = two_rows(p + i * row_bytes, p + (4 + i) * row_bytes);
+		in[4 + i] = two_rows(p + (8 + i) * row_bytes, p + (12 + i) * row_bytes);
+	}
+	/* 128-bit lanes of t[k]: dword k of rows 0-3, dword 4 + k of them, then the same of rows 4-7. */
+	transpose_16x4(in, t);
+	transpose_16x4(in + 4, t + 4);
+#pragma GCC unroll 4
+	for (uint32_t k = 0; k < 4; k++) {
+		out[k] = _mm512_shuffle_i32x4(t[k], t[4 + k], 0x88);
+		out[4 + k] = _mm512_shuffle_i32x4(t[k], t[4 + k], 0xdd);
+	}
+}
+
+ALWAYS_INLINE ilanes factor_lanes(ilanes c)
+{
+	return c;
+}
+
+/* sum + products of four weights of each row, unsigned bytes, with q[4k..4k+3]. */
+ALWAYS_INLINE ilanes add_four(ilanes sum, ilanes w, const int8_t *q, uint32_t k)
+{
+	return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(load_i32(q + (size_t)4 * k)));
+}
+
+/* Weights 0..255. Two chains hide half the latency. */
+ALWAYS_INLINE ilanes dot_32(const ilanes w[8], const int8_t *q)
+{
+	ilanes even = _mm512_setzero_si512(), odd = even;
+
+#pragma GCC unroll 4
+	for (uint32_t k = 0; k < 8; k += 2) {
+		even = add_four(even, w[k], q, k);
+		odd = add_four(odd, w[k + 1], q, k + 1);
+	}
+	return i_add(even, odd);
+}
+
+/* IQ4_BIAS has made the weights unsigned. */
+ALWAYS_INLINE ilanes dot_signed(const ilanes w[8], const int8_t *q)
+{
+	return dot_32(w, q);
+}
+
+ALWAYS_INLINE ilanes dot_factors(const ilanes w[8], const int8_t *q, ilanes first, ilanes last)
+{
+	ilanes low = _mm512_setzero_si512(), high = low;
+
+#pragma GCC unroll 4
+	for (uint32_t k = 0; k < 4; k++) {
+		low = add_four(low, w[k], q, k);
+		high = add_four(high, w[4 + k], q, 4 + k);
+	}
+	return i_add(i_mul(low, first), i_mul(high, last));
+}
+
+ALWAYS_INLINE void f_store_some(float *y, flanes a, uint32_t from, uint32_t to)
+{
+	_mm512_mask_storeu_ps(y, (__mmask16)((1u << to) - (1u << from)), a);
+}

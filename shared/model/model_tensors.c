@@ -1,0 +1,154 @@
+/* One tensor at a time: found, and its type, shape, alignment and values checked before anything points into it. */
+#include "shared/model/model_internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+const char *name_tensor(struct loader *l, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	vsnprintf(l->name, sizeof(l->name), format,
+		args); // NOLINT(clang-analyzer-valist.Uninitialized)
+	va_end(args);
+	return l->name;
+}
+
+bool has_tensor(const struct loader *l)
+{
+	return gguf_tensor_find(l->gguf, l->name) != NULL;
+}
+
+const struct gguf_tensor *find_tensor(struct loader *l)
+{
+	const struct gguf_tensor *t = gguf_tensor_find(l->gguf, l->name);
+	if (t)
+		l->used[t - gguf_tensor_at(l->gguf, 0)] = true;
+	return t;
+}
+
+int missing_tensor(struct loader *l)
+{
+	return error_set(l->err, EINVAL, "tensor %s is missing", l->name);
+}
+
+/* {a, b, c} fastest first, as GGUF counts; trailing ones are not dimensions. */
+static int check_shape(
+	struct loader *l, const struct gguf_tensor *t, uint64_t a, uint64_t b, uint64_t c)
+{
+	if (t->ne[0] == a && t->ne[1] == b && t->ne[2] == c && t->ne[3] == 1)
+		return 0;
+	return error_set(l->err, EINVAL,
+		"tensor %s has shape {%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64
+		"}; the metadata make it {%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", 1}",
+		l->name, t->ne[0], t->ne[1], t->ne[2], t->ne[3], a, b, c);
+}
+
+static int check_aligned(struct loader *l, const struct gguf_tensor *t, uint64_t alignment)
+{
+	if (t->offset % alignment == 0)
+		return 0;
+	return error_set(l->err, EINVAL,
+		"tensor %s lies at offset %" PRIu64 ", which is not aligned to its %" PRIu64
+		"-byte elements",
+		l->name, t->offset, alignment);
+}
+
+/* The F32 vectors of l->name, {n, rows}. */
+int load_table(struct loader *l, uint32_t rows, uint32_t n, const float **out)
+{
+	const struct gguf_tensor *t = find_tensor(l);
+	if (!t)
+		return missing_tensor(l);
+	if (t->type != TENSOR_F32)
+		return error_set(l->err, ENOTSUP, "tensor %s is of type %s; F32 is wanted", l->name,
+			gguf_tensor_type_name(t->type));
+	int rc = check_shape(l, t, n, rows, 1);
+	if (!rc)
+		rc = check_aligned(l, t, sizeof(float));
+	if (rc)
+		return rc;
+	const float *x = gguf_tensor_data(l->gguf, t);
+	for (uint64_t i = 0; i < (uint64_t)rows * n; i++) {
+		if (!isfinite(x[i]))
+			return error_set(l->err, EINVAL, "tensor %s: element %" PRIu64 " is %g",
+				l->name, i, (double)x[i]);
+	}
+	*out = x;
+	return 0;
+}
+
+int load_vector(struct loader *l, uint32_t n, const float **out)
+{
+	return load_table(l, 1, n, out);
+}
+
+int load_part(struct loader *l, enum part part, uint32_t n, const float **out)
+{
+	*out = NULL;
+	if (part == PART_NONE || (part == PART_OPTIONAL && !has_tensor(l)))
+		return 0;
+	return load_vector(l, n, out);
+}
+
+int load_norm(struct loader *l, uint32_t layer, const char *name, const float **weight,
+	const float **bias)
+{
+	const struct model_config *c = &l->model->config;
+	name_tensor(l, "blk.%u.%s.weight", layer, name);
+	int rc = load_vector(l, c->n_embd, weight);
+	name_tensor(l, "blk.%u.%s.bias", layer, name);
+	return rc ? rc
+		  : load_part(l, c->arch->layer_norm ? PART_NEEDED : PART_NONE, c->n_embd, bias);
+}
+
+int load_matrices(struct loader *l, uint32_t rows, uint32_t cols, uint32_t n, struct matrix *out)
+{
+	const struct gguf_tensor *t = find_tensor(l);
+	if (!t)
+		return missing_tensor(l);
+	const struct tensor_type_info *type = tensor_type_info(t->type);
+	if (!type) {
+		char names[TENSOR_TYPE_NAMES];
+		tensor_type_names(names, sizeof(names));
+		return error_set(l->err, ENOTSUP,
+			"tensor %s is of type %s, which the engine does not compute with; "
+			"supported are %s",
+			l->name, gguf_tensor_type_name(t->type), names);
+	}
+	int rc = check_shape(l, t, cols, rows, n);
+	if (!rc && !type->quantised)
+		rc = check_aligned(l, t, type->block_bytes);
+	if (rc)
+		return rc;
+	*out = (struct matrix){
+		.type = type->type,
+		.rows = rows,
+		.cols = cols,
+		.row_bytes = (size_t)(cols / type->block_weights) * type->block_bytes,
+		.data = gguf_tensor_data(l->gguf, t),
+	};
+	return 0;
+}
+
+int load_matrix(struct loader *l, uint32_t rows, uint32_t cols, struct matrix *out)
+{
+	return load_matrices(l, rows, cols, 1, out);
+}
+
+int load_experts(struct loader *l, uint32_t layer, const char *kind, uint32_t rows, uint32_t cols,
+	struct expert_tensor *out)
+{
+	uint32_t n = l->model->config.n_experts;
+	name_tensor(l, "blk.%u.ffn_%s_exps.weight", layer, kind);
+	int rc = load_matrices(l, rows, cols, n, &out->shape);
+	if (rc)
+		return rc;
+	out->file_offset =
+		(uint64_t)((const char *)out->shape.data - (const char *)gguf_data(l->gguf));
+	out->expert_bytes = (uint64_t)out->shape.row_bytes * rows;
+	l->model->expert_bytes_total += out->expert_bytes * n;
+	return 0;
+}

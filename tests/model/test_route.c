@@ -1,0 +1,267 @@
+/*
+ * Routing by itself: what each rule chooses and how it weighs, against the rule written down plainly in double, and that
+ * nothing a router may say makes it choose an expert twice. The golden models check the same against their authors' code.
+ */
+#include "shared/model/forward_internal.h"
+#include "tests/model/rig.h"
+
+#include <math.h>
+
+#define E 16
+
+struct fixture {
+	struct arch arch;
+	struct layer layer;
+	struct model model;
+	struct forward f;
+	float router[E], scratch[E], weights[E];
+	uint16_t chosen[E];
+};
+
+static void set_up(struct fixture *x, enum gating gating, uint32_t k, bool norm, float scale)
+{
+	memset(x, 0, sizeof(*x));
+	x->model.config.arch = &x->arch;
+	x->model.config.n_experts = E;
+	x->model.config.n_experts_used = k;
+	x->model.config.routing = (struct routing_config){
+		.gating = gating, .norm = norm, .scale = scale, .n_groups = 1, .n_groups_used = 1};
+	x->model.layers = &x->layer;
+	x->f.model = &x->model;
+	x->f.kernels = kernels_select(NULL, NULL);
+	x->f.router = x->router;
+	x->f.selection = x->scratch;
+	x->f.weights = x->weights;
+	x->f.chosen = x->chosen;
+}
+
+static void random_logits(uint64_t *seed, float *out, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		out[i] = (float)(rig_random(seed) >> 40) / (1 << 24) * 6 - 3;
+}
+
+/* The k greatest of score, by falling score. */
+static void greatest(const double *score, uint32_t n, uint32_t k, uint32_t *out)
+{
+	bool taken[E] = {false};
+	for (uint32_t j = 0; j < k; j++) {
+		uint32_t best = n;
+		for (uint32_t e = 0; e < n; e++)
+			if (!taken[e] && (best == n || score[e] > score[best]))
+				best = e;
+		taken[best] = true;
+		out[j] = best;
+	}
+}
+
+static void softmax_of(const float *logits, const bool *in, double *out)
+{
+	double sum = 0;
+	for (uint32_t e = 0; e < E; e++)
+		sum += in[e] ? exp((double)logits[e]) : 0;
+	for (uint32_t e = 0; e < E; e++)
+		out[e] = in[e] ? exp((double)logits[e]) / sum : 0;
+}
+
+static void assert_weight(float got, double expected)
+{
+	if (!(fabs((double)got - expected) <= 1e-6 * (1 + fabs(expected))))
+		fail_msg("weight %g instead of %g", (double)got, expected);
+}
+
+static void softmax_routes_by_probability(void **state)
+{
+	struct fixture x;
+	uint64_t seed = 1;
+	(void)state;
+	for (int i = 0; i < 200; i++) {
+		bool norm = i % 2, all[E];
+		double p[E], sum = 0;
+		uint32_t best[4];
+		set_up(&x, GATING_SOFTMAX, 4, norm, 1);
+		random_logits(&seed, x.router, E);
+		memset(all, true, sizeof(all));
+		softmax_of(x.router, all, p);
+		greatest(p, E, 4, best);
+		for (uint32_t j = 0; j < 4; j++)
+			sum += p[best[j]];
+		route_token(&x.f, 0);
+		for (uint32_t j = 0; j < 4; j++) {
+			assert_int_equal(x.chosen[j], best[j]);
+			assert_weight(x.weights[j], norm ? p[best[j]] / sum : p[best[j]]);
+		}
+	}
+}
+
+static void top_softmax_weighs_the_chosen_alone(void **state)
+{
+	struct fixture x;
+	uint64_t seed = 2;
+	(void)state;
+	for (int i = 0; i < 200; i++) {
+		float logits[E], bias[E];
+		double score[E], p[E];
+		bool in[E] = {false};
+		uint32_t best[3];
+		set_up(&x, GATING_TOP_SOFTMAX, 3, false, 1);
+		random_logits(&seed, x.router, E);
+		random_logits(&seed, bias, E);
+		x.layer.router_bias = bias;
+		for (uint32_t e = 0; e < E; e++) {
+			logits[e] = x.router[e] + bias[e];
+			score[e] = (double)logits[e];
+		}
+		greatest(score, E, 3, best);
+		for (uint32_t j = 0; j < 3; j++)
+			in[best[j]] = true;
+		softmax_of(logits, in, p);
+		route_token(&x.f, 0);
+		for (uint32_t j = 0; j < 3; j++) {
+			assert_int_equal(x.chosen[j], best[j]);
+			assert_weight(x.weights[j], p[best[j]]);
+		}
+	}
+}
+
+/* Groups of four; biased: sigmoid scores, the bias for the choice only, a group counts its two best; else softmax and its
+ * best. */
+static void check_groups(bool biased, uint64_t seed)
+{
+	struct fixture x;
+	float bias[E];
+	double p[E], score[E], group[4], sum = 0;
+	bool all[E];
+	uint32_t groups[2], best[4];
+	set_up(&x, biased ? GATING_SIGMOID : GATING_SOFTMAX, 4, biased, 2.5f);
+	x.model.config.routing.n_groups = 4;
+	x.model.config.routing.n_groups_used = 2;
+	random_logits(&seed, x.router, E);
+	random_logits(&seed, bias, E);
+	if (biased)
+		x.layer.selection_bias = bias;
+	memset(all, true, sizeof(all));
+	softmax_of(x.router, all, p);
+	for (uint32_t e = 0; e < E; e++) {
+		if (biased)
+			p[e] = 1 / (1 + exp(-(double)x.router[e]));
+		score[e] = p[e] + (biased ? (double)bias[e] : 0);
+	}
+	for (uint32_t g = 0; g < 4; g++) {
+		uint32_t two[2];
+		greatest(score + 4 * g, 4, 2, two);
+		group[g] = score[4 * g + two[0]] + (biased ? score[4 * g + two[1]] : 0);
+	}
+	greatest(group, 4, 2, groups);
+	for (uint32_t e = 0; e < E; e++)
+		if (e / 4 != groups[0] && e / 4 != groups[1])
+			score[e] = -1e9;
+	greatest(score, E, 4, best);
+	for (uint32_t j = 0; j < 4; j++)
+		sum += p[best[j]];
+	route_token(&x.f, 0);
+	for (uint32_t j = 0; j < 4; j++) {
+		uint32_t at = 0;
+		while (at < 4 && best[at] != x.chosen[j])
+			at++;
+		assert_true(at < 4);
+		assert_weight(x.weights[j], 2.5 * (biased ? p[x.chosen[j]] / sum : p[x.chosen[j]]));
+		assert_true(j == 0 || x.weights[j] <= x.weights[j - 1]);
+	}
+}
+
+static void only_the_best_groups_are_chosen_from(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 200; seed++) {
+		check_groups(true, seed);
+		check_groups(false, seed);
+	}
+}
+
+static void sparsemixer_weighs_each_choice_among_those_near_it(void **state)
+{
+	struct fixture x;
+	uint64_t seed = 4;
+	uint32_t alone = 0;
+	(void)state;
+	for (int i = 0; i < 400; i++) {
+		float logits[E];
+		double score[E];
+		uint32_t best[2];
+		set_up(&x, GATING_SPARSEMIXER, 2, false, 1);
+		random_logits(&seed, x.router, E);
+		/* Close together, so that several lie within the share; negative ones too. */
+		for (uint32_t e = 0; e < E; e++) {
+			x.router[e] = (i % 2 ? 3.0f : -3.0f) + x.router[e] / (float)(1 << (i % 7));
+			logits[e] = x.router[e];
+			score[e] = (double)logits[e];
+		}
+		greatest(score, E, 2, best);
+		route_token(&x.f, 0);
+		for (uint32_t j = 0; j < 2; j++) {
+			double p[E], top = score[best[j]];
+			bool in[E];
+			for (uint32_t e = 0; e < E; e++)
+				in[e] = (top - score[e]) / fmax(fabs(score[e]), top) <= 0.02 &&
+					!(j == 1 && e == best[0]);
+			softmax_of(logits, in, p);
+			assert_int_equal(x.chosen[j], best[j]);
+			assert_weight(x.weights[j], p[best[j]]);
+			alone += p[best[j]] == 1;
+		}
+	}
+	assert_true(alone > 10 && alone < 700);
+}
+
+static void odd_logits_choose_distinct_experts(void **state)
+{
+	static const enum gating gatings[] = {
+		GATING_SOFTMAX, GATING_SIGMOID, GATING_TOP_SOFTMAX, GATING_SPARSEMIXER};
+	static const float odd[] = {NAN, INFINITY, -INFINITY, 0, 3e38f, -3e38f, 1};
+	struct fixture x;
+	uint64_t seed = 5;
+	(void)state;
+	for (int i = 0; i < 2000; i++) {
+		enum gating gating = gatings[i % 4];
+		uint32_t k = gating == GATING_SPARSEMIXER ? 2 : 6;
+		bool seen[E] = {false};
+		set_up(&x, gating, k, i % 3, 1);
+		if (gating == GATING_SIGMOID && i % 8 < 4) {
+			x.model.config.routing.n_groups = 4;
+			x.model.config.routing.n_groups_used = 2;
+		}
+		for (uint32_t e = 0; e < E; e++)
+			x.router[e] = odd[rig_random(&seed) % (i < 1000 ? 7 : 1 + (uint64_t)i % 3)];
+		route_token(&x.f, 0);
+		for (uint32_t j = 0; j < k; j++) {
+			assert_true(x.chosen[j] < E && !seen[x.chosen[j]]);
+			seen[x.chosen[j]] = true;
+		}
+	}
+}
+
+static void sigmoids_that_are_all_zero_have_weights(void **state)
+{
+	struct fixture x;
+	(void)state;
+	set_up(&x, GATING_SIGMOID, 4, true, 2);
+	for (uint32_t e = 0; e < E; e++)
+		x.router[e] = -200;
+	route_token(&x.f, 0);
+	for (uint32_t j = 0; j < 4; j++)
+		assert_true(x.weights[j] == 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(softmax_routes_by_probability),
+		cmocka_unit_test(top_softmax_weighs_the_chosen_alone),
+		cmocka_unit_test(only_the_best_groups_are_chosen_from),
+		cmocka_unit_test(sparsemixer_weighs_each_choice_among_those_near_it),
+		cmocka_unit_test(odd_logits_choose_distinct_experts),
+		cmocka_unit_test(sigmoids_that_are_all_zero_have_weights),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
