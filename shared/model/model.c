@@ -1,5 +1,6 @@
 #include "shared/model/model.h"
 
+#include "shared/model/gguf_scan.h"
 #include "shared/model/model_config.h"
 
 #include <inttypes.h>
@@ -9,6 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What a vector that cannot be used is taken for: the model of a checked file is not run, but the rest is looked at. */
+struct ones {
+	struct ones *next;
+	float x[];
+};
+
 /* Loading goes through the tensors a model of this configuration has, in order; what is in the file besides is
  * refused at the end, since leaving out a bias or an expert silently would change the output. */
 struct loader {
@@ -17,6 +24,7 @@ struct loader {
 	struct error *err;
 	bool *used; /* [n_tensors] */
 	char name[80]; /* of the tensor at hand */
+	struct ones *ones; /* of a checked file */
 };
 
 static const char *name_tensor(struct loader *l, const char *format, ...)
@@ -67,8 +75,7 @@ static int check_aligned(struct loader *l, const struct gguf_tensor *t, uint64_t
 		l->name, t->offset, alignment);
 }
 
-/* The F32 vector [n] called l->name. */
-static int load_vector(struct loader *l, uint32_t n, const float **out)
+static int read_vector(struct loader *l, uint32_t n, const float **out)
 {
 	const struct gguf_tensor *t = find(l);
 	if (!t)
@@ -91,6 +98,26 @@ static int load_vector(struct loader *l, uint32_t n, const float **out)
 	return 0;
 }
 
+/* The F32 vector [n] called l->name. */
+static int load_vector(struct loader *l, uint32_t n, const float **out)
+{
+	int rc = read_vector(l, n, out);
+	if (!rc)
+		return 0;
+	rc = gguf_problem(l->gguf, rc, l->err);
+	if (rc)
+		return rc;
+	struct ones *ones = malloc(sizeof(*ones) + n * sizeof(ones->x[0]));
+	if (!ones)
+		return error_set(l->err, ENOMEM, "no memory for a vector");
+	for (uint32_t i = 0; i < n; i++)
+		ones->x[i] = 1;
+	ones->next = l->ones;
+	l->ones = ones;
+	*out = ones->x;
+	return 0;
+}
+
 static int load_bias(struct loader *l, uint32_t n, const float **out)
 {
 	*out = NULL;
@@ -99,8 +126,7 @@ static int load_bias(struct loader *l, uint32_t n, const float **out)
 	return load_vector(l, n, out);
 }
 
-/* Matrices {cols, rows} of l->name, n of them. data is the first. */
-static int load_matrices(
+static int read_matrices(
 	struct loader *l, uint32_t rows, uint32_t cols, uint32_t n, struct matrix *out)
 {
 	const struct gguf_tensor *t = find(l);
@@ -126,6 +152,14 @@ static int load_matrices(
 		.data = gguf_tensor_data(l->gguf, t),
 	};
 	return 0;
+}
+
+/* Matrices {cols, rows} of l->name, n of them. data is the first. */
+static int load_matrices(
+	struct loader *l, uint32_t rows, uint32_t cols, uint32_t n, struct matrix *out)
+{
+	int rc = read_matrices(l, rows, cols, n, out);
+	return rc ? gguf_problem(l->gguf, rc, l->err) : 0;
 }
 
 static int load_matrix(struct loader *l, uint32_t rows, uint32_t cols, struct matrix *out)
@@ -279,22 +313,24 @@ static int load_rope_factors(struct loader *l)
 
 static int check_unused(struct loader *l)
 {
-	for (size_t i = 0; i < gguf_n_tensors(l->gguf); i++) {
+	int rc = 0;
+	for (size_t i = 0; !rc && i < gguf_n_tensors(l->gguf); i++) {
 		if (!l->used[i])
-			return error_set(l->err, ENOTSUP,
+			rc = error_set(l->err, ENOTSUP,
 				"tensor %s is not one that a model of architecture %s with these "
 				"hyperparameters has; leaving it out would change the output",
 				gguf_name_text(gguf_tensor_at(l->gguf, i)->name).text,
 				l->model->config.arch->name);
+		rc = gguf_problem(l->gguf, rc, l->err);
 	}
-	return 0;
+	return rc;
 }
 
 static int load_tensors(struct loader *l)
 {
 	struct model *m = l->model;
 	struct model_config *c = &m->config;
-	int rc = read_vocabulary(l);
+	int rc = gguf_problem(l->gguf, read_vocabulary(l), l->err);
 	if (!rc)
 		rc = load_matrix(l, c->n_vocab, c->n_embd, &m->embedding);
 	if (!rc)
@@ -317,22 +353,6 @@ static int load_tensors(struct loader *l)
 	return rc ? rc : check_unused(l);
 }
 
-/* FNV-1a over everything before the weights, and the size of all. */
-static uint64_t fingerprint(const struct gguf *gguf)
-{
-	const unsigned char *p = gguf_data(gguf);
-	uint64_t end = gguf_bytes(gguf), hash = 0xcbf29ce484222325u, size = end;
-	for (size_t i = 0; i < gguf_n_tensors(gguf); i++) {
-		if (gguf_tensor_at(gguf, i)->offset < end)
-			end = gguf_tensor_at(gguf, i)->offset;
-	}
-	for (uint64_t i = 0; i < end; i++)
-		hash = (hash ^ p[i]) * 0x100000001b3u;
-	for (int i = 0; i < 8; i++)
-		hash = (hash ^ ((size >> (8 * i)) & 0xff)) * 0x100000001b3u;
-	return hash;
-}
-
 int model_load_gguf(struct gguf **gguf, struct model **out, struct error *err)
 {
 	*out = NULL;
@@ -348,14 +368,24 @@ int model_load_gguf(struct gguf **gguf, struct model **out, struct error *err)
 	*gguf = NULL;
 	struct loader l = {.model = m, .gguf = m->gguf, .err = err, .used = used};
 	int rc = model_read_config(m->gguf, &m->config, err);
+	gguf_expect_scattered(m->gguf, true);
 	if (!rc)
 		rc = load_tensors(&l);
+	gguf_expect_scattered(m->gguf, false);
+	for (struct ones *next; l.ones; l.ones = next) {
+		next = l.ones->next;
+		free(l.ones);
+	}
+	if (!rc && gguf_n_problems(m->gguf) > 0)
+		rc = error_set(err, ECANCELED, "%s", ""); /* all was said */
+	if (!rc)
+		rc = gguf_scan_small(m->gguf, err);
 	free(used);
 	if (rc) {
 		model_free(&m);
 		return rc;
 	}
-	m->fingerprint = fingerprint(m->gguf);
+	m->fingerprint = gguf_fingerprint(m->gguf);
 	*out = m;
 	return 0;
 }

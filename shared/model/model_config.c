@@ -113,7 +113,7 @@ static int read_arch(const struct gguf *gguf, const struct arch **arch, struct e
 		gguf_name_text(name).text, known);
 }
 
-/* What kind of file it is: one whole model, nothing else. */
+/* What kind of file it is: a model, not an adapter or a projector. (gguf.c has seen to its parts.) */
 static int check_kind(const struct gguf *gguf, struct error *err)
 {
 	struct gguf_string type;
@@ -124,19 +124,6 @@ static int check_kind(const struct gguf *gguf, struct error *err)
 			gguf_name_text(type).text);
 	if (rc && rc != -ENOENT)
 		return rc;
-	uint64_t count = 1, no = 0;
-	rc = gguf_get_u64(gguf, "split.count", 0, UINT16_MAX, &count, err);
-	if (rc && rc != -ENOENT)
-		return rc;
-	rc = gguf_get_u64(gguf, "split.no", 0, UINT16_MAX, &no, err);
-	if (rc && rc != -ENOENT)
-		return rc;
-	if (count > 1 || no > 0)
-		return error_set(err, ENOTSUP,
-			"the file is one part of a split model (split.no %llu, split.count %llu); "
-			"split "
-			"files are not supported: join the parts into one file first",
-			(unsigned long long)no, (unsigned long long)count);
 	return 0;
 }
 
@@ -258,6 +245,7 @@ static int read_feed_forward(struct keys *k, struct model_config *c)
 int model_read_config(const struct gguf *gguf, struct model_config *config, struct error *err)
 {
 	struct keys k = {.gguf = gguf, .err = err};
+	const uint64_t n_before = gguf_n_problems(gguf);
 	*config = (struct model_config){0};
 	int rc = check_kind(gguf, err);
 	if (!rc)
@@ -265,23 +253,34 @@ int model_read_config(const struct gguf *gguf, struct model_config *config, stru
 	if (rc || !k.arch)
 		return rc;
 	config->arch = k.arch;
+	/* Each part on its own, so that a checked file shows what is wrong with each; those that follow from what could
+	 * not be read are left out. */
 	rc = need_count(&k, "block_count", 1, LIMIT_LAYERS, &config->n_layers);
+	rc = gguf_problem(gguf, rc, err);
 	if (!rc)
-		rc = need_count(&k, "context_length", 1, LIMIT_CONTEXT, &config->n_context);
+		rc = gguf_problem(gguf,
+			need_count(&k, "context_length", 1, LIMIT_CONTEXT, &config->n_context),
+			err);
 	if (!rc)
-		rc = need_count(&k, "embedding_length", 1, LIMIT_EMBEDDING, &config->n_embd);
-	if (!rc)
-		rc = read_attention(&k, config);
-	if (!rc)
-		rc = read_rope(&k, config);
-	if (!rc)
-		rc = read_feed_forward(&k, config);
+		rc = gguf_problem(gguf,
+			need_count(&k, "embedding_length", 1, LIMIT_EMBEDDING, &config->n_embd),
+			err);
+	if (!rc && config->n_layers && config->n_embd)
+		rc = gguf_problem(gguf, read_attention(&k, config), err);
+	if (!rc && config->head_dim >= 2)
+		rc = gguf_problem(gguf, read_rope(&k, config), err);
+	if (!rc && config->n_layers)
+		rc = gguf_problem(gguf, read_feed_forward(&k, config), err);
 	if (rc)
 		return rc;
 	double eps = NAN;
 	rc = get_number(&k, "attention.layer_norm_rms_epsilon", 1e-30, 1, &eps);
 	if (!rc && isnan(eps))
 		rc = missing(&k);
+	rc = gguf_problem(gguf, rc, err);
 	config->rms_eps = (float)eps;
+	if (!rc && gguf_n_problems(gguf) > n_before)
+		return error_set(err, ECANCELED,
+			"with such hyperparameters the tensors' shapes cannot be checked");
 	return rc;
 }
