@@ -27,7 +27,7 @@ $(foreach t,$(TEST_SRC),$(eval $(call unit_test,$(basename $(notdir $(t))),$(not
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ := $(basename $(notdir $(FUZZ_SRC)))
 FUZZ_SECONDS ?= 60
-FUZZ_LIBS := client spec model kernels ipc base proto
+FUZZ_LIBS := outrider-verifier outrider-drafter outrider-expert-cache outrider-policy client spec model kernels ipc base proto
 $(B)/fuzz-replay/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(FUZZ_LIBS:%=$(B)/lib%.a)
 	@mkdir -p $(@D)
 	$(call say,LD)

@@ -34,7 +34,17 @@ static int set_number(const struct arg *arg, const char *value, struct error *er
 static const struct arg *find(const struct arg *args, const char *name, size_t bytes)
 {
 	for (; args->name; args++)
-		if (strlen(args->name) == bytes && memcmp(args->name, name, bytes) == 0)
+		if (args->type != ARG_FILE && strlen(args->name) == bytes &&
+			memcmp(args->name, name, bytes) == 0)
+			return args;
+	return NULL;
+}
+
+/* The first place for an argument without dashes that is still empty, or NULL. */
+static const struct arg *find_place(const struct arg *args)
+{
+	for (; args->name; args++)
+		if (args->type == ARG_FILE && !*(const char **)args->out)
 			return args;
 	return NULL;
 }
@@ -42,8 +52,14 @@ static const struct arg *find(const struct arg *args, const char *name, size_t b
 int args_parse(int argc, char **argv, const struct arg *args, struct error *err)
 {
 	for (int i = 1; i < argc; i++) {
-		if (strncmp(argv[i], "--", 2) != 0)
-			return error_set(err, EINVAL, "unexpected argument \"%s\"", argv[i]);
+		if (strncmp(argv[i], "--", 2) != 0) {
+			const struct arg *place = find_place(args);
+			if (!place)
+				return error_set(
+					err, EINVAL, "unexpected argument \"%s\"", argv[i]);
+			*(const char **)place->out = argv[i];
+			continue;
+		}
 		const char *name = argv[i] + 2, *equals = strchr(name, '=');
 		size_t bytes = equals ? (size_t)(equals - name) : strlen(name);
 		const struct arg *arg = find(args, name, bytes);
@@ -74,8 +90,8 @@ void args_help(const struct arg *args, FILE *to)
 {
 	for (; args->name; args++) {
 		char left[64];
-		snprintf(left, sizeof(left), "--%s%s%s", args->name, args->value ? " " : "",
-			args->value ? args->value : "");
+		snprintf(left, sizeof(left), "%s%s%s%s", args->type == ARG_FILE ? "" : "--",
+			args->name, args->value ? " " : "", args->value ? args->value : "");
 		fprintf(to, "  %-24s %s\n", left, args->help);
 	}
 }

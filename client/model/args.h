@@ -13,6 +13,7 @@ enum arg_type {
 	ARG_U64, /* uint64_t */
 	ARG_FLOAT, /* float; its range is checked by whoever knows it */
 	ARG_STRING, /* const char *, borrowed from argv */
+	ARG_FILE, /* the same, without dashes before it; name is what --help calls it */
 };
 
 struct arg {

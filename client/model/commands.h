@@ -5,3 +5,4 @@
 int command_logits(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_routes(int argc, char **argv);
+int command_perplexity(int argc, char **argv);

@@ -1,6 +1,7 @@
 #include "client/model/engine.h"
 
 #include "shared/model/chat.h"
+#include "shared/model/gguf_scan.h"
 
 #include <assert.h>
 #include <sched.h>
@@ -41,7 +42,7 @@ int engine_check_options(const struct engine_options *o, struct error *err)
 {
 	if (!o->model)
 		return error_set(err, EINVAL, "--model FILE is needed");
-	if (!o->tokens == !o->prompt)
+	if (!o->no_prompt && !o->tokens == !o->prompt)
 		return error_set(err, EINVAL, "one prompt is needed, as --tokens or as --prompt");
 	if (o->chat && !o->prompt)
 		return error_set(err, EINVAL, "--chat needs --prompt");
@@ -215,7 +216,7 @@ static int run_chunk(
 			.token = e->tokens[first + i],
 			.position = first + i,
 			.parent = (int32_t)i - 1,
-			.logits = all || (last && i == n - 1),
+			.logits = (all && first + i >= e->logits_from) || (last && i == n - 1),
 			.cell = e->cells[i],
 		};
 	rc = forward_run(e->forward, e->batch, n);
@@ -243,6 +244,30 @@ int engine_prefill(struct engine *e, bool all, engine_row *row, void *arg, struc
 				last ? "\r\033[K" : "");
 	}
 	return 0;
+}
+
+void engine_rewind(struct engine *e)
+{
+	kv_truncate(&e->kv, &e->seq, 0);
+	e->n_tokens = e->n_prompt;
+}
+
+int engine_not_finite(const struct engine *e, uint32_t position, struct error *err)
+{
+	const struct gguf *gguf = e->model->gguf;
+	for (size_t i = 0; i < gguf_n_tensors(gguf); i++) {
+		const struct gguf_tensor *t = gguf_tensor_at(gguf, i);
+		struct gguf_scan scan;
+		if (gguf_scan_tensor(gguf, t, true, &scan) && scan.n)
+			return error_set(err, EINVAL,
+				"the logits after token %u are not finite: tensor %s: %s at column "
+				"%llu of row %llu is %s",
+				position, gguf_name_text(t->name).text, scan.what,
+				(unsigned long long)scan.column, (unsigned long long)scan.row,
+				scan.value);
+	}
+	return error_set(err, EINVAL,
+		"the logits after token %u are not finite, though every weight is", position);
 }
 
 int engine_step(struct engine *e, const float **logits, struct error *err)

@@ -13,6 +13,7 @@ struct engine_options {
 	const char *tokens, *prompt;
 	uint32_t threads, context, prefill_chunk;
 	bool quiet, chat;
+	bool no_prompt; /* of a command that brings its own tokens */
 };
 
 /* Rows of the common options, for the head of a command's table. */
@@ -49,6 +50,7 @@ struct engine {
 	uint32_t *cells, n_batch; /* [n_batch] */
 	int32_t *tokens; /* [n_context] prompt and output */
 	uint32_t n_prompt, n_tokens, n_context;
+	uint32_t logits_from; /* engine_prefill of all: rows before this position are left out */
 };
 
 /* The logits after the token at position, valid during the call. */
@@ -63,9 +65,13 @@ int engine_open(struct engine *e, bool need_tokenizer, struct error *err);
 int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct error *err);
 /* Runs the prompt in chunks; row is called for every position (all) or the last. */
 int engine_prefill(struct engine *e, bool all, engine_row *row, void *arg, struct error *err);
+/* Forgets all positions: engine_prefill runs e->tokens[0..n_prompt-1] anew. */
+void engine_rewind(struct engine *e);
 /* Runs the last of e->tokens; *logits is valid until the next call. Allocates nothing. */
 int engine_step(struct engine *e, const float **logits, struct error *err);
 void engine_close(struct engine *e);
+/* -EINVAL for logits that are not finite, with the tensor that is to blame when it is one. Reads all weights. */
+int engine_not_finite(const struct engine *e, uint32_t position, struct error *err);
 
 /* Prints "outrider-model: text" to stderr; returns the exit status of a failure, or EX_USAGE for usage errors. */
 int engine_fail(int rc, const struct error *err);

@@ -3,3 +3,5 @@
 
 int command_info(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
+int command_check(int argc, char **argv);
+int command_synth(int argc, char **argv);

@@ -2,6 +2,7 @@
 #include "client/model/args.h"
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
+#include "client/model/summary.h"
 #include "shared/model/model.h"
 
 #include <inttypes.h>
@@ -62,7 +63,39 @@ static void print_json_tensor(const struct gguf_tensor *t)
 	printf(", \"type\": \"%s\", \"shape\": [", gguf_tensor_type_name(t->type));
 	for (uint32_t d = 0; d < t->n_dims; d++)
 		printf("%s%" PRIu64, d ? ", " : "", t->ne[d]);
-	printf("], \"offset\": %" PRIu64 ", \"bytes\": %" PRIu64 "}", t->offset, t->bytes);
+	printf("], \"offset\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"expert\": %s}", t->offset,
+		t->bytes, summary_is_expert(t) ? "true" : "false");
+}
+
+static void print_json_summary(const struct gguf *gguf)
+{
+	struct summary s;
+	bool first = true;
+	summary_make(gguf, &s);
+	printf("{\"weight_bytes\": %" PRIu64 ", \"resident_bytes\": %" PRIu64
+	       ", \"expert_bytes\": %" PRIu64 ", \"bytes_per_token\": %" PRIu64
+	       ", \"resident_bytes_per_token\": %" PRIu64 ", \"expert_bytes_per_token\": %" PRIu64
+	       ", \"types\": {",
+		s.bytes, s.resident_bytes, s.expert_bytes,
+		s.token_resident_bytes + s.token_expert_bytes, s.token_resident_bytes,
+		s.token_expert_bytes);
+	for (uint32_t type = 0; type < SUMMARY_TYPES; type++) {
+		if (!s.types[type].n)
+			continue;
+		printf("%s\"%s\": {\"tensors\": %" PRIu64 ", \"bytes\": %" PRIu64 "}",
+			first ? "" : ", ", gguf_tensor_type_name(type), s.types[type].n,
+			s.types[type].bytes);
+		first = false;
+	}
+	fputs("}, \"parts\": [", stdout);
+	for (size_t i = 0; i < gguf_n_parts(gguf); i++) {
+		const struct gguf_part *part = gguf_part_at(gguf, i);
+		fputs(i ? ", {\"file\": " : "{\"file\": ", stdout);
+		engine_json_string(stdout, part->path, strlen(part->path));
+		printf(", \"offset\": %" PRIu64 ", \"bytes\": %" PRIu64 "}", part->base,
+			part->bytes);
+	}
+	fputs("]}", stdout);
 }
 
 static void print_json(const struct gguf *gguf, const struct model *m, const struct error *why)
@@ -72,6 +105,8 @@ static void print_json(const struct gguf *gguf, const struct model *m, const str
 	printf(", \"version\": %u, \"bytes\": %zu, \"model\": ", gguf_version(gguf),
 		gguf_bytes(gguf));
 	print_json_model(m, why);
+	fputs(", \"summary\": ", stdout);
+	print_json_summary(gguf);
 	fputs(", \"keys\": {", stdout);
 	for (size_t i = 0; i < gguf_n_keys(gguf); i++) {
 		fputs(i ? ", " : "", stdout);
@@ -105,12 +140,45 @@ static void print_text_model(const struct model *m, const struct error *why)
 	printf("vocabulary   %u\ncontext      %u\n", c->n_vocab, c->n_context);
 }
 
+static double mib(uint64_t bytes)
+{
+	return (double)bytes / 1048576;
+}
+
+static void print_text_summary(const struct gguf *gguf)
+{
+	struct summary s;
+	const char *separator = "types        ";
+	summary_make(gguf, &s);
+	printf("weights      %.1f MiB: %.1f MiB resident, %.1f MiB of experts\n", mib(s.bytes),
+		mib(s.resident_bytes), mib(s.expert_bytes));
+	if (s.expert_bytes && s.n_experts && s.n_moe_layers)
+		printf("one expert   %.2f MiB; %" PRIu64 " of %" PRIu64
+		       " used in each of %u layers\n",
+			mib(s.expert_bytes / s.n_experts / s.n_moe_layers), s.n_used, s.n_experts,
+			s.n_moe_layers);
+	printf("one token    reads %.1f MiB: %.1f MiB resident, %.1f MiB of experts\n",
+		mib(s.token_resident_bytes + s.token_expert_bytes), mib(s.token_resident_bytes),
+		mib(s.token_expert_bytes));
+	for (uint32_t type = 0; type < SUMMARY_TYPES; type++) {
+		if (!s.types[type].n)
+			continue;
+		printf("%s%s %.1f MiB (%" PRIu64 ")", separator, gguf_tensor_type_name(type),
+			mib(s.types[type].bytes), s.types[type].n);
+		separator = ", ";
+	}
+	putchar('\n');
+	for (size_t i = 1; i < gguf_n_parts(gguf); i++)
+		printf("part %-7zu %s\n", i + 1, gguf_part_at(gguf, i)->path);
+}
+
 static void print_text(const struct gguf *gguf, const struct model *m, const struct error *why)
 {
 	char text[100];
 	printf("file         %s\nformat       GGUF version %u, %zu bytes\n", gguf_path(gguf),
 		gguf_version(gguf), gguf_bytes(gguf));
 	print_text_model(m, why);
+	print_text_summary(gguf);
 	printf("\n%zu keys\n", gguf_n_keys(gguf));
 	for (size_t i = 0; i < gguf_n_keys(gguf); i++) {
 		gguf_value_text(gguf, i, text, sizeof(text));
@@ -119,8 +187,9 @@ static void print_text(const struct gguf *gguf, const struct model *m, const str
 	printf("\n%zu tensors\n", gguf_n_tensors(gguf));
 	for (size_t i = 0; i < gguf_n_tensors(gguf); i++) {
 		const struct gguf_tensor *t = gguf_tensor_at(gguf, i);
-		printf("  %-44s %-8s", gguf_name_text(t->name).text,
-			gguf_tensor_type_name(t->type));
+		printf("  %-36s %-8s %-8s %12" PRIu64 "  ", gguf_name_text(t->name).text,
+			gguf_tensor_type_name(t->type),
+			summary_is_expert(t) ? "expert" : "resident", t->bytes);
 		for (uint32_t d = 0; d < t->n_dims; d++)
 			printf("%s%" PRIu64, d ? " x " : "", t->ne[d]);
 		putchar('\n');
@@ -154,7 +223,9 @@ int command_info(int argc, char **argv)
 	bool help = false;
 	struct error err = {""};
 	const struct arg args[] = {
-		{"model", ARG_STRING, &model, 0, 0, "FILE", "the GGUF file"},
+		{"FILE", ARG_FILE, &model, 0, 0, NULL,
+			"the GGUF file, or a split one's first part"},
+		{"model", ARG_STRING, &model, 0, 0, "FILE", "the same"},
 		{"format", ARG_STRING, &format, 0, 0, "text|json", "how to print it; text"},
 		{"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
 		{0},
@@ -163,13 +234,13 @@ int command_info(int argc, char **argv)
 	if (rc)
 		return engine_usage(&err);
 	if (help) {
-		puts("usage: outrider-model info --model FILE [--format text|json]\n");
+		puts("usage: outrider-model info FILE [--format text|json]\n");
 		args_help(args, stdout);
 		return EX_OK;
 	}
 	bool json = strcmp(format, "json") == 0;
 	if (!model)
-		error_set(&err, EINVAL, "info needs --model FILE");
+		error_set(&err, EINVAL, "info needs a FILE");
 	else if (!json && strcmp(format, "text") != 0)
 		error_set(&err, EINVAL, "--format is \"%s\"; text and json are known", format);
 	return err.text[0] ? engine_usage(&err) : show(model, json);

@@ -11,10 +11,13 @@ static const struct command {
 	int (*fn)(int argc, char **argv);
 } commands[] = {
 	{"info", "metadata and tensors of a GGUF file", command_info},
+	{"check", "everything that is wrong with a GGUF file, weights included", command_check},
 	{"tokenize", "text to token ids and back", command_tokenize},
 	{"logits", "logits after the last token of a prompt, or after every one", command_logits},
 	{"generate", "continue a prompt, one token at a time", command_generate},
 	{"routes", "the experts chosen for each layer and token of a prompt", command_routes},
+	{"perplexity", "how well a model predicts a text", command_perplexity},
+	{"synth", "write a model of a published one's shape, with random weights", command_synth},
 	{NULL, NULL, NULL},
 };
 

@@ -38,6 +38,21 @@ static int size_up(struct service *service, struct error *err)
 	return status;
 }
 
+/* The model's file, or the parts of a split one. */
+static int open_reader(struct service *service, struct error *err)
+{
+	const struct cache_config *config = &service->config;
+	const struct gguf *gguf = service->model->gguf;
+	struct reader_file files[GGUF_PARTS_MAX];
+	unsigned n = (unsigned)gguf_n_parts(gguf);
+	for (unsigned i = 0; i < n; i++) {
+		const struct gguf_part *part = gguf_part_at(gguf, i);
+		files[i] = (struct reader_file){part->path, part->base};
+	}
+	return reader_open(files, n, (enum io_choice)config->io, (enum auto_choice)config->direct,
+		(unsigned)config->queue_depth, &service->reader, err);
+}
+
 /* Slots, reader and worker; the broker is open, so no predecessor lives. */
 static int start_cache(struct service *service, int recovered_fd, struct error *err)
 {
@@ -52,9 +67,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 	if (status != 0)
 		return status;
 	const struct cache_config *config = &service->config;
-	status = reader_open(config->model, (enum io_choice)config->io,
-		(enum auto_choice)config->direct, (unsigned)config->queue_depth, &service->reader,
-		err);
+	status = open_reader(service, err);
 	if (status != 0)
 		return status;
 	struct transfer_options transfer = {

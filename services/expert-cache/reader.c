@@ -17,25 +17,31 @@ enum {
 };
 #define LOGGED_WINDOW_NS 10000000000ull
 
+struct file {
+	char *path;
+	uint64_t base;
+	struct stat opened;
+};
+
 struct reader {
 	const struct reader_io_ops *ops;
 	void *io;
-	int fds[2]; /* page cache, O_DIRECT or -1 */
+	unsigned n_files;
+	struct file *files; /* [n_files] */
+	int *fds; /* [n_files] through the page cache, [n_files] O_DIRECT or -1 */
 	unsigned depth, busy;
 	bool refused_direct; /* a read said EINVAL: the file system only opens so */
-	char path[1024];
-	struct stat opened;
 	char link[32];
 	uint64_t failures, window_ns; /* failures since window_ns */
 };
 
 /* Whether to log one more failure. */
-static bool worth_a_line(struct reader *reader)
+static bool worth_a_line(struct reader *reader, const struct file *file)
 {
 	uint64_t now_ns = clock_ns();
 	if (now_ns - reader->window_ns > LOGGED_WINDOW_NS) {
 		if (reader->failures > LOGGED_MAX)
-			log_error("%s: %llu more reads failed", reader->path,
+			log_error("%s: %llu more reads failed", file->path,
 				(unsigned long long)(reader->failures - LOGGED_MAX));
 		reader->window_ns = now_ns;
 		reader->failures = 0;
@@ -43,25 +49,53 @@ static bool worth_a_line(struct reader *reader)
 	return reader->failures++ < LOGGED_MAX;
 }
 
+static int open_file(struct reader *reader, unsigned i, struct error *err)
+{
+	struct file *file = &reader->files[i];
+	reader->fds[i] = open(file->path, O_RDONLY | O_CLOEXEC);
+	if (reader->fds[i] < 0 || fstat(reader->fds[i], &file->opened) != 0)
+		return error_set(err, errno, "%s: %s", file->path, strerror(errno));
+	return 0;
+}
+
+static void close_direct(struct reader *reader)
+{
+	for (unsigned i = reader->n_files; i < 2 * reader->n_files; i++) {
+		if (reader->fds[i] >= 0)
+			close(reader->fds[i]);
+		reader->fds[i] = -1;
+	}
+}
+
+/* All parts or none: whether a read is direct is then one question. */
+static int open_direct(struct reader *reader, enum auto_choice direct, struct error *err)
+{
+	for (unsigned i = 0; i < reader->n_files; i++) {
+		const char *path = reader->files[i].path;
+		int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+		reader->fds[reader->n_files + i] = fd;
+		if (fd >= 0)
+			continue;
+		if (direct == CHOICE_YES)
+			return error_set(err, errno,
+				"%s: cannot be read past the page cache (direct = yes): %s", path,
+				strerror(errno));
+		log_notice("%s: cannot be read past the page cache (%s): reading through it", path,
+			strerror(errno));
+		close_direct(reader);
+		return 0;
+	}
+	return 0;
+}
+
 static int open_files(struct reader *reader, enum auto_choice direct, struct error *err)
 {
-	reader->fds[0] = open(reader->path, O_RDONLY | O_CLOEXEC);
-	if (reader->fds[0] < 0)
-		return error_set(err, errno, "%s: %s", reader->path, strerror(errno));
-	if (fstat(reader->fds[0], &reader->opened) != 0)
-		return error_set(err, errno, "%s: %s", reader->path, strerror(errno));
-	if (direct == CHOICE_NO)
-		return 0;
-	reader->fds[1] = open(reader->path, O_RDONLY | O_CLOEXEC | O_DIRECT);
-	if (reader->fds[1] >= 0)
-		return 0;
-	if (direct == CHOICE_YES)
-		return error_set(err, errno,
-			"%s: cannot be read past the page cache (direct = yes): %s", reader->path,
-			strerror(errno));
-	log_notice("%s: cannot be read past the page cache (%s): reading through it", reader->path,
-		strerror(errno));
-	return 0;
+	int status = 0;
+	for (unsigned i = 0; status == 0 && i < reader->n_files; i++)
+		status = open_file(reader, i, err);
+	if (status != 0 || direct == CHOICE_NO)
+		return status;
+	return open_direct(reader, direct, err);
 }
 
 static int open_io(struct reader *reader, enum io_choice io, struct error *err)
@@ -69,27 +103,44 @@ static int open_io(struct reader *reader, enum io_choice io, struct error *err)
 	int status = -ENOSYS;
 	if (io != IO_PREAD) {
 		reader->ops = &reader_io_uring;
-		status = reader->ops->open(reader->fds, reader->depth, &reader->io, err);
+		status = reader->ops->open(
+			reader->fds, reader->n_files, reader->depth, &reader->io, err);
 		if (status == 0 || io == IO_URING)
 			return status;
 		log_notice("%s: reading with threads instead", err->text);
 	}
 	reader->ops = &reader_io_pread;
-	return reader->ops->open(reader->fds, reader->depth, &reader->io, err);
+	return reader->ops->open(reader->fds, reader->n_files, reader->depth, &reader->io, err);
 }
 
-int reader_open(const char *path, enum io_choice io, enum auto_choice direct, unsigned depth,
-	struct reader **out, struct error *err)
+static int copy_files(struct reader *reader, const struct reader_file *files, unsigned n_files)
+{
+	reader->files = calloc(n_files, sizeof(*reader->files));
+	reader->fds = malloc(2 * n_files * sizeof(*reader->fds));
+	if (reader->files == NULL || reader->fds == NULL)
+		return -ENOMEM;
+	for (unsigned i = 0; i < 2 * n_files; i++)
+		reader->fds[i] = -1;
+	reader->n_files = n_files;
+	for (unsigned i = 0; i < n_files; i++) {
+		reader->files[i].base = files[i].base;
+		reader->files[i].path = strdup(files[i].path);
+		if (reader->files[i].path == NULL)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+int reader_open(const struct reader_file *files, unsigned n_files, enum io_choice io,
+	enum auto_choice direct, unsigned depth, struct reader **out, struct error *err)
 {
 	struct reader *reader = calloc(1, sizeof(*reader));
 	if (reader == NULL)
-		return error_set(err, ENOMEM, "no memory to read %s", path);
-	reader->fds[0] = reader->fds[1] = -1;
+		return error_set(err, ENOMEM, "no memory to read %s", files[0].path);
 	reader->depth = depth;
-	int status = 0;
-	if ((size_t)snprintf(reader->path, sizeof(reader->path), "%s", path) >=
-		sizeof(reader->path))
-		status = error_set(err, ENAMETOOLONG, "%s: the path is too long", path);
+	int status = copy_files(reader, files, n_files);
+	if (status != 0)
+		error_set(err, ENOMEM, "no memory to read %s", files[0].path);
 	if (status == 0)
 		status = open_files(reader, direct, err);
 	if (status == 0)
@@ -100,7 +151,7 @@ int reader_open(const char *path, enum io_choice io, enum auto_choice direct, un
 		return status;
 	}
 	snprintf(reader->link, sizeof(reader->link), "%s%s", reader->ops->name,
-		reader->fds[1] >= 0 ? " O_DIRECT" : "");
+		reader->fds[n_files] >= 0 ? " O_DIRECT" : "");
 	*out = reader;
 	return 0;
 }
@@ -115,9 +166,13 @@ void reader_close(struct reader **reader)
 		reader_wait(old, 1000000000, &finished, 1);
 	if (old->io != NULL)
 		old->ops->close(old->io);
-	for (int i = 0; i < 2; i++)
+	for (unsigned i = 0; i < 2 * old->n_files; i++)
 		if (old->fds[i] >= 0)
 			close(old->fds[i]);
+	for (unsigned i = 0; i < old->n_files; i++)
+		free(old->files[i].path);
+	free(old->files);
+	free(old->fds);
 	free(old);
 	*reader = NULL;
 }
@@ -142,7 +197,12 @@ void reader_submit(struct reader *reader, struct read_request *request)
 	request->done = 0;
 	request->retries = 0;
 	request->status = 0;
-	request->plain = reader->fds[1] < 0 || reader->refused_direct;
+	request->plain = reader->fds[reader->n_files] < 0 || reader->refused_direct;
+	unsigned file = reader->n_files - 1;
+	while (file > 0 && reader->files[file].base > request->offset)
+		file--;
+	request->file = file;
+	request->position = request->offset - reader->files[file].base;
 	reader->busy++;
 	reader->ops->start(reader->io, request);
 }
@@ -150,11 +210,12 @@ void reader_submit(struct reader *reader, struct read_request *request)
 /* What to do after a read that failed: true to read again. */
 static bool try_again(struct reader *reader, struct read_request *request)
 {
+	const struct file *file = &reader->files[request->file];
 	int code = (int)-request->result;
 	if (code == EINVAL && !request->plain) {
 		if (!reader->refused_direct)
 			log_notice("%s: O_DIRECT reads are refused: reading through the page cache",
-				reader->path);
+				file->path);
 		reader->refused_direct = true;
 		request->plain = true;
 		return true;
@@ -166,10 +227,10 @@ static bool try_again(struct reader *reader, struct read_request *request)
 		return true;
 	}
 	request->status = -code;
-	if (worth_a_line(reader))
-		log_error("%s: reading %zu bytes at %llu: %s", reader->path,
+	if (worth_a_line(reader, file))
+		log_error("%s: reading %zu bytes at %llu: %s", file->path,
 			request->bytes - request->done,
-			(unsigned long long)(request->offset + request->done), strerror(code));
+			(unsigned long long)(request->position + request->done), strerror(code));
 	return false;
 }
 
@@ -183,10 +244,11 @@ static bool finish(struct reader *reader, struct read_request *request)
 		return true;
 	if (request->result == 0) {
 		request->status = -EIO;
-		if (worth_a_line(reader))
+		const struct file *file = &reader->files[request->file];
+		if (worth_a_line(reader, file))
 			log_error("%s: ends at %llu, inside an expert: it was cut short while open",
-				reader->path,
-				(unsigned long long)(request->offset + request->done));
+				file->path,
+				(unsigned long long)(request->position + request->done));
 		return true;
 	}
 	/* O_DIRECT goes on only from a page. */
@@ -214,21 +276,29 @@ unsigned reader_wait(
 	return n;
 }
 
-int reader_check(const struct reader *reader, struct error *err)
+static int check_file(const struct file *file, struct error *err)
 {
 	struct stat now;
-	if (stat(reader->path, &now) != 0)
-		return error_set(err, errno, "%s: %s; the open file is read on", reader->path,
+	if (stat(file->path, &now) != 0)
+		return error_set(err, errno, "%s: %s; the open file is read on", file->path,
 			strerror(errno));
-	if (now.st_dev != reader->opened.st_dev || now.st_ino != reader->opened.st_ino)
+	if (now.st_dev != file->opened.st_dev || now.st_ino != file->opened.st_ino)
 		return error_set(err, ESTALE,
 			"%s: replaced by another file; the one that was opened is read on",
-			reader->path);
-	if (now.st_size != reader->opened.st_size ||
-		now.st_mtim.tv_sec != reader->opened.st_mtim.tv_sec ||
-		now.st_mtim.tv_nsec != reader->opened.st_mtim.tv_nsec)
+			file->path);
+	if (now.st_size != file->opened.st_size ||
+		now.st_mtim.tv_sec != file->opened.st_mtim.tv_sec ||
+		now.st_mtim.tv_nsec != file->opened.st_mtim.tv_nsec)
 		return error_set(err, ESTALE,
 			"%s: written to while in use (%lld bytes, were %lld): restart the service",
-			reader->path, (long long)now.st_size, (long long)reader->opened.st_size);
+			file->path, (long long)now.st_size, (long long)file->opened.st_size);
 	return 0;
+}
+
+int reader_check(const struct reader *reader, struct error *err)
+{
+	int status = 0;
+	for (unsigned i = 0; status == 0 && i < reader->n_files; i++)
+		status = check_file(&reader->files[i], err);
+	return status;
 }

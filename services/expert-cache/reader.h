@@ -2,6 +2,8 @@
  * Asynchronous reads of the model file, up to a fixed number in flight: io_uring with a registered file, or threads
  * that call pread; past the page cache (O_DIRECT) where the file system allows it. Used by the transfer worker alone.
  *
+ * A split model is several files; a request's offset counts over all of them as gguf.h says, and lies with its bytes in one.
+ *
  * Offsets, lengths and targets are multiples of SLOTS_PAGE, as O_DIRECT wants them. Interrupted and short reads go on
  * where they stopped, failed ones are tried again a few times; what cannot be read is reported with its offset.
  */
@@ -19,12 +21,14 @@ struct reader;
 
 struct read_request {
 	/* The caller's. The file may end after `need` bytes. */
-	uint64_t offset;
+	uint64_t offset; /* over all parts */
 	size_t bytes, need;
 	unsigned char *to;
 	void *owner;
 	int status; /* when done: 0 or -errno */
 	/* The reader's. */
+	unsigned file; /* the part */
+	uint64_t position; /* in it */
 	size_t done;
 	unsigned retries;
 	bool plain; /* through the page cache from now on */
@@ -32,8 +36,15 @@ struct read_request {
 	struct read_request *next;
 };
 
-int reader_open(const char *path, enum io_choice io, enum auto_choice direct, unsigned depth,
-	struct reader **out, struct error *err);
+/* One file, or one part of a split model; base: where it begins in the offsets, ascending, the first 0. */
+struct reader_file {
+	const char *path;
+	uint64_t base;
+};
+
+/* files: [n_files], copied. */
+int reader_open(const struct reader_file *files, unsigned n_files, enum io_choice io,
+	enum auto_choice direct, unsigned depth, struct reader **out, struct error *err);
 /* Waits for what is in flight. */
 void reader_close(struct reader **reader);
 
@@ -50,16 +61,16 @@ void reader_submit(struct reader *reader, struct read_request *request);
 unsigned reader_wait(
 	struct reader *reader, uint64_t timeout_ns, struct read_request **finished, unsigned max);
 
-/* Whether the file at the path is still the one that was opened, of the same size and time. */
+/* Whether every file is still the one that was opened, of the same size and time. */
 int reader_check(const struct reader *reader, struct error *err);
 
 /* How single reads are made; reader.c does the rest. */
 struct reader_io_ops {
 	const char *name;
-	/* fds: [0] through the page cache, [1] O_DIRECT or -1. */
-	int (*open)(const int fds[2], unsigned depth, void **io, struct error *err);
+	/* fds: [n_files] through the page cache, then [n_files] with O_DIRECT, or -1 each; they outlive io. */
+	int (*open)(const int *fds, unsigned n_files, unsigned depth, void **io, struct error *err);
 	void (*close)(void *io); /* nothing is in flight */
-	/* One read of to + done from offset + done, bytes - done of them; the result goes to result. */
+	/* One read of to + done from position + done of the file, bytes - done of them; the result goes to result. */
 	void (*start)(void *io, struct read_request *request);
 	/* Makes started reads go, waits, returns a request whose read has ended, or NULL at the timeout. */
 	struct read_request *(*next)(void *io, uint64_t timeout_ns);

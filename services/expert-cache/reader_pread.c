@@ -15,7 +15,8 @@ struct queue {
 };
 
 struct preads {
-	int fds[2];
+	const int *fds; /* of n_files, then with O_DIRECT; the reader's */
+	unsigned n_files;
 	pthread_mutex_t lock; /* guards all below */
 	pthread_cond_t started, ended; /* something came into the queue of that name */
 	struct queue waiting, finished;
@@ -53,8 +54,9 @@ static void *read_thread(void *arg)
 			continue;
 		}
 		pthread_mutex_unlock(&preads->lock);
-		ssize_t n = pread(preads->fds[request->plain ? 0 : 1], request->to + request->done,
-			request->bytes - request->done, (off_t)(request->offset + request->done));
+		unsigned fd = request->plain ? request->file : preads->n_files + request->file;
+		ssize_t n = pread(preads->fds[fd], request->to + request->done,
+			request->bytes - request->done, (off_t)(request->position + request->done));
 		request->result = n < 0 ? -errno : n;
 		pthread_mutex_lock(&preads->lock);
 		queue_put(&preads->finished, request);
@@ -79,12 +81,14 @@ static void preads_close(void *io)
 	free(preads);
 }
 
-static int preads_open(const int fds[2], unsigned depth, void **io, struct error *err)
+static int preads_open(
+	const int *fds, unsigned n_files, unsigned depth, void **io, struct error *err)
 {
 	struct preads *preads = calloc(1, sizeof(*preads));
 	if (preads == NULL)
 		return error_set(err, ENOMEM, "no memory for read threads");
-	memcpy(preads->fds, fds, sizeof(preads->fds));
+	preads->fds = fds;
+	preads->n_files = n_files;
 	preads->waiting.last = &preads->waiting.first;
 	preads->finished.last = &preads->finished.first;
 	pthread_condattr_t clock;

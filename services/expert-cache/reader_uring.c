@@ -9,10 +9,11 @@
 
 struct uring {
 	struct io_uring ring;
-	unsigned unsubmitted;
+	unsigned unsubmitted, n_files;
 };
 
-static int uring_open(const int fds[2], unsigned depth, void **io, struct error *err)
+static int uring_open(
+	const int *fds, unsigned n_files, unsigned depth, void **io, struct error *err)
 {
 	struct uring *uring = calloc(1, sizeof(*uring));
 	if (uring == NULL)
@@ -23,13 +24,15 @@ static int uring_open(const int fds[2], unsigned depth, void **io, struct error 
 		return error_set(err, -status, "io_uring: %s", strerror(-status));
 	}
 	/* Registered files spare the kernel a look-up and two atomics per read. */
-	status = io_uring_register_files(&uring->ring, fds, fds[1] >= 0 ? 2 : 1);
+	status = io_uring_register_files(
+		&uring->ring, fds, fds[n_files] >= 0 ? 2 * n_files : n_files);
 	if (status < 0) {
 		io_uring_queue_exit(&uring->ring);
 		free(uring);
 		return error_set(
 			err, -status, "io_uring: registering the file: %s", strerror(-status));
 	}
+	uring->n_files = n_files;
 	*io = uring;
 	return 0;
 }
@@ -53,8 +56,9 @@ static void uring_start(void *io, struct read_request *request)
 	size_t bytes = request->bytes - request->done;
 	if (bytes > READ_BYTES_MAX)
 		bytes = READ_BYTES_MAX;
-	io_uring_prep_read(sqe, request->plain ? 0 : 1, request->to + request->done,
-		(unsigned)bytes, request->offset + request->done);
+	unsigned fd = request->plain ? request->file : uring->n_files + request->file;
+	io_uring_prep_read(sqe, (int)fd, request->to + request->done, (unsigned)bytes,
+		request->position + request->done);
 	sqe->flags |= IOSQE_FIXED_FILE;
 	io_uring_sqe_set_data(sqe, request);
 	uring->unsubmitted++;

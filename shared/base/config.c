@@ -218,19 +218,30 @@ struct line_counter {
 	struct reading *reading;
 };
 
+/* One line without the space before it: to the library a line that begins with space continues the value of the line
+ * before, and an indented key would silently become another key's value. */
 static char *next_line(char *buffer, int bytes, void *stream)
 {
 	struct line_counter *counter = stream;
 	struct reading *reading = counter->reading;
+	int n = 0, c;
 	reading->line++;
-	char *line = fgets(buffer, bytes, counter->file);
-	/* The library would read the rest of a longer line as a line of its own. */
-	if (line && strlen(line) + 1 == (size_t)bytes && line[bytes - 2] != '\n' &&
-		reading->result == 0)
-		reading->result = error_set(reading->err, ENOEXEC,
-			"%s:%d: the line is longer than %d characters", reading->path,
-			reading->line, bytes - 2);
-	return reading->result < 0 ? NULL : line;
+	while (reading->result == 0 && (c = getc(counter->file)) != EOF) {
+		if (c == '\0')
+			reading->result = error_set(reading->err, ENOEXEC,
+				"%s:%d: a byte of value 0: not a text file", reading->path,
+				reading->line);
+		else if (n + 1 == bytes) /* the library would take the rest for a line of its own */
+			reading->result = error_set(reading->err, ENOEXEC,
+				"%s:%d: the line is longer than %d characters", reading->path,
+				reading->line, bytes - 2);
+		else if (n > 0 || (c != ' ' && c != '\t'))
+			buffer[n++] = (char)c;
+		if (c == '\n')
+			break;
+	}
+	buffer[n] = '\0';
+	return reading->result < 0 || n == 0 ? NULL : buffer;
 }
 
 static int on_key_counted(void *user, const char *section, const char *name, const char *value)
@@ -239,25 +250,31 @@ static int on_key_counted(void *user, const char *section, const char *name, con
 	return on_key(reading, section, name, value, reading->line);
 }
 
-static int read_file(const char *path, const struct config_key *keys, void *out, struct error *err)
+int config_read(
+	FILE *file, const char *path, const struct config_key *keys, void *out, struct error *err)
 {
-	FILE *file = fopen(path, "re");
-	if (!file)
-		return error_set(err, errno, "%s: %s", path, strerror(errno));
 	struct reading reading = {.keys = keys, .out = out, .path = path, .err = err};
 	struct line_counter counter = {.file = file, .reading = &reading};
 	int r = ini_parse_stream(next_line, &counter, on_key_counted, &reading);
-	bool failed = ferror(file) != 0;
-	fclose(file);
 	if (reading.result < 0)
 		return reading.result;
-	if (failed)
+	if (ferror(file))
 		return error_set(err, EIO, "%s: cannot be read", path);
 	if (r < 0)
 		return error_set(err, ENOMEM, "%s: no memory to read it", path);
 	if (r > 0)
 		return error_set(err, ENOEXEC, "%s:%d: not a \"key = value\" line", path, r);
 	return 0;
+}
+
+static int read_file(const char *path, const struct config_key *keys, void *out, struct error *err)
+{
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return error_set(err, errno, "%s: %s", path, strerror(errno));
+	int r = config_read(file, path, keys, out, err);
+	fclose(file);
+	return r;
 }
 
 static int is_drop_in(const struct dirent *entry)

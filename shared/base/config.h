@@ -43,6 +43,10 @@ void config_defaults(const struct config_key *keys, void *out);
 int config_load(const char *path, bool optional, const struct config_key *keys, void *out,
 	struct error *err);
 
+/* Reads one file that is open over *out; path is for messages. */
+int config_read(
+	FILE *file, const char *path, const struct config_key *keys, void *out, struct error *err);
+
 /* Applies one "name=value" or "section.name=value"; where names the origin in messages ("command line"). */
 int config_set(const char *assignment, const char *where, const struct config_key *keys, void *out,
 	struct error *err);

@@ -63,6 +63,9 @@ int error_exit_status(int code)
 		return EX_NOPERM;
 	case EROFS:
 	case ENOSPC:
+	case EEXIST:
+	case EFBIG:
+	case EDQUOT:
 		return EX_CANTCREAT;
 	case EIO:
 		return EX_IOERR;

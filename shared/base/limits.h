@@ -13,6 +13,8 @@ enum {
 	LIMIT_EXPERTS = 1024, /* routed experts of a layer */
 	LIMIT_EXPERTS_USED = 64, /* of them, per token */
 	LIMIT_VOCAB = 1 << 20,
+	LIMIT_TOKEN_BYTES = 1 << 16, /* text of one token */
+	LIMIT_VOCAB_BYTES = 256 << 20, /* text of all tokens */
 	LIMIT_EMBEDDING = 1 << 16,
 	LIMIT_HEADS = 1024,
 	LIMIT_HEAD_DIM = 1024,

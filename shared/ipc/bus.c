@@ -235,15 +235,15 @@ static int receive_frames(void *socket, zmq_msg_t *frames, size_t n_wanted, size
 	return 0;
 }
 
-static int decode(zmq_msg_t *frame, Outrider__Envelope **envelope, struct error *err)
+int bus_decode(const void *data, size_t bytes, Outrider__Envelope **envelope, struct error *err)
 {
-	size_t bytes = zmq_msg_size(frame);
 	uint32_t version;
 
+	*envelope = NULL;
 	if (bytes > LIMIT_MESSAGE_BYTES)
 		return error_set(err, EPROTO, "message of %zu bytes, at most %d are taken", bytes,
 			LIMIT_MESSAGE_BYTES);
-	*envelope = outrider__envelope__unpack(NULL, bytes, zmq_msg_data(frame));
+	*envelope = outrider__envelope__unpack(NULL, bytes, data);
 	if (!*envelope)
 		return error_set(err, EPROTO, "message of %zu bytes is not an Envelope", bytes);
 	version = (*envelope)->version;
@@ -253,6 +253,11 @@ static int decode(zmq_msg_t *frame, Outrider__Envelope **envelope, struct error 
 			BUS_VERSION);
 	}
 	return 0;
+}
+
+static int decode(zmq_msg_t *frame, Outrider__Envelope **envelope, struct error *err)
+{
+	return bus_decode(zmq_msg_data(frame), zmq_msg_size(frame), envelope, err);
 }
 
 int bus_receive_from(

@@ -47,6 +47,8 @@ int bus_send_to(void *socket, const struct bus_address *to, Outrider__Envelope *
 int bus_receive(void *socket, int timeout_ms, Outrider__Envelope **envelope, struct error *err);
 /* Sets the version. Never waits: -EAGAIN when the queue (1000 messages, also while not connected) is full. */
 int bus_send(void *socket, Outrider__Envelope *envelope);
+/* What every receive does with a message's bytes: size, syntax and version are checked. -EPROTO with the reason. */
+int bus_decode(const void *data, size_t bytes, Outrider__Envelope **envelope, struct error *err);
 void bus_free(Outrider__Envelope **envelope);
 
 /* One request, one reply, to ipc endpoint, within timeout_ms: what admin commands are made of. -ETIMEDOUT or

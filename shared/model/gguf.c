@@ -2,25 +2,22 @@
 #include "shared/model/gguf_internal.h"
 #include "shared/model/gguf_tensors.h"
 
-#include <endian.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* More than any real file by orders of magnitude; they bound what a hostile header can make us allocate. */
 enum {
 	KEYS_MAX = 1 << 16,
+	STRINGS_MAX = 1 << 23, /* in all arrays together: each has 8 bytes of index */
 	ALIGNMENT_MAX = 1 << 24,
 	KEY_BYTES_MAX = 65535, /* the specification's own limit */
 };
 
 struct reader {
+	const struct gguf *gguf;
 	const unsigned char *data;
 	size_t bytes, at;
+	uint64_t n_strings; /* of arrays, so far */
 	struct error *err;
 };
 
@@ -121,7 +118,12 @@ static int read_string_array(struct reader *r, struct gguf_key *key, const char 
 			"key %s: an array of %llu strings at offset %zu cannot fit in the %zu "
 			"bytes that remain",
 			name, (unsigned long long)key->n, r->at, left(r));
-	/* 8 bytes of index for at least 8 bytes of file. */
+	if (key->n > STRINGS_MAX - r->n_strings)
+		return error_set(r->err, EBADMSG,
+			"key %s: an array of %llu strings at offset %zu; %d in all arrays together "
+			"are supported",
+			name, (unsigned long long)key->n, r->at, STRINGS_MAX);
+	r->n_strings += key->n;
 	key->strings = malloc((size_t)key->n * sizeof(*key->strings) + 1);
 	if (!key->strings)
 		return error_set(r->err, ENOMEM, "no memory to index key %s", name);
@@ -180,9 +182,11 @@ static int read_value(struct reader *r, struct gguf_key *key, const char *name)
 	if (!take(r, gguf_element_bytes(key->type), name))
 		return -EBADMSG;
 	if (key->type == GGUF_BOOL && *key->value > 1)
-		return error_set(r->err, EBADMSG,
-			"key %s: a bool before offset %zu is %u; 0 or 1 are valid", name, r->at,
-			*key->value);
+		return gguf_problem(r->gguf,
+			error_set(r->err, EBADMSG,
+				"key %s: a bool before offset %zu is %u; 0 or 1 are valid", name,
+				r->at, *key->value),
+			r->err);
 	return 0;
 }
 
@@ -237,20 +241,23 @@ static int compare_keys(const void *a, const void *b, void *arg)
 /* Sorted rather than hashed: a file cannot choose names that make this slow. */
 static int index_keys(struct gguf *g, struct error *err)
 {
+	int rc = 0;
 	g->keys_by_name = malloc(g->n_keys * sizeof(*g->keys_by_name) + 1);
 	if (!g->keys_by_name)
 		return error_set(err, ENOMEM, "no memory to index %zu keys", g->n_keys);
 	for (size_t i = 0; i < g->n_keys; i++)
 		g->keys_by_name[i] = (uint32_t)i;
 	qsort_r(g->keys_by_name, g->n_keys, sizeof(*g->keys_by_name), compare_keys, g);
-	for (size_t i = 1; i < g->n_keys; i++) {
+	for (size_t i = 1; !rc && i < g->n_keys; i++) {
 		struct gguf_string name = g->keys[g->keys_by_name[i]].name;
 		if (gguf_string_compare(g->keys[g->keys_by_name[i - 1]].name, name) == 0)
-			return error_set(err, EBADMSG, "key %s occurs twice (at offset %zu)",
-				gguf_name_text(name).text,
-				(size_t)((const unsigned char *)name.data - g->data));
+			rc = gguf_problem(g,
+				error_set(err, EBADMSG, "key %s occurs twice (at offset %zu)",
+					gguf_name_text(name).text,
+					(size_t)((const unsigned char *)name.data - g->data)),
+				err);
 	}
-	return 0;
+	return rc;
 }
 
 static int read_alignment(struct gguf *g, struct error *err)
@@ -271,9 +278,9 @@ static int read_alignment(struct gguf *g, struct error *err)
 	return 0;
 }
 
-static int parse(struct gguf *g, struct error *err)
+int gguf_parse(struct gguf *g, struct error *err)
 {
-	struct reader r = {.data = g->data, .bytes = g->bytes, .err = err};
+	struct reader r = {.gguf = g, .data = g->data, .bytes = g->bytes, .err = err};
 	uint64_t n_tensors = 0, n_keys = 0;
 	int rc = read_header(g, &r, &n_tensors, &n_keys);
 	for (uint64_t i = 0; !rc && i < n_keys; i++)
@@ -282,128 +289,12 @@ static int parse(struct gguf *g, struct error *err)
 		rc = index_keys(g, err);
 	if (!rc)
 		rc = read_alignment(g, err);
+	if (rc && g->keys_by_name) {
+		/* A checked file is read on as if it said nothing. */
+		rc = gguf_problem(g, rc, err);
+		g->alignment = 32;
+	}
 	if (!rc)
 		rc = gguf_read_tensors(g, n_tensors, r.at, err);
 	return rc;
-}
-
-static int open_parsed(struct gguf *g, struct gguf **out, struct error *err)
-{
-	int rc = parse(g, err);
-	if (rc) {
-		gguf_close(&g);
-		return rc;
-	}
-	*out = g;
-	return 0;
-}
-
-int gguf_open_memory(const void *data, size_t bytes, struct gguf **out, struct error *err)
-{
-	*out = NULL;
-	struct gguf *g = calloc(1, sizeof(*g));
-	if (!g || !(g->path = strdup(""))) {
-		free(g);
-		return error_set(err, ENOMEM, "no memory to open a GGUF file");
-	}
-	g->fd = -1;
-	g->data = data;
-	g->bytes = bytes;
-	return open_parsed(g, out, err);
-}
-
-/* Opens and maps g->path. The mapping is private and read-only: weights are paged in as they are touched. */
-static int map_file(struct gguf *g, struct error *err)
-{
-	struct stat st;
-	/* O_NONBLOCK: a FIFO must not make us wait for a writer. */
-	g->fd = open(g->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (g->fd < 0 || fstat(g->fd, &st) < 0)
-		return error_set(err, errno, "cannot open: %s", strerror(errno));
-	if (S_ISDIR(st.st_mode))
-		return error_set(err, EISDIR, "is a directory, not a GGUF file");
-	if (!S_ISREG(st.st_mode))
-		return error_set(err, EINVAL, "not a regular file, so it cannot be mapped");
-	if (st.st_size == 0)
-		return error_set(err, EBADMSG, "the file is empty: no magic at offset 0");
-	void *map =
-		mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, g->fd, 0);
-	if (map == MAP_FAILED)
-		return error_set(err, errno, "cannot map %lld bytes: %s", (long long)st.st_size,
-			strerror(errno));
-	g->data = map;
-	g->bytes = (size_t)st.st_size;
-	g->mapped = true;
-	return 0;
-}
-
-int gguf_open(const char *path, struct gguf **out, struct error *err)
-{
-	*out = NULL;
-	struct gguf *g = calloc(1, sizeof(*g));
-	if (!g || !(g->path = strdup(path))) {
-		free(g);
-		return error_set(err, ENOMEM, "no memory to open %s", path);
-	}
-	g->fd = -1;
-	int rc = map_file(g, err);
-	if (rc)
-		gguf_close(&g);
-	else
-		rc = open_parsed(g, out, err);
-	return rc ? gguf_error_prefix(err, rc, path) : 0;
-}
-
-int gguf_error_prefix(struct error *err, int code, const char *path)
-{
-	/* A long path must not push the reason out of the message. */
-	enum { SHOWN = 200 };
-	size_t n = strlen(path);
-	return n > SHOWN ? error_prefix(err, code, "...%s", path + n - SHOWN)
-			 : error_prefix(err, code, "%s", path);
-}
-
-void gguf_close(struct gguf **gguf)
-{
-	struct gguf *g = *gguf;
-	if (!g)
-		return;
-	for (size_t i = 0; i < g->n_keys; i++)
-		free(g->keys[i].strings);
-	free(g->keys);
-	free(g->keys_by_name);
-	free(g->tensors);
-	free(g->tensors_by_name);
-	if (g->mapped)
-		munmap((void *)(uintptr_t)g->data, g->bytes);
-	if (g->fd >= 0)
-		close(g->fd);
-	free(g->path);
-	free(g);
-	*gguf = NULL;
-}
-
-const char *gguf_path(const struct gguf *gguf)
-{
-	return gguf->path;
-}
-
-int gguf_fd(const struct gguf *gguf)
-{
-	return gguf->fd;
-}
-
-const void *gguf_data(const struct gguf *gguf)
-{
-	return gguf->data;
-}
-
-size_t gguf_bytes(const struct gguf *gguf)
-{
-	return gguf->bytes;
-}
-
-uint32_t gguf_version(const struct gguf *gguf)
-{
-	return gguf->version;
 }

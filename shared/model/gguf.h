@@ -2,6 +2,11 @@
  * GGUF v2/v3 files (the GGUF specification; ../shared/design/GGUF_NOTES.md section 1), memory-mapped read-only.
  * Every count, length and offset is checked against the bytes that remain before it is used; nothing is allocated
  * in proportion to an unchecked number. Errors name the key, tensor or offset. Owner: whoever opened it.
+ *
+ * A split model (NAME-00001-of-00003.gguf and so on; split.no, split.count, split.tensors.count) is opened by its first
+ * part and looks like one file: its parts are mapped one after the other, each from a page boundary, and every offset
+ * here counts from the start of the first one's mapping. Who reads by offset from the files themselves finds the part
+ * in gguf_part_at; offsets within a page are the same there. The metadata are the first part's.
  */
 #pragma once
 
@@ -37,7 +42,8 @@ struct gguf_tensor {
 	uint32_t type; /* GGUF type id; may be one the engine lacks */
 	uint32_t n_dims;
 	uint64_t ne[4]; /* fastest first; unused are 1 */
-	uint64_t offset; /* in the file, absolute */
+	uint64_t
+		offset; /* in the mapping: in the file, of a split model in the parts one after the other */
 	uint64_t bytes;
 };
 
@@ -50,21 +56,48 @@ struct gguf_name_text gguf_name_text(struct gguf_string name);
 struct gguf;
 
 int gguf_open(const char *path, struct gguf **out, struct error *err);
+/* The same for checking: what is wrong with single keys or tensors is reported, one sentence each, and such a tensor
+ * left out; only a file that cannot be read on is an error. What is returned is as safe to use as any. */
+typedef void gguf_report(void *arg, const char *problem);
+int gguf_open_checked(
+	const char *path, gguf_report *report, void *arg, struct gguf **out, struct error *err);
+int gguf_open_memory_checked(const void *data, size_t bytes, gguf_report *report, void *arg,
+	struct gguf **out, struct error *err);
+/* For those who read on: rc unless the file was opened for checking; then *err is reported (if rc is not 0) and 0 comes
+ * back, so that the reading goes on to the next problem. -ENOMEM stays itself. */
+int gguf_problem(const struct gguf *gguf, int rc, const struct error *err);
+/* Problems reported so far. */
+uint64_t gguf_n_problems(const struct gguf *gguf);
 /* Parses bytes already in memory (fuzzing); borrows them. */
 int gguf_open_memory(const void *data, size_t bytes, struct gguf **out, struct error *err);
 void gguf_close(struct gguf **gguf);
 /* Puts the path, shortened from its front when long, before a message; returns code. */
 int gguf_error_prefix(struct error *err, int code, const char *path);
 
-const char *gguf_path(const struct gguf *gguf);
-int gguf_fd(const struct gguf *gguf); /* -1 when parsed from memory */
+const char *gguf_path(const struct gguf *gguf); /* as it was opened: the first part's */
+int gguf_fd(const struct gguf *gguf); /* the first part's; -1 when parsed from memory */
 const void *gguf_data(const struct gguf *gguf); /* the whole mapping */
-size_t gguf_bytes(const struct gguf *gguf);
+size_t gguf_bytes(const struct gguf *gguf); /* of the mapping */
+
+#define GGUF_PARTS_MAX 256
+struct gguf_part {
+	char *path; /* "" when parsed from memory */
+	uint64_t base; /* where it begins in the mapping: a multiple of the page size */
+	uint64_t bytes; /* of the file */
+};
+/* One part for a single file. Parts are in ascending order of base. */
+size_t gguf_n_parts(const struct gguf *gguf);
+const struct gguf_part *gguf_part_at(const struct gguf *gguf, size_t i);
+/* FNV-1a over what precedes the weights in every part, and all sizes: the same model, or not. */
+uint64_t gguf_fingerprint(const struct gguf *gguf);
 uint32_t gguf_version(const struct gguf *gguf);
 
 size_t gguf_n_tensors(const struct gguf *gguf);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, size_t i);
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *gguf, const char *name); /* or NULL */
+/* Whether what follows touches a little here and there (vectors, while loading) or long runs: reading ahead of the former
+ * would read a large part of the file. */
+void gguf_expect_scattered(const struct gguf *gguf, bool scattered);
 /* The tensor's bytes in the mapping; NULL for NULL. */
 const void *gguf_tensor_data(const struct gguf *gguf, const struct gguf_tensor *tensor);
 /* Name of a GGUF tensor type, also of those the engine does not compute with; NULL when the format has no such id. */

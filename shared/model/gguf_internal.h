@@ -1,5 +1,6 @@
 /*
- * What gguf.c (parsing) and gguf_value.c (reading metadata) share; nobody else includes this.
+ * What gguf.c (parsing), gguf_file.c (opening), gguf_split.c (files in parts) and gguf_value.c (reading metadata)
+ * share; nobody else includes this.
  */
 #pragma once
 
@@ -28,7 +29,28 @@ struct gguf {
 	struct gguf_tensor *tensors; /* in file order; owned */
 	uint32_t *tensors_by_name; /* owned */
 	size_t n_tensors, tensors_capacity;
+	struct gguf_part *parts; /* [n_parts] of a split model, NULL of a single file; owned */
+	size_t n_parts;
+	struct gguf_part whole; /* a single file as the one part it is */
+	struct gguf_check *check; /* NULL: problems are errors */
+	bool owns_check; /* the file that was opened first */
 };
+
+struct gguf_check {
+	gguf_report *report;
+	void *arg;
+	uint64_t n;
+};
+
+/* gguf.c: keys and tensors from data and bytes. */
+int gguf_parse(struct gguf *gguf, struct error *err);
+/* Opens, maps and parses one file, whatever split keys it has; messages are without the path. */
+int gguf_open_file(
+	const char *path, struct gguf_check *check, struct gguf **out, struct error *err);
+/* When *gguf, the file opened first, says that it is split: opens the other parts and makes one model of them. */
+int gguf_open_parts(struct gguf *gguf, struct error *err);
+/* Sorts and checks the tensor table for names that occur twice. */
+int gguf_index_tensors(struct gguf *gguf, struct error *err);
 
 int gguf_string_compare(struct gguf_string a, struct gguf_string b);
 const struct gguf_key *gguf_key_find(const struct gguf *gguf, const char *key); /* or NULL */

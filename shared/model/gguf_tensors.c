@@ -98,8 +98,9 @@ static int size_tensor(struct gguf_tensor *t, const char *name, struct error *er
 	return 0;
 }
 
-/* offset is left relative to the data, whose start is known only after the last record. */
-static int read_tensor(struct cursor *c, uint64_t index, struct gguf_tensor *t)
+/* good: it can be used; in a checked file one that cannot is no error. offset is left relative to the data, whose start
+ * is known only after the last record. */
+static int read_tensor(struct cursor *c, uint64_t index, struct gguf_tensor *t, bool *good)
 {
 	size_t start = c->at;
 	const unsigned char *p = take(c, 8, "without a name");
@@ -132,10 +133,12 @@ static int read_tensor(struct cursor *c, uint64_t index, struct gguf_tensor *t)
 	p += 8 * t->n_dims;
 	t->type = gguf_load_u32(p);
 	t->offset = gguf_load_u64(p + 4);
-	if (!gguf_tensor_type_name(t->type))
-		return error_set(c->err, EBADMSG, "tensor %s: type %u at offset %zu is unknown",
-			name.text, t->type, c->at - 12);
-	return size_tensor(t, name.text, c->err);
+	int rc = gguf_tensor_type_name(t->type)
+			 ? size_tensor(t, name.text, c->err)
+			 : error_set(c->err, EBADMSG, "tensor %s: type %u at offset %zu is unknown",
+				   name.text, t->type, c->at - 12);
+	*good = rc == 0;
+	return gguf_problem(c->gguf, rc, c->err);
 }
 
 static int compare_names(const void *a, const void *b, void *arg)
@@ -153,29 +156,44 @@ static int compare_offsets(const void *a, const void *b, void *arg)
 	return (x > y) - (x < y);
 }
 
+/* start: of the data in the file. */
+static int check_place(
+	const struct gguf *g, const struct gguf_tensor *t, uint64_t start, struct error *err)
+{
+	if (t->offset % g->alignment)
+		return error_set(err, EBADMSG,
+			"tensor %s: its offset %llu is not a multiple of general.alignment (%llu)",
+			gguf_name_text(t->name).text, (unsigned long long)t->offset,
+			(unsigned long long)g->alignment);
+	if (start > g->bytes || t->offset > g->bytes - start ||
+		t->bytes > g->bytes - start - t->offset)
+		return error_set(err, EBADMSG,
+			"tensor %s: %llu bytes at offset %llu of the data, which starts at %llu "
+			"(general.alignment %llu), do not fit in a file of %zu bytes",
+			gguf_name_text(t->name).text, (unsigned long long)t->bytes,
+			(unsigned long long)t->offset, (unsigned long long)start,
+			(unsigned long long)g->alignment, g->bytes);
+	return 0;
+}
+
 /* Makes offsets absolute and checks that the data lies behind the records and before the end of the file. */
 static int place_tensors(struct gguf *g, size_t records_end, struct error *err)
 {
 	/* Cannot overflow: records_end is inside the mapping, the alignment at most 2^24. */
 	uint64_t start = (records_end + g->alignment - 1) & ~(g->alignment - 1);
+	size_t kept = 0;
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		struct gguf_tensor *t = &g->tensors[i];
-		if (t->offset % g->alignment)
-			return error_set(err, EBADMSG,
-				"tensor %s: its offset %llu is not a multiple of general.alignment "
-				"(%llu)",
-				gguf_name_text(t->name).text, (unsigned long long)t->offset,
-				(unsigned long long)g->alignment);
-		if (start > g->bytes || t->offset > g->bytes - start ||
-			t->bytes > g->bytes - start - t->offset)
-			return error_set(err, EBADMSG,
-				"tensor %s: %llu bytes at offset %llu of the data, which starts at "
-				"%llu (general.alignment %llu), do not fit in a file of %zu bytes",
-				gguf_name_text(t->name).text, (unsigned long long)t->bytes,
-				(unsigned long long)t->offset, (unsigned long long)start,
-				(unsigned long long)g->alignment, g->bytes);
-		t->offset += start;
+		int misplaced = check_place(g, t, start, err);
+		int rc = gguf_problem(g, misplaced, err);
+		if (rc)
+			return rc;
+		if (misplaced)
+			continue;
+		g->tensors[kept] = *t;
+		g->tensors[kept++].offset += start;
 	}
+	g->n_tensors = kept;
 	return 0;
 }
 
@@ -193,7 +211,7 @@ static uint32_t *sorted(
 	return order;
 }
 
-static int index_names(struct gguf *g, struct error *err)
+int gguf_index_tensors(struct gguf *g, struct error *err)
 {
 	g->tensors_by_name = sorted(g, compare_names, err);
 	if (!g->tensors_by_name)
@@ -201,10 +219,15 @@ static int index_names(struct gguf *g, struct error *err)
 	for (size_t i = 1; i < g->n_tensors; i++) {
 		const struct gguf_tensor *a = &g->tensors[g->tensors_by_name[i - 1]];
 		const struct gguf_tensor *b = &g->tensors[g->tensors_by_name[i]];
-		if (gguf_string_compare(a->name, b->name) == 0)
-			return error_set(err, EBADMSG, "tensor %s occurs twice (at offset %zu)",
+		if (gguf_string_compare(a->name, b->name) != 0)
+			continue;
+		int rc = gguf_problem(g,
+			error_set(err, EBADMSG, "tensor %s occurs twice (at offset %zu)",
 				gguf_name_text(b->name).text,
-				(size_t)((const unsigned char *)b->name.data - g->data));
+				(size_t)((const unsigned char *)b->name.data - g->data)),
+			err);
+		if (rc)
+			return rc;
 	}
 	return 0;
 }
@@ -219,10 +242,14 @@ static int check_overlaps(struct gguf *g, struct error *err)
 		const struct gguf_tensor *a = &g->tensors[order[i - 1]];
 		const struct gguf_tensor *b = &g->tensors[order[i]];
 		if (a->bytes > b->offset - a->offset)
-			rc = error_set(err, EBADMSG,
-				"tensor %s at offset %llu overlaps tensor %s at offset %llu",
-				gguf_name_text(b->name).text, (unsigned long long)b->offset,
-				gguf_name_text(a->name).text, (unsigned long long)a->offset);
+			rc = gguf_problem(g,
+				error_set(err, EBADMSG,
+					"tensor %s at offset %llu overlaps tensor %s at offset "
+					"%llu",
+					gguf_name_text(b->name).text, (unsigned long long)b->offset,
+					gguf_name_text(a->name).text,
+					(unsigned long long)a->offset),
+				err);
 	}
 	free(order);
 	return rc;
@@ -243,14 +270,15 @@ int gguf_read_tensors(struct gguf *gguf, uint64_t n, size_t at, struct error *er
 			gguf->tensors = tensors;
 			gguf->tensors_capacity = capacity;
 		}
-		rc = read_tensor(&c, i, &gguf->tensors[gguf->n_tensors]);
+		bool good = false;
+		rc = read_tensor(&c, i, &gguf->tensors[gguf->n_tensors], &good);
 		if (rc)
 			return rc;
-		gguf->n_tensors++;
+		gguf->n_tensors += good;
 	}
-	rc = index_names(gguf, err);
+	rc = place_tensors(gguf, c.at, err);
 	if (!rc)
-		rc = place_tensors(gguf, c.at, err);
+		rc = gguf_index_tensors(gguf, err);
 	if (!rc)
 		rc = check_overlaps(gguf, err);
 	return rc;

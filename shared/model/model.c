@@ -1,3 +1,4 @@
+#include "shared/model/gguf_scan.h"
 #include "shared/model/model_config.h"
 #include "shared/model/model_internal.h"
 
@@ -117,15 +118,17 @@ static void skip_prediction_blocks(struct loader *l)
 
 static int check_unused(struct loader *l)
 {
-	for (size_t i = 0; i < gguf_n_tensors(l->gguf); i++) {
+	int rc = 0;
+	for (size_t i = 0; !rc && i < gguf_n_tensors(l->gguf); i++) {
 		if (!l->used[i])
-			return error_set(l->err, ENOTSUP,
+			rc = error_set(l->err, ENOTSUP,
 				"tensor %s is not one that a model of architecture %s with these "
 				"hyperparameters has; leaving it out would change the output",
 				gguf_name_text(gguf_tensor_at(l->gguf, i)->name).text,
 				l->model->config.arch->name);
+		rc = gguf_problem(l->gguf, rc, l->err);
 	}
-	return 0;
+	return rc;
 }
 
 /* Those with a window come behind the others: kv_window.h. */
@@ -144,7 +147,7 @@ static int load_tensors(struct loader *l)
 {
 	struct model *m = l->model;
 	struct model_config *c = &m->config;
-	int rc = read_vocabulary(l);
+	int rc = gguf_problem(l->gguf, read_vocabulary(l), l->err);
 	if (!rc)
 		rc = load_matrix(l, c->n_vocab, c->n_embd, &m->embedding);
 	if (!rc)
@@ -176,22 +179,6 @@ static int load_tensors(struct loader *l)
 	return rc ? rc : check_unused(l);
 }
 
-/* FNV-1a over everything before the weights, and the size of all. */
-static uint64_t fingerprint(const struct gguf *gguf)
-{
-	const unsigned char *p = gguf_data(gguf);
-	uint64_t end = gguf_bytes(gguf), hash = 0xcbf29ce484222325u, size = end;
-	for (size_t i = 0; i < gguf_n_tensors(gguf); i++) {
-		if (gguf_tensor_at(gguf, i)->offset < end)
-			end = gguf_tensor_at(gguf, i)->offset;
-	}
-	for (uint64_t i = 0; i < end; i++)
-		hash = (hash ^ p[i]) * 0x100000001b3u;
-	for (int i = 0; i < 8; i++)
-		hash = (hash ^ ((size >> (8 * i)) & 0xff)) * 0x100000001b3u;
-	return hash;
-}
-
 int model_load_gguf(struct gguf **gguf, struct model **out, struct error *err)
 {
 	*out = NULL;
@@ -207,14 +194,24 @@ int model_load_gguf(struct gguf **gguf, struct model **out, struct error *err)
 	*gguf = NULL;
 	struct loader l = {.model = m, .gguf = m->gguf, .err = err, .used = used};
 	int rc = model_read_config(m->gguf, &m->config, err);
+	gguf_expect_scattered(m->gguf, true);
 	if (!rc)
 		rc = load_tensors(&l);
+	gguf_expect_scattered(m->gguf, false);
+	for (struct ones *next; l.ones; l.ones = next) {
+		next = l.ones->next;
+		free(l.ones);
+	}
+	if (!rc && gguf_n_problems(m->gguf) > 0)
+		rc = error_set(err, ECANCELED, "%s", ""); /* all was said */
+	if (!rc)
+		rc = gguf_scan_small(m->gguf, err);
 	free(used);
 	if (rc) {
 		model_free(&m);
 		return rc;
 	}
-	m->fingerprint = fingerprint(m->gguf);
+	m->fingerprint = gguf_fingerprint(m->gguf);
 	*out = m;
 	return 0;
 }

@@ -131,7 +131,7 @@ struct model_config {
 /* One kind of expert matrix of a layer: n_experts matrices one after the other in the file. */
 struct expert_tensor {
 	struct matrix shape; /* data = expert 0 in the mapping */
-	uint64_t file_offset; /* of expert 0 */
+	uint64_t file_offset; /* of expert 0, as gguf.h counts: over the parts of a split model */
 	uint64_t expert_bytes; /* expert e lies at + e * expert_bytes, in file and mapping */
 };
 
@@ -189,7 +189,8 @@ struct model {
 
 /* Opens, validates every shape and type (names the tensor and what was expected), fills *out. */
 int model_load(const char *path, struct model **out, struct error *err);
-/* The same from an open file; takes *gguf in any case and sets it to NULL. */
+/* The same from an open file; takes *gguf in any case and sets it to NULL. Of a file opened for checking
+ * (gguf_open_checked) every problem is reported, and with any the result is -ECANCELED. */
 int model_load_gguf(struct gguf **gguf, struct model **out, struct error *err);
 void model_free(struct model **model);
 

@@ -25,7 +25,7 @@ static int read_arch(const struct gguf *gguf, const struct arch **arch, struct e
 		gguf_name_text(name).text, known);
 }
 
-/* What kind of file it is: one whole model, nothing else. */
+/* What kind of file it is: a model, not an adapter or a projector. (gguf.c has seen to its parts.) */
 static int check_kind(const struct gguf *gguf, struct error *err)
 {
 	struct gguf_string type;
@@ -36,19 +36,6 @@ static int check_kind(const struct gguf *gguf, struct error *err)
 			gguf_name_text(type).text);
 	if (rc && rc != -ENOENT)
 		return rc;
-	uint64_t count = 1, no = 0;
-	rc = gguf_get_u64(gguf, "split.count", 0, UINT16_MAX, &count, err);
-	if (rc && rc != -ENOENT)
-		return rc;
-	rc = gguf_get_u64(gguf, "split.no", 0, UINT16_MAX, &no, err);
-	if (rc && rc != -ENOENT)
-		return rc;
-	if (count > 1 || no > 0)
-		return error_set(err, ENOTSUP,
-			"the file is one part of a split model (split.no %llu, split.count %llu); "
-			"split "
-			"files are not supported: join the parts into one file first",
-			(unsigned long long)no, (unsigned long long)count);
 	return 0;
 }
 
@@ -121,9 +108,36 @@ static int read_blocks(struct keys *k, struct model_config *c)
 	return rc;
 }
 
+/* Each part on its own, so that a checked file shows what is wrong with each; those that follow from what could not be
+ * read are left out. */
+static int read_parts(struct keys *k, struct model_config *c)
+{
+	const struct gguf *gguf = k->gguf;
+	int rc = gguf_problem(gguf, read_blocks(k, c), k->err);
+	if (!rc)
+		rc = gguf_problem(gguf,
+			need_count(k, "context_length", 1, LIMIT_CONTEXT, &c->n_context), k->err);
+	if (!rc)
+		rc = gguf_problem(gguf,
+			need_count(k, "embedding_length", 1, LIMIT_EMBEDDING, &c->n_embd), k->err);
+	if (!rc && c->n_layers && c->n_embd)
+		rc = gguf_problem(gguf,
+			k->arch->mixer == MIX_MLA ? read_mla(k, c) : read_attention(k, c), k->err);
+	if (!rc)
+		rc = gguf_problem(gguf, read_window(k, c), k->err);
+	if (!rc && c->head_dim >= 2)
+		rc = gguf_problem(gguf, read_rope(k, c), k->err);
+	if (!rc && c->n_layers)
+		rc = gguf_problem(gguf, read_feed_forward(k, c), k->err);
+	if (!rc && c->n_layers)
+		rc = gguf_problem(gguf, read_delta(k, c), k->err);
+	return rc;
+}
+
 int model_read_config(const struct gguf *gguf, struct model_config *config, struct error *err)
 {
 	struct keys k = {.gguf = gguf, .err = err};
+	const uint64_t n_before = gguf_n_problems(gguf);
 	*config = (struct model_config){0};
 	int rc = check_kind(gguf, err);
 	if (!rc)
@@ -131,21 +145,7 @@ int model_read_config(const struct gguf *gguf, struct model_config *config, stru
 	if (rc || !k.arch)
 		return rc;
 	config->arch = k.arch;
-	rc = read_blocks(&k, config);
-	if (!rc)
-		rc = need_count(&k, "context_length", 1, LIMIT_CONTEXT, &config->n_context);
-	if (!rc)
-		rc = need_count(&k, "embedding_length", 1, LIMIT_EMBEDDING, &config->n_embd);
-	if (!rc)
-		rc = k.arch->mixer == MIX_MLA ? read_mla(&k, config) : read_attention(&k, config);
-	if (!rc)
-		rc = read_window(&k, config);
-	if (!rc)
-		rc = read_rope(&k, config);
-	if (!rc)
-		rc = read_feed_forward(&k, config);
-	if (!rc)
-		rc = read_delta(&k, config);
+	rc = read_parts(&k, config);
 	if (rc)
 		return rc;
 	if (k.arch->mixer == MIX_MLA)
@@ -154,6 +154,10 @@ int model_read_config(const struct gguf *gguf, struct model_config *config, stru
 	rc = get_number(&k, "attention.layer_norm_rms_epsilon", 1e-30, 1, &eps);
 	if (!rc && isnan(eps))
 		rc = missing_key(&k);
+	rc = gguf_problem(gguf, rc, err);
 	config->rms_eps = (float)eps;
+	if (!rc && gguf_n_problems(gguf) > n_before)
+		return error_set(err, ECANCELED,
+			"with such hyperparameters the tensors' shapes cannot be checked");
 	return rc;
 }

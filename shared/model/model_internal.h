@@ -17,6 +17,14 @@ struct loader {
 	struct error *err;
 	bool *used; /* [n_tensors] */
 	char name[80]; /* of the tensor at hand */
+	struct ones *ones; /* of a checked file; owned */
+};
+
+/* What vectors that cannot be used are taken for in a checked file: its model is not run, but the rest is looked
+ * at. */
+struct ones {
+	struct ones *next;
+	float x[];
 };
 
 /* Everything below works on l->name, which this sets and returns. */

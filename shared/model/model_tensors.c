@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 const char *name_tensor(struct loader *l, const char *format, ...)
 {
@@ -57,7 +58,7 @@ static int check_aligned(struct loader *l, const struct gguf_tensor *t, uint64_t
 }
 
 /* The F32 vectors of l->name, {n, rows}. */
-int load_table(struct loader *l, uint32_t rows, uint32_t n, const float **out)
+static int read_table(struct loader *l, uint32_t rows, uint32_t n, const float **out)
 {
 	const struct gguf_tensor *t = find_tensor(l);
 	if (!t)
@@ -77,6 +78,26 @@ int load_table(struct loader *l, uint32_t rows, uint32_t n, const float **out)
 				l->name, i, (double)x[i]);
 	}
 	*out = x;
+	return 0;
+}
+
+int load_table(struct loader *l, uint32_t rows, uint32_t n, const float **out)
+{
+	int rc = read_table(l, rows, n, out);
+	if (!rc)
+		return 0;
+	rc = gguf_problem(l->gguf, rc, l->err);
+	if (rc)
+		return rc;
+	size_t values = (size_t)rows * n;
+	struct ones *ones = malloc(sizeof(*ones) + values * sizeof(ones->x[0]));
+	if (!ones)
+		return error_set(l->err, ENOMEM, "no memory for a vector");
+	for (size_t i = 0; i < values; i++)
+		ones->x[i] = 1;
+	ones->next = l->ones;
+	l->ones = ones;
+	*out = ones->x;
 	return 0;
 }
 
@@ -104,7 +125,8 @@ int load_norm(struct loader *l, uint32_t layer, const char *name, const float **
 		  : load_part(l, c->arch->layer_norm ? PART_NEEDED : PART_NONE, c->n_embd, bias);
 }
 
-int load_matrices(struct loader *l, uint32_t rows, uint32_t cols, uint32_t n, struct matrix *out)
+static int read_matrices(
+	struct loader *l, uint32_t rows, uint32_t cols, uint32_t n, struct matrix *out)
 {
 	const struct gguf_tensor *t = find_tensor(l);
 	if (!t)
@@ -131,6 +153,12 @@ int load_matrices(struct loader *l, uint32_t rows, uint32_t cols, uint32_t n, st
 		.data = gguf_tensor_data(l->gguf, t),
 	};
 	return 0;
+}
+
+int load_matrices(struct loader *l, uint32_t rows, uint32_t cols, uint32_t n, struct matrix *out)
+{
+	int rc = read_matrices(l, rows, cols, n, out);
+	return rc ? gguf_problem(l->gguf, rc, l->err) : 0;
 }
 
 int load_matrix(struct loader *l, uint32_t rows, uint32_t cols, struct matrix *out)

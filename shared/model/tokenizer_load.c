@@ -138,8 +138,15 @@ static int read_types(struct tokenizer *t, const struct gguf *gguf, struct error
 static int read_texts(struct tokenizer *t, const struct gguf *gguf, struct error *err)
 {
 	size_t total = 0;
-	for (uint32_t i = 0; i < t->n_vocab; i++)
-		total += gguf_array_string(gguf, TOKENS_KEY, i).bytes;
+	for (uint32_t i = 0; i < t->n_vocab; i++) {
+		size_t bytes = gguf_array_string(gguf, TOKENS_KEY, i).bytes;
+		total += bytes;
+		if (bytes > LIMIT_TOKEN_BYTES || total > LIMIT_VOCAB_BYTES)
+			return error_set(err, EINVAL,
+				"key " TOKENS_KEY ": token %u has %zu bytes; %d are allowed, and "
+				"%d for all tokens",
+				i, bytes, LIMIT_TOKEN_BYTES, LIMIT_VOCAB_BYTES);
+	}
 	/* Within the file's size, twice. */
 	t->text = malloc(2 * total + 1);
 	if (!t->text)
@@ -328,6 +335,8 @@ int tokenizer_load_merges(struct tokenizer *t, const struct gguf *gguf, struct e
 	for (uint64_t i = 0; i < n; i++) {
 		struct gguf_string s = gguf_array_string(gguf, MERGES_KEY, i);
 		longest = s.bytes > longest ? s.bytes : longest;
+		if (longest > 2 * LIMIT_TOKEN_BYTES + 1)
+			return bad_merge(err, i, s, "is longer than two tokens can be");
 	}
 	char *bytes = malloc(longest + 1);
 	if (!bytes)

@@ -129,8 +129,19 @@ static void what_is_wrong_is_named_with_file_line_and_range(void **state)
 	expect_refusal("[deep]\nmode = odd\n", "slow, fast");
 	expect_refusal("[other]\nmode = fast\n", "unknown key other.mode");
 	expect_refusal("just words\n", "bad.conf:1");
+	/* An indented line is one of its own: not more of the value above, which it would replace. */
+	expect_refusal("count = 3\n  4\n", "bad.conf:2");
+	expect_refusal("on = yes\n\tcount = 11\n", "bad.conf:2: count = 11");
 	struct settings s;
-	struct error err;
+	struct error err = {""};
+	/* Bytes that are no text, and a directory. */
+	static char binary[] = "count = 3\0\nbytes = 1M\n";
+	FILE *file = fmemopen(binary, sizeof(binary) - 1, "r");
+	config_defaults(keys, &s);
+	assert_true(config_read(file, "binary.conf", keys, &s, &err) < 0);
+	assert_non_null(strstr(err.text, "binary.conf:1: a byte of value 0"));
+	fclose(file);
+	assert_int_equal(config_load("/", false, keys, &s, &err), -EIO);
 	assert_int_equal(config_load("/nonexistent/x.conf", false, keys, &s, &err), -ENOENT);
 	assert_int_equal(config_load("/nonexistent/x.conf", true, keys, &s, &err), 0);
 	assert_true(config_set("count", "command line", keys, &s, &err) < 0);

@@ -183,7 +183,8 @@ static void read_all_over(enum io_choice io, enum auto_choice direct, const char
 	make_file(path);
 	struct reader *reader;
 	struct error err = {.text = ""};
-	int status = reader_open(path, io, direct, READS, &reader, &err);
+	int status =
+		reader_open(&(struct reader_file){path, 0}, 1, io, direct, READS, &reader, &err);
 	if (status != 0 && io == IO_URING) {
 		unlink(path);
 		print_message("# no io_uring here: %s\n", err.text);
@@ -261,9 +262,56 @@ static void a_file_that_is_not_there_is_named(void **state)
 	(void)state;
 	struct reader *reader;
 	struct error err;
-	assert_int_equal(
-		reader_open("/nowhere/x", IO_AUTO, CHOICE_AUTO, 8, &reader, &err), -ENOENT);
+	const struct reader_file file = {"/nowhere/x", 0};
+	assert_int_equal(reader_open(&file, 1, IO_AUTO, CHOICE_AUTO, 8, &reader, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "/nowhere/x"));
+}
+
+/* Two files of whole pages and one after them: every request finds its file, none reaches into the next. */
+static void parts_of_a_split_model_are_read_from_their_files(void **state)
+{
+	(void)state;
+	enum { PART_BYTES = 11 * SLOTS_PAGE, PARTS = 3 };
+	static const enum io_choice ios[] = {IO_PREAD, IO_AUTO};
+	char paths[PARTS][40];
+	struct reader_file files[PARTS];
+	for (int p = 0; p < PARTS; p++) {
+		strcpy(paths[p], "/var/tmp/outrider-reader-XXXXXX");
+		make_file(paths[p]);
+		/* The parts differ in their first byte. */
+		int fd = open(paths[p], O_WRONLY);
+		assert_int_equal(pwrite(fd, "ABC" + p, 1, 0), 1);
+		close(fd);
+		files[p] = (struct reader_file){paths[p], (uint64_t)p * PART_BYTES};
+	}
+	unsigned char *memory = aligned_alloc(SLOTS_PAGE, PART_BYTES);
+	for (size_t i = 0; i < 2 * PARTS; i++) {
+		struct reader *reader;
+		struct error err = {.text = ""};
+		assert_int_equal(
+			reader_open(files, PARTS, ios[i / PARTS], CHOICE_AUTO, 8, &reader, &err),
+			0);
+		uint64_t base = i % PARTS * PART_BYTES;
+		struct read_request request = {
+			.offset = base, .bytes = PART_BYTES, .need = FILE_BYTES, .to = memory};
+		struct read_request *finished;
+		reader_submit(reader, &request);
+		assert_int_equal(reader_wait(reader, 1000000000, &finished, 1), 1);
+		assert_int_equal(finished->status, 0);
+		assert_int_equal(memory[0], "ABC"[i % PARTS]);
+		for (size_t at = 1; at < FILE_BYTES; at++)
+			assert_int_equal(memory[at], (unsigned char)(at * 31 + at / 4096));
+		/* Behind this part's end lies no other. */
+		request.need = PART_BYTES;
+		reader_submit(reader, &request);
+		assert_int_equal(reader_wait(reader, 1000000000, &finished, 1), 1);
+		assert_int_equal(finished->status, -EIO);
+		assert_int_equal(reader_check(reader, &err), 0);
+		reader_close(&reader);
+	}
+	free(memory);
+	for (int p = 0; p < PARTS; p++)
+		unlink(paths[p]);
 }
 
 int main(void)
@@ -278,6 +326,7 @@ int main(void)
 		cmocka_unit_test(threads_read_pages_and_report_a_file_cut_short),
 		cmocka_unit_test(threads_read_through_the_page_cache),
 		cmocka_unit_test(a_file_that_is_not_there_is_named),
+		cmocka_unit_test(parts_of_a_split_model_are_read_from_their_files),
 	};
 	log_init("test", 0);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,9 +84,9 @@ static void rig_start(struct rig *rig, const struct rig_options *options)
 		.recovered_fd = options->recovered_fd > 0 ? options->recovered_fd : -1,
 	};
 	assert_int_equal(store_open(&rig->store, &geometry, &store, &err), 0);
-	assert_int_equal(reader_open(options->path != NULL ? options->path : MODEL, options->io,
-				 CHOICE_AUTO, 24, &rig->reader, &err),
-		0);
+	struct reader_file file = {options->path != NULL ? options->path : MODEL, 0};
+	assert_int_equal(
+		reader_open(&file, 1, options->io, CHOICE_AUTO, 24, &rig->reader, &err), 0);
 	struct transfer_options transfer = {.preload = options->preload, .hint_queue_max = 64};
 	if (!options->no_worker)
 		assert_int_equal(

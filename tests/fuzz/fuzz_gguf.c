@@ -1,5 +1,7 @@
-/* Any bytes as a model file: parsed, listed, loaded as a model, its tokenizer and its chat template used. */
+/* Any bytes as a model file: parsed, listed, loaded as a model, its tokenizer and its chat template used; and checked,
+ * which goes on past what loading refuses. */
 #include "shared/model/chat.h"
+#include "shared/model/gguf_scan.h"
 #include "shared/model/model.h"
 
 #include <stdlib.h>
@@ -64,8 +66,38 @@ static void use_tokenizer(const struct gguf *gguf)
 	tokenizer_free(&tokenizer);
 }
 
+static void count(void *arg, const char *problem)
+{
+	if (!problem[0])
+		abort();
+	++*(uint64_t *)arg;
+}
+
+/* As `outrider-model check` does: past every problem. */
+static void check(const uint8_t *data, size_t bytes)
+{
+	struct error err = {""};
+	struct gguf *gguf;
+	struct model *model = NULL;
+	uint64_t n = 0;
+	if (gguf_open_memory_checked(data, bytes, count, &n, &gguf, &err))
+		return;
+	touch_tensors(gguf);
+	for (size_t i = 0; i < gguf_n_tensors(gguf); i++) {
+		struct gguf_scan scan;
+		(void)gguf_scan_tensor(gguf, gguf_tensor_at(gguf, i), i % 2, &scan);
+	}
+	use_tokenizer(gguf);
+	if (gguf_n_problems(gguf) != n)
+		abort();
+	if (model_load_gguf(&gguf, &model, &err) == 0 && n)
+		abort();
+	model_free(&model);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
+	check(data, bytes);
 	struct error err = {""};
 	struct gguf *gguf;
 	struct model *model;

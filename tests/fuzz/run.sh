@@ -7,14 +7,14 @@ seconds=$1
 shift
 B=${B:-build-fuzz}
 CC=${FUZZ_CC:-clang}
-libs=${FUZZ_LIBS:-"client spec model kernels ipc base proto"}
+libs=${FUZZ_LIBS:-"outrider-verifier outrider-drafter outrider-expert-cache outrider-policy client spec model kernels ipc base proto"}
 san=address,undefined
 archives=
 objects=
 for l in $libs; do archives="$archives $B/lib$l.a"; done
 for t in "$@"; do objects="$objects $B/obj/tests/fuzz/$t.o"; done
 make --no-print-directory -j2 B="$B" CC="$CC" OPT="-O1 -g" SAN=fuzzer-no-link,$san $archives $objects >/dev/null
-pkg_libs=$(pkg-config --libs libzmq libprotobuf-c libsystemd liburing jansson libpcre2-8)
+pkg_libs=$(pkg-config --libs libzmq libprotobuf-c libsystemd inih liburing jansson libpcre2-8)
 failed=0
 mkdir -p "$B/crashes"
 for t in "$@"; do

@@ -295,6 +295,159 @@ static void test_a_norm_that_is_not_finite_is_refused(void **state)
 	}
 }
 
+/* A weight or a scale that is not finite, in every matrix's type of these files: named with its row. */
+static void test_a_weight_or_scale_that_is_not_finite_is_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		bool moe;
+		const char *tensor;
+		size_t at, n;
+		uint32_t bits;
+		const char *says;
+	} changes[] = {
+		{false, "blk.1.ffn_down.weight", 3 * 34, 2, 0x7e00, "row 3 is nan"},
+		{false, "token_embd.weight", 261 * 34, 2, 0xfc00, "row 261 is inf"},
+		{true, "blk.0.ffn_gate_inp.weight", 4 * (32 + 5), 4, 0x7f800000,
+			"column 5 of row 1 is inf"},
+		{true, "blk.1.ffn_up_exps.weight", 0, 0, 0x7e00, "row 100 is nan"},
+	};
+	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+		struct bytes file = copy(changes[i].moe ? qwen3moe : llama);
+		struct error err = {""};
+		struct gguf *gguf;
+		assert_int_equal(gguf_open_memory(file.data, file.n, &gguf, &err), 0);
+		const struct gguf_tensor *t = gguf_tensor_find(gguf, changes[i].tensor);
+		size_t at = changes[i].at, n = changes[i].n;
+		if (n == 0) { /* whatever its type: the scale or the first weight of row 100 */
+			at = 100 * (t->bytes / (t->ne[1] * t->ne[2]));
+			n = 2;
+			assert_int_equal(t->type, 8);
+		}
+		at += t->offset;
+		gguf_close(&gguf);
+		memcpy(file.data + at, &changes[i].bits, n);
+		assert_refused(file, changes[i].tensor, changes[i].tensor);
+		assert_refused(file, changes[i].says, changes[i].tensor);
+		free(file.data);
+	}
+}
+
+/* Sizes that would wrap or be cut in another width: published holes of other readers, by what they were. */
+static void test_sizes_that_wrap_elsewhere_are_refused(void **state)
+{
+	(void)state;
+	static const char q[] = "blk.0.attn_q.weight", norm[] = "blk.1.attn_norm.weight";
+	static const struct {
+		const char *why, *tensor;
+		uint64_t ne[2];
+		uint32_t type;
+		uint64_t offset;
+	} cases[] = {
+		{"CVE-2026-33298: elements fit 63 bits, bytes do not", q, {1ull << 61, 2}, 0, 0},
+		{"CVE-2026-33298: and of a type with blocks", q, {1ull << 58, 32}, 8, 0},
+		{"CVE-2025-53630: with one more the sum of sizes wraps", q, {(1ull << 61) - 8, 1},
+			0, 0},
+		{"CVE-2026-27940: and with the records' own", q, {0x1fffffffffffff00, 1}, 0, 0},
+		{"padding to the alignment wraps to 0", q, {INT64_MAX / 4, 1}, 0, 0},
+		{"CVE-2026-7482: data behind the file's end", q, {32, 1u << 20}, 8, 0},
+		{"CVE-2026-7482: an offset behind the file's end", q, {32, 32}, 8, 1ull << 40},
+		{"CVE-2026-53923: rows that are 32 in 32 bits", q, {32, (1ull << 32) + 32}, 8, 0},
+		{"CVE-2026-53923: columns that are 32 in 32 bits", q, {(1ull << 32) + 32, 32}, 8,
+			0},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct bytes file = copy(llama);
+		unsigned char *at = find(file, q) + strlen(q) + 4;
+		memcpy(at, cases[i].ne, 16);
+		memcpy(at + 16, &cases[i].type, 4);
+		memcpy(at + 20, &cases[i].offset, 8);
+		assert_refused(file, cases[i].tensor, cases[i].why);
+		free(file.data);
+	}
+	/* A vector of 2^32 + 32 elements. */
+	struct bytes file = copy(llama);
+	uint64_t ne = (1ull << 32) + 32;
+	memcpy(find(file, norm) + strlen(norm) + 4, &ne, 8);
+	assert_refused(file, norm, "CVE-2026-53923: a vector");
+	free(file.data);
+}
+
+/* CVE-2024-32878: reading ends inside a key whose pointers were never set, and cleaning up frees them. Every cut in the
+ * keys, here in order, under a sanitizer. CVE-2025-49847, a token longer than a 32-bit length can say, and
+ * CVE-2025-52566, more tokens than an int counts, need files of gigabytes: tests/integration/huge-files.t. */
+static void test_cuts_inside_keys_leave_nothing_behind(void **state)
+{
+	(void)state;
+	size_t end = (size_t)(find(llama, "token_embd.weight") - llama.data);
+	for (size_t n = 24; n < end; n++) {
+		struct bytes file = {malloc(n), n};
+		struct error err = {""};
+		assert_non_null(file.data);
+		memcpy(file.data, llama.data, n);
+		struct gguf *gguf = (struct gguf *)(uintptr_t)1;
+		assert_true(gguf_open_memory(file.data, n, &gguf, &err) < 0);
+		assert_null(gguf);
+		free(file.data);
+	}
+}
+
+struct found {
+	int n;
+	char text[8][512];
+};
+
+static void keep(void *arg, const char *problem)
+{
+	struct found *found = arg;
+	if (found->n < 8)
+		snprintf(found->text[found->n], sizeof(found->text[0]), "%s", problem);
+	found->n++;
+}
+
+/* One file, five things wrong with it; loading says the first, checking all. */
+static void test_checking_goes_on_past_every_problem(void **state)
+{
+	(void)state;
+	static const char *const says[] = {"blk.0.attn_q.weight: type 99", "blk.0.ffn_up.weight",
+		"blk.0.attn_q.weight is missing", "blk.1.attn_k.weight has shape",
+		"blk.1.ffn_norm.weight: element 2"};
+	struct bytes file = copy(llama);
+	struct error err = {""};
+	struct gguf *gguf;
+	struct model *model;
+	uint32_t type = 99, nan = 0x7fc00000;
+	uint64_t offset = 33, rows = 8;
+	assert_int_equal(gguf_open_memory(file.data, file.n, &gguf, &err), 0);
+	memcpy(file.data + gguf_tensor_find(gguf, "blk.1.ffn_norm.weight")->offset + 8, &nan, 4);
+	gguf_close(&gguf);
+	memcpy(find(file, "blk.0.attn_q.weight") + 19 + 4 + 16, &type, 4);
+	memcpy(find(file, "blk.0.ffn_up.weight") + 19 + 4 + 16 + 4, &offset, 8);
+	memcpy(find(file, "blk.1.attn_k.weight") + 19 + 4 + 8, &rows, 8);
+	struct found found = {0};
+	assert_int_equal(gguf_open_memory_checked(file.data, file.n, keep, &found, &gguf, &err), 0);
+	assert_int_equal(found.n, 2);
+	assert_int_equal(gguf_n_tensors(gguf), 19);
+	assert_int_equal(model_load_gguf(&gguf, &model, &err), -ECANCELED);
+	/* blk.0.ffn_up.weight, left out, is missing too. */
+	assert_int_equal(found.n, 6);
+	for (size_t i = 0; i < sizeof(says) / sizeof(says[0]); i++) {
+		bool said = false;
+		for (int f = 0; f < found.n; f++)
+			said = said || strstr(found.text[f], says[i]);
+		if (!said)
+			fail_msg("not said: %s", says[i]);
+	}
+	free(file.data);
+	/* A file without problems is checked as it is loaded. */
+	found.n = 0;
+	assert_int_equal(
+		gguf_open_memory_checked(llama.data, llama.n, keep, &found, &gguf, &err), 0);
+	assert_int_equal(model_load_gguf(&gguf, &model, &err), 0);
+	assert_int_equal(found.n, 0);
+	model_free(&model);
+}
+
 static void test_every_truncation_is_refused(void **state)
 {
 	(void)state;
@@ -375,6 +528,10 @@ int main(void)
 		cmocka_unit_test(test_shapes_that_disagree_with_keys_name_the_tensor),
 		cmocka_unit_test(test_tensor_records_that_lie_are_refused_by_tensor),
 		cmocka_unit_test(test_a_norm_that_is_not_finite_is_refused),
+		cmocka_unit_test(test_a_weight_or_scale_that_is_not_finite_is_refused),
+		cmocka_unit_test(test_sizes_that_wrap_elsewhere_are_refused),
+		cmocka_unit_test(test_cuts_inside_keys_leave_nothing_behind),
+		cmocka_unit_test(test_checking_goes_on_past_every_problem),
 		cmocka_unit_test(test_every_truncation_is_refused),
 		cmocka_unit_test(test_corrupt_bytes_never_crash),
 		cmocka_unit_test(test_corrupt_bytes_of_other_architectures_never_crash),

@@ -1,0 +1,53 @@
+#include "client/model/summary.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool contains(struct gguf_string name, const char *part)
+{
+	return memmem(name.data, name.bytes, part, strlen(part)) != NULL;
+}
+
+bool summary_is_expert(const struct gguf_tensor *tensor)
+{
+	return contains(tensor->name, "_exps.");
+}
+
+static uint64_t count_of(const struct gguf *gguf, const char *suffix)
+{
+	char key[160];
+	struct gguf_string arch;
+	uint64_t value = 0;
+	if (gguf_get_string(gguf, "general.architecture", &arch, NULL) != 0)
+		return 0;
+	snprintf(key, sizeof(key), "%s.%s", gguf_name_text(arch).text, suffix);
+	return gguf_get_u64(gguf, key, 0, UINT32_MAX, &value, NULL) == 0 ? value : 0;
+}
+
+void summary_make(const struct gguf *gguf, struct summary *out)
+{
+	*out = (struct summary){.n_experts = count_of(gguf, "expert_count"),
+		.n_used = count_of(gguf, "expert_used_count")};
+	const struct gguf_tensor *embedding = gguf_tensor_find(gguf, "token_embd.weight");
+	bool tied = !gguf_tensor_find(gguf, "output.weight");
+	for (size_t i = 0; i < gguf_n_tensors(gguf); i++) {
+		const struct gguf_tensor *t = gguf_tensor_at(gguf, i);
+		out->bytes += t->bytes;
+		if (t->type < SUMMARY_TYPES) {
+			out->types[t->type].n++;
+			out->types[t->type].bytes += t->bytes;
+		}
+		if (summary_is_expert(t)) {
+			out->expert_bytes += t->bytes;
+			if (contains(t->name, "ffn_down_exps.weight"))
+				out->n_moe_layers++;
+			continue;
+		}
+		out->resident_bytes += t->bytes;
+		out->token_resident_bytes +=
+			t == embedding && !tied ? t->bytes / t->ne[1] : t->bytes;
+	}
+	/* bytes / n * k: the product may not fit. */
+	if (out->n_experts)
+		out->token_expert_bytes = out->expert_bytes / out->n_experts * out->n_used;
+}

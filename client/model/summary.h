@@ -1,0 +1,23 @@
+/* What a file's weights cost: what must stay in memory, what experts are, what one token reads. From the tensors' names and
+ * the metadata alone, so also for architectures the engine does not run. */
+#pragma once
+
+#include "shared/model/gguf.h"
+
+enum { SUMMARY_TYPES = 48 };
+
+struct summary {
+	uint64_t bytes; /* all tensors */
+	uint64_t expert_bytes; /* routed experts: what may be streamed */
+	uint64_t resident_bytes; /* the rest */
+	/* What one token reads: of an embedding that is not the output too, a row; of the experts, those used. */
+	uint64_t token_resident_bytes, token_expert_bytes;
+	uint64_t n_experts, n_used; /* per layer; 0 without experts */
+	uint32_t n_moe_layers;
+	struct {
+		uint64_t n, bytes;
+	} types[SUMMARY_TYPES]; /* by GGUF type id */
+};
+
+void summary_make(const struct gguf *gguf, struct summary *out);
+bool summary_is_expert(const struct gguf_tensor *tensor);

@@ -1,0 +1,128 @@
+/* Any bytes as a message: what both ends do with one. The service validates requests and knobs; a client follows its
+ * stream. What decodes and encodes does so
+ * again. */
+#include "client/sdk/stream.h"
+#include "services/policy-controller/settings.h"
+#include "services/verifier/request.h"
+#include "shared/base/config.h"
+#include "shared/ipc/bus.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static struct model *model;
+static struct tokenizer *tokenizer;
+static void *zmq, *sink;
+
+static void set_up(void)
+{
+	struct error err = {""};
+	if (model_load("tests/data/hostile/llama.gguf", &model, &err) ||
+		tokenizer_load(model->gguf, &tokenizer, &err)) {
+		fprintf(stderr, "%s\n", err.text);
+		abort();
+	}
+	/* Nobody listens: what the client would send is dropped when the queue is full. */
+	int mute = 1;
+	zmq = zmq_ctx_new();
+	sink = zmq_socket(zmq, ZMQ_DEALER);
+	zmq_setsockopt(sink, ZMQ_IMMEDIATE, &mute, sizeof(mute));
+}
+
+static void validate_request(const Outrider__Generate *generate)
+{
+	static struct session_request request;
+	struct request_input input;
+	struct request_limits limits = {model, tokenizer, 256};
+	struct error err = {""};
+	if (request_read(generate, &limits, 1, &request, &input, &err) < 0) {
+		if (!err.text[0])
+			abort();
+		return;
+	}
+	if (input.n_prompt == 0 || input.n_prompt >= limits.n_context ||
+		input.n_prompt + request.max_tokens > limits.n_context ||
+		request.n_stops > LIMIT_STOPS)
+		abort();
+	for (size_t i = 0; i < input.n_prompt; i++)
+		if (input.prompt[i] < 0 || (uint32_t)input.prompt[i] >= model->config.n_vocab)
+			abort();
+	request_input_free(&input);
+}
+
+static void validate_knobs(const Outrider__PolicySet *set)
+{
+	static struct settings settings;
+	struct error err = {""};
+	config_defaults(settings_keys, &settings);
+	for (size_t i = 0; i < set->n_knobs; i++) {
+		char assignment[256];
+		if ((size_t)snprintf(assignment, sizeof(assignment), "%s=%s", set->knobs[i]->name,
+			    set->knobs[i]->value) < sizeof(assignment))
+			(void)config_set(assignment, "fuzz", settings_keys, &settings, &err);
+	}
+	(void)settings_check(&settings, &err);
+}
+
+/* A client's stream that waits for its answer gets the message, twice: the second is a repeat. */
+static void follow(Outrider__Envelope **envelope)
+{
+	static struct outrider client;
+	struct outrider_stream stream = {.client = &client, .window = 16, .credit = 16};
+	client.socket = sink;
+	stream.last = &stream.first;
+	stream.uid = stream_uid_of(*envelope);
+	stream_handle(&stream, envelope);
+	if (*envelope)
+		stream_handle(&stream, envelope);
+	stream_tick(&stream);
+	for (struct stream_item *item = stream.first; item;) {
+		struct stream_item *next = item->next;
+		bus_free(&item->envelope);
+		free(item);
+		item = next;
+	}
+}
+
+static void encode_again(const Outrider__Envelope *envelope)
+{
+	size_t bytes = outrider__envelope__get_packed_size(envelope);
+	uint8_t *packed = malloc(bytes ? bytes : 1);
+	Outrider__Envelope *again = NULL;
+	if (outrider__envelope__pack(envelope, packed) != bytes)
+		abort();
+	/* Fields that are not known are kept as they came, and a tag among them may be no tag: then it is refused. */
+	struct error err = {""};
+	if (bus_decode(packed, bytes, &again, &err) == 0) {
+		if (outrider__envelope__get_packed_size(again) != bytes ||
+			again->body_case != envelope->body_case)
+			abort();
+		bus_free(&again);
+	}
+	free(packed);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+	Outrider__Envelope *envelope;
+	struct error err = {""};
+	if (!model)
+		set_up();
+	if (bus_decode(data, bytes, &envelope, &err) < 0) {
+		if (!err.text[0])
+			abort();
+		return 0;
+	}
+	encode_again(envelope);
+	if (envelope->body_case == OUTRIDER__ENVELOPE__BODY_GENERATE)
+		validate_request(envelope->generate);
+	else if (envelope->body_case == OUTRIDER__ENVELOPE__BODY_POLICY_SET)
+		validate_knobs(envelope->policy_set);
+	follow(&envelope);
+	bus_free(&envelope);
+	return 0;
+}
