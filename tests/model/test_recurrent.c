@@ -328,16 +328,18 @@ static void scribble(struct rig *rig, struct kv_seq *seq)
 static void check_successor(struct rig *rig, const int32_t *ids, const float *expected)
 {
 	static const int parent[3] = {-1, 0, 1};
-	for (int moment = 0; moment < 6; moment++) {
-		static const uint32_t expect_n[] = {18, 18, 20, 18, 16, 0};
+	for (int moment = 0; moment < 7; moment++) {
+		static const uint32_t expect_n[] = {18, 18, 20, 18, 16, 0, 0};
 		struct kv_seq seq;
-		uint32_t cells[RIG_BATCH], limit = moment == 4 ? 17 : moment == 5 ? 9 : RIG_CONTEXT;
+		uint32_t cells[RIG_BATCH], limit = RIG_CONTEXT;
+		if (moment >= 4)
+			limit = moment == 5 ? 9 : 17;
 		rig_seq(rig, &seq);
 		rig_chain(rig, &seq, ids, 16, 16, NULL);
 		rig_chain(rig, &seq, ids + 16, 2, 2, NULL);
-		if (moment < 3)
+		if (moment < 3 || moment == 6)
 			run_tree(rig, &seq, ids, 2, ids + 20, parent, 3, cells);
-		if (moment == 0) /* in the pass */
+		if (moment == 0 || moment == 6) /* in the pass */
 			scribble(rig, &seq);
 		if (moment == 1) { /* the cells have become tokens, the state has not */
 			for (uint32_t i = 0; i < 2; i++)
@@ -350,7 +352,8 @@ static void check_successor(struct rig *rig, const int32_t *ids, const float *ex
 			recurrent_begin(&rig->kv.states, &seq.state, 0);
 			scribble(rig, &seq);
 		}
-		/* 3: between passes. 4 and 5: not all tokens may be taken over. */
+		/* 3: between passes. 4 to 6: not all tokens may be taken over; in 6 the state that could be is the one
+		 * being overwritten. */
 		succeed(rig, &seq, limit);
 		assert_int_equal(seq.n, expect_n[moment]);
 		go_on(rig, &seq, ids, expected);
