@@ -16,17 +16,27 @@ static const struct command {
 	int (*run)(struct ctl *ctl, int argc, char **argv);
 	const char *arguments, *help;
 	bool takes_arguments;
+	const char *more; /* for its own --help */
 } commands[] = {
-	{{"status"}, ctl_status, "", "the processes, with details", false},
-	{{"sessions"}, ctl_sessions, "", "what is being generated", false},
+	{{"status"}, ctl_status, "", "the processes, with details", false,
+		"Ends with 0 when all of them answer, else with 69.\n"},
+	{{"sessions"}, ctl_sessions, "", "what is being generated", false,
+		"Finished sessions are shown while they are kept for their client.\n"},
 	{{"policy", "get"}, ctl_policy_get, "",
-		"the policy, its knobs with their ranges, its sessions", false},
+		"the policy, its knobs with their ranges, its sessions", false, ""},
 	{{"policy", "set"}, ctl_policy_set, "NAME | KNOB=VALUE ...",
-		"change the policy (static:3, cascade) or knobs, now", true},
+		"change the policy (static:3, cascade) or knobs, now", true,
+		"Everything is checked before anything changes; what is refused is named with its "
+		"range.\n"
+		"`policy get` lists the knobs.\n\n"
+		"  --session UID       for this session alone\n"},
 	{{"policy", "watch"}, ctl_policy_watch, "", "each decision with the figures behind it",
-		false},
-	{{"cache", "stats"}, ctl_cache_stats, "[--layers]", "the expert cache", false},
-	{{"top"}, ctl_top, "", "a live screen; q leaves", false},
+		false, "  --once              print what there is and end\n"},
+	{{"cache", "stats"}, ctl_cache_stats, "[--layers]", "the expert cache", false,
+		"  --layers            each layer's hits, misses, loads and evictions\n"},
+	{{"top"}, ctl_top, "", "a live screen; q leaves", false,
+		"Without a terminal, one print of it. Ends with 69 when no process answers.\n\n"
+		"  --once              print what there is and end\n"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -50,6 +60,17 @@ static void usage(FILE *to)
 		to);
 }
 
+static void usage_of(const struct command *c, FILE *to)
+{
+	fprintf(to, "usage: outriderctl %s%s%s%s%s [options]\n%c%s.\n%s", c->words[0],
+		c->words[1] ? " " : "", c->words[1] ? c->words[1] : "", c->arguments[0] ? " " : "",
+		c->arguments, c->help[0] - 'a' + 'A', c->help + 1, c->more);
+	fputs("\n"
+	      "  --runtime-dir DIR   where the service is\n"
+	      "  --format text|json  how to print\n",
+		to);
+}
+
 static const struct command *find(int argc, char **argv, int *n_words)
 {
 	for (size_t i = 0; i < N_COMMANDS; i++) {
@@ -63,8 +84,9 @@ static const struct command *find(int argc, char **argv, int *n_words)
 	return NULL;
 }
 
-/* 0, or an exit status; *help: it was asked for. */
-static int parse(struct ctl *ctl, int argc, char **argv, const char **runtime_dir, bool *help)
+/* 0, or an exit status; *help: it was asked for; *done: nothing else is to be done. */
+static int parse(
+	struct ctl *ctl, int argc, char **argv, const char **runtime_dir, bool *help, bool *done)
 {
 	static const struct option flags[] = {
 		{"runtime-dir", required_argument, NULL, 'r'},
@@ -104,12 +126,11 @@ static int parse(struct ctl *ctl, int argc, char **argv, const char **runtime_di
 			break;
 		case 'V':
 			puts("outriderctl " OUTRIDER_VERSION);
-			*help = true;
+			*done = true;
 			return 0;
 		case 'h':
-			usage(stdout);
 			*help = true;
-			return 0;
+			break;
 		default:
 			usage(stderr);
 			return EX_USAGE;
@@ -124,21 +145,28 @@ int main(int argc, char **argv)
 	const struct command *command;
 	const char *runtime_dir = NULL;
 	struct error err = {""};
-	bool help = false;
+	bool help = false, done = false;
 	int n_words, code, status;
 
 	setlocale(LC_ALL, "");
 	setlocale(LC_NUMERIC, "C");
-	status = parse(&ctl, argc, argv, &runtime_dir, &help);
-	if (status || help)
+	status = parse(&ctl, argc, argv, &runtime_dir, &help, &done);
+	if (status || done)
 		return status;
 	argc -= optind;
 	argv += optind;
 	if (argc == 0) {
-		usage(stderr);
-		return EX_USAGE;
+		usage(help ? stdout : stderr);
+		return help ? EX_OK : EX_USAGE;
 	}
 	command = find(argc, argv, &n_words);
+	if (help) {
+		if (command)
+			usage_of(command, stdout);
+		else
+			usage(stdout);
+		return EX_OK;
+	}
 	if (!command)
 		return ctl_fail(EX_USAGE, "no command \"%.64s%s%.64s\"; --help lists them", argv[0],
 			argc > 1 ? " " : "", argc > 1 ? argv[1] : "");

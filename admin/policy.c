@@ -102,6 +102,9 @@ int ctl_policy_set(struct ctl *ctl, int argc, char **argv)
 	for (int i = 0; i < argc; i++) {
 		char *equals = strchr(argv[i], '=');
 
+		if (!argv[i][0])
+			return ctl_fail(
+				EX_USAGE, "policy set: \"\": expected a policy or KNOB=VALUE");
 		if (!equals && body.policy[0])
 			return ctl_fail(EX_USAGE, "policy set: \"%.64s\" and \"%.64s\": one policy",
 				body.policy, argv[i]);

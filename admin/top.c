@@ -207,6 +207,14 @@ static void print_json(const struct look *look)
 		"cache", look->cache ? ctl_cache_json(look->cache->cache_stats) : json_null()));
 }
 
+static bool any_up(const struct look *look)
+{
+	for (size_t i = 0; i < outrider_status_count(look->status); i++)
+		if (outrider_status_process(look->status, i)->pid != 0)
+			return true;
+	return false;
+}
+
 static int print_once(struct ctl *ctl)
 {
 	struct sink sink = {.screen = false};
@@ -218,6 +226,8 @@ static int print_once(struct ctl *ctl)
 		print_json(&look);
 	else if (status == 0)
 		draw(&sink, &look, &none);
+	if (status == 0 && !any_up(&look))
+		status = EX_UNAVAILABLE;
 	look_free(&look);
 	return status;
 }
@@ -229,8 +239,13 @@ static int run_screen(struct ctl *ctl)
 
 	/* Before the screen is taken: an error is then readable. */
 	status = look_at(ctl, &look);
-	if (status)
+	if (status == 0 && !any_up(&look))
+		status = ctl_fail(
+			EX_UNAVAILABLE, "none of the processes answers in %s", ctl->runtime_dir);
+	if (status) {
+		look_free(&look);
 		return status;
+	}
 	initscr();
 	cbreak();
 	noecho();

@@ -218,8 +218,8 @@ static int pool_start(struct pool *pool, uint32_t threads, int pin, struct error
 		*worker = (struct pool_worker){.pool = pool, .index = i};
 		rc = pthread_create(&worker->thread, NULL, pool_thread, worker);
 		if (rc != 0)
-			return error_set(err, rc, "cannot start thread %u of %u: %s", i + 1,
-				threads, strerror(rc));
+			return error_set(err, rc == EAGAIN ? ENOMEM : rc,
+				"cannot start thread %u of %u: %s", i + 1, threads, strerror(rc));
 		pool->threads++;
 		if (pin)
 			rc = pool_pin(worker->thread, &pool->caller_mask, i);

@@ -72,6 +72,17 @@ static void find_history(char *out, size_t bytes)
 	}
 }
 
+/* Ctrl-C, as a shell has it: the line stays on the screen, and the prompt comes again under it. */
+static unsigned char drop_line(EditLine *edit, int key)
+{
+	(void)edit;
+	(void)key;
+	fputs("^C\r\n", stdout);
+	fflush(stdout);
+	/* What the editor calls its reset: line and display are forgotten, the prompt is written anew. */
+	return CC_FATAL;
+}
+
 static void open_editor(struct chat *chat)
 {
 	HistEvent event;
@@ -92,8 +103,8 @@ static void open_editor(struct chat *chat)
 	el_set(chat->edit, EL_SIGNAL, 1);
 	el_set(chat->edit, EL_HIST, history, chat->history);
 	el_source(chat->edit, NULL);
-	/* Ctrl-C drops the line that is being typed. */
-	el_set(chat->edit, EL_BIND, "^C", "em-kill-line", NULL);
+	el_set(chat->edit, EL_ADDFN, "drop-line", "Drop the line that is being typed", drop_line);
+	el_set(chat->edit, EL_BIND, "^C", "drop-line", NULL);
 	/* Between two answers, Ctrl-C comes too late for the one and too early for the other. */
 	signal(SIGINT, SIG_IGN);
 }

@@ -20,7 +20,7 @@
 #define START_NS_MAX (90000 * MS) /* until READY=1, unless extended: systemd's default */
 #define ABORT_NS_MAX (2000 * MS) /* from SIGABRT to SIGKILL */
 
-enum { FIRST_PASSED_FD = 3, FIRST_SPARE_FD = 100 };
+enum { FIRST_PASSED_FD = 3 };
 
 bool child_argument(struct child *child, const char *argument)
 {
@@ -46,7 +46,8 @@ static void pass_stored(const struct child *child)
 	size_t used = 0;
 
 	for (size_t i = 0; i < child->n_stored; i++) {
-		spare[i] = fcntl(child->store[i].fd, F_DUPFD_CLOEXEC, FIRST_SPARE_FD);
+		spare[i] = fcntl(child->store[i].fd, F_DUPFD_CLOEXEC,
+			FIRST_PASSED_FD + (int)child->n_stored);
 		if (spare[i] < 0)
 			_exit(EX_OSERR);
 	}
@@ -148,6 +149,8 @@ static void end_line(struct child *child)
 	child->line[child->line_bytes] = '\0';
 	if (child->line_bytes)
 		memcpy(child->last_line, child->line, child->line_bytes + 1);
+	if (child->quiet && strstr(child->line, ": error: "))
+		fprintf(stderr, "%s\n", child->line);
 	child->line_bytes = 0;
 }
 
@@ -159,7 +162,8 @@ void child_output(struct child *child)
 	while (child->output_fd >= 0 && (n = read(child->output_fd, text, sizeof text)) != 0) {
 		if (n < 0)
 			return;
-		fwrite(text, 1, (size_t)n, stderr);
+		if (!child->quiet)
+			fwrite(text, 1, (size_t)n, stderr);
 		for (ssize_t i = 0; i < n; i++)
 			if (text[i] == '\n')
 				end_line(child);
@@ -176,6 +180,12 @@ static bool hopeless(const struct child *child, int status)
 {
 	return !child->was_ready && WIFEXITED(status) && WEXITSTATUS(status) >= EX__BASE &&
 	       WEXITSTATUS(status) <= EX__MAX && WEXITSTATUS(status) != EX_TEMPFAIL;
+}
+
+/* Whether the reader has seen its last line. */
+static bool said(const struct child *child)
+{
+	return child->last_line[0] && (!child->quiet || strstr(child->last_line, ": error: "));
 }
 
 int child_ended(struct supervisor *supervisor, struct child *child, int status)
@@ -198,8 +208,11 @@ int child_ended(struct supervisor *supervisor, struct child *child, int status)
 	else
 		snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(status));
 	if (hopeless(child, status)) {
-		fprintf(stderr, "outrider up: %s %s, giving up: %s\n", child->name, how,
-			child->last_line[0] ? child->last_line : "it did not say why");
+		const char *why = child->last_line[0] ? child->last_line : "it did not say why";
+
+		/* Its last words have mostly been passed on. */
+		fprintf(stderr, "outrider up: %s %s, giving up%s%s\n", child->name, how,
+			said(child) ? "" : ": ", said(child) ? "" : why);
 		return WEXITSTATUS(status);
 	}
 	if (now - child->start_ns >= LIFE_NS_GOOD)

@@ -42,6 +42,7 @@ struct child {
 	uint64_t kill_ns; /* SIGKILL then; 0: no */
 	uint64_t backoff_ns;
 	bool was_ready; /* in any of its lives */
+	bool quiet; /* only its errors are passed on */
 	int status; /* wait status of the last life */
 	char last_line[512], line[512];
 	size_t line_bytes;
@@ -54,7 +55,7 @@ struct supervisor {
 	int n_children;
 	uint64_t watchdog_ns; /* 0: none */
 	int signal_fd;
-	bool stopping, quiet;
+	bool stopping;
 	bool all_ready; /* has been, once */
 	uint64_t started_ns;
 	int exit_status;

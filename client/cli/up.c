@@ -34,7 +34,7 @@ struct up {
 	const char *runtime_flag, *model, *draft;
 	char runtime_dir[256];
 	char programs[N_SERVICES][4096];
-	bool detach;
+	bool detach, quiet;
 	int ready_fd; /* of the pipe to the foreground process, when detached */
 	int64_t watchdog_s;
 	int n_verbose;
@@ -64,7 +64,7 @@ static void usage(FILE *to)
 	      "  --detach              go to the background when all are ready; log to up.log "
 	      "there\n"
 	      "  -v                    say more; again for more\n"
-	      "  -q, --quiet           do not say \"ready\"\n",
+	      "  -q, --quiet           say errors alone\n",
 		to);
 }
 
@@ -197,7 +197,7 @@ static int take_flag(struct up *up, int flag)
 				return EX_USAGE;
 		return 0;
 	case 'q':
-		up->supervisor.quiet = true;
+		up->quiet = true;
 		return 0;
 	default:
 		usage(stderr);
@@ -264,7 +264,7 @@ static void on_ready(void *arg)
 	char path[300];
 	int log;
 
-	if (!up->supervisor.quiet) {
+	if (!up->quiet) {
 		printf("ready: %s, %s, %s, %s in %s after %.1f s\n", services[0].name,
 			services[1].name, services[2].name, services[3].name, up->runtime_dir,
 			seconds);
@@ -279,6 +279,9 @@ static void on_ready(void *arg)
 		log = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	dup2(log, STDOUT_FILENO);
 	dup2(log, STDERR_FILENO);
+	/* The file gets everything. */
+	for (int i = 0; i < N_SERVICES; i++)
+		up->supervisor.children[i].quiet = false;
 	close(log);
 	if (write(up->ready_fd, &status, 1) < 0)
 		perror("outrider up");
@@ -356,6 +359,8 @@ int command_up(int argc, char **argv)
 			return wait_ready(wait_fd, pid);
 	}
 	pidfile_write(up.pid_fd);
+	for (int i = 0; i < N_SERVICES; i++)
+		up.supervisor.children[i].quiet = up.quiet;
 	up.supervisor.watchdog_ns = (uint64_t)up.watchdog_s * UINT64_C(1000000000);
 	up.supervisor.on_ready = on_ready;
 	up.supervisor.arg = &up;

@@ -223,7 +223,7 @@ int outrider_request_set_top_k(struct outrider_request *request, uint32_t top_k)
 
 int outrider_request_set_top_p(struct outrider_request *request, float top_p)
 {
-	int code = check_range("top-p", (double)top_p, 1e-6, 1);
+	int code = check_range("top-p", (double)top_p, (double)1e-6f, 1);
 
 	if (code == 0)
 		request->sampling.top_p = top_p;
@@ -241,7 +241,7 @@ int outrider_request_set_min_p(struct outrider_request *request, float min_p)
 
 int outrider_request_set_repeat(struct outrider_request *request, float penalty, uint32_t window)
 {
-	int code = check_range("repeat penalty", (double)penalty, 1e-3, 10);
+	int code = check_range("repeat penalty", (double)penalty, (double)1e-3f, 10);
 
 	if (code == 0)
 		code = check_range("repeat window", window, 0, LIMIT_CONTEXT);

@@ -24,7 +24,7 @@ struct outrider_stream {
 	uint32_t arrived, taken; /* output tokens: received in order; given to the caller */
 	uint32_t credit; /* granted, absolute */
 	uint64_t silent_ns, ask_after_ns; /* since something arrived; when to ask again */
-	uint64_t generation; /* of the verifier, from Accepted */
+	uint64_t generation, engine; /* of the verifier, from Accepted */
 	uint32_t restarts;
 	uint32_t incomplete;
 	bool gap; /* asked for what is missing */

@@ -142,6 +142,16 @@ static void keep(struct outrider_stream *stream, Outrider__Envelope **envelope)
 
 static void handle_accepted(struct outrider_stream *stream, const Outrider__Accepted *accepted)
 {
+	/* The first part of one model's answer and the rest of another's are no answer at all. */
+	if (stream->arrived > 0 && stream->engine != accepted->engine && stream->engine != 0) {
+		stream_send_cancel(stream);
+		fail(stream, ESTALE,
+			"the service came back with another model or KV number type: an answer "
+			"of which %u tokens are here cannot go on",
+			stream->arrived);
+		return;
+	}
+	stream->engine = accepted->engine;
 	if (stream->accepted && stream->generation != accepted->generation)
 		stream->restarts++;
 	stream->accepted = true;

@@ -108,7 +108,6 @@ static void on_lost(void *arg, const char *peer)
 	for (int i = 0; i < HANDLER_LINKS; i++)
 		if (strcmp(peer, link_peers[i]) == 0)
 			h->up[i] = false;
-	log_notice("%s is gone", peer);
 	handlers_update_state(h);
 }
 

@@ -370,7 +370,7 @@ int worker_start(struct worker *w, struct error *err)
 {
 	int r = pthread_create(&w->thread, NULL, run, w);
 	if (r != 0)
-		return error_set(err, r, "the draft thread cannot be started: %s", strerror(r));
+		return error_thread(err, r, "the draft thread cannot be started");
 	w->started = true;
 	return 0;
 }

@@ -104,7 +104,7 @@ static int preads_open(
 			&preads->threads[preads->n_threads], NULL, read_thread, preads);
 		if (code != 0) {
 			preads_close(preads);
-			return error_set(err, code, "starting a read thread: %s", strerror(code));
+			return error_thread(err, code, "a read thread cannot be started");
 		}
 	}
 	*io = preads;

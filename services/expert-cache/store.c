@@ -93,6 +93,11 @@ static bool renew_pages(const struct store *store, uint32_t slot)
 	return data < 0 ? errno == ENXIO : data >= at + bytes;
 }
 
+static bool known(const struct store *store, const struct slot_note *note)
+{
+	return note->layer < store->slots.n_layers && note->expert < store->slots.n_experts;
+}
+
 struct resident {
 	uint64_t used;
 	uint32_t slot;
@@ -114,9 +119,17 @@ static int take_stock(struct store *store, struct error *err)
 	size_t n = 0;
 	/* Backwards, so that the lowest free slot is on top. */
 	for (uint32_t slot = slots->n_slots; slot-- > 0;) {
-		store->notes[slot].demand = DEMAND_NONE;
-		switch (slot_state(load_state(store, slot))) {
+		uint64_t word = load_state(store, slot);
+		store->notes[slot] = (struct slot_note){.demand = DEMAND_NONE,
+			.layer = (uint16_t)slot_layer(word),
+			.expert = (uint16_t)slot_expert(word)};
+		switch (slot_state(word)) {
 		case SLOT_READY:
+			if (!known(store, &store->notes[slot])) {
+				free(residents);
+				return error_set(err, EUCLEAN,
+					"expert slot %u changed while it was taken over", slot);
+			}
 			residents[n++] = (struct resident){
 				atomic_load_explicit(&slots->used[slot], memory_order_relaxed),
 				slot};
@@ -126,7 +139,7 @@ static int take_stock(struct store *store, struct error *err)
 				store->held[store->n_held++] = slot;
 				break;
 			}
-			slots_load_fail(&store->slots, slot, false);
+			slots_load_fail(&store->slots, slot);
 			store->free_slots[store->n_free++] = slot;
 			break;
 		default:
@@ -136,9 +149,9 @@ static int take_stock(struct store *store, struct error *err)
 	}
 	qsort(residents, n, sizeof(*residents), by_use);
 	for (size_t i = 0; i < n; i++) {
-		uint64_t word = load_state(store, residents[i].slot);
-		store->policy->on_load(store->policy_state, residents[i].slot, slot_layer(word),
-			slot_expert(word), LOAD_PRELOAD);
+		struct slot_note *note = &store->notes[residents[i].slot];
+		store->policy->on_load(store->policy_state, residents[i].slot, note->layer,
+			note->expert, LOAD_PRELOAD);
 	}
 	/* A stamp far from any before: wrong ones in the region cannot make it wrap. */
 	store->stamp = clock_ns();
@@ -204,7 +217,11 @@ uint32_t store_find(const struct store *store, uint32_t layer, uint32_t expert)
 {
 	uint32_t value = atomic_load_explicit(
 		slots_word(&store->slots, layer, expert), memory_order_relaxed);
-	return value == 0 || value - 1 >= store->slots.n_slots ? SLOT_NONE : value - 1;
+	/* A table word that is wrong would keep the expert from ever being loaded. */
+	return value == 0 || value - 1 >= store->slots.n_slots ||
+			       !slots_holds(&store->slots, value - 1, layer, expert)
+		       ? SLOT_NONE
+		       : value - 1;
 }
 
 bool store_loading(const struct store *store, uint32_t layer, uint32_t expert)
@@ -242,13 +259,12 @@ static uint32_t evict_one(struct store *store, enum load_reason why, uint64_t no
 		uint32_t slot = store->policy->victim(store->policy_state, may_evict, &choice);
 		if (slot == SLOT_NONE)
 			return SLOT_NONE;
-		uint64_t word = load_state(store, slot);
 		/* A pin since the look wins; the next look passes this slot over. */
 		if (!slots_evict(&store->slots, slot))
 			continue;
 		store->policy->on_evict(store->policy_state, slot);
 		count(&store->slots.header->evictions, 1);
-		count(&store->slots.counts[slot_layer(word)].evictions, 1);
+		count(&store->slots.counts[store->notes[slot].layer].evictions, 1);
 		return slot;
 	}
 }
@@ -264,16 +280,18 @@ uint32_t store_take(
 	if (slot == SLOT_NONE)
 		return SLOT_NONE;
 	*status_of(store, layer, expert) = EXPERT_LOADING;
-	store->notes[slot] =
-		(struct slot_note){.demand = why == LOAD_DEMAND ? store->demand : DEMAND_NONE};
+	store->notes[slot] = (struct slot_note){
+		.layer = (uint16_t)layer,
+		.expert = (uint16_t)expert,
+		.demand = why == LOAD_DEMAND ? store->demand : DEMAND_NONE,
+	};
 	slots_load_begin(&store->slots, slot, layer, expert);
 	return slot;
 }
 
 void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint64_t hint_until_ns)
 {
-	uint64_t word = load_state(store, slot);
-	uint32_t layer = slot_layer(word), expert = slot_expert(word);
+	uint32_t layer = store->notes[slot].layer, expert = store->notes[slot].expert;
 	const struct slots_part *part = store->geometry.layers[layer].part;
 	struct slots_header *header = store->slots.header;
 	*status_of(store, layer, expert) = EXPERT_ABSENT;
@@ -286,15 +304,17 @@ void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint
 		count(&header->hint_loads, 1);
 	store->policy->on_load(store->policy_state, slot, layer, expert, why);
 	atomic_store_explicit(&store->slots.used[slot], ++store->stamp, memory_order_relaxed);
-	slots_load_end(&store->slots, slot);
+	slots_load_end(&store->slots, slot, layer, expert);
 }
 
 void store_failed(struct store *store, uint32_t slot, bool refuse)
 {
-	uint64_t word = load_state(store, slot);
-	*status_of(store, slot_layer(word), slot_expert(word)) = EXPERT_ABSENT;
+	const struct slot_note *note = &store->notes[slot];
+	*status_of(store, note->layer, note->expert) = EXPERT_ABSENT;
 	store->free_slots[store->n_free++] = slot;
-	slots_load_fail(&store->slots, slot, refuse);
+	slots_load_fail(&store->slots, slot);
+	if (refuse)
+		slots_refuse(&store->slots, note->layer, note->expert);
 }
 
 void store_begin_demand(struct store *store, uint64_t iteration)
@@ -319,7 +339,7 @@ bool store_release_held(struct store *store, uint64_t now_ns)
 	log_info("%u slots of a dead predecessor's loads are free again", store->n_held);
 	while (store->n_held > 0) {
 		uint32_t slot = store->held[--store->n_held];
-		slots_load_fail(&store->slots, slot, false);
+		slots_load_fail(&store->slots, slot);
 		store->free_slots[store->n_free++] = slot;
 	}
 	return true;

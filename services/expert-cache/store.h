@@ -26,6 +26,7 @@ struct store {
 	uint32_t *held;
 	uint64_t held_until_ns;
 	struct slot_note {
+		uint16_t layer, expert; /* what was loaded there; the region's word may lie */
 		uint64_t demand; /* the verifier's iteration that asked for it */
 		uint64_t hint_until_ns; /* a hint's expert: not given up for another hint before */
 	} * notes; /* [n_slots] */

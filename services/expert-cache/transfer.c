@@ -1,6 +1,7 @@
 #include "services/expert-cache/transfer.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -176,11 +177,21 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint)
 	hints_add(&transfer->hints, &entry);
 }
 
+/* A ring whose counters somebody has overwritten would read as empty for good. */
+static void mend(struct ring *ring, const char *name)
+{
+	if (ring_mend_consumer(ring))
+		log_limited(LOG_LEVEL_NOTICE, "the ring of %s was corrupt; it begins again", name);
+}
+
 /* Demands before activations: the verifier pushes them in the other order, so every demand that is seen has its
  * layer's activations with it, and choosing a victim knows them. At most one ring's worth of each. */
 static void drain(struct transfer *transfer)
 {
 	struct slots *slots = &transfer->store->slots;
+	mend(&slots->demands, "demands");
+	mend(&slots->activations, "activations");
+	mend(&slots->hints, "hints");
 	struct slot_demand demand;
 	for (int i = 0; i < SLOTS_DEMAND_RING && ring_get(&slots->demands, &demand, sizeof(demand));
 		i++)
@@ -370,8 +381,7 @@ int transfer_start(struct transfer *transfer, struct store *store, struct reader
 	if (status == 0) {
 		int code = pthread_create(&transfer->thread, NULL, transfer_thread, transfer);
 		if (code != 0)
-			status = error_set(
-				err, code, "starting the transfer thread: %s", strerror(code));
+			status = error_thread(err, code, "the transfer thread cannot be started");
 	}
 	if (status != 0) {
 		free_all(transfer);

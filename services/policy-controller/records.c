@@ -1,6 +1,7 @@
 #include "services/policy-controller/records.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/log.h"
 
 #include <string.h>
 #include <time.h>
@@ -20,8 +21,8 @@ uint32_t records_drain(struct records *records)
 		controller_record(records->controller, &record);
 		n++;
 	}
-	if (n == 0 && ring_broken(&records->ring))
-		records->broken++;
+	if (n == 0 && ring_mend_consumer(&records->ring))
+		log_limited(LOG_LEVEL_NOTICE, "the ring of records was corrupt; it begins again");
 	pthread_mutex_unlock(&records->mutex);
 	return n;
 }
@@ -74,7 +75,7 @@ int records_start(struct records *records, const struct ring *ring, struct contr
 	int r = pthread_create(&records->thread, NULL, run, records);
 	if (r != 0) {
 		pthread_mutex_destroy(&records->mutex);
-		return error_set(err, r, "the records thread cannot be started: %s", strerror(r));
+		return error_thread(err, r, "the records thread cannot be started");
 	}
 	return 0;
 }

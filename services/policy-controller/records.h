@@ -20,7 +20,6 @@ struct records {
 	pthread_t thread;
 	_Atomic bool stop;
 	_Atomic uint64_t beat_ns; /* when the thread last went round */
-	uint64_t broken; /* times the ring was found corrupt; under mutex */
 };
 
 /* Borrows the controller. ring: attached as the consumer. */

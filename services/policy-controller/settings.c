@@ -95,6 +95,19 @@ int settings_check(const struct settings *settings, struct error *err)
 	return 0;
 }
 
+/* In the largest unit that says it without a fraction, as a person would write it in the file. */
+static void print_ns(int64_t ns, char *out, size_t bytes)
+{
+	static const struct {
+		int64_t ns;
+		const char *name;
+	} units[] = {{1000000000, "s"}, {1000000, "ms"}, {1000, "us"}, {1, "ns"}};
+	size_t i = 0;
+	while (ns % units[i].ns != 0 || (ns == 0 && units[i].ns > 1))
+		i++;
+	snprintf(out, bytes, "%" PRId64 "%s", ns / units[i].ns, units[i].name);
+}
+
 void settings_value(
 	const struct settings *settings, const struct config_key *key, char *out, size_t bytes)
 {
@@ -110,7 +123,7 @@ void settings_value(
 		snprintf(out, bytes, "%g", *(const double *)field);
 		break;
 	case CONFIG_NS:
-		snprintf(out, bytes, "%" PRId64 "ns", *(const int64_t *)field);
+		print_ns(*(const int64_t *)field, out, bytes);
 		break;
 	case CONFIG_INT:
 	case CONFIG_BYTES:

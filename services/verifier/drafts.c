@@ -64,9 +64,9 @@ static void take(struct drafts *drafts, const struct draft_reply *shared)
 	s->arrived = true;
 	drafts->n_waiting--;
 	if (accept_check_draft(&s->reply, drafts->n_vocab, s->k, &err) != 0) {
-		if (drafts->refused++ == 0)
-			log_session(
-				LOG_LEVEL_NOTICE, s->uid, 0, "a draft was refused: %s", err.text);
+		drafts->refused++;
+		log_limited(LOG_LEVEL_NOTICE, "session %llu: a draft was refused: %s",
+			(unsigned long long)s->uid, err.text);
 		s->reply.n = 0;
 	}
 }
@@ -85,6 +85,17 @@ static void drain(struct drafts *drafts)
 	}
 }
 
+/* Whoever has overwritten the counters: both rings begin again, and what was owed will not be answered. */
+static void mend(struct drafts *drafts)
+{
+	bool replies = ring_mend_consumer(&drafts->rings.replies);
+
+	if (!ring_mend_producer(&drafts->rings.requests) && !replies)
+		return;
+	drafts->answered = drafts->asked;
+	log_limited(LOG_LEVEL_NOTICE, "the draft rings were corrupt; they begin again");
+}
+
 bool drafts_begin(struct drafts *drafts, uint64_t now_ns)
 {
 	uint64_t peer = atomic_load_explicit(&drafts->peer, memory_order_relaxed);
@@ -98,9 +109,9 @@ bool drafts_begin(struct drafts *drafts, uint64_t now_ns)
 		drafts->answered = drafts->asked;
 		drafts->retry_ns = 0;
 	}
-	if (peer == 0 || ring_broken(&drafts->rings.replies) ||
-		ring_broken(&drafts->rings.requests))
+	if (peer == 0)
 		return false;
+	mend(drafts);
 	return drafts->answered == drafts->asked || now_ns >= drafts->retry_ns;
 }
 

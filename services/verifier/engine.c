@@ -140,8 +140,12 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 	struct engine_session *s = &engine->sessions[index];
 
 	enter(engine, index);
-	enum session_end end = iteration_replay_text(engine, s);
+	/* Written down, or reached by a process that died before it could. */
+	enum session_end end = atomic_load_explicit(&s->page->end, memory_order_relaxed);
+	if (end == SESSION_END_NONE)
+		end = iteration_replay_text(engine, s);
 	uint32_t n_tokens = journal_n_tokens(s->page);
+	bool hashes = s->slot->hashes != NULL && n_tokens > s->page->n_prompt;
 	uint32_t limit = s->slot->hashes != NULL ? s->page->n_prompt - 1 : n_tokens - 1;
 
 	/* Logits whose hash the client wants went with the predecessor: those positions are computed again. */
@@ -150,7 +154,10 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 		kv_adopt(&engine->kv, &s->seq, limit);
 	log_session(LOG_LEVEL_INFO, s->uid, 0,
 		"taken over with %u tokens, %u of them in the KV cache", n_tokens, s->seq.n);
-	if (end != SESSION_END_NONE) {
+	if (end != SESSION_END_NONE && hashes) {
+		s->end_before = end;
+		atomic_store_explicit(&s->page->state, SESSION_PREFILL, memory_order_relaxed);
+	} else if (end != SESSION_END_NONE) {
 		engine_finish(engine, s, end);
 		engine_tidy(engine);
 	}
@@ -307,7 +314,7 @@ int engine_start(struct engine *engine, struct error *err)
 	int rc = pthread_create(&engine->thread, NULL, engine_main, engine);
 
 	if (rc != 0)
-		return error_set(err, rc, "cannot start the engine's thread: %s", strerror(rc));
+		return error_thread(err, rc, "the engine's thread cannot be started");
 	engine->started = true;
 	pthread_mutex_lock(&engine->lock);
 	while (engine->start_rc == 1)

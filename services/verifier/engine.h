@@ -51,6 +51,7 @@ struct engine_session {
 	bool hold_back; /* no pages for it in this pass */
 	uint32_t emitted, accepted; /* in this pass */
 	enum session_end end; /* reached in this pass */
+	enum session_end end_before; /* reached by the predecessor: only hashes are left to make */
 	bool ended; /* page and slot are the front's again: not to be looked at */
 };
 

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Who lost the connection is back well within this time; after it, the finished answer gives way to new requests. */
+#define RETURN_NS 5000000000u
+
 static uint32_t outputs(const struct slot *slot)
 {
 	return journal_n_tokens(slot->page) - slot->page->n_prompt;
@@ -58,6 +61,15 @@ static void session_free(struct front *front, uint32_t index)
 	session_release(front, index);
 }
 
+/* A finished answer whose client has not got all of it and wants the hashes, which died with the predecessor. */
+static bool hashes_lost(const struct front *front, uint32_t index)
+{
+	const struct slot *slot = &front->slots[index];
+
+	return slot->hashes != NULL &&
+	       atomic_load_explicit(&slot->page->n_delivered, memory_order_relaxed) < outputs(slot);
+}
+
 void front_recover(struct front *front)
 {
 	struct error err;
@@ -83,8 +95,13 @@ void front_recover(struct front *front)
 		atomic_store_explicit(
 			&front->slots[i].credit, outputs(&front->slots[i]), memory_order_relaxed);
 		session_open(front, i);
-		if (journal_state(page) != SESSION_DONE)
+		if (journal_state(page) != SESSION_DONE || hashes_lost(front, i)) {
 			engine_recover(front->engine, i, front->regions->kv_recovered);
+		} else {
+			front->sessions[i].done_sent =
+				atomic_load_explicit(&page->told, memory_order_relaxed) != 0;
+			front->sessions[i].done_ns = clock_ns();
+		}
 		taken++;
 	}
 	engine_recovered(front->engine);
@@ -127,8 +144,18 @@ static uint32_t n_active(const struct front *front)
 	return n;
 }
 
+/* Whether a finished session may be let go of for a new one: its client was sent the end, or is gone. */
+static bool may_give_way(const struct front *front, uint32_t index, uint64_t now_ns)
+{
+	const struct front_session *fs = &front->sessions[index];
+
+	return journal_state(front->slots[index].page) == SESSION_DONE &&
+	       (fs->done_sent || (!fs->attached && now_ns - fs->heard_ns > RETURN_NS));
+}
+
 int front_place(struct front *front, struct error *err)
 {
+	uint64_t now_ns = clock_ns();
 	int64_t waiting = (int64_t)n_active(front) - front->config->sessions_max;
 	int oldest = -1;
 
@@ -140,7 +167,8 @@ int front_place(struct front *front, struct error *err)
 
 		if (!fs->used)
 			return (int)i;
-		if (fs->done_sent && (oldest < 0 || fs->done_ns < front->sessions[oldest].done_ns))
+		if (may_give_way(front, i, now_ns) &&
+			(oldest < 0 || fs->heard_ns < front->sessions[oldest].heard_ns))
 			oldest = (int)i;
 	}
 	if (oldest < 0)

@@ -56,8 +56,8 @@ void front_close(struct front *front); /* frees what sessions hold; pages stay *
 
 /* Index of a session, or -1. */
 int front_find(const struct front *front, uint64_t uid);
-/* A free index for a new session, making room by letting go of one that is finished and delivered; -EAGAIN with the
- * reason and the numbers when the queue is full. */
+/* A free index for a new session, making room by letting go of one that is finished and either delivered or without a
+ * client; -EAGAIN with the reason and the numbers when the queue is full. */
 int front_place(struct front *front, struct error *err);
 /* Fills page and slot, hands them to the engine. */
 int front_begin(struct front *front, uint32_t index, uint64_t uid,

@@ -34,6 +34,8 @@ static void accepted(struct front *front, uint32_t index)
 	body.prompt_tokens = page->n_prompt;
 	body.output_tokens = journal_n_tokens(page) - page->n_prompt;
 	body.generation = daemon_generation(front->daemon);
+	body.engine = front->model->fingerprint ^
+		      ((uint64_t)front->regions->kv_layout.type + 1) * 0x9E3779B97F4A7C15u;
 	envelope.request_id = fs->request_id;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_ACCEPTED;
 	envelope.accepted = &body;
@@ -147,7 +149,8 @@ static void dispatch(
 		on_cancel(front, from, envelope->request_id, envelope->cancel);
 		break;
 	default:
-		log_notice("a client sent message kind %d, which is none of a client's",
+		log_limited(LOG_LEVEL_NOTICE,
+			"a client sent message kind %d, which is none of a client's",
 			(int)envelope->body_case);
 		fail(front, from, envelope->request_id, 0,
 			error_set(&err, EPROTO, "message kind %d is none of a client's",
@@ -171,7 +174,8 @@ void handlers_client(void *arg)
 		if (rc == -EAGAIN)
 			return;
 		if (rc == -EPROTO) {
-			log_notice("a client's message was dropped: %s", err.text);
+			log_limited(
+				LOG_LEVEL_NOTICE, "a client's message was dropped: %s", err.text);
 			fail(front, &from, 0, 0, rc, &err);
 			continue;
 		}

@@ -61,7 +61,8 @@ static void sweep(struct engine *engine, uint64_t now_ns)
 
 		if (atomic_load_explicit(&s->slot->cancel, memory_order_relaxed))
 			engine_finish(engine, s, SESSION_END_CANCELLED);
-		else if (deadline_ns != 0 && now_ns >= deadline_ns)
+		else if (deadline_ns != 0 && now_ns >= deadline_ns &&
+			 s->end_before == SESSION_END_NONE)
 			engine_finish(engine, s, SESSION_END_DEADLINE);
 	}
 	engine_tidy(engine);
@@ -81,7 +82,8 @@ static void plan_inputs(struct engine *engine)
 			.n_kv = s->seq.n,
 			.n_pages = s->seq.n_pages,
 			.n_prompt = s->page->n_prompt,
-			.paused = n_out(s, n_tokens) >= credit + ahead,
+			.paused = n_out(s, n_tokens) >= credit + ahead &&
+				  s->end_before == SESSION_END_NONE,
 			.hashed = s->slot->hashes != NULL,
 		};
 		engine->in_batch[i] = false;
@@ -134,7 +136,7 @@ static void draft(struct engine *engine, uint32_t n_plan, uint64_t now_ns)
 		struct engine_session *s = engine_live(engine, engine->plan[e].session);
 		uint32_t n_tokens = engine->sched[engine->plan[e].session].n_tokens;
 
-		if (engine->plan[e].decodes && may_ask)
+		if (engine->plan[e].decodes && may_ask && s->end_before == SESSION_END_NONE)
 			s->k = choose_k(engine, s, n_tokens);
 		s->asked = s->k > 0;
 		if (s->asked)
@@ -342,10 +344,13 @@ static void finish_pass(
 			continue;
 		if (s->slot->hashes != NULL)
 			hash_again(engine, s, entry);
-		if (entry->emits)
+		if (entry->emits && s->end_before == SESSION_END_NONE) {
 			emit(engine, entry);
-		else
-			kv_commit(&engine->kv, &s->seq, engine->cells + s->row, entry->n, NULL, 0);
+			continue;
+		}
+		kv_commit(&engine->kv, &s->seq, engine->cells + s->row, entry->n, NULL, 0);
+		if (entry->emits)
+			s->end = s->end_before;
 	}
 	record.finished_ns = clock_ns();
 	record.sample_ns = record.finished_ns - t->forwarded_ns;

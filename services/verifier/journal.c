@@ -10,6 +10,7 @@ void journal_admit(struct sessions_header *header, struct session_page *page, ui
 	assert(n_prompt > 0 && n_prompt <= header->n_context &&
 		request->n_replay <= header->n_context);
 	page->n_prompt = n_prompt;
+	atomic_store_explicit(&page->told, 0, memory_order_relaxed);
 	page->request = *request;
 	memcpy(page->tokens, prompt, n_prompt * sizeof(*prompt));
 	if (request->n_replay > 0)
@@ -82,12 +83,15 @@ int journal_check(const struct sessions_header *header, struct session_page *pag
 	struct error *err)
 {
 	uint32_t n_tokens = journal_n_tokens(page), state = journal_state(page);
+	uint32_t end = atomic_load_explicit(&page->end, memory_order_relaxed);
 	int rc = journal_check_request(&page->request, n_vocab, header->n_context, err);
 
 	if (rc != 0)
 		return rc;
 	if (state == SESSION_FREE || state > SESSION_DONE)
 		return error_set(err, EINVAL, "state %u", state);
+	if (end > SESSION_END_ERROR || (state == SESSION_DONE && end == SESSION_END_NONE))
+		return error_set(err, EINVAL, "end %u in state %u", end, state);
 	if (page->n_prompt == 0 || page->n_prompt > n_tokens || n_tokens > header->n_context)
 		return error_set(err, EINVAL, "%u prompt tokens, %u tokens, context %u",
 			page->n_prompt, n_tokens, header->n_context);

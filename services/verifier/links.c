@@ -96,7 +96,7 @@ static void on_regions(
 
 static void on_lost(void *arg, const char *peer)
 {
-	log_notice("%s is gone", peer);
+	(void)peer;
 	links_state(arg);
 }
 
@@ -118,7 +118,8 @@ static void on_left(void *arg, const char *peer)
 
 	if (strcmp(peer, PEER_DRAFTER) != 0)
 		return;
-	log_notice("drafter is gone: going on without drafts");
+	log_write(daemon_is_stopping(front->daemon) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
+		"drafter is gone: going on without drafts");
 	front->drafter_here = false;
 	drafts_peer_left(&front->engine->drafts);
 	links_state(front);

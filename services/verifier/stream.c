@@ -186,6 +186,7 @@ static int send_done(struct front *front, uint32_t index, uint32_t n_out)
 	int rc = send_to(front, index, &envelope);
 	if (rc == 0) {
 		fs->done_sent = true;
+		atomic_store_explicit(&slot->page->told, 1, memory_order_relaxed);
 		fs->done_ns = clock_ns();
 	}
 	return rc;
@@ -202,7 +203,7 @@ bool stream_session(struct front *front, uint32_t index)
 
 	if (!fs->attached || fs->done_sent)
 		return true;
-	/* A finished session of a predecessor has lost its hashes for good; a running one makes them again. */
+	/* After a restart the hashes are made again, before the session counts as finished; see hashes_lost. */
 	if (slot->hashes != NULL && !done && n_hashed < n_out)
 		n_out = n_hashed;
 	/* After a resume: the text of what the client holds is behind us, up to what cannot be shown yet. */

@@ -40,6 +40,11 @@ int error_prefix(struct error *err, int code, const char *format, ...)
 	return code;
 }
 
+int error_thread(struct error *err, int code, const char *what)
+{
+	return error_set(err, code == EAGAIN ? ENOMEM : code, "%s: %s", what, strerror(code));
+}
+
 int error_exit_status(int code)
 {
 	switch (code < 0 ? -code : code) {
@@ -75,6 +80,7 @@ int error_exit_status(int code)
 	case EAGAIN:
 	case EBUSY:
 	case ETIMEDOUT:
+	case ESTALE:
 		return EX_TEMPFAIL;
 	case ECONNREFUSED:
 	case EADDRINUSE:

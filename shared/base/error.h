@@ -19,5 +19,9 @@ int error_set(struct error *err, int code, const char *format, ...)
 int error_prefix(struct error *err, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* The same for pthread_create's `code`: "what: why". That the machine gives no more threads is -ENOMEM, nothing that
+ * passes by waiting. */
+int error_thread(struct error *err, int code, const char *what);
+
 /* The sysexits status (EX_DATAERR, EX_NOINPUT, EX_CONFIG, ...) that says which kind of failure -errno is. */
 int error_exit_status(int code);

@@ -1,5 +1,8 @@
 #include "shared/base/log.h"
 
+#include "shared/base/clock.h"
+
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdatomic.h>
@@ -107,6 +110,44 @@ void log_write(enum log_level level, const char *format, ...)
 	va_end(args);
 	log_tame(text);
 	log_emit(level, 0, 0, text);
+}
+
+/* Whether the place may speak now; *unsaid: how often it could not before. */
+static bool log_allowed(struct log_limit *limit, uint32_t *unsaid)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	uint64_t now_ns = clock_ns();
+
+	pthread_mutex_lock(&lock);
+	*unsaid = 0;
+	if (limit->said == 0 || now_ns - limit->begun_ns > LOG_LIMIT_NS) {
+		*unsaid = limit->unsaid;
+		*limit = (struct log_limit){.begun_ns = now_ns};
+	}
+	bool allowed = limit->said < LOG_LIMIT_LINES;
+	if (allowed)
+		limit->said++;
+	else
+		limit->unsaid++;
+	pthread_mutex_unlock(&lock);
+	return allowed;
+}
+
+void log_limit_write(struct log_limit *limit, enum log_level level, const char *format, ...)
+{
+	uint32_t unsaid;
+
+	if (!log_wanted(level) || !log_allowed(limit, &unsaid))
+		return;
+	char text[1024];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	log_tame(text);
+	log_emit(level, 0, 0, text);
+	if (unsaid > 0)
+		log_write(level, "(%u more like the last line were not logged)", unsaid);
 }
 
 void log_session(

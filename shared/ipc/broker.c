@@ -71,7 +71,7 @@ static void refuse(struct connection *connection, const char *reason)
 {
 	struct hello_answer answer;
 
-	log_notice("a hello was refused: %s", reason);
+	log_limited(LOG_LEVEL_NOTICE, "a hello was refused: %s", reason);
 	hello_answer_init(&answer, HELLO_REFUSED, daemon_name(connection->broker->daemon),
 		daemon_generation(connection->broker->daemon));
 	snprintf(answer.reason, sizeof answer.reason, "%s", reason);
@@ -220,14 +220,15 @@ static void handle_accept(void *arg)
 	if (fd < 0)
 		return;
 	if (hello_check_user(fd, &err) < 0) {
-		log_notice("a hello was refused: %s", err.text);
+		log_limited(LOG_LEVEL_NOTICE, "a hello was refused: %s", err.text);
 		close(fd);
 		return;
 	}
 	connection = place(broker);
 	if (!connection ||
 		daemon_add_fd(broker->daemon, fd, POLLIN, handle_connection, connection) < 0) {
-		log_notice("a connection was refused: %d peers are connected", LIMIT_PEERS);
+		log_limited(LOG_LEVEL_NOTICE, "a connection was refused: %d peers are connected",
+			LIMIT_PEERS);
 		close(fd);
 		return;
 	}

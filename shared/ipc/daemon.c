@@ -184,6 +184,11 @@ void daemon_stop(struct daemon *daemon, int exit_status)
 	daemon_wakeup(daemon);
 }
 
+bool daemon_is_stopping(struct daemon *daemon)
+{
+	return atomic_load(&daemon->stop);
+}
+
 static void handle_signal(void *arg)
 {
 	struct daemon *daemon = arg;

@@ -84,4 +84,6 @@ int daemon_listen_fd(struct daemon *daemon, const char *name, int *fd);
 
 /* Until SIGTERM or SIGINT (0), or daemon_stop (its status; any thread). SIGHUP calls nothing yet: configuration is read at start. */
 int daemon_run(struct daemon *daemon);
+/* Whether it has been told to: from then on others may be going as well, which is no news. */
+bool daemon_is_stopping(struct daemon *daemon);
 void daemon_stop(struct daemon *daemon, int exit_status);

@@ -148,7 +148,7 @@ static void handle_admin(void *arg)
 	int code = bus_receive_from(daemon->admin_socket, &from, &request, &err);
 
 	if (code == -EPROTO) {
-		log_notice("admin: dropped: %s", err.text);
+		log_limited(LOG_LEVEL_NOTICE, "admin: dropped: %s", err.text);
 		if (from.n > 0)
 			answer_failure(daemon, &from, 0, EPROTO, err.text);
 	}

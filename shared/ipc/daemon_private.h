@@ -16,7 +16,7 @@ enum {
 	TIMERS_MAX = 32,
 	PASSED_MAX = 64, /* descriptors the service manager passed */
 	STORED_MAX = 32, /* names this process has put into the fd store */
-	STATE_BYTES = 128,
+	STATE_BYTES = 512,
 };
 
 struct source {

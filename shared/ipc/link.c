@@ -51,7 +51,8 @@ static void hang_up(struct link *link)
 		link->fd = -1;
 	}
 	if (was_alive) {
-		log_notice("%s is gone", link->peer);
+		log_write(daemon_is_stopping(link->daemon) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
+			"%s is gone", link->peer);
 		if (link->events.lost)
 			link->events.lost(link->events.arg, link->peer);
 	}
@@ -177,6 +178,8 @@ void link_close(struct link **link)
 	if (!l)
 		return;
 	l->events = (struct link_events){0};
+	/* It is we who leave. */
+	atomic_store_explicit(&l->alive, false, memory_order_relaxed);
 	hang_up(l);
 	if (l->timer)
 		daemon_remove_timer(l->daemon, l->timer);

@@ -179,3 +179,25 @@ bool ring_broken(const struct ring *ring)
 	return atomic_load_explicit(&ring->shared->head, memory_order_relaxed) - tail >
 	       (uint64_t)ring->mask + 1;
 }
+
+bool ring_mend_producer(struct ring *ring)
+{
+	struct ring_shared *shared = ring->shared;
+
+	if (!ring_broken(ring))
+		return false;
+	ring->cached = atomic_load_explicit(&shared->tail, memory_order_acquire);
+	atomic_store_explicit(&shared->head, ring->cached, memory_order_release);
+	return true;
+}
+
+bool ring_mend_consumer(struct ring *ring)
+{
+	struct ring_shared *shared = ring->shared;
+
+	if (!ring_broken(ring))
+		return false;
+	ring->cached = atomic_load_explicit(&shared->head, memory_order_acquire);
+	atomic_store_explicit(&shared->tail, ring->cached, memory_order_release);
+	return true;
+}

@@ -60,3 +60,7 @@ uint64_t ring_length(const struct ring *ring);
 /* Whether the counters are further apart than the ring is long. To be asked by one of the two sides: for anybody
  * else both counters may move between two looks. */
 bool ring_broken(const struct ring *ring);
+/* By one side of a ring that somebody has corrupted: puts its own counter to where the other side's stands, so that the
+ * ring is empty and works again; what was in it is lost. False, and nothing changes, when it is not broken. */
+bool ring_mend_producer(struct ring *ring);
+bool ring_mend_consumer(struct ring *ring);

@@ -23,6 +23,10 @@ int sampler_params_check(const struct sampler_params *params, uint32_t n_vocab, 
 	if (!(params->temperature >= 0 && params->temperature <= 100))
 		return error_set(err, EINVAL, "temperature is %g, allowed are 0..100",
 			(double)params->temperature);
+	/* Logits divided by so little leave the range of a float, and their order with it. */
+	if (params->temperature > 0 && params->temperature < 1e-30f)
+		return error_set(err, EINVAL, "temperature is %g, allowed are 0 and 1e-30..100",
+			(double)params->temperature);
 	if (!(params->top_p > 0 && params->top_p <= 1))
 		return error_set(err, EINVAL, "top_p is %g, allowed is more than 0, up to 1",
 			(double)params->top_p);

@@ -71,7 +71,7 @@ struct session_page {
 	_Atomic uint32_t state; /* enum session_state */
 	_Atomic uint32_t end; /* enum session_end, valid when DONE */
 	uint32_t n_prompt;
-	uint32_t pad;
+	_Atomic uint32_t told; /* 1: the client was sent the end */
 	struct session_request request;
 	alignas(CACHE_LINE) _Atomic uint32_t n_tokens; /* committed: prompt and output */
 	_Atomic uint32_t

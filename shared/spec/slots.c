@@ -121,25 +121,34 @@ void slots_load_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32
 		make_word(SLOT_LOADING, 0, 0, make_tag(layer, expert)), memory_order_relaxed);
 }
 
-void slots_load_end(struct slots *slots, uint32_t slot)
+void slots_load_end(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert)
 {
-	uint64_t tag = tag_of(atomic_load_explicit(&slots->state[slot], memory_order_relaxed));
+	uint64_t tag = make_tag(layer, expert);
 	/* Release pairs with the acquire of the compare-and-swap in slots_pin: the bytes come before READY. */
 	atomic_store_explicit(
 		&slots->state[slot], make_word(SLOT_READY, 0, 0, tag), memory_order_release);
 	/* Release pairs with nothing a pin needs (READY is checked there); it keeps the order READY, table, bell, so that
 	 * who is woken finds both. */
-	atomic_store_explicit(slots_word(slots, slot_layer(tag), slot_expert(tag)), slot + 1,
-		memory_order_release);
+	atomic_store_explicit(slots_word(slots, layer, expert), slot + 1, memory_order_release);
 	doorbell_ring(&slots->header->arrivals);
 }
 
-void slots_load_fail(struct slots *slots, uint32_t slot, bool refuse)
+void slots_load_fail(struct slots *slots, uint32_t slot)
 {
-	uint64_t word = atomic_load_explicit(&slots->state[slot], memory_order_relaxed);
 	atomic_store_explicit(&slots->state[slot], 0, memory_order_relaxed);
-	if (refuse)
-		slots_refuse(slots, slot_layer(word), slot_expert(word));
+}
+
+bool slots_holds(const struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert)
+{
+	/* Relaxed: only the owner asks, of what it wrote itself. */
+	uint64_t word = atomic_load_explicit(&slots->state[slot], memory_order_relaxed);
+	return slot_state(word) == SLOT_READY && tag_of(word) == make_tag(layer, expert);
+}
+
+/* The tag is an index into the table, and anybody may have written it. */
+static bool tag_in_model(const struct slots *slots, uint64_t word)
+{
+	return slot_layer(word) < slots->n_layers && slot_expert(word) < slots->n_experts;
 }
 
 /* Whether the pins of a READY word bind nobody. The word was loaded with acquire: its pins, made with release after the
@@ -159,22 +168,26 @@ bool slots_evictable(const struct slots *slots, uint32_t slot)
 	/* Sequentially consistent with slots_unpin: an owner that stored starved before either sees the unpin here, or
 	 * the verifier sees starved after it and rings. */
 	uint64_t word = atomic_load_explicit(&slots->state[slot], memory_order_seq_cst);
-	return slot_state(word) == SLOT_READY && void_pins(slots, word);
+	return slot_state(word) == SLOT_READY && tag_in_model(slots, word) &&
+	       void_pins(slots, word);
 }
 
 bool slots_evict(struct slots *slots, uint32_t slot)
 {
 	_Atomic uint64_t *state = &slots->state[slot];
 	uint64_t word = atomic_load_explicit(state, memory_order_acquire);
-	if (slot_state(word) != SLOT_READY || !void_pins(slots, word))
+	if (slot_state(word) != SLOT_READY || !tag_in_model(slots, word) || !void_pins(slots, word))
 		return false;
 	/* Acquire pairs with the release of slots_unpin. A pin that came in between changed the word: it wins. */
 	if (!atomic_compare_exchange_strong_explicit(state, &word,
 		    make_word(SLOT_EVICTING, 0, 0, tag_of(word)), memory_order_acq_rel,
 		    memory_order_relaxed))
 		return false;
-	atomic_store_explicit(
-		slots_word(slots, slot_layer(word), slot_expert(word)), 0, memory_order_release);
+	/* A word that names another slot is right, and it is ours that is not. */
+	uint32_t own = slot + 1;
+	atomic_compare_exchange_strong_explicit(
+		slots_word(slots, slot_layer(word), slot_expert(word)), &own, 0,
+		memory_order_release, memory_order_relaxed);
 	/* After the table word: a successor that finds EMPTY may rely on the table not naming this slot. */
 	atomic_store_explicit(state, 0, memory_order_release);
 	return true;

@@ -201,14 +201,18 @@ void slots_unpin(struct slots *slots, uint32_t slot);
 
 /* [load_begin] EMPTY -> LOADING: the slot's bytes are the owner's to write. */
 void slots_load_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert);
-/* [load_end] LOADING -> READY, into the table, ring arrivals. */
-void slots_load_end(struct slots *slots, uint32_t slot);
-/* [load_fail] LOADING -> EMPTY. refuse: tell a verifier that waits to read the file itself. */
-void slots_load_fail(struct slots *slots, uint32_t slot, bool refuse);
-/* [evict] READY -> EVICTING -> out of the table -> EMPTY; false when it is pinned or not READY. */
+/* [load_end] LOADING -> READY, into the table, ring arrivals. layer and expert as at the beginning: the owner's own
+ * account of what it loaded, since the word lies where others can write. */
+void slots_load_end(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert);
+/* [load_fail] LOADING -> EMPTY. slots_refuse tells a verifier that waits to read the file itself. */
+void slots_load_fail(struct slots *slots, uint32_t slot);
+/* [evict] READY -> EVICTING -> out of the table -> EMPTY; false when it is pinned, not READY, or names an expert that
+ * the model does not have. */
 bool slots_evict(struct slots *slots, uint32_t slot);
 /* Whether slots_evict would succeed now. */
 bool slots_evictable(const struct slots *slots, uint32_t slot);
+/* Whether the slot holds (layer, expert) and is READY. */
+bool slots_holds(const struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert);
 /* The cache will not deliver (layer, expert). */
 void slots_refuse(struct slots *slots, uint32_t layer, uint32_t expert);
 

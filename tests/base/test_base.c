@@ -1,6 +1,7 @@
 /* shared/base: errors, random numbers, configuration. */
 #include "shared/base/clock.h"
 #include "shared/base/config.h"
+#include "shared/base/log.h"
 #include "shared/base/error.h"
 #include "shared/base/rand.h"
 
@@ -252,6 +253,39 @@ static void the_clock_does_not_go_back(void **state)
 	}
 }
 
+/* What the calls wrote to stderr, counted in lines. */
+static int lines_of(struct log_limit *limit, int n)
+{
+	FILE *file = tmpfile();
+	int kept = dup(STDERR_FILENO), c, lines = 0;
+
+	assert_non_null(file);
+	dup2(fileno(file), STDERR_FILENO);
+	for (int i = 0; i < n; i++)
+		log_limit_write(limit, LOG_LEVEL_NOTICE, "rubbish %d", i);
+	dup2(kept, STDERR_FILENO);
+	close(kept);
+	rewind(file);
+	while ((c = getc(file)) != EOF)
+		lines += c == '\n';
+	fclose(file);
+	return lines;
+}
+
+static void what_others_can_repeat_is_logged_a_few_times(void **state)
+{
+	struct log_limit limit = {0};
+
+	(void)state;
+	unsetenv("JOURNAL_STREAM");
+	log_init("test", 0);
+	assert_int_equal(lines_of(&limit, 3), 3);
+	assert_int_equal(lines_of(&limit, 1000), LOG_LIMIT_LINES - 3);
+	/* When the time is over, one line says how many there were. */
+	limit.begun_ns -= LOG_LIMIT_NS + 1;
+	assert_int_equal(lines_of(&limit, 1), 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -264,6 +298,7 @@ int main(void)
 		cmocka_unit_test(uniforms_stay_inside_the_open_interval),
 		cmocka_unit_test(an_error_keeps_its_code_and_takes_a_prefix),
 		cmocka_unit_test(the_clock_does_not_go_back),
+		cmocka_unit_test(what_others_can_repeat_is_logged_a_few_times),
 	};
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -132,16 +132,22 @@ static void say_tokens(struct service *s, uint32_t first, uint32_t n)
 	say(s, &envelope);
 }
 
-static void say_accepted(struct service *s, uint64_t generation)
+static void say_accepted_by(struct service *s, uint64_t generation, uint64_t engine)
 {
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
 	Outrider__Accepted accepted = OUTRIDER__ACCEPTED__INIT;
 
 	accepted.session_uid = outrider_stream_uid(s->stream);
 	accepted.generation = generation;
+	accepted.engine = engine;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_ACCEPTED;
 	envelope.accepted = &accepted;
 	say(s, &envelope);
+}
+
+static void say_accepted(struct service *s, uint64_t generation)
+{
+	say_accepted_by(s, generation, 77);
 }
 
 static void say_done(struct service *s, uint32_t end, uint32_t output_tokens)
@@ -334,6 +340,35 @@ static void silence_makes_it_ask(void **state)
 	before = clock_ns();
 	expect_resume(s, 2);
 	assert_true(clock_ns() - before >= 200 * UINT64_C(1000000));
+}
+
+static void an_answer_is_not_gone_on_with_by_another_model(void **state)
+{
+	struct service *s = *state;
+	const struct outrider_event *event;
+
+	start(s);
+	/* Before anything has come, one model is as good as another. */
+	say_accepted_by(s, 2, 78);
+	say_tokens(s, 0, 3);
+	expect_tokens(s, 0, 3);
+	say_accepted_by(s, 3, 78);
+	say_tokens(s, 3, 2);
+	expect_tokens(s, 3, 2);
+	say_accepted_by(s, 4, 79);
+	say_tokens(s, 5, 2);
+	assert_int_equal(outrider_next(s->stream, WAIT_MS, &event), -ESTALE);
+	assert_non_null(strstr(outrider_error(), "another model"));
+	/* And the service is told that nobody waits for the rest. */
+	Outrider__Envelope *heard = NULL;
+	uint64_t end = clock_ns() + WAIT_MS * UINT64_C(1000000);
+	bool cancelled = false;
+	while (!cancelled && clock_ns() < end)
+		if (bus_receive_from(s->socket, &s->client, &heard, NULL) == 0) {
+			cancelled = heard->body_case == OUTRIDER__ENVELOPE__BODY_CANCEL;
+			forget(heard);
+		}
+	assert_true(cancelled);
 }
 
 static void a_restart_is_invisible(void **state)
@@ -545,6 +580,7 @@ int main(void)
 		TEST(a_service_that_never_sends_the_rest_is_broken),
 		TEST(silence_makes_it_ask),
 		TEST(a_restart_is_invisible),
+		TEST(an_answer_is_not_gone_on_with_by_another_model),
 		TEST(a_service_that_forgot_gets_the_same_request),
 		TEST(a_refusal_is_an_error_with_its_reason),
 		TEST(rubbish_changes_nothing),

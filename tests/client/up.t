@@ -148,8 +148,9 @@ try:
     (home / "expert-cache.refuse").touch()
     process = up()
     status = process.wait(20 * PATIENCE)
-    tap.ok(status == 78 and "giving up: the setting is wrong" in out() and len(lives("expert-cache")) == 1,
-           "a wrong setting ends everything with its status and its words", f"{status}\n{out()}")
+    tap.ok(status == 78 and "expert-cache ended with status 78, giving up" in out() and len(lives("expert-cache")) == 1
+           and out().count("the setting is wrong") == 1,
+           "a wrong setting ends everything with its status and its words, said once", f"{status}\n{out()}")
     (home / "expert-cache.refuse").unlink()
 
     detached = subprocess.run([str(home / "outrider"), "up", "--model", str(home / "model"), "--runtime-dir",

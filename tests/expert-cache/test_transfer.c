@@ -374,6 +374,51 @@ static void demands_out_of_range_are_ignored(void **state)
 	rig_stop(&rig);
 }
 
+/* Words of state that name experts beyond the model, table words beyond the slots, ring counters from nowhere: the cache
+ * neither follows them nor stops. (What READY slots hold is the writers' word; the views are not compared here.) */
+static void rubbish_in_the_words_and_counters_stops_nobody(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	struct error err;
+	struct expert_view views[LIMIT_EXPERTS];
+	uint64_t seed = 3;
+	rig_start(&rig, &(struct rig_options){.n_slots = 33, .patience_ns = 2000000});
+	struct slots hostile;
+	assert_int_equal(slots_map(&rig.store.region, NULL, &hostile, &err), 0);
+	for (uint32_t round = 0; round < 300; round++) {
+		uint16_t experts[8], tokens[8];
+		for (uint32_t i = 0; i < 4; i++) {
+			seed = seed * 6364136223846793005u + 1442695040888963407u;
+			atomic_store(&hostile.state[(seed >> 33) % hostile.n_slots],
+				round % 2 ? seed : SLOT_READY | ~(uint64_t)0 << 38);
+			atomic_store(slots_word(&hostile, (uint32_t)(seed >> 20) % hostile.n_layers,
+					     (uint32_t)(seed >> 40) % hostile.n_experts),
+				(uint32_t)(seed >> 7) % 64);
+		}
+		if (round % 16 == 0)
+			atomic_store(&hostile.demands.shared->head, seed);
+		if (round % 16 == 8)
+			atomic_store(&hostile.activations.shared->tail, seed);
+		for (uint32_t i = 0; i < 8; i++) {
+			experts[i] = (uint16_t)(4 * i + round % 4);
+			tokens[i] = 1;
+		}
+		struct expert_source *source = rig.source;
+		source->ops->begin(source, round % hostile.n_layers, experts, tokens, 8);
+		uint32_t returned = 0;
+		for (int n; (n = source->ops->ready(source, views)) > 0;)
+			returned += (uint32_t)n;
+		source->ops->end(source);
+		assert_int_equal(returned, 8);
+	}
+	uint64_t beat = atomic_load(&rig.transfer.beat_ns);
+	usleep(200000);
+	assert_true(atomic_load(&rig.transfer.beat_ns) > beat);
+	rig_stop(&rig);
+}
+
 static void a_successor_keeps_what_is_resident_and_its_order(void **state)
 {
 	(void)state;
@@ -536,6 +581,7 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_read_is_refused_at_once_and_the_verifier_reads_it),
 		cmocka_unit_test(hinted_experts_are_there_when_asked_for),
 		cmocka_unit_test(demands_out_of_range_are_ignored),
+		cmocka_unit_test(rubbish_in_the_words_and_counters_stops_nobody),
 		cmocka_unit_test(a_successor_keeps_what_is_resident_and_its_order),
 		cmocka_unit_test(reads_of_a_dead_process_cannot_land_in_its_successors_slots),
 		cmocka_unit_test(slots_that_are_held_back_come_free_and_meanwhile_nobody_waits),

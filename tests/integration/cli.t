@@ -2,6 +2,7 @@
 """The command lines against the real service: run, chat, status, outriderctl, the example, the installed files."""
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from outrider_test import BUILD, DRAFTS, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, program, run, run_json
+from outrider_test import BUILD, DRAFTS, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, program, run, run_json, until
 
 tap = Tap()
 if not TARGET.exists():
@@ -129,6 +130,10 @@ def check_ctl(service):
     for bad in ("static:99", "k_max=0", "nonsense=1"):
         refused = ctl(service, "policy", "set", bad)
         tap.ok(refused.returncode == 65 and refused.stderr, f"policy set {bad} is refused", refused.stderr)
+    empty = ctl(service, "policy", "set", "")
+    tap.ok(empty.returncode == 64 and empty.stderr, "so is nothing at all", empty.stdout + empty.stderr)
+    knobs = json.loads(ctl(service, "policy", "get", "--format", "json").stdout)["knobs"]
+    tap.ok({k["name"]: k["value"] for k in knobs}["poll"] == "2ms", "times are shown as a person writes them", knobs)
     tap.ok(json.loads(ctl(service, "policy", "get", "--format", "json").stdout)["policy"] == "static:2",
            "a refused change changes nothing")
     tap.ok(ctl(service, "nonsense").returncode == 64, "an unknown command is status 64")
@@ -172,6 +177,36 @@ def check_install(service):
         shutil.rmtree(root, ignore_errors=True)
 
 
+def check_up():
+    """What `up` says, and how few descriptors it can do with."""
+    wrong = run(program("outrider"), "up", "--model", TARGET, "--context", 2000, "--runtime-dir", "/tmp/outrider-up-test")
+    tap.ok(wrong.returncode == 65 and wrong.stderr.count("more than the model's") == 1, "up says what is wrong once",
+           wrong.stderr)
+    runtime = Path(tempfile.mkdtemp(prefix="outrider-cli-", dir="/tmp"))
+    quiet = run(program("outrider"), "up", "-q", "--detach", "--model", TARGET, "--runtime-dir", runtime)
+    down = run(program("outrider"), "down", "--runtime-dir", runtime)
+    shutil.rmtree(runtime, ignore_errors=True)
+    tap.ok(quiet.returncode == down.returncode == 0 and not quiet.stdout + quiet.stderr, "up -q --detach says nothing",
+           quiet.stdout + quiet.stderr + down.stderr)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (96, hard))
+    try:
+        with Service(draft=DRAFTS["small"]) as service:
+            for name in PROCESSES:
+                before = service.pid(name)
+                service.kill(name)
+                tap.ok(until(lambda: service.pid(name) not in (None, before)),
+                       f"with a soft limit of 96 descriptors the {name} is started again", service.log_text())
+            service.wait_ready()
+            said = len(service.log_text())
+            service.process.send_signal(signal.SIGINT)
+            status = service.process.wait(30)
+            tap.ok(status == 0 and "gone" not in service.log_text()[said:], "Ctrl-C ends it without a word",
+                   service.log_text()[said:])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 with Service(draft=DRAFTS["small"]) as service:
     check_run(service)
     check_refusals(service)
@@ -191,7 +226,11 @@ tap.ok(none.returncode == 69 and all(p["state"] == "down" for p in json.loads(no
        "and status shows four that are down", none.stdout)
 for words in (("outrider", "--help"), ("outrider", "up", "--help"), ("outrider", "down", "--help"),
               ("outrider", "run", "--help"), ("outrider", "chat", "--help"), ("outrider", "status", "--help"),
-              ("outriderctl", "--help")):
+              ("outriderctl", "--help"), ("outriderctl", "policy", "set", "--help"), ("outriderctl", "top", "--help")):
     helped = run(program(words[0]), *words[1:])
-    tap.ok(helped.returncode == 0 and "usage:" in helped.stdout, f"{' '.join(words)}", helped.stderr)
+    tap.ok(helped.returncode == 0 and helped.stdout.startswith("usage: " + " ".join(words[:-1])), f"{' '.join(words)}",
+           helped.stdout + helped.stderr)
+none = run(program("outriderctl"), "top", "--runtime-dir", "/tmp/outrider-nowhere")
+tap.ok(none.returncode == 69, "top without a service ends with status 69", none.stdout + none.stderr)
+check_up()
 tap.done()

@@ -218,6 +218,8 @@ def difference(result, expected):
         at = next((i for i, (a, b) in enumerate(zip(got, want)) if a != b), min(len(got), len(want)))
         return f"tokens differ at {at} of {len(got)}/{len(want)}: {got[at:at + 5]} for {want[at:at + 5]}"
     if result.get("logits_hash") is not None and result["logits_hash"] != expected["logits_hash"]:
+        if len(result["logits_hash"]) != len(expected["logits_hash"]):
+            return f"{len(result['logits_hash'])} hashes of {len(expected['logits_hash'])} logits"
         at = next(i for i, (a, b) in enumerate(zip(result["logits_hash"], expected["logits_hash"])) if a != b)
         return f"logits differ at {at}"
     return ""

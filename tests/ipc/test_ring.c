@@ -364,6 +364,47 @@ static void a_consumer_killed_mid_read_loses_at_most_what_it_held(void **state)
 	drop_memory(&producer);
 }
 
+static void a_broken_ring_is_mended_by_either_side(void **state)
+{
+	static const uint64_t bad[] = {9, 1000, UINT64_MAX, 1ull << 63, 1ull << 32};
+
+	(void)state;
+	for (size_t i = 0; i < 4 * sizeof bad / sizeof bad[0]; i++) {
+		struct ring producer, consumer;
+		struct message m = message_of(1);
+		bool head = i & 1, by_producer = i & 2;
+
+		make(&producer, &consumer, 8, 100);
+		assert_true(ring_push(&producer, &m));
+		assert_false(ring_mend_producer(&producer));
+		assert_false(ring_mend_consumer(&consumer));
+		if (head)
+			atomic_store(&producer.shared->head, 100 + bad[i / 4]);
+		else
+			atomic_store(&producer.shared->tail, 101 - bad[i / 4]);
+		assert_true(by_producer ? ring_mend_producer(&producer)
+					: ring_mend_consumer(&consumer));
+		assert_false(ring_broken(&producer));
+		assert_false(ring_broken(&consumer));
+		/* What the other side has cached may be wrong for one lap; then everything comes through, in order. */
+		for (uint64_t n = 0; n < 32; n++) {
+			m = message_of(n);
+			if (!ring_push(&producer, &m))
+				while (ring_pop(&consumer, &m))
+					;
+		}
+		while (ring_pop(&consumer, &m))
+			;
+		for (uint64_t n = 0; n < 100; n++) {
+			m = message_of(n);
+			assert_true(ring_push(&producer, &m));
+			assert_true(ring_pop(&consumer, &m));
+			assert_message(&m, n);
+		}
+		drop_memory(&producer);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -373,6 +414,7 @@ int main(void)
 		cmocka_unit_test(short_objects_leave_no_old_bytes_behind),
 		cmocka_unit_test(what_found_no_room_is_counted),
 		cmocka_unit_test(counters_a_peer_corrupted_read_as_empty_and_full),
+		cmocka_unit_test(a_broken_ring_is_mended_by_either_side),
 		cmocka_unit_test(two_processes_pass_every_message_once),
 		cmocka_unit_test(a_producer_killed_mid_write_leaves_only_whole_slots),
 		cmocka_unit_test(a_consumer_killed_mid_read_loses_at_most_what_it_held),

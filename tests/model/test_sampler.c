@@ -281,6 +281,7 @@ static void parameters_out_of_range_are_named(void **state)
 	REFUSED(temperature, -0.1f, "temperature");
 	REFUSED(temperature, 101, "0..100");
 	REFUSED(temperature, NAN, "temperature");
+	REFUSED(temperature, 1e-38f, "1e-30..100");
 	REFUSED(top_p, 0, "top_p");
 	REFUSED(top_p, 1.1f, "top_p");
 	REFUSED(min_p, -1, "min_p");

@@ -83,7 +83,7 @@ static void load(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t ex
 {
 	slots_load_begin(slots, slot, layer, expert);
 	fill(slots, slot, layer, expert);
-	slots_load_end(slots, slot);
+	slots_load_end(slots, slot, layer, expert);
 }
 
 static void a_loaded_expert_is_found_and_pinned(void **state)
@@ -97,7 +97,7 @@ static void a_loaded_expert_is_found_and_pinned(void **state)
 	assert_int_equal(slots_pin(&f.slots, epoch, 1, 3), SLOT_NONE);
 	fill(&f.slots, 2, 1, 3);
 	uint32_t rings = doorbell_read(&f.slots.header->arrivals);
-	slots_load_end(&f.slots, 2);
+	slots_load_end(&f.slots, 2, 1, 3);
 	assert_int_not_equal(doorbell_read(&f.slots.header->arrivals), rings);
 	assert_int_equal(slots_pin(&f.slots, epoch, 1, 3), 2);
 	assert_true(holds(&f.slots, 2, 1, 3));
@@ -171,7 +171,8 @@ static void a_failed_load_frees_the_slot_and_says_so_to_who_waits(void **state)
 	fixture_init(&f);
 	slots_load_begin(&f.slots, 3, 1, 1);
 	uint32_t rings = doorbell_read(&f.slots.header->arrivals);
-	slots_load_fail(&f.slots, 3, true);
+	slots_load_fail(&f.slots, 3);
+	slots_refuse(&f.slots, 1, 1);
 	assert_int_equal(state_of(&f.slots, 3), SLOT_EMPTY);
 	assert_int_equal(atomic_load(slots_word(&f.slots, 1, 1)), SLOTS_REFUSED);
 	assert_int_not_equal(doorbell_read(&f.slots.header->arrivals), rings);
@@ -327,9 +328,9 @@ static bool owner_act(struct slots *slots, uint64_t *seed)
 	slots_load_begin(slots, slot, layer, expert);
 	fill(slots, slot, layer, expert);
 	if (roll(seed, 16) == 0)
-		slots_load_fail(slots, slot, roll(seed, 2) == 0);
+		slots_load_fail(slots, slot);
 	else
-		slots_load_end(slots, slot);
+		slots_load_end(slots, slot, layer, expert);
 	return true;
 }
 
@@ -421,7 +422,7 @@ static pid_t start_owner(struct fixture *f, struct tally *tally, uint64_t seed)
 	/* Here reads are copies, which end with their process: no LOADING slot needs to wait. */
 	for (uint32_t slot = 0; slot < SLOTS; slot++)
 		if (state_of(&f->slots, slot) == SLOT_LOADING)
-			slots_load_fail(&f->slots, slot, false);
+			slots_load_fail(&f->slots, slot);
 	for (;;)
 		if (owner_act(&f->slots, &seed))
 			atomic_fetch_add(&tally->acts, 1);
@@ -487,7 +488,7 @@ static void either_side_killed_at_random_leaves_a_table_that_works(void **state)
 	assert_int_equal(slots_adopt(&f.slots, &f.geometry, &found, &err), 0);
 	for (uint32_t slot = 0; slot < SLOTS; slot++) {
 		if (state_of(&f.slots, slot) == SLOT_LOADING)
-			slots_load_fail(&f.slots, slot, false);
+			slots_load_fail(&f.slots, slot);
 		else if (state_of(&f.slots, slot) == SLOT_READY)
 			assert_true(slots_evict(&f.slots, slot));
 		assert_int_equal(state_of(&f.slots, slot), SLOT_EMPTY);

@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -473,20 +474,53 @@ static inline void drafter_serve(void *arg)
 	}
 }
 
+/* What the drafter's process is told, through a file in memory. */
+struct drafter_order {
+	char dir[128];
+	uint32_t n_answers, wrong;
+	bool tree, rubbish;
+	struct answer answers[SERVICE_ANSWERS];
+};
+
+/* Its own program from the start, not a fork of this one: it makes threads, and so has this process, which the thread
+ * sanitizer does not allow. */
 static inline void service_drafter(struct service *s, const struct answer *answers,
 	uint32_t n_answers, uint32_t wrong, bool tree, bool rubbish)
 {
+	static struct drafter_order order;
+	int fd = memfd_create("drafter-order", 0);
+	char text[16];
+
+	order = (struct drafter_order){
+		.n_answers = n_answers, .wrong = wrong, .tree = tree, .rubbish = rubbish};
+	assert_true(n_answers <= SERVICE_ANSWERS && sizeof(s->dir) <= sizeof(order.dir));
+	memcpy(order.dir, s->dir, sizeof(s->dir));
+	memcpy(order.answers, answers, n_answers * sizeof(*answers));
+	assert_int_equal(write(fd, &order, sizeof(order)), sizeof(order));
+	snprintf(text, sizeof(text), "%d", fd);
 	s->drafter = fork();
 	assert_true(s->drafter >= 0);
-	if (s->drafter > 0)
-		return;
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	struct drafter d = {.answers = answers,
-		.n_answers = n_answers,
-		.wrong = wrong,
-		.tree = tree,
-		.rubbish = rubbish};
-	const struct daemon_options options = {.name = PEER_DRAFTER, .runtime_dir = s->dir};
+	if (s->drafter == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execl("/proc/self/exe", "drafter", "--drafter", text, (char *)NULL);
+		_exit(127);
+	}
+	close(fd);
+}
+
+/* The test program's main, when it was started by service_drafter. */
+static inline int service_drafter_main(int fd)
+{
+	static struct drafter_order order;
+
+	if (pread(fd, &order, sizeof(order), 0) != sizeof(order))
+		return 1;
+	struct drafter d = {.answers = order.answers,
+		.n_answers = order.n_answers,
+		.wrong = order.wrong,
+		.tree = order.tree,
+		.rubbish = order.rubbish};
+	const struct daemon_options options = {.name = PEER_DRAFTER, .runtime_dir = order.dir};
 	const struct link_events events = {.regions = drafter_regions, .arg = &d};
 	struct error err;
 
@@ -494,6 +528,6 @@ static inline void service_drafter(struct service *s, const struct answer *answe
 		broker_open(d.daemon, NULL, &d.broker, &err) != 0 ||
 		link_open(d.daemon, PEER_VERIFIER, &events, &d.link, &err) != 0 ||
 		daemon_add_timer(d.daemon, 1000000, drafter_serve, &d) < 0)
-		_exit(2);
-	_exit(daemon_run(d.daemon));
+		return 2;
+	return daemon_run(d.daemon);
 }

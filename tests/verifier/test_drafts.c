@@ -170,6 +170,31 @@ static void replies_to_a_predecessor_and_bad_ones_do_no_harm(void **state)
 	assert_int_equal(drafts_reply(rig->drafts, 0)->n, 0);
 }
 
+static void rings_that_somebody_overwrote_carry_drafts_again(void **state)
+{
+	struct rig *rig = *state;
+
+	begin(rig);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct ring *ring = i & 1 ? &rig->drafter.replies : &rig->drafter.requests;
+
+		atomic_store(i & 2 ? &ring->shared->head : &ring->shared->tail, UINT64_MAX / 2);
+		/* The first round finds and mends it, whatever becomes of its own requests. */
+		if (drafts_begin(rig->drafts, clock_ns()))
+			drafts_ask(rig->drafts, 3, 77, 10, 2, true);
+		struct draft_request request;
+		while (ring_get(&rig->drafter.requests, &request, sizeof(request)))
+			;
+		assert_true(drafts_begin(rig->drafts, clock_ns() + 1000000000));
+		drafts_ask(rig->drafts, 3, 77, 10, 2, true);
+		request = asked(rig);
+		answer(rig, &request, 2, 5);
+		drafts_wait(rig->drafts);
+		assert_non_null(drafts_reply(rig->drafts, 3));
+		assert_int_equal(drafts_reply(rig->drafts, 3)->n, 2);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -182,6 +207,8 @@ int main(void)
 			a_dead_drafter_ends_the_wait_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			replies_to_a_predecessor_and_bad_ones_do_no_harm, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			rings_that_somebody_overwrote_carry_drafts_again, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

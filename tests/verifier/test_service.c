@@ -200,6 +200,97 @@ static void a_killed_verifier_goes_on_with_drafts_and_makes_its_hashes_again(voi
 	crash(true, true, 5);
 }
 
+static bool a_few(const struct call *calls, size_t n)
+{
+	(void)n;
+	return calls[0].n == calls[0].credit;
+}
+
+static void a_finished_answer_keeps_its_hashes_when_the_verifier_is_killed(void **state)
+{
+	struct service s;
+	struct call c;
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=1", "context=256", NULL});
+	service_drafter(&s, answers, SERVICE_ANSWERS, 4, false, false);
+	usleep(300000);
+	call_init(&c, &answers[5], 96);
+	c.hashes = true;
+	c.credit = 12;
+	call_generate(&s, &c);
+	assert_true(calls_until(&s, &c, 1, a_few, SERVICE_PATIENCE_NS));
+	/* To its end, of which the client has taken nothing. */
+	usleep(1500000);
+	for (int round = 0; round < 2; round++) {
+		service_kill(&s.pid, SIGKILL);
+		service_start(&s);
+		call_resume(&s, &c);
+		usleep(50000);
+	}
+	call_credit(&s, &c, 1000);
+	assert_true(calls_until(&s, &c, 1, all_over, SERVICE_PATIENCE_NS));
+	call_check(&c);
+	service_close(&s);
+}
+
+static void finished_answers_of_a_killed_verifier_take_nobodys_place(void **state)
+{
+	struct service s;
+	struct call calls[16];
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=1", "context=256", NULL});
+	service_drafter(&s, answers, SERVICE_ANSWERS, 0, false, false);
+	usleep(300000);
+	for (int round = 0; round < LIMIT_SESSIONS / 16; round++) {
+		for (uint32_t i = 0; i < 16; i++)
+			call_init(&calls[i], &answers[i], 2);
+		run_all(&s, calls, 16);
+	}
+	service_kill(&s.pid, SIGKILL);
+	service_start(&s);
+	for (uint32_t i = 0; i < 16; i++)
+		call_init(&calls[i], &answers[i], 2);
+	run_all(&s, calls, 16);
+	service_close(&s);
+}
+
+static void finished_answers_of_clients_that_vanished_take_nobodys_place(void **state)
+{
+	struct service s;
+	struct call calls[16];
+	char endpoint[256];
+	struct error err;
+	void *stays, *vanishes;
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=1", "context=256", "queue_max=48", NULL});
+	ready(&s);
+	peers_client_endpoint(s.dir, endpoint, sizeof(endpoint));
+	assert_int_equal(bus_client(s.zmq, endpoint, &vanishes, &err), 0);
+	stays = s.socket;
+	s.socket = vanishes;
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		struct call *c = &calls[i == 0 ? 0 : 1];
+
+		call_init(c, &answers[i % 16], 24);
+		call_generate(&s, c);
+	}
+	assert_true(calls_until(&s, calls, 1, some_tokens, SERVICE_PATIENCE_NS));
+	bus_close(&vanishes);
+	s.socket = stays;
+	/* Until they are finished and nobody has come back for them. */
+	sleep(7);
+	for (uint32_t i = 0; i < 16; i++)
+		call_init(&calls[i], &answers[i], 2);
+	run_all(&s, calls, 16);
+	service_close(&s);
+}
+
 static void a_client_goes_on_when_a_killed_verifier_lost_everything(void **state)
 {
 	(void)state;
@@ -414,8 +505,11 @@ static void a_second_verifier_in_the_directory_is_refused(void **state)
 	service_close(&s);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc == 3 && strcmp(argv[1], "--drafter") == 0)
+		return service_drafter_main(atoi(argv[2]));
+
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(eight_sessions_at_once_give_the_tokens_and_logits_of_one_alone),
 		cmocka_unit_test(sessions_that_must_share_few_kv_pages_give_the_same_tokens),
@@ -425,6 +519,9 @@ int main(void)
 		cmocka_unit_test(rubbish_drafts_are_refused_and_change_no_token),
 		cmocka_unit_test(a_killed_verifier_goes_on_from_its_pages),
 		cmocka_unit_test(a_killed_verifier_goes_on_with_drafts_and_makes_its_hashes_again),
+		cmocka_unit_test(a_finished_answer_keeps_its_hashes_when_the_verifier_is_killed),
+		cmocka_unit_test(finished_answers_of_a_killed_verifier_take_nobodys_place),
+		cmocka_unit_test(finished_answers_of_clients_that_vanished_take_nobodys_place),
 		cmocka_unit_test(a_client_goes_on_when_a_killed_verifier_lost_everything),
 		cmocka_unit_test(a_client_that_takes_nothing_stalls_only_itself),
 		cmocka_unit_test(a_silent_client_is_cancelled_and_a_full_queue_refuses),
