@@ -3,3 +3,4 @@
 
 int command_info(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
+int command_render(int argc, char **argv);
