@@ -4,6 +4,7 @@
 #include "client/model/file_commands.h"
 #include "shared/model/chat.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
@@ -113,6 +114,7 @@ static int render_file(const struct options *o, const json_t *variables, const j
 	struct template_input input = {variables, special, now};
 	char *source;
 	size_t n;
+	assert(o->template); /* command_render has seen that one of the two is there */
 	int rc = read_file(o->template, &source, &n, err);
 	if (rc)
 		return rc;
@@ -153,6 +155,7 @@ static int run(const struct options *o, struct error *err)
 	struct template_text text = {0};
 	struct tm now;
 	json_t *variables = NULL, *special = json_object();
+	assert(o->messages);
 	int rc = special ? 0 : error_set(err, ENOMEM, "no memory for the messages");
 	if (!rc && o->now)
 		rc = read_now(o->now, &now, err);

@@ -24,10 +24,10 @@ static int hex_digit(char c)
 /* The byte that SentencePiece writes as <0x0A>; -1 for any other text. */
 static int byte_of_text(struct gguf_string s)
 {
-	if (s.bytes != 6 || memcmp(s.data, "<0x", 3) != 0 || s.data[5] != '>' ||
-		hex_digit(s.data[3]) < 0 || hex_digit(s.data[4]) < 0)
+	if (s.bytes != 6 || memcmp(s.data, "<0x", 3) != 0 || s.data[5] != '>')
 		return -1;
-	return hex_digit(s.data[3]) << 4 | hex_digit(s.data[4]);
+	int high = hex_digit(s.data[3]), low = hex_digit(s.data[4]);
+	return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
 int tokenizer_load_kind(struct tokenizer *t, const struct gguf *gguf, struct error *err)
@@ -188,8 +188,8 @@ static int index_words(struct tokenizer *t, struct error *err)
 	memset(t->byte_ids, 0xff, sizeof(t->byte_ids));
 	for (uint32_t i = 0; i < t->n_vocab; i++) {
 		bool byte = t->types[i] == TOKEN_BYTE;
-		if (t->spm && byte)
-			t->byte_ids[(unsigned char)t->pieces[i].data[0]] = (int32_t)i;
+		if (t->spm && byte && t->pieces[i].bytes == 1)
+			t->byte_ids[(unsigned char)*t->pieces[i].data] = (int32_t)i;
 		else if (t->types[i] == TOKEN_NORMAL || byte ||
 			 (t->spm && t->types[i] == TOKEN_UNUSED))
 			add_word(t, i);

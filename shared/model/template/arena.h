@@ -10,7 +10,6 @@
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdnoreturn.h>
 
 struct arena_block;
 
@@ -33,4 +32,4 @@ void *arena_grow(
 	struct arena *arena, const void *old, size_t n, size_t new_n, size_t element_bytes);
 
 /* The message is already in arena->err. */
-noreturn void arena_fail(struct arena *arena, int rc);
+_Noreturn void arena_fail(struct arena *arena, int rc);

@@ -41,17 +41,17 @@ void call_evaluate(struct render *r, const struct node *node, struct call *call)
 	call->n_named = named->n;
 }
 
-/* Index of a name among "a,b,c", or -1. */
-static int parameter_index(const char *parameters, const struct string *name)
+/* Where a name is among "a,b,c". */
+static bool find_parameter(const char *parameters, const struct string *name, size_t *index)
 {
-	int i = 0;
-	for (const char *at = parameters; *at; i++) {
+	*index = 0;
+	for (const char *at = parameters; *at; (*index)++) {
 		size_t n = strcspn(at, ",");
 		if (n == name->bytes && memcmp(at, name->data, n) == 0)
-			return i;
+			return true;
 		at += n + (at[n] == ',');
 	}
-	return -1;
+	return false;
 }
 
 static int count_parameters(const char *parameters)
@@ -74,8 +74,8 @@ static void bind(struct render *r, const struct function *function, const struct
 						   : (struct value){.kind = VALUE_MISSING};
 	for (size_t i = 0; i < call->n_named; i++) {
 		const struct string *name = call->named[i].key.s;
-		int at = parameter_index(function->parameters, name);
-		if (at < 0)
+		size_t at;
+		if (!find_parameter(function->parameters, name, &at))
 			render_fail(r, "%s has no argument '%s'", function->name, shown(name).text);
 		if (args[at].kind != VALUE_MISSING)
 			render_fail(r, "%s: the argument '%s' is given twice", function->name,
@@ -120,17 +120,17 @@ struct value call_filter(
 	struct render *r, const struct string *name, struct value v, const struct call *call)
 {
 	const struct function *filter = filter_find(name);
-	if (!filter)
-		render_fail(r, "the filter \"%s\" is not supported", shown(name).text);
-	return call_function(r, filter, v, call);
+	if (filter)
+		return call_function(r, filter, v, call);
+	render_fail(r, "the filter \"%s\" is not supported", shown(name).text);
 }
 
 bool call_test(struct render *r, const struct string *name, struct value v, const struct call *call)
 {
 	const struct function *test = test_find(name);
-	if (!test)
-		render_fail(r, "the test \"%s\" is not supported", shown(name).text);
-	return value_truth(call_function(r, test, v, call));
+	if (test)
+		return value_truth(call_function(r, test, v, call));
+	render_fail(r, "the test \"%s\" is not supported", shown(name).text);
 }
 
 /* Named arguments of a macro that are none of its parameters. */

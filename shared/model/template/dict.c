@@ -1,6 +1,7 @@
 /* Dictionaries in order of insertion. */
 #include "shared/model/template/render.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -96,6 +97,7 @@ void dict_set(struct render *r, struct dict *dict, struct value key, struct valu
 	}
 	if (dict->n == dict->capacity)
 		grow(r, dict);
+	assert(dict->pairs); /* grow has made room */
 	if (dict->index)
 		dict->index[slot_of(r, dict, key)] = (uint32_t)dict->n + 1;
 	dict->pairs[dict->n++] = (struct pair){key, value};

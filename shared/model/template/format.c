@@ -120,7 +120,7 @@ static void put_float(struct render *r, struct builder *b, const struct spec *sp
 			precision = precision ? precision : 1;
 		snprintf(digits, sizeof(digits), format, precision, f);
 		if (!type && !strpbrk(digits, ".e"))
-			strcat(digits, ".0");
+			memcpy(digits + strlen(digits), ".0", 3);
 	}
 	put_number(r, b, spec, negative, "", text, type == '%' ? "%" : "");
 }
@@ -322,11 +322,11 @@ static struct value named_value(
 	size_t end = (size_t)(close - s->data);
 	struct string *name = text_slice(&r->arena, s, *at + 1, end);
 	const struct pair *pair = dict_find(r, p->values.dict, value_string(name));
-	if (!pair)
-		render_fail(r, "the format has no value for \"%s\"", shown(name).text);
 	*at = end + 1;
 	p->used = true;
-	return pair->value;
+	if (pair)
+		return pair->value;
+	render_fail(r, "the format has no value for \"%s\"", shown(name).text);
 }
 
 static void put_percent(struct render *r, struct builder *b, struct spec *spec, struct value v)

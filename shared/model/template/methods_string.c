@@ -1,6 +1,8 @@
 /* Methods of strings. */
 #include "shared/model/template/strings.h"
 
+#include <string.h>
+
 #define METHOD(name)                                                                            \
 	static struct value name(struct render *r, struct value self, const struct value *args, \
 		const struct call *call)
@@ -65,9 +67,10 @@ static bool range_of(
 static bool has_affix(
 	const struct string *s, const struct string *affix, size_t from, size_t to, bool at_end)
 {
-	struct string part = {
-		.data = s->data + (at_end ? to - affix->bytes : from), .bytes = affix->bytes};
-	return affix->bytes <= to - from && text_equal(&part, affix);
+	if (affix->bytes > to - from)
+		return false;
+	size_t at = at_end ? to - affix->bytes : from;
+	return memcmp(s->data + at, affix->data, affix->bytes) == 0;
 }
 
 /* args: the affix or a tuple of them, start, end */

@@ -4,7 +4,7 @@
 
 enum { DEPTH_MAX = 400 };
 
-noreturn void parser_fail(struct parser *p, const struct token *at, const char *format, ...)
+_Noreturn void parser_fail(struct parser *p, const struct token *at, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
@@ -64,7 +64,7 @@ bool parser_skip_name(struct parser *p, const char *name)
 	return true;
 }
 
-noreturn void parser_unexpected(struct parser *p, const char *what)
+_Noreturn void parser_unexpected(struct parser *p, const char *what)
 {
 	if (p->token->type == TOKEN_END)
 		parser_fail(p, p->token, "the template ends where %s is expected", what);

@@ -1,4 +1,4 @@
-/* Tokens -> syntax tree. parser.c has the statements, parser_expression.c the expressions. */
+/* Tokens -> syntax tree. parser.c has the statements, parser_expression.c and parser_primary.c the expressions. */
 #pragma once
 
 #include "shared/model/template/lexer.h"
@@ -16,7 +16,7 @@ struct parser {
 void parser_run(struct arena *arena, const struct source *source, const struct tokens *tokens,
 	struct node_list *body);
 
-noreturn void parser_fail(struct parser *p, const struct token *at, const char *format, ...)
+_Noreturn void parser_fail(struct parser *p, const struct token *at, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 void parser_enter(struct parser *p);
 void parser_leave(struct parser *p);
@@ -26,7 +26,7 @@ bool parser_at_name(const struct parser *p, const char *name);
 bool parser_skip(struct parser *p, enum token_type type);
 bool parser_skip_name(struct parser *p, const char *name);
 /* Fails: what was expected here, and what is there. */
-noreturn void parser_unexpected(struct parser *p, const char *what);
+_Noreturn void parser_unexpected(struct parser *p, const char *what);
 const struct token *parser_expect(struct parser *p, enum token_type type, const char *what);
 
 struct node *parser_expression(struct parser *p, bool with_condition);
@@ -37,3 +37,10 @@ struct node *parser_tuple(
 struct node *parser_target(struct parser *p, const char *end_name, bool with_attributes);
 /* "| filter | filter"; value NULL for the block they are around. without_pipe: the first has none before it. */
 struct node *parser_filters(struct parser *p, struct node *value, bool without_pipe);
+
+/* A name, a literal or something in parentheses; then what follows one: .name, [index], (arguments). */
+struct node *parser_primary(struct parser *p);
+struct node *parser_postfix(struct parser *p, struct node *node);
+struct node *parser_call(struct parser *p, struct node *of);
+/* (a, b=c, *d, **e) into the node. */
+void parser_arguments(struct parser *p, struct node *node);

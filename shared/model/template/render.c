@@ -7,20 +7,20 @@
 #include <stdio.h>
 #include <string.h>
 
-static noreturn void fail(struct render *r, int code, const char *format, va_list args)
+static _Noreturn void fail(struct render *r, int code, const char *format, va_list args)
 {
 	arena_fail(&r->arena,
 		source_error(&r->arena, template_source(r->template), r->at, code, format, args));
 }
 
-noreturn void render_fail(struct render *r, const char *format, ...)
+_Noreturn void render_fail(struct render *r, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
 	fail(r, EINVAL, format, args);
 }
 
-noreturn void render_fail_code(struct render *r, int code, const char *format, ...)
+_Noreturn void render_fail_code(struct render *r, int code, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);

@@ -70,9 +70,9 @@ struct function {
 enum { PARAMETERS_MAX = 5 };
 
 /* Ends the rendering with "template line L, column C: " and the message. */
-noreturn void render_fail(struct render *r, const char *format, ...)
+_Noreturn void render_fail(struct render *r, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-noreturn void render_fail_code(struct render *r, int code, const char *format, ...)
+_Noreturn void render_fail_code(struct render *r, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Counts work; beyond the limit the rendering fails. */
 void render_charge(struct render *r, uint64_t steps);
