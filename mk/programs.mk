@@ -2,7 +2,7 @@
 LIBS := base ipc model spec kernels client
 SRC_base := $(wildcard shared/base/*.c)
 SRC_ipc := $(wildcard shared/ipc/*.c)
-SRC_model := $(wildcard shared/model/*.c)
+SRC_model := $(wildcard shared/model/*.c shared/model/template/*.c)
 SRC_spec := $(wildcard shared/spec/*.c)
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c)
 SRC_client := $(wildcard client/sdk/*.c)

@@ -1,35 +1,46 @@
 #include "client/cli/vocabulary.h"
 
-#include "shared/model/model.h"
+#include "shared/model/gguf.h"
 #include "shared/model/tokenizer.h"
 
-#include <stdbool.h>
+#include <stdio.h>
 
-static bool fingerprint_of(const char *path, uint64_t *fingerprint, uint32_t *n_vocab)
+/* NULL when the file or its tokenizer cannot be read. */
+static struct tokenizer *load(const char *path)
 {
-	struct model *model = NULL;
+	struct gguf *gguf;
 	struct tokenizer *tokenizer = NULL;
-	bool known = model_load(path, &model, NULL) == 0 &&
-		     tokenizer_load(model->gguf, &tokenizer, NULL) == 0;
-	if (known) {
-		*fingerprint = tokenizer_fingerprint(tokenizer);
-		*n_vocab = tokenizer_n_vocab(tokenizer);
-		tokenizer_free(&tokenizer);
-	}
-	if (model)
-		model_free(&model);
-	return known;
+	if (gguf_open(path, &gguf, NULL))
+		return NULL;
+	(void)tokenizer_load(gguf, &tokenizer, NULL);
+	gguf_close(&gguf);
+	return tokenizer;
+}
+
+static int compare(const char *model, const struct tokenizer *of_model, const char *draft,
+	const struct tokenizer *of_draft, struct error *err)
+{
+	uint32_t n_model = tokenizer_n_vocab(of_model), n_draft = tokenizer_n_vocab(of_draft);
+	uint32_t shared;
+	struct error difference;
+	if (tokenizer_compare(of_model, of_draft, &shared, &difference))
+		return error_set(err, EINVAL,
+			"the draft model %.100s (%u tokens) has another tokenizer than the model "
+			"%.100s (%u tokens): %s",
+			draft, n_draft, model, n_model, difference.text);
+	if (n_model != n_draft)
+		fprintf(stderr,
+			"outrider: up: the draft model has %u tokens, the model %u; the %u that "
+			"both have are equal, others are not drafted\n",
+			n_draft, n_model, shared);
+	return 0;
 }
 
 int vocabulary_check(const char *model, const char *draft, struct error *err)
 {
-	uint64_t of_model, of_draft;
-	uint32_t n_model, n_draft;
-	if (!fingerprint_of(model, &of_model, &n_model) ||
-		!fingerprint_of(draft, &of_draft, &n_draft) || of_model == of_draft)
-		return 0;
-	return error_set(err, EINVAL,
-		"the draft model %s (%u tokens) has another tokenizer than the model %s (%u "
-		"tokens)",
-		draft, n_draft, model, n_model);
+	struct tokenizer *of_model = load(model), *of_draft = load(draft);
+	int rc = of_model && of_draft ? compare(model, of_model, draft, of_draft, err) : 0;
+	tokenizer_free(&of_model);
+	tokenizer_free(&of_draft);
+	return rc;
 }

@@ -4,6 +4,7 @@
 
 #include "shared/base/error.h"
 
-/* -EINVAL names both files when their tokenizers differ. A file that cannot be read is left to the process that needs
- * it: it says why. */
+/* 0 when the tokens that both have are the same strings; where one has more, a notice on standard error says so. -EINVAL
+ * names both files and the first token that differs. A file that cannot be read is left to the process that needs it: it
+ * says why. */
 int vocabulary_check(const char *model, const char *draft, struct error *err);

@@ -31,6 +31,16 @@ static int set_number(const struct arg *arg, const char *value, struct error *er
 	return 0;
 }
 
+static int add_string(const struct arg *arg, const char *value, struct error *err)
+{
+	struct arg_strings *list = arg->out;
+	size_t most = sizeof(list->items) / sizeof(list->items[0]);
+	if (list->n == most)
+		return error_set(err, EINVAL, "--%s is given more than %zu times", arg->name, most);
+	list->items[list->n++] = value;
+	return 0;
+}
+
 static const struct arg *find(const struct arg *args, const char *name, size_t bytes)
 {
 	for (; args->name; args++)
@@ -79,7 +89,8 @@ int args_parse(int argc, char **argv, const struct arg *args, struct error *err)
 			*(const char **)arg->out = value;
 			continue;
 		}
-		int rc = set_number(arg, value, err);
+		int rc = arg->type == ARG_STRINGS ? add_string(arg, value, err)
+						  : set_number(arg, value, err);
 		if (rc < 0)
 			return rc;
 	}

@@ -14,6 +14,12 @@ enum arg_type {
 	ARG_FLOAT, /* float; its range is checked by whoever knows it */
 	ARG_STRING, /* const char *, borrowed from argv */
 	ARG_FILE, /* the same, without dashes before it; name is what --help calls it */
+	ARG_STRINGS, /* struct arg_strings: may be given several times */
+};
+
+struct arg_strings {
+	const char *items[32]; /* borrowed from argv */
+	size_t n;
 };
 
 struct arg {

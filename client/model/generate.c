@@ -154,7 +154,7 @@ static int parse(struct generate *g, int argc, char **argv, struct error *err)
 	const struct arg args[] = {
 		ENGINE_ARGS(o){
 			"prompt", ARG_STRING, &o->prompt, 0, 0, "TEXT", "prompt as text instead"},
-		{"chat", ARG_FLAG, &o->chat, 0, 0, NULL, "the text is a user's message (ChatML)"},
+		{"chat", ARG_FLAG, &o->chat, 0, 0, NULL, "the text is a user's message"},
 		{"max-tokens", ARG_U32, &g->max_tokens, 1, LIMIT_CONTEXT, "N", "default 128"},
 		{"ignore-eos", ARG_FLAG, &g->ignore_eos, 0, 0, NULL, "go on after the end"},
 		{"temperature", ARG_FLOAT, &p->temperature, 0, 0, "T", "0 (default) is greedy"},

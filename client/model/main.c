@@ -13,6 +13,7 @@ static const struct command {
 	{"info", "metadata and tensors of a GGUF file", command_info},
 	{"check", "everything that is wrong with a GGUF file, weights included", command_check},
 	{"tokenize", "text to token ids and back", command_tokenize},
+	{"render", "a conversation as the model's chat template writes it", command_render},
 	{"logits", "logits after the last token of a prompt, or after every one", command_logits},
 	{"generate", "continue a prompt, one token at a time", command_generate},
 	{"routes", "the experts chosen for each layer and token of a prompt", command_routes},

@@ -51,6 +51,11 @@ static int print_ids(const struct tokenizer *t, const struct options *o, const c
 	return 0;
 }
 
+static bool is_control(const struct tokenizer *t, int32_t id)
+{
+	return tokenizer_piece(t, id, false).bytes < tokenizer_piece(t, id, true).bytes;
+}
+
 /* The text of ids; control tokens are shown with --special. */
 static int print_text(const struct tokenizer *t, const struct options *o, struct error *err)
 {
@@ -69,11 +74,16 @@ static int print_text(const struct tokenizer *t, const struct options *o, struct
 		free(ids);
 		return rc ? rc : error_set(err, ENOMEM, "no memory for %zu bytes of text", bytes);
 	}
+	bool begins = tokenizer_adds_space(t);
 	for (uint32_t i = 0; i < n; i++) {
 		struct gguf_string piece = tokenizer_piece(t, ids[i], o->special);
-		memcpy(text + at, piece.data, piece.bytes);
-		at += piece.bytes;
+		/* The space that the tokenizer put before the text is none of the text's. */
+		size_t skip = begins && piece.bytes && piece.data[0] == ' ';
+		memcpy(text + at, piece.data + skip, piece.bytes - skip);
+		at += piece.bytes - skip;
+		begins = tokenizer_adds_space(t) && is_control(t, ids[i]);
 	}
+	bytes = at;
 	if (strcmp(o->format, "json") == 0) {
 		fputs("{\"text\": ", stdout);
 		engine_json_string(stdout, text, bytes);

@@ -39,21 +39,30 @@ static int open_kv(struct draft_model *m, const struct drafter_config *config, s
 	return kv_init(&m->kv, m->memory, &layout, true, err);
 }
 
+/* Drafted tokens are below n: the draft model may have more than its target. */
+static int limit_drafts(struct draft_model *m, uint32_t n, struct error *err)
+{
+	if (m->sampler.n_vocab == n)
+		return 0;
+	sampler_exit(&m->sampler);
+	memset(&m->sampler, 0, sizeof(m->sampler));
+	int r = sampler_init(&m->sampler, n);
+	return r < 0 ? error_set(err, -r, "no memory for a vocabulary of %u", n) : 0;
+}
+
 static int open_tokenizer(struct draft_model *m, struct error *err)
 {
 	struct tokenizer *tokenizer;
 	int r = tokenizer_load(m->model->gguf, &tokenizer, err);
 	if (r < 0)
 		return r;
-	uint32_t n = tokenizer_n_vocab(tokenizer);
-	m->tokenizer_fingerprint = tokenizer_fingerprint(tokenizer);
-	tokenizer_free(&tokenizer);
+	m->tokenizer = tokenizer;
+	m->n_vocab = tokenizer_n_vocab(tokenizer);
 	/* Rows beyond the tokenizer's vocabulary are padding: never drafted. */
-	if (n > m->model->config.n_vocab)
-		return error_set(
-			err, EBADMSG, "%u tokens, but logits for %u", n, m->model->config.n_vocab);
-	r = sampler_init(&m->sampler, n);
-	return r < 0 ? error_set(err, -r, "no memory for a vocabulary of %u", n) : 0;
+	if (m->n_vocab > m->model->config.n_vocab)
+		return error_set(err, EBADMSG, "%u tokens, but logits for %u", m->n_vocab,
+			m->model->config.n_vocab);
+	return limit_drafts(m, m->n_vocab, err);
 }
 
 static int open_parts(struct draft_model *m, const struct drafter_config *config, struct error *err)
@@ -106,6 +115,45 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 			hints_token(&m->hints, layer, hidden[i], m->owner[i]->uid);
 }
 
+/* The tokenizer that the verifier says it uses, read from its model's file. */
+static int load_target(
+	const char *path, uint64_t fingerprint, struct tokenizer **out, struct error *err)
+{
+	struct gguf *gguf;
+	int r = gguf_open(path, &gguf, err);
+	if (r < 0)
+		return r;
+	r = tokenizer_load(gguf, out, err);
+	gguf_close(&gguf);
+	if (r == 0 && tokenizer_fingerprint(*out) != fingerprint) {
+		tokenizer_free(out);
+		r = error_set(err, ESTALE, "the file is another than the verifier's");
+	}
+	return r;
+}
+
+int draft_model_meet(
+	struct draft_model *m, const char *path, uint64_t fingerprint, struct error *err)
+{
+	struct tokenizer *target;
+	uint32_t shared;
+	if (tokenizer_fingerprint(m->tokenizer) == fingerprint)
+		return limit_drafts(m, m->n_vocab, err);
+	int r = load_target(path, fingerprint, &target, err);
+	if (r < 0)
+		return r;
+	uint32_t n = tokenizer_n_vocab(target);
+	r = tokenizer_compare(target, m->tokenizer, &shared, err);
+	tokenizer_free(&target);
+	if (r == 0)
+		r = limit_drafts(m, shared, err);
+	if (r == 0 && n != m->n_vocab)
+		log_notice("the draft model has %u tokens, its target %u: the %u that both have "
+			   "are equal, others are not drafted",
+			m->n_vocab, n, shared);
+	return r;
+}
+
 int draft_model_open(const struct drafter_config *config, struct draft_session *sessions,
 	uint32_t n_sessions, struct draft_model **out, struct error *err)
 {
@@ -141,6 +189,7 @@ void draft_model_close(struct draft_model **model)
 	if (m->kernels)
 		hints_exit(&m->hints);
 	sampler_exit(&m->sampler);
+	tokenizer_free(&m->tokenizer);
 	free(m->batch);
 	free(m->owner);
 	free(m->cells);
@@ -152,7 +201,7 @@ void draft_model_close(struct draft_model **model)
 
 bool draft_model_fits(const struct draft_model *m, const struct draft_session *s)
 {
-	return s->n > 0 && s->n < m->n_context && s->n_vocab_needed <= m->sampler.n_vocab;
+	return s->n > 0 && s->n < m->n_context && s->n_vocab_needed <= m->n_vocab;
 }
 
 void draft_model_rewind(struct draft_model *m, struct draft_session *s, uint32_t kept)

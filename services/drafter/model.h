@@ -19,9 +19,10 @@ struct draft_model {
 	struct kv kv;
 	void *memory;
 	size_t memory_bytes;
-	struct sampler sampler;
+	struct tokenizer *tokenizer;
+	struct sampler sampler; /* over the tokens that the target has too */
 	struct hints hints;
-	uint64_t tokenizer_fingerprint;
+	uint32_t n_vocab; /* tokens it can read */
 	uint32_t n_context, n_batch;
 	uint64_t uses, round; /* counts uses; its value when the round began */
 	/* All sessions with a sequence; the worker's table. */
@@ -39,6 +40,12 @@ struct draft_model {
 int draft_model_open(const struct drafter_config *config, struct draft_session *sessions,
 	uint32_t n_sessions, struct draft_model **out, struct error *err);
 void draft_model_close(struct draft_model **model);
+
+/* Prepares for the target at path, whose tokenizer has this fingerprint. Vocabularies of different sizes will do where
+ * the tokens that both have are the same strings: then only those are drafted. Otherwise an error that says what
+ * differs, and the model is not to be used. No session has tokens of the model's at this time. */
+int draft_model_meet(
+	struct draft_model *m, const char *path, uint64_t fingerprint, struct error *err);
 
 /* Whether the session can be drafted for: it is short enough, its tokens are in the vocabulary. */
 bool draft_model_fits(const struct draft_model *m, const struct draft_session *s);

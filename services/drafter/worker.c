@@ -48,11 +48,14 @@ static void meet_target(struct worker *w)
 	w->context.model = NULL;
 	if (!w->model)
 		return;
-	if (w->model->tokenizer_fingerprint != header->tokenizer_fingerprint) {
+	if (draft_model_meet(w->model, header->model_path, header->tokenizer_fingerprint, &err) <
+		0) {
+		char reason[sizeof(err.text)];
+		memcpy(reason, err.text, sizeof(reason));
 		error_set(&err, EINVAL,
-			"draft model %.120s has another tokenizer than %.120s: drafting with "
-			"n-grams",
-			w->config->draft, header->model_path);
+			"draft model %.100s has another tokenizer than %.100s (%.130s): drafting "
+			"with n-grams",
+			w->config->draft, header->model_path, reason);
 		refuse(w, err.text);
 		return;
 	}

@@ -114,6 +114,9 @@ static void adjust(struct sampler *sampler, const struct sampler_params *params,
 	for (uint32_t i = 0; i < sampler->n_vocab; i++)
 		sampler->logits[i] = sane(logits[i]);
 	for (uint32_t i = 0; i < params->n_biases; i++) {
+		/* A drafter may have fewer tokens than the target that the biases were checked for. */
+		if ((uint32_t)params->biases[i].token >= sampler->n_vocab)
+			continue;
 		float *x = &sampler->logits[params->biases[i].token];
 		*x = sane(*x + params->biases[i].bias);
 	}

@@ -63,11 +63,36 @@ static uint64_t fnv(uint64_t hash, const void *data, size_t n)
 	return hash;
 }
 
+/* The text of a token in a message. */
+static const char *shown(const struct tokenizer *t, uint32_t id, struct gguf_name_text *text)
+{
+	*text = gguf_name_text(t->texts[id]);
+	return text->text;
+}
+
+int tokenizer_compare(const struct tokenizer *target, const struct tokenizer *draft,
+	uint32_t *shared, struct error *err)
+{
+	*shared = target->n_vocab < draft->n_vocab ? target->n_vocab : draft->n_vocab;
+	for (uint32_t i = 0; i < *shared; i++) {
+		struct gguf_string a = target->texts[i], b = draft->texts[i];
+		struct gguf_name_text x, y;
+		if (a.bytes != b.bytes || memcmp(a.data, b.data, a.bytes) != 0)
+			return error_set(err, EINVAL,
+				"token %u is \"%.40s\" in the model and \"%.40s\" in the draft", i,
+				shown(target, i, &x), shown(draft, i, &y));
+	}
+	return 0;
+}
+
 static uint64_t fingerprint(const struct tokenizer *t, const struct gguf *gguf)
 {
 	uint64_t hash = 0xcbf29ce484222325u;
 	struct gguf_string pre = {"default", 7};
-	(void)gguf_get_string(gguf, "tokenizer.ggml.pre", &pre, NULL);
+	if (t->spm)
+		pre = (struct gguf_string){"llama", 5};
+	else
+		(void)gguf_get_string(gguf, "tokenizer.ggml.pre", &pre, NULL);
 	hash = fnv(hash, pre.data, pre.bytes);
 	for (uint32_t i = 0; i < t->n_vocab; i++) {
 		/* The length first, so that no two lists of strings run together to the same bytes. */
@@ -92,7 +117,7 @@ int tokenizer_load(const struct gguf *gguf, struct tokenizer **out, struct error
 	if (!rc)
 		rc = tokenizer_load_tokens(t, gguf, err);
 	if (!rc)
-		rc = tokenizer_load_merges(t, gguf, err);
+		rc = t->spm ? spm_load_scores(t, gguf, err) : tokenizer_load_merges(t, gguf, err);
 	if (!rc)
 		rc = tokenizer_load_special_ids(t, gguf, err);
 	if (rc) {
@@ -117,7 +142,10 @@ void tokenizer_free(struct tokenizer **tokenizer)
 	free(t->eog);
 	free(t->words);
 	free(t->merges);
-	free(t->specials);
+	free(t->order);
+	free(t->strips);
+	free(t->specials.ids);
+	free(t->symbols.ids);
 	free(t);
 	*tokenizer = NULL;
 }
@@ -141,9 +169,15 @@ struct gguf_string tokenizer_piece(const struct tokenizer *tokenizer, int32_t id
 {
 	if (!in_vocab(tokenizer, id))
 		return (struct gguf_string){"", 0};
-	bool hidden =
-		tokenizer->types[id] == TOKEN_CONTROL || tokenizer->types[id] == TOKEN_UNKNOWN;
-	return hidden && !special ? (struct gguf_string){"", 0} : tokenizer->pieces[id];
+	enum token_type type = tokenizer->types[id];
+	bool hidden = type == TOKEN_UNUSED ||
+		      (!special && (type == TOKEN_CONTROL || type == TOKEN_UNKNOWN));
+	return hidden ? (struct gguf_string){"", 0} : tokenizer->pieces[id];
+}
+
+bool tokenizer_adds_space(const struct tokenizer *tokenizer)
+{
+	return tokenizer->add_space;
 }
 
 bool tokenizer_is_eog(const struct tokenizer *tokenizer, int32_t id)

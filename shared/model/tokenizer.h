@@ -1,6 +1,6 @@
 /*
  * Text <-> token ids from the GGUF's own metadata: byte-level BPE with its pre-tokenizer (PCRE2 with Unicode
- * properties). Read-only after loading, thread-safe except that encode uses a per-call scratch it allocates.
+ * properties), and SentencePiece's BPE. Read-only after loading, thread-safe: encode allocates its scratch per call.
  */
 #pragma once
 
@@ -19,6 +19,16 @@ uint32_t tokenizer_n_vocab(const struct tokenizer *tokenizer);
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
 	bool special, int32_t **ids, size_t *n, size_t *capacity, struct error *err);
 
+/* The same for a text of which only some bytes may be part of a control token: literal[i] (of bytes) says whether byte i
+ * was written by the template, as in struct template_text. Everything else is as if all were one text, so words and
+ * merges go across where user text begins and ends. */
+int tokenizer_encode_rendered(const struct tokenizer *tokenizer, const char *text, size_t bytes,
+	const uint8_t *literal, int32_t **ids, size_t *n, size_t *capacity, struct error *err);
+
+/* Whether the first piece of a text, and of what follows a special token, begins with a space that the text does not
+ * have (SentencePiece's add_space_prefix). */
+bool tokenizer_adds_space(const struct tokenizer *tokenizer);
+
 /* The BOS that the file says comes first (add_bos_token), or -1. */
 int32_t tokenizer_bos(const struct tokenizer *tokenizer);
 
@@ -29,8 +39,13 @@ struct gguf_string tokenizer_piece(const struct tokenizer *tokenizer, int32_t id
 /* End of generation (eos, eot, and the tokens found by text, GGUF_NOTES section 4). */
 bool tokenizer_is_eog(const struct tokenizer *tokenizer, int32_t id);
 
-/* Equal for tokenizers that map every id to the same string and type: target and draft must agree. */
+/* Equal for tokenizers that map every id to the same string and type. */
 uint64_t tokenizer_fingerprint(const struct tokenizer *tokenizer);
+
+/* Whether the ids that both have stand for the same strings, so that one model's tokens can be read by the other:
+ * vocabularies may be padded to different sizes. *shared: how many ids both have. -EINVAL names the first that differs. */
+int tokenizer_compare(const struct tokenizer *target, const struct tokenizer *draft,
+	uint32_t *shared, struct error *err);
 
 /* Bytes of the longest prefix of text that ends on a UTF-8 boundary (invalid bytes count as whole): what may be
  * streamed now; the rest waits for the next token. */

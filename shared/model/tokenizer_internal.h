@@ -1,4 +1,4 @@
-/* What tokenizer.c (loading, look-ups) and tokenizer_encode.c share; nobody else includes this. */
+/* What the files tokenizer*.c share; nobody else includes this. */
 #pragma once
 
 #include "shared/model/pretokenizer.h"
@@ -22,8 +22,16 @@ struct merge {
 
 #define MERGE_NONE UINT64_MAX
 
+/* Tokens that are looked for in text byte by byte: ids sorted by their strings, each string once. */
+struct token_list {
+	const struct gguf_string *strings; /* [n_vocab] */
+	int32_t *ids;
+	uint32_t n;
+	bool first[256]; /* some string begins with this byte */
+};
+
 struct tokenizer {
-	struct pretokenizer *pretokenizer;
+	bool spm; /* SentencePiece; else byte-level BPE */
 	uint32_t n_vocab;
 	char *text; /* what pieces and texts point into */
 	struct gguf_string *texts; /* [n_vocab] as the file writes them */
@@ -32,15 +40,25 @@ struct tokenizer {
 	bool *eog; /* [n_vocab] */
 	int32_t *words; /* hash of pieces -> id, -1 in an empty slot; n_words is a power of two */
 	size_t n_words;
-	struct merge *merges; /* hash of pairs; n_merges is a power of two */
-	size_t n_merges;
+	size_t longest_word; /* bytes */
 	int32_t byte_ids[256]; /* -1 where the vocabulary lacks the byte */
-	int32_t *specials; /* ids of types 2, 3, 4, sorted by text, each text once */
-	uint32_t n_specials;
-	bool special_first[256]; /* some special begins with this byte */
+	struct token_list specials; /* types 2, 3, 4, by their texts */
 	int32_t bos; /* -1 when none is to be added */
+	int32_t unknown; /* -1: none */
 	uint64_t seed; /* of the hashes: a file cannot know which of its strings collide */
 	uint64_t fingerprint;
+	/* BPE */
+	struct pretokenizer *pretokenizer;
+	struct merge *merges; /* hash of pairs; n_merges is a power of two */
+	size_t n_merges;
+	/* SentencePiece */
+	uint32_t *
+		order; /* [n_vocab] what a merge into this token waits for: smaller first (falling score) */
+	uint32_t n_trained; /* ids from here on were added to the trained vocabulary */
+	struct token_list
+		symbols; /* trained user-defined tokens, by their pieces: never merged with a neighbour */
+	bool add_space;
+	bool *strips; /* [n_vocab] the token takes the spaces behind it along; NULL: none does */
 };
 
 /* Where a word or pair is in its hash, or where it would go: both are at most half full, so a search ends. */
@@ -51,3 +69,43 @@ int32_t tokenizer_find_word(const struct tokenizer *tokenizer, const char *bytes
 /* NULL when the pair does not merge. */
 const struct merge *tokenizer_find_merge(
 	const struct tokenizer *tokenizer, int32_t left, int32_t right);
+
+/* The longest of the list's strings that text begins with; its id or -1. bytes > 0. usable (NULL: all may be used) is
+ * asked with the id and the length. */
+int32_t token_list_match(const struct token_list *list, const char *text, size_t bytes,
+	bool (*usable)(const void *arg, int32_t id, size_t bytes), const void *arg);
+
+/* Appends an id as tokenizer_encode does. */
+struct token_sink {
+	int32_t **ids;
+	size_t *n, *capacity;
+	struct error *err;
+};
+int token_sink_put(struct token_sink *sink, int32_t id);
+
+/* Pairs that wait to be merged, the smallest first. */
+struct merge_heap {
+	uint64_t *items;
+	size_t n, capacity;
+};
+/* Room for n; -ENOMEM. */
+int merge_heap_reserve(struct merge_heap *heap, size_t n);
+void merge_heap_push(struct merge_heap *heap, uint64_t item);
+uint64_t merge_heap_pop(struct merge_heap *heap);
+
+/* The text between two special tokens; one encoder for all of a call's. */
+struct bpe_encoder;
+int bpe_encoder_create(const struct tokenizer *tokenizer, struct token_sink *sink,
+	struct bpe_encoder **out, struct error *err);
+void bpe_encoder_free(struct bpe_encoder **encoder);
+int bpe_encode(struct bpe_encoder *encoder, const char *text, size_t bytes);
+
+struct spm_encoder;
+int spm_encoder_create(const struct tokenizer *tokenizer, struct token_sink *sink,
+	struct spm_encoder **out, struct error *err);
+void spm_encoder_free(struct spm_encoder **encoder);
+/* prefix: a space comes before the text. */
+int spm_encode(struct spm_encoder *encoder, const char *text, size_t bytes, bool prefix);
+
+/* Both kinds of symbol chains use this where there is no neighbour. */
+#define SYMBOL_NONE UINT32_MAX

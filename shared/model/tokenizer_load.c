@@ -3,13 +3,10 @@
 #include "shared/base/limits.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-	LIMIT_MERGES = 4 << 20,
 	/* A special token is looked for at every byte of a text, so its length bounds the work per byte. */
 	SPECIAL_BYTES_MAX = 512,
 };
@@ -19,41 +16,18 @@ static int no_memory(struct error *err)
 	return error_set(err, ENOMEM, "no memory for a tokenizer");
 }
 
-static bool upper_hex(char c)
+static int hex_digit(char c)
 {
-	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F');
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* SentencePiece files are another kind; what is wrong inside one is said before that it is one. */
-static int refuse_sentencepiece(const struct gguf *gguf, struct error *err)
+/* The byte that SentencePiece writes as <0x0A>; -1 for any other text. */
+static int byte_of_text(struct gguf_string s)
 {
-	enum gguf_value_type type;
-	uint64_t n;
-	int rc = gguf_get_array(gguf, "tokenizer.ggml.scores", &type, &n, err);
-	for (uint64_t i = 0; !rc && i < n; i++) {
-		if (!isfinite(gguf_array_f64(gguf, "tokenizer.ggml.scores", i)))
-			return error_set(err, EINVAL,
-				"key tokenizer.ggml.scores: element %" PRIu64 " is %g", i,
-				gguf_array_f64(gguf, "tokenizer.ggml.scores", i));
-	}
-	if (rc && rc != -ENOENT)
-		return rc;
-	rc = gguf_get_array(gguf, "tokenizer.ggml.token_type", &type, &n, NULL);
-	for (uint64_t i = 0; !rc && i < n; i++) {
-		struct gguf_string s = gguf_array_string(gguf, TOKENS_KEY, i);
-		if (gguf_array_i64(gguf, "tokenizer.ggml.token_type", i) != TOKEN_BYTE)
-			continue;
-		if (s.bytes != 6 || memcmp(s.data, "<0x", 3) != 0 || !upper_hex(s.data[3]) ||
-			!upper_hex(s.data[4]) || s.data[5] != '>')
-			return error_set(err, EINVAL,
-				"key " TOKENS_KEY ": token %" PRIu64
-				" is of type byte, but its text %s is not <0x00> to <0xFF>",
-				i, gguf_name_text(s).text);
-	}
-	return error_set(err, ENOTSUP,
-		"key tokenizer.ggml.model is \"llama\" (SentencePiece), which is not supported "
-		"(supported: "
-		"gpt2)");
+	if (s.bytes != 6 || memcmp(s.data, "<0x", 3) != 0 || s.data[5] != '>')
+		return -1;
+	int high = hex_digit(s.data[3]), low = hex_digit(s.data[4]);
+	return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
 int tokenizer_load_kind(struct tokenizer *t, const struct gguf *gguf, struct error *err)
@@ -65,48 +39,22 @@ int tokenizer_load_kind(struct tokenizer *t, const struct gguf *gguf, struct err
 			"key tokenizer.ggml.model is missing: the file has no tokenizer");
 	if (rc)
 		return rc;
-	if (model.bytes == 5 && memcmp(model.data, "llama", 5) == 0)
-		return refuse_sentencepiece(gguf, err);
+	t->spm = model.bytes == 5 && memcmp(model.data, "llama", 5) == 0;
+	if (t->spm) {
+		t->add_space = true;
+		rc = gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", &t->add_space, err);
+		return rc == -ENOENT ? 0 : rc;
+	}
 	if (model.bytes != 4 || memcmp(model.data, "gpt2", 4) != 0)
 		return error_set(err, ENOTSUP,
 			"key tokenizer.ggml.model is \"%s\", which is not supported (supported: "
-			"gpt2)",
+			"gpt2, which is byte-level BPE, and llama, which is SentencePiece)",
 			gguf_name_text(model).text);
 	/* Files older than the key are what "default" is for. */
 	rc = gguf_get_string(gguf, "tokenizer.ggml.pre", &pre, err);
 	if (rc && rc != -ENOENT)
 		return rc;
 	return pretokenizer_create(pre.data, pre.bytes, &t->pretokenizer, err);
-}
-
-/* Byte-level BPE writes a printable byte as itself and the 68 others as U+0100 onwards, in ascending order. */
-static int byte_of_character(unsigned c)
-{
-	if ((c >= 33 && c <= 126) || (c >= 161 && c <= 172) || (c >= 174 && c <= 255))
-		return (int)c;
-	if (c < 256 || c >= 256 + 68)
-		return -1;
-	unsigned n = c - 256;
-	/* 0 to 32, 127 to 160, 173. */
-	return (int)(n < 33 ? n : n < 67 ? n - 33 + 127 : 173);
-}
-
-ptrdiff_t tokenizer_unmap_bytes(struct gguf_string s, char *out)
-{
-	ptrdiff_t n = 0;
-	for (size_t at = 0; at < s.bytes;) {
-		const unsigned char *p = (const unsigned char *)s.data + at;
-		size_t length = utf8_sequence(s.data + at, s.bytes - at);
-		if (length == 0 || length > 2)
-			return -1;
-		int byte = byte_of_character(
-			length == 1 ? p[0] : (unsigned)(p[0] & 0x1f) << 6 | (p[1] & 0x3f));
-		if (byte < 0)
-			return -1;
-		out[n++] = (char)byte;
-		at += length;
-	}
-	return n;
 }
 
 static int read_types(struct tokenizer *t, const struct gguf *gguf, struct error *err)
@@ -134,6 +82,54 @@ static int read_types(struct tokenizer *t, const struct gguf *gguf, struct error
 	return 0;
 }
 
+/* What a BPE token stands for, written to `at`. Added tokens are literal text; an ordinary token with a character that
+ * stands for no byte is, too. Returns the bytes written. */
+static size_t bpe_piece(struct tokenizer *t, uint32_t i, char *at)
+{
+	bool literal = t->types[i] != TOKEN_NORMAL && t->types[i] != TOKEN_BYTE;
+	ptrdiff_t n = literal ? -1 : tokenizer_unmap_bytes(t->texts[i], at);
+	t->pieces[i] = n < 0 ? t->texts[i] : (struct gguf_string){at, (size_t)n};
+	if (t->types[i] == TOKEN_UNUSED)
+		t->pieces[i].bytes = 0;
+	return n < 0 ? 0 : (size_t)n;
+}
+
+/* The same in SentencePiece; ids from n_trained on were added, and are literal text. */
+static ptrdiff_t spm_piece(struct tokenizer *t, uint32_t i, char *at, struct error *err)
+{
+	struct gguf_string s = t->texts[i];
+	t->pieces[i] = s;
+	if (t->types[i] == TOKEN_BYTE) {
+		int byte = byte_of_text(s);
+		if (byte < 0)
+			return error_set(err, EINVAL,
+				"key " TOKENS_KEY ": token %u is of type byte, but its text %s is "
+				"not <0x00> to <0xFF>",
+				i, gguf_name_text(s).text);
+		*at = (char)byte;
+		t->pieces[i] = (struct gguf_string){at, 1};
+		return 1;
+	}
+	if (t->types[i] == TOKEN_CONTROL || t->types[i] == TOKEN_UNKNOWN ||
+		(t->types[i] == TOKEN_USER_DEFINED && i >= t->n_trained))
+		return 0;
+	size_t n = spm_plain_spaces(s.data, s.bytes, at);
+	t->pieces[i] = (struct gguf_string){at, n};
+	return (ptrdiff_t)n;
+}
+
+/* What the trained vocabulary ends with: added tokens come behind it. Files without types are older than added tokens. */
+static void find_trained(struct tokenizer *t, const struct gguf *gguf)
+{
+	if (!gguf_has(gguf, "tokenizer.ggml.token_type"))
+		for (uint32_t i = 0; i < t->n_vocab; i++)
+			if (byte_of_text(gguf_array_string(gguf, TOKENS_KEY, i)) >= 0)
+				t->types[i] = TOKEN_BYTE;
+	for (uint32_t i = 0; i < t->n_vocab; i++)
+		if (t->types[i] == TOKEN_NORMAL || t->types[i] == TOKEN_BYTE)
+			t->n_trained = i + 1;
+}
+
 /* Copies the texts, so that a tokenizer outlives the file, and behind each the bytes it stands for. */
 static int read_texts(struct tokenizer *t, const struct gguf *gguf, struct error *err)
 {
@@ -151,34 +147,40 @@ static int read_texts(struct tokenizer *t, const struct gguf *gguf, struct error
 	t->text = malloc(2 * total + 1);
 	if (!t->text)
 		return no_memory(err);
+	if (t->spm)
+		find_trained(t, gguf);
 	char *at = t->text;
 	for (uint32_t i = 0; i < t->n_vocab; i++) {
 		struct gguf_string s = gguf_array_string(gguf, TOKENS_KEY, i);
 		memcpy(at, s.data, s.bytes);
-		t->texts[i] = t->pieces[i] = (struct gguf_string){at, s.bytes};
+		t->texts[i] = (struct gguf_string){at, s.bytes};
 		at += s.bytes;
-		/* Added tokens are literal text; an ordinary token with a character that stands for no byte is, too. */
-		bool literal = t->types[i] != TOKEN_NORMAL && t->types[i] != TOKEN_BYTE;
-		ptrdiff_t n = literal ? -1 : tokenizer_unmap_bytes(t->texts[i], at);
-		if (t->types[i] == TOKEN_UNUSED)
-			t->pieces[i].bytes = 0;
+		ptrdiff_t n = t->spm ? spm_piece(t, i, at, err) : (ptrdiff_t)bpe_piece(t, i, at);
 		if (n < 0)
-			continue;
-		t->pieces[i] = (struct gguf_string){at, (size_t)n};
+			return (int)n;
 		at += n;
 	}
 	return 0;
 }
 
-/* The first of equal pieces wins: official files have duplicates. */
+/* The last of equal pieces counts, as in the references: official files have duplicates. */
 static void add_word(struct tokenizer *t, uint32_t id)
 {
 	struct gguf_string piece = t->pieces[id];
-	if (piece.bytes == 0 || tokenizer_find_word(t, piece.data, piece.bytes) >= 0)
+	if (piece.bytes == 0)
 		return;
 	t->words[tokenizer_word_slot(t, piece.data, piece.bytes)] = (int32_t)id;
-	if (piece.bytes == 1)
+	t->longest_word = piece.bytes > t->longest_word ? piece.bytes : t->longest_word;
+	if (piece.bytes == 1 && !t->spm)
 		t->byte_ids[(unsigned char)piece.data[0]] = (int32_t)id;
+}
+
+/* Added tokens that merges go through, in vocabularies that have them twice over: they never displace a word. */
+static void add_user_defined(struct tokenizer *t, uint32_t id)
+{
+	struct gguf_string piece = t->pieces[id];
+	if (tokenizer_find_word(t, piece.data, piece.bytes) < 0)
+		add_word(t, id);
 }
 
 static int index_words(struct tokenizer *t, struct error *err)
@@ -192,56 +194,42 @@ static int index_words(struct tokenizer *t, struct error *err)
 	memset(t->words, 0xff, t->n_words * sizeof(*t->words));
 	memset(t->byte_ids, 0xff, sizeof(t->byte_ids));
 	for (uint32_t i = 0; i < t->n_vocab; i++) {
-		if (t->types[i] == TOKEN_NORMAL || t->types[i] == TOKEN_BYTE)
+		bool byte = t->types[i] == TOKEN_BYTE;
+		if (t->spm && byte && t->pieces[i].bytes == 1)
+			t->byte_ids[(unsigned char)*t->pieces[i].data] = (int32_t)i;
+		else if (t->types[i] == TOKEN_NORMAL || byte ||
+			 (t->spm && t->types[i] == TOKEN_UNUSED))
 			add_word(t, i);
 	}
-	/* Added tokens that merges go through, in vocabularies that have them twice over. */
-	for (uint32_t i = 0; i < t->n_vocab; i++) {
+	for (uint32_t i = 0; !t->spm && i < t->n_vocab; i++)
 		if (t->types[i] == TOKEN_USER_DEFINED)
-			add_word(t, i);
-	}
+			add_user_defined(t, i);
 	return 0;
-}
-
-static int compare_specials(const void *a, const void *b, void *arg)
-{
-	const struct tokenizer *t = arg;
-	int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-	struct gguf_string s = t->texts[x], r = t->texts[y];
-	size_t n = s.bytes < r.bytes ? s.bytes : r.bytes;
-	int order = memcmp(s.data, r.data, n);
-	if (!order)
-		order = (s.bytes > r.bytes) - (s.bytes < r.bytes);
-	return order ? order : (x > y) - (x < y);
 }
 
 static int index_specials(struct tokenizer *t, struct error *err)
 {
-	uint32_t n = 0;
-	t->specials = malloc((size_t)t->n_vocab * sizeof(*t->specials));
-	if (!t->specials)
+	t->specials.strings = t->texts;
+	t->symbols.strings = t->pieces;
+	t->specials.ids = malloc((size_t)t->n_vocab * sizeof(int32_t));
+	t->symbols.ids = malloc((size_t)t->n_vocab * sizeof(int32_t));
+	if (!t->specials.ids || !t->symbols.ids)
 		return no_memory(err);
 	for (uint32_t i = 0; i < t->n_vocab; i++) {
-		bool special = t->types[i] == TOKEN_UNKNOWN || t->types[i] == TOKEN_CONTROL ||
-			       t->types[i] == TOKEN_USER_DEFINED;
-		if (!special || t->texts[i].bytes == 0)
+		bool user_defined = t->types[i] == TOKEN_USER_DEFINED;
+		if (!user_defined && t->types[i] != TOKEN_UNKNOWN && t->types[i] != TOKEN_CONTROL)
 			continue;
 		if (t->texts[i].bytes > SPECIAL_BYTES_MAX)
 			return error_set(err, EINVAL,
 				"key " TOKENS_KEY
 				": special token %u has %zu bytes; at most %d are supported",
 				i, t->texts[i].bytes, SPECIAL_BYTES_MAX);
-		t->special_first[(unsigned char)t->texts[i].data[0]] = true;
-		t->specials[n++] = (int32_t)i;
+		t->specials.ids[t->specials.n++] = (int32_t)i;
+		if (t->spm && user_defined && i < t->n_trained)
+			t->symbols.ids[t->symbols.n++] = (int32_t)i;
 	}
-	qsort_r(t->specials, n, sizeof(*t->specials), compare_specials, t);
-	for (uint32_t i = 0; i < n; i++) {
-		struct gguf_string s = t->texts[t->specials[i]];
-		struct gguf_string last = t->n_specials ? t->texts[t->specials[t->n_specials - 1]]
-							: (struct gguf_string){"", 0};
-		if (s.bytes != last.bytes || memcmp(s.data, last.data, s.bytes) != 0)
-			t->specials[t->n_specials++] = t->specials[i];
-	}
+	token_list_sort(&t->specials);
+	token_list_sort(&t->symbols);
 	return 0;
 }
 
@@ -273,149 +261,4 @@ int tokenizer_load_tokens(struct tokenizer *t, const struct gguf *gguf, struct e
 	if (!rc)
 		rc = index_words(t, err);
 	return rc ? rc : index_specials(t, err);
-}
-
-static int bad_merge(struct error *err, uint64_t i, struct gguf_string s, const char *why)
-{
-	return error_set(err, EINVAL, "key " MERGES_KEY ": element %" PRIu64 " (%s) %s", i,
-		gguf_name_text(s).text, why);
-}
-
-/* Merge i: "left right", two ordinary tokens whose concatenation is a third. bytes has room for the whole. */
-static int read_merge(
-	struct tokenizer *t, struct gguf_string s, uint64_t i, char *bytes, struct error *err)
-{
-	const char *space = s.bytes > 1 ? memchr(s.data + 1, ' ', s.bytes - 1) : NULL;
-	if (!space || space + 1 == s.data + s.bytes)
-		return bad_merge(err, i, s, "is not two tokens with a space between them");
-	size_t left_text = (size_t)(space - s.data);
-	ptrdiff_t left = tokenizer_unmap_bytes((struct gguf_string){s.data, left_text}, bytes);
-	ptrdiff_t right = left < 0 ? -1
-				   : tokenizer_unmap_bytes((struct gguf_string){space + 1,
-								   s.bytes - left_text - 1},
-					     bytes + left);
-	if (right < 0)
-		return bad_merge(err, i, s, "has characters that stand for no byte");
-	int32_t a = tokenizer_find_word(t, bytes, (size_t)left);
-	int32_t b = tokenizer_find_word(t, bytes + left, (size_t)right);
-	int32_t result = tokenizer_find_word(t, bytes, (size_t)(left + right));
-	if (a < 0 || b < 0 || result < 0)
-		return bad_merge(err, i, s, "joins or makes what is not a token");
-	/* Of equal merges the first counts. */
-	struct merge *slot = tokenizer_merge_slot(t, a, b);
-	if (slot->pair == MERGE_NONE)
-		*slot = (struct merge){
-			(uint64_t)(uint32_t)a << 32 | (uint32_t)b, (uint32_t)i, result};
-	return 0;
-}
-
-int tokenizer_load_merges(struct tokenizer *t, const struct gguf *gguf, struct error *err)
-{
-	enum gguf_value_type type;
-	uint64_t n;
-	size_t longest = 0;
-	int rc = gguf_get_array(gguf, MERGES_KEY, &type, &n, err);
-	if (rc == -ENOENT)
-		return error_set(err, EINVAL, "key " MERGES_KEY " is missing");
-	if (rc)
-		return rc;
-	if (type != GGUF_STRING)
-		return error_set(err, EINVAL, "key " MERGES_KEY " is an array, but not of strings");
-	if (n > LIMIT_MERGES)
-		return error_set(err, EINVAL,
-			"key " MERGES_KEY " has %" PRIu64 " elements; at most %d are supported", n,
-			LIMIT_MERGES);
-	for (t->n_merges = 16; t->n_merges < 2 * n;)
-		t->n_merges *= 2;
-	t->merges = malloc(t->n_merges * sizeof(*t->merges));
-	if (!t->merges)
-		return no_memory(err);
-	for (size_t i = 0; i < t->n_merges; i++)
-		t->merges[i].pair = MERGE_NONE;
-	for (uint64_t i = 0; i < n; i++) {
-		struct gguf_string s = gguf_array_string(gguf, MERGES_KEY, i);
-		longest = s.bytes > longest ? s.bytes : longest;
-		if (longest > 2 * LIMIT_TOKEN_BYTES + 1)
-			return bad_merge(err, i, s, "is longer than two tokens can be");
-	}
-	char *bytes = malloc(longest + 1);
-	if (!bytes)
-		return no_memory(err);
-	for (uint64_t i = 0; !rc && i < n; i++)
-		rc = read_merge(t, gguf_array_string(gguf, MERGES_KEY, i), i, bytes, err);
-	free(bytes);
-	return rc;
-}
-
-static bool text_is(struct gguf_string s, const char *text)
-{
-	return s.bytes == strlen(text) && memcmp(s.data, text, s.bytes) == 0;
-}
-
-/* Converters write one end-of-sequence id, but chat models also end turns with others, known by their text. */
-static void find_eog_by_text(struct tokenizer *t)
-{
-	static const char *const texts[] = {
-		"<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|return|>", "<|call|>", "<|end|>"};
-	enum { RETURN = 3, CALL = 4, END = 5, N = 6 };
-	int32_t found[N];
-	for (int i = 0; i < N; i++)
-		found[i] = -1;
-	for (uint32_t id = 0; id < t->n_vocab; id++) {
-		for (int i = 0; i < N; i++) {
-			if (found[i] < 0 && text_is(t->texts[id], texts[i]))
-				found[i] = (int32_t)id;
-		}
-	}
-	/* In gpt-oss <|end|> ends a message, after which the model goes on. */
-	if (found[RETURN] >= 0 && found[CALL] >= 0)
-		found[END] = -1;
-	for (int i = 0; i < N; i++) {
-		if (found[i] >= 0)
-			t->eog[found[i]] = true;
-	}
-}
-
-int tokenizer_load_special_ids(struct tokenizer *t, const struct gguf *gguf, struct error *err)
-{
-	static const struct {
-		const char *key;
-		bool eog;
-	} keys[] = {
-		{"tokenizer.ggml.bos_token_id", false},
-		{"tokenizer.ggml.eos_token_id", true},
-		{"tokenizer.ggml.eot_token_id", true},
-		{"tokenizer.ggml.eom_token_id", true},
-		{"tokenizer.ggml.unknown_token_id", false},
-		{"tokenizer.ggml.seperator_token_id", false},
-		{"tokenizer.ggml.padding_token_id", false},
-		{"tokenizer.ggml.cls_token_id", false},
-		{"tokenizer.ggml.mask_token_id", false},
-		{"tokenizer.ggml.fim_pre_token_id", false},
-		{"tokenizer.ggml.fim_suf_token_id", false},
-		{"tokenizer.ggml.fim_mid_token_id", false},
-		{"tokenizer.ggml.fim_pad_token_id", false},
-		{"tokenizer.ggml.fim_rep_token_id", false},
-		{"tokenizer.ggml.fim_sep_token_id", false},
-	};
-	int32_t bos = -1;
-	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-		uint64_t id;
-		int rc = gguf_get_u64(gguf, keys[i].key, 0, t->n_vocab - 1, &id, err);
-		if (rc == -ENOENT)
-			continue;
-		if (rc)
-			return rc;
-		if (keys[i].eog)
-			t->eog[id] = true;
-		if (i == 0)
-			bos = (int32_t)id;
-	}
-	bool add = pretokenizer_adds_bos(t->pretokenizer);
-	int rc = gguf_get_bool(gguf, "tokenizer.ggml.add_bos_token", &add, err);
-	if (rc && rc != -ENOENT)
-		return rc;
-	t->bos = add ? bos : -1;
-	find_eog_by_text(t);
-	return 0;
 }

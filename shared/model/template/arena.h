@@ -1,0 +1,35 @@
+/*
+ * Memory of one parse or one rendering: taken piece by piece, given back all at once, never more than a limit. Work that
+ * fails unwinds to where it began (longjmp): what it holds is in the arena, so nothing in between has to be undone, and
+ * an interpreter whose every step may fail stays readable. One thread.
+ */
+#pragma once
+
+#include "shared/base/error.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct arena_block;
+
+struct arena {
+	struct arena_block *blocks; /* newest first */
+	size_t used_bytes, max_bytes;
+	jmp_buf unwind; /* set by whoever began; arena_fail goes there */
+	int rc; /* -errno of the failure */
+	struct error *err;
+};
+
+void arena_init(struct arena *arena, size_t max_bytes, struct error *err);
+void arena_exit(struct arena *arena);
+
+/* Never NULL; zeroed, aligned for anything. Beyond the limit it fails. */
+void *arena_alloc(struct arena *arena, size_t bytes);
+void *arena_array(struct arena *arena, size_t n, size_t element_bytes);
+/* A larger copy; the old one stays until the end, so arrays grow by doubling. */
+void *arena_grow(
+	struct arena *arena, const void *old, size_t n, size_t new_n, size_t element_bytes);
+
+/* The message is already in arena->err. */
+_Noreturn void arena_fail(struct arena *arena, int rc);
