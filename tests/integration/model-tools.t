@@ -234,7 +234,7 @@ for what, status, more in (("an unknown shape", 64, ("nothing", here / "x")), ("
 # ---- damage ----
 rng = seeded()
 rounds = 30 if SANITIZED else 40
-goldens = [HOSTILE, "tests/data/hostile/qwen3moe.gguf", "tests/data/golden/models/qwen3.f32.gguf"]
+goldens = [HOSTILE, "tests/data/hostile/qwen3moe.gguf", *map(str, sorted(Path("tests/data/golden/models").glob("*.gguf")))]
 # And the second part of a split one, opened by its first.
 parts = Gguf(HOSTILE).split(here / "parts", 2)
 crashed = []
@@ -242,7 +242,7 @@ for source in (*goldens, parts[1]):
     data = Path(source).read_bytes()
     path = here / "damaged.gguf" if source in goldens else parts[0]
     target = path if source in goldens else parts[1]
-    for i in range(rounds):
+    for i in range(rounds // 4 if "golden" in str(source) else rounds):
         damaged = bytearray(data)
         if i % 4 == 0:
             del damaged[rng.randrange(len(data)):]
@@ -256,6 +256,6 @@ for source in (*goldens, parts[1]):
             result = run(MODEL, *command)
             if result.returncode not in (0, 65, 66, 70) or "Sanitizer" in result.stderr or "runtime error" in result.stderr:
                 crashed.append(f"{source} round {i} {command[0]}: status {result.returncode}: {result.stderr[-1500:]}")
-tap.ok(not crashed, f"{rounds} damaged copies of {len(goldens) + 1} files: info, check and logits end well", "\n".join(crashed))
+tap.ok(not crashed, f"damaged copies of {len(goldens) + 1} files: info, check and logits end well", "\n".join(crashed))
 directory.cleanup()
 tap.done()
