@@ -3,7 +3,10 @@
 
 #include <string.h>
 
-enum { RANGE_MAX = 100000 }; /* as the sandbox of jinja2 */
+enum {
+	RANGE_MAX = 100000, /* as the sandbox of jinja2 */
+	FORMAT_MAX = 127,
+};
 
 #define FUNCTION(name)                                                                          \
 	static struct value name(struct render *r, struct value self, const struct value *args, \
@@ -96,12 +99,12 @@ FUNCTION(strftime_now)
 	(void)call;
 	struct string *format = argument_string(r, args[0], "the format of a time");
 	struct tm now;
-	char text[512], pattern[128];
-	if (!format || format->bytes >= sizeof(pattern) || memchr(format->data, 0, format->bytes))
-		render_fail(r, "the format of a time is a string of less than %zu bytes",
-			sizeof(pattern));
+	char text[512];
+	if (!format || format->bytes > FORMAT_MAX || memchr(format->data, 0, format->bytes))
+		render_fail(r, "the format of a time is a string of at most %d bytes", FORMAT_MAX);
+	/* A copy with a NUL behind it. */
+	char *pattern = arena_alloc(&r->arena, format->bytes + 1);
 	memcpy(pattern, format->data, format->bytes);
-	pattern[format->bytes] = '\0';
 	if (r->now) {
 		now = *r->now;
 	} else {
