@@ -28,7 +28,7 @@ void arena_exit(struct arena *arena)
 	arena->used_bytes = 0;
 }
 
-_Noreturn void arena_fail(struct arena *arena, int rc)
+void arena_fail(struct arena *arena, int rc)
 {
 	arena->rc = rc;
 	longjmp(arena->unwind, 1);

@@ -32,4 +32,4 @@ void *arena_grow(
 	struct arena *arena, const void *old, size_t n, size_t new_n, size_t element_bytes);
 
 /* The message is already in arena->err. */
-_Noreturn void arena_fail(struct arena *arena, int rc);
+void arena_fail(struct arena *arena, int rc) __attribute__((noreturn));

@@ -316,10 +316,11 @@ static struct value next_value(struct render *r, struct percent *p)
 static struct value named_value(
 	struct render *r, struct percent *p, const struct string *s, size_t *at)
 {
-	const char *close = memchr(s->data + *at, ')', s->bytes - *at);
-	if (!close || p->values.kind != VALUE_DICT)
+	size_t end = *at;
+	while (end < s->bytes && s->data[end] != ')')
+		end++;
+	if (end == s->bytes || p->values.kind != VALUE_DICT)
 		render_fail(r, "%%(name) needs a mapping");
-	size_t end = (size_t)(close - s->data);
 	struct string *name = text_slice(&r->arena, s, *at + 1, end);
 	const struct pair *pair = dict_find(r, p->values.dict, value_string(name));
 	*at = end + 1;

@@ -3,7 +3,10 @@
 
 #include <string.h>
 
-enum { RANGE_MAX = 100000 }; /* as the sandbox of jinja2 */
+enum {
+	RANGE_MAX = 100000, /* as the sandbox of jinja2 */
+	FORMAT_MAX = 127,
+};
 
 #define FUNCTION(name)                                                                          \
 	static struct value name(struct render *r, struct value self, const struct value *args, \
@@ -20,11 +23,10 @@ FUNCTION(range)
 	if (step == 0)
 		render_fail(r, "the step of a range cannot be 0");
 	uint64_t n = 0;
-	if (step > 0 ? start < stop : start > stop) {
-		uint64_t distance = step > 0 ? (uint64_t)stop - (uint64_t)start
-					     : (uint64_t)start - (uint64_t)stop;
-		n = (distance - 1) / (step > 0 ? (uint64_t)step : 0 - (uint64_t)step) + 1;
-	}
+	if (step > 0 && start < stop)
+		n = ((uint64_t)stop - (uint64_t)start - 1) / (uint64_t)step + 1;
+	else if (step < 0 && start > stop)
+		n = ((uint64_t)start - (uint64_t)stop - 1) / (0 - (uint64_t)step) + 1;
 	if (n > RANGE_MAX)
 		render_fail(r, "a range of more than %d numbers", RANGE_MAX);
 	struct list *list = list_new(r, n);
@@ -94,14 +96,16 @@ FUNCTION(strftime_now)
 {
 	(void)self;
 	(void)call;
-	struct string *format = argument_string(r, args[0], "the format of a time");
 	struct tm now;
-	char text[512], pattern[128];
-	if (!format || format->bytes >= sizeof(pattern) || memchr(format->data, 0, format->bytes))
-		render_fail(r, "the format of a time is a string of less than %zu bytes",
-			sizeof(pattern));
+	char text[512];
+	if (args[0].kind != VALUE_STRING)
+		render_fail(r, "the format of a time is a string, not '%s'", value_type(args[0]));
+	const struct string *format = args[0].s;
+	if (format->bytes > FORMAT_MAX || memchr(format->data, 0, format->bytes))
+		render_fail(r, "the format of a time has at most %d bytes and no NUL", FORMAT_MAX);
+	/* A copy with a NUL behind it. */
+	char *pattern = arena_alloc(&r->arena, format->bytes + 1);
 	memcpy(pattern, format->data, format->bytes);
-	pattern[format->bytes] = '\0';
 	if (r->now) {
 		now = *r->now;
 	} else {

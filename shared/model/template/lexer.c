@@ -41,7 +41,7 @@ int source_error(struct arena *arena, const struct source *source, size_t at, in
 	return error_set(arena->err, code, "template line %zu, column %zu: %s", line, column, text);
 }
 
-_Noreturn void source_fail(
+void source_fail(
 	struct arena *arena, const struct source *source, size_t at, const char *format, ...)
 {
 	va_list args;

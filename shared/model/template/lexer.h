@@ -72,5 +72,5 @@ void source_position(const struct source *source, size_t at, size_t *line, size_
 int source_error(struct arena *arena, const struct source *source, size_t at, int code,
 	const char *format, va_list args) __attribute__((format(printf, 5, 0)));
 /* The same, and the work ends. */
-_Noreturn void source_fail(struct arena *arena, const struct source *source, size_t at,
-	const char *format, ...) __attribute__((format(printf, 4, 5)));
+void source_fail(struct arena *arena, const struct source *source, size_t at, const char *format,
+	...) __attribute__((noreturn, format(printf, 4, 5)));

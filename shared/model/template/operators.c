@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static _Noreturn void unsupported(
+__attribute__((noreturn)) static void unsupported(
 	struct render *r, const char *operator, struct value a, struct value b)
 {
 	render_need_defined(r, a);
@@ -13,7 +13,7 @@ static _Noreturn void unsupported(
 		value_type(b));
 }
 
-static _Noreturn void overflow(struct render *r)
+__attribute__((noreturn)) static void overflow(struct render *r)
 {
 	render_fail(r, "an integer does not fit 64 bits");
 }

@@ -4,7 +4,7 @@
 
 enum { DEPTH_MAX = 400 };
 
-_Noreturn void parser_fail(struct parser *p, const struct token *at, const char *format, ...)
+void parser_fail(struct parser *p, const struct token *at, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
@@ -64,7 +64,7 @@ bool parser_skip_name(struct parser *p, const char *name)
 	return true;
 }
 
-_Noreturn void parser_unexpected(struct parser *p, const char *what)
+void parser_unexpected(struct parser *p, const char *what)
 {
 	if (p->token->type == TOKEN_END)
 		parser_fail(p, p->token, "the template ends where %s is expected", what);
@@ -117,7 +117,7 @@ static void body(struct parser *p, struct node_list *list, const char *const end
 			parser_expect(p, TOKEN_BLOCK_END, "\"%}\"");
 			break;
 		default:
-			if (ends)
+			if (ends && start)
 				parser_fail(p, start, "\"%.*s\" has no {%% %s %%}",
 					(int)start->bytes, p->source->text + start->at, ends[0]);
 			return;

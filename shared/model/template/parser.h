@@ -16,8 +16,8 @@ struct parser {
 void parser_run(struct arena *arena, const struct source *source, const struct tokens *tokens,
 	struct node_list *body);
 
-_Noreturn void parser_fail(struct parser *p, const struct token *at, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
+void parser_fail(struct parser *p, const struct token *at, const char *format, ...)
+	__attribute__((noreturn, format(printf, 3, 4)));
 void parser_enter(struct parser *p);
 void parser_leave(struct parser *p);
 struct node *parser_node(struct parser *p, enum node_kind kind, const struct token *at);
@@ -26,7 +26,7 @@ bool parser_at_name(const struct parser *p, const char *name);
 bool parser_skip(struct parser *p, enum token_type type);
 bool parser_skip_name(struct parser *p, const char *name);
 /* Fails: what was expected here, and what is there. */
-_Noreturn void parser_unexpected(struct parser *p, const char *what);
+void parser_unexpected(struct parser *p, const char *what) __attribute__((noreturn));
 const struct token *parser_expect(struct parser *p, enum token_type type, const char *what);
 
 struct node *parser_expression(struct parser *p, bool with_condition);

@@ -142,11 +142,20 @@ static void print_quoted(struct render *r, struct builder *b, struct string *s)
 		builder_char(b, ')');
 }
 
-static void print_number(struct builder *b, const char *format, long long a, long long c)
+static void print_int(struct builder *b, int64_t i)
 {
-	char text[80];
-	snprintf(text, sizeof(text), format, a, c);
+	char text[32];
+	snprintf(text, sizeof(text), "%lld", (long long)i);
 	builder_text(b, text);
+}
+
+static void print_loop(struct builder *b, const struct loop *loop)
+{
+	builder_text(b, "<LoopContext ");
+	print_int(b, (int64_t)loop->index + 1);
+	builder_char(b, '/');
+	print_int(b, (int64_t)loop->items->n);
+	builder_char(b, '>');
 }
 
 static void print_named(struct builder *b, const char *what, const struct string *name)
@@ -176,7 +185,7 @@ static void print_other(struct render *r, struct builder *b, struct value v)
 		builder_text(b, v.b ? "True" : "False");
 		break;
 	case VALUE_INT:
-		print_number(b, "%lld", v.i, 0);
+		print_int(b, v.i);
 		break;
 	case VALUE_FLOAT:
 		print_float(b, v.f);
@@ -206,8 +215,7 @@ static void print_other(struct render *r, struct builder *b, struct value v)
 		builder_char(b, '>');
 		break;
 	case VALUE_LOOP:
-		print_number(b, "<LoopContext %lld/%lld>", (long long)v.loop->index + 1,
-			(long long)v.loop->items->n);
+		print_loop(b, v.loop);
 		break;
 	case VALUE_MACRO:
 		print_named(b, v.macro->name ? "Macro" : "Macro anonymous", v.macro->name);

@@ -7,24 +7,22 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Noreturn void fail(struct render *r, int code, const char *format, va_list args)
-{
-	arena_fail(&r->arena,
-		source_error(&r->arena, template_source(r->template), r->at, code, format, args));
-}
-
-_Noreturn void render_fail(struct render *r, const char *format, ...)
+void render_fail(struct render *r, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
-	fail(r, EINVAL, format, args);
+	int rc = source_error(&r->arena, template_source(r->template), r->at, EINVAL, format, args);
+	va_end(args);
+	arena_fail(&r->arena, rc);
 }
 
-_Noreturn void render_fail_code(struct render *r, int code, const char *format, ...)
+void render_fail_code(struct render *r, int code, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
-	fail(r, code, format, args);
+	int rc = source_error(&r->arena, template_source(r->template), r->at, code, format, args);
+	va_end(args);
+	arena_fail(&r->arena, rc);
 }
 
 void render_charge(struct render *r, uint64_t steps)

@@ -70,10 +70,10 @@ struct function {
 enum { PARAMETERS_MAX = 5 };
 
 /* Ends the rendering with "template line L, column C: " and the message. */
-_Noreturn void render_fail(struct render *r, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-_Noreturn void render_fail_code(struct render *r, int code, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
+void render_fail(struct render *r, const char *format, ...)
+	__attribute__((noreturn, format(printf, 2, 3)));
+void render_fail_code(struct render *r, int code, const char *format, ...)
+	__attribute__((noreturn, format(printf, 3, 4)));
 /* Counts work; beyond the limit the rendering fails. */
 void render_charge(struct render *r, uint64_t steps);
 /* Around everything that recurses. */

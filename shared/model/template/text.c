@@ -80,8 +80,9 @@ void builder_slice(struct builder *b, const struct string *s, size_t from, size_
 
 void builder_code_point(struct builder *b, uint32_t code, bool literal)
 {
-	char out[4];
-	add(b, out, text_encode(code, out), NULL, literal);
+	char out[4] = "";
+	size_t bytes = text_encode(code, out);
+	add(b, out, bytes, NULL, literal);
 }
 
 struct string *builder_finish(struct builder *b)
