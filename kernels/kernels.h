@@ -211,8 +211,8 @@ struct kernels {
 
 	/* A causal convolution over time, each channel by itself: s = +0, then s = fma(rows[t][i], w[t][i], s) for
 	 * t = 0..taps-1 (rows oldest first; w [taps][n]); out[i] = s * (1 / (1 + exp(-s))). */
-	void (*conv_silu)(const float *const *rows, const float *w, uint32_t taps, uint32_t n,
-		float *out);
+	void (*conv_silu)(
+		const float *const *rows, const float *w, uint32_t taps, uint32_t n, float *out);
 
 	/* y[i] = (x[i] * (1 / sqrt(ss + eps))) * scale, ss = LANES sum of x*x; y may be x. */
 	void (*l2_norm)(const float *x, float eps, float scale, uint32_t n, float *y);

@@ -51,8 +51,8 @@ int engine_check_options(const struct engine_options *o, struct error *err)
 			err, EINVAL, "--format: \"%s\", allowed are json and text", o->format);
 	enum kv_type type;
 	if (o->kv && strcmp(o->kv, "auto") != 0 && kv_type_named(o->kv, &type) < 0)
-		return error_set(err, EINVAL, "--kv: \"%s\", allowed are f32, f16, q8_0 and auto",
-			o->kv);
+		return error_set(
+			err, EINVAL, "--kv: \"%s\", allowed are f32, f16, q8_0 and auto", o->kv);
 	int rc = check_activations(o, err);
 	if (rc < 0)
 		return rc;
@@ -160,10 +160,9 @@ static int set_context(struct engine *e, uint32_t n_extra, struct error *err)
 
 static int start_kv(struct engine *e, struct error *err)
 {
-	struct kv_layout layout = kv_layout_of(e->model, choose_kv_type(e),
-		(e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
-	layout.windows =
-		kv_windows_of(e->model, 1, e->n_batch, layout.n_pages * KV_PAGE_CELLS);
+	struct kv_layout layout = kv_layout_of(
+		e->model, choose_kv_type(e), (e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
+	layout.windows = kv_windows_of(e->model, 1, e->n_batch, layout.n_pages * KV_PAGE_CELLS);
 	size_t bytes = (kv_bytes(&layout) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 	e->kv_memory = aligned_alloc(CACHE_LINE, bytes);
 	if (!e->kv_memory)

@@ -56,8 +56,7 @@ static void reference_row(const struct matrix *w, uint32_t row, const struct act
 	for (uint32_t t = 0; t < n; t++)
 		sum[t] = v16_set1(0);
 	for (uint32_t k = 0; k < w->cols; k += REFERENCE_WEIGHTS) {
-		uint32_t some =
-			w->cols - k < REFERENCE_WEIGHTS ? w->cols - k : REFERENCE_WEIGHTS;
+		uint32_t some = w->cols - k < REFERENCE_WEIGHTS ? w->cols - k : REFERENCE_WEIGHTS;
 
 		kernels_dequantise(w->type, weights, k, some, wide);
 		for (uint32_t t = 0; t < n; t++)

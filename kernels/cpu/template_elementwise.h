@@ -68,8 +68,8 @@ static void op_layer_norm(
 					 v16_load(b + i)));
 	if (i < n)
 		v16_store_n(y + i,
-			v16_fma(v16_mul(v16_load_n(y + i, n - i), factor),
-				v16_load_n(w + i, n - i), v16_load_n(b + i, n - i)),
+			v16_fma(v16_mul(v16_load_n(y + i, n - i), factor), v16_load_n(w + i, n - i),
+				v16_load_n(b + i, n - i)),
 			n - i);
 }
 
@@ -137,8 +137,8 @@ static inline struct v16 swiglu_oai_16(struct v16 g, struct v16 u)
 {
 	g = at_most(g, 7.0f);
 	u = v16_max(v16_set1(-7.0f), at_most(u, 7.0f));
-	return v16_mul(v16_mul(g, sigmoid_16(v16_mul(v16_set1(1.702f), g))),
-		v16_add(u, v16_set1(1.0f)));
+	return v16_mul(
+		v16_mul(g, sigmoid_16(v16_mul(v16_set1(1.702f), g))), v16_add(u, v16_set1(1.0f)));
 }
 
 static void op_swiglu_oai(const float *g, const float *u, uint32_t n, float *out)

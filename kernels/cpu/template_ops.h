@@ -4,13 +4,13 @@
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/cpu.h"
 
-#define OPS_TABLE_(backend, product)                                 \
+#define OPS_TABLE_(backend, product)                        \
 	const struct kernels kernels_##backend = {          \
 		.name = #backend,                           \
 		.supported = kernels_##backend##_supported, \
 		.quantise_q8 = op_quantise_q8,              \
-		.matmul = product,                        \
-		.dequantise_row = kernels_dequantise_row,        \
+		.matmul = product,                          \
+		.dequantise_row = kernels_dequantise_row,   \
 		.rms_norm = op_rms_norm,                    \
 		.layer_norm = op_layer_norm,                \
 		.rope = op_rope,                            \

@@ -48,8 +48,8 @@ static inline struct v16 v16_load_i8(const uint8_t *p)
 
 static inline struct v16 v16_load_i8_n(const uint8_t *p, uint32_t n)
 {
-	return (struct v16){_mm512_cvtepi32_ps(
-		_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(v16_first(n), p)))};
+	return (struct v16){
+		_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(v16_first(n), p)))};
 }
 
 static inline float v1_load_f16(const void *p)

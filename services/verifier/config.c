@@ -24,14 +24,16 @@ const struct config_key verifier_config_keys[] = {
 	{"", "pool_spin", CONFIG_STRING, AT(pool_spin), 0, 0, NULL, "auto", "time or auto",
 		"How long an idle pass thread spins before it sleeps."},
 	{"", "kv_type", CONFIG_ENUM, AT(kv_type), 0, 0, kv_names, "auto", NULL,
-		"Number type of the KV cache: auto is f32 for F32 models, else f16; q8_0 takes about half "
+		"Number type of the KV cache: auto is f32 for F32 models, else f16; q8_0 takes "
+		"about half "
 		"of f16."},
 	{"", "context", CONFIG_INT, AT(context), 0, LIMIT_CONTEXT, NULL, "0", "tokens",
 		"Prompt and output of one session; 0 takes the model's, at most 8192. A model with "
 		"longrope computes with other factors beyond its original context."},
 	{"", "sessions_max", CONFIG_INT, AT(sessions_max), 1, LIMIT_SESSIONS, NULL, "16",
 		"sessions",
-		"Sessions computed in one batch. With recurrent layers there is room for the states of as "
+		"Sessions computed in one batch. With recurrent layers there is room for the "
+		"states of as "
 		"many."},
 	{"", "queue_max", CONFIG_INT, AT(queue_max), 0, LIMIT_SESSIONS, NULL, "32", "sessions",
 		"Sessions that may wait for a place; more are refused."},

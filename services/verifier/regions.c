@@ -136,8 +136,8 @@ static int open_kv(struct daemon *daemon, const struct verifier_config *config,
 			"KV cache of %lld tokens (kv_tokens) takes %zu MiB, %zu of them for the "
 			"states of %lld sessions (sessions_max); this machine has %zu MiB",
 			(long long)config->kv_tokens, payload >> 20,
-			recurrent_bytes(&want.layout.states) >> 20,
-			(long long)config->sessions_max, machine >> 20);
+			recurrent_bytes(&want.layout.states) >> 20, (long long)config->sessions_max,
+			machine >> 20);
 	out->kv_layout = want.layout;
 	if (out->recovered &&
 		recover(daemon, KV_REGION, KV_REGION_LAYOUT, payload, &out->kv) == 0) {

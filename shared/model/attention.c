@@ -126,8 +126,8 @@ static void finish_token(struct forward *f, uint32_t t)
 	float *k = f->k + (size_t)t * kv_width, *v = f->v + (size_t)t * kv_width;
 	finish_heads(f, f->q_rows[t], config->n_heads, q_stride(f), layer->q_bias, layer->q_norm,
 		cos_sin);
-	finish_heads(f, k, config->n_kv_heads, config->head_dim, layer->k_bias, layer->k_norm,
-		cos_sin);
+	finish_heads(
+		f, k, config->n_kv_heads, config->head_dim, layer->k_bias, layer->k_norm, cos_sin);
 	if (layer->v_bias)
 		f->kernels->add(v, layer->v_bias, kv_width);
 	for (uint32_t i = 0; i < config->n_kv_heads; i++)

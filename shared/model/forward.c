@@ -117,7 +117,8 @@ static int check(const struct forward *f, struct error *err)
 	if (kv->n_layers != wanted.n_layers || kv->n_kv_heads != wanted.n_kv_heads ||
 		kv->k_dim != wanted.k_dim || kv->v_dim != wanted.v_dim)
 		return error_set(err, EINVAL,
-			"the KV cache has %u layers of %u heads of %u and %u, the model %u of %u of "
+			"the KV cache has %u layers of %u heads of %u and %u, the model %u of %u "
+			"of "
 			"%u and %u",
 			kv->n_layers, kv->n_kv_heads, kv->k_dim, kv->v_dim, wanted.n_layers,
 			wanted.n_kv_heads, wanted.k_dim, wanted.v_dim);
@@ -153,8 +154,7 @@ int forward_create(const struct model *model, const struct kernels *kernels, str
 		free(f);
 		return rc;
 	}
-	f->attention_floats =
-		kernels->attention_scratch(config->n_heads / config->n_kv_heads);
+	f->attention_floats = kernels->attention_scratch(config->n_heads / config->n_kv_heads);
 	f->attention_floats = (f->attention_floats + 15) / 16 * 16;
 	struct carve count = {0};
 	layout(f, &count);
@@ -256,8 +256,7 @@ static void output_logits(struct forward *f, uint32_t n_rows)
 	f->products[0] = (struct product){f->model->output, f->last_x, f->logit_rows, n_rows};
 	work_products(f, 1);
 	for (uint32_t i = 0; i < n_rows && f->model->output_bias; i++)
-		f->kernels->add(
-			f->logit_rows[i], f->model->output_bias, f->model->config.n_vocab);
+		f->kernels->add(f->logit_rows[i], f->model->output_bias, f->model->config.n_vocab);
 }
 
 /* The residual stream as it is before f->layer, or after the last. */

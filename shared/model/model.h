@@ -92,7 +92,8 @@ struct routing_config {
 	enum gating gating;
 	bool norm; /* the chosen weights are divided by their sum */
 	float scale; /* then multiplied with this */
-	uint32_t n_groups, n_groups_used; /* only experts of the best groups may be chosen; 1, 1 without */
+	uint32_t n_groups,
+		n_groups_used; /* only experts of the best groups may be chosen; 1, 1 without */
 };
 
 struct rope_config {
@@ -104,16 +105,20 @@ struct rope_config {
 	double attn_factor; /* of cos and sin, as the file has it */
 	double yarn_log_multiplier; /* 0 without; deepseek2: attention_mla.c */
 	const float *factors; /* [n_rot / 2] divides theta (llama3), or NULL */
-	const float *factors_short, *factors_long; /* the same, up to the original context and beyond */
+	const float *factors_short,
+		*factors_long; /* the same, up to the original context and beyond */
 };
 
 struct model_config {
 	const struct arch *arch;
 	uint32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim; /* head_dim of q, k and v */
 	uint32_t n_kv_layers; /* of them with keys and values */
-	uint32_t n_blocks; /* in the file: n_layers, then blocks for prediction beyond the next token, not used */
-	uint32_t window; /* cells a token of a windowed layer attends to, itself counted; 0 without */
-	uint32_t dense_ff[LIMIT_LAYERS]; /* widths of the dense feed-forward; of layers without one not meant */
+	uint32_t
+		n_blocks; /* in the file: n_layers, then blocks for prediction beyond the next token, not used */
+	uint32_t
+		window; /* cells a token of a windowed layer attends to, itself counted; 0 without */
+	uint32_t dense_ff
+		[LIMIT_LAYERS]; /* widths of the dense feed-forward; of layers without one not meant */
 	uint32_t n_ff; /* the widest of them, 0 without */
 	uint32_t n_dense; /* leading dense layers of a model with experts */
 	uint32_t moe_step; /* of the others the last of every so many has experts; 1 mostly */
@@ -170,8 +175,10 @@ struct layer {
 		down; /* moe: {n_expert_ff, n_embd} x2, {n_embd, n_expert_ff} each */
 	const float *gate_bias, *up_bias,
 		*down_bias; /* [n_experts][n_expert_ff] x2, [n_experts][n_embd], or NULL */
-	struct matrix shared_gate, shared_up, shared_down; /* as ffn_*, of width n_shared_ff, or no data */
-	struct matrix shared_weight; /* {1, n_embd}: sigmoid of its product weighs the shared expert; or no data */
+	struct matrix shared_gate, shared_up,
+		shared_down; /* as ffn_*, of width n_shared_ff, or no data */
+	struct matrix
+		shared_weight; /* {1, n_embd}: sigmoid of its product weighs the shared expert; or no data */
 };
 
 struct model {

@@ -1,4 +1,5 @@
 /* Byte-level BPE's own part of the metadata: how it writes bytes as characters, and its merges. */
+#include "shared/base/limits.h"
 #include "shared/model/tokenizer_load.h"
 
 #include <inttypes.h>

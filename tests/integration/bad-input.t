@@ -52,17 +52,16 @@ def daemon(name, *options, runtime="alone"):
 
 def model_files():
     data = TARGET.read_bytes()
-    llama = (GOLDEN / "llama-dense.f32.gguf").read_bytes()
     files = {"gone.gguf": (NOINPUT, None), "empty.gguf": (DATA, b""), "text.gguf": (DATA, b"hello\n" * 400),
              "cut-header.gguf": (DATA, data[:1000]), "cut-data.gguf": (DATA, data[:3000000]),
-             "short-by-one.gguf": (DATA, data[:-1]), "other-arch.gguf": (DATA, llama.replace(b"llama", b"lhama", 1)),
+             "short-by-one.gguf": (DATA, data[:-1]), "other-arch.gguf": (DATA, data.replace(b"qwen3moe", b"qwen9moe", 1)),
              "folder.gguf": (NOINPUT, None)}
     (folder / "folder.gguf").mkdir()
     for name, (status, content) in files.items():
         path = folder / name
         if content is not None:
             path.write_bytes(content)
-        words = [name] + (["lhama"] if name.startswith("other") else [])
+        words = [name] + (["qwen9moe"] if name.startswith("other") else [])
         refused(f"up with {name}", status, words, *up(model=path))
         refused(f"up with {name} as draft", status, words, *up("--draft", path))
         refused(f"verifier alone with {name}", status, words, *daemon("verifier", "--model", path))

@@ -155,8 +155,9 @@ static void layer_norm_is_the_definition(void **state)
 			float scaled = d[i] * inverse;
 
 			expected[i] = fmaf(scaled, w[i], b[i]);
-			exact[i] = ((double)x[i] - mean) / sqrt(ss / n + (double)eps) * (double)w[i] +
-				   (double)b[i];
+			exact[i] =
+				((double)x[i] - mean) / sqrt(ss / n + (double)eps) * (double)w[i] +
+				(double)b[i];
 			assert_true(fabs((double)expected[i] - exact[i]) < 1e-5);
 		}
 		for (size_t k = 0; backend(k); k++) {
@@ -261,8 +262,8 @@ static float reference_swiglu_oai(float g, float u)
 
 static void sigmoid_and_swiglu_oai_are_the_definition(void **state)
 {
-	const float odd[] = {0, -0.0f, INFINITY, -INFINITY, NAN, 7, -7, 0x1.c00002p2f, 3e38f, -3e38f,
-		-100, 100, 0x1p-149f};
+	const float odd[] = {0, -0.0f, INFINITY, -INFINITY, NAN, 7, -7, 0x1.c00002p2f, 3e38f,
+		-3e38f, -100, 100, 0x1p-149f};
 	float g[N_MAX], u[N_MAX], y[N_MAX], expected[N_MAX], sigmoids[N_MAX];
 	double exact[N_MAX];
 	uint64_t rng = 14;

@@ -32,7 +32,9 @@ struct routes {
 	uint16_t experts[16][RIG_CONTEXT][8];
 	float weights[16][RIG_CONTEXT][8];
 	uint32_t k, first;
-	float hidden[17][1024]; /* [layer]: the last token's residual stream before it; behind the last layer too */
+	float hidden
+		[17]
+		[1024]; /* [layer]: the last token's residual stream before it; behind the last layer too */
 	uint32_t n_embd;
 };
 

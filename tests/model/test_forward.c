@@ -218,7 +218,8 @@ static void check_tree(struct rig *rig, const int32_t *ids, const float *expecte
 				id = ids[TREE_ROOT + path++];
 			}
 			uint32_t position = parent < 0 ? TREE_ROOT : batch[parent].position + 1;
-			batch[i] = (struct batch_token){&seq, id, position, parent, true, cells[i], false};
+			batch[i] = (struct batch_token){
+				&seq, id, position, parent, true, cells[i], false};
 		}
 		assert_int_equal(forward_run(rig->forward, batch, TREE), 0);
 		float *rows = malloc((size_t)TREE * rig->n_vocab * sizeof(*rows));
@@ -292,8 +293,7 @@ static void contradictory_batches_are_refused(void **state)
 	rig_seq(&rig, &other);
 	assert_int_equal(kv_take(&rig.kv, &seq, 4, cells), 0);
 	struct batch_token good[2] = {
-		{&seq, 1, 0, -1, true, cells[0], false},
-		{&seq, 2, 1, 0, true, cells[1], false}};
+		{&seq, 1, 0, -1, true, cells[0], false}, {&seq, 2, 1, 0, true, cells[1], false}};
 	struct batch_token bad[2];
 	assert_int_equal(forward_run(rig.forward, good, 2), 0);
 	assert_int_equal(forward_run(rig.forward, good, 0), -EINVAL);
@@ -427,8 +427,8 @@ static void the_order_in_which_experts_arrive_changes_no_bit(void **state)
 	late.broken = true;
 	late.ends = 0;
 	assert_int_equal(kv_take(&rig.kv, &seq, 1, &cell), 0);
-	assert_int_equal(
-		forward_run(rig.forward, &(struct batch_token){&seq, 1, seq.n, -1, true, cell, false}, 1),
+	assert_int_equal(forward_run(rig.forward,
+				 &(struct batch_token){&seq, 1, seq.n, -1, true, cell, false}, 1),
 		-EIO);
 	assert_int_equal(late.ends, 1);
 	kv_commit(&rig.kv, &seq, NULL, 0, &cell, 1);
@@ -449,9 +449,9 @@ static void keep_windows_like_others(struct rig *rig)
 	rig->memory = aligned_alloc(64, (kv_bytes(&layout) + 63) / 64 * 64);
 	assert_non_null(rig->memory);
 	assert_int_equal(kv_init(&rig->kv, rig->memory, &layout, true, &err), 0);
-	assert_int_equal(forward_create(rig->model, kernels, rig->pool, &rig->kv,
-				 &rig->experts.source, RIG_BATCH, RIG_BATCH, RIG_CONTEXT,
-				 &rig->forward, &err),
+	assert_int_equal(
+		forward_create(rig->model, kernels, rig->pool, &rig->kv, &rig->experts.source,
+			RIG_BATCH, RIG_BATCH, RIG_CONTEXT, &rig->forward, &err),
 		0);
 }
 

@@ -6,6 +6,7 @@
 
 #include "tests/model/rig.h"
 
+#include "services/verifier/regions.h"
 #include "shared/base/clock.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/link.h"
@@ -400,7 +401,7 @@ static inline void drafter_regions(
 	for (size_t i = 0; i < n; i++) {
 		drafter_keep(d, SESSIONS_REGION, names[i], fds[i], SESSIONS_LAYOUT, &d->sessions);
 		drafter_keep(d, DRAFT_REGION, names[i], fds[i], DRAFT_LAYOUT, &d->draft);
-		drafter_keep(d, "kv", names[i], fds[i], 1, &d->kv);
+		drafter_keep(d, KV_REGION, names[i], fds[i], KV_REGION_LAYOUT, &d->kv);
 	}
 }
 
