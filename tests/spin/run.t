@@ -4,13 +4,14 @@ that it must find: each is one more search, which has to fail, so that a model t
 import glob
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CC = os.environ.get("CC", "gcc")
+CC = shlex.split(os.environ.get("CC", "gcc"))
 
 
 def search(model, defines):
@@ -20,7 +21,7 @@ def search(model, defines):
             shutil.copy(other, work)
         commands = [
             ["spin"] + defines + ["-a", os.path.basename(model)],
-            [CC, "-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-DVECTORSZ=4096", "-o", "pan", "pan.c"],
+            [*CC, "-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-DVECTORSZ=4096", "-o", "pan", "pan.c"],
             ["./pan", "-m1000000", "-w24"],
         ]
         text = ""
