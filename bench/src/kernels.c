@@ -205,7 +205,7 @@ static void print_text(const struct bench *b, const char *cpu)
 		b->kernels->name, b->options.rounds);
 	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s\n\n",
 		p.read_gb_s, p.int8_gop_s, p.f32_gop_s);
-	printf("matrices %u x %u   tokens     GB/s  of read    GOP/s  of peak   of floor\n", ROWS,
+	printf("matrices %d x %d   tokens     GB/s  of read    GOP/s  of peak   of floor\n", ROWS,
 		COLS);
 	for (uint32_t i = 0; i < b->n_rows; i++) {
 		const struct row *row = &b->rows[i];

@@ -225,12 +225,14 @@ int command_check(int argc, char **argv)
 	}
 	c.json = strcmp(format, "json") == 0;
 	c.quiet = c.quiet || !isatty(STDERR_FILENO);
-	if (!c.path)
+	if (!c.path) {
 		error_set(&err, EINVAL, "check needs a FILE");
-	else if (!c.json && strcmp(format, "text") != 0)
-		error_set(&err, EINVAL, "--format is \"%s\"; text and json are known", format);
-	if (err.text[0])
 		return engine_usage(&err);
+	}
+	if (!c.json && strcmp(format, "text") != 0) {
+		error_set(&err, EINVAL, "--format is \"%s\"; text and json are known", format);
+		return engine_usage(&err);
+	}
 	if (c.json) {
 		fputs("{\"file\": ", stdout);
 		engine_json_string(stdout, c.path, strlen(c.path));

@@ -1,5 +1,6 @@
 #include "client/model/check.h"
 #include "shared/base/limits.h"
+#include "shared/model/template/template.h"
 #include "shared/model/tokenizer.h"
 
 #include <inttypes.h>
@@ -160,6 +161,15 @@ void check_vocabulary(struct check *c, const struct gguf *gguf)
 	tokenizer_free(&tokenizer);
 }
 
+static void check_template_text(struct check *c, const char *key, const struct gguf_string *text)
+{
+	struct template *template = NULL;
+	struct error err = {""};
+	if (template_parse(text->data, text->bytes, &template, &err))
+		check_problem_format(c, "key %s: %s", key, err.text);
+	template_free(&template);
+}
+
 void check_template(struct check *c, const struct gguf *gguf)
 {
 	static const char key[] = "tokenizer.chat_template";
@@ -173,4 +183,6 @@ void check_template(struct check *c, const struct gguf *gguf)
 		check_problem(c, err.text);
 	else if (text.bytes == 0)
 		check_problem_format(c, "key %s is empty", key);
+	else
+		check_template_text(c, key, &text);
 }

@@ -68,7 +68,7 @@ void gguf_write_key_f32(struct gguf_write *w, const char *key, float value)
 void gguf_write_key_bool(struct gguf_write *w, const char *key, bool value)
 {
 	begin_key(w, key, GGUF_BOOL);
-	putc(value, w->to);
+	putc(value ? 1 : 0, w->to);
 }
 
 void gguf_write_key_array(

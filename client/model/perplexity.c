@@ -97,10 +97,11 @@ static int add_bos(struct perplexity *p, struct error *err)
 static double loss(const float *logits, uint32_t n, int32_t token)
 {
 	float max = logits[0];
-	double sum = 0;
+	double sum;
 	for (uint32_t i = 1; i < n; i++)
 		max = logits[i] > max ? logits[i] : max;
-	for (uint32_t i = 0; i < n; i++)
+	sum = exp((double)(logits[0] - max));
+	for (uint32_t i = 1; i < n; i++)
 		sum += exp((double)(logits[i] - max));
 	return log(sum) - (double)(logits[token] - max);
 }

@@ -81,6 +81,16 @@ static bool has(const char *name, const char *part)
 	return strstr(name, part) != NULL;
 }
 
+/* The N of "blk.N.": false where the name is not of a layer. */
+static bool layer_of(const char *name, unsigned *layer)
+{
+	char *end;
+	if (strncmp(name, "blk.", 4) != 0)
+		return false;
+	*layer = (unsigned)strtoul(name + 4, &end, 10);
+	return *end == '.';
+}
+
 /* The type a scheme gives a matrix; rows that are no multiple of 256 get the nearest type in blocks of 32. */
 static uint32_t matrix_type(const struct synth *s, const struct synth_tensor *t)
 {
@@ -95,7 +105,7 @@ static uint32_t matrix_type(const struct synth *s, const struct synth_tensor *t)
 		type = has(t->name, "_exps.") ? (uint32_t)MXFP4 : (uint32_t)Q8_0;
 	} else if (is_output && synth_type_find(type)->block > 1 && type != Q8_0) {
 		type = Q6_K;
-	} else if (scheme->more != scheme->matrix && sscanf(t->name, "blk.%u.", &layer) == 1) {
+	} else if (scheme->more != scheme->matrix && layer_of(t->name, &layer)) {
 		unsigned n = s->shape.layers, eighth = n / 8;
 		bool more = layer < eighth || layer >= 7 * n / 8 || (layer - eighth) % 3 == 2;
 		if (s->shape.experts == 8 && (has(t->name, "attn_k.") || has(t->name, "attn_v.")))
@@ -197,7 +207,8 @@ static void router_row(const struct synth *s, struct synth_random *random, uint6
 /* A ranking of the experts, 1 to n. */
 static void shuffle(struct synth_random *random, uint32_t *rank, uint32_t n)
 {
-	for (uint32_t i = 0; i < n; i++) {
+	rank[0] = 1;
+	for (uint32_t i = 1; i < n; i++) {
 		uint32_t j = (uint32_t)(synth_random_next(random) % (i + 1));
 		rank[i] = rank[j];
 		rank[j] = i + 1;
@@ -219,7 +230,7 @@ static void float_row(const struct synth_tensor *t, struct synth_random *random,
 static int write_floats(struct synth *s, const struct synth_tensor *t, struct error *err)
 {
 	struct synth_random random;
-	uint32_t rank[1024];
+	uint32_t rank[1024] = {0};
 	float *row = (float *)(void *)s->chunk;
 	int rc = 0;
 	synth_random_seed(&random, s->seed, t->name, t->type);

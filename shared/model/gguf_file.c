@@ -134,13 +134,15 @@ static struct gguf_check *make_check(gguf_report *report, void *arg, struct erro
 	return check;
 }
 
-/* check belongs to *out when there is one. */
+/* check belongs to out when there is one. */
 static int hand_over(struct gguf_check *check, int rc, struct gguf *out)
 {
-	if (rc)
-		free(check);
-	else
+	if (out) {
+		out->check = check;
 		out->owns_check = true;
+	} else {
+		free(check);
+	}
 	return rc;
 }
 

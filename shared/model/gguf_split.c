@@ -181,17 +181,21 @@ static int open_others(
 {
 	for (uint64_t i = 0; i < s->count; i++) {
 		char *path = part_path(g->path, 0, i, s->count);
-		if (!path)
-			return error_set(err, ENOMEM, "no memory for %llu parts",
+		if (!path) {
+			error_set(err, ENOMEM, "no memory for %llu parts",
 				(unsigned long long)s->count);
+			return -ENOMEM;
+		}
 		g->parts[g->n_parts++] = (struct gguf_part){.path = path};
 		if (i == 0)
 			continue;
 		int rc = gguf_open_file(path, g->check, &parts[i], err);
 		if (!rc)
 			rc = check_part(g, parts[i], s, i, err);
-		if (rc)
-			return gguf_error_prefix(err, rc, path);
+		if (rc) {
+			gguf_error_prefix(err, rc, path);
+			return rc;
+		}
 	}
 	uint64_t n_tensors = 0;
 	for (uint64_t i = 0; i < s->count; i++)

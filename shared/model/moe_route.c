@@ -8,7 +8,7 @@ static void choose(const float *score, uint32_t n, uint32_t k, uint16_t *chosen,
 {
 	uint32_t filled = 0;
 	for (uint32_t e = 0; e < n; e++) {
-		if (filled == k && !(score[e] > best[k - 1]))
+		if (filled == k && (k == 0 || !(score[e] > best[k - 1])))
 			continue;
 		uint32_t at = filled < k ? filled++ : k - 1;
 		for (; at > 0 && score[e] > best[at - 1]; at--) {
@@ -27,11 +27,11 @@ static void limit_groups(const struct model_config *config, bool two, float *sco
 {
 	const struct routing_config *r = &config->routing;
 	uint32_t size = config->n_experts / r->n_groups;
-	float group_score[LIMIT_EXPERTS / 2], best[LIMIT_EXPERTS / 2];
-	uint16_t chosen[LIMIT_EXPERTS / 2];
+	float group_score[LIMIT_EXPERTS / 2], best[LIMIT_EXPERTS / 2] = {0};
+	uint16_t chosen[LIMIT_EXPERTS / 2] = {0};
 	bool kept[LIMIT_EXPERTS / 2] = {false};
 	for (uint32_t g = 0; g < r->n_groups; g++) {
-		float pair[2];
+		float pair[2] = {0};
 		uint16_t experts[2];
 		choose(score + (size_t)g * size, size, 2, experts, pair);
 		group_score[g] = two ? pair[0] + pair[1] : pair[0];

@@ -147,6 +147,10 @@ duplicates = spoil("duplicates.gguf", lambda g: g.keys["tokenizer.ggml.tokens"][
     100, g.keys["tokenizer.ggml.tokens"][1][1][101]))
 result = run(MODEL, "check", duplicates)
 tap.ok("1 strings occur more than once" in result.stdout, "check: duplicate tokens are a note", result.stdout)
+broken = spoil("template.gguf", lambda g: g.keys.__setitem__("tokenizer.chat_template", (STRING, b"{{ 1\n}}{% include 'x' %}")))
+result = run(MODEL, "check", broken)
+tap.ok(result.returncode == 65 and "key tokenizer.chat_template: template line 2" in result.stdout,
+       "check: a chat template with what is not supported is a problem, with line and column", result.stdout)
 
 # A file too large to be scanned when it is loaded (a hole at its end makes it so): what is wrong shows when it is used.
 def spoil_scale(g):

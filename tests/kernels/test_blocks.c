@@ -157,7 +157,8 @@ static void check_products(const struct tensor_type_info *info, json_t *golden)
 	struct matrix w = matrix_of(info, data, rows, cols);
 
 	for (uint32_t t = 0; t < TOKENS; t++) {
-		in[t] = (struct activation){x + (size_t)t * cols, q8[t]};
+		in[t].f32 = x + (size_t)t * cols;
+		in[t].q8 = q8[t];
 		y[t] = malloc(rows * sizeof(float));
 		assert_non_null(y[t]);
 		if (info->quantised)

@@ -46,9 +46,11 @@ static void greatest(const double *score, uint32_t n, uint32_t k, uint32_t *out)
 {
 	bool taken[E] = {false};
 	for (uint32_t j = 0; j < k; j++) {
-		uint32_t best = n;
-		for (uint32_t e = 0; e < n; e++)
-			if (!taken[e] && (best == n || score[e] > score[best]))
+		uint32_t best = 0;
+		while (taken[best])
+			best++;
+		for (uint32_t e = best + 1; e < n; e++)
+			if (!taken[e] && score[e] > score[best])
 				best = e;
 		taken[best] = true;
 		out[j] = best;
