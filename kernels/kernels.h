@@ -90,13 +90,23 @@ struct q8_block {
 	int8_t q[Q8_BLOCK];
 };
 
-/* A weight matrix as it lies in the file: rows = outputs, cols = inputs, row-major, row_bytes apart.
- * data is borrowed and read-only. */
+/* Of all its q. */
+static inline int32_t q8_sum(const struct q8_block *x)
+{
+	return x->sums[0] + x->sums[1];
+}
+
+/* How the blocks of a matrix lie: row after row as in the file, or sixteen rows interleaved (kernels/tiles.h). */
+enum matrix_layout { LAYOUT_ROWS = 0, LAYOUT_TILES };
+
+/* A weight matrix: rows = outputs, cols = inputs; a row takes row_bytes in either layout. data is borrowed and
+ * read-only. */
 struct matrix {
 	enum tensor_type type;
 	uint32_t rows, cols;
 	size_t row_bytes;
 	const void *data;
+	enum matrix_layout layout;
 };
 
 /* Whether no weight of the row is infinite or NaN, which for blocks means: no scale is. row < rows. */

@@ -18,7 +18,8 @@
 
 static const char usage[] =
 	"usage: outrider-bench kernels [--threads N] [--kernels NAME] [--types Q4_0,Q8_0,...]\n"
-	"                      [--tokens 1,4,16] [--rounds N] [--format text|json]\n"
+	"                      [--tokens 1,4,16] [--rounds N] [--layout tiles|rows]\n"
+	"                      [--format text|json]\n"
 	"Multiplies matrices of every type, more of them than a cache holds, with activations of n "
 	"tokens, and prints\n"
 	"how fast their bytes went by and how many operations that was, each beside the machine's "
@@ -40,7 +41,7 @@ struct options {
 	uint32_t threads, rounds;
 	uint32_t counts[COUNTS], n_counts;
 	uint32_t types[TYPES], n_types;
-	bool json;
+	bool json, rows; /* rows: LAYOUT_ROWS, as the file has them */
 };
 
 /* One type and token count: what each round took, and the bytes and operations of one. */
@@ -89,7 +90,8 @@ static void run_row(struct bench *b, struct row *row, uint32_t round)
 	size_t row_bytes = (size_t)COLS / row->type->block_weights * row->type->block_bytes;
 	struct job job = {
 		.bench = b,
-		.w = {row->type->type, ROWS, COLS, row_bytes, b->memory.data},
+		.w = {row->type->type, ROWS, COLS, row_bytes, b->memory.data,
+			b->options.rows ? LAYOUT_ROWS : LAYOUT_TILES},
 		.matrix_bytes = row_bytes * ROWS,
 		.n = row->n,
 	};
@@ -289,7 +291,7 @@ static int parse(int argc, char **argv, struct options *o)
 {
 	static const struct option options[] = {{"threads", 1, 0, 't'}, {"kernels", 1, 0, 'k'},
 		{"types", 1, 0, 'y'}, {"tokens", 1, 0, 'n'}, {"rounds", 1, 0, 'r'},
-		{"format", 1, 0, 'f'}, {"help", 0, 0, 'h'}, {0}};
+		{"layout", 1, 0, 'l'}, {"format", 1, 0, 'f'}, {"help", 0, 0, 'h'}, {0}};
 	int c;
 
 	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -313,6 +315,10 @@ static int parse(int argc, char **argv, struct options *o)
 			break;
 		case 'r':
 			good = parse_u32(optarg, 1, ROUNDS, &o->rounds);
+			break;
+		case 'l':
+			o->rows = strcmp(optarg, "rows") == 0;
+			good = o->rows || strcmp(optarg, "tiles") == 0;
 			break;
 		case 'f':
 			o->json = strcmp(optarg, "json") == 0;

@@ -188,7 +188,9 @@ TILES(Q4_1);
 void kernels_avx2_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y)
 {
-	if (w->type == TENSOR_Q8_0)
+	if (w->layout == LAYOUT_TILES)
+		kernels_avx2_matmul_tiles(w, first, last, x, n, y);
+	else if (w->type == TENSOR_Q8_0)
 		blocks_matmul_all(tiles_Q8_0, NULL, w, first, last, x, n, y);
 	else if (w->type == TENSOR_Q4_0)
 		blocks_matmul_all(tiles_Q4_0, NULL, w, first, last, x, n, y);

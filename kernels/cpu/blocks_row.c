@@ -1,6 +1,7 @@
 /* What is done with blocks a run at a time: dequantising, the scalar product, and the search for bad scales. */
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/fma.h"
+#include "kernels/tiles.h"
 
 #include <assert.h>
 
@@ -54,12 +55,27 @@ static const uint8_t *row_of(const struct matrix *w, uint32_t row)
 	const struct tensor_type_info *info = tensor_type_info((uint32_t)w->type);
 
 	assert(info && row < w->rows && w->cols % info->block_weights == 0);
+	assert(w->layout == LAYOUT_ROWS);
 	return (const uint8_t *)w->data + (size_t)row * w->row_bytes;
+}
+
+void kernels_dequantise_group(const struct matrix *w, uint32_t row, uint32_t group, float *out)
+{
+	uint8_t buffer[TILES_GROUP_BYTES];
+	uint32_t first = group * TILES_GROUP_WEIGHTS, left = w->cols - first;
+
+	if (left > TILES_GROUP_WEIGHTS)
+		left = TILES_GROUP_WEIGHTS;
+	if (tensor_type_info((uint32_t)w->type)->quantised)
+		kernels_dequantise(w->type, tiles_row_group(w, row, group, buffer), 0, left, out);
+	else
+		kernels_dequantise(w->type, row_of(w, row), first, left, out);
 }
 
 void kernels_dequantise_row(const struct matrix *w, uint32_t row, float *out)
 {
-	kernels_dequantise(w->type, row_of(w, row), 0, w->cols, out);
+	for (uint32_t i = 0; i < w->cols; i += TILES_GROUP_WEIGHTS)
+		kernels_dequantise_group(w, row, i / TILES_GROUP_WEIGHTS, out + i);
 }
 
 static int32_t dot_16(const int8_t *a, const int8_t *b)
@@ -86,14 +102,16 @@ void kernels_scalar_matmul_blocks(const struct matrix *w, uint32_t first, uint32
 {
 	struct block_reader reader = kernels_block_reader(w->type);
 	struct run run = {.d = 0};
+	uint8_t buffer[TILES_GROUP_BYTES];
+	const uint8_t *group = NULL;
 
 	for (uint32_t r = first; r < last; r++) {
-		const uint8_t *row = row_of(w, r);
-
 		for (uint32_t t = 0; t < n; t++)
 			y[t][r] = 0;
 		for (uint32_t b = 0; b < w->cols / RUN_WEIGHTS; b++) {
-			reader.read(row, b, &run);
+			if (b % RUNS_256 == 0)
+				group = tiles_row_group(w, r, b / RUNS_256, buffer);
+			reader.read(group, b % RUNS_256, &run);
 			for (uint32_t t = 0; t < n; t++)
 				y[t][r] = add_run(&run, reader.has_m, &x[t].q8[b], y[t][r]);
 		}
@@ -156,14 +174,14 @@ static bool half_finite(const uint8_t *p)
 }
 
 /* A finite float16 times the integers of a block stays finite; an infinity or a NaN is not, times 0 either. */
-static bool blocks_finite(const struct matrix *w, const uint8_t *block)
+static bool blocks_finite(const struct matrix *w, const uint8_t *block, uint32_t n_weights)
 {
 	const struct tensor_type_info *info = tensor_type_info((uint32_t)w->type);
 	uint32_t at[2] = {0, 0}, n = 0;
 
 	if (w->type != TENSOR_MXFP4)
 		n = scales_at(w->type, at);
-	for (uint32_t i = 0; i < w->cols; i += info->block_weights, block += info->block_bytes) {
+	for (uint32_t i = 0; i < n_weights; i += info->block_weights, block += info->block_bytes) {
 		if (n == 0 && !mxfp4_finite(block))
 			return false;
 		if (n > 0 && !half_finite(block + at[0]))
@@ -176,12 +194,18 @@ static bool blocks_finite(const struct matrix *w, const uint8_t *block)
 
 bool tensor_row_finite(const struct matrix *w, uint32_t row)
 {
-	const uint8_t *data = row_of(w, row);
+	bool quantised = tensor_type_info((uint32_t)w->type)->quantised;
+	uint8_t buffer[TILES_GROUP_BYTES];
 
-	if (tensor_type_info((uint32_t)w->type)->quantised)
-		return blocks_finite(w, data);
-	for (uint32_t i = 0; i < w->cols; i++)
-		if (!is_finite(plain_value(w->type, data, i)))
+	for (uint32_t i = 0; quantised && i < w->cols; i += TILES_GROUP_WEIGHTS) {
+		uint32_t left = w->cols - i;
+
+		if (!blocks_finite(w, tiles_row_group(w, row, i / TILES_GROUP_WEIGHTS, buffer),
+			    left < TILES_GROUP_WEIGHTS ? left : TILES_GROUP_WEIGHTS))
+			return false;
+	}
+	for (uint32_t i = 0; !quantised && i < w->cols; i++)
+		if (!is_finite(plain_value(w->type, row_of(w, row), i)))
 			return false;
 	return true;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/half.h"
+#include "kernels/kernels.h"
 
 #include <immintrin.h>
 
@@ -33,6 +34,11 @@ ALWAYS_INLINE ilanes i_and(ilanes a, ilanes b)
 ALWAYS_INLINE ilanes i_or(ilanes a, ilanes b)
 {
 	return _mm256_or_si256(a, b);
+}
+
+ALWAYS_INLINE ilanes i_xor(ilanes a, ilanes b)
+{
+	return _mm256_xor_si256(a, b);
 }
 
 ALWAYS_INLINE ilanes i_add(ilanes a, ilanes b)
@@ -132,6 +138,27 @@ ALWAYS_INLINE ilanes load_dwords(const uint8_t *p, size_t s)
 		load_i32(p + 7 * s));
 }
 
+/* What lies at p for each lane, dwords, 16 bits or bytes, widened with zeros. */
+ALWAYS_INLINE ilanes lanes_32(const uint8_t *p)
+{
+	return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+
+ALWAYS_INLINE ilanes lanes_16(const uint8_t *p)
+{
+	return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+ALWAYS_INLINE ilanes lanes_8(const uint8_t *p)
+{
+	return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+
+ALWAYS_INLINE flanes lanes_half(const uint8_t *p)
+{
+	return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
 /* 16 bytes of each row -> lane r of out[k] = dword k of row r. */
 ALWAYS_INLINE void load_16(const uint8_t *p, size_t row_bytes, ilanes out[4])
 {
@@ -188,7 +215,7 @@ ALWAYS_INLINE ilanes dot_32(const ilanes w[8], const int8_t *q)
 	return i_add(i_madd(low, _mm256_set1_epi16(1)), i_madd(high, _mm256_set1_epi16(1)));
 }
 
-/* The same for weights -127..127: the sign of w goes to q, and a pair is at most 2 * 127 * 127 = 32258. */
+/* The same for weights -128..127: the sign of w goes to q, and a pair is at most 2 * 128 * 127 = 32512. */
 ALWAYS_INLINE ilanes dot_signed(const ilanes w[8], const int8_t *q)
 {
 	ilanes dot = _mm256_setzero_si256();
@@ -201,6 +228,18 @@ ALWAYS_INLINE ilanes dot_signed(const ilanes w[8], const int8_t *q)
 		dot = i_add(dot, i_madd(pairs, _mm256_set1_epi16(1)));
 	}
 	return dot;
+}
+
+/* dot_32 less `less` times the sum of x. */
+ALWAYS_INLINE ilanes dot_less(const ilanes w[8], const struct q8_block *x, int16_t less)
+{
+	return i_sub(dot_32(w, x->q), i_set1(less * q8_sum(x)));
+}
+
+/* The weights of dot_signed less IQ4_BIAS, that is, as they are. */
+ALWAYS_INLINE ilanes dot_signed_less(const ilanes w[8], const struct q8_block *x)
+{
+	return dot_signed(w, x->q);
 }
 
 /* Lane r: first * (sum over weights 0..15) + last * (over 16..31), weights 0..63: a pair is at most 2 * 63 * 127 =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/half.h"
+#include "kernels/kernels.h"
 
 #include <immintrin.h>
 
@@ -32,6 +33,11 @@ ALWAYS_INLINE ilanes i_and(ilanes a, ilanes b)
 ALWAYS_INLINE ilanes i_or(ilanes a, ilanes b)
 {
 	return _mm512_or_si512(a, b);
+}
+
+ALWAYS_INLINE ilanes i_xor(ilanes a, ilanes b)
+{
+	return _mm512_xor_si512(a, b);
 }
 
 ALWAYS_INLINE ilanes i_add(ilanes a, ilanes b)
@@ -125,6 +131,26 @@ ALWAYS_INLINE ilanes load_dwords(const uint8_t *p, size_t s)
 		load_i32(p + 7 * s), load_i32(q), load_i32(q + s), load_i32(q + 2 * s),
 		load_i32(q + 3 * s), load_i32(q + 4 * s), load_i32(q + 5 * s), load_i32(q + 6 * s),
 		load_i32(q + 7 * s));
+}
+
+ALWAYS_INLINE ilanes lanes_32(const uint8_t *p)
+{
+	return _mm512_loadu_si512((const void *)p);
+}
+
+ALWAYS_INLINE ilanes lanes_16(const uint8_t *p)
+{
+	return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+ALWAYS_INLINE ilanes lanes_8(const uint8_t *p)
+{
+	return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+ALWAYS_INLINE flanes lanes_half(const uint8_t *p)
+{
+	return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
 
 /* rows i, 4 + i, 8 + i and 12 + i of 16 bytes each -> lane r of out[k] = dword k of row r. */
@@ -225,6 +251,23 @@ ALWAYS_INLINE ilanes dot_factors(const ilanes w[8], const int8_t *q, ilanes firs
 		high = add_four(high, w[4 + k], q, 4 + k);
 	}
 	return i_add(i_mul(low, first), i_mul(high, last));
+}
+
+/* dot_32 or dot_signed, less the products of less's halves with the sums of the first and the last 16 of x. */
+ALWAYS_INLINE ilanes dot_less(const ilanes w[8], const struct q8_block *x, int16_t less)
+{
+	ilanes sums = i_set1(load_i32(x->sums)), dot = _mm512_setzero_si512();
+
+	dot = _mm512_dpwssd_epi32(dot, sums, _mm512_set1_epi16((short)-less));
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < 8; k++)
+		dot = add_four(dot, w[k], x->q, k);
+	return dot;
+}
+
+ALWAYS_INLINE ilanes dot_signed_less(const ilanes w[8], const struct q8_block *x)
+{
+	return dot_less(w, x, IQ4_BIAS);
 }
 
 ALWAYS_INLINE void f_store_some(float *y, flanes a, uint32_t from, uint32_t to)

@@ -41,7 +41,7 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 #include "kernels/cpu/template_matmul.h"
 #include "kernels/cpu/template_ops.h"
 
-/* Weights widened at once, and tokens that share them. */
+/* Weights widened at once, a group of kernels/tiles.h, and tokens that share them. */
 #define REFERENCE_WEIGHTS 256
 #define REFERENCE_TOKENS 8
 
@@ -49,7 +49,6 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 static void reference_row(const struct matrix *w, uint32_t row, const struct activation *x,
 	uint32_t n, float *const *y)
 {
-	const uint8_t *weights = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
 	struct v16 sum[REFERENCE_TOKENS];
 	float wide[REFERENCE_WEIGHTS];
 
@@ -58,7 +57,7 @@ static void reference_row(const struct matrix *w, uint32_t row, const struct act
 	for (uint32_t k = 0; k < w->cols; k += REFERENCE_WEIGHTS) {
 		uint32_t some = w->cols - k < REFERENCE_WEIGHTS ? w->cols - k : REFERENCE_WEIGHTS;
 
-		kernels_dequantise(w->type, weights, k, some, wide);
+		kernels_dequantise_group(w, row, k / REFERENCE_WEIGHTS, wide);
 		for (uint32_t t = 0; t < n; t++)
 			for (uint32_t i = 0; i < some; i += 16)
 				sum[t] = v16_fma(

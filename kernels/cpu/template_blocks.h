@@ -37,11 +37,6 @@ struct tile {
 		*unpacker; /* template_runs.h; NULL where the type has tile functions of its own */
 };
 
-static inline int32_t q8_sum(const struct q8_block *x)
-{
-	return x->sums[0] + x->sums[1];
-}
-
 typedef void tile_function(const struct tile *tile, const struct activation *x, float *const *y);
 
 /* A run of rows through the tile functions for 1 to TILE_TOKENS tokens. */

@@ -8,14 +8,6 @@
 #include "kernels/cpu/template_blocks.h"
 #include "kernels/cpu/template_unpack.h"
 
-enum kind {
-	KIND_OFFSET, /* w = q + offset, 0..31 */
-	KIND_SIGNED, /* w = q + IQ4_BIAS */
-	KIND_MIN, /* w = q, 0..31; m */
-	KIND_FACTORS, /* w = q + offset, 0..63; c, and the offset in pair */
-	KIND_FACTORS_MIN, /* w = q, 0..63; c, m, e in pair */
-};
-
 /* acc and run r's terms; kind is a constant where this is inlined. */
 ALWAYS_INLINE flanes add_run(enum kind kind, const struct group *group, uint32_t r, ilanes offset,
 	const struct q8_block *x, flanes acc)

@@ -5,17 +5,7 @@
  */
 #pragma once
 
-#include "kernels/cpu/blocks.h"
-
-/* A group: up to eight runs of 32 weights of every row, by the names of BLOCKS in kernels.h. */
-#define GROUP_RUNS 8
-struct group {
-	ilanes w[GROUP_RUNS][8]; /* dword k: weights 4k..4k+3, bytes */
-	flanes d[GROUP_RUNS], m[GROUP_RUNS];
-	ilanes c[GROUP_RUNS][2]; /* factor_lanes() of c_0, c_1 */
-	ilanes pair
-		[GROUP_RUNS]; /* two 16-bit halves: e_0 and e_1, or c_0 and c_1 times the weights' offset */
-};
+#include "kernels/cpu/template_scales.h"
 
 /* Runs 0..n-1 from p on; types in blocks of 256 have n = 8. Sets what their kind of product reads. */
 typedef void unpack_function(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out);
@@ -25,35 +15,6 @@ struct unpacker {
 	uint32_t group_bytes; /* of eight runs */
 	int16_t offset; /* what w is higher than q, where the product takes it off */
 };
-
-ALWAYS_INLINE ilanes low_nibbles(ilanes a)
-{
-	return i_and(a, i_set1_8(15));
-}
-
-ALWAYS_INLINE ilanes high_nibbles(ilanes a)
-{
-	return i_and(i_right(a, 4), i_set1_8(15));
-}
-
-/* a's bit `from` of every byte, as bit `to`. */
-ALWAYS_INLINE ilanes move_bits(ilanes a, uint32_t mask, uint32_t from, uint32_t to)
-{
-	ilanes moved = from < to ? i_left(a, to - from) : i_right(a, from - to);
-
-	return i_and(moved, i_set1_8((int)(mask << to)));
-}
-
-/* Byte i of every lane. */
-ALWAYS_INLINE ilanes byte_of(ilanes a, uint32_t i)
-{
-	return i_and(i_right(a, 8 * i), i_set1(255));
-}
-
-ALWAYS_INLINE ilanes pair_of(ilanes first, ilanes last)
-{
-	return i_or(i_and(first, i_set1(0xffff)), i_left(last, 16));
-}
 
 /* 16 bytes a row: low nibbles weights 0..15, high nibbles 16..31. */
 ALWAYS_INLINE void load_nibbles(const uint8_t *p, size_t row_bytes, ilanes w[8])
@@ -65,18 +26,6 @@ ALWAYS_INLINE void load_nibbles(const uint8_t *p, size_t row_bytes, ilanes w[8])
 	for (uint32_t k = 0; k < 4; k++) {
 		w[k] = low_nibbles(t[k]);
 		w[4 + k] = high_nibbles(t[k]);
-	}
-}
-
-/* Adds bit i of a lane as bit 4 of weight i: the product puts four bits, 7 apart, into four bytes. */
-ALWAYS_INLINE void add_fifth_bits(ilanes bits, ilanes w[8])
-{
-#pragma GCC unroll 8
-	for (uint32_t k = 0; k < 8; k++) {
-		ilanes four = i_and(i_right(bits, 4 * k), i_set1(15));
-
-		four = i_and(i_mul(four, i_set1(0x02040810)), i_set1_8(16));
-		w[k] = i_or(w[k], four);
 	}
 }
 
@@ -101,31 +50,14 @@ static void unpack_q5_1(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 	}
 }
 
-ALWAYS_INLINE void look_up_all(const int8_t table[16], ilanes w[8])
-{
-#pragma GCC unroll 8
-	for (uint32_t k = 0; k < 8; k++)
-		w[k] = i_look_up(table, w[k]);
-}
-
-#define MXFP4_OFFSET 12
 static void unpack_mxfp4(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
 {
-	static const int8_t table[16] = {MXFP4_TABLE(MXFP4_OFFSET)};
-
 	for (uint32_t r = 0; r < n; r++, p += 17) {
-		ilanes e = byte_of(load_dwords(p, row_bytes), 0), half = i_right(e, 1);
-		ilanes other = i_sub(e, half), bias = i_set1(63);
-
-		/* mxfp4_scale() */
-		out->d[r] = f_mul(f_of_bits(i_left(i_add(half, bias), 23)),
-			f_of_bits(i_left(i_add(other, bias), 23)));
+		out->d[r] = mxfp4_scales(byte_of(load_dwords(p, row_bytes), 0));
 		load_nibbles(p + 1, row_bytes, out->w[r]);
-		look_up_all(table, out->w[r]);
+		look_up_all(mxfp4_offset, out->w[r]);
 	}
 }
-
-static const int8_t iq4_biased[16] = {IQ4_TABLE(IQ4_BIAS)};
 
 static void unpack_iq4_nl(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
 {
@@ -138,38 +70,21 @@ static void unpack_iq4_nl(const uint8_t *p, size_t row_bytes, uint32_t n, struct
 
 static void unpack_iq4_xs(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
 {
-	ilanes head = load_dwords(p, row_bytes), low = load_dwords(p + 4, row_bytes);
-	flanes d = f_of_half(head);
+	ilanes head = load_dwords(p, row_bytes);
 
+	scales_iq4_xs(f_of_half(head), i_right(head, 16), load_dwords(p + 4, row_bytes), out);
 	for (uint32_t r = 0; r < n; r++) {
-		ilanes scale = i_and(i_right(low, 4 * r), i_set1(15));
-
-		scale = i_or(scale, i_left(i_and(i_right(head, 16 + 2 * r), i_set1(3)), 4));
-		out->d[r] = f_mul(d, f_of_i(i_sub(scale, i_set1(32))));
 		load_nibbles(p + 8 + (size_t)16 * r, row_bytes, out->w[r]);
 		look_up_all(iq4_biased, out->w[r]);
 	}
 }
 
-/* d and m of the eight runs of Q4_K and Q5_K: the 16 bytes they begin with. */
 ALWAYS_INLINE void unpack_scales_k(const uint8_t *p, size_t row_bytes, struct group *out)
 {
-	const ilanes six = i_set1_8(63), four = i_set1_8(15), top = i_set1_8(0x30);
-	ilanes head[4], scales[2], minima[2];
-	flanes d, less;
+	ilanes head[4];
 
 	load_16(p, row_bytes, head);
-	d = f_of_half(head[0]);
-	less = f_negate(f_of_half(i_right(head[0], 16)));
-	scales[0] = i_and(head[1], six);
-	minima[0] = i_and(head[2], six);
-	scales[1] = i_or(i_and(head[3], four), i_and(i_right(head[1], 2), top));
-	minima[1] = i_or(i_and(i_right(head[3], 4), four), i_and(i_right(head[2], 2), top));
-#pragma GCC unroll 8
-	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
-		out->d[r] = f_mul(d, f_of_i(byte_of(scales[r / 4], r % 4)));
-		out->m[r] = f_mul(less, f_of_i(byte_of(minima[r / 4], r % 4)));
-	}
+	scales_k(head, out);
 }
 
 static void unpack_q4_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
@@ -209,30 +124,13 @@ static void unpack_q5_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 	}
 }
 
-/* The factors c of a run, and the pair that takes the weights' offset, a power of two, off. */
-ALWAYS_INLINE void set_factors(
-	struct group *out, uint32_t r, ilanes first, ilanes last, uint32_t offset_bits)
-{
-	out->c[r][0] = factor_lanes(first);
-	out->c[r][1] = factor_lanes(last);
-	out->pair[r] = pair_of(i_left(first, offset_bits), i_left(last, offset_bits));
-}
-
 static void unpack_q6_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
 {
-	flanes d = f_of_half(i_right(load_dwords(p + 206, row_bytes), 16));
 	ilanes scales[4];
 
 	(void)n;
 	load_16(p + 192, row_bytes, scales);
-#pragma GCC unroll 8
-	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
-		ilanes both = i_right(scales[r / 2], 16 * (r % 2));
-
-		out->d[r] = d;
-		set_factors(out, r, i_right_signed(i_left(both, 24), 24),
-			i_right_signed(i_left(both, 16), 24), 5);
-	}
+	scales_q6_k(f_of_half(i_right(load_dwords(p + 206, row_bytes), 16)), scales, out);
 	for (uint32_t half = 0; half < 2; half++) {
 		ilanes a[8], b[8], high[8], (*w)[8] = out->w + 4 * half;
 
@@ -252,21 +150,10 @@ static void unpack_q6_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 static void unpack_q2_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
 {
 	ilanes ds = load_dwords(p + 80, row_bytes), scales[4];
-	flanes d = f_of_half(ds), less = f_negate(f_of_half(i_right(ds, 16)));
 
 	(void)n;
 	load_16(p, row_bytes, scales);
-#pragma GCC unroll 8
-	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
-		ilanes first = byte_of(scales[r / 2], 2 * (r % 2));
-		ilanes last = byte_of(scales[r / 2], 2 * (r % 2) + 1);
-
-		out->d[r] = d;
-		out->m[r] = less;
-		out->c[r][0] = factor_lanes(low_nibbles(first));
-		out->c[r][1] = factor_lanes(low_nibbles(last));
-		out->pair[r] = pair_of(i_right(first, 4), i_right(last, 4));
-	}
+	scales_q2_k(f_of_half(ds), f_of_half(i_right(ds, 16)), scales, out);
 	for (uint32_t half = 0; half < 2; half++) {
 		ilanes t[8];
 
@@ -279,32 +166,16 @@ static void unpack_q2_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 	}
 }
 
-/* d and the factors of Q3_K. */
 ALWAYS_INLINE void unpack_scales_q3_k(const uint8_t *p, size_t row_bytes, struct group *out)
 {
-	ilanes t[4], low[2], high;
-	flanes d;
+	ilanes t[4], scales[3];
 
 	/* The block ends 14 bytes after the scales begin: the load begins 2 before them. */
 	load_16(p + 94, row_bytes, t);
-	d = f_of_half(i_right(t[3], 16));
-	low[0] = i_or(i_right(t[0], 16), i_left(t[1], 16));
-	low[1] = i_or(i_right(t[1], 16), i_left(t[2], 16));
-	high = i_or(i_right(t[2], 16), i_left(t[3], 16));
-#pragma GCC unroll 4
-	for (uint32_t four = 0; four < 4; four++) {
-		ilanes bits = four < 2 ? low_nibbles(low[four % 2]) : high_nibbles(low[four % 2]);
-
-		bits = i_or(bits, move_bits(high, 3, 2 * four, 4));
-#pragma GCC unroll 2
-		for (uint32_t i = 0; i < 2; i++) {
-			uint32_t r = 2 * four + i;
-
-			out->d[r] = d;
-			set_factors(out, r, i_sub(byte_of(bits, 2 * i), i_set1(32)),
-				i_sub(byte_of(bits, 2 * i + 1), i_set1(32)), 2);
-		}
-	}
+#pragma GCC unroll 3
+	for (uint32_t i = 0; i < 3; i++)
+		scales[i] = i_or(i_right(t[i], 16), i_left(t[i + 1], 16));
+	scales_q3_k(f_of_half(i_right(t[3], 16)), scales, out);
 }
 
 static void unpack_q3_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)

@@ -34,7 +34,7 @@ static struct matrix matrix_of(
 	const struct tensor_type_info *info, const void *data, uint32_t rows, uint32_t cols)
 {
 	return (struct matrix){info->type, rows, cols,
-		(size_t)cols / info->block_weights * info->block_bytes, data};
+		(size_t)cols / info->block_weights * info->block_bytes, data, LAYOUT_ROWS};
 }
 
 /* Every row of the file, in every backend. */
@@ -83,7 +83,7 @@ static void check_dots(const struct tensor_type_info *info, json_t *golden)
 				NULL);
 			double terms = json_number_value(json_array_get(
 				json_object_get(golden, "dot_sum_of_absolute_terms"), r));
-			struct matrix plain = {TENSOR_F32, 1, COLS, sizeof(wide), wide};
+			struct matrix plain = {TENSOR_F32, 1, COLS, sizeof(wide), wide, LAYOUT_ROWS};
 			double rounded = 0, step = 0;
 
 			backend(k)->dequantise_row(&w, r, wide);
@@ -222,7 +222,7 @@ static void check_finite(const struct tensor_type_info *info, json_t *golden)
 static void mxfp4_exponents_that_overflow_are_not_finite(void **state)
 {
 	uint8_t block[17] = {0};
-	struct matrix w = {TENSOR_MXFP4, 1, 32, sizeof(block), block};
+	struct matrix w = {TENSOR_MXFP4, 1, 32, sizeof(block), block, LAYOUT_ROWS};
 
 	(void)state;
 	block[0] = 255;
@@ -240,8 +240,8 @@ static void float_rows_with_an_infinity_or_a_nan_are_not_finite(void **state)
 {
 	float row[3] = {1, -0x1.fffffep127f, 0x1p-149f};
 	uint16_t brain[3] = {0x3f80, 0x7f7f, 1};
-	struct matrix f32 = {TENSOR_F32, 1, 3, sizeof(row), row};
-	struct matrix bf16 = {TENSOR_BF16, 1, 3, sizeof(brain), brain};
+	struct matrix f32 = {TENSOR_F32, 1, 3, sizeof(row), row, LAYOUT_ROWS};
+	struct matrix bf16 = {TENSOR_BF16, 1, 3, sizeof(brain), brain, LAYOUT_ROWS};
 
 	(void)state;
 	assert_true(tensor_row_finite(&f32, 0) && tensor_row_finite(&bf16, 0));

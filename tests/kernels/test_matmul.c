@@ -1,4 +1,5 @@
 /* Products of weights and activations: every backend equals the definition to the bit, whatever the batch. */
+#include "kernels/tiles.h"
 #include "tests/kernels/reference.h"
 
 #define TOKENS_MAX 33
@@ -12,8 +13,8 @@ static const enum tensor_type all_types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16
 enum contents { ORDINARY, EXTREME };
 
 struct problem {
-	struct matrix w;
-	uint8_t *data;
+	struct matrix w, tiled; /* the same rows; of no tile: w again */
+	uint8_t *data, *tiles;
 	uint32_t n;
 	float x[TOKENS_MAX][COLS_MAX];
 	struct q8_block q8[TOKENS_MAX][COLS_MAX / 32];
@@ -100,9 +101,18 @@ static void problem_init(struct problem *p, enum tensor_type type, uint32_t rows
 	/* Exactly as long as the weights: a sanitizer sees a read beyond them. */
 	p->data = malloc(rows * row_bytes);
 	assert_non_null(p->data);
-	p->w = (struct matrix){type, rows, cols, row_bytes, p->data};
+	p->w = (struct matrix){
+		.type = type, .rows = rows, .cols = cols, .row_bytes = row_bytes, .data = p->data};
 	p->n = n;
 	fill_weights(p, contents, rng);
+	p->tiles = malloc(rows * row_bytes);
+	assert_non_null(p->tiles);
+	p->tiled = p->w;
+	if (tiles_possible(&p->w)) {
+		tiles_pack(&p->w, 0, rows, p->tiles);
+		p->tiled.data = p->tiles;
+		p->tiled.layout = LAYOUT_TILES;
+	}
 	for (uint32_t t = 0; t < n; t++) {
 		for (uint32_t k = 0; k < cols; k++)
 			p->x[t][k] = random_value(rng, contents);
@@ -119,13 +129,19 @@ static void problem_init(struct problem *p, enum tensor_type type, uint32_t rows
 	}
 }
 
+static void problem_exit(struct problem *p)
+{
+	free(p->data);
+	free(p->tiles);
+}
+
 static const float *expected(const struct problem *p, const struct kernels *k, uint32_t t)
 {
 	return is_reference(k) ? p->f32_expected[t] : p->q8_expected[t];
 }
 
-/* Rows first..last-1 are the definition's, and the others are not touched. */
-static void check(struct problem *p, const struct kernels *k, uint32_t first, uint32_t last)
+static void check_matrix(struct problem *p, const struct matrix *w, const struct kernels *k,
+	uint32_t first, uint32_t last)
 {
 	const float untouched = 12345;
 	char what[128];
@@ -133,15 +149,22 @@ static void check(struct problem *p, const struct kernels *k, uint32_t first, ui
 	for (uint32_t t = 0; t < p->n; t++)
 		for (uint32_t r = 0; r < ROWS_MAX; r++)
 			p->y[t][r] = untouched;
-	k->matmul(&p->w, first, last, p->in, p->n, p->out);
-	snprintf(what, sizeof(what), "%s %s %ux%u n %u rows %u..%u", k->name,
-		tensor_type_info((uint32_t)p->w.type)->name, p->w.rows, p->w.cols, p->n, first,
-		last);
+	k->matmul(w, first, last, p->in, p->n, p->out);
+	snprintf(what, sizeof(what), "%s %s %s %ux%u n %u rows %u..%u", k->name,
+		w->layout == LAYOUT_TILES ? "tiles" : "rows",
+		tensor_type_info((uint32_t)w->type)->name, w->rows, w->cols, p->n, first, last);
 	for (uint32_t t = 0; t < p->n; t++)
 		for (uint32_t r = 0; r < ROWS_MAX; r++)
 			assert_same_floats(&p->y[t][r],
 				r >= first && r < last ? &expected(p, k, t)[r] : &untouched, 1,
 				what);
+}
+
+/* Rows first..last-1 are the definition's, and the others are not touched, in both layouts. */
+static void check(struct problem *p, const struct kernels *k, uint32_t first, uint32_t last)
+{
+	check_matrix(p, &p->w, k, first, last);
+	check_matrix(p, &p->tiled, k, first, last);
 }
 
 static void sweep(enum contents contents, uint64_t seed)
@@ -163,7 +186,7 @@ static void sweep(enum contents contents, uint64_t seed)
 				check(p, backend(b), first,
 					first + random_below(&rng, rows - first + 1));
 			}
-			free(p->data);
+			problem_exit(p);
 		}
 	}
 	free(p);
@@ -213,7 +236,7 @@ static void a_row_has_the_same_bits_alone_and_in_any_batch(void **state)
 					parts, expected(p, backend(b), 3), 37, "two parts");
 			}
 		}
-		free(p->data);
+		problem_exit(p);
 	}
 	free(p);
 }
@@ -240,7 +263,7 @@ static void a_prefill_chunk_of_many_tokens_is_the_same_rows(void **state)
 			out[t] = y[t];
 		}
 		for (size_t b = 0; backend(b); b++) {
-			backend(b)->matmul(&p->w, 0, ROWS, in, N, out);
+			backend(b)->matmul(b % 2 ? &p->w : &p->tiled, 0, ROWS, in, N, out);
 			for (uint32_t t = 0; t < N; t++)
 				for (uint32_t r = 0; r < ROWS; r++) {
 					const uint8_t *row = p->data + r * p->w.row_bytes;
@@ -253,7 +276,51 @@ static void a_prefill_chunk_of_many_tokens_is_the_same_rows(void **state)
 					assert_same_floats(&y[t][r], &value, 1, backend(b)->name);
 				}
 		}
-		free(p->data);
+		problem_exit(p);
+	}
+	free(p);
+}
+
+/* Rows read back, values, and packing where the rows are. */
+static void a_packed_matrix_is_the_same_matrix(void **state)
+{
+	struct problem *p = malloc(sizeof(*p));
+	uint64_t rng = 6;
+
+	(void)state;
+	assert_non_null(p);
+	for (size_t i = 0; i < sizeof(all_types) / sizeof(all_types[0]); i++) {
+		const struct tensor_type_info *info = tensor_type_info((uint32_t)all_types[i]);
+
+		for (uint32_t rows = 1; rows < ROWS_MAX; rows += 15) {
+			uint32_t cols = random_cols(all_types[i], COLS_MAX, &rng);
+			float plain[COLS_MAX], packed[COLS_MAX];
+			uint8_t buffer[TILES_GROUP_BYTES], *scratch;
+
+			problem_init(p, all_types[i], rows, cols, 1, ORDINARY, &rng);
+			assert_int_equal(tiles_possible(&p->w), info->quantised && rows >= 16);
+			for (uint32_t r = 0; r < rows; r++) {
+				kernels_all[0]->dequantise_row(&p->w, r, plain);
+				kernels_all[0]->dequantise_row(&p->tiled, r, packed);
+				assert_same_floats(plain, packed, cols, info->name);
+				assert_int_equal(tensor_row_finite(&p->w, r),
+					tensor_row_finite(&p->tiled, r));
+				if (info->quantised)
+					assert_memory_equal(
+						tiles_row_group(&p->tiled, r, 0, buffer),
+						p->data + r * p->w.row_bytes,
+						(cols < 256 ? cols : 256) / info->block_weights *
+							info->block_bytes);
+			}
+			if (tiles_possible(&p->w)) {
+				scratch = malloc(16 * p->w.row_bytes);
+				assert_non_null(scratch);
+				tiles_pack_in_place(&p->w, p->data, scratch);
+				assert_memory_equal(p->data, p->tiles, rows * p->w.row_bytes);
+				free(scratch);
+			}
+			problem_exit(p);
+		}
 	}
 	free(p);
 }
@@ -264,6 +331,7 @@ int main(void)
 		cmocka_unit_test(every_backend_equals_the_definition_to_the_bit),
 		cmocka_unit_test(extreme_weights_and_scales_give_the_same_bits_everywhere),
 		cmocka_unit_test(a_row_has_the_same_bits_alone_and_in_any_batch),
+		cmocka_unit_test(a_packed_matrix_is_the_same_matrix),
 		cmocka_unit_test(a_prefill_chunk_of_many_tokens_is_the_same_rows),
 	};
 

@@ -1,0 +1,179 @@
+/*
+ * What the fields of the blocks mean, for sixteen or eight rows at once, a row per lane, whatever layout they were
+ * loaded from. Included after lanes_*.h. blocks.c reads the same fields, one weight at a time, and says where each bit
+ * lies.
+ */
+#pragma once
+
+#include "kernels/cpu/blocks.h"
+
+/* How a type is multiplied. */
+enum kind {
+	KIND_OFFSET, /* w = q + offset, 0..31 */
+	KIND_SIGNED, /* w = q + IQ4_BIAS */
+	KIND_MIN, /* w = q, 0..31; m */
+	KIND_FACTORS, /* w = q + offset, 0..63; c, and the offset in pair */
+	KIND_FACTORS_MIN, /* w = q, 0..63; c, m, e in pair */
+};
+
+/* A group: up to eight runs of 32 weights of every row, by the names of BLOCKS in kernels.h. */
+#define GROUP_RUNS 8
+struct group {
+	ilanes w[GROUP_RUNS][8]; /* dword k: weights 4k..4k+3, bytes */
+	flanes d[GROUP_RUNS], m[GROUP_RUNS];
+	ilanes c[GROUP_RUNS][2]; /* factor_lanes() of c_0, c_1 */
+	ilanes pair
+		[GROUP_RUNS]; /* two 16-bit halves: e_0 and e_1, or c_0 and c_1 times the weights' offset */
+};
+
+ALWAYS_INLINE ilanes low_nibbles(ilanes a)
+{
+	return i_and(a, i_set1_8(15));
+}
+
+ALWAYS_INLINE ilanes high_nibbles(ilanes a)
+{
+	return i_and(i_right(a, 4), i_set1_8(15));
+}
+
+/* a's bit `from` of every byte, as bit `to`. */
+ALWAYS_INLINE ilanes move_bits(ilanes a, uint32_t mask, uint32_t from, uint32_t to)
+{
+	ilanes moved = from < to ? i_left(a, to - from) : i_right(a, from - to);
+
+	return i_and(moved, i_set1_8((int)(mask << to)));
+}
+
+/* Byte i of every lane. */
+ALWAYS_INLINE ilanes byte_of(ilanes a, uint32_t i)
+{
+	return i_and(i_right(a, 8 * i), i_set1(255));
+}
+
+ALWAYS_INLINE ilanes pair_of(ilanes first, ilanes last)
+{
+	return i_or(i_and(first, i_set1(0xffff)), i_left(last, 16));
+}
+
+/* Adds bit i of a lane as bit 4 of weight i: the product puts four bits, 7 apart, into four bytes. */
+ALWAYS_INLINE void add_fifth_bits(ilanes bits, ilanes w[8])
+{
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < 8; k++) {
+		ilanes four = i_and(i_right(bits, 4 * k), i_set1(15));
+
+		four = i_and(i_mul(four, i_set1(0x02040810)), i_set1_8(16));
+		w[k] = i_or(w[k], four);
+	}
+}
+
+ALWAYS_INLINE void look_up_all(const int8_t table[16], ilanes w[8])
+{
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < 8; k++)
+		w[k] = i_look_up(table, w[k]);
+}
+
+#define MXFP4_OFFSET 12
+static const int8_t mxfp4_offset[16] = {MXFP4_TABLE(MXFP4_OFFSET)};
+
+/* mxfp4_scale() of each lane's byte. */
+ALWAYS_INLINE flanes mxfp4_scales(ilanes e)
+{
+	ilanes half = i_right(e, 1), other = i_sub(e, half), bias = i_set1(63);
+
+	return f_mul(f_of_bits(i_left(i_add(half, bias), 23)),
+		f_of_bits(i_left(i_add(other, bias), 23)));
+}
+
+static const int8_t iq4_biased[16] = {IQ4_TABLE(IQ4_BIAS)};
+
+/* The d of the eight runs: scales of four low and two high bits. */
+ALWAYS_INLINE void scales_iq4_xs(flanes d, ilanes high, ilanes low, struct group *out)
+{
+#pragma GCC unroll 8
+	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
+		ilanes scale = i_and(i_right(low, 4 * r), i_set1(15));
+
+		scale = i_or(scale, i_left(i_and(i_right(high, 2 * r), i_set1(3)), 4));
+		out->d[r] = f_mul(d, f_of_i(i_sub(scale, i_set1(32))));
+	}
+}
+
+/* d and m of the eight runs of Q4_K and Q5_K: the 16 bytes they begin with. */
+ALWAYS_INLINE void scales_k(const ilanes head[4], struct group *out)
+{
+	const ilanes six = i_set1_8(63), four = i_set1_8(15), top = i_set1_8(0x30);
+	ilanes scales[2], minima[2];
+	flanes d, less;
+
+	d = f_of_half(head[0]);
+	less = f_negate(f_of_half(i_right(head[0], 16)));
+	scales[0] = i_and(head[1], six);
+	minima[0] = i_and(head[2], six);
+	scales[1] = i_or(i_and(head[3], four), i_and(i_right(head[1], 2), top));
+	minima[1] = i_or(i_and(i_right(head[3], 4), four), i_and(i_right(head[2], 2), top));
+#pragma GCC unroll 8
+	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
+		out->d[r] = f_mul(d, f_of_i(byte_of(scales[r / 4], r % 4)));
+		out->m[r] = f_mul(less, f_of_i(byte_of(minima[r / 4], r % 4)));
+	}
+}
+
+/* The factors c of a run, and the pair that takes the weights' offset, a power of two, off. */
+ALWAYS_INLINE void set_factors(
+	struct group *out, uint32_t r, ilanes first, ilanes last, uint32_t offset_bits)
+{
+	out->c[r][0] = factor_lanes(first);
+	out->c[r][1] = factor_lanes(last);
+	out->pair[r] = pair_of(i_left(first, offset_bits), i_left(last, offset_bits));
+}
+
+ALWAYS_INLINE void scales_q6_k(flanes d, const ilanes scales[4], struct group *out)
+{
+#pragma GCC unroll 8
+	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
+		ilanes both = i_right(scales[r / 2], 16 * (r % 2));
+
+		out->d[r] = d;
+		set_factors(out, r, i_right_signed(i_left(both, 24), 24),
+			i_right_signed(i_left(both, 16), 24), 5);
+	}
+}
+
+ALWAYS_INLINE void scales_q2_k(flanes d, flanes minimum, const ilanes scales[4], struct group *out)
+{
+	flanes less = f_negate(minimum);
+
+#pragma GCC unroll 8
+	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
+		ilanes first = byte_of(scales[r / 2], 2 * (r % 2));
+		ilanes last = byte_of(scales[r / 2], 2 * (r % 2) + 1);
+
+		out->d[r] = d;
+		out->m[r] = less;
+		out->c[r][0] = factor_lanes(low_nibbles(first));
+		out->c[r][1] = factor_lanes(low_nibbles(last));
+		out->pair[r] = pair_of(i_right(first, 4), i_right(last, 4));
+	}
+}
+
+/* d and the factors of Q3_K: twelve bytes, of which the first eight have the low four bits. */
+ALWAYS_INLINE void scales_q3_k(flanes d, const ilanes scales[3], struct group *out)
+{
+#pragma GCC unroll 4
+	for (uint32_t four = 0; four < 4; four++) {
+		ilanes bits =
+			four < 2 ? low_nibbles(scales[four % 2]) : high_nibbles(scales[four % 2]);
+
+		bits = i_or(bits, move_bits(scales[2], 3, 2 * four, 4));
+#pragma GCC unroll 2
+		for (uint32_t i = 0; i < 2; i++) {
+			uint32_t r = 2 * four + i;
+
+			out->d[r] = d;
+			set_factors(out, r, i_sub(byte_of(bits, 2 * i), i_set1(32)),
+				i_sub(byte_of(bits, 2 * i + 1), i_set1(32)), 2);
+		}
+	}
+}

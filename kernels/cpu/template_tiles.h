@@ -1,0 +1,483 @@
+/*
+ * Products of matrices in TILES (kernels/tiles.h): a row of weights per lane, as in template_runs.h, but nothing has to
+ * be transposed: a run is loaded, and its bits are put in place in registers. Written once for AVX2, which does half a
+ * tile at a time, and AVX-512. Included after lanes_*.h.
+ */
+#pragma once
+
+#include "kernels/cpu/template_scales.h"
+#include "kernels/tiles.h"
+
+#include <assert.h>
+
+/* Activation rows that stay in the second-level cache while the weight rows go by. */
+#define TILES_TOKENS 64
+/* The weights are asked for this far ahead: longer than memory takes, shorter than the first-level cache. */
+#define TILES_AHEAD 4096
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define UNROLL_TILE_TOKENS
+#else
+#define UNROLL_TILE_TOKENS _Pragma("GCC unroll 16")
+#endif
+
+/* A group: where it lies, of which blocks it is, and what its runs share. */
+struct tile_group {
+	const uint8_t *p; /* the planes, at this half's first lane */
+	uint32_t n; /* blocks */
+	struct group *shared; /* d, m, c and pair of the types in blocks of 256 */
+};
+
+/* One run in registers, by the names of BLOCKS in kernels.h. */
+struct tile_run {
+	ilanes w[8], c[2], pair;
+	flanes d, m;
+};
+
+/* Unit u of a plane that begins `before` bytes of a block into the group; the units are of 1, 2 or 4 bytes. The planes
+ * have TILE_LANES rows, of which these are the TILE_ROWS from the group's lane on. */
+ALWAYS_INLINE const uint8_t *plane(
+	const struct tile_group *g, uint32_t before, uint32_t unit, uint32_t u, uint32_t lane)
+{
+	return g->p + ((size_t)before * g->n + (size_t)u * unit) * TILE_LANES + (size_t)lane * unit;
+}
+
+ALWAYS_INLINE flanes plane_half(
+	const struct tile_group *g, uint32_t before, uint32_t u, uint32_t lane)
+{
+	return lanes_half(plane(g, before, 2, u, lane));
+}
+
+ALWAYS_INLINE ilanes plane_32(
+	const struct tile_group *g, uint32_t before, uint32_t u, uint32_t lane)
+{
+	return lanes_32(plane(g, before, 4, u, lane));
+}
+
+/* Four dwords of nibbles: low ones weights 0..15, high ones 16..31. */
+ALWAYS_INLINE void run_nibbles(
+	const struct tile_group *g, uint32_t before, uint32_t r, uint32_t lane, ilanes w[8])
+{
+#pragma GCC unroll 4
+	for (uint32_t k = 0; k < 4; k++) {
+		ilanes both = plane_32(g, before, 4 * r + k, lane);
+
+		w[k] = low_nibbles(both);
+		w[4 + k] = high_nibbles(both);
+	}
+}
+
+/* Run r of a pair of runs in eight dwords: low nibbles the even one, high nibbles the odd one. */
+ALWAYS_INLINE void run_nibbles_k(
+	const struct tile_group *g, uint32_t before, uint32_t r, uint32_t lane, ilanes w[8])
+{
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < 8; k++) {
+		ilanes both = plane_32(g, before, r / 2 * 8 + k, lane);
+
+		w[k] = i_and(i_right(both, 4 * (r % 2)), i_set1_8(15));
+	}
+}
+
+static void shared_none(const struct tile_group *g, uint32_t lane)
+{
+	(void)g;
+	(void)lane;
+}
+
+ALWAYS_INLINE void run_q8_0(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	out->d = plane_half(g, 0, r, lane);
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < 8; k++)
+		out->w[k] = i_xor(plane_32(g, 2, 8 * r + k, lane), i_set1_8(IQ4_BIAS));
+}
+
+ALWAYS_INLINE void run_q4_0(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	out->d = plane_half(g, 0, r, lane);
+	run_nibbles(g, 2, r, lane, out->w);
+}
+
+ALWAYS_INLINE void run_q4_1(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	out->d = plane_half(g, 0, r, lane);
+	out->m = plane_half(g, 2, r, lane);
+	run_nibbles(g, 4, r, lane, out->w);
+}
+
+ALWAYS_INLINE void run_q5_0(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	out->d = plane_half(g, 0, r, lane);
+	run_nibbles(g, 6, r, lane, out->w);
+	add_fifth_bits(plane_32(g, 2, r, lane), out->w);
+}
+
+ALWAYS_INLINE void run_q5_1(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	out->d = plane_half(g, 0, r, lane);
+	out->m = plane_half(g, 2, r, lane);
+	run_nibbles(g, 8, r, lane, out->w);
+	add_fifth_bits(plane_32(g, 4, r, lane), out->w);
+}
+
+ALWAYS_INLINE void run_mxfp4(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	out->d = mxfp4_scales(lanes_8(plane(g, 0, 1, r, lane)));
+	run_nibbles(g, 1, r, lane, out->w);
+	look_up_all(mxfp4_offset, out->w);
+}
+
+ALWAYS_INLINE void run_iq4_nl(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	out->d = plane_half(g, 0, r, lane);
+	run_nibbles(g, 2, r, lane, out->w);
+	look_up_all(iq4_biased, out->w);
+}
+
+static void shared_iq4_xs(const struct tile_group *g, uint32_t lane)
+{
+	scales_iq4_xs(plane_half(g, 0, 0, lane), lanes_16(plane(g, 2, 2, 0, lane)),
+		plane_32(g, 4, 0, lane), g->shared);
+}
+
+ALWAYS_INLINE void run_iq4_xs(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	out->d = g->shared->d[r];
+	run_nibbles(g, 8, r, lane, out->w);
+	look_up_all(iq4_biased, out->w);
+}
+
+ALWAYS_INLINE void planes_32(
+	const struct tile_group *g, uint32_t before, uint32_t n, uint32_t lane, ilanes *out)
+{
+	for (uint32_t k = 0; k < n; k++)
+		out[k] = plane_32(g, before, k, lane);
+}
+
+/* Q4_K and Q5_K begin alike. */
+static void shared_q4_k(const struct tile_group *g, uint32_t lane)
+{
+	ilanes head[4];
+
+	planes_32(g, 0, 4, lane, head);
+	scales_k(head, g->shared);
+}
+
+ALWAYS_INLINE void run_q4_k(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	out->d = g->shared->d[r];
+	out->m = g->shared->m[r];
+	run_nibbles_k(g, 16, r, lane, out->w);
+}
+
+ALWAYS_INLINE void run_q5_k(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	out->d = g->shared->d[r];
+	out->m = g->shared->m[r];
+	run_nibbles_k(g, 48, r, lane, out->w);
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < 8; k++) {
+		ilanes bit = i_and(i_right(plane_32(g, 16, k, lane), r), i_set1_8(1));
+
+		out->w[k] = i_or(out->w[k], i_left(bit, 4));
+	}
+}
+
+ALWAYS_INLINE void take_factors(const struct tile_group *g, uint32_t r, struct tile_run *out)
+{
+	out->d = g->shared->d[r];
+	out->c[0] = g->shared->c[r][0];
+	out->c[1] = g->shared->c[r][1];
+	out->pair = g->shared->pair[r];
+}
+
+static void shared_q6_k(const struct tile_group *g, uint32_t lane)
+{
+	ilanes scales[4];
+
+	planes_32(g, 192, 4, lane, scales);
+	scales_q6_k(plane_half(g, 208, 0, lane), scales, g->shared);
+}
+
+ALWAYS_INLINE void run_q6_k(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	uint32_t half = r / 4, part = r % 4;
+
+	take_factors(g, r, out);
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < 8; k++) {
+		ilanes low = plane_32(g, 0, 16 * half + part % 2 * 8 + k, lane);
+		ilanes high = i_right(plane_32(g, 128, 8 * half + k, lane), 2 * part);
+
+		low = i_and(i_right(low, part / 2 * 4), i_set1_8(15));
+		out->w[k] = i_or(low, i_left(i_and(high, i_set1_8(3)), 4));
+	}
+}
+
+static void shared_q2_k(const struct tile_group *g, uint32_t lane)
+{
+	ilanes scales[4];
+
+	planes_32(g, 0, 4, lane, scales);
+	scales_q2_k(plane_half(g, 80, 0, lane), plane_half(g, 82, 0, lane), scales, g->shared);
+}
+
+/* Two bits of every byte of eight dwords. */
+ALWAYS_INLINE void run_twos(
+	const struct tile_group *g, uint32_t before, uint32_t r, uint32_t lane, ilanes w[8])
+{
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < 8; k++)
+		w[k] = i_and(
+			i_right(plane_32(g, before, r / 4 * 8 + k, lane), r % 4 * 2), i_set1_8(3));
+}
+
+ALWAYS_INLINE void run_q2_k(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	take_factors(g, r, out);
+	out->m = g->shared->m[r];
+	run_twos(g, 16, r, lane, out->w);
+}
+
+static void shared_q3_k(const struct tile_group *g, uint32_t lane)
+{
+	ilanes scales[3];
+
+	planes_32(g, 96, 3, lane, scales);
+	scales_q3_k(plane_half(g, 108, 0, lane), scales, g->shared);
+}
+
+ALWAYS_INLINE void run_q3_k(
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+{
+	take_factors(g, r, out);
+	run_twos(g, 32, r, lane, out->w);
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < 8; k++) {
+		ilanes bit = i_and(i_right(plane_32(g, 0, k, lane), r), i_set1_8(1));
+
+		out->w[k] = i_or(out->w[k], i_left(bit, 2));
+	}
+}
+
+/* acc and the run's terms; kind and offset are constants where this is inlined. */
+ALWAYS_INLINE flanes add_run(enum kind kind, int16_t offset, const struct tile_run *run,
+	const struct q8_block *x, flanes acc)
+{
+	ilanes sums = i_set1(load_i32(x->sums)), dot;
+
+	if (kind == KIND_OFFSET)
+		dot = dot_less(run->w, x, offset);
+	else if (kind == KIND_SIGNED)
+		dot = dot_signed_less(run->w, x);
+	else if (kind == KIND_MIN)
+		dot = dot_32(run->w, x->q);
+	else
+		dot = dot_factors(run->w, x->q, run->c[0], run->c[1]);
+	if (kind == KIND_FACTORS)
+		dot = i_sub(dot, i_madd(run->pair, sums));
+	acc = f_fma(f_mul(run->d, f_set1(x->d)), f_of_i(dot), acc);
+	if (kind == KIND_MIN)
+		acc = f_fma(run->m, f_set1(x->d * (float)q8_sum(x)), acc);
+	if (kind == KIND_FACTORS_MIN)
+		acc = f_fma(run->m, f_mul(f_set1(x->d), f_of_i(i_madd(run->pair, sums))), acc);
+	return acc;
+}
+
+/* What a tile function works on: rows row..row+15 of y, of which lanes from..to-1 are stored. */
+struct tile_work {
+	const uint8_t *tile;
+	uint32_t blocks; /* of the type, of a row */
+	uint32_t row, from, to;
+};
+
+typedef void tiles_function(
+	const struct tile_work *work, const struct activation *x, float *const *y);
+
+/* The lines of a group that lies TILES_AHEAD further on. */
+ALWAYS_INLINE void fetch(const uint8_t *p, uint32_t bytes)
+{
+	for (uint32_t at = 0; at < bytes; at += 64)
+		_mm_prefetch((const char *)p + at, _MM_HINT_T0);
+}
+
+/* Half a tile or all of it; all but work, x and y are constants where this is inlined. */
+ALWAYS_INLINE void tile_product(enum kind kind, uint32_t block_weights, uint32_t block_bytes,
+	int16_t offset, void (*shared)(const struct tile_group *, uint32_t),
+	void (*run)(const struct tile_group *, uint32_t, uint32_t, struct tile_run *),
+	const struct tile_work *work, uint32_t lane, const struct activation *x, const uint32_t T,
+	float *const *y)
+{
+	const uint32_t per_group = TILES_GROUP_WEIGHTS / block_weights;
+	const uint32_t from = work->from > lane ? work->from - lane : 0;
+	const uint32_t to = work->to < lane + TILE_ROWS ? work->to - lane : TILE_ROWS;
+	struct group common;
+	struct tile_group group = {work->tile, per_group, &common};
+	flanes acc[16];
+
+	UNROLL_TILE_TOKENS
+	for (uint32_t t = 0; t < T; t++)
+		acc[t] = f_zero();
+	for (uint32_t b = 0; b < work->blocks; b += per_group) {
+		uint32_t runs, at = b * (block_weights / Q8_BLOCK);
+
+		if (work->blocks - b < per_group)
+			group.n = work->blocks - b;
+		runs = group.n * (block_weights / Q8_BLOCK);
+		shared(&group, lane);
+		for (uint32_t r = 0; r < runs; r++) {
+			struct tile_run one;
+
+			if (lane == 0)
+				fetch(group.p + TILES_AHEAD +
+						(size_t)r * per_group * block_bytes * 2,
+					per_group * block_bytes * 2);
+			run(&group, r, lane, &one);
+			UNROLL_TILE_TOKENS
+			for (uint32_t t = 0; t < T; t++)
+				acc[t] = add_run(kind, offset, &one, x[t].q8 + at + r, acc[t]);
+		}
+		group.p += (size_t)group.n * block_bytes * TILE_LANES;
+	}
+	UNROLL_TILE_TOKENS
+	for (uint32_t t = 0; t < T; t++)
+		f_store_some(y[t] + work->row + lane, acc[t], from, to);
+}
+
+/* The types, with what their tile functions are made of. */
+#define TILES_TYPES(X)                                                 \
+	X(Q8_0, SIGNED, 32, 34, 0, shared_none, run_q8_0)              \
+	X(Q4_0, OFFSET, 32, 18, 8, shared_none, run_q4_0)              \
+	X(Q4_1, MIN, 32, 20, 0, shared_none, run_q4_1)                 \
+	X(Q5_0, OFFSET, 32, 22, 16, shared_none, run_q5_0)             \
+	X(Q5_1, MIN, 32, 24, 0, shared_none, run_q5_1)                 \
+	X(IQ4_NL, SIGNED, 32, 18, 0, shared_none, run_iq4_nl)          \
+	X(MXFP4, OFFSET, 32, 17, MXFP4_OFFSET, shared_none, run_mxfp4) \
+	X(Q2_K, FACTORS_MIN, 256, 84, 0, shared_q2_k, run_q2_k)        \
+	X(Q3_K, FACTORS, 256, 110, 0, shared_q3_k, run_q3_k)           \
+	X(Q4_K, MIN, 256, 144, 0, shared_q4_k, run_q4_k)               \
+	X(Q5_K, MIN, 256, 176, 0, shared_q4_k, run_q5_k)               \
+	X(Q6_K, FACTORS, 256, 210, 0, shared_q6_k, run_q6_k)           \
+	X(IQ4_XS, SIGNED, 256, 136, 0, shared_iq4_xs, run_iq4_xs)
+
+/* A function for each type and some counts of tokens, so that the sums stay in registers. */
+#define TILES_FUNCTION(type, kind, weights, bytes, offset, shared, run, tokens)                \
+	static void tiles_##type##_##tokens(                                                   \
+		const struct tile_work *work, const struct activation *x, float *const *y)     \
+	{                                                                                      \
+		for (uint32_t lane = 0; lane < TILE_LANES; lane += TILE_ROWS)                  \
+			if (work->from < lane + TILE_ROWS && work->to > lane)                  \
+				tile_product(KIND_##kind, weights, bytes, offset, shared, run, \
+					work, lane, x, tokens, y);                             \
+	}
+#if TILE_ROWS == 16
+#define TILES_MOST 16
+#define TILES_FUNCTION_MOST(...) TILES_FUNCTION(__VA_ARGS__, 16)
+#define TILES_NAME_MOST(type) tiles_##type##_16
+#else
+#define TILES_MOST 8
+#define TILES_FUNCTION_MOST(...)
+#define TILES_NAME_MOST(type) tiles_##type##_8
+#endif
+#define TILES_FUNCTIONS(...)           \
+	TILES_FUNCTION(__VA_ARGS__, 1) \
+	TILES_FUNCTION(__VA_ARGS__, 2) \
+	TILES_FUNCTION(__VA_ARGS__, 3) \
+	TILES_FUNCTION(__VA_ARGS__, 4) \
+	TILES_FUNCTION(__VA_ARGS__, 5) \
+	TILES_FUNCTION(__VA_ARGS__, 6) \
+	TILES_FUNCTION(__VA_ARGS__, 7) \
+	TILES_FUNCTION(__VA_ARGS__, 8) \
+	TILES_FUNCTION_MOST(__VA_ARGS__)
+TILES_TYPES(TILES_FUNCTIONS)
+
+#define TILES_ROW(type, ...)                                                                     \
+	{TENSOR_##type, {tiles_##type##_1, tiles_##type##_2, tiles_##type##_3, tiles_##type##_4, \
+				tiles_##type##_5, tiles_##type##_6, tiles_##type##_7,            \
+				tiles_##type##_8, TILES_NAME_MOST(type)}},
+static const struct {
+	enum tensor_type type;
+	tiles_function *functions[9]; /* for 1 to 8 tokens, and for TILES_MOST */
+} tiles_types[] = {TILES_TYPES(TILES_ROW)};
+
+/* A tile times n tokens. */
+static void tile_tokens(tiles_function *const *functions, const struct tile_work *work,
+	const struct activation *x, uint32_t n, float *const *y)
+{
+	uint32_t t = 0;
+
+	for (; t + TILES_MOST <= n; t += TILES_MOST)
+		functions[8](work, x + t, y + t);
+	for (; t + 8 <= n; t += 8)
+		functions[7](work, x + t, y + t);
+	if (t < n)
+		functions[n - t - 1](work, x + t, y + t);
+}
+
+/* The rows behind the last full tile, as a matrix of their own. */
+static void tiles_tail(void (*rows_matmul)(const struct matrix *, uint32_t, uint32_t,
+			       const struct activation *, uint32_t, float *const *),
+	const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
+	uint32_t n, float *const *y)
+{
+	uint32_t tiled = w->rows / TILE_LANES * TILE_LANES;
+	struct matrix tail = *w;
+	float *out[TILES_TOKENS];
+
+	tail.layout = LAYOUT_ROWS;
+	tail.rows -= tiled;
+	tail.data = (const uint8_t *)w->data + tiled * w->row_bytes;
+	for (uint32_t t = 0; t < n; t++)
+		out[t] = y[t] + tiled;
+	rows_matmul(&tail, first > tiled ? first - tiled : 0, last - tiled, x, n, out);
+}
+
+static void tiles_matmul_some(tiles_function *const *functions, const struct matrix *w,
+	uint32_t first, uint32_t last, const struct activation *x, uint32_t n, float *const *y)
+{
+	struct tile_work work = {
+		.blocks = w->cols / tensor_type_info((uint32_t)w->type)->block_weights};
+
+	for (uint32_t row = first; row < last; row = work.row + TILE_LANES) {
+		work.row = row / TILE_LANES * TILE_LANES;
+		work.tile = (const uint8_t *)w->data + work.row * w->row_bytes;
+		work.from = row - work.row;
+		work.to = last - work.row < TILE_LANES ? last - work.row : TILE_LANES;
+		tile_tokens(functions, &work, x, n, y);
+	}
+}
+
+static void tiles_matmul(void (*rows_matmul)(const struct matrix *, uint32_t, uint32_t,
+				 const struct activation *, uint32_t, float *const *),
+	const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
+	uint32_t n, float *const *y)
+{
+	uint32_t tiled = w->rows / TILE_LANES * TILE_LANES;
+	size_t i = 0;
+
+	while (tiles_types[i].type != w->type) {
+		i++;
+		assert(i < sizeof(tiles_types) / sizeof(tiles_types[0]));
+	}
+	for (uint32_t t = 0; t < n; t += TILES_TOKENS) {
+		uint32_t some = n - t < TILES_TOKENS ? n - t : TILES_TOKENS;
+
+		tiles_matmul_some(tiles_types[i].functions, w, first, last < tiled ? last : tiled,
+			x + t, some, y + t);
+		if (last > tiled)
+			tiles_tail(rows_matmul, w, first, last, x + t, some, y + t);
+	}
+}

@@ -1,0 +1,127 @@
+#include "kernels/tiles.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const struct {
+	enum tensor_type type;
+	struct tiles_field fields[TILES_FIELDS];
+} layouts[] = {
+	{TENSOR_Q8_0, {{2, 1}, {4, 8}}},
+	{TENSOR_Q4_0, {{2, 1}, {4, 4}}},
+	{TENSOR_Q4_1, {{2, 1}, {2, 1}, {4, 4}}},
+	{TENSOR_Q5_0, {{2, 1}, {4, 1}, {4, 4}}},
+	{TENSOR_Q5_1, {{2, 1}, {2, 1}, {4, 1}, {4, 4}}},
+	{TENSOR_IQ4_NL, {{2, 1}, {4, 4}}},
+	{TENSOR_MXFP4, {{1, 1}, {4, 4}}},
+	{TENSOR_Q2_K, {{4, 4}, {4, 16}, {2, 1}, {2, 1}}},
+	{TENSOR_Q3_K, {{4, 8}, {4, 16}, {4, 3}, {2, 1}}},
+	{TENSOR_Q4_K, {{4, 4}, {4, 32}}},
+	{TENSOR_Q5_K, {{4, 4}, {4, 8}, {4, 32}}},
+	{TENSOR_Q6_K, {{4, 32}, {4, 16}, {4, 4}, {2, 1}}},
+	{TENSOR_IQ4_XS, {{2, 1}, {2, 1}, {4, 1}, {4, 32}}},
+};
+
+const struct tiles_field *tiles_fields(enum tensor_type type)
+{
+	size_t i = 0;
+
+	while (layouts[i].type != type) {
+		i++;
+		assert(i < sizeof(layouts) / sizeof(layouts[0]));
+	}
+	return layouts[i].fields;
+}
+
+bool tiles_possible(const struct matrix *w)
+{
+	return w->rows >= TILE_LANES && tensor_type_info((uint32_t)w->type)->quantised;
+}
+
+/* n blocks of sixteen rows <-> the group's planes. blocks: row 0's, row_bytes apart; one side is read. */
+static void pack_group(const struct tiles_field *field, uint32_t block_bytes, uint32_t n,
+	const uint8_t *blocks, size_t row_bytes, uint8_t *planes)
+{
+	for (; field->unit; blocks += field->unit * field->count, field++)
+		for (uint32_t b = 0; b < n; b++)
+			for (uint32_t u = 0; u < field->count; u++) {
+				const uint8_t *at =
+					blocks + (size_t)b * block_bytes + (size_t)u * field->unit;
+
+				for (uint32_t r = 0; r < TILE_LANES; r++, at += row_bytes) {
+					/* Sizes that are known become single moves. */
+					if (field->unit == 4)
+						memcpy(planes, at, 4);
+					else if (field->unit == 2)
+						memcpy(planes, at, 2);
+					else
+						*planes = *at;
+					planes += field->unit;
+				}
+			}
+}
+
+static void pack_tile(const struct matrix *w, const uint8_t *rows, uint8_t *tile)
+{
+	const struct tensor_type_info *info = tensor_type_info((uint32_t)w->type);
+	const struct tiles_field *fields = tiles_fields(w->type);
+	uint32_t blocks = w->cols / info->block_weights;
+	uint32_t per_group = TILES_GROUP_WEIGHTS / info->block_weights;
+
+	for (uint32_t b = 0; b < blocks; b += per_group) {
+		uint32_t n = blocks - b < per_group ? blocks - b : per_group;
+		size_t at = (size_t)b * info->block_bytes;
+
+		pack_group(fields, info->block_bytes, n, rows + at, w->row_bytes,
+			tile + at * TILE_LANES);
+	}
+}
+
+void tiles_pack(const struct matrix *from, uint32_t first, uint32_t last, void *to)
+{
+	const uint8_t *data = from->data;
+	uint8_t *out = to;
+	uint32_t row = first;
+
+	assert(from->layout == LAYOUT_ROWS && first % TILE_LANES == 0 && last <= from->rows);
+	for (; row + TILE_LANES <= last; row += TILE_LANES)
+		pack_tile(from, data + row * from->row_bytes, out + row * from->row_bytes);
+	assert(row == last || last == from->rows);
+	memcpy(out + row * from->row_bytes, data + row * from->row_bytes,
+		(size_t)(last - row) * from->row_bytes);
+}
+
+void tiles_pack_in_place(const struct matrix *w, void *data, void *scratch)
+{
+	size_t tile_bytes = TILE_LANES * w->row_bytes;
+	uint8_t *tile = data;
+
+	for (uint32_t row = 0; row + TILE_LANES <= w->rows; row += TILE_LANES, tile += tile_bytes) {
+		memcpy(scratch, tile, tile_bytes);
+		pack_tile(w, scratch, tile);
+	}
+}
+
+const uint8_t *tiles_row_group(const struct matrix *w, uint32_t row, uint32_t group,
+	uint8_t buffer[static TILES_GROUP_BYTES])
+{
+	const struct tensor_type_info *info = tensor_type_info((uint32_t)w->type);
+	uint32_t per_group = TILES_GROUP_WEIGHTS / info->block_weights;
+	uint32_t left = w->cols / info->block_weights - group * per_group;
+	uint32_t n = left < per_group ? left : per_group, lane = row % TILE_LANES, at = 0;
+	size_t skip = (size_t)group * per_group * info->block_bytes;
+	const uint8_t *tile = w->data;
+
+	if (w->layout == LAYOUT_ROWS || row - lane + TILE_LANES > w->rows)
+		return tile + row * w->row_bytes + skip;
+	tile += (row - lane) * w->row_bytes + skip * TILE_LANES;
+	for (const struct tiles_field *f = tiles_fields(w->type); f->unit; f++) {
+		for (uint32_t b = 0; b < n; b++)
+			for (uint32_t u = 0; u < f->count; u++, tile += f->unit * TILE_LANES)
+				memcpy(buffer + (size_t)b * info->block_bytes + at +
+						(size_t)u * f->unit,
+					tile + lane * f->unit, f->unit);
+		at += f->unit * f->count;
+	}
+	return buffer;
+}
