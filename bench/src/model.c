@@ -26,7 +26,7 @@ struct options {
 	const char *batch;
 	uint32_t depth, prefill, tokens, rounds;
 	uint64_t seed;
-	bool help;
+	bool help, mapped;
 };
 
 /* A pass over n tokens, uncommitted, at the depth of the prompt. */
@@ -172,6 +172,7 @@ static int start(struct bench *b, struct error *err)
 	for (uint32_t i = 0; i < b->n_rows; i++)
 		most = b->rows[i].n > most ? b->rows[i].n : most;
 	b->options.engine.quiet = true;
+	b->options.engine.pack = !b->options.mapped;
 	b->options.engine.prefill_chunk = b->options.prefill > most ? b->options.prefill : most;
 	b->engine.options = b->options.engine;
 	if (rc == 0)
@@ -339,6 +340,8 @@ int bench_model(int argc, char **argv)
 		{"threads", ARG_U32, &o->engine.threads, 1, LIMIT_THREADS, "N",
 			"default: the CPUs this process may use"},
 		{"kernels", ARG_STRING, &o->engine.kernels, 0, 0, "NAME", "default: the best"},
+		{"mapped", ARG_FLAG, &o->mapped, 0, 0, NULL,
+			"compute from the file's mapping, not from packed weights"},
 		{"kv", ARG_STRING, &o->engine.kv, 0, 0, "TYPE", "as outrider-model has it"},
 		{"format", ARG_STRING, &o->engine.format, 0, 0, "text|json", "default text"},
 		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "this"},

@@ -2,11 +2,13 @@
 
 #include "shared/model/chat.h"
 #include "shared/model/gguf_scan.h"
+#include "shared/model/weights.h"
 
 #include <assert.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
@@ -175,6 +177,25 @@ static int start_kv(struct engine *e, struct error *err)
 		      : 0;
 }
 
+static int pack_weights(struct engine *e, uint32_t threads, struct error *err)
+{
+	e->weights_bytes = weights_bytes(e->model, WEIGHTS_ALL);
+	if (!e->options.pack || e->weights_bytes == 0)
+		return 0;
+	void *memory = mmap(
+		NULL, e->weights_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		return error_set(err, ENOMEM, "no memory to pack %zu MiB of weights",
+			e->weights_bytes >> 20);
+	e->weights = memory;
+	(void)madvise(memory, e->weights_bytes, MADV_HUGEPAGE);
+	int rc = weights_pack(e->model, WEIGHTS_ALL, memory, threads, NULL, NULL);
+	if (rc < 0)
+		return error_set(err, -rc, "no memory to pack the weights");
+	weights_use(e->model, WEIGHTS_ALL, memory);
+	return 0;
+}
+
 int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct error *err)
 {
 	const struct engine_options *o = &e->options;
@@ -185,6 +206,9 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	assert(e->kernels); /* engine_check_options has seen the name */
 	uint32_t available = cpus(), threads = o->threads ? o->threads : available;
 	rc = pool_create(threads, 0, threads <= available ? SPIN_NS : 0, &e->pool, err);
+	if (rc < 0)
+		return rc;
+	rc = pack_weights(e, threads, err);
 	if (rc < 0)
 		return rc;
 	e->n_batch = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
@@ -284,6 +308,8 @@ void engine_close(struct engine *e)
 		kv_seq_exit(&e->kv, &e->seq);
 	kv_exit(&e->kv);
 	free(e->kv_memory);
+	if (e->weights)
+		munmap(e->weights, e->weights_bytes);
 	free(e->batch);
 	free(e->cells);
 	free(e->tokens);

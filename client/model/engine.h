@@ -13,6 +13,7 @@ struct engine_options {
 	const char *tokens, *prompt;
 	uint32_t threads, context, prefill_chunk;
 	bool quiet, chat;
+	bool pack; /* the weights are copied into memory in the kernels' layout (shared/model/weights.h) */
 	bool no_prompt; /* of a command that brings its own tokens */
 };
 
@@ -33,6 +34,8 @@ struct engine_options {
 			"tokens of prompt and output; default: the model's"},                    \
 		{"prefill-chunk", ARG_U32, &(o)->prefill_chunk, 1, LIMIT_BATCH, "N",             \
 			"prompt tokens per pass, default 128"},                                  \
+		{"pack", ARG_FLAG, &(o)->pack, 0, 0, NULL,                                       \
+			"copy the weights into memory in the kernels' own layout first"},        \
 		{"quiet", ARG_FLAG, &(o)->quiet, 0, 0, NULL, "no progress, no timing"},
 
 struct engine {
@@ -42,7 +45,8 @@ struct engine {
 	const struct kernels *kernels;
 	struct pool *pool;
 	struct kv kv;
-	void *kv_memory;
+	void *kv_memory, *weights; /* weights: packed, or NULL */
+	size_t weights_bytes;
 	struct kv_seq seq;
 	struct experts_mapped experts;
 	struct forward *forward;

@@ -60,6 +60,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 		.n_slots = service->n_slots,
 		.model_fingerprint = service->model->fingerprint,
 		.generation = daemon_generation(service->daemon),
+		.layout = service->config.pack ? LAYOUT_TILES : LAYOUT_ROWS,
 		.policy = cache_policy_find(service->config.policy),
 		.recovered_fd = recovered_fd,
 	};

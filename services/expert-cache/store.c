@@ -172,6 +172,7 @@ int store_open(struct store *store, const struct slots_geometry *geometry,
 		.n_slots = options->n_slots,
 		.slot_bytes = geometry->slot_bytes,
 		.model_fingerprint = options->model_fingerprint,
+		.layout = options->layout,
 	};
 	int status = -ENOENT;
 	if (options->recovered_fd >= 0) {

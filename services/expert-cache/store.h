@@ -37,6 +37,7 @@ struct store {
 struct store_options {
 	uint32_t n_slots;
 	uint64_t model_fingerprint;
+	enum matrix_layout layout; /* of the matrices in the slots */
 	uint64_t generation; /* of this process */
 	const struct cache_policy_ops *policy;
 	int recovered_fd; /* a predecessor's region, or -1; closed when it does not fit */

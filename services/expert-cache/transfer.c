@@ -1,5 +1,6 @@
 #include "services/expert-cache/transfer.h"
 
+#include "kernels/tiles.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
@@ -75,11 +76,26 @@ static bool start_load(struct transfer *transfer, uint32_t layer, uint32_t exper
 	return true;
 }
 
+/* The matrices of a slot that nobody but this thread may look into yet. */
+static void pack(struct transfer *transfer, const struct load *load)
+{
+	const struct store *store = transfer->store;
+	unsigned char *slot = slots_at(&store->slots, load->slot);
+	for (int p = 0; p < EXPERT_PARTS; p++) {
+		const struct slots_part *part = &store->geometry.layers[load->layer].part[p];
+		if (tiles_possible(&part->matrix))
+			tiles_pack_in_place(&part->matrix,
+				slot + slots_part_place(part, load->expert), transfer->scratch);
+	}
+}
+
 static void end_load(struct transfer *transfer, struct load *load)
 {
 	if (load->why != LOAD_DEMAND)
 		transfer->n_prefetching--;
 	if (load->status == 0) {
+		if (transfer->scratch)
+			pack(transfer, load);
 		store_loaded(transfer->store, load->slot, load->why, load->hint_until_ns);
 	} else {
 		store_failed(transfer->store, load->slot, load->why == LOAD_DEMAND);
@@ -350,6 +366,23 @@ static void free_all(struct transfer *transfer)
 	free(transfer->loads);
 	free(transfer->idle);
 	free(transfer->wanted);
+	free(transfer->scratch);
+}
+
+/* For a tile of the longest rows. */
+static int allocate_scratch(struct transfer *transfer, struct error *err)
+{
+	const struct slots_geometry *geometry = &transfer->store->geometry;
+	size_t most = 0;
+	for (uint32_t l = 0; l < geometry->n_layers; l++)
+		for (int p = 0; geometry->layers[l].moe && p < EXPERT_PARTS; p++) {
+			size_t row = geometry->layers[l].part[p].matrix.row_bytes;
+			most = row > most ? row : most;
+		}
+	transfer->scratch = malloc(TILE_LANES * most);
+	return transfer->scratch ? 0
+				 : error_set(err, ENOMEM, "no memory for %d rows of %zu bytes",
+					   TILE_LANES, most);
 }
 
 static int allocate(struct transfer *transfer, struct error *err)
@@ -365,6 +398,10 @@ static int allocate(struct transfer *transfer, struct error *err)
 		transfer->idle[transfer->n_idle] = transfer->n_idle;
 		transfer->n_idle++;
 	}
+	int status =
+		transfer->store->slots.layout == LAYOUT_TILES ? allocate_scratch(transfer, err) : 0;
+	if (status != 0)
+		return status;
 	return hints_init(&transfer->hints, geometry->n_layers, geometry->n_experts,
 		transfer->options.hint_queue_max, err);
 }

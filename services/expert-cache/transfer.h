@@ -42,6 +42,7 @@ struct transfer {
 		uint16_t layer, expert;
 	} * wanted; /* [LIMIT_EXPERTS] */
 	uint64_t wanted_since_ns;
+	void *scratch; /* a tile of any expert, where slots are packed; else NULL */
 	uint32_t preload_layer, preload_expert;
 	pthread_t thread;
 	bool running;

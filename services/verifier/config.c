@@ -6,6 +6,7 @@
 #include <string.h>
 
 static const char *const kv_names[] = {"auto", "f32", "f16", "q8_0", NULL};
+static const char *const weights_names[] = {"auto", "packed", "mapped", NULL};
 static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
 
 #define AT(field) \
@@ -47,6 +48,12 @@ const struct config_key verifier_config_keys[] = {
 		"Where experts come from: mapped (the file), cached or auto (the expert-cache "
 		"while it "
 		"is there)."},
+	{"", "weights", CONFIG_ENUM, AT(weights), 0, 0, weights_names, "auto", NULL,
+		"Where the other weights are, and experts that are mapped: packed (a copy in "
+		"memory, "
+		"in the "
+		"layout that is multiplied fastest), mapped (the file) or auto (packed where "
+		"memory has room)."},
 	{"", "expert_spin", CONFIG_STRING, AT(expert_spin), 0, 0, NULL, "auto", "time or auto",
 		"How long to spin for a missing expert before sleeping."},
 	{"", "expert_patience", CONFIG_NS, AT(expert_patience), 0, 60 * SECOND, NULL, "20ms",

@@ -8,6 +8,7 @@
  *	drafter <--(rings of region "draft")--> drafts.c
  */
 #include "services/verifier/front.h"
+#include "services/verifier/packed.h"
 
 #include "shared/base/log.h"
 #include "shared/base/options.h"
@@ -44,6 +45,7 @@ struct verifier {
 	struct tokenizer *tokenizer;
 	const struct kernels *kernels;
 	struct regions regions;
+	struct region packed; /* header NULL: the weights are in the file's mapping */
 	struct front front;
 };
 
@@ -94,8 +96,9 @@ static int load(struct verifier *v, struct error *err)
 	if (rc != 0)
 		return rc;
 	daemon_progress(v->daemon);
-	return regions_open(v->daemon, &v->config, v->model, tokenizer_fingerprint(v->tokenizer),
+	rc = regions_open(v->daemon, &v->config, v->model, tokenizer_fingerprint(v->tokenizer),
 		&v->regions, err);
+	return rc != 0 ? rc : packed_open(v->daemon, &v->config, v->model, &v->packed, err);
 }
 
 static int start(struct verifier *v, struct error *err)
@@ -127,6 +130,8 @@ static int start(struct verifier *v, struct error *err)
 	broker_offer(front->broker, &v->regions.sessions);
 	broker_offer(front->broker, &v->regions.draft);
 	broker_offer(front->broker, &v->regions.kv);
+	if (v->packed.header != NULL)
+		broker_offer(front->broker, &v->packed);
 	rc = links_open(front, err);
 	if (rc == 0)
 		rc = engine_start(front->engine, err);
@@ -150,6 +155,8 @@ static void stop(struct verifier *v)
 	broker_close(&front->broker);
 	front_close(front);
 	regions_close(&v->regions);
+	if (v->packed.header != NULL)
+		region_close(&v->packed);
 	tokenizer_free(&v->tokenizer);
 	model_free(&v->model);
 	if (front->socket != NULL)

@@ -25,6 +25,7 @@ static const struct {
 	{"sessions", PEER_VERIFIER},
 	{"draft", PEER_VERIFIER},
 	{"kv", PEER_VERIFIER},
+	{"weights", PEER_VERIFIER},
 	{"experts", PEER_CACHE},
 	{"policy", PEER_POLICY},
 };

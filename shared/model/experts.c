@@ -34,6 +34,7 @@ static int mapped_ready(struct expert_source *source, struct expert_view *views)
 			.gate = expert_data(&layer->gate, expert),
 			.up = expert_data(&layer->up, expert),
 			.down = expert_data(&layer->down, expert),
+			.layout = source->model->expert_layout,
 		};
 	}
 	return n;

@@ -10,7 +10,8 @@
 
 struct expert_view {
 	uint32_t index; /* into the experts[] given to begin */
-	const void *gate, *up, *down; /* matrices of the layer's shapes */
+	const void *gate, *up, *down; /* matrices of the layer's shapes, in this layout: */
+	enum matrix_layout layout;
 };
 
 struct expert_source;

@@ -190,6 +190,7 @@ struct model {
 	const float *output_bias; /* [n_vocab] or NULL */
 	struct layer *layers; /* [n_layers], owned */
 	uint64_t expert_bytes_total; /* of all experts of all layers */
+	enum matrix_layout expert_layout; /* of the experts that shape.data points to (weights.h) */
 	uint64_t
 		fingerprint; /* FNV-1a over metadata, tensor table, file size: the same file, or not */
 };

@@ -6,6 +6,7 @@
  * which adds them by rank: y = +0, then y = fma(weight_j, expert_j, y) for j = 0..k-1, then the shared expert, then
  * x = x + y.
  */
+#include "kernels/tiles.h"
 #include "shared/model/forward_internal.h"
 
 #include <string.h>
@@ -71,10 +72,13 @@ static void run_ffn(struct forward *f, uint32_t n)
 	work_products(f, n);
 }
 
-static struct matrix with_data(const struct matrix *shape, const void *data)
+static struct matrix with_data(
+	const struct matrix *shape, const void *data, enum matrix_layout layout)
 {
 	struct matrix matrix = *shape;
 	matrix.data = data;
+	/* What has no tiles is not packed with the others. */
+	matrix.layout = tiles_possible(shape) ? layout : LAYOUT_ROWS;
 	return matrix;
 }
 
@@ -117,9 +121,9 @@ static int run_experts(struct forward *f, uint32_t n_distinct)
 			uint16_t expert = f->distinct[view->index];
 			uint32_t last = f->expert_first[expert];
 			f->ffn[i] = (struct ffn_task){
-				.gate = with_data(&layer->gate.shape, view->gate),
-				.up = with_data(&layer->up.shape, view->up),
-				.down = with_data(&layer->down.shape, view->down),
+				.gate = with_data(&layer->gate.shape, view->gate, view->layout),
+				.up = with_data(&layer->up.shape, view->up, view->layout),
+				.down = with_data(&layer->down.shape, view->down, view->layout),
 				.gate_bias = bias_row(layer->gate_bias, expert, n_ff),
 				.up_bias = bias_row(layer->up_bias, expert, n_ff),
 				.first = last - tokens,

@@ -7,7 +7,8 @@
  *
  * A slot holds the gate, up and down matrices of one expert in three page-aligned areas, each as it lies in the file
  * with the page it starts in: the first byte is at the same offset within a page as in the file, so that O_DIRECT
- * reads straight into the slot, and both sides compute the place from the model alone (slots_geometry).
+ * reads straight into the slot, and both sides compute the place from the model alone (slots_geometry). In a region of
+ * layout LAYOUT_TILES the owner packs the matrices where they are before the slot becomes READY (kernels/tiles.h).
  *
  * A table word is 0 (absent), slot + 1, or SLOTS_REFUSED (the cache will not deliver what was demanded: read it from
  * the file now). A state word holds state, pins, the epoch of the verifier that pinned, and the tag (layer, expert):
@@ -30,7 +31,7 @@
 #include "shared/model/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 1
+#define EXPERTS_LAYOUT 2
 
 enum {
 	SLOTS_DEMAND_RING = 4096,
@@ -56,6 +57,7 @@ struct slots_header {
 	uint64_t slot_bytes; /* the largest expert of any layer with its pages */
 	uint64_t budget_bytes; /* n_slots * slot_bytes */
 	uint64_t model_fingerprint;
+	uint32_t matrix_layout; /* enum matrix_layout, of what can be packed */
 	_Atomic uint64_t cache_generation; /* of the cache process now serving; 0 = none */
 	_Atomic uint64_t verifier_generation; /* of the verifier that attached last */
 	_Atomic uint32_t verifier_epoch; /* its pins carry this; never 0 once one attached */
@@ -111,6 +113,7 @@ enum expert_part { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, EXPERT_PARTS };
 struct slots_part {
 	uint64_t file_offset; /* of expert 0 */
 	uint64_t bytes; /* of one expert */
+	struct matrix matrix; /* of one expert as the file has it, without data */
 	uint64_t area; /* offset of the part's area in the slot */
 };
 
@@ -147,6 +150,7 @@ struct slots {
 	struct slots_header *header;
 	uint32_t n_layers, n_experts, n_slots;
 	uint64_t slot_bytes;
+	enum matrix_layout layout;
 	_Atomic uint32_t *table; /* [n_layers][n_experts] */
 	_Atomic uint64_t *state; /* [n_slots] */
 	_Atomic uint64_t *used; /* [n_slots] the owner's recency stamps, kept for its successor */
@@ -158,6 +162,7 @@ struct slots {
 struct slots_shape {
 	uint32_t n_layers, n_experts, n_experts_used, n_slots;
 	uint64_t slot_bytes, model_fingerprint;
+	enum matrix_layout layout;
 };
 
 /* Bytes of the payload, 0 when the shape is out of limits. */
@@ -165,7 +170,7 @@ uint64_t slots_payload_bytes(const struct slots_shape *shape);
 /* Owner, on a fresh zero-filled region of that payload: every slot EMPTY. */
 void slots_format(const struct region *region, const struct slots_shape *shape);
 /* Either side: checks every size and offset against the region, and the shape against *expected when it is not NULL
- * (n_slots 0 there means any). */
+ * (n_slots 0 there means any, and either layout). */
 int slots_map(const struct region *region, const struct slots_shape *expected, struct slots *out,
 	struct error *err);
 

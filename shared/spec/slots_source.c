@@ -65,6 +65,7 @@ static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_v
 		.gate = slot + slots_part_place(&part[EXPERT_GATE], expert),
 		.up = slot + slots_part_place(&part[EXPERT_UP], expert),
 		.down = slot + slots_part_place(&part[EXPERT_DOWN], expert),
+		.layout = cached->slots.layout,
 	};
 	cached->held[cached->n_held++] = cached->slot[i];
 }
@@ -83,6 +84,7 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 		.gate = mapped(&layer->gate, expert),
 		.up = mapped(&layer->up, expert),
 		.down = mapped(&layer->down, expert),
+		.layout = cached->source.model->expert_layout,
 	};
 	cached->source.stats.bytes_loaded +=
 		layer->gate.expert_bytes + layer->up.expert_bytes + layer->down.expert_bytes;

@@ -1,0 +1,101 @@
+#include "services/verifier/packed.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+#include "shared/ipc/broker.h"
+#include "shared/model/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The payload: this, then the matrices. */
+struct packed_header {
+	uint64_t model_fingerprint, bytes;
+	uint32_t part; /* enum weights_part */
+	_Atomic uint32_t
+		ready; /* the matrices are there: not so while they are packed, or after a death meanwhile */
+	unsigned char pad[104];
+};
+static_assert(sizeof(struct packed_header) == 128, "the matrices stay 64-byte aligned");
+
+static enum weights_part part_of(const struct verifier_config *config)
+{
+	return config->experts == VERIFIER_EXPERTS_MAPPED ? WEIGHTS_ALL : WEIGHTS_DENSE;
+}
+
+/* A predecessor's copy of the same matrices. */
+static bool take_over(struct daemon *daemon, const struct packed_header *want, struct region *out)
+{
+	size_t payload = sizeof(*want) + want->bytes;
+	struct error err = {.text = ""};
+	int fd;
+
+	if (broker_recover(daemon, WEIGHTS_REGION, &fd) != 0)
+		return false;
+	if (region_adopt(fd, WEIGHTS_REGION, WEIGHTS_REGION_LAYOUT, REGION_DATA + payload, out,
+		    &err) != 0) {
+		log_notice("the predecessor's packed weights are left behind: %s", err.text);
+		return false;
+	}
+	const struct packed_header *header = region_payload(out);
+	if (out->bytes == REGION_DATA + payload && header->bytes == want->bytes &&
+		header->model_fingerprint == want->model_fingerprint &&
+		header->part == want->part &&
+		atomic_load_explicit(&header->ready, memory_order_acquire))
+		return true;
+	region_close(out);
+	return false;
+}
+
+static void progress(void *arg)
+{
+	daemon_progress(arg);
+}
+
+static int pack(struct daemon *daemon, const struct verifier_config *config,
+	const struct model *model, const struct packed_header *want, struct region *out,
+	struct error *err)
+{
+	uint64_t start = clock_ns();
+	int rc = region_create(WEIGHTS_REGION, WEIGHTS_REGION_LAYOUT, sizeof(*want) + want->bytes,
+		REGION_HUGE, out, err);
+	if (rc != 0)
+		return rc;
+	struct packed_header *header = region_payload(out);
+
+	header->model_fingerprint = want->model_fingerprint;
+	header->bytes = want->bytes;
+	header->part = want->part;
+	rc = weights_pack(model, (enum weights_part)want->part, header + 1,
+		(uint32_t)config->threads, progress, daemon);
+	if (rc != 0) {
+		region_close(out);
+		return error_set(err, -rc, "no memory to pack the weights");
+	}
+	atomic_store_explicit(&header->ready, 1, memory_order_release);
+	log_notice("packed %llu MiB of weights in %.1f s", (unsigned long long)want->bytes >> 20,
+		(double)(clock_ns() - start) / 1e9);
+	return 0;
+}
+
+int packed_open(struct daemon *daemon, const struct verifier_config *config, struct model *model,
+	struct region *out, struct error *err)
+{
+	struct packed_header want = {
+		.model_fingerprint = model->fingerprint,
+		.part = part_of(config),
+		.bytes = weights_bytes(model, part_of(config)),
+	};
+
+	memset(out, 0, sizeof(*out));
+	if (config->weights == VERIFIER_WEIGHTS_MAPPED || want.bytes == 0)
+		return 0;
+	if (!take_over(daemon, &want, out)) {
+		int rc = pack(daemon, config, model, &want, out, err);
+		if (rc != 0)
+			return rc;
+	}
+	weights_use(model, part_of(config), (struct packed_header *)region_payload(out) + 1);
+	return 0;
+}

@@ -1,0 +1,18 @@
+/*
+ * The region "weights": the model's packed matrices (shared/model/weights.h), which a restarted verifier takes over
+ * instead of reading and packing the file again.
+ */
+#pragma once
+
+#include "services/verifier/config.h"
+#include "shared/ipc/daemon.h"
+#include "shared/ipc/region.h"
+
+#define WEIGHTS_REGION "weights"
+#define WEIGHTS_REGION_LAYOUT 1
+
+/* Packs the model's matrices, or takes over a predecessor's, as the configuration says, and makes the model use them. Of
+ * a configuration that leaves them in the file, or where memory is short and that is allowed, out->header is NULL.
+ * Called before the engine is made; the region must outlive it. */
+int packed_open(struct daemon *daemon, const struct verifier_config *config, struct model *model,
+	struct region *out, struct error *err);
