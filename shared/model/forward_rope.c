@@ -46,9 +46,11 @@ static void apply_yarn(struct forward *f, const struct rope_config *rope)
 		f->frequency[i] =
 			f->frequency[i] / rope->factor * ramp + f->frequency[i] * (1 - ramp);
 	}
-	/* Section 3.4's temperature, 1 + 0.1 ln(factor). Where a log multiplier is given it is in the scale of the
-	 * scores instead. */
-	if (rope->factor > 1 && rope->yarn_log_multiplier == 0)
+	/* Section 3.4's temperature, 1 + 0.1 ln(factor), or the file's own. Where a log multiplier is given it is in the
+	 * scale of the scores instead. */
+	if (rope->yarn_attn_factor > 0)
+		f->rope_magnitude *= rope->yarn_attn_factor;
+	else if (rope->factor > 1 && rope->yarn_log_multiplier == 0)
 		f->rope_magnitude *= 1 + 0.1 * natural_log(rope->factor);
 }
 

@@ -103,6 +103,7 @@ struct rope_config {
 	double original_context; /* tokens: yarn, longrope */
 	double beta_fast, beta_slow; /* yarn: rotations in the original context */
 	double attn_factor; /* of cos and sin, as the file has it */
+	double yarn_attn_factor; /* instead of yarn's own temperature; 0 without */
 	double yarn_log_multiplier; /* 0 without; deepseek2: attention_mla.c */
 	const float *factors; /* [n_rot / 2] divides theta (llama3), or NULL */
 	const float *factors_short,

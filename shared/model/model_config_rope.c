@@ -42,6 +42,10 @@ static int read_yarn(struct keys *k, struct rope_config *rope)
 	if (!rc)
 		rc = get_number(
 			k, "rope.scaling.yarn_log_multiplier", 0, 10, &rope->yarn_log_multiplier);
+	/* The configuration's attention_factor, which takes the place of 1 + 0.1 ln(factor). */
+	if (!rc)
+		rc = get_number(
+			k, "rope.scaling.yarn_attn_factor", 1e-3, 1e3, &rope->yarn_attn_factor);
 	if (!rc)
 		rc = get_number(k, "rope.scaling.yarn_ext_factor", -1e6, 1e6, &ext);
 	/* Negative: as usual. */

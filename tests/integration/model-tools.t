@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gguf_file import BOOL, F32, I32, STRING, U32, ARRAY, Gguf
-from outrider_test import TARGET_Q4, SANITIZED, Tap, program, run, run_json, seeded
+from outrider_test import TARGET_Q4, SANITIZED, Service, Tap, program, run, run_json, seeded
 
 tap = Tap()
 MODEL = program("outrider-model")
@@ -166,6 +166,17 @@ os.truncate(large, 300 << 20)
 result = run(MODEL, "perplexity", "--model", large, "--tokens", "1," * 40, "--context", "8")
 tap.ok(result.returncode == 65 and "not finite" in result.stderr and "blk.1.attn_q.weight" in result.stderr,
        "perplexity: logits that are not finite are explained by their tensor", result.stderr)
+for sampling in ((), ("--temperature", "1")):
+    result = run(MODEL, "generate", "--model", large, "--tokens", "1,2,3", "--max-tokens", "4", *sampling)
+    tap.ok(result.returncode == 65 and not result.stdout and "after token 2 are not finite" in result.stderr and
+           "blk.1.attn_q.weight" in result.stderr, f"generate{' sampled' if sampling else ''}: so are they there", result.stderr)
+with Service(model=large) as service:
+    requests = [{"tokens": [1, 2, 3] * 9, "max_tokens": 4, "k": k, "draft_method": "ngram", "temperature": t,
+                 "logits_hash": bool(k)} for k in (0, 4) for t in (0, 1)]
+    ends = service.swarm(requests, concurrent=2)
+    tap.ok(all(e["end"] == "error" and not e["tokens"] and "not finite" in e["error"] for e in ends),
+           "served, an answer ends with an error that says so", ends)
+    tap.ok(service.status()[0]["state"].startswith("ready"), "and the verifier goes on", service.status())
 result = run(MODEL, "check", large)
 tap.ok(result.returncode == 65 and "blk.1.attn_q.weight: the scale at column 0 of row 1" in result.stdout,
        "check: scans a file of any size", result.stdout)

@@ -195,6 +195,12 @@ static void extra_yarn(void)
 	build_key_u32(&file, "llama.rope.scaling.original_context_length", 8);
 }
 
+static void extra_yarn_temperature(void)
+{
+	extra_yarn();
+	key_f32("llama.rope.scaling.yarn_attn_factor", 0.75F);
+}
+
 static void extra_yarn_nan(void)
 {
 	build_key_string(&file, "llama.rope.scaling.type", "yarn");
@@ -359,6 +365,16 @@ static void test_yarn_has_the_usual_betas(void **state)
 	assert_true(rope->scaling == ROPE_YARN && rope->factor == 4);
 	assert_true(rope->beta_fast == 32 && rope->beta_slow == 1);
 	assert_true(rope->original_context == 8 && rope->attn_factor == 1);
+	assert_true(rope->yarn_attn_factor == 0);
+	model_free(&m);
+}
+
+static void test_yarn_has_a_temperature_of_its_own(void **state)
+{
+	(void)state;
+	struct model *m = load_tiny(
+		&(struct tiny){.arch = "llama", .n_keys = 4, .extra = extra_yarn_temperature});
+	assert_true(m->config.rope.yarn_attn_factor == 0.75);
 	model_free(&m);
 }
 
@@ -574,6 +590,7 @@ int main(void)
 		cmocka_unit_test(test_tensors_that_do_not_fit_are_refused),
 		cmocka_unit_test(test_linear_rope_scaling_is_a_factor),
 		cmocka_unit_test(test_yarn_has_the_usual_betas),
+		cmocka_unit_test(test_yarn_has_a_temperature_of_its_own),
 		cmocka_unit_test(test_prediction_blocks_are_left_aside),
 		cmocka_unit_test(test_values_that_contradict_each_other_are_refused_by_name),
 		cmocka_unit_test(test_counts_per_layer_that_agree_are_a_count),

@@ -91,6 +91,10 @@ static void yarn_interpolates_what_turns_seldom(void **state)
 		x.model.config.rope.yarn_log_multiplier = 0.0707;
 		forward_rope_init(&x.f);
 		assert_true(x.f.rope_magnitude == 1.5);
+		/* A temperature of the file's own takes the place of the paper's. */
+		x.model.config.rope.yarn_attn_factor = 0.75;
+		forward_rope_init(&x.f);
+		assert_true(x.f.rope_magnitude == 1.5 * 0.75);
 	}
 }
 
