@@ -1,0 +1,120 @@
+#include "shared/base/cpus.h"
+
+#include "shared/base/cgroup.h"
+#include "shared/base/limits.h"
+#include "shared/base/nodes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void cpus_mask(cpu_set_t *mask)
+{
+	if (sched_getaffinity(0, sizeof(*mask), mask) == 0 && CPU_COUNT(mask) > 0)
+		return;
+	CPU_ZERO(mask);
+	CPU_SET(0, mask);
+}
+
+/* How many CPUs of the mask are on the same core and have lower numbers: a list like "0,32" or "0-1" says. */
+static uint16_t sibling_rank(uint32_t cpu, const cpu_set_t *mask)
+{
+	char path[96];
+	uint16_t rank = 0;
+	unsigned int first, last;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list",
+		cpu);
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return 0;
+	while (fscanf(file, "%u", &first) == 1) {
+		last = first;
+		int c = fgetc(file);
+		if (c == '-' && fscanf(file, "%u", &last) != 1)
+			break;
+		for (unsigned int i = first; i <= last && i < cpu && i < CPU_SETSIZE; i++)
+			rank = (uint16_t)(rank + (CPU_ISSET(i, mask) ? 1 : 0));
+		if (c == '-')
+			c = fgetc(file);
+		if (c != ',')
+			break;
+	}
+	fclose(file);
+	return rank;
+}
+
+struct candidate {
+	struct cpu_place place;
+	uint32_t rank; /* among those of its node with the same sibling */
+};
+
+static int by_choice(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	if (x->place.sibling != y->place.sibling)
+		return x->place.sibling < y->place.sibling ? -1 : 1;
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	if (x->place.node != y->place.node)
+		return x->place.node < y->place.node ? -1 : 1;
+	return (x->place.cpu > y->place.cpu) - (x->place.cpu < y->place.cpu);
+}
+
+static int by_node(const void *a, const void *b)
+{
+	const struct cpu_place *x = a, *y = b;
+
+	if (x->node != y->node)
+		return x->node < y->node ? -1 : 1;
+	return (x->cpu > y->cpu) - (x->cpu < y->cpu);
+}
+
+static uint32_t list(const cpu_set_t *mask, struct candidate *out)
+{
+	uint32_t n = 0;
+
+	for (uint32_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, mask))
+			continue;
+		struct candidate c = {
+			{(uint16_t)cpu, (uint16_t)nodes_of_cpu(cpu), sibling_rank(cpu, mask)}, 0};
+		for (uint32_t i = 0; i < n; i++)
+			if (out[i].place.node == c.place.node &&
+				out[i].place.sibling == c.place.sibling)
+				c.rank = out[i].rank + 1;
+		out[n++] = c;
+	}
+	return n;
+}
+
+uint32_t cpus_places(const cpu_set_t *mask, struct cpu_place *out, uint32_t n)
+{
+	struct candidate all[CPU_SETSIZE];
+	uint32_t found = list(mask, all);
+
+	qsort(all, found, sizeof(all[0]), by_choice);
+	if (n > found)
+		n = found;
+	for (uint32_t i = 0; i < n; i++)
+		out[i] = all[i].place;
+	qsort(out, n, sizeof(out[0]), by_node);
+	return n;
+}
+
+void cpus_read(struct cpus *out)
+{
+	struct candidate all[CPU_SETSIZE];
+	cpu_set_t mask;
+
+	cpus_mask(&mask);
+	*out = (struct cpus){.n = list(&mask, all), .quota = cgroup_cpus(&cgroup_files)};
+	for (uint32_t i = 0; i < out->n; i++)
+		out->cores += all[i].place.sibling == 0;
+	out->threads = out->cores;
+	/* Beyond the quota the kernel stops all threads for the rest of a period, whoever holds what. */
+	if (out->quota > 0 && out->quota < out->threads)
+		out->threads = out->quota < 1 ? 1 : (uint32_t)out->quota;
+	if (out->threads > LIMIT_THREADS)
+		out->threads = LIMIT_THREADS;
+}
