@@ -9,6 +9,7 @@
  */
 #include "services/verifier/front.h"
 
+#include "services/verifier/resources.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
 #include "shared/ipc/peers.h"
@@ -94,6 +95,7 @@ static int load(struct verifier *v, struct error *err)
 	if (rc != 0)
 		return rc;
 	daemon_progress(v->daemon);
+	resources_notice(&v->config, v->kernels);
 	return regions_open(v->daemon, &v->config, v->model, tokenizer_fingerprint(v->tokenizer),
 		&v->regions, err);
 }

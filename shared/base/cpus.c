@@ -118,3 +118,17 @@ void cpus_read(struct cpus *out)
 	if (out->threads > LIMIT_THREADS)
 		out->threads = LIMIT_THREADS;
 }
+
+void cpus_notice(const struct cpus *cpus, uint32_t threads, char *out, size_t out_bytes)
+{
+	out[0] = '\0';
+	if (threads > cpus->n)
+		snprintf(out, out_bytes,
+			"threads = %u, but this process has %u CPU%s: as many threads take part",
+			threads, cpus->n, cpus->n == 1 ? "" : "s");
+	else if (cpus->quota > 0 && threads > 1 && threads > cpus->quota)
+		snprintf(out, out_bytes,
+			"threads = %u, but the control group (cpu.max) allows the time of %.2f "
+			"CPUs: all are stopped for parts of each period; threads = %u is faster",
+			threads, cpus->quota, cpus->threads);
+}

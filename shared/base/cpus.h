@@ -5,6 +5,7 @@
 #pragma once
 
 #include <sched.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct cpu_place {
@@ -27,3 +28,6 @@ struct cpus {
 		threads; /* what computes best: one thread per core, within the quota; at least 1 */
 };
 void cpus_read(struct cpus *out);
+
+/* A sentence for the log on so many threads where there are fewer CPUs, or less CPU time; empty when it fits. */
+void cpus_notice(const struct cpus *cpus, uint32_t threads, char *out, size_t out_bytes);
