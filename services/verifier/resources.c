@@ -25,7 +25,6 @@ int resources_memory(const struct verifier_config *config, const struct model *m
 {
 	uint64_t experts = model->expert_bytes_total;
 	uint64_t dense = gguf_bytes(model->gguf) - experts;
-	bool mapped = config->experts == VERIFIER_EXPERTS_MAPPED;
 	struct memory_limit limit;
 
 	memory_limit_read(&cgroup_files, "/proc/meminfo", &limit);
@@ -47,10 +46,12 @@ int resources_memory(const struct verifier_config *config, const struct model *m
 	else if (experts > 0 && kv_bytes + dense + experts > limit.available)
 		log_notice("the model (%" PRIu64 " MiB) and KV cache (%" PRIu64
 			   " MiB) do not fit in the %" PRIu64
-			   " MiB that are free of %s: %s a budget of at most %" PRIu64 " MiB",
+			   " MiB that are free of %s: experts will be read from the disk again and "
+			   "again unless %soutrider-expert-cache keeps some (its budget = %" PRIu64
+			   "M or less)",
 			(dense + experts) >> 20, kv_bytes >> 20, limit.available >> 20, limit.where,
-			mapped ? "set experts = cached and run outrider-expert-cache with"
-			       : "give outrider-expert-cache (key budget)",
+			config->experts == VERIFIER_EXPERTS_MAPPED ? "experts is not mapped and "
+								   : "",
 			(limit.available - kv_bytes - dense) >> 20);
 	return 0;
 }

@@ -18,28 +18,24 @@ void cpus_mask(cpu_set_t *mask)
 /* How many CPUs of the mask are on the same core and have lower numbers: a list like "0,32" or "0-1" says. */
 static uint16_t sibling_rank(uint32_t cpu, const cpu_set_t *mask)
 {
-	char path[96];
+	char path[96], text[256], *at = text;
 	uint16_t rank = 0;
-	unsigned int first, last;
 
 	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list",
 		cpu);
 	FILE *file = fopen(path, "re");
-	if (!file)
-		return 0;
-	while (fscanf(file, "%u", &first) == 1) {
-		last = first;
-		int c = fgetc(file);
-		if (c == '-' && fscanf(file, "%u", &last) != 1)
-			break;
-		for (unsigned int i = first; i <= last && i < cpu && i < CPU_SETSIZE; i++)
+	if (!file || !fgets(text, sizeof(text), file))
+		text[0] = '\0';
+	if (file)
+		fclose(file);
+	while (*at >= '0' && *at <= '9') {
+		unsigned long first = strtoul(at, &at, 10);
+		unsigned long last = *at == '-' ? strtoul(at + 1, &at, 10) : first;
+
+		for (unsigned long i = first; i <= last && i < cpu && i < CPU_SETSIZE; i++)
 			rank = (uint16_t)(rank + (CPU_ISSET(i, mask) ? 1 : 0));
-		if (c == '-')
-			c = fgetc(file);
-		if (c != ',')
-			break;
+		at += *at == ',';
 	}
-	fclose(file);
 	return rank;
 }
 

@@ -1,29 +1,27 @@
 #include "shared/base/huge_pages.h"
 
+#include "shared/base/memory.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define SHARED_SWITCH "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+#define PRIVATE_SWITCH "/sys/kernel/mm/transparent_hugepage/enabled"
+
 /* The pool's default page size and its free pages. Reserved ones are counted among the free but are not. */
 static void read_pool(struct huge_pages *out)
 {
-	FILE *file = fopen("/proc/meminfo", "re");
-	uint64_t value, reserved = 0;
-	char line[128];
+	uint64_t free = memory_info("/proc/meminfo", "HugePages_Free");
+	uint64_t reserved = memory_info("/proc/meminfo", "HugePages_Rsvd");
+	uint64_t kib = memory_info("/proc/meminfo", "Hugepagesize");
 
-	while (file && fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "HugePages_Free: %" SCNu64, &value) == 1)
-			out->free = value;
-		else if (sscanf(line, "HugePages_Rsvd: %" SCNu64, &value) == 1)
-			reserved = value;
-		else if (sscanf(line, "Hugepagesize: %" SCNu64 " kB", &value) == 1)
-			out->page_bytes = (size_t)value << 10;
-	}
-	if (file)
-		fclose(file);
-	out->free -= reserved < out->free ? reserved : out->free;
+	if (free == UINT64_MAX || reserved == UINT64_MAX || kib == 0 || kib > SIZE_MAX >> 11)
+		return; /* a kernel without them */
+	out->free = free > reserved ? free - reserved : 0;
+	out->page_bytes = (size_t)kib << 10;
 }
 
 static size_t round_up(size_t bytes, size_t unit)
@@ -44,22 +42,20 @@ static int begin(size_t bytes, struct huge_pages *out, struct error *err)
 }
 
 /* The word in brackets is what holds: "always [madvise] never". */
-static int transparent(int shared)
+static bool transparent(bool shared)
 {
-	FILE *file = fopen(shared ? "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
-				  : "/sys/kernel/mm/transparent_hugepage/enabled",
-		"re");
+	FILE *file = fopen(shared ? SHARED_SWITCH : PRIVATE_SWITCH, "re");
 	char text[128] = "";
 
 	if (!file)
-		return 0;
+		return false;
 	if (!fgets(text, sizeof(text), file))
 		text[0] = '\0';
 	fclose(file);
 	return text[0] != '\0' && !strstr(text, "[never]") && !strstr(text, "[deny]");
 }
 
-enum huge_kind huge_pages_advise(void *address, size_t bytes, int shared)
+enum huge_kind huge_pages_advise(void *address, size_t bytes, bool shared)
 {
 	return madvise(address, bytes, MADV_HUGEPAGE) == 0 && transparent(shared) ? HUGE_TRANSPARENT
 										  : HUGE_NONE;
@@ -89,7 +85,7 @@ int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct 
 	void *memory = mmap(NULL, out->bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
 	if (memory == MAP_FAILED)
 		return error_set(err, ENOMEM, "no memory: %zu bytes", out->bytes);
-	out->kind = huge_pages_advise(memory, out->bytes, 0);
+	out->kind = huge_pages_advise(memory, out->bytes, false);
 	*address = memory;
 	return 0;
 }
@@ -117,6 +113,7 @@ int huge_pages_memfd(const char *name, size_t bytes, struct huge_pages *out, int
 {
 	int rc = begin(bytes, out, err);
 
+	out->shared = true;
 	*fd = -1;
 	*address = NULL;
 	if (rc != 0)
@@ -131,20 +128,26 @@ int huge_pages_memfd(const char *name, size_t bytes, struct huge_pages *out, int
 	if (rc != 0)
 		return error_set(err, -rc, "no shared memory %s of %zu bytes: %s", name, out->bytes,
 			strerror(-rc));
-	out->kind = huge_pages_advise(*address, out->bytes, 1);
+	out->kind = huge_pages_advise(*address, out->bytes, true);
 	return 0;
 }
 
 void huge_pages_notice(const struct huge_pages *pages, char *out, size_t out_bytes)
 {
-	const char *instead = pages->kind == HUGE_TRANSPARENT
-				      ? "transparent huge pages are asked for instead"
-				      : "small pages are used instead (transparent huge pages are "
-					"off), which reads slower";
+	char instead[192];
 
+	out[0] = '\0';
 	if (pages->kind == HUGE_POOL)
-		snprintf(out, out_bytes, "%s", "");
-	else if (pages->page_bytes == 0)
+		return;
+	if (pages->kind == HUGE_TRANSPARENT)
+		snprintf(instead, sizeof(instead), "transparent huge pages are asked for instead");
+	else
+		snprintf(instead, sizeof(instead),
+			"small pages are used, which are read slower (%s would let them be joined "
+			"if it were %s)",
+			pages->shared ? SHARED_SWITCH : PRIVATE_SWITCH,
+			pages->shared ? "advise" : "madvise");
+	if (pages->page_bytes == 0)
 		snprintf(out, out_bytes, "this kernel has no huge-page pool: %s", instead);
 	else
 		snprintf(out, out_bytes,

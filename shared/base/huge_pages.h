@@ -7,6 +7,7 @@
 
 #include "shared/base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@ enum huge_kind {
 
 struct huge_pages {
 	enum huge_kind kind;
+	bool shared; /* a memfd */
 	size_t bytes; /* what was asked for, rounded up to whole pages of the kind */
 	size_t page_bytes; /* of the pool; 0 when the kernel has none */
 	uint64_t needed, free; /* pages of the pool that it takes, and that were free */
@@ -31,7 +33,7 @@ int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct 
 int huge_pages_memfd(const char *name, size_t bytes, struct huge_pages *out, int *fd,
 	void **address, struct error *err);
 /* Asks for transparent huge pages in a mapping of a memfd that is not of kind HUGE_POOL, or of private memory. */
-enum huge_kind huge_pages_advise(void *address, size_t bytes, int shared);
+enum huge_kind huge_pages_advise(void *address, size_t bytes, bool shared);
 
-/* A sentence for the log on what was not had and what would give it; empty for HUGE_POOL. */
+/* A sentence for the log, under 384 bytes, on what was not had and what would give it; empty for HUGE_POOL. */
 void huge_pages_notice(const struct huge_pages *pages, char *out, size_t out_bytes);

@@ -1,32 +1,44 @@
 #include "shared/base/memory.h"
 
-#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-static void read_machine(const char *path, uint64_t *total, uint64_t *available)
+uint64_t memory_info(const char *meminfo, const char *name)
 {
-	FILE *file = fopen(path, "re");
+	FILE *file = fopen(meminfo, "re");
+	uint64_t value = UINT64_MAX;
+	size_t n = strlen(name);
 	char line[128];
-	uint64_t kib;
 
-	*total = *available = UINT64_MAX;
 	while (file && fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "MemTotal: %" SCNu64 " kB", &kib) == 1 && kib < UINT64_MAX >> 10)
-			*total = kib << 10;
-		if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &kib) == 1 &&
-			kib < UINT64_MAX >> 10)
-			*available = kib << 10;
+		char *end;
+
+		if (strncmp(line, name, n) != 0 || line[n] != ':')
+			continue;
+		value = strtoull(line + n + 1, &end, 10);
+		if (end == line + n + 1)
+			value = UINT64_MAX;
+		break;
 	}
 	if (file)
 		fclose(file);
+	return value;
+}
+
+static uint64_t memory_info_bytes(const char *meminfo, const char *name)
+{
+	uint64_t kib = memory_info(meminfo, name);
+
+	return kib > UINT64_MAX >> 10 ? UINT64_MAX : kib << 10;
 }
 
 void memory_limit_read(
 	const struct cgroup_files *files, const char *meminfo, struct memory_limit *out)
 {
-	uint64_t machine;
+	uint64_t machine = memory_info_bytes(meminfo, "MemTotal");
 
-	read_machine(meminfo, &machine, &out->available);
+	out->available = memory_info_bytes(meminfo, "MemAvailable");
 	out->bytes = cgroup_memory(files, out->where, sizeof(out->where));
 	if (out->bytes >= machine) {
 		out->bytes = machine;

@@ -16,3 +16,6 @@ struct memory_limit {
 /* files as cgroup.h has them, meminfo "/proc/meminfo". What cannot be read does not limit: bytes may be UINT64_MAX. */
 void memory_limit_read(
 	const struct cgroup_files *files, const char *meminfo, struct memory_limit *out);
+
+/* The number after "name:" in a file like /proc/meminfo, as it stands there; UINT64_MAX when there is none. */
+uint64_t memory_info(const char *meminfo, const char *name);
