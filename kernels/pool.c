@@ -140,6 +140,7 @@ static void *thread_main(void *arg)
 	uint32_t seen, active;
 	uint64_t now = clock_ns();
 
+	pool_watch_init(t);
 	for (;;) {
 		uint32_t mine = 0;
 
@@ -192,6 +193,10 @@ static bool wait_done(struct pool *pool, uint32_t n)
 		if (i % SPINS_PER_LOOK == 0) {
 			uint64_t now = clock_ns();
 
+			/* Its own items are done; what follows is no pause of its own. */
+			if (i == 0)
+				pool_watch(&pool->of[0], pool->ran_ns, now);
+			pool->ran_ns = now;
 			end = end ? end : now + patience;
 			if (now >= end)
 				break;
@@ -204,6 +209,7 @@ static bool wait_done(struct pool *pool, uint32_t n)
 	for (uint32_t done; (done = atomic_load(&pool->done)) != n;)
 		futex_wait(&pool->done, done);
 	atomic_store(&pool->caller_asleep, false);
+	pool->ran_ns = clock_ns();
 	return true;
 }
 
@@ -304,14 +310,17 @@ int pool_create(uint32_t threads, int pin, uint64_t spin_ns, struct pool **out, 
 	}
 	pool->spin_ns_wanted = spin_ns;
 	pool->pin = pin != 0;
+	for (uint32_t i = 0; i < threads; i++)
+		pool->of[i].schedstat = -1;
 	atomic_store(&pool->active, 1); /* those that start before pool_place wait */
 	cpus_mask(&pool->mask);
-	pool->ran_ns = clock_ns();
+	pool->ran_ns = pool->checked_ns = clock_ns();
 	rc = start_threads(pool, threads, err);
 	if (rc != 0) {
 		pool_destroy(&pool);
 		return rc;
 	}
+	pool_watch_init(&pool->of[0]);
 	pool_place(pool);
 	*out = pool;
 	return 0;
@@ -330,6 +339,9 @@ void pool_destroy(struct pool **handle)
 	pool_rouse(pool);
 	for (uint32_t i = 1; i < pool->threads; i++)
 		pthread_join(pool->of[i].thread, NULL);
+	for (uint32_t i = 0; i < pool->threads; i++)
+		if (pool->of[i].schedstat >= 0)
+			close(pool->of[i].schedstat);
 	if (pool->pin && pool->threads > 0)
 		(void)pthread_setaffinity_np(pool->of[0].thread, sizeof(pool->mask), &pool->mask);
 	free(pool->of);

@@ -21,7 +21,9 @@ struct pool_thread {
 	/* Its CPU is wanted by someone else as well: it was stopped while it wanted to run. */
 	atomic_bool contended;
 	uint32_t vain_yields;
-	long cuts; /* times it was stopped, as the kernel counts */
+	int schedstat; /* the kernel's count of how long it wanted to run and could not; -1: there is none */
+	uint64_t delay_ns; /* of it, when last looked at */
+	uint64_t lost_ns; /* of it, since the last check; the caller's */
 	uint64_t slice_began_ns, slice_ns; /* while contended: what it may run at a stretch */
 	pthread_t thread;
 	cpu_set_t seen; /* the caller's: its mask when last looked at */
@@ -46,7 +48,7 @@ struct pool {
 	/* The caller's own. */
 	uint32_t used; /* pool_use; 0: as many as there are CPUs */
 	uint32_t unchecked_runs;
-	uint64_t ran_ns;
+	uint64_t ran_ns, checked_ns;
 	cpu_set_t mask; /* of the process, as last known */
 	struct pool_thread *of; /* [threads], 0 is the caller */
 };
@@ -67,6 +69,8 @@ static inline bool pool_check_due(struct pool *pool, bool slow)
 	return pool->unchecked_runs >= CHECK_RUNS;
 }
 
+/* For each thread, by itself, before it watches. */
+void pool_watch_init(struct pool_thread *t);
 /* The thread was busy from began to now without seeing the clock: learns whether it was stopped meanwhile. */
 void pool_watch(struct pool_thread *t, uint64_t began_ns, uint64_t now_ns);
 /* A contended thread has run nearly as long as it is let: it should leave before the kernel makes it. */

@@ -3,12 +3,17 @@
 #include "shared/base/clock.h"
 #include "shared/base/cpus.h"
 
-#include <sys/resource.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* Longer than any pause of ours between two looks at the clock, shorter than what a scheduler gives another process. */
 #define CUT_NS 1000000u
-#define SLICE_NS_MIN 500000u
+#define SLICE_NS_MIN 2000000u
 #define SLICE_NS_MAX 20000000u
+/* The caller could not run for more than one part of so many of the time between two checks: its CPU is wanted. */
+#define LOST_SHARE 10
 /* A CPU that comes back from a yield sooner was not wanted by anyone. */
 #define YIELD_NS 20000u
 #define VAIN_YIELDS 8
@@ -74,11 +79,11 @@ static void give_place_away(struct pool *pool)
 		look(t, &t->seen);
 		break;
 	}
-	atomic_store_explicit(&caller->contended, false, memory_order_relaxed);
 }
 
 void pool_check(struct pool *pool)
 {
+	uint64_t now = clock_ns();
 	bool changed = false;
 	cpu_set_t all;
 
@@ -96,20 +101,43 @@ void pool_check(struct pool *pool)
 	if (changed && CPU_COUNT(&all) > 0) {
 		pool->mask = all;
 		pool_place(pool);
-	} else if (pool->pin &&
-		   atomic_load_explicit(&pool->of[0].contended, memory_order_relaxed)) {
+	} else if (pool->pin && pool->of[0].lost_ns > (now - pool->checked_ns) / LOST_SHARE) {
 		give_place_away(pool);
 	}
+	pool->of[0].lost_ns = 0;
+	pool->checked_ns = now;
+}
+
+/* The second number of three. */
+static uint64_t delay_of(const struct pool_thread *t)
+{
+	char text[96];
+	ssize_t n = t->schedstat < 0 ? -1 : pread(t->schedstat, text, sizeof(text) - 1, 0);
+
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	const char *space = strchr(text, ' ');
+	return space ? strtoull(space, NULL, 10) : 0;
+}
+
+void pool_watch_init(struct pool_thread *t)
+{
+	t->schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	t->delay_ns = delay_of(t);
 }
 
 void pool_watch(struct pool_thread *t, uint64_t began_ns, uint64_t now_ns)
 {
-	struct rusage usage;
+	uint64_t delay, before = t->delay_ns;
 
-	if (now_ns - began_ns < CUT_NS || getrusage(RUSAGE_THREAD, &usage) != 0 ||
-		usage.ru_nivcsw == t->cuts)
+	if (now_ns - began_ns < CUT_NS || t->schedstat < 0)
 		return;
-	t->cuts = usage.ru_nivcsw;
+	delay = delay_of(t);
+	if (delay - before < CUT_NS)
+		return;
+	t->delay_ns = delay;
+	t->lost_ns += delay - before;
 	/* What it ran before it was cut is what the kernel lets it. */
 	if (atomic_load_explicit(&t->contended, memory_order_relaxed))
 		t->slice_ns = began_ns - t->slice_began_ns;
