@@ -260,6 +260,8 @@ extern const struct kernels *const kernels_all[];
 
 /* name "auto" or NULL: the best this CPU supports. NULL and *err when the name is unknown or unsupported. */
 const struct kernels *kernels_select(const char *name, struct error *err);
+/* A sentence for the log when the vector instructions are not used, and why; NULL when they are. name as above. */
+const char *kernels_notice(const struct kernels *kernels, const char *name);
 
 /* Our exp and log for float32, the same bits in every backend (kernels/cpu/math.h states the operations of exp and
  * says where its vector forms are). exp is within 1 ulp; of less than -87.3f it is 0, of more than 88.72283f inf, so

@@ -2,6 +2,7 @@
 #include "bench/src/ipc.h"
 #include "bench/src/kernels.h"
 #include "bench/src/model.h"
+#include "bench/src/pool.h"
 #include "bench/src/workload.h"
 
 #include <stdio.h>
@@ -17,6 +18,8 @@ static const struct command {
 		bench_kernels},
 	{"model", "prefill, decode and T(n) of a model file, beside the time its bytes need",
 		bench_model},
+	{"pool", "what a hand-over to the threads of a pass costs, and a CPU that is taken away",
+		bench_pool},
 	{"workload", "tokens/s, acceptance and experts of a served workload, per K",
 		bench_workload},
 };

@@ -38,9 +38,15 @@ ok(experts[:1] == [24] and experts == sorted(experts), "one token reads 4 expert
 ok(figures.get("decode", {}).get("tokens_per_s", 0) > 0 and "bandwidth_share" in figures.get("decode", {}),
    "decode has its share of the bandwidth", result.stdout)
 
+result = run("pool", "--rounds", "1", "--format", "json")
+figures = json.loads(result.stdout) if result.returncode == 0 else {"reads": []}
+ok([r["items_per_thread"] for r in figures["reads"]] == [1, 4, 16] and
+   all(r["gb_s"] > 0 and r["gb_s_busy"] > 0 for r in figures["reads"]) and figures["hand_over_us"] > 0,
+   "pool measures hand-overs, and reads alone and beside a busy process", result.stderr + result.stdout)
+
 for arguments, status, words in (
         (("kernels", "--types", "Q9_9"), 64, "Q9_9"), (("kernels", "--tokens", "0"), 64, "--tokens"),
-        (("kernels", "--kernels", "mmx"), 65, "mmx"), (("model",), 64, "--model"),
+        (("kernels", "--kernels", "mmx"), 65, "mmx"), (("model",), 64, "--model"), (("pool", "--pin", "maybe"), 64, "--pin"), (("pool", "--threads", "0"), 64, "--threads"),
         (("model", "--model", "/none.gguf"), 66, "/none.gguf"), (("model", "--model", DEMO, "--batch", "x"), 64, "--batch"),
         (("model", "--model", DEMO, "--depth", "2000"), 65, "context")):
     result = run(*arguments)
