@@ -134,7 +134,7 @@ class LlamaBench:
             n, gen = int(row["n_prompt"]), int(row["n_gen"])
             name = "decode" if gen else "prefill" if n == settings.prefill else f"verify {n}"
             figures[name] = float(row["avg_ts"])
-        return figures, {}
+        return figures
 
     def deeper(self, settings, depth):
         words = {"D": str(depth), "N": str(settings.tokens), "D,N": f"{depth},{settings.tokens}"}
@@ -142,7 +142,12 @@ class LlamaBench:
         found = [row for row in rows if int(row["n_gen"])]
         if len(found) != 1:
             raise Failure(f"{self.name}: llama-bench gave {len(found)} rows for decoding at depth {depth}")
-        return {f"decode at {depth}": float(found[0]["avg_ts"])}, {}
+        return {f"decode at {depth}": float(found[0]["avg_ts"])}
+
+
+def floor(row, n, name):
+    """The most tokens/s there can be, and the bandwidth it goes by (0: not bound by memory)."""
+    return 1e3 * n / row[name], row.get("read_gb_s", 0)
 
 
 class Outrider:
@@ -164,18 +169,24 @@ class Outrider:
                                   "--prefill", settings.prefill], settings.timeout)
         decode, prefill = out["decode"], out["prefill"]
         figures = {"decode": decode["tokens_per_s"], "prefill": prefill["tokens_per_s"]}
-        floors = {"read_gb_s": out["peaks"]["read_gb_s"], "int8_gop_s": out["peaks"]["int8_gop_s"],
-                  "decode": 1e3 / decode["bytes_ms"], "prefill": 1e3 * prefill["n"] / prefill["roofline_ms"],
-                  "beyond_bytes": out["memory"]["beyond_bytes"]}
+        facts = {"int8_gop_s": out["peaks"]["int8_gop_s"], "beyond_bytes": out["memory"]["beyond_bytes"]}
+        floors = {"decode": floor(decode, 1, "bytes_ms"), "prefill": floor(prefill, prefill["n"], "roofline_ms")}
         for row in out["batch"]:
             figures[f"verify {row['n']}"] = row["tokens_per_s"]
-            floors[f"verify {row['n']}"] = 1e3 * row["n"] / row["roofline_ms"]
-            floors[f"experts {row['n']}"] = row["distinct_experts"]
-        return figures, floors
+            floors[f"verify {row['n']}"] = floor(row, row["n"], "roofline_ms")
+            facts[f"experts {row['n']}"] = row["distinct_experts"]
+        return figures, floors, facts
 
     def deeper(self, settings, depth):
         out = self.ask(settings, ["--depth", f"{settings.tokens // 2},{depth}", "--batch", 1, "--prefill", 1],
                        settings.deep_timeout)
         row = out["depths"][0]
-        return ({f"decode at {depth}": row["tokens_per_s"]},
-                {f"decode at {depth}": 1e3 / row["bytes_ms"], f"kv cost {depth}": row.get("kv_cost")})
+        name = f"decode at {depth}"
+        return ({name: row["tokens_per_s"]}, {name: floor(row, 1, "bytes_ms")},
+                {f"kv cost {depth}": row["kv_cost"]} if "kv_cost" in row else {})
+
+    def read_gb_s(self, settings):
+        """The read bandwidth of this moment."""
+        return json.loads(run(settings.wrapper, [
+            self.program, "kernels", "--types", "Q8_0", "--tokens", 1, "--rounds", 3, "--threads", settings.threads,
+            "--format", "json"], settings.timeout))["peaks"]["read_gb_s"]

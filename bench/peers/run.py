@@ -5,7 +5,8 @@ Builds the peers from their source packages on PyPI (once, into the cache direct
 with random weights, measures every engine on each of them once per round, and writes bench/results/peers.txt and
 peers.json. The peers run as they come: llama.cpp repacks weights where it knows how (its default), ik_llama.cpp is told
 to (-rtr 1). Beside every figure stands its share of the floor, the least time that the bytes or the operations need at
-the peaks which outrider-bench measured in the same rounds.
+the peaks which outrider-bench measured in the same rounds; the read bandwidth, which changes from one second to the next
+on a machine shared with others, before and after every measurement.
 
 Needs cmake and g++ (make packages-peers), the programs of `make`, and memory for twice the file."""
 import argparse
@@ -153,18 +154,64 @@ def context_of(options, path):
     return json.loads(done.stdout)["model"]["context"] if done.returncode == 0 else 1 << 31
 
 
+class Record:
+    """What the engines answered about one file: per engine and figure the tokens/s of the rounds and their shares of the
+    floor. The floors come from Outrider's answers, those bound by memory scaled to the bandwidth around each
+    measurement."""
+
+    def __init__(self, all_engines):
+        self.values = {engine.name: {} for engine in all_engines}
+        self.reads = {engine.name: [] for engine in all_engines}  # GB/s, by figure's round
+        self.floors, self.facts = {}, {}
+
+    def add(self, engine, answer, read):
+        if isinstance(answer, tuple):
+            answer, floors, facts = answer
+            for key, value in floors.items():
+                self.floors.setdefault(key, []).append(value)
+            for key, value in facts.items():
+                self.facts.setdefault(key, []).append(value)
+        for key, value in answer.items():
+            self.values[engine.name].setdefault(key, []).append((value, read))
+        self.reads[engine.name].append(read)
+        print(f"  {engine.name:14} " + ", ".join(f"{k} {v:.1f}" for k, v in answer.items()) + f" ({read:.1f} GB/s)",
+              flush=True)
+
+    def share(self, name, figure):
+        if name == "outrider":  # has measured the bandwidth around this very figure
+            return statistics.median(value / most for (value, _), (most, _) in
+                                     zip(self.values[name][figure], self.floors[figure]))
+        most = statistics.median(top / read if read else top for top, read in self.floors[figure])
+        scaled = all(read for _, read in self.floors[figure])
+        return statistics.median(value / (most * read if scaled else most) for value, read in self.values[name][figure])
+
+    def summary(self):
+        middle = {key: statistics.median(v) for key, v in self.facts.items()}
+        rows = []
+        for figure in sorted(self.values["outrider"], key=order):
+            row = {"figure": figure, "engines": {}}
+            ours = statistics.median(value for value, _ in self.values["outrider"][figure])
+            for name, figures in self.values.items():
+                if figure in figures:
+                    rate = statistics.median(value for value, _ in figures[figure])
+                    row["engines"][name] = {"tokens_per_s": rate, "ratio": ours / rate,
+                                            "floor_share": self.share(name, figure)}
+            for fact, word in (("distinct_experts", "experts"), ("kv_cost", "kv cost")):
+                key = f"{word} {figure.split()[-1]}"
+                if key in middle and figure.startswith("verify" if word == "experts" else "decode at"):
+                    row[fact] = middle[key]
+            rows.append(row)
+        return {"read_gb_s": {name: statistics.median(reads) for name, reads in self.reads.items()},
+                "int8_gop_s": middle["int8_gop_s"], "beyond_bytes": middle["beyond_bytes"], "rows": rows}
+
+
 def measure(options, all_engines, name, path):
-    settings = Settings(options, path)
-    values, floors = {engine.name: {} for engine in all_engines}, {}
+    settings, record, ours = Settings(options, path), Record(all_engines), all_engines[0]
 
     def take(engine, ask):
-        figures, more = ask()
-        for key, value in figures.items():
-            values[engine.name].setdefault(key, []).append(value)
-        for key, value in more.items():
-            if value is not None:
-                floors.setdefault(key, []).append(value)
-        print(f"  {engine.name:14} " + ", ".join(f"{k} {v:.1f}" for k, v in figures.items()), flush=True)
+        before = ours.read_gb_s(settings)
+        answer = ask()
+        record.add(engine, answer, (before + ours.read_gb_s(settings)) / 2)
 
     warm(path)
     for round_ in range(options.rounds):
@@ -181,29 +228,9 @@ def measure(options, all_engines, name, path):
             print(f"{name}: depth {depth}, round {round_ + 1} of {options.depth_rounds}", flush=True)
             for engine in all_engines:
                 take(engine, lambda engine=engine, depth=depth: engine.deeper(settings, depth))
-    return {"name": name, "bytes": path.stat().st_size, "engines": values, "floors": floors}
-
-
-def summary(result):
-    """Medians, shares of the floor and Outrider's ratio to each peer; all that the table says."""
-    floors = {key: statistics.median(v) for key, v in result["floors"].items()}
-    medians = {name: {key: statistics.median(v) for key, v in figures.items()}
-               for name, figures in result["engines"].items()}
-    rows = []
-    for figure, ours in medians["outrider"].items():
-        row = {"figure": figure, "floor_tokens_per_s": floors.get(figure), "engines": {}}
-        if figure.startswith("verify"):
-            row["distinct_experts"] = floors.get(figure.replace("verify", "experts"))
-        if figure.startswith("decode at"):
-            row["kv_cost"] = floors.get(figure.replace("decode at", "kv cost"))
-        for name, figures in medians.items():
-            if figure in figures:
-                row["engines"][name] = {
-                    "tokens_per_s": figures[figure], "ratio": ours / figures[figure],
-                    "floor_share": figures[figure] / floors[figure] if figure in floors else None}
-        rows.append(row)
-    return {"read_gb_s": floors.get("read_gb_s"), "int8_gop_s": floors.get("int8_gop_s"),
-            "beyond_bytes": floors.get("beyond_bytes"), "rows": rows}
+    return {"name": name, "bytes": path.stat().st_size, "summary": record.summary(),
+            "engines": {name: {key: [value for value, _ in values] for key, values in figures.items()}
+                        for name, figures in record.values.items()}, "read_gb_s": record.reads}
 
 
 def order(figure):
@@ -214,15 +241,16 @@ def order(figure):
 def table(result):
     s = result["summary"]
     names = list(result["engines"])
-    text = [f"{result['name']}, {result['bytes'] / 1e9:.2f} GB; read {s['read_gb_s']:.1f} GB/s, int8 "
-            f"{s['int8_gop_s']:.0f} GOP/s; Outrider's memory beyond weights and KV {s['beyond_bytes'] / 1e6:.0f} MB",
+    reads = ", ".join(f"{name} {read:.1f}" for name, read in s["read_gb_s"].items())
+    text = [f"{result['name']}, {result['bytes'] / 1e9:.2f} GB; int8 {s['int8_gop_s']:.0f} GOP/s; read bandwidth around the "
+            f"runs of {reads} GB/s;\nOutrider's memory beyond weights and KV {s['beyond_bytes'] / 1e6:.0f} MB",
             "  tokens/s" + " " * 10 + "".join(f"{n:>14}  floor" for n in names) +
             "".join(f"{'x ' + n:>16}" for n in names[1:])]
-    for row in sorted(s["rows"], key=lambda r: order(r["figure"])):
+    for row in s["rows"]:
         line = f"  {row['figure']:18}"
         for name in names:
             cell = row["engines"].get(name)
-            share = f"{100 * cell['floor_share']:5.0f}%" if cell and cell["floor_share"] else "     -"
+            share = f"{100 * cell['floor_share']:5.0f}%" if cell else ""
             line += f"{cell['tokens_per_s']:14.1f} {share}" if cell else f"{'-':>14}      -"
         line += "".join(f"{row['engines'][n]['ratio']:16.2f}" if n in row["engines"] else f"{'-':>16}" for n in names[1:])
         if row.get("distinct_experts"):
@@ -262,7 +290,6 @@ def main():
             finally:
                 if temporary:
                     path.unlink()
-            results[-1]["summary"] = summary(results[-1])
             write(options, facts, all_engines, results)
             print("\n" + table(results[-1]) + "\n", flush=True)
     except Failure as problem:

@@ -34,8 +34,10 @@ static int measure(struct model_bench *b, struct error *err)
 
 	for (uint32_t i = 0; i < b->n_batch; i++)
 		most = b->batch[i].n > most ? b->batch[i].n : most;
+	uint32_t in_a_row =
+		b->options.tokens > b->options.passes ? b->options.tokens : b->options.passes;
 	int rc = passes_open(&b->passes, &b->options.engine, most, b->decode[b->n_depths - 1].depth,
-		b->options.seed, err);
+		in_a_row, b->options.seed, err);
 	for (uint32_t round = 0; rc == 0 && round < b->options.rounds; round++) {
 		if (isatty(STDERR_FILENO))
 			fprintf(stderr, "\rround %u of %u", round + 1, b->options.rounds);

@@ -14,7 +14,7 @@ static double middle(const double *values, uint32_t n)
 
 /* Medians of the rounds, and means of what does not depend on time. */
 struct figures {
-	double s, bytes_s, kv_s, roofline_s;
+	double s, bytes_s, kv_s, roofline_s, read_gb_s;
 	double bytes, expert_bytes, kv_bytes, int8_ops, experts;
 };
 
@@ -27,6 +27,7 @@ static struct figures figures_of(const struct model_bench *b, const struct serie
 		.bytes_s = middle(s->bytes_s, rounds),
 		.kv_s = middle(s->kv_s, rounds),
 		.roofline_s = middle(s->roofline_s, rounds),
+		.read_gb_s = middle(s->read_gb_s, rounds),
 		.bytes = s->bytes / s->n_passes,
 		.expert_bytes = s->expert_bytes / s->n_passes,
 		.kv_bytes = s->kv_bytes / s->n_passes,
@@ -49,10 +50,10 @@ static json_t *decode(const struct model_bench *b, const struct series *s)
 {
 	struct figures f = figures_of(b, s);
 
-	return json_pack("{s:f, s:f, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens_per_s", 1 / f.s,
-		"bandwidth_share", f.bytes_s / f.s, "depth", (int)s->depth, "ms", 1e3 * f.s,
-		"bytes", f.bytes, "bytes_ms", 1e3 * f.bytes_s, "kv_bytes", f.kv_bytes, "kv_ms",
-		1e3 * f.kv_s, "distinct_experts", f.experts);
+	return json_pack("{s:f, s:f, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens_per_s",
+		1 / f.s, "bandwidth_share", f.bytes_s / f.s, "depth", (int)s->depth, "ms",
+		1e3 * f.s, "bytes", f.bytes, "bytes_ms", 1e3 * f.bytes_s, "kv_bytes", f.kv_bytes,
+		"kv_ms", 1e3 * f.kv_s, "distinct_experts", f.experts, "read_gb_s", f.read_gb_s);
 }
 
 /* What the context beyond the first depth costs, over the time its keys and values need. */
@@ -73,11 +74,11 @@ static json_t *batch(const struct model_bench *b, const struct series *s)
 	struct figures f = figures_of(b, s);
 	double one = figures_of(b, &b->decode[0]).s;
 
-	return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "n", (int)s->n,
+	return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "n", (int)s->n,
 		"tokens_per_s", s->n / f.s, "distinct_experts", f.experts, "floor_share",
 		f.roofline_s / f.s, "cost", f.s / one, "ms", 1e3 * f.s, "expert_bytes",
 		f.expert_bytes, "bytes", f.bytes, "bytes_ms", 1e3 * f.bytes_s, "roofline_ms",
-		1e3 * f.roofline_s);
+		1e3 * f.roofline_s, "read_gb_s", f.read_gb_s);
 }
 
 static json_t *memory(const struct model_bench *b)

@@ -41,8 +41,10 @@ static int open_engine(struct passes *p, const struct engine_options *options, u
 
 	if (!prompt)
 		return error_set(err, ENOMEM, "no memory for a prompt of %u tokens", n_batch);
-	for (size_t i = 0; i < n_batch; i++)
-		memcpy(prompt + 2 * i, i + 1 < n_batch ? "0," : "0", 2);
+	for (size_t i = 0; i < n_batch; i++) {
+		prompt[2 * i] = '0';
+		prompt[2 * i + 1] = i + 1 < n_batch ? ',' : '\0';
+	}
 	e->options = *options;
 	e->options.tokens = prompt;
 	e->options.prefill_chunk = n_batch;
@@ -64,7 +66,7 @@ static int open_engine(struct passes *p, const struct engine_options *options, u
 }
 
 int passes_open(struct passes *p, const struct engine_options *options, uint32_t n_batch,
-	uint32_t depth, uint64_t seed, struct error *err)
+	uint32_t depth, uint32_t most, uint64_t seed, struct error *err)
 {
 	int rc = open_engine(p, options, n_batch, depth, err);
 
@@ -72,7 +74,8 @@ int passes_open(struct passes *p, const struct engine_options *options, uint32_t
 		return rc;
 	const struct model_config *c = &p->engine.model->config;
 	p->random = seed;
-	p->chosen = calloc((size_t)c->n_layers * (c->n_experts + 1), sizeof(*p->chosen));
+	p->chosen =
+		calloc(((size_t)most + 1) * c->n_layers * (c->n_experts + 1), sizeof(*p->chosen));
 	if (!p->chosen)
 		return error_set(err, ENOMEM, "no memory for the experts' counts");
 	const struct forward_hooks hooks = {.layer = count_experts, .arg = p};
@@ -144,32 +147,48 @@ static int run_one(struct passes *p, const struct series *s, double *seconds, st
 	return rc < 0 ? error_set(err, -rc, "the forward pass failed") : 0;
 }
 
+static void add_floor(struct series *s, uint32_t round, uint32_t count, const struct floor *floor)
+{
+	s->bytes_s[round] += floor->bytes_s / count;
+	s->kv_s[round] += floor->kv_s / count;
+	s->roofline_s[round] += floor->roofline_s / count;
+	s->bytes += floor->bytes;
+	s->expert_bytes += floor->expert_bytes;
+	s->kv_bytes += floor->kv_bytes;
+	s->int8_ops += floor->int8_ops;
+	s->experts += floor->experts;
+	s->n_passes++;
+}
+
 int passes_run(struct passes *p, struct series *s, uint32_t round, uint32_t count,
 	const struct peaks *peaks, struct error *err)
 {
 	const struct engine *e = &p->engine;
-	struct floor_pass pass = {s->n, s->all_logits ? s->n : 1, e->seq.n, p->chosen};
+	const struct model_config *c = &e->model->config;
+	size_t layers = (size_t)c->n_layers * c->n_experts;
+	struct peaks here = *peaks;
+	double before = peaks_read(&p->memory, e->pool);
 
 	s->depth = e->seq.n;
 	s->seconds[round] = s->bytes_s[round] = s->kv_s[round] = s->roofline_s[round] = 0;
 	for (uint32_t i = 0; i < count; i++) {
-		struct floor floor;
 		double seconds;
 		int rc = run_one(p, s, &seconds, err);
 
 		if (rc < 0)
 			return rc;
-		floor_of(e->model, &e->kv.layout, peaks, &pass, &floor);
 		s->seconds[round] += seconds / count;
-		s->bytes_s[round] += floor.bytes_s / count;
-		s->kv_s[round] += floor.kv_s / count;
-		s->roofline_s[round] += floor.roofline_s / count;
-		s->bytes += floor.bytes;
-		s->expert_bytes += floor.expert_bytes;
-		s->kv_bytes += floor.kv_bytes;
-		s->int8_ops += floor.int8_ops;
-		s->experts += floor.experts;
-		s->n_passes++;
+		memcpy(p->chosen + (i + 1) * layers, p->chosen, layers * sizeof(*p->chosen));
+	}
+	here.read_gb_s = (before + peaks_read(&p->memory, e->pool)) / 2;
+	s->read_gb_s[round] = here.read_gb_s;
+	for (uint32_t i = 0; i < count; i++) {
+		struct floor floor;
+		struct floor_pass pass = {
+			s->n, s->all_logits ? s->n : 1, s->depth, p->chosen + (i + 1) * layers};
+
+		floor_of(e->model, &e->kv.layout, &here, &pass, &floor);
+		add_floor(s, round, count, &floor);
 	}
 	return 0;
 }

@@ -12,29 +12,31 @@ struct series {
 	uint32_t n, depth; /* tokens of a pass, committed ones before them */
 	bool all_logits; /* of every token, as a verification needs; else of the last */
 	double seconds[PEAKS_ROUNDS], bytes_s[PEAKS_ROUNDS], kv_s[PEAKS_ROUNDS],
-		roofline_s[PEAKS_ROUNDS];
+		roofline_s[PEAKS_ROUNDS], read_gb_s[PEAKS_ROUNDS];
 	double bytes, expert_bytes, kv_bytes, int8_ops, experts;
 	uint32_t n_passes; /* in all */
 };
 
 struct passes {
 	struct engine engine;
-	uint16_t *chosen; /* [n_layers][n_experts]: struct floor_pass */
+	uint16_t *
+		chosen; /* [1 + most][n_layers][n_experts]: of the pass that runs, then of those of a series */
 	uint64_t random; /* decides the tokens */
 	struct peaks_memory memory;
 };
 
-/* Opens options->model for passes of up to n_batch tokens, behind up to `depth` committed ones. -EINVAL when the model's
- * context is shorter than that. passes_close in any case. */
+/* Opens options->model for passes of up to n_batch tokens, behind up to `depth` committed ones, at most `most` in a row.
+ * -EINVAL when the model's context is shorter than that. passes_close in any case. */
 int passes_open(struct passes *p, const struct engine_options *options, uint32_t n_batch,
-	uint32_t depth, uint64_t seed, struct error *err);
+	uint32_t depth, uint32_t most, uint64_t seed, struct error *err);
 void passes_close(struct passes *p);
 
 /* Makes `depth` tokens committed. Their keys and values are finite numbers in memory that were never computed: what a
  * pass costs does not depend on them. Only models with recurrent layers compute them. */
 int passes_depth(struct passes *p, uint32_t depth, struct error *err);
 
-/* `count` passes of s->n random tokens at the depth there is, into s's round. peaks: of the same round. */
+/* `count` passes of s->n random tokens at the depth there is, into s's round. peaks: of the same round; the read bandwidth
+ * is measured before and after the passes, and their floors go by the mean. */
 int passes_run(struct passes *p, struct series *s, uint32_t round, uint32_t count,
 	const struct peaks *peaks, struct error *err);
 

@@ -18,6 +18,7 @@
 
 enum {
 	READ_ITEM = 1 << 20, /* bytes of one item of the pool */
+	AHEAD = 2048, /* bytes from a load to what is fetched meanwhile: 3 to 9 % more on Zen 5 */
 	STEPS = 1 << 20, /* of a register loop */
 	CHAINS = 12, /* independent sums, enough to hide the latency of a multiply-add */
 	GOES = 3,
@@ -107,6 +108,8 @@ AVX2 static uint64_t read_avx2(const unsigned char *data, size_t bytes)
 	__m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
 
 	for (size_t i = 0; i + 4 <= bytes / sizeof(*p); i += 4) {
+		for (size_t line = 0; line < 4 * sizeof(*p); line += 64)
+			_mm_prefetch((const char *)(p + i) + AHEAD + line, _MM_HINT_T0);
 		a = _mm256_add_epi64(a, _mm256_load_si256(p + i));
 		b = _mm256_add_epi64(b, _mm256_load_si256(p + i + 1));
 		c = _mm256_add_epi64(c, _mm256_load_si256(p + i + 2));
@@ -166,6 +169,8 @@ AVX512 static uint64_t read_avx512(const unsigned char *data, size_t bytes)
 	__m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
 
 	for (size_t i = 0; i + 4 <= bytes / sizeof(*p); i += 4) {
+		for (size_t line = 0; line < 4 * sizeof(*p); line += 64)
+			_mm_prefetch((const char *)(p + i) + AHEAD + line, _MM_HINT_T0);
 		a = _mm512_add_epi64(a, _mm512_load_si512(p + i));
 		b = _mm512_add_epi64(b, _mm512_load_si512(p + i + 1));
 		c = _mm512_add_epi64(c, _mm512_load_si512(p + i + 2));
@@ -310,14 +315,21 @@ static double least_seconds(
 	return least;
 }
 
+double peaks_read(const struct peaks_memory *memory, struct pool *pool)
+{
+	struct run run = {.loops = best_loops(), .memory = memory};
+	uint32_t blocks = (uint32_t)(memory->bytes / READ_ITEM);
+
+	return (double)blocks * READ_ITEM / 1e9 / least_seconds(pool, read_item, &run, blocks);
+}
+
 void peaks_measure(const struct peaks_memory *memory, struct pool *pool, struct peaks *out)
 {
 	struct run run = {.loops = best_loops(), .memory = memory};
-	uint32_t threads = pool_threads(pool), blocks = (uint32_t)(memory->bytes / READ_ITEM);
+	uint32_t threads = pool_threads(pool);
 	double steps = (double)STEPS * CHAINS * threads / 1e9;
 
-	out->read_gb_s =
-		(double)blocks * READ_ITEM / 1e9 / least_seconds(pool, read_item, &run, blocks);
+	out->read_gb_s = peaks_read(memory, pool);
 	out->int8_gop_s =
 		steps * run.loops.int8_ops / least_seconds(pool, int8_item, &run, threads);
 	out->f32_gop_s = steps * run.loops.f32_ops / least_seconds(pool, f32_item, &run, threads);

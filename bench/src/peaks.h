@@ -34,6 +34,10 @@ void peaks_memory_put(struct peaks_memory *memory);
  * wanted. */
 void peaks_measure(const struct peaks_memory *memory, struct pool *pool, struct peaks *out);
 
+/* The read bandwidth alone, GB/s: on a machine shared with others it changes from one second to the next, so that who
+ * measures something bound by memory asks before and after. */
+double peaks_read(const struct peaks_memory *memory, struct pool *pool);
+
 #define PEAKS_ROUNDS 99
 /* Of each peak the median of n rounds, 1..PEAKS_ROUNDS. */
 void peaks_median(const struct peaks *rounds, uint32_t n, struct peaks *out);

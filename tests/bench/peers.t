@@ -63,11 +63,11 @@ with tempfile.TemporaryDirectory(prefix="outrider-peers-") as folder:
     peer = rows.get("verify 4", {}).get("engines", {}).get("fake", {})
     mine = rows.get("verify 4", {}).get("engines", {}).get("outrider", {})
     ok(peer.get("tokens_per_s") == 200 and abs(peer["ratio"] * 200 / mine["tokens_per_s"] - 1) < 1e-6 and
-       rows["verify 4"]["distinct_experts"] > 24 and mine["floor_share"] > 0,
+       rows["verify 4"]["distinct_experts"] > 24 and mine["floor_share"] > 0 and peer["floor_share"] > 0,
        "medians stand beside their floors, the experts touched and the ratio", rows)
     machine = data.get("machine", {})
     ok(machine.get("cpu") and machine.get("threads") == 1 and machine["cpu"] in text and "verify 4" in text and
-       model["summary"]["read_gb_s"] > 0, "the results name the machine and its bandwidth", text)
+       all(read > 0 for name in ("outrider", "fake") for read in model["read_gb_s"][name]), "the results name the machine and its bandwidth", text)
 
     result = run(*common, "--models", "qwen3-0.6b:1", "--types", "q4_0", "--rounds", 1, "--depths", "")
     ok(result.returncode == 0 and "qwen3-0.6b-1-q4_0" in (folder / "results/peers.txt").read_text() and
