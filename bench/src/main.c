@@ -1,4 +1,5 @@
 /* outrider-bench: a table of subcommands. Each parses its own options; argv[0] is its name. */
+#include "bench/src/attention.h"
 #include "bench/src/ipc.h"
 #include "bench/src/kernels.h"
 #include "bench/src/model.h"
@@ -13,6 +14,8 @@ static const struct command {
 	const char *name, *help;
 	int (*run)(int argc, char **argv);
 } commands[] = {
+	{"attention", "GB/s of keys and values at depth, beside the machine's own peaks",
+		bench_attention},
 	{"ipc", "what a hop through the shared regions costs, beside ZeroMQ ipc://", bench_ipc},
 	{"kernels", "GB/s and GOP/s of every product, beside the machine's own peaks",
 		bench_kernels},

@@ -1,7 +1,11 @@
 /*
- * Attention of one token (kernels.h says in which order) and the storing of what it reads: included after vec_*.h and
+ * Attention (kernels.h says in which order) and the storing of what it reads: included after vec_*.h and
  * template_elementwise.h.
- * Scratch: [n_heads][ATTENTION_CHUNK] scores, then [n_heads] maxima, then [n_heads] sums.
+ *
+ * A chunk is two small matrix products, of queries with keys and of weights with values, and both are limited by the
+ * multiply-adds when many heads or tokens share a KV head, by memory otherwise. So sums are kept in registers by tiles of
+ * V16_TILE, of several rows (a row is one head of one token) and several cells or values, and what one product reads of
+ * memory is fetched while the other computes. For many rows a chunk is widened to float32 once.
  */
 #pragma once
 
@@ -9,37 +13,42 @@
 
 #include <assert.h>
 
-/* Query heads whose partial sums stay in registers while a key or value goes by. */
-#define ATTENTION_HEADS 4
+/* Rows of the largest tile: eight with two cells each, or two with two. */
+#define ATTENTION_TILE_ROWS (V16_TILE == 16 ? 8u : 2u)
+/* From so many rows on the cells of a chunk are widened for all of them. */
+#define ATTENTION_WIDE_ROWS (2 * ATTENTION_TILE_ROWS + 1)
 
 /* The types are constants where these are inlined, so that a chunk's loops hold one type's code. */
 #define ATTENTION_INLINE static inline __attribute__((always_inline))
 
 enum { KV_BLOCK_BYTES = 2 + Q8_BLOCK };
 
-static size_t op_attention_scratch(uint32_t n_heads)
+/* Bytes before value d of a stored vector, d % 16 == 0. */
+ATTENTION_INLINE size_t kv_offset(enum kv_type type, size_t d)
 {
-	return (size_t)n_heads * (ATTENTION_CHUNK + 2); /* the running output lives in job->out */
+	if (type == KV_Q8_0)
+		return (d / Q8_BLOCK) * KV_BLOCK_BYTES + 2 + d % Q8_BLOCK;
+	return d * (type == KV_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
 /* Values d..d+15, or d..d+n-1 with zeros behind, of a stored vector; d % 16 == 0, so they are of one block. */
-ATTENTION_INLINE struct v16 kv_16(enum kv_type type, const uint8_t *p, uint32_t d)
+ATTENTION_INLINE struct v16 kv_16(enum kv_type type, const uint8_t *p, size_t d)
 {
 	if (type == KV_F32)
 		return v16_load((const float *)(const void *)p + d);
 	if (type == KV_F16)
 		return v16_load_f16((const uint16_t *)(const void *)p + d);
-	p += (size_t)(d / Q8_BLOCK) * KV_BLOCK_BYTES;
+	p += (d / Q8_BLOCK) * KV_BLOCK_BYTES;
 	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8(p + 2 + d % Q8_BLOCK));
 }
 
-ATTENTION_INLINE struct v16 kv_n(enum kv_type type, const uint8_t *p, uint32_t d, uint32_t n)
+ATTENTION_INLINE struct v16 kv_n(enum kv_type type, const uint8_t *p, size_t d, uint32_t n)
 {
 	if (type == KV_F32)
 		return v16_load_n((const float *)(const void *)p + d, n);
 	if (type == KV_F16)
 		return v16_load_f16_n((const uint16_t *)(const void *)p + d, n);
-	p += (size_t)(d / Q8_BLOCK) * KV_BLOCK_BYTES;
+	p += (d / Q8_BLOCK) * KV_BLOCK_BYTES;
 	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8_n(p + 2 + d % Q8_BLOCK, n));
 }
 
@@ -80,166 +89,510 @@ static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out
 		v16_store_f16_n(half + i, v16_load_n(x + i, n - i), n - i);
 }
 
-/* scores[h][c] of heads head..head+H-1 and one cell; H is a constant where this is inlined. */
-ATTENTION_INLINE void attention_scores(enum kv_type type, const struct attention_job *job,
-	uint32_t head, const uint32_t H, const uint8_t *key, float *scores)
+/* Vectors of some cells: cell i's is at base + cells[i] * bytes. */
+struct kv_view {
+	const uint8_t *base;
+	size_t bytes;
+	const uint32_t *cells;
+};
+
+/* A view's first n vectors, of `length` bytes each, which will be read soon. */
+struct kv_fetch {
+	struct kv_view view;
+	uint32_t n, length;
+};
+
+struct attention_pass {
+	const struct attention_job *job;
+	uint32_t rows, width; /* width: k_dim rounded up to 16 */
+	float *q; /* [rows][width], zeros behind k_dim */
+	float *scores; /* [rows][ATTENTION_CHUNK], then weights */
+	float *factor; /* [rows] the chunk's maxima, then what the sums before it are scaled by */
+	float *keys, *values; /* a chunk's, widened: [ATTENTION_CHUNK][width], [ATTENTION_CHUNK][v_dim] */
+	bool wide;
+};
+
+/* Rows that attend to the same `n` cells of a chunk, those from its `first` on. */
+struct attention_run {
+	uint32_t row, rows, first, n;
+};
+
+static size_t round_16(size_t n)
 {
-	const float *q = job->q + head * job->q_stride;
-	struct v16 sum[ATTENTION_HEADS];
-	uint32_t d = 0, left;
-
-	for (uint32_t h = 0; h < H; h++)
-		sum[h] = v16_set1(0);
-	for (; d + 16 <= job->k_dim; d += 16) {
-		struct v16 k = kv_16(type, key, d);
-
-		for (uint32_t h = 0; h < H; h++)
-			sum[h] = v16_fma(v16_load(q + h * job->q_stride + d), k, sum[h]);
-	}
-	left = job->k_dim - d;
-	if (left) {
-		struct v16 k = kv_n(type, key, d, left);
-
-		for (uint32_t h = 0; h < H; h++)
-			sum[h] = v16_fma_n(
-				v16_load_n(q + h * job->q_stride + d, left), k, sum[h], left);
-	}
-	for (uint32_t h = 0; h < H; h++)
-		scores[(head + h) * ATTENTION_CHUNK] = v16_sum(sum[h]) * job->scale;
+	return (n + 15) / 16 * 16;
 }
 
-/* out[h][d] = fma(p[h][c], v[c][d], out[h][d]) for the cells in order, of H heads and up to 16 d. */
-ATTENTION_INLINE void attention_values(enum kv_type type, const struct attention_job *job,
-	uint32_t head, const uint32_t H, const uint32_t *cells, uint32_t n_cells, uint32_t d,
-	uint32_t n, const float *p)
+static size_t op_attention_scratch(uint32_t rows, uint32_t k_dim, uint32_t v_dim)
 {
-	float *out = job->out + head * job->out_stride + d;
-	struct v16 sum[ATTENTION_HEADS];
+	size_t width = round_16(k_dim), wide = rows >= ATTENTION_WIDE_ROWS ? ATTENTION_CHUNK : 0;
+
+	return rows * (width + ATTENTION_CHUNK) + round_16(rows) + wide * (width + v_dim);
+}
+
+static inline const uint8_t *kv_at(const struct kv_view *view, size_t i)
+{
+	return view->base + view->cells[i] * view->bytes;
+}
+
+/* Vectors i..i+n-1, as far as there are so many. */
+static inline void kv_fetch(const struct kv_fetch *fetch, uint32_t i, uint32_t n)
+{
+	uint32_t last = i + n < fetch->n ? i + n : fetch->n;
+
+	for (; i < last; i++) {
+		const uint8_t *p = kv_at(&fetch->view, i);
+
+		for (uint32_t b = 0; b < fetch->length; b += 64)
+			__builtin_prefetch(p + b);
+	}
+}
+
+/* scores[r][i] of H rows and V16_TILE / H cells from i on; where the n cells end, the last is taken again. `some`: what
+ * k_dim is more than a multiple of 16. */
+ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass *pass,
+	const struct kv_view *keys, size_t row, const uint32_t H, uint32_t i, uint32_t n, uint32_t some)
+{
+	const uint32_t C = V16_TILE / H;
+	const size_t width = pass->width, end = pass->job->k_dim - some;
+	const float *q = pass->q + row * width;
+	float *scores = pass->scores + row * ATTENTION_CHUNK + i;
+	const uint8_t *key[V16_TILE];
+	struct v16 sum[V16_TILE];
+	float dots[16];
+
+	for (uint32_t c = 0; c < C; c++)
+		key[c] = kv_at(keys, i + c < n ? i + c : n - 1);
+	for (uint32_t s = 0; s < V16_TILE; s++)
+		sum[s] = v16_set1(0);
+	for (size_t d = 0; d < end; d += 16) {
+		struct v16 k[V16_TILE];
+
+		for (uint32_t c = 0; c < C; c++)
+			k[c] = kv_16(type, key[c], d);
+		for (uint32_t h = 0; h < H; h++) {
+			struct v16 x = v16_load(q + h * width + d);
+
+			for (uint32_t c = 0; c < C; c++)
+				sum[h * C + c] = v16_fma(x, k[c], sum[h * C + c]);
+		}
+	}
+	for (uint32_t h = 0; some && h < H; h++) {
+		struct v16 x = v16_load(q + h * width + end);
+
+		for (uint32_t c = 0; c < C; c++)
+			sum[h * C + c] =
+				v16_fma_n(x, kv_n(type, key[c], end, some), sum[h * C + c], some);
+	}
+	v16_store(dots, v16_mul(v16_sums(sum), v16_set1(pass->job->scale)));
+	for (uint32_t h = 0; h < H; h++)
+		memcpy(scores + h * ATTENTION_CHUNK, dots + h * C, C * sizeof(*dots));
+}
+
+/* out[r][e] = fma(p[r][i], v[i][e], out[r][e]) for the cells i in order, of H rows and the 16 * D values e from d on, or
+ * the `some` < 16 last ones (D == 1). */
+ATTENTION_INLINE void value_tile(enum kv_type type, const struct attention_pass *pass,
+	const struct kv_view *values, const struct attention_run *run, size_t row, const uint32_t H,
+	size_t d, const uint32_t D, uint32_t some, const struct kv_fetch *fetch)
+{
+	const size_t v_dim = pass->job->v_dim;
+	const float *p = pass->scores + row * ATTENTION_CHUNK;
+	float *out = pass->job->part.out + row * v_dim + d;
+	size_t offset = kv_offset(type, d), end = kv_offset(type, d + 16 * D);
+	const uint32_t n = run->n, n_fetch = fetch->n;
+	struct v16 sum[V16_TILE];
 
 	for (uint32_t h = 0; h < H; h++)
-		sum[h] = n == 16 ? v16_load(out + h * job->out_stride)
-				 : v16_load_n(out + h * job->out_stride, n);
-	for (uint32_t c = 0; c < n_cells; c++) {
-		const uint8_t *value = (const uint8_t *)job->v + cells[c] * job->v_cell_bytes;
-		struct v16 v = n == 16 ? kv_16(type, value, d) : kv_n(type, value, d, n);
+		for (uint32_t e = 0; e < D; e++)
+			sum[h * D + e] = some ? v16_load_n(out + h * v_dim, some)
+					      : v16_load(out + h * v_dim + (size_t)16 * e);
+	for (uint32_t i = 0; i < n; i++, p++) {
+		const uint8_t *value = kv_at(values, i);
+		struct v16 v[V16_TILE];
 
-		for (uint32_t h = 0; h < H; h++)
-			sum[h] = v16_fma(v16_set1(p[(head + h) * ATTENTION_CHUNK + c]), v, sum[h]);
+		if (i < n_fetch)
+			for (size_t b = offset; b < end; b += 64)
+				__builtin_prefetch(kv_at(&fetch->view, i) + b);
+		for (uint32_t e = 0; e < D; e++)
+			v[e] = some ? kv_n(type, value, d, some) : kv_16(type, value, d + 16 * e);
+		for (uint32_t h = 0; h < H; h++) {
+			struct v16 x = v16_set1(p[h * ATTENTION_CHUNK]);
+
+			for (uint32_t e = 0; e < D; e++)
+				sum[h * D + e] = v16_fma(x, v[e], sum[h * D + e]);
+		}
 	}
-	for (uint32_t h = 0; h < H; h++) {
-		if (n == 16)
-			v16_store(out + h * job->out_stride, sum[h]);
+	for (uint32_t h = 0; h < H; h++)
+		for (uint32_t e = 0; e < D; e++) {
+			if (some)
+				v16_store_n(out + h * v_dim, sum[h * D + e], some);
+			else
+				v16_store(out + h * v_dim + (size_t)16 * e, sum[h * D + e]);
+		}
+}
+
+/* All values of H rows: the widest tiles as far as they fit, narrower ones behind. */
+ATTENTION_INLINE void value_rows(enum kv_type type, const struct attention_pass *pass,
+	const struct kv_view *values, const struct attention_run *run, uint32_t row,
+	const uint32_t H, const struct kv_fetch *fetch)
+{
+	const uint32_t D = V16_TILE / H < 8 ? V16_TILE / H : 8, v_dim = pass->job->v_dim;
+	uint32_t d = 0;
+
+	for (; d + 16 * D <= v_dim; d += 16 * D)
+		value_tile(type, pass, values, run, row, H, d, D, 0, fetch);
+	if (D > 2)
+		for (; d + 32 <= v_dim; d += 32)
+			value_tile(type, pass, values, run, row, H, d, 2, 0, fetch);
+	for (; d + 16 <= v_dim; d += 16)
+		value_tile(type, pass, values, run, row, H, d, 1, 0, fetch);
+	if (d < v_dim)
+		value_tile(type, pass, values, run, row, H, d, 1, v_dim - d, fetch);
+}
+
+ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass *pass,
+	const struct kv_view *keys, const struct attention_run *run, uint32_t row, const uint32_t H,
+	uint32_t some, const struct kv_fetch *fetch)
+{
+	const uint32_t C = V16_TILE / H;
+
+	for (uint32_t i = 0; i < run->n; i += C) {
+		if (fetch->n)
+			kv_fetch(fetch, i, C);
+		score_tile(type, pass, keys, row, H, i, run->n, some);
+	}
+}
+
+/* Each type's loops are functions of their own: all in one would be large and optimised badly. What is fetched is
+ * fetched beside the first tile of rows. */
+#define ATTENTION_EACH_TILE(call)                                                     \
+	struct kv_fetch none = {0};                                                   \
+	uint32_t row = run->row, left = run->rows;                                    \
+                                                                                      \
+	for (; left >= 8 && ATTENTION_TILE_ROWS == 8; left -= 8, row += 8)            \
+		call(8);                                                              \
+	for (; left >= 4 && ATTENTION_TILE_ROWS == 8; left -= 4, row += 4)            \
+		call(4);                                                              \
+	for (; left >= 2; left -= 2, row += 2)                                        \
+		call(2);                                                              \
+	if (left)                                                                     \
+		call(1)
+#define ATTENTION_SCORES(H)                                                           \
+	score_rows(type, pass, keys, run, row, H, 0, row == run->row ? fetch : &none)
+#define ATTENTION_VALUES(H)                                                           \
+	value_rows(type, pass, values, run, row, H, row == run->row ? fetch : &none)
+
+ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *pass,
+	const struct kv_view *keys, const struct attention_run *run, const struct kv_fetch *fetch)
+{
+	const uint32_t some = pass->job->k_dim % 16;
+
+	if (!some) {
+		ATTENTION_EACH_TILE(ATTENTION_SCORES);
+		return;
+	}
+	/* No model in use: a row at a time, so that the tiles above need not think of it. */
+	for (uint32_t r = 0; r < run->rows; r++)
+		score_rows(type, pass, keys, run, run->row + r, 1, some, fetch);
+}
+
+ATTENTION_INLINE void values_of(enum kv_type type, const struct attention_pass *pass,
+	const struct kv_view *values, const struct attention_run *run, const struct kv_fetch *fetch)
+{
+	ATTENTION_EACH_TILE(ATTENTION_VALUES);
+}
+
+/* Chunk `from` of the job: widened where it pays, then the product. */
+#define ATTENTION_TYPED(name, type)                                                       \
+	static __attribute__((noinline)) void scores_##name(const struct attention_pass *pass, \
+		const struct kv_view *keys, const struct attention_run *run,              \
+		const struct kv_fetch *fetch)                                             \
+	{                                                                                 \
+		scores_of(type, pass, keys, run, fetch);                                  \
+	}                                                                                 \
+	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass, \
+		const struct kv_view *values, const struct attention_run *run,            \
+		const struct kv_fetch *fetch)                                             \
+	{                                                                                 \
+		values_of(type, pass, values, run, fetch);                                \
+	}                                                                                 \
+	static __attribute__((noinline)) void widen_##name(                               \
+		const struct kv_view *from, uint32_t n, uint32_t dim, float *to, size_t stride) \
+	{                                                                                 \
+		widen(type, from, n, dim, to, stride);                                    \
+	}
+
+/* `dim` values of n vectors. */
+ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint32_t n, uint32_t dim,
+	float *to, size_t stride)
+{
+	for (uint32_t i = 0; i < n; i++, to += stride) {
+		const uint8_t *p = kv_at(from, i);
+		uint32_t d = 0;
+
+		for (; d + 16 <= dim; d += 16)
+			v16_store(to + d, kv_16(type, p, d));
+		if (d < dim)
+			v16_store_n(to + d, kv_n(type, p, d, dim - d), dim - d);
+	}
+}
+
+ATTENTION_TYPED(f32, KV_F32)
+ATTENTION_TYPED(f16, KV_F16)
+ATTENTION_TYPED(q8, KV_Q8_0)
+
+static const struct attention_typed {
+	void (*scores)(const struct attention_pass *pass, const struct kv_view *keys,
+		const struct attention_run *run, const struct kv_fetch *fetch);
+	void (*values)(const struct attention_pass *pass, const struct kv_view *values,
+		const struct attention_run *run, const struct kv_fetch *fetch);
+	void (*widen)(const struct kv_view *from, uint32_t n, uint32_t dim, float *to, size_t stride);
+} attention_typed[] = {
+	[KV_F32] = {scores_f32, values_f32, widen_f32},
+	[KV_F16] = {scores_f16, values_f16, widen_f16},
+	[KV_Q8_0] = {scores_q8, values_q8, widen_q8},
+};
+
+/* From scores to weights: the running maxima and sums, and the factors of the sums before. The scores are filled up to
+ * whole vectors with -inf, whose weight is +0 and changes no sum. */
+static void weigh(const struct attention_pass *pass, const struct attention_run *run)
+{
+	const uint32_t n = (uint32_t)round_16(run->n);
+	float *most = pass->job->part.most + run->row, *sum = pass->job->part.sum + run->row;
+	float *factor = pass->factor;
+
+	for (uint32_t r = 0; r < run->rows; r++) {
+		float *p = pass->scores + (size_t)(run->row + r) * ATTENTION_CHUNK;
+
+		for (uint32_t i = run->n; i < n; i++)
+			p[i] = -__builtin_inff();
+		factor[r] = greatest(p, n);
+	}
+	for (uint32_t r = 0; r < run->rows; r += 16) {
+		uint32_t some = run->rows - r < 16 ? run->rows - r : 16;
+		bool all = some == 16;
+		struct v16 old = all ? v16_load(most + r) : v16_load_n(most + r, some);
+		struct v16 now = v16_max(
+			old, all ? v16_load(factor + r) : v16_load_n(factor + r, some));
+
+		v16_store(factor + r, v16_exp(v16_sub(old, now)));
+		if (all)
+			v16_store(most + r, now);
 		else
-			v16_store_n(out + h * job->out_stride, sum[h], n);
+			v16_store_n(most + r, now, some);
+	}
+	for (uint32_t r = 0; r < run->rows; r += V16_TILE) {
+		struct v16 sums[V16_TILE];
+		float totals[16];
+
+		for (uint32_t h = 0; h < V16_TILE; h++)
+			sums[h] = v16_set1(0);
+		for (uint32_t h = 0; h < V16_TILE && r + h < run->rows; h++) {
+			float *p = pass->scores + (size_t)(run->row + r + h) * ATTENTION_CHUNK;
+			struct v16 less = v16_set1(most[r + h]);
+
+			for (uint32_t i = 0; i < n; i += 16) {
+				struct v16 e = v16_exp(v16_sub(v16_load(p + i), less));
+
+				v16_store(p + i, e);
+				sums[h] = v16_add(sums[h], e);
+			}
+		}
+		v16_store(totals, v16_sums(sums));
+		for (uint32_t h = 0; h < V16_TILE && r + h < run->rows; h++)
+			sum[r + h] = fma32(sum[r + h], factor[r + h], totals[h]);
 	}
 }
 
-/* Turns a chunk's scores of one head into probabilities and brings the running sum and output to the new max. */
-static inline void attention_rescale(const struct attention_job *job, uint32_t head,
-	uint32_t n_cells, bool is_first, float *scores, float *most, float *sum)
+/* What a chunk's keys and values are read from, and what is fetched meanwhile. */
+struct attention_chunk {
+	struct kv_view keys, values;
+	struct kv_fetch with_scores, with_values;
+	const struct attention_typed *typed;
+};
+
+static void attention_run(const struct attention_pass *pass, const struct attention_chunk *chunk,
+	const struct attention_run *run, bool fetch)
 {
-	float chunk = greatest(scores, n_cells);
-	float *out = job->out + head * job->out_stride;
+	const uint32_t v_dim = pass->job->v_dim;
+	struct kv_view keys = chunk->keys, values = chunk->values;
+	struct kv_fetch none = {0};
 
-	if (is_first) {
-		*most = chunk;
-		*sum = 0;
-		memset(out, 0, job->v_dim * sizeof(float));
-	} else {
-		float larger = *most > chunk ? *most : chunk;
-		float factor = exp32(*most - larger);
-
-		*most = larger;
-		*sum *= factor;
+	keys.cells += run->first;
+	values.cells += run->first;
+	chunk->typed->scores(pass, &keys, run, fetch ? &chunk->with_scores : &none);
+	weigh(pass, run);
+	for (uint32_t r = 0; r < run->rows; r++)
 		/* exp(0) is 1, and times 1 changes nothing. */
-		if (factor != 1.0f)
-			scale_by(out, job->v_dim, factor);
-	}
-	exp_less(scores, n_cells, *most);
-	for (uint32_t c = 0; c < n_cells; c++)
-		*sum += scores[c];
+		if (pass->factor[r] != 1.0f)
+			scale_by(pass->job->part.out + (size_t)(run->row + r) * v_dim, v_dim,
+				pass->factor[r]);
+	chunk->typed->values(pass, &values, run, fetch ? &chunk->with_values : &none);
 }
 
-ATTENTION_INLINE void attention_chunk(
-	enum kv_type type, const struct attention_job *job, uint32_t from, uint32_t n_cells)
+/* The cells of the chunk at `from` that token t attends to. */
+static struct attention_run run_of(const struct attention_job *job, uint32_t t, uint32_t from)
 {
-	const uint32_t *cells = job->cells + from;
-	float *scores = job->scratch;
-	float *most = scores + (size_t)job->n_heads * ATTENTION_CHUNK;
-	float *sum = most + job->n_heads;
+	const struct attention_query *query = &job->queries[t];
+	uint32_t end = from + ATTENTION_CHUNK, first, last;
 
-	for (uint32_t c = 0; c < n_cells; c++) {
-		const uint8_t *key = (const uint8_t *)job->k + cells[c] * job->k_cell_bytes;
-		uint32_t h = 0;
-
-		for (; h + ATTENTION_HEADS <= job->n_heads; h += ATTENTION_HEADS)
-			attention_scores(type, job, h, ATTENTION_HEADS, key, scores + c);
-		for (; h + 2 <= job->n_heads; h += 2)
-			attention_scores(type, job, h, 2, key, scores + c);
-		if (h < job->n_heads)
-			attention_scores(type, job, h, 1, key, scores + c);
-	}
-	for (uint32_t h = 0; h < job->n_heads; h++)
-		attention_rescale(job, h, n_cells, from == 0 && !job->sinks,
-			scores + (size_t)h * ATTENTION_CHUNK, most + h, sum + h);
-	for (uint32_t d = 0; d < job->v_dim; d += 16) {
-		uint32_t n = job->v_dim - d < 16 ? job->v_dim - d : 16;
-		uint32_t h = 0;
-
-		for (; h + ATTENTION_HEADS <= job->n_heads; h += ATTENTION_HEADS)
-			attention_values(
-				type, job, h, ATTENTION_HEADS, cells, n_cells, d, n, scores);
-		for (; h + 2 <= job->n_heads; h += 2)
-			attention_values(type, job, h, 2, cells, n_cells, d, n, scores);
-		if (h < job->n_heads)
-			attention_values(type, job, h, 1, cells, n_cells, d, n, scores);
-	}
+	first = query->first > from ? query->first : from;
+	last = query->last < end ? query->last : end;
+	return (struct attention_run){t * job->n_heads, job->n_heads, first - from,
+		last > first ? last - first : 0};
 }
 
-/* A sink is a cell before all others whose value is zero: after it the maximum is the sink, the sum exp(0). */
-static void attention_sinks(const struct attention_job *job)
+/* Cells first..last-1 of the chunk at `from` in float32, in place of the stored ones. */
+static void widen_chunk(const struct attention_pass *pass, struct attention_chunk *chunk,
+	uint32_t first, uint32_t last)
 {
-	float *most = job->scratch + (size_t)job->n_heads * ATTENTION_CHUNK;
-	float *sum = most + job->n_heads;
+	static const uint32_t in_order[ATTENTION_CHUNK] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
+		13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33,
+		34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54,
+		55, 56, 57, 58, 59, 60, 61, 62, 63};
+	const struct attention_job *job = pass->job;
+	struct kv_view keys = {(uint8_t *)pass->keys, pass->width * sizeof(float), in_order};
+	struct kv_view values = {(uint8_t *)pass->values, job->v_dim * sizeof(float), in_order};
+	struct kv_view from = chunk->keys;
 
-	for (uint32_t h = 0; job->sinks && h < job->n_heads; h++) {
-		most[h] = job->sinks[h];
-		sum[h] = 1;
-		memset(job->out + h * job->out_stride, 0, job->v_dim * sizeof(float));
+	from.cells += first;
+	chunk->typed->widen(&from, last - first, job->k_dim, pass->keys + (size_t)first * pass->width,
+		pass->width);
+	if (job->v == job->k) {
+		values = keys;
+	} else {
+		from = chunk->values;
+		from.cells += first;
+		chunk->typed->widen(&from, last - first, job->v_dim,
+			pass->values + (size_t)first * job->v_dim, job->v_dim);
 	}
+	chunk->keys = keys;
+	chunk->values = values;
+	chunk->typed = &attention_typed[KV_F32];
 }
 
-ATTENTION_INLINE void attention_chunks(enum kv_type type, const struct attention_job *job)
+/* Memory is read while something is computed: the values while the keys of their chunk are used and the next keys while
+ * the values are; when a chunk is widened first, the next chunk in its place. */
+static void plan_fetches(const struct attention_pass *pass, struct attention_chunk *chunk,
+	uint32_t from, uint32_t first, uint32_t last)
 {
-	for (uint32_t from = 0; from < job->n_cells; from += ATTENTION_CHUNK) {
-		uint32_t left = job->n_cells - from;
+	const struct attention_job *job = pass->job;
+	uint32_t next = from + ATTENTION_CHUNK, all = job->n_cells + job->n_ahead;
+	uint32_t left = all > next ? all - next : 0;
+	struct kv_fetch keys = {.view = chunk->keys,
+		.n = left < ATTENTION_CHUNK ? left : ATTENTION_CHUNK,
+		.length = (uint32_t)kv_vector_bytes(job->kv_type, job->k_dim)};
+	struct kv_fetch values = keys;
 
-		attention_chunk(type, job, from, left < ATTENTION_CHUNK ? left : ATTENTION_CHUNK);
+	keys.view.cells += ATTENTION_CHUNK;
+	values.view = chunk->values;
+	values.length = (uint32_t)kv_vector_bytes(job->kv_type, job->v_dim);
+	if (pass->wide) {
+		values.view.cells += ATTENTION_CHUNK;
+		values.n = job->v == job->k ? 0 : keys.n;
+		chunk->with_scores = keys;
+		chunk->with_values = values;
+	} else {
+		values.view.cells += first;
+		values.n = job->v == job->k ? 0 : last - first;
+		chunk->with_scores = values;
+		chunk->with_values = keys;
 	}
 }
 
-/* Each type's loops are a function of their own: all in one would be large and optimised badly. */
-#define ATTENTION_TYPED(name, type)                                                 \
-	static __attribute__((noinline)) void name(const struct attention_job *job) \
-	{                                                                           \
-		attention_chunks(type, job);                                        \
+static void attention_chunk(const struct attention_pass *pass, uint32_t from)
+{
+	const struct attention_job *job = pass->job;
+	struct attention_chunk chunk = {
+		.keys = {job->k, job->k_cell_bytes, job->cells + from},
+		.values = {job->v, job->v_cell_bytes, job->cells + from},
+		.typed = &attention_typed[job->kv_type],
+	};
+	uint32_t first = ATTENTION_CHUNK, last = 0;
+	bool fetch = true;
+
+	for (uint32_t t = 0; t < job->n_tokens; t++) {
+		struct attention_run run = run_of(job, t, from);
+
+		if (run.n == 0)
+			continue;
+		first = run.first < first ? run.first : first;
+		last = run.first + run.n > last ? run.first + run.n : last;
 	}
-ATTENTION_TYPED(attention_f32, KV_F32)
-ATTENTION_TYPED(attention_f16, KV_F16)
-ATTENTION_TYPED(attention_q8, KV_Q8_0)
+	if (first >= last)
+		return;
+	plan_fetches(pass, &chunk, from, first, last);
+	if (pass->wide)
+		widen_chunk(pass, &chunk, first, last);
+	for (uint32_t t = 0; t < job->n_tokens;) {
+		struct attention_run run = run_of(job, t, from);
+
+		while (++t < job->n_tokens) {
+			struct attention_run more = run_of(job, t, from);
+
+			if (more.first != run.first || more.n != run.n)
+				break;
+			run.rows += more.rows;
+		}
+		if (run.n) {
+			attention_run(pass, &chunk, &run, fetch);
+			fetch = false;
+		}
+	}
+}
 
 static void op_attention(const struct attention_job *job)
 {
-	const float *sum = job->scratch + (size_t)job->n_heads * (ATTENTION_CHUNK + 1);
+	uint32_t rows = job->n_tokens * job->n_heads, width = (uint32_t)round_16(job->k_dim);
+	struct attention_pass pass = {.job = job, .rows = rows, .width = width};
 
-	assert(job->n_cells > 0);
-	attention_sinks(job);
-	if (job->kv_type == KV_F32)
-		attention_f32(job);
-	else if (job->kv_type == KV_F16)
-		attention_f16(job);
-	else
-		attention_q8(job);
-	for (uint32_t h = 0; h < job->n_heads; h++)
-		scale_by(job->out + h * job->out_stride, job->v_dim, 1.0f / sum[h]);
+	assert(rows > 0 && rows <= ATTENTION_ROWS && job->n_cells <= ATTENTION_SPLIT &&
+		job->part.out_stride == job->v_dim);
+	pass.wide = rows >= ATTENTION_WIDE_ROWS;
+	pass.q = job->scratch;
+	pass.scores = pass.q + (size_t)rows * width;
+	pass.factor = pass.scores + (size_t)rows * ATTENTION_CHUNK;
+	pass.keys = pass.factor + round_16(rows);
+	pass.values = pass.keys + (size_t)ATTENTION_CHUNK * width;
+	for (uint32_t r = 0; r < rows; r++) {
+		float *q = pass.q + (size_t)r * width;
+
+		memset(q + width - 16, 0, 16 * sizeof(*q));
+		memcpy(q, job->queries[r / job->n_heads].q + r % job->n_heads * job->q_stride,
+			job->k_dim * sizeof(*q));
+		job->part.most[r] = -__builtin_inff();
+		job->part.sum[r] = 0;
+	}
+	memset(job->part.out, 0, (size_t)rows * job->v_dim * sizeof(*job->part.out));
+	for (uint32_t from = 0; from < job->n_cells; from += ATTENTION_CHUNK)
+		attention_chunk(&pass, from);
+}
+
+static void op_attention_join(const struct attention_state *into,
+	const struct attention_state *part, uint32_t rows, uint32_t v_dim)
+{
+	for (uint32_t r = 0; r < rows; r++) {
+		float m = into->most[r] > part->most[r] ? into->most[r] : part->most[r];
+		float a = exp32(into->most[r] - m), b = exp32(part->most[r] - m);
+		struct v16 va = v16_set1(a), vb = v16_set1(b);
+		float *out = into->out + r * into->out_stride;
+		const float *more = part->out + r * part->out_stride;
+		uint32_t d = 0;
+
+		into->most[r] = m;
+		into->sum[r] = fma32(part->sum[r], b, into->sum[r] * a);
+		for (; d + 16 <= v_dim; d += 16)
+			v16_store(out + d,
+				v16_fma(v16_load(more + d), vb, v16_mul(v16_load(out + d), va)));
+		if (d < v_dim)
+			v16_store_n(out + d,
+				v16_fma(v16_load_n(more + d, v_dim - d), vb,
+					v16_mul(v16_load_n(out + d, v_dim - d), va)),
+				v_dim - d);
+	}
+}
+
+static void op_attention_finish(const struct attention_state *state, uint32_t rows, uint32_t v_dim)
+{
+	for (uint32_t r = 0; r < rows; r++)
+		scale_by(state->out + r * state->out_stride, v_dim, 1.0f / state->sum[r]);
 }

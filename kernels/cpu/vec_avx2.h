@@ -177,6 +177,28 @@ static inline float v16_sum(struct v16 a)
 	return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+#define V16_TILE 4
+/* Two folds of a pair in one: each half of a register is one sum's. */
+static inline __m256 v8_fold_pair(struct v16 a, struct v16 b)
+{
+	__m256 x = _mm256_add_ps(a.low, a.high), y = _mm256_add_ps(b.low, b.high);
+
+	return _mm256_add_ps(
+		_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
+}
+
+static inline struct v16 v16_sums(const struct v16 *a)
+{
+	__m256 x = v8_fold_pair(a[0], a[1]), y = v8_fold_pair(a[2], a[3]);
+	__m256 two = _mm256_add_ps(_mm256_shuffle_ps(x, y, _MM_SHUFFLE(1, 0, 1, 0)),
+		_mm256_shuffle_ps(x, y, _MM_SHUFFLE(3, 2, 3, 2)));
+	__m256 one = _mm256_add_ps(two, _mm256_movehdup_ps(two));
+
+	/* They lie in lanes 0, 4, 2 and 6. */
+	one = _mm256_permutevar8x32_ps(one, _mm256_setr_epi32(0, 4, 2, 6, 1, 3, 5, 7));
+	return (struct v16){one, one};
+}
+
 static inline float v16_greatest(struct v16 a)
 {
 	__m256 eight = _mm256_max_ps(a.low, a.high);

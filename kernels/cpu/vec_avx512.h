@@ -146,6 +146,51 @@ static inline float v16_sum(struct v16 a)
 	return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+#define V16_TILE 16
+/* A step of sixteen folds: halves of a step's width, of a in the lanes whose bit is 0 and of b where it is 1, each the
+ * sum of the two halves. `swap` brings to each lane the other half of what `mine` leaves there. */
+static inline __m512 v16_fold_8(__m512 a, __m512 b)
+{
+	return _mm512_add_ps(_mm512_mask_blend_ps(0xff00, a, b), _mm512_shuffle_f32x4(a, b, 0x4e));
+}
+
+static inline __m512 v16_fold_4(__m512 a, __m512 b)
+{
+	__m512 mine = _mm512_mask_blend_ps(0xf0f0, a, b);
+	__m512 other = _mm512_mask_blend_ps(0xf0f0, b, a);
+
+	return _mm512_add_ps(mine, _mm512_shuffle_f32x4(other, other, 0xb1));
+}
+
+static inline __m512 v16_fold_2(__m512 a, __m512 b)
+{
+	return _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a, b), _mm512_shuffle_ps(a, b, 0x4e));
+}
+
+static inline __m512 v16_fold_1(__m512 a, __m512 b)
+{
+	__m512 mine = _mm512_mask_blend_ps(0xaaaa, a, b);
+	__m512 other = _mm512_mask_blend_ps(0xaaaa, b, a);
+
+	return _mm512_add_ps(mine, _mm512_permute_ps(other, 0xb1));
+}
+
+static inline struct v16 v16_sums(const struct v16 *a)
+{
+	__m512 eight[8], four[4], two[2];
+
+#pragma GCC unroll 8
+	for (uint32_t i = 0; i < 8; i++)
+		eight[i] = v16_fold_8(a[i].v, a[i + 8].v);
+#pragma GCC unroll 4
+	for (uint32_t i = 0; i < 4; i++)
+		four[i] = v16_fold_4(eight[i], eight[i + 4]);
+#pragma GCC unroll 2
+	for (uint32_t i = 0; i < 2; i++)
+		two[i] = v16_fold_2(four[i], four[i + 2]);
+	return (struct v16){v16_fold_1(two[0], two[1])};
+}
+
 static inline float v16_greatest(struct v16 a)
 {
 	__m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));

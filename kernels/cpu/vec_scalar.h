@@ -172,6 +172,17 @@ static inline float v16_sum(struct v16 a)
 	return a.f[0];
 }
 
+/* Sums that a kernel keeps in registers at once, and the folds of so many; lanes from V16_TILE on are open. */
+#define V16_TILE 4
+static inline struct v16 v16_sums(const struct v16 *a)
+{
+	struct v16 r = v16_set1(0);
+
+	for (uint32_t i = 0; i < V16_TILE; i++)
+		r.f[i] = v16_sum(a[i]);
+	return r;
+}
+
 static inline float v16_greatest(struct v16 a)
 {
 	for (uint32_t half = 8; half; half /= 2)
