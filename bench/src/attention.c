@@ -305,15 +305,10 @@ static int measure(struct bench *b, struct error *err)
 
 static struct peaks median_peaks(const struct bench *b)
 {
-	double read[ROUNDS], int8[ROUNDS], f32[ROUNDS];
+	struct peaks peaks;
 
-	for (uint32_t i = 0; i < b->options.rounds; i++) {
-		read[i] = b->peaks[i].read_gb_s;
-		int8[i] = b->peaks[i].int8_gop_s;
-		f32[i] = b->peaks[i].f32_gop_s;
-	}
-	return (struct peaks){median(read, b->options.rounds), median(int8, b->options.rounds),
-		median(f32, b->options.rounds)};
+	peaks_median(b->peaks, b->options.rounds, &peaks);
+	return peaks;
 }
 
 /* floor_share: the time that the bytes or the operations need at the peak, whichever is longer, over the time taken. */
