@@ -86,6 +86,9 @@ size_t tensor_type_names(char *text, size_t bytes);
 /* 32 activations of one row. */
 struct q8_block {
 	float d;
+	/* What products would otherwise work out again for every row, from d and the sum of q: */
+	float d_sum; /* d * (float)sum, NaN where d is not finite */
+	int32_t minus_128; /* -128 * sum: where a product took signed weights 128 higher */
 	int16_t sums[2]; /* of the first and the last 16 of q */
 	int8_t q[Q8_BLOCK];
 };
@@ -133,7 +136,8 @@ static inline size_t kv_vector_bytes(enum kv_type type, uint32_t n)
 /* One query token of an attention job. */
 struct attention_query {
 	const float *q; /* [n_heads][k_dim], heads q_stride floats apart */
-	uint32_t first, last; /* of job->cells: first..last-1 are attended to; none when first >= last */
+	uint32_t first,
+		last; /* of job->cells: first..last-1 are attended to; none when first >= last */
 };
 
 /* What attention keeps of some cells for rows of queries: the weighted sum of their values, not yet divided by the sum
@@ -147,9 +151,11 @@ struct attention_state {
 /* Attention of some query tokens, each with the query heads that share one KV head, over one split of positions. Row
  * token * n_heads + head; any tokens and heads may be together, a row's bits are its own. */
 struct attention_job {
-	uint32_t n_cells; /* <= ATTENTION_SPLIT; cells[0] is the one of the split's first position */
+	uint32_t
+		n_cells; /* <= ATTENTION_SPLIT; cells[0] is the one of the split's first position */
 	uint32_t n_ahead; /* entries of cells behind them that will probably be the next job's */
-	const uint32_t *cells; /* [n_cells + n_ahead], read where a query or n_ahead covers them only */
+	const uint32_t
+		*cells; /* [n_cells + n_ahead], read where a query or n_ahead covers them only */
 	enum kv_type kv_type;
 	const void *k, *v; /* cell c's vector of this layer and KV head at k + c * k_cell_bytes */
 	size_t k_cell_bytes, v_cell_bytes;
@@ -158,7 +164,8 @@ struct attention_job {
 	const struct attention_query *queries; /* [n_tokens] */
 	size_t q_stride;
 	float scale; /* of the scores, 1 / sqrt(head dimension) mostly */
-	struct attention_state part; /* the result, out_stride == v_dim; open for tokens without cells */
+	struct attention_state
+		part; /* the result, out_stride == v_dim; open for tokens without cells */
 	float *scratch; /* kernels->attention_scratch(rows, k_dim, v_dim) floats */
 };
 

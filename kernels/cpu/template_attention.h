@@ -108,7 +108,8 @@ struct attention_pass {
 	float *q; /* [rows][width], zeros behind k_dim */
 	float *scores; /* [rows][ATTENTION_CHUNK], then weights */
 	float *factor; /* [rows] the chunk's maxima, then what the sums before it are scaled by */
-	float *keys, *values; /* a chunk's, widened: [ATTENTION_CHUNK][width], [ATTENTION_CHUNK][v_dim] */
+	float *keys,
+		*values; /* a chunk's, widened: [ATTENTION_CHUNK][width], [ATTENTION_CHUNK][v_dim] */
 	bool wide;
 };
 
@@ -150,7 +151,8 @@ static inline void kv_fetch(const struct kv_fetch *fetch, uint32_t i, uint32_t n
 /* scores[r][i] of H rows and V16_TILE / H cells from i on; where the n cells end, the last is taken again. `some`: what
  * k_dim is more than a multiple of 16. */
 ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass *pass,
-	const struct kv_view *keys, size_t row, const uint32_t H, uint32_t i, uint32_t n, uint32_t some)
+	const struct kv_view *keys, size_t row, const uint32_t H, uint32_t i, uint32_t n,
+	uint32_t some)
 {
 	const uint32_t C = V16_TILE / H;
 	const size_t width = pass->width, end = pass->job->k_dim - some;
@@ -264,21 +266,21 @@ ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass 
 
 /* Each type's loops are functions of their own: all in one would be large and optimised badly. What is fetched is
  * fetched beside the first tile of rows. */
-#define ATTENTION_EACH_TILE(call)                                                     \
-	struct kv_fetch none = {0};                                                   \
-	uint32_t row = run->row, left = run->rows;                                    \
-                                                                                      \
-	for (; left >= 8 && ATTENTION_TILE_ROWS == 8; left -= 8, row += 8)            \
-		call(8);                                                              \
-	for (; left >= 4 && ATTENTION_TILE_ROWS == 8; left -= 4, row += 4)            \
-		call(4);                                                              \
-	for (; left >= 2; left -= 2, row += 2)                                        \
-		call(2);                                                              \
-	if (left)                                                                     \
-		call(1)
-#define ATTENTION_SCORES(H)                                                           \
+#define ATTENTION_EACH_TILE(call)                                          \
+	struct kv_fetch none = {0};                                        \
+	uint32_t row = run->row, left = run->rows;                         \
+                                                                           \
+	for (; left >= 8 && ATTENTION_TILE_ROWS == 8; left -= 8, row += 8) \
+		call(8);                                                   \
+	for (; left >= 4 && ATTENTION_TILE_ROWS == 8; left -= 4, row += 4) \
+		call(4);                                                   \
+	for (; left >= 2; left -= 2, row += 2)                             \
+		call(2);                                                   \
+	if (left)                                                          \
+	call(1)
+#define ATTENTION_SCORES(H) \
 	score_rows(type, pass, keys, run, row, H, 0, row == run->row ? fetch : &none)
-#define ATTENTION_VALUES(H)                                                           \
+#define ATTENTION_VALUES(H) \
 	value_rows(type, pass, values, run, row, H, row == run->row ? fetch : &none)
 
 ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *pass,
@@ -302,23 +304,23 @@ ATTENTION_INLINE void values_of(enum kv_type type, const struct attention_pass *
 }
 
 /* Chunk `from` of the job: widened where it pays, then the product. */
-#define ATTENTION_TYPED(name, type)                                                       \
-	static __attribute__((noinline)) void scores_##name(const struct attention_pass *pass, \
-		const struct kv_view *keys, const struct attention_run *run,              \
-		const struct kv_fetch *fetch)                                             \
-	{                                                                                 \
-		scores_of(type, pass, keys, run, fetch);                                  \
-	}                                                                                 \
-	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass, \
-		const struct kv_view *values, const struct attention_run *run,            \
-		const struct kv_fetch *fetch)                                             \
-	{                                                                                 \
-		values_of(type, pass, values, run, fetch);                                \
-	}                                                                                 \
-	static __attribute__((noinline)) void widen_##name(                               \
+#define ATTENTION_TYPED(name, type)                                                             \
+	static __attribute__((noinline)) void scores_##name(const struct attention_pass *pass,  \
+		const struct kv_view *keys, const struct attention_run *run,                    \
+		const struct kv_fetch *fetch)                                                   \
+	{                                                                                       \
+		scores_of(type, pass, keys, run, fetch);                                        \
+	}                                                                                       \
+	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass,  \
+		const struct kv_view *values, const struct attention_run *run,                  \
+		const struct kv_fetch *fetch)                                                   \
+	{                                                                                       \
+		values_of(type, pass, values, run, fetch);                                      \
+	}                                                                                       \
+	static __attribute__((noinline)) void widen_##name(                                     \
 		const struct kv_view *from, uint32_t n, uint32_t dim, float *to, size_t stride) \
-	{                                                                                 \
-		widen(type, from, n, dim, to, stride);                                    \
+	{                                                                                       \
+		widen(type, from, n, dim, to, stride);                                          \
 	}
 
 /* `dim` values of n vectors. */
@@ -345,7 +347,8 @@ static const struct attention_typed {
 		const struct attention_run *run, const struct kv_fetch *fetch);
 	void (*values)(const struct attention_pass *pass, const struct kv_view *values,
 		const struct attention_run *run, const struct kv_fetch *fetch);
-	void (*widen)(const struct kv_view *from, uint32_t n, uint32_t dim, float *to, size_t stride);
+	void (*widen)(
+		const struct kv_view *from, uint32_t n, uint32_t dim, float *to, size_t stride);
 } attention_typed[] = {
 	[KV_F32] = {scores_f32, values_f32, widen_f32},
 	[KV_F16] = {scores_f16, values_f16, widen_f16},
@@ -371,8 +374,8 @@ static void weigh(const struct attention_pass *pass, const struct attention_run 
 		uint32_t some = run->rows - r < 16 ? run->rows - r : 16;
 		bool all = some == 16;
 		struct v16 old = all ? v16_load(most + r) : v16_load_n(most + r, some);
-		struct v16 now = v16_max(
-			old, all ? v16_load(factor + r) : v16_load_n(factor + r, some));
+		struct v16 now =
+			v16_max(old, all ? v16_load(factor + r) : v16_load_n(factor + r, some));
 
 		v16_store(factor + r, v16_exp(v16_sub(old, now)));
 		if (all)
@@ -437,8 +440,8 @@ static struct attention_run run_of(const struct attention_job *job, uint32_t t, 
 
 	first = query->first > from ? query->first : from;
 	last = query->last < end ? query->last : end;
-	return (struct attention_run){t * job->n_heads, job->n_heads, first - from,
-		last > first ? last - first : 0};
+	return (struct attention_run){
+		t * job->n_heads, job->n_heads, first - from, last > first ? last - first : 0};
 }
 
 /* Cells first..last-1 of the chunk at `from` in float32, in place of the stored ones. */
@@ -455,8 +458,8 @@ static void widen_chunk(const struct attention_pass *pass, struct attention_chun
 	struct kv_view from = chunk->keys;
 
 	from.cells += first;
-	chunk->typed->widen(&from, last - first, job->k_dim, pass->keys + (size_t)first * pass->width,
-		pass->width);
+	chunk->typed->widen(&from, last - first, job->k_dim,
+		pass->keys + (size_t)first * pass->width, pass->width);
 	if (job->v == job->k) {
 		values = keys;
 	} else {

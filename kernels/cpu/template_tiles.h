@@ -99,6 +99,7 @@ ALWAYS_INLINE void run_q4_0(
 {
 	out->d = plane_half(g, 0, r, lane);
 	run_nibbles(g, 2, r, lane, out->w);
+	raise_all(8, out->w);
 }
 
 ALWAYS_INLINE void run_q4_1(
@@ -115,6 +116,7 @@ ALWAYS_INLINE void run_q5_0(
 	out->d = plane_half(g, 0, r, lane);
 	run_nibbles(g, 6, r, lane, out->w);
 	add_fifth_bits(plane_32(g, 2, r, lane), out->w);
+	raise_all(16, out->w);
 }
 
 ALWAYS_INLINE void run_q5_1(
@@ -126,12 +128,14 @@ ALWAYS_INLINE void run_q5_1(
 	add_fifth_bits(plane_32(g, 4, r, lane), out->w);
 }
 
+static const int8_t mxfp4_raised[16] = {MXFP4_TABLE(TILES_OFFSET(MXFP4_OFFSET))};
+
 ALWAYS_INLINE void run_mxfp4(
 	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
 {
 	out->d = mxfp4_scales(lanes_8(plane(g, 0, 1, r, lane)));
 	run_nibbles(g, 1, r, lane, out->w);
-	look_up_all(mxfp4_offset, out->w);
+	look_up_all(mxfp4_raised, out->w);
 }
 
 ALWAYS_INLINE void run_iq4_nl(
@@ -291,7 +295,7 @@ ALWAYS_INLINE flanes add_run(enum kind kind, int16_t offset, const struct tile_r
 		dot = i_sub(dot, i_madd(run->pair, sums));
 	acc = f_fma(f_mul(run->d, f_set1(x->d)), f_of_i(dot), acc);
 	if (kind == KIND_MIN)
-		acc = f_fma(run->m, f_set1(x->d * (float)q8_sum(x)), acc);
+		acc = f_fma(run->m, f_set1(x->d_sum), acc);
 	if (kind == KIND_FACTORS_MIN)
 		acc = f_fma(run->m, f_mul(f_set1(x->d), f_of_i(i_madd(run->pair, sums))), acc);
 	return acc;
