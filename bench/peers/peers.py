@@ -92,7 +92,7 @@ PACKAGES = {
          "-DLLAMA_OPENSSL=OFF"]),
     "ik_llama.cpp": Package(
         "ik-llama-cpp-python", "0.1.5", "33c67eb99e4dcab5e611050433243815709b8b3067753f9ce18375013cf002ad",
-        "ik_llama.cpp", []),
+        "ik_llama.cpp", ["-DGGML_IQK_FA_ALL_QUANTS=OFF"]),  # attention to a quantised KV cache, an hour to compile
 }
 
 

@@ -20,7 +20,8 @@ import sys
 import time
 from pathlib import Path
 
-from peers import PACKAGES, Failure, LlamaBench, Outrider
+sys.dont_write_bytecode = True
+from peers import PACKAGES, Failure, LlamaBench, Outrider  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = "qwen3-30b-a3b:12,mixtral-8x7b:4,olmoe-1b-7b,qwen3-0.6b"

@@ -143,7 +143,8 @@ static void print_head(const json_t *all)
 	if (number(peaks, "bf16_gop_s") > 0)
 		printf(", bfloat16 %.0f GOP/s", number(peaks, "bf16_gop_s"));
 	puts("\nfloor: the sum over the matrices of what takes longer, their bytes at the read "
-	     "bandwidth or their operations\nat the peak of their type\n");
+	     "bandwidth or their operations\nat the peak of their type; the bandwidth is measured "
+	     "anew around every line\n");
 }
 
 static void print_decode(const json_t *row)

@@ -163,6 +163,14 @@ AVX2 static uint64_t f32_avx2(uint32_t steps)
 	return (uint64_t)_mm256_cvtss_f32(all);
 }
 
+AVX512 static uint64_t fold_avx512(__m512i x)
+{
+	uint64_t lane[8];
+
+	_mm512_storeu_si512(lane, x);
+	return lane[0] ^ lane[1] ^ lane[2] ^ lane[3] ^ lane[4] ^ lane[5] ^ lane[6] ^ lane[7];
+}
+
 AVX512 static uint64_t read_avx512(const unsigned char *data, size_t bytes)
 {
 	const __m512i *p = (const __m512i *)data;
@@ -177,7 +185,7 @@ AVX512 static uint64_t read_avx512(const unsigned char *data, size_t bytes)
 		d = _mm512_add_epi64(d, _mm512_load_si512(p + i + 3));
 	}
 	a = _mm512_add_epi64(_mm512_add_epi64(a, b), _mm512_add_epi64(c, d));
-	return (uint64_t)_mm512_reduce_add_epi64(a);
+	return fold_avx512(a);
 }
 
 AVX512 static uint64_t int8_avx512(uint32_t steps)
@@ -198,7 +206,7 @@ AVX512 static uint64_t int8_avx512(uint32_t steps)
 #pragma GCC unroll 12
 	for (uint32_t j = 1; j < CHAINS; j++)
 		all = _mm512_xor_si512(all, sum[j]);
-	return (uint64_t)_mm512_reduce_add_epi64(all);
+	return fold_avx512(all);
 }
 
 AVX512 static uint64_t f32_avx512(uint32_t steps)
