@@ -12,8 +12,12 @@
 
 /* Activation rows that stay in the second-level cache while the weight rows go by. */
 #define TILES_TOKENS 64
-/* The weights are asked for this far ahead: longer than memory takes, shorter than the first-level cache. */
-#define TILES_AHEAD 4096
+/* How far ahead weights are asked for. With few tokens memory is waited for, and they come straight to the first-level
+ * cache, which holds no more than this; with many there is computing to do meanwhile, in which lines that wait for memory
+ * would be in the way of those of the activations: they come to the second level, from further ahead. */
+#define TILES_AHEAD_FEW 4096
+#define TILES_AHEAD_MANY 12288
+#define TILES_FEW 2 /* tokens */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define UNROLL_TILE_TOKENS
@@ -311,11 +315,17 @@ struct tile_work {
 typedef void tiles_function(
 	const struct tile_work *work, const struct activation *x, float *const *y);
 
-/* The lines of a group that lies TILES_AHEAD further on. */
-ALWAYS_INLINE void fetch(const uint8_t *p, uint32_t bytes)
+/* The lines of bytes that lie so far ahead of p; few is a constant where this is inlined. */
+ALWAYS_INLINE void fetch(const uint8_t *p, uint32_t bytes, bool few)
 {
-	for (uint32_t at = 0; at < bytes; at += 64)
-		_mm_prefetch((const char *)p + at, _MM_HINT_T0);
+	const char *ahead = (const char *)p + (few ? TILES_AHEAD_FEW : TILES_AHEAD_MANY);
+
+	for (uint32_t at = 0; at < bytes; at += 64) {
+		if (few)
+			_mm_prefetch(ahead + at, _MM_HINT_T0);
+		else
+			_mm_prefetch(ahead + at, _MM_HINT_T1);
+	}
 }
 
 /* Half a tile or all of it; all but work, x and y are constants where this is inlined. */
@@ -346,9 +356,8 @@ ALWAYS_INLINE void tile_product(enum kind kind, uint32_t block_weights, uint32_t
 			struct tile_run one;
 
 			if (lane == 0)
-				fetch(group.p + TILES_AHEAD +
-						(size_t)r * per_group * block_bytes * 2,
-					per_group * block_bytes * 2);
+				fetch(group.p + (size_t)r * per_group * block_bytes * 2,
+					per_group * block_bytes * 2, T <= TILES_FEW);
 			run(&group, r, lane, &one);
 			UNROLL_TILE_TOKENS
 			for (uint32_t t = 0; t < T; t++)
