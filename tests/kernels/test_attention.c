@@ -63,7 +63,12 @@ static void reference_chunk(
 	uint32_t n = to - from;
 
 	for (uint32_t c = 0; c < n; c++) {
-		scores[c] = reference_lanes(q, a->k[a->cells[from + c]], a->k_dim) * a->scale;
+		const float *k = a->k[a->cells[from + c]];
+
+		scores[c] = 0;
+		for (uint32_t d = 0; d < a->k_dim; d++)
+			scores[c] = fmaf(q[d], k[d], scores[c]);
+		scores[c] *= a->scale;
 		most = fmaxf(most, scores[c]);
 		ones[c] = 1;
 	}
