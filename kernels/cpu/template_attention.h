@@ -1,6 +1,5 @@
 /*
- * Attention (kernels.h says in which order) and the storing of what it reads: included after vec_*.h and
- * template_elementwise.h.
+ * Attention (kernels.h says in which order): included after vec_*.h, template_elementwise.h and template_kv.h.
  *
  * A chunk is two small matrix products, of queries with keys and of weights with values, and both are limited by the
  * multiply-adds when many heads or tokens share a KV head, by memory otherwise. So the keys are turned first, dimension
@@ -10,7 +9,7 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/cpu/template_kv.h"
 
 #include <assert.h>
 
@@ -18,77 +17,6 @@
 #define ATTENTION_SCORE_ROWS (V16_TILE == 16 ? 4u : 2u)
 /* From so many rows on the values of a chunk are widened for all of them. */
 #define ATTENTION_WIDE_ROWS 17
-
-/* The types are constants where these are inlined, so that a chunk's loops hold one type's code. */
-#define ATTENTION_INLINE static inline __attribute__((always_inline))
-
-enum { KV_BLOCK_BYTES = 2 + Q8_BLOCK };
-
-/* Bytes before value d of a stored vector, d % 16 == 0. */
-ATTENTION_INLINE size_t kv_offset(enum kv_type type, size_t d)
-{
-	if (type == KV_Q8_0)
-		return (d / Q8_BLOCK) * KV_BLOCK_BYTES + 2 + d % Q8_BLOCK;
-	return d * (type == KV_F32 ? sizeof(float) : sizeof(uint16_t));
-}
-
-/* Values d..d+15, or d..d+n-1 with zeros behind, of a stored vector; d % 16 == 0, so they are of one block. */
-ATTENTION_INLINE struct v16 kv_16(enum kv_type type, const uint8_t *p, size_t d)
-{
-	if (type == KV_F32)
-		return v16_load((const float *)(const void *)p + d);
-	if (type == KV_F16)
-		return v16_load_f16((const uint16_t *)(const void *)p + d);
-	p += (d / Q8_BLOCK) * KV_BLOCK_BYTES;
-	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8(p + 2 + d % Q8_BLOCK));
-}
-
-ATTENTION_INLINE struct v16 kv_n(enum kv_type type, const uint8_t *p, size_t d, uint32_t n)
-{
-	if (type == KV_F32)
-		return v16_load_n((const float *)(const void *)p + d, n);
-	if (type == KV_F16)
-		return v16_load_f16_n((const uint16_t *)(const void *)p + d, n);
-	p += (d / Q8_BLOCK) * KV_BLOCK_BYTES;
-	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8_n(p + 2 + d % Q8_BLOCK, n));
-}
-
-static void kv_store_q8(const float *x, uint32_t n, uint8_t *out)
-{
-	for (uint32_t i = 0; i < n; i += Q8_BLOCK) {
-		uint32_t some = n - i < Q8_BLOCK ? n - i : Q8_BLOCK;
-		float padded[Q8_BLOCK] = {0};
-		struct q8_block block;
-		uint16_t d;
-
-		memcpy(padded, x + i, some * sizeof(float));
-		op_quantise_q8(padded, Q8_BLOCK, &block);
-		d = half_of_float(block.d);
-		memcpy(out, &d, sizeof(d));
-		memcpy(out + 2, block.q, some);
-		out += 2 + some;
-	}
-}
-
-static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out)
-{
-	uint16_t *half = out;
-	uint32_t i = 0;
-
-	if (type == KV_F32) {
-		memcpy(out, x, n * sizeof(float));
-		return;
-	}
-	if (type == KV_Q8_0) {
-		kv_store_q8(x, n, out);
-		return;
-	}
-	assert(type == KV_F16);
-	for (; i + 16 <= n; i += 16)
-		v16_store_f16(half + i, v16_load(x + i));
-	if (i < n)
-		v16_store_f16_n(half + i, v16_load_n(x + i, n - i), n - i);
-}
 
 /* Vectors of some cells: cell i's is at base + cells[i] * bytes. */
 struct kv_view {
@@ -156,11 +84,13 @@ ATTENTION_INLINE void turn_keys(enum kv_type type, const struct kv_view *keys, c
 
 	if (type == KV_F16 && n == 32) {
 		for (uint32_t c = 0; c < 16; c++)
-			a[c] = v16_load((const float *)(const void *)(kv_at(keys, cell[c]) + 2 * d));
+			a[c] = v16_load(
+				(const float *)(const void *)(kv_at(keys, cell[c]) + 2 * d));
 		v16_transpose(a);
 		for (uint32_t i = 0; i < 16; i++) {
 			v16_store(out + (size_t)2 * i * ATTENTION_CHUNK, v16_first_half(a[i]));
-			v16_store(out + (size_t)(2 * i + 1) * ATTENTION_CHUNK, v16_second_half(a[i]));
+			v16_store(
+				out + (size_t)(2 * i + 1) * ATTENTION_CHUNK, v16_second_half(a[i]));
 		}
 		return;
 	}
@@ -308,8 +238,8 @@ ATTENTION_INLINE void score_rows(const struct attention_pass *pass, const float 
 		score_tile(pass, keys, row, H, at, 1, fetch);
 }
 
-static __attribute__((noinline)) void scores_of(const struct attention_pass *pass,
-	const struct attention_run *run, struct kv_fetch *fetch)
+static __attribute__((noinline)) void scores_of(
+	const struct attention_pass *pass, const struct attention_run *run, struct kv_fetch *fetch)
 {
 	const uint32_t tiles = run->rows / ATTENTION_SCORE_ROWS + run->rows % ATTENTION_SCORE_ROWS;
 	const float *keys = pass->keys + run->first;
@@ -384,8 +314,8 @@ static const struct attention_typed {
 		uint32_t last);
 	void (*values)(const struct attention_pass *pass, const struct kv_view *values,
 		const struct attention_run *run, const struct kv_fetch *fetch);
-	void (*widen)(const struct kv_view *from, uint32_t first, uint32_t last, uint32_t dim,
-		float *to);
+	void (*widen)(
+		const struct kv_view *from, uint32_t first, uint32_t last, uint32_t dim, float *to);
 } attention_typed[] = {
 	[KV_F32] = {turn_f32, values_f32, widen_f32},
 	[KV_F16] = {turn_f16, values_f16, widen_f16},
@@ -411,8 +341,8 @@ static void weigh(const struct attention_pass *pass, const struct attention_run 
 		uint32_t some = run->rows - r < 16 ? run->rows - r : 16;
 		bool all = some == 16;
 		struct v16 old = all ? v16_load(most + r) : v16_load_n(most + r, some);
-		struct v16 now = v16_max(
-			old, all ? v16_load(factor + r) : v16_load_n(factor + r, some));
+		struct v16 now =
+			v16_max(old, all ? v16_load(factor + r) : v16_load_n(factor + r, some));
 
 		v16_store(factor + r, v16_exp(v16_sub(old, now)));
 		if (all)
@@ -467,8 +397,8 @@ static struct attention_run run_of(const struct attention_job *job, uint32_t t, 
 
 	first = query->first > from ? query->first : from;
 	last = query->last < end ? query->last : end;
-	return (struct attention_run){t * job->n_heads, job->n_heads, first - from,
-		last > first ? last - first : 0};
+	return (struct attention_run){
+		t * job->n_heads, job->n_heads, first - from, last > first ? last - first : 0};
 }
 
 /* Values first..last-1 of the chunk in float32, in place of the stored ones. */

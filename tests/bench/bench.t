@@ -28,6 +28,14 @@ ok([(r["type"], r["tokens"]) for r in figures["rows"]] == [("Q8_0", 1), ("Q8_0",
 ok(all(r["gb_s"] > 0 and r["floor_share"] > 0 for r in figures["rows"]) and figures["peaks"].get("read_gb_s", 0) > 0,
    "each beside the peaks of the machine", result.stdout)
 
+result = run("attention", "--shapes", "gqa,mla-16", "--types", "q8_0", "--depths", "300", "--tokens", "1,3", "--rounds", "1",
+             "--format", "json")
+figures = json.loads(result.stdout) if result.returncode == 0 else {"rows": []}
+ok([(r["shape"], r["depth"], r["tokens"]) for r in figures["rows"]]
+   == [("gqa", 300, 1), ("gqa", 300, 3), ("mla-16", 300, 1), ("mla-16", 300, 3)]
+   and all(r["gb_s"] > 0 and r["cells_per_s"] > 0 and r["floor_share"] > 0 for r in figures["rows"]),
+   "attention measures every shape with every count", result.stderr + result.stdout)
+
 result = run("model", "--model", DEMO, "--batch", "1,4,16", "--depth", "32", "--prefill", "32", "--rounds", "1",
              "--format", "json")
 figures = json.loads(result.stdout) if result.returncode == 0 else {}
@@ -41,6 +49,7 @@ ok(figures.get("decode", {}).get("tokens_per_s", 0) > 0 and "bandwidth_share" in
 for arguments, status, words in (
         (("kernels", "--types", "Q9_9"), 64, "Q9_9"), (("kernels", "--tokens", "0"), 64, "--tokens"),
         (("kernels", "--kernels", "mmx"), 65, "mmx"), (("model",), 64, "--model"),
+        (("attention", "--shapes", "round"), 64, "gqa"), (("attention", "--depths", "0"), 64, "--depths"),
         (("model", "--model", "/none.gguf"), 66, "/none.gguf"), (("model", "--model", DEMO, "--batch", "x"), 64, "--batch"),
         (("model", "--model", DEMO, "--depth", "2000"), 65, "context")):
     result = run(*arguments)
