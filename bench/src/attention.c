@@ -123,17 +123,21 @@ static int parse_lists(struct bench *b, struct error *err)
 	const struct options *o = &b->options;
 
 	if (each_word(b, o->shapes, add_shape) < 0)
-		return error_set(err, EINVAL, "--shapes takes some of gqa, gqa-64, mha, mla-16, "
-					      "mla-128, not \"%s\"", o->shapes);
+		return error_set(err, EINVAL,
+			"--shapes takes some of gqa, gqa-64, mha, mla-16, "
+			"mla-128, not \"%s\"",
+			o->shapes);
 	if (each_word(b, o->types, add_type) < 0)
 		return error_set(
 			err, EINVAL, "--types takes some of f32, f16, q8_0, not \"%s\"", o->types);
 	if (each_word(b, o->tokens, add_tokens) < 0)
-		return error_set(err, EINVAL, "--tokens takes up to %d numbers of 1 to %d, not \"%s\"",
-			LIST, LIMIT_BATCH, o->tokens);
+		return error_set(err, EINVAL,
+			"--tokens takes up to %d numbers of 1 to %d, not \"%s\"", LIST, LIMIT_BATCH,
+			o->tokens);
 	if (each_word(b, o->depths, add_depth) < 0)
-		return error_set(err, EINVAL, "--depths takes up to %d numbers of 1 to %d, not \"%s\"",
-			LIST, 1 << 17, o->depths);
+		return error_set(err, EINVAL,
+			"--depths takes up to %d numbers of 1 to %d, not \"%s\"", LIST, 1 << 17,
+			o->depths);
 	if (b->n_shapes * b->n_types * b->n_tokens * b->n_depths > ROWS)
 		return error_set(err, EINVAL, "more than %d rows to measure", ROWS);
 	return 0;
@@ -340,8 +344,8 @@ static json_t *report(const struct bench *b)
 		json_array_append_new(rows, figures_of(&b->rows[i], &p, b->options.rounds));
 	return json_pack("{s:s, s:i, s:s, s:i, s:{s:f, s:f}, s:o}", "cpu", cpu, "threads",
 		(int)b->options.threads, "kernels", b->kernels->name, "rounds",
-		(int)b->options.rounds, "peaks", "read_gb_s", p.read_gb_s, "f32_gop_s",
-		p.f32_gop_s, "rows", rows);
+		(int)b->options.rounds, "peaks", "read_gb_s", p.read_gb_s, "f32_gop_s", p.f32_gop_s,
+		"rows", rows);
 }
 
 static double number(const json_t *object, const char *name)
@@ -363,7 +367,8 @@ static void print_text(const json_t *all)
 		(int)number(all, "threads"), string(all, "kernels"), (int)number(all, "rounds"));
 	printf("peaks of this machine: read %.1f GB/s, float32 %.0f GOP/s\n\n",
 		number(peaks, "read_gb_s"), number(peaks, "f32_gop_s"));
-	puts("shape    type    depth  tokens  Mcells/s    GB/s  of read   GOP/s  of peak  of floor");
+	puts("shape    type    depth  tokens  Mcells/s    GB/s  of read   GOP/s  of peak  of "
+	     "floor");
 	json_array_foreach(json_object_get(all, "rows"), i, row)
 		printf("%-8s %-5s %7d %7d %9.2f %7.1f %7.0f%% %7.0f %7.0f%% %8.0f%%\n",
 			string(row, "shape"), string(row, "type"), (int)number(row, "depth"),

@@ -1,93 +1,22 @@
 /*
- * Attention (kernels.h says in which order) and the storing of what it reads: included after vec_*.h and
- * template_elementwise.h.
+ * Attention (kernels.h says in which order): included after vec_*.h, template_elementwise.h and template_kv.h.
  *
  * A chunk is two small matrix products, of queries with keys and of weights with values, and both are limited by the
- * multiply-adds when many heads or tokens share a KV head, by memory otherwise. So sums are kept in registers by tiles of
- * V16_TILE, of several rows (a row is one head of one token) and several cells or values, and what one product reads of
- * memory is fetched while the other computes. For many rows a chunk is widened to float32 once.
+ * multiply-adds when many heads or tokens share a KV head, by memory otherwise. So the keys are turned first, dimension
+ * by dimension, so that a lane is a cell and no sum goes across lanes; sums are kept in registers by tiles of V16_TILE, of
+ * several rows (a row is one head of one token) and several cells or values; and what one product reads of memory is
+ * fetched while the other computes. For many rows the values of a chunk are widened to float32 once.
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/cpu/template_kv.h"
 
 #include <assert.h>
 
-/* Rows of the largest tile: eight with two cells each, or two with two. */
-#define ATTENTION_TILE_ROWS (V16_TILE == 16 ? 8u : 2u)
-/* From so many rows on the cells of a chunk are widened for all of them. */
-#define ATTENTION_WIDE_ROWS (2 * ATTENTION_TILE_ROWS + 1)
-
-/* The types are constants where these are inlined, so that a chunk's loops hold one type's code. */
-#define ATTENTION_INLINE static inline __attribute__((always_inline))
-
-enum { KV_BLOCK_BYTES = 2 + Q8_BLOCK };
-
-/* Bytes before value d of a stored vector, d % 16 == 0. */
-ATTENTION_INLINE size_t kv_offset(enum kv_type type, size_t d)
-{
-	if (type == KV_Q8_0)
-		return (d / Q8_BLOCK) * KV_BLOCK_BYTES + 2 + d % Q8_BLOCK;
-	return d * (type == KV_F32 ? sizeof(float) : sizeof(uint16_t));
-}
-
-/* Values d..d+15, or d..d+n-1 with zeros behind, of a stored vector; d % 16 == 0, so they are of one block. */
-ATTENTION_INLINE struct v16 kv_16(enum kv_type type, const uint8_t *p, size_t d)
-{
-	if (type == KV_F32)
-		return v16_load((const float *)(const void *)p + d);
-	if (type == KV_F16)
-		return v16_load_f16((const uint16_t *)(const void *)p + d);
-	p += (d / Q8_BLOCK) * KV_BLOCK_BYTES;
-	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8(p + 2 + d % Q8_BLOCK));
-}
-
-ATTENTION_INLINE struct v16 kv_n(enum kv_type type, const uint8_t *p, size_t d, uint32_t n)
-{
-	if (type == KV_F32)
-		return v16_load_n((const float *)(const void *)p + d, n);
-	if (type == KV_F16)
-		return v16_load_f16_n((const uint16_t *)(const void *)p + d, n);
-	p += (d / Q8_BLOCK) * KV_BLOCK_BYTES;
-	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8_n(p + 2 + d % Q8_BLOCK, n));
-}
-
-static void kv_store_q8(const float *x, uint32_t n, uint8_t *out)
-{
-	for (uint32_t i = 0; i < n; i += Q8_BLOCK) {
-		uint32_t some = n - i < Q8_BLOCK ? n - i : Q8_BLOCK;
-		float padded[Q8_BLOCK] = {0};
-		struct q8_block block;
-		uint16_t d;
-
-		memcpy(padded, x + i, some * sizeof(float));
-		op_quantise_q8(padded, Q8_BLOCK, &block);
-		d = half_of_float(block.d);
-		memcpy(out, &d, sizeof(d));
-		memcpy(out + 2, block.q, some);
-		out += 2 + some;
-	}
-}
-
-static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out)
-{
-	uint16_t *half = out;
-	uint32_t i = 0;
-
-	if (type == KV_F32) {
-		memcpy(out, x, n * sizeof(float));
-		return;
-	}
-	if (type == KV_Q8_0) {
-		kv_store_q8(x, n, out);
-		return;
-	}
-	assert(type == KV_F16);
-	for (; i + 16 <= n; i += 16)
-		v16_store_f16(half + i, v16_load(x + i));
-	if (i < n)
-		v16_store_f16_n(half + i, v16_load_n(x + i, n - i), n - i);
-}
+/* Rows of a tile of scores: as many as there are vectors of cells in it. */
+#define ATTENTION_SCORE_ROWS (V16_TILE == 16 ? 4u : 2u)
+/* From so many rows on the values of a chunk are widened for all of them. */
+#define ATTENTION_WIDE_ROWS 17
 
 /* Vectors of some cells: cell i's is at base + cells[i] * bytes. */
 struct kv_view {
@@ -96,20 +25,19 @@ struct kv_view {
 	const uint32_t *cells;
 };
 
-/* A view's first n vectors, of `length` bytes each, which will be read soon. */
+/* A view's first n vectors, of `length` bytes each, which will be read soon: `step` of them at a time, from `next` on. */
 struct kv_fetch {
 	struct kv_view view;
-	uint32_t n, length;
+	uint32_t n, length, next, step;
 };
 
 struct attention_pass {
 	const struct attention_job *job;
-	uint32_t rows, width; /* width: k_dim rounded up to 16 */
-	float *q; /* [rows][width], zeros behind k_dim */
+	float *q; /* [rows][k_dim] */
 	float *scores; /* [rows][ATTENTION_CHUNK], then weights */
 	float *factor; /* [rows] the chunk's maxima, then what the sums before it are scaled by */
-	float *keys,
-		*values; /* a chunk's, widened: [ATTENTION_CHUNK][width], [ATTENTION_CHUNK][v_dim] */
+	float *keys; /* a chunk's: [k_dim][ATTENTION_CHUNK], and what a read from the last row's end goes over it */
+	float *values; /* a chunk's, when wide: [ATTENTION_CHUNK][v_dim] */
 	bool wide;
 };
 
@@ -125,9 +53,10 @@ static size_t round_16(size_t n)
 
 static size_t op_attention_scratch(uint32_t rows, uint32_t k_dim, uint32_t v_dim)
 {
-	size_t width = round_16(k_dim), wide = rows >= ATTENTION_WIDE_ROWS ? ATTENTION_CHUNK : 0;
+	size_t wide = rows >= ATTENTION_WIDE_ROWS ? ATTENTION_CHUNK : 0;
 
-	return rows * (width + ATTENTION_CHUNK) + round_16(rows) + wide * (width + v_dim);
+	return rows * (size_t)(k_dim + ATTENTION_CHUNK) + round_16(rows) +
+	       (size_t)(k_dim + 1) * ATTENTION_CHUNK + wide * v_dim;
 }
 
 static inline const uint8_t *kv_at(const struct kv_view *view, size_t i)
@@ -135,59 +64,104 @@ static inline const uint8_t *kv_at(const struct kv_view *view, size_t i)
 	return view->base + view->cells[i] * view->bytes;
 }
 
-/* Vectors i..i+n-1, as far as there are so many. */
-static inline void kv_fetch(const struct kv_fetch *fetch, uint32_t i, uint32_t n)
+static inline void kv_fetch(struct kv_fetch *fetch)
 {
-	uint32_t last = i + n < fetch->n ? i + n : fetch->n;
+	uint32_t left = fetch->n - fetch->next;
 
-	for (; i < last; i++) {
-		const uint8_t *p = kv_at(&fetch->view, i);
+	for (uint32_t n = left < fetch->step ? left : fetch->step; n; n--) {
+		const uint8_t *p = kv_at(&fetch->view, fetch->next++);
 
 		for (uint32_t b = 0; b < fetch->length; b += 64)
 			__builtin_prefetch(p + b);
 	}
 }
 
-/* scores[r][i] of H rows and V16_TILE / H cells from i on; where the n cells end, the last is taken again. `some`: what
- * k_dim is more than a multiple of 16. */
-ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass *pass,
-	const struct kv_view *keys, size_t row, const uint32_t H, uint32_t i, uint32_t n,
-	uint32_t some)
+/* Values d.. of 16 cells, each in a lane: 32 of them by pairs of float16, else 16. */
+ATTENTION_INLINE void turn_keys(enum kv_type type, const struct kv_view *keys, const uint32_t *cell,
+	size_t d, size_t n, float *out)
 {
-	const uint32_t C = V16_TILE / H;
-	const size_t width = pass->width, end = pass->job->k_dim - some;
-	const float *q = pass->q + row * width;
-	float *scores = pass->scores + row * ATTENTION_CHUNK + i;
-	const uint8_t *key[V16_TILE];
-	struct v16 sum[V16_TILE];
-	float dots[16];
+	struct v16 a[16];
 
-	for (uint32_t c = 0; c < C; c++)
-		key[c] = kv_at(keys, i + c < n ? i + c : n - 1);
+	if (type == KV_F16 && n == 32) {
+		for (uint32_t c = 0; c < 16; c++)
+			a[c] = v16_load(
+				(const float *)(const void *)(kv_at(keys, cell[c]) + 2 * d));
+		v16_transpose(a);
+		for (uint32_t i = 0; i < 16; i++) {
+			v16_store(out + (size_t)2 * i * ATTENTION_CHUNK, v16_first_half(a[i]));
+			v16_store(
+				out + (size_t)(2 * i + 1) * ATTENTION_CHUNK, v16_second_half(a[i]));
+		}
+		return;
+	}
+	for (uint32_t c = 0; c < 16; c++)
+		a[c] = n == 16 ? kv_16(type, kv_at(keys, cell[c]), d)
+			       : kv_n(type, kv_at(keys, cell[c]), d, (uint32_t)n);
+	v16_transpose(a);
+	for (uint32_t i = 0; i < n; i++)
+		v16_store(out + (size_t)i * ATTENTION_CHUNK, a[i]);
+}
+
+/* Cells first..last-1 of a chunk into pass->keys. Lanes without one get another's key, and their scores are not used. */
+ATTENTION_INLINE void turn_chunk(enum kv_type type, const struct attention_pass *pass,
+	const struct kv_view *keys, uint32_t first, uint32_t last)
+{
+	const size_t k_dim = pass->job->k_dim;
+
+	for (uint32_t i = first / 16 * 16; i < last; i += 16) {
+		float *out = pass->keys + i;
+		uint32_t cell[16];
+		size_t d = 0;
+
+		for (uint32_t c = 0; c < 16; c++) {
+			cell[c] = i + c < first ? first : i + c;
+			cell[c] = cell[c] < last ? cell[c] : last - 1;
+		}
+		for (; type == KV_F16 && d + 32 <= k_dim; d += 32)
+			turn_keys(type, keys, cell, d, 32, out + d * ATTENTION_CHUNK);
+		for (; d + 16 <= k_dim; d += 16)
+			turn_keys(type, keys, cell, d, 16, out + d * ATTENTION_CHUNK);
+		if (d < k_dim)
+			turn_keys(type, keys, cell, d, k_dim - d, out + d * ATTENTION_CHUNK);
+	}
+}
+
+/* scores[r][0..] of H rows and 16 * V cells from `keys` on (of pass->keys). */
+ATTENTION_INLINE void score_tile(const struct attention_pass *pass, const float *keys, size_t row,
+	const uint32_t H, size_t at, const uint32_t V, struct kv_fetch *fetch)
+{
+	const size_t k_dim = pass->job->k_dim;
+	const struct v16 scale = v16_set1(pass->job->scale);
+	const float *q = pass->q + row * k_dim;
+	float *scores = pass->scores + row * ATTENTION_CHUNK + at;
+	struct v16 sum[V16_TILE];
+	size_t d = 0;
+
 	for (uint32_t s = 0; s < V16_TILE; s++)
 		sum[s] = v16_set1(0);
-	for (size_t d = 0; d < end; d += 16) {
-		struct v16 k[V16_TILE];
+	keys += at;
+	while (d < k_dim) {
+		const size_t end = d + 16 < k_dim ? d + 16 : k_dim;
 
-		for (uint32_t c = 0; c < C; c++)
-			k[c] = kv_16(type, key[c], d);
-		for (uint32_t h = 0; h < H; h++) {
-			struct v16 x = v16_load(q + h * width + d);
+		if (fetch->next < fetch->n)
+			kv_fetch(fetch);
+		for (; d < end; d++, keys += ATTENTION_CHUNK, q++) {
+			struct v16 k[V16_TILE];
 
-			for (uint32_t c = 0; c < C; c++)
-				sum[h * C + c] = v16_fma(x, k[c], sum[h * C + c]);
+			for (uint32_t v = 0; v < V; v++)
+				k[v] = v16_load(keys + (size_t)16 * v);
+			for (uint32_t h = 0; h < H; h++) {
+				struct v16 x = v16_set1(q[h * k_dim]);
+
+				for (uint32_t v = 0; v < V; v++)
+					sum[h * V + v] = v16_fma(x, k[v], sum[h * V + v]);
+			}
 		}
 	}
-	for (uint32_t h = 0; some && h < H; h++) {
-		struct v16 x = v16_load(q + h * width + end);
-
-		for (uint32_t c = 0; c < C; c++)
-			sum[h * C + c] =
-				v16_fma_n(x, kv_n(type, key[c], end, some), sum[h * C + c], some);
-	}
-	v16_store(dots, v16_mul(v16_sums(sum), v16_set1(pass->job->scale)));
 	for (uint32_t h = 0; h < H; h++)
-		memcpy(scores + h * ATTENTION_CHUNK, dots + h * C, C * sizeof(*dots));
+		for (uint32_t v = 0; v < V; v++)
+			v16_store(scores + h * ATTENTION_CHUNK + (size_t)16 * v,
+				v16_mul(sum[h * V + v], scale));
 }
 
 /* out[r][e] = fma(p[r][i], v[i][e], out[r][e]) for the cells i in order, of H rows and the 16 * D values e from d on, or
@@ -251,83 +225,57 @@ ATTENTION_INLINE void value_rows(enum kv_type type, const struct attention_pass 
 		value_tile(type, pass, values, run, row, H, d, 1, v_dim - d, fetch);
 }
 
-ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass *pass,
-	const struct kv_view *keys, const struct attention_run *run, uint32_t row, const uint32_t H,
-	uint32_t some, const struct kv_fetch *fetch)
+/* All scores of H rows, of whole vectors of cells: what lies behind the run's last is written over later. */
+ATTENTION_INLINE void score_rows(const struct attention_pass *pass, const float *keys,
+	const struct attention_run *run, uint32_t row, const uint32_t H, struct kv_fetch *fetch)
 {
-	const uint32_t C = V16_TILE / H;
+	const uint32_t V = V16_TILE / ATTENTION_SCORE_ROWS;
+	uint32_t at = 0;
 
-	for (uint32_t i = 0; i < run->n; i += C) {
-		if (fetch->n)
-			kv_fetch(fetch, i, C);
-		score_tile(type, pass, keys, row, H, i, run->n, some);
-	}
+	for (; at + 16 * (V - 1) < run->n; at += 16 * V)
+		score_tile(pass, keys, row, H, at, V, fetch);
+	for (; at < run->n; at += 16)
+		score_tile(pass, keys, row, H, at, 1, fetch);
 }
 
-/* Each type's loops are functions of their own: all in one would be large and optimised badly. What is fetched is
- * fetched beside the first tile of rows. */
-#define ATTENTION_EACH_TILE(call)                                          \
-	struct kv_fetch none = {0};                                        \
-	uint32_t row = run->row, left = run->rows;                         \
-                                                                           \
-	for (; left >= 8 && ATTENTION_TILE_ROWS == 8; left -= 8, row += 8) \
-		call(8);                                                   \
-	for (; left >= 4 && ATTENTION_TILE_ROWS == 8; left -= 4, row += 4) \
-		call(4);                                                   \
-	for (; left >= 2; left -= 2, row += 2)                             \
-		call(2);                                                   \
-	if (left)                                                          \
-	call(1)
-#define ATTENTION_SCORES(H) \
-	score_rows(type, pass, keys, run, row, H, 0, row == run->row ? fetch : &none)
-#define ATTENTION_VALUES(H) \
-	value_rows(type, pass, values, run, row, H, row == run->row ? fetch : &none)
-
-ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *pass,
-	const struct kv_view *keys, const struct attention_run *run, const struct kv_fetch *fetch)
+static __attribute__((noinline)) void scores_of(
+	const struct attention_pass *pass, const struct attention_run *run, struct kv_fetch *fetch)
 {
-	const uint32_t some = pass->job->k_dim % 16;
+	const uint32_t tiles = run->rows / ATTENTION_SCORE_ROWS + run->rows % ATTENTION_SCORE_ROWS;
+	const float *keys = pass->keys + run->first;
+	uint32_t row = run->row, left = run->rows;
 
-	if (!some) {
-		ATTENTION_EACH_TILE(ATTENTION_SCORES);
-		return;
-	}
-	/* No model in use: a row at a time, so that the tiles above need not think of it. */
-	for (uint32_t r = 0; r < run->rows; r++)
-		score_rows(type, pass, keys, run, run->row + r, 1, some, fetch);
+	fetch->step = fetch->n / (tiles * (pass->job->k_dim / 16 + 1)) + 1;
+	for (; left >= ATTENTION_SCORE_ROWS;
+		left -= ATTENTION_SCORE_ROWS, row += ATTENTION_SCORE_ROWS)
+		score_rows(pass, keys, run, row, ATTENTION_SCORE_ROWS, fetch);
+	for (; left; left--, row++)
+		score_rows(pass, keys, run, row, 1, fetch);
 }
 
+/* What is fetched is fetched beside the first tile of rows. */
 ATTENTION_INLINE void values_of(enum kv_type type, const struct attention_pass *pass,
 	const struct kv_view *values, const struct attention_run *run, const struct kv_fetch *fetch)
 {
-	ATTENTION_EACH_TILE(ATTENTION_VALUES);
+	const struct kv_fetch none = {0};
+	uint32_t row = run->row, left = run->rows;
+
+	for (; left >= 8 && V16_TILE == 16; left -= 8, row += 8, fetch = &none)
+		value_rows(type, pass, values, run, row, 8, fetch);
+	for (; left >= 4 && V16_TILE == 16; left -= 4, row += 4, fetch = &none)
+		value_rows(type, pass, values, run, row, 4, fetch);
+	for (; left >= 2; left -= 2, row += 2, fetch = &none)
+		value_rows(type, pass, values, run, row, 2, fetch);
+	if (left)
+		value_rows(type, pass, values, run, row, 1, fetch);
 }
 
-/* Chunk `from` of the job: widened where it pays, then the product. */
-#define ATTENTION_TYPED(name, type)                                                             \
-	static __attribute__((noinline)) void scores_##name(const struct attention_pass *pass,  \
-		const struct kv_view *keys, const struct attention_run *run,                    \
-		const struct kv_fetch *fetch)                                                   \
-	{                                                                                       \
-		scores_of(type, pass, keys, run, fetch);                                        \
-	}                                                                                       \
-	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass,  \
-		const struct kv_view *values, const struct attention_run *run,                  \
-		const struct kv_fetch *fetch)                                                   \
-	{                                                                                       \
-		values_of(type, pass, values, run, fetch);                                      \
-	}                                                                                       \
-	static __attribute__((noinline)) void widen_##name(                                     \
-		const struct kv_view *from, uint32_t n, uint32_t dim, float *to, size_t stride) \
-	{                                                                                       \
-		widen(type, from, n, dim, to, stride);                                          \
-	}
-
-/* `dim` values of n vectors. */
-ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint32_t n, uint32_t dim,
-	float *to, size_t stride)
+/* `dim` values of vectors first..last-1, [ATTENTION_CHUNK][dim]. */
+ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint32_t first,
+	uint32_t last, uint32_t dim, float *to)
 {
-	for (uint32_t i = 0; i < n; i++, to += stride) {
+	to += (size_t)first * dim;
+	for (uint32_t i = first; i < last; i++, to += dim) {
 		const uint8_t *p = kv_at(from, i);
 		uint32_t d = 0;
 
@@ -338,21 +286,40 @@ ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint3
 	}
 }
 
+/* Each type's loops are functions of their own: all in one would be large and optimised badly. */
+#define ATTENTION_TYPED(name, type)                                                            \
+	static __attribute__((noinline)) void turn_##name(const struct attention_pass *pass,   \
+		const struct kv_view *keys, uint32_t first, uint32_t last)                     \
+	{                                                                                      \
+		turn_chunk(type, pass, keys, first, last);                                     \
+	}                                                                                      \
+	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass, \
+		const struct kv_view *values, const struct attention_run *run,                 \
+		const struct kv_fetch *fetch)                                                  \
+	{                                                                                      \
+		values_of(type, pass, values, run, fetch);                                     \
+	}                                                                                      \
+	static __attribute__((noinline)) void widen_##name(const struct kv_view *from,         \
+		uint32_t first, uint32_t last, uint32_t dim, float *to)                        \
+	{                                                                                      \
+		widen(type, from, first, last, dim, to);                                       \
+	}
+
 ATTENTION_TYPED(f32, KV_F32)
 ATTENTION_TYPED(f16, KV_F16)
 ATTENTION_TYPED(q8, KV_Q8_0)
 
 static const struct attention_typed {
-	void (*scores)(const struct attention_pass *pass, const struct kv_view *keys,
-		const struct attention_run *run, const struct kv_fetch *fetch);
+	void (*turn)(const struct attention_pass *pass, const struct kv_view *keys, uint32_t first,
+		uint32_t last);
 	void (*values)(const struct attention_pass *pass, const struct kv_view *values,
 		const struct attention_run *run, const struct kv_fetch *fetch);
 	void (*widen)(
-		const struct kv_view *from, uint32_t n, uint32_t dim, float *to, size_t stride);
+		const struct kv_view *from, uint32_t first, uint32_t last, uint32_t dim, float *to);
 } attention_typed[] = {
-	[KV_F32] = {scores_f32, values_f32, widen_f32},
-	[KV_F16] = {scores_f16, values_f16, widen_f16},
-	[KV_Q8_0] = {scores_q8, values_q8, widen_q8},
+	[KV_F32] = {turn_f32, values_f32, widen_f32},
+	[KV_F16] = {turn_f16, values_f16, widen_f16},
+	[KV_Q8_0] = {turn_q8, values_q8, widen_q8},
 };
 
 /* From scores to weights: the running maxima and sums, and the factors of the sums before. The scores are filled up to
@@ -383,26 +350,17 @@ static void weigh(const struct attention_pass *pass, const struct attention_run 
 		else
 			v16_store_n(most + r, now, some);
 	}
-	for (uint32_t r = 0; r < run->rows; r += V16_TILE) {
-		struct v16 sums[V16_TILE];
-		float totals[16];
+	for (uint32_t r = 0; r < run->rows; r++) {
+		float *p = pass->scores + (size_t)(run->row + r) * ATTENTION_CHUNK;
+		struct v16 less = v16_set1(most[r]), total = v16_set1(0);
 
-		for (uint32_t h = 0; h < V16_TILE; h++)
-			sums[h] = v16_set1(0);
-		for (uint32_t h = 0; h < V16_TILE && r + h < run->rows; h++) {
-			float *p = pass->scores + (size_t)(run->row + r + h) * ATTENTION_CHUNK;
-			struct v16 less = v16_set1(most[r + h]);
+		for (uint32_t i = 0; i < n; i += 16) {
+			struct v16 e = v16_exp(v16_sub(v16_load(p + i), less));
 
-			for (uint32_t i = 0; i < n; i += 16) {
-				struct v16 e = v16_exp(v16_sub(v16_load(p + i), less));
-
-				v16_store(p + i, e);
-				sums[h] = v16_add(sums[h], e);
-			}
+			v16_store(p + i, e);
+			total = v16_add(total, e);
 		}
-		v16_store(totals, v16_sums(sums));
-		for (uint32_t h = 0; h < V16_TILE && r + h < run->rows; h++)
-			sum[r + h] = fma32(sum[r + h], factor[r + h], totals[h]);
+		sum[r] = fma32(sum[r], factor[r], v16_sum(total));
 	}
 }
 
@@ -417,12 +375,11 @@ static void attention_run(const struct attention_pass *pass, const struct attent
 	const struct attention_run *run, bool fetch)
 {
 	const uint32_t v_dim = pass->job->v_dim;
-	struct kv_view keys = chunk->keys, values = chunk->values;
-	struct kv_fetch none = {0};
+	struct kv_view values = chunk->values;
+	struct kv_fetch none = {0}, with_scores = fetch ? chunk->with_scores : none;
 
-	keys.cells += run->first;
 	values.cells += run->first;
-	chunk->typed->scores(pass, &keys, run, fetch ? &chunk->with_scores : &none);
+	scores_of(pass, run, &with_scores);
 	weigh(pass, run);
 	for (uint32_t r = 0; r < run->rows; r++)
 		/* exp(0) is 1, and times 1 changes nothing. */
@@ -444,32 +401,18 @@ static struct attention_run run_of(const struct attention_job *job, uint32_t t, 
 		t * job->n_heads, job->n_heads, first - from, last > first ? last - first : 0};
 }
 
-/* Cells first..last-1 of the chunk at `from` in float32, in place of the stored ones. */
-static void widen_chunk(const struct attention_pass *pass, struct attention_chunk *chunk,
+/* Values first..last-1 of the chunk in float32, in place of the stored ones. */
+static void widen_values(const struct attention_pass *pass, struct attention_chunk *chunk,
 	uint32_t first, uint32_t last)
 {
 	static const uint32_t in_order[ATTENTION_CHUNK] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
 		13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33,
 		34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54,
 		55, 56, 57, 58, 59, 60, 61, 62, 63};
-	const struct attention_job *job = pass->job;
-	struct kv_view keys = {(uint8_t *)pass->keys, pass->width * sizeof(float), in_order};
-	struct kv_view values = {(uint8_t *)pass->values, job->v_dim * sizeof(float), in_order};
-	struct kv_view from = chunk->keys;
+	const uint32_t v_dim = pass->job->v_dim;
 
-	from.cells += first;
-	chunk->typed->widen(&from, last - first, job->k_dim,
-		pass->keys + (size_t)first * pass->width, pass->width);
-	if (job->v == job->k) {
-		values = keys;
-	} else {
-		from = chunk->values;
-		from.cells += first;
-		chunk->typed->widen(&from, last - first, job->v_dim,
-			pass->values + (size_t)first * job->v_dim, job->v_dim);
-	}
-	chunk->keys = keys;
-	chunk->values = values;
+	chunk->typed->widen(&chunk->values, first, last, v_dim, pass->values);
+	chunk->values = (struct kv_view){(uint8_t *)pass->values, v_dim * sizeof(float), in_order};
 	chunk->typed = &attention_typed[KV_F32];
 }
 
@@ -524,8 +467,9 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 	if (first >= last)
 		return;
 	plan_fetches(pass, &chunk, from, first, last);
+	chunk.typed->turn(pass, &chunk.keys, first, last);
 	if (pass->wide)
-		widen_chunk(pass, &chunk, first, last);
+		widen_values(pass, &chunk, first, last);
 	for (uint32_t t = 0; t < job->n_tokens;) {
 		struct attention_run run = run_of(job, t, from);
 
@@ -545,23 +489,21 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 
 static void op_attention(const struct attention_job *job)
 {
-	uint32_t rows = job->n_tokens * job->n_heads, width = (uint32_t)round_16(job->k_dim);
-	struct attention_pass pass = {.job = job, .rows = rows, .width = width};
+	const uint32_t rows = job->n_tokens * job->n_heads;
+	const size_t k_dim = job->k_dim;
+	struct attention_pass pass = {.job = job, .wide = rows >= ATTENTION_WIDE_ROWS};
 
 	assert(rows > 0 && rows <= ATTENTION_ROWS && job->n_cells <= ATTENTION_SPLIT &&
 		job->part.out_stride == job->v_dim);
-	pass.wide = rows >= ATTENTION_WIDE_ROWS;
 	pass.q = job->scratch;
-	pass.scores = pass.q + (size_t)rows * width;
+	pass.scores = pass.q + rows * k_dim;
 	pass.factor = pass.scores + (size_t)rows * ATTENTION_CHUNK;
 	pass.keys = pass.factor + round_16(rows);
-	pass.values = pass.keys + (size_t)ATTENTION_CHUNK * width;
+	pass.values = pass.keys + (k_dim + 1) * ATTENTION_CHUNK;
 	for (uint32_t r = 0; r < rows; r++) {
-		float *q = pass.q + (size_t)r * width;
-
-		memset(q + width - 16, 0, 16 * sizeof(*q));
-		memcpy(q, job->queries[r / job->n_heads].q + r % job->n_heads * job->q_stride,
-			job->k_dim * sizeof(*q));
+		memcpy(pass.q + r * k_dim,
+			job->queries[r / job->n_heads].q + r % job->n_heads * job->q_stride,
+			k_dim * sizeof(*pass.q));
 		job->part.most[r] = -__builtin_inff();
 		job->part.sum[r] = 0;
 	}

@@ -139,7 +139,8 @@ static void finish_token(struct forward *f, uint32_t t)
 static void branch_cells(void *arg, uint32_t t, uint32_t from, uint32_t to, uint32_t *cells)
 {
 	const struct forward *f = arg;
-	for (int32_t i = (int32_t)t; i >= 0 && f->tokens[i].position >= from; i = f->tokens[i].parent)
+	for (int32_t i = (int32_t)t; i >= 0 && f->tokens[i].position >= from;
+		i = f->tokens[i].parent)
 		if (f->tokens[i].position < to)
 			cells[f->tokens[i].position - from] = f->tokens[i].cell;
 }

@@ -9,7 +9,8 @@
 #include <string.h>
 
 enum {
-	UNITS_PER_THREAD = 4, /* from so many on, splits need not be handed out for the threads to end together */
+	UNITS_PER_THREAD =
+		4, /* from so many on, splits need not be handed out for the threads to end together */
 	PARTS_PER_THREAD = 8, /* of handed out splits; consecutive ones go together */
 	INLINE_BYTES = 64 << 10, /* what is less is not worth waking anyone */
 };
@@ -32,8 +33,8 @@ static size_t whole_lines(size_t bytes)
 }
 
 int attention_memory_get(struct attention_memory *m, const struct kernels *kernels,
-	uint32_t n_threads, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t n_heads, uint32_t k_dim,
-	uint32_t v_dim, struct error *err)
+	uint32_t n_threads, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t n_heads,
+	uint32_t k_dim, uint32_t v_dim, struct error *err)
 {
 	size_t rows = (size_t)n_tokens * n_kv_heads * n_heads;
 	size_t blocks = (n_heads + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
@@ -45,10 +46,10 @@ int attention_memory_get(struct attention_memory *m, const struct kernels *kerne
 	*m = (struct attention_memory){
 		.n_threads = n_threads,
 		.rows = n_threads * UNITS_PER_THREAD * ATTENTION_ROWS,
-		.scratch_floats = whole_lines(kernels->attention_scratch((uint32_t)job_rows, k_dim,
-							  v_dim) *
-					      sizeof(float)) /
-				  sizeof(float),
+		.scratch_floats =
+			whole_lines(kernels->attention_scratch((uint32_t)job_rows, k_dim, v_dim) *
+				    sizeof(float)) /
+			sizeof(float),
 	};
 	sizes[0] = whole_lines(rows * sizeof(float));
 	sizes[1] = sizes[0];
@@ -56,11 +57,11 @@ int attention_memory_get(struct attention_memory *m, const struct kernels *kerne
 	sizes[3] = whole_lines((size_t)m->rows * (v_dim + 2) * sizeof(float));
 	sizes[4] = n_threads * m->scratch_floats * sizeof(float);
 	sizes[5] = (size_t)n_threads * ATTENTION_SPLIT * sizeof(uint32_t);
-	m->memory = aligned_alloc(CACHE_LINE,
-		sizes[0] + sizes[1] + sizes[2] + sizes[3] + sizes[4] + sizes[5]);
+	m->memory = aligned_alloc(
+		CACHE_LINE, sizes[0] + sizes[1] + sizes[2] + sizes[3] + sizes[4] + sizes[5]);
 	if (!m->memory)
-		return error_set(err, ENOMEM,
-			"no memory for the attention of a batch of %u tokens", n_tokens);
+		return error_set(err, ENOMEM, "no memory for the attention of a batch of %u tokens",
+			n_tokens);
 	at = m->memory;
 	m->most = (float *)(void *)at;
 	m->sum = (float *)(void *)(at += sizes[0]);
@@ -81,7 +82,8 @@ struct pass {
 	const struct attention_step *step;
 	struct attention_memory *m;
 	uint32_t n_units, unit_rows; /* unit_rows: the most of a unit */
-	uint32_t wave, first; /* splits of a unit handed out at once, and the first of them from its own first on */
+	uint32_t wave,
+		first; /* splits of a unit handed out at once, and the first of them from its own first on */
 	uint32_t n_parts;
 };
 
@@ -152,9 +154,9 @@ static void begin(const struct pass *pass, const struct attention_unit *unit, ui
 	struct attention_state state = state_of(pass, unit, token);
 
 	for (uint32_t h = 0; h < unit->n_heads; h++) {
-		state.most[h] = step->sinks ? step->sinks[unit->kv_head * step->n_heads +
-							 unit->head + h]
-					    : -INFINITY;
+		state.most[h] =
+			step->sinks ? step->sinks[unit->kv_head * step->n_heads + unit->head + h]
+				    : -INFINITY;
 		state.sum[h] = step->sinks ? 1 : 0;
 		memset(state.out + h * state.out_stride, 0, step->v_dim * sizeof(float));
 	}
@@ -162,7 +164,8 @@ static void begin(const struct pass *pass, const struct attention_unit *unit, ui
 
 static bool attends(const struct attention_token *token, uint32_t split)
 {
-	return token->first < (split + 1) * ATTENTION_SPLIT && token->last > split * ATTENTION_SPLIT;
+	return token->first < (split + 1) * ATTENTION_SPLIT &&
+	       token->last > split * ATTENTION_SPLIT;
 }
 
 /* Whether all cells a token attends to in the split are those of its list. */
@@ -212,8 +215,8 @@ static void attend_tokens(const struct pass *pass, const struct attention_unit *
 	for (uint32_t i = 0; i < n; i++) {
 		const struct attention_token *token = &step->tokens[first + i];
 		uint32_t from = token->first > base ? token->first : base;
-		uint32_t to = token->last < base + ATTENTION_SPLIT ? token->last
-								   : base + ATTENTION_SPLIT;
+		uint32_t to =
+			token->last < base + ATTENTION_SPLIT ? token->last : base + ATTENTION_SPLIT;
 
 		queries[i] = (struct attention_query){
 			token->q + head * step->q_stride, from - base, to > from ? to - base : 0};
@@ -407,7 +410,8 @@ void attention_run(const struct attention_step *step, struct attention_memory *m
 		run_items(&pass, run_unit, pass.n_units, small);
 	else
 		run_waves(&pass, false);
-	for (uint32_t t = 0; step->done && step->n_heads > ATTENTION_ROWS && t < step->n_tokens; t++)
+	for (uint32_t t = 0; step->done && step->n_heads > ATTENTION_ROWS && t < step->n_tokens;
+		t++)
 		for (uint32_t h = 0; h < step->n_kv_heads; h++)
 			step->done(step->arg, step->first + t, h);
 }

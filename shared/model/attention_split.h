@@ -16,7 +16,8 @@ struct attention_token {
 	const float *q; /* [heads][k_dim], heads q_stride floats apart */
 	float *out; /* [heads][v_dim], heads out_stride floats apart */
 	uint32_t first, last;
-	const uint32_t *cells; /* by position; tokens one behind the other with the same list are a group */
+	const uint32_t *
+		cells; /* by position; tokens one behind the other with the same list are a group */
 	uint32_t shared; /* positions from which on the list is not this token's; `tail` knows */
 };
 
@@ -58,8 +59,8 @@ struct attention_step {
 
 /* For up to n_tokens tokens. -ENOMEM. */
 int attention_memory_get(struct attention_memory *m, const struct kernels *kernels,
-	uint32_t n_threads, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t n_heads, uint32_t k_dim,
-	uint32_t v_dim, struct error *err);
+	uint32_t n_threads, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t n_heads,
+	uint32_t k_dim, uint32_t v_dim, struct error *err);
 void attention_memory_put(struct attention_memory *m);
 
 void attention_run(const struct attention_step *step, struct attention_memory *m);

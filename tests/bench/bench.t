@@ -31,6 +31,14 @@ bf16 = "avx512_bf16" in open("/proc/cpuinfo").read()
 ok((figures["peaks"].get("bf16_gop_s", -1) > 0) == bf16, "bfloat16 has a peak where the processor has its products",
    figures["peaks"])
 
+result = run("attention", "--shapes", "gqa,mla-16", "--types", "q8_0", "--depths", "300", "--tokens", "1,3", "--rounds", "1",
+             "--format", "json")
+figures = json.loads(result.stdout) if result.returncode == 0 else {"rows": []}
+ok([(r["shape"], r["depth"], r["tokens"]) for r in figures["rows"]]
+   == [("gqa", 300, 1), ("gqa", 300, 3), ("mla-16", 300, 1), ("mla-16", 300, 3)]
+   and all(r["gb_s"] > 0 and r["cells_per_s"] > 0 and r["floor_share"] > 0 for r in figures["rows"]),
+   "attention measures every shape with every count", result.stderr + result.stdout)
+
 result = run("model", "--model", DEMO, "--batch", "1,4,16", "--depth", "32,320", "--prefill", "32", "--rounds", "1",
              "--format", "json")
 figures = json.loads(result.stdout) if result.returncode == 0 else {}
@@ -67,7 +75,12 @@ ok([r["items_per_thread"] for r in figures["reads"]] == [1, 4, 16] and
 
 for arguments, status, words in (
         (("kernels", "--types", "Q9_9"), 64, "Q9_9"), (("kernels", "--tokens", "0"), 64, "--tokens"),
+<<<<<<< HEAD
         (("kernels", "--kernels", "mmx"), 65, "mmx"), (("model",), 64, "--model"), (("pool", "--pin", "maybe"), 64, "--pin"), (("pool", "--threads", "0"), 64, "--threads"),
+=======
+        (("kernels", "--kernels", "mmx"), 65, "mmx"), (("model",), 64, "--model"),
+        (("attention", "--shapes", "round"), 64, "gqa"), (("attention", "--depths", "0"), 64, "--depths"),
+>>>>>>> 1882d59a1000a604f7a4e0e44d64df2a858711fe
         (("model", "--model", "/none.gguf"), 66, "/none.gguf"), (("model", "--model", DEMO, "--batch", "x"), 64, "--batch"),
         (("model", "--model", DEMO, "--depth", "2000"), 65, "context"),
         (("model", "--model", DEMO, "--depth", "64,32"), 64, "ascend"),

@@ -63,7 +63,12 @@ static void reference_chunk(
 	uint32_t n = to - from;
 
 	for (uint32_t c = 0; c < n; c++) {
-		scores[c] = reference_lanes(q, a->k[a->cells[from + c]], a->k_dim) * a->scale;
+		const float *k = a->k[a->cells[from + c]];
+
+		scores[c] = 0;
+		for (uint32_t d = 0; d < a->k_dim; d++)
+			scores[c] = fmaf(q[d], k[d], scores[c]);
+		scores[c] *= a->scale;
 		most = fmaxf(most, scores[c]);
 		ones[c] = 1;
 	}
@@ -149,8 +154,8 @@ static void check_exact(const struct case_data *a, uint32_t token, uint32_t head
 }
 
 /* One split of tokens t..t+n-1 and heads h..h+m-1, joined to what they have. */
-static void run_split(const struct kernels *kernels, struct case_data *a, uint32_t split, uint32_t t,
-	uint32_t n, uint32_t h, uint32_t m, struct attention_state *states)
+static void run_split(const struct kernels *kernels, struct case_data *a, uint32_t split,
+	uint32_t t, uint32_t n, uint32_t h, uint32_t m, struct attention_state *states)
 {
 	uint32_t base = split * ATTENTION_SPLIT, n_cells = 0;
 	struct attention_query queries[TOKENS_MAX];
@@ -194,8 +199,8 @@ static void run_split(const struct kernels *kernels, struct case_data *a, uint32
 	};
 	kernels->attention(&job);
 	for (uint32_t i = 0; i < n; i++) {
-		struct attention_state from = {part + (size_t)i * m * a->v_dim, a->v_dim,
-			most + i * m, sum + i * m};
+		struct attention_state from = {
+			part + (size_t)i * m * a->v_dim, a->v_dim, most + i * m, sum + i * m};
 
 		if (queries[i].first < queries[i].last)
 			kernels->attention_join(&states[t + i], &from, m, a->v_dim);
@@ -296,10 +301,11 @@ static void sweep(enum kv_type type)
 		for (size_t j = 0; j < sizeof(counts) / sizeof(counts[0]); j++) {
 			/* As long as the keys, of another length, and part of the keys. */
 			const uint32_t v_dims[] = {dims[i], dims[(i + j + 1) % 11], 0};
-			uint32_t window = random_below(&rng, 3) ? POSITIONS_MAX
-								: 1 + random_below(&rng, 300);
+			uint32_t window =
+				random_below(&rng, 3) ? POSITIONS_MAX : 1 + random_below(&rng, 300);
 
-			random_case(a, dims[i], v_dims[(i + j) % 3], 1 + random_below(&rng, HEADS_MAX),
+			random_case(a, dims[i], v_dims[(i + j) % 3],
+				1 + random_below(&rng, HEADS_MAX),
 				1 + random_below(&rng, TOKENS_MAX), counts[j], window, type, &rng);
 			run_backends(a);
 			for (uint32_t h = 0; h < a->n_heads; h++)
@@ -342,8 +348,8 @@ static void rows_do_not_depend_on_their_neighbours(void **state)
 			for (uint32_t t = 0; t < TOKENS_MAX; t += tokens)
 				for (uint32_t h = 0; h < HEADS_MAX; h += heads)
 					run_part(backend(0), a, t,
-						TOKENS_MAX - t < tokens ? TOKENS_MAX - t : tokens, h,
-						HEADS_MAX - h < heads ? HEADS_MAX - h : heads);
+						TOKENS_MAX - t < tokens ? TOKENS_MAX - t : tokens,
+						h, HEADS_MAX - h < heads ? HEADS_MAX - h : heads);
 			for (uint32_t t = 0; t < TOKENS_MAX; t++)
 				for (uint32_t h = 0; h < HEADS_MAX; h++)
 					assert_same_floats(a->out[t] + (size_t)h * (64 + 5),

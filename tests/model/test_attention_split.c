@@ -56,7 +56,8 @@ static void done(void *arg, uint32_t token, uint32_t kv_head)
 }
 
 /* Tokens first..first+n-1 of the rig as one batch. */
-static void run(struct rig *r, struct attention_memory *m, struct pool *pool, uint32_t first, uint32_t n)
+static void run(
+	struct rig *r, struct attention_memory *m, struct pool *pool, uint32_t first, uint32_t n)
 {
 	size_t cell = DIM * sizeof(float), v_cell = V_DIM * sizeof(float);
 	const struct attention_step step = {
@@ -92,12 +93,13 @@ static void run(struct rig *r, struct attention_memory *m, struct pool *pool, ui
 			assert_int_equal(r->done[t][h], 1);
 }
 
-static void setup(struct rig *r, uint32_t n_heads, uint32_t window, bool branches, bool sinks,
-	uint64_t *rng)
+static void setup(
+	struct rig *r, uint32_t n_heads, uint32_t window, bool branches, bool sinks, uint64_t *rng)
 {
 	size_t heads = (size_t)KV_HEADS * n_heads;
 
-	*r = (struct rig){.n_heads = n_heads, .window = window, .branches = branches, .sinks = sinks};
+	*r = (struct rig){
+		.n_heads = n_heads, .window = window, .branches = branches, .sinks = sinks};
 	r->k = random_floats((size_t)KV_HEADS * 2 * POSITIONS * DIM, 2, rng);
 	r->v = random_floats((size_t)KV_HEADS * 2 * POSITIONS * V_DIM, 2, rng);
 	r->q = random_floats(TOKENS * heads * DIM, 3, rng);
@@ -141,8 +143,8 @@ static void check_batches(struct rig *r, uint32_t n, uint32_t threads)
 	struct pool *pool;
 
 	assert_int_equal(pool_create(threads, 0, 0, &pool, NULL), 0);
-	assert_int_equal(attention_memory_get(&m, kernels_select("auto", NULL), threads, n, KV_HEADS,
-				 r->n_heads, DIM, V_DIM, NULL),
+	assert_int_equal(attention_memory_get(&m, kernels_select("auto", NULL), threads, n,
+				 KV_HEADS, r->n_heads, DIM, V_DIM, NULL),
 		0);
 	memset(r->out, 0x7f, floats * sizeof(*r->out));
 	for (uint32_t t = 0; t < TOKENS; t += n)
@@ -163,8 +165,8 @@ static void check(uint32_t n_heads, uint32_t window, bool branches, bool sinks)
 	assert_non_null(r);
 	setup(r, n_heads, window, branches, sinks, &rng);
 	assert_int_equal(pool_create(1, 0, 0, &pool, NULL), 0);
-	assert_int_equal(attention_memory_get(&m, kernels_select("auto", NULL), 1, 1, KV_HEADS, n_heads,
-				 DIM, V_DIM, NULL),
+	assert_int_equal(attention_memory_get(&m, kernels_select("auto", NULL), 1, 1, KV_HEADS,
+				 n_heads, DIM, V_DIM, NULL),
 		0);
 	for (uint32_t t = 0; t < TOKENS; t++)
 		run(r, &m, pool, t, 1);
