@@ -75,12 +75,8 @@ ok([r["items_per_thread"] for r in figures["reads"]] == [1, 4, 16] and
 
 for arguments, status, words in (
         (("kernels", "--types", "Q9_9"), 64, "Q9_9"), (("kernels", "--tokens", "0"), 64, "--tokens"),
-<<<<<<< HEAD
         (("kernels", "--kernels", "mmx"), 65, "mmx"), (("model",), 64, "--model"), (("pool", "--pin", "maybe"), 64, "--pin"), (("pool", "--threads", "0"), 64, "--threads"),
-=======
-        (("kernels", "--kernels", "mmx"), 65, "mmx"), (("model",), 64, "--model"),
         (("attention", "--shapes", "round"), 64, "gqa"), (("attention", "--depths", "0"), 64, "--depths"),
->>>>>>> 1882d59a1000a604f7a4e0e44d64df2a858711fe
         (("model", "--model", "/none.gguf"), 66, "/none.gguf"), (("model", "--model", DEMO, "--batch", "x"), 64, "--batch"),
         (("model", "--model", DEMO, "--depth", "2000"), 65, "context"),
         (("model", "--model", DEMO, "--depth", "64,32"), 64, "ascend"),
