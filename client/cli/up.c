@@ -5,6 +5,7 @@
 #include "client/cli/vocabulary.h"
 
 #include "shared/base/clock.h"
+#include "shared/ipc/given_up.h"
 #include "shared/ipc/peers.h"
 
 #include <fcntl.h>
@@ -289,6 +290,13 @@ static void on_ready(void *arg)
 	up->ready_fd = -1;
 }
 
+static void on_failure(void *arg, const char *why)
+{
+	const struct up *up = arg;
+
+	given_up_write(up->runtime_dir, why);
+}
+
 /* In the foreground process: its status, from the one in the background. */
 static int wait_ready(int fd, pid_t pid)
 {
@@ -363,6 +371,10 @@ int command_up(int argc, char **argv)
 		up.supervisor.children[i].quiet = up.quiet;
 	up.supervisor.watchdog_ns = (uint64_t)up.watchdog_s * UINT64_C(1000000000);
 	up.supervisor.on_ready = on_ready;
+	up.supervisor.on_failure = on_failure;
+	/* Without it there is no service. */
+	up.supervisor.children[VERIFIER].needed = true;
+	given_up_clear(up.runtime_dir);
 	up.supervisor.arg = &up;
 	status = supervisor_run(&up.supervisor);
 	pidfile_remove(up.runtime_dir, &up.pid_fd);
