@@ -182,6 +182,34 @@ tap.ok(result.returncode == 65 and "blk.1.attn_q.weight: the scale at column 0 o
        "check: scans a file of any size", result.stdout)
 large.unlink()
 
+
+# Finite weights whose products are not: of the logits, only the least is -inf.
+def scale_norm(g, factor):
+    ne, kind, data = g.tensors["output_norm.weight"]
+    numbers = struct.unpack(f"<{len(data) // 4}f", data)
+    g.tensors["output_norm.weight"] = ne, kind, struct.pack(f"<{len(numbers)}f", *(factor * x for x in numbers))
+
+
+plain = json_of("logits", "--model", HOSTILE, "--tokens", "1,2,3")["logits"]
+sign = 1 if -min(plain) > max(plain) else -1
+limit = 3.4028e38 / ((max(plain) - min(plain)) / 2)
+over = spoil("over.gguf", lambda g: scale_norm(g, sign * limit))
+result = run(MODEL, "logits", "--model", over, "--tokens", "1,2,3")
+row = json.loads(result.stdout)["logits"]
+tap.ok(result.returncode == 0 and 0 < row.count(None) < len(row) // 2 and result.stderr.count("\n") == 1 and
+       "warning: the logits after token 2 are not finite, though every weight is" in result.stderr,
+       "logits: shows those that overflow as null, and warns once", f"{row.count(None)} {result.stderr}")
+for sampling in ((), ("--temperature", "1")):
+    result = run(MODEL, "generate", "--model", over, "--tokens", "1,2,3", "--max-tokens", "4", *sampling)
+    tap.ok(result.returncode == 65 and not result.stdout and "after token 2 are not finite, though" in result.stderr,
+           f"generate{' sampled' if sampling else ''}: does not choose among what is left", result.stderr)
+with Service(model=over) as service:
+    ends = service.swarm([{"tokens": [1, 2, 3], "max_tokens": 4, "k": k, "draft_method": "ngram", "temperature": t}
+                          for k in (0, 4) for t in (0, 1)])
+    tap.ok(all(e["end"] == "error" and not e["tokens"] and "not finite" in e["error"] for e in ends),
+           "served, neither", ends)
+over.unlink()
+
 # ---- synth ----
 small = ("--vocabulary", "700", "--layers", "1")
 kinds = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2, "q4_1": 3}
