@@ -212,6 +212,16 @@ over.unlink()
 
 # ---- synth ----
 small = ("--vocabulary", "700", "--layers", "1")
+for where, word in (("/dev/full", "/dev/full is there already, and is not a regular file"),
+                    (here, f"{here} is there already, and is a directory"),
+                    (here / "no" / "x.gguf", f"{here}/no/x.gguf cannot be written: No such file"),
+                    (here / "text" / "x.gguf", "Not a directory")):
+    result = run(MODEL, "synth", "qwen3-0.6b", where, "--force", "--sparse", *small)
+    tap.ok(result.returncode == 73 and word in result.stderr and ".part" not in result.stderr and result.stderr.count("\n") == 1,
+           f"synth: does not write to {where}", f"{result.returncode} {result.stderr}")
+os.mkfifo(here / "fifo.gguf.part")
+result = run(MODEL, "synth", "qwen3-0.6b", here / "fifo.gguf", "--sparse", *small)
+tap.ok(result.returncode == 73 and "fifo.gguf" in result.stderr, "synth: nor beside a pipe of the name it needs", result.stderr)
 kinds = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2, "q4_1": 3}
 for kind in kinds:
     path = here / f"{kind}.gguf"
@@ -269,7 +279,7 @@ for name in ("mixtral-8x7b", "olmoe-1b-7b", "gpt-oss-20b", "deepseek-v2-lite", "
 for what, status, more in (("an unknown shape", 64, ("nothing", here / "x")), ("no file", 64, ("qwen3-0.6b",)),
                            ("an unknown type", 64, ("qwen3-0.6b", here / "x", "--type", "q9")),
                            ("a file that is there", 73, ("qwen3-0.6b", HOSTILE)),
-                           ("no such directory", 66, ("qwen3-0.6b", here / "none" / "x", "--sparse"))):
+                           ("no such directory", 73, ("qwen3-0.6b", here / "none" / "x", "--sparse"))):
     result = run(MODEL, "synth", *more)
     tap.ok(result.returncode == status and not (here / "x").exists(), f"synth: {what} is refused",
            f"{result.returncode}: {result.stderr}")
