@@ -80,6 +80,8 @@ int engine_not_finite(const struct engine *e, uint32_t position, struct error *e
 /* Prints "outrider-model: text" to stderr; returns the exit status of a failure, or EX_USAGE for usage errors. */
 int engine_fail(int rc, const struct error *err);
 int engine_usage(const struct error *err);
+/* Where the first byte is that is no part of UTF-8 text; bytes when there is none. */
+size_t engine_not_utf8(const char *text, size_t bytes);
 /* A JSON string; bytes that are not UTF-8 become U+FFFD. */
 void engine_json_string(FILE *to, const char *text, size_t bytes);
 bool engine_json(const struct engine *e);

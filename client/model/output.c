@@ -36,6 +36,15 @@ static size_t utf8_bytes(const unsigned char *text, size_t bytes)
 	return n;
 }
 
+size_t engine_not_utf8(const char *text, size_t bytes)
+{
+	const unsigned char *at = (const unsigned char *)text;
+	size_t i = 0, n;
+	while (i < bytes && (n = utf8_bytes(at + i, bytes - i)) > 0)
+		i += n;
+	return i;
+}
+
 void engine_json_string(FILE *to, const char *text, size_t bytes)
 {
 	const unsigned char *at = (const unsigned char *)text, *end = at + bytes;

@@ -118,6 +118,12 @@ static int render_file(const struct options *o, const json_t *variables, const j
 	int rc = read_file(o->template, &source, &n, err);
 	if (rc)
 		return rc;
+	/* What Jinja reads is text; in a template that was saved as Latin-1 each such character would come out broken. */
+	size_t bad = engine_not_utf8(source, n);
+	if (bad < n) {
+		free(source);
+		return error_set(err, EILSEQ, "%s: byte %zu is not UTF-8", o->template, bad);
+	}
 	rc = template_parse(source, n, &template, err);
 	free(source);
 	if (!rc)
