@@ -3,15 +3,22 @@
 #include <string.h>
 #include <sysexits.h>
 
+static void complain(const struct error *err)
+{
+	struct error shown = *err;
+	error_tame(shown.text);
+	fprintf(stderr, "outrider-model: %s\n", shown.text);
+}
+
 int engine_fail(int rc, const struct error *err)
 {
-	fprintf(stderr, "outrider-model: %s\n", err->text);
+	complain(err);
 	return error_exit_status(rc);
 }
 
 int engine_usage(const struct error *err)
 {
-	fprintf(stderr, "outrider-model: %s\n", err->text);
+	complain(err);
 	return EX_USAGE;
 }
 

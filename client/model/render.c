@@ -25,6 +25,7 @@ static int read_file(const char *path, char **text, size_t *n, struct error *err
 	int rc = 0;
 	*text = NULL;
 	*n = 0;
+	errno = f ? 0 : errno;
 	if (!f)
 		return error_set(err, errno, "%s: %s", path, strerror(errno));
 	do {
@@ -39,7 +40,8 @@ static int read_file(const char *path, char **text, size_t *n, struct error *err
 		}
 		*n += fread(*text + *n, 1, capacity - *n, f);
 		if (ferror(f))
-			rc = error_set(err, EIO, "cannot read %s", path);
+			rc = error_set(err, errno ? errno : EIO, "%s: %s", path,
+				strerror(errno ? errno : EIO));
 	} while (!rc && !feof(f));
 	if (!standard)
 		fclose(f);

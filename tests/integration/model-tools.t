@@ -163,7 +163,7 @@ result = run(MODEL, "logits", "--model", large, "--tokens", "1")
 tap.ok(result.returncode == 65 and "blk.1.attn_q.weight: the scale at column 0 of row 1 is nan" in result.stderr,
        "a scale that is NaN is refused at load", result.stderr)
 os.truncate(large, 300 << 20)
-result = run(MODEL, "perplexity", "--model", large, "--tokens", "1," * 40, "--context", "8")
+result = run(MODEL, "perplexity", "--model", large, "--tokens", "1" + ",1" * 39, "--context", "8")
 tap.ok(result.returncode == 65 and "not finite" in result.stderr and "blk.1.attn_q.weight" in result.stderr,
        "perplexity: logits that are not finite are explained by their tensor", result.stderr)
 for sampling in ((), ("--temperature", "1")):
@@ -209,6 +209,17 @@ with Service(model=over) as service:
     tap.ok(all(e["end"] == "error" and not e["tokens"] and "not finite" in e["error"] for e in ends),
            "served, neither", ends)
 over.unlink()
+
+for what, status, word, arguments in (
+        ("a window too small", 64, "--context: 1, allowed are 4..", ("perplexity", "--model", TARGET_Q4, here / "text", "--context", "1")),
+        ("a text that is a directory", 66, "Is a directory", ("perplexity", "--model", TARGET_Q4, here)),
+        ("messages that are", 66, "Is a directory", ("render", "--model", TARGET_Q4, "--messages", here)),
+        ("a token that is missing", 65, "not a list of ids", ("generate", "--model", TARGET_Q4, "--tokens", "1,,2")),
+        ("a comma at the end", 65, "not a list of ids", ("generate", "--model", TARGET_Q4, "--tokens", "1,2,")),
+        ("a control character in a name", 66, "/no?pe", ("info", "/no\x1bpe"))):
+    result = run(MODEL, *arguments)
+    tap.ok(result.returncode == status and word in result.stderr and result.stderr.count("\n") == 1, f"{what} is refused",
+           f"{result.returncode} {result.stderr}")
 
 # ---- synth ----
 small = ("--vocabulary", "700", "--layers", "1")
