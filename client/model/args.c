@@ -123,8 +123,12 @@ int args_tokens(const char *text, int32_t **ids, uint32_t *n, struct error *err)
 		if (end == text || (*end && !strchr(", \t\n", *end)) || errno || id < INT32_MIN ||
 			id > INT32_MAX || *n >= LIMIT_CONTEXT) {
 			free(list);
-			return error_set(
-				err, EINVAL, "--tokens: \"%.20s\" is not a list of ids", text);
+			return *text && *text != ','
+				       ? error_set(err, EINVAL,
+						 "--tokens: \"%.20s\" is not a "
+						 "list of ids",
+						 text)
+				       : error_set(err, EINVAL, "--tokens: a comma without an id");
 		}
 		list[(*n)++] = (int32_t)id;
 		text = end + strspn(end, blanks);
