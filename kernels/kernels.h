@@ -86,6 +86,9 @@ size_t tensor_type_names(char *text, size_t bytes);
 /* 32 activations of one row. */
 struct q8_block {
 	float d;
+	/* What products would otherwise work out again for every row, from d and the sum of q: */
+	float d_sum; /* d * (float)sum, NaN where d is not finite */
+	int32_t minus_128; /* -128 * sum: where a product took signed weights 128 higher */
 	int16_t sums[2]; /* of the first and the last 16 of q */
 	int8_t q[Q8_BLOCK];
 };
@@ -130,23 +133,40 @@ static inline size_t kv_vector_bytes(enum kv_type type, uint32_t n)
 	return (size_t)n * (type == KV_F16 ? 2 : 4);
 }
 
-/* Attention of one query token and one KV head with query heads that share it. Any subset of those heads gives
- * the same bits. */
+/* One query token of an attention job. */
+struct attention_query {
+	const float *q; /* [n_heads][k_dim], heads q_stride floats apart */
+	uint32_t first,
+		last; /* of job->cells: first..last-1 are attended to; none when first >= last */
+};
+
+/* What attention keeps of some cells for rows of queries: the weighted sum of their values, not yet divided by the sum
+ * of the weights, both relative to the greatest score. Starts as most = -inf (or a sink's score), sum = 0 (1), out = 0. */
+struct attention_state {
+	float *out; /* [rows][v_dim], rows out_stride floats apart */
+	size_t out_stride;
+	float *most, *sum; /* [rows] */
+};
+
+/* Attention of some query tokens, each with the query heads that share one KV head, over one split of positions. Row
+ * token * n_heads + head; any tokens and heads may be together, a row's bits are its own. */
 struct attention_job {
 	uint32_t
-		n_cells; /* cells attended to, in ascending position; the last is the token itself */
-	const uint32_t *cells; /* [n_cells] */
+		n_cells; /* <= ATTENTION_SPLIT; cells[0] is the one of the split's first position */
+	uint32_t n_ahead; /* entries of cells behind them that will probably be the next job's */
+	const uint32_t
+		*cells; /* [n_cells + n_ahead], read where a query or n_ahead covers them only */
 	enum kv_type kv_type;
 	const void *k, *v; /* cell c's vector of this layer and KV head at k + c * k_cell_bytes */
 	size_t k_cell_bytes, v_cell_bytes;
 	uint32_t k_dim, v_dim; /* v may be the first v_dim values of k */
-	uint32_t n_heads; /* query heads of this KV head */
-	const float *q; /* [n_heads][k_dim], heads q_stride floats apart */
-	float *out; /* [n_heads][v_dim], heads out_stride floats apart */
-	size_t q_stride, out_stride;
+	uint32_t n_tokens, n_heads; /* their product: 1..ATTENTION_ROWS */
+	const struct attention_query *queries; /* [n_tokens] */
+	size_t q_stride;
 	float scale; /* of the scores, 1 / sqrt(head dimension) mostly */
-	const float *sinks; /* [n_heads], scores of a cell without a value (not scaled), or NULL */
-	float *scratch; /* kernels->attention_scratch(n_heads) floats */
+	struct attention_state
+		part; /* the result, out_stride == v_dim; open for tokens without cells */
+	float *scratch; /* kernels->attention_scratch(rows, k_dim, v_dim) floats */
 };
 
 /* One token of one value head of a gated delta net (Yang, Kautz, Hatamizadeh, arXiv 2412.06464, eq. 10), on `columns`
@@ -237,15 +257,25 @@ struct kernels {
 	 * out[j] = four partial sums of the new S[i][j] * q[i], in the same way. */
 	void (*delta_step)(const struct delta_step *step);
 
-	/* Flash-style: cells in chunks of ATTENTION_CHUNK counted from the first cell; in a chunk the scores are LANES
-	 * dot products times scale, m' = max(m, chunk), the running sum and output are scaled by exp(m - m'), then
-	 * for each cell in order s = s + p, out[d] = fma(p, v[d], out[d]); at the end out[d] * (1 / s). The first
-	 * chunk starts from m = its own max, s = 0, out = 0; with sinks from m = sink, s = 1 (the sink's own
-	 * exp(m - m)), out = 0, and is scaled like the others. So the bits depend on the cells only: with a sliding
-	 * window the first cell must follow from the token's position alone. Stored keys and values are widened
-	 * exactly; KV_Q8_0's are d * q, which float32 holds exactly too. */
+	/* Flash-style, in splits of ATTENTION_SPLIT positions (0.., SPLIT.., ...), so that the bits depend on the
+	 * positions attended to and on nothing else. A split, from most = -inf, sum = 0, out = 0, is taken in chunks of
+	 * ATTENTION_CHUNK positions, counted like the splits (with a sliding window the first chunk is a part of one).
+	 * In a chunk a score is s * scale after s = +0, s = fma(q[d], k[d], s) for ascending d; most' = max(most, scores), f = exp(most - most'),
+	 * p = exp(score - most'), sum = fma(sum, f, LANES sum of p * 1), out[d] = out[d] * f, then for each cell in order
+	 * out[d] = fma(p, v[d], out[d]). Stored keys and values are widened exactly; KV_Q8_0's are d * q, which float32
+	 * holds exactly too. */
 	void (*attention)(const struct attention_job *job);
-	size_t (*attention_scratch)(uint32_t n_heads); /* floats */
+	size_t (*attention_scratch)(uint32_t rows, uint32_t k_dim, uint32_t v_dim); /* floats */
+
+	/* Takes the next split, in ascending positions, into what those before it gave, by row: most' = max(most, part's),
+	 * a = exp(most - most'), b = exp(part's most - most'), sum = fma(part's sum, b, sum * a), out[d] =
+	 * fma(part's out[d], b, out[d] * a). */
+	void (*attention_join)(const struct attention_state *into,
+		const struct attention_state *part, uint32_t rows, uint32_t v_dim);
+
+	/* After the last: out[d] = out[d] * (1 / sum). */
+	void (*attention_finish)(
+		const struct attention_state *state, uint32_t rows, uint32_t v_dim);
 
 	/* float32 -> the KV type, kv_vector_bytes(type, n) of it. Float16 is rounded to nearest even. KV_Q8_0: a block is
 	 * quantised as activations are (a short one as if zeros followed), its d rounded to float16 afterwards. */
@@ -253,6 +283,8 @@ struct kernels {
 };
 
 #define ATTENTION_CHUNK 64
+#define ATTENTION_SPLIT 256
+#define ATTENTION_ROWS 128
 
 /* The backends, best first, ended by NULL. The last, "reference", is only taken by name: scalar, but matmul of
  * quantised weights is LANES of their float32 values and x->f32, so its bits are not the others'. */
@@ -260,6 +292,8 @@ extern const struct kernels *const kernels_all[];
 
 /* name "auto" or NULL: the best this CPU supports. NULL and *err when the name is unknown or unsupported. */
 const struct kernels *kernels_select(const char *name, struct error *err);
+/* A sentence for the log when the vector instructions are not used, and why; NULL when they are. name as above. */
+const char *kernels_notice(const struct kernels *kernels, const char *name);
 
 /* Our exp and log for float32, the same bits in every backend (kernels/cpu/math.h states the operations of exp and
  * says where its vector forms are). exp is within 1 ulp; of less than -87.3f it is 0, of more than 88.72283f inf, so

@@ -1,52 +1,17 @@
-#include "kernels/pool.h"
-
+#include "kernels/pool_internal.h"
 #include "shared/base/clock.h"
-#include "shared/base/limits.h"
+#include "shared/base/cpus.h"
 
-#include <assert.h>
+#include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdalign.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Pauses between two looks at the clock in a spin loop. */
-#define SPINS_PER_LOOK 32
-
-struct pool_worker {
-	struct pool *pool;
-	uint32_t index;
-	pthread_t thread;
+enum {
+	SPINS_PER_LOOK = 32, /* pauses between two looks at the clock */
 };
-
-/*
- * A run is published by storing its item count in left. Whoever lowers left by one owns one item, and may read
- * fn, arg and n: they cannot change before that item is done, because pool_run waits for done == n. So a thread
- * that was descheduled takes no part and is not waited for, unless it holds an item.
- */
-struct pool {
-	alignas(CACHE_LINE) atomic_uint left;
-	alignas(CACHE_LINE) atomic_uint done;
-	atomic_bool caller_asleep;
-	alignas(CACHE_LINE) void *arg;
-	void (*fn)(void *arg, uint32_t item, uint32_t thread);
-	uint32_t n;
-	alignas(CACHE_LINE) atomic_uint sleepers;
-	atomic_uint wakes; /* the futex sleepers wait on */
-	atomic_bool stop;
-	uint64_t spin_ns;
-	uint32_t threads;
-	bool pinned;
-	pid_t caller; /* whose CPU mask was narrowed */
-	cpu_set_t caller_mask;
-	struct pool_worker workers[]; /* [threads - 1], thread 1 first */
-};
-
 static void futex_wait(atomic_uint *word, uint32_t value)
 {
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
@@ -57,25 +22,77 @@ static void futex_wake(atomic_uint *word, uint32_t threads)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, threads, NULL, NULL, 0);
 }
 
-/* Takes items while there are any; returns how many it did. */
-static uint32_t pool_work(struct pool *pool, uint32_t thread)
+static uint64_t make_part(uint32_t first, uint32_t end)
 {
-	uint32_t mine = 0;
-	/* Acquire pairs with the release of left in pool_run: fn, arg and n are then those of this run. */
-	uint32_t left = atomic_load_explicit(&pool->left, memory_order_acquire);
-
-	while (left > 0) {
-		if (!atomic_compare_exchange_weak_explicit(&pool->left, &left, left - 1,
-			    memory_order_acquire, memory_order_acquire))
-			continue;
-		pool->fn(pool->arg, pool->n - left, thread);
-		mine++;
-		left = atomic_load_explicit(&pool->left, memory_order_acquire);
-	}
-	return mine;
+	return (uint64_t)end << 32 | first;
 }
 
-static void pool_report(struct pool *pool, uint32_t mine)
+/*
+ * Takes the first item of a part, or the last. A part is only filled when all items of the run before are done, so
+ * whoever gets an item may read fn and arg: they are those of the run that filled the part, however old the value was
+ * that the exchange started from, and do not change before the item is done. A thread that was descheduled thus takes
+ * no part and is not waited for, unless it holds an item.
+ */
+static bool take(_Atomic uint64_t *part, bool last, uint32_t *item)
+{
+	/* Acquire pairs with the release in pool_run, through the exchanges of others. */
+	uint64_t now = atomic_load_explicit(part, memory_order_acquire);
+
+	for (;;) {
+		uint32_t first = (uint32_t)now, end = (uint32_t)(now >> 32);
+		uint64_t left = last ? make_part(first, end - 1) : make_part(first + 1, end);
+
+		if (first >= end)
+			return false;
+		if (atomic_compare_exchange_weak_explicit(
+			    part, &now, left, memory_order_acq_rel, memory_order_acquire)) {
+			*item = last ? end - 1 : first;
+			return true;
+		}
+	}
+}
+
+/* Does items while take gets some; false when the thread must leave its CPU first. */
+static bool take_all(struct pool_thread *t, _Atomic uint64_t *part, bool last, uint32_t *mine)
+{
+	struct pool *pool = t->pool;
+	uint32_t item;
+
+	while (take(part, last, &item)) {
+		pool->fn(pool->arg, item, t->index);
+		(*mine)++;
+		if (t->index > 0 && atomic_load_explicit(&t->contended, memory_order_relaxed) &&
+			pool_must_leave(t, clock_ns()))
+			return false;
+	}
+	return true;
+}
+
+/* Its own part, then what is left of the others': neighbours first, of its own node before other nodes. */
+static bool work(struct pool_thread *t, uint32_t *mine)
+{
+	struct pool *pool = t->pool;
+	uint32_t active = atomic_load_explicit(&pool->active, memory_order_relaxed);
+	uint32_t node = atomic_load_explicit(&t->node, memory_order_relaxed);
+	bool one = atomic_load_explicit(&pool->nodes, memory_order_relaxed) == 1;
+
+	if (!take_all(t, &t->part, false, mine))
+		return false;
+	for (int far = 0; far < (one ? 1 : 2); far++) {
+		for (uint32_t i = 1; i < active; i++) {
+			uint32_t at = t->index + i < active ? t->index + i : t->index + i - active;
+			struct pool_thread *victim = &pool->of[at < active ? at : 0];
+			bool near =
+				atomic_load_explicit(&victim->node, memory_order_relaxed) == node;
+
+			if ((one || near == !far) && !take_all(t, &victim->part, true, mine))
+				return false;
+		}
+	}
+	return true;
+}
+
+static void report(struct pool *pool, uint32_t mine)
 {
 	/* Release pairs with the acquire of done in pool_run, which then sees what the items wrote; and
 	 * sequential consistency orders it before the look at caller_asleep, or both could miss each other. */
@@ -84,158 +101,199 @@ static void pool_report(struct pool *pool, uint32_t mine)
 		futex_wake(&pool->done, 1);
 }
 
-/* Spins until left or stop says something, for spin_ns; false when the time is over. */
-static bool pool_spin(struct pool *pool)
+/* Spins until there is another run than seen, for spin_ns; false when the time is over. now: when it was last looked, so
+ * that a run that comes need not wait for the clock. */
+static bool spin(struct pool_thread *t, uint32_t seen, uint64_t *now)
 {
-	uint64_t end;
+	struct pool *pool = t->pool;
+	uint64_t patience = atomic_load_explicit(&pool->spin_ns, memory_order_relaxed);
+	uint64_t end = *now + patience;
 
-	if (pool->spin_ns == 0)
-		return false;
-	end = clock_ns() + pool->spin_ns;
-	do {
+	while (*now < end) {
+		uint64_t before = *now;
+
 		for (int i = 0; i < SPINS_PER_LOOK; i++) {
-			if (atomic_load_explicit(&pool->left, memory_order_relaxed) > 0 ||
-				atomic_load_explicit(&pool->stop, memory_order_relaxed))
+			if (atomic_load_explicit(&pool->runs, memory_order_relaxed) != seen)
 				return true;
 			clock_relax();
 		}
-	} while (clock_ns() < end);
+		*now = clock_ns();
+		pool_watch(t, before, *now);
+	}
 	return false;
 }
 
-static void pool_sleep(struct pool *pool)
+static void sleep_until_run(struct pool *pool, uint32_t seen)
 {
-	uint32_t wakes;
-
-	/* Sequentially consistent with pool_run, which stores left and then reads sleepers: either it sees us
-	 * and changes wakes, or we see its items. */
+	/* Sequentially consistent with pool_run, which changes runs and then reads sleepers: either it sees us and wakes,
+	 * or we (or the kernel) see that runs has changed. */
 	atomic_fetch_add(&pool->sleepers, 1);
-	wakes = atomic_load(&pool->wakes);
-	if (atomic_load(&pool->left) == 0 && !atomic_load(&pool->stop))
-		futex_wait(&pool->wakes, wakes);
+	if (atomic_load(&pool->runs) == seen)
+		futex_wait(&pool->runs, seen);
 	atomic_fetch_sub(&pool->sleepers, 1);
 }
 
-static void *pool_thread(void *arg)
+static void *thread_main(void *arg)
 {
-	struct pool_worker *worker = arg;
-	struct pool *pool = worker->pool;
+	struct pool_thread *t = arg;
+	struct pool *pool = t->pool;
+	uint32_t seen, active;
+	uint64_t now = clock_ns();
 
-	while (!atomic_load_explicit(&pool->stop, memory_order_acquire)) {
-		uint32_t mine = pool_work(pool, worker->index);
+	pool_watch_init(t);
+	for (;;) {
+		uint32_t mine = 0;
 
+		/* Before stop and active are looked at: who changes those changes runs after. */
+		seen = atomic_load(&pool->runs);
+		if (atomic_load(&pool->stop))
+			return NULL;
+		active = atomic_load(&pool->active);
+		if (t->index >= active) {
+			futex_wait(&pool->active, active);
+			now = clock_ns();
+			continue;
+		}
+		uint64_t began = now;
+		bool all = work(t, &mine);
 		if (mine > 0)
-			pool_report(pool, mine);
-		else if (!pool_spin(pool))
-			pool_sleep(pool);
+			report(pool, mine);
+		now = clock_ns();
+		pool_watch(t, began, now);
+		if (!all) {
+			now = pool_leave(t);
+		} else if (!spin(t, seen, &now)) {
+			sleep_until_run(pool, seen);
+			now = clock_ns();
+		}
 	}
-	return NULL;
 }
 
-static void pool_wake(struct pool *pool, uint32_t most)
+void pool_rouse(struct pool *pool)
+{
+	atomic_fetch_add(&pool->runs, 1);
+	futex_wake(&pool->runs, INT_MAX);
+	futex_wake(&pool->active, INT_MAX);
+}
+
+static void wake(struct pool *pool, uint32_t most)
 {
 	uint32_t asleep = atomic_load(&pool->sleepers);
 
-	if (asleep == 0)
-		return;
-	atomic_fetch_add(&pool->wakes, 1);
-	futex_wake(&pool->wakes, asleep < most ? asleep : most);
+	if (asleep > 0)
+		futex_wake(&pool->runs, asleep < most ? asleep : most);
 }
 
-static void pool_wait_done(struct pool *pool, uint32_t n)
+/* Returns whether it took longer than spinning is worth. */
+static bool wait_done(struct pool *pool, uint32_t n)
 {
-	uint64_t end = 0;
+	uint64_t patience = atomic_load_explicit(&pool->spin_ns, memory_order_relaxed), end = 0;
 
 	for (uint32_t i = 0; atomic_load_explicit(&pool->done, memory_order_acquire) != n; i++) {
 		if (i % SPINS_PER_LOOK == 0) {
 			uint64_t now = clock_ns();
 
-			end = end ? end : now + pool->spin_ns;
+			/* Its own items are done; what follows is no pause of its own. */
+			if (i == 0)
+				pool_watch(&pool->of[0], pool->ran_ns, now);
+			pool->ran_ns = now;
+			end = end ? end : now + patience;
 			if (now >= end)
 				break;
 		}
 		clock_relax();
 	}
 	if (atomic_load_explicit(&pool->done, memory_order_acquire) == n)
-		return;
+		return false;
 	atomic_store(&pool->caller_asleep, true);
 	for (uint32_t done; (done = atomic_load(&pool->done)) != n;)
 		futex_wait(&pool->done, done);
 	atomic_store(&pool->caller_asleep, false);
+	pool->ran_ns = clock_ns();
+	return true;
+}
+
+static void deal(struct pool *pool, uint32_t n, uint32_t active)
+{
+	uint32_t first = 0;
+
+	for (uint32_t i = 0; i < active; i++) {
+		uint32_t end = (uint32_t)((uint64_t)n * (i + 1) / active);
+
+		/* Releases fn, arg and done to whoever takes an item of it. */
+		if (end > first)
+			atomic_store_explicit(
+				&pool->of[i].part, make_part(first, end), memory_order_release);
+		first = end;
+	}
 }
 
 void pool_run(struct pool *pool, void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg,
 	uint32_t n)
 {
-	uint32_t mine;
+	uint32_t active = atomic_load_explicit(&pool->active, memory_order_relaxed), mine = 0;
+	bool slow = false;
 
-	if (pool->threads == 1 || n <= 1) {
+	if (active > 1 && n > 1) {
+		pool->fn = fn;
+		pool->arg = arg;
+		atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
+		deal(pool, n, active);
+		atomic_fetch_add(&pool->runs, 1);
+		wake(pool, (n < active ? n : active) - 1);
+		uint64_t now = clock_ns();
+		/* From run to run the caller does little else: it notices by this that it was stopped. */
+		pool_watch(&pool->of[0], pool->ran_ns, now);
+		pool->ran_ns = now;
+		work(&pool->of[0], &mine);
+		if (atomic_fetch_add(&pool->done, mine) + mine != n)
+			slow = wait_done(pool, n);
+	} else {
 		for (uint32_t i = 0; i < n; i++)
 			fn(arg, i, 0);
-		return;
 	}
-	pool->fn = fn;
-	pool->arg = arg;
-	pool->n = n;
-	atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
-	/* Releases fn, arg, n and done to whoever takes an item. */
-	atomic_store(&pool->left, n);
-	pool_wake(pool, n - 1);
-	mine = pool_work(pool, 0);
-	if (atomic_fetch_add(&pool->done, mine) + mine != n)
-		pool_wait_done(pool, n);
+	if (pool->threads > 1 && pool_check_due(pool, slow))
+		pool_check(pool);
 }
 
-static int pool_pin(pthread_t thread, const cpu_set_t *mask, uint32_t index)
+void pool_use(struct pool *pool, uint32_t threads)
 {
-	uint32_t skip = index % (uint32_t)CPU_COUNT(mask);
-	cpu_set_t one;
-
-	CPU_ZERO(&one);
-	for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-		if (CPU_ISSET(cpu, mask) && skip-- == 0) {
-			CPU_SET(cpu, &one);
-			break;
-		}
-	}
-	return pthread_setaffinity_np(thread, sizeof(one), &one);
+	pool->used = threads < pool->threads ? threads : pool->threads;
+	pool_place(pool);
 }
 
-static int pool_start(struct pool *pool, uint32_t threads, int pin, struct error *err)
+static int start_threads(struct pool *pool, uint32_t threads, struct error *err)
 {
-	int rc = 0;
+	for (uint32_t i = 0; i < threads; i++) {
+		struct pool_thread *t = &pool->of[i];
+		int rc = 0;
 
-	if (pin) {
-		pool->caller = (pid_t)syscall(SYS_gettid);
-		if (sched_getaffinity(
-			    pool->caller, sizeof(pool->caller_mask), &pool->caller_mask) != 0)
-			return error_set(
-				err, errno, "cannot read the CPU mask: %s", strerror(errno));
-	}
-	for (uint32_t i = 1; i < threads && rc == 0; i++) {
-		struct pool_worker *worker = &pool->workers[i - 1];
-
-		*worker = (struct pool_worker){.pool = pool, .index = i};
-		rc = pthread_create(&worker->thread, NULL, pool_thread, worker);
+		t->pool = pool;
+		t->index = i;
+		if (i == 0)
+			t->thread = pthread_self();
+		else
+			rc = pthread_create(&t->thread, NULL, thread_main, t);
 		if (rc != 0)
 			return error_set(err, rc == EAGAIN ? ENOMEM : rc,
 				"cannot start thread %u of %u: %s", i + 1, threads, strerror(rc));
 		pool->threads++;
-		if (pin)
-			rc = pool_pin(worker->thread, &pool->caller_mask, i);
 	}
-	if (pin && rc == 0) {
-		rc = pool_pin(pthread_self(), &pool->caller_mask, 0);
-		pool->pinned = rc == 0;
-	}
-	if (rc != 0)
-		return error_set(err, rc, "cannot bind the threads to CPUs: %s", strerror(rc));
 	return 0;
+}
+
+static void *zeroed_lines(size_t bytes)
+{
+	size_t rounded = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	void *memory = aligned_alloc(CACHE_LINE, rounded);
+
+	if (memory)
+		memset(memory, 0, rounded);
+	return memory;
 }
 
 int pool_create(uint32_t threads, int pin, uint64_t spin_ns, struct pool **out, struct error *err)
 {
-	size_t size;
 	struct pool *pool;
 	int rc;
 
@@ -243,19 +301,27 @@ int pool_create(uint32_t threads, int pin, uint64_t spin_ns, struct pool **out, 
 	if (threads < 1 || threads > LIMIT_THREADS)
 		return error_set(err, EINVAL, "%u threads are asked for: 1 to %u are possible",
 			threads, (unsigned int)LIMIT_THREADS);
-	size = sizeof(*pool) + (threads - 1) * sizeof(pool->workers[0]);
-	size = (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-	pool = aligned_alloc(CACHE_LINE, size);
-	if (!pool)
+	pool = zeroed_lines(sizeof(*pool));
+	if (pool)
+		pool->of = zeroed_lines(threads * sizeof(pool->of[0]));
+	if (!pool || !pool->of) {
+		free(pool);
 		return error_set(err, ENOMEM, "no memory for %u threads", threads);
-	memset(pool, 0, size);
-	pool->spin_ns = spin_ns;
-	pool->threads = 1;
-	rc = pool_start(pool, threads, pin, err);
+	}
+	pool->spin_ns_wanted = spin_ns;
+	pool->pin = pin != 0;
+	for (uint32_t i = 0; i < threads; i++)
+		pool->of[i].schedstat = -1;
+	atomic_store(&pool->active, 1); /* those that start before pool_place wait */
+	cpus_mask(&pool->mask);
+	pool->ran_ns = pool->checked_ns = clock_ns();
+	rc = start_threads(pool, threads, err);
 	if (rc != 0) {
 		pool_destroy(&pool);
 		return rc;
 	}
+	pool_watch_init(&pool->of[0]);
+	pool_place(pool);
 	*out = pool;
 	return 0;
 }
@@ -268,16 +334,26 @@ void pool_destroy(struct pool **handle)
 		return;
 	*handle = NULL;
 	atomic_store(&pool->stop, true);
-	atomic_fetch_add(&pool->wakes, 1);
-	futex_wake(&pool->wakes, pool->threads);
+	/* Another value, or one who is about to sleep on the old one would miss it. */
+	atomic_store(&pool->active, LIMIT_THREADS + 1);
+	pool_rouse(pool);
 	for (uint32_t i = 1; i < pool->threads; i++)
-		pthread_join(pool->workers[i - 1].thread, NULL);
-	if (pool->pinned)
-		sched_setaffinity(pool->caller, sizeof(pool->caller_mask), &pool->caller_mask);
+		pthread_join(pool->of[i].thread, NULL);
+	for (uint32_t i = 0; i < pool->threads; i++)
+		if (pool->of[i].schedstat >= 0)
+			close(pool->of[i].schedstat);
+	if (pool->pin && pool->threads > 0)
+		(void)pthread_setaffinity_np(pool->of[0].thread, sizeof(pool->mask), &pool->mask);
+	free(pool->of);
 	free(pool);
 }
 
 uint32_t pool_threads(const struct pool *pool)
 {
 	return pool->threads;
+}
+
+uint32_t pool_active(const struct pool *pool)
+{
+	return atomic_load_explicit(&pool->active, memory_order_relaxed);
 }

@@ -1,7 +1,13 @@
 /*
  * A pool of threads for one forward pass: the caller is thread 0, the others wait at a barrier that spins for a
- * bounded time and then sleeps. Work is cut into items that any thread may take; an item is computed by exactly
- * one thread in the order kernels.h defines, so results do not depend on the thread count.
+ * bounded time and then sleeps. The items of a run are dealt out in equal, contiguous parts, so that items of equal
+ * bytes make each thread read one stream of memory, and the same one every time (which first touch on several nodes
+ * builds on); who is done takes items from the ends of the others' parts. An item is computed by exactly one thread in
+ * the order kernels.h defines, so results depend on neither the thread count nor on who took what.
+ *
+ * The pool follows the CPUs it is given: no more threads take part than the affinity mask has CPUs, and when a CPU goes
+ * away or comes back (cpuset, taskset, hot-plug) they are counted and bound again. A thread whose CPU another process
+ * wants too gives it up between items rather than be stopped while all wait for the one it holds.
  */
 #pragma once
 
@@ -11,13 +17,22 @@
 
 struct pool;
 
-/* threads 1..LIMIT_THREADS (the caller counted). pin: bind thread i to the i-th CPU of the process's mask.
- * spin_ns: how long a waiting thread spins before it sleeps; 0 sleeps at once. */
+/* threads 1..LIMIT_THREADS (the caller counted). pin: bind each thread to a CPU of its own, cores first, spread over
+ * the nodes; without it the kernel places them. spin_ns: how long a waiting thread spins before it sleeps; 0 sleeps at
+ * once. */
 int pool_create(uint32_t threads, int pin, uint64_t spin_ns, struct pool **out, struct error *err);
 void pool_destroy(struct pool **pool);
 uint32_t pool_threads(const struct pool *pool);
 
-/* Calls fn(arg, item, thread) once for each item in 0..n-1, taken in ascending order; returns when all are done.
- * Not reentrant; one caller at a time. No allocation, no system call while all threads are spinning. */
+/* How many threads take part now: at most pool_threads, fewer when there are not as many CPUs. Thread numbers passed
+ * to fn stay below it. */
+uint32_t pool_active(const struct pool *pool);
+/* Exactly so many take part (1..pool_threads) whatever CPUs there are; 0 goes back to following them. For the caller,
+ * between runs. */
+void pool_use(struct pool *pool, uint32_t threads);
+
+/* Calls fn(arg, item, thread) once for each item in 0..n-1; returns when all are done. A single thread takes them in
+ * ascending order. Not reentrant; one caller at a time. No allocation; while all threads are spinning, a system call only
+ * once in CHECK_RUNS runs (pool_internal.h). */
 void pool_run(struct pool *pool, void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg,
 	uint32_t n);

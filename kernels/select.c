@@ -75,3 +75,14 @@ const struct kernels *kernels_select(const char *name, struct error *err)
 		err, EINVAL, "there are no kernels called \"%s\" (%s)", any ? "auto" : name, known);
 	return NULL;
 }
+
+const char *kernels_notice(const struct kernels *kernels, const char *name)
+{
+	if (kernels != &kernels_scalar && kernels != &kernels_reference)
+		return NULL;
+	if (name == NULL || strcmp(name, "auto") == 0)
+		return "this CPU has no AVX2 (with FMA and F16C): the scalar kernels are used, "
+		       "which give the same bits many times slower";
+	return "kernels without vector instructions are set: the same bits many times slower than "
+	       "kernels = auto";
+}

@@ -2,14 +2,19 @@
 # when nothing is.
 PACKAGES_BUILD := gcc make pkg-config libc6-dev libzmq3-dev libprotobuf-c-dev protobuf-c-compiler \
 	protobuf-compiler libsystemd-dev libinih-dev liburing-dev libjansson-dev libpcre2-dev libedit-dev \
-	libncurses-dev
+	libncurses-dev libnuma-dev
 PACKAGES_TEST := perl libcmocka-dev python3 spin clang libclang-rt-14-dev strace procps
 PACKAGES_BENCH := gnuplot-nox
 PACKAGES_LINT := clang-format clang-tidy cppcheck
+# Of bench/peers alone, which builds other engines to compare with.
+PACKAGES_PEERS := cmake g++ python3
 PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST) $(PACKAGES_BENCH)
 
-.PHONY: packages packages-lint
+.PHONY: packages packages-lint packages-peers
 packages:
 	@sh tools/packages.sh $(PACKAGES)
 packages-lint:
 	@sh tools/packages.sh $(PACKAGES_LINT)
+## make packages-peers  what bench/peers/run.py needs besides
+packages-peers:
+	@sh tools/packages.sh $(PACKAGES_PEERS)

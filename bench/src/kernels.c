@@ -33,7 +33,7 @@ enum {
 	ITEM_ROWS = 64, /* rows of one item of the pool */
 	COUNTS = 16,
 	TYPES = 32,
-	ROUNDS = 99,
+	ROUNDS = PEAKS_ROUNDS,
 };
 
 struct options {
@@ -90,8 +90,12 @@ static void run_row(struct bench *b, struct row *row, uint32_t round)
 	size_t row_bytes = (size_t)COLS / row->type->block_weights * row->type->block_bytes;
 	struct job job = {
 		.bench = b,
-		.w = {row->type->type, ROWS, COLS, row_bytes, b->memory.data,
-			b->options.rows ? LAYOUT_ROWS : LAYOUT_TILES},
+		.w = {.type = row->type->type,
+			.rows = ROWS,
+			.cols = COLS,
+			.row_bytes = row_bytes,
+			.data = b->memory.data,
+			.layout = b->options.rows ? LAYOUT_ROWS : LAYOUT_TILES},
 		.matrix_bytes = row_bytes * ROWS,
 		.n = row->n,
 	};
@@ -166,15 +170,10 @@ static void measure(struct bench *b)
 
 static struct peaks median_peaks(const struct bench *b)
 {
-	double read[ROUNDS], int8[ROUNDS], f32[ROUNDS];
+	struct peaks peaks;
 
-	for (uint32_t i = 0; i < b->options.rounds; i++) {
-		read[i] = b->peaks[i].read_gb_s;
-		int8[i] = b->peaks[i].int8_gop_s;
-		f32[i] = b->peaks[i].f32_gop_s;
-	}
-	return (struct peaks){median(read, b->options.rounds), median(int8, b->options.rounds),
-		median(f32, b->options.rounds)};
+	peaks_median(b->peaks, b->options.rounds, &peaks);
+	return peaks;
 }
 
 /* The figures of a row: floor_share is the time its bytes or its operations need at the peak, whichever is longer, over
@@ -186,7 +185,6 @@ struct figures {
 static struct figures figures_of(const struct row *row, const struct peaks *peaks, uint32_t rounds)
 {
 	double copy[ROUNDS], seconds;
-	double peak = row->type->quantised ? peaks->int8_gop_s : peaks->f32_gop_s;
 	struct figures f;
 
 	memcpy(copy, row->seconds, rounds * sizeof(*copy));
@@ -194,7 +192,7 @@ static struct figures figures_of(const struct row *row, const struct peaks *peak
 	f.gb_s = row->bytes / 1e9 / seconds;
 	f.gop_s = row->ops / 1e9 / seconds;
 	f.read_share = f.gb_s / peaks->read_gb_s;
-	f.op_share = f.gop_s / peak;
+	f.op_share = f.gop_s / peaks_gop_s(peaks, row->type);
 	f.floor_share = f.read_share > f.op_share ? f.read_share : f.op_share;
 	return f;
 }
@@ -205,8 +203,11 @@ static void print_text(const struct bench *b, const char *cpu)
 
 	printf("%s, %u threads, %s kernels; median of %u rounds\n", cpu, b->options.threads,
 		b->kernels->name, b->options.rounds);
-	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s\n\n",
+	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s",
 		p.read_gb_s, p.int8_gop_s, p.f32_gop_s);
+	if (p.bf16_gop_s > 0)
+		printf(", bfloat16 %.0f GOP/s", p.bf16_gop_s);
+	fputs("\n\n", stdout);
 	printf("matrices %d x %d   tokens     GB/s  of read    GOP/s  of peak   of floor\n", ROWS,
 		COLS);
 	for (uint32_t i = 0; i < b->n_rows; i++) {
@@ -222,10 +223,10 @@ static void print_json(const struct bench *b, const char *cpu)
 {
 	struct peaks p = median_peaks(b);
 	json_t *rows = json_array();
-	json_t *all = json_pack("{s:s, s:i, s:s, s:i, s:{s:f, s:f, s:f}}", "cpu", cpu, "threads",
-		(int)b->options.threads, "kernels", b->kernels->name, "rounds",
+	json_t *all = json_pack("{s:s, s:i, s:s, s:i, s:{s:f, s:f, s:f, s:f}}", "cpu", cpu,
+		"threads", (int)b->options.threads, "kernels", b->kernels->name, "rounds",
 		(int)b->options.rounds, "peaks", "read_gb_s", p.read_gb_s, "int8_gop_s",
-		p.int8_gop_s, "f32_gop_s", p.f32_gop_s);
+		p.int8_gop_s, "f32_gop_s", p.f32_gop_s, "bf16_gop_s", p.bf16_gop_s);
 
 	for (uint32_t i = 0; i < b->n_rows; i++) {
 		const struct row *row = &b->rows[i];

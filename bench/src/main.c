@@ -1,7 +1,9 @@
 /* outrider-bench: a table of subcommands. Each parses its own options; argv[0] is its name. */
+#include "bench/src/attention.h"
 #include "bench/src/ipc.h"
 #include "bench/src/kernels.h"
 #include "bench/src/model.h"
+#include "bench/src/pool.h"
 #include "bench/src/workload.h"
 
 #include <stdio.h>
@@ -12,11 +14,15 @@ static const struct command {
 	const char *name, *help;
 	int (*run)(int argc, char **argv);
 } commands[] = {
+	{"attention", "GB/s of keys and values at depth, beside the machine's own peaks",
+		bench_attention},
 	{"ipc", "what a hop through the shared regions costs, beside ZeroMQ ipc://", bench_ipc},
 	{"kernels", "GB/s and GOP/s of every product, beside the machine's own peaks",
 		bench_kernels},
 	{"model", "prefill, decode and T(n) of a model file, beside the time its bytes need",
 		bench_model},
+	{"pool", "what a hand-over to the threads of a pass costs, and a CPU that is taken away",
+		bench_pool},
 	{"workload", "tokens/s, acceptance and experts of a served workload, per K",
 		bench_workload},
 };

@@ -1,9 +1,33 @@
 /*
- * `outrider-bench model`: the engine alone on a model file: prefill, decode, and T(n), what a pass over n tokens costs,
- * which decides whether speculation pays. Every figure has its floor beside it: the time its bytes need at the read
- * bandwidth measured in the same rounds. Needs no service.
+ * `outrider-bench model`: the engine alone on a model file: prefill, decode, what a pass over n tokens costs (T(n), which
+ * decides whether speculation pays), and what context costs. Every figure has its floor beside it: the time its bytes
+ * need at the read bandwidth measured in the same rounds, or its operations at the peak of the registers. No service.
  */
 #pragma once
 
+#include "bench/src/passes.h"
+
+#include <jansson.h>
+
+enum { MODEL_BATCHES = 32, MODEL_DEPTHS = 16, MODEL_ROUNDS = PEAKS_ROUNDS };
+
+struct model_bench {
+	struct {
+		struct engine_options engine;
+		const char *batch, *depth;
+		uint32_t prefill, tokens, passes, rounds;
+		uint64_t seed;
+		bool help, mapped;
+	} options;
+	struct passes passes;
+	struct peaks peaks[MODEL_ROUNDS];
+	struct series prefill, batch[MODEL_BATCHES], decode[MODEL_DEPTHS]; /* decode: by depth */
+	uint32_t n_batch, n_depths;
+};
+
 /* Prints to stdout; returns a sysexits status. argv[0] is the subcommand. */
 int bench_model(int argc, char **argv);
+
+/* Of a bench whose rounds are done; a new reference. */
+json_t *model_report(const struct model_bench *b, const char *cpu);
+void model_report_text(const json_t *report);

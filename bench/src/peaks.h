@@ -1,9 +1,10 @@
 /*
- * What this machine can do at most, measured: the read bandwidth of its memory, and the multiply-adds of 8-bit integers
- * and of float32 in registers. The floors that the engine's figures are held against, taken in the same run.
+ * What this machine can do at most, measured: the read bandwidth of its memory, and the multiply-adds of 8-bit integers,
+ * of bfloat16 and of float32 in registers. The floors that the engine's figures are held against, taken in the same run.
  */
 #pragma once
 
+#include "kernels/kernels.h"
 #include "kernels/pool.h"
 #include "shared/base/error.h"
 
@@ -13,7 +14,12 @@ struct peaks {
 	double read_gb_s; /* all threads reading memory in order */
 	double int8_gop_s; /* 8-bit products summed in 32 bits; a multiply and an add are two operations */
 	double f32_gop_s; /* float32 fma, two operations */
+	double bf16_gop_s; /* products of pairs of bfloat16 summed in float32; 0: no such instruction */
 };
+
+/* The peak that a product with weights of this type is held against: bytes' for the quantised ones, and bfloat16's own
+ * where the CPU has it, though the engine widens those to float32 (kernels.h). */
+double peaks_gop_s(const struct peaks *peaks, const struct tensor_type_info *type);
 
 struct peaks_memory {
 	unsigned char *data; /* bytes, in huge pages where the system gives them; filled */
@@ -24,5 +30,14 @@ struct peaks_memory {
 int peaks_memory_get(struct peaks_memory *memory, size_t bytes, struct error *err);
 void peaks_memory_put(struct peaks_memory *memory);
 
-/* One round, with all threads of the pool. */
+/* One round, with all threads of the pool: of each the best of a few goes, since nothing but the machine's limit is
+ * wanted. */
 void peaks_measure(const struct peaks_memory *memory, struct pool *pool, struct peaks *out);
+
+/* The read bandwidth alone, GB/s: on a machine shared with others it changes from one second to the next, so that who
+ * measures something bound by memory asks before and after. */
+double peaks_read(const struct peaks_memory *memory, struct pool *pool);
+
+#define PEAKS_ROUNDS 99
+/* Of each peak the median of n rounds, 1..PEAKS_ROUNDS. */
+void peaks_median(const struct peaks *rounds, uint32_t n, struct peaks *out);

@@ -207,7 +207,8 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	e->kernels = kernels_select(kernels_name(o), err);
 	assert(e->kernels); /* engine_check_options has seen the name */
 	uint32_t available = cpus(), threads = o->threads ? o->threads : available;
-	rc = pool_create(threads, 0, threads <= available ? SPIN_NS : 0, &e->pool, err);
+	/* All CPUs are ours to place threads on; with fewer threads the kernel knows which are free. */
+	rc = pool_create(threads, threads >= available, SPIN_NS, &e->pool, err);
 	if (rc < 0)
 		return rc;
 	rc = pack_weights(e, threads, err);

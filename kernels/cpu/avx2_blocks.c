@@ -152,8 +152,7 @@ ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile,
 			acc[t] = _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(block->d)),
 				_mm256_cvtepi32_ps(dot), acc[t]);
 			if (type == TENSOR_Q4_1)
-				acc[t] = _mm256_fmadd_ps(
-					m, _mm256_set1_ps(block->d * (float)q8_sum(block)), acc[t]);
+				acc[t] = _mm256_fmadd_ps(m, _mm256_set1_ps(block->d_sum), acc[t]);
 		}
 	}
 	UNROLL_TOKENS

@@ -48,8 +48,7 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 		four = _mm_add_epi32(
 			_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
 		four = _mm_hadd_epi32(four, four);
-		out[b].sums[0] = (int16_t)_mm_extract_epi32(four, 0);
-		out[b].sums[1] = (int16_t)_mm_extract_epi32(four, 1);
+		quantise_sums(_mm_extract_epi32(four, 0), _mm_extract_epi32(four, 1), &out[b]);
 	}
 }
 

@@ -148,8 +148,7 @@ ALWAYS_INLINE void tile_product(enum tensor_type type, const struct tile *tile,
 			acc[t] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(block->d)),
 				_mm512_cvtepi32_ps(dot), acc[t]);
 			if (type == TENSOR_Q4_1)
-				acc[t] = _mm512_fmadd_ps(
-					m, _mm512_set1_ps(block->d * (float)q8_sum(block)), acc[t]);
+				acc[t] = _mm512_fmadd_ps(m, _mm512_set1_ps(block->d_sum), acc[t]);
 		}
 	}
 	UNROLL_TOKENS

@@ -28,8 +28,8 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 		q_high = _mm512_cvtps_epi32(_mm512_mul_ps(high, _mm512_set1_ps(inverse)));
 		_mm_storeu_si128((__m128i *)(void *)out[b].q, _mm512_cvtepi32_epi8(q_low));
 		_mm_storeu_si128((__m128i *)(void *)(out[b].q + 16), _mm512_cvtepi32_epi8(q_high));
-		out[b].sums[0] = (int16_t)_mm512_reduce_add_epi32(q_low);
-		out[b].sums[1] = (int16_t)_mm512_reduce_add_epi32(q_high);
+		quantise_sums(
+			_mm512_reduce_add_epi32(q_low), _mm512_reduce_add_epi32(q_high), &out[b]);
 	}
 }
 

@@ -46,6 +46,11 @@ ALWAYS_INLINE ilanes i_add(ilanes a, ilanes b)
 	return _mm256_add_epi32(a, b);
 }
 
+ALWAYS_INLINE ilanes i_add_8(ilanes a, ilanes b)
+{
+	return _mm256_add_epi8(a, b);
+}
+
 ALWAYS_INLINE ilanes i_sub(ilanes a, ilanes b)
 {
 	return _mm256_sub_epi32(a, b);
@@ -230,10 +235,18 @@ ALWAYS_INLINE ilanes dot_signed(const ilanes w[8], const int8_t *q)
 	return dot;
 }
 
-/* dot_32 less `less` times the sum of x. */
-ALWAYS_INLINE ilanes dot_less(const ilanes w[8], const struct q8_block *x, int16_t less)
+/* Eight 16-bit pairs of larger weights could saturate: the offset stays what the type has. */
+#define TILES_OFFSET(offset) (offset)
+ALWAYS_INLINE void raise_all(int8_t offset, ilanes w[8])
 {
-	return i_sub(dot_32(w, x->q), i_set1(less * q8_sum(x)));
+	(void)offset;
+	(void)w;
+}
+
+/* dot_32 of weights that are `offset` too high, without what that adds. */
+ALWAYS_INLINE ilanes dot_less(const ilanes w[8], const struct q8_block *x, int16_t offset)
+{
+	return i_sub(dot_32(w, x->q), i_set1(offset * q8_sum(x)));
 }
 
 /* The weights of dot_signed less IQ4_BIAS, that is, as they are. */

@@ -45,6 +45,11 @@ ALWAYS_INLINE ilanes i_add(ilanes a, ilanes b)
 	return _mm512_add_epi32(a, b);
 }
 
+ALWAYS_INLINE ilanes i_add_8(ilanes a, ilanes b)
+{
+	return _mm512_add_epi8(a, b);
+}
+
 ALWAYS_INLINE ilanes i_sub(ilanes a, ilanes b)
 {
 	return _mm512_sub_epi32(a, b);
@@ -253,12 +258,21 @@ ALWAYS_INLINE ilanes dot_factors(const ilanes w[8], const int8_t *q, ilanes firs
 	return i_add(i_mul(low, first), i_mul(high, last));
 }
 
-/* dot_32 or dot_signed, less the products of less's halves with the sums of the first and the last 16 of x. */
-ALWAYS_INLINE ilanes dot_less(const ilanes w[8], const struct q8_block *x, int16_t less)
+/* Weights of dot_less() that are `offset` too high are made 128 too high, signed ones too. */
+#define TILES_OFFSET(offset) 128
+ALWAYS_INLINE void raise_all(int8_t offset, ilanes w[8])
 {
-	ilanes sums = i_set1(load_i32(x->sums)), dot = _mm512_setzero_si512();
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < 8; k++)
+		w[k] = i_add_8(w[k], i_set1_8(TILES_OFFSET(offset) - offset));
+}
 
-	dot = _mm512_dpwssd_epi32(dot, sums, _mm512_set1_epi16((short)-less));
+/* dot_32 of weights that are 128 too high, without what that adds: one chain, since there are many at once. */
+ALWAYS_INLINE ilanes dot_less(const ilanes w[8], const struct q8_block *x, int16_t offset)
+{
+	ilanes dot = i_set1(x->minus_128);
+
+	(void)offset;
 #pragma GCC unroll 8
 	for (uint32_t k = 0; k < 8; k++)
 		dot = add_four(dot, w[k], x->q, k);
@@ -267,7 +281,7 @@ ALWAYS_INLINE ilanes dot_less(const ilanes w[8], const struct q8_block *x, int16
 
 ALWAYS_INLINE ilanes dot_signed_less(const ilanes w[8], const struct q8_block *x)
 {
-	return dot_less(w, x, IQ4_BIAS);
+	return dot_less(w, x, 128);
 }
 
 ALWAYS_INLINE void f_store_some(float *y, flanes a, uint32_t from, uint32_t to)

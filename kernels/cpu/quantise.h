@@ -18,5 +18,15 @@ static inline float quantise_scale(uint32_t amax_bits, struct q8_block *block)
 	if (amax < QUANTISE_LEAST)
 		return 0;
 	block->d = amax / 127.0f;
+	block->d_sum = block->d * 0.0f;
 	return 127.0f / amax;
+}
+
+/* The sums of a block, once its q are there. */
+static inline void quantise_sums(int32_t first, int32_t last, struct q8_block *block)
+{
+	block->sums[0] = (int16_t)first;
+	block->sums[1] = (int16_t)last;
+	block->d_sum = block->d * (float)(first + last);
+	block->minus_128 = -128 * (first + last);
 }

@@ -15,6 +15,7 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 {
 	for (uint32_t b = 0; b < cols / Q8_BLOCK; b++) {
 		const float *in = x + (size_t)b * Q8_BLOCK;
+		int32_t sums[2] = {0, 0};
 		uint32_t amax_bits = 0;
 		float inverse;
 
@@ -30,8 +31,10 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 			int32_t q = (int32_t)(bits_of_float(shifted) - 0x4b400000u);
 
 			out[b].q[i] = (int8_t)q;
-			out[b].sums[i / 16] = (int16_t)(out[b].sums[i / 16] + q);
+			sums[i / 16] += q;
 		}
+		if (inverse > 0)
+			quantise_sums(sums[0], sums[1], &out[b]);
 	}
 }
 

@@ -1,245 +1,543 @@
 /*
- * Attention of one token (kernels.h says in which order) and the storing of what it reads: included after vec_*.h and
- * template_elementwise.h.
- * Scratch: [n_heads][ATTENTION_CHUNK] scores, then [n_heads] maxima, then [n_heads] sums.
+ * Attention (kernels.h says in which order): included after vec_*.h, template_elementwise.h and template_kv.h.
+ *
+ * A chunk is two small matrix products, of queries with keys and of weights with values, and both are limited by the
+ * multiply-adds when many heads or tokens share a KV head, by memory otherwise. So the keys are turned first, dimension
+ * by dimension, so that a lane is a cell and no sum goes across lanes; sums are kept in registers by tiles of V16_TILE, of
+ * several rows (a row is one head of one token) and several cells or values; and what one product reads of memory is
+ * fetched while the other computes. For many rows the values of a chunk are widened to float32 once.
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/cpu/template_kv.h"
 
 #include <assert.h>
 
-/* Query heads whose partial sums stay in registers while a key or value goes by. */
-#define ATTENTION_HEADS 4
+/* Rows of a tile of scores: as many as there are vectors of cells in it. */
+#define ATTENTION_SCORE_ROWS (V16_TILE == 16 ? 4u : 2u)
+/* From so many rows on the values of a chunk are widened for all of them. */
+#define ATTENTION_WIDE_ROWS 17
 
-/* The types are constants where these are inlined, so that a chunk's loops hold one type's code. */
-#define ATTENTION_INLINE static inline __attribute__((always_inline))
+/* Vectors of some cells: cell i's is at base + cells[i] * bytes. */
+struct kv_view {
+	const uint8_t *base;
+	size_t bytes;
+	const uint32_t *cells;
+};
 
-enum { KV_BLOCK_BYTES = 2 + Q8_BLOCK };
+/* A view's first n vectors, of `length` bytes each, which will be read soon: `step` of them at a time, from `next` on. */
+struct kv_fetch {
+	struct kv_view view;
+	uint32_t n, length, next, step;
+};
 
-static size_t op_attention_scratch(uint32_t n_heads)
+struct attention_pass {
+	const struct attention_job *job;
+	float *q; /* [rows][k_dim] */
+	float *scores; /* [rows][ATTENTION_CHUNK], then weights */
+	float *factor; /* [rows] the chunk's maxima, then what the sums before it are scaled by */
+	float *keys; /* a chunk's: [k_dim][ATTENTION_CHUNK], and what a read from the last row's end goes over it */
+	float *values; /* a chunk's, when wide: [ATTENTION_CHUNK][v_dim] */
+	bool wide;
+};
+
+/* Rows that attend to the same `n` cells of a chunk, those from its `first` on. */
+struct attention_run {
+	uint32_t row, rows, first, n;
+};
+
+static size_t round_16(size_t n)
 {
-	return (size_t)n_heads * (ATTENTION_CHUNK + 2); /* the running output lives in job->out */
+	return (n + 15) / 16 * 16;
 }
 
-/* Values d..d+15, or d..d+n-1 with zeros behind, of a stored vector; d % 16 == 0, so they are of one block. */
-ATTENTION_INLINE struct v16 kv_16(enum kv_type type, const uint8_t *p, uint32_t d)
+static size_t op_attention_scratch(uint32_t rows, uint32_t k_dim, uint32_t v_dim)
 {
-	if (type == KV_F32)
-		return v16_load((const float *)(const void *)p + d);
-	if (type == KV_F16)
-		return v16_load_f16((const uint16_t *)(const void *)p + d);
-	p += (size_t)(d / Q8_BLOCK) * KV_BLOCK_BYTES;
-	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8(p + 2 + d % Q8_BLOCK));
+	size_t wide = rows >= ATTENTION_WIDE_ROWS ? ATTENTION_CHUNK : 0;
+
+	return rows * (size_t)(k_dim + ATTENTION_CHUNK) + round_16(rows) +
+	       (size_t)(k_dim + 1) * ATTENTION_CHUNK + wide * v_dim;
 }
 
-ATTENTION_INLINE struct v16 kv_n(enum kv_type type, const uint8_t *p, uint32_t d, uint32_t n)
+static inline const uint8_t *kv_at(const struct kv_view *view, size_t i)
 {
-	if (type == KV_F32)
-		return v16_load_n((const float *)(const void *)p + d, n);
-	if (type == KV_F16)
-		return v16_load_f16_n((const uint16_t *)(const void *)p + d, n);
-	p += (size_t)(d / Q8_BLOCK) * KV_BLOCK_BYTES;
-	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8_n(p + 2 + d % Q8_BLOCK, n));
+	return view->base + view->cells[i] * view->bytes;
 }
 
-static void kv_store_q8(const float *x, uint32_t n, uint8_t *out)
+static inline void kv_fetch(struct kv_fetch *fetch)
 {
-	for (uint32_t i = 0; i < n; i += Q8_BLOCK) {
-		uint32_t some = n - i < Q8_BLOCK ? n - i : Q8_BLOCK;
-		float padded[Q8_BLOCK] = {0};
-		struct q8_block block;
-		uint16_t d;
+	uint32_t left = fetch->n - fetch->next;
 
-		memcpy(padded, x + i, some * sizeof(float));
-		op_quantise_q8(padded, Q8_BLOCK, &block);
-		d = half_of_float(block.d);
-		memcpy(out, &d, sizeof(d));
-		memcpy(out + 2, block.q, some);
-		out += 2 + some;
+	for (uint32_t n = left < fetch->step ? left : fetch->step; n; n--) {
+		const uint8_t *p = kv_at(&fetch->view, fetch->next++);
+
+		for (uint32_t b = 0; b < fetch->length; b += 64)
+			__builtin_prefetch(p + b);
 	}
 }
 
-static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out)
+/* Values d.. of 16 cells, each in a lane: 32 of them by pairs of float16, else 16. */
+ATTENTION_INLINE void turn_keys(enum kv_type type, const struct kv_view *keys, const uint32_t *cell,
+	size_t d, size_t n, float *out)
 {
-	uint16_t *half = out;
-	uint32_t i = 0;
+	struct v16 a[16];
 
-	if (type == KV_F32) {
-		memcpy(out, x, n * sizeof(float));
+	if (type == KV_F16 && n == 32) {
+		for (uint32_t c = 0; c < 16; c++)
+			a[c] = v16_load(
+				(const float *)(const void *)(kv_at(keys, cell[c]) + 2 * d));
+		v16_transpose(a);
+		for (uint32_t i = 0; i < 16; i++) {
+			v16_store(out + (size_t)2 * i * ATTENTION_CHUNK, v16_first_half(a[i]));
+			v16_store(
+				out + (size_t)(2 * i + 1) * ATTENTION_CHUNK, v16_second_half(a[i]));
+		}
 		return;
 	}
-	if (type == KV_Q8_0) {
-		kv_store_q8(x, n, out);
-		return;
-	}
-	assert(type == KV_F16);
-	for (; i + 16 <= n; i += 16)
-		v16_store_f16(half + i, v16_load(x + i));
-	if (i < n)
-		v16_store_f16_n(half + i, v16_load_n(x + i, n - i), n - i);
+	for (uint32_t c = 0; c < 16; c++)
+		a[c] = n == 16 ? kv_16(type, kv_at(keys, cell[c]), d)
+			       : kv_n(type, kv_at(keys, cell[c]), d, (uint32_t)n);
+	v16_transpose(a);
+	for (uint32_t i = 0; i < n; i++)
+		v16_store(out + (size_t)i * ATTENTION_CHUNK, a[i]);
 }
 
-/* scores[h][c] of heads head..head+H-1 and one cell; H is a constant where this is inlined. */
-ATTENTION_INLINE void attention_scores(enum kv_type type, const struct attention_job *job,
-	uint32_t head, const uint32_t H, const uint8_t *key, float *scores)
+/* Cells first..last-1 of a chunk into pass->keys. Lanes without one get another's key, and their scores are not used. */
+ATTENTION_INLINE void turn_chunk(enum kv_type type, const struct attention_pass *pass,
+	const struct kv_view *keys, uint32_t first, uint32_t last)
 {
-	const float *q = job->q + head * job->q_stride;
-	struct v16 sum[ATTENTION_HEADS];
-	uint32_t d = 0, left;
+	const size_t k_dim = pass->job->k_dim;
 
-	for (uint32_t h = 0; h < H; h++)
-		sum[h] = v16_set1(0);
-	for (; d + 16 <= job->k_dim; d += 16) {
-		struct v16 k = kv_16(type, key, d);
+	for (uint32_t i = first / 16 * 16; i < last; i += 16) {
+		float *out = pass->keys + i;
+		uint32_t cell[16];
+		size_t d = 0;
 
-		for (uint32_t h = 0; h < H; h++)
-			sum[h] = v16_fma(v16_load(q + h * job->q_stride + d), k, sum[h]);
+		for (uint32_t c = 0; c < 16; c++) {
+			cell[c] = i + c < first ? first : i + c;
+			cell[c] = cell[c] < last ? cell[c] : last - 1;
+		}
+		for (; type == KV_F16 && d + 32 <= k_dim; d += 32)
+			turn_keys(type, keys, cell, d, 32, out + d * ATTENTION_CHUNK);
+		for (; d + 16 <= k_dim; d += 16)
+			turn_keys(type, keys, cell, d, 16, out + d * ATTENTION_CHUNK);
+		if (d < k_dim)
+			turn_keys(type, keys, cell, d, k_dim - d, out + d * ATTENTION_CHUNK);
 	}
-	left = job->k_dim - d;
-	if (left) {
-		struct v16 k = kv_n(type, key, d, left);
-
-		for (uint32_t h = 0; h < H; h++)
-			sum[h] = v16_fma_n(
-				v16_load_n(q + h * job->q_stride + d, left), k, sum[h], left);
-	}
-	for (uint32_t h = 0; h < H; h++)
-		scores[(head + h) * ATTENTION_CHUNK] = v16_sum(sum[h]) * job->scale;
 }
 
-/* out[h][d] = fma(p[h][c], v[c][d], out[h][d]) for the cells in order, of H heads and up to 16 d. */
-ATTENTION_INLINE void attention_values(enum kv_type type, const struct attention_job *job,
-	uint32_t head, const uint32_t H, const uint32_t *cells, uint32_t n_cells, uint32_t d,
-	uint32_t n, const float *p)
+/* scores[r][0..] of H rows and 16 * V cells from `keys` on (of pass->keys). */
+ATTENTION_INLINE void score_tile(const struct attention_pass *pass, const float *keys, size_t row,
+	const uint32_t H, size_t at, const uint32_t V, struct kv_fetch *fetch)
 {
-	float *out = job->out + head * job->out_stride + d;
-	struct v16 sum[ATTENTION_HEADS];
+	const size_t k_dim = pass->job->k_dim;
+	const struct v16 scale = v16_set1(pass->job->scale);
+	const float *q = pass->q + row * k_dim;
+	float *scores = pass->scores + row * ATTENTION_CHUNK + at;
+	struct v16 sum[V16_TILE];
+	size_t d = 0;
+
+	for (uint32_t s = 0; s < V16_TILE; s++)
+		sum[s] = v16_set1(0);
+	keys += at;
+	while (d < k_dim) {
+		const size_t end = d + 16 < k_dim ? d + 16 : k_dim;
+
+		if (fetch->next < fetch->n)
+			kv_fetch(fetch);
+		for (; d < end; d++, keys += ATTENTION_CHUNK, q++) {
+			struct v16 k[V16_TILE];
+
+			for (uint32_t v = 0; v < V; v++)
+				k[v] = v16_load(keys + (size_t)16 * v);
+			for (uint32_t h = 0; h < H; h++) {
+				struct v16 x = v16_set1(q[h * k_dim]);
+
+				for (uint32_t v = 0; v < V; v++)
+					sum[h * V + v] = v16_fma(x, k[v], sum[h * V + v]);
+			}
+		}
+	}
+	for (uint32_t h = 0; h < H; h++)
+		for (uint32_t v = 0; v < V; v++)
+			v16_store(scores + h * ATTENTION_CHUNK + (size_t)16 * v,
+				v16_mul(sum[h * V + v], scale));
+}
+
+/* out[r][e] = fma(p[r][i], v[i][e], out[r][e]) for the cells i in order, of H rows and the 16 * D values e from d on, or
+ * the `some` < 16 last ones (D == 1). */
+ATTENTION_INLINE void value_tile(enum kv_type type, const struct attention_pass *pass,
+	const struct kv_view *values, const struct attention_run *run, size_t row, const uint32_t H,
+	size_t d, const uint32_t D, uint32_t some, const struct kv_fetch *fetch)
+{
+	const size_t v_dim = pass->job->v_dim;
+	const float *p = pass->scores + row * ATTENTION_CHUNK;
+	float *out = pass->job->part.out + row * v_dim + d;
+	size_t offset = kv_offset(type, d), end = kv_offset(type, d + 16 * D);
+	const uint32_t n = run->n, n_fetch = fetch->n;
+	struct v16 sum[V16_TILE];
 
 	for (uint32_t h = 0; h < H; h++)
-		sum[h] = n == 16 ? v16_load(out + h * job->out_stride)
-				 : v16_load_n(out + h * job->out_stride, n);
-	for (uint32_t c = 0; c < n_cells; c++) {
-		const uint8_t *value = (const uint8_t *)job->v + cells[c] * job->v_cell_bytes;
-		struct v16 v = n == 16 ? kv_16(type, value, d) : kv_n(type, value, d, n);
+		for (uint32_t e = 0; e < D; e++)
+			sum[h * D + e] = some ? v16_load_n(out + h * v_dim, some)
+					      : v16_load(out + h * v_dim + (size_t)16 * e);
+	for (uint32_t i = 0; i < n; i++, p++) {
+		const uint8_t *value = kv_at(values, i);
+		struct v16 v[V16_TILE];
 
-		for (uint32_t h = 0; h < H; h++)
-			sum[h] = v16_fma(v16_set1(p[(head + h) * ATTENTION_CHUNK + c]), v, sum[h]);
+		if (i < n_fetch)
+			for (size_t b = offset; b < end; b += 64)
+				__builtin_prefetch(kv_at(&fetch->view, i) + b);
+		for (uint32_t e = 0; e < D; e++)
+			v[e] = some ? kv_n(type, value, d, some) : kv_16(type, value, d + 16 * e);
+		for (uint32_t h = 0; h < H; h++) {
+			struct v16 x = v16_set1(p[h * ATTENTION_CHUNK]);
+
+			for (uint32_t e = 0; e < D; e++)
+				sum[h * D + e] = v16_fma(x, v[e], sum[h * D + e]);
+		}
 	}
-	for (uint32_t h = 0; h < H; h++) {
-		if (n == 16)
-			v16_store(out + h * job->out_stride, sum[h]);
+	for (uint32_t h = 0; h < H; h++)
+		for (uint32_t e = 0; e < D; e++) {
+			if (some)
+				v16_store_n(out + h * v_dim, sum[h * D + e], some);
+			else
+				v16_store(out + h * v_dim + (size_t)16 * e, sum[h * D + e]);
+		}
+}
+
+/* All values of H rows: the widest tiles as far as they fit, narrower ones behind. */
+ATTENTION_INLINE void value_rows(enum kv_type type, const struct attention_pass *pass,
+	const struct kv_view *values, const struct attention_run *run, uint32_t row,
+	const uint32_t H, const struct kv_fetch *fetch)
+{
+	const uint32_t D = V16_TILE / H < 8 ? V16_TILE / H : 8, v_dim = pass->job->v_dim;
+	uint32_t d = 0;
+
+	for (; d + 16 * D <= v_dim; d += 16 * D)
+		value_tile(type, pass, values, run, row, H, d, D, 0, fetch);
+	if (D > 2)
+		for (; d + 32 <= v_dim; d += 32)
+			value_tile(type, pass, values, run, row, H, d, 2, 0, fetch);
+	for (; d + 16 <= v_dim; d += 16)
+		value_tile(type, pass, values, run, row, H, d, 1, 0, fetch);
+	if (d < v_dim)
+		value_tile(type, pass, values, run, row, H, d, 1, v_dim - d, fetch);
+}
+
+/* All scores of H rows, of whole vectors of cells: what lies behind the run's last is written over later. */
+ATTENTION_INLINE void score_rows(const struct attention_pass *pass, const float *keys,
+	const struct attention_run *run, uint32_t row, const uint32_t H, struct kv_fetch *fetch)
+{
+	const uint32_t V = V16_TILE / ATTENTION_SCORE_ROWS;
+	uint32_t at = 0;
+
+	for (; at + 16 * (V - 1) < run->n; at += 16 * V)
+		score_tile(pass, keys, row, H, at, V, fetch);
+	for (; at < run->n; at += 16)
+		score_tile(pass, keys, row, H, at, 1, fetch);
+}
+
+static __attribute__((noinline)) void scores_of(
+	const struct attention_pass *pass, const struct attention_run *run, struct kv_fetch *fetch)
+{
+	const uint32_t tiles = run->rows / ATTENTION_SCORE_ROWS + run->rows % ATTENTION_SCORE_ROWS;
+	const float *keys = pass->keys + run->first;
+	uint32_t row = run->row, left = run->rows;
+
+	fetch->step = fetch->n / (tiles * (pass->job->k_dim / 16 + 1)) + 1;
+	for (; left >= ATTENTION_SCORE_ROWS;
+		left -= ATTENTION_SCORE_ROWS, row += ATTENTION_SCORE_ROWS)
+		score_rows(pass, keys, run, row, ATTENTION_SCORE_ROWS, fetch);
+	for (; left; left--, row++)
+		score_rows(pass, keys, run, row, 1, fetch);
+}
+
+/* What is fetched is fetched beside the first tile of rows. */
+ATTENTION_INLINE void values_of(enum kv_type type, const struct attention_pass *pass,
+	const struct kv_view *values, const struct attention_run *run, const struct kv_fetch *fetch)
+{
+	const struct kv_fetch none = {0};
+	uint32_t row = run->row, left = run->rows;
+
+	for (; left >= 8 && V16_TILE == 16; left -= 8, row += 8, fetch = &none)
+		value_rows(type, pass, values, run, row, 8, fetch);
+	for (; left >= 4 && V16_TILE == 16; left -= 4, row += 4, fetch = &none)
+		value_rows(type, pass, values, run, row, 4, fetch);
+	for (; left >= 2; left -= 2, row += 2, fetch = &none)
+		value_rows(type, pass, values, run, row, 2, fetch);
+	if (left)
+		value_rows(type, pass, values, run, row, 1, fetch);
+}
+
+/* `dim` values of vectors first..last-1, [ATTENTION_CHUNK][dim]. */
+ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint32_t first,
+	uint32_t last, uint32_t dim, float *to)
+{
+	to += (size_t)first * dim;
+	for (uint32_t i = first; i < last; i++, to += dim) {
+		const uint8_t *p = kv_at(from, i);
+		uint32_t d = 0;
+
+		for (; d + 16 <= dim; d += 16)
+			v16_store(to + d, kv_16(type, p, d));
+		if (d < dim)
+			v16_store_n(to + d, kv_n(type, p, d, dim - d), dim - d);
+	}
+}
+
+/* Each type's loops are functions of their own: all in one would be large and optimised badly. */
+#define ATTENTION_TYPED(name, type)                                                            \
+	static __attribute__((noinline)) void turn_##name(const struct attention_pass *pass,   \
+		const struct kv_view *keys, uint32_t first, uint32_t last)                     \
+	{                                                                                      \
+		turn_chunk(type, pass, keys, first, last);                                     \
+	}                                                                                      \
+	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass, \
+		const struct kv_view *values, const struct attention_run *run,                 \
+		const struct kv_fetch *fetch)                                                  \
+	{                                                                                      \
+		values_of(type, pass, values, run, fetch);                                     \
+	}                                                                                      \
+	static __attribute__((noinline)) void widen_##name(const struct kv_view *from,         \
+		uint32_t first, uint32_t last, uint32_t dim, float *to)                        \
+	{                                                                                      \
+		widen(type, from, first, last, dim, to);                                       \
+	}
+
+ATTENTION_TYPED(f32, KV_F32)
+ATTENTION_TYPED(f16, KV_F16)
+ATTENTION_TYPED(q8, KV_Q8_0)
+
+static const struct attention_typed {
+	void (*turn)(const struct attention_pass *pass, const struct kv_view *keys, uint32_t first,
+		uint32_t last);
+	void (*values)(const struct attention_pass *pass, const struct kv_view *values,
+		const struct attention_run *run, const struct kv_fetch *fetch);
+	void (*widen)(
+		const struct kv_view *from, uint32_t first, uint32_t last, uint32_t dim, float *to);
+} attention_typed[] = {
+	[KV_F32] = {turn_f32, values_f32, widen_f32},
+	[KV_F16] = {turn_f16, values_f16, widen_f16},
+	[KV_Q8_0] = {turn_q8, values_q8, widen_q8},
+};
+
+/* From scores to weights: the running maxima and sums, and the factors of the sums before. The scores are filled up to
+ * whole vectors with -inf, whose weight is +0 and changes no sum. */
+static void weigh(const struct attention_pass *pass, const struct attention_run *run)
+{
+	const uint32_t n = (uint32_t)round_16(run->n);
+	float *most = pass->job->part.most + run->row, *sum = pass->job->part.sum + run->row;
+	float *factor = pass->factor;
+
+	for (uint32_t r = 0; r < run->rows; r++) {
+		float *p = pass->scores + (size_t)(run->row + r) * ATTENTION_CHUNK;
+
+		for (uint32_t i = run->n; i < n; i++)
+			p[i] = -__builtin_inff();
+		factor[r] = greatest(p, n);
+	}
+	for (uint32_t r = 0; r < run->rows; r += 16) {
+		uint32_t some = run->rows - r < 16 ? run->rows - r : 16;
+		bool all = some == 16;
+		struct v16 old = all ? v16_load(most + r) : v16_load_n(most + r, some);
+		struct v16 now =
+			v16_max(old, all ? v16_load(factor + r) : v16_load_n(factor + r, some));
+
+		v16_store(factor + r, v16_exp(v16_sub(old, now)));
+		if (all)
+			v16_store(most + r, now);
 		else
-			v16_store_n(out + h * job->out_stride, sum[h], n);
+			v16_store_n(most + r, now, some);
+	}
+	for (uint32_t r = 0; r < run->rows; r++) {
+		float *p = pass->scores + (size_t)(run->row + r) * ATTENTION_CHUNK;
+		struct v16 less = v16_set1(most[r]), total = v16_set1(0);
+
+		for (uint32_t i = 0; i < n; i += 16) {
+			struct v16 e = v16_exp(v16_sub(v16_load(p + i), less));
+
+			v16_store(p + i, e);
+			total = v16_add(total, e);
+		}
+		sum[r] = fma32(sum[r], factor[r], v16_sum(total));
 	}
 }
 
-/* Turns a chunk's scores of one head into probabilities and brings the running sum and output to the new max. */
-static inline void attention_rescale(const struct attention_job *job, uint32_t head,
-	uint32_t n_cells, bool is_first, float *scores, float *most, float *sum)
+/* What a chunk's keys and values are read from, and what is fetched meanwhile. */
+struct attention_chunk {
+	struct kv_view keys, values;
+	struct kv_fetch with_scores, with_values;
+	const struct attention_typed *typed;
+};
+
+static void attention_run(const struct attention_pass *pass, const struct attention_chunk *chunk,
+	const struct attention_run *run, bool fetch)
 {
-	float chunk = greatest(scores, n_cells);
-	float *out = job->out + head * job->out_stride;
+	const uint32_t v_dim = pass->job->v_dim;
+	struct kv_view values = chunk->values;
+	struct kv_fetch none = {0}, with_scores = fetch ? chunk->with_scores : none;
 
-	if (is_first) {
-		*most = chunk;
-		*sum = 0;
-		memset(out, 0, job->v_dim * sizeof(float));
-	} else {
-		float larger = *most > chunk ? *most : chunk;
-		float factor = exp32(*most - larger);
-
-		*most = larger;
-		*sum *= factor;
+	values.cells += run->first;
+	scores_of(pass, run, &with_scores);
+	weigh(pass, run);
+	for (uint32_t r = 0; r < run->rows; r++)
 		/* exp(0) is 1, and times 1 changes nothing. */
-		if (factor != 1.0f)
-			scale_by(out, job->v_dim, factor);
-	}
-	exp_less(scores, n_cells, *most);
-	for (uint32_t c = 0; c < n_cells; c++)
-		*sum += scores[c];
+		if (pass->factor[r] != 1.0f)
+			scale_by(pass->job->part.out + (size_t)(run->row + r) * v_dim, v_dim,
+				pass->factor[r]);
+	chunk->typed->values(pass, &values, run, fetch ? &chunk->with_values : &none);
 }
 
-ATTENTION_INLINE void attention_chunk(
-	enum kv_type type, const struct attention_job *job, uint32_t from, uint32_t n_cells)
+/* The cells of the chunk at `from` that token t attends to. */
+static struct attention_run run_of(const struct attention_job *job, uint32_t t, uint32_t from)
 {
-	const uint32_t *cells = job->cells + from;
-	float *scores = job->scratch;
-	float *most = scores + (size_t)job->n_heads * ATTENTION_CHUNK;
-	float *sum = most + job->n_heads;
+	const struct attention_query *query = &job->queries[t];
+	uint32_t end = from + ATTENTION_CHUNK, first, last;
 
-	for (uint32_t c = 0; c < n_cells; c++) {
-		const uint8_t *key = (const uint8_t *)job->k + cells[c] * job->k_cell_bytes;
-		uint32_t h = 0;
-
-		for (; h + ATTENTION_HEADS <= job->n_heads; h += ATTENTION_HEADS)
-			attention_scores(type, job, h, ATTENTION_HEADS, key, scores + c);
-		for (; h + 2 <= job->n_heads; h += 2)
-			attention_scores(type, job, h, 2, key, scores + c);
-		if (h < job->n_heads)
-			attention_scores(type, job, h, 1, key, scores + c);
-	}
-	for (uint32_t h = 0; h < job->n_heads; h++)
-		attention_rescale(job, h, n_cells, from == 0 && !job->sinks,
-			scores + (size_t)h * ATTENTION_CHUNK, most + h, sum + h);
-	for (uint32_t d = 0; d < job->v_dim; d += 16) {
-		uint32_t n = job->v_dim - d < 16 ? job->v_dim - d : 16;
-		uint32_t h = 0;
-
-		for (; h + ATTENTION_HEADS <= job->n_heads; h += ATTENTION_HEADS)
-			attention_values(
-				type, job, h, ATTENTION_HEADS, cells, n_cells, d, n, scores);
-		for (; h + 2 <= job->n_heads; h += 2)
-			attention_values(type, job, h, 2, cells, n_cells, d, n, scores);
-		if (h < job->n_heads)
-			attention_values(type, job, h, 1, cells, n_cells, d, n, scores);
-	}
+	first = query->first > from ? query->first : from;
+	last = query->last < end ? query->last : end;
+	return (struct attention_run){
+		t * job->n_heads, job->n_heads, first - from, last > first ? last - first : 0};
 }
 
-/* A sink is a cell before all others whose value is zero: after it the maximum is the sink, the sum exp(0). */
-static void attention_sinks(const struct attention_job *job)
+/* Values first..last-1 of the chunk in float32, in place of the stored ones. */
+static void widen_values(const struct attention_pass *pass, struct attention_chunk *chunk,
+	uint32_t first, uint32_t last)
 {
-	float *most = job->scratch + (size_t)job->n_heads * ATTENTION_CHUNK;
-	float *sum = most + job->n_heads;
+	static const uint32_t in_order[ATTENTION_CHUNK] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
+		13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33,
+		34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54,
+		55, 56, 57, 58, 59, 60, 61, 62, 63};
+	const uint32_t v_dim = pass->job->v_dim;
 
-	for (uint32_t h = 0; job->sinks && h < job->n_heads; h++) {
-		most[h] = job->sinks[h];
-		sum[h] = 1;
-		memset(job->out + h * job->out_stride, 0, job->v_dim * sizeof(float));
-	}
+	chunk->typed->widen(&chunk->values, first, last, v_dim, pass->values);
+	chunk->values = (struct kv_view){(uint8_t *)pass->values, v_dim * sizeof(float), in_order};
+	chunk->typed = &attention_typed[KV_F32];
 }
 
-ATTENTION_INLINE void attention_chunks(enum kv_type type, const struct attention_job *job)
+/* Memory is read while something is computed: the values while the keys of their chunk are used and the next keys while
+ * the values are; when a chunk is widened first, the next chunk in its place. */
+static void plan_fetches(const struct attention_pass *pass, struct attention_chunk *chunk,
+	uint32_t from, uint32_t first, uint32_t last)
 {
-	for (uint32_t from = 0; from < job->n_cells; from += ATTENTION_CHUNK) {
-		uint32_t left = job->n_cells - from;
+	const struct attention_job *job = pass->job;
+	uint32_t next = from + ATTENTION_CHUNK, all = job->n_cells + job->n_ahead;
+	uint32_t left = all > next ? all - next : 0;
+	struct kv_fetch keys = {.view = chunk->keys,
+		.n = left < ATTENTION_CHUNK ? left : ATTENTION_CHUNK,
+		.length = (uint32_t)kv_vector_bytes(job->kv_type, job->k_dim)};
+	struct kv_fetch values = keys;
 
-		attention_chunk(type, job, from, left < ATTENTION_CHUNK ? left : ATTENTION_CHUNK);
+	keys.view.cells += ATTENTION_CHUNK;
+	values.view = chunk->values;
+	values.length = (uint32_t)kv_vector_bytes(job->kv_type, job->v_dim);
+	if (pass->wide) {
+		values.view.cells += ATTENTION_CHUNK;
+		values.n = job->v == job->k ? 0 : keys.n;
+		chunk->with_scores = keys;
+		chunk->with_values = values;
+	} else {
+		values.view.cells += first;
+		values.n = job->v == job->k ? 0 : last - first;
+		chunk->with_scores = values;
+		chunk->with_values = keys;
 	}
 }
 
-/* Each type's loops are a function of their own: all in one would be large and optimised badly. */
-#define ATTENTION_TYPED(name, type)                                                 \
-	static __attribute__((noinline)) void name(const struct attention_job *job) \
-	{                                                                           \
-		attention_chunks(type, job);                                        \
+static void attention_chunk(const struct attention_pass *pass, uint32_t from)
+{
+	const struct attention_job *job = pass->job;
+	struct attention_chunk chunk = {
+		.keys = {job->k, job->k_cell_bytes, job->cells + from},
+		.values = {job->v, job->v_cell_bytes, job->cells + from},
+		.typed = &attention_typed[job->kv_type],
+	};
+	uint32_t first = ATTENTION_CHUNK, last = 0;
+	bool fetch = true;
+
+	for (uint32_t t = 0; t < job->n_tokens; t++) {
+		struct attention_run run = run_of(job, t, from);
+
+		if (run.n == 0)
+			continue;
+		first = run.first < first ? run.first : first;
+		last = run.first + run.n > last ? run.first + run.n : last;
 	}
-ATTENTION_TYPED(attention_f32, KV_F32)
-ATTENTION_TYPED(attention_f16, KV_F16)
-ATTENTION_TYPED(attention_q8, KV_Q8_0)
+	if (first >= last)
+		return;
+	plan_fetches(pass, &chunk, from, first, last);
+	chunk.typed->turn(pass, &chunk.keys, first, last);
+	if (pass->wide)
+		widen_values(pass, &chunk, first, last);
+	for (uint32_t t = 0; t < job->n_tokens;) {
+		struct attention_run run = run_of(job, t, from);
+
+		while (++t < job->n_tokens) {
+			struct attention_run more = run_of(job, t, from);
+
+			if (more.first != run.first || more.n != run.n)
+				break;
+			run.rows += more.rows;
+		}
+		if (run.n) {
+			attention_run(pass, &chunk, &run, fetch);
+			fetch = false;
+		}
+	}
+}
 
 static void op_attention(const struct attention_job *job)
 {
-	const float *sum = job->scratch + (size_t)job->n_heads * (ATTENTION_CHUNK + 1);
+	const uint32_t rows = job->n_tokens * job->n_heads;
+	const size_t k_dim = job->k_dim;
+	struct attention_pass pass = {.job = job, .wide = rows >= ATTENTION_WIDE_ROWS};
 
-	assert(job->n_cells > 0);
-	attention_sinks(job);
-	if (job->kv_type == KV_F32)
-		attention_f32(job);
-	else if (job->kv_type == KV_F16)
-		attention_f16(job);
-	else
-		attention_q8(job);
-	for (uint32_t h = 0; h < job->n_heads; h++)
-		scale_by(job->out + h * job->out_stride, job->v_dim, 1.0f / sum[h]);
+	assert(rows > 0 && rows <= ATTENTION_ROWS && job->n_cells <= ATTENTION_SPLIT &&
+		job->part.out_stride == job->v_dim);
+	pass.q = job->scratch;
+	pass.scores = pass.q + rows * k_dim;
+	pass.factor = pass.scores + (size_t)rows * ATTENTION_CHUNK;
+	pass.keys = pass.factor + round_16(rows);
+	pass.values = pass.keys + (k_dim + 1) * ATTENTION_CHUNK;
+	for (uint32_t r = 0; r < rows; r++) {
+		memcpy(pass.q + r * k_dim,
+			job->queries[r / job->n_heads].q + r % job->n_heads * job->q_stride,
+			k_dim * sizeof(*pass.q));
+		job->part.most[r] = -__builtin_inff();
+		job->part.sum[r] = 0;
+	}
+	memset(job->part.out, 0, (size_t)rows * job->v_dim * sizeof(*job->part.out));
+	for (uint32_t from = 0; from < job->n_cells; from += ATTENTION_CHUNK)
+		attention_chunk(&pass, from);
+}
+
+static void op_attention_join(const struct attention_state *into,
+	const struct attention_state *part, uint32_t rows, uint32_t v_dim)
+{
+	for (uint32_t r = 0; r < rows; r++) {
+		float m = into->most[r] > part->most[r] ? into->most[r] : part->most[r];
+		float a = exp32(into->most[r] - m), b = exp32(part->most[r] - m);
+		struct v16 va = v16_set1(a), vb = v16_set1(b);
+		float *out = into->out + r * into->out_stride;
+		const float *more = part->out + r * part->out_stride;
+		uint32_t d = 0;
+
+		into->most[r] = m;
+		into->sum[r] = fma32(part->sum[r], b, into->sum[r] * a);
+		for (; d + 16 <= v_dim; d += 16)
+			v16_store(out + d,
+				v16_fma(v16_load(more + d), vb, v16_mul(v16_load(out + d), va)));
+		if (d < v_dim)
+			v16_store_n(out + d,
+				v16_fma(v16_load_n(more + d, v_dim - d), vb,
+					v16_mul(v16_load_n(out + d, v_dim - d), va)),
+				v_dim - d);
+	}
+}
+
+static void op_attention_finish(const struct attention_state *state, uint32_t rows, uint32_t v_dim)
+{
+	for (uint32_t r = 0; r < rows; r++)
+		scale_by(state->out + r * state->out_stride, v_dim, 1.0f / state->sum[r]);
 }

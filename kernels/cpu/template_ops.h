@@ -28,6 +28,8 @@
 		.delta_step = op_delta_step,                \
 		.attention = op_attention,                  \
 		.attention_scratch = op_attention_scratch,  \
+		.attention_join = op_attention_join,        \
+		.attention_finish = op_attention_finish,    \
 		.kv_store = op_kv_store,                    \
 	}
 #define OPS_TABLE(backend, product) OPS_TABLE_(backend, product)

@@ -25,7 +25,7 @@ ALWAYS_INLINE flanes add_run(enum kind kind, const struct group *group, uint32_t
 		dot = i_sub(dot, i_madd(group->pair[r], sums));
 	acc = f_fma(f_mul(group->d[r], f_set1(x->d)), f_of_i(dot), acc);
 	if (kind == KIND_MIN)
-		acc = f_fma(group->m[r], f_set1(x->d * (float)q8_sum(x)), acc);
+		acc = f_fma(group->m[r], f_set1(x->d_sum), acc);
 	if (kind == KIND_FACTORS_MIN)
 		acc = f_fma(group->m[r], f_mul(f_set1(x->d), f_of_i(i_madd(group->pair[r], sums))),
 			acc);

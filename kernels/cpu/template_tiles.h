@@ -12,8 +12,12 @@
 
 /* Activation rows that stay in the second-level cache while the weight rows go by. */
 #define TILES_TOKENS 64
-/* The weights are asked for this far ahead: longer than memory takes, shorter than the first-level cache. */
-#define TILES_AHEAD 4096
+/* How far ahead weights are asked for. With few tokens memory is waited for, and they come straight to the first-level
+ * cache, which holds no more than this; with many there is computing to do meanwhile, in which lines that wait for memory
+ * would be in the way of those of the activations: they come to the second level, from further ahead. */
+#define TILES_AHEAD_FEW 4096
+#define TILES_AHEAD_MANY 12288
+#define TILES_FEW 2 /* tokens */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define UNROLL_TILE_TOKENS
@@ -99,6 +103,7 @@ ALWAYS_INLINE void run_q4_0(
 {
 	out->d = plane_half(g, 0, r, lane);
 	run_nibbles(g, 2, r, lane, out->w);
+	raise_all(8, out->w);
 }
 
 ALWAYS_INLINE void run_q4_1(
@@ -115,6 +120,7 @@ ALWAYS_INLINE void run_q5_0(
 	out->d = plane_half(g, 0, r, lane);
 	run_nibbles(g, 6, r, lane, out->w);
 	add_fifth_bits(plane_32(g, 2, r, lane), out->w);
+	raise_all(16, out->w);
 }
 
 ALWAYS_INLINE void run_q5_1(
@@ -126,12 +132,14 @@ ALWAYS_INLINE void run_q5_1(
 	add_fifth_bits(plane_32(g, 4, r, lane), out->w);
 }
 
+static const int8_t mxfp4_raised[16] = {MXFP4_TABLE(TILES_OFFSET(MXFP4_OFFSET))};
+
 ALWAYS_INLINE void run_mxfp4(
 	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
 {
 	out->d = mxfp4_scales(lanes_8(plane(g, 0, 1, r, lane)));
 	run_nibbles(g, 1, r, lane, out->w);
-	look_up_all(mxfp4_offset, out->w);
+	look_up_all(mxfp4_raised, out->w);
 }
 
 ALWAYS_INLINE void run_iq4_nl(
@@ -291,7 +299,7 @@ ALWAYS_INLINE flanes add_run(enum kind kind, int16_t offset, const struct tile_r
 		dot = i_sub(dot, i_madd(run->pair, sums));
 	acc = f_fma(f_mul(run->d, f_set1(x->d)), f_of_i(dot), acc);
 	if (kind == KIND_MIN)
-		acc = f_fma(run->m, f_set1(x->d * (float)q8_sum(x)), acc);
+		acc = f_fma(run->m, f_set1(x->d_sum), acc);
 	if (kind == KIND_FACTORS_MIN)
 		acc = f_fma(run->m, f_mul(f_set1(x->d), f_of_i(i_madd(run->pair, sums))), acc);
 	return acc;
@@ -307,11 +315,17 @@ struct tile_work {
 typedef void tiles_function(
 	const struct tile_work *work, const struct activation *x, float *const *y);
 
-/* The lines of a group that lies TILES_AHEAD further on. */
-ALWAYS_INLINE void fetch(const uint8_t *p, uint32_t bytes)
+/* The lines of bytes that lie so far ahead of p; few is a constant where this is inlined. */
+ALWAYS_INLINE void fetch(const uint8_t *p, uint32_t bytes, bool few)
 {
-	for (uint32_t at = 0; at < bytes; at += 64)
-		_mm_prefetch((const char *)p + at, _MM_HINT_T0);
+	const char *ahead = (const char *)p + (few ? TILES_AHEAD_FEW : TILES_AHEAD_MANY);
+
+	for (uint32_t at = 0; at < bytes; at += 64) {
+		if (few)
+			_mm_prefetch(ahead + at, _MM_HINT_T0);
+		else
+			_mm_prefetch(ahead + at, _MM_HINT_T1);
+	}
 }
 
 /* Half a tile or all of it; all but work, x and y are constants where this is inlined. */
@@ -342,9 +356,8 @@ ALWAYS_INLINE void tile_product(enum kind kind, uint32_t block_weights, uint32_t
 			struct tile_run one;
 
 			if (lane == 0)
-				fetch(group.p + TILES_AHEAD +
-						(size_t)r * per_group * block_bytes * 2,
-					per_group * block_bytes * 2);
+				fetch(group.p + (size_t)r * per_group * block_bytes * 2,
+					per_group * block_bytes * 2, T <= TILES_FEW);
 			run(&group, r, lane, &one);
 			UNROLL_TILE_TOKENS
 			for (uint32_t t = 0; t < T; t++)

@@ -177,6 +177,90 @@ static inline float v16_sum(struct v16 a)
 	return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+#define V16_TILE 4
+
+static inline void v8_transpose(__m256 *a)
+{
+	__m256 two[8], four[8];
+
+#pragma GCC unroll 4
+	for (uint32_t i = 0; i < 8; i += 2) {
+		two[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+		two[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+	}
+#pragma GCC unroll 2
+	for (uint32_t i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+		for (uint32_t j = 0; j < 2; j++) {
+			four[i + 2 * j] = _mm256_shuffle_ps(two[i + j], two[i + j + 2], 0x44);
+			four[i + 2 * j + 1] = _mm256_shuffle_ps(two[i + j], two[i + j + 2], 0xee);
+		}
+#pragma GCC unroll 4
+	for (uint32_t i = 0; i < 4; i++) {
+		a[i] = _mm256_permute2f128_ps(four[i], four[i + 4], 0x20);
+		a[i + 4] = _mm256_permute2f128_ps(four[i], four[i + 4], 0x31);
+	}
+}
+
+static inline void v16_transpose(struct v16 *a)
+{
+	__m256 part[8];
+
+#pragma GCC unroll 8
+	for (uint32_t i = 0; i < 8; i++)
+		part[i] = a[i].low;
+	v8_transpose(part);
+#pragma GCC unroll 8
+	for (uint32_t i = 0; i < 8; i++) {
+		__m256 from = a[i + 8].low;
+
+		a[i].low = part[i];
+		part[i] = from;
+	}
+	v8_transpose(part);
+#pragma GCC unroll 8
+	for (uint32_t i = 0; i < 8; i++) {
+		__m256 from = a[i].high;
+
+		a[i].high = part[i];
+		part[i] = from;
+	}
+	v8_transpose(part);
+#pragma GCC unroll 8
+	for (uint32_t i = 0; i < 8; i++) {
+		__m256 from = a[i + 8].high;
+
+		a[i + 8].low = part[i];
+		part[i] = from;
+	}
+	v8_transpose(part);
+#pragma GCC unroll 8
+	for (uint32_t i = 0; i < 8; i++)
+		a[i + 8].high = part[i];
+}
+
+static inline __m256 v8_of_halves(__m256i a)
+{
+	__m256i packed = _mm256_packus_epi32(a, a);
+
+	packed = _mm256_permute4x64_epi64(packed, _MM_SHUFFLE(3, 1, 2, 0));
+	return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+}
+
+static inline struct v16 v16_first_half(struct v16 a)
+{
+	const __m256i half = _mm256_set1_epi32(0xffff);
+
+	return (struct v16){v8_of_halves(_mm256_and_si256(_mm256_castps_si256(a.low), half)),
+		v8_of_halves(_mm256_and_si256(_mm256_castps_si256(a.high), half))};
+}
+
+static inline struct v16 v16_second_half(struct v16 a)
+{
+	return (struct v16){v8_of_halves(_mm256_srli_epi32(_mm256_castps_si256(a.low), 16)),
+		v8_of_halves(_mm256_srli_epi32(_mm256_castps_si256(a.high), 16))};
+}
+
 static inline float v16_greatest(struct v16 a)
 {
 	__m256 eight = _mm256_max_ps(a.low, a.high);

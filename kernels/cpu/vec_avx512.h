@@ -146,6 +146,51 @@ static inline float v16_sum(struct v16 a)
 	return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+#define V16_TILE 16
+
+static inline void v16_transpose(struct v16 *a)
+{
+	__m512 two[16], four[16];
+
+#pragma GCC unroll 8
+	for (uint32_t i = 0; i < 16; i += 2) {
+		two[i] = _mm512_unpacklo_ps(a[i].v, a[i + 1].v);
+		two[i + 1] = _mm512_unpackhi_ps(a[i].v, a[i + 1].v);
+	}
+#pragma GCC unroll 4
+	for (uint32_t i = 0; i < 16; i += 4)
+#pragma GCC unroll 2
+		for (uint32_t j = 0; j < 2; j++) {
+			four[i + 2 * j] = _mm512_shuffle_ps(two[i + j], two[i + j + 2], 0x44);
+			four[i + 2 * j + 1] = _mm512_shuffle_ps(two[i + j], two[i + j + 2], 0xee);
+		}
+		/* Quarter q of four[4 * i + j] is column 4 * q + j of rows 4 * i .. 4 * i + 3. */
+#pragma GCC unroll 4
+	for (uint32_t j = 0; j < 4; j++) {
+		__m512 w = _mm512_shuffle_f32x4(four[j], four[j + 4], 0x88);
+		__m512 x = _mm512_shuffle_f32x4(four[j], four[j + 4], 0xdd);
+		__m512 y = _mm512_shuffle_f32x4(four[j + 8], four[j + 12], 0x88);
+		__m512 z = _mm512_shuffle_f32x4(four[j + 8], four[j + 12], 0xdd);
+
+		a[j].v = _mm512_shuffle_f32x4(w, y, 0x88);
+		a[j + 4].v = _mm512_shuffle_f32x4(x, z, 0x88);
+		a[j + 8].v = _mm512_shuffle_f32x4(w, y, 0xdd);
+		a[j + 12].v = _mm512_shuffle_f32x4(x, z, 0xdd);
+	}
+}
+
+static inline struct v16 v16_first_half(struct v16 a)
+{
+	return (struct v16){_mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_castps_si512(a.v)))};
+}
+
+static inline struct v16 v16_second_half(struct v16 a)
+{
+	__m512i second = _mm512_srli_epi32(_mm512_castps_si512(a.v), 16);
+
+	return (struct v16){_mm512_cvtph_ps(_mm512_cvtepi32_epi16(second))};
+}
+
 static inline float v16_greatest(struct v16 a)
 {
 	__m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));

@@ -172,6 +172,34 @@ static inline float v16_sum(struct v16 a)
 	return a.f[0];
 }
 
+/* Sums that a kernel keeps in registers at once. */
+#define V16_TILE 4
+
+/* Lane j of a[i] becomes lane i of a[j]. Bits are moved, whatever they mean. */
+static inline void v16_transpose(struct v16 *a)
+{
+	for (uint32_t i = 0; i < 16; i++)
+		for (uint32_t j = 0; j < i; j++) {
+			float f = a[i].f[j];
+
+			a[i].f[j] = a[j].f[i];
+			a[j].f[i] = f;
+		}
+}
+
+/* Two halves in each lane: the first, which lies lower, and the second. */
+static inline struct v16 v16_first_half(struct v16 a)
+{
+	V16_EACH a.f[lane] = float_of_half((uint16_t)bits_of_float(a.f[lane]));
+	return a;
+}
+
+static inline struct v16 v16_second_half(struct v16 a)
+{
+	V16_EACH a.f[lane] = float_of_half((uint16_t)(bits_of_float(a.f[lane]) >> 16));
+	return a;
+}
+
 static inline float v16_greatest(struct v16 a)
 {
 	for (uint32_t half = 8; half; half /= 2)

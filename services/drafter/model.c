@@ -1,5 +1,6 @@
 #include "services/drafter/model.h"
 
+#include "shared/base/cpus.h"
 #include "shared/base/log.h"
 
 #include <errno.h>
@@ -65,6 +66,20 @@ static int open_tokenizer(struct draft_model *m, struct error *err)
 	return limit_drafts(m, m->n_vocab, err);
 }
 
+/* Once, at start-up. */
+static void say_what_is_short(const struct drafter_config *config, const struct kernels *kernels)
+{
+	const char *slow = kernels_notice(kernels, config->kernels);
+	struct cpus cpus;
+	char text[256];
+	if (slow)
+		log_notice("%s", slow);
+	cpus_read(&cpus);
+	cpus_notice(&cpus, (uint32_t)config->threads, text, sizeof(text));
+	if (text[0])
+		log_notice("%s", text);
+}
+
 static int open_parts(struct draft_model *m, const struct drafter_config *config, struct error *err)
 {
 	int r = model_load(config->draft, &m->model, err);
@@ -76,6 +91,7 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 	m->kernels = kernels_select(config->kernels, err);
 	if (!m->kernels)
 		return -ENOEXEC;
+	say_what_is_short(config, m->kernels);
 	hints_init(&m->hints, m->kernels);
 	uint32_t own = m->model->config.n_context;
 	m->n_context = config->context ? (uint32_t)config->context : CONTEXT_DEFAULT;

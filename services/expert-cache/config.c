@@ -22,8 +22,9 @@ const struct config_key cache_config_keys[] = {
 		"Reads in flight at once; an expert is three."},
 	{"", "preload", CONFIG_ENUM, AT(preload), 0, 0, choice_names, "auto", "",
 		"Fill free slots in the background: auto does when the budget holds every expert."},
-	{"", "pack", CONFIG_BOOL, AT(pack), 0, 0, NULL, "yes", NULL,
-		"Bring each expert into the layout that is multiplied fastest when it is loaded."},
+	{"", "pack", CONFIG_ENUM, AT(pack), 0, 0, choice_names, "auto", "",
+		"Bring each expert into the layout that is multiplied fastest when it is loaded: "
+		"auto does when the budget holds every expert, so that each is loaded once."},
 	{"", "hint_queue_max", CONFIG_INT, AT(hint_queue_max), 1, 65536, NULL, "1024", "hints",
 		"Hints that may wait; with more, those of the lowest score go."},
 	{"", "spin", CONFIG_NS, AT(spin_ns), 0, 1e9, NULL, "0", "time",

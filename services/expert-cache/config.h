@@ -15,7 +15,7 @@ struct cache_config {
 	int direct; /* enum auto_choice */
 	int64_t queue_depth; /* reads in flight */
 	int preload; /* enum auto_choice */
-	bool pack;
+	int pack; /* enum auto_choice */
 	int64_t hint_queue_max;
 	int64_t spin_ns;
 };

@@ -54,6 +54,14 @@ static int open_reader(struct service *service, struct error *err)
 		(unsigned)config->queue_depth, &service->reader, err);
 }
 
+/* Packing an expert takes longer than multiplying with it once: it pays where it is not loaded again and again. */
+static bool packs(const struct service *service)
+{
+	return service->config.pack == CHOICE_YES ||
+	       (service->config.pack == CHOICE_AUTO &&
+		       service->n_slots >= service->geometry.n_total);
+}
+
 /* Slots, reader and worker; the broker is open, so no predecessor lives. */
 static int start_cache(struct service *service, int recovered_fd, struct error *err)
 {
@@ -61,7 +69,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 		.n_slots = service->n_slots,
 		.model_fingerprint = service->model->fingerprint,
 		.generation = daemon_generation(service->daemon),
-		.layout = service->config.pack ? LAYOUT_TILES : LAYOUT_ROWS,
+		.layout = packs(service) ? LAYOUT_TILES : LAYOUT_ROWS,
 		.policy = cache_policy_find(service->config.policy),
 		.recovered_fd = recovered_fd,
 	};

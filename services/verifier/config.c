@@ -1,10 +1,12 @@
 #include "services/verifier/config.h"
 
+#include "shared/base/cpus.h"
+#include "shared/base/nodes.h"
 #include "shared/model/kv.h"
 
-#include <sched.h>
 #include <string.h>
 
+static const char *const pin_names[] = {"auto", "no", "yes", NULL};
 static const char *const kv_names[] = {"auto", "f32", "f16", "q8_0", NULL};
 static const char *const weights_names[] = {"auto", "packed", "mapped", NULL};
 static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
@@ -19,9 +21,13 @@ const struct config_key verifier_config_keys[] = {
 	{"", "kernels", CONFIG_STRING, AT(kernels), 0, 0, NULL, "auto", "name",
 		"Kernel set: auto, scalar, avx2 or avx512; all give the same bits."},
 	{"", "threads", CONFIG_INT, AT(threads), 0, LIMIT_THREADS, NULL, "0", "threads",
-		"Threads of a forward pass; 0 takes one per CPU."},
-	{"", "pin", CONFIG_BOOL, AT(pin), 0, 0, NULL, "no", NULL,
-		"Bind each thread of the pass to one CPU."},
+		"Threads of a forward pass; 0 takes one per core that this process may use, within "
+		"the CPU time its control group allows. More than there are CPUs do not take "
+		"part."},
+	{"", "pin", CONFIG_ENUM, AT(pin), 0, 0, pin_names, "auto", NULL,
+		"Bind each thread of the pass to a CPU of its own, cores first, spread over the "
+		"memory nodes; auto does when there are as many threads as cores, or several "
+		"nodes."},
 	{"", "pool_spin", CONFIG_STRING, AT(pool_spin), 0, 0, NULL, "auto", "time or auto",
 		"How long an idle pass thread spins before it sleeps."},
 	{"", "kv_type", CONFIG_ENUM, AT(kv_type), 0, 0, kv_names, "auto", NULL,
@@ -77,16 +83,6 @@ const struct config_key verifier_config_keys[] = {
 	{0},
 };
 
-static int64_t cpus(void)
-{
-	cpu_set_t set;
-
-	if (sched_getaffinity(0, sizeof(set), &set) != 0)
-		return 1;
-	int n = CPU_COUNT(&set);
-	return n < 1 ? 1 : n > LIMIT_THREADS ? LIMIT_THREADS : n;
-}
-
 /* "auto" or a time, with the loader's own rules for times. */
 static int resolve_spin(
 	const char *name, const char *text, uint64_t automatic, uint64_t *out, struct error *err)
@@ -108,10 +104,12 @@ static int resolve_spin(
 
 int verifier_config_resolve(struct verifier_config *config, struct error *err)
 {
-	int64_t n_cpus = cpus();
-	/* With few CPUs whoever we wait for needs the one we would spin on. */
-	bool few = n_cpus <= 4;
+	struct cpus cpus;
 	int rc;
+
+	cpus_read(&cpus);
+	/* With few CPUs whoever we wait for needs the one we would spin on. */
+	bool few = cpus.n <= 4;
 
 	if (config->model[0] == '\0')
 		return error_set(err, EINVAL,
@@ -123,7 +121,12 @@ int verifier_config_resolve(struct verifier_config *config, struct error *err)
 			(long long)config->sessions_max, (long long)config->queue_max,
 			LIMIT_SESSIONS);
 	if (config->threads == 0)
-		config->threads = n_cpus;
+		config->threads = cpus.threads;
+	/* Unbound threads were seen to share one of two idle CPUs for seconds: half the speed. With fewer threads than
+	 * cores the kernel may know better which are free. */
+	if (config->pin == VERIFIER_PIN_AUTO)
+		config->pin = config->threads == cpus.cores || nodes_count() > 1 ? VERIFIER_PIN_YES
+										 : VERIFIER_PIN_NO;
 	/* Between two parts of a pass a thread waits some microseconds: less spinning than that costs a futex each. */
 	rc = resolve_spin(
 		"pool_spin", config->pool_spin, few ? 50000 : 100000, &config->pool_spin_ns, err);

@@ -10,13 +10,14 @@
 
 enum verifier_kv { VERIFIER_KV_AUTO, VERIFIER_KV_F32, VERIFIER_KV_F16, VERIFIER_KV_Q8_0 };
 enum verifier_weights { VERIFIER_WEIGHTS_AUTO, VERIFIER_WEIGHTS_PACKED, VERIFIER_WEIGHTS_MAPPED };
+enum verifier_pin { VERIFIER_PIN_AUTO, VERIFIER_PIN_NO, VERIFIER_PIN_YES };
 enum verifier_experts { VERIFIER_EXPERTS_AUTO, VERIFIER_EXPERTS_MAPPED, VERIFIER_EXPERTS_CACHED };
 
 struct verifier_config {
 	char model[1024];
 	char kernels[LIMIT_NAME];
-	int64_t threads; /* 0 = the CPUs of this process's mask */
-	bool pin;
+	int64_t threads; /* 0 = the cores of this process's mask, within its quota */
+	int pin; /* enum verifier_pin; resolve leaves NO or YES */
 	int kv_type; /* enum verifier_kv */
 	int64_t context; /* 0 = the model's, at most VERIFIER_CONTEXT_DEFAULT */
 	int64_t sessions_max, queue_max;

@@ -267,8 +267,8 @@ static int start_thread(struct engine *engine, struct error *err)
 	uint32_t n_logits = engine->limits.sessions_max * engine->limits.rows;
 
 	/* Here, because the pool counts the thread that makes it as its first. */
-	int rc = pool_create((uint32_t)o->config->threads, o->config->pin, o->config->pool_spin_ns,
-		&engine->pool, err);
+	int rc = pool_create((uint32_t)o->config->threads, o->config->pin == VERIFIER_PIN_YES,
+		o->config->pool_spin_ns, &engine->pool, err);
 	if (rc == 0)
 		rc = forward_create(o->model, o->kernels, engine->pool, &engine->kv,
 			engine->experts, engine->n_batch_max, n_logits,

@@ -9,7 +9,7 @@
  */
 #include "services/verifier/front.h"
 #include "services/verifier/packed.h"
-
+#include "services/verifier/resources.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
 #include "shared/ipc/peers.h"
@@ -97,9 +97,12 @@ static int load(struct verifier *v, struct error *err)
 	if (rc != 0)
 		return rc;
 	daemon_progress(v->daemon);
+	resources_notice(&v->config, v->kernels);
 	rc = regions_open(v->daemon, &v->config, v->model, tokenizer_fingerprint(v->tokenizer),
 		&v->regions, err);
-	return rc != 0 ? rc : packed_open(v->daemon, &v->config, v->model, &v->packed, err);
+	return rc != 0 ? rc
+		       : packed_open(v->daemon, &v->config, v->regions.kv.bytes, v->model,
+				 &v->packed, err);
 }
 
 static int start(struct verifier *v, struct error *err)

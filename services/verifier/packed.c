@@ -2,9 +2,11 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/base/memory.h"
 #include "shared/ipc/broker.h"
 #include "shared/model/weights.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,8 +81,30 @@ static int pack(struct daemon *daemon, const struct verifier_config *config,
 	return 0;
 }
 
-int packed_open(struct daemon *daemon, const struct verifier_config *config, struct model *model,
-	struct region *out, struct error *err)
+/* The pages of the file that are read meanwhile can be taken away at any time, and need no room. */
+static int has_room(const struct verifier_config *config, uint64_t bytes, uint64_t kv_bytes,
+	bool *room, struct error *err)
+{
+	struct memory_limit limit;
+
+	memory_limit_read(&cgroup_files, "/proc/meminfo", &limit);
+	*room = bytes + kv_bytes <= limit.available;
+	if (config->weights == VERIFIER_WEIGHTS_PACKED && bytes > limit.bytes)
+		return error_set(err, ENOMEM,
+			"packed weights take %" PRIu64 " MiB, but %s has %" PRIu64
+			" MiB: set weights = mapped",
+			bytes >> 20, limit.where, limit.bytes >> 20);
+	if (!*room)
+		log_notice("packed weights (%" PRIu64 " MiB) and KV cache (%" PRIu64
+			   " MiB) do not fit in the %" PRIu64 " MiB that are free of %s%s",
+			bytes >> 20, kv_bytes >> 20, limit.available >> 20, limit.where,
+			config->weights == VERIFIER_WEIGHTS_AUTO ? ": the weights stay in the file"
+								 : "");
+	return 0;
+}
+
+int packed_open(struct daemon *daemon, const struct verifier_config *config, uint64_t kv_bytes,
+	struct model *model, struct region *out, struct error *err)
 {
 	struct packed_header want = {
 		.model_fingerprint = model->fingerprint,
@@ -92,7 +116,12 @@ int packed_open(struct daemon *daemon, const struct verifier_config *config, str
 	if (config->weights == VERIFIER_WEIGHTS_MAPPED || want.bytes == 0)
 		return 0;
 	if (!take_over(daemon, &want, out)) {
-		int rc = pack(daemon, config, model, &want, out, err);
+		bool room = false;
+		int rc = has_room(config, want.bytes, kv_bytes, &room, err);
+		if (rc == 0 && !room && config->weights == VERIFIER_WEIGHTS_AUTO)
+			return 0;
+		if (rc == 0)
+			rc = pack(daemon, config, model, &want, out, err);
 		if (rc != 0)
 			return rc;
 	}

@@ -12,7 +12,8 @@
 #define WEIGHTS_REGION_LAYOUT 1
 
 /* Packs the model's matrices, or takes over a predecessor's, as the configuration says, and makes the model use them. Of
- * a configuration that leaves them in the file, or where memory is short and that is allowed, out->header is NULL.
+ * a configuration that leaves them in the file, or where memory has no room for them beside a KV cache of kv_bytes and that
+ * is allowed, out->header is NULL. -ENOMEM names the key.
  * Called before the engine is made; the region must outlive it. */
-int packed_open(struct daemon *daemon, const struct verifier_config *config, struct model *model,
-	struct region *out, struct error *err);
+int packed_open(struct daemon *daemon, const struct verifier_config *config, uint64_t kv_bytes,
+	struct model *model, struct region *out, struct error *err);

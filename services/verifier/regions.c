@@ -1,5 +1,6 @@
 #include "services/verifier/regions.h"
 
+#include "services/verifier/resources.h"
 #include "shared/base/log.h"
 #include "shared/ipc/broker.h"
 
@@ -129,15 +130,12 @@ static int open_kv(struct daemon *daemon, const struct verifier_config *config,
 	size_t payload = sizeof(want) + kv_bytes(&want.layout);
 	struct kv_region_header *header;
 
-	/* Shared memory is had when it is touched, and then it is too late to say no. */
-	size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-	if (kv_bytes(&want.layout) == 0 || payload > machine)
-		return error_set(err, ENOMEM,
-			"KV cache of %lld tokens (kv_tokens) takes %zu MiB, %zu of them for the "
-			"states of %lld sessions (sessions_max); this machine has %zu MiB",
-			(long long)config->kv_tokens, payload >> 20,
-			recurrent_bytes(&want.layout.states) >> 20, (long long)config->sessions_max,
-			machine >> 20);
+	if (kv_bytes(&want.layout) == 0)
+		return error_set(err, ENOMEM, "KV cache of %lld tokens (kv_tokens) is too large",
+			(long long)config->kv_tokens);
+	int rc = resources_memory(config, model, payload, err);
+	if (rc != 0)
+		return rc;
 	out->kv_layout = want.layout;
 	if (out->recovered &&
 		recover(daemon, KV_REGION, KV_REGION_LAYOUT, payload, &out->kv) == 0) {
@@ -151,7 +149,7 @@ static int open_kv(struct daemon *daemon, const struct verifier_config *config,
 			   "again");
 		region_close(&out->kv);
 	}
-	int rc = region_create(KV_REGION, KV_REGION_LAYOUT, payload, REGION_HUGE, &out->kv, err);
+	rc = region_create(KV_REGION, KV_REGION_LAYOUT, payload, REGION_HUGE, &out->kv, err);
 	if (rc != 0)
 		return error_prefix(err, rc, "KV cache of %lld tokens (kv_tokens)",
 			(long long)config->kv_tokens);

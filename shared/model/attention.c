@@ -5,7 +5,7 @@
  * Where those cells lie: seq->cell maps positions to cells, and its entries from seq->n on are free for this. The
  * first token at each position whose ancestors are such tokens too ("main chain") writes its cell there, so a chain of any
  * length, be it a prefill chunk or a draft, needs no lists: token at position p attends to cell[0..p]. Only the other
- * branches of a tree build theirs, into memory of the thread that computes the head.
+ * branches of a tree build theirs, as far as they are their own, into memory of the thread that attends.
  */
 #include "shared/model/forward_internal.h"
 
@@ -135,36 +135,50 @@ static void finish_token(struct forward *f, uint32_t t)
 			v + (size_t)i * config->head_dim);
 }
 
-/* Cells of a branch: the committed ones, then the ancestors from the last to the first. */
-static const uint32_t *branch_cells(const struct forward *f, uint32_t t, uint32_t *cells)
+/* Positions of a branch that are not committed: the ancestors', from the last to the first. */
+static void branch_cells(void *arg, uint32_t t, uint32_t from, uint32_t to, uint32_t *cells)
 {
-	const struct kv_seq *seq = f->tokens[t].seq;
-	memcpy(cells, seq->cell, seq->n * sizeof(*cells));
-	for (int32_t i = (int32_t)t; i >= 0; i = f->tokens[i].parent)
-		cells[f->tokens[i].position] = f->tokens[i].cell;
-	return cells;
+	const struct forward *f = arg;
+	for (int32_t i = (int32_t)t; i >= 0 && f->tokens[i].position >= from;
+		i = f->tokens[i].parent)
+		if (f->tokens[i].position < to)
+			cells[f->tokens[i].position - from] = f->tokens[i].cell;
 }
 
-const uint32_t *attention_cells(const struct forward *f, uint32_t t, uint32_t thread)
-{
-	if (f->on_main[t])
-		return f->tokens[t].seq->cell;
-	return branch_cells(f, t, f->thread_cells + (size_t)thread * f->n_context);
-}
-
-/* The cells of positions first.. of a token that attends to n_cells of them in this layer. */
-static const uint32_t *layer_cells(
-	const struct forward *f, uint32_t t, uint32_t first, uint32_t n_cells, uint32_t thread)
+void attention_step_of(struct forward *f, struct attention_step *step)
 {
 	uint32_t layer = f->model->layers[f->layer].kv_layer;
-	uint32_t *own = f->thread_cells + (size_t)thread * f->n_context;
-	const uint32_t *cells = attention_cells(f, t, thread) + first;
-	if (!kv_own_window(f->kv, layer))
-		return cells;
-	/* They may lie in the same memory, further on: ascending. */
-	for (uint32_t i = 0; i < n_cells; i++)
-		own[i] = kv_cell(f->kv, layer, cells[i]);
-	return own;
+	*step = (struct attention_step){
+		.kernels = f->kernels,
+		.pool = f->pool,
+		.tokens = f->attention_tokens,
+		.kv_type = f->kv->layout.type,
+		.k = kv_k(f->kv, layer, 0),
+		.v = kv_v(f->kv, layer, 0),
+		.k_head_bytes = (size_t)((unsigned char *)kv_k(f->kv, layer, 1) -
+					 (unsigned char *)kv_k(f->kv, layer, 0)),
+		.v_head_bytes = (size_t)((unsigned char *)kv_v(f->kv, layer, 1) -
+					 (unsigned char *)kv_v(f->kv, layer, 0)),
+		.k_cell_bytes = f->kv->k_bytes,
+		.v_cell_bytes = f->kv->v_bytes,
+		.cell_of = kv_own_window(f->kv, layer) ? f->kv->windows.of : NULL,
+		.tail = branch_cells,
+		.arg = f,
+	};
+}
+
+struct attention_token attention_token_of(
+	const struct forward *f, uint32_t t, uint32_t first, const float *q, float *out)
+{
+	const struct batch_token *token = &f->tokens[t];
+	return (struct attention_token){
+		.q = q,
+		.out = out,
+		.first = first,
+		.last = token->position + 1,
+		.cells = token->seq->cell,
+		.shared = f->on_main[t] ? token->position + 1 : token->seq->n,
+	};
 }
 
 /* The first position that a token at `position` attends to: its own and window - 1 before it in a windowed layer. */
@@ -176,42 +190,43 @@ static uint32_t first_cell(const struct forward *f, uint32_t position)
 	return position + 1 - window;
 }
 
-static void attend(struct forward *f, uint32_t t, uint32_t kv_head, uint32_t thread)
+/* The heads of one KV head of a token: gates, and the form the next product takes. */
+static void finish_attention(void *arg, uint32_t t, uint32_t kv_head)
 {
+	struct forward *f = arg;
 	const struct model_config *config = &f->model->config;
-	const struct layer *layer = &f->model->layers[f->layer];
-	const struct batch_token *token = &f->tokens[t];
 	uint32_t group = config->n_heads / config->n_kv_heads, dim = config->head_dim;
 	size_t at = (size_t)t * config->n_heads * dim + (size_t)kv_head * group * dim;
-	size_t cell_bytes = kv_vector_bytes(f->kv->layout.type, dim);
-	uint32_t first = first_cell(f, token->position);
-	struct attention_job job = {
-		.n_cells = token->position + 1 - first,
-		.cells = layer_cells(f, t, first, token->position + 1 - first, thread),
-		.kv_type = f->kv->layout.type,
-		.k = kv_k(f->kv, layer->kv_layer, kv_head),
-		.v = kv_v(f->kv, layer->kv_layer, kv_head),
-		.k_cell_bytes = cell_bytes,
-		.v_cell_bytes = cell_bytes,
-		.k_dim = dim,
-		.v_dim = dim,
-		.n_heads = group,
-		.q = f->q_rows[t] + (size_t)kv_head * group * q_stride(f),
-		.out = f->att + at,
-		.q_stride = q_stride(f),
-		.out_stride = dim,
-		.scale = f->attention_scale,
-		.sinks = layer->sinks ? layer->sinks + (size_t)kv_head * group : NULL,
-		.scratch = f->thread_attention + thread * f->attention_floats,
-	};
-	f->kernels->attention(&job);
+	const float *q = f->q_rows[t] + (size_t)kv_head * group * q_stride(f);
 	for (uint32_t h = 0; h < group && config->arch->q_gate; h++) {
-		float *out = job.out + h * job.out_stride;
-		f->kernels->sigmoid_mul(job.q + h * job.q_stride + dim, out, dim, out);
+		float *out = f->att + at + (size_t)h * dim;
+		f->kernels->sigmoid_mul(q + (size_t)h * q_stride(f) + dim, out, dim, out);
 	}
 	/* Blocks lie within one group's outputs when those are a whole number of blocks. */
 	if (f->layer_att_q8 && group * dim % Q8_BLOCK == 0)
 		f->kernels->quantise_q8(f->att + at, group * dim, f->att_q8 + at / Q8_BLOCK);
+}
+
+static void attend(struct forward *f)
+{
+	const struct model_config *config = &f->model->config;
+	struct attention_step step;
+	attention_step_of(f, &step);
+	for (uint32_t t = 0; t < f->n; t++)
+		f->attention_tokens[t] =
+			attention_token_of(f, t, first_cell(f, f->tokens[t].position), f->q_rows[t],
+				f->att + (size_t)t * config->n_heads * config->head_dim);
+	step.n_tokens = f->n;
+	step.k_dim = config->head_dim;
+	step.v_dim = config->head_dim;
+	step.n_kv_heads = config->n_kv_heads;
+	step.n_heads = config->n_heads / config->n_kv_heads;
+	step.q_stride = q_stride(f);
+	step.out_stride = config->head_dim;
+	step.scale = f->attention_scale;
+	step.sinks = f->model->layers[f->layer].sinks;
+	step.done = finish_attention;
+	attention_run(&step, &f->attention);
 }
 
 static void quantise_att(struct forward *f, uint32_t t)
@@ -249,10 +264,7 @@ void attention_layer(struct forward *f)
 
 	/* All keys and values of the batch are in their cells before any token attends: tokens see each other's. */
 	work_tokens(f, finish_token, 2 * qkv_bytes);
-	uint64_t cells = 0;
-	for (uint32_t t = 0; t < f->n; t++)
-		cells += f->tokens[t].position + 1 - first_cell(f, f->tokens[t].position);
-	work_heads(f, attend, cells * qkv_bytes);
+	attend(f);
 	if (f->layer_att_q8 && group * config->head_dim % Q8_BLOCK != 0)
 		work_tokens(f, quantise_att, qkv_bytes);
 

@@ -4,8 +4,8 @@
  *   q_nope . (W_k c) = (W_k^T q_nope) . c   and   sum_i p_i W_v c_i = W_v sum_i p_i c_i,
  * a head takes its query to the latent, attends there with all heads sharing one key, and takes the result back.
  *
- * Work is cut into blocks of MLA_TOKENS tokens times groups of heads. Every value is computed by itself in the order
- * kernels.h defines, so neither the blocks nor the groups can be seen in the result. In files of the older layout the
+ * The batch is cut into blocks of MLA_TOKENS tokens, which go there and back by heads and attend with all heads together.
+ * Every value is computed by itself in the order kernels.h defines, so the blocks cannot be seen in the result. In files of the older layout the
  * matrix to the latent lies transposed; its product is the sum over n of q_n times row n, in ascending n, by axpy
  * from +0. (A transposed copy would cost memory, start-up time, and for quantised files other weights.)
  */
@@ -17,7 +17,6 @@
 
 enum {
 	MLA_TOKENS = 16, /* of a block: a head's two matrices are read once for them */
-	MLA_HEADS = 4, /* of a group: the attention kernel reads a cell once for them */
 };
 
 struct mla_pass {
@@ -29,16 +28,15 @@ struct mla_pass {
 	float *kv; /* [T][kv_rank + rope] */
 	float *value; /* [T][n_heads * v] */
 	struct q8_block *value_q8;
+	/* Of a block: */
+	float *latent_q; /* [MLA_TOKENS][n_heads][kv_rank + rope] */
+	float *latent; /* [MLA_TOKENS][n_heads][kv_rank], the attention's result */
 	/* By thread: */
-	float *latent_q; /* [MLA_TOKENS][MLA_HEADS][kv_rank + rope] */
-	float *latent; /* [MLA_TOKENS][MLA_HEADS][kv_rank], the attention's result */
 	struct q8_block *q8; /* [MLA_TOKENS][max(nope, kv_rank) / 32] of one head */
 	float *row; /* [kv_rank] */
-	float *scratch; /* of the attention kernel */
-	size_t latent_q_floats, latent_floats, q8_blocks, row_floats, scratch_floats;
-	/* The running layer. */
-	uint32_t heads; /* of a group */
-	uint32_t n_groups;
+	size_t q8_blocks, row_floats;
+	/* The running block: tokens first..first+n-1. */
+	uint32_t first, n;
 };
 
 /* Every buffer of the pass: to count, then to place. */
@@ -55,11 +53,11 @@ static void layout(const struct forward *f, struct mla_pass *m, struct carve *c)
 	CARVE(c, m->kv, T * (config->kv_rank + config->rope));
 	CARVE(c, m->value, T * width);
 	CARVE(c, m->value_q8, T * (width / Q8_BLOCK));
-	CARVE(c, m->latent_q, f->n_threads * m->latent_q_floats);
-	CARVE(c, m->latent, f->n_threads * m->latent_floats);
+	CARVE(c, m->latent_q,
+		(size_t)MLA_TOKENS * f->model->config.n_heads * (config->kv_rank + config->rope));
+	CARVE(c, m->latent, (size_t)MLA_TOKENS * f->model->config.n_heads * config->kv_rank);
 	CARVE(c, m->q8, f->n_threads * m->q8_blocks);
 	CARVE(c, m->row, f->n_threads * m->row_floats);
-	CARVE(c, m->scratch, f->n_threads * m->scratch_floats);
 }
 
 int mla_create(struct forward *f, struct error *err)
@@ -70,11 +68,8 @@ int mla_create(struct forward *f, struct error *err)
 	uint32_t widest = config->nope > config->kv_rank ? config->nope : config->kv_rank;
 	/* Whole cache lines each, so that threads do not share one. */
 	struct mla_pass m = {
-		.latent_q_floats = (MLA_TOKENS * MLA_HEADS * key + 15) / 16 * 16,
-		.latent_floats = (size_t)MLA_TOKENS * MLA_HEADS * config->kv_rank,
 		.q8_blocks = (size_t)MLA_TOKENS * (widest / Q8_BLOCK),
 		.row_floats = (config->kv_rank + 15u) / 16 * 16,
-		.scratch_floats = f->kernels->attention_scratch(MLA_HEADS),
 	};
 	struct carve c = {0};
 	layout(f, &m, &c);
@@ -97,7 +92,9 @@ int mla_create(struct forward *f, struct error *err)
 			m.value + t * width, m.value_q8 + t * (width / Q8_BLOCK)};
 	}
 	*f->mla = m;
-	return 0;
+	return attention_memory_get(&f->attention, f->kernels, f->n_threads,
+		f->n_batch < MLA_TOKENS ? f->n_batch : MLA_TOKENS, 1, f->model->config.n_heads,
+		(uint32_t)key, config->kv_rank, err);
 }
 
 void mla_destroy(struct forward *f)
@@ -154,22 +151,22 @@ static struct matrix of_head(const struct matrix *first, size_t head_bytes, uint
 	return m;
 }
 
-/* One head's queries of n tokens, in the latent's space: latent_q[i][slot]. */
-static void absorb(struct forward *f, uint32_t head, uint32_t slot, uint32_t first, uint32_t n,
-	uint32_t thread)
+/* One head's queries of the block, in the latent's space. */
+static void absorb(struct forward *f, uint32_t head, uint32_t thread)
 {
 	const struct mla_config *c = &f->model->config.mla;
 	const struct mla_layer *layer = &f->model->layers[f->layer].mla;
+	const struct mla_pass *m = f->mla;
 	struct matrix k_b = of_head(&layer->k_b, layer->k_b_head_bytes, head);
-	struct q8_block *q8 = f->mla->q8 + thread * f->mla->q8_blocks;
-	float *out = f->mla->latent_q + thread * f->mla->latent_q_floats;
-	float *row = f->mla->row + thread * f->mla->row_floats;
+	struct q8_block *q8 = m->q8 + thread * m->q8_blocks;
+	float *row = m->row + thread * m->row_floats;
 	struct activation x[MLA_TOKENS];
 	float *y[MLA_TOKENS];
-	for (uint32_t i = 0; i < n; i++) {
-		const float *q = f->q_rows[first + i] + (size_t)head * (c->nope + c->rope);
+	for (uint32_t i = 0; i < m->n; i++) {
+		const float *q = f->q_rows[m->first + i] + (size_t)head * (c->nope + c->rope);
 		x[i] = (struct activation){q, q8 + (size_t)i * (c->nope / Q8_BLOCK)};
-		y[i] = out + ((size_t)i * MLA_HEADS + slot) * (c->kv_rank + c->rope);
+		y[i] = m->latent_q +
+		       ((size_t)i * f->model->config.n_heads + head) * (c->kv_rank + c->rope);
 		memcpy(y[i] + c->kv_rank, q + c->nope, c->rope * sizeof(*q));
 		if (layer->k_b_transposed)
 			memset(y[i], 0, c->kv_rank * sizeof(*q));
@@ -177,81 +174,60 @@ static void absorb(struct forward *f, uint32_t head, uint32_t slot, uint32_t fir
 			f->kernels->quantise_q8(q, c->nope, q8 + (size_t)i * (c->nope / Q8_BLOCK));
 	}
 	if (!layer->k_b_transposed) {
-		f->kernels->matmul(&k_b, 0, c->kv_rank, x, n, y);
+		f->kernels->matmul(&k_b, 0, c->kv_rank, x, m->n, y);
 		return;
 	}
 	for (uint32_t d = 0; d < c->nope; d++) {
 		f->kernels->dequantise_row(&k_b, d, row);
-		for (uint32_t i = 0; i < n; i++)
+		for (uint32_t i = 0; i < m->n; i++)
 			f->kernels->axpy(y[i], x[i].f32[d], row, c->kv_rank);
 	}
 }
 
-/* n_heads heads of token t, slots 0.. of its place i in the block. */
-static void attend(struct forward *f, uint32_t t, uint32_t i, uint32_t n_heads, uint32_t thread)
+/* The block's tokens attend. */
+static void attend(struct forward *f)
 {
 	const struct mla_config *c = &f->model->config.mla;
 	const struct mla_pass *m = f->mla;
-	size_t row = (size_t)i * MLA_HEADS;
-	const unsigned char *cells = kv_k(f->kv, f->model->layers[f->layer].kv_layer, 0);
-	struct attention_job job = {
-		.n_cells = f->tokens[t].position + 1,
-		.cells = attention_cells(f, t, thread),
-		.kv_type = f->kv->layout.type,
-		.k = cells,
-		.v = cells,
-		.k_cell_bytes = f->kv->k_bytes,
-		.v_cell_bytes = f->kv->k_bytes,
-		.k_dim = c->kv_rank + c->rope,
-		.v_dim = c->kv_rank,
-		.n_heads = n_heads,
-		.q = m->latent_q + thread * m->latent_q_floats + row * (c->kv_rank + c->rope),
-		.out = m->latent + thread * m->latent_floats + row * c->kv_rank,
-		.q_stride = c->kv_rank + c->rope,
-		.out_stride = c->kv_rank,
-		.scale = c->scale,
-		.scratch = m->scratch + thread * m->scratch_floats,
-	};
-	f->kernels->attention(&job);
+	size_t heads = f->model->config.n_heads;
+	struct attention_step step;
+	attention_step_of(f, &step);
+	for (uint32_t i = 0; i < m->n; i++)
+		f->attention_tokens[i] = attention_token_of(f, m->first + i, 0,
+			m->latent_q + i * heads * (c->kv_rank + c->rope),
+			m->latent + i * heads * c->kv_rank);
+	step.n_tokens = m->n;
+	step.first = m->first;
+	step.k_dim = c->kv_rank + c->rope;
+	step.v_dim = c->kv_rank;
+	step.n_kv_heads = 1;
+	step.n_heads = (uint32_t)heads;
+	step.q_stride = step.k_dim;
+	step.out_stride = step.v_dim;
+	step.scale = c->scale;
+	attention_run(&step, &f->attention);
 }
 
-/* One head's results of n tokens, from the latent to values. */
-static void take_back(struct forward *f, uint32_t head, uint32_t slot, uint32_t first, uint32_t n,
-	uint32_t thread)
+/* One head's results of the block, from the latent to values. */
+static void take_back(struct forward *f, uint32_t head, uint32_t thread)
 {
 	const struct mla_config *c = &f->model->config.mla;
 	const struct mla_layer *layer = &f->model->layers[f->layer].mla;
 	const struct mla_pass *m = f->mla;
 	struct matrix v_b = of_head(&layer->v_b, layer->v_b_head_bytes, head);
 	struct q8_block *q8 = m->q8 + thread * m->q8_blocks;
-	const float *in = m->latent + thread * m->latent_floats;
 	struct activation x[MLA_TOKENS];
 	float *y[MLA_TOKENS];
-	for (uint32_t i = 0; i < n; i++) {
-		const float *latent = in + ((size_t)i * MLA_HEADS + slot) * c->kv_rank;
+	for (uint32_t i = 0; i < m->n; i++) {
+		const float *latent =
+			m->latent + ((size_t)i * f->model->config.n_heads + head) * c->kv_rank;
 		x[i] = (struct activation){latent, q8 + (size_t)i * (c->kv_rank / Q8_BLOCK)};
-		y[i] = m->value + ((size_t)(first + i) * f->model->config.n_heads + head) * c->v;
+		y[i] = m->value + ((size_t)(m->first + i) * f->model->config.n_heads + head) * c->v;
 		if (forward_quantised(&v_b))
 			f->kernels->quantise_q8(
 				latent, c->kv_rank, q8 + (size_t)i * (c->kv_rank / Q8_BLOCK));
 	}
-	f->kernels->matmul(&v_b, 0, c->v, x, n, y);
-}
-
-/* One block of tokens and one group of heads. */
-static void attend_part(struct forward *f, uint32_t part, uint32_t thread)
-{
-	uint32_t first = part / f->mla->n_groups * MLA_TOKENS;
-	uint32_t head = part % f->mla->n_groups * f->mla->heads;
-	uint32_t n = f->n - first < MLA_TOKENS ? f->n - first : MLA_TOKENS;
-	uint32_t left = f->model->config.n_heads - head;
-	uint32_t n_heads = left < f->mla->heads ? left : f->mla->heads;
-	for (uint32_t h = 0; h < n_heads; h++)
-		absorb(f, head + h, h, first, n, thread);
-	for (uint32_t i = 0; i < n; i++)
-		attend(f, first + i, i, n_heads, thread);
-	for (uint32_t h = 0; h < n_heads; h++)
-		take_back(f, head + h, h, first, n, thread);
+	f->kernels->matmul(&v_b, 0, c->v, x, m->n, y);
 }
 
 static void quantise_value(struct forward *f, uint32_t t)
@@ -295,19 +271,15 @@ void mla_layer(struct forward *f)
 	const struct model_config *config = &f->model->config;
 	const struct layer *layer = &f->model->layers[f->layer];
 	struct mla_pass *m = f->mla;
-	uint32_t blocks = (f->n + MLA_TOKENS - 1) / MLA_TOKENS;
-	uint64_t cells = 0;
+	size_t absorb_bytes = (size_t)config->n_heads * config->mla.kv_rank * config->mla.nope;
+	size_t back_bytes = (size_t)config->n_heads * config->mla.kv_rank * config->mla.v;
 	project(f);
-	/* Smaller groups where there would be too few of them for the threads. */
-	m->heads = MLA_HEADS;
-	while (m->heads > 1 && (uint64_t)config->n_heads * blocks < 2ull * f->n_threads * m->heads)
-		m->heads /= 2;
-	m->n_groups = (config->n_heads + m->heads - 1) / m->heads;
-	for (uint32_t t = 0; t < f->n; t++)
-		cells += f->tokens[t].position + 1;
-	work_items(f, blocks * m->n_groups,
-		(cells + 2 * MLA_TOKENS) * config->n_heads * config->mla.kv_rank * sizeof(float),
-		attend_part);
+	for (m->first = 0; m->first < f->n; m->first += m->n) {
+		m->n = f->n - m->first < MLA_TOKENS ? f->n - m->first : MLA_TOKENS;
+		work_items(f, config->n_heads, absorb_bytes * m->n, absorb);
+		attend(f);
+		work_items(f, config->n_heads, back_bytes * m->n, take_back);
+	}
 	if (forward_quantised(&layer->o))
 		work_tokens(f, quantise_value, 2 * config->n_heads * config->mla.v * sizeof(float));
 	f->products[0] = (struct product){layer->o, m->value_rows, f->out_rows, f->n};

@@ -65,8 +65,7 @@ static void layout(struct forward *f, struct carve *c)
 	CARVE(c, f->logit_row, T);
 	CARVE(c, f->products, E);
 	CARVE(c, f->items, WORK_ITEMS_MAX(f->n_threads, E));
-	CARVE(c, f->thread_cells, (size_t)f->n_threads * f->n_context);
-	CARVE(c, f->thread_attention, f->n_threads * f->attention_floats);
+	CARVE(c, f->attention_tokens, T);
 }
 
 /* The rows that lie at the same place in every pass. */
@@ -154,8 +153,6 @@ int forward_create(const struct model *model, const struct kernels *kernels, str
 		free(f);
 		return rc;
 	}
-	f->attention_floats = kernels->attention_scratch(config->n_heads / config->n_kv_heads);
-	f->attention_floats = (f->attention_floats + 15) / 16 * 16;
 	struct carve count = {0};
 	layout(f, &count);
 	f->memory = aligned_alloc(CACHE_LINE, count.used);
@@ -171,7 +168,12 @@ int forward_create(const struct model *model, const struct kernels *kernels, str
 	forward_rope_init(f);
 	/* The root is an instruction, correctly rounded: no libm. */
 	f->attention_scale = 1.0f / __builtin_sqrtf((float)config->head_dim);
-	rc = config->mla.kv_rank ? mla_create(f, err) : 0;
+	if (config->mla.kv_rank)
+		rc = mla_create(f, err);
+	else
+		rc = attention_memory_get(&f->attention, kernels, f->n_threads, n_batch,
+			config->n_kv_heads, config->n_heads / config->n_kv_heads, config->head_dim,
+			config->head_dim, err);
 	if (rc == 0)
 		rc = delta_create(f, err);
 	if (rc < 0)
@@ -185,6 +187,7 @@ void forward_destroy(struct forward **forward)
 	if (*forward) {
 		delta_destroy(*forward);
 		mla_destroy(*forward);
+		attention_memory_put(&(*forward)->attention);
 		free((*forward)->memory);
 		free(*forward);
 	}

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "shared/model/attention_split.h"
 #include "shared/model/forward.h"
 
 /* A product of the pass: y[t][rows] = w * x[t]. */
@@ -123,10 +124,8 @@ struct forward {
 	struct work_item *items;
 	uint32_t n_items;
 
-	/* By thread. */
-	uint32_t *thread_cells; /* [threads][n_context] */
-	float *thread_attention; /* [threads][attention_floats] */
-	size_t attention_floats;
+	struct attention_memory attention;
+	struct attention_token *attention_tokens; /* [T] */
 };
 
 enum {
@@ -146,11 +145,6 @@ void work_tokens(struct forward *f, void (*fn)(struct forward *f, uint32_t token
 void work_products(struct forward *f, uint32_t n);
 /* Gate, up and what follows, of the first n of f->ffn. */
 void work_ffn(struct forward *f, uint32_t n);
-/* fn(f, token, kv_head, thread) for all pairs. */
-void work_heads(struct forward *f,
-	void (*fn)(struct forward *f, uint32_t token, uint32_t kv_head, uint32_t thread),
-	size_t bytes);
-
 /* fn(f, item, thread) for items 0..n-1; bytes: about what all of them touch. */
 void work_items(struct forward *f, uint32_t n, size_t bytes,
 	void (*fn)(struct forward *f, uint32_t item, uint32_t thread));
@@ -169,8 +163,10 @@ void forward_norm(
 int attention_prepare(struct forward *f);
 /* x += attention(norm(x)) of the layer. */
 void attention_layer(struct forward *f);
-/* The cells of positions 0.. up to its own that token t of the batch attends to; valid until the thread's next call. */
-const uint32_t *attention_cells(const struct forward *f, uint32_t t, uint32_t thread);
+/* What f->kv says about attending in this layer, f->attention_tokens to be filled with attention_token_of; the rest is left 0. */
+void attention_step_of(struct forward *f, struct attention_step *step);
+struct attention_token attention_token_of(
+	const struct forward *f, uint32_t t, uint32_t first, const float *q, float *out);
 /* Memory for latent attention, for models that have it; -ENOMEM. */
 int mla_create(struct forward *f, struct error *err);
 void mla_destroy(struct forward *f);

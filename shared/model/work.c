@@ -77,32 +77,6 @@ void work_items(struct forward *f, uint32_t n, size_t bytes,
 		run(f, items_part, &work, work.n_parts);
 }
 
-struct head_work {
-	struct forward *f;
-	void (*fn)(struct forward *f, uint32_t token, uint32_t kv_head, uint32_t thread);
-	uint32_t n_items;
-};
-
-static void heads_item(void *arg, uint32_t item, uint32_t thread)
-{
-	const struct head_work *work = arg;
-	uint32_t heads = work->f->model->config.n_kv_heads;
-	uint64_t n = (uint64_t)work->f->n * heads;
-	uint64_t last = n * (item + 1) / work->n_items;
-	for (uint64_t i = n * item / work->n_items; i < last; i++)
-		work->fn(work->f, (uint32_t)(i / heads), (uint32_t)(i % heads), thread);
-}
-
-void work_heads(struct forward *f,
-	void (*fn)(struct forward *f, uint32_t token, uint32_t kv_head, uint32_t thread),
-	size_t bytes)
-{
-	uint64_t pairs = (uint64_t)f->n * f->model->config.n_kv_heads;
-	uint32_t n = item_count(f, bytes);
-	struct head_work work = {f, fn, n < pairs ? n : (uint32_t)pairs};
-	run(f, heads_item, &work, work.n_items);
-}
-
 /* Rows of a task so that an item touches about `target` bytes. */
 static void cut_rows(
 	struct forward *f, uint32_t task, uint32_t rows, uint64_t bytes, uint64_t target)

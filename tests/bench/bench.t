@@ -18,7 +18,7 @@ def ok(good, name, detail=""):
     count += 1
     print(f"{'ok' if good else 'not ok'} {count} - {name}", flush=True)
     if not good:
-        print("# " + detail.replace("\n", "\n# "), flush=True)
+        print("# " + str(detail).replace("\n", "\n# "), flush=True)
 
 
 result = run("kernels", "--types", "Q8_0,F32", "--tokens", "1,3", "--rounds", "1", "--format", "json")
@@ -27,22 +27,64 @@ ok([(r["type"], r["tokens"]) for r in figures["rows"]] == [("Q8_0", 1), ("Q8_0",
    "kernels measures every type with every count", result.stderr)
 ok(all(r["gb_s"] > 0 and r["floor_share"] > 0 for r in figures["rows"]) and figures["peaks"].get("read_gb_s", 0) > 0,
    "each beside the peaks of the machine", result.stdout)
+bf16 = "avx512_bf16" in open("/proc/cpuinfo").read()
+ok((figures["peaks"].get("bf16_gop_s", -1) > 0) == bf16, "bfloat16 has a peak where the processor has its products",
+   figures["peaks"])
 
-result = run("model", "--model", DEMO, "--batch", "1,4,16", "--depth", "32", "--prefill", "32", "--rounds", "1",
+result = run("attention", "--shapes", "gqa,mla-16", "--types", "q8_0", "--depths", "300", "--tokens", "1,3", "--rounds", "1",
+             "--format", "json")
+figures = json.loads(result.stdout) if result.returncode == 0 else {"rows": []}
+ok([(r["shape"], r["depth"], r["tokens"]) for r in figures["rows"]]
+   == [("gqa", 300, 1), ("gqa", 300, 3), ("mla-16", 300, 1), ("mla-16", 300, 3)]
+   and all(r["gb_s"] > 0 and r["cells_per_s"] > 0 and r["floor_share"] > 0 for r in figures["rows"]),
+   "attention measures every shape with every count", result.stderr + result.stdout)
+
+result = run("model", "--model", DEMO, "--batch", "1,4,16", "--depth", "32,320", "--prefill", "32", "--rounds", "1",
              "--format", "json")
 figures = json.loads(result.stdout) if result.returncode == 0 else {}
-ok([r["n"] for r in figures.get("batch", [])] == [1, 4, 16], "model measures every batch", result.stderr)
-experts = [r["distinct_experts"] for r in figures.get("batch", [])]
+batch, decode = figures.get("batch", []), figures.get("decode", {})
+ok([r["n"] for r in batch] == [1, 4, 16], "model measures every batch", result.stderr)
+experts = [r["distinct_experts"] for r in batch]
 ok(experts[:1] == [24] and experts == sorted(experts), "one token reads 4 experts in each of 6 layers, more read more",
    str(experts))
-ok(figures.get("decode", {}).get("tokens_per_s", 0) > 0 and "bandwidth_share" in figures.get("decode", {}),
-   "decode has its share of the bandwidth", result.stdout)
+ok(decode.get("tokens_per_s", 0) > 0 and "bandwidth_share" in decode and
+   all(r["tokens_per_s"] > 0 and r["floor_share"] > 0 for r in batch), "every figure has its share of the floor",
+   result.stdout)
+info = json.loads(subprocess.run([os.path.join(os.path.dirname(PROGRAM), "outrider-model"), "info", DEMO, "--format", "json"],
+                                 capture_output=True, text=True, timeout=60).stdout)
+per_expert = info["summary"]["expert_bytes_per_token"] / 24
+ok(abs((decode["bytes"] - decode["kv_bytes"]) / info["summary"]["bytes_per_token"] - 1) < 0.01 and
+   all(abs(r["expert_bytes"] / (r["distinct_experts"] * per_expert) - 1) < 1e-3 for r in batch),
+   "its bytes are those of the matrices and experts a pass reads", (decode, batch))
+ok(all(r["roofline_ms"] >= 0.999 * r["bytes_ms"] for r in batch), "what has to be computed only raises a floor", batch)
+# Per token and layer keys and values of two heads of 64, in float16.
+deeper = figures.get("depths", [{}])[0]
+cell = info["model"]["layers"] * 2 * info["model"]["kv_heads"] * info["model"]["head_length"] * 2
+ok(decode["kv_bytes"] == 33 * cell and deeper.get("kv_bytes") == 321 * cell and "kv_cost" in deeper,
+   "decoding deeper in the context reads so many more keys and values", (cell, decode, deeper))
+memory = figures["memory"]
+sanitized = bool(os.environ.get("SAN"))  # whose shadow memory counts too
+ok(0 < memory["beyond_bytes"] < (200e6 if not sanitized else 20e9) and memory["kv_bytes"] > 321 * cell and
+   memory["mapped_weight_bytes"] <= os.path.getsize(DEMO) + 65536, "memory beyond weights and KV is told", memory)
+
+result = run("pool", "--rounds", "1", "--format", "json")
+figures = json.loads(result.stdout) if result.returncode == 0 else {"reads": []}
+ok([r["items_per_thread"] for r in figures["reads"]] == [1, 4, 16] and
+   all(r["gb_s"] > 0 and r["gb_s_busy"] > 0 for r in figures["reads"]) and figures["hand_over_us"] > 0,
+   "pool measures hand-overs, and reads alone and beside a busy process", result.stderr + result.stdout)
 
 for arguments, status, words in (
         (("kernels", "--types", "Q9_9"), 64, "Q9_9"), (("kernels", "--tokens", "0"), 64, "--tokens"),
+<<<<<<< HEAD
+        (("kernels", "--kernels", "mmx"), 65, "mmx"), (("model",), 64, "--model"), (("pool", "--pin", "maybe"), 64, "--pin"), (("pool", "--threads", "0"), 64, "--threads"),
+=======
         (("kernels", "--kernels", "mmx"), 65, "mmx"), (("model",), 64, "--model"),
+        (("attention", "--shapes", "round"), 64, "gqa"), (("attention", "--depths", "0"), 64, "--depths"),
+>>>>>>> 1882d59a1000a604f7a4e0e44d64df2a858711fe
         (("model", "--model", "/none.gguf"), 66, "/none.gguf"), (("model", "--model", DEMO, "--batch", "x"), 64, "--batch"),
-        (("model", "--model", DEMO, "--depth", "2000"), 65, "context")):
+        (("model", "--model", DEMO, "--depth", "2000"), 65, "context"),
+        (("model", "--model", DEMO, "--depth", "64,32"), 64, "ascend"),
+        (("model", "--model", DEMO, "--batch", "-1"), 64, "--batch")):
     result = run(*arguments)
     ok(result.returncode == status and words in result.stderr, f"{' '.join(arguments)} is refused",
        f"{result.returncode}: {result.stderr}")

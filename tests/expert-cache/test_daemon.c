@@ -1,5 +1,6 @@
 /* The real outrider-expert-cache, met by a verifier of ours through its broker: every expert's bytes, a kill -9 in between,
  * its successor, its admin messages. */
+#include "kernels/tiles.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/ipc/broker.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -116,6 +118,8 @@ static pid_t start_cache(const char *model, const char *budget)
 	assert_true(pid >= 0);
 	if (pid != 0)
 		return pid;
+	/* A test that fails leaves nobody behind. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	execl(program, program, "--runtime-dir", runtime_dir, "--model", model, "--budget", budget,
 		"-d", (char *)NULL);
 	_exit(127);
@@ -162,9 +166,28 @@ static const unsigned char *in_file(const struct expert_tensor *tensor, uint32_t
 	return (const unsigned char *)tensor->shape.data + expert * tensor->expert_bytes;
 }
 
-/* Every expert of every layer, eight at a time, against the file. */
-static void read_every_expert(struct verifier *verifier)
+/* A matrix as it was served: the file's bytes, or those packed. */
+static void check_matrix(const void *served, enum matrix_layout layout,
+	const struct expert_tensor *tensor, uint32_t e)
 {
+	struct matrix w = tensor->shape;
+	w.data = in_file(tensor, e);
+	if (layout == LAYOUT_ROWS) {
+		assert_memory_equal(served, w.data, tensor->expert_bytes);
+		return;
+	}
+	void *packed = malloc(tensor->expert_bytes);
+	assert_non_null(packed);
+	assert_true(tiles_possible(&w));
+	tiles_pack(&w, 0, w.rows, packed);
+	assert_memory_equal(served, packed, tensor->expert_bytes);
+	free(packed);
+}
+
+/* Every expert of every layer, eight at a time, against the file; how many came packed. */
+static uint32_t read_every_expert(struct verifier *verifier)
+{
+	uint32_t n_packed = 0;
 	const struct model *model = verifier->model;
 	struct expert_source *source = experts_cached_source(verifier->cached);
 	for (uint32_t l = 0; l < model->config.n_layers; l++) {
@@ -179,17 +202,17 @@ static void read_every_expert(struct verifier *verifier)
 			for (int k; (k = source->ops->ready(source, views)) > 0; got += (uint32_t)k)
 				for (int i = 0; i < k; i++) {
 					uint32_t e = experts[views[i].index];
-					assert_memory_equal(views[i].gate, in_file(&layer->gate, e),
-						layer->gate.expert_bytes);
-					assert_memory_equal(views[i].up, in_file(&layer->up, e),
-						layer->up.expert_bytes);
-					assert_memory_equal(views[i].down, in_file(&layer->down, e),
-						layer->down.expert_bytes);
+					enum matrix_layout layout = views[i].layout;
+					n_packed += layout == LAYOUT_TILES;
+					check_matrix(views[i].gate, layout, &layer->gate, e);
+					check_matrix(views[i].up, layout, &layer->up, e);
+					check_matrix(views[i].down, layout, &layer->down, e);
 				}
 			source->ops->end(source);
 			assert_int_equal(got, 8);
 		}
 	}
+	return n_packed;
 }
 
 /* The loop thread maps the region anew when the cache comes back. */
@@ -310,7 +333,7 @@ static void stats_say_what_happened(void **state)
 	pid_t pid = start_cache(MODEL, "min");
 	wait_cache(&verifier, 0);
 	attach(&verifier);
-	read_every_expert(&verifier);
+	assert_int_equal(read_every_expert(&verifier), 0); /* loaded again and again: not packed */
 	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;
 	Outrider__CacheStatsRequest body = OUTRIDER__CACHE_STATS_REQUEST__INIT;
 	body.per_layer = true;
@@ -355,7 +378,7 @@ static void a_second_cache_is_refused_and_the_first_goes_on(void **state)
 	int status = wait_status(start_cache(MODEL, "all"));
 	assert_true(status > 0 && status < 127);
 	assert_int_equal(wait_cache(&verifier, 0), generation);
-	read_every_expert(&verifier);
+	assert_int_equal(read_every_expert(&verifier), 192); /* each is loaded once: packed */
 	assert_int_equal(self_served(&verifier), 0);
 	kill(pid, SIGTERM);
 	assert_int_equal(wait_status(pid), 0);

@@ -3,15 +3,24 @@
 #include "tests/kernels/reference.h"
 
 #define CELLS_MAX 200
+#define POSITIONS_MAX 600
 #define DIM_MAX 260
-#define HEADS_MAX 9
+#define HEADS_MAX 19
+#define TOKENS_MAX 5
+#define ROWS_MAX (HEADS_MAX * TOKENS_MAX)
 
 struct case_data {
-	struct attention_job job;
-	uint32_t cells[CELLS_MAX];
+	uint32_t n_heads, n_tokens;
+	uint32_t first[TOKENS_MAX], last[TOKENS_MAX]; /* positions first..last-1 are attended to */
+	uint32_t cells[POSITIONS_MAX]; /* by position */
+	enum kv_type type;
+	uint32_t k_dim, v_dim;
+	bool v_in_k;
+	float scale;
+	const float *used_sinks; /* sinks or NULL */
 	float sinks[HEADS_MAX];
-	float q[HEADS_MAX * (DIM_MAX + 3)], out[HEADS_MAX * (DIM_MAX + 5)],
-		expected[HEADS_MAX][DIM_MAX];
+	float q[TOKENS_MAX][HEADS_MAX * (DIM_MAX + 3)];
+	float out[TOKENS_MAX][HEADS_MAX * (DIM_MAX + 5)], expected[TOKENS_MAX][HEADS_MAX][DIM_MAX];
 	float k[CELLS_MAX][DIM_MAX], v[CELLS_MAX][DIM_MAX]; /* as the kernel sees them, widened */
 	uint8_t *k_raw, *v_raw;
 };
@@ -41,102 +50,211 @@ static void put_cells(
 	}
 }
 
-/* The order of kernels.h, a head at a time, everything else sequential. */
-static void reference_attention(const struct case_data *a, uint32_t head, float *out)
+/* What a row keeps between cells. */
+struct row {
+	float most, sum, out[DIM_MAX];
+};
+
+/* Positions from..to-1, of one chunk. */
+static void reference_chunk(
+	const struct case_data *a, const float *q, uint32_t from, uint32_t to, struct row *row)
 {
-	const struct attention_job *job = &a->job;
-	const float *q = job->q + head * job->q_stride;
-	bool begun = job->sinks != NULL;
-	float m = begun ? job->sinks[head] : 0, s = begun ? 1 : 0;
+	float scores[ATTENTION_CHUNK], ones[ATTENTION_CHUNK], most = row->most, factor;
+	uint32_t n = to - from;
 
-	memset(out, 0, job->v_dim * sizeof(*out));
-	for (uint32_t from = 0; from < job->n_cells; from += ATTENTION_CHUNK) {
-		uint32_t n = job->n_cells - from < ATTENTION_CHUNK ? job->n_cells - from
-								   : ATTENTION_CHUNK;
-		float scores[ATTENTION_CHUNK], most = -INFINITY, factor;
+	for (uint32_t c = 0; c < n; c++) {
+		const float *k = a->k[a->cells[from + c]];
 
-		for (uint32_t c = 0; c < n; c++) {
-			scores[c] = reference_lanes(q, a->k[job->cells[from + c]], job->k_dim) *
-				    job->scale;
-			most = fmaxf(most, scores[c]);
-		}
-		most = begun ? fmaxf(m, most) : most;
-		factor = begun ? kernels_exp(m - most) : 0;
-		s = begun ? s * factor : 0;
-		for (uint32_t d = 0; d < job->v_dim; d++)
-			out[d] = begun ? out[d] * factor : 0;
-		m = most;
-		begun = true;
-		for (uint32_t c = 0; c < n; c++) {
-			float p = kernels_exp(scores[c] - m);
-
-			s += p;
-			for (uint32_t d = 0; d < job->v_dim; d++)
-				out[d] = fmaf(p, a->v[job->cells[from + c]][d], out[d]);
-		}
+		scores[c] = 0;
+		for (uint32_t d = 0; d < a->k_dim; d++)
+			scores[c] = fmaf(q[d], k[d], scores[c]);
+		scores[c] *= a->scale;
+		most = fmaxf(most, scores[c]);
+		ones[c] = 1;
 	}
-	for (uint32_t d = 0; d < job->v_dim; d++)
-		out[d] *= 1 / s;
+	factor = kernels_exp(row->most - most);
+	row->most = most;
+	for (uint32_t c = 0; c < n; c++)
+		scores[c] = kernels_exp(scores[c] - most);
+	row->sum = fmaf(row->sum, factor, reference_lanes(scores, ones, n));
+	for (uint32_t d = 0; d < a->v_dim; d++) {
+		float value = row->out[d] * factor;
+
+		for (uint32_t c = 0; c < n; c++)
+			value = fmaf(scores[c], a->v[a->cells[from + c]][d], value);
+		row->out[d] = value;
+	}
 }
 
-static void check_exact(const struct case_data *a, uint32_t head)
+static void reference_join(const struct case_data *a, struct row *into, const struct row *part)
 {
-	const struct attention_job *job = &a->job;
-	double p[CELLS_MAX], most = job->sinks ? (double)job->sinks[head] : -INFINITY, sum;
+	float most = fmaxf(into->most, part->most);
+	float x = kernels_exp(into->most - most), y = kernels_exp(part->most - most);
 
-	for (uint32_t c = 0; c < job->n_cells; c++) {
+	into->most = most;
+	into->sum = fmaf(part->sum, y, into->sum * x);
+	for (uint32_t d = 0; d < a->v_dim; d++)
+		into->out[d] = fmaf(part->out[d], y, into->out[d] * x);
+}
+
+/* The order of kernels.h, a token and a head at a time, everything else sequential. */
+static void reference_attention(
+	const struct case_data *a, uint32_t token, uint32_t head, float *out)
+{
+	const float *q = a->q[token] + (size_t)head * (a->k_dim + 3);
+	struct row all = {.most = a->used_sinks ? a->used_sinks[head] : -INFINITY,
+		.sum = a->used_sinks ? 1 : 0};
+
+	for (uint32_t at = a->first[token]; at < a->last[token];) {
+		uint32_t split = at / ATTENTION_SPLIT;
+		struct row part = {.most = -INFINITY};
+
+		while (at < a->last[token] && at / ATTENTION_SPLIT == split) {
+			uint32_t end = (at / ATTENTION_CHUNK + 1) * ATTENTION_CHUNK;
+
+			end = end < a->last[token] ? end : a->last[token];
+			reference_chunk(a, q, at, end, &part);
+			at = end;
+		}
+		reference_join(a, &all, &part);
+	}
+	for (uint32_t d = 0; d < a->v_dim; d++)
+		out[d] = all.out[d] * (1 / all.sum);
+}
+
+static void expect(struct case_data *a)
+{
+	for (uint32_t t = 0; t < a->n_tokens; t++)
+		for (uint32_t h = 0; h < a->n_heads; h++)
+			reference_attention(a, t, h, a->expected[t][h]);
+}
+
+static void check_exact(const struct case_data *a, uint32_t token, uint32_t head)
+{
+	double p[POSITIONS_MAX], most = a->used_sinks ? (double)a->sinks[head] : -INFINITY, sum;
+
+	for (uint32_t c = a->first[token]; c < a->last[token]; c++) {
 		p[c] = 0;
-		for (uint32_t d = 0; d < job->k_dim; d++)
-			p[c] += (double)job->q[head * job->q_stride + d] *
-				(double)a->k[job->cells[c]][d];
-		p[c] *= (double)job->scale;
+		for (uint32_t d = 0; d < a->k_dim; d++)
+			p[c] += (double)a->q[token][head * (a->k_dim + 3) + d] *
+				(double)a->k[a->cells[c]][d];
+		p[c] *= (double)a->scale;
 		most = fmax(most, p[c]);
 	}
-	sum = job->sinks ? exp((double)job->sinks[head] - most) : 0;
-	for (uint32_t c = 0; c < job->n_cells; c++)
+	sum = a->used_sinks ? exp((double)a->sinks[head] - most) : 0;
+	for (uint32_t c = a->first[token]; c < a->last[token]; c++)
 		sum += p[c] = exp(p[c] - most);
-	for (uint32_t d = 0; d < job->v_dim; d++) {
+	for (uint32_t d = 0; d < a->v_dim; d++) {
 		double exact = 0;
 
-		for (uint32_t c = 0; c < job->n_cells; c++)
-			exact += p[c] / sum * (double)a->v[job->cells[c]][d];
-		assert_true(fabs(exact - (double)a->expected[head][d]) < 4e-6);
+		for (uint32_t c = a->first[token]; c < a->last[token]; c++)
+			exact += p[c] / sum * (double)a->v[a->cells[c]][d];
+		assert_true(fabs(exact - (double)a->expected[token][head][d]) < 4e-6);
 	}
+}
+
+/* One split of tokens t..t+n-1 and heads h..h+m-1, joined to what they have. */
+static void run_split(const struct kernels *kernels, struct case_data *a, uint32_t split,
+	uint32_t t, uint32_t n, uint32_t h, uint32_t m, struct attention_state *states)
+{
+	uint32_t base = split * ATTENTION_SPLIT, n_cells = 0;
+	struct attention_query queries[TOKENS_MAX];
+	float part[ROWS_MAX * DIM_MAX], most[ROWS_MAX], sum[ROWS_MAX];
+	size_t floats = kernels->attention_scratch(n * m, a->k_dim, a->v_dim);
+	/* Exactly as long as promised: a sanitizer sees a write beyond it. */
+	float *scratch = malloc(floats * sizeof(float));
+	/* Entries that no query covers are not to be used: they are no cells. */
+	uint32_t cells[ATTENTION_SPLIT];
+
+	assert_non_null(scratch);
+	memset(cells, 0xff, sizeof(cells));
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t first = a->first[t + i] > base ? a->first[t + i] - base : 0;
+		uint32_t last = a->last[t + i] > base ? a->last[t + i] - base : 0;
+
+		last = last < ATTENTION_SPLIT ? last : ATTENTION_SPLIT;
+		queries[i] = (struct attention_query){
+			a->q[t + i] + (size_t)h * (a->k_dim + 3), first, last};
+		for (uint32_t c = first; c < last; c++)
+			cells[c] = a->cells[base + c];
+		n_cells = last > n_cells ? last : n_cells;
+	}
+	const struct attention_job job = {
+		.n_cells = n_cells,
+		.cells = cells,
+		.kv_type = a->type,
+		.k = a->k_raw,
+		.v = a->v_in_k ? a->k_raw : a->v_raw,
+		.k_cell_bytes = kv_vector_bytes(a->type, a->k_dim),
+		.v_cell_bytes = kv_vector_bytes(a->type, a->v_in_k ? a->k_dim : a->v_dim),
+		.k_dim = a->k_dim,
+		.v_dim = a->v_dim,
+		.n_tokens = n,
+		.n_heads = m,
+		.queries = queries,
+		.q_stride = a->k_dim + 3,
+		.scale = a->scale,
+		.part = {part, a->v_dim, most, sum},
+		.scratch = scratch,
+	};
+	kernels->attention(&job);
+	for (uint32_t i = 0; i < n; i++) {
+		struct attention_state from = {
+			part + (size_t)i * m * a->v_dim, a->v_dim, most + i * m, sum + i * m};
+
+		if (queries[i].first < queries[i].last)
+			kernels->attention_join(&states[t + i], &from, m, a->v_dim);
+	}
+	free(scratch);
+}
+
+/* Tokens t.. and heads h.. of the case as one group. */
+static void run_part(const struct kernels *kernels, struct case_data *a, uint32_t t, uint32_t n,
+	uint32_t h, uint32_t m)
+{
+	struct attention_state states[TOKENS_MAX];
+	float most[ROWS_MAX], sum[ROWS_MAX];
+	size_t stride = a->v_dim + 5;
+
+	for (uint32_t i = t; i < t + n; i++) {
+		states[i] = (struct attention_state){
+			a->out[i] + h * stride, stride, most + i * m, sum + i * m};
+		for (uint32_t j = 0; j < m; j++) {
+			states[i].most[j] = a->used_sinks ? a->used_sinks[h + j] : -INFINITY;
+			states[i].sum[j] = a->used_sinks ? 1 : 0;
+			memset(a->out[i] + (h + j) * stride, 0, a->v_dim * sizeof(float));
+		}
+	}
+	for (uint32_t split = 0; split * ATTENTION_SPLIT < POSITIONS_MAX; split++)
+		run_split(kernels, a, split, t, n, h, m, states);
+	for (uint32_t i = t; i < t + n; i++)
+		kernels->attention_finish(&states[i], m, a->v_dim);
 }
 
 static void run_backends(struct case_data *a)
 {
-	struct attention_job *job = &a->job;
+	size_t stride = a->v_dim + 5;
 
 	for (size_t k = 0; backend(k); k++) {
-		size_t floats = backend(k)->attention_scratch(job->n_heads);
-
-		/* Exactly as long as promised: a sanitizer sees a write beyond it. */
-		job->scratch = malloc(floats * sizeof(float));
-		assert_non_null(job->scratch);
 		memset(a->out, 0x7f, sizeof(a->out));
-		backend(k)->attention(job);
-		for (uint32_t h = 0; h < job->n_heads; h++) {
-			assert_same_floats(a->out + h * job->out_stride, a->expected[h], job->v_dim,
-				backend(k)->name);
-			if (h + 1 < job->n_heads && job->out_stride > job->v_dim)
+		run_part(backend(k), a, 0, a->n_tokens, 0, a->n_heads);
+		for (uint32_t t = 0; t < a->n_tokens; t++)
+			for (uint32_t h = 0; h < a->n_heads; h++) {
+				assert_same_floats(a->out[t] + h * stride, a->expected[t][h],
+					a->v_dim, backend(k)->name);
 				assert_int_equal(
-					bits_from(a->out[h * job->out_stride + job->v_dim]),
-					0x7f7f7f7f);
-		}
-		free(job->scratch);
+					bits_from(a->out[t][h * stride + a->v_dim]), 0x7f7f7f7f);
+			}
 	}
 }
 
-/* v_dim 0: the values lie in the keys, all but the last few of them. */
+/* v_dim 0: the values lie in the keys, all but the last few of them. The tokens are the last ones of n_cells positions, each
+ * behind the one before, or with a window, those of the last `window` positions. */
 static void random_case(struct case_data *a, uint32_t k_dim, uint32_t v_dim, uint32_t heads,
-	uint32_t n_cells, enum kv_type type, uint64_t *rng)
+	uint32_t tokens, uint32_t n_cells, uint32_t window, enum kv_type type, uint64_t *rng)
 {
-	size_t k_bytes = kv_vector_bytes(type, k_dim), v_bytes = kv_vector_bytes(type, v_dim);
-	uint32_t out_dim = v_dim ? v_dim : k_dim > 8 ? k_dim - 8 : k_dim;
-
-	a->k_raw = malloc(CELLS_MAX * k_bytes);
-	a->v_raw = v_dim ? malloc(CELLS_MAX * v_bytes) : NULL;
+	a->k_raw = malloc(CELLS_MAX * kv_vector_bytes(type, k_dim));
+	a->v_raw = v_dim ? malloc(CELLS_MAX * kv_vector_bytes(type, v_dim)) : NULL;
 	assert_true(a->k_raw && (a->v_raw || !v_dim));
 	put_cells(a->k, k_dim, type, a->k_raw, rng);
 	if (v_dim)
@@ -145,36 +263,36 @@ static void random_case(struct case_data *a, uint32_t k_dim, uint32_t v_dim, uin
 		memcpy(a->v, a->k, sizeof(a->v));
 	for (uint32_t c = 0; c < n_cells; c++)
 		a->cells[c] = random_below(rng, CELLS_MAX);
-	for (size_t i = 0; i < sizeof(a->q) / sizeof(a->q[0]); i++)
-		a->q[i] = random_float(rng) * 3;
+	for (uint32_t t = 0; t < TOKENS_MAX; t++)
+		for (size_t i = 0; i < sizeof(a->q[0]) / sizeof(a->q[0][0]); i++)
+			a->q[t][i] = random_float(rng) * 3;
 	for (size_t i = 0; i < HEADS_MAX; i++)
 		a->sinks[i] = random_float(rng) * 6;
-	a->job = (struct attention_job){
-		.n_cells = n_cells,
-		.cells = a->cells,
-		.kv_type = type,
-		.k = a->k_raw,
-		.v = v_dim ? a->v_raw : a->k_raw,
-		.k_cell_bytes = k_bytes,
-		.v_cell_bytes = v_dim ? v_bytes : k_bytes,
-		.k_dim = k_dim,
-		.v_dim = out_dim,
-		.n_heads = heads,
-		.q = a->q,
-		.out = a->out,
-		.q_stride = k_dim + 3,
-		.out_stride = out_dim + 5,
-		.scale = 1 / sqrtf((float)k_dim),
-		.sinks = random_below(rng, 2) ? a->sinks : NULL,
-	};
-	for (uint32_t h = 0; h < heads; h++)
-		reference_attention(a, h, a->expected[h]);
+	a->n_heads = heads;
+	a->n_tokens = tokens < n_cells ? tokens : n_cells;
+	for (uint32_t t = 0; t < a->n_tokens; t++) {
+		a->last[t] = n_cells - a->n_tokens + t + 1;
+		a->first[t] = a->last[t] > window ? a->last[t] - window : 0;
+	}
+	a->type = type;
+	a->k_dim = k_dim;
+	a->v_dim = v_dim ? v_dim : k_dim > 8 ? k_dim - 8 : k_dim;
+	a->v_in_k = v_dim == 0;
+	a->scale = 1 / sqrtf((float)k_dim);
+	a->used_sinks = random_below(rng, 2) ? a->sinks : NULL;
+	expect(a);
+}
+
+static void free_case(struct case_data *a)
+{
+	free(a->k_raw);
+	free(a->v_raw);
 }
 
 static void sweep(enum kv_type type)
 {
 	static const uint32_t dims[] = {2, 14, 16, 30, 32, 64, 66, 80, 128, 256, 258};
-	static const uint32_t counts[] = {1, 2, 63, 64, 65, 128, 129, 200};
+	static const uint32_t counts[] = {1, 2, 63, 64, 65, 200, 256, 257, 600};
 	struct case_data *a = malloc(sizeof(*a));
 	uint64_t rng = (uint64_t)type + 1;
 
@@ -183,14 +301,16 @@ static void sweep(enum kv_type type)
 		for (size_t j = 0; j < sizeof(counts) / sizeof(counts[0]); j++) {
 			/* As long as the keys, of another length, and part of the keys. */
 			const uint32_t v_dims[] = {dims[i], dims[(i + j + 1) % 11], 0};
+			uint32_t window =
+				random_below(&rng, 3) ? POSITIONS_MAX : 1 + random_below(&rng, 300);
 
-			random_case(a, dims[i], v_dims[j % 3], 1 + random_below(&rng, HEADS_MAX),
-				counts[j], type, &rng);
+			random_case(a, dims[i], v_dims[(i + j) % 3],
+				1 + random_below(&rng, HEADS_MAX),
+				1 + random_below(&rng, TOKENS_MAX), counts[j], window, type, &rng);
 			run_backends(a);
-			for (uint32_t h = 0; h < a->job.n_heads; h++)
-				check_exact(a, h);
-			free(a->k_raw);
-			free(a->v_raw);
+			for (uint32_t h = 0; h < a->n_heads; h++)
+				check_exact(a, a->n_tokens - 1, h);
+			free_case(a);
 		}
 	free(a);
 }
@@ -213,36 +333,29 @@ static void attention_over_8_bit_cells_is_the_definition(void **state)
 	sweep(KV_Q8_0);
 }
 
-/* A group's heads may be computed in any parts: the bits are a head's own. */
-static void heads_do_not_depend_on_their_neighbours(void **state)
+/* A group's heads and tokens may be computed in any parts: the bits are a row's own. */
+static void rows_do_not_depend_on_their_neighbours(void **state)
 {
 	struct case_data *a = malloc(sizeof(*a));
 	uint64_t rng = 12;
 
 	(void)state;
 	assert_non_null(a);
-	random_case(a, 80, 64, HEADS_MAX, 150, KV_F16, &rng);
-	a->job.sinks = a->sinks;
-	for (uint32_t h = 0; h < HEADS_MAX; h++)
-		reference_attention(a, h, a->expected[h]);
-	for (uint32_t first = 0; first < HEADS_MAX; first += 2) {
-		struct attention_job part = a->job;
-		float scratch[2 * (ATTENTION_CHUNK + 2)];
-
-		part.n_heads = HEADS_MAX - first < 2 ? HEADS_MAX - first : 2;
-		part.q += first * part.q_stride;
-		part.out += first * part.out_stride;
-		part.sinks += first;
-		part.scratch = scratch;
-		assert_true(sizeof(scratch) / sizeof(float) >=
-			    backend(0)->attention_scratch(part.n_heads));
-		backend(0)->attention(&part);
-		for (uint32_t h = first; h < first + part.n_heads; h++)
-			assert_same_floats(
-				a->out + h * part.out_stride, a->expected[h], 64, backend(0)->name);
-	}
-	free(a->k_raw);
-	free(a->v_raw);
+	random_case(a, 80, 64, HEADS_MAX, TOKENS_MAX, 300, POSITIONS_MAX, KV_F16, &rng);
+	for (uint32_t heads = 1; heads < HEADS_MAX; heads += 5)
+		for (uint32_t tokens = 1; tokens < TOKENS_MAX; tokens++) {
+			memset(a->out, 0x7f, sizeof(a->out));
+			for (uint32_t t = 0; t < TOKENS_MAX; t += tokens)
+				for (uint32_t h = 0; h < HEADS_MAX; h += heads)
+					run_part(backend(0), a, t,
+						TOKENS_MAX - t < tokens ? TOKENS_MAX - t : tokens,
+						h, HEADS_MAX - h < heads ? HEADS_MAX - h : heads);
+			for (uint32_t t = 0; t < TOKENS_MAX; t++)
+				for (uint32_t h = 0; h < HEADS_MAX; h++)
+					assert_same_floats(a->out[t] + (size_t)h * (64 + 5),
+						a->expected[t][h], 64, backend(0)->name);
+		}
+	free_case(a);
 	free(a);
 }
 
@@ -255,22 +368,21 @@ static void a_sink_takes_its_share(void **state)
 
 	(void)state;
 	assert_non_null(a);
-	random_case(a, 64, 64, 1, 70, KV_F32, &rng);
-	a->job.sinks = NULL;
-	reference_attention(a, 0, without);
-	a->job.sinks = a->sinks;
+	random_case(a, 64, 64, 1, 1, 270, POSITIONS_MAX, KV_F32, &rng);
+	a->used_sinks = NULL;
+	reference_attention(a, 0, 0, without);
+	a->used_sinks = a->sinks;
 	a->sinks[0] = 60;
-	reference_attention(a, 0, a->expected[0]);
+	expect(a);
 	run_backends(a);
 	for (int d = 0; d < 64; d++)
-		assert_true(fabsf(a->out[d]) < 1e-20f);
+		assert_true(fabsf(a->out[0][d]) < 1e-20f);
 	a->sinks[0] = -80;
-	reference_attention(a, 0, a->expected[0]);
+	expect(a);
 	run_backends(a);
 	for (int d = 0; d < 64; d++)
-		assert_true(fabsf(a->out[d] - without[d]) < 1e-5f);
-	free(a->k_raw);
-	free(a->v_raw);
+		assert_true(fabsf(a->out[0][d] - without[d]) < 1e-5f);
+	free_case(a);
 	free(a);
 }
 
@@ -316,7 +428,7 @@ static void infinite_and_nan_values_give_the_same_bits_everywhere(void **state)
 	(void)state;
 	assert_non_null(a);
 	for (int i = 0; i < 60; i++) {
-		random_case(a, 34, 34, 3, 100, KV_F16, &rng);
+		random_case(a, 34, 34, 3 + (uint32_t)i % 8, 2, 100, POSITIONS_MAX, KV_F16, &rng);
 		for (int j = 0; j < 2; j++) {
 			size_t at = random_below(&rng, CELLS_MAX * 34);
 			uint16_t value = odd[random_below(&rng, 6)];
@@ -325,11 +437,38 @@ static void infinite_and_nan_values_give_the_same_bits_everywhere(void **state)
 			memcpy((key ? a->k_raw : a->v_raw) + 2 * at, &value, 2);
 			(key ? a->k : a->v)[at / 34][at % 34] = reference_half(value);
 		}
-		for (uint32_t h = 0; h < 3; h++)
-			reference_attention(a, h, a->expected[h]);
+		expect(a);
 		run_backends(a);
-		free(a->k_raw);
-		free(a->v_raw);
+		free_case(a);
+	}
+	free(a);
+}
+
+/* The next token's cell may hold anything: rows of the same group that do not attend to it stay what they are. */
+static void cells_of_later_tokens_are_not_touched(void **state)
+{
+	struct case_data *a = malloc(sizeof(*a));
+	uint64_t rng = 21;
+
+	(void)state;
+	assert_non_null(a);
+	for (uint32_t heads = 1; heads <= HEADS_MAX; heads += 3) {
+		random_case(a, 48, 48, heads, TOKENS_MAX, 70, POSITIONS_MAX, KV_F32, &rng);
+		for (uint32_t c = 0; c < 70; c++)
+			a->cells[c] = c;
+		for (uint32_t d = 0; d < 48; d++) {
+			a->k[69][d] = NAN;
+			a->v[69][d] = INFINITY;
+		}
+		memcpy(a->k_raw + 69 * sizeof(float) * 48, a->k[69], sizeof(float) * 48);
+		memcpy(a->v_raw + 69 * sizeof(float) * 48, a->v[69], sizeof(float) * 48);
+		expect(a);
+		run_backends(a);
+		for (uint32_t d = 0; d < 48; d++) {
+			assert_true(isfinite(a->expected[TOKENS_MAX - 2][heads - 1][d]));
+			assert_true(isnan(a->expected[TOKENS_MAX - 1][heads - 1][d]));
+		}
+		free_case(a);
 	}
 	free(a);
 }
@@ -340,8 +479,9 @@ int main(void)
 		cmocka_unit_test(attention_over_float32_cells_is_the_definition),
 		cmocka_unit_test(attention_over_float16_cells_is_the_definition),
 		cmocka_unit_test(attention_over_8_bit_cells_is_the_definition),
-		cmocka_unit_test(heads_do_not_depend_on_their_neighbours),
+		cmocka_unit_test(rows_do_not_depend_on_their_neighbours),
 		cmocka_unit_test(a_sink_takes_its_share),
+		cmocka_unit_test(cells_of_later_tokens_are_not_touched),
 		cmocka_unit_test(stored_8_bit_vectors_are_quantised_blocks),
 		cmocka_unit_test(infinite_and_nan_values_give_the_same_bits_everywhere),
 	};

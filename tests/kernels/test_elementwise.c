@@ -42,6 +42,8 @@ static void check_quantised(const float *x, uint32_t cols)
 			}
 			assert_int_equal(got[b].sums[0], sums[0]);
 			assert_int_equal(got[b].sums[1], sums[1]);
+			assert_true(same_float(got[b].d_sum, d * (float)(sums[0] + sums[1])));
+			assert_int_equal(got[b].minus_128, -128 * (sums[0] + sums[1]));
 		}
 	}
 }

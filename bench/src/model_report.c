@@ -1,0 +1,195 @@
+#include "bench/src/median.h"
+#include "bench/src/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static double middle(const double *values, uint32_t n)
+{
+	double copy[MODEL_ROUNDS];
+
+	memcpy(copy, values, n * sizeof(*copy));
+	return median(copy, n);
+}
+
+/* Medians of the rounds, and means of what does not depend on time. */
+struct figures {
+	double s, bytes_s, kv_s, roofline_s, read_gb_s;
+	double bytes, expert_bytes, kv_bytes, int8_ops, experts;
+};
+
+static struct figures figures_of(const struct model_bench *b, const struct series *s)
+{
+	uint32_t rounds = b->options.rounds;
+
+	return (struct figures){
+		.s = middle(s->seconds, rounds),
+		.bytes_s = middle(s->bytes_s, rounds),
+		.kv_s = middle(s->kv_s, rounds),
+		.roofline_s = middle(s->roofline_s, rounds),
+		.read_gb_s = middle(s->read_gb_s, rounds),
+		.bytes = s->bytes / s->n_passes,
+		.expert_bytes = s->expert_bytes / s->n_passes,
+		.kv_bytes = s->kv_bytes / s->n_passes,
+		.int8_ops = s->int8_ops / s->n_passes,
+		.experts = s->experts / s->n_passes,
+	};
+}
+
+static json_t *prefill(const struct model_bench *b, const struct peaks *peaks)
+{
+	struct figures f = figures_of(b, &b->prefill);
+
+	return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "n", (int)b->prefill.n, "tokens_per_s",
+		b->prefill.n / f.s, "ms", 1e3 * f.s, "roofline_ms", 1e3 * f.roofline_s,
+		"floor_share", f.roofline_s / f.s, "int8_share",
+		f.int8_ops / 1e9 / peaks->int8_gop_s / f.s);
+}
+
+static json_t *decode(const struct model_bench *b, const struct series *s)
+{
+	struct figures f = figures_of(b, s);
+
+	return json_pack("{s:f, s:f, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens_per_s",
+		1 / f.s, "bandwidth_share", f.bytes_s / f.s, "depth", (int)s->depth, "ms",
+		1e3 * f.s, "bytes", f.bytes, "bytes_ms", 1e3 * f.bytes_s, "kv_bytes", f.kv_bytes,
+		"kv_ms", 1e3 * f.kv_s, "distinct_experts", f.experts, "read_gb_s", f.read_gb_s);
+}
+
+/* What the context beyond the first depth costs, over the time its keys and values need. */
+static json_t *decode_deeper(const struct model_bench *b, uint32_t i)
+{
+	json_t *row = decode(b, &b->decode[i]);
+	struct figures first = figures_of(b, &b->decode[0]), f = figures_of(b, &b->decode[i]);
+	double extra = f.s - first.s;
+
+	json_object_set_new(row, "extra_ms", json_real(1e3 * extra));
+	json_object_set_new(row, "extra_kv_ms", json_real(1e3 * (f.kv_s - first.kv_s)));
+	json_object_set_new(row, "kv_cost", json_real(extra / (f.kv_s - first.kv_s)));
+	return row;
+}
+
+static json_t *batch(const struct model_bench *b, const struct series *s)
+{
+	struct figures f = figures_of(b, s);
+	double one = figures_of(b, &b->decode[0]).s;
+
+	return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "n", (int)s->n,
+		"tokens_per_s", s->n / f.s, "distinct_experts", f.experts, "floor_share",
+		f.roofline_s / f.s, "cost", f.s / one, "ms", 1e3 * f.s, "expert_bytes",
+		f.expert_bytes, "bytes", f.bytes, "bytes_ms", 1e3 * f.bytes_s, "roofline_ms",
+		1e3 * f.roofline_s, "read_gb_s", f.read_gb_s);
+}
+
+static json_t *memory(const struct model_bench *b)
+{
+	const struct passes *p = &b->passes;
+	uint64_t packed = p->engine.weights ? p->engine.weights_bytes : 0;
+	uint64_t peak, mapped, kv = kv_bytes(&p->engine.kv.layout);
+
+	passes_memory(&peak, &mapped);
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "peak_rss_bytes", (json_int_t)peak,
+		"mapped_weight_bytes", (json_int_t)mapped, "packed_weight_bytes",
+		(json_int_t)packed, "kv_bytes", (json_int_t)kv, "bench_bytes",
+		(json_int_t)p->memory.bytes, "beyond_bytes",
+		(json_int_t)(peak - mapped - packed - kv - p->memory.bytes));
+}
+
+json_t *model_report(const struct model_bench *b, const char *cpu)
+{
+	const struct engine *e = &b->passes.engine;
+	struct peaks peaks;
+	json_t *all, *rows = json_array(), *depths = json_array();
+
+	peaks_median(b->peaks, b->options.rounds, &peaks);
+	all = json_pack("{s:s, s:s, s:i, s:s, s:i, s:s, s:{s:f, s:f, s:f, s:f}}", "cpu", cpu,
+		"model", b->options.engine.model, "threads", (int)pool_threads(e->pool), "kernels",
+		e->kernels->name, "rounds", (int)b->options.rounds, "kv",
+		kv_type_name(e->kv.layout.type), "peaks", "read_gb_s", peaks.read_gb_s,
+		"int8_gop_s", peaks.int8_gop_s, "f32_gop_s", peaks.f32_gop_s, "bf16_gop_s",
+		peaks.bf16_gop_s);
+	for (uint32_t i = 0; i < b->n_batch; i++)
+		json_array_append_new(rows, batch(b, &b->batch[i]));
+	for (uint32_t i = 1; i < b->n_depths; i++)
+		json_array_append_new(depths, decode_deeper(b, i));
+	json_object_set_new(all, "prefill", prefill(b, &peaks));
+	json_object_set_new(all, "decode", decode(b, &b->decode[0]));
+	json_object_set_new(all, "batch", rows);
+	json_object_set_new(all, "depths", depths);
+	json_object_set_new(all, "memory", memory(b));
+	return all;
+}
+
+static double number(const json_t *object, const char *name)
+{
+	return json_number_value(json_object_get(object, name));
+}
+
+static const char *text(const json_t *object, const char *name)
+{
+	return json_string_value(json_object_get(object, name));
+}
+
+static void print_head(const json_t *all)
+{
+	const json_t *peaks = json_object_get(all, "peaks");
+
+	printf("%s, %s, %d threads, %s kernels, KV %s; medians of %d rounds\n", text(all, "model"),
+		text(all, "cpu"), (int)number(all, "threads"), text(all, "kernels"),
+		text(all, "kv"), (int)number(all, "rounds"));
+	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s",
+		number(peaks, "read_gb_s"), number(peaks, "int8_gop_s"),
+		number(peaks, "f32_gop_s"));
+	if (number(peaks, "bf16_gop_s") > 0)
+		printf(", bfloat16 %.0f GOP/s", number(peaks, "bf16_gop_s"));
+	puts("\nfloor: the sum over the matrices of what takes longer, their bytes at the read "
+	     "bandwidth or their operations\nat the peak of their type; the bandwidth is measured "
+	     "anew around every line\n");
+}
+
+static void print_decode(const json_t *row)
+{
+	printf("decode at %-7d %8.1f tokens/s %9.2f ms; %.1f MB need %.2f ms: %.0f%%; KV of it "
+	       "%.1f MB, %.2f ms\n",
+		(int)number(row, "depth"), number(row, "tokens_per_s"), number(row, "ms"),
+		number(row, "bytes") / 1e6, number(row, "bytes_ms"),
+		100 * number(row, "bandwidth_share"), number(row, "kv_bytes") / 1e6,
+		number(row, "kv_ms"));
+	if (json_object_get(row, "kv_cost"))
+		printf("                  %.2f ms more than at the first depth, %.2f times what "
+		       "the KV bytes need\n",
+			number(row, "extra_ms"), number(row, "kv_cost"));
+}
+
+static void print_memory(const json_t *memory)
+{
+	printf("\npeak RSS %.1f MB: file %.1f, packed %.1f, KV %.1f, this bench's own %.1f, beyond "
+	       "these %.1f\n",
+		number(memory, "peak_rss_bytes") / 1e6, number(memory, "mapped_weight_bytes") / 1e6,
+		number(memory, "packed_weight_bytes") / 1e6, number(memory, "kv_bytes") / 1e6,
+		number(memory, "bench_bytes") / 1e6, number(memory, "beyond_bytes") / 1e6);
+}
+
+void model_report_text(const json_t *all)
+{
+	const json_t *row, *prompt = json_object_get(all, "prefill");
+	size_t i;
+
+	print_head(all);
+	printf("prefill of %-6d %8.1f tokens/s %9.2f ms; floor %.2f ms: %.0f%%; of the int8 peak "
+	       "%.0f%%\n",
+		(int)number(prompt, "n"), number(prompt, "tokens_per_s"), number(prompt, "ms"),
+		number(prompt, "roofline_ms"), 100 * number(prompt, "floor_share"),
+		100 * number(prompt, "int8_share"));
+	print_decode(json_object_get(all, "decode"));
+	json_array_foreach(json_object_get(all, "depths"), i, row) print_decode(row);
+	puts("\n    n  tokens/s  T(n)/T(1)  experts  their MB    all MB  bytes ms  floor ms        "
+	     "ms  of floor");
+	json_array_foreach(json_object_get(all, "batch"), i, row) printf(
+		"%5d %9.1f %10.2f %8.0f %9.1f %9.1f %9.2f %9.2f %9.2f %8.0f%%\n",
+		(int)number(row, "n"), number(row, "tokens_per_s"), number(row, "cost"),
+		number(row, "distinct_experts"), number(row, "expert_bytes") / 1e6,
+		number(row, "bytes") / 1e6, number(row, "bytes_ms"), number(row, "roofline_ms"),
+		number(row, "ms"), 100 * number(row, "floor_share"));
+	print_memory(json_object_get(all, "memory"));
+}

@@ -1,0 +1,292 @@
+#include "bench/src/pool.h"
+
+#include "bench/src/histogram.h"
+#include "bench/src/median.h"
+#include "bench/src/peaks.h"
+#include "shared/base/clock.h"
+#include "shared/base/limits.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+static const char usage[] =
+	"usage: outrider-bench pool [--threads N] [--pin yes|no] [--spin US] [--rounds N] "
+	"[--format text|json]\n"
+	"Prints how long a run of the pool takes until every thread has begun and ended (spinning, "
+	"and asleep before),\n"
+	"and how fast memory is read in runs of 8 MiB cut into 1, 4 and 16 items per thread: "
+	"alone, "
+	"and while another\n"
+	"process keeps the last CPU busy.\n";
+
+enum {
+	HAND_OVERS = 4000,
+	WAKES = 100,
+	MEMORY = 256 << 20,
+	RUN_BYTES = 8 << 20, /* what a layer's products read, more or less */
+	RUNS = 256, /* of a round: as many as some tokens take */
+	CUTS = 3,
+	ROUNDS = 31,
+	PATIENCE_NS = 2000000, /* a thread that has not begun by then has no CPU */
+};
+
+static const uint32_t cuts[CUTS] = {1, 4, 16}; /* items per thread */
+
+struct options {
+	uint32_t threads, rounds, spin_us;
+	bool pin, json;
+};
+
+struct bench {
+	struct options options;
+	struct pool *pool;
+	struct peaks_memory memory;
+	double hand_over_us[HAND_OVERS], wake_us[WAKES]; /* in order, once measured */
+	double read_gb_s[2][CUTS][ROUNDS]; /* [alone, beside a busy process] */
+};
+
+struct meeting {
+	atomic_uint arrived;
+	uint32_t n;
+};
+
+/* Each item waits for the others, so that every thread must have got one. */
+static void meet(void *arg, uint32_t item, uint32_t thread)
+{
+	struct meeting *meeting = arg;
+	uint64_t end = clock_ns() + PATIENCE_NS;
+
+	(void)item;
+	(void)thread;
+	atomic_fetch_add(&meeting->arrived, 1);
+	while (atomic_load(&meeting->arrived) < meeting->n && clock_ns() < end)
+		clock_relax();
+}
+
+static double meet_us(struct bench *b)
+{
+	struct meeting meeting = {.n = b->options.threads};
+	uint64_t start = clock_ns();
+
+	pool_run(b->pool, meet, &meeting, meeting.n);
+	return (double)(clock_ns() - start) / 1e3;
+}
+
+struct reading {
+	const unsigned char *data;
+	size_t item_bytes;
+	_Atomic uint64_t sink;
+};
+
+static void read_item(void *arg, uint32_t item, uint32_t thread)
+{
+	struct reading *r = arg;
+	const uint64_t *p = (const uint64_t *)(r->data + item * r->item_bytes);
+	uint64_t sum[8] = {0};
+
+	(void)thread;
+	for (size_t i = 0; i < r->item_bytes / sizeof(*p); i += 8)
+		for (size_t j = 0; j < 8; j++)
+			sum[j] += p[i + j];
+	atomic_fetch_xor_explicit(&r->sink,
+		sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7],
+		memory_order_relaxed);
+}
+
+static double read_gb_s(struct bench *b, uint32_t items)
+{
+	struct reading r = {.item_bytes = RUN_BYTES / items / CACHE_LINE * CACHE_LINE};
+	uint64_t start = clock_ns();
+
+	for (uint32_t run = 0; run < RUNS; run++) {
+		r.data = b->memory.data + (size_t)run * RUN_BYTES % MEMORY;
+		pool_run(b->pool, read_item, &r, items);
+	}
+	return (double)RUNS * (double)r.item_bytes * items / (double)(clock_ns() - start);
+}
+
+/* A process that keeps the last CPU of ours busy, and ends with us. */
+static pid_t keep_busy(const cpu_set_t *cpus)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		size_t last = CPU_SETSIZE - 1;
+		cpu_set_t one;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		while (!CPU_ISSET(last, cpus))
+			last--;
+		CPU_ZERO(&one);
+		CPU_SET(last, &one);
+		sched_setaffinity(0, sizeof(one), &one);
+		for (;;)
+			clock_relax();
+	}
+	return pid;
+}
+
+static void measure(struct bench *b, const cpu_set_t *cpus)
+{
+	for (int i = 0; i < HAND_OVERS; i++)
+		b->hand_over_us[i] = meet_us(b);
+	for (int i = 0; i < WAKES; i++) {
+		usleep(b->options.spin_us + 1000);
+		b->wake_us[i] = meet_us(b);
+	}
+	(void)median(b->hand_over_us, HAND_OVERS); /* sorts */
+	for (uint32_t round = 0; round < b->options.rounds; round++) {
+		for (int busy = 0; busy < 2; busy++) {
+			pid_t pid = busy ? keep_busy(cpus) : 0;
+
+			for (int cut = 0; cut < CUTS; cut++)
+				b->read_gb_s[busy][cut][round] =
+					read_gb_s(b, cuts[cut] * b->options.threads);
+			if (pid > 0) {
+				kill(pid, SIGKILL);
+				waitpid(pid, NULL, 0);
+			}
+		}
+	}
+}
+
+static void print_text(struct bench *b, const char *cpu)
+{
+	printf("%s, %u threads%s, %u us of spinning\n", cpu, b->options.threads,
+		b->options.pin ? " bound to CPUs" : "", b->options.spin_us);
+	printf("a run that all threads meet in: %.2f us (99%%: %.2f us); all asleep before: %.1f "
+	       "us\n\n",
+		b->hand_over_us[HAND_OVERS / 2], b->hand_over_us[HAND_OVERS * 99 / 100],
+		median(b->wake_us, WAKES));
+	printf("items per thread  GB/s alone  beside a busy process  left\n");
+	for (int cut = 0; cut < CUTS; cut++) {
+		double alone = median(b->read_gb_s[0][cut], b->options.rounds);
+		double busy = median(b->read_gb_s[1][cut], b->options.rounds);
+
+		printf("%16u %11.1f %22.1f %4.0f%%\n", cuts[cut], alone, busy, 100 * busy / alone);
+	}
+}
+
+static void print_json(struct bench *b, const char *cpu)
+{
+	json_t *rows = json_array();
+	double hand_over = b->hand_over_us[HAND_OVERS / 2];
+	json_t *all = json_pack("{s:s, s:i, s:b, s:i, s:i, s:f, s:f, s:f}", "cpu", cpu, "threads",
+		(int)b->options.threads, "pin", b->options.pin, "spin_us", (int)b->options.spin_us,
+		"rounds", (int)b->options.rounds, "hand_over_us", hand_over, "hand_over_us_99",
+		b->hand_over_us[HAND_OVERS * 99 / 100], "wake_us", median(b->wake_us, WAKES));
+
+	for (int cut = 0; cut < CUTS; cut++)
+		json_array_append_new(rows,
+			json_pack("{s:i, s:f, s:f}", "items_per_thread", (int)cuts[cut], "gb_s",
+				median(b->read_gb_s[0][cut], b->options.rounds), "gb_s_busy",
+				median(b->read_gb_s[1][cut], b->options.rounds)));
+	json_object_set_new(all, "reads", rows);
+	json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+	putchar('\n');
+	json_decref(all);
+}
+
+static bool parse_u32(const char *text, uint32_t low, uint32_t high, uint32_t *out)
+{
+	char *end;
+	unsigned long value = strtoul(text, &end, 10);
+
+	*out = (uint32_t)value;
+	return end != text && !*end && *text != '-' && value >= low && value <= high;
+}
+
+static bool parse_choice(const char *text, const char *yes, const char *no, bool *out)
+{
+	*out = strcmp(text, yes) == 0;
+	return *out || strcmp(text, no) == 0;
+}
+
+/* A status, or -1 when all is said. */
+static int parse(int argc, char **argv, struct options *o)
+{
+	static const struct option options[] = {{"threads", 1, 0, 't'}, {"pin", 1, 0, 'p'},
+		{"spin", 1, 0, 's'}, {"rounds", 1, 0, 'r'}, {"format", 1, 0, 'f'},
+		{"help", 0, 0, 'h'}, {0}};
+	int c;
+
+	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+		bool good = false;
+
+		if (c == 'h') {
+			fputs(usage, stdout);
+			return -1;
+		} else if (c == 't') {
+			good = parse_u32(optarg, 1, LIMIT_THREADS, &o->threads);
+		} else if (c == 'p') {
+			good = parse_choice(optarg, "yes", "no", &o->pin);
+		} else if (c == 's') {
+			good = parse_u32(optarg, 0, 1000000, &o->spin_us);
+		} else if (c == 'r') {
+			good = parse_u32(optarg, 1, ROUNDS, &o->rounds);
+		} else if (c == 'f') {
+			good = parse_choice(optarg, "json", "text", &o->json);
+		}
+		if (!good) {
+			fputs(usage, stderr);
+			return EX_USAGE;
+		}
+	}
+	if (optind < argc) {
+		fputs(usage, stderr);
+		return EX_USAGE;
+	}
+	return EX_OK;
+}
+
+int bench_pool(int argc, char **argv)
+{
+	struct bench *b = calloc(1, sizeof(*b));
+	struct error err = {""};
+	char cpu[128];
+	cpu_set_t cpus;
+	int status, rc;
+
+	if (!b)
+		return EX_OSERR;
+	if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0) {
+		CPU_ZERO(&cpus);
+		CPU_SET(0, &cpus);
+	}
+	b->options = (struct options){
+		.threads = (uint32_t)CPU_COUNT(&cpus), .rounds = 5, .spin_us = 50, .pin = true};
+	status = parse(argc, argv, &b->options);
+	if (status != EX_OK) {
+		free(b);
+		return status < 0 ? EX_OK : status;
+	}
+	histogram_cpu_model(cpu, sizeof(cpu));
+	rc = peaks_memory_get(&b->memory, MEMORY, &err);
+	if (rc == 0)
+		rc = pool_create(b->options.threads, b->options.pin,
+			(uint64_t)b->options.spin_us * 1000, &b->pool, &err);
+	if (rc == 0) {
+		measure(b, &cpus);
+		if (b->options.json)
+			print_json(b, cpu);
+		else
+			print_text(b, cpu);
+	} else {
+		fprintf(stderr, "outrider-bench pool: %s\n", err.text);
+	}
+	pool_destroy(&b->pool);
+	peaks_memory_put(&b->memory);
+	free(b);
+	return rc == 0 ? EX_OK : error_exit_status(rc);
+}

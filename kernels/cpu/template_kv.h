@@ -1,0 +1,77 @@
+/* Stored keys and values of attention, read as float32 and written: included after vec_*.h. */
+#pragma once
+
+#include "kernels/kernels.h"
+
+#include <assert.h>
+
+/* The types are constants where these are inlined, so that a chunk's loops hold one type's code. */
+#define ATTENTION_INLINE static inline __attribute__((always_inline))
+
+enum { KV_BLOCK_BYTES = 2 + Q8_BLOCK };
+
+/* Bytes before value d of a stored vector, d % 16 == 0. */
+ATTENTION_INLINE size_t kv_offset(enum kv_type type, size_t d)
+{
+	if (type == KV_Q8_0)
+		return (d / Q8_BLOCK) * KV_BLOCK_BYTES + 2 + d % Q8_BLOCK;
+	return d * (type == KV_F32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+/* Values d..d+15, or d..d+n-1 with zeros behind, of a stored vector; d % 16 == 0, so they are of one block. */
+ATTENTION_INLINE struct v16 kv_16(enum kv_type type, const uint8_t *p, size_t d)
+{
+	if (type == KV_F32)
+		return v16_load((const float *)(const void *)p + d);
+	if (type == KV_F16)
+		return v16_load_f16((const uint16_t *)(const void *)p + d);
+	p += (d / Q8_BLOCK) * KV_BLOCK_BYTES;
+	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8(p + 2 + d % Q8_BLOCK));
+}
+
+ATTENTION_INLINE struct v16 kv_n(enum kv_type type, const uint8_t *p, size_t d, uint32_t n)
+{
+	if (type == KV_F32)
+		return v16_load_n((const float *)(const void *)p + d, n);
+	if (type == KV_F16)
+		return v16_load_f16_n((const uint16_t *)(const void *)p + d, n);
+	p += (d / Q8_BLOCK) * KV_BLOCK_BYTES;
+	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8_n(p + 2 + d % Q8_BLOCK, n));
+}
+
+static void kv_store_q8(const float *x, uint32_t n, uint8_t *out)
+{
+	for (uint32_t i = 0; i < n; i += Q8_BLOCK) {
+		uint32_t some = n - i < Q8_BLOCK ? n - i : Q8_BLOCK;
+		float padded[Q8_BLOCK] = {0};
+		struct q8_block block;
+		uint16_t d;
+
+		memcpy(padded, x + i, some * sizeof(float));
+		op_quantise_q8(padded, Q8_BLOCK, &block);
+		d = half_of_float(block.d);
+		memcpy(out, &d, sizeof(d));
+		memcpy(out + 2, block.q, some);
+		out += 2 + some;
+	}
+}
+
+static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out)
+{
+	uint16_t *half = out;
+	uint32_t i = 0;
+
+	if (type == KV_F32) {
+		memcpy(out, x, n * sizeof(float));
+		return;
+	}
+	if (type == KV_Q8_0) {
+		kv_store_q8(x, n, out);
+		return;
+	}
+	assert(type == KV_F16);
+	for (; i + 16 <= n; i += 16)
+		v16_store_f16(half + i, v16_load(x + i));
+	if (i < n)
+		v16_store_f16_n(half + i, v16_load_n(x + i, n - i), n - i);
+}

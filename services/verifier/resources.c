@@ -1,0 +1,57 @@
+#include "services/verifier/resources.h"
+
+#include "shared/base/cpus.h"
+#include "shared/base/log.h"
+#include "shared/base/memory.h"
+
+#include <inttypes.h>
+
+void resources_notice(const struct verifier_config *config, const struct kernels *kernels)
+{
+	const char *slow = kernels_notice(kernels, config->kernels);
+	struct cpus cpus;
+	char text[256];
+
+	if (slow != NULL)
+		log_notice("%s", slow);
+	cpus_read(&cpus);
+	cpus_notice(&cpus, (uint32_t)config->threads, text, sizeof(text));
+	if (text[0] != '\0')
+		log_notice("%s", text);
+}
+
+int resources_memory(const struct verifier_config *config, const struct model *model,
+	uint64_t kv_bytes, struct error *err)
+{
+	uint64_t experts = model->expert_bytes_total;
+	uint64_t dense = gguf_bytes(model->gguf) - experts;
+	struct memory_limit limit;
+
+	memory_limit_read(&cgroup_files, "/proc/meminfo", &limit);
+	/* Shared memory is had when it is touched, and then it is too late to say no. */
+	if (kv_bytes > limit.bytes)
+		return error_set(err, ENOMEM,
+			"the KV cache takes %" PRIu64
+			" MiB (kv_tokens = %lld, sessions_max = %lld), but "
+			"%s has %" PRIu64 " MiB: set a smaller context, kv_tokens or sessions_max",
+			kv_bytes >> 20, (long long)config->kv_tokens,
+			(long long)config->sessions_max, limit.where, limit.bytes >> 20);
+	/* Weights come from the file again when their pages were taken away: it runs, at the speed of the disk. */
+	if (kv_bytes + dense > limit.available)
+		log_notice("weights of every token (%" PRIu64 " MiB) and KV cache (%" PRIu64
+			   " MiB) do not fit in the %" PRIu64 " MiB that are free of %s: weights "
+			   "will be read from the disk again and again; set a smaller context, "
+			   "kv_tokens or sessions_max, or give it more",
+			dense >> 20, kv_bytes >> 20, limit.available >> 20, limit.where);
+	else if (experts > 0 && kv_bytes + dense + experts > limit.available)
+		log_notice("the model (%" PRIu64 " MiB) and KV cache (%" PRIu64
+			   " MiB) do not fit in the %" PRIu64
+			   " MiB that are free of %s: experts will be read from the disk again and "
+			   "again unless %soutrider-expert-cache keeps some (its budget = %" PRIu64
+			   "M or less)",
+			(dense + experts) >> 20, kv_bytes >> 20, limit.available >> 20, limit.where,
+			config->experts == VERIFIER_EXPERTS_MAPPED ? "experts is not mapped and "
+								   : "",
+			(limit.available - kv_bytes - dense) >> 20);
+	return 0;
+}

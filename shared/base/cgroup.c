@@ -1,0 +1,159 @@
+#include "shared/base/cgroup.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct cgroup_files cgroup_files = {"/proc/self/cgroup", "/sys/fs/cgroup"};
+
+/* Whether the comma-separated list has the word. */
+static bool has_word(const char *list, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
+		if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == '\0'))
+			return true;
+	return false;
+}
+
+/* This process's group under a controller: "0::/path" is version 2's line, "4:cpu,cpuacct:/path" one of version 1. */
+struct group {
+	char path[PATH_MAX];
+	bool version_1;
+};
+
+static bool find_group(const char *membership, const char *controller, struct group *out)
+{
+	FILE *file = fopen(membership, "re");
+	char line[PATH_MAX + 256];
+	bool found = false;
+
+	if (!file)
+		return false;
+	/* A controller is in one hierarchy only: where version 1 has it, version 2's files do not exist. */
+	while (!(found && out->version_1) && fgets(line, sizeof(line), file)) {
+		char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
+
+		line[strcspn(line, "\n")] = '\0';
+		if (!path)
+			continue;
+		*path++ = '\0';
+		list++;
+		if (*list != '\0' && !has_word(list, controller))
+			continue;
+		found = true;
+		out->version_1 = *list != '\0';
+		snprintf(out->path, sizeof(out->path), "%s", path);
+	}
+	fclose(file);
+	return found;
+}
+
+/* The first words of a small file. */
+static bool read_text(const char *path, char *out, size_t bytes)
+{
+	FILE *file = fopen(path, "re");
+	bool good = file && fgets(out, (int)bytes, file);
+
+	if (file)
+		fclose(file);
+	return good;
+}
+
+/* Calls look for the group's directory and those above it. */
+static void climb(const struct cgroup_files *files, const char *controller,
+	void (*look)(const char *directory, bool version_1, void *arg), void *arg)
+{
+	struct group group = {.path = ""};
+	char directory[2 * PATH_MAX];
+
+	if (!find_group(files->membership, controller, &group))
+		return;
+	for (;;) {
+		if (group.version_1) {
+			snprintf(directory, sizeof(directory), "%s/%s%s", files->mount, controller,
+				group.path);
+			look(directory, true, arg);
+		} else {
+			/* Beside version 1 version 2 is mounted in "unified". */
+			snprintf(directory, sizeof(directory), "%s%s", files->mount, group.path);
+			look(directory, false, arg);
+			snprintf(directory, sizeof(directory), "%s/unified%s", files->mount,
+				group.path);
+			look(directory, false, arg);
+		}
+		char *slash = strrchr(group.path, '/');
+		if (!slash)
+			return;
+		*slash = '\0';
+	}
+}
+
+struct memory {
+	uint64_t bytes;
+	char *where;
+	size_t where_bytes;
+};
+
+static void look_memory(const char *directory, bool version_1, void *arg)
+{
+	struct memory *m = arg;
+	char path[2 * PATH_MAX + 32], text[64], *end;
+
+	snprintf(path, sizeof(path), "%s/%s", directory,
+		version_1 ? "memory.limit_in_bytes" : "memory.max");
+	if (!read_text(path, text, sizeof(text)))
+		return;
+	uint64_t bytes = strtoull(text, &end, 10);
+	/* "max", or in version 1 more than any machine has. */
+	if (end == text || bytes >= (uint64_t)1 << 62 || bytes >= m->bytes)
+		return;
+	m->bytes = bytes;
+	if (m->where)
+		snprintf(m->where, m->where_bytes, "%s", path);
+}
+
+uint64_t cgroup_memory(const struct cgroup_files *files, char *where, size_t where_bytes)
+{
+	struct memory m = {UINT64_MAX, where, where_bytes};
+
+	climb(files, "memory", look_memory, &m);
+	return m.bytes;
+}
+
+static void look_cpus(const char *directory, bool version_1, void *arg)
+{
+	double *lowest = arg, cpus;
+	char path[2 * PATH_MAX + 32], text[64], more[64] = "";
+	long long quota, period;
+
+	snprintf(
+		path, sizeof(path), "%s/%s", directory, version_1 ? "cpu.cfs_quota_us" : "cpu.max");
+	if (!read_text(path, text, sizeof(text) / 2))
+		return;
+	if (version_1) {
+		snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", directory);
+		if (!read_text(path, more, sizeof(more) / 2))
+			return;
+	}
+	char *end = NULL;
+	quota = strtoll(text, &end, 10);
+	period = strtoll(version_1 ? more : end, NULL, 10);
+	if (end == text || quota <= 0 || period <= 0)
+		return;
+	cpus = (double)quota / (double)period;
+	if (*lowest <= 0 || cpus < *lowest)
+		*lowest = cpus;
+}
+
+double cgroup_cpus(const struct cgroup_files *files)
+{
+	double cpus = 0;
+
+	climb(files, "cpu", look_cpus, &cpus);
+	return cpus;
+}

@@ -1,0 +1,21 @@
+/* How much memory this process may use: what the machine has, and what control groups leave of it. At start-up. */
+#pragma once
+
+#include "shared/base/cgroup.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct memory_limit {
+	uint64_t bytes; /* beyond this the kernel ends processes, or nothing else is left running */
+	uint64_t available; /* of them now, if caches give theirs up */
+	char where
+		[256]; /* what sets the limit: "/sys/fs/cgroup/.../memory.max", or "this machine" */
+};
+
+/* files as cgroup.h has them, meminfo "/proc/meminfo". What cannot be read does not limit: bytes may be UINT64_MAX. */
+void memory_limit_read(
+	const struct cgroup_files *files, const char *meminfo, struct memory_limit *out);
+
+/* The number after "name:" in a file like /proc/meminfo, as it stands there; UINT64_MAX when there is none. */
+uint64_t memory_info(const char *meminfo, const char *name);
