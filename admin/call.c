@@ -13,13 +13,14 @@ enum { TIMEOUT_MS = 3000 };
 int ctl_fail(int status, const char *format, ...)
 {
 	va_list args;
+	char text[2048];
 
 	fflush(stdout);
-	fputs("outriderctl: ", stderr);
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
-	fputc('\n', stderr);
+	error_tame(text);
+	fprintf(stderr, "outriderctl: %s\n", text);
 	return status;
 }
 

@@ -192,19 +192,17 @@ static int make_request(struct chat *chat, struct outrider_request **request, bo
 	*help = false;
 	if (outrider_request_new(request) < 0)
 		return cli_fail(EX_OSERR, "%s", outrider_error());
-	optind = 0;
+	optind = opterr = 0;
 	while (status == 0 &&
-		(flag = getopt_long(chat->argc, chat->argv, "h", flags, NULL)) != -1) {
+		(flag = getopt_long(chat->argc, chat->argv, ":h", flags, NULL)) != -1) {
 		if (flag == 'h') {
 			usage(stdout);
 			*help = true;
 			return 0;
 		}
 		status = request_flag(&chat->flags, flag, optarg, *request);
-		if (status < 0) {
-			usage(stderr);
-			return EX_USAGE;
-		}
+		if (status < 0)
+			return cli_bad_option("chat", flag, chat->argv);
 	}
 	if (status == 0 && optind < chat->argc)
 		return cli_fail(

@@ -182,16 +182,52 @@ static bool hopeless(const struct child *child, int status)
 	       WEXITSTATUS(status) <= EX__MAX && WEXITSTATUS(status) != EX_TEMPFAIL;
 }
 
+/* The same for one that came up before: what it was given has changed since, or was overwritten. A few attempts, for a file that
+ * is just being replaced. */
+static bool refuses(struct child *child, int status, bool was_up)
+{
+	int code = WIFEXITED(status) ? WEXITSTATUS(status) : EX_OK;
+
+	if (was_up || (code != EX_DATAERR && code != EX_NOINPUT && code != EX_NOPERM &&
+			      code != EX_CONFIG))
+		child->refusals = 0;
+	else
+		child->refusals++;
+	return child->refusals >= CHILD_REFUSALS_MAX;
+}
+
 /* Whether the reader has seen its last line. */
 static bool said(const struct child *child)
 {
 	return child->last_line[0] && (!child->quiet || strstr(child->last_line, ": error: "));
 }
 
+/* Returns as child_ended. */
+static int give_up(struct supervisor *supervisor, struct child *child, const char *how)
+{
+	const char *why = child->last_line[0] ? child->last_line : "it did not say why";
+	bool all = child->needed || !child->was_ready;
+	char text[sizeof child->last_line + 128];
+
+	/* Its last words have mostly been passed on. */
+	fprintf(stderr, "outrider up: %s %s, giving up%s%s%s\n", child->name, how,
+		all ? "" : " on it; the others go on", said(child) ? "" : ": ",
+		said(child) ? "" : why);
+	child->state = CHILD_GIVEN_UP;
+	child->start_ns = UINT64_MAX;
+	if (!all)
+		return 0;
+	snprintf(text, sizeof text, "%s %s: %s", child->name, how, why);
+	if (supervisor->on_failure)
+		supervisor->on_failure(supervisor->arg, text);
+	return WEXITSTATUS(child->status);
+}
+
 int child_ended(struct supervisor *supervisor, struct child *child, int status)
 {
 	uint64_t now = clock_ns();
-	char how[64];
+	bool was_up = child->state == CHILD_READY;
+	char how[96];
 
 	child_output(child);
 	end_line(child);
@@ -207,13 +243,12 @@ int child_ended(struct supervisor *supervisor, struct child *child, int status)
 			strsignal(WTERMSIG(status)));
 	else
 		snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(status));
-	if (hopeless(child, status)) {
-		const char *why = child->last_line[0] ? child->last_line : "it did not say why";
-
-		/* Its last words have mostly been passed on. */
-		fprintf(stderr, "outrider up: %s %s, giving up%s%s\n", child->name, how,
-			said(child) ? "" : ": ", said(child) ? "" : why);
-		return WEXITSTATUS(status);
+	if (hopeless(child, status))
+		return give_up(supervisor, child, how);
+	if (refuses(child, status, was_up)) {
+		snprintf(how, sizeof how, "ended with status %d %d times in a row",
+			WEXITSTATUS(status), child->refusals);
+		return give_up(supervisor, child, how);
 	}
 	if (now - child->start_ns >= LIFE_NS_GOOD)
 		child->backoff_ns = BACKOFF_NS_MIN;
@@ -226,11 +261,11 @@ int child_ended(struct supervisor *supervisor, struct child *child, int status)
 	return 0;
 }
 
-int child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_ns)
+void child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_ns)
 {
 	if (!child->pid) {
 		if (supervisor->stopping || now_ns < child->start_ns)
-			return 0;
+			return;
 		int code = child_start(supervisor, child);
 
 		if (code < 0) {
@@ -238,7 +273,7 @@ int child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_
 				strerror(-code));
 			child->start_ns = now_ns + BACKOFF_NS_MAX;
 		}
-		return 0;
+		return;
 	}
 	if (child->kill_ns && now_ns >= child->kill_ns) {
 		kill(child->pid, SIGKILL);
@@ -254,7 +289,17 @@ int child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_
 		child->deadline_ns = 0;
 		child->kill_ns = now_ns + ABORT_NS_MAX;
 	}
-	return 0;
+}
+
+void child_forgive(struct child *child, uint64_t now_ns, uint64_t late_ns, uint64_t watchdog_ns)
+{
+	/* 1: it asked for its own end (WATCHDOG=trigger). */
+	if (!child->pid || child->deadline_ns <= 1)
+		return;
+	if (child->state == CHILD_READY)
+		child->deadline_ns = now_ns + watchdog_ns;
+	else
+		child->deadline_ns += late_ns;
 }
 
 uint64_t child_next_ns(const struct child *child)

@@ -53,15 +53,14 @@ int command_down(int argc, char **argv)
 	struct error err = {""};
 	int flag, code;
 
-	while ((flag = getopt_long(argc, argv, "h", flags, NULL)) != -1) {
+	opterr = 0;
+	while ((flag = getopt_long(argc, argv, ":h", flags, NULL)) != -1) {
 		if (flag == 'h') {
 			fputs(usage, stdout);
 			return EX_OK;
 		}
-		if (flag != 'r') {
-			fputs(usage, stderr);
-			return EX_USAGE;
-		}
+		if (flag != 'r')
+			return cli_bad_option("down", flag, argv);
 		runtime_flag = optarg;
 	}
 	if (optind < argc)

@@ -2,13 +2,15 @@
 
 #include "client/cli/cli.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
 const char request_flags_help[] =
 	"  --runtime-dir DIR     where the service is\n"
-	"  --max-tokens N        end after N tokens (0: when the context is full)\n"
+	"  --max-tokens N        end after N tokens (0, the default: when the context is "
+	"full)\n"
 	"  --temperature T       0 (default) takes the most probable token\n"
 	"  --top-k N, --top-p P, --min-p P, --repeat-penalty R, --repeat-window N\n"
 	"  --seed N              same seed, same answer\n"
@@ -19,7 +21,9 @@ const char request_flags_help[] =
 	"  --draft-method M      auto, none, ngram, model, replay\n"
 	"  --ignore-eos          go on after the model's end\n"
 	"  --timeout SECONDS     end with what there is after so long\n"
-	"  --wait SECONDS        wait so long for a service that is away\n"
+	"  --wait SECONDS        wait so long for a service that is away (default: 5 for one that "
+	"never\n"
+	"                        answered, else 60)\n"
 	"  --stats               say how it went\n"
 	"  --system TEXT         a system message before the rest\n";
 
@@ -33,6 +37,9 @@ static int sampling_flag(
 	case FLAG_TEMPERATURE:
 		if (cli_real("--temperature", value, 0, 100, &x))
 			return EX_USAGE;
+		/* Not to 0, which is greedy. */
+		if (x > 0 && (float)x == 0)
+			x = (double)FLT_TRUE_MIN;
 		return outrider_request_set_temperature(request, (float)x);
 	case FLAG_TOP_K:
 		if (cli_integer("--top-k", value, 0, INT32_MAX, &n))
@@ -105,7 +112,7 @@ static int length_flag(int flag, const char *value, struct outrider_request *req
 			return EX_USAGE;
 		outrider_request_set_deadline_ms(request, (uint64_t)(x * 1000));
 	} else {
-		if (cli_integer("--k", value, -1, 15, &n))
+		if (cli_integer("--k", value, 0, 15, &n))
 			return EX_USAGE;
 		return outrider_request_set_k(request, (int)n);
 	}

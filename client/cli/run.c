@@ -76,8 +76,7 @@ static int own_flag(struct run *run, int flag)
 		run->json = optarg[0] == 'j';
 		return 0;
 	default:
-		usage(stderr);
-		return EX_USAGE;
+		return INT32_MAX;
 	}
 }
 
@@ -99,7 +98,8 @@ static int parse(struct run *run, int argc, char **argv, bool *help)
 	int flag, status = 0;
 
 	*help = false;
-	while (status == 0 && (flag = getopt_long(argc, argv, "h", flags, NULL)) != -1) {
+	opterr = 0;
+	while (status == 0 && (flag = getopt_long(argc, argv, ":h", flags, NULL)) != -1) {
 		if (flag == 'h') {
 			usage(stdout);
 			*help = true;
@@ -108,6 +108,8 @@ static int parse(struct run *run, int argc, char **argv, bool *help)
 		status = request_flag(&run->flags, flag, optarg, run->request);
 		if (status < 0)
 			status = own_flag(run, flag);
+		if (status == INT32_MAX)
+			status = cli_bad_option("run", flag, argv);
 	}
 	if (status)
 		return status;
@@ -118,6 +120,10 @@ static int parse(struct run *run, int argc, char **argv, bool *help)
 	if (!!run->prompt + !!run->file + !!run->tokens + !!run->messages > 1)
 		return cli_fail(EX_USAGE,
 			"run: a prompt, --file, --tokens or --messages, only one of them");
+	if (run->tokens && (run->chat || run->flags.system))
+		return cli_fail(EX_USAGE,
+			"run: --tokens is the whole prompt: %s is for a prompt of text",
+			run->chat ? "--chat" : "--system");
 	return 0;
 }
 
@@ -126,24 +132,65 @@ static int refused(void)
 	return cli_fail(EX_DATAERR, "%s", outrider_error());
 }
 
+/* As `outrider-model render` takes them: what is more than a role and a text goes to the template as it is. */
+static int use_message(struct run *run, const json_t *message, size_t i)
+{
+	const char *role = json_string_value(json_object_get(message, "role"));
+	const json_t *content = json_object_get(message, "content");
+	const char *text = json_string_value(content);
+	char *whole;
+	int code;
+
+	if (!json_is_object(message) || !role)
+		return cli_fail(EX_DATAERR,
+			"%s: message %zu: expected an object with a \"role\", a string",
+			run->messages, i);
+	if (content && !text && !json_is_null(content) && !json_is_array(content))
+		return cli_fail(EX_DATAERR,
+			"%s: message %zu: \"content\" must be a string, null or a list of parts",
+			run->messages, i);
+	if (text && json_object_size(message) == 2) {
+		code = outrider_request_add_message(run->request, role, text);
+	} else {
+		whole = json_dumps(message, JSON_COMPACT);
+		if (!whole)
+			return cli_fail(EX_OSERR, "no memory for message %zu", i);
+		code = outrider_request_add_message_json(run->request, whole);
+		free(whole);
+	}
+	return code < 0 ? refused() : 0;
+}
+
+/* Tools, documents and what else stands beside the messages. */
+static int use_variables(struct run *run, json_t *root)
+{
+	char *text;
+	int code;
+
+	json_object_del(root, "messages");
+	if (json_object_size(root) == 0)
+		return 0;
+	text = json_dumps(root, JSON_COMPACT);
+	if (!text)
+		return cli_fail(EX_OSERR, "no memory for the conversation");
+	code = outrider_request_set_variables(run->request, text);
+	free(text);
+	return code < 0 ? refused() : 0;
+}
+
 static int use_messages(struct run *run, const json_t *list)
 {
 	size_t i;
 	json_t *message;
+	int status = 0;
 
 	json_array_foreach(list, i, message)
 	{
-		const char *role = json_string_value(json_object_get(message, "role"));
-		const char *text = json_string_value(json_object_get(message, "content"));
-
-		if (!role || !text)
-			return cli_fail(EX_DATAERR,
-				"%s: message %zu: \"role\" and \"content\" must be strings",
-				run->messages, i);
-		if (outrider_request_add_message(run->request, role, text) < 0)
-			return refused();
+		status = use_message(run, message, i);
+		if (status)
+			break;
 	}
-	return 0;
+	return status;
 }
 
 static int load_messages(struct run *run)
@@ -166,6 +213,8 @@ static int load_messages(struct run *run)
 		status = cli_fail(EX_DATAERR, "%s: expected a list of messages", run->messages);
 	else
 		status = use_messages(run, list);
+	if (status == 0 && json_is_object(root))
+		status = use_variables(run, root);
 	json_decref(root);
 	return status;
 }

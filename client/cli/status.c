@@ -85,15 +85,20 @@ int command_status(int argc, char **argv)
 	bool json = false, all = true;
 	int flag, code;
 
-	while ((flag = getopt_long(argc, argv, "h", flags, NULL)) != -1) {
+	opterr = 0;
+	while ((flag = getopt_long(argc, argv, ":h", flags, NULL)) != -1) {
 		if (flag == 'r') {
 			runtime_dir = optarg;
-		} else if (flag == 'f' &&
-			   (strcmp(optarg, "json") == 0 || strcmp(optarg, "text") == 0)) {
+		} else if (flag == 'f') {
+			if (strcmp(optarg, "json") != 0 && strcmp(optarg, "text") != 0)
+				return cli_fail(
+					EX_USAGE, "--format \"%.32s\": text or json", optarg);
 			json = optarg[0] == 'j';
+		} else if (flag == 'h') {
+			usage(stdout);
+			return EX_OK;
 		} else {
-			usage(flag == 'h' ? stdout : stderr);
-			return flag == 'h' ? EX_OK : EX_USAGE;
+			return cli_bad_option("status", flag, argv);
 		}
 	}
 	if (optind < argc)

@@ -14,6 +14,13 @@
 #define MS UINT64_C(1000000)
 #define STOP_NS_MAX (10000 * MS) /* from SIGTERM to SIGKILL */
 
+static void tell_all(const struct supervisor *supervisor, int number)
+{
+	for (int i = 0; i < supervisor->n_children; i++)
+		if (supervisor->children[i].pid)
+			kill(supervisor->children[i].pid, number);
+}
+
 static void begin_stop(struct supervisor *supervisor, int exit_status)
 {
 	bool again = supervisor->stopping;
@@ -21,16 +28,17 @@ static void begin_stop(struct supervisor *supervisor, int exit_status)
 	if (!again)
 		supervisor->exit_status = exit_status;
 	supervisor->stopping = true;
+	/* Stopped until all have been told: one that heard it later would see the others go away and complain. */
+	if (!again)
+		tell_all(supervisor, SIGSTOP);
+	/* Asked twice: the person does not want to wait. */
+	tell_all(supervisor, again ? SIGKILL : SIGTERM);
+	tell_all(supervisor, SIGCONT);
 	for (int i = 0; i < supervisor->n_children; i++) {
 		struct child *child = &supervisor->children[i];
 
-		if (!child->pid)
-			continue;
-		/* Asked twice: the person does not want to wait. */
-		kill(child->pid, again ? SIGKILL : SIGTERM);
-		kill(child->pid, SIGCONT);
 		child->deadline_ns = 0;
-		child->kill_ns = clock_ns() + STOP_NS_MAX;
+		child->kill_ns = child->pid ? clock_ns() + STOP_NS_MAX : 0;
 	}
 }
 
@@ -70,12 +78,26 @@ static void look_ready(struct supervisor *supervisor)
 		supervisor->on_ready(supervisor->arg);
 }
 
+/*
+ * The machine slept, or gave us no time: what the children said meanwhile is not known, and some had no time either. Looking
+ * four times in a period, as often as they are to be heard of, tells a pause of ours from one of theirs.
+ */
+static void forgive_pause(struct supervisor *supervisor, uint64_t now)
+{
+	if (!supervisor->due_ns || now <= supervisor->due_ns + supervisor->watchdog_ns / 2)
+		return;
+	for (int i = 0; i < supervisor->n_children; i++)
+		child_forgive(&supervisor->children[i], now, now - supervisor->due_ns,
+			supervisor->watchdog_ns);
+}
+
 /* False when stopping is done. */
 static bool tick(struct supervisor *supervisor, int *timeout_ms)
 {
 	uint64_t now = clock_ns(), next = UINT64_MAX;
 	bool any = false;
 
+	forgive_pause(supervisor, now);
 	for (int i = 0; i < supervisor->n_children; i++) {
 		struct child *child = &supervisor->children[i];
 		uint64_t at;
@@ -88,6 +110,9 @@ static bool tick(struct supervisor *supervisor, int *timeout_ms)
 		if (at < next)
 			next = at;
 	}
+	if (supervisor->watchdog_ns && next > now + supervisor->watchdog_ns / 4)
+		next = now + supervisor->watchdog_ns / 4;
+	supervisor->due_ns = supervisor->watchdog_ns ? next : 0;
 	*timeout_ms = next == UINT64_MAX	? -1
 		      : next <= now		? 0
 		      : next - now > 60000 * MS ? 60000

@@ -16,12 +16,14 @@ enum {
 	CHILD_ARGUMENTS_MAX = 128,
 	CHILD_STORE_MAX = 16,
 	SUPERVISOR_CHILDREN_MAX = 8,
+	CHILD_REFUSALS_MAX = 5,
 };
 
 enum child_state {
 	CHILD_WAITING, /* to be started at start_ns */
 	CHILD_STARTING,
 	CHILD_READY,
+	CHILD_GIVEN_UP, /* it came up once, but starting it again can only fail again */
 };
 
 struct stored_fd {
@@ -42,6 +44,8 @@ struct child {
 	uint64_t kill_ns; /* SIGKILL then; 0: no */
 	uint64_t backoff_ns;
 	bool was_ready; /* in any of its lives */
+	bool needed; /* given up, it takes all the others with it */
+	int refusals; /* lives in a row that ended, before they were ready, with a status that restarting does not cure */
 	bool quiet; /* only its errors are passed on */
 	int status; /* wait status of the last life */
 	char last_line[512], line[512];
@@ -54,12 +58,15 @@ struct supervisor {
 	struct child children[SUPERVISOR_CHILDREN_MAX];
 	int n_children;
 	uint64_t watchdog_ns; /* 0: none */
+	uint64_t due_ns; /* when the loop is to look again at the latest; 0: at no time */
 	int signal_fd;
 	bool stopping;
 	bool all_ready; /* has been, once */
 	uint64_t started_ns;
 	int exit_status;
 	void (*on_ready)(void *arg); /* once, when all are */
+	void (*on_failure)(
+		void *arg, const char *why); /* everything ends because a child is given up */
 	void *arg;
 };
 
@@ -76,10 +83,12 @@ void child_output(struct child *child);
 /* Its process ended with status: says so and plans the next life. Returns the exit status for the whole when that is
  * hopeless, else 0. */
 int child_ended(struct supervisor *supervisor, struct child *child, int status);
-/* Kills what is late; starts what is due. Returns as child_ended. */
-int child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_ns);
+/* Kills what is late; starts what is due. */
+void child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_ns);
 /* When child_tick is needed next; UINT64_MAX: not by time. */
 uint64_t child_next_ns(const struct child *child);
+/* Nobody was fed for a time in which we could not look, late_ns of it after we should have: limits begin anew. */
+void child_forgive(struct child *child, uint64_t now_ns, uint64_t late_ns, uint64_t watchdog_ns);
 void child_close(struct child *child);
 
 /* notify.c: takes in what the child said. */

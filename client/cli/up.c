@@ -5,12 +5,14 @@
 #include "client/cli/vocabulary.h"
 
 #include "shared/base/clock.h"
+#include "shared/ipc/given_up.h"
 #include "shared/ipc/peers.h"
 
 #include <fcntl.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <systemd/sd-daemon.h>
@@ -50,8 +52,11 @@ static void usage(FILE *to)
 	      "  --model FILE          the model, a GGUF file\n"
 	      "  --draft FILE          a small model with the same tokenizer that drafts for it\n"
 	      "  --runtime-dir DIR     where the sockets go\n"
-	      "  --threads N           threads of the verifier\n"
-	      "  --context N           tokens of one session, prompt and output\n"
+	      "  --threads N           threads of the verifier (0, the default: one per CPU)\n"
+	      "  --context N           tokens of one session, prompt and output (0, the default: "
+	      "the "
+	      "model's,\n"
+	      "                        at most 8192)\n"
 	      "  --kv TYPE             how keys and values are kept: auto, f32, f16, q8_0\n"
 	      "  --budget B            memory for experts: all, min, 30%, 2G\n"
 	      "  --policy P            who chooses the draft length: static:K, cascade\n"
@@ -105,6 +110,13 @@ static int add_named_setting(struct up *up, const char *text)
 
 static int add_config_dir(struct up *up, const char *directory)
 {
+	struct stat st;
+
+	if (stat(directory, &st) < 0)
+		return cli_fail(error_exit_status(errno), "up: --config-dir %s: %s", directory,
+			strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return cli_fail(EX_NOINPUT, "up: --config-dir %s: not a directory", directory);
 	for (int i = 0; i < N_SERVICES; i++) {
 		char *path = NULL;
 		int status;
@@ -200,8 +212,7 @@ static int take_flag(struct up *up, int flag)
 		up->quiet = true;
 		return 0;
 	default:
-		usage(stderr);
-		return EX_USAGE;
+		return INT32_MAX;
 	}
 }
 
@@ -289,6 +300,13 @@ static void on_ready(void *arg)
 	up->ready_fd = -1;
 }
 
+static void on_failure(void *arg, const char *why)
+{
+	const struct up *up = arg;
+
+	given_up_write(up->runtime_dir, why);
+}
+
 /* In the foreground process: its status, from the one in the background. */
 static int wait_ready(int fd, pid_t pid)
 {
@@ -337,12 +355,15 @@ int command_up(int argc, char **argv)
 	pid_t pid;
 
 	find_programs(&up);
-	while ((flag = getopt_long(argc, argv, "vqh", flags, NULL)) != -1) {
+	opterr = 0;
+	while ((flag = getopt_long(argc, argv, ":vqh", flags, NULL)) != -1) {
 		if (flag == 'h') {
 			usage(stdout);
 			return EX_OK;
 		}
 		status = take_flag(&up, flag);
+		if (status == INT32_MAX)
+			return cli_bad_option("up", flag, argv);
 		if (status)
 			return status;
 	}
@@ -363,6 +384,10 @@ int command_up(int argc, char **argv)
 		up.supervisor.children[i].quiet = up.quiet;
 	up.supervisor.watchdog_ns = (uint64_t)up.watchdog_s * UINT64_C(1000000000);
 	up.supervisor.on_ready = on_ready;
+	up.supervisor.on_failure = on_failure;
+	/* Without it there is no service. */
+	up.supervisor.children[VERIFIER].needed = true;
+	given_up_clear(up.runtime_dir);
 	up.supervisor.arg = &up;
 	status = supervisor_run(&up.supervisor);
 	pidfile_remove(up.runtime_dir, &up.pid_fd);

@@ -55,13 +55,18 @@ void outrider_request_free(struct outrider_request **request);
 /* The input is one of these three; the last call wins, messages add up. Text is UTF-8 and is copied. */
 int outrider_request_set_prompt(struct outrider_request *request, const char *text);
 int outrider_request_set_tokens(struct outrider_request *request, const int32_t *tokens, size_t n);
-/* role: "system", "user" or "assistant". */
+/* role: "system", "user", "assistant", "tool", "developer" or "function". All messages together have at most 2 MiB. */
 int outrider_request_add_message(
 	struct outrider_request *request, const char *role, const char *text);
+/* A whole message as a JSON object, for what a role and a text cannot say: tool_calls, content that is null or a list of
+ * parts. The model's chat template gets it as it is. */
+int outrider_request_add_message_json(struct outrider_request *request, const char *json);
+/* A JSON object with what the chat template reads beside the messages: tools, documents, enable_thinking and so on. */
+int outrider_request_set_variables(struct outrider_request *request, const char *json);
 
 /* 0 (the default): until the model ends or the context is full. */
 void outrider_request_set_max_tokens(struct outrider_request *request, uint32_t max_tokens);
-/* 0 (the default) is greedy; at most 100. */
+/* 0 (the default) is greedy; else 1e-30 to 100. */
 int outrider_request_set_temperature(struct outrider_request *request, float temperature);
 int outrider_request_set_top_k(struct outrider_request *request, uint32_t top_k); /* 0: off */
 int outrider_request_set_top_p(

@@ -109,23 +109,32 @@ void args_help(const struct arg *args, FILE *to)
 
 int args_tokens(const char *text, int32_t **ids, uint32_t *n, struct error *err)
 {
+	static const char blanks[] = " \t\n";
 	size_t most = strlen(text) / 2 + 1;
 	int32_t *list = malloc(most * sizeof(*list));
 	if (!list)
 		return error_set(err, ENOMEM, "no memory for the token ids");
 	*n = 0;
-	while (*(text += strspn(text, ", \t\n"))) {
+	bool comma = false;
+	for (text += strspn(text, blanks); *text || comma;) {
 		char *end;
 		errno = 0;
 		long id = strtol(text, &end, 10);
 		if (end == text || (*end && !strchr(", \t\n", *end)) || errno || id < INT32_MIN ||
 			id > INT32_MAX || *n >= LIMIT_CONTEXT) {
 			free(list);
-			return error_set(
-				err, EINVAL, "--tokens: \"%.20s\" is not a list of ids", text);
+			return *text && *text != ','
+				       ? error_set(err, EINVAL,
+						 "--tokens: \"%.20s\" is not a "
+						 "list of ids",
+						 text)
+				       : error_set(err, EINVAL, "--tokens: a comma without an id");
 		}
 		list[(*n)++] = (int32_t)id;
-		text = end;
+		text = end + strspn(end, blanks);
+		comma = *text == ',';
+		if (comma)
+			text += 1 + strspn(text + 1, blanks);
 	}
 	*ids = list;
 	return 0;

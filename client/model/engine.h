@@ -29,7 +29,7 @@ struct engine_options {
 		{"activations", ARG_STRING, &(o)->activations, 0, 0, "TYPE",                     \
 			"q8 (default) or f32: slow, exact, the reference kernels"},              \
 		{"kv", ARG_STRING, &(o)->kv, 0, 0, "TYPE",                                       \
-			"f32, f16 or auto (default: f32 for F32 models, else f16)"},             \
+			"f32, f16, q8_0 or auto (default: f32 for F32 models, else f16)"},             \
 		{"context", ARG_U32, &(o)->context, 1, LIMIT_CONTEXT, "N",                       \
 			"tokens of prompt and output; default: the model's"},                    \
 		{"prefill-chunk", ARG_U32, &(o)->prefill_chunk, 1, LIMIT_BATCH, "N",             \
@@ -80,6 +80,8 @@ int engine_not_finite(const struct engine *e, uint32_t position, struct error *e
 /* Prints "outrider-model: text" to stderr; returns the exit status of a failure, or EX_USAGE for usage errors. */
 int engine_fail(int rc, const struct error *err);
 int engine_usage(const struct error *err);
+/* Where the first byte is that is no part of UTF-8 text; bytes when there is none. */
+size_t engine_not_utf8(const char *text, size_t bytes);
 /* A JSON string; bytes that are not UTF-8 become U+FFFD. */
 void engine_json_string(FILE *to, const char *text, size_t bytes);
 bool engine_json(const struct engine *e);

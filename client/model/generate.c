@@ -5,7 +5,6 @@
 #include "shared/model/hash.h"
 #include "shared/model/sampler.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
@@ -49,12 +48,12 @@ static int generate(struct generate *g, struct error *err)
 	g->prefill_ns = prefilled - start;
 	while (rc == 0) {
 		uint32_t i = e->n_tokens - e->n_prompt;
-		int32_t token = sampler_pick(
-			&g->sampler, &g->params, logits, e->tokens, e->n_tokens, e->n_tokens, NULL);
-		if (!isfinite(logits[token])) {
+		if (!sampler_finite(logits, e->model->config.n_vocab)) {
 			rc = engine_not_finite(e, e->n_tokens - 1, err);
 			break;
 		}
+		int32_t token = sampler_pick(
+			&g->sampler, &g->params, logits, e->tokens, e->n_tokens, e->n_tokens, NULL);
 		if (g->hashes)
 			g->hashes[i] = logits_hash(logits, e->model->config.n_vocab);
 		e->tokens[e->n_tokens++] = token;

@@ -2,6 +2,7 @@
 #include "client/model/engine.h"
 
 #include "shared/model/hash.h"
+#include "shared/model/sampler.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 struct logits_output {
 	uint32_t n_vocab;
 	bool json, nested, first, hash;
+	int64_t bad; /* the first position whose logits are not all finite, -1 without */
 };
 
 static void print_row(void *arg, uint32_t position, const float *logits)
@@ -20,6 +22,8 @@ static void print_row(void *arg, uint32_t position, const float *logits)
 	else
 		printf("%u", position);
 	out->first = false;
+	if (out->bad < 0 && !sampler_finite(logits, out->n_vocab))
+		out->bad = position;
 	if (out->hash) {
 		printf(out->json ? "\"%016llx\"" : " %016llx\n",
 			(unsigned long long)logits_hash(logits, out->n_vocab));
@@ -43,6 +47,7 @@ static void print_row(void *arg, uint32_t position, const float *logits)
 
 static int run(struct engine *e, bool all, bool hash, struct error *err)
 {
+	struct error why = {""};
 	int rc = engine_open(e, false, err);
 	if (rc == 0)
 		rc = engine_start(e, 0, all, err);
@@ -52,12 +57,16 @@ static int run(struct engine *e, bool all, bool hash, struct error *err)
 		.json = engine_json(e),
 		.nested = all,
 		.first = true,
-		.hash = hash};
+		.hash = hash,
+		.bad = -1};
 	if (out.json)
 		fputs(hash ? "{\"logits_hash\": [" : "{\"logits\": [", stdout);
 	rc = engine_prefill(e, all, print_row, &out, err);
 	if (out.json)
 		fputs("]}\n", stdout);
+	/* Not an error: who looks for the place wants to see the rest. */
+	if (rc == 0 && out.bad >= 0 && engine_not_finite(e, (uint32_t)out.bad, &why) < 0)
+		fprintf(stderr, "outrider-model: warning: %s\n", why.text);
 	return rc;
 }
 

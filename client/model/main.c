@@ -2,6 +2,8 @@
 #include "client/model/commands.h"
 #include "client/model/file_commands.h"
 
+#include "shared/model/gguf_guard.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
@@ -44,6 +46,7 @@ int main(int argc, char **argv)
 		puts("outrider-model " OUTRIDER_VERSION);
 		return EX_OK;
 	}
+	gguf_guard_start("outrider-model: ");
 	for (const struct command *c = commands; c->name; c++) {
 		if (strcmp(c->name, argv[1]) != 0)
 			continue;

@@ -3,15 +3,22 @@
 #include <string.h>
 #include <sysexits.h>
 
+static void complain(const struct error *err)
+{
+	struct error shown = *err;
+	error_tame(shown.text);
+	fprintf(stderr, "outrider-model: %s\n", shown.text);
+}
+
 int engine_fail(int rc, const struct error *err)
 {
-	fprintf(stderr, "outrider-model: %s\n", err->text);
+	complain(err);
 	return error_exit_status(rc);
 }
 
 int engine_usage(const struct error *err)
 {
-	fprintf(stderr, "outrider-model: %s\n", err->text);
+	complain(err);
 	return EX_USAGE;
 }
 
@@ -34,6 +41,15 @@ static size_t utf8_bytes(const unsigned char *text, size_t bytes)
 		(first == 0xF0 && text[1] < 0x90) || (first == 0xF4 && text[1] > 0x8F))
 		return 0;
 	return n;
+}
+
+size_t engine_not_utf8(const char *text, size_t bytes)
+{
+	const unsigned char *at = (const unsigned char *)text;
+	size_t i = 0, n;
+	while (i < bytes && (n = utf8_bytes(at + i, bytes - i)) > 0)
+		i += n;
+	return i;
 }
 
 void engine_json_string(FILE *to, const char *text, size_t bytes)

@@ -12,7 +12,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-enum { WINDOW_DEFAULT = 512, TEXT_BYTES_MAX = 1 << 30 };
+enum { WINDOW_DEFAULT = 512, WINDOW_MIN = 4, TEXT_BYTES_MAX = 1 << 30 };
 
 struct perplexity {
 	struct engine engine;
@@ -47,7 +47,8 @@ static int read_text(const char *path, char **text, size_t *n, struct error *err
 		capacity *= 2;
 	} while (!feof(file) && !ferror(file));
 	if (!rc && ferror(file))
-		rc = error_set(err, errno ? errno : EIO, "%s: cannot be read", path);
+		rc = error_set(
+			err, errno ? errno : EIO, "%s: %s", path, strerror(errno ? errno : EIO));
 	if (file != stdin)
 		fclose(file);
 	return rc;
@@ -233,6 +234,9 @@ int command_perplexity(int argc, char **argv)
 	}
 	if (!p.file == !o->tokens)
 		error_set(&err, EINVAL, "one text is needed: a FILE, or --tokens");
+	else if (o->context && o->context < WINDOW_MIN)
+		error_set(&err, EINVAL, "--context: %u, allowed are %d..%d", o->context, WINDOW_MIN,
+			LIMIT_CONTEXT);
 	if (err.text[0] || engine_check_options(o, &err) < 0)
 		return engine_usage(&err);
 	int rc = run(&p, &err);

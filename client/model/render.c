@@ -25,6 +25,7 @@ static int read_file(const char *path, char **text, size_t *n, struct error *err
 	int rc = 0;
 	*text = NULL;
 	*n = 0;
+	errno = f ? 0 : errno;
 	if (!f)
 		return error_set(err, errno, "%s: %s", path, strerror(errno));
 	do {
@@ -39,7 +40,8 @@ static int read_file(const char *path, char **text, size_t *n, struct error *err
 		}
 		*n += fread(*text + *n, 1, capacity - *n, f);
 		if (ferror(f))
-			rc = error_set(err, EIO, "cannot read %s", path);
+			rc = error_set(err, errno ? errno : EIO, "%s: %s", path,
+				strerror(errno ? errno : EIO));
 	} while (!rc && !feof(f));
 	if (!standard)
 		fclose(f);
@@ -118,6 +120,12 @@ static int render_file(const struct options *o, const json_t *variables, const j
 	int rc = read_file(o->template, &source, &n, err);
 	if (rc)
 		return rc;
+	/* What Jinja reads is text; in a template that was saved as Latin-1 each such character would come out broken. */
+	size_t bad = engine_not_utf8(source, n);
+	if (bad < n) {
+		free(source);
+		return error_set(err, EILSEQ, "%s: byte %zu is not UTF-8", o->template, bad);
+	}
 	rc = template_parse(source, n, &template, err);
 	free(source);
 	if (!rc)

@@ -20,6 +20,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -280,19 +281,47 @@ static int check_space(const struct synth *s, int fd, struct error *err)
 		(double)s->header.data_bytes / (1 << 30), (double)room / (1 << 30));
 }
 
-/* Under another name until it is whole. */
+/* A name that leads to a device or a folder is not one to write a model to, whatever --force says. */
+static int check_place(const struct synth *s, struct error *err)
+{
+	struct stat st;
+	if (stat(s->path, &st) != 0)
+		return errno == ENOENT ? 0
+				       : error_set(err, errno, "%s: %s", s->path, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return error_set(err, EEXIST, "%s is there already, and is %s", s->path,
+			S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
+	if (!s->force)
+		return error_set(err, EEXIST, "%s is there already; --force replaces it", s->path);
+	return 0;
+}
+
+/* The file under the name it has until it is whole. One that is left of an earlier run is written over. */
+static int open_part(struct synth *s, const char *part, int *fd, struct error *err)
+{
+	struct stat st;
+	*fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+	if (*fd < 0)
+		return error_set(err, errno, "%s cannot be written: %s", s->path, strerror(errno));
+	if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+		close(*fd);
+		*fd = -1;
+		return error_set(err, EEXIST, "%s: not a regular file", part);
+	}
+	s->file = ftruncate(*fd, 0) == 0 ? fdopen(*fd, "w") : NULL;
+	return s->file ? 0 : error_set(err, errno, "%s: %s", part, strerror(errno));
+}
+
 static int write_file(struct synth *s, struct error *err)
 {
 	char *part = NULL;
 	uint64_t header_bytes = 0;
-	if (!s->force && access(s->path, F_OK) == 0)
-		return error_set(err, EEXIST, "%s is there already; --force replaces it", s->path);
+	int rc = check_place(s, err), fd = -1;
+	if (rc)
+		return rc;
 	if (asprintf(&part, "%s.part", s->path) < 0)
 		return error_set(err, ENOMEM, "no memory for a name");
-	int rc = 0, fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	s->file = fd < 0 ? NULL : fdopen(fd, "w");
-	if (!s->file)
-		rc = error_set(err, errno, "%s: %s", part, strerror(errno));
+	rc = open_part(s, part, &fd, err);
 	if (!rc)
 		rc = check_space(s, fd, err);
 	if (!rc)
@@ -406,10 +435,15 @@ int command_synth(int argc, char **argv)
 	s.chunk = malloc(CHUNK_BYTES);
 	if (!rc && !s.chunk)
 		rc = error_set(&err, ENOMEM, "no memory to write with");
+	bool planned = !rc;
 	if (!rc)
 		rc = write_file(&s, &err);
 	free(s.chunk);
 	free(s.tensors.list);
 	gguf_write_exit(&s.header);
-	return rc ? engine_fail(rc, &err) : EX_OK;
+	int status = rc ? engine_fail(rc, &err) : EX_OK;
+	/* A folder that is missing, or not ours, is no input. */
+	return planned && (status == EX_NOINPUT || status == EX_NOPERM || status == EX_SOFTWARE)
+		       ? EX_CANTCREAT
+		       : status;
 }

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <zmq.h>
 
 enum {
@@ -45,6 +46,15 @@ static int open_sockets(struct outrider *client, struct error *err)
 	return 0;
 }
 
+/* As the times of files are. */
+static uint64_t real_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 int outrider_connect(const char *runtime_dir, struct outrider **out)
 {
 	struct outrider *client = calloc(1, sizeof *client);
@@ -58,6 +68,7 @@ int outrider_connect(const char *runtime_dir, struct outrider **out)
 	client->first_ns = FIRST_MS_DEFAULT * MS;
 	client->away_ns = AWAY_MS_DEFAULT * MS;
 	client->pumped_ns = clock_ns();
+	client->since_ns = real_ns();
 	code = peers_runtime_dir(
 		runtime_dir, false, client->runtime_dir, sizeof client->runtime_dir, &err);
 	if (code == -ENOENT)

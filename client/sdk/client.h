@@ -14,6 +14,7 @@ struct outrider {
 	bool answered; /* the service has answered at least once */
 	uint32_t window;
 	uint64_t first_ns, away_ns;
+	uint64_t since_ns; /* when it was made, CLOCK_REALTIME */
 	uint64_t pumped_ns; /* when client_pump last looked */
 	uint64_t requests; /* numbers of requests sent */
 	struct outrider_stream *streams;

@@ -6,6 +6,7 @@
 #include "shared/spec/session.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,11 @@ void outrider_request_free(struct outrider_request **request)
 	free(r->sampling.logit_bias);
 	free(r);
 	*request = NULL;
+}
+
+size_t request_bytes(const struct outrider_request *request)
+{
+	return outrider__generate__get_packed_size(&request->generate);
 }
 
 Outrider__Generate *request_copy(const struct outrider_request *request)
@@ -155,19 +161,46 @@ static Outrider__Conversation *conversation_of(Outrider__Generate *generate)
 	return conversation;
 }
 
-int outrider_request_add_message(
-	struct outrider_request *request, const char *role, const char *text)
+static int check_role(const char *role)
 {
-	Outrider__Conversation *conversation;
-	Outrider__ChatMessage *message, **grown;
+	static const char *const roles[] = {
+		"system", "user", "assistant", "tool", "developer", "function"};
 
-	if (strcmp(role, "system") != 0 && strcmp(role, "user") != 0 &&
-		strcmp(role, "assistant") != 0)
-		return failure_set(
-			EINVAL, "role \"%.32s\": expected system, user or assistant", role);
-	conversation = conversation_of(&request->generate);
+	for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
+		if (strcmp(role, roles[i]) == 0)
+			return 0;
+	return failure_set(EINVAL,
+		"role \"%.32s\": expected system, user, assistant, tool, developer or function",
+		role);
+}
+
+/* As a prompt has it: all messages together are at most half of what can be sent. */
+static int check_bytes(const Outrider__Conversation *conversation, size_t more)
+{
+	size_t bytes = more + strlen(conversation->variables);
+
+	for (size_t i = 0; i < conversation->n_messages; i++)
+		bytes += strlen(conversation->messages[i]->text) +
+			 strlen(conversation->messages[i]->json);
+	if (bytes <= LIMIT_MESSAGE_BYTES / 2)
+		return 0;
+	return failure_set(E2BIG, "messages of %zu bytes, at most %d are taken", bytes,
+		LIMIT_MESSAGE_BYTES / 2);
+}
+
+/* One more message, of which json is "" or all. */
+static int append_message(
+	struct outrider_request *request, const char *role, const char *text, const char *json)
+{
+	Outrider__Conversation *conversation = conversation_of(&request->generate);
+	Outrider__ChatMessage *message, **grown;
+	int code;
+
 	if (!conversation)
 		return failure_set(ENOMEM, "no memory for a conversation");
+	code = check_bytes(conversation, strlen(text) + strlen(json));
+	if (code < 0)
+		return code;
 	grown = realloc(conversation->messages,
 		(conversation->n_messages + 1) * sizeof *conversation->messages);
 	if (grown)
@@ -177,16 +210,55 @@ int outrider_request_add_message(
 		outrider__chat_message__init(message);
 		message->role = strdup(role);
 		message->text = strdup(text);
+		message->json = strdup(json);
 	}
-	if (!message || !message->role || !message->text) {
+	if (!message || !message->role || !message->text || !message->json) {
 		if (message) {
 			free(message->role);
 			free(message->text);
+			free(message->json);
 		}
 		free(message);
-		return failure_set(ENOMEM, "no memory for a message of %zu bytes", strlen(text));
+		return failure_set(ENOMEM, "no memory for a message of %zu bytes",
+			strlen(text) + strlen(json));
 	}
 	conversation->messages[conversation->n_messages++] = message;
+	return 0;
+}
+
+int outrider_request_add_message(
+	struct outrider_request *request, const char *role, const char *text)
+{
+	int code = check_role(role);
+
+	return code < 0 ? code : append_message(request, role, text, "");
+}
+
+int outrider_request_add_message_json(struct outrider_request *request, const char *json)
+{
+	if (json[strspn(json, " \t\r\n")] != '{')
+		return failure_set(EINVAL, "message \"%.32s\": expected a JSON object", json);
+	return append_message(request, "", "", json);
+}
+
+int outrider_request_set_variables(struct outrider_request *request, const char *json)
+{
+	Outrider__Conversation *conversation;
+	char *copy;
+	int code;
+
+	if (json[strspn(json, " \t\r\n")] != '{')
+		return failure_set(EINVAL, "variables \"%.32s\": expected a JSON object", json);
+	conversation = conversation_of(&request->generate);
+	code = conversation ? check_bytes(conversation, strlen(json)) : 0;
+	if (code < 0)
+		return code;
+	copy = conversation ? strdup(json) : NULL;
+	if (!copy)
+		return failure_set(ENOMEM, "no memory for variables of %zu bytes", strlen(json));
+	if (conversation->variables[0])
+		free(conversation->variables);
+	conversation->variables = copy;
 	return 0;
 }
 
@@ -207,6 +279,10 @@ int outrider_request_set_temperature(struct outrider_request *request, float tem
 {
 	int code = check_range("temperature", (double)temperature, 0, 100);
 
+	/* Logits divided by less leave the range of a float. */
+	if (code == 0 && temperature > 0 && temperature < 1e-30f)
+		code = failure_set(EINVAL, "temperature %g: allowed are 0 and 1e-30 to 100",
+			(double)temperature);
 	if (code == 0)
 		request->sampling.temperature = temperature;
 	return code;
@@ -328,11 +404,19 @@ int outrider_request_set_k(struct outrider_request *request, int k)
 
 static int find_name(const char *what, const char *name, const char *const *names, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
+	char list[128] = "";
+	size_t used = 0;
+
+	for (size_t i = 0; i < n; i++) {
 		if (strcmp(names[i], name) == 0)
 			return (int)i;
-	return failure_set(EINVAL, "%s \"%.32s\": unknown; the first is \"%s\", the last \"%s\"",
-		what, name, names[0], names[n - 1]);
+		used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+			i == 0	     ? ""
+			: i == n - 1 ? " and "
+				     : ", ",
+			names[i]);
+	}
+	return failure_set(EINVAL, "%s \"%.32s\": allowed are %s", what, name, list);
 }
 
 int outrider_request_set_draft_method(struct outrider_request *request, const char *name)

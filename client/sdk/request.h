@@ -9,5 +9,7 @@ struct outrider_request {
 	Outrider__Sampling sampling;
 };
 
+/* What it takes to send it, about. */
+size_t request_bytes(const struct outrider_request *request);
 /* A copy of the message, to be freed with outrider__generate__free_unpacked; NULL without memory. */
 Outrider__Generate *request_copy(const struct outrider_request *request);

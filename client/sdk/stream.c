@@ -3,6 +3,7 @@
 #include "client/sdk/failure.h"
 #include "client/sdk/request.h"
 #include "shared/base/clock.h"
+#include "shared/base/limits.h"
 #include "shared/ipc/bus.h"
 
 #include <stdlib.h>
@@ -103,7 +104,10 @@ int outrider_start(struct outrider *client, const struct outrider_request *reque
 	if (code < 0 && code != -EAGAIN) {
 		client->streams = stream->next;
 		destroy(stream);
-		return failure_set(-code, "cannot send the request: %s", strerror(-code));
+		return code == -EMSGSIZE
+			       ? failure_set(E2BIG, "request of %zu bytes, at most %d are taken",
+					 request_bytes(request), LIMIT_MESSAGE_BYTES)
+			       : failure_set(-code, "cannot send the request: %s", strerror(-code));
 	}
 	*out = stream;
 	return 0;

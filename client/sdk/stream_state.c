@@ -1,6 +1,7 @@
 /* What a stream does with messages and with silence. */
 #include "client/sdk/stream.h"
 
+#include "shared/ipc/given_up.h"
 #include "shared/spec/session.h"
 
 #include <errno.h>
@@ -14,6 +15,8 @@
 /* Silence before a stream asks again, doubled each time up to the second. */
 #define ASK_NS_MIN (250 * MS)
 #define ASK_NS_MAX (2000 * MS)
+/* Silence before a stream looks whether the service has ended for good. */
+#define LOOK_NS (500 * MS)
 
 /* Ends in a row that left tokens out, before the service is taken to be broken. */
 enum { INCOMPLETE_MAX = 3 };
@@ -265,6 +268,21 @@ void stream_connected(struct outrider_stream *stream)
 	}
 }
 
+/* Silence that nobody will end: the service has gone since we came, or does not come and is known to have gone before. */
+static bool fail_given_up(struct outrider_stream *stream, bool waited)
+{
+	const struct outrider *client = stream->client;
+	bool recent = false;
+	char why[384];
+
+	if (client->connected || (!waited && stream->silent_ns < LOOK_NS) ||
+		!given_up_read(client->runtime_dir, client->since_ns, &recent, why, sizeof why) ||
+		(!recent && !waited))
+		return false;
+	fail(stream, ECONNREFUSED, "the service in %s has given up: %s", client->runtime_dir, why);
+	return true;
+}
+
 void stream_tick(struct outrider_stream *stream)
 {
 	struct outrider *client = stream->client;
@@ -277,6 +295,8 @@ void stream_tick(struct outrider_stream *stream)
 		stream->silent_ns = 0;
 		return;
 	}
+	if (fail_given_up(stream, stream->silent_ns >= limit))
+		return;
 	if (stream->silent_ns >= limit) {
 		fail(stream, client->answered ? ETIMEDOUT : ECONNREFUSED,
 			"no answer from the service in %s for %.1f s", client->runtime_dir,

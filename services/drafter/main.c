@@ -3,6 +3,7 @@
 #include "shared/base/log.h"
 #include "shared/base/options.h"
 #include "shared/ipc/peers.h"
+#include "shared/model/gguf_guard.h"
 
 #include <stdlib.h>
 #include <sysexits.h>
@@ -82,6 +83,7 @@ int main(int argc, char **argv)
 	bool has_worker = false;
 
 	log_init("drafter", 0);
+	gguf_guard_start(PEER_DRAFTER ": error: ");
 	int r = options_read(&spec, argc, argv, &options, &config, stdout, &err);
 	if (r == 1)
 		r = drafter_config_resolve(&config, &err) < 0 ? -ENOEXEC : 1;

@@ -50,6 +50,8 @@ static int parse(
 	double unit = unit_of(end);
 	if (unit == 0)
 		return refuse(text, err);
+	if (value * unit >= 0x1p63)
+		return error_set(err, ENOEXEC, "budget: %s is 2^63 bytes or more", text);
 	*slots = floor(value * unit / (double)geometry->slot_bytes);
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include "shared/base/log.h"
 #include "shared/base/options.h"
 #include "shared/ipc/peers.h"
+#include "shared/model/gguf_guard.h"
 #include "shared/spec/slots.h"
 
 #include <stdio.h>
@@ -156,6 +157,7 @@ int main(int argc, char **argv)
 	char runtime_dir[4096];
 	struct error err = {.text = ""};
 	log_init(PEER_CACHE, 0);
+	gguf_guard_start(PEER_CACHE ": error: ");
 	int code = options_read(&spec, argc, argv, &options, &service.config, stdout, &err);
 	if (code < 0)
 		log_error("%s", err.text);

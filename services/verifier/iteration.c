@@ -6,7 +6,6 @@
 #include "shared/model/hash.h"
 #include "shared/spec/accept.h"
 
-#include <math.h>
 #include <string.h>
 
 /* With K = 0 the drafter is told of a session's progress at most once per this many tokens: enough for it to be up to
@@ -245,18 +244,19 @@ static void count(
 	atomic_store_explicit(&s->slot->accepted, usage->accepted, memory_order_relaxed);
 }
 
-/* Weights that are NaN or infinite, in a file too large to be scanned when it was loaded, make logits so. A token whose
- * logit is finite comes before those that are NaN, so it is enough to look at the one that was chosen. */
-static bool chosen_finite(struct engine *engine, struct engine_session *s,
+/* Weights that are NaN or infinite, in a file too large to be scanned when it was loaded, make logits so; so do finite ones too
+ * large to be multiplied. The whole row: among logits of which only some are finite, one that is would be chosen. */
+static bool logits_finite(struct engine *engine, struct engine_session *s,
 	const struct accept_output *out, uint32_t i, struct logits_of *of)
 {
 	char *message = s->slot->usage.message;
 
-	if (isfinite(node_logits(of, i == 0 ? -1 : out->node[i - 1])[out->token[i]]))
+	if (sampler_finite(node_logits(of, i == 0 ? -1 : out->node[i - 1]),
+		    engine->o.model->config.n_vocab))
 		return true;
 	snprintf(message, sizeof(s->slot->usage.message),
 		"the model's logits are not finite; `outrider-model check` names the weights of "
-		"its file that are not");
+		"its file that are not, if any");
 	log_session(LOG_LEVEL_ERROR, s->uid, engine->iteration, "%s", message);
 	return false;
 }
@@ -285,7 +285,7 @@ static void emit(struct engine *engine, const struct sched_entry *entry)
 	count(s, reply, &out);
 	/* What was accepted behind an end is no part of the answer, as it would not be with K = 0. */
 	while (n < out.n_tokens && s->end == SESSION_END_NONE) {
-		if (!chosen_finite(engine, s, &out, n, &of)) {
+		if (!logits_finite(engine, s, &out, n, &of)) {
 			s->end = SESSION_END_ERROR;
 			break;
 		}

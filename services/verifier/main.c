@@ -13,6 +13,7 @@
 #include "shared/base/log.h"
 #include "shared/base/options.h"
 #include "shared/ipc/peers.h"
+#include "shared/model/gguf_guard.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -217,6 +218,7 @@ int main(int argc, char **argv)
 	struct verifier *v = &verifier;
 
 	log_init(PEER_VERIFIER, 0);
+	gguf_guard_start(PEER_VERIFIER ": error: ");
 	int rc = options_read(&spec, argc, argv, &options, &v->config, stdout, &err);
 	if (rc < 0)
 		log_error("%s", err.text);

@@ -59,10 +59,12 @@ static int encode_conversation(const Outrider__Conversation *conversation,
 			.role = conversation->messages[i]->role,
 			.text = conversation->messages[i]->text,
 			.text_bytes = strlen(conversation->messages[i]->text),
+			.json = conversation->messages[i]->json,
 		};
 	int rc = n == 0 ? error_set(err, EINVAL, "the conversation has no messages")
-			: chat_encode(limits->model->gguf, limits->tokenizer, messages, n,
-				  &input->prompt, &input->n_prompt, &input->capacity, err);
+			: chat_encode_conversation(limits->model->gguf, limits->tokenizer, messages,
+				  n, conversation->variables, &input->prompt, &input->n_prompt,
+				  &input->capacity, err);
 	free(messages);
 	return rc;
 }

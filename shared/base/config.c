@@ -255,11 +255,14 @@ int config_read(
 {
 	struct reading reading = {.keys = keys, .out = out, .path = path, .err = err};
 	struct line_counter counter = {.file = file, .reading = &reading};
+	errno = 0;
 	int r = ini_parse_stream(next_line, &counter, on_key_counted, &reading);
 	if (reading.result < 0)
 		return reading.result;
-	if (ferror(file))
-		return error_set(err, EIO, "%s: cannot be read", path);
+	if (ferror(file)) {
+		int why = errno ? errno : EIO;
+		return error_set(err, why, "%s: %s", path, strerror(why));
+	}
 	if (r < 0)
 		return error_set(err, ENOMEM, "%s: no memory to read it", path);
 	if (r > 0)

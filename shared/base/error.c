@@ -45,6 +45,13 @@ int error_thread(struct error *err, int code, const char *what)
 	return error_set(err, code == EAGAIN ? ENOMEM : code, "%s: %s", what, strerror(code));
 }
 
+void error_tame(char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < ' ' || *text == 0x7f)
+			*text = '?';
+}
+
 int error_exit_status(int code)
 {
 	switch (code < 0 ? -code : code) {

@@ -23,5 +23,9 @@ int error_prefix(struct error *err, int code, const char *format, ...)
  * passes by waiting. */
 int error_thread(struct error *err, int code, const char *what);
 
+/* Control characters as '?': names that a peer, a file or a person gave come into messages, and must not move a terminal's
+ * cursor or look like another line. */
+void error_tame(char *text);
+
 /* The sysexits status (EX_DATAERR, EX_NOINPUT, EX_CONFIG, ...) that says which kind of failure -errno is. */
 int error_exit_status(int code);

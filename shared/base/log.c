@@ -1,6 +1,7 @@
 #include "shared/base/log.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/error.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -85,15 +86,6 @@ static void log_emit(enum log_level level, uint64_t session, uint64_t iteration,
 		return; /* nowhere left to say it */
 }
 
-/* Names that a peer, a file or a person gave come into messages: they must not move a terminal's cursor or look like
- * another line. */
-static void log_tame(char *text)
-{
-	for (; *text; text++)
-		if ((unsigned char)*text < ' ' || *text == 0x7f)
-			*text = '?';
-}
-
 static bool log_wanted(enum log_level level)
 {
 	return (int)level <= atomic_load_explicit(&log_threshold, memory_order_relaxed);
@@ -108,7 +100,7 @@ void log_write(enum log_level level, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	log_tame(text);
+	error_tame(text);
 	log_emit(level, 0, 0, text);
 }
 
@@ -144,7 +136,7 @@ void log_limit_write(struct log_limit *limit, enum log_level level, const char *
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	log_tame(text);
+	error_tame(text);
 	log_emit(level, 0, 0, text);
 	if (unsaid > 0)
 		log_write(level, "(%u more like the last line were not logged)", unsaid);
@@ -160,6 +152,6 @@ void log_session(
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	log_tame(text);
+	error_tame(text);
 	log_emit(level, session, iteration, text);
 }

@@ -184,11 +184,6 @@ void daemon_stop(struct daemon *daemon, int exit_status)
 	daemon_wakeup(daemon);
 }
 
-bool daemon_is_stopping(struct daemon *daemon)
-{
-	return atomic_load(&daemon->stop);
-}
-
 static void handle_signal(void *arg)
 {
 	struct daemon *daemon = arg;
@@ -202,6 +197,14 @@ static void handle_signal(void *arg)
 		log_info("%s: stopping", info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
 		atomic_store(&daemon->stop, true);
 	}
+}
+
+bool daemon_is_stopping(struct daemon *daemon)
+{
+	/* A signal that has come but was not looked at yet counts: a peer that was told to stop at the same time is quicker. */
+	if (!atomic_load(&daemon->stop))
+		handle_signal(daemon);
+	return atomic_load(&daemon->stop);
 }
 
 static int block_signals(struct daemon *daemon, struct error *err)

@@ -124,58 +124,107 @@ int chat_encode_variables(const struct gguf *gguf, const struct tokenizer *token
 	return rc;
 }
 
-static int check_messages(const struct chat_message *messages, size_t n, struct error *err)
+/* "message 2" in errors. */
+struct place {
+	char text[32];
+};
+
+static struct place place_of(size_t i)
+{
+	struct place place;
+	snprintf(place.text, sizeof(place.text), "message %zu", i);
+	return place;
+}
+
+static int check_role(const char *role, const char *where, struct error *err)
 {
 	static const char *const roles[] = {
 		"system", "user", "assistant", "tool", "developer", "function"};
-	if (!n)
-		return error_set(err, EINVAL, "a conversation needs at least one message");
-	for (size_t i = 0; i < n; i++) {
-		bool known = false;
-		for (size_t k = 0; k < sizeof(roles) / sizeof(roles[0]); k++)
-			known |= strcmp(messages[i].role, roles[k]) == 0;
-		if (!known)
-			return error_set(err, EINVAL,
-				"message %zu has the role \"%.32s\"; system, user, assistant, "
-				"tool, "
-				"developer and function are known",
-				i, messages[i].role);
-	}
-	return 0;
+	for (size_t k = 0; role && k < sizeof(roles) / sizeof(roles[0]); k++)
+		if (strcmp(role, roles[k]) == 0)
+			return 0;
+	if (!role)
+		return error_set(err, EINVAL, "%s has no role", where);
+	return error_set(err, EINVAL,
+		"%s has the role \"%.32s\"; system, user, assistant, tool, developer and "
+		"function are known",
+		where, role);
 }
 
-/* Bytes that are not UTF-8 pass through: nothing here writes JSON. NULL: no memory. */
-static json_t *make_variables(const struct chat_message *messages, size_t n)
+/* Bytes that are not UTF-8 pass through: nothing here writes JSON. */
+static json_t *plain_message(const struct chat_message *m)
 {
-	json_t *variables = json_object(), *list = json_array();
-	int rc = json_object_set_new(variables, "messages", list);
-	rc |= json_object_set_new(variables, "add_generation_prompt", json_true());
-	for (size_t i = 0; !rc && i < n; i++) {
-		const struct chat_message *m = &messages[i];
-		json_t *message = json_object();
-		rc |= json_array_append_new(list, message);
-		rc |= json_object_set_new(
-			message, "role", json_stringn_nocheck(m->role, strlen(m->role)));
-		rc |= json_object_set_new(message, "content",
-			json_stringn_nocheck(m->text ? m->text : "", m->text_bytes));
-	}
+	json_t *message = json_object();
+	int rc = json_object_set_new(
+		message, "role", json_stringn_nocheck(m->role, strlen(m->role)));
+	rc |= json_object_set_new(
+		message, "content", json_stringn_nocheck(m->text ? m->text : "", m->text_bytes));
 	if (!rc)
-		return variables;
-	json_decref(variables);
+		return message;
+	json_decref(message);
 	return NULL;
+}
+
+static int read_object(const char *text, const char *what, json_t **out, struct error *err)
+{
+	json_error_t where;
+	*out = json_loads(text, JSON_ALLOW_NUL, &where);
+	if (!*out)
+		return error_set(err, EINVAL, "%s: JSON, line %d, column %d: %.200s", what,
+			where.line, where.column, where.text);
+	if (json_is_object(*out))
+		return 0;
+	json_decref(*out);
+	*out = NULL;
+	return error_set(err, EINVAL, "%s: not a JSON object", what);
+}
+
+static int add_message(json_t *list, const struct chat_message *m, size_t i, struct error *err)
+{
+	struct place place = place_of(i);
+	bool whole = m->json && *m->json;
+	json_t *message = NULL;
+	int rc = whole ? read_object(m->json, place.text, &message, err) : 0;
+	if (!rc)
+		rc = check_role(
+			whole ? json_string_value(json_object_get(message, "role")) : m->role,
+			place.text, err);
+	if (!rc && !whole)
+		message = plain_message(m);
+	if (!rc && json_array_append(list, message))
+		rc = error_set(err, ENOMEM, "no memory for %s", place.text);
+	json_decref(message);
+	return rc;
+}
+
+int chat_encode_conversation(const struct gguf *gguf, const struct tokenizer *tokenizer,
+	const struct chat_message *messages, size_t n_messages, const char *variables,
+	int32_t **ids, size_t *n, size_t *capacity, struct error *err)
+{
+	if (!n_messages)
+		return error_set(err, EINVAL, "a conversation needs at least one message");
+	json_t *object = NULL, *list = json_array();
+	int rc = list ? read_object(variables && *variables ? variables : "{}", "variables",
+				&object, err)
+		      : -ENOMEM;
+	for (size_t i = 0; !rc && i < n_messages; i++)
+		rc = add_message(list, &messages[i], i, err);
+	if (!rc && (json_object_set(object, "messages", list) ||
+			   json_object_set_new(object, "add_generation_prompt", json_true())))
+		rc = -ENOMEM;
+	if (rc == -ENOMEM)
+		error_set(err, ENOMEM, "no memory for %zu messages", n_messages);
+	if (!rc)
+		rc = chat_encode_variables(gguf, tokenizer, object, NULL, ids, n, capacity, err);
+	json_decref(list);
+	json_decref(object);
+	return rc;
 }
 
 int chat_encode(const struct gguf *gguf, const struct tokenizer *tokenizer,
 	const struct chat_message *messages, size_t n_messages, int32_t **ids, size_t *n,
 	size_t *capacity, struct error *err)
 {
-	int rc = check_messages(messages, n_messages, err);
-	if (rc)
-		return rc;
-	json_t *variables = make_variables(messages, n_messages);
-	if (!variables)
-		return error_set(err, ENOMEM, "no memory for %zu messages", n_messages);
-	rc = chat_encode_variables(gguf, tokenizer, variables, NULL, ids, n, capacity, err);
-	json_decref(variables);
-	return rc;
+	return chat_encode_conversation(
+		gguf, tokenizer, messages, n_messages, NULL, ids, n, capacity, err);
 }

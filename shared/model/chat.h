@@ -9,6 +9,8 @@ struct chat_message {
 	const char *role; /* "system", "user", "assistant", "tool", "developer" or "function" */
 	const char *text;
 	size_t text_bytes;
+	const char *
+		json; /* the whole message as a JSON object, instead of role and text; NULL or "": none */
 };
 
 /* How to render; all zero is the usual way. */
@@ -31,7 +33,11 @@ int chat_encode_variables(const struct gguf *gguf, const struct tokenizer *token
 	size_t *capacity, struct error *err);
 
 /* The same for a list of messages, ending with the opening of the assistant's turn. messages[].text may be NULL when
- * empty. -EINVAL also for an unknown role and for no messages. */
+ * empty. variables: a JSON object with tools and what else the template reads, NULL or "": none. -EINVAL also for an unknown
+ * role, for no messages and for what is no JSON object. */
+int chat_encode_conversation(const struct gguf *gguf, const struct tokenizer *tokenizer,
+	const struct chat_message *messages, size_t n_messages, const char *variables,
+	int32_t **ids, size_t *n, size_t *capacity, struct error *err);
 int chat_encode(const struct gguf *gguf, const struct tokenizer *tokenizer,
 	const struct chat_message *messages, size_t n_messages, int32_t **ids, size_t *n,
 	size_t *capacity, struct error *err);

@@ -96,18 +96,18 @@ static int read_header(struct gguf *g, struct reader *r, uint64_t *n_tensors, ui
 	/* A key takes at least 8 + 1 + 4 + 1 bytes, a tensor 8 + 1 + 4 + 8 + 4 + 8. */
 	if (*n_tensors > GGUF_TENSORS_MAX || *n_tensors > left(r) / 33)
 		return error_set(r->err, EBADMSG,
-			"n_tensors at offset 8 is %lld; a file of %zu bytes can hold at most %zu "
+			"n_tensors at offset 8 is %llu; a file of %zu bytes can hold at most %zu "
 			"(limit %d)",
-			(long long)*n_tensors, r->bytes, left(r) / 33, GGUF_TENSORS_MAX);
+			(unsigned long long)*n_tensors, r->bytes, left(r) / 33, GGUF_TENSORS_MAX);
 	rc = read_u64(r, n_keys, "the key count n_kv");
 	if (rc)
 		return rc;
 	if (*n_keys > KEYS_MAX || *n_keys > left(r) / 14)
 		return error_set(r->err, EBADMSG,
-			"n_kv at offset 16 is %lld; a file of %zu bytes can hold at most %zu "
+			"n_kv at offset 16 is %llu; a file of %zu bytes can hold at most %zu "
 			"(limit "
 			"%d)",
-			(long long)*n_keys, r->bytes, left(r) / 14, KEYS_MAX);
+			(unsigned long long)*n_keys, r->bytes, left(r) / 14, KEYS_MAX);
 	return 0;
 }
 

@@ -1,4 +1,5 @@
 /* Opening and mapping files, and what is said of an open one; gguf.c parses, gguf_split.c joins parts. */
+#include "shared/model/gguf_guard.h"
 #include "shared/model/gguf_internal.h"
 
 #include <fcntl.h>
@@ -85,7 +86,9 @@ static int map_file(struct gguf *g, struct error *err)
 			strerror(errno));
 	g->data = map;
 	g->bytes = (size_t)st.st_size;
+	g->whole = (struct gguf_part){.path = g->path, .bytes = g->bytes};
 	g->mapped = true;
+	gguf_guard_add(g);
 	return 0;
 }
 
@@ -202,6 +205,7 @@ void gguf_close(struct gguf **gguf)
 	free(g->keys_by_name);
 	free(g->tensors);
 	free(g->tensors_by_name);
+	gguf_guard_remove(g);
 	if (g->mapped)
 		munmap((void *)(uintptr_t)g->data, g->bytes);
 	if (g->fd >= 0)

@@ -19,6 +19,7 @@ static int read_split(const struct gguf *g, struct split *out, struct error *err
 	int rc = gguf_get_u64(g, "split.count", 0, GGUF_PARTS_MAX, &out->count, err);
 	if (rc && rc != -ENOENT)
 		return rc;
+	bool single = rc == -ENOENT || out->count == 0;
 	if (out->count == 0)
 		out->count = 1;
 	rc = gguf_get_u64(g, "split.no", 0, out->count - 1, &out->no, err);
@@ -28,9 +29,17 @@ static int read_split(const struct gguf *g, struct split *out, struct error *err
 		return error_set(err, EINVAL,
 			"key split.no is missing, split.count is %llu: which part is it?",
 			(unsigned long long)out->count);
-	if (out->count == 1)
+	/* A file joined again has split.count 0, and what is left of the other keys means nothing. */
+	if (single)
 		return 0;
 	rc = gguf_get_u64(g, "split.tensors.count", 0, INT32_MAX, &out->n_tensors, err);
+	if (out->count == 1 && rc == -ENOENT)
+		return 0;
+	if (out->count == 1 && rc == 0 && out->n_tensors != g->n_tensors && gguf_n_problems(g) == 0)
+		return error_set(err, EINVAL,
+			"key split.tensors.count is %llu, the only part (split.count 1) has %zu "
+			"tensors",
+			(unsigned long long)out->n_tensors, g->n_tensors);
 	return rc == -ENOENT ? error_set(err, EINVAL,
 				       "key split.tensors.count is missing, split.count is %llu",
 				       (unsigned long long)out->count)

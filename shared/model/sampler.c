@@ -80,6 +80,18 @@ void sampler_exit(struct sampler *sampler)
 	memset(sampler, 0, sizeof(*sampler));
 }
 
+bool sampler_finite(const float *logits, uint32_t n)
+{
+	uint32_t bad = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t bits;
+		memcpy(&bits, &logits[i], sizeof(bits));
+		/* An exponent of all ones, and no branch: most rows are fine. */
+		bad |= (bits & 0x7f800000u) == 0x7f800000u;
+	}
+	return bad == 0;
+}
+
 static float sane(float x)
 {
 	if (isnan(x))

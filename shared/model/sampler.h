@@ -64,6 +64,9 @@ struct sampler {
 int sampler_init(struct sampler *sampler, uint32_t n_vocab);
 void sampler_exit(struct sampler *sampler);
 
+/* Whether all are numbers, and none infinite: else what is chosen among them says nothing. */
+bool sampler_finite(const float *logits, uint32_t n);
+
 /* p after bias, repetition penalty, temperature, top-k, top-p, min-p (in that order): fills dist, n_dist with the kept
  * set, by falling p, ties by rising id; the sum is 1 up to rounding. history: prompt and output before this
  * position; ids that are not in the vocabulary are ignored. Not for greedy. */

@@ -142,7 +142,7 @@ static void what_is_wrong_is_named_with_file_line_and_range(void **state)
 	assert_true(config_read(file, "binary.conf", keys, &s, &err) < 0);
 	assert_non_null(strstr(err.text, "binary.conf:1: a byte of value 0"));
 	fclose(file);
-	assert_int_equal(config_load("/", false, keys, &s, &err), -EIO);
+	assert_int_equal(config_load("/", false, keys, &s, &err), -EISDIR);
 	assert_int_equal(config_load("/nonexistent/x.conf", false, keys, &s, &err), -ENOENT);
 	assert_int_equal(config_load("/nonexistent/x.conf", true, keys, &s, &err), 0);
 	assert_true(config_set("count", "command line", keys, &s, &err) < 0);

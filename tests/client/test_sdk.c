@@ -561,7 +561,11 @@ static void wrong_values_are_refused_by_name(void **state)
 	assert_int_equal(outrider_request_set_temperature(s->request, -1), -EINVAL);
 	assert_int_equal(outrider_request_set_draft_method(s->request, "magic"), -EINVAL);
 	assert_non_null(strstr(outrider_error(), "magic"));
-	assert_int_equal(outrider_request_add_message(s->request, "tool", "x"), -EINVAL);
+	assert_non_null(strstr(outrider_error(), "auto, none, ngram, model and replay"));
+	assert_int_equal(outrider_request_set_temperature(s->request, 1e-40f), -EINVAL);
+	assert_int_equal(outrider_request_add_message(s->request, "robot", "x"), -EINVAL);
+	assert_int_equal(outrider_request_add_message_json(s->request, "[1]"), -EINVAL);
+	assert_int_equal(outrider_request_set_variables(s->request, "\"x\""), -EINVAL);
 	assert_int_equal(outrider_request_add_stop(s->request, ""), -EINVAL);
 	assert_int_equal(outrider_request_add_logit_bias(s->request, -1, 1), -EINVAL);
 	assert_int_equal(outrider_set_window(s->sdk, 0), -EINVAL);

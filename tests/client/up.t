@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
-from outrider_test import BUILD, PATIENCE, Tap  # noqa: E402
+from outrider_test import BUILD, PATIENCE, SANITIZED, Tap  # noqa: E402
 
 tap = Tap()
 
@@ -31,7 +31,24 @@ def say(text):
     with open(f"{home}/{name}.log", "a") as log:
         log.write(text + "\\n")
 
-signal.signal(signal.SIGTERM, lambda *_: (say("term"), os._exit(0)))
+def told(other):
+    try:
+        log = open(f"{home}/{other}.log").read()
+        pid = [l.split()[1] for l in log.splitlines() if l.startswith("start")][-1]
+        pending = [int(l.split()[1], 16) for l in open(f"/proc/{pid}/status") if l.startswith(("SigPnd", "ShdPnd"))]
+        return log.endswith("term\\n") or any(p >> 14 & 1 for p in pending)
+    except (OSError, IndexError):
+        return True
+
+def on_term(*_):
+    say("term")
+    time.sleep(0.1)  # those that take the signal now write it down
+    others = [n for n in ("verifier", "drafter", "expert-cache", "policy") if not told(n) and n != name]
+    if others:
+        open(f"{home}/untold", "a").write(f"{name} before {others}\\n")
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, on_term)
 passed = 0
 if os.environ.get("LISTEN_PID") == str(os.getpid()):
     passed = int(os.environ["LISTEN_FDS"])
@@ -69,11 +86,27 @@ for name in NAMES:
 (home / "model").write_text("x")
 
 
-def up(*options):
+# A supervisor that is held up between two signals, as on a busy machine.
+SLOW_KILL = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <unistd.h>
+int kill(pid_t pid, int number)
+{
+	int code = ((int (*)(pid_t, int))dlsym(RTLD_NEXT, "kill"))(pid, number);
+	if (number == SIGTERM)
+		usleep(300000);
+	return code;
+}
+"""
+
+
+def up(*options, **environment):
     log = open(home / "out", "w+")
     return subprocess.Popen([str(home / "outrider"), "up", "--model", str(home / "model"), "--runtime-dir",
                              str(runtime), *options], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                            env={**os.environ, "TEST_HOME": str(home)})
+                            env={**os.environ, "TEST_HOME": str(home), **environment})
 
 
 def out():
@@ -144,7 +177,7 @@ try:
     tap.ok(down.returncode == 69, "down without anything to stop says so", down.stderr)
 
     for name in NAMES:
-        (home / f"{name}.log").unlink()
+        (home / f"{name}.log").unlink(missing_ok=True)
     (home / "expert-cache.refuse").touch()
     process = up()
     status = process.wait(20 * PATIENCE)
@@ -152,6 +185,58 @@ try:
            and out().count("the setting is wrong") == 1,
            "a wrong setting ends everything with its status and its words, said once", f"{status}\n{out()}")
     (home / "expert-cache.refuse").unlink()
+
+    for name in NAMES:
+        (home / f"{name}.log").unlink(missing_ok=True)
+    process = up("--watchdog", "1")
+    tap.ok(wait(lambda: "ready: verifier" in out()), "and is started again", out())
+    all_of_them = [process.pid, *(pid_of(n) for n in NAMES)]
+    for pid in all_of_them:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(3)
+    for pid in all_of_them:
+        os.kill(pid, signal.SIGCONT)
+    time.sleep(2.5)
+    tap.ok("aborted" not in out() and all(alive(p) for p in all_of_them), "a pause of all of them is nobody's fault", out())
+
+    (home / "drafter.refuse").touch()
+    os.kill(pid_of("drafter"), signal.SIGKILL)
+    given_up = "drafter ended with status 78 5 times in a row, giving up on it; the others go on"
+    tap.ok(wait(lambda: given_up in out()) and len(lives("drafter")) == 6 and out().count("giving up") == 1,
+           "a child that came up once and then refuses its settings is given up after a few attempts", out())
+    time.sleep(1.5)
+    tap.ok(len(lives("drafter")) == 6 and process.poll() is None, "and not started again", out())
+    (home / "verifier.refuse").touch()
+    waiting = subprocess.Popen([str(home / "outrider"), "run", "--runtime-dir", str(runtime), "--wait", "60", "hello"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(0.3)
+    os.kill(pid_of("verifier"), signal.SIGKILL)
+    status = process.wait(20 * PATIENCE)
+    tap.ok(status == 78 and "verifier ended with status 78 5 times in a row, giving up\n" in out(),
+           "without its verifier all end, with its status", f"{status}\n{out()}")
+    begun = time.monotonic()
+    said = waiting.communicate(timeout=60)[1]
+    why = "has given up: verifier ended with status 78 5 times in a row: the setting is wrong"
+    tap.ok(waiting.returncode == 69 and why in said and time.monotonic() - begun < 10,
+           "who waits for an answer is told at once", said)
+    late = subprocess.run([str(home / "outrider"), "run", "--runtime-dir", str(runtime), "--wait", "0.2", "hello"],
+                          capture_output=True, text=True)
+    tap.ok(late.returncode == 69 and why in late.stderr, "who comes later, after waiting", late.stderr)
+    for name in ("drafter", "verifier"):
+        (home / f"{name}.refuse").unlink()
+
+    if SANITIZED:
+        tap.skip("all are told to stop before any of them does", "a sanitized program takes no preloaded library first")
+    else:
+        (home / "slow.c").write_text(SLOW_KILL)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", home / "slow.so", home / "slow.c"], check=True)
+        (home / "untold").unlink(missing_ok=True)
+        process = up(LD_PRELOAD=str(home / "slow.so"))
+        wait(lambda: "ready: verifier" in out())
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(20 * PATIENCE)
+        untold = (home / "untold").read_text() if (home / "untold").exists() else ""
+        tap.ok(status == 0 and not untold, "all are told to stop before any of them does", f"{status} {untold}")
 
     detached = subprocess.run([str(home / "outrider"), "up", "--model", str(home / "model"), "--runtime-dir",
                                str(runtime), "--detach"], capture_output=True, text=True, timeout=30 * PATIENCE,

@@ -52,7 +52,7 @@ static void use_tokenizer(const struct gguf *gguf)
 		return;
 	static const char text[] = "The th<|im_end|>in 12 \xc3\xa9 \xff";
 	const struct chat_message messages[] = {
-		{"system", "x", 1}, {"user", text, sizeof(text) - 1}};
+		{"system", "x", 1, NULL}, {"user", text, sizeof(text) - 1, NULL}};
 	int32_t *ids = NULL;
 	size_t n = 0, capacity = 0;
 	(void)tokenizer_encode(tokenizer, text, sizeof(text) - 1, true, &ids, &n, &capacity, &err);

@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from gguf_file import STRING, Gguf
 from outrider_test import BUILD, DRAFTS, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, program, run, run_json, until
 
 tap = Tap()
@@ -63,16 +64,80 @@ def check_refusals(service):
             ("a prompt longer than the context", 65, "context", ("--tokens", long)),
             ("a token beyond the vocabulary", 65, "99999999", ("--tokens", "1,99999999")),
             ("a token that is none", 65, "x", ("--tokens", "1,x")),
-            ("an unknown flag", 64, "", ("--nonsense", "hi")),
+            ("a token that is missing", 65, "a comma without a token id", ("--tokens", "1,,2")),
+            ("a comma at the end", 65, "a comma without a token id", ("--tokens", "1,2,")),
+            ("an unknown flag", 64, "run: unknown option --nonsense;", ("--nonsense", "hi")),
+            ("an unknown letter", 64, "run: unknown option -x;", ("-x", "hi")),
+            ("a conversation of tokens", 64, "--chat", ("--chat", "--tokens", "1,2")),
+            ("a system message before tokens", 64, "--system", ("--system", "x", "--tokens", "1,2")),
             ("K beyond its range", 64, "15", ("--k", "16", "hi")),
-            ("a file that is not there", 66, "/nonexistent", ("--file", "/nonexistent"))):
+            ("K below its range", 64, "from 0 to 15", ("--k", "-1", "hi")),
+            ("a temperature too small to divide by", 64, "1e-30", ("--temperature", "1e-40", "hi")),
+            ("one that is 0 as a float", 64, "1e-30", ("--temperature", "1e-60", "hi")),
+            ("an unknown draft method", 64, "auto, none, ngram, model and replay", ("--draft-method", "magic", "hi")),
+            ("a file that is a directory", 66, "/tmp: Is a directory", ("--file", "/tmp")),
+            ("messages that are a directory", 66, "/tmp: Is a directory", ("--messages", "/tmp")),
+            ("a file that is not there", 66, "/non?existent", ("--file", "/non\x1bexistent"))):
         result = client(service, "run", *arguments)
-        tap.ok(result.returncode == status and word in result.stderr, f"{what} is refused with status {status}",
-               f"{result.returncode}: {result.stderr}")
+        tap.ok(result.returncode == status and word in result.stderr and result.stderr.startswith("outrider: ") and
+               result.stderr.count("\n") == 1, f"{what} is refused with status {status}", f"{result.returncode}: {result.stderr}")
+    missing = run(program("outrider"), "run", "hi", "--seed")
+    tap.ok(missing.returncode == 64 and missing.stderr.startswith("outrider: run: --seed needs a value;"),
+           "a flag without its value is refused with status 64", missing.stderr)
+    for command in ("chat", "status", "up", "down"):
+        result = client(service, command, "--nonsense")
+        tap.ok(result.returncode == 64 and result.stderr.startswith(f"outrider: {command}: unknown option --nonsense;") and
+               result.stderr.count("\n") == 1, f"an unknown flag of {command}, too", result.stderr)
     late = client(service, "run", "--tokens", IDS, "--ignore-eos", "--timeout", "0.001", "--format", "json")
     tap.ok(late.returncode in (0, 75), "a deadline ends the answer", late.stderr)
     result = client(service, "run", "--max-tokens", 3, "hi")
     tap.ok(result.returncode == 0, "and the service goes on", result.stderr)
+
+
+CALL = [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 1}"}}]
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+
+
+def check_messages():
+    """Conversations are those of `outrider-model render`: the service's prompt is what that prints."""
+    folder = Path(tempfile.mkdtemp(prefix="outrider-messages-", dir="/var/tmp"))
+    model, path = folder / "model.gguf", folder / "messages.json"
+    shown = Gguf(TARGET)
+    shown.keys["tokenizer.chat_template"] = STRING, b"{{ messages | tojson }} {{ tools | tojson }} {{ style }}"
+    shown.write(model)
+    said = {"role": "user", "content": "Add."}
+    cases = {"every role": [{"role": r, "content": "Hi"} for r in
+                            ("system", "user", "assistant", "tool", "developer", "function")],
+             "no content": [said, {"role": "assistant", "content": None, "tool_calls": CALL},
+                            {"role": "tool", "tool_call_id": "c1", "content": "2"}],
+             "content in parts": [{"role": "user", "content": [{"type": "text", "text": "Größe"}]}],
+             "tools": {"messages": [said], "tools": TOOLS, "style": "brief"}}
+    try:
+        with Service(model=model) as service:
+            for what, messages in cases.items():
+                path.write_text(json.dumps(messages))
+                text = run_json(program("outrider-model"), "render", "--model", model, "--messages", path)["text"]
+                ids = run_json(program("outrider-model"), "tokenize", "--model", model, stdin=text)["tokens"]
+                common = ("--max-tokens", 8, "--ignore-eos", "--format", "json")
+                got = client(service, "run", "--messages", path, *common)
+                expected = json.loads(client(service, "run", "--tokens", ",".join(map(str, ids)), *common).stdout)
+                answer = json.loads(got.stdout or "{}")
+                tap.ok(answer.get("tokens") == expected["tokens"] and
+                       answer["usage"]["prompt_tokens"] == expected["usage"]["prompt_tokens"],
+                       f"a conversation with {what} is rendered as outrider-model does it", f"{text}\n{got.stderr}")
+            for what, messages, words in (
+                    ("an unknown role", [{"role": "robot", "content": "x"}], "robot"),
+                    ("one of a message of parts", [{"role": "robot", "content": []}], "tool, developer and function"),
+                    ("a message without a role", [{"content": "x"}], "message 0"),
+                    ("content that is a number", [said, {"role": "user", "content": 1}], "message 1"),
+                    ("messages that are too large", [{"role": "user", "content": "x" * 700000}] * 4,
+                     "messages of 2100000 bytes, at most 2097152 are taken")):
+                path.write_text(json.dumps(messages))
+                result = client(service, "run", "--messages", path)
+                tap.ok(result.returncode == 65 and words in result.stderr, f"{what} is refused", result.stderr)
+            tap.ok(service.status()[0]["state"].startswith("ready"), "and the verifier goes on", service.status())
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_interrupt(service):
@@ -182,6 +247,13 @@ def check_up():
     wrong = run(program("outrider"), "up", "--model", TARGET, "--context", 2000, "--runtime-dir", "/tmp/outrider-up-test")
     tap.ok(wrong.returncode == 65 and wrong.stderr.count("more than the model's") == 1, "up says what is wrong once",
            wrong.stderr)
+    for what, status, word, arguments in (
+            ("a folder of settings that is not there", 66, "--config-dir /nonexistent", ("--config-dir", "/nonexistent")),
+            ("one that is a file", 66, "not a directory", ("--config-dir", TARGET)),
+            ("a budget beyond all memory", 78, "2^63", ("--budget", "1e30")),
+            ("a control character in a name", 66, "/no?pe", ("--model", "/no\x1bpe"))):
+        wrong = run(program("outrider"), "up", "--model", TARGET, "--runtime-dir", "/tmp/outrider-up-test", *arguments)
+        tap.ok(wrong.returncode == status and word in wrong.stderr, f"up refuses {what}", f"{wrong.returncode} {wrong.stderr}")
     runtime = Path(tempfile.mkdtemp(prefix="outrider-cli-", dir="/tmp"))
     quiet = run(program("outrider"), "up", "-q", "--detach", "--model", TARGET, "--runtime-dir", runtime)
     down = run(program("outrider"), "down", "--runtime-dir", runtime)
@@ -232,5 +304,6 @@ for words in (("outrider", "--help"), ("outrider", "up", "--help"), ("outrider",
            helped.stdout + helped.stderr)
 none = run(program("outriderctl"), "top", "--runtime-dir", "/tmp/outrider-nowhere")
 tap.ok(none.returncode == 69, "top without a service ends with status 69", none.stdout + none.stderr)
+check_messages()
 check_up()
 tap.done()

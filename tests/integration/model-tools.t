@@ -75,7 +75,7 @@ given = json_of("perplexity", "--model", TARGET_Q4, "--tokens", ",".join(map(str
 tap.ok(piped == given == whole, "perplexity: text on standard input and ids are the same")
 for what, status, word, more in (("too short a text", 65, "two windows", ("--tokens", "1,2,3")),
                                  ("no text", 64, "FILE", ()), ("a missing file", 66, "gone", (here / "gone",)),
-                                 ("a token out of range", 65, "4096", ("--tokens", "1,4096," * 600)),
+                                 ("a token out of range", 65, "4096", ("--tokens", "1,4096" + ",1" * 1200)),
                                  ("two texts", 64, "unexpected", (here / "text", here / "text"))):
     result = run(MODEL, "perplexity", "--model", TARGET_Q4, *more)
     tap.ok(result.returncode == status and word in result.stderr, f"perplexity: {what} is refused", result.stderr)
@@ -163,7 +163,7 @@ result = run(MODEL, "logits", "--model", large, "--tokens", "1")
 tap.ok(result.returncode == 65 and "blk.1.attn_q.weight: the scale at column 0 of row 1 is nan" in result.stderr,
        "a scale that is NaN is refused at load", result.stderr)
 os.truncate(large, 300 << 20)
-result = run(MODEL, "perplexity", "--model", large, "--tokens", "1," * 40, "--context", "8")
+result = run(MODEL, "perplexity", "--model", large, "--tokens", "1" + ",1" * 39, "--context", "8")
 tap.ok(result.returncode == 65 and "not finite" in result.stderr and "blk.1.attn_q.weight" in result.stderr,
        "perplexity: logits that are not finite are explained by their tensor", result.stderr)
 for sampling in ((), ("--temperature", "1")):
@@ -182,8 +182,57 @@ tap.ok(result.returncode == 65 and "blk.1.attn_q.weight: the scale at column 0 o
        "check: scans a file of any size", result.stdout)
 large.unlink()
 
+
+# Finite weights whose products are not: of the logits, only the least is -inf.
+def scale_norm(g, factor):
+    ne, kind, data = g.tensors["output_norm.weight"]
+    numbers = struct.unpack(f"<{len(data) // 4}f", data)
+    g.tensors["output_norm.weight"] = ne, kind, struct.pack(f"<{len(numbers)}f", *(factor * x for x in numbers))
+
+
+plain = json_of("logits", "--model", HOSTILE, "--tokens", "1,2,3")["logits"]
+sign = 1 if -min(plain) > max(plain) else -1
+limit = 3.4028e38 / ((max(plain) - min(plain)) / 2)
+over = spoil("over.gguf", lambda g: scale_norm(g, sign * limit))
+result = run(MODEL, "logits", "--model", over, "--tokens", "1,2,3")
+row = json.loads(result.stdout)["logits"]
+tap.ok(result.returncode == 0 and 0 < row.count(None) < len(row) // 2 and result.stderr.count("\n") == 1 and
+       "warning: the logits after token 2 are not finite, though every weight is" in result.stderr,
+       "logits: shows those that overflow as null, and warns once", f"{row.count(None)} {result.stderr}")
+for sampling in ((), ("--temperature", "1")):
+    result = run(MODEL, "generate", "--model", over, "--tokens", "1,2,3", "--max-tokens", "4", *sampling)
+    tap.ok(result.returncode == 65 and not result.stdout and "after token 2 are not finite, though" in result.stderr,
+           f"generate{' sampled' if sampling else ''}: does not choose among what is left", result.stderr)
+with Service(model=over) as service:
+    ends = service.swarm([{"tokens": [1, 2, 3], "max_tokens": 4, "k": k, "draft_method": "ngram", "temperature": t}
+                          for k in (0, 4) for t in (0, 1)])
+    tap.ok(all(e["end"] == "error" and not e["tokens"] and "not finite" in e["error"] for e in ends),
+           "served, neither", ends)
+over.unlink()
+
+for what, status, word, arguments in (
+        ("a window too small", 64, "--context: 1, allowed are 4..", ("perplexity", "--model", TARGET_Q4, here / "text", "--context", "1")),
+        ("a text that is a directory", 66, "Is a directory", ("perplexity", "--model", TARGET_Q4, here)),
+        ("messages that are", 66, "Is a directory", ("render", "--model", TARGET_Q4, "--messages", here)),
+        ("a token that is missing", 65, "a comma without an id", ("generate", "--model", TARGET_Q4, "--tokens", "1,,2")),
+        ("a comma at the end", 65, "a comma without an id", ("generate", "--model", TARGET_Q4, "--tokens", "1,2,")),
+        ("a control character in a name", 66, "/no?pe", ("info", "/no\x1bpe"))):
+    result = run(MODEL, *arguments)
+    tap.ok(result.returncode == status and word in result.stderr and result.stderr.count("\n") == 1, f"{what} is refused",
+           f"{result.returncode} {result.stderr}")
+
 # ---- synth ----
 small = ("--vocabulary", "700", "--layers", "1")
+for where, word in (("/dev/full", "/dev/full is there already, and is not a regular file"),
+                    (here, f"{here} is there already, and is a directory"),
+                    (here / "no" / "x.gguf", f"{here}/no/x.gguf cannot be written: No such file"),
+                    (here / "text" / "x.gguf", "Not a directory")):
+    result = run(MODEL, "synth", "qwen3-0.6b", where, "--force", "--sparse", *small)
+    tap.ok(result.returncode == 73 and word in result.stderr and ".part" not in result.stderr and result.stderr.count("\n") == 1,
+           f"synth: does not write to {where}", f"{result.returncode} {result.stderr}")
+os.mkfifo(here / "fifo.gguf.part")
+result = run(MODEL, "synth", "qwen3-0.6b", here / "fifo.gguf", "--sparse", *small)
+tap.ok(result.returncode == 73 and "fifo.gguf" in result.stderr, "synth: nor beside a pipe of the name it needs", result.stderr)
 kinds = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2, "q4_1": 3}
 for kind in kinds:
     path = here / f"{kind}.gguf"
@@ -241,7 +290,7 @@ for name in ("mixtral-8x7b", "olmoe-1b-7b", "gpt-oss-20b", "deepseek-v2-lite", "
 for what, status, more in (("an unknown shape", 64, ("nothing", here / "x")), ("no file", 64, ("qwen3-0.6b",)),
                            ("an unknown type", 64, ("qwen3-0.6b", here / "x", "--type", "q9")),
                            ("a file that is there", 73, ("qwen3-0.6b", HOSTILE)),
-                           ("no such directory", 66, ("qwen3-0.6b", here / "none" / "x", "--sparse"))):
+                           ("no such directory", 73, ("qwen3-0.6b", here / "none" / "x", "--sparse"))):
     result = run(MODEL, "synth", *more)
     tap.ok(result.returncode == status and not (here / "x").exists(), f"synth: {what} is refused",
            f"{result.returncode}: {result.stderr}")

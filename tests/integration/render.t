@@ -3,7 +3,11 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from gguf_file import STRING, Gguf  # noqa: E402
 
 PROGRAM = os.path.join(os.environ.get("B", "build"), "outrider-model")
 DEMO = "models/outrider-demo-moe-q8_0.gguf"
@@ -14,7 +18,7 @@ TEMPLATE = """{{- bos_token }}
 {%- for m in messages %}
 [{{ m.role }}] {{ m.content | trim }}{{ eos_token }}
 {% endfor %}
-{%- if tools is defined %}{{ tools | tojson }}{% endif %}
+{%- if tools %}{{ tools | tojson }}{% endif %}
 {%- if add_generation_prompt %}[assistant]{% endif %}
 {%- if enable_thinking is defined and enable_thinking is false %}(quick){% endif %}
 {{- who | default("") }} {{ strftime_now("%d %b %Y %H:%M") }}
@@ -25,8 +29,8 @@ folder = tempfile.TemporaryDirectory()
 
 def path(name, content):
     name = os.path.join(folder.name, name)
-    with open(name, "w") as f:
-        f.write(content if isinstance(content, str) else json.dumps(content))
+    with open(name, "wb") as f:
+        f.write(content if isinstance(content, bytes) else (content if isinstance(content, str) else json.dumps(content)).encode())
     return name
 
 
@@ -86,6 +90,21 @@ def a_template_file_with_variables_tools_and_time():
 
 
 @test
+def tools_and_documents_are_none_where_there_are_none():
+    """As transformers passes them: render(messages=..., tools=None, documents=None, ...)."""
+    asks = path("asks.jinja", "{{ tools is defined }} {{ tools is none }} {{ documents is none }} {{ others is defined }} "
+                "{{ tools | tojson }}{% if tools %} some{% endif %}")
+    assert text("--template", asks, "--messages", messages) == "True True True False null"
+    own = path("own.gguf", b"")
+    g = Gguf(DEMO)
+    g.keys["tokenizer.chat_template"] = STRING, b"{{ tools is none }} {{ documents is none }}"
+    g.write(own)
+    assert text("--model", own, "--messages", messages) == "True True"
+    given = path("given.json", {"messages": MESSAGES, "tools": TOOLS, "documents": [{"title": "t"}]})
+    assert text("--template", asks, "--messages", given) == f"True False False False {json.dumps(TOOLS)} some"
+
+
+@test
 def what_a_template_refuses_has_line_and_column():
     args = ["--messages", messages, "--template"]
     refused(65, "line 2, column 19: roles", *args, path("raise", "\n{{ raise_exception('roles') }}"))
@@ -100,6 +119,7 @@ def bad_input_is_named_and_has_its_status():
     refused(66, "gone.jinja", "--template", "gone.jinja", "--messages", messages)
     refused(66, "gone.json", "--template", template, "--messages", "gone.json")
     refused(66, "gone.gguf", "--model", "gone.gguf", "--messages", messages)
+    refused(65, "latin.jinja: byte 4 is not UTF-8", "--messages", messages, "--template", path("latin.jinja", b"Gr\xc3\xb6\xdfe"))
     refused(65, "line 1, column", "--template", template, "--messages", path("bad.json", "[{]"))
     refused(65, "neither a list", "--template", template, "--messages", path("text.json", "\"hi\""))
     refused(65, "neither a list", "--template", template, "--messages", path("object.json", {"tools": []}))

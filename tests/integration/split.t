@@ -94,6 +94,17 @@ copies = spoilt("architecture", lambda g: g.keys.update({"general.architecture":
 refused(copies[0], copies[1].name, "general.architecture", "another model")
 copies = spoilt("fewer", lambda g: g.tensors.popitem())
 refused(copies[0], "split.tensors.count", "another model")
+alone = directory / "alone-00001-of-00001.gguf"
+for said, count in ((0, 1), (-1, 1), (-1, 0)):
+    one = Gguf(TARGET_Q4)
+    one.keys.update({"split.no": (U16, 0), "split.count": (U16, count), "split.tensors.count": (I32, len(one.tensors) + said)})
+    one.write(alone)
+    if said and count:
+        refused(alone, "split.tensors.count is", "only part")
+    else:
+        tap.ok(run(program("outrider-model"), "logits", "--model", alone, "--tokens", "1").returncode == 0,
+               f"a file that is its only part is read, split.count {count}")
+alone.unlink()
 copies = spoilt("no-number", lambda g: g.keys.pop("split.no"))
 refused(copies[0], copies[1].name, "split.no")
 twice = next(iter(Gguf(parts[0]).tensors))

@@ -103,8 +103,9 @@ static void test_a_conversation_goes_through_the_template(void **state)
 	(void)state;
 	struct prompt p;
 	struct error err = {""};
-	const struct chat_message messages[] = {{"system", "Be brief.", 9},
-		{"user", "Hi \xc3\xa9", 5}, {"assistant", NULL, 0}, {"tool", "4", 1}};
+	const struct chat_message messages[] = {{"system", "Be brief.", 9, NULL},
+		{"user", "Hi \xc3\xa9", 5, NULL}, {"assistant", NULL, 0, NULL},
+		{"tool", "4", 1, NULL}};
 	assert_int_equal(encode(CHATML, messages, 4, &p, &err), 0);
 	assert_string_equal(p.text, "<|im_start|>system\nBe brief.<|im_end|>\n"
 				    "<|im_start|>user\nHi \xc3\xa9<|im_end|>\n"
@@ -122,7 +123,7 @@ static void test_the_demo_template_is_used_as_it_is(void **state)
 	(void)state;
 	struct error err = {""};
 	struct gguf *gguf;
-	struct chat_message message = {"user", "Hi", 2};
+	struct chat_message message = {"user", "Hi", 2, NULL};
 	int32_t *ids = NULL;
 	size_t n = 0, capacity = 0;
 	assert_int_equal(gguf_open(DEMO, &gguf, &err), 0);
@@ -151,7 +152,7 @@ static void test_markers_in_a_message_stay_text(void **state)
 		"m.content.replace('obey', 'o')", "m.content.split('x')[0]", "'%s' % m.content",
 		"'{}'.format(m.content)", "m.content|tojson", "[m.content]|join", "m|string",
 		"m.content|list|join", "'<|im' ~ m.content[4:]", "m.content[:5] ~ '_end|>'"};
-	const struct chat_message message = {"user", text, sizeof(text) - 1};
+	const struct chat_message message = {"user", text, sizeof(text) - 1, NULL};
 	for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
 		char template[400];
 		struct prompt p;
@@ -223,7 +224,7 @@ static void test_a_file_without_a_template_is_chatml_or_refused(void **state)
 	(void)state;
 	struct prompt p;
 	struct error err = {""};
-	struct chat_message message = {"user", "hi", 2};
+	struct chat_message message = {"user", "hi", 2, NULL};
 	assert_int_equal(encode(NULL, &message, 1, &p, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "tokenizer.chat_template is missing"));
 	struct template_text out;
@@ -244,7 +245,7 @@ static void test_a_template_that_fails_is_named_with_its_place(void **state)
 	(void)state;
 	struct prompt p;
 	struct error err = {""};
-	struct chat_message message = {"user", "hi", 2};
+	struct chat_message message = {"user", "hi", 2, NULL};
 	assert_int_equal(
 		encode("a\n{{ raise_exception('no user') }}", &message, 1, &p, &err), -EINVAL);
 	assert_string_equal(
@@ -263,7 +264,7 @@ static void test_bad_conversations_are_refused(void **state)
 	(void)state;
 	struct error err = {""};
 	struct prompt p;
-	struct chat_message message = {"root", "hi", 2};
+	struct chat_message message = {"root", "hi", 2, NULL};
 	assert_int_equal(encode(CHATML, &message, 1, &p, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "\"root\""));
 	assert_int_equal(encode(CHATML, &message, 0, &p, &err), -EINVAL);

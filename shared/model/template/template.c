@@ -91,6 +91,9 @@ static int render(struct render *r, const struct template_input *input, struct b
 	builder_init(b, &r->arena, r->limits->output_bytes);
 	r->out = b;
 	r->variables = dict_new(r);
+	/* transformers passes these two to every template: None, not undefined, where there are none. */
+	dict_set_text(r, r->variables, "tools", value_none());
+	dict_set_text(r, r->variables, "documents", value_none());
 	json_load_members(r, r->variables, input->data, false);
 	json_load_members(r, r->variables, input->trusted, true);
 	r->scope = scope_push(r, NULL);

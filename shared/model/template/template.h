@@ -29,7 +29,8 @@ extern const struct template_limits template_limits_default;
 /* Every name the template reads from outside is a key of one of these. */
 struct template_input {
 	const json_t *
-		data; /* object: messages, tools and what else a caller sends; its strings are not trusted */
+		data; /* object: messages, tools and what else a caller sends; its strings are not trusted. tools and
+		       * documents are none, not undefined, where it has none, as transformers passes them */
 	const json_t *
 		trusted; /* object: bos_token and the like: its strings may be special tokens; NULL: none */
 	const struct tm *now; /* what strftime_now shows; NULL: the local time */
