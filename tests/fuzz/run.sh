@@ -14,7 +14,7 @@ objects=
 for l in $libs; do archives="$archives $B/lib$l.a"; done
 for t in "$@"; do objects="$objects $B/obj/tests/fuzz/$t.o"; done
 make --no-print-directory -j2 B="$B" CC="$CC" OPT="-O1 -g" SAN=fuzzer-no-link,$san $archives $objects >/dev/null
-pkg_libs=$(pkg-config --libs libzmq libprotobuf-c libsystemd inih liburing jansson libpcre2-8)
+pkg_libs=$(pkg-config --libs libzmq libprotobuf-c libsystemd inih liburing jansson libpcre2-8 numa)
 failed=0
 mkdir -p "$B/crashes"
 for t in "$@"; do
