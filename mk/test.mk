@@ -35,7 +35,7 @@ $(B)/fuzz-replay/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(FUZZ_
 .PHONY: fuzz
 ## make fuzz       60 s of libFuzzer under ASan and UBSan for everything that reads untrusted bytes
 fuzz: packages
-	@B=$(B)-fuzz sh tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ)
+	@B=$(B)-fuzz PKGS="$(PKGS)" sh tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ)
 
 .SECONDARY:
 TESTS_SH := $(wildcard tests/*/*.t)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# usage: B=BUILD_DIR tests/fuzz/run.sh SECONDS TARGET...
+# usage: B=BUILD_DIR PKGS="pkg-config names" tests/fuzz/run.sh SECONDS TARGET...
 # Builds the fuzz targets with libFuzzer, ASan and UBSan and runs each for SECONDS from its seed corpus. New inputs
 # go to BUILD_DIR/corpus, not into the tree; a crash leaves its input in BUILD_DIR/crashes and fails.
 set -eu
@@ -14,7 +14,8 @@ objects=
 for l in $libs; do archives="$archives $B/lib$l.a"; done
 for t in "$@"; do objects="$objects $B/obj/tests/fuzz/$t.o"; done
 make --no-print-directory -j2 B="$B" CC="$CC" OPT="-O1 -g" SAN=fuzzer-no-link,$san $archives $objects >/dev/null
-pkg_libs=$(pkg-config --libs libzmq libprotobuf-c libsystemd inih liburing jansson libpcre2-8 numa)
+# shellcheck disable=SC2086
+pkg_libs=$(pkg-config --libs $PKGS)
 failed=0
 mkdir -p "$B/crashes"
 for t in "$@"; do
