@@ -83,7 +83,8 @@ static void check_dots(const struct tensor_type_info *info, json_t *golden)
 				NULL);
 			double terms = json_number_value(json_array_get(
 				json_object_get(golden, "dot_sum_of_absolute_terms"), r));
-			struct matrix plain = {TENSOR_F32, 1, COLS, sizeof(wide), wide, LAYOUT_ROWS};
+			struct matrix plain = {
+				TENSOR_F32, 1, COLS, sizeof(wide), wide, LAYOUT_ROWS};
 			double rounded = 0, step = 0;
 
 			backend(k)->dequantise_row(&w, r, wide);
