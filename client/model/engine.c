@@ -73,9 +73,8 @@ static int read_prompt(struct engine *e, struct error *err)
 		size_t used = 0, capacity = 0;
 		int32_t bos = tokenizer_bos(e->tokenizer);
 		if (o->chat) {
-			struct chat_message message = {.role = "user",
-				.text = o->prompt,
-				.text_bytes = strlen(o->prompt)};
+			struct chat_message message = {
+				.role = "user", .text = o->prompt, .text_bytes = strlen(o->prompt)};
 			rc = chat_encode(e->model->gguf, e->tokenizer, &message, 1, &ids, &used,
 				&capacity, err);
 		} else {

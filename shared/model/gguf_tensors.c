@@ -79,8 +79,8 @@ static int size_tensor(struct gguf_tensor *t, const char *name, struct error *er
 	for (uint32_t d = 0; d < t->n_dims; d++) {
 		if (t->ne[d] == 0 || t->ne[d] > INT64_MAX)
 			return error_set(err, EBADMSG,
-				"tensor %s: dimension %u is %llu; allowed are 1 to 2^63 - 1", name, d,
-				(unsigned long long)t->ne[d]);
+				"tensor %s: dimension %u is %llu; allowed are 1 to 2^63 - 1", name,
+				d, (unsigned long long)t->ne[d]);
 		if (__builtin_mul_overflow(n, t->ne[d], &n) || n > INT64_MAX)
 			return error_set(err, EBADMSG,
 				"tensor %s: the product of its dimensions overflows at dimension "
