@@ -16,6 +16,7 @@ enum { WATCHED_MAX = GGUF_PARTS_MAX + 16 };
 static _Atomic(const struct gguf *) watched[WATCHED_MAX];
 static const char *guard_prefix = "";
 static struct sigaction before;
+static atomic_flag speaking = ATOMIC_FLAG_INIT;
 
 void gguf_guard_add(const struct gguf *gguf)
 {
@@ -87,6 +88,9 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
 		sigaction(number, &before, NULL);
 		return;
 	}
+	/* Threads that meet it at the same time: one speaks for all, and ends the others. */
+	while (atomic_flag_test_and_set(&speaking))
+		pause();
 	say(guard_prefix);
 	say_path(part->path);
 	say(stat(part->path, &now) == 0 && (uint64_t)now.st_size >= part->bytes
