@@ -5,6 +5,7 @@
 #include "bench/src/model.h"
 #include "bench/src/pool.h"
 #include "bench/src/workload.h"
+#include "shared/model/gguf_guard.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,7 @@ static void usage(FILE *to)
 
 int main(int argc, char **argv)
 {
+	gguf_guard_start("outrider-bench: ");
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		usage(stdout);
 		return EX_OK;

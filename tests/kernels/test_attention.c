@@ -213,7 +213,7 @@ static void run_part(const struct kernels *kernels, struct case_data *a, uint32_
 	uint32_t h, uint32_t m)
 {
 	struct attention_state states[TOKENS_MAX];
-	float most[ROWS_MAX], sum[ROWS_MAX];
+	float most[ROWS_MAX] = {0}, sum[ROWS_MAX] = {0};
 	size_t stride = a->v_dim + 5;
 
 	for (uint32_t i = t; i < t + n; i++) {
