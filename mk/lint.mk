@@ -7,7 +7,7 @@ lint: packages packages-lint $(B)/gen/proto/.stamp
 	@clang-format --dry-run -Werror $(LINT_SRC)
 	@cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
 		--suppress=missingIncludeSystem --suppress=ctuuninitvar --library=tools/cppcheck.cfg -j2 -I. $(filter %.c,$(LINT_SRC))
-	printf '%s\n' $(filter-out kernels/cpu/avx% tests/%,$(filter %.c,$(LINT_SRC))) | xargs -P2 -n8 sh tools/tidy.sh $(B)/gen
+	@printf '%s\n' $(filter-out kernels/cpu/avx% tests/%,$(filter %.c,$(LINT_SRC))) | xargs -P2 -n8 sh tools/tidy.sh $(B)/gen
 ## make format     rewrite the sources with clang-format
 format:
 	clang-format -i $(LINT_SRC)
