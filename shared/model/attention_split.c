@@ -381,6 +381,7 @@ static void run_waves(struct pass *pass, bool small)
 		splits = unit->end - unit->split > splits ? unit->end - unit->split : splits;
 		n_tokens += unit->n;
 	}
+	assert(pass->n_units > 0 && pass->unit_rows > 0);
 	pass->wave = pass->m->rows / (pass->unit_rows * pass->n_units);
 	assert(pass->wave > 0);
 	for (pass->first = 0; pass->first < splits; pass->first += pass->wave) {

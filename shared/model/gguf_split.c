@@ -223,7 +223,7 @@ int gguf_open_parts(struct gguf *gguf, struct error *err)
 {
 	struct split s;
 	int rc = read_split(gguf, &s, err);
-	if (rc || s.count == 1)
+	if (rc || s.count < 2)
 		return rc;
 	rc = check_first(gguf, &s, err);
 	if (rc)
