@@ -75,10 +75,11 @@ static int load_kv_b(struct loader *l, uint32_t i, struct mla_layer *mla)
 		mla->v_b_head_bytes = mla->v_b.row_bytes * mla->v_b.rows;
 		return rc;
 	}
-	struct matrix both;
+	struct matrix both = {.data = NULL};
 	name_tensor(l, "blk.%u.attn_kv_b.weight", i);
 	int rc = load_matrix(l, heads * (c->nope + c->v), c->kv_rank, &both);
-	if (rc)
+	/* Of a file that is checked what is wrong is reported, and loading goes on without it. */
+	if (rc || !both.data)
 		return rc;
 	mla->k_b = both;
 	mla->k_b.rows = c->nope;
