@@ -44,7 +44,7 @@ def cut_while(name, *command):
 try:
     long = ",".join(["1", "2", "3", "4"] * 200)
     common = ("--model", model, "--threads", "2", "--quiet")
-    cut_while("generate", "generate", *common, "--tokens", "1,2,3", "--max-tokens", "1000", "--ignore-eos")
+    cut_while("generate", "generate", *common, "--kernels", "scalar", "--tokens", "1,2,3", "--max-tokens", "1000", "--ignore-eos")
     cut_while("logits", "logits", *common, "--kernels", "scalar", "--all", "--tokens", long)
     cut_while("perplexity", "perplexity", *common, "--kernels", "scalar", WORKLOADS / "prose.jsonl")
 
