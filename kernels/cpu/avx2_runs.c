@@ -1,10 +1,10 @@
-/* Quantised products of the types that are unpacked a group at a time; template_runs.h says how. */
+/* Quantised products of matrices that lie as in the file; template_runs.h says how. */
 #include "kernels/cpu/lanes_avx2.h"
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/template_runs.h"
 
-void kernels_avx2_matmul_runs(const struct matrix *w, uint32_t first, uint32_t last,
+void kernels_avx2_matmul_rows(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y)
 {
 	runs_matmul(w, first, last, x, n, y);

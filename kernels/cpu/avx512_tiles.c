@@ -1,11 +1,14 @@
-/* Quantised products of matrices in TILES; template_tiles.h says how. */
+/* Quantised products of matrices in TILES, as template_tiles.h has them, and the choice by layout. */
 #include "kernels/cpu/lanes_avx512.h"
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/template_tiles.h"
 
-void kernels_avx512_matmul_tiles(const struct matrix *w, uint32_t first, uint32_t last,
+void kernels_avx512_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y)
 {
-	tiles_matmul(kernels_avx512_matmul_blocks, w, first, last, x, n, y);
+	if (w->layout == LAYOUT_TILES)
+		tiles_matmul(kernels_avx512_matmul_rows, w, first, last, x, n, y);
+	else
+		kernels_avx512_matmul_rows(w, first, last, x, n, y);
 }

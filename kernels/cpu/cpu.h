@@ -22,13 +22,8 @@ void kernels_avx2_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t
 	const struct activation *x, uint32_t n, float *const *y);
 void kernels_avx512_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y);
-/* The same for LAYOUT_TILES. */
-void kernels_avx2_matmul_tiles(const struct matrix *w, uint32_t first, uint32_t last,
+/* The same where the rows lie as in the file, LAYOUT_ROWS. */
+void kernels_avx2_matmul_rows(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y);
-void kernels_avx512_matmul_tiles(const struct matrix *w, uint32_t first, uint32_t last,
-	const struct activation *x, uint32_t n, float *const *y);
-/* The same for the types without tiles of their own (template_runs.h). */
-void kernels_avx2_matmul_runs(const struct matrix *w, uint32_t first, uint32_t last,
-	const struct activation *x, uint32_t n, float *const *y);
-void kernels_avx512_matmul_runs(const struct matrix *w, uint32_t first, uint32_t last,
+void kernels_avx512_matmul_rows(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y);

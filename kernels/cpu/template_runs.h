@@ -1,43 +1,32 @@
 /*
- * Products of the types that are unpacked a group at a time (template_unpack.h): the group lies in the first-level
- * cache, and its product with up to TILE_TOKENS activation rows depends only on the kind of type. So a type costs one
- * unpacking function, and the sums of a tile stay in registers over a group. Included after lanes_*.h.
+ * Products of matrices that lie as in the file: TILE_ROWS rows, a row per lane, times up to TILE_TOKENS activation rows. Each
+ * lane is its row's chain over the blocks, so a tile may hold any rows. They are transposed and unpacked a group at a time
+ * (template_unpack.h): the group lies in the first-level cache, and its product depends only on the kind of type. So a type
+ * costs one unpacking function, and the sums of a tile stay in registers over a group. Included after lanes_*.h.
  */
 #pragma once
 
-#include "kernels/cpu/template_blocks.h"
 #include "kernels/cpu/template_unpack.h"
 
-/* acc and run r's terms; kind is a constant where this is inlined. */
-ALWAYS_INLINE flanes add_run(enum kind kind, const struct group *group, uint32_t r, ilanes offset,
-	const struct q8_block *x, flanes acc)
-{
-	const ilanes *w = group->w[r];
-	ilanes sums = i_set1(load_i32(x->sums)), dot;
+#include <assert.h>
 
-	if (kind == KIND_FACTORS || kind == KIND_FACTORS_MIN)
-		dot = dot_factors(w, x->q, group->c[r][0], group->c[r][1]);
-	else
-		dot = kind == KIND_SIGNED ? dot_signed(w, x->q) : dot_32(w, x->q);
-	if (kind == KIND_OFFSET || (kind == KIND_SIGNED && IQ4_BIAS != 0))
-		dot = i_sub(dot, i_madd(offset, sums));
-	if (kind == KIND_FACTORS)
-		dot = i_sub(dot, i_madd(group->pair[r], sums));
-	acc = f_fma(f_mul(group->d[r], f_set1(x->d)), f_of_i(dot), acc);
-	if (kind == KIND_MIN)
-		acc = f_fma(group->m[r], f_set1(x->d_sum), acc);
-	if (kind == KIND_FACTORS_MIN)
-		acc = f_fma(group->m[r], f_mul(f_set1(x->d), f_of_i(i_madd(group->pair[r], sums))),
-			acc);
-	return acc;
-}
+/* Where a tile lies: weights of its first row, bytes from row to row, and the lanes whose results are wanted. */
+struct tile {
+	const uint8_t *weights;
+	size_t row_bytes;
+	uint32_t blocks;
+	uint32_t row; /* the output of lane 0 */
+	uint32_t from, to; /* lanes from..to-1 are stored */
+	const struct unpacker *unpacker;
+};
+
+typedef void tile_function(const struct tile *tile, const struct activation *x, float *const *y);
 
 /* One tile: kind and T are constants where this is inlined. */
 ALWAYS_INLINE void runs_product(enum kind kind, const struct tile *tile, const struct activation *x,
 	const uint32_t T, float *const *y)
 {
 	const struct unpacker *unpacker = tile->unpacker;
-	const ilanes offset = i_set1(unpacker->offset * 0x10001);
 	const uint8_t *p = tile->weights;
 	struct group group;
 	flanes acc[TILE_TOKENS];
@@ -52,7 +41,8 @@ ALWAYS_INLINE void runs_product(enum kind kind, const struct tile *tile, const s
 		for (uint32_t r = 0; r < n; r++)
 			UNROLL_TOKENS
 		for (uint32_t t = 0; t < T; t++)
-			acc[t] = add_run(kind, &group, r, offset, x[t].q8 + b + r, acc[t]);
+			acc[t] = add_run(
+				kind, unpacker->offset, &group.run[r], x[t].q8 + b + r, acc[t]);
 	}
 	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++)
@@ -109,17 +99,78 @@ static const struct {
 	tile_function *const *tiles;
 	struct unpacker unpacker;
 } run_types[] = {
+	{TENSOR_Q8_0, tiles_SIGNED, {unpack_q8_0, 8 * 34, 0}},
+	{TENSOR_Q4_0, tiles_OFFSET, {unpack_q4_0, 8 * 18, 8}},
+	{TENSOR_Q4_1, tiles_MIN, {unpack_q4_1, 8 * 20, 0}},
 	{TENSOR_Q5_0, tiles_OFFSET, {unpack_q5_0, 8 * 22, 16}},
 	{TENSOR_Q5_1, tiles_MIN, {unpack_q5_1, 8 * 24, 0}},
 	{TENSOR_MXFP4, tiles_OFFSET, {unpack_mxfp4, 8 * 17, MXFP4_OFFSET}},
-	{TENSOR_IQ4_NL, tiles_SIGNED, {unpack_iq4_nl, 8 * 18, IQ4_BIAS}},
-	{TENSOR_IQ4_XS, tiles_SIGNED, {unpack_iq4_xs, 136, IQ4_BIAS}},
+	{TENSOR_IQ4_NL, tiles_SIGNED, {unpack_iq4_nl, 8 * 18, 0}},
+	{TENSOR_IQ4_XS, tiles_SIGNED, {unpack_iq4_xs, 136, 0}},
 	{TENSOR_Q2_K, tiles_FACTORS_MIN, {unpack_q2_k, 84, 0}},
 	{TENSOR_Q3_K, tiles_FACTORS, {unpack_q3_k, 110, 0}},
 	{TENSOR_Q4_K, tiles_MIN, {unpack_q4_k, 144, 0}},
 	{TENSOR_Q5_K, tiles_MIN, {unpack_q5_k, 176, 0}},
 	{TENSOR_Q6_K, tiles_FACTORS, {unpack_q6_k, 210, 0}},
 };
+
+/* A run of rows through the tile functions for 1 to TILE_TOKENS tokens. */
+static void rows_tokens(tile_function *const *functions, const struct tile *tile,
+	const struct activation *x, uint32_t n, float *const *y)
+{
+	uint32_t t = 0;
+
+	for (; t + TILE_TOKENS <= n; t += TILE_TOKENS)
+		functions[TILE_TOKENS - 1](tile, x + t, y + t);
+	if (t < n)
+		functions[n - t - 1](tile, x + t, y + t);
+}
+
+static void rows_matmul(tile_function *const *functions, const struct unpacker *unpacker,
+	const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
+	uint32_t n, float *const *y)
+{
+	const uint8_t *data = w->data;
+	struct tile tile = {.row_bytes = w->row_bytes,
+		.blocks = w->cols / Q8_BLOCK,
+		.to = TILE_ROWS,
+		.unpacker = unpacker};
+	uint32_t row = first;
+
+	for (; row + TILE_ROWS <= last; row += TILE_ROWS) {
+		tile.weights = data + row * w->row_bytes;
+		tile.row = row;
+		rows_tokens(functions, &tile, x, n, y);
+	}
+	if (row == last)
+		return;
+	if (w->rows >= TILE_ROWS) {
+		/* A tile that covers what is left, and rows beside it that are computed and not stored. */
+		tile.row = last >= TILE_ROWS ? last - TILE_ROWS : 0;
+		tile.weights = data + tile.row * w->row_bytes;
+		tile.from = row - tile.row;
+		tile.to = last - tile.row;
+		rows_tokens(functions, &tile, x, n, y);
+		return;
+	}
+	/* The matrix has no full tile: every lane works on the same row. */
+	tile.row_bytes = 0;
+	tile.to = 1;
+	for (; row < last; row++) {
+		tile.weights = data + row * w->row_bytes;
+		tile.row = row;
+		rows_tokens(functions, &tile, x, n, y);
+	}
+}
+
+static void rows_matmul_all(tile_function *const *functions, const struct unpacker *unpacker,
+	const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
+	uint32_t n, float *const *y)
+{
+	for (uint32_t t = 0; t < n; t += PRODUCT_TOKENS)
+		rows_matmul(functions, unpacker, w, first, last, x + t,
+			n - t < PRODUCT_TOKENS ? n - t : PRODUCT_TOKENS, y + t);
+}
 
 static void runs_matmul(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y)
@@ -130,5 +181,5 @@ static void runs_matmul(const struct matrix *w, uint32_t first, uint32_t last,
 		i++;
 		assert(i < sizeof(run_types) / sizeof(run_types[0]));
 	}
-	blocks_matmul_all(run_types[i].tiles, &run_types[i].unpacker, w, first, last, x, n, y);
+	rows_matmul_all(run_types[i].tiles, &run_types[i].unpacker, w, first, last, x, n, y);
 }

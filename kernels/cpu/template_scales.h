@@ -6,25 +6,7 @@
 #pragma once
 
 #include "kernels/cpu/blocks.h"
-
-/* How a type is multiplied. */
-enum kind {
-	KIND_OFFSET, /* w = q + offset, 0..31 */
-	KIND_SIGNED, /* w = q + IQ4_BIAS */
-	KIND_MIN, /* w = q, 0..31; m */
-	KIND_FACTORS, /* w = q + offset, 0..63; c, and the offset in pair */
-	KIND_FACTORS_MIN, /* w = q, 0..63; c, m, e in pair */
-};
-
-/* A group: up to eight runs of 32 weights of every row, by the names of BLOCKS in kernels.h. */
-#define GROUP_RUNS 8
-struct group {
-	ilanes w[GROUP_RUNS][8]; /* dword k: weights 4k..4k+3, bytes */
-	flanes d[GROUP_RUNS], m[GROUP_RUNS];
-	ilanes c[GROUP_RUNS][2]; /* factor_lanes() of c_0, c_1 */
-	ilanes pair
-		[GROUP_RUNS]; /* two 16-bit halves: e_0 and e_1, or c_0 and c_1 times the weights' offset */
-};
+#include "kernels/cpu/template_product.h"
 
 ALWAYS_INLINE ilanes low_nibbles(ilanes a)
 {
@@ -75,7 +57,7 @@ ALWAYS_INLINE void look_up_all(const int8_t table[16], ilanes w[8])
 }
 
 #define MXFP4_OFFSET 12
-static const int8_t mxfp4_offset[16] = {MXFP4_TABLE(MXFP4_OFFSET)};
+static const int8_t mxfp4_raised[16] = {MXFP4_TABLE(TILES_OFFSET(MXFP4_OFFSET))};
 
 /* mxfp4_scale() of each lane's byte. */
 ALWAYS_INLINE flanes mxfp4_scales(ilanes e)
@@ -96,7 +78,7 @@ ALWAYS_INLINE void scales_iq4_xs(flanes d, ilanes high, ilanes low, struct group
 		ilanes scale = i_and(i_right(low, 4 * r), i_set1(15));
 
 		scale = i_or(scale, i_left(i_and(i_right(high, 2 * r), i_set1(3)), 4));
-		out->d[r] = f_mul(d, f_of_i(i_sub(scale, i_set1(32))));
+		out->run[r].d = f_mul(d, f_of_i(i_sub(scale, i_set1(32))));
 	}
 }
 
@@ -115,8 +97,8 @@ ALWAYS_INLINE void scales_k(const ilanes head[4], struct group *out)
 	minima[1] = i_or(i_and(i_right(head[3], 4), four), i_and(i_right(head[2], 2), top));
 #pragma GCC unroll 8
 	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
-		out->d[r] = f_mul(d, f_of_i(byte_of(scales[r / 4], r % 4)));
-		out->m[r] = f_mul(less, f_of_i(byte_of(minima[r / 4], r % 4)));
+		out->run[r].d = f_mul(d, f_of_i(byte_of(scales[r / 4], r % 4)));
+		out->run[r].m = f_mul(less, f_of_i(byte_of(minima[r / 4], r % 4)));
 	}
 }
 
@@ -124,9 +106,9 @@ ALWAYS_INLINE void scales_k(const ilanes head[4], struct group *out)
 ALWAYS_INLINE void set_factors(
 	struct group *out, uint32_t r, ilanes first, ilanes last, uint32_t offset_bits)
 {
-	out->c[r][0] = factor_lanes(first);
-	out->c[r][1] = factor_lanes(last);
-	out->pair[r] = pair_of(i_left(first, offset_bits), i_left(last, offset_bits));
+	out->run[r].c[0] = factor_lanes(first);
+	out->run[r].c[1] = factor_lanes(last);
+	out->run[r].pair = pair_of(i_left(first, offset_bits), i_left(last, offset_bits));
 }
 
 ALWAYS_INLINE void scales_q6_k(flanes d, const ilanes scales[4], struct group *out)
@@ -135,7 +117,7 @@ ALWAYS_INLINE void scales_q6_k(flanes d, const ilanes scales[4], struct group *o
 	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
 		ilanes both = i_right(scales[r / 2], 16 * (r % 2));
 
-		out->d[r] = d;
+		out->run[r].d = d;
 		set_factors(out, r, i_right_signed(i_left(both, 24), 24),
 			i_right_signed(i_left(both, 16), 24), 5);
 	}
@@ -150,11 +132,11 @@ ALWAYS_INLINE void scales_q2_k(flanes d, flanes minimum, const ilanes scales[4],
 		ilanes first = byte_of(scales[r / 2], 2 * (r % 2));
 		ilanes last = byte_of(scales[r / 2], 2 * (r % 2) + 1);
 
-		out->d[r] = d;
-		out->m[r] = less;
-		out->c[r][0] = factor_lanes(low_nibbles(first));
-		out->c[r][1] = factor_lanes(low_nibbles(last));
-		out->pair[r] = pair_of(i_right(first, 4), i_right(last, 4));
+		out->run[r].d = d;
+		out->run[r].m = less;
+		out->run[r].c[0] = factor_lanes(low_nibbles(first));
+		out->run[r].c[1] = factor_lanes(low_nibbles(last));
+		out->run[r].pair = pair_of(i_right(first, 4), i_right(last, 4));
 	}
 }
 
@@ -171,7 +153,7 @@ ALWAYS_INLINE void scales_q3_k(flanes d, const ilanes scales[3], struct group *o
 		for (uint32_t i = 0; i < 2; i++) {
 			uint32_t r = 2 * four + i;
 
-			out->d[r] = d;
+			out->run[r].d = d;
 			set_factors(out, r, i_sub(byte_of(bits, 2 * i), i_set1(32)),
 				i_sub(byte_of(bits, 2 * i + 1), i_set1(32)), 2);
 		}

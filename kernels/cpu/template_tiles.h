@@ -10,8 +10,6 @@
 
 #include <assert.h>
 
-/* Activation rows that stay in the second-level cache while the weight rows go by. */
-#define TILES_TOKENS 64
 /* How far ahead weights are asked for. With few tokens memory is waited for, and they come straight to the first-level
  * cache, which holds no more than this; with many there is computing to do meanwhile, in which lines that wait for memory
  * would be in the way of those of the activations: they come to the second level, from further ahead. */
@@ -19,23 +17,11 @@
 #define TILES_AHEAD_MANY 12288
 #define TILES_FEW 2 /* tokens */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define UNROLL_TILE_TOKENS
-#else
-#define UNROLL_TILE_TOKENS _Pragma("GCC unroll 16")
-#endif
-
 /* A group: where it lies, of which blocks it is, and what its runs share. */
 struct tile_group {
 	const uint8_t *p; /* the planes, at this half's first lane */
 	uint32_t n; /* blocks */
 	struct group *shared; /* d, m, c and pair of the types in blocks of 256 */
-};
-
-/* One run in registers, by the names of BLOCKS in kernels.h. */
-struct tile_run {
-	ilanes w[8], c[2], pair;
-	flanes d, m;
 };
 
 /* Unit u of a plane that begins `before` bytes of a block into the group; the units are of 1, 2 or 4 bytes. The planes
@@ -90,7 +76,7 @@ static void shared_none(const struct tile_group *g, uint32_t lane)
 }
 
 ALWAYS_INLINE void run_q8_0(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
 	out->d = plane_half(g, 0, r, lane);
 #pragma GCC unroll 8
@@ -99,7 +85,7 @@ ALWAYS_INLINE void run_q8_0(
 }
 
 ALWAYS_INLINE void run_q4_0(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
 	out->d = plane_half(g, 0, r, lane);
 	run_nibbles(g, 2, r, lane, out->w);
@@ -107,7 +93,7 @@ ALWAYS_INLINE void run_q4_0(
 }
 
 ALWAYS_INLINE void run_q4_1(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
 	out->d = plane_half(g, 0, r, lane);
 	out->m = plane_half(g, 2, r, lane);
@@ -115,7 +101,7 @@ ALWAYS_INLINE void run_q4_1(
 }
 
 ALWAYS_INLINE void run_q5_0(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
 	out->d = plane_half(g, 0, r, lane);
 	run_nibbles(g, 6, r, lane, out->w);
@@ -124,7 +110,7 @@ ALWAYS_INLINE void run_q5_0(
 }
 
 ALWAYS_INLINE void run_q5_1(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
 	out->d = plane_half(g, 0, r, lane);
 	out->m = plane_half(g, 2, r, lane);
@@ -132,10 +118,8 @@ ALWAYS_INLINE void run_q5_1(
 	add_fifth_bits(plane_32(g, 4, r, lane), out->w);
 }
 
-static const int8_t mxfp4_raised[16] = {MXFP4_TABLE(TILES_OFFSET(MXFP4_OFFSET))};
-
 ALWAYS_INLINE void run_mxfp4(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
 	out->d = mxfp4_scales(lanes_8(plane(g, 0, 1, r, lane)));
 	run_nibbles(g, 1, r, lane, out->w);
@@ -143,7 +127,7 @@ ALWAYS_INLINE void run_mxfp4(
 }
 
 ALWAYS_INLINE void run_iq4_nl(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
 	out->d = plane_half(g, 0, r, lane);
 	run_nibbles(g, 2, r, lane, out->w);
@@ -157,9 +141,9 @@ static void shared_iq4_xs(const struct tile_group *g, uint32_t lane)
 }
 
 ALWAYS_INLINE void run_iq4_xs(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
-	out->d = g->shared->d[r];
+	out->d = g->shared->run[r].d;
 	run_nibbles(g, 8, r, lane, out->w);
 	look_up_all(iq4_biased, out->w);
 }
@@ -181,18 +165,18 @@ static void shared_q4_k(const struct tile_group *g, uint32_t lane)
 }
 
 ALWAYS_INLINE void run_q4_k(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
-	out->d = g->shared->d[r];
-	out->m = g->shared->m[r];
+	out->d = g->shared->run[r].d;
+	out->m = g->shared->run[r].m;
 	run_nibbles_k(g, 16, r, lane, out->w);
 }
 
 ALWAYS_INLINE void run_q5_k(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
-	out->d = g->shared->d[r];
-	out->m = g->shared->m[r];
+	out->d = g->shared->run[r].d;
+	out->m = g->shared->run[r].m;
 	run_nibbles_k(g, 48, r, lane, out->w);
 #pragma GCC unroll 8
 	for (uint32_t k = 0; k < 8; k++) {
@@ -202,12 +186,12 @@ ALWAYS_INLINE void run_q5_k(
 	}
 }
 
-ALWAYS_INLINE void take_factors(const struct tile_group *g, uint32_t r, struct tile_run *out)
+ALWAYS_INLINE void take_factors(const struct tile_group *g, uint32_t r, struct lanes_run *out)
 {
-	out->d = g->shared->d[r];
-	out->c[0] = g->shared->c[r][0];
-	out->c[1] = g->shared->c[r][1];
-	out->pair = g->shared->pair[r];
+	out->d = g->shared->run[r].d;
+	out->c[0] = g->shared->run[r].c[0];
+	out->c[1] = g->shared->run[r].c[1];
+	out->pair = g->shared->run[r].pair;
 }
 
 static void shared_q6_k(const struct tile_group *g, uint32_t lane)
@@ -219,7 +203,7 @@ static void shared_q6_k(const struct tile_group *g, uint32_t lane)
 }
 
 ALWAYS_INLINE void run_q6_k(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
 	uint32_t half = r / 4, part = r % 4;
 
@@ -253,10 +237,10 @@ ALWAYS_INLINE void run_twos(
 }
 
 ALWAYS_INLINE void run_q2_k(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
 	take_factors(g, r, out);
-	out->m = g->shared->m[r];
+	out->m = g->shared->run[r].m;
 	run_twos(g, 16, r, lane, out->w);
 }
 
@@ -269,7 +253,7 @@ static void shared_q3_k(const struct tile_group *g, uint32_t lane)
 }
 
 ALWAYS_INLINE void run_q3_k(
-	const struct tile_group *g, uint32_t r, uint32_t lane, struct tile_run *out)
+	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
 	take_factors(g, r, out);
 	run_twos(g, 32, r, lane, out->w);
@@ -279,30 +263,6 @@ ALWAYS_INLINE void run_q3_k(
 
 		out->w[k] = i_or(out->w[k], i_left(bit, 2));
 	}
-}
-
-/* acc and the run's terms; kind and offset are constants where this is inlined. */
-ALWAYS_INLINE flanes add_run(enum kind kind, int16_t offset, const struct tile_run *run,
-	const struct q8_block *x, flanes acc)
-{
-	ilanes sums = i_set1(load_i32(x->sums)), dot;
-
-	if (kind == KIND_OFFSET)
-		dot = dot_less(run->w, x, offset);
-	else if (kind == KIND_SIGNED)
-		dot = dot_signed_less(run->w, x);
-	else if (kind == KIND_MIN)
-		dot = dot_32(run->w, x->q);
-	else
-		dot = dot_factors(run->w, x->q, run->c[0], run->c[1]);
-	if (kind == KIND_FACTORS)
-		dot = i_sub(dot, i_madd(run->pair, sums));
-	acc = f_fma(f_mul(run->d, f_set1(x->d)), f_of_i(dot), acc);
-	if (kind == KIND_MIN)
-		acc = f_fma(run->m, f_set1(x->d_sum), acc);
-	if (kind == KIND_FACTORS_MIN)
-		acc = f_fma(run->m, f_mul(f_set1(x->d), f_of_i(i_madd(run->pair, sums))), acc);
-	return acc;
 }
 
 /* What a tile function works on: rows row..row+15 of y, of which lanes from..to-1 are stored. */
@@ -331,7 +291,7 @@ ALWAYS_INLINE void fetch(const uint8_t *p, uint32_t bytes, bool few)
 /* Half a tile or all of it; all but work, x and y are constants where this is inlined. */
 ALWAYS_INLINE void tile_product(enum kind kind, uint32_t block_weights, uint32_t block_bytes,
 	int16_t offset, void (*shared)(const struct tile_group *, uint32_t),
-	void (*run)(const struct tile_group *, uint32_t, uint32_t, struct tile_run *),
+	void (*run)(const struct tile_group *, uint32_t, uint32_t, struct lanes_run *),
 	const struct tile_work *work, uint32_t lane, const struct activation *x, const uint32_t T,
 	float *const *y)
 {
@@ -340,9 +300,9 @@ ALWAYS_INLINE void tile_product(enum kind kind, uint32_t block_weights, uint32_t
 	const uint32_t to = work->to < lane + TILE_ROWS ? work->to - lane : TILE_ROWS;
 	struct group common;
 	struct tile_group group = {work->tile, per_group, &common};
-	flanes acc[16];
+	flanes acc[TILE_TOKENS];
 
-	UNROLL_TILE_TOKENS
+	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++)
 		acc[t] = f_zero();
 	for (uint32_t b = 0; b < work->blocks; b += per_group) {
@@ -353,19 +313,19 @@ ALWAYS_INLINE void tile_product(enum kind kind, uint32_t block_weights, uint32_t
 		runs = group.n * (block_weights / Q8_BLOCK);
 		shared(&group, lane);
 		for (uint32_t r = 0; r < runs; r++) {
-			struct tile_run one;
+			struct lanes_run one;
 
 			if (lane == 0)
 				fetch(group.p + (size_t)r * per_group * block_bytes * 2,
 					per_group * block_bytes * 2, T <= TILES_FEW);
 			run(&group, r, lane, &one);
-			UNROLL_TILE_TOKENS
+			UNROLL_TOKENS
 			for (uint32_t t = 0; t < T; t++)
 				acc[t] = add_run(kind, offset, &one, x[t].q8 + at + r, acc[t]);
 		}
 		group.p += (size_t)group.n * block_bytes * TILE_LANES;
 	}
-	UNROLL_TILE_TOKENS
+	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++)
 		f_store_some(y[t] + work->row + lane, acc[t], from, to);
 }
@@ -448,7 +408,7 @@ static void tiles_tail(void (*rows_matmul)(const struct matrix *, uint32_t, uint
 {
 	uint32_t tiled = w->rows / TILE_LANES * TILE_LANES;
 	struct matrix tail = *w;
-	float *out[TILES_TOKENS];
+	float *out[PRODUCT_TOKENS];
 
 	tail.layout = LAYOUT_ROWS;
 	tail.rows -= tiled;
@@ -485,8 +445,8 @@ static void tiles_matmul(void (*rows_matmul)(const struct matrix *, uint32_t, ui
 		i++;
 		assert(i < sizeof(tiles_types) / sizeof(tiles_types[0]));
 	}
-	for (uint32_t t = 0; t < n; t += TILES_TOKENS) {
-		uint32_t some = n - t < TILES_TOKENS ? n - t : TILES_TOKENS;
+	for (uint32_t t = 0; t < n; t += PRODUCT_TOKENS) {
+		uint32_t some = n - t < PRODUCT_TOKENS ? n - t : PRODUCT_TOKENS;
 
 		tiles_matmul_some(tiles_types[i].functions, w, first, last < tiled ? last : tiled,
 			x + t, some, y + t);

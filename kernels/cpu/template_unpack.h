@@ -1,6 +1,6 @@
 /*
- * From a file's blocks to runs: TILE_ROWS rows at once, a row per lane, for the types that have no tile of their own.
- * Included after lanes_*.h, and written once for all of them. blocks.c reads the same layouts, one weight at a time,
+ * From a file's blocks to runs: TILE_ROWS rows at once, a row per lane, for matrices that lie as in the file. Included
+ * after lanes_*.h, and written once for all of them. blocks.c reads the same layouts, one weight at a time,
  * and says where each bit lies.
  */
 #pragma once
@@ -13,7 +13,7 @@ typedef void unpack_function(const uint8_t *p, size_t row_bytes, uint32_t n, str
 struct unpacker {
 	unpack_function *unpack;
 	uint32_t group_bytes; /* of eight runs */
-	int16_t offset; /* what w is higher than q, where the product takes it off */
+	int16_t offset; /* of KIND_OFFSET */
 };
 
 /* 16 bytes a row: low nibbles weights 0..15, high nibbles 16..31. */
@@ -29,12 +29,44 @@ ALWAYS_INLINE void load_nibbles(const uint8_t *p, size_t row_bytes, ilanes w[8])
 	}
 }
 
+static void unpack_q8_0(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
+{
+	for (uint32_t r = 0; r < n; r++, p += 34) {
+		out->run[r].d = f_of_half(load_dwords(p, row_bytes));
+		load_32(p + 2, row_bytes, out->run[r].w);
+#pragma GCC unroll 8
+		for (uint32_t k = 0; k < 8; k++)
+			out->run[r].w[k] = i_xor(out->run[r].w[k], i_set1_8(IQ4_BIAS));
+	}
+}
+
+static void unpack_q4_0(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
+{
+	for (uint32_t r = 0; r < n; r++, p += 18) {
+		out->run[r].d = f_of_half(load_dwords(p, row_bytes));
+		load_nibbles(p + 2, row_bytes, out->run[r].w);
+		raise_all(8, out->run[r].w);
+	}
+}
+
+static void unpack_q4_1(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
+{
+	for (uint32_t r = 0; r < n; r++, p += 20) {
+		ilanes scales = load_dwords(p, row_bytes);
+
+		out->run[r].d = f_of_half(scales);
+		out->run[r].m = f_of_half(i_right(scales, 16));
+		load_nibbles(p + 4, row_bytes, out->run[r].w);
+	}
+}
+
 static void unpack_q5_0(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
 {
 	for (uint32_t r = 0; r < n; r++, p += 22) {
-		out->d[r] = f_of_half(load_dwords(p, row_bytes));
-		load_nibbles(p + 6, row_bytes, out->w[r]);
-		add_fifth_bits(load_dwords(p + 2, row_bytes), out->w[r]);
+		out->run[r].d = f_of_half(load_dwords(p, row_bytes));
+		load_nibbles(p + 6, row_bytes, out->run[r].w);
+		add_fifth_bits(load_dwords(p + 2, row_bytes), out->run[r].w);
+		raise_all(16, out->run[r].w);
 	}
 }
 
@@ -43,28 +75,28 @@ static void unpack_q5_1(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 	for (uint32_t r = 0; r < n; r++, p += 24) {
 		ilanes scales = load_dwords(p, row_bytes);
 
-		out->d[r] = f_of_half(scales);
-		out->m[r] = f_of_half(i_right(scales, 16));
-		load_nibbles(p + 8, row_bytes, out->w[r]);
-		add_fifth_bits(load_dwords(p + 4, row_bytes), out->w[r]);
+		out->run[r].d = f_of_half(scales);
+		out->run[r].m = f_of_half(i_right(scales, 16));
+		load_nibbles(p + 8, row_bytes, out->run[r].w);
+		add_fifth_bits(load_dwords(p + 4, row_bytes), out->run[r].w);
 	}
 }
 
 static void unpack_mxfp4(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
 {
 	for (uint32_t r = 0; r < n; r++, p += 17) {
-		out->d[r] = mxfp4_scales(byte_of(load_dwords(p, row_bytes), 0));
-		load_nibbles(p + 1, row_bytes, out->w[r]);
-		look_up_all(mxfp4_offset, out->w[r]);
+		out->run[r].d = mxfp4_scales(byte_of(load_dwords(p, row_bytes), 0));
+		load_nibbles(p + 1, row_bytes, out->run[r].w);
+		look_up_all(mxfp4_raised, out->run[r].w);
 	}
 }
 
 static void unpack_iq4_nl(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
 {
 	for (uint32_t r = 0; r < n; r++, p += 18) {
-		out->d[r] = f_of_half(load_dwords(p, row_bytes));
-		load_nibbles(p + 2, row_bytes, out->w[r]);
-		look_up_all(iq4_biased, out->w[r]);
+		out->run[r].d = f_of_half(load_dwords(p, row_bytes));
+		load_nibbles(p + 2, row_bytes, out->run[r].w);
+		look_up_all(iq4_biased, out->run[r].w);
 	}
 }
 
@@ -74,8 +106,8 @@ static void unpack_iq4_xs(const uint8_t *p, size_t row_bytes, uint32_t n, struct
 
 	scales_iq4_xs(f_of_half(head), i_right(head, 16), load_dwords(p + 4, row_bytes), out);
 	for (uint32_t r = 0; r < n; r++) {
-		load_nibbles(p + 8 + (size_t)16 * r, row_bytes, out->w[r]);
-		look_up_all(iq4_biased, out->w[r]);
+		load_nibbles(p + 8 + (size_t)16 * r, row_bytes, out->run[r].w);
+		look_up_all(iq4_biased, out->run[r].w);
 	}
 }
 
@@ -97,8 +129,8 @@ static void unpack_q4_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 		load_32(p + 16 + (size_t)16 * r, row_bytes, t);
 #pragma GCC unroll 8
 		for (uint32_t k = 0; k < 8; k++) {
-			out->w[r][k] = low_nibbles(t[k]);
-			out->w[r + 1][k] = high_nibbles(t[k]);
+			out->run[r].w[k] = low_nibbles(t[k]);
+			out->run[r + 1].w[k] = high_nibbles(t[k]);
 		}
 	}
 }
@@ -117,8 +149,8 @@ static void unpack_q5_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 		load_32(p + 48 + (size_t)16 * r, row_bytes, t);
 #pragma GCC unroll 8
 		for (uint32_t k = 0; k < 8; k++) {
-			out->w[r][k] = i_or(low_nibbles(t[k]), move_bits(high[k], 1, r, 4));
-			out->w[r + 1][k] =
+			out->run[r].w[k] = i_or(low_nibbles(t[k]), move_bits(high[k], 1, r, 4));
+			out->run[r + 1].w[k] =
 				i_or(high_nibbles(t[k]), move_bits(high[k], 1, r + 1, 4));
 		}
 	}
@@ -132,17 +164,18 @@ static void unpack_q6_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 	load_16(p + 192, row_bytes, scales);
 	scales_q6_k(f_of_half(i_right(load_dwords(p + 206, row_bytes), 16)), scales, out);
 	for (uint32_t half = 0; half < 2; half++) {
-		ilanes a[8], b[8], high[8], (*w)[8] = out->w + 4 * half;
+		ilanes a[8], b[8], high[8];
+		struct lanes_run *run = out->run + (size_t)4 * half;
 
 		load_32(p + (size_t)64 * half, row_bytes, a);
 		load_32(p + (size_t)64 * half + 32, row_bytes, b);
 		load_32(p + 128 + (size_t)32 * half, row_bytes, high);
 #pragma GCC unroll 8
 		for (uint32_t k = 0; k < 8; k++) {
-			w[0][k] = i_or(low_nibbles(a[k]), move_bits(high[k], 3, 0, 4));
-			w[1][k] = i_or(low_nibbles(b[k]), move_bits(high[k], 3, 2, 4));
-			w[2][k] = i_or(high_nibbles(a[k]), move_bits(high[k], 3, 4, 4));
-			w[3][k] = i_or(high_nibbles(b[k]), move_bits(high[k], 3, 6, 4));
+			run[0].w[k] = i_or(low_nibbles(a[k]), move_bits(high[k], 3, 0, 4));
+			run[1].w[k] = i_or(low_nibbles(b[k]), move_bits(high[k], 3, 2, 4));
+			run[2].w[k] = i_or(high_nibbles(a[k]), move_bits(high[k], 3, 4, 4));
+			run[3].w[k] = i_or(high_nibbles(b[k]), move_bits(high[k], 3, 6, 4));
 		}
 	}
 }
@@ -162,7 +195,7 @@ static void unpack_q2_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 		for (uint32_t part = 0; part < 4; part++)
 #pragma GCC unroll 8
 			for (uint32_t k = 0; k < 8; k++)
-				out->w[4 * half + part][k] = move_bits(t[k], 3, 2 * part, 0);
+				out->run[4 * half + part].w[k] = move_bits(t[k], 3, 2 * part, 0);
 	}
 }
 
@@ -194,7 +227,8 @@ static void unpack_q3_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 		for (uint32_t part = 0; part < 4; part++)
 #pragma GCC unroll 8
 			for (uint32_t k = 0; k < 8; k++)
-				out->w[4 * half + part][k] = i_or(move_bits(t[k], 3, 2 * part, 0),
-					move_bits(high[k], 1, 4 * half + part, 2));
+				out->run[4 * half + part].w[k] =
+					i_or(move_bits(t[k], 3, 2 * part, 0),
+						move_bits(high[k], 1, 4 * half + part, 2));
 	}
 }
