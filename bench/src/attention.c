@@ -5,13 +5,13 @@
 #include "bench/src/peaks.h"
 #include "client/model/args.h"
 #include "shared/base/clock.h"
+#include "shared/base/cpus.h"
 #include "shared/base/limits.h"
 #include "shared/model/attention_split.h"
 #include "shared/model/kv.h"
 
 #include <errno.h>
 #include <jansson.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -307,14 +307,6 @@ static int measure(struct bench *b, struct error *err)
 	return rc;
 }
 
-static struct peaks median_peaks(const struct bench *b)
-{
-	struct peaks peaks;
-
-	peaks_median(b->peaks, b->options.rounds, &peaks);
-	return peaks;
-}
-
 /* floor_share: the time that the bytes or the operations need at the peak, whichever is longer, over the time taken. */
 static json_t *figures_of(const struct row *row, const struct peaks *peaks, uint32_t rounds)
 {
@@ -335,7 +327,7 @@ static json_t *figures_of(const struct row *row, const struct peaks *peaks, uint
 
 static json_t *report(const struct bench *b)
 {
-	struct peaks p = median_peaks(b);
+	struct peaks p = peaks_median(b->peaks, b->options.rounds);
 	json_t *rows = json_array();
 	char cpu[128];
 
@@ -390,13 +382,6 @@ static void print(const struct bench *b)
 	json_decref(all);
 }
 
-static uint32_t usable_threads(void)
-{
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
-}
-
 int bench_attention(int argc, char **argv)
 {
 	struct bench *b = calloc(1, sizeof(*b));
@@ -410,7 +395,7 @@ int bench_attention(int argc, char **argv)
 		.tokens = "1,2,4,8,16",
 		.depths = "512,8192,32768",
 		.format = "text",
-		.threads = usable_threads(),
+		.threads = cpus_count(),
 		.rounds = 3};
 	const struct arg args[] = {
 		{"shapes", ARG_STRING, &o->shapes, 0, 0, "NAME,...",

@@ -68,20 +68,16 @@ static void add_attention(struct floor *f, const struct model *model, const stru
 static void add_layer(struct floor *f, const struct peaks *peaks, const struct layer *l,
 	uint32_t n_heads, double n)
 {
-	const struct matrix *const all[] = {&l->q, &l->k, &l->v, &l->o, &l->delta.qkv, &l->delta.z,
-		&l->delta.mixed, &l->delta.ba, &l->delta.beta, &l->delta.alpha, &l->delta.out,
-		&l->mla.q_a, &l->mla.kv_a, &l->router, &l->shared_gate, &l->shared_up,
-		&l->shared_down, &l->shared_weight};
-	const struct matrix *const dense[] = {&l->ffn_gate, &l->ffn_up, &l->ffn_down};
+	struct matrix *all[LAYER_MATRICES];
 
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+	/* They are looked at only. */
+	model_layer_matrices((struct layer *)l, all);
+	for (size_t i = 0; i < LAYER_MATRICES; i++)
 		add_matrix(f, peaks, all[i], n);
 	for (uint32_t head = 0; head < n_heads && l->mixer == MIX_MLA; head++) {
 		add_matrix(f, peaks, &l->mla.k_b, n);
 		add_matrix(f, peaks, &l->mla.v_b, n);
 	}
-	for (size_t i = 0; i < sizeof(dense) / sizeof(*dense) && !l->moe; i++)
-		add_matrix(f, peaks, dense[i], n);
 }
 
 void floor_of(const struct model *model, const struct kv_layout *kv, const struct peaks *peaks,

@@ -5,11 +5,11 @@
 #include "bench/src/peaks.h"
 #include "kernels/kernels.h"
 #include "shared/base/clock.h"
+#include "shared/base/cpus.h"
 #include "shared/base/limits.h"
 
 #include <getopt.h>
 #include <jansson.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,14 +168,6 @@ static void measure(struct bench *b)
 	}
 }
 
-static struct peaks median_peaks(const struct bench *b)
-{
-	struct peaks peaks;
-
-	peaks_median(b->peaks, b->options.rounds, &peaks);
-	return peaks;
-}
-
 /* The figures of a row: floor_share is the time its bytes or its operations need at the peak, whichever is longer, over
  * the time it took. */
 struct figures {
@@ -199,7 +191,7 @@ static struct figures figures_of(const struct row *row, const struct peaks *peak
 
 static void print_text(const struct bench *b, const char *cpu)
 {
-	struct peaks p = median_peaks(b);
+	struct peaks p = peaks_median(b->peaks, b->options.rounds);
 
 	printf("%s, %u threads, %s kernels; median of %u rounds\n", cpu, b->options.threads,
 		b->kernels->name, b->options.rounds);
@@ -221,7 +213,7 @@ static void print_text(const struct bench *b, const char *cpu)
 
 static void print_json(const struct bench *b, const char *cpu)
 {
-	struct peaks p = median_peaks(b);
+	struct peaks p = peaks_median(b->peaks, b->options.rounds);
 	json_t *rows = json_array();
 	json_t *all = json_pack("{s:s, s:i, s:s, s:i, s:{s:f, s:f, s:f, s:f}}", "cpu", cpu,
 		"threads", (int)b->options.threads, "kernels", b->kernels->name, "rounds",
@@ -340,13 +332,6 @@ static int parse(int argc, char **argv, struct options *o)
 	return EX_OK;
 }
 
-static uint32_t usable_threads(void)
-{
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
-}
-
 int bench_kernels(int argc, char **argv)
 {
 	struct bench *b = calloc(1, sizeof(*b));
@@ -356,10 +341,8 @@ int bench_kernels(int argc, char **argv)
 
 	if (!b)
 		return EX_OSERR;
-	b->options = (struct options){.rounds = 5,
-		.threads = usable_threads(),
-		.n_counts = 5,
-		.counts = {1, 2, 4, 16, 64}};
+	b->options = (struct options){
+		.rounds = 5, .threads = cpus_count(), .n_counts = 5, .counts = {1, 2, 4, 16, 64}};
 	for (uint32_t id = 0; id < 256 && b->options.n_types < TYPES; id++)
 		if (tensor_type_info(id))
 			b->options.types[b->options.n_types++] = id;

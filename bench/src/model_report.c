@@ -98,10 +98,9 @@ static json_t *memory(const struct model_bench *b)
 json_t *model_report(const struct model_bench *b, const char *cpu)
 {
 	const struct engine *e = &b->passes.engine;
-	struct peaks peaks;
+	struct peaks peaks = peaks_median(b->peaks, b->options.rounds);
 	json_t *all, *rows = json_array(), *depths = json_array();
 
-	peaks_median(b->peaks, b->options.rounds, &peaks);
 	all = json_pack("{s:s, s:s, s:i, s:s, s:i, s:s, s:{s:f, s:f, s:f, s:f}}", "cpu", cpu,
 		"model", b->options.engine.model, "threads", (int)pool_threads(e->pool), "kernels",
 		e->kernels->name, "rounds", (int)b->options.rounds, "kv",

@@ -2,6 +2,7 @@
 
 #include "bench/src/median.h"
 #include "shared/base/clock.h"
+#include "shared/base/huge_pages.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,14 +27,15 @@ enum {
 
 int peaks_memory_get(struct peaks_memory *memory, size_t bytes, struct error *err)
 {
-	void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* Not all systems have huge ones; the figures then say what small pages give. */
+	struct huge_pages pages;
 	uint64_t state = 1;
+	void *data;
+	int rc = huge_pages_map(bytes, &pages, &data, err);
 
-	if (data == MAP_FAILED)
-		return error_set(err, ENOMEM, "no memory to read from: %zu bytes", bytes);
-	/* Not all systems have them; the figures then say what small pages give. */
-	(void)madvise(data, bytes, MADV_HUGEPAGE);
-	*memory = (struct peaks_memory){data, bytes};
+	if (rc != 0)
+		return rc;
+	*memory = (struct peaks_memory){data, bytes, pages.bytes};
 	for (size_t i = 0; i < bytes / sizeof(uint64_t); i++) {
 		state = state * 6364136223846793005u + 1442695040888963407u;
 		((uint64_t *)data)[i] = (state ^ state >> 31) & (FILL * 0x0101010101010101u);
@@ -44,7 +46,7 @@ int peaks_memory_get(struct peaks_memory *memory, size_t bytes, struct error *er
 void peaks_memory_put(struct peaks_memory *memory)
 {
 	if (memory->data)
-		munmap(memory->data, memory->bytes);
+		munmap(memory->data, memory->mapped);
 	*memory = (struct peaks_memory){0};
 }
 
@@ -354,18 +356,20 @@ double peaks_gop_s(const struct peaks *peaks, const struct tensor_type_info *typ
 								  : peaks->f32_gop_s;
 }
 
-void peaks_median(const struct peaks *rounds, uint32_t n, struct peaks *out)
+struct peaks peaks_median(const struct peaks *rounds, uint32_t n)
 {
 	static const size_t fields[] = {offsetof(struct peaks, read_gb_s),
 		offsetof(struct peaks, int8_gop_s), offsetof(struct peaks, f32_gop_s),
 		offsetof(struct peaks, bf16_gop_s)};
 	double values[PEAKS_ROUNDS], middle;
+	struct peaks out;
 
 	for (size_t field = 0; field < sizeof(fields) / sizeof(*fields); field++) {
 		for (uint32_t i = 0; i < n; i++)
 			memcpy(&values[i], (const char *)&rounds[i] + fields[field],
 				sizeof(*values));
 		middle = median(values, n);
-		memcpy((char *)out + fields[field], &middle, sizeof(middle));
+		memcpy((char *)&out + fields[field], &middle, sizeof(middle));
 	}
+	return out;
 }

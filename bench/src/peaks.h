@@ -23,7 +23,7 @@ double peaks_gop_s(const struct peaks *peaks, const struct tensor_type_info *typ
 
 struct peaks_memory {
 	unsigned char *data; /* bytes, in huge pages where the system gives them; filled */
-	size_t bytes;
+	size_t bytes, mapped; /* mapped: in whole pages */
 };
 
 /* -ENOMEM. */
@@ -40,4 +40,4 @@ double peaks_read(const struct peaks_memory *memory, struct pool *pool);
 
 #define PEAKS_ROUNDS 99
 /* Of each peak the median of n rounds, 1..PEAKS_ROUNDS. */
-void peaks_median(const struct peaks *rounds, uint32_t n, struct peaks *out);
+struct peaks peaks_median(const struct peaks *rounds, uint32_t n);

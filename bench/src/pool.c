@@ -4,6 +4,7 @@
 #include "bench/src/median.h"
 #include "bench/src/peaks.h"
 #include "shared/base/clock.h"
+#include "shared/base/cpus.h"
 #include "shared/base/limits.h"
 
 #include <getopt.h>
@@ -260,12 +261,9 @@ int bench_pool(int argc, char **argv)
 
 	if (!b)
 		return EX_OSERR;
-	if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0) {
-		CPU_ZERO(&cpus);
-		CPU_SET(0, &cpus);
-	}
-	b->options = (struct options){
-		.threads = (uint32_t)CPU_COUNT(&cpus), .rounds = 5, .spin_us = 50, .pin = true};
+	cpus_mask(&cpus);
+	b->options =
+		(struct options){.threads = cpus_count(), .rounds = 5, .spin_us = 50, .pin = true};
 	status = parse(argc, argv, &b->options);
 	if (status != EX_OK) {
 		free(b);

@@ -1,11 +1,12 @@
 #include "client/model/engine.h"
 
+#include "shared/base/cpus.h"
+#include "shared/base/huge_pages.h"
 #include "shared/model/chat.h"
 #include "shared/model/gguf_scan.h"
 #include "shared/model/weights.h"
 
 #include <assert.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -120,15 +121,6 @@ int engine_open(struct engine *e, bool need_tokenizer, struct error *err)
 	return read_prompt(e, err);
 }
 
-static uint32_t cpus(void)
-{
-	cpu_set_t set;
-	if (sched_getaffinity(0, sizeof(set), &set) < 0)
-		return 1;
-	int n = CPU_COUNT(&set);
-	return n < 1 ? 1 : n > LIMIT_THREADS ? LIMIT_THREADS : (uint32_t)n;
-}
-
 static enum kv_type choose_kv_type(const struct engine *e)
 {
 	enum kv_type type = kv_type_auto(e->model);
@@ -183,17 +175,15 @@ static int pack_weights(struct engine *e, uint32_t threads, struct error *err)
 	e->weights_bytes = weights_bytes(e->model, WEIGHTS_ALL);
 	if (!e->options.pack || e->weights_bytes == 0)
 		return 0;
-	void *memory = mmap(
-		NULL, e->weights_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (memory == MAP_FAILED)
-		return error_set(err, ENOMEM, "no memory to pack %zu MiB of weights",
-			e->weights_bytes >> 20);
-	e->weights = memory;
-	(void)madvise(memory, e->weights_bytes, MADV_HUGEPAGE);
-	int rc = weights_pack(e->model, WEIGHTS_ALL, memory, threads, NULL, NULL);
+	struct huge_pages pages;
+	int rc = huge_pages_map(e->weights_bytes, &pages, &e->weights, err);
+	if (rc < 0)
+		return error_prefix(err, rc, "packed weights");
+	e->weights_mapped = pages.bytes;
+	rc = weights_pack(e->model, WEIGHTS_ALL, e->weights, threads, NULL, NULL);
 	if (rc < 0)
 		return error_set(err, -rc, "no memory to pack the weights");
-	weights_use(e->model, WEIGHTS_ALL, memory);
+	weights_use(e->model, WEIGHTS_ALL, e->weights);
 	return 0;
 }
 
@@ -205,7 +195,7 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 		return rc;
 	e->kernels = kernels_select(kernels_name(o), err);
 	assert(e->kernels); /* engine_check_options has seen the name */
-	uint32_t available = cpus(), threads = o->threads ? o->threads : available;
+	uint32_t available = cpus_count(), threads = o->threads ? o->threads : available;
 	/* All CPUs are ours to place threads on; with fewer threads the kernel knows which are free. */
 	rc = pool_create(threads, threads >= available, SPIN_NS, &e->pool, err);
 	if (rc < 0)
@@ -311,7 +301,7 @@ void engine_close(struct engine *e)
 	kv_exit(&e->kv);
 	free(e->kv_memory);
 	if (e->weights)
-		munmap(e->weights, e->weights_bytes);
+		munmap(e->weights, e->weights_mapped);
 	free(e->batch);
 	free(e->cells);
 	free(e->tokens);

@@ -46,7 +46,7 @@ struct engine {
 	struct pool *pool;
 	struct kv kv;
 	void *kv_memory, *weights; /* weights: packed, or NULL */
-	size_t weights_bytes;
+	size_t weights_bytes, weights_mapped;
 	struct kv_seq seq;
 	struct experts_mapped experts;
 	struct forward *forward;

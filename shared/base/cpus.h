@@ -16,6 +16,9 @@ struct cpu_place {
 /* The mask of the calling thread; when it cannot be read, CPU 0 alone. */
 void cpus_mask(cpu_set_t *mask);
 
+/* How many CPUs are in that mask, 1..LIMIT_THREADS. */
+uint32_t cpus_count(void);
+
 /* The first n places to run threads on, at most the CPUs of the mask: first one per core, in turn from each node; then
  * the cores' other hardware threads. In the order of nodes, so that neighbours share one. Returns how many. */
 uint32_t cpus_places(const cpu_set_t *mask, struct cpu_place *out, uint32_t n);

@@ -91,17 +91,23 @@ static bool log_wanted(enum log_level level)
 	return (int)level <= atomic_load_explicit(&log_threshold, memory_order_relaxed);
 }
 
+static void log_text(enum log_level level, uint64_t session, uint64_t iteration, const char *format,
+	va_list args)
+{
+	char text[1024];
+	vsnprintf(text, sizeof(text), format, args);
+	error_tame(text);
+	log_emit(level, session, iteration, text);
+}
+
 void log_write(enum log_level level, const char *format, ...)
 {
 	if (!log_wanted(level))
 		return;
-	char text[1024];
 	va_list args;
 	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
+	log_text(level, 0, 0, format, args);
 	va_end(args);
-	error_tame(text);
-	log_emit(level, 0, 0, text);
 }
 
 /* Whether the place may speak now; *unsaid: how often it could not before. */
@@ -131,13 +137,10 @@ void log_limit_write(struct log_limit *limit, enum log_level level, const char *
 
 	if (!log_wanted(level) || !log_allowed(limit, &unsaid))
 		return;
-	char text[1024];
 	va_list args;
 	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
+	log_text(level, 0, 0, format, args);
 	va_end(args);
-	error_tame(text);
-	log_emit(level, 0, 0, text);
 	if (unsaid > 0)
 		log_write(level, "(%u more like the last line were not logged)", unsaid);
 }
@@ -147,11 +150,8 @@ void log_session(
 {
 	if (!log_wanted(level))
 		return;
-	char text[1024];
 	va_list args;
 	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
+	log_text(level, session, iteration, format, args);
 	va_end(args);
-	error_tame(text);
-	log_emit(level, session, iteration, text);
 }

@@ -238,6 +238,17 @@ void model_free(struct model **model)
 	*model = NULL;
 }
 
+void model_layer_matrices(struct layer *layer, struct matrix *out[static LAYER_MATRICES])
+{
+	struct matrix *const all[LAYER_MATRICES] = {&layer->q, &layer->k, &layer->v, &layer->o,
+		&layer->mla.q_a, &layer->mla.kv_a, &layer->delta.qkv, &layer->delta.z,
+		&layer->delta.mixed, &layer->delta.ba, &layer->delta.beta, &layer->delta.alpha,
+		&layer->delta.out, &layer->ffn_gate, &layer->ffn_up, &layer->ffn_down,
+		&layer->router, &layer->shared_gate, &layer->shared_up, &layer->shared_down,
+		&layer->shared_weight};
+	memcpy(out, all, sizeof(all));
+}
+
 uint64_t model_expert_bytes(const struct model *model, uint32_t layer)
 {
 	const struct layer *l = &model->layers[layer];

@@ -203,5 +203,9 @@ int model_load(const char *path, struct model **out, struct error *err);
 int model_load_gguf(struct gguf **gguf, struct model **out, struct error *err);
 void model_free(struct model **model);
 
+/* The matrices of a layer that every token goes through, but MLA's per-head ones; those it does not have have no data. */
+#define LAYER_MATRICES 21
+void model_layer_matrices(struct layer *layer, struct matrix *out[static LAYER_MATRICES]);
+
 /* Bytes of one expert (gate + up + down) of a layer. */
 uint64_t model_expert_bytes(const struct model *model, uint32_t layer);

@@ -25,14 +25,11 @@ static void visit_one(visit *fn, struct matrix *w, uint64_t n, uint64_t bytes, v
 static void visit_layer(
 	struct layer *layer, uint32_t n_experts, enum weights_part part, visit *fn, void *arg)
 {
-	struct matrix *dense[] = {&layer->q, &layer->k, &layer->v, &layer->o, &layer->mla.q_a,
-		&layer->mla.kv_a, &layer->delta.qkv, &layer->delta.z, &layer->delta.mixed,
-		&layer->delta.ba, &layer->delta.beta, &layer->delta.alpha, &layer->delta.out,
-		&layer->ffn_gate, &layer->ffn_up, &layer->ffn_down, &layer->router,
-		&layer->shared_gate, &layer->shared_up, &layer->shared_down, &layer->shared_weight};
+	struct matrix *dense[LAYER_MATRICES];
 	struct expert_tensor *experts[] = {&layer->gate, &layer->up, &layer->down};
 
-	for (size_t i = 0; i < sizeof(dense) / sizeof(dense[0]); i++)
+	model_layer_matrices(layer, dense);
+	for (size_t i = 0; i < LAYER_MATRICES; i++)
 		visit_one(fn, dense[i], 1, (uint64_t)dense[i]->rows * dense[i]->row_bytes, arg);
 	for (size_t i = 0; part == WEIGHTS_ALL && layer->moe && i < 3; i++)
 		visit_one(fn, &experts[i]->shape, n_experts, experts[i]->expert_bytes, arg);
