@@ -2,118 +2,45 @@
 """Draft models whose vocabulary has another size than the target's: the same bytes, with drafts from the model where both
 have the tokens; a notice from `outrider up`. Other strings are refused."""
 import shutil
-import struct
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from gguf_file import STRING, Gguf
 from outrider_test import DRAFTS, TARGET, Service, Tap, difference, program, prompts, reference, run
 
-STRING, ARRAY = 8, 9
-WIDTH = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 8: (32, 34), 30: (1, 2)}
 tap = Tap()
 folder = Path(tempfile.mkdtemp(prefix="outrider-vocabulary-", dir="/tmp"))
 
 
-class Reader:
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def take(self, form):
-        value = struct.unpack_from("<" + form, self.data, self.at)[0]
-        self.at += struct.calcsize("<" + form)
-        return value
-
-    def bytes(self, n):
-        self.at += n
-        return self.data[self.at - n:self.at]
-
-    def string(self):
-        return self.bytes(self.take("Q"))
-
-    def value(self, kind):
-        if kind == STRING:
-            return self.string()
-        if kind == ARRAY:
-            element, n = self.take("I"), self.take("Q")
-            return element, [self.value(element) for _ in range(n)]
-        return self.bytes(WIDTH[kind])
-
-
-def string(s):
-    return struct.pack("<Q", len(s)) + s
-
-
-def encoded(kind, value):
-    if kind == STRING:
-        return string(value)
-    if kind == ARRAY:
-        return struct.pack("<IQ", value[0], len(value[1])) + b"".join(encoded(value[0], v) for v in value[1])
-    return value
-
-
-def read(path):
-    """(keys: name -> (type, value), tensors: [name, ne, type, bytes])"""
-    r = Reader(path.read_bytes())
-    assert r.bytes(4) == b"GGUF" and r.take("I") == 3
-    n_tensors, n_keys = r.take("Q"), r.take("Q")
-    keys, tensors = {}, []
-    for _ in range(n_keys):
-        name, kind = r.string(), r.take("I")
-        keys[name] = (kind, r.value(kind))
-    for _ in range(n_tensors):
-        name = r.string()
-        ne = [r.take("Q") for _ in range(r.take("I"))]
-        tensors.append([name, ne, r.take("I"), r.take("Q")])
-    start = (r.at + 31) // 32 * 32
-    for t in tensors:
-        elements, size = BLOCKS[t[2]]
-        n = 1
-        for e in t[1]:
-            n *= e
-        t[3] = r.data[start + t[3]:start + t[3] + n // elements * size]
-    return keys, tensors
-
-
-def write(path, keys, tensors):
-    out = bytearray(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)))
-    for name, (kind, value) in keys.items():
-        out += string(name) + struct.pack("<I", kind) + encoded(kind, value)
-    data = bytearray()
-    for name, ne, kind, blocks in tensors:
-        out += string(name) + struct.pack(f"<I{len(ne)}QIQ", len(ne), *ne, kind, len(data))
-        data += blocks + bytes(-len(blocks) % 32)
-    out += bytes(-len(out) % 32)
-    path.write_bytes(out + data)
-
-
 def resized(path, n, source, change=None):
     """The model with n tokens: rows are cut off, or zeros and padding tokens are added."""
-    keys, tensors = read(source)
-    old = len(keys[b"tokenizer.ggml.tokens"][1][1])
-    for name in (b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type", b"tokenizer.ggml.scores"):
+    model = Gguf(source)
+    keys = model.keys
+    old = len(keys["tokenizer.ggml.tokens"][1][1])
+    for name in ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.scores"):
         if name in keys:
             kind, (element, values) = keys[name]
-            padding = [b"[PAD%d]" % i if element == STRING else struct.pack("<i", 5) for i in range(old, n)]
+            padding = [b"[PAD%d]" % i if element == STRING else 5 for i in range(old, n)]
             keys[name] = kind, (element, values[:n] + padding)
-    tokens = keys[b"tokenizer.ggml.tokens"][1][1]
+    tokens = keys["tokenizer.ggml.tokens"][1][1]
     if change is not None:
         tokens[change] = b"changed"
     known = set(tokens)
-    kind, (element, merges) = keys[b"tokenizer.ggml.merges"]
-    keys[b"tokenizer.ggml.merges"] = kind, (element, [m for m in merges if {*m.split(b" ", 1), m.replace(b" ", b"", 1)} <= known])
+    kind, (element, merges) = keys["tokenizer.ggml.merges"]
+    keys["tokenizer.ggml.merges"] = kind, (element, [m for m in merges if {*m.split(b" ", 1), m.replace(b" ", b"", 1)} <= known])
     for name in list(keys):
-        if name.endswith(b".vocab_size"):
-            keys[name] = keys[name][0], struct.pack("<I", n)
-        if name.endswith(b"_token_id") and int.from_bytes(keys[name][1], "little") >= n:
+        if name.endswith(".vocab_size"):
+            keys[name] = keys[name][0], n
+        if name.endswith("_token_id") and keys[name][1] >= n:
             del keys[name]
-    for t in tensors:
-        if t[0] in (b"token_embd.weight", b"output.weight"):
-            row = len(t[3]) // t[1][1]
-            t[1][1], t[3] = n, t[3][:n * row] + bytes(max(0, n - old) * row)
-    write(path, keys, tensors)
+    for name in ("token_embd.weight", "output.weight"):
+        if name in model.tensors:
+            ne, kind, data = model.tensors[name]
+            row = len(data) // ne[1]
+            model.tensors[name] = [ne[0], n], kind, data[:min(n, ne[1]) * row] + bytes(max(0, n - old) * row)
+    model.write(path)
     return old
 
 
