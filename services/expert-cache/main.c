@@ -71,6 +71,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 		.generation = daemon_generation(service->daemon),
 		.layout = packs(service) ? LAYOUT_TILES : LAYOUT_ROWS,
 		.policy = cache_policy_find(service->config.policy),
+		.queue_max = (uint32_t)service->config.hint_queue_max,
 		.recovered_fd = recovered_fd,
 	};
 	int status = store_open(&service->store, &service->geometry, &options, err);
@@ -82,7 +83,6 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 		return status;
 	struct transfer_options transfer = {
 		.preload = service->preload,
-		.hint_queue_max = (uint32_t)config->hint_queue_max,
 		.spin_ns = (uint64_t)config->spin_ns,
 	};
 	status = transfer_start(

@@ -2,13 +2,13 @@
 
 #include <string.h>
 
-static const struct cache_policy_ops *const policies[] = {&policy_lru};
+const struct cache_policy_ops *const cache_policies[] = {&policy_lru, NULL};
 
 const struct cache_policy_ops *cache_policy_find(const char *name)
 {
-	for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++)
-		if (strcmp(policies[i]->name, name) == 0)
-			return policies[i];
+	for (size_t i = 0; cache_policies[i]; i++)
+		if (strcmp(cache_policies[i]->name, name) == 0)
+			return cache_policies[i];
 	return NULL;
 }
 

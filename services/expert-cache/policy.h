@@ -1,43 +1,91 @@
 /*
- * Which expert leaves when a slot is needed. Policies are one table of ops each (policies.c lists them), so that they can be
- * compared in one run. They are told what happens and asked for a victim, by the transfer worker alone.
+ * Which experts the slots hold: what is given up when a slot is needed, and what is loaded before it is asked for.
+ * Policies are one table of ops each (policies.c lists them), so that they can be compared in one run: the transfer worker
+ * of the process and the replay of traces (outrider-bench cache) drive the same code. A policy is told what happens
+ * and asked for a victim and for the next prefetch, always by one thread. It keeps no clock and reads no memory but
+ * its own; equal calls give equal answers.
+ *
+ * Layers and experts it is told of are in the model's range, and the layer has experts.
  */
 #pragma once
 
-#include "shared/base/error.h"
+#include "shared/spec/slots.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
-enum load_reason { LOAD_DEMAND, LOAD_HINT, LOAD_PRELOAD };
+enum load_reason { LOAD_DEMAND, LOAD_PREFETCH, LOAD_PRELOAD };
 
 struct cache_policy_shape {
-	uint32_t n_layers, n_experts, n_slots;
+	uint32_t n_layers, n_experts, n_experts_used;
+	uint32_t n_slots; /* the most there can be; how many there are now: cache_measures */
+	uint32_t queue_max; /* prefetches that may wait */
+	const bool *moe; /* [n_layers] */
+	/* How often each expert was used in some earlier run, [n_layers][n_experts]; NULL: not known. Not kept. */
+	const uint64_t *profile;
 };
 
-/* Slots are SLOT_NONE for experts that are not resident. */
+/* Measured while it runs; 0 = not measured yet. */
+struct cache_measures {
+	uint32_t n_slots; /* the budget now */
+	uint32_t draft_tokens; /* of the last draft */
+	double load_ns; /* one expert over the link, one after the other */
+	double draft_layer_ns; /* one layer of the draft model, one token */
+	double verify_layer_ns; /* one layer of a verification, without waits for experts */
+};
+
+struct cache_hint {
+	uint32_t layer, expert;
+	enum hint_source source;
+	float score; /* the source's own scale, finite */
+	uint64_t session;
+	uint64_t needed_by_ns; /* CLOCK_MONOTONIC; 0 = not known */
+};
+
+/* One layer of one verification step used an expert. */
+struct cache_use {
+	uint32_t layer, expert;
+	uint32_t tokens; /* of the batch that chose it: f of MoE-SpAc section 3 */
+	uint32_t slot; /* SLOT_NONE: it was not resident */
+	uint64_t session; /* the only one in the batch; 0: several */
+	uint64_t iteration; /* grows with each layer of each step */
+};
+
+struct cache_prefetch {
+	uint32_t layer, expert;
+	float score;
+	uint64_t needed_by_ns;
+};
+
 struct cache_policy_ops {
 	const char *name;
+	const char *help; /* a few words and the paper */
 	int (*create)(const struct cache_policy_shape *shape, void **out, struct error *err);
 	void (*destroy)(void *policy);
 	/* A slot now holds an expert; one adopted from a predecessor comes in order of rising recency. */
 	void (*on_load)(
 		void *policy, uint32_t slot, uint32_t layer, uint32_t expert, enum load_reason why);
 	void (*on_evict)(void *policy, uint32_t slot);
-	/* The verifier lacked it. */
-	void (*on_demand)(void *policy, uint32_t layer, uint32_t expert, uint32_t slot,
-		uint32_t tokens, uint64_t iteration);
+	/* The verifier lacked it. What waited as a prefetch of it is obsolete. */
+	void (*on_demand)(void *policy, const struct cache_use *use);
 	/* The verifier used it, resident or not. */
-	void (*on_activation)(void *policy, uint32_t layer, uint32_t expert, uint32_t slot,
-		uint32_t tokens, uint64_t iteration);
-	void (*on_hint)(void *policy, uint32_t layer, uint32_t expert, uint32_t slot, float score,
-		uint64_t needed_by_ns);
-	/* The resident slot to give up, among those may() allows; SLOT_NONE when it allows none. */
-	uint32_t (*victim)(void *policy, bool (*may)(void *arg, uint32_t slot), void *arg);
+	void (*on_activation)(void *policy, const struct cache_use *use);
+	/* slot: where the expert is, SLOT_NONE when it is not resident (nor on its way). */
+	void (*on_hint)(void *policy, const struct cache_hint *hint, uint32_t slot);
+	/* From time to time. May be NULL. */
+	void (*on_measure)(void *policy, const struct cache_measures *measures);
+	/* Takes the prefetch that is worth most, or false. The caller skips what is resident or on its way meanwhile, and
+	 * puts back what found no slot. */
+	bool (*next)(void *policy, uint64_t now_ns, struct cache_prefetch *out);
+	void (*put_back)(void *policy, const struct cache_prefetch *prefetch);
+	uint32_t (*queued)(const void *policy); /* prefetches that wait */
+	/* The resident slot to give up for `want`, among those may() allows; SLOT_NONE when it allows none, or when nothing
+	 * resident is worth less than a prefetch (why == LOAD_PREFETCH; a demand always gets one if there is one). */
+	uint32_t (*victim)(void *policy, const struct cache_prefetch *want, enum load_reason why,
+		bool (*may)(void *arg, uint32_t slot), void *arg);
 };
 
 extern const struct cache_policy_ops policy_lru;
 
+/* All of them, ended by NULL. */
+extern const struct cache_policy_ops *const cache_policies[];
 const struct cache_policy_ops *cache_policy_find(const char *name); /* or NULL */
-/* The names, for messages. */
+/* The names, for messages: "lru, spac". */
 const char *cache_policy_list(void);

@@ -63,7 +63,7 @@ static int make_region(struct store *store, const struct slots_shape *shape, str
 	return slots_map(&store->region, shape, &store->slots, err);
 }
 
-static int allocate(struct store *store, struct error *err)
+static int allocate(struct store *store, uint32_t queue_max, struct error *err)
 {
 	const struct slots *slots = &store->slots;
 	store->free_slots = calloc(slots->n_slots, sizeof(*store->free_slots));
@@ -74,9 +74,17 @@ static int allocate(struct store *store, struct error *err)
 		store->status == NULL)
 		return error_set(
 			err, ENOMEM, "no memory to keep account of %u slots", slots->n_slots);
-	struct cache_policy_shape shape = {.n_layers = slots->n_layers,
+	bool moe[LIMIT_LAYERS];
+	for (uint32_t l = 0; l < slots->n_layers; l++)
+		moe[l] = store->geometry.layers[l].moe;
+	struct cache_policy_shape shape = {
+		.n_layers = slots->n_layers,
 		.n_experts = slots->n_experts,
-		.n_slots = slots->n_slots};
+		.n_experts_used = store->geometry.n_experts_used,
+		.n_slots = slots->n_slots,
+		.queue_max = queue_max,
+		.moe = moe,
+	};
 	return store->policy->create(&shape, &store->policy_state, err);
 }
 
@@ -183,7 +191,7 @@ int store_open(struct store *store, const struct slots_geometry *geometry,
 	if (status != 0)
 		status = make_region(store, &shape, err);
 	if (status == 0)
-		status = allocate(store, err);
+		status = allocate(store, options->queue_max, err);
 	if (status == 0)
 		status = take_stock(store, err);
 	if (status != 0) {
@@ -247,17 +255,19 @@ static bool may_evict(void *arg, uint32_t slot)
 		slot_epoch(load_state(store, slot)) == 0)
 		return false;
 	/* One hint must not push out what another was for. */
-	if (choice->why == LOAD_HINT &&
+	if (choice->why == LOAD_PREFETCH &&
 		(note->hint_until_ns > choice->now_ns || note->demand == store->demand))
 		return false;
 	return slots_evictable(&store->slots, slot);
 }
 
-static uint32_t evict_one(struct store *store, enum load_reason why, uint64_t now_ns)
+static uint32_t evict_one(struct store *store, const struct cache_prefetch *want,
+	enum load_reason why, uint64_t now_ns)
 {
 	struct choice choice = {.store = store, .why = why, .now_ns = now_ns};
 	for (;;) {
-		uint32_t slot = store->policy->victim(store->policy_state, may_evict, &choice);
+		uint32_t slot =
+			store->policy->victim(store->policy_state, want, why, may_evict, &choice);
 		if (slot == SLOT_NONE)
 			return SLOT_NONE;
 		/* A pin since the look wins; the next look passes this slot over. */
@@ -270,14 +280,15 @@ static uint32_t evict_one(struct store *store, enum load_reason why, uint64_t no
 	}
 }
 
-uint32_t store_take(
-	struct store *store, uint32_t layer, uint32_t expert, enum load_reason why, uint64_t now_ns)
+uint32_t store_take(struct store *store, const struct cache_prefetch *want, enum load_reason why,
+	uint64_t now_ns)
 {
+	uint32_t layer = want->layer, expert = want->expert;
 	uint32_t slot = SLOT_NONE;
 	if (store->n_free > 0)
 		slot = store->free_slots[--store->n_free];
 	else if (why != LOAD_PRELOAD)
-		slot = evict_one(store, why, now_ns);
+		slot = evict_one(store, want, why, now_ns);
 	if (slot == SLOT_NONE)
 		return SLOT_NONE;
 	*status_of(store, layer, expert) = EXPERT_LOADING;
@@ -301,7 +312,7 @@ void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint
 	count(&header->bytes_loaded,
 		part[EXPERT_GATE].bytes + part[EXPERT_UP].bytes + part[EXPERT_DOWN].bytes);
 	count(&store->slots.counts[layer].loads, 1);
-	if (why == LOAD_HINT)
+	if (why == LOAD_PREFETCH)
 		count(&header->hint_loads, 1);
 	store->policy->on_load(store->policy_state, slot, layer, expert, why);
 	atomic_store_explicit(&store->slots.used[slot], ++store->stamp, memory_order_relaxed);

@@ -40,6 +40,7 @@ struct store_options {
 	enum matrix_layout layout; /* of the matrices in the slots */
 	uint64_t generation; /* of this process */
 	const struct cache_policy_ops *policy;
+	uint32_t queue_max; /* prefetches that may wait in the policy */
 	int recovered_fd; /* a predecessor's region, or -1; closed when it does not fit */
 };
 
@@ -53,9 +54,9 @@ void store_close(struct store *store);
 uint32_t store_find(const struct store *store, uint32_t layer, uint32_t expert);
 bool store_loading(const struct store *store, uint32_t layer, uint32_t expert);
 
-/* A slot, LOADING, for (layer, expert), which is neither resident nor loading: a free one, or after an eviction.
+/* A slot, LOADING, for want's (layer, expert), which is neither resident nor loading: a free one, or after an eviction.
  * SLOT_NONE when everything is pinned or wanted now. Preloading evicts nothing. */
-uint32_t store_take(struct store *store, uint32_t layer, uint32_t expert, enum load_reason why,
+uint32_t store_take(struct store *store, const struct cache_prefetch *want, enum load_reason why,
 	uint64_t now_ns);
 void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint64_t hint_until_ns);
 void store_failed(struct store *store, uint32_t slot, bool refuse);

@@ -4,6 +4,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,18 +59,18 @@ static void submit_parts(struct transfer *transfer, struct load *load)
 }
 
 /* False when there is no slot for it. The caller has seen that a load is idle. */
-static bool start_load(struct transfer *transfer, uint32_t layer, uint32_t expert,
-	enum load_reason why, uint64_t hint_until_ns, uint64_t now_ns)
+static bool start_load(struct transfer *transfer, const struct cache_prefetch *want,
+	enum load_reason why, uint64_t now_ns)
 {
-	uint32_t slot = store_take(transfer->store, layer, expert, why, now_ns);
+	uint32_t slot = store_take(transfer->store, want, why, now_ns);
 	if (slot == SLOT_NONE)
 		return false;
 	struct load *load = &transfer->loads[transfer->idle[--transfer->n_idle]];
 	*load = (struct load){.slot = slot,
-		.layer = layer,
-		.expert = expert,
+		.layer = want->layer,
+		.expert = want->expert,
 		.why = why,
-		.hint_until_ns = hint_until_ns};
+		.hint_until_ns = want->needed_by_ns};
 	if (why != LOAD_DEMAND)
 		transfer->n_prefetching++;
 	submit_parts(transfer, load);
@@ -135,13 +136,16 @@ static void take_demand(struct transfer *transfer, const struct slot_demand *dem
 		transfer->n_wanted = 0;
 	}
 	uint32_t slot = store_find(store, layer, expert);
-	store->policy->on_demand(
-		store->policy_state, layer, expert, slot, demand->tokens, demand->iteration);
+	struct cache_use use = {.layer = layer,
+		.expert = expert,
+		.tokens = demand->tokens,
+		.slot = slot,
+		.iteration = demand->iteration};
+	store->policy->on_demand(store->policy_state, &use);
 	if (slot != SLOT_NONE) {
 		store_protect(store, slot);
 		return;
 	}
-	hints_remove(&transfer->hints, layer, expert);
 	if (store_loading(store, layer, expert)) {
 		struct load *load = find_load(transfer, layer, expert);
 		if (load->why != LOAD_DEMAND)
@@ -164,15 +168,17 @@ static void take_activation(struct transfer *transfer, const struct slot_activat
 	if (n > SLOT_ACTIVATION_PAIRS)
 		return;
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t expert = activation->expert_tokens[2 * i];
-		uint32_t tokens = activation->expert_tokens[2 * i + 1];
-		if (!in_model(transfer, activation->layer, expert))
+		struct cache_use use = {.layer = activation->layer,
+			.expert = activation->expert_tokens[2 * i],
+			.tokens = activation->expert_tokens[2 * i + 1],
+			.session = activation->session,
+			.iteration = activation->iteration};
+		if (!in_model(transfer, use.layer, use.expert))
 			continue;
-		uint32_t slot = store_find(store, activation->layer, expert);
-		store->policy->on_activation(store->policy_state, activation->layer, expert, slot,
-			tokens, activation->iteration);
-		if (slot != SLOT_NONE)
-			store_touch(store, slot);
+		use.slot = store_find(store, use.layer, use.expert);
+		store->policy->on_activation(store->policy_state, &use);
+		if (use.slot != SLOT_NONE)
+			store_touch(store, use.slot);
 	}
 }
 
@@ -181,16 +187,18 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint)
 	struct store *store = transfer->store;
 	if (!in_model(transfer, hint->layer, hint->expert))
 		return;
-	uint32_t slot = store_find(store, hint->layer, hint->expert);
-	store->policy->on_hint(store->policy_state, hint->layer, hint->expert, slot, hint->score,
-		hint->needed_by_ns);
-	if (slot != SLOT_NONE || store_loading(store, hint->layer, hint->expert))
+	if (!isfinite(hint->score) || hint->source >= HINT_SOURCES)
 		return;
-	struct hint entry = {.layer = hint->layer,
+	uint32_t slot = store_find(store, hint->layer, hint->expert);
+	if (slot == SLOT_NONE && store_loading(store, hint->layer, hint->expert))
+		return;
+	struct cache_hint entry = {.layer = hint->layer,
 		.expert = hint->expert,
+		.source = (enum hint_source)hint->source,
 		.score = hint->score,
+		.session = hint->session,
 		.needed_by_ns = hint->needed_by_ns};
-	hints_add(&transfer->hints, &entry);
+	store->policy->on_hint(store->policy_state, &entry, slot);
 }
 
 /* A ring whose counters somebody has overwritten would read as empty for good. */
@@ -224,16 +232,21 @@ static void drain(struct transfer *transfer)
 
 /* ---- What to load next. ---- */
 
+static bool here_or_coming(const struct transfer *transfer, const struct cache_prefetch *want)
+{
+	return store_find(transfer->store, want->layer, want->expert) != SLOT_NONE ||
+	       store_loading(transfer->store, want->layer, want->expert);
+}
+
 static bool start_wanted(struct transfer *transfer, uint64_t now_ns)
 {
 	uint32_t n = 0;
 	while (n < transfer->n_wanted && transfer->n_idle > 0) {
-		const struct wanted *wanted = &transfer->wanted[n];
+		struct cache_prefetch wanted = {
+			.layer = transfer->wanted[n].layer, .expert = transfer->wanted[n].expert};
 		/* A demand of the same iteration may have come twice. */
-		if (store_find(transfer->store, wanted->layer, wanted->expert) == SLOT_NONE &&
-			!store_loading(transfer->store, wanted->layer, wanted->expert) &&
-			!start_load(
-				transfer, wanted->layer, wanted->expert, LOAD_DEMAND, 0, now_ns))
+		if (!here_or_coming(transfer, &wanted) &&
+			!start_load(transfer, &wanted, LOAD_DEMAND, now_ns))
 			break;
 		n++;
 	}
@@ -283,18 +296,18 @@ static bool may_prefetch(const struct transfer *transfer)
 	       transfer->n_prefetching < (most > 0 ? most : 1);
 }
 
-static void start_hinted(struct transfer *transfer, uint64_t now_ns)
+static void start_prefetches(struct transfer *transfer, uint64_t now_ns)
 {
-	struct hint hint;
-	while (may_prefetch(transfer) && hints_take(&transfer->hints, now_ns, &hint)) {
-		if (store_find(transfer->store, hint.layer, hint.expert) != SLOT_NONE ||
-			store_loading(transfer->store, hint.layer, hint.expert))
+	const struct cache_policy_ops *policy = transfer->store->policy;
+	void *state = transfer->store->policy_state;
+	struct cache_prefetch prefetch;
+	while (may_prefetch(transfer) && policy->next(state, now_ns, &prefetch)) {
+		if (here_or_coming(transfer, &prefetch))
 			continue;
-		if (!start_load(transfer, hint.layer, hint.expert, LOAD_HINT, hint.needed_by_ns,
-			    now_ns)) {
-			/* Every slot is pinned or hinted for: this one, the best of those that wait, as well as the
-			 * rest, is for later. */
-			hints_add(&transfer->hints, &hint);
+		if (!start_load(transfer, &prefetch, LOAD_PREFETCH, now_ns)) {
+			/* Every slot is pinned, hinted for or worth more: this one, the best of those that wait, as well
+			 * as the rest, is for later. */
+			policy->put_back(state, &prefetch);
 			return;
 		}
 	}
@@ -311,9 +324,9 @@ static void start_preload(struct transfer *transfer, uint64_t now_ns)
 			transfer->preload_expert = 0;
 			continue;
 		}
-		if (store_find(transfer->store, layer, expert) == SLOT_NONE &&
-			!store_loading(transfer->store, layer, expert) &&
-			!start_load(transfer, layer, expert, LOAD_PRELOAD, 0, now_ns)) {
+		struct cache_prefetch want = {.layer = layer, .expert = expert};
+		if (!here_or_coming(transfer, &want) &&
+			!start_load(transfer, &want, LOAD_PRELOAD, now_ns)) {
 			/* What a dead predecessor was loading comes free later. */
 			if (transfer->store->n_held == 0)
 				transfer->preload_layer = geometry->n_layers;
@@ -326,20 +339,22 @@ static void start_preload(struct transfer *transfer, uint64_t now_ns)
 static void work(struct transfer *transfer)
 {
 	struct slots_header *header = transfer->store->slots.header;
+	const struct cache_policy_ops *policy = transfer->store->policy;
 	/* Read before draining: what is pushed after the drain changes it and ends the wait. */
 	uint32_t seen = doorbell_read(&header->work);
 	drain(transfer);
 	uint64_t now_ns = clock_ns();
 	store_release_held(transfer->store, now_ns);
 	start_demanded(transfer, now_ns);
-	start_hinted(transfer, now_ns);
+	start_prefetches(transfer, now_ns);
 	bool preloading = transfer->options.preload &&
 			  transfer->preload_layer < transfer->store->geometry.n_layers;
 	if (preloading)
 		start_preload(transfer, now_ns);
 	unsigned busy = transfer->n_loads - transfer->n_idle;
 	atomic_store_explicit(&transfer->preloading, preloading, memory_order_relaxed);
-	atomic_store_explicit(&transfer->queue, transfer->n_wanted + transfer->hints.n + busy,
+	atomic_store_explicit(&transfer->queue,
+		transfer->n_wanted + policy->queued(transfer->store->policy_state) + busy,
 		memory_order_relaxed);
 	atomic_store_explicit(&transfer->beat_ns, now_ns, memory_order_relaxed);
 	if (busy > 0)
@@ -362,7 +377,6 @@ static void *transfer_thread(void *arg)
 
 static void free_all(struct transfer *transfer)
 {
-	hints_exit(&transfer->hints);
 	free(transfer->loads);
 	free(transfer->idle);
 	free(transfer->wanted);
@@ -387,7 +401,6 @@ static int allocate_scratch(struct transfer *transfer, struct error *err)
 
 static int allocate(struct transfer *transfer, struct error *err)
 {
-	const struct slots_geometry *geometry = &transfer->store->geometry;
 	transfer->n_loads = reader_depth(transfer->reader) / EXPERT_PARTS;
 	transfer->loads = calloc(transfer->n_loads, sizeof(*transfer->loads));
 	transfer->idle = calloc(transfer->n_loads, sizeof(*transfer->idle));
@@ -398,12 +411,7 @@ static int allocate(struct transfer *transfer, struct error *err)
 		transfer->idle[transfer->n_idle] = transfer->n_idle;
 		transfer->n_idle++;
 	}
-	int status =
-		transfer->store->slots.layout == LAYOUT_TILES ? allocate_scratch(transfer, err) : 0;
-	if (status != 0)
-		return status;
-	return hints_init(&transfer->hints, geometry->n_layers, geometry->n_experts,
-		transfer->options.hint_queue_max, err);
+	return transfer->store->slots.layout == LAYOUT_TILES ? allocate_scratch(transfer, err) : 0;
 }
 
 int transfer_start(struct transfer *transfer, struct store *store, struct reader *reader,

@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include "services/expert-cache/hints.h"
 #include "services/expert-cache/reader.h"
 #include "services/expert-cache/store.h"
 
@@ -14,7 +13,6 @@
 
 struct transfer_options {
 	bool preload;
-	uint32_t hint_queue_max;
 	uint64_t spin_ns;
 };
 
@@ -32,7 +30,6 @@ struct transfer {
 	struct store *store;
 	struct reader *reader;
 	struct transfer_options options;
-	struct hints hints;
 	struct load *loads; /* [n_loads] */
 	uint32_t n_loads, n_idle, n_prefetching;
 	uint32_t *idle; /* [n_loads] a stack of those not in use */
@@ -50,7 +47,7 @@ struct transfer {
 	/* For the loop thread. */
 	_Atomic uint64_t beat_ns; /* the worker's last sign of life */
 	_Atomic uint64_t failures; /* loads that could not be read */
-	_Atomic uint32_t queue; /* demands and hints that wait, loads under way */
+	_Atomic uint32_t queue; /* demands and prefetches that wait, loads under way */
 	_Atomic bool preloading;
 };
 

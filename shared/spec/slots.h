@@ -31,7 +31,7 @@
 #include "shared/model/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 2
+#define EXPERTS_LAYOUT 3
 
 enum {
 	SLOTS_DEMAND_RING = 4096,
@@ -87,14 +87,24 @@ struct slot_demand { /* verifier -> cache: must have now */
 enum { SLOT_ACTIVATION_PAIRS = 27 };
 struct slot_activation { /* verifier -> cache: one layer of one pass */
 	uint64_t iteration;
+	uint64_t session; /* the only one in the batch; 0: several, or not known */
 	uint16_t layer, n; /* n pairs follow */
 	/* (expert, tokens) pairs; more pairs take more entries. */
 	uint16_t expert_tokens[2 * SLOT_ACTIVATION_PAIRS];
 };
 
+/* Who believes that an expert will be needed. */
+enum hint_source {
+	HINT_DRAFT, /* the draft model's hidden state through the target's router (SP-MoE section 3) */
+	HINT_GATE, /* this layer's hidden state through the next layer's router (AdapMoE, Fate) */
+	HINT_HISTORY, /* what was used after such tokens before */
+	HINT_SOURCES
+};
+
 struct slot_hint { /* drafter -> cache */
 	uint16_t layer, expert;
 	float score;
+	uint32_t source; /* enum hint_source */
 	uint64_t session;
 	uint64_t needed_by_ns; /* CLOCK_MONOTONIC, 0 = soon */
 };

@@ -107,6 +107,7 @@ static void push_activations(struct experts_cached *cached, const uint16_t *toke
 		if (n > SLOT_ACTIVATION_PAIRS)
 			n = SLOT_ACTIVATION_PAIRS;
 		entry->iteration = cached->iteration;
+		entry->session = 0;
 		entry->layer = (uint16_t)cached->layer;
 		entry->n = (uint16_t)n;
 		for (uint32_t j = 0; j < n; j++, i++) {

@@ -1,6 +1,6 @@
 /* The parts of the expert-cache that need no process: budgets, hints, the LRU order, the reader. */
 #include "services/expert-cache/budget.h"
-#include "services/expert-cache/hints.h"
+#include "services/expert-cache/prefetch_queue.h"
 #include "services/expert-cache/policy.h"
 #include "services/expert-cache/reader.h"
 #include "shared/base/log.h"
@@ -71,45 +71,46 @@ static void bad_budgets_are_refused_with_the_reason(void **state)
 	assert_int_equal(budget_check_memory(1ull << 60, &err), -ENOMEM);
 }
 
-static struct hint hint_of(uint32_t layer, uint32_t expert, float score, uint64_t by)
+static struct cache_prefetch hint_of(uint32_t layer, uint32_t expert, float score, uint64_t by)
 {
-	return (struct hint){.layer = layer, .expert = expert, .score = score, .needed_by_ns = by};
+	return (struct cache_prefetch){
+		.layer = layer, .expert = expert, .score = score, .needed_by_ns = by};
 }
 
-static void hints_come_by_score_once_each_and_obsolete_ones_never(void **state)
+static void prefetches_come_by_score_once_each_and_obsolete_ones_never(void **state)
 {
 	(void)state;
-	struct hints hints;
+	struct prefetch_queue hints;
 	struct error err;
-	assert_int_equal(hints_init(&hints, 2, 16, 8, &err), 0);
-	struct hint h;
+	assert_int_equal(prefetch_queue_init(&hints, 2, 16, 8, &err), 0);
+	struct cache_prefetch h;
 	/* Scores 1..8; expert 3's time passes. */
 	for (uint32_t e = 0; e < 8; e++) {
 		h = hint_of(0, e, (float)(1 + e * 5 % 8), e == 3 ? 100 : 0);
-		hints_add(&hints, &h);
+		prefetch_queue_add(&hints, &h);
 	}
 	h = hint_of(0, 1, 20, 0); /* again, and better: 6 becomes 20 */
-	hints_add(&hints, &h);
+	prefetch_queue_add(&hints, &h);
 	h = hint_of(1, 0, 1.5f, 0); /* full: takes the place of score 1 */
-	hints_add(&hints, &h);
+	prefetch_queue_add(&hints, &h);
 	h = hint_of(1, 1, 0.25f, 0); /* full: worse than all */
-	hints_add(&hints, &h);
+	prefetch_queue_add(&hints, &h);
 	h = hint_of(1, 2, (float)NAN, 0);
-	hints_add(&hints, &h);
+	prefetch_queue_add(&hints, &h);
 	assert_int_equal(hints.n, 8);
 	assert_int_equal(hints.dropped, 2);
-	hints_remove(&hints, 0, 2); /* score 3 */
-	hints_remove(&hints, 1, 5); /* is not there */
+	prefetch_queue_remove(&hints, 0, 2); /* score 3 */
+	prefetch_queue_remove(&hints, 1, 5); /* is not there */
 	static const float expected[] = {20, 7, 5, 4, 2, 1.5f};
 	for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
-		assert_true(hints_take(&hints, 200, &h));
+		assert_true(prefetch_queue_take(&hints, 200, &h));
 		if (h.score != expected[i])
 			fail_msg("hint %zu has score %g, not %g", i, (double)h.score,
 				(double)expected[i]);
 	}
-	assert_false(hints_take(&hints, 200, &h));
+	assert_false(prefetch_queue_take(&hints, 200, &h));
 	assert_int_equal(hints.dropped, 3);
-	hints_exit(&hints);
+	prefetch_queue_exit(&hints);
 }
 
 static bool may_all(void *arg, uint32_t slot)
@@ -128,29 +129,33 @@ static void lru_gives_up_what_was_used_longest_ago(void **state)
 {
 	(void)state;
 	const struct cache_policy_ops *lru = cache_policy_find("lru");
-	struct cache_policy_shape shape = {.n_layers = 1, .n_experts = 8, .n_slots = 4};
+	struct cache_policy_shape shape = {
+		.n_layers = 1, .n_experts = 8, .n_slots = 4, .queue_max = 4};
+	struct cache_prefetch want = {.expert = 6};
 	struct error err;
 	void *policy;
 	assert_null(cache_policy_find("none"));
 	assert_int_equal(lru->create(&shape, &policy, &err), 0);
-	assert_int_equal(lru->victim(policy, may_all, NULL), SLOT_NONE);
+	assert_int_equal(lru->victim(policy, &want, LOAD_DEMAND, may_all, NULL), SLOT_NONE);
 	for (uint32_t slot = 0; slot < 4; slot++)
 		lru->on_load(policy, slot, 0, slot, LOAD_DEMAND);
-	assert_int_equal(lru->victim(policy, may_all, NULL), 0);
-	lru->on_activation(policy, 0, 0, 0, 1, 1);
-	assert_int_equal(lru->victim(policy, may_all, NULL), 1);
+	assert_int_equal(lru->victim(policy, &want, LOAD_DEMAND, may_all, NULL), 0);
+	lru->on_activation(policy, &(struct cache_use){.expert = 0, .slot = 0, .tokens = 1});
+	assert_int_equal(lru->victim(policy, &want, LOAD_DEMAND, may_all, NULL), 1);
 	uint32_t pinned = 1;
-	assert_int_equal(lru->victim(policy, may_not, &pinned), 2);
+	assert_int_equal(lru->victim(policy, &want, LOAD_DEMAND, may_not, &pinned), 2);
 	lru->on_evict(policy, 2);
-	assert_int_equal(lru->victim(policy, may_not, &pinned), 3);
+	assert_int_equal(lru->victim(policy, &want, LOAD_DEMAND, may_not, &pinned), 3);
 	lru->on_load(policy, 2, 0, 7, LOAD_DEMAND);
-	lru->on_activation(policy, 0, 5, SLOT_NONE, 1, 1); /* not resident: nothing to order */
+	/* Not resident: nothing to order. */
+	lru->on_activation(
+		policy, &(struct cache_use){.expert = 5, .slot = SLOT_NONE, .tokens = 1});
 	lru->on_evict(policy, 1);
 	lru->on_evict(policy, 3);
 	lru->on_evict(policy, 0);
-	assert_int_equal(lru->victim(policy, may_all, NULL), 2);
+	assert_int_equal(lru->victim(policy, &want, LOAD_DEMAND, may_all, NULL), 2);
 	lru->on_evict(policy, 2);
-	assert_int_equal(lru->victim(policy, may_all, NULL), SLOT_NONE);
+	assert_int_equal(lru->victim(policy, &want, LOAD_DEMAND, may_all, NULL), SLOT_NONE);
 	lru->destroy(policy);
 }
 
@@ -319,7 +324,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(budgets_become_slots),
 		cmocka_unit_test(bad_budgets_are_refused_with_the_reason),
-		cmocka_unit_test(hints_come_by_score_once_each_and_obsolete_ones_never),
+		cmocka_unit_test(prefetches_come_by_score_once_each_and_obsolete_ones_never),
 		cmocka_unit_test(lru_gives_up_what_was_used_longest_ago),
 		cmocka_unit_test(io_uring_reads_pages_and_reports_a_file_cut_short),
 		cmocka_unit_test(io_uring_reads_through_the_page_cache),

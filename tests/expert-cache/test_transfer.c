@@ -81,13 +81,14 @@ static void rig_start(struct rig *rig, const struct rig_options *options)
 		.model_fingerprint = model->fingerprint,
 		.generation = 1,
 		.policy = cache_policy_find("lru"),
+		.queue_max = 64,
 		.recovered_fd = options->recovered_fd > 0 ? options->recovered_fd : -1,
 	};
 	assert_int_equal(store_open(&rig->store, &geometry, &store, &err), 0);
 	struct reader_file file = {options->path != NULL ? options->path : MODEL, 0};
 	assert_int_equal(
 		reader_open(&file, 1, options->io, CHOICE_AUTO, 24, &rig->reader, &err), 0);
-	struct transfer_options transfer = {.preload = options->preload, .hint_queue_max = 64};
+	struct transfer_options transfer = {.preload = options->preload};
 	if (!options->no_worker)
 		assert_int_equal(
 			transfer_start(&rig->transfer, &rig->store, rig->reader, &transfer, &err),
@@ -499,7 +500,7 @@ static void slots_that_are_held_back_come_free_and_meanwhile_nobody_waits(void *
 	}
 	rig.store.n_free = 0;
 	rig.store.held_until_ns = clock_ns() + 2000000000ull;
-	struct transfer_options options = {.hint_queue_max = 64};
+	struct transfer_options options = {.preload = false};
 	assert_int_equal(transfer_start(&rig.transfer, &rig.store, rig.reader, &options, &err), 0);
 	uint64_t start = clock_ns();
 	assert_int_equal(run_layer(&rig, 0, 0, 8), 0);
