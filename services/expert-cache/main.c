@@ -84,7 +84,12 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 	struct transfer_options transfer = {
 		.preload = service->preload,
 		.spin_ns = (uint64_t)config->spin_ns,
+		.quality = &service->quality,
 	};
+	status = hint_quality_init(&service->quality, service->geometry.n_layers,
+		service->geometry.n_experts, err);
+	if (status != 0)
+		return status;
 	status = transfer_start(
 		&service->transfer, &service->store, service->reader, &transfer, err);
 	if (status != 0)
@@ -106,6 +111,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 static void stop(struct service *service)
 {
 	transfer_stop(&service->transfer);
+	hint_quality_exit(&service->quality);
 	if (service->reader != NULL)
 		reader_close(&service->reader);
 	if (service->broker != NULL)

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "services/expert-cache/hint_quality.h"
 #include "services/expert-cache/reader.h"
 #include "services/expert-cache/store.h"
 
@@ -14,6 +15,7 @@
 struct transfer_options {
 	bool preload;
 	uint64_t spin_ns;
+	struct hint_quality *quality; /* borrowed; NULL: hints are not judged */
 };
 
 /* One expert on its way: a read per part. */

@@ -1,7 +1,7 @@
 /*
  * The expert region: region "experts", owned by the expert-cache; the verifier looks up and pins, the drafter hints.
  *
- * Layout of the payload: struct slots_header; the demand, activation and hint rings; per layer a line of counters; per
+ * Layout of the payload: struct slots_header; the demand, activation, hint and gate rings; per layer a line of counters; per
  * (layer, expert) one table word; per slot one state word and one word of recency; then, page-aligned in the mapping,
  * n_slots slots of slot_bytes each.
  *
@@ -31,12 +31,13 @@
 #include "shared/model/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 3
+#define EXPERTS_LAYOUT 4
 
 enum {
 	SLOTS_DEMAND_RING = 4096,
 	SLOTS_ACTIVATION_RING = 4096,
 	SLOTS_HINT_RING = 4096,
+	SLOTS_GATE_RING = 4096,
 	SLOTS_MAX = LIMIT_LAYERS * LIMIT_EXPERTS,
 	SLOTS_PAGE = 4096, /* alignment of areas, and of O_DIRECT reads */
 };
@@ -62,11 +63,16 @@ struct slots_header {
 	_Atomic uint64_t verifier_generation; /* of the verifier that attached last */
 	_Atomic uint32_t verifier_epoch; /* its pins carry this; never 0 once one attached */
 	_Atomic uint32_t starved; /* the owner waits for an unpin: ring work after one */
-	uint64_t demand_offset, activation_offset, hint_offset, counts_offset, table_offset,
+	uint64_t demand_offset, activation_offset, hint_offset, gate_offset, counts_offset, table_offset,
 		state_offset, used_offset, arena_offset; /* from the payload's start */
-	/* Verifier's: demand_hits, demand_misses, self_served. Drafter's: hints. Owner's: the rest. */
+	/* Verifier's: demand_hits, demand_misses, self_served. Owner's: the rest. */
 	_Atomic uint64_t demand_hits, demand_misses, loads, evictions, bytes_loaded, hints,
 		hint_loads, self_served;
+	/* The owner's: bit 1 << enum hint_source for each kind of hint it wants now; 0 when everything fits. */
+	_Atomic uint32_t hint_sources;
+	_Atomic uint32_t draft_tokens; /* the drafter's: drafted last */
+	_Atomic uint64_t draft_layer_ns; /* the drafter's: one layer of its model, one step; 0 = none */
+	_Atomic uint64_t verify_layer_ns; /* the verifier's: one layer without waits; 0 = not known */
 	alignas(CACHE_LINE) struct doorbell arrivals; /* rung when a slot becomes READY */
 	alignas(CACHE_LINE) struct doorbell work; /* rung for the owner: demands, hints, unpins */
 };
@@ -84,10 +90,11 @@ struct slot_demand { /* verifier -> cache: must have now */
 	uint64_t iteration;
 };
 
-enum { SLOT_ACTIVATION_PAIRS = 27 };
+enum { SLOT_ACTIVATION_PAIRS = 25 };
 struct slot_activation { /* verifier -> cache: one layer of one pass */
 	uint64_t iteration;
 	uint64_t session; /* the only one in the batch; 0: several, or not known */
+	uint64_t begun_ns; /* CLOCK_MONOTONIC */
 	uint16_t layer, n; /* n pairs follow */
 	/* (expert, tokens) pairs; more pairs take more entries. */
 	uint16_t expert_tokens[2 * SLOT_ACTIVATION_PAIRS];
@@ -101,12 +108,15 @@ enum hint_source {
 	HINT_SOURCES
 };
 
-struct slot_hint { /* drafter -> cache */
+struct slot_hint { /* drafter -> cache, ring hints; verifier -> cache, ring gates */
 	uint16_t layer, expert;
 	float score;
 	uint32_t source; /* enum hint_source */
 	uint64_t session;
 	uint64_t needed_by_ns; /* CLOCK_MONOTONIC, 0 = soon */
+	uint64_t made_ns; /* CLOCK_MONOTONIC */
+	/* The demand's that it foresees: what the verifier has reached already, it foresees no more. 0 = not known */
+	uint64_t iteration;
 };
 
 #define SLOT_DEMAND_BYTES 64
@@ -166,7 +176,7 @@ struct slots {
 	_Atomic uint64_t *used; /* [n_slots] the owner's recency stamps, kept for its successor */
 	struct slots_counts *counts; /* [n_layers] */
 	unsigned char *arena; /* [n_slots][slot_bytes] */
-	struct ring demands, activations, hints;
+	struct ring demands, activations, hints, gates;
 };
 
 struct slots_shape {
@@ -261,13 +271,17 @@ int experts_cached_create(const struct model *model, const struct experts_cached
 	struct experts_cached **out, struct error *err);
 void experts_cached_destroy(struct experts_cached **cached);
 struct expert_source *experts_cached_source(struct experts_cached *cached);
+/* The region in use, or NULL: for whoever sends hints from the same thread. Valid until the next attach. */
+struct slots *experts_cached_slots(struct experts_cached *cached);
+/* The iteration of the layer that was begun last; each layer with experts that a pass comes to takes the next. */
+uint64_t experts_cached_iteration(const struct experts_cached *cached);
 /* Uses a region from now on (dups the fd; NULL: serve everything from the file). Checks the layout and the model's
  * fingerprint; on failure what was attached stays. The region that is attached already (same uid) changes nothing.
  * Call between passes. */
 int experts_cached_attach(
 	struct experts_cached *cached, const struct region *region, struct error *err);
 
-/* ---- The drafter's side (slots_hinter.c). ---- */
+/* ---- Who hints: the drafter, and the verifier for its next layers (slots_hinter.c). ---- */
 
 struct slots_hinter {
 	struct slots slots;
@@ -277,7 +291,13 @@ struct slots_hinter {
 /* Borrows the region. */
 int slots_hinter_attach(
 	struct slots_hinter *hinter, const struct region *region, struct error *err);
-/* False when the ring is full (dropped and counted) or the hint is out of the model's range. */
+/* The verifier's own ring, over its view of the region, which is copied. */
+void slots_hinter_gates(struct slots_hinter *hinter, const struct slots *slots);
+/* Whether the owner wants hints of this source now. */
+bool slots_hint_wanted(const struct slots_hinter *hinter, enum hint_source source);
+/* False when the ring is full (dropped and counted) or the hint is out of the model's range. Of what is resident, too:
+ * it says what not to give up. The owner sees it when it looks next: slots_hint_wake makes it look. */
 bool slots_hint(struct slots_hinter *hinter, const struct slot_hint *hint);
-/* Whether (layer, expert) is resident now: hints for it are not needed. */
+void slots_hint_wake(struct slots_hinter *hinter);
+/* Whether (layer, expert) is resident now: hints for it start no load. */
 bool slots_resident(const struct slots_hinter *hinter, uint32_t layer, uint32_t expert);

@@ -97,6 +97,7 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 static void push_activations(struct experts_cached *cached, const uint16_t *tokens)
 {
 	struct ring *ring = &cached->slots.activations;
+	uint64_t now_ns = clock_ns();
 	for (uint32_t i = 0; i < cached->n;) {
 		struct slot_activation *entry = ring_reserve(ring);
 		if (entry == NULL) {
@@ -108,6 +109,7 @@ static void push_activations(struct experts_cached *cached, const uint16_t *toke
 			n = SLOT_ACTIVATION_PAIRS;
 		entry->iteration = cached->iteration;
 		entry->session = 0;
+		entry->begun_ns = now_ns;
 		entry->layer = (uint16_t)cached->layer;
 		entry->n = (uint16_t)n;
 		for (uint32_t j = 0; j < n; j++, i++) {
@@ -352,6 +354,16 @@ void experts_cached_destroy(struct experts_cached **cached)
 struct expert_source *experts_cached_source(struct experts_cached *cached)
 {
 	return &cached->source;
+}
+
+struct slots *experts_cached_slots(struct experts_cached *cached)
+{
+	return cached->region.fd >= 0 ? &cached->slots : NULL;
+}
+
+uint64_t experts_cached_iteration(const struct experts_cached *cached)
+{
+	return cached->iteration;
 }
 
 int experts_cached_attach(
