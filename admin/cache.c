@@ -13,14 +13,16 @@ json_t *ctl_cache_json(const Outrider__CacheStats *s)
 	for (size_t i = 0; i < s->n_layers; i++) {
 		const Outrider__CacheLayer *l = s->layers[i];
 
-		json_array_append_new(layers,
-			json_pack("{s:I,s:I,s:I,s:I,s:I,s:I}", "layer", (json_int_t)l->layer,
-				"hits", (json_int_t)l->hits, "misses", (json_int_t)l->misses,
-				"loads", (json_int_t)l->loads, "evictions",
-				(json_int_t)l->evictions, "resident", (json_int_t)l->resident));
+		json_array_append_new(
+			layers, json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "layer",
+					(json_int_t)l->layer, "hits", (json_int_t)l->hits, "misses",
+					(json_int_t)l->misses, "loads", (json_int_t)l->loads,
+					"evictions", (json_int_t)l->evictions, "resident",
+					(json_int_t)l->resident, "hint_quality",
+					ctl_hints_json(l->hint_quality, l->n_hint_quality)));
 	}
 	return json_pack(
-		"{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:o}",
+		"{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:o,s:o}",
 		"policy", s->policy, "budget_bytes", (json_int_t)s->budget_bytes,
 		"budget_min_bytes", (json_int_t)s->budget_min_bytes, "slot_bytes",
 		(json_int_t)s->slot_bytes, "slots", (json_int_t)s->slots, "resident",
@@ -30,7 +32,8 @@ json_t *ctl_cache_json(const Outrider__CacheStats *s)
 		(json_int_t)s->evictions, "bytes_loaded", (json_int_t)s->bytes_loaded, "hints",
 		(json_int_t)s->hints, "hint_loads", (json_int_t)s->hint_loads, "self_served",
 		(json_int_t)s->self_served, "queue_depth", (json_int_t)s->queue_depth, "link",
-		s->link, "layers", layers);
+		s->link, "layers", layers, "hint_quality",
+		ctl_hints_json(s->hint_quality, s->n_hint_quality));
 }
 
 static int stats_text(const Outrider__CacheStats *s)
@@ -47,6 +50,7 @@ static int stats_text(const Outrider__CacheStats *s)
 	       " misses served by the verifier itself\n",
 		s->loads, (double)s->bytes_loaded / 1e6, s->evictions, s->self_served);
 	printf("hints      %" PRIu64 ", %" PRIu64 " led to a load\n", s->hints, s->hint_loads);
+	ctl_hints_text(s->hint_quality, s->n_hint_quality);
 	if (s->n_layers)
 		printf("\n%5s %10s %10s %7s %10s %10s %9s\n", "LAYER", "HITS", "MISSES", "RATE",
 			"LOADS", "EVICTIONS", "RESIDENT");
@@ -56,6 +60,7 @@ static int stats_text(const Outrider__CacheStats *s)
 		printf("%5u %10" PRIu64 " %10" PRIu64 " %6.1f%% %10" PRIu64 " %10" PRIu64 " %9u\n",
 			l->layer, l->hits, l->misses, 100 * ctl_rate(l->hits, l->misses), l->loads,
 			l->evictions, l->resident);
+		ctl_hints_text(l->hint_quality, l->n_hint_quality);
 	}
 	return 0;
 }

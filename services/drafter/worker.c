@@ -11,6 +11,8 @@
 #define ROUND_WAIT_NS 2000000u
 #define SLEEP_NS 500000000u
 #define ALIVE_NS 10000000000u
+/* Routings learnt at once, before a request is seen to: a long prompt's rest waits until nobody does. */
+#define LEARN_MAX 64u
 
 static void count(_Atomic uint64_t *counter, uint64_t by)
 {
@@ -46,6 +48,7 @@ static void meet_target(struct worker *w)
 	const struct sessions_header *header = &w->view.header;
 	w->context.view = &w->view;
 	w->context.model = NULL;
+	hints_no_target(&w->hints);
 	if (!w->model)
 		return;
 	if (draft_model_meet(w->model, header->model_path, header->tokenizer_fingerprint, &err) <
@@ -63,10 +66,10 @@ static void meet_target(struct worker *w)
 	w->context.model = w->model;
 	if (w->config->hints == CHOICE_OFF)
 		return;
-	int r = hints_target(&w->model->hints, header->model_path, header->model_fingerprint,
-		&w->model->model->config, &err);
+	int r = hints_target(&w->hints, header->model_path, header->model_fingerprint,
+		&w->model->model->config, w->model->kernels, &err);
 	if (r < 0)
-		log_info("no expert hints: %s", err.text);
+		log_info("expert hints come from history: %s", err.text);
 }
 
 static void take_sessions(struct worker *w, struct region *region)
@@ -143,7 +146,7 @@ static void take_mail(struct worker *w)
 			take_draft(w, &region);
 		else if (i == WORKER_POLICY)
 			take_policy(w, &region);
-		else if (w->model && hints_attach(&w->model->hints, &region, &err) < 0)
+		else if (hints_attach(&w->hints, &region, &err) < 0)
 			log_error("the expert slots cannot be used: %s", err.text);
 		region_close(&region);
 	}
@@ -184,6 +187,8 @@ static void add_request(struct worker *w, const struct draft_request *request)
 {
 	struct draft_session *s = follow(w, request);
 	count(&w->counts.requests, 1);
+	hints_learn(&w->hints, &w->rings.routings, LEARN_MAX);
+	hints_request(&w->hints, request->iteration);
 	if (s) {
 		const struct draft_ops *ops =
 			draft_method_for(&w->context, s, (enum draft_method)w->config->method);
@@ -198,6 +203,9 @@ static void add_request(struct worker *w, const struct draft_request *request)
 		at++;
 	if (at < w->n_items)
 		w->items[at].session = NULL;
+	/* At K = 0 the pass begins now: whatever arrives before its layers do helps. */
+	if (request->k == 0 && s)
+		hints_history(&w->hints, s, s->tokens, s->n - 1, 1);
 	if (request->k == 0 || at == LIMIT_SESSIONS)
 		return;
 	if (at == w->n_items)
@@ -251,6 +259,20 @@ static void send(struct worker *w, const struct draft_item *item, uint64_t took_
 	count(&w->counts.drafted_ahead, reply->ahead);
 }
 
+/* For those whose drafts did not come from the draft model, which hints by itself while it drafts. */
+static void hint(struct worker *w, const struct draft_item *item)
+{
+	const struct draft_reply *reply = item->reply;
+	int32_t tokens[LIMIT_DRAFT + 2];
+	struct draft_session *s = item->session;
+	if (!s || reply->method == DRAFT_MODEL)
+		return;
+	uint32_t before = s->n > 1 ? 2 : 1;
+	memcpy(tokens, s->tokens + s->n - before, before * sizeof(*tokens));
+	memcpy(tokens + before, reply->token, reply->n * sizeof(*tokens));
+	hints_history(&w->hints, s, tokens, before - 1, 1 + reply->n);
+}
+
 /* Answers the round: each method drafts once for all of its items. */
 static void answer(struct worker *w)
 {
@@ -280,8 +302,16 @@ static void answer(struct worker *w)
 			draft_methods_all[m]->draft(&w->context, own, n);
 	}
 	uint64_t took_ns = clock_ns() - start_ns;
-	for (uint32_t i = 0; i < w->n_items; i++)
+	uint32_t n_most = 0, n_layers = 0;
+	for (uint32_t i = 0; i < w->n_items; i++) {
 		send(w, &w->items[i], took_ns);
+		n_most = w->replies[i].n > n_most ? w->replies[i].n : n_most;
+		if (w->replies[i].method == DRAFT_MODEL)
+			n_layers = w->model->model->config.n_layers;
+	}
+	for (uint32_t i = 0; i < w->n_items; i++)
+		hint(w, &w->items[i]);
+	hints_measured(&w->hints, n_most, n_layers);
 	count(&w->counts.rounds, 1);
 	count(&w->counts.busy_ns, took_ns);
 	w->n_items = 0;
@@ -341,6 +371,8 @@ static void *run(void *arg)
 		 * a request by more. */
 		if (w->context.model && draft_model_idle(w->model, may_run_ahead(w)))
 			continue;
+		if (hints_learn(&w->hints, &w->rings.routings, LEARN_MAX) > 0)
+			continue;
 		if (!atomic_load_explicit(&w->mail_waiting, memory_order_acquire))
 			doorbell_wait(bell, seen, w->config->spin_ns, SLEEP_NS);
 	}
@@ -364,9 +396,11 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 	pthread_cond_init(&w->changed, &attributes);
 	pthread_condattr_destroy(&attributes);
 	atomic_store(&w->beat_ns, clock_ns());
+	hints_init(&w->hints, config);
+	w->context.hints = &w->hints;
 	if (config->draft[0] == '\0')
 		return 0;
-	return draft_model_open(config, w->sessions, LIMIT_SESSIONS, &w->model, err);
+	return draft_model_open(config, w->sessions, LIMIT_SESSIONS, &w->hints, &w->model, err);
 }
 
 int worker_start(struct worker *w, struct error *err)
@@ -397,6 +431,7 @@ void worker_exit(struct worker *w)
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		end_session(w, &w->sessions[i]);
 	draft_model_close(&w->model);
+	hints_exit(&w->hints);
 	session_view_close(&w->view);
 	region_close(&w->draft);
 	region_close(&w->policy);

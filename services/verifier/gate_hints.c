@@ -114,8 +114,8 @@ static void send(struct gate_hints *gates, uint32_t layer, uint32_t n_chosen, ui
 		slots_hint_wake(&gates->hinter);
 }
 
-void gate_hints_layer(struct gate_hints *gates, uint32_t layer, uint32_t n_tokens,
-	const float *const *hidden)
+void gate_hints_layer(
+	struct gate_hints *gates, uint32_t layer, uint32_t n_tokens, const float *const *hidden)
 {
 	uint32_t next = layer < LIMIT_LAYERS ? gates->next[layer] : 0;
 

@@ -35,5 +35,5 @@ void gate_hints_end(struct gate_hints *gates, uint64_t verify_ns, uint64_t wait_
 /* Whether the expert-cache wants hints of this source. */
 bool gate_hints_wanted(const struct gate_hints *gates, enum hint_source source);
 /* From the forward's hook, behind begin of the layer's experts. hidden: [n_tokens][n_embd], the feed-forward's input. */
-void gate_hints_layer(struct gate_hints *gates, uint32_t layer, uint32_t n_tokens,
-	const float *const *hidden);
+void gate_hints_layer(
+	struct gate_hints *gates, uint32_t layer, uint32_t n_tokens, const float *const *hidden);

@@ -112,17 +112,18 @@ static uint32_t choose_k(struct engine *engine, const struct engine_session *s, 
 		(uint32_t)engine->o.config->context);
 }
 
-/* Keeps the drafter within FOLLOW_TOKENS of a session whose K may rise again. */
-static void follow(struct engine *engine, struct engine_session *s, uint32_t n_tokens)
+/* Keeps the drafter within FOLLOW_TOKENS of a session whose K may rise again, and up to date where it hints. */
+static void follow(
+	struct engine *engine, struct engine_session *s, uint32_t n_tokens, bool decodes)
 {
 	const struct session_request *request = &s->page->request;
+	/* Hints are about the very next token, whoever drafts later on. */
+	bool hints = decodes && engine->feed.on;
 
-	if (!engine->o.config->follow_at_zero || request->draft_method == DRAFT_NONE ||
-		request->k == 0)
+	if (!engine->o.config->follow_at_zero ||
+		(!hints && (request->draft_method == DRAFT_NONE || request->k == 0)))
 		return;
-	/* Hints are about the very next token. */
-	uint32_t most = gate_hints_wanted(&engine->gates, HINT_HISTORY) ? 1 : FOLLOW_TOKENS;
-	if (s->followed != 0 && n_tokens - s->followed < most)
+	if (s->followed != 0 && n_tokens - s->followed < (hints ? 1 : FOLLOW_TOKENS))
 		return;
 	s->followed = n_tokens;
 	drafts_follow(&engine->drafts, s->index, s->uid, n_tokens);
@@ -175,7 +176,7 @@ static void draft(struct engine *engine, uint32_t n_plan, uint64_t now_ns)
 		if (s->asked)
 			last = s;
 		else
-			follow(engine, s, n_tokens);
+			follow(engine, s, n_tokens, engine->plan[e].decodes);
 	}
 	if (last == NULL)
 		return;
