@@ -270,14 +270,17 @@ bool draft_model_idle(struct draft_model *m, bool ahead)
 		return run(m) == 0;
 	if (!ahead)
 		return false;
-	hints_ahead(m->hints);
+	bool behind = true;
 	for (uint32_t i = 0; i < m->n_sessions; i++) {
 		struct draft_session *s = &m->sessions[i];
 		if (s->uid == 0 || s->n_chain == 0 || s->n_chain >= bounded(m, s, s->chain_goal) ||
-			!s->has_seq)
+			!s->has_seq || m->n_in_batch == m->n_batch)
 			continue;
-		if (m->n_in_batch < m->n_batch)
-			add(m, s, s->n + s->n_chain, true);
+		/* What was answered with is still to be verified; what is drafted after that is for the next pass. */
+		behind &= s->seq.n >= s->n + s->chain_goal / 2;
+		add(m, s, s->n + s->n_chain, true);
 	}
+	if (m->n_in_batch > 0 && behind)
+		hints_ahead(m->hints);
 	return m->n_in_batch > 0 && run(m) == 0;
 }

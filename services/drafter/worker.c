@@ -259,18 +259,24 @@ static void send(struct worker *w, const struct draft_item *item, uint64_t took_
 	count(&w->counts.drafted_ahead, reply->ahead);
 }
 
-/* For those whose drafts did not come from the draft model, which hints by itself while it drafts. */
+/* The draft model hints by itself while it drafts, but for its last token, whose hidden states it did not compute. */
 static void hint(struct worker *w, const struct draft_item *item)
 {
 	const struct draft_reply *reply = item->reply;
 	int32_t tokens[LIMIT_DRAFT + 2];
 	struct draft_session *s = item->session;
-	if (!s || reply->method == DRAFT_MODEL)
+	if (!s)
 		return;
-	uint32_t before = s->n > 1 ? 2 : 1;
+	uint32_t before = s->n > 1 ? 2 : 1, first = before - 1, n = 1 + reply->n;
 	memcpy(tokens, s->tokens + s->n - before, before * sizeof(*tokens));
 	memcpy(tokens + before, reply->token, reply->n * sizeof(*tokens));
-	hints_history(&w->hints, s, tokens, before - 1, 1 + reply->n);
+	if (reply->method == DRAFT_MODEL && !hints_wanted(&w->hints, HINT_DRAFT))
+		return;
+	if (reply->method == DRAFT_MODEL) {
+		first += reply->n;
+		n = 1;
+	}
+	hints_history(&w->hints, s, tokens, first, n);
 }
 
 /* Answers the round: each method drafts once for all of its items. */

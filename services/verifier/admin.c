@@ -133,5 +133,17 @@ void admin_detail(void *arg, struct daemon_details *to)
 			&front->engine->output_total, memory_order_relaxed));
 	daemon_detail(to, "kernels", "%s, %lld threads", front->kernels->name,
 		(long long)front->config->threads);
+	const struct {
+		const char *name;
+		const _Atomic uint64_t *value;
+	} counts[] = {
+		{"gate_hints", &front->engine->gates.sent},
+		{"gate_hints_ns", &front->engine->gates.spent_ns},
+		{"routings_ns", &front->engine->feed.spent_ns},
+	};
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		daemon_detail(to, counts[i].name, "%llu",
+			(unsigned long long)atomic_load_explicit(
+				counts[i].value, memory_order_relaxed));
 	daemon_detail(to, "kv_tokens", "%lld", (long long)front->config->kv_tokens);
 }

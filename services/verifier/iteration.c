@@ -148,7 +148,10 @@ static void end_hints(struct engine *engine, uint32_t n_plan, const struct timin
 
 	gate_hints_end(&engine->gates, t->forwarded_ns - t->forward_ns, wait_ns,
 		engine->n_prefill == 0);
-	for (uint32_t e = 0; e < n_plan && engine->feed.on; e++) {
+	if (!engine->feed.on)
+		return;
+	uint64_t start_ns = clock_ns();
+	for (uint32_t e = 0; e < n_plan; e++) {
 		const struct sched_entry *entry = &engine->plan[e];
 		const struct engine_session *s = engine_live(engine, entry->session);
 		uint32_t n = s->seq.n;
@@ -158,6 +161,8 @@ static void end_hints(struct engine *engine, uint32_t n_plan, const struct timin
 				entry->n + s->n_drafts, s->uid, s->index,
 				n > 0 ? s->page->tokens[n - 1] : -1);
 	}
+	atomic_fetch_add_explicit(
+		&engine->feed.spent_ns, clock_ns() - start_ns, memory_order_relaxed);
 }
 
 /* Chooses every K, asks for drafts and waits for them. */

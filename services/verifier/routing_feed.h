@@ -15,6 +15,7 @@ struct routing_feed {
 	uint16_t *
 		items; /* [n_max][n_moe][1 + n_used] of this pass, as struct draft_routing has them */
 	bool on; /* in this pass */
+	_Atomic uint64_t spent_ns; /* read by the front */
 };
 
 /* n_max: tokens of one pass. A dense model: nothing to do. Borrows ring and model. */
