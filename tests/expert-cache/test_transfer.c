@@ -366,7 +366,7 @@ static void demands_out_of_range_are_ignored(void **state)
 	assert_true(ring_put(&hostile.demands, &demand, sizeof(demand)));
 	demand = (struct slot_demand){.layer = 0, .expert = 65535};
 	assert_true(ring_put(&hostile.demands, &demand, sizeof(demand)));
-	struct slot_activation activation = {.layer = 65535, .n = 27};
+	struct slot_activation activation = {.layer = 65535, .n = SLOT_ACTIVATION_PAIRS};
 	assert_true(ring_put(&hostile.activations, &activation, sizeof(activation)));
 	activation = (struct slot_activation){.layer = 0, .n = 65535};
 	assert_true(ring_put(&hostile.activations, &activation, sizeof(activation)));
