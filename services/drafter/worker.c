@@ -11,7 +11,7 @@
 #define ROUND_WAIT_NS 2000000u
 #define SLEEP_NS 500000000u
 #define ALIVE_NS 10000000000u
-/* Routings learnt at once, before a request is seen to: a long prompt's rest waits until nobody does. */
+/* Routings learnt at once, while nobody waits: a request that comes meanwhile waits no longer. */
 #define LEARN_MAX 64u
 
 static void count(_Atomic uint64_t *counter, uint64_t by)
@@ -187,7 +187,6 @@ static void add_request(struct worker *w, const struct draft_request *request)
 {
 	struct draft_session *s = follow(w, request);
 	count(&w->counts.requests, 1);
-	hints_learn(&w->hints, &w->rings.routings, LEARN_MAX);
 	hints_request(&w->hints, request->iteration);
 	if (s) {
 		const struct draft_ops *ops =
