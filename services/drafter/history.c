@@ -65,6 +65,13 @@ static size_t table_bytes(const struct history_table *table)
 	return (size_t)table->n_sets * WAYS * table->entry_bytes;
 }
 
+static void *carve(unsigned char **from, size_t bytes)
+{
+	unsigned char *at = *from;
+	*from += bytes;
+	return at;
+}
+
 int history_shape(struct history *h, uint32_t n_layers, uint32_t n_experts, uint32_t n_used,
 	size_t bytes, struct error *err)
 {
@@ -91,12 +98,12 @@ int history_shape(struct history *h, uint32_t n_layers, uint32_t n_experts, uint
 		return error_set(err, ENOMEM, "no memory for a history of %zu bytes", wanted);
 	}
 	h->memory = at;
-	h->tokens.entries = at;
-	h->pairs.entries = at += table_bytes(&h->tokens);
-	h->everybody = (float *)(at += table_bytes(&h->pairs));
-	h->unneeded = (float *)(at += matrix);
-	h->sessions = (float *)(at += matrix);
-	h->estimate = (float *)(at + matrix * LIMIT_SESSIONS);
+	h->tokens.entries = carve(&at, table_bytes(&h->tokens));
+	h->pairs.entries = carve(&at, table_bytes(&h->pairs));
+	h->everybody = carve(&at, matrix);
+	h->unneeded = carve(&at, matrix);
+	h->sessions = carve(&at, matrix * LIMIT_SESSIONS);
+	h->estimate = carve(&at, LIMIT_EXPERTS * sizeof(float));
 	return 0;
 }
 

@@ -86,8 +86,8 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 		.spin_ns = (uint64_t)config->spin_ns,
 		.quality = &service->quality,
 	};
-	status = hint_quality_init(&service->quality, service->geometry.n_layers,
-		service->geometry.n_experts, err);
+	status = hint_quality_init(
+		&service->quality, service->geometry.n_layers, service->geometry.n_experts, err);
 	if (status != 0)
 		return status;
 	status = transfer_start(

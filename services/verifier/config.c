@@ -66,7 +66,8 @@ const struct config_key verifier_config_keys[] = {
 	{"", "expert_patience", CONFIG_NS, AT(expert_patience), 0, 60 * SECOND, NULL, "20ms",
 		"time", "How long the expert-cache may take before the file is read here."},
 	{"", "gate_hints", CONFIG_ENUM, AT(gate_hints), 0, 0, choice_names, "auto", NULL,
-		"Foresee the next layer's experts with its router on this layer's hidden state: auto "
+		"Foresee the next layer's experts with its router on this layer's hidden state: "
+		"auto "
 		"does where "
 		"the expert-cache's policy wants it, on wherever it lacks room for all experts."},
 	{"", "default_k", CONFIG_INT, AT(default_k), 0, LIMIT_DRAFT, NULL, "0", "tokens",

@@ -292,8 +292,8 @@ static int start_thread(struct engine *engine, struct error *err)
 			(uint32_t)o->config->context, &engine->forward, err);
 	engine->gates.router.pool = engine->pool;
 	if (rc == 0 && engine->cached != NULL)
-		forward_set_hooks(engine->forward,
-			&(struct forward_hooks){.layer = on_layer, .arg = engine});
+		forward_set_hooks(
+			engine->forward, &(struct forward_hooks){.layer = on_layer, .arg = engine});
 	return rc;
 }
 

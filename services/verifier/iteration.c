@@ -113,8 +113,7 @@ static uint32_t choose_k(struct engine *engine, const struct engine_session *s, 
 }
 
 /* Keeps the drafter within FOLLOW_TOKENS of a session whose K may rise again, and up to date where it hints. */
-static void follow(
-	struct engine *engine, struct engine_session *s, uint32_t n_tokens, bool decodes)
+static void follow(struct engine *engine, struct engine_session *s, uint32_t n_tokens, bool decodes)
 {
 	const struct session_request *request = &s->page->request;
 	/* Hints are about the very next token, whoever drafts later on. */
@@ -133,9 +132,8 @@ static void follow(
 static void begin_hints(struct engine *engine)
 {
 	gate_hints_begin(&engine->gates);
-	engine->feed.on =
-		gate_hints_wanted(&engine->gates, HINT_HISTORY) &&
-		atomic_load_explicit(&engine->drafts.peer, memory_order_relaxed) != 0;
+	engine->feed.on = gate_hints_wanted(&engine->gates, HINT_HISTORY) &&
+			  atomic_load_explicit(&engine->drafts.peer, memory_order_relaxed) != 0;
 	engine->drafts.iteration =
 		engine->cached != NULL ? experts_cached_iteration(engine->cached) + 1 : 0;
 }
@@ -146,8 +144,8 @@ static void end_hints(struct engine *engine, uint32_t n_plan, const struct timin
 	uint64_t wait_ns =
 		engine->experts != NULL ? engine->experts->stats.wait_ns - t->before.wait_ns : 0;
 
-	gate_hints_end(&engine->gates, t->forwarded_ns - t->forward_ns, wait_ns,
-		engine->n_prefill == 0);
+	gate_hints_end(
+		&engine->gates, t->forwarded_ns - t->forward_ns, wait_ns, engine->n_prefill == 0);
 	if (!engine->feed.on)
 		return;
 	uint64_t start_ns = clock_ns();

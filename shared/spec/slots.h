@@ -63,16 +63,19 @@ struct slots_header {
 	_Atomic uint64_t verifier_generation; /* of the verifier that attached last */
 	_Atomic uint32_t verifier_epoch; /* its pins carry this; never 0 once one attached */
 	_Atomic uint32_t starved; /* the owner waits for an unpin: ring work after one */
-	uint64_t demand_offset, activation_offset, hint_offset, gate_offset, counts_offset, table_offset,
-		state_offset, used_offset, arena_offset; /* from the payload's start */
+	uint64_t demand_offset, activation_offset, hint_offset, gate_offset, counts_offset,
+		table_offset, state_offset, used_offset,
+		arena_offset; /* from the payload's start */
 	/* Verifier's: demand_hits, demand_misses, self_served. Owner's: the rest. */
 	_Atomic uint64_t demand_hits, demand_misses, loads, evictions, bytes_loaded, hints,
 		hint_loads, self_served;
 	/* The owner's: bit 1 << enum hint_source for each kind of hint it wants now; 0 when everything fits. */
 	_Atomic uint32_t hint_sources;
 	_Atomic uint32_t draft_tokens; /* the drafter's: drafted last */
-	_Atomic uint64_t draft_layer_ns; /* the drafter's: one layer of its model, one step; 0 = none */
-	_Atomic uint64_t verify_layer_ns; /* the verifier's: one layer without waits; 0 = not known */
+	_Atomic uint64_t
+		draft_layer_ns; /* the drafter's: one layer of its model, one step; 0 = none */
+	_Atomic uint64_t
+		verify_layer_ns; /* the verifier's: one layer without waits; 0 = not known */
 	alignas(CACHE_LINE) struct doorbell arrivals; /* rung when a slot becomes READY */
 	alignas(CACHE_LINE) struct doorbell work; /* rung for the owner: demands, hints, unpins */
 };
