@@ -46,10 +46,9 @@ const struct config_key drafter_config_keys[] = {
 		"are more "
 		"than two CPUs, unless the policy says no."},
 	{"", "hints", CONFIG_ENUM, AT(hints), 0, 0, choice_names, "auto", NULL,
-		"Tell the expert-cache which experts the next tokens will need: auto and on do "
-		"where it "
-		"lacks room for all of them, by the draft model's hidden states where it has the "
-		"target's hidden size and layers, else by what such tokens needed before."},
+		"Tell the expert-cache, where it lacks room for all, which experts the next tokens "
+		"will need: by a draft model of the target's hidden size and layers, else by what "
+		"was needed before."},
 	{"", "history", CONFIG_BYTES, AT(history), 0, 64.0 * (1 << 30), NULL, "32M", "bytes",
 		"Memory for what tokens needed before; the more, the more tokens are known."},
 	{"", "spin", CONFIG_STRING, AT(spin), 0, 0, NULL, "auto", "time or auto",
