@@ -34,6 +34,12 @@ static const struct command {
 		false, "  --once              print what there is and end\n"},
 	{{"cache", "stats"}, ctl_cache_stats, "[--layers]", "the expert cache", false,
 		"  --layers            each layer's hits, misses, loads and evictions\n"},
+	{{"trace"}, ctl_trace, "[TIME] [FILE]",
+		"what every process does, for Perfetto (2s, outrider-trace.json)", true,
+		"Writes a timeline of drafts, passes, expert loads and decisions of all processes "
+		"on one clock,\n"
+		"in the Trace Event Format. Open it at ui.perfetto.dev or chrome://tracing.\n"
+		"Ends with 69 when no process answers.\n"},
 	{{"top"}, ctl_top, "", "a live screen; q leaves", false,
 		"Without a terminal, one print of it. Ends with 69 when no process answers.\n\n"
 		"  --once              print what there is and end\n"},

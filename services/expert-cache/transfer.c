@@ -3,6 +3,7 @@
 #include "kernels/tiles.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/base/timeline.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -70,6 +71,7 @@ static bool start_load(struct transfer *transfer, const struct cache_prefetch *w
 		.layer = want->layer,
 		.expert = want->expert,
 		.why = why,
+		.start_ns = now_ns,
 		.hint_until_ns = want->needed_by_ns};
 	if (why != LOAD_DEMAND)
 		transfer->n_prefetching++;
@@ -90,8 +92,24 @@ static void pack(struct transfer *transfer, const struct load *load)
 	}
 }
 
+static void draw(const struct transfer *transfer, const struct load *load)
+{
+	static const enum timeline_kind kinds[] = {
+		[LOAD_DEMAND] = TIMELINE_LOAD_DEMAND,
+		[LOAD_PREFETCH] = TIMELINE_LOAD_PREFETCH,
+		[LOAD_PRELOAD] = TIMELINE_LOAD_PRELOAD,
+	};
+	timeline_add(&(struct timeline_span){.start_ns = load->start_ns,
+		.end_ns = clock_ns(),
+		.kind = kinds[load->why],
+		.lane = (uint32_t)(load - transfer->loads),
+		.value = {load->layer, load->expert}});
+}
+
 static void end_load(struct transfer *transfer, struct load *load)
 {
+	if (timeline_on())
+		draw(transfer, load);
 	if (load->why != LOAD_DEMAND)
 		transfer->n_prefetching--;
 	if (load->status == 0) {

@@ -1,6 +1,7 @@
 #include "services/policy-controller/controller.h"
 
 #include "shared/base/log.h"
+#include "shared/base/timeline.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -62,6 +63,7 @@ static void decide(
 	};
 	static_assert(sizeof(d->reason) == sizeof(verdict->reason), "reasons are kept whole");
 	memcpy(d->reason, verdict->reason, sizeof(d->reason));
+	timeline_end(timeline_start(), TIMELINE_DECISION, s->uid, k_old, s->k);
 	log_session(LOG_LEVEL_DEBUG, s->uid, s->iterations, "K %u -> %u, %s: %s", k_old, s->k,
 		phase_names[s->phase], d->reason);
 }

@@ -123,6 +123,8 @@ static void answer(
 	outrider__envelope__init(reply);
 	if (request->body_case == OUTRIDER__ENVELOPE__BODY_STATUS_REQUEST)
 		understood = fill_status(daemon, reply);
+	else if (request->body_case == OUTRIDER__ENVELOPE__BODY_TRACE_REQUEST)
+		understood = daemon_fill_trace(request->trace_request, reply);
 	else
 		understood = daemon->admin && daemon->admin(daemon->admin_arg, request, reply);
 	reply->request_id = request->request_id;

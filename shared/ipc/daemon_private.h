@@ -84,6 +84,9 @@ struct daemon {
 	void *detail_arg;
 };
 
+/* daemon_trace.c. False: no memory; what is in reply is freed with it. */
+bool daemon_fill_trace(const Outrider__TraceRequest *request, Outrider__Envelope *reply);
+
 /* daemon_notify.c */
 void daemon_collect_passed(struct daemon *daemon);
 void daemon_close_passed(struct daemon *daemon);

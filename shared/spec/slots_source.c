@@ -4,6 +4,7 @@
  * file's mapping. Nothing here allocates or makes a system call while everything is resident.
  */
 #include "shared/base/clock.h"
+#include "shared/base/timeline.h"
 #include "shared/spec/slots.h"
 
 #include <fcntl.h>
@@ -275,6 +276,8 @@ static void wait_or_give_up(struct experts_cached *cached, uint32_t seen)
 	doorbell_wait(&cached->slots.header->arrivals, seen, cached->options.spin_ns,
 		left < WAIT_NS_MAX ? left : WAIT_NS_MAX);
 	cached->source.stats.wait_ns += clock_ns() - start;
+	if (timeline_on())
+		timeline_end(start, TIMELINE_EXPERT_WAIT, 0, cached->layer, cached->n_missing);
 }
 
 static int cached_ready(struct expert_source *source, struct expert_view *views)
