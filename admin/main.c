@@ -32,6 +32,12 @@ static const struct command {
 		"  --session UID       for this session alone\n"},
 	{{"policy", "watch"}, ctl_policy_watch, "", "each decision with the figures behind it",
 		false, "  --once              print what there is and end\n"},
+	{{"policy", "plot"}, ctl_policy_plot, "[SESSION] [FILE.svg|FILE.png]",
+		"K, tokens, cost and utility of a session over its iterations", true,
+		"From the journal of the policy-controller; without SESSION the newest. In the "
+		"terminal, or as a\n"
+		"picture (gnuplot is needed for one). --format json prints the journal's "
+		"entries.\n"},
 	{{"cache", "stats"}, ctl_cache_stats, "[--layers]", "the expert cache", false,
 		"  --layers            each layer's hits, misses, loads and evictions\n"},
 	{{"trace"}, ctl_trace, "[TIME] [FILE]",

@@ -96,7 +96,7 @@ static void draw_span(
 	}
 	/* As text: a number in JSON keeps 53 bits of it. */
 	if (span->session)
-		fprintf(picture->file, "%s\"session\":\"%016" PRIx64 "\"", comma, span->session);
+		fprintf(picture->file, "%s\"session\":\"%" PRIu64 "\"", comma, span->session);
 	fputs("}}", picture->file);
 	source->spans++;
 }

@@ -211,14 +211,20 @@ int controller_set(
 	return 0;
 }
 
+const struct policy_state *controller_session(const struct controller *c, uint64_t uid)
+{
+	for (uint32_t i = 0; uid != 0 && i < LIMIT_SESSIONS; i++)
+		if (c->sessions[i].uid == uid)
+			return &c->sessions[i];
+	return NULL;
+}
+
 const struct settings *controller_settings(const struct controller *c, uint64_t uid)
 {
 	if (uid == 0)
 		return &c->settings;
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
-		if (c->sessions[i].uid == uid)
-			return &c->sessions[i].settings;
-	return NULL;
+	const struct policy_state *s = controller_session(c, uid);
+	return s ? &s->settings : NULL;
 }
 
 const struct decision *controller_decision(const struct controller *c, uint64_t after)

@@ -71,6 +71,17 @@ const struct config_key settings_keys[] = {
 			"iteration if that is longer; 0 sleeps on the "
 			"doorbell each time, "
 			"which costs the verifier a system call per iteration."},
+	{.section = "",
+		.name = "journal",
+		.type = CONFIG_BYTES,
+		.offset = KEY(journal_bytes),
+		.min = 0,
+		.max = 4294967296.0,
+		.fallback = "16M",
+		.unit = "size",
+		.help = "Size of the journal of iterations, policy.journal in the state directory "
+			"(the "
+			"runtime directory without one); less than 64K keeps none."},
 	{.name = NULL},
 };
 
