@@ -23,6 +23,13 @@ enum config_type {
 	CONFIG_ENUM, /* int: index into names, a NULL-terminated list */
 };
 
+/* What a value is about: the whole process, the model it serves, or (also) one session. */
+enum knob_scope { KNOB_GLOBAL, KNOB_MODEL, KNOB_SESSION };
+
+/* How the last two fields of a row are written. */
+#define KNOB_LIVE true
+#define KNOB_AT_START false
+
 struct config_key {
 	const char *section; /* "" for none */
 	const char *name;
@@ -34,6 +41,8 @@ struct config_key {
 	const char *fallback; /* the default, as it would be written in the file */
 	const char *unit;
 	const char *help; /* one sentence */
+	bool live; /* may change while the process runs (shared/ipc/daemon_knobs.h) */
+	enum knob_scope scope;
 };
 
 /* Fills *out with the defaults of keys (an array ended by name == NULL). */
