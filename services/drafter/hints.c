@@ -99,7 +99,7 @@ static bool useful(const struct hints *hints)
 	uint64_t n_total = 0;
 	for (uint32_t l = 0; l < config->n_layers; l++)
 		n_total += hints->target->layers[l].moe ? config->n_experts : 0;
-	return hints->hinter.header->n_slots < n_total;
+	return atomic_load_explicit(&hints->hinter.header->budget, memory_order_relaxed) < n_total;
 }
 
 bool hints_wanted(const struct hints *hints)

@@ -40,9 +40,9 @@ static struct census take_census(const struct slots *slots, uint32_t *layers)
 static void fill_totals(struct service *service, Outrider__CacheStats *stats)
 {
 	struct slots_header *header = service->store.slots.header;
-	stats->slots = service->n_slots;
+	stats->slots = service->budget;
 	stats->slot_bytes = service->geometry.slot_bytes;
-	stats->budget_bytes = service->n_slots * service->geometry.slot_bytes;
+	stats->budget_bytes = service->budget * service->geometry.slot_bytes;
 	stats->budget_min_bytes = slots_min(&service->geometry) * service->geometry.slot_bytes;
 	stats->hits = load(&header->demand_hits);
 	stats->misses = load(&header->demand_misses);
@@ -91,12 +91,12 @@ static bool fill_stats(struct service *service, bool per_layer, Outrider__Envelo
 	reply->body_case = OUTRIDER__ENVELOPE__BODY_CACHE_STATS;
 	reply->cache_stats = stats;
 	char *policy = strdup(service->config.policy);
-	char *link = strdup(service->n_slots > 0 ? reader_link(service->reader) : "idle");
+	char *link = strdup(service->budget > 0 ? reader_link(service->reader) : "idle");
 	if (policy != NULL)
 		stats->policy = policy;
 	if (link != NULL)
 		stats->link = link;
-	if (service->n_slots == 0)
+	if (service->budget == 0)
 		return true;
 	uint32_t residents[LIMIT_LAYERS] = {0};
 	struct census census = take_census(&service->store.slots, residents);
@@ -121,29 +121,30 @@ static void on_detail(void *arg, struct daemon_details *to)
 {
 	struct service *service = arg;
 	daemon_detail(to, "model", "%s", service->config.model);
-	daemon_detail(to, "slots", "%u", service->n_slots);
-	if (service->n_slots == 0)
+	daemon_detail(to, "slots", "%u", service->budget);
+	if (service->budget == 0)
 		return;
 	struct slots_header *header = service->store.slots.header;
 	struct census census = take_census(&service->store.slots, NULL);
 	uint64_t hits = load(&header->demand_hits), misses = load(&header->demand_misses);
 	daemon_detail(to, "resident", "%u", census.resident);
 	daemon_detail(to, "experts", "%u", service->geometry.n_total);
-	unsigned long long budget_bytes = service->n_slots * service->geometry.slot_bytes;
+	unsigned long long budget_bytes = service->budget * service->geometry.slot_bytes;
 	daemon_detail(to, "budget_bytes", "%llu", budget_bytes);
 	daemon_detail(to, "policy", "%s", service->config.policy);
 	daemon_detail(to, "link", "%s", reader_link(service->reader));
+	daemon_detail(to, "link_bytes_per_second", "%.0f", reader_rate(service->reader));
 	daemon_detail(to, "hits", "%llu", (unsigned long long)hits);
 	daemon_detail(to, "misses", "%llu", (unsigned long long)misses);
 	daemon_detail(to, "adopted", "%u", service->store.found.ready);
 	daemon_detail(
-		to, "load_failures", "%llu", (unsigned long long)load(&service->transfer.failures));
+		to, "load_failures", "%llu", (unsigned long long)load(&service->transfer.loads.failures));
 }
 
 static bool worker_alive(void *arg)
 {
 	struct service *service = arg;
-	return service->n_slots == 0 || clock_ns() - load(&service->transfer.beat_ns) < STALL_NS;
+	return service->budget == 0 || clock_ns() - load(&service->transfer.beat_ns) < STALL_NS;
 }
 
 static void on_state(void *arg)
@@ -170,7 +171,7 @@ int handlers_open(struct service *service, struct error *err)
 	struct daemon *daemon = service->daemon;
 	daemon_on_detail(daemon, on_detail, service);
 	daemon_on_alive(daemon, worker_alive, service);
-	if (service->n_slots > 0 &&
+	if (service->budget > 0 &&
 		(daemon_add_timer(daemon, FILE_CHECK_NS, on_file_check, service) < 0 ||
 			daemon_add_timer(daemon, STATE_NS, on_state, service) < 0))
 		return error_set(err, ENOSPC, "too many timers");

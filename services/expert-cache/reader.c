@@ -210,9 +210,9 @@ static int parse(const char *text, const struct config_key *key, int64_t *out, s
 
 int reader_parse_depth(const char *text, unsigned *out, struct error *err)
 {
-	static const struct config_key key[] = {{"", "queue_depth", CONFIG_INT, 0, sizeof(int64_t),
-							READER_DEPTH_MIN, READER_DEPTH_MAX, NULL,
-							"1", "reads", ""},
+	static const struct config_key key[] = {
+		{"", "queue_depth", CONFIG_INT, 0, sizeof(int64_t), READER_DEPTH_MIN,
+			READER_DEPTH_MAX, NULL, "1", "reads", ""},
 		{0}};
 	int64_t value;
 	int status = parse(text, key, &value, err);
@@ -222,9 +222,9 @@ int reader_parse_depth(const char *text, unsigned *out, struct error *err)
 
 int reader_parse_bytes(const char *text, size_t *out, struct error *err)
 {
-	static const struct config_key key[] = {{"", "read_bytes", CONFIG_BYTES, 0, sizeof(int64_t),
-							READER_BYTES_MIN, READER_BYTES_MAX, NULL,
-							"1M", "bytes", ""},
+	static const struct config_key key[] = {
+		{"", "read_bytes", CONFIG_BYTES, 0, sizeof(int64_t), READER_BYTES_MIN,
+			READER_BYTES_MAX, NULL, "1M", "bytes", ""},
 		{0}};
 	int64_t value;
 	int status = parse(text, key, &value, err);

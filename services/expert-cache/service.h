@@ -15,11 +15,10 @@ struct service {
 	struct broker *broker;
 	struct model *model;
 	struct slots_geometry geometry;
-	uint32_t n_slots; /* 0: a dense model, nothing below is there */
+	uint32_t budget; /* slots; 0: a dense model, nothing below is there */
 	struct store store;
 	struct reader *reader;
 	struct transfer transfer;
-	bool preload; /* config.preload, resolved */
 	bool file_changed; /* said so in the log */
 };
 
