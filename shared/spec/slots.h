@@ -250,6 +250,8 @@ struct experts_cached_options {
 int experts_cached_create(const struct model *model, const struct experts_cached_options *options,
 	struct experts_cached **out, struct error *err);
 void experts_cached_destroy(struct experts_cached **cached);
+/* Other waits; between two passes. */
+void experts_cached_tune(struct experts_cached *cached, uint64_t spin_ns, uint64_t patience_ns);
 struct expert_source *experts_cached_source(struct experts_cached *cached);
 /* Uses a region from now on (dups the fd; NULL: serve everything from the file). Checks the layout and the model's
  * fingerprint; on failure what was attached stays. The region that is attached already (same uid) changes nothing.
