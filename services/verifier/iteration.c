@@ -70,7 +70,7 @@ static void sweep(struct engine *engine, uint64_t now_ns)
 
 static void plan_inputs(struct engine *engine)
 {
-	uint32_t ahead = (uint32_t)engine->o.config->ahead_max;
+	uint32_t ahead = engine->tuning.ahead_max;
 
 	for (uint32_t i = 0; i < engine->n_live; i++) {
 		struct engine_session *s = engine_live(engine, i);
@@ -98,7 +98,7 @@ static uint32_t choose_k(struct engine *engine, const struct engine_session *s, 
 {
 	const struct session_request *request = &s->page->request;
 	struct policy_session knobs;
-	uint32_t k = (uint32_t)engine->o.config->default_k;
+	uint32_t k = engine->tuning.default_k;
 
 	if (request->draft_method == DRAFT_NONE)
 		return 0;
@@ -117,7 +117,7 @@ static void follow(struct engine *engine, struct engine_session *s, uint32_t n_t
 {
 	const struct session_request *request = &s->page->request;
 
-	if (!engine->o.config->follow_at_zero || request->draft_method == DRAFT_NONE ||
+	if (!engine->tuning.follow_at_zero || request->draft_method == DRAFT_NONE ||
 		request->k == 0)
 		return;
 	if (s->followed != 0 && n_tokens - s->followed < FOLLOW_TOKENS)

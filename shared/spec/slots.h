@@ -313,6 +313,8 @@ struct experts_cached_options {
 int experts_cached_create(const struct model *model, const struct experts_cached_options *options,
 	struct experts_cached **out, struct error *err);
 void experts_cached_destroy(struct experts_cached **cached);
+/* Other waits; between two passes. */
+void experts_cached_tune(struct experts_cached *cached, uint64_t spin_ns, uint64_t patience_ns);
 struct expert_source *experts_cached_source(struct experts_cached *cached);
 /* Whose tokens the passes from now on are: the one session of the batch, 0 for several. Told to the cache's policy. */
 void experts_cached_session(struct experts_cached *cached, uint64_t session);

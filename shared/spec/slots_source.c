@@ -424,6 +424,12 @@ void experts_cached_destroy(struct experts_cached **cached)
 	*cached = NULL;
 }
 
+void experts_cached_tune(struct experts_cached *cached, uint64_t spin_ns, uint64_t patience_ns)
+{
+	cached->options.spin_ns = spin_ns;
+	cached->options.patience_ns = patience_ns;
+}
+
 struct expert_source *experts_cached_source(struct experts_cached *cached)
 {
 	return &cached->source;
