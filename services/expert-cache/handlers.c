@@ -133,6 +133,7 @@ static void on_detail(void *arg, struct daemon_details *to)
 	daemon_detail(to, "budget_bytes", "%llu", budget_bytes);
 	daemon_detail(to, "policy", "%s", service->config.policy);
 	daemon_detail(to, "link", "%s", reader_link(service->reader));
+	daemon_detail(to, "link_bytes_per_second", "%.0f", reader_rate(service->reader));
 	daemon_detail(to, "hits", "%llu", (unsigned long long)hits);
 	daemon_detail(to, "misses", "%llu", (unsigned long long)misses);
 	daemon_detail(to, "adopted", "%u", service->store.found.ready);

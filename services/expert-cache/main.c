@@ -50,8 +50,19 @@ static int open_reader(struct service *service, struct error *err)
 		const struct gguf_part *part = gguf_part_at(gguf, i);
 		files[i] = (struct reader_file){part->path, part->base};
 	}
-	return reader_open(files, n, (enum io_choice)config->io, (enum auto_choice)config->direct,
-		(unsigned)config->queue_depth, &service->reader, err);
+	struct reader_options options = {
+		.io = (enum io_choice)config->io,
+		.direct = (enum auto_choice)config->direct,
+	};
+	int status = reader_parse_depth(config->queue_depth, &options.depth, err);
+	if (status == 0)
+		status = reader_parse_bytes(config->read_bytes, &options.read_bytes, err);
+	if (status == 0)
+		status = reader_open(files, n, &options, &service->reader, err);
+	if (status == 0)
+		reader_slots(service->reader, slots_at(&service->store.slots, 0),
+			(size_t)service->geometry.slot_bytes, service->n_slots);
+	return status;
 }
 
 /* Packing an expert takes longer than multiplying with it once: it pays where it is not loaded again and again. */
@@ -91,6 +102,9 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 		return status;
 	broker_offer(service->broker, &service->store.region);
 	const struct slots_adopted *found = &service->store.found;
+	log_notice("%s: %u reads of at most %zu KiB at once; the disk gives %.2f GB/s",
+		reader_link(service->reader), reader_depth(service->reader),
+		reader_piece_bytes(service->reader) >> 10, reader_rate(service->reader) / 1e9);
 	log_notice("%u of %u experts fit (%.1f MiB), read with %s, policy %s%s", service->n_slots,
 		service->geometry.n_total,
 		(double)service->n_slots * (double)service->geometry.slot_bytes / 1048576,

@@ -20,7 +20,8 @@ struct read_piece {
 	size_t done, need; /* bytes; the file may end after need */
 	unsigned retries, n_requests;
 	struct read_request *request[PIECE_REQUESTS];
-	bool shares[PIECE_REQUESTS]; /* request[i] begins with the page that request[i - 1] ends with: copied */
+	bool shares
+		[PIECE_REQUESTS]; /* request[i] begins with the page that request[i - 1] ends with: copied */
 };
 
 struct reader_io_ops {

@@ -106,8 +106,8 @@ static void append(
 	unsigned i = piece->n_requests++;
 	piece->request[i] = request;
 	piece->shares[i] = shared > 0;
-	piece->iov[piece->n_iov++] = (struct iovec){
-		request->to + request->issued + shared, bytes - shared};
+	piece->iov[piece->n_iov++] =
+		(struct iovec){request->to + request->issued + shared, bytes - shared};
 	size_t end = request->issued + bytes;
 	size_t need = end < request->need ? bytes : request->need - request->issued;
 	/* All before it are whole. */
@@ -165,8 +165,7 @@ static void issue_all(struct reader *reader)
 {
 	for (int p = 0; p < READ_PRIORITIES; p++) {
 		unsigned most = p == READ_DEMAND ? reader->depth : reader->prefetch_depth;
-		while (reader->held[p].first != NULL &&
-			reader->depth_max - reader->n_idle < most)
+		while (reader->held[p].first != NULL && reader->depth_max - reader->n_idle < most)
 			issue(reader, (enum read_priority)p);
 	}
 	if (reader->rate_ns == 0)

@@ -18,13 +18,18 @@
 enum {
 	DEPTH = 16, /* of the trials of lengths, and where nothing can be measured */
 	BYTES = 512 << 10,
-	MEMORY_BYTES = 8 << 20, /* what is read goes there, several reads to the same place: nobody looks at it */
+	MEMORY_BYTES =
+		8
+		<< 20, /* what is read goes there, several reads to the same place: nobody looks at it */
 	ROUNDS = 2, /* the better of two counts: something else may have used the disk */
 };
 
 static const size_t lengths[] = {128 << 10, 256 << 10, 512 << 10, 1 << 20};
 static const unsigned depths[] = {4, 8, 16, 32, 64};
-enum { N_LENGTHS = sizeof(lengths) / sizeof(lengths[0]), N_DEPTHS = sizeof(depths) / sizeof(depths[0]) };
+enum {
+	N_LENGTHS = sizeof(lengths) / sizeof(lengths[0]),
+	N_DEPTHS = sizeof(depths) / sizeof(depths[0])
+};
 
 struct tuning {
 	struct reader *reader;
@@ -172,10 +177,10 @@ int reader_tune(struct reader *reader, unsigned depth, size_t read_bytes, struct
 	t.requests = calloc(reader->depth_max, sizeof(*t.requests));
 	if (t.memory != NULL && t.requests != NULL)
 		measure(&t, depth, read_bytes);
-	int status = t.memory != NULL && t.requests != NULL
-			     ? 0
-			     : error_set(err, ENOMEM, "no memory to measure reads of %s",
-				       t.file->path);
+	int status =
+		t.memory != NULL && t.requests != NULL
+			? 0
+			: error_set(err, ENOMEM, "no memory to measure reads of %s", t.file->path);
 	free(t.memory);
 	free(t.requests);
 	return status;

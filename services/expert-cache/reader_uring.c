@@ -91,8 +91,8 @@ static int update_buffer(struct uring *uring, unsigned i, bool there)
 	struct iovec iov = {0};
 	__u64 tag = 0;
 	if (there)
-		iov = (struct iovec){uring->slots + at,
-			left < uring->group_bytes ? left : uring->group_bytes};
+		iov = (struct iovec){
+			uring->slots + at, left < uring->group_bytes ? left : uring->group_bytes};
 	int n = io_uring_register_buffers_update_tag(&uring->ring, i, &iov, &tag, 1);
 	return n < 0 ? n : 0;
 }
@@ -154,11 +154,10 @@ static void uring_start(void *io, struct read_piece *piece)
 	int fd = (int)(piece->plain ? piece->file : uring->n_files + piece->file);
 	int buffer = n == 1 ? buffer_of(uring, iov) : -1;
 	if (buffer >= 0)
-		io_uring_prep_read_fixed(sqe, fd, iov->iov_base, (unsigned)iov->iov_len,
-			piece->position, buffer);
+		io_uring_prep_read_fixed(
+			sqe, fd, iov->iov_base, (unsigned)iov->iov_len, piece->position, buffer);
 	else if (n == 1)
-		io_uring_prep_read(
-			sqe, fd, iov->iov_base, (unsigned)iov->iov_len, piece->position);
+		io_uring_prep_read(sqe, fd, iov->iov_base, (unsigned)iov->iov_len, piece->position);
 	else
 		io_uring_prep_readv(sqe, fd, iov, n, piece->position);
 	sqe->flags |= IOSQE_FIXED_FILE;

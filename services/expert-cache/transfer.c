@@ -36,26 +36,40 @@ static struct load *find_load(struct transfer *transfer, uint32_t layer, uint32_
 	return NULL;
 }
 
-/* The pages that hold a part of the expert, read to where slots_part_place finds them. */
-static void submit_parts(struct transfer *transfer, struct load *load)
+static enum read_priority priority_of(enum load_reason why)
+{
+	return why == LOAD_DEMAND     ? READ_DEMAND
+	       : why == LOAD_PREFETCH ? READ_PREFETCH
+				      : READ_PRELOAD;
+}
+
+static void submit_reads(struct transfer *transfer, struct load *load)
 {
 	const struct store *store = transfer->store;
 	unsigned char *slot = slots_at(&store->slots, load->slot);
-	load->parts_left = EXPERT_PARTS;
-	for (int p = 0; p < EXPERT_PARTS; p++) {
-		const struct slots_part *part = &store->geometry.layers[load->layer].part[p];
-		uint64_t offset = slots_part_offset(part, load->expert);
-		size_t skip = (size_t)(offset % SLOTS_PAGE);
-		size_t need = skip + (size_t)part->bytes;
-		load->part[p] = (struct read_request){
-			.offset = offset - skip,
-			.need = need,
-			.bytes = (need + SLOTS_PAGE - 1) / SLOTS_PAGE * SLOTS_PAGE,
-			.to = slot + part->area,
+	struct slots_read reads[EXPERT_PARTS];
+	load->parts_left = slots_reads(&store->geometry.layers[load->layer], load->expert, reads);
+	for (unsigned i = 0; i < load->parts_left; i++) {
+		load->part[i] = (struct read_request){
+			.offset = reads[i].offset,
+			.need = reads[i].need,
+			.bytes = reads[i].bytes,
+			.to = slot + reads[i].at,
 			.owner = load,
+			.priority = priority_of(load->why),
 		};
-		reader_submit(transfer->reader, &load->part[p]);
+		reader_submit(transfer->reader, &load->part[i]);
 	}
+}
+
+/* What of a load is not in the kernel yet overtakes all prefetches. */
+static void promote(struct transfer *transfer, struct load *load)
+{
+	if (load->why != LOAD_DEMAND)
+		transfer->n_prefetching--;
+	load->why = LOAD_DEMAND;
+	for (unsigned i = 0; i < EXPERT_PARTS; i++)
+		reader_promote(transfer->reader, &load->part[i], READ_DEMAND);
 }
 
 /* False when there is no slot for it. The caller has seen that a load is idle. */
@@ -73,7 +87,7 @@ static bool start_load(struct transfer *transfer, const struct cache_prefetch *w
 		.hint_until_ns = want->needed_by_ns};
 	if (why != LOAD_DEMAND)
 		transfer->n_prefetching++;
-	submit_parts(transfer, load);
+	submit_reads(transfer, load);
 	return true;
 }
 
@@ -148,9 +162,7 @@ static void take_demand(struct transfer *transfer, const struct slot_demand *dem
 	}
 	if (store_loading(store, layer, expert)) {
 		struct load *load = find_load(transfer, layer, expert);
-		if (load->why != LOAD_DEMAND)
-			transfer->n_prefetching--;
-		load->why = LOAD_DEMAND;
+		promote(transfer, load);
 		store_protect(store, load->slot);
 		return;
 	}
@@ -401,7 +413,7 @@ static int allocate_scratch(struct transfer *transfer, struct error *err)
 
 static int allocate(struct transfer *transfer, struct error *err)
 {
-	transfer->n_loads = reader_depth(transfer->reader) / EXPERT_PARTS;
+	transfer->n_loads = TRANSFER_LOADS;
 	transfer->loads = calloc(transfer->n_loads, sizeof(*transfer->loads));
 	transfer->idle = calloc(transfer->n_loads, sizeof(*transfer->idle));
 	transfer->wanted = calloc(LIMIT_EXPERTS, sizeof(*transfer->wanted));

@@ -11,6 +11,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* Loads that the reader has at once; it holds back what the disk cannot take. */
+#define TRANSFER_LOADS 64
+
 struct transfer_options {
 	bool preload;
 	uint64_t spin_ns;

@@ -149,6 +149,16 @@ static inline uint64_t slots_part_place(const struct slots_part *part, uint32_t 
 	return part->area + slots_part_offset(part, expert) % SLOTS_PAGE;
 }
 
+/* What is to be read for one expert: whole pages of the file, to a place in its slot from a page boundary. */
+struct slots_read {
+	uint64_t offset; /* in the file */
+	size_t bytes, need; /* the file may end after need */
+	uint64_t at; /* in the slot */
+};
+/* The reads of one expert, one per part; returns how many. */
+unsigned slots_reads(const struct slots_layer_geometry *layer, uint32_t expert,
+	struct slots_read out[static EXPERT_PARTS]);
+
 /* Slots that one layer of one verification with a full draft may need: the smallest legal budget. */
 uint32_t slots_min(const struct slots_geometry *geometry);
 

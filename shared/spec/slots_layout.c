@@ -50,6 +50,22 @@ void slots_geometry_init(struct slots_geometry *geometry, const struct model *mo
 	}
 }
 
+unsigned slots_reads(const struct slots_layer_geometry *layer, uint32_t expert,
+	struct slots_read out[static EXPERT_PARTS])
+{
+	for (int p = 0; p < EXPERT_PARTS; p++) {
+		uint64_t offset = slots_part_offset(&layer->part[p], expert);
+		size_t skip = (size_t)(offset % SLOTS_PAGE);
+		out[p] = (struct slots_read){
+			.offset = offset - skip,
+			.need = skip + (size_t)layer->part[p].bytes,
+			.at = layer->part[p].area,
+		};
+		out[p].bytes = (out[p].need + SLOTS_PAGE - 1) / SLOTS_PAGE * SLOTS_PAGE;
+	}
+	return EXPERT_PARTS;
+}
+
 uint32_t slots_min(const struct slots_geometry *geometry)
 {
 	uint32_t most = geometry->n_experts_used * (LIMIT_DRAFT + 1);
