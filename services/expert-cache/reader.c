@@ -197,37 +197,38 @@ void reader_close(struct reader **reader)
 }
 
 /* One number of a configuration that may be "auto", which is 0. */
-static int parse(const char *text, const struct config_key *key, int64_t *out, struct error *err)
+static int parse(const char *text, const char *name, enum config_type type, double min, double max,
+	int64_t *out, struct error *err)
 {
+	const struct config_key keys[] = {{.section = "",
+						  .name = name,
+						  .type = type,
+						  .size = sizeof(*out),
+						  .min = min,
+						  .max = max},
+		{0}};
 	char assignment[64];
 	*out = 0;
 	if (strcmp(text, "auto") == 0)
 		return 0;
-	snprintf(assignment, sizeof(assignment), "%s=%s", key->name, text);
-	int status = config_set(assignment, "configuration (or auto)", key, out, err);
-	return status;
+	snprintf(assignment, sizeof(assignment), "%s=%s", name, text);
+	return config_set(assignment, "not auto", keys, out, err);
 }
 
 int reader_parse_depth(const char *text, unsigned *out, struct error *err)
 {
-	static const struct config_key key[] = {
-		{"", "queue_depth", CONFIG_INT, 0, sizeof(int64_t), READER_DEPTH_MIN,
-			READER_DEPTH_MAX, NULL, "1", "reads", ""},
-		{0}};
 	int64_t value;
-	int status = parse(text, key, &value, err);
+	int status = parse(
+		text, "queue_depth", CONFIG_INT, READER_DEPTH_MIN, READER_DEPTH_MAX, &value, err);
 	*out = (unsigned)value;
 	return status;
 }
 
 int reader_parse_bytes(const char *text, size_t *out, struct error *err)
 {
-	static const struct config_key key[] = {
-		{"", "read_bytes", CONFIG_BYTES, 0, sizeof(int64_t), READER_BYTES_MIN,
-			READER_BYTES_MAX, NULL, "1M", "bytes", ""},
-		{0}};
 	int64_t value;
-	int status = parse(text, key, &value, err);
+	int status = parse(
+		text, "read_bytes", CONFIG_BYTES, READER_BYTES_MIN, READER_BYTES_MAX, &value, err);
 	*out = (size_t)value / SLOTS_PAGE * SLOTS_PAGE;
 	return status;
 }

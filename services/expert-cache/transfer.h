@@ -10,6 +10,9 @@
 
 #include <pthread.h>
 
+/* Loads that the reader has at once; it holds back what the disk cannot take. */
+#define TRANSFER_LOADS 64
+
 struct transfer_options {
 	bool preload, packs;
 	uint64_t spin_ns;

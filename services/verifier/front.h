@@ -49,6 +49,7 @@ struct front {
 	struct region policy_region;
 	struct policy_page *policy;
 	bool drafter_here;
+	bool model_lost; /* and the log says so */
 	char state[128];
 };
 

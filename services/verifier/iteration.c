@@ -3,6 +3,7 @@
 #include "services/verifier/batch.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/model/gguf_watch.h"
 #include "shared/model/hash.h"
 #include "shared/spec/accept.h"
 
@@ -402,26 +403,40 @@ static void finish_pass(
 	}
 }
 
-static void fail_pass(struct engine *engine, uint32_t n_plan, int rc)
+/* Without the model nobody's answer can go on. */
+static void fail_all(struct engine *engine, const struct error *err)
 {
-	for (uint32_t e = 0; e < n_plan; e++) {
-		struct engine_session *s = engine_live(engine, engine->plan[e].session);
+	for (uint32_t i = 0; i < engine->n_live; i++) {
+		struct engine_session *s = engine_live(engine, i);
 
-		if (!engine->in_batch[engine->plan[e].session])
-			continue;
-		snprintf(s->slot->usage.message, sizeof(s->slot->usage.message),
-			"the model file cannot be read any more: %s", strerror(-rc));
+		snprintf(s->slot->usage.message, sizeof(s->slot->usage.message), "%s", err->text);
 		log_session(
 			LOG_LEVEL_ERROR, s->uid, engine->iteration, "%s", s->slot->usage.message);
 		engine_finish(engine, s, SESSION_END_ERROR);
 	}
+	engine_tidy(engine);
+}
+
+/* Whether what a pass computed, which ended with rc, may be used. The weights that were read are the model's only if its
+ * file is still the one that was opened: looking costs a system call per pass, and nothing that came of anything else gets
+ * out. */
+static int judge_pass(const struct engine *engine, int rc, struct error *err)
+{
+	int lost = gguf_watch(engine->o.model->gguf, err);
+
+	if (lost != 0 || rc == 0)
+		return lost;
+	return error_set(err, -rc, "the model cannot be computed: %s", strerror(-rc));
 }
 
 uint32_t iteration_run(struct engine *engine)
 {
 	struct timing t = {.start_ns = clock_ns()};
+	struct error err;
 
 	sweep(engine, t.start_ns);
+	if (gguf_lost(engine->o.model->gguf, &err) != 0)
+		fail_all(engine, &err);
 	if (engine->n_live == 0)
 		return 0;
 	plan_inputs(engine);
@@ -439,8 +454,8 @@ uint32_t iteration_run(struct engine *engine)
 	t.forward_ns = clock_ns();
 	int rc = forward_run(engine->forward, engine->batch, engine->n_batch);
 	t.forwarded_ns = clock_ns();
-	if (rc != 0)
-		fail_pass(engine, n_plan, rc);
+	if (judge_pass(engine, rc, &err) != 0)
+		fail_all(engine, &err);
 	else
 		finish_pass(engine, n_plan, n_sessions, &t);
 	engine_tidy(engine);

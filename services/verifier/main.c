@@ -187,6 +187,8 @@ static int serve(struct verifier *v, const char *runtime_dir)
 	rc = open_sockets(v, &err);
 	if (rc == 0)
 		rc = load(v, &err);
+	/* From here on sessions end with an error when the file does. */
+	gguf_guard_survive();
 	if (rc == 0)
 		rc = start(v, &err);
 	int status = rc != 0 ? die(rc, &err) : EX_OK;

@@ -207,6 +207,13 @@ bool slots_evict(struct slots *slots, uint32_t slot)
 	return true;
 }
 
+void slots_lose(struct slots *slots, uint64_t generation)
+{
+	/* Released before the ring: who is woken sees it. */
+	atomic_store_explicit(&slots->header->lost, generation, memory_order_release);
+	doorbell_ring(&slots->header->arrivals);
+}
+
 void slots_refuse(struct slots *slots, uint32_t layer, uint32_t expert)
 {
 	_Atomic uint32_t *word = slots_word(slots, layer, expert);

@@ -71,6 +71,9 @@ struct slots_header {
 	uint64_t demand_offset, activation_offset, hint_offset, counts_offset, table_offset,
 		uses_offset, state_offset, used_offset, arena_offset; /* from the payload's start */
 	_Atomic uint64_t cache_generation; /* of the cache process now serving; 0 = none */
+	/* Of the cache process that found the model file changed: nothing is loaded any more, what is resident may not fit
+	 * together, and the verifier ends its sessions. 0 = none. Stays for the region's life. */
+	_Atomic uint64_t lost;
 	_Atomic uint32_t starved; /* the owner waits for an unpin: ring work after one */
 	struct slots_settings configured, changed; /* the owner's loop thread */
 
@@ -277,6 +280,8 @@ void slots_load_fail(struct slots *slots, uint32_t slot);
 bool slots_evict(struct slots *slots, uint32_t slot);
 /* Whether slots_evict would succeed now. */
 bool slots_evictable(const struct slots *slots, uint32_t slot);
+/* Any thread of the owner: the model file is not what it was (header->lost). Wakes a verifier that waits. */
+void slots_lose(struct slots *slots, uint64_t generation);
 /* Whether the slot holds (layer, expert) and is READY. */
 bool slots_holds(const struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert);
 /* The cache will not deliver (layer, expert). */

@@ -4,6 +4,7 @@
  * file's mapping. Nothing here allocates or makes a system call while everything is resident.
  */
 #include "shared/base/clock.h"
+#include "shared/model/gguf_watch.h"
 #include "shared/spec/slots.h"
 
 #include <fcntl.h>
@@ -352,11 +353,23 @@ static void wait_or_give_up(struct experts_cached *cached, uint32_t seen)
 	count(&cached->slots.counts[cached->layer].wait_ns, slept);
 }
 
+/* The cache has found the file changed. Looked at before anything that it may have put into slots is used. */
+static bool is_lost(struct experts_cached *cached)
+{
+	if (cached->region.fd < 0 ||
+		atomic_load_explicit(&cached->slots.header->lost, memory_order_acquire) == 0)
+		return false;
+	gguf_lose(cached->source.model->gguf, GGUF_REPORTED, 0);
+	return true;
+}
+
 static int cached_ready(struct expert_source *source, struct expert_view *views)
 {
 	struct experts_cached *cached = cached_of(source);
 	/* The views of the last call are finished with: what they pinned may go. */
 	release_held(cached);
+	if (is_lost(cached))
+		return -EIO;
 	if (cached->n_pinned > 0)
 		return (int)view_pinned(cached, views);
 	while (cached->n_missing > 0) {
@@ -367,6 +380,8 @@ static int cached_ready(struct expert_source *source, struct expert_view *views)
 			cached->progress_ns = clock_ns();
 			return (int)n;
 		}
+		if (is_lost(cached))
+			return -EIO;
 		if (cached->n_unserved > 0)
 			break;
 		wait_or_give_up(cached, seen);

@@ -86,8 +86,10 @@ static void rig_start(struct rig *rig, const struct rig_options *options)
 	};
 	assert_int_equal(store_open(&rig->store, &geometry, &store, &err), 0);
 	struct reader_file file = {options->path != NULL ? options->path : MODEL, 0};
-	assert_int_equal(
-		reader_open(&file, 1, options->io, CHOICE_AUTO, 24, &rig->reader, &err), 0);
+	struct reader_options reader = {.io = options->io, .depth = 24, .read_bytes = 64 << 10};
+	assert_int_equal(reader_open(&file, 1, &reader, &rig->reader, &err), 0);
+	reader_slots(rig->reader, slots_at(&rig->store.slots, 0), (size_t)geometry.slot_bytes,
+		options->n_slots);
 	struct transfer_options transfer = {.preload = options->preload};
 	if (!options->no_worker)
 		assert_int_equal(
