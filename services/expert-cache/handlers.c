@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_CHECK_NS 5000000000ull
+#define FILE_CHECK_NS 500000000ull
 #define STATE_NS 200000000ull
 /* The worker looks at the world every 50 ms at least. */
 #define STALL_NS 10000000000ull
@@ -151,7 +151,8 @@ static void on_state(void *arg)
 {
 	struct service *service = arg;
 	if (service->file_changed)
-		daemon_set_state(service->daemon, "degraded: the model file changed");
+		daemon_set_state(
+			service->daemon, "degraded: the model file changed: nothing is loaded");
 	else
 		daemon_set_state(service->daemon, "ready");
 }
@@ -162,7 +163,7 @@ static void on_file_check(void *arg)
 	struct error err;
 	bool changed = reader_check(service->reader, &err) != 0;
 	if (changed && !service->file_changed)
-		log_error("%s", err.text);
+		transfer_lose(&service->transfer, &err);
 	service->file_changed = changed;
 }
 

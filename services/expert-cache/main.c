@@ -48,7 +48,7 @@ static int open_reader(struct service *service, struct error *err)
 	unsigned n = (unsigned)gguf_n_parts(gguf);
 	for (unsigned i = 0; i < n; i++) {
 		const struct gguf_part *part = gguf_part_at(gguf, i);
-		files[i] = (struct reader_file){part->path, part->base};
+		files[i] = (struct reader_file){part->path, part->base, &part->stamp};
 	}
 	struct reader_options options = {
 		.io = (enum io_choice)config->io,
@@ -95,6 +95,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 	struct transfer_options transfer = {
 		.preload = service->preload,
 		.spin_ns = (uint64_t)config->spin_ns,
+		.generation = daemon_generation(service->daemon),
 	};
 	status = transfer_start(
 		&service->transfer, &service->store, service->reader, &transfer, err);

@@ -104,11 +104,39 @@ static void pack(struct transfer *transfer, const struct load *load)
 	}
 }
 
+void transfer_lose(struct transfer *transfer, const struct error *why)
+{
+	if (atomic_exchange_explicit(&transfer->lost, true, memory_order_relaxed))
+		return;
+	log_error("%s; the model is lost until the service is started again", why->text);
+	slots_lose(&transfer->store->slots, transfer->options.generation);
+	doorbell_ring(&transfer->store->slots.header->work);
+}
+
+static bool is_lost(const struct transfer *transfer)
+{
+	return atomic_load_explicit(&transfer->lost, memory_order_relaxed);
+}
+
+/* Whether what was read is what it should be. */
+static bool is_sound(struct transfer *transfer, const struct load *load)
+{
+	const struct store *store = transfer->store;
+	struct error err;
+	if (load->status == 0 &&
+		integrity_check(&transfer->integrity, &store->geometry, load->layer, load->expert,
+			slots_at(&store->slots, load->slot), &err) != 0)
+		transfer_lose(transfer, &err);
+	if (load->status == -ESTALE && reader_check(transfer->reader, &err) == -ESTALE)
+		transfer_lose(transfer, &err);
+	return load->status == 0 && !is_lost(transfer);
+}
+
 static void end_load(struct transfer *transfer, struct load *load)
 {
 	if (load->why != LOAD_DEMAND)
 		transfer->n_prefetching--;
-	if (load->status == 0) {
+	if (is_sound(transfer, load)) {
 		if (transfer->scratch)
 			pack(transfer, load);
 		store_loaded(transfer->store, load->slot, load->why, load->hint_until_ns);
@@ -283,6 +311,8 @@ static void refuse_wanted(struct transfer *transfer)
 static void start_demanded(struct transfer *transfer, uint64_t now_ns)
 {
 	_Atomic uint32_t *starved = &transfer->store->slots.header->starved;
+	if (is_lost(transfer))
+		refuse_wanted(transfer);
 	bool short_of_slots = start_wanted(transfer, now_ns);
 	if (short_of_slots && atomic_load_explicit(starved, memory_order_relaxed) == 0) {
 		/* Sequentially consistent, then look again: see slots_evictable. */
@@ -304,7 +334,7 @@ static void start_demanded(struct transfer *transfer, uint64_t now_ns)
 static bool may_prefetch(const struct transfer *transfer)
 {
 	uint32_t most = transfer->n_loads / 4;
-	return transfer->n_wanted == 0 && transfer->n_idle > 0 &&
+	return transfer->n_wanted == 0 && transfer->n_idle > 0 && !is_lost(transfer) &&
 	       transfer->n_prefetching < (most > 0 ? most : 1);
 }
 
@@ -393,6 +423,7 @@ static void free_all(struct transfer *transfer)
 	free(transfer->idle);
 	free(transfer->wanted);
 	free(transfer->scratch);
+	integrity_exit(&transfer->integrity);
 }
 
 /* For a tile of the longest rows. */
@@ -419,6 +450,9 @@ static int allocate(struct transfer *transfer, struct error *err)
 	transfer->wanted = calloc(LIMIT_EXPERTS, sizeof(*transfer->wanted));
 	if (transfer->loads == NULL || transfer->idle == NULL || transfer->wanted == NULL)
 		return error_set(err, ENOMEM, "no memory for %u loads", transfer->n_loads);
+	int status = integrity_init(&transfer->integrity, &transfer->store->geometry, err);
+	if (status != 0)
+		return status;
 	while (transfer->n_idle < transfer->n_loads) {
 		transfer->idle[transfer->n_idle] = transfer->n_idle;
 		transfer->n_idle++;

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "services/expert-cache/integrity.h"
 #include "services/expert-cache/reader.h"
 #include "services/expert-cache/store.h"
 
@@ -17,6 +18,7 @@
 struct transfer_options {
 	bool preload;
 	uint64_t spin_ns;
+	uint64_t generation; /* of this process: what transfer_lose puts into the region */
 };
 
 /* One expert on its way: a read per part. */
@@ -32,6 +34,7 @@ struct load {
 struct transfer {
 	struct store *store;
 	struct reader *reader;
+	struct integrity integrity;
 	struct transfer_options options;
 	struct load *loads; /* [n_loads] */
 	uint32_t n_loads, n_idle, n_prefetching;
@@ -46,7 +49,7 @@ struct transfer {
 	uint32_t preload_layer, preload_expert;
 	pthread_t thread;
 	bool running;
-	atomic_bool stop;
+	atomic_bool stop, lost;
 	/* For the loop thread. */
 	_Atomic uint64_t beat_ns; /* the worker's last sign of life */
 	_Atomic uint64_t failures; /* loads that could not be read */
@@ -57,5 +60,8 @@ struct transfer {
 /* Borrows store and reader. */
 int transfer_start(struct transfer *transfer, struct store *store, struct reader *reader,
 	const struct transfer_options *options, struct error *err);
+/* Any thread: the model file is not what it was. Nothing is loaded any more, demands are refused, and the verifier is
+ * told through the region. The log says why, once. */
+void transfer_lose(struct transfer *transfer, const struct error *why);
 /* Waits for the reads in flight. */
 void transfer_stop(struct transfer *transfer);

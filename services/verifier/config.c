@@ -102,8 +102,9 @@ const struct config_key verifier_config_keys[] = {
 static int resolve_spin(
 	const char *name, const char *text, uint64_t automatic, uint64_t *out, struct error *err)
 {
-	const struct config_key key[] = {
-		{"", name, CONFIG_NS, 0, sizeof(int64_t), 0, SECOND, NULL, "0", "time", ""}, {0}};
+	const struct config_key key[] = {{"", name, CONFIG_NS, 0, sizeof(int64_t), 0, SECOND, NULL,
+						 "0", "time", "", KNOB_AT_START, KNOB_GLOBAL},
+		{0}};
 	char assignment[2 * LIMIT_NAME + 2];
 	int64_t value = 0;
 
