@@ -1,13 +1,14 @@
-#include "services/expert-cache/service.h"
+#include "services/expert-cache/live.h"
 
 #include "proto/envelope.pb-c.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/ipc/daemon_knobs.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_CHECK_NS 5000000000ull
+#define FILE_CHECK_NS 500000000ull
 #define STATE_NS 200000000ull
 /* The worker looks at the world every 50 ms at least. */
 #define STALL_NS 10000000000ull
@@ -137,8 +138,8 @@ static void on_detail(void *arg, struct daemon_details *to)
 	daemon_detail(to, "hits", "%llu", (unsigned long long)hits);
 	daemon_detail(to, "misses", "%llu", (unsigned long long)misses);
 	daemon_detail(to, "adopted", "%u", service->store.found.ready);
-	daemon_detail(
-		to, "load_failures", "%llu", (unsigned long long)load(&service->transfer.loads.failures));
+	daemon_detail(to, "load_failures", "%llu",
+		(unsigned long long)load(&service->transfer.loads.failures));
 }
 
 static bool worker_alive(void *arg)
@@ -151,7 +152,8 @@ static void on_state(void *arg)
 {
 	struct service *service = arg;
 	if (service->file_changed)
-		daemon_set_state(service->daemon, "degraded: the model file changed");
+		daemon_set_state(
+			service->daemon, "degraded: the model file changed: nothing is loaded");
 	else
 		daemon_set_state(service->daemon, "ready");
 }
@@ -162,13 +164,31 @@ static void on_file_check(void *arg)
 	struct error err;
 	bool changed = reader_check(service->reader, &err) != 0;
 	if (changed && !service->file_changed)
-		log_error("%s", err.text);
+		loads_lose(&service->transfer.loads, &err);
 	service->file_changed = changed;
 }
 
-int handlers_open(struct service *service, struct error *err)
+static int open_knobs(struct service *service, const struct options *options, struct error *err)
+{
+	const struct daemon_knobs knobs = {
+		.keys = cache_config_keys,
+		.config = &service->config,
+		.config_bytes = sizeof(service->config),
+		.check = live_check,
+		.apply = live_apply,
+		.arg = service,
+		.config_path = options->config_path,
+		.on_command_line = options->on_command_line,
+	};
+	return daemon_knobs_open(service->daemon, &knobs, err);
+}
+
+int handlers_open(struct service *service, const struct options *options, struct error *err)
 {
 	struct daemon *daemon = service->daemon;
+	int status = open_knobs(service, options, err);
+	if (status != 0)
+		return status;
 	daemon_on_detail(daemon, on_detail, service);
 	daemon_on_alive(daemon, worker_alive, service);
 	if (service->budget > 0 &&

@@ -22,6 +22,7 @@ struct transfer_options live_options(
 		 * again. */
 		.packs = chosen(config->pack, all),
 		.spin_ns = (uint64_t)config->spin_ns,
+		.generation = daemon_generation(service->daemon),
 	};
 }
 

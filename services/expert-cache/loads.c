@@ -1,6 +1,7 @@
 #include "services/expert-cache/loads.h"
 
 #include "kernels/tiles.h"
+#include "shared/base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +30,11 @@ static size_t scratch_bytes(const struct slots_geometry *geometry)
 	return TILE_LANES * most;
 }
 
-int loads_init(struct loads *loads, struct store *store, struct reader *reader, struct error *err)
+int loads_init(struct loads *loads, struct store *store, struct reader *reader, uint64_t generation,
+	struct error *err)
 {
 	memset(loads, 0, sizeof(*loads));
+	loads->generation = generation;
 	loads->store = store;
 	loads->reader = reader;
 	loads->load = calloc(LOADS_MAX, sizeof(*loads->load));
@@ -39,6 +42,11 @@ int loads_init(struct loads *loads, struct store *store, struct reader *reader, 
 	if (loads->load == NULL || loads->scratch == NULL) {
 		loads_exit(loads);
 		return error_set(err, ENOMEM, "no memory for %d loads", LOADS_MAX);
+	}
+	int status = integrity_init(&loads->integrity, &store->geometry, err);
+	if (status != 0) {
+		loads_exit(loads);
+		return status;
 	}
 	while (loads->n_idle < LOADS_MAX) {
 		loads->idle[loads->n_idle] = loads->n_idle;
@@ -51,6 +59,7 @@ void loads_exit(struct loads *loads)
 {
 	free(loads->load);
 	free(loads->scratch);
+	integrity_exit(&loads->integrity);
 	loads->load = NULL;
 	loads->scratch = NULL;
 }
@@ -150,8 +159,38 @@ static void end(struct loads *loads, struct load *load, enum matrix_layout layou
 	loads->idle[loads->n_idle++] = (uint32_t)(load - loads->load);
 }
 
+void loads_lose(struct loads *loads, const struct error *why)
+{
+	if (atomic_exchange_explicit(&loads->lost, true, memory_order_relaxed))
+		return;
+	log_error("%s; the model is lost until the service is started again", why->text);
+	slots_lose(&loads->store->slots, loads->generation);
+	doorbell_ring(&loads->store->slots.header->work);
+}
+
+bool loads_lost(const struct loads *loads)
+{
+	return atomic_load_explicit(&loads->lost, memory_order_relaxed);
+}
+
+/* What was read is not what it should be: the file has changed. */
+static void check(struct loads *loads, struct load *load)
+{
+	const struct store *store = loads->store;
+	struct error err;
+	if (load->status == 0 &&
+		integrity_check(&loads->integrity, &store->geometry, load->want.layer,
+			load->want.expert, slots_at(&store->slots, load->slot), &err) != 0)
+		loads_lose(loads, &err);
+	if (load->status == -ESTALE && reader_check(loads->reader, &err) == -ESTALE)
+		loads_lose(loads, &err);
+	if (load->status == 0 && loads_lost(loads))
+		load->status = -ESTALE;
+}
+
 static void arrived(struct loads *loads, struct load *load)
 {
+	check(loads, load);
 	if (load->status == 0 && loads->packs)
 		loads->packing[loads->n_packing++] = (uint32_t)(load - loads->load);
 	else

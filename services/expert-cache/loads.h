@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "services/expert-cache/integrity.h"
 #include "services/expert-cache/reader.h"
 #include "services/expert-cache/store.h"
 
@@ -24,6 +25,8 @@ struct load {
 struct loads {
 	struct store *store;
 	struct reader *reader;
+	struct integrity integrity;
+	uint64_t generation; /* of this process: what loads_lose puts into the region */
 	struct load *load; /* [LOADS_MAX] */
 	uint32_t n_idle, n_packing;
 	uint32_t idle[LOADS_MAX]; /* a stack of those not in use */
@@ -31,10 +34,16 @@ struct loads {
 	bool packs; /* from now on */
 	void *scratch; /* a tile of any expert */
 	_Atomic uint64_t failures; /* loads that could not be read */
+	atomic_bool lost;
 };
 
 /* Borrows store and reader. */
-int loads_init(struct loads *loads, struct store *store, struct reader *reader, struct error *err);
+int loads_init(struct loads *loads, struct store *store, struct reader *reader, uint64_t generation,
+	struct error *err);
+/* Any thread: the model file is not what it was. Nothing is loaded any more, demands are refused, and the verifier is
+ * told through the region. The log says why, once. */
+void loads_lose(struct loads *loads, const struct error *why);
+bool loads_lost(const struct loads *loads);
 /* Nothing is busy. */
 void loads_exit(struct loads *loads);
 

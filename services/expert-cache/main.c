@@ -49,7 +49,7 @@ static int open_reader(struct service *service, struct error *err)
 	unsigned n = (unsigned)gguf_n_parts(gguf);
 	for (unsigned i = 0; i < n; i++) {
 		const struct gguf_part *part = gguf_part_at(gguf, i);
-		files[i] = (struct reader_file){part->path, part->base};
+		files[i] = (struct reader_file){part->path, part->base, &part->stamp};
 	}
 	struct reader_options options = {
 		.io = (enum io_choice)config->io,
@@ -120,7 +120,8 @@ static void stop(struct service *service)
 	model_free(&service->model);
 }
 
-static int serve(struct service *service, const char *runtime_dir, struct error *err)
+static int serve(struct service *service, const struct options *started, const char *runtime_dir,
+	struct error *err)
 {
 	struct daemon_options options = {.name = PEER_CACHE, .runtime_dir = runtime_dir};
 	int status = daemon_create(&options, &service->daemon, err);
@@ -147,7 +148,7 @@ static int serve(struct service *service, const char *runtime_dir, struct error 
 	if (fd >= 0)
 		close(fd);
 	if (status == 0)
-		status = handlers_open(service, err);
+		status = handlers_open(service, started, err);
 	if (status != 0)
 		return status;
 	daemon_ready(service->daemon);
@@ -180,7 +181,7 @@ int main(int argc, char **argv)
 		code = peers_runtime_dir(
 			options.runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
 	if (code == 0 && !options.check)
-		code = serve(&service, runtime_dir, &err);
+		code = serve(&service, &options, runtime_dir, &err);
 	stop(&service);
 	if (code >= 0)
 		return code;

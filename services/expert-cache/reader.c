@@ -4,12 +4,14 @@
 #include "shared/base/clock.h"
 #include "shared/base/config.h"
 #include "shared/base/log.h"
+#include "shared/model/gguf_watch.h"
 #include "shared/spec/slots.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -33,12 +35,18 @@ bool reader_worth_a_line(struct reader *reader, const struct file *file)
 	return reader->failures++ < LOGGED_MAX;
 }
 
-static int open_file(struct reader *reader, unsigned i, struct error *err)
+/* expected: what whoever knows the model opened, or NULL. */
+static int open_file(
+	struct reader *reader, unsigned i, const struct gguf_stamp *expected, struct error *err)
 {
 	struct file *file = &reader->files[i];
+	struct stat status;
 	reader->fds[i] = open(file->path, O_RDONLY | O_CLOEXEC);
-	if (reader->fds[i] < 0 || fstat(reader->fds[i], &file->opened) != 0)
+	if (reader->fds[i] < 0 || fstat(reader->fds[i], &status) != 0)
 		return error_set(err, errno, "%s: %s", file->path, strerror(errno));
+	file->stamp = gguf_stamp_of(&status);
+	if (expected != NULL && memcmp(expected, &file->stamp, sizeof(*expected)) != 0)
+		return error_set(err, ESTALE, "%s: changed while it was opened", file->path);
 	return 0;
 }
 
@@ -72,11 +80,12 @@ static int open_direct(struct reader *reader, enum auto_choice direct, struct er
 	return 0;
 }
 
-static int open_files(struct reader *reader, enum auto_choice direct, struct error *err)
+static int open_files(struct reader *reader, const struct reader_file *files,
+	enum auto_choice direct, struct error *err)
 {
 	int status = 0;
 	for (unsigned i = 0; status == 0 && i < reader->n_files; i++)
-		status = open_file(reader, i, err);
+		status = open_file(reader, i, files[i].stamp, err);
 	if (status != 0 || direct == CHOICE_NO)
 		return status;
 	return open_direct(reader, direct, err);
@@ -142,7 +151,7 @@ int reader_open(const struct reader_file *files, unsigned n_files,
 	if (status != 0)
 		error_set(err, ENOMEM, "no memory to read %s", files[0].path);
 	if (status == 0)
-		status = open_files(reader, options->direct, err);
+		status = open_files(reader, files, options->direct, err);
 	if (status == 0) {
 		status = open_io(reader, options, err);
 		if (status != 0)
@@ -275,29 +284,12 @@ void reader_forget_slot(struct reader *reader, uint32_t slot)
 		reader->ops->forget_slot(reader->io, slot);
 }
 
-static int check_file(const struct file *file, struct error *err)
-{
-	struct stat now;
-	if (stat(file->path, &now) != 0)
-		return error_set(err, errno, "%s: %s; the open file is read on", file->path,
-			strerror(errno));
-	if (now.st_dev != file->opened.st_dev || now.st_ino != file->opened.st_ino)
-		return error_set(err, ESTALE,
-			"%s: replaced by another file; the one that was opened is read on",
-			file->path);
-	if (now.st_size != file->opened.st_size ||
-		now.st_mtim.tv_sec != file->opened.st_mtim.tv_sec ||
-		now.st_mtim.tv_nsec != file->opened.st_mtim.tv_nsec)
-		return error_set(err, ESTALE,
-			"%s: written to while in use (%lld bytes, were %lld): restart the service",
-			file->path, (long long)now.st_size, (long long)file->opened.st_size);
-	return 0;
-}
-
 int reader_check(const struct reader *reader, struct error *err)
 {
-	int status = 0;
-	for (unsigned i = 0; status == 0 && i < reader->n_files; i++)
-		status = check_file(&reader->files[i], err);
-	return status;
+	for (unsigned i = 0; i < reader->n_files; i++) {
+		const struct file *file = &reader->files[i];
+		if (gguf_stamp_compare(file->path, &file->stamp, err) != GGUF_WHOLE)
+			return -ESTALE;
+	}
+	return 0;
 }

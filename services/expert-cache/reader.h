@@ -18,6 +18,7 @@
 
 #include "services/expert-cache/config.h"
 #include "shared/base/error.h"
+#include "shared/model/gguf.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,10 +49,12 @@ struct read_request {
 	struct read_request *next, *before;
 };
 
-/* One file, or one part of a split model; base: where it begins in the offsets, ascending, the first 0. */
+/* One file, or one part of a split model; base: where it begins in the offsets, ascending, the first 0; stamp: what it is
+ * expected to be, or NULL. */
 struct reader_file {
 	const char *path;
 	uint64_t base;
+	const struct gguf_stamp *stamp;
 };
 
 #define READER_DEPTH_MIN 1
@@ -111,5 +114,5 @@ unsigned reader_wait(
 	struct reader *reader, uint64_t timeout_ns, struct read_request **finished, unsigned max);
 
 /* Whether every file is still the one that was opened, of the same size and time. -ESTALE: it is not, and what was read
- * and will be read need not fit together. -ENOENT and the like: its name is gone, but what was opened is as it was. */
+ * and will be read need not fit together. A name that is gone is no fault: what was opened is as it was. */
 int reader_check(const struct reader *reader, struct error *err);

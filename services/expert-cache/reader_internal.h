@@ -4,12 +4,11 @@
 #include "services/expert-cache/reader_io.h"
 
 #include <stdatomic.h>
-#include <sys/stat.h>
 
 struct file {
 	char *path;
 	uint64_t base;
-	struct stat opened;
+	struct gguf_stamp stamp;
 };
 
 struct held {

@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-#define TRIAL_NS 15000000ull
+#define TRIAL_NS 10000000ull
 #define TRIAL_BYTES_MIN (1ull << 20)
 
 enum {
@@ -43,7 +43,7 @@ struct tuning {
 
 static void submit(struct tuning *t, struct read_request *request, size_t bytes)
 {
-	uint64_t pages = ((uint64_t)t->file->opened.st_size - bytes) / SLOTS_PAGE + 1;
+	uint64_t pages = (t->file->stamp.bytes - bytes) / SLOTS_PAGE + 1;
 	t->seed = t->seed * 6364136223846793005u + 1442695040888963407u;
 	*request = (struct read_request){
 		.offset = t->file->base + (t->seed >> 33) % pages * SLOTS_PAGE,
@@ -162,12 +162,12 @@ int reader_tune(struct reader *reader, unsigned depth, size_t read_bytes, struct
 {
 	struct tuning t = {.reader = reader, .file = &reader->files[0], .seed = clock_ns()};
 	for (unsigned i = 1; i < reader->n_files; i++)
-		if (reader->files[i].opened.st_size > t.file->opened.st_size)
+		if (reader->files[i].stamp.bytes > t.file->stamp.bytes)
 			t.file = &reader->files[i];
 	reader->depth = depth != 0 ? depth : DEPTH;
 	reader->prefetch_depth = (reader->depth + 1) / 2;
 	reader->read_bytes = read_bytes != 0 ? read_bytes : BYTES;
-	uint64_t file_bytes = (uint64_t)t.file->opened.st_size;
+	uint64_t file_bytes = t.file->stamp.bytes;
 	if ((depth != 0 && read_bytes != 0) || file_bytes < 2 * lengths[N_LENGTHS - 1])
 		return 0;
 	t.trial_bytes = file_bytes / (ROUNDS * (N_LENGTHS + N_DEPTHS));

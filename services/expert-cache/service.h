@@ -6,6 +6,7 @@
 #include "services/expert-cache/reader.h"
 #include "services/expert-cache/store.h"
 #include "services/expert-cache/transfer.h"
+#include "shared/base/options.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/daemon.h"
 
@@ -22,5 +23,5 @@ struct service {
 	bool file_changed; /* said so in the log */
 };
 
-/* The admin endpoint, status details, liveness and timers. */
-int handlers_open(struct service *service, struct error *err);
+/* The admin endpoint, its knobs, status details, liveness and timers. options: what it was started with. */
+int handlers_open(struct service *service, const struct options *options, struct error *err);

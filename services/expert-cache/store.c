@@ -44,6 +44,10 @@ static int try_adopt(
 	if (status != 0)
 		return status;
 	status = slots_map(&store->region, shape, &store->slots, err);
+	if (status == 0 &&
+		atomic_load_explicit(&store->slots.header->lost, memory_order_relaxed) != 0)
+		status = error_set(
+			err, ESTALE, "expert region: the model file changed while they were read");
 	if (status == 0)
 		status = slots_adopt(&store->slots, &store->geometry, &store->found, err);
 	if (status != 0) {

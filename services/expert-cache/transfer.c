@@ -200,6 +200,8 @@ static void refuse_wanted(struct transfer *transfer)
 static void start_demanded(struct transfer *transfer, uint64_t now_ns)
 {
 	_Atomic uint32_t *starved = &transfer->store->slots.header->starved;
+	if (loads_lost(&transfer->loads))
+		refuse_wanted(transfer);
 	bool short_of_slots = start_wanted(transfer, now_ns);
 	if (short_of_slots && atomic_load_explicit(starved, memory_order_relaxed) == 0) {
 		/* Sequentially consistent, then look again: see slots_evictable. */
@@ -221,7 +223,7 @@ static void start_demanded(struct transfer *transfer, uint64_t now_ns)
 static bool may_prefetch(const struct transfer *transfer)
 {
 	return transfer->n_wanted == 0 && transfer->loads.n_idle > 0 &&
-	       reader_held(transfer->reader) < HELD_READS;
+	       !loads_lost(&transfer->loads) && reader_held(transfer->reader) < HELD_READS;
 }
 
 static void start_prefetches(struct transfer *transfer, uint64_t now_ns)
@@ -404,7 +406,8 @@ static int allocate(struct transfer *transfer, struct error *err)
 	transfer->wanted = calloc(LIMIT_EXPERTS, sizeof(*transfer->wanted));
 	if (transfer->wanted == NULL)
 		return error_set(err, ENOMEM, "no memory for %d demands", LIMIT_EXPERTS);
-	return loads_init(&transfer->loads, transfer->store, transfer->reader, err);
+	return loads_init(&transfer->loads, transfer->store, transfer->reader,
+		transfer->options.generation, err);
 }
 
 int transfer_start(struct transfer *transfer, struct store *store, struct reader *reader,

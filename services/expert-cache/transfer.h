@@ -10,12 +10,10 @@
 
 #include <pthread.h>
 
-/* Loads that the reader has at once; it holds back what the disk cannot take. */
-#define TRANSFER_LOADS 64
-
 struct transfer_options {
 	bool preload, packs;
 	uint64_t spin_ns;
+	uint64_t generation; /* of this process: what loads_lose puts into the region */
 };
 
 /* What the loop thread wants otherwise. */
@@ -31,6 +29,7 @@ struct transfer_change {
 struct transfer {
 	struct store *store;
 	struct reader *reader;
+	struct integrity integrity;
 	struct transfer_options options;
 	struct loads loads;
 	/* Demands of the iteration under way that have no slot yet, first come first served. */

@@ -85,7 +85,7 @@ static void rig_start(struct rig *rig, const struct rig_options *options)
 		.recovered_fd = options->recovered_fd > 0 ? options->recovered_fd : -1,
 	};
 	assert_int_equal(store_open(&rig->store, &geometry, &store, &err), 0);
-	struct reader_file file = {options->path != NULL ? options->path : MODEL, 0};
+	struct reader_file file = {.path = options->path != NULL ? options->path : MODEL};
 	struct reader_options reader = {.io = options->io, .depth = 24, .read_bytes = 64 << 10};
 	assert_int_equal(reader_open(&file, 1, &reader, &rig->reader, &err), 0);
 	reader_slots(rig->reader, slots_at(&rig->store.slots, 0), (size_t)geometry.slot_bytes,
