@@ -140,14 +140,14 @@ void loads_demand(struct loads *loads, uint32_t layer, uint32_t expert)
 
 static void drop(struct loads *loads, struct load *load)
 {
-	bool cancelled = load->status == -ECANCELED;
-	store_failed(loads->store, load->slot, load->why == LOAD_DEMAND);
-	reader_forget_slot(loads->reader, load->slot);
-	store_give_back(loads->store, load->slot);
-	if (cancelled)
+	/* Before the verifier is told, so that who is told finds it counted. */
+	if (load->status == -ECANCELED)
 		count(&counts_of(loads, load)->cancelled);
 	else
 		count(&loads->failures);
+	store_failed(loads->store, load->slot, load->why == LOAD_DEMAND);
+	reader_forget_slot(loads->reader, load->slot);
+	store_give_back(loads->store, load->slot);
 }
 
 static void end(struct loads *loads, struct load *load, enum matrix_layout layout)
