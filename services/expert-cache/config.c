@@ -13,7 +13,7 @@ const struct config_key cache_config_keys[] = {
 	{"", "budget", CONFIG_STRING, AT(budget), 0, 0, NULL, "all", "size",
 		"Memory for experts: all, min, a share of the experts as 30%, or bytes as 2G."},
 	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, NULL, "lru", "name",
-		"Which expert goes when room is needed: lru."},
+		"Which experts are kept and fetched ahead: " CACHE_POLICY_NAMES "."},
 	{"", "io", CONFIG_ENUM, AT(io), 0, 0, io_names, "auto", "",
 		"How the file is read: auto takes io_uring where the kernel allows it."},
 	{"", "direct", CONFIG_ENUM, AT(direct), 0, 0, choice_names, "auto", "",
