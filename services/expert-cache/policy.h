@@ -85,10 +85,12 @@ struct cache_policy_ops {
 		bool (*may)(void *arg, uint32_t slot), void *arg);
 };
 
-extern const struct cache_policy_ops policy_lru;
+extern const struct cache_policy_ops policy_static, policy_lru, policy_lfu_trace, policy_gate_next,
+	policy_sp_moe, policy_spac;
 
 /* All of them, ended by NULL. */
 extern const struct cache_policy_ops *const cache_policies[];
 const struct cache_policy_ops *cache_policy_find(const char *name); /* or NULL */
-/* The names, for messages: "lru, spac". */
+/* Their names, for messages and help. */
+#define CACHE_POLICY_NAMES "static, lru, lfu-trace, gate-next, sp-moe, spac"
 const char *cache_policy_list(void);
