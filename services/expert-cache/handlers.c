@@ -78,6 +78,8 @@ static bool fill_layers(
 		layer->evictions = load(&slots->counts[l].evictions);
 		layer->resident = residents[l];
 		stats->layers[stats->n_layers++] = layer;
+		if (!hint_stats_layer(&service->quality, l, layer))
+			return false;
 	}
 	return true;
 }
@@ -104,6 +106,8 @@ static bool fill_stats(struct service *service, bool per_layer, Outrider__Envelo
 	stats->resident = census.resident;
 	stats->pinned = census.pinned;
 	fill_totals(service, stats);
+	if (!hint_stats_all(&service->quality, stats))
+		return false;
 	return !per_layer || fill_layers(service, residents, stats);
 }
 

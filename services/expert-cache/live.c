@@ -13,7 +13,7 @@ static bool chosen(int choice, bool by_itself)
 }
 
 struct transfer_options live_options(
-	const struct service *service, const struct cache_config *config, uint32_t budget)
+	struct service *service, const struct cache_config *config, uint32_t budget)
 {
 	bool all = budget == service->geometry.n_total;
 	return (struct transfer_options){
@@ -23,6 +23,7 @@ struct transfer_options live_options(
 		.packs = chosen(config->pack, all),
 		.spin_ns = (uint64_t)config->spin_ns,
 		.generation = daemon_generation(service->daemon),
+		.quality = &service->quality,
 	};
 }
 
@@ -34,7 +35,7 @@ static void settings_of(const struct cache_config *config, struct slots_settings
 }
 
 /* What a change needs that must not be allocated by the worker. */
-static int prepare(const struct service *service, const struct cache_config *next,
+static int prepare(struct service *service, const struct cache_config *next,
 	struct transfer_change *change, struct error *err)
 {
 	const struct cache_config *now = &service->config;

@@ -11,7 +11,7 @@
 
 /* What the configuration means with so many slots. */
 struct transfer_options live_options(
-	const struct service *service, const struct cache_config *config, uint32_t budget);
+	struct service *service, const struct cache_config *config, uint32_t budget);
 
 /* After store_open and before the worker starts: what a predecessor was changed to. */
 void live_recall(struct service *service);

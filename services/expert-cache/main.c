@@ -85,6 +85,10 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 	status = open_reader(service, err);
 	if (status != 0)
 		return status;
+	status = hint_quality_init(
+		&service->quality, service->geometry.n_layers, service->geometry.n_experts, err);
+	if (status != 0)
+		return status;
 	struct transfer_options transfer = live_options(service, &service->config, service->budget);
 	status = transfer_start(
 		&service->transfer, &service->store, service->reader, &transfer, err);
@@ -110,6 +114,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 static void stop(struct service *service)
 {
 	transfer_stop(&service->transfer);
+	hint_quality_exit(&service->quality);
 	if (service->reader != NULL)
 		reader_close(&service->reader);
 	if (service->broker != NULL)

@@ -37,6 +37,7 @@ struct cache_hint {
 	float score; /* the source's own scale, finite */
 	uint64_t session;
 	uint64_t needed_by_ns; /* CLOCK_MONOTONIC; 0 = not known */
+	uint64_t iteration; /* the use's that it foresees, never a past one; 0 = not known */
 };
 
 /* One layer of one verification step used an expert. */
@@ -57,6 +58,7 @@ struct cache_prefetch {
 struct cache_policy_ops {
 	const char *name;
 	const char *help; /* a few words and the paper */
+	unsigned hint_sources; /* bit 1 << enum hint_source: hints it wants to have; 0 = all */
 	int (*create)(const struct cache_policy_shape *shape, void **out, struct error *err);
 	void (*destroy)(void *policy);
 	/* A slot now holds an expert; one adopted from a predecessor comes in order of rising recency. */

@@ -2,6 +2,7 @@
  * transfer worker is transfer.h's. */
 #pragma once
 
+#include "proto/admin.pb-c.h"
 #include "services/expert-cache/config.h"
 #include "services/expert-cache/reader.h"
 #include "services/expert-cache/store.h"
@@ -20,8 +21,14 @@ struct service {
 	struct store store;
 	struct reader *reader;
 	struct transfer transfer;
+	struct hint_quality quality;
 	bool file_changed; /* said so in the log */
 };
+
+/* What is known of the hints, per layer and summed (hint_stats.c); false: no memory. All from malloc. */
+bool hint_stats_layer(
+	const struct hint_quality *quality, uint32_t layer, Outrider__CacheLayer *out);
+bool hint_stats_all(const struct hint_quality *quality, Outrider__CacheStats *out);
 
 /* The admin endpoint, its knobs, status details, liveness and timers. options: what it was started with. */
 int handlers_open(struct service *service, const struct options *options, struct error *err);

@@ -88,6 +88,9 @@ static void take_activation(struct transfer *transfer, const struct slot_activat
 			.iteration = activation->iteration};
 		if (!in_model(transfer, use.layer, use.expert))
 			continue;
+		if (transfer->options.quality)
+			hint_quality_used(transfer->options.quality, use.layer, use.expert,
+				use.iteration, activation->begun_ns);
 		use.slot = store_find(store, use.layer, use.expert);
 		store->policy->on_activation(store->policy_state, &use);
 		store_use(store, &use);
@@ -101,6 +104,9 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint)
 		return;
 	if (!isfinite(hint->score) || hint->source >= HINT_SOURCES)
 		return;
+	count(&store->slots.header->hints, 1);
+	if (transfer->options.quality && !hint_quality_hinted(transfer->options.quality, hint))
+		return;
 	uint32_t slot = store_find(store, hint->layer, hint->expert);
 	if (slot == SLOT_NONE && store_loading(store, hint->layer, hint->expert))
 		return;
@@ -109,7 +115,8 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint)
 		.source = (enum hint_source)hint->source,
 		.score = hint->score,
 		.session = hint->session,
-		.needed_by_ns = hint->needed_by_ns};
+		.needed_by_ns = hint->needed_by_ns,
+		.iteration = hint->iteration};
 	store->policy->on_hint(store->policy_state, &entry, slot);
 }
 
@@ -128,6 +135,7 @@ static void drain(struct transfer *transfer)
 	mend(&slots->demands, "demands");
 	mend(&slots->activations, "activations");
 	mend(&slots->hints, "hints");
+	mend(&slots->gates, "gate hints");
 	struct slot_demand demand;
 	for (int i = 0; i < SLOTS_DEMAND_RING && ring_get(&slots->demands, &demand, sizeof(demand));
 		i++)
@@ -140,6 +148,20 @@ static void drain(struct transfer *transfer)
 	struct slot_hint hint;
 	for (int i = 0; i < SLOTS_HINT_RING && ring_get(&slots->hints, &hint, sizeof(hint)); i++)
 		take_hint(transfer, &hint);
+	for (int i = 0; i < SLOTS_GATE_RING && ring_get(&slots->gates, &hint, sizeof(hint)); i++)
+		take_hint(transfer, &hint);
+}
+
+/* Hints are worth their making only while something has to be loaded. */
+static void want_hints(struct transfer *transfer)
+{
+	const struct store *store = transfer->store;
+	uint32_t wanted = store->policy->hint_sources;
+	if (wanted == 0)
+		wanted = (1u << HINT_SOURCES) - 1;
+	if (store->budget >= store->geometry.n_total)
+		wanted = 0;
+	atomic_store_explicit(&store->slots.header->hint_sources, wanted, memory_order_relaxed);
 }
 
 /* ---- What to load next. ---- */
@@ -336,6 +358,7 @@ static void work(struct transfer *transfer)
 	/* Read before draining: what is pushed after the drain changes it and ends the wait. */
 	uint32_t seen = doorbell_read(&header->work);
 	take_change(transfer);
+	want_hints(transfer);
 	drain(transfer);
 	uint64_t now_ns = clock_ns();
 	store_release_held(store, now_ns);

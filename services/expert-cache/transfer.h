@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "services/expert-cache/hint_quality.h"
 #include "services/expert-cache/loads.h"
 
 #include <pthread.h>
@@ -14,6 +15,7 @@ struct transfer_options {
 	bool preload, packs;
 	uint64_t spin_ns;
 	uint64_t generation; /* of this process: what loads_lose puts into the region */
+	struct hint_quality *quality; /* borrowed; NULL: hints are not judged */
 };
 
 /* What the loop thread wants otherwise. */
@@ -29,7 +31,6 @@ struct transfer_change {
 struct transfer {
 	struct store *store;
 	struct reader *reader;
-	struct integrity integrity;
 	struct transfer_options options;
 	struct loads loads;
 	/* Demands of the iteration under way that have no slot yet, first come first served. */

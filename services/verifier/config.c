@@ -10,6 +10,7 @@
 static const char *const pin_names[] = {"auto", "no", "yes", NULL};
 static const char *const kv_names[] = {"auto", "f32", "f16", "q8_0", NULL};
 static const char *const weights_names[] = {"auto", "packed", "mapped", NULL};
+static const char *const choice_names[] = {"auto", "on", "off", NULL};
 static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
 
 #define AT(field) \
@@ -76,6 +77,11 @@ const struct config_key verifier_config_keys[] = {
 	{"", "expert_patience", CONFIG_NS, AT(expert_patience), 0, 60 * SECOND, NULL, "20ms",
 		"time", "How long the expert-cache may take before the file is read here.",
 		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "gate_hints", CONFIG_ENUM, AT(gate_hints), 0, 0, choice_names, "auto", NULL,
+		"Foresee the next layer's experts with its router on this layer's hidden state: "
+		"auto does where the expert-cache's policy wants it, on wherever it lacks room for "
+		"all experts.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "default_k", CONFIG_INT, AT(default_k), 0, LIMIT_DRAFT, NULL, "0", "tokens",
 		"Drafted tokens per iteration while no policy has spoken.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "follow_at_zero", CONFIG_BOOL, AT(follow_at_zero), 0, 0, NULL, "yes", NULL,

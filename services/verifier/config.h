@@ -12,6 +12,7 @@
 enum verifier_kv { VERIFIER_KV_AUTO, VERIFIER_KV_F32, VERIFIER_KV_F16, VERIFIER_KV_Q8_0 };
 enum verifier_weights { VERIFIER_WEIGHTS_AUTO, VERIFIER_WEIGHTS_PACKED, VERIFIER_WEIGHTS_MAPPED };
 enum verifier_pin { VERIFIER_PIN_AUTO, VERIFIER_PIN_NO, VERIFIER_PIN_YES };
+enum verifier_choice { VERIFIER_CHOICE_AUTO, VERIFIER_CHOICE_ON, VERIFIER_CHOICE_OFF };
 enum verifier_experts { VERIFIER_EXPERTS_AUTO, VERIFIER_EXPERTS_MAPPED, VERIFIER_EXPERTS_CACHED };
 
 struct verifier_config {
@@ -26,6 +27,7 @@ struct verifier_config {
 	int64_t prefill_chunk;
 	int experts; /* enum verifier_experts */
 	int weights; /* enum verifier_weights */
+	int gate_hints; /* enum verifier_choice */
 	int64_t default_k;
 	bool follow_at_zero;
 	int64_t draft_wait, expert_patience, stream_interval, client_timeout, linger; /* ns */

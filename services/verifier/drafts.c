@@ -96,6 +96,7 @@ static void mend(struct drafts *drafts)
 {
 	bool replies = ring_mend_consumer(&drafts->rings.replies);
 
+	ring_mend_producer(&drafts->rings.routings);
 	if (!ring_mend_producer(&drafts->rings.requests) && !replies)
 		return;
 	drafts->answered = drafts->asked;
@@ -136,6 +137,7 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 		.n_tokens = n_tokens,
 		.k = k,
 		.last = last,
+		.iteration = drafts->iteration,
 	};
 	ring_publish(&drafts->rings.requests);
 	drafts->asked = drafts->sequence;
@@ -160,7 +162,8 @@ void drafts_follow(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t 
 		.sequence = ++drafts->sequence,
 		.page = page,
 		.n_tokens = n_tokens,
-		.last = 1};
+		.last = 1,
+		.iteration = drafts->iteration};
 	ring_publish(&drafts->rings.requests);
 }
 

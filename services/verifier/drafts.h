@@ -19,6 +19,7 @@ struct drafts {
 	uint64_t round;
 	uint32_t n_waiting; /* sessions of this round without a reply */
 	uint64_t refused; /* replies that failed a check */
+	uint64_t iteration; /* of the expert demands of the pass to come; 0 = none */
 	_Atomic uint64_t peer; /* generation of the drafter that is connected; 0 = none */
 	struct drafts_session {
 		uint64_t uid, sequence, round; /* of the last request */

@@ -113,6 +113,12 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 		rc = drafts_init(&engine->drafts, region_payload(&regions->draft), draft_bytes(),
 			options->generation, options->model->config.n_vocab,
 			engine->tuning.draft_wait, engine->tuning.draft_spin, err);
+	if (rc == 0)
+		rc = gate_hints_init(&engine->gates, options->model, options->kernels,
+			engine->cached, options->config->gate_hints, err);
+	if (rc == 0)
+		rc = routing_feed_init(&engine->feed, options->model,
+			&engine->drafts.rings.routings, engine->n_batch_max, err);
 	*out = engine;
 	if (rc != 0)
 		engine_destroy(out);
@@ -288,6 +294,17 @@ static void take_tuning(struct engine *engine)
 	atomic_store_explicit(&engine->tuned, t.number, memory_order_release);
 }
 
+/* What the pass does is watched for the sake of the next one's experts. */
+static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
+	const float *weights, const float *const *hidden)
+{
+	struct engine *engine = arg;
+
+	(void)weights;
+	gate_hints_layer(&engine->gates, layer, n_tokens, hidden);
+	routing_feed_layer(&engine->feed, layer, n_tokens, experts);
+}
+
 static int start_thread(struct engine *engine, struct error *err)
 {
 	const struct engine_options *o = &engine->o;
@@ -300,6 +317,9 @@ static int start_thread(struct engine *engine, struct error *err)
 		rc = forward_create(o->model, o->kernels, engine->pool, &engine->kv,
 			engine->experts, engine->n_batch_max, n_logits,
 			(uint32_t)o->config->context, &engine->forward, err);
+	if (rc == 0 && engine->cached != NULL)
+		forward_set_hooks(
+			engine->forward, &(struct forward_hooks){.layer = on_layer, .arg = engine});
 	return rc;
 }
 
@@ -372,6 +392,8 @@ void engine_destroy(struct engine **out)
 		free(seq->spare);
 		free(seq->pages);
 	}
+	gate_hints_exit(&engine->gates);
+	routing_feed_exit(&engine->feed);
 	experts_cached_destroy(&engine->cached);
 	if (engine->policy_region.header != NULL)
 		region_close(&engine->policy_region);

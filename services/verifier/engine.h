@@ -7,7 +7,9 @@
 
 #include "services/verifier/config.h"
 #include "services/verifier/drafts.h"
+#include "services/verifier/gate_hints.h"
 #include "services/verifier/regions.h"
+#include "services/verifier/routing_feed.h"
 #include "services/verifier/scheduler.h"
 #include "services/verifier/slot.h"
 #include "services/verifier/text.h"
@@ -67,6 +69,8 @@ struct engine {
 	struct experts_cached *cached;
 	struct expert_source *experts; /* NULL for dense models */
 	struct drafts drafts;
+	struct gate_hints gates;
+	struct routing_feed feed;
 	struct region policy_region; /* header NULL: never seen one */
 	struct policy_page *policy;
 	struct ring records;

@@ -121,10 +121,43 @@ static void follow(struct engine *engine, struct engine_session *s, uint32_t n_t
 	if (!engine->tuning.follow_at_zero || request->draft_method == DRAFT_NONE ||
 		request->k == 0)
 		return;
-	if (s->followed != 0 && n_tokens - s->followed < FOLLOW_TOKENS)
+	/* Hints are about the very next token. */
+	uint32_t most = gate_hints_wanted(&engine->gates, HINT_HISTORY) ? 1 : FOLLOW_TOKENS;
+	if (s->followed != 0 && n_tokens - s->followed < most)
 		return;
 	s->followed = n_tokens;
 	drafts_follow(&engine->drafts, s->index, s->uid, n_tokens);
+}
+
+/* Before the requests of a pass: what its hints may be about. */
+static void begin_hints(struct engine *engine)
+{
+	gate_hints_begin(&engine->gates);
+	engine->feed.on =
+		gate_hints_wanted(&engine->gates, HINT_HISTORY) &&
+		atomic_load_explicit(&engine->drafts.peer, memory_order_relaxed) != 0;
+	engine->drafts.iteration =
+		engine->cached != NULL ? experts_cached_iteration(engine->cached) + 1 : 0;
+}
+
+/* After a pass that went well. */
+static void end_hints(struct engine *engine, uint32_t n_plan, const struct timing *t)
+{
+	uint64_t wait_ns =
+		engine->experts != NULL ? engine->experts->stats.wait_ns - t->before.wait_ns : 0;
+
+	gate_hints_end(&engine->gates, t->forwarded_ns - t->forward_ns, wait_ns,
+		engine->n_prefill == 0);
+	for (uint32_t e = 0; e < n_plan && engine->feed.on; e++) {
+		const struct sched_entry *entry = &engine->plan[e];
+		const struct engine_session *s = engine_live(engine, entry->session);
+		uint32_t n = s->seq.n;
+
+		if (engine->in_batch[entry->session])
+			routing_feed_publish(&engine->feed, engine->batch, s->row,
+				entry->n + s->n_drafts, s->uid, s->index,
+				n > 0 ? s->page->tokens[n - 1] : -1);
+	}
 }
 
 /* Chooses every K, asks for drafts and waits for them. */
@@ -443,6 +476,7 @@ uint32_t iteration_run(struct engine *engine)
 	uint32_t n_plan = sched_plan(engine->sched, engine->n_live, &engine->limits, engine->plan);
 	if (n_plan == 0)
 		return 0;
+	begin_hints(engine);
 	draft(engine, n_plan, t.start_ns);
 	t.drafted_ns = clock_ns();
 	uint32_t n_sessions = batch_build(engine, n_plan);
@@ -454,7 +488,10 @@ uint32_t iteration_run(struct engine *engine)
 	t.forward_ns = clock_ns();
 	int rc = forward_run(engine->forward, engine->batch, engine->n_batch);
 	t.forwarded_ns = clock_ns();
-	if (judge_pass(engine, rc, &err) != 0)
+	rc = judge_pass(engine, rc, &err);
+	if (rc == 0)
+		end_hints(engine, n_plan, &t);
+	if (rc != 0)
 		fail_all(engine, &err);
 	else
 		finish_pass(engine, n_plan, n_sessions, &t);

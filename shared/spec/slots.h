@@ -1,7 +1,7 @@
 /*
  * The expert region: region "experts", owned by the expert-cache; the verifier looks up and pins, the drafter hints.
  *
- * Layout of the payload: struct slots_header; the demand, activation and hint rings; per layer a struct slots_counts; per
+ * Layout of the payload: struct slots_header; the demand, activation, hint and gate rings; per layer a struct slots_counts; per
  * (layer, expert) one table word and one count of uses; per slot one state word and one word of recency; then,
  * page-aligned in the mapping, n_slots slots of slot_bytes each.
  *
@@ -42,6 +42,7 @@ enum {
 	SLOTS_DEMAND_RING = 4096,
 	SLOTS_ACTIVATION_RING = 4096,
 	SLOTS_HINT_RING = 4096,
+	SLOTS_GATE_RING = 4096,
 	SLOTS_MAX = LIMIT_LAYERS * LIMIT_EXPERTS,
 	SLOTS_PAGE = 4096, /* alignment of areas, and of O_DIRECT reads */
 };
@@ -68,8 +69,9 @@ struct slots_header {
 	uint32_t n_slots, n_experts_used; /* n_slots: places, used or not */
 	uint64_t slot_bytes; /* the largest expert of any layer with its pages */
 	uint64_t model_fingerprint;
-	uint64_t demand_offset, activation_offset, hint_offset, counts_offset, table_offset,
-		uses_offset, state_offset, used_offset, arena_offset; /* from the payload's start */
+	uint64_t demand_offset, activation_offset, hint_offset, gate_offset, counts_offset,
+		table_offset, uses_offset, state_offset, used_offset,
+		arena_offset; /* from the payload's start */
 	_Atomic uint64_t cache_generation; /* of the cache process now serving; 0 = none */
 	/* Of the cache process that found the model file changed: nothing is loaded any more, what is resident may not fit
 	 * together, and the verifier ends its sessions. 0 = none. Stays for the region's life. */
@@ -81,7 +83,9 @@ struct slots_header {
 	alignas(CACHE_LINE) _Atomic uint32_t
 		budget; /* slots that may be in use; more are while it falls */
 	_Atomic uint32_t in_use; /* not EMPTY */
-	_Atomic uint64_t loads, evictions, bytes_loaded, hint_loads;
+	/* Bit 1 << enum hint_source for each kind of hint it wants now; 0 when everything fits. */
+	_Atomic uint32_t hint_sources;
+	_Atomic uint64_t loads, evictions, bytes_loaded, hints, hint_loads;
 	_Atomic uint64_t beat_ns; /* the transfer worker's last round */
 	_Atomic uint64_t load_ns; /* one expert over the link, when it always has work */
 	_Atomic uint64_t submits, submit_ns, submit_ns_max; /* demands, from ring to submission */
@@ -94,9 +98,8 @@ struct slots_header {
 	_Atomic uint64_t verify_layer_ns; /* one layer of a verification, without waits */
 
 	/* The drafter's. */
-	alignas(CACHE_LINE) _Atomic uint64_t hints;
-	_Atomic uint64_t draft_layer_ns; /* one layer of the draft model, one token */
-	_Atomic uint64_t draft_tokens; /* of the last draft */
+	alignas(CACHE_LINE) _Atomic uint64_t draft_layer_ns; /* one layer of its model, one step */
+	_Atomic uint32_t draft_tokens; /* drafted last */
 
 	alignas(CACHE_LINE) struct doorbell arrivals; /* rung when a slot becomes READY */
 	alignas(CACHE_LINE) struct doorbell work; /* rung for the owner: demands, hints, unpins */
@@ -122,10 +125,11 @@ struct slot_demand { /* verifier -> cache: must have now */
 	uint64_t time_ns; /* when it was pushed */
 };
 
-enum { SLOT_ACTIVATION_PAIRS = 27 };
+enum { SLOT_ACTIVATION_PAIRS = 25 };
 struct slot_activation { /* verifier -> cache: one layer of one pass */
 	uint64_t iteration;
 	uint64_t session; /* the only one in the batch; 0: several, or not known */
+	uint64_t begun_ns; /* CLOCK_MONOTONIC */
 	uint16_t layer, n; /* n pairs follow */
 	/* (expert, tokens) pairs; more pairs take more entries. */
 	uint16_t expert_tokens[2 * SLOT_ACTIVATION_PAIRS];
@@ -139,12 +143,15 @@ enum hint_source {
 	HINT_SOURCES
 };
 
-struct slot_hint { /* drafter -> cache */
+struct slot_hint { /* drafter -> cache, ring hints; verifier -> cache, ring gates */
 	uint16_t layer, expert;
 	float score;
 	uint32_t source; /* enum hint_source */
 	uint64_t session;
 	uint64_t needed_by_ns; /* CLOCK_MONOTONIC, 0 = soon */
+	uint64_t made_ns; /* CLOCK_MONOTONIC */
+	/* The demand's that it foresees: what the verifier has reached already, it foresees no more. 0 = not known */
+	uint64_t iteration;
 };
 
 #define SLOT_DEMAND_BYTES 64
@@ -214,7 +221,7 @@ struct slots {
 	_Atomic uint64_t *used; /* [n_slots] the owner's recency stamps, kept for its successor */
 	struct slots_counts *counts; /* [n_layers] */
 	unsigned char *arena; /* [n_slots][slot_bytes] */
-	struct ring demands, activations, hints;
+	struct ring demands, activations, hints, gates;
 };
 
 struct slots_shape {
@@ -323,13 +330,17 @@ void experts_cached_tune(struct experts_cached *cached, uint64_t spin_ns, uint64
 struct expert_source *experts_cached_source(struct experts_cached *cached);
 /* Whose tokens the passes from now on are: the one session of the batch, 0 for several. Told to the cache's policy. */
 void experts_cached_session(struct experts_cached *cached, uint64_t session);
+/* The region in use, or NULL: for whoever sends hints from the same thread. Valid until the next attach. */
+struct slots *experts_cached_slots(struct experts_cached *cached);
+/* The iteration of the layer that was begun last; each layer with experts that a pass comes to takes the next. */
+uint64_t experts_cached_iteration(const struct experts_cached *cached);
 /* Uses a region from now on (dups the fd; NULL: serve everything from the file). Checks the layout and the model's
  * fingerprint; on failure what was attached stays. The region that is attached already (same uid) changes nothing.
  * Call between passes. */
 int experts_cached_attach(
 	struct experts_cached *cached, const struct region *region, struct error *err);
 
-/* ---- The drafter's side (slots_hinter.c). ---- */
+/* ---- Who hints: the drafter, and the verifier for its next layers (slots_hinter.c). ---- */
 
 struct slots_hinter {
 	struct slots slots;
@@ -339,7 +350,13 @@ struct slots_hinter {
 /* Borrows the region. */
 int slots_hinter_attach(
 	struct slots_hinter *hinter, const struct region *region, struct error *err);
-/* False when the ring is full (dropped and counted) or the hint is out of the model's range. */
+/* The verifier's own ring, over its view of the region, which is copied. */
+void slots_hinter_gates(struct slots_hinter *hinter, const struct slots *slots);
+/* Whether the owner wants hints of this source now. */
+bool slots_hint_wanted(const struct slots_hinter *hinter, enum hint_source source);
+/* False when the ring is full (dropped and counted) or the hint is out of the model's range. Of what is resident, too:
+ * it says what not to give up. The owner sees it when it looks next: slots_hint_wake makes it look. */
 bool slots_hint(struct slots_hinter *hinter, const struct slot_hint *hint);
-/* Whether (layer, expert) is resident now: hints for it are not needed. */
+void slots_hint_wake(struct slots_hinter *hinter);
+/* Whether (layer, expert) is resident now: hints for it start no load. */
 bool slots_resident(const struct slots_hinter *hinter, uint32_t layer, uint32_t expert);

@@ -87,6 +87,8 @@ static bool lay_out(const struct slots_shape *shape, struct slots_header *out, u
 	at += ring_bytes(SLOT_ACTIVATION_BYTES, SLOTS_ACTIVATION_RING);
 	out->hint_offset = at = round_up(at, CACHE_LINE);
 	at += ring_bytes(SLOT_HINT_BYTES, SLOTS_HINT_RING);
+	out->gate_offset = at = round_up(at, CACHE_LINE);
+	at += ring_bytes(SLOT_HINT_BYTES, SLOTS_GATE_RING);
 	out->counts_offset = at = round_up(at, CACHE_LINE);
 	at += shape->n_layers * sizeof(struct slots_counts);
 	out->table_offset = at = round_up(at, CACHE_LINE);
@@ -128,6 +130,7 @@ void slots_format(const struct region *region, const struct slots_shape *shape)
 	ring_format(
 		payload + header->activation_offset, SLOT_ACTIVATION_BYTES, SLOTS_ACTIVATION_RING);
 	ring_format(payload + header->hint_offset, SLOT_HINT_BYTES, SLOTS_HINT_RING);
+	ring_format(payload + header->gate_offset, SLOT_HINT_BYTES, SLOTS_GATE_RING);
 }
 
 /* What the header says, once: later reads could differ. */
@@ -153,6 +156,7 @@ static int check_header(const struct region *region, const struct slots_header *
 	if (header->demand_offset != offsets->demand_offset ||
 		header->activation_offset != offsets->activation_offset ||
 		header->hint_offset != offsets->hint_offset ||
+		header->gate_offset != offsets->gate_offset ||
 		header->counts_offset != offsets->counts_offset ||
 		header->table_offset != offsets->table_offset ||
 		header->uses_offset != offsets->uses_offset ||
@@ -215,7 +219,8 @@ int slots_map(const struct region *region, const struct slots_shape *expected, s
 	} rings[] = {
 		{&slots.demands, at.demand_offset, at.activation_offset, SLOT_DEMAND_BYTES},
 		{&slots.activations, at.activation_offset, at.hint_offset, SLOT_ACTIVATION_BYTES},
-		{&slots.hints, at.hint_offset, at.counts_offset, SLOT_HINT_BYTES},
+		{&slots.hints, at.hint_offset, at.gate_offset, SLOT_HINT_BYTES},
+		{&slots.gates, at.gate_offset, at.counts_offset, SLOT_HINT_BYTES},
 	};
 	for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++) {
 		status = ring_attach(rings[i].ring, payload + rings[i].offset,

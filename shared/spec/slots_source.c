@@ -20,9 +20,6 @@
 #define PATIENCE_LOADS 32u
 #define PATIENCE_NS_MAX 5000000000ull
 
-/* The layer's time follows its measurements with this weight. */
-#define LAYER_WEIGHT 16u
-
 struct experts_cached {
 	struct expert_source source;
 	struct experts_cached_options options;
@@ -47,9 +44,6 @@ struct experts_cached {
 	uint32_t n_held; /* slots of views given out, pinned until ready is called again */
 	uint32_t held[LIMIT_EXPERTS];
 	uint64_t progress_ns; /* when something last arrived */
-	uint64_t begun_ns,
-		waited_ns; /* the layer under way: since when, and how much of it asleep */
-	bool decodes; /* it has no more tokens than a verification */
 };
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
@@ -117,6 +111,7 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 static void push_activations(struct experts_cached *cached, const uint16_t *tokens)
 {
 	struct ring *ring = &cached->slots.activations;
+	uint64_t now_ns = clock_ns();
 	for (uint32_t i = 0; i < cached->n;) {
 		struct slot_activation *entry = ring_reserve(ring);
 		if (entry == NULL) {
@@ -128,6 +123,7 @@ static void push_activations(struct experts_cached *cached, const uint16_t *toke
 			n = SLOT_ACTIVATION_PAIRS;
 		entry->iteration = cached->iteration;
 		entry->session = cached->session;
+		entry->begun_ns = now_ns;
 		entry->layer = (uint16_t)cached->layer;
 		entry->n = (uint16_t)n;
 		for (uint32_t j = 0; j < n; j++, i++) {
@@ -208,27 +204,6 @@ static void begin_with_cache(struct experts_cached *cached, const uint16_t *toke
 		doorbell_ring(&slots->header->work);
 }
 
-/* How long a layer takes: from its begin to that of the next, without the waits. For the cache's policies. */
-static void measure_layer(
-	struct experts_cached *cached, uint32_t layer, const uint16_t *tokens, uint32_t n)
-{
-	uint64_t now_ns = clock_ns();
-	if (cached->decodes && layer == cached->layer + 1) {
-		_Atomic uint64_t *measure = &cached->slots.header->verify_layer_ns;
-		uint64_t old = atomic_load_explicit(measure, memory_order_relaxed);
-		uint64_t took = now_ns - cached->begun_ns - cached->waited_ns;
-		atomic_store_explicit(measure,
-			old == 0 ? took : old - old / LAYER_WEIGHT + took / LAYER_WEIGHT,
-			memory_order_relaxed);
-	}
-	uint32_t assignments = 0;
-	for (uint32_t i = 0; i < n; i++)
-		assignments += tokens[i];
-	cached->decodes = assignments <= (LIMIT_DRAFT + 1) * cached->geometry.n_experts_used;
-	cached->begun_ns = now_ns;
-	cached->waited_ns = 0;
-}
-
 static void release_held(struct experts_cached *cached)
 {
 	if (cached->n_held == 0)
@@ -246,8 +221,6 @@ static void cached_begin(struct expert_source *source, uint32_t layer, const uin
 	const uint16_t *tokens, uint32_t n)
 {
 	struct experts_cached *cached = cached_of(source);
-	if (cached->region.fd >= 0)
-		measure_layer(cached, layer, tokens, n);
 	cached->layer = layer;
 	cached->n = n;
 	memcpy(cached->experts, experts, n * sizeof(*experts));
@@ -348,7 +321,6 @@ static void wait_or_give_up(struct experts_cached *cached, uint32_t seen)
 	doorbell_wait(&cached->slots.header->arrivals, seen, cached->options.spin_ns,
 		left < WAIT_NS_MAX ? left : WAIT_NS_MAX);
 	uint64_t slept = clock_ns() - start;
-	cached->waited_ns += slept;
 	cached->source.stats.wait_ns += slept;
 	count(&cached->slots.counts[cached->layer].wait_ns, slept);
 }
@@ -455,6 +427,16 @@ void experts_cached_session(struct experts_cached *cached, uint64_t session)
 	cached->session = session;
 }
 
+struct slots *experts_cached_slots(struct experts_cached *cached)
+{
+	return cached->region.fd >= 0 ? &cached->slots : NULL;
+}
+
+uint64_t experts_cached_iteration(const struct experts_cached *cached)
+{
+	return cached->iteration;
+}
+
 int experts_cached_attach(
 	struct experts_cached *cached, const struct region *region, struct error *err)
 {
@@ -489,7 +471,6 @@ int experts_cached_attach(
 	cached->region = mapped_region;
 	cached->slots = slots;
 	cached->hung_beat_ns = 0;
-	cached->decodes = false;
 	cached->epoch = slots_verifier_enter(&cached->slots, cached->options.generation);
 	return 0;
 }
