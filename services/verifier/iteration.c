@@ -462,6 +462,19 @@ static int judge_pass(const struct engine *engine, int rc, struct error *err)
 	return error_set(err, -rc, "the model cannot be computed: %s", strerror(-rc));
 }
 
+/* Whose activations the cache's policy sees. */
+static void tell_session(const struct engine *engine, uint32_t n_plan, uint32_t n_sessions)
+{
+	uint64_t session = 0;
+
+	if (engine->cached == NULL)
+		return;
+	for (uint32_t e = 0; n_sessions == 1 && e < n_plan; e++)
+		if (engine->in_batch[engine->plan[e].session])
+			session = engine_live(engine, engine->plan[e].session)->uid;
+	experts_cached_session(engine->cached, session);
+}
+
 uint32_t iteration_run(struct engine *engine)
 {
 	struct timing t = {.start_ns = clock_ns()};
@@ -482,6 +495,7 @@ uint32_t iteration_run(struct engine *engine)
 	uint32_t n_sessions = batch_build(engine, n_plan);
 	if (n_sessions == 0)
 		return 0;
+	tell_session(engine, n_plan, n_sessions);
 	engine->iteration++;
 	if (engine->experts != NULL)
 		t.before = engine->experts->stats;
