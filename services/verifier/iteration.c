@@ -463,7 +463,7 @@ static int judge_pass(const struct engine *engine, int rc, struct error *err)
 }
 
 /* Whose activations the cache's policy sees. */
-static void tell_session(const struct engine *engine, uint32_t n_plan, uint32_t n_sessions)
+static void tell_session(struct engine *engine, uint32_t n_plan, uint32_t n_sessions)
 {
 	uint64_t session = 0;
 
