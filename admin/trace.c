@@ -157,9 +157,15 @@ static void sleep_until(uint64_t until_ns)
 
 static int parse_time(const char *text, int64_t *ns, struct error *err)
 {
-	static const struct config_key keys[] = {
-		{"", "trace", CONFIG_NS, 0, sizeof(int64_t), 1e6, 6e10, NULL, "2s", "time", ""},
-		{0}};
+	static const struct config_key keys[] = {{.section = "",
+							 .name = "trace",
+							 .type = CONFIG_NS,
+							 .size = sizeof(int64_t),
+							 .min = 1e6,
+							 .max = 6e10,
+							 .fallback = "2s",
+							 .unit = "time"},
+		{.name = NULL}};
 	char assignment[64];
 
 	if ((size_t)snprintf(assignment, sizeof assignment, "trace=%s", text) >= sizeof assignment)
