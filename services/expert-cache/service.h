@@ -7,6 +7,7 @@
 #include "services/expert-cache/reader.h"
 #include "services/expert-cache/store.h"
 #include "services/expert-cache/transfer.h"
+#include "shared/base/options.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/daemon.h"
 
@@ -16,12 +17,11 @@ struct service {
 	struct broker *broker;
 	struct model *model;
 	struct slots_geometry geometry;
-	uint32_t n_slots; /* 0: a dense model, nothing below is there */
+	uint32_t budget; /* slots; 0: a dense model, nothing below is there */
 	struct store store;
 	struct reader *reader;
 	struct transfer transfer;
 	struct hint_quality quality;
-	bool preload; /* config.preload, resolved */
 	bool file_changed; /* said so in the log */
 };
 
@@ -30,5 +30,5 @@ bool hint_stats_layer(
 	const struct hint_quality *quality, uint32_t layer, Outrider__CacheLayer *out);
 bool hint_stats_all(const struct hint_quality *quality, Outrider__CacheStats *out);
 
-/* The admin endpoint, status details, liveness and timers. */
-int handlers_open(struct service *service, struct error *err);
+/* The admin endpoint, its knobs, status details, liveness and timers. options: what it was started with. */
+int handlers_open(struct service *service, const struct options *options, struct error *err);

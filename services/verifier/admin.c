@@ -145,5 +145,19 @@ void admin_detail(void *arg, struct daemon_details *to)
 		daemon_detail(to, counts[i].name, "%llu",
 			(unsigned long long)atomic_load_explicit(
 				counts[i].value, memory_order_relaxed));
+	const struct {
+		const char *name;
+		const _Atomic uint64_t *value;
+	} settings[] = {
+		/* Changed while running: how often, and how long until the engine had the last, and each. */
+		{"settings_taken", &front->engine->tuned},
+		{"settings_ns", &front->engine->tuning_ns},
+		{"settings_ns_max", &front->engine->tuning_ns_max},
+		{"settings_iterations_max", &front->engine->tuning_iterations_max},
+	};
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+		daemon_detail(to, settings[i].name, "%llu",
+			(unsigned long long)atomic_load_explicit(
+				settings[i].value, memory_order_acquire));
 	daemon_detail(to, "kv_tokens", "%lld", (long long)front->config->kv_tokens);
 }

@@ -30,6 +30,12 @@ int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t gen
 	return 0;
 }
 
+void drafts_tune(struct drafts *drafts, uint64_t wait_ns, uint64_t spin_ns)
+{
+	drafts->wait_ns = wait_ns;
+	drafts->spin_ns = spin_ns;
+}
+
 void drafts_peer_joined(struct drafts *drafts, uint64_t generation)
 {
 	atomic_store_explicit(&drafts->peer, generation, memory_order_relaxed);

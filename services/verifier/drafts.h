@@ -34,6 +34,9 @@ struct drafts {
 int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t generation,
 	uint32_t n_vocab, uint64_t wait_ns, uint64_t spin_ns, struct error *err);
 
+/* Other waits, between two rounds. */
+void drafts_tune(struct drafts *drafts, uint64_t wait_ns, uint64_t spin_ns);
+
 void drafts_peer_joined(struct drafts *drafts, uint64_t generation);
 void drafts_peer_left(struct drafts *drafts);
 

@@ -3,6 +3,8 @@
 #include "services/verifier/batch.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/base/timeline.h"
+#include "shared/model/gguf_watch.h"
 #include "shared/model/hash.h"
 #include "shared/spec/accept.h"
 
@@ -70,7 +72,7 @@ static void sweep(struct engine *engine, uint64_t now_ns)
 
 static void plan_inputs(struct engine *engine)
 {
-	uint32_t ahead = (uint32_t)engine->o.config->ahead_max;
+	uint32_t ahead = engine->tuning.ahead_max;
 
 	for (uint32_t i = 0; i < engine->n_live; i++) {
 		struct engine_session *s = engine_live(engine, i);
@@ -98,7 +100,7 @@ static uint32_t choose_k(struct engine *engine, const struct engine_session *s, 
 {
 	const struct session_request *request = &s->page->request;
 	struct policy_session knobs;
-	uint32_t k = (uint32_t)engine->o.config->default_k;
+	uint32_t k = engine->tuning.default_k;
 
 	if (request->draft_method == DRAFT_NONE)
 		return 0;
@@ -119,7 +121,7 @@ static void follow(struct engine *engine, struct engine_session *s, uint32_t n_t
 	/* Hints are about the very next token, whoever drafts later on. */
 	bool hints = decodes && engine->feed.on;
 
-	if (!engine->o.config->follow_at_zero ||
+	if (!engine->tuning.follow_at_zero ||
 		(!hints && (request->draft_method == DRAFT_NONE || request->k == 0)))
 		return;
 	if (s->followed != 0 && n_tokens - s->followed < (hints ? 1 : FOLLOW_TOKENS))
@@ -389,6 +391,22 @@ static struct iteration_record common_record(
 	return record;
 }
 
+/* The phases of one pass, for `outriderctl trace`. */
+static void draw(const struct timing *t, const struct iteration_record *record, uint32_t n_drafts,
+	uint32_t n_emitted)
+{
+	const struct timeline_span spans[] = {
+		{t->start_ns, record->finished_ns, 0, TIMELINE_ITERATION, 0,
+			{record->batch_sessions, record->batch_tokens}},
+		{t->start_ns, t->drafted_ns, 0, TIMELINE_DRAFT_WAIT, 0, {n_drafts, 0}},
+		{t->forward_ns, t->forwarded_ns, 0, TIMELINE_FORWARD, 0,
+			{record->batch_tokens, record->unique_experts}},
+		{t->forwarded_ns, record->finished_ns, 0, TIMELINE_SAMPLE, 0, {n_emitted, 0}},
+	};
+	for (size_t i = 0; i < sizeof(spans) / sizeof(spans[0]); i++)
+		timeline_add(&spans[i]);
+}
+
 static void finish_pass(
 	struct engine *engine, uint32_t n_plan, uint32_t n_sessions, const struct timing *t)
 {
@@ -413,6 +431,7 @@ static void finish_pass(
 	record.finished_ns = clock_ns();
 	record.sample_ns = record.finished_ns - t->forwarded_ns;
 	record.iteration_ns = record.finished_ns - t->start_ns;
+	uint32_t n_drafts = 0, n_emitted = 0;
 	for (uint32_t e = 0; e < n_plan; e++) {
 		struct engine_session *s = engine_live(engine, engine->plan[e].session);
 
@@ -430,6 +449,8 @@ static void finish_pass(
 						  : DRAFT_NONE);
 		record.k_fixed = s->page->request.k != SESSION_K_POLICY;
 		account(s, &record);
+		n_drafts += s->n_drafts;
+		n_emitted += s->emitted;
 		if (engine->policy != NULL && !ring_put(&engine->records, &record, sizeof(record)))
 			ring_drop(&engine->records);
 		/* Last, because the account of a page that is DONE is the front's. Who dies before this point
@@ -437,28 +458,57 @@ static void finish_pass(
 		if (s->end != SESSION_END_NONE)
 			engine_finish(engine, s, s->end);
 	}
+	if (timeline_on())
+		draw(t, &record, n_drafts, n_emitted);
 }
 
-static void fail_pass(struct engine *engine, uint32_t n_plan, int rc)
+/* Without the model nobody's answer can go on. */
+static void fail_all(struct engine *engine, const struct error *err)
 {
-	for (uint32_t e = 0; e < n_plan; e++) {
-		struct engine_session *s = engine_live(engine, engine->plan[e].session);
+	for (uint32_t i = 0; i < engine->n_live; i++) {
+		struct engine_session *s = engine_live(engine, i);
 
-		if (!engine->in_batch[engine->plan[e].session])
-			continue;
-		snprintf(s->slot->usage.message, sizeof(s->slot->usage.message),
-			"the model file cannot be read any more: %s", strerror(-rc));
+		snprintf(s->slot->usage.message, sizeof(s->slot->usage.message), "%s", err->text);
 		log_session(
 			LOG_LEVEL_ERROR, s->uid, engine->iteration, "%s", s->slot->usage.message);
 		engine_finish(engine, s, SESSION_END_ERROR);
 	}
+	engine_tidy(engine);
+}
+
+/* Whether what a pass computed, which ended with rc, may be used. The weights that were read are the model's only if its
+ * file is still the one that was opened: looking costs a system call per pass, and nothing that came of anything else gets
+ * out. */
+static int judge_pass(const struct engine *engine, int rc, struct error *err)
+{
+	int lost = gguf_watch(engine->o.model->gguf, err);
+
+	if (lost != 0 || rc == 0)
+		return lost;
+	return error_set(err, -rc, "the model cannot be computed: %s", strerror(-rc));
+}
+
+/* Whose activations the cache's policy sees. */
+static void tell_session(struct engine *engine, uint32_t n_plan, uint32_t n_sessions)
+{
+	uint64_t session = 0;
+
+	if (engine->cached == NULL)
+		return;
+	for (uint32_t e = 0; n_sessions == 1 && e < n_plan; e++)
+		if (engine->in_batch[engine->plan[e].session])
+			session = engine_live(engine, engine->plan[e].session)->uid;
+	experts_cached_session(engine->cached, session);
 }
 
 uint32_t iteration_run(struct engine *engine)
 {
 	struct timing t = {.start_ns = clock_ns()};
+	struct error err;
 
 	sweep(engine, t.start_ns);
+	if (gguf_lost(engine->o.model->gguf, &err) != 0)
+		fail_all(engine, &err);
 	if (engine->n_live == 0)
 		return 0;
 	plan_inputs(engine);
@@ -471,16 +521,18 @@ uint32_t iteration_run(struct engine *engine)
 	uint32_t n_sessions = batch_build(engine, n_plan);
 	if (n_sessions == 0)
 		return 0;
+	tell_session(engine, n_plan, n_sessions);
 	engine->iteration++;
 	if (engine->experts != NULL)
 		t.before = engine->experts->stats;
 	t.forward_ns = clock_ns();
 	int rc = forward_run(engine->forward, engine->batch, engine->n_batch);
 	t.forwarded_ns = clock_ns();
+	rc = judge_pass(engine, rc, &err);
 	if (rc == 0)
 		end_hints(engine, n_plan, &t);
 	if (rc != 0)
-		fail_pass(engine, n_plan, rc);
+		fail_all(engine, &err);
 	else
 		finish_pass(engine, n_plan, n_sessions, &t);
 	engine_tidy(engine);

@@ -26,8 +26,7 @@ static void open_experts(struct fixture *f, uint64_t model)
 		.n_experts_used = USED,
 		.n_slots = 8,
 		.slot_bytes = SLOTS_PAGE,
-		.model_fingerprint = model,
-		.layout = LAYOUT_ROWS};
+		.model_fingerprint = model};
 	struct error err;
 	struct region region;
 	assert_int_equal(region_create(EXPERTS_REGION, EXPERTS_LAYOUT, slots_payload_bytes(&shape),

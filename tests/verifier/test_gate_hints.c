@@ -44,8 +44,7 @@ static void open_region(struct fixture *f, uint32_t n_slots)
 		.n_experts_used = geometry.n_experts_used,
 		.n_slots = n_slots,
 		.slot_bytes = geometry.slot_bytes,
-		.model_fingerprint = f->rig.model->fingerprint,
-		.layout = LAYOUT_ROWS};
+		.model_fingerprint = f->rig.model->fingerprint};
 	assert_int_equal(region_create(EXPERTS_REGION, EXPERTS_LAYOUT, slots_payload_bytes(&shape),
 				 0, &f->region, &err),
 		0);
