@@ -284,7 +284,10 @@ static bool is_lost(struct experts_cached *cached)
 	if (cached->region.fd < 0 ||
 		atomic_load_explicit(&cached->slots.header->lost, memory_order_acquire) == 0)
 		return false;
-	gguf_lose(cached->source.model->gguf, GGUF_REPORTED, 0);
+	/* What we see ourselves says more. */
+	struct error err;
+	if (gguf_watch(cached->source.model->gguf, &err) == 0)
+		gguf_lose(cached->source.model->gguf, GGUF_REPORTED, 0);
 	return true;
 }
 
