@@ -68,7 +68,7 @@ static int open_reader(struct service *service, struct error *err)
 /* Packing an expert takes longer than multiplying with it once: it pays where it is not loaded again and again. */
 static bool packs(const struct service *service)
 {
-	return service->config.pack == CHOICE_YES ||
+	return service->model->packed || service->config.pack == CHOICE_YES ||
 	       (service->config.pack == CHOICE_AUTO &&
 		       service->n_slots >= service->geometry.n_total);
 }
@@ -78,7 +78,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 {
 	struct store_options options = {
 		.n_slots = service->n_slots,
-		.model_fingerprint = service->model->fingerprint,
+		.model_fingerprint = service->model->file_fingerprint,
 		.generation = daemon_generation(service->daemon),
 		.layout = packs(service) ? LAYOUT_TILES : LAYOUT_ROWS,
 		.policy = cache_policy_find(service->config.policy),

@@ -96,6 +96,8 @@ static void pack(struct transfer *transfer, const struct load *load)
 {
 	const struct store *store = transfer->store;
 	unsigned char *slot = slots_at(&store->slots, load->slot);
+	if (store->geometry.layers[load->layer].packed)
+		return;
 	for (int p = 0; p < EXPERT_PARTS; p++) {
 		const struct slots_part *part = &store->geometry.layers[load->layer].part[p];
 		if (tiles_possible(&part->matrix))
