@@ -95,6 +95,8 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 	cpu_set_t set;
 	int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 	config->few_cpus = cpus <= 2;
+	if (config->chunk_allocated == 0)
+		config->chunk_allocated = config->chunk;
 	if (config->threads == 0)
 		config->threads = config->few_cpus ? 1 : 2;
 	if (config->ngram_min > config->ngram_max)
@@ -104,4 +106,15 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 	if (config->method == DRAFT_MODEL && config->draft[0] == '\0')
 		return error_set(err, ENOEXEC, "method = model needs a draft model: draft = FILE");
 	return resolve_spin(config->spin, cpus <= 4 ? 0 : 50000, &config->spin_ns, err);
+}
+
+int drafter_config_check(const void *changed, struct error *err)
+{
+	struct drafter_config config = *(const struct drafter_config *)changed;
+	if (config.chunk > config.chunk_allocated)
+		return error_set(err, ENOEXEC,
+			"chunk = %d: there is memory for the %d of the start; more needs a restart "
+			"(--persist, then restart outrider-drafter)",
+			(int)config.chunk, (int)config.chunk_allocated);
+	return drafter_config_resolve(&config, err);
 }

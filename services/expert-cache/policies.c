@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-const struct cache_policy_ops *const cache_policies[] = {&policy_lru, NULL};
+const struct cache_policy_ops *const cache_policies[] = {&policy_static, &policy_lru,
+	&policy_lfu_trace, &policy_gate_next, &policy_sp_moe, &policy_spac, NULL};
 
 const struct cache_policy_ops *cache_policy_find(const char *name)
 {
@@ -14,5 +15,5 @@ const struct cache_policy_ops *cache_policy_find(const char *name)
 
 const char *cache_policy_list(void)
 {
-	return "lru";
+	return CACHE_POLICY_NAMES;
 }

@@ -3,18 +3,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-static uint32_t *place_of(const struct prefetch_queue *queue, const struct cache_prefetch *prefetch)
-{
-	return &queue->place[(size_t)prefetch->layer * queue->n_experts + prefetch->expert];
-}
-
 int prefetch_queue_init(struct prefetch_queue *queue, uint32_t n_layers, uint32_t n_experts,
 	uint32_t max, struct error *err)
 {
 	*queue = (struct prefetch_queue){.max = max, .n_experts = n_experts};
-	queue->heap = calloc(max, sizeof(*queue->heap));
-	queue->place = calloc((size_t)n_layers * n_experts, sizeof(*queue->place));
-	if (queue->heap != NULL && queue->place != NULL)
+	uint32_t n_ids = n_layers * n_experts;
+	int status = heap_init(&queue->best, n_ids, err);
+	if (status == 0)
+		status = heap_init(&queue->worst, n_ids, err);
+	queue->notes = calloc(n_ids, sizeof(*queue->notes));
+	queue->pass = calloc(n_layers, sizeof(*queue->pass));
+	if (status == 0 && queue->notes != NULL && queue->pass != NULL)
 		return 0;
 	prefetch_queue_exit(queue);
 	return error_set(err, ENOMEM, "no memory for %u prefetches", max);
@@ -22,109 +21,100 @@ int prefetch_queue_init(struct prefetch_queue *queue, uint32_t n_layers, uint32_
 
 void prefetch_queue_exit(struct prefetch_queue *queue)
 {
-	free(queue->heap);
-	free(queue->place);
-	queue->heap = NULL;
-	queue->place = NULL;
+	heap_exit(&queue->best);
+	heap_exit(&queue->worst);
+	free(queue->notes);
+	free(queue->pass);
+	queue->notes = NULL;
+	queue->pass = NULL;
 }
 
-static void put(struct prefetch_queue *queue, uint32_t at, const struct cache_prefetch *prefetch)
+static void set_score(struct prefetch_queue *queue, uint32_t id, float score)
 {
-	queue->heap[at] = *prefetch;
-	*place_of(queue, prefetch) = at + 1;
+	queue->notes[id].score = score;
+	heap_set(&queue->best, id, -(double)score);
+	heap_set(&queue->worst, id, (double)score);
+	queue->n = queue->best.n;
 }
 
-static void rise(struct prefetch_queue *queue, uint32_t at)
+static void remove_id(struct prefetch_queue *queue, uint32_t id)
 {
-	struct cache_prefetch prefetch = queue->heap[at];
-	while (at > 0 && queue->heap[(at - 1) / 2].score < prefetch.score) {
-		put(queue, at, &queue->heap[(at - 1) / 2]);
-		at = (at - 1) / 2;
-	}
-	put(queue, at, &prefetch);
+	heap_remove(&queue->best, id);
+	heap_remove(&queue->worst, id);
+	queue->n = queue->best.n;
 }
 
-static void sink(struct prefetch_queue *queue, uint32_t at)
+static bool obsolete(const struct prefetch_queue *queue, uint32_t id, uint64_t now_ns)
 {
-	struct cache_prefetch prefetch = queue->heap[at];
-	for (;;) {
-		uint32_t child = 2 * at + 1;
-		if (child >= queue->n)
-			break;
-		if (child + 1 < queue->n && queue->heap[child + 1].score > queue->heap[child].score)
-			child++;
-		if (queue->heap[child].score <= prefetch.score)
-			break;
-		put(queue, at, &queue->heap[child]);
-		at = child;
-	}
-	put(queue, at, &prefetch);
-}
-
-static void remove_at(struct prefetch_queue *queue, uint32_t at)
-{
-	*place_of(queue, &queue->heap[at]) = 0;
-	struct cache_prefetch last = queue->heap[--queue->n];
-	if (at == queue->n)
-		return;
-	put(queue, at, &last);
-	rise(queue, at);
-	sink(queue, *place_of(queue, &last) - 1);
-}
-
-/* The lowest score is among the leaves. */
-static uint32_t lowest(const struct prefetch_queue *queue)
-{
-	uint32_t at = queue->n / 2;
-	for (uint32_t i = at + 1; i < queue->n; i++)
-		if (queue->heap[i].score < queue->heap[at].score)
-			at = i;
-	return at;
+	const struct prefetch_note *note = &queue->notes[id];
+	return note->pass != queue->pass[id / queue->n_experts] ||
+	       (note->needed_by_ns != 0 && note->needed_by_ns <= now_ns);
 }
 
 void prefetch_queue_add(struct prefetch_queue *queue, const struct cache_prefetch *prefetch)
 {
 	if (!isfinite(prefetch->score))
 		return;
-	uint32_t place = *place_of(queue, prefetch);
-	if (place != 0) {
-		struct cache_prefetch *old = &queue->heap[place - 1];
-		if (old->needed_by_ns != 0 &&
-			(prefetch->needed_by_ns == 0 || prefetch->needed_by_ns > old->needed_by_ns))
-			old->needed_by_ns = prefetch->needed_by_ns;
-		if (prefetch->score > old->score) {
-			old->score = prefetch->score;
-			rise(queue, place - 1);
+	uint32_t id = prefetch->layer * queue->n_experts + prefetch->expert;
+	struct prefetch_note *note = &queue->notes[id];
+	float score = prefetch->score;
+	if (heap_has(&queue->best, id)) {
+		if (note->needed_by_ns != 0 && (prefetch->needed_by_ns == 0 ||
+						       prefetch->needed_by_ns > note->needed_by_ns))
+			note->needed_by_ns = prefetch->needed_by_ns;
+		if (note->pass == queue->pass[prefetch->layer] && note->score > score)
+			score = note->score;
+	} else {
+		if (queue->n == queue->max) {
+			uint32_t worst = heap_top(&queue->worst);
+			queue->dropped++;
+			if (worst == HEAP_NONE || queue->notes[worst].score >= score)
+				return;
+			remove_id(queue, worst);
 		}
-		return;
+		note->needed_by_ns = prefetch->needed_by_ns;
 	}
-	if (queue->n == queue->max) {
-		uint32_t worst = lowest(queue);
-		queue->dropped++;
-		if (queue->heap[worst].score >= prefetch->score)
-			return;
-		remove_at(queue, worst);
-	}
-	queue->heap[queue->n] = *prefetch;
-	rise(queue, queue->n++);
+	note->pass = queue->pass[prefetch->layer];
+	set_score(queue, id, score);
 }
 
 void prefetch_queue_remove(struct prefetch_queue *queue, uint32_t layer, uint32_t expert)
 {
-	struct cache_prefetch key = {.layer = layer, .expert = expert};
-	uint32_t place = *place_of(queue, &key);
-	if (place != 0)
-		remove_at(queue, place - 1);
+	remove_id(queue, layer * queue->n_experts + expert);
+}
+
+bool prefetch_queue_has(const struct prefetch_queue *queue, uint32_t layer, uint32_t expert)
+{
+	return heap_has(&queue->best, layer * queue->n_experts + expert);
+}
+
+void prefetch_queue_passed(struct prefetch_queue *queue, uint32_t layer)
+{
+	queue->pass[layer]++;
+}
+
+bool prefetch_queue_peek(struct prefetch_queue *queue, uint64_t now_ns, struct cache_prefetch *out)
+{
+	uint32_t id;
+	while ((id = heap_top(&queue->best)) != HEAP_NONE) {
+		if (obsolete(queue, id, now_ns)) {
+			remove_id(queue, id);
+			queue->dropped++;
+			continue;
+		}
+		*out = (struct cache_prefetch){.layer = id / queue->n_experts,
+			.expert = id % queue->n_experts,
+			.score = queue->notes[id].score,
+			.needed_by_ns = queue->notes[id].needed_by_ns};
+		return true;
+	}
+	return false;
 }
 
 bool prefetch_queue_take(struct prefetch_queue *queue, uint64_t now_ns, struct cache_prefetch *out)
 {
-	while (queue->n > 0) {
-		*out = queue->heap[0];
-		remove_at(queue, 0);
-		if (out->needed_by_ns == 0 || out->needed_by_ns > now_ns)
-			return true;
-		queue->dropped++;
-	}
-	return false;
+	if (!prefetch_queue_peek(queue, now_ns, out))
+		return false;
+	prefetch_queue_remove(queue, out->layer, out->expert);
+	return true;
 }

@@ -1,5 +1,6 @@
 #include "services/verifier/config.h"
 
+#include "services/verifier/tuning.h"
 #include "shared/base/cpus.h"
 #include "shared/base/nodes.h"
 #include "shared/model/kv.h"
@@ -9,6 +10,7 @@
 static const char *const pin_names[] = {"auto", "no", "yes", NULL};
 static const char *const kv_names[] = {"auto", "f32", "f16", "q8_0", NULL};
 static const char *const weights_names[] = {"auto", "packed", "mapped", NULL};
+static const char *const choice_names[] = {"auto", "on", "off", NULL};
 static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
 
 #define AT(field) \
@@ -75,6 +77,11 @@ const struct config_key verifier_config_keys[] = {
 	{"", "expert_patience", CONFIG_NS, AT(expert_patience), 0, 60 * SECOND, NULL, "20ms",
 		"time", "How long the expert-cache may take before the file is read here.",
 		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "gate_hints", CONFIG_ENUM, AT(gate_hints), 0, 0, choice_names, "auto", NULL,
+		"Foresee the next layer's experts with its router on this layer's hidden state: "
+		"auto does where the expert-cache's policy wants it, on wherever it lacks room for "
+		"all experts.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "default_k", CONFIG_INT, AT(default_k), 0, LIMIT_DRAFT, NULL, "0", "tokens",
 		"Drafted tokens per iteration while no policy has spoken.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "follow_at_zero", CONFIG_BOOL, AT(follow_at_zero), 0, 0, NULL, "yes", NULL,
@@ -98,44 +105,51 @@ const struct config_key verifier_config_keys[] = {
 	{0},
 };
 
-/* "auto" or a time, with the loader's own rules for times. */
-static int resolve_spin(
-	const char *name, const char *text, uint64_t automatic, uint64_t *out, struct error *err)
+/* The relations between keys: of the file's values, and of those that are changed while the process runs. */
+static int check_relations(const struct verifier_config *config, struct error *err)
 {
-	const struct config_key key[] = {{"", name, CONFIG_NS, 0, sizeof(int64_t), 0, SECOND, NULL,
-						 "0", "time", "", KNOB_AT_START, KNOB_GLOBAL},
-		{0}};
-	char assignment[2 * LIMIT_NAME + 2];
-	int64_t value = 0;
+	struct tuning unused;
 
-	*out = automatic;
-	if (strcmp(text, "auto") == 0)
-		return 0;
-	snprintf(assignment, sizeof(assignment), "%s=%s", name, text);
-	int rc = config_set(assignment, "configuration (a time or auto)", key, &value, err);
-	if (rc == 0)
-		*out = (uint64_t)value;
-	return rc;
-}
-
-int verifier_config_resolve(struct verifier_config *config, struct error *err)
-{
-	struct cpus cpus;
-	int rc;
-
-	cpus_read(&cpus);
-	/* With few CPUs whoever we wait for needs the one we would spin on. */
-	bool few = cpus.n <= 4;
-
-	if (config->model[0] == '\0')
-		return error_set(err, EINVAL,
-			"model: no file given (--model FILE, or model = FILE in the "
-			"configuration)");
 	if (config->sessions_max + config->queue_max > LIMIT_SESSIONS)
 		return error_set(err, EINVAL,
 			"sessions_max %lld and queue_max %lld: together at most %d",
 			(long long)config->sessions_max, (long long)config->queue_max,
 			LIMIT_SESSIONS);
+	return tuning_of(config, &unused, err);
+}
+
+int verifier_config_check(const void *changed, struct error *err)
+{
+	const struct verifier_config *config = changed;
+
+	if (config->sessions_max > config->sessions_allocated)
+		return error_set(err, EINVAL,
+			"sessions_max %lld: there is memory for the %lld of the start; more needs "
+			"a "
+			"restart (--persist, then restart outrider-verifier)",
+			(long long)config->sessions_max, (long long)config->sessions_allocated);
+	if (config->prefill_chunk > config->prefill_allocated)
+		return error_set(err, EINVAL,
+			"prefill_chunk %lld: there is memory for the %lld of the start; more needs "
+			"a "
+			"restart (--persist, then restart outrider-verifier)",
+			(long long)config->prefill_chunk, (long long)config->prefill_allocated);
+	return check_relations(config, err);
+}
+
+int verifier_config_resolve(struct verifier_config *config, struct error *err)
+{
+	struct cpus cpus;
+
+	cpus_read(&cpus);
+	config->few_cpus = cpus.n <= 4;
+	config->sessions_allocated = config->sessions_max;
+	config->prefill_allocated = config->prefill_chunk;
+
+	if (config->model[0] == '\0')
+		return error_set(err, EINVAL,
+			"model: no file given (--model FILE, or model = FILE in the "
+			"configuration)");
 	if (config->threads == 0)
 		config->threads = cpus.threads;
 	/* Unbound threads were seen to share one of two idle CPUs for seconds: half the speed. With fewer threads than
@@ -143,16 +157,7 @@ int verifier_config_resolve(struct verifier_config *config, struct error *err)
 	if (config->pin == VERIFIER_PIN_AUTO)
 		config->pin = config->threads == cpus.cores || nodes_count() > 1 ? VERIFIER_PIN_YES
 										 : VERIFIER_PIN_NO;
-	/* Between two parts of a pass a thread waits some microseconds: less spinning than that costs a futex each. */
-	rc = resolve_spin(
-		"pool_spin", config->pool_spin, few ? 50000 : 100000, &config->pool_spin_ns, err);
-	if (rc == 0)
-		rc = resolve_spin("draft_spin", config->draft_spin, few ? 2000 : 50000,
-			&config->draft_spin_ns, err);
-	if (rc == 0)
-		rc = resolve_spin("expert_spin", config->expert_spin, few ? 0 : 20000,
-			&config->expert_spin_ns, err);
-	return rc;
+	return check_relations(config, err);
 }
 
 int verifier_config_fit(

@@ -71,7 +71,7 @@ static void sweep(struct engine *engine, uint64_t now_ns)
 
 static void plan_inputs(struct engine *engine)
 {
-	uint32_t ahead = (uint32_t)engine->o.config->ahead_max;
+	uint32_t ahead = engine->tuning.ahead_max;
 
 	for (uint32_t i = 0; i < engine->n_live; i++) {
 		struct engine_session *s = engine_live(engine, i);
@@ -99,7 +99,7 @@ static uint32_t choose_k(struct engine *engine, const struct engine_session *s, 
 {
 	const struct session_request *request = &s->page->request;
 	struct policy_session knobs;
-	uint32_t k = (uint32_t)engine->o.config->default_k;
+	uint32_t k = engine->tuning.default_k;
 
 	if (request->draft_method == DRAFT_NONE)
 		return 0;
@@ -118,13 +118,46 @@ static void follow(struct engine *engine, struct engine_session *s, uint32_t n_t
 {
 	const struct session_request *request = &s->page->request;
 
-	if (!engine->o.config->follow_at_zero || request->draft_method == DRAFT_NONE ||
+	if (!engine->tuning.follow_at_zero || request->draft_method == DRAFT_NONE ||
 		request->k == 0)
 		return;
-	if (s->followed != 0 && n_tokens - s->followed < FOLLOW_TOKENS)
+	/* Hints are about the very next token. */
+	uint32_t most = gate_hints_wanted(&engine->gates, HINT_HISTORY) ? 1 : FOLLOW_TOKENS;
+	if (s->followed != 0 && n_tokens - s->followed < most)
 		return;
 	s->followed = n_tokens;
 	drafts_follow(&engine->drafts, s->index, s->uid, n_tokens);
+}
+
+/* Before the requests of a pass: what its hints may be about. */
+static void begin_hints(struct engine *engine)
+{
+	gate_hints_begin(&engine->gates);
+	engine->feed.on =
+		gate_hints_wanted(&engine->gates, HINT_HISTORY) &&
+		atomic_load_explicit(&engine->drafts.peer, memory_order_relaxed) != 0;
+	engine->drafts.iteration =
+		engine->cached != NULL ? experts_cached_iteration(engine->cached) + 1 : 0;
+}
+
+/* After a pass that went well. */
+static void end_hints(struct engine *engine, uint32_t n_plan, const struct timing *t)
+{
+	uint64_t wait_ns =
+		engine->experts != NULL ? engine->experts->stats.wait_ns - t->before.wait_ns : 0;
+
+	gate_hints_end(&engine->gates, t->forwarded_ns - t->forward_ns, wait_ns,
+		engine->n_prefill == 0);
+	for (uint32_t e = 0; e < n_plan && engine->feed.on; e++) {
+		const struct sched_entry *entry = &engine->plan[e];
+		const struct engine_session *s = engine_live(engine, entry->session);
+		uint32_t n = s->seq.n;
+
+		if (engine->in_batch[entry->session])
+			routing_feed_publish(&engine->feed, engine->batch, s->row,
+				entry->n + s->n_drafts, s->uid, s->index,
+				n > 0 ? s->page->tokens[n - 1] : -1);
+	}
 }
 
 /* Chooses every K, asks for drafts and waits for them. */
@@ -429,6 +462,19 @@ static int judge_pass(const struct engine *engine, int rc, struct error *err)
 	return error_set(err, -rc, "the model cannot be computed: %s", strerror(-rc));
 }
 
+/* Whose activations the cache's policy sees. */
+static void tell_session(struct engine *engine, uint32_t n_plan, uint32_t n_sessions)
+{
+	uint64_t session = 0;
+
+	if (engine->cached == NULL)
+		return;
+	for (uint32_t e = 0; n_sessions == 1 && e < n_plan; e++)
+		if (engine->in_batch[engine->plan[e].session])
+			session = engine_live(engine, engine->plan[e].session)->uid;
+	experts_cached_session(engine->cached, session);
+}
+
 uint32_t iteration_run(struct engine *engine)
 {
 	struct timing t = {.start_ns = clock_ns()};
@@ -443,18 +489,23 @@ uint32_t iteration_run(struct engine *engine)
 	uint32_t n_plan = sched_plan(engine->sched, engine->n_live, &engine->limits, engine->plan);
 	if (n_plan == 0)
 		return 0;
+	begin_hints(engine);
 	draft(engine, n_plan, t.start_ns);
 	t.drafted_ns = clock_ns();
 	uint32_t n_sessions = batch_build(engine, n_plan);
 	if (n_sessions == 0)
 		return 0;
+	tell_session(engine, n_plan, n_sessions);
 	engine->iteration++;
 	if (engine->experts != NULL)
 		t.before = engine->experts->stats;
 	t.forward_ns = clock_ns();
 	int rc = forward_run(engine->forward, engine->batch, engine->n_batch);
 	t.forwarded_ns = clock_ns();
-	if (judge_pass(engine, rc, &err) != 0)
+	rc = judge_pass(engine, rc, &err);
+	if (rc == 0)
+		end_hints(engine, n_plan, &t);
+	if (rc != 0)
 		fail_all(engine, &err);
 	else
 		finish_pass(engine, n_plan, n_sessions, &t);

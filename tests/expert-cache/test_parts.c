@@ -64,8 +64,8 @@ static void bad_budgets_are_refused_with_the_reason(void **state)
 	assert_true(budget_slots("10%", &g, &n, &err) < 0);
 	assert_non_null(strstr(err.text, "32"));
 	assert_non_null(strstr(err.text, "96.0 MiB"));
-	assert_int_equal(budget_check_memory(1 << 20, &err), 0);
-	assert_int_equal(budget_check_memory(1ull << 60, &err), -ENOMEM);
+	assert_int_equal(budget_check_memory(1 << 20, 0, &err), 0);
+	assert_int_equal(budget_check_memory(1ull << 60, 0, &err), -ENOMEM);
 }
 
 static struct cache_prefetch hint_of(uint32_t layer, uint32_t expert, float score, uint64_t by)

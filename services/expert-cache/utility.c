@@ -1,0 +1,50 @@
+#include "services/expert-cache/utility.h"
+
+#include <stdlib.h>
+
+/* lambda = FORGET / OF. */
+enum { FORGET = 1, OF = 10 };
+
+static uint16_t at_least_one(uint32_t boundary)
+{
+	return (uint16_t)(boundary > 1 ? boundary : 1);
+}
+
+int utility_init(struct utility *utility, uint32_t n_ids, uint32_t gamma, struct error *err)
+{
+	utility->n_ids = n_ids;
+	utility->of = calloc(n_ids, sizeof(*utility->of));
+	if (utility->of == NULL)
+		return error_set(err, ENOMEM, "no memory for the utility of %u experts", n_ids);
+	for (uint32_t i = 0; i < n_ids; i++)
+		utility->of[i].up = utility->of[i].down = at_least_one(gamma / 2);
+	return 0;
+}
+
+void utility_exit(struct utility *utility)
+{
+	free(utility->of);
+	utility->of = NULL;
+}
+
+static uint16_t calibrate(uint16_t boundary, uint32_t change)
+{
+	return at_least_one(((OF - FORGET) * boundary + FORGET * change) / OF);
+}
+
+uint8_t utility_step(struct utility *utility, uint32_t id, uint32_t frequency)
+{
+	struct utility_state *state = &utility->of[id];
+	uint16_t now = (uint16_t)(frequency < UINT16_MAX ? frequency : UINT16_MAX);
+	int change = (int)now - (int)state->frequency;
+	if (change >= state->up)
+		state->score = (uint8_t)(state->score + (state->score < UTILITY_BOUND));
+	else if (-change >= state->down)
+		state->score = (uint8_t)(state->score - (state->score > 0));
+	if (change > 0)
+		state->up = calibrate(state->up, (uint32_t)change);
+	else if (change < 0)
+		state->down = calibrate(state->down, (uint32_t)-change);
+	state->frequency = now;
+	return state->score;
+}

@@ -1,0 +1,38 @@
+/*
+ * MoE-SpAc's expert utility (arXiv 2603.09983, section 3.2, algorithm 1): a small integer per expert that follows how many
+ * tokens of a verification chose it, with inertia.
+ *
+ *   D = f_t - f_{t-1}
+ *   D >= up: s <- min(K, s + 1); else -D >= down: s <- max(0, s - 1)      (equation 6: inertial transition)
+ *   D > 0: up <- floor((1 - lambda) up + lambda D)                        (adaptive boundaries)
+ *   D < 0: down <- floor((1 - lambda) down + lambda |D|)
+ *
+ * K (the utility bound, called K_u here: K is the draft's length elsewhere), lambda and the first boundaries,
+ * floor(gamma / 2), are the paper's. Where it leaves a hole:
+ * - A boundary of 0 (gamma = 1 starts there, and the floor takes every boundary there that is not fed) would raise
+ *   every score at D = 0 at every step, used or not: a boundary is at least 1.
+ * - f of steps of different lengths cannot be compared: the caller scales it to one length.
+ * - Tokens that are rejected later count: what they asked for was asked for.
+ * lambda = 1/10, in integers, so that floor sees no rounding.
+ */
+#pragma once
+
+#include "shared/base/error.h"
+
+#include <stdint.h>
+
+enum { UTILITY_BOUND = 4 }; /* K_u: appendix C's experiments, K = 4 */
+
+struct utility {
+	uint32_t n_ids;
+	struct utility_state {
+		uint16_t frequency, up, down; /* f_{t-1} and the boundaries */
+		uint8_t score; /* 0..UTILITY_BOUND */
+	} * of; /* [n_ids] */
+};
+
+/* gamma: drafted tokens of a step. */
+int utility_init(struct utility *utility, uint32_t n_ids, uint32_t gamma, struct error *err);
+void utility_exit(struct utility *utility);
+/* One step of one expert; the new score. */
+uint8_t utility_step(struct utility *utility, uint32_t id, uint32_t frequency);
