@@ -32,8 +32,20 @@ static const struct command {
 		"  --session UID       for this session alone\n"},
 	{{"policy", "watch"}, ctl_policy_watch, "", "each decision with the figures behind it",
 		false, "  --once              print what there is and end\n"},
+	{{"policy", "plot"}, ctl_policy_plot, "[SESSION] [FILE.svg|FILE.png]",
+		"K, tokens, cost and utility of a session over its iterations", true,
+		"From the journal of the policy-controller; without SESSION the newest. In the "
+		"terminal, or as a\n"
+		"picture (gnuplot is needed for one). --format json prints the journal's "
+		"entries.\n"},
 	{{"cache", "stats"}, ctl_cache_stats, "[--layers]", "the expert cache", false,
 		"  --layers            each layer's hits, misses, loads and evictions\n"},
+	{{"trace"}, ctl_trace, "[TIME] [FILE]",
+		"what every process does, for Perfetto (2s, outrider-trace.json)", true,
+		"Writes a timeline of drafts, passes, expert loads and decisions of all processes "
+		"on one clock,\n"
+		"in the Trace Event Format. Open it at ui.perfetto.dev or chrome://tracing.\n"
+		"Ends with 69 when no process answers.\n"},
 	{{"top"}, ctl_top, "", "a live screen; q leaves", false,
 		"Without a terminal, one print of it. Ends with 69 when no process answers.\n\n"
 		"  --once              print what there is and end\n"},
