@@ -89,7 +89,7 @@ int hints_attach(struct hints *hints, struct region *region, struct error *err)
 static bool target_fits(const struct hints *hints)
 {
 	return hints->target &&
-	       hints->hinter.header->model_fingerprint == hints->target->fingerprint &&
+	       hints->hinter.header->model_fingerprint == hints->target->file_fingerprint &&
 	       hints->target->config.n_layers <= hints->hinter.slots.n_layers &&
 	       hints->target->config.n_experts <= hints->hinter.slots.n_experts;
 }

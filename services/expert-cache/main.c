@@ -54,12 +54,10 @@ static int open_reader(struct service *service, struct error *err)
 	struct reader_options options = {
 		.io = (enum io_choice)config->io,
 		.direct = (enum auto_choice)config->direct,
+		.depth = (unsigned)config->queue_depth,
+		.read_bytes = (size_t)config->read_bytes,
 	};
-	int status = reader_parse_depth(config->queue_depth, &options.depth, err);
-	if (status == 0)
-		status = reader_parse_bytes(config->read_bytes, &options.read_bytes, err);
-	if (status == 0)
-		status = reader_open(files, n, &options, &service->reader, err);
+	int status = reader_open(files, n, &options, &service->reader, err);
 	/* With more of them several would be registered, and given pages, together. */
 	if (status == 0 && service->geometry.n_total <= REGISTERED_MAX)
 		reader_slots(service->reader, slots_at(&service->store.slots, 0),
@@ -72,7 +70,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 {
 	struct store_options options = {
 		.budget = service->budget,
-		.model_fingerprint = service->model->fingerprint,
+		.model_fingerprint = service->model->file_fingerprint,
 		.generation = daemon_generation(service->daemon),
 		.policy = cache_policy_find(service->config.policy),
 		.queue_max = (uint32_t)service->config.hint_queue_max,
