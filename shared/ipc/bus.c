@@ -262,10 +262,12 @@ static int decode(zmq_msg_t *frame, Outrider__Envelope **envelope, struct error 
 
 bool bus_peer(const struct bus_address *from, uint32_t *uid, uint32_t *pid)
 {
+	const char *colon = strchr(from->peer, ':');
 	unsigned group;
+	int n = 0;
 
-	/* ":uid:gid:pid" behind an address that is empty for a Unix socket (libzmq, stream_engine_base.cpp). */
-	return sscanf(from->peer, ":%u:%u:%u", uid, &group, pid) == 3;
+	/* "localhost:uid:gid:pid" for a Unix socket (libzmq, stream_engine_base.cpp); the name before may be empty. */
+	return colon && sscanf(colon, ":%u:%u:%u%n", uid, &group, pid, &n) == 3 && !colon[n];
 }
 
 int bus_receive_from(
