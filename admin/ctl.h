@@ -21,6 +21,7 @@ struct ctl {
 	uint64_t session;
 	uint64_t for_ns; /* --for; 0 = to stay */
 	bool persist; /* --persist */
+	bool next_start; /* --next-start */
 	uint32_t last; /* --last; 0 = all */
 	/* --if, each with the argument before it ("" = none was: the first). */
 	struct {

@@ -43,6 +43,7 @@ static int make_batch(struct ctl *ctl, const struct knob_wishes *wishes, struct 
 		part->set.reset = wishes->reset;
 		part->set.for_ns = ctl->for_ns;
 		part->set.persist = ctl->persist;
+		part->set.at_start = ctl->next_start;
 		part->set.session_uid = ctl->session;
 		part->set.program = program;
 		for (size_t i = 0; i < wishes->n; i++) {
@@ -122,7 +123,7 @@ static void undo(struct ctl *ctl, struct part *part)
 	for (size_t i = 0; i < done->n_results && i < KNOB_WISHES_MAX; i++) {
 		Outrider__KnobChange *change = &part->changes[i];
 
-		if (done->results[i]->at_start && !part->set.persist)
+		if (done->results[i]->at_start && !part->set.persist && !part->set.at_start)
 			continue;
 		outrider__knob_change__init(change);
 		change->name = done->results[i]->name;

@@ -49,6 +49,7 @@ static const struct command {
 		"  --for TIME          go back by itself after this time: 30s, 10m, 2h\n"
 		"  --persist           at the next start as well: writes a drop-in beside the "
 		"configuration\n"
+		"  --next-start        at the next start alone\n"
 		"  --if VALUE          only if the knob before it has this value now\n"
 		"  --session UID       for this session alone\n"},
 	{{"knob", "reset"}, ctl_knob_reset, "KNOB ...", "back to what the process was started with",
@@ -199,6 +200,9 @@ static int take_flag(struct ctl *ctl, int flag, const struct words *words, const
 	case 'p':
 		ctl->persist = true;
 		break;
+	case 'N':
+		ctl->next_start = true;
+		break;
 	case 'i':
 		return take_expected(ctl, words, optarg);
 	case '1':
@@ -224,6 +228,7 @@ static int parse(struct ctl *ctl, int argc, char **argv, struct words *words,
 		{"last", required_argument, NULL, 'n'},
 		{"for", required_argument, NULL, 't'},
 		{"persist", no_argument, NULL, 'p'},
+		{"next-start", no_argument, NULL, 'N'},
 		{"if", required_argument, NULL, 'i'},
 		{"once", no_argument, NULL, '1'},
 		{"help", no_argument, NULL, 'h'},
