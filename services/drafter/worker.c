@@ -4,6 +4,7 @@
 #include "shared/base/log.h"
 #include "shared/spec/policy.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,6 +44,7 @@ static void meet_hints(struct worker *w)
 {
 	struct error err = {""};
 	const struct sessions_header *header = &w->view.header;
+	assert(w->model);
 	if (w->config->hints == CHOICE_OFF) {
 		hints_forget(&w->model->hints);
 		return;
