@@ -5,6 +5,7 @@
 #include "shared/base/timeline.h"
 #include "shared/spec/policy.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,6 +47,7 @@ static void meet_hints(struct worker *w)
 {
 	struct error err = {""};
 	const struct sessions_header *header = &w->view.header;
+	assert(w->model);
 	if (w->config->hints == CHOICE_OFF) {
 		hints_no_target(&w->hints);
 		return;
