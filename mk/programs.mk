@@ -19,9 +19,9 @@ DIR_outrider-model := client/model
 DIR_outrider-bench := bench/src
 LIBS_outrider := -ledit
 LIBS_outriderctl := -lncursesw -ltinfo
-# The engine without services, which outrider-bench model measures.
-LIBS_outrider-bench = $(B)/liboutrider-model.a
-$(B)/outrider-bench: $(B)/liboutrider-model.a
+# The engine without services, which outrider-bench model measures, and the cache's policies, which it replays.
+LIBS_outrider-bench = $(B)/liboutrider-model.a $(B)/liboutrider-expert-cache.a
+$(B)/outrider-bench: $(B)/liboutrider-model.a $(B)/liboutrider-expert-cache.a
 
 objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
 define library
