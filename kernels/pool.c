@@ -326,6 +326,12 @@ int pool_create(uint32_t threads, int pin, uint64_t spin_ns, struct pool **out, 
 	return 0;
 }
 
+void pool_set_spin(struct pool *pool, uint64_t spin_ns)
+{
+	pool->spin_ns_wanted = spin_ns;
+	atomic_store_explicit(&pool->spin_ns, pool->crowded ? 0 : spin_ns, memory_order_relaxed);
+}
+
 void pool_destroy(struct pool **handle)
 {
 	struct pool *pool = *handle;

@@ -21,6 +21,8 @@ struct pool;
  * the nodes; without it the kernel places them. spin_ns: how long a waiting thread spins before it sleeps; 0 sleeps at
  * once. */
 int pool_create(uint32_t threads, int pin, uint64_t spin_ns, struct pool **out, struct error *err);
+/* Another time to spin, for the caller, between runs. */
+void pool_set_spin(struct pool *pool, uint64_t spin_ns);
 void pool_destroy(struct pool **pool);
 uint32_t pool_threads(const struct pool *pool);
 

@@ -43,6 +43,7 @@ struct pool {
 	atomic_uint nodes; /* those that active threads are on */
 	_Atomic uint64_t spin_ns; /* 0 while threads share CPUs */
 	uint64_t spin_ns_wanted;
+	bool crowded; /* they do */
 	uint32_t threads; /* started, the caller counted */
 	bool pin;
 	/* The caller's own. */

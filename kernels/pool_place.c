@@ -52,8 +52,9 @@ void pool_place(struct pool *pool)
 		look(&pool->of[i], &pool->of[i].seen);
 	atomic_store_explicit(&pool->nodes, nodes, memory_order_relaxed);
 	/* Who spins on a CPU that another one needs to go on only makes both wait. */
+	pool->crowded = active > cpus;
 	atomic_store_explicit(
-		&pool->spin_ns, active > cpus ? 0 : pool->spin_ns_wanted, memory_order_relaxed);
+		&pool->spin_ns, pool->crowded ? 0 : pool->spin_ns_wanted, memory_order_relaxed);
 	atomic_store(&pool->active, active);
 	/* Those who do not take part any more must not be asleep where runs wake a thread. */
 	if (active != before)

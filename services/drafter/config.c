@@ -24,48 +24,59 @@ const struct config_key drafter_config_keys[] = {
 	{"", "draft", CONFIG_STRING, AT(draft), 0, 0, NULL, "", "path",
 		"GGUF file of the draft model, with the tokenizer of the model that is served; "
 		"empty: "
-		"n-grams only."},
+		"n-grams only.",
+		KNOB_AT_START, KNOB_MODEL},
 	{"", "method", CONFIG_ENUM, AT(method), 0, 0, draft_method_names, "auto", NULL,
 		"Where drafts come from when a request does not say: auto is the draft model when "
 		"there "
-		"is one, else n-grams."},
+		"is one, else n-grams.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kernels", CONFIG_STRING, AT(kernels), 0, 0, NULL, "auto", "name",
-		"Kernel set of the draft model: auto, scalar, avx2 or avx512."},
+		"Kernel set of the draft model: auto, scalar, avx2 or avx512.", KNOB_AT_START,
+		KNOB_GLOBAL},
 	{"", "threads", CONFIG_INT, AT(threads), 0, LIMIT_THREADS, NULL, "0", "threads",
 		"Threads of the draft model; 0 takes one, or two where there are more than two "
-		"CPUs."},
+		"CPUs.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "chunk", CONFIG_INT, AT(chunk), 16, 2048, NULL, "128", "tokens",
 		"The most tokens the draft model reads in one pass while it catches up; a session "
-		"further behind is drafted for with n-grams meanwhile."},
+		"further behind is drafted for with n-grams meanwhile.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "ngram_min", CONFIG_INT, AT(ngram_min), 1, NGRAM_MAX, NULL, "2", "tokens",
-		"The shortest suffix that n-gram drafts may be based on."},
+		"The shortest suffix that n-gram drafts may be based on.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "ngram_max", CONFIG_INT, AT(ngram_max), 1, NGRAM_MAX, NULL, "8", "tokens",
-		"The longest suffix that is looked for."},
+		"The longest suffix that is looked for.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "run_ahead", CONFIG_ENUM, AT(run_ahead), 0, 0, choice_names, "auto", NULL,
 		"Draft on from \"all accepted\" while the verifier works: auto does where there "
 		"are more "
-		"than two CPUs, unless the policy says no."},
+		"than two CPUs, unless the policy says no.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "hints", CONFIG_ENUM, AT(hints), 0, 0, choice_names, "auto", NULL,
 		"Tell the expert-cache which experts drafted tokens will need: auto and on do "
 		"where the "
-		"draft model has the target's hidden size and layers."},
+		"draft model has the target's hidden size and layers.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "spin", CONFIG_STRING, AT(spin), 0, 0, NULL, "auto", "time or auto",
 		"How long to spin for a request before sleeping; auto is 0 with four CPUs or "
-		"fewer, else 50us."},
+		"fewer, else 50us.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, 32000000, NULL, "0", "tokens",
 		"Tokens the draft model's KV cache holds, all sessions together; 0 takes 32768 or "
 		"one "
-		"context, what is more."},
+		"context, what is more.",
+		KNOB_AT_START, KNOB_MODEL},
 	{"", "context", CONFIG_INT, AT(context), 0, LIMIT_CONTEXT, NULL, "0", "tokens",
 		"The longest session the draft model drafts for; 0 takes its own context, at most "
-		"8192."},
+		"8192.",
+		KNOB_AT_START, KNOB_MODEL},
 	{.name = NULL},
 };
 
 static int resolve_spin(const char *text, uint64_t automatic, uint64_t *out, struct error *err)
 {
-	const struct config_key key[] = {{"", "spin", CONFIG_NS, 0, sizeof(int64_t), 0, SECOND,
-						 NULL, "0", "time or auto", ""},
+	const struct config_key key[] = {
+		{"", "spin", CONFIG_NS, 0, sizeof(int64_t), 0, SECOND, NULL, "0", "time or auto",
+			"", KNOB_LIVE, KNOB_GLOBAL},
 		{.name = NULL}};
 	char assignment[64];
 	int64_t value = 0;
@@ -84,6 +95,8 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 	cpu_set_t set;
 	int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 	config->few_cpus = cpus <= 2;
+	if (config->chunk_allocated == 0)
+		config->chunk_allocated = config->chunk;
 	if (config->threads == 0)
 		config->threads = config->few_cpus ? 1 : 2;
 	if (config->ngram_min > config->ngram_max)
@@ -93,4 +106,15 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 	if (config->method == DRAFT_MODEL && config->draft[0] == '\0')
 		return error_set(err, ENOEXEC, "method = model needs a draft model: draft = FILE");
 	return resolve_spin(config->spin, cpus <= 4 ? 0 : 50000, &config->spin_ns, err);
+}
+
+int drafter_config_check(const void *changed, struct error *err)
+{
+	struct drafter_config config = *(const struct drafter_config *)changed;
+	if (config.chunk > config.chunk_allocated)
+		return error_set(err, ENOEXEC,
+			"chunk = %d: there is memory for the %d of the start; more needs a restart "
+			"(--persist, then restart outrider-drafter)",
+			(int)config.chunk, (int)config.chunk_allocated);
+	return drafter_config_resolve(&config, err);
 }

@@ -16,6 +16,7 @@ struct drafter_config {
 	int64_t kv_tokens, context;
 	/* Resolved by drafter_config_resolve. */
 	uint64_t spin_ns;
+	int64_t chunk_allocated; /* what the draft model's batch has room for */
 	bool few_cpus; /* two or fewer: drafting ahead would take the verifier's */
 };
 
@@ -24,3 +25,6 @@ extern const struct config_key drafter_config_keys[];
 /* Checks what the table cannot say and fills in what depends on the machine. -ENOEXEC with the
  * allowed range. */
 int drafter_config_resolve(struct drafter_config *config, struct error *err);
+/* The same of a copy that was changed while the process runs (a struct drafter_config;
+ * daemon_knobs.check). */
+int drafter_config_check(const void *config, struct error *err);

@@ -1,6 +1,7 @@
 #include "services/drafter/handlers.h"
 
 #include "shared/base/log.h"
+#include "shared/ipc/daemon_knobs.h"
 #include "shared/ipc/peers.h"
 #include "shared/spec/policy.h"
 
@@ -116,8 +117,8 @@ static void on_detail(void *arg, struct daemon_details *to)
 	struct handlers *h = arg;
 	struct worker *w = h->worker;
 	const struct worker_counts *c = &w->counts;
-	const char *path = w->config->draft;
-	daemon_detail(to, "method", "%s", draft_method_names[w->config->method]);
+	const char *path = h->config->draft;
+	daemon_detail(to, "method", "%s", draft_method_names[h->config->method]);
 	daemon_detail(to, "draft", "%s", *path ? path : "none");
 	if (w->model) {
 		daemon_detail(to, "kernels", "%s", w->model->kernels->name);
@@ -144,19 +145,50 @@ static void on_detail(void *arg, struct daemon_details *to)
 				counts[i].value, memory_order_relaxed));
 }
 
+static int apply(void *arg, const void *next, struct error *err)
+{
+	struct handlers *h = arg;
+	struct drafter_config config = *(const struct drafter_config *)next;
+	int r = drafter_config_resolve(&config, err);
+	if (r == 0)
+		worker_tune(h->worker, &config);
+	return r;
+}
+
+static int open_knobs(struct handlers *h, struct drafter_config *config,
+	const struct options *options, struct error *err)
+{
+	const struct daemon_knobs knobs = {
+		.keys = drafter_config_keys,
+		.config = config,
+		.config_bytes = sizeof(*config),
+		.check = drafter_config_check,
+		.apply = apply,
+		.arg = h,
+		.config_path = options->config_path,
+		.on_command_line = options->on_command_line,
+	};
+	return daemon_knobs_open(h->daemon, &knobs, err);
+}
+
 int handlers_open(struct handlers *h, struct daemon *daemon, struct broker *broker,
-	struct worker *worker, struct error *err)
+	struct worker *worker, struct drafter_config *config, const struct options *options,
+	struct error *err)
 {
 	memset(h, 0, sizeof(*h));
 	h->daemon = daemon;
 	h->broker = broker;
 	h->worker = worker;
+	h->config = config;
 	const struct link_events events = {.regions = on_regions, .lost = on_lost, .arg = h};
 	for (int i = 0; i < HANDLER_LINKS; i++) {
 		int r = link_open(daemon, link_peers[i], &events, &h->links[i], err);
 		if (r < 0)
 			return r;
 	}
+	int r = open_knobs(h, config, options, err);
+	if (r < 0)
+		return r;
 	daemon_on_detail(daemon, on_detail, h);
 	daemon_on_alive(daemon, worker_alive, worker);
 	return daemon_admin_open(daemon, NULL, NULL, err);

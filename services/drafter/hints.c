@@ -11,7 +11,7 @@ void hints_init(struct hints *hints, const struct kernels *kernels)
 	hints->region.fd = -1;
 }
 
-static void drop_target(struct hints *hints)
+void hints_forget(struct hints *hints)
 {
 	if (hints->target)
 		model_free(&hints->target);
@@ -23,7 +23,7 @@ static void drop_target(struct hints *hints)
 
 void hints_exit(struct hints *hints)
 {
-	drop_target(hints);
+	hints_forget(hints);
 	region_close(&hints->region);
 	memset(hints, 0, sizeof(*hints));
 }
@@ -52,7 +52,7 @@ static int check(const struct model *target, uint64_t fingerprint, const struct 
 int hints_target(struct hints *hints, const char *path, uint64_t fingerprint,
 	const struct model_config *draft, struct error *err)
 {
-	drop_target(hints);
+	hints_forget(hints);
 	struct model *target;
 	int r = model_load(path, &target, err);
 	if (r < 0)
@@ -68,7 +68,7 @@ int hints_target(struct hints *hints, const char *path, uint64_t fingerprint,
 	hints->told = calloc(hints->told_words, sizeof(*hints->told));
 	hints->scores = calloc(target->config.n_experts, sizeof(*hints->scores));
 	if (!hints->told || !hints->scores) {
-		drop_target(hints);
+		hints_forget(hints);
 		return error_set(err, ENOMEM, "no memory for expert hints");
 	}
 	return 0;
@@ -99,7 +99,7 @@ static bool useful(const struct hints *hints)
 	uint64_t n_total = 0;
 	for (uint32_t l = 0; l < config->n_layers; l++)
 		n_total += hints->target->layers[l].moe ? config->n_experts : 0;
-	return hints->hinter.header->n_slots < n_total;
+	return atomic_load_explicit(&hints->hinter.header->budget, memory_order_relaxed) < n_total;
 }
 
 bool hints_wanted(const struct hints *hints)

@@ -27,6 +27,8 @@ void hints_exit(struct hints *hints);
  * they do not fit. */
 int hints_target(struct hints *hints, const char *path, uint64_t fingerprint,
 	const struct model_config *draft, struct error *err);
+/* No target: no hints. */
+void hints_forget(struct hints *hints);
 /* Takes the region over (header NULL: none any more). */
 int hints_attach(struct hints *hints, struct region *region, struct error *err);
 /* Whether hidden states are wanted at all now. */

@@ -13,6 +13,8 @@ struct service {
 	struct broker *broker;
 	struct handlers handlers;
 	struct worker worker;
+	struct drafter_config config;
+	struct options options;
 };
 
 static void on_change(void *arg)
@@ -33,14 +35,13 @@ static int serve(struct service *s, struct error *err)
 	if (r == 0)
 		r = worker_start(&s->worker, err);
 	if (r == 0)
-		r = handlers_open(&s->handlers, s->daemon, s->broker, &s->worker, err);
+		r = handlers_open(&s->handlers, s->daemon, s->broker, &s->worker, &s->config,
+			&s->options, err);
 	if (r < 0)
 		return r;
 	daemon_on_wakeup(s->daemon, on_wakeup, s);
-	log_notice("drafting with %s%s%s, generation %llu",
-		draft_method_names[s->worker.config->method],
-		s->worker.model ? ", draft model " : "",
-		s->worker.model ? s->worker.config->draft : "",
+	log_notice("drafting with %s%s%s, generation %llu", draft_method_names[s->config.method],
+		s->worker.model ? ", draft model " : "", s->worker.model ? s->config.draft : "",
 		(unsigned long long)daemon_generation(s->daemon));
 	daemon_ready(s->daemon);
 	handlers_update_state(&s->handlers);
@@ -75,30 +76,30 @@ static int check_draft(const struct drafter_config *config, struct error *err)
 
 int main(int argc, char **argv)
 {
-	static struct drafter_config config;
-	struct options options;
 	static struct service service;
+	struct drafter_config *config = &service.config;
+	struct options *options = &service.options;
 	struct error err = {""};
 	char runtime_dir[256];
 	bool has_worker = false;
 
 	log_init("drafter", 0);
 	gguf_guard_start(PEER_DRAFTER ": error: ");
-	int r = options_read(&spec, argc, argv, &options, &config, stdout, &err);
+	int r = options_read(&spec, argc, argv, options, config, stdout, &err);
 	if (r == 1)
-		r = drafter_config_resolve(&config, &err) < 0 ? -ENOEXEC : 1;
+		r = drafter_config_resolve(config, &err) < 0 ? -ENOEXEC : 1;
 	if (r < 0)
 		log_error("%s", err.text);
 	if (r < 1)
 		return options_exit_status(r);
-	if (options.check) {
-		r = check_draft(&config, &err);
+	if (options->check) {
+		r = check_draft(config, &err);
 		if (r < 0)
 			log_error("%s", err.text);
 		return error_exit_status(r);
 	}
-	log_set_verbosity(options.verbosity);
-	r = peers_runtime_dir(options.runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
+	log_set_verbosity(options->verbosity);
+	r = peers_runtime_dir(options->runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
 	if (r == 0) {
 		struct daemon_options daemon = {.name = PEER_DRAFTER, .runtime_dir = runtime_dir};
 		r = daemon_create(&daemon, &service.daemon, &err);
@@ -107,7 +108,7 @@ int main(int argc, char **argv)
 		daemon_set_state(service.daemon, "loading");
 		daemon_progress(service.daemon);
 		has_worker = true;
-		r = worker_init(&service.worker, &config, on_change, &service, &err);
+		r = worker_init(&service.worker, config, on_change, &service, &err);
 	}
 	if (r == 0)
 		r = serve(&service, &err);

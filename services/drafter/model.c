@@ -80,6 +80,17 @@ static void say_what_is_short(const struct drafter_config *config, const struct 
 		log_notice("%s", text);
 }
 
+/* A full round of every session fits, however small the chunk. */
+static uint32_t batch_of(const struct drafter_config *config)
+{
+	return (uint32_t)config->chunk > LIMIT_SESSIONS ? (uint32_t)config->chunk : LIMIT_SESSIONS;
+}
+
+void draft_model_tune(struct draft_model *m, const struct drafter_config *config)
+{
+	m->n_batch = batch_of(config);
+}
+
 static int open_parts(struct draft_model *m, const struct drafter_config *config, struct error *err)
 {
 	int r = model_load(config->draft, &m->model, err);
@@ -100,8 +111,7 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 	r = open_kv(m, config, err);
 	if (r < 0)
 		return r;
-	m->n_batch =
-		(uint32_t)config->chunk > LIMIT_SESSIONS ? (uint32_t)config->chunk : LIMIT_SESSIONS;
+	m->n_batch = batch_of(config);
 	m->batch = calloc(m->n_batch, sizeof(*m->batch));
 	m->owner = calloc(m->n_batch, sizeof(struct draft_session *));
 	m->cells = calloc(m->n_batch, sizeof(*m->cells));

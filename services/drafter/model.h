@@ -47,6 +47,9 @@ void draft_model_close(struct draft_model **model);
 int draft_model_meet(
 	struct draft_model *m, const char *path, uint64_t fingerprint, struct error *err);
 
+/* Takes over what may change while it runs: the tokens of one pass, at most those of the start. */
+void draft_model_tune(struct draft_model *m, const struct drafter_config *config);
+
 /* Whether the session can be drafted for: it is short enough, its tokens are in the vocabulary. */
 bool draft_model_fits(const struct draft_model *m, const struct draft_session *s);
 /* After session_follow: forgets what was contradicted. */

@@ -38,6 +38,21 @@ static void end_session(struct worker *w, struct draft_session *s)
 	session_end(s);
 }
 
+/* The target's routers, where hints are wanted. */
+static void meet_hints(struct worker *w)
+{
+	struct error err = {""};
+	const struct sessions_header *header = &w->view.header;
+	if (w->config->hints == CHOICE_OFF) {
+		hints_forget(&w->model->hints);
+		return;
+	}
+	int r = hints_target(&w->model->hints, header->model_path, header->model_fingerprint,
+		&w->model->model->config, &err);
+	if (r < 0)
+		log_info("no expert hints: %s", err.text);
+}
+
 /* A target with another tokenizer would read other words in our tokens: n-grams are then what is
  * left. */
 static void meet_target(struct worker *w)
@@ -61,12 +76,22 @@ static void meet_target(struct worker *w)
 	}
 	refuse(w, "");
 	w->context.model = w->model;
-	if (w->config->hints == CHOICE_OFF)
+	meet_hints(w);
+}
+
+/* Settings that the loop thread brought. */
+static void take_settings(struct worker *w)
+{
+	bool hinted = w->own.hints != CHOICE_OFF;
+	if (!atomic_exchange_explicit(&w->tuned, false, memory_order_acquire))
 		return;
-	int r = hints_target(&w->model->hints, header->model_path, header->model_fingerprint,
-		&w->model->model->config, &err);
-	if (r < 0)
-		log_info("no expert hints: %s", err.text);
+	pthread_mutex_lock(&w->mutex);
+	w->own = w->next;
+	pthread_mutex_unlock(&w->mutex);
+	if (w->model)
+		draft_model_tune(w->model, &w->own);
+	if (w->context.model && hinted != (w->own.hints != CHOICE_OFF))
+		meet_hints(w);
 }
 
 static void take_sessions(struct worker *w, struct region *region)
@@ -307,7 +332,8 @@ static void wait_for_mail(struct worker *w)
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	end.tv_sec++;
 	pthread_mutex_lock(&w->mutex);
-	if (!w->stop && !atomic_load_explicit(&w->mail_waiting, memory_order_relaxed))
+	if (!w->stop && !atomic_load_explicit(&w->mail_waiting, memory_order_relaxed) &&
+		!atomic_load_explicit(&w->tuned, memory_order_relaxed))
 		pthread_cond_timedwait(&w->changed, &w->mutex, &end);
 	pthread_mutex_unlock(&w->mutex);
 }
@@ -326,6 +352,7 @@ static void *run(void *arg)
 	while (!stopped(w)) {
 		atomic_store_explicit(&w->beat_ns, clock_ns(), memory_order_relaxed);
 		take_mail(w);
+		take_settings(w);
 		if (!w->draft.header) {
 			wait_for_mail(w);
 			continue;
@@ -341,7 +368,8 @@ static void *run(void *arg)
 		 * a request by more. */
 		if (w->context.model && draft_model_idle(w->model, may_run_ahead(w)))
 			continue;
-		if (!atomic_load_explicit(&w->mail_waiting, memory_order_acquire))
+		if (!atomic_load_explicit(&w->mail_waiting, memory_order_acquire) &&
+			!atomic_load_explicit(&w->tuned, memory_order_acquire))
 			doorbell_wait(bell, seen, w->config->spin_ns, SLEEP_NS);
 	}
 	return NULL;
@@ -352,7 +380,8 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 {
 	pthread_condattr_t attributes;
 	memset(w, 0, sizeof(*w));
-	w->config = config;
+	w->own = *config;
+	w->config = &w->own;
 	w->on_change = on_change;
 	w->arg = arg;
 	w->draft.fd = w->policy.fd = w->view.region.fd = -1;
@@ -414,6 +443,15 @@ void worker_give(struct worker *w, enum worker_region which, struct region *regi
 	w->has_mail[which] = true;
 	*region = (struct region){.fd = -1};
 	atomic_store_explicit(&w->mail_waiting, true, memory_order_release);
+	wake(w);
+	pthread_mutex_unlock(&w->mutex);
+}
+
+void worker_tune(struct worker *w, const struct drafter_config *config)
+{
+	pthread_mutex_lock(&w->mutex);
+	w->next = *config;
+	atomic_store_explicit(&w->tuned, true, memory_order_release);
 	wake(w);
 	pthread_mutex_unlock(&w->mutex);
 }

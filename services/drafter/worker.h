@@ -19,7 +19,7 @@ struct worker_counts {
 };
 
 struct worker {
-	const struct drafter_config *config;
+	const struct drafter_config *config; /* &own, for the draft thread */
 	pthread_t thread;
 	pthread_mutex_t mutex;
 	pthread_cond_t changed; /* there is no request ring: the thread waits here */
@@ -36,7 +36,10 @@ struct worker {
 	_Atomic bool mail_waiting;
 	_Atomic uint64_t beat_ns;
 	struct worker_counts counts;
+	struct drafter_config next; /* settings to take over. Under mutex */
+	_Atomic bool tuned; /* there are some */
 	/* The draft thread's own. */
+	struct drafter_config own;
 	struct session_view view;
 	struct region draft, policy;
 	struct draft_rings rings;
@@ -50,7 +53,7 @@ struct worker {
 	uint32_t n_items;
 };
 
-/* Loads the draft model, if one is configured. config is borrowed. */
+/* Loads the draft model, if one is configured. config is copied. */
 int worker_init(struct worker *worker, const struct drafter_config *config,
 	void (*on_change)(void *arg), void *arg, struct error *err);
 int worker_start(struct worker *worker, struct error *err);
@@ -58,6 +61,8 @@ int worker_start(struct worker *worker, struct error *err);
 void worker_exit(struct worker *worker);
 /* From the loop thread: hands a mapped region over (and forgets it in *region). */
 void worker_give(struct worker *worker, enum worker_region which, struct region *region);
+/* From the loop thread: other settings, resolved, from the next round on. */
+void worker_tune(struct worker *worker, const struct drafter_config *config);
 /* Copies why the draft model is not used ("" = nothing to say). Any thread. */
 void worker_refusal(struct worker *worker, char *out, size_t bytes);
 /* For the watchdog: the thread went round within the last 10 s. */

@@ -1,7 +1,8 @@
 #include "services/expert-cache/budget.h"
 
+#include "shared/base/memory.h"
+
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,24 +75,19 @@ int budget_slots(const char *text, const struct slots_geometry *geometry, uint32
 	return 0;
 }
 
-int budget_check_memory(uint64_t bytes, struct error *err)
+int budget_check_memory(uint64_t bytes, uint64_t had_bytes, struct error *err)
 {
-	FILE *file = fopen("/proc/meminfo", "re");
-	if (file == NULL)
-		return 0; /* Without /proc the kernel's own answer, at allocation, must do. */
-	char line[128];
-	unsigned long long kib = 0;
-	bool found = false;
-	while (!found && fgets(line, sizeof(line), file) != NULL) {
-		if (strncmp(line, "MemAvailable:", 13) == 0) {
-			kib = strtoull(line + 13, NULL, 10);
-			found = true;
-		}
-	}
-	fclose(file);
-	if (found && bytes / 1024 > kib)
+	struct memory_limit limit;
+	memory_limit_read(&cgroup_files, "/proc/meminfo", &limit);
+	if (bytes > limit.bytes)
 		return error_set(err, ENOMEM,
-			"budget: %.1f MiB for experts, but only %.1f MiB of memory are available",
-			(double)bytes / 1048576, (double)kib / 1024);
+			"budget: %.1f MiB for experts, but %s has at most %.1f MiB",
+			(double)bytes / 1048576, limit.where, (double)limit.bytes / 1048576);
+	if (bytes > had_bytes && bytes - had_bytes > limit.available)
+		return error_set(err, ENOMEM,
+			"budget: %.1f MiB for experts are %.1f MiB more than they have, but only "
+			"%.1f MiB of memory are available",
+			(double)bytes / 1048576, (double)(bytes - had_bytes) / 1048576,
+			(double)limit.available / 1048576);
 	return 0;
 }

@@ -10,5 +10,6 @@
 int budget_slots(const char *text, const struct slots_geometry *geometry, uint32_t *n_slots,
 	struct error *err);
 
-/* Refuses what MemAvailable does not hold. */
-int budget_check_memory(uint64_t bytes, struct error *err);
+/* Refuses more than the machine or the control group has, and more than is available now beside what the slots have
+ * already (had_bytes). */
+int budget_check_memory(uint64_t bytes, uint64_t had_bytes, struct error *err);

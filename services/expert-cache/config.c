@@ -1,6 +1,7 @@
 #include "services/expert-cache/config.h"
 
 #include "services/expert-cache/policy.h"
+#include "services/expert-cache/reader.h"
 
 static const char *const choice_names[] = {"auto", "yes", "no", NULL};
 static const char *const io_names[] = {"auto", "io_uring", "pread", NULL};
@@ -9,26 +10,41 @@ static const char *const io_names[] = {"auto", "io_uring", "pread", NULL};
 
 const struct config_key cache_config_keys[] = {
 	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
-		"GGUF file of the model whose experts are cached; the verifier's."},
+		"GGUF file of the model whose experts are cached; the verifier's.", KNOB_AT_START,
+		KNOB_MODEL},
 	{"", "budget", CONFIG_STRING, AT(budget), 0, 0, NULL, "all", "size",
-		"Memory for experts: all, min, a share of the experts as 30%, or bytes as 2G."},
+		"Memory for experts: all, min, a share of the experts as 30%, or bytes as 2G.",
+		KNOB_LIVE, KNOB_MODEL},
 	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, NULL, "lru", "name",
-		"Which experts are kept and fetched ahead: " CACHE_POLICY_NAMES "."},
+		"Which experts are kept and fetched ahead: " CACHE_POLICY_NAMES ".", KNOB_LIVE,
+		KNOB_GLOBAL},
 	{"", "io", CONFIG_ENUM, AT(io), 0, 0, io_names, "auto", "",
-		"How the file is read: auto takes io_uring where the kernel allows it."},
+		"How the file is read: auto takes io_uring where the kernel allows it.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "direct", CONFIG_ENUM, AT(direct), 0, 0, choice_names, "auto", "",
-		"Read past the page cache (O_DIRECT): auto does where the file system allows it."},
-	{"", "queue_depth", CONFIG_INT, AT(queue_depth), 3, 4096, NULL, "48", "reads",
-		"Reads in flight at once; an expert is three."},
+		"Read past the page cache (O_DIRECT): auto does where the file system allows it.",
+		KNOB_AT_START, KNOB_GLOBAL},
+	{"", "queue_depth", CONFIG_STRING, AT(queue_depth), 0, 0, NULL, "auto", "reads",
+		"Reads in the kernel at once, 1 to 1024: auto measures at start-up how few keep "
+		"the "
+		"disk busy.",
+		KNOB_AT_START, KNOB_GLOBAL},
+	{"", "read_bytes", CONFIG_STRING, AT(read_bytes), 0, 0, NULL, "auto", "bytes",
+		"Longest single read, 64K to 16M, larger parts of an expert are cut: auto measures "
+		"at start-up which length costs least.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "preload", CONFIG_ENUM, AT(preload), 0, 0, choice_names, "auto", "",
-		"Fill free slots in the background: auto does when the budget holds every expert."},
+		"Fill free slots in the background: auto does when the budget holds every expert.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "pack", CONFIG_ENUM, AT(pack), 0, 0, choice_names, "auto", "",
 		"Bring each expert into the layout that is multiplied fastest when it is loaded: "
-		"auto does when the budget holds every expert, so that each is loaded once."},
+		"auto does when the budget holds every expert, so that each is loaded once.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "hint_queue_max", CONFIG_INT, AT(hint_queue_max), 1, 65536, NULL, "1024", "hints",
-		"Hints that may wait; with more, those of the lowest score go."},
+		"Hints that may wait; with more, those of the lowest score go.", KNOB_LIVE,
+		KNOB_GLOBAL},
 	{"", "spin", CONFIG_NS, AT(spin_ns), 0, 1e9, NULL, "0", "time",
-		"How long to spin for work before sleeping; costs a CPU."},
+		"How long to spin for work before sleeping; costs a CPU.", KNOB_LIVE, KNOB_GLOBAL},
 	{0},
 };
 
@@ -38,6 +54,13 @@ int cache_config_check(const struct cache_config *config, struct error *err)
 		return error_set(err, ENOEXEC,
 			"model: no file given (--model FILE, or model = FILE in the "
 			"configuration)");
+	unsigned depth;
+	size_t read_bytes;
+	int status = reader_parse_depth(config->queue_depth, &depth, err);
+	if (status == 0)
+		status = reader_parse_bytes(config->read_bytes, &read_bytes, err);
+	if (status != 0)
+		return status;
 	if (cache_policy_find(config->policy) == NULL)
 		return error_set(err, ENOEXEC, "policy: \"%s\" is not one of %s", config->policy,
 			cache_policy_list());

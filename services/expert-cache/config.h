@@ -13,7 +13,7 @@ struct cache_config {
 	char policy[LIMIT_NAME];
 	int io; /* enum io_choice */
 	int direct; /* enum auto_choice */
-	int64_t queue_depth; /* reads in flight */
+	char queue_depth[16], read_bytes[16]; /* reader_parse_depth, reader_parse_bytes */
 	int preload; /* enum auto_choice */
 	int pack; /* enum auto_choice */
 	int64_t hint_queue_max;

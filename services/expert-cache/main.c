@@ -1,5 +1,6 @@
 /* outrider-expert-cache: keeps experts of a model in slots of fast memory. Flags and start-up. */
 #include "services/expert-cache/budget.h"
+#include "services/expert-cache/live.h"
 #include "services/expert-cache/service.h"
 
 #include "shared/base/log.h"
@@ -10,6 +11,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -23,6 +25,9 @@ static const struct options_spec spec = {
 			"all, min, a share as 30%, or bytes as 2G (default all)"}},
 };
 
+/* Slots that the reader may register one by one: the kernel's limit on registered buffers. */
+#define REGISTERED_MAX (1u << 14)
+
 /* The model, and how many slots the budget is. */
 static int size_up(struct service *service, struct error *err)
 {
@@ -32,11 +37,7 @@ static int size_up(struct service *service, struct error *err)
 	slots_geometry_init(&service->geometry, service->model);
 	if (service->geometry.n_total == 0)
 		return 0;
-	status = budget_slots(service->config.budget, &service->geometry, &service->n_slots, err);
-	service->preload = service->config.preload == CHOICE_YES ||
-			   (service->config.preload == CHOICE_AUTO &&
-				   service->n_slots == service->geometry.n_total);
-	return status;
+	return budget_slots(service->config.budget, &service->geometry, &service->budget, err);
 }
 
 /* The model's file, or the parts of a split one. */
@@ -48,28 +49,31 @@ static int open_reader(struct service *service, struct error *err)
 	unsigned n = (unsigned)gguf_n_parts(gguf);
 	for (unsigned i = 0; i < n; i++) {
 		const struct gguf_part *part = gguf_part_at(gguf, i);
-		files[i] = (struct reader_file){part->path, part->base};
+		files[i] = (struct reader_file){part->path, part->base, &part->stamp};
 	}
-	return reader_open(files, n, (enum io_choice)config->io, (enum auto_choice)config->direct,
-		(unsigned)config->queue_depth, &service->reader, err);
-}
-
-/* Packing an expert takes longer than multiplying with it once: it pays where it is not loaded again and again. */
-static bool packs(const struct service *service)
-{
-	return service->config.pack == CHOICE_YES ||
-	       (service->config.pack == CHOICE_AUTO &&
-		       service->n_slots >= service->geometry.n_total);
+	struct reader_options options = {
+		.io = (enum io_choice)config->io,
+		.direct = (enum auto_choice)config->direct,
+	};
+	int status = reader_parse_depth(config->queue_depth, &options.depth, err);
+	if (status == 0)
+		status = reader_parse_bytes(config->read_bytes, &options.read_bytes, err);
+	if (status == 0)
+		status = reader_open(files, n, &options, &service->reader, err);
+	/* With more of them several would be registered, and given pages, together. */
+	if (status == 0 && service->geometry.n_total <= REGISTERED_MAX)
+		reader_slots(service->reader, slots_at(&service->store.slots, 0),
+			(size_t)service->geometry.slot_bytes, service->geometry.n_total);
+	return status;
 }
 
 /* Slots, reader and worker; the broker is open, so no predecessor lives. */
 static int start_cache(struct service *service, int recovered_fd, struct error *err)
 {
 	struct store_options options = {
-		.n_slots = service->n_slots,
+		.budget = service->budget,
 		.model_fingerprint = service->model->fingerprint,
 		.generation = daemon_generation(service->daemon),
-		.layout = packs(service) ? LAYOUT_TILES : LAYOUT_ROWS,
 		.policy = cache_policy_find(service->config.policy),
 		.queue_max = (uint32_t)service->config.hint_queue_max,
 		.recovered_fd = recovered_fd,
@@ -77,25 +81,29 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 	int status = store_open(&service->store, &service->geometry, &options, err);
 	if (status != 0)
 		return status;
-	const struct cache_config *config = &service->config;
+	live_recall(service);
 	status = open_reader(service, err);
 	if (status != 0)
 		return status;
-	struct transfer_options transfer = {
-		.preload = service->preload,
-		.spin_ns = (uint64_t)config->spin_ns,
-	};
+	status = hint_quality_init(
+		&service->quality, service->geometry.n_layers, service->geometry.n_experts, err);
+	if (status != 0)
+		return status;
+	struct transfer_options transfer = live_options(service, &service->config, service->budget);
 	status = transfer_start(
 		&service->transfer, &service->store, service->reader, &transfer, err);
 	if (status != 0)
 		return status;
 	broker_offer(service->broker, &service->store.region);
 	const struct slots_adopted *found = &service->store.found;
-	log_notice("%u of %u experts fit (%.1f MiB), read with %s, policy %s%s", service->n_slots,
+	log_notice("%s: %u reads of at most %zu KiB at once; the disk gives %.2f GB/s",
+		reader_link(service->reader), reader_depth(service->reader),
+		reader_piece_bytes(service->reader) >> 10, reader_rate(service->reader) / 1e9);
+	log_notice("%u of %u experts fit (%.1f MiB), read with %s, policy %s%s%s", service->budget,
 		service->geometry.n_total,
-		(double)service->n_slots * (double)service->geometry.slot_bytes / 1048576,
-		reader_link(service->reader), config->policy,
-		service->preload ? ", preloading" : "");
+		(double)service->budget * (double)service->geometry.slot_bytes / 1048576,
+		reader_link(service->reader), service->config.policy,
+		transfer.preload ? ", preloading" : "", transfer.packs ? ", packed" : "");
 	if (service->store.adopted)
 		log_notice("took over %u experts; %u loads were cut off, %u evictions, %u table "
 			   "words put right",
@@ -106,6 +114,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 static void stop(struct service *service)
 {
 	transfer_stop(&service->transfer);
+	hint_quality_exit(&service->quality);
 	if (service->reader != NULL)
 		reader_close(&service->reader);
 	if (service->broker != NULL)
@@ -116,7 +125,8 @@ static void stop(struct service *service)
 	model_free(&service->model);
 }
 
-static int serve(struct service *service, const char *runtime_dir, struct error *err)
+static int serve(struct service *service, const struct options *started, const char *runtime_dir,
+	struct error *err)
 {
 	struct daemon_options options = {.name = PEER_CACHE, .runtime_dir = runtime_dir};
 	int status = daemon_create(&options, &service->daemon, err);
@@ -124,25 +134,30 @@ static int serve(struct service *service, const char *runtime_dir, struct error 
 		return status;
 	daemon_set_state(service->daemon, "loading");
 	int fd = -1;
-	if (service->n_slots > 0 && broker_recover(service->daemon, EXPERTS_REGION, &fd) != 0) {
-		fd = -1;
-		/* A new arena is new memory; one that was recovered is there already. */
-		status = budget_check_memory(service->n_slots * service->geometry.slot_bytes, err);
+	if (service->budget > 0) {
+		if (broker_recover(service->daemon, EXPERTS_REGION, &fd) != 0)
+			fd = -1;
+		/* What was recovered has its memory already. */
+		struct stat st = {.st_blocks = 0};
+		if (fd >= 0)
+			(void)fstat(fd, &st);
+		status = budget_check_memory(service->budget * service->geometry.slot_bytes,
+			(uint64_t)st.st_blocks * 512, err);
 	}
 	if (status == 0)
 		status = broker_open(service->daemon, NULL, &service->broker, err);
-	if (status == 0 && service->n_slots > 0) {
+	if (status == 0 && service->budget > 0) {
 		status = start_cache(service, fd, err);
 		fd = -1;
 	}
 	if (fd >= 0)
 		close(fd);
 	if (status == 0)
-		status = handlers_open(service, err);
+		status = handlers_open(service, started, err);
 	if (status != 0)
 		return status;
 	daemon_ready(service->daemon);
-	if (service->n_slots == 0) {
+	if (service->budget == 0) {
 		daemon_set_state(service->daemon, "idle: dense model");
 		log_notice("%s has no experts: nothing to do", service->config.model);
 	}
@@ -171,7 +186,7 @@ int main(int argc, char **argv)
 		code = peers_runtime_dir(
 			options.runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
 	if (code == 0 && !options.check)
-		code = serve(&service, runtime_dir, &err);
+		code = serve(&service, &options, runtime_dir, &err);
 	stop(&service);
 	if (code >= 0)
 		return code;

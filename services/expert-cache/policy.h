@@ -37,6 +37,7 @@ struct cache_hint {
 	float score; /* the source's own scale, finite */
 	uint64_t session;
 	uint64_t needed_by_ns; /* CLOCK_MONOTONIC; 0 = not known */
+	uint64_t iteration; /* the use's that it foresees, never a past one; 0 = not known */
 };
 
 /* One layer of one verification step used an expert. */
@@ -57,6 +58,7 @@ struct cache_prefetch {
 struct cache_policy_ops {
 	const char *name;
 	const char *help; /* a few words and the paper */
+	unsigned hint_sources; /* bit 1 << enum hint_source: hints it wants to have; 0 = all */
 	int (*create)(const struct cache_policy_shape *shape, void **out, struct error *err);
 	void (*destroy)(void *policy);
 	/* A slot now holds an expert; one adopted from a predecessor comes in order of rising recency. */
@@ -75,6 +77,9 @@ struct cache_policy_ops {
 	 * puts back what found no slot. */
 	bool (*next)(void *policy, uint64_t now_ns, struct cache_prefetch *out);
 	void (*put_back)(void *policy, const struct cache_prefetch *prefetch);
+	/* Whether a prefetch that next gave, and whose reading has not begun, is no longer wanted: its layer has passed, say.
+	 * NULL: when its needed_by_ns has passed. */
+	bool (*obsolete)(void *policy, const struct cache_prefetch *prefetch, uint64_t now_ns);
 	uint32_t (*queued)(const void *policy); /* prefetches that wait */
 	/* The resident slot to give up for `want`, among those may() allows; SLOT_NONE when it allows none, or when nothing
 	 * resident is worth less than a prefetch (why == LOAD_PREFETCH; a demand always gets one if there is one). */

@@ -1,42 +1,28 @@
-#include "services/expert-cache/reader.h"
+/* The files of a reader, and its beginning and end; reader_queue.c reads. */
+#include "services/expert-cache/reader_internal.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/config.h"
 #include "shared/base/log.h"
+#include "shared/model/gguf_watch.h"
 #include "shared/spec/slots.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
-	RETRIES_MAX = 4,
 	/* A disk that fails fails thousands of reads: this many are logged, then one line a while says how many more. */
 	LOGGED_MAX = 4,
+	/* What is measured goes up to here; a given depth may be more. */
+	MEASURED_DEPTH_MAX = 64,
 };
 #define LOGGED_WINDOW_NS 10000000000ull
 
-struct file {
-	char *path;
-	uint64_t base;
-	struct stat opened;
-};
-
-struct reader {
-	const struct reader_io_ops *ops;
-	void *io;
-	unsigned n_files;
-	struct file *files; /* [n_files] */
-	int *fds; /* [n_files] through the page cache, [n_files] O_DIRECT or -1 */
-	unsigned depth, busy;
-	bool refused_direct; /* a read said EINVAL: the file system only opens so */
-	char link[32];
-	uint64_t failures, window_ns; /* failures since window_ns */
-};
-
-/* Whether to log one more failure. */
-static bool worth_a_line(struct reader *reader, const struct file *file)
+bool reader_worth_a_line(struct reader *reader, const struct file *file)
 {
 	uint64_t now_ns = clock_ns();
 	if (now_ns - reader->window_ns > LOGGED_WINDOW_NS) {
@@ -49,12 +35,18 @@ static bool worth_a_line(struct reader *reader, const struct file *file)
 	return reader->failures++ < LOGGED_MAX;
 }
 
-static int open_file(struct reader *reader, unsigned i, struct error *err)
+/* expected: what whoever knows the model opened, or NULL. */
+static int open_file(
+	struct reader *reader, unsigned i, const struct gguf_stamp *expected, struct error *err)
 {
 	struct file *file = &reader->files[i];
+	struct stat status;
 	reader->fds[i] = open(file->path, O_RDONLY | O_CLOEXEC);
-	if (reader->fds[i] < 0 || fstat(reader->fds[i], &file->opened) != 0)
+	if (reader->fds[i] < 0 || fstat(reader->fds[i], &status) != 0)
 		return error_set(err, errno, "%s: %s", file->path, strerror(errno));
+	file->stamp = gguf_stamp_of(&status);
+	if (expected != NULL && memcmp(expected, &file->stamp, sizeof(*expected)) != 0)
+		return error_set(err, ESTALE, "%s: changed while it was opened", file->path);
 	return 0;
 }
 
@@ -88,29 +80,43 @@ static int open_direct(struct reader *reader, enum auto_choice direct, struct er
 	return 0;
 }
 
-static int open_files(struct reader *reader, enum auto_choice direct, struct error *err)
+static int open_files(struct reader *reader, const struct reader_file *files,
+	enum auto_choice direct, struct error *err)
 {
 	int status = 0;
 	for (unsigned i = 0; status == 0 && i < reader->n_files; i++)
-		status = open_file(reader, i, err);
+		status = open_file(reader, i, files[i].stamp, err);
 	if (status != 0 || direct == CHOICE_NO)
 		return status;
 	return open_direct(reader, direct, err);
 }
 
-static int open_io(struct reader *reader, enum io_choice io, struct error *err)
+static int open_io(struct reader *reader, const struct reader_options *options, struct error *err)
 {
 	int status = -ENOSYS;
-	if (io != IO_PREAD) {
+	if (options->ops == NULL && options->io != IO_PREAD) {
 		reader->ops = &reader_io_uring;
 		status = reader->ops->open(
-			reader->fds, reader->n_files, reader->depth, &reader->io, err);
-		if (status == 0 || io == IO_URING)
+			reader->fds, reader->n_files, reader->depth_max, &reader->io, err);
+		if (status == 0 || options->io == IO_URING)
 			return status;
 		log_notice("%s: reading with threads instead", err->text);
 	}
-	reader->ops = &reader_io_pread;
-	return reader->ops->open(reader->fds, reader->n_files, reader->depth, &reader->io, err);
+	reader->ops = options->ops != NULL ? options->ops : &reader_io_pread;
+	return reader->ops->open(reader->fds, reader->n_files, reader->depth_max, &reader->io, err);
+}
+
+static int allocate_pieces(struct reader *reader)
+{
+	reader->pieces = calloc(reader->depth_max, sizeof(*reader->pieces));
+	reader->idle = calloc(reader->depth_max, sizeof(struct read_piece *));
+	if (reader->pieces == NULL || reader->idle == NULL)
+		return -ENOMEM;
+	while (reader->n_idle < reader->depth_max) {
+		reader->idle[reader->n_idle] = &reader->pieces[reader->n_idle];
+		reader->n_idle++;
+	}
+	return 0;
 }
 
 static int copy_files(struct reader *reader, const struct reader_file *files, unsigned n_files)
@@ -131,29 +137,48 @@ static int copy_files(struct reader *reader, const struct reader_file *files, un
 	return 0;
 }
 
-int reader_open(const struct reader_file *files, unsigned n_files, enum io_choice io,
-	enum auto_choice direct, unsigned depth, struct reader **out, struct error *err)
+int reader_open(const struct reader_file *files, unsigned n_files,
+	const struct reader_options *options, struct reader **out, struct error *err)
 {
 	struct reader *reader = calloc(1, sizeof(*reader));
 	if (reader == NULL)
 		return error_set(err, ENOMEM, "no memory to read %s", files[0].path);
-	reader->depth = depth;
+	reader->finished_last = &reader->finished;
+	reader->depth_max = options->depth != 0 ? options->depth : MEASURED_DEPTH_MAX;
 	int status = copy_files(reader, files, n_files);
+	if (status == 0)
+		status = allocate_pieces(reader);
 	if (status != 0)
 		error_set(err, ENOMEM, "no memory to read %s", files[0].path);
 	if (status == 0)
-		status = open_files(reader, direct, err);
-	if (status == 0)
-		status = open_io(reader, io, err);
+		status = open_files(reader, files, options->direct, err);
+	if (status == 0) {
+		status = open_io(reader, options, err);
+		if (status != 0)
+			reader->io = NULL;
+	}
+	if (status == 0) {
+		snprintf(reader->link, sizeof(reader->link), "%s%s", reader->ops->name,
+			reader->fds[n_files] >= 0 ? " O_DIRECT" : "");
+		status = reader_tune(reader, options->depth, options->read_bytes, err);
+	}
 	if (status != 0) {
-		reader->io = NULL;
 		reader_close(&reader);
 		return status;
 	}
-	snprintf(reader->link, sizeof(reader->link), "%s%s", reader->ops->name,
-		reader->fds[n_files] >= 0 ? " O_DIRECT" : "");
 	*out = reader;
 	return 0;
+}
+
+static void take_back_held(struct reader *reader)
+{
+	for (int p = 0; p < READ_PRIORITIES; p++) {
+		struct read_request *request = reader->held[p].first;
+		for (struct read_request *next; request != NULL; request = next) {
+			next = request->next;
+			reader_cancel(reader, request);
+		}
+	}
 }
 
 void reader_close(struct reader **reader)
@@ -162,19 +187,59 @@ void reader_close(struct reader **reader)
 	if (old == NULL)
 		return;
 	struct read_request *finished;
+	take_back_held(old);
 	while (old->busy > 0)
 		reader_wait(old, 1000000000, &finished, 1);
 	if (old->io != NULL)
 		old->ops->close(old->io);
-	for (unsigned i = 0; i < 2 * old->n_files; i++)
+	for (unsigned i = 0; old->fds != NULL && i < 2 * old->n_files; i++)
 		if (old->fds[i] >= 0)
 			close(old->fds[i]);
-	for (unsigned i = 0; i < old->n_files; i++)
+	for (unsigned i = 0; old->files != NULL && i < old->n_files; i++)
 		free(old->files[i].path);
 	free(old->files);
 	free(old->fds);
+	free(old->pieces);
+	free(old->idle);
 	free(old);
 	*reader = NULL;
+}
+
+/* One number of a configuration that may be "auto", which is 0. */
+static int parse(const char *text, const char *name, enum config_type type, double min, double max,
+	int64_t *out, struct error *err)
+{
+	const struct config_key keys[] = {{.section = "",
+						  .name = name,
+						  .type = type,
+						  .size = sizeof(*out),
+						  .min = min,
+						  .max = max},
+		{0}};
+	char assignment[64];
+	*out = 0;
+	if (strcmp(text, "auto") == 0)
+		return 0;
+	snprintf(assignment, sizeof(assignment), "%s=%s", name, text);
+	return config_set(assignment, "not auto", keys, out, err);
+}
+
+int reader_parse_depth(const char *text, unsigned *out, struct error *err)
+{
+	int64_t value;
+	int status = parse(
+		text, "queue_depth", CONFIG_INT, READER_DEPTH_MIN, READER_DEPTH_MAX, &value, err);
+	*out = (unsigned)value;
+	return status;
+}
+
+int reader_parse_bytes(const char *text, size_t *out, struct error *err)
+{
+	int64_t value;
+	int status = parse(
+		text, "read_bytes", CONFIG_BYTES, READER_BYTES_MIN, READER_BYTES_MAX, &value, err);
+	*out = (size_t)value / SLOTS_PAGE * SLOTS_PAGE;
+	return status;
 }
 
 const char *reader_link(const struct reader *reader)
@@ -182,123 +247,49 @@ const char *reader_link(const struct reader *reader)
 	return reader->link;
 }
 
-unsigned reader_busy(const struct reader *reader)
-{
-	return reader->busy;
-}
-
 unsigned reader_depth(const struct reader *reader)
 {
 	return reader->depth;
 }
 
-void reader_submit(struct reader *reader, struct read_request *request)
+size_t reader_piece_bytes(const struct reader *reader)
 {
-	request->done = 0;
-	request->retries = 0;
-	request->status = 0;
-	request->plain = reader->fds[reader->n_files] < 0 || reader->refused_direct;
-	unsigned file = reader->n_files - 1;
-	while (file > 0 && reader->files[file].base > request->offset)
-		file--;
-	request->file = file;
-	request->position = request->offset - reader->files[file].base;
-	reader->busy++;
-	reader->ops->start(reader->io, request);
+	return reader->read_bytes;
 }
 
-/* What to do after a read that failed: true to read again. */
-static bool try_again(struct reader *reader, struct read_request *request)
+double reader_rate(const struct reader *reader)
 {
-	const struct file *file = &reader->files[request->file];
-	int code = (int)-request->result;
-	if (code == EINVAL && !request->plain) {
-		if (!reader->refused_direct)
-			log_notice("%s: O_DIRECT reads are refused: reading through the page cache",
-				file->path);
-		reader->refused_direct = true;
-		request->plain = true;
-		return true;
-	}
-	if (code == EINTR)
-		return true;
-	if ((code == EAGAIN || code == EIO || code == ENOMEM) && request->retries < RETRIES_MAX) {
-		request->retries++;
-		return true;
-	}
-	request->status = -code;
-	if (worth_a_line(reader, file))
-		log_error("%s: reading %zu bytes at %llu: %s", file->path,
-			request->bytes - request->done,
-			(unsigned long long)(request->position + request->done), strerror(code));
-	return false;
+	return (double)atomic_load_explicit(&reader->rate, memory_order_relaxed);
 }
 
-/* Whether the request is over after its read ended. */
-static bool finish(struct reader *reader, struct read_request *request)
+unsigned reader_busy(const struct reader *reader)
 {
-	if (request->result < 0)
-		return !try_again(reader, request);
-	request->done += (size_t)request->result;
-	if (request->done >= request->need)
-		return true;
-	if (request->result == 0) {
-		request->status = -EIO;
-		const struct file *file = &reader->files[request->file];
-		if (worth_a_line(reader, file))
-			log_error("%s: ends at %llu, inside an expert: it was cut short while open",
-				file->path,
-				(unsigned long long)(request->position + request->done));
-		return true;
-	}
-	/* O_DIRECT goes on only from a page. */
-	if (request->done % SLOTS_PAGE != 0)
-		request->plain = true;
-	return false;
+	return reader->busy;
 }
 
-unsigned reader_wait(
-	struct reader *reader, uint64_t timeout_ns, struct read_request **finished, unsigned max)
+unsigned reader_held(const struct reader *reader)
 {
-	unsigned n = 0;
-	while (n < max && reader->busy > 0) {
-		struct read_request *request =
-			reader->ops->next(reader->io, n == 0 ? timeout_ns : 0);
-		if (request == NULL)
-			break;
-		if (finish(reader, request)) {
-			reader->busy--;
-			finished[n++] = request;
-		} else {
-			reader->ops->start(reader->io, request);
-		}
-	}
-	return n;
+	return reader->n_held;
 }
 
-static int check_file(const struct file *file, struct error *err)
+void reader_slots(struct reader *reader, unsigned char *slots, size_t slot_bytes, uint32_t n)
 {
-	struct stat now;
-	if (stat(file->path, &now) != 0)
-		return error_set(err, errno, "%s: %s; the open file is read on", file->path,
-			strerror(errno));
-	if (now.st_dev != file->opened.st_dev || now.st_ino != file->opened.st_ino)
-		return error_set(err, ESTALE,
-			"%s: replaced by another file; the one that was opened is read on",
-			file->path);
-	if (now.st_size != file->opened.st_size ||
-		now.st_mtim.tv_sec != file->opened.st_mtim.tv_sec ||
-		now.st_mtim.tv_nsec != file->opened.st_mtim.tv_nsec)
-		return error_set(err, ESTALE,
-			"%s: written to while in use (%lld bytes, were %lld): restart the service",
-			file->path, (long long)now.st_size, (long long)file->opened.st_size);
-	return 0;
+	if (reader->ops->slots != NULL)
+		reader->ops->slots(reader->io, slots, slot_bytes, n);
+}
+
+void reader_forget_slot(struct reader *reader, uint32_t slot)
+{
+	if (reader->ops->forget_slot != NULL)
+		reader->ops->forget_slot(reader->io, slot);
 }
 
 int reader_check(const struct reader *reader, struct error *err)
 {
-	int status = 0;
-	for (unsigned i = 0; status == 0 && i < reader->n_files; i++)
-		status = check_file(&reader->files[i], err);
-	return status;
+	for (unsigned i = 0; i < reader->n_files; i++) {
+		const struct file *file = &reader->files[i];
+		if (gguf_stamp_compare(file->path, &file->stamp, err) != GGUF_WHOLE)
+			return -ESTALE;
+	}
+	return 0;
 }

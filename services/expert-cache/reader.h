@@ -1,6 +1,13 @@
 /*
- * Asynchronous reads of the model file, up to a fixed number in flight: io_uring with a registered file, or threads
- * that call pread; past the page cache (O_DIRECT) where the file system allows it. Used by the transfer worker alone.
+ * Asynchronous reads of the model file: io_uring with registered files and buffers, or threads that call preadv; past the
+ * page cache (O_DIRECT) where the file system allows it. Used by one thread, the transfer worker; reader_rate by any.
+ *
+ * A request may be of any length. The reader cuts it into pieces, has at most `depth` of them in the kernel and holds the
+ * rest back, ordered by priority and then by time: so a demand overtakes every prefetch that is not in the kernel yet, a
+ * prefetch can be promoted (reader_promote) and what is no longer wanted be taken back (reader_cancel). Short requests that
+ * are neighbours in the file go as one read into several places. Prefetches leave a part of the depth free for demands.
+ *
+ * How long a piece is and how many there are at once is measured when the reader is opened (reader_tune.c), unless given.
  *
  * A split model is several files; a request's offset counts over all of them as gguf.h says, and lies with its bytes in one.
  *
@@ -11,13 +18,17 @@
 
 #include "services/expert-cache/config.h"
 #include "shared/base/error.h"
+#include "shared/model/gguf.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/stat.h>
 
 struct reader;
+struct reader_io_ops;
+
+/* In the order in which they are served. */
+enum read_priority { READ_DEMAND, READ_PREFETCH, READ_PRELOAD, READ_PRIORITIES };
 
 struct read_request {
 	/* The caller's. The file may end after `need` bytes. */
@@ -25,54 +36,83 @@ struct read_request {
 	size_t bytes, need;
 	unsigned char *to;
 	void *owner;
-	int status; /* when done: 0 or -errno */
+	enum read_priority priority; /* reader_promote changes it */
+	/* When done: 0, -ECANCELED, -ESTALE (the file has become shorter) or another -errno. */
+	int status;
 	/* The reader's. */
 	unsigned file; /* the part */
 	uint64_t position; /* in it */
-	size_t done;
-	unsigned retries;
-	bool plain; /* through the page cache from now on */
-	long result; /* of the last read: bytes or -errno */
-	struct read_request *next;
+	size_t issued; /* bytes from the start that went into pieces */
+	unsigned pieces; /* of it in the kernel */
+	bool held; /* in a list of held-back requests */
+	bool alone; /* not to be merged again: it was part of a read that failed */
+	struct read_request *next, *before;
 };
 
-/* One file, or one part of a split model; base: where it begins in the offsets, ascending, the first 0. */
+/* One file, or one part of a split model; base: where it begins in the offsets, ascending, the first 0; stamp: what it is
+ * expected to be, or NULL. */
 struct reader_file {
 	const char *path;
 	uint64_t base;
+	const struct gguf_stamp *stamp;
 };
 
-/* files: [n_files], copied. */
-int reader_open(const struct reader_file *files, unsigned n_files, enum io_choice io,
-	enum auto_choice direct, unsigned depth, struct reader **out, struct error *err);
-/* Waits for what is in flight. */
+#define READER_DEPTH_MIN 1
+#define READER_DEPTH_MAX 1024
+#define READER_BYTES_MIN 65536
+#define READER_BYTES_MAX (16u << 20)
+
+struct reader_options {
+	enum io_choice io;
+	enum auto_choice direct;
+	unsigned depth; /* pieces in the kernel; 0: measured */
+	size_t read_bytes; /* of a piece, a multiple of SLOTS_PAGE; 0: measured */
+	const struct reader_io_ops *ops; /* instead of those io says: tests; mostly NULL */
+};
+
+/* files: [n_files], copied. With a depth or piece to be measured this takes up to a third of a second. */
+int reader_open(const struct reader_file *files, unsigned n_files,
+	const struct reader_options *options, struct reader **out, struct error *err);
+/* Takes back what is held and waits for what is in the kernel. */
 void reader_close(struct reader **reader);
+
+/* "auto" (*out 0), or a number of reads, or of bytes such as 512K. */
+int reader_parse_depth(const char *text, unsigned *out, struct error *err);
+int reader_parse_bytes(const char *text, size_t *out, struct error *err);
+
+/* The memory that most requests read to: n slots of slot_bytes each. Where the kernel allows it a slot's memory is
+ * registered, and thereby kept in memory, at the first read into it; that saves looking its pages up for every read. Where
+ * it does not (RLIMIT_MEMLOCK) the log says so once. Call while nothing is in flight; n 0: none from now on. */
+void reader_slots(struct reader *reader, unsigned char *slots, size_t slot_bytes, uint32_t n);
+/* To be called before the pages of a slot are given back to the kernel (a hole punched, the mapping changed), when no
+ * request to it is in flight: a registered slot would go on to be read into pages that nobody else sees. */
+void reader_forget_slot(struct reader *reader, uint32_t slot);
 
 /* "io_uring O_DIRECT", "pread": how it reads. */
 const char *reader_link(const struct reader *reader);
-
-/* Reads in flight, and how many may be. */
-unsigned reader_busy(const struct reader *reader);
+/* Pieces in the kernel at most, bytes of a piece. */
 unsigned reader_depth(const struct reader *reader);
+size_t reader_piece_bytes(const struct reader *reader);
+/* Bytes per second that the disk gives when it always has work: measured when the reader was opened, then followed
+ * whenever it has. 0: not known yet. */
+double reader_rate(const struct reader *reader);
 
-/* The caller keeps reader_busy at or under reader_depth. The request stays the reader's until reader_wait returns it. */
+/* Requests that are the reader's now; how many of them wait without a piece in the kernel. */
+unsigned reader_busy(const struct reader *reader);
+unsigned reader_held(const struct reader *reader);
+
+/* The request stays the reader's until reader_wait or reader_cancel returns it. */
 void reader_submit(struct reader *reader, struct read_request *request);
+/* What of a request is still held back goes on with this priority, behind those that have it already. */
+void reader_promote(
+	struct reader *reader, struct read_request *request, enum read_priority priority);
+/* True: nothing of it is in the kernel, and it is the caller's again. False: reader_wait will return it, and what was held
+ * back of it will not be read (status -ECANCELED then). */
+bool reader_cancel(struct reader *reader, struct read_request *request);
 /* Up to max finished requests; waits at most timeout_ns for the first. 0 with nothing in flight. */
 unsigned reader_wait(
 	struct reader *reader, uint64_t timeout_ns, struct read_request **finished, unsigned max);
 
-/* Whether every file is still the one that was opened, of the same size and time. */
+/* Whether every file is still the one that was opened, of the same size and time. -ESTALE: it is not, and what was read
+ * and will be read need not fit together. A name that is gone is no fault: what was opened is as it was. */
 int reader_check(const struct reader *reader, struct error *err);
-
-/* How single reads are made; reader.c does the rest. */
-struct reader_io_ops {
-	const char *name;
-	/* fds: [n_files] through the page cache, then [n_files] with O_DIRECT, or -1 each; they outlive io. */
-	int (*open)(const int *fds, unsigned n_files, unsigned depth, void **io, struct error *err);
-	void (*close)(void *io); /* nothing is in flight */
-	/* One read of to + done from position + done of the file, bytes - done of them; the result goes to result. */
-	void (*start)(void *io, struct read_request *request);
-	/* Makes started reads go, waits, returns a request whose read has ended, or NULL at the timeout. */
-	struct read_request *(*next)(void *io, uint64_t timeout_ns);
-};
-extern const struct reader_io_ops reader_io_uring, reader_io_pread;

@@ -1,5 +1,5 @@
-/* Where the kernel has no io_uring for us (old, or a sandbox): a few threads that call pread. */
-#include "services/expert-cache/reader.h"
+/* Where the kernel has no io_uring for us (old, or a sandbox): a few threads that call preadv. */
+#include "services/expert-cache/reader_io.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 /* Enough to keep a disk busy; a thread costs little while it waits for one. */
-enum { THREADS_MAX = 8 };
+enum { THREADS_MAX = 16 };
 
 struct queue {
-	struct read_request *first, **last;
+	struct read_piece *first, **last;
 };
 
 struct preads {
@@ -25,22 +25,22 @@ struct preads {
 	pthread_t threads[THREADS_MAX];
 };
 
-static void queue_put(struct queue *queue, struct read_request *request)
+static void queue_put(struct queue *queue, struct read_piece *piece)
 {
-	request->next = NULL;
-	*queue->last = request;
-	queue->last = &request->next;
+	piece->next = NULL;
+	*queue->last = piece;
+	queue->last = &piece->next;
 }
 
-static struct read_request *queue_take(struct queue *queue)
+static struct read_piece *queue_take(struct queue *queue)
 {
-	struct read_request *request = queue->first;
-	if (request == NULL)
+	struct read_piece *piece = queue->first;
+	if (piece == NULL)
 		return NULL;
-	queue->first = request->next;
+	queue->first = piece->next;
 	if (queue->first == NULL)
 		queue->last = &queue->first;
-	return request;
+	return piece;
 }
 
 static void *read_thread(void *arg)
@@ -48,18 +48,18 @@ static void *read_thread(void *arg)
 	struct preads *preads = arg;
 	pthread_mutex_lock(&preads->lock);
 	while (!preads->stop) {
-		struct read_request *request = queue_take(&preads->waiting);
-		if (request == NULL) {
+		struct read_piece *piece = queue_take(&preads->waiting);
+		if (piece == NULL) {
 			pthread_cond_wait(&preads->started, &preads->lock);
 			continue;
 		}
 		pthread_mutex_unlock(&preads->lock);
-		unsigned fd = request->plain ? request->file : preads->n_files + request->file;
-		ssize_t n = pread(preads->fds[fd], request->to + request->done,
-			request->bytes - request->done, (off_t)(request->position + request->done));
-		request->result = n < 0 ? -errno : n;
+		unsigned fd = piece->plain ? piece->file : preads->n_files + piece->file;
+		ssize_t n = preadv(preads->fds[fd], &piece->iov[piece->first_iov],
+			(int)(piece->n_iov - piece->first_iov), (off_t)piece->position);
+		piece->result = n < 0 ? -errno : n;
 		pthread_mutex_lock(&preads->lock);
-		queue_put(&preads->finished, request);
+		queue_put(&preads->finished, piece);
 		pthread_cond_signal(&preads->ended);
 	}
 	pthread_mutex_unlock(&preads->lock);
@@ -111,16 +111,16 @@ static int preads_open(
 	return 0;
 }
 
-static void preads_start(void *io, struct read_request *request)
+static void preads_start(void *io, struct read_piece *piece)
 {
 	struct preads *preads = io;
 	pthread_mutex_lock(&preads->lock);
-	queue_put(&preads->waiting, request);
+	queue_put(&preads->waiting, piece);
 	pthread_cond_signal(&preads->started);
 	pthread_mutex_unlock(&preads->lock);
 }
 
-static struct read_request *preads_next(void *io, uint64_t timeout_ns)
+static struct read_piece *preads_next(void *io, uint64_t timeout_ns)
 {
 	struct preads *preads = io;
 	struct timespec until;
@@ -129,18 +129,19 @@ static struct read_request *preads_next(void *io, uint64_t timeout_ns)
 	until.tv_sec += (time_t)(end_ns / 1000000000);
 	until.tv_nsec = (long)(end_ns % 1000000000);
 	pthread_mutex_lock(&preads->lock);
-	struct read_request *request = queue_take(&preads->finished);
+	struct read_piece *piece = queue_take(&preads->finished);
 	int code = 0;
-	while (request == NULL && timeout_ns > 0 && code == 0) {
+	while (piece == NULL && timeout_ns > 0 && code == 0) {
 		code = pthread_cond_timedwait(&preads->ended, &preads->lock, &until);
-		request = queue_take(&preads->finished);
+		piece = queue_take(&preads->finished);
 	}
 	pthread_mutex_unlock(&preads->lock);
-	return request;
+	return piece;
 }
 
 const struct reader_io_ops reader_io_pread = {
 	.name = "pread",
+	.depth_max = THREADS_MAX,
 	.open = preads_open,
 	.close = preads_close,
 	.start = preads_start,

@@ -1,15 +1,24 @@
-#include "services/expert-cache/reader.h"
+#include "services/expert-cache/reader_io.h"
+
+#include "shared/base/log.h"
 
 #include <liburing.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* One read is at most this long: its length is 32 bits in a submission. */
-#define READ_BYTES_MAX ((size_t)1 << 30)
+/* The kernel's table of registered buffers has at most 16384 entries (IORING_MAX_REG_BUFFERS), each of at most 1 GiB. */
+#define BUFFERS_MAX 16384u
+#define BUFFER_BYTES_MAX (1ull << 30)
 
 struct uring {
 	struct io_uring ring;
 	unsigned unsubmitted, n_files;
+	/* Slots as registered buffers: `group` slots each, registered when first read into. */
+	unsigned char *slots;
+	uint64_t group_bytes, slots_bytes;
+	unsigned group, n_buffers;
+	bool refused; /* no more of them can be registered */
+	bool *registered; /* [n_buffers] */
 };
 
 static int uring_open(
@@ -41,30 +50,122 @@ static void uring_close(void *io)
 {
 	struct uring *uring = io;
 	io_uring_queue_exit(&uring->ring);
+	free(uring->registered);
 	free(uring);
 }
 
-static void uring_start(void *io, struct read_request *request)
+/* ---- Registered buffers. ---- */
+
+static void uring_slots(void *io, unsigned char *slots, size_t slot_bytes, uint32_t n)
 {
 	struct uring *uring = io;
-	/* The ring holds `depth` and no more are in flight: one that is not there now is after a submission. */
+	if (uring->registered != NULL)
+		io_uring_unregister_buffers(&uring->ring);
+	free(uring->registered);
+	uring->registered = NULL;
+	uring->n_buffers = 0;
+	if (n == 0)
+		return;
+	uring->group = (n + BUFFERS_MAX - 1) / BUFFERS_MAX;
+	uring->group_bytes = (uint64_t)uring->group * slot_bytes;
+	if (uring->group_bytes > BUFFER_BYTES_MAX)
+		return;
+	unsigned n_buffers = (n + uring->group - 1) / uring->group;
+	uring->registered = calloc(n_buffers, sizeof(*uring->registered));
+	/* A kernel before 5.19 has no table to be filled bit by bit; reads work without. */
+	if (uring->registered == NULL ||
+		io_uring_register_buffers_sparse(&uring->ring, n_buffers) != 0) {
+		free(uring->registered);
+		uring->registered = NULL;
+		return;
+	}
+	uring->slots = slots;
+	uring->slots_bytes = n * (uint64_t)slot_bytes;
+	uring->n_buffers = n_buffers;
+	uring->refused = false;
+}
+
+static int update_buffer(struct uring *uring, unsigned i, bool there)
+{
+	uint64_t at = i * uring->group_bytes, left = uring->slots_bytes - at;
+	struct iovec iov = {0};
+	__u64 tag = 0;
+	if (there)
+		iov = (struct iovec){
+			uring->slots + at, left < uring->group_bytes ? left : uring->group_bytes};
+	int n = io_uring_register_buffers_update_tag(&uring->ring, i, &iov, &tag, 1);
+	return n < 0 ? n : 0;
+}
+
+static void uring_forget_slot(void *io, uint32_t slot)
+{
+	struct uring *uring = io;
+	unsigned i = uring->n_buffers > 0 ? slot / uring->group : 0;
+	if (i >= uring->n_buffers || !uring->registered[i])
+		return;
+	update_buffer(uring, i, false);
+	uring->registered[i] = false;
+	uring->refused = false;
+}
+
+static void say_refused(const struct uring *uring, int code)
+{
+	unsigned n = 0;
+	for (unsigned i = 0; i < uring->n_buffers; i++)
+		n += uring->registered[i];
+	log_notice("io_uring: %.1f of %.1f MiB of slots could be registered (%s%s): reading into "
+		   "the others all the same, for a little more CPU time",
+		(double)(n * uring->group_bytes) / 1048576, (double)uring->slots_bytes / 1048576,
+		strerror(code), code == ENOMEM ? ", see RLIMIT_MEMLOCK" : "");
+}
+
+/* The registered buffer that holds all of iov, or -1. */
+static int buffer_of(struct uring *uring, const struct iovec *iov)
+{
+	uintptr_t at = (uintptr_t)iov->iov_base - (uintptr_t)uring->slots;
+	if (uring->n_buffers == 0 || at >= uring->slots_bytes)
+		return -1;
+	unsigned i = (unsigned)(at / uring->group_bytes);
+	if (at + iov->iov_len > (i + 1) * uring->group_bytes)
+		return -1;
+	if (!uring->registered[i]) {
+		int status = uring->refused ? -ENOMEM : update_buffer(uring, i, true);
+		if (status != 0 && !uring->refused)
+			say_refused(uring, -status);
+		uring->refused = status != 0;
+		uring->registered[i] = status == 0;
+	}
+	return uring->registered[i] ? (int)i : -1;
+}
+
+/* ---- Reads. ---- */
+
+static void uring_start(void *io, struct read_piece *piece)
+{
+	struct uring *uring = io;
+	/* The ring holds as many as may be in flight: one that is not there now is after a submission. */
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
 	while (sqe == NULL) {
 		io_uring_submit(&uring->ring);
 		sqe = io_uring_get_sqe(&uring->ring);
 	}
-	size_t bytes = request->bytes - request->done;
-	if (bytes > READ_BYTES_MAX)
-		bytes = READ_BYTES_MAX;
-	unsigned fd = request->plain ? request->file : uring->n_files + request->file;
-	io_uring_prep_read(sqe, (int)fd, request->to + request->done, (unsigned)bytes,
-		request->position + request->done);
+	const struct iovec *iov = &piece->iov[piece->first_iov];
+	unsigned n = piece->n_iov - piece->first_iov;
+	int fd = (int)(piece->plain ? piece->file : uring->n_files + piece->file);
+	int buffer = n == 1 ? buffer_of(uring, iov) : -1;
+	if (buffer >= 0)
+		io_uring_prep_read_fixed(
+			sqe, fd, iov->iov_base, (unsigned)iov->iov_len, piece->position, buffer);
+	else if (n == 1)
+		io_uring_prep_read(sqe, fd, iov->iov_base, (unsigned)iov->iov_len, piece->position);
+	else
+		io_uring_prep_readv(sqe, fd, iov, n, piece->position);
 	sqe->flags |= IOSQE_FIXED_FILE;
-	io_uring_sqe_set_data(sqe, request);
+	io_uring_sqe_set_data(sqe, piece);
 	uring->unsubmitted++;
 }
 
-static struct read_request *uring_next(void *io, uint64_t timeout_ns)
+static struct read_piece *uring_next(void *io, uint64_t timeout_ns)
 {
 	struct uring *uring = io;
 	struct io_uring_cqe *cqe = NULL;
@@ -82,16 +183,19 @@ static struct read_request *uring_next(void *io, uint64_t timeout_ns)
 		if (timeout_ns == 0 || io_uring_wait_cqe_timeout(&uring->ring, &cqe, &timeout) != 0)
 			return NULL;
 	}
-	struct read_request *request = io_uring_cqe_get_data(cqe);
-	request->result = cqe->res;
+	struct read_piece *piece = io_uring_cqe_get_data(cqe);
+	piece->result = cqe->res;
 	io_uring_cqe_seen(&uring->ring, cqe);
-	return request;
+	return piece;
 }
 
 const struct reader_io_ops reader_io_uring = {
 	.name = "io_uring",
+	.depth_max = READER_DEPTH_MAX,
 	.open = uring_open,
 	.close = uring_close,
+	.slots = uring_slots,
+	.forget_slot = uring_forget_slot,
 	.start = uring_start,
 	.next = uring_next,
 };

@@ -2,10 +2,12 @@
  * transfer worker is transfer.h's. */
 #pragma once
 
+#include "proto/admin.pb-c.h"
 #include "services/expert-cache/config.h"
 #include "services/expert-cache/reader.h"
 #include "services/expert-cache/store.h"
 #include "services/expert-cache/transfer.h"
+#include "shared/base/options.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/daemon.h"
 
@@ -15,13 +17,18 @@ struct service {
 	struct broker *broker;
 	struct model *model;
 	struct slots_geometry geometry;
-	uint32_t n_slots; /* 0: a dense model, nothing below is there */
+	uint32_t budget; /* slots; 0: a dense model, nothing below is there */
 	struct store store;
 	struct reader *reader;
 	struct transfer transfer;
-	bool preload; /* config.preload, resolved */
+	struct hint_quality quality;
 	bool file_changed; /* said so in the log */
 };
 
-/* The admin endpoint, status details, liveness and timers. */
-int handlers_open(struct service *service, struct error *err);
+/* What is known of the hints, per layer and summed (hint_stats.c); false: no memory. All from malloc. */
+bool hint_stats_layer(
+	const struct hint_quality *quality, uint32_t layer, Outrider__CacheLayer *out);
+bool hint_stats_all(const struct hint_quality *quality, Outrider__CacheStats *out);
+
+/* The admin endpoint, its knobs, status details, liveness and timers. options: what it was started with. */
+int handlers_open(struct service *service, const struct options *options, struct error *err);

@@ -1,6 +1,10 @@
 /*
  * The owner's side of the slot region: creates or adopts it, and knows which slots are free, loading, held back or
  * resident. Used by the transfer worker alone once it runs; the loop thread reads only the region's atomics.
+ *
+ * The region has a slot for every expert; the budget is how many may be in use. A free slot has no pages, so the memory is
+ * what is in use. While more are in use than the budget, store_shrink gives up one after the other, as fast as pins go;
+ * demands are served meanwhile, in the slot of another victim.
  */
 #pragma once
 
@@ -18,6 +22,7 @@ struct store {
 	void *policy_state;
 	bool adopted;
 	struct slots_adopted found; /* what adoption found */
+	uint32_t budget; /* slots that may be in use */
 	uint32_t n_free;
 	uint32_t *free_slots; /* [n_slots] a stack */
 	uint8_t *status; /* [n_layers][n_experts] enum expert_status */
@@ -29,26 +34,48 @@ struct store {
 		uint16_t layer, expert; /* what was loaded there; the region's word may lie */
 		uint64_t demand; /* the verifier's iteration that asked for it */
 		uint64_t hint_until_ns; /* a hint's expert: not given up for another hint before */
+		bool unused_prefetch; /* nobody has used it since */
 	} * notes; /* [n_slots] */
 	uint64_t stamp; /* grows with each use */
 	uint64_t demand; /* the iteration under way */
 };
 
 struct store_options {
-	uint32_t n_slots;
+	uint32_t budget; /* slots */
 	uint64_t model_fingerprint;
-	enum matrix_layout layout; /* of the matrices in the slots */
 	uint64_t generation; /* of this process */
 	const struct cache_policy_ops *policy;
 	uint32_t queue_max; /* prefetches that may wait in the policy */
 	int recovered_fd; /* a predecessor's region, or -1; closed when it does not fit */
 };
 
-/* After the predecessor is known to be dead (broker_open succeeded). A recovered region of another model, budget or
- * state is replaced by a new one, with a log line that says why. */
+/* After the predecessor is known to be dead (broker_open succeeded). A recovered region of another model or in a bad state
+ * is replaced by a new one, with a log line that says why; one that holds more than the budget shrinks. */
 int store_open(struct store *store, const struct slots_geometry *geometry,
 	const struct store_options *options, struct error *err);
 void store_close(struct store *store);
+/* Bytes of memory that the region has now. Any thread. */
+uint64_t store_bytes(const struct store *store);
+
+/* The state of a policy for this store, which it does not use yet. Any thread. */
+int store_policy_create(const struct store *store, const struct cache_policy_ops *policy,
+	uint32_t queue_max, void **state, struct error *err);
+struct store_resident {
+	uint64_t used;
+	uint32_t slot;
+};
+/* From now on this policy decides: it is told what is resident in order of its last use, and the caller destroys the state
+ * of the old one, which *policy and *state become. scratch: [n_slots]. */
+void store_switch_policy(struct store *store, const struct cache_policy_ops **policy, void **state,
+	struct store_resident *scratch);
+
+void store_set_budget(struct store *store, uint32_t n_slots);
+uint32_t store_in_use(const struct store *store);
+/* [shrink] While more slots are in use than the budget: evicts one, the policy's victim, which the caller gives to
+ * store_give_back. SLOT_NONE: none has to go, or all are pinned or wanted now. */
+uint32_t store_shrink(struct store *store, uint64_t now_ns);
+/* [give_back] The pages of an EMPTY slot go back to the kernel; it is free. No read of this process goes there. */
+void store_give_back(struct store *store, uint32_t slot);
 
 /* The slot of a resident expert or SLOT_NONE. */
 uint32_t store_find(const struct store *store, uint32_t layer, uint32_t expert);
@@ -58,15 +85,19 @@ bool store_loading(const struct store *store, uint32_t layer, uint32_t expert);
  * SLOT_NONE when everything is pinned or wanted now. Preloading evicts nothing. */
 uint32_t store_take(struct store *store, const struct cache_prefetch *want, enum load_reason why,
 	uint64_t now_ns);
-void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint64_t hint_until_ns);
+void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint64_t hint_until_ns,
+	enum matrix_layout layout);
+/* The slot is EMPTY: the caller gives it to store_give_back. */
 void store_failed(struct store *store, uint32_t slot, bool refuse);
 
 /* The verifier began another layer: what was demanded before may go. */
 void store_begin_demand(struct store *store, uint64_t iteration);
 /* It demanded what is loading or has arrived meanwhile: keep it until it is used. */
 void store_protect(struct store *store, uint32_t slot);
-/* It used this slot: recency, kept in the region for a successor. */
-void store_touch(struct store *store, uint32_t slot);
+/* It used an expert for so many tokens; slot: where it is, or SLOT_NONE. Kept in the region for a successor. */
+void store_use(struct store *store, const struct cache_use *use);
+/* What the policy may want to know. */
+void store_measure(struct store *store);
 
 /* Frees what a dead predecessor's reads can no longer reach; true when some were freed. */
 bool store_release_held(struct store *store, uint64_t now_ns);

@@ -1,6 +1,5 @@
 #include "services/expert-cache/transfer.h"
 
-#include "kernels/tiles.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
@@ -16,110 +15,28 @@
 #define STARVED_NS 5000000ull
 /* A verifier that has not unpinned for so long has died; its demands are void. */
 #define WANTED_NS 2000000000ull
+/* The policy is told what was measured this often. */
+#define MEASURE_NS 100000000ull
+/* A budget that has fallen is reached in steps: so many slots are given up in one round of the worker. */
+#define SHRINK_SLOTS 8
+/* Prefetches that the reader holds back: the next ones for the disk, and no more, since what is chosen later is chosen
+ * better. */
+#define HELD_READS (2 * EXPERT_PARTS)
+/* A worker that has not come round for so long hangs. */
+#define CHANGE_NS 5000000000ull
+
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+	/* The owner is the only writer. */
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+		memory_order_relaxed);
+}
 
 static bool in_model(const struct transfer *transfer, uint32_t layer, uint32_t expert)
 {
 	const struct slots_geometry *geometry = &transfer->store->geometry;
 	return layer < geometry->n_layers && expert < geometry->n_experts &&
 	       geometry->layers[layer].moe;
-}
-
-/* ---- Loads. ---- */
-
-static struct load *find_load(struct transfer *transfer, uint32_t layer, uint32_t expert)
-{
-	for (uint32_t i = 0; i < transfer->n_loads; i++) {
-		struct load *load = &transfer->loads[i];
-		if (load->parts_left > 0 && load->layer == layer && load->expert == expert)
-			return load;
-	}
-	return NULL;
-}
-
-/* The pages that hold a part of the expert, read to where slots_part_place finds them. */
-static void submit_parts(struct transfer *transfer, struct load *load)
-{
-	const struct store *store = transfer->store;
-	unsigned char *slot = slots_at(&store->slots, load->slot);
-	load->parts_left = EXPERT_PARTS;
-	for (int p = 0; p < EXPERT_PARTS; p++) {
-		const struct slots_part *part = &store->geometry.layers[load->layer].part[p];
-		uint64_t offset = slots_part_offset(part, load->expert);
-		size_t skip = (size_t)(offset % SLOTS_PAGE);
-		size_t need = skip + (size_t)part->bytes;
-		load->part[p] = (struct read_request){
-			.offset = offset - skip,
-			.need = need,
-			.bytes = (need + SLOTS_PAGE - 1) / SLOTS_PAGE * SLOTS_PAGE,
-			.to = slot + part->area,
-			.owner = load,
-		};
-		reader_submit(transfer->reader, &load->part[p]);
-	}
-}
-
-/* False when there is no slot for it. The caller has seen that a load is idle. */
-static bool start_load(struct transfer *transfer, const struct cache_prefetch *want,
-	enum load_reason why, uint64_t now_ns)
-{
-	uint32_t slot = store_take(transfer->store, want, why, now_ns);
-	if (slot == SLOT_NONE)
-		return false;
-	struct load *load = &transfer->loads[transfer->idle[--transfer->n_idle]];
-	*load = (struct load){.slot = slot,
-		.layer = want->layer,
-		.expert = want->expert,
-		.why = why,
-		.hint_until_ns = want->needed_by_ns};
-	if (why != LOAD_DEMAND)
-		transfer->n_prefetching++;
-	submit_parts(transfer, load);
-	return true;
-}
-
-/* The matrices of a slot that nobody but this thread may look into yet. */
-static void pack(struct transfer *transfer, const struct load *load)
-{
-	const struct store *store = transfer->store;
-	unsigned char *slot = slots_at(&store->slots, load->slot);
-	for (int p = 0; p < EXPERT_PARTS; p++) {
-		const struct slots_part *part = &store->geometry.layers[load->layer].part[p];
-		if (tiles_possible(&part->matrix))
-			tiles_pack_in_place(&part->matrix,
-				slot + slots_part_place(part, load->expert), transfer->scratch);
-	}
-}
-
-static void end_load(struct transfer *transfer, struct load *load)
-{
-	if (load->why != LOAD_DEMAND)
-		transfer->n_prefetching--;
-	if (load->status == 0) {
-		if (transfer->scratch)
-			pack(transfer, load);
-		store_loaded(transfer->store, load->slot, load->why, load->hint_until_ns);
-	} else {
-		store_failed(transfer->store, load->slot, load->why == LOAD_DEMAND);
-		atomic_fetch_add_explicit(&transfer->failures, 1, memory_order_relaxed);
-	}
-	transfer->idle[transfer->n_idle++] = (uint32_t)(load - transfer->loads);
-}
-
-static void collect(struct transfer *transfer, uint64_t timeout_ns)
-{
-	struct read_request *finished[16];
-	unsigned n;
-	do {
-		n = reader_wait(transfer->reader, timeout_ns, finished, 16);
-		for (unsigned i = 0; i < n; i++) {
-			struct load *load = finished[i]->owner;
-			if (finished[i]->status != 0)
-				load->status = finished[i]->status;
-			if (--load->parts_left == 0)
-				end_load(transfer, load);
-		}
-		timeout_ns = 0;
-	} while (n == 16);
 }
 
 /* ---- What peers say. Indices are theirs: each is checked. ---- */
@@ -147,18 +64,14 @@ static void take_demand(struct transfer *transfer, const struct slot_demand *dem
 		return;
 	}
 	if (store_loading(store, layer, expert)) {
-		struct load *load = find_load(transfer, layer, expert);
-		if (load->why != LOAD_DEMAND)
-			transfer->n_prefetching--;
-		load->why = LOAD_DEMAND;
-		store_protect(store, load->slot);
+		loads_demand(&transfer->loads, layer, expert);
 		return;
 	}
 	if (transfer->n_wanted == 0)
 		transfer->wanted_since_ns = clock_ns();
 	if (transfer->n_wanted < LIMIT_EXPERTS)
 		transfer->wanted[transfer->n_wanted++] =
-			(struct wanted){demand->layer, demand->expert};
+			(struct wanted){demand->layer, demand->expert, demand->time_ns};
 }
 
 static void take_activation(struct transfer *transfer, const struct slot_activation *activation)
@@ -175,10 +88,12 @@ static void take_activation(struct transfer *transfer, const struct slot_activat
 			.iteration = activation->iteration};
 		if (!in_model(transfer, use.layer, use.expert))
 			continue;
+		if (transfer->options.quality)
+			hint_quality_used(transfer->options.quality, use.layer, use.expert,
+				use.iteration, activation->begun_ns);
 		use.slot = store_find(store, use.layer, use.expert);
 		store->policy->on_activation(store->policy_state, &use);
-		if (use.slot != SLOT_NONE)
-			store_touch(store, use.slot);
+		store_use(store, &use);
 	}
 }
 
@@ -189,6 +104,9 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint)
 		return;
 	if (!isfinite(hint->score) || hint->source >= HINT_SOURCES)
 		return;
+	count(&store->slots.header->hints, 1);
+	if (transfer->options.quality && !hint_quality_hinted(transfer->options.quality, hint))
+		return;
 	uint32_t slot = store_find(store, hint->layer, hint->expert);
 	if (slot == SLOT_NONE && store_loading(store, hint->layer, hint->expert))
 		return;
@@ -197,7 +115,8 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint)
 		.source = (enum hint_source)hint->source,
 		.score = hint->score,
 		.session = hint->session,
-		.needed_by_ns = hint->needed_by_ns};
+		.needed_by_ns = hint->needed_by_ns,
+		.iteration = hint->iteration};
 	store->policy->on_hint(store->policy_state, &entry, slot);
 }
 
@@ -216,6 +135,7 @@ static void drain(struct transfer *transfer)
 	mend(&slots->demands, "demands");
 	mend(&slots->activations, "activations");
 	mend(&slots->hints, "hints");
+	mend(&slots->gates, "gate hints");
 	struct slot_demand demand;
 	for (int i = 0; i < SLOTS_DEMAND_RING && ring_get(&slots->demands, &demand, sizeof(demand));
 		i++)
@@ -228,6 +148,20 @@ static void drain(struct transfer *transfer)
 	struct slot_hint hint;
 	for (int i = 0; i < SLOTS_HINT_RING && ring_get(&slots->hints, &hint, sizeof(hint)); i++)
 		take_hint(transfer, &hint);
+	for (int i = 0; i < SLOTS_GATE_RING && ring_get(&slots->gates, &hint, sizeof(hint)); i++)
+		take_hint(transfer, &hint);
+}
+
+/* Hints are worth their making only while something has to be loaded. */
+static void want_hints(struct transfer *transfer)
+{
+	const struct store *store = transfer->store;
+	uint32_t wanted = store->policy->hint_sources;
+	if (wanted == 0)
+		wanted = (1u << HINT_SOURCES) - 1;
+	if (store->budget >= store->geometry.n_total)
+		wanted = 0;
+	atomic_store_explicit(&store->slots.header->hint_sources, wanted, memory_order_relaxed);
 }
 
 /* ---- What to load next. ---- */
@@ -238,16 +172,33 @@ static bool here_or_coming(const struct transfer *transfer, const struct cache_p
 	       store_loading(transfer->store, want->layer, want->expert);
 }
 
+/* From the ring to here: what the verifier waits beyond the disk's own time. */
+static void note_submit(struct transfer *transfer, uint64_t since_ns, uint64_t now_ns)
+{
+	struct slots_header *header = transfer->store->slots.header;
+	/* The peer's word. */
+	if (since_ns > now_ns || now_ns - since_ns > WANTED_NS)
+		return;
+	uint64_t took = now_ns - since_ns;
+	count(&header->submits, 1);
+	count(&header->submit_ns, took);
+	if (took > atomic_load_explicit(&header->submit_ns_max, memory_order_relaxed))
+		atomic_store_explicit(&header->submit_ns_max, took, memory_order_relaxed);
+}
+
 static bool start_wanted(struct transfer *transfer, uint64_t now_ns)
 {
+	struct loads *loads = &transfer->loads;
 	uint32_t n = 0;
-	while (n < transfer->n_wanted && transfer->n_idle > 0) {
+	while (n < transfer->n_wanted && loads->n_idle > 0) {
 		struct cache_prefetch wanted = {
 			.layer = transfer->wanted[n].layer, .expert = transfer->wanted[n].expert};
 		/* A demand of the same iteration may have come twice. */
-		if (!here_or_coming(transfer, &wanted) &&
-			!start_load(transfer, &wanted, LOAD_DEMAND, now_ns))
-			break;
+		if (!here_or_coming(transfer, &wanted)) {
+			if (!loads_start(loads, &wanted, LOAD_DEMAND, now_ns))
+				break;
+			note_submit(transfer, transfer->wanted[n].since_ns, now_ns);
+		}
 		n++;
 	}
 	transfer->n_wanted -= n;
@@ -256,7 +207,7 @@ static bool start_wanted(struct transfer *transfer, uint64_t now_ns)
 	if (n > 0)
 		transfer->wanted_since_ns = now_ns;
 	/* Loads to spare and still wanted: there was no slot. */
-	return transfer->n_wanted > 0 && transfer->n_idle > 0;
+	return transfer->n_wanted > 0 && loads->n_idle > 0;
 }
 
 /* Every slot is held back: no unpin and no eviction will make one free soon. */
@@ -271,13 +222,15 @@ static void refuse_wanted(struct transfer *transfer)
 static void start_demanded(struct transfer *transfer, uint64_t now_ns)
 {
 	_Atomic uint32_t *starved = &transfer->store->slots.header->starved;
+	if (loads_lost(&transfer->loads))
+		refuse_wanted(transfer);
 	bool short_of_slots = start_wanted(transfer, now_ns);
 	if (short_of_slots && atomic_load_explicit(starved, memory_order_relaxed) == 0) {
 		/* Sequentially consistent, then look again: see slots_evictable. */
 		atomic_store_explicit(starved, 1, memory_order_seq_cst);
 		short_of_slots = start_wanted(transfer, now_ns);
 	}
-	if (short_of_slots && transfer->store->n_held == transfer->store->slots.n_slots) {
+	if (short_of_slots && transfer->store->n_held == store_in_use(transfer->store)) {
 		refuse_wanted(transfer);
 		short_of_slots = false;
 	}
@@ -291,9 +244,8 @@ static void start_demanded(struct transfer *transfer, uint64_t now_ns)
 
 static bool may_prefetch(const struct transfer *transfer)
 {
-	uint32_t most = transfer->n_loads / 4;
-	return transfer->n_wanted == 0 && transfer->n_idle > 0 &&
-	       transfer->n_prefetching < (most > 0 ? most : 1);
+	return transfer->n_wanted == 0 && transfer->loads.n_idle > 0 &&
+	       !loads_lost(&transfer->loads) && reader_held(transfer->reader) < HELD_READS;
 }
 
 static void start_prefetches(struct transfer *transfer, uint64_t now_ns)
@@ -304,7 +256,7 @@ static void start_prefetches(struct transfer *transfer, uint64_t now_ns)
 	while (may_prefetch(transfer) && policy->next(state, now_ns, &prefetch)) {
 		if (here_or_coming(transfer, &prefetch))
 			continue;
-		if (!start_load(transfer, &prefetch, LOAD_PREFETCH, now_ns)) {
+		if (!loads_start(&transfer->loads, &prefetch, LOAD_PREFETCH, now_ns)) {
 			/* Every slot is pinned, hinted for or worth more: this one, the best of those that wait, as well
 			 * as the rest, is for later. */
 			policy->put_back(state, &prefetch);
@@ -326,7 +278,7 @@ static void start_preload(struct transfer *transfer, uint64_t now_ns)
 		}
 		struct cache_prefetch want = {.layer = layer, .expert = expert};
 		if (!here_or_coming(transfer, &want) &&
-			!start_load(transfer, &want, LOAD_PRELOAD, now_ns)) {
+			!loads_start(&transfer->loads, &want, LOAD_PRELOAD, now_ns)) {
 			/* What a dead predecessor was loading comes free later. */
 			if (transfer->store->n_held == 0)
 				transfer->preload_layer = geometry->n_layers;
@@ -336,32 +288,97 @@ static void start_preload(struct transfer *transfer, uint64_t now_ns)
 	}
 }
 
-static void work(struct transfer *transfer)
+/* ---- Changes while it runs. ---- */
+
+static void take_change(struct transfer *transfer)
 {
-	struct slots_header *header = transfer->store->slots.header;
-	const struct cache_policy_ops *policy = transfer->store->policy;
-	/* Read before draining: what is pushed after the drain changes it and ends the wait. */
-	uint32_t seen = doorbell_read(&header->work);
-	drain(transfer);
-	uint64_t now_ns = clock_ns();
-	store_release_held(transfer->store, now_ns);
-	start_demanded(transfer, now_ns);
-	start_prefetches(transfer, now_ns);
-	bool preloading = transfer->options.preload &&
-			  transfer->preload_layer < transfer->store->geometry.n_layers;
-	if (preloading)
-		start_preload(transfer, now_ns);
-	unsigned busy = transfer->n_loads - transfer->n_idle;
-	atomic_store_explicit(&transfer->preloading, preloading, memory_order_relaxed);
+	/* Acquire pairs with the release in transfer_apply: what it points to is written. */
+	struct transfer_change *change =
+		atomic_exchange_explicit(&transfer->change, NULL, memory_order_acquire);
+	struct store *store = transfer->store;
+	if (change == NULL)
+		return;
+	if (change->policy != NULL)
+		store_switch_policy(store, &change->policy, &change->policy_state, change->scratch);
+	store_set_budget(store, change->budget);
+	transfer->options = change->options;
+	transfer->loads.packs = change->options.packs;
+	/* There may be room for what found none. */
+	transfer->preload_layer = transfer->preload_expert = 0;
+	transfer->measured_ns = 0;
+	/* Release pairs with the acquire in transfer_apply: the old policy's state is not used any more. */
+	atomic_fetch_add_explicit(&transfer->n_changed, 1, memory_order_release);
+	doorbell_ring(&transfer->changed);
+}
+
+/* Whether there is more to give up, and it can be. */
+static bool shrink(struct transfer *transfer, uint64_t now_ns)
+{
+	for (int i = 0; i < SHRINK_SLOTS; i++) {
+		uint32_t slot = store_shrink(transfer->store, now_ns);
+		if (slot == SLOT_NONE)
+			return false;
+		reader_forget_slot(transfer->reader, slot);
+		store_give_back(transfer->store, slot);
+	}
+	return true;
+}
+
+static void measure(struct transfer *transfer, uint64_t now_ns)
+{
+	const struct store *store = transfer->store;
+	if (now_ns - transfer->measured_ns < MEASURE_NS)
+		return;
+	transfer->measured_ns = now_ns;
+	double rate = reader_rate(transfer->reader);
+	if (rate > 0)
+		atomic_store_explicit(&store->slots.header->load_ns,
+			(uint64_t)((double)store->slots.slot_bytes * 1e9 / rate),
+			memory_order_relaxed);
+	store_measure(transfer->store);
+}
+
+/* ---- The thread. ---- */
+
+static void publish(struct transfer *transfer, uint64_t now_ns)
+{
+	const struct store *store = transfer->store;
 	atomic_store_explicit(&transfer->queue,
-		transfer->n_wanted + policy->queued(transfer->store->policy_state) + busy,
+		transfer->n_wanted + store->policy->queued(store->policy_state) +
+			loads_busy(&transfer->loads),
 		memory_order_relaxed);
 	atomic_store_explicit(&transfer->beat_ns, now_ns, memory_order_relaxed);
-	if (busy > 0)
-		collect(transfer, POLL_NS);
-	else
+	atomic_store_explicit(&store->slots.header->beat_ns, now_ns, memory_order_relaxed);
+}
+
+static void work(struct transfer *transfer)
+{
+	struct store *store = transfer->store;
+	struct slots_header *header = store->slots.header;
+	/* Read before draining: what is pushed after the drain changes it and ends the wait. */
+	uint32_t seen = doorbell_read(&header->work);
+	take_change(transfer);
+	want_hints(transfer);
+	drain(transfer);
+	uint64_t now_ns = clock_ns();
+	store_release_held(store, now_ns);
+	start_demanded(transfer, now_ns);
+	bool shrinking = shrink(transfer, now_ns);
+	loads_cancel_obsolete(&transfer->loads, now_ns);
+	start_prefetches(transfer, now_ns);
+	if (transfer->options.preload)
+		start_preload(transfer, now_ns);
+	measure(transfer, now_ns);
+	publish(transfer, now_ns);
+	if (shrinking || transfer->loads.n_packing > 0) {
+		loads_collect(&transfer->loads, 0);
+		loads_pack_one(&transfer->loads);
+	} else if (reader_busy(transfer->reader) > 0) {
+		loads_collect(&transfer->loads, POLL_NS);
+	} else {
 		doorbell_wait(&header->work, seen, transfer->options.spin_ns,
 			transfer->n_wanted > 0 ? STARVED_NS : IDLE_NS);
+	}
 }
 
 static void *transfer_thread(void *arg)
@@ -370,48 +387,50 @@ static void *transfer_thread(void *arg)
 	while (!atomic_load_explicit(&transfer->stop, memory_order_acquire))
 		work(transfer);
 	/* The reads in flight write to slots: they end before the slots are anybody else's. */
-	while (transfer->n_idle < transfer->n_loads)
-		collect(transfer, 100000000);
+	while (reader_busy(transfer->reader) > 0)
+		loads_collect(&transfer->loads, 100000000);
+	while (transfer->loads.n_packing > 0)
+		loads_pack_one(&transfer->loads);
 	return NULL;
+}
+
+int transfer_apply(struct transfer *transfer, struct transfer_change *change, struct error *err)
+{
+	struct transfer_change *mine = change;
+	uint32_t before = atomic_load_explicit(&transfer->n_changed, memory_order_relaxed);
+	uint64_t end_ns = clock_ns() + CHANGE_NS;
+	atomic_store_explicit(&transfer->change, change, memory_order_release);
+	doorbell_ring(&transfer->store->slots.header->work);
+	for (;;) {
+		uint32_t seen = doorbell_read(&transfer->changed);
+		if (atomic_load_explicit(&transfer->n_changed, memory_order_acquire) != before)
+			return 0;
+		/* Taken and not yet in force: it is about to be. */
+		if (clock_ns() > end_ns &&
+			atomic_compare_exchange_strong_explicit(&transfer->change, &mine, NULL,
+				memory_order_relaxed, memory_order_relaxed))
+			return error_set(err, ETIMEDOUT,
+				"the transfer worker has not come round for %llu s; nothing is "
+				"changed",
+				CHANGE_NS / 1000000000);
+		mine = change;
+		doorbell_wait(&transfer->changed, seen, 0, CHANGE_NS);
+	}
 }
 
 static void free_all(struct transfer *transfer)
 {
-	free(transfer->loads);
-	free(transfer->idle);
+	loads_exit(&transfer->loads);
 	free(transfer->wanted);
-	free(transfer->scratch);
-}
-
-/* For a tile of the longest rows. */
-static int allocate_scratch(struct transfer *transfer, struct error *err)
-{
-	const struct slots_geometry *geometry = &transfer->store->geometry;
-	size_t most = 0;
-	for (uint32_t l = 0; l < geometry->n_layers; l++)
-		for (int p = 0; geometry->layers[l].moe && p < EXPERT_PARTS; p++) {
-			size_t row = geometry->layers[l].part[p].matrix.row_bytes;
-			most = row > most ? row : most;
-		}
-	transfer->scratch = malloc(TILE_LANES * most);
-	return transfer->scratch ? 0
-				 : error_set(err, ENOMEM, "no memory for %d rows of %zu bytes",
-					   TILE_LANES, most);
 }
 
 static int allocate(struct transfer *transfer, struct error *err)
 {
-	transfer->n_loads = reader_depth(transfer->reader) / EXPERT_PARTS;
-	transfer->loads = calloc(transfer->n_loads, sizeof(*transfer->loads));
-	transfer->idle = calloc(transfer->n_loads, sizeof(*transfer->idle));
 	transfer->wanted = calloc(LIMIT_EXPERTS, sizeof(*transfer->wanted));
-	if (transfer->loads == NULL || transfer->idle == NULL || transfer->wanted == NULL)
-		return error_set(err, ENOMEM, "no memory for %u loads", transfer->n_loads);
-	while (transfer->n_idle < transfer->n_loads) {
-		transfer->idle[transfer->n_idle] = transfer->n_idle;
-		transfer->n_idle++;
-	}
-	return transfer->store->slots.layout == LAYOUT_TILES ? allocate_scratch(transfer, err) : 0;
+	if (transfer->wanted == NULL)
+		return error_set(err, ENOMEM, "no memory for %d demands", LIMIT_EXPERTS);
+	return loads_init(&transfer->loads, transfer->store, transfer->reader,
+		transfer->options.generation, err);
 }
 
 int transfer_start(struct transfer *transfer, struct store *store, struct reader *reader,
@@ -423,6 +442,7 @@ int transfer_start(struct transfer *transfer, struct store *store, struct reader
 	transfer->options = *options;
 	atomic_store_explicit(&transfer->beat_ns, clock_ns(), memory_order_relaxed);
 	int status = allocate(transfer, err);
+	transfer->loads.packs = options->packs;
 	if (status == 0) {
 		int code = pthread_create(&transfer->thread, NULL, transfer_thread, transfer);
 		if (code != 0)

@@ -1,54 +1,56 @@
 /*
  * The transfer worker: one thread that takes demands, hints and activation counts from the region's rings and keeps
- * the slots filled. What is demanded goes first, then hints by score, then preloading in file order; the later two use
- * at most a quarter of the reads in flight, so that a demand never queues behind many of them.
+ * the slots filled. What is demanded goes first, then what the policy prefetches, then preloading in file order. Of the
+ * later two only as much is given to the reader as keeps the disk busy: what is chosen late is chosen with what is known
+ * by then. The reader keeps room for demands and lets them overtake.
  */
 #pragma once
 
-#include "services/expert-cache/reader.h"
-#include "services/expert-cache/store.h"
+#include "services/expert-cache/hint_quality.h"
+#include "services/expert-cache/loads.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 struct transfer_options {
-	bool preload;
+	bool preload, packs;
 	uint64_t spin_ns;
+	uint64_t generation; /* of this process: what loads_lose puts into the region */
+	struct hint_quality *quality; /* borrowed; NULL: hints are not judged */
 };
 
-/* One expert on its way: a read per part. */
-struct load {
-	uint32_t slot, layer, expert;
-	enum load_reason why; /* DEMAND also when one came while it was loading */
-	unsigned parts_left;
-	int status;
-	uint64_t hint_until_ns;
-	struct read_request part[EXPERT_PARTS];
+/* What the loop thread wants otherwise. */
+struct transfer_change {
+	uint32_t budget; /* slots */
+	struct transfer_options options;
+	/* NULL: the policy stays. Else it and its state; afterwards those that were in force until now. */
+	const struct cache_policy_ops *policy;
+	void *policy_state;
+	struct store_resident *scratch; /* [n_slots] where the policy changes */
 };
 
 struct transfer {
 	struct store *store;
 	struct reader *reader;
 	struct transfer_options options;
-	struct load *loads; /* [n_loads] */
-	uint32_t n_loads, n_idle, n_prefetching;
-	uint32_t *idle; /* [n_loads] a stack of those not in use */
+	struct loads loads;
 	/* Demands of the iteration under way that have no slot yet, first come first served. */
 	uint32_t n_wanted;
 	struct wanted {
 		uint16_t layer, expert;
+		uint64_t since_ns; /* when the verifier pushed it */
 	} * wanted; /* [LIMIT_EXPERTS] */
-	uint64_t wanted_since_ns;
-	void *scratch; /* a tile of any expert, where slots are packed; else NULL */
+	uint64_t wanted_since_ns, measured_ns;
 	uint32_t preload_layer, preload_expert;
 	pthread_t thread;
 	bool running;
 	atomic_bool stop;
+	/* From the loop thread: one change, and how many were put in force. */
+	_Atomic(struct transfer_change *) change;
+	_Atomic uint32_t n_changed;
+	struct doorbell changed;
 	/* For the loop thread. */
 	_Atomic uint64_t beat_ns; /* the worker's last sign of life */
-	_Atomic uint64_t failures; /* loads that could not be read */
 	_Atomic uint32_t queue; /* demands and prefetches that wait, loads under way */
-	_Atomic bool preloading;
 };
 
 /* Borrows store and reader. */
@@ -56,3 +58,7 @@ int transfer_start(struct transfer *transfer, struct store *store, struct reader
 	const struct transfer_options *options, struct error *err);
 /* Waits for the reads in flight. */
 void transfer_stop(struct transfer *transfer);
+
+/* Loop thread: the worker puts the change in force between two of its rounds; it has when this returns 0. A budget that
+ * has fallen is reached later, as pins go. -ETIMEDOUT when the worker does not come round: nothing has changed. */
+int transfer_apply(struct transfer *transfer, struct transfer_change *change, struct error *err);

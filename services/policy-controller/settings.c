@@ -6,10 +6,11 @@
 
 #define KEY(field) offsetof(struct settings, field)
 /* NOLINTBEGIN(bugprone-macro-parentheses): a field name cannot stand in parentheses. */
-#define INT_KEY(key, field, low, high, value, what, text)                                        \
-	{                                                                                        \
-		.section = "", .name = key, .type = CONFIG_INT, .offset = KEY(field),            \
-		.min = (low), .max = (high), .fallback = (value), .unit = (what), .help = (text) \
+#define INT_KEY(key, field, low, high, value, what, text)                                         \
+	{                                                                                         \
+		.section = "", .name = key, .type = CONFIG_INT, .offset = KEY(field),             \
+		.min = (low), .max = (high), .fallback = (value), .unit = (what), .help = (text), \
+		.live = KNOB_LIVE, .scope = KNOB_SESSION                                          \
 	}
 /* NOLINTEND(bugprone-macro-parentheses) */
 
@@ -21,7 +22,9 @@ const struct config_key settings_keys[] = {
 		.size = sizeof(((struct settings *)NULL)->policy),
 		.fallback = "cascade",
 		.help = "How K is chosen: cascade (test-and-set), or static:K for the same K "
-			"always."},
+			"always.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_SESSION},
 	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT, "7", "tokens", "The largest K that cascade tries."),
 	INT_KEY("k_start", k_start, 1, LIMIT_DRAFT, "3", "tokens",
 		"The first K that cascade tries in a session it knows nothing about."),
@@ -43,7 +46,9 @@ const struct config_key settings_keys[] = {
 		.min = 0.5,
 		.max = 2,
 		.fallback = "1",
-		.help = "Utility below which speculation is turned off."},
+		.help = "Utility below which speculation is turned off.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_SESSION},
 	{.section = "",
 		.name = "converge",
 		.type = CONFIG_DOUBLE,
@@ -52,14 +57,18 @@ const struct config_key settings_keys[] = {
 		.max = 1,
 		.fallback = "0.1",
 		.help = "A test ends when the utilities of two successive trials differ by at most "
-			"this share."},
+			"this share.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_SESSION},
 	{.section = "",
 		.name = "run_ahead",
 		.type = CONFIG_BOOL,
 		.offset = KEY(run_ahead),
 		.fallback = "yes",
 		.help = "Whether the drafter may draft on while the verifier works; its own "
-			"setting comes first."},
+			"setting comes first.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_GLOBAL},
 	{.section = "",
 		.name = "poll",
 		.type = CONFIG_NS,
@@ -70,7 +79,9 @@ const struct config_key settings_keys[] = {
 		.help = "How often records are looked for while they come, or a quarter of an "
 			"iteration if that is longer; 0 sleeps on the "
 			"doorbell each time, "
-			"which costs the verifier a system call per iteration."},
+			"which costs the verifier a system call per iteration.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_GLOBAL},
 	{.name = NULL},
 };
 

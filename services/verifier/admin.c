@@ -133,5 +133,19 @@ void admin_detail(void *arg, struct daemon_details *to)
 			&front->engine->output_total, memory_order_relaxed));
 	daemon_detail(to, "kernels", "%s, %lld threads", front->kernels->name,
 		(long long)front->config->threads);
+	const struct {
+		const char *name;
+		const _Atomic uint64_t *value;
+	} settings[] = {
+		/* Changed while running: how often, and how long until the engine had the last, and each. */
+		{"settings_taken", &front->engine->tuned},
+		{"settings_ns", &front->engine->tuning_ns},
+		{"settings_ns_max", &front->engine->tuning_ns_max},
+		{"settings_iterations_max", &front->engine->tuning_iterations_max},
+	};
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+		daemon_detail(to, settings[i].name, "%llu",
+			(unsigned long long)atomic_load_explicit(
+				settings[i].value, memory_order_acquire));
 	daemon_detail(to, "kv_tokens", "%lld", (long long)front->config->kv_tokens);
 }

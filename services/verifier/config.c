@@ -1,5 +1,6 @@
 #include "services/verifier/config.h"
 
+#include "services/verifier/tuning.h"
 #include "shared/base/cpus.h"
 #include "shared/base/nodes.h"
 #include "shared/model/kv.h"
@@ -9,6 +10,7 @@
 static const char *const pin_names[] = {"auto", "no", "yes", NULL};
 static const char *const kv_names[] = {"auto", "f32", "f16", "q8_0", NULL};
 static const char *const weights_names[] = {"auto", "packed", "mapped", NULL};
+static const char *const choice_names[] = {"auto", "on", "off", NULL};
 static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
 
 #define AT(field) \
@@ -17,109 +19,137 @@ static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
 
 const struct config_key verifier_config_keys[] = {
 	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
-		"GGUF file of the model that is served."},
+		"GGUF file of the model that is served.", KNOB_AT_START, KNOB_MODEL},
 	{"", "kernels", CONFIG_STRING, AT(kernels), 0, 0, NULL, "auto", "name",
-		"Kernel set: auto, scalar, avx2 or avx512; all give the same bits."},
+		"Kernel set: auto, scalar, avx2 or avx512; all give the same bits.", KNOB_AT_START,
+		KNOB_GLOBAL},
 	{"", "threads", CONFIG_INT, AT(threads), 0, LIMIT_THREADS, NULL, "0", "threads",
 		"Threads of a forward pass; 0 takes one per core that this process may use, within "
 		"the CPU time its control group allows. More than there are CPUs do not take "
-		"part."},
+		"part.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "pin", CONFIG_ENUM, AT(pin), 0, 0, pin_names, "auto", NULL,
 		"Bind each thread of the pass to a CPU of its own, cores first, spread over the "
 		"memory nodes; auto does when there are as many threads as cores, or several "
-		"nodes."},
+		"nodes.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "pool_spin", CONFIG_STRING, AT(pool_spin), 0, 0, NULL, "auto", "time or auto",
-		"How long an idle pass thread spins before it sleeps."},
+		"How long an idle pass thread spins before it sleeps.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kv_type", CONFIG_ENUM, AT(kv_type), 0, 0, kv_names, "auto", NULL,
 		"Number type of the KV cache: auto is f32 for F32 models, else f16; q8_0 takes "
 		"about half "
-		"of f16."},
+		"of f16.",
+		KNOB_AT_START, KNOB_MODEL},
 	{"", "context", CONFIG_INT, AT(context), 0, LIMIT_CONTEXT, NULL, "0", "tokens",
 		"Prompt and output of one session; 0 takes the model's, at most 8192. A model with "
-		"longrope computes with other factors beyond its original context."},
+		"longrope computes with other factors beyond its original context.",
+		KNOB_AT_START, KNOB_MODEL},
 	{"", "sessions_max", CONFIG_INT, AT(sessions_max), 1, LIMIT_SESSIONS, NULL, "16",
 		"sessions",
 		"Sessions computed in one batch. With recurrent layers there is room for the "
 		"states of as "
-		"many."},
+		"many.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "queue_max", CONFIG_INT, AT(queue_max), 0, LIMIT_SESSIONS, NULL, "32", "sessions",
-		"Sessions that may wait for a place; more are refused."},
+		"Sessions that may wait for a place; more are refused.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, (double)KV_PAGES_MAX *KV_PAGE_CELLS, NULL,
 		"0", "tokens",
 		"Tokens the KV cache holds, all sessions together; 0 takes sessions_max times the "
-		"smaller of context and 2048."},
+		"smaller of context and 2048.",
+		KNOB_AT_START, KNOB_MODEL},
 	{"", "prefill_chunk", CONFIG_INT, AT(prefill_chunk), 1, 2048, NULL, "256", "tokens",
-		"Prompt tokens computed in one pass, all sessions together."},
+		"Prompt tokens computed in one pass, all sessions together.", KNOB_LIVE,
+		KNOB_GLOBAL},
 	{"", "experts", CONFIG_ENUM, AT(experts), 0, 0, experts_names, "auto", NULL,
 		"Where experts come from: mapped (the file), cached or auto (the expert-cache "
 		"while it "
-		"is there)."},
+		"is there).",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "weights", CONFIG_ENUM, AT(weights), 0, 0, weights_names, "auto", NULL,
 		"Where the other weights are, and experts that are mapped: packed (a copy in "
 		"memory, "
 		"in the "
 		"layout that is multiplied fastest), mapped (the file) or auto (packed where "
-		"memory has room)."},
+		"memory has room).",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "expert_spin", CONFIG_STRING, AT(expert_spin), 0, 0, NULL, "auto", "time or auto",
-		"How long to spin for a missing expert before sleeping."},
+		"How long to spin for a missing expert before sleeping.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "expert_patience", CONFIG_NS, AT(expert_patience), 0, 60 * SECOND, NULL, "20ms",
-		"time", "How long the expert-cache may take before the file is read here."},
+		"time", "How long the expert-cache may take before the file is read here.",
+		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "gate_hints", CONFIG_ENUM, AT(gate_hints), 0, 0, choice_names, "auto", NULL,
+		"Foresee the next layer's experts with its router on this layer's hidden state: "
+		"auto does where the expert-cache's policy wants it, on wherever it lacks room for "
+		"all experts.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "default_k", CONFIG_INT, AT(default_k), 0, LIMIT_DRAFT, NULL, "0", "tokens",
-		"Drafted tokens per iteration while no policy has spoken."},
+		"Drafted tokens per iteration while no policy has spoken.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "follow_at_zero", CONFIG_BOOL, AT(follow_at_zero), 0, 0, NULL, "yes", NULL,
-		"Keep the drafter up to date while K is 0."},
+		"Keep the drafter up to date while K is 0.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "draft_wait", CONFIG_NS, AT(draft_wait), 0, 10 * SECOND, NULL, "50ms", "time",
-		"How long an iteration waits for its drafts before it goes on without."},
+		"How long an iteration waits for its drafts before it goes on without.", KNOB_LIVE,
+		KNOB_GLOBAL},
 	{"", "draft_spin", CONFIG_STRING, AT(draft_spin), 0, 0, NULL, "auto", "time or auto",
-		"How long to spin for drafts before sleeping."},
+		"How long to spin for drafts before sleeping.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "stream_interval", CONFIG_NS, AT(stream_interval), 0, SECOND, NULL, "4ms", "time",
-		"Tokens are sent to clients at most this often; first and last ones at once."},
+		"Tokens are sent to clients at most this often; first and last ones at once.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "client_timeout", CONFIG_NS, AT(client_timeout), 0.01 * SECOND, 86400 * SECOND, NULL,
-		"60s", "time", "A session whose client takes nothing for this long is cancelled."},
+		"60s", "time", "A session whose client takes nothing for this long is cancelled.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "linger", CONFIG_NS, AT(linger), 0, 86400 * SECOND, NULL, "60s", "time",
-		"How long a finished session is kept for a client that reconnects."},
+		"How long a finished session is kept for a client that reconnects.", KNOB_LIVE,
+		KNOB_GLOBAL},
 	{"", "ahead_max", CONFIG_INT, AT(ahead_max), 0, LIMIT_CONTEXT, NULL, "256", "tokens",
-		"Tokens computed beyond what the client has granted."},
+		"Tokens computed beyond what the client has granted.", KNOB_LIVE, KNOB_GLOBAL},
 	{0},
 };
 
-/* "auto" or a time, with the loader's own rules for times. */
-static int resolve_spin(
-	const char *name, const char *text, uint64_t automatic, uint64_t *out, struct error *err)
+/* The relations between keys: of the file's values, and of those that are changed while the process runs. */
+static int check_relations(const struct verifier_config *config, struct error *err)
 {
-	const struct config_key key[] = {
-		{"", name, CONFIG_NS, 0, sizeof(int64_t), 0, SECOND, NULL, "0", "time", ""}, {0}};
-	char assignment[2 * LIMIT_NAME + 2];
-	int64_t value = 0;
+	struct tuning unused;
 
-	*out = automatic;
-	if (strcmp(text, "auto") == 0)
-		return 0;
-	snprintf(assignment, sizeof(assignment), "%s=%s", name, text);
-	int rc = config_set(assignment, "configuration (a time or auto)", key, &value, err);
-	if (rc == 0)
-		*out = (uint64_t)value;
-	return rc;
-}
-
-int verifier_config_resolve(struct verifier_config *config, struct error *err)
-{
-	struct cpus cpus;
-	int rc;
-
-	cpus_read(&cpus);
-	/* With few CPUs whoever we wait for needs the one we would spin on. */
-	bool few = cpus.n <= 4;
-
-	if (config->model[0] == '\0')
-		return error_set(err, EINVAL,
-			"model: no file given (--model FILE, or model = FILE in the "
-			"configuration)");
 	if (config->sessions_max + config->queue_max > LIMIT_SESSIONS)
 		return error_set(err, EINVAL,
 			"sessions_max %lld and queue_max %lld: together at most %d",
 			(long long)config->sessions_max, (long long)config->queue_max,
 			LIMIT_SESSIONS);
+	return tuning_of(config, &unused, err);
+}
+
+int verifier_config_check(const void *changed, struct error *err)
+{
+	const struct verifier_config *config = changed;
+
+	if (config->sessions_max > config->sessions_allocated)
+		return error_set(err, EINVAL,
+			"sessions_max %lld: there is memory for the %lld of the start; more needs "
+			"a "
+			"restart (--persist, then restart outrider-verifier)",
+			(long long)config->sessions_max, (long long)config->sessions_allocated);
+	if (config->prefill_chunk > config->prefill_allocated)
+		return error_set(err, EINVAL,
+			"prefill_chunk %lld: there is memory for the %lld of the start; more needs "
+			"a "
+			"restart (--persist, then restart outrider-verifier)",
+			(long long)config->prefill_chunk, (long long)config->prefill_allocated);
+	return check_relations(config, err);
+}
+
+int verifier_config_resolve(struct verifier_config *config, struct error *err)
+{
+	struct cpus cpus;
+
+	cpus_read(&cpus);
+	config->few_cpus = cpus.n <= 4;
+	config->sessions_allocated = config->sessions_max;
+	config->prefill_allocated = config->prefill_chunk;
+
+	if (config->model[0] == '\0')
+		return error_set(err, EINVAL,
+			"model: no file given (--model FILE, or model = FILE in the "
+			"configuration)");
 	if (config->threads == 0)
 		config->threads = cpus.threads;
 	/* Unbound threads were seen to share one of two idle CPUs for seconds: half the speed. With fewer threads than
@@ -127,16 +157,7 @@ int verifier_config_resolve(struct verifier_config *config, struct error *err)
 	if (config->pin == VERIFIER_PIN_AUTO)
 		config->pin = config->threads == cpus.cores || nodes_count() > 1 ? VERIFIER_PIN_YES
 										 : VERIFIER_PIN_NO;
-	/* Between two parts of a pass a thread waits some microseconds: less spinning than that costs a futex each. */
-	rc = resolve_spin(
-		"pool_spin", config->pool_spin, few ? 50000 : 100000, &config->pool_spin_ns, err);
-	if (rc == 0)
-		rc = resolve_spin("draft_spin", config->draft_spin, few ? 2000 : 50000,
-			&config->draft_spin_ns, err);
-	if (rc == 0)
-		rc = resolve_spin("expert_spin", config->expert_spin, few ? 0 : 20000,
-			&config->expert_spin_ns, err);
-	return rc;
+	return check_relations(config, err);
 }
 
 int verifier_config_fit(

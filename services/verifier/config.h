@@ -1,6 +1,7 @@
 /*
  * The verifier's settings: one table (config.c) feeds the loader, --help and config/verifier.conf. Filled in by
- * main before any thread starts, read-only after.
+ * main before any thread starts. What is live is changed in the loop thread (daemon_knobs.h), so no other thread reads it
+ * here: the engine has its own copy (tuning.h).
  */
 #pragma once
 
@@ -11,6 +12,7 @@
 enum verifier_kv { VERIFIER_KV_AUTO, VERIFIER_KV_F32, VERIFIER_KV_F16, VERIFIER_KV_Q8_0 };
 enum verifier_weights { VERIFIER_WEIGHTS_AUTO, VERIFIER_WEIGHTS_PACKED, VERIFIER_WEIGHTS_MAPPED };
 enum verifier_pin { VERIFIER_PIN_AUTO, VERIFIER_PIN_NO, VERIFIER_PIN_YES };
+enum verifier_choice { VERIFIER_CHOICE_AUTO, VERIFIER_CHOICE_ON, VERIFIER_CHOICE_OFF };
 enum verifier_experts { VERIFIER_EXPERTS_AUTO, VERIFIER_EXPERTS_MAPPED, VERIFIER_EXPERTS_CACHED };
 
 struct verifier_config {
@@ -25,13 +27,16 @@ struct verifier_config {
 	int64_t prefill_chunk;
 	int experts; /* enum verifier_experts */
 	int weights; /* enum verifier_weights */
+	int gate_hints; /* enum verifier_choice */
 	int64_t default_k;
 	bool follow_at_zero;
 	int64_t draft_wait, expert_patience, stream_interval, client_timeout, linger; /* ns */
 	int64_t ahead_max;
-	/* "auto" or a time; the _ns fields are what config_resolve made of them. */
-	char pool_spin[LIMIT_NAME], draft_spin[LIMIT_NAME], expert_spin[LIMIT_NAME];
-	uint64_t pool_spin_ns, draft_spin_ns, expert_spin_ns;
+	char pool_spin[LIMIT_NAME], draft_spin[LIMIT_NAME],
+		expert_spin[LIMIT_NAME]; /* "auto" or a time: tuning_of */
+	/* Filled in by verifier_config_resolve: what memory is made for, and whether there are four CPUs or fewer. */
+	int64_t sessions_allocated, prefill_allocated;
+	bool few_cpus;
 };
 
 #define VERIFIER_CONTEXT_DEFAULT 8192
@@ -41,6 +46,10 @@ extern const struct config_key verifier_config_keys[];
 /* What does not depend on the model: thread count and spin times from the CPUs there are, relations between keys.
  * -EINVAL names the key. */
 int verifier_config_resolve(struct verifier_config *config, struct error *err);
+
+/* The same relations of a copy that was changed while the process runs, and that there is memory for it (a struct
+ * verifier_config; daemon_knobs.check). */
+int verifier_config_check(const void *config, struct error *err);
 
 /* What does: context and kv_tokens become numbers, and are checked against the model. */
 int verifier_config_fit(

@@ -30,6 +30,12 @@ int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t gen
 	return 0;
 }
 
+void drafts_tune(struct drafts *drafts, uint64_t wait_ns, uint64_t spin_ns)
+{
+	drafts->wait_ns = wait_ns;
+	drafts->spin_ns = spin_ns;
+}
+
 void drafts_peer_joined(struct drafts *drafts, uint64_t generation)
 {
 	atomic_store_explicit(&drafts->peer, generation, memory_order_relaxed);
@@ -90,6 +96,7 @@ static void mend(struct drafts *drafts)
 {
 	bool replies = ring_mend_consumer(&drafts->rings.replies);
 
+	ring_mend_producer(&drafts->rings.routings);
 	if (!ring_mend_producer(&drafts->rings.requests) && !replies)
 		return;
 	drafts->answered = drafts->asked;
@@ -130,6 +137,7 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 		.n_tokens = n_tokens,
 		.k = k,
 		.last = last,
+		.iteration = drafts->iteration,
 	};
 	ring_publish(&drafts->rings.requests);
 	drafts->asked = drafts->sequence;
@@ -154,7 +162,8 @@ void drafts_follow(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t 
 		.sequence = ++drafts->sequence,
 		.page = page,
 		.n_tokens = n_tokens,
-		.last = 1};
+		.last = 1,
+		.iteration = drafts->iteration};
 	ring_publish(&drafts->rings.requests);
 }
 

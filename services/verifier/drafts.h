@@ -19,6 +19,7 @@ struct drafts {
 	uint64_t round;
 	uint32_t n_waiting; /* sessions of this round without a reply */
 	uint64_t refused; /* replies that failed a check */
+	uint64_t iteration; /* of the expert demands of the pass to come; 0 = none */
 	_Atomic uint64_t peer; /* generation of the drafter that is connected; 0 = none */
 	struct drafts_session {
 		uint64_t uid, sequence, round; /* of the last request */
@@ -32,6 +33,9 @@ struct drafts {
  * ring is a predecessor's and is thrown away. payload is the draft region's. */
 int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t generation,
 	uint32_t n_vocab, uint64_t wait_ns, uint64_t spin_ns, struct error *err);
+
+/* Other waits, between two rounds. */
+void drafts_tune(struct drafts *drafts, uint64_t wait_ns, uint64_t spin_ns);
 
 void drafts_peer_joined(struct drafts *drafts, uint64_t generation);
 void drafts_peer_left(struct drafts *drafts);

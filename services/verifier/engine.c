@@ -45,8 +45,8 @@ static int create_experts(struct engine *engine, struct error *err)
 		return 0;
 	}
 	struct experts_cached_options options = {
-		.spin_ns = o->config->expert_spin_ns,
-		.patience_ns = (uint64_t)o->config->expert_patience,
+		.spin_ns = engine->tuning.expert_spin,
+		.patience_ns = engine->tuning.expert_patience,
 		.generation = o->generation,
 		.cache_alive = o->cache_alive,
 		.arg = o->arg,
@@ -60,11 +60,10 @@ static int create_experts(struct engine *engine, struct error *err)
 static int allocate(struct engine *engine, struct error *err)
 {
 	const struct engine_options *o = &engine->o;
-	const struct verifier_config *config = o->config;
 
 	engine->limits = (struct sched_limits){
-		.sessions_max = (uint32_t)config->sessions_max,
-		.prefill_chunk = (uint32_t)config->prefill_chunk,
+		.sessions_max = engine->tuning.sessions_max,
+		.prefill_chunk = engine->tuning.prefill_chunk,
 		.rows = LIMIT_DRAFT + 1,
 	};
 	engine->n_batch_max =
@@ -91,7 +90,6 @@ static int allocate(struct engine *engine, struct error *err)
 int engine_create(const struct engine_options *options, struct engine **out, struct error *err)
 {
 	const struct regions *regions = options->regions;
-	const struct verifier_config *config = options->config;
 	struct engine *engine = calloc(1, sizeof(*engine));
 
 	if (engine == NULL)
@@ -102,7 +100,10 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	pthread_mutex_init(&engine->lock, NULL);
 	pthread_cond_init(&engine->ready, NULL);
 	atomic_store(&engine->idle, true);
-	int rc = allocate(engine, err);
+	int rc = tuning_of(options->config, &engine->tuning, err);
+	engine->tuning_given = engine->tuning;
+	if (rc == 0)
+		rc = allocate(engine, err);
 	if (rc == 0)
 		rc = kv_init(&engine->kv, regions->kv_mem, &regions->kv_layout,
 			!regions->kv_recovered, err);
@@ -111,7 +112,13 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	if (rc == 0)
 		rc = drafts_init(&engine->drafts, region_payload(&regions->draft), draft_bytes(),
 			options->generation, options->model->config.n_vocab,
-			(uint64_t)config->draft_wait, config->draft_spin_ns, err);
+			engine->tuning.draft_wait, engine->tuning.draft_spin, err);
+	if (rc == 0)
+		rc = gate_hints_init(&engine->gates, options->model, options->kernels,
+			engine->cached, options->config->gate_hints, err);
+	if (rc == 0)
+		rc = routing_feed_init(&engine->feed, options->model,
+			&engine->drafts.rings.routings, engine->n_batch_max, err);
 	*out = engine;
 	if (rc != 0)
 		engine_destroy(out);
@@ -204,7 +211,7 @@ void engine_wake(struct engine *engine, bool now)
 
 	/* On a small machine the front runs on a CPU the pass wants: it is not woken for each token. */
 	engine->wake_wanted = true;
-	if (!now && now_ns - engine->woken_ns < (uint64_t)engine->o.config->stream_interval)
+	if (!now && now_ns - engine->woken_ns < engine->tuning.stream_interval)
 		return;
 	engine->wake_wanted = false;
 	engine->woken_ns = now_ns;
@@ -261,6 +268,43 @@ static void take_commands(struct engine *engine)
 	}
 }
 
+/* What the front gave since. While it is writing, what held until now holds on. */
+static void take_tuning(struct engine *engine)
+{
+	struct tuning t;
+
+	if (!page_read(&engine->tuning_lock, &engine->tuning_given, &t, sizeof(t)) ||
+		t.number == engine->tuning.number)
+		return;
+	engine->tuning = t;
+	engine->limits.sessions_max = t.sessions_max;
+	engine->limits.prefill_chunk = t.prefill_chunk;
+	drafts_tune(&engine->drafts, t.draft_wait, t.draft_spin);
+	pool_set_spin(engine->pool, t.pool_spin);
+	if (engine->cached != NULL)
+		experts_cached_tune(engine->cached, t.expert_spin, t.expert_patience);
+
+	uint64_t ns = clock_ns() - t.given_ns, iterations = engine->iteration - t.given_iteration;
+	atomic_store_explicit(&engine->tuning_ns, ns, memory_order_relaxed);
+	if (ns > atomic_load_explicit(&engine->tuning_ns_max, memory_order_relaxed))
+		atomic_store_explicit(&engine->tuning_ns_max, ns, memory_order_relaxed);
+	if (iterations > atomic_load_explicit(&engine->tuning_iterations_max, memory_order_relaxed))
+		atomic_store_explicit(
+			&engine->tuning_iterations_max, iterations, memory_order_relaxed);
+	atomic_store_explicit(&engine->tuned, t.number, memory_order_release);
+}
+
+/* What the pass does is watched for the sake of the next one's experts. */
+static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
+	const float *weights, const float *const *hidden)
+{
+	struct engine *engine = arg;
+
+	(void)weights;
+	gate_hints_layer(&engine->gates, layer, n_tokens, hidden);
+	routing_feed_layer(&engine->feed, layer, n_tokens, experts);
+}
+
 static int start_thread(struct engine *engine, struct error *err)
 {
 	const struct engine_options *o = &engine->o;
@@ -268,11 +312,14 @@ static int start_thread(struct engine *engine, struct error *err)
 
 	/* Here, because the pool counts the thread that makes it as its first. */
 	int rc = pool_create((uint32_t)o->config->threads, o->config->pin == VERIFIER_PIN_YES,
-		o->config->pool_spin_ns, &engine->pool, err);
+		engine->tuning.pool_spin, &engine->pool, err);
 	if (rc == 0)
 		rc = forward_create(o->model, o->kernels, engine->pool, &engine->kv,
 			engine->experts, engine->n_batch_max, n_logits,
 			(uint32_t)o->config->context, &engine->forward, err);
+	if (rc == 0 && engine->cached != NULL)
+		forward_set_hooks(
+			engine->forward, &(struct forward_hooks){.layer = on_layer, .arg = engine});
 	return rc;
 }
 
@@ -294,6 +341,7 @@ static void *engine_main(void *arg)
 		take_commands(engine);
 		if (engine->stop)
 			break;
+		take_tuning(engine);
 		if (iteration_run(engine) > 0) {
 			atomic_fetch_add_explicit(&engine->progress, 1, memory_order_relaxed);
 			continue;
@@ -344,6 +392,8 @@ void engine_destroy(struct engine **out)
 		free(seq->spare);
 		free(seq->pages);
 	}
+	gate_hints_exit(&engine->gates);
+	routing_feed_exit(&engine->feed);
 	experts_cached_destroy(&engine->cached);
 	if (engine->policy_region.header != NULL)
 		region_close(&engine->policy_region);
@@ -361,6 +411,17 @@ void engine_destroy(struct engine **out)
 void engine_submit(struct engine *engine, uint32_t index)
 {
 	command(engine, &(struct command){.kind = COMMAND_SUBMIT, .index = index});
+}
+
+void engine_tune(struct engine *engine, const struct tuning *tuning)
+{
+	struct tuning t = *tuning;
+
+	t.given_ns = clock_ns();
+	t.given_iteration = atomic_load_explicit(&engine->iterations_total, memory_order_relaxed);
+	t.number = engine->tuning_given.number + 1;
+	page_write(&engine->tuning_lock, &engine->tuning_given, &t, sizeof(t));
+	doorbell_ring(bell_of(engine));
 }
 
 void engine_poke(struct engine *engine)

@@ -7,11 +7,15 @@
 
 #include "services/verifier/config.h"
 #include "services/verifier/drafts.h"
+#include "services/verifier/gate_hints.h"
 #include "services/verifier/regions.h"
+#include "services/verifier/routing_feed.h"
 #include "services/verifier/scheduler.h"
 #include "services/verifier/slot.h"
 #include "services/verifier/text.h"
+#include "services/verifier/tuning.h"
 #include "shared/ipc/daemon.h"
+#include "shared/ipc/page.h"
 #include "shared/model/forward.h"
 #include "shared/model/tokenizer.h"
 #include "shared/spec/policy.h"
@@ -65,6 +69,8 @@ struct engine {
 	struct experts_cached *cached;
 	struct expert_source *experts; /* NULL for dense models */
 	struct drafts drafts;
+	struct gate_hints gates;
+	struct routing_feed feed;
 	struct region policy_region; /* header NULL: never seen one */
 	struct policy_page *policy;
 	struct ring records;
@@ -86,12 +92,19 @@ struct engine {
 	uint32_t n_batch, n_batch_max;
 	uint32_t n_prefill;
 
+	/* Settings that change: what the front gave last (a page whose only reader is the engine), and what holds now. */
+	struct page_lock tuning_lock;
+	uint32_t pad;
+	struct tuning tuning_given, tuning;
+
 	uint64_t iteration;
 	bool wake_wanted;
 	uint64_t woken_ns;
 
 	/* Read by the front as hints. */
 	_Atomic uint64_t iterations_total, output_total, progress;
+	/* Settings taken over; how long the last and the slowest took, and the most iterations that ended meanwhile. */
+	_Atomic uint64_t tuned, tuning_ns, tuning_ns_max, tuning_iterations_max;
 	_Atomic bool idle;
 
 	/* Start and stop. */
@@ -121,6 +134,8 @@ void engine_submit(struct engine *engine, uint32_t index);
 /* At start, before engine_start, for each page that a predecessor left unfinished; then engine_recovered once. */
 void engine_recover(struct engine *engine, uint32_t index, bool kv_kept);
 void engine_recovered(struct engine *engine);
+/* From the next iteration on these hold. */
+void engine_tune(struct engine *engine, const struct tuning *tuning);
 /* Credit or cancel of a slot changed: look now. */
 void engine_poke(struct engine *engine);
 /* Uses these regions from the next iteration on; takes them over (*region is emptied). */

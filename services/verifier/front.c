@@ -2,6 +2,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/model/gguf_watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -260,11 +261,24 @@ static void reap(struct front *front, uint32_t index, uint64_t now_ns)
 	}
 }
 
+/* Also while nothing is computed: an administrator is told before a client is. */
+static void front_watch(struct front *front)
+{
+	struct error err;
+
+	if (front->model_lost || gguf_watch(front->model->gguf, &err) == 0)
+		return;
+	front->model_lost = true;
+	log_error("%s", err.text);
+	engine_poke(front->engine); /* sessions that wait for their clients end too */
+}
+
 void front_tick(void *arg)
 {
 	struct front *front = arg;
 	uint64_t now_ns = clock_ns();
 
+	front_watch(front);
 	front_pump(front);
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		if (front->sessions[i].used)

@@ -28,6 +28,8 @@ struct front_session {
 	uint64_t submitted_ns, heard_ns, done_ns;
 };
 
+struct options;
+
 struct front {
 	struct daemon *daemon;
 	const struct verifier_config *config;
@@ -47,6 +49,7 @@ struct front {
 	struct region policy_region;
 	struct policy_page *policy;
 	bool drafter_here;
+	bool model_lost; /* and the log says so */
 	char state[128];
 };
 
@@ -80,6 +83,10 @@ void stream_reset(struct front *front, uint32_t index, uint32_t from);
 
 /* handlers.c: daemon handler of the client socket. */
 void handlers_client(void *arg);
+
+/* knobs.c: the settings that change while the process runs. options: what main was started with. After engine_create. */
+int knobs_open(struct front *front, struct verifier_config *config, const struct options *options,
+	struct error *err);
 
 /* admin.c: daemon_admin handler, and status details. */
 bool admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply);

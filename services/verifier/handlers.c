@@ -3,6 +3,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/model/gguf_watch.h"
 
 /* So many messages are taken before the loop sees to its other sources. */
 #define MESSAGES_PER_TURN 64
@@ -68,7 +69,9 @@ static void on_generate(struct front *front, const struct bus_address *from, uin
 		attach(front, (uint32_t)index, from, request_id, generate->have, generate->credit);
 		return;
 	}
-	int rc = request_read(generate, &limits, clock_ns(), &request, &input, &err);
+	int rc = gguf_lost(front->model->gguf, &err) == 0 ? 0 : -EIO;
+	if (rc == 0)
+		rc = request_read(generate, &limits, clock_ns(), &request, &input, &err);
 	if (rc == 0)
 		rc = index = front_place(front, &err);
 	if (rc >= 0)

@@ -3,6 +3,7 @@
 #include "services/verifier/batch.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/model/gguf_watch.h"
 #include "shared/model/hash.h"
 #include "shared/spec/accept.h"
 
@@ -70,7 +71,7 @@ static void sweep(struct engine *engine, uint64_t now_ns)
 
 static void plan_inputs(struct engine *engine)
 {
-	uint32_t ahead = (uint32_t)engine->o.config->ahead_max;
+	uint32_t ahead = engine->tuning.ahead_max;
 
 	for (uint32_t i = 0; i < engine->n_live; i++) {
 		struct engine_session *s = engine_live(engine, i);
@@ -98,7 +99,7 @@ static uint32_t choose_k(struct engine *engine, const struct engine_session *s, 
 {
 	const struct session_request *request = &s->page->request;
 	struct policy_session knobs;
-	uint32_t k = (uint32_t)engine->o.config->default_k;
+	uint32_t k = engine->tuning.default_k;
 
 	if (request->draft_method == DRAFT_NONE)
 		return 0;
@@ -117,13 +118,46 @@ static void follow(struct engine *engine, struct engine_session *s, uint32_t n_t
 {
 	const struct session_request *request = &s->page->request;
 
-	if (!engine->o.config->follow_at_zero || request->draft_method == DRAFT_NONE ||
+	if (!engine->tuning.follow_at_zero || request->draft_method == DRAFT_NONE ||
 		request->k == 0)
 		return;
-	if (s->followed != 0 && n_tokens - s->followed < FOLLOW_TOKENS)
+	/* Hints are about the very next token. */
+	uint32_t most = gate_hints_wanted(&engine->gates, HINT_HISTORY) ? 1 : FOLLOW_TOKENS;
+	if (s->followed != 0 && n_tokens - s->followed < most)
 		return;
 	s->followed = n_tokens;
 	drafts_follow(&engine->drafts, s->index, s->uid, n_tokens);
+}
+
+/* Before the requests of a pass: what its hints may be about. */
+static void begin_hints(struct engine *engine)
+{
+	gate_hints_begin(&engine->gates);
+	engine->feed.on =
+		gate_hints_wanted(&engine->gates, HINT_HISTORY) &&
+		atomic_load_explicit(&engine->drafts.peer, memory_order_relaxed) != 0;
+	engine->drafts.iteration =
+		engine->cached != NULL ? experts_cached_iteration(engine->cached) + 1 : 0;
+}
+
+/* After a pass that went well. */
+static void end_hints(struct engine *engine, uint32_t n_plan, const struct timing *t)
+{
+	uint64_t wait_ns =
+		engine->experts != NULL ? engine->experts->stats.wait_ns - t->before.wait_ns : 0;
+
+	gate_hints_end(&engine->gates, t->forwarded_ns - t->forward_ns, wait_ns,
+		engine->n_prefill == 0);
+	for (uint32_t e = 0; e < n_plan && engine->feed.on; e++) {
+		const struct sched_entry *entry = &engine->plan[e];
+		const struct engine_session *s = engine_live(engine, entry->session);
+		uint32_t n = s->seq.n;
+
+		if (engine->in_batch[entry->session])
+			routing_feed_publish(&engine->feed, engine->batch, s->row,
+				entry->n + s->n_drafts, s->uid, s->index,
+				n > 0 ? s->page->tokens[n - 1] : -1);
+	}
 }
 
 /* Chooses every K, asks for drafts and waits for them. */
@@ -402,45 +436,77 @@ static void finish_pass(
 	}
 }
 
-static void fail_pass(struct engine *engine, uint32_t n_plan, int rc)
+/* Without the model nobody's answer can go on. */
+static void fail_all(struct engine *engine, const struct error *err)
 {
-	for (uint32_t e = 0; e < n_plan; e++) {
-		struct engine_session *s = engine_live(engine, engine->plan[e].session);
+	for (uint32_t i = 0; i < engine->n_live; i++) {
+		struct engine_session *s = engine_live(engine, i);
 
-		if (!engine->in_batch[engine->plan[e].session])
-			continue;
-		snprintf(s->slot->usage.message, sizeof(s->slot->usage.message),
-			"the model file cannot be read any more: %s", strerror(-rc));
+		snprintf(s->slot->usage.message, sizeof(s->slot->usage.message), "%s", err->text);
 		log_session(
 			LOG_LEVEL_ERROR, s->uid, engine->iteration, "%s", s->slot->usage.message);
 		engine_finish(engine, s, SESSION_END_ERROR);
 	}
+	engine_tidy(engine);
+}
+
+/* Whether what a pass computed, which ended with rc, may be used. The weights that were read are the model's only if its
+ * file is still the one that was opened: looking costs a system call per pass, and nothing that came of anything else gets
+ * out. */
+static int judge_pass(const struct engine *engine, int rc, struct error *err)
+{
+	int lost = gguf_watch(engine->o.model->gguf, err);
+
+	if (lost != 0 || rc == 0)
+		return lost;
+	return error_set(err, -rc, "the model cannot be computed: %s", strerror(-rc));
+}
+
+/* Whose activations the cache's policy sees. */
+static void tell_session(struct engine *engine, uint32_t n_plan, uint32_t n_sessions)
+{
+	uint64_t session = 0;
+
+	if (engine->cached == NULL)
+		return;
+	for (uint32_t e = 0; n_sessions == 1 && e < n_plan; e++)
+		if (engine->in_batch[engine->plan[e].session])
+			session = engine_live(engine, engine->plan[e].session)->uid;
+	experts_cached_session(engine->cached, session);
 }
 
 uint32_t iteration_run(struct engine *engine)
 {
 	struct timing t = {.start_ns = clock_ns()};
+	struct error err;
 
 	sweep(engine, t.start_ns);
+	if (gguf_lost(engine->o.model->gguf, &err) != 0)
+		fail_all(engine, &err);
 	if (engine->n_live == 0)
 		return 0;
 	plan_inputs(engine);
 	uint32_t n_plan = sched_plan(engine->sched, engine->n_live, &engine->limits, engine->plan);
 	if (n_plan == 0)
 		return 0;
+	begin_hints(engine);
 	draft(engine, n_plan, t.start_ns);
 	t.drafted_ns = clock_ns();
 	uint32_t n_sessions = batch_build(engine, n_plan);
 	if (n_sessions == 0)
 		return 0;
+	tell_session(engine, n_plan, n_sessions);
 	engine->iteration++;
 	if (engine->experts != NULL)
 		t.before = engine->experts->stats;
 	t.forward_ns = clock_ns();
 	int rc = forward_run(engine->forward, engine->batch, engine->n_batch);
 	t.forwarded_ns = clock_ns();
+	rc = judge_pass(engine, rc, &err);
+	if (rc == 0)
+		end_hints(engine, n_plan, &t);
 	if (rc != 0)
-		fail_pass(engine, n_plan, rc);
+		fail_all(engine, &err);
 	else
 		finish_pass(engine, n_plan, n_sessions, &t);
 	engine_tidy(engine);

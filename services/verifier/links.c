@@ -168,7 +168,8 @@ void links_state(struct front *front)
 	const char *policy =
 		front->policy_link != NULL && link_alive(front->policy_link) ? "" : ", no policy";
 
-	snprintf(state, sizeof(state), "%s%s%s", drafter, cache, policy);
+	const char *model = front->model_lost ? ", the model file changed: no requests" : "";
+	snprintf(state, sizeof(state), "%s%s%s%s", model, drafter, cache, policy);
 	if (strcmp(state, front->state) == 0)
 		return;
 	memcpy(front->state, state, sizeof(state));

@@ -41,6 +41,7 @@ static int die(int rc, const struct error *err)
 
 struct verifier {
 	struct verifier_config config;
+	struct options options;
 	struct daemon *daemon;
 	struct model *model;
 	struct tokenizer *tokenizer;
@@ -130,6 +131,9 @@ static int start(struct verifier *v, struct error *err)
 		rc = engine_create(&engine_options, &front->engine, err);
 	if (rc != 0)
 		return rc;
+	rc = knobs_open(front, &v->config, &v->options, err);
+	if (rc != 0)
+		return rc;
 	front_recover(front);
 	broker_offer(front->broker, &v->regions.sessions);
 	broker_offer(front->broker, &v->regions.draft);
@@ -183,6 +187,8 @@ static int serve(struct verifier *v, const char *runtime_dir)
 	rc = open_sockets(v, &err);
 	if (rc == 0)
 		rc = load(v, &err);
+	/* From here on sessions end with an error when the file does. */
+	gguf_guard_survive();
 	if (rc == 0)
 		rc = start(v, &err);
 	int status = rc != 0 ? die(rc, &err) : EX_OK;
@@ -211,27 +217,27 @@ static int check(struct verifier *v)
 
 int main(int argc, char **argv)
 {
-	struct options options;
 	struct error err = {.text = ""};
 	char runtime_dir[256];
 	static struct verifier verifier;
 	struct verifier *v = &verifier;
+	struct options *options = &v->options;
 
 	log_init(PEER_VERIFIER, 0);
 	gguf_guard_start(PEER_VERIFIER ": error: ");
-	int rc = options_read(&spec, argc, argv, &options, &v->config, stdout, &err);
+	int rc = options_read(&spec, argc, argv, options, &v->config, stdout, &err);
 	if (rc < 0)
 		log_error("%s", err.text);
 	if (rc < 1)
 		return options_exit_status(rc);
-	log_set_verbosity(options.verbosity);
+	log_set_verbosity(options->verbosity);
 	/* What is wrong with settings is wrong with the configuration, whichever place it came from. */
 	if (verifier_config_resolve(&v->config, &err) < 0)
 		return die(-ENOEXEC, &err);
-	rc = options.check ? 0
-			   : peers_runtime_dir(options.runtime_dir, true, runtime_dir,
-				     sizeof(runtime_dir), &err);
+	rc = options->check ? 0
+			    : peers_runtime_dir(options->runtime_dir, true, runtime_dir,
+				      sizeof(runtime_dir), &err);
 	if (rc != 0)
 		return die(rc, &err);
-	return options.check ? check(v) : serve(v, runtime_dir);
+	return options->check ? check(v) : serve(v, runtime_dir);
 }

@@ -13,7 +13,7 @@ struct slot_usage {
 	uint64_t unique_experts, expert_hits, expert_misses;
 	uint32_t iterations, drafted, accepted;
 	uint32_t k_used[LIMIT_DRAFT + 1], drafted_at[LIMIT_DRAFT], accepted_at[LIMIT_DRAFT];
-	char message[256]; /* why it ended, for SESSION_END_ERROR */
+	char message[512]; /* why it ended, for SESSION_END_ERROR */
 };
 
 struct slot {

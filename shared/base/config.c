@@ -1,4 +1,4 @@
-#include "shared/base/config.h"
+#include "shared/base/config_private.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -12,79 +12,21 @@
 static const char *const bool_words[][2] = {
 	{"no", "yes"}, {"false", "true"}, {"off", "on"}, {"0", "1"}};
 
-struct suffix {
-	const char *text;
-	double factor;
-};
-static const struct suffix byte_suffixes[] = {{"K", 1024.0}, {"M", 1048576.0}, {"G", 1073741824.0},
-	{"T", 1099511627776.0}, {"", 1.0}, {NULL, 0}};
-static const struct suffix time_suffixes[] = {
-	{"ns", 1.0}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}, {NULL, 0}};
-static const struct suffix no_suffix[] = {{"", 1.0}, {NULL, 0}};
-
-static const struct suffix *suffixes_of(enum config_type type)
-{
-	if (type == CONFIG_BYTES)
-		return byte_suffixes;
-	return type == CONFIG_NS ? time_suffixes : no_suffix;
-}
-
 /* A number with one of the suffixes; 0 is accepted without one. */
-static bool parse_number(const char *text, const struct suffix *suffixes, double *out)
+static bool parse_number(const char *text, const struct config_suffix *suffixes, double *out)
 {
 	char *end;
 	errno = 0;
 	double value = strtod(text, &end);
 	if (end == text || errno == ERANGE || !isfinite(value))
 		return false;
-	for (const struct suffix *s = suffixes; s->text; s++)
+	for (const struct config_suffix *s = suffixes; s->text; s++)
 		if (strcasecmp(end, s->text) == 0) {
 			*out = value * s->factor;
 			return true;
 		}
 	*out = 0;
 	return value == 0 && *end == '\0';
-}
-
-/* The shortest exact way to write a value of the key's type, for messages and the commented file. */
-static void format_number(enum config_type type, double value, char *out, size_t bytes)
-{
-	const struct suffix *best = NULL;
-	for (const struct suffix *s = suffixes_of(type); s->text; s++)
-		if (value != 0 && fmod(value, s->factor) == 0 &&
-			(!best || s->factor > best->factor))
-			best = s;
-	if (best)
-		snprintf(out, bytes, "%.12g%s", value / best->factor, best->text);
-	else
-		snprintf(out, bytes, "%.12g", value);
-}
-
-static void format_range(const struct config_key *key, char *out, size_t bytes)
-{
-	char low[32], high[32];
-	size_t n = 0;
-	switch (key->type) {
-	case CONFIG_BOOL:
-		snprintf(out, bytes, "yes or no");
-		return;
-	case CONFIG_STRING:
-		snprintf(out, bytes, "up to %zu characters", key->size - 1);
-		return;
-	case CONFIG_ENUM:
-		for (size_t i = 0; key->names[i] && n < bytes; i++)
-			n += (size_t)snprintf(
-				out + n, bytes - n, "%s%s", i ? ", " : "", key->names[i]);
-		return;
-	case CONFIG_INT:
-	case CONFIG_BYTES:
-	case CONFIG_NS:
-	case CONFIG_DOUBLE:
-		format_number(key->type, key->min, low, sizeof(low));
-		format_number(key->type, key->max, high, sizeof(high));
-		snprintf(out, bytes, "%s to %s", low, high);
-		return;
-	}
 }
 
 static const char *unit_of(const struct config_key *key)
@@ -96,7 +38,7 @@ static int refuse(
 	const struct config_key *key, const char *value, const char *where, struct error *err)
 {
 	char range[256];
-	format_range(key, range, sizeof(range));
+	config_range(key, range, sizeof(range));
 	const char *unit = unit_of(key);
 	return error_set(err, ENOEXEC, "%s: %s = %s is not allowed; %s takes %s%s%s", where,
 		key->name, value, key->name, range, *unit ? " " : "", unit);
@@ -105,7 +47,7 @@ static int refuse(
 static int assign_number(const struct config_key *key, const char *value, void *field)
 {
 	double number;
-	if (!parse_number(value, suffixes_of(key->type), &number) || number < key->min ||
+	if (!parse_number(value, config_suffixes(key->type), &number) || number < key->min ||
 		number > key->max)
 		return -EINVAL;
 	if (key->type == CONFIG_DOUBLE) {
@@ -139,7 +81,7 @@ static int assign_enum(const struct config_key *key, const char *value, int *fie
 	return -EINVAL;
 }
 
-static int assign(const struct config_key *key, const char *value, const char *where, void *out,
+int config_assign(const struct config_key *key, const char *value, const char *where, void *out,
 	struct error *err)
 {
 	void *field = (char *)out + key->offset;
@@ -177,20 +119,43 @@ static const struct config_key *find_key(
 	return NULL;
 }
 
+const struct config_key *config_find(const struct config_key *keys, const char *name)
+{
+	char section[128];
+	const char *dot = strchr(name, '.');
+	const struct config_key *key = find_key(keys, "", name);
+	if (key || !dot || (size_t)(dot - name) >= sizeof(section))
+		return key;
+	snprintf(section, sizeof(section), "%.*s", (int)(dot - name), name);
+	return find_key(keys, section, dot + 1);
+}
+
 void config_defaults(const struct config_key *keys, void *out)
 {
 	for (const struct config_key *key = keys; key->name; key++) {
 		struct error err;
-		int r = assign(key, key->fallback, "default", out, &err);
+		int r = config_assign(key, key->fallback, "default", out, &err);
 		assert(r == 0);
 		(void)r;
 	}
+}
+
+static int unknown_key(
+	const struct config_key *keys, const char *name, const char *where, struct error *err)
+{
+	const struct config_key *nearest = config_nearest(keys, name);
+	char own[128] = "";
+	if (nearest)
+		config_name(nearest, own, sizeof(own));
+	return error_set(err, ENOEXEC, "%s: unknown key %s%s%s%s", where, name,
+		nearest ? "; did you mean " : "", own, nearest ? "?" : "");
 }
 
 struct reading {
 	const struct config_key *keys;
 	void *out;
 	const char *path;
+	bool *given; /* by index; may be NULL */
 	struct error *err;
 	int line, result;
 };
@@ -204,11 +169,15 @@ static int on_key(void *user, const char *section, const char *name, const char 
 	char where[600];
 	snprintf(where, sizeof(where), "%s:%d", reading->path, line);
 	const struct config_key *key = find_key(reading->keys, section, name);
-	if (!key)
-		reading->result = error_set(reading->err, ENOEXEC, "%s: unknown key %s%s%s", where,
-			section, *section ? "." : "", name);
-	else
-		reading->result = assign(key, value, where, reading->out, reading->err);
+	if (!key) {
+		char full[600];
+		snprintf(full, sizeof(full), "%s%s%s", section, *section ? "." : "", name);
+		reading->result = unknown_key(reading->keys, full, where, reading->err);
+	} else {
+		reading->result = config_assign(key, value, where, reading->out, reading->err);
+	}
+	if (reading->result == 0 && reading->given)
+		reading->given[key - reading->keys] = true;
 	return reading->result == 0;
 }
 
@@ -253,7 +222,14 @@ static int on_key_counted(void *user, const char *section, const char *name, con
 int config_read(
 	FILE *file, const char *path, const struct config_key *keys, void *out, struct error *err)
 {
-	struct reading reading = {.keys = keys, .out = out, .path = path, .err = err};
+	return config_read_given(file, path, keys, out, NULL, err);
+}
+
+int config_read_given(FILE *file, const char *path, const struct config_key *keys, void *out,
+	bool *given, struct error *err)
+{
+	struct reading reading = {
+		.keys = keys, .out = out, .path = path, .given = given, .err = err};
 	struct line_counter counter = {.file = file, .reading = &reading};
 	errno = 0;
 	int r = ini_parse_stream(next_line, &counter, on_key_counted, &reading);
@@ -286,8 +262,8 @@ static int is_drop_in(const struct dirent *entry)
 	return entry->d_name[0] != '.' && n > 5 && strcmp(entry->d_name + n - 5, ".conf") == 0;
 }
 
-static int read_drop_ins(
-	const char *path, const struct config_key *keys, void *out, struct error *err)
+static int read_drop_ins(const char *path, const char *except, const struct config_key *keys,
+	void *out, struct error *err)
 {
 	char directory[4096];
 	if ((size_t)snprintf(directory, sizeof(directory), "%s.d", path) >= sizeof(directory))
@@ -302,7 +278,7 @@ static int read_drop_ins(
 	for (int i = 0; i < n; i++) {
 		char name[4096 + 257];
 		snprintf(name, sizeof(name), "%s/%s", directory, entries[i]->d_name);
-		if (r == 0)
+		if (r == 0 && !(except && strcmp(entries[i]->d_name, except) == 0))
 			r = read_file(name, keys, out, err);
 		free(entries[i]);
 	}
@@ -313,12 +289,18 @@ static int read_drop_ins(
 int config_load(const char *path, bool optional, const struct config_key *keys, void *out,
 	struct error *err)
 {
+	return config_load_without(path, optional, NULL, keys, out, err);
+}
+
+int config_load_without(const char *path, bool optional, const char *drop_in,
+	const struct config_key *keys, void *out, struct error *err)
+{
 	if (!path)
 		return 0;
 	int r = read_file(path, keys, out, err);
 	if (r == -ENOENT && optional)
 		r = 0;
-	return r < 0 ? r : read_drop_ins(path, keys, out, err);
+	return r < 0 ? r : read_drop_ins(path, drop_in, keys, out, err);
 }
 
 int config_set(const char *assignment, const char *where, const struct config_key *keys, void *out,
@@ -334,16 +316,10 @@ int config_set(const char *assignment, const char *where, const struct config_ke
 		return error_set(err, ENOEXEC, "%s: unknown key %.100s...", where, assignment);
 	memcpy(name, assignment, n);
 	name[n] = '\0';
-	const struct config_key *key = find_key(keys, "", name);
-	char *dot = strchr(name, '.');
-	if (!key && dot) {
-		*dot = '\0';
-		key = find_key(keys, name, dot + 1);
-		*dot = '.';
-	}
+	const struct config_key *key = config_find(keys, name);
 	if (!key)
-		return error_set(err, ENOEXEC, "%s: unknown key %s", where, name);
-	return assign(key, equals + 1, where, out, err);
+		return unknown_key(keys, name, where, err);
+	return config_assign(key, equals + 1, where, out, err);
 }
 
 void config_print(const struct config_key *keys, FILE *to)
@@ -356,7 +332,7 @@ void config_print(const struct config_key *keys, FILE *to)
 			fprintf(to, "[%s]\n", own);
 		section = own;
 		const char *unit = unit_of(key);
-		format_range(key, range, sizeof(range));
+		config_range(key, range, sizeof(range));
 		fprintf(to, "# %s\n# %s%s%s; default: %s\n#%s = %s\n\n", key->help, range,
 			*unit ? ", " : "", unit, *key->fallback ? key->fallback : "(empty)",
 			key->name, key->fallback);

@@ -23,6 +23,13 @@ enum config_type {
 	CONFIG_ENUM, /* int: index into names, a NULL-terminated list */
 };
 
+/* What a value is about: the whole process, the model it serves, or (also) one session. */
+enum knob_scope { KNOB_GLOBAL, KNOB_MODEL, KNOB_SESSION };
+
+/* How the last two fields of a row are written. */
+#define KNOB_LIVE true
+#define KNOB_AT_START false
+
 struct config_key {
 	const char *section; /* "" for none */
 	const char *name;
@@ -34,6 +41,8 @@ struct config_key {
 	const char *fallback; /* the default, as it would be written in the file */
 	const char *unit;
 	const char *help; /* one sentence */
+	bool live; /* may change while the process runs (shared/ipc/daemon_knobs.h) */
+	enum knob_scope scope;
 };
 
 /* Fills *out with the defaults of keys (an array ended by name == NULL). */
@@ -47,9 +56,39 @@ int config_load(const char *path, bool optional, const struct config_key *keys, 
 int config_read(
 	FILE *file, const char *path, const struct config_key *keys, void *out, struct error *err);
 
+/* The same, and given[i] (an array as long as keys, or NULL) becomes true for each key that the file sets. */
+int config_read_given(FILE *file, const char *path, const struct config_key *keys, void *out,
+	bool *given, struct error *err);
+
+/* config_load without the drop-in of this name: what is configured when that one is not there. */
+int config_load_without(const char *path, bool optional, const char *drop_in,
+	const struct config_key *keys, void *out, struct error *err);
+
 /* Applies one "name=value" or "section.name=value"; where names the origin in messages ("command line"). */
 int config_set(const char *assignment, const char *where, const struct config_key *keys, void *out,
 	struct error *err);
+
+/* The key of "name" or "section.name"; NULL. */
+const struct config_key *config_find(const struct config_key *keys, const char *name);
+/* The key whose name is most like this one, to suggest it for one that is not known; NULL when none is. */
+const struct config_key *config_nearest(const struct config_key *keys, const char *name);
+size_t config_count(const struct config_key *keys);
+/* Gives one key its value; where names the origin in messages. */
+int config_assign(const struct config_key *key, const char *value, const char *where, void *out,
+	struct error *err);
+
+/* The longest text of a value, with its NUL. */
+enum { CONFIG_VALUE_BYTES = 4096 };
+/* A key's value as it would be written in the file, exactly. */
+void config_value(const struct config_key *key, const void *config, char *out, size_t bytes);
+/* What it takes: "1 to 15", "yes or no", "auto, on, off". */
+void config_range(const struct config_key *key, char *out, size_t bytes);
+/* "integer", "bytes", "time", "number", "yes or no", "text", "choice" */
+const char *config_type_name(enum config_type type);
+/* "name", or "section.name". */
+void config_name(const struct config_key *key, char *out, size_t bytes);
+bool config_equal(const struct config_key *key, const void *a, const void *b);
+void config_copy(const struct config_key *key, const void *from, void *to);
 
 /* Writes a commented file with every key, its unit, range and default: what config/X.conf is made of. */
 void config_print(const struct config_key *keys, FILE *to);

@@ -1,5 +1,6 @@
 #include "shared/base/options.h"
 
+#include <assert.h>
 #include <getopt.h>
 #include <string.h>
 #include <sysexits.h>
@@ -108,15 +109,30 @@ static int first_pass(const struct options_spec *spec, const struct option *tabl
 	return 1;
 }
 
+/* "name=value" over the file's, and that it was said here. */
+static int set(const struct options_spec *spec, const char *assignment, struct options *options,
+	void *config, struct error *err)
+{
+	char name[128];
+	int r = config_set(assignment, "command line", spec->keys, config, err);
+	if (r < 0)
+		return r;
+	snprintf(name, sizeof(name), "%.*s", (int)strcspn(assignment, "="), assignment);
+	const struct config_key *key = config_find(spec->keys, name);
+	assert(key && key - spec->keys < OPTIONS_KEYS);
+	options->on_command_line[key - spec->keys] = true;
+	return 0;
+}
+
 static int set_shortcut(const struct options_spec *spec, const struct options_shortcut *shortcut,
-	const char *value, void *config, struct error *err)
+	const char *value, struct options *options, void *config, struct error *err)
 {
 	char assignment[2048];
 	if ((size_t)snprintf(assignment, sizeof(assignment), "%s=%s", shortcut->key, value) >=
 		sizeof(assignment))
 		return error_set(
 			err, EINVAL, "--%s %.64s...: the value is too long", shortcut->flag, value);
-	return config_set(assignment, "command line", spec->keys, config, err);
+	return set(spec, assignment, options, config, err);
 }
 
 int options_read(const struct options_spec *spec, int argc, char **argv, struct options *options,
@@ -130,16 +146,16 @@ int options_read(const struct options_spec *spec, int argc, char **argv, struct 
 	if (r <= 0)
 		return r;
 	config_defaults(spec->keys, config);
-	r = config_load(config_path ? config_path : spec->config_path, !config_path, spec->keys,
-		config, err);
+	options->config_path = config_path ? config_path : spec->config_path;
+	r = config_load(options->config_path, !config_path, spec->keys, config, err);
 	int flag;
 	optind = 0;
 	while (r == 0 && (flag = getopt_long(argc, argv, short_flags, table, NULL)) != -1) {
 		if (flag == OPT_SET)
-			r = config_set(optarg, "command line", spec->keys, config, err);
+			r = set(spec, optarg, options, config, err);
 		else if (flag >= OPT_SHORTCUT)
-			r = set_shortcut(
-				spec, &spec->shortcuts[flag - OPT_SHORTCUT], optarg, config, err);
+			r = set_shortcut(spec, &spec->shortcuts[flag - OPT_SHORTCUT], optarg,
+				options, config, err);
 	}
 	return r < 0 ? r : 1;
 }

@@ -12,7 +12,7 @@ struct options_shortcut {
 	const char *flag, *key, *argument, *help;
 };
 
-enum { OPTIONS_SHORTCUTS = 4 };
+enum { OPTIONS_SHORTCUTS = 4, OPTIONS_KEYS = 96 };
 
 struct options_spec {
 	const char *program; /* "outrider-verifier" */
@@ -26,6 +26,8 @@ struct options {
 	const char *runtime_dir; /* NULL: the default */
 	bool check; /* -n: everything is checked, nothing is started */
 	int verbosity;
+	const char *config_path; /* the file that was read, or would have been if it were there */
+	bool on_command_line[OPTIONS_KEYS]; /* whether it set this key, in the table's order */
 };
 
 /* Fills options and *config. 1: go on; 0: all is done (help, version or the configuration was written to `to`); -EINVAL:

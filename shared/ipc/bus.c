@@ -260,6 +260,14 @@ static int decode(zmq_msg_t *frame, Outrider__Envelope **envelope, struct error 
 	return bus_decode(zmq_msg_data(frame), zmq_msg_size(frame), envelope, err);
 }
 
+bool bus_peer(const struct bus_address *from, uint32_t *uid, uint32_t *pid)
+{
+	unsigned group;
+
+	/* ":uid:gid:pid" behind an address that is empty for a Unix socket (libzmq, stream_engine_base.cpp). */
+	return sscanf(from->peer, ":%u:%u:%u", uid, &group, pid) == 3;
+}
+
 int bus_receive_from(
 	void *socket, struct bus_address *from, Outrider__Envelope **envelope, struct error *err)
 {
@@ -275,6 +283,8 @@ int bus_receive_from(
 		from->n = zmq_msg_size(&frames[0]);
 		memcpy(from->bytes, zmq_msg_data(&frames[0]), from->n);
 	}
+	const char *peer = zmq_msg_gets(&frames[0], "Peer-Address");
+	snprintf(from->peer, sizeof from->peer, "%s", peer ? peer : "");
 	if (from->n == 0)
 		code = error_set(err, EPROTO, "routing id of %zu bytes, 1 to %zu are taken",
 			zmq_msg_size(&frames[0]), sizeof from->bytes);

@@ -18,7 +18,12 @@
 struct bus_address {
 	uint8_t bytes[64];
 	size_t n;
+	char peer[48]; /* who ZeroMQ says is connected, for bus_peer; "" */
 };
+
+/* Who opened the connection a message came by, as the kernel has it (SO_PEERCRED): false where that is not a Unix socket,
+ * or ZeroMQ does not tell. The process may be gone by now. */
+bool bus_peer(const struct bus_address *from, uint32_t *uid, uint32_t *pid);
 
 /* A ZeroMQ context whose threads run already: libzmq aborts the process when it cannot start them, so whether there is memory
  * for them is found out first. -ENOMEM with the reason. */

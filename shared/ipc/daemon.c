@@ -218,6 +218,8 @@ static int block_signals(struct daemon *daemon, struct error *err)
 	sigaddset(&set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	sigaction(SIGPIPE, &ignore, NULL);
+	/* A file that has reached its limit is a write that fails. */
+	sigaction(SIGXFSZ, &ignore, NULL);
 	daemon->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (daemon->signal_fd < 0)
 		return error_set(err, errno, "signalfd: %s", strerror(errno));
@@ -287,6 +289,7 @@ void daemon_destroy(struct daemon **daemon)
 
 	if (!d)
 		return;
+	daemon_knobs_close(d);
 	bus_close(&d->admin_socket);
 	if (d->zmq)
 		zmq_ctx_term(d->zmq);

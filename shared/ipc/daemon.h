@@ -21,7 +21,7 @@ struct daemon_options {
 	uint64_t watchdog_stall_ns;
 };
 
-/* Also ignores SIGPIPE and collects what the service manager passed (fd store, listening sockets). Blocks SIGTERM, SIGINT, SIGHUP for the whole process (call before starting threads) and reads them in the loop. */
+/* Also ignores SIGPIPE and SIGXFSZ and collects what the service manager passed (fd store, listening sockets). Blocks SIGTERM, SIGINT, SIGHUP for the whole process (call before starting threads) and reads them in the loop. */
 int daemon_create(const struct daemon_options *options, struct daemon **out, struct error *err);
 void daemon_destroy(struct daemon **daemon);
 
@@ -53,7 +53,7 @@ void daemon_wakeup(struct daemon *daemon);
 /* The watchdog is fed only while alive() says true (NULL: always). */
 void daemon_on_alive(struct daemon *daemon, bool (*alive)(void *arg), void *arg);
 
-/* Admin messages other than StatusRequest (answered by the daemon itself): fill reply's body and return true, or return false:
+/* Admin messages other than StatusRequest and those about knobs (answered by the daemon itself; daemon_knobs.h): fill reply's body and return true, or return false:
  * "not understood". Strings and repeated fields the handler puts in must be malloc'd: the reply is freed with protobuf-c. */
 typedef bool (*daemon_admin)(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);

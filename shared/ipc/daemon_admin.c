@@ -1,5 +1,6 @@
 /* The admin endpoint of a daemon: status, and what the service's own handler understands. */
 #include "shared/ipc/daemon_private.h"
+#include "shared/ipc/knobs_private.h"
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -123,6 +124,8 @@ static void answer(
 	outrider__envelope__init(reply);
 	if (request->body_case == OUTRIDER__ENVELOPE__BODY_STATUS_REQUEST)
 		understood = fill_status(daemon, reply);
+	else if (daemon->knobs && knobs_answer(daemon->knobs, from, request, reply))
+		understood = reply->body_case != OUTRIDER__ENVELOPE__BODY__NOT_SET;
 	else
 		understood = daemon->admin && daemon->admin(daemon->admin_arg, request, reply);
 	reply->request_id = request->request_id;

@@ -82,7 +82,11 @@ struct daemon {
 	void *admin_arg;
 	void (*detail)(void *arg, struct daemon_details *to);
 	void *detail_arg;
+	struct knobs *knobs; /* NULL: daemon_knobs_open was not called */
 };
+
+/* daemon_knobs.c; no more than freeing when there are none. */
+void daemon_knobs_close(struct daemon *daemon);
 
 /* daemon_notify.c */
 void daemon_collect_passed(struct daemon *daemon);

@@ -74,7 +74,7 @@ int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsig
 			"region %s: %zu bytes asked for, at most %zu can be addressed", name,
 			payload_bytes, (size_t)PTRDIFF_MAX - REGION_DATA);
 	region.bytes = REGION_DATA + payload_bytes;
-	code = check_memory(name, region.bytes, err);
+	code = flags & REGION_SPARSE ? 0 : check_memory(name, region.bytes, err);
 	if (code < 0)
 		return code;
 	if (getrandom(&uid, sizeof uid, 0) != sizeof uid)

@@ -31,9 +31,12 @@ struct region {
 
 enum region_flags {
 	REGION_HUGE = 1, /* ask for transparent huge pages */
+	/* Only part of it will ever have pages; the caller sees to it that this part fits in memory. */
+	REGION_SPARSE = 2,
 };
 
-/* A new region of REGION_DATA + payload bytes, zero-filled; generation 1. -ENOMEM names the size. */
+/* A new region of REGION_DATA + payload bytes, zero-filled; generation 1. -ENOMEM names the size: it is more than the
+ * machine has, unless it is sparse. */
 int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsigned flags,
 	struct region *out, struct error *err);
 /* Maps a descriptor received from elsewhere; takes ownership of fd (closes it on failure). Checks the header, the

@@ -80,10 +80,16 @@ const void *gguf_data(const struct gguf *gguf); /* the whole mapping */
 size_t gguf_bytes(const struct gguf *gguf); /* of the mapping */
 
 #define GGUF_PARTS_MAX 256
+/* Which file it was and how it stood when it was opened (gguf_watch.h). */
+struct gguf_stamp {
+	uint64_t device, inode, bytes;
+	int64_t changed_s, changed_ns;
+};
 struct gguf_part {
 	char *path; /* "" when parsed from memory */
 	uint64_t base; /* where it begins in the mapping: a multiple of the page size */
 	uint64_t bytes; /* of the file */
+	struct gguf_stamp stamp;
 };
 /* One part for a single file. Parts are in ascending order of base. */
 size_t gguf_n_parts(const struct gguf *gguf);

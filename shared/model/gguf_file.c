@@ -1,6 +1,7 @@
 /* Opening and mapping files, and what is said of an open one; gguf.c parses, gguf_split.c joins parts. */
 #include "shared/model/gguf_guard.h"
 #include "shared/model/gguf_internal.h"
+#include "shared/model/gguf_watch.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@ static int open_parsed(struct gguf *g, struct gguf **out, struct error *err)
 		gguf_close(&g);
 		return rc;
 	}
-	g->whole = (struct gguf_part){.path = g->path, .bytes = g->bytes};
+	g->whole.path = g->path;
+	g->whole.bytes = g->bytes;
 	*out = g;
 	return 0;
 }
@@ -86,7 +88,8 @@ static int map_file(struct gguf *g, struct error *err)
 			strerror(errno));
 	g->data = map;
 	g->bytes = (size_t)st.st_size;
-	g->whole = (struct gguf_part){.path = g->path, .bytes = g->bytes};
+	g->whole =
+		(struct gguf_part){.path = g->path, .bytes = g->bytes, .stamp = gguf_stamp_of(&st)};
 	g->mapped = true;
 	gguf_guard_add(g);
 	return 0;

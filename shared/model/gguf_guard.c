@@ -1,11 +1,14 @@
-/* The SIGBUS handler uses nothing but what POSIX calls async-signal-safe. */
+/* The SIGBUS handler uses nothing but what POSIX calls async-signal-safe, and mmap, which on Linux is a bare system call. */
 #include "shared/model/gguf_guard.h"
 
 #include "shared/model/gguf_internal.h"
+#include "shared/model/gguf_watch.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -17,6 +20,8 @@ static _Atomic(const struct gguf *) watched[WATCHED_MAX];
 static const char *guard_prefix = "";
 static struct sigaction before;
 static atomic_flag speaking = ATOMIC_FLAG_INIT;
+static atomic_bool survive;
+static size_t page_bytes; /* before survive */
 
 void gguf_guard_add(const struct gguf *gguf)
 {
@@ -38,8 +43,8 @@ void gguf_guard_remove(const struct gguf *gguf)
 	}
 }
 
-/* The part of an open file that is mapped at the address, or NULL. */
-static const struct gguf_part *part_of(const unsigned char *at)
+/* The open file that is mapped at the address and which of its parts, or NULL. */
+static const struct gguf *file_of(const unsigned char *at, size_t *index)
 {
 	for (int i = 0; i < WATCHED_MAX; i++) {
 		const struct gguf *g = atomic_load(&watched[i]);
@@ -47,12 +52,12 @@ static const struct gguf_part *part_of(const unsigned char *at)
 		if (!g || at < g->data || at >= g->data + g->bytes)
 			continue;
 		uint64_t offset = (uint64_t)(at - g->data);
-		const struct gguf_part *part = &g->whole;
 
+		*index = 0;
 		for (size_t p = 0; g->parts && p < g->n_parts; p++)
 			if (g->parts[p].base <= offset)
-				part = &g->parts[p];
-		return part;
+				*index = p;
+		return g;
 	}
 	return NULL;
 }
@@ -77,25 +82,52 @@ static void say_path(const char *path)
 	say(text);
 }
 
-static void on_bus_error(int number, siginfo_t *info, void *context)
+static bool is_shorter(const struct gguf_part *part)
 {
-	const struct gguf_part *part = part_of(info->si_addr);
 	struct stat now;
 
+	return stat(part->path, &now) != 0 || (uint64_t)now.st_size < part->bytes;
+}
+
+/* Zeros from the page of the address to the end of the part. */
+static bool read_zeros_from(
+	const struct gguf *g, const struct gguf_part *part, const unsigned char *at)
+{
+	size_t from = (size_t)(at - g->data) / page_bytes * page_bytes;
+	size_t end = part->base + (part->bytes + page_bytes - 1) / page_bytes * page_bytes;
+
+	return mmap((void *)(uintptr_t)(g->data + from), end - from, PROT_READ,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+		       0) != MAP_FAILED;
+}
+
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+	size_t index = 0;
+	int code = errno;
+	const struct gguf *g = file_of(info->si_addr, &index);
+
 	(void)context;
-	if (!part) {
+	if (!g) {
 		/* Not about a file of ours: the same instruction meets whoever was there before us. */
 		sigaction(number, &before, NULL);
 		return;
+	}
+	const struct gguf_part *part = gguf_part_at(g, index);
+	if (atomic_load(&survive)) {
+		gguf_lose(g, is_shorter(part) ? GGUF_SHORTER : GGUF_UNREADABLE, index);
+		if (read_zeros_from(g, part, info->si_addr)) {
+			errno = code;
+			return;
+		}
 	}
 	/* Threads that meet it at the same time: one speaks for all, and ends the others. */
 	while (atomic_flag_test_and_set(&speaking))
 		pause();
 	say(guard_prefix);
 	say_path(part->path);
-	say(stat(part->path, &now) == 0 && (uint64_t)now.st_size >= part->bytes
-			? ": the file could not be read while it was in use\n"
-			: ": the file became shorter while it was in use\n");
+	say(is_shorter(part) ? ": the file became shorter while it was in use\n"
+			     : ": the file could not be read while it was in use\n");
 	_exit(EX_IOERR);
 }
 
@@ -105,4 +137,10 @@ void gguf_guard_start(const char *prefix)
 
 	guard_prefix = prefix;
 	sigaction(SIGBUS, &ours, &before);
+}
+
+void gguf_guard_survive(void)
+{
+	page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+	atomic_store(&survive, true);
 }

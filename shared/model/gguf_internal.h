@@ -6,6 +6,8 @@
 
 #include "shared/model/gguf.h"
 
+#include <stdatomic.h>
+
 struct gguf_key {
 	struct gguf_string name;
 	enum gguf_value_type type;
@@ -32,6 +34,7 @@ struct gguf {
 	struct gguf_part *parts; /* [n_parts] of a split model, NULL of a single file; owned */
 	size_t n_parts;
 	struct gguf_part whole; /* a single file as the one part it is */
+	_Atomic uint64_t loss; /* gguf_watch.c: the part and enum gguf_loss */
 	struct gguf_check *check; /* NULL: problems are errors */
 	bool owns_check; /* the file that was opened first */
 };

@@ -154,6 +154,7 @@ static int join(struct gguf *g, struct gguf **parts, size_t n, struct error *err
 	for (size_t i = 0; i < n; i++) {
 		g->parts[i].base = total;
 		g->parts[i].bytes = parts[i]->bytes;
+		g->parts[i].stamp = parts[i]->whole.stamp;
 		total += (parts[i]->bytes + page - 1) / page * page;
 		n_tensors += parts[i]->n_tensors;
 	}

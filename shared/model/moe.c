@@ -105,6 +105,13 @@ static void run_shared(struct forward *f)
 	run_ffn(f, 1);
 }
 
+static void call_hook(struct forward *f, bool moe)
+{
+	if (f->hooks.layer)
+		f->hooks.layer(f->hooks.arg, f->layer, f->n, moe ? f->chosen : NULL,
+			moe ? f->weights : NULL, f->hidden_rows);
+}
+
 static int run_experts(struct forward *f, uint32_t n_distinct)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
@@ -112,6 +119,8 @@ static int run_experts(struct forward *f, uint32_t n_distinct)
 	const struct expert_source_ops *ops = f->experts->ops;
 	int n;
 	ops->begin(f->experts, f->layer, f->distinct, f->distinct_tokens, n_distinct);
+	/* What is missing is on its way meanwhile. */
+	call_hook(f, true);
 	if (layer->shared_gate.data)
 		run_shared(f);
 	while ((n = ops->ready(f->experts, f->views)) > 0) {
@@ -165,13 +174,6 @@ static void dense_residual(struct forward *f, uint32_t t)
 	f->kernels->add(f->x + (size_t)t * n, f->out + (size_t)t * n, n);
 }
 
-static void call_hook(struct forward *f, bool moe)
-{
-	if (f->hooks.layer)
-		f->hooks.layer(f->hooks.arg, f->layer, f->n, moe ? f->chosen : NULL,
-			moe ? f->weights : NULL, f->hidden_rows);
-}
-
 static void dense_layer(struct forward *f)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
@@ -203,7 +205,6 @@ int ffn_layer(struct forward *f)
 	f->products[1] = (struct product){layer->shared_weight, f->h_rows, f->shared_rows, f->n};
 	work_products(f, layer->shared_weight.data ? 2 : 1);
 	work_tokens(f, route_token, config->n_experts * 2 * sizeof(float));
-	call_hook(f, true);
 	uint32_t n_distinct = group_by_expert(f);
 	f->stats.unique_experts += n_distinct;
 	int rc = run_experts(f, n_distinct);

@@ -1,4 +1,6 @@
 /* Which experts a token goes to, and with what weights. Always k distinct ones, even of logits that are not numbers. */
+#include "shared/model/moe_route.h"
+
 #include "shared/model/forward_internal.h"
 
 #include <string.h>
@@ -66,12 +68,11 @@ static void sort_chosen(uint16_t *chosen, float *weights, uint32_t k)
 /* Sparsemixer as it is used (not trained) in Phi-3.5-MoE (GRIN, arXiv 2409.12136): two choices one after the other,
  * each the greatest logit of those left, each weighted by a softmax over what lies within a share of it. The weights
  * need not sum to 1. */
-static void sparsemix(const struct forward *f, const float *logits, float *scratch,
-	uint16_t *chosen, float *weights)
+static void sparsemix(const struct kernels *kernels, uint32_t n, const float *logits,
+	float *scratch, uint16_t *chosen, float *weights)
 {
 	/* Twice the released model's router_jitter_noise, 0.01; no key says it. */
 	const float share = 0.02f;
-	uint32_t n = f->model->config.n_experts;
 	uint32_t first = UINT32_MAX;
 	for (uint32_t j = 0; j < 2; j++) {
 		uint32_t best = first == 0;
@@ -85,7 +86,7 @@ static void sparsemix(const struct forward *f, const float *logits, float *scrat
 			bool far = (logits[best] - logits[e]) / most > share;
 			scratch[e] = far || e == first ? -__builtin_inff() : logits[e];
 		}
-		f->kernels->softmax(scratch, n);
+		kernels->softmax(scratch, n);
 		chosen[j] = (uint16_t)best;
 		weights[j] = scratch[best];
 		first = best;
@@ -93,11 +94,9 @@ static void sparsemix(const struct forward *f, const float *logits, float *scrat
 }
 
 /* Scores to the chosen experts and their scores, by falling score. */
-static void choose_experts(const struct forward *f, const float *score, float *scratch,
-	uint16_t *chosen, float *weights)
+static void choose_experts(const struct model_config *config, const struct kernels *kernels,
+	const float *bias, const float *score, float *scratch, uint16_t *chosen, float *weights)
 {
-	const struct model_config *config = &f->model->config;
-	const float *bias = f->model->layers[f->layer].selection_bias;
 	uint32_t n = config->n_experts, k = config->n_experts_used;
 	if (!bias && config->routing.n_groups == 1) {
 		choose(score, n, k, chosen, weights);
@@ -105,7 +104,7 @@ static void choose_experts(const struct forward *f, const float *score, float *s
 	}
 	memcpy(scratch, score, n * sizeof(*scratch));
 	if (bias)
-		f->kernels->add(scratch, bias, n);
+		kernels->add(scratch, bias, n);
 	if (config->routing.n_groups > 1)
 		limit_groups(config, bias || config->routing.gating == GATING_SIGMOID, scratch);
 	choose(scratch, n, k, chosen, weights);
@@ -114,28 +113,26 @@ static void choose_experts(const struct forward *f, const float *score, float *s
 	sort_chosen(chosen, weights, k);
 }
 
-void route_token(struct forward *f, uint32_t t)
+void moe_route(const struct model *model, const struct kernels *kernels, uint32_t layer,
+	float *logits, float *scratch, uint16_t *chosen, float *weights)
 {
-	const struct model_config *config = &f->model->config;
+	const struct model_config *config = &model->config;
 	const struct routing_config *r = &config->routing;
-	const float *bias = f->model->layers[f->layer].router_bias;
+	const struct layer *l = &model->layers[layer];
 	uint32_t n = config->n_experts, k = config->n_experts_used;
-	float *p = f->router + (size_t)t * n, *scratch = f->selection + (size_t)t * n;
-	float *weights = f->weights + (size_t)t * k;
-	uint16_t *chosen = f->chosen + (size_t)t * k;
-	if (bias)
-		f->kernels->add(p, bias, n);
+	if (l->router_bias)
+		kernels->add(logits, l->router_bias, n);
 	if (r->gating == GATING_SPARSEMIXER) {
-		sparsemix(f, p, scratch, chosen, weights);
+		sparsemix(kernels, n, logits, scratch, chosen, weights);
 		return;
 	}
 	if (r->gating == GATING_SOFTMAX)
-		f->kernels->softmax(p, n);
+		kernels->softmax(logits, n);
 	else if (r->gating == GATING_SIGMOID)
-		f->kernels->sigmoid(p, n);
-	choose_experts(f, p, scratch, chosen, weights);
+		kernels->sigmoid(logits, n);
+	choose_experts(config, kernels, l->selection_bias, logits, scratch, chosen, weights);
 	if (r->gating == GATING_TOP_SOFTMAX)
-		f->kernels->softmax(weights, k);
+		kernels->softmax(weights, k);
 	if (r->norm) {
 		/* What is added is lost in any sum but one of sigmoids that are all 0. */
 		float sum = 0;
@@ -146,4 +143,12 @@ void route_token(struct forward *f, uint32_t t)
 	}
 	for (uint32_t j = 0; j < k && r->scale != 1; j++)
 		weights[j] *= r->scale;
+}
+
+void route_token(struct forward *f, uint32_t t)
+{
+	uint32_t n = f->model->config.n_experts, k = f->model->config.n_experts_used;
+	moe_route(f->model, f->kernels, f->layer, f->router + (size_t)t * n,
+		f->selection + (size_t)t * n, f->chosen + (size_t)t * k,
+		f->weights + (size_t)t * k);
 }

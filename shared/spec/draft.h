@@ -1,9 +1,10 @@
 /*
  * Draft requests and replies: region "draft", owned by the verifier; the other side is the drafter.
- * Two rings. A request names a session page and how many committed tokens the verifier has: the drafter reads the tokens from
+ * Three rings. A request names a session page and how many committed tokens the verifier has: the drafter reads the tokens from
  * the page. A reply that does not answer the verifier's newest request of that session (sequence) is dropped, so a late or
  * restarted drafter can do no harm. The verifier trusts nothing in a reply: tokens are checked against the vocabulary, parents
- * against their order, q against 0..1.
+ * against their order, q against 0..1. The third ring tells the drafter which experts each verified token went to, for its
+ * hints to the expert-cache; what finds no room is lost and counted. The drafter trusts no index in it.
  */
 #pragma once
 
@@ -11,10 +12,11 @@
 #include "shared/ipc/ring.h"
 
 #define DRAFT_REGION "draft"
-#define DRAFT_LAYOUT 1
+#define DRAFT_LAYOUT 2
 
 enum {
 	DRAFT_RING_SLOTS = 256,
+	DRAFT_ROUTING_SLOTS = 4096,
 };
 static_assert(
 	DRAFT_RING_SLOTS >= 2 * LIMIT_SESSIONS, "a request of every session, and follow requests");
@@ -28,6 +30,9 @@ struct draft_request {
 	uint32_t k; /* 0: only follow, no reply */
 	uint32_t
 		last; /* 1: no further request of this round follows: batch what you have and answer */
+	/* Of the demands of the pass that comes now, in its first layer with experts (struct slot_demand); the next such
+	 * layer has the next. 0: not known. */
+	uint64_t iteration;
 };
 
 struct draft_reply {
@@ -50,14 +55,33 @@ struct draft_reply {
 	} q[LIMIT_DRAFT][LIMIT_DRAFT_SUPPORT];
 };
 
+/* Where one verified token went in some of the layers that have experts; all its layers take several entries, in order. */
+enum { DRAFT_ROUTING_EXPERTS = 108 };
+struct draft_routing {
+	uint64_t session; /* uid */
+	int32_t token, before; /* and the token before it; -1: none */
+	uint32_t page, position;
+	uint16_t first; /* the first of these layers, counted among those with experts */
+	uint16_t n_layers; /* here */
+	uint16_t n_moe; /* layers with experts the model has */
+	uint16_t n_used; /* experts per token and layer */
+	uint8_t pad[8];
+	/* [n_layers][n_used], by falling weight */
+	uint16_t experts[DRAFT_ROUTING_EXPERTS];
+};
+
+#define DRAFT_ROUTING_BYTES 256
+static_assert(sizeof(struct draft_routing) == DRAFT_ROUTING_BYTES, "four cache lines");
+static_assert((int)DRAFT_ROUTING_EXPERTS >= (int)LIMIT_EXPERTS_USED, "an entry holds a layer");
+
 #define DRAFT_REQUEST_BYTES 64
 #define DRAFT_REPLY_BYTES (((sizeof(struct draft_reply) + 63) / 64) * 64)
 static_assert(sizeof(struct draft_request) <= DRAFT_REQUEST_BYTES, "a request is one cache line");
 
-/* Payload: the request ring, then the reply ring, each rounded up to a cache line. */
+/* Payload: the request ring, the reply ring, the routing ring, each rounded up to a cache line. */
 size_t draft_bytes(void);
 void draft_format(void *payload);
 struct draft_rings {
-	struct ring requests, replies;
+	struct ring requests, replies, routings;
 };
 int draft_attach(struct draft_rings *rings, void *payload, size_t bytes, struct error *err);

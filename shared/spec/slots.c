@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 
 /*
- * A state word: state 2 bits, pins 16, epoch 20, layer 8, expert 10.
+ * A state word: state 2 bits, pins 16, epoch 20, layer 8, expert 10, layout 1.
  * Pins are the low part above the state, so that an unpin is one subtraction.
  */
 enum {
@@ -15,10 +15,11 @@ enum {
 	LAYER_BITS = 8,
 	EXPERT_SHIFT = LAYER_SHIFT + LAYER_BITS,
 	EXPERT_BITS = 10,
+	LAYOUT_SHIFT = EXPERT_SHIFT + EXPERT_BITS,
 };
 static_assert(LIMIT_LAYERS <= 1 << LAYER_BITS, "a layer fits the tag");
 static_assert(LIMIT_EXPERTS <= 1 << EXPERT_BITS, "an expert fits the tag");
-static_assert(EXPERT_SHIFT + EXPERT_BITS <= 64, "the word is 64 bits");
+static_assert(LAYOUT_SHIFT + 1 <= 64, "the word is 64 bits");
 
 #define PINS_MAX ((1u << PINS_BITS) - 1)
 #define EPOCH_MASK ((1u << EPOCH_BITS) - 1)
@@ -49,6 +50,11 @@ uint32_t slot_expert(uint64_t word)
 	return (uint32_t)(word >> EXPERT_SHIFT) & ((1u << EXPERT_BITS) - 1);
 }
 
+enum matrix_layout slot_layout(uint64_t word)
+{
+	return word >> LAYOUT_SHIFT & 1 ? LAYOUT_TILES : LAYOUT_ROWS;
+}
+
 static uint64_t make_word(enum slot_state state, uint32_t pins, uint32_t epoch, uint64_t tag)
 {
 	return (uint64_t)state | (uint64_t)pins << PINS_SHIFT | (uint64_t)epoch << EPOCH_SHIFT |
@@ -61,6 +67,12 @@ static uint64_t make_tag(uint32_t layer, uint32_t expert)
 }
 
 static uint64_t tag_of(uint64_t word)
+{
+	return word & (((1ull << (LAYER_BITS + EXPERT_BITS)) - 1) << LAYER_SHIFT);
+}
+
+/* What the slot holds and how: all that a pin leaves as it is. */
+static uint64_t content_of(uint64_t word)
 {
 	return word >> LAYER_SHIFT << LAYER_SHIFT;
 }
@@ -100,8 +112,8 @@ uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t
 		/* Acquire pairs with the release store of READY in slots_load_end: without it the slot's bytes could
 		 * be read from before the load. Release publishes this verifier's epoch in the header, see void_pins. */
 		if (atomic_compare_exchange_weak_explicit(state, &word,
-			    make_word(SLOT_READY, pins + 1, epoch, tag), memory_order_acq_rel,
-			    memory_order_relaxed))
+			    make_word(SLOT_READY, pins + 1, epoch, content_of(word)),
+			    memory_order_acq_rel, memory_order_relaxed))
 			return slot;
 	}
 }
@@ -121,12 +133,14 @@ void slots_load_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32
 		make_word(SLOT_LOADING, 0, 0, make_tag(layer, expert)), memory_order_relaxed);
 }
 
-void slots_load_end(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert)
+void slots_load_end(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert,
+	enum matrix_layout layout)
 {
-	uint64_t tag = make_tag(layer, expert);
+	uint64_t content = make_tag(layer, expert) | (uint64_t)(layout == LAYOUT_TILES)
+							     << LAYOUT_SHIFT;
 	/* Release pairs with the acquire of the compare-and-swap in slots_pin: the bytes come before READY. */
 	atomic_store_explicit(
-		&slots->state[slot], make_word(SLOT_READY, 0, 0, tag), memory_order_release);
+		&slots->state[slot], make_word(SLOT_READY, 0, 0, content), memory_order_release);
 	/* Release pairs with nothing a pin needs (READY is checked there); it keeps the order READY, table, bell, so that
 	 * who is woken finds both. */
 	atomic_store_explicit(slots_word(slots, layer, expert), slot + 1, memory_order_release);
@@ -191,6 +205,13 @@ bool slots_evict(struct slots *slots, uint32_t slot)
 	/* After the table word: a successor that finds EMPTY may rely on the table not naming this slot. */
 	atomic_store_explicit(state, 0, memory_order_release);
 	return true;
+}
+
+void slots_lose(struct slots *slots, uint64_t generation)
+{
+	/* Released before the ring: who is woken sees it. */
+	atomic_store_explicit(&slots->header->lost, generation, memory_order_release);
+	doorbell_ring(&slots->header->arrivals);
 }
 
 void slots_refuse(struct slots *slots, uint32_t layer, uint32_t expert)

@@ -1,22 +1,27 @@
 /*
  * The expert region: region "experts", owned by the expert-cache; the verifier looks up and pins, the drafter hints.
  *
- * Layout of the payload: struct slots_header; the demand, activation and hint rings; per layer a line of counters; per
- * (layer, expert) one table word; per slot one state word and one word of recency; then, page-aligned in the mapping,
- * n_slots slots of slot_bytes each.
+ * Layout of the payload: struct slots_header; the demand, activation, hint and gate rings; per layer a struct slots_counts; per
+ * (layer, expert) one table word and one count of uses; per slot one state word and one word of recency; then,
+ * page-aligned in the mapping, n_slots slots of slot_bytes each.
+ *
+ * There is a slot for every expert of the model, in a file that has no pages until they are written: what a cache may
+ * hold is its budget, a number of slots in the header that the owner changes while everybody goes on. When it falls, slots
+ * are evicted and their pages go back to the kernel; when it rises, more of the empty ones are used. Nobody else acts on it.
  *
  * A slot holds the gate, up and down matrices of one expert in three page-aligned areas, each as it lies in the file
  * with the page it starts in: the first byte is at the same offset within a page as in the file, so that O_DIRECT
- * reads straight into the slot, and both sides compute the place from the model alone (slots_geometry). In a region of
- * layout LAYOUT_TILES the owner packs the matrices where they are before the slot becomes READY (kernels/tiles.h).
+ * reads straight into the slot, and both sides compute the place from the model alone (slots_geometry). The owner may
+ * pack the matrices where they are before the slot becomes READY (kernels/tiles.h); the state word says whether it has.
  *
  * A table word is 0 (absent), slot + 1, or SLOTS_REFUSED (the cache will not deliver what was demanded: read it from
- * the file now). A state word holds state, pins, the epoch of the verifier that pinned, and the tag (layer, expert):
- * one compare-and-swap pins exactly that expert or fails, so no version is needed against reuse.
+ * the file now). A state word holds state, pins, the epoch of the verifier that pinned, the tag (layer, expert) and the
+ * layout of the matrices: one compare-and-swap pins exactly that expert or fails, so no version is needed against reuse.
  *
  * States: EMPTY -> LOADING -> READY -> EVICTING -> EMPTY; pins only in READY. tests/spin/slots.pml is the protocol; the
  * functions below name its transitions. Who may write a state word: in READY the verifier (pins) and the owner
- * (eviction), both by compare-and-swap; in every other state the owner alone. An eviction that races a pin loses.
+ * (eviction), both by compare-and-swap; in every other state the owner alone. An eviction that races a pin loses. The
+ * pages of an EMPTY slot may go at any time: nobody reads them.
  *
  * Epochs: a verifier that attaches takes verifier_epoch + 1 and puts it into its pins. Pins of another epoch than the
  * header's belong to a verifier that is dead (only one can hold the verifier's socket) and are void. The owner reads
@@ -31,12 +36,13 @@
 #include "shared/model/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 3
+#define EXPERTS_LAYOUT 4
 
 enum {
 	SLOTS_DEMAND_RING = 4096,
 	SLOTS_ACTIVATION_RING = 4096,
 	SLOTS_HINT_RING = 4096,
+	SLOTS_GATE_RING = 4096,
 	SLOTS_MAX = LIMIT_LAYERS * LIMIT_EXPERTS,
 	SLOTS_PAGE = 4096, /* alignment of areas, and of O_DIRECT reads */
 };
@@ -51,30 +57,64 @@ enum slot_state {
 	SLOT_EVICTING,
 };
 
+/* What the owner's successor goes on with when it was started as its predecessor was: see services/expert-cache/live.h. */
+struct slots_settings {
+	char budget[LIMIT_NAME], policy[LIMIT_NAME];
+};
+
+/* Counters and measures lie on lines by who writes them; each has one writer. Times are CLOCK_MONOTONIC. A measure
+ * of 0 is not known yet. */
 struct slots_header {
 	uint32_t n_layers, n_experts; /* of the model */
-	uint32_t n_slots, n_experts_used;
+	uint32_t n_slots, n_experts_used; /* n_slots: places, used or not */
 	uint64_t slot_bytes; /* the largest expert of any layer with its pages */
-	uint64_t budget_bytes; /* n_slots * slot_bytes */
 	uint64_t model_fingerprint;
-	uint32_t matrix_layout; /* enum matrix_layout, of what can be packed */
+	uint64_t demand_offset, activation_offset, hint_offset, gate_offset, counts_offset,
+		table_offset, uses_offset, state_offset, used_offset,
+		arena_offset; /* from the payload's start */
 	_Atomic uint64_t cache_generation; /* of the cache process now serving; 0 = none */
-	_Atomic uint64_t verifier_generation; /* of the verifier that attached last */
-	_Atomic uint32_t verifier_epoch; /* its pins carry this; never 0 once one attached */
+	/* Of the cache process that found the model file changed: nothing is loaded any more, what is resident may not fit
+	 * together, and the verifier ends its sessions. 0 = none. Stays for the region's life. */
+	_Atomic uint64_t lost;
 	_Atomic uint32_t starved; /* the owner waits for an unpin: ring work after one */
-	uint64_t demand_offset, activation_offset, hint_offset, counts_offset, table_offset,
-		state_offset, used_offset, arena_offset; /* from the payload's start */
-	/* Verifier's: demand_hits, demand_misses, self_served. Drafter's: hints. Owner's: the rest. */
-	_Atomic uint64_t demand_hits, demand_misses, loads, evictions, bytes_loaded, hints,
-		hint_loads, self_served;
+	struct slots_settings configured, changed; /* the owner's loop thread */
+
+	/* The owner's. */
+	alignas(CACHE_LINE) _Atomic uint32_t
+		budget; /* slots that may be in use; more are while it falls */
+	_Atomic uint32_t in_use; /* not EMPTY */
+	/* Bit 1 << enum hint_source for each kind of hint it wants now; 0 when everything fits. */
+	_Atomic uint32_t hint_sources;
+	_Atomic uint64_t loads, evictions, bytes_loaded, hints, hint_loads;
+	_Atomic uint64_t beat_ns; /* the transfer worker's last round */
+	_Atomic uint64_t load_ns; /* one expert over the link, when it always has work */
+	_Atomic uint64_t submits, submit_ns, submit_ns_max; /* demands, from ring to submission */
+
+	/* The verifier's. */
+	alignas(CACHE_LINE) _Atomic uint64_t
+		verifier_generation; /* of the one that attached last */
+	_Atomic uint32_t verifier_epoch; /* its pins carry this; never 0 once one attached */
+	_Atomic uint64_t demand_hits, demand_misses, self_served;
+	_Atomic uint64_t verify_layer_ns; /* one layer of a verification, without waits */
+
+	/* The drafter's. */
+	alignas(CACHE_LINE) _Atomic uint64_t draft_layer_ns; /* one layer of its model, one step */
+	_Atomic uint32_t draft_tokens; /* drafted last */
+
 	alignas(CACHE_LINE) struct doorbell arrivals; /* rung when a slot becomes READY */
 	alignas(CACHE_LINE) struct doorbell work; /* rung for the owner: demands, hints, unpins */
 };
 
-/* Per layer. hits and misses are the verifier's, loads and evictions the owner's. */
+/* Per layer, a line or more for each writer. */
 struct slots_counts {
+	/* The verifier's: of look-ups; wait_ns: asleep until something arrived. */
 	alignas(CACHE_LINE) _Atomic uint64_t hits;
-	_Atomic uint64_t misses, loads, evictions;
+	_Atomic uint64_t misses, wait_ns, self_served;
+	/* The owner's. Of prefetches: how many came, were used before they were evicted, were evicted unused; how many a
+	 * demand waited for, how many were taken back. */
+	alignas(CACHE_LINE) _Atomic uint64_t loads;
+	_Atomic uint64_t evictions, bytes_loaded, prefetched, prefetch_used, prefetch_wasted,
+		promoted, cancelled;
 };
 
 struct slot_demand { /* verifier -> cache: must have now */
@@ -82,12 +122,14 @@ struct slot_demand { /* verifier -> cache: must have now */
 	uint16_t tokens; /* of the batch that need it */
 	/* Grows with each layer the verifier begins: demands of another one are obsolete. */
 	uint64_t iteration;
+	uint64_t time_ns; /* when it was pushed */
 };
 
-enum { SLOT_ACTIVATION_PAIRS = 27 };
+enum { SLOT_ACTIVATION_PAIRS = 25 };
 struct slot_activation { /* verifier -> cache: one layer of one pass */
 	uint64_t iteration;
 	uint64_t session; /* the only one in the batch; 0: several, or not known */
+	uint64_t begun_ns; /* CLOCK_MONOTONIC */
 	uint16_t layer, n; /* n pairs follow */
 	/* (expert, tokens) pairs; more pairs take more entries. */
 	uint16_t expert_tokens[2 * SLOT_ACTIVATION_PAIRS];
@@ -101,12 +143,15 @@ enum hint_source {
 	HINT_SOURCES
 };
 
-struct slot_hint { /* drafter -> cache */
+struct slot_hint { /* drafter -> cache, ring hints; verifier -> cache, ring gates */
 	uint16_t layer, expert;
 	float score;
 	uint32_t source; /* enum hint_source */
 	uint64_t session;
 	uint64_t needed_by_ns; /* CLOCK_MONOTONIC, 0 = soon */
+	uint64_t made_ns; /* CLOCK_MONOTONIC */
+	/* The demand's that it foresees: what the verifier has reached already, it foresees no more. 0 = not known */
+	uint64_t iteration;
 };
 
 #define SLOT_DEMAND_BYTES 64
@@ -149,6 +194,16 @@ static inline uint64_t slots_part_place(const struct slots_part *part, uint32_t 
 	return part->area + slots_part_offset(part, expert) % SLOTS_PAGE;
 }
 
+/* What is to be read for one expert: whole pages of the file, to a place in its slot from a page boundary. */
+struct slots_read {
+	uint64_t offset; /* in the file */
+	size_t bytes, need; /* the file may end after need */
+	uint64_t at; /* in the slot */
+};
+/* The reads of one expert, one per part; returns how many. */
+unsigned slots_reads(const struct slots_layer_geometry *layer, uint32_t expert,
+	struct slots_read out[static EXPERT_PARTS]);
+
 /* Slots that one layer of one verification with a full draft may need: the smallest legal budget. */
 uint32_t slots_min(const struct slots_geometry *geometry);
 
@@ -160,27 +215,26 @@ struct slots {
 	struct slots_header *header;
 	uint32_t n_layers, n_experts, n_slots;
 	uint64_t slot_bytes;
-	enum matrix_layout layout;
 	_Atomic uint32_t *table; /* [n_layers][n_experts] */
+	_Atomic uint64_t *uses; /* [n_layers][n_experts] the owner's counts of activations */
 	_Atomic uint64_t *state; /* [n_slots] */
 	_Atomic uint64_t *used; /* [n_slots] the owner's recency stamps, kept for its successor */
 	struct slots_counts *counts; /* [n_layers] */
 	unsigned char *arena; /* [n_slots][slot_bytes] */
-	struct ring demands, activations, hints;
+	struct ring demands, activations, hints, gates;
 };
 
 struct slots_shape {
 	uint32_t n_layers, n_experts, n_experts_used, n_slots;
 	uint64_t slot_bytes, model_fingerprint;
-	enum matrix_layout layout;
 };
 
 /* Bytes of the payload, 0 when the shape is out of limits. */
 uint64_t slots_payload_bytes(const struct slots_shape *shape);
-/* Owner, on a fresh zero-filled region of that payload: every slot EMPTY. */
+/* Owner, on a fresh zero-filled region of that payload: every slot EMPTY, the budget all of them. */
 void slots_format(const struct region *region, const struct slots_shape *shape);
 /* Either side: checks every size and offset against the region, and the shape against *expected when it is not NULL
- * (n_slots 0 there means any, and either layout). */
+ * (n_slots 0 there means any). */
 int slots_map(const struct region *region, const struct slots_shape *expected, struct slots *out,
 	struct error *err);
 
@@ -188,6 +242,11 @@ static inline _Atomic uint32_t *slots_word(
 	const struct slots *slots, uint32_t layer, uint32_t expert)
 {
 	return &slots->table[(size_t)layer * slots->n_experts + expert];
+}
+static inline _Atomic uint64_t *slots_uses(
+	const struct slots *slots, uint32_t layer, uint32_t expert)
+{
+	return &slots->uses[(size_t)layer * slots->n_experts + expert];
 }
 static inline unsigned char *slots_at(const struct slots *slots, uint32_t slot)
 {
@@ -201,6 +260,7 @@ uint32_t slot_pins(uint64_t word);
 uint32_t slot_epoch(uint64_t word);
 uint32_t slot_layer(uint64_t word);
 uint32_t slot_expert(uint64_t word);
+enum matrix_layout slot_layout(uint64_t word); /* of what can be packed */
 
 /* Verifier. */
 
@@ -218,7 +278,8 @@ void slots_unpin(struct slots *slots, uint32_t slot);
 void slots_load_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert);
 /* [load_end] LOADING -> READY, into the table, ring arrivals. layer and expert as at the beginning: the owner's own
  * account of what it loaded, since the word lies where others can write. */
-void slots_load_end(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert);
+void slots_load_end(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert,
+	enum matrix_layout layout);
 /* [load_fail] LOADING -> EMPTY. slots_refuse tells a verifier that waits to read the file itself. */
 void slots_load_fail(struct slots *slots, uint32_t slot);
 /* [evict] READY -> EVICTING -> out of the table -> EMPTY; false when it is pinned, not READY, or names an expert that
@@ -226,6 +287,8 @@ void slots_load_fail(struct slots *slots, uint32_t slot);
 bool slots_evict(struct slots *slots, uint32_t slot);
 /* Whether slots_evict would succeed now. */
 bool slots_evictable(const struct slots *slots, uint32_t slot);
+/* Any thread of the owner: the model file is not what it was (header->lost). Wakes a verifier that waits. */
+void slots_lose(struct slots *slots, uint64_t generation);
 /* Whether the slot holds (layer, expert) and is READY. */
 bool slots_holds(const struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert);
 /* The cache will not deliver (layer, expert). */
@@ -252,7 +315,9 @@ int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
 struct experts_cached;
 struct experts_cached_options {
 	uint64_t spin_ns; /* before sleeping on arrivals */
-	uint64_t patience_ns; /* without an arrival, before a demand is served from the file */
+	/* Without an arrival, before a demand is served from the file: at least. A link that is slow gets longer, see
+	 * patience() in slots_source.c. */
+	uint64_t patience_ns;
 	uint64_t generation; /* the verifier's */
 	bool (*cache_alive)(void *arg); /* may be NULL: always */
 	void *arg;
@@ -260,14 +325,22 @@ struct experts_cached_options {
 int experts_cached_create(const struct model *model, const struct experts_cached_options *options,
 	struct experts_cached **out, struct error *err);
 void experts_cached_destroy(struct experts_cached **cached);
+/* Other waits; between two passes. */
+void experts_cached_tune(struct experts_cached *cached, uint64_t spin_ns, uint64_t patience_ns);
 struct expert_source *experts_cached_source(struct experts_cached *cached);
+/* Whose tokens the passes from now on are: the one session of the batch, 0 for several. Told to the cache's policy. */
+void experts_cached_session(struct experts_cached *cached, uint64_t session);
+/* The region in use, or NULL: for whoever sends hints from the same thread. Valid until the next attach. */
+struct slots *experts_cached_slots(struct experts_cached *cached);
+/* The iteration of the layer that was begun last; each layer with experts that a pass comes to takes the next. */
+uint64_t experts_cached_iteration(const struct experts_cached *cached);
 /* Uses a region from now on (dups the fd; NULL: serve everything from the file). Checks the layout and the model's
  * fingerprint; on failure what was attached stays. The region that is attached already (same uid) changes nothing.
  * Call between passes. */
 int experts_cached_attach(
 	struct experts_cached *cached, const struct region *region, struct error *err);
 
-/* ---- The drafter's side (slots_hinter.c). ---- */
+/* ---- Who hints: the drafter, and the verifier for its next layers (slots_hinter.c). ---- */
 
 struct slots_hinter {
 	struct slots slots;
@@ -277,7 +350,13 @@ struct slots_hinter {
 /* Borrows the region. */
 int slots_hinter_attach(
 	struct slots_hinter *hinter, const struct region *region, struct error *err);
-/* False when the ring is full (dropped and counted) or the hint is out of the model's range. */
+/* The verifier's own ring, over its view of the region, which is copied. */
+void slots_hinter_gates(struct slots_hinter *hinter, const struct slots *slots);
+/* Whether the owner wants hints of this source now. */
+bool slots_hint_wanted(const struct slots_hinter *hinter, enum hint_source source);
+/* False when the ring is full (dropped and counted) or the hint is out of the model's range. Of what is resident, too:
+ * it says what not to give up. The owner sees it when it looks next: slots_hint_wake makes it look. */
 bool slots_hint(struct slots_hinter *hinter, const struct slot_hint *hint);
-/* Whether (layer, expert) is resident now: hints for it are not needed. */
+void slots_hint_wake(struct slots_hinter *hinter);
+/* Whether (layer, expert) is resident now: hints for it start no load. */
 bool slots_resident(const struct slots_hinter *hinter, uint32_t layer, uint32_t expert);

@@ -10,6 +10,19 @@ int slots_hinter_attach(struct slots_hinter *hinter, const struct region *region
 	return 0;
 }
 
+void slots_hinter_gates(struct slots_hinter *hinter, const struct slots *slots)
+{
+	hinter->slots = *slots;
+	hinter->header = slots->header;
+	hinter->hints = slots->gates;
+}
+
+bool slots_hint_wanted(const struct slots_hinter *hinter, enum hint_source source)
+{
+	uint32_t wanted = atomic_load_explicit(&hinter->header->hint_sources, memory_order_relaxed);
+	return wanted >> source & 1;
+}
+
 bool slots_hint(struct slots_hinter *hinter, const struct slot_hint *hint)
 {
 	if (hint->layer >= hinter->slots.n_layers || hint->expert >= hinter->slots.n_experts)
@@ -21,12 +34,12 @@ bool slots_hint(struct slots_hinter *hinter, const struct slot_hint *hint)
 	}
 	*slot = *hint;
 	ring_publish(&hinter->hints);
-	/* Only the drafter writes this counter. */
-	_Atomic uint64_t *hints = &hinter->header->hints;
-	atomic_store_explicit(
-		hints, atomic_load_explicit(hints, memory_order_relaxed) + 1, memory_order_relaxed);
-	doorbell_ring(&hinter->header->work);
 	return true;
+}
+
+void slots_hint_wake(struct slots_hinter *hinter)
+{
+	doorbell_ring(&hinter->header->work);
 }
 
 bool slots_resident(const struct slots_hinter *hinter, uint32_t layer, uint32_t expert)

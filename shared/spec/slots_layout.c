@@ -50,6 +50,22 @@ void slots_geometry_init(struct slots_geometry *geometry, const struct model *mo
 	}
 }
 
+unsigned slots_reads(const struct slots_layer_geometry *layer, uint32_t expert,
+	struct slots_read out[static EXPERT_PARTS])
+{
+	for (int p = 0; p < EXPERT_PARTS; p++) {
+		uint64_t offset = slots_part_offset(&layer->part[p], expert);
+		size_t skip = (size_t)(offset % SLOTS_PAGE);
+		out[p] = (struct slots_read){
+			.offset = offset - skip,
+			.need = skip + (size_t)layer->part[p].bytes,
+			.at = layer->part[p].area,
+		};
+		out[p].bytes = (out[p].need + SLOTS_PAGE - 1) / SLOTS_PAGE * SLOTS_PAGE;
+	}
+	return EXPERT_PARTS;
+}
+
 uint32_t slots_min(const struct slots_geometry *geometry)
 {
 	uint32_t most = geometry->n_experts_used * (LIMIT_DRAFT + 1);
@@ -62,8 +78,7 @@ static bool lay_out(const struct slots_shape *shape, struct slots_header *out, u
 	if (shape->n_layers == 0 || shape->n_layers > LIMIT_LAYERS || shape->n_experts == 0 ||
 		shape->n_experts > LIMIT_EXPERTS || shape->n_slots == 0 ||
 		shape->n_slots > SLOTS_MAX || shape->slot_bytes == 0 ||
-		shape->slot_bytes % SLOTS_PAGE != 0 || shape->slot_bytes > (1ull << 40) ||
-		(shape->layout != LAYOUT_ROWS && shape->layout != LAYOUT_TILES))
+		shape->slot_bytes % SLOTS_PAGE != 0 || shape->slot_bytes > (1ull << 40))
 		return false;
 	uint64_t at = round_up(sizeof(*out), CACHE_LINE);
 	out->demand_offset = at;
@@ -72,10 +87,14 @@ static bool lay_out(const struct slots_shape *shape, struct slots_header *out, u
 	at += ring_bytes(SLOT_ACTIVATION_BYTES, SLOTS_ACTIVATION_RING);
 	out->hint_offset = at = round_up(at, CACHE_LINE);
 	at += ring_bytes(SLOT_HINT_BYTES, SLOTS_HINT_RING);
+	out->gate_offset = at = round_up(at, CACHE_LINE);
+	at += ring_bytes(SLOT_HINT_BYTES, SLOTS_GATE_RING);
 	out->counts_offset = at = round_up(at, CACHE_LINE);
 	at += shape->n_layers * sizeof(struct slots_counts);
 	out->table_offset = at = round_up(at, CACHE_LINE);
 	at += (uint64_t)shape->n_layers * shape->n_experts * sizeof(uint32_t);
+	out->uses_offset = at = round_up(at, CACHE_LINE);
+	at += (uint64_t)shape->n_layers * shape->n_experts * sizeof(uint64_t);
 	out->state_offset = at = round_up(at, CACHE_LINE);
 	at += shape->n_slots * sizeof(uint64_t);
 	out->used_offset = at = round_up(at, CACHE_LINE);
@@ -105,13 +124,13 @@ void slots_format(const struct region *region, const struct slots_shape *shape)
 	header->n_experts_used = shape->n_experts_used;
 	header->n_slots = shape->n_slots;
 	header->slot_bytes = shape->slot_bytes;
-	header->budget_bytes = shape->n_slots * shape->slot_bytes;
+	atomic_store_explicit(&header->budget, shape->n_slots, memory_order_relaxed);
 	header->model_fingerprint = shape->model_fingerprint;
-	header->matrix_layout = shape->layout;
 	ring_format(payload + header->demand_offset, SLOT_DEMAND_BYTES, SLOTS_DEMAND_RING);
 	ring_format(
 		payload + header->activation_offset, SLOT_ACTIVATION_BYTES, SLOTS_ACTIVATION_RING);
 	ring_format(payload + header->hint_offset, SLOT_HINT_BYTES, SLOTS_HINT_RING);
+	ring_format(payload + header->gate_offset, SLOT_HINT_BYTES, SLOTS_GATE_RING);
 }
 
 /* What the header says, once: later reads could differ. */
@@ -126,20 +145,21 @@ static int check_header(const struct region *region, const struct slots_header *
 		.n_slots = header->n_slots,
 		.slot_bytes = header->slot_bytes,
 		.model_fingerprint = header->model_fingerprint,
-		.layout = (enum matrix_layout)header->matrix_layout,
 	};
 	uint64_t bytes;
 	if (!lay_out(shape, offsets, &bytes) || bytes > region->bytes - REGION_DATA)
 		return error_set(err, EBADMSG,
-			"expert region: %u slots of %llu bytes for %u layers of %u experts, "
-			"matrices in layout %u, do not fit its %zu bytes",
+			"expert region: %u slots of %llu bytes for %u layers of %u experts do not "
+			"fit its %zu bytes",
 			shape->n_slots, (unsigned long long)shape->slot_bytes, shape->n_layers,
-			shape->n_experts, (unsigned)shape->layout, region->bytes);
+			shape->n_experts, region->bytes);
 	if (header->demand_offset != offsets->demand_offset ||
 		header->activation_offset != offsets->activation_offset ||
 		header->hint_offset != offsets->hint_offset ||
+		header->gate_offset != offsets->gate_offset ||
 		header->counts_offset != offsets->counts_offset ||
 		header->table_offset != offsets->table_offset ||
+		header->uses_offset != offsets->uses_offset ||
 		header->state_offset != offsets->state_offset ||
 		header->used_offset != offsets->used_offset ||
 		header->arena_offset != offsets->arena_offset)
@@ -163,10 +183,6 @@ static int check_header(const struct region *region, const struct slots_header *
 			(unsigned long long)shape->slot_bytes, expected->n_layers,
 			expected->n_experts, expected->n_slots,
 			(unsigned long long)expected->slot_bytes);
-	if (expected->n_slots != 0 && shape->layout != expected->layout)
-		return error_set(err, ESTALE, "expert region: its matrices are %s, we %s",
-			shape->layout == LAYOUT_TILES ? "packed" : "not packed",
-			expected->layout == LAYOUT_TILES ? "pack them" : "do not pack them");
 	return 0;
 }
 
@@ -189,9 +205,9 @@ int slots_map(const struct region *region, const struct slots_shape *expected, s
 		.n_experts = shape.n_experts,
 		.n_slots = shape.n_slots,
 		.slot_bytes = shape.slot_bytes,
-		.layout = shape.layout,
 		.counts = (struct slots_counts *)(payload + at.counts_offset),
 		.table = (_Atomic uint32_t *)(payload + at.table_offset),
+		.uses = (_Atomic uint64_t *)(payload + at.uses_offset),
 		.state = (_Atomic uint64_t *)(payload + at.state_offset),
 		.used = (_Atomic uint64_t *)(payload + at.used_offset),
 		.arena = payload + at.arena_offset,
@@ -203,7 +219,8 @@ int slots_map(const struct region *region, const struct slots_shape *expected, s
 	} rings[] = {
 		{&slots.demands, at.demand_offset, at.activation_offset, SLOT_DEMAND_BYTES},
 		{&slots.activations, at.activation_offset, at.hint_offset, SLOT_ACTIVATION_BYTES},
-		{&slots.hints, at.hint_offset, at.counts_offset, SLOT_HINT_BYTES},
+		{&slots.hints, at.hint_offset, at.gate_offset, SLOT_HINT_BYTES},
+		{&slots.gates, at.gate_offset, at.counts_offset, SLOT_HINT_BYTES},
 	};
 	for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++) {
 		status = ring_attach(rings[i].ring, payload + rings[i].offset,

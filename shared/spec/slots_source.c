@@ -4,6 +4,7 @@
  * file's mapping. Nothing here allocates or makes a system call while everything is resident.
  */
 #include "shared/base/clock.h"
+#include "shared/model/gguf_watch.h"
 #include "shared/spec/slots.h"
 
 #include <fcntl.h>
@@ -14,6 +15,11 @@
 /* How long one sleep on arrivals lasts at most: then the cache's life and the patience are looked at again. */
 #define WAIT_NS_MAX 2000000ull
 
+/* A demand waits behind what is in flight already; so many loads in a row, and nothing of ours among them, is a cache that
+ * has forgotten us. But never longer than this, whatever the header says. */
+#define PATIENCE_LOADS 32u
+#define PATIENCE_NS_MAX 5000000000ull
+
 struct experts_cached {
 	struct expert_source source;
 	struct experts_cached_options options;
@@ -22,6 +28,9 @@ struct experts_cached {
 	struct slots slots;
 	uint32_t epoch;
 	uint64_t iteration; /* counts begins, over restarts: from the generation */
+	uint64_t session;
+	/* The transfer worker's last sign of life when it was given up; while it gives no other, nothing is asked of it. */
+	uint64_t hung_beat_ns;
 
 	/* The layer under way. */
 	uint32_t layer, n;
@@ -60,12 +69,15 @@ static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_v
 	uint32_t expert = cached->experts[i];
 	const struct slots_part *part = cached->geometry.layers[cached->layer].part;
 	const unsigned char *slot = slots_at(&cached->slots, cached->slot[i]);
+	/* Pinned: nobody changes what it holds, nor how. */
+	uint64_t word =
+		atomic_load_explicit(&cached->slots.state[cached->slot[i]], memory_order_relaxed);
 	*view = (struct expert_view){
 		.index = i,
 		.gate = slot + slots_part_place(&part[EXPERT_GATE], expert),
 		.up = slot + slots_part_place(&part[EXPERT_UP], expert),
 		.down = slot + slots_part_place(&part[EXPERT_DOWN], expert),
-		.layout = cached->slots.layout,
+		.layout = slot_layout(word),
 	};
 	cached->held[cached->n_held++] = cached->slot[i];
 }
@@ -88,8 +100,10 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 	};
 	cached->source.stats.bytes_loaded +=
 		layer->gate.expert_bytes + layer->up.expert_bytes + layer->down.expert_bytes;
-	if (cached->region.fd >= 0)
-		count(&cached->slots.header->self_served, 1);
+	if (cached->region.fd < 0)
+		return;
+	count(&cached->slots.header->self_served, 1);
+	count(&cached->slots.counts[cached->layer].self_served, 1);
 }
 
 /* Activation counts of this layer, for the cache's policy; what finds no room is dropped and counted. Before the
@@ -97,6 +111,7 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 static void push_activations(struct experts_cached *cached, const uint16_t *tokens)
 {
 	struct ring *ring = &cached->slots.activations;
+	uint64_t now_ns = clock_ns();
 	for (uint32_t i = 0; i < cached->n;) {
 		struct slot_activation *entry = ring_reserve(ring);
 		if (entry == NULL) {
@@ -107,7 +122,8 @@ static void push_activations(struct experts_cached *cached, const uint16_t *toke
 		if (n > SLOT_ACTIVATION_PAIRS)
 			n = SLOT_ACTIVATION_PAIRS;
 		entry->iteration = cached->iteration;
-		entry->session = 0;
+		entry->session = cached->session;
+		entry->begun_ns = now_ns;
 		entry->layer = (uint16_t)cached->layer;
 		entry->n = (uint16_t)n;
 		for (uint32_t j = 0; j < n; j++, i++) {
@@ -135,9 +151,17 @@ static bool push_demand(struct experts_cached *cached, uint32_t expert, uint16_t
 		.expert = (uint16_t)expert,
 		.tokens = tokens,
 		.iteration = cached->iteration,
+		.time_ns = cached->progress_ns,
 	};
 	ring_publish(&slots->demands);
 	return true;
+}
+
+/* Whether the transfer worker has done something since it was last given up. */
+static bool worker_alive(const struct experts_cached *cached)
+{
+	return cached->hung_beat_ns == 0 || atomic_load_explicit(&cached->slots.header->beat_ns,
+						    memory_order_relaxed) != cached->hung_beat_ns;
 }
 
 static void begin_without_cache(struct experts_cached *cached)
@@ -165,8 +189,9 @@ static void begin_with_cache(struct experts_cached *cached, const uint16_t *toke
 		return;
 	count(&counts->misses, cached->n_missing);
 	count(&slots->header->demand_misses, cached->n_missing);
-	bool alive = cache_alive(cached);
+	bool alive = cache_alive(cached) && worker_alive(cached);
 	uint32_t n = cached->n_missing;
+	cached->progress_ns = clock_ns();
 	cached->n_missing = 0;
 	for (uint32_t m = 0; m < n; m++) {
 		uint16_t i = cached->missing[m];
@@ -177,7 +202,6 @@ static void begin_with_cache(struct experts_cached *cached, const uint16_t *toke
 	}
 	if (cached->n_missing > 0)
 		doorbell_ring(&slots->header->work);
-	cached->progress_ns = clock_ns();
 }
 
 static void release_held(struct experts_cached *cached)
@@ -256,25 +280,59 @@ static uint32_t view_unserved(struct experts_cached *cached, struct expert_view 
 	return n;
 }
 
-/* Nothing has arrived: sleep, or stop waiting. All are given up when the cache is gone; one at a time when it is
- * merely slow, so that it and the file's mapping work side by side. */
+/* A slow link must not make us read through page faults what it is about to bring: that would only be slower. */
+static uint64_t patience(const struct experts_cached *cached)
+{
+	uint64_t load_ns =
+		atomic_load_explicit(&cached->slots.header->load_ns, memory_order_relaxed);
+	uint64_t wait_ns = load_ns < PATIENCE_NS_MAX / PATIENCE_LOADS ? load_ns * PATIENCE_LOADS
+								      : PATIENCE_NS_MAX;
+	return wait_ns > cached->options.patience_ns ? wait_ns : cached->options.patience_ns;
+}
+
+/* How many of those that are missing are not waited for any longer. All when the cache is gone or its worker has not even
+ * looked at what was demanded; one at a time when it is merely slow, so that it and the file's mapping work side by
+ * side. */
+static uint32_t given_up(struct experts_cached *cached, uint64_t waited_ns, uint64_t patience_ns)
+{
+	if (!cache_alive(cached))
+		return cached->n_missing;
+	if (waited_ns < patience_ns)
+		return 0;
+	uint64_t beat_ns =
+		atomic_load_explicit(&cached->slots.header->beat_ns, memory_order_relaxed);
+	if (beat_ns == 0 || beat_ns >= cached->progress_ns)
+		return 1;
+	cached->hung_beat_ns = beat_ns;
+	return cached->n_missing;
+}
+
+/* Nothing has arrived: sleep, or stop waiting. */
 static void wait_or_give_up(struct experts_cached *cached, uint32_t seen)
 {
 	uint64_t start = clock_ns();
-	uint64_t waited = start - cached->progress_ns;
-	uint32_t give_up = 0;
-	if (!cache_alive(cached))
-		give_up = cached->n_missing;
-	else if (waited >= cached->options.patience_ns)
-		give_up = 1;
+	uint64_t waited = start - cached->progress_ns, most = patience(cached);
+	uint32_t give_up = given_up(cached, waited, most);
 	for (uint32_t i = 0; i < give_up; i++)
 		cached->unserved[cached->n_unserved++] = cached->missing[--cached->n_missing];
 	if (give_up > 0)
 		return;
-	uint64_t left = cached->options.patience_ns - waited;
+	uint64_t left = most - waited;
 	doorbell_wait(&cached->slots.header->arrivals, seen, cached->options.spin_ns,
 		left < WAIT_NS_MAX ? left : WAIT_NS_MAX);
-	cached->source.stats.wait_ns += clock_ns() - start;
+	uint64_t slept = clock_ns() - start;
+	cached->source.stats.wait_ns += slept;
+	count(&cached->slots.counts[cached->layer].wait_ns, slept);
+}
+
+/* The cache has found the file changed. Looked at before anything that it may have put into slots is used. */
+static bool is_lost(struct experts_cached *cached)
+{
+	if (cached->region.fd < 0 ||
+		atomic_load_explicit(&cached->slots.header->lost, memory_order_acquire) == 0)
+		return false;
+	gguf_lose(cached->source.model->gguf, GGUF_REPORTED, 0);
+	return true;
 }
 
 static int cached_ready(struct expert_source *source, struct expert_view *views)
@@ -282,6 +340,8 @@ static int cached_ready(struct expert_source *source, struct expert_view *views)
 	struct experts_cached *cached = cached_of(source);
 	/* The views of the last call are finished with: what they pinned may go. */
 	release_held(cached);
+	if (is_lost(cached))
+		return -EIO;
 	if (cached->n_pinned > 0)
 		return (int)view_pinned(cached, views);
 	while (cached->n_missing > 0) {
@@ -292,6 +352,8 @@ static int cached_ready(struct expert_source *source, struct expert_view *views)
 			cached->progress_ns = clock_ns();
 			return (int)n;
 		}
+		if (is_lost(cached))
+			return -EIO;
 		if (cached->n_unserved > 0)
 			break;
 		wait_or_give_up(cached, seen);
@@ -349,9 +411,30 @@ void experts_cached_destroy(struct experts_cached **cached)
 	*cached = NULL;
 }
 
+void experts_cached_tune(struct experts_cached *cached, uint64_t spin_ns, uint64_t patience_ns)
+{
+	cached->options.spin_ns = spin_ns;
+	cached->options.patience_ns = patience_ns;
+}
+
 struct expert_source *experts_cached_source(struct experts_cached *cached)
 {
 	return &cached->source;
+}
+
+void experts_cached_session(struct experts_cached *cached, uint64_t session)
+{
+	cached->session = session;
+}
+
+struct slots *experts_cached_slots(struct experts_cached *cached)
+{
+	return cached->region.fd >= 0 ? &cached->slots : NULL;
+}
+
+uint64_t experts_cached_iteration(const struct experts_cached *cached)
+{
+	return cached->iteration;
 }
 
 int experts_cached_attach(
@@ -387,6 +470,7 @@ int experts_cached_attach(
 	detach(cached);
 	cached->region = mapped_region;
 	cached->slots = slots;
+	cached->hung_beat_ns = 0;
 	cached->epoch = slots_verifier_enter(&cached->slots, cached->options.generation);
 	return 0;
 }

@@ -26,14 +26,20 @@ struct settings {
 static const char *const modes[] = {"slow", "fast", NULL};
 #define FIELD(name) offsetof(struct settings, name)
 static const struct config_key keys[] = {
-	{"", "count", CONFIG_INT, FIELD(count), 0, 1, 10, NULL, "3", NULL, "How many."},
+	{"", "count", CONFIG_INT, FIELD(count), 0, 1, 10, NULL, "3", NULL, "How many.", KNOB_LIVE,
+		KNOB_GLOBAL},
 	{"", "bytes", CONFIG_BYTES, FIELD(bytes), 0, 0, 1ll << 40, NULL, "64K", "bytes",
-		"How large."},
-	{"", "wait", CONFIG_NS, FIELD(wait_ns), 0, 0, 60e9, NULL, "5ms", "time", "How long."},
-	{"", "ratio", CONFIG_DOUBLE, FIELD(ratio), 0, 0, 1, NULL, "0.5", NULL, "How much."},
-	{"", "on", CONFIG_BOOL, FIELD(on), 0, 0, 0, NULL, "no", NULL, "Whether."},
-	{"", "path", CONFIG_STRING, FIELD(path), 512, 0, 0, NULL, "", NULL, "Where."},
-	{"deep", "mode", CONFIG_ENUM, FIELD(mode), 0, 0, 0, modes, "slow", NULL, "Which way."},
+		"How large.", KNOB_LIVE, KNOB_GLOBAL},
+	{"", "wait", CONFIG_NS, FIELD(wait_ns), 0, 0, 60e9, NULL, "5ms", "time", "How long.",
+		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "ratio", CONFIG_DOUBLE, FIELD(ratio), 0, 0, 1, NULL, "0.5", NULL, "How much.",
+		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "on", CONFIG_BOOL, FIELD(on), 0, 0, 0, NULL, "no", NULL, "Whether.", KNOB_LIVE,
+		KNOB_GLOBAL},
+	{"", "path", CONFIG_STRING, FIELD(path), 512, 0, 0, NULL, "", NULL, "Where.", KNOB_LIVE,
+		KNOB_GLOBAL},
+	{"deep", "mode", CONFIG_ENUM, FIELD(mode), 0, 0, 0, modes, "slow", NULL, "Which way.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{0},
 };
 

@@ -63,10 +63,10 @@ static bool rig_alive(void *arg)
 }
 
 struct rig_options {
-	uint32_t n_slots;
+	uint32_t budget;
 	int recovered_fd;
 	enum io_choice io;
-	bool preload, no_worker;
+	bool preload, no_worker, packs;
 	uint64_t patience_ns;
 	const char *path; /* of what is read, MODEL when NULL */
 };
@@ -77,7 +77,7 @@ static void rig_start(struct rig *rig, const struct rig_options *options)
 	memset(rig, 0, sizeof(*rig));
 	rig->alive = true;
 	struct store_options store = {
-		.n_slots = options->n_slots,
+		.budget = options->budget,
 		.model_fingerprint = model->fingerprint,
 		.generation = 1,
 		.policy = cache_policy_find("lru"),
@@ -85,10 +85,12 @@ static void rig_start(struct rig *rig, const struct rig_options *options)
 		.recovered_fd = options->recovered_fd > 0 ? options->recovered_fd : -1,
 	};
 	assert_int_equal(store_open(&rig->store, &geometry, &store, &err), 0);
-	struct reader_file file = {options->path != NULL ? options->path : MODEL, 0};
-	assert_int_equal(
-		reader_open(&file, 1, options->io, CHOICE_AUTO, 24, &rig->reader, &err), 0);
-	struct transfer_options transfer = {.preload = options->preload};
+	struct reader_file file = {.path = options->path != NULL ? options->path : MODEL};
+	struct reader_options reader = {.io = options->io, .depth = 24, .read_bytes = 64 << 10};
+	assert_int_equal(reader_open(&file, 1, &reader, &rig->reader, &err), 0);
+	reader_slots(rig->reader, slots_at(&rig->store.slots, 0), (size_t)geometry.slot_bytes,
+		options->budget);
+	struct transfer_options transfer = {.preload = options->preload, .packs = options->packs};
 	if (!options->no_worker)
 		assert_int_equal(
 			transfer_start(&rig->transfer, &rig->store, rig->reader, &transfer, &err),
@@ -171,6 +173,16 @@ static bool wait_for(_Atomic uint64_t *value, uint64_t least)
 	return counter(value) >= least;
 }
 
+/* Waits until so many slots are in use. */
+static void expect_in_use(const struct rig *rig, uint32_t n)
+{
+	_Atomic uint32_t *in_use = &rig->store.slots.header->in_use;
+	uint64_t end = clock_ns() + 20000000000ull;
+	while (atomic_load(in_use) != n && clock_ns() < end)
+		usleep(1000);
+	assert_int_equal(atomic_load(in_use), n);
+}
+
 static void a_slot_lies_as_the_file_does(void **state)
 {
 	(void)state;
@@ -200,7 +212,7 @@ static void preloaded_experts_are_all_hits(void **state)
 	(void)state;
 	need_model();
 	struct rig rig;
-	rig_start(&rig, &(struct rig_options){.n_slots = geometry.n_total, .preload = true});
+	rig_start(&rig, &(struct rig_options){.budget = geometry.n_total, .preload = true});
 	assert_true(wait_for(&rig.store.slots.header->loads, geometry.n_total));
 	for (uint32_t l = 0; l < geometry.n_layers; l++)
 		assert_int_equal(run_layer(&rig, l, 0, geometry.n_experts), geometry.n_experts);
@@ -215,7 +227,7 @@ static void run_small(enum io_choice io, uint32_t n_slots)
 {
 	struct rig rig;
 	uint32_t from_slots = 0, wanted = 0;
-	rig_start(&rig, &(struct rig_options){.n_slots = n_slots, .io = io});
+	rig_start(&rig, &(struct rig_options){.budget = n_slots, .io = io});
 	for (uint32_t pass = 0; pass < 6; pass++) {
 		for (uint32_t l = 0; l < geometry.n_layers; l++) {
 			uint32_t first = pass * 3 % 8;
@@ -264,7 +276,7 @@ static void a_cache_that_is_gone_costs_no_wait(void **state)
 	(void)state;
 	need_model();
 	struct rig rig;
-	rig_start(&rig, &(struct rig_options){.n_slots = 32, .no_worker = true});
+	rig_start(&rig, &(struct rig_options){.budget = 32, .no_worker = true});
 	rig.alive = false;
 	assert_int_equal(run_layer(&rig, 0, 0, 8), 0);
 	assert_int_equal(counter(&rig.store.slots.header->self_served), 8);
@@ -282,7 +294,7 @@ static void a_cache_that_hangs_costs_the_patience(void **state)
 	need_model();
 	struct rig rig;
 	rig_start(&rig,
-		&(struct rig_options){.n_slots = 32, .no_worker = true, .patience_ns = 30000000});
+		&(struct rig_options){.budget = 32, .no_worker = true, .patience_ns = 30000000});
 	uint64_t start = clock_ns();
 	assert_int_equal(run_layer(&rig, 0, 4, 8), 0);
 	assert_true(clock_ns() - start >= 30000000);
@@ -295,7 +307,7 @@ static void a_full_demand_ring_is_served_from_the_file(void **state)
 	(void)state;
 	need_model();
 	struct rig rig;
-	rig_start(&rig, &(struct rig_options){.n_slots = 32, .no_worker = true, .patience_ns = 1});
+	rig_start(&rig, &(struct rig_options){.budget = 32, .no_worker = true, .patience_ns = 1});
 	for (uint32_t i = 0; i < SLOTS_DEMAND_RING / 8 + 2; i++)
 		assert_int_equal(run_layer(&rig, 0, 0, 8), 0);
 	assert_true(atomic_load(&rig.store.slots.demands.shared->dropped) > 0);
@@ -312,16 +324,16 @@ static void what_cannot_be_read_is_refused_at_once_and_the_verifier_reads_it(voi
 	assert_int_equal(ftruncate(fd, 4096), 0);
 	close(fd);
 	struct rig rig;
-	rig_start(&rig, &(struct rig_options){.n_slots = 32, .path = path});
+	rig_start(&rig, &(struct rig_options){.budget = 32, .path = path});
 	uint64_t start = clock_ns();
 	assert_int_equal(run_layer(&rig, 2, 0, 8), 0);
 	/* Patience is 30 s here. */
 	assert_true(clock_ns() - start < 10000000000ull);
-	assert_int_equal(counter(&rig.transfer.failures), 8);
+	assert_int_equal(counter(&rig.transfer.loads.failures), 8);
 	assert_int_equal(counter(&rig.store.slots.header->self_served), 8);
 	/* And again: a refusal is not for ever. */
 	assert_int_equal(run_layer(&rig, 2, 0, 8), 0);
-	assert_int_equal(counter(&rig.transfer.failures), 16);
+	assert_int_equal(counter(&rig.transfer.loads.failures), 16);
 	rig_stop(&rig);
 	unlink(path);
 }
@@ -332,7 +344,7 @@ static void hinted_experts_are_there_when_asked_for(void **state)
 	need_model();
 	struct rig rig;
 	struct error err;
-	rig_start(&rig, &(struct rig_options){.n_slots = 40});
+	rig_start(&rig, &(struct rig_options){.budget = 40});
 	struct slots_hinter hinter;
 	assert_int_equal(slots_hinter_attach(&hinter, &rig.store.region, &err), 0);
 	struct slot_hint late = {.layer = 3, .expert = 31, .score = 9, .needed_by_ns = 1};
@@ -359,7 +371,7 @@ static void demands_out_of_range_are_ignored(void **state)
 	need_model();
 	struct rig rig;
 	struct error err;
-	rig_start(&rig, &(struct rig_options){.n_slots = 32});
+	rig_start(&rig, &(struct rig_options){.budget = 32});
 	struct slots hostile;
 	assert_int_equal(slots_map(&rig.store.region, NULL, &hostile, &err), 0);
 	struct slot_demand demand = {.layer = 255, .expert = 1023, .iteration = UINT64_MAX};
@@ -385,7 +397,7 @@ static void rubbish_in_the_words_and_counters_stops_nobody(void **state)
 	struct error err;
 	struct expert_view views[LIMIT_EXPERTS];
 	uint64_t seed = 3;
-	rig_start(&rig, &(struct rig_options){.n_slots = 33, .patience_ns = 2000000});
+	rig_start(&rig, &(struct rig_options){.budget = 33, .patience_ns = 2000000});
 	struct slots hostile;
 	assert_int_equal(slots_map(&rig.store.region, NULL, &hostile, &err), 0);
 	for (uint32_t round = 0; round < 300; round++) {
@@ -425,7 +437,7 @@ static void a_successor_keeps_what_is_resident_and_its_order(void **state)
 	(void)state;
 	need_model();
 	struct rig rig;
-	rig_start(&rig, &(struct rig_options){.n_slots = 32});
+	rig_start(&rig, &(struct rig_options){.budget = 32});
 	run_layer(&rig, 0, 0, 16);
 	run_layer(&rig, 1, 0, 16);
 	run_layer(&rig, 0, 0, 8); /* layer 0's 8..15 are now the oldest */
@@ -433,7 +445,7 @@ static void a_successor_keeps_what_is_resident_and_its_order(void **state)
 	uint64_t generation = atomic_load(&rig.store.region.header->generation);
 	rig_stop(&rig);
 
-	rig_start(&rig, &(struct rig_options){.n_slots = 32, .recovered_fd = fd});
+	rig_start(&rig, &(struct rig_options){.budget = 32, .recovered_fd = fd});
 	assert_true(rig.store.adopted);
 	assert_int_equal(rig.store.found.ready, 32);
 	assert_int_equal(atomic_load(&rig.store.region.header->generation), generation + 1);
@@ -450,7 +462,7 @@ static void reads_of_a_dead_process_cannot_land_in_its_successors_slots(void **s
 	(void)state;
 	need_model();
 	struct rig rig;
-	rig_start(&rig, &(struct rig_options){.n_slots = 32, .no_worker = true});
+	rig_start(&rig, &(struct rig_options){.budget = 32, .no_worker = true});
 	slots_load_begin(&rig.store.slots, 30, 0, 0);
 	slots_load_begin(&rig.store.slots, 31, 0, 1);
 	/* A read under way holds the slot's pages as they are, as this pipe does once they are spliced into it. */
@@ -463,11 +475,10 @@ static void reads_of_a_dead_process_cannot_land_in_its_successors_slots(void **s
 	int fd = fcntl(rig.store.region.fd, F_DUPFD_CLOEXEC, 3);
 	rig_stop(&rig);
 
-	rig_start(
-		&rig, &(struct rig_options){.n_slots = 32, .recovered_fd = fd, .no_worker = true});
+	rig_start(&rig, &(struct rig_options){.budget = 32, .recovered_fd = fd, .no_worker = true});
 	assert_true(rig.store.adopted);
 	assert_int_equal(rig.store.found.loading, 2);
-	assert_int_equal(rig.store.n_free + rig.store.n_held, 32);
+	assert_int_equal(rig.store.n_free, geometry.n_total);
 	assert_int_equal(rig.store.n_held, 0);
 	/* Other pages: what is written to the slot now and what the read holds are not the same memory. */
 	memset(slots_at(&rig.store.slots, 30), 0xaa, SLOTS_PAGE);
@@ -478,11 +489,13 @@ static void reads_of_a_dead_process_cannot_land_in_its_successors_slots(void **s
 	close(pipe_fds[0]);
 	close(pipe_fds[1]);
 	/* Each free slot once. */
-	bool seen[32] = {false};
-	for (uint32_t i = 0; i < 32; i++) {
+	bool *seen = calloc(geometry.n_total, sizeof(*seen));
+	assert_non_null(seen);
+	for (uint32_t i = 0; i < geometry.n_total; i++) {
 		assert_false(seen[rig.store.free_slots[i]]);
 		seen[rig.store.free_slots[i]] = true;
 	}
+	free(seen);
 	rig_stop(&rig);
 }
 
@@ -492,13 +505,13 @@ static void slots_that_are_held_back_come_free_and_meanwhile_nobody_waits(void *
 	need_model();
 	struct rig rig;
 	struct error err;
-	rig_start(&rig, &(struct rig_options){.n_slots = 2, .no_worker = true});
+	rig_start(&rig, &(struct rig_options){.budget = 2, .no_worker = true});
 	/* As after an adoption whose pages could not be renewed. */
 	for (uint32_t slot = 0; slot < 2; slot++) {
 		slots_load_begin(&rig.store.slots, slot, 5, slot);
 		rig.store.held[rig.store.n_held++] = slot;
 	}
-	rig.store.n_free = 0;
+	rig.store.n_free -= 2;
 	rig.store.held_until_ns = clock_ns() + 2000000000ull;
 	struct transfer_options options = {.preload = false};
 	assert_int_equal(transfer_start(&rig.transfer, &rig.store, rig.reader, &options, &err), 0);
@@ -513,31 +526,216 @@ static void slots_that_are_held_back_come_free_and_meanwhile_nobody_waits(void *
 	rig_stop(&rig);
 }
 
-static void another_budget_or_model_gets_a_new_region(void **state)
+static void a_successor_with_a_smaller_budget_keeps_what_was_used_last(void **state)
 {
 	(void)state;
 	need_model();
 	struct rig rig;
-	rig_start(&rig, &(struct rig_options){.n_slots = 32});
+	rig_start(&rig, &(struct rig_options){.budget = 48});
 	run_layer(&rig, 0, 0, 16);
+	run_layer(&rig, 1, 0, 16);
+	run_layer(&rig, 2, 0, 16);
 	int fd = fcntl(rig.store.region.fd, F_DUPFD_CLOEXEC, 3);
 	uint64_t uid = rig.store.region.header->uid;
 	rig_stop(&rig);
-	rig_start(&rig, &(struct rig_options){.n_slots = 33, .recovered_fd = fd});
-	assert_false(rig.store.adopted);
-	assert_true(rig.store.region.header->uid != uid);
-	/* A verifier of another model is told so. */
+	rig_start(&rig, &(struct rig_options){.budget = 32, .recovered_fd = fd});
+	assert_true(rig.store.adopted);
+	assert_true(rig.store.region.header->uid == uid);
+	expect_in_use(&rig, 32);
+	assert_int_equal(run_layer(&rig, 1, 0, 16), 16);
+	assert_int_equal(run_layer(&rig, 2, 0, 16), 16);
+	assert_int_equal(rig.source->stats.misses, 0);
+	rig_stop(&rig);
+}
+
+static void another_model_gets_a_new_region(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
 	struct error err;
+	rig_start(&rig, &(struct rig_options){.budget = 33});
 	struct slots_header *header = rig.store.slots.header;
 	struct experts_cached *other;
 	struct experts_cached_options options = {.patience_ns = 1, .generation = 9};
 	assert_int_equal(experts_cached_create(model, &options, &other, &err), 0);
 	header->model_fingerprint++;
+	/* A verifier of another model is told so. */
 	assert_int_equal(experts_cached_attach(other, &rig.store.region, &err), -ESTALE);
 	assert_non_null(strstr(err.text, "another model"));
-	header->model_fingerprint--;
-	assert_int_equal(experts_cached_attach(other, &rig.store.region, &err), 0);
+	int fd = fcntl(rig.store.region.fd, F_DUPFD_CLOEXEC, 3);
+	uint64_t uid = rig.store.region.header->uid;
 	experts_cached_destroy(&other);
+	rig_stop(&rig);
+	rig_start(&rig, &(struct rig_options){.budget = 33, .recovered_fd = fd});
+	assert_false(rig.store.adopted);
+	assert_true(rig.store.region.header->uid != uid);
+	rig_stop(&rig);
+}
+
+/* ---- Changes while it runs. ---- */
+
+static void change_budget(struct rig *rig, uint32_t budget)
+{
+	struct error err = {.text = ""};
+	struct transfer_change change = {.budget = budget, .options = rig->transfer.options};
+	if (transfer_apply(&rig->transfer, &change, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(atomic_load(&rig->store.slots.header->budget), budget);
+}
+
+static void a_budget_that_falls_gives_memory_back_and_one_that_rises_uses_it(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.budget = 96});
+	uint64_t empty_bytes = store_bytes(&rig.store);
+	for (uint32_t l = 0; l < 3; l++)
+		run_layer(&rig, l, 0, 32);
+	expect_in_use(&rig, 96);
+	uint64_t full_bytes = store_bytes(&rig.store) - empty_bytes;
+	assert_true(full_bytes > 48 * geometry.slot_bytes);
+	change_budget(&rig, 32);
+	expect_in_use(&rig, 32);
+	/* A third of the slots have a third of the memory. */
+	assert_true(store_bytes(&rig.store) - empty_bytes <= full_bytes * 36 / 96);
+	assert_int_equal(run_layer(&rig, 2, 0, 32), 32);
+	assert_int_equal(rig.source->stats.misses, 96);
+	/* As many come back as there is room for, and no more. */
+	for (uint32_t l = 0; l < 3; l++)
+		assert_int_equal(run_layer(&rig, l, 0, 32), 32);
+	assert_int_equal(atomic_load(&rig.store.slots.header->in_use), 32);
+	change_budget(&rig, 80);
+	for (uint32_t l = 0; l < 3; l++)
+		assert_int_equal(run_layer(&rig, l, 0, 32), 32);
+	expect_in_use(&rig, 80);
+	assert_int_equal(counter(&rig.store.slots.header->self_served), 0);
+	rig_stop(&rig);
+}
+
+static void a_pinned_layer_outlives_a_budget_that_falls_below_it(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	uint16_t experts[32], tokens[32];
+	struct expert_view views[LIMIT_EXPERTS];
+	rig_start(&rig, &(struct rig_options){.budget = 64});
+	run_layer(&rig, 0, 0, 32);
+	run_layer(&rig, 1, 0, 32);
+	for (uint16_t i = 0; i < 32; i++) {
+		experts[i] = i;
+		tokens[i] = 1;
+	}
+	struct expert_source *source = rig.source;
+	source->ops->begin(source, 1, experts, tokens, 32);
+	assert_int_equal(source->ops->ready(source, views), 32);
+	change_budget(&rig, 16);
+	/* The others go, these cannot. */
+	expect_in_use(&rig, 32);
+	usleep(120000);
+	assert_int_equal(atomic_load(&rig.store.slots.header->in_use), 32);
+	const struct layer *l = &model->layers[1];
+	for (int i = 0; i < 32; i++) {
+		expect_part(&l->gate, experts[views[i].index], views[i].gate);
+		expect_part(&l->down, experts[views[i].index], views[i].down);
+	}
+	source->ops->end(source);
+	expect_in_use(&rig, 16);
+	/* A layer larger than the budget goes in waves. */
+	assert_int_equal(run_layer(&rig, 2, 0, 32), 32);
+	rig_stop(&rig);
+}
+
+/* Changes the policy to a fresh one of this name; tells the old one's name. */
+static const char *change_policy(struct rig *rig, const char *name)
+{
+	struct error err = {.text = ""};
+	struct transfer_change change = {
+		.budget = rig->store.budget,
+		.options = rig->transfer.options,
+		.policy = cache_policy_find(name),
+		.scratch = calloc(geometry.n_total, sizeof(struct store_resident)),
+	};
+	assert_non_null(change.scratch);
+	if (store_policy_create(&rig->store, change.policy, 64, &change.policy_state, &err) != 0 ||
+		transfer_apply(&rig->transfer, &change, &err) != 0)
+		fail_msg("%s", err.text);
+	const char *old = change.policy->name;
+	change.policy->destroy(change.policy_state);
+	free(change.scratch);
+	return old;
+}
+
+static void a_new_policy_knows_what_is_resident_and_in_which_order_it_was_used(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.budget = 32});
+	run_layer(&rig, 0, 0, 16);
+	run_layer(&rig, 1, 0, 16);
+	run_layer(&rig, 0, 0, 8); /* layer 0's 8..15 are now the oldest */
+	assert_string_equal(change_policy(&rig, "lru"), "lru");
+	run_layer(&rig, 2, 0, 8);
+	assert_int_equal(rig.source->stats.misses, 40);
+	run_layer(&rig, 0, 0, 8);
+	run_layer(&rig, 1, 0, 16);
+	assert_int_equal(rig.source->stats.misses, 40);
+	rig_stop(&rig);
+}
+
+/* The policies and budgets of a running cache change all the time while layers are asked for. */
+static void changes_in_the_middle_of_everything_lose_nothing(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	static const uint32_t budgets[] = {96, 32, 192, 33, 64, 1};
+	uint32_t n_policies = 0;
+	while (cache_policies[n_policies] != NULL)
+		n_policies++;
+	rig_start(&rig, &(struct rig_options){.budget = 96});
+	for (uint32_t i = 0; i < 60; i++) {
+		uint32_t budget = budgets[i % 6];
+		change_budget(&rig, budget < geometry.n_total ? budget : geometry.n_total);
+		if (i % 3 == 0)
+			change_policy(&rig, cache_policies[i / 3 % n_policies]->name);
+		for (uint32_t l = 0; l < geometry.n_layers; l++)
+			assert_int_equal(run_layer(&rig, l, i * 5 % 16, 16), 16);
+	}
+	assert_int_equal(counter(&rig.store.slots.header->self_served), 0);
+	rig_stop(&rig);
+}
+
+static void uses_are_counted_by_expert_and_prefetches_by_what_became_of_them(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	struct error err;
+	struct slots_hinter hinter;
+	rig_start(&rig, &(struct rig_options){.budget = 40});
+	assert_int_equal(slots_hinter_attach(&hinter, &rig.store.region, &err), 0);
+	for (uint16_t e = 0; e < 10; e++) {
+		struct slot_hint hint = {.layer = 3, .expert = e, .score = (float)e};
+		assert_true(slots_hint(&hinter, &hint));
+	}
+	struct slots_counts *counts = &rig.store.slots.counts[3];
+	assert_true(wait_for(&counts->prefetched, 10));
+	for (int i = 0; i < 3; i++)
+		run_layer(&rig, 3, 0, 4);
+	assert_true(wait_for(&counts->prefetch_used, 4));
+	/* The other six are pushed out unused. */
+	run_layer(&rig, 0, 0, 32);
+	run_layer(&rig, 1, 0, 32);
+	assert_true(wait_for(&counts->prefetch_wasted, 6));
+	assert_int_equal(counter(&counts->prefetch_used), 4);
+	assert_true(wait_for(slots_uses(&rig.store.slots, 3, 2), 3));
+	assert_int_equal(counter(slots_uses(&rig.store.slots, 3, 2)), 3);
+	assert_int_equal(counter(slots_uses(&rig.store.slots, 3, 9)), 0);
+	assert_true(wait_for(slots_uses(&rig.store.slots, 1, 31), 1));
 	rig_stop(&rig);
 }
 
@@ -547,7 +745,7 @@ static void a_dead_verifiers_pins_do_not_starve_its_successor(void **state)
 	need_model();
 	struct rig rig;
 	struct error err;
-	rig_start(&rig, &(struct rig_options){.n_slots = 16});
+	rig_start(&rig, &(struct rig_options){.budget = 16});
 	run_layer(&rig, 0, 0, 16);
 	/* Died in the middle of a layer: all 16 slots pinned for ever. */
 	uint16_t experts[16], tokens[16];
@@ -586,7 +784,14 @@ int main(void)
 		cmocka_unit_test(a_successor_keeps_what_is_resident_and_its_order),
 		cmocka_unit_test(reads_of_a_dead_process_cannot_land_in_its_successors_slots),
 		cmocka_unit_test(slots_that_are_held_back_come_free_and_meanwhile_nobody_waits),
-		cmocka_unit_test(another_budget_or_model_gets_a_new_region),
+		cmocka_unit_test(a_successor_with_a_smaller_budget_keeps_what_was_used_last),
+		cmocka_unit_test(another_model_gets_a_new_region),
+		cmocka_unit_test(a_budget_that_falls_gives_memory_back_and_one_that_rises_uses_it),
+		cmocka_unit_test(a_pinned_layer_outlives_a_budget_that_falls_below_it),
+		cmocka_unit_test(
+			a_new_policy_knows_what_is_resident_and_in_which_order_it_was_used),
+		cmocka_unit_test(changes_in_the_middle_of_everything_lose_nothing),
+		cmocka_unit_test(uses_are_counted_by_expert_and_prefetches_by_what_became_of_them),
 		cmocka_unit_test(a_dead_verifiers_pins_do_not_starve_its_successor),
 	};
 	log_init("test", 0);

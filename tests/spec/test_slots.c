@@ -83,7 +83,7 @@ static void load(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t ex
 {
 	slots_load_begin(slots, slot, layer, expert);
 	fill(slots, slot, layer, expert);
-	slots_load_end(slots, slot, layer, expert);
+	slots_load_end(slots, slot, layer, expert, expert % 2 ? LAYOUT_TILES : LAYOUT_ROWS);
 }
 
 static void a_loaded_expert_is_found_and_pinned(void **state)
@@ -97,12 +97,18 @@ static void a_loaded_expert_is_found_and_pinned(void **state)
 	assert_int_equal(slots_pin(&f.slots, epoch, 1, 3), SLOT_NONE);
 	fill(&f.slots, 2, 1, 3);
 	uint32_t rings = doorbell_read(&f.slots.header->arrivals);
-	slots_load_end(&f.slots, 2, 1, 3);
+	slots_load_end(&f.slots, 2, 1, 3, LAYOUT_TILES);
 	assert_int_not_equal(doorbell_read(&f.slots.header->arrivals), rings);
 	assert_int_equal(slots_pin(&f.slots, epoch, 1, 3), 2);
+	assert_int_equal(slot_layout(atomic_load(&f.slots.state[2])), LAYOUT_TILES);
 	assert_true(holds(&f.slots, 2, 1, 3));
 	assert_int_equal(slots_pin(&f.slots, epoch, 1, 4), SLOT_NONE);
 	slots_unpin(&f.slots, 2);
+	assert_int_equal(slot_layout(atomic_load(&f.slots.state[2])), LAYOUT_TILES);
+	assert_true(slots_evict(&f.slots, 2));
+	slots_load_begin(&f.slots, 2, 1, 3);
+	slots_load_end(&f.slots, 2, 1, 3, LAYOUT_ROWS);
+	assert_int_equal(slot_layout(atomic_load(&f.slots.state[2])), LAYOUT_ROWS);
 	fixture_exit(&f);
 }
 
@@ -330,7 +336,7 @@ static bool owner_act(struct slots *slots, uint64_t *seed)
 	if (roll(seed, 16) == 0)
 		slots_load_fail(slots, slot);
 	else
-		slots_load_end(slots, slot, layer, expert);
+		slots_load_end(slots, slot, layer, expert, expert % 2 ? LAYOUT_TILES : LAYOUT_ROWS);
 	return true;
 }
 
@@ -511,7 +517,7 @@ static void hints_are_checked_counted_and_dropped_when_full(void **state)
 	for (int i = 0; i < SLOTS_HINT_RING; i++)
 		assert_true(slots_hint(&hinter, &hint));
 	assert_false(slots_hint(&hinter, &hint));
-	assert_int_equal(atomic_load(&hinter.header->hints), SLOTS_HINT_RING);
+	assert_int_equal(ring_length(&hinter.hints), SLOTS_HINT_RING);
 	assert_int_equal(atomic_load(&hinter.hints.shared->dropped), 1);
 	assert_false(slots_resident(&hinter, 1, 2));
 	load(&f.slots, 0, 1, 2);

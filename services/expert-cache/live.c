@@ -1,0 +1,134 @@
+#include "services/expert-cache/live.h"
+
+#include "services/expert-cache/budget.h"
+#include "shared/base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool chosen(int choice, bool by_itself)
+{
+	return choice == CHOICE_YES || (choice == CHOICE_AUTO && by_itself);
+}
+
+struct transfer_options live_options(
+	struct service *service, const struct cache_config *config, uint32_t budget)
+{
+	bool all = budget == service->geometry.n_total;
+	return (struct transfer_options){
+		.preload = chosen(config->preload, all),
+		/* Packing an expert takes longer than multiplying with it once: it pays where it is not loaded again and
+		 * again. */
+		.packs = chosen(config->pack, all),
+		.spin_ns = (uint64_t)config->spin_ns,
+		.generation = daemon_generation(service->daemon),
+		.quality = &service->quality,
+	};
+}
+
+static void settings_of(const struct cache_config *config, struct slots_settings *out)
+{
+	memset(out, 0, sizeof(*out));
+	snprintf(out->budget, sizeof(out->budget), "%s", config->budget);
+	snprintf(out->policy, sizeof(out->policy), "%s", config->policy);
+}
+
+/* What a change needs that must not be allocated by the worker. */
+static int prepare(struct service *service, const struct cache_config *next,
+	struct transfer_change *change, struct error *err)
+{
+	const struct cache_config *now = &service->config;
+	*change = (struct transfer_change){0};
+	int status = budget_slots(next->budget, &service->geometry, &change->budget, err);
+	if (status == 0)
+		status = budget_check_memory(change->budget * service->geometry.slot_bytes,
+			store_bytes(&service->store), err);
+	if (status != 0)
+		return status;
+	change->options = live_options(service, next, change->budget);
+	if (strcmp(now->policy, next->policy) == 0 && now->hint_queue_max == next->hint_queue_max)
+		return 0;
+	change->scratch = malloc(service->store.slots.n_slots * sizeof(*change->scratch));
+	if (change->scratch == NULL)
+		return error_set(err, ENOMEM, "policy: no memory for the order of %u slots",
+			service->store.slots.n_slots);
+	change->policy = cache_policy_find(next->policy);
+	status = store_policy_create(&service->store, change->policy,
+		(uint32_t)next->hint_queue_max, &change->policy_state, err);
+	if (status != 0)
+		free(change->scratch);
+	return status;
+}
+
+static void finish(struct transfer_change *change)
+{
+	if (change->policy != NULL)
+		change->policy->destroy(change->policy_state);
+	free(change->scratch);
+}
+
+static void recall(struct service *service, const struct slots_settings *changed)
+{
+	struct cache_config next = service->config;
+	struct transfer_change change;
+	struct error err;
+	snprintf(next.budget, sizeof(next.budget), "%.*s", (int)sizeof(changed->budget) - 1,
+		changed->budget);
+	snprintf(next.policy, sizeof(next.policy), "%.*s", (int)sizeof(changed->policy) - 1,
+		changed->policy);
+	if (cache_config_check(&next, &err) != 0 || prepare(service, &next, &change, &err) != 0) {
+		log_notice("what the predecessor was changed to is left behind: %s", err.text);
+		return;
+	}
+	if (change.policy != NULL)
+		store_switch_policy(
+			&service->store, &change.policy, &change.policy_state, change.scratch);
+	store_set_budget(&service->store, change.budget);
+	finish(&change);
+	service->config = next;
+	service->budget = change.budget;
+	log_notice("going on with budget %s and policy %s, to which the predecessor was changed",
+		next.budget, next.policy);
+}
+
+void live_recall(struct service *service)
+{
+	struct slots_header *header = service->store.slots.header;
+	struct slots_settings configured, changed = header->changed;
+	settings_of(&service->config, &configured);
+	if (service->store.adopted &&
+		memcmp(&configured, &header->configured, sizeof(configured)) == 0 &&
+		memcmp(&configured, &changed, sizeof(changed)) != 0)
+		recall(service, &changed);
+	header->configured = configured;
+	settings_of(&service->config, &header->changed);
+}
+
+int live_check(const void *config, struct error *err)
+{
+	return cache_config_check(config, err);
+}
+
+int live_apply(void *arg, const void *next, struct error *err)
+{
+	struct service *service = arg;
+	const struct cache_config *config = next;
+	struct transfer_change change;
+	if (service->geometry.n_total == 0)
+		return 0;
+	int status = prepare(service, config, &change, err);
+	if (status != 0)
+		return status;
+	status = transfer_apply(&service->transfer, &change, err);
+	finish(&change);
+	if (status != 0)
+		return status;
+	if (change.budget != service->budget)
+		log_notice("budget: %u expert slots, were %u", change.budget, service->budget);
+	if (strcmp(config->policy, service->config.policy) != 0)
+		log_notice("policy: %s, was %s", config->policy, service->config.policy);
+	service->budget = change.budget;
+	settings_of(config, &service->store.slots.header->changed);
+	return 0;
+}

@@ -1,0 +1,22 @@
+/*
+ * Settings that change while the process runs: what daemon_knobs.h asks of a service. In the loop thread. The memory a
+ * change needs is allocated here; the transfer worker puts it in force between two of its rounds.
+ *
+ * A process that dies takes no change with it: the region's header says what was configured and what it was changed to,
+ * and a successor that was started with the same configuration goes on with the latter.
+ */
+#pragma once
+
+#include "services/expert-cache/service.h"
+
+/* What the configuration means with so many slots. */
+struct transfer_options live_options(
+	struct service *service, const struct cache_config *config, uint32_t budget);
+
+/* After store_open and before the worker starts: what a predecessor was changed to. */
+void live_recall(struct service *service);
+
+/* config: struct cache_config. 0 or -errno with the reason and the allowed range. */
+int live_check(const void *config, struct error *err);
+/* arg: struct service. All of it or nothing. */
+int live_apply(void *arg, const void *next, struct error *err);

@@ -1,0 +1,41 @@
+/* Single reads, and how they are made: what reader_queue.c, reader_uring.c, reader_pread.c and tests share. */
+#pragma once
+
+#include "services/expert-cache/reader.h"
+
+#include <sys/uio.h>
+
+enum { PIECE_REQUESTS = 16 };
+
+/* One read: of a stretch of one request, or of several short requests that are neighbours. */
+struct read_piece {
+	unsigned file;
+	bool plain; /* through the page cache */
+	uint64_t position; /* of the byte that comes next */
+	unsigned n_iov, first_iov; /* what is left to read is iov[first_iov..n_iov - 1] */
+	struct iovec iov[PIECE_REQUESTS];
+	long result; /* of the last read: bytes or -errno */
+	struct read_piece *next; /* of io while it has the piece */
+	/* reader_queue.c's. */
+	size_t done, need; /* bytes; the file may end after need */
+	unsigned retries, n_requests;
+	struct read_request *request[PIECE_REQUESTS];
+	bool shares
+		[PIECE_REQUESTS]; /* request[i] begins with the page that request[i - 1] ends with: copied */
+};
+
+struct reader_io_ops {
+	const char *name;
+	unsigned depth_max; /* more pieces at once bring nothing */
+	/* fds: [n_files] through the page cache, then [n_files] with O_DIRECT, or -1 each; they outlive io. */
+	int (*open)(const int *fds, unsigned n_files, unsigned depth, void **io, struct error *err);
+	void (*close)(void *io); /* nothing is in flight */
+	/* As reader_slots and reader_forget_slot say; NULL: io has no use for them. */
+	void (*slots)(void *io, unsigned char *slots, size_t slot_bytes, uint32_t n);
+	void (*forget_slot)(void *io, uint32_t slot);
+	/* One read of what is left of the piece; the result goes to result. */
+	void (*start)(void *io, struct read_piece *piece);
+	/* Makes started reads go, waits, returns a piece whose read has ended, or NULL at the timeout. */
+	struct read_piece *(*next)(void *io, uint64_t timeout_ns);
+};
+extern const struct reader_io_ops reader_io_uring, reader_io_pread;

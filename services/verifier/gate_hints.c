@@ -1,0 +1,129 @@
+#include "services/verifier/gate_hints.h"
+
+#include "shared/base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a batch with more tokens than a draft and its root no hints are made: it wants most of the experts, and what is to be loaded
+ * for it is known too late to help. */
+#define TOKENS_MAX (LIMIT_DRAFT + 1)
+
+int gate_hints_init(struct gate_hints *gates, const struct model *model,
+	const struct kernels *kernels, struct experts_cached *cached, int choice, struct error *err)
+{
+	memset(gates, 0, sizeof(*gates));
+	if (cached == NULL)
+		return 0;
+	gates->choice = choice;
+	gates->score = calloc(model->config.n_experts, sizeof(*gates->score));
+	if (gates->score == NULL)
+		return error_set(err, ENOMEM, "no memory for the scores of %u experts",
+			model->config.n_experts);
+	int rc = moe_router_init(&gates->router, model, kernels, TOKENS_MAX, err);
+	if (rc != 0)
+		return rc;
+	uint32_t next = 0;
+	for (uint32_t l = model->config.n_layers; l-- > 0;) {
+		gates->next[l] = next;
+		if (model->layers[l].moe)
+			next = l;
+	}
+	gates->cached = cached;
+	return 0;
+}
+
+void gate_hints_exit(struct gate_hints *gates)
+{
+	moe_router_exit(&gates->router);
+	free(gates->score);
+	memset(gates, 0, sizeof(*gates));
+}
+
+bool gate_hints_wanted(const struct gate_hints *gates, enum hint_source source)
+{
+	return gates->attached != NULL && slots_hint_wanted(&gates->hinter, source);
+}
+
+static bool any_wanted(const struct gate_hints *gates)
+{
+	for (int s = 0; s < HINT_SOURCES; s++)
+		if (gate_hints_wanted(gates, (enum hint_source)s))
+			return true;
+	return false;
+}
+
+void gate_hints_begin(struct gate_hints *gates)
+{
+	struct slots *slots = gates->cached ? experts_cached_slots(gates->cached) : NULL;
+
+	gates->on = false;
+	if (slots == NULL) {
+		gates->attached = NULL;
+		return;
+	}
+	if (gates->attached != slots->header) {
+		slots_hinter_gates(&gates->hinter, slots);
+		ring_mend_producer(&gates->hinter.hints);
+		gates->attached = slots->header;
+	}
+	if (gates->choice == VERIFIER_CHOICE_ON)
+		gates->on = any_wanted(gates);
+	else if (gates->choice == VERIFIER_CHOICE_AUTO)
+		gates->on = gate_hints_wanted(gates, HINT_GATE);
+}
+
+void gate_hints_end(struct gate_hints *gates, uint64_t verify_ns, uint64_t wait_ns, bool measured)
+{
+	if (gates->attached == NULL || !measured || verify_ns < wait_ns)
+		return;
+	uint64_t ns = (verify_ns - wait_ns) / gates->router.model->config.n_layers;
+	gates->layer_ns = gates->layer_ns ? (7 * gates->layer_ns + ns) / 8 : ns;
+	atomic_store_explicit(
+		&gates->attached->verify_layer_ns, gates->layer_ns, memory_order_relaxed);
+}
+
+/* The chosen of all tokens, each once, with the sum of its weights. */
+static void send(struct gate_hints *gates, uint32_t layer, uint32_t n_chosen, uint64_t now_ns)
+{
+	const struct moe_router *router = &gates->router;
+	bool missing = false;
+
+	for (uint32_t i = 0; i < n_chosen; i++)
+		gates->score[router->chosen[i]] += router->weights[i];
+	for (uint32_t i = 0; i < n_chosen; i++) {
+		uint32_t expert = router->chosen[i];
+		struct slot_hint hint = {
+			.layer = (uint16_t)layer,
+			.expert = (uint16_t)expert,
+			.score = gates->score[expert],
+			.source = HINT_GATE,
+			.needed_by_ns = now_ns + gates->layer_ns,
+			.made_ns = now_ns,
+			.iteration = experts_cached_iteration(gates->cached) + 1,
+		};
+
+		if (hint.score == 0)
+			continue;
+		gates->score[expert] = 0;
+		gates->sent += slots_hint(&gates->hinter, &hint);
+		missing |= !slots_resident(&gates->hinter, layer, expert);
+	}
+	/* What is there already is no reason to wake anybody. */
+	if (missing)
+		slots_hint_wake(&gates->hinter);
+}
+
+void gate_hints_layer(struct gate_hints *gates, uint32_t layer, uint32_t n_tokens,
+	const float *const *hidden)
+{
+	uint32_t next = layer < LIMIT_LAYERS ? gates->next[layer] : 0;
+
+	if (!gates->on || next == 0 || n_tokens > TOKENS_MAX)
+		return;
+	uint64_t start_ns = clock_ns();
+	moe_router_run(&gates->router, next, hidden, n_tokens);
+	uint64_t now_ns = clock_ns();
+	send(gates, next, n_tokens * gates->router.model->config.n_experts_used, now_ns);
+	gates->spent_ns += now_ns - start_ns;
+}

@@ -1,0 +1,33 @@
+/* The settings that change while the verifier runs: the front's own are read where they are, the engine gets a copy. */
+#include "services/verifier/front.h"
+
+#include "shared/base/options.h"
+#include "shared/ipc/daemon_knobs.h"
+
+static int apply(void *arg, const void *next, struct error *err)
+{
+	struct front *front = arg;
+	struct tuning tuning;
+	int rc = tuning_of(next, &tuning, err);
+
+	if (rc == 0)
+		engine_tune(front->engine, &tuning);
+	return rc;
+}
+
+int knobs_open(struct front *front, struct verifier_config *config, const struct options *options,
+	struct error *err)
+{
+	const struct daemon_knobs knobs = {
+		.keys = verifier_config_keys,
+		.config = config,
+		.config_bytes = sizeof(*config),
+		.check = verifier_config_check,
+		.apply = apply,
+		.arg = front,
+		.config_path = options->config_path,
+		.on_command_line = options->on_command_line,
+	};
+
+	return daemon_knobs_open(front->daemon, &knobs, err);
+}

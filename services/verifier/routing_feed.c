@@ -1,0 +1,87 @@
+#include "services/verifier/routing_feed.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int routing_feed_init(struct routing_feed *feed, const struct model *model, struct ring *ring,
+	uint32_t n_max, struct error *err)
+{
+	memset(feed, 0, sizeof(*feed));
+	if (model->config.n_experts == 0)
+		return 0;
+	for (uint32_t l = 0; l < model->config.n_layers; l++)
+		if (model->layers[l].moe)
+			feed->ordinal[l] = (uint16_t)feed->n_moe++;
+	feed->ring = ring;
+	feed->n_used = model->config.n_experts_used;
+	feed->n_max = n_max;
+	feed->chosen =
+		calloc((size_t)n_max * feed->n_moe * feed->n_used, sizeof(*feed->chosen));
+	if (feed->chosen == NULL)
+		return error_set(err, ENOMEM, "no memory for what %u tokens are routed to", n_max);
+	return 0;
+}
+
+void routing_feed_exit(struct routing_feed *feed)
+{
+	free(feed->chosen);
+	memset(feed, 0, sizeof(*feed));
+}
+
+void routing_feed_layer(
+	struct routing_feed *feed, uint32_t layer, uint32_t n_tokens, const uint16_t *experts)
+{
+	if (!feed->on || experts == NULL || n_tokens > feed->n_max)
+		return;
+	size_t token = (size_t)feed->n_moe * feed->n_used, bytes = feed->n_used * sizeof(*experts);
+	uint16_t *to = feed->chosen + (size_t)feed->ordinal[layer] * feed->n_used;
+
+	for (uint32_t t = 0; t < n_tokens; t++)
+		memcpy(to + t * token, experts + (size_t)t * feed->n_used, bytes);
+}
+
+/* One token: as many entries as its layers take, or none. */
+static bool publish_token(struct routing_feed *feed, const struct draft_routing *head, uint32_t at)
+{
+	const uint16_t *chosen = feed->chosen + (size_t)at * feed->n_moe * feed->n_used;
+	uint32_t fit = DRAFT_ROUTING_EXPERTS / feed->n_used;
+
+	for (uint32_t l = 0; l < feed->n_moe; l += fit) {
+		uint32_t n = feed->n_moe - l < fit ? feed->n_moe - l : fit;
+		struct draft_routing *entry = ring_reserve(feed->ring);
+
+		if (entry == NULL)
+			return false;
+		memcpy(entry, head, offsetof(struct draft_routing, experts));
+		entry->first = (uint16_t)l;
+		entry->n_layers = (uint16_t)n;
+		memcpy(entry->experts, chosen + (size_t)l * feed->n_used,
+			(size_t)n * feed->n_used * sizeof(*chosen));
+		ring_publish(feed->ring);
+	}
+	return true;
+}
+
+void routing_feed_publish(struct routing_feed *feed, const struct batch_token *batch,
+	uint32_t first, uint32_t n, uint64_t uid, uint32_t page, int32_t before)
+{
+	if (!feed->on)
+		return;
+	for (uint32_t i = first; i < first + n && i < feed->n_max; i++) {
+		const struct draft_routing head = {
+			.session = uid,
+			.page = page,
+			.token = batch[i].token,
+			.before = batch[i].parent < 0 ? before : batch[batch[i].parent].token,
+			.position = batch[i].position,
+			.n_moe = (uint16_t)feed->n_moe,
+			.n_used = (uint16_t)feed->n_used,
+		};
+
+		if (!publish_token(feed, &head, i)) {
+			ring_drop(feed->ring);
+			return;
+		}
+	}
+}

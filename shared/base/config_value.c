@@ -1,0 +1,181 @@
+/* Values and ranges as text, as they would be written in the file. */
+#include "shared/base/config_private.h"
+
+#include "shared/base/nearest.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct config_suffix byte_suffixes[] = {{"K", 1024.0}, {"M", 1048576.0},
+	{"G", 1073741824.0}, {"T", 1099511627776.0}, {"", 1.0}, {NULL, 0}};
+static const struct config_suffix time_suffixes[] = {
+	{"ns", 1.0}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}, {NULL, 0}};
+static const struct config_suffix no_suffix[] = {{"", 1.0}, {NULL, 0}};
+
+const struct config_suffix *config_suffixes(enum config_type type)
+{
+	if (type == CONFIG_BYTES)
+		return byte_suffixes;
+	return type == CONFIG_NS ? time_suffixes : no_suffix;
+}
+
+/* The shortest exact way to write a value of the key's type, for messages and the commented file. */
+static void format_number(enum config_type type, double value, char *out, size_t bytes)
+{
+	const struct config_suffix *best = NULL;
+	for (const struct config_suffix *s = config_suffixes(type); s->text; s++)
+		if (value != 0 && fmod(value, s->factor) == 0 &&
+			(!best || s->factor > best->factor))
+			best = s;
+	if (best)
+		snprintf(out, bytes, "%.12g%s", value / best->factor, best->text);
+	else
+		snprintf(out, bytes, "%.12g", value);
+}
+
+static void format_integer(enum config_type type, int64_t value, char *out, size_t bytes)
+{
+	const struct config_suffix *best = NULL;
+	for (const struct config_suffix *s = config_suffixes(type); s->text; s++)
+		if (value != 0 && value % (int64_t)s->factor == 0 &&
+			(!best || s->factor > best->factor))
+			best = s;
+	snprintf(out, bytes, "%" PRId64 "%s", best ? value / (int64_t)best->factor : value,
+		best ? best->text : "");
+}
+
+/* With as many digits as it takes to read the same number again. */
+static void format_double(double value, char *out, size_t bytes)
+{
+	for (int digits = 6; digits <= 17; digits++) {
+		snprintf(out, bytes, "%.*g", digits, value);
+		if (strtod(out, NULL) == value)
+			return;
+	}
+}
+
+void config_range(const struct config_key *key, char *out, size_t bytes)
+{
+	char low[32], high[32];
+	size_t n = 0;
+	switch (key->type) {
+	case CONFIG_BOOL:
+		snprintf(out, bytes, "yes or no");
+		return;
+	case CONFIG_STRING:
+		snprintf(out, bytes, "up to %zu characters", key->size - 1);
+		return;
+	case CONFIG_ENUM:
+		for (size_t i = 0; key->names[i] && n < bytes; i++)
+			n += (size_t)snprintf(
+				out + n, bytes - n, "%s%s", i ? ", " : "", key->names[i]);
+		return;
+	case CONFIG_INT:
+	case CONFIG_BYTES:
+	case CONFIG_NS:
+	case CONFIG_DOUBLE:
+		format_number(key->type, key->min, low, sizeof(low));
+		format_number(key->type, key->max, high, sizeof(high));
+		snprintf(out, bytes, "%s to %s", low, high);
+		return;
+	}
+}
+
+void config_value(const struct config_key *key, const void *config, char *out, size_t bytes)
+{
+	const void *field = (const char *)config + key->offset;
+	switch (key->type) {
+	case CONFIG_INT:
+	case CONFIG_BYTES:
+	case CONFIG_NS:
+		format_integer(key->type, *(const int64_t *)field, out, bytes);
+		return;
+	case CONFIG_DOUBLE:
+		format_double(*(const double *)field, out, bytes);
+		return;
+	case CONFIG_BOOL:
+		snprintf(out, bytes, "%s", *(const bool *)field ? "yes" : "no");
+		return;
+	case CONFIG_STRING:
+		snprintf(out, bytes, "%s", (const char *)field);
+		return;
+	case CONFIG_ENUM:
+		snprintf(out, bytes, "%s", key->names[*(const int *)field]);
+		return;
+	}
+}
+
+const char *config_type_name(enum config_type type)
+{
+	static const char *const names[] = {[CONFIG_INT] = "integer",
+		[CONFIG_BYTES] = "bytes",
+		[CONFIG_NS] = "time",
+		[CONFIG_DOUBLE] = "number",
+		[CONFIG_BOOL] = "yes or no",
+		[CONFIG_STRING] = "text",
+		[CONFIG_ENUM] = "choice"};
+	return names[type];
+}
+
+void config_name(const struct config_key *key, char *out, size_t bytes)
+{
+	bool deep = key->section && *key->section;
+	snprintf(out, bytes, "%s%s%s", deep ? key->section : "", deep ? "." : "", key->name);
+}
+
+static size_t field_bytes(const struct config_key *key)
+{
+	switch (key->type) {
+	case CONFIG_INT:
+	case CONFIG_BYTES:
+	case CONFIG_NS:
+		return sizeof(int64_t);
+	case CONFIG_DOUBLE:
+		return sizeof(double);
+	case CONFIG_BOOL:
+		return sizeof(bool);
+	case CONFIG_ENUM:
+		return sizeof(int);
+	case CONFIG_STRING:
+		break;
+	}
+	return key->size;
+}
+
+bool config_equal(const struct config_key *key, const void *a, const void *b)
+{
+	const char *x = (const char *)a + key->offset, *y = (const char *)b + key->offset;
+	/* What lies behind the NUL of a text says nothing. */
+	return key->type == CONFIG_STRING ? strcmp(x, y) == 0 : memcmp(x, y, field_bytes(key)) == 0;
+}
+
+void config_copy(const struct config_key *key, const void *from, void *to)
+{
+	memcpy((char *)to + key->offset, (const char *)from + key->offset, field_bytes(key));
+}
+
+size_t config_count(const struct config_key *keys)
+{
+	size_t n = 0;
+	while (keys[n].name)
+		n++;
+	return n;
+}
+
+const struct config_key *config_nearest(const struct config_key *keys, const char *name)
+{
+	const struct config_key *best = NULL;
+	size_t best_distance = SIZE_MAX;
+	for (const struct config_key *key = keys; key->name; key++) {
+		char own[128];
+		config_name(key, own, sizeof(own));
+		size_t distance = nearest_distance(name, own);
+		if (distance < best_distance) {
+			best_distance = distance;
+			best = key;
+		}
+	}
+	return best && nearest_worth(name, best_distance) ? best : NULL;
+}

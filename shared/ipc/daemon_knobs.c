@@ -1,0 +1,352 @@
+#include "shared/ipc/knobs_private.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+#include "shared/ipc/daemon_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void knobs_outcomes_free(struct knob_outcomes *outcomes)
+{
+	for (size_t i = 0; i < outcomes->n; i++) {
+		free(outcomes->of[i].old_value);
+		free(outcomes->of[i].new_value);
+		free(outcomes->of[i].base);
+	}
+	outcomes->n = 0;
+}
+
+bool knobs_reserved(struct knobs *knobs, uint64_t id)
+{
+	if (knobs->reserved.id != 0 && clock_ns() >= knobs->reserved.until_ns)
+		knobs->reserved.id = 0;
+	return knobs->reserved.id != 0 && knobs->reserved.id != id;
+}
+
+const void *knobs_config(struct knobs *knobs, uint64_t session, struct error *err)
+{
+	if (session == 0)
+		return knobs->o.config;
+	if (!knobs->o.session_get) {
+		error_set(err, EINVAL, "%s: no knob here is a session's", knobs->process);
+		return NULL;
+	}
+	return knobs->o.session_get(knobs->o.arg, session, knobs->now, err) < 0 ? NULL : knobs->now;
+}
+
+static int find(
+	struct knobs *knobs, const char *name, const struct config_key **out, struct error *err)
+{
+	*out = config_find(knobs->o.keys, name);
+	if (*out)
+		return 0;
+	const struct config_key *nearest = config_nearest(knobs->o.keys, name);
+	char own[128] = "";
+	if (nearest)
+		config_name(nearest, own, sizeof own);
+	return error_set(err, EINVAL, "%s: unknown knob %.64s%s%s%s", knobs->process, name,
+		nearest ? "; did you mean " : "", own, nearest ? "?" : "");
+}
+
+/* What the key itself does not allow, whatever the value. */
+static int check_kind(const struct knobs *knobs, const struct knob_batch *batch,
+	const struct config_key *key, struct error *err)
+{
+	if (batch->session != 0 && key->scope != KNOB_SESSION)
+		return error_set(err, EINVAL, "%s: %s is not a session's: set it for all",
+			knobs->process, key->name);
+	if (key->live || batch->persist || batch->reset)
+		return 0;
+	return error_set(err, EINVAL,
+		"%s: %s cannot change while the process runs: set it with --persist, then restart "
+		"outrider-%s",
+		knobs->process, key->name, knobs->process);
+}
+
+/* Whether the key has the value its change was made for. */
+static int check_expected(struct knobs *knobs, const struct config_key *key, const void *now,
+	const char *expected, struct error *err)
+{
+	char value[CONFIG_VALUE_BYTES], where[64];
+	snprintf(where, sizeof where, "%s, expected value", knobs->process);
+	memcpy(knobs->scratch, now, knobs->o.config_bytes);
+	int r = config_assign(key, expected, where, knobs->scratch, err);
+	if (r < 0 || config_equal(key, knobs->scratch, now))
+		return r;
+	config_value(key, now, value, sizeof value);
+	return error_set(err, ESTALE, "%s: %s is %.100s, not %.100s: nothing was changed",
+		knobs->process, key->name, value, expected);
+}
+
+/* What is configured without the drop-in of lasting changes, into scratch. */
+static int load_without_drop_in(struct knobs *knobs, struct error *err)
+{
+	const struct daemon_knobs *o = &knobs->o;
+	config_defaults(o->keys, knobs->scratch);
+	int r = config_load_without(
+		o->config_path, true, KNOBS_DROP_IN, o->keys, knobs->scratch, err);
+	for (size_t i = 0; r == 0 && i < knobs->n_keys; i++)
+		if (o->on_command_line && o->on_command_line[i])
+			config_copy(&o->keys[i], knobs->started, knobs->scratch);
+	return r;
+}
+
+static bool has_control(const char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < ' ' || *text == 0x7f)
+			return true;
+	return false;
+}
+
+/* One change onto the copy. now: what it is a change of. */
+static int plan_one(struct knobs *knobs, const struct knob_batch *batch, size_t i, const void *now,
+	struct knob_outcomes *outcomes, struct error *err)
+{
+	const struct knob_change *change = &batch->changes[i];
+	const struct config_key *key = change->key;
+	int r = key ? 0 : find(knobs, change->name, &key, err);
+	if (r == 0)
+		r = check_kind(knobs, batch, key, err);
+	for (size_t j = 0; r == 0 && j < outcomes->n; j++)
+		if (outcomes->of[j].key == key)
+			r = error_set(
+				err, EINVAL, "%s: %s is there twice", knobs->process, key->name);
+	if (r == 0 && change->expected)
+		r = check_expected(knobs, key, now, change->expected, err);
+	if (r == 0 && !batch->reset && has_control(change->value))
+		r = error_set(err, EINVAL, "%s: the value of %s has control characters in it",
+			knobs->process, key->name);
+	if (r < 0)
+		return r;
+	if (!batch->reset)
+		r = config_assign(key, change->value, knobs->process, knobs->next, err);
+	else if (batch->session != 0)
+		config_copy(key, knobs->o.config, knobs->next);
+	else if (!batch->persist)
+		config_copy(key, knobs->started, knobs->next);
+	else if ((r = load_without_drop_in(knobs, err)) == 0)
+		config_copy(key, knobs->scratch, knobs->next);
+	outcomes->of[outcomes->n++] = (struct knob_outcome){.key = key, .note = ""};
+	return r;
+}
+
+static char *value_of(const struct config_key *key, const void *config)
+{
+	char value[CONFIG_VALUE_BYTES];
+	config_value(key, config, value, sizeof value);
+	return strdup(value);
+}
+
+/* The texts of an outcome, before anything changes: afterwards nothing may fail. */
+static int describe(struct knobs *knobs, const struct knob_batch *batch, const void *now,
+	struct knob_outcome *outcome, struct error *err)
+{
+	const struct config_key *key = outcome->key;
+	const struct knob_revert *earlier = knobs_revert_of(knobs, key, batch->session);
+	outcome->old_value = value_of(key, now);
+	outcome->new_value = value_of(key, knobs->next);
+	outcome->at_start = !key->live;
+	/* A second change for a time ends where the first would have: at the value that was set to stay. */
+	outcome->follows = earlier ? earlier->value == NULL
+				   : batch->session != 0 && config_equal(key, now, knobs->o.config);
+	if (batch->for_ns != 0 && !outcome->follows)
+		outcome->base = strdup(earlier ? earlier->value : outcome->old_value);
+	if (!outcome->old_value || !outcome->new_value ||
+		(batch->for_ns != 0 && !outcome->follows && !outcome->base))
+		return error_set(
+			err, ENOMEM, "%s: no memory to change %s", knobs->process, key->name);
+	return 0;
+}
+
+static int check_batch(const struct knobs *knobs, const struct knob_batch *batch, struct error *err)
+{
+	if (batch->n == 0 || batch->n > KNOBS_BATCH_MAX)
+		return error_set(err, EINVAL, "%s: %zu changes at once; 1 to %d are taken",
+			knobs->process, batch->n, KNOBS_BATCH_MAX);
+	if (batch->for_ns > KNOBS_FOR_NS_MAX)
+		return error_set(err, EINVAL, "%s: for a time of at most 30 days", knobs->process);
+	if (batch->persist && (batch->for_ns != 0 || batch->session != 0))
+		return error_set(err, EINVAL,
+			"%s: a lasting change cannot be for a time or for one session",
+			knobs->process);
+	if (batch->reset && batch->for_ns != 0)
+		return error_set(err, EINVAL, "%s: a reset cannot be for a time", knobs->process);
+	if (batch->persist && !knobs->file[0])
+		return error_set(err, EINVAL,
+			"%s was started without a configuration file: there is no place for a "
+			"lasting change",
+			knobs->process);
+	return batch->for_ns ? knobs_reverts_room(knobs, batch->n, err) : 0;
+}
+
+/* Everything that can be refused, but for what apply refuses. *now: what the batch is a change of; next: with it. */
+static int plan(struct knobs *knobs, const struct knob_batch *batch, const void **now,
+	struct knob_outcomes *outcomes, struct error *err)
+{
+	int r = check_batch(knobs, batch, err);
+	outcomes->n = 0;
+	if (r < 0)
+		return r;
+	*now = knobs_config(knobs, batch->session, err);
+	if (!*now)
+		return -ENOENT;
+	memcpy(knobs->next, *now, knobs->o.config_bytes);
+	for (size_t i = 0; r == 0 && i < batch->n; i++)
+		r = plan_one(knobs, batch, i, *now, outcomes, err);
+	if (r == 0 && knobs->o.check)
+		r = knobs->o.check(knobs->next, err);
+	for (size_t i = 0; r == 0 && i < outcomes->n; i++)
+		r = describe(knobs, batch, *now, &outcomes->of[i], err);
+	return r;
+}
+
+int knobs_try(struct knobs *knobs, const struct knob_batch *batch, struct error *err)
+{
+	struct knob_outcomes outcomes;
+	const void *now;
+	int r = plan(knobs, batch, &now, &outcomes, err);
+	if (r == 0 && batch->persist) {
+		r = knobs_drop_in_prepare(knobs, &outcomes, knobs->next, batch->reset, err);
+		if (r == 0)
+			knobs_drop_in_abandon(knobs);
+	}
+	knobs_outcomes_free(&outcomes);
+	return r;
+}
+
+static int apply(struct knobs *knobs, uint64_t session, const void *config, struct error *err)
+{
+	return session ? knobs->o.session_apply(knobs->o.arg, session, config, err)
+		       : knobs->o.apply(knobs->o.arg, config, err);
+}
+
+/* Live keys of the copy; what waits for the next start stays what it is. False when nothing changes. */
+static bool only_live(struct knobs *knobs, const void *now, const struct knob_outcomes *outcomes)
+{
+	bool changes = false;
+	for (size_t i = 0; i < outcomes->n; i++) {
+		const struct config_key *key = outcomes->of[i].key;
+		if (!key->live)
+			config_copy(key, now, knobs->next);
+		changes |= !config_equal(key, now, knobs->next);
+	}
+	return changes;
+}
+
+/* Whether the next start will find what was made to last, or something that comes after it. */
+static void note_what_comes_later(
+	struct knobs *knobs, const void *wanted, struct knob_outcomes *outcomes)
+{
+	const struct daemon_knobs *o = &knobs->o;
+	config_defaults(o->keys, knobs->scratch);
+	if (config_load(o->config_path, true, o->keys, knobs->scratch, NULL) < 0)
+		return;
+	for (size_t i = 0; i < outcomes->n; i++) {
+		struct knob_outcome *outcome = &outcomes->of[i];
+		if (o->on_command_line && o->on_command_line[outcome->key - o->keys])
+			outcome->note = "the command line sets it again at the next start";
+		else if (!config_equal(outcome->key, wanted, knobs->scratch))
+			outcome->note = "another drop-in sets it again at the next start";
+	}
+}
+
+/* The copy in force, and the drop-in in its place: both or none. wanted: the copy with what waits for the next start. */
+static int put_in_force(struct knobs *knobs, const struct knob_batch *batch, const void *now,
+	struct knob_outcomes *outcomes, struct error *err)
+{
+	void *wanted = NULL;
+	if (batch->persist) {
+		wanted = malloc(knobs->o.config_bytes);
+		if (!wanted)
+			return error_set(err, ENOMEM, "%s: no memory", knobs->process);
+		memcpy(wanted, knobs->next, knobs->o.config_bytes);
+	}
+	int r = batch->persist ? knobs_drop_in_prepare(knobs, outcomes, wanted, batch->reset, err)
+			       : 0;
+	bool changes = only_live(knobs, now, outcomes);
+	bool prepared = batch->persist && r == 0;
+	if (r == 0 && changes)
+		r = apply(knobs, batch->session, knobs->next, err);
+	if (r < 0 && prepared)
+		knobs_drop_in_abandon(knobs);
+	if (r == 0 && prepared) {
+		r = knobs_drop_in_commit(knobs, err);
+		if (r < 0 && changes && apply(knobs, batch->session, now, NULL) < 0)
+			log_error("%s: a change that could not be made to last could not be "
+				  "undone either",
+				knobs->process);
+	}
+	if (r == 0 && batch->session == 0)
+		memcpy(knobs->o.config, knobs->next, knobs->o.config_bytes);
+	if (r == 0 && batch->persist)
+		note_what_comes_later(knobs, wanted, outcomes);
+	free(wanted);
+	return r;
+}
+
+int knobs_set(struct knobs *knobs, const struct knob_batch *batch, struct knob_outcomes *outcomes,
+	struct error *err)
+{
+	const void *now;
+	int r = plan(knobs, batch, &now, outcomes, err);
+	if (r == 0)
+		r = put_in_force(knobs, batch, now, outcomes, err);
+	if (r < 0)
+		return r;
+	knobs->n_changes++;
+	knobs_reverts_replace(knobs, batch, outcomes);
+	knobs_journal_add(&knobs->journal, batch, outcomes, "");
+	return 0;
+}
+
+static void knobs_free(struct knobs **out)
+{
+	struct knobs *knobs = *out;
+	if (!knobs)
+		return;
+	knobs_reverts_free(knobs);
+	knobs_journal_close(&knobs->journal);
+	free(knobs->next);
+	free(knobs->now);
+	free(knobs->started);
+	free(knobs->scratch);
+	free(knobs->given);
+	free(knobs);
+	*out = NULL;
+}
+
+int daemon_knobs_open(struct daemon *daemon, const struct daemon_knobs *options, struct error *err)
+{
+	struct knobs *knobs = calloc(1, sizeof *knobs);
+	size_t bytes = options->config_bytes;
+	if (knobs) {
+		knobs->daemon = daemon;
+		knobs->process = daemon_name(daemon);
+		knobs->o = *options;
+		knobs->n_keys = config_count(options->keys);
+		knobs->journal.fd = -1;
+		knobs->next = malloc(bytes);
+		knobs->now = malloc(bytes);
+		knobs->started = malloc(bytes);
+		/* Between its fields a configuration may have room that nothing sets. */
+		knobs->scratch = calloc(1, bytes);
+		knobs->given = calloc(knobs->n_keys + 1, sizeof *knobs->given);
+	}
+	if (!knobs || !knobs->next || !knobs->now || !knobs->started || !knobs->scratch ||
+		!knobs->given) {
+		knobs_free(&knobs);
+		return error_set(err, ENOMEM, "no memory for the knobs");
+	}
+	memcpy(knobs->started, options->config, bytes);
+	knobs_drop_in_init(knobs);
+	knobs_journal_open(&knobs->journal, daemon_runtime_dir(daemon), knobs->process);
+	daemon->knobs = knobs;
+	return 0;
+}
+
+void daemon_knobs_close(struct daemon *daemon)
+{
+	knobs_free(&daemon->knobs);
+}

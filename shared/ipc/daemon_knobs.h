@@ -1,0 +1,38 @@
+/*
+ * The knobs of a process: its configuration keys, which the admin endpoint lists and, where they are live, changes
+ * while it runs (KnobList, KnobSet, KnobHistory in proto/admin.proto). There is no second list: what config.h's table
+ * says is what the registry says. Everything here runs in the loop thread.
+ *
+ * A change is made on a copy: keys are assigned, `check` sees the whole, `apply` puts it in force, and only then is the
+ * copy the configuration. So a batch is all or nothing, whatever fails.
+ */
+#pragma once
+
+#include "shared/base/config.h"
+
+struct daemon;
+
+struct daemon_knobs {
+	const struct config_key *keys; /* ended by name == NULL */
+	void *config; /* what is in force; written by the registry after apply returned 0 */
+	size_t config_bytes;
+	/* The relations between keys, of a changed copy; pure. May be NULL. */
+	int (*check)(const void *config, struct error *err);
+	/* Puts a checked, changed copy in force, all of it or nothing. It is config's old value that tells what changed. */
+	int (*apply)(void *arg, const void *next, struct error *err);
+	void *arg;
+
+	/* The file this process was started with (struct options), below whose .d/ lasting changes are written; NULL or ""
+	 * refuses those. */
+	const char *config_path;
+	/* For each key, in the table's order, whether the command line set it: it will again at the next start. May be NULL. */
+	const bool *on_command_line;
+	/* KNOB_SESSION keys of one session: its configuration, -ENOENT when there is no such session, and the change of it.
+	 * NULL where nothing has session scope. */
+	int (*session_get)(void *arg, uint64_t uid, void *out, struct error *err);
+	int (*session_apply)(void *arg, uint64_t uid, const void *next, struct error *err);
+};
+
+/* Once, before daemon_run, with the configuration resolved; copies *knobs, what it points to is borrowed until
+ * daemon_destroy. -ENOMEM. */
+int daemon_knobs_open(struct daemon *daemon, const struct daemon_knobs *knobs, struct error *err);

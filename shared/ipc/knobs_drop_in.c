@@ -1,0 +1,178 @@
+/*
+ * Lasting changes: FILE.d/90-knobs.conf, which the next start reads like any other drop-in. It is replaced as a whole: the
+ * next one is written beside it, read back, and renamed over it, so that whoever reads finds the one or the other.
+ */
+#include "shared/ipc/knobs_private.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void knobs_drop_in_init(struct knobs *knobs)
+{
+	const char *path = knobs->o.config_path;
+	if (!path || !*path ||
+		(size_t)snprintf(knobs->directory, sizeof knobs->directory, "%s.d", path) >=
+			sizeof knobs->directory) {
+		knobs->directory[0] = '\0';
+		return;
+	}
+	snprintf(knobs->file, sizeof knobs->file, "%s/" KNOBS_DROP_IN, knobs->directory);
+	/* A name that begins with a dot is no drop-in. */
+	snprintf(knobs->fresh, sizeof knobs->fresh, "%s/." KNOBS_DROP_IN, knobs->directory);
+}
+
+static int read_file(struct knobs *knobs, const char *path, struct error *err)
+{
+	config_defaults(knobs->o.keys, knobs->scratch);
+	memset(knobs->given, 0, knobs->n_keys * sizeof *knobs->given);
+	FILE *file = fopen(path, "re");
+	if (!file && errno == ENOENT)
+		return 0;
+	if (!file)
+		return error_set(err, errno, "%s: %s", path, strerror(errno));
+	int r = config_read_given(file, path, knobs->o.keys, knobs->scratch, knobs->given, err);
+	fclose(file);
+	return r;
+}
+
+int knobs_drop_in_read(struct knobs *knobs, struct error *err)
+{
+	memset(knobs->given, 0, knobs->n_keys * sizeof *knobs->given);
+	return knobs->file[0] ? read_file(knobs, knobs->file, err) : 0;
+}
+
+static int cannot_write(const char *path, int code, struct error *err)
+{
+	return error_set(
+		err, code, "%s: cannot be written: %s: nothing was changed", path, strerror(code));
+}
+
+/* So that a name that was made or changed in it is still there after a loss of power. */
+static int sync_directory(const char *path, struct error *err)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return error_set(err, errno, "%s: %s", path, strerror(errno));
+	int r = fsync(fd) < 0 && errno != EINVAL ? -errno : 0;
+	close(fd);
+	return r < 0 ? error_set(err, -r, "%s: %s", path, strerror(-r)) : 0;
+}
+
+static int make_directory(const struct knobs *knobs, struct error *err)
+{
+	char parent[sizeof knobs->directory];
+	if (mkdir(knobs->directory, 0755) < 0)
+		return errno == EEXIST ? 0 : cannot_write(knobs->directory, errno, err);
+	snprintf(parent, sizeof parent, "%s", knobs->directory);
+	char *slash = strrchr(parent, '/');
+	if (slash == parent)
+		slash++;
+	if (slash)
+		*slash = '\0';
+	return sync_directory(slash ? parent : ".", err);
+}
+
+static void print_keys(const struct knobs *knobs, FILE *to)
+{
+	const char *section = "";
+	fputs("# Written by outriderctl knob set --persist; outriderctl knob reset --persist takes "
+	      "lines out.\n",
+		to);
+	for (size_t i = 0; i < knobs->n_keys; i++) {
+		const struct config_key *key = &knobs->o.keys[i];
+		const char *own = key->section ? key->section : "";
+		char value[CONFIG_VALUE_BYTES];
+		if (!knobs->given[i])
+			continue;
+		if (strcmp(section, own) != 0)
+			fprintf(to, "[%s]\n", own);
+		section = own;
+		config_value(key, knobs->scratch, value, sizeof value);
+		fprintf(to, "%s = %s\n", key->name, value);
+	}
+}
+
+/* given and scratch, as a file that survives a loss of power. */
+static int write_fresh(const struct knobs *knobs, struct error *err)
+{
+	int code = 0;
+	unlink(knobs->fresh);
+	int fd = open(knobs->fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+	if (!file) {
+		code = errno;
+		if (fd >= 0)
+			close(fd);
+		return cannot_write(knobs->fresh, code, err);
+	}
+	print_keys(knobs, file);
+	if (fflush(file) != 0 || ferror(file) || fsync(fd) < 0)
+		code = errno ? errno : EIO;
+	if (fclose(file) != 0 && code == 0)
+		code = errno;
+	if (code == 0)
+		return 0;
+	unlink(knobs->fresh);
+	return cannot_write(knobs->fresh, code, err);
+}
+
+/* A text may hold what a file's line cannot say (a comment's sign, space at its ends). */
+static int read_back(struct knobs *knobs, const struct knob_outcomes *outcomes, const void *config,
+	bool without, struct error *err)
+{
+	int r = read_file(knobs, knobs->fresh, err);
+	for (size_t i = 0; r == 0 && i < outcomes->n; i++) {
+		const struct config_key *key = outcomes->of[i].key;
+		if (knobs->given[key - knobs->o.keys] == without ||
+			(!without && !config_equal(key, config, knobs->scratch)))
+			r = error_set(err, EINVAL,
+				"%s: a configuration file cannot say this value of %s: nothing was "
+				"changed",
+				knobs->process, key->name);
+	}
+	if (r < 0)
+		unlink(knobs->fresh);
+	return r;
+}
+
+int knobs_drop_in_prepare(struct knobs *knobs, const struct knob_outcomes *outcomes,
+	const void *config, bool without, struct error *err)
+{
+	int r = make_directory(knobs, err);
+	if (r == 0)
+		r = knobs_drop_in_read(knobs, err);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < outcomes->n; i++) {
+		const struct config_key *key = outcomes->of[i].key;
+		knobs->given[key - knobs->o.keys] = !without;
+		config_copy(key, config, knobs->scratch);
+	}
+	r = write_fresh(knobs, err);
+	return r < 0 ? r : read_back(knobs, outcomes, config, without, err);
+}
+
+int knobs_drop_in_commit(struct knobs *knobs, struct error *err)
+{
+	bool empty = true;
+	for (size_t i = 0; i < knobs->n_keys; i++)
+		empty &= !knobs->given[i];
+	int r = rename(knobs->fresh, knobs->file) < 0 ? -errno : 0;
+	if (r == 0 && empty && unlink(knobs->file) < 0)
+		r = -errno;
+	if (r < 0) {
+		unlink(knobs->fresh);
+		return cannot_write(knobs->file, -r, err);
+	}
+	/* What is renamed is in force at the next start; whether it outlives a loss of power by a moment changes nothing. */
+	(void)sync_directory(knobs->directory, NULL);
+	return 0;
+}
+
+void knobs_drop_in_abandon(struct knobs *knobs)
+{
+	unlink(knobs->fresh);
+}

@@ -1,0 +1,280 @@
+/*
+ * The journal of changes: one JSON object per line in STATE/NAME.knobs.jsonl, STATE being what the service manager gave
+ * (STATE_DIRECTORY) or the runtime directory. It is bounded: when it has grown to JOURNAL_BYTES, what is kept in memory
+ * takes its place. A disk that takes nothing stops no change.
+ */
+#include "shared/ipc/knobs_private.h"
+
+#include "shared/base/log.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { JOURNAL_BYTES = 2 << 20, LINE_BYTES = 8 * KNOBS_TEXT_MAX + 1024 };
+static_assert(2 * KNOBS_EVENTS * (5 * KNOBS_TEXT_MAX + 512) < 2 * JOURNAL_BYTES,
+	"what is kept fills at most half of the file: it is written anew seldom");
+
+size_t knobs_journal_count(const struct knob_journal *journal)
+{
+	return journal->n < KNOBS_EVENTS ? (size_t)journal->n : KNOBS_EVENTS;
+}
+
+const struct knob_event *knobs_journal_at(const struct knob_journal *journal, size_t i)
+{
+	return &journal->events[(journal->n - knobs_journal_count(journal) + i) % KNOBS_EVENTS];
+}
+
+static void event_free(struct knob_event *event)
+{
+	free(event->name);
+	free(event->old_value);
+	free(event->new_value);
+	free(event->reason);
+	memset(event, 0, sizeof *event);
+}
+
+/* Takes the event's texts over. */
+static void keep(struct knob_journal *journal, const struct knob_event *event)
+{
+	struct knob_event *to = &journal->events[journal->n++ % KNOBS_EVENTS];
+	event_free(to);
+	*to = *event;
+}
+
+static const char *text_of(const char *text)
+{
+	return text ? text : "";
+}
+
+static json_t *event_json(const struct knob_event *e)
+{
+	json_t *json = json_pack("{s:I,s:s,s:s,s:s,s:s}", "time_ns", (json_int_t)e->time_ns, "what",
+		e->what, "knob", text_of(e->name), "old", text_of(e->old_value), "new",
+		text_of(e->new_value));
+	if (!json)
+		return NULL;
+	if (e->session)
+		json_object_set_new(
+			json, "session", json_sprintf("%llu", (unsigned long long)e->session));
+	if (e->for_ns)
+		json_object_set_new(json, "for_ns", json_integer((json_int_t)e->for_ns));
+	if (e->persist)
+		json_object_set_new(json, "persist", json_true());
+	if (e->who.has_uid) {
+		json_object_set_new(json, "uid", json_integer(e->who.uid));
+		json_object_set_new(json, "pid", json_integer(e->who.pid));
+	}
+	if (e->who.program[0])
+		json_object_set_new(json, "program", json_string(e->who.program));
+	if (e->reason && *e->reason)
+		json_object_set_new(json, "reason", json_string(e->reason));
+	return json;
+}
+
+static const char *string_of(const json_t *json, const char *key)
+{
+	return text_of(json_string_value(json_object_get(json, key)));
+}
+
+static uint64_t number_of(const json_t *json, const char *key)
+{
+	json_int_t value = json_integer_value(json_object_get(json, key));
+	return value > 0 ? (uint64_t)value : 0;
+}
+
+/* A line of the file; what is none of ours is passed over. */
+static void take_line(struct knob_journal *journal, const char *line)
+{
+	json_t *json = json_loads(line, 0, NULL);
+	struct knob_event e = {.time_ns = number_of(json, "time_ns"),
+		.session = strtoull(string_of(json, "session"), NULL, 10),
+		.for_ns = number_of(json, "for_ns"),
+		.persist = json_is_true(json_object_get(json, "persist"))};
+	if (e.time_ns != 0 && *string_of(json, "knob")) {
+		e.who.has_uid = json_is_integer(json_object_get(json, "uid"));
+		e.who.uid = (uint32_t)number_of(json, "uid");
+		e.who.pid = (uint32_t)number_of(json, "pid");
+		snprintf(e.who.program, sizeof e.who.program, "%s", string_of(json, "program"));
+		snprintf(e.what, sizeof e.what, "%s", string_of(json, "what"));
+		e.name = strdup(string_of(json, "knob"));
+		e.old_value = strdup(string_of(json, "old"));
+		e.new_value = strdup(string_of(json, "new"));
+		e.reason = strdup(string_of(json, "reason"));
+		keep(journal, &e);
+	}
+	json_decref(json);
+}
+
+static void load(struct knob_journal *journal)
+{
+	char line[LINE_BYTES];
+	FILE *file = fopen(journal->path, "re");
+	size_t bytes = 0;
+	if (!file)
+		return;
+	/* No more than we would have left there. */
+	while (bytes < 2u * JOURNAL_BYTES && fgets(line, sizeof line, file)) {
+		bytes += strlen(line);
+		take_line(journal, line);
+	}
+	fclose(file);
+}
+
+void knobs_journal_open(struct knob_journal *journal, const char *runtime_dir, const char *process)
+{
+	const char *state = getenv("STATE_DIRECTORY");
+	/* The service manager separates several by colons; ours has one. */
+	if (!state || state[0] != '/' || strchr(state, ':'))
+		state = runtime_dir;
+	if ((size_t)snprintf(journal->path, sizeof journal->path, "%s/%s.knobs.jsonl", state,
+		    process) >= sizeof journal->path)
+		snprintf(journal->path, sizeof journal->path, "%s/%s.knobs.jsonl", runtime_dir,
+			process);
+	load(journal);
+}
+
+static void close_file(struct knob_journal *journal)
+{
+	if (journal->fd >= 0)
+		close(journal->fd);
+	journal->fd = -1;
+}
+
+void knobs_journal_close(struct knob_journal *journal)
+{
+	close_file(journal);
+	for (size_t i = 0; i < KNOBS_EVENTS; i++)
+		event_free(&journal->events[i]);
+}
+
+static int open_file(struct knob_journal *journal)
+{
+	struct stat st;
+	journal->fd = open(journal->path,
+		O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+	if (journal->fd < 0)
+		return -errno;
+	if (fstat(journal->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		close_file(journal);
+		return -EINVAL;
+	}
+	journal->bytes = (size_t)st.st_size;
+	return 0;
+}
+
+/* The whole line, or the file as it was. */
+static int write_line(int fd, const struct knob_event *event, size_t *bytes)
+{
+	json_t *json = event_json(event);
+	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	int r = text ? 0 : -ENOMEM;
+	json_decref(json);
+	if (r == 0) {
+		size_t n = strlen(text);
+		text[n] = '\n'; /* in place of the NUL */
+		ssize_t written = write(fd, text, n + 1);
+		if (written == (ssize_t)n + 1)
+			*bytes += n + 1;
+		else
+			r = written < 0 ? -errno : -ENOSPC;
+		if (written > 0 && r < 0 && ftruncate(fd, (off_t)*bytes) < 0)
+			r = -errno;
+	}
+	free(text);
+	return r;
+}
+
+/* What is kept in memory as a new file in the old one's place. */
+static int rewrite(struct knob_journal *journal)
+{
+	char fresh[sizeof journal->path + 8];
+	size_t bytes = 0;
+	snprintf(fresh, sizeof fresh, "%s.new", journal->path);
+	unlink(fresh);
+	int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	int r = fd < 0 ? -errno : 0;
+	for (size_t i = 0; r == 0 && i < knobs_journal_count(journal); i++)
+		r = write_line(fd, knobs_journal_at(journal, i), &bytes);
+	if (fd >= 0 && close(fd) < 0 && r == 0)
+		r = -errno;
+	if (r == 0 && rename(fresh, journal->path) < 0)
+		r = -errno;
+	if (r < 0)
+		unlink(fresh);
+	close_file(journal);
+	return r;
+}
+
+/* The newest event; while the disk takes nothing, all those it missed. */
+static int write_newest(struct knob_journal *journal)
+{
+	if (journal->failing)
+		return rewrite(journal);
+	int r = journal->fd < 0 ? open_file(journal) : 0;
+	if (r == 0)
+		r = write_line(journal->fd,
+			knobs_journal_at(journal, knobs_journal_count(journal) - 1),
+			&journal->bytes);
+	if (r == 0 && journal->bytes > JOURNAL_BYTES)
+		r = rewrite(journal);
+	return r;
+}
+
+static char *cut(const char *text)
+{
+	char *copy = strndup(text, KNOBS_TEXT_MAX);
+	/* What a peer or a person wrote may be no UTF-8, which JSON must be. */
+	for (char *c = copy; c && *c; c++)
+		if ((unsigned char)*c < ' ' || (unsigned char)*c > '~')
+			*c = '?';
+	return copy;
+}
+
+static void add(struct knob_journal *journal, const struct knob_batch *batch, const char *name,
+	const char *old_value, const char *new_value, const char *reason)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	struct knob_event event = {
+		.time_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
+		.session = batch->session,
+		.for_ns = batch->for_ns,
+		.persist = batch->persist,
+		.who = batch->who,
+		.name = cut(name),
+		.old_value = cut(old_value),
+		.new_value = cut(new_value),
+		.reason = cut(reason),
+	};
+	snprintf(event.what, sizeof event.what, "%s", batch->what);
+	keep(journal, &event);
+	int r = write_newest(journal);
+	if (r < 0 && !journal->failing)
+		log_error("%s: %s: changes are made, but not written down there", journal->path,
+			strerror(-r));
+	if (r == 0 && journal->failing)
+		log_notice("%s: changes are written down again", journal->path);
+	if (r < 0)
+		close_file(journal);
+	journal->failing = r < 0;
+}
+
+void knobs_journal_add(struct knob_journal *journal, const struct knob_batch *batch,
+	const struct knob_outcomes *outcomes, const char *reason)
+{
+	char name[128];
+	for (size_t i = 0; i < outcomes->n; i++) {
+		const struct knob_outcome *o = &outcomes->of[i];
+		config_name(o->key, name, sizeof name);
+		add(journal, batch, name, text_of(o->old_value), text_of(o->new_value), reason);
+	}
+	/* Nothing came of it: what was asked for. */
+	for (size_t i = 0; outcomes->n == 0 && i < batch->n; i++)
+		add(journal, batch, batch->changes[i].name, "", text_of(batch->changes[i].value),
+			reason);
+}

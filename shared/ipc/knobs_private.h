@@ -1,0 +1,152 @@
+/*
+ * What the parts of the registry share: daemon_knobs.c (a batch, from its check to its being in force), knobs_reverts.c
+ * (changes for a time), knobs_drop_in.c (lasting ones), knobs_journal.c (who changed what), knobs_messages.c (the admin
+ * endpoint). Nobody else includes it. All of it is the loop thread's.
+ */
+#pragma once
+
+#include "proto/envelope.pb-c.h"
+#include "shared/base/limits.h"
+#include "shared/ipc/bus.h"
+#include "shared/ipc/daemon_knobs.h"
+
+enum {
+	KNOBS_BATCH_MAX = 64, /* changes of one batch */
+	KNOBS_REVERTS_MAX = 256, /* changes for a time that run at once */
+	KNOBS_EVENTS =
+		512, /* of the journal that are kept in memory, and so at least in the file */
+	KNOBS_TEXT_MAX = 256, /* of a value in the journal; the rest is cut */
+};
+#define KNOBS_FOR_NS_MAX (UINT64_C(30) * 86400 * 1000000000)
+#define KNOBS_RESERVED_NS UINT64_C(2000000000)
+
+struct knob_who {
+	bool has_uid; /* uid and pid are the kernel's word */
+	uint32_t uid, pid;
+	char program[LIMIT_NAME]; /* "" = not known */
+};
+
+struct knob_change {
+	const char *name, *value;
+	const char *expected; /* NULL: whatever it is now */
+	const struct config_key *key; /* NULL: to be found by its name */
+};
+
+/* Borrows its texts. */
+struct knob_batch {
+	struct knob_change changes[KNOBS_BATCH_MAX];
+	size_t n;
+	bool reset, persist;
+	uint64_t for_ns, session; /* 0 = to stay; all */
+	const char *what; /* for the journal: "set", "reset", "revert" */
+	struct knob_who who;
+};
+
+/* What became of one change. */
+struct knob_outcome {
+	const struct config_key *key;
+	char *old_value, *new_value; /* malloc'd */
+	char *base; /* what it reverts to; NULL: what is configured for all (or it does not) */
+	bool follows; /* a session's value that was no other than all sessions' */
+	bool at_start; /* in force at the next start */
+	const char *note; /* "" or a constant */
+};
+
+struct knob_outcomes {
+	struct knob_outcome of[KNOBS_BATCH_MAX];
+	size_t n;
+};
+void knobs_outcomes_free(struct knob_outcomes *outcomes);
+
+/* A change that ends by itself. */
+struct knob_revert {
+	const struct config_key *key;
+	uint64_t session, serial, due_ns; /* those of one serial were made, and revert, together */
+	char *value; /* malloc'd; NULL: what is configured for all */
+};
+
+struct knob_event {
+	uint64_t time_ns; /* CLOCK_REALTIME */
+	uint64_t session, for_ns;
+	bool persist;
+	struct knob_who who;
+	char what[12];
+	char *name, *old_value, *new_value, *reason; /* malloc'd; NULL only where memory failed */
+};
+
+struct knob_journal {
+	char path[300];
+	int fd; /* -1: not open */
+	size_t bytes; /* in the file */
+	bool failing; /* the last write failed, and that was said */
+	struct knob_event events[KNOBS_EVENTS];
+	uint64_t n; /* counts on; the newest KNOBS_EVENTS are kept */
+};
+
+struct knobs {
+	struct daemon *daemon;
+	const char *process;
+	struct daemon_knobs o;
+	size_t n_keys;
+	/* Of config_bytes each: the changed copy; what it is a change of (a session's); as it was at the start; for reading
+	 * files and values. */
+	void *next, *now, *started, *scratch;
+	bool *given; /* [n_keys], for files */
+	uint64_t n_changes, serial;
+	struct {
+		uint64_t id, until_ns; /* id 0 = none */
+		struct knob_who who;
+	} reserved;
+	struct knob_revert reverts[KNOBS_REVERTS_MAX];
+	size_t n_reverts;
+	int timer; /* 0 = none */
+	char directory[4096], file[4200], fresh[4200]; /* FILE.d, the drop-in, the next one; "" */
+	struct knob_journal journal;
+};
+
+/* daemon_knobs.c. Everything a set would refuse, without doing it. */
+int knobs_try(struct knobs *knobs, const struct knob_batch *batch, struct error *err);
+/* outcomes: to be freed whatever is returned. */
+int knobs_set(struct knobs *knobs, const struct knob_batch *batch, struct knob_outcomes *outcomes,
+	struct error *err);
+/* The configuration of all (session 0) or of one session; NULL with the reason. Valid until the next call. */
+const void *knobs_config(struct knobs *knobs, uint64_t session, struct error *err);
+/* Whether another than id has reserved the knobs now. */
+bool knobs_reserved(struct knobs *knobs, uint64_t id);
+
+/* knobs_reverts.c */
+const struct knob_revert *knobs_revert_of(
+	const struct knobs *knobs, const struct config_key *key, uint64_t session);
+/* Whether there is room for so many more. */
+int knobs_reverts_room(const struct knobs *knobs, size_t n, struct error *err);
+/* After a change is in force: earlier reverts of its keys are void, and its own begin. Takes the outcomes' bases over. */
+void knobs_reverts_replace(
+	struct knobs *knobs, const struct knob_batch *batch, struct knob_outcomes *outcomes);
+void knobs_reverts_schedule(struct knobs *knobs);
+void knobs_reverts_free(struct knobs *knobs);
+
+/* knobs_drop_in.c. The name comes after what administrators and packages usually write. */
+#define KNOBS_DROP_IN "90-knobs.conf"
+void knobs_drop_in_init(struct knobs *knobs);
+/* Which keys the drop-in sets, in knobs->given, with their values in knobs->scratch. */
+int knobs_drop_in_read(struct knobs *knobs, struct error *err);
+/* Writes the next drop-in beside the one there is: with the keys of the outcomes as in config, or without them. */
+int knobs_drop_in_prepare(struct knobs *knobs, const struct knob_outcomes *outcomes,
+	const void *config, bool without, struct error *err);
+/* Puts it in the place of the one there is, or throws it away. */
+int knobs_drop_in_commit(struct knobs *knobs, struct error *err);
+void knobs_drop_in_abandon(struct knobs *knobs);
+
+/* knobs_journal.c */
+void knobs_journal_open(struct knob_journal *journal, const char *runtime_dir, const char *process);
+void knobs_journal_close(struct knob_journal *journal);
+/* One event per outcome; never fails: what cannot be written is kept in memory, and said once. */
+void knobs_journal_add(struct knob_journal *journal, const struct knob_batch *batch,
+	const struct knob_outcomes *outcomes, const char *reason);
+/* The i-th oldest that is kept; i < knobs_journal_count. */
+size_t knobs_journal_count(const struct knob_journal *journal);
+const struct knob_event *knobs_journal_at(const struct knob_journal *journal, size_t i);
+
+/* knobs_messages.c: whether the request was one about knobs; the reply is then filled in. */
+bool knobs_answer(struct knobs *knobs, const struct bus_address *from,
+	const Outrider__Envelope *request, Outrider__Envelope *reply);

@@ -1,0 +1,81 @@
+#include "shared/model/gguf_watch.h"
+
+#include "shared/model/gguf_internal.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+struct gguf_stamp gguf_stamp_of(const struct stat *status)
+{
+	return (struct gguf_stamp){
+		.device = status->st_dev,
+		.inode = status->st_ino,
+		.bytes = (uint64_t)status->st_size,
+		.changed_s = status->st_mtim.tv_sec,
+		.changed_ns = status->st_mtim.tv_nsec,
+	};
+}
+
+static int say(struct error *err, const char *path, enum gguf_loss loss)
+{
+	static const char *const texts[] = {
+		[GGUF_SHORTER] = "the file became shorter while it was in use",
+		[GGUF_UNREADABLE] = "the file could not be read while it was in use",
+		[GGUF_WRITTEN] = "the file was written to while it was in use",
+		[GGUF_REPLACED] = "the file was replaced by another while it was in use",
+		[GGUF_REPORTED] = "the file was changed while it was in use, says the expert-cache",
+	};
+	error_set(err, ESTALE, "%s; its model is lost until the service is started again",
+		texts[loss]);
+	return gguf_error_prefix(err, -ESTALE, path);
+}
+
+enum gguf_loss gguf_stamp_compare(
+	const char *path, const struct gguf_stamp *stamp, struct error *err)
+{
+	struct stat status;
+	if (stat(path, &status) != 0)
+		return GGUF_WHOLE;
+	struct gguf_stamp now = gguf_stamp_of(&status);
+	enum gguf_loss loss = GGUF_WHOLE;
+	if (now.device != stamp->device || now.inode != stamp->inode)
+		loss = GGUF_REPLACED;
+	else if (now.bytes < stamp->bytes)
+		loss = GGUF_SHORTER;
+	else if (now.bytes != stamp->bytes || now.changed_s != stamp->changed_s ||
+		 now.changed_ns != stamp->changed_ns)
+		loss = GGUF_WRITTEN;
+	if (loss != GGUF_WHOLE)
+		say(err, path, loss);
+	return loss;
+}
+
+void gguf_lose(const struct gguf *gguf, enum gguf_loss loss, size_t part)
+{
+	uint64_t whole = GGUF_WHOLE;
+	/* Who holds a const gguf may not change what is in the file; that it is lost is about the file. Released, so that who
+	 * finds pages of nothing there and then asks is told. */
+	atomic_compare_exchange_strong_explicit((_Atomic uint64_t *)(uintptr_t)&gguf->loss, &whole,
+		(uint64_t)part << 8 | loss, memory_order_release, memory_order_relaxed);
+}
+
+int gguf_lost(const struct gguf *gguf, struct error *err)
+{
+	uint64_t loss = atomic_load_explicit(
+		(_Atomic uint64_t *)(uintptr_t)&gguf->loss, memory_order_acquire);
+	if (loss == GGUF_WHOLE)
+		return 0;
+	return say(
+		err, gguf_part_at(gguf, (size_t)(loss >> 8))->path, (enum gguf_loss)(loss & 0xff));
+}
+
+int gguf_watch(const struct gguf *gguf, struct error *err)
+{
+	for (size_t i = 0; gguf->mapped && i < gguf_n_parts(gguf); i++) {
+		const struct gguf_part *part = gguf_part_at(gguf, i);
+		enum gguf_loss loss = gguf_stamp_compare(part->path, &part->stamp, err);
+		if (loss != GGUF_WHOLE)
+			gguf_lose(gguf, loss, i);
+	}
+	return gguf_lost(gguf, err);
+}

@@ -1,0 +1,33 @@
+/*
+ * Whether the files of an open model are still what was opened. Weights are computed with where they lie in the mapping, so
+ * a file that is cut, written to or replaced meanwhile gives other answers, or none; the model is then lost, for good, and
+ * whoever computes with it must not let out what came of it. Who finds out says so here (gguf_watch, SIGBUS through
+ * gguf_guard.h, another process through gguf_lose), and who lets out results asks.
+ *
+ * A file whose name is gone is as it was: only a process that starts later will miss it.
+ */
+#pragma once
+
+#include "shared/model/gguf.h"
+
+enum gguf_loss {
+	GGUF_WHOLE,
+	GGUF_SHORTER,
+	GGUF_UNREADABLE,
+	GGUF_WRITTEN,
+	GGUF_REPLACED,
+	GGUF_REPORTED, /* another process found out */
+};
+
+struct stat;
+struct gguf_stamp gguf_stamp_of(const struct stat *status);
+/* What has become of a file. *err says it (the path is in it) unless it is GGUF_WHOLE; a name that is gone is whole. */
+enum gguf_loss gguf_stamp_compare(
+	const char *path, const struct gguf_stamp *stamp, struct error *err);
+
+/* Looks at every part: one system call each. -ESTALE when the model is lost, with the reason. Any thread. */
+int gguf_watch(const struct gguf *gguf, struct error *err);
+/* Declares it lost, by what happened to this part; the first reason stays. Async-signal-safe. */
+void gguf_lose(const struct gguf *gguf, enum gguf_loss loss, size_t part);
+/* The same as gguf_watch without looking. */
+int gguf_lost(const struct gguf *gguf, struct error *err);
