@@ -47,6 +47,7 @@ struct outrider {
 	bool running;
 	uint32_t layer;
 	uint64_t iteration;
+	uint32_t hinted_layer[HINT_SOURCES]; /* of the last hint of each source */
 };
 
 static void outrider_destroy(void *policy)
@@ -222,19 +223,28 @@ static void outrider_evict(void *policy, uint32_t slot)
 	heap_remove(&o->kept[id / o->n_experts], id % o->n_experts);
 }
 
+static void refresh(struct outrider *o, uint32_t layer)
+{
+	expectation_refresh(&o->expectation, layer);
+	place_layer(o, layer);
+}
+
+/* A source hints layer by layer: with the first hint of another one those of the last are complete, as far as the token
+ * goes that was drafted. */
 static void outrider_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
 {
 	struct outrider *o = policy;
 	(void)slot;
+	uint32_t *last = &o->hinted_layer[hint->source];
 	bool first = !o->expectation.layer[hint->layer].hinted[hint->source];
 	expectation_hint(&o->expectation, hint);
-	/* The gate's hints of a layer come together. */
-	if (first && hint->source == HINT_GATE) {
-		expectation_refresh(&o->expectation, hint->layer);
-		place_layer(o, hint->layer);
-	} else {
-		place(o, hint->layer, hint->expert);
-	}
+	place(o, hint->layer, hint->expert);
+	/* The gate's are complete at once. */
+	if (first && hint->source == HINT_GATE)
+		refresh(o, hint->layer);
+	else if (*last != hint->layer && o->expectation.layer[*last].hinted[hint->source])
+		refresh(o, *last);
+	*last = hint->layer;
 }
 
 static bool outrider_next(void *policy, uint64_t now_ns, struct cache_prefetch *out)
