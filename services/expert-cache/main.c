@@ -72,7 +72,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 {
 	struct store_options options = {
 		.budget = service->budget,
-		.model_fingerprint = service->model->fingerprint,
+		.model_fingerprint = service->model->file_fingerprint,
 		.generation = daemon_generation(service->daemon),
 		.policy = cache_policy_find(service->config.policy),
 		.queue_max = (uint32_t)service->config.hint_queue_max,
