@@ -105,7 +105,7 @@ static bool useful(const struct hints *hints)
 bool hints_wanted(const struct hints *hints)
 {
 	return hints->target && hints->attached &&
-	       hints->hinter.header->model_fingerprint == hints->target->fingerprint &&
+	       hints->hinter.header->model_fingerprint == hints->target->file_fingerprint &&
 	       useful(hints);
 }
 

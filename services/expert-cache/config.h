@@ -11,6 +11,7 @@ struct cache_config {
 	char model[1024];
 	char budget[32];
 	char policy[LIMIT_NAME];
+	char profile[1024];
 	int io; /* enum io_choice */
 	int direct; /* enum auto_choice */
 	char queue_depth[16], read_bytes[16]; /* reader_parse_depth, reader_parse_bytes */

@@ -191,7 +191,9 @@ static void check(struct loads *loads, struct load *load)
 static void arrived(struct loads *loads, struct load *load)
 {
 	check(loads, load);
-	if (load->status == 0 && loads->packs)
+	if (loads->store->geometry.layers[load->want.layer].packed)
+		end(loads, load, LAYOUT_TILES);
+	else if (load->status == 0 && loads->packs)
 		loads->packing[loads->n_packing++] = (uint32_t)(load - loads->load);
 	else
 		end(loads, load, LAYOUT_ROWS);

@@ -90,8 +90,8 @@ struct cache_policy_ops {
 		bool (*may)(void *arg, uint32_t slot), void *arg);
 };
 
-extern const struct cache_policy_ops policy_static, policy_lru, policy_lfu_trace, policy_gate_next,
-	policy_sp_moe, policy_spac, policy_outrider;
+extern const struct cache_policy_ops policy_static_set, policy_lru, policy_lfu_trace,
+	policy_gate_next, policy_sp_moe, policy_spac, policy_outrider;
 
 /* All of them, ended by NULL. */
 extern const struct cache_policy_ops *const cache_policies[];

@@ -45,7 +45,8 @@ static int open_region(struct service *s, int fd, struct ring *ring, struct erro
 		region_payload(&s->region), s->region.bytes - REGION_DATA, &page, ring, err);
 }
 
-static int serve(struct service *s, const struct settings *settings, struct error *err)
+static int serve(struct service *s, struct settings *settings, const struct options *options,
+	struct error *err)
 {
 	struct ring ring;
 	int fd;
@@ -66,7 +67,9 @@ static int serve(struct service *s, const struct settings *settings, struct erro
 	r = records_start(&s->records, &ring, &s->controller, err);
 	if (r < 0)
 		return r;
-	r = daemon_admin_open(s->daemon, handle_admin, &s->records, err);
+	r = handlers_knobs(&s->records, s->daemon, settings, options, err);
+	if (r == 0)
+		r = daemon_admin_open(s->daemon, handle_admin, &s->records, err);
 	if (r == 0) {
 		broker_offer(s->broker, &s->region);
 		daemon_on_alive(s->daemon, records_alive, &s->records);
@@ -111,7 +114,7 @@ int main(int argc, char **argv)
 		r = daemon_create(&daemon, &service.daemon, &err);
 	}
 	if (r == 0)
-		r = serve(&service, &settings, &err);
+		r = serve(&service, &settings, &options, &err);
 	if (r < 0) {
 		log_error("%s", err.text);
 		status = error_exit_status(r);

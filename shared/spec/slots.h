@@ -168,6 +168,7 @@ enum expert_part { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, EXPERT_PARTS };
 struct slots_part {
 	uint64_t file_offset; /* of expert 0 */
 	uint64_t bytes; /* of one expert */
+	uint64_t stride; /* from one expert to the next in the file */
 	struct matrix matrix; /* of one expert as the file has it, without data */
 	uint64_t area; /* offset of the part's area in the slot */
 };
@@ -178,6 +179,7 @@ struct slots_geometry {
 	uint32_t n_total; /* experts of all layers */
 	struct slots_layer_geometry {
 		bool moe;
+		bool packed; /* the file has the parts of an expert together, in tiles (shared/model/pack.h) */
 		struct slots_part part[EXPERT_PARTS];
 	} layers[LIMIT_LAYERS];
 };
@@ -187,7 +189,7 @@ void slots_geometry_init(struct slots_geometry *geometry, const struct model *mo
 /* Where a part of one expert begins in the file, and in its slot. */
 static inline uint64_t slots_part_offset(const struct slots_part *part, uint32_t expert)
 {
-	return part->file_offset + (uint64_t)expert * part->bytes;
+	return part->file_offset + (uint64_t)expert * part->stride;
 }
 static inline uint64_t slots_part_place(const struct slots_part *part, uint32_t expert)
 {
@@ -200,7 +202,7 @@ struct slots_read {
 	size_t bytes, need; /* the file may end after need */
 	uint64_t at; /* in the slot */
 };
-/* The reads of one expert, one per part; returns how many. */
+/* The reads of one expert, one per part, or one for all of a packed file; returns how many. */
 unsigned slots_reads(const struct slots_layer_geometry *layer, uint32_t expert,
 	struct slots_read out[static EXPERT_PARTS]);
 
