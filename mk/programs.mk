@@ -22,9 +22,9 @@ LIBS_outrider := -ledit
 SERVICES := outrider-verifier outrider-drafter outrider-expert-cache outrider-policy
 LIBS_outriderctl = $(SERVICES:%=$(B)/lib%.a) -lncursesw -ltinfo
 $(B)/outriderctl: $(SERVICES:%=$(B)/lib%.a)
-# The engine without services, which outrider-bench model measures.
-LIBS_outrider-bench = $(B)/liboutrider-model.a
-$(B)/outrider-bench: $(B)/liboutrider-model.a
+# The engine without services, which outrider-bench model measures, and the cache's policies, which it replays.
+LIBS_outrider-bench = $(B)/liboutrider-model.a $(B)/liboutrider-expert-cache.a
+$(B)/outrider-bench: $(B)/liboutrider-model.a $(B)/liboutrider-expert-cache.a
 
 objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
 define library

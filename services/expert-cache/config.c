@@ -19,6 +19,10 @@ const struct config_key cache_config_keys[] = {
 	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, NULL, "lru", "name",
 		"Which experts are kept and fetched ahead: " CACHE_POLICY_NAMES ".", KNOB_LIVE,
 		KNOB_GLOBAL},
+	{"", "profile", CONFIG_STRING, AT(profile), 0, 0, NULL, "", "path",
+		"How often experts were used in an earlier run, as outrider-bench cache profile "
+		"writes it: where policies begin.",
+		KNOB_AT_START, KNOB_MODEL},
 	{"", "io", CONFIG_ENUM, AT(io), 0, 0, io_names, "auto", "",
 		"How the file is read: auto takes io_uring where the kernel allows it.",
 		KNOB_AT_START, KNOB_GLOBAL},

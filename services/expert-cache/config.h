@@ -11,6 +11,7 @@ struct cache_config {
 	char model[1024];
 	char budget[32];
 	char policy[LIMIT_NAME];
+	char profile[1024];
 	int io; /* enum io_choice */
 	int direct; /* enum auto_choice */
 	int64_t queue_depth, read_bytes; /* 0: measured */

@@ -1,5 +1,6 @@
 /* outrider-expert-cache: keeps experts of a model in slots of fast memory. Flags and start-up. */
 #include "services/expert-cache/budget.h"
+#include "services/expert-cache/profile.h"
 #include "services/expert-cache/live.h"
 #include "services/expert-cache/service.h"
 
@@ -37,7 +38,11 @@ static int size_up(struct service *service, struct error *err)
 	slots_geometry_init(&service->geometry, service->model);
 	if (service->geometry.n_total == 0)
 		return 0;
-	return budget_slots(service->config.budget, &service->geometry, &service->budget, err);
+	status = budget_slots(service->config.budget, &service->geometry, &service->budget, err);
+	if (status == 0 && service->config.profile[0] != '\0')
+		status = profile_read(service->config.profile, service->geometry.n_layers,
+			service->geometry.n_experts, &service->profile, err);
+	return status;
 }
 
 /* The model's file, or the parts of a split one. */
@@ -74,6 +79,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 		.generation = daemon_generation(service->daemon),
 		.policy = cache_policy_find(service->config.policy),
 		.queue_max = (uint32_t)service->config.hint_queue_max,
+		.profile = service->profile,
 		.recovered_fd = recovered_fd,
 	};
 	int status = store_open(&service->store, &service->geometry, &options, err);
@@ -120,6 +126,7 @@ static void stop(struct service *service)
 	store_close(&service->store);
 	if (service->daemon != NULL)
 		daemon_destroy(&service->daemon);
+	free(service->profile);
 	model_free(&service->model);
 }
 
