@@ -184,6 +184,13 @@ static void answer(struct draft_session *s, const struct draft_item *item, uint3
 	s->chain_goal = n == item->k ? 2 * n + 1 : 0;
 }
 
+/* Whether the policy's threshold ends the chain before its last token: what comes after that is not worth drafting. */
+static bool is_cut(const struct draft_item *item)
+{
+	const struct draft_session *s = item->session;
+	return s->chain && policy_cut(&item->knobs, s->chain->confidence, s->n_chain) < s->n_chain;
+}
+
 /* All sessions of the round take a step of the chain in each pass. A session that lacks more
  * than one pass reads is left to draft_model_idle and answered from its n-grams. */
 static void by_model(struct draft_context *context, struct draft_item *items, uint32_t n)
@@ -201,7 +208,7 @@ static void by_model(struct draft_context *context, struct draft_item *items, ui
 	for (;;) {
 		for (uint32_t i = 0; i < n; i++) {
 			struct draft_session *s = items[i].session;
-			if (off[i] || s->n_chain >= bounded(m, s, items[i].k))
+			if (off[i] || s->n_chain >= bounded(m, s, items[i].k) || is_cut(&items[i]))
 				continue;
 			if (m->n_in_batch < m->n_batch && add(m, s, s->n + s->n_chain, true) == 0)
 				off[i] = true;

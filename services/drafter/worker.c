@@ -251,6 +251,24 @@ static void send(struct worker *w, const struct draft_item *item, uint64_t took_
 	count(&w->counts.drafted_ahead, reply->ahead);
 }
 
+/* Where the policy wants the session's chains to end. A request that fixes K has its K tokens. */
+static void look_up_cut(const struct worker *w, struct draft_item *item)
+{
+	const struct draft_session *s = item->session;
+	if (!s || s->request.k != SESSION_K_POLICY ||
+		!policy_lookup(w->page, s->page, s->uid, &item->knobs))
+		item->knobs = (struct policy_session){0};
+}
+
+/* What the policy's threshold leaves of a draft. */
+static void cut(const struct draft_item *item)
+{
+	struct draft_reply *reply = item->reply;
+	reply->n = policy_cut(&item->knobs, reply->confidence, reply->n);
+	if (reply->ahead > reply->n)
+		reply->ahead = reply->n;
+}
+
 /* Answers the round: each method drafts once for all of its items. */
 static void answer(struct worker *w)
 {
@@ -265,6 +283,7 @@ static void answer(struct worker *w)
 		reply->n_tokens = request->n_tokens;
 		reply->method = DRAFT_NONE;
 		w->items[i].reply = reply;
+		look_up_cut(w, &w->items[i]);
 		w->items[i].ops = w->items[i].session
 					  ? draft_method_for(&w->context, w->items[i].session,
 						    (enum draft_method)w->config->method)
@@ -280,8 +299,10 @@ static void answer(struct worker *w)
 			draft_methods_all[m]->draft(&w->context, own, n);
 	}
 	uint64_t took_ns = clock_ns() - start_ns;
-	for (uint32_t i = 0; i < w->n_items; i++)
+	for (uint32_t i = 0; i < w->n_items; i++) {
+		cut(&w->items[i]);
 		send(w, &w->items[i], took_ns);
+	}
 	count(&w->counts.rounds, 1);
 	count(&w->counts.busy_ns, took_ns);
 	w->n_items = 0;

@@ -352,6 +352,16 @@ static struct iteration_record common_record(
 	return record;
 }
 
+/* draft NULL: the session had none. A checked reply: confidences are 0 to 1. */
+static void describe_draft(struct iteration_record *record, const struct draft_reply *draft)
+{
+	record->method = (uint8_t)(draft != NULL ? draft->method : DRAFT_NONE);
+	memset(record->confidence, 0, sizeof(record->confidence));
+	for (uint32_t i = 0; draft != NULL && i < record->drafted && i < LIMIT_DRAFT; i++)
+		record->confidence[i] =
+			(uint8_t)(draft->confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+}
+
 static void finish_pass(
 	struct engine *engine, uint32_t n_plan, uint32_t n_sessions, const struct timing *t)
 {
@@ -388,9 +398,7 @@ static void finish_pass(
 		record.drafted = (uint8_t)s->n_drafts;
 		record.accepted = (uint8_t)s->accepted;
 		record.emitted = (uint8_t)s->emitted;
-		record.method =
-			(uint8_t)(s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index)->method
-						  : DRAFT_NONE);
+		describe_draft(&record, s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index) : NULL);
 		record.k_fixed = s->page->request.k != SESSION_K_POLICY;
 		account(s, &record);
 		if (engine->policy != NULL && !ring_put(&engine->records, &record, sizeof(record)))
