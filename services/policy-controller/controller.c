@@ -28,6 +28,8 @@ static void publish(struct controller *c, const struct policy_state *s)
 		.etr = s->etr,
 		.decision = c->first_decision + c->n_decisions,
 	};
+	static_assert(sizeof(knobs.cut) == sizeof(s->cut), "one threshold per position");
+	memcpy(knobs.cut, s->cut, sizeof(knobs.cut));
 	page_write(&to->lock, &to->knobs, &knobs, sizeof(knobs));
 }
 
@@ -37,6 +39,7 @@ void controller_init(
 	memset(c, 0, sizeof(*c));
 	c->page = page;
 	c->settings = *settings;
+	yield_shared_init(&c->shared);
 	page_recover(&page->defaults_lock);
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
 		page_recover(&page->sessions[i].lock);
@@ -72,6 +75,7 @@ static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
 	uint32_t k_old = s->k;
 	s->ops = policy_parse(s->settings.policy, &s->static_k);
 	s->utility = 0;
+	memset(s->cut, 0, sizeof(s->cut));
 	s->ops->begin(s, k_hint, &verdict);
 	if (verdict.decided)
 		decide(c, s, k_old, &verdict);
@@ -90,6 +94,7 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	s->uid = record->session;
 	s->slot = record->page;
 	s->settings = c->settings;
+	s->shared = &c->shared;
 	s->k = hint;
 	s->last_ns = record->finished_ns;
 	s->k_before = c->k_before;
@@ -130,6 +135,8 @@ static void measure(
 /* What the next session may begin with. */
 static void learn(struct controller *c, const struct policy_state *s)
 {
+	if (s->ops != &policy_cascade)
+		return;
 	if (s->phase == PHASE_OFF)
 		c->off_before = s->cascade.set_length;
 	if (s->phase == PHASE_SET) {
@@ -141,8 +148,58 @@ static void learn(struct controller *c, const struct policy_state *s)
 static bool in_range(const struct iteration_record *r)
 {
 	return r->session != 0 && r->page < LIMIT_SESSIONS && r->k <= LIMIT_DRAFT &&
-	       r->drafted <= r->k && r->accepted <= r->drafted && r->emitted <= r->accepted + 1 &&
-	       r->batch_sessions <= LIMIT_SESSIONS && r->iteration_ns < UINT64_C(1) << 62;
+	       r->batch_sessions > 0 && r->drafted <= r->k && r->accepted <= r->drafted &&
+	       r->emitted <= r->accepted + 1 && r->batch_sessions <= LIMIT_SESSIONS &&
+	       r->iteration_ns < UINT64_C(1) << 62;
+}
+
+static void plan_pass(struct controller *c)
+{
+	struct controller_pass *pass = &c->pass;
+	struct policy_state *states[LIMIT_SESSIONS];
+	struct verdict verdicts[LIMIT_SESSIONS];
+	uint32_t k_old[LIMIT_SESSIONS], n = 0;
+	pass->planned = true;
+	for (uint32_t i = 0; i < pass->n; i++) {
+		struct policy_state *s = &c->sessions[pass->slots[i]];
+		/* Its policy may have been changed since its record came. */
+		if (s->uid == 0 || !s->ops->plans)
+			continue;
+		states[n] = s;
+		verdicts[n].decided = false;
+		k_old[n++] = s->k;
+	}
+	yield_plan(&c->shared, states, n, pass->sessions, pass->others, verdicts);
+	for (uint32_t i = 0; i < n; i++) {
+		if (verdicts[i].decided)
+			decide(c, states[i], k_old[i], &verdicts[i]);
+		publish(c, states[i]);
+	}
+}
+
+/* Puts the record's session into its pass. The plan is made with the last record of a pass, or, when some were lost, with the
+ * first of the next one. */
+static void add_to_pass(
+	struct controller *c, const struct policy_state *s, const struct iteration_record *record)
+{
+	struct controller_pass *pass = &c->pass;
+	if (pass->seen == 0 || pass->iteration != record->iteration ||
+		pass->sessions != record->batch_sessions || pass->seen >= pass->sessions) {
+		if (!pass->planned && pass->n > 0)
+			plan_pass(c);
+		*pass = (struct controller_pass){
+			.iteration = record->iteration, .sessions = record->batch_sessions};
+	}
+	pass->seen++;
+	bool known = false;
+	for (uint32_t i = 0; i < pass->n; i++)
+		known |= pass->slots[i] == s->slot;
+	if (s->ops->plans && !record->k_fixed && !known)
+		pass->slots[pass->n++] = s->slot;
+	else
+		pass->others += record->drafted;
+	if (pass->seen >= pass->sessions && pass->n > 0)
+		plan_pass(c);
 }
 
 void controller_record(struct controller *c, const struct iteration_record *record)
@@ -166,6 +223,7 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 			decide(c, s, k_old, &verdict);
 			learn(c, s);
 		}
+		add_to_pass(c, s, record);
 	}
 	publish(c, s);
 }
@@ -176,7 +234,7 @@ static void apply(struct controller *c, struct policy_state *s, const struct set
 	bool in_bounds = s->k <= (uint32_t)settings->k_max;
 	uint32_t hint = s->k;
 	s->settings = *settings;
-	if (!same || (!in_bounds && s->ops == &policy_cascade))
+	if (!same || (!in_bounds && s->ops != &policy_static))
 		begin(c, s, in_bounds ? hint : 0);
 	publish(c, s);
 }

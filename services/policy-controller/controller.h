@@ -27,6 +27,15 @@ struct controller {
 	struct decision decisions[CONTROLLER_DECISIONS];
 	uint64_t last_iteration_ns; /* of whatever session */
 	double base_ns[LIMIT_SESSIONS + 1]; /* time at K = 0 by batch size; 0 = never seen */
+	struct yield_shared shared;
+	/* The pass whose records come: its sessions, as far as their policy plans. */
+	struct controller_pass {
+		uint64_t iteration;
+		uint32_t sessions, seen,
+			others; /* all of it; records so far; extra tokens of the rest */
+		uint32_t slots[LIMIT_SESSIONS], n;
+		bool planned;
+	} pass;
 };
 
 /* Takes the page over: locks that a dead writer left are repaired, knobs stay. settings have

@@ -7,6 +7,7 @@
 
 #include "services/policy-controller/settings.h"
 #include "services/policy-controller/window.h"
+#include "services/policy-controller/yield.h"
 #include "shared/spec/policy.h"
 
 enum phase { PHASE_BASELINE, PHASE_TEST, PHASE_SET, PHASE_OFF };
@@ -49,6 +50,9 @@ struct policy_state {
 	 * the phase for which speculation was turned off (0: it paid). */
 	uint32_t k_before, off_before;
 	struct cascade cascade;
+	struct yield yield;
+	struct yield_shared *shared; /* borrowed; set before begin */
+	float cut[LIMIT_DRAFT + 1]; /* of the page; 0 cuts nothing */
 	/* For display, kept by the controller whatever the policy. */
 	uint64_t iterations, last_ns;
 	float etr, drafted, accepted; /* moving averages */
@@ -72,9 +76,10 @@ struct policy_ops {
 	 * not fixed by the request. */
 	void (*observe)(struct policy_state *state, const struct iteration_record *record,
 		struct verdict *verdict);
+	bool plans; /* chooses for all of a pass's sessions at once: yield_plan after its records */
 };
 
-extern const struct policy_ops policy_static, policy_cascade;
+extern const struct policy_ops policy_static, policy_cascade, policy_yield;
 extern const struct policy_ops *const policies_all[]; /* ended by NULL */
 
 /* "cascade", "static:3" -> the policy and its K; NULL when there is none of that name. */

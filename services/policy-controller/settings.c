@@ -20,9 +20,10 @@ const struct config_key settings_keys[] = {
 		.offset = KEY(policy),
 		.size = sizeof(((struct settings *)NULL)->policy),
 		.fallback = "cascade",
-		.help = "How K is chosen: cascade (test-and-set), or static:K for the same K "
-			"always."},
-	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT, "7", "tokens", "The largest K that cascade tries."),
+		.help = "How K is chosen: cascade (test-and-set), yield (the most expected tokens "
+			"per second), or static:K for the same K always."},
+	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT, "7", "tokens",
+		"The largest K that cascade and yield use."),
 	INT_KEY("k_start", k_start, 1, LIMIT_DRAFT, "3", "tokens",
 		"The first K that cascade tries in a session it knows nothing about."),
 	INT_KEY("trial", trial, 1, 64, "4", "iterations", "Length of one trial of cascade (t)."),
@@ -31,7 +32,7 @@ const struct config_key settings_keys[] = {
 	INT_KEY("set", set, 1, 4096, "16", "iterations",
 		"How long the K that a test found is kept (S)."),
 	INT_KEY("set_max", set_max, 1, 65536, "512", "iterations",
-		"Where the doubling of S ends while speculation does not pay."),
+		"Where the growth of S ends while speculation does not pay."),
 	INT_KEY("baseline", baseline, 1, 64, "4", "iterations",
 		"Iterations at K = 0 that measure the time without speculation."),
 	INT_KEY("refresh", refresh, 1, 1000000, "100", "iterations",
@@ -53,6 +54,50 @@ const struct config_key settings_keys[] = {
 		.fallback = "0.1",
 		.help = "A test ends when the utilities of two successive trials differ by at most "
 			"this share."},
+	INT_KEY("backoff", backoff, 1, 16, "2", "times",
+		"How much longer S becomes each time a test of cascade ends at K = 0."),
+	INT_KEY("falls", falls, 1, LIMIT_DRAFT, "2", "trials",
+		"A test of cascade ends when the utility fell in so many successive trials."),
+	INT_KEY("history", history, 1, 16, "16", "results",
+		"How many results cascade remembers: the next test starts from the best K of "
+		"them."),
+	INT_KEY("late", late, 0, 1024, "32", "iterations",
+		"Iterations of another K than cascade asked for that do not count, in a row."),
+	INT_KEY("carry", carry, 0, 64, "4", "times",
+		"A session that begins after one that cascade had turned off waits at most so "
+		"many times S; 0 does not wait."),
+	INT_KEY("memory", memory, 4, 65536, "48", "iterations",
+		"How long yield remembers which drafted tokens of a session were accepted."),
+	INT_KEY("horizon", horizon, 0, 65536, "64", "iterations",
+		"How long yield expects to profit from what it finds out; 0 explores nothing."),
+	{.section = "",
+		.name = "alarm",
+		.type = CONFIG_DOUBLE,
+		.offset = KEY(alarm),
+		.min = 0.5,
+		.max = 100,
+		.fallback = "3",
+		.help = "Evidence (log-likelihood ratio) at which yield takes a session's "
+			"acceptance "
+			"for changed."},
+	{.section = "",
+		.name = "purse",
+		.type = CONFIG_DOUBLE,
+		.offset = KEY(purse),
+		.min = 0,
+		.max = 1000,
+		.fallback = "3",
+		.unit = "iterations",
+		.help = "What yield may lose against K = 0 at once, in each session."},
+	{.section = "",
+		.name = "spend",
+		.type = CONFIG_DOUBLE,
+		.offset = KEY(spend),
+		.min = 0,
+		.max = 1,
+		.fallback = "0.01",
+		.help = "What yield may lose against K = 0 on and on, as a share of its "
+			"iterations."},
 	{.section = "",
 		.name = "run_ahead",
 		.type = CONFIG_BOOL,
@@ -79,7 +124,8 @@ int settings_check(const struct settings *settings, struct error *err)
 	uint32_t k;
 	if (!policy_parse(settings->policy, &k))
 		return error_set(err, ENOEXEC,
-			"policy = %s is not allowed; policy takes cascade, or static:K with K 0 to "
+			"policy = %s is not allowed; policy takes cascade, yield, or static:K with "
+			"K 0 to "
 			"%d",
 			settings->policy, LIMIT_DRAFT);
 	if (settings->k_start > settings->k_max)
@@ -136,7 +182,7 @@ void settings_value(
 void settings_range(const struct config_key *key, char *out, size_t bytes)
 {
 	if (key->type == CONFIG_STRING)
-		snprintf(out, bytes, "cascade, static:0 to static:%d", LIMIT_DRAFT);
+		snprintf(out, bytes, "cascade, yield, static:0 to static:%d", LIMIT_DRAFT);
 	else if (key->type == CONFIG_BOOL)
 		snprintf(out, bytes, "yes or no");
 	else if (key->type == CONFIG_NS)

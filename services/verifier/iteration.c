@@ -398,7 +398,8 @@ static void finish_pass(
 		record.drafted = (uint8_t)s->n_drafts;
 		record.accepted = (uint8_t)s->accepted;
 		record.emitted = (uint8_t)s->emitted;
-		describe_draft(&record, s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index) : NULL);
+		describe_draft(
+			&record, s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index) : NULL);
 		record.k_fixed = s->page->request.k != SESSION_K_POLICY;
 		account(s, &record);
 		if (engine->policy != NULL && !ring_put(&engine->records, &record, sizeof(record)))
