@@ -20,8 +20,9 @@ DIR_outrider-bench := bench/src
 LIBS_outrider := -ledit
 LIBS_outriderctl := -lncursesw -ltinfo
 # The engine without services, which outrider-bench model measures.
-LIBS_outrider-bench = $(B)/liboutrider-model.a
-$(B)/outrider-bench: $(B)/liboutrider-model.a
+# And the controller and the n-gram drafter, which outrider-bench policy simulates.
+LIBS_outrider-bench = $(B)/liboutrider-model.a $(B)/liboutrider-policy.a $(B)/liboutrider-drafter.a
+$(B)/outrider-bench: $(LIBS_outrider-bench)
 
 objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
 define library
