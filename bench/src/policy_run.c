@@ -15,6 +15,7 @@ struct lane {
 	const struct sim_text *text;
 	uint32_t at; /* tokens decoded */
 	uint32_t k, drafted, steps, accepted, emitted;
+	struct policy_trial trial;
 };
 
 struct sim {
@@ -34,7 +35,8 @@ static void draft(struct sim *sim, struct lane *lane, const struct policy_sessio
 {
 	const struct sim_point *point = &lane->text->points[lane->at];
 	uint32_t left = lane->text->n - lane->at - 1, n;
-	lane->k = knobs->k < left ? knobs->k : left;
+	lane->k = policy_next_k(knobs, &lane->trial);
+	lane->k = lane->k < left ? lane->k : left;
 	n = lane->k < point->available ? lane->k : point->available;
 	lane->steps = n;
 	if (sim->driver->per_token) {

@@ -22,7 +22,10 @@ static void publish(struct controller *c, const struct policy_state *s)
 	struct policy_page_session *to = &c->page->sessions[s->slot];
 	struct policy_session knobs = {
 		.session = s->uid,
-		.k = s->k,
+		.k = s->trial_n ? s->trial_k : s->k,
+		.k_then = s->k,
+		.trial_id = s->trial_id,
+		.trial_n = s->trial_n,
 		.utility = s->utility,
 		.acceptance = s->drafted > 0 ? s->accepted / s->drafted : 0,
 		.etr = s->etr,
@@ -76,6 +79,7 @@ static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
 	s->ops = policy_parse(s->settings.policy, &s->static_k);
 	s->utility = 0;
 	memset(s->cut, 0, sizeof(s->cut));
+	s->trial_n = 0;
 	s->ops->begin(s, k_hint, &verdict);
 	if (verdict.decided)
 		decide(c, s, k_old, &verdict);
@@ -89,13 +93,15 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	if (s->uid == record->session)
 		return s;
 	const struct policy_session *knobs = &c->page->sessions[record->page].knobs;
-	uint32_t hint = knobs->session == record->session && knobs->k <= LIMIT_DRAFT ? knobs->k : 0;
+	uint32_t before = knobs->trial_n ? knobs->k_then : knobs->k;
+	uint32_t hint = knobs->session == record->session && before <= LIMIT_DRAFT ? before : 0;
 	memset(s, 0, sizeof(*s));
 	s->uid = record->session;
 	s->slot = record->page;
 	s->settings = c->settings;
 	s->shared = &c->shared;
 	s->k = hint;
+	s->trial_id = knobs->session == record->session ? knobs->trial_id : 0;
 	s->last_ns = record->finished_ns;
 	s->k_before = c->k_before;
 	s->off_before = c->off_before;

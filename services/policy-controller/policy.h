@@ -53,6 +53,8 @@ struct policy_state {
 	struct yield yield;
 	struct yield_shared *shared; /* borrowed; set before begin */
 	float cut[LIMIT_DRAFT + 1]; /* of the page; 0 cuts nothing */
+	/* A trial of another K than k, for so many iterations; 0 = none is on. */
+	uint32_t trial_id, trial_n, trial_k;
 	/* For display, kept by the controller whatever the policy. */
 	uint64_t iterations, last_ns;
 	float etr, drafted, accepted; /* moving averages */

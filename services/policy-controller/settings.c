@@ -70,6 +70,10 @@ const struct config_key settings_keys[] = {
 		"How long yield remembers which drafted tokens of a session were accepted."),
 	INT_KEY("horizon", horizon, 0, 65536, "64", "iterations",
 		"How long yield expects to profit from what it finds out; 0 explores nothing."),
+	INT_KEY("phase", phase, 1, 1000000, "64", "iterations",
+		"How long yield expects a session's acceptance to stay what it is, until the "
+		"session "
+		"shows it."),
 	{.section = "",
 		.name = "alarm",
 		.type = CONFIG_DOUBLE,

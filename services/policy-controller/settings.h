@@ -16,7 +16,7 @@ struct settings {
 	int64_t baseline, refresh; /* iterations at K = 0, and how old they may grow */
 	double threshold, converge;
 	int64_t backoff, falls, history, late, carry; /* what the paper fixes or leaves open */
-	int64_t memory, horizon; /* of yield */
+	int64_t memory, horizon, phase; /* of yield */
 	double alarm, purse, spend;
 	bool run_ahead;
 	int64_t poll_ns;

@@ -11,6 +11,9 @@
 #define PROBE_EVERY 48u /* plans between drafts that are left uncut */
 #define COST_DOUBT 0.3 /* relative, of the ratio of two pass times e apart, nothing known */
 #define PURSE_FLOOR (-1.0)
+#define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
+#define PROOF 2u /* for so many iterations */
+#define WAITING_MAX 64u /* plans after which the record of a trial is taken for lost */
 
 void yield_shared_init(struct yield_shared *shared)
 {
@@ -128,6 +131,10 @@ static void yield_observe(
 	observe_pass(s->shared, record);
 	y->drafted = record->drafted;
 	y->purse = fmin(y->purse + s->settings.spend, s->settings.purse);
+	y->iterations++;
+	y->stale = record->k == 0 ? y->stale + 1 : 0;
+	if (s->trial_n > 0 && record->k == s->trial_k)
+		y->waiting = 0;
 	if (record->k == 0) {
 		acceptance_idle(&y->acceptance, pool_of(s), &knobs);
 		return;
@@ -286,17 +293,56 @@ static void weigh(const struct plan *p, uint32_t index, struct choice *c)
 	}
 }
 
+/* What speculation would win, as a share of the best rate, if the session had changed into just any: the mean over three
+ * acceptances of what the best K gives. */
+static double change_worth(const struct plan *p, const struct policy_state *s,
+	const struct choice *c, double best_rate)
+{
+	static const double acceptances[] = {0.15, 0.5, 0.85};
+	double worth = 0, before = p->others + c->other_extra;
+	for (size_t i = 0; i < sizeof(acceptances) / sizeof(*acceptances); i++) {
+		double chance = 1, gained = 0, most = 0;
+		for (uint32_t k = 1; k <= (uint32_t)s->settings.k_max; k++) {
+			chance *= acceptances[i];
+			gained += chance;
+			double wait = fmax(c->other_wait, wait_of(s, k));
+			double rate = (p->sessions + c->other_gain + gained) /
+				      (pass_at(p->shared, before + k) + wait);
+			most = fmax(most, rate / best_rate - 1);
+		}
+		worth += most / (sizeof(acceptances) / sizeof(*acceptances));
+	}
+	return worth;
+}
+
+/* Changes per iteration that the session has shown, beginning with one in `phase`. */
+static double change_rate(const struct policy_state *s)
+{
+	return (1.0 + s->yield.acceptance.n_alarms) /
+	       (double)(s->settings.phase + (int64_t)s->yield.iterations);
+}
+
 /* The K worth trying: the largest surplus of what it may bring over what it costs; `best` when there is none. */
-static uint32_t explore(const struct policy_state *s, const struct choice *c, uint32_t best)
+static uint32_t explore(
+	const struct plan *p, const struct policy_state *s, const struct choice *c, uint32_t best)
 {
 	uint32_t chosen = best;
-	double most = 0;
+	double most = 0, rate = change_rate(s), changed = 0;
+	double horizon =
+		s->settings.horizon > 0 ? 1 / (1.0 / (double)s->settings.horizon + rate) : 0;
+	if (best == 0 && s->yield.stale > 0)
+		changed = (1 - exp(-rate * s->yield.stale)) * change_worth(p, s, c, c->rate[0]);
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
 		double behind = 1 - c->rate[k] / c->rate[best];
-		double loss = 1 - c->rate[k] / c->rate[0]; /* against K = 0, about in iterations */
-		if (k == best || (k > 0 && loss * (1 + k * 0.5) > s->yield.purse))
+		/* A trial that wins nothing loses what its pass takes longer. */
+		double pass = pass_at(p->shared, p->others + c->other_extra + k) + wait_of(s, k);
+		double loss =
+			p->sessions * (pass / pass_at(p->shared, p->others + c->other_extra) - 1);
+		if (k == best || (k > 0 && best == 0 && loss > s->yield.purse))
 			continue;
-		double value = (double)s->settings.horizon * improvement(behind, c->sd[k]) - behind;
+		double found = changed * (1 - pow(0.5, k));
+		double value = horizon * (improvement(behind, c->sd[k]) + found) -
+			       fmax(behind, best == 0 ? loss : behind);
 		if (value > most) {
 			most = value;
 			chosen = k;
@@ -318,24 +364,35 @@ static uint32_t best_of(const struct policy_state *s, const struct choice *c, ui
 	return best;
 }
 
-static void explain(const struct plan *p, uint32_t index, const struct choice *c, bool empty,
-	struct verdict *verdict)
+static void explain(const struct plan *p, uint32_t index, const struct choice *c, uint32_t k,
+	const char *why, struct verdict *verdict)
 {
 	const struct policy_state *s = p->states[index];
 	const struct yield_option *o = &p->shared->options[index];
-	double tokens = 1 + o->gained[s->k];
-	double ms = (p->sessions + c->other_gain + o->gained[s->k]) / c->rate[s->k] / 1e6;
+	double tokens = p->sessions + c->other_gain + o->gained[k];
 	policy_decide(verdict,
-		"%sK = %u: %.2f tokens of %.2f drafted in %.3f ms (K = 0: %.3f), acceptance "
-		"%.0f%%, "
-		"utility %.2f%s",
-		s->yield.tries ? "trying " : "", s->k, tokens, o->extra[s->k], ms,
-		(p->sessions + c->other_gain) / c->rate[0] / 1e6,
-		100 * acceptance_mean(&s->yield.acceptance), s->yield.utility,
-		empty ? "; the purse is empty" : "");
+		"%sK = %u: %.2f tokens of %.2f drafted, pass %.3f ms (K = 0: %.3f), acceptance "
+		"%.0f%%, utility %.2f%s",
+		s->trial_n ? "trying " : "", k, 1 + o->gained[k], o->extra[k],
+		tokens / c->rate[k] / 1e6, (p->sessions + c->other_gain) / c->rate[0] / 1e6,
+		100 * acceptance_mean(&s->yield.acceptance), c->rate[k] / c->rate[0], why);
 }
 
-/* The session's final K and cut. */
+/* Where the session's chains end from now on. Now and then one is left uncut, to see what the cut ones would have been. */
+static void set_cut(struct policy_state *s, const struct yield_option *o, uint32_t k)
+{
+	struct yield *y = &s->yield;
+	memset(s->cut, 0, sizeof(s->cut));
+	if (k == 0 || !acceptance_informed(&y->acceptance))
+		return;
+	bool probe = ++y->probes >= PROBE_EVERY && y->purse > 1;
+	if (probe)
+		y->probes = 0;
+	else
+		acceptance_cut(&y->acceptance, k, o->bound, s->cut);
+}
+
+/* The session's K, trial and cut from now on. */
 static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 {
 	struct policy_state *s = p->states[index];
@@ -344,23 +401,32 @@ static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 	struct choice c;
 	uint32_t k_old = s->k;
 	weigh(p, index, &c);
-	uint32_t best = best_of(s, &c, o->k), k = explore(s, &c, best);
-	bool empty = y->purse <= 0 && k > 0;
+	if (y->waiting > 0 && ++y->waiting < WAITING_MAX) {
+		o->k = s->k;
+		return;
+	}
+	y->waiting = s->trial_n = 0;
+	uint32_t best = best_of(s, &c, o->k), k = explore(p, s, &c, best), trial = 1;
+	if (best > 0 && (double)y->acceptance.tried < THIN) {
+		k = best;
+		best = 0;
+		trial = PROOF;
+	}
+	bool empty = y->purse <= 0 && (best > 0 || k > 0);
 	if (empty)
-		k = 0;
-	y->tries = k != best && !empty;
-	s->k = o->k = k;
-	y->utility = c.rate[k] / c.rate[0];
-	s->utility = (float)y->utility;
-	s->phase = y->tries ? PHASE_TEST : k ? PHASE_SET : PHASE_OFF;
-	memset(s->cut, 0, sizeof(s->cut));
-	bool probe = k > 0 && ++y->probes >= PROBE_EVERY && y->purse > 1;
-	if (probe)
-		y->probes = 0;
-	else if (k > 0 && acceptance_informed(&y->acceptance))
-		acceptance_cut(&y->acceptance, k, o->bound, s->cut);
-	if (k != k_old)
-		explain(p, index, &c, empty, verdict);
+		best = k = 0;
+	s->k = o->k = best;
+	if (k != best) {
+		s->trial_id++;
+		s->trial_n = trial;
+		s->trial_k = k;
+		y->waiting = 1;
+	}
+	s->utility = (float)(c.rate[best] / c.rate[0]);
+	s->phase = k != best ? PHASE_TEST : best ? PHASE_SET : PHASE_OFF;
+	set_cut(s, o, k);
+	if (k != best || best != k_old)
+		explain(p, index, &c, k, empty ? "; the purse is empty" : "", verdict);
 }
 
 void yield_plan(struct yield_shared *shared, struct policy_state **states, uint32_t n,

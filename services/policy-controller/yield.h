@@ -20,8 +20,13 @@
  * Exploring. What is not known has a standard deviation: of acceptance from its evidence, of the cost of a pass size from how
  * long ago it was run. Trying K costs (R* - R_K) T_K tokens once and brings, if K should turn out better, the
  * expected improvement over the next `horizon` iterations: EI = sd (phi(z) + z Phi(z)), z = (R_K - R*) / sd.
- * It is tried while the second exceeds the first (the knowledge gradient's bound on the value of information), and
- * never beyond the purse. No random numbers: the same records give the same decisions.
+ * A session that has not drafted for t iterations may also have changed, with chance rho = 1 - exp(-h t): then it is any
+ * session, and speculation is worth what it is worth to one of low, middling or high acceptance. h is the rate of changes it has
+ * shown (one in `phase` iterations to begin with), so that a session that never changes is tried less and less often.
+ * K is tried while what it may bring exceeds what it costs (the knowledge gradient's bound on the value of
+ * information), and never beyond the purse. A trial is of one iteration, which the verifier counts (struct
+ * policy_session, trial_n): it costs no more when its record is read late. No random numbers: the same records
+ * give the same decisions.
  *
  * The purse makes K = 0 the floor, whatever the estimates believe: it holds what speculation may still lose against
  * K = 0, in iterations at K = 0. It begins with `purse`, grows by `spend` an iteration and by what was measured to be won, up to
@@ -50,7 +55,10 @@ struct yield {
 	uint32_t probes; /* plans since the chain was last left uncut */
 	double purse;
 	double utility; /* expected, of the K in force */
-	bool tries; /* K is being explored */
+	uint32_t stale; /* iterations since it last drafted */
+	uint32_t
+		waiting; /* plans since a trial was begun that no record shows yet; 0 = none is on */
+	uint64_t iterations; /* since the session began */
 };
 
 /* What one plan works with, per session. */

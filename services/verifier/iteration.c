@@ -94,7 +94,7 @@ static void plan_inputs(struct engine *engine)
 	}
 }
 
-static uint32_t choose_k(struct engine *engine, const struct engine_session *s, uint32_t n_tokens)
+static uint32_t choose_k(struct engine *engine, struct engine_session *s, uint32_t n_tokens)
 {
 	const struct session_request *request = &s->page->request;
 	struct policy_session knobs;
@@ -106,7 +106,7 @@ static uint32_t choose_k(struct engine *engine, const struct engine_session *s, 
 		k = (uint32_t)request->k;
 	} else if (engine->policy != NULL) {
 		policy_lookup(engine->policy, s->index, s->uid, &knobs);
-		k = knobs.k < LIMIT_DRAFT ? knobs.k : LIMIT_DRAFT;
+		k = policy_next_k(&knobs, &s->trial);
 	}
 	return sched_k(k, n_tokens, s->page->n_prompt, request->max_tokens,
 		(uint32_t)engine->o.config->context);

@@ -35,6 +35,18 @@ static uint32_t clamp_k(uint32_t k)
 	return k > LIMIT_DRAFT ? LIMIT_DRAFT : k;
 }
 
+uint32_t policy_next_k(const struct policy_session *knobs, struct policy_trial *trial)
+{
+	if (knobs->trial_n == 0)
+		return clamp_k(knobs->k);
+	if (trial->session != knobs->session || trial->id != knobs->trial_id)
+		*trial = (struct policy_trial){knobs->session, knobs->trial_id, 0};
+	if (trial->used >= knobs->trial_n)
+		return clamp_k(knobs->k_then);
+	trial->used++;
+	return clamp_k(knobs->k);
+}
+
 uint32_t policy_cut(const struct policy_session *knobs, const float *confidence, uint32_t n)
 {
 	float product = 1;

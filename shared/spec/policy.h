@@ -53,6 +53,15 @@ struct policy_session {
 	/* A draft ends before position i (from 0) when the product of the confidences up to it falls below cut[i]; 0
 	 * cuts nothing. */
 	float cut[LIMIT_DRAFT + 1];
+	/* A trial, so that trying a K costs what it was meant to cost however late its records are read: k holds for the
+	 * first trial_n iterations that see this trial_id, k_then after them. trial_n 0: k holds. */
+	uint32_t trial_id, trial_n, k_then, pad;
+};
+
+/* Who obeys a trial remembers how much of it is over. */
+struct policy_trial {
+	uint64_t session;
+	uint32_t id, used;
 };
 
 static_assert(sizeof(struct policy_session) % 8 == 0, "page_read copies 8-byte words");
@@ -77,6 +86,8 @@ size_t policy_bytes(void);
 void policy_format(void *payload);
 int policy_attach(void *payload, size_t bytes, struct policy_page **page, struct ring *records,
 	struct error *err);
+/* The K of the session's next iteration, which counts towards its trial. */
+uint32_t policy_next_k(const struct policy_session *knobs, struct policy_trial *trial);
 /* How many of n drafted positions stay: those before the first whose product of confidences is below its threshold.
  * Whatever the page holds, 0 to n. */
 uint32_t policy_cut(const struct policy_session *knobs, const float *confidence, uint32_t n);
