@@ -10,6 +10,8 @@
 #define STICKY 1.005 /* another K has to promise so much more */
 #define PROBE_EVERY 48u /* plans between drafts that are left uncut */
 #define COST_DOUBT 0.3 /* relative, of the ratio of two pass times e apart, nothing known */
+#define EARNED_SHARE 0.1 /* purses that a won iteration adds to what the purse may hold */
+#define EARNED_MAX 3.0
 #define PURSE_FLOOR (-1.0)
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations */
@@ -99,6 +101,13 @@ static void observe_draft(struct policy_state *s, const struct iteration_record 
 	acceptance_observe(&y->acceptance, pool, record, &knobs);
 }
 
+/* A session that has won may lose more of it again before it is stopped: bad luck is not a bad K. */
+static double purse_most(const struct policy_state *s)
+{
+	double earned = fmin(fmax(s->yield.won * EARNED_SHARE, 0), EARNED_MAX);
+	return s->settings.purse * (1 + earned);
+}
+
 /* What the iteration won or lost against K = 0. In a batch the session answers for its share of the drafted tokens, by the curve:
  * the clock cannot tell whose they were. */
 static void settle(struct policy_state *s, const struct iteration_record *record)
@@ -119,7 +128,8 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 		lost = believed - (double)pass[extra - own] + (double)record->draft_ns / b;
 	lost = fmin(lost, SAMPLE_MAX * believed);
 	double won = (double)record->emitted - 1 - lost * b / base;
-	y->purse = fmin(fmax(y->purse + won, PURSE_FLOOR), s->settings.purse);
+	y->won += won;
+	y->purse = fmin(fmax(y->purse + won, PURSE_FLOOR), purse_most(s));
 }
 
 static void yield_observe(
@@ -130,7 +140,7 @@ static void yield_observe(
 	(void)verdict;
 	observe_pass(s->shared, record);
 	y->drafted = record->drafted;
-	y->purse = fmin(y->purse + s->settings.spend, s->settings.purse);
+	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
 	y->iterations++;
 	y->stale = record->k == 0 ? y->stale + 1 : 0;
 	if (s->trial_n > 0 && record->k == s->trial_k)
@@ -258,7 +268,8 @@ static double improvement(double behind, double sd)
 }
 
 struct choice {
-	double rate[LIMIT_DRAFT + 1], sd[LIMIT_DRAFT + 1]; /* sd: relative */
+	double rate[LIMIT_DRAFT + 1];
+	double sd[LIMIT_DRAFT + 1], sd_cost[LIMIT_DRAFT + 1]; /* relative; of the cost alone */
 	double other_gain, other_extra, other_wait; /* of the rest of the batch */
 };
 
@@ -290,6 +301,7 @@ static void weigh(const struct plan *p, uint32_t index, struct choice *c)
 		double unsure = COST_DOUBT * fabs(log(pass / now)) / sqrt(1 + seen);
 		c->rate[k] = rate_of(p, c->other_gain + o->gained[k], extra, wait);
 		c->sd[k] = hypot(spread / tokens, unsure);
+		c->sd_cost[k] = unsure;
 	}
 }
 
@@ -340,8 +352,10 @@ static uint32_t explore(
 			p->sessions * (pass / pass_at(p->shared, p->others + c->other_extra) - 1);
 		if (k == best || (k > 0 && best == 0 && loss > s->yield.purse))
 			continue;
+		/* While it drafts, every K learns about acceptance alike; only what passes take has to be tried. */
+		double sd = best == 0 ? c->sd[k] : c->sd_cost[k];
 		double found = changed * (1 - pow(0.5, k));
-		double value = horizon * (improvement(behind, c->sd[k]) + found) -
+		double value = horizon * (improvement(behind, sd) + found) -
 			       fmax(behind, best == 0 ? loss : behind);
 		if (value > most) {
 			most = value;

@@ -30,7 +30,7 @@
  *
  * The purse makes K = 0 the floor, whatever the estimates believe: it holds what speculation may still lose against
  * K = 0, in iterations at K = 0. It begins with `purse`, grows by `spend` an iteration and by what was measured to be won, up to
- * `purse`, and shrinks by what was measured to be lost. Empty, K is 0 until it holds a trial again. A session
+ * `purse` (up to four times that in a session that has won more), and shrinks by what was measured to be lost. Empty, K is 0 until it holds a trial again. A session
  * therefore never loses more than purse + spend * iterations, even with an adversary for a model.
  *
  * What is new. Cascade tries K in runs of 4 iterations and keeps the winner for 16: it pays for every trial in full,
@@ -53,7 +53,7 @@ struct yield {
 	uint32_t method; /* enum draft_method of its last draft; COST_METHODS: none yet */
 	uint32_t drafted; /* of its last iteration */
 	uint32_t probes; /* plans since the chain was last left uncut */
-	double purse;
+	double purse, won; /* won: since the session began, in iterations at K = 0 */
 	double utility; /* expected, of the K in force */
 	uint32_t stale; /* iterations since it last drafted */
 	uint32_t
