@@ -131,8 +131,9 @@ static int draft_recorded(struct sim_text *text, const int32_t *tokens, uint32_t
 		while (point->run < LIMIT_DRAFT && n + point->run < total &&
 			draft[point->run] == tokens[n + point->run])
 			point->run++;
+		uint32_t match = ngram_match(tokens, n, from);
 		for (uint32_t i = 0; i < LIMIT_DRAFT; i++)
-			point->confidence[i] = (float)(length + i + 1) / (float)(length + i + 2);
+			point->confidence[i] = ngram_confidence(match, i);
 	}
 	if (r == 0)
 		ngram_exit(&ngram);

@@ -42,15 +42,6 @@ static void none(struct draft_context *context, struct draft_item *items, uint32
 
 const struct draft_ops draft_none = {.name = "none", .method = DRAFT_NONE, .draft = none};
 
-/* The rule of succession: a text that repeated itself for `length` tokens goes on doing so with
- * (length + 1) / (length + 2), and each drafted token that is right makes the match longer. How good a guess
- * that is for this text is for the policy to find out. */
-static void trust(struct draft_reply *reply, uint32_t length)
-{
-	for (uint32_t i = 0; i < reply->n; i++)
-		reply->confidence[i] = (float)(length + i + 1) / (float)(length + i + 2);
-}
-
 static void by_ngram(struct draft_context *context, struct draft_item *items, uint32_t n)
 {
 	(void)context;
@@ -60,7 +51,9 @@ static void by_ngram(struct draft_context *context, struct draft_item *items, ui
 		uint32_t k = from == NGRAM_NONE ? 0 : items[i].k;
 		ngram_propose(s->tokens, s->n, from, k, items[i].reply->token);
 		draft_chain(items[i].reply, DRAFT_NGRAM, k);
-		trust(items[i].reply, length);
+		uint32_t match = k > 0 ? ngram_match(s->tokens, s->n, from) : 0;
+		for (uint32_t j = 0; j < k; j++)
+			items[i].reply->confidence[j] = ngram_confidence(match, j);
 	}
 }
 

@@ -12,6 +12,7 @@
 #define COST_DOUBT 0.3 /* relative, of the ratio of two pass times e apart, nothing known */
 #define EARNED_SHARE 0.1 /* purses that a won iteration adds to what the purse may hold */
 #define EARNED_MAX 3.0
+#define FIRST_SHARE 0.5 /* of a purse, that every session begins with at least */
 #define PURSE_FLOOR (-1.0)
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations */
@@ -24,6 +25,7 @@ void yield_shared_init(struct yield_shared *shared)
 	for (uint32_t i = 0; i < COST_METHODS; i++)
 		acceptance_init(&shared->pool[i]);
 	shared->method = DRAFT_NGRAM;
+	shared->credit = INFINITY; /* nothing was lost: as much as a session may have */
 }
 
 static uint32_t method_of(const struct policy_state *s)
@@ -53,7 +55,8 @@ static void yield_begin(struct policy_state *s, uint32_t k_hint, struct verdict 
 	struct yield *y = &s->yield;
 	memset(y, 0, sizeof(*y));
 	y->method = COST_METHODS;
-	y->purse = s->settings.purse;
+	y->purse =
+		fmin(fmax(s->shared->credit, s->settings.purse * FIRST_SHARE), s->settings.purse);
 	acceptance_init(&y->acceptance);
 	acceptance_fit(&y->acceptance, pool_of(s));
 	s->k = k_hint <= (uint32_t)s->settings.k_max ? k_hint : 0;
@@ -129,6 +132,7 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 	lost = fmin(lost, SAMPLE_MAX * believed);
 	double won = (double)record->emitted - 1 - lost * b / base;
 	y->won += won;
+	s->shared->credit = fmin(fmax(s->shared->credit + won, PURSE_FLOOR), s->settings.purse);
 	y->purse = fmin(fmax(y->purse + won, PURSE_FLOOR), purse_most(s));
 }
 
@@ -141,6 +145,7 @@ static void yield_observe(
 	observe_pass(s->shared, record);
 	y->drafted = record->drafted;
 	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
+	s->shared->credit = fmin(s->shared->credit + s->settings.spend, s->settings.purse);
 	y->iterations++;
 	y->stale = record->k == 0 ? y->stale + 1 : 0;
 	if (s->trial_n > 0 && record->k == s->trial_k)
@@ -335,9 +340,10 @@ static double change_rate(const struct policy_state *s)
 }
 
 /* The K worth trying: the largest surplus of what it may bring over what it costs; `best` when there is none. */
-static uint32_t explore(
-	const struct plan *p, const struct policy_state *s, const struct choice *c, uint32_t best)
+static uint32_t explore(const struct plan *p, uint32_t index, const struct choice *c, uint32_t best)
 {
+	const struct policy_state *s = p->states[index];
+	const struct yield_option *o = &p->shared->options[index];
 	uint32_t chosen = best;
 	double most = 0, rate = change_rate(s), changed = 0;
 	double horizon =
@@ -346,8 +352,11 @@ static uint32_t explore(
 		changed = (1 - exp(-rate * s->yield.stale)) * change_worth(p, s, c, c->rate[0]);
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
 		double behind = 1 - c->rate[k] / c->rate[best];
-		/* A trial that wins nothing loses what its pass takes longer. */
-		double pass = pass_at(p->shared, p->others + c->other_extra + k) + wait_of(s, k);
+		/* A trial that wins nothing loses what its pass takes longer; a drafter that knows its chances only
+		 * drafts, as far as the last drafts tell, what is worth it. */
+		double extra = acceptance_informed(&s->yield.acceptance) ? o->extra[k] : k;
+		double pass =
+			pass_at(p->shared, p->others + c->other_extra + extra) + wait_of(s, k);
 		double loss =
 			p->sessions * (pass / pass_at(p->shared, p->others + c->other_extra) - 1);
 		if (k == best || (k > 0 && best == 0 && loss > s->yield.purse))
@@ -420,9 +429,9 @@ static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 		return;
 	}
 	y->waiting = s->trial_n = 0;
-	uint32_t best = best_of(s, &c, o->k), k = explore(p, s, &c, best), trial = 1;
+	uint32_t best = best_of(s, &c, o->k), k = explore(p, index, &c, best), trial = 1;
 	if (best > 0 && (double)y->acceptance.tried < THIN) {
-		k = best;
+		k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
 		best = 0;
 		trial = PROOF;
 	}

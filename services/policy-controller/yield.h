@@ -31,7 +31,8 @@
  * The purse makes K = 0 the floor, whatever the estimates believe: it holds what speculation may still lose against
  * K = 0, in iterations at K = 0. It begins with `purse`, grows by `spend` an iteration and by what was measured to be won, up to
  * `purse` (up to four times that in a session that has won more), and shrinks by what was measured to be lost. Empty, K is 0 until it holds a trial again. A session
- * therefore never loses more than purse + spend * iterations, even with an adversary for a model.
+ * therefore never loses more than purse + spend * iterations, even with an adversary for a model. Many short sessions would each lose a
+ * purse: a new one begins with what the sessions before it left of theirs, but with enough for a trial.
  *
  * What is new. Cascade tries K in runs of 4 iterations and keeps the winner for 16: it pays for every trial in full,
  * and compares windows of 4 noisy samples. Here every iteration informs all K: a draft of 5 of which 2 were accepted says
@@ -73,6 +74,7 @@ struct yield_shared {
 	struct cost cost;
 	struct acceptance pool[COST_METHODS]; /* by method */
 	uint32_t method; /* of the last draft of any session */
+	double credit; /* a purse of all sessions together: what a new one begins with */
 	uint64_t iteration; /* the last pass that cost has seen */
 	bool any;
 	/* Scratch of a plan. */
