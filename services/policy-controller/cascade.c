@@ -49,6 +49,7 @@ static void enter(struct policy_state *s, enum phase phase, uint32_t k, uint32_t
 	s->k = k;
 	s->cascade.left = length;
 	s->cascade.mismatched = 0;
+	s->trial_n = 0;
 	window_reset(&s->cascade.window);
 }
 
@@ -60,6 +61,12 @@ static void enter_baseline(struct policy_state *s)
 static void enter_trial(struct policy_state *s, uint32_t k)
 {
 	enter(s, PHASE_TEST, k, (uint32_t)s->settings.trial);
+	/* The verifier counts the t iterations itself and goes back to K = 0: however late the records are read, a trial
+	 * costs no more. */
+	s->trial_id++;
+	s->trial_n = (uint32_t)s->settings.trial;
+	s->trial_k = k;
+	s->k_then = 0;
 }
 
 /* The first trial of a test is compared with K = 0, whose utility is 1. */
@@ -276,7 +283,15 @@ static bool counts(struct policy_state *s, const struct iteration_record *record
 	 * not go away (the verifier cuts K where the context ends). */
 	if (s->k == 0)
 		return false;
-	return ++c->mismatched > (uint32_t)s->settings.late;
+	if (++c->mismatched <= (uint32_t)s->settings.late)
+		return false;
+	if (record->k == 0 && s->trial_n > 0) {
+		/* Records of the trial were lost: it is over for the verifier, and has to be made again. */
+		s->trial_id++;
+		c->mismatched = 0;
+		return false;
+	}
+	return true;
 }
 
 static void cascade_observe(

@@ -23,7 +23,7 @@ static void publish(struct controller *c, const struct policy_state *s)
 	struct policy_session knobs = {
 		.session = s->uid,
 		.k = s->trial_n ? s->trial_k : s->k,
-		.k_then = s->k,
+		.k_then = s->trial_n ? s->k_then : s->k,
 		.trial_id = s->trial_id,
 		.trial_n = s->trial_n,
 		.utility = s->utility,
@@ -93,8 +93,7 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	if (s->uid == record->session)
 		return s;
 	const struct policy_session *knobs = &c->page->sessions[record->page].knobs;
-	uint32_t before = knobs->trial_n ? knobs->k_then : knobs->k;
-	uint32_t hint = knobs->session == record->session && before <= LIMIT_DRAFT ? before : 0;
+	uint32_t hint = knobs->session == record->session && knobs->k <= LIMIT_DRAFT ? knobs->k : 0;
 	memset(s, 0, sizeof(*s));
 	s->uid = record->session;
 	s->slot = record->page;

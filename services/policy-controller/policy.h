@@ -53,8 +53,9 @@ struct policy_state {
 	struct yield yield;
 	struct yield_shared *shared; /* borrowed; set before begin */
 	float cut[LIMIT_DRAFT + 1]; /* of the page; 0 cuts nothing */
-	/* A trial of another K than k, for so many iterations; 0 = none is on. */
-	uint32_t trial_id, trial_n, trial_k;
+	/* A trial of trial_k for trial_n iterations, and k_then after them until something is decided; trial_n 0: none is
+	 * on. */
+	uint32_t trial_id, trial_n, trial_k, k_then;
 	/* For display, kept by the controller whatever the policy. */
 	uint64_t iterations, last_ns;
 	float etr, drafted, accepted; /* moving averages */

@@ -443,6 +443,7 @@ static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 		s->trial_id++;
 		s->trial_n = trial;
 		s->trial_k = k;
+		s->k_then = best;
 		y->waiting = 1;
 	}
 	s->utility = (float)(c.rate[best] / c.rate[0]);
