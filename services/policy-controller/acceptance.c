@@ -59,7 +59,7 @@ static void prior_of(
 void acceptance_fit(struct acceptance *a, const struct acceptance *pool)
 {
 	double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
-	a->tried = 0;
+	a->tried = a->evidence = 0;
 	for (uint32_t i = 0; i < ACCEPTANCE_CLASSES; i++) {
 		const struct acceptance_class *own = &a->classes[i];
 		double tried = (double)own->tried, mean, weight;
@@ -67,6 +67,7 @@ void acceptance_fit(struct acceptance *a, const struct acceptance *pool)
 		prior_of(pool, i, x, &mean, &weight);
 		a->tried += own->tried;
 		double n = tried + weight;
+		a->evidence += (float)n;
 		double rate = ((double)own->accepted + weight * mean) / n;
 		rate = fmin(fmax(rate, A_MIN), A_MAX);
 		/* The variance of ln rate is (1 - rate) / (n rate). */
@@ -127,7 +128,7 @@ double acceptance_mean(const struct acceptance *a)
 double acceptance_doubt(const struct acceptance *a)
 {
 	double mean = acceptance_mean(a);
-	return sqrt((1 - mean) / (mean * ((double)a->tried + OWN_PRIOR)));
+	return sqrt((1 - mean) / (mean * (double)a->evidence));
 }
 
 bool acceptance_informed(const struct acceptance *a)

@@ -38,7 +38,8 @@ struct acceptance {
 	struct acceptance_class classes[ACCEPTANCE_CLASSES];
 	float observed[LIMIT_DRAFT], expected[LIMIT_DRAFT];
 	float scale, power; /* s, g */
-	float tried; /* sum over the classes */
+	float tried,
+		evidence; /* sums over the classes: of the session, and with what the pool adds */
 	float rose, fell; /* the two CUSUMs */
 	uint32_t n_alarms;
 	uint32_t n_chains; /* counts on; the last ACCEPTANCE_CHAINS are kept */

@@ -26,6 +26,7 @@ static void publish(struct controller *c, const struct policy_state *s)
 		.k_then = s->trial_n ? s->k_then : s->k,
 		.trial_id = s->trial_id,
 		.trial_n = s->trial_n,
+		.unfollowed = s->unfollowed,
 		.utility = s->utility,
 		.acceptance = s->drafted > 0 ? s->accepted / s->drafted : 0,
 		.etr = s->etr,
@@ -80,6 +81,7 @@ static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
 	s->utility = 0;
 	memset(s->cut, 0, sizeof(s->cut));
 	s->trial_n = 0;
+	s->unfollowed = false;
 	s->ops->begin(s, k_hint, &verdict);
 	if (verdict.decided)
 		decide(c, s, k_old, &verdict);

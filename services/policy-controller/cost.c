@@ -14,6 +14,7 @@
 #define MISSING_GAIN 0.0625
 #define EXPERTS_OFTEN 16u
 #define EXPERTS_EVERY 16u
+#define FIRST_DRAFT 0.1 /* weight of a draft before which the drafter may have had to catch up */
 #define DRAFT_FADE (1 - 1.0 / 128)
 
 /* What is believed of a model nobody has run: a token adds a third, the next ones a little less. */
@@ -259,9 +260,9 @@ double cost_evidence(const struct cost *cost, uint32_t sessions, uint32_t extra)
 	return (double)cost->curves[cost->state][sessions].cells[cell_of(extra)].weight;
 }
 
-void cost_draft_observe(struct cost *cost, uint32_t method, uint32_t steps, uint64_t ns)
+void cost_draft_observe(struct cost *cost, uint32_t method, uint32_t steps, uint64_t ns, bool first)
 {
-	double fixed, step, y = (double)ns;
+	double fixed, step, y = (double)ns, weight = first ? FIRST_DRAFT : 1;
 	if (method >= COST_METHODS || ns > HOUR_NS)
 		return;
 	struct cost_draft *d = &cost->draft[method];
@@ -270,11 +271,16 @@ void cost_draft_observe(struct cost *cost, uint32_t method, uint32_t steps, uint
 	double believed = fixed + step * steps;
 	if (d->n >= 4 && believed > 0 && y > 4 * believed)
 		y = 4 * believed;
-	d->n = d->n * DRAFT_FADE + 1;
-	d->x = d->x * DRAFT_FADE + steps;
-	d->xx = d->xx * DRAFT_FADE + (double)steps * steps;
-	d->y = d->y * DRAFT_FADE + y;
-	d->xy = d->xy * DRAFT_FADE + y * steps;
+	d->n = d->n * DRAFT_FADE + weight;
+	d->x = d->x * DRAFT_FADE + weight * steps;
+	d->xx = d->xx * DRAFT_FADE + weight * steps * steps;
+	d->y = d->y * DRAFT_FADE + weight * y;
+	d->xy = d->xy * DRAFT_FADE + weight * y * steps;
+}
+
+double cost_draft_evidence(const struct cost *cost, uint32_t method)
+{
+	return method < COST_METHODS ? cost->draft[method].n : 0;
 }
 
 /* With drafts of one length only, the wait is all the steps': a session that drafts more pays more. */

@@ -64,7 +64,11 @@ bool cost_curve(struct cost *cost, uint32_t sessions, uint32_t n, float *out);
 /* How many recent passes V_b(e) rests on. */
 double cost_evidence(const struct cost *cost, uint32_t sessions, uint32_t extra);
 
-/* The verifier waited ns for a draft of so many steps of this method (enum draft_method). */
-void cost_draft_observe(struct cost *cost, uint32_t method, uint32_t steps, uint64_t ns);
+/* The verifier waited ns for a draft of so many steps of this method (enum draft_method). first: the session had not
+ * drafted before, so the drafter may have had to catch up: that says little of what the next draft costs. */
+void cost_draft_observe(
+	struct cost *cost, uint32_t method, uint32_t steps, uint64_t ns, bool first);
+/* How many drafts that rests on. */
+double cost_draft_evidence(const struct cost *cost, uint32_t method);
 /* What such a wait takes, ns: *fixed + *step * steps; both 0 when nothing is known. */
 void cost_draft(const struct cost *cost, uint32_t method, double *fixed, double *step);

@@ -56,6 +56,7 @@ struct policy_state {
 	/* A trial of trial_k for trial_n iterations, and k_then after them until something is decided; trial_n 0: none is
 	 * on. */
 	uint32_t trial_id, trial_n, trial_k, k_then;
+	bool unfollowed; /* of the page */
 	/* For display, kept by the controller whatever the policy. */
 	uint64_t iterations, last_ns;
 	float etr, drafted, accepted; /* moving averages */

@@ -63,7 +63,7 @@ const struct config_key settings_keys[] = {
 		"them."),
 	INT_KEY("late", late, 0, 1024, "32", "iterations",
 		"Iterations of another K than cascade asked for that do not count, in a row."),
-	INT_KEY("carry", carry, 0, 64, "4", "times",
+	INT_KEY("carry", carry, 0, 64, "16", "times",
 		"A session that begins after one that cascade had turned off waits at most so "
 		"many times S; 0 does not wait."),
 	INT_KEY("memory", memory, 4, 65536, "48", "iterations",

@@ -13,6 +13,7 @@
 #define EARNED_SHARE 0.1 /* purses that a won iteration adds to what the purse may hold */
 #define EARNED_MAX 3.0
 #define FIRST_SHARE 0.5 /* of a purse, that every session begins with at least */
+#define HOPELESS_EVERY 2048u
 #define PURSE_FLOOR (-1.0)
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations */
@@ -91,7 +92,7 @@ static uint32_t steps_of(const struct iteration_record *record, uint32_t method)
 	return (uint32_t)record->drafted + (extra ? 1 : 0);
 }
 
-static void observe_draft(struct policy_state *s, const struct iteration_record *record)
+static void observe_draft(struct policy_state *s, const struct iteration_record *record, bool first)
 {
 	struct yield *y = &s->yield;
 	struct acceptance_knobs knobs = knobs_of(s);
@@ -99,7 +100,8 @@ static void observe_draft(struct policy_state *s, const struct iteration_record 
 		y->method = s->shared->method = record->method;
 	uint32_t method = method_of(s);
 	struct acceptance *pool = &s->shared->pool[method];
-	cost_draft_observe(&s->shared->cost, method, steps_of(record, method), record->draft_ns);
+	cost_draft_observe(
+		&s->shared->cost, method, steps_of(record, method), record->draft_ns, first);
 	acceptance_observe(pool, NULL, record, &knobs);
 	acceptance_observe(&y->acceptance, pool, record, &knobs);
 }
@@ -146,6 +148,7 @@ static void yield_observe(
 	y->drafted = record->drafted;
 	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
 	s->shared->credit = fmin(s->shared->credit + s->settings.spend, s->settings.purse);
+	bool first = y->stale > 0 || y->iterations == 0;
 	y->iterations++;
 	y->stale = record->k == 0 ? y->stale + 1 : 0;
 	if (s->trial_n > 0 && record->k == s->trial_k)
@@ -154,7 +157,7 @@ static void yield_observe(
 		acceptance_idle(&y->acceptance, pool_of(s), &knobs);
 		return;
 	}
-	observe_draft(s, record);
+	observe_draft(s, record, first);
 	settle(s, record);
 }
 
@@ -274,6 +277,7 @@ static double improvement(double behind, double sd)
 
 struct choice {
 	double rate[LIMIT_DRAFT + 1];
+	double hope; /* change_worth */
 	double sd[LIMIT_DRAFT + 1], sd_cost[LIMIT_DRAFT + 1]; /* relative; of the cost alone */
 	double other_gain, other_extra, other_wait; /* of the rest of the batch */
 };
@@ -315,7 +319,7 @@ static void weigh(const struct plan *p, uint32_t index, struct choice *c)
 static double change_worth(const struct plan *p, const struct policy_state *s,
 	const struct choice *c, double best_rate)
 {
-	static const double acceptances[] = {0.15, 0.5, 0.85};
+	static const double acceptances[] = {0.15, 0.5, 0.9};
 	double worth = 0, before = p->others + c->other_extra;
 	for (size_t i = 0; i < sizeof(acceptances) / sizeof(*acceptances); i++) {
 		double chance = 1, gained = 0, most = 0;
@@ -346,10 +350,15 @@ static uint32_t explore(const struct plan *p, uint32_t index, const struct choic
 	const struct yield_option *o = &p->shared->options[index];
 	uint32_t chosen = best;
 	double most = 0, rate = change_rate(s), changed = 0;
+	/* What cannot pay at any acceptance is tried again only in case the costs have changed. */
+	if (best == 0 && !(c->hope > 0) && ++p->shared->hopeless < HOPELESS_EVERY)
+		return best;
+	if (best == 0)
+		p->shared->hopeless = 0;
 	double horizon =
 		s->settings.horizon > 0 ? 1 / (1.0 / (double)s->settings.horizon + rate) : 0;
 	if (best == 0 && s->yield.stale > 0)
-		changed = (1 - exp(-rate * s->yield.stale)) * change_worth(p, s, c, c->rate[0]);
+		changed = (1 - exp(-rate * s->yield.stale)) * c->hope;
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
 		double behind = 1 - c->rate[k] / c->rate[best];
 		/* A trial that wins nothing loses what its pass takes longer; a drafter that knows its chances only
@@ -424,6 +433,8 @@ static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 	struct choice c;
 	uint32_t k_old = s->k;
 	weigh(p, index, &c);
+	bool known = cost_draft_evidence(&p->shared->cost, method_of(s)) > 1;
+	c.hope = known ? change_worth(p, s, &c, c.rate[0]) : 1;
 	if (y->waiting > 0 && ++y->waiting < WAITING_MAX) {
 		o->k = s->k;
 		return;
@@ -449,6 +460,7 @@ static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 	s->utility = (float)(c.rate[best] / c.rate[0]);
 	s->phase = k != best ? PHASE_TEST : best ? PHASE_SET : PHASE_OFF;
 	set_cut(s, o, k);
+	s->unfollowed = k == 0 && !(c.hope > 0);
 	if (k != best || best != k_old)
 		explain(p, index, &c, k, empty ? "; the purse is empty" : "", verdict);
 }

@@ -75,6 +75,8 @@ struct yield_shared {
 	struct acceptance pool[COST_METHODS]; /* by method */
 	uint32_t method; /* of the last draft of any session */
 	double credit; /* a purse of all sessions together: what a new one begins with */
+	uint32_t
+		hopeless; /* decisions since one that no acceptance would have turned was tried all the same */
 	uint64_t iteration; /* the last pass that cost has seen */
 	bool any;
 	/* Scratch of a plan. */

@@ -107,6 +107,7 @@ static uint32_t choose_k(struct engine *engine, struct engine_session *s, uint32
 	} else if (engine->policy != NULL) {
 		policy_lookup(engine->policy, s->index, s->uid, &knobs);
 		k = policy_next_k(&knobs, &s->trial);
+		s->unfollowed = knobs.unfollowed != 0;
 	}
 	return sched_k(k, n_tokens, s->page->n_prompt, request->max_tokens,
 		(uint32_t)engine->o.config->context);
@@ -118,7 +119,7 @@ static void follow(struct engine *engine, struct engine_session *s, uint32_t n_t
 	const struct session_request *request = &s->page->request;
 
 	if (!engine->o.config->follow_at_zero || request->draft_method == DRAFT_NONE ||
-		request->k == 0)
+		request->k == 0 || s->unfollowed)
 		return;
 	if (s->followed != 0 && n_tokens - s->followed < FOLLOW_TOKENS)
 		return;

@@ -55,7 +55,9 @@ struct policy_session {
 	float cut[LIMIT_DRAFT + 1];
 	/* A trial, so that trying a K costs what it was meant to cost however late its records are read: k holds for the
 	 * first trial_n iterations that see this trial_id, k_then after them. trial_n 0: k holds. */
-	uint32_t trial_id, trial_n, k_then, pad;
+	uint32_t trial_id, trial_n, k_then;
+	uint32_t
+		unfollowed; /* 1: at K = 0 the drafter need not follow: no acceptance would make it pay */
 };
 
 /* Who obeys a trial remembers how much of it is over. */
