@@ -252,14 +252,17 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 	c->set_length = (uint32_t)s->settings.set;
 	if (k_hint == 0 && s->settings.carry > 0 && s->off_before > c->set_length) {
 		/* History reaches over the end of a session (section 5.3 has K_start from it): many
-		 * short answers would each pay for the same finding. The wait yields a baseline. */
-		uint32_t most = (uint32_t)s->settings.carry * c->set_length;
+		 * short answers would each pay for the same finding. What was left of the off phase is waited for
+		 * here, and yields a baseline. */
+		uint32_t most = (uint32_t)s->settings.carry * c->set_length, left = s->off_left;
+		uint32_t least = (uint32_t)s->settings.baseline;
 		c->set_length = s->off_before < most ? s->off_before : most;
-		enter(s, PHASE_OFF, 0, c->set_length);
+		left = left > least ? left : least;
+		enter(s, PHASE_OFF, 0, left < c->set_length ? left : c->set_length);
 		policy_decide(verdict,
-			"cascade: it did not pay in the session before: off for %u "
+			"cascade: it did not pay in the session before: off for %u more "
 			"iterations",
-			c->set_length);
+			c->left);
 		return;
 	}
 	if (k_hint == 0)

@@ -106,8 +106,7 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	s->last_ns = record->finished_ns;
 	s->k_before = c->k_before;
 	s->off_before = c->off_before;
-	/* Sessions too short to reach their first trial must not keep it off for ever. */
-	c->off_before /= 2;
+	s->off_left = c->off_left;
 	begin(c, s, hint);
 	return s;
 }
@@ -144,12 +143,12 @@ static void learn(struct controller *c, const struct policy_state *s)
 {
 	if (s->ops != &policy_cascade)
 		return;
-	if (s->phase == PHASE_OFF)
-		c->off_before = s->cascade.set_length;
-	if (s->phase == PHASE_SET) {
-		c->off_before = 0;
+	/* S is above its start from a test that failed until one that passes. */
+	bool off = s->cascade.set_length > (uint32_t)s->settings.set;
+	c->off_before = off ? s->cascade.set_length : 0;
+	c->off_left = s->phase == PHASE_OFF ? s->cascade.left : 0;
+	if (s->phase == PHASE_SET)
 		c->k_before = s->k;
-	}
 }
 
 static bool in_range(const struct iteration_record *r)
@@ -228,8 +227,8 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 			s->ops->observe(s, record, &verdict);
 		if (verdict.decided) {
 			decide(c, s, k_old, &verdict);
-			learn(c, s);
 		}
+		learn(c, s);
 		add_to_pass(c, s, record);
 	}
 	publish(c, s);

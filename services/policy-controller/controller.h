@@ -19,7 +19,7 @@ struct decision {
 
 struct controller {
 	struct policy_page *page; /* borrowed */
-	uint32_t k_before, off_before; /* see policy_state */
+	uint32_t k_before, off_before, off_left; /* see policy_state */
 	struct settings settings; /* of new sessions */
 	struct policy_state sessions[LIMIT_SESSIONS]; /* by slot; uid 0 = none */
 	uint64_t n_records, n_refused, n_decisions; /* decisions are numbered from 1 */

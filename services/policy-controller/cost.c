@@ -14,7 +14,7 @@
 #define MISSING_GAIN 0.0625
 #define EXPERTS_OFTEN 16u
 #define EXPERTS_EVERY 16u
-#define FIRST_DRAFT 0.1 /* weight of a draft before which the drafter may have had to catch up */
+#define FIRST_GAIN 0.25
 #define DRAFT_FADE (1 - 1.0 / 128)
 
 /* What is believed of a model nobody has run: a token adds a third, the next ones a little less. */
@@ -262,20 +262,24 @@ double cost_evidence(const struct cost *cost, uint32_t sessions, uint32_t extra)
 
 void cost_draft_observe(struct cost *cost, uint32_t method, uint32_t steps, uint64_t ns, bool first)
 {
-	double fixed, step, y = (double)ns, weight = first ? FIRST_DRAFT : 1;
+	double fixed, step, y = (double)ns;
 	if (method >= COST_METHODS || ns > HOUR_NS)
 		return;
 	struct cost_draft *d = &cost->draft[method];
+	if (first) {
+		d->first_ns += (d->first_ns > 0 ? FIRST_GAIN : 1) * (y - d->first_ns);
+		return;
+	}
 	/* A drafter that had to catch up first: not what a draft costs. */
 	cost_draft(cost, method, &fixed, &step);
 	double believed = fixed + step * steps;
 	if (d->n >= 4 && believed > 0 && y > 4 * believed)
 		y = 4 * believed;
-	d->n = d->n * DRAFT_FADE + weight;
-	d->x = d->x * DRAFT_FADE + weight * steps;
-	d->xx = d->xx * DRAFT_FADE + weight * steps * steps;
-	d->y = d->y * DRAFT_FADE + weight * y;
-	d->xy = d->xy * DRAFT_FADE + weight * y * steps;
+	d->n = d->n * DRAFT_FADE + 1;
+	d->x = d->x * DRAFT_FADE + steps;
+	d->xx = d->xx * DRAFT_FADE + (double)steps * steps;
+	d->y = d->y * DRAFT_FADE + y;
+	d->xy = d->xy * DRAFT_FADE + y * steps;
 }
 
 double cost_draft_evidence(const struct cost *cost, uint32_t method)
@@ -287,7 +291,10 @@ double cost_draft_evidence(const struct cost *cost, uint32_t method)
 void cost_draft(const struct cost *cost, uint32_t method, double *fixed, double *step)
 {
 	*fixed = *step = 0;
-	if (method >= COST_METHODS || cost->draft[method].n <= 0)
+	if (method >= COST_METHODS)
+		return;
+	*fixed = cost->draft[method].first_ns / 2;
+	if (cost->draft[method].n <= 0)
 		return;
 	const struct cost_draft *d = &cost->draft[method];
 	double mean_x = d->x / d->n, mean_y = d->y / d->n;

@@ -41,6 +41,7 @@ struct cost_curve {
 /* Draft wait over drafting steps: sums of a line fitted to it. */
 struct cost_draft {
 	double n, x, xx, y, xy;
+	double first_ns; /* moving mean of first drafts */
 };
 
 struct cost {
@@ -65,10 +66,11 @@ bool cost_curve(struct cost *cost, uint32_t sessions, uint32_t n, float *out);
 double cost_evidence(const struct cost *cost, uint32_t sessions, uint32_t extra);
 
 /* The verifier waited ns for a draft of so many steps of this method (enum draft_method). first: the session had not
- * drafted before, so the drafter may have had to catch up: that says little of what the next draft costs. */
+ * drafted just before, so the drafter had to wake up and to catch up: that says little of what the next draft costs, and is only
+ * believed, by half, until another is there. */
 void cost_draft_observe(
 	struct cost *cost, uint32_t method, uint32_t steps, uint64_t ns, bool first);
-/* How many drafts that rests on. */
+/* How many drafts, first ones apart, that rests on. */
 double cost_draft_evidence(const struct cost *cost, uint32_t method);
 /* What such a wait takes, ns: *fixed + *step * steps; both 0 when nothing is known. */
 void cost_draft(const struct cost *cost, uint32_t method, double *fixed, double *step);

@@ -46,9 +46,9 @@ struct policy_state {
 	enum phase phase;
 	float utility; /* last measured; 0 = never */
 	uint32_t static_k;
-	/* What was found last in another session, set before begin: the K that paid, and the length of
-	 * the phase for which speculation was turned off (0: it paid). */
-	uint32_t k_before, off_before;
+	/* What was found last in another session, set before begin: the K that paid, and the off phase it was in: its
+	 * length and how much of it was left (0: it was in none). */
+	uint32_t k_before, off_before, off_left;
 	struct cascade cascade;
 	struct yield yield;
 	struct yield_shared *shared; /* borrowed; set before begin */

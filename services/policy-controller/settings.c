@@ -63,9 +63,10 @@ const struct config_key settings_keys[] = {
 		"them."),
 	INT_KEY("late", late, 0, 1024, "32", "iterations",
 		"Iterations of another K than cascade asked for that do not count, in a row."),
-	INT_KEY("carry", carry, 0, 64, "16", "times",
-		"A session that begins after one that cascade had turned off waits at most so "
-		"many times S; 0 does not wait."),
+	INT_KEY("carry", carry, 0, 64, "32", "times",
+		"A session that begins while cascade has speculation turned off in the one before "
+		"goes "
+		"on waiting, for at most so many times S; 0 does not wait."),
 	INT_KEY("memory", memory, 4, 65536, "48", "iterations",
 		"How long yield remembers which drafted tokens of a session were accepted."),
 	INT_KEY("horizon", horizon, 0, 65536, "64", "iterations",

@@ -14,6 +14,8 @@
 #define EARNED_MAX 3.0
 #define FIRST_SHARE 0.5 /* of a purse, that every session begins with at least */
 #define HOPELESS_EVERY 2048u
+#define WARM_DRAFTS \
+	3.0 /* in a row, before what a draft costs is known; until then trials are longer by one */
 #define PURSE_FLOOR (-1.0)
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations */
@@ -146,6 +148,7 @@ static void yield_observe(
 	(void)verdict;
 	observe_pass(s->shared, record);
 	y->drafted = record->drafted;
+	y->k = record->k;
 	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
 	s->shared->credit = fmin(s->shared->credit + s->settings.spend, s->settings.purse);
 	bool first = y->stale > 0 || y->iterations == 0;
@@ -433,14 +436,17 @@ static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 	struct choice c;
 	uint32_t k_old = s->k;
 	weigh(p, index, &c);
-	bool known = cost_draft_evidence(&p->shared->cost, method_of(s)) > 1;
+	bool known = cost_draft_evidence(&p->shared->cost, method_of(s)) >= WARM_DRAFTS;
 	c.hope = known ? change_worth(p, s, &c, c.rate[0]) : 1;
 	if (y->waiting > 0 && ++y->waiting < WAITING_MAX) {
 		o->k = s->k;
 		return;
 	}
 	y->waiting = s->trial_n = 0;
-	uint32_t best = best_of(s, &c, o->k), k = explore(p, index, &c, best), trial = 1;
+	uint32_t best = best_of(s, &c, o->k), k = best, trial = known ? 1 : 2;
+	/* Nothing is tried before what was decided last is in force. */
+	if (y->k == s->k)
+		k = explore(p, index, &c, best);
 	if (best > 0 && (double)y->acceptance.tried < THIN) {
 		k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
 		best = 0;

@@ -52,7 +52,7 @@ struct verdict;
 struct yield {
 	struct acceptance acceptance;
 	uint32_t method; /* enum draft_method of its last draft; COST_METHODS: none yet */
-	uint32_t drafted; /* of its last iteration */
+	uint32_t k, drafted; /* of its last iteration */
 	uint32_t probes; /* plans since the chain was last left uncut */
 	double purse, won; /* won: since the session began, in iterations at K = 0 */
 	double utility; /* expected, of the K in force */
