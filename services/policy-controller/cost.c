@@ -6,11 +6,12 @@
 #define HOUR_NS UINT64_C(3600000000000)
 #define CELL_MEMORY 32.0f /* passes that a cell's mean remembers */
 #define CELL_FADE (1.0f - 1.0f / 512) /* what a pass elsewhere leaves of a cell's weight */
-#define LEVEL_GAIN 0.0625 /* of a well known cell's deviation that goes into the level */
+#define LEVEL_GAIN 0.125 /* of a well known cell's deviation that goes into the level */
 #define TRUSTED 8.0f /* weight at which half of a cell's deviation is the level's */
+#define OWN_SHARE 0.75f /* of a well known cell's step that it gives up to the level */
 #define DEVIATION_MAX 0.7 /* ln 2: no single pass is believed to be off by more */
-#define NEIGHBOUR_TRUST 0.25f /* of a neighbour's evidence, for a curve that begins as it */
-#define RESIDUAL_PRIOR 3.0f
+#define NEIGHBOUR_TRUST 0.1f /* of a neighbour's evidence, for a curve that begins as it */
+#define RESIDUAL_PRIOR 1.0f
 #define MISSING_GAIN 0.0625
 #define EXPERTS_OFTEN 16u
 #define EXPERTS_EVERY 16u
@@ -21,7 +22,7 @@
 #define PRIOR_M 0.25f
 #define PRIOR_L 0.08f
 #define PRIOR_Q 0.8f
-#define PRIOR_WEIGHT 0.5
+#define PRIOR_WEIGHT 0.1
 
 static uint32_t cell_of(uint32_t extra)
 {
@@ -73,9 +74,11 @@ static struct cost_curve *curve_at(struct cost *cost, uint32_t sessions)
 	}
 	*curve = *from;
 	for (uint32_t i = 0; i < COST_CELLS; i++) {
-		curve->cells[i].weight *= NEIGHBOUR_TRUST;
+		curve->cells[i].weight = fminf(curve->cells[i].weight * NEIGHBOUR_TRUST, 1);
 		curve->cells[i].experts_weight = 0;
 	}
+	curve->cells[0].weight = 0;
+	curve->n = 0;
 	return curve;
 }
 
@@ -129,8 +132,8 @@ static void fit_times(struct cost_curve *curve)
 		if (w <= 0)
 			continue;
 		double x = grown((double)curve->q, e), y = (double)cell->ratio - 1;
-		/* A relative error of the time is what all cells have in common. */
-		w /= (double)(cell->ratio * cell->ratio);
+		/* Longer passes err by more. */
+		w /= (double)cell->ratio;
 		gg += w * x * x;
 		ee += w * e * e;
 		ge += w * x * e;
@@ -196,14 +199,15 @@ static void learn_time(struct cost_curve *curve, uint32_t extra, double ns)
 	for (uint32_t i = 0; i < COST_CELLS; i++)
 		curve->cells[i].weight *= CELL_FADE;
 	double deviation = log(ns / (curve->level_ns * believed));
-	if (cell->weight >= 2 || extra == 0)
+	if (cell->weight >= 2)
 		deviation = fmin(fmax(deviation, -DEVIATION_MAX), DEVIATION_MAX);
 	double known = (double)(cell->weight / (cell->weight + TRUSTED));
 	double gain =
 		extra == 0 ? fmax(LEVEL_GAIN, 1 / (1 + (double)cell->weight)) : LEVEL_GAIN * known;
 	double before = curve->level_ns;
 	curve->level_ns *= exp(gain * deviation);
-	float step = 1 / (fminf(cell->weight, CELL_MEMORY) + 1);
+	/* What the level has taken is not the cell's. */
+	float step = (1 - OWN_SHARE * (float)known) / (fminf(cell->weight, CELL_MEMORY) + 1);
 	float ratio = (float)(believed * exp(deviation) * before / curve->level_ns);
 	if (extra == 0)
 		ratio = 1;

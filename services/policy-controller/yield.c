@@ -317,10 +317,10 @@ static void weigh(const struct plan *p, uint32_t index, struct choice *c)
 	}
 }
 
-/* What speculation would win, as a share of the best rate, if the session had changed into just any: the mean over three
- * acceptances of what the best K gives. */
-static double change_worth(const struct plan *p, const struct policy_state *s,
-	const struct choice *c, double best_rate)
+/* What speculation would win, as a share of the rate at K = 0, if the session had changed into just any: the mean over three
+ * acceptances of what the best K gives. waits: with the wait for drafts, as far as it is known. */
+static double change_worth(
+	const struct plan *p, const struct policy_state *s, const struct choice *c, bool waits)
 {
 	static const double acceptances[] = {0.15, 0.5, 0.9};
 	double worth = 0, before = p->others + c->other_extra;
@@ -329,10 +329,10 @@ static double change_worth(const struct plan *p, const struct policy_state *s,
 		for (uint32_t k = 1; k <= (uint32_t)s->settings.k_max; k++) {
 			chance *= acceptances[i];
 			gained += chance;
-			double wait = fmax(c->other_wait, wait_of(s, k));
+			double wait = fmax(c->other_wait, waits ? wait_of(s, k) : 0);
 			double rate = (p->sessions + c->other_gain + gained) /
 				      (pass_at(p->shared, before + k) + wait);
-			most = fmax(most, rate / best_rate - 1);
+			most = fmax(most, rate / c->rate[0] - 1);
 		}
 		worth += most / (sizeof(acceptances) / sizeof(*acceptances));
 	}
@@ -437,7 +437,7 @@ static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 	uint32_t k_old = s->k;
 	weigh(p, index, &c);
 	bool known = cost_draft_evidence(&p->shared->cost, method_of(s)) >= WARM_DRAFTS;
-	c.hope = known ? change_worth(p, s, &c, c.rate[0]) : 1;
+	c.hope = change_worth(p, s, &c, known);
 	if (y->waiting > 0 && ++y->waiting < WAITING_MAX) {
 		o->k = s->k;
 		return;
