@@ -150,7 +150,7 @@ static void cell_text(const json_t *cell, FILE *to)
 		(int)number(cell, "sessions"), text(cell, "best_static"));
 	fputs("                to K = 0              to best static        of hindsight\n"
 	      "policy           all   mean  worst     all   mean  worst     all  worst  tok/it  "
-	      "mean K\n",
+	      "mean K  CPU us/it\n",
 		to);
 	json_array_foreach(json_object_get(cell, "rows"), i, row)
 	{
@@ -163,8 +163,8 @@ static void cell_text(const json_t *cell, FILE *to)
 				1 - number(row, "regret_worst"));
 		else
 			fputs("       -      -", to);
-		fprintf(to, "   %5.2f   %5.2f\n", number(row, "tokens_per_iteration"),
-			number(row, "mean_k"));
+		fprintf(to, "   %5.2f   %5.2f   %7.2f\n", number(row, "tokens_per_iteration"),
+			number(row, "mean_k"), number(row, "controller_ns_per_iteration") / 1e3);
 	}
 }
 

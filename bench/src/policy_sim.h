@@ -93,8 +93,7 @@ struct sim_options {
 
 struct sim_total {
 	double ms, tokens, iterations, k, drafted;
-	uint32_t decisions;
-	double controller_ns; /* time spent in choose and record */
+	double controller_ns; /* CPU time of the policy */
 };
 
 /* policy_run.c. Decodes `sessions` texts side by side; uid is the first of as many. Adds to *total. */
