@@ -37,11 +37,13 @@ void cost_init(struct cost *cost)
 	memset(cost, 0, sizeof(*cost));
 }
 
-static void curve_clear(struct cost_curve *curve)
+/* A token adds to a pass of b sessions about 1 / b of what it adds to a pass of one. */
+static void curve_clear(struct cost_curve *curve, uint32_t sessions)
 {
 	memset(curve, 0, sizeof(*curve));
-	curve->m = PRIOR_M;
-	curve->l = PRIOR_L;
+	curve->sessions = sessions;
+	curve->m = PRIOR_M / (float)sessions;
+	curve->l = PRIOR_L / (float)sessions;
 	curve->q = PRIOR_Q;
 }
 
@@ -69,12 +71,17 @@ static struct cost_curve *curve_at(struct cost *cost, uint32_t sessions)
 		return curve;
 	const struct cost_curve *from = nearest(cost, sessions);
 	if (!from) {
-		curve_clear(curve);
+		curve_clear(curve, sessions);
 		return curve;
 	}
+	float factor = (float)from->sessions / (float)sessions;
 	*curve = *from;
+	curve->sessions = sessions;
+	curve->m *= factor;
+	curve->l *= factor;
 	for (uint32_t i = 0; i < COST_CELLS; i++) {
 		curve->cells[i].weight = fminf(curve->cells[i].weight * NEIGHBOUR_TRUST, 1);
+		curve->cells[i].ratio = 1 + (curve->cells[i].ratio - 1) * factor;
 		curve->cells[i].experts_weight = 0;
 	}
 	curve->cells[0].weight = 0;
@@ -125,7 +132,8 @@ static void fit_times(struct cost_curve *curve)
 {
 	double gp = grown((double)curve->q, 2), lp = 2;
 	double gg = PRIOR_WEIGHT * gp * gp, ee = PRIOR_WEIGHT * lp * lp, ge = 0;
-	double gy = gg * (double)PRIOR_M, ey = ee * (double)PRIOR_L;
+	double gy = gg * (double)PRIOR_M / curve->sessions;
+	double ey = ee * (double)PRIOR_L / curve->sessions;
 	for (uint32_t i = 1; i < COST_CELLS; i++) {
 		const struct cost_cell *cell = &curve->cells[i];
 		double w = (double)cell->weight, e = (double)cell->extra;

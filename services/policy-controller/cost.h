@@ -34,7 +34,7 @@ struct cost_cell {
 struct cost_curve {
 	double level_ns; /* V(0); 0 = never seen */
 	float m, l, q;
-	uint32_t n; /* passes seen */
+	uint32_t sessions, n; /* b; passes seen */
 	struct cost_cell cells[COST_CELLS];
 };
 

@@ -115,8 +115,8 @@ static double purse_most(const struct policy_state *s)
 	return s->settings.purse * (1 + earned);
 }
 
-/* What the iteration won or lost against K = 0. In a batch the session answers for its share of the drafted tokens, by the curve:
- * the clock cannot tell whose they were. */
+/* What the iteration won or lost against K = 0. In a batch the session answers for its share of what the drafted tokens cost, by the
+ * curve: the clock cannot tell whose they were, and the last token alone may have cost next to nothing. */
 static void settle(struct policy_state *s, const struct iteration_record *record)
 {
 	struct yield *y = &s->yield;
@@ -127,12 +127,12 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 		return;
 	cost_curve(&s->shared->cost, b, extra, pass);
 	double base = (double)pass[0], believed = (double)pass[extra], lost;
+	double took = fmin(
+		(double)record->iteration_ns, SAMPLE_MAX * believed + (double)record->draft_ns);
 	if (b == 1)
-		lost = fmin((double)record->iteration_ns,
-			       SAMPLE_MAX * believed + (double)record->draft_ns) -
-		       base;
+		lost = took - base;
 	else
-		lost = believed - (double)pass[extra - own] + (double)record->draft_ns / b;
+		lost = (believed - base) * own / fmax(extra, 1) + (double)record->draft_ns / b;
 	lost = fmin(lost, SAMPLE_MAX * believed);
 	double won = (double)record->emitted - 1 - lost * b / base;
 	y->won += won;
