@@ -141,7 +141,7 @@ static int run_group(struct cell_work *w, struct sim_cell *cell, uint32_t first,
 	const struct sim_curve *curve = w->curves ? &w->curves[first % w->n_curves] : &w->curve;
 	for (uint32_t p = 0; p < b->n_policies; p++) {
 		struct sim_total *total = &cell->rows[p].total;
-		double before = total->ms;
+		double before = total->ms, tokens = total->tokens;
 		if (!w->process) {
 			int r = sim_driver_open(&drivers[p], b->policy[p], &b->settings, err);
 			if (r < 0)
@@ -149,7 +149,8 @@ static int run_group(struct cell_work *w, struct sim_cell *cell, uint32_t first,
 		}
 		sim_run(&drivers[p], curve, &b->options, w->texts, n, first + 1, total);
 		for (uint32_t i = 0; i < n; i++)
-			cell->rows[p].session_ms[first + i] = (total->ms - before) / n;
+			cell->rows[p].session_ms[first + i] =
+				(total->ms - before) / (total->tokens - tokens) * w->texts[i].n;
 		if (!w->process) {
 			drivers[p].close(drivers[p].state);
 			drivers[p].state = NULL;

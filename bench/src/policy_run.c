@@ -103,14 +103,15 @@ static void deliver(struct sim *sim, struct sim_total *total)
 	sim->n_waiting[slot] = 0;
 }
 
-/* A pass over the lanes that are not done. False when all are. */
+/* A pass over all lanes. False when one is done: a service would have the next session in its place, and what is left would
+ * be a smaller batch. */
 static bool pass(struct sim *sim, struct sim_total *total)
 {
 	uint32_t live[LIMIT_SESSIONS], n = 0, tokens = 0, steps = 0, asked = 0;
 	for (uint32_t i = 0; i < sim->n; i++)
 		if (sim->lanes[i].at < sim->lanes[i].text->n)
 			live[n++] = i;
-	if (n == 0)
+	if (n < sim->n)
 		return false;
 	deliver(sim, total);
 	for (uint32_t i = 0; i < n; i++) {

@@ -96,7 +96,7 @@ struct sim_total {
 	double controller_ns; /* CPU time of the policy */
 };
 
-/* policy_run.c. Decodes `sessions` texts side by side; uid is the first of as many. Adds to *total. */
+/* policy_run.c. Decodes `sessions` texts side by side, until one is done; uid is the first of as many. Adds to *total. */
 void sim_run(struct sim_driver *driver, const struct sim_curve *curve,
 	const struct sim_options *options, const struct sim_text *texts, uint32_t sessions,
 	uint64_t uid, struct sim_total *total);
