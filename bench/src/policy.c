@@ -123,8 +123,8 @@ static void cell_exit(struct sim_cell *cell)
 	free(cell->optimum_ms);
 }
 
-/* Sessions with random processes begin with a controller that knows nothing each; those of one process follow each other as in
- * a service. */
+/* Sessions with random processes begin with a controller that knows nothing each; those of one
+ * process follow each other as in a service. */
 struct cell_work {
 	const struct bench *bench;
 	struct sim_curve curve;

@@ -1,8 +1,8 @@
 /*
- * Cost curves. The papers' figures are published for a few n; between them the curve follows the experts: n tokens of
- * which each goes its own way with chance 1 - affinity touch E (1 - (1 - k/E)^m) of E experts, m = 1 + (n - 1)(1 -
- * affinity) (balls in bins: Cascade, section 2.4). With x the share of experts in the bytes of a token,
- * T(n) / T(1) = 1 - x + x distinct(n) / k.
+ * Cost curves. The papers' figures are published for a few n; between them the curve follows the
+ * experts: n tokens of which each goes its own way with chance 1 - affinity touch E (1 - (1 -
+ * k/E)^m) of E experts, m = 1 + (n - 1)(1 - affinity) (balls in bins: Cascade, section 2.4). With x
+ * the share of experts in the bytes of a token, T(n) / T(1) = 1 - x + x distinct(n) / k.
  */
 #include "bench/src/policy_sim.h"
 
@@ -13,8 +13,9 @@
 
 #define LAYERS 24 /* of the counts of experts: their growth is what matters */
 
-/* x from Cascade's table 1: of T parameters A are active, so the routed ones are (T - A) / (1 - k/E), and k/E of them
- * are read for a token. For Mixtral section 2.4 measured it: attention is 8% of the time. */
+/* x from Cascade's table 1: of T parameters A are active, so the routed ones are (T - A) / (1 -
+ * k/E), and k/E of them are read for a token. For Mixtral section 2.4 measured it: attention is 8%
+ * of the time. */
 static const struct shape {
 	const char *name, *source;
 	double experts, used, share, affinity, base_ms;

@@ -1,4 +1,5 @@
-/* What chooses K: the controller with its policies, and three peers, from their public descriptions. */
+/* What chooses K: the controller with its policies, and three peers, from their public
+ * descriptions. */
 #include "bench/src/policy_sim.h"
 
 #include <errno.h>
@@ -27,9 +28,9 @@ static void ours_record(void *state, const struct iteration_record *record)
 }
 
 /*
- * SGLang (#21599, #24055): tiers of draft steps 1, 3, 7; a moving average of the accepted length, weight 0.2, looked at every 5 batches
- * after 10: up a tier when it passes the tier's steps - 0.5, down when it falls to the tier below's - 0.5 - 0.25. One
- * average for the batch.
+ * SGLang (#21599, #24055): tiers of draft steps 1, 3, 7; a moving average of the accepted length,
+ * weight 0.2, looked at every 5 batches after 10: up a tier when it passes the tier's steps - 0.5,
+ * down when it falls to the tier below's - 0.5 - 0.25. One average for the batch.
  */
 struct sglang {
 	double accepted;
@@ -57,8 +58,8 @@ static void sglang_record(void *state, const struct iteration_record *record)
 		s->tier--;
 }
 
-/* vLLM (#32374): K by the size of the batch; the table its author gives as the example: 1-16: 3, 64-128: 2, 256 up: 0, gaps
- * inherit. */
+/* vLLM (#32374): K by the size of the batch; the table its author gives as the example: 1-16: 3,
+ * 64-128: 2, 256 up: 0, gaps inherit. */
 static void vllm_choose(
 	void *state, uint32_t slot, uint64_t uid, uint32_t sessions, struct policy_session *out)
 {
@@ -66,7 +67,8 @@ static void vllm_choose(
 	*out = (struct policy_session){.session = uid, .k = sessions < 64 ? 3 : 2};
 }
 
-/* llama.cpp: a draft goes on while the draft model gives its token at least p-min = 0.75, up to a fixed length. */
+/* llama.cpp: a draft goes on while the draft model gives its token at least p-min = 0.75, up to a
+ * fixed length. */
 static void llama_choose(
 	void *state, uint32_t slot, uint64_t uid, uint32_t sessions, struct policy_session *out)
 {

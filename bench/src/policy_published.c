@@ -1,6 +1,7 @@
 /*
- * Cascade's published figures (the paper's section is given with each) beside what this simulator makes of the same policy, on
- * curves and processes that were fitted to some of them: those are the anchors, the others are predictions.
+ * Cascade's published figures (the paper's section is given with each) beside what this simulator
+ * makes of the same policy, on curves and processes that were fitted to some of them: those are the
+ * anchors, the others are predictions.
  */
 #include "bench/src/policy_sim.h"
 

@@ -74,7 +74,8 @@ static struct iteration_record record_of(const struct sim *sim, uint32_t index)
 	return r;
 }
 
-/* ln normal, and now and then a pass that something delayed. The same for every policy that is at the same pass. */
+/* ln normal, and now and then a pass that something delayed. The same for every policy that is at
+ * the same pass. */
 static double noise(const struct sim *sim)
 {
 	uint64_t seed = sim->options->seed ^ sim->uid * UINT64_C(0x9E3779B97F4A7C15);
@@ -103,8 +104,8 @@ static void deliver(struct sim *sim, struct sim_total *total)
 	sim->n_waiting[slot] = 0;
 }
 
-/* A pass over all lanes. False when one is done: a service would have the next session in its place, and what is left would
- * be a smaller batch. */
+/* A pass over all lanes. False when one is done: a service would have the next session in its
+ * place, and what is left would be a smaller batch. */
 static bool pass(struct sim *sim, struct sim_total *total)
 {
 	uint32_t live[LIMIT_SESSIONS], n = 0, tokens = 0, steps = 0, asked = 0;

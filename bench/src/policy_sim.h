@@ -1,11 +1,12 @@
 /*
- * outrider-bench policy: sessions whose cost and acceptance are known, decoded under every policy for K, in seconds and
- * without a model. Our policies run as they are served: the controller reads iteration records and writes the
- * policy page (services/policy-controller); what peers do is written from their public descriptions (policy_peers.c).
+ * outrider-bench policy: sessions whose cost and acceptance are known, decoded under every policy
+ * for K, in seconds and without a model. Our policies run as they are served: the controller reads
+ * iteration records and writes the policy page (services/policy-controller); what peers do is
+ * written from their public descriptions (policy_peers.c).
  *
- * A text is fixed before a policy sees it: which drafts a drafter has at which position, how sure it is of them, and how
- * many would be accepted. So all policies decode the same tokens, and the best that hindsight could have done can be
- * computed (policy_run.c).
+ * A text is fixed before a policy sees it: which drafts a drafter has at which position, how sure
+ * it is of them, and how many would be accepted. So all policies decode the same tokens, and the
+ * best that hindsight could have done can be computed (policy_run.c).
  */
 #pragma once
 
@@ -27,7 +28,8 @@ struct sim_curve {
 	} knots[SIM_KNOTS];
 };
 
-/* How a drafter does on a text: phases, each with a mean acceptance of a drafted token and a mean length. */
+/* How a drafter does on a text: phases, each with a mean acceptance of a drafted token and a mean
+ * length. */
 struct sim_process {
 	char name[SIM_NAME];
 	const char *source;
@@ -43,7 +45,8 @@ struct sim_process {
 		recorded; /* instead of all this: prompts of a file of recorded outputs whose id begins so */
 };
 
-/* From position x, LIMIT_DRAFT tokens at most: drafts there are, how many of them in a row are right, confidences. */
+/* From position x, LIMIT_DRAFT tokens at most: drafts there are, how many of them in a row are
+ * right, confidences. */
 struct sim_point {
 	uint8_t available, run;
 	float confidence[LIMIT_DRAFT];
@@ -54,8 +57,8 @@ struct sim_text {
 	struct sim_point *points; /* [n] */
 };
 
-/* policy_curves.c. Built-in curves by name, a file of `outrider-bench model --format json` by its path (contains a '/' or
- * ends in .json), "all" is not known here. -ENOENT, -EINVAL. */
+/* policy_curves.c. Built-in curves by name, a file of `outrider-bench model --format json` by its
+ * path (contains a '/' or ends in .json), "all" is not known here. -ENOENT, -EINVAL. */
 extern const char *const sim_curve_names[]; /* ended by NULL */
 int sim_curve_find(const char *name, struct sim_curve *out, struct error *err);
 double sim_curve_cost(const struct sim_curve *curve, double n);
@@ -72,7 +75,8 @@ int sim_text_make(struct sim_text *text, const struct sim_process *process, cons
 	uint32_t n, uint64_t seed, struct error *err);
 void sim_text_exit(struct sim_text *text);
 
-/* What chooses K. One of these is made per policy and cell and sees its sessions one after another (or side by side). */
+/* What chooses K. One of these is made per policy and cell and sees its sessions one after another
+ * (or side by side). */
 struct sim_driver {
 	void *state;
 	void (*choose)(void *state, uint32_t slot, uint64_t uid, uint32_t sessions,
@@ -81,7 +85,8 @@ struct sim_driver {
 	void (*close)(void *state);
 	bool per_token; /* the cut is on each token's confidence, not on their product */
 };
-/* policy_peers.c. "sglang", "vllm", "llama.cpp", or a policy of the controller with settings applied to it. */
+/* policy_peers.c. "sglang", "vllm", "llama.cpp", or a policy of the controller with settings
+ * applied to it. */
 int sim_driver_open(struct sim_driver *driver, const char *policy, const struct settings *settings,
 	struct error *err);
 
@@ -96,11 +101,13 @@ struct sim_total {
 	double controller_ns; /* CPU time of the policy */
 };
 
-/* policy_run.c. Decodes `sessions` texts side by side, until one is done; uid is the first of as many. Adds to *total. */
+/* policy_run.c. Decodes `sessions` texts side by side, until one is done; uid is the first of as
+ * many. Adds to *total. */
 void sim_run(struct sim_driver *driver, const struct sim_curve *curve,
 	const struct sim_options *options, const struct sim_text *texts, uint32_t sessions,
 	uint64_t uid, struct sim_total *total);
-/* The least time in ms in which one session can decode the text with any K up to k_max at each position, without noise. */
+/* The least time in ms in which one session can decode the text with any K up to k_max at each
+ * position, without noise. */
 double sim_optimum_ms(const struct sim_curve *curve, const struct sim_text *text, uint32_t k_max);
 
 /* policy_report.c: figures of a cell. */

@@ -14,9 +14,10 @@
 enum { DRAW_STATE, DRAW_LENGTH, DRAW_ACCEPT, DRAW_CHANCE, DRAW_MATCH, DRAW_SHAPE = 16 };
 
 /*
- * Phases that give the published tokens per iteration (ETR) of n-gram drafts on Mixtral. Code: 3.2 at K = 7 (Cascade,
- * section 2.3), 1.39 times T(4) at K = 3 (2.5). Math: 1.3 at K = 1 (7.3), 1.6 at K = 7 (2.3), 1.54 times slower at K = 3 (2.5).
- * Extraction: slower at every K (2.3). How long phases last is read off figures 6 and 7: some windows of 16 iterations.
+ * Phases that give the published tokens per iteration (ETR) of n-gram drafts on Mixtral. Code: 3.2
+ * at K = 7 (Cascade, section 2.3), 1.39 times T(4) at K = 3 (2.5). Math: 1.3 at K = 1 (7.3), 1.6 at
+ * K = 7 (2.3), 1.54 times slower at K = 3 (2.5). Extraction: slower at every K (2.3). How long
+ * phases last is read off figures 6 and 7: some windows of 16 iterations.
  */
 const struct sim_process sim_processes[] = {
 	{"ngram-code", "Cascade 2.3, 2.5", 2, {{0.88, 200}, {0.3, 100}}, 1, 0, false, 1, NULL},
@@ -67,8 +68,9 @@ void sim_process_random(uint64_t seed, struct sim_process *out)
 	out->distortion = 0.5 + 1.5 * u[14];
 }
 
-/* Two-point spread around the mean: with chance `mean` a token that is surely right, else one surely wrong, mixed with
- * the mean itself; keeps the mean, and is all the confidence has to tell. */
+/* Two-point spread around the mean: with chance `mean` a token that is surely right, else one
+ * surely wrong, mixed with the mean itself; keeps the mean, and is all the confidence has to tell.
+ */
 static double chance_of(const struct sim_process *p, double mean, uint64_t seed, uint32_t x)
 {
 	double sure = rand_uniform(seed, RAND_REPLAY, x, DRAW_CHANCE) < mean ? 1 : 0;

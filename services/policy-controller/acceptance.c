@@ -202,8 +202,8 @@ void acceptance_idle(
 	acceptance_fit(a, pool);
 }
 
-/* A draft's contribution. One that was as long as had been asked goes on as the mean of what is known; one that
- * ended before had nothing more. */
+/* A draft's contribution. One that was as long as had been asked goes on as the mean of what is
+ * known; one that ended before had nothing more. */
 static void add_chain(const struct acceptance *a, const struct acceptance_chain *chain, uint32_t k,
 	const double *bound, double share, double *drafted, double *accepted)
 {

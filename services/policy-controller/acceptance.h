@@ -1,21 +1,23 @@
 /*
- * How likely drafted tokens are accepted: estimated online per session, from what was drafted, with which confidence,
- * and how much of it was accepted. Pure: no clock, no threads, no allocation.
+ * How likely drafted tokens are accepted: estimated online per session, from what was drafted, with
+ * which confidence, and how much of it was accepted. Pure: no clock, no threads, no allocation.
  *
- * Position i (from 0), reached with all before it accepted and drafted with confidence c, is accepted with
+ * Position i (from 0), reached with all before it accepted and drafted with confidence c, is
+ * accepted with
  *
  *     a_i(c) = r_i s c^g,      at most A_MAX.
  *
- * s and g calibrate the drafter: g = s = 1 believes it, g > 1 finds it too sure of itself, and for a drafter without confidences
- * (c = 1) s is its rate. A power, because then the product of the drafter's own confidences decides: a chain's chance
- * to be accepted through i falls below a bound exactly where that product falls below another one, which is what the
- * policy page can tell the drafter (struct policy_session, cut). s and g are fitted by weighted least squares of
- * ln a over ln c in eight classes of confidence; r_i, the residual of the position, is observed over expected. All
- * counts fade, over `memory` drafted iterations while drafting and four times as slowly while not, towards the pool:
- * what all sessions of this draft method gave.
+ * s and g calibrate the drafter: g = s = 1 believes it, g > 1 finds it too sure of itself, and for
+ * a drafter without confidences (c = 1) s is its rate. A power, because then the product of the
+ * drafter's own confidences decides: a chain's chance to be accepted through i falls below a bound
+ * exactly where that product falls below another one, which is what the policy page can tell the
+ * drafter (struct policy_session, cut). s and g are fitted by weighted least squares of ln a over
+ * ln c in eight classes of confidence; r_i, the residual of the position, is observed over
+ * expected. All counts fade, over `memory` drafted iterations while drafting and four times as
+ * slowly while not, towards the pool: what all sessions of this draft method gave.
  *
- * Changes are noticed by Page's CUSUM of the log-likelihood ratio of odds that rose, or fell, by the factor e^SHIFT; an
- * alarm fades everything at once.
+ * Changes are noticed by Page's CUSUM of the log-likelihood ratio of odds that rose, or fell, by
+ * the factor e^SHIFT; an alarm fades everything at once.
  */
 #pragma once
 
@@ -71,9 +73,10 @@ double acceptance_doubt(const struct acceptance *a);
 /* Whether the drafter says anything of its tokens. */
 bool acceptance_informed(const struct acceptance *a);
 
-/* What drafts of up to k tokens give that end before position i where their chance to be accepted through i is below
- * bound[i] (NULL: none do): drafted[i], the share of drafts that has position i, and accepted[i], the share in which it is
- * also accepted. From the last drafts of the session, or of the pool while it has too few. */
+/* What drafts of up to k tokens give that end before position i where their chance to be accepted
+ * through i is below bound[i] (NULL: none do): drafted[i], the share of drafts that has position i,
+ * and accepted[i], the share in which it is also accepted. From the last drafts of the session, or
+ * of the pool while it has too few. */
 void acceptance_predict(const struct acceptance *a, const struct acceptance *pool, uint32_t k,
 	const double *bound, double *drafted, double *accepted);
 /* The products of raw confidences that belong to bounds on the chance: cut[0..k-1], 0 to 1. */

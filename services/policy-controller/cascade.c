@@ -4,8 +4,8 @@
  *
  * Utility of a window: U = ETR / (t_spec / t_base) (equation of section 4); K = 0 has utility 1 by
  * definition, which is what the first trial of a test is compared with. Where the paper is silent:
- * delayed iterations do not count (window.h); S falls back to its start once a test passes; records of
- * a K other than the one asked for (made before the verifier read the page) are skipped, at most
+ * delayed iterations do not count (window.h); S falls back to its start once a test passes; records
+ * of a K other than the one asked for (made before the verifier read the page) are skipped, at most
  * `late` in a row; a baseline measured in a batch of another size is measured again.
  */
 #include "services/policy-controller/policy.h"
@@ -61,8 +61,8 @@ static void enter_baseline(struct policy_state *s)
 static void enter_trial(struct policy_state *s, uint32_t k)
 {
 	enter(s, PHASE_TEST, k, (uint32_t)s->settings.trial);
-	/* The verifier counts the t iterations itself and goes back to K = 0: however late the records are read, a trial
-	 * costs no more. */
+	/* The verifier counts the t iterations itself and goes back to K = 0: however late the
+	 * records are read, a trial costs no more. */
 	s->trial_id++;
 	s->trial_n = (uint32_t)s->settings.trial;
 	s->trial_k = k;
@@ -252,8 +252,8 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 	c->set_length = (uint32_t)s->settings.set;
 	if (k_hint == 0 && s->settings.carry > 0 && s->off_before > c->set_length) {
 		/* History reaches over the end of a session (section 5.3 has K_start from it): many
-		 * short answers would each pay for the same finding. What was left of the off phase is waited for
-		 * here, and yields a baseline. */
+		 * short answers would each pay for the same finding. What was left of the off phase
+		 * is waited for here, and yields a baseline. */
 		uint32_t most = (uint32_t)s->settings.carry * c->set_length, left = s->off_left;
 		uint32_t least = (uint32_t)s->settings.baseline;
 		c->set_length = s->off_before < most ? s->off_before : most;
@@ -289,7 +289,8 @@ static bool counts(struct policy_state *s, const struct iteration_record *record
 	if (++c->mismatched <= (uint32_t)s->settings.late)
 		return false;
 	if (record->k == 0 && s->trial_n > 0) {
-		/* Records of the trial were lost: it is over for the verifier, and has to be made again. */
+		/* Records of the trial were lost: it is over for the verifier, and has to be made
+		 * again. */
 		s->trial_id++;
 		c->mismatched = 0;
 		return false;

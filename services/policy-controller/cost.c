@@ -47,7 +47,8 @@ static void curve_clear(struct cost_curve *curve, uint32_t sessions)
 	curve->q = PRIOR_Q;
 }
 
-/* The curve that was seen and is nearest: in this state of the cache if there is one, and then in the size of the batch. */
+/* The curve that was seen and is nearest: in this state of the cache if there is one, and then in
+ * the size of the batch. */
 static const struct cost_curve *nearest(const struct cost *cost, uint32_t sessions)
 {
 	const struct cost_curve *best = NULL;
@@ -94,8 +95,8 @@ static double grown(double q, double extra)
 	return q > 0.999 ? extra : (1 - pow(q, extra)) / (1 - q);
 }
 
-/* q from the distinct experts: of a few values the one with which experts(0) + u G(e) fits best. Without experts of at least two
- * different e there is nothing to learn. */
+/* q from the distinct experts: of a few values the one with which experts(0) + u G(e) fits best.
+ * Without experts of at least two different e there is nothing to learn. */
 static void fit_experts(struct cost_curve *curve)
 {
 	static const float grid[] = {0.4f, 0.5f, 0.6f, 0.7f, 0.8f, 0.87f, 0.93f, 0.97f, 1};
@@ -127,7 +128,8 @@ static void fit_experts(struct cost_curve *curve)
 	}
 }
 
-/* m and l by least squares over the cells, with PRIOR_WEIGHT passes' worth of prior; neither below 0. */
+/* m and l by least squares over the cells, with PRIOR_WEIGHT passes' worth of prior; neither below
+ * 0. */
 static void fit_times(struct cost_curve *curve)
 {
 	double gp = grown((double)curve->q, 2), lp = 2;
@@ -195,8 +197,8 @@ static void follow_cache(struct cost *cost, const struct cost_pass *pass)
 	cost->state = state_of(cost->missing);
 }
 
-/* One time into its cell and into the level. What a well known cell deviates by is the machine's doing; in an unknown one it is the
- * shape's. */
+/* One time into its cell and into the level. What a well known cell deviates by is the machine's
+ * doing; in an unknown one it is the shape's. */
 static void learn_time(struct cost_curve *curve, uint32_t extra, double ns)
 {
 	struct cost_cell *cell = &curve->cells[cell_of(extra)];
@@ -299,7 +301,8 @@ double cost_draft_evidence(const struct cost *cost, uint32_t method)
 	return method < COST_METHODS ? cost->draft[method].n : 0;
 }
 
-/* With drafts of one length only, the wait is all the steps': a session that drafts more pays more. */
+/* With drafts of one length only, the wait is all the steps': a session that drafts more pays more.
+ */
 void cost_draft(const struct cost *cost, uint32_t method, double *fixed, double *step)
 {
 	*fixed = *step = 0;

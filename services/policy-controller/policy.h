@@ -46,15 +46,15 @@ struct policy_state {
 	enum phase phase;
 	float utility; /* last measured; 0 = never */
 	uint32_t static_k;
-	/* What was found last in another session, set before begin: the K that paid, and the off phase it was in: its
-	 * length and how much of it was left (0: it was in none). */
+	/* What was found last in another session, set before begin: the K that paid, and the off
+	 * phase it was in: its length and how much of it was left (0: it was in none). */
 	uint32_t k_before, off_before, off_left;
 	struct cascade cascade;
 	struct yield yield;
 	struct yield_shared *shared; /* borrowed; set before begin */
 	float cut[LIMIT_DRAFT + 1]; /* of the page; 0 cuts nothing */
-	/* A trial of trial_k for trial_n iterations, and k_then after them until something is decided; trial_n 0: none is
-	 * on. */
+	/* A trial of trial_k for trial_n iterations, and k_then after them until something is
+	 * decided; trial_n 0: none is on. */
 	uint32_t trial_id, trial_n, trial_k, k_then;
 	bool unfollowed; /* of the page */
 	/* For display, kept by the controller whatever the policy. */

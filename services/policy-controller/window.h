@@ -18,9 +18,10 @@ void window_add(
 	struct window *window, uint64_t ns, uint32_t drafted, uint32_t emitted, uint32_t sessions);
 uint32_t window_size(const struct window *window);
 
-/* The mean of the times, where the time of iterations with equally many drafted tokens is their median: one that the machine
- * delayed does not move it (the papers say nothing of noise), and iterations without a draft, which an n-gram drafter
- * has many of, count for what they are. 0 when empty. */
+/* The mean of the times, where the time of iterations with equally many drafted tokens is their
+ * median: one that the machine delayed does not move it (the papers say nothing of noise), and
+ * iterations without a draft, which an n-gram drafter has many of, count for what they are. 0 when
+ * empty. */
 double window_time_ns(const struct window *window);
 /* Tokens per iteration (ETR); 0 when empty. */
 double window_etr(const struct window *window);

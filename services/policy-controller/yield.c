@@ -108,15 +108,17 @@ static void observe_draft(struct policy_state *s, const struct iteration_record 
 	acceptance_observe(&y->acceptance, pool, record, &knobs);
 }
 
-/* A session that has won may lose more of it again before it is stopped: bad luck is not a bad K. */
+/* A session that has won may lose more of it again before it is stopped: bad luck is not a bad K.
+ */
 static double purse_most(const struct policy_state *s)
 {
 	double earned = fmin(fmax(s->yield.won * EARNED_SHARE, 0), EARNED_MAX);
 	return s->settings.purse * (1 + earned);
 }
 
-/* What the iteration won or lost against K = 0. In a batch the session answers for its share of what the drafted tokens cost, by the
- * curve: the clock cannot tell whose they were, and the last token alone may have cost next to nothing. */
+/* What the iteration won or lost against K = 0. In a batch the session answers for its share of
+ * what the drafted tokens cost, by the curve: the clock cannot tell whose they were, and the last
+ * token alone may have cost next to nothing. */
 static void settle(struct policy_state *s, const struct iteration_record *record)
 {
 	struct yield *y = &s->yield;
@@ -147,7 +149,6 @@ static void yield_observe(
 	struct acceptance_knobs knobs = knobs_of(s);
 	(void)verdict;
 	observe_pass(s->shared, record);
-	y->drafted = record->drafted;
 	y->k = record->k;
 	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
 	s->shared->credit = fmin(s->shared->credit + s->settings.spend, s->settings.purse);
@@ -180,7 +181,8 @@ struct plan {
 	double rate; /* tokens per ns, R */
 };
 
-/* Tokens per ns of a pass that gains so many tokens from so many extra ones, the longest chain being k. */
+/* Tokens per ns of a pass that gains so many tokens from so many extra ones, the longest chain
+ * being k. */
 static double rate_of(const struct plan *p, double gained, double extra, double wait)
 {
 	return (p->sessions + gained) / (pass_at(p->shared, p->others + extra) + wait);
@@ -317,8 +319,9 @@ static void weigh(const struct plan *p, uint32_t index, struct choice *c)
 	}
 }
 
-/* What speculation would win, as a share of the rate at K = 0, if the session had changed into just any: the mean over three
- * acceptances of what the best K gives. waits: with the wait for drafts, as far as it is known. */
+/* What speculation would win, as a share of the rate at K = 0, if the session had changed into just
+ * any: the mean over three acceptances of what the best K gives. waits: with the wait for drafts,
+ * as far as it is known. */
 static double change_worth(
 	const struct plan *p, const struct policy_state *s, const struct choice *c, bool waits)
 {
@@ -346,7 +349,8 @@ static double change_rate(const struct policy_state *s)
 	       (double)(s->settings.phase + (int64_t)s->yield.iterations);
 }
 
-/* The K worth trying: the largest surplus of what it may bring over what it costs; `best` when there is none. */
+/* The K worth trying: the largest surplus of what it may bring over what it costs; `best` when
+ * there is none. */
 static uint32_t explore(const struct plan *p, uint32_t index, const struct choice *c, uint32_t best)
 {
 	const struct policy_state *s = p->states[index];
@@ -364,8 +368,8 @@ static uint32_t explore(const struct plan *p, uint32_t index, const struct choic
 		changed = (1 - exp(-rate * s->yield.stale)) * c->hope;
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
 		double behind = 1 - c->rate[k] / c->rate[best];
-		/* A trial that wins nothing loses what its pass takes longer; a drafter that knows its chances only
-		 * drafts, as far as the last drafts tell, what is worth it. */
+		/* A trial that wins nothing loses what its pass takes longer; a drafter that knows
+		 * its chances only drafts, as far as the last drafts tell, what is worth it. */
 		double extra = acceptance_informed(&s->yield.acceptance) ? o->extra[k] : k;
 		double pass =
 			pass_at(p->shared, p->others + c->other_extra + extra) + wait_of(s, k);
@@ -373,7 +377,8 @@ static uint32_t explore(const struct plan *p, uint32_t index, const struct choic
 			p->sessions * (pass / pass_at(p->shared, p->others + c->other_extra) - 1);
 		if (k == best || (k > 0 && best == 0 && loss > s->yield.purse))
 			continue;
-		/* While it drafts, every K learns about acceptance alike; only what passes take has to be tried. */
+		/* While it drafts, every K learns about acceptance alike; only what passes take has
+		 * to be tried. */
 		double sd = best == 0 ? c->sd[k] : c->sd_cost[k];
 		double found = changed * (1 - pow(0.5, k));
 		double value = horizon * (improvement(behind, sd) + found) -
@@ -413,7 +418,8 @@ static void explain(const struct plan *p, uint32_t index, const struct choice *c
 		100 * acceptance_mean(&s->yield.acceptance), c->rate[k] / c->rate[0], why);
 }
 
-/* Where the session's chains end from now on. Now and then one is left uncut, to see what the cut ones would have been. */
+/* Where the session's chains end from now on. Now and then one is left uncut, to see what the cut
+ * ones would have been. */
 static void set_cut(struct policy_state *s, const struct yield_option *o, uint32_t k)
 {
 	struct yield *y = &s->yield;
