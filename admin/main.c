@@ -26,7 +26,7 @@ static const struct command {
 	{{"policy", "get"}, ctl_policy_get, "",
 		"the policy, its knobs with their ranges, its sessions", false, ""},
 	{{"policy", "set"}, ctl_policy_set, "NAME | KNOB=VALUE ...",
-		"change the policy (static:3, cascade) or knobs, now", true,
+		"change the policy (static:3, cascade, yield) or knobs, now", true,
 		"Everything is checked before anything changes; what is refused is named with its "
 		"range.\n"
 		"`policy get` lists the knobs.\n\n"

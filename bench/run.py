@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
-the revision and the command. With names as arguments only those: ipc price cache cache-policies workloads syscalls.
+the revision and the command. With names as arguments only those: ipc price cache cache-policies workloads policy syscalls.
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
 import json
@@ -111,6 +111,26 @@ def bench_workloads():
                   f"{drafter} --rounds 3 --limit 8 --max-tokens 128   (verifier on 1 thread, draft {draft})", "\n".join(text))
 
 
+def bench_policy():
+    """Simulated sessions under every policy for K; nothing here depends on what the machine does meanwhile."""
+    measured = "bench/results/curve-demo-moe.json,bench/results/curve-qwen3-30b-a3b-12.json"
+    runs = (("Random sessions, each with a curve of its own and a controller that knows nothing.", ("--sessions", 400)),
+            ("The same, four side by side.", ("--sessions", 400, "--batch", 4)),
+            ("The same, sixteen side by side.", ("--sessions", 400, "--batch", 16)),
+            ("Records read nine passes late.", ("--sessions", 400, "--lag", 8)),
+            ("This repository's n-gram drafter on recorded outputs, on published curves and two measured here.",
+             ("--sessions", 32, "--process", "code,math,extract,prose", "--curve", "mixtral-math,olmoe,qwen-1.5," + measured)),
+            ("Published acceptance on published and measured curves.",
+             ("--sessions", 60, "--process", "ngram-code,ngram-math,ngram-extract,eagle-mtbench", "--curve",
+              "mixtral-math,phi-3.5,olmoe,deepseek-v1,qwen-1.5,bench/results/curve-qwen3-30b-a3b-12.json")),
+            ("Cascade's published figures.", ("--published", "--sessions", 200)))
+    text = []
+    for title, options in runs:
+        out = run(program("outrider-bench"), "policy", *options, timeout=600)
+        text.append(f"{title}\n$ outrider-bench policy {' '.join(map(str, options))}\n{out.stdout}{out.stderr}")
+    write("policy", "make bench (bench/run.py policy)", "\n".join(text))
+
+
 def threads_of(pid):
     out = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
@@ -161,7 +181,7 @@ def bench_cache_policies():
     write("cache-policies", "make bench (bench/run.py cache-policies): outrider-bench cache record, replay", text)
 
 
-BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "cache-policies": bench_cache_policies, "workloads": bench_workloads,
+BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "cache-policies": bench_cache_policies, "workloads": bench_workloads, "policy": bench_policy,
            "syscalls": bench_syscalls}
 
 if __name__ == "__main__":

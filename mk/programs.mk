@@ -22,9 +22,10 @@ LIBS_outrider := -ledit
 SERVICES := outrider-verifier outrider-drafter outrider-expert-cache outrider-policy
 LIBS_outriderctl = $(SERVICES:%=$(B)/lib%.a) -lncursesw -ltinfo
 $(B)/outriderctl: $(SERVICES:%=$(B)/lib%.a)
-# The engine without services, which outrider-bench model measures, and the cache's policies, which it replays.
-LIBS_outrider-bench = $(B)/liboutrider-model.a $(B)/liboutrider-expert-cache.a
-$(B)/outrider-bench: $(B)/liboutrider-model.a $(B)/liboutrider-expert-cache.a
+# The engine without services, which outrider-bench model measures; the cache's policies, which it replays; the controller
+# and the n-gram drafter, which outrider-bench policy simulates.
+LIBS_outrider-bench = $(B)/liboutrider-model.a $(B)/liboutrider-expert-cache.a $(B)/liboutrider-policy.a $(B)/liboutrider-drafter.a
+$(B)/outrider-bench: $(LIBS_outrider-bench)
 
 objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
 define library

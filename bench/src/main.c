@@ -4,6 +4,7 @@
 #include "bench/src/ipc.h"
 #include "bench/src/kernels.h"
 #include "bench/src/model.h"
+#include "bench/src/policy.h"
 #include "bench/src/pool.h"
 #include "bench/src/workload.h"
 #include "shared/model/gguf_guard.h"
@@ -25,6 +26,8 @@ static const struct command {
 		bench_kernels},
 	{"model", "prefill, decode and T(n) of a model file, beside the time its bytes need",
 		bench_model},
+	{"policy", "every way to choose K, simulated on published and recorded sessions",
+		bench_policy},
 	{"pool", "what a hand-over to the threads of a pass costs, and a CPU that is taken away",
 		bench_pool},
 	{"workload", "tokens/s, acceptance and experts of a served workload, per K",

@@ -59,7 +59,7 @@ static void usage(FILE *to)
 	      "                        at most 8192)\n"
 	      "  --kv TYPE             how keys and values are kept: auto, f32, f16, q8_0\n"
 	      "  --budget B            memory for experts: all, min, 30%, 2G\n"
-	      "  --policy P            who chooses the draft length: static:K, cascade\n"
+	      "  --policy P            who chooses the draft length: static:K, cascade, yield\n"
 	      "  --draft-method M      auto, none, ngram, model, replay\n"
 	      "  --config-dir DIR      read DIR/verifier.conf and so on\n"
 	      "  --set NAME.KEY=VALUE  any other setting; NAME is verifier, drafter, expert-cache "

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "services/drafter/session.h"
+#include "shared/spec/policy.h"
 
 struct draft_model;
 
@@ -18,6 +19,7 @@ struct draft_context {
 struct draft_item {
 	struct draft_session *session;
 	uint32_t k;
+	struct policy_session knobs; /* its cut: where the chain is to end; zeros cut nothing */
 	const struct draft_ops *ops;
 	struct draft_reply *reply;
 };

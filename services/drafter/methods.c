@@ -51,6 +51,9 @@ static void by_ngram(struct draft_context *context, struct draft_item *items, ui
 		uint32_t k = from == NGRAM_NONE ? 0 : items[i].k;
 		ngram_propose(s->tokens, s->n, from, k, items[i].reply->token);
 		draft_chain(items[i].reply, DRAFT_NGRAM, k);
+		uint32_t match = k > 0 ? ngram_match(s->tokens, s->n, from) : 0;
+		for (uint32_t j = 0; j < k; j++)
+			items[i].reply->confidence[j] = ngram_confidence(match, j);
 	}
 }
 

@@ -201,6 +201,13 @@ static void hint_what_is_there(struct draft_model *m, const struct draft_session
 		hints_history(m->hints, s, s->tokens, s->n - 1, 1 + s->n_chain);
 }
 
+/* Whether the policy's threshold ends the chain before its last token: what comes after that is not worth drafting. */
+static bool is_cut(const struct draft_item *item)
+{
+	const struct draft_session *s = item->session;
+	return s->chain && policy_cut(&item->knobs, s->chain->confidence, s->n_chain) < s->n_chain;
+}
+
 /* One step of all sessions that still lack drafts; false when none does. */
 static bool step(struct draft_model *m, struct draft_item *items, uint32_t n, bool *off)
 {
@@ -208,7 +215,7 @@ static bool step(struct draft_model *m, struct draft_item *items, uint32_t n, bo
 	for (uint32_t i = 0; i < n; i++) {
 		struct draft_session *s = items[i].session;
 		uint32_t k = bounded(m, s, items[i].k);
-		if (off[i] || s->n_chain >= k)
+		if (off[i] || s->n_chain >= k || is_cut(&items[i]))
 			continue;
 		if (m->n_in_batch < m->n_batch && add(m, s, s->n + s->n_chain, true) == 0)
 			off[i] = true;

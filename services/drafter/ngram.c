@@ -87,6 +87,20 @@ uint32_t ngram_find(const struct ngram *ngram, const int32_t *tokens, uint32_t n
 	return NGRAM_NONE;
 }
 
+uint32_t ngram_match(const int32_t *tokens, uint32_t n, uint32_t from)
+{
+	uint32_t length = 0;
+	while (length < NGRAM_MATCH_MAX && length < from &&
+		tokens[from - 1 - length] == tokens[n - 1 - length])
+		length++;
+	return length;
+}
+
+float ngram_confidence(uint32_t match, uint32_t ahead)
+{
+	return (float)(match + ahead + 1) / (float)(match + ahead + 2);
+}
+
 void ngram_propose(const int32_t *tokens, uint32_t n, uint32_t from, uint32_t k, int32_t *out)
 {
 	for (uint32_t i = 0; i < k; i++) {

@@ -30,5 +30,12 @@ void ngram_update(struct ngram *ngram, const int32_t *tokens, uint32_t n);
  * earlier occurrence of the longest suffix of length max..min, or NGRAM_NONE. *length: of that
  * suffix. */
 uint32_t ngram_find(const struct ngram *ngram, const int32_t *tokens, uint32_t n, uint32_t *length);
+/* How many tokens before `from` are the ones before n, at most NGRAM_MATCH_MAX: the match that ngram_find found, as far back as
+ * it goes. */
+enum { NGRAM_MATCH_MAX = 250 };
+uint32_t ngram_match(const int32_t *tokens, uint32_t n, uint32_t from);
+/* How sure the token at `ahead` of a proposal with such a match is, by the rule of succession: a text that repeated itself
+ * for L tokens goes on doing so with (L + 1) / (L + 2), and each drafted token that is right makes the match longer. */
+float ngram_confidence(uint32_t match, uint32_t ahead);
 /* k tokens from `from` on; where the text ends the proposal goes on with itself, as a loop would. */
 void ngram_propose(const int32_t *tokens, uint32_t n, uint32_t from, uint32_t k, int32_t *out);

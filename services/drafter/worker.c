@@ -306,6 +306,27 @@ static void hint(struct worker *w, const struct draft_item *item)
 	hints_history(&w->hints, s, tokens, first, n);
 }
 
+/* Where the policy wants the session's chains to end. A request that fixes K has its K tokens. With maximal coupling chains are
+ * not cut: to keep a token or not by what was drawn would change what q was, and the distribution of the answer with it
+ * (accept.h). */
+static void look_up_cut(const struct worker *w, struct draft_item *item)
+{
+	const struct draft_session *s = item->session;
+	if (!s || s->request.k != SESSION_K_POLICY ||
+		s->request.sampling.coupling == COUPLING_MAXIMAL ||
+		!policy_lookup(w->page, s->page, s->uid, &item->knobs))
+		item->knobs = (struct policy_session){0};
+}
+
+/* What the policy's threshold leaves of a draft. */
+static void cut(const struct draft_item *item)
+{
+	struct draft_reply *reply = item->reply;
+	reply->n = policy_cut(&item->knobs, reply->confidence, reply->n);
+	if (reply->ahead > reply->n)
+		reply->ahead = reply->n;
+}
+
 /* Answers the round: each method drafts once for all of its items. */
 static void answer(struct worker *w)
 {
@@ -320,6 +341,7 @@ static void answer(struct worker *w)
 		reply->n_tokens = request->n_tokens;
 		reply->method = DRAFT_NONE;
 		w->items[i].reply = reply;
+		look_up_cut(w, &w->items[i]);
 		w->items[i].ops = w->items[i].session
 					  ? draft_method_for(&w->context, w->items[i].session,
 						    (enum draft_method)w->config->method)
@@ -336,8 +358,10 @@ static void answer(struct worker *w)
 	}
 	uint64_t took_ns = clock_ns() - start_ns;
 	uint32_t n_most = 0, n_layers = 0, n_drafted = 0;
-	for (uint32_t i = 0; i < w->n_items; i++)
+	for (uint32_t i = 0; i < w->n_items; i++) {
+		cut(&w->items[i]);
 		n_drafted += w->replies[i].n;
+	}
 	if (timeline_on())
 		timeline_add(&(struct timeline_span){.start_ns = start_ns,
 			.end_ns = start_ns + took_ns,

@@ -4,21 +4,14 @@
  *
  * Utility of a window: U = ETR / (t_spec / t_base) (equation of section 4); K = 0 has utility 1 by
  * definition, which is what the first trial of a test is compared with. Where the paper is silent:
- * times are medians; S falls back to its start once a test passes; records of a K other than the
- * one asked for (made before the verifier read the page) are skipped, at most LATE_RECORDS in a
- * row; a baseline measured in a batch of another size is measured again.
+ * delayed iterations do not count (window.h); S falls back to its start once a test passes; records
+ * of a K other than the one asked for (made before the verifier read the page) are skipped, at most
+ * `late` in a row; a baseline measured in a batch of another size is measured again.
  */
 #include "services/policy-controller/policy.h"
 
 #include <math.h>
 #include <string.h>
-
-/* Iterations that may pass until a decision shows: the records are looked at every few
- * milliseconds. */
-#define LATE_RECORDS 32u
-
-/* An off phase that a new session takes over from the one before is at most this many times S. */
-#define CARRIED_SETS 4u
 
 static double milliseconds(double ns)
 {
@@ -35,7 +28,8 @@ static void remember(struct cascade *c, uint32_t k, float utility)
 static uint32_t start_k(const struct policy_state *s)
 {
 	const struct cascade *c = &s->cascade;
-	uint32_t n = c->n_history < CASCADE_HISTORY ? c->n_history : CASCADE_HISTORY;
+	uint32_t kept = (uint32_t)s->settings.history;
+	uint32_t n = c->n_history < kept ? c->n_history : kept;
 	uint32_t best = (uint32_t)s->settings.k_start;
 	float best_utility = -1;
 	for (uint32_t i = 0; i < n; i++) {
@@ -55,6 +49,7 @@ static void enter(struct policy_state *s, enum phase phase, uint32_t k, uint32_t
 	s->k = k;
 	s->cascade.left = length;
 	s->cascade.mismatched = 0;
+	s->trial_n = 0;
 	window_reset(&s->cascade.window);
 }
 
@@ -66,6 +61,12 @@ static void enter_baseline(struct policy_state *s)
 static void enter_trial(struct policy_state *s, uint32_t k)
 {
 	enter(s, PHASE_TEST, k, (uint32_t)s->settings.trial);
+	/* The verifier counts the t iterations itself and goes back to K = 0: however late the
+	 * records are read, a trial costs no more. */
+	s->trial_id++;
+	s->trial_n = (uint32_t)s->settings.trial;
+	s->trial_k = k;
+	s->k_then = 0;
 }
 
 /* The first trial of a test is compared with K = 0, whose utility is 1. */
@@ -107,9 +108,9 @@ static void finish_test(struct policy_state *s, const char *why, struct verdict 
 			why, s->k, (double)s->utility, c->set_length);
 		return;
 	}
-	uint32_t doubled = 2 * c->set_length;
+	uint32_t longer = (uint32_t)s->settings.backoff * c->set_length;
 	uint32_t most = (uint32_t)s->settings.set_max;
-	c->set_length = doubled < most ? doubled : most;
+	c->set_length = longer < most ? longer : most;
 	enter(s, PHASE_OFF, 0, c->set_length);
 	policy_decide(verdict, "%s: best utility %.2f at K = %u is below %g: off for %u iterations",
 		why, (double)c->best_utility, c->best_k, s->settings.threshold, c->set_length);
@@ -136,7 +137,7 @@ static const char *early_exit(const struct policy_state *s, float utility, uint3
 	const struct cascade *c = &s->cascade;
 	if (s->k == 1 && utility < (float)s->settings.threshold)
 		return "K = 1 does not pay";
-	if (c->trial > 1 && c->falls >= 2)
+	if (c->trial > 1 && c->falls >= (uint32_t)s->settings.falls)
 		return "utility fell in successive trials";
 	if (c->trial > 1 &&
 		fabsf(utility - c->prev_utility) <= (float)s->settings.converge * c->prev_utility)
@@ -249,16 +250,19 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 	struct cascade *c = &s->cascade;
 	memset(c, 0, sizeof(*c));
 	c->set_length = (uint32_t)s->settings.set;
-	if (k_hint == 0 && s->off_before > c->set_length) {
+	if (k_hint == 0 && s->settings.carry > 0 && s->off_before > c->set_length) {
 		/* History reaches over the end of a session (section 5.3 has K_start from it): many
-		 * short answers would each pay for the same finding. The wait yields a baseline. */
-		uint32_t most = CARRIED_SETS * c->set_length;
+		 * short answers would each pay for the same finding. What was left of the off phase
+		 * is waited for here, and yields a baseline. */
+		uint32_t most = (uint32_t)s->settings.carry * c->set_length, left = s->off_left;
+		uint32_t least = (uint32_t)s->settings.baseline;
 		c->set_length = s->off_before < most ? s->off_before : most;
-		enter(s, PHASE_OFF, 0, c->set_length);
+		left = left > least ? left : least;
+		enter(s, PHASE_OFF, 0, left < c->set_length ? left : c->set_length);
 		policy_decide(verdict,
-			"cascade: it did not pay in the session before: off for %u "
+			"cascade: it did not pay in the session before: off for %u more "
 			"iterations",
-			c->set_length);
+			c->left);
 		return;
 	}
 	if (k_hint == 0)
@@ -282,7 +286,16 @@ static bool counts(struct policy_state *s, const struct iteration_record *record
 	 * not go away (the verifier cuts K where the context ends). */
 	if (s->k == 0)
 		return false;
-	return ++c->mismatched > LATE_RECORDS;
+	if (++c->mismatched <= (uint32_t)s->settings.late)
+		return false;
+	if (record->k == 0 && s->trial_n > 0) {
+		/* Records of the trial were lost: it is over for the verifier, and has to be made
+		 * again. */
+		s->trial_id++;
+		c->mismatched = 0;
+		return false;
+	}
+	return true;
 }
 
 static void cascade_observe(
@@ -295,8 +308,8 @@ static void cascade_observe(
 		c->window.sessions[(c->window.n - 1) % WINDOW_MAX] != record->batch_sessions)
 		window_reset(&c->window);
 	if (counted)
-		window_add(
-			&c->window, record->iteration_ns, record->emitted, record->batch_sessions);
+		window_add(&c->window, record->iteration_ns, record->drafted, record->emitted,
+			record->batch_sessions);
 	/* A phase at K = 0 that is over by the count has waited long enough, whatever the
 	 * verifier made of it. */
 	if (!counted && s->phase != PHASE_OFF)

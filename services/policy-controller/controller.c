@@ -23,12 +23,18 @@ static void publish(struct controller *c, const struct policy_state *s)
 	struct policy_page_session *to = &c->page->sessions[s->slot];
 	struct policy_session knobs = {
 		.session = s->uid,
-		.k = s->k,
+		.k = s->trial_n ? s->trial_k : s->k,
+		.k_then = s->trial_n ? s->k_then : s->k,
+		.trial_id = s->trial_id,
+		.trial_n = s->trial_n,
+		.unfollowed = s->unfollowed,
 		.utility = s->utility,
 		.acceptance = s->drafted > 0 ? s->accepted / s->drafted : 0,
 		.etr = s->etr,
 		.decision = c->first_decision + c->n_decisions,
 	};
+	static_assert(sizeof(knobs.cut) == sizeof(s->cut), "one threshold per position");
+	memcpy(knobs.cut, s->cut, sizeof(knobs.cut));
 	page_write(&to->lock, &to->knobs, &knobs, sizeof(knobs));
 }
 
@@ -38,6 +44,7 @@ void controller_init(
 	memset(c, 0, sizeof(*c));
 	c->page = page;
 	c->settings = *settings;
+	yield_shared_init(&c->shared);
 	page_recover(&page->defaults_lock);
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
 		page_recover(&page->sessions[i].lock);
@@ -74,6 +81,9 @@ static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
 	uint32_t k_old = s->k;
 	s->ops = policy_parse(s->settings.policy, &s->static_k);
 	s->utility = 0;
+	memset(s->cut, 0, sizeof(s->cut));
+	s->trial_n = 0;
+	s->unfollowed = false;
 	s->ops->begin(s, k_hint, &verdict);
 	if (verdict.decided)
 		decide(c, s, k_old, &verdict);
@@ -92,12 +102,13 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	s->uid = record->session;
 	s->slot = record->page;
 	s->settings = c->settings;
+	s->shared = &c->shared;
 	s->k = hint;
+	s->trial_id = knobs->session == record->session ? knobs->trial_id : 0;
 	s->last_ns = record->finished_ns;
 	s->k_before = c->k_before;
 	s->off_before = c->off_before;
-	/* Sessions too short to reach their first trial must not keep it off for ever. */
-	c->off_before /= 2;
+	s->off_left = c->off_left;
 	begin(c, s, hint);
 	return s;
 }
@@ -132,19 +143,71 @@ static void measure(
 /* What the next session may begin with. */
 static void learn(struct controller *c, const struct policy_state *s)
 {
-	if (s->phase == PHASE_OFF)
-		c->off_before = s->cascade.set_length;
-	if (s->phase == PHASE_SET) {
-		c->off_before = 0;
+	if (s->ops != &policy_cascade)
+		return;
+	/* S is above its start from a test that failed until one that passes. */
+	bool off = s->cascade.set_length > (uint32_t)s->settings.set;
+	c->off_before = off ? s->cascade.set_length : 0;
+	c->off_left = s->phase == PHASE_OFF ? s->cascade.left : 0;
+	if (s->phase == PHASE_SET)
 		c->k_before = s->k;
-	}
 }
 
 static bool in_range(const struct iteration_record *r)
 {
 	return r->session != 0 && r->page < LIMIT_SESSIONS && r->k <= LIMIT_DRAFT &&
-	       r->drafted <= r->k && r->accepted <= r->drafted && r->emitted <= r->accepted + 1 &&
-	       r->batch_sessions <= LIMIT_SESSIONS && r->iteration_ns < UINT64_C(1) << 62;
+	       r->batch_sessions > 0 && r->drafted <= r->k && r->accepted <= r->drafted &&
+	       r->emitted <= r->accepted + 1 && r->batch_sessions <= LIMIT_SESSIONS &&
+	       r->iteration_ns < UINT64_C(1) << 62;
+}
+
+static void plan_pass(struct controller *c)
+{
+	struct controller_pass *pass = &c->pass;
+	struct policy_state *states[LIMIT_SESSIONS];
+	struct verdict verdicts[LIMIT_SESSIONS];
+	uint32_t k_old[LIMIT_SESSIONS], n = 0;
+	pass->planned = true;
+	for (uint32_t i = 0; i < pass->n; i++) {
+		struct policy_state *s = &c->sessions[pass->slots[i]];
+		/* Its policy may have been changed since its record came. */
+		if (s->uid == 0 || !s->ops->plans)
+			continue;
+		states[n] = s;
+		verdicts[n].decided = false;
+		k_old[n++] = s->k;
+	}
+	yield_plan(&c->shared, states, n, pass->sessions, pass->others, verdicts);
+	for (uint32_t i = 0; i < n; i++) {
+		if (verdicts[i].decided)
+			decide(c, states[i], k_old[i], &verdicts[i]);
+		publish(c, states[i]);
+	}
+}
+
+/* Puts the record's session into its pass. The plan is made with the last record of a pass, or, when some were lost, with the
+ * first of the next one. */
+static void add_to_pass(
+	struct controller *c, const struct policy_state *s, const struct iteration_record *record)
+{
+	struct controller_pass *pass = &c->pass;
+	if (pass->seen == 0 || pass->iteration != record->iteration ||
+		pass->sessions != record->batch_sessions || pass->seen >= pass->sessions) {
+		if (!pass->planned && pass->n > 0)
+			plan_pass(c);
+		*pass = (struct controller_pass){
+			.iteration = record->iteration, .sessions = record->batch_sessions};
+	}
+	pass->seen++;
+	bool known = false;
+	for (uint32_t i = 0; i < pass->n; i++)
+		known |= pass->slots[i] == s->slot;
+	if (s->ops->plans && !record->k_fixed && !known)
+		pass->slots[pass->n++] = s->slot;
+	else
+		pass->others += record->drafted;
+	if (pass->seen >= pass->sessions && pass->n > 0)
+		plan_pass(c);
 }
 
 void controller_record(struct controller *c, const struct iteration_record *record)
@@ -166,8 +229,9 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 			s->ops->observe(s, record, &verdict);
 		if (verdict.decided) {
 			decide(c, s, k_old, &verdict);
-			learn(c, s);
 		}
+		learn(c, s);
+		add_to_pass(c, s, record);
 	}
 	publish(c, s);
 }
@@ -178,7 +242,7 @@ static void apply(struct controller *c, struct policy_state *s, const struct set
 	bool in_bounds = s->k <= (uint32_t)settings->k_max;
 	uint32_t hint = s->k;
 	s->settings = *settings;
-	if (!same || (!in_bounds && s->ops == &policy_cascade))
+	if (!same || (!in_bounds && s->ops != &policy_static))
 		begin(c, s, in_bounds ? hint : 0);
 	publish(c, s);
 }

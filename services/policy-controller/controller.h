@@ -19,7 +19,7 @@ struct decision {
 
 struct controller {
 	struct policy_page *page; /* borrowed */
-	uint32_t k_before, off_before; /* see policy_state */
+	uint32_t k_before, off_before, off_left; /* see policy_state */
 	struct settings settings; /* of new sessions */
 	struct policy_state sessions[LIMIT_SESSIONS]; /* by slot; uid 0 = none */
 	uint64_t n_records, n_refused, n_decisions; /* decisions are numbered from 1 */
@@ -27,6 +27,15 @@ struct controller {
 	struct decision decisions[CONTROLLER_DECISIONS];
 	uint64_t last_iteration_ns; /* of whatever session */
 	double base_ns[LIMIT_SESSIONS + 1]; /* time at K = 0 by batch size; 0 = never seen */
+	struct yield_shared shared;
+	/* The pass whose records come: its sessions, as far as their policy plans. */
+	struct controller_pass {
+		uint64_t iteration;
+		uint32_t sessions, seen,
+			others; /* all of it; records so far; extra tokens of the rest */
+		uint32_t slots[LIMIT_SESSIONS], n;
+		bool planned;
+	} pass;
 };
 
 /* Takes the page over: locks that a dead writer left are repaired, knobs stay. settings have

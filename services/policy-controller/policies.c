@@ -6,13 +6,16 @@
 #include <string.h>
 
 const char *const phase_names[] = {"baseline", "test", "set", "off"};
-const struct policy_ops *const policies_all[] = {&policy_static, &policy_cascade, NULL};
+const struct policy_ops *const policies_all[] = {
+	&policy_static, &policy_cascade, &policy_yield, NULL};
 
 const struct policy_ops *policy_parse(const char *text, uint32_t *k)
 {
 	*k = 0;
 	if (strcmp(text, policy_cascade.name) == 0)
 		return &policy_cascade;
+	if (strcmp(text, policy_yield.name) == 0)
+		return &policy_yield;
 	size_t n = strlen(policy_static.name);
 	if (strncmp(text, policy_static.name, n) != 0 || text[n] != ':')
 		return NULL;

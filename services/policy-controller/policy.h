@@ -7,6 +7,7 @@
 
 #include "services/policy-controller/settings.h"
 #include "services/policy-controller/window.h"
+#include "services/policy-controller/yield.h"
 #include "shared/spec/policy.h"
 
 enum phase { PHASE_BASELINE, PHASE_TEST, PHASE_SET, PHASE_OFF };
@@ -46,10 +47,17 @@ struct policy_state {
 	enum phase phase;
 	float utility; /* last measured; 0 = never */
 	uint32_t static_k;
-	/* What was found last in another session, set before begin: the K that paid, and the length of
-	 * the phase for which speculation was turned off (0: it paid). */
-	uint32_t k_before, off_before;
+	/* What was found last in another session, set before begin: the K that paid, and the off
+	 * phase it was in: its length and how much of it was left (0: it was in none). */
+	uint32_t k_before, off_before, off_left;
 	struct cascade cascade;
+	struct yield yield;
+	struct yield_shared *shared; /* borrowed; set before begin */
+	float cut[LIMIT_DRAFT + 1]; /* of the page; 0 cuts nothing */
+	/* A trial of trial_k for trial_n iterations, and k_then after them until something is
+	 * decided; trial_n 0: none is on. */
+	uint32_t trial_id, trial_n, trial_k, k_then;
+	bool unfollowed; /* of the page */
 	/* For display, kept by the controller whatever the policy. */
 	uint64_t iterations, last_ns;
 	float etr, drafted, accepted; /* moving averages */
@@ -73,9 +81,10 @@ struct policy_ops {
 	 * not fixed by the request. */
 	void (*observe)(struct policy_state *state, const struct iteration_record *record,
 		struct verdict *verdict);
+	bool plans; /* chooses for all of a pass's sessions at once: yield_plan after its records */
 };
 
-extern const struct policy_ops policy_static, policy_cascade;
+extern const struct policy_ops policy_static, policy_cascade, policy_yield;
 extern const struct policy_ops *const policies_all[]; /* ended by NULL */
 
 /* "cascade", "static:3" -> the policy and its K; NULL when there is none of that name. */

@@ -21,11 +21,12 @@ const struct config_key settings_keys[] = {
 		.offset = KEY(policy),
 		.size = sizeof(((struct settings *)NULL)->policy),
 		.fallback = "cascade",
-		.help = "How K is chosen: cascade (test-and-set), or static:K for the same K "
-			"always.",
+		.help = "How K is chosen: cascade (test-and-set), yield (the most expected tokens "
+			"per second), or static:K for the same K always.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
-	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT, "7", "tokens", "The largest K that cascade tries."),
+	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT, "7", "tokens",
+		"The largest K that cascade and yield use."),
 	INT_KEY("k_start", k_start, 1, LIMIT_DRAFT, "3", "tokens",
 		"The first K that cascade tries in a session it knows nothing about."),
 	INT_KEY("trial", trial, 1, 64, "4", "iterations", "Length of one trial of cascade (t)."),
@@ -34,7 +35,7 @@ const struct config_key settings_keys[] = {
 	INT_KEY("set", set, 1, 4096, "16", "iterations",
 		"How long the K that a test found is kept (S)."),
 	INT_KEY("set_max", set_max, 1, 65536, "512", "iterations",
-		"Where the doubling of S ends while speculation does not pay."),
+		"Where the growth of S ends while speculation does not pay."),
 	INT_KEY("baseline", baseline, 1, 64, "4", "iterations",
 		"Iterations at K = 0 that measure the time without speculation."),
 	INT_KEY("refresh", refresh, 1, 1000000, "100", "iterations",
@@ -58,6 +59,61 @@ const struct config_key settings_keys[] = {
 		.fallback = "0.1",
 		.help = "A test ends when the utilities of two successive trials differ by at most "
 			"this share.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_SESSION},
+	INT_KEY("backoff", backoff, 1, 16, "2", "times",
+		"How much longer S becomes each time a test of cascade ends at K = 0."),
+	INT_KEY("falls", falls, 1, LIMIT_DRAFT, "2", "trials",
+		"A test of cascade ends when the utility fell in so many successive trials."),
+	INT_KEY("history", history, 1, 16, "16", "results",
+		"How many results cascade remembers: the next test starts from the best K of "
+		"them."),
+	INT_KEY("late", late, 0, 1024, "32", "iterations",
+		"Iterations of another K than cascade asked for that do not count, in a row."),
+	INT_KEY("carry", carry, 0, 64, "32", "times",
+		"A session that begins while cascade has speculation turned off in the one before "
+		"goes "
+		"on waiting, for at most so many times S; 0 does not wait."),
+	INT_KEY("memory", memory, 4, 65536, "48", "iterations",
+		"How long yield remembers which drafted tokens of a session were accepted."),
+	INT_KEY("horizon", horizon, 0, 65536, "64", "iterations",
+		"How long yield expects to profit from what it finds out; 0 explores nothing."),
+	INT_KEY("phase", phase, 1, 1000000, "64", "iterations",
+		"How long yield expects a session's acceptance to stay what it is, until the "
+		"session "
+		"shows it."),
+	{.section = "",
+		.name = "alarm",
+		.type = CONFIG_DOUBLE,
+		.offset = KEY(alarm),
+		.min = 0.5,
+		.max = 100,
+		.fallback = "3",
+		.help = "Evidence (log-likelihood ratio) at which yield takes a session's "
+			"acceptance "
+			"for changed.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_SESSION},
+	{.section = "",
+		.name = "purse",
+		.type = CONFIG_DOUBLE,
+		.offset = KEY(purse),
+		.min = 0,
+		.max = 1000,
+		.fallback = "3",
+		.unit = "iterations",
+		.help = "What yield may lose against K = 0 at once, in each session.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_SESSION},
+	{.section = "",
+		.name = "spend",
+		.type = CONFIG_DOUBLE,
+		.offset = KEY(spend),
+		.min = 0,
+		.max = 1,
+		.fallback = "0.01",
+		.help = "What yield may lose against K = 0 on and on, as a share of its "
+			"iterations.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	{.section = "",
@@ -100,7 +156,8 @@ int settings_check(const struct settings *settings, struct error *err)
 	uint32_t k;
 	if (!policy_parse(settings->policy, &k))
 		return error_set(err, ENOEXEC,
-			"policy = %s is not allowed; policy takes cascade, or static:K with K 0 to "
+			"policy = %s is not allowed; policy takes cascade, yield, or static:K with "
+			"K 0 to "
 			"%d",
 			settings->policy, LIMIT_DRAFT);
 	if (settings->k_start > settings->k_max)

@@ -7,10 +7,12 @@ void window_reset(struct window *window)
 	window->n = 0;
 }
 
-void window_add(struct window *window, uint64_t ns, uint32_t emitted, uint32_t sessions)
+void window_add(
+	struct window *window, uint64_t ns, uint32_t drafted, uint32_t emitted, uint32_t sessions)
 {
 	uint32_t i = window->n++ % WINDOW_MAX;
 	window->ns[i] = ns;
+	window->drafted[i] = drafted;
 	window->emitted[i] = emitted;
 	window->sessions[i] = sessions;
 }
@@ -20,20 +22,35 @@ uint32_t window_size(const struct window *window)
 	return window->n < WINDOW_MAX ? window->n : WINDOW_MAX;
 }
 
-double window_time_ns(const struct window *window)
+/* The median of the times of iterations with so many drafted tokens, and how many those are. */
+static double median_of(const struct window *window, uint32_t drafted, uint32_t *count)
 {
 	uint64_t sorted[WINDOW_MAX];
-	uint32_t n = window_size(window);
-	if (n == 0)
-		return 0;
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t j = i;
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < window_size(window); i++) {
+		if (window->drafted[i] != drafted)
+			continue;
+		uint32_t j = n++;
 		for (; j > 0 && sorted[j - 1] > window->ns[i]; j--)
 			sorted[j] = sorted[j - 1];
 		sorted[j] = window->ns[i];
 	}
+	*count = n;
 	uint32_t half = n / 2;
+	if (n == 0)
+		return 0;
 	return n % 2 ? (double)sorted[half] : ((double)sorted[half - 1] + (double)sorted[half]) / 2;
+}
+
+double window_time_ns(const struct window *window)
+{
+	double sum = 0;
+	for (uint32_t drafted = 0; drafted <= LIMIT_DRAFT; drafted++) {
+		uint32_t count;
+		double median = median_of(window, drafted, &count);
+		sum += median * count;
+	}
+	return window_size(window) ? sum / window_size(window) : 0;
 }
 
 double window_etr(const struct window *window)

@@ -49,6 +49,8 @@ struct engine_session {
 	struct text_stream text;
 	uint32_t followed; /* tokens the drafter was last told of; 0 = none */
 	uint32_t k; /* of this iteration */
+	struct policy_trial trial;
+	bool unfollowed; /* the policy has no use for drafts of it */
 	bool asked; /* for drafts, in this iteration */
 	uint32_t row; /* batch index of its first token in this pass */
 	uint32_t n_drafts; /* behind the last committed one */

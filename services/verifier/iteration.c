@@ -96,7 +96,7 @@ static void plan_inputs(struct engine *engine)
 	}
 }
 
-static uint32_t choose_k(struct engine *engine, const struct engine_session *s, uint32_t n_tokens)
+static uint32_t choose_k(struct engine *engine, struct engine_session *s, uint32_t n_tokens)
 {
 	const struct session_request *request = &s->page->request;
 	struct policy_session knobs;
@@ -108,7 +108,8 @@ static uint32_t choose_k(struct engine *engine, const struct engine_session *s, 
 		k = (uint32_t)request->k;
 	} else if (engine->policy != NULL) {
 		policy_lookup(engine->policy, s->index, s->uid, &knobs);
-		k = knobs.k < LIMIT_DRAFT ? knobs.k : LIMIT_DRAFT;
+		k = policy_next_k(&knobs, &s->trial);
+		s->unfollowed = knobs.unfollowed != 0;
 	}
 	return sched_k(k, n_tokens, s->page->n_prompt, request->max_tokens,
 		(uint32_t)engine->o.config->context);
@@ -121,8 +122,8 @@ static void follow(struct engine *engine, struct engine_session *s, uint32_t n_t
 	/* Hints are about the very next token, whoever drafts later on. */
 	bool hints = decodes && engine->feed.on;
 
-	if (!engine->tuning.follow_at_zero ||
-		(!hints && (request->draft_method == DRAFT_NONE || request->k == 0)))
+	if (!engine->tuning.follow_at_zero || (!hints && (request->draft_method == DRAFT_NONE ||
+								 request->k == 0 || s->unfollowed)))
 		return;
 	if (s->followed != 0 && n_tokens - s->followed < (hints ? 1 : FOLLOW_TOKENS))
 		return;
@@ -407,6 +408,16 @@ static void draw(const struct timing *t, const struct iteration_record *record, 
 		timeline_add(&spans[i]);
 }
 
+/* draft NULL: the session had none. A checked reply: confidences are 0 to 1. */
+static void describe_draft(struct iteration_record *record, const struct draft_reply *draft)
+{
+	record->method = (uint8_t)(draft != NULL ? draft->method : DRAFT_NONE);
+	memset(record->confidence, 0, sizeof(record->confidence));
+	for (uint32_t i = 0; draft != NULL && i < record->drafted && i < LIMIT_DRAFT; i++)
+		record->confidence[i] =
+			(uint8_t)(draft->confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+}
+
 static void finish_pass(
 	struct engine *engine, uint32_t n_plan, uint32_t n_sessions, const struct timing *t)
 {
@@ -444,9 +455,8 @@ static void finish_pass(
 		record.drafted = (uint8_t)s->n_drafts;
 		record.accepted = (uint8_t)s->accepted;
 		record.emitted = (uint8_t)s->emitted;
-		record.method =
-			(uint8_t)(s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index)->method
-						  : DRAFT_NONE);
+		describe_draft(
+			&record, s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index) : NULL);
 		record.k_fixed = s->page->request.k != SESSION_K_POLICY;
 		account(s, &record);
 		n_drafts += s->n_drafts;

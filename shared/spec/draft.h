@@ -46,7 +46,8 @@ struct draft_reply {
 	int32_t token[LIMIT_DRAFT];
 	int8_t parent[LIMIT_DRAFT +
 		      1]; /* index of the token before, -1 = the committed tokens; a chain is i - 1 */
-	float confidence[LIMIT_DRAFT]; /* q of the token; 1 when the method has none */
+	float confidence
+		[LIMIT_DRAFT]; /* how sure the drafter is of the token: a model's q; 1 when the method cannot say */
 	/* Maximal coupling: position i was sampled from q_i with this support, sum of p = 1. 0 = a certain proposal. */
 	uint8_t n_support[LIMIT_DRAFT + 1];
 	struct {

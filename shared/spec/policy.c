@@ -35,6 +35,29 @@ static uint32_t clamp_k(uint32_t k)
 	return k > LIMIT_DRAFT ? LIMIT_DRAFT : k;
 }
 
+uint32_t policy_next_k(const struct policy_session *knobs, struct policy_trial *trial)
+{
+	if (knobs->trial_n == 0)
+		return clamp_k(knobs->k);
+	if (trial->session != knobs->session || trial->id != knobs->trial_id)
+		*trial = (struct policy_trial){knobs->session, knobs->trial_id, 0};
+	if (trial->used >= knobs->trial_n)
+		return clamp_k(knobs->k_then);
+	trial->used++;
+	return clamp_k(knobs->k);
+}
+
+uint32_t policy_cut(const struct policy_session *knobs, const float *confidence, uint32_t n)
+{
+	float product = 1;
+	for (uint32_t i = 0; i < n && i < LIMIT_DRAFT; i++) {
+		product *= confidence[i];
+		if (product < knobs->cut[i])
+			return i;
+	}
+	return n;
+}
+
 bool policy_lookup(
 	const struct policy_page *page, uint32_t slot, uint64_t session, struct policy_session *out)
 {

@@ -10,7 +10,7 @@
 #include "shared/ipc/ring.h"
 
 #define POLICY_REGION "policy"
-#define POLICY_LAYOUT 1
+#define POLICY_LAYOUT 2
 
 enum { POLICY_RECORD_SLOTS = 4096 };
 
@@ -33,7 +33,11 @@ struct iteration_record {
 	uint64_t verify_ns; /* forward pass */
 	uint64_t sample_ns; /* sampling and acceptance */
 	uint64_t iteration_ns; /* all of it, draft wait included */
+	/* Of each drafted position the drafter's confidence in its token, in POLICY_CONFIDENCE-ths, rounded; all of
+	 * them POLICY_CONFIDENCE: the method has none. 0 behind `drafted`. */
+	uint8_t confidence[LIMIT_DRAFT];
 };
+#define POLICY_CONFIDENCE 255
 #define POLICY_RECORD_BYTES 128
 static_assert(
 	sizeof(struct iteration_record) <= POLICY_RECORD_BYTES, "a record is two cache lines");
@@ -46,6 +50,20 @@ struct policy_session {
 	float acceptance; /* recent accepted / drafted */
 	float etr; /* recent tokens per iteration */
 	uint64_t decision; /* counts decisions */
+	/* A draft ends before position i (from 0) when the product of the confidences up to it falls below cut[i]; 0
+	 * cuts nothing. */
+	float cut[LIMIT_DRAFT + 1];
+	/* A trial, so that trying a K costs what it was meant to cost however late its records are read: k holds for the
+	 * first trial_n iterations that see this trial_id, k_then after them. trial_n 0: k holds. */
+	uint32_t trial_id, trial_n, k_then;
+	uint32_t
+		unfollowed; /* 1: at K = 0 the drafter need not follow: no acceptance would make it pay */
+};
+
+/* Who obeys a trial remembers how much of it is over. */
+struct policy_trial {
+	uint64_t session;
+	uint32_t id, used;
 };
 
 static_assert(sizeof(struct policy_session) % 8 == 0, "page_read copies 8-byte words");
@@ -70,6 +88,11 @@ size_t policy_bytes(void);
 void policy_format(void *payload);
 int policy_attach(void *payload, size_t bytes, struct policy_page **page, struct ring *records,
 	struct error *err);
+/* The K of the session's next iteration, which counts towards its trial. */
+uint32_t policy_next_k(const struct policy_session *knobs, struct policy_trial *trial);
+/* How many of n drafted positions stay: those before the first whose product of confidences is below its threshold.
+ * Whatever the page holds, 0 to n. */
+uint32_t policy_cut(const struct policy_session *knobs, const float *confidence, uint32_t n);
 /* K and knobs for a session; false (and the page's defaults, or K = 0 with page NULL) when it has none. */
 bool policy_lookup(const struct policy_page *page, uint32_t slot, uint64_t session,
 	struct policy_session *out);

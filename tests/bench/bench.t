@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import tempfile
 
 PROGRAM = os.path.join(os.environ.get("B", "build"), "outrider-bench")
 DEMO = "models/outrider-demo-moe-q8_0.gguf"
@@ -73,7 +74,48 @@ ok([r["items_per_thread"] for r in figures["reads"]] == [1, 4, 16] and
    all(r["gb_s"] > 0 and r["gb_s_busy"] > 0 for r in figures["reads"]) and figures["hand_over_us"] > 0,
    "pool measures hand-overs, and reads alone and beside a busy process", result.stderr + result.stdout)
 
+def cells(*arguments):
+    result = run("policy", "--format", "json", "--sessions", "12", "--tokens", "200", *arguments)
+    return (json.loads(result.stdout) if result.returncode == 0 else {"cells": []}), result
+
+
+figures, result = cells("--curve", "mixtral-math", "--process", "ngram-math,ngram-code")
+rows = [{r["policy"]: r for r in c["rows"]} for c in figures["cells"]]
+ok(len(rows) == 2 and figures.get("mix", {}).get("cells") == 2, "policy simulates every cell and all of them", result.stderr)
+ok(all(abs(r["static:0"]["to_k0"] - 1) < 1e-6 for r in rows) and
+   all(max(p["to_optimum"] for p in r.values()) < 1.05 for r in rows), "K = 0 is the measure, and hindsight is beyond reach",
+   [{n: p["to_optimum"] for n, p in r.items()} for r in rows])
+ok(rows[0]["static:3"]["to_k0"] < 0.8 < 0.9 < rows[0]["yield"]["to_k0"] and
+   rows[1]["yield"]["to_k0"] > 1.05, "where a fixed K loses yield does not, and it wins where drafts pay",
+   [{n: p["to_k0"] for n, p in r.items()} for r in rows])
+again, _ = cells("--curve", "mixtral-math", "--process", "ngram-math,ngram-code")
+for cell in figures["cells"] + again["cells"]:
+    for row in cell["rows"]:
+        row.pop("controller_ns_per_iteration")
+ok(figures == again, "the same seed gives the same figures")
+figures, result = cells("--process", "random", "--batch", "4")
+ok(len(figures["cells"]) == 1 and "to_optimum" not in figures["cells"][0]["rows"][0], "sessions side by side", result.stderr)
+figures, result = cells("--process", "prose", "--curve", "dense", "--policy", "static:7,yield")
+ok([r["policy"] for r in figures["cells"][0]["rows"]] == ["static:0", "static:7", "yield"] and
+   figures["cells"][0]["rows"][1]["to_k0"] > 1.5, "recorded outputs are drafted for", result.stderr)
+with tempfile.NamedTemporaryFile("w", suffix=".json") as curve:
+    json.dump({"batch": [{"n": 1, "ms": 2, "distinct_experts": 24}, {"n": 8, "ms": 16, "distinct_experts": 90}]}, curve)
+    curve.flush()
+    figures, result = cells("--curve", curve.name, "--process", "eagle-math", "--policy", "static:1,static:7")
+    ok(figures["cells"][0]["rows"][2]["to_k0"] < 0.6, "a measured curve is what passes cost", result.stdout + result.stderr)
+    curve.seek(0)
+    curve.truncate()
+    curve.write('{"batch": [{"n": 8, "ms": 1}]}')
+    curve.flush()
+    result = run("policy", "--curve", curve.name)
+    ok(result.returncode != 0 and "batch" in result.stderr, "a file without a curve is refused", result.stderr)
+result = run("policy", "--published", "--sessions", "4")
+ok(result.returncode == 0 and "57% faster" in result.stdout, "published figures beside simulated ones", result.stderr)
+
 for arguments, status, words in (
+        (("policy", "--policy", "magic"), 64, "magic"), (("policy", "--curve", "none"), 66, "none"),
+        (("policy", "--process", "none"), 65, "none"), (("policy", "--sessions", "0"), 64, "--sessions"),
+        (("policy", "--noise", "2"), 64, "--noise"), (("policy", "--set", "k_max=99"), 64, "k_max"),
         (("kernels", "--types", "Q9_9"), 64, "Q9_9"), (("kernels", "--tokens", "0"), 64, "--tokens"),
         (("kernels", "--kernels", "mmx"), 65, "mmx"), (("model",), 64, "--model"), (("pool", "--pin", "maybe"), 64, "--pin"), (("pool", "--threads", "0"), 64, "--threads"),
         (("attention", "--shapes", "round"), 64, "gqa"), (("attention", "--depths", "0"), 64, "--depths"),

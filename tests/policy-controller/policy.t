@@ -79,7 +79,7 @@ def a_killed_one_can_be_started_again():
 
 @test
 def wrong_settings_are_refused_with_their_range():
-    for setting, words in (("policy=fastest", "static:K with K 0 to 15"), ("policy=static:16", "0 to 15"),
+    for setting, words in (("policy=fastest", "yield, or static:K with K 0 to 15"), ("policy=static:16", "0 to 15"),
                            ("k_max=0", "1 to 15"), ("k_start=9", "1 to k_max (7)"),
                            ("set_max=8", "set (16) to 65536"), ("converge=2", "0 to 1"),
                            ("threshold=0.1", "0.5 to 2"), ("colour=red", "colour")):

@@ -64,6 +64,7 @@ static inline struct iteration_record simulated_step(struct simulated *s, uint32
 		.drafted = (uint8_t)k,
 		.accepted = (uint8_t)(emitted - 1),
 		.emitted = (uint8_t)emitted,
+		.method = k ? 3 : 1, /* a draft model, none */
 		.batch_sessions = (uint16_t)s->sessions,
 		.batch_tokens = s->sessions * (k + 1),
 		.iteration_ns = (uint64_t)(ms * 1e6),

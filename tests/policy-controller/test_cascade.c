@@ -295,8 +295,11 @@ static void an_earlier_controllers_k_is_where_the_search_starts(void **state)
 static void what_did_not_pay_in_the_session_before_waits_and_is_probed(void **state)
 {
 	(void)state;
-	struct policy_state s = {
-		.uid = 8, .settings = defaults(), .ops = &policy_cascade, .off_before = 512};
+	struct policy_state s = {.uid = 8,
+		.settings = defaults(),
+		.ops = &policy_cascade,
+		.off_before = 512,
+		.off_left = 64};
 	struct verdict verdict = {.decided = false};
 	policy_cascade.begin(&s, 0, &verdict);
 	assert_int_equal(s.phase, PHASE_OFF);

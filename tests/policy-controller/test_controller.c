@@ -100,7 +100,8 @@ static void sessions_are_judged_apart(void **state)
 	struct simulated next = simulated_make(8, 1, 0.9, 0.1);
 	serve(f, &next, 1);
 	assert_int_equal(f->controller.sessions[1].uid, 8);
-	assert_int_equal(f->controller.sessions[1].phase, PHASE_BASELINE);
+	assert_int_equal(f->controller.sessions[1].k, 0);
+	assert_int_equal(f->controller.sessions[1].iterations, 1);
 }
 
 static void prefill_and_fixed_k_measure_nothing(void **state)

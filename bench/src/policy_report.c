@@ -1,0 +1,212 @@
+#include "bench/src/policy_sim.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct sim_row *row_of(const struct sim_cell *cell, const char *policy)
+{
+	for (uint32_t i = 0; i < cell->n_rows; i++)
+		if (strcmp(cell->rows[i].policy, policy) == 0)
+			return &cell->rows[i];
+	return NULL;
+}
+
+static bool is_static(const struct sim_row *row)
+{
+	return strncmp(row->policy, "static:", 7) == 0;
+}
+
+static double ms_per_token(const struct sim_row *row)
+{
+	return row->total.ms / row->total.tokens;
+}
+
+/* The static K that was fastest over the whole cell. */
+static const struct sim_row *best_static(const struct sim_cell *cell)
+{
+	const struct sim_row *best = NULL;
+	for (uint32_t i = 0; i < cell->n_rows; i++)
+		if (is_static(&cell->rows[i]) &&
+			(!best || ms_per_token(&cell->rows[i]) < ms_per_token(best)))
+			best = &cell->rows[i];
+	return best;
+}
+
+static double best_static_of_session(const struct sim_cell *cell, uint32_t session)
+{
+	double best = INFINITY;
+	for (uint32_t i = 0; i < cell->n_rows; i++)
+		if (is_static(&cell->rows[i]))
+			best = fmin(best, cell->rows[i].session_ms[session]);
+	return best;
+}
+
+/* Ratios of speed over the sessions. */
+struct spread {
+	double mean, worst;
+};
+
+static void spread_add(struct spread *spread, double ratio, uint32_t n)
+{
+	spread->mean += ratio / n;
+	spread->worst = spread->worst > 0 ? fmin(spread->worst, ratio) : ratio;
+}
+
+static json_t *row_json(const struct sim_cell *cell, const struct sim_row *row)
+{
+	const struct sim_row *off = row_of(cell, "static:0"), *best = best_static(cell);
+	struct spread to_off = {0}, to_best = {0}, to_optimum = {0};
+	double optimum_ms = 0, n = row->total.iterations;
+	for (uint32_t i = 0; i < cell->n_sessions; i++) {
+		double ms = row->session_ms[i];
+		spread_add(&to_off, off->session_ms[i] / ms, cell->n_sessions);
+		spread_add(&to_best, best_static_of_session(cell, i) / ms, cell->n_sessions);
+		if (cell->optimum_ms) {
+			spread_add(&to_optimum, cell->optimum_ms[i] / ms, cell->n_sessions);
+			optimum_ms += cell->optimum_ms[i];
+		}
+	}
+	json_t *json = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+		"policy", row->policy, "to_k0", ms_per_token(off) / ms_per_token(row), "to_k0_mean",
+		to_off.mean, "to_k0_worst", to_off.worst, "to_best_static",
+		ms_per_token(best) / ms_per_token(row), "to_best_static_mean", to_best.mean,
+		"to_best_static_worst", to_best.worst, "tokens_per_iteration",
+		row->total.tokens / n, "mean_k", row->total.k / n, "mean_drafted",
+		row->total.drafted / n, "controller_ns_per_iteration",
+		row->total.controller_ns / n);
+	if (cell->optimum_ms) {
+		json_object_set_new(json, "to_optimum", json_real(optimum_ms / row->total.ms));
+		json_object_set_new(json, "regret_mean", json_real(1 - to_optimum.mean));
+		json_object_set_new(json, "regret_worst", json_real(1 - to_optimum.worst));
+	}
+	return json;
+}
+
+json_t *sim_cell_json(const struct sim_cell *cell)
+{
+	json_t *rows = json_array();
+	for (uint32_t i = 0; i < cell->n_rows; i++)
+		json_array_append_new(rows, row_json(cell, &cell->rows[i]));
+	return json_pack("{s:s, s:s, s:s, s:i, s:s, s:o}", "name", cell->name, "curve",
+		cell->curve_source, "process", cell->process_source, "sessions",
+		(int)cell->n_sessions, "best_static", best_static(cell)->policy, "rows", rows);
+}
+
+/* Time over the cells relative to K = 0 in each: every cell is the same work. */
+static double mix_time(const struct sim_cell *cells, size_t n, const char *policy)
+{
+	double sum = 0;
+	for (size_t i = 0; i < n; i++)
+		sum += ms_per_token(row_of(&cells[i], policy)) /
+		       ms_per_token(row_of(&cells[i], "static:0"));
+	return sum / (double)n;
+}
+
+json_t *sim_mix_json(const struct sim_cell *cells, size_t n)
+{
+	const char *single = "static:0";
+	double best_each = 0;
+	json_t *rows = json_array();
+	for (uint32_t i = 0; i < cells[0].n_rows; i++) {
+		const struct sim_row *row = &cells[0].rows[i];
+		if (is_static(row) && mix_time(cells, n, row->policy) < mix_time(cells, n, single))
+			single = row->policy;
+	}
+	for (size_t i = 0; i < n; i++)
+		best_each += ms_per_token(best_static(&cells[i])) /
+			     ms_per_token(row_of(&cells[i], "static:0")) / (double)n;
+	for (uint32_t i = 0; i < cells[0].n_rows; i++) {
+		const char *policy = cells[0].rows[i].policy;
+		double time = mix_time(cells, n, policy), worst = INFINITY, worst_best = INFINITY;
+		for (size_t j = 0; j < n; j++) {
+			double own = ms_per_token(row_of(&cells[j], policy));
+			worst = fmin(worst, ms_per_token(row_of(&cells[j], "static:0")) / own);
+			worst_best = fmin(worst_best, ms_per_token(best_static(&cells[j])) / own);
+		}
+		json_array_append_new(
+			rows, json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "policy", policy, "to_k0",
+				      1 / time, "to_k0_worst", worst, "to_best_static",
+				      best_each / time, "to_best_static_worst", worst_best,
+				      "to_single_static", mix_time(cells, n, single) / time));
+	}
+	return json_pack("{s:i, s:s, s:o}", "cells", (int)n, "single_static", single, "rows", rows);
+}
+
+static double number(const json_t *object, const char *name)
+{
+	return json_number_value(json_object_get(object, name));
+}
+
+static const char *text(const json_t *object, const char *name)
+{
+	return json_string_value(json_object_get(object, name));
+}
+
+static void cell_text(const json_t *cell, FILE *to)
+{
+	size_t i;
+	const json_t *row;
+	fprintf(to, "\n%s, %d sessions; best static K: %s\n", text(cell, "name"),
+		(int)number(cell, "sessions"), text(cell, "best_static"));
+	fputs("                to K = 0              to best static        of hindsight\n"
+	      "policy           all   mean  worst     all   mean  worst     all  worst  tok/it  "
+	      "mean K  CPU us/it\n",
+		to);
+	json_array_foreach(json_object_get(cell, "rows"), i, row)
+	{
+		fprintf(to, "%-14s %5.3f  %5.3f  %5.3f   %5.3f  %5.3f  %5.3f", text(row, "policy"),
+			number(row, "to_k0"), number(row, "to_k0_mean"), number(row, "to_k0_worst"),
+			number(row, "to_best_static"), number(row, "to_best_static_mean"),
+			number(row, "to_best_static_worst"));
+		if (json_object_get(row, "to_optimum"))
+			fprintf(to, "   %5.3f  %5.3f", number(row, "to_optimum"),
+				1 - number(row, "regret_worst"));
+		else
+			fputs("       -      -", to);
+		fprintf(to, "   %5.2f   %5.2f   %7.2f\n", number(row, "tokens_per_iteration"),
+			number(row, "mean_k"), number(row, "controller_ns_per_iteration") / 1e3);
+	}
+}
+
+static void mix_text(const json_t *mix, FILE *to)
+{
+	size_t i;
+	const json_t *row;
+	fprintf(to,
+		"\nall %d cells, each the same work; the single best static K: %s\n"
+		"policy         to K=0  worst cell  to each cell's best  worst cell  to the single "
+		"best\n",
+		(int)number(mix, "cells"), text(mix, "single_static"));
+	json_array_foreach(json_object_get(mix, "rows"), i, row) fprintf(to,
+		"%-14s %6.3f      %6.3f               %6.3f      %6.3f              %6.3f\n",
+		text(row, "policy"), number(row, "to_k0"), number(row, "to_k0_worst"),
+		number(row, "to_best_static"), number(row, "to_best_static_worst"),
+		number(row, "to_single_static"));
+}
+
+static void published_text(const json_t *published, FILE *to)
+{
+	size_t i;
+	const json_t *row;
+	fputs("\nCascade's published figures, to K = 0 (anchor: a curve or process was made to fit "
+	      "it)\n"
+	      "model and task             policy      published  simulated  error  where\n",
+		to);
+	json_array_foreach(published, i, row) fprintf(to,
+		"%-26s %-11s     %5.2f      %5.2f  %+4.0f%%  %s%s\n", text(row, "name"),
+		text(row, "policy"), number(row, "published"), number(row, "simulated"),
+		100 * (number(row, "simulated") / number(row, "published") - 1), text(row, "where"),
+		json_is_true(json_object_get(row, "anchor")) ? " (anchor)" : "");
+}
+
+void sim_report_text(const json_t *report, FILE *to)
+{
+	size_t i;
+	const json_t *cell, *cells = json_object_get(report, "cells");
+	fprintf(to, "%s\n", text(report, "about"));
+	json_array_foreach(cells, i, cell) cell_text(cell, to);
+	if (json_object_get(report, "mix"))
+		mix_text(json_object_get(report, "mix"), to);
+	if (json_object_get(report, "published"))
+		published_text(json_object_get(report, "published"), to);
+}

@@ -1,0 +1,192 @@
+/* One policy decodes texts; and the least time hindsight could have done it in. */
+#include "bench/src/policy_sim.h"
+
+#include "shared/base/rand.h"
+#include "shared/spec/session.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LAG_MAX = 64, SPIKE_EVERY = 200 };
+
+struct lane {
+	const struct sim_text *text;
+	uint32_t at; /* tokens decoded */
+	uint32_t k, drafted, steps, accepted, emitted;
+	struct policy_trial trial;
+};
+
+struct sim {
+	struct sim_driver *driver;
+	const struct sim_curve *curve;
+	const struct sim_options *options;
+	struct lane lanes[LIMIT_SESSIONS];
+	uint32_t n;
+	uint64_t uid, pass;
+	/* Records that the policy has not seen yet: it is `lag` passes behind. */
+	struct iteration_record waiting[LAG_MAX + 1][LIMIT_SESSIONS];
+	uint32_t n_waiting[LAG_MAX + 1];
+};
+
+/* A drafter that cuts has made the token that it cuts. */
+static void draft(struct sim *sim, struct lane *lane, const struct policy_session *knobs)
+{
+	const struct sim_point *point = &lane->text->points[lane->at];
+	uint32_t left = lane->text->n - lane->at - 1, n;
+	lane->k = policy_next_k(knobs, &lane->trial);
+	lane->k = lane->k < left ? lane->k : left;
+	n = lane->k < point->available ? lane->k : point->available;
+	lane->steps = n;
+	if (sim->driver->per_token) {
+		uint32_t i = 0;
+		while (i < n && point->confidence[i] >= knobs->cut[i])
+			i++;
+		n = i;
+	} else {
+		n = policy_cut(knobs, point->confidence, n);
+	}
+	if (n < lane->steps)
+		lane->steps = n + 1;
+	lane->drafted = n;
+	lane->accepted = n < point->run ? n : point->run;
+	lane->emitted = lane->accepted + 1;
+}
+
+static struct iteration_record record_of(const struct sim *sim, uint32_t index)
+{
+	const struct lane *lane = &sim->lanes[index];
+	struct iteration_record r = {
+		.session = sim->uid + index,
+		.iteration = sim->pass,
+		.page = index,
+		.n_context = lane->at,
+		.k = (uint8_t)lane->k,
+		.drafted = (uint8_t)lane->drafted,
+		.accepted = (uint8_t)lane->accepted,
+		.emitted = (uint8_t)lane->emitted,
+		.method = lane->drafted ? DRAFT_MODEL : DRAFT_NONE,
+	};
+	const struct sim_point *point = &lane->text->points[lane->at];
+	for (uint32_t i = 0; i < lane->drafted; i++)
+		r.confidence[i] = (uint8_t)(point->confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+	return r;
+}
+
+/* ln normal, and now and then a pass that something delayed. The same for every policy that is at
+ * the same pass. */
+static double noise(const struct sim *sim)
+{
+	uint64_t seed = sim->options->seed ^ sim->uid * UINT64_C(0x9E3779B97F4A7C15);
+	double u = rand_uniform(seed, RAND_RESIDUAL, sim->pass, 0);
+	double v = rand_uniform(seed, RAND_RESIDUAL, sim->pass, 1);
+	double normal = sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+	bool spike = rand_uniform(seed, RAND_RESIDUAL, sim->pass, 2) * SPIKE_EVERY < 1;
+	return exp(sim->options->noise * normal) * (spike && sim->options->noise > 0 ? 3 : 1);
+}
+
+/* Of this thread: what a busy machine takes away does not count. */
+static double cpu_ns(void)
+{
+	struct timespec time;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+	return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
+}
+
+static void deliver(struct sim *sim, struct sim_total *total)
+{
+	uint32_t slot = (uint32_t)(sim->pass % (sim->options->lag + 1));
+	double start_ns = cpu_ns();
+	for (uint32_t i = 0; i < sim->n_waiting[slot]; i++)
+		sim->driver->record(sim->driver->state, &sim->waiting[slot][i]);
+	total->controller_ns += cpu_ns() - start_ns;
+	sim->n_waiting[slot] = 0;
+}
+
+/* A pass over all lanes. False when one is done: a service would have the next session in its
+ * place, and what is left would be a smaller batch. */
+static bool pass(struct sim *sim, struct sim_total *total)
+{
+	uint32_t live[LIMIT_SESSIONS], n = 0, tokens = 0, steps = 0, asked = 0;
+	for (uint32_t i = 0; i < sim->n; i++)
+		if (sim->lanes[i].at < sim->lanes[i].text->n)
+			live[n++] = i;
+	if (n < sim->n)
+		return false;
+	deliver(sim, total);
+	for (uint32_t i = 0; i < n; i++) {
+		struct lane *lane = &sim->lanes[live[i]];
+		struct policy_session knobs;
+		sim->driver->choose(sim->driver->state, live[i], sim->uid + live[i], n, &knobs);
+		draft(sim, lane, &knobs);
+		tokens += 1 + lane->drafted;
+		steps = lane->steps > steps ? lane->steps : steps;
+		asked |= lane->k;
+	}
+	const struct sim_curve *c = sim->curve;
+	double wait = asked ? c->draft_fixed + c->draft_step * steps : 0;
+	double base_ns = c->base_ms * 1e6, factor = noise(sim);
+	double verify_ns = base_ns * sim_curve_cost(c, tokens) * factor;
+	double draft_ns = base_ns * wait * factor;
+	uint32_t slot = (uint32_t)(sim->pass % (sim->options->lag + 1)); /* just delivered */
+	for (uint32_t i = 0; i < n; i++) {
+		struct lane *lane = &sim->lanes[live[i]];
+		struct iteration_record r = record_of(sim, live[i]);
+		r.batch_sessions = (uint16_t)n;
+		r.batch_tokens = tokens;
+		r.unique_experts = sim_curve_experts(c, tokens);
+		r.draft_ns = (uint64_t)draft_ns;
+		r.verify_ns = (uint64_t)verify_ns;
+		r.iteration_ns = (uint64_t)(draft_ns + verify_ns);
+		sim->waiting[slot][sim->n_waiting[slot]++] = r;
+		lane->at += lane->emitted;
+		total->tokens += lane->emitted;
+		total->k += lane->k;
+		total->drafted += lane->drafted;
+		total->iterations++;
+	}
+	total->ms += (draft_ns + verify_ns) / 1e6;
+	sim->pass++;
+	return true;
+}
+
+void sim_run(struct sim_driver *driver, const struct sim_curve *curve,
+	const struct sim_options *options, const struct sim_text *texts, uint32_t sessions,
+	uint64_t uid, struct sim_total *total)
+{
+	struct sim *sim = calloc(1, sizeof(*sim));
+	if (!sim)
+		return;
+	sim->driver = driver;
+	sim->curve = curve;
+	sim->options = options;
+	sim->n = sessions;
+	sim->uid = uid;
+	sim->pass = uid << 20;
+	for (uint32_t i = 0; i < sessions; i++)
+		sim->lanes[i].text = &texts[i];
+	while (pass(sim, total))
+		;
+	free(sim);
+}
+
+double sim_optimum_ms(const struct sim_curve *curve, const struct sim_text *text, uint32_t k_max)
+{
+	double *best = calloc((size_t)text->n + 1, sizeof(*best)), result = 0;
+	/* From the end: the least time that the tokens from x on need. */
+	for (uint32_t x = text->n; best && x-- > 0;) {
+		const struct sim_point *point = &text->points[x];
+		best[x] = 1 + best[x + 1];
+		for (uint32_t k = 1; k <= k_max && k <= point->available && x + k < text->n; k++) {
+			uint32_t gained = 1 + (k < point->run ? k : point->run);
+			double cost = sim_curve_cost(curve, 1 + k) + curve->draft_fixed +
+				      curve->draft_step * k;
+			best[x] = fmin(best[x], cost + best[x + gained]);
+		}
+	}
+	if (best)
+		result = best[0] * curve->base_ms;
+	free(best);
+	return result;
+}

@@ -1,0 +1,247 @@
+#include "services/policy-controller/acceptance.h"
+
+#include <math.h>
+#include <string.h>
+
+#define A_MAX 0.98
+#define A_MIN 0.01
+#define POWER_MIN 0.05
+#define POWER_MAX 4.0
+#define POWER_PRIOR 0.5 /* evidence, in squared ln c, that g = 1 is worth */
+#define OWN_PRIOR 2.0 /* tokens that the drafter's word is worth where the pool knows nothing */
+#define POOL_PRIOR 4.0 /* tokens that the pool is worth to a session */
+#define POSITION_PRIOR 6.0
+#define POOL_MEMORY 512.0
+#define SHIFT 1.5 /* ln of the factor between the odds before and after a change */
+#define ALARMED 0.2f /* of the counts, what an alarm leaves */
+#define IDLE_SLOWER 4.0
+#define OWN_CHAINS 4u /* drafts after which a session's own describe it */
+
+/* Lower bounds of c in the classes but the last, in 255ths. */
+static const uint8_t class_floor[ACCEPTANCE_CLASSES - 1] = {250, 240, 224, 200, 168, 128, 77};
+/* Where a class that has seen nothing is taken to lie: -ln of its middle. */
+static const float class_surprise[ACCEPTANCE_CLASSES] = {
+	0.01f, 0.04f, 0.09f, 0.18f, 0.33f, 0.54f, 0.91f, 1.8f};
+
+static uint32_t class_of(uint8_t confidence)
+{
+	uint32_t i = 0;
+	while (i < ACCEPTANCE_CLASSES - 1 && confidence < class_floor[i])
+		i++;
+	return i;
+}
+
+static double surprise_of(uint8_t confidence)
+{
+	return confidence ? -log(confidence / (double)POLICY_CONFIDENCE) : log(510);
+}
+
+void acceptance_init(struct acceptance *a)
+{
+	memset(a, 0, sizeof(*a));
+	acceptance_fit(a, NULL);
+}
+
+/* Mean and weight of the class's prior: what the pool saw, else the drafter's word. */
+static void prior_of(
+	const struct acceptance *pool, uint32_t i, double surprise, double *mean, double *weight)
+{
+	*mean = fmin(exp(-surprise), 0.8);
+	*weight = OWN_PRIOR / ACCEPTANCE_CLASSES;
+	if (!pool || pool->classes[i].tried <= 0)
+		return;
+	double tried = (double)pool->classes[i].tried, more = fmin(tried, POOL_PRIOR);
+	*mean = (*mean * *weight + more * (double)pool->classes[i].accepted / tried) /
+		(*weight + more);
+	*weight += more;
+}
+
+void acceptance_fit(struct acceptance *a, const struct acceptance *pool)
+{
+	double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
+	a->tried = a->evidence = 0;
+	for (uint32_t i = 0; i < ACCEPTANCE_CLASSES; i++) {
+		const struct acceptance_class *own = &a->classes[i];
+		double tried = (double)own->tried, mean, weight;
+		double x = tried > 0.01 ? (double)own->surprise / tried : (double)class_surprise[i];
+		prior_of(pool, i, x, &mean, &weight);
+		a->tried += own->tried;
+		double n = tried + weight;
+		a->evidence += (float)n;
+		double rate = ((double)own->accepted + weight * mean) / n;
+		rate = fmin(fmax(rate, A_MIN), A_MAX);
+		/* The variance of ln rate is (1 - rate) / (n rate). */
+		double evidence = n * rate / (1 - rate + 0.05), y = -log(rate);
+		w += evidence;
+		wx += evidence * x;
+		wy += evidence * y;
+		wxx += evidence * x * x;
+		wxy += evidence * x * y;
+	}
+	double xx = wxx - wx * wx / w, xy = wxy - wx * wy / w;
+	double power = (xy + POWER_PRIOR) / (xx + POWER_PRIOR);
+	power = fmin(fmax(power, POWER_MIN), POWER_MAX);
+	double intercept = (wy - power * wx) / w;
+	if (intercept < 0) {
+		intercept = 0;
+		power = fmin(fmax((wxy + POWER_PRIOR) / (wxx + POWER_PRIOR), POWER_MIN), POWER_MAX);
+	}
+	a->power = (float)power;
+	a->scale = (float)exp(-intercept);
+}
+
+static double position_of(const struct acceptance *a, uint32_t i)
+{
+	double r = ((double)a->observed[i] + POSITION_PRIOR) /
+		   ((double)a->expected[i] + POSITION_PRIOR);
+	return fmin(fmax(r, 0.3), 1.3);
+}
+
+static double calibrated(const struct acceptance *a, uint8_t confidence)
+{
+	if (confidence == POLICY_CONFIDENCE)
+		return (double)a->scale;
+	return (double)a->scale * exp(-(double)a->power * surprise_of(confidence));
+}
+
+double acceptance_of(const struct acceptance *a, uint32_t position, uint8_t confidence)
+{
+	double value = position_of(a, position) * calibrated(a, confidence);
+	return fmin(fmax(value, A_MIN), A_MAX);
+}
+
+double acceptance_mean(const struct acceptance *a)
+{
+	double tried = 0, sum = 0;
+	for (uint32_t i = 0; i < ACCEPTANCE_CLASSES; i++) {
+		const struct acceptance_class *own = &a->classes[i];
+		if (own->tried <= 0)
+			continue;
+		double x = (double)(own->surprise / own->tried);
+		tried += (double)own->tried;
+		sum += (double)own->tried * (double)a->scale * exp(-(double)a->power * x);
+	}
+	double none = (double)a->scale;
+	return fmin(fmax((sum + 0.1 * none) / (tried + 0.1), A_MIN), A_MAX);
+}
+
+double acceptance_doubt(const struct acceptance *a)
+{
+	double mean = acceptance_mean(a);
+	return sqrt((1 - mean) / (mean * (double)a->evidence));
+}
+
+bool acceptance_informed(const struct acceptance *a)
+{
+	return (double)(a->tried - a->classes[0].tried) > 0.05 * (double)a->tried;
+}
+
+static void fade(struct acceptance *a, float left)
+{
+	for (uint32_t i = 0; i < ACCEPTANCE_CLASSES; i++) {
+		a->classes[i].tried *= left;
+		a->classes[i].accepted *= left;
+		a->classes[i].surprise *= left;
+	}
+	for (uint32_t i = 0; i < LIMIT_DRAFT; i++) {
+		a->observed[i] *= left;
+		a->expected[i] *= left;
+	}
+}
+
+/* Page's test, both ways: the evidence that odds shifted before now rather than not. */
+static void accumulate(struct acceptance *a, double believed, bool accepted)
+{
+	double up = believed * exp(SHIFT) / (1 - believed + believed * exp(SHIFT));
+	double down = believed * exp(-SHIFT) / (1 - believed + believed * exp(-SHIFT));
+	double rose = log(accepted ? up / believed : (1 - up) / (1 - believed));
+	double fell = log(accepted ? down / believed : (1 - down) / (1 - believed));
+	a->rose = fmaxf(0, a->rose + (float)rose);
+	a->fell = fmaxf(0, a->fell + (float)fell);
+}
+
+static void keep_chain(struct acceptance *a, const struct iteration_record *record)
+{
+	struct acceptance_chain *chain = &a->chains[a->n_chains++ % ACCEPTANCE_CHAINS];
+	chain->k = record->k;
+	chain->n = record->drafted;
+	memcpy(chain->confidence, record->confidence, sizeof(chain->confidence));
+}
+
+bool acceptance_observe(struct acceptance *a, const struct acceptance *pool,
+	const struct iteration_record *record, const struct acceptance_knobs *knobs)
+{
+	double memory = pool ? knobs->memory : POOL_MEMORY;
+	fade(a, (float)(1 - 1 / memory));
+	for (uint32_t i = 0; i < record->drafted && i <= record->accepted; i++) {
+		uint8_t confidence = record->confidence[i];
+		bool accepted = i < record->accepted;
+		struct acceptance_class *class = &a->classes[class_of(confidence)];
+		accumulate(a, acceptance_of(a, i, confidence), accepted);
+		class->tried += 1;
+		class->accepted += accepted ? 1 : 0;
+		class->surprise += (float)surprise_of(confidence);
+		a->observed[i] += accepted ? 1 : 0;
+		a->expected[i] += (float)fmin(calibrated(a, confidence), A_MAX);
+	}
+	keep_chain(a, record);
+	bool alarm = pool && fmaxf(a->rose, a->fell) > (float)knobs->alarm;
+	if (alarm) {
+		fade(a, ALARMED);
+		a->rose = a->fell = 0;
+		a->n_alarms++;
+	}
+	acceptance_fit(a, pool);
+	return alarm;
+}
+
+void acceptance_idle(
+	struct acceptance *a, const struct acceptance *pool, const struct acceptance_knobs *knobs)
+{
+	fade(a, (float)(1 - 1 / (IDLE_SLOWER * knobs->memory)));
+	acceptance_fit(a, pool);
+}
+
+/* A draft's contribution. One that was as long as had been asked goes on as the mean of what is
+ * known; one that ended before had nothing more. */
+static void add_chain(const struct acceptance *a, const struct acceptance_chain *chain, uint32_t k,
+	const double *bound, double share, double *drafted, double *accepted)
+{
+	double chance = 1, mean = acceptance_mean(a);
+	bool open = chain->n >= chain->k;
+	for (uint32_t i = 0; i < k; i++) {
+		if (i >= chain->n && !open)
+			return;
+		chance *= i < chain->n ? acceptance_of(a, i, chain->confidence[i])
+				       : mean * position_of(a, i);
+		if (bound && chance < bound[i])
+			return;
+		drafted[i] += share;
+		accepted[i] += share * chance;
+	}
+}
+
+void acceptance_predict(const struct acceptance *a, const struct acceptance *pool, uint32_t k,
+	const double *bound, double *drafted, double *accepted)
+{
+	const struct acceptance *from =
+		pool && a->n_chains < OWN_CHAINS && pool->n_chains > 0 ? pool : a;
+	uint32_t n = from->n_chains < ACCEPTANCE_CHAINS ? from->n_chains : ACCEPTANCE_CHAINS;
+	static const struct acceptance_chain unknown;
+	memset(drafted, 0, k * sizeof(*drafted));
+	memset(accepted, 0, k * sizeof(*accepted));
+	if (n == 0)
+		add_chain(a, &unknown, k, bound, 1, drafted, accepted);
+	for (uint32_t i = 0; i < n; i++)
+		add_chain(a, &from->chains[i], k, bound, 1.0 / n, drafted, accepted);
+}
+
+void acceptance_cut(const struct acceptance *a, uint32_t k, const double *bound, float *cut)
+{
+	double constant = 1;
+	for (uint32_t i = 0; i < k; i++) {
+		constant *= position_of(a, i) * (double)a->scale;
+		double ratio = fmin(bound[i] / constant, 1);
+		cut[i] = ratio > 0 ? (float)exp(log(ratio) / (double)a->power) : 0;
+	}
+}

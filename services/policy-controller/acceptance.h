@@ -1,0 +1,83 @@
+/*
+ * How likely drafted tokens are accepted: estimated online per session, from what was drafted, with
+ * which confidence, and how much of it was accepted. Pure: no clock, no threads, no allocation.
+ *
+ * Position i (from 0), reached with all before it accepted and drafted with confidence c, is
+ * accepted with
+ *
+ *     a_i(c) = r_i s c^g,      at most A_MAX.
+ *
+ * s and g calibrate the drafter: g = s = 1 believes it, g > 1 finds it too sure of itself, and for
+ * a drafter without confidences (c = 1) s is its rate. A power, because then the product of the
+ * drafter's own confidences decides: a chain's chance to be accepted through i falls below a bound
+ * exactly where that product falls below another one, which is what the policy page can tell the
+ * drafter (struct policy_session, cut). s and g are fitted by weighted least squares of ln a over
+ * ln c in eight classes of confidence; r_i, the residual of the position, is observed over
+ * expected. All counts fade, over `memory` drafted iterations while drafting and four times as
+ * slowly while not, towards the pool: what all sessions of this draft method gave.
+ *
+ * Changes are noticed by Page's CUSUM of the log-likelihood ratio of odds that rose, or fell, by
+ * the factor e^SHIFT; an alarm fades everything at once.
+ */
+#pragma once
+
+#include "shared/spec/policy.h"
+
+enum { ACCEPTANCE_CLASSES = 8, ACCEPTANCE_CHAINS = 16 };
+
+struct acceptance_class {
+	float tried, accepted; /* positions reached, and how many of them were accepted */
+	float surprise; /* sum of -ln c */
+};
+
+/* A draft as it came. */
+struct acceptance_chain {
+	uint8_t k, n; /* asked, drafted */
+	uint8_t confidence[LIMIT_DRAFT];
+};
+
+struct acceptance {
+	struct acceptance_class classes[ACCEPTANCE_CLASSES];
+	float observed[LIMIT_DRAFT], expected[LIMIT_DRAFT];
+	float scale, power; /* s, g */
+	float tried,
+		evidence; /* sums over the classes: of the session, and with what the pool adds */
+	float rose, fell; /* the two CUSUMs */
+	uint32_t n_alarms;
+	uint32_t n_chains; /* counts on; the last ACCEPTANCE_CHAINS are kept */
+	struct acceptance_chain chains[ACCEPTANCE_CHAINS];
+};
+
+/* How fast it forgets and how soon it is alarmed. */
+struct acceptance_knobs {
+	double memory, alarm;
+};
+
+/* Nothing known: believes the drafter, with the weight of two tokens. */
+void acceptance_init(struct acceptance *a);
+/* An iteration with k > 0. pool may be NULL (a is the pool). True: an alarm. */
+bool acceptance_observe(struct acceptance *a, const struct acceptance *pool,
+	const struct iteration_record *record, const struct acceptance_knobs *knobs);
+/* An iteration with k = 0. */
+void acceptance_idle(
+	struct acceptance *a, const struct acceptance *pool, const struct acceptance_knobs *knobs);
+/* Takes the pool's calibration over where the session has no evidence of its own. */
+void acceptance_fit(struct acceptance *a, const struct acceptance *pool);
+
+/* a_i(c), c as in a record. */
+double acceptance_of(const struct acceptance *a, uint32_t position, uint8_t confidence);
+/* The mean of a_i where nothing is known of the token. */
+double acceptance_mean(const struct acceptance *a);
+/* Relative standard deviation of a_i, of what is not known about the session. */
+double acceptance_doubt(const struct acceptance *a);
+/* Whether the drafter says anything of its tokens. */
+bool acceptance_informed(const struct acceptance *a);
+
+/* What drafts of up to k tokens give that end before position i where their chance to be accepted
+ * through i is below bound[i] (NULL: none do): drafted[i], the share of drafts that has position i,
+ * and accepted[i], the share in which it is also accepted. From the last drafts of the session, or
+ * of the pool while it has too few. */
+void acceptance_predict(const struct acceptance *a, const struct acceptance *pool, uint32_t k,
+	const double *bound, double *drafted, double *accepted);
+/* The products of raw confidences that belong to bounds on the chance: cut[0..k-1], 0 to 1. */
+void acceptance_cut(const struct acceptance *a, uint32_t k, const double *bound, float *cut);

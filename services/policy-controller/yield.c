@@ -1,0 +1,521 @@
+#include "services/policy-controller/yield.h"
+
+#include "services/policy-controller/policy.h"
+#include "shared/spec/session.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SAMPLE_MAX 4.0 /* times the expected: no single pass costs the purse more */
+#define STICKY 1.005 /* another K has to promise so much more */
+#define PROBE_EVERY 48u /* plans between drafts that are left uncut */
+#define COST_DOUBT 0.3 /* relative, of the ratio of two pass times e apart, nothing known */
+#define EARNED_SHARE 0.1 /* purses that a won iteration adds to what the purse may hold */
+#define EARNED_MAX 3.0
+#define FIRST_SHARE 0.5 /* of a purse, that every session begins with at least */
+#define HOPELESS_EVERY 2048u
+#define WARM_DRAFTS \
+	3.0 /* in a row, before what a draft costs is known; until then trials are longer by one */
+#define PURSE_FLOOR (-1.0)
+#define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
+#define PROOF 2u /* for so many iterations */
+#define WAITING_MAX 64u /* plans after which the record of a trial is taken for lost */
+
+void yield_shared_init(struct yield_shared *shared)
+{
+	memset(shared, 0, sizeof(*shared));
+	cost_init(&shared->cost);
+	for (uint32_t i = 0; i < COST_METHODS; i++)
+		acceptance_init(&shared->pool[i]);
+	shared->method = DRAFT_NGRAM;
+	shared->credit = INFINITY; /* nothing was lost: as much as a session may have */
+}
+
+static uint32_t method_of(const struct policy_state *s)
+{
+	return s->yield.method < COST_METHODS ? s->yield.method : s->shared->method;
+}
+
+static const struct acceptance *pool_of(const struct policy_state *s)
+{
+	return &s->shared->pool[method_of(s)];
+}
+
+static struct acceptance_knobs knobs_of(const struct policy_state *s)
+{
+	return (struct acceptance_knobs){
+		.memory = (double)s->settings.memory, .alarm = s->settings.alarm};
+}
+
+static uint32_t yield_first_k(const struct settings *settings)
+{
+	(void)settings;
+	return 0; /* the first pass says what an iteration takes */
+}
+
+static void yield_begin(struct policy_state *s, uint32_t k_hint, struct verdict *verdict)
+{
+	struct yield *y = &s->yield;
+	memset(y, 0, sizeof(*y));
+	y->method = COST_METHODS;
+	y->purse =
+		fmin(fmax(s->shared->credit, s->settings.purse * FIRST_SHARE), s->settings.purse);
+	acceptance_init(&y->acceptance);
+	acceptance_fit(&y->acceptance, pool_of(s));
+	s->k = k_hint <= (uint32_t)s->settings.k_max ? k_hint : 0;
+	s->phase = s->k ? PHASE_SET : PHASE_BASELINE;
+	memset(s->cut, 0, sizeof(s->cut));
+	policy_decide(verdict, "yield: K = %u until the first iterations are measured", s->k);
+}
+
+static void observe_pass(struct yield_shared *shared, const struct iteration_record *record)
+{
+	if (shared->any && record->iteration == shared->iteration)
+		return;
+	shared->any = true;
+	shared->iteration = record->iteration;
+	if (record->batch_tokens < record->batch_sessions ||
+		record->iteration_ns <= record->draft_ns)
+		return;
+	cost_observe(&shared->cost, &(struct cost_pass){
+					    .sessions = record->batch_sessions,
+					    .extra = record->batch_tokens - record->batch_sessions,
+					    .ns = record->iteration_ns - record->draft_ns,
+					    .experts = record->unique_experts,
+					    .hits = record->expert_hits,
+					    .misses = record->expert_misses,
+				    });
+}
+
+/* A drafter that cuts a chain has made the token it cuts. */
+static uint32_t steps_of(const struct iteration_record *record, uint32_t method)
+{
+	bool extra = method == DRAFT_MODEL && record->drafted < record->k;
+	return (uint32_t)record->drafted + (extra ? 1 : 0);
+}
+
+static void observe_draft(struct policy_state *s, const struct iteration_record *record, bool first)
+{
+	struct yield *y = &s->yield;
+	struct acceptance_knobs knobs = knobs_of(s);
+	if (record->drafted > 0 && record->method < COST_METHODS)
+		y->method = s->shared->method = record->method;
+	uint32_t method = method_of(s);
+	struct acceptance *pool = &s->shared->pool[method];
+	cost_draft_observe(
+		&s->shared->cost, method, steps_of(record, method), record->draft_ns, first);
+	acceptance_observe(pool, NULL, record, &knobs);
+	acceptance_observe(&y->acceptance, pool, record, &knobs);
+}
+
+/* A session that has won may lose more of it again before it is stopped: bad luck is not a bad K.
+ */
+static double purse_most(const struct policy_state *s)
+{
+	double earned = fmin(fmax(s->yield.won * EARNED_SHARE, 0), EARNED_MAX);
+	return s->settings.purse * (1 + earned);
+}
+
+/* What the iteration won or lost against K = 0. In a batch the session answers for its share of
+ * what the drafted tokens cost, by the curve: the clock cannot tell whose they were, and the last
+ * token alone may have cost next to nothing. */
+static void settle(struct policy_state *s, const struct iteration_record *record)
+{
+	struct yield *y = &s->yield;
+	uint32_t b = record->batch_sessions, own = record->drafted;
+	uint32_t extra = record->batch_tokens > b ? record->batch_tokens - b : 0;
+	float *pass = s->shared->pass_ns;
+	if (b < 1 || b > LIMIT_SESSIONS || extra > COST_EXTRA_MAX || own > extra)
+		return;
+	cost_curve(&s->shared->cost, b, extra, pass);
+	double base = (double)pass[0], believed = (double)pass[extra], lost;
+	double took = fmin(
+		(double)record->iteration_ns, SAMPLE_MAX * believed + (double)record->draft_ns);
+	if (b == 1)
+		lost = took - base;
+	else
+		lost = (believed - base) * own / fmax(extra, 1) + (double)record->draft_ns / b;
+	lost = fmin(lost, SAMPLE_MAX * believed);
+	double won = (double)record->emitted - 1 - lost * b / base;
+	y->won += won;
+	s->shared->credit = fmin(fmax(s->shared->credit + won, PURSE_FLOOR), s->settings.purse);
+	y->purse = fmin(fmax(y->purse + won, PURSE_FLOOR), purse_most(s));
+}
+
+static void yield_observe(
+	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
+{
+	struct yield *y = &s->yield;
+	struct acceptance_knobs knobs = knobs_of(s);
+	(void)verdict;
+	observe_pass(s->shared, record);
+	y->k = record->k;
+	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
+	s->shared->credit = fmin(s->shared->credit + s->settings.spend, s->settings.purse);
+	bool first = y->stale > 0 || y->iterations == 0;
+	y->iterations++;
+	y->stale = record->k == 0 ? y->stale + 1 : 0;
+	if (s->trial_n > 0 && record->k == s->trial_k)
+		y->waiting = 0;
+	if (record->k == 0) {
+		acceptance_idle(&y->acceptance, pool_of(s), &knobs);
+		return;
+	}
+	observe_draft(s, record, first);
+	settle(s, record);
+}
+
+static double pass_at(const struct yield_shared *shared, double extra)
+{
+	uint32_t low = (uint32_t)extra;
+	if (low >= COST_EXTRA_MAX)
+		return (double)shared->pass_ns[COST_EXTRA_MAX];
+	double part = extra - low;
+	return (double)shared->pass_ns[low] * (1 - part) + (double)shared->pass_ns[low + 1] * part;
+}
+
+struct plan {
+	struct yield_shared *shared;
+	struct policy_state **states;
+	uint32_t n, sessions, others;
+	double rate; /* tokens per ns, R */
+};
+
+/* Tokens per ns of a pass that gains so many tokens from so many extra ones, the longest chain
+ * being k. */
+static double rate_of(const struct plan *p, double gained, double extra, double wait)
+{
+	return (p->sessions + gained) / (pass_at(p->shared, p->others + extra) + wait);
+}
+
+static double wait_of(const struct policy_state *s, uint32_t k)
+{
+	double fixed, step;
+	if (k == 0)
+		return 0;
+	cost_draft(&s->shared->cost, method_of(s), &fixed, &step);
+	return fixed + step * k;
+}
+
+/* bound_i of the header, with the session's tokens behind `before` extra ones. */
+static void set_bounds(
+	struct plan *p, const struct policy_state *s, struct yield_option *o, double before)
+{
+	uint32_t most = (uint32_t)s->settings.k_max;
+	double fixed, step, a = acceptance_mean(&s->yield.acceptance);
+	cost_draft(&p->shared->cost, method_of(s), &fixed, &step);
+	for (uint32_t i = 0; i < most; i++) {
+		double cost = 0, value = 0, power = 1, best = INFINITY;
+		for (uint32_t j = i; j < most; j++) {
+			cost += pass_at(p->shared, before + j + 1) -
+				pass_at(p->shared, before + j) + (j > i ? step : 0);
+			value += power;
+			power *= a;
+			best = fmin(best, cost / value);
+		}
+		o->bound[i] = p->rate * best;
+	}
+}
+
+static void predict(const struct policy_state *s, struct yield_option *o, bool cut)
+{
+	uint32_t most = (uint32_t)s->settings.k_max;
+	acceptance_predict(&s->yield.acceptance, pool_of(s), most, cut ? o->bound : NULL,
+		o->drafted, o->accepted);
+	o->gained[0] = o->extra[0] = 0;
+	for (uint32_t i = 0; i < most; i++) {
+		o->gained[i + 1] = o->gained[i] + o->accepted[i];
+		o->extra[i + 1] = o->extra[i] + o->drafted[i];
+	}
+}
+
+/* The session whose next position is the likeliest to be accepted; n when none has any left. */
+static uint32_t likeliest(const struct plan *p, const uint32_t *k)
+{
+	uint32_t best = p->n;
+	double best_chance = 0;
+	for (uint32_t i = 0; i < p->n; i++) {
+		const struct yield_option *o = &p->shared->options[i];
+		if (k[i] >= (uint32_t)p->states[i]->settings.k_max || o->drafted[k[i]] <= 0)
+			continue;
+		double chance = o->accepted[k[i]] / o->drafted[k[i]];
+		if (chance > best_chance) {
+			best = i;
+			best_chance = chance;
+		}
+	}
+	return best;
+}
+
+/* Every prefix of the positions, likeliest first; options[].k is the best one. */
+static void choose_jointly(struct plan *p)
+{
+	uint32_t k[LIMIT_SESSIONS] = {0};
+	double gained = 0, extra = 0, wait = 0;
+	struct yield_option *options = p->shared->options;
+	for (uint32_t i = 0; i < p->n; i++)
+		options[i].k = 0;
+	p->rate = rate_of(p, 0, 0, 0);
+	for (uint32_t next; (next = likeliest(p, k)) < p->n;) {
+		gained += options[next].accepted[k[next]];
+		extra += options[next].drafted[k[next]];
+		k[next]++;
+		wait = fmax(wait, wait_of(p->states[next], k[next]));
+		double rate = rate_of(p, gained, extra, wait);
+		if (rate > p->rate) {
+			p->rate = rate;
+			for (uint32_t i = 0; i < p->n; i++)
+				options[i].k = k[i];
+		}
+	}
+}
+
+/* sd (phi(z) + z Phi(z)) for a mean that lies `behind` below the best. */
+static double improvement(double behind, double sd)
+{
+	double z = -behind / sd;
+	if (!(sd > 0) || z < -6)
+		return 0;
+	double density = exp(-0.5 * z * z) * 0.3989422804014327;
+	return sd * (density + z * 0.5 * erfc(-z * 0.7071067811865476));
+}
+
+struct choice {
+	double rate[LIMIT_DRAFT + 1];
+	double hope; /* change_worth */
+	double sd[LIMIT_DRAFT + 1], sd_cost[LIMIT_DRAFT + 1]; /* relative; of the cost alone */
+	double other_gain, other_extra, other_wait; /* of the rest of the batch */
+};
+
+/* Rates and their doubts over the session's own K, the others' fixed. */
+static void weigh(const struct plan *p, uint32_t index, struct choice *c)
+{
+	const struct policy_state *s = p->states[index];
+	const struct yield_option *o = &p->shared->options[index];
+	double doubt = acceptance_doubt(&s->yield.acceptance), spread = 0;
+	c->other_gain = c->other_extra = c->other_wait = 0;
+	for (uint32_t i = 0; i < p->n; i++) {
+		const struct yield_option *other = &p->shared->options[i];
+		if (i == index)
+			continue;
+		c->other_gain += other->gained[other->k];
+		c->other_extra += other->extra[other->k];
+		c->other_wait = fmax(c->other_wait, wait_of(p->states[i], other->k));
+	}
+	double now = pass_at(p->shared, p->others + c->other_extra + o->extra[o->k]);
+	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
+		double extra = c->other_extra + o->extra[k];
+		double wait = fmax(c->other_wait, wait_of(s, k));
+		if (k > 0)
+			spread += k * o->accepted[k - 1] * doubt;
+		double tokens = p->sessions + c->other_gain + o->gained[k];
+		double pass = pass_at(p->shared, p->others + extra);
+		double seen = cost_evidence(
+			&p->shared->cost, p->sessions, (uint32_t)lround(p->others + extra));
+		double unsure = COST_DOUBT * fabs(log(pass / now)) / sqrt(1 + seen);
+		c->rate[k] = rate_of(p, c->other_gain + o->gained[k], extra, wait);
+		c->sd[k] = hypot(spread / tokens, unsure);
+		c->sd_cost[k] = unsure;
+	}
+}
+
+/* What speculation would win, as a share of the rate at K = 0, if the session had changed into just
+ * any: the mean over three acceptances of what the best K gives. waits: with the wait for drafts,
+ * as far as it is known. */
+static double change_worth(
+	const struct plan *p, const struct policy_state *s, const struct choice *c, bool waits)
+{
+	static const double acceptances[] = {0.15, 0.5, 0.9};
+	double worth = 0, before = p->others + c->other_extra;
+	for (size_t i = 0; i < sizeof(acceptances) / sizeof(*acceptances); i++) {
+		double chance = 1, gained = 0, most = 0;
+		for (uint32_t k = 1; k <= (uint32_t)s->settings.k_max; k++) {
+			chance *= acceptances[i];
+			gained += chance;
+			double wait = fmax(c->other_wait, waits ? wait_of(s, k) : 0);
+			double rate = (p->sessions + c->other_gain + gained) /
+				      (pass_at(p->shared, before + k) + wait);
+			most = fmax(most, rate / c->rate[0] - 1);
+		}
+		worth += most / (sizeof(acceptances) / sizeof(*acceptances));
+	}
+	return worth;
+}
+
+/* Changes per iteration that the session has shown, beginning with one in `phase`. */
+static double change_rate(const struct policy_state *s)
+{
+	return (1.0 + s->yield.acceptance.n_alarms) /
+	       (double)(s->settings.phase + (int64_t)s->yield.iterations);
+}
+
+/* The K worth trying: the largest surplus of what it may bring over what it costs; `best` when
+ * there is none. */
+static uint32_t explore(const struct plan *p, uint32_t index, const struct choice *c, uint32_t best)
+{
+	const struct policy_state *s = p->states[index];
+	const struct yield_option *o = &p->shared->options[index];
+	uint32_t chosen = best;
+	double most = 0, rate = change_rate(s), changed = 0;
+	/* What cannot pay at any acceptance is tried again only in case the costs have changed. */
+	if (best == 0 && !(c->hope > 0) && ++p->shared->hopeless < HOPELESS_EVERY)
+		return best;
+	if (best == 0)
+		p->shared->hopeless = 0;
+	double horizon =
+		s->settings.horizon > 0 ? 1 / (1.0 / (double)s->settings.horizon + rate) : 0;
+	if (best == 0 && s->yield.stale > 0)
+		changed = (1 - exp(-rate * s->yield.stale)) * c->hope;
+	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
+		double behind = 1 - c->rate[k] / c->rate[best];
+		/* A trial that wins nothing loses what its pass takes longer; a drafter that knows
+		 * its chances only drafts, as far as the last drafts tell, what is worth it. */
+		double extra = acceptance_informed(&s->yield.acceptance) ? o->extra[k] : k;
+		double pass =
+			pass_at(p->shared, p->others + c->other_extra + extra) + wait_of(s, k);
+		double loss =
+			p->sessions * (pass / pass_at(p->shared, p->others + c->other_extra) - 1);
+		if (k == best || (k > 0 && best == 0 && loss > s->yield.purse))
+			continue;
+		/* While it drafts, every K learns about acceptance alike; only what passes take has
+		 * to be tried. */
+		double sd = best == 0 ? c->sd[k] : c->sd_cost[k];
+		double found = changed * (1 - pow(0.5, k));
+		double value = horizon * (improvement(behind, sd) + found) -
+			       fmax(behind, best == 0 ? loss : behind);
+		if (value > most) {
+			most = value;
+			chosen = k;
+		}
+	}
+	return chosen;
+}
+
+static uint32_t best_of(const struct policy_state *s, const struct choice *c, uint32_t planned)
+{
+	uint32_t best = planned, most = (uint32_t)s->settings.k_max;
+	for (uint32_t k = 0; k <= most; k++)
+		if (c->rate[k] > c->rate[best])
+			best = k;
+	if (s->k <= most && c->rate[s->k] * STICKY > c->rate[best])
+		best = s->k;
+	if (best > 0 && c->rate[best] < s->settings.threshold * c->rate[0])
+		best = 0;
+	return best;
+}
+
+static void explain(const struct plan *p, uint32_t index, const struct choice *c, uint32_t k,
+	const char *why, struct verdict *verdict)
+{
+	const struct policy_state *s = p->states[index];
+	const struct yield_option *o = &p->shared->options[index];
+	double tokens = p->sessions + c->other_gain + o->gained[k];
+	policy_decide(verdict,
+		"%sK = %u: %.2f tokens of %.2f drafted, pass %.3f ms (K = 0: %.3f), acceptance "
+		"%.0f%%, utility %.2f%s",
+		s->trial_n ? "trying " : "", k, 1 + o->gained[k], o->extra[k],
+		tokens / c->rate[k] / 1e6, (p->sessions + c->other_gain) / c->rate[0] / 1e6,
+		100 * acceptance_mean(&s->yield.acceptance), c->rate[k] / c->rate[0], why);
+}
+
+/* Where the session's chains end from now on. Now and then one is left uncut, to see what the cut
+ * ones would have been. */
+static void set_cut(struct policy_state *s, const struct yield_option *o, uint32_t k)
+{
+	struct yield *y = &s->yield;
+	memset(s->cut, 0, sizeof(s->cut));
+	if (k == 0 || !acceptance_informed(&y->acceptance))
+		return;
+	bool probe = ++y->probes >= PROBE_EVERY && y->purse > 1;
+	if (probe)
+		y->probes = 0;
+	else
+		acceptance_cut(&y->acceptance, k, o->bound, s->cut);
+}
+
+/* The session's K, trial and cut from now on. */
+static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
+{
+	struct policy_state *s = p->states[index];
+	struct yield *y = &s->yield;
+	struct yield_option *o = &p->shared->options[index];
+	struct choice c;
+	uint32_t k_old = s->k;
+	weigh(p, index, &c);
+	bool known = cost_draft_evidence(&p->shared->cost, method_of(s)) >= WARM_DRAFTS;
+	c.hope = change_worth(p, s, &c, known);
+	if (y->waiting > 0 && ++y->waiting < WAITING_MAX) {
+		o->k = s->k;
+		return;
+	}
+	y->waiting = s->trial_n = 0;
+	uint32_t best = best_of(s, &c, o->k), k = best, trial = known ? 1 : 2;
+	/* Nothing is tried before what was decided last is in force. */
+	if (y->k == s->k)
+		k = explore(p, index, &c, best);
+	if (best > 0 && (double)y->acceptance.tried < THIN) {
+		k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
+		best = 0;
+		trial = PROOF;
+	}
+	bool empty = y->purse <= 0 && (best > 0 || k > 0);
+	if (empty)
+		best = k = 0;
+	s->k = o->k = best;
+	if (k != best) {
+		s->trial_id++;
+		s->trial_n = trial;
+		s->trial_k = k;
+		s->k_then = best;
+		y->waiting = 1;
+	}
+	s->utility = (float)(c.rate[best] / c.rate[0]);
+	s->phase = k != best ? PHASE_TEST : best ? PHASE_SET : PHASE_OFF;
+	set_cut(s, o, k);
+	s->unfollowed = k == 0 && !(c.hope > 0);
+	if (k != best || best != k_old)
+		explain(p, index, &c, k, empty ? "; the purse is empty" : "", verdict);
+}
+
+void yield_plan(struct yield_shared *shared, struct policy_state **states, uint32_t n,
+	uint32_t sessions, uint32_t others, struct verdict *verdicts)
+{
+	struct plan p = {shared, states, n, sessions, others, 0};
+	uint32_t most = 0;
+	if (n == 0 || sessions < n || sessions > LIMIT_SESSIONS ||
+		others > (sessions - n) * LIMIT_DRAFT)
+		return;
+	for (uint32_t i = 0; i < n; i++)
+		most += (uint32_t)states[i]->settings.k_max;
+	if (others + most + 1 > COST_EXTRA_MAX)
+		most = COST_EXTRA_MAX - others - 1;
+	if (!cost_curve(&shared->cost, sessions, others + most + 1, shared->pass_ns))
+		return;
+	/* Uncut first, which says what a token is worth; then with chains cut by that. */
+	for (uint32_t i = 0; i < n; i++)
+		predict(states[i], &shared->options[i], false);
+	choose_jointly(&p);
+	double extra = others;
+	for (uint32_t i = 0; i < n; i++)
+		extra += shared->options[i].extra[shared->options[i].k];
+	for (uint32_t i = 0; i < n; i++) {
+		struct yield_option *o = &shared->options[i];
+		if (!acceptance_informed(&states[i]->yield.acceptance))
+			continue;
+		set_bounds(&p, states[i], o, fmax(extra - o->extra[o->k], 0));
+	}
+	for (uint32_t i = 0; i < n; i++)
+		if (acceptance_informed(&states[i]->yield.acceptance))
+			predict(states[i], &shared->options[i], true);
+	choose_jointly(&p);
+	for (uint32_t i = 0; i < n; i++)
+		settle_on(&p, i, &verdicts[i]);
+}
+
+const struct policy_ops policy_yield = {
+	.name = "yield",
+	.first_k = yield_first_k,
+	.begin = yield_begin,
+	.observe = yield_observe,
+	.plans = true,
+};

@@ -1,0 +1,98 @@
+/*
+ * yield: the K of every session of a pass that gives the most expected tokens per second, chosen
+ * anew after every pass.
+ *
+ * What is maximised. A pass over b sessions emits b + sum of A_s,i tokens and takes V_b(sum of
+ * D_s,i) + W(K), where D_s,i is the chance that session s has a drafted position i, A_s,i that it
+ * is also accepted, V_b what a pass with so many extra tokens takes (cost.h: on a mixture of
+ * experts less for each the more experts the others have activated) and W the wait for drafts.
+ * Tokens per second over a long run is the ratio of the expectations (renewal theory), so that
+ * ratio R is maximised, not the mean of ratios. Positions are taken into the pass in the order of
+ * A/D, the most likely first, whichever session they are of; every prefix of that order is
+ * evaluated, because V is concave where experts run out and the first extra token may cost more
+ * than it brings while three bring more than they cost. For one session this is the exact maximum
+ * over K.
+ *
+ * Where a chain ends. With the best rate R* a token is worth 1 / R* seconds. A drafted token that
+ * is reached with chance p is worth verifying when p >= R* dV (Dinkelbach: the maximiser of a ratio
+ * maximises tokens - R* time); with those behind it, when that holds for some run of them:
+ *     bound_i = R* min over m of  (dV_i + ... + dV_m and the drafting of i+1..m) / (1 + a + ... + a^(m-i)).
+ * Through the calibration (acceptance.h) that is a bound on the product of the drafter's own
+ * confidences, which the page carries per position; so the drafter stops within the draft where the
+ * policy, which does not see it, would have.
+ *
+ * Exploring. What is not known has a standard deviation: of acceptance from its evidence, of the
+ * cost of a pass size from how long ago it was run. Trying K costs (R* - R_K) T_K tokens once and
+ * brings, if K should turn out better, the expected improvement over the next `horizon` iterations:
+ * EI = sd (phi(z) + z Phi(z)), z = (R_K - R*) / sd. A session that has not drafted for t iterations
+ * may also have changed, with chance rho = 1 - exp(-h t): then it is any session, and speculation
+ * is worth what it is worth to one of low, middling or high acceptance. h is the rate of changes it
+ * has shown (one in `phase` iterations to begin with), so that a session that never changes is
+ * tried less and less often. K is tried while what it may bring exceeds what it costs (the
+ * knowledge gradient's bound on the value of information), and never beyond the purse. A trial is
+ * of one iteration, which the verifier counts (struct policy_session, trial_n): it costs no more
+ * when its record is read late. No random numbers: the same records give the same decisions.
+ *
+ * The purse makes K = 0 the floor, whatever the estimates believe: it holds what speculation may
+ * still lose against K = 0, in iterations at K = 0. It begins with `purse`, grows by `spend` an
+ * iteration and by what was measured to be won, up to `purse` (up to four times that in a session
+ * that has won more), and shrinks by what was measured to be lost. Empty, K is 0 until it holds a
+ * trial again. A session therefore never loses more than purse + spend * iterations, even with an
+ * adversary for a model. Many short sessions would each lose a purse: a new one begins with what
+ * the sessions before it left of theirs, but with enough for a trial.
+ *
+ * What is new. Cascade tries K in runs of 4 iterations and keeps the winner for 16: it pays for
+ * every trial in full, and compares windows of 4 noisy samples. Here every iteration informs all K:
+ * a draft of 5 of which 2 were accepted says what every shorter one would have given, and a pass of
+ * any size moves the level of the whole curve. SGLang's tiers go by acceptance alone, vLLM's table
+ * by batch size alone, llama.cpp's p-min by confidence alone; none knows what a token costs, which
+ * is why they lose on mixtures of experts.
+ */
+#pragma once
+
+#include "services/policy-controller/acceptance.h"
+#include "services/policy-controller/cost.h"
+
+struct policy_state;
+struct verdict;
+
+/* Of one session. */
+struct yield {
+	struct acceptance acceptance;
+	uint32_t method; /* enum draft_method of its last draft; COST_METHODS: none yet */
+	uint32_t k; /* of its last iteration */
+	uint32_t probes; /* plans since the chain was last left uncut */
+	double purse, won; /* won: since the session began, in iterations at K = 0 */
+	uint32_t stale; /* iterations since it last drafted */
+	uint32_t
+		waiting; /* plans since a trial was begun that no record shows yet; 0 = none is on */
+	uint64_t iterations; /* since the session began */
+};
+
+/* What one plan works with, per session. */
+struct yield_option {
+	double drafted[LIMIT_DRAFT], accepted[LIMIT_DRAFT], bound[LIMIT_DRAFT];
+	double gained[LIMIT_DRAFT + 1], extra[LIMIT_DRAFT + 1]; /* sums over the first k */
+	uint32_t k;
+};
+
+/* Of all sessions. */
+struct yield_shared {
+	struct cost cost;
+	struct acceptance pool[COST_METHODS]; /* by method */
+	uint32_t method; /* of the last draft of any session */
+	double credit; /* a purse of all sessions together: what a new one begins with */
+	uint32_t
+		hopeless; /* decisions since one that no acceptance would have turned was tried all the same */
+	uint64_t iteration; /* the last pass that cost has seen */
+	bool any;
+	/* Scratch of a plan. */
+	struct yield_option options[LIMIT_SESSIONS];
+	float pass_ns[COST_EXTRA_MAX + 1];
+};
+
+void yield_shared_init(struct yield_shared *shared);
+/* After the records of a pass: chooses K and cut of the n sessions of it that this policy serves.
+ * sessions: in the pass; others: extra tokens that the rest of them had. verdicts: [n]. */
+void yield_plan(struct yield_shared *shared, struct policy_state **states, uint32_t n,
+	uint32_t sessions, uint32_t others, struct verdict *verdicts);

@@ -1,0 +1,623 @@
+/* yield: its estimators against sources whose parameters are known, its choices against the best,
+ * and what it makes of records that are lost or cannot be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "shared/base/rand.h"
+#include "shared/spec/session.h"
+#include "tests/policy-controller/simulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double uniform(uint64_t seed, uint64_t n)
+{
+	return rand_uniform(seed, RAND_REPLAY, n, 0);
+}
+
+/* A model of 64 experts of which 8: balls in bins. */
+static double model_ms(uint32_t n)
+{
+	return 2 + 8 * (1 - pow(1 - 8.0 / 64, n)) / (1 - pow(1 - 8.0 / 64, 1)) * 0.5 + 0.1 * n;
+}
+
+static uint32_t model_experts(uint32_t n)
+{
+	return (uint32_t)(1000 * 64 * (1 - pow(1 - 8.0 / 64, n)));
+}
+
+static void observe(struct cost *cost, uint32_t sessions, uint32_t extra, double factor)
+{
+	struct cost_pass pass = {.sessions = sessions,
+		.extra = extra,
+		.ns = (uint64_t)(1e6 * factor * model_ms(sessions + extra)),
+		.experts = model_experts(sessions + extra)};
+	cost_observe(cost, &pass);
+}
+
+static struct cost *make_cost(void)
+{
+	struct cost *cost = malloc(sizeof(*cost));
+	assert_non_null(cost);
+	cost_init(cost);
+	return cost;
+}
+
+static void a_cost_curve_is_known_from_a_few_sizes(void **state)
+{
+	(void)state;
+	struct cost *cost = make_cost();
+	float pass[16];
+	assert_false(cost_curve(cost, 1, 15, pass));
+	static const uint32_t sizes[] = {0, 0, 3, 0, 1, 3, 0, 7, 3, 0, 0, 7};
+	for (uint32_t i = 0; i < 4 * sizeof(sizes) / sizeof(*sizes); i++)
+		observe(cost, 1, sizes[i % 12], 1 + 0.04 * (uniform(1, i) - 0.5));
+	assert_true(cost_curve(cost, 1, 15, pass));
+	for (uint32_t e = 0; e <= 8; e++)
+		assert_true(fabs((double)pass[e] / 1e6 / model_ms(1 + e) - 1) < 0.06);
+	free(cost);
+}
+
+static void a_slower_machine_scales_the_whole_curve(void **state)
+{
+	(void)state;
+	struct cost *cost = make_cost();
+	float before[8], after[8];
+	for (uint32_t i = 0; i < 100; i++)
+		observe(cost, 1, i % 4, 1);
+	cost_curve(cost, 1, 7, before);
+	for (uint32_t i = 0; i < 100; i++)
+		observe(cost, 1, 3, 2); /* K = 0 is never run meanwhile */
+	cost_curve(cost, 1, 7, after);
+	for (uint32_t e = 0; e < 8; e++)
+		assert_true(fabs((double)(after[e] / before[e]) - 2) < 0.2);
+	free(cost);
+}
+
+static void a_cost_curve_never_falls_whatever_is_observed(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 200; seed++) {
+		struct cost *cost = make_cost();
+		float pass[COST_EXTRA_MAX + 1];
+		for (uint32_t i = 0; i < 60; i++) {
+			double u = uniform(seed, 4 * i), v = uniform(seed, 4 * i + 1);
+			struct cost_pass p = {
+				.sessions = 1 + (uint32_t)(uniform(seed, 4 * i + 2) * 64),
+				.extra = (uint32_t)(u * u * u * COST_EXTRA_MAX),
+				.ns = (uint64_t)pow(10, 18 * v),
+				.experts = (uint32_t)(uniform(seed, 4 * i + 3) * 5000),
+				.hits = (uint32_t)(u * 100),
+				.misses = (uint32_t)(v * 50)};
+			cost_observe(cost, &p);
+			if (!cost_curve(cost, p.sessions, COST_EXTRA_MAX, pass))
+				continue;
+			for (uint32_t e = 0; e <= COST_EXTRA_MAX; e++)
+				assert_true(isfinite(pass[e]) && pass[e] > 0 &&
+					    (e == 0 || pass[e] >= pass[e - 1]));
+		}
+		free(cost);
+	}
+}
+
+static void times_that_cannot_be_change_nothing(void **state)
+{
+	(void)state;
+	struct cost *cost = make_cost();
+	float before[8], after[8];
+	for (uint32_t i = 0; i < 50; i++)
+		observe(cost, 1, i % 4, 1);
+	cost_curve(cost, 1, 7, before);
+	static const uint64_t absurd[] = {0, UINT64_MAX, UINT64_C(1) << 61};
+	for (size_t i = 0; i < 3; i++)
+		cost_observe(cost, &(struct cost_pass){.sessions = 1, .extra = 1, .ns = absurd[i]});
+	cost_observe(cost, &(struct cost_pass){.sessions = 0, .ns = 1000});
+	cost_observe(cost, &(struct cost_pass){.sessions = 65, .ns = 1000});
+	cost_observe(cost, &(struct cost_pass){.sessions = 1, .extra = 961, .ns = 1000});
+	cost_curve(cost, 1, 7, after);
+	assert_memory_equal(before, after, sizeof(before));
+	/* One pass that a clock jump made a minute long: no more than one that took twice as long.
+	 */
+	cost_observe(cost, &(struct cost_pass){.sessions = 1, .extra = 3, .ns = 60000000000});
+	cost_curve(cost, 1, 7, after);
+	for (uint32_t e = 0; e < 8; e++)
+		assert_true(after[e] < before[e] * 1.15f);
+	free(cost);
+}
+
+static void batches_and_cold_caches_have_curves_of_their_own(void **state)
+{
+	(void)state;
+	struct cost *cost = make_cost();
+	float one[4], four[4], cold[4];
+	for (uint32_t i = 0; i < 60; i++) {
+		observe(cost, 1, i % 3, 1);
+		observe(cost, 4, i % 3, 1);
+	}
+	cost_curve(cost, 1, 3, one);
+	cost_curve(cost, 4, 3, four);
+	assert_true(fabs((double)four[0] / 1e6 / model_ms(4) - 1) < 0.03);
+	assert_true(four[0] > one[0] * 1.5f);
+	for (uint32_t i = 0; i < 60; i++)
+		cost_observe(cost, &(struct cost_pass){.sessions = 1,
+					   .extra = i % 3,
+					   .ns = 40000000 * (1 + i % 3),
+					   .experts = 100,
+					   .hits = 60,
+					   .misses = 40});
+	cost_curve(cost, 1, 3, cold);
+	assert_true(cold[2] > 2.5f * cold[0]);
+	free(cost);
+}
+
+static void a_first_draft_does_not_stand_for_the_next(void **state)
+{
+	(void)state;
+	struct cost *cost = make_cost();
+	double fixed, step;
+	cost_draft_observe(cost, DRAFT_MODEL, 3, 9000000, true);
+	for (uint32_t i = 0; i < 40; i++)
+		cost_draft_observe(
+			cost, DRAFT_MODEL, 1 + i % 5, 100000 + 50000 * (1 + i % 5), false);
+	cost_draft(cost, DRAFT_MODEL, &fixed, &step);
+	assert_true(fabs(fixed + 3 * step - 250000) < 10000);
+	assert_true(fabs(step - 50000) < 12000);
+	cost_draft(cost, 99, &fixed, &step);
+	assert_true(fixed <= 0 && step <= 0);
+	free(cost);
+}
+
+/* A draft of k tokens, each right with chance (confidence / 255)^power * scale. */
+static struct iteration_record drafted(
+	uint64_t seed, uint64_t n, uint32_t k, double scale, double power, bool informed)
+{
+	struct iteration_record r = {.session = 1, .k = (uint8_t)k, .drafted = (uint8_t)k};
+	bool right = true;
+	for (uint32_t i = 0; i < k; i++) {
+		double c = informed ? 0.2 + 0.79 * uniform(seed, 40 * n + i) : 1;
+		r.confidence[i] = (uint8_t)(255 * c + 0.5);
+		right = right && uniform(seed, 40 * n + 20 + i) < scale * pow(c, power);
+		r.accepted += right;
+	}
+	r.emitted = (uint8_t)(r.accepted + 1);
+	return r;
+}
+
+static const struct acceptance_knobs knobs = {.memory = 48, .alarm = 3};
+
+static void a_drafter_is_calibrated(void **state)
+{
+	(void)state;
+	static const struct {
+		double scale, power;
+	} drafters[] = {{1, 1}, {0.9, 0.4}, {0.7, 1.5}, {0.95, 2.5}};
+	for (size_t d = 0; d < 4; d++) {
+		struct acceptance pool, a;
+		double error = 0;
+		uint32_t n = 0;
+		acceptance_init(&pool);
+		acceptance_init(&a);
+		for (uint64_t i = 0; i < 400; i++) {
+			struct iteration_record r =
+				drafted(d, i, 4, drafters[d].scale, drafters[d].power, true);
+			acceptance_observe(&pool, NULL, &r, &knobs);
+			acceptance_observe(&a, &pool, &r, &knobs);
+			for (int c = 64; i >= 100 && c < 255; c += 19) {
+				double truth =
+					drafters[d].scale * pow(c / 255.0, drafters[d].power);
+				error += fabs(acceptance_of(&a, 0, (uint8_t)c) - truth);
+				n++;
+			}
+		}
+		assert_true(acceptance_informed(&a));
+		assert_true(error / n < 0.1);
+	}
+}
+
+static void an_alarm_follows_a_change_soon_and_seldom_comes_without(void **state)
+{
+	(void)state;
+	uint32_t false_alarms = 0, late = 0;
+	for (uint64_t seed = 0; seed < 50; seed++) {
+		struct acceptance pool, a;
+		acceptance_init(&pool);
+		acceptance_init(&a);
+		for (uint64_t i = 0; i < 100; i++) {
+			struct iteration_record r = drafted(seed, i, 3, 0.85, 1, false);
+			acceptance_observe(&pool, NULL, &r, &knobs);
+			acceptance_observe(&a, &pool, &r, &knobs);
+		}
+		false_alarms += a.n_alarms;
+		uint32_t before = a.n_alarms, took = 0;
+		while (a.n_alarms == before && took < 100) {
+			struct iteration_record r = drafted(seed, 1000 + took++, 3, 0.1, 1, false);
+			acceptance_observe(&pool, NULL, &r, &knobs);
+			acceptance_observe(&a, &pool, &r, &knobs);
+		}
+		late += took > 5;
+		assert_true(took < 12);
+	}
+	assert_true(late <= 5);
+	assert_true(false_alarms < 2 * 50); /* in 100 iterations each */
+}
+
+/* The drafter, who knows only its own confidences, ends a chain where the policy would have. */
+static void a_cut_is_the_bound_in_the_drafters_words(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 100; seed++) {
+		struct acceptance a;
+		acceptance_init(&a);
+		for (uint64_t i = 0; i < 60; i++) {
+			struct iteration_record r = drafted(seed, i, 5, 0.9, 0.7, true);
+			acceptance_observe(&a, NULL, &r, &knobs);
+		}
+		double bound[5];
+		struct policy_session page = {0};
+		for (uint32_t i = 0; i < 5; i++)
+			bound[i] = 0.05 + 0.4 * uniform(seed, 900 + i);
+		acceptance_cut(&a, 5, bound, page.cut);
+		float confidence[5];
+		double chance = 1;
+		uint32_t stays = 5;
+		for (uint32_t i = 0; i < 5; i++) {
+			uint8_t c = (uint8_t)(60 + 190 * uniform(seed, 950 + i));
+			confidence[i] = c / 255.0f;
+			chance *= acceptance_of(&a, i, c);
+			if (fabs(chance / bound[i] - 1) < 0.02)
+				chance = 0, i = 5; /* too near to tell */
+			else if (chance < bound[i] && stays == 5)
+				stays = i;
+		}
+		if (chance > 0)
+			assert_int_equal(policy_cut(&page, confidence, 5), stays);
+	}
+}
+
+static void a_page_that_cannot_be_cuts_within_the_draft(void **state)
+{
+	(void)state;
+	struct policy_session page;
+	float confidence[LIMIT_DRAFT];
+	for (uint64_t seed = 0; seed < 200; seed++) {
+		unsigned char *bytes = (unsigned char *)&page;
+		for (size_t i = 0; i < sizeof(page); i++)
+			bytes[i] = (unsigned char)(256 * uniform(seed, i));
+		for (uint32_t i = 0; i < LIMIT_DRAFT; i++)
+			confidence[i] = (float)uniform(seed, 1000 + i);
+		struct policy_trial trial = {0};
+		assert_true(policy_cut(&page, confidence, LIMIT_DRAFT) <= LIMIT_DRAFT);
+		for (int i = 0; i < 40; i++)
+			assert_true(policy_next_k(&page, &trial) <= LIMIT_DRAFT);
+	}
+}
+
+static void a_trial_is_counted_by_who_obeys_it(void **state)
+{
+	(void)state;
+	struct policy_session page = {
+		.session = 5, .k = 4, .k_then = 1, .trial_id = 9, .trial_n = 2};
+	struct policy_trial trial = {0};
+	assert_int_equal(policy_next_k(&page, &trial), 4);
+	assert_int_equal(policy_next_k(&page, &trial), 4);
+	assert_int_equal(policy_next_k(&page, &trial), 1);
+	assert_int_equal(policy_next_k(&page, &trial), 1);
+	page.trial_id = 10; /* another one */
+	assert_int_equal(policy_next_k(&page, &trial), 4);
+	page.session = 6; /* another session in the slot */
+	assert_int_equal(policy_next_k(&page, &trial), 4);
+	assert_int_equal(policy_next_k(&page, &trial), 4);
+	assert_int_equal(policy_next_k(&page, &trial), 1);
+	page.trial_n = 0;
+	assert_int_equal(policy_next_k(&page, &trial), 4);
+}
+
+struct fixture {
+	struct policy_page page;
+	struct controller controller;
+	struct policy_trial trials[LIMIT_SESSIONS];
+	double ms, k0_ms; /* of all iterations; and at K = 0 for the same tokens */
+	double utility; /* sum over the iterations */
+	uint64_t k_sum, n;
+};
+
+static struct fixture *make_fixture(void)
+{
+	struct settings settings;
+	struct fixture *f = calloc(1, sizeof(*f));
+	assert_non_null(f);
+	config_defaults(settings_keys, &settings);
+	snprintf(settings.policy, sizeof(settings.policy), "yield");
+	controller_init(&f->controller, &f->page, &settings);
+	return f;
+}
+
+static uint32_t next_k(struct fixture *f, const struct simulated *sim)
+{
+	struct policy_session page;
+	policy_lookup(&f->page, sim->page, sim->uid, &page);
+	return policy_next_k(&page, &f->trials[sim->page]);
+}
+
+/* An iteration whose drafts are accepted by chance, each with the rate that sim has for the first.
+ */
+static struct iteration_record step(struct simulated *sim, uint32_t k)
+{
+	struct iteration_record r = simulated_step(sim, k);
+	r.accepted = 0;
+	while (r.accepted < r.drafted &&
+		uniform(sim->uid, 16 * sim->iteration + r.accepted) < sim->etr[1] - 1)
+		r.accepted++;
+	r.emitted = (uint8_t)(r.accepted + 1);
+	memset(r.confidence, POLICY_CONFIDENCE, r.drafted);
+	return r;
+}
+
+/* n iterations of one session; records pass through spoil, which says whether they arrive. */
+static void serve(struct fixture *f, struct simulated *sim, uint32_t n,
+	bool (*spoil)(struct iteration_record *record))
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct iteration_record r = step(sim, next_k(f, sim));
+		f->ms += (double)r.iteration_ns / 1e6;
+		f->k0_ms += sim->base_ms * r.emitted;
+		f->k_sum += r.k;
+		f->n++;
+		if (!spoil || spoil(&r))
+			controller_record(&f->controller, &r);
+		f->utility += (double)f->controller.sessions[sim->page].utility;
+	}
+}
+
+static void what_pays_is_found_and_what_does_not_is_left(void **state)
+{
+	(void)state;
+	static const double acceptances[] = {0.05, 0.3, 0.6, 0.9}, costs[] = {0.02, 0.2, 0.6, 1.1};
+	for (int i = 0; i < 16; i++) {
+		struct fixture *f = make_fixture();
+		struct simulated sim = simulated_make(7, 0, acceptances[i % 4], costs[i / 4]);
+		serve(f, &sim, 100, NULL);
+		f->ms = f->k0_ms = 0;
+		serve(f, &sim, 400, NULL);
+		double best = simulated_utility(&sim, simulated_best_k(&sim, 7));
+		assert_true(f->k0_ms / f->ms > 0.95 * best);
+		free(f);
+	}
+}
+
+static void k_zero_is_the_floor_against_any_model(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 40; seed++) {
+		struct fixture *f = make_fixture();
+		struct simulated sim = simulated_make(7, 0, 0.9, 0.3);
+		double base = sim.base_ms, good[LIMIT_DRAFT + 1];
+		memcpy(good, sim.etr, sizeof(good));
+		/* An adversary: drafts are right until K rises, then wrong for as long as K stays.
+		 */
+		uint32_t n = 1000;
+		for (uint32_t i = 0; i < n; i++) {
+			bool trap = uniform(seed, i / 16) < 0.7 && f->controller.sessions[0].k > 0;
+			for (uint32_t k = 0; k <= LIMIT_DRAFT; k++)
+				sim.etr[k] = trap ? 1 : good[k];
+			serve(f, &sim, 1, NULL);
+		}
+		const struct settings *s = &f->controller.settings;
+		double lost = (f->ms - f->k0_ms) / base;
+		assert_true(lost < 4 * s->purse + s->spend * n + 8);
+		free(f);
+	}
+}
+
+static void a_session_that_changes_is_followed_both_ways(void **state)
+{
+	(void)state;
+	struct fixture *f = make_fixture();
+	struct simulated sim = simulated_make(7, 0, 0.02, 0.4);
+	struct simulated good = simulated_make(7, 0, 0.95, 0.4);
+	double bad_etr[LIMIT_DRAFT + 1];
+	memcpy(bad_etr, sim.etr, sizeof(bad_etr));
+	serve(f, &sim, 300, NULL);
+	assert_int_equal(f->controller.sessions[0].k, 0);
+	memcpy(sim.etr, good.etr, sizeof(sim.etr));
+	serve(f, &sim, 300, NULL);
+	assert_true(f->controller.sessions[0].k >= 3);
+	memcpy(sim.etr, bad_etr, sizeof(sim.etr));
+	f->k_sum = 0;
+	serve(f, &sim, 60, NULL);
+	assert_int_equal(f->controller.sessions[0].k, 0);
+	assert_true(f->k_sum < 8 * 7);
+	free(f);
+}
+
+/* The first extra token costs more than it brings, three bring more than they cost: the whole curve
+ * is looked at, not its slope. */
+static void a_first_token_that_loses_is_taken_where_three_win(void **state)
+{
+	(void)state;
+	struct fixture *f = make_fixture();
+	struct simulated sim = simulated_make(7, 0, 0.95, 0);
+	for (uint32_t i = 0; i < 400; i++) {
+		struct iteration_record r = step(&sim, next_k(f, &sim));
+		r.iteration_ns = (uint64_t)(1e6 * (r.drafted ? 2.2 * 2 + 0.05 * r.drafted : 2));
+		controller_record(&f->controller, &r);
+	}
+	assert_true(f->controller.sessions[0].k >= 5);
+	free(f);
+}
+
+/* Two sessions in one pass: the one whose drafts are right gets them. */
+static void sessions_of_a_pass_share_it_by_what_their_tokens_bring(void **state)
+{
+	(void)state;
+	struct fixture *f = make_fixture();
+	struct simulated sims[2] = {simulated_make(5, 0, 0.92, 0), simulated_make(6, 1, 0.1, 0)};
+	for (uint64_t i = 1; i <= 400; i++) {
+		struct iteration_record r[2];
+		uint32_t extra = 0;
+		for (int j = 0; j < 2; j++) {
+			sims[j].sessions = 2;
+			r[j] = step(&sims[j], next_k(f, &sims[j]));
+			extra += r[j].drafted;
+		}
+		for (int j = 0; j < 2; j++) {
+			r[j].iteration = i;
+			r[j].batch_tokens = 2 + extra;
+			r[j].iteration_ns = (uint64_t)(1e6 * (4 + 0.8 * extra));
+			controller_record(&f->controller, &r[j]);
+		}
+	}
+	assert_true(f->controller.sessions[0].k >= 3);
+	assert_true(f->controller.sessions[1].k <= 1);
+	free(f);
+}
+
+static uint64_t spoiled;
+
+/* Records are lost, and times are nonsense. */
+static bool bad_clock(struct iteration_record *r)
+{
+	double u = uniform(3, spoiled++);
+	if (u < 0.3)
+		return false;
+	if (u < 0.33)
+		r->iteration_ns = 0;
+	else if (u < 0.36)
+		r->iteration_ns = UINT64_MAX;
+	else if (u < 0.39)
+		r->iteration_ns = UINT64_C(3600000000000000);
+	else if (u < 0.42)
+		r->draft_ns = UINT64_MAX;
+	if (u < 0.6)
+		r->finished_ns = (uint64_t)(u * 1e18);
+	return true;
+}
+
+static void lost_records_and_mad_clocks_do_not_skew_utility(void **state)
+{
+	(void)state;
+	struct fixture *clean = make_fixture(), *spoilt = make_fixture();
+	struct simulated a = simulated_make(7, 0, 0.8, 0.2), b = a;
+	spoiled = 0;
+	serve(clean, &a, 400, NULL);
+	serve(spoilt, &b, 400, bad_clock);
+	assert_true(fabs(spoilt->utility / clean->utility - 1) < 0.1);
+	assert_true(spoilt->k0_ms / spoilt->ms > 0.93 * clean->k0_ms / clean->ms);
+	free(clean);
+	free(spoilt);
+}
+
+static void any_record_leaves_k_and_cuts_in_range(void **state)
+{
+	(void)state;
+	struct fixture *f = make_fixture();
+	for (uint64_t i = 0; i < 20000; i++) {
+		struct iteration_record r;
+		unsigned char *bytes = (unsigned char *)&r;
+		for (size_t j = 0; j < sizeof(r); j++)
+			bytes[j] = (unsigned char)(256 * uniform(11, 256 * i + j));
+		r.session = 1 + r.session % 5;
+		r.page = (uint32_t)(r.session % 4);
+		r.k %= 16;
+		r.drafted = (uint8_t)(r.drafted % (r.k + 1));
+		r.accepted = (uint8_t)(r.accepted % (r.drafted + 1));
+		r.emitted = (uint8_t)(r.accepted + 1);
+		r.batch_sessions = (uint16_t)(1 + r.batch_sessions % 64);
+		r.prefill_tokens = r.k_fixed = 0;
+		r.batch_tokens %= 1200;
+		r.iteration_ns >>= r.iteration % 60;
+		controller_record(&f->controller, &r);
+		const struct policy_session *page = &f->page.sessions[r.page].knobs;
+		assert_true(page->k <= 7 && page->k_then <= 7);
+		for (uint32_t j = 0; j < LIMIT_DRAFT; j++)
+			assert_true(page->cut[j] >= 0 && page->cut[j] <= 1);
+		assert_true(isfinite(page->utility) && page->utility >= 0);
+	}
+	free(f);
+}
+
+static void the_same_records_give_the_same_decisions(void **state)
+{
+	(void)state;
+	struct fixture *one = make_fixture(), *two = make_fixture();
+	struct simulated a = simulated_make(7, 0, 0.6, 0.3), b = a;
+	serve(one, &a, 500, NULL);
+	serve(two, &b, 500, NULL);
+	assert_int_equal(one->controller.n_decisions, two->controller.n_decisions);
+	assert_true(one->controller.n_decisions > 1);
+	for (uint64_t i = 0; i < one->controller.n_decisions && i < CONTROLLER_DECISIONS; i++)
+		assert_string_equal(
+			one->controller.decisions[i].reason, two->controller.decisions[i].reason);
+	free(one);
+	free(two);
+}
+
+static void a_drafter_follows_only_where_its_drafts_could_pay(void **state)
+{
+	(void)state;
+	struct fixture *f = make_fixture();
+	struct simulated dear = simulated_make(7, 0, 0.5, 3); /* a token costs three passes */
+	serve(f, &dear, 200, NULL);
+	assert_int_equal(f->page.sessions[0].knobs.unfollowed, 1);
+	free(f);
+	f = make_fixture();
+	struct simulated cheap = simulated_make(7, 0, 0.02, 0.2);
+	serve(f, &cheap, 200, NULL);
+	assert_int_equal(f->controller.sessions[0].k, 0);
+	assert_int_equal(f->page.sessions[0].knobs.unfollowed, 0);
+	free(f);
+}
+
+static void a_policy_changed_within_a_pass_is_not_planned_for(void **state)
+{
+	(void)state;
+	struct fixture *f = make_fixture();
+	struct simulated sims[2] = {simulated_make(5, 0, 0.9, 0.1), simulated_make(6, 1, 0.9, 0.1)};
+	struct iteration_record r = simulated_step(&sims[0], 0);
+	r.batch_sessions = 2;
+	r.batch_tokens = 2;
+	controller_record(&f->controller, &r);
+	struct settings other = f->controller.settings;
+	struct error err;
+	snprintf(other.policy, sizeof(other.policy), "static:5");
+	assert_int_equal(controller_set(&f->controller, &other, 5, &err), 0);
+	r = simulated_step(&sims[1], 0);
+	r.batch_sessions = 2;
+	r.batch_tokens = 2;
+	controller_record(&f->controller, &r);
+	assert_int_equal(f->page.sessions[0].knobs.k, 5);
+	assert_int_equal(f->page.sessions[0].knobs.trial_n, 0);
+	free(f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_cost_curve_is_known_from_a_few_sizes),
+		cmocka_unit_test(a_slower_machine_scales_the_whole_curve),
+		cmocka_unit_test(a_cost_curve_never_falls_whatever_is_observed),
+		cmocka_unit_test(times_that_cannot_be_change_nothing),
+		cmocka_unit_test(batches_and_cold_caches_have_curves_of_their_own),
+		cmocka_unit_test(a_first_draft_does_not_stand_for_the_next),
+		cmocka_unit_test(a_drafter_is_calibrated),
+		cmocka_unit_test(an_alarm_follows_a_change_soon_and_seldom_comes_without),
+		cmocka_unit_test(a_cut_is_the_bound_in_the_drafters_words),
+		cmocka_unit_test(a_page_that_cannot_be_cuts_within_the_draft),
+		cmocka_unit_test(a_trial_is_counted_by_who_obeys_it),
+		cmocka_unit_test(what_pays_is_found_and_what_does_not_is_left),
+		cmocka_unit_test(k_zero_is_the_floor_against_any_model),
+		cmocka_unit_test(a_session_that_changes_is_followed_both_ways),
+		cmocka_unit_test(a_first_token_that_loses_is_taken_where_three_win),
+		cmocka_unit_test(sessions_of_a_pass_share_it_by_what_their_tokens_bring),
+		cmocka_unit_test(lost_records_and_mad_clocks_do_not_skew_utility),
+		cmocka_unit_test(any_record_leaves_k_and_cuts_in_range),
+		cmocka_unit_test(the_same_records_give_the_same_decisions),
+		cmocka_unit_test(a_drafter_follows_only_where_its_drafts_could_pay),
+		cmocka_unit_test(a_policy_changed_within_a_pass_is_not_planned_for),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
