@@ -230,7 +230,8 @@ static bool is_over(struct reader *reader, struct read_piece *piece, int *status
 		*status = -ESTALE;
 		const struct file *file = &reader->files[piece->file];
 		if (reader_worth_a_line(reader, file))
-			log_error("%s: ends at %llu, inside an expert: it was cut short while open",
+			log_error("%s: has no byte %llu, inside an expert: it was cut short while "
+				  "open",
 				file->path, (unsigned long long)piece->position);
 		return true;
 	}

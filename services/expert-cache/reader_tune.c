@@ -19,9 +19,8 @@ enum {
 	DEPTH = 16, /* of the trials of lengths, and where nothing can be measured */
 	BYTES = 512 << 10,
 	DEMAND_BYTES = 4 << 20, /* in the kernel at once, at least */
-	MEMORY_BYTES =
-		8
-		<< 20, /* what is read goes there, several reads to the same place: nobody looks at it */
+	/* What is read goes there. Many reads at once share places, which nobody looks at; those of threads do not. */
+	MEMORY_BYTES = 16 << 20,
 	ROUNDS = 2, /* the better of two counts: something else may have used the disk */
 };
 
