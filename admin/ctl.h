@@ -47,6 +47,8 @@ int ctl_knob_reset(struct ctl *ctl, int argc, char **argv);
 int ctl_knob_history(struct ctl *ctl, int argc, char **argv);
 int ctl_knob_complete(struct ctl *ctl, int argc, char **argv);
 int ctl_cache_stats(struct ctl *ctl, int argc, char **argv);
+int ctl_cache_top(struct ctl *ctl, int argc, char **argv);
+int ctl_cache_hot(struct ctl *ctl, int argc, char **argv);
 int ctl_top(struct ctl *ctl, int argc, char **argv);
 
 /* "outriderctl: ..." to stderr; returns status. */
@@ -64,6 +66,7 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 json_t *ctl_processes_json(const struct outrider_status *status);
 json_t *ctl_sessions_json(const Outrider__Sessions *all);
 json_t *ctl_cache_json(const Outrider__CacheStats *s);
+json_t *ctl_cache_hot_json(const Outrider__CacheHot *hot);
 json_t *ctl_policy_json(const Outrider__PolicyState *state);
 /* Prints and frees. 0. */
 int ctl_print_json(json_t *root);

@@ -65,8 +65,15 @@ static const struct command {
 	{{"cache", "set"}, ctl_cache_set, "KNOB=VALUE ...",
 		"knob set for the knobs of the expert-cache", true,
 		"  --for, --persist, --if as for knob set\n"},
-	{{"cache", "stats"}, ctl_cache_stats, "[--layers]", "the expert cache", false,
-		"  --layers            each layer's hits, misses, loads and evictions\n"},
+	{{"cache", "stats"}, ctl_cache_stats, "[--layers]",
+		"the expert cache: budget, hits, link, hints, memory", false,
+		"  --layers            each layer's hits, loads, evictions, bytes, stalls and "
+		"prefetches\n"},
+	{{"cache", "top"}, ctl_cache_top, "", "what each layer does, each second", false,
+		"Until it is interrupted; without a terminal, one second of it.\n\n"
+		"  --once              one second and end\n"},
+	{{"cache", "hot"}, ctl_cache_hot, "[N]", "the experts that are used most", true,
+		"N experts, 20 when it is not given. A use is a token that chose it.\n"},
 	{{"top"}, ctl_top, "", "a live screen; q leaves", false,
 		"Without a terminal, one print of it. Ends with 69 when no process answers.\n\n"
 		"  --once              print what there is and end\n"},
