@@ -38,6 +38,7 @@ int ctl_status(struct ctl *ctl, int argc, char **argv);
 int ctl_sessions(struct ctl *ctl, int argc, char **argv);
 int ctl_policy_get(struct ctl *ctl, int argc, char **argv);
 int ctl_policy_set(struct ctl *ctl, int argc, char **argv);
+int ctl_policy_plot(struct ctl *ctl, int argc, char **argv);
 int ctl_policy_watch(struct ctl *ctl, int argc, char **argv);
 int ctl_cache_set(struct ctl *ctl, int argc, char **argv);
 int ctl_knob_list(struct ctl *ctl, int argc, char **argv);
@@ -49,6 +50,7 @@ int ctl_knob_complete(struct ctl *ctl, int argc, char **argv);
 int ctl_cache_stats(struct ctl *ctl, int argc, char **argv);
 int ctl_cache_top(struct ctl *ctl, int argc, char **argv);
 int ctl_cache_hot(struct ctl *ctl, int argc, char **argv);
+int ctl_trace(struct ctl *ctl, int argc, char **argv);
 int ctl_top(struct ctl *ctl, int argc, char **argv);
 
 /* "outriderctl: ..." to stderr; returns status. */

@@ -74,6 +74,18 @@ static const struct command {
 		"  --once              one second and end\n"},
 	{{"cache", "hot"}, ctl_cache_hot, "[N]", "the experts that are used most", true,
 		"N experts, 20 when it is not given. A use is a token that chose it.\n"},
+	{{"policy", "plot"}, ctl_policy_plot, "[SESSION] [FILE.svg|FILE.png]",
+		"K, tokens, cost and utility of a session over its iterations", true,
+		"From the journal of the policy-controller; without SESSION the newest. In the "
+		"terminal, or as a\n"
+		"picture (gnuplot is needed for one). --format json prints the journal's "
+		"entries.\n"},
+	{{"trace"}, ctl_trace, "[TIME] [FILE]",
+		"what every process does, for Perfetto (2s, outrider-trace.json)", true,
+		"Writes a timeline of drafts, passes, expert loads and decisions of all processes "
+		"on one clock,\n"
+		"in the Trace Event Format. Open it at ui.perfetto.dev or chrome://tracing.\n"
+		"Ends with 69 when no process answers.\n"},
 	{{"top"}, ctl_top, "", "a live screen; q leaves", false,
 		"Without a terminal, one print of it. Ends with 69 when no process answers.\n\n"
 		"  --once              print what there is and end\n"},

@@ -2,6 +2,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/base/timeline.h"
 #include "shared/spec/policy.h"
 
 #include <stdio.h>
@@ -305,6 +306,14 @@ static void answer(struct worker *w)
 			draft_methods_all[m]->draft(&w->context, own, n);
 	}
 	uint64_t took_ns = clock_ns() - start_ns;
+	uint32_t n_drafted = 0;
+	for (uint32_t i = 0; i < w->n_items; i++)
+		n_drafted += w->replies[i].n;
+	if (timeline_on())
+		timeline_add(&(struct timeline_span){.start_ns = start_ns,
+			.end_ns = start_ns + took_ns,
+			.kind = TIMELINE_DRAFT,
+			.value = {w->n_items, n_drafted}});
 	for (uint32_t i = 0; i < w->n_items; i++)
 		send(w, &w->items[i], took_ns);
 	count(&w->counts.rounds, 1);
@@ -366,8 +375,11 @@ static void *run(void *arg)
 		}
 		/* The ring is looked at between two passes: what was drafted ahead never delays
 		 * a request by more. */
-		if (w->context.model && draft_model_idle(w->model, may_run_ahead(w)))
+		uint64_t idle_ns = timeline_start();
+		if (w->context.model && draft_model_idle(w->model, may_run_ahead(w))) {
+			timeline_end(idle_ns, TIMELINE_DRAFT_IDLE, 0, 0, 0);
 			continue;
+		}
 		if (!atomic_load_explicit(&w->mail_waiting, memory_order_acquire) &&
 			!atomic_load_explicit(&w->tuned, memory_order_acquire))
 			doorbell_wait(bell, seen, w->config->spin_ns, SLEEP_NS);

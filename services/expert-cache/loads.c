@@ -1,6 +1,8 @@
 #include "services/expert-cache/loads.h"
 
 #include "kernels/tiles.h"
+#include "shared/base/clock.h"
+#include "shared/base/timeline.h"
 #include "shared/base/log.h"
 
 #include <stdlib.h>
@@ -98,7 +100,7 @@ bool loads_start(struct loads *loads, const struct cache_prefetch *want, enum lo
 	if (slot == SLOT_NONE)
 		return false;
 	struct load *load = &loads->load[loads->idle[--loads->n_idle]];
-	*load = (struct load){.slot = slot, .want = *want, .why = why};
+	*load = (struct load){.slot = slot, .want = *want, .why = why, .start_ns = now_ns};
 	submit(loads, load);
 	return true;
 }
@@ -150,8 +152,25 @@ static void drop(struct loads *loads, struct load *load)
 	store_give_back(loads->store, load->slot);
 }
 
+/* For `outriderctl trace`. */
+static void draw(const struct loads *loads, const struct load *load)
+{
+	static const enum timeline_kind kinds[] = {
+		[LOAD_DEMAND] = TIMELINE_LOAD_DEMAND,
+		[LOAD_PREFETCH] = TIMELINE_LOAD_PREFETCH,
+		[LOAD_PRELOAD] = TIMELINE_LOAD_PRELOAD,
+	};
+	timeline_add(&(struct timeline_span){.start_ns = load->start_ns,
+		.end_ns = clock_ns(),
+		.kind = kinds[load->why],
+		.lane = (uint32_t)(load - loads->load),
+		.value = {load->want.layer, load->want.expert}});
+}
+
 static void end(struct loads *loads, struct load *load, enum matrix_layout layout)
 {
+	if (timeline_on())
+		draw(loads, load);
 	if (load->status == 0)
 		store_loaded(loads->store, load->slot, load->why, load->want.needed_by_ns, layout);
 	else

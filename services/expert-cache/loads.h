@@ -19,6 +19,7 @@ struct load {
 	enum load_reason why; /* DEMAND also when one came while it was loading */
 	unsigned parts_left;
 	int status;
+	uint64_t start_ns; /* when its reads were submitted */
 	struct read_request part[EXPERT_PARTS];
 };
 

@@ -1,6 +1,7 @@
 #include "services/policy-controller/controller.h"
 
 #include "shared/base/log.h"
+#include "shared/base/timeline.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -62,6 +63,7 @@ static void decide(
 	};
 	static_assert(sizeof(d->reason) == sizeof(verdict->reason), "reasons are kept whole");
 	memcpy(d->reason, verdict->reason, sizeof(d->reason));
+	timeline_end(timeline_start(), TIMELINE_DECISION, s->uid, k_old, s->k);
 	log_session(LOG_LEVEL_DEBUG, s->uid, s->iterations, "K %u -> %u, %s: %s", k_old, s->k,
 		phase_names[s->phase], d->reason);
 }
@@ -224,14 +226,20 @@ int controller_set(
 	return 0;
 }
 
+const struct policy_state *controller_session(const struct controller *c, uint64_t uid)
+{
+	for (uint32_t i = 0; uid != 0 && i < LIMIT_SESSIONS; i++)
+		if (c->sessions[i].uid == uid)
+			return &c->sessions[i];
+	return NULL;
+}
+
 const struct settings *controller_settings(const struct controller *c, uint64_t uid)
 {
 	if (uid == 0)
 		return &c->settings;
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
-		if (c->sessions[i].uid == uid)
-			return &c->sessions[i].settings;
-	return NULL;
+	const struct policy_state *s = controller_session(c, uid);
+	return s ? &s->settings : NULL;
 }
 
 const struct decision *controller_decision(const struct controller *c, uint64_t after)

@@ -43,5 +43,8 @@ int controller_set(
 	struct controller *c, const struct settings *settings, uint64_t uid, struct error *err);
 const struct settings *controller_settings(const struct controller *c, uint64_t uid);
 
+/* The state of a session, NULL when there is none. Until the next call that changes something. */
+const struct policy_state *controller_session(const struct controller *c, uint64_t uid);
+
 /* The oldest kept decision with a number above after, or NULL. */
 const struct decision *controller_decision(const struct controller *c, uint64_t after);

@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WATCH_MAX = 256 }; /* decisions in one reply */
+enum {
+	WATCH_MAX = 256, /* decisions in one reply */
+	RECORDS_MAX = 8192, /* entries of the journal in one reply: less than a megabyte */
+};
 
 /* Replies are freed with protobuf-c, so everything in them is malloc'd. */
 static void *make(size_t bytes)
@@ -139,11 +142,74 @@ static void watch(struct records *records, uint64_t after, Outrider__Envelope *r
 	}
 }
 
+static Outrider__PolicyRecord *make_record(const struct journal_entry *entry)
+{
+	Outrider__PolicyRecord *r = make(sizeof(*r));
+	if (!r)
+		return NULL;
+	outrider__policy_record__init(r);
+	r->number = entry->number;
+	r->time_ns = entry->time_ns;
+	r->session_uid = entry->session;
+	r->iteration = entry->iteration;
+	r->n_context = entry->n_context;
+	r->k = entry->k;
+	r->drafted = entry->drafted;
+	r->accepted = entry->accepted;
+	r->emitted = entry->emitted;
+	r->phase = strdup(entry->phase < N_PHASES ? phase_names[entry->phase] : "?");
+	r->k_next = entry->k_next;
+	r->k_fixed = entry->k_fixed;
+	r->batch_sessions = entry->batch_sessions;
+	r->batch_tokens = entry->batch_tokens;
+	r->prefill_tokens = entry->prefill_tokens;
+	r->unique_experts = entry->unique_experts;
+	r->expert_hits = entry->expert_hits;
+	r->expert_misses = entry->expert_misses;
+	r->expert_bytes = entry->expert_bytes;
+	r->draft_us = entry->draft_us;
+	r->verify_us = entry->verify_us;
+	r->sample_us = entry->sample_us;
+	r->iteration_us = entry->iteration_us;
+	r->base_us = entry->base_us;
+	r->utility = entry->utility;
+	r->etr = entry->etr;
+	return r;
+}
+
+/* Without the records' mutex: reading a file must not hold up the thread that takes records. */
+static void read_journal(struct journal *journal, const Outrider__PolicyRecordsRequest *request,
+	Outrider__Envelope *reply)
+{
+	static struct journal_entry entries[RECORDS_MAX]; /* of the loop thread */
+	Outrider__PolicyRecords *records = make(sizeof(*records));
+	if (!records)
+		return;
+	outrider__policy_records__init(records);
+	reply->body_case = OUTRIDER__ENVELOPE__BODY_POLICY_RECORDS;
+	reply->policy_records = records;
+	uint32_t max = request->max > 0 && request->max < RECORDS_MAX ? request->max : RECORDS_MAX;
+	uint32_t n = journal_read(journal, request->session_uid, entries, max);
+	records->path = strdup(journal->path);
+	records->lost = journal_lost(journal);
+	records->records = make((n + 1) * sizeof(records->records[0]));
+	for (uint32_t i = 0; records->records && i < n; i++) {
+		Outrider__PolicyRecord *record = make_record(&entries[i]);
+		if (!record)
+			return;
+		records->records[records->n_records++] = record;
+	}
+}
+
 bool handle_admin(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply)
 {
 	struct records *records = arg;
 	bool understood = true;
+	if (request->body_case == OUTRIDER__ENVELOPE__BODY_POLICY_RECORDS_REQUEST) {
+		read_journal(records->journal, request->policy_records_request, reply);
+		return reply->body_case != OUTRIDER__ENVELOPE__BODY__NOT_SET;
+	}
 	pthread_mutex_lock(&records->mutex);
 	switch (request->body_case) {
 	case OUTRIDER__ENVELOPE__BODY_POLICY_GET:

@@ -9,11 +9,15 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+/* How often the journal is written: what a crash may take with it. */
+#define JOURNAL_FLUSH_NS 1000000000u
+
 struct service {
 	struct daemon *daemon;
 	struct broker *broker;
 	struct region region;
 	struct controller controller;
+	struct journal journal;
 	struct records records;
 };
 
@@ -45,6 +49,23 @@ static int open_region(struct service *s, int fd, struct ring *ring, struct erro
 		region_payload(&s->region), s->region.bytes - REGION_DATA, &page, ring, err);
 }
 
+/* In the state directory that systemd gives, where it survives a boot, or beside the sockets. */
+static void open_journal(struct service *s, const struct settings *settings)
+{
+	const char *state = getenv("STATE_DIRECTORY");
+	char path[4200];
+	snprintf(path, sizeof(path), "%s/policy.journal",
+		state && *state ? state : daemon_runtime_dir(s->daemon));
+	bool kept = settings->journal_bytes >= JOURNAL_BYTES_MIN;
+	journal_open(&s->journal, kept ? path : "",
+		kept ? (uint64_t)settings->journal_bytes : JOURNAL_BYTES_MIN);
+}
+
+static void flush_journal(void *arg)
+{
+	journal_flush(arg);
+}
+
 static int serve(struct service *s, struct settings *settings, const struct options *options,
 	struct error *err)
 {
@@ -64,9 +85,12 @@ static int serve(struct service *s, struct settings *settings, const struct opti
 	if (r < 0)
 		return r;
 	controller_init(&s->controller, region_payload(&s->region), settings);
-	r = records_start(&s->records, &ring, &s->controller, err);
+	open_journal(s, settings);
+	r = records_start(&s->records, &ring, &s->controller, &s->journal, err);
 	if (r < 0)
 		return r;
+	if (daemon_add_timer(s->daemon, JOURNAL_FLUSH_NS, flush_journal, &s->journal) < 0)
+		log_notice("no timer for the journal: it is written when somebody reads it");
 	r = handlers_knobs(&s->records, s->daemon, settings, options, err);
 	if (r == 0)
 		r = daemon_admin_open(s->daemon, handle_admin, &s->records, err);
@@ -79,6 +103,7 @@ static int serve(struct service *s, struct settings *settings, const struct opti
 		r = daemon_run(s->daemon);
 	}
 	records_stop(&s->records);
+	journal_close(&s->journal);
 	return r;
 }
 

@@ -10,6 +10,7 @@
 #include "shared/spec/policy.h"
 
 enum phase { PHASE_BASELINE, PHASE_TEST, PHASE_SET, PHASE_OFF };
+enum { N_PHASES = PHASE_OFF + 1 };
 extern const char *const phase_names[];
 
 enum { CASCADE_HISTORY = 16 };

@@ -19,6 +19,8 @@ uint32_t records_drain(struct records *records)
 	/* Bounded, so that an admin request gets its turn. */
 	while (n < POLICY_RECORD_SLOTS && ring_get(&records->ring, &record, sizeof(record))) {
 		controller_record(records->controller, &record);
+		journal_add(records->journal, &record,
+			controller_session(records->controller, record.session));
 		n++;
 	}
 	if (n == 0 && ring_mend_consumer(&records->ring))
@@ -64,11 +66,12 @@ static void *run(void *arg)
 }
 
 int records_start(struct records *records, const struct ring *ring, struct controller *controller,
-	struct error *err)
+	struct journal *journal, struct error *err)
 {
 	memset(records, 0, sizeof(*records));
 	records->ring = *ring;
 	records->controller = controller;
+	records->journal = journal;
 	atomic_store(&records->beat_ns, clock_ns());
 	doorbell_take_over(&ring->shared->bell);
 	pthread_mutex_init(&records->mutex, NULL);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "services/policy-controller/controller.h"
+#include "services/policy-controller/journal.h"
 #include "shared/ipc/ring.h"
 
 #include <pthread.h>
@@ -16,15 +17,16 @@
 struct records {
 	struct ring ring;
 	struct controller *controller; /* under mutex */
+	struct journal *journal;
 	pthread_mutex_t mutex;
 	pthread_t thread;
 	_Atomic bool stop;
 	_Atomic uint64_t beat_ns; /* when the thread last went round */
 };
 
-/* Borrows the controller. ring: attached as the consumer. */
+/* Borrows controller and journal. ring: attached as the consumer. */
 int records_start(struct records *records, const struct ring *ring, struct controller *controller,
-	struct error *err);
+	struct journal *journal, struct error *err);
 void records_stop(struct records *records);
 /* Everything that waits in the ring, now; what the thread does when it wakes. Returns how many. */
 uint32_t records_drain(struct records *records);

@@ -82,6 +82,16 @@ const struct config_key settings_keys[] = {
 			"which costs the verifier a system call per iteration.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_GLOBAL},
+	{.section = "",
+		.name = "journal",
+		.type = CONFIG_BYTES,
+		.offset = KEY(journal_bytes),
+		.min = 0,
+		.max = 4294967296.0,
+		.fallback = "16M",
+		.unit = "size",
+		.help = "Size of the journal of iterations, policy.journal in the state directory "
+			"(the runtime directory without one); less than 64K keeps none."},
 	{.name = NULL},
 };
 

@@ -17,6 +17,7 @@ struct settings {
 	double threshold, converge;
 	bool run_ahead;
 	int64_t poll_ns;
+	int64_t journal_bytes; /* 0: none is kept */
 };
 
 extern const struct config_key settings_keys[];

@@ -3,6 +3,7 @@
 #include "services/verifier/batch.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/base/timeline.h"
 #include "shared/model/gguf_watch.h"
 #include "shared/model/hash.h"
 #include "shared/spec/accept.h"
@@ -386,6 +387,22 @@ static struct iteration_record common_record(
 	return record;
 }
 
+/* The phases of one pass, for `outriderctl trace`. */
+static void draw(const struct timing *t, const struct iteration_record *record, uint32_t n_drafts,
+	uint32_t n_emitted)
+{
+	const struct timeline_span spans[] = {
+		{t->start_ns, record->finished_ns, 0, TIMELINE_ITERATION, 0,
+			{record->batch_sessions, record->batch_tokens}},
+		{t->start_ns, t->drafted_ns, 0, TIMELINE_DRAFT_WAIT, 0, {n_drafts, 0}},
+		{t->forward_ns, t->forwarded_ns, 0, TIMELINE_FORWARD, 0,
+			{record->batch_tokens, record->unique_experts}},
+		{t->forwarded_ns, record->finished_ns, 0, TIMELINE_SAMPLE, 0, {n_emitted, 0}},
+	};
+	for (size_t i = 0; i < sizeof(spans) / sizeof(spans[0]); i++)
+		timeline_add(&spans[i]);
+}
+
 static void finish_pass(
 	struct engine *engine, uint32_t n_plan, uint32_t n_sessions, const struct timing *t)
 {
@@ -410,6 +427,7 @@ static void finish_pass(
 	record.finished_ns = clock_ns();
 	record.sample_ns = record.finished_ns - t->forwarded_ns;
 	record.iteration_ns = record.finished_ns - t->start_ns;
+	uint32_t n_drafts = 0, n_emitted = 0;
 	for (uint32_t e = 0; e < n_plan; e++) {
 		struct engine_session *s = engine_live(engine, engine->plan[e].session);
 
@@ -427,6 +445,8 @@ static void finish_pass(
 						  : DRAFT_NONE);
 		record.k_fixed = s->page->request.k != SESSION_K_POLICY;
 		account(s, &record);
+		n_drafts += s->n_drafts;
+		n_emitted += s->emitted;
 		if (engine->policy != NULL && !ring_put(&engine->records, &record, sizeof(record)))
 			ring_drop(&engine->records);
 		/* Last, because the account of a page that is DONE is the front's. Who dies before this point
@@ -434,6 +454,8 @@ static void finish_pass(
 		if (s->end != SESSION_END_NONE)
 			engine_finish(engine, s, s->end);
 	}
+	if (timeline_on())
+		draw(t, &record, n_drafts, n_emitted);
 }
 
 /* Without the model nobody's answer can go on. */

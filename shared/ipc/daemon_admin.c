@@ -140,6 +140,8 @@ static void answer(
 	outrider__envelope__init(reply);
 	if (request->body_case == OUTRIDER__ENVELOPE__BODY_STATUS_REQUEST)
 		understood = fill_status(daemon, reply);
+	else if (request->body_case == OUTRIDER__ENVELOPE__BODY_TRACE_REQUEST)
+		understood = daemon_fill_trace(request->trace_request, reply);
 	else if (daemon->knobs && knobs_answer(daemon->knobs, from, request, reply))
 		understood = reply->body_case != OUTRIDER__ENVELOPE__BODY__NOT_SET;
 	else

@@ -85,6 +85,8 @@ struct daemon {
 	struct knobs *knobs; /* NULL: daemon_knobs_open was not called */
 };
 
+/* daemon_trace.c. False: no memory; what is in reply is freed with it. */
+bool daemon_fill_trace(const Outrider__TraceRequest *request, Outrider__Envelope *reply);
 /* daemon_knobs.c; no more than freeing when there are none. */
 void daemon_knobs_close(struct daemon *daemon);
 

@@ -4,6 +4,7 @@
  * file's mapping. Nothing here allocates or makes a system call while everything is resident.
  */
 #include "shared/base/clock.h"
+#include "shared/base/timeline.h"
 #include "shared/model/gguf_watch.h"
 #include "shared/spec/slots.h"
 
@@ -323,6 +324,8 @@ static void wait_or_give_up(struct experts_cached *cached, uint32_t seen)
 	uint64_t slept = clock_ns() - start;
 	cached->source.stats.wait_ns += slept;
 	count(&cached->slots.counts[cached->layer].wait_ns, slept);
+	if (timeline_on())
+		timeline_end(start, TIMELINE_EXPERT_WAIT, 0, cached->layer, cached->n_missing);
 }
 
 /* The cache has found the file changed. Looked at before anything that it may have put into slots is used. */

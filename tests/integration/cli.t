@@ -177,7 +177,7 @@ def check_status(service):
 def check_ctl(service):
     client(service, "run", "--tokens", IDS, "--max-tokens", 40, "--ignore-eos")  # so that there is something to see
     for words in (("status",), ("sessions",), ("policy", "get"), ("cache", "stats"), ("cache", "stats", "--layers"),
-                  ("top",), ("policy", "watch", "--once")):
+                  ("top",), ("policy", "watch", "--once"), ("policy", "plot")):
         text, as_json = ctl(service, *words), ctl(service, *words, "--format", "json", "--once")
         try:
             parsed = [json.loads(l) for l in as_json.stdout.splitlines()] if "watch" in words else \

@@ -224,7 +224,9 @@ static void more_records_than_the_ring_holds_are_dropped_and_counted(void **stat
 			ring_drop(&f->producer);
 	}
 	struct records *records = calloc(1, sizeof(*records));
-	assert_int_equal(records_start(records, &f->consumer, &f->controller, &err), 0);
+	struct journal *journal = calloc(1, sizeof(*journal));
+	journal_open(journal, "", JOURNAL_BYTES_MIN);
+	assert_int_equal(records_start(records, &f->consumer, &f->controller, journal, &err), 0);
 	for (int i = 0; i < 1000; i++) {
 		pthread_mutex_lock(&records->mutex);
 		uint64_t n = f->controller.n_records;
@@ -237,6 +239,8 @@ static void more_records_than_the_ring_holds_are_dropped_and_counted(void **stat
 	records_stop(records);
 	assert_int_equal(f->controller.n_records, POLICY_RECORD_SLOTS);
 	assert_int_equal(atomic_load(&f->consumer.shared->dropped), 100);
+	journal_close(journal);
+	free(journal);
 	free(records);
 }
 

@@ -1,0 +1,233 @@
+/*
+ * outriderctl trace: what all processes did during a few seconds, on one clock, as a JSON file that Perfetto
+ * (ui.perfetto.dev) and chrome://tracing open. Format: "Trace Event Format", Google, complete ("X"), instant ("i") and metadata ("M")
+ * events; times in microseconds.
+ */
+#include "admin/ctl.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/config.h"
+#include "shared/base/timeline.h"
+#include "shared/ipc/bus.h"
+#include "shared/ipc/peers.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <time.h>
+
+enum { PROCESSES_MAX = 8, LANES_MAX = 256 };
+/* The ring of a busy process lasts some seconds. */
+#define POLL_NS 200000000ull
+/* Longer than the gap between two polls, so that nothing is missed; short, so that nothing stays on. */
+#define ON_NS 3000000000ull
+
+struct source {
+	const char *process; /* PEER_... */
+	bool there;
+	uint32_t pid;
+	uint64_t next, spans, lost;
+	bool named[LANES_MAX]; /* lanes that have a name in the file */
+};
+
+struct picture {
+	FILE *file;
+	struct source sources[PROCESSES_MAX];
+	size_t n_sources;
+	uint64_t end_ns; /* what begins later is not wanted */
+	bool any; /* events so far */
+};
+
+static void event_begin(struct picture *picture)
+{
+	fputs(picture->any ? ",\n" : "\n", picture->file);
+	picture->any = true;
+}
+
+static void name_process(struct picture *picture, const struct source *source)
+{
+	event_begin(picture);
+	fprintf(picture->file,
+		"{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_name\",\"args\":{\"name\":\"%s\"}}",
+		source->pid, source->process);
+}
+
+static void name_lane(struct picture *picture, struct source *source, uint32_t lane)
+{
+	const char *what = strcmp(source->process, PEER_VERIFIER) == 0	? "passes"
+			   : strcmp(source->process, PEER_DRAFTER) == 0 ? "drafts"
+			   : strcmp(source->process, PEER_CACHE) == 0	? "link"
+									: "decisions";
+	if (lane >= LANES_MAX || source->named[lane])
+		return;
+	source->named[lane] = true;
+	event_begin(picture);
+	fprintf(picture->file,
+		"{\"ph\":\"M\",\"pid\":%u,\"tid\":%u,\"name\":\"thread_name\",\"args\":{\"name\":"
+		"\"%s %u\"}}",
+		source->pid, lane, what, lane);
+}
+
+static void draw_span(
+	struct picture *picture, struct source *source, const Outrider__TraceSpan *span)
+{
+	const struct timeline_info *info = timeline_info(span->kind);
+	const uint64_t value[2] = {span->value0, span->value1};
+
+	/* A newer process may have kinds this program does not know. */
+	if (!info || span->start_ns > picture->end_ns)
+		return;
+	name_lane(picture, source, span->lane);
+	event_begin(picture);
+	fprintf(picture->file, "{\"name\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%.3f,", info->name,
+		source->pid, span->lane, (double)span->start_ns / 1e3);
+	if (span->kind == TIMELINE_DECISION)
+		fputs("\"ph\":\"i\",\"s\":\"p\",", picture->file);
+	else
+		fprintf(picture->file, "\"ph\":\"X\",\"dur\":%.3f,", (double)span->length_ns / 1e3);
+	fputs("\"args\":{", picture->file);
+	const char *comma = "";
+	for (int i = 0; i < 2; i++) {
+		if (!info->value[i])
+			continue;
+		fprintf(picture->file, "%s\"%s\":%" PRIu64, comma, info->value[i], value[i]);
+		comma = ",";
+	}
+	/* As text: a number in JSON keeps 53 bits of it. */
+	if (span->session)
+		fprintf(picture->file, "%s\"session\":\"%" PRIu64 "\"", comma, span->session);
+	fputs("}}", picture->file);
+	source->spans++;
+}
+
+/* One answer of a process; *more: ask again at once. */
+static int collect_once(struct ctl *ctl, struct picture *picture, struct source *source, bool *more)
+{
+	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply;
+	Outrider__TraceRequest body = OUTRIDER__TRACE_REQUEST__INIT;
+	struct error err = {""};
+
+	uint64_t now_ns = clock_ns();
+	body.on_ns = now_ns < picture->end_ns ? ON_NS : 0;
+	body.next = source->next;
+	request.body_case = OUTRIDER__ENVELOPE__BODY_TRACE_REQUEST;
+	request.trace_request = &body;
+	int code = ctl_ask(
+		ctl, source->process, &request, OUTRIDER__ENVELOPE__BODY_TRACE, 1000, &reply, &err);
+	*more = false;
+	if (code < 0)
+		return code;
+	const Outrider__Trace *trace = reply->trace;
+	if (!source->there || source->pid != trace->pid) {
+		/* The first answer, or a successor's: its spans count from 0 again. */
+		*more = source->there;
+		source->next = source->there ? 0 : trace->next;
+		source->there = true;
+		source->pid = trace->pid;
+		memset(source->named, 0, sizeof(source->named));
+		name_process(picture, source);
+	} else {
+		for (size_t i = 0; i < trace->n_spans; i++)
+			draw_span(picture, source, trace->spans[i]);
+		source->next = trace->next;
+		source->lost += trace->lost;
+		*more = trace->more;
+	}
+	bus_free(&reply);
+	return 0;
+}
+
+static void collect(struct ctl *ctl, struct picture *picture)
+{
+	for (size_t i = 0; i < picture->n_sources; i++) {
+		bool more = true;
+		while (more && collect_once(ctl, picture, &picture->sources[i], &more) == 0)
+			;
+	}
+}
+
+static void sleep_until(uint64_t until_ns)
+{
+	uint64_t now_ns = clock_ns(), left = until_ns > now_ns ? until_ns - now_ns : 0;
+	struct timespec time = {
+		.tv_sec = (time_t)(left / 1000000000), .tv_nsec = (long)(left % 1000000000)};
+	nanosleep(&time, NULL);
+}
+
+static int parse_time(const char *text, int64_t *ns, struct error *err)
+{
+	static const struct config_key keys[] = {{.section = "",
+							 .name = "trace",
+							 .type = CONFIG_NS,
+							 .size = sizeof(int64_t),
+							 .min = 1e6,
+							 .max = 6e10,
+							 .fallback = "2s",
+							 .unit = "time"},
+		{.name = NULL}};
+	char assignment[64];
+
+	if ((size_t)snprintf(assignment, sizeof assignment, "trace=%s", text) >= sizeof assignment)
+		return error_set(err, EINVAL, "\"%.32s\" is no time from 1ms to 1m", text);
+	return config_set(assignment, "command line", keys, ns, err);
+}
+
+static int summary(const struct ctl *ctl, const struct picture *picture, const char *path)
+{
+	json_t *all = json_object();
+	bool any = false;
+
+	for (size_t i = 0; i < picture->n_sources; i++) {
+		const struct source *s = &picture->sources[i];
+
+		any |= s->there;
+		if (ctl->json)
+			json_object_set_new(all, s->process,
+				json_pack("{s:b,s:I,s:I}", "there", s->there, "spans",
+					(json_int_t)s->spans, "lost", (json_int_t)s->lost));
+		else if (!s->there)
+			printf("%-14s does not answer\n", s->process);
+		else
+			printf("%-14s %" PRIu64 " spans%s\n", s->process, s->spans,
+				s->lost ? ", some lost" : "");
+	}
+	if (ctl->json) {
+		json_object_set_new(all, "file", json_string(path));
+		ctl_print_json(all);
+	} else {
+		json_decref(all);
+		printf("%s: open it at ui.perfetto.dev or chrome://tracing\n", path);
+	}
+	return any ? EX_OK : EX_UNAVAILABLE;
+}
+
+int ctl_trace(struct ctl *ctl, int argc, char **argv)
+{
+	static struct picture picture;
+	const char *path = argc > 1 ? argv[1] : "outrider-trace.json";
+	struct error err = {""};
+	int64_t length_ns = 2000000000;
+
+	if (argc > 2)
+		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", argv[2]);
+	if (argc > 0 && parse_time(argv[0], &length_ns, &err) < 0)
+		return ctl_fail(EX_USAGE, "%s", err.text);
+	picture.file = fopen(path, "we");
+	if (!picture.file)
+		return ctl_fail(EX_CANTCREAT, "%s: %s", path, strerror(errno));
+	for (; peers_all[picture.n_sources]; picture.n_sources++)
+		picture.sources[picture.n_sources].process = peers_all[picture.n_sources];
+	picture.end_ns = clock_ns() + (uint64_t)length_ns;
+	fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", picture.file);
+	collect(ctl, &picture);
+	for (uint64_t now_ns = clock_ns(); now_ns < picture.end_ns; now_ns = clock_ns()) {
+		sleep_until(now_ns + POLL_NS < picture.end_ns ? now_ns + POLL_NS : picture.end_ns);
+		collect(ctl, &picture);
+	}
+	fputs("\n]}\n", picture.file);
+	bool failed = ferror(picture.file) != 0;
+	if (fclose(picture.file) != 0 || failed)
+		return ctl_fail(EX_IOERR, "%s: %s", path, strerror(errno));
+	return summary(ctl, &picture, path);
+}

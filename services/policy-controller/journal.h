@@ -1,0 +1,67 @@
+/*
+ * The journal: one entry per session and iteration in a file of fixed size, the oldest overwritten, so that what happened
+ * can be looked at afterwards, over restarts of this process. It is only looked at: nothing is decided from it.
+ *
+ * The records thread puts entries into memory (journal_add); the loop thread writes them to the file now and then
+ * (journal_flush). A file that cannot be written (full or read-only disk) is said once; entries of that time are counted as
+ * lost and serving goes on; the file is tried again with each flush.
+ *
+ * File: struct journal_head, then `capacity` entries of JOURNAL_ENTRY_BYTES; entry n lies at n modulo capacity. An entry
+ * that was torn by a crash, or that somebody changed, fails its check sum and is skipped.
+ */
+#pragma once
+
+#include "services/policy-controller/policy.h"
+
+#include <pthread.h>
+
+enum { JOURNAL_ENTRY_BYTES = 128, JOURNAL_PENDING = 8192, JOURNAL_BYTES_MIN = 64 << 10 };
+
+struct journal_entry {
+	uint64_t check; /* of what follows */
+	uint64_t number; /* counts entries of this file, from 1 */
+	uint64_t time_ns; /* CLOCK_REALTIME: the file outlives a boot */
+	uint64_t session, iteration;
+	uint32_t n_context; /* committed tokens after it */
+	uint8_t k, drafted, accepted, emitted;
+	uint8_t phase; /* enum phase, after it */
+	uint8_t k_next; /* what the policy asks for now */
+	uint8_t k_fixed, method;
+	uint32_t batch_sessions, batch_tokens, prefill_tokens;
+	uint32_t unique_experts, expert_hits, expert_misses;
+	uint64_t expert_bytes;
+	uint32_t draft_us, verify_us, sample_us, iteration_us;
+	float base_us; /* an iteration at K = 0; 0: not measured */
+	float utility, etr; /* as the policy page says; utility 0: not measured */
+};
+static_assert(sizeof(struct journal_entry) <= JOURNAL_ENTRY_BYTES, "an entry is two cache lines");
+
+struct journal {
+	char path[4200]; /* "" = none is kept */
+	int fd; /* -1: not open */
+	uint64_t capacity; /* entries in the file */
+	uint64_t next; /* number of the next entry */
+	bool failing; /* said already */
+	pthread_mutex_t mutex; /* pending, n_pending, lost */
+	uint32_t n_pending;
+	uint64_t lost;
+	struct journal_entry pending[JOURNAL_PENDING], writing[JOURNAL_PENDING];
+};
+
+/* Opens or creates the file, `bytes` long, JOURNAL_BYTES_MIN or more; path "" for none. One of another size, or that is no journal, is begun anew. A file
+ * that cannot be had is no error: it is said, and tried again with each flush. */
+void journal_open(struct journal *journal, const char *path, uint64_t bytes);
+/* Writes what waits. */
+void journal_close(struct journal *journal);
+
+/* What an iteration was, and what the policy made of it. state may be NULL: the session is not the policy's. */
+void journal_add(struct journal *journal, const struct iteration_record *record,
+	const struct policy_state *state);
+void journal_flush(struct journal *journal);
+/* Entries that never reached the file. */
+uint64_t journal_lost(struct journal *journal);
+
+/* The newest entries of a session (0: of all), at most max, oldest first; those that wait are flushed before. Returns
+ * how many. Loop thread. */
+uint32_t journal_read(
+	struct journal *journal, uint64_t session, struct journal_entry *out, uint32_t max);

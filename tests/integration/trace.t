@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""outriderctl trace: one picture of what all processes did, on one clock."""
+import json
+import os
+import subprocess
+import tempfile
+
+from outrider_test import DRAFTS, Service, Tap, program, prompts, until
+
+tap = Tap()
+
+
+def trace(service, seconds, path, during=lambda: None):
+    process = subprocess.Popen([program("outriderctl"), "--runtime-dir", str(service.runtime), "--format", "json", "trace", seconds, path],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    during()
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def events_of(path):
+    with open(path) as file:
+        return json.load(file)["traceEvents"]
+
+
+def inside(inner, outer, slack_us=1):
+    return outer["ts"] - slack_us <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + slack_us
+
+
+with tempfile.TemporaryDirectory() as directory, Service(draft=DRAFTS["aligned"], options=["--budget", "30%"]) as service:
+    path = os.path.join(directory, "trace.json")
+    requests = [{"tokens": ids, "max_tokens": 200, "ignore_eos": True} for ids in prompts(4)]
+    _, results = service.swarm_start(requests, concurrent=2)
+    status, out, err = trace(service, "1500ms", path)
+    results()
+    events = events_of(path)
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    pids = {name: service.pid(name) for name in processes.values()}
+    tap.ok(status == 0 and sorted(processes.values()) == ["drafter", "expert-cache", "policy", "verifier"], "all processes are in the picture", err)
+    tap.ok(all(pids[name] == pid for pid, name in processes.items()), "under their own process numbers", f"{processes} {pids}")
+    by = {}
+    for e in events:
+        by.setdefault((processes[e["pid"]], e["name"]), []).append(e)
+    iterations = by.get(("verifier", "iteration"), [])
+    tap.ok(len(iterations) > 10 and len(by.get(("verifier", "verify"), [])) > 10, "passes are there", str({k: len(v) for k, v in by.items()}))
+    tap.ok(all(any(inside(e, i) for i in iterations) for name in ("verify", "sample", "wait for drafts") for e in by.get(("verifier", name), [])),
+           "each phase lies inside its iteration")
+    drafts, waits = by.get(("drafter", "draft"), []), by.get(("verifier", "wait for drafts"), [])
+    drafted = [d for d in drafts if d["args"]["drafted"] > 0]
+    tap.ok(len(drafted) > 3, "the drafter's drafts are there", str(len(drafted)))
+    overlapping = sum(any(d["ts"] < w["ts"] + w["dur"] and w["ts"] < d["ts"] + d["dur"] for w in waits) for d in drafted)
+    tap.ok(overlapping * 2 > len(drafted), "on one clock: drafts are made while the verifier waits for them", f"{overlapping} of {len(drafted)}")
+    loads = by.get(("expert-cache", "demand"), [])
+    tap.ok(len(loads) > 10 and all(e["dur"] > 0 and e["args"]["layer"] < 6 and e["args"]["expert"] < 32 for e in loads), "expert loads are there", str(len(loads)))
+    tap.ok(len(by.get(("verifier", "wait for experts"), [])) > 0, "and the waits for them")
+    tap.ok(all(e["ph"] == "i" for e in by.get(("policy", "decision"), [])) and by.get(("policy", "decision")), "decisions are instants")
+
+    _, results = service.swarm_start(requests[:2], concurrent=2)
+    status, out, err = trace(service, "2s", path, during=lambda: (service.kill("drafter"), until(lambda: service.pid("drafter"))))
+    results()
+    events = events_of(path)
+    names = [e["args"]["name"] for e in events if e["name"] == "process_name"]
+    tap.ok(status == 0 and names.count("drafter") >= 1, "a process that dies while it is traced does no harm", f"{status} {names} {err}")
+
+    status, out, err = trace(service, "1h", path)
+    tap.ok(status == 64 and "1h" in err, "a time out of range is refused", f"{status} {err}")
+    status, out, err = trace(service, "10ms", "/no/such/folder/trace.json")
+    tap.ok(status == 73 and "/no/such/folder" in err, "a file that cannot be written is named", f"{status} {err}")
+
+tap.done()

@@ -1,0 +1,213 @@
+#include "services/policy-controller/journal.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { BYTES = JOURNAL_BYTES_MIN, CAPACITY = (BYTES - 4096) / JOURNAL_ENTRY_BYTES, READ = 1000 };
+
+static char path[] = "/tmp/outrider-journal-XXXXXX";
+static struct journal journal;
+static struct journal_entry out[READ];
+
+static int begin(void **state)
+{
+	(void)state;
+	strcpy(path + strlen(path) - 6, "XXXXXX");
+	int fd = mkstemp(path);
+	if (fd < 0)
+		return -1;
+	close(fd);
+	journal_open(&journal, path, BYTES);
+	return journal.fd >= 0 ? 0 : -1;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	journal_close(&journal);
+	return unlink(path);
+}
+
+static void add(uint64_t session, uint64_t iteration)
+{
+	struct iteration_record record = {.session = session,
+		.iteration = iteration,
+		.k = 3,
+		.accepted = (uint8_t)(iteration % 4),
+		.iteration_ns = 1000 * iteration,
+		.expert_bytes = iteration << 40};
+	struct policy_state s = {.utility = 1.5f, .k = 5, .phase = PHASE_SET, .base_ns = 2e6};
+	journal_add(&journal, &record, iteration % 2 ? &s : NULL);
+}
+
+static void expect(uint32_t n, uint64_t first, uint64_t step)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t iteration = first + i * step;
+		assert_int_equal(out[i].iteration, iteration);
+		assert_int_equal(out[i].accepted, iteration % 4);
+		assert_int_equal(out[i].iteration_us, iteration);
+		assert_int_equal(out[i].expert_bytes, iteration << 40);
+		assert_int_equal(out[i].k_next, iteration % 2 ? 5 : 0);
+	}
+}
+
+static void entries_come_back_oldest_first_and_by_session(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < 100; i++)
+		add(7 + i % 2, i);
+	assert_int_equal(journal_read(&journal, 0, out, READ), 100);
+	expect(100, 0, 1);
+	assert_int_equal(journal_read(&journal, 8, out, READ), 50);
+	expect(50, 1, 2);
+	assert_int_equal(journal_read(&journal, 7, out, 10), 10);
+	expect(10, 80, 2);
+	assert_int_equal(journal_read(&journal, 9, out, READ), 0);
+}
+
+static void the_oldest_are_overwritten_and_the_file_does_not_grow(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < 3 * CAPACITY + 17; i++) {
+		add(1, i);
+		if (i % 100 == 0)
+			journal_flush(&journal);
+	}
+	assert_int_equal(journal_read(&journal, 0, out, READ), CAPACITY);
+	expect(CAPACITY, 2 * CAPACITY + 17, 1);
+	assert_true(lseek(journal.fd, 0, SEEK_END) <= BYTES);
+}
+
+static void a_successor_goes_on_where_the_file_ends(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < CAPACITY + 50; i++)
+		add(1, i);
+	journal_close(&journal);
+	journal_open(&journal, path, BYTES);
+	for (uint64_t i = CAPACITY + 50; i < CAPACITY + 60; i++)
+		add(1, i);
+	assert_int_equal(journal_read(&journal, 0, out, READ), CAPACITY);
+	expect(CAPACITY, 60, 1);
+}
+
+static void torn_and_foreign_bytes_are_skipped(void **state)
+{
+	(void)state;
+	srand(1);
+	for (uint64_t i = 0; i < 200; i++)
+		add(1, i);
+	journal_flush(&journal);
+	uint64_t number = 40, huge = UINT64_MAX;
+	off_t place = 4096 + (off_t)(number % CAPACITY) * JOURNAL_ENTRY_BYTES;
+	assert_int_equal(pwrite(journal.fd, &huge, sizeof(huge), place + 8), sizeof(huge));
+	assert_int_equal(journal_read(&journal, 0, out, READ), 199);
+	expect(39, 0, 1);
+	assert_int_equal(out[39].iteration, 40);
+	/* Whatever is in the file: nothing it says is believed unchecked. */
+	for (int round = 0; round < 50; round++) {
+		for (int i = 0; i < 200; i++) {
+			uint8_t byte = (uint8_t)rand();
+			assert_int_equal(pwrite(journal.fd, &byte, 1, rand() % BYTES), 1);
+		}
+		journal_close(&journal);
+		journal_open(&journal, path, BYTES);
+		add(1, 1000 + (uint64_t)round);
+		uint32_t n = journal_read(&journal, 0, out, READ);
+		assert_true(n >= 1 && n <= CAPACITY);
+		assert_int_equal(out[n - 1].iteration, 1000 + round);
+	}
+}
+
+static void another_size_begins_anew(void **state)
+{
+	(void)state;
+	add(1, 1);
+	journal_close(&journal);
+	journal_open(&journal, path, 2 * BYTES);
+	assert_int_equal(journal_read(&journal, 0, out, READ), 0);
+	add(1, 2);
+	assert_int_equal(journal_read(&journal, 0, out, READ), 1);
+}
+
+static void what_finds_no_room_in_memory_is_counted(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < JOURNAL_PENDING + 5; i++)
+		add(1, i);
+	assert_int_equal(journal_lost(&journal), 5);
+}
+
+static void without_a_path_nothing_is_kept(void **state)
+{
+	(void)state;
+	journal_close(&journal);
+	journal_open(&journal, "", BYTES);
+	add(1, 1);
+	journal_flush(&journal);
+	assert_int_equal(journal_read(&journal, 0, out, READ), 0);
+	assert_int_equal(journal_lost(&journal), 0);
+}
+
+/* As on a full disk: the file cannot be written for a while. */
+static void a_full_disk_loses_entries_and_nothing_else(void **state)
+{
+	(void)state;
+	struct rlimit before, none;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	add(1, 1);
+	journal_flush(&journal);
+	none = before;
+	none.rlim_cur = 1024;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	add(1, 2);
+	journal_flush(&journal);
+	add(1, 3);
+	journal_flush(&journal);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	assert_int_equal(journal_lost(&journal), 2);
+	assert_true(journal.failing);
+	add(1, 4);
+	assert_int_equal(journal_read(&journal, 0, out, READ), 2);
+	assert_false(journal.failing);
+	assert_int_equal(out[1].iteration, 4);
+}
+
+static void a_folder_that_is_not_there_is_no_reason_to_stop(void **state)
+{
+	(void)state;
+	journal_close(&journal);
+	journal_open(&journal, "/no/such/folder/policy.journal", BYTES);
+	add(1, 1);
+	journal_flush(&journal);
+	assert_int_equal(journal_lost(&journal), 1);
+	assert_int_equal(journal_read(&journal, 0, out, READ), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+		TEST(entries_come_back_oldest_first_and_by_session),
+		TEST(the_oldest_are_overwritten_and_the_file_does_not_grow),
+		TEST(a_successor_goes_on_where_the_file_ends),
+		TEST(torn_and_foreign_bytes_are_skipped),
+		TEST(another_size_begins_anew),
+		TEST(what_finds_no_room_in_memory_is_counted),
+		TEST(without_a_path_nothing_is_kept),
+		TEST(a_full_disk_loses_entries_and_nothing_else),
+		TEST(a_folder_that_is_not_there_is_no_reason_to_stop),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
