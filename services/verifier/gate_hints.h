@@ -19,7 +19,8 @@ struct gate_hints {
 	struct slots_header *attached;
 	uint32_t next[LIMIT_LAYERS]; /* the next layer with experts; 0: none */
 	float *score; /* [n_experts] 0 but in gate_hints_layer */
-	uint64_t layer_ns; /* one layer of a verification without waits, smoothed */
+	uint64_t layer_ns,
+		layer_wall_ns; /* one layer of a verification without waits, and with them; smoothed */
 	uint64_t sent, spent_ns;
 };
 
@@ -35,5 +36,5 @@ void gate_hints_end(struct gate_hints *gates, uint64_t verify_ns, uint64_t wait_
 /* Whether the expert-cache wants hints of this source. */
 bool gate_hints_wanted(const struct gate_hints *gates, enum hint_source source);
 /* From the forward's hook, behind begin of the layer's experts. hidden: [n_tokens][n_embd], the feed-forward's input. */
-void gate_hints_layer(struct gate_hints *gates, uint32_t layer, uint32_t n_tokens,
-	const float *const *hidden);
+void gate_hints_layer(
+	struct gate_hints *gates, uint32_t layer, uint32_t n_tokens, const float *const *hidden);
