@@ -154,7 +154,7 @@ class Capped(Service):
         super().__init__(**more)
 
 
-capped = None if SANITIZED else cap(64)
+capped = None if SANITIZED else cap(32)
 if capped is None:
     tap.skip("under a memory cap the service answers with the same bytes", "no memory cgroup can be made here")
 else:
@@ -163,17 +163,17 @@ else:
     try:
         with Capped(group, options=("--budget", "min"), sets=("verifier.context=512",)) as service:
             home.write_text(str(os.getpid()))
-            compare("under a cap of 64 MiB on the four processes and the page cache: the same bytes",
+            compare("under a cap of 32 MiB on the four processes and the page cache: the same bytes",
                     service.swarm(requests(8), 2))
             peak = int((group / ("memory.max_usage_in_bytes" if old else "memory.peak")).read_text())
             generations = {p["name"]: p["generation"] for p in service.status()}
             tap.note(f"peak {peak / 1048576:.1f} MiB, " + json.dumps({p["name"]: p["rss_bytes"] for p in service.status()}))
-            tap.ok(peak <= 64 << 20, "no more memory than the cap was ever in use", peak)
+            tap.ok(peak <= 32 << 20, "no more memory than the cap was ever in use", peak)
             events = (group / ("memory.oom_control" if old else "memory.events")).read_text()
             kills = [l for l in events.splitlines() if l.startswith("oom_kill ")]
             tap.ok(kills == ["oom_kill 0"], "the kernel had to kill nobody", events)
             refused = ctl(service, "cache", "set", "budget=100M")
-            tap.ok(refused.returncode == 65 and "64.0 MiB" in refused.stderr,
+            tap.ok(refused.returncode == 65 and "32.0 MiB" in refused.stderr,
                    "a budget above the cap is refused with the cap", refused.stderr)
     finally:
         home.write_text(str(os.getpid()))
