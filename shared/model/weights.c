@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum {
 	ALIGNMENT = 64, /* of each matrix: a cache line, and a register */
