@@ -54,15 +54,7 @@ static void memory_text(const struct ctl *ctl)
 static void hints_text(const Outrider__CacheStats *s)
 {
 	printf("hints      %" PRIu64 ", %" PRIu64 " led to a load\n", s->hints, s->hint_loads);
-	for (size_t i = 0; i < s->n_hint_quality; i++) {
-		const Outrider__HintQuality *q = s->hint_quality[i];
-
-		printf("  %-8s recall %.1f%%, precision %.1f%%, %.2f ms ahead, %" PRIu64
-		       " too late\n",
-			q->source, 100 * part_of(q->found, q->used),
-			100 * part_of(q->found, q->hinted), part_of(q->lead_ns, q->found) / 1e6,
-			q->late);
-	}
+	ctl_hints_text(s->hint_quality, s->n_hint_quality);
 	printf("prefetches %" PRIu64 " came, %" PRIu64 " used, %" PRIu64 " evicted unused, %" PRIu64
 	       " a demand waited for, %" PRIu64 " taken back\n",
 		s->prefetched, s->prefetch_used, s->prefetch_wasted, s->promoted, s->cancelled);
@@ -92,6 +84,7 @@ static void layers_text(const Outrider__CacheStats *s)
 			l->evictions, (double)l->bytes_loaded / 1e6, l->resident,
 			(double)l->wait_ns / 1e6, l->prefetched,
 			100 * part_of(l->prefetch_used, l->prefetched));
+		ctl_hints_text(l->hint_quality, l->n_hint_quality);
 	}
 }
 

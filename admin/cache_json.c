@@ -7,26 +7,6 @@ static void put(json_t *to, const char *name, uint64_t value)
 	json_object_set_new(to, name, json_integer((json_int_t)value));
 }
 
-static json_t *hints_json(Outrider__HintQuality *const *list, size_t n)
-{
-	json_t *hints = json_array();
-
-	for (size_t i = 0; i < n; i++) {
-		const Outrider__HintQuality *q = list[i];
-		json_t *hint = json_object();
-
-		json_object_set_new(hint, "source", json_string(q->source));
-		put(hint, "passes", q->passes);
-		put(hint, "used", q->used);
-		put(hint, "found", q->found);
-		put(hint, "hinted", q->hinted);
-		put(hint, "late", q->late);
-		put(hint, "lead_ns", q->lead_ns);
-		json_array_append_new(hints, hint);
-	}
-	return hints;
-}
-
 static json_t *layer_json(const Outrider__CacheLayer *l)
 {
 	json_t *layer = json_object();
@@ -45,7 +25,8 @@ static json_t *layer_json(const Outrider__CacheLayer *l)
 	put(layer, "prefetch_wasted", l->prefetch_wasted);
 	put(layer, "promoted", l->promoted);
 	put(layer, "cancelled", l->cancelled);
-	json_object_set_new(layer, "hint_quality", hints_json(l->hint_quality, l->n_hint_quality));
+	json_object_set_new(
+		layer, "hint_quality", ctl_hints_json(l->hint_quality, l->n_hint_quality));
 	return layer;
 }
 
@@ -99,7 +80,8 @@ json_t *ctl_cache_json(const Outrider__CacheStats *s)
 	put(root, "promoted", s->promoted);
 	put(root, "cancelled", s->cancelled);
 	put_link(root, s);
-	json_object_set_new(root, "hint_quality", hints_json(s->hint_quality, s->n_hint_quality));
+	json_object_set_new(
+		root, "hint_quality", ctl_hints_json(s->hint_quality, s->n_hint_quality));
 	for (size_t i = 0; i < s->n_layers; i++)
 		json_array_append_new(layers, layer_json(s->layers[i]));
 	json_object_set_new(root, "layers", layers);

@@ -69,6 +69,9 @@ json_t *ctl_processes_json(const struct outrider_status *status);
 json_t *ctl_sessions_json(const Outrider__Sessions *all);
 json_t *ctl_cache_json(const Outrider__CacheStats *s);
 json_t *ctl_cache_hot_json(const Outrider__CacheHot *hot);
+/* The quality of hints, as a list and as lines (cache_hints.c). */
+json_t *ctl_hints_json(Outrider__HintQuality *const *hints, size_t n);
+void ctl_hints_text(Outrider__HintQuality *const *hints, size_t n);
 json_t *ctl_policy_json(const Outrider__PolicyState *state);
 /* Prints and frees. 0. */
 int ctl_print_json(json_t *root);

@@ -234,7 +234,7 @@ int knob_read_assignments(struct ctl *ctl, const char *command, int argc, char *
 		char *equals = strchr(argv[i], '=');
 		int status;
 
-		if (!equals || equals == argv[i])
+		if (!equals)
 			return ctl_fail(
 				EX_USAGE, "%s: \"%.64s\": expected KNOB=VALUE", command, argv[i]);
 		if (wishes->n == KNOB_WISHES_MAX)

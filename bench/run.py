@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
-the revision and the command. With names as arguments only those: ipc price cache workloads syscalls.
+the revision and the command. With names as arguments only those: ipc price cache cache-policies workloads syscalls.
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
 import json
@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import cache_policies
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
@@ -153,7 +155,13 @@ def bench_syscalls():
         write("syscalls", "make bench (bench/run.py syscalls): strace -f -p PID for 2 s", "\n".join(text))
 
 
-BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "workloads": bench_workloads,
+def bench_cache_policies():
+    """Every policy of the expert-cache over traces of real routing."""
+    text = cache_policies.run(program("outrider-bench"), TARGET, DRAFTS["aligned"], ROOT, RESULTS)
+    write("cache-policies", "make bench (bench/run.py cache-policies): outrider-bench cache record, replay", text)
+
+
+BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "cache-policies": bench_cache_policies, "workloads": bench_workloads,
            "syscalls": bench_syscalls}
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 #include "bench/src/cache_report.h"
 #include "client/model/args.h"
+#include "services/expert-cache/profile.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,9 @@ static const char usage[] =
 	"[OPTIONS]\n"
 	"       outrider-bench cache synth --kind uniform|zipf|phases --out TRACE [OPTIONS]\n"
 	"       outrider-bench cache replay TRACE... [OPTIONS]\n"
+	"       outrider-bench cache profile TRACE... --out FILE\n"
 	"\nRouting traces, and what each policy of the expert-cache would do with them.\n"
-	"outrider-bench cache record --help (synth, replay) lists the options.\n";
+	"outrider-bench cache record --help (synth, replay, profile) lists the options.\n";
 
 static int fail(int rc, const struct error *err)
 {
@@ -203,8 +205,35 @@ static int read_traces(struct replay_plan *plan, struct error *err)
 	if (!plan->traces)
 		return error_set(err, ENOMEM, "no memory for %zu traces", plan->n_traces);
 	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < plan->n_traces; i++)
+	for (size_t i = 0; rc == 0 && i < plan->n_traces; i++) {
 		rc = cache_trace_read(plan->files[i], &plan->traces[i], err);
+		if (rc == 0 && strcmp(plan->hints, "recorded") != 0)
+			rc = cache_trace_rehint(
+				&plan->traces[i], strcmp(plan->hints, "perfect") == 0, err);
+	}
+	return rc;
+}
+
+/* A profile is of one shape. */
+static int check_shapes(const struct replay_plan *plan, struct error *err)
+{
+	const struct cache_trace *first = &plan->traces[0];
+	for (size_t i = 1; i < plan->n_traces; i++)
+		if (plan->traces[i].n_layers != first->n_layers ||
+			plan->traces[i].n_experts != first->n_experts)
+			return error_set(err, EINVAL, "%s and %s are of different models",
+				plan->files[0], plan->files[i]);
+	return 0;
+}
+
+static int read_profile(
+	struct replay_plan *plan, const char *path, uint64_t **uses, struct error *err)
+{
+	int rc = check_shapes(plan, err);
+	if (rc == 0)
+		rc = profile_read(
+			path, plan->traces[0].n_layers, plan->traces[0].n_experts, uses, err);
+	plan->profile = *uses;
 	return rc;
 }
 
@@ -217,7 +246,8 @@ static int replay_all(
 			for (size_t p = 0; rc == 0 && p < plan->n_policies; p++) {
 				struct replay_options options = {.policy = plan->policies[p],
 					.n_slots = replay_slots(&plan->traces[t], plan->budgets[b]),
-					.link = plan->link};
+					.link = plan->link,
+					.profile = plan->profile};
 				rc = cache_replay(&plan->traces[t], &options,
 					replay_cell(plan, results, t, b, p), err);
 				if (rc < 0)
@@ -265,8 +295,9 @@ static int take_files(struct replay_plan *plan, int *argc, char ***argv, struct 
 
 static int run_replay(int argc, char **argv)
 {
-	struct replay_plan plan = {.n_policies = 0};
+	struct replay_plan plan = {.hints = "recorded"};
 	const char *policies = "all", *budgets = "17%,33%,50%", *format = "text";
+	const char *profile = NULL;
 	float gb_per_s = 2;
 	uint32_t latency_us = 80;
 	const struct arg args[] = {
@@ -275,6 +306,10 @@ static int run_replay(int argc, char **argv)
 		{"budget", ARG_STRING, &budgets, 0, 0, "SHARES", "default 17%,33%,50%"},
 		{"bandwidth", ARG_FLOAT, &gb_per_s, 0, 0, "GB/S", "of the link, default 2"},
 		{"latency", ARG_U32, &latency_us, 0, 1000000, "US", "of the link, default 80"},
+		{"hints", ARG_STRING, &plan.hints, 0, 0, "WHICH",
+			"recorded (default), none, or perfect: all that the next pass uses"},
+		{"profile", ARG_STRING, &profile, 0, 0, "FILE",
+			"of an earlier run, for policies that take one"},
 		{"format", ARG_STRING, &format, 0, 0, "text|json", "default text"},
 		{"plot", ARG_STRING, &plan.plot, 0, 0, "FILE",
 			"hits over budget, all traces together, as .svg or .png"},
@@ -293,6 +328,10 @@ static int run_replay(int argc, char **argv)
 		rc = error_set(&err, EINVAL, "--bandwidth: takes 0.001 to 10000");
 	if (rc == 0 && strcmp(format, "json") != 0 && strcmp(format, "text") != 0)
 		rc = error_set(&err, EINVAL, "--format: \"%s\", allowed are text and json", format);
+	if (rc == 0 && strcmp(plan.hints, "recorded") != 0 && strcmp(plan.hints, "none") != 0 &&
+		strcmp(plan.hints, "perfect") != 0)
+		rc = error_set(&err, EINVAL,
+			"--hints: \"%s\", allowed are recorded, none and perfect", plan.hints);
 	if (rc == 0)
 		rc = parse_policies(&plan, policies, &err);
 	if (rc == 0)
@@ -300,8 +339,69 @@ static int run_replay(int argc, char **argv)
 	plan.link = (struct replay_link){(double)gb_per_s * 1e9, (uint64_t)latency_us * 1000};
 	if (rc == 0)
 		rc = read_traces(&plan, &err);
+	uint64_t *uses = NULL;
+	if (rc == 0 && profile)
+		rc = read_profile(&plan, profile, &uses, &err);
 	if (rc == 0)
 		rc = report(&plan, strcmp(format, "json") == 0, &err);
+	for (size_t i = 0; plan.traces && i < plan.n_traces; i++)
+		cache_trace_exit(&plan.traces[i]);
+	free(plan.traces);
+	free(uses);
+	return rc < 0 ? fail(rc, &err) : EX_OK;
+}
+
+/* ---- profile ---- */
+
+static void count_uses(const struct cache_trace *trace, uint64_t *uses)
+{
+	for (uint32_t i = 0; i < trace->n_layer_runs; i++) {
+		const struct trace_layer *layer = &trace->layers[i];
+		for (uint32_t u = 0; u < layer->n_uses; u++)
+			uses[(size_t)layer->layer * trace->n_experts +
+				trace->uses[layer->first_use + u].expert]++;
+	}
+}
+
+static int write_profile(const struct replay_plan *plan, const char *path, struct error *err)
+{
+	const struct cache_trace *first = &plan->traces[0];
+	int rc = check_shapes(plan, err);
+	if (rc < 0)
+		return rc;
+	uint64_t *uses = calloc((size_t)first->n_layers * first->n_experts, sizeof(*uses));
+	if (!uses)
+		return error_set(err, ENOMEM, "no memory for a profile");
+	for (size_t t = 0; t < plan->n_traces; t++)
+		count_uses(&plan->traces[t], uses);
+	rc = profile_write(path, first->n_layers, first->n_experts, uses, err);
+	free(uses);
+	return rc;
+}
+
+static int run_profile(int argc, char **argv)
+{
+	struct replay_plan plan = {.hints = "recorded"};
+	const char *path = NULL;
+	const struct arg args[] = {
+		{"out", ARG_STRING, &path, 0, 0, "FILE", "the profile to write (needed)"},
+		{0},
+	};
+	struct error err = {""};
+	if (wants_help(argc, argv)) {
+		puts("usage: outrider-bench cache profile TRACE... --out FILE\n");
+		args_help(args, stdout);
+		return EX_OK;
+	}
+	int rc = take_files(&plan, &argc, &argv, &err);
+	if (rc == 0)
+		rc = args_parse(argc, argv, args, &err);
+	if (rc == 0 && !path)
+		rc = error_set(&err, EINVAL, "--out is needed");
+	if (rc == 0)
+		rc = read_traces(&plan, &err);
+	if (rc == 0)
+		rc = write_profile(&plan, path, &err);
 	for (size_t i = 0; plan.traces && i < plan.n_traces; i++)
 		cache_trace_exit(&plan.traces[i]);
 	free(plan.traces);
@@ -313,7 +413,8 @@ int bench_cache(int argc, char **argv)
 	static const struct {
 		const char *name;
 		int (*run)(int argc, char **argv);
-	} verbs[] = {{"record", run_record}, {"synth", run_synth}, {"replay", run_replay}};
+	} verbs[] = {{"record", run_record}, {"synth", run_synth}, {"replay", run_replay},
+		{"profile", run_profile}};
 	for (size_t i = 0; argc >= 2 && i < sizeof(verbs) / sizeof(verbs[0]); i++)
 		if (strcmp(argv[1], verbs[i].name) == 0)
 			return verbs[i].run(argc - 1, argv + 1);

@@ -3,6 +3,7 @@
  *   record  decodes the prompts of a workload with a model and a drafter, here, without the service, and writes what each
  *           layer of each pass asked of the experts, what was hinted, and how long computing took
  *   synth   writes a trace without a model: uniform, skewed, or of changing phases
+ *   profile writes how often the traces used each expert, for --profile and the setting of that name
  *   replay  runs policies over traces against a model of the link, and prints them beside Belady's bound
  */
 #pragma once
@@ -34,6 +35,10 @@ struct cache_synth_options {
 		hint_percent; /* of what a pass needs, hinted for before it; as many wrong ones make up the rest */
 	uint64_t seed;
 };
+
+/* cache_hints.c. Instead of the hints that were recorded: none, or before each decoding pass all that it will use, which is
+ * as much as anybody can know who does not know what comes after it. */
+int cache_trace_rehint(struct cache_trace *trace, bool perfect, struct error *err);
 
 /* cache_synth.c. The trace is the caller's to exit. */
 int cache_synth(

@@ -5,6 +5,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/rand.h"
 #include "shared/model/chat.h"
+#include "shared/model/moe_route.h"
 #include "shared/spec/slots.h"
 
 #include <jansson.h>
@@ -32,35 +33,30 @@ struct recorder {
 	uint16_t *tokens_of; /* [n_experts] */
 	bool *told; /* [n_layers][n_experts] hinted for in this drafting */
 	float *scores; /* [n_experts] */
+	struct moe_router router; /* the target's */
 };
 
 /* ---- Hints: hidden states through the target's routers. ---- */
 
-/* The experts that the router of `layer` would choose for one token, as hints, once each; their scores are
- * probabilities. */
-static void hint_token(struct recorder *r, enum hint_source source, uint32_t layer,
-	const float *hidden, uint64_t start_ns)
+/* What the target's router of `layer` makes of these tokens, as the service hints: each expert once, with the sum of its
+ * weights; what this drafting has hinted for before not again. */
+static void add_hints(struct recorder *r, enum hint_source source, uint32_t layer,
+	const float *const *hidden, uint32_t n_tokens, uint64_t start_ns)
 {
-	const struct model *model = r->target.engine.model;
-	const struct kernels *kernels = r->target.engine.kernels;
-	uint32_t n = model->config.n_experts;
-	const struct activation x = {.f32 = hidden};
-	kernels->matmul(&model->layers[layer].router, 0, n, &x, 1, (float *const[]){r->scores});
-	if (model->layers[layer].router_bias)
-		kernels->add(r->scores, model->layers[layer].router_bias, n);
-	kernels->softmax(r->scores, n);
-	for (uint32_t i = 0; i < model->config.n_experts_used; i++) {
-		uint32_t best = 0;
-		for (uint32_t e = 1; e < n; e++)
-			if (r->scores[e] > r->scores[best])
-				best = e;
+	moe_router_run(&r->router, layer, hidden, n_tokens);
+	uint32_t n_chosen = n_tokens * r->trace.n_experts_used;
+	uint32_t at_ns = (uint32_t)(clock_ns() - start_ns);
+	memset(r->scores, 0, r->trace.n_experts * sizeof(*r->scores));
+	for (uint32_t i = 0; i < n_chosen; i++)
+		r->scores[r->router.chosen[i]] += r->router.weights[i];
+	for (uint32_t i = 0; i < n_chosen; i++) {
+		uint16_t expert = r->router.chosen[i];
 		struct trace_hint hint = {.layer = (uint16_t)layer,
-			.expert = (uint16_t)best,
+			.expert = expert,
 			.source = source,
-			.score = r->scores[best],
-			.at_ns = (uint32_t)(clock_ns() - start_ns)};
-		r->scores[best] = -1;
-		bool *told = &r->told[(size_t)layer * n + best];
+			.score = r->scores[expert],
+			.at_ns = at_ns};
+		bool *told = &r->told[(size_t)layer * r->trace.n_experts + expert];
 		if (!*told && cache_trace_add_hint(&r->trace, &hint) < 0)
 			r->status = -ENOMEM;
 		*told = true;
@@ -115,8 +111,7 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	/* A prompt's tokens would ask for every expert. */
 	if (!r->prefill && next < r->trace.n_layers) {
 		forget_hints(r);
-		for (uint32_t i = 0; i < n_tokens; i++)
-			hint_token(r, HINT_GATE, next, hidden[i], start_ns);
+		add_hints(r, HINT_GATE, next, hidden, n_tokens, start_ns);
 	}
 	r->mark_ns = clock_ns();
 }
@@ -148,7 +143,7 @@ static void on_draft_layer(void *arg, uint32_t layer, uint32_t n_tokens, const u
 	if (r->silent || r->status != 0 || hidden == NULL || !r->trace.moe[layer])
 		return;
 	/* Only the last token is about to be verified: what the drafter caught up on has been. */
-	hint_token(r, HINT_DRAFT, layer, hidden[n_tokens - 1], r->draft_start_ns);
+	add_hints(r, HINT_DRAFT, layer, &hidden[n_tokens - 1], 1, r->draft_start_ns);
 }
 
 /* ---- Passes. ---- */
@@ -509,6 +504,9 @@ static int open_all(struct recorder *r, struct error *err)
 	r->scores = calloc(n_experts, sizeof(*r->scores));
 	if (rc == 0 && !(r->tokens && r->recorded && r->tokens_of && r->told && r->scores))
 		rc = error_set(err, ENOMEM, "no memory to record");
+	if (rc == 0)
+		rc = moe_router_init(
+			&r->router, r->target.engine.model, r->target.engine.kernels, CHUNK, err);
 	if (rc < 0)
 		return rc;
 	const struct forward_hooks hooks = {on_layer, on_residual, r};
@@ -536,6 +534,7 @@ int cache_record(const struct cache_record_options *options, struct error *err)
 			options->out, r->trace.name, r->trace.n_passes, r->trace.n_layer_runs,
 			r->trace.n_uses, r->trace.n_hints);
 	cache_trace_exit(&r->trace);
+	moe_router_exit(&r->router);
 	engine_close(&r->target.engine);
 	if (options->drafter == CACHE_DRAFT_MODEL)
 		engine_close(&r->draft.engine);

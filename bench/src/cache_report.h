@@ -16,7 +16,8 @@ struct replay_plan {
 	double budgets[REPLAY_BUDGETS]; /* percent of all experts */
 	size_t n_budgets;
 	struct replay_link link;
-	const char *plot;
+	const char *plot, *hints; /* hints: recorded, none or perfect */
+	const uint64_t *profile; /* of the traces' shape, or NULL */
 };
 
 /* Of [n_traces][n_budgets][n_policies]. */

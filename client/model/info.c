@@ -50,10 +50,11 @@ static void print_json_model(const struct model *m, const struct error *why)
 	       "\"kv_heads\": %u, \"head_length\": %u, \"feed_forward\": %u, \"experts\": %u, "
 	       "\"experts_used\": %u, \"expert_feed_forward\": %u, \"vocabulary\": %u, "
 	       "\"context\": %u, "
-	       "\"expert_bytes\": %" PRIu64 ", \"fingerprint\": \"%016" PRIx64 "\"}",
+	       "\"expert_bytes\": %" PRIu64 ", \"fingerprint\": \"%016" PRIx64
+	       "\", \"packed\": %s}",
 		c->arch->name, c->n_layers, c->n_embd, c->n_heads, c->n_kv_heads, c->head_dim,
 		c->n_ff, c->n_experts, c->n_experts_used, c->n_expert_ff, c->n_vocab, c->n_context,
-		m->expert_bytes_total, m->fingerprint);
+		m->expert_bytes_total, m->fingerprint, m->packed ? "true" : "false");
 }
 
 static void print_json_tensor(const struct gguf_tensor *t)
@@ -132,9 +133,10 @@ static void print_text_model(const struct model *m, const struct error *why)
 	printf("model        %s, %u layers, embedding %u, %u heads (%u for k and v) of %u\n",
 		c->arch->name, c->n_layers, c->n_embd, c->n_heads, c->n_kv_heads, c->head_dim);
 	if (c->n_experts)
-		printf("experts      %u per layer, %u used, width %u, %.1f MiB in all\n",
+		printf("experts      %u per layer, %u used, width %u, %.1f MiB in all%s\n",
 			c->n_experts, c->n_experts_used, c->n_expert_ff,
-			(double)m->expert_bytes_total / 1048576);
+			(double)m->expert_bytes_total / 1048576,
+			m->packed ? ", packed: each is one read" : "");
 	else
 		printf("feed-forward %u\n", c->n_ff);
 	printf("vocabulary   %u\ncontext      %u\n", c->n_vocab, c->n_context);

@@ -52,10 +52,13 @@ const struct config_key drafter_config_keys[] = {
 		"than two CPUs, unless the policy says no.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "hints", CONFIG_ENUM, AT(hints), 0, 0, choice_names, "auto", NULL,
-		"Tell the expert-cache which experts drafted tokens will need: auto and on do "
-		"where the "
-		"draft model has the target's hidden size and layers.",
+		"Tell the expert-cache, where it lacks room for all, which experts the next tokens "
+		"will need: by a draft model of the target's hidden size and layers, else by what "
+		"was needed before.",
 		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "history", CONFIG_BYTES, AT(history), 0, 64.0 * (1 << 30), NULL, "32M", "bytes",
+		"Memory for what tokens needed before; the more, the more tokens are known.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "spin", CONFIG_STRING, AT(spin), 0, 0, NULL, "auto", "time or auto",
 		"How long to spin for a request before sleeping; auto is 0 with four CPUs or "
 		"fewer, else 50us.",

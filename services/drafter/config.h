@@ -14,6 +14,7 @@ struct drafter_config {
 	int run_ahead, hints; /* enum choice */
 	char spin[32];
 	int64_t kv_tokens, context;
+	int64_t history; /* bytes */
 	/* Resolved by drafter_config_resolve. */
 	uint64_t spin_ns;
 	int64_t chunk_allocated; /* what the draft model's batch has room for */

@@ -11,6 +11,7 @@ struct draft_model;
 struct draft_context {
 	const struct session_view *view;
 	struct draft_model *model; /* NULL: none loaded, or refused for this target */
+	struct hints *hints;
 };
 
 /* One request of a round and the reply it gets: n = 0 and the echoed fields are filled in already. */

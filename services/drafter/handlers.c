@@ -125,12 +125,14 @@ static void on_detail(void *arg, struct daemon_details *to)
 		daemon_detail(to, "passes", "%llu", (unsigned long long)w->model->passes);
 		daemon_detail(to, "pass_tokens", "%llu", (unsigned long long)w->model->tokens);
 		daemon_detail(to, "evictions", "%llu", (unsigned long long)w->model->evictions);
-		daemon_detail(to, "hints", "%llu", (unsigned long long)w->model->hints.sent);
 	}
 	const struct {
 		const char *name;
 		const _Atomic uint64_t *value;
 	} counts[] = {
+		{"draft_hints", &w->hints.sent[HINT_DRAFT]},
+		{"history_hints", &w->hints.sent[HINT_HISTORY]},
+		{"routings", &w->hints.learnt},
 		{"requests", &c->requests},
 		{"stale", &c->stale},
 		{"rounds", &c->rounds},

@@ -1,163 +1,185 @@
 #include "services/drafter/hints.h"
 
+#include "shared/base/clock.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-void hints_init(struct hints *hints, const struct kernels *kernels)
+/* What a peer says a layer takes is not believed beyond this. */
+#define LAYER_NS_MAX 1000000000u
+
+void hints_init(struct hints *hints, const struct drafter_config *config)
 {
 	memset(hints, 0, sizeof(*hints));
-	hints->kernels = kernels;
+	hints->config = config;
 	hints->region.fd = -1;
+	history_init(&hints->history);
 }
 
-void hints_forget(struct hints *hints)
+static void detach(struct hints *hints)
 {
-	if (hints->target)
-		model_free(&hints->target);
-	free(hints->scores);
+	hints->attached = false;
+	region_close(&hints->region);
+	hints->region = (struct region){.fd = -1};
 	free(hints->told);
-	hints->scores = NULL;
+	free(hints->chosen);
+	free(hints->score);
 	hints->told = NULL;
+	hints->chosen = NULL;
+	hints->score = NULL;
 }
 
 void hints_exit(struct hints *hints)
 {
-	hints_forget(hints);
-	region_close(&hints->region);
-	memset(hints, 0, sizeof(*hints));
+	hints_no_target(hints);
+	detach(hints);
+	history_exit(&hints->history);
 }
 
-static int check(const struct model *target, uint64_t fingerprint, const struct model_config *draft,
-	struct error *err)
+static int allocate(struct hints *hints, struct error *err)
 {
-	const struct model_config *config = &target->config;
-	if (target->fingerprint != fingerprint)
-		return error_set(err, ENOTSUP, "the target's file is not the one that is served");
-	if (config->n_experts == 0)
-		return error_set(err, ENOTSUP, "the target has no experts");
-	if (config->n_embd != draft->n_embd || config->n_layers != draft->n_layers)
-		return error_set(err, ENOTSUP,
-			"the draft model has %u layers of %u, the target %u of %u", draft->n_layers,
-			draft->n_embd, config->n_layers, config->n_embd);
-	for (uint32_t l = 0; l < config->n_layers; l++) {
-		const struct layer *layer = &target->layers[l];
-		const struct tensor_type_info *type = tensor_type_info(layer->router.type);
-		if (layer->moe && (!type || type->quantised))
-			return error_set(err, ENOTSUP, "the target's routers are quantised");
-	}
-	return 0;
-}
-
-int hints_target(struct hints *hints, const char *path, uint64_t fingerprint,
-	const struct model_config *draft, struct error *err)
-{
-	hints_forget(hints);
-	struct model *target;
-	int r = model_load(path, &target, err);
-	if (r < 0)
-		return r;
-	r = check(target, fingerprint, draft, err);
-	if (r < 0) {
-		model_free(&target);
-		return r;
-	}
-	hints->target = target;
-	size_t bits = (size_t)target->config.n_layers * target->config.n_experts;
-	hints->told_words = (bits + 63) / 64;
+	const struct slots *slots = &hints->hinter.slots;
+	hints->told_words = ((size_t)slots->n_layers * slots->n_experts + 63) / 64;
 	hints->told = calloc(hints->told_words, sizeof(*hints->told));
-	hints->scores = calloc(target->config.n_experts, sizeof(*hints->scores));
-	if (!hints->told || !hints->scores) {
-		hints_forget(hints);
+	hints->chosen = calloc(slots->n_experts, sizeof(*hints->chosen));
+	hints->score = calloc(slots->n_experts, sizeof(*hints->score));
+	if (!hints->told || !hints->chosen || !hints->score)
 		return error_set(err, ENOMEM, "no memory for expert hints");
-	}
 	return 0;
+}
+
+/* What is known of another model is no use. */
+static int shape_history(struct hints *hints, struct error *err)
+{
+	const struct slots_header *header = hints->hinter.header;
+	const struct slots *slots = &hints->hinter.slots;
+	if (hints->history.memory && hints->fingerprint == header->model_fingerprint &&
+		hints->history.n_layers == slots->n_layers &&
+		hints->history.n_experts == slots->n_experts)
+		return 0;
+	hints->fingerprint = header->model_fingerprint;
+	return history_shape(&hints->history, slots->n_layers, slots->n_experts,
+		header->n_experts_used, (size_t)hints->config->history, err);
 }
 
 int hints_attach(struct hints *hints, struct region *region, struct error *err)
 {
-	hints->attached = false;
-	region_close(&hints->region);
+	detach(hints);
 	hints->region = *region;
 	*region = (struct region){.fd = -1};
 	if (!hints->region.header)
 		return 0;
 	int r = slots_hinter_attach(&hints->hinter, &hints->region, err);
+	if (r == 0)
+		r = allocate(hints, err);
+	if (r == 0)
+		r = shape_history(hints, err);
 	if (r < 0) {
-		region_close(&hints->region);
-		hints->region = (struct region){.fd = -1};
+		detach(hints);
 		return r;
 	}
+	ring_mend_producer(&hints->hinter.hints);
+	hints->iteration = hints->asked = 0;
 	hints->attached = true;
 	return 0;
 }
 
-/* Not every expert has a slot. */
-static bool useful(const struct hints *hints)
+/* Whether the target's routers are those of the model whose experts the region holds. */
+static bool target_fits(const struct hints *hints)
 {
-	const struct model_config *config = &hints->target->config;
-	uint64_t n_total = 0;
-	for (uint32_t l = 0; l < config->n_layers; l++)
-		n_total += hints->target->layers[l].moe ? config->n_experts : 0;
-	return atomic_load_explicit(&hints->hinter.header->budget, memory_order_relaxed) < n_total;
-}
-
-bool hints_wanted(const struct hints *hints)
-{
-	return hints->target && hints->attached &&
+	return hints->target &&
 	       hints->hinter.header->model_fingerprint == hints->target->file_fingerprint &&
-	       useful(hints);
+	       hints->target->config.n_layers <= hints->hinter.slots.n_layers &&
+	       hints->target->config.n_experts <= hints->hinter.slots.n_experts;
 }
 
-void hints_round(struct hints *hints)
+bool hints_wanted(const struct hints *hints, enum hint_source source)
 {
+	if (hints->config->hints == CHOICE_OFF || !hints->attached ||
+		!slots_hint_wanted(&hints->hinter, source))
+		return false;
+	return source == HINT_DRAFT ? target_fits(hints) : hints->history.memory != NULL;
+}
+
+static void begin_pass(struct hints *hints, uint64_t iteration)
+{
+	if (iteration == hints->iteration)
+		return;
+	hints->iteration = iteration;
+	hints->verify_ns = 0;
 	if (hints->told)
 		memset(hints->told, 0, hints->told_words * sizeof(*hints->told));
+	history_begin(&hints->history);
 }
 
-static uint32_t best(const float *scores, uint32_t n)
+void hints_request(struct hints *hints, uint64_t iteration)
 {
-	uint32_t at = 0;
-	for (uint32_t i = 1; i < n; i++)
-		if (scores[i] > scores[at])
-			at = i;
-	return at;
+	hints->asked = iteration;
+	begin_pass(hints, iteration);
 }
 
-void hints_token(struct hints *hints, uint32_t layer, const float *hidden, uint64_t session)
+static uint64_t verify_layer_ns(const struct hints *hints)
 {
-	const struct model_config *config = &hints->target->config;
-	if (layer >= config->n_layers || !hints->target->layers[layer].moe)
+	uint64_t ns =
+		atomic_load_explicit(&hints->hinter.header->verify_layer_ns, memory_order_relaxed);
+	return ns < LAYER_NS_MAX ? ns : LAYER_NS_MAX;
+}
+
+void hints_ahead(struct hints *hints)
+{
+	if (!hints->attached || hints->asked == 0 || hints->n_moe == 0)
 		return;
-	const struct activation x = {.f32 = hidden};
-	float *scores = hints->scores;
-	uint32_t n = config->n_experts;
-	hints->kernels->matmul(
-		&hints->target->layers[layer].router, 0, n, &x, 1, (float *const[]){scores});
-	/* As moe_route.c scores them, but for groups: a hint may be wrong. */
-	const struct layer *target = &hints->target->layers[layer];
-	if (target->router_bias)
-		hints->kernels->add(scores, target->router_bias, n);
-	if (config->routing.gating == GATING_SIGMOID)
-		hints->kernels->sigmoid(scores, n);
-	else
-		hints->kernels->softmax(scores, n);
-	if (target->selection_bias)
-		hints->kernels->add(scores, target->selection_bias, n);
-	for (uint32_t i = 0; i < config->n_experts_used && i < n; i++) {
-		uint32_t expert = best(scores, n);
-		struct slot_hint hint = {.layer = (uint16_t)layer,
-			.expert = (uint16_t)expert,
-			.score = scores[expert],
-			.session = session};
-		scores[expert] = -__builtin_inff();
-		size_t bit = (size_t)layer * n + expert;
-		uint64_t mask = UINT64_C(1) << (bit & 63);
-		if (hints->told[bit / 64] & mask)
-			continue;
-		hints->told[bit / 64] |= mask;
-		if (!slots_resident(&hints->hinter, layer, expert) &&
-			slots_hint(&hints->hinter, &hint))
-			hints->sent++;
-	}
+	begin_pass(hints, hints->asked + hints->n_moe);
+	hints->verify_ns = clock_ns() + hints->hinter.slots.n_layers * verify_layer_ns(hints);
+}
+
+void hints_measured(struct hints *hints, uint32_t n_tokens, uint32_t n_layers)
+{
+	if (!hints->attached)
+		return;
+	struct slots_header *header = hints->hinter.header;
+	uint64_t layer_ns = n_layers > 0 ? hints->step_ns / n_layers : 0;
+	atomic_store_explicit(&header->draft_tokens, n_tokens, memory_order_relaxed);
+	atomic_store_explicit(&header->draft_layer_ns, layer_ns, memory_order_relaxed);
+}
+
+uint64_t hints_needed_by(const struct hints *hints, uint32_t layer, uint64_t now_ns)
+{
+	uint64_t begin_ns = hints->verify_ns > now_ns ? hints->verify_ns : now_ns;
+	return begin_ns + layer * verify_layer_ns(hints);
+}
+
+void hints_tell(struct hints *hints, enum hint_source source, uint32_t layer, uint32_t ordinal,
+	uint32_t expert, float score, uint64_t session, uint64_t now_ns)
+{
+	const struct slots *slots = &hints->hinter.slots;
+	if (layer >= slots->n_layers || expert >= slots->n_experts)
+		return;
+	size_t bit = (size_t)layer * slots->n_experts + expert;
+	uint64_t mask = UINT64_C(1) << (bit & 63);
+	if (hints->told[bit / 64] & mask)
+		return;
+	hints->told[bit / 64] |= mask;
+	const struct slot_hint hint = {
+		.layer = (uint16_t)layer,
+		.expert = (uint16_t)expert,
+		.score = score,
+		.source = source,
+		.session = session,
+		.needed_by_ns = hints_needed_by(hints, layer, now_ns),
+		.made_ns = now_ns,
+		.iteration = hints->iteration + ordinal,
+	};
+	if (!slots_hint(&hints->hinter, &hint))
+		return;
+	hints->missing |= !slots_resident(&hints->hinter, layer, expert);
+	atomic_fetch_add_explicit(&hints->sent[source], 1, memory_order_relaxed);
+}
+
+void hints_flush(struct hints *hints)
+{
+	if (hints->missing)
+		slots_hint_wake(&hints->hinter);
+	hints->missing = false;
 }

@@ -103,7 +103,6 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 	if (!m->kernels)
 		return -ENOEXEC;
 	say_what_is_short(config, m->kernels);
-	hints_init(&m->hints, m->kernels);
 	uint32_t own = m->model->config.n_context;
 	m->n_context = config->context ? (uint32_t)config->context : CONTEXT_DEFAULT;
 	if (m->n_context > own)
@@ -134,11 +133,12 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	struct draft_model *m = arg;
 	(void)experts;
 	(void)weights;
-	if (!hidden || !hints_wanted(&m->hints))
+	if (!hidden || !hints_wanted(m->hints, HINT_DRAFT))
 		return;
 	for (uint32_t i = 0; i < n_tokens && i < m->n_in_batch; i++)
 		if (m->batch[i].position + 1 >= m->owner[i]->n)
-			hints_token(&m->hints, layer, hidden[i], m->owner[i]->uid);
+			hints_token(m->hints, layer, hidden[i], m->owner[i]->uid);
+	hints_flush(m->hints);
 }
 
 /* The tokenizer that the verifier says it uses, read from its model's file. */
@@ -181,13 +181,14 @@ int draft_model_meet(
 }
 
 int draft_model_open(const struct drafter_config *config, struct draft_session *sessions,
-	uint32_t n_sessions, struct draft_model **out, struct error *err)
+	uint32_t n_sessions, struct hints *hints, struct draft_model **out, struct error *err)
 {
 	struct draft_model *m = calloc(1, sizeof(*m));
 	if (!m)
 		return error_set(err, ENOMEM, "no memory for the draft model");
 	m->sessions = sessions;
 	m->n_sessions = n_sessions;
+	m->hints = hints;
 	int r = open_parts(m, config, err);
 	if (r < 0) {
 		draft_model_close(&m);
@@ -212,8 +213,6 @@ void draft_model_close(struct draft_model **model)
 		kv_exit(&m->kv);
 	if (m->memory)
 		munmap(m->memory, m->memory_bytes);
-	if (m->kernels)
-		hints_exit(&m->hints);
 	sampler_exit(&m->sampler);
 	tokenizer_free(&m->tokenizer);
 	free(m->batch);

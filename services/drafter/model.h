@@ -21,7 +21,7 @@ struct draft_model {
 	size_t memory_bytes;
 	struct tokenizer *tokenizer;
 	struct sampler sampler; /* over the tokens that the target has too */
-	struct hints hints;
+	struct hints *hints; /* borrowed */
 	uint32_t n_vocab; /* tokens it can read */
 	uint32_t n_context, n_batch;
 	uint64_t uses, round; /* counts uses; its value when the round began */
@@ -36,9 +36,9 @@ struct draft_model {
 	_Atomic uint64_t passes, tokens, evictions; /* read by the loop thread for status */
 };
 
-/* sessions: [n_sessions], the worker's table, borrowed. Errors name the file or setting. */
+/* sessions: [n_sessions], the worker's table, and its hints, borrowed. Errors name the file or setting. */
 int draft_model_open(const struct drafter_config *config, struct draft_session *sessions,
-	uint32_t n_sessions, struct draft_model **out, struct error *err);
+	uint32_t n_sessions, struct hints *hints, struct draft_model **out, struct error *err);
 void draft_model_close(struct draft_model **model);
 
 /* Prepares for the target at path, whose tokenizer has this fingerprint. Vocabularies of different sizes will do where

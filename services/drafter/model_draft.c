@@ -2,6 +2,7 @@
  * the end of each. */
 #include "services/drafter/model.h"
 
+#include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/base/rand.h"
 
@@ -106,6 +107,15 @@ static int32_t draw(struct draft_model *m, struct draft_session *s, uint32_t at)
 	return s->chain->q[at][chosen].token;
 }
 
+/* Without layers like the target's, what such tokens wanted before is the hint: of the newest of the chain while the next is
+ * drafted. */
+static void hint(struct draft_model *m, const struct draft_session *s)
+{
+	uint32_t last = s->n + s->n_chain - 1;
+	if (!hints_wanted(m->hints, HINT_DRAFT))
+		hints_history(m->hints, s, s->tokens, last, 1);
+}
+
 /* The next token of the chain from the logits after the last one. */
 static void pick(struct draft_model *m, struct draft_session *s, const float *logits)
 {
@@ -184,6 +194,40 @@ static void answer(struct draft_session *s, const struct draft_item *item, uint3
 	s->chain_goal = n == item->k ? 2 * n + 1 : 0;
 }
 
+/* The committed token that the pass computes, and what is drafted already. */
+static void hint_what_is_there(struct draft_model *m, const struct draft_session *s)
+{
+	if (!hints_wanted(m->hints, HINT_DRAFT))
+		hints_history(m->hints, s, s->tokens, s->n - 1, 1 + s->n_chain);
+}
+
+/* One step of all sessions that still lack drafts; false when none does. */
+static bool step(struct draft_model *m, struct draft_item *items, uint32_t n, bool *off)
+{
+	uint32_t steps_left = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		struct draft_session *s = items[i].session;
+		uint32_t k = bounded(m, s, items[i].k);
+		if (off[i] || s->n_chain >= k)
+			continue;
+		if (m->n_in_batch < m->n_batch && add(m, s, s->n + s->n_chain, true) == 0)
+			off[i] = true;
+		else if (k - s->n_chain > steps_left)
+			steps_left = k - s->n_chain;
+	}
+	if (m->n_in_batch == 0)
+		return false;
+	uint64_t start_ns = clock_ns();
+	hints_step(m->hints, steps_left);
+	if (run(m) < 0)
+		return false;
+	hints_step_took(m->hints, clock_ns() - start_ns);
+	for (uint32_t i = 0; i < n; i++)
+		if (!off[i] && items[i].session->n_chain > 0)
+			hint(m, items[i].session);
+	return true;
+}
+
 /* All sessions of the round take a step of the chain in each pass. A session that lacks more
  * than one pass reads is left to draft_model_idle and answered from its n-grams. */
 static void by_model(struct draft_context *context, struct draft_item *items, uint32_t n)
@@ -191,24 +235,15 @@ static void by_model(struct draft_context *context, struct draft_item *items, ui
 	struct draft_model *m = context->model;
 	uint32_t ahead[LIMIT_SESSIONS];
 	bool off[LIMIT_SESSIONS];
-	hints_round(&m->hints);
 	m->round = m->uses;
 	for (uint32_t i = 0; i < n; i++) {
 		items[i].session->used = ++m->uses;
 		ahead[i] = items[i].session->n_chain;
 		off[i] = lag(items[i].session) > m->n_batch;
+		hint_what_is_there(m, items[i].session);
 	}
-	for (;;) {
-		for (uint32_t i = 0; i < n; i++) {
-			struct draft_session *s = items[i].session;
-			if (off[i] || s->n_chain >= bounded(m, s, items[i].k))
-				continue;
-			if (m->n_in_batch < m->n_batch && add(m, s, s->n + s->n_chain, true) == 0)
-				off[i] = true;
-		}
-		if (m->n_in_batch == 0 || run(m) < 0)
-			break;
-	}
+	while (step(m, items, n, off))
+		;
 	for (uint32_t i = 0; i < n; i++) {
 		struct draft_session *s = items[i].session;
 		if (s->chain && s->n_chain > 0)
@@ -235,13 +270,17 @@ bool draft_model_idle(struct draft_model *m, bool ahead)
 		return run(m) == 0;
 	if (!ahead)
 		return false;
+	bool behind = true;
 	for (uint32_t i = 0; i < m->n_sessions; i++) {
 		struct draft_session *s = &m->sessions[i];
 		if (s->uid == 0 || s->n_chain == 0 || s->n_chain >= bounded(m, s, s->chain_goal) ||
-			!s->has_seq)
+			!s->has_seq || m->n_in_batch == m->n_batch)
 			continue;
-		if (m->n_in_batch < m->n_batch)
-			add(m, s, s->n + s->n_chain, true);
+		/* What was answered with is still to be verified; what is drafted after that is for the next pass. */
+		behind &= s->seq.n >= s->n + s->chain_goal / 2;
+		add(m, s, s->n + s->n_chain, true);
 	}
+	if (m->n_in_batch > 0 && behind)
+		hints_ahead(m->hints);
 	return m->n_in_batch > 0 && run(m) == 0;
 }

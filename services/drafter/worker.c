@@ -5,6 +5,7 @@
 #include "shared/base/timeline.h"
 #include "shared/spec/policy.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +13,8 @@
 #define ROUND_WAIT_NS 2000000u
 #define SLEEP_NS 500000000u
 #define ALIVE_NS 10000000000u
+/* Routings learnt at once, while nobody waits: a request that comes meanwhile waits no longer. */
+#define LEARN_MAX 64u
 
 static void count(_Atomic uint64_t *counter, uint64_t by)
 {
@@ -44,14 +47,15 @@ static void meet_hints(struct worker *w)
 {
 	struct error err = {""};
 	const struct sessions_header *header = &w->view.header;
+	assert(w->model);
 	if (w->config->hints == CHOICE_OFF) {
-		hints_forget(&w->model->hints);
+		hints_no_target(&w->hints);
 		return;
 	}
-	int r = hints_target(&w->model->hints, header->model_path, header->model_fingerprint,
-		&w->model->model->config, &err);
+	int r = hints_target(&w->hints, header->model_path, header->model_fingerprint,
+		&w->model->model->config, w->model->kernels, &err);
 	if (r < 0)
-		log_info("no expert hints: %s", err.text);
+		log_info("expert hints come from history: %s", err.text);
 }
 
 /* A target with another tokenizer would read other words in our tokens: n-grams are then what is
@@ -62,6 +66,7 @@ static void meet_target(struct worker *w)
 	const struct sessions_header *header = &w->view.header;
 	w->context.view = &w->view;
 	w->context.model = NULL;
+	hints_no_target(&w->hints);
 	if (!w->model)
 		return;
 	if (draft_model_meet(w->model, header->model_path, header->tokenizer_fingerprint, &err) <
@@ -169,7 +174,7 @@ static void take_mail(struct worker *w)
 			take_draft(w, &region);
 		else if (i == WORKER_POLICY)
 			take_policy(w, &region);
-		else if (w->model && hints_attach(&w->model->hints, &region, &err) < 0)
+		else if (hints_attach(&w->hints, &region, &err) < 0)
 			log_error("the expert slots cannot be used: %s", err.text);
 		region_close(&region);
 	}
@@ -210,6 +215,7 @@ static void add_request(struct worker *w, const struct draft_request *request)
 {
 	struct draft_session *s = follow(w, request);
 	count(&w->counts.requests, 1);
+	hints_request(&w->hints, request->iteration);
 	if (s) {
 		const struct draft_ops *ops =
 			draft_method_for(&w->context, s, (enum draft_method)w->config->method);
@@ -224,6 +230,9 @@ static void add_request(struct worker *w, const struct draft_request *request)
 		at++;
 	if (at < w->n_items)
 		w->items[at].session = NULL;
+	/* At K = 0 the pass begins now: whatever arrives before its layers do helps. */
+	if (request->k == 0 && s)
+		hints_history(&w->hints, s, s->tokens, s->n - 1, 1);
 	if (request->k == 0 || at == LIMIT_SESSIONS)
 		return;
 	if (at == w->n_items)
@@ -277,6 +286,26 @@ static void send(struct worker *w, const struct draft_item *item, uint64_t took_
 	count(&w->counts.drafted_ahead, reply->ahead);
 }
 
+/* The draft model hints by itself while it drafts, but for its last token, whose hidden states it did not compute. */
+static void hint(struct worker *w, const struct draft_item *item)
+{
+	const struct draft_reply *reply = item->reply;
+	int32_t tokens[LIMIT_DRAFT + 2];
+	struct draft_session *s = item->session;
+	if (!s)
+		return;
+	uint32_t before = s->n > 1 ? 2 : 1, first = before - 1, n = 1 + reply->n;
+	memcpy(tokens, s->tokens + s->n - before, before * sizeof(*tokens));
+	memcpy(tokens + before, reply->token, reply->n * sizeof(*tokens));
+	if (reply->method == DRAFT_MODEL && !hints_wanted(&w->hints, HINT_DRAFT))
+		return;
+	if (reply->method == DRAFT_MODEL) {
+		first += reply->n;
+		n = 1;
+	}
+	hints_history(&w->hints, s, tokens, first, n);
+}
+
 /* Answers the round: each method drafts once for all of its items. */
 static void answer(struct worker *w)
 {
@@ -306,7 +335,7 @@ static void answer(struct worker *w)
 			draft_methods_all[m]->draft(&w->context, own, n);
 	}
 	uint64_t took_ns = clock_ns() - start_ns;
-	uint32_t n_drafted = 0;
+	uint32_t n_most = 0, n_layers = 0, n_drafted = 0;
 	for (uint32_t i = 0; i < w->n_items; i++)
 		n_drafted += w->replies[i].n;
 	if (timeline_on())
@@ -314,8 +343,15 @@ static void answer(struct worker *w)
 			.end_ns = start_ns + took_ns,
 			.kind = TIMELINE_DRAFT,
 			.value = {w->n_items, n_drafted}});
-	for (uint32_t i = 0; i < w->n_items; i++)
+	for (uint32_t i = 0; i < w->n_items; i++) {
 		send(w, &w->items[i], took_ns);
+		n_most = w->replies[i].n > n_most ? w->replies[i].n : n_most;
+		if (w->replies[i].method == DRAFT_MODEL)
+			n_layers = w->model->model->config.n_layers;
+	}
+	for (uint32_t i = 0; i < w->n_items; i++)
+		hint(w, &w->items[i]);
+	hints_measured(&w->hints, n_most, n_layers);
 	count(&w->counts.rounds, 1);
 	count(&w->counts.busy_ns, took_ns);
 	w->n_items = 0;
@@ -380,6 +416,8 @@ static void *run(void *arg)
 			timeline_end(idle_ns, TIMELINE_DRAFT_IDLE, 0, 0, 0);
 			continue;
 		}
+		if (hints_learn(&w->hints, &w->rings.routings, LEARN_MAX) > 0)
+			continue;
 		if (!atomic_load_explicit(&w->mail_waiting, memory_order_acquire) &&
 			!atomic_load_explicit(&w->tuned, memory_order_acquire))
 			doorbell_wait(bell, seen, w->config->spin_ns, SLEEP_NS);
@@ -405,9 +443,11 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 	pthread_cond_init(&w->changed, &attributes);
 	pthread_condattr_destroy(&attributes);
 	atomic_store(&w->beat_ns, clock_ns());
+	hints_init(&w->hints, w->config);
+	w->context.hints = &w->hints;
 	if (config->draft[0] == '\0')
 		return 0;
-	return draft_model_open(config, w->sessions, LIMIT_SESSIONS, &w->model, err);
+	return draft_model_open(config, w->sessions, LIMIT_SESSIONS, &w->hints, &w->model, err);
 }
 
 int worker_start(struct worker *w, struct error *err)
@@ -438,6 +478,7 @@ void worker_exit(struct worker *w)
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		end_session(w, &w->sessions[i]);
 	draft_model_close(&w->model);
+	hints_exit(&w->hints);
 	session_view_close(&w->view);
 	region_close(&w->draft);
 	region_close(&w->policy);

@@ -46,6 +46,7 @@ struct worker {
 	struct policy_page *page;
 	struct draft_model *model;
 	struct draft_context context;
+	struct hints hints;
 	struct draft_session sessions[LIMIT_SESSIONS];
 	struct draft_item items[LIMIT_SESSIONS];
 	struct draft_request asked[LIMIT_SESSIONS];

@@ -3,6 +3,7 @@
 #include "services/expert-cache/policy.h"
 #include "services/expert-cache/reader.h"
 
+static const char *const auto_name[] = {"auto", NULL};
 static const char *const choice_names[] = {"auto", "yes", "no", NULL};
 static const char *const io_names[] = {"auto", "io_uring", "pread", NULL};
 
@@ -18,20 +19,25 @@ const struct config_key cache_config_keys[] = {
 	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, NULL, "lru", "name",
 		"Which experts are kept and fetched ahead: " CACHE_POLICY_NAMES ".", KNOB_LIVE,
 		KNOB_GLOBAL},
+	{"", "profile", CONFIG_STRING, AT(profile), 0, 0, NULL, "", "path",
+		"How often experts were used in an earlier run, as outrider-bench cache profile "
+		"writes it: where policies begin.",
+		KNOB_AT_START, KNOB_MODEL},
 	{"", "io", CONFIG_ENUM, AT(io), 0, 0, io_names, "auto", "",
 		"How the file is read: auto takes io_uring where the kernel allows it.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "direct", CONFIG_ENUM, AT(direct), 0, 0, choice_names, "auto", "",
 		"Read past the page cache (O_DIRECT): auto does where the file system allows it.",
 		KNOB_AT_START, KNOB_GLOBAL},
-	{"", "queue_depth", CONFIG_STRING, AT(queue_depth), 0, 0, NULL, "auto", "reads",
-		"Reads in the kernel at once, 1 to 1024: auto measures at start-up how few keep "
-		"the "
-		"disk busy.",
+	{"", "queue_depth", CONFIG_INT, AT(queue_depth), READER_DEPTH_MIN, READER_DEPTH_MAX,
+		auto_name, "auto", "reads",
+		"Reads in the kernel at once: auto measures at start-up how few keep the disk "
+		"busy.",
 		KNOB_AT_START, KNOB_GLOBAL},
-	{"", "read_bytes", CONFIG_STRING, AT(read_bytes), 0, 0, NULL, "auto", "bytes",
-		"Longest single read, 64K to 16M, larger parts of an expert are cut: auto measures "
-		"at start-up which length costs least.",
+	{"", "read_bytes", CONFIG_BYTES, AT(read_bytes), READER_BYTES_MIN, READER_BYTES_MAX,
+		auto_name, "auto", "bytes",
+		"Longest single read, larger parts of an expert are cut: auto measures at start-up "
+		"which length costs least.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "preload", CONFIG_ENUM, AT(preload), 0, 0, choice_names, "auto", "",
 		"Fill free slots in the background: auto does when the budget holds every expert.",
@@ -54,13 +60,6 @@ int cache_config_check(const struct cache_config *config, struct error *err)
 		return error_set(err, ENOEXEC,
 			"model: no file given (--model FILE, or model = FILE in the "
 			"configuration)");
-	unsigned depth;
-	size_t read_bytes;
-	int status = reader_parse_depth(config->queue_depth, &depth, err);
-	if (status == 0)
-		status = reader_parse_bytes(config->read_bytes, &read_bytes, err);
-	if (status != 0)
-		return status;
 	if (cache_policy_find(config->policy) == NULL)
 		return error_set(err, ENOEXEC, "policy: \"%s\" is not one of %s", config->policy,
 			cache_policy_list());

@@ -11,9 +11,10 @@ struct cache_config {
 	char model[1024];
 	char budget[32];
 	char policy[LIMIT_NAME];
+	char profile[1024];
 	int io; /* enum io_choice */
 	int direct; /* enum auto_choice */
-	char queue_depth[16], read_bytes[16]; /* reader_parse_depth, reader_parse_bytes */
+	int64_t queue_depth, read_bytes; /* 0: measured */
 	int preload; /* enum auto_choice */
 	int pack; /* enum auto_choice */
 	int64_t hint_queue_max;

@@ -4,8 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const hint_source_names[HINT_SOURCES] = {
-	[HINT_DRAFT] = "draft", [HINT_GATE] = "gate", [HINT_HISTORY] = "history"};
+const char *const hint_source_names[HINT_SOURCES + 1] = {
+	[HINT_DRAFT] = "draft",
+	[HINT_GATE] = "gate",
+	[HINT_HISTORY] = "history",
+	[HINT_SOURCES] = "any",
+};
 
 /* Nobody foresees more passes than this: an iteration further on is rubbish, and would close the passes for good. */
 #define AHEAD_PASSES 4u
@@ -74,38 +78,57 @@ static void count(_Atomic uint64_t *counter, uint64_t n)
 		memory_order_relaxed);
 }
 
+/* How long before the use an expert was hinted for, by this source or (HINT_SOURCES) the first that did; false: it was not.
+ * Negative: after. */
+static bool hinted(const struct hint_quality *q, size_t pass, unsigned source, uint32_t expert,
+	int32_t *before_us)
+{
+	uint32_t begun_us = (uint32_t)(q->passes[pass].begun_ns / 1000);
+	unsigned first = source < HINT_SOURCES ? source : 0;
+	unsigned end = source < HINT_SOURCES ? source + 1 : HINT_SOURCES;
+	bool any = false;
+	for (unsigned s = first; s < end; s++) {
+		if (!test(bits_of(q, pass, BITS_HINTED + s), expert))
+			continue;
+		/* Modulo 2^32, more than an hour. */
+		int32_t us = (int32_t)(begun_us - made_of(q, pass, s)[expert]);
+		*before_us = any && *before_us > us ? *before_us : us;
+		any = true;
+	}
+	return any;
+}
+
+static void count_pass(
+	const struct hint_quality *q, size_t pass, unsigned source, struct hint_counts *counts)
+{
+	const uint64_t *used = bits_of(q, pass, BITS_USED);
+	uint64_t n_used = 0, n_found = 0, n_hinted = 0, n_late = 0, lead_us = 0;
+	for (uint32_t e = 0; e < q->n_experts; e++) {
+		int32_t before_us = 0;
+		bool is_used = test(used, e), is_hinted = hinted(q, pass, source, e, &before_us);
+		/* The ring of a hint may have been read before that of the activation it came after. */
+		bool in_time = is_hinted && before_us >= 0;
+		n_used += is_used;
+		n_late += is_hinted && !in_time;
+		n_hinted += in_time;
+		n_found += in_time && is_used;
+		lead_us += in_time && is_used ? (uint32_t)before_us : 0;
+	}
+	count(&counts->late, n_late);
+	if (n_hinted == 0)
+		return;
+	count(&counts->passes, 1);
+	count(&counts->used, n_used);
+	count(&counts->found, n_found);
+	count(&counts->hinted, n_hinted);
+	count(&counts->lead_ns, lead_us * 1000);
+}
+
 /* Counts a pass of a layer that is over for good, and makes it free. */
 static void close_pass(struct hint_quality *q, uint32_t layer, size_t pass)
 {
-	const uint64_t *used = bits_of(q, pass, BITS_USED);
-	uint32_t begun_us = (uint32_t)(q->passes[pass].begun_ns / 1000);
-	for (unsigned s = 0; s < HINT_SOURCES && q->passes[pass].begun_ns != 0; s++) {
-		const uint64_t *hinted = bits_of(q, pass, BITS_HINTED + s);
-		uint64_t n_used = 0, n_found = 0, n_hinted = 0, n_late = 0, lead_us = 0;
-		for (uint32_t e = 0; e < q->n_experts; e++) {
-			bool is_used = test(used, e), is_hinted = test(hinted, e);
-			/* Modulo 2^32, more than an hour. The ring of a hint may have been read before that of the
-			 * activation it came after. */
-			uint32_t before_us = begun_us - made_of(q, pass, s)[e];
-			bool is_late = is_hinted && before_us > UINT32_MAX / 2;
-			n_used += is_used;
-			n_late += is_late;
-			n_hinted += is_hinted && !is_late;
-			if (!is_used || !is_hinted || is_late)
-				continue;
-			n_found++;
-			lead_us += before_us;
-		}
-		struct hint_counts *counts = &q->counts[layer][s];
-		count(&counts->late, n_late);
-		if (n_hinted == 0)
-			continue;
-		count(&counts->passes, 1);
-		count(&counts->used, n_used);
-		count(&counts->found, n_found);
-		count(&counts->hinted, n_hinted);
-		count(&counts->lead_ns, lead_us * 1000);
-	}
+	for (unsigned s = 0; s <= HINT_SOURCES && q->passes[pass].begun_ns != 0; s++)
+		count_pass(q, pass, s, &q->counts[layer][s]);
 	memset(bits_of(q, pass, 0), 0, BIT_SETS * q->n_words * sizeof(*q->bits));
 	q->passes[pass] = (struct hint_pass){0};
 }
@@ -151,9 +174,14 @@ void hint_quality_used(struct hint_quality *quality, uint32_t layer, uint32_t ex
 	set(bits_of(quality, pass, BITS_USED), expert);
 }
 
+static void count_late(struct hint_quality *q, const struct slot_hint *hint)
+{
+	count(&q->counts[hint->layer][hint->source].late, 1);
+	count(&q->counts[hint->layer][HINT_SOURCES].late, 1);
+}
+
 bool hint_quality_hinted(struct hint_quality *quality, const struct slot_hint *hint)
 {
-	struct hint_counts *counts = &quality->counts[hint->layer][hint->source];
 	uint64_t ahead = (uint64_t)AHEAD_PASSES * quality->n_layers;
 	if (hint->iteration == 0 || quality->newest == 0)
 		return true;
@@ -161,17 +189,17 @@ bool hint_quality_hinted(struct hint_quality *quality, const struct slot_hint *h
 		return false;
 	size_t pass = open_pass(quality, hint->layer, hint->iteration);
 	if (pass == SIZE_MAX) {
-		count(&counts->late, 1);
+		count_late(quality, hint);
 		return false;
 	}
 	uint64_t begun_ns = quality->passes[pass].begun_ns;
 	if (begun_ns != 0 && hint->made_ns >= begun_ns) {
-		count(&counts->late, 1);
+		count_late(quality, hint);
 		return false;
 	}
-	uint64_t *hinted = bits_of(quality, pass, BITS_HINTED + hint->source);
-	if (!test(hinted, hint->expert)) {
-		set(hinted, hint->expert);
+	uint64_t *told = bits_of(quality, pass, BITS_HINTED + hint->source);
+	if (!test(told, hint->expert)) {
+		set(told, hint->expert);
 		made_of(quality, pass, hint->source)[hint->expert] =
 			(uint32_t)(hint->made_ns / 1000);
 	}
@@ -179,7 +207,7 @@ bool hint_quality_hinted(struct hint_quality *quality, const struct slot_hint *h
 }
 
 const struct hint_counts *hint_quality_counts(
-	const struct hint_quality *quality, uint32_t layer, enum hint_source source)
+	const struct hint_quality *quality, uint32_t layer, unsigned source)
 {
 	return &quality->counts[layer][source];
 }

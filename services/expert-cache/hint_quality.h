@@ -25,7 +25,8 @@ struct hint_counts {
 struct hint_quality {
 	uint32_t n_layers, n_experts, n_words;
 	uint64_t newest; /* the largest iteration begun */
-	struct hint_counts (*counts)[HINT_SOURCES]; /* [n_layers] */
+	struct hint_counts (
+		*counts)[HINT_SOURCES + 1]; /* [n_layers]; the last: of all sources together */
 	struct hint_pass *passes; /* [n_layers][HINT_PASSES] */
 	uint64_t *bits; /* per pass: experts used, and hinted by each source, n_words each */
 	uint32_t *made_us; /* per pass and source: [n_experts] when it was hinted */
@@ -41,7 +42,7 @@ void hint_quality_used(struct hint_quality *quality, uint32_t layer, uint32_t ex
 /* False: it is about what was begun long ago, or never will be: not to be believed. */
 bool hint_quality_hinted(struct hint_quality *quality, const struct slot_hint *hint);
 
-/* Any thread. */
+/* Any thread. source HINT_SOURCES: together, an expert counted as often as it was used or hinted by any. */
 const struct hint_counts *hint_quality_counts(
-	const struct hint_quality *quality, uint32_t layer, enum hint_source source);
-extern const char *const hint_source_names[HINT_SOURCES];
+	const struct hint_quality *quality, uint32_t layer, unsigned source);
+extern const char *const hint_source_names[HINT_SOURCES + 1];

@@ -9,7 +9,7 @@ static uint64_t load(const _Atomic uint64_t *counter)
 }
 
 /* Adds the layer's counts. */
-static void add(const struct hint_quality *quality, uint32_t layer, enum hint_source source,
+static void add(const struct hint_quality *quality, uint32_t layer, unsigned source,
 	Outrider__HintQuality *to)
 {
 	const struct hint_counts *counts = hint_quality_counts(quality, layer, source);
@@ -26,13 +26,13 @@ static bool fill(const struct hint_quality *quality, uint32_t first, uint32_t en
 	Outrider__HintQuality ***list, size_t *n)
 {
 	*n = 0;
-	*list = calloc(HINT_SOURCES, sizeof(**list));
+	*list = calloc(HINT_SOURCES + 1, sizeof(**list));
 	if (*list == NULL)
 		return false;
-	for (unsigned s = 0; s < HINT_SOURCES; s++) {
+	for (unsigned s = 0; s <= HINT_SOURCES; s++) {
 		Outrider__HintQuality sum = OUTRIDER__HINT_QUALITY__INIT;
 		for (uint32_t l = first; l < end; l++)
-			add(quality, l, (enum hint_source)s, &sum);
+			add(quality, l, s, &sum);
 		if (sum.passes == 0 && sum.late == 0)
 			continue;
 		Outrider__HintQuality *entry = malloc(sizeof(*entry));

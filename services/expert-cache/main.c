@@ -1,5 +1,6 @@
 /* outrider-expert-cache: keeps experts of a model in slots of fast memory. Flags and start-up. */
 #include "services/expert-cache/budget.h"
+#include "services/expert-cache/profile.h"
 #include "services/expert-cache/live.h"
 #include "services/expert-cache/service.h"
 
@@ -40,6 +41,9 @@ static int size_up(struct service *service, struct error *err)
 	struct budget budget;
 	status = budget_slots(service->config.budget, &service->geometry, &budget, err);
 	service->budget = status == 0 ? budget.n_slots : 0;
+	if (status == 0 && service->config.profile[0] != '\0')
+		status = profile_read(service->config.profile, service->geometry.n_layers,
+			service->geometry.n_experts, &service->profile, err);
 	return status;
 }
 
@@ -57,12 +61,10 @@ static int open_reader(struct service *service, struct error *err)
 	struct reader_options options = {
 		.io = (enum io_choice)config->io,
 		.direct = (enum auto_choice)config->direct,
+		.depth = (unsigned)config->queue_depth,
+		.read_bytes = (size_t)config->read_bytes,
 	};
-	int status = reader_parse_depth(config->queue_depth, &options.depth, err);
-	if (status == 0)
-		status = reader_parse_bytes(config->read_bytes, &options.read_bytes, err);
-	if (status == 0)
-		status = reader_open(files, n, &options, &service->reader, err);
+	int status = reader_open(files, n, &options, &service->reader, err);
 	/* With more of them several would be registered, and given pages, together. */
 	if (status == 0 && service->geometry.n_total <= REGISTERED_MAX)
 		reader_slots(service->reader, slots_at(&service->store.slots, 0),
@@ -79,6 +81,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 		.generation = daemon_generation(service->daemon),
 		.policy = cache_policy_find(service->config.policy),
 		.queue_max = (uint32_t)service->config.hint_queue_max,
+		.profile = service->profile,
 		.recovered_fd = recovered_fd,
 	};
 	int status = store_open(&service->store, &service->geometry, &options, err);
@@ -125,6 +128,7 @@ static void stop(struct service *service)
 	store_close(&service->store);
 	if (service->daemon != NULL)
 		daemon_destroy(&service->daemon);
+	free(service->profile);
 	model_free(&service->model);
 }
 

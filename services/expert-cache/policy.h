@@ -55,10 +55,13 @@ struct cache_prefetch {
 	uint64_t needed_by_ns;
 };
 
+#define CACHE_HINTS_NONE (1u << HINT_SOURCES)
+
 struct cache_policy_ops {
 	const char *name;
 	const char *help; /* a few words and the paper */
-	unsigned hint_sources; /* bit 1 << enum hint_source: hints it wants to have; 0 = all */
+	/* Bit 1 << enum hint_source: hints it wants to have; 0 = all, CACHE_HINTS_NONE = none. */
+	unsigned hint_sources;
 	int (*create)(const struct cache_policy_shape *shape, void **out, struct error *err);
 	void (*destroy)(void *policy);
 	/* A slot now holds an expert; one adopted from a predecessor comes in order of rising recency. */
@@ -88,11 +91,11 @@ struct cache_policy_ops {
 };
 
 extern const struct cache_policy_ops policy_static_set, policy_lru, policy_lfu_trace,
-	policy_gate_next, policy_sp_moe, policy_spac;
+	policy_gate_next, policy_sp_moe, policy_spac, policy_outrider;
 
 /* All of them, ended by NULL. */
 extern const struct cache_policy_ops *const cache_policies[];
 const struct cache_policy_ops *cache_policy_find(const char *name); /* or NULL */
 /* Their names, for messages and help. */
-#define CACHE_POLICY_NAMES "static, lru, lfu-trace, gate-next, sp-moe, spac"
+#define CACHE_POLICY_NAMES "static, lru, lfu-trace, gate-next, sp-moe, spac, outrider"
 const char *cache_policy_list(void);

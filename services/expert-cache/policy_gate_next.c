@@ -68,6 +68,7 @@ static void gate_hint(void *policy, const struct cache_hint *hint, uint32_t slot
 const struct cache_policy_ops policy_gate_next = {
 	.name = "gate-next",
 	.help = "the next layer's router on this layer's state (AdapMoE, Fate); LRU",
+	.hint_sources = 1u << HINT_GATE,
 	.create = gate_create,
 	.destroy = gate_destroy,
 	.on_load = lru_load,

@@ -164,6 +164,7 @@ static void sp_moe_hint(void *policy, const struct cache_hint *hint, uint32_t sl
 const struct cache_policy_ops policy_sp_moe = {
 	.name = "sp-moe",
 	.help = "draft-stage hints up to the cutoff layer (SP-MoE); LRU",
+	.hint_sources = 1u << HINT_DRAFT,
 	.create = sp_moe_create,
 	.destroy = sp_moe_destroy,
 	.on_load = lru_load,

@@ -9,8 +9,9 @@
  * Takes no hints: the paper looks at what verifications chose.
  *
  * Where the paper is silent, or meant for experts that the host computes:
- * - After use: "most" go to 0. Those that are not hot do; a hot one (utility >= tau) keeps its utility as its score:
- *   it would be prefetched anew for the next verification.
+ * - After use: "most" go to 0. Those that are not hot do; a hot one (utility >= tau) keeps its utility as its score. With
+ *   all of them at 0 the hot ones are prefetched anew for each verification: on the demo model's traces that reads 1.2 to 3
+ *   times the bytes (bench/results/cache-policies.txt).
  * - Within a score what was tagged first goes first.
  * - A score is of the last step of the expert's layer; f is scaled to gamma + 1 tokens, of the first draft that is seen,
  *   since K may change from step to step.
@@ -303,6 +304,7 @@ static uint32_t spac_victim(void *policy, const struct cache_prefetch *want, enu
 const struct cache_policy_ops policy_spac = {
 	.name = "spac",
 	.help = "integer utility with inertia, above a balanced threshold (MoE-SpAc)",
+	.hint_sources = CACHE_HINTS_NONE,
 	.create = spac_create,
 	.destroy = spac_destroy,
 	.on_load = spac_load,

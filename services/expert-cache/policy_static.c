@@ -207,6 +207,7 @@ static uint32_t static_victim(void *policy, const struct cache_prefetch *want, e
 const struct cache_policy_ops policy_static_set = {
 	.name = "static",
 	.help = "the hottest experts of a profile, or of the first passes, kept",
+	.hint_sources = CACHE_HINTS_NONE,
 	.create = static_create,
 	.destroy = static_destroy,
 	.on_load = static_load,

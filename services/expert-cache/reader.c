@@ -2,7 +2,6 @@
 #include "services/expert-cache/reader_internal.h"
 
 #include "shared/base/clock.h"
-#include "shared/base/config.h"
 #include "shared/base/log.h"
 #include "shared/model/gguf_watch.h"
 #include "shared/spec/slots.h"
@@ -160,7 +159,8 @@ int reader_open(const struct reader_file *files, unsigned n_files,
 	if (status == 0) {
 		snprintf(reader->link, sizeof(reader->link), "%s%s", reader->ops->name,
 			reader->fds[n_files] >= 0 ? " O_DIRECT" : "");
-		status = reader_tune(reader, options->depth, options->read_bytes, err);
+		status = reader_tune(
+			reader, options->depth, options->read_bytes / SLOTS_PAGE * SLOTS_PAGE, err);
 	}
 	if (status != 0) {
 		reader_close(&reader);
@@ -203,43 +203,6 @@ void reader_close(struct reader **reader)
 	free(old->idle);
 	free(old);
 	*reader = NULL;
-}
-
-/* One number of a configuration that may be "auto", which is 0. */
-static int parse(const char *text, const char *name, enum config_type type, double min, double max,
-	int64_t *out, struct error *err)
-{
-	const struct config_key keys[] = {{.section = "",
-						  .name = name,
-						  .type = type,
-						  .size = sizeof(*out),
-						  .min = min,
-						  .max = max},
-		{0}};
-	char assignment[64];
-	*out = 0;
-	if (strcmp(text, "auto") == 0)
-		return 0;
-	snprintf(assignment, sizeof(assignment), "%s=%s", name, text);
-	return config_set(assignment, "not auto", keys, out, err);
-}
-
-int reader_parse_depth(const char *text, unsigned *out, struct error *err)
-{
-	int64_t value;
-	int status = parse(
-		text, "queue_depth", CONFIG_INT, READER_DEPTH_MIN, READER_DEPTH_MAX, &value, err);
-	*out = (unsigned)value;
-	return status;
-}
-
-int reader_parse_bytes(const char *text, size_t *out, struct error *err)
-{
-	int64_t value;
-	int status = parse(
-		text, "read_bytes", CONFIG_BYTES, READER_BYTES_MIN, READER_BYTES_MAX, &value, err);
-	*out = (size_t)value / SLOTS_PAGE * SLOTS_PAGE;
-	return status;
 }
 
 const char *reader_link(const struct reader *reader)

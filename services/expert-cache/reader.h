@@ -66,7 +66,7 @@ struct reader_options {
 	enum io_choice io;
 	enum auto_choice direct;
 	unsigned depth; /* pieces in the kernel; 0: measured */
-	size_t read_bytes; /* of a piece, a multiple of SLOTS_PAGE; 0: measured */
+	size_t read_bytes; /* of a piece, whole pages of it; 0: measured */
 	const struct reader_io_ops *ops; /* instead of those io says: tests; mostly NULL */
 };
 
@@ -75,10 +75,6 @@ int reader_open(const struct reader_file *files, unsigned n_files,
 	const struct reader_options *options, struct reader **out, struct error *err);
 /* Takes back what is held and waits for what is in the kernel. */
 void reader_close(struct reader **reader);
-
-/* "auto" (*out 0), or a number of reads, or of bytes such as 512K. */
-int reader_parse_depth(const char *text, unsigned *out, struct error *err);
-int reader_parse_bytes(const char *text, size_t *out, struct error *err);
 
 /* The memory that most requests read to: n slots of slot_bytes each. Where the kernel allows it a slot's memory is
  * registered, and thereby kept in memory, at the first read into it; that saves looking its pages up for every read. Where

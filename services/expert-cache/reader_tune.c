@@ -18,6 +18,7 @@
 enum {
 	DEPTH = 16, /* of the trials of lengths, and where nothing can be measured */
 	BYTES = 512 << 10,
+	DEMAND_BYTES = 4 << 20, /* in the kernel at once, at least */
 	MEMORY_BYTES =
 		8
 		<< 20, /* what is read goes there, several reads to the same place: nobody looks at it */
@@ -115,7 +116,7 @@ static void measure_lengths(struct tuning *t, unsigned depth, size_t *bytes)
 			double rate = trial(t, depth, lengths[i]);
 			rates[i] = rate > rates[i] ? rate : rates[i];
 		}
-	*bytes = lengths[last_near(rates, N_LENGTHS, 0.95)];
+	*bytes = lengths[last_near(rates, N_LENGTHS, 0.92)];
 	for (unsigned i = 0; i < N_LENGTHS; i++)
 		log_debug("reads of %zu KiB, %u at once: %.2f GB/s", lengths[i] >> 10, depth,
 			rates[i] / 1e9);
@@ -124,7 +125,7 @@ static void measure_lengths(struct tuning *t, unsigned depth, size_t *bytes)
 static void measure_depths(struct tuning *t, size_t bytes, unsigned *depth, unsigned *prefetch)
 {
 	double rates[N_DEPTHS] = {0};
-	unsigned n = 0;
+	unsigned n = 1;
 	while (n < N_DEPTHS && depths[n] <= t->reader->depth_max &&
 		depths[n] <= t->reader->ops->depth_max)
 		n++;
@@ -135,6 +136,10 @@ static void measure_depths(struct tuning *t, size_t bytes, unsigned *depth, unsi
 		}
 	*depth = depths[first_near(rates, n, 0.97)];
 	*prefetch = depths[first_near(rates, n, 0.85)];
+	/* A disk that was busy or throttled while it was measured is faster later: demands, which all wait at the same
+	 * time, have room for it. */
+	while (*depth * bytes < DEMAND_BYTES && *depth * 2 <= depths[n - 1])
+		*depth *= 2;
 	for (unsigned i = 0; i < n; i++)
 		log_debug("reads of %zu KiB, %u at once: %.2f GB/s", bytes >> 10, depths[i],
 			rates[i] / 1e9);

@@ -17,6 +17,7 @@ struct service {
 	struct broker *broker;
 	struct model *model;
 	struct slots_geometry geometry;
+	uint64_t *profile; /* of config.profile, or NULL */
 	uint32_t budget; /* slots; 0: a dense model, nothing below is there */
 	struct store store;
 	struct reader *reader;

@@ -81,6 +81,7 @@ int store_policy_create(const struct store *store, const struct cache_policy_ops
 		.n_slots = store->slots.n_slots,
 		.queue_max = queue_max,
 		.moe = moe,
+		.profile = store->profile,
 	};
 	return policy->create(&shape, state, err);
 }
@@ -226,7 +227,8 @@ static int take_stock(struct store *store, struct error *err)
 int store_open(struct store *store, const struct slots_geometry *geometry,
 	const struct store_options *options, struct error *err)
 {
-	*store = (struct store){.geometry = *geometry, .policy = options->policy};
+	*store = (struct store){
+		.geometry = *geometry, .policy = options->policy, .profile = options->profile};
 	store->region.fd = -1;
 	struct slots_shape shape = {
 		.n_layers = geometry->n_layers,

@@ -20,6 +20,7 @@ struct store {
 	struct slots_geometry geometry;
 	const struct cache_policy_ops *policy;
 	void *policy_state;
+	const uint64_t *profile;
 	bool adopted;
 	struct slots_adopted found; /* what adoption found */
 	uint32_t budget; /* slots that may be in use */
@@ -46,6 +47,8 @@ struct store_options {
 	uint64_t generation; /* of this process */
 	const struct cache_policy_ops *policy;
 	uint32_t queue_max; /* prefetches that may wait in the policy */
+	const uint64_t
+		*profile; /* as in cache_policy_shape; borrowed as long as the store is open */
 	int recovered_fd; /* a predecessor's region, or -1; closed when it does not fit */
 };
 

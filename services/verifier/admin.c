@@ -136,6 +136,18 @@ void admin_detail(void *arg, struct daemon_details *to)
 	const struct {
 		const char *name;
 		const _Atomic uint64_t *value;
+	} counts[] = {
+		{"gate_hints", &front->engine->gates.sent},
+		{"gate_hints_ns", &front->engine->gates.spent_ns},
+		{"routings_ns", &front->engine->feed.spent_ns},
+	};
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		daemon_detail(to, counts[i].name, "%llu",
+			(unsigned long long)atomic_load_explicit(
+				counts[i].value, memory_order_relaxed));
+	const struct {
+		const char *name;
+		const _Atomic uint64_t *value;
 	} settings[] = {
 		/* Changed while running: how often, and how long until the engine had the last, and each. */
 		{"settings_taken", &front->engine->tuned},

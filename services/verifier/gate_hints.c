@@ -45,6 +45,13 @@ bool gate_hints_wanted(const struct gate_hints *gates, enum hint_source source)
 	return gates->attached != NULL && slots_hint_wanted(&gates->hinter, source);
 }
 
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+	/* One writer: no locked instruction is needed. */
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+		memory_order_relaxed);
+}
+
 static bool any_wanted(const struct gate_hints *gates)
 {
 	for (int s = 0; s < HINT_SOURCES; s++)
@@ -110,7 +117,7 @@ static void send(struct gate_hints *gates, uint32_t layer, uint32_t n_chosen, ui
 		if (hint.score == 0)
 			continue;
 		gates->score[expert] = 0;
-		gates->sent += slots_hint(&gates->hinter, &hint);
+		count(&gates->sent, slots_hint(&gates->hinter, &hint));
 		missing |= !slots_resident(&gates->hinter, layer, expert);
 	}
 	/* What is there already is no reason to wake anybody. */
@@ -129,5 +136,5 @@ void gate_hints_layer(
 	moe_router_run(&gates->router, next, hidden, n_tokens);
 	uint64_t now_ns = clock_ns();
 	send(gates, next, n_tokens * gates->router.model->config.n_experts_used, now_ns);
-	gates->spent_ns += now_ns - start_ns;
+	count(&gates->spent_ns, clock_ns() - start_ns);
 }

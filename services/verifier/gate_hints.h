@@ -21,7 +21,7 @@ struct gate_hints {
 	float *score; /* [n_experts] 0 but in gate_hints_layer */
 	uint64_t layer_ns,
 		layer_wall_ns; /* one layer of a verification without waits, and with them; smoothed */
-	uint64_t sent, spent_ns;
+	_Atomic uint64_t sent, spent_ns; /* read by the front */
 };
 
 /* cached NULL: nothing to do. Borrows all. */

@@ -114,17 +114,17 @@ static uint32_t choose_k(struct engine *engine, const struct engine_session *s, 
 		(uint32_t)engine->o.config->context);
 }
 
-/* Keeps the drafter within FOLLOW_TOKENS of a session whose K may rise again. */
-static void follow(struct engine *engine, struct engine_session *s, uint32_t n_tokens)
+/* Keeps the drafter within FOLLOW_TOKENS of a session whose K may rise again, and up to date where it hints. */
+static void follow(struct engine *engine, struct engine_session *s, uint32_t n_tokens, bool decodes)
 {
 	const struct session_request *request = &s->page->request;
+	/* Hints are about the very next token, whoever drafts later on. */
+	bool hints = decodes && engine->feed.on;
 
-	if (!engine->tuning.follow_at_zero || request->draft_method == DRAFT_NONE ||
-		request->k == 0)
+	if (!engine->tuning.follow_at_zero ||
+		(!hints && (request->draft_method == DRAFT_NONE || request->k == 0)))
 		return;
-	/* Hints are about the very next token. */
-	uint32_t most = gate_hints_wanted(&engine->gates, HINT_HISTORY) ? 1 : FOLLOW_TOKENS;
-	if (s->followed != 0 && n_tokens - s->followed < most)
+	if (s->followed != 0 && n_tokens - s->followed < (hints ? 1 : FOLLOW_TOKENS))
 		return;
 	s->followed = n_tokens;
 	drafts_follow(&engine->drafts, s->index, s->uid, n_tokens);
@@ -134,9 +134,8 @@ static void follow(struct engine *engine, struct engine_session *s, uint32_t n_t
 static void begin_hints(struct engine *engine)
 {
 	gate_hints_begin(&engine->gates);
-	engine->feed.on =
-		gate_hints_wanted(&engine->gates, HINT_HISTORY) &&
-		atomic_load_explicit(&engine->drafts.peer, memory_order_relaxed) != 0;
+	engine->feed.on = gate_hints_wanted(&engine->gates, HINT_HISTORY) &&
+			  atomic_load_explicit(&engine->drafts.peer, memory_order_relaxed) != 0;
 	engine->drafts.iteration =
 		engine->cached != NULL ? experts_cached_iteration(engine->cached) + 1 : 0;
 }
@@ -147,9 +146,12 @@ static void end_hints(struct engine *engine, uint32_t n_plan, const struct timin
 	uint64_t wait_ns =
 		engine->experts != NULL ? engine->experts->stats.wait_ns - t->before.wait_ns : 0;
 
-	gate_hints_end(&engine->gates, t->forwarded_ns - t->forward_ns, wait_ns,
-		engine->n_prefill == 0);
-	for (uint32_t e = 0; e < n_plan && engine->feed.on; e++) {
+	gate_hints_end(
+		&engine->gates, t->forwarded_ns - t->forward_ns, wait_ns, engine->n_prefill == 0);
+	if (!engine->feed.on)
+		return;
+	uint64_t start_ns = clock_ns();
+	for (uint32_t e = 0; e < n_plan; e++) {
 		const struct sched_entry *entry = &engine->plan[e];
 		const struct engine_session *s = engine_live(engine, entry->session);
 		uint32_t n = s->seq.n;
@@ -159,6 +161,8 @@ static void end_hints(struct engine *engine, uint32_t n_plan, const struct timin
 				entry->n + s->n_drafts, s->uid, s->index,
 				n > 0 ? s->page->tokens[n - 1] : -1);
 	}
+	atomic_fetch_add_explicit(
+		&engine->feed.spent_ns, clock_ns() - start_ns, memory_order_relaxed);
 }
 
 /* Chooses every K, asks for drafts and waits for them. */
@@ -177,7 +181,7 @@ static void draft(struct engine *engine, uint32_t n_plan, uint64_t now_ns)
 		if (s->asked)
 			last = s;
 		else
-			follow(engine, s, n_tokens);
+			follow(engine, s, n_tokens, engine->plan[e].decodes);
 	}
 	if (last == NULL)
 		return;

@@ -16,16 +16,19 @@ int routing_feed_init(struct routing_feed *feed, const struct model *model, stru
 	feed->ring = ring;
 	feed->n_used = model->config.n_experts_used;
 	feed->n_max = n_max;
-	feed->chosen =
-		calloc((size_t)n_max * feed->n_moe * feed->n_used, sizeof(*feed->chosen));
-	if (feed->chosen == NULL)
+	size_t row = 1 + feed->n_used, n = (size_t)n_max * feed->n_moe;
+	feed->items = calloc(n * row, sizeof(*feed->items));
+	if (feed->items == NULL)
 		return error_set(err, ENOMEM, "no memory for what %u tokens are routed to", n_max);
+	for (uint32_t l = 0; l < model->config.n_layers; l++)
+		for (size_t i = feed->ordinal[l]; model->layers[l].moe && i < n; i += feed->n_moe)
+			feed->items[i * row] = (uint16_t)l;
 	return 0;
 }
 
 void routing_feed_exit(struct routing_feed *feed)
 {
-	free(feed->chosen);
+	free(feed->items);
 	memset(feed, 0, sizeof(*feed));
 }
 
@@ -34,18 +37,19 @@ void routing_feed_layer(
 {
 	if (!feed->on || experts == NULL || n_tokens > feed->n_max)
 		return;
-	size_t token = (size_t)feed->n_moe * feed->n_used, bytes = feed->n_used * sizeof(*experts);
-	uint16_t *to = feed->chosen + (size_t)feed->ordinal[layer] * feed->n_used;
+	size_t row = 1 + feed->n_used, token = feed->n_moe * row;
+	uint16_t *to = feed->items + feed->ordinal[layer] * row + 1;
 
 	for (uint32_t t = 0; t < n_tokens; t++)
-		memcpy(to + t * token, experts + (size_t)t * feed->n_used, bytes);
+		memcpy(to + t * token, experts + (size_t)t * feed->n_used,
+			feed->n_used * sizeof(*experts));
 }
 
 /* One token: as many entries as its layers take, or none. */
 static bool publish_token(struct routing_feed *feed, const struct draft_routing *head, uint32_t at)
 {
-	const uint16_t *chosen = feed->chosen + (size_t)at * feed->n_moe * feed->n_used;
-	uint32_t fit = DRAFT_ROUTING_EXPERTS / feed->n_used;
+	uint32_t row = 1 + feed->n_used, fit = DRAFT_ROUTING_ITEMS / row;
+	const uint16_t *items = feed->items + (size_t)at * feed->n_moe * row;
 
 	for (uint32_t l = 0; l < feed->n_moe; l += fit) {
 		uint32_t n = feed->n_moe - l < fit ? feed->n_moe - l : fit;
@@ -53,11 +57,10 @@ static bool publish_token(struct routing_feed *feed, const struct draft_routing 
 
 		if (entry == NULL)
 			return false;
-		memcpy(entry, head, offsetof(struct draft_routing, experts));
+		memcpy(entry, head, offsetof(struct draft_routing, items));
 		entry->first = (uint16_t)l;
 		entry->n_layers = (uint16_t)n;
-		memcpy(entry->experts, chosen + (size_t)l * feed->n_used,
-			(size_t)n * feed->n_used * sizeof(*chosen));
+		memcpy(entry->items, items + (size_t)l * row, (size_t)n * row * sizeof(*items));
 		ring_publish(feed->ring);
 	}
 	return true;

@@ -12,8 +12,10 @@ struct routing_feed {
 	struct ring *ring; /* borrowed */
 	uint32_t n_moe, n_used, n_max;
 	uint16_t ordinal[LIMIT_LAYERS]; /* of each layer among those with experts */
-	uint16_t *chosen; /* [n_max][n_moe][n_used] of this pass */
+	uint16_t *
+		items; /* [n_max][n_moe][1 + n_used] of this pass, as struct draft_routing has them */
 	bool on; /* in this pass */
+	_Atomic uint64_t spent_ns; /* read by the front */
 };
 
 /* n_max: tokens of one pass. A dense model: nothing to do. Borrows ring and model. */

@@ -47,6 +47,10 @@ static int refuse(
 static int assign_number(const struct config_key *key, const char *value, void *field)
 {
 	double number;
+	if (key->names && strcasecmp(value, key->names[0]) == 0) {
+		*(int64_t *)field = 0;
+		return 0;
+	}
 	if (!parse_number(value, config_suffixes(key->type), &number) || number < key->min ||
 		number > key->max)
 		return -EINVAL;

@@ -78,7 +78,8 @@ void config_range(const struct config_key *key, char *out, size_t bytes)
 	case CONFIG_DOUBLE:
 		format_number(key->type, key->min, low, sizeof(low));
 		format_number(key->type, key->max, high, sizeof(high));
-		snprintf(out, bytes, "%s to %s", low, high);
+		snprintf(out, bytes, "%s%s%s to %s", key->names ? key->names[0] : "",
+			key->names ? ", or " : "", low, high);
 		return;
 	}
 }
@@ -90,7 +91,10 @@ void config_value(const struct config_key *key, const void *config, char *out, s
 	case CONFIG_INT:
 	case CONFIG_BYTES:
 	case CONFIG_NS:
-		format_integer(key->type, *(const int64_t *)field, out, bytes);
+		if (key->names && *(const int64_t *)field == 0)
+			snprintf(out, bytes, "%s", key->names[0]);
+		else
+			format_integer(key->type, *(const int64_t *)field, out, bytes);
 		return;
 	case CONFIG_DOUBLE:
 		format_double(*(const double *)field, out, bytes);

@@ -114,6 +114,7 @@ static int set(const struct options_spec *spec, const char *assignment, struct o
 	void *config, struct error *err)
 {
 	char name[128];
+	assert(assignment);
 	int r = config_set(assignment, "command line", spec->keys, config, err);
 	if (r < 0)
 		return r;

@@ -262,12 +262,24 @@ static int decode(zmq_msg_t *frame, Outrider__Envelope **envelope, struct error 
 
 bool bus_peer(const struct bus_address *from, uint32_t *uid, uint32_t *pid)
 {
-	const char *colon = strchr(from->peer, ':');
-	unsigned group;
-	int n = 0;
-
 	/* "localhost:uid:gid:pid" for a Unix socket (libzmq, stream_engine_base.cpp); the name before may be empty. */
-	return colon && sscanf(colon, ":%u:%u:%u%n", uid, &group, pid, &n) == 3 && !colon[n];
+	const char *at = strchr(from->peer, ':');
+	unsigned long numbers[3];
+
+	for (size_t i = 0; i < 3; i++) {
+		char *end;
+
+		if (!at || *at != ':' || at[1] < '0' || at[1] > '9')
+			return false;
+		errno = 0;
+		numbers[i] = strtoul(at + 1, &end, 10);
+		if (errno || numbers[i] > UINT32_MAX)
+			return false;
+		at = end;
+	}
+	*uid = (uint32_t)numbers[0];
+	*pid = (uint32_t)numbers[2];
+	return *at == '\0';
 }
 
 int bus_receive_from(

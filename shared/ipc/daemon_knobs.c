@@ -4,6 +4,7 @@
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_private.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,6 +108,7 @@ static int plan_one(struct knobs *knobs, const struct knob_batch *batch, size_t 
 	const struct knob_change *change = &batch->changes[i];
 	const struct config_key *key = change->key;
 	int r = key ? 0 : find(knobs, change->name, &key, err);
+	assert(r < 0 || key);
 	if (r == 0)
 		r = check_kind(knobs, batch, key, err);
 	for (size_t j = 0; r == 0 && j < outcomes->n; j++)

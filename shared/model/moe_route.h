@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/kernels.h"
+#include "kernels/pool.h"
 #include "shared/model/model.h"
 
 /* The experts of one token and their weights in a layer that has experts, from the router's products with its hidden
@@ -19,6 +20,7 @@ void moe_route(const struct model *model, const struct kernels *kernels, uint32_
 struct moe_router {
 	const struct model *model;
 	const struct kernels *kernels;
+	struct pool *pool; /* NULL: the caller alone; set after init, borrowed */
 	uint32_t n_max; /* tokens at once */
 	struct activation *x; /* [n_max] */
 	struct q8_block *q8; /* [n_max][n_embd / Q8_BLOCK]; NULL: no router is quantised */

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Rows that go together, and a matrix so small that waking the others takes longer. */
+enum { ITEM_ROWS = 16, SHARED_BYTES = 128 << 10 };
+
 static bool quantised(const struct matrix *router)
 {
 	const struct tensor_type_info *type = tensor_type_info(router->type);
@@ -53,6 +56,23 @@ void moe_router_exit(struct moe_router *router)
 	memset(router, 0, sizeof(*router));
 }
 
+struct product {
+	const struct moe_router *router;
+	const struct matrix *matrix;
+	uint32_t n;
+};
+
+static void rows_item(void *arg, uint32_t item, uint32_t thread)
+{
+	const struct product *product = arg;
+	const struct moe_router *router = product->router;
+	uint32_t first = item * ITEM_ROWS, end = first + ITEM_ROWS;
+	uint32_t n_experts = router->model->config.n_experts;
+	(void)thread;
+	router->kernels->matmul(product->matrix, first, end < n_experts ? end : n_experts,
+		router->x, product->n, router->rows);
+}
+
 void moe_router_run(
 	struct moe_router *router, uint32_t layer, const float *const *hidden, uint32_t n)
 {
@@ -68,7 +88,12 @@ void moe_router_run(
 		router->kernels->quantise_q8(
 			hidden[t], config->n_embd, router->q8 + (size_t)t * n_blocks);
 	}
-	router->kernels->matmul(matrix, 0, config->n_experts, router->x, n, router->rows);
+	struct product product = {router, matrix, n};
+	if (router->pool && matrix->row_bytes * config->n_experts >= SHARED_BYTES)
+		pool_run(router->pool, rows_item, &product,
+			(config->n_experts + ITEM_ROWS - 1) / ITEM_ROWS);
+	else
+		router->kernels->matmul(matrix, 0, config->n_experts, router->x, n, router->rows);
 	for (uint32_t t = 0; t < n; t++)
 		moe_route(router->model, router->kernels, layer, router->rows[t], router->scratch,
 			router->chosen + (size_t)t * k, router->weights + (size_t)t * k);

@@ -56,7 +56,7 @@ struct draft_reply {
 };
 
 /* Where one verified token went in some of the layers that have experts; all its layers take several entries, in order. */
-enum { DRAFT_ROUTING_EXPERTS = 108 };
+enum { DRAFT_ROUTING_ITEMS = 108 };
 struct draft_routing {
 	uint64_t session; /* uid */
 	int32_t token, before; /* and the token before it; -1: none */
@@ -66,13 +66,13 @@ struct draft_routing {
 	uint16_t n_moe; /* layers with experts the model has */
 	uint16_t n_used; /* experts per token and layer */
 	uint8_t pad[8];
-	/* [n_layers][n_used], by falling weight */
-	uint16_t experts[DRAFT_ROUTING_EXPERTS];
+	/* [n_layers][1 + n_used]: the layer's number, its experts by falling weight */
+	uint16_t items[DRAFT_ROUTING_ITEMS];
 };
 
 #define DRAFT_ROUTING_BYTES 256
 static_assert(sizeof(struct draft_routing) == DRAFT_ROUTING_BYTES, "four cache lines");
-static_assert((int)DRAFT_ROUTING_EXPERTS >= (int)LIMIT_EXPERTS_USED, "an entry holds a layer");
+static_assert((int)DRAFT_ROUTING_ITEMS > (int)LIMIT_EXPERTS_USED, "an entry holds a layer");
 
 #define DRAFT_REQUEST_BYTES 64
 #define DRAFT_REPLY_BYTES (((sizeof(struct draft_reply) + 63) / 64) * 64)

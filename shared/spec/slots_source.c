@@ -496,6 +496,11 @@ int experts_cached_attach(
 	};
 	struct slots slots;
 	status = slots_map(&mapped_region, &expected, &slots, err);
+	/* Found changed before this model was opened: what we have may be sound. */
+	if (status == 0 && atomic_load_explicit(&slots.header->lost, memory_order_acquire) != 0)
+		status = error_set(err, ESTALE,
+			"expert region: the expert-cache found its model file changed; start it "
+			"again");
 	if (status != 0) {
 		region_close(&mapped_region);
 		return status;

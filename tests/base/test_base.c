@@ -200,6 +200,39 @@ static void the_commented_file_reads_back_as_the_defaults(void **state)
 	free(text);
 }
 
+static void a_word_may_stand_for_zero(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"auto", NULL};
+	static const struct config_key one[] = {{.section = "",
+							.name = "depth",
+							.type = CONFIG_BYTES,
+							.size = sizeof(int64_t),
+							.min = 4096,
+							.max = 1 << 20,
+							.names = names,
+							.fallback = "auto",
+							.unit = "bytes",
+							.help = "How deep."},
+		{0}};
+	int64_t depth = 7;
+	struct error err = {.text = ""};
+	char text[32];
+	config_defaults(one, &depth);
+	assert_int_equal(depth, 0);
+	config_value(one, &depth, text, sizeof(text));
+	assert_string_equal(text, "auto");
+	assert_int_equal(config_set("depth=8K", "command line", one, &depth, &err), 0);
+	assert_int_equal(depth, 8192);
+	config_value(one, &depth, text, sizeof(text));
+	assert_string_equal(text, "8K");
+	assert_int_equal(config_set("depth=Auto", "command line", one, &depth, &err), 0);
+	assert_int_equal(depth, 0);
+	/* The number itself is no other way to write it. */
+	assert_true(config_set("depth=0", "command line", one, &depth, &err) < 0);
+	assert_non_null(strstr(err.text, "depth takes auto, or 4K to 1M bytes"));
+}
+
 /* Known answers of the paper's reference implementation (Random123, kat_vectors, philox4x32 10 rounds). */
 static void philox_gives_the_published_vectors(void **state)
 {
@@ -300,6 +333,7 @@ int main(void)
 		cmocka_unit_test(what_is_wrong_is_named_with_file_line_and_range),
 		cmocka_unit_test(a_long_value_is_read_whole_or_refused),
 		cmocka_unit_test(the_commented_file_reads_back_as_the_defaults),
+		cmocka_unit_test(a_word_may_stand_for_zero),
 		cmocka_unit_test(philox_gives_the_published_vectors),
 		cmocka_unit_test(uniforms_stay_inside_the_open_interval),
 		cmocka_unit_test(an_error_keeps_its_code_and_takes_a_prefix),

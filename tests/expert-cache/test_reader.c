@@ -754,28 +754,6 @@ static void depth_length_and_rate_are_measured_in_bounded_time(void **state)
 	unlink(path);
 }
 
-static void settings_are_auto_or_in_range(void **state)
-{
-	(void)state;
-	struct error err = {.text = ""};
-	unsigned depth = 9;
-	size_t bytes = 9;
-	assert_int_equal(reader_parse_depth("auto", &depth, &err), 0);
-	assert_int_equal(depth, 0);
-	assert_int_equal(reader_parse_depth("24", &depth, &err), 0);
-	assert_int_equal(depth, 24);
-	assert_int_equal(reader_parse_bytes("512K", &bytes, &err), 0);
-	assert_int_equal(bytes, 512 << 10);
-	static const char *const bad[] = {"", "0", "-1", "2048", "many", "4x"};
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		assert_true(reader_parse_depth(bad[i], &depth, &err) < 0);
-		assert_non_null(strstr(err.text, "queue_depth"));
-	}
-	assert_true(reader_parse_bytes("4K", &bytes, &err) < 0);
-	assert_non_null(strstr(err.text, "read_bytes"));
-	assert_true(reader_parse_bytes("1G", &bytes, &err) < 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -799,7 +777,6 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_registered_is_read_all_the_same),
 		cmocka_unit_test(slots_whose_pages_were_given_back_are_read_into_their_new_ones),
 		cmocka_unit_test(depth_length_and_rate_are_measured_in_bounded_time),
-		cmocka_unit_test(settings_are_auto_or_in_range),
 	};
 	log_init("test", 0);
 	return cmocka_run_group_tests(tests, NULL, NULL);

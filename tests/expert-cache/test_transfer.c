@@ -90,7 +90,8 @@ static void rig_start(struct rig *rig, const struct rig_options *options)
 	assert_int_equal(reader_open(&file, 1, &reader, &rig->reader, &err), 0);
 	reader_slots(rig->reader, slots_at(&rig->store.slots, 0), (size_t)geometry.slot_bytes,
 		options->budget);
-	struct transfer_options transfer = {.preload = options->preload, .packs = options->packs};
+	struct transfer_options transfer = {
+		.preload = options->preload, .packs = options->packs, .generation = 1};
 	if (!options->no_worker)
 		assert_int_equal(
 			transfer_start(&rig->transfer, &rig->store, rig->reader, &transfer, &err),
@@ -338,6 +339,77 @@ static void what_cannot_be_read_is_refused_at_once_and_the_verifier_reads_it(voi
 	unlink(path);
 }
 
+/* Bytes that pass by the page cache and say something else than when they were loaded first. */
+static void an_expert_that_changed_on_the_disk_makes_the_model_lost(void **state)
+{
+	(void)state;
+	need_model();
+	char path[] = "/var/tmp/outrider-changed-XXXXXX", command[256];
+	close(mkstemp(path));
+	snprintf(command, sizeof(command), "cp " MODEL " %s", path);
+	assert_int_equal(system(command), 0);
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.budget = 8, .path = path});
+	struct slots_header *header = rig.store.slots.header;
+	assert_int_equal(run_layer(&rig, 1, 0, 8), 8);
+	assert_int_equal(run_layer(&rig, 2, 0, 8), 8); /* pushes the others out */
+	assert_int_equal(counter(&header->lost), 0);
+	uint64_t offset = slots_part_offset(&geometry.layers[1].part[EXPERT_UP], 3);
+	int fd = open(path, O_WRONLY);
+	assert_int_equal(pwrite(fd, "something", 9, (off_t)offset), 9);
+	close(fd);
+	static struct expert_view views[LIMIT_EXPERTS];
+	uint16_t experts[8] = {0, 1, 2, 3, 4, 5, 6, 7}, tokens[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+	struct expert_source *source = rig.source;
+	int n;
+	source->ops->begin(source, 1, experts, tokens, 8);
+	while ((n = source->ops->ready(source, views)) > 0)
+		for (int i = 0; i < n; i++)
+			assert_int_not_equal(experts[views[i].index], 3);
+	source->ops->end(source);
+	assert_int_equal(n, -EIO);
+	assert_int_equal(counter(&header->lost), rig.transfer.options.generation);
+	assert_int_equal(store_find(&rig.store, 1, 3), SLOT_NONE);
+	/* And nothing is loaded any more. */
+	uint64_t loads = counter(&header->loads);
+	source->ops->begin(source, 4, experts, tokens, 8);
+	assert_int_equal(source->ops->ready(source, views), -EIO);
+	source->ops->end(source);
+	usleep(50000);
+	assert_int_equal(counter(&header->loads), loads);
+	rig_stop(&rig);
+	unlink(path);
+}
+
+static void a_lost_region_is_not_used_by_who_comes_later(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	struct error err;
+	rig_start(&rig, &(struct rig_options){.budget = 32});
+	assert_int_equal(experts_cached_attach(rig.cached, NULL, &err), 0);
+	slots_lose(&rig.store.slots, 7);
+	assert_int_equal(experts_cached_attach(rig.cached, &rig.store.region, &err), -ESTALE);
+	assert_non_null(strstr(err.text, "changed"));
+	assert_int_equal(run_layer(&rig, 0, 0, 8), 0);
+	/* Nor is it taken over. */
+	struct store_options options = {
+		.budget = 32,
+		.model_fingerprint = model->fingerprint,
+		.generation = 8,
+		.policy = cache_policy_find("lru"),
+		.queue_max = 64,
+		.recovered_fd = dup(rig.store.region.fd),
+	};
+	struct store store;
+	assert_int_equal(store_open(&store, &geometry, &options, &err), 0);
+	assert_false(store.adopted);
+	assert_int_equal(counter(&store.slots.header->lost), 0);
+	store_close(&store);
+	rig_stop(&rig);
+}
+
 static void hinted_experts_are_there_when_asked_for(void **state)
 {
 	(void)state;
@@ -378,7 +450,7 @@ static void demands_out_of_range_are_ignored(void **state)
 	assert_true(ring_put(&hostile.demands, &demand, sizeof(demand)));
 	demand = (struct slot_demand){.layer = 0, .expert = 65535};
 	assert_true(ring_put(&hostile.demands, &demand, sizeof(demand)));
-	struct slot_activation activation = {.layer = 65535, .n = 27};
+	struct slot_activation activation = {.layer = 65535, .n = SLOT_ACTIVATION_PAIRS};
 	assert_true(ring_put(&hostile.activations, &activation, sizeof(activation)));
 	activation = (struct slot_activation){.layer = 0, .n = 65535};
 	assert_true(ring_put(&hostile.activations, &activation, sizeof(activation)));
@@ -778,6 +850,8 @@ int main(void)
 		cmocka_unit_test(a_cache_that_hangs_costs_the_patience),
 		cmocka_unit_test(a_full_demand_ring_is_served_from_the_file),
 		cmocka_unit_test(what_cannot_be_read_is_refused_at_once_and_the_verifier_reads_it),
+		cmocka_unit_test(an_expert_that_changed_on_the_disk_makes_the_model_lost),
+		cmocka_unit_test(a_lost_region_is_not_used_by_who_comes_later),
 		cmocka_unit_test(hinted_experts_are_there_when_asked_for),
 		cmocka_unit_test(demands_out_of_range_are_ignored),
 		cmocka_unit_test(rubbish_in_the_words_and_counters_stops_nobody),

@@ -7,7 +7,7 @@ seconds=$1
 shift
 B=${B:-build-fuzz}
 CC=${FUZZ_CC:-clang}
-libs=${FUZZ_LIBS:-"outrider-verifier outrider-drafter outrider-expert-cache outrider-policy client spec model kernels ipc base proto"}
+libs=${FUZZ_LIBS:-"outrider-bench outrider-model outrider-verifier outrider-drafter outrider-expert-cache outrider-policy client spec model kernels ipc base proto"}
 san=address,undefined
 archives=
 objects=

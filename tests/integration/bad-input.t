@@ -76,7 +76,7 @@ def model_files():
 
 def configuration():
     wanted = {"verifier": ("threads", "9999", "0 to 256"), "drafter": ("chunk", "1", "16 to 2048"),
-              "expert-cache": ("queue_depth", "many", "3 to 4096"), "policy": ("k_max", "16", "1 to 15")}
+              "expert-cache": ("queue_depth", "many", "auto, or 1 to 1024"), "policy": ("k_max", "16", "1 to 15")}
     for name, (key, value, allowed) in wanted.items():
         model = ("--model", TARGET) if name in ("verifier", "expert-cache") else ()
         # The whole file with one line wrong, so that its number means something.

@@ -89,6 +89,9 @@ try:
 
     pack(TARGET, packed, "--force")
     pages = Gguf(packed).tensors[TENSOR][0]
+    info = run_json(tool, "info", "--model", packed, "--format", "json")["model"]
+    tap.ok(info["packed"] and info["architecture"] == "qwen3moe" and
+           "each is one read" in run(tool, "info", packed).stdout, "info says what it is", info)
     tap.ok(pages[0] % 4096 == 0 and pages[1] == 32, "an expert is whole pages", pages)
 
     ids = prompts(3, longest=80)

@@ -3,6 +3,7 @@
  * nothing a router may say makes it choose an expert twice. The golden models check the same against their authors' code.
  */
 #include "shared/model/forward_internal.h"
+#include "shared/model/moe_route.h"
 #include "tests/model/rig.h"
 
 #include <math.h>
@@ -255,6 +256,68 @@ static void sigmoids_that_are_all_zero_have_weights(void **state)
 		assert_true(x.weights[j] == 0);
 }
 
+/* ---- What a router makes of a hidden state outside the pass. ---- */
+
+enum { TOKENS = 7 };
+
+struct watch {
+	struct moe_router router;
+	const struct model *model;
+	uint32_t layers; /* with experts */
+	bool same;
+};
+
+static void compare(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
+	const float *weights, const float *const *hidden)
+{
+	struct watch *watch = arg;
+	size_t n = (size_t)n_tokens * watch->model->config.n_experts_used;
+	if (!experts)
+		return;
+	moe_router_run(&watch->router, layer, hidden, n_tokens);
+	watch->same &= memcmp(watch->router.chosen, experts, n * sizeof(*experts)) == 0 &&
+		       memcmp(watch->router.weights, weights, n * sizeof(*weights)) == 0;
+	watch->layers++;
+}
+
+/* Every kind of router there is a model of: groups, biases, sigmoid, sparsemixer. */
+static void a_router_by_itself_chooses_as_the_pass_does(void **state)
+{
+	static const char *const models[] = {"deepseek2-v3.f32", "deepseek2-lite.f32", "phimoe.f32",
+		"gpt-oss.f32", "qwen3moe.f32", "qwen2moe.f32", "glm4moe.f32"};
+	uint32_t tried = 0;
+	(void)state;
+	for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+		char path[128];
+		struct rig rig;
+		struct kv_seq seq;
+		struct error err;
+		int32_t ids[TOKENS];
+		snprintf(path, sizeof(path), "tests/data/golden/models/%s.gguf", models[i]);
+		if (access(path, R_OK) != 0)
+			continue;
+		rig_open(&rig, path, NULL, 1, KV_F32);
+		struct watch watch = {.model = rig.model, .same = true};
+		const struct kernels *kernels = kernels_select(NULL, &err);
+		assert_int_equal(
+			moe_router_init(&watch.router, rig.model, kernels, TOKENS, &err), 0);
+		watch.router.pool = rig.pool;
+		forward_set_hooks(
+			rig.forward, &(struct forward_hooks){.layer = compare, .arg = &watch});
+		rig_seq(&rig, &seq);
+		rig_ids(i, rig.n_vocab, ids, TOKENS);
+		rig_chain(&rig, &seq, ids, TOKENS, TOKENS, NULL);
+		assert_true(watch.layers > 0);
+		if (!watch.same)
+			fail_msg("%s chooses otherwise", models[i]);
+		moe_router_exit(&watch.router);
+		kv_seq_exit(&rig.kv, &seq);
+		rig_close(&rig);
+		tried++;
+	}
+	assert_true(tried >= 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -264,6 +327,7 @@ int main(void)
 		cmocka_unit_test(sparsemixer_weighs_each_choice_among_those_near_it),
 		cmocka_unit_test(odd_logits_choose_distinct_experts),
 		cmocka_unit_test(sigmoids_that_are_all_zero_have_weights),
+		cmocka_unit_test(a_router_by_itself_chooses_as_the_pass_does),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,220 @@
+#include "services/expert-cache/expectation.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the moving shares, per run of a layer. On the demo model's traces neither twice nor half of each changes the bytes
+ * that policy outrider reads by 2%. */
+#define FAST (1. / 5)
+#define SLOW (1. / 128)
+#define SESSION (1. / 32) /* after a start as a plain mean */
+#define SESSION_PRIOR 3 /* runs that the long run counts for */
+
+#define LEARNING_RATE 0.02
+/* Shares are taken to be no nearer to 0 and 1: one surprise must not outweigh everything else. */
+#define LEAST_SHARE 0.002
+/* Counts of evidence are halved from here on: sources change with the text, drafters with the session. */
+#define COUNT_MAX 8192u
+
+enum { BIAS, IN_FAST, IN_SLOW, IN_SESSION, IN_LAST, IN_HINTS };
+
+int expectation_init(
+	struct expectation *x, const struct cache_policy_shape *shape, struct error *err)
+{
+	size_t n_ids = (size_t)shape->n_layers * shape->n_experts;
+	*x = (struct expectation){.n_layers = shape->n_layers,
+		.n_experts = shape->n_experts,
+		.n_experts_used = shape->n_experts_used};
+	x->of = calloc(n_ids, sizeof(*x->of));
+	x->layer = calloc(shape->n_layers, sizeof(*x->layer));
+	x->tokens = calloc(shape->n_experts, sizeof(*x->tokens));
+	if (x->of == NULL || x->layer == NULL || x->tokens == NULL) {
+		expectation_exit(x);
+		return error_set(
+			err, ENOMEM, "no memory for what %zu experts are expected to do", n_ids);
+	}
+	/* Where the learning starts; the session counts most in the end, hints as much as they are worth. */
+	x->weight[IN_FAST] = 0.2;
+	x->weight[IN_SLOW] = 0.2;
+	x->weight[IN_SESSION] = 0.6;
+	for (int s = 0; s < HINT_SOURCES; s++)
+		x->weight[IN_HINTS + s] = 1;
+	for (uint32_t l = 0; l < x->n_layers; l++) {
+		uint64_t most = 0;
+		const uint64_t *uses =
+			shape->profile ? shape->profile + (size_t)l * x->n_experts : NULL;
+		for (uint32_t e = 0; uses && e < x->n_experts; e++)
+			most += uses[e];
+		for (uint32_t e = 0; e < x->n_experts; e++) {
+			struct expectation_state *state = &x->of[(size_t)l * x->n_experts + e];
+			double share = (double)x->n_experts_used / x->n_experts;
+			if (most > 0)
+				share *= (double)uses[e] / (double)most * x->n_experts;
+			state->fast = state->slow = state->session = (float)(share < 1 ? share : 1);
+		}
+		expectation_refresh(x, l);
+	}
+	return 0;
+}
+
+void expectation_exit(struct expectation *x)
+{
+	free(x->of);
+	free(x->layer);
+	free(x->tokens);
+	*x = (struct expectation){0};
+}
+
+static float log_odds(double p)
+{
+	p = fmin(fmax(p, LEAST_SHARE), 1 - LEAST_SHARE);
+	return (float)log(p / (1 - p));
+}
+
+/* Scores are shares of a token's weight or probabilities, summed over tokens by some: finer steps where they are small. */
+static uint8_t step_of(float score)
+{
+	if (!(score > 0))
+		return 1;
+	double root = sqrt((double)score);
+	return root >= 1 ? EXPECTATION_STEPS - 1 : (uint8_t)(1 + root * (EXPECTATION_STEPS - 2));
+}
+
+static void estimate(struct expectation *x, uint32_t layer, struct expectation_state *state)
+{
+	const struct expectation_layer *of = &x->layer[layer];
+	double z = 0;
+	for (int s = 0; s < HINT_SOURCES; s++)
+		state->input[IN_HINTS + s] = of->hinted[s] ? of->evidence[s][state->step[s]] : 0;
+	for (int i = 0; i < EXPECTATION_INPUTS; i++)
+		z += x->weight[i] * (double)state->input[i];
+	state->p = (float)(1 / (1 + exp(-z)));
+}
+
+void expectation_refresh(struct expectation *x, uint32_t layer)
+{
+	for (uint32_t e = 0; e < x->n_experts; e++) {
+		struct expectation_state *state = &x->of[(size_t)layer * x->n_experts + e];
+		state->input[BIAS] = 1;
+		state->input[IN_FAST] = log_odds((double)state->fast);
+		state->input[IN_SLOW] = log_odds((double)state->slow);
+		state->input[IN_SESSION] = log_odds((double)state->session);
+		state->input[IN_LAST] = state->last;
+		estimate(x, layer, state);
+	}
+}
+
+void expectation_use(struct expectation *x, const struct cache_use *use)
+{
+	x->tokens[use->expert] += use->tokens;
+	x->n_tokens += use->tokens;
+}
+
+static void weigh_evidence(struct expectation_layer *layer, int source)
+{
+	uint32_t(*count)[2] = layer->count[source];
+	uint32_t sum[2] = {0, 0};
+	for (int i = 0; i < EXPECTATION_STEPS; i++)
+		for (int used = 0; used < 2; used++)
+			sum[used] += count[i][used];
+	bool full = sum[0] + sum[1] > COUNT_MAX;
+	for (int i = 0; i < EXPECTATION_STEPS; i++) {
+		/* Half a sighting more of each: a step never seen says little. */
+		double with = (count[i][1] + 0.5) / (sum[1] + 0.5 * EXPECTATION_STEPS);
+		double without = (count[i][0] + 0.5) / (sum[0] + 0.5 * EXPECTATION_STEPS);
+		layer->evidence[source][i] = (float)log(with / without);
+		for (int used = 0; full && used < 2; used++)
+			count[i][used] /= 2;
+	}
+}
+
+/* What the estimates that the run was met with teach. */
+static void learn(struct expectation *x, uint32_t layer)
+{
+	struct expectation_layer *of = &x->layer[layer];
+	for (uint32_t e = 0; e < x->n_experts; e++) {
+		struct expectation_state *state = &x->of[(size_t)layer * x->n_experts + e];
+		bool used = x->tokens[e] > 0;
+		double wrong = used - (double)state->p;
+		for (int i = 0; i < EXPECTATION_INPUTS; i++) {
+			double input = (double)state->input[i];
+			x->weight[i] += LEARNING_RATE * wrong * input / (1 + fabs(input));
+		}
+		for (int s = 0; s < HINT_SOURCES; s++)
+			if (of->hinted[s])
+				of->count[s][state->step[s]][used]++;
+	}
+	for (int s = 0; s < HINT_SOURCES; s++)
+		if (of->hinted[s])
+			weigh_evidence(of, s);
+}
+
+static void forget_hints(struct expectation *x, uint32_t layer, uint64_t iteration)
+{
+	struct expectation_layer *of = &x->layer[layer];
+	for (int s = 0; s < HINT_SOURCES; s++) {
+		/* Made for a later run: the drafter runs ahead. */
+		if (!of->hinted[s] || of->until[s] > iteration)
+			continue;
+		of->hinted[s] = false;
+		for (uint32_t e = 0; e < x->n_experts; e++)
+			x->of[(size_t)layer * x->n_experts + e].step[s] = 0;
+	}
+}
+
+static void move(float *share, double to, double by)
+{
+	*share += (float)(by * (to - (double)*share));
+}
+
+void expectation_end(struct expectation *x, uint32_t layer, uint64_t iteration)
+{
+	double tokens = (double)x->n_tokens / x->n_experts_used;
+	/* A prompt's tokens want nearly everything: their shares are worth knowing, what they teach is about other runs. */
+	bool prompt = tokens > LIMIT_DRAFT + 1;
+	if (!prompt)
+		learn(x, layer);
+	uint32_t runs = x->layer[layer].session_runs++;
+	double session = fmax(SESSION, 1. / (runs + SESSION_PRIOR));
+	for (uint32_t e = 0; e < x->n_experts; e++) {
+		struct expectation_state *state = &x->of[(size_t)layer * x->n_experts + e];
+		double share = tokens > 0 ? x->tokens[e] / tokens : 0;
+		double used = prompt ? share : x->tokens[e] > 0;
+		move(&state->fast, used, FAST);
+		move(&state->slow, used, SLOW);
+		move(&state->session, used, session);
+		state->last = (float)share;
+		x->tokens[e] = 0;
+	}
+	x->n_tokens = 0;
+	forget_hints(x, layer, iteration);
+	expectation_refresh(x, layer);
+}
+
+void expectation_session(struct expectation *x, uint64_t session)
+{
+	if (session == x->session)
+		return;
+	x->session = session;
+	for (uint32_t l = 0; l < x->n_layers; l++) {
+		x->layer[l].session_runs = 0;
+		for (uint32_t e = 0; e < x->n_experts; e++) {
+			struct expectation_state *state = &x->of[(size_t)l * x->n_experts + e];
+			state->session = state->slow;
+		}
+	}
+}
+
+void expectation_hint(struct expectation *x, const struct cache_hint *hint)
+{
+	struct expectation_layer *of = &x->layer[hint->layer];
+	struct expectation_state *state = &x->of[(size_t)hint->layer * x->n_experts + hint->expert];
+	uint8_t step = step_of(hint->score);
+	if (!of->hinted[hint->source] || hint->iteration > of->until[hint->source])
+		of->until[hint->source] = hint->iteration;
+	of->hinted[hint->source] = true;
+	if (step > state->step[hint->source])
+		state->step[hint->source] = step;
+	estimate(x, hint->layer, state);
+}

@@ -1,0 +1,65 @@
+/*
+ * How probable it is that each expert is used the next time its layer runs: from how often it was used lately, in the long
+ * run and by the session under way, and from hints, each source trusted as far as it was right before. Part of a policy;
+ * nothing is allocated after expectation_init.
+ *
+ *   p = sigmoid(sum of w_i x_i)
+ *
+ * x: 1, the log odds of three moving shares of the layer's runs that used the expert (over some 5, some 128, and those of
+ * the session), the share of the last run's tokens that chose it, and per source of hints the logarithm of how much more
+ * often what was hinted for so was used than not: log P(hint | used) / P(hint | not used), counted per source, layer and step of
+ * the score; no hint is a step too, once a source has hinted for the layer at all. A prior with evidence added to it,
+ * as naive Bayes would; but sources agree and shares overlap, so the weights w are learnt, by one step down the gradient
+ * of the log loss after each run of a layer (Bottou, Stochastic gradient descent tricks, 2012).
+ */
+#pragma once
+
+#include "services/expert-cache/policy.h"
+
+enum {
+	EXPECTATION_STEPS = 9, /* of scores: 0 = not hinted for */
+	EXPECTATION_INPUTS = 5 + HINT_SOURCES,
+};
+
+struct expectation {
+	uint32_t n_layers, n_experts, n_experts_used;
+	struct expectation_state {
+		float fast, slow, session; /* shares of runs that used it */
+		float last; /* of the last run's tokens */
+		uint8_t step[HINT_SOURCES]; /* of the hints for the run to come */
+		float input[EXPECTATION_INPUTS];
+		float p;
+	} * of; /* [n_layers][n_experts] */
+	/* Of the run to come: iteration up to which the hints of a source hold, UINT64_MAX where there are none. */
+	struct expectation_layer {
+		bool hinted[HINT_SOURCES];
+		uint64_t until[HINT_SOURCES];
+		uint32_t session_runs; /* of the session under way */
+		float evidence[HINT_SOURCES][EXPECTATION_STEPS]; /* the logarithms, of count */
+		uint32_t count[HINT_SOURCES][EXPECTATION_STEPS][2]; /* not used, used */
+	} * layer; /* [n_layers] */
+	double weight[EXPECTATION_INPUTS];
+	uint64_t session;
+	/* The run under way. */
+	uint32_t *tokens; /* [n_experts] */
+	uint32_t n_tokens; /* chosen, over all experts */
+};
+
+int expectation_init(
+	struct expectation *expectation, const struct cache_policy_shape *shape, struct error *err);
+void expectation_exit(struct expectation *expectation);
+
+static inline double expectation_of(const struct expectation *expectation, uint32_t id)
+{
+	return (double)expectation->of[id].p;
+}
+/* The layer that runs uses this expert. */
+void expectation_use(struct expectation *expectation, const struct cache_use *use);
+/* All uses of that run have been told: learns from it. Every estimate of the layer is a new one, of its next run. */
+void expectation_end(struct expectation *expectation, uint32_t layer, uint64_t iteration);
+/* Another session (0: several) from now on. */
+void expectation_session(struct expectation *expectation, uint64_t session);
+/* The expert's estimate is a new one; the others' of its layer are not, until expectation_refresh. */
+void expectation_hint(struct expectation *expectation, const struct cache_hint *hint);
+/* All hints for the layer's run are there: what they leave out becomes less likely. */
+void expectation_refresh(struct expectation *expectation, uint32_t layer);

@@ -1,0 +1,334 @@
+/*
+ * Our own: keeps and fetches what is expected to be used, as far as that pays.
+ *
+ * Taken from others: hints of the drafting stage (SP-MoE) and of the gate (AdapMoE, Fate), which both believe as they come;
+ * the session's own activations (MoE-Infinity); one measure for prefetching and eviction, and the number of tokens
+ * that chose an expert (MoE-SpAc); the long-run frequency (a profiled hot set); recency (LRU).
+ *
+ * New:
+ * - One probability per expert, of its use the next time its layer runs, from all of these at once; how much each is worth is
+ *   learnt while it runs, a hint's from how often hints of its source, layer and score were right (expectation.h).
+ * - Layers run in a circle, so when an expert can be used next is known: d layers from now. A slot kept for it until
+ *   then brings p loads for d layers of room. The victim is the least p / d: hits per slot and time, the index by which
+ *   room is best given out (LHD, Beckmann et al., NSDI 2018, estimates it from ages; here both are at hand). An
+ *   expert just used is the last to be used again, and goes first among equals: where LRU fails, on a circle that is larger than
+ *   the cache, this does not.
+ * - A prefetch has a price. It saves waiting, with probability p. When it is wrong it costs a load that somebody may wait
+ *   behind, and maybe that of the victim; and the victim may be missed itself: for certain before the prefetch is of use
+ *   if it is used no later, else perhaps brought back in time. It is begun when
+ *       p - c p_victim > (1 - p) (1 + p_victim),  c = 1 if d_victim <= d, else 1/2
+ *   and for nothing that is worth less than its victim, p / d for p / d. Measured on the demo model's traces over links of
+ *   0.1 to 5 GB/s: a price that falls when the link is idle saves up to 5% of the waiting where the link is fast, and reads
+ *   up to twice the bytes for it; a higher one saves bytes and waits longer on every link but the slowest.
+ *
+ * Once per run of a layer O(experts of a layer), once per pass O(all experts); a hint, a load, an eviction O(log n); a victim
+ * or a prefetch O(layers + log n).
+ */
+#include "services/expert-cache/expectation.h"
+#include "services/expert-cache/heap.h"
+#include "services/expert-cache/residents.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* What is less likely never waits as a prefetch: it would not pay with the best victim. */
+#define LEAST_WANTED 0.5
+
+struct outrider {
+	struct expectation expectation;
+	struct residents residents;
+	struct heap *kept; /* [n_layers] of resident experts, the least likely first */
+	struct heap
+		*wanted; /* [n_layers] of those that are not, the most likely first: keys are -p */
+	uint32_t n_layers, n_experts, n_moe;
+	uint32_t *ordinal; /* [n_layers] among the layers that have experts */
+	uint32_t n_wanted, queue_max;
+	/* The layer that runs. */
+	bool running;
+	uint32_t layer;
+	uint64_t iteration;
+	uint32_t hinted_layer[HINT_SOURCES]; /* of the last hint of each source */
+};
+
+static void outrider_destroy(void *policy)
+{
+	struct outrider *o = policy;
+	expectation_exit(&o->expectation);
+	residents_exit(&o->residents);
+	for (uint32_t l = 0; o->kept != NULL && l < o->n_layers; l++)
+		heap_exit(&o->kept[l]);
+	for (uint32_t l = 0; o->wanted != NULL && l < o->n_layers; l++)
+		heap_exit(&o->wanted[l]);
+	free(o->kept);
+	free(o->wanted);
+	free(o->ordinal);
+	free(o);
+}
+
+static int allocate(struct outrider *o, const struct cache_policy_shape *shape, struct error *err)
+{
+	o->kept = calloc(o->n_layers, sizeof(*o->kept));
+	o->wanted = calloc(o->n_layers, sizeof(*o->wanted));
+	o->ordinal = calloc(o->n_layers, sizeof(*o->ordinal));
+	if (o->kept == NULL || o->wanted == NULL || o->ordinal == NULL)
+		return error_set(err, ENOMEM, "no memory for %u layers", o->n_layers);
+	int status = expectation_init(&o->expectation, shape, err);
+	if (status == 0)
+		status = residents_init(&o->residents, shape, err);
+	for (uint32_t l = 0; status == 0 && l < o->n_layers; l++) {
+		o->ordinal[l] = o->n_moe;
+		o->n_moe += shape->moe[l];
+		status = heap_init(&o->kept[l], o->n_experts, err);
+		if (status == 0)
+			status = heap_init(&o->wanted[l], o->n_experts, err);
+	}
+	return status;
+}
+
+static int outrider_create(const struct cache_policy_shape *shape, void **out, struct error *err)
+{
+	struct outrider *o = calloc(1, sizeof(*o));
+	if (o == NULL)
+		return error_set(err, ENOMEM, "no memory for a cache policy");
+	o->n_layers = shape->n_layers;
+	o->n_experts = shape->n_experts;
+	o->queue_max = shape->queue_max;
+	int status = allocate(o, shape, err);
+	if (status != 0) {
+		outrider_destroy(o);
+		return status;
+	}
+	*out = o;
+	return 0;
+}
+
+/* ---- What an expert is worth. ---- */
+
+/* Layers with experts until this one runs again: 1..n_moe. */
+static double distance(const struct outrider *o, uint32_t layer)
+{
+	uint32_t at = o->ordinal[layer], now = o->ordinal[o->layer];
+	return at > now ? at - now : at + o->n_moe - now;
+}
+
+static double expected(const struct outrider *o, uint32_t layer, uint32_t expert)
+{
+	return expectation_of(&o->expectation, layer * o->n_experts + expert);
+}
+
+/* Of a victim's chance to be used, when that is later than what takes its place. */
+#define LATER 0.5
+
+static bool pays(double p, double victim, bool sooner)
+{
+	return p - (sooner ? 1 : LATER) * victim > (1 - p) * (1 + victim);
+}
+
+/* Puts an expert where it belongs with the estimate it has now. */
+static void place(struct outrider *o, uint32_t layer, uint32_t expert)
+{
+	uint32_t id = residents_id(&o->residents, layer, expert);
+	double p = expectation_of(&o->expectation, id);
+	struct heap *wanted = &o->wanted[layer];
+	o->n_wanted -= heap_has(wanted, expert);
+	if (residents_slot(&o->residents, id) != SLOT_NONE) {
+		heap_set(&o->kept[layer], expert, p);
+		heap_remove(wanted, expert);
+		return;
+	}
+	heap_remove(&o->kept[layer], expert);
+	if (p < LEAST_WANTED || o->n_wanted >= o->queue_max)
+		heap_remove(wanted, expert);
+	else
+		heap_set(wanted, expert, -p);
+	o->n_wanted += heap_has(wanted, expert);
+}
+
+static void unwant(struct outrider *o, uint32_t layer, uint32_t expert)
+{
+	o->n_wanted -= heap_has(&o->wanted[layer], expert);
+	heap_remove(&o->wanted[layer], expert);
+}
+
+static void place_layer(struct outrider *o, uint32_t layer)
+{
+	for (uint32_t e = 0; e < o->n_experts; e++)
+		place(o, layer, e);
+}
+
+/* ---- What happens. ---- */
+
+/* The hints of the drafting before a pass are complete: what they leave out is less likely. */
+static void begin_pass(struct outrider *o)
+{
+	for (uint32_t l = 0; l < o->n_layers; l++) {
+		const bool *hinted = o->expectation.layer[l].hinted;
+		if (!hinted[HINT_DRAFT] && !hinted[HINT_HISTORY])
+			continue;
+		expectation_refresh(&o->expectation, l);
+		place_layer(o, l);
+	}
+}
+
+static void begin_layer(struct outrider *o, const struct cache_use *use)
+{
+	if (o->running && use->iteration == o->iteration)
+		return;
+	bool pass = !o->running || use->layer <= o->layer;
+	if (o->running) {
+		expectation_end(&o->expectation, o->layer, o->iteration);
+		place_layer(o, o->layer);
+	}
+	expectation_session(&o->expectation, use->session);
+	o->running = true;
+	o->iteration = use->iteration;
+	o->layer = use->layer;
+	if (pass)
+		begin_pass(o);
+	/* What it needs is demanded from now on. */
+	while (o->wanted[use->layer].n > 0)
+		unwant(o, use->layer, heap_top(&o->wanted[use->layer]));
+}
+
+static void outrider_demand(void *policy, const struct cache_use *use)
+{
+	begin_layer(policy, use);
+	unwant(policy, use->layer, use->expert);
+}
+
+static void outrider_use(void *policy, const struct cache_use *use)
+{
+	struct outrider *o = policy;
+	begin_layer(o, use);
+	if (use->layer == o->layer)
+		expectation_use(&o->expectation, use);
+}
+
+static void outrider_load(
+	void *policy, uint32_t slot, uint32_t layer, uint32_t expert, enum load_reason why)
+{
+	struct outrider *o = policy;
+	(void)why;
+	if (residents_add(&o->residents, slot, layer, expert))
+		place(o, layer, expert);
+}
+
+static void outrider_evict(void *policy, uint32_t slot)
+{
+	struct outrider *o = policy;
+	if (slot >= o->residents.n_slots || !residents_holds(&o->residents, slot))
+		return;
+	uint32_t id = residents_at(&o->residents, slot);
+	residents_remove(&o->residents, slot);
+	heap_remove(&o->kept[id / o->n_experts], id % o->n_experts);
+}
+
+static void refresh(struct outrider *o, uint32_t layer)
+{
+	expectation_refresh(&o->expectation, layer);
+	place_layer(o, layer);
+}
+
+/* A source hints layer by layer: with the first hint of another one those of the last are complete, as far as the token
+ * goes that was drafted. */
+static void outrider_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
+{
+	struct outrider *o = policy;
+	(void)slot;
+	uint32_t *last = &o->hinted_layer[hint->source];
+	bool first = !o->expectation.layer[hint->layer].hinted[hint->source];
+	expectation_hint(&o->expectation, hint);
+	place(o, hint->layer, hint->expert);
+	/* The gate's are complete at once. */
+	if (first && hint->source == HINT_GATE)
+		refresh(o, hint->layer);
+	else if (*last != hint->layer && o->expectation.layer[*last].hinted[hint->source])
+		refresh(o, *last);
+	*last = hint->layer;
+}
+
+static bool outrider_next(void *policy, uint64_t now_ns, struct cache_prefetch *out)
+{
+	struct outrider *o = policy;
+	double best = 0;
+	(void)now_ns;
+	for (uint32_t l = 0; l < o->n_layers; l++) {
+		uint32_t expert = heap_top(&o->wanted[l]);
+		if (expert == HEAP_NONE)
+			continue;
+		double p = -o->wanted[l].key[expert], worth = p / distance(o, l);
+		if (worth <= best || !pays(p, 0, false))
+			continue;
+		best = worth;
+		*out = (struct cache_prefetch){.layer = l, .expert = expert, .score = (float)worth};
+	}
+	if (best == 0)
+		return false;
+	unwant(o, out->layer, out->expert);
+	return true;
+}
+
+static void outrider_put_back(void *policy, const struct cache_prefetch *prefetch)
+{
+	place(policy, prefetch->layer, prefetch->expert);
+}
+
+static uint32_t outrider_queued(const void *policy)
+{
+	const struct outrider *o = policy;
+	return o->n_wanted;
+}
+
+struct question {
+	const struct residents *residents;
+	uint32_t layer;
+	bool (*may)(void *arg, uint32_t slot);
+	void *arg;
+};
+
+static bool may_go(void *arg, uint32_t expert)
+{
+	const struct question *q = arg;
+	uint32_t id = residents_id(q->residents, q->layer, expert);
+	return q->may(q->arg, residents_slot(q->residents, id));
+}
+
+static uint32_t outrider_victim(void *policy, const struct cache_prefetch *want,
+	enum load_reason why, bool (*may)(void *arg, uint32_t slot), void *arg)
+{
+	struct outrider *o = policy;
+	struct question question = {.residents = &o->residents, .may = may, .arg = arg};
+	double p = expected(o, want->layer, want->expert), d = distance(o, want->layer);
+	double least = why == LOAD_PREFETCH ? p / d : INFINITY, victim_p = 0, victim_d = 0;
+	uint32_t victim = SLOT_NONE;
+	for (uint32_t l = 0; l < o->n_layers; l++) {
+		double away = distance(o, l);
+		question.layer = l;
+		uint32_t expert = heap_least(&o->kept[l], least * away, may_go, &question);
+		if (expert == HEAP_NONE)
+			continue;
+		victim_p = o->kept[l].key[expert];
+		victim_d = away;
+		least = victim_p / away;
+		victim = residents_slot(&o->residents, residents_id(&o->residents, l, expert));
+	}
+	if (why == LOAD_PREFETCH && victim != SLOT_NONE && !pays(p, victim_p, victim_d <= d))
+		return SLOT_NONE;
+	return victim;
+}
+
+const struct cache_policy_ops policy_outrider = {
+	.name = "outrider",
+	.help = "expected use per slot and time, all evidence weighed by what it was worth",
+	.create = outrider_create,
+	.destroy = outrider_destroy,
+	.on_load = outrider_load,
+	.on_evict = outrider_evict,
+	.on_demand = outrider_demand,
+	.on_activation = outrider_use,
+	.on_hint = outrider_hint,
+	.next = outrider_next,
+	.put_back = outrider_put_back,
+	.queued = outrider_queued,
+	.victim = outrider_victim,
+};

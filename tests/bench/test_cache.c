@@ -1,0 +1,226 @@
+/* outrider-bench cache: traces are read back as written and refused when damaged, replays count what happens. */
+#include "bench/src/cache.h"
+#include "bench/src/cache_replay.h"
+#include "shared/spec/slots.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct cache_trace synth(enum cache_synth_kind kind, uint32_t k, uint32_t passes)
+{
+	struct cache_synth_options o = {.kind = kind,
+		.n_layers = 4,
+		.n_experts = 16,
+		.n_experts_used = 2,
+		.k = k,
+		.passes = passes,
+		.hint_percent = 90,
+		.seed = 5};
+	struct cache_trace trace;
+	struct error err = {""};
+	if (cache_synth(&o, &trace, &err) != 0)
+		fail_msg("%s", err.text);
+	return trace;
+}
+
+/* A file of that trace; its bytes. */
+static unsigned char *written(const struct cache_trace *trace, size_t *bytes)
+{
+	char path[] = "/tmp/outrider-trace-XXXXXX";
+	struct error err = {""};
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	assert_int_equal(cache_trace_write(trace, path, &err), 0);
+	*bytes = (size_t)lseek(fd, 0, SEEK_END);
+	unsigned char *data = malloc(*bytes);
+	assert_int_equal(pread(fd, data, *bytes, 0), (ssize_t)*bytes);
+	close(fd);
+	remove(path);
+	return data;
+}
+
+static void traces_are_read_back(void **state)
+{
+	(void)state;
+	struct cache_trace trace = synth(SYNTH_ZIPF, 3, 50), read;
+	struct error err = {""};
+	size_t bytes;
+	unsigned char *data = written(&trace, &bytes);
+	if (cache_trace_parse(data, bytes, &read, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_string_equal(read.name, trace.name);
+	assert_int_equal(read.k, 3);
+	assert_int_equal(read.n_passes, 50);
+	assert_int_equal(read.n_layer_runs, 200);
+	assert_int_equal(read.n_hints, trace.n_hints);
+	assert_memory_equal(read.uses, trace.uses, trace.n_uses * sizeof(*trace.uses));
+	assert_memory_equal(read.hints, trace.hints, trace.n_hints * sizeof(*trace.hints));
+	assert_memory_equal(read.layers, trace.layers, trace.n_layer_runs * sizeof(*trace.layers));
+	free(data);
+	cache_trace_exit(&read);
+	cache_trace_exit(&trace);
+}
+
+static void damaged_traces_are_refused(void **state)
+{
+	(void)state;
+	struct cache_trace trace = synth(SYNTH_UNIFORM, 1, 4), read;
+	struct error err = {""};
+	size_t bytes;
+	unsigned char *data = written(&trace, &bytes);
+	for (size_t n = 0; n < bytes; n++) {
+		err.text[0] = '\0';
+		assert_int_equal(cache_trace_parse(data, n, &read, &err), -EBADMSG);
+		assert_true(err.text[0] != '\0');
+	}
+	for (size_t i = 0; i < bytes; i++) {
+		data[i] ^= 0x11;
+		int rc = cache_trace_parse(data, bytes, &read, &err);
+		assert_true(rc == -EBADMSG);
+		data[i] ^= 0x11;
+	}
+	assert_int_equal(cache_trace_parse(data, bytes, &read, &err), 0);
+	cache_trace_exit(&read);
+	free(data);
+	cache_trace_exit(&trace);
+}
+
+static struct replay_totals replayed(
+	const struct cache_trace *trace, const struct cache_policy_ops *policy, uint32_t n_slots)
+{
+	struct replay_options options = {
+		.policy = policy, .n_slots = n_slots, .link = {1e9, 10000}};
+	struct replay_result result;
+	struct error err = {""};
+	if (cache_replay(trace, &options, &result, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(
+		result.decode.uses, result.decode.hits + result.decode.late + result.decode.misses);
+	assert_int_equal(result.decode.uses, trace->n_uses);
+	assert_int_equal(result.decode.passes, trace->n_passes);
+	return result.decode;
+}
+
+/* Three experts in turn, two slots: LRU never hits; Belady's loads 1, 2, 3 (for 2), 2 (for 3)... every second hits. */
+static void a_circle_is_replayed_by_the_rule(void **state)
+{
+	(void)state;
+	struct cache_trace trace;
+	cache_trace_init(&trace);
+	trace.n_layers = 1;
+	trace.n_experts = 3;
+	trace.n_experts_used = 1;
+	trace.expert_bytes = 1000000;
+	trace.moe[0] = true;
+	for (uint32_t i = 0; i < 8; i++) {
+		struct trace_pass pass = {.session = 1, .tokens = 1, .emitted = 1};
+		struct trace_layer layer = {.before_ns = 1000, .after_ns = 3000};
+		assert_int_equal(cache_trace_add_pass(&trace, &pass), 0);
+		assert_int_equal(cache_trace_add_layer(&trace, &layer), 0);
+		struct trace_use use = {(uint16_t)(i % 3), 1};
+		assert_int_equal(cache_trace_add_use(&trace, use), 0);
+	}
+	struct replay_totals lru = replayed(&trace, cache_policy_find("lru"), 2);
+	assert_int_equal(lru.hits, 0);
+	assert_int_equal(lru.loads, 8);
+	/* A load is 1 ms on the link and 10 us later there; nothing overlaps it. */
+	assert_int_equal(lru.stall_ns, 8 * 1010000);
+	assert_int_equal(lru.time_ns, 8 * 1014000);
+	/* 0 1 | 2 for 1 | 0 hits | 1 for 0 | 2 hits | 0 for 2 | 1 hits: 5 loads. */
+	struct replay_totals belady = replayed(&trace, &replay_belady, 2);
+	assert_int_equal(belady.loads, 5);
+	assert_int_equal(belady.hits, 3);
+	cache_trace_exit(&trace);
+}
+
+static void nothing_loads_less_than_beladys(void **state)
+{
+	(void)state;
+	static const enum cache_synth_kind kinds[] = {SYNTH_UNIFORM, SYNTH_ZIPF, SYNTH_PHASES};
+	for (size_t kind = 0; kind < 3; kind++)
+		for (uint32_t k = 0; k < 4; k += 3) {
+			struct cache_trace trace = synth(kinds[kind], k, 300);
+			for (uint32_t slots = 12; slots <= 64; slots += 13) {
+				uint64_t bound = replayed(&trace, &replay_belady, slots).loads;
+				for (size_t i = 0; cache_policies[i]; i++)
+					assert_true(
+						replayed(&trace, cache_policies[i], slots).loads >=
+						bound);
+			}
+			cache_trace_exit(&trace);
+		}
+}
+
+static void with_room_for_all_each_is_loaded_once(void **state)
+{
+	(void)state;
+	struct cache_trace trace = synth(SYNTH_UNIFORM, 3, 200);
+	for (size_t i = 0; cache_policies[i]; i++)
+		assert_int_equal(replayed(&trace, cache_policies[i], 64).loads, 64);
+	cache_trace_exit(&trace);
+}
+
+/* Skewed use, and hints that are mostly right: ours reads less than LRU and waits less than those without prefetches. */
+static void outrider_beats_what_it_is_made_of(void **state)
+{
+	(void)state;
+	for (uint32_t k = 0; k < 4; k += 3) {
+		struct cache_trace trace = synth(SYNTH_ZIPF, k, 2000);
+		struct replay_totals ours = replayed(&trace, cache_policy_find("outrider"), 24);
+		struct replay_totals lru = replayed(&trace, cache_policy_find("lru"), 24);
+		assert_true(ours.loads < lru.loads);
+		assert_true(ours.stall_ns < lru.stall_ns);
+		cache_trace_exit(&trace);
+	}
+}
+
+/* All that a pass uses is hinted for: what is prefetched is used. */
+static void perfect_hints_are_right(void **state)
+{
+	(void)state;
+	struct cache_trace trace = synth(SYNTH_ZIPF, 1, 300);
+	uint32_t n_uses = trace.n_uses;
+	struct error err;
+	assert_int_equal(cache_trace_rehint(&trace, true, &err), 0);
+	assert_int_equal(trace.n_hints, n_uses);
+	assert_int_equal(trace.n_uses, n_uses);
+	struct replay_totals lru = replayed(&trace, cache_policy_find("lru"), 32);
+	assert_true(lru.prefetches > 0);
+	assert_int_equal(lru.prefetches_used, lru.prefetches_judged);
+	assert_int_equal(cache_trace_rehint(&trace, false, &err), 0);
+	assert_int_equal(trace.n_hints, 0);
+	cache_trace_exit(&trace);
+}
+
+static void a_cache_smaller_than_a_layer_is_refused(void **state)
+{
+	(void)state;
+	struct cache_trace trace = synth(SYNTH_UNIFORM, 3, 20);
+	struct replay_options options = {
+		.policy = cache_policy_find("lru"), .n_slots = 1, .link = {1e9, 0}};
+	struct replay_result result;
+	struct error err = {""};
+	assert_int_equal(cache_replay(&trace, &options, &result, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "at once"));
+	cache_trace_exit(&trace);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(traces_are_read_back),
+		cmocka_unit_test(damaged_traces_are_refused),
+		cmocka_unit_test(a_circle_is_replayed_by_the_rule),
+		cmocka_unit_test(nothing_loads_less_than_beladys),
+		cmocka_unit_test(with_room_for_all_each_is_loaded_once),
+		cmocka_unit_test(outrider_beats_what_it_is_made_of),
+		cmocka_unit_test(perfect_hints_are_right),
+		cmocka_unit_test(a_cache_smaller_than_a_layer_is_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,367 @@
+/* The rules of the papers, against examples computed by hand: utility, threshold, cutoff layer, activation matrices. */
+#include "services/expert-cache/balancer.h"
+#include "services/expert-cache/cutoff.h"
+#include "services/expert-cache/expectation.h"
+#include "services/expert-cache/profile.h"
+#include "services/expert-cache/traces.h"
+#include "services/expert-cache/utility.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- MoE-SpAc, algorithm 1. ---- */
+
+static void utility_follows_frequencies_with_inertia(void **state)
+{
+	(void)state;
+	struct utility u;
+	struct error err;
+	/* gamma 8: both boundaries begin at 4. {f, s, up, down after it} */
+	static const uint32_t steps[][4] = {
+		{3, 0, 3, 4}, /* D 3 < 4; up = floor(3.6 + 0.3) */
+		{3, 0, 3, 4}, /* D 0 */
+		{6, 1, 3, 4}, /* D 3 >= 3; up = floor(2.7 + 0.3) */
+		{2, 0, 3, 4}, /* D -4; down = floor(3.6 + 0.4) */
+		{0, 0, 3, 3}, /* D -2 holds; down = floor(3.6 + 0.2) */
+		{10, 1, 3, 3}, /* D 10; up = floor(2.7 + 1.0) */
+		{30, 2, 4, 3}, /* D 20; up = floor(2.7 + 2.0) */
+		{0, 1, 4, 5}, /* D -30; down = floor(2.7 + 3.0) */
+	};
+	assert_int_equal(utility_init(&u, 2, 8, &err), 0);
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		assert_int_equal(utility_step(&u, 1, steps[i][0]), steps[i][1]);
+		assert_int_equal(u.of[1].up, steps[i][2]);
+		assert_int_equal(u.of[1].down, steps[i][3]);
+	}
+	assert_int_equal(u.of[0].score, 0);
+	utility_exit(&u);
+}
+
+static void utility_stays_in_its_bounds(void **state)
+{
+	(void)state;
+	struct utility u;
+	struct error err;
+	/* gamma 1: floor(1 / 2) = 0, taken as 1, or an unused expert would rise for ever. */
+	assert_int_equal(utility_init(&u, 1, 1, &err), 0);
+	assert_int_equal(u.of[0].up, 1);
+	for (int i = 0; i < 9; i++)
+		assert_int_equal(utility_step(&u, 0, 0), 0);
+	for (uint32_t f = 1; f <= 9; f++)
+		assert_int_equal(utility_step(&u, 0, f), f < UTILITY_BOUND ? f : UTILITY_BOUND);
+	for (uint32_t f = 9; f-- > 0;)
+		assert_in_range(utility_step(&u, 0, f), 0, UTILITY_BOUND);
+	assert_int_equal(u.of[0].score, 0);
+	utility_exit(&u);
+}
+
+/* ---- MoE-SpAc, the balancer. ---- */
+
+static void the_threshold_balances_the_link_against_computing(void **state)
+{
+	(void)state;
+	struct balancer_inputs in = {.used = {0, 1, 8, 0, 0}, .load_ns = 8, .compute_ns = 1};
+	for (int s = 0; s <= UTILITY_BOUND; s++)
+		in.slots_left[s] = 100;
+	/* tau 1: |0 - 9|; tau 2: |8 - 8|; tau 3: |72 - 0|. */
+	assert_int_equal(balancer_threshold(&in), 2);
+	in.load_ns = 1;
+	/* tau 1: 9; tau 2: |1 - 8| = 7; tau 3: |9 - 0| = 9. */
+	assert_int_equal(balancer_threshold(&in), 2);
+	in.used[1] = 9;
+	in.used[2] = 0;
+	/* tau 1: |0 - 9|, tau 2 and on: |9 - 0|: the first. */
+	assert_int_equal(balancer_threshold(&in), 1);
+}
+
+static void what_the_link_or_the_slots_cannot_take_is_not_prefetched(void **state)
+{
+	(void)state;
+	struct balancer_inputs in = {
+		.used = {0, 1, 8, 0, 0}, .wanted = {0, 50, 2, 1, 0}, .load_ns = 8, .compute_ns = 1};
+	for (int s = 0; s <= UTILITY_BOUND; s++)
+		in.slots_left[s] = 100;
+	/* tau 2: 8 (2 + 1) > max(8, 8): not feasible; tau 3: 8 <= 72; tau 1 neither. */
+	assert_int_equal(balancer_threshold(&in), 3);
+	/* With drafting time of 16 per layer tau 2 is. */
+	in.window_ns = 16;
+	assert_int_equal(balancer_threshold(&in), 2);
+	in.slots_left[2] = 2;
+	assert_int_equal(balancer_threshold(&in), 3);
+	for (int s = 0; s <= UTILITY_BOUND; s++)
+		in.wanted[s] = 1000;
+	assert_int_equal(balancer_threshold(&in), UTILITY_BOUND);
+}
+
+/* ---- SP-MoE. ---- */
+
+static void the_cutoff_is_the_last_layer_whose_loads_end_with_the_drafting(void **state)
+{
+	(void)state;
+	const double twos[4] = {2, 2, 2, 2}, late[4] = {0, 0, 0, 7};
+	struct cutoff_inputs in = {.n_layers = 4,
+		.n_slots = 100,
+		.draft_tokens = 2,
+		.draft_layer_ns = 10,
+		.load_ns = 10,
+		.new_experts = twos};
+	/* The drafting ends at 80. L = 3: 10 + 60; L = 4: 10 + 80. */
+	assert_int_equal(cutoff_solve(&in), 3);
+	in.load_ns = 8;
+	assert_int_equal(cutoff_solve(&in), 4);
+	in.load_ns = 40;
+	assert_int_equal(cutoff_solve(&in), 0);
+	in.load_ns = 10;
+	in.n_slots = 5;
+	assert_int_equal(cutoff_solve(&in), 2);
+	/* The last layer's hints come at 40, and 7 loads end at 110. */
+	in.n_slots = 100;
+	in.new_experts = late;
+	assert_int_equal(cutoff_solve(&in), 3);
+}
+
+static void nothing_is_cut_off_before_anything_was_measured(void **state)
+{
+	(void)state;
+	const double n[3] = {99, 99, 99};
+	struct cutoff_inputs in = {
+		.n_layers = 3, .n_slots = 1, .draft_tokens = 4, .new_experts = n};
+	assert_int_equal(cutoff_solve(&in), 3);
+	in.load_ns = 5;
+	assert_int_equal(cutoff_solve(&in), 3);
+	in.draft_layer_ns = 5;
+	assert_int_equal(cutoff_solve(&in), 0);
+}
+
+/* ---- MoE-Infinity. ---- */
+
+static const bool both_moe[2] = {true, true};
+static const struct cache_policy_shape small = {.n_layers = 2,
+	.n_experts = 4,
+	.n_experts_used = 1,
+	.n_slots = 4,
+	.queue_max = 16,
+	.moe = both_moe};
+
+static void a_sequence_is_matched_with_the_one_most_like_it(void **state)
+{
+	(void)state;
+	struct traces t;
+	struct error err;
+	assert_int_equal(traces_init(&t, &small, &err), 0);
+	uint64_t iteration = 1;
+	struct trace_live *live = traces_of(&t, 7, iteration);
+	assert_null(traces_match(&t, live));
+	traces_count(&t, live, 0, 0, 3);
+	traces_count(&t, live, 1, 1, 3);
+	/* Silent for long: it has ended when the next begins. */
+	iteration += 1000;
+	live = traces_of(&t, 8, iteration);
+	traces_count(&t, live, 0, 2, 1);
+	traces_count(&t, live, 1, 3, 2);
+	iteration += 1000;
+	live = traces_of(&t, 9, iteration);
+	assert_int_equal(t.n_kept, 2);
+	traces_count(&t, live, 0, 2, 5);
+	const struct trace_kept *match = traces_match(&t, live);
+	assert_int_equal(match->matrix.count[1 * 4 + 3], 2);
+	assert_int_equal(match->top[1][0], 3);
+	/* Layer 0 half like either, layer 1 like the first. */
+	traces_count(&t, live, 0, 0, 5);
+	traces_count(&t, live, 1, 1, 1);
+	match = traces_match(&t, live);
+	assert_int_equal(match->matrix.count[1 * 4 + 1], 3);
+	traces_exit(&t);
+}
+
+/* What is kept up to date count by count is what the definition gives. */
+static void similarities_are_mean_cosines(void **state)
+{
+	(void)state;
+	struct traces t;
+	struct error err;
+	assert_int_equal(traces_init(&t, &small, &err), 0);
+	struct trace_live *live = traces_of(&t, 1, 1);
+	traces_count(&t, live, 0, 0, 3);
+	traces_count(&t, live, 0, 1, 4);
+	traces_count(&t, live, 1, 2, 1);
+	live = traces_of(&t, 2, 5000);
+	traces_count(&t, live, 0, 0, 1);
+	/* (3, 4) and (1, 0): 3 / 5; nothing in layer 1. */
+	assert_true(live->similarity[0] > 0.5999 && live->similarity[0] < 0.6001);
+	traces_count(&t, live, 1, 2, 2);
+	traces_count(&t, live, 0, 1, 1);
+	/* 7 / (5 sqrt 2) + 1 */
+	assert_true(live->similarity[0] > 1.98994 && live->similarity[0] < 1.98996);
+	traces_exit(&t);
+}
+
+static void the_collection_stays_bounded_and_diverse(void **state)
+{
+	(void)state;
+	struct traces t;
+	struct error err;
+	assert_int_equal(traces_init(&t, &small, &err), 0);
+	uint64_t iteration = 1;
+	for (uint64_t session = 1; session <= 3 * TRACES_KEPT; session++, iteration += 1000) {
+		struct trace_live *live = traces_of(&t, session, iteration);
+		/* One of its own kind among many alike. */
+		traces_count(&t, live, 0, session == 1 ? 3 : (uint32_t)session % 2, 5);
+		traces_count(&t, live, 1, 0, 1);
+	}
+	assert_int_equal(t.n_kept, TRACES_KEPT);
+	struct trace_live *live = traces_of(&t, 1000, iteration);
+	traces_count(&t, live, 0, 3, 1);
+	assert_int_equal(traces_match(&t, live)->matrix.count[3], 5);
+	traces_exit(&t);
+}
+
+/* ---- Ours. ---- */
+
+/* Runs of layer 0 that use `expert`, each hinted for before by `source` (-1: not) as `hinted`. */
+static void run_layer(
+	struct expectation *x, uint32_t n, uint32_t expert, int source, uint32_t hinted)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (source >= 0) {
+			struct cache_hint hint = {.expert = hinted,
+				.source = (enum hint_source)source,
+				.score = 0.5f};
+			expectation_hint(x, &hint);
+			expectation_refresh(x, 0);
+		}
+		struct cache_use use = {.expert = expert, .tokens = 1};
+		expectation_use(x, &use);
+		expectation_end(x, 0, 0);
+	}
+}
+
+static void expectations_follow_use(void **state)
+{
+	(void)state;
+	struct expectation x;
+	struct error err;
+	assert_int_equal(expectation_init(&x, &small, &err), 0);
+	double before = expectation_of(&x, 2);
+	run_layer(&x, 40, 2, -1, 0);
+	assert_true(expectation_of(&x, 2) > 0.8);
+	assert_true(expectation_of(&x, 1) < before);
+	run_layer(&x, 40, 1, -1, 0);
+	assert_true(expectation_of(&x, 1) > 0.7);
+	assert_true(expectation_of(&x, 2) < 0.3);
+	expectation_exit(&x);
+}
+
+static void hints_are_believed_as_far_as_their_source_was_right(void **state)
+{
+	(void)state;
+	struct expectation x;
+	struct error err;
+	assert_int_equal(expectation_init(&x, &small, &err), 0);
+	/* Source draft always says what comes, source gate always something else. */
+	for (uint32_t i = 0; i < 200; i++) {
+		struct cache_hint wrong = {
+			.expert = (i + 2) % 4, .source = HINT_GATE, .score = 0.5f};
+		expectation_hint(&x, &wrong);
+		run_layer(&x, 1, i % 4, HINT_DRAFT, i % 4);
+	}
+	struct cache_hint right = {.expert = 1, .source = HINT_DRAFT, .score = 0.5f};
+	struct cache_hint wrong = {.expert = 3, .source = HINT_GATE, .score = 0.5f};
+	expectation_hint(&x, &right);
+	expectation_hint(&x, &wrong);
+	expectation_refresh(&x, 0);
+	assert_true(expectation_of(&x, 1) > 0.9);
+	for (uint32_t e = 0; e < 4; e++)
+		assert_true(e == 1 || expectation_of(&x, e) < 0.15);
+	assert_true(expectation_of(&x, 3) <= expectation_of(&x, 2));
+	expectation_exit(&x);
+}
+
+static void hints_for_a_later_run_outlive_the_one_before(void **state)
+{
+	(void)state;
+	struct expectation x;
+	struct error err;
+	assert_int_equal(expectation_init(&x, &small, &err), 0);
+	struct cache_hint hint = {
+		.expert = 1, .source = HINT_DRAFT, .score = 0.5f, .iteration = 20};
+	expectation_hint(&x, &hint);
+	expectation_end(&x, 0, 10);
+	assert_true(x.layer[0].hinted[HINT_DRAFT]);
+	assert_int_not_equal(x.of[1].step[HINT_DRAFT], 0);
+	expectation_end(&x, 0, 20);
+	assert_false(x.layer[0].hinted[HINT_DRAFT]);
+	assert_int_equal(x.of[1].step[HINT_DRAFT], 0);
+	expectation_exit(&x);
+}
+
+/* ---- Profiles. ---- */
+
+#define HEAD "outrider-profile 1\nlayers 2 experts 4\n"
+
+static void profiles_are_read_back(void **state)
+{
+	(void)state;
+	uint64_t uses[8] = {5, 0, 0, 1, 0, 0, UINT64_C(1) << 48, 0}, *read = NULL;
+	struct error err = {""};
+	char path[] = "/tmp/outrider-profile-XXXXXX";
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	assert_int_equal(profile_write(path, 2, 4, uses, &err), 0);
+	assert_int_equal(profile_read(path, 2, 4, &read, &err), 0);
+	assert_memory_equal(read, uses, sizeof(uses));
+	free(read);
+	assert_int_equal(profile_read(path, 2, 8, &read, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "another model"));
+	remove(path);
+	assert_int_equal(profile_read(path, 2, 4, &read, &err), -ENOENT);
+}
+
+static void bad_profiles_are_refused_by_line(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *says;
+	} bad[] = {{"", "no profile"}, {"outrider-profile 2\nlayers 2 experts 4\n", "no profile"},
+		{"outrider-profile 1\n", "another model"}, {HEAD "0 0\n", "line 3: a line is"},
+		{HEAD "0 0 1 1\n", "line 3: a line is"}, {HEAD "0 0 -1\n", "line 3: a line is"},
+		{HEAD "0 0  1\n", "a line is"}, {HEAD "0 0 1\n\n0 1 1\n", "line 4: a line is"},
+		{HEAD "2 0 1\n", "no such expert"}, {HEAD "0 4 1\n", "no such expert"},
+		{HEAD "0 0 0\n", "uses are"}, {HEAD "0 0 281474976710657\n", "uses are"},
+		{HEAD "0 0 99999999999999999999999999\n", "a line is"},
+		{HEAD "0 1 1\n0 1 2\n", "line 4: the expert was named before"}};
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct error err = {""};
+		uint64_t *uses = NULL;
+		assert_int_equal(profile_parse(bad[i].text, strlen(bad[i].text), 2, 4, &uses, &err),
+			-EBADMSG);
+		assert_null(uses);
+		if (strstr(err.text, bad[i].says) == NULL)
+			fail_msg("\"%s\" gives: %s", bad[i].text, err.text);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(utility_follows_frequencies_with_inertia),
+		cmocka_unit_test(utility_stays_in_its_bounds),
+		cmocka_unit_test(the_threshold_balances_the_link_against_computing),
+		cmocka_unit_test(what_the_link_or_the_slots_cannot_take_is_not_prefetched),
+		cmocka_unit_test(the_cutoff_is_the_last_layer_whose_loads_end_with_the_drafting),
+		cmocka_unit_test(nothing_is_cut_off_before_anything_was_measured),
+		cmocka_unit_test(a_sequence_is_matched_with_the_one_most_like_it),
+		cmocka_unit_test(similarities_are_mean_cosines),
+		cmocka_unit_test(the_collection_stays_bounded_and_diverse),
+		cmocka_unit_test(expectations_follow_use),
+		cmocka_unit_test(hints_are_believed_as_far_as_their_source_was_right),
+		cmocka_unit_test(hints_for_a_later_run_outlive_the_one_before),
+		cmocka_unit_test(profiles_are_read_back),
+		cmocka_unit_test(bad_profiles_are_refused_by_line),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
