@@ -48,6 +48,8 @@ int ctl_knob_reset(struct ctl *ctl, int argc, char **argv);
 int ctl_knob_history(struct ctl *ctl, int argc, char **argv);
 int ctl_knob_complete(struct ctl *ctl, int argc, char **argv);
 int ctl_cache_stats(struct ctl *ctl, int argc, char **argv);
+int ctl_cache_top(struct ctl *ctl, int argc, char **argv);
+int ctl_cache_hot(struct ctl *ctl, int argc, char **argv);
 int ctl_trace(struct ctl *ctl, int argc, char **argv);
 int ctl_top(struct ctl *ctl, int argc, char **argv);
 
@@ -66,6 +68,7 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 json_t *ctl_processes_json(const struct outrider_status *status);
 json_t *ctl_sessions_json(const Outrider__Sessions *all);
 json_t *ctl_cache_json(const Outrider__CacheStats *s);
+json_t *ctl_cache_hot_json(const Outrider__CacheHot *hot);
 /* The quality of hints, as a list and as lines (cache_hints.c). */
 json_t *ctl_hints_json(Outrider__HintQuality *const *hints, size_t n);
 void ctl_hints_text(Outrider__HintQuality *const *hints, size_t n);

@@ -34,12 +34,6 @@ static const struct command {
 		"  --for, --persist, --if as for knob set\n"},
 	{{"policy", "watch"}, ctl_policy_watch, "", "each decision with the figures behind it",
 		false, "  --once              print what there is and end\n"},
-	{{"policy", "plot"}, ctl_policy_plot, "[SESSION] [FILE.svg|FILE.png]",
-		"K, tokens, cost and utility of a session over its iterations", true,
-		"From the journal of the policy-controller; without SESSION the newest. In the "
-		"terminal, or as a\n"
-		"picture (gnuplot is needed for one). --format json prints the journal's "
-		"entries.\n"},
 	{{"knob", "list"}, ctl_knob_list, "[PROCESS | KNOB ...]",
 		"every knob with its value and range", true,
 		"A knob that is live may change while its process runs; the others need a "
@@ -71,8 +65,21 @@ static const struct command {
 	{{"cache", "set"}, ctl_cache_set, "KNOB=VALUE ...",
 		"knob set for the knobs of the expert-cache", true,
 		"  --for, --persist, --if as for knob set\n"},
-	{{"cache", "stats"}, ctl_cache_stats, "[--layers]", "the expert cache", false,
-		"  --layers            each layer's hits, misses, loads and evictions\n"},
+	{{"cache", "stats"}, ctl_cache_stats, "[--layers]",
+		"the expert cache: budget, hits, link, hints, memory", false,
+		"  --layers            each layer's hits, loads, evictions, bytes, stalls and "
+		"prefetches\n"},
+	{{"cache", "top"}, ctl_cache_top, "", "what each layer does, each second", false,
+		"Until it is interrupted; without a terminal, one second of it.\n\n"
+		"  --once              one second and end\n"},
+	{{"cache", "hot"}, ctl_cache_hot, "[N]", "the experts that are used most", true,
+		"N experts, 20 when it is not given. A use is a token that chose it.\n"},
+	{{"policy", "plot"}, ctl_policy_plot, "[SESSION] [FILE.svg|FILE.png]",
+		"K, tokens, cost and utility of a session over its iterations", true,
+		"From the journal of the policy-controller; without SESSION the newest. In the "
+		"terminal, or as a\n"
+		"picture (gnuplot is needed for one). --format json prints the journal's "
+		"entries.\n"},
 	{{"trace"}, ctl_trace, "[TIME] [FILE]",
 		"what every process does, for Perfetto (2s, outrider-trace.json)", true,
 		"Writes a timeline of drafts, passes, expert loads and decisions of all processes "

@@ -15,6 +15,8 @@ enum {
 
 /* A sample of the rate: long enough to average over, short enough to follow. */
 #define RATE_BYTES (8ull << 20)
+/* What had arrived before somebody looked comes all at once, and says nothing. */
+#define RATE_NS 2000000ull
 
 /* ---- Lists. ---- */
 
@@ -79,10 +81,9 @@ static bool saturated(const struct reader *reader)
 static void follow_rate(struct reader *reader, long bytes)
 {
 	reader->rate_bytes += bytes > 0 ? (uint64_t)bytes : 0;
-	if (reader->rate_ns != 0 && reader->rate_bytes >= RATE_BYTES) {
-		uint64_t now_ns = clock_ns();
-		double rate = (double)reader->rate_bytes * 1e9 /
-			      (double)(now_ns > reader->rate_ns ? now_ns - reader->rate_ns : 1);
+	uint64_t now_ns = reader->rate_bytes >= RATE_BYTES ? clock_ns() : 0;
+	if (reader->rate_ns != 0 && now_ns > reader->rate_ns + RATE_NS) {
+		double rate = (double)reader->rate_bytes * 1e9 / (double)(now_ns - reader->rate_ns);
 		double old = reader_rate(reader);
 		atomic_store_explicit(&reader->rate,
 			(uint64_t)(old > 0 ? old + (rate - old) / 8 : rate), memory_order_relaxed);

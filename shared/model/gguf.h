@@ -104,6 +104,10 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *gguf, const char *
 /* Whether what follows touches a little here and there (vectors, while loading) or long runs: reading ahead of the former
  * would read a large part of the file. */
 void gguf_expect_scattered(const struct gguf *gguf, bool scattered);
+/* Bytes of the mapping will be read at once, all of them (wanted): reading begins. Or they are not needed any more: their
+ * pages go, out of the page cache too where the kernel lets us (a file of our own) and nobody else has them mapped.
+ * Nothing happens to what does not lie in the mapping. Any thread. */
+void gguf_advise(const struct gguf *gguf, const void *from, size_t bytes, bool wanted);
 /* The tensor's bytes in the mapping; NULL for NULL. */
 const void *gguf_tensor_data(const struct gguf *gguf, const struct gguf_tensor *tensor);
 /* Name of a GGUF tensor type, also of those the engine does not compute with; NULL when the format has no such id. */

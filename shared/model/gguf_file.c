@@ -267,3 +267,26 @@ void gguf_expect_scattered(const struct gguf *gguf, bool scattered)
 		(void)madvise((void *)(uintptr_t)gguf->data, gguf->bytes,
 			scattered ? MADV_RANDOM : MADV_NORMAL);
 }
+
+void gguf_advise(const struct gguf *gguf, const void *from, size_t bytes, bool wanted)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t first = (uintptr_t)from, end = first + bytes, data = (uintptr_t)gguf->data;
+
+	if (!gguf->mapped || first < data || end > data + gguf->bytes)
+		return;
+	if (wanted) {
+		first = first / page * page;
+		(void)madvise((void *)first, end - first, MADV_WILLNEED);
+		return;
+	}
+	/* Whole pages: the others hold something else as well. */
+	first = (first + page - 1) / page * page;
+	end = end / page * page;
+	if (first >= end)
+		return;
+#ifdef MADV_PAGEOUT
+	(void)madvise((void *)first, end - first, MADV_PAGEOUT);
+#endif
+	(void)madvise((void *)first, end - first, MADV_DONTNEED);
+}

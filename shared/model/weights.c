@@ -5,8 +5,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum {
 	ALIGNMENT = 64, /* of each matrix: a cache line, and a register */
@@ -77,6 +75,7 @@ struct job {
 };
 
 struct packing {
+	const struct gguf *gguf;
 	struct job *jobs;
 	size_t n, capacity;
 	unsigned char *memory;
@@ -127,17 +126,12 @@ static void add_jobs(struct matrix *w, uint64_t n, uint64_t bytes, void *arg)
 	p->used += rounded(n * bytes);
 }
 
-/* The whole pages of the file that a job has read. */
-static void let_go(const struct job *job)
+/* What a job has read of the file: there is a copy now. */
+static void let_go(const struct packing *p, const struct job *job)
 {
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-	uintptr_t from = (uintptr_t)job->from.data + job->first * job->from.row_bytes;
-	uintptr_t to = (uintptr_t)job->from.data + job->last * job->from.row_bytes;
-
-	from = (from + page - 1) / page * page;
-	to = to / page * page;
-	if (from < to)
-		(void)madvise((void *)from, to - from, MADV_DONTNEED);
+	gguf_advise(p->gguf,
+		(const unsigned char *)job->from.data + job->first * job->from.row_bytes,
+		(size_t)(job->last - job->first) * job->from.row_bytes, false);
 }
 
 static void work(struct packing *p, void (*progress)(void *arg), void *arg)
@@ -148,7 +142,7 @@ static void work(struct packing *p, void (*progress)(void *arg), void *arg)
 		const struct job *job = &p->jobs[i];
 
 		tiles_pack(&job->from, job->first, job->last, job->to);
-		let_go(job);
+		let_go(p, job);
 		if (progress && i % 16 == 0)
 			progress(arg);
 	}
@@ -163,7 +157,7 @@ static void *helper(void *arg)
 int weights_pack(const struct model *model, enum weights_part part, void *memory,
 	uint32_t n_threads, void (*progress)(void *arg), void *arg)
 {
-	struct packing p = {.memory = memory};
+	struct packing p = {.gguf = model->gguf, .memory = memory};
 	pthread_t threads[LIMIT_THREADS];
 	uint32_t started = 0;
 

@@ -42,6 +42,8 @@ struct experts_cached {
 	uint16_t missing[LIMIT_EXPERTS]; /* demanded */
 	uint16_t unserved[LIMIT_EXPERTS]; /* to be read from the file here */
 	uint32_t slot[LIMIT_EXPERTS];
+	uint32_t n_filed; /* experts of views given out that lie in the file's mapping */
+	uint16_t filed[LIMIT_EXPERTS];
 	uint32_t n_held; /* slots of views given out, pinned until ready is called again */
 	uint32_t held[LIMIT_EXPERTS];
 	uint64_t progress_ns; /* when something last arrived */
@@ -103,6 +105,7 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 		layer->gate.expert_bytes + layer->up.expert_bytes + layer->down.expert_bytes;
 	if (cached->region.fd < 0)
 		return;
+	cached->filed[cached->n_filed++] = (uint16_t)expert;
 	count(&cached->slots.header->self_served, 1);
 	count(&cached->slots.counts[cached->layer].self_served, 1);
 }
@@ -205,8 +208,29 @@ static void begin_with_cache(struct experts_cached *cached, const uint16_t *toke
 		doorbell_ring(&slots->header->work);
 }
 
+/* An expert's bytes in the file's mapping. */
+static void advise_file(const struct experts_cached *cached, uint32_t expert, bool wanted)
+{
+	const struct model *model = cached->source.model;
+	const struct layer *layer = &model->layers[cached->layer];
+	const struct expert_tensor *parts[EXPERT_PARTS] = {&layer->gate, &layer->up, &layer->down};
+	for (int p = 0; p < EXPERT_PARTS; p++)
+		gguf_advise(model->gguf, mapped(parts[p], expert), parts[p]->expert_bytes, wanted);
+}
+
+/* While there is a cache, its slots are the memory for experts; what was read here beside it does not stay. Without one
+ * the page cache is all there is. */
+static void release_filed(struct experts_cached *cached)
+{
+	bool drop = cached->n_filed > 0 && cache_alive(cached);
+	for (uint32_t i = 0; drop && i < cached->n_filed; i++)
+		advise_file(cached, cached->filed[i], false);
+	cached->n_filed = 0;
+}
+
 static void release_held(struct experts_cached *cached)
 {
+	release_filed(cached);
 	if (cached->n_held == 0)
 		return;
 	for (uint32_t i = 0; i < cached->n_held; i++)
@@ -275,6 +299,9 @@ static uint32_t view_arrived(struct experts_cached *cached, struct expert_view *
 static uint32_t view_unserved(struct experts_cached *cached, struct expert_view *views)
 {
 	uint32_t n = cached->n_unserved;
+	/* All reads begin before the first page is waited for. */
+	for (uint32_t i = 0; cached->region.fd >= 0 && i < n; i++)
+		advise_file(cached, cached->experts[cached->unserved[i]], true);
 	for (uint32_t i = 0; i < n; i++)
 		view_file(cached, cached->unserved[i], &views[i]);
 	cached->n_unserved = 0;

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""The expert cache while it serves: its budget and policy change in the middle of answers, its process is killed while the budget
+falls, memory is capped: the same bytes, and the memory that was said."""
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from outrider_test import (DRAFTS, SANITIZED, Service, Tap, difference, program, prompts, reference, run, run_json,
+                           seeded, until)
+
+tap = Tap()
+random = seeded()
+TOKENS = 40 if SANITIZED else 200
+ids = prompts(4, longest=100)
+expected = [reference(p, TOKENS, extra=("--ignore-eos",)) for p in ids]
+BUDGETS = ("min", "20%", "100%", "4M", "50%", "all")
+
+
+def ctl(service, *words):
+    return run(program("outriderctl"), "--runtime-dir", service.runtime, *words)
+
+
+def stats(service, *words):
+    return run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--json", "cache", "stats", *words)
+
+
+def requests(n, hashes=True):
+    """hashes False where nobody reads the results while they come: they would fill the pipe."""
+    return [{"tokens": ids[i % 4], "max_tokens": TOKENS, "ignore_eos": True, "logits_hash": hashes,
+             "k": (0, 3, 7, 1)[i // 4 % 4]} for i in range(n)]
+
+
+def compare(name, results):
+    wrong = [f"{i}: {d}" for i, r in enumerate(results) if (d := difference(r, expected[i % 4]))]
+    return tap.ok(not wrong, name, "\n".join(wrong[:8]))
+
+
+with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
+    before = stats(service)
+    pids = {p["name"]: p["pid"] for p in service.status()}
+    policies = ctl(service, "cache", "set", "policy=?").stderr.split("is not one of ")[-1].strip().split(", ")
+    tap.ok("lru" in policies, "an unknown policy is refused with the names of those there are", policies)
+
+    process, results = service.swarm_start(requests(16, False), concurrent=3)
+    refused, n = [], 0
+    while process.poll() is None:
+        done = ctl(service, "cache", "set", f"budget={random.choice(BUDGETS)}", f"policy={random.choice(policies)}")
+        refused += [done.stderr] if done.returncode else []
+        n += 1
+        time.sleep(random.uniform(0, 0.05))
+    compare(f"budget and policy changed {n} times during answers: the same bytes", results())
+    tap.ok(n > 3 and not refused, "every change was taken", f"{n} {refused[:3]}")
+    after = {p["name"]: p["pid"] for p in service.status()}
+    tap.ok(pids == after, "no process was started again for it", f"{pids} {after}")
+
+    # ---- Memory follows the budget, both ways. ----
+    ctl(service, "cache", "set", "budget=all", "policy=lru", "preload=yes")
+    total = stats(service)["slots"]
+    tap.ok(until(lambda: stats(service)["resident"] == total), "all experts fit: all are there", stats(service))
+    full = stats(service)["arena_bytes"]
+    ctl(service, "cache", "set", "budget=min", "preload=no")
+    tap.ok(until(lambda: stats(service)["in_use"] == stats(service)["slots"] < total),
+           "a budget that falls is reached without a request", stats(service))
+    small = stats(service)
+    tap.ok(full - small["arena_bytes"] > 0.8 * (total - small["slots"]) * small["slot_bytes"],
+           "the memory went back to the kernel", f"{full} bytes, then {small['arena_bytes']}")
+    compare("with the smallest legal budget: the same bytes", service.swarm(requests(4), 2))
+
+    # ---- What is refused, with the number. ----
+    least = ctl(service, "cache", "set", "budget=1%")
+    tap.ok(least.returncode == 65 and f"need {small['slots']}" in least.stderr.replace("may need", "need"),
+           "less than one layer of one verification needs is refused with that number", least.stderr)
+    huge = ctl(service, "cache", "set", "budget=900000G")
+    tap.ok(huge.returncode == 65 and "at most" in huge.stderr, "more than the machine has is refused", huge.stderr)
+    tap.ok(stats(service)["slots"] == small["slots"], "and nothing has changed")
+
+    # ---- Counters. ----
+    now = stats(service, "--layers")
+    layers = now["layers"]
+    sums = {k: sum(l[k] for l in layers) for k in ("hits", "misses", "loads", "evictions", "bytes_loaded", "wait_ns")}
+    tap.ok(all(sums[k] == now[k] for k in sums) and now["submits"] > 0 and now["wait_ns"] > 0,
+           "the layers' counters are the totals", f"{sums} {now}")
+    hot = run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--json", "cache", "hot", 7)
+    uses = [e["uses"] for e in hot["experts"]]
+    tap.ok(len(uses) == 7 and uses == sorted(uses, reverse=True) and uses[-1] > 0 and sum(uses) < hot["uses"],
+           "cache hot lists the experts that are used most", hot)
+    tap.ok("RESIDENT" in ctl(service, "cache", "hot").stdout and "STALL" in ctl(service, "cache", "top", "--once").stdout,
+           "cache hot and cache top print tables")
+
+    # ---- Killed while the budget falls and rises; what it was changed to stays. ----
+    process, results = service.swarm_start(requests(16, False), concurrent=3)
+    kills = 0
+    while process.poll() is None or kills < 4:
+        ctl(service, "cache", "set", f"budget={random.choice(('min', '30%', 'all'))}")
+        if random.random() < 0.7:
+            time.sleep(random.uniform(0, 0.01))
+        kills += service.kill("expert-cache")
+        time.sleep(random.uniform(0.1, 0.5))
+    compare(f"the cache killed {kills} times while its budget changed: the same bytes", results())
+    service.wait_ready()
+    done = ctl(service, "cache", "set", "budget=40%", "policy=lru")
+    service.kill("expert-cache", signal.SIGKILL)
+    time.sleep(0.2)
+    service.wait_ready()
+    now = stats(service)
+    tap.ok(now["budget"] == "40%" and now["policy"] == "lru", "a successor goes on with what was changed", now)
+    compare("and the bytes are the same", service.swarm(requests(4), 2))
+    tap.ok(until(lambda: stats(service)["in_use"] <= stats(service)["slots"]), "no more slots in use than the budget",
+           stats(service))
+
+    # ---- Stopped, it costs the verifier its patience once, not once a layer. ----
+    pid = service.pid("expert-cache")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        compare("the cache stopped in the middle: the same bytes", service.swarm(requests(4), 2))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    compare("and after it goes on", service.swarm(requests(4), 2))
+
+
+# ---- Under a cap on memory, all processes and the page cache together. ----
+
+def cap(mib):
+    """A group of this one's with that much memory: (directory, version 1 or not), None where groups cannot be made."""
+    name = f"outrider-test-{os.getpid()}"
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        old = "memory" in controllers.split(",")
+        if controllers and not old:
+            continue
+        mounts = [f"/sys/fs/cgroup/memory{path}", "/sys/fs/cgroup/memory"] if old else [f"/sys/fs/cgroup{path}"]
+        for mount in mounts:
+            group = Path(mount) / name
+            try:
+                group.mkdir()
+                (group / ("memory.limit_in_bytes" if old else "memory.max")).write_text(str(mib << 20))
+                return group, old
+            except OSError:
+                try:
+                    group.rmdir()
+                except OSError:
+                    pass
+    return None
+
+
+class Capped(Service):
+    def __init__(self, group, **more):
+        parent = os.getpid()
+        (group / "cgroup.procs").write_text(str(parent))
+        super().__init__(**more)
+
+
+capped = None if SANITIZED else cap(32)
+if capped is None:
+    tap.skip("under a memory cap the service answers with the same bytes", "no memory cgroup can be made here")
+else:
+    group, old = capped
+    home = group.parent / "cgroup.procs"
+    try:
+        with Capped(group, options=("--budget", "min"), sets=("verifier.context=512",)) as service:
+            home.write_text(str(os.getpid()))
+            compare("under a cap of 32 MiB on the four processes and the page cache: the same bytes",
+                    service.swarm(requests(8), 2))
+            peak = int((group / ("memory.max_usage_in_bytes" if old else "memory.peak")).read_text())
+            generations = {p["name"]: p["generation"] for p in service.status()}
+            tap.note(f"peak {peak / 1048576:.1f} MiB, " + json.dumps({p["name"]: p["rss_bytes"] for p in service.status()}))
+            tap.ok(peak <= 32 << 20, "no more memory than the cap was ever in use", peak)
+            events = (group / ("memory.oom_control" if old else "memory.events")).read_text()
+            kills = [l for l in events.splitlines() if l.startswith("oom_kill ")]
+            tap.ok(kills == ["oom_kill 0"], "the kernel had to kill nobody", events)
+            refused = ctl(service, "cache", "set", "budget=100M")
+            tap.ok(refused.returncode == 65 and "32.0 MiB" in refused.stderr,
+                   "a budget above the cap is refused with the cap", refused.stderr)
+    finally:
+        home.write_text(str(os.getpid()))
+        until(lambda: not (group / "cgroup.procs").read_text().strip())
+        group.rmdir()
+tap.done()
