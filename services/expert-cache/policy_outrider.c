@@ -192,7 +192,6 @@ static void begin_layer(struct outrider *o, const struct cache_use *use)
 
 static void outrider_demand(void *policy, const struct cache_use *use)
 {
-	begin_layer(policy, use);
 	unwant(policy, use->layer, use->expert);
 }
 
