@@ -3,8 +3,6 @@
 Records with `outrider-bench cache record`, replays with `outrider-bench cache replay`; this puts the figures side by side."""
 import json
 import subprocess
-import tempfile
-from pathlib import Path
 
 KS = (0, 1, 3, 7)
 WORKLOADS = ("code", "math", "extract", "prose", "mixed")
@@ -13,6 +11,8 @@ BUDGETS = "17%,33%,50%"
 
 def record(bench, target, draft, directory, root, workload, drafter, k):
     path = directory / f"{workload}-{drafter}-{k}.trace"
+    if path.exists():
+        return path
     subprocess.run([bench, "cache", "record", "--model", target, "--draft", draft, "--drafter", drafter, "--k", str(k), "--accept",
                     "80", "--workload", root / f"bench/workloads/{workload}.jsonl", "--out", path], check=True,
                    stdout=subprocess.DEVNULL)
@@ -74,28 +74,31 @@ def verdict(rows):
             f"times Belady's bytes at {near}." + ("\nNot:\n" + "\n".join(worse) if worse else ""))
 
 
-def run(bench, target, draft, root, results):
-    """The text of the report; writes the picture."""
+def record_all(bench, target, draft, root, folder):
+    """What takes real time; the rest is virtual."""
+    return {(w, d, k): record(bench, target, draft, folder, root, w, d, k)
+            for w in WORKLOADS for d, ks in (("model", KS), ("replay", KS[1:] if w == "mixed" else ())) for k in ks}
+
+
+def run(bench, target, draft, root, results, folder):
+    """The text of the report; writes the picture. Traces are left in the folder, and those that are there are used."""
     text = ["Bytes read as a multiple of Belady's / microseconds of waiting for experts per emitted token, decoding only.",
             "Demo target (6 layers, 4 of 32 experts), aligned draft model, greedy, 128 tokens, 32 prompts of each workload. Hints as the",
             "service makes them: draft (the drafted tokens), gate (the next layer). Link 2 GB/s and 80 us unless it says otherwise.", ""]
-    with tempfile.TemporaryDirectory(prefix="outrider-cache-") as folder:
-        folder = Path(folder)
-        traces = {(w, d, k): record(bench, target, draft, folder, root, w, d, k)
-                  for w in WORKLOADS for d, ks in (("model", KS), ("replay", KS[1:] if w == "mixed" else ())) for k in ks}
-        main = [traces["mixed", "model", k] for k in KS]
-        rows = replay(bench, main)
-        text += ["== Mixed workload, the draft model's drafts", table(rows), "", verdict(rows), ""]
-        others = replay(bench, [traces[w, "model", k] for w in WORKLOADS[:-1] for k in KS])
-        text += ["== Each workload by itself", table(others), "", verdict(others), ""]
-        drafts = replay(bench, [traces["mixed", "replay", k] for k in KS[1:]])
-        text += ["== Mixed workload, recorded drafts of which 80% are right (no draft hints)", table(drafts), "", verdict(drafts), ""]
-        for speed, latency in ((0.1, 80), (0.5, 80), (5, 20)):
-            other = replay(bench, main, "--bandwidth", str(speed), "--latency", str(latency))
-            text += [f"== Mixed workload, a link of {speed} GB/s and {latency} us", table(other), "", verdict(other), ""]
-        for hints, what in (("none", "without hints"), ("perfect", "all that the next pass uses hinted before its drafting")):
-            other = replay(bench, main, "--hints", hints)
-            text += [f"== Mixed workload, {what}", table(other), ""]
-        subprocess.run([bench, "cache", "replay", *main, "--budget", "17%,25%,33%,42%,50%,67%,83%,100%", "--plot",
-                        results / "cache-policies.svg"], check=True, stdout=subprocess.DEVNULL)
+    traces = record_all(bench, target, draft, root, folder)
+    main = [traces["mixed", "model", k] for k in KS]
+    rows = replay(bench, main)
+    text += ["== Mixed workload, the draft model's drafts", table(rows), "", verdict(rows), ""]
+    others = replay(bench, [traces[w, "model", k] for w in WORKLOADS[:-1] for k in KS])
+    text += ["== Each workload by itself", table(others), "", verdict(others), ""]
+    drafts = replay(bench, [traces["mixed", "replay", k] for k in KS[1:]])
+    text += ["== Mixed workload, recorded drafts of which 80% are right (no draft hints)", table(drafts), "", verdict(drafts), ""]
+    for speed, latency in ((0.1, 80), (0.5, 80), (5, 20)):
+        other = replay(bench, main, "--bandwidth", str(speed), "--latency", str(latency))
+        text += [f"== Mixed workload, a link of {speed} GB/s and {latency} us", table(other), "", verdict(other), ""]
+    for hints, what in (("none", "without hints"), ("perfect", "all that the next pass uses hinted before its drafting")):
+        other = replay(bench, main, "--hints", hints)
+        text += [f"== Mixed workload, {what}", table(other), ""]
+    subprocess.run([bench, "cache", "replay", *main, "--budget", "17%,25%,33%,42%,50%,67%,83%,100%", "--plot",
+                    results / "cache-policies.svg"], check=True, stdout=subprocess.DEVNULL)
     return "\n".join(text)

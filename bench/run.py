@@ -9,6 +9,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -177,7 +178,9 @@ def bench_syscalls():
 
 def bench_cache_policies():
     """Every policy of the expert-cache over traces of real routing."""
-    text = cache_policies.run(program("outrider-bench"), TARGET, DRAFTS["aligned"], ROOT, RESULTS)
+    with tempfile.TemporaryDirectory(prefix="outrider-cache-") as made:
+        folder = Path(os.environ.get("OUTRIDER_BENCH_TRACES", made))
+        text = cache_policies.run(program("outrider-bench"), TARGET, DRAFTS["aligned"], ROOT, RESULTS, folder)
     write("cache-policies", "make bench (bench/run.py cache-policies): outrider-bench cache record, replay", text)
 
 

@@ -114,9 +114,10 @@ static void put_bytes(struct writer *w, const void *data, size_t bytes)
 	if (bytes > w->max - w->n) {
 		size_t more = 2 * w->max + bytes + 4096;
 		unsigned char *grown = realloc(w->data, more);
-		w->failed = grown == NULL;
-		if (w->failed)
+		if (grown == NULL) {
+			w->failed = true;
 			return;
+		}
 		w->data = grown;
 		w->max = more;
 	}

@@ -87,7 +87,10 @@ static void estimate(struct expectation *x, uint32_t layer, struct expectation_s
 	double z = 0;
 	for (int s = 0; s < HINT_SOURCES; s++)
 		state->input[IN_HINTS + s] = of->hinted[s] ? of->evidence[s][state->step[s]] : 0;
-	for (int i = 0; i < EXPECTATION_INPUTS; i++)
+	for (int i = 0; i < IN_HINTS; i++)
+		z += x->weight[i] * (double)state->input[i];
+	state->base = (float)(1 / (1 + exp(-z)));
+	for (int i = IN_HINTS; i < EXPECTATION_INPUTS; i++)
 		z += x->weight[i] * (double)state->input[i];
 	state->p = (float)(1 / (1 + exp(-z)));
 }

@@ -29,6 +29,7 @@ struct expectation {
 		uint8_t step[HINT_SOURCES]; /* of the hints for the run to come */
 		float input[EXPECTATION_INPUTS];
 		float p;
+		float base; /* p as it would be without the hints */
 	} * of; /* [n_layers][n_experts] */
 	/* Of the run to come: iteration up to which the hints of a source hold, UINT64_MAX where there are none. */
 	struct expectation_layer {
@@ -52,6 +53,11 @@ void expectation_exit(struct expectation *expectation);
 static inline double expectation_of(const struct expectation *expectation, uint32_t id)
 {
 	return (double)expectation->of[id].p;
+}
+/* The same for the run after the next, which no hint is about. */
+static inline double expectation_later(const struct expectation *expectation, uint32_t id)
+{
+	return (double)expectation->of[id].base;
 }
 /* The layer that runs uses this expert. */
 void expectation_use(struct expectation *expectation, const struct cache_use *use);

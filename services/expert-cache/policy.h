@@ -68,7 +68,8 @@ struct cache_policy_ops {
 	void (*on_load)(
 		void *policy, uint32_t slot, uint32_t layer, uint32_t expert, enum load_reason why);
 	void (*on_evict)(void *policy, uint32_t slot);
-	/* The verifier lacked it. What waited as a prefetch of it is obsolete. */
+	/* The verifier lacked it. What waited as a prefetch of it is obsolete. May come before the activations of layers that
+	 * ran earlier: only activations come in the order of the layers. */
 	void (*on_demand)(void *policy, const struct cache_use *use);
 	/* The verifier used it, resident or not. */
 	void (*on_activation)(void *policy, const struct cache_use *use);

@@ -47,12 +47,6 @@ static void begin_layer(struct gate_next *gate, const struct cache_use *use)
 	prefetch_queue_passed(&gate->lru.queue, use->layer);
 }
 
-static void gate_demand(void *policy, const struct cache_use *use)
-{
-	begin_layer(policy, use);
-	lru_demand(policy, use);
-}
-
 static void gate_use(void *policy, const struct cache_use *use)
 {
 	begin_layer(policy, use);
@@ -73,7 +67,7 @@ const struct cache_policy_ops policy_gate_next = {
 	.destroy = gate_destroy,
 	.on_load = lru_load,
 	.on_evict = lru_evict,
-	.on_demand = gate_demand,
+	.on_demand = lru_demand,
 	.on_activation = gate_use,
 	.on_hint = gate_hint,
 	.next = lru_next,

@@ -122,12 +122,6 @@ static void begin_layer(struct sp_moe *sp, const struct cache_use *use)
 	prefetch_queue_passed(&sp->lru.queue, use->layer);
 }
 
-static void sp_moe_demand(void *policy, const struct cache_use *use)
-{
-	begin_layer(policy, use);
-	lru_demand(policy, use);
-}
-
 static void sp_moe_use(void *policy, const struct cache_use *use)
 {
 	begin_layer(policy, use);
@@ -169,7 +163,7 @@ const struct cache_policy_ops policy_sp_moe = {
 	.destroy = sp_moe_destroy,
 	.on_load = lru_load,
 	.on_evict = lru_evict,
-	.on_demand = sp_moe_demand,
+	.on_demand = lru_demand,
 	.on_activation = sp_moe_use,
 	.on_hint = sp_moe_hint,
 	.on_measure = sp_moe_measure,

@@ -217,8 +217,8 @@ static void freeze(struct spac *spac, const struct cache_use *use)
 
 static void spac_demand(void *policy, const struct cache_use *use)
 {
-	begin_layer(policy, use);
-	freeze(policy, use);
+	struct spac *spac = policy;
+	id_lists_remove(&spac->queue, residents_id(&spac->residents, use->layer, use->expert));
 }
 
 static void spac_use(void *policy, const struct cache_use *use)

@@ -437,6 +437,36 @@ static void equal_calls_give_equal_answers(void **state)
 	}
 }
 
+/* The worker takes what is demanded before it looks at what was used: both ways a layer's uses are the layer's. */
+static void demands_may_come_before_the_uses_of_earlier_layers(void **state)
+{
+	(void)state;
+	for (size_t i = 0; cache_policies[i]; i++) {
+		struct policy a = policy_named(cache_policies[i]->name, NULL);
+		struct policy b = policy_named(cache_policies[i]->name, NULL);
+		for (uint32_t s = 0; s < SLOTS; s++) {
+			load(&a, s, s % LAYERS, s / LAYERS);
+			load(&b, s, s % LAYERS, s / LAYERS);
+		}
+		for (uint32_t n = 0; n < 200; n++) {
+			uint32_t layer = n % LAYERS, expert = n * 5 / 3 % 3;
+			struct cache_use lacked = {.layer = (layer + 1) % LAYERS,
+				.expert = 7,
+				.tokens = 1,
+				.slot = SLOT_NONE,
+				.session = 1,
+				.iteration = b.iteration + 1};
+			b.ops->on_demand(b.state, &lacked);
+			run(&a, layer, expert, 7, expert * LAYERS + layer, SLOT_NONE);
+			run(&b, layer, expert, 7, expert * LAYERS + layer, SLOT_NONE);
+			assert_int_equal(victim(&a, layer, 6, LOAD_DEMAND),
+				victim(&b, layer, 6, LOAD_DEMAND));
+		}
+		end(&a);
+		end(&b);
+	}
+}
+
 static void the_list_of_names_is_the_table(void **state)
 {
 	(void)state;
@@ -465,6 +495,7 @@ int main(void)
 		cmocka_unit_test(outrider_prefetches_on_hints_that_were_right_and_on_no_others),
 		cmocka_unit_test(victims_are_resident_and_allowed_whatever_happens),
 		cmocka_unit_test(equal_calls_give_equal_answers),
+		cmocka_unit_test(demands_may_come_before_the_uses_of_earlier_layers),
 		cmocka_unit_test(the_list_of_names_is_the_table),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
