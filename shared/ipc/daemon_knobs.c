@@ -292,8 +292,10 @@ static int put_in_force(struct knobs *knobs, const struct knob_batch *batch, con
 				  "undone either",
 				knobs->process);
 	}
-	if (r == 0 && batch->session == 0)
-		memcpy(knobs->o.config, knobs->next, knobs->o.config_bytes);
+	/* Only what changed: other threads may be reading what cannot. */
+	for (size_t i = 0; r == 0 && batch->session == 0 && i < outcomes->n; i++)
+		if (!outcomes->of[i].at_start)
+			config_copy(outcomes->of[i].key, knobs->next, knobs->o.config);
 	if (r == 0 && batch->persist)
 		note_what_comes_later(knobs, wanted, outcomes);
 	free(wanted);

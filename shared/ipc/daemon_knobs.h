@@ -14,7 +14,7 @@ struct daemon;
 
 struct daemon_knobs {
 	const struct config_key *keys; /* ended by name == NULL */
-	void *config; /* what is in force; written by the registry after apply returned 0 */
+	void *config; /* what is in force; the keys that changed are written after apply returned 0 */
 	size_t config_bytes;
 	/* The relations between keys, of a changed copy; pure. May be NULL. */
 	int (*check)(const void *config, struct error *err);

@@ -83,8 +83,10 @@ def check_set(service):
     tap.ok(done(ctl(service, "knob", "reset", "policy.policy", "k_max", "default_k", "ngram_max"))
            and value(service, "policy.policy") == "cascade" and value(service, "policy.k_max") == "7",
            "reset goes back to the start")
-    tap.ok(done(ctl(service, "knob", "set", "k_max=6", "default_k=1", "--for", "300ms")), "a change for a time")
-    tap.ok(value(service, "policy.k_max") == "6" and until(
+    tap.ok(done(ctl(service, "knob", "set", "k_max=6", "default_k=1", "--for", "1h")), "a change for a time")
+    now = knobs(service, "k_max")["policy.k_max"]
+    tap.ok(now["value"] == "6" and now["reverts_to"] == "7" and 3000 < now["reverts_in_s"] <= 3600, "that says when it ends", now)
+    tap.ok(done(ctl(service, "knob", "set", "k_max=6", "default_k=1", "--for", "300ms")) and until(
         lambda: value(service, "policy.k_max") == "7" and value(service, "verifier.default_k") == "0", 20),
         "goes back by itself, long after whoever made it has ended")
 
@@ -156,7 +158,17 @@ def uids(service):
     return [s["uid"] for s in sessions if s["state"] in ("prefill", "running")]
 
 
+def check_alive(service, before):
+    now = {}
+
+    def same():
+        now.update({p: service.pid(p) for p in PROCESSES})
+        return now == before
+    tap.ok(until(same, 20), "no process has ended", f"{before} {now}\n{service.log_text()}")
+
+
 def check_session_that_ends(service, ids):
+    before = {p: service.pid(p) for p in PROCESSES}
     process, results = service.swarm_start([{"tokens": p, "max_tokens": 40, "ignore_eos": True} for p in ids * 4], concurrent=4)
     answers, text = [], ""
     while process.poll() is None:
@@ -166,11 +178,12 @@ def check_session_that_ends(service, ids):
             text += "" if result.returncode in (0, 65) else result.stderr
     tap.ok(not text and all(not r.get("error") for r in results()),
            f"sessions that end while their knobs are changed ({answers.count(0)} changed, {answers.count(65)} too late)", text)
-    tap.ok(all(service.pid(p) for p in PROCESSES), "and every process lives")
+    check_alive(service, before)
 
 
 def check_storm(service, ids, expected):
     """Traffic goes on as long as the storm does; each answer is the reference's."""
+    before = {p: service.pid(p) for p in PROCESSES}
     requests = [{"tokens": ids[i % len(ids)], "max_tokens": TOKENS, "ignore_eos": True, "seed": 100 + i % len(ids), "logits_hash": True,
                  **(SAMPLED if i % 2 else {})} for i in range(len(ids))]
     first, first_results = service.swarm_start(requests, concurrent=4)
@@ -196,7 +209,7 @@ def check_storm(service, ids, expected):
         counts = json.loads(out)
         tap.note(f"{out.strip()}; {answers} answers, {answered_during} of them while it lasted")
         tap.ok(counts["done"] > CHANGES / 20 and counts["refused"] > CHANGES / 20, "right ones were made, wrong ones refused", out)
-    tap.ok(all(service.pid(p) for p in PROCESSES), "every process lives")
+    check_alive(service, before)
 
 
 def check_latency(service, ids):
