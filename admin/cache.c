@@ -1,86 +1,243 @@
-/* outriderctl cache stats. */
+/* outriderctl cache stats, cache top, cache hot. */
 #include "admin/ctl.h"
 
+#include "client/include/outrider.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <time.h>
+#include <unistd.h>
 
-json_t *ctl_cache_json(const Outrider__CacheStats *s)
+enum { STATUS_TIMEOUT_MS = 500, HOT_MAX = 1 << 18 };
+
+static double part_of(uint64_t part, uint64_t all)
 {
-	json_t *layers = json_array();
+	return all ? (double)part / (double)all : 0;
+}
 
+/* ---- cache stats ---- */
+
+static uint64_t detail_of(const struct outrider_process *p, const char *key)
+{
+	size_t n = strlen(key);
+
+	for (size_t i = 0; i < p->n_details; i++)
+		if (strncmp(p->details[i], key, n) == 0 && p->details[i][n] == '=')
+			return strtoull(p->details[i] + n + 1, NULL, 10);
+	return 0;
+}
+
+/* What the processes have beside the slots; a region that several have mapped is counted in each. */
+static void memory_text(const struct ctl *ctl)
+{
+	struct outrider_status *status;
+
+	if (outrider_status(ctl->runtime_dir, STATUS_TIMEOUT_MS, &status) < 0)
+		return;
+	printf("\n%-14s %12s %14s %14s\n", "MEMORY, MB", "ITS OWN", "MAPPED FILES", "SHARED");
+	for (size_t i = 0; i < outrider_status_count(status); i++) {
+		const struct outrider_process *p = outrider_status_process(status, i);
+
+		if (p->pid)
+			printf("%-14s %12.1f %14.1f %14.1f\n", p->name,
+				(double)detail_of(p, "memory_anonymous_bytes") / 1e6,
+				(double)detail_of(p, "memory_file_bytes") / 1e6,
+				(double)detail_of(p, "memory_shared_bytes") / 1e6);
+	}
+	outrider_status_free(&status);
+}
+
+static void hints_text(const Outrider__CacheStats *s)
+{
+	printf("hints      %" PRIu64 ", %" PRIu64 " led to a load\n", s->hints, s->hint_loads);
+	for (size_t i = 0; i < s->n_hint_quality; i++) {
+		const Outrider__HintQuality *q = s->hint_quality[i];
+
+		printf("  %-8s recall %.1f%%, precision %.1f%%, %.2f ms ahead, %" PRIu64
+		       " too late\n",
+			q->source, 100 * part_of(q->found, q->used),
+			100 * part_of(q->found, q->hinted), part_of(q->lead_ns, q->found) / 1e6,
+			q->late);
+	}
+	printf("prefetches %" PRIu64 " came, %" PRIu64 " used, %" PRIu64 " evicted unused, %" PRIu64
+	       " a demand waited for, %" PRIu64 " taken back\n",
+		s->prefetched, s->prefetch_used, s->prefetch_wasted, s->promoted, s->cancelled);
+}
+
+static void link_text(const Outrider__CacheStats *s)
+{
+	printf("link       %s, %u reads at once, %.2f GB/s, %.2f ms an expert; %u wait or load\n",
+		s->link, s->link_reads, s->link_bytes_per_second / 1e9, (double)s->load_ns / 1e6,
+		s->queue_depth);
+	printf("demands    %" PRIu64 " submitted after %.0f us, %.0f us at most; %" PRIu64
+	       " loads failed\n",
+		s->submits, part_of(s->submit_ns, s->submits) / 1e3, (double)s->submit_ns_max / 1e3,
+		s->load_failures);
+}
+
+static void layers_text(const Outrider__CacheStats *s)
+{
+	printf("\n%5s %9s %9s %6s %9s %9s %9s %8s %9s %9s %8s\n", "LAYER", "HITS", "MISSES", "RATE",
+		"LOADS", "EVICTED", "MB", "RESIDENT", "STALL ms", "PREFETCH", "USED");
 	for (size_t i = 0; i < s->n_layers; i++) {
 		const Outrider__CacheLayer *l = s->layers[i];
 
-		json_array_append_new(
-			layers, json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "layer",
-					(json_int_t)l->layer, "hits", (json_int_t)l->hits, "misses",
-					(json_int_t)l->misses, "loads", (json_int_t)l->loads,
-					"evictions", (json_int_t)l->evictions, "resident",
-					(json_int_t)l->resident, "hint_quality",
-					ctl_hints_json(l->hint_quality, l->n_hint_quality)));
+		printf("%5u %9" PRIu64 " %9" PRIu64 " %5.1f%% %9" PRIu64 " %9" PRIu64
+		       " %9.1f %8u %9.1f %9" PRIu64 " %7.1f%%\n",
+			l->layer, l->hits, l->misses, 100 * ctl_rate(l->hits, l->misses), l->loads,
+			l->evictions, (double)l->bytes_loaded / 1e6, l->resident,
+			(double)l->wait_ns / 1e6, l->prefetched,
+			100 * part_of(l->prefetch_used, l->prefetched));
 	}
-	return json_pack(
-		"{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:o,s:o}",
-		"policy", s->policy, "budget_bytes", (json_int_t)s->budget_bytes,
-		"budget_min_bytes", (json_int_t)s->budget_min_bytes, "slot_bytes",
-		(json_int_t)s->slot_bytes, "slots", (json_int_t)s->slots, "resident",
-		(json_int_t)s->resident, "pinned", (json_int_t)s->pinned, "hits",
-		(json_int_t)s->hits, "misses", (json_int_t)s->misses, "hit_rate",
-		ctl_rate(s->hits, s->misses), "loads", (json_int_t)s->loads, "evictions",
-		(json_int_t)s->evictions, "bytes_loaded", (json_int_t)s->bytes_loaded, "hints",
-		(json_int_t)s->hints, "hint_loads", (json_int_t)s->hint_loads, "self_served",
-		(json_int_t)s->self_served, "queue_depth", (json_int_t)s->queue_depth, "link",
-		s->link, "layers", layers, "hint_quality",
-		ctl_hints_json(s->hint_quality, s->n_hint_quality));
 }
 
-static int stats_text(const Outrider__CacheStats *s)
+static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 {
-	printf("policy     %s over %s\n", s->policy, s->link);
-	printf("budget     %.1f MB (at least %.1f MB), %u slots of %.2f MB\n",
+	printf("policy     %s\n", s->policy);
+	printf("budget     %s: %.1f MB (at least %.1f MB), %u slots of %.2f MB\n", s->budget,
 		(double)s->budget_bytes / 1e6, (double)s->budget_min_bytes / 1e6, s->slots,
 		(double)s->slot_bytes / 1e6);
-	printf("resident   %u, %u of them pinned; %u loads waiting\n", s->resident, s->pinned,
-		s->queue_depth);
-	printf("look-ups   %" PRIu64 " hits, %" PRIu64 " misses: %.1f%% hits\n", s->hits, s->misses,
-		100 * ctl_rate(s->hits, s->misses));
+	printf("in use     %u slots, %.1f MB; %u resident, %u of them pinned\n", s->in_use,
+		(double)s->arena_bytes / 1e6, s->resident, s->pinned);
+	if (s->file_cached_bytes >= 0)
+		printf("page cache %.1f MB of the model's file\n",
+			(double)s->file_cached_bytes / 1e6);
+	printf("look-ups   %" PRIu64 " hits, %" PRIu64 " misses: %.1f%% hits; %.1f ms stalled\n",
+		s->hits, s->misses, 100 * ctl_rate(s->hits, s->misses), (double)s->wait_ns / 1e6);
 	printf("loads      %" PRIu64 " (%.1f MB), %" PRIu64 " evictions, %" PRIu64
 	       " misses served by the verifier itself\n",
 		s->loads, (double)s->bytes_loaded / 1e6, s->evictions, s->self_served);
-	printf("hints      %" PRIu64 ", %" PRIu64 " led to a load\n", s->hints, s->hint_loads);
-	ctl_hints_text(s->hint_quality, s->n_hint_quality);
+	link_text(s);
+	hints_text(s);
 	if (s->n_layers)
-		printf("\n%5s %10s %10s %7s %10s %10s %9s\n", "LAYER", "HITS", "MISSES", "RATE",
-			"LOADS", "EVICTIONS", "RESIDENT");
-	for (size_t i = 0; i < s->n_layers; i++) {
-		const Outrider__CacheLayer *l = s->layers[i];
-
-		printf("%5u %10" PRIu64 " %10" PRIu64 " %6.1f%% %10" PRIu64 " %10" PRIu64 " %9u\n",
-			l->layer, l->hits, l->misses, 100 * ctl_rate(l->hits, l->misses), l->loads,
-			l->evictions, l->resident);
-		ctl_hints_text(l->hint_quality, l->n_hint_quality);
-	}
+		layers_text(s);
+	memory_text(ctl);
 	return 0;
+}
+
+static int ask_stats(struct ctl *ctl, bool per_layer, Outrider__Envelope **reply)
+{
+	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;
+	Outrider__CacheStatsRequest body = OUTRIDER__CACHE_STATS_REQUEST__INIT;
+
+	body.per_layer = per_layer;
+	request.body_case = OUTRIDER__ENVELOPE__BODY_CACHE_STATS_REQUEST;
+	request.cache_stats_request = &body;
+	return ctl_call(ctl, PEER_CACHE, &request, OUTRIDER__ENVELOPE__BODY_CACHE_STATS, reply);
 }
 
 int ctl_cache_stats(struct ctl *ctl, int argc, char **argv)
 {
-	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply;
-	Outrider__CacheStatsRequest body = OUTRIDER__CACHE_STATS_REQUEST__INIT;
-	int status;
+	Outrider__Envelope *reply;
+	int status = ask_stats(ctl, ctl->layers, &reply);
 
 	(void)argc;
 	(void)argv;
-	body.per_layer = ctl->layers;
-	request.body_case = OUTRIDER__ENVELOPE__BODY_CACHE_STATS_REQUEST;
-	request.cache_stats_request = &body;
-	status = ctl_call(ctl, PEER_CACHE, &request, OUTRIDER__ENVELOPE__BODY_CACHE_STATS, &reply);
 	if (status)
 		return status;
 	status = ctl->json ? ctl_print_json(ctl_cache_json(reply->cache_stats))
-			   : stats_text(reply->cache_stats);
+			   : stats_text(ctl, reply->cache_stats);
+	bus_free(&reply);
+	return status;
+}
+
+/* ---- cache top ---- */
+
+/* What happened in each layer between two looks, a second apart. */
+static void top_text(const Outrider__CacheStats *old, const Outrider__CacheStats *now)
+{
+	printf("%s, budget %s: %u of %u slots in use, %.1f MB; %u wait or load\n\n", now->policy,
+		now->budget, now->in_use, now->slots, (double)now->arena_bytes / 1e6,
+		now->queue_depth);
+	printf("%5s %9s %9s %6s %9s %9s %9s %7s %9s\n", "LAYER", "HITS/s", "MISSES/s", "RATE",
+		"LOADS/s", "EVICT/s", "MB/s", "STALL", "PREFETCH");
+	for (size_t i = 0; i < now->n_layers && i < old->n_layers; i++) {
+		const Outrider__CacheLayer *a = old->layers[i], *b = now->layers[i];
+		uint64_t hits = b->hits - a->hits, misses = b->misses - a->misses;
+
+		printf("%5u %9" PRIu64 " %9" PRIu64 " %5.1f%% %9" PRIu64 " %9" PRIu64
+		       " %9.1f %6.1f%% %9" PRIu64 "\n",
+			b->layer, hits, misses, 100 * ctl_rate(hits, misses), b->loads - a->loads,
+			b->evictions - a->evictions,
+			(double)(b->bytes_loaded - a->bytes_loaded) / 1e6,
+			(double)(b->wait_ns - a->wait_ns) / 1e7, b->prefetched - a->prefetched);
+	}
+}
+
+int ctl_cache_top(struct ctl *ctl, int argc, char **argv)
+{
+	const struct timespec second = {.tv_sec = 1};
+	bool screen = !ctl->once && !ctl->json && isatty(STDOUT_FILENO);
+	Outrider__Envelope *old, *now;
+	int status = ask_stats(ctl, true, &old);
+
+	(void)argc;
+	(void)argv;
+	if (status)
+		return status;
+	do {
+		nanosleep(&second, NULL);
+		status = ask_stats(ctl, true, &now);
+		if (status)
+			break;
+		if (screen)
+			fputs("\033[H\033[J", stdout);
+		if (ctl->json)
+			ctl_print_json(
+				json_pack("{s:o,s:o}", "before", ctl_cache_json(old->cache_stats),
+					"after", ctl_cache_json(now->cache_stats)));
+		else
+			top_text(old->cache_stats, now->cache_stats);
+		fflush(stdout);
+		bus_free(&old);
+		old = now;
+	} while (screen);
+	bus_free(&old);
+	return status;
+}
+
+/* ---- cache hot ---- */
+
+static int hot_text(const Outrider__CacheHot *hot)
+{
+	printf("%5s %7s %12s %7s  %s\n", "LAYER", "EXPERT", "USES", "SHARE", "RESIDENT");
+	for (size_t i = 0; i < hot->n_experts; i++) {
+		const Outrider__CacheExpert *e = hot->experts[i];
+
+		printf("%5u %7u %12" PRIu64 " %6.2f%%  %s\n", e->layer, e->expert, e->uses,
+			100 * part_of(e->uses, hot->uses), e->resident ? "yes" : "no");
+	}
+	return 0;
+}
+
+int ctl_cache_hot(struct ctl *ctl, int argc, char **argv)
+{
+	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply;
+	Outrider__CacheHotRequest body = OUTRIDER__CACHE_HOT_REQUEST__INIT;
+	int status;
+
+	if (argc > 1)
+		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", argv[1]);
+	if (argc == 1) {
+		char *end;
+		unsigned long n = strtoul(argv[0], &end, 10);
+
+		if (end == argv[0] || *end || n == 0 || n > HOT_MAX)
+			return ctl_fail(
+				EX_USAGE, "\"%.32s\": how many experts, 1 to %d", argv[0], HOT_MAX);
+		body.n = (uint32_t)n;
+	}
+	request.body_case = OUTRIDER__ENVELOPE__BODY_CACHE_HOT_REQUEST;
+	request.cache_hot_request = &body;
+	status = ctl_call(ctl, PEER_CACHE, &request, OUTRIDER__ENVELOPE__BODY_CACHE_HOT, &reply);
+	if (status)
+		return status;
+	status = ctl->json ? ctl_print_json(ctl_cache_hot_json(reply->cache_hot))
+			   : hot_text(reply->cache_hot);
 	bus_free(&reply);
 	return status;
 }

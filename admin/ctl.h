@@ -10,6 +10,8 @@
 
 struct outrider_status;
 
+enum { CTL_EXPECTED_MAX = 64 };
+
 struct ctl {
 	void *zmq;
 	char runtime_dir[256];
@@ -17,7 +19,19 @@ struct ctl {
 	bool layers; /* --layers */
 	bool once; /* --once */
 	uint64_t session;
+	uint64_t for_ns; /* --for; 0 = to stay */
+	bool persist; /* --persist */
+	bool next_start; /* --next-start */
+	uint32_t last; /* --last; 0 = all */
+	/* --if, each with the argument before it ("" = none was: the first). */
+	struct {
+		const char *argument, *value;
+	} expected[CTL_EXPECTED_MAX];
+	size_t n_expected;
 };
+
+/* What --if says about an argument, which may have been cut at its '='; NULL. */
+const char *ctl_expected(const struct ctl *ctl, const char *argument);
 
 /* Arguments behind the command's words. */
 int ctl_status(struct ctl *ctl, int argc, char **argv);
@@ -26,7 +40,16 @@ int ctl_policy_get(struct ctl *ctl, int argc, char **argv);
 int ctl_policy_set(struct ctl *ctl, int argc, char **argv);
 int ctl_policy_plot(struct ctl *ctl, int argc, char **argv);
 int ctl_policy_watch(struct ctl *ctl, int argc, char **argv);
+int ctl_cache_set(struct ctl *ctl, int argc, char **argv);
+int ctl_knob_list(struct ctl *ctl, int argc, char **argv);
+int ctl_knob_get(struct ctl *ctl, int argc, char **argv);
+int ctl_knob_set(struct ctl *ctl, int argc, char **argv);
+int ctl_knob_reset(struct ctl *ctl, int argc, char **argv);
+int ctl_knob_history(struct ctl *ctl, int argc, char **argv);
+int ctl_knob_complete(struct ctl *ctl, int argc, char **argv);
 int ctl_cache_stats(struct ctl *ctl, int argc, char **argv);
+int ctl_cache_top(struct ctl *ctl, int argc, char **argv);
+int ctl_cache_hot(struct ctl *ctl, int argc, char **argv);
 int ctl_trace(struct ctl *ctl, int argc, char **argv);
 int ctl_top(struct ctl *ctl, int argc, char **argv);
 
@@ -45,9 +68,7 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 json_t *ctl_processes_json(const struct outrider_status *status);
 json_t *ctl_sessions_json(const Outrider__Sessions *all);
 json_t *ctl_cache_json(const Outrider__CacheStats *s);
-/* The quality of hints, as a list and as lines (cache_hints.c). */
-json_t *ctl_hints_json(Outrider__HintQuality *const *hints, size_t n);
-void ctl_hints_text(Outrider__HintQuality *const *hints, size_t n);
+json_t *ctl_cache_hot_json(const Outrider__CacheHot *hot);
 json_t *ctl_policy_json(const Outrider__PolicyState *state);
 /* Prints and frees. 0. */
 int ctl_print_json(json_t *root);

@@ -1,6 +1,7 @@
 /* outriderctl: look at the processes and change their knobs. */
 #include "admin/ctl.h"
 
+#include "shared/base/config.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -29,17 +30,56 @@ static const struct command {
 		"Everything is checked before anything changes; what is refused is named with its "
 		"range.\n"
 		"`policy get` lists the knobs.\n\n"
-		"  --session UID       for this session alone\n"},
+		"  --session UID       for this session alone\n"
+		"  --for, --persist, --if as for knob set\n"},
 	{{"policy", "watch"}, ctl_policy_watch, "", "each decision with the figures behind it",
 		false, "  --once              print what there is and end\n"},
+	{{"knob", "list"}, ctl_knob_list, "[PROCESS | KNOB ...]",
+		"every knob with its value and range", true,
+		"A knob that is live may change while its process runs; the others need a "
+		"restart.\n\n"
+		"  --session UID       the values of this session\n"},
+	{{"knob", "get"}, ctl_knob_get, "KNOB ...", "all about some knobs", true,
+		"A knob is named as k_max, or as policy.k_max where several processes have one of "
+		"that name.\n\n"
+		"  --session UID       the values of this session\n"},
+	{{"knob", "set"}, ctl_knob_set, "KNOB=VALUE ...", "change knobs, now", true,
+		"All of them or none, also over several processes. What is refused is named with "
+		"its range.\n\n"
+		"  --for TIME          go back by itself after this time: 30s, 10m, 2h\n"
+		"  --persist           at the next start as well: writes a drop-in beside the "
+		"configuration\n"
+		"  --next-start        at the next start alone\n"
+		"  --if VALUE          only if the knob before it has this value now\n"
+		"  --session UID       for this session alone\n"},
+	{{"knob", "reset"}, ctl_knob_reset, "KNOB ...", "back to what the process was started with",
+		true,
+		"  --persist           to what is configured without --persist, and so at the next "
+		"start\n"
+		"  --session UID       to what all sessions have\n"},
+	{{"knob", "history"}, ctl_knob_history, "[PROCESS | KNOB ...]",
+		"who changed what, when, from what to what", true,
+		"  --last N            the newest N\n"},
+	{{"knob", "complete"}, ctl_knob_complete, "set | name WORD",
+		"what the shell may complete a word to", true, ""},
+	{{"cache", "set"}, ctl_cache_set, "KNOB=VALUE ...",
+		"knob set for the knobs of the expert-cache", true,
+		"  --for, --persist, --if as for knob set\n"},
+	{{"cache", "stats"}, ctl_cache_stats, "[--layers]",
+		"the expert cache: budget, hits, link, hints, memory", false,
+		"  --layers            each layer's hits, loads, evictions, bytes, stalls and "
+		"prefetches\n"},
+	{{"cache", "top"}, ctl_cache_top, "", "what each layer does, each second", false,
+		"Until it is interrupted; without a terminal, one second of it.\n\n"
+		"  --once              one second and end\n"},
+	{{"cache", "hot"}, ctl_cache_hot, "[N]", "the experts that are used most", true,
+		"N experts, 20 when it is not given. A use is a token that chose it.\n"},
 	{{"policy", "plot"}, ctl_policy_plot, "[SESSION] [FILE.svg|FILE.png]",
 		"K, tokens, cost and utility of a session over its iterations", true,
 		"From the journal of the policy-controller; without SESSION the newest. In the "
 		"terminal, or as a\n"
 		"picture (gnuplot is needed for one). --format json prints the journal's "
 		"entries.\n"},
-	{{"cache", "stats"}, ctl_cache_stats, "[--layers]", "the expert cache", false,
-		"  --layers            each layer's hits, misses, loads and evictions\n"},
 	{{"trace"}, ctl_trace, "[TIME] [FILE]",
 		"what every process does, for Perfetto (2s, outrider-trace.json)", true,
 		"Writes a timeline of drafts, passes, expert loads and decisions of all processes "
@@ -51,6 +91,7 @@ static const struct command {
 		"  --once              print what there is and end\n"},
 };
 
+enum { WORDS_MAX = 128, KNOB_WORDS = 2 /* "knob set" */ };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 static void usage(FILE *to)
@@ -66,8 +107,10 @@ static void usage(FILE *to)
 	}
 	fputs("\n"
 	      "  --runtime-dir DIR   where the service is\n"
-	      "  --format text|json  how to print\n"
-	      "  --session UID       policy set: for this session alone\n"
+	      "  --format text|json  how to print; --json is the second\n"
+	      "  --session UID       knobs: of this session alone\n"
+	      "  --for TIME, --persist, --if VALUE\n"
+	      "                      how knobs are set; outriderctl knob set --help\n"
 	      "  --once              top, policy watch: print what there is and end\n",
 		to);
 }
@@ -79,7 +122,7 @@ static void usage_of(const struct command *c, FILE *to)
 		c->arguments, c->help[0] - 'a' + 'A', c->help + 1, c->more);
 	fputs("\n"
 	      "  --runtime-dir DIR   where the service is\n"
-	      "  --format text|json  how to print\n",
+	      "  --format text|json  how to print; --json is the second\n",
 		to);
 }
 
@@ -96,82 +139,187 @@ static const struct command *find(int argc, char **argv, int *n_words)
 	return NULL;
 }
 
+/* The words of the command line, in their order; options may stand between them. */
+struct words {
+	char *of[WORDS_MAX];
+	int n;
+};
+
+const char *ctl_expected(const struct ctl *ctl, const char *argument)
+{
+	for (size_t i = 0; i < ctl->n_expected; i++)
+		if (ctl->expected[i].argument == argument)
+			return ctl->expected[i].value;
+	return NULL;
+}
+
+static int take_time(const char *text, uint64_t *out)
+{
+	static const struct config_key key = {"", "--for", CONFIG_NS, 0, sizeof(int64_t), 1e6,
+		30 * 86400e9, NULL, "10m", "", "", KNOB_LIVE, KNOB_GLOBAL};
+	struct error err = {""};
+	int64_t ns = 0;
+
+	if (config_assign(&key, text, "--for", &ns, &err) < 0)
+		return ctl_fail(EX_USAGE, "%s", err.text);
+	*out = (uint64_t)ns;
+	return 0;
+}
+
+static int take_number(const char *flag, const char *text, uint64_t max, uint64_t *out)
+{
+	char *end;
+
+	errno = 0;
+	*out = strtoull(text, &end, 0);
+	if (end == text || *end || errno || *out > max || strchr(text, '-'))
+		return ctl_fail(EX_USAGE, "%s \"%.32s\": not a number, or too large", flag, text);
+	return 0;
+}
+
+/* --if is about the word before it; one that comes first is about the first knob. */
+static int take_expected(struct ctl *ctl, const struct words *words, char *value)
+{
+	if (ctl->n_expected == CTL_EXPECTED_MAX)
+		return ctl_fail(EX_USAGE, "more than %d times --if", CTL_EXPECTED_MAX);
+	ctl->expected[ctl->n_expected].argument =
+		words->n > KNOB_WORDS ? words->of[words->n - 1] : NULL;
+	ctl->expected[ctl->n_expected++].value = value;
+	return 0;
+}
+
+static int take_flag(struct ctl *ctl, int flag, const struct words *words, const char **runtime_dir)
+{
+	uint64_t number;
+	int status = 0;
+
+	switch (flag) {
+	case 'r':
+		*runtime_dir = optarg;
+		break;
+	case 'f':
+		if (strcmp(optarg, "json") != 0 && strcmp(optarg, "text") != 0)
+			return ctl_fail(EX_USAGE, "--format \"%.32s\": text or json", optarg);
+		ctl->json = optarg[0] == 'j';
+		break;
+	case 'j':
+		ctl->json = true;
+		break;
+	case 'l':
+		ctl->layers = true;
+		break;
+	case 's':
+		return take_number("--session", optarg, UINT64_MAX, &ctl->session);
+	case 'n':
+		status = take_number("--last", optarg, UINT32_MAX, &number);
+		ctl->last = (uint32_t)number;
+		break;
+	case 't':
+		return take_time(optarg, &ctl->for_ns);
+	case 'p':
+		ctl->persist = true;
+		break;
+	case 'N':
+		ctl->next_start = true;
+		break;
+	case 'i':
+		return take_expected(ctl, words, optarg);
+	case '1':
+		ctl->once = true;
+		break;
+	default:
+		usage(stderr);
+		return EX_USAGE;
+	}
+	return status;
+}
+
 /* 0, or an exit status; *help: it was asked for; *done: nothing else is to be done. */
-static int parse(
-	struct ctl *ctl, int argc, char **argv, const char **runtime_dir, bool *help, bool *done)
+static int parse(struct ctl *ctl, int argc, char **argv, struct words *words,
+	const char **runtime_dir, bool *help, bool *done)
 {
 	static const struct option flags[] = {
 		{"runtime-dir", required_argument, NULL, 'r'},
 		{"format", required_argument, NULL, 'f'},
+		{"json", no_argument, NULL, 'j'},
 		{"layers", no_argument, NULL, 'l'},
 		{"session", required_argument, NULL, 's'},
+		{"last", required_argument, NULL, 'n'},
+		{"for", required_argument, NULL, 't'},
+		{"persist", no_argument, NULL, 'p'},
+		{"next-start", no_argument, NULL, 'N'},
+		{"if", required_argument, NULL, 'i'},
 		{"once", no_argument, NULL, '1'},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'V'},
 		{0},
 	};
-	int flag;
-	char *end;
+	int flag, status = 0;
 
-	while ((flag = getopt_long(argc, argv, "h", flags, NULL)) != -1) {
-		switch (flag) {
-		case 'r':
-			*runtime_dir = optarg;
-			break;
-		case 'f':
-			if (strcmp(optarg, "json") != 0 && strcmp(optarg, "text") != 0)
-				return ctl_fail(
-					EX_USAGE, "--format \"%.32s\": text or json", optarg);
-			ctl->json = optarg[0] == 'j';
-			break;
-		case 'l':
-			ctl->layers = true;
-			break;
-		case 's':
-			ctl->session = strtoull(optarg, &end, 0);
-			if (end == optarg || *end)
-				return ctl_fail(
-					EX_USAGE, "--session \"%.32s\": not a number", optarg);
-			break;
-		case '1':
-			ctl->once = true;
-			break;
-		case 'V':
-			puts("outriderctl " OUTRIDER_VERSION);
-			*done = true;
-			return 0;
-		case 'h':
+	/* In order: a word comes as flag 1. */
+	while (status == 0 && (flag = getopt_long(argc, argv, "-h", flags, NULL)) != -1) {
+		if (flag == 1 && words->n < WORDS_MAX)
+			words->of[words->n++] = optarg;
+		else if (flag == 1)
+			status = ctl_fail(EX_USAGE, "more than %d words", WORDS_MAX);
+		else if (flag == 'h')
 			*help = true;
-			break;
-		default:
-			usage(stderr);
-			return EX_USAGE;
-		}
+		else if (flag == 'V')
+			*done = true;
+		else
+			status = take_flag(ctl, flag, words, runtime_dir);
 	}
-	return 0;
+	for (; status == 0 && optind < argc && words->n < WORDS_MAX; optind++)
+		words->of[words->n++] = argv[optind];
+	for (size_t i = 0; i < ctl->n_expected; i++)
+		if (!ctl->expected[i].argument && words->n > KNOB_WORDS)
+			ctl->expected[i].argument = words->of[KNOB_WORDS];
+	return status;
+}
+
+/* Whether it is of use without a service: the tables say which knobs there are. */
+static bool works_alone(const struct command *c)
+{
+	return c->run == ctl_knob_list || c->run == ctl_knob_get || c->run == ctl_knob_complete;
+}
+
+/* Where the service is; "" for a command that can do without. An exit status. */
+static int find_service(struct ctl *ctl, const struct command *command, const char *runtime_dir)
+{
+	struct error err = {""};
+	int code = peers_runtime_dir(
+		runtime_dir, false, ctl->runtime_dir, sizeof ctl->runtime_dir, &err);
+
+	if (code < 0)
+		ctl->runtime_dir[0] = '\0';
+	if (code < 0 && !(works_alone(command) && code == -ENOENT))
+		return ctl_fail(
+			code == -ENOENT ? EX_UNAVAILABLE : error_exit_status(code), "%s", err.text);
+	code = bus_context(&ctl->zmq, &err);
+	return code < 0 ? ctl_fail(error_exit_status(code), "%s", err.text) : 0;
 }
 
 int main(int argc, char **argv)
 {
 	static struct ctl ctl;
+	static struct words words;
 	const struct command *command;
 	const char *runtime_dir = NULL;
-	struct error err = {""};
 	bool help = false, done = false;
-	int n_words, code, status;
+	int n_words, status;
 
 	setlocale(LC_ALL, "");
 	setlocale(LC_NUMERIC, "C");
-	status = parse(&ctl, argc, argv, &runtime_dir, &help, &done);
+	status = parse(&ctl, argc, argv, &words, &runtime_dir, &help, &done);
+	if (status == 0 && done)
+		puts("outriderctl " OUTRIDER_VERSION);
 	if (status || done)
 		return status;
-	argc -= optind;
-	argv += optind;
-	if (argc == 0) {
+	if (words.n == 0) {
 		usage(help ? stdout : stderr);
 		return help ? EX_OK : EX_USAGE;
 	}
-	command = find(argc, argv, &n_words);
+	command = find(words.n, words.of, &n_words);
 	if (help) {
 		if (command)
 			usage_of(command, stdout);
@@ -180,18 +328,14 @@ int main(int argc, char **argv)
 		return EX_OK;
 	}
 	if (!command)
-		return ctl_fail(EX_USAGE, "no command \"%.64s%s%.64s\"; --help lists them", argv[0],
-			argc > 1 ? " " : "", argc > 1 ? argv[1] : "");
-	if (argc > n_words && !command->takes_arguments)
-		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", argv[n_words]);
-	code = peers_runtime_dir(runtime_dir, false, ctl.runtime_dir, sizeof ctl.runtime_dir, &err);
-	if (code < 0)
-		return ctl_fail(
-			code == -ENOENT ? EX_UNAVAILABLE : error_exit_status(code), "%s", err.text);
-	code = bus_context(&ctl.zmq, &err);
-	if (code < 0)
-		return ctl_fail(error_exit_status(code), "%s", err.text);
-	status = command->run(&ctl, argc - n_words, argv + n_words);
+		return ctl_fail(EX_USAGE, "no command \"%.64s%s%.64s\"; --help lists them",
+			words.of[0], words.n > 1 ? " " : "", words.n > 1 ? words.of[1] : "");
+	if (words.n > n_words && !command->takes_arguments)
+		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", words.of[n_words]);
+	status = find_service(&ctl, command, runtime_dir);
+	if (status)
+		return status;
+	status = command->run(&ctl, words.n - n_words, words.of + n_words);
 	zmq_ctx_term(ctl.zmq);
 	if (fflush(stdout) != 0)
 		return ctl_fail(EX_IOERR, "stdout: %s", strerror(errno));

@@ -1,5 +1,5 @@
 /* outriderctl policy get, set, watch. */
-#include "admin/ctl.h"
+#include "admin/knob.h"
 
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sysexits.h>
 
-enum { KNOBS_MAX = 64, WATCH_MS = 250, WATCH_TIMEOUT_MS = 3000 };
+enum { WATCH_MS = 250, WATCH_TIMEOUT_MS = 3000 };
 
 json_t *ctl_policy_json(const Outrider__PolicyState *state)
 {
@@ -88,44 +88,37 @@ int ctl_policy_get(struct ctl *ctl, int argc, char **argv)
 	return show_state(ctl, &request);
 }
 
-/* The process checks all of it before it changes any, and refuses by name. */
+/* The policy's knobs, of which its name is one; then what it is now. */
 int ctl_policy_set(struct ctl *ctl, int argc, char **argv)
 {
-	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;
-	Outrider__PolicySet body = OUTRIDER__POLICY_SET__INIT;
-	Outrider__Knob knobs[KNOBS_MAX], *list[KNOBS_MAX];
-	static char empty[] = "";
+	static struct knob_wishes wishes;
+	static char name[128];
+	char *arguments[KNOB_WISHES_MAX + 1];
+	int n = 0, status;
 
-	body.policy = empty;
-	body.knobs = list;
-	body.session_uid = ctl->session;
+	if (argc > KNOB_WISHES_MAX)
+		return ctl_fail(EX_USAGE, "policy set: more than %d knobs", KNOB_WISHES_MAX);
 	for (int i = 0; i < argc; i++) {
-		char *equals = strchr(argv[i], '=');
-
 		if (!argv[i][0])
 			return ctl_fail(
 				EX_USAGE, "policy set: \"\": expected a policy or KNOB=VALUE");
-		if (!equals && body.policy[0])
-			return ctl_fail(EX_USAGE, "policy set: \"%.64s\" and \"%.64s\": one policy",
-				body.policy, argv[i]);
-		if (!equals) {
-			body.policy = argv[i];
+		if (strchr(argv[i], '=')) {
+			arguments[n++] = argv[i];
 			continue;
 		}
-		if (body.n_knobs == KNOBS_MAX)
-			return ctl_fail(EX_USAGE, "policy set: more than %d knobs", KNOBS_MAX);
-		*equals = '\0';
-		outrider__knob__init(&knobs[body.n_knobs]);
-		knobs[body.n_knobs].name = argv[i];
-		knobs[body.n_knobs].value = equals + 1;
-		list[body.n_knobs] = &knobs[body.n_knobs];
-		body.n_knobs++;
+		if (name[0])
+			return ctl_fail(EX_USAGE, "policy set: \"%.64s\" and \"%.64s\": one policy",
+				name + strlen("policy="), argv[i]);
+		snprintf(name, sizeof name, "policy=%s", argv[i]);
+		arguments[n++] = name;
 	}
 	if (argc == 0)
 		return ctl_fail(EX_USAGE, "policy set: expected a policy or KNOB=VALUE");
-	request.body_case = OUTRIDER__ENVELOPE__BODY_POLICY_SET;
-	request.policy_set = &body;
-	return show_state(ctl, &request);
+	status = knob_read_assignments(
+		ctl, "policy set", n, arguments, knob_process_of(PEER_POLICY), &wishes);
+	if (status == 0)
+		status = knob_make(ctl, &wishes, true);
+	return status ? status : ctl_policy_get(ctl, 0, NULL);
 }
 
 static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision *d)

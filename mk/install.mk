@@ -7,6 +7,8 @@ INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
+BASHCOMPDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHCOMPDIR ?= $(PREFIX)/share/zsh/site-functions
 MAN_PAGES := $(wildcard man/*.[138])
 UNITS_IN := $(wildcard systemd/*.service.in)
 UNITS := $(notdir $(UNITS_IN:.in=)) outrider.target
@@ -15,7 +17,7 @@ man_path = $(MANDIR)/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
 INSTALLED := $(PROGRAMS:%=$(BINDIR)/%) $(INCLUDEDIR)/outrider.h $(LIBDIR)/liboutrider.a \
 	$(LIBDIR)/liboutrider.so.$(VERSION) $(LIBDIR)/liboutrider.so.0 $(LIBDIR)/liboutrider.so \
 	$(LIBDIR)/pkgconfig/outrider.pc $(foreach p,$(MAN_PAGES),$(call man_path,$(p))) $(UNITS:%=$(UNITDIR)/%) \
-	$(SYSUSERSDIR)/outrider.conf
+	$(SYSUSERSDIR)/outrider.conf $(BASHCOMPDIR)/outriderctl $(ZSHCOMPDIR)/_outriderctl
 
 # The static SDK: one archive of everything the shared one is linked from. It has its own folder because
 # $(B)/liboutrider.a is the command line client's own objects.
@@ -29,7 +31,8 @@ $(B)/sdk/liboutrider.a: $(B)/libclient.a $(B)/libipc.a $(B)/libbase.a $(B)/libpr
 install: programs $(B)/sdk/liboutrider.a
 	$(INSTALL) -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
 		$(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man8 \
-		$(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSUSERSDIR) $(DESTDIR)$(SYSCONFDIR)/outrider
+		$(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSUSERSDIR) $(DESTDIR)$(SYSCONFDIR)/outrider \
+		$(DESTDIR)$(BASHCOMPDIR) $(DESTDIR)$(ZSHCOMPDIR)
 	$(INSTALL) -m 755 $(PROGRAMS:%=$(B)/%) $(DESTDIR)$(BINDIR)
 	$(INSTALL) -m 644 client/include/outrider.h $(DESTDIR)$(INCLUDEDIR)
 	$(INSTALL) -m 644 $(B)/sdk/liboutrider.a $(DESTDIR)$(LIBDIR)
@@ -45,6 +48,8 @@ install: programs $(B)/sdk/liboutrider.a
 			> $(DESTDIR)$(UNITDIR)/$$(basename $$unit .in) || exit 1; done
 	$(INSTALL) -m 644 systemd/outrider.target $(DESTDIR)$(UNITDIR)
 	$(INSTALL) -m 644 systemd/outrider-sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/outrider.conf
+	$(INSTALL) -m 644 admin/completion/outriderctl.bash $(DESTDIR)$(BASHCOMPDIR)/outriderctl
+	$(INSTALL) -m 644 admin/completion/_outriderctl $(DESTDIR)$(ZSHCOMPDIR)
 	for file in $(CONFIGS); do test -e $(DESTDIR)$(SYSCONFDIR)/outrider/$$file || \
 		$(INSTALL) -m 644 config/$$file $(DESTDIR)$(SYSCONFDIR)/outrider/ || exit 1; done
 ## make uninstall  remove what install put there, except edited configuration

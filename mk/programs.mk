@@ -18,10 +18,13 @@ DIR_outriderctl := admin
 DIR_outrider-model := client/model
 DIR_outrider-bench := bench/src
 LIBS_outrider := -ledit
-LIBS_outriderctl := -lncursesw -ltinfo
-# The engine without services, which outrider-bench model measures.
-LIBS_outrider-bench = $(B)/liboutrider-model.a
-$(B)/outrider-bench: $(B)/liboutrider-model.a
+# The services' own tables of settings, so that outriderctl has no list of knobs of its own.
+SERVICES := outrider-verifier outrider-drafter outrider-expert-cache outrider-policy
+LIBS_outriderctl = $(SERVICES:%=$(B)/lib%.a) -lncursesw -ltinfo
+$(B)/outriderctl: $(SERVICES:%=$(B)/lib%.a)
+# The engine without services, which outrider-bench model measures, and the cache's policies, which it replays.
+LIBS_outrider-bench = $(B)/liboutrider-model.a $(B)/liboutrider-expert-cache.a
+$(B)/outrider-bench: $(B)/liboutrider-model.a $(B)/liboutrider-expert-cache.a
 
 objects = $(patsubst %.c,$(B)/obj/%.o,$(1))
 define library

@@ -44,9 +44,13 @@ $(B)/tests/swarm: $(B)/obj/tests/integration/swarm.o $(B)/libclient.a $(B)/libip
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
+$(B)/tests/knob-storm: $(B)/obj/tests/integration/knob_storm.o $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
 .PHONY: check check-unit tests
 ## make check      install packages, build and run every test (SAN=address|undefined|thread for a sanitizer)
-tests: programs $(B)/tests/swarm $(TEST_BIN) $(FUZZ:%=$(B)/fuzz-replay/%)
+tests: programs $(B)/tests/swarm $(B)/tests/knob-storm $(TEST_BIN) $(FUZZ:%=$(B)/fuzz-replay/%)
 check: packages
 	@$(MAKE) --no-print-directory -j2 tests
 	@CMOCKA_MESSAGE_OUTPUT=TAP B=$(B) SAN=$(SAN) prove $(PROVE_FLAGS) --timer --failures --exec 'sh tests/run' \

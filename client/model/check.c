@@ -6,6 +6,7 @@
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
 #include "shared/model/gguf_scan.h"
+#include "shared/model/pack.h"
 #include "shared/model/model.h"
 
 #include <inttypes.h>
@@ -127,6 +128,31 @@ static void scan(struct check *c, const struct gguf *gguf)
 	clear_progress(c);
 }
 
+/* The experts of a packed model, which are bytes to scan(). */
+static void scan_packed(struct check *c, const struct model *model)
+{
+	for (uint32_t i = 0; i < model->config.n_layers; i++)
+		for (int p = 0; model->layers[i].moe && p < PACK_PARTS; p++) {
+			struct gguf_scan s;
+			uint32_t expert = 0;
+			int rc;
+			bool known = pack_scan(model, i, p, false, &s, &expert, &rc);
+			if (rc || !known)
+				check_note(c,
+					"tensor " PACK_TENSOR
+					": the scales of the %s matrices are not looked at",
+					i, pack_part_name(p));
+			else if (s.n)
+				check_problem_format(c,
+					"tensor " PACK_TENSOR ": %s at column %" PRIu64
+					" of row %" PRIu64
+					" of expert %u's %s matrix is %s (%" PRIu64
+					" like that in such matrices of the layer)",
+					i, s.what, s.column, s.row, expert, pack_part_name(p),
+					s.value, s.n);
+		}
+}
+
 static void say_nothing(void *arg, const char *problem)
 {
 	(void)arg;
@@ -144,6 +170,8 @@ static int check_model(struct check *c, struct gguf **gguf, struct error *err)
 {
 	struct model *model = NULL;
 	int rc = model_load_gguf(gguf, &model, err);
+	if (!rc && model->packed)
+		scan_packed(c, model);
 	model_free(&model);
 	if (about_content(rc))
 		check_problem(c, err->text);

@@ -4,5 +4,6 @@
 int command_info(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_check(int argc, char **argv);
+int command_pack(int argc, char **argv);
 int command_synth(int argc, char **argv);
 int command_render(int argc, char **argv);

@@ -5,7 +5,7 @@
 
 int gguf_write_init(struct gguf_write *w, struct error *err)
 {
-	*w = (struct gguf_write){0};
+	*w = (struct gguf_write){.alignment = GGUF_WRITE_ALIGNMENT};
 	w->keys_file = open_memstream(&w->keys, &w->keys_bytes);
 	w->tensors_file = open_memstream(&w->tensors, &w->tensors_bytes);
 	w->to = w->keys_file;
@@ -59,6 +59,24 @@ void gguf_write_key_u32(struct gguf_write *w, const char *key, uint32_t value)
 	gguf_write_u32(w, value);
 }
 
+void gguf_write_key_u64(struct gguf_write *w, const char *key, uint64_t value)
+{
+	begin_key(w, key, GGUF_U64);
+	gguf_write_u64(w, value);
+}
+
+void gguf_write_key_raw(struct gguf_write *w, const void *record, size_t bytes)
+{
+	fwrite(record, 1, bytes, w->to);
+	w->n_keys++;
+}
+
+void gguf_write_align(struct gguf_write *w, uint32_t alignment)
+{
+	w->alignment = alignment;
+	gguf_write_key_u32(w, "general.alignment", alignment);
+}
+
 void gguf_write_key_f32(struct gguf_write *w, const char *key, float value)
 {
 	begin_key(w, key, GGUF_F32);
@@ -79,9 +97,9 @@ void gguf_write_key_array(
 	gguf_write_u64(w, n);
 }
 
-static uint64_t padding(uint64_t bytes)
+static uint64_t padding(const struct gguf_write *w, uint64_t bytes)
 {
-	return -bytes % GGUF_WRITE_ALIGNMENT;
+	return -bytes % w->alignment;
 }
 
 void gguf_write_tensor(struct gguf_write *w, const char *name, uint32_t n_dims, const uint64_t *ne,
@@ -96,12 +114,11 @@ void gguf_write_tensor(struct gguf_write *w, const char *name, uint32_t n_dims, 
 	gguf_write_u64(w, w->data_bytes);
 	w->to = w->keys_file;
 	w->n_tensors++;
-	w->data_bytes += bytes + padding(bytes);
+	w->data_bytes += bytes + padding(w, bytes);
 }
 
 int gguf_write_header(struct gguf_write *w, FILE *file, uint64_t *bytes, struct error *err)
 {
-	static const char zeros[GGUF_WRITE_ALIGNMENT];
 	/* A stream in memory fails when memory does. */
 	if (fflush(w->keys_file) || fflush(w->tensors_file) || ferror(w->keys_file) ||
 		ferror(w->tensors_file))
@@ -112,8 +129,8 @@ int gguf_write_header(struct gguf_write *w, FILE *file, uint64_t *bytes, struct 
 	fwrite(&w->n_keys, 8, 1, file);
 	fwrite(w->keys, 1, w->keys_bytes, file);
 	fwrite(w->tensors, 1, w->tensors_bytes, file);
-	fwrite(zeros, 1, padding(*bytes), file);
-	*bytes += padding(*bytes);
+	for (; *bytes % w->alignment; ++*bytes)
+		putc(0, file);
 	return ferror(file)
 		       ? error_set(err, errno ? errno : EIO, "cannot write: %s", strerror(errno))
 		       : 0;

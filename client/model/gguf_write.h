@@ -13,6 +13,7 @@ struct gguf_write {
 	size_t keys_bytes, tensors_bytes;
 	FILE *keys_file, *tensors_file;
 	uint64_t n_keys, n_tensors, data_bytes;
+	uint64_t alignment; /* GGUF_WRITE_ALIGNMENT, or what gguf_write_align asked for */
 };
 
 #define GGUF_WRITE_ALIGNMENT 32
@@ -20,11 +21,17 @@ struct gguf_write {
 int gguf_write_init(struct gguf_write *w, struct error *err);
 void gguf_write_exit(struct gguf_write *w);
 
+/* Where the data of each tensor begins, a power of two; writes general.alignment. Before the first tensor. */
+void gguf_write_align(struct gguf_write *w, uint32_t alignment);
+
 void gguf_write_u32(struct gguf_write *w, uint32_t value);
 void gguf_write_u64(struct gguf_write *w, uint64_t value);
 void gguf_write_string(struct gguf_write *w, const char *text);
 void gguf_write_key_string(struct gguf_write *w, const char *key, const char *value);
 void gguf_write_key_u32(struct gguf_write *w, const char *key, uint32_t value);
+void gguf_write_key_u64(struct gguf_write *w, const char *key, uint64_t value);
+/* A key with its type and value as another file has it (gguf_key_raw). */
+void gguf_write_key_raw(struct gguf_write *w, const void *record, size_t bytes);
 void gguf_write_key_f32(struct gguf_write *w, const char *key, float value);
 void gguf_write_key_bool(struct gguf_write *w, const char *key, bool value);
 /* n elements follow, written by gguf_write_string or gguf_write_u32. */

@@ -20,6 +20,7 @@ static const struct command {
 	{"generate", "continue a prompt, one token at a time", command_generate},
 	{"routes", "the experts chosen for each layer and token of a prompt", command_routes},
 	{"perplexity", "how well a model predicts a text", command_perplexity},
+	{"pack", "copy a model so that each of its experts is one read", command_pack},
 	{"synth", "write a model of a published one's shape, with random weights", command_synth},
 	{NULL, NULL, NULL},
 };

@@ -1,5 +1,7 @@
 #include "client/model/summary.h"
 
+#include "shared/model/pack.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +20,7 @@ static uint64_t count_of(const struct gguf *gguf, const char *suffix)
 	char key[160];
 	struct gguf_string arch;
 	uint64_t value = 0;
-	if (gguf_get_string(gguf, "general.architecture", &arch, NULL) != 0)
+	if (pack_architecture(gguf, &arch, NULL) != 0)
 		return 0;
 	snprintf(key, sizeof(key), "%s.%s", gguf_name_text(arch).text, suffix);
 	return gguf_get_u64(gguf, key, 0, UINT32_MAX, &value, NULL) == 0 ? value : 0;
@@ -39,7 +41,8 @@ void summary_make(const struct gguf *gguf, struct summary *out)
 		}
 		if (summary_is_expert(t)) {
 			out->expert_bytes += t->bytes;
-			if (contains(t->name, "ffn_down_exps.weight"))
+			if (contains(t->name, "ffn_down_exps.weight") ||
+				contains(t->name, "ffn_exps.packed"))
 				out->n_moe_layers++;
 			continue;
 		}

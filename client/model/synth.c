@@ -11,17 +11,15 @@
 #include "client/model/args.h"
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
+#include "client/model/new_file.h"
 #include "client/model/synth_blocks.h"
 #include "client/model/synth_shapes.h"
 #include "client/model/synth_vocabulary.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -269,77 +267,22 @@ static int write_tensors(struct synth *s, struct error *err)
 	return rc;
 }
 
-static int check_space(const struct synth *s, int fd, struct error *err)
-{
-	struct statvfs fs;
-	if (s->sparse || fstatvfs(fd, &fs) != 0)
-		return 0;
-	uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize;
-	if (s->header.data_bytes <= room)
-		return 0;
-	return error_set(err, ENOSPC, "%s: %.1f GiB are needed, %.1f GiB are free", s->path,
-		(double)s->header.data_bytes / (1 << 30), (double)room / (1 << 30));
-}
-
-/* A name that leads to a device or a folder is not one to write a model to, whatever --force says. */
-static int check_place(const struct synth *s, struct error *err)
-{
-	struct stat st;
-	if (stat(s->path, &st) != 0)
-		return errno == ENOENT ? 0
-				       : error_set(err, errno, "%s: %s", s->path, strerror(errno));
-	if (!S_ISREG(st.st_mode))
-		return error_set(err, EEXIST, "%s is there already, and is %s", s->path,
-			S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
-	if (!s->force)
-		return error_set(err, EEXIST, "%s is there already; --force replaces it", s->path);
-	return 0;
-}
-
-/* The file under the name it has until it is whole. One that is left of an earlier run is written over. */
-static int open_part(struct synth *s, const char *part, int *fd, struct error *err)
-{
-	struct stat st;
-	*fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-	if (*fd < 0)
-		return error_set(err, errno, "%s cannot be written: %s", s->path, strerror(errno));
-	if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-		close(*fd);
-		*fd = -1;
-		return error_set(err, EEXIST, "%s: not a regular file", part);
-	}
-	s->file = ftruncate(*fd, 0) == 0 ? fdopen(*fd, "w") : NULL;
-	return s->file ? 0 : error_set(err, errno, "%s: %s", part, strerror(errno));
-}
-
 static int write_file(struct synth *s, struct error *err)
 {
-	char *part = NULL;
+	struct new_file out;
 	uint64_t header_bytes = 0;
-	int rc = check_place(s, err), fd = -1;
-	if (rc)
-		return rc;
-	if (asprintf(&part, "%s.part", s->path) < 0)
-		return error_set(err, ENOMEM, "no memory for a name");
-	rc = open_part(s, part, &fd, err);
-	if (!rc)
-		rc = check_space(s, fd, err);
+	int rc = new_file_open(&out, s->path, s->force, s->sparse ? 0 : s->header.data_bytes, err);
+	s->file = out.file;
 	if (!rc)
 		rc = gguf_write_header(&s->header, s->file, &header_bytes, err);
 	if (!rc && !s->sparse)
 		rc = write_tensors(s, err);
-	if (s->file && fflush(s->file) != 0 && !rc)
-		rc = error_set(err, errno, "%s: %s", part, strerror(errno));
-	if (!rc && s->sparse && ftruncate(fd, (off_t)(header_bytes + s->header.data_bytes)) != 0)
-		rc = error_set(err, errno, "%s: %s", part, strerror(errno));
-	if (s->file && fclose(s->file) != 0 && !rc)
-		rc = error_set(err, errno, "%s: %s", part, strerror(errno));
-	if (!rc && rename(part, s->path) != 0)
+	if (!rc && fflush(s->file) != 0)
 		rc = error_set(err, errno, "%s: %s", s->path, strerror(errno));
-	if (rc && fd >= 0)
-		unlink(part);
-	free(part);
-	return rc;
+	if (!rc && s->sparse &&
+		ftruncate(out.fd, (off_t)(header_bytes + s->header.data_bytes)) != 0)
+		rc = error_set(err, errno, "%s: %s", s->path, strerror(errno));
+	return new_file_close(&out, rc, err);
 }
 
 static const struct scheme *find_scheme(const char *name)

@@ -114,10 +114,10 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 int drafter_config_check(const void *changed, struct error *err)
 {
 	struct drafter_config config = *(const struct drafter_config *)changed;
-	if (config.chunk > config.chunk_allocated)
+	if (config.chunk_allocated != 0 && config.chunk > config.chunk_allocated)
 		return error_set(err, ENOEXEC,
 			"chunk = %d: there is memory for the %d of the start; more needs a restart "
-			"(--persist, then restart outrider-drafter)",
+			"(--next-start, then restart outrider-drafter)",
 			(int)config.chunk, (int)config.chunk_allocated);
 	return drafter_config_resolve(&config, err);
 }

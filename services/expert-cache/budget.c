@@ -57,7 +57,7 @@ static int parse(
 	return 0;
 }
 
-int budget_slots(const char *text, const struct slots_geometry *geometry, uint32_t *n_slots,
+int budget_slots(const char *text, const struct slots_geometry *geometry, struct budget *out,
 	struct error *err)
 {
 	double slots = 0;
@@ -71,23 +71,28 @@ int budget_slots(const char *text, const struct slots_geometry *geometry, uint32
 			"%u: at "
 			"least min, %.1f MiB",
 			text, slots, least, (double)least * (double)geometry->slot_bytes / 1048576);
-	*n_slots = slots > geometry->n_total ? geometry->n_total : (uint32_t)slots;
+	out->n_slots = slots > geometry->n_total ? geometry->n_total : (uint32_t)slots;
+	out->bytes = out->n_slots * geometry->slot_bytes;
+	/* Below 2^63: see parse. */
+	out->asked_bytes = (uint64_t)(slots * (double)geometry->slot_bytes);
 	return 0;
 }
 
-int budget_check_memory(uint64_t bytes, uint64_t had_bytes, struct error *err)
+int budget_check_memory(const struct budget *budget, uint64_t had_bytes, struct error *err)
 {
 	struct memory_limit limit;
 	memory_limit_read(&cgroup_files, "/proc/meminfo", &limit);
-	if (bytes > limit.bytes)
+	if (budget->asked_bytes > limit.bytes)
 		return error_set(err, ENOMEM,
 			"budget: %.1f MiB for experts, but %s has at most %.1f MiB",
-			(double)bytes / 1048576, limit.where, (double)limit.bytes / 1048576);
-	if (bytes > had_bytes && bytes - had_bytes > limit.available)
+			(double)budget->asked_bytes / 1048576, limit.where,
+			(double)limit.bytes / 1048576);
+	if (budget->bytes > had_bytes && budget->bytes - had_bytes > limit.available)
 		return error_set(err, ENOMEM,
 			"budget: %.1f MiB for experts are %.1f MiB more than they have, but only "
 			"%.1f MiB of memory are available",
-			(double)bytes / 1048576, (double)(bytes - had_bytes) / 1048576,
+			(double)budget->bytes / 1048576,
+			(double)(budget->bytes - had_bytes) / 1048576,
 			(double)limit.available / 1048576);
 	return 0;
 }

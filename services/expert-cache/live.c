@@ -40,12 +40,13 @@ static int prepare(struct service *service, const struct cache_config *next,
 {
 	const struct cache_config *now = &service->config;
 	*change = (struct transfer_change){0};
-	int status = budget_slots(next->budget, &service->geometry, &change->budget, err);
+	struct budget budget;
+	int status = budget_slots(next->budget, &service->geometry, &budget, err);
 	if (status == 0)
-		status = budget_check_memory(change->budget * service->geometry.slot_bytes,
-			store_bytes(&service->store), err);
+		status = budget_check_memory(&budget, store_bytes(&service->store), err);
 	if (status != 0)
 		return status;
+	change->budget = budget.n_slots;
 	change->options = live_options(service, next, change->budget);
 	if (strcmp(now->policy, next->policy) == 0 && now->hint_queue_max == next->hint_queue_max)
 		return 0;

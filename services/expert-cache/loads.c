@@ -100,7 +100,11 @@ bool loads_start(struct loads *loads, const struct cache_prefetch *want, enum lo
 	if (slot == SLOT_NONE)
 		return false;
 	struct load *load = &loads->load[loads->idle[--loads->n_idle]];
-	*load = (struct load){.slot = slot, .want = *want, .why = why, .start_ns = now_ns};
+	*load = (struct load){.slot = slot,
+		.want = *want,
+		.why = why,
+		.pass = loads->pass[want->layer],
+		.start_ns = now_ns};
 	submit(loads, load);
 	return true;
 }
@@ -210,18 +214,30 @@ static void check(struct loads *loads, struct load *load)
 static void arrived(struct loads *loads, struct load *load)
 {
 	check(loads, load);
-	if (load->status == 0 && loads->packs)
+	if (loads->store->geometry.layers[load->want.layer].packed)
+		end(loads, load, LAYOUT_TILES);
+	else if (load->status == 0 && loads->packs)
 		loads->packing[loads->n_packing++] = (uint32_t)(load - loads->load);
 	else
 		end(loads, load, LAYOUT_ROWS);
 }
 
+void loads_layer(struct loads *loads, uint32_t layer)
+{
+	if (layer == loads->running)
+		return;
+	loads->pass[loads->running]++;
+	loads->running = layer;
+}
+
+/* The time by which it was needed does not matter: it is an estimate, and a layer that waits for its experts takes longer
+ * than it says. */
 static bool obsolete(const struct loads *loads, const struct load *load, uint64_t now_ns)
 {
 	const struct store *store = loads->store;
 	if (store->policy->obsolete != NULL)
 		return store->policy->obsolete(store->policy_state, &load->want, now_ns);
-	return load->want.needed_by_ns != 0 && load->want.needed_by_ns <= now_ns;
+	return load->pass != loads->pass[load->want.layer];
 }
 
 static void cancel(struct loads *loads, struct load *load)

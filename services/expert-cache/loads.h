@@ -17,6 +17,7 @@ struct load {
 	uint32_t slot;
 	struct cache_prefetch want;
 	enum load_reason why; /* DEMAND also when one came while it was loading */
+	uint32_t pass; /* of its layer when it was started */
 	unsigned parts_left;
 	int status;
 	uint64_t start_ns; /* when its reads were submitted */
@@ -33,6 +34,8 @@ struct loads {
 	uint32_t idle[LOADS_MAX]; /* a stack of those not in use */
 	uint32_t packing[LOADS_MAX]; /* read, and not packed yet, in the order in which they came */
 	bool packs; /* from now on */
+	uint32_t running; /* the layer that the verifier began last */
+	uint32_t pass[LIMIT_LAYERS]; /* how often each layer has run */
 	void *scratch; /* a tile of any expert */
 	_Atomic uint64_t failures; /* loads that could not be read */
 	atomic_bool lost;
@@ -58,6 +61,8 @@ bool loads_start(struct loads *loads, const struct cache_prefetch *want, enum lo
 	uint64_t now_ns);
 /* [promote] A demand waits for what is loading for another reason: what is not in the kernel yet overtakes. */
 void loads_demand(struct loads *loads, uint32_t layer, uint32_t expert);
+/* The verifier began a layer: the one before has run, and has demanded what it lacked. */
+void loads_layer(struct loads *loads, uint32_t layer);
 /* Takes back the prefetches that the policy does not want any more, as far as they are not being read. */
 void loads_cancel_obsolete(struct loads *loads, uint64_t now_ns);
 /* Submits what was started, waits for at most timeout_ns and takes what has arrived. */

@@ -37,7 +37,10 @@ static int size_up(struct service *service, struct error *err)
 	slots_geometry_init(&service->geometry, service->model);
 	if (service->geometry.n_total == 0)
 		return 0;
-	return budget_slots(service->config.budget, &service->geometry, &service->budget, err);
+	struct budget budget;
+	status = budget_slots(service->config.budget, &service->geometry, &budget, err);
+	service->budget = status == 0 ? budget.n_slots : 0;
+	return status;
 }
 
 /* The model's file, or the parts of a split one. */
@@ -72,7 +75,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 {
 	struct store_options options = {
 		.budget = service->budget,
-		.model_fingerprint = service->model->fingerprint,
+		.model_fingerprint = service->model->file_fingerprint,
 		.generation = daemon_generation(service->daemon),
 		.policy = cache_policy_find(service->config.policy),
 		.queue_max = (uint32_t)service->config.hint_queue_max,
@@ -125,6 +128,18 @@ static void stop(struct service *service)
 	model_free(&service->model);
 }
 
+/* What was recovered has its memory already. */
+static int check_memory(const struct service *service, int recovered_fd, struct error *err)
+{
+	struct budget budget;
+	struct stat st = {.st_blocks = 0};
+	if (recovered_fd >= 0)
+		(void)fstat(recovered_fd, &st);
+	int status = budget_slots(service->config.budget, &service->geometry, &budget, err);
+	return status == 0 ? budget_check_memory(&budget, (uint64_t)st.st_blocks * 512, err)
+			   : status;
+}
+
 static int serve(struct service *service, const struct options *started, const char *runtime_dir,
 	struct error *err)
 {
@@ -134,16 +149,10 @@ static int serve(struct service *service, const struct options *started, const c
 		return status;
 	daemon_set_state(service->daemon, "loading");
 	int fd = -1;
-	if (service->budget > 0) {
-		if (broker_recover(service->daemon, EXPERTS_REGION, &fd) != 0)
-			fd = -1;
-		/* What was recovered has its memory already. */
-		struct stat st = {.st_blocks = 0};
-		if (fd >= 0)
-			(void)fstat(fd, &st);
-		status = budget_check_memory(service->budget * service->geometry.slot_bytes,
-			(uint64_t)st.st_blocks * 512, err);
-	}
+	if (service->budget > 0 && broker_recover(service->daemon, EXPERTS_REGION, &fd) != 0)
+		fd = -1;
+	if (service->budget > 0)
+		status = check_memory(service, fd, err);
 	if (status == 0)
 		status = broker_open(service->daemon, NULL, &service->broker, err);
 	if (status == 0 && service->budget > 0) {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-const struct cache_policy_ops *const cache_policies[] = {&policy_static, &policy_lru,
+const struct cache_policy_ops *const cache_policies[] = {&policy_static_set, &policy_lru,
 	&policy_lfu_trace, &policy_gate_next, &policy_sp_moe, &policy_spac, NULL};
 
 const struct cache_policy_ops *cache_policy_find(const char *name)

@@ -78,7 +78,7 @@ struct cache_policy_ops {
 	bool (*next)(void *policy, uint64_t now_ns, struct cache_prefetch *out);
 	void (*put_back)(void *policy, const struct cache_prefetch *prefetch);
 	/* Whether a prefetch that next gave, and whose reading has not begun, is no longer wanted: its layer has passed, say.
-	 * NULL: when its needed_by_ns has passed. */
+	 * NULL: when its layer has run since. */
 	bool (*obsolete)(void *policy, const struct cache_prefetch *prefetch, uint64_t now_ns);
 	uint32_t (*queued)(const void *policy); /* prefetches that wait */
 	/* The resident slot to give up for `want`, among those may() allows; SLOT_NONE when it allows none, or when nothing
@@ -87,8 +87,8 @@ struct cache_policy_ops {
 		bool (*may)(void *arg, uint32_t slot), void *arg);
 };
 
-extern const struct cache_policy_ops policy_static, policy_lru, policy_lfu_trace, policy_gate_next,
-	policy_sp_moe, policy_spac;
+extern const struct cache_policy_ops policy_static_set, policy_lru, policy_lfu_trace,
+	policy_gate_next, policy_sp_moe, policy_spac;
 
 /* All of them, ended by NULL. */
 extern const struct cache_policy_ops *const cache_policies[];

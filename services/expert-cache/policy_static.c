@@ -204,7 +204,7 @@ static uint32_t static_victim(void *policy, const struct cache_prefetch *want, e
 	return slot == HEAP_NONE ? SLOT_NONE : slot;
 }
 
-const struct cache_policy_ops policy_static = {
+const struct cache_policy_ops policy_static_set = {
 	.name = "static",
 	.help = "the hottest experts of a profile, or of the first passes, kept",
 	.create = static_create,

@@ -191,6 +191,18 @@ static struct policy_state *by_uid(struct controller *c, uint64_t uid)
 	return NULL;
 }
 
+/* A session keeps what was set for it alone: where its settings differ from those all had before. If the two do not go
+ * together, it gets those of all. */
+static struct settings settings_for(const struct policy_state *s, const struct settings *before,
+	const struct settings *settings)
+{
+	struct settings own = *settings;
+	for (const struct config_key *key = settings_keys; key->name; key++)
+		if (!config_equal(key, &s->settings, before))
+			config_copy(key, &s->settings, &own);
+	return settings_check(&own, NULL) == 0 ? own : *settings;
+}
+
 int controller_set(
 	struct controller *c, const struct settings *settings, uint64_t uid, struct error *err)
 {
@@ -203,11 +215,14 @@ int controller_set(
 		apply(c, s, settings);
 		return 0;
 	}
+	struct settings before = c->settings;
 	c->settings = *settings;
 	publish_defaults(c);
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
-		if (c->sessions[i].uid != 0)
-			apply(c, &c->sessions[i], settings);
+		if (c->sessions[i].uid != 0) {
+			struct settings own = settings_for(&c->sessions[i], &before, settings);
+			apply(c, &c->sessions[i], &own);
+		}
 	return 0;
 }
 

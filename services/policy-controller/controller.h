@@ -37,8 +37,8 @@ void controller_init(
 /* One record; anything out of range is counted and dropped. */
 void controller_record(struct controller *c, const struct iteration_record *record);
 
-/* New settings for one session (uid) or, with uid 0, for all and those to come. A session keeps
- * its state where its policy stays. settings have been checked. -ENOENT: no such session. */
+/* New settings for one session (uid) or, with uid 0, for all and those to come, but for what was
+ * set for a session alone. A session keeps its state where its policy stays. settings have been checked. -ENOENT: no such session. */
 int controller_set(
 	struct controller *c, const struct settings *settings, uint64_t uid, struct error *err);
 const struct settings *controller_settings(const struct controller *c, uint64_t uid);

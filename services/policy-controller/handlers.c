@@ -1,6 +1,7 @@
 #include "services/policy-controller/handlers.h"
 
 #include "shared/base/log.h"
+#include "shared/ipc/daemon_knobs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,29 +33,21 @@ static void fail(Outrider__Envelope *reply, int code, uint64_t session, const ch
 	reply->failure = failure;
 }
 
-static size_t count_keys(void)
-{
-	size_t n = 0;
-	while (settings_keys[n].name)
-		n++;
-	return n;
-}
-
 static bool add_knobs(Outrider__PolicyState *state, const struct settings *settings)
 {
-	size_t n = count_keys();
+	size_t n = config_count(settings_keys);
 	state->knobs = make(n * sizeof(Outrider__Knob *));
 	if (!state->knobs)
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		const struct config_key *key = &settings_keys[i];
-		char value[64], range[96];
+		char value[CONFIG_VALUE_BYTES], range[96];
 		Outrider__Knob *knob = make(sizeof(*knob));
 		if (!knob)
 			return false;
 		outrider__knob__init(knob);
-		settings_value(settings, key, value, sizeof(value));
-		settings_range(key, range, sizeof(range));
+		config_value(key, settings, value, sizeof(value));
+		config_range(key, range, sizeof(range));
 		knob->name = strdup(key->name);
 		knob->value = strdup(value);
 		knob->range = strdup(range);
@@ -113,46 +106,6 @@ static void get(struct records *records, Outrider__Envelope *reply)
 	}
 	reply->body_case = OUTRIDER__ENVELOPE__BODY_POLICY_STATE;
 	reply->policy_state = state;
-}
-
-static int assign(struct settings *settings, const char *name, const char *value, struct error *err)
-{
-	char assignment[256];
-	if ((size_t)snprintf(assignment, sizeof(assignment), "%s=%s", name, value) >=
-		sizeof(assignment))
-		return error_set(err, ENOEXEC, "policy set: %.64s: the value is too long", name);
-	return config_set(assignment, "policy set", settings_keys, settings, err);
-}
-
-/* All or nothing: a copy is changed, checked and only then used. */
-static void set(
-	struct records *records, const Outrider__PolicySet *request, Outrider__Envelope *reply)
-{
-	struct controller *c = records->controller;
-	const struct settings *now = controller_settings(c, request->session_uid);
-	struct error err = {""};
-	int r = 0;
-	if (!now) {
-		fail(reply, ENOENT, request->session_uid,
-			"this session is not known to the policy-controller");
-		return;
-	}
-	struct settings next = *now;
-	if (*request->policy)
-		r = assign(&next, "policy", request->policy, &err);
-	for (size_t i = 0; r == 0 && i < request->n_knobs; i++)
-		r = assign(&next, request->knobs[i]->name, request->knobs[i]->value, &err);
-	if (r == 0)
-		r = settings_check(&next, &err);
-	if (r == 0)
-		r = controller_set(c, &next, request->session_uid, &err);
-	if (r < 0) {
-		fail(reply, EINVAL, request->session_uid, err.text);
-		return;
-	}
-	log_notice("policy set: %s, %zu other knobs%s", next.policy, request->n_knobs,
-		request->session_uid ? ", one session" : "");
-	get(records, reply);
 }
 
 static void watch(struct records *records, uint64_t after, Outrider__Envelope *reply)
@@ -262,9 +215,6 @@ bool handle_admin(
 	case OUTRIDER__ENVELOPE__BODY_POLICY_GET:
 		get(records, reply);
 		break;
-	case OUTRIDER__ENVELOPE__BODY_POLICY_SET:
-		set(records, request->policy_set, reply);
-		break;
 	case OUTRIDER__ENVELOPE__BODY_POLICY_WATCH:
 		watch(records, request->policy_watch->after, reply);
 		break;
@@ -274,4 +224,59 @@ bool handle_admin(
 	}
 	pthread_mutex_unlock(&records->mutex);
 	return understood && reply->body_case != OUTRIDER__ENVELOPE__BODY__NOT_SET;
+}
+
+static int apply(void *arg, const void *next, struct error *err)
+{
+	struct records *records = arg;
+	pthread_mutex_lock(&records->mutex);
+	int r = controller_set(records->controller, next, 0, err);
+	pthread_mutex_unlock(&records->mutex);
+	return r;
+}
+
+static int session_get(void *arg, uint64_t uid, void *out, struct error *err)
+{
+	struct records *records = arg;
+	pthread_mutex_lock(&records->mutex);
+	const struct settings *settings = controller_settings(records->controller, uid);
+	if (settings)
+		*(struct settings *)out = *settings;
+	pthread_mutex_unlock(&records->mutex);
+	return settings ? 0
+			: error_set(err, ENOENT,
+				  "session %llu is not known to the policy-controller",
+				  (unsigned long long)uid);
+}
+
+static int session_apply(void *arg, uint64_t uid, const void *next, struct error *err)
+{
+	struct records *records = arg;
+	pthread_mutex_lock(&records->mutex);
+	int r = controller_set(records->controller, next, uid, err);
+	pthread_mutex_unlock(&records->mutex);
+	return r;
+}
+
+static int check(const void *settings, struct error *err)
+{
+	return settings_check(settings, err);
+}
+
+int handlers_knobs(struct records *records, struct daemon *daemon, struct settings *settings,
+	const struct options *options, struct error *err)
+{
+	const struct daemon_knobs knobs = {
+		.keys = settings_keys,
+		.config = settings,
+		.config_bytes = sizeof(*settings),
+		.check = check,
+		.apply = apply,
+		.arg = records,
+		.config_path = options->config_path,
+		.on_command_line = options->on_command_line,
+		.session_get = session_get,
+		.session_apply = session_apply,
+	};
+	return daemon_knobs_open(daemon, &knobs, err);
 }

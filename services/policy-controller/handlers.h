@@ -1,10 +1,16 @@
-/* The admin messages of the policy-controller: PolicyGet, PolicySet, PolicyWatch. Run in the
- * loop thread. */
+/* The admin messages of the policy-controller: PolicyGet, PolicyWatch, and what its knobs do. Run in
+ * the loop thread. */
 #pragma once
 
 #include "proto/envelope.pb-c.h"
 #include "services/policy-controller/records.h"
+#include "shared/base/options.h"
+#include "shared/ipc/daemon.h"
 
 /* daemon_admin; arg is the struct records. */
 bool handle_admin(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);
+
+/* settings are those in force for new sessions, options what they were started with; both borrowed. */
+int handlers_knobs(struct records *records, struct daemon *daemon, struct settings *settings,
+	const struct options *options, struct error *err);

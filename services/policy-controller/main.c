@@ -66,7 +66,8 @@ static void flush_journal(void *arg)
 	journal_flush(arg);
 }
 
-static int serve(struct service *s, const struct settings *settings, struct error *err)
+static int serve(struct service *s, struct settings *settings, const struct options *options,
+	struct error *err)
 {
 	struct ring ring;
 	int fd;
@@ -90,7 +91,9 @@ static int serve(struct service *s, const struct settings *settings, struct erro
 		return r;
 	if (daemon_add_timer(s->daemon, JOURNAL_FLUSH_NS, flush_journal, &s->journal) < 0)
 		log_notice("no timer for the journal: it is written when somebody reads it");
-	r = daemon_admin_open(s->daemon, handle_admin, &s->records, err);
+	r = handlers_knobs(&s->records, s->daemon, settings, options, err);
+	if (r == 0)
+		r = daemon_admin_open(s->daemon, handle_admin, &s->records, err);
 	if (r == 0) {
 		broker_offer(s->broker, &s->region);
 		daemon_on_alive(s->daemon, records_alive, &s->records);
@@ -136,7 +139,7 @@ int main(int argc, char **argv)
 		r = daemon_create(&daemon, &service.daemon, &err);
 	}
 	if (r == 0)
-		r = serve(&service, &settings, &err);
+		r = serve(&service, &settings, &options, &err);
 	if (r < 0) {
 		log_error("%s", err.text);
 		status = error_exit_status(r);

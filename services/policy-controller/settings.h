@@ -1,5 +1,5 @@
 /*
- * The knobs of the policy-controller: one table for the file, the command line and PolicySet, so
+ * The knobs of the policy-controller: one table for the file, the command line and the registry (daemon_knobs.h), so
  * that a value is refused with the same words wherever it comes from. Plain data; every session
  * carries a copy.
  */
@@ -25,8 +25,3 @@ extern const struct config_key settings_keys[];
 /* What the table cannot say: the policy's name and the relations between knobs. 0 or -ENOEXEC
  * with the allowed range. */
 int settings_check(const struct settings *settings, struct error *err);
-
-/* The value and range of a key as text, for PolicyGet. */
-void settings_value(
-	const struct settings *settings, const struct config_key *key, char *out, size_t bytes);
-void settings_range(const struct config_key *key, char *out, size_t bytes);

@@ -122,17 +122,17 @@ int verifier_config_check(const void *changed, struct error *err)
 {
 	const struct verifier_config *config = changed;
 
-	if (config->sessions_max > config->sessions_allocated)
+	if (config->sessions_allocated != 0 && config->sessions_max > config->sessions_allocated)
 		return error_set(err, EINVAL,
 			"sessions_max %lld: there is memory for the %lld of the start; more needs "
 			"a "
-			"restart (--persist, then restart outrider-verifier)",
+			"restart (--next-start, then restart outrider-verifier)",
 			(long long)config->sessions_max, (long long)config->sessions_allocated);
-	if (config->prefill_chunk > config->prefill_allocated)
+	if (config->prefill_allocated != 0 && config->prefill_chunk > config->prefill_allocated)
 		return error_set(err, EINVAL,
 			"prefill_chunk %lld: there is memory for the %lld of the start; more needs "
 			"a "
-			"restart (--persist, then restart outrider-verifier)",
+			"restart (--next-start, then restart outrider-verifier)",
 			(long long)config->prefill_chunk, (long long)config->prefill_allocated);
 	return check_relations(config, err);
 }

@@ -34,7 +34,7 @@ struct verifier_config {
 	int64_t ahead_max;
 	char pool_spin[LIMIT_NAME], draft_spin[LIMIT_NAME],
 		expert_spin[LIMIT_NAME]; /* "auto" or a time: tuning_of */
-	/* Filled in by verifier_config_resolve: what memory is made for, and whether there are four CPUs or fewer. */
+	/* Filled in by verifier_config_resolve: what memory is made for (0: not yet), and whether there are four CPUs or fewer. */
 	int64_t sessions_allocated, prefill_allocated;
 	bool few_cpus;
 };

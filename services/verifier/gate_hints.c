@@ -85,9 +85,14 @@ void gate_hints_end(struct gate_hints *gates, uint64_t verify_ns, uint64_t wait_
 	if (gates->attached == NULL || !measured || verify_ns < wait_ns)
 		return;
 	uint64_t ns = (verify_ns - wait_ns) / gates->router.model->config.n_layers;
+	uint64_t wall_ns = verify_ns / gates->router.model->config.n_layers;
 	gates->layer_ns = gates->layer_ns ? (7 * gates->layer_ns + ns) / 8 : ns;
+	gates->layer_wall_ns =
+		gates->layer_wall_ns ? (7 * gates->layer_wall_ns + wall_ns) / 8 : wall_ns;
 	atomic_store_explicit(
 		&gates->attached->verify_layer_ns, gates->layer_ns, memory_order_relaxed);
+	atomic_store_explicit(
+		&gates->attached->verify_layer_wall_ns, gates->layer_wall_ns, memory_order_relaxed);
 }
 
 /* The chosen of all tokens, each once, with the sum of its weights. */
@@ -105,7 +110,8 @@ static void send(struct gate_hints *gates, uint32_t layer, uint32_t n_chosen, ui
 			.expert = (uint16_t)expert,
 			.score = gates->score[expert],
 			.source = HINT_GATE,
-			.needed_by_ns = now_ns + gates->layer_ns,
+			/* This layer's experts come first, and how long they take varies. */
+			.needed_by_ns = now_ns + 4 * gates->layer_wall_ns,
 			.made_ns = now_ns,
 			.iteration = experts_cached_iteration(gates->cached) + 1,
 		};

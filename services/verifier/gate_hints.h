@@ -19,7 +19,8 @@ struct gate_hints {
 	struct slots_header *attached;
 	uint32_t next[LIMIT_LAYERS]; /* the next layer with experts; 0: none */
 	float *score; /* [n_experts] 0 but in gate_hints_layer */
-	uint64_t layer_ns; /* one layer of a verification without waits, smoothed */
+	uint64_t layer_ns,
+		layer_wall_ns; /* one layer of a verification without waits, and with them; smoothed */
 	_Atomic uint64_t sent, spent_ns; /* read by the front */
 };
 

@@ -107,7 +107,7 @@ int packed_open(struct daemon *daemon, const struct verifier_config *config, uin
 	struct model *model, struct region *out, struct error *err)
 {
 	struct packed_header want = {
-		.model_fingerprint = model->fingerprint,
+		.model_fingerprint = model->file_fingerprint,
 		.part = part_of(config),
 		.bytes = weights_bytes(model, part_of(config)),
 	};

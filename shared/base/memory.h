@@ -17,5 +17,8 @@ struct memory_limit {
 void memory_limit_read(
 	const struct cgroup_files *files, const char *meminfo, struct memory_limit *out);
 
+/* Bytes of a file that the page cache holds; -1 when the kernel does not tell (before 6.5, or forbidden). */
+int64_t memory_file_cached(int fd);
+
 /* The number after "name:" in a file like /proc/meminfo, as it stands there; UINT64_MAX when there is none. */
 uint64_t memory_info(const char *meminfo, const char *name);

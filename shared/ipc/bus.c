@@ -262,10 +262,12 @@ static int decode(zmq_msg_t *frame, Outrider__Envelope **envelope, struct error 
 
 bool bus_peer(const struct bus_address *from, uint32_t *uid, uint32_t *pid)
 {
+	const char *colon = strchr(from->peer, ':');
 	unsigned group;
+	int n = 0;
 
-	/* ":uid:gid:pid" behind an address that is empty for a Unix socket (libzmq, stream_engine_base.cpp). */
-	return sscanf(from->peer, ":%u:%u:%u", uid, &group, pid) == 3;
+	/* "localhost:uid:gid:pid" for a Unix socket (libzmq, stream_engine_base.cpp); the name before may be empty. */
+	return colon && sscanf(colon, ":%u:%u:%u%n", uid, &group, pid, &n) == 3 && !colon[n];
 }
 
 int bus_receive_from(
@@ -283,8 +285,13 @@ int bus_receive_from(
 		from->n = zmq_msg_size(&frames[0]);
 		memcpy(from->bytes, zmq_msg_data(&frames[0]), from->n);
 	}
-	const char *peer = zmq_msg_gets(&frames[0], "Peer-Address");
-	snprintf(from->peer, sizeof from->peer, "%s", peer ? peer : "");
+	from->peer[0] = '\0';
+	/* Of the message: the routing id has it only where nobody looked whether there is one (libzmq, router.cpp). */
+	if (n == 2) {
+		const char *peer = zmq_msg_gets(&frames[1], "Peer-Address");
+
+		snprintf(from->peer, sizeof from->peer, "%s", peer ? peer : "");
+	}
 	if (from->n == 0)
 		code = error_set(err, EPROTO, "routing id of %zu bytes, 1 to %zu are taken",
 			zmq_msg_size(&frames[0]), sizeof from->bytes);

@@ -4,6 +4,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/base/memory.h"
 #include "shared/ipc/peers.h"
 
 #include <stdarg.h>
@@ -40,6 +41,20 @@ void daemon_detail(struct daemon_details *to, const char *key, const char *forma
 	to->lines[to->n] = strdup(line);
 	if (to->lines[to->n])
 		to->n++;
+}
+
+/* What the resident memory is: its own, of files (the model's mapping), shared with other processes (regions). */
+static void detail_memory(struct daemon_details *to)
+{
+	static const char *const kinds[][2] = {{"memory_anonymous_bytes", "RssAnon"},
+		{"memory_file_bytes", "RssFile"}, {"memory_shared_bytes", "RssShmem"}};
+
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+		uint64_t kib = memory_info("/proc/self/status", kinds[i][1]);
+
+		if (kib < UINT64_MAX >> 10)
+			daemon_detail(to, kinds[i][0], "%llu", (unsigned long long)kib << 10);
+	}
 }
 
 static uint64_t rss_bytes(void)
@@ -81,6 +96,7 @@ static bool fill_status(struct daemon *daemon, Outrider__Envelope *reply)
 	status->rss_bytes = rss_bytes();
 	if (daemon->detail)
 		daemon->detail(daemon->detail_arg, &details);
+	detail_memory(&details);
 	if (details.n == 0)
 		return true;
 	status->detail = malloc(details.n * sizeof *status->detail);

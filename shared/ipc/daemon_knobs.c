@@ -147,7 +147,7 @@ static int describe(struct knobs *knobs, const struct knob_batch *batch, const v
 	const struct knob_revert *earlier = knobs_revert_of(knobs, key, batch->session);
 	outcome->old_value = value_of(key, now);
 	outcome->new_value = value_of(key, knobs->next);
-	outcome->at_start = !key->live;
+	outcome->at_start = !key->live || batch->at_start;
 	/* A second change for a time ends where the first would have: at the value that was set to stay. */
 	outcome->follows = earlier ? earlier->value == NULL
 				   : batch->session != 0 && config_equal(key, now, knobs->o.config);
@@ -181,6 +181,16 @@ static int check_batch(const struct knobs *knobs, const struct knob_batch *batch
 	return batch->for_ns ? knobs_reverts_room(knobs, batch->n, err) : 0;
 }
 
+/* Whether a process could start with the changed copy: of nothing but keys, so that what this process has made for itself
+ * (memory, say) is no bound. */
+static int check_next_start(struct knobs *knobs, struct error *err)
+{
+	memset(knobs->scratch, 0, knobs->o.config_bytes);
+	for (const struct config_key *key = knobs->o.keys; key->name; key++)
+		config_copy(key, knobs->next, knobs->scratch);
+	return knobs->o.check(knobs->scratch, err);
+}
+
 /* Everything that can be refused, but for what apply refuses. *now: what the batch is a change of; next: with it. */
 static int plan(struct knobs *knobs, const struct knob_batch *batch, const void **now,
 	struct knob_outcomes *outcomes, struct error *err)
@@ -195,8 +205,10 @@ static int plan(struct knobs *knobs, const struct knob_batch *batch, const void 
 	memcpy(knobs->next, *now, knobs->o.config_bytes);
 	for (size_t i = 0; r == 0 && i < batch->n; i++)
 		r = plan_one(knobs, batch, i, *now, outcomes, err);
-	if (r == 0 && knobs->o.check)
+	if (r == 0 && knobs->o.check && !batch->at_start)
 		r = knobs->o.check(knobs->next, err);
+	if (r == 0 && knobs->o.check && batch->persist)
+		r = check_next_start(knobs, err);
 	for (size_t i = 0; r == 0 && i < outcomes->n; i++)
 		r = describe(knobs, batch, *now, &outcomes->of[i], err);
 	return r;
@@ -222,13 +234,13 @@ static int apply(struct knobs *knobs, uint64_t session, const void *config, stru
 		       : knobs->o.apply(knobs->o.arg, config, err);
 }
 
-/* Live keys of the copy; what waits for the next start stays what it is. False when nothing changes. */
-static bool only_live(struct knobs *knobs, const void *now, const struct knob_outcomes *outcomes)
+/* What of the copy is for now; what waits for the next start stays what it is. False when nothing changes. */
+static bool only_now(struct knobs *knobs, const void *now, const struct knob_outcomes *outcomes)
 {
 	bool changes = false;
 	for (size_t i = 0; i < outcomes->n; i++) {
 		const struct config_key *key = outcomes->of[i].key;
-		if (!key->live)
+		if (outcomes->of[i].at_start)
 			config_copy(key, now, knobs->next);
 		changes |= !config_equal(key, now, knobs->next);
 	}
@@ -265,7 +277,7 @@ static int put_in_force(struct knobs *knobs, const struct knob_batch *batch, con
 	}
 	int r = batch->persist ? knobs_drop_in_prepare(knobs, outcomes, wanted, batch->reset, err)
 			       : 0;
-	bool changes = only_live(knobs, now, outcomes);
+	bool changes = only_now(knobs, now, outcomes);
 	bool prepared = batch->persist && r == 0;
 	if (r == 0 && changes)
 		r = apply(knobs, batch->session, knobs->next, err);

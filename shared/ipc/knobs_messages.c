@@ -150,7 +150,8 @@ static int read_batch(const struct bus_address *from, const Outrider__KnobSet *s
 	struct knob_batch *batch, struct error *err)
 {
 	*batch = (struct knob_batch){.reset = set->reset,
-		.persist = set->persist,
+		.persist = set->persist || set->at_start,
+		.at_start = set->at_start,
 		.for_ns = set->for_ns,
 		.session = set->session_uid,
 		.what = set->reset ? "reset" : "set"};

@@ -37,6 +37,7 @@ struct knob_batch {
 	struct knob_change changes[KNOBS_BATCH_MAX];
 	size_t n;
 	bool reset, persist;
+	bool at_start; /* only at the next start; with persist */
 	uint64_t for_ns, session; /* 0 = to stay; all */
 	const char *what; /* for the journal: "set", "reset", "revert" */
 	struct knob_who who;

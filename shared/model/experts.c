@@ -19,7 +19,7 @@ static void mapped_begin(struct expert_source *source, uint32_t layer, const uin
 
 static const void *expert_data(const struct expert_tensor *tensor, uint16_t expert)
 {
-	return (const unsigned char *)tensor->shape.data + tensor->expert_bytes * expert;
+	return (const unsigned char *)tensor->shape.data + tensor->expert_stride * expert;
 }
 
 static int mapped_ready(struct expert_source *source, struct expert_view *views)

@@ -133,4 +133,6 @@ const void *gguf_array_raw(const struct gguf *gguf, const char *key);
 /* Iteration for `outrider-model info`. value_text renders a short form of the value. */
 size_t gguf_n_keys(const struct gguf *gguf);
 struct gguf_string gguf_key_at(const struct gguf *gguf, size_t i);
+/* Key i as it lies in the file: name, type and value. */
+const void *gguf_key_raw(const struct gguf *gguf, size_t i, size_t *bytes);
 void gguf_value_text(const struct gguf *gguf, size_t i, char *out, size_t out_bytes);

@@ -134,19 +134,16 @@ static void count_row(const struct layout *layout, const unsigned char *row, uin
 	}
 }
 
-bool gguf_scan_tensor(const struct gguf *gguf, const struct gguf_tensor *tensor, bool first_only,
-	struct gguf_scan *out)
+bool gguf_scan_rows(uint32_t type, uint64_t ne, const unsigned char *data, uint64_t rows,
+	bool first_only, struct gguf_scan *out)
 {
 	*out = (struct gguf_scan){0};
-	if (is_integer(tensor->type))
+	if (is_integer(type))
 		return true;
-	if (tensor->type >= sizeof(layouts) / sizeof(layouts[0]) ||
-		!layouts[tensor->type].scale.format)
+	if (type >= sizeof(layouts) / sizeof(layouts[0]) || !layouts[type].scale.format)
 		return false;
-	const struct layout *layout = &layouts[tensor->type];
-	const unsigned char *data = gguf_tensor_data(gguf, tensor);
-	uint64_t per_row = tensor->ne[0] / layout->block, row_bytes = per_row * layout->bytes;
-	uint64_t rows = tensor->bytes / row_bytes;
+	const struct layout *layout = &layouts[type];
+	uint64_t per_row = ne / layout->block, row_bytes = per_row * layout->bytes;
 	for (uint64_t r = 0; r < rows && !(first_only && out->n); r++) {
 		const unsigned char *row = data + r * row_bytes;
 		if (any_bad(&layout->scale, layout, row, per_row) ||
@@ -154,6 +151,14 @@ bool gguf_scan_tensor(const struct gguf *gguf, const struct gguf_tensor *tensor,
 			count_row(layout, row, r, per_row, out);
 	}
 	return true;
+}
+
+bool gguf_scan_tensor(const struct gguf *gguf, const struct gguf_tensor *tensor, bool first_only,
+	struct gguf_scan *out)
+{
+	uint64_t rows = tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
+	return gguf_scan_rows(
+		tensor->type, tensor->ne[0], gguf_tensor_data(gguf, tensor), rows, first_only, out);
 }
 
 int gguf_scan_small(const struct gguf *gguf, struct error *err)

@@ -23,5 +23,8 @@ struct gguf_scan {
 /* Scans the tensor; first_only: ends at the first. False for a type whose scales are not known here (IQ1_M). */
 bool gguf_scan_tensor(const struct gguf *gguf, const struct gguf_tensor *tensor, bool first_only,
 	struct gguf_scan *out);
+/* The same of rows of ne weights that lie one after the other. */
+bool gguf_scan_rows(uint32_t type, uint64_t ne, const unsigned char *data, uint64_t rows,
+	bool first_only, struct gguf_scan *out);
 /* All tensors of a model up to GGUF_SCAN_BYTES, until the first that is not finite: -EINVAL, named. 0 for larger ones. */
 int gguf_scan_small(const struct gguf *gguf, struct error *err);

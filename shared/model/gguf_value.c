@@ -342,3 +342,26 @@ void gguf_value_text(const struct gguf *gguf, size_t i, char *out, size_t out_by
 	else
 		append_scalar(out, out_bytes, k->type, k->value);
 }
+
+/* Where the value ends. */
+static const unsigned char *value_end(const struct gguf *gguf, const struct gguf_key *key)
+{
+	if (key->type == GGUF_STRING)
+		return key->value + key->n;
+	if (key->type != GGUF_ARRAY)
+		return key->value + gguf_element_bytes(key->type);
+	if (!key->strings)
+		return key->value + key->n * gguf_element_bytes(key->element);
+	if (key->n == 0)
+		return key->value;
+	const unsigned char *last = gguf->data + key->strings[key->n - 1];
+	return last + 8 + gguf_load_u64(last);
+}
+
+const void *gguf_key_raw(const struct gguf *gguf, size_t i, size_t *bytes)
+{
+	const struct gguf_key *key = &gguf->keys[i];
+	const unsigned char *begin = (const unsigned char *)key->name.data - 8;
+	*bytes = (size_t)(value_end(gguf, key) - begin);
+	return begin;
+}

@@ -1,6 +1,7 @@
 #include "shared/model/gguf_scan.h"
 #include "shared/model/model_config.h"
 #include "shared/model/model_internal.h"
+#include "shared/model/pack.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -179,6 +180,26 @@ static int load_tensors(struct loader *l)
 	return rc ? rc : check_unused(l);
 }
 
+/* As gguf_scan_small, for what a packed file hides from it. */
+static int scan_packed(const struct model *m, struct error *err)
+{
+	int rc = 0;
+	for (uint32_t i = 0;
+		!rc && gguf_bytes(m->gguf) <= GGUF_SCAN_BYTES && i < m->config.n_layers; i++)
+		for (int p = 0; !rc && m->layers[i].moe && p < PACK_PARTS; p++) {
+			struct gguf_scan scan;
+			uint32_t expert = 0;
+			if (pack_scan(m, i, p, true, &scan, &expert, &rc) && !rc && scan.n)
+				rc = error_set(err, EINVAL,
+					"tensor blk.%u.ffn_exps.packed: %s at column %llu of row "
+					"%llu of expert %u's %s matrix is %s",
+					i, scan.what, (unsigned long long)scan.column,
+					(unsigned long long)scan.row, expert, pack_part_name(p),
+					scan.value);
+		}
+	return rc;
+}
+
 int model_load_gguf(struct gguf **gguf, struct model **out, struct error *err)
 {
 	*out = NULL;
@@ -194,6 +215,10 @@ int model_load_gguf(struct gguf **gguf, struct model **out, struct error *err)
 	*gguf = NULL;
 	struct loader l = {.model = m, .gguf = m->gguf, .err = err, .used = used};
 	int rc = model_read_config(m->gguf, &m->config, err);
+	m->packed = pack_is(m->gguf);
+	m->expert_layout = m->packed ? LAYOUT_TILES : LAYOUT_ROWS;
+	if (!rc && m->packed)
+		rc = pack_check(m->gguf, m->config.n_layers, err);
 	gguf_expect_scattered(m->gguf, true);
 	if (!rc)
 		rc = load_tensors(&l);
@@ -206,12 +231,15 @@ int model_load_gguf(struct gguf **gguf, struct model **out, struct error *err)
 		rc = error_set(err, ECANCELED, "%s", ""); /* all was said */
 	if (!rc)
 		rc = gguf_scan_small(m->gguf, err);
+	if (!rc && m->packed)
+		rc = scan_packed(m, err);
 	free(used);
 	if (rc) {
 		model_free(&m);
 		return rc;
 	}
-	m->fingerprint = gguf_fingerprint(m->gguf);
+	m->file_fingerprint = gguf_fingerprint(m->gguf);
+	m->fingerprint = m->packed ? pack_fingerprint(m->gguf) : m->file_fingerprint;
 	*out = m;
 	return 0;
 }

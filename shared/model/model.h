@@ -138,7 +138,8 @@ struct model_config {
 struct expert_tensor {
 	struct matrix shape; /* data = expert 0 in the mapping */
 	uint64_t file_offset; /* of expert 0, as gguf.h counts: over the parts of a split model */
-	uint64_t expert_bytes; /* expert e lies at + e * expert_bytes, in file and mapping */
+	uint64_t expert_bytes;
+	uint64_t expert_stride; /* expert e lies at + e * expert_stride, in file and mapping */
 };
 
 /* K = n_k_heads * d_k, V = n_v_heads * d_v. Either qkv and z, or mixed: per key head its rows of q, k, v and z. Either
@@ -192,8 +193,11 @@ struct model {
 	struct layer *layers; /* [n_layers], owned */
 	uint64_t expert_bytes_total; /* of all experts of all layers */
 	enum matrix_layout expert_layout; /* of the experts that shape.data points to (weights.h) */
-	uint64_t
-		fingerprint; /* FNV-1a over metadata, tensor table, file size: the same file, or not */
+	bool packed; /* the file has its experts as pack.h says */
+	/* FNV-1a over metadata, tensor table, file size: the same model, or not; a packed copy has its original's. */
+	uint64_t fingerprint;
+	/* The same for who shares places and layouts of weights: a packed copy has another than its original. */
+	uint64_t file_fingerprint;
 };
 
 /* Opens, validates every shape and type (names the tensor and what was expected), fills *out. */

@@ -1,4 +1,5 @@
 #include "shared/model/model_config.h"
+#include "shared/model/pack.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,9 +8,10 @@
 static int read_arch(const struct gguf *gguf, const struct arch **arch, struct error *err)
 {
 	struct gguf_string name;
-	int rc = gguf_get_string(gguf, "general.architecture", &name, err);
+	int rc = pack_architecture(gguf, &name, err);
+	const char *key = pack_is(gguf) ? PACK_KEY_ARCHITECTURE : "general.architecture";
 	if (rc == -ENOENT)
-		return error_set(err, EINVAL, "key general.architecture is missing");
+		return error_set(err, EINVAL, "key %s is missing", key);
 	if (rc)
 		return rc;
 	*arch = arch_find(name.data, name.bytes);
@@ -20,9 +22,8 @@ static int read_arch(const struct gguf *gguf, const struct arch **arch, struct e
 	for (size_t i = 0; arch_at(i) && used < sizeof(known); i++)
 		used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "",
 			arch_at(i)->name);
-	return error_set(err, ENOTSUP,
-		"key general.architecture is \"%s\", which is not supported (supported: %s)",
-		gguf_name_text(name).text, known);
+	return error_set(err, ENOTSUP, "key %s is \"%s\", which is not supported (supported: %s)",
+		key, gguf_name_text(name).text, known);
 }
 
 /* What kind of file it is: a model, not an adapter or a projector. (gguf.c has seen to its parts.) */

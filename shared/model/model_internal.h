@@ -51,6 +51,9 @@ int load_matrices(struct loader *l, uint32_t rows, uint32_t cols, uint32_t n, st
 int load_experts(struct loader *l, uint32_t layer, const char *kind, uint32_t rows, uint32_t cols,
 	struct expert_tensor *out);
 
+/* blk.LAYER.ffn_exps.packed, of a packed model (pack.h). */
+int load_packed_experts(struct loader *l, uint32_t i, struct layer *layer);
+
 /* blk.LAYER.NAME.weight, with .bias where the architecture has LayerNorm (else *bias is NULL). */
 int load_norm(struct loader *l, uint32_t layer, const char *name, const float **weight,
 	const float **bias);

@@ -64,10 +64,18 @@ static int load_expert_biases(struct loader *l, uint32_t i, struct layer *layer)
 	return rc;
 }
 
-static int load_moe(struct loader *l, uint32_t i, struct layer *layer)
+static int load_three_experts(struct loader *l, uint32_t i, struct layer *layer)
 {
 	const struct model_config *c = &l->model->config;
 	const uint32_t d = c->n_embd, f = c->n_expert_ff;
+	int rc = load_experts(l, i, "gate", f, d, &layer->gate);
+	if (!rc)
+		rc = load_experts(l, i, "up", f, d, &layer->up);
+	return rc ? rc : load_experts(l, i, "down", d, f, &layer->down);
+}
+
+static int load_moe(struct loader *l, uint32_t i, struct layer *layer)
+{
 	layer->moe = true;
 	name_tensor(l, "blk.%u.ffn_gate.0.weight", i);
 	if (has_tensor(l))
@@ -78,11 +86,8 @@ static int load_moe(struct loader *l, uint32_t i, struct layer *layer)
 			l->name);
 	int rc = load_router(l, i, layer);
 	if (!rc)
-		rc = load_experts(l, i, "gate", f, d, &layer->gate);
-	if (!rc)
-		rc = load_experts(l, i, "up", f, d, &layer->up);
-	if (!rc)
-		rc = load_experts(l, i, "down", d, f, &layer->down);
+		rc = l->model->packed ? load_packed_experts(l, i, layer)
+				      : load_three_experts(l, i, layer);
 	if (!rc)
 		rc = load_expert_biases(l, i, layer);
 	return rc ? rc : load_shared(l, i, layer);

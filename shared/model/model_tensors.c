@@ -1,5 +1,6 @@
 /* One tensor at a time: found, and its type, shape, alignment and values checked before anything points into it. */
 #include "shared/model/model_internal.h"
+#include "shared/model/pack.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -125,21 +126,30 @@ int load_norm(struct loader *l, uint32_t layer, const char *name, const float **
 		  : load_part(l, c->arch->layer_norm ? PART_NEEDED : PART_NONE, c->n_embd, bias);
 }
 
+/* A GGUF type id that the engine computes with, or NULL and l->err. */
+static const struct tensor_type_info *known_type(struct loader *l, uint32_t id)
+{
+	const struct tensor_type_info *type = tensor_type_info(id);
+	if (type)
+		return type;
+	const char *name = gguf_tensor_type_name(id);
+	char names[TENSOR_TYPE_NAMES];
+	tensor_type_names(names, sizeof(names));
+	error_set(l->err, ENOTSUP,
+		"tensor %s is of type %s, which the engine does not compute with; supported are %s",
+		l->name, name ? name : "unknown", names);
+	return NULL;
+}
+
 static int read_matrices(
 	struct loader *l, uint32_t rows, uint32_t cols, uint32_t n, struct matrix *out)
 {
 	const struct gguf_tensor *t = find_tensor(l);
 	if (!t)
 		return missing_tensor(l);
-	const struct tensor_type_info *type = tensor_type_info(t->type);
-	if (!type) {
-		char names[TENSOR_TYPE_NAMES];
-		tensor_type_names(names, sizeof(names));
-		return error_set(l->err, ENOTSUP,
-			"tensor %s is of type %s, which the engine does not compute with; "
-			"supported are %s",
-			l->name, gguf_tensor_type_name(t->type), names);
-	}
+	const struct tensor_type_info *type = known_type(l, t->type);
+	if (!type)
+		return -ENOTSUP;
 	int rc = check_shape(l, t, cols, rows, n);
 	if (!rc && !type->quantised)
 		rc = check_aligned(l, t, type->block_bytes);
@@ -176,7 +186,69 @@ int load_experts(struct loader *l, uint32_t layer, const char *kind, uint32_t ro
 		return rc;
 	out->file_offset =
 		(uint64_t)((const char *)out->shape.data - (const char *)gguf_data(l->gguf));
-	out->expert_bytes = (uint64_t)out->shape.row_bytes * rows;
+	out->expert_bytes = out->expert_stride = (uint64_t)out->shape.row_bytes * rows;
 	l->model->expert_bytes_total += out->expert_bytes * n;
 	return 0;
+}
+
+/* One expert's matrix of the packed tensor l->name, without data. */
+static int packed_shape(struct loader *l, uint32_t layer, int part, uint32_t rows, uint32_t cols,
+	struct matrix *out)
+{
+	const struct tensor_type_info *type = known_type(l, pack_type(l->gguf, layer, part));
+	if (!type)
+		return -ENOTSUP;
+	if (cols % type->block_weights)
+		return error_set(l->err, EINVAL,
+			"tensor %s: rows of %u weights are no whole blocks of type %s", l->name,
+			cols, gguf_tensor_type_name((uint32_t)type->type));
+	*out = (struct matrix){
+		.type = type->type,
+		.rows = rows,
+		.cols = cols,
+		.row_bytes = (size_t)(cols / type->block_weights) * type->block_bytes,
+	};
+	return 0;
+}
+
+static int read_packed(struct loader *l, uint32_t i, struct layer *layer)
+{
+	const struct model_config *c = &l->model->config;
+	const uint32_t d = c->n_embd, f = c->n_expert_ff, n = c->n_experts;
+	struct expert_tensor *parts[PACK_PARTS] = {&layer->gate, &layer->up, &layer->down};
+	struct matrix shapes[PACK_PARTS] = {0};
+	const struct gguf_tensor *t = find_tensor(l);
+	if (!t)
+		return missing_tensor(l);
+	int rc = 0;
+	for (int p = 0; !rc && p < PACK_PARTS; p++)
+		rc = packed_shape(
+			l, i, p, p == PACK_DOWN ? d : f, p == PACK_DOWN ? f : d, &shapes[p]);
+	if (rc)
+		return rc;
+	if (t->type != PACK_TENSOR_TYPE)
+		return error_set(l->err, EINVAL, "tensor %s is of type %s; I8 is wanted", l->name,
+			gguf_tensor_type_name(t->type));
+	struct pack_layout layout = pack_layout_of(shapes);
+	rc = check_shape(l, t, layout.stride, n, 1);
+	if (!rc)
+		rc = check_aligned(l, t, PACK_PAGE);
+	for (int p = 0; !rc && p < PACK_PARTS; p++) {
+		shapes[p].data = (const unsigned char *)gguf_tensor_data(l->gguf, t) + layout.at[p];
+		*parts[p] = (struct expert_tensor){
+			.shape = shapes[p],
+			.file_offset = t->offset + layout.at[p],
+			.expert_bytes = layout.bytes[p],
+			.expert_stride = layout.stride,
+		};
+		l->model->expert_bytes_total += layout.bytes[p] * n;
+	}
+	return rc;
+}
+
+int load_packed_experts(struct loader *l, uint32_t i, struct layer *layer)
+{
+	name_tensor(l, PACK_TENSOR, i);
+	int rc = read_packed(l, i, layer);
+	return rc ? gguf_problem(l->gguf, rc, l->err) : 0;
 }

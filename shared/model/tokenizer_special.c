@@ -1,4 +1,5 @@
 /* The tokens with a part to play: the first, the unknown, those that end a generation. */
+#include "shared/model/pack.h"
 #include "shared/model/tokenizer_load.h"
 
 #include <stdlib.h>
@@ -50,7 +51,7 @@ static int find_strips(struct tokenizer *t, const struct gguf *gguf, struct erro
 {
 	struct gguf_string name = {"", 0}, architecture = {"", 0};
 	(void)gguf_get_string(gguf, "general.name", &name, NULL);
-	(void)gguf_get_string(gguf, "general.architecture", &architecture, NULL);
+	(void)pack_architecture(gguf, &architecture, NULL);
 	if (!t->spm || (!mentions(name, "phi-3") && !mentions(name, "phi3") &&
 			       !text_is(architecture, "phi3") && !text_is(architecture, "phimoe")))
 		return 0;

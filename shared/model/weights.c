@@ -38,6 +38,9 @@ static void visit_layer(
 /* Every matrix that is copied, always in the same order. */
 static void visit_all(struct model *model, enum weights_part part, visit *fn, void *arg)
 {
+	/* A packed file's experts lie as they should already. */
+	if (model->packed)
+		part = WEIGHTS_DENSE;
 	for (uint32_t i = 0; i < model->config.n_layers; i++)
 		visit_layer(&model->layers[i], model->config.n_experts, part, fn, arg);
 	visit_one(

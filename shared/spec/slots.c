@@ -138,12 +138,14 @@ void slots_load_end(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t
 {
 	uint64_t content = make_tag(layer, expert) | (uint64_t)(layout == LAYOUT_TILES)
 							     << LAYOUT_SHIFT;
-	/* Release pairs with the acquire of the compare-and-swap in slots_pin: the bytes come before READY. */
+	/* The table first: a verifier that pins by a word it has read long ago would else use the slot, find the expert
+	 * absent at its next look, and demand what nobody protects any more. Until the slot is READY the word only leads
+	 * to a pin that fails. */
+	atomic_store_explicit(slots_word(slots, layer, expert), slot + 1, memory_order_relaxed);
+	/* Release pairs with the acquire of the compare-and-swap in slots_pin: the bytes and the table word come before
+	 * READY. And READY before the bell, so that who is woken finds it. */
 	atomic_store_explicit(
 		&slots->state[slot], make_word(SLOT_READY, 0, 0, content), memory_order_release);
-	/* Release pairs with nothing a pin needs (READY is checked there); it keeps the order READY, table, bell, so that
-	 * who is woken finds both. */
-	atomic_store_explicit(slots_word(slots, layer, expert), slot + 1, memory_order_release);
 	doorbell_ring(&slots->header->arrivals);
 }
 
@@ -250,7 +252,7 @@ static int adopt_ready(struct slots *slots, const struct slots_geometry *geometr
 				"expert slots %u and %u both hold layer %u expert %u", slot,
 				value - 1, layer, expert);
 	}
-	/* The owner died between READY and the table word. */
+	/* Somebody has overwritten the word: it is there before READY is. */
 	atomic_store_explicit(entry, slot + 1, memory_order_release);
 	adopted->words++;
 	adopted->ready++;

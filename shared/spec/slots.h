@@ -96,6 +96,7 @@ struct slots_header {
 	_Atomic uint32_t verifier_epoch; /* its pins carry this; never 0 once one attached */
 	_Atomic uint64_t demand_hits, demand_misses, self_served;
 	_Atomic uint64_t verify_layer_ns; /* one layer of a verification, without waits */
+	_Atomic uint64_t verify_layer_wall_ns; /* and with them */
 
 	/* The drafter's. */
 	alignas(CACHE_LINE) _Atomic uint64_t draft_layer_ns; /* one layer of its model, one step */
@@ -168,6 +169,7 @@ enum expert_part { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, EXPERT_PARTS };
 struct slots_part {
 	uint64_t file_offset; /* of expert 0 */
 	uint64_t bytes; /* of one expert */
+	uint64_t stride; /* from one expert to the next in the file */
 	struct matrix matrix; /* of one expert as the file has it, without data */
 	uint64_t area; /* offset of the part's area in the slot */
 };
@@ -178,6 +180,7 @@ struct slots_geometry {
 	uint32_t n_total; /* experts of all layers */
 	struct slots_layer_geometry {
 		bool moe;
+		bool packed; /* the file has the parts of an expert together, in tiles (shared/model/pack.h) */
 		struct slots_part part[EXPERT_PARTS];
 	} layers[LIMIT_LAYERS];
 };
@@ -187,7 +190,7 @@ void slots_geometry_init(struct slots_geometry *geometry, const struct model *mo
 /* Where a part of one expert begins in the file, and in its slot. */
 static inline uint64_t slots_part_offset(const struct slots_part *part, uint32_t expert)
 {
-	return part->file_offset + (uint64_t)expert * part->bytes;
+	return part->file_offset + (uint64_t)expert * part->stride;
 }
 static inline uint64_t slots_part_place(const struct slots_part *part, uint32_t expert)
 {
@@ -200,7 +203,7 @@ struct slots_read {
 	size_t bytes, need; /* the file may end after need */
 	uint64_t at; /* in the slot */
 };
-/* The reads of one expert, one per part; returns how many. */
+/* The reads of one expert, one per part, or one for all of a packed file; returns how many. */
 unsigned slots_reads(const struct slots_layer_geometry *layer, uint32_t expert,
 	struct slots_read out[static EXPERT_PARTS]);
 

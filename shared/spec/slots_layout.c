@@ -37,11 +37,17 @@ void slots_geometry_init(struct slots_geometry *geometry, const struct model *mo
 			struct slots_part *part = &out->part[p];
 			part->file_offset = tensors[p]->file_offset;
 			part->bytes = tensors[p]->expert_bytes;
+			part->stride = tensors[p]->expert_stride;
 			part->matrix = tensors[p]->shape;
 			part->matrix.data = NULL;
 			part->matrix.layout = LAYOUT_ROWS;
-			part->area = bytes;
-			bytes += area_bytes(part, geometry->n_experts);
+			/* Packed, each expert begins with a page, and is read as it is. */
+			out->packed = model->packed;
+			part->area = out->packed ? (part->file_offset - tensors[0]->file_offset) /
+							   SLOTS_PAGE * SLOTS_PAGE
+						 : bytes;
+			bytes = out->packed ? part->stride
+					    : bytes + area_bytes(part, geometry->n_experts);
 		}
 		out->moe = true;
 		geometry->n_total += geometry->n_experts;
@@ -53,6 +59,15 @@ void slots_geometry_init(struct slots_geometry *geometry, const struct model *mo
 unsigned slots_reads(const struct slots_layer_geometry *layer, uint32_t expert,
 	struct slots_read out[static EXPERT_PARTS])
 {
+	if (layer->packed) {
+		size_t bytes = (size_t)layer->part[EXPERT_GATE].stride;
+		out[0] = (struct slots_read){
+			.offset = slots_part_offset(&layer->part[EXPERT_GATE], expert),
+			.bytes = bytes,
+			.need = bytes,
+		};
+		return 1;
+	}
 	for (int p = 0; p < EXPERT_PARTS; p++) {
 		uint64_t offset = slots_part_offset(&layer->part[p], expert);
 		size_t skip = (size_t)(offset % SLOTS_PAGE);

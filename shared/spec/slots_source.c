@@ -85,7 +85,7 @@ static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_v
 
 static const void *mapped(const struct expert_tensor *tensor, uint32_t expert)
 {
-	return (const unsigned char *)tensor->shape.data + (size_t)expert * tensor->expert_bytes;
+	return (const unsigned char *)tensor->shape.data + (size_t)expert * tensor->expert_stride;
 }
 
 static void view_file(struct experts_cached *cached, uint32_t i, struct expert_view *view)
@@ -334,7 +334,10 @@ static bool is_lost(struct experts_cached *cached)
 	if (cached->region.fd < 0 ||
 		atomic_load_explicit(&cached->slots.header->lost, memory_order_acquire) == 0)
 		return false;
-	gguf_lose(cached->source.model->gguf, GGUF_REPORTED, 0);
+	/* What we see ourselves says more. */
+	struct error err;
+	if (gguf_watch(cached->source.model->gguf, &err) == 0)
+		gguf_lose(cached->source.model->gguf, GGUF_REPORTED, 0);
 	return true;
 }
 
@@ -462,7 +465,7 @@ int experts_cached_attach(
 		.n_layers = cached->geometry.n_layers,
 		.n_experts = cached->geometry.n_experts,
 		.slot_bytes = cached->geometry.slot_bytes,
-		.model_fingerprint = cached->source.model->fingerprint,
+		.model_fingerprint = cached->source.model->file_fingerprint,
 	};
 	struct slots slots;
 	status = slots_map(&mapped_region, &expected, &slots, err);

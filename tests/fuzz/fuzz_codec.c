@@ -5,7 +5,8 @@
 #include "services/policy-controller/settings.h"
 #include "services/verifier/request.h"
 #include "shared/base/config.h"
-#include "shared/ipc/bus.h"
+#include "shared/ipc/daemon_private.h"
+#include "shared/ipc/knobs_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,18 +55,46 @@ static void validate_request(const Outrider__Generate *generate)
 	request_input_free(&input);
 }
 
-static void validate_knobs(const Outrider__PolicySet *set)
+static int check_settings(const void *config, struct error *err)
+{
+	return settings_check(config, err);
+}
+
+static int apply_settings(void *arg, const void *next, struct error *err)
+{
+	(void)arg;
+	(void)err;
+	if (settings_check(next, NULL) < 0)
+		abort();
+	return 0;
+}
+
+/* Whatever is asked, the registry answers, and what is in force is allowed. */
+static void ask_knobs(const Outrider__Envelope *request)
 {
 	static struct settings settings;
+	static struct daemon daemon = {.name = "policy", .runtime_dir = "/dev/null"};
+	const struct bus_address from = {.peer = "localhost:1:2:3"};
+	const struct daemon_knobs knobs = {.keys = settings_keys,
+		.config = &settings,
+		.config_bytes = sizeof(settings),
+		.check = check_settings,
+		.apply = apply_settings,
+		.config_path = "/dev/null/policy.conf"};
 	struct error err = {""};
-	config_defaults(settings_keys, &settings);
-	for (size_t i = 0; i < set->n_knobs; i++) {
-		char assignment[256];
-		if ((size_t)snprintf(assignment, sizeof(assignment), "%s=%s", set->knobs[i]->name,
-			    set->knobs[i]->value) < sizeof(assignment))
-			(void)config_set(assignment, "fuzz", settings_keys, &settings, &err);
+	Outrider__Envelope *reply = malloc(sizeof(*reply));
+	outrider__envelope__init(reply);
+	if (!daemon.knobs) {
+		config_defaults(settings_keys, &settings);
+		if (daemon_knobs_open(&daemon, &knobs, &err) < 0)
+			abort();
 	}
-	(void)settings_check(&settings, &err);
+	if (knobs_answer(daemon.knobs, &from, request, reply) &&
+		reply->body_case == OUTRIDER__ENVELOPE__BODY__NOT_SET)
+		abort();
+	if (settings_check(&settings, &err) < 0)
+		abort();
+	bus_free(&reply);
 }
 
 /* A client's stream that waits for its answer gets the message, twice: the second is a repeat. */
@@ -120,8 +149,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	encode_again(envelope);
 	if (envelope->body_case == OUTRIDER__ENVELOPE__BODY_GENERATE)
 		validate_request(envelope->generate);
-	else if (envelope->body_case == OUTRIDER__ENVELOPE__BODY_POLICY_SET)
-		validate_knobs(envelope->policy_set);
+	ask_knobs(envelope);
 	follow(&envelope);
 	bus_free(&envelope);
 	return 0;

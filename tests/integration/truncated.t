@@ -62,13 +62,20 @@ try:
                f"drafter: error: {draft}{SHORTER}" in service.log_text(), "the drafter says why and is given up",
                service.log_text())
         os.truncate(model, 8192)
+        told = run(program("outrider"), *request, "--runtime-dir", service.runtime, "--wait", "60")
+        tap.ok(told.returncode != 0 and f"{model}{SHORTER}" in told.stderr and
+               until(lambda: f"verifier: error: {model}{SHORTER}" in service.log_text(), 20),
+               "without its model, a client is told", told.stderr + service.log_text())
+        # lost.t says what happens to those that are being served.
+        service.kill("verifier")
         begun = time.monotonic()
         told = run(program("outrider"), *request, "--runtime-dir", service.runtime, "--wait", "60")
         tap.ok(told.returncode == 69 and "has given up: verifier ended with status 65" in told.stderr and
-               time.monotonic() - begun < 30 * PATIENCE, "without its model, a client is told", told.stderr)
+               time.monotonic() - begun < 30 * PATIENCE, "nor can a verifier start with it, and a client is told that",
+               told.stderr)
         status = service.process.wait(20 * PATIENCE)
         log = service.log_text()
-        tap.ok(status == DATAERR and f"verifier: error: {model}{SHORTER}" in log and "signal 7" not in log,
+        tap.ok(status == DATAERR and "signal 7" not in log,
                f"and the service ends with status {DATAERR}", f"{status}\n{log}")
 finally:
     shutil.rmtree(home, ignore_errors=True)

@@ -338,9 +338,11 @@ static void the_admin_endpoint_answers_status_and_the_service_the_rest(void **st
 	assert_true(reply->status->generation > 1000000000000000000ull);
 	assert_true(reply->status->uptime_ns > 0);
 	assert_true(reply->status->rss_bytes > 100000);
-	assert_int_equal(reply->status->n_detail, 2);
+	/* The service's own, then what its memory is. */
+	assert_int_equal(reply->status->n_detail, 5);
 	assert_string_equal(reply->status->detail[0], "sessions=3");
 	assert_string_equal(reply->status->detail[1], "model=demo");
+	assert_non_null(strstr(reply->status->detail[2], "memory_anonymous_bytes="));
 	bus_free(&reply);
 	assert_int_equal(call(GET_POLICY, &reply, &err), 0);
 	assert_string_equal(reply->policy_state->policy, "static:3");

@@ -6,6 +6,8 @@
 #include <cmocka.h>
 
 #include "services/policy-controller/handlers.h"
+#include "shared/ipc/daemon_private.h"
+#include "shared/ipc/knobs_private.h"
 #include "tests/policy-controller/simulate.h"
 
 #include <stdlib.h>
@@ -242,56 +244,71 @@ static void more_records_than_the_ring_holds_are_dropped_and_counted(void **stat
 	free(records);
 }
 
-/* One PolicySet, as an admin client sends it; the reply is the caller's to free. */
-static Outrider__Envelope *ask(struct records *records, Outrider__PolicySet *set)
+static int set(struct daemon *daemon, uint64_t session, const char *name, const char *value,
+	struct error *err)
 {
-	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply = malloc(sizeof(*reply));
-	outrider__envelope__init(reply);
-	request.body_case = OUTRIDER__ENVELOPE__BODY_POLICY_SET;
-	request.policy_set = set;
-	assert_true(handle_admin(records, (const struct Outrider__Envelope *)&request,
-		(struct Outrider__Envelope *)reply));
-	return reply;
+	struct knob_batch batch = {.what = "set", .session = session, .n = 2};
+	struct knob_outcomes outcomes;
+	batch.changes[0] = (struct knob_change){.name = "set", .value = "20"};
+	batch.changes[1] = (struct knob_change){.name = name, .value = value};
+	int r = knobs_set(daemon->knobs, &batch, &outcomes, err);
+	knobs_outcomes_free(&outcomes);
+	return r;
 }
 
-static void settings_are_taken_all_or_nothing(void **state)
+static void knobs_are_in_the_page_when_they_are_set(void **state)
 {
 	struct fixture *f = *state;
 	struct records records = {.controller = &f->controller, .ring = f->consumer};
+	struct settings settings = defaults();
+	struct options options = {.config_path = ""};
+	struct daemon *daemon = calloc(1, sizeof(*daemon));
+	struct simulated sim = simulated_make(5, 0, 0.6, 0.2);
+	struct error err = {""};
+	strcpy(daemon->name, "policy");
+	strcpy(daemon->runtime_dir, "/dev/null"); /* nothing can be written down there */
 	pthread_mutex_init(&records.mutex, NULL);
-	Outrider__Knob good = OUTRIDER__KNOB__INIT, bad = OUTRIDER__KNOB__INIT;
-	Outrider__Knob *knobs[] = {&good, &bad};
-	good.name = (char *)"k_max";
-	good.value = (char *)"5";
-	bad.name = (char *)"converge";
-	bad.value = (char *)"7";
-	Outrider__PolicySet set = OUTRIDER__POLICY_SET__INIT;
-	set.policy = (char *)"static:2";
-	set.knobs = knobs;
-	set.n_knobs = 2;
-	Outrider__Envelope *reply = ask(&records, &set);
-	assert_int_equal(reply->body_case, OUTRIDER__ENVELOPE__BODY_FAILURE);
-	assert_non_null(strstr(reply->failure->message, "converge"));
-	assert_non_null(strstr(reply->failure->message, "0 to 1"));
-	assert_string_equal(f->controller.settings.policy, "cascade");
-	assert_int_equal(f->controller.settings.k_max, 7);
-	outrider__envelope__free_unpacked(reply, NULL);
-
-	set.n_knobs = 1;
-	reply = ask(&records, &set);
-	assert_int_equal(reply->body_case, OUTRIDER__ENVELOPE__BODY_POLICY_STATE);
-	assert_string_equal(reply->policy_state->policy, "static:2");
-	assert_int_equal(f->controller.settings.k_max, 5);
+	assert_int_equal(handlers_knobs(&records, daemon, &settings, &options, &err), 0);
+	serve(f, &sim, 3);
+	assert_true(set(daemon, 0, "converge", "7", &err) < 0);
+	assert_non_null(strstr(err.text, "0 to 1"));
+	assert_true(set(daemon, 0, "policy", "quickest", &err) < 0);
+	assert_non_null(strstr(err.text, "static:K"));
+	assert_int_equal(f->controller.settings.set, 16);
+	assert_int_equal(set(daemon, 0, "policy", "static:2", &err), 0);
+	assert_int_equal(f->controller.settings.set, 20);
 	assert_int_equal(f->page->defaults.k, 2);
-	outrider__envelope__free_unpacked(reply, NULL);
-
-	set.policy = (char *)"quickest";
-	set.n_knobs = 0;
-	reply = ask(&records, &set);
-	assert_int_equal(reply->body_case, OUTRIDER__ENVELOPE__BODY_FAILURE);
-	assert_non_null(strstr(reply->failure->message, "static:K"));
-	outrider__envelope__free_unpacked(reply, NULL);
+	assert_int_equal(f->page->sessions[0].knobs.k, 2);
+	assert_int_equal(set(daemon, 5, "policy", "static:4", &err), 0);
+	assert_int_equal(f->page->sessions[0].knobs.k, 4);
+	assert_int_equal(f->page->defaults.k, 2);
+	assert_int_equal(set(daemon, 1234, "policy", "static:4", &err), -ENOENT);
+	assert_true(set(daemon, 5, "poll", "1ms", &err) < 0);
+	daemon_knobs_close(daemon);
 	pthread_mutex_destroy(&records.mutex);
+	free(daemon);
+}
+
+static void a_session_keeps_what_was_set_for_it_alone(void **state)
+{
+	struct fixture *f = *state;
+	struct settings own = defaults(), all = defaults();
+	struct simulated one = simulated_make(5, 0, 0.6, 0.2), two = simulated_make(6, 1, 0.6, 0.2);
+	serve(f, &one, 3);
+	serve(f, &two, 3);
+	own.k_max = 4;
+	assert_int_equal(controller_set(&f->controller, &own, 5, NULL), 0);
+	all.trial = 8;
+	all.k_max = 9;
+	assert_int_equal(controller_set(&f->controller, &all, 0, NULL), 0);
+	assert_int_equal(controller_settings(&f->controller, 5)->k_max, 4);
+	assert_int_equal(controller_settings(&f->controller, 5)->trial, 8);
+	assert_int_equal(controller_settings(&f->controller, 6)->k_max, 9);
+	/* k_start 6 does not go with its k_max: it gets all of it. */
+	all.k_start = 6;
+	assert_int_equal(controller_set(&f->controller, &all, 0, NULL), 0);
+	assert_int_equal(controller_settings(&f->controller, 5)->k_max, 9);
+	assert_int_equal(controller_settings(&f->controller, 5)->k_start, 6);
 }
 
 static void a_policy_is_switched_live_for_one_session(void **state)
@@ -353,7 +370,8 @@ int main(void)
 		TEST(decisions_are_kept_with_their_reasons_and_bounded),
 		TEST(static_keeps_k_and_shows_utility_when_a_baseline_is_known),
 		TEST(more_records_than_the_ring_holds_are_dropped_and_counted),
-		TEST(settings_are_taken_all_or_nothing),
+		TEST(knobs_are_in_the_page_when_they_are_set),
+		TEST(a_session_keeps_what_was_set_for_it_alone),
 		TEST(a_policy_is_switched_live_for_one_session),
 		TEST(a_lower_k_max_takes_effect_at_once),
 		TEST(names_of_policies_are_read_strictly),

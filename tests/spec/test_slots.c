@@ -253,7 +253,7 @@ static void adoption_finishes_what_was_cut_off(void **state)
 	uint32_t epoch = slots_verifier_enter(&f.slots, 7);
 	load(&f.slots, 0, 0, 0);
 	assert_int_equal(slots_pin(&f.slots, epoch, 0, 0), 0);
-	/* Died between READY and the table word. */
+	/* A word that was overwritten. */
 	load(&f.slots, 1, 0, 1);
 	atomic_store(slots_word(&f.slots, 0, 1), 0);
 	/* Died while evicting, before the table word. */

@@ -1,0 +1,122 @@
+/* The expert cache's replies as JSON. */
+#include "admin/ctl.h"
+
+/* Counters are below 2^63, as JSON has them. */
+static void put(json_t *to, const char *name, uint64_t value)
+{
+	json_object_set_new(to, name, json_integer((json_int_t)value));
+}
+
+static json_t *hints_json(Outrider__HintQuality *const *list, size_t n)
+{
+	json_t *hints = json_array();
+
+	for (size_t i = 0; i < n; i++) {
+		const Outrider__HintQuality *q = list[i];
+		json_t *hint = json_object();
+
+		json_object_set_new(hint, "source", json_string(q->source));
+		put(hint, "passes", q->passes);
+		put(hint, "used", q->used);
+		put(hint, "found", q->found);
+		put(hint, "hinted", q->hinted);
+		put(hint, "late", q->late);
+		put(hint, "lead_ns", q->lead_ns);
+		json_array_append_new(hints, hint);
+	}
+	return hints;
+}
+
+static json_t *layer_json(const Outrider__CacheLayer *l)
+{
+	json_t *layer = json_object();
+
+	put(layer, "layer", l->layer);
+	put(layer, "hits", l->hits);
+	put(layer, "misses", l->misses);
+	put(layer, "loads", l->loads);
+	put(layer, "evictions", l->evictions);
+	put(layer, "resident", l->resident);
+	put(layer, "bytes_loaded", l->bytes_loaded);
+	put(layer, "wait_ns", l->wait_ns);
+	put(layer, "self_served", l->self_served);
+	put(layer, "prefetched", l->prefetched);
+	put(layer, "prefetch_used", l->prefetch_used);
+	put(layer, "prefetch_wasted", l->prefetch_wasted);
+	put(layer, "promoted", l->promoted);
+	put(layer, "cancelled", l->cancelled);
+	json_object_set_new(layer, "hint_quality", hints_json(l->hint_quality, l->n_hint_quality));
+	return layer;
+}
+
+static void put_memory(json_t *to, const Outrider__CacheStats *s)
+{
+	json_object_set_new(to, "budget", json_string(s->budget));
+	put(to, "budget_bytes", s->budget_bytes);
+	put(to, "budget_min_bytes", s->budget_min_bytes);
+	put(to, "slot_bytes", s->slot_bytes);
+	put(to, "slots", s->slots);
+	put(to, "in_use", s->in_use);
+	put(to, "resident", s->resident);
+	put(to, "pinned", s->pinned);
+	put(to, "arena_bytes", s->arena_bytes);
+	json_object_set_new(to, "file_cached_bytes",
+		s->file_cached_bytes < 0 ? json_null() : json_integer(s->file_cached_bytes));
+}
+
+static void put_link(json_t *to, const Outrider__CacheStats *s)
+{
+	json_object_set_new(to, "link", json_string(s->link));
+	json_object_set_new(to, "link_bytes_per_second", json_real(s->link_bytes_per_second));
+	put(to, "link_reads", s->link_reads);
+	put(to, "load_ns", s->load_ns);
+	put(to, "submits", s->submits);
+	put(to, "submit_ns", s->submit_ns);
+	put(to, "submit_ns_max", s->submit_ns_max);
+	put(to, "queue_depth", s->queue_depth);
+	put(to, "load_failures", s->load_failures);
+}
+
+json_t *ctl_cache_json(const Outrider__CacheStats *s)
+{
+	json_t *root = json_object(), *layers = json_array();
+
+	json_object_set_new(root, "policy", json_string(s->policy));
+	put_memory(root, s);
+	put(root, "hits", s->hits);
+	put(root, "misses", s->misses);
+	json_object_set_new(root, "hit_rate", json_real(ctl_rate(s->hits, s->misses)));
+	put(root, "loads", s->loads);
+	put(root, "evictions", s->evictions);
+	put(root, "bytes_loaded", s->bytes_loaded);
+	put(root, "self_served", s->self_served);
+	put(root, "wait_ns", s->wait_ns);
+	put(root, "hints", s->hints);
+	put(root, "hint_loads", s->hint_loads);
+	put(root, "prefetched", s->prefetched);
+	put(root, "prefetch_used", s->prefetch_used);
+	put(root, "prefetch_wasted", s->prefetch_wasted);
+	put(root, "promoted", s->promoted);
+	put(root, "cancelled", s->cancelled);
+	put_link(root, s);
+	json_object_set_new(root, "hint_quality", hints_json(s->hint_quality, s->n_hint_quality));
+	for (size_t i = 0; i < s->n_layers; i++)
+		json_array_append_new(layers, layer_json(s->layers[i]));
+	json_object_set_new(root, "layers", layers);
+	return root;
+}
+
+json_t *ctl_cache_hot_json(const Outrider__CacheHot *hot)
+{
+	json_t *experts = json_array();
+
+	for (size_t i = 0; i < hot->n_experts; i++) {
+		const Outrider__CacheExpert *e = hot->experts[i];
+
+		json_array_append_new(
+			experts, json_pack("{s:I,s:I,s:I,s:b}", "layer", (json_int_t)e->layer,
+					 "expert", (json_int_t)e->expert, "uses",
+					 (json_int_t)e->uses, "resident", (int)e->resident));
+	}
+	return json_pack("{s:o,s:I}", "experts", experts, "uses", (json_int_t)hot->uses);
+}

@@ -1,0 +1,97 @@
+# bash completion for outriderctl. Commands are what its --help lists; knobs and their values come from `outriderctl knob
+# complete`, which asks the processes that run and knows the rest by itself.
+
+_outriderctl_commands()
+{
+	outriderctl --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\)\( \([a-z][a-z]*\)\)\{0,1\} .*/\1 \3/p'
+}
+
+_outriderctl_options()
+{
+	local options="--runtime-dir --format --json --help"
+	case $1 in
+	knob\ set | policy\ set) options+=" --for --persist --next-start --if --session" ;;
+	cache\ set) options+=" --for --persist --next-start --if" ;;
+	knob\ reset) options+=" --persist --next-start --session" ;;
+	knob\ list | knob\ get) options+=" --session" ;;
+	knob\ history) options+=" --last" ;;
+	cache\ stats) options+=" --layers" ;;
+	top | policy\ watch) options+=" --once" ;;
+	esac
+	echo "$options"
+}
+
+# The words before the cursor without options and their arguments; a knob, '=' and its value are one word to outriderctl
+# and three to bash.
+_outriderctl_words()
+{
+	local i
+	_outriderctl_command=()
+	for ((i = 1; i < COMP_CWORD; i++)); do
+		case ${COMP_WORDS[i]} in
+		--runtime-dir | --format | --session | --for | --if | --last) ((i++)) ;;
+		-*) ;;
+		*) _outriderctl_command+=("${COMP_WORDS[i]}") ;;
+		esac
+	done
+}
+
+_outriderctl()
+{
+	local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} prefix="" candidates
+	local -a _outriderctl_command
+	COMPREPLY=()
+	case $before in
+	--format)
+		mapfile -t COMPREPLY < <(compgen -W "text json" -- "$word")
+		return
+		;;
+	--runtime-dir)
+		mapfile -t COMPREPLY < <(compgen -d -- "$word")
+		return
+		;;
+	--session | --for | --if | --last) return ;;
+	esac
+	_outriderctl_words
+	local command="${_outriderctl_command[*]:0:2}"
+	if [[ $word == -* ]]; then
+		mapfile -t COMPREPLY < <(compgen -W "$(_outriderctl_options "$command")" -- "$word")
+		return
+	fi
+	if ((${#_outriderctl_command[@]} == 0)); then
+		candidates=$(_outriderctl_commands | cut -d' ' -f1 | sort -u)
+		mapfile -t COMPREPLY < <(compgen -W "$candidates" -- "$word")
+		return
+	fi
+	if ((${#_outriderctl_command[@]} == 1)); then
+		candidates=$(_outriderctl_commands | sed -n "s/^$command //p")
+		mapfile -t COMPREPLY < <(compgen -W "$candidates" -- "$word")
+		return
+	fi
+	# "method", "=", "n" is "method=n", of which bash replaces the last.
+	if [[ $word == "=" ]]; then
+		prefix=$before=
+		word=""
+	elif [[ $before == "=" ]]; then
+		prefix=${COMP_WORDS[COMP_CWORD - 2]}=
+	fi
+	local space=""
+	case $command in
+	policy\ set) space=policy. ;;
+	cache\ set) space=expert-cache. ;;
+	esac
+	case $command in
+	knob\ set | policy\ set | cache\ set)
+		mapfile -t COMPREPLY < <(outriderctl knob complete set -- "$space$prefix$word" 2>/dev/null)
+		;;
+	knob\ get | knob\ reset | knob\ list | knob\ history)
+		mapfile -t COMPREPLY < <(outriderctl knob complete name -- "$word" 2>/dev/null)
+		;;
+	esac
+	COMPREPLY=("${COMPREPLY[@]#"$space"}")
+	COMPREPLY=("${COMPREPLY[@]#"$prefix"}")
+	# Its value follows at once.
+	[[ ${#COMPREPLY[@]} -gt 0 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null
+	return 0
+}
+complete -F _outriderctl outriderctl

@@ -1,0 +1,325 @@
+/* outriderctl knob list, get, history. */
+#include "admin/knob.h"
+
+#include "shared/ipc/bus.h"
+
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <time.h>
+
+static const char *const scope_names[] = {
+	[KNOB_GLOBAL] = "global", [KNOB_MODEL] = "model", [KNOB_SESSION] = "session"};
+
+/* A knob of a process that does not run: what the tables say, no value. */
+static json_t *table_json(const struct knob_process *process, const struct config_key *key)
+{
+	char name[128], range[512];
+
+	config_name(key, name, sizeof name);
+	config_range(key, range, sizeof range);
+	return json_pack("{s:s,s:s,s:n,s:s,s:s,s:s,s:s,s:s,s:b,s:s,s:b}", "process", process->name,
+		"name", name, "value", "type", config_type_name(key->type), "unit",
+		key->unit ? key->unit : "", "range", range, "default", key->fallback, "scope",
+		scope_names[key->scope], "live", (int)key->live, "help", key->help, "running", 0);
+}
+
+static json_t *info_json(const struct knob_process *process, const Outrider__KnobInfo *k)
+{
+	json_t *json = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:b,s:s,s:b,s:b,s:b}",
+		"process", process->name, "name", k->name, "value", k->value, "started", k->started,
+		"type", k->type, "unit", k->unit, "range", k->range, "default", k->fallback,
+		"scope", k->scope, "live", k->live, "help", k->help, "persisted", k->persisted,
+		"on_command_line", k->on_command_line, "running", 1);
+
+	if (json && k->reverts_in_ns) {
+		json_object_set_new(
+			json, "reverts_in_s", json_real((double)k->reverts_in_ns / 1e9));
+		json_object_set_new(json, "reverts_to", json_string(k->reverts_to));
+	}
+	return json;
+}
+
+static const char *text_of(const json_t *knob, const char *field)
+{
+	const char *text = json_string_value(json_object_get(knob, field));
+
+	return text ? text : "";
+}
+
+static bool is(const json_t *knob, const char *field)
+{
+	return json_is_true(json_object_get(knob, field));
+}
+
+/* All knobs of one process as JSON objects, appended. *status: the first that is not EX_OK, but for one that is down. */
+static void add_process(
+	struct ctl *ctl, const struct knob_process *process, json_t *to, int *status)
+{
+	Outrider__Envelope *reply;
+	int code = knob_ask_list(ctl, process, ctl->session, &reply);
+
+	if (code == 0) {
+		for (size_t i = 0; i < reply->knobs->n_knobs; i++)
+			json_array_append_new(to, info_json(process, reply->knobs->knobs[i]));
+		bus_free(&reply);
+		return;
+	}
+	if (code != EX_UNAVAILABLE && *status == 0)
+		*status = code;
+	for (const struct config_key *key = process->keys; key->name; key++)
+		json_array_append_new(to, table_json(process, key));
+}
+
+static void print_line(const json_t *knob)
+{
+	char range[160];
+
+	snprintf(range, sizeof range, "%s%s%s", text_of(knob, "range"),
+		*text_of(knob, "unit") ? " " : "", text_of(knob, "unit"));
+	printf("  %-16s %-14s %-34s %-7s %-7s %s\n", text_of(knob, "name"),
+		!is(knob, "running")	  ? "-"
+		: *text_of(knob, "value") ? text_of(knob, "value")
+					  : "(empty)",
+		range, is(knob, "live") ? "live" : "restart", text_of(knob, "scope"),
+		text_of(knob, "help"));
+}
+
+static void print_list(const json_t *knobs)
+{
+	const char *process = "";
+	size_t i;
+	json_t *knob;
+
+	json_array_foreach(knobs, i, knob)
+	{
+		if (strcmp(process, text_of(knob, "process")) != 0)
+			printf("%s%s%s\n", *process ? "\n" : "", text_of(knob, "process"),
+				is(knob, "running") ? "" : " (does not run)");
+		process = text_of(knob, "process");
+		print_line(knob);
+	}
+}
+
+static void print_whole(const json_t *knob)
+{
+	printf("%s.%s = %s\n", text_of(knob, "process"), text_of(knob, "name"),
+		is(knob, "running") ? text_of(knob, "value") : "(does not run)");
+	printf("  %s\n", text_of(knob, "help"));
+	printf("  %s, %s%s%s; default %s; scope %s; %s\n", text_of(knob, "type"),
+		text_of(knob, "range"), *text_of(knob, "unit") ? " " : "", text_of(knob, "unit"),
+		*text_of(knob, "default") ? text_of(knob, "default") : "(empty)",
+		text_of(knob, "scope"),
+		is(knob, "live") ? "changes while it runs" : "changes with a restart");
+	if (is(knob, "running") && strcmp(text_of(knob, "started"), text_of(knob, "value")) != 0)
+		printf("  started with %s\n", text_of(knob, "started"));
+	if (json_object_get(knob, "reverts_in_s"))
+		printf("  goes back to %s in %.1f s\n", text_of(knob, "reverts_to"),
+			json_real_value(json_object_get(knob, "reverts_in_s")));
+	if (is(knob, "persisted"))
+		printf("  lasting: set with --persist\n");
+	if (is(knob, "on_command_line"))
+		printf("  set on the command line the process was started with\n");
+}
+
+/* The knobs that the arguments name, or a process's, or all. */
+static int collect(struct ctl *ctl, int argc, char **argv, json_t *to)
+{
+	int status = 0;
+
+	for (size_t i = 0; argc == 0 && i < KNOB_PROCESSES; i++)
+		add_process(ctl, &knob_processes[i], to, &status);
+	for (int i = 0; status == 0 && i < argc; i++) {
+		const struct knob_process *process = knob_process_of(argv[i]);
+		struct knob_name name;
+		json_t *all, *knob;
+		size_t at, before = json_array_size(to);
+
+		if (process) {
+			add_process(ctl, process, to, &status);
+			continue;
+		}
+		status = knob_resolve(argv[i], NULL, &name);
+		if (status)
+			break;
+		all = json_array();
+		add_process(ctl, name.process, all, &status);
+		json_array_foreach(all, at, knob) if (strcmp(text_of(knob, "name"), name.name) == 0)
+			json_array_append(to, knob);
+		json_decref(all);
+		if (status == 0 && json_array_size(to) == before)
+			status = ctl_fail(EX_DATAERR, "%s has no knob \"%.64s\"",
+				name.process->name, name.name);
+	}
+	return status;
+}
+
+static int show(struct ctl *ctl, int argc, char **argv, bool whole)
+{
+	json_t *knobs = json_array(), *knob;
+	int status = collect(ctl, argc, argv, knobs);
+	size_t i;
+
+	if (status == 0 && ctl->json)
+		return ctl_print_json(json_pack("{s:o}", "knobs", knobs));
+	if (status == 0 && !whole)
+		print_list(knobs);
+	if (status == 0 && whole)
+		json_array_foreach(knobs, i, knob) print_whole(knob);
+	json_decref(knobs);
+	return status;
+}
+
+int ctl_knob_list(struct ctl *ctl, int argc, char **argv)
+{
+	return show(ctl, argc, argv, false);
+}
+
+int ctl_knob_get(struct ctl *ctl, int argc, char **argv)
+{
+	if (argc == 0)
+		return ctl_fail(EX_USAGE, "knob get: expected a knob");
+	return show(ctl, argc, argv, true);
+}
+
+struct entry {
+	const struct knob_process *process;
+	const Outrider__KnobEvent *event;
+};
+
+static int by_time(const void *a, const void *b)
+{
+	uint64_t x = ((const struct entry *)a)->event->time_ns,
+		 y = ((const struct entry *)b)->event->time_ns;
+
+	return x < y ? -1 : x > y;
+}
+
+static void who(const Outrider__KnobEvent *e, char *out, size_t bytes)
+{
+	const struct passwd *user = e->has_uid ? getpwuid(e->uid) : NULL;
+
+	if (!e->has_uid)
+		snprintf(out, bytes, "%s", *e->program ? e->program : "the process itself");
+	else if (user)
+		snprintf(out, bytes, "%s (%s %u)", user->pw_name, e->program, e->pid);
+	else
+		snprintf(out, bytes, "user %u (%s %u)", e->uid, e->program, e->pid);
+}
+
+static json_t *event_json(const struct entry *entry)
+{
+	const Outrider__KnobEvent *e = entry->event;
+	char by[160];
+
+	who(e, by, sizeof by);
+	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:f,s:b,s:o,s:s,s:s}", "process",
+		entry->process->name, "name", e->name, "what", e->what, "old", e->old_value, "new",
+		e->new_value, "time_ns", (json_int_t)e->time_ns, "for_s", (double)e->for_ns / 1e9,
+		"persist", e->persist, "session", json_sprintf("%" PRIu64, e->session_uid), "who",
+		by, "reason", e->reason);
+}
+
+static void print_event(const struct entry *entry)
+{
+	const Outrider__KnobEvent *e = entry->event;
+	time_t seconds = (time_t)(e->time_ns / 1000000000u);
+	struct tm tm;
+	char when[32] = "", by[160];
+
+	if (localtime_r(&seconds, &tm))
+		strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &tm);
+	who(e, by, sizeof by);
+	printf("%s  %-6s %s.%s: %s -> %s", when, e->what, entry->process->name, e->name,
+		e->old_value, e->new_value);
+	if (e->session_uid)
+		printf(", session %" PRIu64, e->session_uid);
+	if (e->for_ns)
+		printf(", for %g s", (double)e->for_ns / 1e9);
+	printf("%s%s%s, by %s\n", e->persist ? ", lasting" : "", *e->reason ? ": " : "", e->reason,
+		by);
+}
+
+/* Whether one of the arguments names this knob. */
+static bool wanted(const struct entry *entry, int argc, char **argv)
+{
+	for (int i = 0; i < argc; i++) {
+		struct knob_name name;
+
+		if (knob_process_of(argv[i]) == entry->process)
+			return true;
+		if (!knob_process_of(argv[i]) && knob_resolve(argv[i], NULL, &name) == 0 &&
+			name.process == entry->process &&
+			strcmp(name.name, entry->event->name) == 0)
+			return true;
+	}
+	return argc == 0;
+}
+
+static int check_names(int argc, char **argv)
+{
+	struct knob_name name;
+	int status = 0;
+
+	for (int i = 0; status == 0 && i < argc; i++)
+		if (!knob_process_of(argv[i]))
+			status = knob_resolve(argv[i], NULL, &name);
+	return status;
+}
+
+static int print_history(const struct ctl *ctl, struct entry *entries, size_t n)
+{
+	json_t *events = ctl->json ? json_array() : NULL;
+
+	qsort(entries, n, sizeof *entries, by_time);
+	for (size_t i = ctl->last && n > ctl->last ? n - ctl->last : 0; i < n; i++) {
+		if (events)
+			json_array_append_new(events, event_json(&entries[i]));
+		else
+			print_event(&entries[i]);
+	}
+	return events ? ctl_print_json(json_pack("{s:o}", "changes", events)) : 0;
+}
+
+int ctl_knob_history(struct ctl *ctl, int argc, char **argv)
+{
+	Outrider__Envelope *replies[KNOB_PROCESSES] = {NULL};
+	struct entry *entries = NULL;
+	size_t n = 0, room = 0, answered = 0;
+	int status = check_names(argc, argv);
+
+	for (size_t p = 0; status == 0 && p < KNOB_PROCESSES; p++) {
+		Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;
+		Outrider__KnobHistoryRequest body = OUTRIDER__KNOB_HISTORY_REQUEST__INIT;
+
+		request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_HISTORY_REQUEST;
+		request.knob_history_request = &body;
+		if (ctl_ask(ctl, knob_processes[p].name, &request,
+			    OUTRIDER__ENVELOPE__BODY_KNOB_HISTORY, 3000, &replies[p], NULL) < 0)
+			continue;
+		answered++;
+		room += replies[p]->knob_history->n_events;
+	}
+	if (status == 0 && answered == 0)
+		status = ctl_fail(
+			EX_UNAVAILABLE, "none of the processes answers in %s", ctl->runtime_dir);
+	if (status == 0) {
+		entries = calloc(room + 1, sizeof *entries);
+		if (!entries)
+			status = ctl_fail(EX_OSERR, "no memory for %zu changes", room);
+	}
+	for (size_t p = 0; entries && p < KNOB_PROCESSES; p++)
+		for (size_t i = 0; replies[p] && i < replies[p]->knob_history->n_events; i++) {
+			entries[n] = (struct entry){
+				&knob_processes[p], replies[p]->knob_history->events[i]};
+			n += wanted(&entries[n], argc, argv);
+		}
+	if (status == 0)
+		status = print_history(ctl, entries, n);
+	free(entries);
+	for (size_t p = 0; p < KNOB_PROCESSES; p++)
+		bus_free(&replies[p]);
+	return status;
+}

@@ -1,0 +1,221 @@
+/* Which knobs there are, and which one a person means. */
+#include "admin/knob.h"
+
+#include "shared/base/nearest.h"
+#include "shared/ipc/bus.h"
+#include "shared/ipc/peers.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sysexits.h>
+
+enum { TIMEOUT_MS = 3000, COMPLETE_MS = 300 };
+
+/* Their headers have enumerators of the same names. */
+extern const struct config_key verifier_config_keys[], drafter_config_keys[], cache_config_keys[],
+	settings_keys[];
+
+const struct knob_process knob_processes[KNOB_PROCESSES] = {
+	{PEER_VERIFIER, NULL, verifier_config_keys},
+	{PEER_DRAFTER, NULL, drafter_config_keys},
+	{PEER_CACHE, "cache", cache_config_keys},
+	{PEER_POLICY, "policy-controller", settings_keys},
+};
+
+const struct knob_process *knob_process_of(const char *name)
+{
+	for (size_t i = 0; i < KNOB_PROCESSES; i++)
+		if (strcmp(knob_processes[i].name, name) == 0 ||
+			(knob_processes[i].alias && strcmp(knob_processes[i].alias, name) == 0))
+			return &knob_processes[i];
+	return NULL;
+}
+
+/* "policy.k_max": the process, and what is behind the dot. */
+static const struct knob_process *split(const char *text, const char **rest)
+{
+	char name[64];
+	const char *dot = strchr(text, '.');
+
+	*rest = text;
+	if (!dot || (size_t)(dot - text) >= sizeof name)
+		return NULL;
+	snprintf(name, sizeof name, "%.*s", (int)(dot - text), text);
+	*rest = dot + 1;
+	return knob_process_of(name);
+}
+
+/* The knob of whatever process that looks most like it. */
+static int unknown(const char *text, const char *name, const struct knob_process *in)
+{
+	size_t best = SIZE_MAX;
+	char full[160] = "";
+
+	for (size_t i = 0; i < KNOB_PROCESSES; i++)
+		for (const struct config_key *key = knob_processes[i].keys; key->name; key++) {
+			size_t distance = nearest_distance(name, key->name);
+
+			if ((in && in != &knob_processes[i]) || distance >= best)
+				continue;
+			best = distance;
+			snprintf(full, sizeof full, "%s.%s", knob_processes[i].name, key->name);
+		}
+	if (best != SIZE_MAX && nearest_worth(name, best))
+		return ctl_fail(EX_DATAERR, "unknown knob \"%.64s\"; did you mean %s?", text, full);
+	return ctl_fail(
+		EX_DATAERR, "unknown knob \"%.64s\"; outriderctl knob list shows them", text);
+}
+
+static int ambiguous(
+	const char *text, const struct knob_process *first, const struct knob_process *second)
+{
+	return ctl_fail(EX_DATAERR,
+		"\"%.64s\" is a knob of several processes: %s.%.64s or %s.%.64s", text, first->name,
+		text, second->name, text);
+}
+
+int knob_resolve(const char *text, const struct knob_process *in, struct knob_name *out)
+{
+	*out = (struct knob_name){.process = in, .name = text};
+	if (!in)
+		out->process = split(text, &out->name);
+	if (out->process) {
+		/* One that this build does not know may be one of the process's. */
+		out->key = config_find(out->process->keys, out->name);
+		return *out->name ? 0 : unknown(text, out->name, out->process);
+	}
+	out->name = text;
+	for (size_t i = 0; i < KNOB_PROCESSES; i++) {
+		const struct config_key *key = config_find(knob_processes[i].keys, text);
+
+		if (key && out->process)
+			return ambiguous(text, out->process, &knob_processes[i]);
+		if (!key)
+			continue;
+		out->process = &knob_processes[i];
+		out->key = key;
+	}
+	return out->process ? 0 : unknown(text, text, NULL);
+}
+
+static int ask_list(struct ctl *ctl, const struct knob_process *process, uint64_t session,
+	int timeout_ms, Outrider__Envelope **reply, struct error *err)
+{
+	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;
+	Outrider__KnobList body = OUTRIDER__KNOB_LIST__INIT;
+
+	*reply = NULL;
+	if (!ctl->runtime_dir[0])
+		return -ECONNREFUSED;
+	body.session_uid = session;
+	request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_LIST;
+	request.knob_list = &body;
+	return ctl_ask(ctl, process->name, &request, OUTRIDER__ENVELOPE__BODY_KNOBS, timeout_ms,
+		reply, err);
+}
+
+int knob_ask_list(struct ctl *ctl, const struct knob_process *process, uint64_t session,
+	Outrider__Envelope **reply)
+{
+	struct error err = {""};
+	int code = ask_list(ctl, process, session, TIMEOUT_MS, reply, &err);
+
+	if (code == 0)
+		return 0;
+	if (code == -ECONNREFUSED || code == -ENOENT)
+		return EX_UNAVAILABLE;
+	return ctl_fail(code == -EREMOTEIO ? EX_DATAERR : EX_UNAVAILABLE, "%s: %s", process->name,
+		err.text);
+}
+
+static bool begins(const char *text, const char *with)
+{
+	return strncmp(text, with, strlen(with)) == 0;
+}
+
+static void complete_values(const char *word, const char *name, const struct config_key *key)
+{
+	static const char *const yes_no[] = {"yes", "no", NULL};
+	const char *const *values = key->type == CONFIG_ENUM   ? key->names
+				    : key->type == CONFIG_BOOL ? yes_no
+							       : NULL;
+	char candidate[256];
+
+	for (size_t i = 0; values && values[i]; i++) {
+		snprintf(candidate, sizeof candidate, "%s=%s", name, values[i]);
+		if (begins(candidate, word))
+			puts(candidate);
+	}
+}
+
+/* One knob, by both of its names: the short one where only one process has it. */
+static void complete_key(const char *word, const struct knob_process *process,
+	const struct config_key *key, const char *suffix)
+{
+	char own[128], full[192];
+	bool unique = true;
+
+	config_name(key, own, sizeof own);
+	snprintf(full, sizeof full, "%s.%s", process->name, own);
+	for (size_t i = 0; i < KNOB_PROCESSES; i++)
+		if (&knob_processes[i] != process && config_find(knob_processes[i].keys, own))
+			unique = false;
+	for (int i = 0; i < 2; i++) {
+		const char *name = i ? full : own;
+
+		if (!i && !unique)
+			continue;
+		if (strchr(word, '='))
+			complete_values(word, name, key);
+		else if (begins(name, word))
+			printf("%s%s\n", name, suffix);
+	}
+}
+
+/* The keys of a process that runs and has others than this build: by its own list. */
+static void complete_strangers(
+	struct ctl *ctl, const char *word, const struct knob_process *process, const char *suffix)
+{
+	Outrider__Envelope *reply;
+
+	if (ask_list(ctl, process, 0, COMPLETE_MS, &reply, NULL) < 0)
+		return;
+	for (size_t i = 0; i < reply->knobs->n_knobs; i++) {
+		const Outrider__KnobInfo *info = reply->knobs->knobs[i];
+		char candidate[512];
+
+		if (config_find(process->keys, info->name))
+			continue;
+		snprintf(candidate, sizeof candidate, "%s.%.128s", process->name, info->name);
+		if (!strchr(word, '=') && begins(candidate, word))
+			printf("%s%s\n", candidate, suffix);
+		for (size_t c = 0; strchr(word, '=') && c < info->n_choices; c++) {
+			snprintf(candidate, sizeof candidate, "%s.%.128s=%.128s", process->name,
+				info->name, info->choices[c]);
+			if (begins(candidate, word))
+				puts(candidate);
+		}
+	}
+	bus_free(&reply);
+}
+
+int ctl_knob_complete(struct ctl *ctl, int argc, char **argv)
+{
+	const char *word = argc > 1 ? argv[1] : "";
+	bool set = argc > 0 && strcmp(argv[0], "set") == 0;
+	const char *suffix = set ? "=" : "";
+
+	if (argc > 2 || (argc > 0 && !set && strcmp(argv[0], "name") != 0))
+		return ctl_fail(
+			EX_USAGE, "knob complete: expected \"set\" or \"name\", and a word");
+	for (size_t i = 0; i < KNOB_PROCESSES; i++) {
+		const struct knob_process *process = &knob_processes[i];
+
+		for (const struct config_key *key = process->keys; key->name; key++)
+			complete_key(word, process, key, suffix);
+		complete_strangers(ctl, word, process, suffix);
+	}
+	return EX_OK;
+}

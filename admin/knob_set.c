@@ -1,0 +1,288 @@
+/* outriderctl knob set, reset; cache set. A batch over several processes is reserved in each before any commits. */
+#include "admin/knob.h"
+
+#include "shared/base/clock.h"
+#include "shared/ipc/bus.h"
+#include "shared/ipc/peers.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sysexits.h>
+#include <time.h>
+
+enum { TIMEOUT_MS = 10000, AGAIN_MS = 50 };
+/* Who comes second waits for the first; a reservation lasts two seconds. */
+#define BUSY_NS UINT64_C(8000000000)
+
+/* What one process is asked. */
+struct part {
+	const struct knob_process *process;
+	Outrider__KnobSet set;
+	Outrider__KnobChange changes[KNOB_WISHES_MAX], *list[KNOB_WISHES_MAX];
+	Outrider__Envelope *done; /* NULL: not made */
+};
+
+struct batch {
+	struct part parts[KNOB_PROCESSES];
+	size_t n;
+};
+
+static int make_batch(struct ctl *ctl, const struct knob_wishes *wishes, struct batch *batch)
+{
+	static char program[] = "outriderctl";
+
+	memset(batch, 0, sizeof *batch);
+	for (size_t p = 0; p < KNOB_PROCESSES; p++) {
+		struct part *part = &batch->parts[batch->n];
+
+		outrider__knob_set__init(&part->set);
+		part->process = &knob_processes[p];
+		part->set.changes = part->list;
+		part->set.reset = wishes->reset;
+		part->set.for_ns = ctl->for_ns;
+		part->set.persist = ctl->persist;
+		part->set.at_start = ctl->next_start;
+		part->set.session_uid = ctl->session;
+		part->set.program = program;
+		for (size_t i = 0; i < wishes->n; i++) {
+			const struct knob_wish *wish = &wishes->of[i];
+			Outrider__KnobChange *change = &part->changes[part->set.n_changes];
+
+			if (wish->knob.process != part->process)
+				continue;
+			outrider__knob_change__init(change);
+			change->name = (char *)wish->knob.name;
+			change->value = (char *)(wish->value ? wish->value : "");
+			change->has_expected = wish->expected != NULL;
+			change->expected = (char *)(wish->expected ? wish->expected : "");
+			part->list[part->set.n_changes++] = change;
+		}
+		batch->n += part->set.n_changes > 0;
+	}
+	return batch->n > 0 ? 0 : ctl_fail(EX_USAGE, "no knob was named");
+}
+
+/* One step with one process; while another has the knobs reserved, again. An exit status. */
+static int ask(struct ctl *ctl, struct part *part, Outrider__KnobSet__Step step,
+	Outrider__Envelope **reply)
+{
+	const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000};
+	uint64_t end_ns = clock_ns() + BUSY_NS;
+
+	for (;;) {
+		Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;
+		struct error err = {""};
+		int code;
+
+		part->set.step = step;
+		request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_SET;
+		request.knob_set = &part->set;
+		code = ctl_ask(ctl, part->process->name, &request,
+			OUTRIDER__ENVELOPE__BODY_KNOB_DONE, TIMEOUT_MS, reply, &err);
+		if (code == -EREMOTEIO)
+			return ctl_fail(EX_DATAERR, "%s", err.text);
+		if (code < 0)
+			return ctl_fail(EX_UNAVAILABLE, "%s: %s", part->process->name, err.text);
+		if (!(*reply)->knob_done->busy)
+			return 0;
+		if (clock_ns() >= end_ns) {
+			ctl_fail(EX_TEMPFAIL, "%s", (*reply)->knob_done->message);
+			bus_free(reply);
+			return EX_TEMPFAIL;
+		}
+		bus_free(reply);
+		nanosleep(&pause, NULL);
+	}
+}
+
+static void release(struct ctl *ctl, struct batch *batch, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct part *part = &batch->parts[i];
+		size_t changes = part->set.n_changes;
+		Outrider__Envelope *reply;
+
+		part->set.n_changes = 0;
+		if (ask(ctl, part, OUTRIDER__KNOB_SET__STEP__RELEASE, &reply) == 0)
+			bus_free(&reply);
+		part->set.n_changes = changes;
+	}
+}
+
+/* Back to what was there before, where nobody has changed it since. */
+static void undo(struct ctl *ctl, struct part *part)
+{
+	Outrider__KnobDone *done = part->done->knob_done;
+	Outrider__Envelope *reply;
+
+	part->set.reset = false;
+	part->set.for_ns = 0;
+	part->set.n_changes = 0;
+	for (size_t i = 0; i < done->n_results && i < KNOB_WISHES_MAX; i++) {
+		Outrider__KnobChange *change = &part->changes[i];
+
+		if (done->results[i]->at_start && !part->set.persist && !part->set.at_start)
+			continue;
+		outrider__knob_change__init(change);
+		change->name = done->results[i]->name;
+		change->value = done->results[i]->old_value;
+		change->has_expected = !done->results[i]->at_start;
+		change->expected = done->results[i]->new_value;
+		part->list[part->set.n_changes++] = change;
+	}
+	if (part->set.n_changes > 0 && ask(ctl, part, OUTRIDER__KNOB_SET__STEP__NOW, &reply) == 0)
+		bus_free(&reply);
+}
+
+/* Two phases: every process has checked its part, and lets nobody else change anything, before the first changes. What can
+ * still fail then is undone. */
+static int make_all(struct ctl *ctl, struct batch *batch)
+{
+	uint64_t id = 0;
+	int status = 0;
+	size_t reserved = 0, made = 0;
+
+	while (id == 0)
+		if (getrandom(&id, sizeof id, 0) != (ssize_t)sizeof id)
+			id = clock_ns();
+	for (; status == 0 && reserved < batch->n; reserved += status == 0) {
+		Outrider__Envelope *reply;
+
+		batch->parts[reserved].set.reservation = id;
+		status = ask(
+			ctl, &batch->parts[reserved], OUTRIDER__KNOB_SET__STEP__RESERVE, &reply);
+		if (status == 0)
+			bus_free(&reply);
+	}
+	for (; status == 0 && made < batch->n; made += status == 0)
+		status = ask(ctl, &batch->parts[made], OUTRIDER__KNOB_SET__STEP__COMMIT,
+			&batch->parts[made].done);
+	if (status != 0) {
+		release(ctl, batch, reserved);
+		while (made > 0)
+			undo(ctl, &batch->parts[--made]);
+	}
+	return status;
+}
+
+static json_t *result_json(const struct part *part, const Outrider__KnobResult *r)
+{
+	return json_pack("{s:s,s:s,s:s,s:s,s:b,s:s}", "process", part->process->name, "name",
+		r->name, "old", r->old_value, "new", r->new_value, "at_start", r->at_start, "note",
+		r->note);
+}
+
+static void print_result(
+	const struct ctl *ctl, const struct part *part, const Outrider__KnobResult *r)
+{
+	printf("%s.%s: %s -> %s", part->process->name, r->name,
+		*r->old_value ? r->old_value : "(empty)", *r->new_value ? r->new_value : "(empty)");
+	if (r->at_start)
+		printf(", after a restart of outrider-%s", part->process->name);
+	else if (ctl->persist)
+		printf(", now and after a restart");
+	else if (ctl->for_ns)
+		printf(", for %g s", (double)ctl->for_ns / 1e9);
+	if (*r->note)
+		printf(" (%s)", r->note);
+	putchar('\n');
+}
+
+static int print_batch(const struct ctl *ctl, const struct batch *batch)
+{
+	json_t *all = ctl->json ? json_array() : NULL;
+
+	for (size_t p = 0; p < batch->n; p++) {
+		const Outrider__KnobDone *done = batch->parts[p].done->knob_done;
+
+		for (size_t i = 0; i < done->n_results; i++) {
+			if (all)
+				json_array_append_new(
+					all, result_json(&batch->parts[p], done->results[i]));
+			else
+				print_result(ctl, &batch->parts[p], done->results[i]);
+		}
+	}
+	return all ? ctl_print_json(json_pack("{s:o}", "changes", all)) : 0;
+}
+
+int knob_make(struct ctl *ctl, struct knob_wishes *wishes, bool quiet)
+{
+	static struct batch batch;
+	int status = make_batch(ctl, wishes, &batch);
+
+	if (status == 0 && batch.n == 1)
+		status = ask(
+			ctl, &batch.parts[0], OUTRIDER__KNOB_SET__STEP__NOW, &batch.parts[0].done);
+	else if (status == 0)
+		status = make_all(ctl, &batch);
+	if (status == 0 && !quiet)
+		status = print_batch(ctl, &batch);
+	for (size_t p = 0; p < batch.n; p++)
+		bus_free(&batch.parts[p].done);
+	return status;
+}
+
+int knob_read_assignments(struct ctl *ctl, const char *command, int argc, char **argv,
+	const struct knob_process *in, struct knob_wishes *wishes)
+{
+	memset(wishes, 0, sizeof *wishes);
+	for (int i = 0; i < argc; i++) {
+		struct knob_wish *wish = &wishes->of[wishes->n];
+		char *equals = strchr(argv[i], '=');
+		int status;
+
+		if (!equals || equals == argv[i])
+			return ctl_fail(
+				EX_USAGE, "%s: \"%.64s\": expected KNOB=VALUE", command, argv[i]);
+		if (wishes->n == KNOB_WISHES_MAX)
+			return ctl_fail(
+				EX_USAGE, "%s: more than %d knobs", command, KNOB_WISHES_MAX);
+		*equals = '\0';
+		wish->value = equals + 1;
+		wish->expected = ctl_expected(ctl, argv[i]);
+		status = knob_resolve(argv[i], in, &wish->knob);
+		if (status)
+			return status;
+		wishes->n++;
+	}
+	return argc > 0 ? 0 : ctl_fail(EX_USAGE, "%s: expected KNOB=VALUE", command);
+}
+
+int ctl_knob_set(struct ctl *ctl, int argc, char **argv)
+{
+	static struct knob_wishes wishes;
+	int status = knob_read_assignments(ctl, "knob set", argc, argv, NULL, &wishes);
+
+	return status ? status : knob_make(ctl, &wishes, false);
+}
+
+int ctl_cache_set(struct ctl *ctl, int argc, char **argv)
+{
+	static struct knob_wishes wishes;
+	int status = knob_read_assignments(
+		ctl, "cache set", argc, argv, knob_process_of(PEER_CACHE), &wishes);
+
+	return status ? status : knob_make(ctl, &wishes, false);
+}
+
+int ctl_knob_reset(struct ctl *ctl, int argc, char **argv)
+{
+	static struct knob_wishes wishes;
+
+	memset(&wishes, 0, sizeof wishes);
+	wishes.reset = true;
+	if (argc == 0 || argc > KNOB_WISHES_MAX)
+		return ctl_fail(EX_USAGE, "knob reset: expected 1 to %d knobs", KNOB_WISHES_MAX);
+	for (; wishes.n < (size_t)argc; wishes.n++) {
+		struct knob_wish *wish = &wishes.of[wishes.n];
+		int status = knob_resolve(argv[wishes.n], NULL, &wish->knob);
+
+		if (status)
+			return status;
+		wish->expected = ctl_expected(ctl, argv[wishes.n]);
+	}
+	return knob_make(ctl, &wishes, false);
+}

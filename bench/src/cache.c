@@ -1,0 +1,323 @@
+#include "bench/src/cache.h"
+
+#include "bench/src/cache_report.h"
+#include "client/model/args.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+static const char usage[] =
+	"usage: outrider-bench cache record --model FILE --workload FILE.jsonl --out TRACE "
+	"[OPTIONS]\n"
+	"       outrider-bench cache synth --kind uniform|zipf|phases --out TRACE [OPTIONS]\n"
+	"       outrider-bench cache replay TRACE... [OPTIONS]\n"
+	"\nRouting traces, and what each policy of the expert-cache would do with them.\n"
+	"outrider-bench cache record --help (synth, replay) lists the options.\n";
+
+static int fail(int rc, const struct error *err)
+{
+	fprintf(stderr, "outrider-bench cache: %s\n", err->text);
+	return rc == -EINVAL ? EX_USAGE : error_exit_status(rc);
+}
+
+static bool wants_help(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++)
+		if (strcmp(argv[i], "--help") == 0)
+			return true;
+	return false;
+}
+
+/* ---- record ---- */
+
+static int check_record(struct cache_record_options *o, const char *drafter, struct error *err)
+{
+	static const char *const names[] = {"none", "model", "replay"};
+	if (!o->model || !o->workload || !o->out)
+		return error_set(err, EINVAL, "--model, --workload and --out are needed");
+	for (int i = 0; i < 3; i++)
+		if (strcmp(drafter, names[i]) == 0) {
+			o->drafter = (enum cache_drafter)i;
+			if (o->drafter == CACHE_DRAFT_MODEL && !o->draft)
+				return error_set(err, EINVAL, "--drafter model needs --draft FILE");
+			return 0;
+		}
+	return error_set(
+		err, EINVAL, "--drafter: \"%s\", allowed are none, model and replay", drafter);
+}
+
+static int run_record(int argc, char **argv)
+{
+	struct cache_record_options o = {
+		.limit = UINT32_MAX, .max_tokens = 128, .threads = 1, .accept_percent = 80};
+	const char *drafter = "none";
+	const struct arg args[] = {
+		{"model", ARG_STRING, &o.model, 0, 0, "FILE", "the GGUF model (needed)"},
+		{"workload", ARG_STRING, &o.workload, 0, 0, "FILE",
+			"prompts, one JSON object a line (needed)"},
+		{"out", ARG_STRING, &o.out, 0, 0, "TRACE", "the trace to write (needed)"},
+		{"drafter", ARG_STRING, &drafter, 0, 0, "NAME",
+			"none (default), model or replay: the answer at K = 0 with some tokens "
+			"wrong"},
+		{"draft", ARG_STRING, &o.draft, 0, 0, "FILE",
+			"the draft model, of the target's width and depth"},
+		{"accept", ARG_U32, &o.accept_percent, 0, 100, "N",
+			"replay: percent of drafted tokens that are right, default 80"},
+		{"k", ARG_U32, &o.k, 0, LIMIT_DRAFT, "N", "drafted tokens per pass, default 0"},
+		{"limit", ARG_U32, &o.limit, 1, UINT32_MAX, "N", "prompts at most"},
+		{"max-tokens", ARG_U32, &o.max_tokens, 1, 1 << 14, "N",
+			"of an answer, default 128"},
+		{"threads", ARG_U32, &o.threads, 1, LIMIT_THREADS, "N", "default 1"},
+		{0},
+	};
+	struct error err = {""};
+	if (wants_help(argc, argv)) {
+		puts("usage: outrider-bench cache record --model FILE --workload FILE.jsonl --out "
+		     "TRACE [OPTIONS]\n");
+		args_help(args, stdout);
+		return EX_OK;
+	}
+	int rc = args_parse(argc, argv, args, &err);
+	if (rc == 0)
+		rc = check_record(&o, drafter, &err);
+	if (rc == 0)
+		rc = cache_record(&o, &err);
+	return rc < 0 ? fail(rc, &err) : EX_OK;
+}
+
+/* ---- synth ---- */
+
+static int check_kind(const char *kind, struct cache_synth_options *o, struct error *err)
+{
+	static const char *const names[] = {"uniform", "zipf", "phases"};
+	for (int i = 0; i < 3; i++)
+		if (strcmp(kind, names[i]) == 0) {
+			o->kind = (enum cache_synth_kind)i;
+			return 0;
+		}
+	return error_set(err, EINVAL, "--kind: \"%s\", allowed are uniform, zipf and phases", kind);
+}
+
+static int run_synth(int argc, char **argv)
+{
+	struct cache_synth_options o = {.n_layers = 6,
+		.n_experts = 32,
+		.n_experts_used = 4,
+		.passes = 1000,
+		.hint_percent = 80,
+		.seed = 1};
+	const char *kind = "zipf";
+	const struct arg args[] = {
+		{"out", ARG_STRING, &o.out, 0, 0, "TRACE", "the trace to write (needed)"},
+		{"kind", ARG_STRING, &kind, 0, 0, "NAME", "uniform, zipf (default) or phases"},
+		{"layers", ARG_U32, &o.n_layers, 1, LIMIT_LAYERS, "N", "default 6"},
+		{"experts", ARG_U32, &o.n_experts, 1, LIMIT_EXPERTS, "N", "of a layer, default 32"},
+		{"used", ARG_U32, &o.n_experts_used, 1, LIMIT_EXPERTS_USED, "N",
+			"per token, default 4"},
+		{"k", ARG_U32, &o.k, 0, LIMIT_DRAFT, "N", "drafted tokens per pass, default 0"},
+		{"passes", ARG_U32, &o.passes, 1, 1 << 20, "N", "default 1000"},
+		{"hints", ARG_U32, &o.hint_percent, 0, 100, "N",
+			"percent of right hints, default 80; at K = 0 there are none"},
+		{"seed", ARG_U64, &o.seed, 0, 0, "N", "default 1"},
+		{0},
+	};
+	struct error err = {""};
+	struct cache_trace trace;
+	if (wants_help(argc, argv)) {
+		puts("usage: outrider-bench cache synth --out TRACE [OPTIONS]\n");
+		args_help(args, stdout);
+		return EX_OK;
+	}
+	int rc = args_parse(argc, argv, args, &err);
+	if (rc == 0 && !o.out)
+		rc = error_set(&err, EINVAL, "--out is needed");
+	if (rc == 0)
+		rc = check_kind(kind, &o, &err);
+	if (rc == 0)
+		rc = cache_synth(&o, &trace, &err);
+	if (rc < 0)
+		return fail(rc, &err);
+	rc = cache_trace_write(&trace, o.out, &err);
+	cache_trace_exit(&trace);
+	return rc < 0 ? fail(rc, &err) : EX_OK;
+}
+
+/* ---- replay ---- */
+
+static int add_policy(struct replay_plan *plan, const char *name, struct error *err)
+{
+	const struct cache_policy_ops *policy = cache_policy_find(name);
+	if (policy == NULL)
+		return error_set(err, EINVAL, "--policy: \"%s\", allowed are all, belady and %s",
+			name, cache_policy_list());
+	if (plan->n_policies == REPLAY_POLICIES - 1)
+		return error_set(err, EINVAL, "--policy: at most %d", REPLAY_POLICIES - 1);
+	plan->policies[plan->n_policies++] = policy;
+	return 0;
+}
+
+static int parse_policies(struct replay_plan *plan, const char *text, struct error *err)
+{
+	char copy[256];
+	if ((size_t)snprintf(copy, sizeof(copy), "%s", text) >= sizeof(copy))
+		return error_set(err, EINVAL, "--policy: too long");
+	char *rest = copy, *word;
+	int rc = 0;
+	while (rc == 0 && (word = strsep(&rest, ",")) != NULL) {
+		if (strcmp(word, "all") == 0)
+			for (size_t i = 0; rc == 0 && cache_policies[i]; i++)
+				rc = add_policy(plan, cache_policies[i]->name, err);
+		else if (strcmp(word, "belady") != 0)
+			rc = add_policy(plan, word, err);
+	}
+	/* Always: the others are measured by it. */
+	plan->policies[plan->n_policies++] = &replay_belady;
+	return rc;
+}
+
+static int parse_budgets(struct replay_plan *plan, const char *text, struct error *err)
+{
+	const char *at = text;
+	for (;;) {
+		char *end;
+		double percent = strtod(at, &end);
+		if (end != at && *end == '%')
+			end++;
+		if (end == at || !(percent > 0 && percent <= 100) || (*end && *end != ',') ||
+			plan->n_budgets == REPLAY_BUDGETS)
+			return error_set(err, EINVAL,
+				"--budget: \"%s\", takes up to %d shares of the experts as "
+				"17%%,33%%,50%%",
+				text, REPLAY_BUDGETS);
+		plan->budgets[plan->n_budgets++] = percent;
+		if (!*end)
+			return 0;
+		at = end + 1;
+	}
+}
+
+static int read_traces(struct replay_plan *plan, struct error *err)
+{
+	plan->traces = calloc(plan->n_traces, sizeof(*plan->traces));
+	if (!plan->traces)
+		return error_set(err, ENOMEM, "no memory for %zu traces", plan->n_traces);
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < plan->n_traces; i++)
+		rc = cache_trace_read(plan->files[i], &plan->traces[i], err);
+	return rc;
+}
+
+static int replay_all(
+	const struct replay_plan *plan, struct replay_result *results, struct error *err)
+{
+	int rc = 0;
+	for (size_t t = 0; t < plan->n_traces; t++)
+		for (size_t b = 0; rc == 0 && b < plan->n_budgets; b++)
+			for (size_t p = 0; rc == 0 && p < plan->n_policies; p++) {
+				struct replay_options options = {.policy = plan->policies[p],
+					.n_slots = replay_slots(&plan->traces[t], plan->budgets[b]),
+					.link = plan->link};
+				rc = cache_replay(&plan->traces[t], &options,
+					replay_cell(plan, results, t, b, p), err);
+				if (rc < 0)
+					error_prefix(err, rc, "%s", plan->files[t]);
+			}
+	return rc;
+}
+
+static int report(struct replay_plan *plan, bool json, struct error *err)
+{
+	struct replay_result *results =
+		calloc(plan->n_traces * plan->n_budgets * plan->n_policies, sizeof(*results));
+	if (!results)
+		return error_set(err, ENOMEM, "no memory for the results");
+	int rc = replay_all(plan, results, err);
+	if (rc == 0 && json) {
+		json_t *out = replay_json(plan, results);
+		json_dumpf(out, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+		putchar('\n');
+		json_decref(out);
+	} else if (rc == 0) {
+		replay_table(plan, results, stdout);
+	}
+	if (rc == 0 && plan->plot) {
+		rc = replay_plot(plan, results);
+		if (rc < 0)
+			error_set(err, -rc, "no picture");
+	}
+	free(results);
+	return rc;
+}
+
+/* The traces are named in front of the options. */
+static int take_files(struct replay_plan *plan, int *argc, char ***argv, struct error *err)
+{
+	while (*argc > 1 && strncmp((*argv)[1], "--", 2) != 0) {
+		if (plan->n_traces == REPLAY_TRACES)
+			return error_set(err, EINVAL, "more than %d traces", REPLAY_TRACES);
+		plan->files[plan->n_traces++] = (*argv)[1];
+		++*argv;
+		--*argc;
+	}
+	return plan->n_traces > 0 ? 0 : error_set(err, EINVAL, "name a trace: replay TRACE...");
+}
+
+static int run_replay(int argc, char **argv)
+{
+	struct replay_plan plan = {.n_policies = 0};
+	const char *policies = "all", *budgets = "17%,33%,50%", *format = "text";
+	float gb_per_s = 2;
+	uint32_t latency_us = 80;
+	const struct arg args[] = {
+		{"policy", ARG_STRING, &policies, 0, 0, "NAMES",
+			"by commas; all (default); Belady's bound is always beside them"},
+		{"budget", ARG_STRING, &budgets, 0, 0, "SHARES", "default 17%,33%,50%"},
+		{"bandwidth", ARG_FLOAT, &gb_per_s, 0, 0, "GB/S", "of the link, default 2"},
+		{"latency", ARG_U32, &latency_us, 0, 1000000, "US", "of the link, default 80"},
+		{"format", ARG_STRING, &format, 0, 0, "text|json", "default text"},
+		{"plot", ARG_STRING, &plan.plot, 0, 0, "FILE",
+			"hits over budget, all traces together, as .svg or .png"},
+		{0},
+	};
+	struct error err = {""};
+	if (wants_help(argc, argv)) {
+		puts("usage: outrider-bench cache replay TRACE... [OPTIONS]\n");
+		args_help(args, stdout);
+		return EX_OK;
+	}
+	int rc = take_files(&plan, &argc, &argv, &err);
+	if (rc == 0)
+		rc = args_parse(argc, argv, args, &err);
+	if (rc == 0 && !(gb_per_s >= 0.001f && gb_per_s <= 10000))
+		rc = error_set(&err, EINVAL, "--bandwidth: takes 0.001 to 10000");
+	if (rc == 0 && strcmp(format, "json") != 0 && strcmp(format, "text") != 0)
+		rc = error_set(&err, EINVAL, "--format: \"%s\", allowed are text and json", format);
+	if (rc == 0)
+		rc = parse_policies(&plan, policies, &err);
+	if (rc == 0)
+		rc = parse_budgets(&plan, budgets, &err);
+	plan.link = (struct replay_link){(double)gb_per_s * 1e9, (uint64_t)latency_us * 1000};
+	if (rc == 0)
+		rc = read_traces(&plan, &err);
+	if (rc == 0)
+		rc = report(&plan, strcmp(format, "json") == 0, &err);
+	for (size_t i = 0; plan.traces && i < plan.n_traces; i++)
+		cache_trace_exit(&plan.traces[i]);
+	free(plan.traces);
+	return rc < 0 ? fail(rc, &err) : EX_OK;
+}
+
+int bench_cache(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		int (*run)(int argc, char **argv);
+	} verbs[] = {{"record", run_record}, {"synth", run_synth}, {"replay", run_replay}};
+	for (size_t i = 0; argc >= 2 && i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		if (strcmp(argv[1], verbs[i].name) == 0)
+			return verbs[i].run(argc - 1, argv + 1);
+	bool help = argc >= 2 && strcmp(argv[1], "--help") == 0;
+	fputs(usage, help ? stdout : stderr);
+	return help ? EX_OK : EX_USAGE;
+}

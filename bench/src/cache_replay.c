@@ -1,0 +1,404 @@
+#include "bench/src/cache_replay.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { QUEUE_MAX = 1024 }; /* the service's default */
+
+/* Smoothing of what is measured, per pass. */
+#define SMOOTHING 0.125
+
+enum slot_use { UNUSED, FLYING, RESIDENT };
+
+struct sim_slot {
+	enum slot_use use;
+	uint32_t layer, expert;
+	bool prefetched; /* and not used yet */
+	enum load_reason why;
+	uint64_t arrives_ns;
+};
+
+struct sim {
+	const struct cache_trace *trace;
+	const struct replay_options *options;
+	const struct cache_policy_ops *ops;
+	void *state;
+	struct replay_totals *totals; /* of the pass that runs */
+	uint64_t now_ns, link_free_ns, load_ns;
+	struct sim_slot *slots; /* [n_slots] */
+	uint32_t *slot_of; /* [n_layers][n_experts] slot + 1 */
+	uint32_t n_used; /* slots from here on were never used */
+	/* In flight, in the order of arrival: slots. */
+	uint32_t *flying, first_flying, n_flying;
+	/* Demands without a load yet, of the layer that runs: experts. */
+	uint32_t wanted[LIMIT_EXPERTS], first_wanted, n_wanted;
+	bool blocked; /* no slot for the best prefetch: not before something has happened */
+	/* The layer that runs. */
+	uint32_t layer;
+	bool *needed; /* [n_experts] used by it */
+	uint32_t n_arrived; /* of those, since it began, not computed yet */
+	bool waves; /* its resident experts have been computed and may go: it is larger than the cache */
+	uint64_t iteration;
+	bool stuck; /* the policy gave no slot for a demand */
+	struct cache_measures measures;
+};
+
+static uint32_t *slot_of(const struct sim *sim, uint32_t layer, uint32_t expert)
+{
+	return &sim->slot_of[(size_t)layer * sim->trace->n_experts + expert];
+}
+
+/* Where it is, if it is resident. */
+static uint32_t find(const struct sim *sim, uint32_t layer, uint32_t expert)
+{
+	uint32_t slot = *slot_of(sim, layer, expert);
+	return slot > 0 && sim->slots[slot - 1].use == RESIDENT ? slot - 1 : SLOT_NONE;
+}
+
+/* ---- The link. ---- */
+
+static bool may_evict(void *arg, uint32_t index)
+{
+	const struct sim *sim = arg;
+	const struct sim_slot *slot = &sim->slots[index];
+	if (slot->use != RESIDENT)
+		return false;
+	return sim->waves || slot->layer != sim->layer || !sim->needed[slot->expert];
+}
+
+/* What was prefetched has been used, or has left without. */
+static void judge(struct sim *sim, struct sim_slot *slot, bool used)
+{
+	if (!slot->prefetched)
+		return;
+	slot->prefetched = false;
+	sim->totals->prefetches_judged++;
+	sim->totals->prefetches_used += used;
+}
+
+static uint32_t take_slot(struct sim *sim, const struct cache_prefetch *want, enum load_reason why)
+{
+	if (sim->n_used < sim->options->n_slots)
+		return sim->n_used++;
+	uint32_t index = sim->ops->victim(sim->state, want, why, may_evict, sim);
+	if (index == SLOT_NONE && why == LOAD_DEMAND && sim->n_flying == 0) {
+		sim->waves = true;
+		index = sim->ops->victim(sim->state, want, why, may_evict, sim);
+	}
+	if (index == SLOT_NONE)
+		return SLOT_NONE;
+	struct sim_slot *slot = &sim->slots[index];
+	judge(sim, slot, false);
+	*slot_of(sim, slot->layer, slot->expert) = 0;
+	sim->ops->on_evict(sim->state, index);
+	return index;
+}
+
+/* False without a slot. */
+static bool send(struct sim *sim, const struct cache_prefetch *want, enum load_reason why)
+{
+	uint32_t index = take_slot(sim, want, why);
+	if (index == SLOT_NONE)
+		return false;
+	sim->link_free_ns = sim->now_ns + sim->load_ns;
+	sim->slots[index] = (struct sim_slot){.use = FLYING,
+		.layer = want->layer,
+		.expert = want->expert,
+		.prefetched = why == LOAD_PREFETCH,
+		.why = why,
+		.arrives_ns = sim->link_free_ns + sim->options->link.latency_ns};
+	*slot_of(sim, want->layer, want->expert) = index + 1;
+	sim->flying[(sim->first_flying + sim->n_flying++) % sim->options->n_slots] = index;
+	sim->totals->loads++;
+	sim->totals->prefetches += why == LOAD_PREFETCH;
+	return true;
+}
+
+static void send_prefetch(struct sim *sim)
+{
+	struct cache_prefetch want;
+	while (!sim->blocked && sim->ops->next(sim->state, sim->now_ns, &want)) {
+		if (*slot_of(sim, want.layer, want.expert) != 0)
+			continue;
+		if (send(sim, &want, LOAD_PREFETCH))
+			return;
+		sim->ops->put_back(sim->state, &want);
+		sim->blocked = true;
+	}
+}
+
+/* When the link is free, the next load. */
+static void send_next(struct sim *sim)
+{
+	if (sim->link_free_ns > sim->now_ns)
+		return;
+	if (sim->first_wanted == sim->n_wanted) {
+		send_prefetch(sim);
+		return;
+	}
+	struct cache_prefetch want = {
+		.layer = sim->layer, .expert = sim->wanted[sim->first_wanted]};
+	sim->first_wanted += send(sim, &want, LOAD_DEMAND);
+}
+
+static void land(struct sim *sim)
+{
+	while (sim->n_flying > 0) {
+		uint32_t index = sim->flying[sim->first_flying];
+		struct sim_slot *slot = &sim->slots[index];
+		if (slot->arrives_ns > sim->now_ns)
+			return;
+		sim->first_flying = (sim->first_flying + 1) % sim->options->n_slots;
+		sim->n_flying--;
+		slot->use = RESIDENT;
+		sim->blocked = false;
+		bool needed = slot->layer == sim->layer && sim->needed[slot->expert];
+		sim->n_arrived += needed;
+		sim->ops->on_load(sim->state, index, slot->layer, slot->expert, slot->why);
+		if (needed)
+			judge(sim, slot, true);
+	}
+}
+
+/* To the next thing that happens, `until` at the latest. */
+static void step(struct sim *sim, uint64_t until_ns)
+{
+	send_next(sim);
+	uint64_t next_ns = until_ns;
+	if (sim->n_flying > 0 && sim->slots[sim->flying[sim->first_flying]].arrives_ns < next_ns)
+		next_ns = sim->slots[sim->flying[sim->first_flying]].arrives_ns;
+	if (sim->link_free_ns > sim->now_ns && sim->link_free_ns < next_ns)
+		next_ns = sim->link_free_ns;
+	sim->now_ns = next_ns;
+	land(sim);
+}
+
+static void advance(struct sim *sim, uint64_t by_ns)
+{
+	uint64_t until_ns = sim->now_ns + by_ns;
+	while (sim->now_ns < until_ns)
+		step(sim, until_ns);
+	land(sim);
+	send_next(sim);
+}
+
+/* ---- Layers and passes. ---- */
+
+static void tell_hints(struct sim *sim, const struct trace_pass *pass, uint32_t first, uint32_t n,
+	uint64_t span_ns)
+{
+	uint64_t start_ns = sim->now_ns;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct trace_hint *from = &sim->trace->hints[first + i];
+		uint64_t at_ns = from->at_ns < span_ns ? from->at_ns : span_ns;
+		if (start_ns + at_ns > sim->now_ns)
+			advance(sim, start_ns + at_ns - sim->now_ns);
+		uint32_t where = *slot_of(sim, from->layer, from->expert);
+		if (where != 0 && sim->slots[where - 1].use == FLYING)
+			continue;
+		struct cache_hint hint = {.layer = from->layer,
+			.expert = from->expert,
+			.source = (enum hint_source)from->source,
+			.score = from->score,
+			.session = pass->session};
+		sim->blocked = false;
+		sim->ops->on_hint(sim->state, &hint, where == 0 ? SLOT_NONE : where - 1);
+	}
+	advance(sim, start_ns + span_ns - sim->now_ns);
+}
+
+static struct cache_use use_of(const struct sim *sim, const struct trace_pass *pass,
+	const struct trace_layer *layer, uint32_t i)
+{
+	const struct trace_use *use = &sim->trace->uses[layer->first_use + i];
+	return (struct cache_use){.layer = layer->layer,
+		.expert = use->expert,
+		.tokens = use->tokens,
+		.slot = find(sim, layer->layer, use->expert),
+		.session = pass->session,
+		.iteration = sim->iteration};
+}
+
+/* What the layer uses: demands of what is not there, then activations of all; how many are resident. */
+static uint32_t ask(struct sim *sim, const struct trace_pass *pass, const struct trace_layer *layer)
+{
+	uint32_t n_there = 0;
+	sim->first_wanted = sim->n_wanted = sim->n_arrived = 0;
+	sim->layer = layer->layer;
+	sim->waves = false;
+	for (uint32_t i = 0; i < layer->n_uses; i++)
+		sim->needed[sim->trace->uses[layer->first_use + i].expert] = true;
+	for (uint32_t i = 0; i < layer->n_uses; i++) {
+		struct cache_use use = use_of(sim, pass, layer, i);
+		uint32_t where = *slot_of(sim, use.layer, use.expert);
+		sim->totals->uses++;
+		if (use.slot != SLOT_NONE) {
+			sim->totals->hits++;
+			judge(sim, &sim->slots[use.slot], true);
+			n_there++;
+			continue;
+		}
+		sim->ops->on_demand(sim->state, &use);
+		if (where != 0) {
+			sim->totals->late++;
+			sim->slots[where - 1].why = LOAD_DEMAND;
+			continue;
+		}
+		sim->totals->misses++;
+		sim->wanted[sim->n_wanted++] = use.expert;
+	}
+	for (uint32_t i = 0; i < layer->n_uses; i++) {
+		struct cache_use use = use_of(sim, pass, layer, i);
+		sim->ops->on_activation(sim->state, &use);
+	}
+	sim->blocked = false;
+	return n_there;
+}
+
+static void run_layer(
+	struct sim *sim, const struct trace_pass *pass, const struct trace_layer *layer)
+{
+	advance(sim, layer->before_ns);
+	sim->iteration++;
+	uint32_t n_there = ask(sim, pass, layer), left = layer->n_uses - n_there;
+	tell_hints(sim, pass, layer->first_hint, layer->n_hints, 0);
+	uint64_t each_ns = layer->n_uses > 0 ? layer->after_ns / layer->n_uses : 0;
+	advance(sim, n_there * each_ns);
+	while (left > 0) {
+		uint64_t before_ns = sim->now_ns;
+		while (sim->n_arrived == 0 && !sim->stuck) {
+			send_next(sim);
+			sim->stuck = sim->n_flying == 0;
+			if (!sim->stuck)
+				step(sim, UINT64_MAX);
+		}
+		if (sim->stuck)
+			return;
+		sim->totals->stall_ns += sim->now_ns - before_ns;
+		sim->n_arrived--;
+		left--;
+		advance(sim, each_ns);
+	}
+	for (uint32_t i = 0; i < layer->n_uses; i++)
+		sim->needed[sim->trace->uses[layer->first_use + i].expert] = false;
+	sim->blocked = false;
+}
+
+static void measure(struct sim *sim, const struct trace_pass *pass)
+{
+	struct cache_measures *m = &sim->measures;
+	double verify_ns = 0;
+	for (uint32_t i = 0; i < pass->n_layers; i++) {
+		const struct trace_layer *layer = &sim->trace->layers[pass->first_layer + i];
+		verify_ns += (double)layer->before_ns + layer->after_ns;
+	}
+	if (pass->prefill || pass->n_layers == 0)
+		return;
+	verify_ns /= pass->n_layers;
+	m->verify_layer_ns +=
+		m->verify_layer_ns > 0 ? SMOOTHING * (verify_ns - m->verify_layer_ns) : verify_ns;
+	m->draft_tokens = pass->drafted;
+	if (pass->drafted > 0) {
+		double draft_ns = (double)pass->draft_ns / pass->drafted / sim->trace->n_layers;
+		m->draft_layer_ns += m->draft_layer_ns > 0
+					     ? SMOOTHING * (draft_ns - m->draft_layer_ns)
+					     : draft_ns;
+	}
+	if (sim->ops->on_measure)
+		sim->ops->on_measure(sim->state, m);
+}
+
+static void run_pass(struct sim *sim, struct replay_result *out, const struct trace_pass *pass)
+{
+	uint64_t start_ns = sim->now_ns;
+	sim->totals = pass->prefill ? &out->prefill : &out->decode;
+	tell_hints(sim, pass, pass->first_hint, pass->n_hints, pass->draft_ns);
+	for (uint32_t i = 0; i < pass->n_layers; i++)
+		run_layer(sim, pass, &sim->trace->layers[pass->first_layer + i]);
+	sim->totals->passes++;
+	sim->totals->tokens += pass->emitted;
+	sim->totals->time_ns += sim->now_ns - start_ns;
+	measure(sim, pass);
+}
+
+/* ---- The call. ---- */
+
+uint32_t cache_replay_slots_min(const struct cache_trace *trace)
+{
+	uint32_t most = 1;
+	for (uint32_t i = 0; i < trace->n_layer_runs; i++)
+		if (trace->layers[i].n_uses > most)
+			most = trace->layers[i].n_uses;
+	return most;
+}
+
+uint32_t cache_trace_experts(const struct cache_trace *trace)
+{
+	uint32_t n = 0;
+	for (uint32_t l = 0; l < trace->n_layers; l++)
+		n += trace->moe[l] ? trace->n_experts : 0;
+	return n;
+}
+
+static int create_policy(struct sim *sim, struct error *err)
+{
+	const struct cache_trace *trace = sim->trace;
+	struct cache_policy_shape shape = {.n_layers = trace->n_layers,
+		.n_experts = trace->n_experts,
+		.n_experts_used = trace->n_experts_used,
+		.n_slots = sim->options->n_slots,
+		.queue_max = QUEUE_MAX,
+		.moe = trace->moe,
+		.profile = sim->options->profile};
+	if (sim->ops == &replay_belady)
+		return replay_belady_create(trace, sim->options->n_slots, &sim->state, err);
+	return sim->ops->create(&shape, &sim->state, err);
+}
+
+static int sim_init(struct sim *sim, struct error *err)
+{
+	const struct replay_options *options = sim->options;
+	uint32_t n_slots = options->n_slots;
+	sim->slots = calloc(n_slots, sizeof(*sim->slots));
+	sim->flying = calloc(n_slots, sizeof(*sim->flying));
+	sim->slot_of =
+		calloc((size_t)sim->trace->n_layers * sim->trace->n_experts, sizeof(*sim->slot_of));
+	sim->needed = calloc(sim->trace->n_experts, sizeof(*sim->needed));
+	if (!(sim->slots && sim->flying && sim->slot_of && sim->needed))
+		return error_set(err, ENOMEM, "no memory to replay with %u slots", n_slots);
+	sim->load_ns = (uint64_t)llround(
+		(double)sim->trace->expert_bytes * 1e9 / options->link.bytes_per_s);
+	sim->load_ns += sim->load_ns == 0;
+	sim->measures =
+		(struct cache_measures){.n_slots = n_slots, .load_ns = (double)sim->load_ns};
+	int rc = create_policy(sim, err);
+	if (rc == 0 && sim->ops->on_measure)
+		sim->ops->on_measure(sim->state, &sim->measures);
+	return rc;
+}
+
+int cache_replay(const struct cache_trace *trace, const struct replay_options *options,
+	struct replay_result *out, struct error *err)
+{
+	memset(out, 0, sizeof(*out));
+	if (options->n_slots < cache_replay_slots_min(trace))
+		return error_set(err, EINVAL,
+			"%u slots, but a layer of the trace uses %u experts at once",
+			options->n_slots, cache_replay_slots_min(trace));
+	struct sim sim = {.trace = trace, .options = options, .ops = options->policy};
+	int rc = sim_init(&sim, err);
+	for (uint32_t i = 0; rc == 0 && i < trace->n_passes; i++) {
+		run_pass(&sim, out, &trace->passes[i]);
+		if (sim.stuck)
+			rc = error_set(err, EIO, "policy %s gives no slot for a demand in pass %u",
+				sim.ops->name, i);
+	}
+	if (sim.state)
+		sim.ops->destroy(sim.state);
+	free(sim.slots);
+	free(sim.flying);
+	free(sim.slot_of);
+	free(sim.needed);
+	return rc;
+}

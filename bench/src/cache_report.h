@@ -1,0 +1,35 @@
+/* What replays gave, as a table, as JSON and as a picture. */
+#pragma once
+
+#include "bench/src/cache_replay.h"
+
+#include <jansson.h>
+
+enum { REPLAY_POLICIES = 16, REPLAY_BUDGETS = 16, REPLAY_TRACES = 64 };
+
+struct replay_plan {
+	const char *files[REPLAY_TRACES];
+	struct cache_trace *traces; /* [n_traces] */
+	size_t n_traces;
+	const struct cache_policy_ops *policies[REPLAY_POLICIES]; /* the last is Belady's */
+	size_t n_policies;
+	double budgets[REPLAY_BUDGETS]; /* percent of all experts */
+	size_t n_budgets;
+	struct replay_link link;
+	const char *plot;
+};
+
+/* Of [n_traces][n_budgets][n_policies]. */
+static inline struct replay_result *replay_cell(const struct replay_plan *plan,
+	struct replay_result *results, size_t trace, size_t budget, size_t policy)
+{
+	return &results[(trace * plan->n_budgets + budget) * plan->n_policies + policy];
+}
+
+/* Slots of a budget: as outrider-expert-cache counts a share. */
+uint32_t replay_slots(const struct cache_trace *trace, double percent);
+
+void replay_table(const struct replay_plan *plan, struct replay_result *results, FILE *to);
+json_t *replay_json(const struct replay_plan *plan, struct replay_result *results);
+/* Share of hits over budget, all traces together: gnuplot writes plan->plot. */
+int replay_plot(const struct replay_plan *plan, struct replay_result *results);

@@ -1,0 +1,84 @@
+#include "client/model/new_file.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* A name that leads to a device or a folder is not one to write a model to, whatever is forced. */
+static int check_place(const char *path, bool force, struct error *err)
+{
+	struct stat st;
+	if (stat(path, &st) != 0)
+		return errno == ENOENT ? 0 : error_set(err, errno, "%s: %s", path, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return error_set(err, EEXIST, "%s is there already, and is %s", path,
+			S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
+	if (!force)
+		return error_set(err, EEXIST, "%s is there already; --force replaces it", path);
+	return 0;
+}
+
+/* One that is left of an earlier run is written over. */
+static int open_part(struct new_file *f, struct error *err)
+{
+	struct stat st;
+	f->fd = open(f->part, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+	if (f->fd < 0)
+		return error_set(err, errno, "%s cannot be written: %s", f->path, strerror(errno));
+	if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+		close(f->fd);
+		f->fd = -1;
+		return error_set(err, EEXIST, "%s: not a regular file", f->part);
+	}
+	f->file = ftruncate(f->fd, 0) == 0 ? fdopen(f->fd, "w") : NULL;
+	return f->file ? 0 : error_set(err, errno, "%s: %s", f->part, strerror(errno));
+}
+
+static int check_space(const struct new_file *f, uint64_t bytes, struct error *err)
+{
+	struct statvfs fs;
+	if (fstatvfs(f->fd, &fs) != 0)
+		return 0;
+	uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize;
+	if (bytes <= room)
+		return 0;
+	return error_set(err, ENOSPC, "%s: %.1f GiB are needed, %.1f GiB are free", f->path,
+		(double)bytes / (1 << 30), (double)room / (1 << 30));
+}
+
+int new_file_open(
+	struct new_file *f, const char *path, bool force, uint64_t bytes, struct error *err)
+{
+	*f = (struct new_file){.path = path, .fd = -1};
+	int rc = check_place(path, force, err);
+	if (rc)
+		return rc;
+	if (asprintf(&f->part, "%s.part", path) < 0) {
+		f->part = NULL;
+		return error_set(err, ENOMEM, "no memory for a name");
+	}
+	rc = open_part(f, err);
+	return rc ? rc : check_space(f, bytes, err);
+}
+
+int new_file_close(struct new_file *f, int rc, struct error *err)
+{
+	bool ours = f->fd >= 0;
+	/* A name on the disk for bytes that are not would be a model cut short after a power failure. */
+	if (!rc && (fflush(f->file) != 0 || fdatasync(f->fd) != 0))
+		rc = error_set(err, errno, "%s: %s", f->part, strerror(errno));
+	if (f->file && fclose(f->file) != 0 && !rc)
+		rc = error_set(err, errno, "%s: %s", f->part, strerror(errno));
+	else if (!f->file && ours)
+		close(f->fd);
+	if (!rc && rename(f->part, f->path) != 0)
+		rc = error_set(err, errno, "%s: %s", f->path, strerror(errno));
+	if (rc && ours)
+		unlink(f->part);
+	free(f->part);
+	*f = (struct new_file){.fd = -1};
+	return rc;
+}

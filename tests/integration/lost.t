@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""A model file that is cut, written to or replaced while sessions run: they end with that error and only true tokens
+before it, nobody crashes, new requests are refused, and a service that is started again goes on with what is there."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from outrider_test import TARGET, Service, Tap, program, prompts, reference, run, until
+
+TOKENS = 400
+tap = Tap()
+if not TARGET.exists():
+    tap.skip("a lost model", f"{TARGET.name} is not there")
+    tap.done()
+home = Path(tempfile.mkdtemp(prefix="outrider-lost-", dir="/var/tmp"))
+model = home / "model.gguf"
+asked = prompts(4)
+expected = [reference(ids, TOKENS, seed=i, extra=("--ignore-eos",)) for i, ids in enumerate(asked)]
+
+
+def cut():
+    os.truncate(model, 40000)
+    return "became shorter"
+
+
+def overwrite():
+    """Other weights in the same place, as a download that begins again would write them; the size stays."""
+    with open(model, "r+b") as file:
+        file.seek(model.stat().st_size // 2)
+        file.write(os.urandom(model.stat().st_size // 4))
+    return "was written to"
+
+
+def replace():
+    other = home / "other.gguf"
+    shutil.copy(TARGET, other)
+    os.replace(other, model)
+    return "was replaced"
+
+
+def true_prefix(result, want):
+    n = len(result["tokens"])
+    return n < TOKENS and result["tokens"] == want["tokens"][:n]
+
+
+def lose(how, sets, options=()):
+    shutil.copy(TARGET, model)
+    name = f"{how.__name__} with {', '.join(sets) or 'the defaults'} {' '.join(options)}".strip()
+    requests = [{"tokens": ids, "max_tokens": TOKENS, "seed": i, "ignore_eos": True, "progress": True, "logits_hash": True}
+                for i, ids in enumerate(asked)]
+    with Service(model=model, sets=sets, options=options) as service, open(home / "progress", "w") as progress:
+        verifier, cache = service.pid("verifier"), service.pid("expert-cache")
+        swarm = subprocess.Popen([program("tests/swarm"), str(service.runtime), "4"], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=progress, text=True)
+        swarm.stdin.write("".join(json.dumps(r) + "\n" for r in requests))
+        swarm.stdin.close()
+        swarm.stdin = None
+        running = until(lambda: (home / "progress").stat().st_size > 20, 30)
+        said = how()
+        results = [json.loads(line) for line in swarm.communicate(timeout=120)[0].splitlines()]
+        errors = [r.get("error", "") for r in results]
+        tap.ok(running and len(results) == 4 and all(said in e and str(model) in e for e in errors),
+               f"{name}: every session ends with that error", errors)
+        tap.ok(all(true_prefix(r, e) for r, e in zip(results, expected)), f"{name}: what was sent before it is true",
+               [len(r["tokens"]) for r in results])
+        again = run(program("outrider"), "run", "--tokens", "1,2,3", "--max-tokens", "5", "--runtime-dir", service.runtime)
+        tap.ok(again.returncode == 74 and said in again.stderr, f"{name}: new requests are refused with it", again.stderr)
+        degraded = until(lambda: all("changed" in p["state"] for p in service.status()
+                                     if p["name"] in ("verifier", "expert-cache") and
+                                     not (p["name"] == "expert-cache" and "verifier.experts=mapped" in sets)), 10)
+        tap.ok(degraded and service.pid("verifier") == verifier and service.pid("expert-cache") == cache,
+               f"{name}: both processes live and say so", f"{service.status()}\n{service.log_text()}")
+    if how is replace:
+        with Service(model=model, sets=sets, options=options) as service:
+            result = service.swarm([requests[0]])[0]
+            tap.ok(result["tokens"] == expected[0]["tokens"], f"{name}: started again, it serves what is there now", result)
+
+
+try:
+    for how in (cut, overwrite, replace):
+        lose(how, ("verifier.experts=mapped",))
+        lose(how, (), ("--budget", "30%"))
+    lose(cut, ("verifier.weights=packed", "expert-cache.pack=yes"))
+    lose(overwrite, ("expert-cache.io=pread", "expert-cache.direct=no"), ("--budget", "30%"))
+finally:
+    shutil.rmtree(home, ignore_errors=True)
+tap.done()
