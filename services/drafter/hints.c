@@ -121,8 +121,8 @@ void hints_request(struct hints *hints, uint64_t iteration)
 
 static uint64_t verify_layer_ns(const struct hints *hints)
 {
-	uint64_t ns =
-		atomic_load_explicit(&hints->hinter.header->verify_layer_ns, memory_order_relaxed);
+	uint64_t ns = atomic_load_explicit(
+		&hints->hinter.header->verify_layer_wall_ns, memory_order_relaxed);
 	return ns < LAYER_NS_MAX ? ns : LAYER_NS_MAX;
 }
 
@@ -147,7 +147,8 @@ void hints_measured(struct hints *hints, uint32_t n_tokens, uint32_t n_layers)
 uint64_t hints_needed_by(const struct hints *hints, uint32_t layer, uint64_t now_ns)
 {
 	uint64_t begin_ns = hints->verify_ns > now_ns ? hints->verify_ns : now_ns;
-	return begin_ns + layer * verify_layer_ns(hints);
+	/* And half as long again: what is believed to be too late is not loaded, and how long experts take varies. */
+	return begin_ns + (layer + 1) * verify_layer_ns(hints) * 3 / 2;
 }
 
 void hints_tell(struct hints *hints, enum hint_source source, uint32_t layer, uint32_t ordinal,

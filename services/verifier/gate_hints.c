@@ -91,6 +91,8 @@ void gate_hints_end(struct gate_hints *gates, uint64_t verify_ns, uint64_t wait_
 		gates->layer_wall_ns ? (7 * gates->layer_wall_ns + wall_ns) / 8 : wall_ns;
 	atomic_store_explicit(
 		&gates->attached->verify_layer_ns, gates->layer_ns, memory_order_relaxed);
+	atomic_store_explicit(
+		&gates->attached->verify_layer_wall_ns, gates->layer_wall_ns, memory_order_relaxed);
 }
 
 /* The chosen of all tokens, each once, with the sum of its weights. */

@@ -96,6 +96,7 @@ struct slots_header {
 	_Atomic uint32_t verifier_epoch; /* its pins carry this; never 0 once one attached */
 	_Atomic uint64_t demand_hits, demand_misses, self_served;
 	_Atomic uint64_t verify_layer_ns; /* one layer of a verification, without waits */
+	_Atomic uint64_t verify_layer_wall_ns; /* and with them */
 
 	/* The drafter's. */
 	alignas(CACHE_LINE) _Atomic uint64_t draft_layer_ns; /* one layer of its model, one step */
