@@ -133,6 +133,11 @@ static inline size_t kv_vector_bytes(enum kv_type type, uint32_t n)
 	return (size_t)n * (type == KV_F16 ? 2 : 4);
 }
 
+/* Turned vectors lie dimension by dimension, those of KV_TURN cells together, cells 16 * i and on at 16 * i times the
+ * bytes of one: for each value its 16 cells' one after the other. KV_Q8_0: for each of its blocks first the 16 scales.
+ * So scores, whose lanes are cells, read keys as they lie. */
+#define KV_TURN 16
+
 /* One query token of an attention job. */
 struct attention_query {
 	const float *q; /* [n_heads][k_dim], heads q_stride floats apart */
@@ -159,6 +164,7 @@ struct attention_job {
 	enum kv_type kv_type;
 	const void *k, *v; /* cell c's vector of this layer and KV head at k + c * k_cell_bytes */
 	size_t k_cell_bytes, v_cell_bytes;
+	bool k_turned; /* the keys lie turned (KV_TURN), and k_cell_bytes is kv_vector_bytes of one */
 	uint32_t k_dim, v_dim; /* v may be the first v_dim values of k */
 	uint32_t n_tokens, n_heads; /* their product: 1..ATTENTION_ROWS */
 	const struct attention_query *queries; /* [n_tokens] */
@@ -280,6 +286,11 @@ struct kernels {
 	/* float32 -> the KV type, kv_vector_bytes(type, n) of it. Float16 is rounded to nearest even. KV_Q8_0: a block is
 	 * quantised as activations are (a short one as if zeros followed), its d rounded to float16 afterwards. */
 	void (*kv_store)(const float *x, uint32_t n, enum kv_type type, void *out);
+
+	/* The same values as the vector of a cell among turned ones (KV_TURN), those of cell 0 and on at `cells`. Only its
+	 * own bytes are written: threads may store to other cells meanwhile. */
+	void (*kv_store_turned)(
+		const float *x, uint32_t n, enum kv_type type, void *cells, uint32_t cell);
 };
 
 #define ATTENTION_CHUNK 64

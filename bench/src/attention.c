@@ -153,9 +153,10 @@ static size_t layer_bytes(const struct shape *s, enum kv_type type, size_t cells
 	return s->v_in_k ? k : k + v;
 }
 
+/* Of the cells, whole pages as a cache has them. */
 static uint32_t positions(const struct row *row)
 {
-	return row->depth + row->n;
+	return (row->depth + row->n + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS * KV_PAGE_CELLS;
 }
 
 static void plan_row(struct bench *b, struct row *row)
@@ -250,6 +251,7 @@ static int run_row(struct bench *b, struct row *row, uint32_t round, struct erro
 		.v_head_bytes = v_cell * positions(row),
 		.k_cell_bytes = k_cell,
 		.v_cell_bytes = v_cell,
+		.k_turned = !s->v_in_k,
 		.k_dim = s->k_dim,
 		.v_dim = s->v_dim,
 		.n_kv_heads = s->n_kv_heads,

@@ -39,6 +39,39 @@ ATTENTION_INLINE struct v16 kv_n(enum kv_type type, const uint8_t *p, size_t d, 
 	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8_n(p + 2 + d % Q8_BLOCK, n));
 }
 
+/* Bytes from a value of turned vectors to the next one of its block, and before value d. */
+ATTENTION_INLINE size_t kv_turned_step(enum kv_type type)
+{
+	return KV_TURN * (type == KV_F32 ? sizeof(float) : type == KV_F16 ? sizeof(uint16_t) : 1);
+}
+
+ATTENTION_INLINE size_t kv_turned_offset(enum kv_type type, size_t d)
+{
+	if (type == KV_Q8_0)
+		return (d / Q8_BLOCK) * KV_TURN * KV_BLOCK_BYTES +
+		       KV_TURN * (sizeof(uint16_t) + d % Q8_BLOCK);
+	return d * kv_turned_step(type);
+}
+
+/* The scales of turned vectors in the block of value d. */
+ATTENTION_INLINE struct v16 kv_turned_scales(const uint8_t *p, size_t d)
+{
+	p += (d / Q8_BLOCK) * KV_TURN * KV_BLOCK_BYTES;
+	return v16_load_f16((const uint16_t *)(const void *)p);
+}
+
+/* Value d of 16 turned vectors at p; scales: those of its block, if they have any. */
+ATTENTION_INLINE struct v16 kv_turned_16(
+	enum kv_type type, const uint8_t *p, size_t d, struct v16 scales)
+{
+	p += kv_turned_offset(type, d);
+	if (type == KV_F32)
+		return v16_load((const float *)(const void *)p);
+	if (type == KV_F16)
+		return v16_load_f16((const uint16_t *)(const void *)p);
+	return v16_mul(scales, v16_load_i8(p));
+}
+
 static void kv_store_q8(const float *x, uint32_t n, uint8_t *out)
 {
 	for (uint32_t i = 0; i < n; i += Q8_BLOCK) {
@@ -74,4 +107,39 @@ static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out
 		v16_store_f16(half + i, v16_load(x + i));
 	if (i < n)
 		v16_store_f16_n(half + i, v16_load_n(x + i, n - i), n - i);
+}
+
+/* Values d..d+some-1, of one block, as `type` stores them at `row`, to the vector of cell `lane` < KV_TURN. */
+ATTENTION_INLINE void scatter(enum kv_type type, const uint8_t *row, size_t d, uint32_t some,
+	uint8_t *cells, uint32_t lane)
+{
+	const size_t step = kv_turned_step(type), bytes = step / KV_TURN;
+	uint8_t *to = cells + kv_turned_offset(type, d) + lane * bytes;
+
+	if (type == KV_Q8_0) {
+		memcpy(cells + d / Q8_BLOCK * KV_TURN * KV_BLOCK_BYTES + lane * sizeof(uint16_t),
+			row, sizeof(uint16_t));
+		row += sizeof(uint16_t);
+	}
+	for (uint32_t i = 0; i < some; i++)
+		memcpy(to + i * step, row + i * bytes, bytes);
+}
+
+static void op_kv_store_turned(
+	const float *x, uint32_t n, enum kv_type type, void *cells, uint32_t cell)
+{
+	uint8_t *to = (uint8_t *)cells + cell / KV_TURN * KV_TURN * kv_vector_bytes(type, n);
+	uint8_t row[Q8_BLOCK * sizeof(float)];
+
+	for (uint32_t d = 0; d < n; d += Q8_BLOCK) {
+		uint32_t some = n - d < Q8_BLOCK ? n - d : Q8_BLOCK;
+
+		op_kv_store(x + d, some, type, row);
+		if (type == KV_F32)
+			scatter(KV_F32, row, d, some, to, cell % KV_TURN);
+		else if (type == KV_F16)
+			scatter(KV_F16, row, d, some, to, cell % KV_TURN);
+		else
+			scatter(KV_Q8_0, row, d, some, to, cell % KV_TURN);
+	}
 }

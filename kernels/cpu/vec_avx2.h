@@ -239,6 +239,22 @@ static inline void v16_transpose(struct v16 *a)
 		a[i + 8].high = part[i];
 }
 
+/* Half of v16_pick. */
+static inline __m256 v8_pick(struct v16 a, const uint32_t *lanes, __m256 b)
+{
+	__m256i from = _mm256_loadu_si256((const __m256i *)(const void *)lanes);
+	__m256i high = _mm256_slli_epi32(from, 28), none = _mm256_slli_epi32(from, 27);
+	__m256 picked = _mm256_blendv_ps(_mm256_permutevar8x32_ps(a.low, from),
+		_mm256_permutevar8x32_ps(a.high, from), _mm256_castsi256_ps(high));
+
+	return _mm256_blendv_ps(picked, b, _mm256_castsi256_ps(none));
+}
+
+static inline struct v16 v16_pick(struct v16 a, const uint32_t *lanes, struct v16 b)
+{
+	return (struct v16){v8_pick(a, lanes, b.low), v8_pick(a, lanes + 8, b.high)};
+}
+
 static inline __m256 v8_of_halves(__m256i a)
 {
 	__m256i packed = _mm256_packus_epi32(a, a);

@@ -179,6 +179,14 @@ static inline void v16_transpose(struct v16 *a)
 	}
 }
 
+static inline struct v16 v16_pick(struct v16 a, const uint32_t *lanes, struct v16 b)
+{
+	__m512i from = _mm512_loadu_si512(lanes);
+	__mmask16 some = _mm512_cmplt_epu32_mask(from, _mm512_set1_epi32(16));
+
+	return (struct v16){_mm512_mask_permutexvar_ps(b.v, some, from, a.v)};
+}
+
 static inline struct v16 v16_first_half(struct v16 a)
 {
 	return (struct v16){_mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_castps_si512(a.v)))};

@@ -187,6 +187,15 @@ static inline void v16_transpose(struct v16 *a)
 		}
 }
 
+/* Lane i: lane lanes[i] of a, or of b lane i where lanes[i] is 16. */
+static inline struct v16 v16_pick(struct v16 a, const uint32_t *lanes, struct v16 b)
+{
+	for (uint32_t lane = 0; lane < 16; lane++)
+		if (lanes[lane] < 16)
+			b.f[lane] = a.f[lanes[lane]];
+	return b;
+}
+
 /* Two halves in each lane: the first, which lies lower, and the second. */
 static inline struct v16 v16_first_half(struct v16 a)
 {

@@ -239,6 +239,7 @@ static void attend_tokens(const struct pass *pass, const struct attention_unit *
 		.v = step->v + unit->kv_head * step->v_head_bytes,
 		.k_cell_bytes = step->k_cell_bytes,
 		.v_cell_bytes = step->v_cell_bytes,
+		.k_turned = step->k_turned,
 		.k_dim = step->k_dim,
 		.v_dim = step->v_dim,
 		.n_tokens = n,
