@@ -18,6 +18,8 @@
 /* From so many rows on the values of a chunk, and its keys, are widened for all of them. */
 #define ATTENTION_WIDE_ROWS 17
 #define ATTENTION_WIDE_KEYS (V16_TILE == 16 ? 17u : 3u)
+/* Values of the keys, and cells of the values, that a tile takes between two fetches. */
+enum { FETCH_STEPS = 4 };
 /* Scores of a row: a chunk's, and what is filled up behind them. */
 #define SCORES_STRIDE (ATTENTION_CHUNK + 16)
 
@@ -57,14 +59,18 @@ static size_t op_attention_scratch(uint32_t rows, uint32_t k_dim, uint32_t v_dim
 
 static inline void kv_fetch(struct kv_fetch *fetch)
 {
-	uint32_t left = fetch->n - fetch->next;
-
-	for (uint32_t n = left < fetch->step ? left : fetch->step; n; n--) {
+	for (uint32_t i = fetch->step; i && fetch->next < fetch->n; i--) {
 		const uint8_t *p = kv_at(&fetch->view, fetch->next++);
 
 		for (uint32_t b = 0; b < fetch->length; b += 64)
 			__builtin_prefetch(p + b);
 	}
+}
+
+/* All of it in `calls` calls. */
+static inline void kv_fetch_in(struct kv_fetch *fetch, uint32_t calls)
+{
+	fetch->step = (fetch->n + calls - 1) / calls;
 }
 
 /* scores[r][16 * g..] of H rows and V times 16 cells, those of keys->turned[g] and on. */
@@ -81,10 +87,9 @@ ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass 
 	for (uint32_t s = 0; s < V16_TILE; s++)
 		sum[s] = scales[s] = v16_set1(0);
 	while (d < k_dim) {
-		const size_t end = d + 16 < k_dim ? d + 16 : k_dim;
+		const size_t end = d + FETCH_STEPS < k_dim ? d + FETCH_STEPS : k_dim;
 
-		if (fetch->next < fetch->n)
-			kv_fetch(fetch);
+		kv_fetch(fetch);
 		for (uint32_t v = 0; v < V && type == KV_Q8_0 && d % Q8_BLOCK == 0; v++)
 			scales[v] = kv_turned_scales(turned[v], d);
 		for (; d < end; d++, q++) {
@@ -110,33 +115,35 @@ ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass 
  * the `some` < 16 last ones (D == 1). */
 ATTENTION_INLINE void value_tile(enum kv_type type, const struct attention_pass *pass,
 	const struct kv_view *values, const struct attention_run *run, size_t row, const uint32_t H,
-	size_t d, const uint32_t D, uint32_t some, const struct kv_fetch *fetch)
+	size_t d, const uint32_t D, uint32_t some, struct kv_fetch *fetch)
 {
 	const size_t v_dim = pass->job->v_dim;
 	const float *p = pass->scores + row * SCORES_STRIDE + run->first;
 	float *out = pass->job->part.out + row * v_dim + d;
-	size_t offset = kv_offset(type, d), end = kv_offset(type, d + 16 * D);
-	const uint32_t n = run->n, n_fetch = fetch->n;
+	const uint32_t n = run->n;
 	struct v16 sum[V16_TILE];
 
 	for (uint32_t h = 0; h < H; h++)
 		for (uint32_t e = 0; e < D; e++)
 			sum[h * D + e] = some ? v16_load_n(out + h * v_dim, some)
 					      : v16_load(out + h * v_dim + (size_t)16 * e);
-	for (uint32_t i = 0; i < n; i++, p++) {
-		const uint8_t *value = kv_at(values, i);
-		struct v16 v[V16_TILE];
+	for (uint32_t i = 0; i < n;) {
+		const uint32_t end = n - i < FETCH_STEPS ? n : i + FETCH_STEPS;
 
-		if (i < n_fetch)
-			for (size_t b = offset; b < end; b += 64)
-				__builtin_prefetch(kv_at(&fetch->view, i) + b);
-		for (uint32_t e = 0; e < D; e++)
-			v[e] = some ? kv_n(type, value, d, some) : kv_16(type, value, d + 16 * e);
-		for (uint32_t h = 0; h < H; h++) {
-			struct v16 x = v16_set1(p[h * SCORES_STRIDE]);
+		kv_fetch(fetch);
+		for (; i < end; i++, p++) {
+			const uint8_t *value = kv_at(values, i);
+			struct v16 v[V16_TILE];
 
 			for (uint32_t e = 0; e < D; e++)
-				sum[h * D + e] = v16_fma(x, v[e], sum[h * D + e]);
+				v[e] = some ? kv_n(type, value, d, some)
+					    : kv_16(type, value, d + 16 * e);
+			for (uint32_t h = 0; h < H; h++) {
+				struct v16 x = v16_set1(p[h * SCORES_STRIDE]);
+
+				for (uint32_t e = 0; e < D; e++)
+					sum[h * D + e] = v16_fma(x, v[e], sum[h * D + e]);
+			}
 		}
 	}
 	for (uint32_t h = 0; h < H; h++)
@@ -151,7 +158,7 @@ ATTENTION_INLINE void value_tile(enum kv_type type, const struct attention_pass 
 /* All values of H rows: the widest tiles as far as they fit, narrower ones behind. */
 ATTENTION_INLINE void value_rows(enum kv_type type, const struct attention_pass *pass,
 	const struct kv_view *values, const struct attention_run *run, uint32_t row,
-	const uint32_t H, const struct kv_fetch *fetch)
+	const uint32_t H, struct kv_fetch *fetch)
 {
 	const uint32_t D = V16_TILE / H < 8 ? V16_TILE / H : 8, v_dim = pass->job->v_dim;
 	uint32_t d = 0;
@@ -190,7 +197,7 @@ ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *
 			       (V16_TILE / SCORE_ROWS);
 	uint32_t row = run->row, left = run->rows;
 
-	fetch->step = fetch->n / (tiles * (pass->job->k_dim / 16 + 1)) + 1;
+	kv_fetch_in(fetch, tiles * ((pass->job->k_dim + FETCH_STEPS - 1) / FETCH_STEPS));
 	for (; left >= SCORE_ROWS; left -= SCORE_ROWS, row += SCORE_ROWS)
 		score_rows(type, pass, keys, run, row, SCORE_ROWS, fetch);
 	for (; left >= 4 && V16_TILE == 16; left -= 4, row += 4)
@@ -199,18 +206,18 @@ ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *
 		score_rows(type, pass, keys, run, row, 1, fetch);
 }
 
-/* What is fetched is fetched beside the first tile of rows. */
 ATTENTION_INLINE void values_of(enum kv_type type, const struct attention_pass *pass,
-	const struct kv_view *values, const struct attention_run *run, const struct kv_fetch *fetch)
+	const struct kv_view *values, const struct attention_run *run, struct kv_fetch *fetch)
 {
-	const struct kv_fetch none = {0};
+	const uint32_t tiles = run->rows * ((pass->job->v_dim + 15) / 16) / V16_TILE;
 	uint32_t row = run->row, left = run->rows;
 
-	for (; left >= 8 && V16_TILE == 16; left -= 8, row += 8, fetch = &none)
+	kv_fetch_in(fetch, (tiles ? tiles : 1) * ((run->n + FETCH_STEPS - 1) / FETCH_STEPS));
+	for (; left >= 8 && V16_TILE == 16; left -= 8, row += 8)
 		value_rows(type, pass, values, run, row, 8, fetch);
-	for (; left >= 4 && V16_TILE == 16; left -= 4, row += 4, fetch = &none)
+	for (; left >= 4 && V16_TILE == 16; left -= 4, row += 4)
 		value_rows(type, pass, values, run, row, 4, fetch);
-	for (; left >= 2; left -= 2, row += 2, fetch = &none)
+	for (; left >= 2; left -= 2, row += 2)
 		value_rows(type, pass, values, run, row, 2, fetch);
 	if (left)
 		value_rows(type, pass, values, run, row, 1, fetch);
@@ -248,7 +255,7 @@ ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint3
 	}                                                                                      \
 	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass, \
 		const struct kv_view *values, const struct attention_run *run,                 \
-		const struct kv_fetch *fetch)                                                  \
+		struct kv_fetch *fetch)                                                  \
 	{                                                                                      \
 		values_of(type, pass, values, run, fetch);                                     \
 	}                                                                                      \
@@ -268,7 +275,7 @@ static const struct attention_typed {
 	void (*scores)(const struct attention_pass *pass, const struct chunk_keys *keys,
 		const struct attention_run *run, struct kv_fetch *fetch);
 	void (*values)(const struct attention_pass *pass, const struct kv_view *values,
-		const struct attention_run *run, const struct kv_fetch *fetch);
+		const struct attention_run *run, struct kv_fetch *fetch);
 	void (*widen)(
 		const struct kv_view *from, uint32_t first, uint32_t last, uint32_t dim, float *to);
 } attention_typed[] = {
@@ -309,6 +316,7 @@ static void weigh(const struct attention_pass *pass, const struct attention_run 
 		float *p = pass->scores + (size_t)(run->row + r) * SCORES_STRIDE + run->first;
 		struct v16 less = v16_set1(most[r]), total = v16_set1(0);
 
+#pragma GCC unroll 4
 		for (uint32_t i = 0; i < n; i += 16) {
 			struct v16 e = v16_exp(v16_sub(v16_load(p + i), less));
 
@@ -332,7 +340,8 @@ static void attention_run(const struct attention_pass *pass, const struct attent
 {
 	const uint32_t v_dim = pass->job->v_dim;
 	struct kv_view values = chunk->values;
-	struct kv_fetch none = {0}, with_scores = fetch ? chunk->with_scores : none;
+	struct kv_fetch none = {0}, with_scores = fetch ? chunk->with_scores : none,
+		with_values = fetch ? chunk->with_values : none;
 
 	values.cells += run->first;
 	attention_typed[chunk->turned.type].scores(pass, &chunk->turned, run, &with_scores);
@@ -343,7 +352,7 @@ static void attention_run(const struct attention_pass *pass, const struct attent
 			scale_by(pass->job->part.out + (size_t)(run->row + r) * v_dim, v_dim,
 				pass->factor[r]);
 	attention_typed[chunk->value_type].values(
-		pass, &values, run, fetch ? &chunk->with_values : &none);
+		pass, &values, run, &with_values);
 }
 
 /* The cells of the chunk at `from` that token t attends to. */
