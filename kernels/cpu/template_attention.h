@@ -284,47 +284,83 @@ static const struct attention_typed {
 	[KV_Q8_0] = {keys_q8, scores_q8, values_q8, widen_q8},
 };
 
-/* From scores to weights: the running maxima and sums, and the factors of the sums before. The scores are filled up to
- * whole vectors with -inf, whose weight is +0 and changes no sum. */
-static void weigh(const struct attention_pass *pass, const struct attention_run *run)
+/* From 16 rows' vectors to one vector with a lane for each row: its greatest, or its sum as LANES folds. */
+static inline struct v16 greatest_of_each(struct v16 *a)
 {
-	const uint32_t n = (uint32_t)round_16(run->n);
-	float *most = pass->job->part.most + run->row, *sum = pass->job->part.sum + run->row;
-	float *factor = pass->factor;
+	v16_transpose(a);
+	for (uint32_t half = 8; half; half /= 2)
+		for (uint32_t lane = 0; lane < half; lane++)
+			a[lane] = v16_max(a[lane], a[lane + half]);
+	return a[0];
+}
 
-	for (uint32_t r = 0; r < run->rows; r++) {
-		float *p = pass->scores + (size_t)(run->row + r) * SCORES_STRIDE + run->first;
+static inline struct v16 sum_of_each(struct v16 *a)
+{
+	v16_transpose(a);
+	for (uint32_t half = 8; half; half /= 2)
+		for (uint32_t lane = 0; lane < half; lane++)
+			a[lane] = v16_add(a[lane], a[lane + half]);
+	return a[0];
+}
 
+static inline struct v16 load_some(const float *p, uint32_t n)
+{
+	return n == 16 ? v16_load(p) : v16_load_n(p, n);
+}
+
+static inline void store_some(float *p, struct v16 a, uint32_t n)
+{
+	if (n == 16)
+		v16_store(p, a);
+	else
+		v16_store_n(p, a, n);
+}
+
+/* From scores to weights, of some <= 16 rows from the run's row r on: the running maxima and sums, and the factors of the
+ * sums before. The scores are filled up to whole vectors with -inf, whose weight is +0 and changes no sum. */
+static inline void weigh_rows(
+	const struct attention_pass *pass, const struct attention_run *run, uint32_t r, uint32_t some)
+{
+	const uint32_t n = (uint32_t)round_16(run->n), row = run->row + r;
+	float *most = pass->job->part.most + row, *sum = pass->job->part.sum + row;
+	float *p = pass->scores + (size_t)row * SCORES_STRIDE + run->first, less[16];
+	struct v16 each[16], old = load_some(most, some), now, factor;
+
+	for (uint32_t h = 0; h < 16; h++)
+		each[h] = v16_set1(-__builtin_inff());
+	for (uint32_t h = 0; h < some; h++, p += SCORES_STRIDE) {
 		for (uint32_t i = run->n; i < n; i++)
 			p[i] = -__builtin_inff();
-		factor[r] = greatest(p, n);
+		for (uint32_t i = 0; i < n; i += 16)
+			each[h] = v16_max(each[h], v16_load(p + i));
 	}
-	for (uint32_t r = 0; r < run->rows; r += 16) {
-		uint32_t some = run->rows - r < 16 ? run->rows - r : 16;
-		bool all = some == 16;
-		struct v16 old = all ? v16_load(most + r) : v16_load_n(most + r, some);
-		struct v16 now =
-			v16_max(old, all ? v16_load(factor + r) : v16_load_n(factor + r, some));
+	now = v16_max(old, greatest_of_each(each));
+	factor = v16_exp(v16_sub(old, now));
+	v16_store(pass->factor + r, factor);
+	store_some(most, now, some);
+	/* A vector's lanes are read at once from a whole store, from one of some lanes late. */
+	v16_store(less, now);
+	p -= (size_t)some * SCORES_STRIDE;
+	for (uint32_t h = 0; h < 16; h++)
+		each[h] = v16_set1(0);
+	for (uint32_t h = 0; h < some; h++, p += SCORES_STRIDE) {
+		const struct v16 top = v16_set1(less[h]);
 
-		v16_store(factor + r, v16_exp(v16_sub(old, now)));
-		if (all)
-			v16_store(most + r, now);
-		else
-			v16_store_n(most + r, now, some);
-	}
-	for (uint32_t r = 0; r < run->rows; r++) {
-		float *p = pass->scores + (size_t)(run->row + r) * SCORES_STRIDE + run->first;
-		struct v16 less = v16_set1(most[r]), total = v16_set1(0);
-
-#pragma GCC unroll 4
 		for (uint32_t i = 0; i < n; i += 16) {
-			struct v16 e = v16_exp(v16_sub(v16_load(p + i), less));
+			struct v16 e = v16_exp(v16_sub(v16_load(p + i), top));
 
 			v16_store(p + i, e);
-			total = v16_add(total, e);
+			each[h] = v16_add(each[h], e);
 		}
-		sum[r] = fma32(sum[r], factor[r], v16_sum(total));
 	}
+	store_some(sum, v16_fma(load_some(sum, some), factor, sum_of_each(each)), some);
+}
+
+static __attribute__((noinline)) void weigh(
+	const struct attention_pass *pass, const struct attention_run *run)
+{
+	for (uint32_t r = 0; r < run->rows; r += 16)
+		weigh_rows(pass, run, r, run->rows - r < 16 ? run->rows - r : 16);
 }
 
 /* What a chunk's keys and values are read from, and what is fetched meanwhile. */
