@@ -538,27 +538,42 @@ static void op_attention(const struct attention_job *job)
 		attention_chunk(&pass, from);
 }
 
+/* out[d] = fma(more[d], b, out[d] * a) */
+static inline void join_row(float *out, float a, const float *more, float b, uint32_t v_dim)
+{
+	const struct v16 va = v16_set1(a), vb = v16_set1(b);
+	uint32_t d = 0;
+
+	for (; d + 16 <= v_dim; d += 16)
+		v16_store(out + d,
+			v16_fma(v16_load(more + d), vb, v16_mul(v16_load(out + d), va)));
+	if (d < v_dim)
+		v16_store_n(out + d,
+			v16_fma(v16_load_n(more + d, v_dim - d), vb,
+				v16_mul(v16_load_n(out + d, v_dim - d), va)),
+			v_dim - d);
+}
+
 static void op_attention_join(const struct attention_state *into,
 	const struct attention_state *part, uint32_t rows, uint32_t v_dim)
 {
-	for (uint32_t r = 0; r < rows; r++) {
-		float m = into->most[r] > part->most[r] ? into->most[r] : part->most[r];
-		float a = exp32(into->most[r] - m), b = exp32(part->most[r] - m);
-		struct v16 va = v16_set1(a), vb = v16_set1(b);
-		float *out = into->out + r * into->out_stride;
-		const float *more = part->out + r * part->out_stride;
-		uint32_t d = 0;
+	for (uint32_t r = 0; r < rows; r += 16) {
+		const uint32_t some = rows - r < 16 ? rows - r : 16;
+		struct v16 old = load_some(into->most + r, some);
+		struct v16 more = load_some(part->most + r, some), most = v16_max(old, more);
+		struct v16 a = v16_exp(v16_sub(old, most)), b = v16_exp(v16_sub(more, most));
+		float of_old[16], of_more[16];
 
-		into->most[r] = m;
-		into->sum[r] = fma32(part->sum[r], b, into->sum[r] * a);
-		for (; d + 16 <= v_dim; d += 16)
-			v16_store(out + d,
-				v16_fma(v16_load(more + d), vb, v16_mul(v16_load(out + d), va)));
-		if (d < v_dim)
-			v16_store_n(out + d,
-				v16_fma(v16_load_n(more + d, v_dim - d), vb,
-					v16_mul(v16_load_n(out + d, v_dim - d), va)),
-				v_dim - d);
+		store_some(into->most + r, most, some);
+		store_some(into->sum + r,
+			v16_fma(load_some(part->sum + r, some), b,
+				v16_mul(load_some(into->sum + r, some), a)),
+			some);
+		v16_store(of_old, a);
+		v16_store(of_more, b);
+		for (uint32_t h = 0; h < some; h++)
+			join_row(into->out + (r + h) * into->out_stride, of_old[h],
+				part->out + (r + h) * part->out_stride, of_more[h], v_dim);
 	}
 }
 
