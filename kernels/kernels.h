@@ -134,8 +134,8 @@ static inline size_t kv_vector_bytes(enum kv_type type, uint32_t n)
 }
 
 /* Turned vectors lie dimension by dimension, those of KV_TURN cells together, cells 16 * i and on at 16 * i times the
- * bytes of one: for each value its 16 cells' one after the other. KV_Q8_0: for each of its blocks first the 16 scales.
- * So scores, whose lanes are cells, read keys as they lie. */
+ * bytes of one: for each value its 16 cells' one after the other. KV_Q8_0: for each of its blocks first the 16 scales, then
+ * for each four values (or what is left of them) its 16 cells'. So scores, whose lanes are cells, read keys as they lie. */
 #define KV_TURN 16
 
 /* One query token of an attention job. */
@@ -268,8 +268,9 @@ struct kernels {
 	 * ATTENTION_CHUNK positions, counted like the splits (with a sliding window the first chunk is a part of one).
 	 * In a chunk a score is s * scale after s = +0, s = fma(q[d], k[d], s) for ascending d; most' = max(most, scores), f = exp(most - most'),
 	 * p = exp(score - most'), sum = fma(sum, f, LANES sum of p * 1), out[d] = out[d] * f, then for each cell in order
-	 * out[d] = fma(p, v[d], out[d]). Stored keys and values are widened exactly; KV_Q8_0's are d * q, which float32
-	 * holds exactly too. */
+	 * out[d] = fma(p, v[d], out[d]). Stored keys and values are widened exactly; KV_Q8_0's values are d * q, which
+	 * float32 holds exactly too. With its keys s is one of BLOCKS: q is quantised as activations are, the last block
+	 * as if zeros followed. */
 	void (*attention)(const struct attention_job *job);
 	size_t (*attention_scratch)(uint32_t rows, uint32_t k_dim, uint32_t v_dim); /* floats */
 

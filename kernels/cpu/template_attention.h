@@ -15,11 +15,15 @@
 
 /* Rows of a tile of scores: what is widened for one serves them all. */
 #define SCORE_ROWS (V16_TILE == 16 ? 8u : 2u)
+/* The same of keys of blocks, and how many sums such a tile has. */
+#define Q8_ROWS (V16_TILE == 16 ? 4u : 2u)
+#define Q8_TILE (V16_TILE == 16 ? 8u : 2u)
 /* From so many rows on the values of a chunk, and its keys, are widened for all of them. */
 #define ATTENTION_WIDE_ROWS 17
 #define ATTENTION_WIDE_KEYS (V16_TILE == 16 ? 17u : 3u)
 /* Values of the keys, and cells of the values, that a tile takes between two fetches. */
 enum { FETCH_STEPS = 4 };
+enum { Q8_FLOATS = sizeof(struct q8_block) / sizeof(float) };
 /* Scores of a row: a chunk's, and what is filled up behind them. */
 #define SCORES_STRIDE (ATTENTION_CHUNK + 16)
 
@@ -32,9 +36,10 @@ struct kv_fetch {
 struct attention_pass {
 	const struct attention_job *job;
 	float *q; /* [rows][k_dim] */
+	struct q8_block *q8; /* [rows][key_blocks(k_dim)], where keys are of such blocks */
 	float *scores; /* [rows][SCORES_STRIDE] by position in the chunk, then weights */
 	float *factor; /* [rows] the chunk's maxima, then what the sums before it are scaled by */
-	float *keys; /* a chunk's in float32: [CHUNK_TURNS][k_dim][KV_TURN] */
+	float *keys; /* a chunk's where they are copied: put_keys, put_q8_keys */
 	float *values; /* a chunk's, when wide: [ATTENTION_CHUNK][v_dim] */
 	bool wide;
 };
@@ -49,12 +54,22 @@ static size_t round_16(size_t n)
 	return (n + 15) / 16 * 16;
 }
 
+/* Of a copy of a chunk's keys, of either form. */
+static size_t keys_floats(uint32_t k_dim)
+{
+	size_t plain = (size_t)k_dim * ATTENTION_CHUNK;
+	size_t blocks =
+		(size_t)key_blocks(k_dim) * ATTENTION_CHUNK * KV_BLOCK_BYTES / sizeof(float);
+
+	return plain > blocks ? plain : blocks;
+}
+
 static size_t op_attention_scratch(uint32_t rows, uint32_t k_dim, uint32_t v_dim)
 {
 	size_t wide = rows >= ATTENTION_WIDE_ROWS ? ATTENTION_CHUNK : 0;
 
-	return rows * (size_t)(k_dim + SCORES_STRIDE) + round_16(rows) +
-	       (size_t)k_dim * ATTENTION_CHUNK + wide * v_dim;
+	return rows * (k_dim + SCORES_STRIDE + key_blocks(k_dim) * Q8_FLOATS) + round_16(rows) +
+	       keys_floats(k_dim) + wide * v_dim;
 }
 
 static inline void kv_fetch(struct kv_fetch *fetch)
@@ -73,6 +88,79 @@ static inline void kv_fetch_in(struct kv_fetch *fetch, uint32_t calls)
 	fetch->step = (fetch->n + calls - 1) / calls;
 }
 
+/* scores of H rows and V times 16 cells, each of turned whole blocks: a block is an exact sum of integers. */
+ATTENTION_INLINE void score_q8_tile(const struct attention_pass *pass, const uint8_t *const *turned,
+	size_t row, const uint32_t H, float *scores, const uint32_t V, struct kv_fetch *fetch)
+{
+	const uint32_t n_blocks = key_blocks(pass->job->k_dim);
+	const struct q8_block *q = pass->q8 + row * n_blocks;
+	const struct v16 scale = v16_set1(pass->job->scale);
+	struct v16 sum[Q8_TILE];
+
+	for (uint32_t s = 0; s < Q8_TILE; s++)
+		sum[s] = v16_set1(0);
+	for (uint32_t b = 0; b < n_blocks; b++, q++) {
+		const size_t at = (size_t)b * KV_TURN * KV_BLOCK_BYTES;
+		struct i16 dot[Q8_TILE];
+
+		kv_fetch(fetch);
+		for (uint32_t h = 0; h < H; h++)
+			for (uint32_t v = 0; v < V; v++)
+				dot[h * V + v] = i16_dot_begin(&q[(size_t)h * n_blocks]);
+		for (uint32_t i = 0; i < Q8_BLOCK; i += 4)
+			for (uint32_t v = 0; v < V; v++) {
+				struct i8x64 k = i8x64_load(
+					turned[v] + at + KV_TURN * (sizeof(uint16_t) + i));
+
+				for (uint32_t h = 0; h < H; h++)
+					dot[h * V + v] = i16_dot(
+						dot[h * V + v], k, q[(size_t)h * n_blocks].q + i);
+			}
+		for (uint32_t v = 0; v < V; v++) {
+			struct v16 d =
+				v16_load_f16((const uint16_t *)(const void *)(turned[v] + at));
+
+			for (uint32_t h = 0; h < H; h++)
+				sum[h * V + v] =
+					v16_fma(v16_mul(d, v16_set1(q[(size_t)h * n_blocks].d)),
+						v16_of_i16(dot[h * V + v]), sum[h * V + v]);
+		}
+	}
+	for (uint32_t h = 0; h < H; h++)
+		for (uint32_t v = 0; v < V; v++)
+			v16_store(scores + h * SCORES_STRIDE + (size_t)KV_TURN * v,
+				v16_mul(sum[h * V + v], scale));
+}
+
+ATTENTION_INLINE void score_q8_rows(const struct attention_pass *pass,
+	const struct chunk_keys *keys, const struct attention_run *run, uint32_t row,
+	const uint32_t H, struct kv_fetch *fetch)
+{
+	const uint32_t V = Q8_TILE / H < CHUNK_TURNS ? Q8_TILE / H : CHUNK_TURNS;
+	const uint32_t end = (run->first + run->n + KV_TURN - 1) / KV_TURN;
+	float *scores = pass->scores + (size_t)row * SCORES_STRIDE;
+	uint32_t g = run->first / KV_TURN;
+
+	for (; g + V <= end; g += V)
+		score_q8_tile(pass, keys->turned + g, row, H, scores + g * KV_TURN, V, fetch);
+	for (; g < end; g++)
+		score_q8_tile(pass, keys->turned + g, row, H, scores + g * KV_TURN, 1, fetch);
+}
+
+static __attribute__((noinline)) void scores_q8(const struct attention_pass *pass,
+	const struct chunk_keys *keys, const struct attention_run *run, struct kv_fetch *fetch)
+{
+	const uint32_t tiles =
+		(run->rows + Q8_ROWS - 1) / Q8_ROWS * CHUNK_TURNS * Q8_ROWS / Q8_TILE;
+	uint32_t row = run->row, left = run->rows;
+
+	kv_fetch_in(fetch, tiles * key_blocks(pass->job->k_dim));
+	for (; left >= Q8_ROWS; left -= Q8_ROWS, row += Q8_ROWS)
+		score_q8_rows(pass, keys, run, row, Q8_ROWS, fetch);
+	for (; left; left--, row++)
+		score_q8_rows(pass, keys, run, row, 1, fetch);
+}
+
 /* scores[r][16 * g..] of H rows and V times 16 cells, those of keys->turned[g] and on. */
 ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass *pass,
 	const uint8_t *const *turned, size_t row, const uint32_t H, float *scores, const uint32_t V,
@@ -81,22 +169,20 @@ ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass 
 	const size_t k_dim = pass->job->k_dim;
 	const struct v16 scale = v16_set1(pass->job->scale);
 	const float *q = pass->q + row * k_dim;
-	struct v16 sum[V16_TILE], scales[V16_TILE];
+	struct v16 sum[V16_TILE];
 	size_t d = 0;
 
 	for (uint32_t s = 0; s < V16_TILE; s++)
-		sum[s] = scales[s] = v16_set1(0);
+		sum[s] = v16_set1(0);
 	while (d < k_dim) {
 		const size_t end = d + FETCH_STEPS < k_dim ? d + FETCH_STEPS : k_dim;
 
 		kv_fetch(fetch);
-		for (uint32_t v = 0; v < V && type == KV_Q8_0 && d % Q8_BLOCK == 0; v++)
-			scales[v] = kv_turned_scales(turned[v], d);
 		for (; d < end; d++, q++) {
 			struct v16 k[V16_TILE];
 
 			for (uint32_t v = 0; v < V; v++)
-				k[v] = kv_turned_16(type, turned[v], d, scales[v]);
+				k[v] = kv_turned_16(type, turned[v], d);
 			for (uint32_t h = 0; h < H; h++) {
 				struct v16 x = v16_set1(q[h * k_dim]);
 
@@ -193,8 +279,8 @@ ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass 
 ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *pass,
 	const struct chunk_keys *keys, const struct attention_run *run, struct kv_fetch *fetch)
 {
-	const uint32_t tiles = (run->rows + SCORE_ROWS - 1) / SCORE_ROWS * CHUNK_TURNS /
-			       (V16_TILE / SCORE_ROWS);
+	const uint32_t tiles =
+		(run->rows + SCORE_ROWS - 1) / SCORE_ROWS * CHUNK_TURNS / (V16_TILE / SCORE_ROWS);
 	uint32_t row = run->row, left = run->rows;
 
 	kv_fetch_in(fetch, tiles * ((pass->job->k_dim + FETCH_STEPS - 1) / FETCH_STEPS));
@@ -241,21 +327,9 @@ ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint3
 
 /* Each type's loops are functions of their own: all in one would be large and optimised badly. */
 #define ATTENTION_TYPED(name, type)                                                            \
-	static __attribute__((noinline)) void keys_##name(bool turned,                         \
-		const struct kv_view *keys, uint32_t first, uint32_t last, uint32_t k_dim,     \
-		float *out)                                                                    \
-	{                                                                                      \
-		put_keys(type, turned, keys, first, last, k_dim, out);                         \
-	}                                                                                      \
-	static __attribute__((noinline)) void scores_##name(const struct attention_pass *pass, \
-		const struct chunk_keys *keys, const struct attention_run *run,                \
-		struct kv_fetch *fetch)                                                        \
-	{                                                                                      \
-		scores_of(type, pass, keys, run, fetch);                                       \
-	}                                                                                      \
 	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass, \
 		const struct kv_view *values, const struct attention_run *run,                 \
-		struct kv_fetch *fetch)                                                  \
+		struct kv_fetch *fetch)                                                        \
 	{                                                                                      \
 		values_of(type, pass, values, run, fetch);                                     \
 	}                                                                                      \
@@ -265,9 +339,30 @@ ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint3
 		widen(type, from, first, last, dim, to);                                       \
 	}
 
+#define ATTENTION_TYPED_KEYS(name, type)                                                           \
+	static __attribute__((noinline)) void keys_##name(bool turned, const struct kv_view *keys, \
+		uint32_t first, uint32_t last, uint32_t k_dim, float *out)                         \
+	{                                                                                          \
+		put_keys(type, turned, keys, first, last, k_dim, out);                             \
+	}                                                                                          \
+	static __attribute__((noinline)) void scores_##name(const struct attention_pass *pass,     \
+		const struct chunk_keys *keys, const struct attention_run *run,                    \
+		struct kv_fetch *fetch)                                                            \
+	{                                                                                          \
+		scores_of(type, pass, keys, run, fetch);                                           \
+	}
+
 ATTENTION_TYPED(f32, KV_F32)
 ATTENTION_TYPED(f16, KV_F16)
 ATTENTION_TYPED(q8, KV_Q8_0)
+ATTENTION_TYPED_KEYS(f32, KV_F32)
+ATTENTION_TYPED_KEYS(f16, KV_F16)
+
+static __attribute__((noinline)) void keys_q8(bool turned, const struct kv_view *keys,
+	uint32_t first, uint32_t last, uint32_t k_dim, float *out)
+{
+	put_q8_keys(turned, keys, first, last, k_dim, (uint8_t *)out);
+}
 
 static const struct attention_typed {
 	void (*keys)(bool turned, const struct kv_view *keys, uint32_t first, uint32_t last,
@@ -318,8 +413,8 @@ static inline void store_some(float *p, struct v16 a, uint32_t n)
 
 /* From scores to weights, of some <= 16 rows from the run's row r on: the running maxima and sums, and the factors of the
  * sums before. The scores are filled up to whole vectors with -inf, whose weight is +0 and changes no sum. */
-static inline void weigh_rows(
-	const struct attention_pass *pass, const struct attention_run *run, uint32_t r, uint32_t some)
+static inline void weigh_rows(const struct attention_pass *pass, const struct attention_run *run,
+	uint32_t r, uint32_t some)
 {
 	const uint32_t n = (uint32_t)round_16(run->n), row = run->row + r;
 	float *most = pass->job->part.most + row, *sum = pass->job->part.sum + row;
@@ -377,7 +472,7 @@ static void attention_run(const struct attention_pass *pass, const struct attent
 	const uint32_t v_dim = pass->job->v_dim;
 	struct kv_view values = chunk->values;
 	struct kv_fetch none = {0}, with_scores = fetch ? chunk->with_scores : none,
-		with_values = fetch ? chunk->with_values : none;
+			with_values = fetch ? chunk->with_values : none;
 
 	values.cells += run->first;
 	attention_typed[chunk->turned.type].scores(pass, &chunk->turned, run, &with_scores);
@@ -387,8 +482,7 @@ static void attention_run(const struct attention_pass *pass, const struct attent
 		if (pass->factor[r] != 1.0f)
 			scale_by(pass->job->part.out + (size_t)(run->row + r) * v_dim, v_dim,
 				pass->factor[r]);
-	attention_typed[chunk->value_type].values(
-		pass, &values, run, &with_values);
+	attention_typed[chunk->value_type].values(pass, &values, run, &with_values);
 }
 
 /* The cells of the chunk at `from` that token t attends to. */
@@ -407,10 +501,10 @@ static struct attention_run run_of(const struct attention_job *job, uint32_t t, 
 static void widen_values(const struct attention_pass *pass, struct attention_chunk *chunk,
 	uint32_t first, uint32_t last)
 {
-	static const uint32_t ascending[ATTENTION_CHUNK] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
-		13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33,
-		34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54,
-		55, 56, 57, 58, 59, 60, 61, 62, 63};
+	static const uint32_t ascending[ATTENTION_CHUNK] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,
+		12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
+		33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53,
+		54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
 	const uint32_t v_dim = pass->job->v_dim;
 
 	attention_typed[chunk->value_type].widen(&chunk->values, first, last, v_dim, pass->values);
@@ -423,23 +517,27 @@ static void take_keys(const struct attention_pass *pass, struct attention_chunk 
 	uint32_t first, uint32_t last)
 {
 	const struct attention_job *job = pass->job;
-	bool there = job->k_turned && job->n_tokens * job->n_heads < ATTENTION_WIDE_KEYS;
+	const bool q8 = job->kv_type == KV_Q8_0;
+	const size_t bytes = q8 ? (size_t)key_blocks(job->k_dim) * KV_TURN * KV_BLOCK_BYTES
+				: job->k_dim * KV_TURN * sizeof(float);
+	bool there = job->k_turned && (q8 ? job->k_dim % Q8_BLOCK == 0
+					  : job->n_tokens * job->n_heads < ATTENTION_WIDE_KEYS);
 
 	chunk->turned.type = job->kv_type;
 	for (uint32_t i = first; there && i < last; i = (i / KV_TURN + 1) * KV_TURN) {
 		uint32_t end = (i / KV_TURN + 1) * KV_TURN;
 
 		there = in_order(&chunk->keys, i, end < last ? end : last);
-		chunk->turned.turned[i / KV_TURN] = kv_turned_at(&chunk->keys, chunk->keys.cells[i]);
+		chunk->turned.turned[i / KV_TURN] =
+			kv_turned_at(&chunk->keys, chunk->keys.cells[i]);
 	}
 	if (there)
 		return;
 	attention_typed[job->kv_type].keys(
 		job->k_turned, &chunk->keys, first, last, job->k_dim, pass->keys);
-	chunk->turned.type = KV_F32;
+	chunk->turned.type = q8 ? KV_Q8_0 : KV_F32;
 	for (uint32_t i = 0; i < CHUNK_TURNS; i++)
-		chunk->turned.turned[i] =
-			(const uint8_t *)(pass->keys + (size_t)i * job->k_dim * KV_TURN);
+		chunk->turned.turned[i] = (const uint8_t *)pass->keys + i * bytes;
 }
 
 /* Memory is read while something is computed: the values while the keys of their chunk are used and the next keys while
@@ -513,6 +611,17 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 	}
 }
 
+/* A query head in the form that keys of blocks are multiplied with. */
+static void quantise_query(const float *q, uint32_t k_dim, struct q8_block *out)
+{
+	for (uint32_t d = 0; d < k_dim; d += Q8_BLOCK, out++) {
+		float padded[Q8_BLOCK] = {0};
+
+		memcpy(padded, q + d, (k_dim - d < Q8_BLOCK ? k_dim - d : Q8_BLOCK) * sizeof(*q));
+		op_quantise_q8(padded, Q8_BLOCK, out);
+	}
+}
+
 static void op_attention(const struct attention_job *job)
 {
 	const uint32_t rows = job->n_tokens * job->n_heads;
@@ -525,11 +634,15 @@ static void op_attention(const struct attention_job *job)
 	pass.scores = pass.q + rows * k_dim;
 	pass.factor = pass.scores + (size_t)rows * SCORES_STRIDE;
 	pass.keys = pass.factor + round_16(rows);
-	pass.values = pass.keys + k_dim * ATTENTION_CHUNK;
+	pass.q8 = (struct q8_block *)(void *)(pass.keys + keys_floats(job->k_dim));
+	pass.values = (float *)(void *)(pass.q8 + (size_t)rows * key_blocks(job->k_dim));
 	for (uint32_t r = 0; r < rows; r++) {
 		memcpy(pass.q + r * k_dim,
 			job->queries[r / job->n_heads].q + r % job->n_heads * job->q_stride,
 			k_dim * sizeof(*pass.q));
+		if (job->kv_type == KV_Q8_0)
+			quantise_query(pass.q + r * k_dim, job->k_dim,
+				pass.q8 + (size_t)r * key_blocks(job->k_dim));
 		job->part.most[r] = -__builtin_inff();
 		job->part.sum[r] = 0;
 	}
@@ -545,8 +658,7 @@ static inline void join_row(float *out, float a, const float *more, float b, uin
 	uint32_t d = 0;
 
 	for (; d + 16 <= v_dim; d += 16)
-		v16_store(out + d,
-			v16_fma(v16_load(more + d), vb, v16_mul(v16_load(out + d), va)));
+		v16_store(out + d, v16_fma(v16_load(more + d), vb, v16_mul(v16_load(out + d), va)));
 	if (d < v_dim)
 		v16_store_n(out + d,
 			v16_fma(v16_load_n(more + d, v_dim - d), vb,

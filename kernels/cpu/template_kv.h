@@ -39,37 +39,12 @@ ATTENTION_INLINE struct v16 kv_n(enum kv_type type, const uint8_t *p, size_t d, 
 	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8_n(p + 2 + d % Q8_BLOCK, n));
 }
 
-/* Bytes from a value of turned vectors to the next one of its block, and before value d. */
-ATTENTION_INLINE size_t kv_turned_step(enum kv_type type)
+/* Value d of 16 turned vectors of plain values at p. */
+ATTENTION_INLINE struct v16 kv_turned_16(enum kv_type type, const uint8_t *p, size_t d)
 {
-	return KV_TURN * (type == KV_F32 ? sizeof(float) : type == KV_F16 ? sizeof(uint16_t) : 1);
-}
-
-ATTENTION_INLINE size_t kv_turned_offset(enum kv_type type, size_t d)
-{
-	if (type == KV_Q8_0)
-		return (d / Q8_BLOCK) * KV_TURN * KV_BLOCK_BYTES +
-		       KV_TURN * (sizeof(uint16_t) + d % Q8_BLOCK);
-	return d * kv_turned_step(type);
-}
-
-/* The scales of turned vectors in the block of value d. */
-ATTENTION_INLINE struct v16 kv_turned_scales(const uint8_t *p, size_t d)
-{
-	p += (d / Q8_BLOCK) * KV_TURN * KV_BLOCK_BYTES;
-	return v16_load_f16((const uint16_t *)(const void *)p);
-}
-
-/* Value d of 16 turned vectors at p; scales: those of its block, if they have any. */
-ATTENTION_INLINE struct v16 kv_turned_16(
-	enum kv_type type, const uint8_t *p, size_t d, struct v16 scales)
-{
-	p += kv_turned_offset(type, d);
 	if (type == KV_F32)
-		return v16_load((const float *)(const void *)p);
-	if (type == KV_F16)
-		return v16_load_f16((const uint16_t *)(const void *)p);
-	return v16_mul(scales, v16_load_i8(p));
+		return v16_load((const float *)(const void *)p + d * KV_TURN);
+	return v16_load_f16((const uint16_t *)(const void *)p + d * KV_TURN);
 }
 
 static void kv_store_q8(const float *x, uint32_t n, uint8_t *out)
@@ -113,16 +88,28 @@ static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out
 ATTENTION_INLINE void scatter(enum kv_type type, const uint8_t *row, size_t d, uint32_t some,
 	uint8_t *cells, uint32_t lane)
 {
-	const size_t step = kv_turned_step(type), bytes = step / KV_TURN;
-	uint8_t *to = cells + kv_turned_offset(type, d) + lane * bytes;
+	const size_t bytes = type == KV_F32 ? sizeof(float) : sizeof(uint16_t);
 
-	if (type == KV_Q8_0) {
-		memcpy(cells + d / Q8_BLOCK * KV_TURN * KV_BLOCK_BYTES + lane * sizeof(uint16_t),
-			row, sizeof(uint16_t));
-		row += sizeof(uint16_t);
-	}
+	cells += (d * KV_TURN + lane) * bytes;
 	for (uint32_t i = 0; i < some; i++)
-		memcpy(to + i * step, row + i * bytes, bytes);
+		memcpy(cells + i * KV_TURN * bytes, row + i * bytes, bytes);
+}
+
+/* The same of a block with its scale, fours of values together. */
+static void scatter_q8(const uint8_t *row, size_t d, uint32_t some, uint8_t *cells, uint32_t lane)
+{
+	cells += d / Q8_BLOCK * KV_TURN * KV_BLOCK_BYTES;
+	memcpy(cells + lane * sizeof(uint16_t), row, sizeof(uint16_t));
+	cells += KV_TURN * sizeof(uint16_t);
+	row += sizeof(uint16_t);
+	for (uint32_t i = 0; i < some; i += 4, row += 4, cells += (size_t)4 * KV_TURN) {
+		uint32_t left = some - i;
+
+		if (left >= 4)
+			memcpy(cells + (size_t)4 * lane, row, 4);
+		else
+			memcpy(cells + left * lane, row, left);
+	}
 }
 
 static void op_kv_store_turned(
@@ -140,6 +127,6 @@ static void op_kv_store_turned(
 		else if (type == KV_F16)
 			scatter(KV_F16, row, d, some, to, cell % KV_TURN);
 		else
-			scatter(KV_Q8_0, row, d, some, to, cell % KV_TURN);
+			scatter_q8(row, d, some, to, cell % KV_TURN);
 	}
 }

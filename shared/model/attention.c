@@ -114,8 +114,8 @@ static void store_head(
 	enum kv_type type = f->kv->layout.type;
 	cell = kv_cell(f->kv, layer, cell);
 	f->kernels->kv_store_turned(k, n, type, kv_k(f->kv, layer, head), cell);
-	f->kernels->kv_store(v, n, type,
-		(unsigned char *)kv_v(f->kv, layer, head) + cell * f->kv->v_bytes);
+	f->kernels->kv_store(
+		v, n, type, (unsigned char *)kv_v(f->kv, layer, head) + cell * f->kv->v_bytes);
 }
 
 static void finish_token(struct forward *f, uint32_t t)

@@ -5,6 +5,7 @@
 #define CELLS_MAX 208 /* whole turns of them */
 #define POSITIONS_MAX 600
 #define DIM_MAX 260
+#define BLOCKS_MAX 9
 #define HEADS_MAX 19
 #define TOKENS_MAX 5
 #define ROWS_MAX (HEADS_MAX * TOKENS_MAX)
@@ -22,6 +23,9 @@ struct case_data {
 	float q[TOKENS_MAX][HEADS_MAX * (DIM_MAX + 3)];
 	float out[TOKENS_MAX][HEADS_MAX * (DIM_MAX + 5)], expected[TOKENS_MAX][HEADS_MAX][DIM_MAX];
 	float k[CELLS_MAX][DIM_MAX], v[CELLS_MAX][DIM_MAX]; /* as the kernel sees them, widened */
+	float seen_q[TOKENS_MAX][HEADS_MAX][DIM_MAX]; /* the same; and the blocks of q */
+	float k_scales[CELLS_MAX][BLOCKS_MAX]; /* of keys of blocks */
+	struct q8_block q8[TOKENS_MAX][HEADS_MAX][BLOCKS_MAX];
 	uint8_t *k_raw, *v_raw;
 };
 
@@ -38,8 +42,8 @@ static void widen(const uint8_t *raw, uint32_t dim, enum kv_type type, float *va
 }
 
 /* A cell's values as they are stored, and as the kernel sees them then. */
-static void put_cell(float *values, uint32_t dim, enum kv_type type, bool turned, uint8_t *raw,
-	uint32_t cell)
+static void put_cell(
+	float *values, uint32_t dim, enum kv_type type, bool turned, uint8_t *raw, uint32_t cell)
 {
 	size_t cell_bytes = kv_vector_bytes(type, dim);
 	uint8_t own[DIM_MAX * sizeof(float)];
@@ -62,6 +66,16 @@ static void put_cells(float (*values)[DIM_MAX], uint32_t dim, enum kv_type type,
 	}
 }
 
+/* The scales of a key that is already what its stored form says: storing it again changes nothing. */
+static void key_scales(const float *key, uint32_t dim, float *scales)
+{
+	uint8_t own[DIM_MAX * sizeof(float)];
+
+	scalar_backend()->kv_store(key, dim, KV_Q8_0, own);
+	for (uint32_t d = 0; d < dim; d += Q8_BLOCK)
+		scales[d / Q8_BLOCK] = reference_half(u16_at(own + (size_t)d / Q8_BLOCK * 34));
+}
+
 /* Cells in any order, or as long stretches of a cache are: in the order of their positions, but for a few. */
 static void place_cells(struct case_data *a, uint32_t n_cells, uint64_t *rng)
 {
@@ -81,10 +95,47 @@ struct row {
 	float most, sum, out[DIM_MAX];
 };
 
-/* Positions from..to-1, of one chunk. */
-static void reference_chunk(
-	const struct case_data *a, const float *q, uint32_t from, uint32_t to, struct row *row)
+/* The queries as scores take them: in blocks where the keys are. */
+static void see_queries(struct case_data *a)
 {
+	for (uint32_t t = 0; t < a->n_tokens; t++)
+		for (uint32_t h = 0; h < a->n_heads; h++) {
+			float padded[BLOCKS_MAX * Q8_BLOCK] = {0};
+			struct q8_block *blocks = a->q8[t][h];
+
+			memcpy(padded, a->q[t] + (size_t)h * (a->k_dim + 3),
+				a->k_dim * sizeof(float));
+			scalar_backend()->quantise_q8(padded, BLOCKS_MAX * Q8_BLOCK, blocks);
+			for (uint32_t d = 0; d < a->k_dim; d++)
+				a->seen_q[t][h][d] =
+					a->type != KV_Q8_0
+						? padded[d]
+						: blocks[d / 32].d *
+							  (float)blocks[d / 32].q[d % 32];
+		}
+}
+
+/* Blocks: the integers of a key are its values over its scale, exactly. */
+static float blocks_score(const struct case_data *a, const struct q8_block *q, uint32_t cell)
+{
+	float s = 0;
+
+	for (uint32_t b = 0; b * Q8_BLOCK < a->k_dim; b++) {
+		float scale = a->k_scales[cell][b];
+		int sum = 0;
+
+		for (uint32_t d = b * Q8_BLOCK; d < a->k_dim && d < (b + 1) * Q8_BLOCK; d++)
+			sum += q[b].q[d % 32] * (scale > 0 ? (int)(a->k[cell][d] / scale) : 0);
+		s = fmaf(scale * q[b].d, (float)sum, s);
+	}
+	return s;
+}
+
+/* Positions from..to-1, of one chunk. */
+static void reference_chunk(const struct case_data *a, uint32_t token, uint32_t head, uint32_t from,
+	uint32_t to, struct row *row)
+{
+	const float *q = a->seen_q[token][head];
 	float scores[ATTENTION_CHUNK], ones[ATTENTION_CHUNK], most = row->most, factor;
 	uint32_t n = to - from;
 
@@ -94,6 +145,8 @@ static void reference_chunk(
 		scores[c] = 0;
 		for (uint32_t d = 0; d < a->k_dim; d++)
 			scores[c] = fmaf(q[d], k[d], scores[c]);
+		if (a->type == KV_Q8_0)
+			scores[c] = blocks_score(a, a->q8[token][head], a->cells[from + c]);
 		scores[c] *= a->scale;
 		most = fmaxf(most, scores[c]);
 		ones[c] = 1;
@@ -127,7 +180,6 @@ static void reference_join(const struct case_data *a, struct row *into, const st
 static void reference_attention(
 	const struct case_data *a, uint32_t token, uint32_t head, float *out)
 {
-	const float *q = a->q[token] + (size_t)head * (a->k_dim + 3);
 	struct row all = {.most = a->used_sinks ? a->used_sinks[head] : -INFINITY,
 		.sum = a->used_sinks ? 1 : 0};
 
@@ -139,7 +191,7 @@ static void reference_attention(
 			uint32_t end = (at / ATTENTION_CHUNK + 1) * ATTENTION_CHUNK;
 
 			end = end < a->last[token] ? end : a->last[token];
-			reference_chunk(a, q, at, end, &part);
+			reference_chunk(a, token, head, at, end, &part);
 			at = end;
 		}
 		reference_join(a, &all, &part);
@@ -150,6 +202,7 @@ static void reference_attention(
 
 static void expect(struct case_data *a)
 {
+	see_queries(a);
 	for (uint32_t t = 0; t < a->n_tokens; t++)
 		for (uint32_t h = 0; h < a->n_heads; h++)
 			reference_attention(a, t, h, a->expected[t][h]);
@@ -162,8 +215,7 @@ static void check_exact(const struct case_data *a, uint32_t token, uint32_t head
 	for (uint32_t c = a->first[token]; c < a->last[token]; c++) {
 		p[c] = 0;
 		for (uint32_t d = 0; d < a->k_dim; d++)
-			p[c] += (double)a->q[token][head * (a->k_dim + 3) + d] *
-				(double)a->k[a->cells[c]][d];
+			p[c] += (double)a->seen_q[token][head][d] * (double)a->k[a->cells[c]][d];
 		p[c] *= (double)a->scale;
 		most = fmax(most, p[c]);
 	}
@@ -285,6 +337,8 @@ static void random_case(struct case_data *a, uint32_t k_dim, uint32_t v_dim, uin
 	assert_true(a->k_raw && (a->v_raw || !v_dim));
 	a->k_turned = v_dim && random_below(rng, 4);
 	put_cells(a->k, k_dim, type, a->k_turned, a->k_raw, rng);
+	for (uint32_t c = 0; type == KV_Q8_0 && c < CELLS_MAX; c++)
+		key_scales(a->k[c], k_dim, a->k_scales[c]);
 	if (v_dim)
 		put_cells(a->v, v_dim, type, false, a->v_raw, rng);
 	else
@@ -465,16 +519,17 @@ static void turned_vectors_have_the_same_values_and_touch_no_other(void **state)
 			x[d] = random_float(&rng) * 3;
 		memset(expected, i & 0xff, sizeof(expected));
 		scalar_backend()->kv_store(x, n, type, own);
-		for (uint32_t d = 0; d < n; d++) {
+		for (uint32_t d = 0, some; d < n; d += some) {
 			if (type == KV_Q8_0 && d % Q8_BLOCK == 0) {
 				memcpy(expected + base + cell % KV_TURN * 2, own + from, 2);
 				base += (size_t)2 * KV_TURN;
 				from += 2;
 			}
-			memcpy(expected + base + cell % KV_TURN * value_bytes, own + from,
-				value_bytes);
-			base += (size_t)KV_TURN * value_bytes;
-			from += value_bytes;
+			some = type == KV_Q8_0 ? (n - d < 4 ? n - d : 4) : 1;
+			memcpy(expected + base + cell % KV_TURN * some * value_bytes, own + from,
+				some * value_bytes);
+			base += (size_t)KV_TURN * some * value_bytes;
+			from += (size_t)some * value_bytes;
 		}
 		for (size_t k = 0; backend(k); k++) {
 			memset(raw, i & 0xff, sizeof(raw));
