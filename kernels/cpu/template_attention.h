@@ -3,56 +3,19 @@
  *
  * A chunk is two small matrix products, of queries with keys and of weights with values, and both are limited by the
  * multiply-adds when many heads or tokens share a KV head, by memory otherwise. So the keys are used dimension by
- * dimension (template_keys.h), so that a lane is a cell and no sum goes across lanes; sums are kept in registers by tiles of V16_TILE, of
+ * dimension (template_keys.h, template_scores.h), so that a lane is a cell and no sum goes across lanes; sums are kept in registers by tiles of V16_TILE, of
  * several rows (a row is one head of one token) and several cells or values; and what one product reads of memory is
  * fetched while the other computes. For many rows the keys and values of a chunk are widened to float32 once.
  */
 #pragma once
 
-#include "kernels/cpu/template_keys.h"
+#include "kernels/cpu/template_scores.h"
 
 #include <assert.h>
 
-/* Rows of a tile of scores: what is widened for one serves them all. */
-#define SCORE_ROWS (V16_TILE == 16 ? 8u : 2u)
-/* The same of keys of blocks, and how many sums such a tile has. */
-#define Q8_ROWS (V16_TILE == 16 ? 4u : 2u)
-#define Q8_TILE (V16_TILE == 16 ? 8u : 2u)
 /* From so many rows on the values of a chunk, and its keys, are widened for all of them. */
 #define ATTENTION_WIDE_ROWS 17
 #define ATTENTION_WIDE_KEYS (V16_TILE == 16 ? 17u : 3u)
-/* Values of the keys, and cells of the values, that a tile takes between two fetches. */
-enum { FETCH_STEPS = 4 };
-enum { Q8_FLOATS = sizeof(struct q8_block) / sizeof(float) };
-/* Scores of a row: a chunk's, and what is filled up behind them. */
-#define SCORES_STRIDE (ATTENTION_CHUNK + 16)
-
-/* A view's first n vectors, of `length` bytes each, which will be read soon: `step` of them at a time, from `next` on. */
-struct kv_fetch {
-	struct kv_view view;
-	uint32_t n, length, next, step;
-};
-
-struct attention_pass {
-	const struct attention_job *job;
-	float *q; /* [rows][k_dim] */
-	struct q8_block *q8; /* [rows][key_blocks(k_dim)], where keys are of such blocks */
-	float *scores; /* [rows][SCORES_STRIDE] by position in the chunk, then weights */
-	float *factor; /* [rows] the chunk's maxima, then what the sums before it are scaled by */
-	float *keys; /* a chunk's where they are copied: put_keys, put_q8_keys */
-	float *values; /* a chunk's, when wide: [ATTENTION_CHUNK][v_dim] */
-	bool wide;
-};
-
-/* Rows that attend to the same `n` cells of a chunk, those from its `first` on. */
-struct attention_run {
-	uint32_t row, rows, first, n;
-};
-
-static size_t round_16(size_t n)
-{
-	return (n + 15) / 16 * 16;
-}
 
 /* Of a copy of a chunk's keys, of either form. */
 static size_t keys_floats(uint32_t k_dim)
@@ -68,133 +31,9 @@ static size_t op_attention_scratch(uint32_t rows, uint32_t k_dim, uint32_t v_dim
 {
 	size_t wide = rows >= ATTENTION_WIDE_ROWS ? ATTENTION_CHUNK : 0;
 
-	return rows * (k_dim + SCORES_STRIDE + key_blocks(k_dim) * Q8_FLOATS) + round_16(rows) +
-	       keys_floats(k_dim) + wide * v_dim;
-}
-
-static inline void kv_fetch(struct kv_fetch *fetch)
-{
-	for (uint32_t i = fetch->step; i && fetch->next < fetch->n; i--) {
-		const uint8_t *p = kv_at(&fetch->view, fetch->next++);
-
-		for (uint32_t b = 0; b < fetch->length; b += 64)
-			__builtin_prefetch(p + b);
-	}
-}
-
-/* All of it in `calls` calls. */
-static inline void kv_fetch_in(struct kv_fetch *fetch, uint32_t calls)
-{
-	fetch->step = (fetch->n + calls - 1) / calls;
-}
-
-/* scores of H rows and V times 16 cells, each of turned whole blocks: a block is an exact sum of integers. */
-ATTENTION_INLINE void score_q8_tile(const struct attention_pass *pass, const uint8_t *const *turned,
-	size_t row, const uint32_t H, float *scores, const uint32_t V, struct kv_fetch *fetch)
-{
-	const uint32_t n_blocks = key_blocks(pass->job->k_dim);
-	const struct q8_block *q = pass->q8 + row * n_blocks;
-	const struct v16 scale = v16_set1(pass->job->scale);
-	struct v16 sum[Q8_TILE];
-
-	for (uint32_t s = 0; s < Q8_TILE; s++)
-		sum[s] = v16_set1(0);
-	for (uint32_t b = 0; b < n_blocks; b++, q++) {
-		const size_t at = (size_t)b * KV_TURN * KV_BLOCK_BYTES;
-		struct i16 dot[Q8_TILE];
-
-		kv_fetch(fetch);
-		for (uint32_t h = 0; h < H; h++)
-			for (uint32_t v = 0; v < V; v++)
-				dot[h * V + v] = i16_dot_begin(&q[(size_t)h * n_blocks]);
-		for (uint32_t i = 0; i < Q8_BLOCK; i += 4)
-			for (uint32_t v = 0; v < V; v++) {
-				struct i8x64 k = i8x64_load(
-					turned[v] + at + KV_TURN * (sizeof(uint16_t) + i));
-
-				for (uint32_t h = 0; h < H; h++)
-					dot[h * V + v] = i16_dot(
-						dot[h * V + v], k, q[(size_t)h * n_blocks].q + i);
-			}
-		for (uint32_t v = 0; v < V; v++) {
-			struct v16 d =
-				v16_load_f16((const uint16_t *)(const void *)(turned[v] + at));
-
-			for (uint32_t h = 0; h < H; h++)
-				sum[h * V + v] =
-					v16_fma(v16_mul(d, v16_set1(q[(size_t)h * n_blocks].d)),
-						v16_of_i16(dot[h * V + v]), sum[h * V + v]);
-		}
-	}
-	for (uint32_t h = 0; h < H; h++)
-		for (uint32_t v = 0; v < V; v++)
-			v16_store(scores + h * SCORES_STRIDE + (size_t)KV_TURN * v,
-				v16_mul(sum[h * V + v], scale));
-}
-
-ATTENTION_INLINE void score_q8_rows(const struct attention_pass *pass,
-	const struct chunk_keys *keys, const struct attention_run *run, uint32_t row,
-	const uint32_t H, struct kv_fetch *fetch)
-{
-	const uint32_t V = Q8_TILE / H < CHUNK_TURNS ? Q8_TILE / H : CHUNK_TURNS;
-	const uint32_t end = (run->first + run->n + KV_TURN - 1) / KV_TURN;
-	float *scores = pass->scores + (size_t)row * SCORES_STRIDE;
-	uint32_t g = run->first / KV_TURN;
-
-	for (; g + V <= end; g += V)
-		score_q8_tile(pass, keys->turned + g, row, H, scores + g * KV_TURN, V, fetch);
-	for (; g < end; g++)
-		score_q8_tile(pass, keys->turned + g, row, H, scores + g * KV_TURN, 1, fetch);
-}
-
-static __attribute__((noinline)) void scores_q8(const struct attention_pass *pass,
-	const struct chunk_keys *keys, const struct attention_run *run, struct kv_fetch *fetch)
-{
-	const uint32_t tiles =
-		(run->rows + Q8_ROWS - 1) / Q8_ROWS * CHUNK_TURNS * Q8_ROWS / Q8_TILE;
-	uint32_t row = run->row, left = run->rows;
-
-	kv_fetch_in(fetch, tiles * key_blocks(pass->job->k_dim));
-	for (; left >= Q8_ROWS; left -= Q8_ROWS, row += Q8_ROWS)
-		score_q8_rows(pass, keys, run, row, Q8_ROWS, fetch);
-	for (; left; left--, row++)
-		score_q8_rows(pass, keys, run, row, 1, fetch);
-}
-
-/* scores[r][16 * g..] of H rows and V times 16 cells, those of keys->turned[g] and on. */
-ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass *pass,
-	const uint8_t *const *turned, size_t row, const uint32_t H, float *scores, const uint32_t V,
-	struct kv_fetch *fetch)
-{
-	const size_t k_dim = pass->job->k_dim;
-	const struct v16 scale = v16_set1(pass->job->scale);
-	const float *q = pass->q + row * k_dim;
-	struct v16 sum[V16_TILE];
-	size_t d = 0;
-
-	for (uint32_t s = 0; s < V16_TILE; s++)
-		sum[s] = v16_set1(0);
-	while (d < k_dim) {
-		const size_t end = d + FETCH_STEPS < k_dim ? d + FETCH_STEPS : k_dim;
-
-		kv_fetch(fetch);
-		for (; d < end; d++, q++) {
-			struct v16 k[V16_TILE];
-
-			for (uint32_t v = 0; v < V; v++)
-				k[v] = kv_turned_16(type, turned[v], d);
-			for (uint32_t h = 0; h < H; h++) {
-				struct v16 x = v16_set1(q[h * k_dim]);
-
-				for (uint32_t v = 0; v < V; v++)
-					sum[h * V + v] = v16_fma(x, k[v], sum[h * V + v]);
-			}
-		}
-	}
-	for (uint32_t h = 0; h < H; h++)
-		for (uint32_t v = 0; v < V; v++)
-			v16_store(scores + h * SCORES_STRIDE + (size_t)KV_TURN * v,
-				v16_mul(sum[h * V + v], scale));
+	return rows * (k_dim + SCORES_STRIDE +
+			      key_blocks(k_dim) * sizeof(struct q8_block) / sizeof(float)) +
+	       round_16(rows) + keys_floats(k_dim) + wide * v_dim;
 }
 
 /* out[r][e] = fma(p[r][i], v[i][e], out[r][e]) for the cells i in order, of H rows and the 16 * D values e from d on, or
@@ -260,38 +99,6 @@ ATTENTION_INLINE void value_rows(enum kv_type type, const struct attention_pass 
 		value_tile(type, pass, values, run, row, H, d, 1, v_dim - d, fetch);
 }
 
-/* All scores of H rows, of whole vectors of cells: what lies around the run's is not used. */
-ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass *pass,
-	const struct chunk_keys *keys, const struct attention_run *run, uint32_t row,
-	const uint32_t H, struct kv_fetch *fetch)
-{
-	const uint32_t V = V16_TILE / H < CHUNK_TURNS ? V16_TILE / H : CHUNK_TURNS;
-	const uint32_t end = (run->first + run->n + KV_TURN - 1) / KV_TURN;
-	float *scores = pass->scores + (size_t)row * SCORES_STRIDE;
-	uint32_t g = run->first / KV_TURN;
-
-	for (; g + V <= end; g += V)
-		score_tile(type, pass, keys->turned + g, row, H, scores + g * KV_TURN, V, fetch);
-	for (; g < end; g++)
-		score_tile(type, pass, keys->turned + g, row, H, scores + g * KV_TURN, 1, fetch);
-}
-
-ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *pass,
-	const struct chunk_keys *keys, const struct attention_run *run, struct kv_fetch *fetch)
-{
-	const uint32_t tiles =
-		(run->rows + SCORE_ROWS - 1) / SCORE_ROWS * CHUNK_TURNS / (V16_TILE / SCORE_ROWS);
-	uint32_t row = run->row, left = run->rows;
-
-	kv_fetch_in(fetch, tiles * ((pass->job->k_dim + FETCH_STEPS - 1) / FETCH_STEPS));
-	for (; left >= SCORE_ROWS; left -= SCORE_ROWS, row += SCORE_ROWS)
-		score_rows(type, pass, keys, run, row, SCORE_ROWS, fetch);
-	for (; left >= 4 && V16_TILE == 16; left -= 4, row += 4)
-		score_rows(type, pass, keys, run, row, 4, fetch);
-	for (; left; left--, row++)
-		score_rows(type, pass, keys, run, row, 1, fetch);
-}
-
 ATTENTION_INLINE void values_of(enum kv_type type, const struct attention_pass *pass,
 	const struct kv_view *values, const struct attention_run *run, struct kv_fetch *fetch)
 {
@@ -326,43 +133,36 @@ ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint3
 }
 
 /* Each type's loops are functions of their own: all in one would be large and optimised badly. */
-#define ATTENTION_TYPED(name, type)                                                            \
-	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass, \
-		const struct kv_view *values, const struct attention_run *run,                 \
-		struct kv_fetch *fetch)                                                        \
-	{                                                                                      \
-		values_of(type, pass, values, run, fetch);                                     \
-	}                                                                                      \
-	static __attribute__((noinline)) void widen_##name(const struct kv_view *from,         \
-		uint32_t first, uint32_t last, uint32_t dim, float *to)                        \
-	{                                                                                      \
-		widen(type, from, first, last, dim, to);                                       \
-	}
-
-#define ATTENTION_TYPED_KEYS(name, type)                                                           \
-	static __attribute__((noinline)) void keys_##name(bool turned, const struct kv_view *keys, \
-		uint32_t first, uint32_t last, uint32_t k_dim, float *out)                         \
-	{                                                                                          \
-		put_keys(type, turned, keys, first, last, k_dim, out);                             \
-	}                                                                                          \
+#define ATTENTION_TYPED(name, type)                                                                \
 	static __attribute__((noinline)) void scores_##name(const struct attention_pass *pass,     \
 		const struct chunk_keys *keys, const struct attention_run *run,                    \
 		struct kv_fetch *fetch)                                                            \
 	{                                                                                          \
 		scores_of(type, pass, keys, run, fetch);                                           \
+	}                                                                                          \
+	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass,     \
+		const struct kv_view *values, const struct attention_run *run,                     \
+		struct kv_fetch *fetch)                                                            \
+	{                                                                                          \
+		values_of(type, pass, values, run, fetch);                                         \
+	}                                                                                          \
+	static __attribute__((noinline)) void widen_##name(const struct kv_view *from,             \
+		uint32_t first, uint32_t last, uint32_t dim, float *to)                            \
+	{                                                                                          \
+		widen(type, from, first, last, dim, to);                                           \
+	}                                                                                          \
+	static __attribute__((noinline)) void keys_##name(bool turned, const struct kv_view *keys, \
+		uint32_t first, uint32_t last, uint32_t k_dim, float *out)                         \
+	{                                                                                          \
+		if (type == KV_Q8_0)                                                               \
+			put_q8_keys(turned, keys, first, last, k_dim, (uint8_t *)out);             \
+		else                                                                               \
+			put_keys(type, turned, keys, first, last, k_dim, out);                     \
 	}
 
 ATTENTION_TYPED(f32, KV_F32)
 ATTENTION_TYPED(f16, KV_F16)
 ATTENTION_TYPED(q8, KV_Q8_0)
-ATTENTION_TYPED_KEYS(f32, KV_F32)
-ATTENTION_TYPED_KEYS(f16, KV_F16)
-
-static __attribute__((noinline)) void keys_q8(bool turned, const struct kv_view *keys,
-	uint32_t first, uint32_t last, uint32_t k_dim, float *out)
-{
-	put_q8_keys(turned, keys, first, last, k_dim, (uint8_t *)out);
-}
 
 static const struct attention_typed {
 	void (*keys)(bool turned, const struct kv_view *keys, uint32_t first, uint32_t last,
@@ -378,85 +178,6 @@ static const struct attention_typed {
 	[KV_F16] = {keys_f16, scores_f16, values_f16, widen_f16},
 	[KV_Q8_0] = {keys_q8, scores_q8, values_q8, widen_q8},
 };
-
-/* From 16 rows' vectors to one vector with a lane for each row: its greatest, or its sum as LANES folds. */
-static inline struct v16 greatest_of_each(struct v16 *a)
-{
-	v16_transpose(a);
-	for (uint32_t half = 8; half; half /= 2)
-		for (uint32_t lane = 0; lane < half; lane++)
-			a[lane] = v16_max(a[lane], a[lane + half]);
-	return a[0];
-}
-
-static inline struct v16 sum_of_each(struct v16 *a)
-{
-	v16_transpose(a);
-	for (uint32_t half = 8; half; half /= 2)
-		for (uint32_t lane = 0; lane < half; lane++)
-			a[lane] = v16_add(a[lane], a[lane + half]);
-	return a[0];
-}
-
-static inline struct v16 load_some(const float *p, uint32_t n)
-{
-	return n == 16 ? v16_load(p) : v16_load_n(p, n);
-}
-
-static inline void store_some(float *p, struct v16 a, uint32_t n)
-{
-	if (n == 16)
-		v16_store(p, a);
-	else
-		v16_store_n(p, a, n);
-}
-
-/* From scores to weights, of some <= 16 rows from the run's row r on: the running maxima and sums, and the factors of the
- * sums before. The scores are filled up to whole vectors with -inf, whose weight is +0 and changes no sum. */
-static inline void weigh_rows(const struct attention_pass *pass, const struct attention_run *run,
-	uint32_t r, uint32_t some)
-{
-	const uint32_t n = (uint32_t)round_16(run->n), row = run->row + r;
-	float *most = pass->job->part.most + row, *sum = pass->job->part.sum + row;
-	float *p = pass->scores + (size_t)row * SCORES_STRIDE + run->first, less[16];
-	struct v16 each[16], old = load_some(most, some), now, factor;
-
-	for (uint32_t h = 0; h < 16; h++)
-		each[h] = v16_set1(-__builtin_inff());
-	for (uint32_t h = 0; h < some; h++, p += SCORES_STRIDE) {
-		for (uint32_t i = run->n; i < n; i++)
-			p[i] = -__builtin_inff();
-		for (uint32_t i = 0; i < n; i += 16)
-			each[h] = v16_max(each[h], v16_load(p + i));
-	}
-	now = v16_max(old, greatest_of_each(each));
-	factor = v16_exp(v16_sub(old, now));
-	v16_store(pass->factor + r, factor);
-	store_some(most, now, some);
-	/* A vector's lanes are read at once from a whole store, from one of some lanes late. */
-	v16_store(less, now);
-	p -= (size_t)some * SCORES_STRIDE;
-	for (uint32_t h = 0; h < 16; h++)
-		each[h] = v16_set1(0);
-	for (uint32_t h = 0; h < some; h++, p += SCORES_STRIDE) {
-		const struct v16 top = v16_set1(less[h]);
-
-		for (uint32_t i = 0; i < n; i += 16) {
-			struct v16 e = v16_exp(v16_sub(v16_load(p + i), top));
-
-			v16_store(p + i, e);
-			each[h] = v16_add(each[h], e);
-		}
-	}
-	store_some(sum, v16_fma(load_some(sum, some), factor, sum_of_each(each)), some);
-}
-
-static __attribute__((noinline)) void weigh(
-	const struct attention_pass *pass, const struct attention_run *run)
-{
-	for (uint32_t r = 0; r < run->rows; r += 16)
-		weigh_rows(pass, run, r, run->rows - r < 16 ? run->rows - r : 16);
-}
 
 /* What a chunk's keys and values are read from, and what is fetched meanwhile. */
 struct attention_chunk {
