@@ -133,6 +133,11 @@ static inline size_t kv_vector_bytes(enum kv_type type, uint32_t n)
 	return (size_t)n * (type == KV_F16 ? 2 : 4);
 }
 
+/* Turned vectors lie dimension by dimension, those of KV_TURN cells together, cells 16 * i and on at 16 * i times the
+ * bytes of one: for each value its 16 cells' one after the other. KV_Q8_0: for each of its blocks first the 16 scales, then
+ * for each four values (or what is left of them) its 16 cells'. So scores, whose lanes are cells, read keys as they lie. */
+#define KV_TURN 16
+
 /* One query token of an attention job. */
 struct attention_query {
 	const float *q; /* [n_heads][k_dim], heads q_stride floats apart */
@@ -159,6 +164,7 @@ struct attention_job {
 	enum kv_type kv_type;
 	const void *k, *v; /* cell c's vector of this layer and KV head at k + c * k_cell_bytes */
 	size_t k_cell_bytes, v_cell_bytes;
+	bool k_turned; /* the keys lie turned (KV_TURN), and k_cell_bytes is kv_vector_bytes of one */
 	uint32_t k_dim, v_dim; /* v may be the first v_dim values of k */
 	uint32_t n_tokens, n_heads; /* their product: 1..ATTENTION_ROWS */
 	const struct attention_query *queries; /* [n_tokens] */
@@ -262,8 +268,9 @@ struct kernels {
 	 * ATTENTION_CHUNK positions, counted like the splits (with a sliding window the first chunk is a part of one).
 	 * In a chunk a score is s * scale after s = +0, s = fma(q[d], k[d], s) for ascending d; most' = max(most, scores), f = exp(most - most'),
 	 * p = exp(score - most'), sum = fma(sum, f, LANES sum of p * 1), out[d] = out[d] * f, then for each cell in order
-	 * out[d] = fma(p, v[d], out[d]). Stored keys and values are widened exactly; KV_Q8_0's are d * q, which float32
-	 * holds exactly too. */
+	 * out[d] = fma(p, v[d], out[d]). Stored keys and values are widened exactly; KV_Q8_0's values are d * q, which
+	 * float32 holds exactly too. With its keys s is one of BLOCKS: q is quantised as activations are, the last block
+	 * as if zeros followed. */
 	void (*attention)(const struct attention_job *job);
 	size_t (*attention_scratch)(uint32_t rows, uint32_t k_dim, uint32_t v_dim); /* floats */
 
@@ -280,6 +287,11 @@ struct kernels {
 	/* float32 -> the KV type, kv_vector_bytes(type, n) of it. Float16 is rounded to nearest even. KV_Q8_0: a block is
 	 * quantised as activations are (a short one as if zeros followed), its d rounded to float16 afterwards. */
 	void (*kv_store)(const float *x, uint32_t n, enum kv_type type, void *out);
+
+	/* The same values as the vector of a cell among turned ones (KV_TURN), those of cell 0 and on at `cells`. Only its
+	 * own bytes are written: threads may store to other cells meanwhile. */
+	void (*kv_store_turned)(
+		const float *x, uint32_t n, enum kv_type type, void *cells, uint32_t cell);
 };
 
 #define ATTENTION_CHUNK 64

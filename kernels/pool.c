@@ -76,6 +76,8 @@ static bool work(struct pool_thread *t, uint32_t *mine)
 	uint32_t node = atomic_load_explicit(&t->node, memory_order_relaxed);
 	bool one = atomic_load_explicit(&pool->nodes, memory_order_relaxed) == 1;
 
+	/* pool_destroy sets more than there are. */
+	active = active < pool->threads ? active : pool->threads;
 	if (!take_all(t, &t->part, false, mine))
 		return false;
 	for (int far = 0; far < (one ? 1 : 2); far++) {

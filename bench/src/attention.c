@@ -43,7 +43,7 @@ enum { N_SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 struct options {
 	const char *kernels, *format, *shapes, *types, *tokens, *depths;
 	uint32_t threads, rounds, window;
-	bool help;
+	bool scattered, help;
 };
 
 struct row {
@@ -153,9 +153,10 @@ static size_t layer_bytes(const struct shape *s, enum kv_type type, size_t cells
 	return s->v_in_k ? k : k + v;
 }
 
+/* Of the cells, whole pages as a cache has them. */
 static uint32_t positions(const struct row *row)
 {
-	return row->depth + row->n;
+	return (row->depth + row->n + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS * KV_PAGE_CELLS;
 }
 
 static void plan_row(struct bench *b, struct row *row)
@@ -217,11 +218,12 @@ static void stop(struct bench *b)
 	free(b->batch);
 }
 
-/* Positions lie in whole pages, one page here and the next elsewhere, as they do in a cache of many sequences. */
+/* Positions lie in whole pages, page behind page as one sequence takes them, or one here and the next elsewhere as in a
+ * cache of many sequences. */
 static void place_cells(struct bench *b, uint32_t n)
 {
 	/* The even pages, then the odd ones: no page lies behind the one before it. */
-	uint32_t pages = n / KV_PAGE_CELLS, even = (pages + 1) / 2;
+	uint32_t pages = b->options.scattered ? n / KV_PAGE_CELLS : 0, even = (pages + 1) / 2;
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t page = i / KV_PAGE_CELLS;
@@ -250,6 +252,7 @@ static int run_row(struct bench *b, struct row *row, uint32_t round, struct erro
 		.v_head_bytes = v_cell * positions(row),
 		.k_cell_bytes = k_cell,
 		.v_cell_bytes = v_cell,
+		.k_turned = !s->v_in_k,
 		.k_dim = s->k_dim,
 		.v_dim = s->v_dim,
 		.n_kv_heads = s->n_kv_heads,
@@ -405,6 +408,8 @@ int bench_attention(int argc, char **argv)
 		{"depths", ARG_STRING, &o->depths, 0, 0, "N,...", "tokens before them"},
 		{"window", ARG_U32, &o->window, 0, LIMIT_CONTEXT, "N",
 			"how far back a token sees; default: all of them"},
+		{"scattered", ARG_FLAG, &o->scattered, 0, 0, NULL,
+			"no page of a sequence behind the one before it; default: all are"},
 		{"rounds", ARG_U32, &o->rounds, 1, ROUNDS, "N", "default 3; medians are printed"},
 		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N",
 			"default: the CPUs this process may use"},

@@ -1,200 +1,74 @@
 /*
- * Attention (kernels.h says in which order): included after vec_*.h, template_elementwise.h and template_kv.h.
+ * Attention (kernels.h says in which order): included after vec_*.h and template_elementwise.h.
  *
  * A chunk is two small matrix products, of queries with keys and of weights with values, and both are limited by the
- * multiply-adds when many heads or tokens share a KV head, by memory otherwise. So the keys are turned first, dimension
- * by dimension, so that a lane is a cell and no sum goes across lanes; sums are kept in registers by tiles of V16_TILE, of
+ * multiply-adds when many heads or tokens share a KV head, by memory otherwise. So the keys are used dimension by
+ * dimension (template_keys.h, template_scores.h), so that a lane is a cell and no sum goes across lanes; sums are kept in registers by tiles of V16_TILE, of
  * several rows (a row is one head of one token) and several cells or values; and what one product reads of memory is
- * fetched while the other computes. For many rows the values of a chunk are widened to float32 once.
+ * fetched while the other computes. For many rows the keys and values of a chunk are widened to float32 once.
  */
 #pragma once
 
-#include "kernels/cpu/template_kv.h"
+#include "kernels/cpu/template_scores.h"
 
 #include <assert.h>
 
-/* Rows of a tile of scores: as many as there are vectors of cells in it. */
-#define ATTENTION_SCORE_ROWS (V16_TILE == 16 ? 4u : 2u)
-/* From so many rows on the values of a chunk are widened for all of them. */
+/* From so many rows on the values of a chunk, and its keys, are widened for all of them. */
 #define ATTENTION_WIDE_ROWS 17
+#define ATTENTION_WIDE_KEYS (V16_TILE == 16 ? 17u : 3u)
 
-/* Vectors of some cells: cell i's is at base + cells[i] * bytes. */
-struct kv_view {
-	const uint8_t *base;
-	size_t bytes;
-	const uint32_t *cells;
-};
-
-/* A view's first n vectors, of `length` bytes each, which will be read soon: `step` of them at a time, from `next` on. */
-struct kv_fetch {
-	struct kv_view view;
-	uint32_t n, length, next, step;
-};
-
-struct attention_pass {
-	const struct attention_job *job;
-	float *q; /* [rows][k_dim] */
-	float *scores; /* [rows][ATTENTION_CHUNK], then weights */
-	float *factor; /* [rows] the chunk's maxima, then what the sums before it are scaled by */
-	float *keys; /* a chunk's: [k_dim][ATTENTION_CHUNK], and what a read from the last row's end goes over it */
-	float *values; /* a chunk's, when wide: [ATTENTION_CHUNK][v_dim] */
-	bool wide;
-};
-
-/* Rows that attend to the same `n` cells of a chunk, those from its `first` on. */
-struct attention_run {
-	uint32_t row, rows, first, n;
-};
-
-static size_t round_16(size_t n)
+/* Of a copy of a chunk's keys, of either form. */
+static size_t keys_floats(uint32_t k_dim)
 {
-	return (n + 15) / 16 * 16;
+	size_t plain = (size_t)k_dim * ATTENTION_CHUNK;
+	size_t blocks =
+		(size_t)key_blocks(k_dim) * ATTENTION_CHUNK * KV_BLOCK_BYTES / sizeof(float);
+
+	return plain > blocks ? plain : blocks;
 }
 
 static size_t op_attention_scratch(uint32_t rows, uint32_t k_dim, uint32_t v_dim)
 {
 	size_t wide = rows >= ATTENTION_WIDE_ROWS ? ATTENTION_CHUNK : 0;
 
-	return rows * (size_t)(k_dim + ATTENTION_CHUNK) + round_16(rows) +
-	       (size_t)(k_dim + 1) * ATTENTION_CHUNK + wide * v_dim;
-}
-
-static inline const uint8_t *kv_at(const struct kv_view *view, size_t i)
-{
-	return view->base + view->cells[i] * view->bytes;
-}
-
-static inline void kv_fetch(struct kv_fetch *fetch)
-{
-	uint32_t left = fetch->n - fetch->next;
-
-	for (uint32_t n = left < fetch->step ? left : fetch->step; n; n--) {
-		const uint8_t *p = kv_at(&fetch->view, fetch->next++);
-
-		for (uint32_t b = 0; b < fetch->length; b += 64)
-			__builtin_prefetch(p + b);
-	}
-}
-
-/* Values d.. of 16 cells, each in a lane: 32 of them by pairs of float16, else 16. */
-ATTENTION_INLINE void turn_keys(enum kv_type type, const struct kv_view *keys, const uint32_t *cell,
-	size_t d, size_t n, float *out)
-{
-	struct v16 a[16];
-
-	if (type == KV_F16 && n == 32) {
-		for (uint32_t c = 0; c < 16; c++)
-			a[c] = v16_load(
-				(const float *)(const void *)(kv_at(keys, cell[c]) + 2 * d));
-		v16_transpose(a);
-		for (uint32_t i = 0; i < 16; i++) {
-			v16_store(out + (size_t)2 * i * ATTENTION_CHUNK, v16_first_half(a[i]));
-			v16_store(
-				out + (size_t)(2 * i + 1) * ATTENTION_CHUNK, v16_second_half(a[i]));
-		}
-		return;
-	}
-	for (uint32_t c = 0; c < 16; c++)
-		a[c] = n == 16 ? kv_16(type, kv_at(keys, cell[c]), d)
-			       : kv_n(type, kv_at(keys, cell[c]), d, (uint32_t)n);
-	v16_transpose(a);
-	for (uint32_t i = 0; i < n; i++)
-		v16_store(out + (size_t)i * ATTENTION_CHUNK, a[i]);
-}
-
-/* Cells first..last-1 of a chunk into pass->keys. Lanes without one get another's key, and their scores are not used. */
-ATTENTION_INLINE void turn_chunk(enum kv_type type, const struct attention_pass *pass,
-	const struct kv_view *keys, uint32_t first, uint32_t last)
-{
-	const size_t k_dim = pass->job->k_dim;
-
-	for (uint32_t i = first / 16 * 16; i < last; i += 16) {
-		float *out = pass->keys + i;
-		uint32_t cell[16];
-		size_t d = 0;
-
-		for (uint32_t c = 0; c < 16; c++) {
-			cell[c] = i + c < first ? first : i + c;
-			cell[c] = cell[c] < last ? cell[c] : last - 1;
-		}
-		for (; type == KV_F16 && d + 32 <= k_dim; d += 32)
-			turn_keys(type, keys, cell, d, 32, out + d * ATTENTION_CHUNK);
-		for (; d + 16 <= k_dim; d += 16)
-			turn_keys(type, keys, cell, d, 16, out + d * ATTENTION_CHUNK);
-		if (d < k_dim)
-			turn_keys(type, keys, cell, d, k_dim - d, out + d * ATTENTION_CHUNK);
-	}
-}
-
-/* scores[r][0..] of H rows and 16 * V cells from `keys` on (of pass->keys). */
-ATTENTION_INLINE void score_tile(const struct attention_pass *pass, const float *keys, size_t row,
-	const uint32_t H, size_t at, const uint32_t V, struct kv_fetch *fetch)
-{
-	const size_t k_dim = pass->job->k_dim;
-	const struct v16 scale = v16_set1(pass->job->scale);
-	const float *q = pass->q + row * k_dim;
-	float *scores = pass->scores + row * ATTENTION_CHUNK + at;
-	struct v16 sum[V16_TILE];
-	size_t d = 0;
-
-	for (uint32_t s = 0; s < V16_TILE; s++)
-		sum[s] = v16_set1(0);
-	keys += at;
-	while (d < k_dim) {
-		const size_t end = d + 16 < k_dim ? d + 16 : k_dim;
-
-		if (fetch->next < fetch->n)
-			kv_fetch(fetch);
-		for (; d < end; d++, keys += ATTENTION_CHUNK, q++) {
-			struct v16 k[V16_TILE];
-
-			for (uint32_t v = 0; v < V; v++)
-				k[v] = v16_load(keys + (size_t)16 * v);
-			for (uint32_t h = 0; h < H; h++) {
-				struct v16 x = v16_set1(q[h * k_dim]);
-
-				for (uint32_t v = 0; v < V; v++)
-					sum[h * V + v] = v16_fma(x, k[v], sum[h * V + v]);
-			}
-		}
-	}
-	for (uint32_t h = 0; h < H; h++)
-		for (uint32_t v = 0; v < V; v++)
-			v16_store(scores + h * ATTENTION_CHUNK + (size_t)16 * v,
-				v16_mul(sum[h * V + v], scale));
+	return rows * (k_dim + SCORES_STRIDE +
+			      key_blocks(k_dim) * sizeof(struct q8_block) / sizeof(float)) +
+	       round_16(rows) + keys_floats(k_dim) + wide * v_dim;
 }
 
 /* out[r][e] = fma(p[r][i], v[i][e], out[r][e]) for the cells i in order, of H rows and the 16 * D values e from d on, or
  * the `some` < 16 last ones (D == 1). */
 ATTENTION_INLINE void value_tile(enum kv_type type, const struct attention_pass *pass,
 	const struct kv_view *values, const struct attention_run *run, size_t row, const uint32_t H,
-	size_t d, const uint32_t D, uint32_t some, const struct kv_fetch *fetch)
+	size_t d, const uint32_t D, uint32_t some, struct kv_fetch *fetch)
 {
 	const size_t v_dim = pass->job->v_dim;
-	const float *p = pass->scores + row * ATTENTION_CHUNK;
+	const float *p = pass->scores + row * SCORES_STRIDE + run->first;
 	float *out = pass->job->part.out + row * v_dim + d;
-	size_t offset = kv_offset(type, d), end = kv_offset(type, d + 16 * D);
-	const uint32_t n = run->n, n_fetch = fetch->n;
+	const uint32_t n = run->n;
 	struct v16 sum[V16_TILE];
 
 	for (uint32_t h = 0; h < H; h++)
 		for (uint32_t e = 0; e < D; e++)
 			sum[h * D + e] = some ? v16_load_n(out + h * v_dim, some)
 					      : v16_load(out + h * v_dim + (size_t)16 * e);
-	for (uint32_t i = 0; i < n; i++, p++) {
-		const uint8_t *value = kv_at(values, i);
-		struct v16 v[V16_TILE];
+	for (uint32_t i = 0; i < n;) {
+		const uint32_t end = n - i < FETCH_STEPS ? n : i + FETCH_STEPS;
 
-		if (i < n_fetch)
-			for (size_t b = offset; b < end; b += 64)
-				__builtin_prefetch(kv_at(&fetch->view, i) + b);
-		for (uint32_t e = 0; e < D; e++)
-			v[e] = some ? kv_n(type, value, d, some) : kv_16(type, value, d + 16 * e);
-		for (uint32_t h = 0; h < H; h++) {
-			struct v16 x = v16_set1(p[h * ATTENTION_CHUNK]);
+		kv_fetch(fetch);
+		for (; i < end; i++, p++) {
+			const uint8_t *value = kv_at(values, i);
+			struct v16 v[V16_TILE];
 
 			for (uint32_t e = 0; e < D; e++)
-				sum[h * D + e] = v16_fma(x, v[e], sum[h * D + e]);
+				v[e] = some ? kv_n(type, value, d, some)
+					    : kv_16(type, value, d + 16 * e);
+			for (uint32_t h = 0; h < H; h++) {
+				struct v16 x = v16_set1(p[h * SCORES_STRIDE]);
+
+				for (uint32_t e = 0; e < D; e++)
+					sum[h * D + e] = v16_fma(x, v[e], sum[h * D + e]);
+			}
 		}
 	}
 	for (uint32_t h = 0; h < H; h++)
@@ -209,7 +83,7 @@ ATTENTION_INLINE void value_tile(enum kv_type type, const struct attention_pass 
 /* All values of H rows: the widest tiles as far as they fit, narrower ones behind. */
 ATTENTION_INLINE void value_rows(enum kv_type type, const struct attention_pass *pass,
 	const struct kv_view *values, const struct attention_run *run, uint32_t row,
-	const uint32_t H, const struct kv_fetch *fetch)
+	const uint32_t H, struct kv_fetch *fetch)
 {
 	const uint32_t D = V16_TILE / H < 8 ? V16_TILE / H : 8, v_dim = pass->job->v_dim;
 	uint32_t d = 0;
@@ -225,46 +99,18 @@ ATTENTION_INLINE void value_rows(enum kv_type type, const struct attention_pass 
 		value_tile(type, pass, values, run, row, H, d, 1, v_dim - d, fetch);
 }
 
-/* All scores of H rows, of whole vectors of cells: what lies behind the run's last is written over later. */
-ATTENTION_INLINE void score_rows(const struct attention_pass *pass, const float *keys,
-	const struct attention_run *run, uint32_t row, const uint32_t H, struct kv_fetch *fetch)
-{
-	const uint32_t V = V16_TILE / ATTENTION_SCORE_ROWS;
-	uint32_t at = 0;
-
-	for (; at + 16 * (V - 1) < run->n; at += 16 * V)
-		score_tile(pass, keys, row, H, at, V, fetch);
-	for (; at < run->n; at += 16)
-		score_tile(pass, keys, row, H, at, 1, fetch);
-}
-
-static __attribute__((noinline)) void scores_of(
-	const struct attention_pass *pass, const struct attention_run *run, struct kv_fetch *fetch)
-{
-	const uint32_t tiles = run->rows / ATTENTION_SCORE_ROWS + run->rows % ATTENTION_SCORE_ROWS;
-	const float *keys = pass->keys + run->first;
-	uint32_t row = run->row, left = run->rows;
-
-	fetch->step = fetch->n / (tiles * (pass->job->k_dim / 16 + 1)) + 1;
-	for (; left >= ATTENTION_SCORE_ROWS;
-		left -= ATTENTION_SCORE_ROWS, row += ATTENTION_SCORE_ROWS)
-		score_rows(pass, keys, run, row, ATTENTION_SCORE_ROWS, fetch);
-	for (; left; left--, row++)
-		score_rows(pass, keys, run, row, 1, fetch);
-}
-
-/* What is fetched is fetched beside the first tile of rows. */
 ATTENTION_INLINE void values_of(enum kv_type type, const struct attention_pass *pass,
-	const struct kv_view *values, const struct attention_run *run, const struct kv_fetch *fetch)
+	const struct kv_view *values, const struct attention_run *run, struct kv_fetch *fetch)
 {
-	const struct kv_fetch none = {0};
+	const uint32_t tiles = run->rows * ((pass->job->v_dim + 15) / 16) / V16_TILE;
 	uint32_t row = run->row, left = run->rows;
 
-	for (; left >= 8 && V16_TILE == 16; left -= 8, row += 8, fetch = &none)
+	kv_fetch_in(fetch, (tiles ? tiles : 1) * ((run->n + FETCH_STEPS - 1) / FETCH_STEPS));
+	for (; left >= 8 && V16_TILE == 16; left -= 8, row += 8)
 		value_rows(type, pass, values, run, row, 8, fetch);
-	for (; left >= 4 && V16_TILE == 16; left -= 4, row += 4, fetch = &none)
+	for (; left >= 4 && V16_TILE == 16; left -= 4, row += 4)
 		value_rows(type, pass, values, run, row, 4, fetch);
-	for (; left >= 2; left -= 2, row += 2, fetch = &none)
+	for (; left >= 2; left -= 2, row += 2)
 		value_rows(type, pass, values, run, row, 2, fetch);
 	if (left)
 		value_rows(type, pass, values, run, row, 1, fetch);
@@ -287,22 +133,31 @@ ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint3
 }
 
 /* Each type's loops are functions of their own: all in one would be large and optimised badly. */
-#define ATTENTION_TYPED(name, type)                                                            \
-	static __attribute__((noinline)) void turn_##name(const struct attention_pass *pass,   \
-		const struct kv_view *keys, uint32_t first, uint32_t last)                     \
-	{                                                                                      \
-		turn_chunk(type, pass, keys, first, last);                                     \
-	}                                                                                      \
-	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass, \
-		const struct kv_view *values, const struct attention_run *run,                 \
-		const struct kv_fetch *fetch)                                                  \
-	{                                                                                      \
-		values_of(type, pass, values, run, fetch);                                     \
-	}                                                                                      \
-	static __attribute__((noinline)) void widen_##name(const struct kv_view *from,         \
-		uint32_t first, uint32_t last, uint32_t dim, float *to)                        \
-	{                                                                                      \
-		widen(type, from, first, last, dim, to);                                       \
+#define ATTENTION_TYPED(name, type)                                                                \
+	static __attribute__((noinline)) void scores_##name(const struct attention_pass *pass,     \
+		const struct chunk_keys *keys, const struct attention_run *run,                    \
+		struct kv_fetch *fetch)                                                            \
+	{                                                                                          \
+		scores_of(type, pass, keys, run, fetch);                                           \
+	}                                                                                          \
+	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass,     \
+		const struct kv_view *values, const struct attention_run *run,                     \
+		struct kv_fetch *fetch)                                                            \
+	{                                                                                          \
+		values_of(type, pass, values, run, fetch);                                         \
+	}                                                                                          \
+	static __attribute__((noinline)) void widen_##name(const struct kv_view *from,             \
+		uint32_t first, uint32_t last, uint32_t dim, float *to)                            \
+	{                                                                                          \
+		widen(type, from, first, last, dim, to);                                           \
+	}                                                                                          \
+	static __attribute__((noinline)) void keys_##name(bool turned, const struct kv_view *keys, \
+		uint32_t first, uint32_t last, uint32_t k_dim, float *out)                         \
+	{                                                                                          \
+		if (type == KV_Q8_0)                                                               \
+			put_q8_keys(turned, keys, first, last, k_dim, (uint8_t *)out);             \
+		else                                                                               \
+			put_keys(type, turned, keys, first, last, k_dim, out);                     \
 	}
 
 ATTENTION_TYPED(f32, KV_F32)
@@ -310,65 +165,26 @@ ATTENTION_TYPED(f16, KV_F16)
 ATTENTION_TYPED(q8, KV_Q8_0)
 
 static const struct attention_typed {
-	void (*turn)(const struct attention_pass *pass, const struct kv_view *keys, uint32_t first,
-		uint32_t last);
+	void (*keys)(bool turned, const struct kv_view *keys, uint32_t first, uint32_t last,
+		uint32_t k_dim, float *out);
+	void (*scores)(const struct attention_pass *pass, const struct chunk_keys *keys,
+		const struct attention_run *run, struct kv_fetch *fetch);
 	void (*values)(const struct attention_pass *pass, const struct kv_view *values,
-		const struct attention_run *run, const struct kv_fetch *fetch);
+		const struct attention_run *run, struct kv_fetch *fetch);
 	void (*widen)(
 		const struct kv_view *from, uint32_t first, uint32_t last, uint32_t dim, float *to);
 } attention_typed[] = {
-	[KV_F32] = {turn_f32, values_f32, widen_f32},
-	[KV_F16] = {turn_f16, values_f16, widen_f16},
-	[KV_Q8_0] = {turn_q8, values_q8, widen_q8},
+	[KV_F32] = {keys_f32, scores_f32, values_f32, widen_f32},
+	[KV_F16] = {keys_f16, scores_f16, values_f16, widen_f16},
+	[KV_Q8_0] = {keys_q8, scores_q8, values_q8, widen_q8},
 };
-
-/* From scores to weights: the running maxima and sums, and the factors of the sums before. The scores are filled up to
- * whole vectors with -inf, whose weight is +0 and changes no sum. */
-static void weigh(const struct attention_pass *pass, const struct attention_run *run)
-{
-	const uint32_t n = (uint32_t)round_16(run->n);
-	float *most = pass->job->part.most + run->row, *sum = pass->job->part.sum + run->row;
-	float *factor = pass->factor;
-
-	for (uint32_t r = 0; r < run->rows; r++) {
-		float *p = pass->scores + (size_t)(run->row + r) * ATTENTION_CHUNK;
-
-		for (uint32_t i = run->n; i < n; i++)
-			p[i] = -__builtin_inff();
-		factor[r] = greatest(p, n);
-	}
-	for (uint32_t r = 0; r < run->rows; r += 16) {
-		uint32_t some = run->rows - r < 16 ? run->rows - r : 16;
-		bool all = some == 16;
-		struct v16 old = all ? v16_load(most + r) : v16_load_n(most + r, some);
-		struct v16 now =
-			v16_max(old, all ? v16_load(factor + r) : v16_load_n(factor + r, some));
-
-		v16_store(factor + r, v16_exp(v16_sub(old, now)));
-		if (all)
-			v16_store(most + r, now);
-		else
-			v16_store_n(most + r, now, some);
-	}
-	for (uint32_t r = 0; r < run->rows; r++) {
-		float *p = pass->scores + (size_t)(run->row + r) * ATTENTION_CHUNK;
-		struct v16 less = v16_set1(most[r]), total = v16_set1(0);
-
-		for (uint32_t i = 0; i < n; i += 16) {
-			struct v16 e = v16_exp(v16_sub(v16_load(p + i), less));
-
-			v16_store(p + i, e);
-			total = v16_add(total, e);
-		}
-		sum[r] = fma32(sum[r], factor[r], v16_sum(total));
-	}
-}
 
 /* What a chunk's keys and values are read from, and what is fetched meanwhile. */
 struct attention_chunk {
 	struct kv_view keys, values;
+	struct chunk_keys turned;
+	enum kv_type value_type; /* of `values` */
 	struct kv_fetch with_scores, with_values;
-	const struct attention_typed *typed;
 };
 
 static void attention_run(const struct attention_pass *pass, const struct attention_chunk *chunk,
@@ -376,17 +192,18 @@ static void attention_run(const struct attention_pass *pass, const struct attent
 {
 	const uint32_t v_dim = pass->job->v_dim;
 	struct kv_view values = chunk->values;
-	struct kv_fetch none = {0}, with_scores = fetch ? chunk->with_scores : none;
+	struct kv_fetch none = {0}, with_scores = fetch ? chunk->with_scores : none,
+			with_values = fetch ? chunk->with_values : none;
 
 	values.cells += run->first;
-	scores_of(pass, run, &with_scores);
+	attention_typed[chunk->turned.type].scores(pass, &chunk->turned, run, &with_scores);
 	weigh(pass, run);
 	for (uint32_t r = 0; r < run->rows; r++)
 		/* exp(0) is 1, and times 1 changes nothing. */
 		if (pass->factor[r] != 1.0f)
 			scale_by(pass->job->part.out + (size_t)(run->row + r) * v_dim, v_dim,
 				pass->factor[r]);
-	chunk->typed->values(pass, &values, run, fetch ? &chunk->with_values : &none);
+	attention_typed[chunk->value_type].values(pass, &values, run, &with_values);
 }
 
 /* The cells of the chunk at `from` that token t attends to. */
@@ -405,15 +222,43 @@ static struct attention_run run_of(const struct attention_job *job, uint32_t t, 
 static void widen_values(const struct attention_pass *pass, struct attention_chunk *chunk,
 	uint32_t first, uint32_t last)
 {
-	static const uint32_t in_order[ATTENTION_CHUNK] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
-		13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33,
-		34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54,
-		55, 56, 57, 58, 59, 60, 61, 62, 63};
+	static const uint32_t ascending[ATTENTION_CHUNK] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,
+		12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
+		33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53,
+		54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
 	const uint32_t v_dim = pass->job->v_dim;
 
-	chunk->typed->widen(&chunk->values, first, last, v_dim, pass->values);
-	chunk->values = (struct kv_view){(uint8_t *)pass->values, v_dim * sizeof(float), in_order};
-	chunk->typed = &attention_typed[KV_F32];
+	attention_typed[chunk->value_type].widen(&chunk->values, first, last, v_dim, pass->values);
+	chunk->values = (struct kv_view){(uint8_t *)pass->values, v_dim * sizeof(float), ascending};
+	chunk->value_type = KV_F32;
+}
+
+/* The chunk's keys where they are, if they can be used there; else a copy. */
+static void take_keys(const struct attention_pass *pass, struct attention_chunk *chunk,
+	uint32_t first, uint32_t last)
+{
+	const struct attention_job *job = pass->job;
+	const bool q8 = job->kv_type == KV_Q8_0;
+	const size_t bytes = q8 ? (size_t)key_blocks(job->k_dim) * KV_TURN * KV_BLOCK_BYTES
+				: job->k_dim * KV_TURN * sizeof(float);
+	bool there = job->k_turned && (q8 ? job->k_dim % Q8_BLOCK == 0
+					  : job->n_tokens * job->n_heads < ATTENTION_WIDE_KEYS);
+
+	chunk->turned.type = job->kv_type;
+	for (uint32_t i = first; there && i < last; i = (i / KV_TURN + 1) * KV_TURN) {
+		uint32_t end = (i / KV_TURN + 1) * KV_TURN;
+
+		there = in_order(&chunk->keys, i, end < last ? end : last);
+		chunk->turned.turned[i / KV_TURN] =
+			kv_turned_at(&chunk->keys, chunk->keys.cells[i]);
+	}
+	if (there)
+		return;
+	attention_typed[job->kv_type].keys(
+		job->k_turned, &chunk->keys, first, last, job->k_dim, pass->keys);
+	chunk->turned.type = q8 ? KV_Q8_0 : KV_F32;
+	for (uint32_t i = 0; i < CHUNK_TURNS; i++)
+		chunk->turned.turned[i] = (const uint8_t *)pass->keys + i * bytes;
 }
 
 /* Memory is read while something is computed: the values while the keys of their chunk are used and the next keys while
@@ -451,7 +296,7 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 	struct attention_chunk chunk = {
 		.keys = {job->k, job->k_cell_bytes, job->cells + from},
 		.values = {job->v, job->v_cell_bytes, job->cells + from},
-		.typed = &attention_typed[job->kv_type],
+		.value_type = job->kv_type,
 	};
 	uint32_t first = ATTENTION_CHUNK, last = 0;
 	bool fetch = true;
@@ -467,7 +312,7 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 	if (first >= last)
 		return;
 	plan_fetches(pass, &chunk, from, first, last);
-	chunk.typed->turn(pass, &chunk.keys, first, last);
+	take_keys(pass, &chunk, first, last);
 	if (pass->wide)
 		widen_values(pass, &chunk, first, last);
 	for (uint32_t t = 0; t < job->n_tokens;) {
@@ -487,6 +332,17 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 	}
 }
 
+/* A query head in the form that keys of blocks are multiplied with. */
+static void quantise_query(const float *q, uint32_t k_dim, struct q8_block *out)
+{
+	for (uint32_t d = 0; d < k_dim; d += Q8_BLOCK, out++) {
+		float padded[Q8_BLOCK] = {0};
+
+		memcpy(padded, q + d, (k_dim - d < Q8_BLOCK ? k_dim - d : Q8_BLOCK) * sizeof(*q));
+		op_quantise_q8(padded, Q8_BLOCK, out);
+	}
+}
+
 static void op_attention(const struct attention_job *job)
 {
 	const uint32_t rows = job->n_tokens * job->n_heads;
@@ -497,13 +353,17 @@ static void op_attention(const struct attention_job *job)
 		job->part.out_stride == job->v_dim);
 	pass.q = job->scratch;
 	pass.scores = pass.q + rows * k_dim;
-	pass.factor = pass.scores + (size_t)rows * ATTENTION_CHUNK;
+	pass.factor = pass.scores + (size_t)rows * SCORES_STRIDE;
 	pass.keys = pass.factor + round_16(rows);
-	pass.values = pass.keys + (k_dim + 1) * ATTENTION_CHUNK;
+	pass.q8 = (struct q8_block *)(void *)(pass.keys + keys_floats(job->k_dim));
+	pass.values = (float *)(void *)(pass.q8 + (size_t)rows * key_blocks(job->k_dim));
 	for (uint32_t r = 0; r < rows; r++) {
 		memcpy(pass.q + r * k_dim,
 			job->queries[r / job->n_heads].q + r % job->n_heads * job->q_stride,
 			k_dim * sizeof(*pass.q));
+		if (job->kv_type == KV_Q8_0)
+			quantise_query(pass.q + r * k_dim, job->k_dim,
+				pass.q8 + (size_t)r * key_blocks(job->k_dim));
 		job->part.most[r] = -__builtin_inff();
 		job->part.sum[r] = 0;
 	}
@@ -512,27 +372,41 @@ static void op_attention(const struct attention_job *job)
 		attention_chunk(&pass, from);
 }
 
+/* out[d] = fma(more[d], b, out[d] * a) */
+static inline void join_row(float *out, float a, const float *more, float b, uint32_t v_dim)
+{
+	const struct v16 va = v16_set1(a), vb = v16_set1(b);
+	uint32_t d = 0;
+
+	for (; d + 16 <= v_dim; d += 16)
+		v16_store(out + d, v16_fma(v16_load(more + d), vb, v16_mul(v16_load(out + d), va)));
+	if (d < v_dim)
+		v16_store_n(out + d,
+			v16_fma(v16_load_n(more + d, v_dim - d), vb,
+				v16_mul(v16_load_n(out + d, v_dim - d), va)),
+			v_dim - d);
+}
+
 static void op_attention_join(const struct attention_state *into,
 	const struct attention_state *part, uint32_t rows, uint32_t v_dim)
 {
-	for (uint32_t r = 0; r < rows; r++) {
-		float m = into->most[r] > part->most[r] ? into->most[r] : part->most[r];
-		float a = exp32(into->most[r] - m), b = exp32(part->most[r] - m);
-		struct v16 va = v16_set1(a), vb = v16_set1(b);
-		float *out = into->out + r * into->out_stride;
-		const float *more = part->out + r * part->out_stride;
-		uint32_t d = 0;
+	for (uint32_t r = 0; r < rows; r += 16) {
+		const uint32_t some = rows - r < 16 ? rows - r : 16;
+		struct v16 old = load_some(into->most + r, some);
+		struct v16 more = load_some(part->most + r, some), most = v16_max(old, more);
+		struct v16 a = v16_exp(v16_sub(old, most)), b = v16_exp(v16_sub(more, most));
+		float of_old[16], of_more[16];
 
-		into->most[r] = m;
-		into->sum[r] = fma32(part->sum[r], b, into->sum[r] * a);
-		for (; d + 16 <= v_dim; d += 16)
-			v16_store(out + d,
-				v16_fma(v16_load(more + d), vb, v16_mul(v16_load(out + d), va)));
-		if (d < v_dim)
-			v16_store_n(out + d,
-				v16_fma(v16_load_n(more + d, v_dim - d), vb,
-					v16_mul(v16_load_n(out + d, v_dim - d), va)),
-				v_dim - d);
+		store_some(into->most + r, most, some);
+		store_some(into->sum + r,
+			v16_fma(load_some(part->sum + r, some), b,
+				v16_mul(load_some(into->sum + r, some), a)),
+			some);
+		v16_store(of_old, a);
+		v16_store(of_more, b);
+		for (uint32_t h = 0; h < some; h++)
+			join_row(into->out + (r + h) * into->out_stride, of_old[h],
+				part->out + (r + h) * part->out_stride, of_more[h], v_dim);
 	}
 }
 

@@ -31,6 +31,7 @@
 		.attention_join = op_attention_join,        \
 		.attention_finish = op_attention_finish,    \
 		.kv_store = op_kv_store,                    \
+		.kv_store_turned = op_kv_store_turned,      \
 	}
 #define OPS_TABLE(backend, product) OPS_TABLE_(backend, product)
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/math.h"
+#include "kernels/kernels.h"
 
 #include <immintrin.h>
 
@@ -239,6 +240,22 @@ static inline void v16_transpose(struct v16 *a)
 		a[i + 8].high = part[i];
 }
 
+/* Half of v16_pick. */
+static inline __m256 v8_pick(struct v16 a, const uint32_t *lanes, __m256 b)
+{
+	__m256i from = _mm256_loadu_si256((const __m256i *)(const void *)lanes);
+	__m256i high = _mm256_slli_epi32(from, 28), none = _mm256_slli_epi32(from, 27);
+	__m256 picked = _mm256_blendv_ps(_mm256_permutevar8x32_ps(a.low, from),
+		_mm256_permutevar8x32_ps(a.high, from), _mm256_castsi256_ps(high));
+
+	return _mm256_blendv_ps(picked, b, _mm256_castsi256_ps(none));
+}
+
+static inline struct v16 v16_pick(struct v16 a, const uint32_t *lanes, struct v16 b)
+{
+	return (struct v16){v8_pick(a, lanes, b.low), v8_pick(a, lanes + 8, b.high)};
+}
+
 static inline __m256 v8_of_halves(__m256i a)
 {
 	__m256i packed = _mm256_packus_epi32(a, a);
@@ -259,6 +276,48 @@ static inline struct v16 v16_second_half(struct v16 a)
 {
 	return (struct v16){v8_of_halves(_mm256_srli_epi32(_mm256_castps_si256(a.low), 16)),
 		v8_of_halves(_mm256_srli_epi32(_mm256_castps_si256(a.high), 16))};
+}
+
+struct i16 {
+	__m256i low, high;
+};
+
+struct i8x64 {
+	__m256i low, high;
+};
+
+static inline struct i8x64 i8x64_load(const uint8_t *p)
+{
+	return (struct i8x64){_mm256_loadu_si256((const __m256i *)(const void *)p),
+		_mm256_loadu_si256((const __m256i *)(const void *)(p + 32))};
+}
+
+static inline struct i16 i16_dot_begin(const struct q8_block *q)
+{
+	(void)q;
+	return (struct i16){_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+
+/* |q| <= 127 and |k| <= 128: two products fit 16 bits. */
+static inline __m256i i8_dot(__m256i a, __m256i k, __m256i q)
+{
+	__m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(k), _mm256_sign_epi8(q, k));
+
+	return _mm256_add_epi32(a, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+static inline struct i16 i16_dot(struct i16 a, struct i8x64 k, const int8_t *q)
+{
+	int32_t four;
+
+	memcpy(&four, q, sizeof(four));
+	__m256i all = _mm256_set1_epi32(four);
+	return (struct i16){i8_dot(a.low, k.low, all), i8_dot(a.high, k.high, all)};
+}
+
+static inline struct v16 v16_of_i16(struct i16 a)
+{
+	return (struct v16){_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
 }
 
 static inline float v16_greatest(struct v16 a)

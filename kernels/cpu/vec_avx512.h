@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/math.h"
+#include "kernels/kernels.h"
 
 #include <immintrin.h>
 
@@ -179,6 +180,14 @@ static inline void v16_transpose(struct v16 *a)
 	}
 }
 
+static inline struct v16 v16_pick(struct v16 a, const uint32_t *lanes, struct v16 b)
+{
+	__m512i from = _mm512_loadu_si512(lanes);
+	__mmask16 some = _mm512_cmplt_epu32_mask(from, _mm512_set1_epi32(16));
+
+	return (struct v16){_mm512_mask_permutexvar_ps(b.v, some, from, a.v)};
+}
+
 static inline struct v16 v16_first_half(struct v16 a)
 {
 	return (struct v16){_mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_castps_si512(a.v)))};
@@ -189,6 +198,37 @@ static inline struct v16 v16_second_half(struct v16 a)
 	__m512i second = _mm512_srli_epi32(_mm512_castps_si512(a.v), 16);
 
 	return (struct v16){_mm512_cvtph_ps(_mm512_cvtepi32_epi16(second))};
+}
+
+struct i16 {
+	__m512i v;
+};
+
+struct i8x64 {
+	__m512i v; /* 128 higher: the instruction wants one side without a sign */
+};
+
+static inline struct i8x64 i8x64_load(const uint8_t *p)
+{
+	return (struct i8x64){_mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(-128))};
+}
+
+static inline struct i16 i16_dot_begin(const struct q8_block *q)
+{
+	return (struct i16){_mm512_set1_epi32(q->minus_128)};
+}
+
+static inline struct i16 i16_dot(struct i16 a, struct i8x64 k, const int8_t *q)
+{
+	int32_t four;
+
+	memcpy(&four, q, sizeof(four));
+	return (struct i16){_mm512_dpbusd_epi32(a.v, k.v, _mm512_set1_epi32(four))};
+}
+
+static inline struct v16 v16_of_i16(struct i16 a)
+{
+	return (struct v16){_mm512_cvtepi32_ps(a.v)};
 }
 
 static inline float v16_greatest(struct v16 a)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/math.h"
+#include "kernels/kernels.h"
 
 struct v16 {
 	float f[16];
@@ -187,6 +188,15 @@ static inline void v16_transpose(struct v16 *a)
 		}
 }
 
+/* Lane i: lane lanes[i] of a, or of b lane i where lanes[i] is 16. */
+static inline struct v16 v16_pick(struct v16 a, const uint32_t *lanes, struct v16 b)
+{
+	for (uint32_t lane = 0; lane < 16; lane++)
+		if (lanes[lane] < 16)
+			b.f[lane] = a.f[lanes[lane]];
+	return b;
+}
+
 /* Two halves in each lane: the first, which lies lower, and the second. */
 static inline struct v16 v16_first_half(struct v16 a)
 {
@@ -198,6 +208,45 @@ static inline struct v16 v16_second_half(struct v16 a)
 {
 	V16_EACH a.f[lane] = float_of_half((uint16_t)(bits_of_float(a.f[lane]) >> 16));
 	return a;
+}
+
+/* Sixteen 32-bit integers, and sixteen fours of 8-bit ones. */
+struct i16 {
+	int32_t i[16];
+};
+
+struct i8x64 {
+	int8_t i[64];
+};
+
+static inline struct i8x64 i8x64_load(const uint8_t *p)
+{
+	struct i8x64 r;
+
+	memcpy(&r, p, sizeof(r));
+	return r;
+}
+
+/* What sums of products with a block of q begin with, so that they are exact at their end. */
+static inline struct i16 i16_dot_begin(const struct q8_block *q)
+{
+	(void)q;
+	return (struct i16){{0}};
+}
+
+/* Lane i: a + the products of the lane's four and q[0..3]. */
+static inline struct i16 i16_dot(struct i16 a, struct i8x64 k, const int8_t *q)
+{
+	V16_EACH for (uint32_t j = 0; j < 4; j++) a.i[lane] += k.i[4 * lane + j] * q[j];
+	return a;
+}
+
+static inline struct v16 v16_of_i16(struct i16 a)
+{
+	struct v16 r;
+
+	V16_EACH r.f[lane] = (float)a.i[lane];
+	return r;
 }
 
 static inline float v16_greatest(struct v16 a)

@@ -13,7 +13,7 @@
 #include "shared/spec/session.h"
 
 #define KV_REGION "kv"
-#define KV_REGION_LAYOUT 2
+#define KV_REGION_LAYOUT 3
 
 /* The payload of "kv": this, then kv_bytes(layout). */
 struct kv_region_header {

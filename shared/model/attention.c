@@ -112,9 +112,10 @@ static void store_head(
 {
 	uint32_t n = f->model->config.head_dim, layer = f->model->layers[f->layer].kv_layer;
 	enum kv_type type = f->kv->layout.type;
-	size_t at = kv_cell(f->kv, layer, cell) * kv_vector_bytes(type, n);
-	f->kernels->kv_store(k, n, type, (unsigned char *)kv_k(f->kv, layer, head) + at);
-	f->kernels->kv_store(v, n, type, (unsigned char *)kv_v(f->kv, layer, head) + at);
+	cell = kv_cell(f->kv, layer, cell);
+	f->kernels->kv_store_turned(k, n, type, kv_k(f->kv, layer, head), cell);
+	f->kernels->kv_store(
+		v, n, type, (unsigned char *)kv_v(f->kv, layer, head) + cell * f->kv->v_bytes);
 }
 
 static void finish_token(struct forward *f, uint32_t t)
@@ -161,6 +162,7 @@ void attention_step_of(struct forward *f, struct attention_step *step)
 					 (unsigned char *)kv_v(f->kv, layer, 0)),
 		.k_cell_bytes = f->kv->k_bytes,
 		.v_cell_bytes = f->kv->v_bytes,
+		.k_turned = kv_turned(f->kv),
 		.cell_of = kv_own_window(f->kv, layer) ? f->kv->windows.of : NULL,
 		.tail = branch_cells,
 		.arg = f,

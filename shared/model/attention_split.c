@@ -11,7 +11,6 @@
 enum {
 	UNITS_PER_THREAD =
 		4, /* from so many on, splits need not be handed out for the threads to end together */
-	PARTS_PER_THREAD = 8, /* of handed out splits; consecutive ones go together */
 	INLINE_BYTES = 64 << 10, /* what is less is not worth waking anyone */
 };
 
@@ -84,7 +83,6 @@ struct pass {
 	uint32_t n_units, unit_rows; /* unit_rows: the most of a unit */
 	uint32_t wave,
 		first; /* splits of a unit handed out at once, and the first of them from its own first on */
-	uint32_t n_parts;
 };
 
 static uint32_t heads_all(const struct attention_step *step)
@@ -239,6 +237,7 @@ static void attend_tokens(const struct pass *pass, const struct attention_unit *
 		.v = step->v + unit->kv_head * step->v_head_bytes,
 		.k_cell_bytes = step->k_cell_bytes,
 		.v_cell_bytes = step->v_cell_bytes,
+		.k_turned = step->k_turned,
 		.k_dim = step->k_dim,
 		.v_dim = step->v_dim,
 		.n_tokens = n,
@@ -310,21 +309,16 @@ static void run_unit(void *arg, uint32_t item, uint32_t thread)
 		finish(pass, unit, t);
 }
 
-/* A run of consecutive splits of the wave, over all units. */
-static void run_splits(void *arg, uint32_t item, uint32_t thread)
+/* One split of the wave, over all units. The thread that takes one mostly takes the next as well. */
+static void run_split(void *arg, uint32_t item, uint32_t thread)
 {
 	const struct pass *pass = arg;
-	uint64_t all = (uint64_t)pass->n_units * pass->wave;
-	uint32_t last = (uint32_t)(all * (item + 1) / pass->n_parts);
+	const struct attention_unit *unit = &pass->m->units[item / pass->wave];
+	uint32_t at = item % pass->wave, split = unit->split + pass->first + at;
 
-	for (uint32_t i = (uint32_t)(all * item / pass->n_parts); i < last; i++) {
-		const struct attention_unit *unit = &pass->m->units[i / pass->wave];
-		uint32_t split = unit->split + pass->first + i % pass->wave;
-
-		if (split < unit->end)
-			attend_split(pass, unit, split, i + 1 < last && split + 1 < unit->end,
-				part_of(pass, i), thread);
-	}
+	if (split < unit->end)
+		attend_split(pass, unit, split, at + 1 < pass->wave && split + 1 < unit->end,
+			part_of(pass, item), thread);
 }
 
 /* One token of a unit: the splits of a wave into what was before it. */
@@ -387,10 +381,7 @@ static void run_waves(struct pass *pass, bool small)
 	for (pass->first = 0; pass->first < splits; pass->first += pass->wave) {
 		if (pass->wave > splits - pass->first)
 			pass->wave = splits - pass->first;
-		pass->n_parts = pass->m->n_threads * PARTS_PER_THREAD;
-		if (pass->n_parts > pass->n_units * pass->wave)
-			pass->n_parts = pass->n_units * pass->wave;
-		run_items(pass, run_splits, pass->n_parts, small);
+		run_items(pass, run_split, pass->n_units * pass->wave, small);
 		run_items(pass, join_wave, n_tokens, small);
 	}
 	run_items(pass, finish_token, n_tokens, small);

@@ -80,10 +80,11 @@ static size_t lines(size_t bytes)
 	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 
-/* n_cells cells of one head of one layer; 0 for vectors of no values. */
+/* n_cells cells of one head of one layer, whole turns of them; 0 for vectors of no values. */
 static size_t head_bytes(const struct kv_layout *layout, uint32_t n_cells, uint32_t dim)
 {
-	return lines(n_cells * kv_vector_bytes(layout->type, dim));
+	size_t n = ((size_t)n_cells + KV_TURN - 1) / KV_TURN * KV_TURN;
+	return lines(n * kv_vector_bytes(layout->type, dim));
 }
 
 /* Where each part of the memory begins. */

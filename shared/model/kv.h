@@ -5,8 +5,8 @@
  * a smaller store of their own (kv_window.h).
  *
  * The memory is the caller's (a region that outlives the process). Layout: the meta records of all pages, rounded up
- * to a cache line, then [layer][k, v][kv_head][cell], each head's cells rounded up to a cache line, so that what one
- * attention job reads is contiguous. A meta record holds the page's owner and, per cell, the committed position. A
+ * to a cache line, then [layer][k, v][kv_head][cell], each head's cells rounded up to whole turns (KV_TURN) and a cache
+ * line, so that what one attention job reads is contiguous. A meta record holds the page's owner and, per cell, the committed position. A
  * successor rebuilds its sequences from these (kv_adopt); what they say is checked, never trusted.
  * A page stays with its sequence until kv_seq_exit. Used by one engine thread.
  */
@@ -112,9 +112,16 @@ void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint
 void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n);
 uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq); /* spare + free pages */
 
-/* Cell 0's vector of a layer (of those with KV) and head; cell c lies k_bytes (v_bytes) * c further. c: kv_cell. */
+/* Cell 0's vector of a layer (of those with KV) and head; cell c lies k_bytes (v_bytes) * c further, or is one of the turned
+ * vectors there. c: kv_cell. */
 void *kv_k(const struct kv *kv, uint32_t layer, uint32_t kv_head);
 void *kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head);
+
+/* Whether keys lie turned (KV_TURN, kernels.h): where no values are read from them. */
+static inline bool kv_turned(const struct kv *kv)
+{
+	return kv->layout.v_dim != 0;
+}
 
 /* Whether the layer has cells of its own for its window, and which of them, or else the cell itself, is a token's. */
 static inline bool kv_own_window(const struct kv *kv, uint32_t layer)

@@ -2,9 +2,10 @@
  * own or in the keys, with sinks and without, over every type of stored cells. */
 #include "tests/kernels/reference.h"
 
-#define CELLS_MAX 200
+#define CELLS_MAX 208 /* whole turns of them */
 #define POSITIONS_MAX 600
 #define DIM_MAX 260
+#define BLOCKS_MAX 9
 #define HEADS_MAX 19
 #define TOKENS_MAX 5
 #define ROWS_MAX (HEADS_MAX * TOKENS_MAX)
@@ -15,13 +16,16 @@ struct case_data {
 	uint32_t cells[POSITIONS_MAX]; /* by position */
 	enum kv_type type;
 	uint32_t k_dim, v_dim;
-	bool v_in_k;
+	bool v_in_k, k_turned;
 	float scale;
 	const float *used_sinks; /* sinks or NULL */
 	float sinks[HEADS_MAX];
 	float q[TOKENS_MAX][HEADS_MAX * (DIM_MAX + 3)];
 	float out[TOKENS_MAX][HEADS_MAX * (DIM_MAX + 5)], expected[TOKENS_MAX][HEADS_MAX][DIM_MAX];
 	float k[CELLS_MAX][DIM_MAX], v[CELLS_MAX][DIM_MAX]; /* as the kernel sees them, widened */
+	float seen_q[TOKENS_MAX][HEADS_MAX][DIM_MAX]; /* the same; and the blocks of q */
+	float k_scales[CELLS_MAX][BLOCKS_MAX]; /* of keys of blocks */
+	struct q8_block q8[TOKENS_MAX][HEADS_MAX][BLOCKS_MAX];
 	uint8_t *k_raw, *v_raw;
 };
 
@@ -37,16 +41,52 @@ static void widen(const uint8_t *raw, uint32_t dim, enum kv_type type, float *va
 	}
 }
 
-static void put_cells(
-	float (*values)[DIM_MAX], uint32_t dim, enum kv_type type, uint8_t *raw, uint64_t *rng)
+/* A cell's values as they are stored, and as the kernel sees them then. */
+static void put_cell(
+	float *values, uint32_t dim, enum kv_type type, bool turned, uint8_t *raw, uint32_t cell)
 {
 	size_t cell_bytes = kv_vector_bytes(type, dim);
+	uint8_t own[DIM_MAX * sizeof(float)];
 
+	scalar_backend()->kv_store(values, dim, type, own);
+	if (turned)
+		scalar_backend()->kv_store_turned(values, dim, type, raw, cell);
+	else
+		memcpy(raw + cell * cell_bytes, own, cell_bytes);
+	widen(own, dim, type, values);
+}
+
+static void put_cells(float (*values)[DIM_MAX], uint32_t dim, enum kv_type type, bool turned,
+	uint8_t *raw, uint64_t *rng)
+{
 	for (uint32_t c = 0; c < CELLS_MAX; c++) {
 		for (uint32_t d = 0; d < dim; d++)
 			values[c][d] = random_float(rng) * 2;
-		scalar_backend()->kv_store(values[c], dim, type, raw + c * cell_bytes);
-		widen(raw + c * cell_bytes, dim, type, values[c]);
+		put_cell(values[c], dim, type, turned, raw, c);
+	}
+}
+
+/* The scales of a key that is already what its stored form says: storing it again changes nothing. */
+static void key_scales(const float *key, uint32_t dim, float *scales)
+{
+	uint8_t own[DIM_MAX * sizeof(float)];
+
+	scalar_backend()->kv_store(key, dim, KV_Q8_0, own);
+	for (uint32_t d = 0; d < dim; d += Q8_BLOCK)
+		scales[d / Q8_BLOCK] = reference_half(u16_at(own + (size_t)d / Q8_BLOCK * 34));
+}
+
+/* Cells in any order, or as long stretches of a cache are: in the order of their positions, but for a few. */
+static void place_cells(struct case_data *a, uint32_t n_cells, uint64_t *rng)
+{
+	uint32_t strange = random_below(rng, 3), next = 0;
+
+	for (uint32_t c = 0; c < n_cells; c++) {
+		if (c % KV_TURN == 0)
+			next = random_below(rng, CELLS_MAX / KV_TURN) * KV_TURN;
+		a->cells[c] = next + c % KV_TURN;
+		if (strange == 2 || (strange == 1 && random_below(rng, 100) == 0))
+			a->cells[c] = random_below(rng, CELLS_MAX);
 	}
 }
 
@@ -55,10 +95,47 @@ struct row {
 	float most, sum, out[DIM_MAX];
 };
 
-/* Positions from..to-1, of one chunk. */
-static void reference_chunk(
-	const struct case_data *a, const float *q, uint32_t from, uint32_t to, struct row *row)
+/* The queries as scores take them: in blocks where the keys are. */
+static void see_queries(struct case_data *a)
 {
+	for (uint32_t t = 0; t < a->n_tokens; t++)
+		for (uint32_t h = 0; h < a->n_heads; h++) {
+			float padded[BLOCKS_MAX * Q8_BLOCK] = {0};
+			struct q8_block *blocks = a->q8[t][h];
+
+			memcpy(padded, a->q[t] + (size_t)h * (a->k_dim + 3),
+				a->k_dim * sizeof(float));
+			scalar_backend()->quantise_q8(padded, BLOCKS_MAX * Q8_BLOCK, blocks);
+			for (uint32_t d = 0; d < a->k_dim; d++)
+				a->seen_q[t][h][d] =
+					a->type != KV_Q8_0
+						? padded[d]
+						: blocks[d / 32].d *
+							  (float)blocks[d / 32].q[d % 32];
+		}
+}
+
+/* Blocks: the integers of a key are its values over its scale, exactly. */
+static float blocks_score(const struct case_data *a, const struct q8_block *q, uint32_t cell)
+{
+	float s = 0;
+
+	for (uint32_t b = 0; b * Q8_BLOCK < a->k_dim; b++) {
+		float scale = a->k_scales[cell][b];
+		int sum = 0;
+
+		for (uint32_t d = b * Q8_BLOCK; d < a->k_dim && d < (b + 1) * Q8_BLOCK; d++)
+			sum += q[b].q[d % 32] * (scale > 0 ? (int)(a->k[cell][d] / scale) : 0);
+		s = fmaf(scale * q[b].d, (float)sum, s);
+	}
+	return s;
+}
+
+/* Positions from..to-1, of one chunk. */
+static void reference_chunk(const struct case_data *a, uint32_t token, uint32_t head, uint32_t from,
+	uint32_t to, struct row *row)
+{
+	const float *q = a->seen_q[token][head];
 	float scores[ATTENTION_CHUNK], ones[ATTENTION_CHUNK], most = row->most, factor;
 	uint32_t n = to - from;
 
@@ -68,6 +145,8 @@ static void reference_chunk(
 		scores[c] = 0;
 		for (uint32_t d = 0; d < a->k_dim; d++)
 			scores[c] = fmaf(q[d], k[d], scores[c]);
+		if (a->type == KV_Q8_0)
+			scores[c] = blocks_score(a, a->q8[token][head], a->cells[from + c]);
 		scores[c] *= a->scale;
 		most = fmaxf(most, scores[c]);
 		ones[c] = 1;
@@ -101,7 +180,6 @@ static void reference_join(const struct case_data *a, struct row *into, const st
 static void reference_attention(
 	const struct case_data *a, uint32_t token, uint32_t head, float *out)
 {
-	const float *q = a->q[token] + (size_t)head * (a->k_dim + 3);
 	struct row all = {.most = a->used_sinks ? a->used_sinks[head] : -INFINITY,
 		.sum = a->used_sinks ? 1 : 0};
 
@@ -113,7 +191,7 @@ static void reference_attention(
 			uint32_t end = (at / ATTENTION_CHUNK + 1) * ATTENTION_CHUNK;
 
 			end = end < a->last[token] ? end : a->last[token];
-			reference_chunk(a, q, at, end, &part);
+			reference_chunk(a, token, head, at, end, &part);
 			at = end;
 		}
 		reference_join(a, &all, &part);
@@ -124,6 +202,7 @@ static void reference_attention(
 
 static void expect(struct case_data *a)
 {
+	see_queries(a);
 	for (uint32_t t = 0; t < a->n_tokens; t++)
 		for (uint32_t h = 0; h < a->n_heads; h++)
 			reference_attention(a, t, h, a->expected[t][h]);
@@ -136,8 +215,7 @@ static void check_exact(const struct case_data *a, uint32_t token, uint32_t head
 	for (uint32_t c = a->first[token]; c < a->last[token]; c++) {
 		p[c] = 0;
 		for (uint32_t d = 0; d < a->k_dim; d++)
-			p[c] += (double)a->q[token][head * (a->k_dim + 3) + d] *
-				(double)a->k[a->cells[c]][d];
+			p[c] += (double)a->seen_q[token][head][d] * (double)a->k[a->cells[c]][d];
 		p[c] *= (double)a->scale;
 		most = fmax(most, p[c]);
 	}
@@ -187,6 +265,7 @@ static void run_split(const struct kernels *kernels, struct case_data *a, uint32
 		.v = a->v_in_k ? a->k_raw : a->v_raw,
 		.k_cell_bytes = kv_vector_bytes(a->type, a->k_dim),
 		.v_cell_bytes = kv_vector_bytes(a->type, a->v_in_k ? a->k_dim : a->v_dim),
+		.k_turned = a->k_turned,
 		.k_dim = a->k_dim,
 		.v_dim = a->v_dim,
 		.n_tokens = n,
@@ -256,13 +335,15 @@ static void random_case(struct case_data *a, uint32_t k_dim, uint32_t v_dim, uin
 	a->k_raw = malloc(CELLS_MAX * kv_vector_bytes(type, k_dim));
 	a->v_raw = v_dim ? malloc(CELLS_MAX * kv_vector_bytes(type, v_dim)) : NULL;
 	assert_true(a->k_raw && (a->v_raw || !v_dim));
-	put_cells(a->k, k_dim, type, a->k_raw, rng);
+	a->k_turned = v_dim && random_below(rng, 4);
+	put_cells(a->k, k_dim, type, a->k_turned, a->k_raw, rng);
+	for (uint32_t c = 0; type == KV_Q8_0 && c < CELLS_MAX; c++)
+		key_scales(a->k[c], k_dim, a->k_scales[c]);
 	if (v_dim)
-		put_cells(a->v, v_dim, type, a->v_raw, rng);
+		put_cells(a->v, v_dim, type, false, a->v_raw, rng);
 	else
 		memcpy(a->v, a->k, sizeof(a->v));
-	for (uint32_t c = 0; c < n_cells; c++)
-		a->cells[c] = random_below(rng, CELLS_MAX);
+	place_cells(a, n_cells, rng);
 	for (uint32_t t = 0; t < TOKENS_MAX; t++)
 		for (size_t i = 0; i < sizeof(a->q[0]) / sizeof(a->q[0][0]); i++)
 			a->q[t][i] = random_float(rng) * 3;
@@ -419,6 +500,45 @@ static void stored_8_bit_vectors_are_quantised_blocks(void **state)
 	}
 }
 
+/* Each value where kernels.h says, and no byte of another cell's. */
+static void turned_vectors_have_the_same_values_and_touch_no_other(void **state)
+{
+	static const uint32_t dims[] = {1, 7, 32, 33, 64, 100, 128};
+	uint8_t raw[2 * KV_TURN * 128 * 4], expected[sizeof(raw)], own[128 * 4];
+	uint64_t rng = 15;
+	float x[128];
+
+	(void)state;
+	for (int i = 0; i < 7 * 3 * 20; i++) {
+		uint32_t n = dims[i % 7], cell = random_below(&rng, 2 * KV_TURN);
+		enum kv_type type = (enum kv_type)(i / 7 % 3);
+		uint32_t value_bytes = type == KV_F32 ? 4 : type == KV_F16 ? 2 : 1;
+		size_t base = cell / KV_TURN * KV_TURN * kv_vector_bytes(type, n), from = 0;
+
+		for (uint32_t d = 0; d < n; d++)
+			x[d] = random_float(&rng) * 3;
+		memset(expected, i & 0xff, sizeof(expected));
+		scalar_backend()->kv_store(x, n, type, own);
+		for (uint32_t d = 0, some; d < n; d += some) {
+			if (type == KV_Q8_0 && d % Q8_BLOCK == 0) {
+				memcpy(expected + base + cell % KV_TURN * 2, own + from, 2);
+				base += (size_t)2 * KV_TURN;
+				from += 2;
+			}
+			some = type == KV_Q8_0 ? (n - d < 4 ? n - d : 4) : 1;
+			memcpy(expected + base + cell % KV_TURN * some * value_bytes, own + from,
+				some * value_bytes);
+			base += (size_t)KV_TURN * some * value_bytes;
+			from += (size_t)some * value_bytes;
+		}
+		for (size_t k = 0; backend(k); k++) {
+			memset(raw, i & 0xff, sizeof(raw));
+			backend(k)->kv_store_turned(x, n, type, raw, cell);
+			assert_memory_equal(raw, expected, sizeof(raw));
+		}
+	}
+}
+
 static void infinite_and_nan_values_give_the_same_bits_everywhere(void **state)
 {
 	static const uint16_t odd[] = {0x7c00, 0xfc00, 0x7e00, 0x0001, 0x8001, 0x7bff};
@@ -430,12 +550,16 @@ static void infinite_and_nan_values_give_the_same_bits_everywhere(void **state)
 	for (int i = 0; i < 60; i++) {
 		random_case(a, 34, 34, 3 + (uint32_t)i % 8, 2, 100, POSITIONS_MAX, KV_F16, &rng);
 		for (int j = 0; j < 2; j++) {
-			size_t at = random_below(&rng, CELLS_MAX * 34);
-			uint16_t value = odd[random_below(&rng, 6)];
-			bool key = random_below(&rng, 2) == 0;
+			uint32_t cell = random_below(&rng, CELLS_MAX), d = random_below(&rng, 34);
+			float value = reference_half(odd[random_below(&rng, 6)]);
 
-			memcpy((key ? a->k_raw : a->v_raw) + 2 * at, &value, 2);
-			(key ? a->k : a->v)[at / 34][at % 34] = reference_half(value);
+			if (random_below(&rng, 2)) {
+				a->k[cell][d] = value;
+				put_cell(a->k[cell], 34, KV_F16, a->k_turned, a->k_raw, cell);
+			} else {
+				a->v[cell][d] = value;
+				put_cell(a->v[cell], 34, KV_F16, false, a->v_raw, cell);
+			}
 		}
 		expect(a);
 		run_backends(a);
@@ -460,8 +584,8 @@ static void cells_of_later_tokens_are_not_touched(void **state)
 			a->k[69][d] = NAN;
 			a->v[69][d] = INFINITY;
 		}
-		memcpy(a->k_raw + 69 * sizeof(float) * 48, a->k[69], sizeof(float) * 48);
-		memcpy(a->v_raw + 69 * sizeof(float) * 48, a->v[69], sizeof(float) * 48);
+		put_cell(a->k[69], 48, KV_F32, a->k_turned, a->k_raw, 69);
+		put_cell(a->v[69], 48, KV_F32, false, a->v_raw, 69);
 		expect(a);
 		run_backends(a);
 		for (uint32_t d = 0; d < 48; d++) {
@@ -483,6 +607,7 @@ int main(void)
 		cmocka_unit_test(a_sink_takes_its_share),
 		cmocka_unit_test(cells_of_later_tokens_are_not_touched),
 		cmocka_unit_test(stored_8_bit_vectors_are_quantised_blocks),
+		cmocka_unit_test(turned_vectors_have_the_same_values_and_touch_no_other),
 		cmocka_unit_test(infinite_and_nan_values_give_the_same_bits_everywhere),
 	};
 

@@ -92,9 +92,11 @@ static void check_vectors(const struct kv_layout *l)
 					continue;
 				}
 				assert_true(p >= at);
-				at = p +
-				     (kv_own_window(&kv, layer) ? l->windows.n_cells : n_cells) *
-					     (v ? kv.v_bytes : kv.k_bytes);
+				uint32_t cells =
+					kv_own_window(&kv, layer) ? l->windows.n_cells : n_cells;
+				/* Turned vectors lie in whole turns. */
+				cells = (cells + KV_TURN - 1) / KV_TURN * KV_TURN;
+				at = p + cells * (v ? kv.v_bytes : kv.k_bytes);
 			}
 		}
 	}

@@ -1,0 +1,260 @@
+/*
+ * Scores and their weights: the half of a chunk's attention before its values (template_attention.h, which includes this).
+ * Sums are kept in registers by tiles of several rows (a row is one head of one token) and several times 16 cells.
+ */
+#pragma once
+
+#include "kernels/cpu/template_keys.h"
+
+/* Rows of a tile of scores, and its sums: what is widened for one row serves them all. A block's integers need sums of
+ * their own. */
+#define SCORE_ROWS(type) (V16_TILE == 4 ? 2u : (type) == KV_Q8_0 ? 4u : 8u)
+#define SCORE_TILE(type) (SCORE_ROWS(type) * (V16_TILE == 4 && (type) == KV_Q8_0 ? 1 : 2))
+/* Values of the keys, and cells of the values, that a tile takes between two fetches. */
+enum { FETCH_STEPS = 4 };
+/* Scores of a row: a chunk's, and what is filled up behind them. */
+#define SCORES_STRIDE (ATTENTION_CHUNK + 16)
+
+/* A view's first n vectors, of `length` bytes each, which will be read soon: `step` of them at a time, from `next` on. */
+struct kv_fetch {
+	struct kv_view view;
+	uint32_t n, length, next, step;
+};
+
+struct attention_pass {
+	const struct attention_job *job;
+	float *q; /* [rows][k_dim] */
+	struct q8_block *q8; /* [rows][key_blocks(k_dim)], where keys are of such blocks */
+	float *scores; /* [rows][SCORES_STRIDE] by position in the chunk, then weights */
+	float *factor; /* [rows] the chunk's maxima, then what the sums before it are scaled by */
+	float *keys; /* a chunk's where they are copied: put_keys, put_q8_keys */
+	float *values; /* a chunk's, when wide: [ATTENTION_CHUNK][v_dim] */
+	bool wide;
+};
+
+/* Rows that attend to the same `n` cells of a chunk, those from its `first` on. */
+struct attention_run {
+	uint32_t row, rows, first, n;
+};
+
+static size_t round_16(size_t n)
+{
+	return (n + 15) / 16 * 16;
+}
+
+static inline void kv_fetch(struct kv_fetch *fetch)
+{
+	for (uint32_t i = fetch->step; i && fetch->next < fetch->n; i--) {
+		const uint8_t *p = kv_at(&fetch->view, fetch->next++);
+
+		for (uint32_t b = 0; b < fetch->length; b += 64)
+			__builtin_prefetch(p + b);
+	}
+}
+
+/* All of it in `calls` calls. */
+static inline void kv_fetch_in(struct kv_fetch *fetch, uint32_t calls)
+{
+	fetch->step = (fetch->n + calls - 1) / calls;
+}
+
+/* scores[r][16 * g..] of H rows and V times 16 cells, those of keys->turned[g] and on. */
+ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass *pass,
+	const uint8_t *const *turned, size_t row, const uint32_t H, float *scores, const uint32_t V,
+	struct kv_fetch *fetch)
+{
+	const size_t k_dim = pass->job->k_dim;
+	const struct v16 scale = v16_set1(pass->job->scale);
+	const float *q = pass->q + row * k_dim;
+	struct v16 sum[V16_TILE];
+	size_t d = 0;
+
+	for (uint32_t s = 0; s < V16_TILE; s++)
+		sum[s] = v16_set1(0);
+	while (d < k_dim) {
+		const size_t end = d + FETCH_STEPS < k_dim ? d + FETCH_STEPS : k_dim;
+
+		kv_fetch(fetch);
+		for (; d < end; d++, q++) {
+			struct v16 k[V16_TILE];
+
+			for (uint32_t v = 0; v < V; v++)
+				k[v] = kv_turned_16(type, turned[v], d);
+			for (uint32_t h = 0; h < H; h++) {
+				struct v16 x = v16_set1(q[h * k_dim]);
+
+				for (uint32_t v = 0; v < V; v++)
+					sum[h * V + v] = v16_fma(x, k[v], sum[h * V + v]);
+			}
+		}
+	}
+	for (uint32_t h = 0; h < H; h++)
+		for (uint32_t v = 0; v < V; v++)
+			v16_store(scores + h * SCORES_STRIDE + (size_t)KV_TURN * v,
+				v16_mul(sum[h * V + v], scale));
+}
+
+/* scores of H rows and V times 16 cells, each of turned whole blocks: a block is an exact sum of integers. */
+ATTENTION_INLINE void score_q8_tile(const struct attention_pass *pass, const uint8_t *const *turned,
+	size_t row, const uint32_t H, float *scores, const uint32_t V, struct kv_fetch *fetch)
+{
+	const uint32_t n_blocks = key_blocks(pass->job->k_dim);
+	const struct q8_block *q = pass->q8 + row * n_blocks;
+	const struct v16 scale = v16_set1(pass->job->scale);
+	struct v16 sum[SCORE_TILE(KV_Q8_0)];
+
+	for (uint32_t s = 0; s < SCORE_TILE(KV_Q8_0); s++)
+		sum[s] = v16_set1(0);
+	for (uint32_t b = 0; b < n_blocks; b++, q++) {
+		const size_t at = (size_t)b * KV_TURN * KV_BLOCK_BYTES;
+		struct i16 dot[SCORE_TILE(KV_Q8_0)];
+
+		kv_fetch(fetch);
+		for (uint32_t h = 0; h < H; h++)
+			for (uint32_t v = 0; v < V; v++)
+				dot[h * V + v] = i16_dot_begin(&q[(size_t)h * n_blocks]);
+		for (uint32_t i = 0; i < Q8_BLOCK; i += 4)
+			for (uint32_t v = 0; v < V; v++) {
+				struct i8x64 k = i8x64_load(
+					turned[v] + at + KV_TURN * (sizeof(uint16_t) + i));
+
+				for (uint32_t h = 0; h < H; h++)
+					dot[h * V + v] = i16_dot(
+						dot[h * V + v], k, q[(size_t)h * n_blocks].q + i);
+			}
+		for (uint32_t v = 0; v < V; v++) {
+			struct v16 d =
+				v16_load_f16((const uint16_t *)(const void *)(turned[v] + at));
+
+			for (uint32_t h = 0; h < H; h++)
+				sum[h * V + v] =
+					v16_fma(v16_mul(d, v16_set1(q[(size_t)h * n_blocks].d)),
+						v16_of_i16(dot[h * V + v]), sum[h * V + v]);
+		}
+	}
+	for (uint32_t h = 0; h < H; h++)
+		for (uint32_t v = 0; v < V; v++)
+			v16_store(scores + h * SCORES_STRIDE + (size_t)KV_TURN * v,
+				v16_mul(sum[h * V + v], scale));
+}
+
+/* All scores of H rows, of whole vectors of cells: what lies around the run's is not used. */
+ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass *pass,
+	const struct chunk_keys *keys, const struct attention_run *run, uint32_t row,
+	const uint32_t H, struct kv_fetch *fetch)
+{
+	const uint32_t most = SCORE_TILE(type) / H, V = most < CHUNK_TURNS ? most : CHUNK_TURNS;
+	const uint32_t end = (run->first + run->n + KV_TURN - 1) / KV_TURN;
+	float *scores = pass->scores + (size_t)row * SCORES_STRIDE;
+	uint32_t g = run->first / KV_TURN;
+
+	for (; g + V <= end; g += V)
+		if (type == KV_Q8_0)
+			score_q8_tile(
+				pass, keys->turned + g, row, H, scores + g * KV_TURN, V, fetch);
+		else
+			score_tile(type, pass, keys->turned + g, row, H, scores + g * KV_TURN, V,
+				fetch);
+	for (; g < end; g++)
+		if (type == KV_Q8_0)
+			score_q8_tile(
+				pass, keys->turned + g, row, H, scores + g * KV_TURN, 1, fetch);
+		else
+			score_tile(type, pass, keys->turned + g, row, H, scores + g * KV_TURN, 1,
+				fetch);
+}
+
+ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *pass,
+	const struct chunk_keys *keys, const struct attention_run *run, struct kv_fetch *fetch)
+{
+	const uint32_t H = SCORE_ROWS(type), steps = type == KV_Q8_0 ? Q8_BLOCK : FETCH_STEPS;
+	const uint32_t tiles = (run->rows + H - 1) / H * CHUNK_TURNS * H / SCORE_TILE(type);
+	uint32_t row = run->row, left = run->rows;
+
+	kv_fetch_in(fetch, tiles * ((pass->job->k_dim + steps - 1) / steps));
+	for (; left >= H; left -= H, row += H)
+		score_rows(type, pass, keys, run, row, H, fetch);
+	for (; H > 4 && left >= 4; left -= 4, row += 4)
+		score_rows(type, pass, keys, run, row, 4, fetch);
+	for (; left; left--, row++)
+		score_rows(type, pass, keys, run, row, 1, fetch);
+}
+
+/* From 16 rows' vectors to one vector with a lane for each row: its greatest, or its sum as LANES folds. */
+static inline struct v16 greatest_of_each(struct v16 *a)
+{
+	v16_transpose(a);
+	for (uint32_t half = 8; half; half /= 2)
+		for (uint32_t lane = 0; lane < half; lane++)
+			a[lane] = v16_max(a[lane], a[lane + half]);
+	return a[0];
+}
+
+static inline struct v16 sum_of_each(struct v16 *a)
+{
+	v16_transpose(a);
+	for (uint32_t half = 8; half; half /= 2)
+		for (uint32_t lane = 0; lane < half; lane++)
+			a[lane] = v16_add(a[lane], a[lane + half]);
+	return a[0];
+}
+
+static inline struct v16 load_some(const float *p, uint32_t n)
+{
+	return n == 16 ? v16_load(p) : v16_load_n(p, n);
+}
+
+static inline void store_some(float *p, struct v16 a, uint32_t n)
+{
+	if (n == 16)
+		v16_store(p, a);
+	else
+		v16_store_n(p, a, n);
+}
+
+/* From scores to weights, of some <= 16 rows from the run's row r on: the running maxima and sums, and the factors of the
+ * sums before. The scores are filled up to whole vectors with -inf, whose weight is +0 and changes no sum. */
+static inline void weigh_rows(const struct attention_pass *pass, const struct attention_run *run,
+	uint32_t r, uint32_t some)
+{
+	const uint32_t n = (uint32_t)round_16(run->n), row = run->row + r;
+	float *most = pass->job->part.most + row, *sum = pass->job->part.sum + row;
+	float *p = pass->scores + (size_t)row * SCORES_STRIDE + run->first, less[16];
+	struct v16 each[16], old = load_some(most, some), now, factor;
+
+	for (uint32_t h = 0; h < 16; h++)
+		each[h] = v16_set1(-__builtin_inff());
+	for (uint32_t h = 0; h < some; h++, p += SCORES_STRIDE) {
+		for (uint32_t i = run->n; i < n; i++)
+			p[i] = -__builtin_inff();
+		for (uint32_t i = 0; i < n; i += 16)
+			each[h] = v16_max(each[h], v16_load(p + i));
+	}
+	now = v16_max(old, greatest_of_each(each));
+	factor = v16_exp(v16_sub(old, now));
+	v16_store(pass->factor + r, factor);
+	store_some(most, now, some);
+	/* A vector's lanes are read at once from a whole store, from one of some lanes late. */
+	v16_store(less, now);
+	p -= (size_t)some * SCORES_STRIDE;
+	for (uint32_t h = 0; h < 16; h++)
+		each[h] = v16_set1(0);
+	for (uint32_t h = 0; h < some; h++, p += SCORES_STRIDE) {
+		const struct v16 top = v16_set1(less[h]);
+
+		for (uint32_t i = 0; i < n; i += 16) {
+			struct v16 e = v16_exp(v16_sub(v16_load(p + i), top));
+
+			v16_store(p + i, e);
+			each[h] = v16_add(each[h], e);
+		}
+	}
+	store_some(sum, v16_fma(load_some(sum, some), factor, sum_of_each(each)), some);
+}
+
+static __attribute__((noinline)) void weigh(
+	const struct attention_pass *pass, const struct attention_run *run)
+{
+	for (uint32_t r = 0; r < run->rows; r += 16)
+		weigh_rows(pass, run, r, run->rows - r < 16 ? run->rows - r : 16);
+}
