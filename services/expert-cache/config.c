@@ -16,7 +16,7 @@ const struct config_key cache_config_keys[] = {
 	{"", "budget", CONFIG_STRING, AT(budget), 0, 0, NULL, "all", "size",
 		"Memory for experts: all, min, a share of the experts as 30%, or bytes as 2G.",
 		KNOB_LIVE, KNOB_MODEL},
-	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, NULL, "lru", "name",
+	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, NULL, "outrider", "name",
 		"Which experts are kept and fetched ahead: " CACHE_POLICY_NAMES ".", KNOB_LIVE,
 		KNOB_GLOBAL},
 	{"", "profile", CONFIG_STRING, AT(profile), 0, 0, NULL, "", "path",

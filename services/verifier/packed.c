@@ -3,6 +3,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/base/memory.h"
+#include "shared/base/nodes.h"
 #include "shared/ipc/broker.h"
 #include "shared/model/weights.h"
 
@@ -41,8 +42,7 @@ static bool take_over(struct daemon *daemon, const struct packed_header *want, s
 		return false;
 	}
 	const struct packed_header *header = region_payload(out);
-	if (out->bytes == REGION_DATA + payload && header->bytes == want->bytes &&
-		header->model_fingerprint == want->model_fingerprint &&
+	if (header->bytes == want->bytes && header->model_fingerprint == want->model_fingerprint &&
 		header->part == want->part &&
 		atomic_load_explicit(&header->ready, memory_order_acquire))
 		return true;
@@ -55,15 +55,34 @@ static void progress(void *arg)
 	daemon_progress(arg);
 }
 
+/* News for who has set a pool up; everybody else finds it when he asks for more words. */
+static void say_pages(const struct huge_pages *pages)
+{
+	char text[384];
+
+	huge_pages_notice(pages, text, sizeof(text));
+	if (text[0] == '\0')
+		log_notice("packed weights lie in %" PRIu64 " pages of %zu KiB", pages->needed,
+			pages->page_bytes >> 10);
+	else if (pages->free > 0)
+		log_notice("%s", text);
+	else
+		log_info("%s", text);
+}
+
 static int pack(struct daemon *daemon, const struct verifier_config *config,
 	const struct model *model, const struct packed_header *want, struct region *out,
 	struct error *err)
 {
 	uint64_t start = clock_ns();
-	int rc = region_create(WEIGHTS_REGION, WEIGHTS_REGION_LAYOUT, sizeof(*want) + want->bytes,
-		REGION_HUGE, out, err);
+	struct huge_pages pages;
+	int rc = region_create_huge(WEIGHTS_REGION, WEIGHTS_REGION_LAYOUT,
+		sizeof(*want) + want->bytes, &pages, out, err);
 	if (rc != 0)
 		return rc;
+	say_pages(&pages);
+	/* The threads of every node read all of it. */
+	nodes_interleave(out->header, out->bytes);
 	struct packed_header *header = region_payload(out);
 
 	header->model_fingerprint = want->model_fingerprint;

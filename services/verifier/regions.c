@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The predecessor's region, or -ENOENT when there is none that can be used. */
+/* The predecessor's region, at least so long, or -ENOENT when there is none that can be used. The caller looks whether what is in
+ * it has the shape that this configuration needs. */
 static int recover(struct daemon *daemon, const char *name, uint32_t layout, size_t payload,
 	struct region *out)
 {
@@ -19,11 +20,6 @@ static int recover(struct daemon *daemon, const char *name, uint32_t layout, siz
 	if (broker_recover(daemon, name, &fd) != 0)
 		return -ENOENT;
 	int rc = region_adopt(fd, name, layout, REGION_DATA + payload, out, &err);
-	if (rc == 0 && out->bytes != REGION_DATA + payload) {
-		rc = error_set(&err, EINVAL, "it has %zu bytes, this configuration needs %zu",
-			out->bytes, REGION_DATA + payload);
-		region_close(out);
-	}
 	if (rc != 0) {
 		log_notice("region %s of the predecessor is left behind: %s", name, err.text);
 		return -ENOENT;

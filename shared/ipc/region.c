@@ -42,24 +42,49 @@ static int map(const char *name, int prot, struct region *out, struct error *err
 	return 0;
 }
 
-static int make_file(const char *name, size_t bytes, int *fd, struct error *err)
+static int seal(const struct region *region, const char *name, struct error *err)
 {
-	int code;
-
-	*fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (*fd < 0)
-		return error_set(err, errno, "region %s: memfd_create: %s", name, strerror(errno));
-	if (ftruncate(*fd, (off_t)bytes) == 0 && fcntl(*fd, F_ADD_SEALS, REGION_SEALS) == 0)
+	if (fcntl(region->fd, F_ADD_SEALS, REGION_SEALS) == 0)
 		return 0;
-	code = error_set(err, errno, "region %s: cannot make it %zu bytes long: %s", name, bytes,
-		strerror(errno));
-	close(*fd);
-	*fd = -1;
-	return code;
+	return error_set(
+		err, errno, "region %s: its size cannot be sealed: %s", name, strerror(errno));
 }
 
-int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsigned flags,
-	struct region *out, struct error *err)
+static int make_file(const char *name, struct region *region, struct error *err)
+{
+	region->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (region->fd < 0)
+		return error_set(err, errno, "region %s: memfd_create: %s", name, strerror(errno));
+	if (ftruncate(region->fd, (off_t)region->bytes) != 0)
+		return error_set(err, errno, "region %s: cannot make it %zu bytes long: %s", name,
+			region->bytes, strerror(errno));
+	return map(name, PROT_READ | PROT_WRITE, region, err);
+}
+
+/* The region's file and its mapping, of region->bytes or, in pages that are larger, some more. */
+static int make_memory(const char *name, unsigned flags, struct huge_pages *pages,
+	struct region *region, struct error *err)
+{
+	void *address;
+
+	/* Pages of the pool are taken for all of a region or not at all: not for one of which only a part will be used. */
+	if (!(flags & REGION_HUGE) || flags & REGION_SPARSE) {
+		int code = make_file(name, region, err);
+
+		if (code == 0 && flags & REGION_HUGE)
+			(void)huge_pages_advise(region->header, region->bytes, true);
+		return code;
+	}
+	int code = huge_pages_memfd(name, region->bytes, pages, &region->fd, &address, err);
+	if (code < 0)
+		return code;
+	region->header = address;
+	region->bytes = pages->bytes;
+	return 0;
+}
+
+static int create(const char *name, uint32_t layout, size_t payload_bytes, unsigned flags,
+	struct huge_pages *pages, struct region *out, struct error *err)
 {
 	struct region region = {.fd = -1};
 	uint64_t uid;
@@ -79,18 +104,14 @@ int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsig
 		return code;
 	if (getrandom(&uid, sizeof uid, 0) != sizeof uid)
 		return error_set(err, EIO, "region %s: getrandom: %s", name, strerror(errno));
-	code = make_file(name, region.bytes, &region.fd, err);
-	if (code < 0)
-		return code;
-	code = map(name, PROT_READ | PROT_WRITE, &region, err);
+	code = make_memory(name, flags, pages, &region, err);
+	if (code == 0)
+		code = seal(&region, name, err);
 	if (code < 0) {
-		close(region.fd);
+		region_close(&region);
 		return code;
 	}
 	assert(region.header);
-	/* A hint: without huge pages for shared memory in this kernel the region works all the same. */
-	if (flags & REGION_HUGE)
-		(void)madvise(region.header, region.bytes, MADV_HUGEPAGE);
 	region.header->layout = layout;
 	region.header->bytes = region.bytes;
 	region.header->uid = uid;
@@ -99,6 +120,20 @@ int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsig
 	region.header->magic = REGION_MAGIC;
 	*out = region;
 	return 0;
+}
+
+int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsigned flags,
+	struct region *out, struct error *err)
+{
+	struct huge_pages pages;
+
+	return create(name, layout, payload_bytes, flags, &pages, out, err);
+}
+
+int region_create_huge(const char *name, uint32_t layout, size_t payload_bytes,
+	struct huge_pages *pages, struct region *out, struct error *err)
+{
+	return create(name, layout, payload_bytes, REGION_HUGE, pages, out, err);
 }
 
 /* The file before it is mapped: sealed, and of a size that holds what the caller wants. */

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "shared/base/error.h"
+#include "shared/base/huge_pages.h"
 #include "shared/base/limits.h"
 
 #include <stdalign.h>
@@ -30,7 +31,8 @@ struct region {
 };
 
 enum region_flags {
-	REGION_HUGE = 1, /* ask for transparent huge pages */
+	/* In huge pages where they can be had (shared/base/huge_pages.h); the region may then be longer than was asked for. */
+	REGION_HUGE = 1,
 	/* Only part of it will ever have pages; the caller sees to it that this part fits in memory. */
 	REGION_SPARSE = 2,
 };
@@ -39,6 +41,9 @@ enum region_flags {
  * machine has, unless it is sparse. */
 int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsigned flags,
 	struct region *out, struct error *err);
+/* The same with REGION_HUGE, and what it became. */
+int region_create_huge(const char *name, uint32_t layout, size_t payload_bytes,
+	struct huge_pages *pages, struct region *out, struct error *err);
 /* Maps a descriptor received from elsewhere; takes ownership of fd (closes it on failure). Checks the header, the
  * seals and that the file is as large as the header says; bytes_min includes REGION_DATA. */
 int region_attach(int fd, const char *name, uint32_t layout, size_t bytes_min, bool writable,

@@ -342,7 +342,7 @@ static void stats_say_what_happened(void **state)
 	Outrider__Envelope *reply = ask(&request);
 	assert_int_equal(reply->body_case, OUTRIDER__ENVELOPE__BODY_CACHE_STATS);
 	const Outrider__CacheStats *stats = reply->cache_stats;
-	assert_string_equal(stats->policy, "lru");
+	assert_string_equal(stats->policy, "outrider");
 	assert_int_equal(stats->slots, 32);
 	assert_int_equal(stats->resident, 32);
 	assert_int_equal(stats->pinned, 0);

@@ -45,7 +45,9 @@ static void check(const struct config_key *keys)
 		case CONFIG_BYTES:
 		case CONFIG_NS:
 			memcpy(&integer, field, sizeof(integer));
-			if ((double)integer < key->min || (double)integer > key->max)
+			/* A word, as auto, stands for 0. */
+			if (((double)integer < key->min || (double)integer > key->max) &&
+				!(key->names && integer == 0))
 				abort();
 			break;
 		case CONFIG_DOUBLE:

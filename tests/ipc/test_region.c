@@ -17,13 +17,33 @@ static struct region make(void)
 	struct region r;
 	struct error err = {""};
 
-	assert_int_equal(region_create("sessions", 3, BYTES, REGION_HUGE, &r, &err), 0);
+	assert_int_equal(region_create("sessions", 3, BYTES, 0, &r, &err), 0);
 	return r;
 }
 
 static bool is_open(int fd)
 {
 	return fcntl(fd, F_GETFD) >= 0;
+}
+
+/* It may be longer than was asked for, by what fills the last page. */
+static void a_region_of_huge_pages_is_like_any_other(void **state)
+{
+	struct region a, b;
+	struct huge_pages pages;
+	struct error err = {""};
+
+	(void)state;
+	assert_int_equal(region_create_huge("weights", 3, BYTES, &pages, &a, &err), 0);
+	assert_true(a.bytes >= REGION_DATA + BYTES && a.bytes == pages.bytes);
+	assert_int_equal(a.header->bytes, a.bytes);
+	assert_int_equal(
+		region_attach(dup(a.fd), "weights", 3, REGION_DATA + BYTES, true, &b, &err), 0);
+	strcpy((char *)region_payload(&a) + BYTES - 5, "said");
+	assert_string_equal((char *)region_payload(&b) + BYTES - 5, "said");
+	assert_int_equal(ftruncate(a.fd, 0), -1);
+	region_close(&a);
+	region_close(&b);
 }
 
 static void two_mappings_share_the_bytes(void **state)
@@ -157,6 +177,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(two_mappings_share_the_bytes),
+		cmocka_unit_test(a_region_of_huge_pages_is_like_any_other),
 		cmocka_unit_test(adopting_takes_the_next_generation),
 		cmocka_unit_test(what_is_not_the_region_asked_for_is_refused),
 		cmocka_unit_test(a_file_its_maker_can_shrink_is_refused),
