@@ -37,7 +37,8 @@ def arguments():
     add("--models", default=MODELS, metavar="SHAPE:LAYERS:SKEW,...", help="of outrider-model synth, Q4_0; %(default)s")
     add("--shares", default="17,33,50", metavar="PERCENT,...", help="of the expert bytes that fit; %(default)s")
     add("--rounds", type=int, default=3, help="default %(default)s")
-    add("--tokens", type=int, default=32, help="measured in a round, after as many that are not; %(default)s")
+    add("--tokens", type=int, default=32, help="measured in a round; %(default)s")
+    add("--warm", type=int, default=96, help="tokens before them, about; %(default)s")
     add("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: the usable CPUs, %(default)s")
     add("--set", action="append", default=[], metavar="NAME.KEY=VALUE", help="a setting of Outrider's processes")
     add("--engines", default="llama.cpp", metavar="NAME,...", help="peers; default %(default)s; none: \"\"")
@@ -132,11 +133,11 @@ def under(options):
 
 def llama(program, options, path, group):
     """llama-bench reads the warm-up's and the measured tokens alike: their bytes are shared out evenly."""
-    before = sectors(path)
-    out = call([*under(options), *group.wrap([program, "-m", path, "-t", options.threads, "-p", 0, "-n", options.tokens, "-r", 2,
+    before, repeats = sectors(path), 1 + -(-options.warm // options.tokens)
+    out = call([*under(options), *group.wrap([program, "-m", path, "-t", options.threads, "-p", 0, "-n", options.tokens, "-r", repeats,
                                               "-o", "json", "--load-mode", "mmap", "--repack", 0])])
     row = json.loads(out[out.index("["):])[-1]
-    return {"tokens_per_s": float(row["samples_ts"][-1]), "mb_per_token": (sectors(path) - before) / 1e6 / (2 * options.tokens + 1)}
+    return {"tokens_per_s": float(row["samples_ts"][-1]), "mb_per_token": (sectors(path) - before) / 1e6 / (repeats * options.tokens + 1)}
 
 
 class Served:
@@ -153,9 +154,9 @@ class Served:
     def stats(self):
         return json.loads(call([self.options.build / "outriderctl", "cache", "stats", "--format", "json", "--runtime-dir", self.runtime]))
 
-    def generate(self, seed):
+    def generate(self, seed, tokens):
         out = call([*under(self.options), self.options.build / "outrider", "run", "--runtime-dir", self.runtime, "--format", "json",
-                    "--tokens", "1,2,3", "--max-tokens", self.options.tokens + 1, "--ignore-eos", "--temperature", 20, "--seed", seed])
+                    "--tokens", "1,2,3", "--max-tokens", tokens + 1, "--ignore-eos", "--temperature", 20, "--seed", seed])
         return json.loads(out.splitlines()[-1])
 
     def close(self):
@@ -166,9 +167,9 @@ class Served:
 def outrider(options, path, share, group, seed):
     served = Served(options, path, share, group)
     try:
-        served.generate(1000 + seed)
+        served.generate(1000 + seed, options.warm)
         before, disk = served.stats(), sectors(path)
-        usage = served.generate(seed)["usage"]
+        usage = served.generate(seed, options.tokens)["usage"]
         after = served.stats()
         decode_s = usage["decode_ns"] / 1e9
         return {"tokens_per_s": options.tokens / decode_s, "mb_per_token": (sectors(path) - disk) / 1e6 / options.tokens,
@@ -248,7 +249,7 @@ def main():
                     path.unlink()
             print("\n" + table(result) + "\n", flush=True)
         head = (f"{facts['cpu']}, {facts['cpus']} CPUs, {facts['memory_gb']} GB; {facts['date']}; {facts['revision']}\n"
-                f"$ bench/peers/capped.py {shlex.join(sys.argv[1:])}\n\nMedians of {options.rounds} rounds in turn; read-ahead 128 KiB; the cap is "
+                f"$ bench/peers/capped.py {shlex.join(sys.argv[1:])}\n\nMedians of {options.rounds} rounds in turn, behind {options.warm} tokens; read-ahead 128 KiB; the cap is "
                 f"the share of the experts, all other weights and {ROOM / 1e6:.0f} MB.\n\n")
         options.results.mkdir(parents=True, exist_ok=True)
         (options.results / f"{options.name}.txt").write_text(head + "\n\n".join(map(table, results)) + "\n")
