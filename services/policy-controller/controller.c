@@ -8,6 +8,8 @@
 
 /* Weight of the newest iteration in what is shown. */
 #define DISPLAY_WEIGHT 0.125f
+/* What a drafted iteration leaves of the counts of acceptance by position that are shown. */
+#define POSITION_LEFT (1 - 1 / 64.0f)
 
 static void publish_defaults(struct controller *c)
 {
@@ -118,11 +120,27 @@ static void moving(float *average, float value, bool first)
 	*average = first ? value : *average + DISPLAY_WEIGHT * (value - *average);
 }
 
+/* Position i was reached when all before it were accepted. */
+static void count_positions(struct policy_state *s, const struct iteration_record *record)
+{
+	for (uint32_t i = 0; i < LIMIT_DRAFT && record->drafted > 0; i++) {
+		s->reached[i] *= POSITION_LEFT;
+		s->taken[i] *= POSITION_LEFT;
+		if (i < record->drafted && i <= record->accepted)
+			s->reached[i] += 1;
+		if (i < record->accepted)
+			s->taken[i] += 1;
+	}
+}
+
 static void measure(
 	struct controller *c, struct policy_state *s, const struct iteration_record *record)
 {
 	bool first = s->iterations == 0;
 	s->iterations++;
+	s->k_last = record->k;
+	s->k_fixed = record->k_fixed;
+	count_positions(s, record);
 	s->last_ns = record->finished_ns;
 	moving(&s->etr, record->emitted, first);
 	moving(&s->drafted, record->drafted, first);
