@@ -365,11 +365,8 @@ static uint32_t explore(const struct plan *p, uint32_t index, const struct choic
 		p->shared->hopeless = 0;
 	double horizon =
 		s->settings.horizon > 0 ? 1 / (1.0 / (double)s->settings.horizon + rate) : 0;
-	if (best == 0 && s->yield.stale > 0) {
-		double chance = 1 - exp(-rate * s->yield.stale);
-		view->changed = (float)chance;
-		changed = chance * c->hope;
-	}
+	if (best == 0 && s->yield.stale > 0)
+		changed = (1 - exp(-rate * s->yield.stale)) * c->hope;
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
 		double behind = 1 - c->rate[k] / c->rate[best];
 		/* A trial that wins nothing loses what its pass takes longer; a drafter that knows

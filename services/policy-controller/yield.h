@@ -74,7 +74,7 @@ struct yield_view {
 	uint32_t sessions; /* in the pass */
 	uint32_t weighed; /* bit k: as a trial */
 	float others; /* drafted tokens of the rest of the pass */
-	float hope, changed, base_ns;
+	float hope, base_ns;
 	float drafted[LIMIT_DRAFT + 1], tokens[LIMIT_DRAFT + 1]; /* of the session */
 	float time_ns[LIMIT_DRAFT + 1], rate[LIMIT_DRAFT + 1]; /* of the pass; tokens per ns */
 	float doubt[LIMIT_DRAFT + 1], brings[LIMIT_DRAFT + 1], costs[LIMIT_DRAFT + 1];

@@ -2,7 +2,7 @@
 #include "services/policy-controller/policy.h"
 #include "services/policy-controller/yield.h"
 
-#include <inttypes.h>
+#include <math.h>
 
 static void explain_trial(const struct policy_state *s, struct explanation *out)
 {
@@ -24,16 +24,29 @@ static void explain_trial(const struct policy_state *s, struct explanation *out)
 static void explain_rule(const struct policy_state *s, struct explanation *out)
 {
 	const struct yield_view *v = &s->yield.view;
+	uint32_t other = 1;
+	for (uint32_t k = 1; k <= v->k_max; k++)
+		if (v->rate[k] > v->rate[other])
+			other = k;
 	double most = (double)v->rate[v->best] * 1e9, none = (double)v->rate[0] * 1e9;
 	switch (v->rule) {
 	case YIELD_UNPLANNED:
 		explain_say(out, "K = %u until the first iterations are measured.", s->k);
 		break;
 	case YIELD_MOST:
-		explain_say(out,
-			"K = %u gives the most expected tokens per second: %.1f, %.2f times those "
-			"of K = 0.",
-			v->best, most, most / none);
+		if (v->best > 0)
+			explain_say(out,
+				"K = %u gives the most expected tokens per second: %.1f, %.2f "
+				"times "
+				"those of K = 0.",
+				v->best, most, most / none);
+		else
+			explain_say(out,
+				"K = 0 gives the most expected tokens per second: %.1f. The best "
+				"of "
+				"the others is K = %u with %.1f, utility %.2f.",
+				most, other, (double)v->rate[other] * 1e9,
+				(double)v->rate[other] * 1e9 / none);
 		break;
 	case YIELD_STICKY:
 		explain_say(out,
@@ -74,11 +87,12 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 	if (y->waiting > 0)
 		explain_say(out, "No record of the trial was seen yet; nothing else is decided "
 				 "before.");
+	double rate = yield_change_rate(s);
 	if (y->stale > 0)
 		explain_say(out,
-			"The session has not drafted for %u iterations; it changes once in about "
-			"%.0f, so it may well be another by now with chance %.0f%%.",
-			y->stale, 1 / yield_change_rate(s), 100 * (double)y->view.changed);
+			"The session has not drafted for %u iterations; it changes about once in "
+			"%.0f, so with chance %.0f%% it has by now.",
+			y->stale, 1 / rate, 100 * (1 - exp(-rate * y->stale)));
 	if (acceptance_informed(a))
 		explain_say(out,
 			"The drafter's confidence c is read as acceptance %.2f c^%.2f, so a chain "
