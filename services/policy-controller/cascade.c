@@ -338,6 +338,12 @@ static void cascade_observe(
 	}
 }
 
+/* A phase ends with its last record. */
+static uint32_t cascade_awaits(const struct policy_state *s)
+{
+	return s->cascade.left;
+}
+
 static void explain_phase(const struct policy_state *s, struct explanation *out)
 {
 	const struct cascade *c = &s->cascade;
@@ -424,4 +430,5 @@ const struct policy_ops policy_cascade = {
 	.begin = cascade_begin,
 	.observe = cascade_observe,
 	.explain = cascade_explain,
+	.awaits = cascade_awaits,
 };

@@ -8,6 +8,8 @@
 
 /* Weight of the newest iteration in what is shown. */
 #define DISPLAY_WEIGHT 0.125f
+/* A session without a record for so many iterations is taken for over. */
+#define OVER_AFTER 4
 /* What a drafted iteration leaves of the counts of acceptance by position that are shown. */
 #define POSITION_LEFT (1 - 1 / 64.0f)
 
@@ -236,6 +238,7 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 	}
 	c->n_records++;
 	c->last_iteration_ns = record->iteration_ns;
+	c->last_ns = record->finished_ns;
 	struct policy_state *s = find(c, record);
 	/* A pass with prompt tokens in it, of whatever session, measures no K; nor does one that
 	 * emitted nothing. */
@@ -252,6 +255,22 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 		add_to_pass(c, s, record);
 	}
 	publish(c, s);
+}
+
+uint64_t controller_due_ns(const struct controller *c)
+{
+	uint64_t due = 0;
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct policy_state *s = &c->sessions[i];
+		if (s->uid == 0 || s->k_fixed || !s->ops->awaits ||
+			c->last_ns - s->last_ns > OVER_AFTER * c->last_iteration_ns)
+			continue;
+		uint32_t n = s->ops->awaits(s);
+		uint64_t at = s->last_ns + n * c->last_iteration_ns;
+		if (n > 0 && (due == 0 || at < due))
+			due = at;
+	}
+	return due;
 }
 
 static void apply(struct controller *c, struct policy_state *s, const struct settings *settings)

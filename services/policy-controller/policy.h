@@ -95,6 +95,9 @@ struct policy_ops {
 		struct verdict *verdict);
 	/* Words, figures and what is known of each K, of the K that is asked for now. */
 	void (*explain)(const struct policy_state *state, struct explanation *out);
+	/* In how many iterations at the earliest a record may be decided from; 0: none is waited
+	 * for. May be NULL: 0. */
+	uint32_t (*awaits)(const struct policy_state *state);
 	bool plans; /* chooses for all of a pass's sessions at once: yield_plan after its records */
 };
 

@@ -132,10 +132,12 @@ const struct config_key settings_keys[] = {
 		.min = 0,
 		.max = 1e9,
 		.fallback = "2ms",
-		.help = "How often records are looked for while they come, or a quarter of an "
-			"iteration if that is longer; 0 sleeps on the "
-			"doorbell each time, "
-			"which costs the verifier a system call per iteration.",
+		.help = "How often records are looked for while they come: a quarter of an "
+			"iteration if that is longer, sooner where one is due that something may "
+			"be "
+			"decided from; 0 sleeps on the doorbell each time, which costs the "
+			"verifier "
+			"a system call per iteration.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_GLOBAL},
 	{.section = "",

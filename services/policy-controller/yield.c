@@ -19,6 +19,8 @@
 #define PURSE_FLOOR (-1.0)
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations */
+#define FIRST_RECORDS 4u /* of a session, that are waited for */
+#define DRAFTING_RECORDS 4u /* that may wait for each other while it drafts */
 #define WAITING_MAX 64u /* plans after which the record of a trial is taken for lost */
 
 void yield_shared_init(struct yield_shared *shared)
@@ -554,11 +556,21 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 		settle_on(&p, i, &verdicts[i]);
 }
 
+/* At once while something is tried or is not in force yet, soon while it drafts. */
+static uint32_t yield_awaits(const struct policy_state *s)
+{
+	const struct yield *y = &s->yield;
+	if (s->trial_n > 0 || y->k != s->k || y->iterations < FIRST_RECORDS)
+		return 1;
+	return s->k > 0 ? DRAFTING_RECORDS : 0;
+}
+
 const struct policy_ops policy_yield = {
 	.name = "yield",
 	.first_k = yield_first_k,
 	.begin = yield_begin,
 	.observe = yield_observe,
 	.explain = yield_explain,
+	.awaits = yield_awaits,
 	.plans = true,
 };
