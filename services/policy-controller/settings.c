@@ -131,7 +131,7 @@ const struct config_key settings_keys[] = {
 		.offset = KEY(poll_ns),
 		.min = 0,
 		.max = 1e9,
-		.fallback = "2ms",
+		.fallback = "10ms",
 		.help = "How often records are looked for while they come: a quarter of an "
 			"iteration if that is longer, sooner where one is due that something may "
 			"be "

@@ -20,7 +20,7 @@
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations */
 #define FIRST_RECORDS 4u /* of a session, that are waited for */
-#define DRAFTING_RECORDS 4u /* that may wait for each other while it drafts */
+#define DRAFTING_RECORDS 8u /* that may wait for each other while it drafts */
 #define WAITING_MAX 64u /* plans after which the record of a trial is taken for lost */
 
 void yield_shared_init(struct yield_shared *shared)
