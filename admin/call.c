@@ -4,7 +4,9 @@
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
+#include <errno.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
@@ -61,6 +63,17 @@ int ctl_print_json(json_t *root)
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(root);
+	return 0;
+}
+
+int ctl_session(const char *text, uint64_t *session)
+{
+	char *end;
+
+	errno = 0;
+	*session = strtoull(text, &end, 0);
+	if (end == text || *end || errno || *session == 0 || strchr(text, '-'))
+		return ctl_fail(EX_USAGE, "session \"%.32s\": not the number of a session", text);
 	return 0;
 }
 

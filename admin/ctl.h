@@ -38,6 +38,7 @@ int ctl_status(struct ctl *ctl, int argc, char **argv);
 int ctl_sessions(struct ctl *ctl, int argc, char **argv);
 int ctl_policy_get(struct ctl *ctl, int argc, char **argv);
 int ctl_policy_set(struct ctl *ctl, int argc, char **argv);
+int ctl_policy_explain(struct ctl *ctl, int argc, char **argv);
 int ctl_policy_plot(struct ctl *ctl, int argc, char **argv);
 int ctl_policy_watch(struct ctl *ctl, int argc, char **argv);
 int ctl_cache_set(struct ctl *ctl, int argc, char **argv);
@@ -64,6 +65,9 @@ int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, Outrider__Envelope **reply);
 
+/* A session's number; an exit status, after saying what is wrong. */
+int ctl_session(const char *text, uint64_t *session);
+
 /* What a reply says, as JSON. */
 json_t *ctl_processes_json(const struct outrider_status *status);
 json_t *ctl_sessions_json(const Outrider__Sessions *all);
@@ -73,6 +77,7 @@ json_t *ctl_cache_hot_json(const Outrider__CacheHot *hot);
 json_t *ctl_hints_json(Outrider__HintQuality *const *hints, size_t n);
 void ctl_hints_text(Outrider__HintQuality *const *hints, size_t n);
 json_t *ctl_policy_json(const Outrider__PolicyState *state);
+json_t *ctl_decision_json(const Outrider__PolicyDecision *d);
 /* Prints and frees. 0. */
 int ctl_print_json(json_t *root);
 /* hits / (hits + misses), 0 when there are none. */

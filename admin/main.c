@@ -34,6 +34,11 @@ static const struct command {
 		"  --for, --persist, --if as for knob set\n"},
 	{{"policy", "watch"}, ctl_policy_watch, "", "each decision with the figures behind it",
 		false, "  --once              print what there is and end\n"},
+	{{"policy", "explain"}, ctl_policy_explain, "[SESSION]",
+		"why a session's K is what it is now", true,
+		"In words, then what is known of each K, the acceptance by position, and the last "
+		"decisions.\n"
+		"Without SESSION the one whose iteration was seen last.\n"},
 	{{"knob", "list"}, ctl_knob_list, "[PROCESS | KNOB ...]",
 		"every knob with its value and range", true,
 		"A knob that is live may change while its process runs; the others need a "

@@ -241,14 +241,9 @@ static int ask(struct ctl *ctl, uint64_t session, uint32_t max, Outrider__Envelo
 static int find_session(struct ctl *ctl, const char *text, uint64_t *session)
 {
 	Outrider__Envelope *reply;
-	char *end;
 
-	if (text) {
-		*session = strtoull(text, &end, 0);
-		if (end == text || *end)
-			return ctl_fail(EX_USAGE, "session \"%.32s\": not a number", text);
-		return 0;
-	}
+	if (text)
+		return ctl_session(text, session);
 	int status = ask(ctl, 0, 1, &reply);
 	if (status)
 		return status;

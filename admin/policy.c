@@ -121,15 +121,19 @@ int ctl_policy_set(struct ctl *ctl, int argc, char **argv)
 	return status ? status : ctl_policy_get(ctl, 0, NULL);
 }
 
+json_t *ctl_decision_json(const Outrider__PolicyDecision *d)
+{
+	return json_pack("{s:I,s:o,s:I,s:I,s:s,s:f,s:s,s:I}", "number", (json_int_t)d->number,
+		"uid", json_sprintf("%" PRIu64, d->session_uid), "k_old", (json_int_t)d->k_old,
+		"k_new", (json_int_t)d->k_new, "phase", d->phase, "utility", (double)d->utility,
+		"reason", d->reason, "time_ns", (json_int_t)d->time_ns);
+}
+
 static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision *d)
 {
 	if (ctl->json) {
 		/* A line each, so that a reader need not wait for an end. */
-		json_t *line = json_pack("{s:I,s:o,s:I,s:I,s:s,s:f,s:s,s:I}", "number",
-			(json_int_t)d->number, "uid", json_sprintf("%" PRIu64, d->session_uid),
-			"k_old", (json_int_t)d->k_old, "k_new", (json_int_t)d->k_new, "phase",
-			d->phase, "utility", (double)d->utility, "reason", d->reason, "time_ns",
-			(json_int_t)d->time_ns);
+		json_t *line = ctl_decision_json(d);
 
 		json_dumpf(line, stdout, 0);
 		putchar('\n');

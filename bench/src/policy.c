@@ -38,10 +38,12 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 			"k_max"},
 		{"curve", ARG_STRING, &b->curves, 0, 0, "NAME|FILE,...",
 			"what n tokens cost: a published curve, or a file of outrider-bench model "
-			"--format json; default all published ones"},
+			"--format json, or a policy.journal; default all published ones"},
 		{"process", ARG_STRING, &b->processes, 0, 0, "NAME,...",
 			"what is accepted: a published process, a recorded workload (code, math, "
-			"extract, prose), or random (default): each session another one"},
+			"extract, prose), a policy.journal: the sessions that were served, or "
+			"random "
+			"(default): each session another one"},
 		{"recorded", ARG_STRING, &b->recorded, 0, 0, "FILE",
 			"recorded outputs, default models/golden/workload-outputs.jsonl"},
 		{"published", ARG_FLAG, &b->published, 0, 0, NULL,
@@ -174,7 +176,7 @@ static int make_texts(struct cell_work *w, uint32_t first, uint32_t n, struct er
 		/* Recorded ones in their order. */
 		const struct sim_process *p = w->process ? w->process : &random;
 		r = sim_text_make(&w->texts[i], p, b->recorded, b->options.tokens,
-			p->recorded ? first + i : seed, err);
+			p->recorded || p->journal ? first + i : seed, err);
 	}
 	return r;
 }
@@ -244,6 +246,22 @@ static int add_cell(struct bench *b, const struct sim_process *process, struct s
 	return run_cell(&work, cell, err);
 }
 
+/* A process on every curve; random ones once, on all of them in turn. */
+static int add_cells(struct bench *b, const char *name, const struct sim_process *process,
+	struct sim_curve *curves, uint32_t n_curves, struct error *err)
+{
+	int r = 0;
+	bool random = strcmp(name, "random") == 0;
+	if (!process && !random)
+		return error_set(err, EINVAL, "--process %s: there is none of that name", name);
+	for (uint32_t c = 0; r == 0 && c < (random ? 1 : n_curves); c++) {
+		if (b->n_cells == CELLS_MAX)
+			return error_set(err, EINVAL, "more than %d cells", CELLS_MAX);
+		r = add_cell(b, process, curves, n_curves, c, err);
+	}
+	return r;
+}
+
 static int run_cells(struct bench *b, struct error *err)
 {
 	struct sim_curve curves[CELLS_MAX];
@@ -254,16 +272,20 @@ static int run_cells(struct bench *b, struct error *err)
 		r = split("process", b->processes, b->process_text, sizeof(b->process_text), names,
 			CELLS_MAX, &n_names, err);
 	for (uint32_t i = 0; r == 0 && i < n_names; i++) {
+		struct sim_process served = {.source = "served: the journal of outrider-policy"};
+		struct sim_journal *journal = NULL;
 		const struct sim_process *process = sim_process_find(names[i]);
-		bool random = strcmp(names[i], "random") == 0;
-		if (!process && !random)
-			return error_set(
-				err, EINVAL, "--process %s: there is none of that name", names[i]);
-		for (uint32_t c = 0; r == 0 && c < (random ? 1 : n_curves); c++) {
-			if (b->n_cells == CELLS_MAX)
-				return error_set(err, EINVAL, "more than %d cells", CELLS_MAX);
-			r = add_cell(b, process, curves, n_curves, c, err);
+		if (sim_is_journal(names[i])) {
+			const char *slash = strrchr(names[i], '/');
+			snprintf(served.name, sizeof(served.name), "%s",
+				slash ? slash + 1 : names[i]);
+			r = sim_journal_open(names[i], &journal, err);
+			served.journal = journal;
+			process = &served;
 		}
+		if (r == 0)
+			r = add_cells(b, names[i], process, curves, n_curves, err);
+		sim_journal_close(&journal);
 	}
 	return r;
 }

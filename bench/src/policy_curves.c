@@ -123,12 +123,24 @@ static int from_json(const char *path, struct sim_curve *out, struct error *err)
 	return 0;
 }
 
+static int from_journal(const char *path, struct sim_curve *out, struct error *err)
+{
+	struct sim_journal *journal;
+	int r = sim_journal_open(path, &journal, err);
+	if (r == 0)
+		r = sim_journal_curve(journal, out, err);
+	sim_journal_close(&journal);
+	return r;
+}
+
 int sim_curve_find(const char *name, struct sim_curve *out, struct error *err)
 {
 	size_t length = strlen(name);
 	memset(out, 0, sizeof(*out));
 	const char *slash = strrchr(name, '/');
 	snprintf(out->name, sizeof(out->name), "%s", slash ? slash + 1 : name);
+	if (sim_is_journal(name))
+		return from_journal(name, out, err);
 	if (slash || (length > 5 && strcmp(name + length - 5, ".json") == 0))
 		return from_json(name, out, err);
 	for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
@@ -137,7 +149,8 @@ int sim_curve_find(const char *name, struct sim_curve *out, struct error *err)
 			return 0;
 		}
 	return error_set(err, ENOENT,
-		"--curve %s: takes a file of outrider-bench model, all, or one of mixtral-code, "
+		"--curve %s: takes a file of outrider-bench model, a journal, all, or one of "
+		"mixtral-code, "
 		"mixtral-math, mixtral-extract, phi-3.5, olmoe, deepseek-v1, qwen-1.5, qwen3-30b, "
 		"dense",
 		name);

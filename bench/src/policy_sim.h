@@ -43,6 +43,7 @@ struct sim_process {
 	double distortion; /* of that confidence: odds^distortion; 1 = calibrated */
 	const char *
 		recorded; /* instead of all this: prompts of a file of recorded outputs whose id begins so */
+	const struct sim_journal *journal; /* or the sessions of a journal; borrowed */
 };
 
 /* From position x, LIMIT_DRAFT tokens at most: drafts there are, how many of them in a row are
@@ -58,12 +59,25 @@ struct sim_text {
 };
 
 /* policy_curves.c. Built-in curves by name, a file of `outrider-bench model --format json` by its
- * path (contains a '/' or ends in .json), "all" is not known here. -ENOENT, -EINVAL. */
+ * path (contains a '/' or ends in .json), a journal of outrider-policy (ends in .journal), "all" is not known here. -ENOENT, -EINVAL. */
 extern const char *const sim_curve_names[]; /* ended by NULL */
 int sim_curve_find(const char *name, struct sim_curve *out, struct error *err);
 double sim_curve_cost(const struct sim_curve *curve, double n);
 /* Distinct experts of a pass over n tokens, all layers; 0 = unknown. */
 uint32_t sim_curve_experts(const struct sim_curve *curve, double n);
+
+/* policy_journal.c: sessions that were served, from the journal of outrider-policy (names that end in .journal).
+ * What was drafted and accepted is as it was; where nothing had been drafted, tokens are drawn with the acceptance that
+ * the session had there. Confidences are not kept, so there are none. */
+struct sim_journal;
+bool sim_is_journal(const char *name);
+int sim_journal_open(const char *path, struct sim_journal **out, struct error *err);
+void sim_journal_close(struct sim_journal **journal);
+/* The number-th session, over and over, each time with other draws; sim_text_exit frees it. */
+int sim_journal_text(const struct sim_journal *journal, uint64_t number, struct sim_text *text,
+	struct error *err);
+/* What passes of one session took, by their tokens, and what its drafts did. */
+int sim_journal_curve(const struct sim_journal *journal, struct sim_curve *out, struct error *err);
 
 /* policy_texts.c */
 extern const struct sim_process sim_processes[]; /* ended by an empty name */

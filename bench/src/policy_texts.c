@@ -20,24 +20,27 @@ enum { DRAW_STATE, DRAW_LENGTH, DRAW_ACCEPT, DRAW_CHANCE, DRAW_MATCH, DRAW_SHAPE
  * phases last is read off figures 6 and 7: some windows of 16 iterations.
  */
 const struct sim_process sim_processes[] = {
-	{"ngram-code", "Cascade 2.3, 2.5", 2, {{0.88, 200}, {0.3, 100}}, 1, 0, false, 1, NULL},
-	{"ngram-math", "Cascade 2.3, 2.5, 7.3", 2, {{0.85, 100}, {0.26, 560}}, 1, 0, false, 1,
+	{"ngram-code", "Cascade 2.3, 2.5", 2, {{0.88, 200}, {0.3, 100}}, 1, 0, false, 1, NULL,
 		NULL},
-	{"ngram-extract", "Cascade 2.3", 2, {{0.85, 100}, {0.34, 200}}, 1, 0, false, 1, NULL},
-	{"ngram-phi-math", "Cascade 2.5, 7.3", 2, {{0.85, 100}, {0.26, 560}}, 1, 0, false, 1, NULL},
+	{"ngram-math", "Cascade 2.3, 2.5, 7.3", 2, {{0.85, 100}, {0.26, 560}}, 1, 0, false, 1, NULL,
+		NULL},
+	{"ngram-extract", "Cascade 2.3", 2, {{0.85, 100}, {0.34, 200}}, 1, 0, false, 1, NULL, NULL},
+	{"ngram-phi-math", "Cascade 2.5, 7.3", 2, {{0.85, 100}, {0.26, 560}}, 1, 0, false, 1, NULL,
+		NULL},
 	{"ngram-phi-extract", "Cascade 2.5, figure 6: late in a request it pays", 2,
-		{{0.9, 200}, {0.3, 100}}, 1, 0, false, 1, NULL},
-	{"eagle-math", "Cascade 7.3: ETR 1.7 at K = 1", 1, {{0.7, 256}}, 1, 0.5, true, 1.3, NULL},
+		{{0.9, 200}, {0.3, 100}}, 1, 0, false, 1, NULL, NULL},
+	{"eagle-math", "Cascade 7.3: ETR 1.7 at K = 1", 1, {{0.7, 256}}, 1, 0.5, true, 1.3, NULL,
+		NULL},
 	{"eagle-mtbench", "MoE-Spec table 1: mean accepted length 2.0 to 3.6 over tasks", 2,
-		{{0.75, 120}, {0.55, 120}}, 1, 0.5, true, 1.3, NULL},
+		{{0.75, 120}, {0.55, 120}}, 1, 0.5, true, 1.3, NULL, NULL},
 	{"code", "this repository's demo model and n-gram drafter", 0, {{0, 0}}, 1, 0, true, 1,
-		"code"},
+		"code", NULL},
 	{"math", "this repository's demo model and n-gram drafter", 0, {{0, 0}}, 1, 0, true, 1,
-		"math"},
+		"math", NULL},
 	{"extract", "this repository's demo model and n-gram drafter", 0, {{0, 0}}, 1, 0, true, 1,
-		"extract"},
+		"extract", NULL},
 	{"prose", "this repository's demo model and n-gram drafter", 0, {{0, 0}}, 1, 0, true, 1,
-		"prose"},
+		"prose", NULL},
 	{.name = ""},
 };
 
@@ -196,6 +199,8 @@ int sim_text_make(struct sim_text *text, const struct sim_process *process, cons
 	uint32_t n, uint64_t seed, struct error *err)
 {
 	memset(text, 0, sizeof(*text));
+	if (process->journal)
+		return sim_journal_text(process->journal, seed, text, err);
 	if (process->recorded)
 		return from_file(text, process, file, seed, err);
 	text->n = n;

@@ -10,6 +10,7 @@
  */
 #include "services/policy-controller/policy.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -101,6 +102,7 @@ static void finish_test(struct policy_state *s, const char *why, struct verdict 
 {
 	struct cascade *c = &s->cascade;
 	s->utility = c->best_utility;
+	c->ended = why;
 	if (c->best_utility >= (float)s->settings.threshold) {
 		c->set_length = (uint32_t)s->settings.set;
 		enter(s, PHASE_SET, c->best_k, c->set_length);
@@ -163,7 +165,11 @@ static void finish_trial(struct policy_state *s, struct verdict *verdict)
 	}
 	float utility = (float)utility_of(c);
 	double etr = window_etr(&c->window), time = window_time_ns(&c->window);
-	c->trial++;
+	if (c->trial++ == 0) {
+		c->n_trials = 0;
+		c->ended = NULL;
+	}
+	c->trials[c->n_trials++] = (struct cascade_trial){s->k, etr, time, utility};
 	c->tested |= 1u << s->k;
 	c->falls = c->trial > 1 && utility < c->prev_utility ? c->falls + 1 : 0;
 	if (utility > c->best_utility) {
@@ -332,9 +338,97 @@ static void cascade_observe(
 	}
 }
 
+/* A phase ends with its last record. */
+static uint32_t cascade_awaits(const struct policy_state *s)
+{
+	return s->cascade.left;
+}
+
+static void explain_phase(const struct policy_state *s, struct explanation *out)
+{
+	const struct cascade *c = &s->cascade;
+	switch (s->phase) {
+	case PHASE_BASELINE:
+		explain_say(out,
+			"K is 0 to measure what an iteration takes without speculation: %u more. "
+			"Then a test from K = %u on.",
+			c->left, start_k(s));
+		break;
+	case PHASE_TEST:
+		explain_say(out,
+			"K = %u is tried for %u iterations: trial %u of at most %" PRId64
+			" in this test, %u records of it to come. The verifier counts them and "
+			"then "
+			"goes back to K = %u.",
+			s->trial_k, s->trial_n, c->trial + 1, s->settings.trials, c->left,
+			s->k_then);
+		break;
+	case PHASE_SET:
+		explain_say(out,
+			"K = %u was the best of the last test, utility %.2f, and is kept for S = "
+			"%u "
+			"iterations: %u more. Then it is tested again.",
+			s->k, (double)s->utility, c->set_length, c->left);
+		break;
+	case PHASE_OFF:
+		explain_say(out,
+			"Speculation is off for S = %u iterations: %u more. Then K = 1 is tried.",
+			c->set_length, c->left);
+		break;
+	}
+}
+
+static void explain_test(const struct policy_state *s, struct explanation *out)
+{
+	const struct cascade *c = &s->cascade;
+	if (c->ended)
+		explain_say(out,
+			"The last test ended because: %s. Its best: K = %u with utility %.2f, "
+			"threshold %g.",
+			c->ended, c->best_k, (double)c->best_utility, s->settings.threshold);
+	if (c->set_length > (uint32_t)s->settings.set)
+		explain_say(out,
+			"S was backed off to %u from %" PRId64
+			" because no K paid; it falls back when one does.",
+			c->set_length, s->settings.set);
+	if (c->base_ns > 0)
+		explain_say(out,
+			"An iteration at K = 0 took %.3f ms in a batch of %u, measured %u "
+			"iterations "
+			"ago; after %" PRId64 " it is measured again.",
+			milliseconds((double)c->base_ns), c->base_sessions, c->base_age,
+			s->settings.refresh);
+}
+
+static void cascade_explain(const struct policy_state *s, struct explanation *out)
+{
+	const struct cascade *c = &s->cascade;
+	explain_phase(s, out);
+	explain_test(s, out);
+	if (c->base_ns > 0)
+		out->options[out->n_options++] = (struct explained_k){.tokens = 1,
+			.time_ns = (double)c->base_ns,
+			.tokens_per_s = 1e9 / (double)c->base_ns,
+			.utility = 1};
+	for (uint32_t i = 0; i < c->n_trials; i++) {
+		const struct cascade_trial *t = &c->trials[i];
+		out->options[out->n_options++] = (struct explained_k){.k = t->k,
+			.tokens = t->etr,
+			.time_ns = t->time_ns,
+			.tokens_per_s = t->time_ns > 0 ? t->etr * 1e9 / t->time_ns : 0,
+			.utility = (double)t->utility};
+	}
+	explain_figure(out, "iterations left of the phase", "iterations", c->left);
+	explain_figure(out, "S", "iterations", c->set_length);
+	explain_figure(out, "age of the baseline", "iterations", c->base_age);
+	explain_figure(out, "records of another K in a row", "iterations", c->mismatched);
+}
+
 const struct policy_ops policy_cascade = {
 	.name = "cascade",
 	.first_k = cascade_first_k,
 	.begin = cascade_begin,
 	.observe = cascade_observe,
+	.explain = cascade_explain,
+	.awaits = cascade_awaits,
 };

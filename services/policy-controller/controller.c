@@ -8,6 +8,10 @@
 
 /* Weight of the newest iteration in what is shown. */
 #define DISPLAY_WEIGHT 0.125f
+/* A session without a record for so many iterations is taken for over. */
+#define OVER_AFTER 4
+/* What a drafted iteration leaves of the counts of acceptance by position that are shown. */
+#define POSITION_LEFT (1 - 1 / 64.0f)
 
 static void publish_defaults(struct controller *c)
 {
@@ -118,11 +122,27 @@ static void moving(float *average, float value, bool first)
 	*average = first ? value : *average + DISPLAY_WEIGHT * (value - *average);
 }
 
+/* Position i was reached when all before it were accepted. */
+static void count_positions(struct policy_state *s, const struct iteration_record *record)
+{
+	for (uint32_t i = 0; i < LIMIT_DRAFT && record->drafted > 0; i++) {
+		s->reached[i] *= POSITION_LEFT;
+		s->taken[i] *= POSITION_LEFT;
+		if (i < record->drafted && i <= record->accepted)
+			s->reached[i] += 1;
+		if (i < record->accepted)
+			s->taken[i] += 1;
+	}
+}
+
 static void measure(
 	struct controller *c, struct policy_state *s, const struct iteration_record *record)
 {
 	bool first = s->iterations == 0;
 	s->iterations++;
+	s->k_last = record->k;
+	s->k_fixed = record->k_fixed;
+	count_positions(s, record);
 	s->last_ns = record->finished_ns;
 	moving(&s->etr, record->emitted, first);
 	moving(&s->drafted, record->drafted, first);
@@ -218,6 +238,7 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 	}
 	c->n_records++;
 	c->last_iteration_ns = record->iteration_ns;
+	c->last_ns = record->finished_ns;
 	struct policy_state *s = find(c, record);
 	/* A pass with prompt tokens in it, of whatever session, measures no K; nor does one that
 	 * emitted nothing. */
@@ -234,6 +255,22 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 		add_to_pass(c, s, record);
 	}
 	publish(c, s);
+}
+
+uint64_t controller_due_ns(const struct controller *c)
+{
+	uint64_t due = 0;
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct policy_state *s = &c->sessions[i];
+		if (s->uid == 0 || s->k_fixed || !s->ops->awaits ||
+			c->last_ns - s->last_ns > OVER_AFTER * c->last_iteration_ns)
+			continue;
+		uint32_t n = s->ops->awaits(s);
+		uint64_t at = s->last_ns + n * c->last_iteration_ns;
+		if (n > 0 && (due == 0 || at < due))
+			due = at;
+	}
+	return due;
 }
 
 static void apply(struct controller *c, struct policy_state *s, const struct settings *settings)

@@ -25,7 +25,7 @@ struct controller {
 	uint64_t n_records, n_refused, n_decisions; /* decisions are numbered from 1 */
 	uint64_t first_decision; /* the number before this controller's first */
 	struct decision decisions[CONTROLLER_DECISIONS];
-	uint64_t last_iteration_ns; /* of whatever session */
+	uint64_t last_iteration_ns, last_ns; /* of whatever session: its time, and when it ended */
 	double base_ns[LIMIT_SESSIONS + 1]; /* time at K = 0 by batch size; 0 = never seen */
 	struct yield_shared shared;
 	/* The pass whose records come: its sessions, as far as their policy plans. */
@@ -45,6 +45,9 @@ void controller_init(
 
 /* One record; anything out of range is counted and dropped. */
 void controller_record(struct controller *c, const struct iteration_record *record);
+
+/* When the next record that something may be decided from should come (CLOCK_MONOTONIC); 0: none is waited for. */
+uint64_t controller_due_ns(const struct controller *c);
 
 /* New settings for one session (uid) or, with uid 0, for all and those to come, but for what was
  * set for a session alone. A session keeps its state where its policy stays. settings have been checked. -ENOENT: no such session. */

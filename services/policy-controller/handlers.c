@@ -1,8 +1,11 @@
 #include "services/policy-controller/handlers.h"
 
+#include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_knobs.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +111,23 @@ static void get(struct records *records, Outrider__Envelope *reply)
 	reply->policy_state = state;
 }
 
+static Outrider__PolicyDecision *make_decision(const struct decision *d)
+{
+	Outrider__PolicyDecision *to = make(sizeof(*to));
+	if (!to)
+		return NULL;
+	outrider__policy_decision__init(to);
+	to->number = d->number;
+	to->session_uid = d->session;
+	to->k_old = d->k_old;
+	to->k_new = d->k_new;
+	to->phase = strdup(phase_names[d->phase]);
+	to->reason = strdup(d->reason);
+	to->time_ns = d->time_ns;
+	to->utility = d->utility;
+	return to;
+}
+
 static void watch(struct records *records, uint64_t after, Outrider__Envelope *reply)
 {
 	const struct controller *c = records->controller;
@@ -122,24 +142,124 @@ static void watch(struct records *records, uint64_t after, Outrider__Envelope *r
 	const struct decision *d;
 	while (decisions->decisions && decisions->n_decisions < WATCH_MAX &&
 		(d = controller_decision(c, after)) != NULL) {
-		Outrider__PolicyDecision *to = make(sizeof(*to));
+		Outrider__PolicyDecision *to = make_decision(d);
 		if (!to)
 			return;
-		outrider__policy_decision__init(to);
-		to->number = d->number;
-		to->session_uid = d->session;
-		to->k_old = d->k_old;
-		to->k_new = d->k_new;
-		to->phase = strdup(phase_names[d->phase]);
-		to->reason = strdup(d->reason);
-		to->time_ns = d->time_ns;
-		to->utility = d->utility;
 		decisions->decisions[decisions->n_decisions++] = to;
 		after = d->number;
 		/* Where to go on when the reply is full. */
 		if (decisions->n_decisions == WATCH_MAX)
 			decisions->next = after;
 	}
+}
+
+static bool add_figures(Outrider__PolicyExplanation *to, const struct explanation *from)
+{
+	to->words = make(from->n_words * sizeof(*to->words));
+	to->figures = make(from->n_figures * sizeof(*to->figures));
+	if (!to->words || !to->figures)
+		return false;
+	for (uint32_t i = 0; i < from->n_words; i++)
+		if ((to->words[to->n_words] = strdup(from->words[i])) != NULL)
+			to->n_words++;
+	for (uint32_t i = 0; i < from->n_figures; i++) {
+		Outrider__PolicyFigure *figure = make(sizeof(*figure));
+		if (!figure)
+			return false;
+		outrider__policy_figure__init(figure);
+		figure->name = strdup(from->figures[i].name);
+		figure->unit = strdup(from->figures[i].unit);
+		figure->value = from->figures[i].value;
+		to->figures[to->n_figures++] = figure;
+	}
+	return true;
+}
+
+static bool add_options(Outrider__PolicyExplanation *to, const struct explanation *from)
+{
+	to->options = make(from->n_options * sizeof(*to->options));
+	to->positions = make(from->n_positions * sizeof(*to->positions));
+	if (!to->options || !to->positions)
+		return false;
+	for (uint32_t i = 0; i < from->n_options; i++) {
+		const struct explained_k *o = &from->options[i];
+		Outrider__PolicyOption *option = make(sizeof(*option));
+		if (!option)
+			return false;
+		outrider__policy_option__init(option);
+		option->k = o->k;
+		option->drafted = o->drafted;
+		option->tokens = o->tokens;
+		option->time_ms = o->time_ns / 1e6;
+		option->tokens_per_s = o->tokens_per_s;
+		option->utility = o->utility;
+		option->doubt = o->doubt;
+		option->weighed = o->weighed;
+		option->brings = o->brings;
+		option->costs = o->costs;
+		to->options[to->n_options++] = option;
+	}
+	for (uint32_t i = 0; i < from->n_positions; i++) {
+		Outrider__PolicyPosition *position = make(sizeof(*position));
+		if (!position)
+			return false;
+		outrider__policy_position__init(position);
+		position->reached = from->positions[i].reached;
+		position->accepted = from->positions[i].accepted;
+		position->cut = from->positions[i].cut;
+		to->positions[to->n_positions++] = position;
+	}
+	return true;
+}
+
+static bool add_decisions(Outrider__PolicyExplanation *to, const struct explanation *from)
+{
+	to->decisions = make(from->n_decisions * sizeof(*to->decisions));
+	for (uint32_t i = 0; to->decisions && i < from->n_decisions; i++) {
+		Outrider__PolicyDecision *decision = make_decision(from->decisions[i]);
+		if (!decision)
+			return false;
+		to->decisions[to->n_decisions++] = decision;
+	}
+	return to->decisions != NULL;
+}
+
+static void explain(struct records *records, uint64_t uid, Outrider__Envelope *reply)
+{
+	static struct explanation e; /* of the loop thread */
+	char text[96];
+	if (explain_session(records->controller, uid, &e) < 0) {
+		if (uid)
+			snprintf(text, sizeof(text),
+				"session %llu is not known to the policy-controller",
+				(unsigned long long)uid);
+		else
+			snprintf(text, sizeof(text), "the policy-controller has seen no session");
+		fail(reply, ENOENT, uid, text);
+		return;
+	}
+	const struct policy_state *s = e.state;
+	uint64_t now = clock_ns();
+	Outrider__PolicyExplanation *to = make(sizeof(*to));
+	if (!to)
+		return;
+	outrider__policy_explanation__init(to);
+	to->session_uid = s->uid;
+	to->policy = strdup(s->settings.policy);
+	to->phase = strdup(phase_names[s->phase]);
+	to->k = e.k;
+	to->k_then = e.k_then;
+	to->trial_n = e.trial_n;
+	to->k_fixed = e.k_fixed;
+	to->utility = s->utility;
+	to->age_ns = now > s->last_ns ? now - s->last_ns : 0;
+	if (!add_figures(to, &e) || !add_options(to, &e) || !add_decisions(to, &e)) {
+		outrider__policy_explanation__free_unpacked(to, NULL);
+		fail(reply, ENOMEM, uid, "no memory for the explanation");
+		return;
+	}
+	reply->body_case = OUTRIDER__ENVELOPE__BODY_POLICY_EXPLANATION;
+	reply->policy_explanation = to;
 }
 
 static Outrider__PolicyRecord *make_record(const struct journal_entry *entry)
@@ -217,6 +337,9 @@ bool handle_admin(
 		break;
 	case OUTRIDER__ENVELOPE__BODY_POLICY_WATCH:
 		watch(records, request->policy_watch->after, reply);
+		break;
+	case OUTRIDER__ENVELOPE__BODY_POLICY_EXPLAIN:
+		explain(records, request->policy_explain->session_uid, reply);
 		break;
 	default:
 		understood = false;

@@ -1,4 +1,5 @@
-/* The admin messages of the policy-controller: PolicyGet, PolicyWatch, and what its knobs do. Run in
+/* The admin messages of the policy-controller: PolicyGet, PolicyWatch, PolicyExplain,
+ * PolicyRecordsRequest, and what its knobs do. Run in
  * the loop thread. */
 #pragma once
 

@@ -2,7 +2,9 @@
 
 #include "shared/base/log.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -306,4 +308,65 @@ uint32_t journal_read(
 	}
 	memmove(out, out + (max - n), n * sizeof(*out));
 	return n;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint64_t x = ((const struct journal_entry *)a)->number;
+	uint64_t y = ((const struct journal_entry *)b)->number;
+	return (x > y) - (x < y);
+}
+
+/* The check sum is against accidents alone. */
+static bool possible(const struct journal_entry *e)
+{
+	return e->session != 0 && e->k <= LIMIT_DRAFT && e->drafted <= e->k &&
+	       e->accepted <= e->drafted && e->emitted <= e->accepted + 1 &&
+	       e->batch_sessions > 0 && e->batch_sessions <= LIMIT_SESSIONS;
+}
+
+static size_t load_entries(const struct journal *journal, struct journal_entry *out)
+{
+	unsigned char block[READ_ENTRIES][JOURNAL_ENTRY_BYTES];
+	size_t n = 0;
+	for (uint64_t first = 0; first < journal->capacity; first += READ_ENTRIES) {
+		uint64_t left = journal->capacity - first;
+		uint32_t run = left < READ_ENTRIES ? (uint32_t)left : READ_ENTRIES;
+		if (!read_block(journal, first, run, block))
+			break;
+		for (uint32_t i = 0; i < run; i++)
+			if (entry_at(journal, block, first, i, &out[n]) && possible(&out[n]))
+				n++;
+	}
+	qsort(out, n, sizeof(*out), by_number);
+	return n;
+}
+
+int journal_load(const char *path, struct journal_entry **out, size_t *n, struct error *err)
+{
+	struct journal journal = {.fd = open(path, O_RDONLY | O_CLOEXEC)};
+	struct journal_head head;
+	struct stat status;
+	*out = NULL;
+	*n = 0;
+	if (journal.fd < 0)
+		return error_set(err, errno, "%s: %s", path, strerror(errno));
+	/* Its size bounds what the head may say. */
+	bool whole = fstat(journal.fd, &status) == 0 && S_ISREG(status.st_mode) &&
+		     pread(journal.fd, &head, sizeof(head), 0) == sizeof(head);
+	journal.capacity = whole ? head.capacity : 0;
+	uint64_t most = whole ? (uint64_t)status.st_size / JOURNAL_ENTRY_BYTES : 0;
+	if (whole && journal.capacity > 0 && journal.capacity <= most && head_fits(&journal))
+		*out = calloc(journal.capacity, sizeof(**out));
+	else
+		whole = false;
+	if (*out)
+		*n = load_entries(&journal, *out);
+	close(journal.fd);
+	if (*n > 0)
+		return 0;
+	free(*out);
+	*out = NULL;
+	return error_set(err, EINVAL, "%s: %s", path,
+		whole ? "a journal with nothing in it" : "not a journal of outrider-policy");
 }

@@ -65,3 +65,8 @@ uint64_t journal_lost(struct journal *journal);
  * how many. Loop thread. */
 uint32_t journal_read(
 	struct journal *journal, uint64_t session, struct journal_entry *out, uint32_t max);
+
+/* All entries of a file that is not written meanwhile, or of a copy, oldest first; *out is freed by the caller. The file is
+ * only read, and not trusted: what fails its check or cannot have happened is skipped. -ENOENT and the like, -EINVAL: not a
+ * journal, or nothing in it. */
+int journal_load(const char *path, struct journal_entry **out, size_t *n, struct error *err);

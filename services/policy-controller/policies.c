@@ -63,9 +63,25 @@ static void static_observe(
 			: 0;
 }
 
+static void static_explain(const struct policy_state *state, struct explanation *out)
+{
+	explain_say(out, "The policy is static:%u: K = %u in every iteration, whatever it brings.",
+		state->static_k, state->k);
+	if (state->k > 0 && state->utility > 0)
+		explain_say(out,
+			"It %s: utility %.2f against the iterations at K = 0 that were seen in "
+			"such a "
+			"batch.",
+			state->utility >= 1 ? "pays" : "does not pay", (double)state->utility);
+	else if (state->k > 0)
+		explain_say(out, "Whether it pays is not known: no iteration at K = 0 was seen in "
+				 "such a batch.");
+}
+
 const struct policy_ops policy_static = {
 	.name = "static",
 	.first_k = static_first_k,
 	.begin = static_begin,
 	.observe = static_observe,
+	.explain = static_explain,
 };

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "services/policy-controller/explain.h"
 #include "services/policy-controller/settings.h"
 #include "services/policy-controller/window.h"
 #include "services/policy-controller/yield.h"
@@ -34,6 +35,14 @@ struct cascade {
 		uint32_t k;
 		float utility;
 	} history[CASCADE_HISTORY];
+	/* For display: the trials of the last test, and what ended it (NULL: it goes on). */
+	uint32_t n_trials;
+	struct cascade_trial {
+		uint32_t k;
+		double etr, time_ns;
+		float utility;
+	} trials[LIMIT_DRAFT];
+	const char *ended;
 };
 
 struct policy_ops;
@@ -62,6 +71,9 @@ struct policy_state {
 	uint64_t iterations, last_ns;
 	float etr, drafted, accepted; /* moving averages */
 	double iteration_ns, base_ns;
+	uint32_t k_last; /* of the last record */
+	bool k_fixed; /* by the request, in the last record */
+	float reached[LIMIT_DRAFT], taken[LIMIT_DRAFT]; /* positions of drafts; both fade */
 };
 
 /* A decision, when one was made: the state's k, phase and utility are the new ones. */
@@ -81,6 +93,11 @@ struct policy_ops {
 	 * not fixed by the request. */
 	void (*observe)(struct policy_state *state, const struct iteration_record *record,
 		struct verdict *verdict);
+	/* Words, figures and what is known of each K, of the K that is asked for now. */
+	void (*explain)(const struct policy_state *state, struct explanation *out);
+	/* In how many iterations at the earliest a record may be decided from; 0: none is waited
+	 * for. May be NULL: 0. */
+	uint32_t (*awaits)(const struct policy_state *state);
 	bool plans; /* chooses for all of a pass's sessions at once: yield_plan after its records */
 };
 

@@ -2,8 +2,9 @@
  * The records thread: takes iteration records from the ring and lets the controller act on them. It
  * owns the consumer's end of the ring; the controller is shared with the loop thread under `mutex`.
  *
- * While records come, the ring is looked at every `poll`: the verifier's push then finds nobody
- * asleep and makes no system call. When none came for a while, the thread sleeps on the ring's
+ * While records come, the ring is looked at every `poll`, or sooner when a record is due that
+ * something may be decided from: the verifier's push then finds nobody asleep and makes no system
+ * call. When none came for a while, the thread sleeps on the ring's
  * doorbell.
  */
 #pragma once

@@ -20,9 +20,9 @@ const struct config_key settings_keys[] = {
 		.type = CONFIG_STRING,
 		.offset = KEY(policy),
 		.size = sizeof(((struct settings *)NULL)->policy),
-		.fallback = "cascade",
-		.help = "How K is chosen: cascade (test-and-set), yield (the most expected tokens "
-			"per second), or static:K for the same K always.",
+		.fallback = "yield",
+		.help = "How K is chosen: yield (the most expected tokens per second), cascade "
+			"(test-and-set), or static:K for the same K always.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT, "7", "tokens",
@@ -131,11 +131,10 @@ const struct config_key settings_keys[] = {
 		.offset = KEY(poll_ns),
 		.min = 0,
 		.max = 1e9,
-		.fallback = "2ms",
-		.help = "How often records are looked for while they come, or a quarter of an "
-			"iteration if that is longer; 0 sleeps on the "
-			"doorbell each time, "
-			"which costs the verifier a system call per iteration.",
+		.fallback = "10ms",
+		.help = "How often records are looked for while they come; sooner when one is due "
+			"that decides, later with slow iterations; 0: the verifier rings, at a "
+			"system call per iteration.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_GLOBAL},
 	{.section = "",

@@ -19,6 +19,8 @@
 #define PURSE_FLOOR (-1.0)
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations */
+#define FIRST_RECORDS 4u /* of a session, that are waited for */
+#define DRAFTING_RECORDS 8u /* that may wait for each other while it drafts */
 #define WAITING_MAX 64u /* plans after which the record of a trial is taken for lost */
 
 void yield_shared_init(struct yield_shared *shared)
@@ -343,7 +345,7 @@ static double change_worth(
 }
 
 /* Changes per iteration that the session has shown, beginning with one in `phase`. */
-static double change_rate(const struct policy_state *s)
+double yield_change_rate(const struct policy_state *s)
 {
 	return (1.0 + s->yield.acceptance.n_alarms) /
 	       (double)(s->settings.phase + (int64_t)s->yield.iterations);
@@ -354,9 +356,10 @@ static double change_rate(const struct policy_state *s)
 static uint32_t explore(const struct plan *p, uint32_t index, const struct choice *c, uint32_t best)
 {
 	const struct policy_state *s = p->states[index];
+	struct yield_view *view = &p->states[index]->yield.view;
 	const struct yield_option *o = &p->shared->options[index];
 	uint32_t chosen = best;
-	double most = 0, rate = change_rate(s), changed = 0;
+	double most = 0, rate = yield_change_rate(s), changed = 0;
 	/* What cannot pay at any acceptance is tried again only in case the costs have changed. */
 	if (best == 0 && !(c->hope > 0) && ++p->shared->hopeless < HOPELESS_EVERY)
 		return best;
@@ -381,8 +384,12 @@ static uint32_t explore(const struct plan *p, uint32_t index, const struct choic
 		 * to be tried. */
 		double sd = best == 0 ? c->sd[k] : c->sd_cost[k];
 		double found = changed * (1 - pow(0.5, k));
-		double value = horizon * (improvement(behind, sd) + found) -
-			       fmax(behind, best == 0 ? loss : behind);
+		double brings = horizon * (improvement(behind, sd) + found);
+		double costs = fmax(behind, best == 0 ? loss : behind);
+		double value = brings - costs;
+		view->weighed |= 1u << k;
+		view->brings[k] = (float)brings;
+		view->costs[k] = (float)costs;
 		if (value > most) {
 			most = value;
 			chosen = k;
@@ -391,16 +398,23 @@ static uint32_t explore(const struct plan *p, uint32_t index, const struct choic
 	return chosen;
 }
 
-static uint32_t best_of(const struct policy_state *s, const struct choice *c, uint32_t planned)
+static uint32_t best_of(struct policy_state *s, const struct choice *c, uint32_t planned)
 {
+	struct yield_view *view = &s->yield.view;
 	uint32_t best = planned, most = (uint32_t)s->settings.k_max;
 	for (uint32_t k = 0; k <= most; k++)
 		if (c->rate[k] > c->rate[best])
 			best = k;
-	if (s->k <= most && c->rate[s->k] * STICKY > c->rate[best])
+	view->highest = best;
+	view->rule = YIELD_MOST;
+	if (s->k <= most && s->k != best && c->rate[s->k] * STICKY > c->rate[best]) {
 		best = s->k;
-	if (best > 0 && c->rate[best] < s->settings.threshold * c->rate[0])
+		view->rule = YIELD_STICKY;
+	}
+	if (best > 0 && c->rate[best] < s->settings.threshold * c->rate[0]) {
 		best = 0;
+		view->rule = YIELD_THRESHOLD;
+	}
 	return best;
 }
 
@@ -416,6 +430,29 @@ static void explain(const struct plan *p, uint32_t index, const struct choice *c
 		s->trial_n ? "trying " : "", k, 1 + o->gained[k], o->extra[k],
 		tokens / c->rate[k] / 1e6, (p->sessions + c->other_gain) / c->rate[0] / 1e6,
 		100 * acceptance_mean(&s->yield.acceptance), c->rate[k] / c->rate[0], why);
+}
+
+/* What is going to be decided from, kept for who asks. */
+static void keep_view(const struct plan *p, uint32_t index, const struct choice *c)
+{
+	const struct yield_option *o = &p->shared->options[index];
+	struct policy_state *s = p->states[index];
+	struct yield_view *view = &s->yield.view;
+	*view = (struct yield_view){
+		.k_max = (uint32_t)s->settings.k_max,
+		.sessions = p->sessions,
+		.others = (float)(p->others + c->other_extra),
+		.hope = (float)c->hope,
+		.base_ns = p->shared->pass_ns[0],
+	};
+	for (uint32_t k = 0; k <= view->k_max; k++) {
+		double tokens = p->sessions + c->other_gain + o->gained[k];
+		view->drafted[k] = (float)o->extra[k];
+		view->tokens[k] = (float)(1 + o->gained[k]);
+		view->rate[k] = (float)c->rate[k];
+		view->time_ns[k] = (float)(tokens / c->rate[k]);
+		view->doubt[k] = (float)c->sd[k];
+	}
 }
 
 /* Where the session's chains end from now on. Now and then one is left uncut, to see what the cut
@@ -449,18 +486,25 @@ static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 		return;
 	}
 	y->waiting = s->trial_n = 0;
+	keep_view(p, index, &c);
 	uint32_t best = best_of(s, &c, o->k), k = best, trial = known ? 1 : 2;
+	y->view.best = best;
 	/* Nothing is tried before what was decided last is in force. */
 	if (y->k == s->k)
 		k = explore(p, index, &c, best);
+	if (k != best)
+		y->view.rule = YIELD_TRIAL;
 	if (best > 0 && (double)y->acceptance.tried < THIN) {
 		k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
 		best = 0;
 		trial = PROOF;
+		y->view.rule = YIELD_PROOF;
 	}
 	bool empty = y->purse <= 0 && (best > 0 || k > 0);
-	if (empty)
+	if (empty) {
 		best = k = 0;
+		y->view.rule = YIELD_EMPTY;
+	}
 	s->k = o->k = best;
 	if (k != best) {
 		s->trial_id++;
@@ -512,10 +556,21 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 		settle_on(&p, i, &verdicts[i]);
 }
 
+/* At once while something is tried or is not in force yet, soon while it drafts. */
+static uint32_t yield_awaits(const struct policy_state *s)
+{
+	const struct yield *y = &s->yield;
+	if (s->trial_n > 0 || y->k != s->k || y->iterations < FIRST_RECORDS)
+		return 1;
+	return s->k > 0 ? DRAFTING_RECORDS : 0;
+}
+
 const struct policy_ops policy_yield = {
 	.name = "yield",
 	.first_k = yield_first_k,
 	.begin = yield_begin,
 	.observe = yield_observe,
+	.explain = yield_explain,
+	.awaits = yield_awaits,
 	.plans = true,
 };

@@ -55,6 +55,30 @@
 
 struct policy_state;
 struct verdict;
+struct explanation;
+
+enum yield_rule {
+	YIELD_UNPLANNED, /* nothing was measured yet */
+	YIELD_MOST, /* the highest rate */
+	YIELD_STICKY, /* the K there was: another promises too little more */
+	YIELD_THRESHOLD, /* K = 0: the highest rate is too little above its */
+	YIELD_TRIAL, /* what a trial may bring exceeds what it costs */
+	YIELD_PROOF, /* too little was seen for the best K */
+	YIELD_EMPTY, /* the purse */
+};
+
+/* What the plan that chose K weighed, per K from 0 to k_max: only for display. */
+struct yield_view {
+	enum yield_rule rule;
+	uint32_t k_max, best, highest; /* of the rates, before the rules */
+	uint32_t sessions; /* in the pass */
+	uint32_t weighed; /* bit k: as a trial */
+	float others; /* drafted tokens of the rest of the pass */
+	float hope, base_ns;
+	float drafted[LIMIT_DRAFT + 1], tokens[LIMIT_DRAFT + 1]; /* of the session */
+	float time_ns[LIMIT_DRAFT + 1], rate[LIMIT_DRAFT + 1]; /* of the pass; tokens per ns */
+	float doubt[LIMIT_DRAFT + 1], brings[LIMIT_DRAFT + 1], costs[LIMIT_DRAFT + 1];
+};
 
 /* Of one session. */
 struct yield {
@@ -67,6 +91,7 @@ struct yield {
 	uint32_t
 		waiting; /* plans since a trial was begun that no record shows yet; 0 = none is on */
 	uint64_t iterations; /* since the session began */
+	struct yield_view view;
 };
 
 /* What one plan works with, per session. */
@@ -91,6 +116,10 @@ struct yield_shared {
 	float pass_ns[COST_EXTRA_MAX + 1];
 };
 
+/* Changes per iteration that the session has shown. */
+double yield_change_rate(const struct policy_state *s);
+/* policy_ops.explain (yield_explain.c). */
+void yield_explain(const struct policy_state *s, struct explanation *out);
 void yield_shared_init(struct yield_shared *shared);
 /* After the records of a pass: chooses K and cut of the n sessions of it that this policy serves.
  * sessions: in the pass; others: extra tokens that the rest of them had. verdicts: [n]. */

@@ -2,6 +2,7 @@
 """outrider-bench: what needs no service runs, says what it measured, and refuses what it cannot."""
 import json
 import os
+import struct
 import subprocess
 import tempfile
 
@@ -109,6 +110,45 @@ with tempfile.NamedTemporaryFile("w", suffix=".json") as curve:
     curve.flush()
     result = run("policy", "--curve", curve.name)
     ok(result.returncode != 0 and "batch" in result.stderr, "a file without a curve is refused", result.stderr)
+
+
+def journal(iterations):
+    """A journal as outrider-policy keeps one (journal.h): (session, k, drafted, accepted, batch_tokens, us) each."""
+    file = struct.pack("<QIIQ", 0x4c4e524a5452554f, 1, 128, len(iterations)).ljust(4096, b"\0")
+    for i, (session, k, drafted, accepted, tokens, us) in enumerate(iterations):
+        number = i or len(iterations)  # number n lies in place n modulo the capacity
+        entry = struct.pack("<QQQQI8B6I4xQ4I3f", number, 0, session, i, 0, k, drafted, accepted, accepted + 1, 2, 0, 0, 2,
+                            1, tokens, 0, 24, 0, 0, 0, 5 if k else 0, us, 0, us + (5 if k else 0), 0, 0, 0)
+        entry = entry.ljust((len(entry) + 7) // 8 * 8, b"\0")
+        h = 0xcbf29ce484222325
+        for word in struct.unpack(f"<{len(entry) // 8}Q", entry):
+            h = (h ^ word) * 0x100000001b3 % 2**64
+            h ^= h >> 32
+        file += (struct.pack("<Q", h) + entry).ljust(128, b"\0")
+    return file
+
+
+with tempfile.NamedTemporaryFile(suffix=".journal") as served:
+    # One session whose drafts of 3 were always right and one whose were never; a pass costs 1 + 0.5 a token.
+    served.write(journal([(7 + i % 2, 3, 3, 3 * (i % 2), 4, 250) for i in range(200)] + [(9, 0, 0, 0, 1, 100)] * 32))
+    served.flush()
+    rows = {}
+    for curve in ("dense", served.name):
+        figures, result = cells("--process", served.name, "--curve", curve, "--policy", "static:3", "--noise", "0",
+                                "--sessions", "2")
+        rows[curve] = figures["cells"][0]["rows"][1] if figures["cells"] else result.stderr
+    ok(abs(rows["dense"]["tokens_per_iteration"] - (100 + 400) / 200) < 0.05, "a journal's sessions are replayed",
+       (rows, result.stderr))
+    # K = 0: 500 tokens of 100 us; K = 3: 200 passes of 255 us.
+    ok(abs(rows[served.name]["to_k0"] / (500 * 100 / (200 * 255)) - 1) < 0.05, "and its passes cost what they did", rows)
+    served.seek(4096 + 20)
+    served.write(b"x" * 3000)
+    served.flush()
+    figures, result = cells("--process", served.name, "--curve", "dense", "--policy", "static:3", "--sessions", "2")
+    ok(result.returncode == 0, "damaged entries are left out", result.stderr)
+    served.truncate(2000)
+    result = run("policy", "--process", served.name)
+    ok(result.returncode == 65 and "not a journal" in result.stderr, "a file that is none is refused", result.stderr)
 result = run("policy", "--published", "--sessions", "4")
 ok(result.returncode == 0 and "57% faster" in result.stdout, "published figures beside simulated ones", result.stderr)
 

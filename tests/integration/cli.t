@@ -177,7 +177,7 @@ def check_status(service):
 def check_ctl(service):
     client(service, "run", "--tokens", IDS, "--max-tokens", 40, "--ignore-eos")  # so that there is something to see
     for words in (("status",), ("sessions",), ("policy", "get"), ("cache", "stats"), ("cache", "stats", "--layers"),
-                  ("top",), ("policy", "watch", "--once"), ("policy", "plot")):
+                  ("top",), ("policy", "watch", "--once"), ("policy", "plot"), ("policy", "explain")):
         text, as_json = ctl(service, *words), ctl(service, *words, "--format", "json", "--once")
         try:
             parsed = [json.loads(l) for l in as_json.stdout.splitlines()] if "watch" in words else \
@@ -192,13 +192,27 @@ def check_ctl(service):
     result = client(service, "run", "--tokens", IDS, "--max-tokens", 16, "--ignore-eos", "--format", "json")
     used = json.loads(result.stdout)["usage"]["k_used"]
     tap.ok(used[2] > 0 and not any(used[3:]), "and the next request feels it", used)
+    uid = ctl(service, "policy", "explain", "--format", "json")
+    explained = json.loads(uid.stdout)
+    tap.ok(explained["policy"] == "static:2" and explained["k"] == 2 and not explained["k_fixed"] and explained["words"],
+           "policy explain says why", explained)
+    same = ctl(service, "policy", "explain", explained["uid"])
+    tap.ok(same.returncode == 0 and f"session {explained['uid']}: K = 2" in same.stdout and
+           explained["words"][0] in same.stdout, "also of a session that is named", same.stdout + same.stderr)
+    for bad, status in (("7", 65), ("seven", 64), ("-1", 64)):
+        refused = ctl(service, "policy", "explain", "--", bad)
+        tap.ok(refused.returncode == status and bad in refused.stderr, f"policy explain {bad} is refused",
+               f"{refused.returncode} {refused.stderr}")
+    client(service, "run", "--tokens", IDS, "--max-tokens", 16, "--ignore-eos", "--k", "1")
+    fixed = json.loads(ctl(service, "policy", "explain", "--format", "json").stdout)
+    tap.ok(fixed["k_fixed"] and fixed["k"] == 1 and "request" in fixed["words"][0], "and who fixed K", fixed)
     for bad in ("static:99", "k_max=0", "nonsense=1"):
         refused = ctl(service, "policy", "set", bad)
         tap.ok(refused.returncode == 65 and refused.stderr, f"policy set {bad} is refused", refused.stderr)
     empty = ctl(service, "policy", "set", "")
     tap.ok(empty.returncode == 64 and empty.stderr, "so is nothing at all", empty.stdout + empty.stderr)
     knobs = json.loads(ctl(service, "policy", "get", "--format", "json").stdout)["knobs"]
-    tap.ok({k["name"]: k["value"] for k in knobs}["poll"] == "2ms", "times are shown as a person writes them", knobs)
+    tap.ok({k["name"]: k["value"] for k in knobs}["poll"] == "10ms", "times are shown as a person writes them", knobs)
     tap.ok(json.loads(ctl(service, "policy", "get", "--format", "json").stdout)["policy"] == "static:2",
            "a refused change changes nothing")
     tap.ok(ctl(service, "nonsense").returncode == 64, "an unknown command is status 64")

@@ -102,7 +102,7 @@ static void right_value(const Outrider__KnobInfo *info, char *out, size_t bytes)
 {
 	static const char *const times[] = {"auto", "0", "2us", "50us", "1ms"};
 	static const char *const policies[] = {
-		"cascade", "static:0", "static:1", "static:3", "static:7", "static:15"};
+		"cascade", "yield", "static:0", "static:1", "static:3", "static:7", "static:15"};
 	const char *to = strstr(info->range, " to ");
 	long long low, high;
 

@@ -81,7 +81,7 @@ def check_set(service):
     tap.ok(done(ctl(service, "policy", "set", "static:3", "k_max=5")) and value(service, "policy.policy") == "static:3",
            "policy set is the same")
     tap.ok(done(ctl(service, "knob", "reset", "policy.policy", "k_max", "default_k", "ngram_max"))
-           and value(service, "policy.policy") == "cascade" and value(service, "policy.k_max") == "7",
+           and value(service, "policy.policy") == "yield" and value(service, "policy.k_max") == "7",
            "reset goes back to the start")
     tap.ok(done(ctl(service, "knob", "set", "k_max=6", "default_k=1", "--for", "1h")), "a change for a time")
     now = knobs(service, "k_max")["policy.k_max"]

@@ -25,6 +25,8 @@ static struct settings defaults(void)
 {
 	struct settings settings;
 	config_defaults(settings_keys, &settings);
+	/* Whose decisions are known by the iteration; test_yield has the other. */
+	strcpy(settings.policy, "cascade");
 	return settings;
 }
 
@@ -343,6 +345,32 @@ static void a_lower_k_max_takes_effect_at_once(void **state)
 	}
 }
 
+static void the_record_that_decides_is_the_one_that_is_waited_for(void **state)
+{
+	struct fixture *f = *state;
+	struct settings settings = defaults();
+	struct simulated sim = simulated_make(5, 0, 0.6, 0.2);
+	strcpy(settings.policy, "cascade");
+	assert_int_equal(controller_set(&f->controller, &settings, 0, NULL), 0);
+	assert_int_equal(controller_due_ns(&f->controller), 0);
+	for (int i = 0; i < 300; i++) {
+		const struct controller *c = &f->controller;
+		uint64_t decisions = c->n_decisions, due = controller_due_ns(c);
+		uint64_t next = c->last_ns + c->last_iteration_ns;
+		serve(f, &sim, 1);
+		/* Nothing is decided from a record before the one that is due. */
+		if (i > 0)
+			assert_int_equal(c->n_decisions > decisions, due == next);
+	}
+	struct iteration_record r = simulated_step(&sim, 2);
+	r.k_fixed = 1;
+	controller_record(&f->controller, &r);
+	assert_int_equal(controller_due_ns(&f->controller), 0);
+	strcpy(settings.policy, "static:3");
+	assert_int_equal(controller_set(&f->controller, &settings, 0, NULL), 0);
+	assert_int_equal(controller_due_ns(&f->controller), 0);
+}
+
 static void names_of_policies_are_read_strictly(void **state)
 {
 	(void)state;
@@ -375,6 +403,7 @@ int main(void)
 		TEST(a_session_keeps_what_was_set_for_it_alone),
 		TEST(a_policy_is_switched_live_for_one_session),
 		TEST(a_lower_k_max_takes_effect_at_once),
+		TEST(the_record_that_decides_is_the_one_that_is_waited_for),
 		TEST(names_of_policies_are_read_strictly),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

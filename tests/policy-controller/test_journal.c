@@ -195,6 +195,38 @@ static void a_folder_that_is_not_there_is_no_reason_to_stop(void **state)
 	assert_int_equal(journal_read(&journal, 0, out, READ), 0);
 }
 
+static void a_file_is_loaded_without_being_changed(void **state)
+{
+	(void)state;
+	struct journal_entry *all = NULL;
+	struct error err = {""};
+	size_t n = 0;
+	assert_int_equal(journal_load(path, &all, &n, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "nothing in it"));
+	for (uint64_t i = 0; i < CAPACITY + 50; i++) {
+		struct iteration_record record = {.session = 7,
+			.iteration = i,
+			.k = i % 10 ? 3 : 20, /* one in ten cannot have happened */
+			.emitted = 1,
+			.batch_sessions = 1};
+		journal_add(&journal, &record, NULL);
+	}
+	journal_flush(&journal);
+	assert_int_equal(journal_load(path, &all, &n, &err), 0);
+	assert_in_range(n, CAPACITY * 9 / 10 - 1, CAPACITY * 9 / 10 + 1);
+	for (size_t i = 0; i < n; i++) {
+		assert_true(all[i].iteration % 10 != 0 && all[i].iteration >= 50);
+		assert_true(i == 0 || all[i].number > all[i - 1].number);
+	}
+	free(all);
+	/* A head that claims more than there is. */
+	uint64_t claim = UINT64_MAX / JOURNAL_ENTRY_BYTES;
+	assert_int_equal(pwrite(journal.fd, &claim, sizeof(claim), 16), sizeof(claim));
+	assert_int_equal(journal_load(path, &all, &n, &err), -EINVAL);
+	assert_null(all);
+	assert_int_equal(journal_load("/no/such.journal", &all, &n, &err), -ENOENT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -208,6 +240,7 @@ int main(void)
 		TEST(without_a_path_nothing_is_kept),
 		TEST(a_full_disk_loses_entries_and_nothing_else),
 		TEST(a_folder_that_is_not_there_is_no_reason_to_stop),
+		TEST(a_file_is_loaded_without_being_changed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,232 @@
+/* What is explained is what is in force: for every policy, at every moment. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/policy-controller/simulate.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fixture {
+	void *payload;
+	struct policy_page *page;
+	struct ring ring;
+	struct controller controller;
+	struct explanation explanation;
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct settings settings;
+	config_defaults(settings_keys, &settings);
+	f->payload = aligned_alloc(CACHE_LINE, policy_bytes());
+	memset(f->payload, 0, policy_bytes());
+	policy_format(f->payload);
+	assert_int_equal(policy_attach(f->payload, policy_bytes(), &f->page, &f->ring, NULL), 0);
+	controller_init(&f->controller, f->page, &settings);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	free(f->payload);
+	free(f);
+	return 0;
+}
+
+static void use(struct fixture *f, const char *policy)
+{
+	struct settings settings = f->controller.settings;
+	snprintf(settings.policy, sizeof(settings.policy), "%s", policy);
+	assert_int_equal(controller_set(&f->controller, &settings, 0, NULL), 0);
+}
+
+static const struct explained_k *option(const struct explanation *e, uint32_t k)
+{
+	for (uint32_t i = 0; i < e->n_options; i++)
+		if (e->options[i].k == k)
+			return &e->options[i];
+	return NULL;
+}
+
+/* One iteration as a verifier makes it, after what is explained was held against the page. */
+static void step(struct fixture *f, struct simulated *sim, struct policy_trial *trial)
+{
+	struct explanation *e = &f->explanation;
+	struct policy_session knobs;
+	bool known = policy_lookup(f->page, sim->page, sim->uid, &knobs);
+	if (known) {
+		char number[16];
+		assert_int_equal(explain_session(&f->controller, sim->uid, e), 0);
+		assert_int_equal(e->k, knobs.k);
+		assert_int_equal(e->trial_n, knobs.trial_n);
+		assert_int_equal(e->k_then, knobs.k_then);
+		assert_true(e->n_words > 0 && e->n_figures > 0);
+		snprintf(number, sizeof(number), "%u", e->k);
+		/* Words of the K in force, but for those that say why it is off. */
+		if (e->k > 0)
+			assert_non_null(strstr(e->words[0], number));
+		for (uint32_t i = 0; i < e->n_options; i++)
+			assert_true(e->options[i].time_ns > 0 && isfinite(e->options[i].utility));
+	}
+	struct iteration_record r = simulated_step(sim, policy_next_k(&knobs, trial));
+	controller_record(&f->controller, &r);
+}
+
+static void the_k_that_is_explained_is_the_one_in_force(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const policies[] = {"cascade", "yield", "static:2", "static:0"};
+	static const double chances[] = {0.9, 0.5, 0.05};
+	uint64_t uid = 1;
+	for (uint32_t p = 0; p < 4; p++)
+		for (uint32_t c = 0; c < 3; c++) {
+			struct simulated sim = simulated_make(uid++, 0, chances[c], 0.2);
+			struct policy_trial trial = {0};
+			use(f, policies[p]);
+			for (int i = 0; i < 500; i++)
+				step(f, &sim, &trial);
+			assert_int_equal(f->explanation.n_decisions > 0, 1);
+		}
+}
+
+static void cascade_shows_the_trials_of_its_last_test_and_what_ended_it(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 0, 0.85, 0.15);
+	struct policy_trial trial = {0};
+	const struct policy_state *s = &f->controller.sessions[0];
+	use(f, "cascade");
+	for (int i = 0; i < 40 || s->phase != PHASE_SET; i++)
+		step(f, &sim, &trial);
+	struct explanation *e = &f->explanation;
+	assert_int_equal(explain_session(&f->controller, 0, e), 0);
+	const struct explained_k *best = option(e, e->k), *none = option(e, 0);
+	assert_non_null(best);
+	assert_non_null(none);
+	assert_true(fabs(none->utility - 1) < 1e-9);
+	for (uint32_t i = 0; i < e->n_options; i++)
+		assert_true(e->options[i].utility <= best->utility);
+	assert_true(fabs(best->utility - best->tokens_per_s / none->tokens_per_s) < 1e-3);
+	assert_non_null(strstr(e->words[1], s->cascade.ended));
+}
+
+static void yield_shows_every_k_and_the_best_is_the_one_it_chose(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 0, 0.85, 0.15);
+	struct policy_trial trial = {0};
+	use(f, "yield");
+	for (int i = 0; i < 300 || f->controller.sessions[0].trial_n; i++)
+		step(f, &sim, &trial);
+	struct explanation *e = &f->explanation;
+	assert_int_equal(explain_session(&f->controller, 5, e), 0);
+	assert_int_equal(e->n_options, f->controller.settings.k_max + 1);
+	assert_true(e->k > 0);
+	for (uint32_t i = 0; i < e->n_options; i++) {
+		const struct explained_k *o = &e->options[i];
+		assert_int_equal(o->k, i);
+		assert_true(o->tokens_per_s <= 1.01 * option(e, e->k)->tokens_per_s);
+		assert_true(fabs(o->tokens / o->time_ns * 1e9 / o->tokens_per_s - 1) < 1e-3);
+	}
+	/* What it expects is what happens. */
+	double expected = simulated_utility(&sim, e->k);
+	assert_true(fabs(option(e, e->k)->utility / expected - 1) < 0.15);
+}
+
+static void acceptance_by_position_is_what_was_accepted(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 0, 0.5, 0.2);
+	use(f, "static:4");
+	for (int i = 0; i < 600; i++) {
+		struct iteration_record r = simulated_step(&sim, 4);
+		r.accepted = i % 4 == 0 ? 0 : i % 4 == 1 ? 2 : 1; /* 75%, a third, none */
+		r.emitted = (uint8_t)(r.accepted + 1);
+		controller_record(&f->controller, &r);
+	}
+	struct explanation *e = &f->explanation;
+	assert_int_equal(explain_session(&f->controller, 5, e), 0);
+	assert_int_equal(e->n_positions, 3);
+	static const double expected[] = {0.75, 1 / 3.0, 0};
+	for (uint32_t i = 0; i < 3; i++)
+		assert_true(fabs(e->positions[i].accepted / e->positions[i].reached - expected[i]) <
+			    0.03);
+}
+
+static void a_request_that_fixed_k_is_named(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 0, 0.5, 0.2);
+	for (int i = 0; i < 10; i++) {
+		struct iteration_record r = simulated_step(&sim, 3);
+		r.k_fixed = 1;
+		controller_record(&f->controller, &r);
+	}
+	struct explanation *e = &f->explanation;
+	assert_int_equal(explain_session(&f->controller, 5, e), 0);
+	assert_true(e->k_fixed);
+	assert_int_equal(e->k, 3);
+	assert_non_null(strstr(e->words[0], "request fixed K = 3"));
+}
+
+static void decisions_are_the_sessions_own_and_the_newest(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated one = simulated_make(5, 0, 0.9, 0.1), two = simulated_make(6, 1, 0.9, 0.1);
+	struct policy_trial trials[2] = {{0}};
+	use(f, "cascade");
+	for (int i = 0; i < 400; i++) {
+		step(f, &one, &trials[0]);
+		step(f, &two, &trials[1]);
+	}
+	struct explanation *e = &f->explanation;
+	assert_int_equal(explain_session(&f->controller, 5, e), 0);
+	assert_int_equal(e->n_decisions, EXPLAIN_DECISIONS);
+	for (uint32_t i = 0; i < e->n_decisions; i++) {
+		assert_int_equal(e->decisions[i]->session, 5);
+		if (i > 0)
+			assert_true(e->decisions[i]->number > e->decisions[i - 1]->number);
+	}
+	assert_int_equal(e->decisions[e->n_decisions - 1]->k_new, f->controller.sessions[0].k);
+}
+
+static void a_session_that_is_not_known_is_said_to_be_so(void **state)
+{
+	struct fixture *f = *state;
+	assert_int_equal(explain_session(&f->controller, 0, &f->explanation), -ENOENT);
+	assert_int_equal(explain_session(&f->controller, 9, &f->explanation), -ENOENT);
+	struct simulated one = simulated_make(5, 0, 0.9, 0.1), two = simulated_make(6, 1, 0.9, 0.1);
+	struct iteration_record r = simulated_step(&one, 0);
+	controller_record(&f->controller, &r);
+	simulated_step(&two, 0);
+	r = simulated_step(&two, 0);
+	controller_record(&f->controller, &r);
+	assert_int_equal(explain_session(&f->controller, 9, &f->explanation), -ENOENT);
+	assert_int_equal(explain_session(&f->controller, 0, &f->explanation), 0);
+	assert_int_equal(f->explanation.state->uid, 6);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(the_k_that_is_explained_is_the_one_in_force),
+		TEST(cascade_shows_the_trials_of_its_last_test_and_what_ended_it),
+		TEST(yield_shows_every_k_and_the_best_is_the_one_it_chose),
+		TEST(acceptance_by_position_is_what_was_accepted),
+		TEST(a_request_that_fixed_k_is_named),
+		TEST(decisions_are_the_sessions_own_and_the_newest),
+		TEST(a_session_that_is_not_known_is_said_to_be_so),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
