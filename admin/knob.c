@@ -97,7 +97,7 @@ static void print_list(const json_t *knobs)
 	{
 		if (strcmp(process, text_of(knob, "process")) != 0)
 			printf("%s%s%s\n", *process ? "\n" : "", text_of(knob, "process"),
-				is(knob, "running") ? "" : " (does not run)");
+				is(knob, "running") ? "" : " (does not answer)");
 		process = text_of(knob, "process");
 		print_line(knob);
 	}
@@ -106,7 +106,7 @@ static void print_list(const json_t *knobs)
 static void print_whole(const json_t *knob)
 {
 	printf("%s.%s = %s\n", text_of(knob, "process"), text_of(knob, "name"),
-		is(knob, "running") ? text_of(knob, "value") : "(does not run)");
+		is(knob, "running") ? text_of(knob, "value") : "(does not answer)");
 	printf("  %s\n", text_of(knob, "help"));
 	printf("  %s, %s%s%s; default %s; scope %s; %s\n", text_of(knob, "type"),
 		text_of(knob, "range"), *text_of(knob, "unit") ? " " : "", text_of(knob, "unit"),

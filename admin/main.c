@@ -5,6 +5,7 @@
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
+#include <ctype.h>
 #include <getopt.h>
 #include <locale.h>
 #include <stdlib.h>
@@ -124,7 +125,7 @@ static void usage_of(const struct command *c, FILE *to)
 {
 	fprintf(to, "usage: outriderctl %s%s%s%s%s [options]\n%c%s.\n%s", c->words[0],
 		c->words[1] ? " " : "", c->words[1] ? c->words[1] : "", c->arguments[0] ? " " : "",
-		c->arguments, c->help[0] - 'a' + 'A', c->help + 1, c->more);
+		c->arguments, toupper((unsigned char)c->help[0]), c->help + 1, c->more);
 	fputs("\n"
 	      "  --runtime-dir DIR   where the service is\n"
 	      "  --format text|json  how to print; --json is the second\n",
@@ -182,13 +183,26 @@ static int take_number(const char *flag, const char *text, uint64_t max, uint64_
 	return 0;
 }
 
+/* Without the flag it is 0, all sessions: a variable of a script that was not set must not come to that. */
+static int take_session(const char *text, uint64_t *out)
+{
+	int status = take_number("--session", text, UINT64_MAX, out);
+
+	if (status == 0 && *out == 0)
+		status =
+			ctl_fail(EX_USAGE, "--session \"%.32s\": no session has this number", text);
+	return status;
+}
+
 /* --if is about the word before it; one that comes first is about the first knob. */
 static int take_expected(struct ctl *ctl, const struct words *words, char *value)
 {
 	if (ctl->n_expected == CTL_EXPECTED_MAX)
 		return ctl_fail(EX_USAGE, "more than %d times --if", CTL_EXPECTED_MAX);
-	ctl->expected[ctl->n_expected].argument =
-		words->n > KNOB_WORDS ? words->of[words->n - 1] : NULL;
+	const char *argument = words->n > KNOB_WORDS ? words->of[words->n - 1] : NULL;
+	if (ctl_expected(ctl, argument))
+		return ctl_fail(EX_USAGE, "--if \"%.32s\": this knob has one already", value);
+	ctl->expected[ctl->n_expected].argument = argument;
 	ctl->expected[ctl->n_expected++].value = value;
 	return 0;
 }
@@ -214,7 +228,7 @@ static int take_flag(struct ctl *ctl, int flag, const struct words *words, const
 		ctl->layers = true;
 		break;
 	case 's':
-		return take_number("--session", optarg, UINT64_MAX, &ctl->session);
+		return take_session(optarg, &ctl->session);
 	case 'n':
 		status = take_number("--last", optarg, UINT32_MAX, &number);
 		ctl->last = (uint32_t)number;

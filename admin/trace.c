@@ -35,7 +35,7 @@ struct picture {
 	FILE *file;
 	struct source sources[PROCESSES_MAX];
 	size_t n_sources;
-	uint64_t end_ns; /* what begins later is not wanted */
+	uint64_t begin_ns, end_ns; /* what ends earlier or begins later is not wanted */
 	bool any; /* events so far */
 };
 
@@ -76,7 +76,8 @@ static void draw_span(
 	const uint64_t value[2] = {span->value0, span->value1};
 
 	/* A newer process may have kinds this program does not know. */
-	if (!info || span->start_ns > picture->end_ns)
+	if (!info || span->start_ns > picture->end_ns ||
+		span->start_ns + span->length_ns < picture->begin_ns)
 		return;
 	name_lane(picture, source, span->lane);
 	event_begin(picture);
@@ -110,7 +111,8 @@ static int collect_once(struct ctl *ctl, struct picture *picture, struct source 
 
 	uint64_t now_ns = clock_ns();
 	body.on_ns = now_ns < picture->end_ns ? ON_NS : 0;
-	body.next = source->next;
+	/* The first time where the spans of now begin, whatever an earlier trace has left. */
+	body.next = source->there ? source->next : UINT64_MAX;
 	request.body_case = OUTRIDER__ENVELOPE__BODY_TRACE_REQUEST;
 	request.trace_request = &body;
 	int code = ctl_ask(
@@ -218,7 +220,8 @@ int ctl_trace(struct ctl *ctl, int argc, char **argv)
 		return ctl_fail(EX_CANTCREAT, "%s: %s", path, strerror(errno));
 	for (; peers_all[picture.n_sources]; picture.n_sources++)
 		picture.sources[picture.n_sources].process = peers_all[picture.n_sources];
-	picture.end_ns = clock_ns() + (uint64_t)length_ns;
+	picture.begin_ns = clock_ns();
+	picture.end_ns = picture.begin_ns + (uint64_t)length_ns;
 	fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", picture.file);
 	collect(ctl, &picture);
 	for (uint64_t now_ns = clock_ns(); now_ns < picture.end_ns; now_ns = clock_ns()) {

@@ -162,7 +162,7 @@ int settings_check(const struct settings *settings, struct error *err)
 	if (settings->k_start > settings->k_max)
 		return error_set(err, ENOEXEC,
 			"k_start = %" PRId64 " is not allowed; k_start takes 1 to k_max (%" PRId64
-			")",
+			"): set both",
 			settings->k_start, settings->k_max);
 	if (settings->set_max < settings->set)
 		return error_set(err, ENOEXEC,
