@@ -516,7 +516,7 @@ static void any_record_leaves_k_and_cuts_in_range(void **state)
 	(void)state;
 	struct fixture *f = make_fixture();
 	for (uint64_t i = 0; i < 20000; i++) {
-		struct iteration_record r;
+		struct iteration_record r = {.session = 0};
 		unsigned char *bytes = (unsigned char *)&r;
 		for (size_t j = 0; j < sizeof(r); j++)
 			bytes[j] = (unsigned char)(256 * uniform(11, 256 * i + j));
