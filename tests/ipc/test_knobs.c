@@ -752,6 +752,27 @@ static uint32_t dice(uint64_t seed, uint32_t n)
 	return (uint32_t)(rand_uniform(seed, RAND_REPLAY, 0, 0) * n);
 }
 
+static void a_journal_that_does_not_end_stops_no_start(void **state)
+{
+	struct fixture *f = *state;
+	daemon_knobs_close(&f->daemon);
+	/* Without a writer, opening it would wait for one. */
+	assert_int_equal(mkfifo(f->journal, 0600), 0);
+	alarm(60);
+	open_knobs(f);
+	daemon_knobs_close(&f->daemon);
+	unlink(f->journal);
+	assert_int_equal(symlink("/dev/zero", f->journal), 0);
+	open_knobs(f);
+	daemon_knobs_close(&f->daemon);
+	unlink(f->journal);
+	write_file(f->journal, "");
+	assert_int_equal(truncate(f->journal, (off_t)1 << 40), 0);
+	open_knobs(f);
+	alarm(0);
+	assert_int_equal(knobs_journal_count(&f->daemon.knobs->journal), 0);
+}
+
 static void whatever_is_asked_the_configuration_is_one_that_was_allowed(void **state)
 {
 	struct fixture *f = *state;
@@ -814,6 +835,7 @@ int main(void)
 		TEST(the_journal_is_bounded_and_rubbish_in_it_is_passed_over),
 		TEST(a_disk_that_takes_nothing_stops_no_change),
 		TEST(a_journal_that_is_no_file_stops_no_change),
+		TEST(a_journal_that_does_not_end_stops_no_start),
 		TEST(whatever_is_asked_the_configuration_is_one_that_was_allowed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
