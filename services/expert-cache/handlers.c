@@ -87,6 +87,8 @@ static int open_knobs(struct service *service, const struct options *options, st
 		.config_bytes = sizeof(service->config),
 		.check = live_check,
 		.apply = live_apply,
+		.stays = live_stays,
+		.started = service->budget > 0 ? &service->configured : NULL,
 		.arg = service,
 		.config_path = options->config_path,
 		.on_command_line = options->on_command_line,

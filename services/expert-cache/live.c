@@ -98,6 +98,7 @@ void live_recall(struct service *service)
 	struct slots_header *header = service->store.slots.header;
 	struct slots_settings configured, changed = header->changed;
 	settings_of(&service->config, &configured);
+	service->configured = service->config;
 	if (service->store.adopted &&
 		memcmp(&configured, &header->configured, sizeof(configured)) == 0 &&
 		memcmp(&configured, &changed, sizeof(changed)) != 0)
@@ -130,6 +131,12 @@ int live_apply(void *arg, const void *next, struct error *err)
 	if (strcmp(config->policy, service->config.policy) != 0)
 		log_notice("policy: %s, was %s", config->policy, service->config.policy);
 	service->budget = change.budget;
-	settings_of(config, &service->store.slots.header->changed);
 	return 0;
+}
+
+void live_stays(void *arg, const void *config)
+{
+	struct service *service = arg;
+	if (service->geometry.n_total > 0)
+		settings_of(config, &service->store.slots.header->changed);
 }

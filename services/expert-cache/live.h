@@ -2,8 +2,9 @@
  * Settings that change while the process runs: what daemon_knobs.h asks of a service. In the loop thread. The memory a
  * change needs is allocated here; the transfer worker puts it in force between two of its rounds.
  *
- * A process that dies takes no change with it: the region's header says what was configured and what it was changed to,
- * and a successor that was started with the same configuration goes on with the latter.
+ * A process that dies takes no change with it: the region's header says what was configured and what it was changed to
+ * to stay, and a successor that was started with the same configuration goes on with the latter. A change for a time
+ * ends with the process.
  */
 #pragma once
 
@@ -20,3 +21,5 @@ void live_recall(struct service *service);
 int live_check(const void *config, struct error *err);
 /* arg: struct service. All of it or nothing. */
 int live_apply(void *arg, const void *next, struct error *err);
+/* arg: struct service; config: what stays when changes for a time have ended. */
+void live_stays(void *arg, const void *config);

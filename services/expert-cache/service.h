@@ -13,6 +13,8 @@
 
 struct service {
 	struct cache_config config;
+	struct cache_config
+		configured; /* what it was started with; config may be a predecessor's */
 	struct daemon *daemon;
 	struct broker *broker;
 	struct model *model;

@@ -266,6 +266,25 @@ static void note_what_comes_later(
 	}
 }
 
+/* What next has put in force, of all sessions, is taken back. The configuration is what is in force, and so next, until
+ * it is: apply finds what changes by it. */
+static void undo(struct knobs *knobs, const struct knob_outcomes *outcomes)
+{
+	const struct daemon_knobs *o = &knobs->o;
+	memcpy(knobs->scratch, o->config, o->config_bytes);
+	for (size_t i = 0; i < outcomes->n; i++)
+		if (!outcomes->of[i].at_start)
+			config_copy(outcomes->of[i].key, knobs->next, o->config);
+	if (o->apply(o->arg, knobs->scratch, NULL) < 0) {
+		log_error("%s: a change that could not be made to last could not be undone either",
+			knobs->process);
+		return;
+	}
+	for (size_t i = 0; i < outcomes->n; i++)
+		if (!outcomes->of[i].at_start)
+			config_copy(outcomes->of[i].key, knobs->scratch, o->config);
+}
+
 /* The copy in force, and the drop-in in its place: both or none. wanted: the copy with what waits for the next start. */
 static int put_in_force(struct knobs *knobs, const struct knob_batch *batch, const void *now,
 	struct knob_outcomes *outcomes, struct error *err)
@@ -287,10 +306,8 @@ static int put_in_force(struct knobs *knobs, const struct knob_batch *batch, con
 		knobs_drop_in_abandon(knobs);
 	if (r == 0 && prepared) {
 		r = knobs_drop_in_commit(knobs, err);
-		if (r < 0 && changes && apply(knobs, batch->session, now, NULL) < 0)
-			log_error("%s: a change that could not be made to last could not be "
-				  "undone either",
-				knobs->process);
+		if (r < 0 && changes)
+			undo(knobs, outcomes);
 	}
 	/* Only what changed: other threads may be reading what cannot. */
 	for (size_t i = 0; r == 0 && batch->session == 0 && i < outcomes->n; i++)
@@ -313,6 +330,7 @@ int knobs_set(struct knobs *knobs, const struct knob_batch *batch, struct knob_o
 		return r;
 	knobs->n_changes++;
 	knobs_reverts_replace(knobs, batch, outcomes);
+	knobs_reverts_tell(knobs);
 	knobs_journal_add(&knobs->journal, batch, outcomes, "");
 	return 0;
 }
@@ -355,7 +373,8 @@ int daemon_knobs_open(struct daemon *daemon, const struct daemon_knobs *options,
 		knobs_free(&knobs);
 		return error_set(err, ENOMEM, "no memory for the knobs");
 	}
-	memcpy(knobs->started, options->config, bytes);
+	memcpy(knobs->started, options->started ? options->started : options->config, bytes);
+	knobs->o.started = knobs->started;
 	knobs_drop_in_init(knobs);
 	knobs_journal_open(&knobs->journal, daemon_runtime_dir(daemon), knobs->process);
 	daemon->knobs = knobs;

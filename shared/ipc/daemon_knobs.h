@@ -20,7 +20,13 @@ struct daemon_knobs {
 	int (*check)(const void *config, struct error *err);
 	/* Puts a checked, changed copy in force, all of it or nothing. It is config's old value that tells what changed. */
 	int (*apply)(void *arg, const void *next, struct error *err);
+	/* After each change: what will be in force when every change for a time has ended, for who has a successor go on with
+	 * it. A successor knows of no time that runs. May be NULL. */
+	void (*stays)(void *arg, const void *config);
 	void *arg;
+
+	/* What reset goes back to, where config is something else already; NULL: config as it is now. */
+	const void *started;
 
 	/* The file this process was started with (struct options), below whose .d/ lasting changes are written; NULL or ""
 	 * refuses those. */

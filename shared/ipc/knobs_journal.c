@@ -110,18 +110,26 @@ static void take_line(struct knob_journal *journal, const char *line)
 	json_decref(json);
 }
 
+/* The file to read; NULL when it is none. A pipe in its place must not be waited for, a link leads elsewhere. */
+static FILE *open_to_read(const char *path)
+{
+	struct stat st;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	FILE *file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
+	if (!file && fd >= 0)
+		close(fd);
+	return file;
+}
+
 static void load(struct knob_journal *journal)
 {
 	char line[LINE_BYTES];
-	FILE *file = fopen(journal->path, "re");
-	size_t bytes = 0;
+	FILE *file = open_to_read(journal->path);
 	if (!file)
 		return;
-	/* No more than we would have left there. */
-	while (bytes < 2u * JOURNAL_BYTES && fgets(line, sizeof line, file)) {
-		bytes += strlen(line);
+	/* No more than we would have left there; a line of NULs has bytes, but no length. */
+	while (ftello(file) < 2 * JOURNAL_BYTES && fgets(line, sizeof line, file))
 		take_line(journal, line);
-	}
 	fclose(file);
 }
 

@@ -124,6 +124,8 @@ int knobs_reverts_room(const struct knobs *knobs, size_t n, struct error *err);
 void knobs_reverts_replace(
 	struct knobs *knobs, const struct knob_batch *batch, struct knob_outcomes *outcomes);
 void knobs_reverts_schedule(struct knobs *knobs);
+/* Says what stays (struct daemon_knobs). Uses scratch. */
+void knobs_reverts_tell(struct knobs *knobs);
 void knobs_reverts_free(struct knobs *knobs);
 
 /* knobs_drop_in.c. The name comes after what administrators and packages usually write. */

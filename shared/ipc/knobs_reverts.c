@@ -56,6 +56,21 @@ void knobs_reverts_replace(
 	knobs_reverts_schedule(knobs);
 }
 
+void knobs_reverts_tell(struct knobs *knobs)
+{
+	if (!knobs->o.stays)
+		return;
+	memcpy(knobs->scratch, knobs->o.config, knobs->o.config_bytes);
+	for (size_t i = 0; i < knobs->n_reverts; i++) {
+		const struct knob_revert *revert = &knobs->reverts[i];
+		/* It was written by config_value from what was in force. */
+		if (revert->session == 0 && revert->value)
+			(void)config_assign(
+				revert->key, revert->value, knobs->process, knobs->scratch, NULL);
+	}
+	knobs->o.stays(knobs->o.arg, knobs->scratch);
+}
+
 /* What one set for a time goes back by: values of its own, and, of a session, those of all. */
 struct due {
 	struct knob_batch set, reset;
@@ -110,6 +125,7 @@ static void revert(struct knobs *knobs, const struct knob_batch *batch)
 		log_notice("%s%s cannot go back now its time is over: %s", batch->changes[0].name,
 			batch->n > 1 ? " and others" : "", err.text);
 		knobs_journal_add(&knobs->journal, &kept, &outcomes, err.text);
+		knobs_reverts_tell(knobs);
 	}
 	knobs_outcomes_free(&outcomes);
 }

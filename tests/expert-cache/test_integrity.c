@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-enum { PART_BYTES = 40000, SMALL_BYTES = 500, SLOT_BYTES = 128 << 10 };
+enum { PART_BYTES = 40000, SMALL_BYTES = 500, SLOT_BYTES = 144 << 10 };
 
 static struct slots_geometry geometry;
 static struct integrity integrity;

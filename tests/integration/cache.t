@@ -108,6 +108,18 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     service.wait_ready()
     now = stats(service)
     tap.ok(now["budget"] == "40%" and now["policy"] == "lru", "a successor goes on with what was changed", now)
+    ctl(service, "cache", "set", "budget=min", "policy=spac", "--for", "1h")
+    last = service.pid("expert-cache")
+    os.kill(last, signal.SIGKILL)
+    until(lambda: service.pid("expert-cache") not in (None, last))
+    service.wait_ready()
+    now = stats(service)
+    tap.ok(now["budget"] == "40%" and now["policy"] == "lru",
+           "a change for a time ends with the process that would have taken it back", now)
+    ctl(service, "knob", "reset", "budget", "expert-cache.policy")
+    now = stats(service)
+    tap.ok(now["budget"] == before["budget"] and now["policy"] == before["policy"],
+           "reset goes back to what was configured, not to what the successor went on with", now)
     compare("and the bytes are the same", service.swarm(requests(4), 2))
     tap.ok(until(lambda: stats(service)["in_use"] <= stats(service)["slots"]), "no more slots in use than the budget",
            stats(service))

@@ -56,6 +56,10 @@ struct fixture {
 	struct config config, session;
 	char directory[64], path[80], drop_in[128], journal[128];
 	bool on_command_line[16];
+	struct config stays; /* what was said to stay */
+	struct config running; /* what apply has put in force, by what differed from config */
+	const struct config *started;
+	bool lose_drop_in; /* the next apply takes it from under the registry */
 	int applied, refuse; /* calls; those to come that fail */
 	struct error err;
 };
@@ -78,7 +82,18 @@ static int apply(void *arg, const void *next, struct error *err)
 		return error_set(err, ENOMEM, "no room for that");
 	}
 	f->applied++;
+	for (const struct config_key *key = keys; key->name; key++)
+		if (!config_equal(key, &f->config, next))
+			config_copy(key, next, &f->running);
+	if (f->lose_drop_in)
+		unlink(f->daemon.knobs->fresh);
 	return 0;
+}
+
+static void stays(void *arg, const void *config)
+{
+	struct fixture *f = arg;
+	memcpy(&f->stays, config, sizeof f->stays);
 }
 
 static int session_get(void *arg, uint64_t uid, void *out, struct error *err)
@@ -107,7 +122,9 @@ static void open_knobs(struct fixture *f)
 		.config_bytes = sizeof f->config,
 		.check = check,
 		.apply = apply,
+		.stays = stays,
 		.arg = f,
+		.started = f->started,
 		.config_path = f->path,
 		.on_command_line = f->on_command_line,
 		.session_get = session_get,
@@ -130,6 +147,7 @@ static int setup(void **state)
 	unsetenv("STATE_DIRECTORY");
 	config_defaults(keys, &f->config);
 	config_defaults(keys, &f->session);
+	config_defaults(keys, &f->running);
 	open_knobs(f);
 	*state = f;
 	return 0;
@@ -345,6 +363,21 @@ static void a_return_that_does_not_fit_any_more_is_written_down(void **state)
 	assert_non_null(strstr(last->reason, "above high"));
 }
 
+static void what_stays_is_said_without_what_is_for_a_time(void **state)
+{
+	struct fixture *f = *state;
+	assert_int_equal(set(f, "low=12"), 0);
+	assert_int_equal(set_for(f, 5, "low=15 high=60"), 0);
+	assert_int_equal(f->stays.low, 12);
+	assert_int_equal(f->stays.high, 20);
+	assert_int_equal(set(f, "low=50"), 0);
+	assert_int_equal(f->stays.low, 50);
+	assert_int_equal(f->stays.high, 20);
+	run_timers(f);
+	/* It could not go back: now it is there to stay. */
+	assert_int_equal(f->stays.high, 60);
+}
+
 static void there_is_a_bound_on_changes_for_a_time(void **state)
 {
 	struct fixture *f = *state;
@@ -450,6 +483,18 @@ static void a_full_disk_leaves_the_drop_in_as_it_was(void **state)
 	assert_int_equal(access(f->daemon.knobs->fresh, F_OK), -1);
 }
 
+static void a_lasting_change_that_fails_at_the_last_moment_is_undone(void **state)
+{
+	struct fixture *f = *state;
+	f->lose_drop_in = true;
+	assert_true(persist(f, "low=3 high=33") < 0);
+	assert_int_equal(f->config.low, 10);
+	assert_int_equal(f->config.high, 20);
+	assert_int_equal(f->running.low, 10);
+	assert_int_equal(f->running.high, 20);
+	assert_int_equal(access(f->drop_in, F_OK), -1);
+}
+
 static void what_a_file_cannot_say_cannot_last(void **state)
 {
 	struct fixture *f = *state;
@@ -497,6 +542,18 @@ static void reset_goes_back_to_the_start_and_with_persist_to_the_configuration(v
 		set_with(f, (struct knob_batch){.reset = true, .persist = true}, "high"), 0);
 	assert_int_equal(f->config.high, 20);
 	assert_int_equal(access(f->drop_in, F_OK), -1);
+}
+
+static void reset_goes_back_to_the_start_of_who_went_on_with_another_configuration(void **state)
+{
+	struct fixture *f = *state;
+	struct config started = f->config;
+	daemon_knobs_close(&f->daemon);
+	f->config.low = 5;
+	f->started = &started;
+	open_knobs(f);
+	assert_int_equal(set_with(f, (struct knob_batch){.reset = true}, "low"), 0);
+	assert_int_equal(f->config.low, 10);
 }
 
 static void a_session_has_its_own_values(void **state)
@@ -695,6 +752,27 @@ static uint32_t dice(uint64_t seed, uint32_t n)
 	return (uint32_t)(rand_uniform(seed, RAND_REPLAY, 0, 0) * n);
 }
 
+static void a_journal_that_does_not_end_stops_no_start(void **state)
+{
+	struct fixture *f = *state;
+	daemon_knobs_close(&f->daemon);
+	/* Without a writer, opening it would wait for one. */
+	assert_int_equal(mkfifo(f->journal, 0600), 0);
+	alarm(60);
+	open_knobs(f);
+	daemon_knobs_close(&f->daemon);
+	unlink(f->journal);
+	assert_int_equal(symlink("/dev/zero", f->journal), 0);
+	open_knobs(f);
+	daemon_knobs_close(&f->daemon);
+	unlink(f->journal);
+	write_file(f->journal, "");
+	assert_int_equal(truncate(f->journal, (off_t)1 << 40), 0);
+	open_knobs(f);
+	alarm(0);
+	assert_int_equal(knobs_journal_count(&f->daemon.knobs->journal), 0);
+}
+
 static void whatever_is_asked_the_configuration_is_one_that_was_allowed(void **state)
 {
 	struct fixture *f = *state;
@@ -738,15 +816,18 @@ int main(void)
 		TEST(a_second_time_ends_at_the_value_that_was_to_stay),
 		TEST(what_went_together_goes_back_together),
 		TEST(a_return_that_does_not_fit_any_more_is_written_down),
+		TEST(what_stays_is_said_without_what_is_for_a_time),
 		TEST(there_is_a_bound_on_changes_for_a_time),
 		TEST(a_lasting_change_is_there_after_a_restart),
 		TEST(a_change_for_the_next_start_waits_for_it),
 		TEST(what_comes_later_than_the_drop_in_is_said),
 		TEST(where_nothing_can_be_written_a_lasting_change_is_not_made),
 		TEST(a_full_disk_leaves_the_drop_in_as_it_was),
+		TEST(a_lasting_change_that_fails_at_the_last_moment_is_undone),
 		TEST(what_a_file_cannot_say_cannot_last),
 		TEST(a_drop_in_that_was_edited_badly_is_left_alone),
 		TEST(reset_goes_back_to_the_start_and_with_persist_to_the_configuration),
+		TEST(reset_goes_back_to_the_start_of_who_went_on_with_another_configuration),
 		TEST(a_session_has_its_own_values),
 		TEST(who_has_reserved_the_knobs_finds_them_as_they_were),
 		TEST(a_reservation_ends_by_itself_and_returns_wait_for_it),
@@ -754,6 +835,7 @@ int main(void)
 		TEST(the_journal_is_bounded_and_rubbish_in_it_is_passed_over),
 		TEST(a_disk_that_takes_nothing_stops_no_change),
 		TEST(a_journal_that_is_no_file_stops_no_change),
+		TEST(a_journal_that_does_not_end_stops_no_start),
 		TEST(whatever_is_asked_the_configuration_is_one_that_was_allowed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
