@@ -6,6 +6,7 @@
 #include "services/expert-cache/heap.h"
 #include "services/expert-cache/residents.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #define NEVER 1e18
@@ -77,6 +78,7 @@ int replay_belady_create(
 		belady_destroy(belady);
 		return rc;
 	}
+	assert(belady->run && belady->next && belady->end); /* else rc is -ENOMEM */
 	list_uses(belady, trace);
 	*out = belady;
 	return 0;

@@ -495,8 +495,8 @@ static int read_all(const char *path, unsigned char **out, size_t *bytes, struct
 
 int cache_trace_read(const char *path, struct cache_trace *out, struct error *err)
 {
-	unsigned char *data;
-	size_t bytes;
+	unsigned char *data = NULL;
+	size_t bytes = 0;
 	int rc = read_all(path, &data, &bytes, err);
 	if (rc < 0)
 		return rc;

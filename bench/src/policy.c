@@ -133,7 +133,7 @@ struct cell_work {
 	const struct sim_process *process; /* NULL: random */
 	struct sim_curve *curves; /* with random processes: the session's is one of these */
 	uint32_t n_curves;
-	struct sim_text *texts;
+	struct sim_text texts[LIMIT_SESSIONS]; /* of the group that runs */
 };
 
 static int run_group(struct cell_work *w, struct sim_cell *cell, uint32_t first, uint32_t n,
@@ -185,7 +185,6 @@ static int run_cell(struct cell_work *w, struct sim_cell *cell, struct error *er
 {
 	const struct bench *b = w->bench;
 	struct sim_driver drivers[SIM_POLICIES] = {{0}};
-	struct sim_text texts[LIMIT_SESSIONS] = {{0}};
 	int r = 0;
 	cell->n_sessions = b->sessions;
 	for (uint32_t p = 0; r == 0 && p < b->n_policies; p++) {
@@ -197,7 +196,6 @@ static int run_cell(struct cell_work *w, struct sim_cell *cell, struct error *er
 	}
 	if (b->options.batch == 1)
 		cell->optimum_ms = calloc(b->sessions, sizeof(double));
-	w->texts = texts;
 	for (uint32_t first = 0; r == 0 && first < b->sessions; first += b->options.batch) {
 		uint32_t left = b->sessions - first;
 		uint32_t n = left < b->options.batch ? left : b->options.batch;
@@ -205,7 +203,7 @@ static int run_cell(struct cell_work *w, struct sim_cell *cell, struct error *er
 		if (r == 0)
 			r = run_group(w, cell, first, n, drivers, err);
 		for (uint32_t i = 0; i < n; i++)
-			sim_text_exit(&texts[i]);
+			sim_text_exit(&w->texts[i]);
 	}
 	for (uint32_t p = 0; p < b->n_policies; p++)
 		if (drivers[p].state)
@@ -326,8 +324,12 @@ int bench_policy(int argc, char **argv)
 {
 	struct bench *b = calloc(1, sizeof(*b));
 	struct error err = {""};
-	if (!b)
+	if (b)
+		b->cells = calloc(CELLS_MAX, sizeof(*b->cells));
+	if (!b || !b->cells) {
+		free(b);
 		return EX_OSERR;
+	}
 	b->policies = default_policies;
 	b->curves = "all";
 	b->processes = "random";
@@ -336,9 +338,8 @@ int bench_policy(int argc, char **argv)
 	b->sessions = 200;
 	b->noise = 0.05f;
 	b->options = (struct sim_options){.tokens = 512, .batch = 1, .lag = 1, .seed = 1};
-	b->cells = calloc(CELLS_MAX, sizeof(*b->cells));
 	config_defaults(settings_keys, &b->settings);
-	int r = b->cells ? parse(b, argc, argv, &err) : -ENOMEM;
+	int r = parse(b, argc, argv, &err);
 	if (r == 0 && !b->help)
 		r = take_policies(b, &err);
 	bool usage = r < 0;

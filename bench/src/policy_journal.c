@@ -3,6 +3,7 @@
 #include "services/policy-controller/journal.h"
 #include "shared/base/rand.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -84,8 +85,10 @@ int sim_journal_open(const char *path, struct sim_journal **out, struct error *e
 	j->sessions = r == 0 ? calloc(n + 1, sizeof(*j->sessions)) : NULL;
 	if (r == 0 && !j->sessions)
 		r = error_set(err, ENOMEM, "no memory for %s", path);
-	if (r == 0)
+	if (r == 0) {
+		assert(j->sessions);
 		find_sessions(j);
+	}
 	if (r == 0 && j->n_sessions == 0)
 		r = error_set(err, EINVAL, "%s: no session of %d tokens or more", path, TOKENS_MIN);
 	if (r < 0)

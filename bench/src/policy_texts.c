@@ -4,6 +4,7 @@
 #include "services/drafter/ngram.h"
 #include "shared/base/rand.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -94,6 +95,7 @@ static void synthesise(struct sim_text *text, const struct sim_process *p, uint6
 	double sum = 0, at = 0, u = rand_uniform(seed, RAND_REPLAY, 0, DRAW_STATE);
 	float *confidence = calloc(total, sizeof(*confidence));
 	bool *right = calloc(total, sizeof(*right));
+	assert(p->n_states > 0); /* a process is a journal, recorded, or has phases */
 	for (uint32_t i = 0; i < p->n_states; i++)
 		sum += p->states[i].tokens;
 	while (state + 1 < p->n_states && (at += p->states[state].tokens) < u * sum)

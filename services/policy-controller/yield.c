@@ -295,7 +295,7 @@ static void weigh(const struct plan *p, uint32_t index, struct choice *c)
 	const struct policy_state *s = p->states[index];
 	const struct yield_option *o = &p->shared->options[index];
 	double doubt = acceptance_doubt(&s->yield.acceptance), spread = 0;
-	c->other_gain = c->other_extra = c->other_wait = 0;
+	*c = (struct choice){0};
 	for (uint32_t i = 0; i < p->n; i++) {
 		const struct yield_option *other = &p->shared->options[i];
 		if (i == index)
@@ -328,8 +328,9 @@ static double change_worth(
 	const struct plan *p, const struct policy_state *s, const struct choice *c, bool waits)
 {
 	static const double acceptances[] = {0.15, 0.5, 0.9};
+	const size_t n = sizeof(acceptances) / sizeof(*acceptances);
 	double worth = 0, before = p->others + c->other_extra;
-	for (size_t i = 0; i < sizeof(acceptances) / sizeof(*acceptances); i++) {
+	for (size_t i = 0; i < n; i++) {
 		double chance = 1, gained = 0, most = 0;
 		for (uint32_t k = 1; k <= (uint32_t)s->settings.k_max; k++) {
 			chance *= acceptances[i];
@@ -339,7 +340,7 @@ static double change_worth(
 				      (pass_at(p->shared, before + k) + wait);
 			most = fmax(most, rate / c->rate[0] - 1);
 		}
-		worth += most / (sizeof(acceptances) / sizeof(*acceptances));
+		worth += most / (double)n;
 	}
 	return worth;
 }
