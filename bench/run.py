@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
-the revision and the command. With names as arguments only those: ipc price cache cache-policies workloads policy syscalls.
+the revision and the command. With names as arguments only those: ipc price cache cache-policies speculation workloads policy syscalls.
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
 import json
@@ -84,7 +84,7 @@ def bench_price():
 
 def bench_cache():
     """Tokens per second at K = 0 over the expert budget."""
-    text = ["Decoding at K = 0 with a smaller expert budget (LRU, model file in the page cache or not: O_DIRECT reads it "
+    text = ["Decoding at K = 0 with a smaller expert budget (model file in the page cache or not: O_DIRECT reads it "
             "anyway), tokens/s, median of the rounds.", ""]
     ids = prompts(1, longest=60)[0]
     for budget in ("all", "75%", "50%", "30%", "min"):
@@ -95,6 +95,41 @@ def bench_cache():
             text.append(f"budget {budget:5} {statistics.median(values):7.0f}   " +
                         ", ".join(f"{k} {stats[k]}" for k in ("slots", "hits", "misses", "loads", "self_served") if k in stats))
     write("cache", "make bench (bench/run.py cache)", "\n".join(text))
+
+
+def replayed(service, ids, answer, k, acceptance):
+    """Tokens and seconds of an answer whose drafts are its own tokens, each wrong with the probability that is left."""
+    out = run_json(program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", ",".join(map(str, ids)), "--max-tokens",
+                   len(answer), "--ignore-eos", "--draft-method", "replay", "--replay", ",".join(map(str, answer)), "--replay-error",
+                   1 - acceptance, "--k", k, "--format", "json")
+    if out["tokens"] != answer:
+        sys.exit("bench: a draft changed the answer")
+    return len(answer) - 1, out["usage"]["decode_ns"] / 1e9
+
+
+def bench_speculation():
+    """Tokens per second over K where 17 % of the experts fit: replayed drafts of known acceptance, then the aligned draft."""
+    ks, text = range(8), []
+    with Service(draft=DRAFTS["aligned"], options=("--threads", 2, "--budget", "17%")) as service:
+        texts = prompts(4, longest=100)
+        answers = [run_json(program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", ",".join(map(str, ids)),
+                            "--max-tokens", 160, "--ignore-eos", "--k", 0, "--format", "json")["tokens"] for ids in texts]
+        text.append("replay drafts, four prompts, 160 tokens each: tokens/s at K = " + ", ".join(map(str, ks)) + ", and the best over K = 0")
+        for acceptance in (0.6, 0.8, 0.95):
+            rates = {k: [] for k in ks}
+            for _ in range(ROUNDS):
+                for k in ks:
+                    runs = [replayed(service, ids, answer, k, acceptance) for ids, answer in zip(texts, answers)]
+                    rates[k].append(sum(n for n, _ in runs) / sum(s for _, s in runs))
+            rates = medians(rates)
+            text.append(f"acceptance {acceptance:.2f}  " + " ".join(f"{rates[k]:6.0f}" for k in ks) +
+                        f"   {max(rates.values()) / rates[0]:.2f} times, K = {max(rates, key=rates.get)}")
+        for workload in ("code", "math", "extract", "prose"):
+            out = run(program("outrider-bench"), "workload", ROOT / "bench" / "workloads" / f"{workload}.jsonl", "--k", "0,1,2,3,5,7,auto",
+                      "--drafter", "model", "--rounds", 3, "--limit", 6, "--max-tokens", 96, "--runtime-dir", service.runtime, timeout=900)
+            text += ["", out.stdout.replace(str(ROOT) + "/", "").rstrip()]
+    write("speculation", "make bench (bench/run.py speculation): budget 17 %, 2 threads, the default cache policy; then draft aligned",
+          "\n".join(text))
 
 
 def bench_workloads():
@@ -184,7 +219,7 @@ def bench_cache_policies():
     write("cache-policies", "make bench (bench/run.py cache-policies): outrider-bench cache record, replay", text)
 
 
-BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "cache-policies": bench_cache_policies, "workloads": bench_workloads, "policy": bench_policy,
+BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "cache-policies": bench_cache_policies, "workloads": bench_workloads, "policy": bench_policy,
            "syscalls": bench_syscalls}
 
 if __name__ == "__main__":
