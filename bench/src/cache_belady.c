@@ -135,13 +135,6 @@ static void belady_use(void *policy, const struct cache_use *use)
 	rank(belady, residents_id(&belady->residents, use->layer, use->expert));
 }
 
-static void belady_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
-{
-	(void)policy;
-	(void)hint;
-	(void)slot;
-}
-
 static bool belady_next(void *policy, uint64_t now_ns, struct cache_prefetch *out)
 {
 	(void)policy;
@@ -180,7 +173,7 @@ const struct cache_policy_ops replay_belady = {
 	.on_evict = belady_evict,
 	.on_demand = belady_demand,
 	.on_activation = belady_use,
-	.on_hint = belady_hint,
+	.on_hint = cache_policy_ignore_hint,
 	.next = belady_next,
 	.put_back = belady_put_back,
 	.queued = belady_queued,

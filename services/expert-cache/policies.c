@@ -17,3 +17,10 @@ const char *cache_policy_list(void)
 {
 	return CACHE_POLICY_NAMES;
 }
+
+void cache_policy_ignore_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
+{
+	(void)policy;
+	(void)hint;
+	(void)slot;
+}

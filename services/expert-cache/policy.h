@@ -91,6 +91,9 @@ struct cache_policy_ops {
 		bool (*may)(void *arg, uint32_t slot), void *arg);
 };
 
+/* on_hint of a policy that takes no hints. */
+void cache_policy_ignore_hint(void *policy, const struct cache_hint *hint, uint32_t slot);
+
 extern const struct cache_policy_ops policy_static_set, policy_lru, policy_lfu_trace,
 	policy_gate_next, policy_sp_moe, policy_spac, policy_outrider;
 

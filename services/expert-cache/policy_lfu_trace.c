@@ -177,13 +177,6 @@ static void lfu_evict(void *policy, uint32_t slot)
 		heap_remove(&lfu->layers[(id - 1) / lfu->n_experts], (id - 1) % lfu->n_experts);
 }
 
-static void lfu_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
-{
-	(void)policy;
-	(void)hint;
-	(void)slot;
-}
-
 static bool lfu_next(void *policy, uint64_t now_ns, struct cache_prefetch *out)
 {
 	struct lfu_trace *lfu = policy;
@@ -202,25 +195,11 @@ static uint32_t lfu_queued(const void *policy)
 	return lfu->queue.n;
 }
 
-struct question {
-	const struct residents *residents;
-	uint32_t layer;
-	bool (*may)(void *arg, uint32_t slot);
-	void *arg;
-};
-
-static bool may_go(void *arg, uint32_t expert)
-{
-	const struct question *question = arg;
-	uint32_t id = residents_id(question->residents, question->layer, expert);
-	return question->may(question->arg, residents_slot(question->residents, id));
-}
-
 static uint32_t lfu_victim(void *policy, const struct cache_prefetch *want, enum load_reason why,
 	bool (*may)(void *arg, uint32_t slot), void *arg)
 {
 	struct lfu_trace *lfu = policy;
-	struct question question = {.residents = &lfu->residents, .may = may, .arg = arg};
+	struct residents_question question = {.residents = &lfu->residents, .may = may, .arg = arg};
 	double least = why == LOAD_DEMAND ? (double)UINT64_MAX : (double)want->score;
 	uint32_t victim = SLOT_NONE;
 	for (uint32_t l = 0; l < lfu->n_layers; l++) {
@@ -230,7 +209,7 @@ static uint32_t lfu_victim(void *policy, const struct cache_prefetch *want, enum
 		double bound = total > 0 ? (least / weight - EPSILON) * total
 					 : (double)(EPSILON * weight < least);
 		question.layer = l;
-		uint32_t expert = heap_least(&lfu->layers[l], bound, may_go, &question);
+		uint32_t expert = heap_least(&lfu->layers[l], bound, residents_may, &question);
 		if (expert == HEAP_NONE)
 			continue;
 		double share = total > 0 ? lfu->layers[l].key[expert] / total : 0;
@@ -250,7 +229,7 @@ const struct cache_policy_ops policy_lfu_trace = {
 	.on_evict = lfu_evict,
 	.on_demand = lfu_demand,
 	.on_activation = lfu_use,
-	.on_hint = lfu_hint,
+	.on_hint = cache_policy_ignore_hint,
 	.next = lfu_next,
 	.put_back = lfu_put_back,
 	.queued = lfu_queued,

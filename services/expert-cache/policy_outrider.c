@@ -285,32 +285,18 @@ static uint32_t outrider_queued(const void *policy)
 	return o->n_wanted;
 }
 
-struct question {
-	const struct residents *residents;
-	uint32_t layer;
-	bool (*may)(void *arg, uint32_t slot);
-	void *arg;
-};
-
-static bool may_go(void *arg, uint32_t expert)
-{
-	const struct question *q = arg;
-	uint32_t id = residents_id(q->residents, q->layer, expert);
-	return q->may(q->arg, residents_slot(q->residents, id));
-}
-
 static uint32_t outrider_victim(void *policy, const struct cache_prefetch *want,
 	enum load_reason why, bool (*may)(void *arg, uint32_t slot), void *arg)
 {
 	struct outrider *o = policy;
-	struct question question = {.residents = &o->residents, .may = may, .arg = arg};
+	struct residents_question question = {.residents = &o->residents, .may = may, .arg = arg};
 	double p = expected(o, want->layer, want->expert), d = distance(o, want->layer);
 	double least = why == LOAD_PREFETCH ? p / d : INFINITY, victim_p = 0, victim_d = 0;
 	uint32_t victim = SLOT_NONE;
 	for (uint32_t l = 0; l < o->n_layers; l++) {
 		double away = distance(o, l);
 		question.layer = l;
-		uint32_t expert = heap_least(&o->kept[l], least * away, may_go, &question);
+		uint32_t expert = heap_least(&o->kept[l], least * away, residents_may, &question);
 		if (expert == HEAP_NONE)
 			continue;
 		victim_p = o->kept[l].key[expert];

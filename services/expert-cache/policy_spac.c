@@ -252,13 +252,6 @@ static void spac_evict(void *policy, uint32_t slot)
 		id_lists_remove(&spac->pool, slot);
 }
 
-static void spac_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
-{
-	(void)policy;
-	(void)hint;
-	(void)slot;
-}
-
 static bool spac_next(void *policy, uint64_t now_ns, struct cache_prefetch *out)
 {
 	struct spac *spac = policy;
@@ -311,7 +304,7 @@ const struct cache_policy_ops policy_spac = {
 	.on_evict = spac_evict,
 	.on_demand = spac_demand,
 	.on_activation = spac_use,
-	.on_hint = spac_hint,
+	.on_hint = cache_policy_ignore_hint,
 	.on_measure = spac_measure,
 	.next = spac_next,
 	.put_back = spac_put_back,

@@ -160,13 +160,6 @@ static void static_use(void *policy, const struct cache_use *use)
 		heap_set(&hot->cold, slot, heat_of(hot, id));
 }
 
-static void static_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
-{
-	(void)policy;
-	(void)hint;
-	(void)slot;
-}
-
 static bool static_next(void *policy, uint64_t now_ns, struct cache_prefetch *out)
 {
 	struct hot_set *hot = policy;
@@ -214,7 +207,7 @@ const struct cache_policy_ops policy_static_set = {
 	.on_evict = static_evict,
 	.on_demand = static_demand,
 	.on_activation = static_use,
-	.on_hint = static_hint,
+	.on_hint = cache_policy_ignore_hint,
 	.on_measure = static_measure,
 	.next = static_next,
 	.put_back = static_put_back,

@@ -42,3 +42,10 @@ bool residents_remove(struct residents *residents, uint32_t slot)
 	residents->n--;
 	return true;
 }
+
+bool residents_may(void *question, uint32_t expert)
+{
+	const struct residents_question *q = question;
+	uint32_t id = residents_id(q->residents, q->layer, expert);
+	return q->may(q->arg, residents_slot(q->residents, id));
+}

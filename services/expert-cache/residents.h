@@ -36,3 +36,13 @@ static inline uint32_t residents_at(const struct residents *residents, uint32_t 
 bool residents_add(struct residents *residents, uint32_t slot, uint32_t layer, uint32_t expert);
 /* False when it held nothing. */
 bool residents_remove(struct residents *residents, uint32_t slot);
+
+/* A policy's question to its caller, may this slot go, as heap_least asks it of the experts of one layer. */
+struct residents_question {
+	const struct residents *residents;
+	uint32_t layer;
+	bool (*may)(void *arg, uint32_t slot);
+	void *arg;
+};
+/* question: a struct residents_question; expert: resident, of its layer. */
+bool residents_may(void *question, uint32_t expert);

@@ -23,19 +23,6 @@ static void *make(size_t bytes)
 	return memory;
 }
 
-static void fail(Outrider__Envelope *reply, int code, uint64_t session, const char *text)
-{
-	Outrider__Failure *failure = make(sizeof(*failure));
-	if (!failure)
-		return;
-	outrider__failure__init(failure);
-	failure->code = code;
-	failure->session_uid = session;
-	failure->message = strdup(text);
-	reply->body_case = OUTRIDER__ENVELOPE__BODY_FAILURE;
-	reply->failure = failure;
-}
-
 static bool add_knobs(Outrider__PolicyState *state, const struct settings *settings)
 {
 	size_t n = config_count(settings_keys);
@@ -104,7 +91,7 @@ static void get(struct records *records, Outrider__Envelope *reply)
 	state->decisions = c->first_decision + c->n_decisions;
 	if (!add_knobs(state, &c->settings) || !add_sessions(state, c)) {
 		outrider__policy_state__free_unpacked(state, NULL);
-		fail(reply, ENOMEM, 0, "no memory for the policy's state");
+		daemon_failure(reply, ENOMEM, 0, "no memory for the policy's state");
 		return;
 	}
 	reply->body_case = OUTRIDER__ENVELOPE__BODY_POLICY_STATE;
@@ -235,7 +222,7 @@ static void explain(struct records *records, uint64_t uid, Outrider__Envelope *r
 				(unsigned long long)uid);
 		else
 			snprintf(text, sizeof(text), "the policy-controller has seen no session");
-		fail(reply, ENOENT, uid, text);
+		daemon_failure(reply, ENOENT, uid, text);
 		return;
 	}
 	const struct policy_state *s = e.state;
@@ -255,7 +242,7 @@ static void explain(struct records *records, uint64_t uid, Outrider__Envelope *r
 	to->age_ns = now > s->last_ns ? now - s->last_ns : 0;
 	if (!add_figures(to, &e) || !add_options(to, &e) || !add_decisions(to, &e)) {
 		outrider__policy_explanation__free_unpacked(to, NULL);
-		fail(reply, ENOMEM, uid, "no memory for the explanation");
+		daemon_failure(reply, ENOMEM, uid, "no memory for the explanation");
 		return;
 	}
 	reply->body_case = OUTRIDER__ENVELOPE__BODY_POLICY_EXPLANATION;

@@ -57,6 +57,8 @@ void daemon_on_alive(struct daemon *daemon, bool (*alive)(void *arg), void *arg)
  * "not understood". Strings and repeated fields the handler puts in must be malloc'd: the reply is freed with protobuf-c. */
 typedef bool (*daemon_admin)(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);
+/* A refusal as the reply's body: code an errno, session 0 when it is about none. Without memory the body stays unset. */
+void daemon_failure(struct Outrider__Envelope *reply, int code, uint64_t session, const char *text);
 /* Binds ipc://RUNTIME_DIR/NAME.ctl; handler may be NULL: only StatusRequest is understood. */
 int daemon_admin_open(struct daemon *daemon, daemon_admin handler, void *arg, struct error *err);
 /* Called for each StatusRequest: adds its "key=value" lines to Status.detail with daemon_detail. */

@@ -110,6 +110,20 @@ static bool fill_status(struct daemon *daemon, Outrider__Envelope *reply)
 	return true;
 }
 
+void daemon_failure(Outrider__Envelope *reply, int code, uint64_t session, const char *text)
+{
+	Outrider__Failure *failure = malloc(sizeof *failure);
+
+	if (!failure)
+		return;
+	outrider__failure__init(failure);
+	failure->code = code;
+	failure->session_uid = session;
+	failure->message = strdup(text);
+	reply->body_case = OUTRIDER__ENVELOPE__BODY_FAILURE;
+	reply->failure = failure;
+}
+
 static void answer_failure(struct daemon *daemon, const struct bus_address *to, uint64_t request_id,
 	int code, const char *text)
 {

@@ -11,19 +11,6 @@
 static const char *const scope_names[] = {
 	[KNOB_GLOBAL] = "global", [KNOB_MODEL] = "model", [KNOB_SESSION] = "session"};
 
-static void fail(Outrider__Envelope *reply, int code, uint64_t session, const char *text)
-{
-	Outrider__Failure *failure = malloc(sizeof *failure);
-	if (!failure)
-		return;
-	outrider__failure__init(failure);
-	failure->code = code;
-	failure->session_uid = session;
-	failure->message = strdup(text);
-	reply->body_case = OUTRIDER__ENVELOPE__BODY_FAILURE;
-	reply->failure = failure;
-}
-
 static bool copy(char **to, const char *text)
 {
 	*to = strdup(text);
@@ -103,7 +90,7 @@ static void answer_list(
 	const void *config = knobs_config(knobs, none ? 0 : request->session_uid, &err);
 	Outrider__Knobs *list;
 	if (!config) {
-		fail(reply, ENOENT, request->session_uid, err.text);
+		daemon_failure(reply, ENOENT, request->session_uid, err.text);
 		return;
 	}
 	/* A drop-in that cannot be read is for who wants to write it. */
@@ -115,7 +102,7 @@ static void answer_list(
 	outrider__knobs__init(list);
 	if (!fill_list(knobs, none ? 0 : request->session_uid, config, list)) {
 		outrider__knobs__free_unpacked(list, NULL);
-		fail(reply, ENOMEM, 0, "no memory for the list of knobs");
+		daemon_failure(reply, ENOMEM, 0, "no memory for the list of knobs");
 		return;
 	}
 	reply->body_case = OUTRIDER__ENVELOPE__BODY_KNOBS;
@@ -277,7 +264,7 @@ static void answer_set(struct knobs *knobs, const struct bus_address *from,
 		knobs_reverts_schedule(knobs);
 	}
 	if (r < 0) {
-		fail(reply, -r, set->session_uid, err.text);
+		daemon_failure(reply, -r, set->session_uid, err.text);
 	} else {
 		say(&batch, &outcomes);
 		answer_done(&outcomes, NULL, reply);
@@ -328,7 +315,7 @@ static void answer_history(const struct knobs *knobs, const Outrider__KnobHistor
 	}
 	if (!complete) {
 		outrider__knob_history__free_unpacked(history, NULL);
-		fail(reply, ENOMEM, 0, "no memory for the history of knobs");
+		daemon_failure(reply, ENOMEM, 0, "no memory for the history of knobs");
 		return;
 	}
 	reply->body_case = OUTRIDER__ENVELOPE__BODY_KNOB_HISTORY;
