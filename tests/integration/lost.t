@@ -4,6 +4,7 @@ before it, nobody crashes, new requests are refused, and a service that is start
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from outrider_test import TARGET, Service, Tap, program, prompts, reference, run, until
 
-TOKENS = 400
+TOKENS = 900
 tap = Tap()
 if not TARGET.exists():
     tap.skip("a lost model", f"{TARGET.name} is not there")
@@ -60,8 +61,10 @@ def lose(how, sets, options=()):
         swarm.stdin.write("".join(json.dumps(r) + "\n" for r in requests))
         swarm.stdin.close()
         swarm.stdin = None
-        running = until(lambda: (home / "progress").stat().st_size > 20, 30)
+        running = until(lambda: (home / "progress").stat().st_size > 20, 30, every=0.001)
+        os.kill(verifier, signal.SIGSTOP)  # so that no session ends before the file has changed
         said = how()
+        os.kill(verifier, signal.SIGCONT)
         results = [json.loads(line) for line in swarm.communicate(timeout=120)[0].splitlines()]
         errors = [r.get("error", "") for r in results]
         tap.ok(running and len(results) == 4 and all(said in e and str(model) in e for e in errors),

@@ -241,13 +241,13 @@ def chi_square_limit(freedom, sigmas=4.75):
     return freedom * (1 - spread + sigmas * math.sqrt(spread)) ** 3
 
 
-def until(condition, timeout=60):
-    """Whether the condition came true in time."""
+def until(condition, timeout=60, every=0.05):
+    """Whether the condition came true in time; it is looked at every so many seconds."""
     end = time.monotonic() + timeout * PATIENCE
     while time.monotonic() < end:
         if condition():
             return True
-        time.sleep(0.05)
+        time.sleep(every)
     return False
 
 
