@@ -29,8 +29,10 @@ class Failure(Exception):
 class Package:
     """A source package of the index, pinned to the byte."""
 
-    def __init__(self, name, version, sha256, vendor, options):
+    def __init__(self, name, version, sha256, vendor, options, missing=()):
+        """missing: (path, text) of files that the package forgot and its build asks for."""
         self.name, self.version, self.sha256, self.vendor, self.options = name, version, sha256, vendor, options
+        self.missing = missing
         self.stem = f"{name.replace('-', '_')}-{version}"
 
     def fetch(self, cache):
@@ -68,6 +70,10 @@ class Package:
         with tarfile.open(self.fetch(cache)) as archive:
             wanted = f"{self.stem}/vendor/{self.vendor}/"
             archive.extractall(cache, [m for m in archive.getmembers() if m.name.startswith(wanted)])
+        for path, text in self.missing:
+            path = top / "vendor" / self.vendor / path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
         log = cache / f"{self.stem}.log"
         print(f"peers: building {self.vendor} (some minutes; {log})", flush=True)
         with open(log, "w") as out:
@@ -92,7 +98,10 @@ PACKAGES = {
          "-DLLAMA_OPENSSL=OFF"]),
     "ik_llama.cpp": Package(
         "ik-llama-cpp-python", "0.1.5", "33c67eb99e4dcab5e611050433243815709b8b3067753f9ce18375013cf002ad",
-        "ik_llama.cpp", ["-DGGML_IQK_FA_ALL_QUANTS=OFF"]),  # attention to a quantised KV cache, an hour to compile
+        "ik_llama.cpp", ["-DGGML_IQK_FA_ALL_QUANTS=OFF"],  # attention to a quantised KV cache, an hour to compile
+        [("common/cmake/build-info-gen-cpp.cmake",
+          "set(BUILD_NUMBER 0)\nset(BUILD_COMMIT unknown)\n"
+          "configure_file(common/build-info.cpp.in ${CMAKE_CURRENT_SOURCE_DIR}/common/build-info.cpp)\n")]),
 }
 
 
