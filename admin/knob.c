@@ -106,14 +106,14 @@ static void print_list(const json_t *knobs)
 static void print_whole(const json_t *knob)
 {
 	printf("%s.%s = %s\n", text_of(knob, "process"), text_of(knob, "name"),
-		is(knob, "running") ? text_of(knob, "value") : "(does not answer)");
+		*text_of(knob, "value") ? text_of(knob, "value") : "(empty)");
 	printf("  %s\n", text_of(knob, "help"));
 	printf("  %s, %s%s%s; default %s; scope %s; %s\n", text_of(knob, "type"),
 		text_of(knob, "range"), *text_of(knob, "unit") ? " " : "", text_of(knob, "unit"),
 		*text_of(knob, "default") ? text_of(knob, "default") : "(empty)",
 		text_of(knob, "scope"),
 		is(knob, "live") ? "changes while it runs" : "changes with a restart");
-	if (is(knob, "running") && strcmp(text_of(knob, "started"), text_of(knob, "value")) != 0)
+	if (strcmp(text_of(knob, "started"), text_of(knob, "value")) != 0)
 		printf("  started with %s\n", text_of(knob, "started"));
 	if (json_object_get(knob, "reverts_in_s"))
 		printf("  goes back to %s in %.1f s\n", text_of(knob, "reverts_to"),
@@ -156,12 +156,33 @@ static int collect(struct ctl *ctl, int argc, char **argv, json_t *to)
 	return status;
 }
 
+/* What a knob is set to, only its process can say. */
+static int need_running(const struct ctl *ctl, const json_t *knobs)
+{
+	const json_t *knob;
+	size_t i;
+
+	json_array_foreach(knobs, i, knob)
+	{
+		const char *process = text_of(knob, "process");
+
+		if (!is(knob, "running"))
+			return ctl_fail(EX_UNAVAILABLE,
+				"%s does not run in %s, so %s has no value; outriderctl knob list "
+				"%s shows what it takes",
+				process, ctl->runtime_dir, text_of(knob, "name"), process);
+	}
+	return EX_OK;
+}
+
 static int show(struct ctl *ctl, int argc, char **argv, bool whole)
 {
 	json_t *knobs = json_array(), *knob;
 	int status = collect(ctl, argc, argv, knobs);
 	size_t i;
 
+	if (status == 0 && whole)
+		status = need_running(ctl, knobs);
 	if (status == 0 && ctl->json)
 		return ctl_print_json(json_pack("{s:o}", "knobs", knobs));
 	if (status == 0 && !whole)

@@ -47,7 +47,9 @@ static const struct command {
 		"  --session UID       the values of this session\n"},
 	{{"knob", "get"}, ctl_knob_get, "KNOB ...", "all about some knobs", true,
 		"A knob is named as k_max, or as policy.k_max where several processes have one of "
-		"that name.\n\n"
+		"that name.\n"
+		"Ends with 69 when a process whose knob it is does not run: knob list says what it "
+		"takes.\n\n"
 		"  --session UID       the values of this session\n"},
 	{{"knob", "set"}, ctl_knob_set, "KNOB=VALUE ...", "change knobs, now", true,
 		"All of them or none, also over several processes. What is refused is named with "
@@ -299,7 +301,7 @@ static int parse(struct ctl *ctl, int argc, char **argv, struct words *words,
 /* Whether it is of use without a service: the tables say which knobs there are. */
 static bool works_alone(const struct command *c)
 {
-	return c->run == ctl_knob_list || c->run == ctl_knob_get || c->run == ctl_knob_complete;
+	return c->run == ctl_knob_list || c->run == ctl_knob_complete;
 }
 
 /* Where the service is; "" for a command that can do without. An exit status. */

@@ -29,7 +29,9 @@ static int64_t file_cached_bytes(const struct model *model)
 {
 	int64_t bytes = 0;
 	for (size_t i = 0; i < gguf_n_parts(model->gguf); i++) {
-		int fd = open(gguf_part_at(model->gguf, i)->path, O_RDONLY | O_CLOEXEC);
+		/* O_NONBLOCK: whatever has taken the file's place meanwhile, this thread serves everybody. */
+		int fd =
+			open(gguf_part_at(model->gguf, i)->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 		int64_t part = fd >= 0 ? memory_file_cached(fd) : -1;
 		if (fd >= 0)
 			close(fd);

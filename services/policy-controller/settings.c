@@ -146,7 +146,9 @@ const struct config_key settings_keys[] = {
 		.fallback = "16M",
 		.unit = "size",
 		.help = "Size of the journal of iterations, policy.journal in the state directory "
-			"(the runtime directory without one); less than 64K keeps none."},
+			"(the runtime directory without one); less than 64K keeps none. One of "
+			"another "
+			"size is kept as policy.journal.old."},
 	{.name = NULL},
 };
 
