@@ -4,6 +4,8 @@
 
 #include <inttypes.h>
 
+static const char *const policy_names[] = {"yield", "cascade", "static:", NULL};
+
 #define KEY(field) offsetof(struct settings, field)
 /* NOLINTBEGIN(bugprone-macro-parentheses): a field name cannot stand in parentheses. */
 #define INT_KEY(key, field, low, high, value, what, text)                                         \
@@ -20,6 +22,7 @@ const struct config_key settings_keys[] = {
 		.type = CONFIG_STRING,
 		.offset = KEY(policy),
 		.size = sizeof(((struct settings *)NULL)->policy),
+		.names = policy_names,
 		.fallback = "yield",
 		.help = "How K is chosen: yield (the most expected tokens per second), cascade "
 			"(test-and-set), or static:K for the same K always.",
