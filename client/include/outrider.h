@@ -196,15 +196,16 @@ struct outrider_process {
 	const char *name;
 	uint32_t pid; /* 0: does not answer */
 	const char *
-		state; /* "loading", "ready", "degraded: ...", "idle: ..."; without an answer "down", "starting" (it
-			    * listens, for less than 90 s) or "no answer" (it listens for longer) */
+		state; /* "loading", "ready", "degraded: ...", "idle: ..."; without an answer "down" (nobody
+			    * listens), "no answer yet" (it listens for less than 90 s, and may be
+			    * starting) or "no answer" */
 	uint64_t generation, uptime_ns, rss_bytes;
 	const char *version;
 	size_t n_details;
 	const char *const *details; /* "key=value" */
 };
 
-/* Asks every process at once, within timeout_ms. One that does not answer is "down", "starting" or "no answer"; the
+/* Asks every process at once, within timeout_ms. One that does not answer is "down" or "no answer" (yet); the
  * call still succeeds. */
 int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_status **status);
 size_t outrider_status_count(const struct outrider_status *status);

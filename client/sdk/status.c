@@ -36,7 +36,7 @@ static int ask(
 	code = bus_probe(bus_ipc_path(endpoint), SOCK_STREAM, NULL);
 	if (code < 0)
 		return code;
-	*silent = peers_starting(bus_ipc_path(endpoint)) ? "starting" : "no answer";
+	*silent = peers_starting(bus_ipc_path(endpoint)) ? "no answer yet" : "no answer";
 	code = bus_client(zmq, endpoint, socket, NULL);
 	if (code < 0)
 		return code;
