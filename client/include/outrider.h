@@ -195,10 +195,9 @@ int outrider_generate(struct outrider *client, const struct outrider_request *re
 struct outrider_process {
 	const char *name;
 	uint32_t pid; /* 0: does not answer */
-	const char *
-		state; /* "loading", "ready", "degraded: ...", "idle: ..."; without an answer "down" (nobody
-			    * listens), "no answer yet" (it listens for less than 90 s, and may be
-			    * starting) or "no answer" */
+	/* "loading", "ready", "degraded: ...", "idle: ..."; without an answer "down" (nobody listens), "no answer yet" (it
+	 * listens for less than 90 s, and may be starting) or "no answer". */
+	const char *state;
 	uint64_t generation, uptime_ns, rss_bytes;
 	const char *version;
 	size_t n_details;
