@@ -38,22 +38,23 @@ static void memory_text(const struct ctl *ctl)
 
 	if (outrider_status(ctl->runtime_dir, STATUS_TIMEOUT_MS, &status) < 0)
 		return;
-	printf("\n%-14s %12s %14s %14s\n", "MEMORY, MB", "ITS OWN", "MAPPED FILES", "SHARED");
+	printf("\n%-14s %12s %14s %14s\n", "MEMORY, MiB", "ITS OWN", "MAPPED FILES", "SHARED");
 	for (size_t i = 0; i < outrider_status_count(status); i++) {
 		const struct outrider_process *p = outrider_status_process(status, i);
 
 		if (p->pid)
 			printf("%-14s %12.1f %14.1f %14.1f\n", p->name,
-				(double)detail_of(p, "memory_anonymous_bytes") / 1e6,
-				(double)detail_of(p, "memory_file_bytes") / 1e6,
-				(double)detail_of(p, "memory_shared_bytes") / 1e6);
+				ctl_mib(detail_of(p, "memory_anonymous_bytes")),
+				ctl_mib(detail_of(p, "memory_file_bytes")),
+				ctl_mib(detail_of(p, "memory_shared_bytes")));
 	}
 	outrider_status_free(&status);
 }
 
 static void hints_text(const Outrider__CacheStats *s)
 {
-	printf("hints      %" PRIu64 ", %" PRIu64 " led to a load\n", s->hints, s->hint_loads);
+	printf("hints      %" PRIu64 ", %" PRIu64 " led to a load, %u are kept for later\n",
+		s->hints, s->hint_loads, s->hints_kept);
 	ctl_hints_text(s->hint_quality, s->n_hint_quality);
 	printf("prefetches %" PRIu64 " came, %" PRIu64 " used, %" PRIu64 " evicted unused, %" PRIu64
 	       " a demand waited for, %" PRIu64 " taken back\n",
@@ -62,9 +63,10 @@ static void hints_text(const Outrider__CacheStats *s)
 
 static void link_text(const Outrider__CacheStats *s)
 {
-	printf("link       %s, %u reads at once, %.2f GB/s, %.2f ms an expert; %u wait or load\n",
-		s->link, s->link_reads, s->link_bytes_per_second / 1e9, (double)s->load_ns / 1e6,
-		s->queue_depth);
+	printf("link       %s, %u reads at once, %.2f GiB/s, %.2f ms an expert; %u loading or "
+	       "waited for\n",
+		s->link, s->link_reads, s->link_bytes_per_second / (1 << 30),
+		(double)s->load_ns / 1e6, s->queue_depth);
 	printf("demands    %" PRIu64 " submitted after %.0f us, %.0f us at most; %" PRIu64
 	       " loads failed\n",
 		s->submits, part_of(s->submit_ns, s->submits) / 1e3, (double)s->submit_ns_max / 1e3,
@@ -74,14 +76,14 @@ static void link_text(const Outrider__CacheStats *s)
 static void layers_text(const Outrider__CacheStats *s)
 {
 	printf("\n%5s %9s %9s %6s %9s %9s %9s %8s %9s %9s %8s\n", "LAYER", "HITS", "MISSES", "RATE",
-		"LOADS", "EVICTED", "MB", "RESIDENT", "STALL ms", "PREFETCH", "USED");
+		"LOADS", "EVICTED", "MiB", "RESIDENT", "STALL ms", "PREFETCH", "USED");
 	for (size_t i = 0; i < s->n_layers; i++) {
 		const Outrider__CacheLayer *l = s->layers[i];
 
 		printf("%5u %9" PRIu64 " %9" PRIu64 " %5.1f%% %9" PRIu64 " %9" PRIu64
 		       " %9.1f %8u %9.1f %9" PRIu64 " %7.1f%%\n",
 			l->layer, l->hits, l->misses, 100 * ctl_rate(l->hits, l->misses), l->loads,
-			l->evictions, (double)l->bytes_loaded / 1e6, l->resident,
+			l->evictions, ctl_mib(l->bytes_loaded), l->resident,
 			(double)l->wait_ns / 1e6, l->prefetched,
 			100 * part_of(l->prefetch_used, l->prefetched));
 		ctl_hints_text(l->hint_quality, l->n_hint_quality);
@@ -91,19 +93,20 @@ static void layers_text(const Outrider__CacheStats *s)
 static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 {
 	printf("policy     %s\n", s->policy);
-	printf("budget     %s: %.1f MB (at least %.1f MB), %u slots of %.2f MB\n", s->budget,
-		(double)s->budget_bytes / 1e6, (double)s->budget_min_bytes / 1e6, s->slots,
-		(double)s->slot_bytes / 1e6);
-	printf("in use     %u slots, %.1f MB; %u resident, %u of them pinned\n", s->in_use,
-		(double)s->arena_bytes / 1e6, s->resident, s->pinned);
+	printf("budget     %s: %.1f MiB (at least %.1f MiB), %u slots of %.2f MiB\n", s->budget,
+		ctl_mib(s->budget_bytes), ctl_mib(s->budget_min_bytes), s->slots,
+		ctl_mib(s->slot_bytes));
+	printf("in use     %u slots, %.1f MiB; %u resident, %u of them pinned; tables %.1f MiB\n",
+		s->in_use, ctl_mib(s->arena_bytes), s->resident, s->pinned,
+		ctl_mib(s->table_bytes));
 	if (s->file_cached_bytes >= 0)
-		printf("page cache %.1f MB of the model's file\n",
-			(double)s->file_cached_bytes / 1e6);
+		printf("page cache %.1f MiB of the model's file\n",
+			ctl_mib((uint64_t)s->file_cached_bytes));
 	printf("look-ups   %" PRIu64 " hits, %" PRIu64 " misses: %.1f%% hits; %.1f ms stalled\n",
 		s->hits, s->misses, 100 * ctl_rate(s->hits, s->misses), (double)s->wait_ns / 1e6);
-	printf("loads      %" PRIu64 " (%.1f MB), %" PRIu64 " evictions, %" PRIu64
+	printf("loads      %" PRIu64 " (%.1f MiB), %" PRIu64 " evictions, %" PRIu64
 	       " misses served by the verifier itself\n",
-		s->loads, (double)s->bytes_loaded / 1e6, s->evictions, s->self_served);
+		s->loads, ctl_mib(s->bytes_loaded), s->evictions, s->self_served);
 	link_text(s);
 	hints_text(s);
 	if (s->n_layers)
@@ -143,11 +146,11 @@ int ctl_cache_stats(struct ctl *ctl, int argc, char **argv)
 /* What happened in each layer between two looks, a second apart. */
 static void top_text(const Outrider__CacheStats *old, const Outrider__CacheStats *now)
 {
-	printf("%s, budget %s: %u of %u slots in use, %.1f MB; %u wait or load\n\n", now->policy,
-		now->budget, now->in_use, now->slots, (double)now->arena_bytes / 1e6,
+	printf("%s, budget %s: %u of %u slots in use, %.1f MiB; %u loading or waited for\n\n",
+		now->policy, now->budget, now->in_use, now->slots, ctl_mib(now->arena_bytes),
 		now->queue_depth);
 	printf("%5s %9s %9s %6s %9s %9s %9s %7s %9s\n", "LAYER", "HITS/s", "MISSES/s", "RATE",
-		"LOADS/s", "EVICT/s", "MB/s", "STALL", "PREFETCH");
+		"LOADS/s", "EVICT/s", "MiB/s", "STALL", "PREFETCH");
 	for (size_t i = 0; i < now->n_layers && i < old->n_layers; i++) {
 		const Outrider__CacheLayer *a = old->layers[i], *b = now->layers[i];
 		uint64_t hits = b->hits - a->hits, misses = b->misses - a->misses;
@@ -155,8 +158,7 @@ static void top_text(const Outrider__CacheStats *old, const Outrider__CacheStats
 		printf("%5u %9" PRIu64 " %9" PRIu64 " %5.1f%% %9" PRIu64 " %9" PRIu64
 		       " %9.1f %6.1f%% %9" PRIu64 "\n",
 			b->layer, hits, misses, 100 * ctl_rate(hits, misses), b->loads - a->loads,
-			b->evictions - a->evictions,
-			(double)(b->bytes_loaded - a->bytes_loaded) / 1e6,
+			b->evictions - a->evictions, ctl_mib(b->bytes_loaded - a->bytes_loaded),
 			(double)(b->wait_ns - a->wait_ns) / 1e7, b->prefetched - a->prefetched);
 	}
 }

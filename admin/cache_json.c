@@ -41,6 +41,7 @@ static void put_memory(json_t *to, const Outrider__CacheStats *s)
 	put(to, "resident", s->resident);
 	put(to, "pinned", s->pinned);
 	put(to, "arena_bytes", s->arena_bytes);
+	put(to, "table_bytes", s->table_bytes);
 	json_object_set_new(to, "file_cached_bytes",
 		s->file_cached_bytes < 0 ? json_null() : json_integer(s->file_cached_bytes));
 }
@@ -74,6 +75,7 @@ json_t *ctl_cache_json(const Outrider__CacheStats *s)
 	put(root, "wait_ns", s->wait_ns);
 	put(root, "hints", s->hints);
 	put(root, "hint_loads", s->hint_loads);
+	put(root, "hints_kept", s->hints_kept);
 	put(root, "prefetched", s->prefetched);
 	put(root, "prefetch_used", s->prefetch_used);
 	put(root, "prefetch_wasted", s->prefetch_wasted);

@@ -77,6 +77,15 @@ int ctl_session(const char *text, uint64_t *session)
 	return 0;
 }
 
+const char *ctl_measured(double value, int digits, char *out, size_t bytes)
+{
+	if (value > 0)
+		snprintf(out, bytes, "%.*f", digits, value);
+	else
+		snprintf(out, bytes, "-");
+	return out;
+}
+
 double ctl_rate(uint64_t hits, uint64_t misses)
 {
 	return hits + misses ? (double)hits / (double)(hits + misses) : 0;

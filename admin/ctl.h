@@ -18,6 +18,7 @@ struct ctl {
 	bool json;
 	bool layers; /* --layers */
 	bool once; /* --once */
+	bool all; /* --all */
 	uint64_t session;
 	uint64_t for_ns; /* --for; 0 = to stay */
 	bool persist; /* --persist */
@@ -76,9 +77,19 @@ json_t *ctl_cache_hot_json(const Outrider__CacheHot *hot);
 /* The quality of hints, as a list and as lines (cache_hints.c). */
 json_t *ctl_hints_json(Outrider__HintQuality *const *hints, size_t n);
 void ctl_hints_text(Outrider__HintQuality *const *hints, size_t n);
-json_t *ctl_policy_json(const Outrider__PolicyState *state);
+/* sessions: the verifier's, which say of each whether it lives; NULL: not known, all are taken to. all: also those that have
+ * ended. */
+json_t *ctl_policy_json(
+	const Outrider__PolicyState *state, const Outrider__Sessions *sessions, bool all);
 json_t *ctl_decision_json(const Outrider__PolicyDecision *d);
 /* Prints and frees. 0. */
 int ctl_print_json(json_t *root);
 /* hits / (hits + misses), 0 when there are none. */
 double ctl_rate(uint64_t hits, uint64_t misses);
+/* "1.25", or "-" where nothing was measured, which the processes say as 0. *out has room for bytes. */
+const char *ctl_measured(double value, int digits, char *out, size_t bytes);
+
+static inline double ctl_mib(uint64_t bytes)
+{
+	return (double)bytes / 1048576;
+}

@@ -34,6 +34,8 @@ static json_t *info_json(const struct knob_process *process, const Outrider__Kno
 		"scope", k->scope, "live", k->live, "help", k->help, "persisted", k->persisted,
 		"on_command_line", k->on_command_line, "running", 1);
 
+	if (json && k->next_start_known)
+		json_object_set_new(json, "next_start", json_string(k->next_start));
 	if (json && k->reverts_in_ns) {
 		json_object_set_new(
 			json, "reverts_in_s", json_real((double)k->reverts_in_ns / 1e9));
@@ -73,17 +75,32 @@ static void add_process(
 		json_array_append_new(to, table_json(process, key));
 }
 
+/* Whether the next start will set it to something else than it is now. */
+static bool changes_at_start(const json_t *knob)
+{
+	const json_t *next = json_object_get(knob, "next_start");
+
+	return next && strcmp(json_string_value(next), text_of(knob, "value")) != 0;
+}
+
+static const char *or_empty(const char *value)
+{
+	return *value ? value : "(empty)";
+}
+
 static void print_line(const json_t *knob)
 {
-	char range[160];
+	char range[160], value[2 * CONFIG_VALUE_BYTES];
 
+	snprintf(value, sizeof value, "%s",
+		is(knob, "running") ? or_empty(text_of(knob, "value")) : "-");
+	if (changes_at_start(knob))
+		snprintf(value, sizeof value, "%s (next start: %s)",
+			or_empty(text_of(knob, "value")), or_empty(text_of(knob, "next_start")));
 	snprintf(range, sizeof range, "%s%s%s", text_of(knob, "range"),
 		*text_of(knob, "unit") ? " " : "", text_of(knob, "unit"));
-	printf("  %-16s %-14s %-34s %-7s %-7s %s\n", text_of(knob, "name"),
-		!is(knob, "running")	  ? "-"
-		: *text_of(knob, "value") ? text_of(knob, "value")
-					  : "(empty)",
-		range, is(knob, "live") ? "live" : "restart", text_of(knob, "scope"),
+	printf("  %-16s %-14s %-34s %-7s %-7s %s\n", text_of(knob, "name"), value, range,
+		is(knob, "live") ? "live" : "restart", text_of(knob, "scope"),
 		text_of(knob, "help"));
 }
 
@@ -106,22 +123,25 @@ static void print_list(const json_t *knobs)
 static void print_whole(const json_t *knob)
 {
 	printf("%s.%s = %s\n", text_of(knob, "process"), text_of(knob, "name"),
-		is(knob, "running") ? text_of(knob, "value") : "(does not answer)");
+		or_empty(text_of(knob, "value")));
 	printf("  %s\n", text_of(knob, "help"));
 	printf("  %s, %s%s%s; default %s; scope %s; %s\n", text_of(knob, "type"),
 		text_of(knob, "range"), *text_of(knob, "unit") ? " " : "", text_of(knob, "unit"),
-		*text_of(knob, "default") ? text_of(knob, "default") : "(empty)",
-		text_of(knob, "scope"),
+		or_empty(text_of(knob, "default")), text_of(knob, "scope"),
 		is(knob, "live") ? "changes while it runs" : "changes with a restart");
-	if (is(knob, "running") && strcmp(text_of(knob, "started"), text_of(knob, "value")) != 0)
+	if (strcmp(text_of(knob, "started"), text_of(knob, "value")) != 0)
 		printf("  started with %s\n", text_of(knob, "started"));
 	if (json_object_get(knob, "reverts_in_s"))
 		printf("  goes back to %s in %.1f s\n", text_of(knob, "reverts_to"),
 			json_real_value(json_object_get(knob, "reverts_in_s")));
-	if (is(knob, "persisted"))
-		printf("  lasting: set with --persist\n");
+	if (changes_at_start(knob))
+		printf("  from the next start on %s, set with --persist or --next-start\n",
+			or_empty(text_of(knob, "next_start")));
+	else if (is(knob, "persisted"))
+		printf("  the same after a restart, set with --persist\n");
 	if (is(knob, "on_command_line"))
-		printf("  set on the command line the process was started with\n");
+		printf("  set on the command line the process was started with, which comes before "
+		       "files\n");
 }
 
 /* The knobs that the arguments name, or a process's, or all. */
@@ -156,12 +176,33 @@ static int collect(struct ctl *ctl, int argc, char **argv, json_t *to)
 	return status;
 }
 
+/* What a knob is set to, only its process can say. */
+static int need_running(const struct ctl *ctl, const json_t *knobs)
+{
+	const json_t *knob;
+	size_t i;
+
+	json_array_foreach(knobs, i, knob)
+	{
+		const char *process = text_of(knob, "process");
+
+		if (!is(knob, "running"))
+			return ctl_fail(EX_UNAVAILABLE,
+				"%s does not run in %s, so %s has no value; outriderctl knob list "
+				"%s shows what it takes",
+				process, ctl->runtime_dir, text_of(knob, "name"), process);
+	}
+	return EX_OK;
+}
+
 static int show(struct ctl *ctl, int argc, char **argv, bool whole)
 {
 	json_t *knobs = json_array(), *knob;
 	int status = collect(ctl, argc, argv, knobs);
 	size_t i;
 
+	if (status == 0 && whole)
+		status = need_running(ctl, knobs);
 	if (status == 0 && ctl->json)
 		return ctl_print_json(json_pack("{s:o}", "knobs", knobs));
 	if (status == 0 && !whole)

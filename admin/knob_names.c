@@ -138,9 +138,8 @@ static bool begins(const char *text, const char *with)
 static void complete_values(const char *word, const char *name, const struct config_key *key)
 {
 	static const char *const yes_no[] = {"yes", "no", NULL};
-	const char *const *values = key->type == CONFIG_ENUM   ? key->names
-				    : key->type == CONFIG_BOOL ? yes_no
-							       : NULL;
+	/* Of a number that is the word for 0. */
+	const char *const *values = key->type == CONFIG_BOOL ? yes_no : key->names;
 	char candidate[256];
 
 	for (size_t i = 0; values && values[i]; i++) {
@@ -205,14 +204,17 @@ int ctl_knob_complete(struct ctl *ctl, int argc, char **argv)
 {
 	const char *word = argc > 1 ? argv[1] : "";
 	bool set = argc > 0 && strcmp(argv[0], "set") == 0;
+	bool any = argc > 0 && strcmp(argv[0], "any") == 0;
 	const char *suffix = set ? "=" : "";
 
-	if (argc > 2 || (argc > 0 && !set && strcmp(argv[0], "name") != 0))
-		return ctl_fail(
-			EX_USAGE, "knob complete: expected \"set\" or \"name\", and a word");
+	if (argc > 2 || (argc > 0 && !set && !any && strcmp(argv[0], "name") != 0))
+		return ctl_fail(EX_USAGE,
+			"knob complete: expected \"set\", \"name\" or \"any\", and a word");
 	for (size_t i = 0; i < KNOB_PROCESSES; i++) {
 		const struct knob_process *process = &knob_processes[i];
 
+		if (any && begins(process->name, word))
+			puts(process->name);
 		for (const struct config_key *key = process->keys; key->name; key++)
 			complete_key(word, process, key, suffix);
 		complete_strangers(ctl, word, process, suffix);

@@ -177,13 +177,18 @@ static json_t *result_json(const struct part *part, const Outrider__KnobResult *
 static void print_result(
 	const struct ctl *ctl, const struct part *part, const Outrider__KnobResult *r)
 {
-	printf("%s.%s: %s -> %s", part->process->name, r->name,
-		*r->old_value ? r->old_value : "(empty)", *r->new_value ? r->new_value : "(empty)");
+	const char *old_value = *r->old_value ? r->old_value : "(empty)";
+	const char *new_value = *r->new_value ? r->new_value : "(empty)";
+
+	printf("%s.%s: ", part->process->name, r->name);
 	if (r->at_start)
-		printf(", after a restart of outrider-%s", part->process->name);
-	else if (ctl->persist)
+		printf("%s until outrider-%s starts again, then %s", old_value, part->process->name,
+			new_value);
+	else
+		printf("%s -> %s", old_value, new_value);
+	if (!r->at_start && ctl->persist)
 		printf(", now and after a restart");
-	else if (ctl->for_ns)
+	else if (!r->at_start && ctl->for_ns)
 		printf(", for %g s", (double)ctl->for_ns / 1e9);
 	if (*r->note)
 		printf(" (%s)", r->note);

@@ -2,12 +2,14 @@
 #include "admin/ctl.h"
 
 #include "shared/base/config.h"
+#include "shared/base/nearest.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
 #include <ctype.h>
 #include <getopt.h>
 #include <locale.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
@@ -25,7 +27,9 @@ static const struct command {
 	{{"sessions"}, ctl_sessions, "", "what is being generated", false,
 		"Finished sessions are shown while they are kept for their client.\n"},
 	{{"policy", "get"}, ctl_policy_get, "",
-		"the policy, its knobs with their ranges, its sessions", false, ""},
+		"the policy, its knobs with their ranges, its sessions", false,
+		"Of the sessions those that are being generated, or wait to be.\n\n"
+		"  --all               also those that have ended and are still remembered\n"},
 	{{"policy", "set"}, ctl_policy_set, "NAME | KNOB=VALUE ...",
 		"change the policy (static:3, cascade, yield) or knobs, now", true,
 		"Everything is checked before anything changes; what is refused is named with its "
@@ -34,7 +38,11 @@ static const struct command {
 		"  --session UID       for this session alone\n"
 		"  --for, --persist, --if as for knob set\n"},
 	{{"policy", "watch"}, ctl_policy_watch, "", "each decision with the figures behind it",
-		false, "  --once              print what there is and end\n"},
+		false,
+		"First the decisions so far about sessions that are being generated, then each new "
+		"one.\n\n"
+		"  --all               first also those about sessions that have ended\n"
+		"  --once              print what there is and end\n"},
 	{{"policy", "explain"}, ctl_policy_explain, "[SESSION]",
 		"why a session's K is what it is now", true,
 		"In words, then what is known of each K, the acceptance by position, and the last "
@@ -47,7 +55,9 @@ static const struct command {
 		"  --session UID       the values of this session\n"},
 	{{"knob", "get"}, ctl_knob_get, "KNOB ...", "all about some knobs", true,
 		"A knob is named as k_max, or as policy.k_max where several processes have one of "
-		"that name.\n\n"
+		"that name.\n"
+		"Ends with 69 when a process whose knob it is does not run: knob list says what it "
+		"takes.\n\n"
 		"  --session UID       the values of this session\n"},
 	{{"knob", "set"}, ctl_knob_set, "KNOB=VALUE ...", "change knobs, now", true,
 		"All of them or none, also over several processes. What is refused is named with "
@@ -66,8 +76,9 @@ static const struct command {
 	{{"knob", "history"}, ctl_knob_history, "[PROCESS | KNOB ...]",
 		"who changed what, when, from what to what", true,
 		"  --last N            the newest N\n"},
-	{{"knob", "complete"}, ctl_knob_complete, "set | name WORD",
-		"what the shell may complete a word to", true, ""},
+	{{"knob", "complete"}, ctl_knob_complete, "set|name|any WORD",
+		"what the shell may complete a word to", true,
+		"set: KNOB=VALUE; name: a knob; any: a knob or a process.\n"},
 	{{"cache", "set"}, ctl_cache_set, "KNOB=VALUE ...",
 		"knob set for the knobs of the expert-cache", true,
 		"  --for, --persist, --if as for knob set\n"},
@@ -90,7 +101,10 @@ static const struct command {
 		"what every process does, for Perfetto (2s, outrider-trace.json)", true,
 		"Writes a timeline of drafts, passes, expert loads and decisions of all processes "
 		"on one clock,\n"
-		"in the Trace Event Format. Open it at ui.perfetto.dev or chrome://tracing.\n"
+		"in the Trace Event Format. Open it at ui.perfetto.dev or chrome://tracing. TIME "
+		"is "
+		"from 1ms to\n"
+		"1m, with its unit; an interrupt ends it early. FILE appears when it is whole.\n"
 		"Ends with 69 when no process answers.\n"},
 	{{"top"}, ctl_top, "", "a live screen; q leaves", false,
 		"Without a terminal, one print of it. Ends with 69 when no process answers.\n\n"
@@ -100,13 +114,16 @@ static const struct command {
 enum { WORDS_MAX = 128, KNOB_WORDS = 2 /* "knob set" */ };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
-static void usage(FILE *to)
+/* group: only the commands that begin with this word; NULL: all. */
+static void usage(FILE *to, const char *group)
 {
 	fputs("usage: outriderctl [options] COMMAND\n\n", to);
 	for (size_t i = 0; i < N_COMMANDS; i++) {
 		const struct command *c = &commands[i];
 		char words[64];
 
+		if (group && strcmp(group, c->words[0]) != 0)
+			continue;
 		snprintf(words, sizeof words, "%s%s%s%s%s", c->words[0], c->words[1] ? " " : "",
 			c->words[1] ? c->words[1] : "", c->arguments[0] ? " " : "", c->arguments);
 		fprintf(to, "  %-34s %s\n", words, c->help);
@@ -143,6 +160,68 @@ static const struct command *find(int argc, char **argv, int *n_words)
 			return c;
 	}
 	return NULL;
+}
+
+static const char *name_at(size_t i)
+{
+	static char name[64];
+	const struct command *c = &commands[i];
+
+	if (i >= N_COMMANDS)
+		return NULL;
+	snprintf(name, sizeof name, "%s%s%s", c->words[0], c->words[1] ? " " : "",
+		c->words[1] ? c->words[1] : "");
+	return name;
+}
+
+/* Whether it is the first word of commands of two. */
+static bool is_group(const char *word)
+{
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		if (commands[i].words[1] && strcmp(commands[i].words[0], word) == 0)
+			return true;
+	return false;
+}
+
+/* What may follow "knob". */
+static void list_second_words(const char *first, char *out, size_t bytes)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		if (commands[i].words[1] && strcmp(commands[i].words[0], first) == 0 &&
+			used < bytes)
+			used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? ", " : "",
+				commands[i].words[1]);
+}
+
+static int unknown(int argc, char **argv)
+{
+	char name[160], seconds[256] = "", nearest[64] = "";
+	size_t best = SIZE_MAX;
+
+	snprintf(name, sizeof name, "%.64s%s%.64s", argv[0], argc > 1 ? " " : "",
+		argc > 1 ? argv[1] : "");
+	for (size_t i = 0; i < N_COMMANDS; i++) {
+		/* A command of one word may have arguments behind it. */
+		size_t distance =
+			nearest_distance(commands[i].words[1] ? name : argv[0], name_at(i));
+
+		if (distance >= best)
+			continue;
+		best = distance;
+		snprintf(nearest, sizeof nearest, "%s", name_at(i));
+	}
+	if (nearest_worth(name, best))
+		return ctl_fail(EX_USAGE,
+			"no command \"%s\"; did you mean %s? outriderctl --help lists them", name,
+			nearest);
+	if (is_group(argv[0])) {
+		list_second_words(argv[0], seconds, sizeof seconds);
+		return ctl_fail(EX_USAGE, "no command \"%s\"; %.64s is followed by one of: %s",
+			name, argv[0], seconds);
+	}
+	return ctl_fail(EX_USAGE, "no command \"%s\"; outriderctl --help lists them", name);
 }
 
 /* The words of the command line, in their order; options may stand between them. */
@@ -246,8 +325,11 @@ static int take_flag(struct ctl *ctl, int flag, const struct words *words, const
 	case '1':
 		ctl->once = true;
 		break;
+	case 'a':
+		ctl->all = true;
+		break;
 	default:
-		usage(stderr);
+		usage(stderr, NULL);
 		return EX_USAGE;
 	}
 	return status;
@@ -269,6 +351,7 @@ static int parse(struct ctl *ctl, int argc, char **argv, struct words *words,
 		{"next-start", no_argument, NULL, 'N'},
 		{"if", required_argument, NULL, 'i'},
 		{"once", no_argument, NULL, '1'},
+		{"all", no_argument, NULL, 'a'},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'V'},
 		{0},
@@ -299,7 +382,7 @@ static int parse(struct ctl *ctl, int argc, char **argv, struct words *words,
 /* Whether it is of use without a service: the tables say which knobs there are. */
 static bool works_alone(const struct command *c)
 {
-	return c->run == ctl_knob_list || c->run == ctl_knob_get || c->run == ctl_knob_complete;
+	return c->run == ctl_knob_list || c->run == ctl_knob_complete;
 }
 
 /* Where the service is; "" for a command that can do without. An exit status. */
@@ -334,21 +417,27 @@ int main(int argc, char **argv)
 		puts("outriderctl " OUTRIDER_VERSION);
 	if (status || done)
 		return status;
+	/* `help knob set` is `knob set --help`. */
+	if (words.n > 0 && strcmp(words.of[0], "help") == 0) {
+		help = true;
+		memmove(words.of, words.of + 1, (size_t)--words.n * sizeof words.of[0]);
+	}
 	if (words.n == 0) {
-		usage(help ? stdout : stderr);
+		usage(help ? stdout : stderr, NULL);
 		return help ? EX_OK : EX_USAGE;
 	}
 	command = find(words.n, words.of, &n_words);
 	if (help) {
 		if (command)
 			usage_of(command, stdout);
+		else if (is_group(words.of[0]))
+			usage(stdout, words.of[0]);
 		else
-			usage(stdout);
+			return unknown(words.n, words.of);
 		return EX_OK;
 	}
 	if (!command)
-		return ctl_fail(EX_USAGE, "no command \"%.64s%s%.64s\"; --help lists them",
-			words.of[0], words.n > 1 ? " " : "", words.n > 1 ? words.of[1] : "");
+		return unknown(words.n, words.of);
 	if (words.n > n_words && !command->takes_arguments)
 		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", words.of[n_words]);
 	status = find_service(&ctl, command, runtime_dir);

@@ -1,6 +1,7 @@
 /* outriderctl policy get, set, watch. */
 #include "admin/knob.h"
 
+#include "shared/base/clock.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -10,11 +11,45 @@
 #include <string.h>
 #include <sysexits.h>
 
-enum { WATCH_MS = 250, WATCH_TIMEOUT_MS = 3000 };
+enum { WATCH_MS = 250, WATCH_TIMEOUT_MS = 3000, SESSIONS_TIMEOUT_MS = 500 };
 
-json_t *ctl_policy_json(const Outrider__PolicyState *state)
+/* The verifier's sessions; NULL when it does not say. Freed with bus_free. */
+static Outrider__Envelope *ask_sessions(struct ctl *ctl)
 {
-	json_t *knobs = json_array(), *sessions = json_array();
+	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply = NULL;
+	Outrider__SessionsRequest body = OUTRIDER__SESSIONS_REQUEST__INIT;
+
+	request.body_case = OUTRIDER__ENVELOPE__BODY_SESSIONS_REQUEST;
+	request.sessions_request = &body;
+	if (ctl_ask(ctl, PEER_VERIFIER, &request, OUTRIDER__ENVELOPE__BODY_SESSIONS,
+		    SESSIONS_TIMEOUT_MS, &reply, NULL) < 0)
+		return NULL;
+	return reply;
+}
+
+/* The policy-controller hears of iterations, not of a session's end. */
+static bool is_live(const Outrider__Sessions *sessions, uint64_t uid)
+{
+	for (size_t i = 0; sessions && i < sessions->n_sessions; i++)
+		if (sessions->sessions[i]->uid == uid)
+			return strcmp(sessions->sessions[i]->state, "done") != 0;
+	return sessions == NULL;
+}
+
+static json_t *session_json(const Outrider__PolicySession *s, bool live)
+{
+	return json_pack("{s:o,s:I,s:I,s:f,s:f,s:f,s:s,s:I,s:f,s:f,s:s,s:b}", "uid",
+		json_sprintf("%" PRIu64, s->session_uid), "slot", (json_int_t)s->slot, "k",
+		(json_int_t)s->k, "utility", (double)s->utility, "acceptance",
+		(double)s->acceptance, "etr", (double)s->etr, "phase", s->phase, "iterations",
+		(json_int_t)s->iterations, "base_ms", s->base_ms, "iteration_ms", s->iteration_ms,
+		"policy", s->policy, "live", (int)live);
+}
+
+json_t *ctl_policy_json(
+	const Outrider__PolicyState *state, const Outrider__Sessions *sessions, bool all)
+{
+	json_t *knobs = json_array(), *list = json_array();
 
 	for (size_t i = 0; i < state->n_knobs; i++) {
 		const Outrider__Knob *k = state->knobs[i];
@@ -24,24 +59,32 @@ json_t *ctl_policy_json(const Outrider__PolicyState *state)
 				       "range", k->range, "help", k->help));
 	}
 	for (size_t i = 0; i < state->n_sessions; i++) {
-		const Outrider__PolicySession *s = state->sessions[i];
+		bool live = is_live(sessions, state->sessions[i]->session_uid);
 
-		json_array_append_new(
-			sessions, json_pack("{s:o,s:I,s:I,s:f,s:f,s:f,s:s,s:I,s:f,s:f,s:s}", "uid",
-					  json_sprintf("%" PRIu64, s->session_uid), "slot",
-					  (json_int_t)s->slot, "k", (json_int_t)s->k, "utility",
-					  (double)s->utility, "acceptance", (double)s->acceptance,
-					  "etr", (double)s->etr, "phase", s->phase, "iterations",
-					  (json_int_t)s->iterations, "base_ms", s->base_ms,
-					  "iteration_ms", s->iteration_ms, "policy", s->policy));
+		if (live || all)
+			json_array_append_new(list, session_json(state->sessions[i], live));
 	}
 	return json_pack("{s:s,s:o,s:o,s:I,s:I,s:I}", "policy", state->policy, "knobs", knobs,
-		"sessions", sessions, "records", (json_int_t)state->records, "records_lost",
+		"sessions", list, "records", (json_int_t)state->records, "records_lost",
 		(json_int_t)state->records_lost, "decisions", (json_int_t)state->decisions);
 }
 
-static int state_text(const Outrider__PolicyState *state)
+static void session_text(const Outrider__PolicySession *s)
 {
+	char utility[16], etr[16], base[16], iteration[16];
+
+	printf("%-20" PRIu64 " %3u %-9s %8s %5.0f%% %6s %9s %9s\n", s->session_uid, s->k, s->phase,
+		ctl_measured((double)s->utility, 2, utility, sizeof utility),
+		100 * (double)s->acceptance, ctl_measured((double)s->etr, 2, etr, sizeof etr),
+		ctl_measured(s->base_ms, 2, base, sizeof base),
+		ctl_measured(s->iteration_ms, 2, iteration, sizeof iteration));
+}
+
+static int state_text(
+	const Outrider__PolicyState *state, const Outrider__Sessions *sessions, bool all)
+{
+	size_t shown = 0;
+
 	printf("policy %s; %" PRIu64 " records read, %" PRIu64 " lost, %" PRIu64 " decisions\n",
 		state->policy, state->records, state->records_lost, state->decisions);
 	for (size_t i = 0; i < state->n_knobs; i++) {
@@ -49,29 +92,37 @@ static int state_text(const Outrider__PolicyState *state)
 
 		printf("  %-20s %-12s %-16s %s\n", k->name, k->value, k->range, k->help);
 	}
-	if (state->n_sessions)
-		printf("%-20s %3s %-9s %8s %6s %6s %9s %9s\n", "SESSION", "K", "PHASE", "UTILITY",
-			"ACC", "ETR", "BASE MS", "ITER MS");
 	for (size_t i = 0; i < state->n_sessions; i++) {
-		const Outrider__PolicySession *s = state->sessions[i];
-
-		printf("%-20" PRIu64 " %3u %-9s %8.2f %5.0f%% %6.2f %9.2f %9.2f\n", s->session_uid,
-			s->k, s->phase, (double)s->utility, 100 * (double)s->acceptance,
-			(double)s->etr, s->base_ms, s->iteration_ms);
+		if (!all && !is_live(sessions, state->sessions[i]->session_uid))
+			continue;
+		if (shown++ == 0)
+			printf("%-20s %3s %-9s %8s %6s %6s %9s %9s\n", "SESSION", "K", "PHASE",
+				"UTILITY", "ACC", "ETR", "BASE MS", "ITER MS");
+		session_text(state->sessions[i]);
 	}
+	if (shown < state->n_sessions)
+		printf("%zu session%s ended; policy get --all shows %s\n",
+			state->n_sessions - shown,
+			state->n_sessions - shown > 1 ? "s have" : " has",
+			state->n_sessions - shown > 1 ? "them" : "it");
 	return 0;
 }
 
 static int show_state(struct ctl *ctl, Outrider__Envelope *request)
 {
-	Outrider__Envelope *reply;
+	Outrider__Envelope *reply, *of_verifier;
+	const Outrider__Sessions *sessions;
 	int status =
 		ctl_call(ctl, PEER_POLICY, request, OUTRIDER__ENVELOPE__BODY_POLICY_STATE, &reply);
 
 	if (status)
 		return status;
-	status = ctl->json ? ctl_print_json(ctl_policy_json(reply->policy_state))
-			   : state_text(reply->policy_state);
+	of_verifier = ask_sessions(ctl);
+	sessions = of_verifier ? of_verifier->sessions : NULL;
+	status = ctl->json
+			 ? ctl_print_json(ctl_policy_json(reply->policy_state, sessions, ctl->all))
+			 : state_text(reply->policy_state, sessions, ctl->all);
+	bus_free(&of_verifier);
 	bus_free(&reply);
 	return status;
 }
@@ -131,6 +182,8 @@ json_t *ctl_decision_json(const Outrider__PolicyDecision *d)
 
 static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision *d)
 {
+	char utility[16];
+
 	if (ctl->json) {
 		/* A line each, so that a reader need not wait for an end. */
 		json_t *line = ctl_decision_json(d);
@@ -140,16 +193,50 @@ static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision
 		json_decref(line);
 		return;
 	}
-	printf("%12.3f  session %" PRIu64 "  K %u -> %u  %-8s utility %.2f  %s\n",
+	printf("%12.3f  session %" PRIu64 "  K %u -> %u  %-8s utility %s  %s\n",
 		(double)d->time_ns / 1e9, d->session_uid, d->k_old, d->k_new, d->phase,
-		(double)d->utility, d->reason);
+		ctl_measured((double)d->utility, 2, utility, sizeof utility), d->reason);
+}
+
+/* What `watch` has left out so far: decisions made before it began about sessions that had ended. */
+struct watching {
+	uint64_t begun_ns, after;
+	size_t left_out;
+	bool was_there;
+};
+
+static void print_decisions(
+	struct ctl *ctl, struct watching *watching, const Outrider__PolicyDecisions *d)
+{
+	bool old = d->n_decisions > 0 && d->decisions[0]->time_ns < watching->begun_ns;
+	Outrider__Envelope *reply = old && !ctl->all ? ask_sessions(ctl) : NULL;
+	const Outrider__Sessions *sessions = reply ? reply->sessions : NULL;
+
+	for (size_t i = 0; i < d->n_decisions; i++) {
+		const Outrider__PolicyDecision *decision = d->decisions[i];
+
+		if (decision->time_ns < watching->begun_ns &&
+			!is_live(sessions, decision->session_uid))
+			watching->left_out++;
+		else
+			print_decision(ctl, decision);
+	}
+	bus_free(&reply);
+}
+
+static void print_left_out(const struct ctl *ctl, const struct watching *watching)
+{
+	if (watching->left_out && !ctl->json)
+		printf("%zu earlier decision%s about sessions that have ended; policy watch --all "
+		       "shows %s\n",
+			watching->left_out, watching->left_out > 1 ? "s are" : " is",
+			watching->left_out > 1 ? "them" : "it");
 }
 
 /* Ends with --once, when the reader goes away, or by Ctrl-C. A controller that is away is waited for: it comes back. */
 int ctl_policy_watch(struct ctl *ctl, int argc, char **argv)
 {
-	uint64_t after = 0;
-	bool was_there = false;
+	struct watching watching = {.begun_ns = clock_ns()};
 
 	(void)argc;
 	(void)argv;
@@ -159,23 +246,23 @@ int ctl_policy_watch(struct ctl *ctl, int argc, char **argv)
 		struct error err = {""};
 		int code;
 
-		body.after = after;
+		body.after = watching.after;
 		request.body_case = OUTRIDER__ENVELOPE__BODY_POLICY_WATCH;
 		request.policy_watch = &body;
 		code = ctl_ask(ctl, PEER_POLICY, &request,
 			OUTRIDER__ENVELOPE__BODY_POLICY_DECISIONS, WATCH_TIMEOUT_MS, &reply, &err);
-		if (code < 0 && !was_there)
+		if (code < 0 && !watching.was_there)
 			return ctl_fail(
 				code == -ETIMEDOUT ? EX_UNAVAILABLE : error_exit_status(code), "%s",
 				err.text);
 		if (code == 0) {
-			const Outrider__PolicyDecisions *d = reply->policy_decisions;
-
-			was_there = true;
-			for (size_t i = 0; i < d->n_decisions; i++)
-				print_decision(ctl, d->decisions[i]);
+			print_decisions(ctl, &watching, reply->policy_decisions);
+			/* Said once, behind what there was. */
+			if (!watching.was_there)
+				print_left_out(ctl, &watching);
+			watching.was_there = true;
 			/* A smaller number: it started anew and counts from the beginning. */
-			after = d->next;
+			watching.after = reply->policy_decisions->next;
 			bus_free(&reply);
 		}
 		if (fflush(stdout) != 0)

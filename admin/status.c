@@ -33,9 +33,9 @@ static void process_text(const struct outrider_process *p)
 		printf("%s: %s\n", p->name, p->state);
 		return;
 	}
-	printf("%s: %s\n  pid=%u generation=%" PRIu64 " up=%.0fs memory=%.1fMB version=%s\n",
+	printf("%s: %s\n  pid=%u generation=%" PRIu64 " up=%.0fs memory=%.1fMiB version=%s\n",
 		p->name, p->state, p->pid, p->generation, (double)p->uptime_ns / 1e9,
-		(double)p->rss_bytes / 1e6, p->version);
+		ctl_mib(p->rss_bytes), p->version);
 	for (size_t i = 0; i < p->n_details; i++)
 		printf("  %s\n", p->details[i]);
 }

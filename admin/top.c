@@ -118,15 +118,15 @@ static const Outrider__PolicySession *policy_of(const struct look *look, uint64_
 
 static void draw_processes(struct sink *sink, const struct look *look)
 {
-	line(sink, true, "%-13s %8s %9s %9s  %s", "PROCESS", "PID", "UP", "MEMORY", "STATE");
+	line(sink, true, "%-13s %8s %9s %11s  %s", "PROCESS", "PID", "UP", "MEMORY", "STATE");
 	for (size_t i = 0; i < outrider_status_count(look->status); i++) {
 		const struct outrider_process *p = outrider_status_process(look->status, i);
 
 		if (p->pid)
-			line(sink, false, "%-13s %8u %7.0f s %6.1f MB  %s", p->name, p->pid,
-				(double)p->uptime_ns / 1e9, (double)p->rss_bytes / 1e6, p->state);
+			line(sink, false, "%-13s %8u %7.0f s %7.1f MiB  %s", p->name, p->pid,
+				(double)p->uptime_ns / 1e9, ctl_mib(p->rss_bytes), p->state);
 		else
-			line(sink, false, "%-13s %8s %9s %9s  %s", p->name, "-", "-", "-",
+			line(sink, false, "%-13s %8s %9s %11s  %s", p->name, "-", "-", "-",
 				p->state);
 	}
 }
@@ -144,9 +144,9 @@ static void draw_cache(struct sink *sink, const struct look *look, const struct 
 		misses -= b->misses;
 	}
 	line(sink, false,
-		"cache   %s, %u/%u slots, hits %.1f%% (ever %.1f%%), %.1f MB loaded, %u waiting",
+		"cache   %s, %u/%u slots, hits %.1f%% (ever %.1f%%), %.1f MiB loaded, %u loading",
 		c->policy, c->resident, c->slots, 100 * ctl_rate(hits, misses),
-		100 * ctl_rate(c->hits, c->misses), (double)c->bytes_loaded / 1e6, c->queue_depth);
+		100 * ctl_rate(c->hits, c->misses), ctl_mib(c->bytes_loaded), c->queue_depth);
 }
 
 static void draw_totals(struct sink *sink, const struct look *look, const struct look *before)
@@ -180,11 +180,13 @@ static void draw_sessions(struct sink *sink, const struct look *look)
 	for (size_t i = 0; all && i < all->n_sessions; i++) {
 		const Outrider__Session *s = all->sessions[i];
 		const Outrider__PolicySession *p = policy_of(look, s->uid);
+		char utility[16];
 
-		line(sink, false, "%-20" PRIu64 " %-8s %5u/%-5u %2u %-6s %3.0f%% %5.2f %-7s %7.1f",
+		line(sink, false, "%-20" PRIu64 " %-8s %5u/%-5u %2u %-6s %3.0f%% %5s %-7s %7.1f",
 			s->uid, s->state, s->output_tokens, s->max_tokens, s->k, s->draft_method,
 			s->drafted ? 100.0 * (double)s->accepted / (double)s->drafted : 0.0,
-			p ? (double)p->utility : 0.0, p ? p->phase : "-", (double)s->tokens_per_s);
+			ctl_measured(p ? (double)p->utility : 0, 2, utility, sizeof utility),
+			p ? p->phase : "-", (double)s->tokens_per_s);
 	}
 }
 
@@ -203,7 +205,10 @@ static void print_json(const struct look *look)
 	ctl_print_json(json_pack("{s:o,s:o,s:o,s:o}", "processes", ctl_processes_json(look->status),
 		"sessions",
 		look->sessions ? ctl_sessions_json(look->sessions->sessions) : json_null(),
-		"policy", look->policy ? ctl_policy_json(look->policy->policy_state) : json_null(),
+		"policy",
+		look->policy ? ctl_policy_json(look->policy->policy_state,
+				       look->sessions ? look->sessions->sessions : NULL, true)
+			     : json_null(),
 		"cache", look->cache ? ctl_cache_json(look->cache->cache_stats) : json_null()));
 }
 

@@ -7,11 +7,13 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/config.h"
+#include "shared/base/new_file.h"
 #include "shared/base/timeline.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
@@ -170,9 +172,13 @@ static int parse_time(const char *text, int64_t *ns, struct error *err)
 		{.name = NULL}};
 	char assignment[64];
 
-	if ((size_t)snprintf(assignment, sizeof assignment, "trace=%s", text) >= sizeof assignment)
-		return error_set(err, EINVAL, "\"%.32s\" is no time from 1ms to 1m", text);
-	return config_set(assignment, "command line", keys, ns, err);
+	if ((size_t)snprintf(assignment, sizeof assignment, "trace=%s", text) < sizeof assignment &&
+		config_set(assignment, "command line", keys, ns, NULL) == 0)
+		return 0;
+	return error_set(err, EINVAL,
+		"trace: \"%.32s\" is no time: expected [TIME] [FILE], the time from 1ms to 1m with "
+		"its unit, as 500ms or 2s",
+		text);
 }
 
 static int summary(const struct ctl *ctl, const struct picture *picture, const char *path)
@@ -204,33 +210,65 @@ static int summary(const struct ctl *ctl, const struct picture *picture, const c
 	return any ? EX_OK : EX_UNAVAILABLE;
 }
 
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+	(void)number;
+	interrupted = 1;
+}
+
+/* Ctrl-C and the like end the picture early: what there is until then is a whole file too. */
+static void watch_signals(void)
+{
+	const struct sigaction action = {.sa_handler = on_signal};
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+}
+
+static void record(struct ctl *ctl, struct picture *picture, uint64_t length_ns)
+{
+	picture->begin_ns = clock_ns();
+	picture->end_ns = picture->begin_ns + length_ns;
+	fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", picture->file);
+	collect(ctl, picture);
+	for (uint64_t now_ns = clock_ns(); now_ns < picture->end_ns; now_ns = clock_ns()) {
+		sleep_until(
+			now_ns + POLL_NS < picture->end_ns ? now_ns + POLL_NS : picture->end_ns);
+		if (interrupted)
+			picture->end_ns = clock_ns();
+		collect(ctl, picture);
+	}
+	fputs("\n]}\n", picture->file);
+}
+
 int ctl_trace(struct ctl *ctl, int argc, char **argv)
 {
 	static struct picture picture;
 	const char *path = argc > 1 ? argv[1] : "outrider-trace.json";
+	struct new_file file;
 	struct error err = {""};
 	int64_t length_ns = 2000000000;
+	int code;
 
 	if (argc > 2)
 		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", argv[2]);
 	if (argc > 0 && parse_time(argv[0], &length_ns, &err) < 0)
 		return ctl_fail(EX_USAGE, "%s", err.text);
-	picture.file = fopen(path, "we");
-	if (!picture.file)
-		return ctl_fail(EX_CANTCREAT, "%s: %s", path, strerror(errno));
+	code = new_file_open(&file, path, true, 0, &err);
+	if (code < 0) {
+		new_file_close(&file, code, NULL);
+		return ctl_fail(EX_CANTCREAT, "%s", err.text);
+	}
+	picture.file = file.file;
 	for (; peers_all[picture.n_sources]; picture.n_sources++)
 		picture.sources[picture.n_sources].process = peers_all[picture.n_sources];
-	picture.begin_ns = clock_ns();
-	picture.end_ns = picture.begin_ns + (uint64_t)length_ns;
-	fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", picture.file);
-	collect(ctl, &picture);
-	for (uint64_t now_ns = clock_ns(); now_ns < picture.end_ns; now_ns = clock_ns()) {
-		sleep_until(now_ns + POLL_NS < picture.end_ns ? now_ns + POLL_NS : picture.end_ns);
-		collect(ctl, &picture);
-	}
-	fputs("\n]}\n", picture.file);
-	bool failed = ferror(picture.file) != 0;
-	if (fclose(picture.file) != 0 || failed)
-		return ctl_fail(EX_IOERR, "%s: %s", path, strerror(errno));
+	watch_signals();
+	record(ctl, &picture, (uint64_t)length_ns);
+	code = ferror(picture.file) ? error_set(&err, EIO, "%s: cannot be written", path) : 0;
+	if (new_file_close(&file, code, &err) < 0)
+		return ctl_fail(EX_IOERR, "%s", err.text);
 	return summary(ctl, &picture, path);
 }

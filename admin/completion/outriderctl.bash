@@ -16,7 +16,9 @@ _outriderctl_options()
 	knob\ list | knob\ get) options+=" --session" ;;
 	knob\ history) options+=" --last" ;;
 	cache\ stats) options+=" --layers" ;;
-	top | policy\ watch) options+=" --once" ;;
+	top* | cache\ top) options+=" --once" ;;
+	policy\ get) options+=" --all" ;;
+	policy\ watch) options+=" --all --once" ;;
 	esac
 	echo "$options"
 }
@@ -84,14 +86,22 @@ _outriderctl()
 	knob\ set | policy\ set | cache\ set)
 		mapfile -t COMPREPLY < <(outriderctl knob complete set -- "$space$prefix$word" 2>/dev/null)
 		;;
-	knob\ get | knob\ reset | knob\ list | knob\ history)
+	knob\ get | knob\ reset)
 		mapfile -t COMPREPLY < <(outriderctl knob complete name -- "$word" 2>/dev/null)
 		;;
+	knob\ list | knob\ history)
+		mapfile -t COMPREPLY < <(outriderctl knob complete any -- "$word" 2>/dev/null)
+		;;
 	esac
+	# A policy is named alone too.
+	if [[ $command == policy\ set && -z $prefix ]]; then
+		mapfile -t -O ${#COMPREPLY[@]} COMPREPLY \
+			< <(outriderctl knob complete set -- "policy.policy=$word" 2>/dev/null | sed 's/^policy\.policy=//')
+	fi
 	COMPREPLY=("${COMPREPLY[@]#"$space"}")
 	COMPREPLY=("${COMPREPLY[@]#"$prefix"}")
 	# Its value follows at once.
-	[[ ${#COMPREPLY[@]} -gt 0 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null
+	[[ ${#COMPREPLY[@]} -gt 0 && ${COMPREPLY[0]} == *[=:] ]] && compopt -o nospace 2>/dev/null
 	return 0
 }
 complete -F _outriderctl outriderctl

@@ -47,7 +47,8 @@ static void usage(FILE *to)
 int main(int argc, char **argv)
 {
 	gguf_guard_start("outrider-bench: ");
-	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+				 strcmp(argv[1], "help") == 0)) {
 		usage(stdout);
 		return EX_OK;
 	}

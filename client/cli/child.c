@@ -141,6 +141,7 @@ int child_start(struct supervisor *supervisor, struct child *child)
 	child->deadline_ns = child->start_ns + START_NS_MAX;
 	child->kill_ns = 0;
 	child->line_bytes = 0;
+	child->degraded[0] = '\0';
 	return 0;
 }
 

@@ -1,6 +1,8 @@
 /* outrider: start the service and talk to it. */
 #include "client/cli/cli.h"
 
+#include "shared/base/nearest.h"
+
 #include <locale.h>
 #include <signal.h>
 #include <string.h>
@@ -30,8 +32,46 @@ static void usage(FILE *to)
 		to);
 }
 
+static const char *name_at(size_t i)
+{
+	return i < N_COMMANDS ? commands[i].name : NULL;
+}
+
+static int unknown(const char *name)
+{
+	const char *nearest = nearest_of(name, name_at);
+
+	return cli_fail(EX_USAGE, "no command \"%.64s\"; %s%s%soutrider --help lists them", name,
+		nearest ? "did you mean " : "", nearest ? nearest : "", nearest ? "? " : "");
+}
+
+static const struct command *find(const char *name)
+{
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		if (strcmp(commands[i].name, name) == 0)
+			return &commands[i];
+	return NULL;
+}
+
+/* `help`, or `help COMMAND`, which is COMMAND --help. */
+static int help(const char *name)
+{
+	static char flag[] = "--help";
+	const struct command *command = name ? find(name) : NULL;
+	char *arguments[] = {(char *)name, flag, NULL};
+
+	if (name && !command)
+		return unknown(name);
+	if (command)
+		return command->run(2, arguments);
+	usage(stdout);
+	return EX_OK;
+}
+
 int main(int argc, char **argv)
 {
+	const struct command *command;
+
 	setlocale(LC_ALL, "");
 	/* Numbers are written and read the same way everywhere. */
 	setlocale(LC_NUMERIC, "C");
@@ -41,17 +81,14 @@ int main(int argc, char **argv)
 		usage(stderr);
 		return EX_USAGE;
 	}
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-		strcmp(argv[1], "help") == 0) {
-		usage(stdout);
-		return EX_OK;
-	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+		return help(NULL);
+	if (strcmp(argv[1], "help") == 0)
+		return help(argc > 2 ? argv[2] : NULL);
 	if (strcmp(argv[1], "--version") == 0) {
 		puts("outrider " OUTRIDER_VERSION);
 		return EX_OK;
 	}
-	for (size_t i = 0; i < N_COMMANDS; i++)
-		if (strcmp(commands[i].name, argv[1]) == 0)
-			return commands[i].run(argc - 1, argv + 1);
-	return cli_fail(EX_USAGE, "no command \"%.64s\"; outrider --help lists them", argv[1]);
+	command = find(argv[1]);
+	return command ? command->run(argc - 1, argv + 1) : unknown(argv[1]);
 }

@@ -109,6 +109,15 @@ static void extend(struct child *child, const char *value)
 		child->deadline_ns = until;
 }
 
+/* What `outrider status` would show; here only why it is not all that it could be. */
+static void take_state(struct child *child, const char *state)
+{
+	static const char degraded[] = "degraded: ";
+	bool is = strncmp(state, degraded, strlen(degraded)) == 0;
+
+	snprintf(child->degraded, sizeof child->degraded, "%s", is ? state + strlen(degraded) : "");
+}
+
 static void obey(
 	struct supervisor *supervisor, struct child *child, char *text, int *fds, int n_fds)
 {
@@ -135,8 +144,9 @@ static void obey(
 			remove = true;
 		} else if (strcmp(line, "STOPPING=1") == 0) {
 			child->deadline_ns = 0;
+		} else if (strncmp(line, "STATUS=", 7) == 0) {
+			take_state(child, line + 7);
 		}
-		/* STATUS= is what `outrider status` asks the process itself. */
 	}
 	if (!name_is_valid(name))
 		name = "stored";

@@ -72,7 +72,7 @@ bool pidfile_alive(const char *runtime_dir, pid_t *pid)
 
 	*pid = 0;
 	path_of(runtime_dir, path, sizeof path);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return false;
 	alive = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;

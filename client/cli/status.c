@@ -53,15 +53,16 @@ static void print_json(const struct outrider_status *status)
 
 static void print_text(const struct outrider_status *status)
 {
-	printf("%-13s %8s %10s %9s  %s\n", "PROCESS", "PID", "UPTIME", "MEMORY", "STATE");
+	printf("%-13s %8s %10s %11s  %s\n", "PROCESS", "PID", "UPTIME", "MEMORY", "STATE");
 	for (size_t i = 0; i < outrider_status_count(status); i++) {
 		const struct outrider_process *p = outrider_status_process(status, i);
 
 		if (p->pid)
-			printf("%-13s %8u %8.0f s %6.1f MB  %s\n", p->name, p->pid,
-				(double)p->uptime_ns / 1e9, (double)p->rss_bytes / 1e6, p->state);
+			printf("%-13s %8u %8.0f s %7.1f MiB  %s\n", p->name, p->pid,
+				(double)p->uptime_ns / 1e9, (double)p->rss_bytes / 1048576,
+				p->state);
 		else
-			printf("%-13s %8s %10s %9s  %s\n", p->name, "-", "-", "-", p->state);
+			printf("%-13s %8s %10s %11s  %s\n", p->name, "-", "-", "-", p->state);
 	}
 }
 

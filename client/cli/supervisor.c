@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define MS UINT64_C(1000000)
+#define SETTLE_NS_MAX (5000 * MS) /* from all being ready to all having found each other */
 #define STOP_NS_MAX (10000 * MS) /* from SIGTERM to SIGKILL */
 
 static void tell_all(const struct supervisor *supervisor, int number)
@@ -66,13 +67,25 @@ static void take_signals(struct supervisor *supervisor)
 	reap(supervisor);
 }
 
+/* Ready is when all are, and none lacks another any more; what one still lacks after a while it may lack for good. */
 static void look_ready(struct supervisor *supervisor)
 {
+	uint64_t now = clock_ns();
+	bool degraded = false;
+
 	if (supervisor->all_ready || supervisor->stopping)
 		return;
-	for (int i = 0; i < supervisor->n_children; i++)
-		if (supervisor->children[i].state != CHILD_READY)
+	for (int i = 0; i < supervisor->n_children; i++) {
+		if (supervisor->children[i].state != CHILD_READY) {
+			supervisor->settle_ns = 0;
 			return;
+		}
+		degraded |= supervisor->children[i].degraded[0] != '\0';
+	}
+	if (!supervisor->settle_ns)
+		supervisor->settle_ns = now + SETTLE_NS_MAX;
+	if (degraded && now < supervisor->settle_ns)
+		return;
 	supervisor->all_ready = true;
 	if (supervisor->on_ready)
 		supervisor->on_ready(supervisor->arg);
@@ -110,6 +123,8 @@ static bool tick(struct supervisor *supervisor, int *timeout_ms)
 		if (at < next)
 			next = at;
 	}
+	if (!supervisor->all_ready && supervisor->settle_ns && next > supervisor->settle_ns)
+		next = supervisor->settle_ns;
 	if (supervisor->watchdog_ns && next > now + supervisor->watchdog_ns / 4)
 		next = now + supervisor->watchdog_ns / 4;
 	supervisor->due_ns = supervisor->watchdog_ns ? next : 0;

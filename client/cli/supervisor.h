@@ -47,6 +47,7 @@ struct child {
 	bool needed; /* given up, it takes all the others with it */
 	int refusals; /* lives in a row that ended, before they were ready, with a status that restarting does not cure */
 	bool quiet; /* only its errors are passed on */
+	char degraded[128]; /* what it says it lacks, "" when nothing */
 	int status; /* wait status of the last life */
 	char last_line[512], line[512];
 	size_t line_bytes;
@@ -62,6 +63,8 @@ struct supervisor {
 	int signal_fd;
 	bool stopping;
 	bool all_ready; /* has been, once */
+	uint64_t
+		settle_ns; /* all are ready, and until then may still find each other; 0: not all are */
 	uint64_t started_ns;
 	int exit_status;
 	void (*on_ready)(void *arg); /* once, when all are */

@@ -61,7 +61,10 @@ static void usage(FILE *to)
 	      "  --budget B            memory for experts: all, min, 30%, 2G\n"
 	      "  --policy P            who chooses the draft length: static:K, cascade, yield\n"
 	      "  --draft-method M      auto, none, ngram, model, replay\n"
-	      "  --config-dir DIR      read DIR/verifier.conf and so on\n"
+	      "  --config-dir DIR      read DIR/verifier.conf, DIR/verifier.conf.d/*.conf and so "
+	      "on; "
+	      "what\n"
+	      "                        outriderctl makes to last is written there\n"
 	      "  --set NAME.KEY=VALUE  any other setting; NAME is verifier, drafter, expert-cache "
 	      "or "
 	      "policy\n"
@@ -118,16 +121,8 @@ static int add_config_dir(struct up *up, const char *directory)
 	if (!S_ISDIR(st.st_mode))
 		return cli_fail(EX_NOINPUT, "up: --config-dir %s: not a directory", directory);
 	for (int i = 0; i < N_SERVICES; i++) {
-		char *path = NULL;
-		int status;
+		int status = add(up, i, "--config-dir", directory);
 
-		if (asprintf(&path, "%s/%s.conf", directory, services[i].name) < 0)
-			return cli_fail(EX_OSERR, "no memory for a path");
-		if (access(path, F_OK) < 0) {
-			free(path);
-			continue;
-		}
-		status = add(up, i, "--config", path);
 		if (status)
 			return status;
 	}
@@ -279,6 +274,10 @@ static void on_ready(void *arg)
 		printf("ready: %s, %s, %s, %s in %s after %.1f s\n", services[0].name,
 			services[1].name, services[2].name, services[3].name, up->runtime_dir,
 			seconds);
+		for (int i = 0; i < N_SERVICES; i++)
+			if (up->supervisor.children[i].degraded[0])
+				printf("but %s is degraded: %s\n", services[i].name,
+					up->supervisor.children[i].degraded);
 		fflush(stdout);
 	}
 	sd_notify(0, "READY=1");

@@ -195,14 +195,17 @@ int outrider_generate(struct outrider *client, const struct outrider_request *re
 struct outrider_process {
 	const char *name;
 	uint32_t pid; /* 0: does not answer */
-	const char *state; /* "loading", "ready", "degraded: ...", "down" */
+	/* "loading", "ready", "degraded: ...", "idle: ..."; without an answer "down" (nobody listens), "no answer yet" (it
+	 * listens for less than 90 s, and may be starting) or "no answer". */
+	const char *state;
 	uint64_t generation, uptime_ns, rss_bytes;
 	const char *version;
 	size_t n_details;
 	const char *const *details; /* "key=value" */
 };
 
-/* Asks every process at once, within timeout_ms. One that does not answer is "down"; the call still succeeds. */
+/* Asks every process at once, within timeout_ms. One that does not answer is "down" or "no answer" (yet); the
+ * call still succeeds. */
 int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_status **status);
 size_t outrider_status_count(const struct outrider_status *status);
 /* NULL beyond the last; valid until the status is freed. */

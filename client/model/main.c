@@ -39,7 +39,8 @@ int main(int argc, char **argv)
 		usage(stderr);
 		return EX_USAGE;
 	}
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+		strcmp(argv[1], "help") == 0) {
 		usage(stdout);
 		return EX_OK;
 	}

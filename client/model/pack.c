@@ -6,7 +6,7 @@
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
 #include "client/model/gguf_write.h"
-#include "client/model/new_file.h"
+#include "shared/base/new_file.h"
 #include "kernels/tiles.h"
 #include "shared/model/pack.h"
 

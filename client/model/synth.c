@@ -11,7 +11,7 @@
 #include "client/model/args.h"
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
-#include "client/model/new_file.h"
+#include "shared/base/new_file.h"
 #include "client/model/synth_blocks.h"
 #include "client/model/synth_shapes.h"
 #include "client/model/synth_vocabulary.h"

@@ -17,9 +17,12 @@ enum { PROCESSES = 4 };
 struct outrider_status {
 	struct outrider_process processes[PROCESSES];
 	Outrider__Envelope *answers[PROCESSES];
+	const char *silent[PROCESSES]; /* the state of one that has not answered */
 };
 
-static int ask(void *zmq, const char *runtime_dir, const char *name, void **socket)
+/* *silent: what it is when it does not answer. */
+static int ask(
+	void *zmq, const char *runtime_dir, const char *name, void **socket, const char **silent)
 {
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
 	Outrider__StatusRequest request = OUTRIDER__STATUS_REQUEST__INIT;
@@ -27,11 +30,13 @@ static int ask(void *zmq, const char *runtime_dir, const char *name, void **sock
 	int code;
 
 	*socket = NULL;
+	*silent = "down";
 	peers_admin_endpoint(runtime_dir, name, endpoint, sizeof endpoint);
 	/* A process that is gone need not be waited for. */
 	code = bus_probe(bus_ipc_path(endpoint), SOCK_STREAM, NULL);
 	if (code < 0)
 		return code;
+	*silent = peers_starting(bus_ipc_path(endpoint)) ? "no answer yet" : "no answer";
 	code = bus_client(zmq, endpoint, socket, NULL);
 	if (code < 0)
 		return code;
@@ -73,12 +78,12 @@ static void collect(void *sockets[PROCESSES], int timeout_ms, struct outrider_st
 	}
 }
 
-static void fill(
-	struct outrider_process *process, const char *name, const Outrider__Envelope *answer)
+static void fill(struct outrider_process *process, const char *name, const char *silent,
+	const Outrider__Envelope *answer)
 {
 	const Outrider__Status *s = answer ? answer->status : NULL;
 
-	*process = (struct outrider_process){.name = name, .state = "down", .version = ""};
+	*process = (struct outrider_process){.name = name, .state = silent, .version = ""};
 	if (!s)
 		return;
 	process->pid = s->pid;
@@ -111,8 +116,10 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 		free(status);
 		return failure_take(code, &err);
 	}
+	for (int i = 0; i < PROCESSES; i++)
+		status->silent[i] = "down";
 	for (int i = 0; code == 0 && i < PROCESSES; i++)
-		ask(zmq, dir, peers_all[i], &sockets[i]);
+		ask(zmq, dir, peers_all[i], &sockets[i], &status->silent[i]);
 	collect(sockets, timeout_ms < 0 ? 0 : timeout_ms, status);
 	for (int i = 0; i < PROCESSES; i++) {
 		int linger = 0;
@@ -120,7 +127,7 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 		if (sockets[i])
 			zmq_setsockopt(sockets[i], ZMQ_LINGER, &linger, sizeof linger);
 		bus_close(&sockets[i]);
-		fill(&status->processes[i], peers_all[i], status->answers[i]);
+		fill(&status->processes[i], peers_all[i], status->silent[i], status->answers[i]);
 	}
 	zmq_ctx_term(zmq);
 	*out = status;

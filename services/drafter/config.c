@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <string.h>
 
+static const char *const kernels_names[] = {"auto", "scalar", "avx2", "avx512", NULL};
 static const char *const choice_names[] = {"auto", "on", "off", NULL};
 
 #define AT(field) \
@@ -31,7 +32,7 @@ const struct config_key drafter_config_keys[] = {
 		"there "
 		"is one, else n-grams.",
 		KNOB_LIVE, KNOB_GLOBAL},
-	{"", "kernels", CONFIG_STRING, AT(kernels), 0, 0, NULL, "auto", "name",
+	{"", "kernels", CONFIG_STRING, AT(kernels), 0, 0, kernels_names, "auto", "name",
 		"Kernel set of the draft model: auto, scalar, avx2 or avx512.", KNOB_AT_START,
 		KNOB_GLOBAL},
 	{"", "threads", CONFIG_INT, AT(threads), 0, LIMIT_THREADS, NULL, "0", "threads",

@@ -43,8 +43,8 @@ static int serve(struct service *s, struct error *err)
 	log_notice("drafting with %s%s%s, generation %llu", draft_method_names[s->config.method],
 		s->worker.model ? ", draft model " : "", s->worker.model ? s->config.draft : "",
 		(unsigned long long)daemon_generation(s->daemon));
-	daemon_ready(s->daemon);
 	handlers_update_state(&s->handlers);
+	daemon_ready(s->daemon);
 	return daemon_run(s->daemon);
 }
 

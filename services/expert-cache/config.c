@@ -5,6 +5,9 @@
 
 static const char *const auto_name[] = {"auto", NULL};
 static const char *const choice_names[] = {"auto", "yes", "no", NULL};
+static const char *const budget_names[] = {"all", "min", NULL};
+static const char *const policy_names[] = {
+	"static", "lru", "lfu-trace", "gate-next", "sp-moe", "spac", "outrider", NULL};
 static const char *const io_names[] = {"auto", "io_uring", "pread", NULL};
 
 #define AT(field) offsetof(struct cache_config, field), sizeof(((struct cache_config *)0)->field)
@@ -13,10 +16,10 @@ const struct config_key cache_config_keys[] = {
 	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
 		"GGUF file of the model whose experts are cached; the verifier's.", KNOB_AT_START,
 		KNOB_MODEL},
-	{"", "budget", CONFIG_STRING, AT(budget), 0, 0, NULL, "all", "size",
+	{"", "budget", CONFIG_STRING, AT(budget), 0, 0, budget_names, "all", "size",
 		"Memory for experts: all, min, a share of the experts as 30%, or bytes as 2G.",
 		KNOB_LIVE, KNOB_MODEL},
-	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, NULL, "outrider", "name",
+	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, policy_names, "outrider", "name",
 		"Which experts are kept and fetched ahead: " CACHE_POLICY_NAMES ".", KNOB_LIVE,
 		KNOB_GLOBAL},
 	{"", "profile", CONFIG_STRING, AT(profile), 0, 0, NULL, "", "path",

@@ -41,7 +41,10 @@ static void on_detail(void *arg, struct daemon_details *to)
 	daemon_detail(to, "experts", "%u", service->geometry.n_total);
 	unsigned long long budget_bytes = service->budget * service->geometry.slot_bytes;
 	daemon_detail(to, "budget_bytes", "%llu", budget_bytes);
-	daemon_detail(to, "arena_bytes", "%llu", (unsigned long long)store_bytes(&service->store));
+	daemon_detail(
+		to, "arena_bytes", "%llu", (unsigned long long)store_arena_bytes(&service->store));
+	daemon_detail(
+		to, "table_bytes", "%llu", (unsigned long long)store_table_bytes(&service->store));
 	daemon_detail(to, "policy", "%s", service->config.policy);
 	daemon_detail(to, "link", "%s", reader_link(service->reader));
 	daemon_detail(to, "link_bytes_per_second", "%.0f", reader_rate(service->reader));

@@ -102,9 +102,10 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 		return status;
 	broker_offer(service->broker, &service->store.region);
 	const struct slots_adopted *found = &service->store.found;
-	log_notice("%s: %u reads of at most %zu KiB at once; the disk gives %.2f GB/s",
+	log_notice("%s: %u reads of at most %zu KiB at once; the disk gives %.2f GiB/s",
 		reader_link(service->reader), reader_depth(service->reader),
-		reader_piece_bytes(service->reader) >> 10, reader_rate(service->reader) / 1e9);
+		reader_piece_bytes(service->reader) >> 10,
+		reader_rate(service->reader) / (1 << 30));
 	log_notice("%u of %u experts fit (%.1f MiB), read with %s, policy %s%s%s", service->budget,
 		service->geometry.n_total,
 		(double)service->budget * (double)service->geometry.slot_bytes / 1048576,

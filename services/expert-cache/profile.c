@@ -1,5 +1,7 @@
 #include "services/expert-cache/profile.h"
 
+#include "shared/base/file.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,12 +113,12 @@ int profile_parse(const char *text, size_t bytes, uint32_t n_layers, uint32_t n_
 int profile_read(
 	const char *path, uint32_t n_layers, uint32_t n_experts, uint64_t **out, struct error *err)
 {
-	FILE *file = fopen(path, "re");
-	if (file == NULL)
-		return error_set(err, errno, "profile: %s: %s", path, strerror(errno));
+	FILE *file;
+	int rc = file_open(path, &file, err);
+	if (rc < 0)
+		return error_prefix(err, rc, "profile");
 	char *text = malloc(PROFILE_BYTES_MAX + 1);
 	size_t bytes = text != NULL ? fread(text, 1, PROFILE_BYTES_MAX + 1, file) : 0;
-	int rc = 0;
 	if (text == NULL)
 		rc = error_set(err, ENOMEM, "no memory for a profile");
 	else if (ferror(file))

@@ -117,8 +117,8 @@ static void measure_lengths(struct tuning *t, unsigned depth, size_t *bytes)
 		}
 	*bytes = lengths[last_near(rates, N_LENGTHS, 0.92)];
 	for (unsigned i = 0; i < N_LENGTHS; i++)
-		log_debug("reads of %zu KiB, %u at once: %.2f GB/s", lengths[i] >> 10, depth,
-			rates[i] / 1e9);
+		log_debug("reads of %zu KiB, %u at once: %.2f GiB/s", lengths[i] >> 10, depth,
+			rates[i] / (1 << 30));
 }
 
 static void measure_depths(struct tuning *t, size_t bytes, unsigned *depth, unsigned *prefetch)
@@ -140,8 +140,8 @@ static void measure_depths(struct tuning *t, size_t bytes, unsigned *depth, unsi
 	while (*depth * bytes < DEMAND_BYTES && *depth * 2 <= depths[n - 1])
 		*depth *= 2;
 	for (unsigned i = 0; i < n; i++)
-		log_debug("reads of %zu KiB, %u at once: %.2f GB/s", bytes >> 10, depths[i],
-			rates[i] / 1e9);
+		log_debug("reads of %zu KiB, %u at once: %.2f GiB/s", bytes >> 10, depths[i],
+			rates[i] / (1 << 30));
 }
 
 static void measure(struct tuning *t, unsigned depth, size_t bytes)

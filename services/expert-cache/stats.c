@@ -29,7 +29,9 @@ static int64_t file_cached_bytes(const struct model *model)
 {
 	int64_t bytes = 0;
 	for (size_t i = 0; i < gguf_n_parts(model->gguf); i++) {
-		int fd = open(gguf_part_at(model->gguf, i)->path, O_RDONLY | O_CLOEXEC);
+		/* O_NONBLOCK: whatever has taken the file's place meanwhile, this thread serves everybody. */
+		int fd =
+			open(gguf_part_at(model->gguf, i)->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 		int64_t part = fd >= 0 ? memory_file_cached(fd) : -1;
 		if (fd >= 0)
 			close(fd);
@@ -48,7 +50,8 @@ static void fill_memory(struct service *service, Outrider__CacheStats *stats)
 	stats->budget_bytes = service->budget * service->geometry.slot_bytes;
 	stats->budget_min_bytes = slots_min(&service->geometry) * service->geometry.slot_bytes;
 	stats->in_use = atomic_load_explicit(&header->in_use, memory_order_relaxed);
-	stats->arena_bytes = store_bytes(&service->store);
+	stats->table_bytes = store_table_bytes(&service->store);
+	stats->arena_bytes = store_arena_bytes(&service->store);
 	stats->file_cached_bytes = file_cached_bytes(service->model);
 }
 
@@ -75,6 +78,8 @@ static void fill_totals(struct service *service, Outrider__CacheStats *stats)
 	stats->bytes_loaded = stats_load(&header->bytes_loaded);
 	stats->hints = stats_load(&header->hints);
 	stats->hint_loads = stats_load(&header->hint_loads);
+	stats->hints_kept =
+		atomic_load_explicit(&service->transfer.hints_kept, memory_order_relaxed);
 	stats->self_served = stats_load(&header->self_served);
 }
 

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -283,6 +284,33 @@ uint64_t store_bytes(const struct store *store)
 {
 	struct stat st;
 	return fstat(store->region.fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+}
+
+enum { TABLE_PAGES = 1024 }; /* asked about at once */
+
+uint64_t store_table_bytes(const struct store *store)
+{
+	unsigned char there[TABLE_PAGES];
+	unsigned char *at = (unsigned char *)store->region.header,
+		      *end = slots_at(&store->slots, 0);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint64_t bytes = 0;
+	while (at < end) {
+		size_t left = (size_t)(end - at),
+		       n = left < TABLE_PAGES * page ? left : TABLE_PAGES * page;
+		if (mincore(at, n, there) != 0)
+			return (uint64_t)(end - (unsigned char *)store->region.header);
+		for (size_t i = 0; i < (n + page - 1) / page; i++)
+			bytes += there[i] & 1 ? page : 0;
+		at += n;
+	}
+	return bytes;
+}
+
+uint64_t store_arena_bytes(const struct store *store)
+{
+	uint64_t all = store_bytes(store), tables = store_table_bytes(store);
+	return all > tables ? all - tables : 0;
 }
 
 void store_switch_policy(struct store *store, const struct cache_policy_ops **policy, void **state,

@@ -57,8 +57,11 @@ struct store_options {
 int store_open(struct store *store, const struct slots_geometry *geometry,
 	const struct store_options *options, struct error *err);
 void store_close(struct store *store);
-/* Bytes of memory that the region has now. Any thread. */
+/* Bytes of memory that the region has now: all of it; what lies before the slots (header, tables, rings); the slots, which are
+ * what the budget is about. Any thread. */
 uint64_t store_bytes(const struct store *store);
+uint64_t store_table_bytes(const struct store *store);
+uint64_t store_arena_bytes(const struct store *store);
 
 /* The state of a policy for this store, which it does not use yet. Any thread. */
 int store_policy_create(const struct store *store, const struct cache_policy_ops *policy,

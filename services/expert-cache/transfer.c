@@ -353,9 +353,9 @@ static void measure(struct transfer *transfer, uint64_t now_ns)
 static void publish(struct transfer *transfer, uint64_t now_ns)
 {
 	const struct store *store = transfer->store;
-	atomic_store_explicit(&transfer->queue,
-		transfer->n_wanted + store->policy->queued(store->policy_state) +
-			loads_busy(&transfer->loads),
+	atomic_store_explicit(&transfer->queue, transfer->n_wanted + loads_busy(&transfer->loads),
+		memory_order_relaxed);
+	atomic_store_explicit(&transfer->hints_kept, store->policy->queued(store->policy_state),
 		memory_order_relaxed);
 	atomic_store_explicit(&transfer->beat_ns, now_ns, memory_order_relaxed);
 	atomic_store_explicit(&store->slots.header->beat_ns, now_ns, memory_order_relaxed);

@@ -50,7 +50,8 @@ struct transfer {
 	struct doorbell changed;
 	/* For the loop thread. */
 	_Atomic uint64_t beat_ns; /* the worker's last sign of life */
-	_Atomic uint32_t queue; /* demands and prefetches that wait, loads under way */
+	_Atomic uint32_t queue; /* demands that wait, loads under way */
+	_Atomic uint32_t hints_kept; /* prefetches the policy has noted */
 };
 
 /* Borrows store and reader. */

@@ -78,41 +78,99 @@ static uint64_t find_last(const struct journal *journal)
 	return last;
 }
 
-static bool head_fits(const struct journal *journal)
+/* Whether it is a journal that can be read; *capacity: what it has room for. */
+static bool read_head(const struct journal *journal, uint64_t *capacity)
 {
 	struct journal_head head;
-	return pread(journal->fd, &head, sizeof(head), 0) == sizeof(head) && head.magic == MAGIC &&
-	       head.layout == LAYOUT && head.entry_bytes == JOURNAL_ENTRY_BYTES &&
-	       head.capacity == journal->capacity;
+	if (pread(journal->fd, &head, sizeof(head), 0) != sizeof(head) || head.magic != MAGIC ||
+		head.layout != LAYOUT || head.entry_bytes != JOURNAL_ENTRY_BYTES)
+		return false;
+	*capacity = head.capacity;
+	return true;
+}
+
+static bool head_fits(const struct journal *journal)
+{
+	uint64_t capacity;
+	return read_head(journal, &capacity) && capacity == journal->capacity;
+}
+
+static off_t file_bytes_of(const struct journal *journal)
+{
+	return HEAD_BYTES + (off_t)(journal->capacity * JOURNAL_ENTRY_BYTES);
 }
 
 /* 0, or -1 with errno. */
 static int begin_file(struct journal *journal)
 {
 	struct journal_head head = {MAGIC, LAYOUT, JOURNAL_ENTRY_BYTES, journal->capacity};
-	if (ftruncate(journal->fd, 0) != 0 ||
-		ftruncate(journal->fd, place_of(journal, 0) + (off_t)(journal->capacity *
-								      JOURNAL_ENTRY_BYTES)) != 0)
+	if (ftruncate(journal->fd, 0) != 0 || ftruncate(journal->fd, file_bytes_of(journal)) != 0)
 		return -1;
 	return pwrite(journal->fd, &head, sizeof(head), 0) == sizeof(head) ? 0 : -1;
 }
 
-static int try_open(struct journal *journal)
+/* Whether nobody has written anything to it: a new one, or one whose making was interrupted. */
+static bool is_blank(const struct journal *journal)
+{
+	struct journal_head head, nothing = {0};
+	ssize_t n = pread(journal->fd, &head, sizeof(head), 0);
+	return n == 0 || (n == sizeof(head) && memcmp(&head, &nothing, sizeof(head)) == 0);
+}
+
+/* What lies there is not ours to overwrite: it becomes PATH.old, in the place of an earlier one, and a new file takes its
+ * name. 0, or -1 with errno. */
+static int set_aside(struct journal *journal, uint64_t file_bytes)
+{
+	char old[sizeof(journal->path) + 8];
+	uint64_t capacity;
+	bool other_size = read_head(journal, &capacity);
+	snprintf(old, sizeof(old), "%s.old", journal->path);
+	if (rename(journal->path, old) != 0)
+		return -1;
+	if (other_size)
+		log_notice("the journal %s has %llu KiB, the settings say %llu KiB: it is kept as "
+			   "%s, and a new one is begun",
+			journal->path, (unsigned long long)file_bytes >> 10,
+			(unsigned long long)file_bytes_of(journal) >> 10, old);
+	else
+		log_notice("%s is no journal of this version: it is kept as %s, and a new one is "
+			   "begun",
+			journal->path, old);
+	close(journal->fd);
+	journal->fd = open(journal->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	return journal->fd < 0 ? -1 : 0;
+}
+
+/* The file is open; its head is this journal's afterwards. 0, or -1 with errno. */
+static int take_file(struct journal *journal)
 {
 	struct stat status;
-	journal->fd = open(journal->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fstat(journal->fd, &status) != 0)
+		return -1;
+	if (!S_ISREG(status.st_mode)) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (head_fits(journal))
+		return 0;
+	if (!is_blank(journal) && set_aside(journal, (uint64_t)status.st_size) != 0)
+		return -1;
+	return begin_file(journal);
+}
+
+static int try_open(struct journal *journal)
+{
+	journal->fd =
+		open(journal->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 	if (journal->fd < 0)
 		return -1;
-	if (fstat(journal->fd, &status) == 0 && S_ISREG(status.st_mode)) {
-		uint64_t last = head_fits(journal) ? find_last(journal) : 0;
-		if (last > 0 || head_fits(journal) || begin_file(journal) == 0) {
-			journal->next = last + 1;
-			return 0;
-		}
-	} else {
-		errno = EINVAL;
+	if (take_file(journal) == 0) {
+		journal->next = find_last(journal) + 1;
+		return 0;
 	}
 	int saved = errno;
+	if (journal->fd < 0)
+		return -1;
 	close(journal->fd);
 	journal->fd = -1;
 	errno = saved;
@@ -344,7 +402,7 @@ static size_t load_entries(const struct journal *journal, struct journal_entry *
 
 int journal_load(const char *path, struct journal_entry **out, size_t *n, struct error *err)
 {
-	struct journal journal = {.fd = open(path, O_RDONLY | O_CLOEXEC)};
+	struct journal journal = {.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
 	struct journal_head head;
 	struct stat status;
 	*out = NULL;

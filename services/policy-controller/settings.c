@@ -4,6 +4,8 @@
 
 #include <inttypes.h>
 
+static const char *const policy_names[] = {"yield", "cascade", "static:", NULL};
+
 #define KEY(field) offsetof(struct settings, field)
 /* NOLINTBEGIN(bugprone-macro-parentheses): a field name cannot stand in parentheses. */
 #define INT_KEY(key, field, low, high, value, what, text)                                         \
@@ -20,6 +22,7 @@ const struct config_key settings_keys[] = {
 		.type = CONFIG_STRING,
 		.offset = KEY(policy),
 		.size = sizeof(((struct settings *)NULL)->policy),
+		.names = policy_names,
 		.fallback = "yield",
 		.help = "How K is chosen: yield (the most expected tokens per second), cascade "
 			"(test-and-set), or static:K for the same K always.",
@@ -146,7 +149,9 @@ const struct config_key settings_keys[] = {
 		.fallback = "16M",
 		.unit = "size",
 		.help = "Size of the journal of iterations, policy.journal in the state directory "
-			"(the runtime directory without one); less than 64K keeps none."},
+			"(the runtime directory without one); less than 64K keeps none. One of "
+			"another "
+			"size is kept as policy.journal.old."},
 	{.name = NULL},
 };
 

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+static const char *const kernels_names[] = {"auto", "scalar", "avx2", "avx512", NULL};
 static const char *const pin_names[] = {"auto", "no", "yes", NULL};
 static const char *const kv_names[] = {"auto", "f32", "f16", "q8_0", NULL};
 static const char *const weights_names[] = {"auto", "packed", "mapped", NULL};
@@ -20,7 +21,7 @@ static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
 const struct config_key verifier_config_keys[] = {
 	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
 		"GGUF file of the model that is served.", KNOB_AT_START, KNOB_MODEL},
-	{"", "kernels", CONFIG_STRING, AT(kernels), 0, 0, NULL, "auto", "name",
+	{"", "kernels", CONFIG_STRING, AT(kernels), 0, 0, kernels_names, "auto", "name",
 		"Kernel set: auto, scalar, avx2 or avx512; all give the same bits.", KNOB_AT_START,
 		KNOB_GLOBAL},
 	{"", "threads", CONFIG_INT, AT(threads), 0, LIMIT_THREADS, NULL, "0", "threads",

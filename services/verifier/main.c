@@ -196,8 +196,9 @@ static int serve(struct verifier *v, const char *runtime_dir)
 		log_notice("serving %s: context %lld, %lld threads, kernels %s", v->config.model,
 			(long long)v->config.context, (long long)v->config.threads,
 			v->kernels->name);
-		daemon_ready(v->daemon);
+		/* Before it is ready: what has not joined yet belongs to how it is then. */
 		links_state(&v->front);
+		daemon_ready(v->daemon);
 		status = daemon_run(v->daemon);
 	}
 	stop(v);

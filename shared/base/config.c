@@ -1,5 +1,7 @@
 #include "shared/base/config_private.h"
 
+#include "shared/base/file.h"
+
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -252,10 +254,11 @@ int config_read_given(FILE *file, const char *path, const struct config_key *key
 
 static int read_file(const char *path, const struct config_key *keys, void *out, struct error *err)
 {
-	FILE *file = fopen(path, "re");
-	if (!file)
-		return error_set(err, errno, "%s: %s", path, strerror(errno));
-	int r = config_read(file, path, keys, out, err);
+	FILE *file;
+	int r = file_open(path, &file, err);
+	if (r < 0)
+		return r;
+	r = config_read(file, path, keys, out, err);
 	fclose(file);
 	return r;
 }

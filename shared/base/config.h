@@ -37,8 +37,9 @@ struct config_key {
 	size_t offset; /* of the field in the service's config struct */
 	size_t size; /* of a string field, with its NUL */
 	double min, max; /* int, bytes, ns, double */
-	const char *const
-		*names; /* of an enum; of an int, bytes or ns NULL, or {a word for 0, NULL} */
+	/* Of an enum; of an int, bytes or ns NULL, or {a word for 0, NULL}; of a string NULL, or some of the values it takes, for
+	 * a shell to complete ("static:" for one that goes on). */
+	const char *const *names;
 	const char *fallback; /* the default, as it would be written in the file */
 	const char *unit;
 	const char *help; /* one sentence */

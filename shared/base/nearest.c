@@ -36,3 +36,17 @@ bool nearest_worth(const char *written, size_t distance)
 	size_t third = strlen(written) / 3;
 	return distance <= (third > 1 ? third : 1);
 }
+
+const char *nearest_of(const char *written, const char *(*at)(size_t i))
+{
+	size_t best_distance = SIZE_MAX;
+	const char *best = NULL, *name;
+	for (size_t i = 0; (name = at(i)) != NULL; i++) {
+		size_t distance = nearest_distance(written, name);
+		if (distance >= best_distance)
+			continue;
+		best_distance = distance;
+		best = name;
+	}
+	return best && nearest_worth(written, best_distance) ? best : NULL;
+}

@@ -3,11 +3,13 @@
 #include <assert.h>
 #include <getopt.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 
 enum {
 	OPT_RUNTIME_DIR = 256,
 	OPT_CONFIG,
+	OPT_CONFIG_DIR,
 	OPT_SET,
 	OPT_PRINT_CONFIG,
 	OPT_HELP,
@@ -19,6 +21,7 @@ static const char short_flags[] = "ndv";
 static const struct option common[] = {
 	{"runtime-dir", required_argument, NULL, OPT_RUNTIME_DIR},
 	{"config", required_argument, NULL, OPT_CONFIG},
+	{"config-dir", required_argument, NULL, OPT_CONFIG_DIR},
 	{"set", required_argument, NULL, OPT_SET},
 	{"print-config", no_argument, NULL, OPT_PRINT_CONFIG},
 	{"check", no_argument, NULL, 'n'},
@@ -46,6 +49,13 @@ static void help_line(FILE *to, const char *flag, const char *argument, const ch
 	fprintf(to, "%*s%s\n", n < 22 ? 22 - n : 1, "", text);
 }
 
+/* The settings' file without its folder. */
+static const char *file_name(const struct options_spec *spec)
+{
+	const char *slash = strrchr(spec->config_path, '/');
+	return slash ? slash + 1 : spec->config_path;
+}
+
 static void help(const struct options_spec *spec, FILE *to)
 {
 	fprintf(to, "usage: %s [options]\n%s\n\n", spec->program, spec->summary);
@@ -54,7 +64,10 @@ static void help(const struct options_spec *spec, FILE *to)
 			spec->shortcuts[i].help);
 	fprintf(to,
 		"  --set KEY=VALUE     any setting, over the file's; --print-config lists them\n"
-		"  --config FILE       settings (default: %s when it is there)\n"
+		"  --config FILE       settings, and those of FILE.d/*.conf (default: %s when it "
+		"is "
+		"there)\n"
+		"  --config-dir DIR    the same with DIR/%s: DIR instead of the default's folder\n"
 		"  --runtime-dir DIR   where the processes meet (default: OUTRIDER_RUNTIME_DIR, "
 		"...)\n"
 		"  -n, --check         check the settings and exit\n"
@@ -62,12 +75,39 @@ static void help(const struct options_spec *spec, FILE *to)
 		"  -v, --verbose       say more; twice: everything\n"
 		"  --print-config      every setting with its range and default, as a file\n"
 		"  --help, --version\n",
-		spec->config_path);
+		spec->config_path, file_name(spec));
+}
+
+/* Where the settings are: the file that was named, or the one of the default's name in the folder that was. */
+struct place {
+	const char *file, *directory; /* NULL: not given; at most one is */
+};
+
+static int take_place(const struct options_spec *spec, const struct place *place,
+	struct options *options, struct error *err)
+{
+	size_t n, room = sizeof(options->config_path);
+	struct stat st;
+	if (place->file && place->directory)
+		return error_set(err, EINVAL, "--config and --config-dir: one of them");
+	/* The file may be missing, the folder is a mistake when it is. */
+	if (place->directory && stat(place->directory, &st) < 0)
+		return error_set(
+			err, errno, "--config-dir %s: %s", place->directory, strerror(errno));
+	if (place->directory)
+		n = (size_t)snprintf(
+			options->config_path, room, "%s/%s", place->directory, file_name(spec));
+	else
+		n = (size_t)snprintf(options->config_path, room, "%s",
+			place->file ? place->file : spec->config_path);
+	return n < room ? 0
+			: error_set(err, ENAMETOOLONG, "%.64s...: the path is too long",
+				  options->config_path);
 }
 
 /* The flags that decide what happens at all, and where the file is, whatever their order. 1: go on. */
 static int first_pass(const struct options_spec *spec, const struct option *table, int argc,
-	char **argv, struct options *options, const char **config_path, FILE *to, struct error *err)
+	char **argv, struct options *options, struct place *place, FILE *to, struct error *err)
 {
 	int flag;
 	optind = 0;
@@ -78,7 +118,10 @@ static int first_pass(const struct options_spec *spec, const struct option *tabl
 			options->runtime_dir = optarg;
 			break;
 		case OPT_CONFIG:
-			*config_path = optarg;
+			place->file = optarg;
+			break;
+		case OPT_CONFIG_DIR:
+			place->directory = optarg;
 			break;
 		case OPT_PRINT_CONFIG:
 			config_print(spec->keys, to);
@@ -140,15 +183,16 @@ int options_read(const struct options_spec *spec, int argc, char **argv, struct 
 	void *config, FILE *to, struct error *err)
 {
 	struct option table[N_COMMON + OPTIONS_SHORTCUTS + 1];
-	const char *config_path = NULL;
+	struct place place = {NULL, NULL};
 	*options = (struct options){0};
 	flag_table(spec, table);
-	int r = first_pass(spec, table, argc, argv, options, &config_path, to, err);
+	int r = first_pass(spec, table, argc, argv, options, &place, to, err);
 	if (r <= 0)
 		return r;
 	config_defaults(spec->keys, config);
-	options->config_path = config_path ? config_path : spec->config_path;
-	r = config_load(options->config_path, !config_path, spec->keys, config, err);
+	r = take_place(spec, &place, options, err);
+	if (r == 0)
+		r = config_load(options->config_path, !place.file, spec->keys, config, err);
 	int flag;
 	optind = 0;
 	while (r == 0 && (flag = getopt_long(argc, argv, short_flags, table, NULL)) != -1) {

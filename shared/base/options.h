@@ -26,7 +26,7 @@ struct options {
 	const char *runtime_dir; /* NULL: the default */
 	bool check; /* -n: everything is checked, nothing is started */
 	int verbosity;
-	const char *config_path; /* the file that was read, or would have been if it were there */
+	char config_path[4096]; /* the file that was read, or would have been if it were there */
 	bool on_command_line[OPTIONS_KEYS]; /* whether it set this key, in the table's order */
 };
 

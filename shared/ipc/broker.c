@@ -455,7 +455,10 @@ static int ask_peer(struct daemon *daemon, const char *peer, const char *wanted,
 	if (code == 0 && answer.kind == HELLO_REFUSED)
 		code = error_set(&err, EPERM, "%s", answer.reason);
 	if (code < 0) {
-		log_notice("region %s: %s was asked for it: %s", wanted, peer,
+		/* One that is starting itself keeps nothing yet. */
+		log_write(code == -ETIMEDOUT && peers_starting(path) ? LOG_LEVEL_INFO
+								     : LOG_LEVEL_NOTICE,
+			"region %s: %s was asked for it: %s", wanted, peer,
 			err.text[0] ? err.text : strerror(-code));
 		return -ENOENT;
 	}

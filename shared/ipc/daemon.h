@@ -69,7 +69,8 @@ void daemon_detail(struct daemon_details *to, const char *key, const char *forma
 	__attribute__((format(printf, 3, 4)));
 
 /* One line for status: "loading", "ready", "degraded: drafter gone"; goes to the service manager as STATUS= when it
- * changes. Any thread. daemon_ready sets "ready" and sends READY=1, once. */
+ * changes. Any thread. daemon_ready sends READY=1, once, and sets "ready" before where the state is not "degraded: ..." already: who waits
+ * for it hears of both in that order. */
 void daemon_set_state(struct daemon *daemon, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 void daemon_ready(struct daemon *daemon);

@@ -80,17 +80,21 @@ static int check_expected(struct knobs *knobs, const struct config_key *key, con
 		knobs->process, key->name, value, expected);
 }
 
-/* What is configured without the drop-in of lasting changes, into scratch. */
-static int load_without_drop_in(struct knobs *knobs, struct error *err)
+/* What is configured, without this drop-in (NULL: with all), into scratch. */
+static int load_without(struct knobs *knobs, const char *drop_in, struct error *err)
 {
 	const struct daemon_knobs *o = &knobs->o;
 	config_defaults(o->keys, knobs->scratch);
-	int r = config_load_without(
-		o->config_path, true, KNOBS_DROP_IN, o->keys, knobs->scratch, err);
+	int r = config_load_without(o->config_path, true, drop_in, o->keys, knobs->scratch, err);
 	for (size_t i = 0; r == 0 && i < knobs->n_keys; i++)
 		if (o->on_command_line && o->on_command_line[i])
 			config_copy(&o->keys[i], knobs->started, knobs->scratch);
 	return r;
+}
+
+bool knobs_next_start(struct knobs *knobs)
+{
+	return load_without(knobs, NULL, NULL) == 0;
 }
 
 static bool has_control(const char *text)
@@ -128,7 +132,7 @@ static int plan_one(struct knobs *knobs, const struct knob_batch *batch, size_t 
 		config_copy(key, knobs->o.config, knobs->next);
 	else if (!batch->persist)
 		config_copy(key, knobs->started, knobs->next);
-	else if ((r = load_without_drop_in(knobs, err)) == 0)
+	else if ((r = load_without(knobs, KNOBS_DROP_IN, err)) == 0)
 		config_copy(key, knobs->scratch, knobs->next);
 	outcomes->of[outcomes->n++] = (struct knob_outcome){.key = key, .note = ""};
 	return r;

@@ -174,9 +174,15 @@ void daemon_set_state(struct daemon *daemon, const char *format, ...)
 
 void daemon_ready(struct daemon *daemon)
 {
+	bool degraded;
+
 	if (atomic_exchange(&daemon->ready, true))
 		return;
-	daemon_set_state(daemon, "ready");
+	pthread_mutex_lock(&daemon->state_lock);
+	degraded = strncmp(daemon->state, "degraded", strlen("degraded")) == 0;
+	pthread_mutex_unlock(&daemon->state_lock);
+	if (!degraded)
+		daemon_set_state(daemon, "ready");
 	sd_notifyf(0, "READY=1\nMAINPID=%ld", (long)getpid());
 }
 

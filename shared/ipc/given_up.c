@@ -51,7 +51,7 @@ bool given_up_read(
 	int fd;
 
 	path_of(runtime_dir, path, sizeof path);
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return false;
 	if (fstat(fd, &st) == 0)

@@ -4,6 +4,8 @@
  */
 #include "shared/ipc/knobs_private.h"
 
+#include "shared/base/file.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,12 +30,11 @@ static int read_file(struct knobs *knobs, const char *path, struct error *err)
 {
 	config_defaults(knobs->o.keys, knobs->scratch);
 	memset(knobs->given, 0, knobs->n_keys * sizeof *knobs->given);
-	FILE *file = fopen(path, "re");
-	if (!file && errno == ENOENT)
-		return 0;
-	if (!file)
-		return error_set(err, errno, "%s: %s", path, strerror(errno));
-	int r = config_read_given(file, path, knobs->o.keys, knobs->scratch, knobs->given, err);
+	FILE *file;
+	int r = file_open(path, &file, err);
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
+	r = config_read_given(file, path, knobs->o.keys, knobs->scratch, knobs->given, err);
 	fclose(file);
 	return r;
 }

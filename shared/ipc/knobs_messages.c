@@ -40,7 +40,8 @@ static bool fill_info(const struct knobs *knobs, const struct config_key *key, u
 {
 	size_t i = (size_t)(key - knobs->o.keys);
 	uint64_t now_ns = clock_ns();
-	char name[128], range[512], value[CONFIG_VALUE_BYTES], started[CONFIG_VALUE_BYTES];
+	char name[128], range[512], value[CONFIG_VALUE_BYTES], started[CONFIG_VALUE_BYTES],
+		next[CONFIG_VALUE_BYTES];
 	const struct knob_revert *revert = knobs_revert_of(knobs, key, session);
 	config_name(key, name, sizeof name);
 	config_range(key, range, sizeof range);
@@ -51,6 +52,12 @@ static bool fill_info(const struct knobs *knobs, const struct config_key *key, u
 	info->on_command_line = knobs->o.on_command_line && knobs->o.on_command_line[i];
 	if (revert)
 		info->reverts_in_ns = revert->due_ns > now_ns ? revert->due_ns - now_ns : 1;
+	if (info->persisted && knobs->next_start_known) {
+		config_value(key, knobs->scratch, next, sizeof next);
+		info->next_start_known = true;
+		if (!copy(&info->next_start, next))
+			return false;
+	}
 	if (revert && !copy(&info->reverts_to, revert->value ? revert->value : "that of all"))
 		return false;
 	return copy(&info->name, name) && copy(&info->type, config_type_name(key->type)) &&
@@ -96,6 +103,7 @@ static void answer_list(
 	/* A drop-in that cannot be read is for who wants to write it. */
 	if (knobs_drop_in_read(knobs, NULL) < 0)
 		memset(knobs->given, 0, knobs->n_keys * sizeof *knobs->given);
+	knobs->next_start_known = knobs_next_start(knobs);
 	list = malloc(sizeof *list);
 	if (!list)
 		return;

@@ -93,6 +93,7 @@ struct knobs {
 	 * files and values. */
 	void *next, *now, *started, *scratch;
 	bool *given; /* [n_keys], for files */
+	bool next_start_known; /* scratch has it, while a list is answered */
 	uint64_t n_changes, serial;
 	struct {
 		uint64_t id, until_ns; /* id 0 = none */
@@ -112,6 +113,8 @@ int knobs_set(struct knobs *knobs, const struct knob_batch *batch, struct knob_o
 	struct error *err);
 /* The configuration of all (session 0) or of one session; NULL with the reason. Valid until the next call. */
 const void *knobs_config(struct knobs *knobs, uint64_t session, struct error *err);
+/* What the next start will find, by the files and the command line, into scratch; false when the files cannot be read. */
+bool knobs_next_start(struct knobs *knobs);
 /* Whether another than id has reserved the knobs now. */
 bool knobs_reserved(struct knobs *knobs, uint64_t id);
 

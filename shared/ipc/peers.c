@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 const char *const peers_all[] = {PEER_VERIFIER, PEER_DRAFTER, PEER_CACHE, PEER_POLICY, NULL};
@@ -149,6 +150,17 @@ int peers_runtime_dir(const char *flag, bool make, char *out, size_t out_bytes, 
 void peers_socket_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes)
 {
 	snprintf(out, out_bytes, "%s/%s.sock", runtime_dir, name);
+}
+
+bool peers_starting(const char *socket_path)
+{
+	struct timespec now;
+	struct stat st;
+
+	if (stat(socket_path, &st) < 0)
+		return false;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return now.tv_sec >= st.st_mtim.tv_sec && now.tv_sec - st.st_mtim.tv_sec < PEERS_START_S;
 }
 
 void peers_admin_endpoint(const char *runtime_dir, const char *name, char *out, size_t out_bytes)

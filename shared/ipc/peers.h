@@ -33,5 +33,9 @@ const char *peers_region_owner(const char *region);
 int peers_runtime_dir(const char *flag, bool make, char *out, size_t out_bytes, struct error *err);
 /* Paths and endpoints inside it. */
 void peers_socket_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes);
+/* Whether who listens at this path may still be starting, and be silent for that alone: the socket was made less than
+ * PEERS_START_S ago. */
+enum { PEERS_START_S = 90 }; /* what systemd and `outrider up` give a process until it is ready */
+bool peers_starting(const char *socket_path);
 void peers_admin_endpoint(const char *runtime_dir, const char *name, char *out, size_t out_bytes);
 void peers_client_endpoint(const char *runtime_dir, char *out, size_t out_bytes);

@@ -3,6 +3,9 @@
 #include "shared/base/config.h"
 #include "shared/base/log.h"
 #include "shared/base/error.h"
+#include "shared/base/file.h"
+#include "shared/base/nearest.h"
+#include "shared/base/options.h"
 #include "shared/base/rand.h"
 
 #include <setjmp.h>
@@ -153,6 +156,78 @@ static void what_is_wrong_is_named_with_file_line_and_range(void **state)
 	assert_int_equal(config_load("/nonexistent/x.conf", true, keys, &s, &err), 0);
 	assert_true(config_set("count", "command line", keys, &s, &err) < 0);
 	assert_non_null(strstr(err.text, "key=value"));
+}
+
+/* Each would wait for somebody, or never end. */
+static void what_is_no_regular_file_is_refused_at_once(void **state)
+{
+	(void)state;
+	struct settings s;
+	struct error err = {""};
+	char path[128], drop_in[160];
+	FILE *file;
+	snprintf(path, sizeof(path), "%s/pipe.conf", directory);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(file_open(path, &file, &err), -EBADMSG);
+	assert_null(file);
+	assert_non_null(strstr(err.text, "pipe.conf: a pipe, not a regular file"));
+	assert_int_equal(file_open("/dev/zero", &file, &err), -EBADMSG);
+	assert_int_equal(file_open("/", &file, &err), -EISDIR);
+	config_defaults(keys, &s);
+	assert_int_equal(config_load(path, true, keys, &s, &err), -EBADMSG);
+	assert_int_equal(config_load("/dev/null", false, keys, &s, &err), 0);
+	/* A drop-in, too. */
+	write_file("whole.conf", "count = 4\n");
+	snprintf(path, sizeof(path), "%s/whole.conf", directory);
+	snprintf(drop_in, sizeof(drop_in), "%s.d", path);
+	assert_int_equal(mkdir(drop_in, 0700), 0);
+	strcat(drop_in, "/10-a.conf");
+	assert_int_equal(mkfifo(drop_in, 0600), 0);
+	assert_int_equal(config_load(path, true, keys, &s, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "10-a.conf"));
+}
+
+static void a_folder_of_settings_may_have_drop_ins_alone(void **state)
+{
+	(void)state;
+	const struct options_spec spec = {.program = "test",
+		.summary = "",
+		.config_path = "/etc/none/only.conf",
+		.keys = keys};
+	static char program[] = "test", flag[] = "--config-dir", both[] = "--config",
+		    nowhere[] = "/nonexistent";
+	char *arguments[] = {program, flag, directory, NULL, NULL, NULL};
+	static struct options options;
+	struct settings s;
+	struct error err = {""};
+	char path[128];
+	snprintf(path, sizeof(path), "%s/only.conf.d", directory);
+	assert_int_equal(mkdir(path, 0700), 0);
+	write_file("only.conf.d/10-a.conf", "count = 7\n");
+	assert_int_equal(options_read(&spec, 3, arguments, &options, &s, stdout, &err), 1);
+	assert_int_equal(s.count, 7);
+	snprintf(path, sizeof(path), "%s/only.conf", directory);
+	assert_string_equal(options.config_path, path);
+	arguments[3] = both;
+	arguments[4] = path;
+	assert_int_equal(options_read(&spec, 5, arguments, &options, &s, stdout, &err), -EINVAL);
+	arguments[2] = nowhere;
+	assert_int_equal(options_read(&spec, 3, arguments, &options, &s, stdout, &err), -ENOENT);
+	assert_non_null(strstr(err.text, nowhere));
+}
+
+static const char *fruit_at(size_t i)
+{
+	static const char *const fruit[] = {"apple", "pear", "plum", NULL};
+	return fruit[i];
+}
+
+static void the_nearest_name_is_suggested_when_it_is_near(void **state)
+{
+	(void)state;
+	assert_string_equal(nearest_of("aplpe", fruit_at), "apple");
+	assert_string_equal(nearest_of("plums", fruit_at), "plum");
+	assert_null(nearest_of("cherry", fruit_at));
 }
 
 static void a_long_value_is_read_whole_or_refused(void **state)
@@ -331,6 +406,9 @@ int main(void)
 		cmocka_unit_test(defaults_are_those_of_the_table),
 		cmocka_unit_test(a_file_then_its_drop_ins_then_assignments_win),
 		cmocka_unit_test(what_is_wrong_is_named_with_file_line_and_range),
+		cmocka_unit_test(what_is_no_regular_file_is_refused_at_once),
+		cmocka_unit_test(a_folder_of_settings_may_have_drop_ins_alone),
+		cmocka_unit_test(the_nearest_name_is_suggested_when_it_is_near),
 		cmocka_unit_test(a_long_value_is_read_whole_or_refused),
 		cmocka_unit_test(the_commented_file_reads_back_as_the_defaults),
 		cmocka_unit_test(a_word_may_stand_for_zero),

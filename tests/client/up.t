@@ -68,7 +68,15 @@ if os.path.exists(f"{home}/{name}.slow"):
     for _ in range(5):
         notify("EXTEND_TIMEOUT_USEC=1000000")
         time.sleep(0.1)
-notify("READY=1\\nSTATUS=fine")
+if os.path.exists(f"{home}/{name}.alone"):
+    notify("STATUS=degraded: nobody is here")
+notify("READY=1")
+if os.path.exists(f"{home}/{name}.alone"):
+    end = time.monotonic() + float(open(f"{home}/{name}.alone").read())
+    while time.monotonic() < end:
+        notify("WATCHDOG=1")
+        time.sleep(0.05)
+notify("STATUS=fine")
 watched = os.environ.get("WATCHDOG_PID") == str(os.getpid()) and int(os.environ["WATCHDOG_USEC"]) > 0
 while True:
     if watched and not os.path.exists(f"{home}/{name}.hang"):
@@ -224,6 +232,17 @@ try:
     tap.ok(late.returncode == 69 and why in late.stderr, "who comes later, after waiting", late.stderr)
     for name in ("drafter", "verifier"):
         (home / f"{name}.refuse").unlink()
+
+    for seconds, said, name in ((1, False, "ready is when none lacks another any more"),
+                                (60, True, "one that goes on lacking something is named")):
+        (home / "policy.alone").write_text(str(seconds))
+        begun = time.monotonic()
+        process = up()
+        tap.ok(wait(lambda: "ready: verifier" in out(), 20) and time.monotonic() - begun > min(seconds, 4) and
+               ("but policy is degraded: nobody is here" in out()) == said, name, out())
+        (home / "policy.alone").unlink()
+        process.send_signal(signal.SIGTERM)
+        process.wait(20 * PATIENCE)
 
     if SANITIZED:
         tap.skip("all are told to stop before any of them does", "a sanitized program takes no preloaded library first")

@@ -1,4 +1,5 @@
 /* Each policy through its ops: what its paper says it does, and what all must do whatever happens. */
+#include "services/expert-cache/config.h"
 #include "services/expert-cache/policy.h"
 
 #include <setjmp.h>
@@ -482,6 +483,16 @@ static void the_list_of_names_is_the_table(void **state)
 	assert_null(cache_policy_find("none"));
 }
 
+static void the_shell_completes_every_policy(void **state)
+{
+	(void)state;
+	const struct config_key *key = config_find(cache_config_keys, "policy");
+	size_t n = 0;
+	while (key->names[n] != NULL)
+		assert_non_null(cache_policy_find(key->names[n++]));
+	assert_null(cache_policies[n]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -497,6 +508,7 @@ int main(void)
 		cmocka_unit_test(equal_calls_give_equal_answers),
 		cmocka_unit_test(demands_may_come_before_the_uses_of_earlier_layers),
 		cmocka_unit_test(the_list_of_names_is_the_table),
+		cmocka_unit_test(the_shell_completes_every_policy),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

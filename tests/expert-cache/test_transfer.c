@@ -668,6 +668,11 @@ static void a_budget_that_falls_gives_memory_back_and_one_that_rises_uses_it(voi
 	expect_in_use(&rig, 96);
 	uint64_t full_bytes = store_bytes(&rig.store) - empty_bytes;
 	assert_true(full_bytes > 48 * geometry.slot_bytes);
+	/* Of all that the slots are within the budget; the tables come on top. */
+	assert_true(store_table_bytes(&rig.store) > 0);
+	assert_true(store_arena_bytes(&rig.store) <= 96 * geometry.slot_bytes);
+	assert_int_equal(store_arena_bytes(&rig.store) + store_table_bytes(&rig.store),
+		store_bytes(&rig.store));
 	change_budget(&rig, 32);
 	expect_in_use(&rig, 32);
 	/* A third of the slots have a third of the memory. */

@@ -62,6 +62,8 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     total = stats(service)["slots"]
     tap.ok(until(lambda: stats(service)["resident"] == total), "all experts fit: all are there", stats(service))
     full = stats(service)["arena_bytes"]
+    tap.ok(full <= stats(service)["budget_bytes"] and stats(service)["table_bytes"] > 0,
+           "the slots keep within the budget; the tables are counted beside them", stats(service))
     ctl(service, "cache", "set", "budget=min", "preload=no")
     tap.ok(until(lambda: stats(service)["in_use"] == stats(service)["slots"] < total),
            "a budget that falls is reached without a request", stats(service))
@@ -69,6 +71,8 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     tap.ok(full - small["arena_bytes"] > 0.8 * (total - small["slots"]) * small["slot_bytes"],
            "the memory went back to the kernel", f"{full} bytes, then {small['arena_bytes']}")
     compare("with the smallest legal budget: the same bytes", service.swarm(requests(4), 2))
+    tap.ok(until(lambda: stats(service)["queue_depth"] == 0, 20), "when nothing is generated nothing is loading or waited for",
+           stats(service))
 
     # ---- What is refused, with the number. ----
     least = ctl(service, "cache", "set", "budget=1%")

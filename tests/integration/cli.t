@@ -169,8 +169,8 @@ def check_status(service):
     took = time.monotonic() - start
     os.kill(states["policy"]["pid"], signal.SIGCONT)
     policy = [p for p in json.loads(result.stdout)["processes"] if p["name"] == "policy"][0]
-    tap.ok(result.returncode == 69 and policy["state"] == "down" and policy["pid"] is None,
-           "a process that hangs is down, status 69", policy)
+    tap.ok(result.returncode == 69 and policy["state"] == "no answer yet" and policy["pid"] is None,
+           "a process that hangs gives no answer, status 69", policy)
     tap.ok(SANITIZED or took < 2, "and delays status by less than two seconds", took)
 
 
@@ -215,7 +215,26 @@ def check_ctl(service):
     tap.ok({k["name"]: k["value"] for k in knobs}["poll"] == "10ms", "times are shown as a person writes them", knobs)
     tap.ok(json.loads(ctl(service, "policy", "get", "--format", "json").stdout)["policy"] == "static:2",
            "a refused change changes nothing")
-    tap.ok(ctl(service, "nonsense").returncode == 64, "an unknown command is status 64")
+    for words, said in ((("nonsense",), "--help lists them"), (("polcy", "get"), "did you mean policy get?"),
+                        (("statsu",), "did you mean status?"), (("knob",), "followed by one of: list, get, set")):
+        result = ctl(service, *words)
+        tap.ok(result.returncode == 64 and said in result.stderr and result.stderr.count("\n") == 1,
+               f"outriderctl {' '.join(words)} is status 64, and says what there is", result.stderr)
+    seen = json.loads(ctl(service, "policy", "get", "--json").stdout)["sessions"]
+    every = json.loads(ctl(service, "policy", "get", "--json", "--all").stdout)["sessions"]
+    tap.ok(not seen and every and not any(s["live"] for s in every), "policy get shows no session that has ended, --all does",
+           f"{seen} {every}")
+    text = ctl(service, "policy", "get").stdout
+    tap.ok("ended; policy get --all shows" in text, "and says so", text[-200:])
+    text = ctl(service, "policy", "watch", "--once").stdout
+    tap.ok("K " not in text and "policy watch --all shows" in text, "so does policy watch", text)
+    process, results = service.swarm_start([{"tokens": PROMPT, "max_tokens": 900, "ignore_eos": True}])
+    live = until(lambda: any(s["live"] for s in json.loads(ctl(service, "policy", "get", "--json").stdout)["sessions"]), 20)
+    results()
+    tap.ok(live, "one that is being generated is shown")
+    ctl(service, "policy", "set", "static:2")
+    every = ctl(service, "policy", "watch", "--once", "--all").stdout
+    tap.ok("utility -  static:2" in every, "a utility that nobody measured is no number", every)
 
 
 def check_install(service):
@@ -268,6 +287,17 @@ def check_up():
             ("a control character in a name", 66, "/no?pe", ("--model", "/no\x1bpe"))):
         wrong = run(program("outrider"), "up", "--model", TARGET, "--runtime-dir", "/tmp/outrider-up-test", *arguments)
         tap.ok(wrong.returncode == status and word in wrong.stderr, f"up refuses {what}", f"{wrong.returncode} {wrong.stderr}")
+    fifo = Path(tempfile.mkdtemp(prefix="outrider-fifo-", dir="/tmp"))
+    os.mkfifo(fifo / "pipe")
+    os.mkfifo(fifo / "policy.conf")
+    for what, status, arguments in (("a profile", 65, ("--set", f"expert-cache.profile={fifo}/pipe")),
+                                    ("a model", 65, ("--model", fifo / "pipe")),
+                                    ("a draft model", 65, ("--draft", fifo / "pipe")),
+                                    ("a file of settings", 65, ("--config-dir", fifo))):
+        wrong = run(program("outrider"), "up", "--model", TARGET, "--runtime-dir", "/tmp/outrider-up-test", *arguments, timeout=30)
+        tap.ok(wrong.returncode == status and str(fifo) in wrong.stderr and "regular file" in wrong.stderr,
+               f"a pipe for {what} is refused at once, by its name", f"{wrong.returncode} {wrong.stderr}")
+    shutil.rmtree(fifo, ignore_errors=True)
     runtime = Path(tempfile.mkdtemp(prefix="outrider-cli-", dir="/tmp"))
     quiet = run(program("outrider"), "up", "-q", "--detach", "--model", TARGET, "--runtime-dir", runtime)
     down = run(program("outrider"), "down", "--runtime-dir", runtime)
@@ -310,6 +340,15 @@ tap.ok(none.returncode == 69, "without a service run ends with status 69", none.
 none = run(program("outrider"), "status", "--runtime-dir", "/tmp/outrider-nowhere", "--format", "json")
 tap.ok(none.returncode == 69 and all(p["state"] == "down" for p in json.loads(none.stdout)["processes"]),
        "and status shows four that are down", none.stdout)
+for words in (("outrider", "help"), ("outriderctl", "help"), ("outrider", "help", "run"), ("outriderctl", "help", "knob", "set"),
+              ("outriderctl", "help", "knob"), ("outrider-model", "help"), ("outrider-bench", "help"), ("outrider-model", "--help"),
+              ("outrider-bench", "--help"), *((f"outrider-{p}", "--help") for p in PROCESSES)):
+    helped = run(program(words[0]), *words[1:])
+    tap.ok(helped.returncode == 0 and not helped.stderr and
+           helped.stdout.startswith(" ".join(("usage:", words[0], *(words[2:] if words[2:] != ("knob",) else ())))),
+           f"{' '.join(words)}", helped.stdout + helped.stderr)
+wrong = run(program("outrider"), "statsu")
+tap.ok(wrong.returncode == 64 and "did you mean status?" in wrong.stderr, "outrider names the nearest command", wrong.stderr)
 for words in (("outrider", "--help"), ("outrider", "up", "--help"), ("outrider", "down", "--help"),
               ("outrider", "run", "--help"), ("outrider", "chat", "--help"), ("outrider", "status", "--help"),
               ("outriderctl", "--help"), ("outriderctl", "policy", "set", "--help"), ("outriderctl", "top", "--help")):

@@ -4,6 +4,7 @@ answers are generated, whose bytes never change. OUTRIDER_KNOB_CHANGES sets how 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -119,6 +120,16 @@ def check_persist(service):
             ctl(service, "knob", "set", "ngram_min=3", "--persist"), 65, str(blocked))
     tap.ok(value(service, "drafter.ngram_min") == "2", "really not")
     blocked.unlink()
+
+
+def check_next_start(service):
+    done(ctl(service, "knob", "set", "default_k=3", "--next-start"))
+    now = knobs(service, "default_k")["verifier.default_k"]
+    tap.ok(now["value"] == "0" and now["next_start"] == "3", "what is set for the next start is shown beside what is", now)
+    text = ctl(service, "knob", "get", "default_k").stdout + ctl(service, "knob", "list", "verifier").stdout
+    tap.ok("from the next start on 3" in text and "0 (next start: 3)" in text, "in words as well", text)
+    ctl(service, "knob", "reset", "default_k", "--persist")
+    tap.ok("next_start" not in knobs(service, "default_k")["verifier.default_k"], "until it is taken back")
 
 
 def check_two_admins(service):
@@ -243,12 +254,24 @@ def check_completion():
     if not shutil.which("bash"):
         tap.skip("completion", "no bash")
         return
+    drafter, policy = ({k for k in map(lambda line: f"{p}.{line.split(' = ')[0][1:]}", run(
+        program(f"outrider-{p}"), "--print-config").stdout.splitlines()) if not k.startswith(f"{p}. ") and k != f"{p}."}
+        for p in ("drafter", "policy"))
     for line, words in ((["outriderctl", "kn"], {"knob"}), (["outriderctl", "knob", "hi"], {"history"}),
                         (["outriderctl", "knob", "set", "default"], {"default_k="}),
                         (["outriderctl", "knob", "set", "drafter.m"], {"drafter.method="}),
                         (["outriderctl", "knob", "set", "method", "=", "n"], {"none", "ngram"}),
                         (["outriderctl", "knob", "get", "policy.thr"], {"policy.threshold"}),
                         (["outriderctl", "knob", "set", "k_max", "=", "3", "--pe"], {"--persist"}),
+                        (["outriderctl", "policy", "set", "ca"], {"cascade", "carry="}),
+                        (["outriderctl", "policy", "set", "static"], {"static:"}),
+                        (["outriderctl", "policy", "set", "policy", "=", "y"], {"yield"}),
+                        (["outriderctl", "cache", "set", "policy", "=", "l"], {"lru", "lfu-trace"}),
+                        (["outriderctl", "cache", "set", "budget", "=", "m"], {"min"}),
+                        (["outriderctl", "cache", "top", "--o"], {"--once"}),
+                        (["outriderctl", "top", "--o"], {"--once"}),
+                        (["outriderctl", "knob", "list", "drafter"], {"drafter"} | drafter),
+                        (["outriderctl", "knob", "history", "polic"], {"policy", "policy.policy"} | policy),
                         (["outriderctl", "--format", "j"], {"json"})):
         got = set(completions(line))
         tap.ok(got == words, f"{' '.join(line)} is completed, without a service", f"{got}, expected {words}")
@@ -269,17 +292,42 @@ class Configured(Service):
         return status
 
 
+def check_drop_ins_alone():
+    """A folder that has drop-ins and no file beside them; and what is said of processes that do not run."""
+    folder = Path(f"/tmp/outrider-knobs-alone-{os.getpid()}")
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "policy.conf.d").mkdir(parents=True)
+    (folder / "policy.conf.d/10-mine.conf").write_text("k_max = 4\n")
+    with Service(draft=DRAFTS["small"], options=("--config-dir", folder)) as service:
+        tap.ok(value(service, "policy.k_max") == "4", "up --config-dir reads drop-ins without a file beside them",
+               service.log_text())
+        tap.ok(done(ctl(service, "knob", "set", "default_k=2", "--persist")) and
+               (folder / "verifier.conf.d/90-knobs.conf").exists(), "and what is made to last goes there")
+        service.process.send_signal(signal.SIGTERM)
+        service.process.wait(60)
+        for words in (("default_k",), ("default_k", "--json"), ("policy",)):
+            refused(f"knob get {' '.join(words)} without the process is refused", ctl(service, "knob", "get", *words), 69,
+                    "does not run", "knob list")
+        tap.ok(not ctl(service, "knob", "get", "default_k", "--json").stdout, "without a value")
+        tap.ok(done(ctl(service, "knob", "list", "verifier")), "knob list goes on to say what there is")
+    nowhere = run(program("outriderctl"), "--runtime-dir", "/tmp/outrider-nowhere", "knob", "get", "k_max")
+    refused("knob get without a service", nowhere, 69, "/tmp/outrider-nowhere")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 ids = prompts(8, longest=64)
 with Configured(draft=DRAFTS["small"]) as service:
     check_list(service)
     check_set(service)
     check_history(service)
     check_persist(service)
+    check_next_start(service)
     check_two_admins(service)
     check_session_that_ends(service, ids)
     check_latency(service, ids)
 expected = [reference(p, TOKENS, SAMPLED if i % 2 else None, seed=100 + i, extra=("--ignore-eos",)) for i, p in enumerate(ids)]
 with Configured(draft=DRAFTS["small"], sets=("expert-cache.budget=30%",)) as service:
     check_storm(service, ids, expected)
+check_drop_ins_alone()
 check_completion()
 tap.done()

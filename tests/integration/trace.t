@@ -2,8 +2,10 @@
 """outriderctl trace: one picture of what all processes did, on one clock."""
 import json
 import os
+import signal
 import subprocess
 import tempfile
+import time
 
 from outrider_test import DRAFTS, Service, Tap, program, prompts, until
 
@@ -62,6 +64,25 @@ with tempfile.TemporaryDirectory() as directory, Service(draft=DRAFTS["aligned"]
     names = [e["args"]["name"] for e in events if e["name"] == "process_name"]
     tap.ok(status == 0 and names.count("drafter") >= 1, "a process that dies while it is traced does no harm", f"{status} {names} {err}")
 
+    for wrong in ("abc.json", "5", "0s"):
+        status, out, err = trace(service, wrong, path)
+        tap.ok(status == 64 and f'"{wrong}" is no time' in err and "from 1ms to 1m with its unit" in err and err.count("\n") == 1,
+               f"{wrong} for a time is refused, with what is allowed", f"{status} {err}")
+    whole = open(path).read()
+    process = subprocess.Popen([program("outriderctl"), "--runtime-dir", str(service.runtime), "trace", "30s", path],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    begun = until(lambda: os.path.exists(path + ".part"), 20)
+    tap.ok(begun and open(path).read() == whole, "while a trace is made its file is still the one before")
+    process.kill()
+    process.wait()
+    tap.ok(open(path).read() == whole, "also when that is killed")
+    process = subprocess.Popen([program("outriderctl"), "--runtime-dir", str(service.runtime), "trace", "30s", path],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    tap.ok(process.returncode == 0 and events_of(path) and os.listdir(directory) == ["trace.json"],
+           "an interrupt ends it early: what there is until then is a whole file", f"{process.returncode} {out} {err}")
     status, out, err = trace(service, "1h", path)
     tap.ok(status == 64 and "1h" in err, "a time out of range is refused", f"{status} {err}")
     status, out, err = trace(service, "10ms", "/no/such/folder/trace.json")

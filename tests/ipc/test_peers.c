@@ -1,5 +1,6 @@
 #include "shared/ipc/peers.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -142,6 +143,23 @@ static void paths_lie_in_the_directory(void **state)
 	assert_string_equal(out, "ipc:///run/outrider/client");
 }
 
+static void who_listens_for_a_short_time_may_still_be_starting(void **state)
+{
+	const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+	char path[200];
+	FILE *file;
+
+	(void)state;
+	snprintf(path, sizeof path, "%s/new.sock", base);
+	assert_false(peers_starting(path));
+	file = fopen(path, "w");
+	assert_non_null(file);
+	fclose(file);
+	assert_true(peers_starting(path));
+	assert_int_equal(utimensat(AT_FDCWD, path, long_ago, 0), 0);
+	assert_false(peers_starting(path));
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -153,6 +171,7 @@ int main(void)
 		TEST(the_directory_is_made_private_with_its_parents),
 		TEST(a_directory_that_cannot_serve_is_refused_by_name),
 		TEST(paths_lie_in_the_directory),
+		TEST(who_listens_for_a_short_time_may_still_be_starting),
 	};
 
 	return cmocka_run_group_tests_name("peers", tests, NULL, NULL);

@@ -34,6 +34,9 @@ static int end(void **state)
 {
 	(void)state;
 	journal_close(&journal);
+	char old[sizeof(path) + 4];
+	snprintf(old, sizeof(old), "%s.old", path);
+	unlink(old);
 	return unlink(path);
 }
 
@@ -129,15 +132,47 @@ static void torn_and_foreign_bytes_are_skipped(void **state)
 	}
 }
 
-static void another_size_begins_anew(void **state)
+static void one_of_another_size_is_kept_and_a_new_one_begun(void **state)
 {
 	(void)state;
-	add(1, 1);
+	char old[sizeof(path) + 4];
+	struct journal_entry *kept = NULL;
+	size_t n = 0;
+	struct error err = {""};
+	struct iteration_record record = {
+		.session = 1, .iteration = 9, .batch_sessions = 1, .emitted = 1};
+	journal_add(&journal, &record, NULL);
 	journal_close(&journal);
 	journal_open(&journal, path, 2 * BYTES);
 	assert_int_equal(journal_read(&journal, 0, out, READ), 0);
 	add(1, 2);
 	assert_int_equal(journal_read(&journal, 0, out, READ), 1);
+	snprintf(old, sizeof(old), "%s.old", path);
+	assert_int_equal(journal_load(old, &kept, &n, &err), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(kept[0].iteration, 9);
+	free(kept);
+}
+
+static void a_file_that_is_no_journal_is_kept_too(void **state)
+{
+	(void)state;
+	static const char words[] = "somebody's notes, which are longer than a journal's head";
+	char old[sizeof(path) + 4], read[sizeof(words)] = "";
+	journal_close(&journal);
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	assert_int_equal(fwrite(words, 1, sizeof(words), file), sizeof(words));
+	fclose(file);
+	journal_open(&journal, path, BYTES);
+	add(1, 2);
+	assert_int_equal(journal_read(&journal, 0, out, READ), 1);
+	snprintf(old, sizeof(old), "%s.old", path);
+	file = fopen(old, "r");
+	assert_non_null(file);
+	assert_int_equal(fread(read, 1, sizeof(read), file), sizeof(read));
+	fclose(file);
+	assert_string_equal(read, words);
 }
 
 static void what_finds_no_room_in_memory_is_counted(void **state)
@@ -235,7 +270,8 @@ int main(void)
 		TEST(the_oldest_are_overwritten_and_the_file_does_not_grow),
 		TEST(a_successor_goes_on_where_the_file_ends),
 		TEST(torn_and_foreign_bytes_are_skipped),
-		TEST(another_size_begins_anew),
+		TEST(one_of_another_size_is_kept_and_a_new_one_begun),
+		TEST(a_file_that_is_no_journal_is_kept_too),
 		TEST(what_finds_no_room_in_memory_is_counted),
 		TEST(without_a_path_nothing_is_kept),
 		TEST(a_full_disk_loses_entries_and_nothing_else),

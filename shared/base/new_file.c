@@ -1,4 +1,4 @@
-#include "client/model/new_file.h"
+#include "shared/base/new_file.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
