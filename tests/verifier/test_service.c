@@ -235,27 +235,54 @@ static void a_finished_answer_keeps_its_hashes_when_the_verifier_is_killed(void 
 	service_close(&s);
 }
 
-static void finished_answers_of_a_killed_verifier_take_nobodys_place(void **state)
+/* As many finished answers as there are places; then the verifier is killed and the next requests come at once. */
+static void finished_and_killed(bool hashes)
 {
 	struct service s;
 	struct call calls[16];
 
-	(void)state;
 	need();
 	service_open(&s, (const char *const[]){"threads=1", "context=256", NULL});
 	service_drafter(&s, answers, SERVICE_ANSWERS, 0, false, false);
 	usleep(300000);
 	for (int round = 0; round < LIMIT_SESSIONS / 16; round++) {
-		for (uint32_t i = 0; i < 16; i++)
-			call_init(&calls[i], &answers[i], 2);
+		for (uint32_t i = 0; i < 16; i++) {
+			call_init(&calls[i], &answers[i], 30);
+			calls[i].hashes = hashes;
+		}
 		run_all(&s, calls, 16);
 	}
+	/* This one says that it got five tokens of its answer. */
+	struct call unread = calls[15];
+	unread.n = 5;
+	unread.done = false;
+	unread.n_text = 0;
+	memset(unread.hash + 5, 0, sizeof(unread.hash) - 5 * sizeof(unread.hash[0]));
 	service_kill(&s.pid, SIGKILL);
 	service_start(&s);
-	for (uint32_t i = 0; i < 16; i++)
+	call_resume(&s, &unread);
+	for (uint32_t i = 0; i < 15; i++) {
 		call_init(&calls[i], &answers[i], 2);
-	run_all(&s, calls, 16);
+		call_generate(&s, &calls[i]);
+	}
+	calls[15] = unread;
+	assert_true(calls_until(&s, calls, 16, all_over, SERVICE_PATIENCE_NS));
+	for (uint32_t i = 0; i < 16; i++)
+		call_check(&calls[i]);
+	assert_int_equal(calls[15].restarts, 1);
 	service_close(&s);
+}
+
+static void finished_answers_of_a_killed_verifier_take_nobodys_place(void **state)
+{
+	(void)state;
+	finished_and_killed(false);
+}
+
+static void hashes_are_made_again_only_for_a_client_that_waits_for_them(void **state)
+{
+	(void)state;
+	finished_and_killed(true);
 }
 
 static void finished_answers_of_clients_that_vanished_take_nobodys_place(void **state)
@@ -521,6 +548,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_killed_verifier_goes_on_with_drafts_and_makes_its_hashes_again),
 		cmocka_unit_test(a_finished_answer_keeps_its_hashes_when_the_verifier_is_killed),
 		cmocka_unit_test(finished_answers_of_a_killed_verifier_take_nobodys_place),
+		cmocka_unit_test(hashes_are_made_again_only_for_a_client_that_waits_for_them),
 		cmocka_unit_test(finished_answers_of_clients_that_vanished_take_nobodys_place),
 		cmocka_unit_test(a_client_goes_on_when_a_killed_verifier_lost_everything),
 		cmocka_unit_test(a_client_that_takes_nothing_stalls_only_itself),
