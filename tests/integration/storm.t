@@ -16,7 +16,7 @@ from outrider_test import (DRAFTS, PROCESSES, SAMPLED, SANITIZED, Service, Tap, 
 MINUTES = float(os.environ.get("OUTRIDER_TEST_MINUTES", 0))
 LONGEST = 60 if SANITIZED else 300
 CLIENTS, REQUESTS = (3, 8) if SANITIZED else (6, 16)
-STORM_SECONDS = 10
+STORM_SECONDS = 15
 # A client that hears nothing for so long once the kills are over waits for an answer that does not come.
 HANG_SECONDS = 150
 # What a request may be refused with.
@@ -31,11 +31,12 @@ expected = {(m, i): reference(p, LONGEST, modes[m], seed=40 + i, extra=("--ignor
 
 def settings(turn):
     """Each round its own; the first, which every run of the tests makes, is the tightest."""
-    tight = {"kv": 1024, "context": 700, "budget": "min", "draft": "small", "sessions": 16}
+    tight = {"kv": 1024, "context": 700, "budget": "min", "draft": "small", "sessions": 16, "requests": REQUESTS, "pause": 0.3}
     if turn == 0:
         return tight
     return {"kv": random.choice((1024, 1024, 4096)), "context": 700, "budget": random.choice(("min", "17%", "all")),
-            "draft": random.choice((None, "small", "small")), "sessions": random.choice((4, 16, 64))}
+            "draft": random.choice((None, "small", "small")), "sessions": random.choice((4, 16, 64)), "requests": 3 * REQUESTS,
+            "pause": random.choice((0.03, 0.1, 0.3, 1))}
 
 
 def request(key, drafts):
@@ -102,12 +103,12 @@ def storm(how):
                  sets=sets) as service:
         running = []
         for _ in range(CLIENTS):
-            keys = [(random.randrange(2), random.randrange(len(ids))) for _ in range(REQUESTS)]
+            keys = [(random.randrange(2), random.randrange(len(ids))) for _ in range(how["requests"])]
             specs = [request(key, drafts) for key in keys]
             running.append((keys, specs, *service.swarm_start(specs, concurrent=random.choice((1, 4, 12)))))
-        end = time.monotonic() + STORM_SECONDS
+        end = time.monotonic() + STORM_SECONDS * how["requests"] / REQUESTS
         while time.monotonic() < end and any(process.poll() is None for _, _, process, _ in running):
-            time.sleep(random.choice((0.005, 0.05, 0.3, 1)) * random.random())
+            time.sleep(2 * how["pause"] * random.random())
             strike(service, kills)
         quiet = until(lambda: all(process.poll() is not None for _, _, process, _ in running), HANG_SECONDS)
         if not quiet:
