@@ -25,6 +25,15 @@ def replay(bench, traces, *options):
     return json.loads(out)["rows"]
 
 
+def quality(bench, traces):
+    """Recall, precision and lead time by source, as the expert-cache counts them."""
+    out = subprocess.run([bench, "cache", "replay", *traces, "--policy", "lru", "--budget", "50%", "--format", "json"], check=True,
+                         capture_output=True, text=True).stdout
+    return "\n".join([f"{'':34} {'source':>8} {'recall %':>9} {'precision %':>12} {'us ahead':>9}"] + [
+        f"{h['name']:34} {h['source']:>8} {100 * h['found'] / h['used']:9.1f} {100 * h['found'] / h['hinted']:12.1f} "
+        f"{h['lead_ns'] / max(1, h['found']) / 1e3:9.0f}" for h in json.loads(out)["hints"]])
+
+
 def policies_of(rows):
     return list(dict.fromkeys(row["policy"] for row in rows))
 
@@ -77,14 +86,16 @@ def verdict(rows):
 def record_all(bench, target, draft, root, folder):
     """What takes real time; the rest is virtual."""
     return {(w, d, k): record(bench, target, draft, folder, root, w, d, k)
-            for w in WORKLOADS for d, ks in (("model", KS), ("replay", KS[1:] if w == "mixed" else ())) for k in ks}
+            for w in WORKLOADS for d, ks in (("model", KS), ("ngram", KS[1:] if w == "mixed" else ()),
+                                             ("replay", KS[1:] if w == "mixed" else ())) for k in ks}
 
 
 def run(bench, target, draft, root, results, folder):
     """The text of the report; writes the picture. Traces are left in the folder, and those that are there are used."""
     text = ["Bytes read as a multiple of Belady's / microseconds of waiting for experts per emitted token, decoding only.",
             "Demo target (6 layers, 4 of 32 experts), aligned draft model, greedy, 128 tokens, 32 prompts of each workload. Hints as the",
-            "service makes them: draft (the drafted tokens), gate (the next layer). Link 2 GB/s and 80 us unless it says otherwise.", ""]
+            "service makes them: draft (the drafted tokens), gate (the next layer), history (what such tokens used before). Link 2 GB/s",
+            "and 80 us unless it says otherwise.", ""]
     traces = record_all(bench, target, draft, root, folder)
     main = [traces["mixed", "model", k] for k in KS]
     rows = replay(bench, main)
@@ -93,6 +104,10 @@ def run(bench, target, draft, root, results, folder):
     text += ["== Each workload by itself", table(others), "", verdict(others), ""]
     drafts = replay(bench, [traces["mixed", "replay", k] for k in KS[1:]])
     text += ["== Mixed workload, recorded drafts of which 80% are right (no draft hints)", table(drafts), "", verdict(drafts), ""]
+    grams = [traces["mixed", "ngram", k] for k in KS[1:]]
+    rows = replay(bench, grams)
+    text += ["== Mixed workload, n-gram drafts (no draft hints)", table(rows), "", verdict(rows), ""]
+    text += ["== The hints of the mixed workload", quality(bench, main + grams), ""]
     for speed, latency in ((0.1, 80), (0.5, 80), (5, 20)):
         other = replay(bench, main, "--bandwidth", str(speed), "--latency", str(latency))
         text += [f"== Mixed workload, a link of {speed} GB/s and {latency} us", table(other), "", verdict(other), ""]

@@ -37,7 +37,7 @@ static void look(struct pool_thread *t, cpu_set_t *mask)
 void pool_place(struct pool *pool)
 {
 	struct cpu_place places[LIMIT_THREADS];
-	uint32_t cpus = cpus_places(&pool->mask, places, pool->threads);
+	uint32_t cpus = cpus_places(&cpus_files, &pool->mask, places, pool->threads);
 	uint32_t active = pool->used ? pool->used : cpus, nodes = 1;
 	uint32_t before = atomic_load_explicit(&pool->active, memory_order_relaxed);
 

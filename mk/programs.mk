@@ -23,8 +23,10 @@ SERVICES := outrider-verifier outrider-drafter outrider-expert-cache outrider-po
 LIBS_outriderctl = $(SERVICES:%=$(B)/lib%.a) -lncursesw -ltinfo
 $(B)/outriderctl: $(SERVICES:%=$(B)/lib%.a)
 # The engine without services, which outrider-bench model measures; the cache's policies, which it replays; the controller
-# and the n-gram drafter, which outrider-bench policy simulates.
-LIBS_outrider-bench = $(B)/liboutrider-model.a $(B)/liboutrider-expert-cache.a $(B)/liboutrider-policy.a $(B)/liboutrider-drafter.a
+# and the n-gram drafter, which outrider-bench policy simulates; hints from history, which it records: the drafter's, of what
+# the verifier tells.
+LIBS_outrider-bench = $(B)/liboutrider-model.a $(B)/liboutrider-expert-cache.a $(B)/liboutrider-policy.a $(B)/liboutrider-drafter.a \
+	$(B)/liboutrider-verifier.a
 $(B)/outrider-bench: $(LIBS_outrider-bench)
 
 objects = $(patsubst %.c,$(B)/obj/%.o,$(1))

@@ -35,18 +35,18 @@ static bool wants_help(int argc, char **argv)
 
 static int check_record(struct cache_record_options *o, const char *drafter, struct error *err)
 {
-	static const char *const names[] = {"none", "model", "replay"};
+	static const char *const names[] = {"none", "model", "replay", "ngram"};
 	if (!o->model || !o->workload || !o->out)
 		return error_set(err, EINVAL, "--model, --workload and --out are needed");
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 		if (strcmp(drafter, names[i]) == 0) {
 			o->drafter = (enum cache_drafter)i;
 			if (o->drafter == CACHE_DRAFT_MODEL && !o->draft)
 				return error_set(err, EINVAL, "--drafter model needs --draft FILE");
 			return 0;
 		}
-	return error_set(
-		err, EINVAL, "--drafter: \"%s\", allowed are none, model and replay", drafter);
+	return error_set(err, EINVAL,
+		"--drafter: \"%s\", allowed are none, model, replay and ngram", drafter);
 }
 
 static int run_record(int argc, char **argv)
@@ -60,8 +60,8 @@ static int run_record(int argc, char **argv)
 			"prompts, one JSON object a line (needed)"},
 		{"out", ARG_STRING, &o.out, 0, 0, "TRACE", "the trace to write (needed)"},
 		{"drafter", ARG_STRING, &drafter, 0, 0, "NAME",
-			"none (default), model or replay: the answer at K = 0 with some tokens "
-			"wrong"},
+			"none (default), model, ngram, or replay: the answer at K = 0 with some "
+			"tokens wrong"},
 		{"draft", ARG_STRING, &o.draft, 0, 0, "FILE",
 			"the draft model, of the target's width and depth"},
 		{"accept", ARG_U32, &o.accept_percent, 0, 100, "N",
@@ -214,6 +214,17 @@ static int read_traces(struct replay_plan *plan, struct error *err)
 	return rc;
 }
 
+static int judge_hints(struct replay_plan *plan, struct error *err)
+{
+	plan->quality = calloc(plan->n_traces, sizeof(*plan->quality));
+	if (!plan->quality)
+		return error_set(err, ENOMEM, "no memory for %zu traces", plan->n_traces);
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < plan->n_traces; i++)
+		rc = cache_trace_quality(&plan->traces[i], plan->quality[i], err);
+	return rc;
+}
+
 /* A profile is of one shape. */
 static int check_shapes(const struct replay_plan *plan, struct error *err)
 {
@@ -343,7 +354,10 @@ static int run_replay(int argc, char **argv)
 	if (rc == 0 && profile)
 		rc = read_profile(&plan, profile, &uses, &err);
 	if (rc == 0)
+		rc = judge_hints(&plan, &err);
+	if (rc == 0)
 		rc = report(&plan, strcmp(format, "json") == 0, &err);
+	free(plan.quality);
 	for (size_t i = 0; plan.traces && i < plan.n_traces; i++)
 		cache_trace_exit(&plan.traces[i]);
 	free(plan.traces);

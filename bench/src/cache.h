@@ -13,7 +13,7 @@
 /* The subcommand; returns a sysexits status. */
 int bench_cache(int argc, char **argv);
 
-enum cache_drafter { CACHE_DRAFT_NONE, CACHE_DRAFT_MODEL, CACHE_DRAFT_REPLAY };
+enum cache_drafter { CACHE_DRAFT_NONE, CACHE_DRAFT_MODEL, CACHE_DRAFT_REPLAY, CACHE_DRAFT_NGRAM };
 
 struct cache_record_options {
 	const char *model, *draft, *workload, *out;

@@ -1,7 +1,10 @@
 /* Decodes a workload, one prompt after the other, greedily, with the engine alone, and keeps what its routers chose. */
 #include "bench/src/cache.h"
 
+#include "bench/src/cache_history.h"
 #include "client/model/engine.h"
+#include "services/drafter/config.h"
+#include "services/drafter/ngram.h"
 #include "shared/base/clock.h"
 #include "shared/base/rand.h"
 #include "shared/model/chat.h"
@@ -22,6 +25,8 @@ struct side {
 struct recorder {
 	const struct cache_record_options *options;
 	struct side target, draft;
+	struct ngram ngram; /* of the answer that is made */
+	struct cache_history history;
 	struct cache_trace trace;
 	int status; /* of the hooks: the first failure */
 	int32_t *tokens, *recorded; /* [TOKENS_MAX] prompt and output; the output at K = 0 */
@@ -36,7 +41,16 @@ struct recorder {
 	struct moe_router router; /* the target's */
 };
 
-/* ---- Hints: hidden states through the target's routers. ---- */
+/* ---- Hints. ---- */
+
+/* Once in a drafting. */
+static void add_hint(struct recorder *r, const struct trace_hint *hint)
+{
+	bool *told = &r->told[(size_t)hint->layer * r->trace.n_experts + hint->expert];
+	if (!*told && cache_trace_add_hint(&r->trace, hint) < 0)
+		r->status = -ENOMEM;
+	*told = true;
+}
 
 /* What the target's router of `layer` makes of these tokens, as the service hints: each expert once, with the sum of its
  * weights; what this drafting has hinted for before not again. */
@@ -56,11 +70,35 @@ static void add_hints(struct recorder *r, enum hint_source source, uint32_t laye
 			.source = source,
 			.score = r->scores[expert],
 			.at_ns = at_ns};
-		bool *told = &r->told[(size_t)layer * r->trace.n_experts + expert];
-		if (!*told && cache_trace_add_hint(&r->trace, &hint) < 0)
-			r->status = -ENOMEM;
-		*told = true;
+		add_hint(r, &hint);
 	}
+}
+
+/* What tokens[first..first+n-1], which the pass will compute, wanted before. */
+static void add_history(struct recorder *r, uint64_t session, uint32_t first, uint32_t n)
+{
+	struct cache_history *h = &r->history;
+	if (r->silent)
+		return;
+	cache_history_expect(h, session, r->tokens, first, n);
+	for (uint32_t o = 0; o < h->history.n_moe; o++) {
+		uint32_t chosen = cache_history_choose(h, o);
+		uint32_t at_ns = (uint32_t)(clock_ns() - r->draft_start_ns);
+		for (uint32_t i = 0; i < chosen; i++)
+			add_hint(r, &(struct trace_hint){.layer = h->history.layer[o],
+					    .expert = h->experts[i],
+					    .source = HINT_HISTORY,
+					    .score = h->score[i],
+					    .at_ns = at_ns});
+	}
+}
+
+static void learn(struct recorder *r, uint64_t session, uint32_t n)
+{
+	const struct engine *e = &r->target.engine;
+	if (!r->silent)
+		cache_history_learn(&r->history, e->batch, n, session,
+			e->seq.n > 0 ? r->tokens[e->seq.n - 1] : -1);
 }
 
 static void forget_hints(struct recorder *r)
@@ -106,6 +144,7 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 		return;
 	}
 	add_uses(r, n_tokens, experts);
+	cache_history_layer(&r->history, layer, n_tokens, experts);
 	uint32_t next = next_moe(r, layer);
 	uint64_t start_ns = clock_ns();
 	/* A prompt's tokens would ask for every expert. */
@@ -206,6 +245,7 @@ static int prefill(struct recorder *r, uint64_t session, int32_t *first, struct 
 			break;
 		struct engine *e = &r->target.engine;
 		*first = greatest(forward_logits(e->forward, n - 1), e->model->config.n_vocab);
+		learn(r, session, n);
 		commit(&r->target, n, n);
 		at += n;
 	}
@@ -257,6 +297,30 @@ static uint32_t draft_by_replay(const struct recorder *r, uint32_t k, int32_t *o
 	return n;
 }
 
+/* The longest suffix that was there before, and what followed it. */
+static uint32_t draft_by_ngram(struct recorder *r, uint32_t k, int32_t *out)
+{
+	uint32_t length, from;
+	ngram_update(&r->ngram, r->tokens, r->n);
+	from = ngram_find(&r->ngram, r->tokens, r->n, &length);
+	if (from == NGRAM_NONE)
+		return 0;
+	ngram_propose(r->tokens, r->n, from, k, out);
+	return k;
+}
+
+static int draft(struct recorder *r, uint32_t k, int32_t *out, uint32_t *n, struct error *err)
+{
+	*n = 0;
+	if (k > 0 && r->options->drafter == CACHE_DRAFT_MODEL)
+		return draft_by_model(r, k, out, n, err);
+	if (k > 0 && r->options->drafter == CACHE_DRAFT_REPLAY)
+		*n = draft_by_replay(r, k, out);
+	else if (k > 0 && r->options->drafter == CACHE_DRAFT_NGRAM)
+		*n = draft_by_ngram(r, k, out);
+	return 0;
+}
+
 static bool eog(const struct recorder *r, int32_t token)
 {
 	return tokenizer_is_eog(r->target.engine.tokenizer, token);
@@ -268,7 +332,6 @@ static int iterate(struct recorder *r, uint64_t session, uint32_t k, uint32_t mo
 {
 	int32_t batch[1 + LIMIT_DRAFT];
 	uint32_t drafted = 0, left = most - (r->n - r->n_prompt);
-	int rc = 0;
 	if (k >= left)
 		k = left - 1;
 	batch[0] = r->tokens[r->n - 1];
@@ -279,17 +342,19 @@ static int iterate(struct recorder *r, uint64_t session, uint32_t k, uint32_t mo
 	uint32_t at = r->trace.n_passes - 1;
 	forget_hints(r);
 	r->draft_start_ns = clock_ns();
-	if (k > 0 && r->options->drafter == CACHE_DRAFT_MODEL)
-		rc = draft_by_model(r, k, batch + 1, &drafted, err);
-	else if (k > 0 && r->options->drafter == CACHE_DRAFT_REPLAY)
-		drafted = draft_by_replay(r, k, batch + 1);
+	int rc = draft(r, k, batch + 1, &drafted, err);
 	if (rc < 0)
 		return rc;
 	uint64_t draft_ns = clock_ns() - r->draft_start_ns;
+	/* The draft model has hinted for all but its last token, whose hidden states it did not compute. */
+	bool by_model = drafted > 0 && r->options->drafter == CACHE_DRAFT_MODEL;
+	memcpy(r->tokens + r->n, batch + 1, drafted * sizeof(*batch));
+	add_history(r, session, r->n - 1 + (by_model ? drafted : 0), by_model ? 1 : 1 + drafted);
 	r->mark_ns = clock_ns();
 	rc = run_tokens(&r->target, batch, 1 + drafted, true, err);
 	if (rc < 0)
 		return rc;
+	learn(r, session, 1 + drafted);
 	uint32_t emitted = 0;
 	const struct engine *e = &r->target.engine;
 	for (bool right = true; right && !*done; emitted++) {
@@ -310,6 +375,16 @@ static int iterate(struct recorder *r, uint64_t session, uint32_t k, uint32_t mo
 	return 0;
 }
 
+/* With the settings that the drafter has by itself. */
+static int restart_ngram(struct recorder *r)
+{
+	struct drafter_config config;
+	config_defaults(drafter_config_keys, &config);
+	ngram_exit(&r->ngram);
+	return ngram_init(
+		&r->ngram, (uint32_t)config.ngram_min, (uint32_t)config.ngram_max, TOKENS_MAX, 1);
+}
+
 /* A whole answer to the prompt in r->tokens. */
 static int answer(
 	struct recorder *r, uint64_t session, uint32_t k, uint32_t most, struct error *err)
@@ -320,6 +395,8 @@ static int answer(
 	if (r->options->drafter == CACHE_DRAFT_MODEL)
 		kv_truncate(&r->draft.engine.kv, &r->draft.engine.seq, 0);
 	r->n = r->n_prompt;
+	if (r->options->drafter == CACHE_DRAFT_NGRAM && restart_ngram(r) < 0)
+		return error_set(err, ENOMEM, "no memory for n-grams");
 	int rc = prefill(r, session, &r->tokens[r->n], err);
 	if (rc < 0)
 		return rc;
@@ -477,7 +554,7 @@ static void describe(struct recorder *r)
 			trace->expert_bytes = bytes;
 	}
 	const char *slash = strrchr(o->workload, '/');
-	static const char *const drafters[] = {"no drafter", "model", "replay"};
+	static const char *const drafters[] = {"no drafter", "model", "replay", "ngram"};
 	snprintf(trace->name, sizeof(trace->name), "%.60s, %s, K %u",
 		slash ? slash + 1 : o->workload, drafters[o->drafter], trace->k);
 }
@@ -507,6 +584,8 @@ static int open_all(struct recorder *r, struct error *err)
 	if (rc == 0)
 		rc = moe_router_init(
 			&r->router, r->target.engine.model, r->target.engine.kernels, CHUNK, err);
+	if (rc == 0)
+		rc = cache_history_init(&r->history, r->target.engine.model, CHUNK, err);
 	if (rc < 0)
 		return rc;
 	const struct forward_hooks hooks = {on_layer, on_residual, r};
@@ -535,6 +614,8 @@ int cache_record(const struct cache_record_options *options, struct error *err)
 			r->trace.n_uses, r->trace.n_hints);
 	cache_trace_exit(&r->trace);
 	moe_router_exit(&r->router);
+	cache_history_exit(&r->history);
+	ngram_exit(&r->ngram);
 	engine_close(&r->target.engine);
 	if (options->drafter == CACHE_DRAFT_MODEL)
 		engine_close(&r->draft.engine);

@@ -1,5 +1,7 @@
 #include "bench/src/cache_report.h"
 
+#include "services/expert-cache/hint_quality.h"
+
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -31,6 +33,18 @@ static void table_row(const struct replay_plan *plan, const char *name,
 		100 * ratio((double)t->prefetches_used, (double)t->prefetches_judged));
 }
 
+static void table_hints(
+	const struct cache_trace *trace, const struct trace_quality *quality, FILE *to)
+{
+	fprintf(to, "\n%s; hints: recall %%, precision %%, us ahead\n", trace->name);
+	for (unsigned s = 0; s <= HINT_SOURCES; s++)
+		if (quality[s].hinted > 0)
+			fprintf(to, "  %-10s %6.1f %6.1f %8.0f\n", hint_source_names[s],
+				100 * ratio((double)quality[s].found, (double)quality[s].used),
+				100 * ratio((double)quality[s].found, (double)quality[s].hinted),
+				ratio((double)quality[s].lead_ns, (double)quality[s].found) / 1e3);
+}
+
 void replay_table(const struct replay_plan *plan, struct replay_result *results, FILE *to)
 {
 	fprintf(to,
@@ -38,10 +52,14 @@ void replay_table(const struct replay_plan *plan, struct replay_result *results,
 		"hits: resident when asked for; late: on its way then; bytes: all loads, and their "
 		"ratio to Belady's;\n"
 		"stall: waiting for experts; time: all of it; prefetches, and how many of them "
-		"were used before they left.\n",
+		"were used before they left.\n"
+		"recall: of the experts used in layers that were hinted for, those hinted for in "
+		"time; precision: of the hints, those used.\n",
 		plan->link.bytes_per_s / 1e9, (double)plan->link.latency_ns / 1e3);
 	for (size_t t = 0; t < plan->n_traces; t++) {
 		const struct cache_trace *trace = &plan->traces[t];
+		if (trace->n_hints > 0)
+			table_hints(trace, plan->quality[t], to);
 		for (size_t b = 0; b < plan->n_budgets; b++) {
 			struct replay_result *bound =
 				replay_cell(plan, results, t, b, plan->n_policies - 1);
@@ -70,6 +88,25 @@ static json_t *totals_json(const struct replay_totals *t, uint64_t expert_bytes)
 		(json_int_t)t->time_ns);
 }
 
+static json_t *hints_json(const struct replay_plan *plan)
+{
+	json_t *rows = json_array();
+	for (size_t t = 0; t < plan->n_traces; t++)
+		for (unsigned s = 0; s <= HINT_SOURCES; s++) {
+			const struct trace_quality *q = &plan->quality[t][s];
+			if (q->hinted == 0)
+				continue;
+			json_array_append_new(rows,
+				json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I}", "trace",
+					plan->files[t], "name", plan->traces[t].name, "source",
+					hint_source_names[s], "passes", (json_int_t)q->passes,
+					"used", (json_int_t)q->used, "found", (json_int_t)q->found,
+					"hinted", (json_int_t)q->hinted, "late",
+					(json_int_t)q->late, "lead_ns", (json_int_t)q->lead_ns));
+		}
+	return rows;
+}
+
 json_t *replay_json(const struct replay_plan *plan, struct replay_result *results)
 {
 	json_t *rows = json_array();
@@ -89,8 +126,9 @@ json_t *replay_json(const struct replay_plan *plan, struct replay_result *result
 						"prefill",
 						totals_json(&cell->prefill, trace->expert_bytes)));
 			}
-	return json_pack("{s:f,s:I,s:o}", "link_bytes_per_s", plan->link.bytes_per_s,
-		"link_latency_ns", (json_int_t)plan->link.latency_ns, "rows", rows);
+	return json_pack("{s:f,s:I,s:o,s:o}", "link_bytes_per_s", plan->link.bytes_per_s,
+		"link_latency_ns", (json_int_t)plan->link.latency_ns, "hints", hints_json(plan),
+		"rows", rows);
 }
 
 static bool ends_with(const char *text, const char *end)

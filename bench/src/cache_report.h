@@ -1,6 +1,7 @@
 /* What replays gave, as a table, as JSON and as a picture. */
 #pragma once
 
+#include "bench/src/cache_quality.h"
 #include "bench/src/cache_replay.h"
 
 #include <jansson.h>
@@ -10,6 +11,7 @@ enum { REPLAY_POLICIES = 16, REPLAY_BUDGETS = 16, REPLAY_TRACES = 64 };
 struct replay_plan {
 	const char *files[REPLAY_TRACES];
 	struct cache_trace *traces; /* [n_traces] */
+	struct trace_quality (*quality)[HINT_SOURCES + 1]; /* [n_traces] of their hints */
 	size_t n_traces;
 	const struct cache_policy_ops *policies[REPLAY_POLICIES]; /* the last is Belady's */
 	size_t n_policies;

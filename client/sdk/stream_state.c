@@ -90,7 +90,6 @@ void stream_send_credit(struct outrider_stream *stream)
 	stream->credit = granted < UINT32_MAX ? (uint32_t)granted : UINT32_MAX;
 	credit.session_uid = stream->uid;
 	credit.credit = stream->credit;
-	credit.have = stream->arrived;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_CREDIT;
 	envelope.credit = &credit;
 	client_send(stream->client, &envelope, NULL);

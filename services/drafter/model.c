@@ -71,10 +71,12 @@ static void say_what_is_short(const struct drafter_config *config, const struct 
 {
 	const char *slow = kernels_notice(kernels, config->kernels);
 	struct cpus cpus;
+	cpu_set_t mask;
 	char text[256];
 	if (slow)
 		log_notice("%s", slow);
-	cpus_read(&cpus);
+	cpus_mask(&mask);
+	cpus_read(&cpus_files, &mask, &cpus);
 	cpus_notice(&cpus, (uint32_t)config->threads, text, sizeof(text));
 	if (text[0])
 		log_notice("%s", text);

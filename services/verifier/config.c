@@ -141,8 +141,10 @@ int verifier_config_check(const void *changed, struct error *err)
 int verifier_config_resolve(struct verifier_config *config, struct error *err)
 {
 	struct cpus cpus;
+	cpu_set_t mask;
 
-	cpus_read(&cpus);
+	cpus_mask(&mask);
+	cpus_read(&cpus_files, &mask, &cpus);
 	config->few_cpus = cpus.n <= 4;
 	config->sessions_allocated = config->sessions_max;
 	config->prefill_allocated = config->prefill_chunk;

@@ -136,6 +136,7 @@ static void enter(struct engine *engine, uint32_t index)
 	s->slot = slot;
 	s->page = slot->page;
 	s->uid = atomic_load_explicit(&s->page->uid, memory_order_acquire);
+	s->end_before = (enum session_end)atomic_load_explicit(&s->page->end, memory_order_relaxed);
 	text_stops_init(&s->stops, (const char(*)[LIMIT_STOP_BYTES])s->page->request.stops,
 		s->page->request.n_stops);
 	text_stream_init(&s->text);
@@ -148,11 +149,10 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 
 	enter(engine, index);
 	/* Written down, or reached by a process that died before it could. */
-	enum session_end end = atomic_load_explicit(&s->page->end, memory_order_relaxed);
+	enum session_end end = s->end_before;
 	if (end == SESSION_END_NONE)
 		end = iteration_replay_text(engine, s);
 	uint32_t n_tokens = journal_n_tokens(s->page);
-	bool hashes = s->slot->hashes != NULL && n_tokens > s->page->n_prompt;
 	uint32_t limit = s->slot->hashes != NULL ? s->page->n_prompt - 1 : n_tokens - 1;
 
 	/* Logits whose hash the client wants went with the predecessor: those positions are computed again. */
@@ -161,10 +161,7 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 		kv_adopt(&engine->kv, &s->seq, limit);
 	log_session(LOG_LEVEL_INFO, s->uid, 0,
 		"taken over with %u tokens, %u of them in the KV cache", n_tokens, s->seq.n);
-	if (end != SESSION_END_NONE && hashes) {
-		s->end_before = end;
-		atomic_store_explicit(&s->page->state, SESSION_PREFILL, memory_order_relaxed);
-	} else if (end != SESSION_END_NONE) {
+	if (end != SESSION_END_NONE) {
 		engine_finish(engine, s, end);
 		engine_tidy(engine);
 	}

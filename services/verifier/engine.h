@@ -57,7 +57,7 @@ struct engine_session {
 	bool hold_back; /* no pages for it in this pass */
 	uint32_t emitted, accepted; /* in this pass */
 	enum session_end end; /* reached in this pass */
-	enum session_end end_before; /* reached by the predecessor: only hashes are left to make */
+	enum session_end end_before; /* reached before: only hashes are left to make */
 	bool ended; /* page and slot are the front's again: not to be looked at */
 };
 
@@ -131,7 +131,8 @@ int engine_start(struct engine *engine, struct error *err);
 /* Stops the thread after the iteration it is in; sessions stay as they are in their pages. */
 void engine_destroy(struct engine **engine);
 
-/* Takes slots[index] (page filled, credit set) into the queue. */
+/* Takes slots[index] (page filled, credit set) into the queue. One whose page says how its answer ended is computed once
+ * more, for its hashes. */
 void engine_submit(struct engine *engine, uint32_t index);
 /* At start, before engine_start, for each page that a predecessor left unfinished; then engine_recovered once. */
 void engine_recover(struct engine *engine, uint32_t index, bool kv_kept);

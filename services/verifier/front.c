@@ -62,15 +62,6 @@ static void session_free(struct front *front, uint32_t index)
 	session_release(front, index);
 }
 
-/* A finished answer whose client has not got all of it and wants the hashes, which died with the predecessor. */
-static bool hashes_lost(const struct front *front, uint32_t index)
-{
-	const struct slot *slot = &front->slots[index];
-
-	return slot->hashes != NULL &&
-	       atomic_load_explicit(&slot->page->n_delivered, memory_order_relaxed) < outputs(slot);
-}
-
 void front_recover(struct front *front)
 {
 	struct error err;
@@ -96,9 +87,9 @@ void front_recover(struct front *front)
 		atomic_store_explicit(
 			&front->slots[i].credit, outputs(&front->slots[i]), memory_order_relaxed);
 		session_open(front, i);
-		if (journal_state(page) != SESSION_DONE || hashes_lost(front, i)) {
+		if (journal_state(page) != SESSION_DONE)
 			engine_recover(front->engine, i, front->regions->kv_recovered);
-		} else {
+		if (journal_state(page) == SESSION_DONE) {
 			front->sessions[i].done_sent =
 				atomic_load_explicit(&page->told, memory_order_relaxed) != 0;
 			front->sessions[i].done_ns = clock_ns();
@@ -196,6 +187,22 @@ int front_begin(struct front *front, uint32_t index, uint64_t uid,
 	return 0;
 }
 
+/* A finished answer's hashes died with the predecessor. They are made again for a client that asks for what it has not
+ * got, and for no other: whose client has all of it, or is gone, takes neither time nor a place from new requests. */
+static void hashes_again(struct front *front, uint32_t index, uint32_t have)
+{
+	const struct slot *slot = &front->slots[index];
+	uint32_t n_hashed = atomic_load_explicit(&slot->n_hashed, memory_order_acquire);
+
+	if (slot->hashes == NULL || journal_state(slot->page) != SESSION_DONE ||
+		have >= outputs(slot) || n_hashed >= outputs(slot) ||
+		atomic_load_explicit(&slot->cancel, memory_order_relaxed))
+		return;
+	/* The engine's from here on, until it is DONE again. */
+	atomic_store_explicit(&slot->page->state, SESSION_PREFILL, memory_order_relaxed);
+	engine_submit(front->engine, index);
+}
+
 void front_bind(struct front *front, uint32_t index, const struct bus_address *client,
 	uint64_t request_id, uint32_t have, uint32_t credit)
 {
@@ -205,12 +212,15 @@ void front_bind(struct front *front, uint32_t index, const struct bus_address *c
 	fs->request_id = request_id;
 	fs->attached = true;
 	fs->done_sent = false;
+	/* Who asks has not got the end, whatever a predecessor sent. */
+	atomic_store_explicit(&front->slots[index].page->told, 0, memory_order_relaxed);
 	fs->credit = 0;
 	stream_reset(front, index, have);
-	front_credit(front, index, credit, have);
+	front_credit(front, index, credit);
+	hashes_again(front, index, have);
 }
 
-void front_credit(struct front *front, uint32_t index, uint32_t credit, uint32_t have)
+void front_credit(struct front *front, uint32_t index, uint32_t credit)
 {
 	struct front_session *fs = &front->sessions[index];
 	struct slot *slot = &front->slots[index];
@@ -218,8 +228,6 @@ void front_credit(struct front *front, uint32_t index, uint32_t credit, uint32_t
 	fs->heard_ns = clock_ns();
 	if (credit > fs->credit)
 		fs->credit = credit;
-	if (have > atomic_load_explicit(&slot->page->n_delivered, memory_order_relaxed))
-		atomic_store_explicit(&slot->page->n_delivered, have, memory_order_relaxed);
 	if (fs->credit > atomic_load_explicit(&slot->credit, memory_order_relaxed)) {
 		atomic_store_explicit(&slot->credit, fs->credit, memory_order_relaxed);
 		engine_poke(front->engine);

@@ -66,10 +66,11 @@ int front_place(struct front *front, struct error *err);
 int front_begin(struct front *front, uint32_t index, uint64_t uid,
 	const struct session_request *request, const struct request_input *input,
 	const int32_t *replay, struct error *err);
-/* From now on the session's tokens go to this client, from output token `have` on. */
+/* From now on the session's tokens go to this client, from output token `have` on. A finished answer whose hashes are lost
+ * is the engine's again, which makes those. */
 void front_bind(struct front *front, uint32_t index, const struct bus_address *client,
 	uint64_t request_id, uint32_t have, uint32_t credit);
-void front_credit(struct front *front, uint32_t index, uint32_t credit, uint32_t have);
+void front_credit(struct front *front, uint32_t index, uint32_t credit);
 
 /* Daemon handlers; arg is the front. */
 void front_pump(void *arg); /* the engine has something */

@@ -112,7 +112,7 @@ static void on_credit(struct front *front, const Outrider__Credit *credit)
 
 	if (index < 0)
 		return;
-	front_credit(front, (uint32_t)index, credit->credit, credit->have);
+	front_credit(front, (uint32_t)index, credit->credit);
 	stream_session(front, (uint32_t)index);
 }
 

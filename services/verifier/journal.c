@@ -15,7 +15,6 @@ void journal_admit(struct sessions_header *header, struct session_page *page, ui
 	memcpy(page->tokens, prompt, n_prompt * sizeof(*prompt));
 	if (request->n_replay > 0)
 		memcpy(session_replay(header, page), replay, request->n_replay * sizeof(*replay));
-	atomic_store_explicit(&page->n_delivered, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->iterations, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->end, SESSION_END_NONE, memory_order_relaxed);
 	atomic_store_explicit(&page->n_tokens, n_prompt, memory_order_relaxed);

@@ -10,11 +10,13 @@ void resources_notice(const struct verifier_config *config, const struct kernels
 {
 	const char *slow = kernels_notice(kernels, config->kernels);
 	struct cpus cpus;
+	cpu_set_t mask;
 	char text[256];
 
 	if (slow != NULL)
 		log_notice("%s", slow);
-	cpus_read(&cpus);
+	cpus_mask(&mask);
+	cpus_read(&cpus_files, &mask, &cpus);
 	cpus_notice(&cpus, (uint32_t)config->threads, text, sizeof(text));
 	if (text[0] != '\0')
 		log_notice("%s", text);

@@ -203,7 +203,7 @@ bool stream_session(struct front *front, uint32_t index)
 
 	if (!fs->attached || fs->done_sent)
 		return true;
-	/* After a restart the hashes are made again, before the session counts as finished; see hashes_lost. */
+	/* After a restart the hashes are made again, before the session counts as finished; see hashes_again. */
 	if (slot->hashes != NULL && !done && n_hashed < n_out)
 		n_out = n_hashed;
 	/* After a resume: the text of what the client holds is behind us, up to what cannot be shown yet. */

@@ -26,6 +26,14 @@ struct group {
 	bool version_1;
 };
 
+static bool leads_out(const char *path)
+{
+	for (const char *p = strstr(path, "/.."); p; p = strstr(p + 3, "/.."))
+		if (p[3] == '/' || p[3] == '\0')
+			return true;
+	return false;
+}
+
 static bool find_group(const char *membership, const char *controller, struct group *out)
 {
 	FILE *file = fopen(membership, "re");
@@ -47,7 +55,8 @@ static bool find_group(const char *membership, const char *controller, struct gr
 			continue;
 		found = true;
 		out->version_1 = *list != '\0';
-		snprintf(out->path, sizeof(out->path), "%s", path);
+		/* "/../x": outside of what this namespace shows; its root is all that can be seen of it. */
+		snprintf(out->path, sizeof(out->path), "%s", leads_out(path) ? "/" : path);
 	}
 	fclose(file);
 	return found;
@@ -93,36 +102,72 @@ static void climb(const struct cgroup_files *files, const char *controller,
 	}
 }
 
-struct memory {
-	uint64_t bytes;
-	char *where;
-	size_t where_bytes;
-};
+/* The number in a small file; false when there is none, as in "max". */
+static bool read_number(const char *directory, const char *name, uint64_t *out)
+{
+	char path[2 * PATH_MAX + 32], text[64], *end;
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	if (!read_text(path, text, sizeof(text)))
+		return false;
+	*out = strtoull(text, &end, 10);
+	return end != text;
+}
+
+/* Pages of files, which the kernel takes back before it does anything else. Shared memory is not among them. */
+static uint64_t file_caches(const char *directory, bool version_1)
+{
+	char path[2 * PATH_MAX + 32], line[128], name[64];
+	uint64_t sum = 0, bytes;
+
+	snprintf(path, sizeof(path), "%s/memory.stat", directory);
+	FILE *file = fopen(path, "re");
+	while (file && fgets(line, sizeof(line), file)) {
+		/* Version 1 has the group's own under these names, and with those below it as total_. */
+		if (sscanf(line, version_1 ? "total_%63s %" SCNu64 : "%63s %" SCNu64, name,
+			    &bytes) == 2 &&
+			(strcmp(name, "inactive_file") == 0 || strcmp(name, "active_file") == 0))
+			sum += bytes;
+	}
+	if (file)
+		fclose(file);
+	return sum;
+}
+
+static void look_memory_file(
+	const char *directory, const char *name, bool version_1, struct cgroup_memory *m)
+{
+	uint64_t bytes, used = 0, caches;
+
+	/* Version 1 says "no limit" as more than any machine has. */
+	if (!read_number(directory, name, &bytes) || bytes >= (uint64_t)1 << 62)
+		return;
+	if (bytes < m->bytes) {
+		m->bytes = bytes;
+		snprintf(m->where, sizeof(m->where), "%s/%s", directory, name);
+	}
+	(void)read_number(directory, version_1 ? "memory.usage_in_bytes" : "memory.current", &used);
+	caches = file_caches(directory, version_1);
+	used = used > caches ? used - caches : 0;
+	uint64_t left = bytes > used ? bytes - used : 0;
+	if (left < m->available)
+		m->available = left;
+}
 
 static void look_memory(const char *directory, bool version_1, void *arg)
 {
-	struct memory *m = arg;
-	char path[2 * PATH_MAX + 32], text[64], *end;
-
-	snprintf(path, sizeof(path), "%s/%s", directory,
-		version_1 ? "memory.limit_in_bytes" : "memory.max");
-	if (!read_text(path, text, sizeof(text)))
+	if (version_1) {
+		look_memory_file(directory, "memory.limit_in_bytes", true, arg);
 		return;
-	uint64_t bytes = strtoull(text, &end, 10);
-	/* "max", or in version 1 more than any machine has. */
-	if (end == text || bytes >= (uint64_t)1 << 62 || bytes >= m->bytes)
-		return;
-	m->bytes = bytes;
-	if (m->where)
-		snprintf(m->where, m->where_bytes, "%s", path);
+	}
+	look_memory_file(directory, "memory.max", false, arg);
+	look_memory_file(directory, "memory.high", false, arg);
 }
 
-uint64_t cgroup_memory(const struct cgroup_files *files, char *where, size_t where_bytes)
+void cgroup_memory(const struct cgroup_files *files, struct cgroup_memory *out)
 {
-	struct memory m = {UINT64_MAX, where, where_bytes};
-
-	climb(files, "memory", look_memory, &m);
-	return m.bytes;
+	*out = (struct cgroup_memory){.bytes = UINT64_MAX, .available = UINT64_MAX};
+	climb(files, "memory", look_memory, out);
 }
 
 static void look_cpus(const char *directory, bool version_1, void *arg)

@@ -14,7 +14,15 @@ struct cgroup_files {
 };
 extern const struct cgroup_files cgroup_files;
 
-/* Bytes, UINT64_MAX when there is no limit; where (may be NULL) becomes the path of the file that says so. */
-uint64_t cgroup_memory(const struct cgroup_files *files, char *where, size_t where_bytes);
+struct cgroup_memory {
+	uint64_t
+		bytes; /* beyond it the kernel ends processes (memory.max) or holds them up (memory.high) */
+	uint64_t
+		available; /* what the groups, with everybody in them, leave of their limits now; file caches count as free */
+	char where[256]; /* the file that says bytes, if any does */
+};
+
+/* Both UINT64_MAX where there is no limit. */
+void cgroup_memory(const struct cgroup_files *files, struct cgroup_memory *out);
 /* CPU time per time, 0 when there is no limit. */
 double cgroup_cpus(const struct cgroup_files *files);

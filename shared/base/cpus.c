@@ -1,11 +1,14 @@
 #include "shared/base/cpus.h"
 
-#include "shared/base/cgroup.h"
 #include "shared/base/limits.h"
-#include "shared/base/nodes.h"
 
+#include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+const struct cpus_files cpus_files = {"/sys/devices/system", &cgroup_files};
 
 void cpus_mask(cpu_set_t *mask)
 {
@@ -16,12 +19,12 @@ void cpus_mask(cpu_set_t *mask)
 }
 
 /* How many CPUs of the mask are on the same core and have lower numbers: a list like "0,32" or "0-1" says. */
-static uint16_t sibling_rank(uint32_t cpu, const cpu_set_t *mask)
+static uint16_t sibling_rank(const struct cpus_files *files, uint32_t cpu, const cpu_set_t *mask)
 {
-	char path[96], text[256], *at = text;
+	char path[PATH_MAX], text[256], *at = text;
 	uint16_t rank = 0;
 
-	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list",
+	snprintf(path, sizeof(path), "%s/cpu/cpu%u/topology/thread_siblings_list", files->system,
 		cpu);
 	FILE *file = fopen(path, "re");
 	if (!file || !fgets(text, sizeof(text), file))
@@ -37,6 +40,26 @@ static uint16_t sibling_rank(uint32_t cpu, const cpu_set_t *mask)
 		at += *at == ',';
 	}
 	return rank;
+}
+
+/* The memory node of a CPU: its directory has a link of that name. 0 where there is none. */
+static uint16_t node_of(const struct cpus_files *files, uint32_t cpu)
+{
+	char path[PATH_MAX], *end;
+	uint16_t node = 0;
+
+	snprintf(path, sizeof(path), "%s/cpu/cpu%u", files->system, cpu);
+	DIR *directory = opendir(path);
+	for (struct dirent *e; directory && (e = readdir(directory)) != NULL;) {
+		if (strncmp(e->d_name, "node", 4) != 0)
+			continue;
+		unsigned long n = strtoul(e->d_name + 4, &end, 10);
+		if (end != e->d_name + 4 && *end == '\0' && n <= UINT16_MAX)
+			node = (uint16_t)n;
+	}
+	if (directory)
+		closedir(directory);
+	return node;
 }
 
 struct candidate {
@@ -66,7 +89,7 @@ static int by_node(const void *a, const void *b)
 	return (x->cpu > y->cpu) - (x->cpu < y->cpu);
 }
 
-static uint32_t list(const cpu_set_t *mask, struct candidate *out)
+static uint32_t list(const struct cpus_files *files, const cpu_set_t *mask, struct candidate *out)
 {
 	uint32_t n = 0;
 
@@ -74,7 +97,7 @@ static uint32_t list(const cpu_set_t *mask, struct candidate *out)
 		if (!CPU_ISSET(cpu, mask))
 			continue;
 		struct candidate c = {
-			{(uint16_t)cpu, (uint16_t)nodes_of_cpu(cpu), sibling_rank(cpu, mask)}, 0};
+			{(uint16_t)cpu, node_of(files, cpu), sibling_rank(files, cpu, mask)}, 0};
 		for (uint32_t i = 0; i < n; i++)
 			if (out[i].place.node == c.place.node &&
 				out[i].place.sibling == c.place.sibling)
@@ -84,10 +107,11 @@ static uint32_t list(const cpu_set_t *mask, struct candidate *out)
 	return n;
 }
 
-uint32_t cpus_places(const cpu_set_t *mask, struct cpu_place *out, uint32_t n)
+uint32_t cpus_places(
+	const struct cpus_files *files, const cpu_set_t *mask, struct cpu_place *out, uint32_t n)
 {
 	struct candidate all[CPU_SETSIZE];
-	uint32_t found = list(mask, all);
+	uint32_t found = list(files, mask, all);
 
 	qsort(all, found, sizeof(all[0]), by_choice);
 	if (n > found)
@@ -107,13 +131,11 @@ uint32_t cpus_count(void)
 	return n < 1 ? 1 : n > LIMIT_THREADS ? LIMIT_THREADS : (uint32_t)n;
 }
 
-void cpus_read(struct cpus *out)
+void cpus_read(const struct cpus_files *files, const cpu_set_t *mask, struct cpus *out)
 {
 	struct candidate all[CPU_SETSIZE];
-	cpu_set_t mask;
 
-	cpus_mask(&mask);
-	*out = (struct cpus){.n = list(&mask, all), .quota = cgroup_cpus(&cgroup_files)};
+	*out = (struct cpus){.n = list(files, mask, all), .quota = cgroup_cpus(files->cgroup)};
 	for (uint32_t i = 0; i < out->n; i++)
 		out->cores += all[i].place.sibling == 0;
 	out->threads = out->cores;

@@ -4,6 +4,8 @@
  */
 #pragma once
 
+#include "shared/base/cgroup.h"
+
 #include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,12 +18,20 @@ struct cpu_place {
 /* The mask of the calling thread; when it cannot be read, CPU 0 alone. */
 void cpus_mask(cpu_set_t *mask);
 
+/* Where to look; tests look elsewhere. */
+struct cpus_files {
+	const char *system; /* /sys/devices/system: cpu/cpuN with its siblings and its node */
+	const struct cgroup_files *cgroup;
+};
+extern const struct cpus_files cpus_files;
+
 /* How many CPUs are in that mask, 1..LIMIT_THREADS. */
 uint32_t cpus_count(void);
 
 /* The first n places to run threads on, at most the CPUs of the mask: first one per core, in turn from each node; then
  * the cores' other hardware threads. In the order of nodes, so that neighbours share one. Returns how many. */
-uint32_t cpus_places(const cpu_set_t *mask, struct cpu_place *out, uint32_t n);
+uint32_t cpus_places(
+	const struct cpus_files *files, const cpu_set_t *mask, struct cpu_place *out, uint32_t n);
 
 struct cpus {
 	uint32_t n; /* CPUs of the mask */
@@ -30,7 +40,7 @@ struct cpus {
 	uint32_t
 		threads; /* what computes best: one thread per core, within the quota; at least 1 */
 };
-void cpus_read(struct cpus *out);
+void cpus_read(const struct cpus_files *files, const cpu_set_t *mask, struct cpus *out);
 
 /* A sentence for the log on so many threads where there are fewer CPUs, or less CPU time; empty when it fits. */
 void cpus_notice(const struct cpus *cpus, uint32_t threads, char *out, size_t out_bytes);

@@ -44,16 +44,25 @@ void memory_limit_read(
 	const struct cgroup_files *files, const char *meminfo, struct memory_limit *out)
 {
 	uint64_t machine = memory_info_bytes(meminfo, "MemTotal");
+	struct cgroup_memory group;
 
+	cgroup_memory(files, &group);
 	out->available = memory_info_bytes(meminfo, "MemAvailable");
-	out->bytes = cgroup_memory(files, out->where, sizeof(out->where));
+	out->bytes = group.bytes;
+	memcpy(out->where, group.where, sizeof(out->where));
 	if (out->bytes >= machine) {
 		out->bytes = machine;
 		snprintf(out->where, sizeof(out->where), "this machine");
 	}
+	if (out->available > group.available)
+		out->available = group.available;
 	if (out->available > out->bytes)
 		out->available = out->bytes;
 }
+
+_Static_assert(
+	sizeof(((struct memory_limit *)0)->where) == sizeof(((struct cgroup_memory *)0)->where),
+	"one takes the other's");
 
 int64_t memory_file_cached(int fd)
 {

@@ -9,8 +9,6 @@
 
 /* Nodes with memory that this process may use; at least 1. */
 uint32_t nodes_count(void);
-/* The node of a CPU, 0 when unknown. */
-uint32_t nodes_of_cpu(uint32_t cpu);
 /* For memory that threads of every node read, before it is first touched: its pages will lie on the nodes in turn.
  * address is the start of a page. Advice: where it is not taken, pages lie where they are first touched. */
 void nodes_interleave(void *address, size_t bytes);

@@ -74,8 +74,6 @@ struct session_page {
 	_Atomic uint32_t told; /* 1: the client was sent the end */
 	struct session_request request;
 	alignas(CACHE_LINE) _Atomic uint32_t n_tokens; /* committed: prompt and output */
-	_Atomic uint32_t
-		n_delivered; /* output tokens the client is known to hold: a successor keeps the rest ready */
 	_Atomic uint64_t iterations;
 	alignas(CACHE_LINE) int32_t tokens[]; /* [n_context], then replay[n_context] */
 };

@@ -18,7 +18,9 @@
 
 static char directory[64];
 static char membership[128], mount[128], meminfo[128];
+static char system_path[128];
 static const struct cgroup_files files = {membership, mount};
+static const struct cpus_files machine = {system_path, &files};
 
 static void write_file(const char *name, const char *text)
 {
@@ -45,6 +47,7 @@ static int make_directory(void **state)
 	snprintf(membership, sizeof(membership), "%s/membership", directory);
 	snprintf(mount, sizeof(mount), "%s/mount", directory);
 	snprintf(meminfo, sizeof(meminfo), "%s/meminfo", directory);
+	snprintf(system_path, sizeof(system_path), "%s/system", directory);
 	return 0;
 }
 
@@ -57,12 +60,26 @@ static int remove_directory(void **state)
 	return system(command);
 }
 
+/* Each test has a tree of its own. */
+static int empty_directory(void **state)
+{
+	return remove_directory(state) != 0 || mkdir(directory, 0755) != 0 ? -1 : 0;
+}
+
+static uint64_t memory_limit(void)
+{
+	struct cgroup_memory memory;
+
+	cgroup_memory(&files, &memory);
+	return memory.bytes;
+}
+
 static void without_files_there_is_no_limit(void **state)
 {
 	struct memory_limit limit;
 
 	(void)state;
-	assert_true(cgroup_memory(&files, NULL, 0) == UINT64_MAX);
+	assert_true(memory_limit() == UINT64_MAX);
 	assert_true(cgroup_cpus(&files) == 0);
 	memory_limit_read(&files, meminfo, &limit);
 	assert_true(limit.bytes == UINT64_MAX && limit.available == UINT64_MAX);
@@ -70,7 +87,7 @@ static void without_files_there_is_no_limit(void **state)
 
 static void the_lowest_limit_up_to_the_root_counts(void **state)
 {
-	char where[256] = "";
+	struct cgroup_memory memory;
 
 	(void)state;
 	write_file("membership", "0::/slice/service/inner\n");
@@ -78,8 +95,10 @@ static void the_lowest_limit_up_to_the_root_counts(void **state)
 	write_file("mount/slice/service/memory.max", "3000000\n");
 	write_file("mount/slice/memory.max", "2000000\n");
 	write_file("mount/memory.max", "9000000\n");
-	assert_int_equal(cgroup_memory(&files, where, sizeof(where)), 2000000);
-	assert_non_null(strstr(where, "/mount/slice/memory.max"));
+	cgroup_memory(&files, &memory);
+	assert_int_equal(memory.bytes, 2000000);
+	assert_int_equal(memory.available, 2000000);
+	assert_non_null(strstr(memory.where, "/mount/slice/memory.max"));
 	write_file("mount/slice/service/cpu.max", "max 100000\n");
 	assert_true(cgroup_cpus(&files) == 0);
 	write_file("mount/slice/cpu.max", "150000 100000\n");
@@ -90,7 +109,7 @@ static void the_lowest_limit_up_to_the_root_counts(void **state)
 
 static void version_1_is_read_where_a_controller_is_there(void **state)
 {
-	char where[256] = "";
+	struct cgroup_memory memory;
 
 	(void)state;
 	write_file("membership", "9:name=systemd:/\n4:memory:/a/b\n2:cpuacct,cpu:/c\n0::/slice\n");
@@ -100,9 +119,115 @@ static void version_1_is_read_where_a_controller_is_there(void **state)
 	write_file("mount/cpu/c/cpu.cfs_period_us", "100000\n");
 	write_file("mount/cpu/cpu.cfs_quota_us", "-1\n");
 	write_file("mount/cpu/cpu.cfs_period_us", "100000\n");
-	assert_int_equal(cgroup_memory(&files, where, sizeof(where)), 1000000);
-	assert_non_null(strstr(where, "memory/a/memory.limit_in_bytes"));
+	cgroup_memory(&files, &memory);
+	assert_int_equal(memory.bytes, 1000000);
+	assert_non_null(strstr(memory.where, "memory/a/memory.limit_in_bytes"));
 	assert_true(cgroup_cpus(&files) == 2.5);
+}
+
+static void what_is_held_up_from_on_is_a_limit_too(void **state)
+{
+	struct cgroup_memory memory;
+
+	(void)state;
+	write_file("membership", "0::/slice/inner\n");
+	write_file("mount/slice/inner/memory.max", "5000000\n");
+	write_file("mount/slice/inner/memory.high", "4000000\n");
+	write_file("mount/slice/memory.high", "max\n");
+	cgroup_memory(&files, &memory);
+	assert_int_equal(memory.bytes, 4000000);
+	assert_non_null(strstr(memory.where, "/mount/slice/inner/memory.high"));
+	write_file("mount/slice/memory.high", "3000000\n");
+	cgroup_memory(&files, &memory);
+	assert_int_equal(memory.bytes, 3000000);
+	assert_non_null(strstr(memory.where, "/mount/slice/memory.high"));
+}
+
+/* A group that is narrow but empty, in one that is wide but full. */
+static void what_others_in_the_groups_use_is_not_available(void **state)
+{
+	struct cgroup_memory memory;
+
+	(void)state;
+	write_file("membership", "0::/slice/inner\n");
+	write_file("mount/slice/inner/memory.max", "1000000\n");
+	write_file("mount/slice/inner/memory.current", "100000\n");
+	write_file("mount/slice/memory.max", "8000000\n");
+	write_file("mount/slice/memory.current", "7900000\n");
+	cgroup_memory(&files, &memory);
+	assert_int_equal(memory.bytes, 1000000);
+	assert_int_equal(memory.available, 100000);
+	/* Caches of files go when the room is wanted, shared memory does not. */
+	write_file("mount/slice/memory.stat",
+		"anon 5000000\nfile 2900000\nshmem 2300000\ninactive_anon 7300000\n"
+		"inactive_file 400000\nactive_file 200000\n");
+	cgroup_memory(&files, &memory);
+	assert_int_equal(memory.available, 700000);
+	write_file("mount/slice/memory.current", "9900000\n");
+	cgroup_memory(&files, &memory);
+	assert_int_equal(memory.available, 0);
+	/* Version 1, which has a line for the group and one for all below it. */
+	write_file("membership", "4:memory:/a\n0::/\n");
+	write_file("mount/memory/a/memory.limit_in_bytes", "1000000\n");
+	write_file("mount/memory/a/memory.usage_in_bytes", "600000\n");
+	write_file("mount/memory/a/memory.stat",
+		"inactive_file 1\ntotal_inactive_file 100000\ntotal_active_file 50000\n");
+	cgroup_memory(&files, &memory);
+	assert_int_equal(memory.available, 550000);
+}
+
+/* Memory in version 2, beside the controllers that version 1 has kept. */
+static void both_versions_at_once_are_read_each_for_its_controllers(void **state)
+{
+	struct cgroup_memory memory;
+
+	(void)state;
+	write_file("membership", "5:cpu,cpuacct:/c\n1:name=systemd:/s\n0::/s/unit\n");
+	write_file("mount/unified/cgroup.controllers", "memory pids\n");
+	write_file("mount/unified/s/unit/memory.max", "2000000\n");
+	write_file("mount/unified/s/memory.max", "max\n");
+	write_file("mount/unified/s/unit/cpu.max", "10000 100000\n");
+	write_file("mount/cpu/c/cpu.cfs_quota_us", "300000\n");
+	write_file("mount/cpu/c/cpu.cfs_period_us", "100000\n");
+	cgroup_memory(&files, &memory);
+	assert_int_equal(memory.bytes, 2000000);
+	assert_non_null(strstr(memory.where, "/unified/s/unit/memory.max"));
+	assert_true(cgroup_cpus(&files) == 3);
+}
+
+/* A controller that the parent does not hand down has no files in the group. */
+static void a_group_without_its_own_files_has_its_parents_limits(void **state)
+{
+	(void)state;
+	write_file("membership", "0::/slice/unit\n");
+	write_file("mount/cgroup.controllers", "cpu memory\n");
+	write_file("mount/slice/cgroup.controllers", "cpu memory\n");
+	write_file("mount/slice/memory.max", "700000\n");
+	write_file("mount/slice/cpu.max", "250000 100000\n");
+	write_file("mount/slice/unit/cgroup.controllers", "\n");
+	assert_int_equal(memory_limit(), 700000);
+	assert_true(cgroup_cpus(&files) == 2.5);
+}
+
+/* In a container the group's own files are at the root, whatever its path is outside. */
+static void in_a_namespace_the_root_is_what_can_be_seen(void **state)
+{
+	(void)state;
+	write_file("mount/memory.max", "800000\n");
+	write_file("mount/cpu.max", "50000 100000\n");
+	write_file("outside/memory.max", "5\n");
+	write_file("outside/cpu.max", "1 100000\n");
+	static const char *const paths[] = {
+		"0::/\n", "0::/../outside\n", "0::/docker/0123\n", "0::/..\n"};
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		write_file("membership", paths[i]);
+		assert_int_equal(memory_limit(), 800000);
+		assert_true(cgroup_cpus(&files) == 0.5);
+	}
+	/* Names with dots are names. */
+	write_file("membership", "0::/..a/b\n");
+	write_file("mount/..a/b/memory.max", "600000\n");
+	assert_int_equal(memory_limit(), 600000);
 }
 
 static void rubbish_sets_no_limit(void **state)
@@ -112,7 +237,7 @@ static void rubbish_sets_no_limit(void **state)
 	write_file("mount/rubbish/memory.max", "lots\n");
 	write_file("mount/rubbish/cpu.max", "-7 0\n");
 	write_file("mount/memory.max", "");
-	assert_true(cgroup_memory(&files, NULL, 0) == UINT64_MAX);
+	assert_true(memory_limit() == UINT64_MAX);
 	assert_true(cgroup_cpus(&files) == 0);
 }
 
@@ -143,12 +268,12 @@ static void places_are_different_cpus_of_the_mask_with_cores_first(void **state)
 
 	(void)state;
 	cpus_mask(&mask);
-	cpus_read(&cpus);
+	cpus_read(&cpus_files, &mask, &cpus);
 	assert_int_equal(cpus.n, CPU_COUNT(&mask));
 	assert_in_range(cpus.cores, 1, cpus.n);
 	assert_in_range(cpus.threads, 1, cpus.cores);
 	for (uint32_t n = 1; n <= cpus.n + 3; n++) {
-		uint32_t got = cpus_places(&mask, places, n), cores = 0;
+		uint32_t got = cpus_places(&cpus_files, &mask, places, n), cores = 0;
 
 		assert_int_equal(got, n < cpus.n ? n : cpus.n);
 		CPU_ZERO(&seen);
@@ -161,6 +286,102 @@ static void places_are_different_cpus_of_the_mask_with_cores_first(void **state)
 		}
 		assert_int_equal(cores, got < cpus.cores ? got : cpus.cores);
 	}
+}
+
+/* A CPU of a made-up machine: its node (-1: none is said) and those of its core. */
+static void write_cpu(uint32_t cpu, int node, const char *siblings)
+{
+	char name[128];
+
+	snprintf(name, sizeof(name), "system/cpu/cpu%u/topology/thread_siblings_list", cpu);
+	write_file(name, siblings);
+	snprintf(name, sizeof(name), "system/cpu/cpu%u/node%d/cpulist", cpu, node);
+	if (node >= 0)
+		write_file(name, "");
+}
+
+static void check_places(const cpu_set_t *mask, uint32_t n, const char *wanted)
+{
+	struct cpu_place places[CPU_SETSIZE];
+	char text[256] = "";
+
+	n = cpus_places(&machine, mask, places, n);
+	for (uint32_t i = 0; i < n; i++) {
+		size_t used = strlen(text);
+		snprintf(text + used, sizeof(text) - used, "%s%u@%u", i > 0 ? " " : "",
+			places[i].cpu, places[i].node);
+	}
+	assert_string_equal(text, wanted);
+}
+
+static void mask_of(cpu_set_t *mask, uint32_t first, uint32_t last)
+{
+	CPU_ZERO(mask);
+	for (uint32_t i = first; i <= last; i++)
+		CPU_SET(i, mask);
+}
+
+/* Two nodes of two cores of two threads; CPU 4 + n is the second thread of n's core. */
+static void threads_go_to_cores_of_every_node_before_they_share_one(void **state)
+{
+	static const char *const siblings[] = {"0,4\n", "1,5\n", "2,6\n", "3,7\n"};
+	struct cpus cpus;
+	cpu_set_t mask;
+
+	(void)state;
+	for (uint32_t i = 0; i < 8; i++)
+		write_cpu(i, i % 4 / 2, siblings[i % 4]);
+	mask_of(&mask, 0, 7);
+	check_places(&mask, 1, "0@0");
+	check_places(&mask, 2, "0@0 2@1");
+	check_places(&mask, 3, "0@0 1@0 2@1");
+	check_places(&mask, 4, "0@0 1@0 2@1 3@1");
+	check_places(&mask, 5, "0@0 1@0 4@0 2@1 3@1");
+	check_places(&mask, 8, "0@0 1@0 4@0 5@0 2@1 3@1 6@1 7@1");
+	check_places(&mask, 100, "0@0 1@0 4@0 5@0 2@1 3@1 6@1 7@1");
+	cpus_read(&machine, &mask, &cpus);
+	assert_int_equal(cpus.n, 8);
+	assert_int_equal(cpus.cores, 4);
+	assert_int_equal(cpus.threads, 4);
+	/* The mask decides who is first on a core. */
+	mask_of(&mask, 3, 6);
+	check_places(&mask, 2, "4@0 3@1");
+	check_places(&mask, 4, "4@0 5@0 3@1 6@1");
+	write_file("membership", "0::/group\n");
+	write_file("mount/group/cpu.max", "250000 100000\n");
+	cpus_read(&machine, &mask, &cpus);
+	assert_int_equal(cpus.cores, 4);
+	assert_int_equal(cpus.threads, 2);
+	write_file("mount/group/cpu.max", "50000 100000\n");
+	cpus_read(&machine, &mask, &cpus);
+	assert_int_equal(cpus.threads, 1);
+}
+
+/* Nodes whose numbers have gaps and of different sizes; siblings as a range; one CPU about which nothing is said. */
+static void machines_of_odd_shapes_are_placed_on(void **state)
+{
+	cpu_set_t mask;
+
+	(void)state;
+	write_cpu(0, 0, "0-1\n");
+	write_cpu(1, 0, "0-1\n");
+	write_cpu(2, 8, "2-3\n");
+	write_cpu(3, 8, "2-3\n");
+	write_cpu(4, 8, "4-5\n");
+	write_cpu(5, 8, "4-5\n");
+	write_cpu(1000, 8, "rubbish\n");
+	mask_of(&mask, 0, 5);
+	check_places(&mask, 2, "0@0 2@8");
+	check_places(&mask, 3, "0@0 2@8 4@8");
+	check_places(&mask, 4, "0@0 1@0 2@8 4@8");
+	CPU_SET(7, &mask);
+	CPU_SET(1000, &mask);
+	check_places(&mask, 5, "0@0 7@0 2@8 4@8 1000@8");
+	/* Files beside it that only begin like a node's. */
+	write_file("system/cpu/cpu7/node", "");
+	write_file("system/cpu/cpu7/node1x", "");
+	write_file("system/cpu/cpu7/node99999", "");
+	check_places(&mask, 5, "0@0 7@0 2@8 4@8 1000@8");
 }
 
 static void too_many_threads_are_noticed_and_no_others(void **state)
@@ -244,15 +465,30 @@ static void more_memory_than_there_can_be_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(without_files_there_is_no_limit),
-		cmocka_unit_test(the_lowest_limit_up_to_the_root_counts),
-		cmocka_unit_test(version_1_is_read_where_a_controller_is_there),
-		cmocka_unit_test(rubbish_sets_no_limit),
-		cmocka_unit_test(memory_is_what_machine_and_group_leave),
-		cmocka_unit_test(places_are_different_cpus_of_the_mask_with_cores_first),
-		cmocka_unit_test(too_many_threads_are_noticed_and_no_others),
-		cmocka_unit_test(memory_is_had_whether_the_pool_has_pages_or_not),
-		cmocka_unit_test(more_memory_than_there_can_be_is_refused),
+		cmocka_unit_test_setup(without_files_there_is_no_limit, empty_directory),
+		cmocka_unit_test_setup(the_lowest_limit_up_to_the_root_counts, empty_directory),
+		cmocka_unit_test_setup(
+			version_1_is_read_where_a_controller_is_there, empty_directory),
+		cmocka_unit_test_setup(what_is_held_up_from_on_is_a_limit_too, empty_directory),
+		cmocka_unit_test_setup(
+			what_others_in_the_groups_use_is_not_available, empty_directory),
+		cmocka_unit_test_setup(
+			both_versions_at_once_are_read_each_for_its_controllers, empty_directory),
+		cmocka_unit_test_setup(
+			a_group_without_its_own_files_has_its_parents_limits, empty_directory),
+		cmocka_unit_test_setup(
+			in_a_namespace_the_root_is_what_can_be_seen, empty_directory),
+		cmocka_unit_test_setup(rubbish_sets_no_limit, empty_directory),
+		cmocka_unit_test_setup(memory_is_what_machine_and_group_leave, empty_directory),
+		cmocka_unit_test_setup(
+			places_are_different_cpus_of_the_mask_with_cores_first, empty_directory),
+		cmocka_unit_test_setup(
+			threads_go_to_cores_of_every_node_before_they_share_one, empty_directory),
+		cmocka_unit_test_setup(machines_of_odd_shapes_are_placed_on, empty_directory),
+		cmocka_unit_test_setup(too_many_threads_are_noticed_and_no_others, empty_directory),
+		cmocka_unit_test_setup(
+			memory_is_had_whether_the_pool_has_pages_or_not, empty_directory),
+		cmocka_unit_test_setup(more_memory_than_there_can_be_is_refused, empty_directory),
 	};
 
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);

@@ -152,7 +152,27 @@ with tempfile.NamedTemporaryFile(suffix=".journal") as served:
 result = run("policy", "--published", "--sessions", "4")
 ok(result.returncode == 0 and "57% faster" in result.stdout, "published figures beside simulated ones", result.stderr)
 
+with tempfile.TemporaryDirectory() as folder:
+    for drafter, k, source in (("none", 0, "history"), ("ngram", 3, "history"), ("model", 3, "draft")):
+        trace = f"{folder}/{drafter}.trace"
+        result = run("cache", "record", "--model", DEMO, "--draft", "models/outrider-demo-draft-aligned-q8_0.gguf", "--drafter",
+                     drafter, "--k", str(k), "--workload", "bench/workloads/mixed.jsonl", "--limit", "4", "--max-tokens", "48",
+                     "--out", trace)
+        ok(result.returncode == 0, f"routing is recorded, drafter {drafter}", result.stderr)
+        result = run("cache", "replay", trace, "--policy", "outrider", "--budget", "33%", "--format", "json")
+        replayed = json.loads(result.stdout) if result.returncode == 0 else {"hints": [], "rows": []}
+        hints = {h["source"]: h for h in replayed["hints"]}
+        ok({source, "gate", "history", "any"} == set(hints), f"with the hints that the service makes, drafter {drafter}",
+           (result.stderr, sorted(hints)))
+        h = hints.get(source, {"found": 0, "used": 1, "hinted": 1, "passes": 1})
+        ok(h["found"] / h["used"] > 1.5 * h["hinted"] / h["passes"] / 32 and h["found"] / h["hinted"] > 1.5 * h["used"] / h["passes"] / 32,
+           f"which are better than chance, drafter {drafter}", h)
+        bare = run("cache", "replay", trace, "--policy", "outrider", "--budget", "33%", "--hints", "none", "--format", "json")
+        stalls = [json.loads(r)["rows"][0]["decode"]["stall_ns"] for r in (result.stdout, bare.stdout)]
+        ok(stalls[0] < stalls[1], f"and spare waiting, drafter {drafter}", stalls)
+
 for arguments, status, words in (
+        (("cache", "record", "--model", DEMO, "--workload", "none", "--out", "none", "--drafter", "magic"), 64, "ngram"),
         (("policy", "--policy", "magic"), 64, "magic"), (("policy", "--curve", "none"), 66, "none"),
         (("policy", "--process", "none"), 65, "none"), (("policy", "--sessions", "0"), 64, "--sessions"),
         (("policy", "--noise", "2"), 64, "--noise"), (("policy", "--set", "k_max=99"), 64, "k_max"),

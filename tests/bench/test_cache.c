@@ -1,5 +1,6 @@
 /* outrider-bench cache: traces are read back as written and refused when damaged, replays count what happens. */
 #include "bench/src/cache.h"
+#include "bench/src/cache_quality.h"
 #include "bench/src/cache_replay.h"
 #include "shared/spec/slots.h"
 
@@ -197,6 +198,81 @@ static void perfect_hints_are_right(void **state)
 	cache_trace_exit(&trace);
 }
 
+/* Two layers of four experts; before each of 40 passes experts 0 and 1 are hinted for in layer 1, which uses 1 and 2; in layer 0
+ * nothing is; behind layer 0 the gate says 1 and 2, too late for layer 0. */
+static void hints_are_judged_as_the_cache_judges_them(void **state)
+{
+	(void)state;
+	struct cache_trace trace;
+	struct trace_quality quality[HINT_SOURCES + 1];
+	struct error err;
+	cache_trace_init(&trace);
+	trace.n_layers = 2;
+	trace.n_experts = 4;
+	trace.n_experts_used = 2;
+	trace.moe[0] = trace.moe[1] = true;
+	for (uint32_t i = 0; i < 40; i++) {
+		struct trace_pass pass = {
+			.session = 1, .tokens = 2, .drafted = 1, .emitted = 1, .draft_ns = 5000};
+		assert_int_equal(cache_trace_add_pass(&trace, &pass), 0);
+		for (uint16_t e = 0; e < 2; e++)
+			assert_int_equal(
+				cache_trace_add_hint(&trace, &(struct trace_hint){.layer = 1,
+								     .expert = e,
+								     .source = HINT_HISTORY,
+								     .score = 1,
+								     .at_ns = 3000}),
+				0);
+		for (uint32_t l = 0; l < 2; l++) {
+			struct trace_layer layer = {
+				.layer = l, .before_ns = 10000, .after_ns = 20000};
+			assert_int_equal(cache_trace_add_layer(&trace, &layer), 0);
+			for (uint16_t e = 1; e < 3; e++) {
+				struct trace_hint hint = {.layer = (uint16_t)(1 - l),
+					.expert = e,
+					.source = HINT_GATE,
+					.score = 1};
+				struct trace_use use = {e, 1};
+				assert_int_equal(cache_trace_add_use(&trace, use), 0);
+				assert_int_equal(cache_trace_add_hint(&trace, &hint), 0);
+			}
+		}
+	}
+	assert_int_equal(cache_trace_quality(&trace, quality, &err), 0);
+	assert_int_equal(quality[HINT_DRAFT].hinted, 0);
+	struct trace_quality *history = &quality[HINT_HISTORY], *gate = &quality[HINT_GATE];
+	/* The cache hears of hints only from its first use on. */
+	assert_in_range(history->passes, 39, 40);
+	assert_int_equal(history->used, 2 * history->passes);
+	assert_int_equal(history->hinted, 2 * history->passes);
+	assert_int_equal(history->found, history->passes);
+	/* 2 us of drafting that were left, layer 0, and layer 1 up to its routing. */
+	assert_in_range(history->lead_ns, history->found * 41000, history->found * 43000);
+	assert_int_equal(gate->passes, 40);
+	assert_int_equal(gate->found, 80);
+	assert_int_equal(gate->hinted, 80);
+	assert_int_equal(gate->late, 80);
+	assert_int_equal(quality[HINT_SOURCES].found, 80);
+	cache_trace_exit(&trace);
+}
+
+/* A policy that takes the hints of one source is not given the others'. */
+static void a_policy_is_given_the_hints_it_takes(void **state)
+{
+	(void)state;
+	struct cache_trace trace = synth(SYNTH_ZIPF, 3, 200);
+	struct error err;
+	assert_true(replayed(&trace, cache_policy_find("sp-moe"), 40).prefetches > 0);
+	for (uint32_t i = 0; i < trace.n_hints; i++)
+		trace.hints[i].source = HINT_HISTORY;
+	assert_int_equal(replayed(&trace, cache_policy_find("sp-moe"), 40).prefetches, 0);
+	assert_true(replayed(&trace, cache_policy_find("lru"), 40).prefetches > 0);
+	struct replay_totals with = replayed(&trace, cache_policy_find("outrider"), 24);
+	assert_int_equal(cache_trace_rehint(&trace, false, &err), 0);
+	assert_true(with.stall_ns < replayed(&trace, cache_policy_find("outrider"), 24).stall_ns);
+	cache_trace_exit(&trace);
+}
+
 static void a_cache_smaller_than_a_layer_is_refused(void **state)
 {
 	(void)state;
@@ -220,6 +296,8 @@ int main(void)
 		cmocka_unit_test(with_room_for_all_each_is_loaded_once),
 		cmocka_unit_test(outrider_beats_what_it_is_made_of),
 		cmocka_unit_test(perfect_hints_are_right),
+		cmocka_unit_test(hints_are_judged_as_the_cache_judges_them),
+		cmocka_unit_test(a_policy_is_given_the_hints_it_takes),
 		cmocka_unit_test(a_cache_smaller_than_a_layer_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Starts and stops outrider-drafter alone: readiness, refusals, exit statuses, configuration."""
-import os, signal, socket, subprocess, sys, tempfile, time
+import os, signal, socket, subprocess, sys, tempfile
 
 B = os.environ.get("B", "build")
 DAEMON = os.path.join(B, "outrider-drafter")
@@ -36,9 +36,12 @@ class Daemon:
         path = os.path.join(self.dir.name, "notify")
         self.notify.bind(path)
         self.notify.settimeout(60)
-        env = dict(os.environ, NOTIFY_SOCKET=path)
+        self.env = dict(os.environ, NOTIFY_SOCKET=path)
         self.rt = os.path.join(self.dir.name, "rt")
-        self.p = subprocess.Popen([DAEMON, "--runtime-dir", self.rt, *args], env=env,
+        self.start(*args)
+
+    def start(self, *args):
+        self.p = subprocess.Popen([DAEMON, "--runtime-dir", self.rt, *args], env=self.env,
                                   stderr=subprocess.PIPE, text=True)
 
     def wait_ready(self):
@@ -86,14 +89,11 @@ def a_killed_one_can_be_started_again():
     d.wait_ready()
     d.p.kill()
     d.p.wait()
-    p = subprocess.Popen([DAEMON, "--runtime-dir", d.rt], stderr=subprocess.PIPE, text=True)
-    time.sleep(1)
-    p.send_signal(signal.SIGTERM)
-    err = p.communicate(timeout=60)[1]
-    assert p.returncode == 0, err
     d.p.stderr.close()
-    d.notify.close()
-    d.dir.cleanup()
+    d.start()
+    d.wait_ready()
+    status, err = d.stop()
+    assert status == 0, err
 
 
 @test

@@ -1,4 +1,5 @@
 /* Any bytes as a routing trace and as a profile. The first byte decides which. A trace that is accepted is replayed. */
+#include "bench/src/cache_quality.h"
 #include "bench/src/cache_replay.h"
 #include "services/expert-cache/profile.h"
 
@@ -10,9 +11,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 static void replay(const struct cache_trace *trace)
 {
 	struct replay_result result;
+	struct trace_quality quality[HINT_SOURCES + 1];
 	struct error err = {""};
 	if (trace->n_layers * trace->n_experts > 4096 || trace->n_uses > 4096)
 		return;
+	if (cache_trace_quality(trace, quality, &err) < 0)
+		abort();
+	for (unsigned s = 0; s <= HINT_SOURCES; s++)
+		if (quality[s].found > quality[s].used || quality[s].found > quality[s].hinted)
+			abort();
 	for (size_t i = 0; cache_policies[i]; i++) {
 		struct replay_options options = {.policy = cache_policies[i],
 			.n_slots = cache_replay_slots_min(trace) + 1,

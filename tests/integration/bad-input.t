@@ -156,14 +156,18 @@ def no_memory():
     for name, options in commands.items():
         said, wrong = 0, []
         for megabytes in (24, 32, 40, 52, 64, 80, 100, 130, 180):
-            process = subprocess.Popen([str(c) for c in daemon(name, *options, runtime=f"m{megabytes}")],
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                       preexec_fn=limit_memory(megabytes << 20))
-            try:
-                process.wait(0.5)
-            except subprocess.TimeoutExpired:
-                process.terminate()
-            _, text = process.communicate(timeout=60)
+            # A slow machine may not have come to the handler of SIGTERM yet.
+            for seconds in (0.5, 3, 20):
+                process = subprocess.Popen([str(c) for c in daemon(name, *options, runtime=f"m{megabytes}")],
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                           preexec_fn=limit_memory(megabytes << 20))
+                try:
+                    process.wait(seconds)
+                except subprocess.TimeoutExpired:
+                    process.terminate()
+                _, text = process.communicate(timeout=60)
+                if process.returncode != -signal.SIGTERM:
+                    break
             said += process.returncode in (OSERR, TEMPFAIL)
             if process.returncode not in (0, OSERR, TEMPFAIL, 127) or (process.returncode and not text.strip()):
                 wrong.append(f"{megabytes} MB: status {process.returncode}: {text[-500:]}")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The expert cache while it serves: its budget and policy change in the middle of answers, its process is killed while the budget
 falls, memory is capped: the same bytes, and the memory that was said."""
+import contextlib
 import json
 import os
 import signal
@@ -45,14 +46,16 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     policies = ctl(service, "cache", "set", "policy=?").stderr.split("is not one of ")[-1].strip().split(", ")
     tap.ok("lru" in policies, "an unknown policy is refused with the names of those there are", policies)
 
-    process, results = service.swarm_start(requests(16, False), concurrent=3)
-    refused, n = [], 0
-    while process.poll() is None:
-        done = ctl(service, "cache", "set", f"budget={random.choice(BUDGETS)}", f"policy={random.choice(policies)}")
-        refused += [done.stderr] if done.returncode else []
-        n += 1
-        time.sleep(random.uniform(0, 0.05))
-    compare(f"budget and policy changed {n} times during answers: the same bytes", results())
+    refused, n, answers = [], 0, []
+    while n <= 3:
+        process, results = service.swarm_start(requests(16, False), concurrent=3)
+        while process.poll() is None:
+            done = ctl(service, "cache", "set", f"budget={random.choice(BUDGETS)}", f"policy={random.choice(policies)}")
+            refused += [done.stderr] if done.returncode else []
+            n += 1
+            time.sleep(random.uniform(0, 0.05))
+        answers += results()
+    compare(f"budget and policy changed {n} times during answers: the same bytes", answers)
     tap.ok(n > 3 and not refused, "every change was taken", f"{n} {refused[:3]}")
     after = {p["name"]: p["pid"] for p in service.status()}
     tap.ok(pids == after, "no process was started again for it", f"{pids} {after}")
@@ -68,8 +71,8 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     tap.ok(until(lambda: stats(service)["in_use"] == stats(service)["slots"] < total),
            "a budget that falls is reached without a request", stats(service))
     small = stats(service)
-    tap.ok(full - small["arena_bytes"] > 0.8 * (total - small["slots"]) * small["slot_bytes"],
-           "the memory went back to the kernel", f"{full} bytes, then {small['arena_bytes']}")
+    tap.ok(until(lambda: full - stats(service)["arena_bytes"] > 0.8 * (total - small["slots"]) * small["slot_bytes"]),
+           "the memory went back to the kernel", f"{full} bytes, then {stats(service)['arena_bytes']}")
     compare("with the smallest legal budget: the same bytes", service.swarm(requests(4), 2))
     tap.ok(until(lambda: stats(service)["queue_depth"] == 0, 20), "when nothing is generated nothing is loading or waited for",
            stats(service))
@@ -107,15 +110,16 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     compare(f"the cache killed {kills} times while its budget changed: the same bytes", results())
     service.wait_ready()
     done = ctl(service, "cache", "set", "budget=40%", "policy=lru")
-    service.kill("expert-cache", signal.SIGKILL)
-    time.sleep(0.2)
+    last = service.pid("expert-cache")
+    os.kill(last, signal.SIGKILL)
+    service.renewed("expert-cache", last)
     service.wait_ready()
     now = stats(service)
     tap.ok(now["budget"] == "40%" and now["policy"] == "lru", "a successor goes on with what was changed", now)
     ctl(service, "cache", "set", "budget=min", "policy=spac", "--for", "1h")
     last = service.pid("expert-cache")
     os.kill(last, signal.SIGKILL)
-    until(lambda: service.pid("expert-cache") not in (None, last))
+    service.renewed("expert-cache", last)
     service.wait_ready()
     now = stats(service)
     tap.ok(now["budget"] == "40%" and now["policy"] == "lru",
@@ -134,7 +138,10 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     try:
         compare("the cache stopped in the middle: the same bytes", service.swarm(requests(4), 2))
     finally:
-        os.kill(pid, signal.SIGCONT)
+        # On a slow machine the watchdog has ended it by now.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    service.wait_ready()
     compare("and after it goes on", service.swarm(requests(4), 2))
 
 

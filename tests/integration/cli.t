@@ -164,14 +164,17 @@ def check_status(service):
     tap.ok(set(states) == set(PROCESSES) and all(p["pid"] and p["generation"] for p in states.values()),
            "status names the four with pid and generation", states)
     os.kill(states["policy"]["pid"], signal.SIGSTOP)
-    start = time.monotonic()
-    result = client(service, "status", "--format", "json")
-    took = time.monotonic() - start
+    took = []
+    # The least of a few: what else a machine does is not what status waits for.
+    while not took or (min(took) >= 2 and len(took) < 3):
+        start = time.monotonic()
+        result = client(service, "status", "--format", "json")
+        took.append(time.monotonic() - start)
     os.kill(states["policy"]["pid"], signal.SIGCONT)
     policy = [p for p in json.loads(result.stdout)["processes"] if p["name"] == "policy"][0]
     tap.ok(result.returncode == 69 and policy["state"] == "no answer yet" and policy["pid"] is None,
            "a process that hangs gives no answer, status 69", policy)
-    tap.ok(SANITIZED or took < 2, "and delays status by less than two seconds", took)
+    tap.ok(SANITIZED or min(took) < 2, "and delays status by less than two seconds", took)
 
 
 def check_ctl(service):
@@ -192,9 +195,13 @@ def check_ctl(service):
     result = client(service, "run", "--tokens", IDS, "--max-tokens", 16, "--ignore-eos", "--format", "json")
     used = json.loads(result.stdout)["usage"]["k_used"]
     tap.ok(used[2] > 0 and not any(used[3:]), "and the next request feels it", used)
-    uid = ctl(service, "policy", "explain", "--format", "json")
-    explained = json.loads(uid.stdout)
-    tap.ok(explained["policy"] == "static:2" and explained["k"] == 2 and not explained["k_fixed"] and explained["words"],
+    explained = {}
+
+    def explains(k, fixed):
+        """The newest session is explained once the controller has read what the verifier wrote of it."""
+        explained.update(json.loads(ctl(service, "policy", "explain", "--format", "json").stdout or "{}"))
+        return explained.get("k") == k and explained.get("k_fixed") == fixed
+    tap.ok(until(lambda: explains(2, False), 20) and explained["policy"] == "static:2" and explained["words"],
            "policy explain says why", explained)
     same = ctl(service, "policy", "explain", explained["uid"])
     tap.ok(same.returncode == 0 and f"session {explained['uid']}: K = 2" in same.stdout and
@@ -204,8 +211,7 @@ def check_ctl(service):
         tap.ok(refused.returncode == status and bad in refused.stderr, f"policy explain {bad} is refused",
                f"{refused.returncode} {refused.stderr}")
     client(service, "run", "--tokens", IDS, "--max-tokens", 16, "--ignore-eos", "--k", "1")
-    fixed = json.loads(ctl(service, "policy", "explain", "--format", "json").stdout)
-    tap.ok(fixed["k_fixed"] and fixed["k"] == 1 and "request" in fixed["words"][0], "and who fixed K", fixed)
+    tap.ok(until(lambda: explains(1, True), 20) and "request" in explained["words"][0], "and who fixed K", explained)
     for bad in ("static:99", "k_max=0", "nonsense=1"):
         refused = ctl(service, "policy", "set", bad)
         tap.ok(refused.returncode == 65 and refused.stderr, f"policy set {bad} is refused", refused.stderr)

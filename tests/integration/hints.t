@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, PATIENCE, SANITIZED, Service, Tap, difference, program, prompts, reference, run_json
+from outrider_test import DRAFTS, PATIENCE, SANITIZED, Service, Tap, difference, program, prompts, reference, run_json, until
 
 TOKENS = 16 if SANITIZED else 40
 N = 4 if SANITIZED else 12
@@ -175,6 +175,6 @@ with Service(draft=DRAFTS["aligned"], options=BUDGET, sets=("verifier.gate_hints
     tap.ok(not what, f"killed ({kills}): the reference's bytes", what)
     service.wait_ready()
     # Both have begun from nothing: hints come again.
-    service.swarm(requests(3, "model"))
-    tap.ok(stats(service)["hints"] > 0, "after the kills: hints come again", stats(service))
+    tap.ok(until(lambda: service.swarm(requests(3, "model")) and stats(service)["hints"] > 0), "after the kills: hints come again",
+           stats(service))
 tap.done()

@@ -107,7 +107,9 @@ def check_persist(service):
     tap.ok(done(ctl(service, "knob", "set", "k_start=2")), "and one that is not")
     before = service.pid("policy")
     service.kill("policy")
-    tap.ok(until(lambda: service.pid("policy") not in (None, before)) and value(service, "policy.k_max") == "4"
+    service.renewed("policy", before)
+    service.wait_ready()
+    tap.ok(value(service, "policy.k_max") == "4"
            and value(service, "policy.k_start") == "3", "after the process was killed the lasting one is there, alone",
            ctl(service, "knob", "list", "policy").stdout)
     events = json.loads(ctl(service, "knob", "history", "policy", "--json").stdout)["changes"]
@@ -224,13 +226,22 @@ def check_storm(service, ids, expected):
 
 
 def check_latency(service, ids):
-    process, results = service.swarm_start([{"tokens": ids[0], "max_tokens": 900, "ignore_eos": True}], concurrent=1)
-    until(lambda: uids(service), 30)
-    uid = uids(service)[0]
-    until(lambda: done(ctl(service, "knob", "set", "k_max=15", "--session", uid)), 30)
-    measured = run(program("tests/knob-storm"), service.runtime, "latency", 200, uid)
-    results()
-    numbers = json.loads(measured.stdout) if done(measured) else {}
+    # On a fast machine a session may be over before it was measured often enough.
+    for _ in range(20):
+        process, results = service.swarm_start([{"tokens": ids[0], "max_tokens": 900, "ignore_eos": True}], concurrent=1)
+        running = []
+        until(lambda: running.extend(uids(service)) or running or process.poll() is not None, 30, every=0.001)
+        if running and done(ctl(service, "knob", "set", "k_max=15", "--session", running[0])):
+            measured = run(program("tests/knob-storm"), service.runtime, "latency", 200, running[0])
+            numbers = json.loads(measured.stdout) if done(measured) else {}
+        else:
+            numbers = {}
+        results()
+        if numbers.get("sets", 0) > 10:
+            break
+    if not numbers:
+        tap.ok(False, "a session lives long enough to be measured")
+        return
     tap.note(measured.stdout.strip())
     # What is seen later was looked at later: on a machine that has other things to do, some always is.
     tap.ok(numbers.get("sets", 0) > 10 and numbers["iterations_p25"] <= 1, "a session's K is in force one iteration later",

@@ -94,7 +94,7 @@ class Service:
     def __exit__(self, *_):
         self.stop()
 
-    def wait_ready(self, timeout=30):
+    def wait_ready(self, timeout=90):
         end = time.monotonic() + timeout * PATIENCE
         while time.monotonic() < end:
             if self.process.poll() is not None:
@@ -116,6 +116,10 @@ class Service:
             if process["name"] == name:
                 return process["pid"]
         return None
+
+    def renewed(self, name, before):
+        """Waits until another process than `before` is up under the name."""
+        return until(lambda: self.pid(name) not in (None, before))
 
     def kill(self, name, sig=signal.SIGKILL):
         """Kills the process; False when it was not up at that moment."""
@@ -147,7 +151,7 @@ class Service:
         shutil.rmtree(self.directory, ignore_errors=True)
         return self.process.returncode
 
-    def swarm(self, requests, concurrent=1, timeout=120):
+    def swarm(self, requests, concurrent=1, timeout=300):
         """Runs requests (dicts, see tests/integration/swarm.c) and returns their results in order."""
         text = "".join(json.dumps(r) + "\n" for r in requests)
         result = run(program("tests/swarm"), self.runtime, concurrent, stdin=text, timeout=timeout)

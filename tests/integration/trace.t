@@ -7,15 +7,18 @@ import subprocess
 import tempfile
 import time
 
-from outrider_test import DRAFTS, Service, Tap, program, prompts, until
+from outrider_test import DRAFTS, Service, Tap, program, prompts
 
 tap = Tap()
 
 
-def trace(service, seconds, path, during=lambda: None):
+def trace(service, seconds, path, requests=(), during=lambda: None):
+    """Answers are made for as long as it takes."""
     process = subprocess.Popen([program("outriderctl"), "--runtime-dir", str(service.runtime), "--format", "json", "trace", seconds, path],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     during()
+    while requests and process.poll() is None:
+        service.swarm(requests, concurrent=2)
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
@@ -32,9 +35,7 @@ def inside(inner, outer, slack_us=1):
 with tempfile.TemporaryDirectory() as directory, Service(draft=DRAFTS["aligned"], options=["--budget", "30%"]) as service:
     path = os.path.join(directory, "trace.json")
     requests = [{"tokens": ids, "max_tokens": 200, "ignore_eos": True} for ids in prompts(4)]
-    _, results = service.swarm_start(requests, concurrent=2)
-    status, out, err = trace(service, "1500ms", path)
-    results()
+    status, out, err = trace(service, "1500ms", path, requests)
     events = events_of(path)
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     pids = {name: service.pid(name) for name in processes.values()}
@@ -57,9 +58,9 @@ with tempfile.TemporaryDirectory() as directory, Service(draft=DRAFTS["aligned"]
     tap.ok(len(by.get(("verifier", "wait for experts"), [])) > 0, "and the waits for them")
     tap.ok(all(e["ph"] == "i" for e in by.get(("policy", "decision"), [])) and by.get(("policy", "decision")), "decisions are instants")
 
-    _, results = service.swarm_start(requests[:2], concurrent=2)
-    status, out, err = trace(service, "2s", path, during=lambda: (service.kill("drafter"), until(lambda: service.pid("drafter"))))
-    results()
+    before = service.pid("drafter")
+    status, out, err = trace(service, "2s", path, requests[:2],
+                             during=lambda: (service.kill("drafter"), service.renewed("drafter", before)))
     events = events_of(path)
     names = [e["args"]["name"] for e in events if e["name"] == "process_name"]
     tap.ok(status == 0 and names.count("drafter") >= 1, "a process that dies while it is traced does no harm", f"{status} {names} {err}")

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, Service, Tap, difference, prompts, reference, until
+from outrider_test import DRAFTS, Service, Tap, difference, prompts, reference
 
 tap = Tap()
 ids = prompts(3, longest=80)
@@ -40,7 +40,7 @@ with Service(draft=DRAFTS["small"], sets=("verifier.weights=packed", "verifier.e
     same(service, "packed weights with a draft model")
     before = service.pid("verifier")
     service.kill("verifier")
-    until(lambda: service.pid("verifier") not in (None, before))
+    service.renewed("verifier", before)
     service.wait_ready()
     same(service, "and again after a kill -9 of the verifier")
     tap.ok(count(service, "of weights in") == 1, "which took the packed weights over", service.log_text())

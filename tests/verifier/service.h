@@ -228,7 +228,6 @@ static inline void call_credit(struct service *s, struct call *c, uint32_t credi
 	c->credit = credit;
 	body.session_uid = c->uid;
 	body.credit = credit;
-	body.have = c->n;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_CREDIT;
 	envelope.credit = &body;
 	assert_int_equal(bus_send(s->socket, &envelope), 0);
