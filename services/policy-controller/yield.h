@@ -87,6 +87,7 @@ struct yield {
 	uint32_t k; /* of its last iteration */
 	uint32_t probes; /* plans since the chain was last left uncut */
 	double purse, won; /* won: since the session began, in iterations at K = 0 */
+	double granted; /* what the purse began with */
 	uint32_t stale; /* iterations since it last drafted */
 	uint32_t
 		waiting; /* plans since a trial was begun that no record shows yet; 0 = none is on */
@@ -106,7 +107,9 @@ struct yield_shared {
 	struct cost cost;
 	struct acceptance pool[COST_METHODS]; /* by method */
 	uint32_t method; /* of the last draft of any session */
-	double credit; /* a purse of all sessions together: what a new one begins with */
+	double credit; /* a purse of all sessions together: what a new one begins with; NAN: nobody has drafted */
+	uint32_t sessions; /* of the last pass */
+	double promised, brought; /* by trials at K = 0, in iterations; both fade (yield_trust) */
 	uint32_t
 		hopeless; /* decisions since one that no acceptance would have turned was tried all the same */
 	uint64_t iteration; /* the last pass that cost has seen */
