@@ -13,22 +13,25 @@
 #define EARNED_SHARE 0.1 /* purses that a won iteration adds to what the purse may hold */
 #define EARNED_MAX 3.0
 #define CREDIT_PURSES 4.0 /* the most that sessions leave to those after them */
-#define FIRST_SHARE 0.5 /* of a purse, that every session begins with at least */
-#define WARM_DRAFTS \
-	3.0 /* in a row, before what a draft costs is known; until then trials are longer by one */
 #define PURSE_FLOOR (-1.0)
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations */
 #define FIRST_RECORDS 4u /* of a session, that are waited for */
 #define DRAFTING_RECORDS 8u /* that may wait for each other while it drafts */
+#define FOLLOWED 32u /* iterations without a draft, after which the drafter need not follow */
+#define CATCH_UP \
+	8u /* tokens that a drafter which has not followed reads in an iteration, at least */
+#define BEHIND_FIRST 128u /* what it is behind in a session that it has not seen */
 #define WAITING_MAX 64u /* plans after which the record of a trial is taken for lost */
 
 void yield_shared_init(struct yield_shared *shared)
 {
 	memset(shared, 0, sizeof(*shared));
 	cost_init(&shared->cost);
-	for (uint32_t i = 0; i < COST_METHODS; i++)
+	for (uint32_t i = 0; i < COST_METHODS; i++) {
 		acceptance_init(&shared->pool[i]);
+		acceptance_init(&shared->firsts[i]);
+	}
 	shared->method = DRAFT_NGRAM;
 	shared->credit = NAN; /* nothing was lost: as much as a session may have */
 }
@@ -49,21 +52,10 @@ static struct acceptance_knobs knobs_of(const struct policy_state *s)
 		.memory = (double)s->settings.memory, .alarm = s->settings.alarm};
 }
 
-static uint32_t yield_first_k(const struct settings *settings)
+static uint32_t yield_first_k(const struct settings *settings, const struct yield_shared *shared)
 {
-	(void)settings;
-	return 0; /* the first pass says what an iteration takes */
-}
-
-/* What a new session may lose: a purse; more where sessions before it have won more than that, which
- * those that are served side by side share; less where they lost theirs. */
-static double grant(const struct policy_state *s)
-{
-	double purse = s->settings.purse, credit = s->shared->credit;
-	if (isnan(credit))
-		return purse;
-	double more = fmax(credit - purse, 0) / fmax(s->shared->sessions, 1);
-	return fmax(fmin(credit, purse) + more, purse * FIRST_SHARE);
+	uint32_t most = (uint32_t)settings->k_max;
+	return shared->first_k < most ? shared->first_k : most;
 }
 
 static void yield_begin(struct policy_state *s, uint32_t k_hint, struct verdict *verdict)
@@ -71,7 +63,8 @@ static void yield_begin(struct policy_state *s, uint32_t k_hint, struct verdict 
 	struct yield *y = &s->yield;
 	memset(y, 0, sizeof(*y));
 	y->method = COST_METHODS;
-	y->granted = y->purse = grant(s);
+	y->granted = y->purse = yield_grant(s);
+	y->behind = s->unfollowed ? BEHIND_FIRST : 0;
 	acceptance_init(&y->acceptance);
 	acceptance_fit(&y->acceptance, pool_of(s));
 	s->k = k_hint <= (uint32_t)s->settings.k_max ? k_hint : 0;
@@ -116,6 +109,8 @@ static void observe_draft(struct policy_state *s, const struct iteration_record 
 		y->method = s->shared->method = record->method;
 	uint32_t method = yield_method(s);
 	struct acceptance *pool = &s->shared->pool[method];
+	if (y->drafts++ < YIELD_FIRST_DRAFTS)
+		acceptance_observe(&s->shared->firsts[method], NULL, record, &knobs);
 	cost_draft_observe(
 		&s->shared->cost, method, steps_of(record, method), record->draft_ns, first);
 	acceptance_observe(pool, NULL, record, &knobs);
@@ -165,6 +160,18 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 	y->purse = fmin(fmax(y->purse + won, PURSE_FLOOR), purse_most(s));
 }
 
+/* How far the drafter is behind, where it was told that it need not follow. */
+static void follow_along(struct policy_state *s, const struct iteration_record *record)
+{
+	struct yield *y = &s->yield;
+	if (record->k > 0)
+		y->behind = 0;
+	else if (s->unfollowed)
+		y->behind += record->emitted;
+	else
+		y->behind -= y->behind < CATCH_UP ? y->behind : CATCH_UP;
+}
+
 static void yield_observe(
 	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
 {
@@ -181,6 +188,7 @@ static void yield_observe(
 	y->stale = record->k == 0 ? y->stale + 1 : 0;
 	if (s->trial_n > 0 && record->k == s->trial_k)
 		y->waiting = 0;
+	follow_along(s, record);
 	if (record->k == 0) {
 		acceptance_idle(&y->acceptance, pool_of(s), &knobs);
 		return;
@@ -398,7 +406,7 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 	struct yield_choice c;
 	uint32_t k_old = s->k;
 	weigh(p, index, &c);
-	bool known = cost_draft_evidence(&p->shared->cost, yield_method(s)) >= WARM_DRAFTS;
+	bool known = cost_draft_evidence(&p->shared->cost, yield_method(s)) >= YIELD_WARM_DRAFTS;
 	c.hope = yield_change_worth(p, s, &c, known);
 	if (y->waiting > 0 && ++y->waiting < WAITING_MAX) {
 		o->k = s->k;
@@ -411,11 +419,10 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 	/* Nothing is tried before what was decided last is in force. */
 	if (y->k == s->k)
 		k = yield_explore(p, index, &c, best);
-	if (k != best) {
+	if (k != best)
 		y->view.rule = YIELD_TRIAL;
-		if (best == 0)
-			yield_trust_promised(p->shared, &y->view, k);
-	}
+	if (k != best && best == 0 && y->behind == 0)
+		yield_trust_promised(p->shared, &y->view, k);
 	if (best > 0 && (double)y->acceptance.tried < THIN) {
 		k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
 		best = 0;
@@ -426,6 +433,11 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 	if (empty) {
 		best = k = 0;
 		y->view.rule = YIELD_EMPTY;
+	}
+	bool catching_up = k > 0 && y->behind > 0;
+	if (catching_up) {
+		best = k = 0;
+		y->view.rule = YIELD_CATCHING_UP;
 	}
 	s->k = o->k = best;
 	if (k != best) {
@@ -438,7 +450,8 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 	s->utility = (float)(c.rate[best] / c.rate[0]);
 	s->phase = k != best ? PHASE_TEST : best ? PHASE_SET : PHASE_OFF;
 	set_cut(s, o, k);
-	s->unfollowed = k == 0 && !(c.hope > 0);
+	s->unfollowed =
+		k == 0 && !catching_up && (!(c.hope > 0) || y->stale >= FOLLOWED || y->behind > 0);
 	if (k != best || best != k_old)
 		explain(p, index, &c, k, empty ? "; the purse is empty" : "", verdict);
 }
@@ -476,6 +489,7 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 	choose_jointly(&p);
 	for (uint32_t i = 0; i < n; i++)
 		settle_on(&p, i, &verdicts[i]);
+	yield_choose_first(&p);
 }
 
 /* At once while something is tried or is not in force yet, soon while it drafts. */

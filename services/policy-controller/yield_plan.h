@@ -6,6 +6,10 @@
 
 #include "services/policy-controller/policy.h"
 
+#define YIELD_WARM_DRAFTS \
+	3.0 /* in a row, before what a draft costs is known; until then trials are longer by one */
+#define YIELD_FIRST_DRAFTS 8u /* of a session, that say what the next one may begin with */
+
 struct yield_plan_pass {
 	struct yield_shared *shared;
 	struct policy_state **states;
@@ -38,6 +42,12 @@ double yield_change_worth(const struct yield_plan_pass *p, const struct policy_s
  * there is none. */
 uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 	const struct yield_choice *c, uint32_t best);
+
+/* What a new session may lose, in iterations: a purse; more where sessions before it have won more than
+ * that, which those that are served side by side share; less where they lost theirs. */
+double yield_grant(const struct policy_state *s);
+/* Now and then: shared->first_k. */
+void yield_choose_first(const struct yield_plan_pass *p);
 
 /* What trials at K = 0 brought as a share of what they had promised, over all sessions lately: what
  * the next one's promise is worth, 0 to 1. */
