@@ -4,8 +4,8 @@
 #include <math.h>
 
 #define HOPELESS_EVERY 2048u
-#define TRUST_PRIOR 6.0 /* iterations, promised and brought */
-#define TRUST_LEFT (1 - 1.0 / 1024)
+#define TRUST_PRIOR 3.0 /* iterations, promised and brought */
+#define TRUST_LEFT (1 - 1.0 / 2048)
 
 /* sd (phi(z) + z Phi(z)) for a mean that lies `behind` below the best. */
 static double improvement(double behind, double sd)
