@@ -1,6 +1,7 @@
 """The matrix: tokens/s of K = 0, every static K, cascade and yield, per workload, draft and expert budget, in one interleaved run.
 
-A part (one service, all workloads asked for, every mode of a cell right after the other) ends after about --seconds and appends
+Each request is answered in all modes before the next one (outrider-bench workload), each time beginning with another mode; cascade
+and yield, which share the service's policy knob, each with K = 0 among them. A part ends after about --seconds and appends
 its figures to bench/results/matrix.jsonl, a line per cell and round; the next part goes on with what was measured least, so that
 rounds are outermost however often it is started. The report is made of all lines."""
 import argparse
@@ -14,9 +15,8 @@ DRAFT_MODES = {"ngram": ("small", "ngram"), "small": ("small", "model"), "aligne
 BUDGETS = ("all", "30%")
 WORKLOADS = ("code", "math", "extract", "prose", "mixed")
 STATIC = tuple(range(1, 8))
-# K = 0 stands at both ends and between: a machine that slows down meanwhile slows it as well.
-WITH_YIELD = ("0", "auto", *map(str, STATIC), "auto", "0")
-WITH_CASCADE = ("auto", "0", "auto")
+# The policies and what they are compared with are measured twice, in different places.
+MODES = {"yield": ("0", "1", "2", "auto", "3", "4", "0", "5", "6", "auto", "7"), "cascade": ("0", "auto", "0", "auto")}
 
 
 def parse(arguments):
@@ -28,7 +28,8 @@ def parse(arguments):
     parser.add_argument("--rounds", type=int, default=5, help="ends when each cell has so many (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=1e9, help="begins no further cell after so long")
     parser.add_argument("--limit", type=int, default=4, help="requests of each workload (default %(default)s)")
-    parser.add_argument("--max-tokens", type=int, default=192, help="of each request (default %(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="of the verifier (default %(default)s)")
+    parser.add_argument("--max-tokens", type=int, default=128, help="of each request (default %(default)s)")
     parser.add_argument("--fresh", action="store_true", help="forgets what was measured before")
     parser.add_argument("--report", action="store_true", help="measures nothing")
     return parser.parse_args(arguments)
@@ -51,15 +52,13 @@ def run_modes(bench, service, options, drafter, workload, ks):
 
 
 def measure_cell(tools, service, options, drafter, workload, turn):
-    """All modes once, the other way round in every second round."""
-    out = {}
-    parts = [("yield", WITH_YIELD), ("cascade", WITH_CASCADE)]
-    for policy, ks in parts[::-1] if turn % 2 else parts:
+    """{policy: {mode: [(tokens/s, mean K)]}}; the policies change places from round to round."""
+    out = {policy: {} for policy in MODES}
+    for policy in sorted(MODES, reverse=turn % 2):
         tools.run_json(tools.program("outriderctl"), "--runtime-dir", service.runtime, "knob", "set", f"policy.policy={policy}",
                        "--format", "json")
-        for mode, per_s, mean_k in run_modes(tools.program("outrider-bench"), service, options, drafter, workload,
-                                             ks[::-1] if turn % 2 else ks):
-            out.setdefault(policy if mode == "auto" else mode, []).append((round(per_s, 1), round(mean_k, 3)))
+        for mode, per_s, mean_k in run_modes(tools.program("outrider-bench"), service, options, drafter, workload, MODES[policy]):
+            out[policy].setdefault(mode, []).append((round(per_s, 1), round(mean_k, 3)))
     return out
 
 
@@ -75,13 +74,14 @@ def measure(tools, options, path, about):
         if turn >= options.rounds:
             return True
         model, drafter = DRAFT_MODES[draft]
-        with tools.Service(draft=tools.DRAFTS[model], options=("--budget", budget)) as service:
+        with tools.Service(draft=tools.DRAFTS[model], options=("--budget", budget, "--threads", options.threads)) as service:
             for cell in [c for c in cells if c[:2] == (draft, budget) and done[c] == turn]:
                 if time.monotonic() >= end:
                     break
                 modes = measure_cell(tools, service, options, drafter, cell[2], turn)
                 with path.open("a") as to:
-                    to.write(json.dumps({**about, "draft": draft, "budget": budget, "workload": cell[2], "modes": modes}) + "\n")
+                    to.write(json.dumps({**about, "threads": options.threads, "requests": options.limit,
+                                         "max_tokens": options.max_tokens, "draft": draft, "budget": budget, "workload": cell[2], "modes": modes}) + "\n")
     return False
 
 
@@ -89,12 +89,14 @@ def rates_of(lines):
     """{mode: (median tokens/s, median ratio to the K = 0 of the same round, mean K)}"""
     rates, ratios, ks = {}, {}, {}
     for line in lines:
-        base = statistics.mean(per_s for per_s, _ in line["modes"]["0"])
-        for mode, runs in line["modes"].items():
-            per_s = statistics.mean(r for r, _ in runs)
-            rates.setdefault(mode, []).append(per_s)
-            ratios.setdefault(mode, []).append(per_s / base)
-            ks.setdefault(mode, []).append(statistics.mean(k for _, k in runs))
+        for policy, modes in line["modes"].items():
+            base = statistics.mean(per_s for per_s, _ in modes["0"])
+            for mode, runs in modes.items():
+                name = policy if mode == "auto" else mode
+                per_s = statistics.mean(r for r, _ in runs)
+                rates.setdefault(name, []).append(per_s)
+                ratios.setdefault(name, []).append(per_s / base)
+                ks.setdefault(name, []).append(statistics.mean(k for _, k in runs))
     return {m: (statistics.median(rates[m]), statistics.median(ratios[m]), statistics.mean(ks[m])) for m in rates}
 
 
@@ -124,8 +126,11 @@ def report(lines):
     rates = {c: rates_of(cells[c]) for c in cells}
     modes = ("0", *map(str, STATIC), "cascade", "yield")
     counts = [len(c) for c in cells.values()]
+    about = {(l["revision"], l["threads"], l["requests"], l["max_tokens"]) for l in lines}
     text = [f"tokens/s of decoding at K = 0, and of each mode the ratio to the K = 0 of the same round: medians of {min(counts)} to "
-            f"{max(counts)} rounds;", "for cascade and yield also the mean K they chose.", "",
+            f"{max(counts)} rounds;", "for cascade and yield also the mean K they chose.",
+            *(f"Measured at {r}: verifier on {t} thread{'s' * (t > 1)}, {n} requests of each workload, {m} tokens at most."
+              for r, t, n, m in sorted(about)), "",
             "draft    budget  workload  tokens/s   " + " ".join(f"K = {m} " for m in modes[1:8]) + "  cascade  (K)    yield  (K)"]
     for cell in sorted(cells, key=lambda c: (list(DRAFT_MODES).index(c[0]), c[1] != "all", WORKLOADS.index(c[2]))):
         r = rates[cell]

@@ -16,7 +16,7 @@
 
 /* Iterations in which a drafter that has rested catches up: some, and a share of those it missed. */
 #define CATCH_UP 4u
-#define CATCH_UP_SHARE 8u
+#define CATCH_UP_SHARE 32u
 
 static double milliseconds(double ns)
 {
