@@ -61,6 +61,9 @@ static int64_t poll_period(struct records *records, bool found)
 	if (period > 0 && quarter > period)
 		period = quarter;
 	later = later > quarter ? later : quarter;
+	/* A look that comes too early has to be repeated. */
+	if (due > 0)
+		due += quarter;
 	int64_t wait = period;
 	if (due > now && due - now < wait)
 		wait = due - now;

@@ -492,11 +492,16 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 	yield_choose_first(&p);
 }
 
-/* At once while something is tried or is not in force yet, soon while it drafts. */
+/* At once while something is tried or is not in force yet, soon while it drafts. What was decided
+ * from a record meets the verifier in the next pass but one: it is in one already. */
 static uint32_t yield_awaits(const struct policy_state *s)
 {
 	const struct yield *y = &s->yield;
-	if (s->trial_n > 0 || y->k != s->k || y->iterations < FIRST_RECORDS)
+	if (s->trial_n > 0)
+		return y->waiting == 1 ? 1 + s->trial_n : 1;
+	if (y->k != s->k)
+		return 2;
+	if (y->iterations < FIRST_RECORDS)
 		return 1;
 	return s->k > 0 ? DRAFTING_RECORDS : 0;
 }
