@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
-the revision and the command. With names as arguments only those: ipc price cache cache-policies speculation workloads policy syscalls.
+the revision and the command. With names as arguments only those: ipc price cache cache-policies speculation workloads matrix
+policy syscalls; `matrix --help` says how that one is run in parts.
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
 import json
@@ -14,9 +15,11 @@ import time
 from pathlib import Path
 
 import cache_policies
+import matrix
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
+import outrider_test  # noqa: E402
 from outrider_test import DRAFTS, TARGET, Service, program, prompts, run, run_json  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
@@ -30,10 +33,13 @@ def cpu():
     return f"{model}, {os.cpu_count()} CPUs, {widest}"
 
 
+def revision():
+    return run("git", "-C", ROOT, "describe", "--always", "--dirty").stdout.strip() or "no revision"
+
+
 def write(name, command, text):
-    revision = run("git", "-C", ROOT, "describe", "--always", "--dirty").stdout.strip() or "no revision"
     path = RESULTS / f"{name}.txt"
-    path.write_text(f"{cpu()}; {time.strftime('%Y-%m-%d %H:%M')}; {revision}\n$ {command}\n\n{text.rstrip()}\n")
+    path.write_text(f"{cpu()}; {time.strftime('%Y-%m-%d %H:%M')}; {revision()}\n$ {command}\n\n{text.rstrip()}\n")
     print(f"\n== {path.relative_to(ROOT)}\n{text}", flush=True)
 
 
@@ -147,6 +153,14 @@ def bench_workloads():
                   f"{drafter} --rounds 3 --limit 8 --max-tokens 128   (verifier on 1 thread, draft {draft})", "\n".join(text))
 
 
+def bench_matrix(*arguments):
+    """K = 0, every static K, cascade and yield in every cell of workload, draft and budget."""
+    about = {"cpu": cpu(), "time": time.strftime("%Y-%m-%d %H:%M"), "revision": revision()}
+    text = matrix.run(outrider_test, arguments, about, RESULTS / "matrix.jsonl")
+    if text:
+        write("matrix", "bench/run.py matrix, in parts", text)
+
+
 def bench_policy():
     """Simulated sessions under every policy for K; nothing here depends on what the machine does meanwhile."""
     measured = "bench/results/curve-demo-moe.json,bench/results/curve-qwen3-30b-a3b-12.json"
@@ -219,11 +233,14 @@ def bench_cache_policies():
     write("cache-policies", "make bench (bench/run.py cache-policies): outrider-bench cache record, replay", text)
 
 
-BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "cache-policies": bench_cache_policies, "workloads": bench_workloads, "policy": bench_policy,
-           "syscalls": bench_syscalls}
+BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix,
+           "policy": bench_policy, "syscalls": bench_syscalls}
 
 if __name__ == "__main__":
     RESULTS.mkdir(exist_ok=True)
+    if sys.argv[1:2] == ["matrix"]:
+        bench_matrix(*sys.argv[2:])
+        sys.exit()
     for wanted in sys.argv[1:] or BENCHES:
         if wanted not in BENCHES:
             sys.exit(f"bench: unknown benchmark {wanted}; there are {' '.join(BENCHES)}")

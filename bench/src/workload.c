@@ -15,8 +15,9 @@ static const char usage[] =
 	"[--temperature T]\n"
 	"                      [--ignore-eos] [--runtime-dir DIR] [--format text|json] [--plot "
 	"FILE.svg|FILE.png]\n"
-	"Sends the prompts of FILE to the running service once per K and round, the Ks in turn, "
-	"and prints tokens/s\n"
+	"Sends the prompts of FILE to the running service once per K and round, one session at a "
+	"time each prompt\nwith all Ks before the next, several at a time the Ks in turn, and "
+	"prints tokens/s\n"
 	"(median of the rounds), acceptance by position and distinct experts per iteration.\n";
 
 static bool parse_count(const char *text, unsigned long low, unsigned long high, unsigned long *out)

@@ -194,6 +194,11 @@ static int round_step(struct round *round)
 	return 0;
 }
 
+static double tokens_per_s(const struct workload_totals *totals, uint64_t ns)
+{
+	return ns ? (double)totals->tokens * 1e9 / (double)ns : 0;
+}
+
 /* *per_s: output tokens per second: of decoding (prefill left out) for one session at a time, of the wall clock for
  * several. */
 static int run_round(struct outrider *client, const struct prompts *prompts,
@@ -212,8 +217,8 @@ static int run_round(struct outrider *client, const struct prompts *prompts,
 		outrider_stream_free(&round.stream[i]);
 	if (r < 0)
 		return r;
-	uint64_t ns = options->sessions == 1 ? round.totals.decode_ns : wall_ns;
-	*per_s = ns ? (double)round.totals.tokens * 1e9 / (double)ns : 0;
+	*per_s = tokens_per_s(
+		&round.totals, options->sessions == 1 ? round.totals.decode_ns : wall_ns);
 	totals_add(totals, &round.totals);
 	return 0;
 }
@@ -234,21 +239,54 @@ static void progress(const struct workload_options *options, size_t round, size_
 			k + 1, options->n_ks);
 }
 
+/* Every K over all prompts, one after the other. */
+static int run_in_turn(struct outrider *client, const struct prompts *prompts,
+	const struct workload_options *options, size_t round, struct workload_row *rows)
+{
+	int r = 0;
+	for (size_t k = 0; r == 0 && k < options->n_ks; k++) {
+		struct workload_row *row = &rows[k];
+		progress(options, round, k);
+		r = run_round(client, prompts, options, row->k, &row->totals,
+			&row->tokens_per_s[row->n_rounds++]);
+	}
+	return r;
+}
+
+/* Every prompt with all Ks, beginning with another one each time: a machine that is faster now
+ * than it was a second ago, or a cache that is warm from the request before, favours none. */
+static int run_alternating(struct outrider *client, const struct prompts *prompts,
+	const struct workload_options *options, size_t round, struct workload_row *rows)
+{
+	struct workload_totals totals[WORKLOAD_KS] = {0};
+	double ignored;
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < prompts->n * options->n_ks; i++) {
+		struct prompts one = {&prompts->request[i / options->n_ks], 1};
+		size_t k = (i + i / options->n_ks + round) % options->n_ks;
+		progress(options, round, k);
+		r = run_round(client, &one, options, rows[k].k, &totals[k], &ignored);
+	}
+	for (size_t k = 0; r == 0 && k < options->n_ks; k++) {
+		rows[k].tokens_per_s[rows[k].n_rounds++] =
+			tokens_per_s(&totals[k], totals[k].decode_ns);
+		totals_add(&rows[k].totals, &totals[k]);
+	}
+	return r;
+}
+
 static int run_rounds(struct outrider *client, const struct prompts *prompts,
 	const struct workload_options *options, struct workload_row *rows)
 {
 	struct workload_totals ignored = {0};
 	double per_s;
+	for (size_t k = 0; k < options->n_ks; k++)
+		rows[k].k = options->ks[k];
 	int r = run_round(
 		client, prompts, options, 0, &ignored, &per_s); /* warms caches and the drafter */
 	for (size_t round = 0; r == 0 && round < options->rounds; round++)
-		for (size_t k = 0; r == 0 && k < options->n_ks; k++) {
-			struct workload_row *row = &rows[k];
-			progress(options, round, k);
-			row->k = options->ks[k];
-			r = run_round(client, prompts, options, row->k, &row->totals,
-				&row->tokens_per_s[row->n_rounds++]);
-		}
+		r = options->sessions == 1 ? run_alternating(client, prompts, options, round, rows)
+					   : run_in_turn(client, prompts, options, round, rows);
 	if (isatty(STDERR_FILENO))
 		fputs("\r\033[K", stderr);
 	for (size_t k = 0; r == 0 && k < options->n_ks; k++)

@@ -14,6 +14,10 @@
 #include <math.h>
 #include <string.h>
 
+/* Iterations in which a drafter that has rested catches up: some, and a share of those it missed. */
+#define CATCH_UP 4u
+#define CATCH_UP_SHARE 32u
+
 static double milliseconds(double ns)
 {
 	return ns / 1e6;
@@ -57,6 +61,13 @@ static void enter(struct policy_state *s, enum phase phase, uint32_t k, uint32_t
 static void enter_baseline(struct policy_state *s)
 {
 	enter(s, PHASE_BASELINE, 0, (uint32_t)s->settings.baseline);
+}
+
+/* Off for long the drafter rests; it catches up, in passes of its own, before the next trial. */
+static bool rests(const struct policy_state *s)
+{
+	const struct cascade *c = &s->cascade;
+	return s->phase == PHASE_OFF && c->left > CATCH_UP + c->set_length / CATCH_UP_SHARE;
 }
 
 static void enter_trial(struct policy_state *s, uint32_t k)
@@ -245,9 +256,10 @@ static void finish_off(struct policy_state *s, struct verdict *verdict)
 		c->set_length, milliseconds((double)c->base_ns));
 }
 
-static uint32_t cascade_first_k(const struct settings *settings)
+static uint32_t cascade_first_k(const struct settings *settings, const struct yield_shared *shared)
 {
 	(void)settings;
+	(void)shared;
 	return 0; /* the first iterations are the baseline */
 }
 
@@ -269,8 +281,10 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 			"cascade: it did not pay in the session before: off for %u more "
 			"iterations",
 			c->left);
+		s->unfollowed = rests(s);
 		return;
 	}
+	s->unfollowed = false;
 	if (k_hint == 0)
 		k_hint = s->k_before;
 	if (k_hint > 0)
@@ -320,8 +334,10 @@ static void cascade_observe(
 	 * verifier made of it. */
 	if (!counted && s->phase != PHASE_OFF)
 		return;
-	if (c->left > 0 && --c->left > 0)
+	if (c->left > 0 && --c->left > 0) {
+		s->unfollowed = rests(s);
 		return;
+	}
 	switch (s->phase) {
 	case PHASE_BASELINE:
 		finish_baseline(s, verdict);
@@ -336,6 +352,7 @@ static void cascade_observe(
 		finish_off(s, verdict);
 		break;
 	}
+	s->unfollowed = rests(s);
 }
 
 /* A phase ends with its last record. */

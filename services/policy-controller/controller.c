@@ -15,10 +15,14 @@
 
 static void publish_defaults(struct controller *c)
 {
-	struct policy_defaults defaults = {.run_ahead = c->settings.run_ahead};
+	struct policy_defaults defaults = {
+		.run_ahead = c->settings.run_ahead, .unfollowed = c->unfollowed};
 	uint32_t k;
-	defaults.k = policy_parse(c->settings.policy, &k)->first_k(&c->settings);
+	defaults.k = policy_parse(c->settings.policy, &k)->first_k(&c->settings, &c->shared);
 	snprintf(defaults.name, sizeof(defaults.name), "%s", c->settings.policy);
+	if (memcmp(&defaults, &c->defaults, sizeof(defaults)) == 0)
+		return;
+	c->defaults = defaults;
 	page_write(&c->page->defaults_lock, &c->page->defaults, &defaults, sizeof(defaults));
 }
 
@@ -87,7 +91,6 @@ static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
 	s->utility = 0;
 	memset(s->cut, 0, sizeof(s->cut));
 	s->trial_n = 0;
-	s->unfollowed = false;
 	s->ops->begin(s, k_hint, &verdict);
 	if (verdict.decided)
 		decide(c, s, k_old, &verdict);
@@ -101,19 +104,21 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	if (s->uid == record->session)
 		return s;
 	const struct policy_session *knobs = &c->page->sessions[record->page].knobs;
-	uint32_t hint = knobs->session == record->session && knobs->k <= LIMIT_DRAFT ? knobs->k : 0;
+	struct policy_session now;
+	policy_lookup(c->page, record->page, record->session, &now);
 	memset(s, 0, sizeof(*s));
 	s->uid = record->session;
 	s->slot = record->page;
 	s->settings = c->settings;
 	s->shared = &c->shared;
-	s->k = hint;
+	s->k = now.k;
+	s->unfollowed = now.unfollowed != 0;
 	s->trial_id = knobs->session == record->session ? knobs->trial_id : 0;
 	s->last_ns = record->finished_ns;
 	s->k_before = c->k_before;
 	s->off_before = c->off_before;
 	s->off_left = c->off_left;
-	begin(c, s, hint);
+	begin(c, s, now.k);
 	return s;
 }
 
@@ -255,6 +260,8 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 		add_to_pass(c, s, record);
 	}
 	publish(c, s);
+	c->unfollowed = s->unfollowed;
+	publish_defaults(c);
 }
 
 uint64_t controller_due_ns(const struct controller *c)
@@ -279,8 +286,10 @@ static void apply(struct controller *c, struct policy_state *s, const struct set
 	bool in_bounds = s->k <= (uint32_t)settings->k_max;
 	uint32_t hint = s->k;
 	s->settings = *settings;
-	if (!same || (!in_bounds && s->ops != &policy_static))
+	if (!same || (!in_bounds && s->ops != &policy_static)) {
+		s->unfollowed = false;
 		begin(c, s, in_bounds ? hint : 0);
+	}
 	publish(c, s);
 }
 
@@ -318,6 +327,7 @@ int controller_set(
 	}
 	struct settings before = c->settings;
 	c->settings = *settings;
+	c->unfollowed = false;
 	publish_defaults(c);
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		if (c->sessions[i].uid != 0) {

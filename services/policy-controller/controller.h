@@ -21,6 +21,8 @@ struct controller {
 	struct policy_page *page; /* borrowed */
 	uint32_t k_before, off_before, off_left; /* see policy_state */
 	struct settings settings; /* of new sessions */
+	struct policy_defaults defaults; /* as published */
+	bool unfollowed; /* what was decided last, of whatever session */
 	struct policy_state sessions[LIMIT_SESSIONS]; /* by slot; uid 0 = none */
 	uint64_t n_records, n_refused, n_decisions; /* decisions are numbered from 1 */
 	uint64_t first_decision; /* the number before this controller's first */

@@ -81,8 +81,9 @@ int explain_session(const struct controller *c, uint64_t uid, struct explanation
 		s->ops->explain(s, out);
 	}
 	if (s->unfollowed)
-		explain_say(out, "At K = 0 the drafter need not follow this session: no acceptance "
-				 "would make speculation pay at what passes cost now.");
+		explain_say(out,
+			"The drafter need not follow this session at K = 0: no draft will be "
+			"asked for soon, and it catches up before one is.");
 	explain_figure(out, "iterations", "", (double)s->iterations);
 	explain_figure(out, "tokens per iteration", "tokens", (double)s->etr);
 	explain_figure(out, "drafted per iteration", "tokens", (double)s->drafted);

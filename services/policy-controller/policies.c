@@ -37,9 +37,10 @@ void policy_decide(struct verdict *verdict, const char *format, ...)
 
 /* static:K. Its utility is only known when somebody measured K = 0 in a batch of the same size
  * (controller.c). */
-static uint32_t static_first_k(const struct settings *settings)
+static uint32_t static_first_k(const struct settings *settings, const struct yield_shared *shared)
 {
 	uint32_t k;
+	(void)shared;
 	policy_parse(settings->policy, &k);
 	return k;
 }

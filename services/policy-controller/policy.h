@@ -85,9 +85,9 @@ struct verdict {
 struct policy_ops {
 	const char *name;
 	/* K of sessions that have not been seen. */
-	uint32_t (*first_k)(const struct settings *settings);
-	/* Takes a session over: state->uid, settings and static_k are set; k_hint is what an
-	 * earlier controller had chosen (0: nothing or off). */
+	uint32_t (*first_k)(const struct settings *settings, const struct yield_shared *shared);
+	/* Takes a session over: state->uid, settings, static_k and unfollowed are set; k_hint is the
+	 * K it has (an earlier controller's, or first_k). */
 	void (*begin)(struct policy_state *state, uint32_t k_hint, struct verdict *verdict);
 	/* One decode iteration of the session that measured K: no prompt tokens in the pass, K
 	 * not fixed by the request. */

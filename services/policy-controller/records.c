@@ -7,7 +7,8 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#define IDLE_POLLS 32u /* empty looks in a row before the doorbell is slept on */
+#define SILENCE 4 /* iterations without a record, after which the doorbell is slept on */
+#define SILENCE_MIN_NS 500000
 #define POLL_MAX_NS 10000000
 #define POLL_MIN_NS 50000
 #define SLACK_NS 5000u /* of this thread's timers; the kernel's 50 us would be half an iteration */
@@ -38,22 +39,31 @@ static void pause_ns(int64_t ns)
 	nanosleep(&time, NULL);
 }
 
-/* A slow model needs no quick look: a quarter of an iteration late is soon enough. With a fast one many iterations lie in
+/* How long until the next look; 0: until the verifier rings, because nobody decodes. What begins then is seen with its first
+ * record, at a system call of the verifier per silence.
+ *
+ * A slow model needs no quick look: a quarter of an iteration late is soon enough. With a fast one many iterations lie in
  * `poll`: then the record that something will be decided from is looked for when it should come. After that, and where
- * nothing was found (a session ended, and the next begins soon or not), each look waits half as long again as all before. */
+ * nothing was found, each look waits half as long again as all before. */
 static int64_t poll_period(struct records *records, bool found)
 {
 	const struct controller *c = records->controller;
 	pthread_mutex_lock(&records->mutex);
 	int64_t period = c->settings.poll_ns, quarter = (int64_t)(c->last_iteration_ns / 4);
 	int64_t due = (int64_t)controller_due_ns(c), now = (int64_t)clock_ns();
-	int64_t later = (now - (int64_t)c->last_ns) / 2;
+	int64_t silent = now - (int64_t)c->last_ns, later = silent / 2;
+	int64_t over = (int64_t)c->last_iteration_ns * SILENCE;
 	pthread_mutex_unlock(&records->mutex);
+	if (!found && silent > (over > SILENCE_MIN_NS ? over : SILENCE_MIN_NS))
+		return 0;
 	if (quarter > POLL_MAX_NS)
 		quarter = POLL_MAX_NS;
 	if (period > 0 && quarter > period)
 		period = quarter;
 	later = later > quarter ? later : quarter;
+	/* A look that comes too early has to be repeated. */
+	if (due > 0)
+		due += quarter;
 	int64_t wait = period;
 	if (due > now && due - now < wait)
 		wait = due - now;
@@ -67,14 +77,12 @@ static void *run(void *arg)
 {
 	struct records *records = arg;
 	struct doorbell *bell = &records->ring.shared->bell;
-	uint32_t empty = 0;
 	prctl(PR_SET_TIMERSLACK, SLACK_NS);
 	while (!atomic_load_explicit(&records->stop, memory_order_acquire)) {
 		atomic_store_explicit(&records->beat_ns, clock_ns(), memory_order_relaxed);
 		uint32_t seen = doorbell_read(bell);
-		empty = records_drain(records) ? 0 : empty + 1;
-		int64_t poll_ns = poll_period(records, empty == 0);
-		if (poll_ns > 0 && empty < IDLE_POLLS)
+		int64_t poll_ns = poll_period(records, records_drain(records) > 0);
+		if (poll_ns > 0)
 			pause_ns(poll_ns);
 		else
 			doorbell_wait(bell, seen, 0, SLEEP_NS);

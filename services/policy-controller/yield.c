@@ -1,6 +1,6 @@
 #include "services/policy-controller/yield.h"
 
-#include "services/policy-controller/policy.h"
+#include "services/policy-controller/yield_plan.h"
 #include "shared/spec/session.h"
 
 #include <math.h>
@@ -12,35 +12,38 @@
 #define COST_DOUBT 0.3 /* relative, of the ratio of two pass times e apart, nothing known */
 #define EARNED_SHARE 0.1 /* purses that a won iteration adds to what the purse may hold */
 #define EARNED_MAX 3.0
-#define FIRST_SHARE 0.5 /* of a purse, that every session begins with at least */
-#define HOPELESS_EVERY 2048u
-#define WARM_DRAFTS \
-	3.0 /* in a row, before what a draft costs is known; until then trials are longer by one */
+#define CREDIT_PURSES 8.0 /* the most that sessions leave to those after them */
 #define PURSE_FLOOR (-1.0)
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations */
 #define FIRST_RECORDS 4u /* of a session, that are waited for */
 #define DRAFTING_RECORDS 8u /* that may wait for each other while it drafts */
+#define FOLLOWED 32u /* iterations without a draft, after which the drafter need not follow */
+#define CATCH_UP \
+	8u /* tokens that a drafter which has not followed reads in an iteration, at least */
+#define BEHIND_FIRST 128u /* what it is behind in a session that it has not seen */
 #define WAITING_MAX 64u /* plans after which the record of a trial is taken for lost */
 
 void yield_shared_init(struct yield_shared *shared)
 {
 	memset(shared, 0, sizeof(*shared));
 	cost_init(&shared->cost);
-	for (uint32_t i = 0; i < COST_METHODS; i++)
+	for (uint32_t i = 0; i < COST_METHODS; i++) {
 		acceptance_init(&shared->pool[i]);
+		acceptance_init(&shared->firsts[i]);
+	}
 	shared->method = DRAFT_NGRAM;
-	shared->credit = INFINITY; /* nothing was lost: as much as a session may have */
+	shared->credit = NAN; /* nothing was lost: as much as a session may have */
 }
 
-static uint32_t method_of(const struct policy_state *s)
+uint32_t yield_method(const struct policy_state *s)
 {
 	return s->yield.method < COST_METHODS ? s->yield.method : s->shared->method;
 }
 
 static const struct acceptance *pool_of(const struct policy_state *s)
 {
-	return &s->shared->pool[method_of(s)];
+	return &s->shared->pool[yield_method(s)];
 }
 
 static struct acceptance_knobs knobs_of(const struct policy_state *s)
@@ -49,10 +52,10 @@ static struct acceptance_knobs knobs_of(const struct policy_state *s)
 		.memory = (double)s->settings.memory, .alarm = s->settings.alarm};
 }
 
-static uint32_t yield_first_k(const struct settings *settings)
+static uint32_t yield_first_k(const struct settings *settings, const struct yield_shared *shared)
 {
-	(void)settings;
-	return 0; /* the first pass says what an iteration takes */
+	uint32_t most = (uint32_t)settings->k_max;
+	return shared->first_k < most ? shared->first_k : most;
 }
 
 static void yield_begin(struct policy_state *s, uint32_t k_hint, struct verdict *verdict)
@@ -60,8 +63,8 @@ static void yield_begin(struct policy_state *s, uint32_t k_hint, struct verdict 
 	struct yield *y = &s->yield;
 	memset(y, 0, sizeof(*y));
 	y->method = COST_METHODS;
-	y->purse =
-		fmin(fmax(s->shared->credit, s->settings.purse * FIRST_SHARE), s->settings.purse);
+	y->granted = y->purse = yield_grant(s);
+	y->behind = s->unfollowed ? BEHIND_FIRST : 0;
 	acceptance_init(&y->acceptance);
 	acceptance_fit(&y->acceptance, pool_of(s));
 	s->k = k_hint <= (uint32_t)s->settings.k_max ? k_hint : 0;
@@ -76,6 +79,8 @@ static void observe_pass(struct yield_shared *shared, const struct iteration_rec
 		return;
 	shared->any = true;
 	shared->iteration = record->iteration;
+	shared->sessions = record->batch_sessions;
+	yield_trust_fade(shared);
 	if (record->batch_tokens < record->batch_sessions ||
 		record->iteration_ns <= record->draft_ns)
 		return;
@@ -102,8 +107,10 @@ static void observe_draft(struct policy_state *s, const struct iteration_record 
 	struct acceptance_knobs knobs = knobs_of(s);
 	if (record->drafted > 0 && record->method < COST_METHODS)
 		y->method = s->shared->method = record->method;
-	uint32_t method = method_of(s);
+	uint32_t method = yield_method(s);
 	struct acceptance *pool = &s->shared->pool[method];
+	if (y->drafts++ < YIELD_FIRST_DRAFTS)
+		acceptance_observe(&s->shared->firsts[method], NULL, record, &knobs);
 	cost_draft_observe(
 		&s->shared->cost, method, steps_of(record, method), record->draft_ns, first);
 	acceptance_observe(pool, NULL, record, &knobs);
@@ -115,7 +122,15 @@ static void observe_draft(struct policy_state *s, const struct iteration_record 
 static double purse_most(const struct policy_state *s)
 {
 	double earned = fmin(fmax(s->yield.won * EARNED_SHARE, 0), EARNED_MAX);
-	return s->settings.purse * (1 + earned);
+	return fmax(s->settings.purse * (1 + earned), s->yield.granted);
+}
+
+static void credit(struct policy_state *s, double won)
+{
+	struct yield_shared *shared = s->shared;
+	double most = s->settings.purse * CREDIT_PURSES;
+	double before = isnan(shared->credit) ? s->settings.purse : shared->credit;
+	shared->credit = fmin(fmax(before + won, PURSE_FLOOR), most);
 }
 
 /* What the iteration won or lost against K = 0. In a batch the session answers for its share of
@@ -140,8 +155,21 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 	lost = fmin(lost, SAMPLE_MAX * believed);
 	double won = (double)record->emitted - 1 - lost * b / base;
 	y->won += won;
-	s->shared->credit = fmin(fmax(s->shared->credit + won, PURSE_FLOOR), s->settings.purse);
+	credit(s, won);
+	yield_trust_won(s->shared, won);
 	y->purse = fmin(fmax(y->purse + won, PURSE_FLOOR), purse_most(s));
+}
+
+/* How far the drafter is behind, where it was told that it need not follow. */
+static void follow_along(struct policy_state *s, const struct iteration_record *record)
+{
+	struct yield *y = &s->yield;
+	if (record->k > 0)
+		y->behind = 0;
+	else if (s->unfollowed)
+		y->behind += record->emitted;
+	else
+		y->behind -= y->behind < CATCH_UP ? y->behind : CATCH_UP;
 }
 
 static void yield_observe(
@@ -153,12 +181,14 @@ static void yield_observe(
 	observe_pass(s->shared, record);
 	y->k = record->k;
 	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
-	s->shared->credit = fmin(s->shared->credit + s->settings.spend, s->settings.purse);
+	if (s->shared->credit < s->settings.purse)
+		credit(s, s->settings.spend);
 	bool first = y->stale > 0 || y->iterations == 0;
 	y->iterations++;
 	y->stale = record->k == 0 ? y->stale + 1 : 0;
 	if (s->trial_n > 0 && record->k == s->trial_k)
 		y->waiting = 0;
+	follow_along(s, record);
 	if (record->k == 0) {
 		acceptance_idle(&y->acceptance, pool_of(s), &knobs);
 		return;
@@ -167,7 +197,7 @@ static void yield_observe(
 	settle(s, record);
 }
 
-static double pass_at(const struct yield_shared *shared, double extra)
+double plan_pass_at(const struct yield_shared *shared, double extra)
 {
 	uint32_t low = (uint32_t)extra;
 	if (low >= COST_EXTRA_MAX)
@@ -176,41 +206,32 @@ static double pass_at(const struct yield_shared *shared, double extra)
 	return (double)shared->pass_ns[low] * (1 - part) + (double)shared->pass_ns[low + 1] * part;
 }
 
-struct plan {
-	struct yield_shared *shared;
-	struct policy_state **states;
-	uint32_t n, sessions, others;
-	double rate; /* tokens per ns, R */
-};
-
-/* Tokens per ns of a pass that gains so many tokens from so many extra ones, the longest chain
- * being k. */
-static double rate_of(const struct plan *p, double gained, double extra, double wait)
+double plan_rate_of(const struct yield_plan_pass *p, double gained, double extra, double wait)
 {
-	return (p->sessions + gained) / (pass_at(p->shared, p->others + extra) + wait);
+	return (p->sessions + gained) / (plan_pass_at(p->shared, p->others + extra) + wait);
 }
 
-static double wait_of(const struct policy_state *s, uint32_t k)
+double plan_wait_of(const struct policy_state *s, uint32_t k)
 {
 	double fixed, step;
 	if (k == 0)
 		return 0;
-	cost_draft(&s->shared->cost, method_of(s), &fixed, &step);
+	cost_draft(&s->shared->cost, yield_method(s), &fixed, &step);
 	return fixed + step * k;
 }
 
 /* bound_i of the header, with the session's tokens behind `before` extra ones. */
-static void set_bounds(
-	struct plan *p, const struct policy_state *s, struct yield_option *o, double before)
+static void set_bounds(struct yield_plan_pass *p, const struct policy_state *s,
+	struct yield_option *o, double before)
 {
 	uint32_t most = (uint32_t)s->settings.k_max;
 	double fixed, step, a = acceptance_mean(&s->yield.acceptance);
-	cost_draft(&p->shared->cost, method_of(s), &fixed, &step);
+	cost_draft(&p->shared->cost, yield_method(s), &fixed, &step);
 	for (uint32_t i = 0; i < most; i++) {
 		double cost = 0, value = 0, power = 1, best = INFINITY;
 		for (uint32_t j = i; j < most; j++) {
-			cost += pass_at(p->shared, before + j + 1) -
-				pass_at(p->shared, before + j) + (j > i ? step : 0);
+			cost += plan_pass_at(p->shared, before + j + 1) -
+				plan_pass_at(p->shared, before + j) + (j > i ? step : 0);
 			value += power;
 			power *= a;
 			best = fmin(best, cost / value);
@@ -232,7 +253,7 @@ static void predict(const struct policy_state *s, struct yield_option *o, bool c
 }
 
 /* The session whose next position is the likeliest to be accepted; n when none has any left. */
-static uint32_t likeliest(const struct plan *p, const uint32_t *k)
+static uint32_t likeliest(const struct yield_plan_pass *p, const uint32_t *k)
 {
 	uint32_t best = p->n;
 	double best_chance = 0;
@@ -250,20 +271,20 @@ static uint32_t likeliest(const struct plan *p, const uint32_t *k)
 }
 
 /* Every prefix of the positions, likeliest first; options[].k is the best one. */
-static void choose_jointly(struct plan *p)
+static void choose_jointly(struct yield_plan_pass *p)
 {
 	uint32_t k[LIMIT_SESSIONS] = {0};
 	double gained = 0, extra = 0, wait = 0;
 	struct yield_option *options = p->shared->options;
 	for (uint32_t i = 0; i < p->n; i++)
 		options[i].k = 0;
-	p->rate = rate_of(p, 0, 0, 0);
+	p->rate = plan_rate_of(p, 0, 0, 0);
 	for (uint32_t next; (next = likeliest(p, k)) < p->n;) {
 		gained += options[next].accepted[k[next]];
 		extra += options[next].drafted[k[next]];
 		k[next]++;
-		wait = fmax(wait, wait_of(p->states[next], k[next]));
-		double rate = rate_of(p, gained, extra, wait);
+		wait = fmax(wait, plan_wait_of(p->states[next], k[next]));
+		double rate = plan_rate_of(p, gained, extra, wait);
 		if (rate > p->rate) {
 			p->rate = rate;
 			for (uint32_t i = 0; i < p->n; i++)
@@ -272,134 +293,39 @@ static void choose_jointly(struct plan *p)
 	}
 }
 
-/* sd (phi(z) + z Phi(z)) for a mean that lies `behind` below the best. */
-static double improvement(double behind, double sd)
-{
-	double z = -behind / sd;
-	if (!(sd > 0) || z < -6)
-		return 0;
-	double density = exp(-0.5 * z * z) * 0.3989422804014327;
-	return sd * (density + z * 0.5 * erfc(-z * 0.7071067811865476));
-}
-
-struct choice {
-	double rate[LIMIT_DRAFT + 1];
-	double hope; /* change_worth */
-	double sd[LIMIT_DRAFT + 1], sd_cost[LIMIT_DRAFT + 1]; /* relative; of the cost alone */
-	double other_gain, other_extra, other_wait; /* of the rest of the batch */
-};
-
 /* Rates and their doubts over the session's own K, the others' fixed. */
-static void weigh(const struct plan *p, uint32_t index, struct choice *c)
+static void weigh(const struct yield_plan_pass *p, uint32_t index, struct yield_choice *c)
 {
 	const struct policy_state *s = p->states[index];
 	const struct yield_option *o = &p->shared->options[index];
 	double doubt = acceptance_doubt(&s->yield.acceptance), spread = 0;
-	*c = (struct choice){0};
+	*c = (struct yield_choice){0};
 	for (uint32_t i = 0; i < p->n; i++) {
 		const struct yield_option *other = &p->shared->options[i];
 		if (i == index)
 			continue;
 		c->other_gain += other->gained[other->k];
 		c->other_extra += other->extra[other->k];
-		c->other_wait = fmax(c->other_wait, wait_of(p->states[i], other->k));
+		c->other_wait = fmax(c->other_wait, plan_wait_of(p->states[i], other->k));
 	}
-	double now = pass_at(p->shared, p->others + c->other_extra + o->extra[o->k]);
+	double now = plan_pass_at(p->shared, p->others + c->other_extra + o->extra[o->k]);
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
 		double extra = c->other_extra + o->extra[k];
-		double wait = fmax(c->other_wait, wait_of(s, k));
+		double wait = fmax(c->other_wait, plan_wait_of(s, k));
 		if (k > 0)
 			spread += k * o->accepted[k - 1] * doubt;
 		double tokens = p->sessions + c->other_gain + o->gained[k];
-		double pass = pass_at(p->shared, p->others + extra);
+		double pass = plan_pass_at(p->shared, p->others + extra);
 		double seen = cost_evidence(
 			&p->shared->cost, p->sessions, (uint32_t)lround(p->others + extra));
 		double unsure = COST_DOUBT * fabs(log(pass / now)) / sqrt(1 + seen);
-		c->rate[k] = rate_of(p, c->other_gain + o->gained[k], extra, wait);
+		c->rate[k] = plan_rate_of(p, c->other_gain + o->gained[k], extra, wait);
 		c->sd[k] = hypot(spread / tokens, unsure);
 		c->sd_cost[k] = unsure;
 	}
 }
 
-/* What speculation would win, as a share of the rate at K = 0, if the session had changed into just
- * any: the mean over three acceptances of what the best K gives. waits: with the wait for drafts,
- * as far as it is known. */
-static double change_worth(
-	const struct plan *p, const struct policy_state *s, const struct choice *c, bool waits)
-{
-	static const double acceptances[] = {0.15, 0.5, 0.9};
-	const size_t n = sizeof(acceptances) / sizeof(*acceptances);
-	double worth = 0, before = p->others + c->other_extra;
-	for (size_t i = 0; i < n; i++) {
-		double chance = 1, gained = 0, most = 0;
-		for (uint32_t k = 1; k <= (uint32_t)s->settings.k_max; k++) {
-			chance *= acceptances[i];
-			gained += chance;
-			double wait = fmax(c->other_wait, waits ? wait_of(s, k) : 0);
-			double rate = (p->sessions + c->other_gain + gained) /
-				      (pass_at(p->shared, before + k) + wait);
-			most = fmax(most, rate / c->rate[0] - 1);
-		}
-		worth += most / (double)n;
-	}
-	return worth;
-}
-
-/* Changes per iteration that the session has shown, beginning with one in `phase`. */
-double yield_change_rate(const struct policy_state *s)
-{
-	return (1.0 + s->yield.acceptance.n_alarms) /
-	       (double)(s->settings.phase + (int64_t)s->yield.iterations);
-}
-
-/* The K worth trying: the largest surplus of what it may bring over what it costs; `best` when
- * there is none. */
-static uint32_t explore(const struct plan *p, uint32_t index, const struct choice *c, uint32_t best)
-{
-	const struct policy_state *s = p->states[index];
-	struct yield_view *view = &p->states[index]->yield.view;
-	const struct yield_option *o = &p->shared->options[index];
-	uint32_t chosen = best;
-	double most = 0, rate = yield_change_rate(s), changed = 0;
-	/* What cannot pay at any acceptance is tried again only in case the costs have changed. */
-	if (best == 0 && !(c->hope > 0) && ++p->shared->hopeless < HOPELESS_EVERY)
-		return best;
-	if (best == 0)
-		p->shared->hopeless = 0;
-	double horizon =
-		s->settings.horizon > 0 ? 1 / (1.0 / (double)s->settings.horizon + rate) : 0;
-	if (best == 0 && s->yield.stale > 0)
-		changed = (1 - exp(-rate * s->yield.stale)) * c->hope;
-	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
-		double behind = 1 - c->rate[k] / c->rate[best];
-		/* A trial that wins nothing loses what its pass takes longer; a drafter that knows
-		 * its chances only drafts, as far as the last drafts tell, what is worth it. */
-		double extra = acceptance_informed(&s->yield.acceptance) ? o->extra[k] : k;
-		double pass =
-			pass_at(p->shared, p->others + c->other_extra + extra) + wait_of(s, k);
-		double loss =
-			p->sessions * (pass / pass_at(p->shared, p->others + c->other_extra) - 1);
-		if (k == best || (k > 0 && best == 0 && loss > s->yield.purse))
-			continue;
-		/* While it drafts, every K learns about acceptance alike; only what passes take has
-		 * to be tried. */
-		double sd = best == 0 ? c->sd[k] : c->sd_cost[k];
-		double found = changed * (1 - pow(0.5, k));
-		double brings = horizon * (improvement(behind, sd) + found);
-		double costs = fmax(behind, best == 0 ? loss : behind);
-		double value = brings - costs;
-		view->weighed |= 1u << k;
-		view->brings[k] = (float)brings;
-		view->costs[k] = (float)costs;
-		if (value > most) {
-			most = value;
-			chosen = k;
-		}
-	}
-	return chosen;
-}
-
-static uint32_t best_of(struct policy_state *s, const struct choice *c, uint32_t planned)
+static uint32_t best_of(struct policy_state *s, const struct yield_choice *c, uint32_t planned)
 {
 	struct yield_view *view = &s->yield.view;
 	uint32_t best = planned, most = (uint32_t)s->settings.k_max;
@@ -419,8 +345,8 @@ static uint32_t best_of(struct policy_state *s, const struct choice *c, uint32_t
 	return best;
 }
 
-static void explain(const struct plan *p, uint32_t index, const struct choice *c, uint32_t k,
-	const char *why, struct verdict *verdict)
+static void explain(const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c,
+	uint32_t k, const char *why, struct verdict *verdict)
 {
 	const struct policy_state *s = p->states[index];
 	const struct yield_option *o = &p->shared->options[index];
@@ -434,7 +360,7 @@ static void explain(const struct plan *p, uint32_t index, const struct choice *c
 }
 
 /* What is going to be decided from, kept for who asks. */
-static void keep_view(const struct plan *p, uint32_t index, const struct choice *c)
+static void keep_view(const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c)
 {
 	const struct yield_option *o = &p->shared->options[index];
 	struct policy_state *s = p->states[index];
@@ -472,16 +398,16 @@ static void set_cut(struct policy_state *s, const struct yield_option *o, uint32
 }
 
 /* The session's K, trial and cut from now on. */
-static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
+static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict *verdict)
 {
 	struct policy_state *s = p->states[index];
 	struct yield *y = &s->yield;
 	struct yield_option *o = &p->shared->options[index];
-	struct choice c;
+	struct yield_choice c;
 	uint32_t k_old = s->k;
 	weigh(p, index, &c);
-	bool known = cost_draft_evidence(&p->shared->cost, method_of(s)) >= WARM_DRAFTS;
-	c.hope = change_worth(p, s, &c, known);
+	bool known = cost_draft_evidence(&p->shared->cost, yield_method(s)) >= YIELD_WARM_DRAFTS;
+	c.hope = yield_change_worth(p, s, &c, known);
 	if (y->waiting > 0 && ++y->waiting < WAITING_MAX) {
 		o->k = s->k;
 		return;
@@ -492,9 +418,11 @@ static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 	y->view.best = best;
 	/* Nothing is tried before what was decided last is in force. */
 	if (y->k == s->k)
-		k = explore(p, index, &c, best);
+		k = yield_explore(p, index, &c, best);
 	if (k != best)
 		y->view.rule = YIELD_TRIAL;
+	if (k != best && best == 0 && y->behind == 0)
+		yield_trust_promised(p->shared, &y->view, k);
 	if (best > 0 && (double)y->acceptance.tried < THIN) {
 		k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
 		best = 0;
@@ -505,6 +433,11 @@ static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 	if (empty) {
 		best = k = 0;
 		y->view.rule = YIELD_EMPTY;
+	}
+	bool catching_up = k > 0 && y->behind > 0;
+	if (catching_up) {
+		best = k = 0;
+		y->view.rule = YIELD_CATCHING_UP;
 	}
 	s->k = o->k = best;
 	if (k != best) {
@@ -517,7 +450,8 @@ static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 	s->utility = (float)(c.rate[best] / c.rate[0]);
 	s->phase = k != best ? PHASE_TEST : best ? PHASE_SET : PHASE_OFF;
 	set_cut(s, o, k);
-	s->unfollowed = k == 0 && !(c.hope > 0);
+	s->unfollowed =
+		k == 0 && !catching_up && (!(c.hope > 0) || y->stale >= FOLLOWED || y->behind > 0);
 	if (k != best || best != k_old)
 		explain(p, index, &c, k, empty ? "; the purse is empty" : "", verdict);
 }
@@ -525,7 +459,7 @@ static void settle_on(struct plan *p, uint32_t index, struct verdict *verdict)
 void yield_plan(struct yield_shared *shared, struct policy_state **states, uint32_t n,
 	uint32_t sessions, uint32_t others, struct verdict *verdicts)
 {
-	struct plan p = {shared, states, n, sessions, others, 0};
+	struct yield_plan_pass p = {shared, states, n, sessions, others, 0};
 	uint32_t most = 0;
 	if (n == 0 || sessions < n || sessions > LIMIT_SESSIONS ||
 		others > (sessions - n) * LIMIT_DRAFT)
@@ -555,13 +489,19 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 	choose_jointly(&p);
 	for (uint32_t i = 0; i < n; i++)
 		settle_on(&p, i, &verdicts[i]);
+	yield_choose_first(&p);
 }
 
-/* At once while something is tried or is not in force yet, soon while it drafts. */
+/* At once while something is tried or is not in force yet, soon while it drafts. What was decided
+ * from a record meets the verifier in the next pass but one: it is in one already. */
 static uint32_t yield_awaits(const struct policy_state *s)
 {
 	const struct yield *y = &s->yield;
-	if (s->trial_n > 0 || y->k != s->k || y->iterations < FIRST_RECORDS)
+	if (s->trial_n > 0)
+		return y->waiting == 1 ? 1 + s->trial_n : 1;
+	if (y->k != s->k)
+		return 2;
+	if (y->iterations < FIRST_RECORDS)
 		return 1;
 	return s->k > 0 ? DRAFTING_RECORDS : 0;
 }

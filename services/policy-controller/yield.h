@@ -64,6 +64,7 @@ enum yield_rule {
 	YIELD_THRESHOLD, /* K = 0: the highest rate is too little above its */
 	YIELD_TRIAL, /* what a trial may bring exceeds what it costs */
 	YIELD_PROOF, /* too little was seen for the best K */
+	YIELD_CATCHING_UP, /* the drafter has not followed */
 	YIELD_EMPTY, /* the purse */
 };
 
@@ -85,8 +86,10 @@ struct yield {
 	struct acceptance acceptance;
 	uint32_t method; /* enum draft_method of its last draft; COST_METHODS: none yet */
 	uint32_t k; /* of its last iteration */
+	uint32_t drafts, behind; /* tokens that the drafter may not have read */
 	uint32_t probes; /* plans since the chain was last left uncut */
 	double purse, won; /* won: since the session began, in iterations at K = 0 */
+	double granted; /* what the purse began with */
 	uint32_t stale; /* iterations since it last drafted */
 	uint32_t
 		waiting; /* plans since a trial was begun that no record shows yet; 0 = none is on */
@@ -105,8 +108,12 @@ struct yield_option {
 struct yield_shared {
 	struct cost cost;
 	struct acceptance pool[COST_METHODS]; /* by method */
+	struct acceptance firsts[COST_METHODS]; /* of the first drafts of sessions alone */
+	uint32_t first_k, n_plans; /* what a session begins with that nobody has seen */
 	uint32_t method; /* of the last draft of any session */
-	double credit; /* a purse of all sessions together: what a new one begins with */
+	double credit; /* a purse of all sessions together: what a new one begins with; NAN: nobody has drafted */
+	uint32_t sessions; /* of the last pass */
+	double promised, brought; /* by trials at K = 0, in iterations; both fade (yield_trust) */
 	uint32_t
 		hopeless; /* decisions since one that no acceptance would have turned was tried all the same */
 	uint64_t iteration; /* the last pass that cost has seen */

@@ -65,6 +65,12 @@ static void explain_rule(const struct policy_state *s, struct explanation *out)
 	case YIELD_PROOF:
 		explain_trial(s, out);
 		break;
+	case YIELD_CATCHING_UP:
+		explain_say(out,
+			"K = 0 until the drafter, which has not followed the session, has read it "
+			"(%u tokens); then a draft is tried.",
+			s->yield.behind);
+		break;
 	case YIELD_EMPTY:
 		explain_say(out,
 			"K = 0 because the purse is empty: speculation has lost against K = 0 what "

@@ -72,7 +72,9 @@ bool policy_lookup(
 		return true;
 	}
 	struct policy_defaults defaults;
-	if (page_read(&page->defaults_lock, &page->defaults, &defaults, sizeof(defaults)))
+	if (page_read(&page->defaults_lock, &page->defaults, &defaults, sizeof(defaults))) {
 		out->k = clamp_k(defaults.k);
+		out->unfollowed = defaults.unfollowed;
+	}
 	return false;
 }

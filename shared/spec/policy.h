@@ -10,7 +10,7 @@
 #include "shared/ipc/ring.h"
 
 #define POLICY_REGION "policy"
-#define POLICY_LAYOUT 2
+#define POLICY_LAYOUT 3
 
 enum { POLICY_RECORD_SLOTS = 4096 };
 
@@ -57,7 +57,7 @@ struct policy_session {
 	 * first trial_n iterations that see this trial_id, k_then after them. trial_n 0: k holds. */
 	uint32_t trial_id, trial_n, k_then;
 	uint32_t
-		unfollowed; /* 1: at K = 0 the drafter need not follow: no acceptance would make it pay */
+		unfollowed; /* 1: at K = 0 the drafter need not follow: no draft will be asked for soon */
 };
 
 /* Who obeys a trial remembers how much of it is over. */
@@ -72,8 +72,9 @@ struct policy_page {
 	struct page_lock defaults_lock;
 	uint32_t pad;
 	struct policy_defaults {
-		uint32_t k; /* for sessions the policy has not seen */
+		uint32_t k, unfollowed; /* for sessions the policy has not seen, as theirs */
 		uint32_t run_ahead; /* drafter: 1 = draft on from "all accepted" */
+		uint32_t pad;
 		char name[32]; /* "static:3", "cascade" */
 	} defaults;
 	struct policy_page_session {

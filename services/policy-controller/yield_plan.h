@@ -1,0 +1,60 @@
+/*
+ * What the parts of yield share while a plan is made (yield.c chooses, yield_explore.c tries).
+ * Internal to yield; pure.
+ */
+#pragma once
+
+#include "services/policy-controller/policy.h"
+
+#define YIELD_WARM_DRAFTS \
+	3.0 /* in a row, before what a draft costs is known; until then trials are longer by one */
+#define YIELD_FIRST_DRAFTS 8u /* of a session, that say what the next one may begin with */
+
+struct yield_plan_pass {
+	struct yield_shared *shared;
+	struct policy_state **states;
+	uint32_t n, sessions, others;
+	double rate; /* tokens per ns, R */
+};
+
+struct yield_choice {
+	double rate[LIMIT_DRAFT + 1];
+	double hope; /* yield_change_worth */
+	double sd[LIMIT_DRAFT + 1], sd_cost[LIMIT_DRAFT + 1]; /* relative; of the cost alone */
+	double other_gain, other_extra, other_wait; /* of the rest of the batch */
+};
+
+uint32_t yield_method(const struct policy_state *s);
+/* What a pass with so many extra tokens takes, ns; between two whole numbers, in proportion. */
+double plan_pass_at(const struct yield_shared *shared, double extra);
+/* Tokens per ns of a pass that gains so many tokens from so many extra ones and waits so long for
+ * drafts. */
+double plan_rate_of(const struct yield_plan_pass *p, double gained, double extra, double wait);
+/* The wait for the session's draft of k tokens, ns. */
+double plan_wait_of(const struct policy_state *s, uint32_t k);
+
+/* What speculation would win, as a share of the rate at K = 0, if the session had changed into just
+ * any: the mean over three acceptances of what the best K gives. waits: with the wait for drafts,
+ * as far as it is known. */
+double yield_change_worth(const struct yield_plan_pass *p, const struct policy_state *s,
+	const struct yield_choice *c, bool waits);
+/* The K worth trying: the largest surplus of what it may bring over what it costs; `best` when
+ * there is none. */
+uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
+	const struct yield_choice *c, uint32_t best);
+
+/* What a new session may lose, in iterations: a purse; more where sessions before it have won more than
+ * that, which those that are served side by side share; less where they lost theirs. */
+double yield_grant(const struct policy_state *s);
+/* Now and then: shared->first_k. */
+void yield_choose_first(const struct yield_plan_pass *p);
+
+/* What trials at K = 0 brought as a share of what they had promised, over all sessions lately: what
+ * the next one's promise is worth, 0 to 1. */
+double yield_trust(const struct yield_shared *shared);
+/* A trial of k, whose figures the view has, is begun. */
+void yield_trust_promised(struct yield_shared *shared, const struct yield_view *view, uint32_t k);
+/* Drafting won so many iterations, or lost them. */
+void yield_trust_won(struct yield_shared *shared, double won);
+/* A pass. */
+void yield_trust_fade(struct yield_shared *shared);
