@@ -57,8 +57,8 @@ ATTENTION_INLINE void value_tile(enum kv_type type, const struct attention_pass 
 				factor);
 	}
 	for (uint32_t i = 0; i < n;) {
-		const uint32_t end = n - i < FETCH_STEPS ? n : i + FETCH_STEPS;
-		struct fetch_lines lines = kv_fetch(fetch, p, FETCH_STEPS);
+		const uint32_t end = n - i < FETCH_STEPS(H) ? n : i + FETCH_STEPS(H);
+		struct fetch_lines lines = kv_fetch(fetch, p, FETCH_STEPS(H));
 
 		for (; i < end; i++, p++) {
 			const uint8_t *value = kv_at(values, i);
@@ -108,9 +108,10 @@ ATTENTION_INLINE void values_of(enum kv_type type, const struct attention_pass *
 	const struct kv_view *values, const struct attention_run *run, struct kv_fetch *fetch)
 {
 	const uint32_t tiles = run->rows * ((pass->job->v_dim + 15) / 16) / V16_TILE;
+	const uint32_t steps = FETCH_STEPS(run->rows);
 	uint32_t row = run->row, left = run->rows;
 
-	kv_fetch_in(fetch, (tiles ? tiles : 1) * ((run->n + FETCH_STEPS - 1) / FETCH_STEPS));
+	kv_fetch_in(fetch, (tiles ? tiles : 1) * ((run->n + steps - 1) / steps));
 	for (; left >= 8 && V16_TILE == 16; left -= 8, row += 8)
 		value_rows(type, pass, values, run, row, 8, fetch);
 	for (; left >= 4 && V16_TILE == 16; left -= 4, row += 4)

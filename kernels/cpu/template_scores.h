@@ -11,8 +11,9 @@
  * their own. */
 #define SCORE_ROWS(type) (V16_TILE == 4 ? 2u : (type) == KV_Q8_0 ? 4u : 8u)
 #define SCORE_TILE(type) (SCORE_ROWS(type) * (V16_TILE == 4 && (type) == KV_Q8_0 ? 1 : 2))
-/* Values of the keys, or cells of the values, that a tile takes from one kv_fetch to the next: a line is fetched with each. */
-enum { FETCH_STEPS = 16 };
+/* Values of the keys, or cells of the values, that a tile of H rows takes from one kv_fetch to the next: a line is fetched with
+ * each, and the fewer rows there are the more lines come at once. */
+#define FETCH_STEPS(H) ((H) < 4 ? 4u : 16u)
 /* Scores of a row: a chunk's, and what is filled up behind them. */
 #define SCORES_STRIDE (ATTENTION_CHUNK + 16)
 
@@ -57,7 +58,7 @@ static inline struct fetch_lines kv_fetch(
 	const uint32_t left = fetch->n - fetch->next, n = fetch->step < left ? fetch->step : left;
 	const uint32_t *cells = fetch->view.cells + fetch->next;
 	const size_t most = (size_t)CACHE_LINE * steps;
-	size_t bytes = (size_t)n * fetch->length;
+	size_t bytes = (size_t)n * fetch->length, step;
 
 	if (n == 0)
 		return (struct fetch_lines){idle, 0};
@@ -70,8 +71,10 @@ static inline struct fetch_lines kv_fetch(
 	}
 	const uint8_t *first = fetch->view.base + cells[0] * fetch->view.bytes;
 
-	for (; bytes > most; bytes -= bytes - most < CACHE_LINE ? bytes - most : CACHE_LINE)
-		__builtin_prefetch(first + bytes - 1);
+	for (; bytes > most; first += step, bytes -= step) {
+		step = bytes - most < CACHE_LINE ? bytes - most : CACHE_LINE;
+		__builtin_prefetch(first);
+	}
 	return (struct fetch_lines){first, bytes / steps};
 }
 
@@ -101,8 +104,8 @@ ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass 
 	for (uint32_t s = 0; s < V16_TILE; s++)
 		sum[s] = v16_set1(0);
 	while (d < k_dim) {
-		const size_t end = d + FETCH_STEPS < k_dim ? d + FETCH_STEPS : k_dim;
-		struct fetch_lines lines = kv_fetch(fetch, q, FETCH_STEPS);
+		const size_t end = d + FETCH_STEPS(H) < k_dim ? d + FETCH_STEPS(H) : k_dim;
+		struct fetch_lines lines = kv_fetch(fetch, q, FETCH_STEPS(H));
 
 		for (; d < end; d++, q++) {
 			struct v16 k[V16_TILE];
@@ -170,12 +173,16 @@ ATTENTION_INLINE void score_q8_tile(const struct attention_pass *pass, const uin
 				v16_mul(sum[h * V + v], scale));
 }
 
+/* What a tile of H rows takes: so many times 16 cells. */
+#define SCORE_TURNS(type, H) \
+	(SCORE_TILE(type) / (H) < CHUNK_TURNS ? SCORE_TILE(type) / (H) : CHUNK_TURNS)
+
 /* All scores of H rows, of whole vectors of cells: what lies around the run's is not used. */
 ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass *pass,
 	const struct chunk_keys *keys, const struct attention_run *run, uint32_t row,
 	const uint32_t H, struct kv_fetch *fetch)
 {
-	const uint32_t most = SCORE_TILE(type) / H, V = most < CHUNK_TURNS ? most : CHUNK_TURNS;
+	const uint32_t V = SCORE_TURNS(type, H);
 	const uint32_t end = (run->first + run->n + KV_TURN - 1) / KV_TURN;
 	float *scores = pass->scores + (size_t)row * SCORES_STRIDE;
 	uint32_t g = run->first / KV_TURN;
@@ -199,9 +206,11 @@ ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass 
 ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *pass,
 	const struct chunk_keys *keys, const struct attention_run *run, struct kv_fetch *fetch)
 {
-	const uint32_t H = SCORE_ROWS(type), steps = type == KV_Q8_0 ? Q8_BLOCK : FETCH_STEPS;
-	const uint32_t tiles = (run->rows + H - 1) / H * CHUNK_TURNS * H / SCORE_TILE(type);
-	uint32_t row = run->row, left = run->rows;
+	const uint32_t H = SCORE_ROWS(type), rows = run->rows;
+	const uint32_t steps = type == KV_Q8_0 ? Q8_BLOCK : FETCH_STEPS(rows);
+	const uint32_t tiles = rows < H ? CHUNK_TURNS / SCORE_TURNS(type, 1)
+					: rows / H * (CHUNK_TURNS / SCORE_TURNS(type, H));
+	uint32_t row = run->row, left = rows;
 
 	kv_fetch_in(fetch, tiles * ((pass->job->k_dim + steps - 1) / steps));
 	for (; left >= H; left -= H, row += H)
