@@ -36,8 +36,8 @@ static size_t op_attention_scratch(uint32_t rows, uint32_t k_dim, uint32_t v_dim
 	       round_16(rows) + keys_floats(k_dim) + wide * v_dim;
 }
 
-/* out[r][e] = fma(p[r][i], v[i][e], out[r][e]) for the cells i in order, of H rows and the 16 * D values e from d on, or
- * the `some` < 16 last ones (D == 1). */
+/* out[r][e] = out[r][e] * factor[r], then fma(p[r][i], v[i][e], out[r][e]) for the cells i in order, of H rows and the
+ * 16 * D values e from d on, or the `some` < 16 last ones (D == 1). */
 ATTENTION_INLINE void value_tile(enum kv_type type, const struct attention_pass *pass,
 	const struct kv_view *values, const struct attention_run *run, size_t row, const uint32_t H,
 	size_t d, const uint32_t D, uint32_t some, struct kv_fetch *fetch)
@@ -48,18 +48,23 @@ ATTENTION_INLINE void value_tile(enum kv_type type, const struct attention_pass 
 	const uint32_t n = run->n;
 	struct v16 sum[V16_TILE];
 
-	for (uint32_t h = 0; h < H; h++)
-		for (uint32_t e = 0; e < D; e++)
-			sum[h * D + e] = some ? v16_load_n(out + h * v_dim, some)
-					      : v16_load(out + h * v_dim + (size_t)16 * e);
-	for (uint32_t i = 0; i < n;) {
-		const uint32_t end = n - i < FETCH_STEPS ? n : i + FETCH_STEPS;
+	for (uint32_t h = 0; h < H; h++) {
+		const struct v16 factor = v16_set1(pass->factor[row - run->row + h]);
 
-		kv_fetch(fetch);
+		for (uint32_t e = 0; e < D; e++)
+			sum[h * D + e] = v16_mul(some ? v16_load_n(out + h * v_dim, some)
+						      : v16_load(out + h * v_dim + (size_t)16 * e),
+				factor);
+	}
+	for (uint32_t i = 0; i < n;) {
+		const uint32_t end = n - i < FETCH_STEPS(H) ? n : i + FETCH_STEPS(H);
+		struct fetch_lines lines = kv_fetch(fetch, p, FETCH_STEPS(H));
+
 		for (; i < end; i++, p++) {
 			const uint8_t *value = kv_at(values, i);
 			struct v16 v[V16_TILE];
 
+			fetch_line(&lines);
 			for (uint32_t e = 0; e < D; e++)
 				v[e] = some ? kv_n(type, value, d, some)
 					    : kv_16(type, value, d + 16 * e);
@@ -103,9 +108,10 @@ ATTENTION_INLINE void values_of(enum kv_type type, const struct attention_pass *
 	const struct kv_view *values, const struct attention_run *run, struct kv_fetch *fetch)
 {
 	const uint32_t tiles = run->rows * ((pass->job->v_dim + 15) / 16) / V16_TILE;
+	const uint32_t steps = FETCH_STEPS(run->rows);
 	uint32_t row = run->row, left = run->rows;
 
-	kv_fetch_in(fetch, (tiles ? tiles : 1) * ((run->n + FETCH_STEPS - 1) / FETCH_STEPS));
+	kv_fetch_in(fetch, (tiles ? tiles : 1) * ((run->n + steps - 1) / steps));
 	for (; left >= 8 && V16_TILE == 16; left -= 8, row += 8)
 		value_rows(type, pass, values, run, row, 8, fetch);
 	for (; left >= 4 && V16_TILE == 16; left -= 4, row += 4)
@@ -190,7 +196,6 @@ struct attention_chunk {
 static void attention_run(const struct attention_pass *pass, const struct attention_chunk *chunk,
 	const struct attention_run *run, bool fetch)
 {
-	const uint32_t v_dim = pass->job->v_dim;
 	struct kv_view values = chunk->values;
 	struct kv_fetch none = {0}, with_scores = fetch ? chunk->with_scores : none,
 			with_values = fetch ? chunk->with_values : none;
@@ -198,11 +203,6 @@ static void attention_run(const struct attention_pass *pass, const struct attent
 	values.cells += run->first;
 	attention_typed[chunk->turned.type].scores(pass, &chunk->turned, run, &with_scores);
 	weigh(pass, run);
-	for (uint32_t r = 0; r < run->rows; r++)
-		/* exp(0) is 1, and times 1 changes nothing. */
-		if (pass->factor[r] != 1.0f)
-			scale_by(pass->job->part.out + (size_t)(run->row + r) * v_dim, v_dim,
-				pass->factor[r]);
 	attention_typed[chunk->value_type].values(pass, &values, run, &with_values);
 }
 
@@ -335,11 +335,14 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 /* A query head in the form that keys of blocks are multiplied with. */
 static void quantise_query(const float *q, uint32_t k_dim, struct q8_block *out)
 {
-	for (uint32_t d = 0; d < k_dim; d += Q8_BLOCK, out++) {
+	const uint32_t whole = k_dim / Q8_BLOCK * Q8_BLOCK;
+
+	op_quantise_q8(q, whole, out);
+	if (whole < k_dim) {
 		float padded[Q8_BLOCK] = {0};
 
-		memcpy(padded, q + d, (k_dim - d < Q8_BLOCK ? k_dim - d : Q8_BLOCK) * sizeof(*q));
-		op_quantise_q8(padded, Q8_BLOCK, out);
+		memcpy(padded, q + whole, (k_dim - whole) * sizeof(*q));
+		op_quantise_q8(padded, Q8_BLOCK, out + whole / Q8_BLOCK);
 	}
 }
 

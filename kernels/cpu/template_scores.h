@@ -5,13 +5,15 @@
 #pragma once
 
 #include "kernels/cpu/template_keys.h"
+#include "shared/base/limits.h"
 
 /* Rows of a tile of scores, and its sums: what is widened for one row serves them all. A block's integers need sums of
  * their own. */
 #define SCORE_ROWS(type) (V16_TILE == 4 ? 2u : (type) == KV_Q8_0 ? 4u : 8u)
 #define SCORE_TILE(type) (SCORE_ROWS(type) * (V16_TILE == 4 && (type) == KV_Q8_0 ? 1 : 2))
-/* Values of the keys, and cells of the values, that a tile takes between two fetches. */
-enum { FETCH_STEPS = 4 };
+/* Values of the keys, or cells of the values, that a tile of H rows takes from one kv_fetch to the next: a line is fetched with
+ * each, and the fewer rows there are the more lines come at once. */
+#define FETCH_STEPS(H) ((H) < 4 ? 4u : 16u)
 /* Scores of a row: a chunk's, and what is filled up behind them. */
 #define SCORES_STRIDE (ATTENTION_CHUNK + 16)
 
@@ -42,14 +44,44 @@ static size_t round_16(size_t n)
 	return (n + 15) / 16 * 16;
 }
 
-static inline void kv_fetch(struct kv_fetch *fetch)
-{
-	for (uint32_t i = fetch->step; i && fetch->next < fetch->n; i--) {
-		const uint8_t *p = kv_at(&fetch->view, fetch->next++);
+/* Addresses to fetch one by one, `step` bytes apart. */
+struct fetch_lines {
+	const uint8_t *at;
+	size_t step;
+};
 
-		for (uint32_t b = 0; b < fetch->length; b += 64)
-			__builtin_prefetch(p + b);
+/* The next vectors, as lines to fetch in `steps` steps of a loop, which so has no branch for it. What lies in several places
+ * and what is too long for the loop is fetched at once; `idle`, which is in use anyway, stands for nothing left. */
+static inline struct fetch_lines kv_fetch(
+	struct kv_fetch *fetch, const void *idle, const uint32_t steps)
+{
+	const uint32_t left = fetch->n - fetch->next, n = fetch->step < left ? fetch->step : left;
+	const uint32_t *cells = fetch->view.cells + fetch->next;
+	const size_t most = (size_t)CACHE_LINE * steps;
+	size_t bytes = (size_t)n * fetch->length, step;
+
+	if (n == 0)
+		return (struct fetch_lines){idle, 0};
+	fetch->next += n;
+	if (cells[n - 1] - cells[0] != n - 1 || fetch->length != fetch->view.bytes) {
+		for (uint32_t i = 0; i < n; i++)
+			for (uint32_t b = 0; b < fetch->length; b += CACHE_LINE)
+				__builtin_prefetch(kv_at(&fetch->view, fetch->next - n + i) + b);
+		return (struct fetch_lines){idle, 0};
 	}
+	const uint8_t *first = fetch->view.base + cells[0] * fetch->view.bytes;
+
+	for (; bytes > most; first += step, bytes -= step) {
+		step = bytes - most < CACHE_LINE ? bytes - most : CACHE_LINE;
+		__builtin_prefetch(first);
+	}
+	return (struct fetch_lines){first, bytes / steps};
+}
+
+static inline void fetch_line(struct fetch_lines *lines)
+{
+	__builtin_prefetch(lines->at);
+	lines->at += lines->step;
 }
 
 /* All of it in `calls` calls. */
@@ -72,12 +104,13 @@ ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass 
 	for (uint32_t s = 0; s < V16_TILE; s++)
 		sum[s] = v16_set1(0);
 	while (d < k_dim) {
-		const size_t end = d + FETCH_STEPS < k_dim ? d + FETCH_STEPS : k_dim;
+		const size_t end = d + FETCH_STEPS(H) < k_dim ? d + FETCH_STEPS(H) : k_dim;
+		struct fetch_lines lines = kv_fetch(fetch, q, FETCH_STEPS(H));
 
-		kv_fetch(fetch);
 		for (; d < end; d++, q++) {
 			struct v16 k[V16_TILE];
 
+			fetch_line(&lines);
 			for (uint32_t v = 0; v < V; v++)
 				k[v] = kv_turned_16(type, turned[v], d);
 			for (uint32_t h = 0; h < H; h++) {
@@ -107,13 +140,14 @@ ATTENTION_INLINE void score_q8_tile(const struct attention_pass *pass, const uin
 		sum[s] = v16_set1(0);
 	for (uint32_t b = 0; b < n_blocks; b++, q++) {
 		const size_t at = (size_t)b * KV_TURN * KV_BLOCK_BYTES;
+		struct fetch_lines lines = kv_fetch(fetch, q, Q8_BLOCK / 4);
 		struct i16 dot[SCORE_TILE(KV_Q8_0)];
 
-		kv_fetch(fetch);
 		for (uint32_t h = 0; h < H; h++)
 			for (uint32_t v = 0; v < V; v++)
 				dot[h * V + v] = i16_dot_begin(&q[(size_t)h * n_blocks]);
-		for (uint32_t i = 0; i < Q8_BLOCK; i += 4)
+		for (uint32_t i = 0; i < Q8_BLOCK; i += 4) {
+			fetch_line(&lines);
 			for (uint32_t v = 0; v < V; v++) {
 				struct i8x64 k = i8x64_load(
 					turned[v] + at + KV_TURN * (sizeof(uint16_t) + i));
@@ -122,6 +156,7 @@ ATTENTION_INLINE void score_q8_tile(const struct attention_pass *pass, const uin
 					dot[h * V + v] = i16_dot(
 						dot[h * V + v], k, q[(size_t)h * n_blocks].q + i);
 			}
+		}
 		for (uint32_t v = 0; v < V; v++) {
 			struct v16 d =
 				v16_load_f16((const uint16_t *)(const void *)(turned[v] + at));
@@ -138,12 +173,16 @@ ATTENTION_INLINE void score_q8_tile(const struct attention_pass *pass, const uin
 				v16_mul(sum[h * V + v], scale));
 }
 
+/* What a tile of H rows takes: so many times 16 cells. */
+#define SCORE_TURNS(type, H) \
+	(SCORE_TILE(type) / (H) < CHUNK_TURNS ? SCORE_TILE(type) / (H) : CHUNK_TURNS)
+
 /* All scores of H rows, of whole vectors of cells: what lies around the run's is not used. */
 ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass *pass,
 	const struct chunk_keys *keys, const struct attention_run *run, uint32_t row,
 	const uint32_t H, struct kv_fetch *fetch)
 {
-	const uint32_t most = SCORE_TILE(type) / H, V = most < CHUNK_TURNS ? most : CHUNK_TURNS;
+	const uint32_t V = SCORE_TURNS(type, H);
 	const uint32_t end = (run->first + run->n + KV_TURN - 1) / KV_TURN;
 	float *scores = pass->scores + (size_t)row * SCORES_STRIDE;
 	uint32_t g = run->first / KV_TURN;
@@ -167,9 +206,11 @@ ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass 
 ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *pass,
 	const struct chunk_keys *keys, const struct attention_run *run, struct kv_fetch *fetch)
 {
-	const uint32_t H = SCORE_ROWS(type), steps = type == KV_Q8_0 ? Q8_BLOCK : FETCH_STEPS;
-	const uint32_t tiles = (run->rows + H - 1) / H * CHUNK_TURNS * H / SCORE_TILE(type);
-	uint32_t row = run->row, left = run->rows;
+	const uint32_t H = SCORE_ROWS(type), rows = run->rows;
+	const uint32_t steps = type == KV_Q8_0 ? Q8_BLOCK : FETCH_STEPS(rows);
+	const uint32_t tiles = rows < H ? CHUNK_TURNS / SCORE_TURNS(type, 1)
+					: rows / H * (CHUNK_TURNS / SCORE_TURNS(type, H));
+	uint32_t row = run->row, left = rows;
 
 	kv_fetch_in(fetch, tiles * ((pass->job->k_dim + steps - 1) / steps));
 	for (; left >= H; left -= H, row += H)
