@@ -301,26 +301,47 @@ static double log_double(double x)
 	return (double)exponent * 0.6931471805599453 + 2 * s * series;
 }
 
+static double gumbel_of(double u)
+{
+	return -log_double(-log_double(u));
+}
+
 double sampler_gumbel(uint64_t seed, uint64_t position, uint32_t token)
 {
-	return -log_double(-log_double(rand_uniform(seed, RAND_GUMBEL, position, token)));
+	return gumbel_of(rand_uniform(seed, RAND_GUMBEL, position, token));
 }
 
 struct race {
-	double best;
+	double best, z_max; /* z_max: no token that enters has a larger z */
+	double margin; /* far more than the rounding of a score */
+	double hopeless; /* a draw of so much or less loses with any z that there is */
 	uint32_t token;
 };
 
-/* Enters a token into the argmax of z + G. Most need no noise: what cannot win with the largest G there is. */
+static struct race race_begin(float z_max)
+{
+	return (struct race){.best = -INFINITY,
+		.z_max = (double)z_max,
+		.margin = 1e-9 * (1 + fabs((double)z_max)),
+		.token = UINT32_MAX};
+}
+
+/* Enters a token into the argmax of z + G. Most need no noise: what cannot win with the largest G there is; and where the
+ * logits are flat, what has drawn less than a loser whom the largest z would not have helped. */
 static inline void race_enter(struct race *race, const struct sampler_params *params,
 	uint64_t position, uint32_t token, float z)
 {
 	if ((double)z + GUMBEL_MAX < race->best)
 		return;
-	double score = (double)z + sampler_gumbel(params->seed, position, token);
+	double u = rand_uniform(params->seed, RAND_GUMBEL, position, token);
+	if (u <= race->hopeless)
+		return;
+	double noise = gumbel_of(u), score = (double)z + noise;
 	if (score > race->best || (score == race->best && token < race->token)) {
 		race->best = score;
 		race->token = token;
+	} else if (race->z_max + noise + race->margin < race->best) {
+		race->hopeless = u;
 	}
 }
 
@@ -329,7 +350,7 @@ static int32_t pick_unfiltered(struct sampler *sampler, const struct sampler_par
 	uint32_t top, uint64_t position, float *confidence)
 {
 	const float *z = sampler->logits;
-	struct race race = {-INFINITY, UINT32_MAX};
+	struct race race = race_begin(z[top]);
 	race_enter(&race, params, position, top, z[top]);
 	for (uint32_t i = 0; i < sampler->n_vocab; i++)
 		if (i != top && z[i] != -INFINITY)
@@ -344,7 +365,7 @@ static int32_t pick_filtered(struct sampler *sampler, const struct sampler_param
 	uint32_t top, uint64_t position, float *confidence)
 {
 	double sum = keep(sampler, params, top);
-	struct race race = {-INFINITY, UINT32_MAX};
+	struct race race = race_begin(sampler->logits[top]);
 	float chosen = 0;
 	for (uint32_t i = 0; i < sampler->n_dist; i++) {
 		uint32_t token = (uint32_t)sampler->dist[i].token;

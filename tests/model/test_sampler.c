@@ -201,11 +201,8 @@ static void the_noise_is_minus_log_minus_log_of_the_uniform(void **state)
 	}
 }
 
-/* Without its shortcut (what cannot win draws no noise) the argmax is the same. */
-static void the_token_is_the_argmax_of_logit_and_noise(void **state)
+static void pick_argmaxes(void)
 {
-	(void)state;
-	params.temperature = 0.7f;
 	params.seed = 77;
 	for (uint64_t position = 0; position < 2000; position++) {
 		double best = -INFINITY;
@@ -219,6 +216,24 @@ static void the_token_is_the_argmax_of_logit_and_noise(void **state)
 			}
 		}
 		assert_int_equal(pick(position), expected);
+	}
+}
+
+/* Without its shortcuts (what cannot win draws no noise, or is not taken the logarithm of) the argmax is the same. */
+static void the_token_is_the_argmax_of_logit_and_noise(void **state)
+{
+	(void)state;
+	params.temperature = 0.7f;
+	pick_argmaxes();
+	/* Flat: every token may win. */
+	params.temperature = 50;
+	pick_argmaxes();
+	/* The noise is as large as what the logits are rounded to, or lost in it. */
+	params.temperature = 1;
+	for (float raised = 1e6f; raised < 1e18f; raised *= 1e3f) {
+		for (uint32_t i = 0; i < V; i++)
+			logits[i] = raised + (float)(i % 3);
+		pick_argmaxes();
 	}
 }
 
