@@ -95,8 +95,8 @@ class Service:
         self.stop()
 
     def wait_ready(self, timeout=90):
-        end = time.monotonic() + timeout * PATIENCE
-        while time.monotonic() < end:
+        patience = Patience(timeout)
+        while patience.lasts():
             if self.process.poll() is not None:
                 raise RuntimeError(f"outrider up ended with {self.process.returncode}:\n{self.log_text()}")
             if all(p["state"].startswith(("ready", "idle")) for p in self.status()):
@@ -245,10 +245,23 @@ def chi_square_limit(freedom, sigmas=4.75):
     return freedom * (1 - spread + sigmas * math.sqrt(spread)) ** 3
 
 
+class Patience:
+    """Time that is left, whatever the machine did meanwhile: of a pause, in which nobody got further, little counts."""
+
+    def __init__(self, seconds):
+        self.left, self.at = seconds * PATIENCE, time.monotonic()
+
+    def lasts(self):
+        now = time.monotonic()
+        self.left -= min(now - self.at, 2)
+        self.at = now
+        return self.left > 0
+
+
 def until(condition, timeout=60, every=0.05):
     """Whether the condition came true in time; it is looked at every so many seconds."""
-    end = time.monotonic() + timeout * PATIENCE
-    while time.monotonic() < end:
+    patience = Patience(timeout)
+    while patience.lasts():
         if condition():
             return True
         time.sleep(every)
