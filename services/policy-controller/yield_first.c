@@ -14,7 +14,8 @@ double yield_grant(const struct policy_state *s)
 	double purse = s->settings.purse, credit = s->shared->credit;
 	if (isnan(credit))
 		return purse;
-	double more = fmin(fmax(credit - purse, 0) / fmax(s->shared->sessions, 1), purse * MORE_MAX);
+	double more =
+		fmin(fmax(credit - purse, 0) / fmax(s->shared->sessions, 1), purse * MORE_MAX);
 	return fmax(fmin(credit, purse) + more, purse * FIRST_SHARE);
 }
 
