@@ -4,7 +4,7 @@
 #include <math.h>
 
 #define FIRST_SHARE 0.5 /* of a purse, that every session begins with at least */
-#define MORE_MAX 1.0 /* purses */
+#define MORE_MAX 2.0 /* purses */
 #define FIRST_EVERY 16u /* plans */
 #define FIRST_TOKENS 24.0 /* reached in first drafts, before they decide */
 #define FIRST_GAIN 1.02 /* times the rate at K = 0 */
