@@ -9,6 +9,7 @@
 #define LEVEL_GAIN 0.125 /* of a well known cell's deviation that goes into the level */
 #define TRUSTED 8.0f /* weight at which half of a cell's deviation is the level's */
 #define OWN_SHARE 0.75f /* of a well known cell's step that it gives up to the level */
+#define MISSING_SHARE 0.1f /* what is left of both where experts are missing */
 #define DEVIATION_MAX 0.7 /* ln 2: no single pass is believed to be off by more */
 #define NEIGHBOUR_TRUST 0.1f /* of a neighbour's evidence, for a curve that begins as it */
 #define RESIDUAL_PRIOR 1.0f
@@ -198,8 +199,9 @@ static void follow_cache(struct cost *cost, const struct cost_pass *pass)
 }
 
 /* One time into its cell and into the level. What a well known cell deviates by is the machine's
- * doing; in an unknown one it is the shape's. */
-static void learn_time(struct cost_curve *curve, uint32_t extra, double ns)
+ * doing; in an unknown one it is the shape's. So it is where experts are missing: longer passes
+ * bring each other more misses, and a pass at K = 0 would be no slower for that. */
+static void learn_time(struct cost_curve *curve, uint32_t extra, double ns, bool missing)
 {
 	struct cost_cell *cell = &curve->cells[cell_of(extra)];
 	double believed = shape(curve, extra);
@@ -212,6 +214,8 @@ static void learn_time(struct cost_curve *curve, uint32_t extra, double ns)
 	if (cell->weight >= 2)
 		deviation = fmin(fmax(deviation, -DEVIATION_MAX), DEVIATION_MAX);
 	double known = (double)(cell->weight / (cell->weight + TRUSTED));
+	if (missing && extra > 0)
+		known *= (double)MISSING_SHARE;
 	double gain =
 		extra == 0 ? fmax(LEVEL_GAIN, 1 / (1 + (double)cell->weight)) : LEVEL_GAIN * known;
 	double before = curve->level_ns;
@@ -243,7 +247,7 @@ void cost_observe(struct cost *cost, const struct cost_pass *pass)
 		return;
 	follow_cache(cost, pass);
 	struct cost_curve *curve = curve_at(cost, pass->sessions);
-	learn_time(curve, pass->extra, (double)pass->ns);
+	learn_time(curve, pass->extra, (double)pass->ns, cost->state > 0);
 	if (pass->experts > 0)
 		learn_experts(curve, pass->extra, pass->experts);
 	/* The growth of experts is the model's, and changes slowly. */

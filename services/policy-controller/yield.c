@@ -12,7 +12,7 @@
 #define COST_DOUBT 0.3 /* relative, of the ratio of two pass times e apart, nothing known */
 #define EARNED_SHARE 0.1 /* purses that a won iteration adds to what the purse may hold */
 #define EARNED_MAX 3.0
-#define CREDIT_PURSES 8.0 /* the most that sessions leave to those after them */
+#define CREDIT_PURSES 4.0 /* the most that sessions leave to those after them */
 #define PURSE_FLOOR (-1.0)
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations */
@@ -110,7 +110,7 @@ static void observe_draft(struct policy_state *s, const struct iteration_record 
 	uint32_t method = yield_method(s);
 	struct acceptance *pool = &s->shared->pool[method];
 	if (y->drafts++ < YIELD_FIRST_DRAFTS)
-		acceptance_observe(&s->shared->firsts[method], NULL, record, &knobs);
+		acceptance_observe(&s->shared->firsts[method], pool, record, &knobs);
 	cost_draft_observe(
 		&s->shared->cost, method, steps_of(record, method), record->draft_ns, first);
 	acceptance_observe(pool, NULL, record, &knobs);

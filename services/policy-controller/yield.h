@@ -32,6 +32,10 @@
  * knowledge gradient's bound on the value of information), and never beyond the purse. A trial is
  * of one iteration, which the verifier counts (struct policy_session, trial_n): it costs no more
  * when its record is read late. No random numbers: the same records give the same decisions.
+ * Promises are held against what came of them: what drafting brought, over all sessions lately, as a
+ * share of what trials at K = 0 had promised is what the next promise is worth (yield_trust). So what
+ * did not pay in the sessions before is tried seldom in the next one, and again when it pays or is
+ * long ago.
  *
  * The purse makes K = 0 the floor, whatever the estimates believe: it holds what speculation may
  * still lose against K = 0, in iterations at K = 0. It begins with `purse`, grows by `spend` an
@@ -39,7 +43,16 @@
  * that has won more), and shrinks by what was measured to be lost. Empty, K is 0 until it holds a
  * trial again. A session therefore never loses more than purse + spend * iterations, even with an
  * adversary for a model. Many short sessions would each lose a purse: a new one begins with what
- * the sessions before it left of theirs, but with enough for a trial.
+ * the sessions before it left of theirs, but with enough for a trial; and with up to a purse more
+ * where they have won that.
+ *
+ * Before the first record. A session that the controller has not seen yet begins with the K that
+ * the first drafts of the sessions before it would have paid for (page, defaults): where answers are
+ * short, waiting for its own would be most of it.
+ *
+ * The drafter at K = 0. Following a session costs processor time and memory bandwidth that the pass
+ * would use. After some iterations without a draft the drafter need not follow; it catches up, at
+ * K = 0, before a trial is made.
  *
  * What is new. Cascade tries K in runs of 4 iterations and keeps the winner for 16: it pays for
  * every trial in full, and compares windows of 4 noisy samples. Here every iteration informs all K:

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #define FIRST_SHARE 0.5 /* of a purse, that every session begins with at least */
+#define MORE_MAX 2.0 /* purses */
 #define FIRST_EVERY 16u /* plans */
 #define FIRST_TOKENS 24.0 /* reached in first drafts, before they decide */
 #define FIRST_GAIN 1.02 /* times the rate at K = 0 */
@@ -13,7 +14,8 @@ double yield_grant(const struct policy_state *s)
 	double purse = s->settings.purse, credit = s->shared->credit;
 	if (isnan(credit))
 		return purse;
-	double more = fmax(credit - purse, 0) / fmax(s->shared->sessions, 1);
+	double more =
+		fmin(fmax(credit - purse, 0) / fmax(s->shared->sessions, 1), purse * MORE_MAX);
 	return fmax(fmin(credit, purse) + more, purse * FIRST_SHARE);
 }
 

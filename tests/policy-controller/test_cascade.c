@@ -111,6 +111,23 @@ static void utility_below_one_goes_down_and_turns_off_at_k_one(void **state)
 	assert_int_equal(s.cascade.left, 32); /* the first transition to K = 0 doubles S = 16 */
 }
 
+static void the_drafter_rests_while_it_is_off_and_catches_up_before_the_next_trial(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	assert_false(s.unfollowed);
+	feed(&s, 12, 2000, 1); /* 3, 2, 1: none pays */
+	assert_int_equal(s.phase, PHASE_OFF);
+	assert_true(s.unfollowed);
+	while (s.phase == PHASE_OFF) {
+		bool soon = s.cascade.left <= 5;
+		assert_int_equal(s.unfollowed, !soon);
+		feed(&s, 1, 1000, 1);
+	}
+	assert_false(s.unfollowed);
+}
+
 static void utilities_within_a_tenth_end_the_test(void **state)
 {
 	(void)state;
@@ -379,6 +396,8 @@ int main(void)
 		cmocka_unit_test(climbing_goes_on_in_the_direction_that_raised_utility),
 		cmocka_unit_test(falling_utility_turns_back_and_two_falls_end_the_test),
 		cmocka_unit_test(utility_below_one_goes_down_and_turns_off_at_k_one),
+		cmocka_unit_test(
+			the_drafter_rests_while_it_is_off_and_catches_up_before_the_next_trial),
 		cmocka_unit_test(utilities_within_a_tenth_end_the_test),
 		cmocka_unit_test(a_test_has_at_most_m_trials),
 		cmocka_unit_test(climbing_stops_at_k_max),

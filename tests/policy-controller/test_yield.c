@@ -556,6 +556,97 @@ static void the_same_records_give_the_same_decisions(void **state)
 	free(two);
 }
 
+/* n short sessions of the same kind, one after another. */
+static void serve_sessions(
+	struct fixture *f, uint64_t first, uint32_t n, uint32_t tokens, double p, double cost)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct simulated sim = simulated_make(first + i, 0, p, cost);
+		sim.iteration = (first + i) << 20;
+		serve(f, &sim, tokens, NULL);
+	}
+}
+
+static void sessions_that_lost_make_the_next_ones_try_less_until_one_wins(void **state)
+{
+	(void)state;
+	struct fixture *f = make_fixture();
+	serve_sessions(f, 10, 5, 100, 0.15, 0.5);
+	uint64_t early = f->k_sum;
+	serve_sessions(f, 15, 40, 100, 0.15, 0.5);
+	f->k_sum = 0;
+	serve_sessions(f, 55, 5, 100, 0.15, 0.5);
+	assert_true(early > 0 && 2 * f->k_sum < early);
+	f->ms = f->k0_ms = 0;
+	serve_sessions(f, 60, 20, 100, 0.15, 0.5);
+	assert_true(f->ms < 1.02 * f->k0_ms);
+	/* Better ones are found all the same. */
+	serve_sessions(f, 80, 30, 100, 0.9, 0.2);
+	f->k_sum = 0;
+	serve_sessions(f, 110, 5, 100, 0.9, 0.2);
+	assert_true(f->k_sum > 5 * 100 * 3);
+	free(f);
+}
+
+static void a_session_begins_with_the_k_that_first_drafts_paid_for(void **state)
+{
+	(void)state;
+	struct fixture *f = make_fixture();
+	assert_int_equal(f->page.defaults.k, 0);
+	serve_sessions(f, 10, 10, 100, 0.9, 0.2);
+	assert_in_range(f->page.defaults.k, 3, 7);
+	/* What is won while a session goes on is not lost again where sessions begin otherwise. */
+	serve_sessions(f, 20, 12, 100, 0.1, 0.5);
+	assert_int_equal(f->page.defaults.k, 0);
+	free(f);
+}
+
+/* What a session may lose is no more than what those before it won, and it is not lost twice. */
+static void many_sessions_lose_no_more_than_the_first_and_what_was_won(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 20; seed++) {
+		struct fixture *f = make_fixture();
+		double share = uniform(seed, 1);
+		uint32_t n = 0;
+		for (uint64_t i = 0; i < 100; i++, n += 40) {
+			bool pays = uniform(seed, 2 + i) < share * 0.5;
+			serve_sessions(f, 1000 * (seed + 1) + i, 1, 40, pays ? 0.8 : 0.1, 0.4);
+		}
+		const struct settings *s = &f->controller.settings;
+		double lost = (f->ms - f->k0_ms) / 2;
+		assert_true(lost < 4 * s->purse + (s->spend + s->purse / 2 / 40) * n);
+		free(f);
+	}
+}
+
+static void a_drafter_that_rested_catches_up_before_it_is_asked(void **state)
+{
+	(void)state;
+	struct fixture *f = make_fixture();
+	struct simulated sim = simulated_make(7, 0, 0.3, 0.45);
+	uint32_t rested = 0, followed = 0, asked = 0;
+	for (uint32_t i = 0; i < 3000; i++) {
+		struct policy_session page;
+		policy_lookup(&f->page, 0, 7, &page);
+		uint32_t k = next_k(f, &sim);
+		if (k > 0 && rested > 0) {
+			asked++;
+			assert_true(followed * 8 >= rested);
+		}
+		if (k > 0)
+			rested = followed = 0;
+		else if (page.unfollowed)
+			rested++;
+		else
+			followed += rested > 0;
+		struct iteration_record r = step(&sim, k);
+		controller_record(&f->controller, &r);
+	}
+	assert_true(asked > 0);
+	free(f);
+}
+
 static void a_drafter_follows_only_where_its_drafts_could_pay(void **state)
 {
 	(void)state;
@@ -566,7 +657,7 @@ static void a_drafter_follows_only_where_its_drafts_could_pay(void **state)
 	free(f);
 	f = make_fixture();
 	struct simulated cheap = simulated_make(7, 0, 0.02, 0.2);
-	serve(f, &cheap, 200, NULL);
+	serve(f, &cheap, 6, NULL);
 	assert_int_equal(f->controller.sessions[0].k, 0);
 	assert_int_equal(f->page.sessions[0].knobs.unfollowed, 0);
 	free(f);
@@ -616,6 +707,10 @@ int main(void)
 		cmocka_unit_test(lost_records_and_mad_clocks_do_not_skew_utility),
 		cmocka_unit_test(any_record_leaves_k_and_cuts_in_range),
 		cmocka_unit_test(the_same_records_give_the_same_decisions),
+		cmocka_unit_test(sessions_that_lost_make_the_next_ones_try_less_until_one_wins),
+		cmocka_unit_test(a_session_begins_with_the_k_that_first_drafts_paid_for),
+		cmocka_unit_test(many_sessions_lose_no_more_than_the_first_and_what_was_won),
+		cmocka_unit_test(a_drafter_that_rested_catches_up_before_it_is_asked),
 		cmocka_unit_test(a_drafter_follows_only_where_its_drafts_could_pay),
 		cmocka_unit_test(a_policy_changed_within_a_pass_is_not_planned_for),
 	};
