@@ -725,12 +725,13 @@ static void pages_are_found_ahead_as_far_as_the_budget_allows(void **state)
 	expect_in_use(&rig, 32);
 	if (!huge)
 		expect_slots_of_memory(&rig, empty_bytes, 32);
+	/* What is read before its pages were found has only those that were read into. */
 	change_budget(&rig, 96);
 	for (uint32_t l = 0; l < 3; l++)
 		assert_int_equal(run_layer(&rig, l, 0, 32), 32);
 	expect_in_use(&rig, 96);
 	if (!huge)
-		expect_slots_of_memory(&rig, empty_bytes, 96);
+		assert_true(store_bytes(&rig.store) < empty_bytes + 97 * geometry.slot_bytes);
 	assert_int_equal(counter(&rig.store.slots.header->self_served), 0);
 	rig_stop(&rig);
 }
