@@ -21,6 +21,7 @@ struct transfer_options live_options(
 		/* Packing an expert takes longer than multiplying with it once: it pays where it is not loaded again and
 		 * again. */
 		.packs = chosen(config->pack, all),
+		.pages_ahead = true,
 		.spin_ns = (uint64_t)config->spin_ns,
 		.generation = daemon_generation(service->daemon),
 		.quality = &service->quality,

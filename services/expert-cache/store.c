@@ -91,11 +91,12 @@ static int allocate(struct store *store, uint32_t queue_max, struct error *err)
 {
 	const struct slots *slots = &store->slots;
 	store->free_slots = calloc(slots->n_slots, sizeof(*store->free_slots));
+	store->ahead = calloc(slots->n_slots, sizeof(*store->ahead));
 	store->held = calloc(slots->n_slots, sizeof(*store->held));
 	store->notes = calloc(slots->n_slots, sizeof(*store->notes));
 	store->status = calloc((size_t)slots->n_layers * slots->n_experts, 1);
-	if (store->free_slots == NULL || store->held == NULL || store->notes == NULL ||
-		store->status == NULL)
+	if (store->free_slots == NULL || store->ahead == NULL || store->held == NULL ||
+		store->notes == NULL || store->status == NULL)
 		return error_set(
 			err, ENOMEM, "no memory to keep account of %u slots", slots->n_slots);
 	return store_policy_create(store, store->policy, queue_max, &store->policy_state, err);
@@ -272,6 +273,7 @@ void store_close(struct store *store)
 	if (store->policy_state != NULL)
 		store->policy->destroy(store->policy_state);
 	free(store->free_slots);
+	free(store->ahead);
 	free(store->held);
 	free(store->notes);
 	free(store->status);
@@ -416,15 +418,67 @@ void store_give_back(struct store *store, uint32_t slot)
 	publish_in_use(store);
 }
 
+/* Those that have pages go first: the others would take the memory beyond the budget. */
+static uint32_t take_free(struct store *store)
+{
+	uint32_t i = store->n_free - 1;
+	while (store->n_ahead > 0 && !store->ahead[store->free_slots[i]])
+		i--;
+	uint32_t slot = store->free_slots[i];
+	store->free_slots[i] = store->free_slots[--store->n_free];
+	store->n_ahead -= store->ahead[slot];
+	store->ahead[slot] = false;
+	publish_in_use(store);
+	return slot;
+}
+
+/* How many free slots the budget has room for. */
+static uint32_t room(const struct store *store)
+{
+	uint32_t in_use = store_in_use(store);
+	uint32_t left = store->budget > in_use ? store->budget - in_use : 0;
+	return left < store->n_free ? left : store->n_free;
+}
+
+uint32_t store_ahead(struct store *store, uint32_t *slots, uint32_t max)
+{
+	uint32_t n = 0, most = room(store);
+	for (uint32_t i = store->n_free; i-- > 0 && n < max && store->n_ahead < most;) {
+		uint32_t slot = store->free_slots[i];
+		if (store->ahead[slot])
+			continue;
+		store->ahead[slot] = true;
+		store->n_ahead++;
+		slots[n++] = slot;
+	}
+	return n;
+}
+
+bool store_too_far_ahead(const struct store *store)
+{
+	return store->n_ahead > room(store);
+}
+
+void store_drop_ahead(struct store *store)
+{
+	for (uint32_t i = 0; store_too_far_ahead(store) && i < store->n_free; i++) {
+		uint32_t slot = store->free_slots[i];
+		if (!store->ahead[slot])
+			continue;
+		(void)punch(store, slot, 1);
+		store->ahead[slot] = false;
+		store->n_ahead--;
+	}
+}
+
 uint32_t store_take(struct store *store, const struct cache_prefetch *want, enum load_reason why,
 	uint64_t now_ns)
 {
 	uint32_t layer = want->layer, expert = want->expert;
 	uint32_t slot = SLOT_NONE;
-	if (store->n_free > 0 && store_in_use(store) < store->budget) {
-		slot = store->free_slots[--store->n_free];
-		publish_in_use(store);
-	} else if (why != LOAD_PRELOAD)
+	if (store->n_free > 0 && store_in_use(store) < store->budget)
+		slot = take_free(store);
+	else if (why != LOAD_PRELOAD)
 		slot = evict_one(store, want, why, now_ns);
 	if (slot == SLOT_NONE)
 		return SLOT_NONE;

@@ -2,8 +2,8 @@
  * The owner's side of the slot region: creates or adopts it, and knows which slots are free, loading, held back or
  * resident. Used by the transfer worker alone once it runs; the loop thread reads only the region's atomics.
  *
- * The region has a slot for every expert; the budget is how many may be in use. A free slot has no pages, so the memory is
- * what is in use. While more are in use than the budget, store_shrink gives up one after the other, as fast as pins go;
+ * The region has a slot for every expert; the budget is how many may be in use. A free slot has no pages, but for those that
+ * are given some ahead, which together with those in use are no more than the budget. While more are in use than the budget, store_shrink gives up one after the other, as fast as pins go;
  * demands are served meanwhile, in the slot of another victim.
  */
 #pragma once
@@ -26,6 +26,9 @@ struct store {
 	uint32_t budget; /* slots that may be in use */
 	uint32_t n_free;
 	uint32_t *free_slots; /* [n_slots] a stack */
+	/* Free slots that have pages all the same, or are about to (store_ahead). */
+	uint32_t n_ahead;
+	bool *ahead; /* [n_slots] */
 	uint8_t *status; /* [n_layers][n_experts] enum expert_status */
 	/* Slots a dead predecessor was loading, where its reads may still land until held_until_ns. */
 	uint32_t n_held;
@@ -82,6 +85,14 @@ uint32_t store_in_use(const struct store *store);
 uint32_t store_shrink(struct store *store, uint64_t now_ns);
 /* [give_back] The pages of an EMPTY slot go back to the kernel; it is free. No read of this process goes there. */
 void store_give_back(struct store *store, uint32_t slot);
+
+/* Up to max free slots that will be taken before others and have no pages: the caller finds them some. Never more than the
+ * budget has room for. Returns how many. */
+uint32_t store_ahead(struct store *store, uint32_t *slots, uint32_t max);
+/* Whether more free slots have pages than the budget has room for; they give them back with store_drop_ahead. Nobody finds
+ * pages for slots meanwhile. */
+bool store_too_far_ahead(const struct store *store);
+void store_drop_ahead(struct store *store);
 
 /* The slot of a resident expert or SLOT_NONE. */
 uint32_t store_find(const struct store *store, uint32_t layer, uint32_t expert);

@@ -321,9 +321,31 @@ static void take_change(struct transfer *transfer)
 	doorbell_ring(&transfer->changed);
 }
 
+/* Pages of free slots, ahead of their use or not any more. False: some must go, and cannot yet. */
+static bool keep_ahead(struct transfer *transfer)
+{
+	struct store *store = transfer->store;
+	struct pages_ahead *pages = &transfer->pages;
+	bool less = store_too_far_ahead(store) || store_in_use(store) > store->budget;
+	if (!pages_ahead_idle(pages)) {
+		if (less)
+			pages_ahead_cancel(pages);
+		return !less;
+	}
+	store_drop_ahead(store);
+	if (less || !pages_ahead_works(pages))
+		return true;
+	uint32_t n = store_ahead(store, pages->slot, PAGES_AHEAD_MAX);
+	if (n > 0)
+		pages_ahead_give(pages, n);
+	return true;
+}
+
 /* Whether there is more to give up, and it can be. */
 static bool shrink(struct transfer *transfer, uint64_t now_ns)
 {
+	if (!keep_ahead(transfer))
+		return true;
 	for (int i = 0; i < SHRINK_SLOTS; i++) {
 		uint32_t slot = store_shrink(transfer->store, now_ns);
 		if (slot == SLOT_NONE)
@@ -456,6 +478,7 @@ int transfer_apply(struct transfer *transfer, struct transfer_change *change, st
 
 static void free_all(struct transfer *transfer)
 {
+	pages_ahead_stop(&transfer->pages);
 	loads_exit(&transfer->loads);
 	free(transfer->wanted);
 }
@@ -479,6 +502,8 @@ int transfer_start(struct transfer *transfer, struct store *store, struct reader
 	atomic_store_explicit(&transfer->beat_ns, clock_ns(), memory_order_relaxed);
 	int status = allocate(transfer, err);
 	transfer->loads.packs = options->packs;
+	if (status == 0 && options->pages_ahead)
+		status = pages_ahead_start(&transfer->pages, &store->slots, err);
 	if (status == 0) {
 		int code = pthread_create(&transfer->thread, NULL, transfer_thread, transfer);
 		if (code != 0)

@@ -8,11 +8,13 @@
 
 #include "services/expert-cache/hint_quality.h"
 #include "services/expert-cache/loads.h"
+#include "services/expert-cache/pages_ahead.h"
 
 #include <pthread.h>
 
 struct transfer_options {
 	bool preload, packs;
+	bool pages_ahead; /* as it is started: later changes of it do nothing */
 	uint64_t spin_ns;
 	uint64_t generation; /* of this process: what loads_lose puts into the region */
 	struct hint_quality *quality; /* borrowed; NULL: hints are not judged */
@@ -33,6 +35,7 @@ struct transfer {
 	struct reader *reader;
 	struct transfer_options options;
 	struct loads loads;
+	struct pages_ahead pages;
 	/* Demands of the iteration under way that have no slot yet, first come first served. */
 	uint32_t n_wanted;
 	struct wanted {

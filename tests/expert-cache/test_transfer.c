@@ -2,6 +2,7 @@
 #include "services/expert-cache/transfer.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/huge_pages.h"
 #include "shared/base/log.h"
 
 #include <fcntl.h>
@@ -66,7 +67,7 @@ struct rig_options {
 	uint32_t budget;
 	int recovered_fd;
 	enum io_choice io;
-	bool preload, no_worker, packs;
+	bool preload, no_worker, packs, pages_ahead;
 	uint64_t patience_ns;
 	const char *path; /* of what is read, MODEL when NULL */
 };
@@ -90,8 +91,10 @@ static void rig_start(struct rig *rig, const struct rig_options *options)
 	assert_int_equal(reader_open(&file, 1, &reader, &rig->reader, &err), 0);
 	reader_slots(rig->reader, slots_at(&rig->store.slots, 0), (size_t)geometry.slot_bytes,
 		options->budget);
-	struct transfer_options transfer = {
-		.preload = options->preload, .packs = options->packs, .generation = 1};
+	struct transfer_options transfer = {.preload = options->preload,
+		.packs = options->packs,
+		.pages_ahead = options->pages_ahead,
+		.generation = 1};
 	if (!options->no_worker)
 		assert_int_equal(
 			transfer_start(&rig->transfer, &rig->store, rig->reader, &transfer, &err),
@@ -691,6 +694,53 @@ static void a_budget_that_falls_gives_memory_back_and_one_that_rises_uses_it(voi
 	rig_stop(&rig);
 }
 
+/* The memory of so many slots; tables that were not touched before take less than half of one. */
+static void expect_slots_of_memory(const struct rig *rig, uint64_t empty_bytes, uint32_t n)
+{
+	uint64_t least = empty_bytes + n * geometry.slot_bytes,
+		 most = least + geometry.slot_bytes / 2;
+	uint64_t end = clock_ns() + 20000000000ull, bytes;
+	do {
+		usleep(1000);
+		bytes = store_bytes(&rig->store);
+	} while ((bytes < least || bytes > most) && clock_ns() < end);
+	assert_in_range(bytes, least, most);
+}
+
+static void pages_are_found_ahead_as_far_as_the_budget_allows(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.budget = 64, .no_worker = true});
+	uint64_t empty_bytes = store_bytes(&rig.store);
+	rig_stop(&rig);
+	rig_start(&rig, &(struct rig_options){.budget = 64, .pages_ahead = true});
+	/* Small pages and no others: a slot has exactly its own. */
+	bool huge = huge_pages_advise(rig.store.region.header, rig.store.region.bytes, true) !=
+		    HUGE_NONE;
+	if (!huge)
+		expect_slots_of_memory(&rig, empty_bytes, 64);
+	expect_in_use(&rig, 0);
+	for (uint32_t l = 0; l < 3; l++)
+		assert_int_equal(run_layer(&rig, l, 0, 20), 20);
+	if (!huge)
+		expect_slots_of_memory(&rig, empty_bytes, 64);
+	change_budget(&rig, 32);
+	expect_in_use(&rig, 32);
+	if (!huge)
+		expect_slots_of_memory(&rig, empty_bytes, 32);
+	/* What is read before its pages were found has only those that were read into. */
+	change_budget(&rig, 96);
+	for (uint32_t l = 0; l < 3; l++)
+		assert_int_equal(run_layer(&rig, l, 0, 32), 32);
+	expect_in_use(&rig, 96);
+	if (!huge)
+		assert_true(store_bytes(&rig.store) < empty_bytes + 97 * geometry.slot_bytes);
+	assert_int_equal(counter(&rig.store.slots.header->self_served), 0);
+	rig_stop(&rig);
+}
+
 static void a_pinned_layer_outlives_a_budget_that_falls_below_it(void **state)
 {
 	(void)state;
@@ -866,6 +916,7 @@ int main(void)
 		cmocka_unit_test(a_successor_with_a_smaller_budget_keeps_what_was_used_last),
 		cmocka_unit_test(another_model_gets_a_new_region),
 		cmocka_unit_test(a_budget_that_falls_gives_memory_back_and_one_that_rises_uses_it),
+		cmocka_unit_test(pages_are_found_ahead_as_far_as_the_budget_allows),
 		cmocka_unit_test(a_pinned_layer_outlives_a_budget_that_falls_below_it),
 		cmocka_unit_test(
 			a_new_policy_knows_what_is_resident_and_in_which_order_it_was_used),
