@@ -11,15 +11,14 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import (DRAFTS, PROCESSES, SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference, seeded,
-                           until)
+from outrider_test import (DRAFTS, PROCESSES, SAMPLED, SANITIZED, Patience, Service, Tap, difference, prompts, reference, seeded)
 
 MINUTES = float(os.environ.get("OUTRIDER_TEST_MINUTES", 0))
 LONGEST = 60 if SANITIZED else 300
 CLIENTS, REQUESTS = (3, 8) if SANITIZED else (6, 16)
 STORM_SECONDS = 15
-# A client that hears nothing for so long once the kills are over waits for an answer that does not come.
-HANG_SECONDS = 150
+# When the kills are over and nothing new is computed for so long, clients wait for answers that do not come.
+HANG_SECONDS = 60
 # What a request may be refused with. The last is a client's own word: the service was killed so often that it was not up for
 # as long as the client waits.
 REFUSALS = ("queue full", "all 64 sessions are taken", "no answer from the service")
@@ -77,6 +76,19 @@ def strike(service, kills):
                 kills[name] = kills.get(name, 0) + 1
 
 
+def all_end(service, running):
+    """Waits for the clients as long as there is progress, however slow the machine; whether all have ended."""
+    patience, before = Patience(HANG_SECONDS), None
+    while patience.lasts():
+        if all(results.done() for *_, results in running):
+            return True
+        now = [p.get("details", {}).get("output_tokens") for p in service.status() if p["name"] == "verifier"]
+        if now != before:
+            patience, before = Patience(HANG_SECONDS), now
+        time.sleep(0.2)
+    return False
+
+
 def judge(spec, key, result):
     """What is wrong with one result; '' when it is true, or was refused with a reason."""
     want = expected[key]
@@ -115,7 +127,7 @@ def storm(how):
         while time.monotonic() < end and not all(results.done() for *_, results in running):
             time.sleep(2 * how["pause"] * random.random())
             strike(service, kills)
-        quiet = until(lambda: all(results.done() for *_, results in running), HANG_SECONDS)
+        quiet = all_end(service, running)
         if not quiet:
             wrong.append(f"clients wait for ever: {service.status()}")
         if not quiet and os.environ.get("OUTRIDER_TEST_KEEP"):
