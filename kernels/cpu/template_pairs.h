@@ -33,7 +33,7 @@ ALWAYS_INLINE void unpack_pair(
 ALWAYS_INLINE void add_four_of_pair(const struct lanes_run one[2], uint32_t k,
 	const struct q8_block *const *x, const uint32_t T, ilanes (*dot)[2])
 {
-#pragma GCC unroll 8
+	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++) {
 		dot[t][0] = add_four(dot[t][0], one[0].w[k], x[t]->q, k);
 		dot[t][1] = add_four(dot[t][1], one[1].w[k], x[t]->q, k);
@@ -48,7 +48,7 @@ ALWAYS_INLINE void add_run_of_pair(enum kind kind, run_function *run, const stru
 	const struct q8_block *x[PAIR_TOKENS];
 	struct lanes_run one[2];
 
-#pragma GCC unroll 8
+	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++) {
 		x[t] = activations[t].q8 + at;
 		dot[t][0] = i_set1(kind == KIND_MIN ? 0 : x[t]->minus_128);
@@ -62,7 +62,7 @@ ALWAYS_INLINE void add_run_of_pair(enum kind kind, run_function *run, const stru
 		add_four_of_pair(one, 4 + k, x, T, dot);
 	}
 	unpack_pair(run, pair, one);
-#pragma GCC unroll 8
+	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++)
 #pragma GCC unroll 2
 		for (uint32_t i = 0; i < 2; i++)
