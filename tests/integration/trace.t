@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 
-from outrider_test import DRAFTS, Service, Tap, program, prompts
+from outrider_test import DRAFTS, Service, Tap, program, prompts, until
 
 tap = Tap()
 
