@@ -41,17 +41,6 @@ struct group {
 	struct lanes_run run[GROUP_RUNS];
 };
 
-/* acc and the run's terms of types without factors, dot being the sum of the products; kind is a constant where this is
- * inlined. */
-ALWAYS_INLINE flanes add_terms(enum kind kind, const struct lanes_run *run,
-	const struct q8_block *x, ilanes dot, flanes acc)
-{
-	acc = f_fma(f_mul(run->d, f_set1(x->d)), f_of_i(dot), acc);
-	if (kind == KIND_MIN)
-		acc = f_fma(run->m, f_set1(x->d_sum), acc);
-	return acc;
-}
-
 /* acc and the run's terms; kind and offset are constants where this is inlined. */
 ALWAYS_INLINE flanes add_run(enum kind kind, int16_t offset, const struct lanes_run *run,
 	const struct q8_block *x, flanes acc)
@@ -68,7 +57,9 @@ ALWAYS_INLINE flanes add_run(enum kind kind, int16_t offset, const struct lanes_
 		dot = dot_factors(run->w, x->q, run->c[0], run->c[1]);
 	if (kind == KIND_FACTORS)
 		dot = i_sub(dot, i_madd(run->pair, sums));
-	acc = add_terms(kind, run, x, dot, acc);
+	acc = f_fma(f_mul(run->d, f_set1(x->d)), f_of_i(dot), acc);
+	if (kind == KIND_MIN)
+		acc = f_fma(run->m, f_set1(x->d_sum), acc);
 	if (kind == KIND_FACTORS_MIN)
 		acc = f_fma(run->m, f_mul(f_set1(x->d), f_of_i(i_madd(run->pair, sums))), acc);
 	return acc;

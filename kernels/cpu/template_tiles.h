@@ -16,8 +16,6 @@
 #define TILES_AHEAD_FEW 4096
 #define TILES_AHEAD_MANY 12288
 #define TILES_FEW 2 /* tokens */
-/* From so many tokens on, two tiles are multiplied at once where there are functions for it. */
-#define PAIR_TOKENS 8
 
 /* A group: where it lies, of which blocks it is, and what its runs share. */
 struct tile_group {
@@ -276,18 +274,17 @@ struct tile_work {
 
 typedef void tiles_function(
 	const struct tile_work *work, const struct activation *x, float *const *y);
-/* For any number of tokens. */
-typedef void tokens_function(
-	const struct tile_work *work, const struct activation *x, uint32_t n, float *const *y);
 
-/* The lines of bytes from p on; few is a constant where this is inlined. */
+/* The lines of bytes that lie so far ahead of p; few is a constant where this is inlined. */
 ALWAYS_INLINE void fetch(const uint8_t *p, uint32_t bytes, bool few)
 {
+	const char *ahead = (const char *)p + (few ? TILES_AHEAD_FEW : TILES_AHEAD_MANY);
+
 	for (uint32_t at = 0; at < bytes; at += 64) {
 		if (few)
-			_mm_prefetch((const char *)p + at, _MM_HINT_T0);
+			_mm_prefetch(ahead + at, _MM_HINT_T0);
 		else
-			_mm_prefetch((const char *)p + at, _MM_HINT_T1);
+			_mm_prefetch(ahead + at, _MM_HINT_T1);
 	}
 }
 
@@ -299,7 +296,6 @@ ALWAYS_INLINE void tile_product(enum kind kind, uint32_t block_weights, uint32_t
 	float *const *y)
 {
 	const uint32_t per_group = TILES_GROUP_WEIGHTS / block_weights;
-	const uint32_t ahead = T <= TILES_FEW ? TILES_AHEAD_FEW : TILES_AHEAD_MANY;
 	const uint32_t from = work->from > lane ? work->from - lane : 0;
 	const uint32_t to = work->to < lane + TILE_ROWS ? work->to - lane : TILE_ROWS;
 	struct group common;
@@ -320,7 +316,7 @@ ALWAYS_INLINE void tile_product(enum kind kind, uint32_t block_weights, uint32_t
 			struct lanes_run one;
 
 			if (lane == 0)
-				fetch(group.p + (size_t)r * per_group * block_bytes * 2 + ahead,
+				fetch(group.p + (size_t)r * per_group * block_bytes * 2,
 					per_group * block_bytes * 2, T <= TILES_FEW);
 			run(&group, r, lane, &one);
 			UNROLL_TOKENS
@@ -335,22 +331,20 @@ ALWAYS_INLINE void tile_product(enum kind kind, uint32_t block_weights, uint32_t
 }
 
 /* The types, with what their tile functions are made of. */
-#define TILES_TYPES_32(X)                                     \
-	X(Q8_0, SIGNED, 32, 34, 0, shared_none, run_q8_0)     \
-	X(Q4_0, OFFSET, 32, 18, 8, shared_none, run_q4_0)     \
-	X(Q4_1, MIN, 32, 20, 0, shared_none, run_q4_1)        \
-	X(Q5_0, OFFSET, 32, 22, 16, shared_none, run_q5_0)    \
-	X(Q5_1, MIN, 32, 24, 0, shared_none, run_q5_1)        \
-	X(IQ4_NL, SIGNED, 32, 18, 0, shared_none, run_iq4_nl) \
-	X(MXFP4, OFFSET, 32, 17, MXFP4_OFFSET, shared_none, run_mxfp4)
-#define TILES_TYPES_256(X)                                      \
-	X(Q2_K, FACTORS_MIN, 256, 84, 0, shared_q2_k, run_q2_k) \
-	X(Q3_K, FACTORS, 256, 110, 0, shared_q3_k, run_q3_k)    \
-	X(Q4_K, MIN, 256, 144, 0, shared_q4_k, run_q4_k)        \
-	X(Q5_K, MIN, 256, 176, 0, shared_q4_k, run_q5_k)        \
-	X(Q6_K, FACTORS, 256, 210, 0, shared_q6_k, run_q6_k)    \
+#define TILES_TYPES(X)                                                 \
+	X(Q8_0, SIGNED, 32, 34, 0, shared_none, run_q8_0)              \
+	X(Q4_0, OFFSET, 32, 18, 8, shared_none, run_q4_0)              \
+	X(Q4_1, MIN, 32, 20, 0, shared_none, run_q4_1)                 \
+	X(Q5_0, OFFSET, 32, 22, 16, shared_none, run_q5_0)             \
+	X(Q5_1, MIN, 32, 24, 0, shared_none, run_q5_1)                 \
+	X(IQ4_NL, SIGNED, 32, 18, 0, shared_none, run_iq4_nl)          \
+	X(MXFP4, OFFSET, 32, 17, MXFP4_OFFSET, shared_none, run_mxfp4) \
+	X(Q2_K, FACTORS_MIN, 256, 84, 0, shared_q2_k, run_q2_k)        \
+	X(Q3_K, FACTORS, 256, 110, 0, shared_q3_k, run_q3_k)           \
+	X(Q4_K, MIN, 256, 144, 0, shared_q4_k, run_q4_k)               \
+	X(Q5_K, MIN, 256, 176, 0, shared_q4_k, run_q5_k)               \
+	X(Q6_K, FACTORS, 256, 210, 0, shared_q6_k, run_q6_k)           \
 	X(IQ4_XS, SIGNED, 256, 136, 0, shared_iq4_xs, run_iq4_xs)
-#define TILES_TYPES(X) TILES_TYPES_32(X) TILES_TYPES_256(X)
 
 /* A function for each type and some counts of tokens, so that the sums stay in registers. */
 #define TILES_FUNCTION(type, kind, weights, bytes, offset, shared, run, tokens)                \
@@ -383,24 +377,13 @@ ALWAYS_INLINE void tile_product(enum kind kind, uint32_t block_weights, uint32_t
 	TILES_FUNCTION_MOST(__VA_ARGS__)
 TILES_TYPES(TILES_FUNCTIONS)
 
-#if TILE_ROWS == 16
-#include "kernels/cpu/template_pairs.h"
-#define PAIRS_OF_32(type) pairs_##type
-#else
-#define PAIRS_OF_32(type) NULL
-#endif
-#define PAIRS_OF_256(type) NULL
-
-#define TILES_ROW(type, kind, weights, ...)                                                     \
-	{TENSOR_##type,                                                                         \
-		{tiles_##type##_1, tiles_##type##_2, tiles_##type##_3, tiles_##type##_4,        \
-			tiles_##type##_5, tiles_##type##_6, tiles_##type##_7, tiles_##type##_8, \
-			TILES_NAME_MOST(type)},                                                 \
-		PAIRS_OF_##weights(type)},
-static const struct tiles_type {
+#define TILES_ROW(type, ...)                                                                     \
+	{TENSOR_##type, {tiles_##type##_1, tiles_##type##_2, tiles_##type##_3, tiles_##type##_4, \
+				tiles_##type##_5, tiles_##type##_6, tiles_##type##_7,            \
+				tiles_##type##_8, TILES_NAME_MOST(type)}},
+static const struct {
 	enum tensor_type type;
 	tiles_function *functions[9]; /* for 1 to 8 tokens, and for TILES_MOST */
-	tokens_function *pair; /* two tiles, whole, times PAIR_TOKENS or more, or NULL */
 } tiles_types[] = {TILES_TYPES(TILES_ROW)};
 
 /* A tile times n tokens. */
@@ -435,26 +418,18 @@ static void tiles_tail(void (*rows_matmul)(const struct matrix *, uint32_t, uint
 	rows_matmul(&tail, first > tiled ? first - tiled : 0, last - tiled, x, n, out);
 }
 
-static void tiles_matmul_some(const struct tiles_type *type, const struct matrix *w, uint32_t first,
-	uint32_t last, const struct activation *x, uint32_t n, float *const *y)
+static void tiles_matmul_some(tiles_function *const *functions, const struct matrix *w,
+	uint32_t first, uint32_t last, const struct activation *x, uint32_t n, float *const *y)
 {
 	struct tile_work work = {
 		.blocks = w->cols / tensor_type_info((uint32_t)w->type)->block_weights};
-	uint32_t step;
 
-	for (uint32_t row = first; row < last; row = work.row + step) {
+	for (uint32_t row = first; row < last; row = work.row + TILE_LANES) {
 		work.row = row / TILE_LANES * TILE_LANES;
 		work.tile = (const uint8_t *)w->data + work.row * w->row_bytes;
 		work.from = row - work.row;
 		work.to = last - work.row < TILE_LANES ? last - work.row : TILE_LANES;
-		step = type->pair && n >= PAIR_TOKENS && work.from == 0 &&
-				       last - row >= 2 * TILE_LANES
-			       ? 2 * TILE_LANES
-			       : TILE_LANES;
-		if (step == TILE_LANES)
-			tile_tokens(type->functions, &work, x, n, y);
-		else
-			type->pair(&work, x, n, y);
+		tile_tokens(functions, &work, x, n, y);
 	}
 }
 
@@ -473,8 +448,8 @@ static void tiles_matmul(void (*rows_matmul)(const struct matrix *, uint32_t, ui
 	for (uint32_t t = 0; t < n; t += PRODUCT_TOKENS) {
 		uint32_t some = n - t < PRODUCT_TOKENS ? n - t : PRODUCT_TOKENS;
 
-		tiles_matmul_some(
-			&tiles_types[i], w, first, last < tiled ? last : tiled, x + t, some, y + t);
+		tiles_matmul_some(tiles_types[i].functions, w, first, last < tiled ? last : tiled,
+			x + t, some, y + t);
 		if (last > tiled)
 			tiles_tail(rows_matmul, w, first, last, x + t, some, y + t);
 	}
