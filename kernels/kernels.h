@@ -266,7 +266,8 @@ struct kernels {
 	/* Flash-style, in splits of ATTENTION_SPLIT positions (0.., SPLIT.., ...), so that the bits depend on the
 	 * positions attended to and on nothing else. A split, from most = -inf, sum = 0, out = 0, is taken in chunks of
 	 * ATTENTION_CHUNK positions, counted like the splits (with a sliding window the first chunk is a part of one).
-	 * In a chunk a score is s * scale after s = +0, s = fma(q[d], k[d], s) for ascending d; most' = max(most, scores), f = exp(most - most'),
+	 * In a chunk a score is s * scale after s = +0, s = fma(q[d], k[d], s) for ascending d; most' = max(most,
+	 * scores), f = exp(most - most'),
 	 * p = exp(score - most'), sum = fma(sum, f, LANES sum of p * 1), out[d] = out[d] * f, then for each cell in order
 	 * out[d] = fma(p, v[d], out[d]). Stored keys and values are widened exactly; KV_Q8_0's values are d * q, which
 	 * float32 holds exactly too. With its keys s is one of BLOCKS: q is quantised as activations are, the last block

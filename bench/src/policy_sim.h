@@ -59,7 +59,8 @@ struct sim_text {
 };
 
 /* policy_curves.c. Built-in curves by name, a file of `outrider-bench model --format json` by its
- * path (contains a '/' or ends in .json), a journal of outrider-policy (ends in .journal), "all" is not known here. -ENOENT, -EINVAL. */
+ * path (contains a '/' or ends in .json), a journal of outrider-policy (ends in .journal), "all" is not known here.
+ * -ENOENT, -EINVAL. */
 extern const char *const sim_curve_names[]; /* ended by NULL */
 int sim_curve_find(const char *name, struct sim_curve *out, struct error *err);
 double sim_curve_cost(const struct sim_curve *curve, double n);

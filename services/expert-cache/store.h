@@ -2,9 +2,10 @@
  * The owner's side of the slot region: creates or adopts it, and knows which slots are free, loading, held back or
  * resident. Used by the transfer worker alone once it runs; the loop thread reads only the region's atomics.
  *
- * The region has a slot for every expert; the budget is how many may be in use. A free slot has no pages, but for those that
- * are given some ahead, which together with those in use are no more than the budget. While more are in use than the budget, store_shrink gives up one after the other, as fast as pins go;
- * demands are served meanwhile, in the slot of another victim.
+ * The region has a slot for every expert; the budget is how many may be in use. A free slot has no pages, but for those
+ * that are given some ahead, which together with those in use are no more than the budget. While more are in use than the
+ * budget, store_shrink gives up one after the other, as fast as pins go; demands are served meanwhile, in the slot of
+ * another victim.
  */
 #pragma once
 

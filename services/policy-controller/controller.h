@@ -52,7 +52,8 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 uint64_t controller_due_ns(const struct controller *c);
 
 /* New settings for one session (uid) or, with uid 0, for all and those to come, but for what was
- * set for a session alone. A session keeps its state where its policy stays. settings have been checked. -ENOENT: no such session. */
+ * set for a session alone. A session keeps its state where its policy stays. settings have been checked. -ENOENT: no
+ * such session. */
 int controller_set(
 	struct controller *c, const struct settings *settings, uint64_t uid, struct error *err);
 const struct settings *controller_settings(const struct controller *c, uint64_t uid);

@@ -49,7 +49,8 @@ struct journal {
 };
 
 /* Opens or creates the file, `bytes` long, JOURNAL_BYTES_MIN or more; path "" for none. One of another size, or that
- * is no journal, is kept as PATH.old, which is said, and a new one begun. A file that cannot be had is no error: it is said, and tried again with each flush. */
+ * is no journal, is kept as PATH.old, which is said, and a new one begun. A file that cannot be had is no error: it is
+ * said, and tried again with each flush. */
 void journal_open(struct journal *journal, const char *path, uint64_t bytes);
 /* Writes what waits. */
 void journal_close(struct journal *journal);

@@ -28,7 +28,8 @@ struct huge_pages {
 /* Private zeroed memory, read and write; -ENOMEM. To be given back with munmap(*address, out->bytes). */
 int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct error *err);
 
-/* A memfd of bytes that may be sealed, and its first mapping (shared, read and write). Others who map *fd call huge_pages_advise on what they
+/* A memfd of bytes that may be sealed, and its first mapping (shared, read and write). Others who map *fd call
+ * huge_pages_advise on what they
  * mapped. Of kind HUGE_POOL, out->bytes must be mapped, and offsets are multiples of page_bytes. -errno. */
 int huge_pages_memfd(const char *name, size_t bytes, struct huge_pages *out, int *fd,
 	void **address, struct error *err);

@@ -21,7 +21,8 @@ struct daemon_options {
 	uint64_t watchdog_stall_ns;
 };
 
-/* Also ignores SIGPIPE and SIGXFSZ and collects what the service manager passed (fd store, listening sockets). Blocks SIGTERM, SIGINT, SIGHUP for the whole process (call before starting threads) and reads them in the loop. */
+/* Also ignores SIGPIPE and SIGXFSZ and collects what the service manager passed (fd store, listening sockets). Blocks
+ * SIGTERM, SIGINT, SIGHUP for the whole process (call before starting threads) and reads them in the loop. */
 int daemon_create(const struct daemon_options *options, struct daemon **out, struct error *err);
 void daemon_destroy(struct daemon **daemon);
 
@@ -53,7 +54,8 @@ void daemon_wakeup(struct daemon *daemon);
 /* The watchdog is fed only while alive() says true (NULL: always). */
 void daemon_on_alive(struct daemon *daemon, bool (*alive)(void *arg), void *arg);
 
-/* Admin messages other than StatusRequest and those about knobs (answered by the daemon itself; daemon_knobs.h): fill reply's body and return true, or return false:
+/* Admin messages other than StatusRequest and those about knobs (answered by the daemon itself; daemon_knobs.h): fill
+ * reply's body and return true, or return false:
  * "not understood". Strings and repeated fields the handler puts in must be malloc'd: the reply is freed with protobuf-c. */
 typedef bool (*daemon_admin)(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);
@@ -69,7 +71,8 @@ void daemon_detail(struct daemon_details *to, const char *key, const char *forma
 	__attribute__((format(printf, 3, 4)));
 
 /* One line for status: "loading", "ready", "degraded: drafter gone"; goes to the service manager as STATUS= when it
- * changes. Any thread. daemon_ready sends READY=1, once, and sets "ready" before where the state is not "degraded: ..." already: who waits
+ * changes. Any thread. daemon_ready sends READY=1, once, and sets "ready" before where the state is not "degraded: ..."
+ * already: who waits
  * for it hears of both in that order. */
 void daemon_set_state(struct daemon *daemon, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -85,7 +88,8 @@ int daemon_stored_fd(struct daemon *daemon, const char *name, int *fd);
  * activated. */
 int daemon_listen_fd(struct daemon *daemon, const char *name, int *fd);
 
-/* Until SIGTERM or SIGINT (0), or daemon_stop (its status; any thread). SIGHUP calls nothing yet: configuration is read at start. */
+/* Until SIGTERM or SIGINT (0), or daemon_stop (its status; any thread). SIGHUP calls nothing yet: configuration is read
+ * at start. */
 int daemon_run(struct daemon *daemon);
 /* Whether it has been told to: from then on others may be going as well, which is no news. */
 bool daemon_is_stopping(struct daemon *daemon);

@@ -1,7 +1,8 @@
 /*
  * From logits to a token. A token depends on the logits, the history, the parameters, the seed and its position:
  * there is no hidden state, so a restarted process goes on with the same tokens, and a drafter that calls
- * sampler_pick with its own logits and the same parameters draws with the same noise. Biases for tokens that the sampler's vocabulary does not have are ignored.
+ * sampler_pick with its own logits and the same parameters draws with the same noise. Biases for tokens that the
+ * sampler's vocabulary does not have are ignored.
  *
  * Adjusted logits, in float32: a NaN counts as -inf, +inf as the largest float; then the biases are added; then the
  * repetition penalty. Greedy is temperature 0: the largest adjusted logit, ties to the smaller id. When every logit is -inf the

@@ -1,7 +1,8 @@
 /*
  * Cutting the work of a step into items for the pool. An item is at least WORK_ITEM_BYTES of weights or rows touched
  * (weights count once per token), so that a tiny model is not spent on hand-overs, and there are at most
- * WORK_ITEMS (forward_internal.h) per thread, so that the last one is short. What is smaller altogether stays on the calling thread.
+ * WORK_ITEMS (forward_internal.h) per thread, so that the last one is short. What is smaller altogether stays on the
+ * calling thread.
  */
 #include "shared/model/forward_internal.h"
 
