@@ -1,8 +1,7 @@
 /*
  * outriderctl trace: what all processes did during a few seconds, on one clock, as a JSON file that Perfetto
  * (ui.perfetto.dev) and chrome://tracing open. Format: "Trace Event Format", Google, complete ("X"), instant ("i") and
- * metadata ("M")
- * events; times in microseconds.
+ * metadata ("M") events; times in microseconds.
  */
 #include "admin/ctl.h"
 

@@ -266,9 +266,9 @@ struct kernels {
 	/* Flash-style, in splits of ATTENTION_SPLIT positions (0.., SPLIT.., ...), so that the bits depend on the
 	 * positions attended to and on nothing else. A split, from most = -inf, sum = 0, out = 0, is taken in chunks of
 	 * ATTENTION_CHUNK positions, counted like the splits (with a sliding window the first chunk is a part of one).
-	 * In a chunk a score is s * scale after s = +0, s = fma(q[d], k[d], s) for ascending d; most' = max(most,
-	 * scores), f = exp(most - most'),
-	 * p = exp(score - most'), sum = fma(sum, f, LANES sum of p * 1), out[d] = out[d] * f, then for each cell in order
+	 * In a chunk a score is s * scale after s = +0, s = fma(q[d], k[d], s) for ascending d;
+	 * most' = max(most, scores), f = exp(most - most'), p = exp(score - most'),
+	 * sum = fma(sum, f, LANES sum of p * 1), out[d] = out[d] * f, then for each cell in order
 	 * out[d] = fma(p, v[d], out[d]). Stored keys and values are widened exactly; KV_Q8_0's values are d * q, which
 	 * float32 holds exactly too. With its keys s is one of BLOCKS: q is quantised as activations are, the last block
 	 * as if zeros followed. */
@@ -302,6 +302,8 @@ struct kernels {
 /* The backends, best first, ended by NULL. The last, "reference", is only taken by name: scalar, but matmul of
  * quantised weights is LANES of their float32 values and x->f32, so its bits are not the others'. */
 extern const struct kernels *const kernels_all[];
+/* What a setting says to kernels_select, ended by NULL: the best, or one of those that give the same bits. */
+extern const char *const kernels_names[];
 
 /* name "auto" or NULL: the best this CPU supports. NULL and *err when the name is unknown or unsupported. */
 const struct kernels *kernels_select(const char *name, struct error *err);

@@ -17,6 +17,8 @@ const struct kernels *const kernels_all[] = {
 	NULL,
 };
 
+const char *const kernels_names[] = {"auto", "scalar", "avx2", "avx512", NULL};
+
 bool kernels_scalar_supported(void)
 {
 	return true;

@@ -4,9 +4,9 @@
  * A chunk is two small matrix products, of queries with keys and of weights with values, and both are limited by the
  * multiply-adds when many heads or tokens share a KV head, by memory otherwise. So the keys are used dimension by
  * dimension (template_keys.h, template_scores.h), so that a lane is a cell and no sum goes across lanes; sums are kept
- * in registers by tiles of V16_TILE, of
- * several rows (a row is one head of one token) and several cells or values; and what one product reads of memory is
- * fetched while the other computes. For many rows the keys and values of a chunk are widened to float32 once.
+ * in registers by tiles of V16_TILE, of several rows (a row is one head of one token) and several cells or values; and
+ * what one product reads of memory is fetched while the other computes. For many rows the keys and values of a chunk are
+ * widened to float32 once.
  */
 #pragma once
 

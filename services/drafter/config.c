@@ -1,5 +1,6 @@
 #include "services/drafter/config.h"
 
+#include "kernels/kernels.h"
 #include "services/drafter/ngram.h"
 #include "shared/base/limits.h"
 #include "shared/spec/session.h"
@@ -7,7 +8,6 @@
 #include <sched.h>
 #include <string.h>
 
-static const char *const kernels_names[] = {"auto", "scalar", "avx2", "avx512", NULL};
 static const char *const choice_names[] = {"auto", "on", "off", NULL};
 
 #define AT(field) \

@@ -6,8 +6,8 @@
 static const char *const auto_name[] = {"auto", NULL};
 static const char *const choice_names[] = {"auto", "yes", "no", NULL};
 static const char *const budget_names[] = {"all", "min", NULL};
-static const char *const policy_names[] = {
-	"static", "lru", "lfu-trace", "gate-next", "sp-moe", "spac", "outrider", NULL};
+#define LISTED(name) name,
+static const char *const policy_names[] = {CACHE_POLICY_EACH(LISTED, LISTED) NULL};
 static const char *const io_names[] = {"auto", "io_uring", "pread", NULL};
 
 #define AT(field) offsetof(struct cache_config, field), sizeof(((struct cache_config *)0)->field)

@@ -1,7 +1,6 @@
 /*
- * How often each expert was used in an earlier run: a text file that `outrider-bench cache profile` writes, for
- * policies that know better what to keep with it (cache_policy_shape.profile). From anybody: every
- * number is checked.
+ * How often each expert was used in an earlier run: a text file that `outrider-bench cache profile` writes, for policies
+ * that know better what to keep with it (cache_policy_shape.profile). From anybody: every number is checked.
  *
  *   outrider-profile 1
  *   layers 6 experts 32

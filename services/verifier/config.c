@@ -1,5 +1,6 @@
 #include "services/verifier/config.h"
 
+#include "kernels/kernels.h"
 #include "services/verifier/tuning.h"
 #include "shared/base/cpus.h"
 #include "shared/base/nodes.h"
@@ -7,7 +8,6 @@
 
 #include <string.h>
 
-static const char *const kernels_names[] = {"auto", "scalar", "avx2", "avx512", NULL};
 static const char *const pin_names[] = {"auto", "no", "yes", NULL};
 static const char *const kv_names[] = {"auto", "f32", "f16", "q8_0", NULL};
 static const char *const weights_names[] = {"auto", "packed", "mapped", NULL};

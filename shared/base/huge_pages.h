@@ -29,8 +29,8 @@ struct huge_pages {
 int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct error *err);
 
 /* A memfd of bytes that may be sealed, and its first mapping (shared, read and write). Others who map *fd call
- * huge_pages_advise on what they
- * mapped. Of kind HUGE_POOL, out->bytes must be mapped, and offsets are multiples of page_bytes. -errno. */
+ * huge_pages_advise on what they mapped. Of kind HUGE_POOL, out->bytes must be mapped, and offsets are multiples of
+ * page_bytes. -errno. */
 int huge_pages_memfd(const char *name, size_t bytes, struct huge_pages *out, int *fd,
 	void **address, struct error *err);
 /* Asks for transparent huge pages in a mapping of a memfd that is not of kind HUGE_POOL, or of private memory. */

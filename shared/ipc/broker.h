@@ -20,8 +20,7 @@ struct broker_events {
 
 /* Takes RUNTIME_DIR/self.lock (held until broker_close, or death), so that two of one name never run in one
  * directory. Then binds RUNTIME_DIR/self.sock, or takes the listening socket systemd gave under the name "self". A live
- * process on
- * it: -EADDRINUSE with its pid. A stale socket file is replaced. */
+ * process on it: -EADDRINUSE with its pid. A stale socket file is replaced. */
 /* events may be NULL. */
 int broker_open(struct daemon *daemon, const struct broker_events *events, struct broker **out,
 	struct error *err);

@@ -55,8 +55,8 @@ void daemon_wakeup(struct daemon *daemon);
 void daemon_on_alive(struct daemon *daemon, bool (*alive)(void *arg), void *arg);
 
 /* Admin messages other than StatusRequest and those about knobs (answered by the daemon itself; daemon_knobs.h): fill
- * reply's body and return true, or return false:
- * "not understood". Strings and repeated fields the handler puts in must be malloc'd: the reply is freed with protobuf-c. */
+ * reply's body and return true, or return false: "not understood". Strings and repeated fields the handler puts in must
+ * be malloc'd: the reply is freed with protobuf-c. */
 typedef bool (*daemon_admin)(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);
 /* A refusal as the reply's body: code an errno, session 0 when it is about none. Without memory the body stays unset. */
@@ -72,8 +72,7 @@ void daemon_detail(struct daemon_details *to, const char *key, const char *forma
 
 /* One line for status: "loading", "ready", "degraded: drafter gone"; goes to the service manager as STATUS= when it
  * changes. Any thread. daemon_ready sends READY=1, once, and sets "ready" before where the state is not "degraded: ..."
- * already: who waits
- * for it hears of both in that order. */
+ * already: who waits for it hears of both in that order. */
 void daemon_set_state(struct daemon *daemon, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 void daemon_ready(struct daemon *daemon);

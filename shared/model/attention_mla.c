@@ -5,10 +5,10 @@
  * a head takes its query to the latent, attends there with all heads sharing one key, and takes the result back.
  *
  * The batch is cut into blocks of MLA_TOKENS tokens, which go there and back by heads and attend with all heads together.
- * Every value is computed by itself in the order kernels.h defines, so the blocks cannot be seen in the result. In
- * files of the older layout the
- * matrix to the latent lies transposed; its product is the sum over n of q_n times row n, in ascending n, by axpy
- * from +0. (A transposed copy would cost memory, start-up time, and for quantised files other weights.)
+ * Every value is computed by itself in the order kernels.h defines, so the blocks cannot be seen in the result. In files
+ * of the older layout the matrix to the latent lies transposed; its product is the sum over n of q_n times row n, in
+ * ascending n, by axpy from +0. (A transposed copy would cost memory, start-up time, and for quantised files other
+ * weights.)
  */
 #include "shared/model/forward_internal.h"
 

@@ -7,8 +7,7 @@
  * The memory is the caller's (a region that outlives the process). Layout: the meta records of all pages, rounded up
  * to a cache line, then [layer][k, v][kv_head][cell], each head's cells rounded up to whole turns (KV_TURN) and a cache
  * line, so that what one attention job reads is contiguous. A meta record holds the page's owner and, per cell, the
- * committed position. A
- * successor rebuilds its sequences from these (kv_adopt); what they say is checked, never trusted.
+ * committed position. A successor rebuilds its sequences from these (kv_adopt); what they say is checked, never trusted.
  * A page stays with its sequence until kv_seq_exit. Used by one engine thread.
  */
 #pragma once

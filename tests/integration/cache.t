@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import (DRAFTS, SANITIZED, Service, Tap, difference, program, prompts, reference, run, run_json,
+from outrider_test import (DRAFTS, ROOT, SANITIZED, Service, Tap, difference, program, prompts, reference, run, run_json,
                            seeded, until)
 
 tap = Tap()
+tap.ok(run(program("outrider-expert-cache"), "--print-config").stdout == (ROOT / "config/expert-cache.conf").read_text(),
+       "config/expert-cache.conf is what --print-config writes")
 random = seeded()
 TOKENS = 40 if SANITIZED else 200
 ids = prompts(4, longest=100)

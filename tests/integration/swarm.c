@@ -3,12 +3,11 @@
  *
  * The traffic of the integration tests: runs requests, CONCURRENT at a time, and prints the results in order. A
  * request: {"tokens": [...] or "prompt": "...", "max_tokens", "seed", "k", "draft_method", "temperature", "top_k",
- * "top_p", "min_p",
- * "repeat_penalty", "coupling", "ignore_eos", "logits_hash", "stop": [...], "replay": [...], "replay_error",
- * "cancel_after": tokens, "deadline_ms", "repeat_window", "logit_bias": {"id": bias}, "window": tokens the service may
- * send ahead, "resume": "uid" and "have" (the session of another process, from that token on), "progress": true (a
- * line {"job", "uid", "have", "tokens"} on stderr whenever tokens come)}. A result: {"tokens", "text", "logits_hash", "end",
- * "usage"} or {"error", "code"}.
+ * "top_p", "min_p", "repeat_penalty", "coupling", "ignore_eos", "logits_hash", "stop": [...], "replay": [...],
+ * "replay_error", "cancel_after": tokens, "deadline_ms", "repeat_window", "logit_bias": {"id": bias}, "window": tokens
+ * the service may send ahead, "resume": "uid" and "have" (the session of another process, from that token on),
+ * "progress": true (a line {"job", "uid", "have", "tokens"} on stderr whenever tokens come)}. A result: {"tokens",
+ * "text", "logits_hash", "end", "usage"} or {"error", "code"}.
  */
 #include "client/include/outrider.h"
 
