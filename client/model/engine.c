@@ -7,6 +7,7 @@
 #include "shared/model/weights.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -187,6 +188,14 @@ static int pack_weights(struct engine *e, uint32_t threads, struct error *err)
 	return 0;
 }
 
+/* Where the choice was ours. */
+static void say_if_slow(const struct kernels *kernels)
+{
+	const char *slow = kernels_notice(kernels, "auto");
+	if (slow)
+		fprintf(stderr, "outrider-model: %s\n", slow);
+}
+
 int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct error *err)
 {
 	const struct engine_options *o = &e->options;
@@ -195,6 +204,8 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 		return rc;
 	e->kernels = kernels_select(kernels_name(o), err);
 	assert(e->kernels); /* engine_check_options has seen the name */
+	if (!o->quiet && (!kernels_name(o) || strcmp(kernels_name(o), "auto") == 0))
+		say_if_slow(e->kernels);
 	uint32_t available = cpus_count(), threads = o->threads ? o->threads : available;
 	/* All CPUs are ours to place threads on; with fewer threads the kernel knows which are free. */
 	rc = pool_create(threads, threads >= available, SPIN_NS, &e->pool, err);

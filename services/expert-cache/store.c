@@ -2,6 +2,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/base/nodes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,6 +66,8 @@ static int make_region(struct store *store, const struct slots_shape *shape, str
 		REGION_HUGE | REGION_SPARSE, &store->region, err);
 	if (status != 0)
 		return status;
+	/* The worker fills them, threads of every node read them. */
+	nodes_interleave(store->region.header, store->region.bytes);
 	slots_format(&store->region, shape);
 	return slots_map(&store->region, shape, &store->slots, err);
 }
