@@ -6,15 +6,19 @@ PACKAGES_BUILD := gcc make pkg-config libc6-dev libzmq3-dev libprotobuf-c-dev pr
 PACKAGES_TEST := perl libcmocka-dev python3 spin clang libclang-rt-14-dev strace procps qemu-user
 PACKAGES_BENCH := gnuplot-nox
 PACKAGES_LINT := clang-format clang-tidy cppcheck
+# Of make check-nodes alone, which boots an emulated machine.
+PACKAGES_NODES := qemu-system-x86 busybox-static cpio
 # Of bench/peers alone, which builds other engines to compare with.
 PACKAGES_PEERS := cmake g++ python3
 PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST) $(PACKAGES_BENCH)
 
-.PHONY: packages packages-lint packages-peers
+.PHONY: packages packages-lint packages-nodes packages-peers
 packages:
 	@sh tools/packages.sh $(PACKAGES)
 packages-lint:
 	@sh tools/packages.sh $(PACKAGES_LINT)
+packages-nodes:
+	@sh tools/packages.sh $(PACKAGES_NODES)
 ## make packages-peers  what bench/peers/run.py needs besides
 packages-peers:
 	@sh tools/packages.sh $(PACKAGES_PEERS)

@@ -59,3 +59,8 @@ check: packages
 check-unit: packages
 	@$(MAKE) --no-print-directory -j2 $(TEST_BIN)
 	@CMOCKA_MESSAGE_OUTPUT=TAP B=$(B) SAN=$(SAN) prove --failures --exec 'sh tests/run' $(TEST_BIN)
+.PHONY: check-nodes
+## make check-nodes the four processes on an emulated machine with two memory nodes: minutes
+check-nodes: packages packages-nodes
+	@$(MAKE) --no-print-directory -j2 programs
+	@B=$(B) tests/nodes/check.py
