@@ -25,6 +25,7 @@ static void ours_record(void *state, const struct iteration_record *record)
 {
 	struct ours *o = state;
 	controller_record(&o->controller, record);
+	controller_settle(&o->controller);
 }
 
 /*

@@ -14,7 +14,7 @@ enum { LAG_MAX = 64, SPIKE_EVERY = 200 };
 struct lane {
 	const struct sim_text *text;
 	uint32_t at; /* tokens decoded */
-	uint32_t k, drafted, steps, accepted, emitted;
+	uint32_t k, drafted, steps, accepted, emitted, decision;
 	struct policy_trial trial;
 };
 
@@ -36,6 +36,7 @@ static void draft(struct sim *sim, struct lane *lane, const struct policy_sessio
 	const struct sim_point *point = &lane->text->points[lane->at];
 	uint32_t left = lane->text->n - lane->at - 1, n;
 	lane->k = policy_next_k(knobs, &lane->trial);
+	lane->decision = (uint32_t)knobs->decision;
 	lane->k = lane->k < left ? lane->k : left;
 	n = lane->k < point->available ? lane->k : point->available;
 	lane->steps = n;
@@ -67,6 +68,7 @@ static struct iteration_record record_of(const struct sim *sim, uint32_t index)
 		.accepted = (uint8_t)lane->accepted,
 		.emitted = (uint8_t)lane->emitted,
 		.method = lane->drafted ? DRAFT_MODEL : DRAFT_NONE,
+		.decision = lane->decision,
 	};
 	const struct sim_point *point = &lane->text->points[lane->at];
 	for (uint32_t i = 0; i < lane->drafted; i++)

@@ -195,10 +195,10 @@ bool acceptance_observe(struct acceptance *a, const struct acceptance *pool,
 	return alarm;
 }
 
-void acceptance_idle(
-	struct acceptance *a, const struct acceptance *pool, const struct acceptance_knobs *knobs)
+void acceptance_idle(struct acceptance *a, uint32_t n, const struct acceptance *pool,
+	const struct acceptance_knobs *knobs)
 {
-	fade(a, (float)(1 - 1 / (IDLE_SLOWER * knobs->memory)));
+	fade(a, (float)pow(1 - 1 / (IDLE_SLOWER * knobs->memory), n));
 	acceptance_fit(a, pool);
 }
 

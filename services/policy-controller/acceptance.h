@@ -58,9 +58,9 @@ void acceptance_init(struct acceptance *a);
 /* An iteration with k > 0. pool may be NULL (a is the pool). True: an alarm. */
 bool acceptance_observe(struct acceptance *a, const struct acceptance *pool,
 	const struct iteration_record *record, const struct acceptance_knobs *knobs);
-/* An iteration with k = 0. */
-void acceptance_idle(
-	struct acceptance *a, const struct acceptance *pool, const struct acceptance_knobs *knobs);
+/* n iterations with k = 0. */
+void acceptance_idle(struct acceptance *a, uint32_t n, const struct acceptance *pool,
+	const struct acceptance_knobs *knobs);
 /* Takes the pool's calibration over where the session has no evidence of its own. */
 void acceptance_fit(struct acceptance *a, const struct acceptance *pool);
 

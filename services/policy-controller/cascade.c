@@ -5,8 +5,9 @@
  * Utility of a window: U = ETR / (t_spec / t_base) (equation of section 4); K = 0 has utility 1 by
  * definition, which is what the first trial of a test is compared with. Where the paper is silent:
  * delayed iterations do not count (window.h); S falls back to its start once a test passes; records
- * of a K other than the one asked for (made before the verifier read the page) are skipped, at most
- * `late` in a row; a baseline measured in a batch of another size is measured again.
+ * of another K from before the verifier could read of this one are skipped, later ones (it cuts K
+ * where the context ends) at most `late` in a row; a baseline measured in a batch of another size is
+ * measured again; while the records of a trial are waited for, K is the best one that paid.
  */
 #include "services/policy-controller/policy.h"
 
@@ -73,16 +74,16 @@ static bool rests(const struct policy_state *s)
 static void enter_trial(struct policy_state *s, uint32_t k)
 {
 	enter(s, PHASE_TEST, k, (uint32_t)s->settings.trial);
-	/* The verifier counts the t iterations itself and goes back to K = 0: however late the
-	 * records are read, a trial costs no more. */
+	/* The verifier counts the t iterations itself and goes back to what is known to pay: however
+	 * late the records are read, a trial costs no more. */
 	s->trial_id++;
 	s->trial_n = (uint32_t)s->settings.trial;
 	s->trial_k = k;
-	s->k_then = 0;
+	s->k_then = s->cascade.kept_k;
 }
 
-/* The first trial of a test is compared with K = 0, whose utility is 1. */
-static void enter_test(struct policy_state *s, uint32_t k)
+/* The first trial of a test is compared with K = 0, whose utility is 1. kept_k: what is known to pay, or 0. */
+static void enter_test(struct policy_state *s, uint32_t k, uint32_t kept_k)
 {
 	struct cascade *c = &s->cascade;
 	c->trial = c->falls = c->tested = 0;
@@ -91,6 +92,7 @@ static void enter_test(struct policy_state *s, uint32_t k)
 	c->best_k = 0;
 	c->best_utility = 0;
 	c->start_k = k;
+	c->kept_k = kept_k;
 	enter_trial(s, k);
 }
 
@@ -187,6 +189,7 @@ static void finish_trial(struct policy_state *s, struct verdict *verdict)
 		c->best_utility = utility;
 		c->best_k = s->k;
 	}
+	c->kept_k = c->best_utility >= (float)s->settings.threshold ? c->best_k : 0;
 	remember(c, s->k, utility);
 	s->utility = utility;
 	uint32_t next = next_k(s, utility), tried = s->k;
@@ -213,7 +216,7 @@ static void finish_baseline(struct policy_state *s, struct verdict *verdict)
 	uint32_t k = c->restarted ? c->start_k : start_k(s);
 	if (k > (uint32_t)s->settings.k_max)
 		k = (uint32_t)s->settings.k_max;
-	enter_test(s, k);
+	enter_test(s, k, 0);
 	policy_decide(verdict, "baseline %.2f ms in a batch of %u: trying K = %u",
 		milliseconds((double)c->base_ns), c->base_sessions, k);
 }
@@ -239,7 +242,7 @@ static void finish_set(struct policy_state *s, struct verdict *verdict)
 			k, age, before, now);
 		return;
 	}
-	enter_test(s, start_k(s));
+	enter_test(s, start_k(s), utility >= (float)s->settings.threshold ? k : 0);
 	policy_decide(verdict, "set phase at K = %u over with utility %.2f: testing from K = %u", k,
 		(double)utility, s->k);
 }
@@ -251,7 +254,7 @@ static void finish_off(struct policy_state *s, struct verdict *verdict)
 	if (c->window.n > 0)
 		take_baseline(c);
 	c->restarted = false;
-	enter_test(s, 1);
+	enter_test(s, 1, 0);
 	policy_decide(verdict, "off phase of %u iterations over, baseline %.2f ms: probing K = 1",
 		c->set_length, milliseconds((double)c->base_ns));
 }
@@ -304,11 +307,11 @@ static bool counts(struct policy_state *s, const struct iteration_record *record
 	}
 	/* K = 0 cannot be measured by anything else; another K counts as what it is when it does
 	 * not go away (the verifier cuts K where the context ends). */
-	if (s->k == 0)
+	if (s->k == 0 || policy_is_older(s, record))
 		return false;
 	if (++c->mismatched <= (uint32_t)s->settings.late)
 		return false;
-	if (record->k == 0 && s->trial_n > 0) {
+	if (record->k == s->k_then && s->trial_n > 0) {
 		/* Records of the trial were lost: it is over for the verifier, and has to be made
 		 * again. */
 		s->trial_id++;

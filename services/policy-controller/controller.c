@@ -39,7 +39,7 @@ static void publish(struct controller *c, const struct policy_state *s)
 		.utility = s->utility,
 		.acceptance = s->drafted > 0 ? s->accepted / s->drafted : 0,
 		.etr = s->etr,
-		.decision = c->first_decision + c->n_decisions,
+		.decision = s->decision,
 	};
 	static_assert(sizeof(knobs.cut) == sizeof(s->cut), "one threshold per position");
 	memcpy(knobs.cut, s->cut, sizeof(knobs.cut));
@@ -78,6 +78,7 @@ static void decide(
 	};
 	static_assert(sizeof(d->reason) == sizeof(verdict->reason), "reasons are kept whole");
 	memcpy(d->reason, verdict->reason, sizeof(d->reason));
+	s->decision = d->number;
 	timeline_end(timeline_start(), TIMELINE_DECISION, s->uid, k_old, s->k);
 	log_session(LOG_LEVEL_DEBUG, s->uid, s->iterations, "K %u -> %u, %s: %s", k_old, s->k,
 		phase_names[s->phase], d->reason);
@@ -107,6 +108,7 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	struct policy_session now;
 	policy_lookup(c->page, record->page, record->session, &now);
 	memset(s, 0, sizeof(*s));
+	c->known |= UINT64_C(1) << record->page;
 	s->uid = record->session;
 	s->slot = record->page;
 	s->settings = c->settings;
@@ -186,13 +188,18 @@ static bool in_range(const struct iteration_record *r)
 	       r->iteration_ns < UINT64_C(1) << 62;
 }
 
-static void plan_pass(struct controller *c)
+static_assert(LIMIT_SESSIONS <= 64, "slots are bits of a word");
+
+static void touch(struct controller *c, uint32_t slot)
 {
-	struct controller_pass *pass = &c->pass;
+	c->touched |= UINT64_C(1) << slot;
+}
+
+static void plan_pass(struct controller *c, const struct controller_pass *pass)
+{
 	struct policy_state *states[LIMIT_SESSIONS];
 	struct verdict verdicts[LIMIT_SESSIONS];
 	uint32_t k_old[LIMIT_SESSIONS], n = 0;
-	pass->planned = true;
 	for (uint32_t i = 0; i < pass->n; i++) {
 		struct policy_state *s = &c->sessions[pass->slots[i]];
 		/* Its policy may have been changed since its record came. */
@@ -202,26 +209,36 @@ static void plan_pass(struct controller *c)
 		verdicts[n].decided = false;
 		k_old[n++] = s->k;
 	}
-	yield_plan(&c->shared, states, n, pass->sessions, pass->others, verdicts);
+	yield_plan(&c->shared, states, n, pass->sessions, pass->others, c->n_passes, verdicts);
 	for (uint32_t i = 0; i < n; i++) {
 		if (verdicts[i].decided)
 			decide(c, states[i], k_old[i], &verdicts[i]);
-		publish(c, states[i]);
+		touch(c, states[i]->slot);
 	}
 }
 
-/* Puts the record's session into its pass. The plan is made with the last record of a pass, or, when some were lost, with the
- * first of the next one. */
+/* The pass whose records came is whole; the other one's place is for the next. */
+static struct controller_pass *next_pass(struct controller *c)
+{
+	c->n_passes++;
+	c->gathering ^= 1;
+	c->passes[c->gathering].seen = 0;
+	return &c->passes[c->gathering];
+}
+
+/* Puts the record's session into its pass. A pass is whole with its last record, or, when some were lost, with the first of
+ * the next one. */
 static void add_to_pass(
 	struct controller *c, const struct policy_state *s, const struct iteration_record *record)
 {
-	struct controller_pass *pass = &c->pass;
-	if (pass->seen == 0 || pass->iteration != record->iteration ||
-		pass->sessions != record->batch_sessions || pass->seen >= pass->sessions) {
-		if (!pass->planned && pass->n > 0)
-			plan_pass(c);
-		*pass = (struct controller_pass){
-			.iteration = record->iteration, .sessions = record->batch_sessions};
+	struct controller_pass *pass = &c->passes[c->gathering];
+	if (pass->seen > 0 &&
+		(pass->iteration != record->iteration || pass->sessions != record->batch_sessions))
+		pass = next_pass(c);
+	if (pass->seen == 0) {
+		pass->iteration = record->iteration;
+		pass->sessions = record->batch_sessions;
+		pass->others = pass->n = 0;
 	}
 	pass->seen++;
 	bool known = false;
@@ -231,15 +248,16 @@ static void add_to_pass(
 		pass->slots[pass->n++] = s->slot;
 	else
 		pass->others += record->drafted;
-	if (pass->seen >= pass->sessions && pass->n > 0)
-		plan_pass(c);
+	if (pass->seen >= pass->sessions)
+		next_pass(c);
 }
 
-void controller_record(struct controller *c, const struct iteration_record *record)
+const struct policy_state *controller_record(
+	struct controller *c, const struct iteration_record *record)
 {
 	if (!in_range(record)) {
 		c->n_refused++;
-		return;
+		return NULL;
 	}
 	c->n_records++;
 	c->last_iteration_ns = record->iteration_ns;
@@ -253,23 +271,35 @@ void controller_record(struct controller *c, const struct iteration_record *reco
 		measure(c, s, record);
 		if (!record->k_fixed)
 			s->ops->observe(s, record, &verdict);
-		if (verdict.decided) {
+		if (verdict.decided)
 			decide(c, s, k_old, &verdict);
-		}
 		learn(c, s);
 		add_to_pass(c, s, record);
 	}
-	publish(c, s);
-	c->unfollowed = s->unfollowed;
+	touch(c, s->slot);
+	c->newest = s->slot;
+	return s;
+}
+
+void controller_settle(struct controller *c)
+{
+	if (c->touched == 0)
+		return;
+	if (c->n_passes > 0)
+		plan_pass(c, &c->passes[c->gathering ^ 1]);
+	c->n_passes = 0;
+	for (; c->touched != 0; c->touched &= c->touched - 1)
+		publish(c, &c->sessions[__builtin_ctzll(c->touched)]);
+	c->unfollowed = c->sessions[c->newest].unfollowed;
 	publish_defaults(c);
 }
 
 uint64_t controller_due_ns(const struct controller *c)
 {
 	uint64_t due = 0;
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
-		const struct policy_state *s = &c->sessions[i];
-		if (s->uid == 0 || s->k_fixed || !s->ops->awaits ||
+	for (uint64_t left = c->known; left != 0; left &= left - 1) {
+		const struct policy_state *s = &c->sessions[__builtin_ctzll(left)];
+		if (s->k_fixed || !s->ops->awaits ||
 			c->last_ns - s->last_ns > OVER_AFTER * c->last_iteration_ns)
 			continue;
 		uint32_t n = s->ops->awaits(s);

@@ -2,6 +2,10 @@
  * The controller: records in, the policy page out, and a bounded memory of the decisions in
  * between. No threads and no sockets: the records thread and the admin handlers take turns under a
  * mutex of the service (records.h).
+ *
+ * Records come in bunches where iterations are short. All of them are measured; plans, which are what
+ * costs, are made once for the newest pass of a bunch (controller_settle), for nobody would see the
+ * others.
  */
 #pragma once
 
@@ -30,14 +34,17 @@ struct controller {
 	uint64_t last_iteration_ns, last_ns; /* of whatever session: its time, and when it ended */
 	double base_ns[LIMIT_SESSIONS + 1]; /* time at K = 0 by batch size; 0 = never seen */
 	struct yield_shared shared;
-	/* The pass whose records come: its sessions, as far as their policy plans. */
+	/* Two passes: the one whose records come, [gathering], and the one before it. n_passes: since the
+	 * last plan; when not 0, the other one is to be planned for. */
 	struct controller_pass {
 		uint64_t iteration;
 		uint32_t sessions, seen,
 			others; /* all of it; records so far; extra tokens of the rest */
-		uint32_t slots[LIMIT_SESSIONS], n;
-		bool planned;
-	} pass;
+		uint32_t slots[LIMIT_SESSIONS], n; /* its sessions, as far as their policy plans */
+	} passes[2];
+	uint32_t gathering, n_passes;
+	uint64_t known, touched; /* bit per slot: what was seen; what is to be published */
+	uint32_t newest; /* slot of the last record */
 };
 
 /* Takes the page over: locks that a dead writer left are repaired, knobs stay. settings have
@@ -45,8 +52,12 @@ struct controller {
 void controller_init(
 	struct controller *c, struct policy_page *page, const struct settings *settings);
 
-/* One record; anything out of range is counted and dropped. */
-void controller_record(struct controller *c, const struct iteration_record *record);
+/* One record, and the state of its session after it. Anything out of range is counted and dropped: NULL. Nobody sees what it
+ * changes before controller_settle. */
+const struct policy_state *controller_record(
+	struct controller *c, const struct iteration_record *record);
+/* After the records that there were: plans for the newest pass that is whole, and publishes. */
+void controller_settle(struct controller *c);
 
 /* When the next record that something may be decided from should come (CLOCK_MONOTONIC); 0: none is waited for. */
 uint64_t controller_due_ns(const struct controller *c);

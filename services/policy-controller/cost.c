@@ -48,49 +48,6 @@ static void curve_clear(struct cost_curve *curve, uint32_t sessions)
 	curve->q = PRIOR_Q;
 }
 
-/* The curve that was seen and is nearest: in this state of the cache if there is one, and then in
- * the size of the batch. */
-static const struct cost_curve *nearest(const struct cost *cost, uint32_t sessions)
-{
-	const struct cost_curve *best = NULL;
-	uint32_t best_distance = UINT32_MAX;
-	for (uint32_t state = 0; state < COST_STATES; state++)
-		for (uint32_t b = 1; b <= LIMIT_SESSIONS; b++) {
-			uint32_t apart = (b > sessions ? b - sessions : sessions - b) +
-					 (state == cost->state ? 0 : LIMIT_SESSIONS);
-			if (cost->curves[state][b].level_ns > 0 && apart < best_distance) {
-				best = &cost->curves[state][b];
-				best_distance = apart;
-			}
-		}
-	return best;
-}
-
-static struct cost_curve *curve_at(struct cost *cost, uint32_t sessions)
-{
-	struct cost_curve *curve = &cost->curves[cost->state][sessions];
-	if (curve->level_ns > 0)
-		return curve;
-	const struct cost_curve *from = nearest(cost, sessions);
-	if (!from) {
-		curve_clear(curve, sessions);
-		return curve;
-	}
-	float factor = (float)from->sessions / (float)sessions;
-	*curve = *from;
-	curve->sessions = sessions;
-	curve->m *= factor;
-	curve->l *= factor;
-	for (uint32_t i = 0; i < COST_CELLS; i++) {
-		curve->cells[i].weight = fminf(curve->cells[i].weight * NEIGHBOUR_TRUST, 1);
-		curve->cells[i].ratio = 1 + (curve->cells[i].ratio - 1) * factor;
-		curve->cells[i].experts_weight = 0;
-	}
-	curve->cells[0].weight = 0;
-	curve->n = 0;
-	return curve;
-}
-
 static double grown(double q, double extra)
 {
 	return q > 0.999 ? extra : (1 - pow(q, extra)) / (1 - q);
@@ -130,9 +87,12 @@ static void fit_experts(struct cost_curve *curve)
 }
 
 /* m and l by least squares over the cells, with PRIOR_WEIGHT passes' worth of prior; neither below
- * 0. */
+ * 0. Made when somebody asks for them: not after each of the passes at K = 0 that lie between. */
 static void fit_times(struct cost_curve *curve)
 {
+	if (!curve->behind)
+		return;
+	curve->behind = false;
 	double gp = grown((double)curve->q, 2), lp = 2;
 	double gg = PRIOR_WEIGHT * gp * gp, ee = PRIOR_WEIGHT * lp * lp, ge = 0;
 	double gy = gg * (double)PRIOR_M / curve->sessions;
@@ -162,6 +122,50 @@ static void fit_times(struct cost_curve *curve)
 	}
 	curve->m = (float)(m > 0 ? m : 0);
 	curve->l = (float)(l > 0 ? l : 0);
+}
+
+/* The curve that was seen and is nearest: in this state of the cache if there is one, and then in
+ * the size of the batch. */
+static struct cost_curve *nearest(struct cost *cost, uint32_t sessions)
+{
+	struct cost_curve *best = NULL;
+	uint32_t best_distance = UINT32_MAX;
+	for (uint32_t state = 0; state < COST_STATES; state++)
+		for (uint32_t b = 1; b <= LIMIT_SESSIONS; b++) {
+			uint32_t apart = (b > sessions ? b - sessions : sessions - b) +
+					 (state == cost->state ? 0 : LIMIT_SESSIONS);
+			if (cost->curves[state][b].level_ns > 0 && apart < best_distance) {
+				best = &cost->curves[state][b];
+				best_distance = apart;
+			}
+		}
+	return best;
+}
+
+static struct cost_curve *curve_at(struct cost *cost, uint32_t sessions)
+{
+	struct cost_curve *curve = &cost->curves[cost->state][sessions];
+	if (curve->level_ns > 0)
+		return curve;
+	struct cost_curve *from = nearest(cost, sessions);
+	if (!from) {
+		curve_clear(curve, sessions);
+		return curve;
+	}
+	fit_times(from);
+	float factor = (float)from->sessions / (float)sessions;
+	*curve = *from;
+	curve->sessions = sessions;
+	curve->m *= factor;
+	curve->l *= factor;
+	for (uint32_t i = 0; i < COST_CELLS; i++) {
+		curve->cells[i].weight = fminf(curve->cells[i].weight * NEIGHBOUR_TRUST, 1);
+		curve->cells[i].ratio = 1 + (curve->cells[i].ratio - 1) * factor;
+		curve->cells[i].experts_weight = 0;
+	}
+	curve->cells[0].weight = 0;
+	curve->n = 0;
+	return curve;
 }
 
 static double fitted(const struct cost_curve *curve, double extra)
@@ -204,6 +208,8 @@ static void follow_cache(struct cost *cost, const struct cost_pass *pass)
 static void learn_time(struct cost_curve *curve, uint32_t extra, double ns, bool missing)
 {
 	struct cost_cell *cell = &curve->cells[cell_of(extra)];
+	if (extra > 0)
+		fit_times(curve);
 	double believed = shape(curve, extra);
 	bool first = curve->level_ns <= 0;
 	if (first)
@@ -254,12 +260,13 @@ void cost_observe(struct cost *cost, const struct cost_pass *pass)
 	if (pass->experts > 0 && (curve->n < EXPERTS_OFTEN || curve->n % EXPERTS_EVERY == 0))
 		fit_experts(curve);
 	curve->n++;
-	fit_times(curve);
+	curve->behind = true;
 }
 
 bool cost_curve(struct cost *cost, uint32_t sessions, uint32_t n, float *out)
 {
-	const struct cost_curve *curve = curve_at(cost, sessions);
+	struct cost_curve *curve = curve_at(cost, sessions);
+	fit_times(curve);
 	bool seen = curve->level_ns > 0;
 	double level = seen ? curve->level_ns : 1e6, q = (double)curve->q, power = 1, g = 0;
 	out[0] = (float)level;

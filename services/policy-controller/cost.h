@@ -36,6 +36,7 @@ struct cost_curve {
 	double level_ns; /* V(0); 0 = never seen */
 	float m, l, q;
 	uint32_t sessions, n; /* b; passes seen */
+	bool behind; /* m and l do not know of the last ones yet */
 	struct cost_cell cells[COST_CELLS];
 };
 

@@ -26,6 +26,12 @@ const struct policy_ops *policy_parse(const char *text, uint32_t *k)
 	return *k <= LIMIT_DRAFT ? &policy_static : NULL;
 }
 
+bool policy_is_older(const struct policy_state *state, const struct iteration_record *record)
+{
+	/* The counter of decisions may go round. */
+	return (int32_t)(record->decision - (uint32_t)state->decision) < 0;
+}
+
 void policy_decide(struct verdict *verdict, const char *format, ...)
 {
 	va_list args;

@@ -28,6 +28,7 @@ struct cascade {
 	uint32_t trial, falls; /* trials made in this test; successive falls of utility */
 	uint32_t tested; /* bit k: K = k was tried in this test */
 	uint32_t prev_k, best_k, start_k;
+	uint32_t kept_k; /* while records of a trial are waited for */
 	float prev_utility, best_utility;
 	bool restarted; /* this test already began again because the batch changed */
 	uint32_t n_history; /* counts on; the last CASCADE_HISTORY are kept */
@@ -53,6 +54,7 @@ struct policy_state {
 	struct settings settings;
 	const struct policy_ops *ops;
 	uint32_t k; /* what the policy asks for now */
+	uint64_t decision; /* number of the one that it comes from; 0: none yet */
 	enum phase phase;
 	float utility; /* last measured; 0 = never */
 	uint32_t static_k;
@@ -106,5 +108,7 @@ extern const struct policy_ops *const policies_all[]; /* ended by NULL */
 
 /* "cascade", "static:3" -> the policy and its K; NULL when there is none of that name. */
 const struct policy_ops *policy_parse(const char *text, uint32_t *k);
+/* Whether the record's pass began before what the state asks for now was to be read. */
+bool policy_is_older(const struct policy_state *state, const struct iteration_record *record);
 void policy_decide(struct verdict *verdict, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -3,9 +3,9 @@
  * owns the consumer's end of the ring; the controller is shared with the loop thread under `mutex`.
  *
  * While records come, the ring is looked at every `poll`, or sooner when a record is due that
- * something may be decided from: the verifier's push then finds nobody asleep and makes no system
- * call. When none came for a while, the thread sleeps on the ring's
- * doorbell.
+ * something may be decided from, as far as the thread's share of a core goes: the verifier's push
+ * then finds nobody asleep and makes no system call. When none came for a while, the thread sleeps
+ * on the ring's doorbell.
  */
 #pragma once
 

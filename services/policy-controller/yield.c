@@ -22,7 +22,7 @@
 #define CATCH_UP \
 	8u /* tokens that a drafter which has not followed reads in an iteration, at least */
 #define BEHIND_FIRST 128u /* what it is behind in a session that it has not seen */
-#define WAITING_MAX 64u /* plans after which the record of a trial is taken for lost */
+#define WAITING_MAX 64u /* passes after which the record of a trial is taken for lost */
 
 void yield_shared_init(struct yield_shared *shared)
 {
@@ -101,10 +101,21 @@ static uint32_t steps_of(const struct iteration_record *record, uint32_t method)
 	return (uint32_t)record->drafted + (extra ? 1 : 0);
 }
 
+/* Iterations at K = 0 are told to the estimate when somebody asks it: there may be a hundred of them between two plans. */
+static void catch_up(struct policy_state *s)
+{
+	struct yield *y = &s->yield;
+	struct acceptance_knobs knobs = knobs_of(s);
+	if (y->idle > 0)
+		acceptance_idle(&y->acceptance, y->idle, pool_of(s), &knobs);
+	y->idle = 0;
+}
+
 static void observe_draft(struct policy_state *s, const struct iteration_record *record, bool first)
 {
 	struct yield *y = &s->yield;
 	struct acceptance_knobs knobs = knobs_of(s);
+	catch_up(s);
 	if (record->drafted > 0 && record->method < COST_METHODS)
 		y->method = s->shared->method = record->method;
 	uint32_t method = yield_method(s);
@@ -176,7 +187,6 @@ static void yield_observe(
 	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
 {
 	struct yield *y = &s->yield;
-	struct acceptance_knobs knobs = knobs_of(s);
 	(void)verdict;
 	observe_pass(s->shared, record);
 	y->k = record->k;
@@ -186,11 +196,11 @@ static void yield_observe(
 	bool first = y->stale > 0 || y->iterations == 0;
 	y->iterations++;
 	y->stale = record->k == 0 ? y->stale + 1 : 0;
-	if (s->trial_n > 0 && record->k == s->trial_k)
+	if (s->trial_n > 0 && record->k == s->trial_k && !policy_is_older(s, record))
 		y->waiting = 0;
 	follow_along(s, record);
 	if (record->k == 0) {
-		acceptance_idle(&y->acceptance, pool_of(s), &knobs);
+		y->idle++;
 		return;
 	}
 	observe_draft(s, record, first);
@@ -408,7 +418,7 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 	weigh(p, index, &c);
 	bool known = cost_draft_evidence(&p->shared->cost, yield_method(s)) >= YIELD_WARM_DRAFTS;
 	c.hope = yield_change_worth(p, s, &c, known);
-	if (y->waiting > 0 && ++y->waiting < WAITING_MAX) {
+	if (y->waiting > 0 && (y->waiting += p->passes) < WAITING_MAX) {
 		o->k = s->k;
 		return;
 	}
@@ -457,9 +467,9 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 }
 
 void yield_plan(struct yield_shared *shared, struct policy_state **states, uint32_t n,
-	uint32_t sessions, uint32_t others, struct verdict *verdicts)
+	uint32_t sessions, uint32_t others, uint32_t passes, struct verdict *verdicts)
 {
-	struct yield_plan_pass p = {shared, states, n, sessions, others, 0};
+	struct yield_plan_pass p = {shared, states, n, sessions, others, passes, 0};
 	uint32_t most = 0;
 	if (n == 0 || sessions < n || sessions > LIMIT_SESSIONS ||
 		others > (sessions - n) * LIMIT_DRAFT)
@@ -470,6 +480,8 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 		most = COST_EXTRA_MAX - others - 1;
 	if (!cost_curve(&shared->cost, sessions, others + most + 1, shared->pass_ns))
 		return;
+	for (uint32_t i = 0; i < n; i++)
+		catch_up(states[i]);
 	/* Uncut first, which says what a token is worth; then with chains cut by that. */
 	for (uint32_t i = 0; i < n; i++)
 		predict(states[i], &shared->options[i], false);

@@ -104,8 +104,9 @@ struct yield {
 	double purse, won; /* won: since the session began, in iterations at K = 0 */
 	double granted; /* what the purse began with */
 	uint32_t stale; /* iterations since it last drafted */
+	uint32_t idle; /* of them, those that acceptance does not know of yet */
 	uint32_t
-		waiting; /* plans since a trial was begun that no record shows yet; 0 = none is on */
+		waiting; /* passes since a trial was begun that no record shows yet; 0 = none is on */
 	uint64_t iterations; /* since the session began */
 	struct yield_view view;
 };
@@ -128,7 +129,7 @@ struct yield_shared {
 	uint32_t sessions; /* of the last pass */
 	double promised, brought; /* by trials at K = 0, in iterations; both fade (yield_trust) */
 	uint32_t
-		hopeless; /* decisions since one that no acceptance would have turned was tried all the same */
+		hopeless; /* passes since one that no acceptance would have turned was tried all the same */
 	uint64_t iteration; /* the last pass that cost has seen */
 	bool any;
 	/* Scratch of a plan. */
@@ -142,6 +143,7 @@ double yield_change_rate(const struct policy_state *s);
 void yield_explain(const struct policy_state *s, struct explanation *out);
 void yield_shared_init(struct yield_shared *shared);
 /* After the records of a pass: chooses K and cut of the n sessions of it that this policy serves.
- * sessions: in the pass; others: extra tokens that the rest of them had. verdicts: [n]. */
+ * sessions: in the pass; others: extra tokens that the rest of them had; passes: since the last
+ * plan, this one among them. verdicts: [n]. */
 void yield_plan(struct yield_shared *shared, struct policy_state **states, uint32_t n,
-	uint32_t sessions, uint32_t others, struct verdict *verdicts);
+	uint32_t sessions, uint32_t others, uint32_t passes, struct verdict *verdicts);

@@ -77,7 +77,7 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 	uint32_t chosen = best;
 	double most = 0, rate = yield_change_rate(s), changed = 0;
 	/* What cannot pay at any acceptance is tried again only in case the costs have changed. */
-	if (best == 0 && !(c->hope > 0) && ++p->shared->hopeless < HOPELESS_EVERY)
+	if (best == 0 && !(c->hope > 0) && (p->shared->hopeless += p->passes) < HOPELESS_EVERY)
 		return best;
 	if (best == 0)
 		p->shared->hopeless = 0;

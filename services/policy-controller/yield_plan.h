@@ -13,7 +13,7 @@
 struct yield_plan_pass {
 	struct yield_shared *shared;
 	struct policy_state **states;
-	uint32_t n, sessions, others;
+	uint32_t n, sessions, others, passes;
 	double rate; /* tokens per ns, R */
 };
 

@@ -50,6 +50,7 @@ struct engine_session {
 	uint32_t followed; /* tokens the drafter was last told of; 0 = none */
 	uint32_t k; /* of this iteration */
 	struct policy_trial trial;
+	uint32_t decision; /* of the record: what K was read with */
 	bool unfollowed; /* the policy has no use for drafts of it */
 	bool asked; /* for drafts, in this iteration */
 	uint32_t row; /* batch index of its first token in this pass */

@@ -102,6 +102,7 @@ static uint32_t choose_k(struct engine *engine, struct engine_session *s, uint32
 	struct policy_session knobs;
 	uint32_t k = engine->tuning.default_k;
 
+	s->decision = 0;
 	if (request->draft_method == DRAFT_NONE)
 		return 0;
 	if (request->k != SESSION_K_POLICY) {
@@ -109,6 +110,7 @@ static uint32_t choose_k(struct engine *engine, struct engine_session *s, uint32
 	} else if (engine->policy != NULL) {
 		policy_lookup(engine->policy, s->index, s->uid, &knobs);
 		k = policy_next_k(&knobs, &s->trial);
+		s->decision = (uint32_t)knobs.decision;
 		s->unfollowed = knobs.unfollowed != 0;
 	}
 	return sched_k(k, n_tokens, s->page->n_prompt, request->max_tokens,
@@ -452,6 +454,7 @@ static void finish_pass(
 		record.page = s->index;
 		record.n_context = engine->sched[engine->plan[e].session].n_tokens + s->emitted;
 		record.k = (uint8_t)s->k;
+		record.decision = s->decision;
 		record.drafted = (uint8_t)s->n_drafts;
 		record.accepted = (uint8_t)s->accepted;
 		record.emitted = (uint8_t)s->emitted;

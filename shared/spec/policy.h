@@ -10,7 +10,7 @@
 #include "shared/ipc/ring.h"
 
 #define POLICY_REGION "policy"
-#define POLICY_LAYOUT 3
+#define POLICY_LAYOUT 4
 
 enum { POLICY_RECORD_SLOTS = 4096 };
 
@@ -27,7 +27,9 @@ struct iteration_record {
 	uint32_t batch_tokens; /* tokens in the forward pass */
 	uint32_t
 		prefill_tokens; /* of them, prompt tokens of whatever session: such an iteration measures no K */
-	uint32_t unique_experts, expert_hits, expert_misses, pad; /* of the whole pass */
+	uint32_t unique_experts, expert_hits, expert_misses; /* of the whole pass */
+	uint32_t
+		decision; /* low half of the policy_session.decision that K was read with; 0: of none */
 	uint64_t expert_bytes;
 	uint64_t draft_ns; /* the verifier's wait for drafts */
 	uint64_t verify_ns; /* forward pass */
@@ -49,7 +51,7 @@ struct policy_session {
 	float utility; /* last measured; 0 = not measured */
 	float acceptance; /* recent accepted / drafted */
 	float etr; /* recent tokens per iteration */
-	uint64_t decision; /* counts decisions */
+	uint64_t decision; /* number of the newest one about this session */
 	/* A draft ends before position i (from 0) when the product of the confidences up to it falls below cut[i]; 0
 	 * cuts nothing. */
 	float cut[LIMIT_DRAFT + 1];

@@ -7,6 +7,7 @@
 struct simulated {
 	uint64_t uid, iteration;
 	uint32_t page;
+	uint32_t decision; /* that the next K was read with */
 	double base_ms; /* time of an iteration at K = 0 */
 	double token_cost; /* share of it that each drafted token adds */
 	double etr[LIMIT_DRAFT + 1]; /* tokens per iteration at K */
@@ -43,6 +44,13 @@ static inline uint32_t simulated_best_k(const struct simulated *s, uint32_t k_ma
 	return best;
 }
 
+/* A record that is looked at when it comes. */
+static inline void controller_take(struct controller *c, const struct iteration_record *record)
+{
+	controller_record(c, record);
+	controller_settle(c);
+}
+
 static inline struct iteration_record simulated_step(struct simulated *s, uint32_t k)
 {
 	s->owed += s->etr[k];
@@ -61,6 +69,7 @@ static inline struct iteration_record simulated_step(struct simulated *s, uint32
 		.finished_ns = s->iteration * 1000000,
 		.page = s->page,
 		.k = (uint8_t)k,
+		.decision = s->decision,
 		.drafted = (uint8_t)k,
 		.accepted = (uint8_t)(emitted - 1),
 		.emitted = (uint8_t)emitted,

@@ -281,6 +281,67 @@ static void records_of_the_previous_k_are_not_counted(void **state)
 	assert_int_equal(feed(&s, 1, 1600, 2), 1);
 }
 
+static void records_from_before_a_trial_never_count_for_it(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	s.decision = 1;
+	feed(&s, 4, 1000, 1);
+	s.decision = 2;
+	assert_int_equal(s.trial_k, s.settings.k_start);
+	struct verdict verdict = {.decided = false};
+	/* Far more than `late`: on a small model a hundred iterations lie between two looks. */
+	struct iteration_record older = {.session = 7,
+		.decision = 1,
+		.k = 2,
+		.drafted = 2,
+		.emitted = 1,
+		.batch_sessions = 1,
+		.iteration_ns = 9000000};
+	for (int64_t i = 0; i < 4 * s.settings.late; i++)
+		s.ops->observe(&s, &older, &verdict);
+	assert_false(verdict.decided);
+	assert_int_equal(s.cascade.left, s.settings.trial);
+	assert_int_equal(s.cascade.window.n, 0);
+	for (int i = 0; i < 4; i++) {
+		struct iteration_record r = {.session = 7,
+			.decision = 2,
+			.k = (uint8_t)s.settings.k_start,
+			.drafted = (uint8_t)s.settings.k_start,
+			.accepted = 1,
+			.emitted = 2,
+			.batch_sessions = 1,
+			.iteration_ns = 1600000};
+		s.ops->observe(&s, &r, &verdict);
+	}
+	assert_true(verdict.decided);
+	assert_int_equal(s.cascade.trials[0].k, s.settings.k_start);
+	assert_true(fabsf(s.cascade.trials[0].utility - 1.25f) < 1e-4f);
+}
+
+static void while_a_trials_records_are_waited_for_k_is_what_paid(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	assert_int_equal(s.k_then, 0); /* of nothing is it known that it pays */
+	feed(&s, 4, 1000, 2);
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k_then, s.settings.k_start);
+	while (s.phase != PHASE_SET)
+		feed(&s, 4, 2000, 2);
+	uint32_t kept = s.k;
+	feed(&s, (uint32_t)s.settings.set, 1000, 2);
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k_then, kept);
+	/* In a set phase that did not pay it is 0. */
+	while (s.phase != PHASE_SET)
+		feed(&s, 4, 1900, 2);
+	feed(&s, (uint32_t)s.settings.set, 3000, 2);
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k_then, 0);
+}
+
 static void a_k_the_verifier_keeps_cutting_counts_in_the_end(void **state)
 {
 	(void)state;
@@ -407,6 +468,8 @@ int main(void)
 		cmocka_unit_test(a_baseline_of_another_batch_size_is_measured_again),
 		cmocka_unit_test(one_slow_iteration_does_not_decide_a_trial),
 		cmocka_unit_test(records_of_the_previous_k_are_not_counted),
+		cmocka_unit_test(records_from_before_a_trial_never_count_for_it),
+		cmocka_unit_test(while_a_trials_records_are_waited_for_k_is_what_paid),
 		cmocka_unit_test(a_k_the_verifier_keeps_cutting_counts_in_the_end),
 		cmocka_unit_test(an_earlier_controllers_k_is_where_the_search_starts),
 		cmocka_unit_test(what_did_not_pay_in_the_session_before_waits_and_is_probed),

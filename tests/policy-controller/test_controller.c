@@ -60,8 +60,9 @@ static void serve(struct fixture *f, struct simulated *sim, int n)
 	for (int i = 0; i < n; i++) {
 		struct policy_session knobs;
 		policy_lookup(f->page, sim->page, sim->uid, &knobs);
+		sim->decision = (uint32_t)knobs.decision;
 		struct iteration_record r = simulated_step(sim, knobs.k);
-		controller_record(&f->controller, &r);
+		controller_take(&f->controller, &r);
 	}
 }
 
@@ -116,7 +117,7 @@ static void prefill_and_fixed_k_measure_nothing(void **state)
 			r.prefill_tokens = 1;
 		else
 			r.k_fixed = 1;
-		controller_record(&f->controller, &r);
+		controller_take(&f->controller, &r);
 	}
 	assert_int_equal(f->controller.sessions[0].phase, PHASE_BASELINE);
 	assert_int_equal(f->controller.sessions[0].cascade.window.n, 0);
@@ -139,7 +140,7 @@ static void records_out_of_range_are_counted_and_dropped(void **state)
 	bad[6].session = 0;
 	bad[7].iteration_ns = UINT64_MAX;
 	for (int i = 0; i < 8; i++)
-		controller_record(&f->controller, &bad[i]);
+		controller_take(&f->controller, &bad[i]);
 	assert_int_equal(f->controller.n_refused, 8);
 	assert_int_equal(f->controller.n_records, 0);
 	for (int i = 0; i < LIMIT_SESSIONS; i++)
@@ -166,10 +167,10 @@ static void a_successor_goes_on_from_the_pages_k(void **state)
 	assert_true(policy_lookup(f->page, 2, 5, &knobs));
 	assert_int_equal(knobs.k, k);
 	struct iteration_record r = simulated_step(&sim, k);
-	controller_record(successor, &r);
+	controller_take(successor, &r);
 	for (int i = 0; i < 4; i++) {
 		r = simulated_step(&sim, 0);
-		controller_record(successor, &r);
+		controller_take(successor, &r);
 	}
 	assert_int_equal(successor->sessions[2].phase, PHASE_TEST);
 	assert_int_equal(successor->sessions[2].k, k);
@@ -209,7 +210,7 @@ static void static_keeps_k_and_shows_utility_when_a_baseline_is_known(void **sta
 	struct simulated plain = simulated_make(6, 1, 0.6, 0.2);
 	struct iteration_record r = simulated_step(&plain, 0);
 	r.k_fixed = 1;
-	controller_record(&f->controller, &r);
+	controller_take(&f->controller, &r);
 	serve(f, &sim, 50);
 	float expected = (float)simulated_utility(&sim, 3);
 	assert_true(f->page->sessions[0].knobs.utility > 0.8f * expected);
@@ -345,6 +346,66 @@ static void a_lower_k_max_takes_effect_at_once(void **state)
 	}
 }
 
+static void a_bunch_of_records_is_measured_whole_and_planned_for_once(void **state)
+{
+	struct fixture *f = *state;
+	struct controller *c = &f->controller;
+	struct settings settings = defaults();
+	struct policy_session knobs;
+	strcpy(settings.policy, "yield");
+	assert_int_equal(controller_set(c, &settings, 0, NULL), 0);
+	struct simulated one = simulated_make(5, 0, 0.6, 0.2), two = simulated_make(6, 1, 0.6, 0.2);
+	one.sessions = two.sessions = 2;
+	uint32_t plans = c->shared.n_plans;
+	for (int i = 0; i < 100; i++) {
+		struct iteration_record r = simulated_step(&one, 0);
+		assert_ptr_equal(controller_record(c, &r), &c->sessions[0]);
+		r = simulated_step(&two, 0);
+		assert_ptr_equal(controller_record(c, &r), &c->sessions[1]);
+	}
+	/* The first record of a pass whose second one has not come. */
+	struct iteration_record r = simulated_step(&one, 0);
+	controller_record(c, &r);
+	assert_int_equal(c->sessions[0].iterations, 101);
+	assert_int_equal(c->sessions[1].iterations, 100);
+	assert_int_equal(c->shared.n_plans, plans);
+	assert_false(policy_lookup(f->page, 0, 5, &knobs));
+	controller_settle(c);
+	assert_int_equal(c->shared.n_plans, plans + 1);
+	assert_true(policy_lookup(f->page, 0, 5, &knobs));
+	assert_true(policy_lookup(f->page, 1, 6, &knobs));
+	/* Nothing new: nothing is planned. */
+	controller_settle(c);
+	assert_int_equal(c->shared.n_plans, plans + 1);
+	r = simulated_step(&two, 0);
+	controller_record(c, &r);
+	controller_settle(c);
+	assert_int_equal(c->shared.n_plans, plans + 2);
+	assert_int_equal(c->sessions[1].iterations, 101);
+}
+
+static void what_is_read_says_which_decision_it_is_of(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated one = simulated_make(5, 0, 0.9, 0.1), two = simulated_make(6, 1, 0.9, 0.1);
+	struct policy_session knobs;
+	uint64_t before = 0;
+	serve(f, &one, 1);
+	for (int i = 0; i < 100; i++) {
+		uint32_t k = f->controller.sessions[0].k;
+		serve(f, &one, 1);
+		policy_lookup(f->page, 0, 5, &knobs);
+		assert_int_equal(knobs.decision, f->controller.sessions[0].decision);
+		/* Another K is another decision, and only that of the session itself. */
+		if (knobs.k != k)
+			assert_true(knobs.decision > before);
+		before = knobs.decision;
+		serve(f, &two, 1);
+		policy_lookup(f->page, 0, 5, &knobs);
+		assert_int_equal(knobs.decision, before);
+	}
+}
+
 static void the_record_that_decides_is_the_one_that_is_waited_for(void **state)
 {
 	struct fixture *f = *state;
@@ -364,7 +425,7 @@ static void the_record_that_decides_is_the_one_that_is_waited_for(void **state)
 	}
 	struct iteration_record r = simulated_step(&sim, 2);
 	r.k_fixed = 1;
-	controller_record(&f->controller, &r);
+	controller_take(&f->controller, &r);
 	assert_int_equal(controller_due_ns(&f->controller), 0);
 	strcpy(settings.policy, "static:3");
 	assert_int_equal(controller_set(&f->controller, &settings, 0, NULL), 0);
@@ -403,6 +464,8 @@ int main(void)
 		TEST(a_session_keeps_what_was_set_for_it_alone),
 		TEST(a_policy_is_switched_live_for_one_session),
 		TEST(a_lower_k_max_takes_effect_at_once),
+		TEST(a_bunch_of_records_is_measured_whole_and_planned_for_once),
+		TEST(what_is_read_says_which_decision_it_is_of),
 		TEST(the_record_that_decides_is_the_one_that_is_waited_for),
 		TEST(names_of_policies_are_read_strictly),
 	};

@@ -77,8 +77,9 @@ static void step(struct fixture *f, struct simulated *sim, struct policy_trial *
 		for (uint32_t i = 0; i < e->n_options; i++)
 			assert_true(e->options[i].time_ns > 0 && isfinite(e->options[i].utility));
 	}
+	sim->decision = (uint32_t)knobs.decision;
 	struct iteration_record r = simulated_step(sim, policy_next_k(&knobs, trial));
-	controller_record(&f->controller, &r);
+	controller_take(&f->controller, &r);
 }
 
 static void the_k_that_is_explained_is_the_one_in_force(void **state)
@@ -151,7 +152,7 @@ static void acceptance_by_position_is_what_was_accepted(void **state)
 		struct iteration_record r = simulated_step(&sim, 4);
 		r.accepted = i % 4 == 0 ? 0 : i % 4 == 1 ? 2 : 1; /* 75%, a third, none */
 		r.emitted = (uint8_t)(r.accepted + 1);
-		controller_record(&f->controller, &r);
+		controller_take(&f->controller, &r);
 	}
 	struct explanation *e = &f->explanation;
 	assert_int_equal(explain_session(&f->controller, 5, e), 0);
@@ -169,7 +170,7 @@ static void a_request_that_fixed_k_is_named(void **state)
 	for (int i = 0; i < 10; i++) {
 		struct iteration_record r = simulated_step(&sim, 3);
 		r.k_fixed = 1;
-		controller_record(&f->controller, &r);
+		controller_take(&f->controller, &r);
 	}
 	struct explanation *e = &f->explanation;
 	assert_int_equal(explain_session(&f->controller, 5, e), 0);
@@ -206,10 +207,10 @@ static void a_session_that_is_not_known_is_said_to_be_so(void **state)
 	assert_int_equal(explain_session(&f->controller, 9, &f->explanation), -ENOENT);
 	struct simulated one = simulated_make(5, 0, 0.9, 0.1), two = simulated_make(6, 1, 0.9, 0.1);
 	struct iteration_record r = simulated_step(&one, 0);
-	controller_record(&f->controller, &r);
+	controller_take(&f->controller, &r);
 	simulated_step(&two, 0);
 	r = simulated_step(&two, 0);
-	controller_record(&f->controller, &r);
+	controller_take(&f->controller, &r);
 	assert_int_equal(explain_session(&f->controller, 9, &f->explanation), -ENOENT);
 	assert_int_equal(explain_session(&f->controller, 0, &f->explanation), 0);
 	assert_int_equal(f->explanation.state->uid, 6);

@@ -336,10 +336,11 @@ static struct fixture *make_fixture(void)
 	return f;
 }
 
-static uint32_t next_k(struct fixture *f, const struct simulated *sim)
+static uint32_t next_k(struct fixture *f, struct simulated *sim)
 {
 	struct policy_session page;
 	policy_lookup(&f->page, sim->page, sim->uid, &page);
+	sim->decision = (uint32_t)page.decision;
 	return policy_next_k(&page, &f->trials[sim->page]);
 }
 
@@ -368,7 +369,7 @@ static void serve(struct fixture *f, struct simulated *sim, uint32_t n,
 		f->k_sum += r.k;
 		f->n++;
 		if (!spoil || spoil(&r))
-			controller_record(&f->controller, &r);
+			controller_take(&f->controller, &r);
 		f->utility += (double)f->controller.sessions[sim->page].utility;
 	}
 }
@@ -444,7 +445,7 @@ static void a_first_token_that_loses_is_taken_where_three_win(void **state)
 	for (uint32_t i = 0; i < 400; i++) {
 		struct iteration_record r = step(&sim, next_k(f, &sim));
 		r.iteration_ns = (uint64_t)(1e6 * (r.drafted ? 2.2 * 2 + 0.05 * r.drafted : 2));
-		controller_record(&f->controller, &r);
+		controller_take(&f->controller, &r);
 	}
 	assert_true(f->controller.sessions[0].k >= 5);
 	free(f);
@@ -468,7 +469,7 @@ static void sessions_of_a_pass_share_it_by_what_their_tokens_bring(void **state)
 			r[j].iteration = i;
 			r[j].batch_tokens = 2 + extra;
 			r[j].iteration_ns = (uint64_t)(1e6 * (4 + 0.8 * extra));
-			controller_record(&f->controller, &r[j]);
+			controller_take(&f->controller, &r[j]);
 		}
 	}
 	assert_true(f->controller.sessions[0].k >= 3);
@@ -530,7 +531,7 @@ static void any_record_leaves_k_and_cuts_in_range(void **state)
 		r.prefill_tokens = r.k_fixed = 0;
 		r.batch_tokens %= 1200;
 		r.iteration_ns >>= r.iteration % 60;
-		controller_record(&f->controller, &r);
+		controller_take(&f->controller, &r);
 		const struct policy_session *page = &f->page.sessions[r.page].knobs;
 		assert_true(page->k <= 7 && page->k_then <= 7);
 		for (uint32_t j = 0; j < LIMIT_DRAFT; j++)
@@ -641,7 +642,7 @@ static void a_drafter_that_rested_catches_up_before_it_is_asked(void **state)
 		else
 			followed += rested > 0;
 		struct iteration_record r = step(&sim, k);
-		controller_record(&f->controller, &r);
+		controller_take(&f->controller, &r);
 	}
 	assert_true(asked > 0);
 	free(f);
@@ -671,7 +672,7 @@ static void a_policy_changed_within_a_pass_is_not_planned_for(void **state)
 	struct iteration_record r = simulated_step(&sims[0], 0);
 	r.batch_sessions = 2;
 	r.batch_tokens = 2;
-	controller_record(&f->controller, &r);
+	controller_take(&f->controller, &r);
 	struct settings other = f->controller.settings;
 	struct error err;
 	snprintf(other.policy, sizeof(other.policy), "static:5");
@@ -679,7 +680,7 @@ static void a_policy_changed_within_a_pass_is_not_planned_for(void **state)
 	r = simulated_step(&sims[1], 0);
 	r.batch_sessions = 2;
 	r.batch_tokens = 2;
-	controller_record(&f->controller, &r);
+	controller_take(&f->controller, &r);
 	assert_int_equal(f->page.sessions[0].knobs.k, 5);
 	assert_int_equal(f->page.sessions[0].knobs.trial_n, 0);
 	free(f);
