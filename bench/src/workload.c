@@ -11,14 +11,17 @@
 static const char usage[] =
 	"usage: outrider-bench workload FILE.jsonl [--k 0,1,3,7,auto] [--drafter "
 	"ngram|model|auto]\n"
-	"                      [--rounds N] [--limit PROMPTS] [--sessions N] [--max-tokens N] "
-	"[--temperature T]\n"
-	"                      [--ignore-eos] [--runtime-dir DIR] [--format text|json] [--plot "
+	"                      [--rounds N] [--seconds S] [--limit PROMPTS] [--sessions N] "
+	"[--max-tokens N]\n"
+	"                      [--temperature T] [--ignore-eos] [--runtime-dir DIR] [--format "
+	"text|json] [--plot "
 	"FILE.svg|FILE.png]\n"
 	"Sends the prompts of FILE to the running service once per K and round, one session at a "
 	"time each prompt\nwith all Ks before the next, several at a time the Ks in turn, and "
 	"prints tokens/s\n"
-	"(median of the rounds), acceptance by position and distinct experts per iteration.\n";
+	"(median of the rounds), acceptance by position and distinct experts per iteration. No "
+	"further round begins\nafter S seconds; --max-tokens takes the place of what the file "
+	"says.\n";
 
 static bool parse_count(const char *text, unsigned long low, unsigned long high, unsigned long *out)
 {
@@ -56,6 +59,7 @@ enum {
 	OPT_K = 1,
 	OPT_DRAFTER,
 	OPT_ROUNDS,
+	OPT_SECONDS,
 	OPT_LIMIT,
 	OPT_SESSIONS,
 	OPT_TOKENS,
@@ -69,11 +73,11 @@ enum {
 
 static const struct option long_options[] = {{"k", 1, NULL, OPT_K},
 	{"drafter", 1, NULL, OPT_DRAFTER}, {"rounds", 1, NULL, OPT_ROUNDS},
-	{"limit", 1, NULL, OPT_LIMIT}, {"sessions", 1, NULL, OPT_SESSIONS},
-	{"max-tokens", 1, NULL, OPT_TOKENS}, {"temperature", 1, NULL, OPT_TEMPERATURE},
-	{"ignore-eos", 0, NULL, OPT_EOS}, {"runtime-dir", 1, NULL, OPT_DIR},
-	{"format", 1, NULL, OPT_FORMAT}, {"plot", 1, NULL, OPT_PLOT}, {"help", 0, NULL, OPT_HELP},
-	{0}};
+	{"seconds", 1, NULL, OPT_SECONDS}, {"limit", 1, NULL, OPT_LIMIT},
+	{"sessions", 1, NULL, OPT_SESSIONS}, {"max-tokens", 1, NULL, OPT_TOKENS},
+	{"temperature", 1, NULL, OPT_TEMPERATURE}, {"ignore-eos", 0, NULL, OPT_EOS},
+	{"runtime-dir", 1, NULL, OPT_DIR}, {"format", 1, NULL, OPT_FORMAT},
+	{"plot", 1, NULL, OPT_PLOT}, {"help", 0, NULL, OPT_HELP}, {0}};
 
 static int refuse(const char *option, const char *takes)
 {
@@ -109,6 +113,8 @@ static int take_option(int option, struct workload_options *options)
 		return EX_OK;
 	case OPT_ROUNDS:
 		return take_number("rounds", WORKLOAD_ROUNDS, &options->rounds);
+	case OPT_SECONDS:
+		return take_number("seconds", 3600, &options->seconds);
 	case OPT_LIMIT:
 		return take_number("limit", 1000000, &options->limit);
 	case OPT_SESSIONS:

@@ -18,7 +18,8 @@ struct workload_options {
 	int ks[WORKLOAD_KS];
 	size_t n_ks;
 	size_t rounds, limit, sessions;
-	uint32_t max_tokens; /* 0: what the file says */
+	size_t seconds; /* no further round begins after them; 0: all rounds */
+	uint32_t max_tokens; /* in the place of what the file says; 0: that */
 	float temperature;
 	bool ignore_eos, json;
 };

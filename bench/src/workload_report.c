@@ -51,7 +51,7 @@ void workload_table(
 	fprintf(to,
 		"%s, drafter %s, %zu session%s, median of %zu rounds (lowest to highest); %s\n\n",
 		options->file, options->drafter, options->sessions,
-		options->sessions == 1 ? "" : "s", options->rounds, cpu);
+		options->sessions == 1 ? "" : "s", rows[0].n_rounds, cpu);
 	fprintf(to, "%5s %8s %18s %5s %6s %6s %9s %8s %7s %5s  %s\n", "K", "tokens/s",
 		"(low to high)", "ratio", "tok/it", "mean K", "verify us", "draft us", "experts",
 		"hits", "acceptance by position, %");

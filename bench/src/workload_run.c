@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define SECOND_NS UINT64_C(1000000000)
+
 struct prompts {
 	struct outrider_request **request; /* [n], owned */
 	size_t n;
@@ -52,7 +54,7 @@ static int make_request(
 		return r;
 	json_int_t own = json_integer_value(json_object_get(line, "max_tokens"));
 	uint32_t max_tokens = own > 0 ? (uint32_t)own : 256;
-	if (options->max_tokens && options->max_tokens < max_tokens)
+	if (options->max_tokens)
 		max_tokens = options->max_tokens;
 	outrider_request_set_max_tokens(*out, max_tokens);
 	outrider_request_set_ignore_eos(*out, options->ignore_eos);
@@ -284,7 +286,9 @@ static int run_rounds(struct outrider *client, const struct prompts *prompts,
 		rows[k].k = options->ks[k];
 	int r = run_round(
 		client, prompts, options, 0, &ignored, &per_s); /* warms caches and the drafter */
-	for (size_t round = 0; r == 0 && round < options->rounds; round++)
+	uint64_t end_ns = options->seconds ? clock_ns() + options->seconds * SECOND_NS : UINT64_MAX;
+	for (size_t round = 0;
+		r == 0 && round < options->rounds && (round == 0 || clock_ns() < end_ns); round++)
 		r = options->sessions == 1 ? run_alternating(client, prompts, options, round, rows)
 					   : run_in_turn(client, prompts, options, round, rows);
 	if (isatty(STDERR_FILENO))

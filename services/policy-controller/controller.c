@@ -117,6 +117,7 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	s->unfollowed = now.unfollowed != 0;
 	s->trial_id = knobs->session == record->session ? knobs->trial_id : 0;
 	s->last_ns = record->finished_ns;
+	s->n_context = record->n_context;
 	s->k_before = c->k_before;
 	s->off_before = c->off_before;
 	s->off_left = c->off_left;

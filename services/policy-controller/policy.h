@@ -29,6 +29,7 @@ struct cascade {
 	uint32_t tested; /* bit k: K = k was tried in this test */
 	uint32_t prev_k, best_k, start_k;
 	uint32_t kept_k; /* while records of a trial are waited for */
+	uint32_t unread; /* tokens that the drafter did not follow */
 	float prev_utility, best_utility;
 	bool restarted; /* this test already began again because the batch changed */
 	uint32_t n_history; /* counts on; the last CASCADE_HISTORY are kept */
@@ -61,6 +62,7 @@ struct policy_state {
 	/* What was found last in another session, set before begin: the K that paid, and the off
 	 * phase it was in: its length and how much of it was left (0: it was in none). */
 	uint32_t k_before, off_before, off_left;
+	uint32_t n_context; /* tokens it began with; set before begin */
 	struct cascade cascade;
 	struct yield yield;
 	struct yield_shared *shared; /* borrowed; set before begin */

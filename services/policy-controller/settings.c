@@ -37,7 +37,7 @@ const struct config_key settings_keys[] = {
 		"The most trials of one test phase of cascade (M)."),
 	INT_KEY("set", set, 1, 4096, "16", "iterations",
 		"How long the K that a test found is kept (S)."),
-	INT_KEY("set_max", set_max, 1, 65536, "512", "iterations",
+	INT_KEY("set_max", set_max, 1, 65536, "2048", "iterations",
 		"Where the growth of S ends while speculation does not pay."),
 	INT_KEY("baseline", baseline, 1, 64, "4", "iterations",
 		"Iterations at K = 0 that measure the time without speculation."),
@@ -73,7 +73,7 @@ const struct config_key settings_keys[] = {
 		"them."),
 	INT_KEY("late", late, 0, 1024, "32", "iterations",
 		"Iterations of another K than cascade asked for that do not count, in a row."),
-	INT_KEY("carry", carry, 0, 64, "32", "times",
+	INT_KEY("carry", carry, 0, 256, "128", "times",
 		"A session that begins while cascade has speculation turned off in the one before "
 		"goes "
 		"on waiting, for at most so many times S; 0 does not wait."),

@@ -120,12 +120,32 @@ static void the_drafter_rests_while_it_is_off_and_catches_up_before_the_next_tri
 	feed(&s, 12, 2000, 1); /* 3, 2, 1: none pays */
 	assert_int_equal(s.phase, PHASE_OFF);
 	assert_true(s.unfollowed);
+	/* It reads two tokens in an iteration, and gets a few iterations more. */
+	uint32_t missed = s.cascade.set_length - s.cascade.left;
 	while (s.phase == PHASE_OFF) {
-		bool soon = s.cascade.left <= 5;
+		bool soon = s.cascade.left <= 4 + missed / 2;
 		assert_int_equal(s.unfollowed, !soon);
+		missed += s.unfollowed;
 		feed(&s, 1, 1000, 1);
 	}
+	assert_in_range(missed, 12, 24);
 	assert_false(s.unfollowed);
+}
+
+static void a_session_that_waits_leaves_time_for_its_prompt_to_be_read(void **state)
+{
+	(void)state;
+	struct policy_state s = {.uid = 8,
+		.settings = defaults(),
+		.ops = &policy_cascade,
+		.n_context = 200,
+		.off_before = 512,
+		.off_left = 6};
+	struct verdict verdict = {.decided = false};
+	policy_cascade.begin(&s, 0, &verdict);
+	assert_int_equal(s.phase, PHASE_OFF);
+	assert_false(s.unfollowed);
+	assert_int_equal(s.cascade.left, 4 + 200 / 2);
 }
 
 static void utilities_within_a_tenth_end_the_test(void **state)
@@ -459,6 +479,7 @@ int main(void)
 		cmocka_unit_test(utility_below_one_goes_down_and_turns_off_at_k_one),
 		cmocka_unit_test(
 			the_drafter_rests_while_it_is_off_and_catches_up_before_the_next_trial),
+		cmocka_unit_test(a_session_that_waits_leaves_time_for_its_prompt_to_be_read),
 		cmocka_unit_test(utilities_within_a_tenth_end_the_test),
 		cmocka_unit_test(a_test_has_at_most_m_trials),
 		cmocka_unit_test(climbing_stops_at_k_max),
