@@ -6,8 +6,9 @@ among them. What is compared is the ratio to the K = 0 of the same pass; the two
 A part ends after about --seconds and appends its figures to bench/results/matrix.jsonl, a line per cell and round; the next part
 goes on with what was measured least, so that rounds are outermost however often it is started. The report is made of all lines.
 
-Answers of 256 tokens: cascade's first iterations and tests, 20 at most, are then less than a tenth of an answer, as in the answers
-that it was made for; those of math and extract end by themselves after about 70."""
+Answers of 192 tokens: cascade's first iterations and tests, 20 at most, are then a tenth of an answer, as in the answers of hundreds
+of tokens that it was made for; those of math and extract end by themselves after about 70, and longer ones would take a round of all
+cells beyond five minutes."""
 import argparse
 import json
 import statistics
@@ -20,7 +21,7 @@ BUDGETS = ("all", "30%")
 WORKLOADS = ("code", "math", "extract", "prose", "mixed")
 STATIC = tuple(map(str, range(1, 8)))
 POLICIES = ("cascade", "yield")
-# Each policy and what it is compared with are measured twice, in different places; a round of all cells takes five minutes.
+# Each policy and what it is compared with are measured twice, in different places.
 MODES = {"yield": ("0", "1", "2", "auto", "3", "4", "0", "5", "6", "auto", "7"), "cascade": ("0", "auto", "0", "auto")}
 SECONDS = {"yield": 5, "cascade": 2}
 PASSES_MAX = 99
@@ -38,7 +39,7 @@ def parse(arguments):
     parser.add_argument("--seconds", type=float, default=1e9, help="begins no further cell after so long")
     parser.add_argument("--limit", type=int, default=4, help="requests of each workload (default %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of the verifier (default %(default)s)")
-    parser.add_argument("--max-tokens", type=int, default=256, help="of each request (default %(default)s)")
+    parser.add_argument("--max-tokens", type=int, default=192, help="of each request (default %(default)s)")
     parser.add_argument("--fresh", action="store_true", help="forgets what was measured before")
     parser.add_argument("--report", action="store_true", help="measures nothing")
     parser.add_argument("--to", type=Path, help="another file for the figures; the report is only printed")
