@@ -3,6 +3,7 @@
 #include "client/sdk/failure.h"
 #include "client/sdk/stream.h"
 #include "shared/base/clock.h"
+#include "shared/base/patience.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -188,22 +189,33 @@ static void drain(struct outrider *client)
 	} while (code == 0 || code == -EPROTO || code == -EINTR);
 }
 
+/* Of a gap that this process did not run in, so most likely the service neither, none is silence, nor what was before. */
+static void count_silence(struct outrider *client, uint64_t now, bool stood_still)
+{
+	uint64_t step = now - client->pumped_ns;
+
+	client->pumped_ns = now;
+	for (struct outrider_stream *s = client->streams; s; s = s->next)
+		if (stood_still)
+			stream_count_anew(s);
+		else
+			s->silent_ns += step < STEP_NS_MAX ? step : STEP_NS_MAX;
+}
+
 void client_pump(struct outrider *client, int timeout_ms)
 {
 	zmq_pollitem_t items[] = {
 		{.socket = client->socket, .events = ZMQ_POLLIN},
 		{.socket = client->monitor, .events = ZMQ_POLLIN},
 	};
-	uint64_t now, step;
+	uint64_t began = clock_ns(), now = began;
 
-	if (timeout_ms != 0)
+	if (timeout_ms != 0) {
 		zmq_poll(items, 2, timeout_ms);
+		now = clock_ns();
+	}
 	/* Before silence is judged: what lies in the socket is not silence. */
-	now = clock_ns();
-	step = now - client->pumped_ns;
-	client->pumped_ns = now;
-	for (struct outrider_stream *s = client->streams; s; s = s->next)
-		s->silent_ns += step < STEP_NS_MAX ? step : STEP_NS_MAX;
+	count_silence(client, now, patience_stood_still(timeout_ms, now - began));
 	drain(client);
 	watch_connection(client);
 	for (struct outrider_stream *s = client->streams; s; s = s->next)

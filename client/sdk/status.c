@@ -2,8 +2,7 @@
 #include "client/include/outrider.h"
 
 #include "client/sdk/failure.h"
-#include "shared/base/clock.h"
-#include "shared/base/limits.h"
+#include "shared/base/patience.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -51,12 +50,13 @@ static int ask(
 
 static void collect(void *sockets[PROCESSES], int timeout_ms, struct outrider_status *status)
 {
-	uint64_t end = clock_ns() + (uint64_t)timeout_ms * 1000000u;
+	struct patience patience;
+	int step_ms;
 
-	for (;;) {
+	patience_init(&patience, timeout_ms);
+	do {
 		zmq_pollitem_t items[PROCESSES];
 		int which[PROCESSES], n = 0;
-		uint64_t now = clock_ns();
 
 		for (int i = 0; i < PROCESSES; i++)
 			if (sockets[i] && !status->answers[i]) {
@@ -64,9 +64,10 @@ static void collect(void *sockets[PROCESSES], int timeout_ms, struct outrider_st
 				items[n++] = (zmq_pollitem_t){
 					.socket = sockets[i], .events = ZMQ_POLLIN};
 			}
-		if (n == 0 || now >= end ||
-			zmq_poll(items, n, (long)((end - now + 999999) / 1000000)) == 0)
+		if (n == 0)
 			return;
+		step_ms = patience_step_ms(&patience);
+		zmq_poll(items, n, step_ms);
 		for (int i = 0; i < n; i++) {
 			Outrider__Envelope **answer = &status->answers[which[i]];
 
@@ -75,7 +76,7 @@ static void collect(void *sockets[PROCESSES], int timeout_ms, struct outrider_st
 			if ((*answer)->body_case != OUTRIDER__ENVELOPE__BODY_STATUS)
 				bus_free(answer);
 		}
-	}
+	} while (step_ms > 0);
 }
 
 static void fill(struct outrider_process *process, const char *name, const char *silent,
@@ -120,7 +121,7 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 		status->silent[i] = "down";
 	for (int i = 0; code == 0 && i < PROCESSES; i++)
 		ask(zmq, dir, peers_all[i], &sockets[i], &status->silent[i]);
-	collect(sockets, timeout_ms < 0 ? 0 : timeout_ms, status);
+	collect(sockets, timeout_ms, status);
 	for (int i = 0; i < PROCESSES; i++) {
 		int linger = 0;
 

@@ -42,6 +42,8 @@ uint64_t stream_uid_of(const Outrider__Envelope *envelope);
 void stream_handle(struct outrider_stream *stream, Outrider__Envelope **envelope);
 void stream_connected(struct outrider_stream *stream);
 void stream_tick(struct outrider_stream *stream);
+/* Silence counts from now. */
+void stream_count_anew(struct outrider_stream *stream);
 
 /* stream_state.c, for stream.c: (Re)sends what the service must know. */
 int stream_send_start(struct outrider_stream *stream);

@@ -43,6 +43,12 @@ static void ask_later(struct outrider_stream *stream)
 	stream->ask_after_ns = stream->silent_ns + (pause < ASK_NS_MAX ? pause : ASK_NS_MAX);
 }
 
+void stream_count_anew(struct outrider_stream *stream)
+{
+	stream->silent_ns = 0;
+	stream->ask_after_ns = ASK_NS_MIN;
+}
+
 static void send_resume(struct outrider_stream *stream)
 {
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
@@ -94,10 +100,8 @@ void stream_send_credit(struct outrider_stream *stream)
 	envelope.credit = &credit;
 	client_send(stream->client, &envelope, NULL);
 	/* Silence up to now was ours. */
-	if (starved) {
-		stream->silent_ns = 0;
-		stream->ask_after_ns = ASK_NS_MIN;
-	}
+	if (starved)
+		stream_count_anew(stream);
 }
 
 void stream_send_cancel(struct outrider_stream *stream)
@@ -235,8 +239,7 @@ void stream_handle(struct outrider_stream *stream, Outrider__Envelope **envelope
 {
 	if (stream->ended)
 		return;
-	stream->silent_ns = 0;
-	stream->ask_after_ns = ASK_NS_MIN;
+	stream_count_anew(stream);
 	switch ((*envelope)->body_case) {
 	case OUTRIDER__ENVELOPE__BODY_ACCEPTED:
 		handle_accepted(stream, (*envelope)->accepted);

@@ -3,6 +3,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/limits.h"
 #include "shared/base/log.h"
+#include "shared/base/patience.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -387,17 +388,15 @@ void bus_free(Outrider__Envelope **envelope)
 static int await(void *socket, const char *endpoint, uint64_t request_id, int timeout_ms,
 	Outrider__Envelope **reply, struct error *err)
 {
-	uint64_t end_ns = clock_ns() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * 1000000u;
+	struct patience patience;
+	int step_ms = -1, code;
 
+	patience_init(&patience, timeout_ms);
 	for (;;) {
-		uint64_t now_ns = clock_ns();
-		int left_ms = now_ns < end_ns ? (int)((end_ns - now_ns + 999999) / 1000000u) : 0,
-		    code;
-
-		code = bus_receive(socket, timeout_ms < 0 ? -1 : left_ms, reply, err);
-		if (code == -EINTR)
-			continue;
-		if (code == -EAGAIN && (timeout_ms < 0 || clock_ns() < end_ns))
+		if (timeout_ms >= 0)
+			step_ms = patience_step_ms(&patience);
+		code = bus_receive(socket, step_ms, reply, err);
+		if (code == -EINTR || (code == -EAGAIN && step_ms != 0))
 			continue;
 		if (code == -EAGAIN)
 			return error_set(

@@ -6,6 +6,7 @@
 #include "shared/base/clock.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
+#include "tests/stopped.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -541,6 +542,24 @@ static void no_service_is_an_error_soon(void **state)
 	assert_non_null(strstr(outrider_error(), s->dir));
 }
 
+/* Three seconds of silence are too many, and it is stopped for more; the service is too, which is this thread. */
+static void a_time_in_which_it_was_stopped_is_no_silence(void **state)
+{
+	enum { TIMES = 4, MS = 1300, LIMIT_MS = 3000 };
+	struct service *s = *state;
+	const struct outrider_event *event;
+	pid_t other;
+
+	assert_int_equal(outrider_set_wait(s->sdk, LIMIT_MS, LIMIT_MS), 0);
+	start(s);
+	other = stopped_begin(TIMES, MS, 0);
+	assert_true(other > 0);
+	while (waitpid(other, NULL, WNOHANG) == 0)
+		assert_int_equal(outrider_next(s->stream, 100, &event), -EAGAIN);
+	say_tokens(s, 0, 1);
+	expect_tokens(s, 0, 1);
+}
+
 static void a_resumed_stream_begins_where_told(void **state)
 {
 	struct service *s = *state;
@@ -593,6 +612,7 @@ int main(void)
 		TEST(streams_of_one_client_do_not_mix),
 		TEST(a_service_that_stays_away_is_an_error),
 		TEST(no_service_is_an_error_soon),
+		TEST(a_time_in_which_it_was_stopped_is_no_silence),
 		TEST(a_resumed_stream_begins_where_told),
 		TEST(wrong_values_are_refused_by_name),
 	};

@@ -1,6 +1,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/limits.h"
 #include "shared/ipc/bus.h"
+#include "tests/stopped.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -237,6 +238,27 @@ static void a_server_that_is_gone_or_stopped_is_said_so(void **state)
 	zmq_ctx_term(zmq);
 }
 
+/* Both are stopped, for longer than is waited, and the server wakes later. */
+static void a_time_in_which_it_was_stopped_is_not_waited(void **state)
+{
+	void *zmq = zmq_ctx_new();
+	Outrider__Envelope *reply = NULL;
+	struct error err = {""};
+	pid_t other;
+	int code;
+
+	(void)state;
+	kill(board->server, SIGSTOP);
+	other = stopped_begin(1, 3000, board->server);
+	assert_true(other > 0);
+	code = call(zmq, OUTRIDER__ENVELOPE__BODY_STATUS_REQUEST, 2000, &reply, &err);
+	stopped_end(other);
+	if (code < 0)
+		fail_msg("%s", err.text);
+	bus_free(&reply);
+	zmq_ctx_term(zmq);
+}
+
 static void a_live_server_is_not_displaced(void **state)
 {
 	void *zmq = zmq_ctx_new(), *socket;
@@ -470,6 +492,7 @@ int main(void)
 		TEST(a_request_gets_its_reply),
 		TEST(a_failure_comes_back_as_its_text),
 		TEST(a_server_that_is_gone_or_stopped_is_said_so),
+		TEST(a_time_in_which_it_was_stopped_is_not_waited),
 		TEST(a_live_server_is_not_displaced),
 		TEST(rubbish_is_dropped_and_answered_with_why),
 		TEST(every_cut_of_a_message_is_survived),
