@@ -124,6 +124,11 @@ static double number(const json_t *object, const char *name)
 	return json_number_value(json_object_get(object, name));
 }
 
+static double mib(const json_t *object, const char *name)
+{
+	return number(object, name) / (1 << 20);
+}
+
 static const char *text(const json_t *object, const char *name)
 {
 	return json_string_value(json_object_get(object, name));
@@ -148,12 +153,11 @@ static void print_head(const json_t *all)
 
 static void print_decode(const json_t *row)
 {
-	printf("decode at %-7d %8.1f tokens/s %9.2f ms; %.1f MB need %.2f ms: %.0f%%; KV of it "
-	       "%.1f MB, %.2f ms\n",
+	printf("decode at %-7d %8.1f tokens/s %9.2f ms; %.1f MiB need %.2f ms: %.0f%%; KV of it "
+	       "%.1f MiB, %.2f ms\n",
 		(int)number(row, "depth"), number(row, "tokens_per_s"), number(row, "ms"),
-		number(row, "bytes") / 1e6, number(row, "bytes_ms"),
-		100 * number(row, "bandwidth_share"), number(row, "kv_bytes") / 1e6,
-		number(row, "kv_ms"));
+		mib(row, "bytes"), number(row, "bytes_ms"), 100 * number(row, "bandwidth_share"),
+		mib(row, "kv_bytes"), number(row, "kv_ms"));
 	if (json_object_get(row, "kv_cost"))
 		printf("                  %.2f ms more than at the first depth, %.2f times what "
 		       "the KV bytes need\n",
@@ -162,11 +166,11 @@ static void print_decode(const json_t *row)
 
 static void print_memory(const json_t *memory)
 {
-	printf("\npeak RSS %.1f MB: file %.1f, packed %.1f, KV %.1f, this bench's own %.1f, beyond "
-	       "these %.1f\n",
-		number(memory, "peak_rss_bytes") / 1e6, number(memory, "mapped_weight_bytes") / 1e6,
-		number(memory, "packed_weight_bytes") / 1e6, number(memory, "kv_bytes") / 1e6,
-		number(memory, "bench_bytes") / 1e6, number(memory, "beyond_bytes") / 1e6);
+	printf("\npeak RSS %.1f MiB: file %.1f, packed %.1f, KV %.1f, this bench's own %.1f, "
+	       "beyond these %.1f\n",
+		mib(memory, "peak_rss_bytes"), mib(memory, "mapped_weight_bytes"),
+		mib(memory, "packed_weight_bytes"), mib(memory, "kv_bytes"),
+		mib(memory, "bench_bytes"), mib(memory, "beyond_bytes"));
 }
 
 void model_report_text(const json_t *all)
@@ -182,13 +186,13 @@ void model_report_text(const json_t *all)
 		100 * number(prompt, "int8_share"));
 	print_decode(json_object_get(all, "decode"));
 	json_array_foreach(json_object_get(all, "depths"), i, row) print_decode(row);
-	puts("\n    n  tokens/s  T(n)/T(1)  experts  their MB    all MB  bytes ms  floor ms        "
-	     "ms  of floor");
-	json_array_foreach(json_object_get(all, "batch"), i, row) printf(
-		"%5d %9.1f %10.2f %8.0f %9.1f %9.1f %9.2f %9.2f %9.2f %8.0f%%\n",
-		(int)number(row, "n"), number(row, "tokens_per_s"), number(row, "cost"),
-		number(row, "distinct_experts"), number(row, "expert_bytes") / 1e6,
-		number(row, "bytes") / 1e6, number(row, "bytes_ms"), number(row, "roofline_ms"),
-		number(row, "ms"), 100 * number(row, "floor_share"));
+	puts("\n    n  tokens/s  T(n)/T(1)  experts  their MiB   all MiB  bytes ms  floor ms  "
+	     "      ms  of floor");
+	json_array_foreach(json_object_get(all, "batch"), i, row)
+		printf("%5d %9.1f %10.2f %8.0f %9.1f %9.1f %9.2f %9.2f %9.2f %8.0f%%\n",
+			(int)number(row, "n"), number(row, "tokens_per_s"), number(row, "cost"),
+			number(row, "distinct_experts"), mib(row, "expert_bytes"),
+			mib(row, "bytes"), number(row, "bytes_ms"), number(row, "roofline_ms"),
+			number(row, "ms"), 100 * number(row, "floor_share"));
 	print_memory(json_object_get(all, "memory"));
 }

@@ -68,6 +68,9 @@ memory = figures["memory"]
 sanitized = bool(os.environ.get("SAN"))  # whose shadow memory counts too
 ok(0 < memory["beyond_bytes"] < (200e6 if not sanitized else 20e9) and memory["kv_bytes"] > 321 * cell and
    memory["mapped_weight_bytes"] <= os.path.getsize(DEMO) + 65536, "memory beyond weights and KV is told", memory)
+result = run("model", "--model", DEMO, "--batch", "1", "--depth", "32", "--prefill", "32", "--rounds", "1")
+ok(f"; {decode['bytes'] / 2**20:.1f} MiB need " in result.stdout and " MB" not in result.stdout,
+   "as text, sizes are in MiB", result.stderr + result.stdout)
 
 result = run("pool", "--rounds", "1", "--format", "json")
 figures = json.loads(result.stdout) if result.returncode == 0 else {"reads": []}
