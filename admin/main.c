@@ -96,7 +96,10 @@ static const struct command {
 		"From the journal of the policy-controller; without SESSION the newest. In the "
 		"terminal, or as a\n"
 		"picture (gnuplot is needed for one). --format json prints the journal's "
-		"entries.\n"},
+		"entries.\n"
+		"A column in the terminal is the mean of several iterations where they are many; "
+		"a utility above 1\n"
+		"says that drafts pay.\n"},
 	{{"trace"}, ctl_trace, "[TIME] [FILE]",
 		"what every process does, for Perfetto (2s, outrider-trace.json)", true,
 		"Writes a timeline of drafts, passes, expert loads and decisions of all processes "

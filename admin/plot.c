@@ -1,45 +1,27 @@
-/*
- * outriderctl policy plot: K, ETR, cost and utility of a session over its iterations, from the policy-controller's journal: in
- * the terminal, or with gnuplot as an SVG or PNG file.
- */
+/* outriderctl policy plot: K, ETR, cost and utility of a session over its iterations, from the policy-controller's journal. */
 #include "admin/ctl.h"
+#include "admin/plot.h"
 
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <langinfo.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
-enum { SERIES = 4, COLUMNS_MAX = 400, CURVE_ROWS = 6 };
-
-static const char *const names[SERIES] = {
-	"K", "tokens per iteration", "time / time at K = 0", "utility"};
-
-/* One value per iteration and series; NAN: not measured. Prompt iterations are left out. */
-struct curves {
-	size_t n;
-	double *value[SERIES];
-	uint64_t session;
-	double tokens, seconds;
-};
 
 static void curves_free(struct curves *curves)
 {
-	for (int i = 0; i < SERIES; i++)
+	for (int i = 0; i < PLOT_SERIES; i++)
 		free(curves->value[i]);
 }
 
 static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *records)
 {
-	*curves = (struct curves){0};
-	for (int i = 0; i < SERIES; i++) {
+	*curves = (struct curves){.session = records->records[0]->session_uid,
+		.whole = records->records[0]->prefill_tokens > 0};
+	for (int i = 0; i < PLOT_SERIES; i++) {
 		curves->value[i] = calloc(records->n_records + 1, sizeof(double));
 		if (!curves->value[i]) {
 			curves_free(curves);
@@ -51,11 +33,11 @@ static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *re
 
 		if (r->emitted == 0 || r->prefill_tokens > 0)
 			continue;
-		curves->value[0][curves->n] = r->k;
-		curves->value[1][curves->n] = r->emitted;
-		curves->value[2][curves->n] =
+		curves->value[PLOT_K][curves->n] = r->k;
+		curves->value[PLOT_TOKENS][curves->n] = r->emitted;
+		curves->value[PLOT_TIME][curves->n] =
 			r->base_us > 0 ? r->iteration_us / (double)r->base_us : NAN;
-		curves->value[3][curves->n] = r->utility > 0 ? (double)r->utility : NAN;
+		curves->value[PLOT_UTILITY][curves->n] = r->utility > 0 ? (double)r->utility : NAN;
 		curves->tokens += r->emitted;
 		curves->seconds += r->iteration_us / 1e6;
 		curves->n++;
@@ -63,136 +45,31 @@ static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *re
 	return true;
 }
 
-/* The mean of the iterations that one column stands for. */
-static double column_value(const double *values, size_t n, unsigned column, unsigned columns)
+/* gnuplot's terminal for a file of this name; NULL when it is no picture's. */
+static const char *format_of(const char *path)
 {
-	size_t first = n * column / columns, last = n * (column + 1) / columns;
-	double sum = 0;
-	size_t counted = 0;
+	const char *dot = strrchr(path, '.');
 
-	for (size_t i = first; i < (last > first ? last : first + 1) && i < n; i++)
-		if (!isnan(values[i])) {
-			sum += values[i];
-			counted++;
-		}
-	return counted ? sum / (double)counted : NAN;
-}
-
-/* Eighths of a character cell, from below. */
-static void print_cell(double filled, bool utf8)
-{
-	static const char *const eighths[] = {" ", "\u2581", "\u2582", "\u2583", "\u2584", "\u2585",
-		"\u2586", "\u2587", "\u2588"};
-	int level = filled <= 0 ? 0 : filled >= 1 ? 8 : (int)(filled * 8);
-
-	if (utf8)
-		fputs(eighths[level], stdout);
-	else
-		putchar(" .:|#"[(level + 1) / 2]);
-}
-
-static void print_curve(const char *name, const double *values, size_t n, unsigned columns)
-{
-	bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-	double column[COLUMNS_MAX], most = 0;
-	unsigned shown = n < columns ? (unsigned)n : columns;
-
-	for (unsigned c = 0; c < shown; c++) {
-		column[c] = column_value(values, n, c, shown);
-		if (column[c] > most)
-			most = column[c];
-	}
-	printf("%s\n", name);
-	for (int row = CURVE_ROWS - 1; row >= 0; row--) {
-		if (row == CURVE_ROWS - 1)
-			printf("%8.2f |", most);
-		else if (row == 0)
-			printf("%8.2f |", 0.0);
-		else
-			printf("%8s |", "");
-		for (unsigned c = 0; c < shown; c++) {
-			double height =
-				isnan(column[c]) || most <= 0 ? 0 : column[c] / most * CURVE_ROWS;
-			print_cell(height - row, utf8);
-		}
-		putchar('\n');
-	}
-}
-
-static unsigned terminal_columns(void)
-{
-	struct winsize size;
-	unsigned columns = 80;
-
-	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 30)
-		columns = size.ws_col;
-	columns -= 10;
-	return columns < COLUMNS_MAX ? columns : COLUMNS_MAX;
-}
-
-static int plot_terminal(const struct curves *curves)
-{
-	printf("session %" PRIu64 ": %zu iterations, %.0f tokens, %.1f tokens/s in them\n",
-		curves->session, curves->n, curves->tokens,
-		curves->seconds > 0 ? curves->tokens / curves->seconds : 0);
-	for (int i = 0; i < SERIES; i++)
-		print_curve(names[i], curves->value[i], curves->n, terminal_columns());
-	return EX_OK;
-}
-
-/* The name goes into a gnuplot string. */
-static bool name_is_plain(const char *path)
-{
-	return !strpbrk(path, "'\"\\\n");
-}
-
-static int plot_file(const struct curves *curves, const char *path, const char *terminal)
-{
-	FILE *gnuplot;
-
-	if (!name_is_plain(path))
-		return ctl_fail(EX_USAGE, "the file's name must be without quotes: %.64s", path);
-	/* A file that cannot be written is told apart from a missing gnuplot. */
-	FILE *try = fopen(path, "ae");
-	if (!try)
-		return ctl_fail(EX_CANTCREAT, "%s: %s", path, strerror(errno));
-	fclose(try);
-	fflush(stdout);
-	gnuplot = popen("gnuplot", "we");
-	if (!gnuplot)
-		return ctl_fail(EX_OSERR, "gnuplot cannot be started: %s", strerror(errno));
-	fprintf(gnuplot,
-		"set terminal %s size 900,900\nset output '%s'\n"
-		"set multiplot layout %d,1 title 'session %" PRIu64 "'\n"
-		"set xlabel 'iteration'\nset grid\nset yrange [0:*]\nunset key\n",
-		terminal, path, SERIES, curves->session);
-	for (int s = 0; s < SERIES; s++) {
-		fprintf(gnuplot, "set ylabel '%s'\nplot '-' with steps linewidth 1.5\n", names[s]);
-		for (size_t i = 0; i < curves->n; i++)
-			if (!isnan(curves->value[s][i]))
-				fprintf(gnuplot, "%zu %g\n", i, curves->value[s][i]);
-		fputs("e\n", gnuplot);
-	}
-	fputs("unset multiplot\n", gnuplot);
-	int status = pclose(gnuplot);
-	if (status != 0)
-		return ctl_fail(EX_UNAVAILABLE,
-			"gnuplot failed; a file needs it (Debian package gnuplot-nox)");
-	printf("%s\n", path);
-	return EX_OK;
-}
-
-static int plot(const struct curves *curves, const char *path)
-{
-	const char *dot = path ? strrchr(path, '.') : NULL;
-
-	if (!path)
-		return plot_terminal(curves);
 	if (dot && strcmp(dot, ".svg") == 0)
-		return plot_file(curves, path, "svg background 'white'");
-	if (dot && strcmp(dot, ".png") == 0)
-		return plot_file(curves, path, "png");
-	return ctl_fail(EX_USAGE, "%.200s: a picture is FILE.svg or FILE.png", path);
+		return "svg background 'white'";
+	return dot && strcmp(dot, ".png") == 0 ? "png" : NULL;
+}
+
+static int plot(const Outrider__PolicyRecords *records, const char *path)
+{
+	struct curves curves;
+	int status;
+
+	if (!curves_make(&curves, records))
+		return ctl_fail(EX_OSERR, "no memory");
+	if (curves.n == 0)
+		status = ctl_fail(EX_DATAERR,
+			"session %" PRIu64 " has had no iteration after its prompt",
+			curves.session);
+	else
+		status = path ? plot_file(&curves, path, format_of(path)) : plot_terminal(&curves);
+	curves_free(&curves);
+	return status;
 }
 
 static json_t *record_json(const Outrider__PolicyRecord *r)
@@ -237,7 +114,7 @@ static int ask(struct ctl *ctl, uint64_t session, uint32_t max, Outrider__Envelo
 	return ctl_call(ctl, PEER_POLICY, &request, OUTRIDER__ENVELOPE__BODY_POLICY_RECORDS, reply);
 }
 
-/* SESSION, or else the one with the newest entry. */
+/* SESSION, or else the one with the newest entry; 0: there is none. */
 static int find_session(struct ctl *ctl, const char *text, uint64_t *session)
 {
 	Outrider__Envelope *reply;
@@ -247,41 +124,49 @@ static int find_session(struct ctl *ctl, const char *text, uint64_t *session)
 	int status = ask(ctl, 0, 1, &reply);
 	if (status)
 		return status;
-	if (reply->policy_records->n_records)
-		*session = reply->policy_records->records[0]->session_uid;
+	*session = reply->policy_records->n_records ? reply->policy_records->records[0]->session_uid
+						    : 0;
 	bus_free(&reply);
 	return 0;
 }
 
+static int show(const struct ctl *ctl, uint64_t session, const Outrider__PolicyRecords *records,
+	const char *path)
+{
+	if (ctl->json)
+		return print_records(records);
+	if (!records->path[0])
+		return ctl_fail(EX_DATAERR, "no journal is kept (journal = 0 in policy.conf)");
+	if (!session)
+		return ctl_fail(
+			EX_DATAERR, "%s: no session has had an iteration yet", records->path);
+	if (records->n_records == 0)
+		return ctl_fail(EX_DATAERR,
+			"session %" PRIu64 ": nothing of it in %s (outriderctl sessions)", session,
+			records->path);
+	return plot(records, path);
+}
+
+/* [SESSION] [FILE]: one word is a file when it has a dot. */
 int ctl_policy_plot(struct ctl *ctl, int argc, char **argv)
 {
-	const char *path = argc > 0 && strchr(argv[argc - 1], '.') ? argv[--argc] : NULL;
+	bool has_path = argc > 1 || (argc == 1 && strchr(argv[0], '.'));
+	const char *path = has_path ? argv[--argc] : NULL;
 	Outrider__Envelope *reply;
-	struct curves curves;
 	uint64_t session = 0;
 
 	if (argc > 1)
 		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", argv[1]);
+	if (path && !format_of(path))
+		return ctl_fail(EX_USAGE, "%.200s: a picture is FILE.svg or FILE.png", path);
+	if (path && ctl->json)
+		return ctl_fail(EX_USAGE, "%.200s: a picture or JSON, not both", path);
 	int status = find_session(ctl, argc > 0 ? argv[0] : NULL, &session);
+	if (status == 0)
+		status = ask(ctl, session, 0, &reply);
 	if (status)
 		return status;
-	status = ask(ctl, session, 0, &reply);
-	if (status)
-		return status;
-	const Outrider__PolicyRecords *records = reply->policy_records;
-	if (ctl->json) {
-		status = print_records(records);
-	} else if (records->n_records == 0) {
-		status = ctl_fail(EX_DATAERR, "%s",
-			records->path[0] ? "the journal has nothing of this session"
-					 : "no journal is kept (journal = 0 in policy.conf)");
-	} else if (!curves_make(&curves, records)) {
-		status = ctl_fail(EX_OSERR, "no memory");
-	} else {
-		curves.session = session;
-		status = plot(&curves, path);
-		curves_free(&curves);
-	}
+	status = show(ctl, session, reply->policy_records, path);
 	bus_free(&reply);
 	return status;
 }

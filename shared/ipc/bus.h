@@ -56,7 +56,7 @@ int bus_send(void *socket, Outrider__Envelope *envelope);
 int bus_decode(const void *data, size_t bytes, Outrider__Envelope **envelope, struct error *err);
 void bus_free(Outrider__Envelope **envelope);
 
-/* One request, one reply, to ipc endpoint, within timeout_ms (shared/base/patience.h): what admin commands are made of. -ETIMEDOUT or
- * -ECONNREFUSED when nobody answers; a Failure reply becomes -EREMOTEIO with its text. */
+/* One request, one reply, to ipc endpoint, within timeout_ms (as patience.h counts it): what admin commands are made of.
+ * -ETIMEDOUT or -ECONNREFUSED when nobody answers; a Failure reply becomes -EREMOTEIO with its text. */
 int bus_call(void *zmq, const char *endpoint, Outrider__Envelope *request, int timeout_ms,
 	Outrider__Envelope **reply, struct error *err);

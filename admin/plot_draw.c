@@ -1,0 +1,267 @@
+/* Curves in the terminal, and with gnuplot as a picture. */
+#include "admin/ctl.h"
+#include "admin/plot.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <langinfo.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { COLUMNS_MAX = 400, CURVE_ROWS = 5, MARGIN = 10 };
+
+static const char *const names[PLOT_SERIES] = {
+	"K", "tokens per iteration", "time / time at K = 0", "utility"};
+
+/* Of what was measured. */
+struct range {
+	size_t n;
+	double least, most, mean;
+	double top; /* of the axis */
+};
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* One iteration in which the machine did something else would flatten all others: the axis ends at three times what 95 of
+ * 100 iterations stay below. */
+static double axis_top(const double *values, size_t n, double most)
+{
+	double *sorted = malloc(n * sizeof *sorted), top = most;
+	size_t measured = 0;
+
+	for (size_t i = 0; sorted && i < n; i++)
+		if (!isnan(values[i]))
+			sorted[measured++] = values[i];
+	if (sorted && measured > 0) {
+		qsort(sorted, measured, sizeof *sorted, compare);
+		top = 3 * sorted[measured * 95 / 100];
+	}
+	free(sorted);
+	return top > 0 && top < most ? top : most;
+}
+
+static struct range range_of(const struct curves *curves, int series)
+{
+	const double *values = curves->value[series];
+	struct range r = {0};
+
+	for (size_t i = 0; i < curves->n; i++) {
+		if (isnan(values[i]))
+			continue;
+		r.least = r.n == 0 || values[i] < r.least ? values[i] : r.least;
+		r.most = r.n == 0 || values[i] > r.most ? values[i] : r.most;
+		r.mean += values[i];
+		r.n++;
+	}
+	r.mean = r.n > 0 ? r.mean / (double)r.n : 0;
+	r.top = series == PLOT_TIME ? axis_top(values, curves->n, r.most) : r.most;
+	return r;
+}
+
+/* "session 7: 12 iterations, 30 tokens, 25.0 tokens/s". */
+static const char *title(const struct curves *curves, char *out, size_t bytes)
+{
+	snprintf(out, bytes, "session %" PRIu64 ": %s%zu iterations, %.0f tokens, %.1f tokens/s",
+		curves->session, curves->whole ? "" : "the last ", curves->n, curves->tokens,
+		curves->seconds > 0 ? curves->tokens / curves->seconds : 0);
+	return out;
+}
+
+/* ---- In the terminal. ---- */
+
+/* The mean of the iterations that one column stands for. */
+static double column_value(const double *values, size_t n, unsigned column, unsigned columns)
+{
+	size_t first = n * column / columns, last = n * (column + 1) / columns;
+	double sum = 0;
+	size_t counted = 0;
+
+	for (size_t i = first; i < last; i++)
+		if (!isnan(values[i])) {
+			sum += values[i];
+			counted++;
+		}
+	return counted ? sum / (double)counted : NAN;
+}
+
+/* Eighths of a character cell, from below. */
+static void print_cell(double filled, bool utf8)
+{
+	static const char *const eighths[] = {" ", "\u2581", "\u2582", "\u2583", "\u2584", "\u2585",
+		"\u2586", "\u2587", "\u2588"};
+	int level = filled <= 0 ? 0 : filled >= 1 ? 8 : (int)(filled * 8);
+
+	if (utf8)
+		fputs(eighths[level], stdout);
+	else
+		putchar(" .:|#"[(level + 1) / 2]);
+}
+
+/* Bars on a line that has a gap where nothing was measured: 0 is a value too. */
+static void print_bars(const double *column, unsigned columns, double top, bool utf8)
+{
+	for (int row = CURVE_ROWS - 1; row >= 0; row--) {
+		if (row == CURVE_ROWS - 1)
+			printf("%8.2f |", top);
+		else
+			printf("%8s |", "");
+		for (unsigned c = 0; c < columns; c++)
+			print_cell(isnan(column[c]) ? 0 : column[c] / top * CURVE_ROWS - row, utf8);
+		putchar('\n');
+	}
+	printf("%8.2f +", 0.0);
+	for (unsigned c = 0; c < columns; c++)
+		putchar(isnan(column[c]) ? ' ' : '-');
+	putchar('\n');
+}
+
+static void print_curve(const struct curves *curves, int series, unsigned columns)
+{
+	bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+	struct range r = range_of(curves, series);
+	double column[COLUMNS_MAX], top = 0;
+
+	if (r.n == 0) {
+		printf("\n%s: not measured\n", names[series]);
+		return;
+	}
+	if (r.least >= r.most) {
+		printf("\n%s: %.4g in every iteration%s\n", names[series], r.most,
+			r.n < curves->n ? " that it was measured in" : "");
+		return;
+	}
+	for (unsigned c = 0; c < columns; c++) {
+		column[c] = column_value(curves->value[series], curves->n, c, columns);
+		top = column[c] > top ? column[c] : top;
+	}
+	printf("\n%s: %.4g to %.4g, mean %.2f\n", names[series], r.least, r.most, r.mean);
+	print_bars(column, columns, top < r.top ? top : r.top, utf8);
+	printf("%*s%-*u%*zu\n", MARGIN, "", (int)columns / 2, 1, (int)(columns - columns / 2),
+		curves->n);
+}
+
+static unsigned terminal_columns(void)
+{
+	struct winsize size;
+	unsigned columns = 80;
+
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 30)
+		columns = size.ws_col;
+	columns -= MARGIN;
+	return columns < COLUMNS_MAX ? columns : COLUMNS_MAX;
+}
+
+int plot_terminal(const struct curves *curves)
+{
+	unsigned columns = terminal_columns();
+	char head[160];
+
+	puts(title(curves, head, sizeof head));
+	if (curves->n <= columns)
+		columns = (unsigned)curves->n;
+	else
+		printf("from left to right; a column is the mean of %.1f iterations\n",
+			(double)curves->n / columns);
+	for (int s = 0; s < PLOT_SERIES; s++)
+		print_curve(curves, s, columns);
+	puts("\nutility: tokens per iteration over time / time at K = 0, as the policy knew it; "
+	     "above 1 drafts pay");
+	return EX_OK;
+}
+
+/* ---- As a picture. ---- */
+
+static void write_axes(FILE *gnuplot, int series, const struct range *r)
+{
+
+	static const char *const labels[PLOT_SERIES] = {
+		"K", "tokens per iteration", "time / time at K = 0", "utility: above 1 drafts pay"};
+	bool ratio = series == PLOT_TIME || series == PLOT_UTILITY;
+	double end = 1.15 * (ratio && r->top < 1 ? 1 : r->top); /* room above the curve */
+
+	fprintf(gnuplot, "unset label\nunset arrow\nset ylabel '%s'\n", labels[series]);
+	/* A K of 0 lies on the frame otherwise. */
+	if (series == PLOT_K)
+		fprintf(gnuplot, "set yrange [-0.5:%g]\nset ytics %d\n", r->most + 0.5,
+			r->most > 8 ? 4 : 1);
+	else
+		fprintf(gnuplot, "set yrange [0:%g]\nset ytics autofreq\n", end);
+	if (ratio)
+		fputs("set arrow from graph 0, first 1 to graph 1, first 1 nohead dashtype 2\n",
+			gnuplot);
+	if (end < r->most)
+		fprintf(gnuplot, "set label 'up to %.4g' at graph 0.99, graph 0.9 right\n",
+			r->most);
+	if (r->n == 0)
+		fputs("set label 'not measured' at graph 0.5, graph 0.5 center\n", gnuplot);
+}
+
+static void write_series(FILE *gnuplot, const struct curves *curves, int series)
+{
+	struct range r = range_of(curves, series);
+
+	write_axes(gnuplot, series, &r);
+	if (series == PLOT_SERIES - 1)
+		fputs("set xlabel 'iteration'\n", gnuplot);
+	fprintf(gnuplot, "plot %s with steps linewidth 1.5\n", r.n > 0 ? "'-'" : "NaN");
+	if (r.n == 0)
+		return;
+	for (size_t i = 0; i < curves->n; i++) {
+		if (isnan(curves->value[series][i]))
+			fprintf(gnuplot, "%zu NaN\n", i + 1);
+		else
+			fprintf(gnuplot, "%zu %g\n", i + 1, curves->value[series][i]);
+	}
+	fputs("e\n", gnuplot);
+}
+
+/* The name goes into a gnuplot string. */
+static bool name_is_plain(const char *path)
+{
+	return !strpbrk(path, "'\"\\\n");
+}
+
+int plot_file(const struct curves *curves, const char *path, const char *format)
+{
+	char head[160];
+	FILE *gnuplot;
+
+	if (!name_is_plain(path))
+		return ctl_fail(EX_USAGE, "the file's name must be without quotes: %.64s", path);
+	/* A file that cannot be written is told apart from a missing gnuplot. */
+	bool is_new = access(path, F_OK) < 0;
+	FILE *try = fopen(path, "ae");
+	if (!try)
+		return ctl_fail(EX_CANTCREAT, "%s: %s", path, strerror(errno));
+	fclose(try);
+	fflush(stdout);
+	gnuplot = popen("gnuplot", "we");
+	if (!gnuplot)
+		return ctl_fail(EX_OSERR, "gnuplot cannot be started: %s", strerror(errno));
+	fprintf(gnuplot,
+		"set terminal %s size 900,1000\nset output '%s'\n"
+		"set multiplot layout %d,1 title '%s'\n"
+		"set lmargin 10\nset xrange [1:%zu]\nset grid\nunset key\n",
+		format, path, PLOT_SERIES, title(curves, head, sizeof head),
+		curves->n > 1 ? curves->n : 2);
+	for (int s = 0; s < PLOT_SERIES; s++)
+		write_series(gnuplot, curves, s);
+	fputs("unset multiplot\n", gnuplot);
+	if (pclose(gnuplot) != 0) {
+		if (is_new)
+			unlink(path);
+		return ctl_fail(EX_UNAVAILABLE,
+			"gnuplot failed; a file needs it (Debian package gnuplot-nox)");
+	}
+	printf("%s\n", path);
+	return EX_OK;
+}
