@@ -2,6 +2,7 @@
 
 #include "bench/src/histogram.h"
 #include "bench/src/median.h"
+#include "bench/src/options.h"
 #include "bench/src/peaks.h"
 #include "client/model/args.h"
 #include "shared/base/clock.h"
@@ -43,7 +44,7 @@ enum { N_SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 struct options {
 	const char *kernels, *format, *shapes, *types, *tokens, *depths;
 	uint32_t threads, rounds, window;
-	bool scattered, help;
+	bool scattered, json, help;
 };
 
 struct row {
@@ -97,27 +98,6 @@ static int add_type(struct bench *b, char *word)
 	return b->n_types < LIST ? kv_type_named(word, &b->types[b->n_types++]) : -EINVAL;
 }
 
-static int add_number(char *word, uint32_t most, uint32_t *list, uint32_t *n)
-{
-	char *end;
-	unsigned long value = strtoul(word, &end, 10);
-
-	if (end == word || *end || *word == '-' || value < 1 || value > most || *n == LIST)
-		return -EINVAL;
-	list[(*n)++] = (uint32_t)value;
-	return 0;
-}
-
-static int add_tokens(struct bench *b, char *word)
-{
-	return add_number(word, LIMIT_BATCH, b->tokens, &b->n_tokens);
-}
-
-static int add_depth(struct bench *b, char *word)
-{
-	return add_number(word, 1 << 17, b->depths, &b->n_depths);
-}
-
 static int parse_lists(struct bench *b, struct error *err)
 {
 	const struct options *o = &b->options;
@@ -130,14 +110,13 @@ static int parse_lists(struct bench *b, struct error *err)
 	if (each_word(b, o->types, add_type) < 0)
 		return error_set(
 			err, EINVAL, "--types takes some of f32, f16, q8_0, not \"%s\"", o->types);
-	if (each_word(b, o->tokens, add_tokens) < 0)
-		return error_set(err, EINVAL,
-			"--tokens takes up to %d numbers of 1 to %d, not \"%s\"", LIST, LIMIT_BATCH,
-			o->tokens);
-	if (each_word(b, o->depths, add_depth) < 0)
-		return error_set(err, EINVAL,
-			"--depths takes up to %d numbers of 1 to %d, not \"%s\"", LIST, 1 << 17,
-			o->depths);
+	int rc = option_numbers(
+		"tokens", o->tokens, 1, LIMIT_BATCH, LIST, b->tokens, &b->n_tokens, err);
+	if (rc == 0)
+		rc = option_numbers(
+			"depths", o->depths, 1, 1 << 17, LIST, b->depths, &b->n_depths, err);
+	if (rc < 0)
+		return rc;
 	if (b->n_shapes * b->n_types * b->n_tokens * b->n_depths > ROWS)
 		return error_set(err, EINVAL, "more than %d rows to measure", ROWS);
 	return 0;
@@ -376,7 +355,7 @@ static void print(const struct bench *b)
 {
 	json_t *all = report(b);
 
-	if (strcmp(b->options.format, "json") == 0) {
+	if (b->options.json) {
 		json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 		putchar('\n');
 	} else {
@@ -426,8 +405,8 @@ int bench_attention(int argc, char **argv)
 		free(b);
 		return EX_OK;
 	}
-	if (rc == 0 && strcmp(o->format, "text") != 0 && strcmp(o->format, "json") != 0)
-		rc = error_set(&err, EINVAL, "--format is text or json, not \"%s\"", o->format);
+	if (rc == 0)
+		rc = option_format(o->format, &o->json, &err);
 	if (rc == 0)
 		rc = parse_lists(b, &err);
 	bool usage = rc < 0;

@@ -1,6 +1,7 @@
 #include "bench/src/cache.h"
 
 #include "bench/src/cache_report.h"
+#include "bench/src/options.h"
 #include "client/model/args.h"
 #include "services/expert-cache/profile.h"
 
@@ -311,6 +312,7 @@ static int run_replay(int argc, char **argv)
 	const char *profile = NULL;
 	float gb_per_s = 2;
 	uint32_t latency_us = 80;
+	bool json = false;
 	const struct arg args[] = {
 		{"policy", ARG_STRING, &policies, 0, 0, "NAMES",
 			"by commas; all (default); Belady's bound is always beside them"},
@@ -338,8 +340,8 @@ static int run_replay(int argc, char **argv)
 		rc = args_parse(argc, argv, args, &err);
 	if (rc == 0 && !(gb_per_s >= 0.001f && gb_per_s <= 10000))
 		rc = error_set(&err, EINVAL, "--bandwidth: takes 0.001 to 10000");
-	if (rc == 0 && strcmp(format, "json") != 0 && strcmp(format, "text") != 0)
-		rc = error_set(&err, EINVAL, "--format: \"%s\", allowed are text and json", format);
+	if (rc == 0)
+		rc = option_format(format, &json, &err);
 	if (rc == 0 && strcmp(plan.hints, "recorded") != 0 && strcmp(plan.hints, "none") != 0 &&
 		strcmp(plan.hints, "perfect") != 0)
 		rc = error_set(&err, EINVAL,
@@ -357,7 +359,7 @@ static int run_replay(int argc, char **argv)
 	if (rc == 0)
 		rc = judge_hints(&plan, &err);
 	if (rc == 0)
-		rc = report(&plan, strcmp(format, "json") == 0, &err);
+		rc = report(&plan, json, &err);
 	free(plan.quality);
 	for (size_t i = 0; plan.traces && i < plan.n_traces; i++)
 		cache_trace_exit(&plan.traces[i]);

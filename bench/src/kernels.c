@@ -2,29 +2,21 @@
 
 #include "bench/src/histogram.h"
 #include "bench/src/median.h"
+#include "bench/src/options.h"
 #include "bench/src/peaks.h"
+#include "client/model/args.h"
 #include "kernels/kernels.h"
 #include "shared/base/clock.h"
 #include "shared/base/cpus.h"
 #include "shared/base/limits.h"
 
-#include <getopt.h>
+#include <errno.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
-
-static const char usage[] =
-	"usage: outrider-bench kernels [--threads N] [--kernels NAME] [--types Q4_0,Q8_0,...]\n"
-	"                      [--tokens 1,4,16] [--rounds N] [--layout tiles|rows]\n"
-	"                      [--format text|json]\n"
-	"Multiplies matrices of every type, more of them than a cache holds, with activations of n "
-	"tokens, and prints\n"
-	"how fast their bytes went by and how many operations that was, each beside the machine's "
-	"own peak, measured\n"
-	"in the same rounds.\n";
 
 enum {
 	COLS = 2048,
@@ -37,11 +29,12 @@ enum {
 };
 
 struct options {
-	const char *kernels;
+	const char *kernels, *type_names, *tokens, *layout, *format;
 	uint32_t threads, rounds;
 	uint32_t counts[COUNTS], n_counts;
 	uint32_t types[TYPES], n_types;
-	bool json, rows; /* rows: LAYOUT_ROWS, as the file has them */
+	bool json, help;
+	bool tiles; /* else LAYOUT_ROWS, as the file has them */
 };
 
 /* One type and token count: what each round took, and the bytes and operations of one. */
@@ -95,7 +88,7 @@ static void run_row(struct bench *b, struct row *row, uint32_t round)
 			.cols = COLS,
 			.row_bytes = row_bytes,
 			.data = b->memory.data,
-			.layout = b->options.rows ? LAYOUT_ROWS : LAYOUT_TILES},
+			.layout = b->options.tiles ? LAYOUT_TILES : LAYOUT_ROWS},
 		.matrix_bytes = row_bytes * ROWS,
 		.n = row->n,
 	};
@@ -236,100 +229,66 @@ static void print_json(const struct bench *b, const char *cpu)
 	json_decref(all);
 }
 
-static int parse_types(char *text, struct options *o)
+/* NULL: all types. */
+static int parse_types(const char *text, struct options *o, struct error *err)
 {
-	char *word;
+	char copy[256], *rest = copy, *word = NULL;
 
-	o->n_types = 0;
-	while ((word = strsep(&text, ",")) != NULL) {
+	if (snprintf(copy, sizeof(copy), "%s", text ? text : "") >= (int)sizeof(copy))
+		return error_set(err, EINVAL, "--types is too long");
+	for (uint32_t id = 0; !text && id < 256 && o->n_types < TYPES; id++)
+		if (tensor_type_info(id))
+			o->types[o->n_types++] = id;
+	while (text && (word = strsep(&rest, ",")) != NULL) {
 		uint32_t id = 0;
 
 		while (id < 256 && (!tensor_type_info(id) ||
 					   strcasecmp(tensor_type_info(id)->name, word) != 0))
 			id++;
 		if (id == 256 || o->n_types == TYPES)
-			return fprintf(
-				stderr, "outrider-bench kernels: no tensor type \"%s\"\n", word);
+			return error_set(err, EINVAL,
+				"--types takes up to %d tensor types, not \"%s\"", TYPES, word);
 		o->types[o->n_types++] = id;
 	}
 	return 0;
 }
 
-static bool parse_u32(const char *text, uint32_t low, uint32_t high, uint32_t *out)
+static int parse(struct options *o, int argc, char **argv, struct error *err)
 {
-	char *end;
-	unsigned long value = strtoul(text, &end, 10);
+	const struct arg args[] = {
+		{"types", ARG_STRING, &o->type_names, 0, 0, "Q4_0,Q8_0,...", "default: all"},
+		{"tokens", ARG_STRING, &o->tokens, 0, 0, "N,...", "default 1,2,4,16,64"},
+		{"layout", ARG_STRING, &o->layout, 0, 0, "tiles|rows",
+			"of the weights: packed (default), or as the file has them"},
+		{"rounds", ARG_U32, &o->rounds, 1, ROUNDS, "N", "default 5; medians are printed"},
+		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N",
+			"default: the CPUs this process may use"},
+		{"kernels", ARG_STRING, &o->kernels, 0, 0, "NAME", "default: the best"},
+		{"format", ARG_STRING, &o->format, 0, 0, "text|json", "default text"},
+		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "this"},
+		{0},
+	};
+	int rc = args_parse(argc, argv, args, err);
 
-	*out = (uint32_t)value;
-	return end != text && !*end && *text != '-' && value >= low && value <= high;
-}
-
-static int parse_counts(char *text, struct options *o)
-{
-	char *word;
-
-	o->n_counts = 0;
-	while ((word = strsep(&text, ",")) != NULL)
-		if (o->n_counts == COUNTS ||
-			!parse_u32(word, 1, LIMIT_BATCH, &o->counts[o->n_counts++]))
-			return fprintf(stderr,
-				"outrider-bench kernels: --tokens takes up to %d counts of 1 to "
-				"%d\n",
-				COUNTS, LIMIT_BATCH);
-	return 0;
-}
-
-/* A status, or -1 when all is said. */
-static int parse(int argc, char **argv, struct options *o)
-{
-	static const struct option options[] = {{"threads", 1, 0, 't'}, {"kernels", 1, 0, 'k'},
-		{"types", 1, 0, 'y'}, {"tokens", 1, 0, 'n'}, {"rounds", 1, 0, 'r'},
-		{"layout", 1, 0, 'l'}, {"format", 1, 0, 'f'}, {"help", 0, 0, 'h'}, {0}};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		bool good = true;
-
-		switch (c) {
-		case 'h':
-			fputs(usage, stdout);
-			return -1;
-		case 't':
-			good = parse_u32(optarg, 1, LIMIT_THREADS, &o->threads);
-			break;
-		case 'k':
-			o->kernels = optarg;
-			break;
-		case 'y':
-			good = parse_types(optarg, o) == 0;
-			break;
-		case 'n':
-			good = parse_counts(optarg, o) == 0;
-			break;
-		case 'r':
-			good = parse_u32(optarg, 1, ROUNDS, &o->rounds);
-			break;
-		case 'l':
-			o->rows = strcmp(optarg, "rows") == 0;
-			good = o->rows || strcmp(optarg, "tiles") == 0;
-			break;
-		case 'f':
-			o->json = strcmp(optarg, "json") == 0;
-			good = o->json || strcmp(optarg, "text") == 0;
-			break;
-		default:
-			good = false;
-		}
-		if (!good) {
-			fputs(usage, stderr);
-			return EX_USAGE;
-		}
+	if (rc == 0 && o->help) {
+		puts("usage: outrider-bench kernels [OPTIONS]\n\n"
+		     "Multiplies matrices of every type, more of them than a cache holds, with "
+		     "activations of n tokens,\n"
+		     "and prints how fast their bytes went by and how many operations that was, "
+		     "each "
+		     "beside the\n"
+		     "machine's own peak, measured in the same rounds.\n");
+		args_help(args, stdout);
+		return 0;
 	}
-	if (optind < argc) {
-		fputs(usage, stderr);
-		return EX_USAGE;
-	}
-	return EX_OK;
+	if (rc == 0)
+		rc = parse_types(o->type_names, o, err);
+	if (rc == 0)
+		rc = option_numbers(
+			"tokens", o->tokens, 1, LIMIT_BATCH, COUNTS, o->counts, &o->n_counts, err);
+	if (rc == 0)
+		rc = option_either("layout", o->layout, "tiles", "rows", &o->tiles, err);
+	return rc ? rc : option_format(o->format, &o->json, err);
 }
 
 int bench_kernels(int argc, char **argv)
@@ -337,32 +296,29 @@ int bench_kernels(int argc, char **argv)
 	struct bench *b = calloc(1, sizeof(*b));
 	struct error err = {""};
 	char cpu[128];
-	int status, rc;
 
 	if (!b)
 		return EX_OSERR;
-	b->options = (struct options){
-		.rounds = 5, .threads = cpus_count(), .n_counts = 5, .counts = {1, 2, 4, 16, 64}};
-	for (uint32_t id = 0; id < 256 && b->options.n_types < TYPES; id++)
-		if (tensor_type_info(id))
-			b->options.types[b->options.n_types++] = id;
-	status = parse(argc, argv, &b->options);
-	if (status != EX_OK) {
-		free(b);
-		return status < 0 ? EX_OK : status;
-	}
-	histogram_cpu_model(cpu, sizeof(cpu));
-	rc = start(b, &err);
-	if (rc == 0) {
+	b->options = (struct options){.rounds = 5,
+		.threads = cpus_count(),
+		.tokens = "1,2,4,16,64",
+		.layout = "tiles",
+		.format = "text"};
+	int rc = parse(&b->options, argc, argv, &err);
+	bool usage = rc < 0, wanted = rc == 0 && !b->options.help;
+	if (wanted)
+		rc = start(b, &err);
+	if (wanted && rc == 0) {
+		histogram_cpu_model(cpu, sizeof(cpu));
 		measure(b);
 		if (b->options.json)
 			print_json(b, cpu);
 		else
 			print_text(b, cpu);
-	} else {
-		fprintf(stderr, "outrider-bench kernels: %s\n", err.text);
 	}
+	if (rc < 0)
+		fprintf(stderr, "outrider-bench kernels: %s\n", err.text);
 	stop(b);
 	free(b);
-	return rc == 0 ? EX_OK : error_exit_status(rc);
+	return rc == 0 ? EX_OK : usage ? EX_USAGE : error_exit_status(rc);
 }

@@ -1,6 +1,7 @@
 #include "bench/src/model.h"
 
 #include "bench/src/histogram.h"
+#include "bench/src/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,47 +49,30 @@ static int measure(struct model_bench *b, struct error *err)
 	return rc;
 }
 
-/* "1,2,3" -> the n (or, by_depth, the depth) of series; at most `most` of them. */
-static int parse_list(const char *name, const char *text, uint32_t low, uint32_t high,
-	uint32_t most, struct series *out, bool by_depth, uint32_t *n, struct error *err)
-{
-	char copy[256], *rest = copy, *word;
-
-	if (snprintf(copy, sizeof(copy), "%s", text) >= (int)sizeof(copy))
-		return error_set(err, EINVAL, "--%s is too long", name);
-	while ((word = strsep(&rest, ",")) != NULL) {
-		char *end;
-		unsigned long value = strtoul(word, &end, 10);
-
-		if (end == word || *end || *word == '-' || value < low || value > high ||
-			*n == most)
-			return error_set(err, EINVAL,
-				"--%s takes up to %u numbers of %u to %u, not \"%s\"", name, most,
-				low, high, text);
-		*(by_depth ? &out[*n].depth : &out[*n].n) = (uint32_t)value;
-		++*n;
-	}
-	return 0;
-}
-
 static int parse_lists(struct model_bench *b, struct error *err)
 {
-	int rc = parse_list("batch", b->options.batch, 1, 1024, MODEL_BATCHES, b->batch, false,
-		&b->n_batch, err);
+	uint32_t batch[MODEL_BATCHES], depth[MODEL_DEPTHS];
+	int rc = option_numbers(
+		"batch", b->options.batch, 1, 1024, MODEL_BATCHES, batch, &b->n_batch, err);
 
 	if (rc == 0)
-		rc = parse_list("depth", b->options.depth, 0, LIMIT_CONTEXT, MODEL_DEPTHS,
-			b->decode, true, &b->n_depths, err);
-	for (uint32_t i = 1; rc == 0 && i < b->n_depths; i++)
-		if (b->decode[i].depth <= b->decode[i - 1].depth)
-			rc = error_set(
-				err, EINVAL, "--depth: \"%s\" does not ascend", b->options.depth);
+		rc = option_numbers("depth", b->options.depth, 0, LIMIT_CONTEXT, MODEL_DEPTHS,
+			depth, &b->n_depths, err);
+	if (rc < 0)
+		return rc;
 	b->prefill.n = b->options.prefill;
-	for (uint32_t i = 0; i < b->n_batch; i++)
+	for (uint32_t i = 0; i < b->n_batch; i++) {
+		b->batch[i].n = batch[i];
 		b->batch[i].all_logits = true;
-	for (uint32_t i = 0; i < b->n_depths; i++)
+	}
+	for (uint32_t i = 0; i < b->n_depths; i++) {
+		if (i > 0 && depth[i] <= depth[i - 1])
+			return error_set(
+				err, EINVAL, "--depth: \"%s\" does not ascend", b->options.depth);
+		b->decode[i].depth = depth[i];
 		b->decode[i].n = 1;
-	return rc;
+	}
+	return 0;
 }
 
 static int parse(struct model_bench *b, int argc, char **argv, struct error *err)
@@ -132,6 +116,8 @@ static int parse(struct model_bench *b, int argc, char **argv, struct error *err
 	if (rc == 0 && !b->options.engine.model)
 		rc = error_set(err, EINVAL, "--model is needed");
 	b->options.engine.pack = !b->options.mapped;
+	if (rc == 0)
+		rc = option_format(b->options.engine.format, &b->options.json, err);
 	return rc ? rc : parse_lists(b, err);
 }
 
@@ -141,7 +127,7 @@ static void print(const struct model_bench *b)
 
 	histogram_cpu_model(cpu, sizeof(cpu));
 	json_t *report = model_report(b, cpu);
-	if (strcmp(b->options.engine.format, "json") == 0) {
+	if (b->options.json) {
 		json_dumpf(report, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 		putchar('\n');
 	} else {

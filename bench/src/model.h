@@ -17,7 +17,7 @@ struct model_bench {
 		const char *batch, *depth;
 		uint32_t prefill, tokens, passes, rounds;
 		uint64_t seed;
-		bool help, mapped;
+		bool help, mapped, json;
 	} options;
 	struct passes passes;
 	struct peaks peaks[MODEL_ROUNDS];

@@ -1,5 +1,6 @@
 #include "bench/src/policy.h"
 
+#include "bench/src/options.h"
 #include "bench/src/policy_sim.h"
 
 #include "client/model/args.h"
@@ -22,7 +23,7 @@ struct bench {
 	struct arg_strings sets;
 	uint32_t sessions;
 	float noise;
-	bool published, help;
+	bool published, json, help;
 	const char *policy[SIM_POLICIES];
 	uint32_t n_policies;
 	char policy_text[512], curve_text[1024], process_text[512];
@@ -73,8 +74,8 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 	b->options.noise = (double)b->noise;
 	if (r == 0 && !(b->options.noise >= 0 && b->options.noise <= 1))
 		r = error_set(err, EINVAL, "--noise takes 0 to 1");
-	if (r == 0 && strcmp(b->format, "text") != 0 && strcmp(b->format, "json") != 0)
-		r = error_set(err, EINVAL, "--format takes text or json, not \"%s\"", b->format);
+	if (r == 0)
+		r = option_format(b->format, &b->json, err);
 	for (size_t i = 0; r == 0 && i < b->sets.n; i++)
 		r = config_set(b->sets.items[i], "--set", settings_keys, &b->settings, err);
 	return r == 0 ? settings_check(&b->settings, err) : r;
@@ -310,7 +311,7 @@ static int report(struct bench *b, struct error *err)
 		}
 		json_object_set_new(json, "published", published);
 	}
-	if (strcmp(b->format, "json") == 0) {
+	if (b->json) {
 		json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(5));
 		putchar('\n');
 	} else {

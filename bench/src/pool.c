@@ -2,12 +2,13 @@
 
 #include "bench/src/histogram.h"
 #include "bench/src/median.h"
+#include "bench/src/options.h"
 #include "bench/src/peaks.h"
+#include "client/model/args.h"
 #include "shared/base/clock.h"
 #include "shared/base/cpus.h"
 #include "shared/base/limits.h"
 
-#include <getopt.h>
 #include <jansson.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,16 +21,6 @@
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <unistd.h>
-
-static const char usage[] =
-	"usage: outrider-bench pool [--threads N] [--pin yes|no] [--spin US] [--rounds N] "
-	"[--format text|json]\n"
-	"Prints how long a run of the pool takes until every thread has begun and ended (spinning, "
-	"and asleep before),\n"
-	"and how fast memory is read in runs of 8 MiB cut into 1, 4 and 16 items per thread: "
-	"alone, "
-	"and while another\n"
-	"process keeps the last CPU busy.\n";
 
 enum {
 	HAND_OVERS = 4000,
@@ -45,8 +36,9 @@ enum {
 static const uint32_t cuts[CUTS] = {1, 4, 16}; /* items per thread */
 
 struct options {
+	const char *pin_text, *format;
 	uint32_t threads, rounds, spin_us;
-	bool pin, json;
+	bool pin, json, help;
 };
 
 struct bench {
@@ -199,92 +191,80 @@ static void print_json(struct bench *b, const char *cpu)
 	json_decref(all);
 }
 
-static bool parse_u32(const char *text, uint32_t low, uint32_t high, uint32_t *out)
+static int parse(struct options *o, int argc, char **argv, struct error *err)
 {
-	char *end;
-	unsigned long value = strtoul(text, &end, 10);
+	const struct arg args[] = {
+		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N",
+			"default: the CPUs this process may use"},
+		{"pin", ARG_STRING, &o->pin_text, 0, 0, "yes|no", "bind them to CPUs, default yes"},
+		{"spin", ARG_U32, &o->spin_us, 0, 1000000, "US",
+			"how long they wait before they sleep, default 50"},
+		{"rounds", ARG_U32, &o->rounds, 1, ROUNDS, "N", "default 5; medians are printed"},
+		{"format", ARG_STRING, &o->format, 0, 0, "text|json", "default text"},
+		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "this"},
+		{0},
+	};
+	int rc = args_parse(argc, argv, args, err);
 
-	*out = (uint32_t)value;
-	return end != text && !*end && *text != '-' && value >= low && value <= high;
+	if (rc == 0 && o->help) {
+		puts("usage: outrider-bench pool [OPTIONS]\n\n"
+		     "Prints how long a run of the pool takes until every thread has begun and "
+		     "ended "
+		     "(spinning, and\n"
+		     "asleep before), and how fast memory is read in runs of 8 MiB cut into 1, 4 "
+		     "and "
+		     "16 items per\n"
+		     "thread: alone, and while another process keeps the last CPU busy.\n");
+		args_help(args, stdout);
+		return 0;
+	}
+	if (rc == 0)
+		rc = option_either("pin", o->pin_text, "yes", "no", &o->pin, err);
+	return rc ? rc : option_format(o->format, &o->json, err);
 }
 
-static bool parse_choice(const char *text, const char *yes, const char *no, bool *out)
+static int run(struct bench *b, struct error *err)
 {
-	*out = strcmp(text, yes) == 0;
-	return *out || strcmp(text, no) == 0;
-}
+	cpu_set_t cpus;
+	char cpu[128];
+	int rc;
 
-/* A status, or -1 when all is said. */
-static int parse(int argc, char **argv, struct options *o)
-{
-	static const struct option options[] = {{"threads", 1, 0, 't'}, {"pin", 1, 0, 'p'},
-		{"spin", 1, 0, 's'}, {"rounds", 1, 0, 'r'}, {"format", 1, 0, 'f'},
-		{"help", 0, 0, 'h'}, {0}};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		bool good = false;
-
-		if (c == 'h') {
-			fputs(usage, stdout);
-			return -1;
-		} else if (c == 't') {
-			good = parse_u32(optarg, 1, LIMIT_THREADS, &o->threads);
-		} else if (c == 'p') {
-			good = parse_choice(optarg, "yes", "no", &o->pin);
-		} else if (c == 's') {
-			good = parse_u32(optarg, 0, 1000000, &o->spin_us);
-		} else if (c == 'r') {
-			good = parse_u32(optarg, 1, ROUNDS, &o->rounds);
-		} else if (c == 'f') {
-			good = parse_choice(optarg, "json", "text", &o->json);
-		}
-		if (!good) {
-			fputs(usage, stderr);
-			return EX_USAGE;
-		}
-	}
-	if (optind < argc) {
-		fputs(usage, stderr);
-		return EX_USAGE;
-	}
-	return EX_OK;
+	cpus_mask(&cpus);
+	histogram_cpu_model(cpu, sizeof(cpu));
+	rc = peaks_memory_get(&b->memory, MEMORY, err);
+	if (rc == 0)
+		rc = pool_create(b->options.threads, b->options.pin,
+			(uint64_t)b->options.spin_us * 1000, &b->pool, err);
+	if (rc < 0)
+		return rc;
+	measure(b, &cpus);
+	if (b->options.json)
+		print_json(b, cpu);
+	else
+		print_text(b, cpu);
+	return 0;
 }
 
 int bench_pool(int argc, char **argv)
 {
 	struct bench *b = calloc(1, sizeof(*b));
 	struct error err = {""};
-	char cpu[128];
-	cpu_set_t cpus;
-	int status, rc;
 
 	if (!b)
 		return EX_OSERR;
-	cpus_mask(&cpus);
-	b->options =
-		(struct options){.threads = cpus_count(), .rounds = 5, .spin_us = 50, .pin = true};
-	status = parse(argc, argv, &b->options);
-	if (status != EX_OK) {
-		free(b);
-		return status < 0 ? EX_OK : status;
-	}
-	histogram_cpu_model(cpu, sizeof(cpu));
-	rc = peaks_memory_get(&b->memory, MEMORY, &err);
-	if (rc == 0)
-		rc = pool_create(b->options.threads, b->options.pin,
-			(uint64_t)b->options.spin_us * 1000, &b->pool, &err);
-	if (rc == 0) {
-		measure(b, &cpus);
-		if (b->options.json)
-			print_json(b, cpu);
-		else
-			print_text(b, cpu);
-	} else {
+	b->options = (struct options){.threads = cpus_count(),
+		.rounds = 5,
+		.spin_us = 50,
+		.pin_text = "yes",
+		.format = "text"};
+	int rc = parse(&b->options, argc, argv, &err);
+	bool usage = rc < 0;
+	if (rc == 0 && !b->options.help)
+		rc = run(b, &err);
+	if (rc < 0)
 		fprintf(stderr, "outrider-bench pool: %s\n", err.text);
-	}
 	pool_destroy(&b->pool);
 	peaks_memory_put(&b->memory);
 	free(b);
-	return rc == 0 ? EX_OK : error_exit_status(rc);
+	return rc == 0 ? EX_OK : usage ? EX_USAGE : error_exit_status(rc);
 }
