@@ -4,23 +4,21 @@ import json
 import os
 import struct
 import subprocess
+import sys
 import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from outrider_test import Tap  # noqa: E402
 
 PROGRAM = os.path.join(os.environ.get("B", "build"), "outrider-bench")
 DEMO = "models/outrider-demo-moe-q8_0.gguf"
-count = 0
+tap = Tap()
+ok = tap.ok
 
 
 def run(*args):
     return subprocess.run([PROGRAM, *args], capture_output=True, text=True, timeout=300)
-
-
-def ok(good, name, detail=""):
-    global count
-    count += 1
-    print(f"{'ok' if good else 'not ok'} {count} - {name}", flush=True)
-    if not good:
-        print("# " + str(detail).replace("\n", "\n# "), flush=True)
 
 
 result = run("kernels", "--types", "Q8_0,F32", "--tokens", "1,3", "--rounds", "1", "--format", "json")
@@ -192,4 +190,4 @@ for arguments, status, words in (
     result = run(*arguments)
     ok(result.returncode == status and words in result.stderr, f"{' '.join(arguments)} is refused",
        f"{result.returncode}: {result.stderr}")
-print(f"1..{count}")
+tap.done()

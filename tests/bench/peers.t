@@ -7,8 +7,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from outrider_test import Tap  # noqa: E402
+
 B = os.environ.get("B", "build")
 DEMO = "models/outrider-demo-moe-q8_0.gguf"
+tap = Tap()
+ok = tap.ok
 FAKE = """#!/usr/bin/env python3
 # A llama-bench that answers at once: 100 tokens/s at decoding, 50 times n for a pass of n.
 import json, sys
@@ -20,15 +25,6 @@ if args.get("-n", "0") != "0":
 print("a line of a library")
 print(json.dumps(rows))
 """
-count = 0
-
-
-def ok(good, name, detail=""):
-    global count
-    count += 1
-    print(f"{'ok' if good else 'not ok'} {count} - {name}", flush=True)
-    if not good:
-        print("# " + str(detail).replace("\n", "\n# "), flush=True)
 
 
 def run(*args):
@@ -89,4 +85,4 @@ with tempfile.TemporaryDirectory(prefix="outrider-peers-") as folder:
         result = run(*common, "--rounds", 1, "--depths", "", *arguments)
         ok(result.returncode == 1 and words in result.stderr and "Traceback" not in result.stderr,
            f"{' '.join(arguments)} is refused", result.stderr)
-print(f"1..{count}")
+tap.done()

@@ -6,11 +6,13 @@ import os
 import subprocess
 import tempfile
 
+from outrider_test import Tap
+
 BUILD = os.environ.get("B", "build")
 PROGRAM = os.path.join(BUILD, "outrider-model")
 GOLDEN = "tests/data/golden/models/"
 DEMO = "models/outrider-demo-moe-q4_0.gguf"
-count = 0
+tap = Tap()
 
 
 def run(*args):
@@ -21,17 +23,6 @@ def output(*args):
     result = run(*args)
     assert result.returncode == 0, result.stderr.decode()
     return json.loads(result.stdout)
-
-
-def test(function):
-    global count
-    count += 1
-    name = function.__name__.replace("_", " ")
-    try:
-        function()
-        print(f"ok {count} - {name}", flush=True)
-    except Exception as e:
-        print(f"not ok {count} - {name}\n# " + repr(e).replace("\n", "\n# "), flush=True)
 
 
 def golden(name, prompt):
@@ -48,7 +39,7 @@ def demo_prompts(n):
         return json.load(f)["prompts"][:n]
 
 
-@test
+@tap.test
 def logits_of_the_last_token_are_the_reference():
     for name in ("llama-dense", "mixtral", "qwen3moe"):
         prompt = golden(name, 2)
@@ -60,7 +51,7 @@ def logits_of_the_last_token_are_the_reference():
         assert max(abs(a - b) for a, b in zip(got, expected)) <= 2e-4 * rms
 
 
-@test
+@tap.test
 def all_gives_a_list_per_position_and_the_last_is_the_same():
     prompt = golden("qwen3", 1)
     args = ["logits", "--model", GOLDEN + "qwen3.f32.gguf", "--tokens", " ".join(map(str, prompt["ids"]))]
@@ -70,7 +61,7 @@ def all_gives_a_list_per_position_and_the_last_is_the_same():
     assert rows[-1] == output(*args)["logits"]
 
 
-@test
+@tap.test
 def greedy_tokens_are_the_reference():
     for name in ("llama-rope3", "qwen3", "mixtral"):
         for i in (0, 3, 4):
@@ -81,7 +72,7 @@ def greedy_tokens_are_the_reference():
             assert got["end"] == "length"
 
 
-@test
+@tap.test
 def routes_are_the_reference():
     prompt = golden("qwen3moe", 2)
     routes = output("routes", "--model", GOLDEN + "qwen3moe.f32.gguf", "--tokens", ids(prompt["ids"]),
@@ -93,7 +84,7 @@ def routes_are_the_reference():
             assert max(abs(x - y) for x, y in zip(a, b)) <= 1e-5
 
 
-@test
+@tap.test
 def nothing_but_the_request_changes_a_bit():
     prompt = demo_prompts(2)[1]
     args = ["generate", "--model", DEMO, "--tokens", ids(prompt["input_ids"]), "--max-tokens", "40",
@@ -123,7 +114,7 @@ def quantised(model, kind):
     return "tests/data/golden/quants/" + variant["file"], golden["prompts"][-1]["ids"], variant["prompts"][-1]["logits_last"]
 
 
-@test
+@tap.test
 def float32_activations_give_the_reference_on_quantised_weights():
     for model, kind in (("qwen3moe-256", "Q4_K_M"), ("qwen3moe-256", "MXFP4_MOE"), ("llama-dense-256", "IQ4_XS")):
         path, prompt, expected = quantised(model, kind)
@@ -139,7 +130,7 @@ def float32_activations_give_the_reference_on_quantised_weights():
         assert output(*args, "--activations", "q8")["logits"] == fast
 
 
-@test
+@tap.test
 def mixed_types_give_the_same_bits_on_every_instruction_set():
     for model, kind in (("qwen3moe-256", "Q4_K_M"), ("qwen3moe-256", "MXFP4_MOE"), ("llama-dense-256", "Q5_1")):
         path, prompt, _ = quantised(model, kind)
@@ -152,7 +143,7 @@ def mixed_types_give_the_same_bits_on_every_instruction_set():
                 assert json.loads(result.stdout)["logits_hash"] == reference, (kind, kernels)
 
 
-@test
+@tap.test
 def text_and_tokens_say_the_same():
     args = ["generate", "--model", DEMO, "--prompt", "What is 12 + 30?", "--chat", "--max-tokens", "30"]
     tokens = output(*args)
@@ -163,7 +154,7 @@ def text_and_tokens_say_the_same():
     assert "timing" not in output(*args, "--quiet")
 
 
-@test
+@tap.test
 def generation_ends_at_the_context_and_at_the_end_token():
     assert len(output("generate", "--model", DEMO, "--tokens", "1,2,3", "--context", "10", "--ignore-eos")["tokens"]) == 7
     args = ["generate", "--model", DEMO, "--prompt", "What is 12 + 30?", "--chat", "--max-tokens", "400"]
@@ -179,7 +170,7 @@ def refused(status, word, *args):
     assert word in message and message.startswith("outrider-model: "), (args, message)
 
 
-@test
+@tap.test
 def bad_input_is_named_and_has_its_status():
     model = ["--model", DEMO]
     with tempfile.TemporaryDirectory() as folder:
@@ -220,7 +211,7 @@ def bad_input_is_named_and_has_its_status():
     refused(64, "unknown command", "frobnicate")
 
 
-@test
+@tap.test
 def help_lists_every_option():
     assert b"generate" in run("--help").stdout
     for command in ("logits", "generate", "routes"):
@@ -230,4 +221,4 @@ def help_lists_every_option():
     assert run("--version").stdout.startswith(b"outrider-model ")
 
 
-print(f"1..{count}")
+tap.done()

@@ -40,6 +40,14 @@ class Tap:
                 print(f"# {line}", flush=True)
         return passed
 
+    def test(self, function):
+        """A decorator: runs the function, which is a test by its name and what it asserts."""
+        try:
+            function()
+            self.ok(True, function.__name__.replace("_", " "))
+        except Exception as e:  # whatever it is, the others are run
+            self.ok(False, function.__name__.replace("_", " "), repr(e))
+
     def skip(self, name, why):
         self.n += 1
         print(f"ok {self.n} - {name} # SKIP {why}", flush=True)

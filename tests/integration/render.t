@@ -8,6 +8,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from gguf_file import STRING, Gguf  # noqa: E402
+from outrider_test import Tap  # noqa: E402
 
 PROGRAM = os.path.join(os.environ.get("B", "build"), "outrider-model")
 DEMO = "models/outrider-demo-moe-q8_0.gguf"
@@ -23,7 +24,7 @@ TEMPLATE = """{{- bos_token }}
 {%- if enable_thinking is defined and enable_thinking is false %}(quick){% endif %}
 {{- who | default("") }} {{ strftime_now("%d %b %Y %H:%M") }}
 """
-count = 0
+tap = Tap()
 folder = tempfile.TemporaryDirectory()
 
 
@@ -53,23 +54,12 @@ def refused(status, word, *args):
     assert result.stdout == b""
 
 
-def test(function):
-    global count
-    count += 1
-    name = function.__name__.replace("_", " ")
-    try:
-        function()
-        print(f"ok {count} - {name}", flush=True)
-    except Exception as e:
-        print(f"not ok {count} - {name}\n# " + repr(e).replace("\n", "\n# "), flush=True)
-
-
 messages = path("messages.json", MESSAGES)
 template = path("template.jinja", TEMPLATE)
 now = ("--now", "2026-01-15 12:00:00")
 
 
-@test
+@tap.test
 def a_models_own_template_is_used():
     expected = f"<|im_start|>user\n{MESSAGES[0]['content']}<|im_end|>\n"
     assert text("--model", DEMO, "--messages", messages) == expected + "<|im_start|>assistant\n"
@@ -78,7 +68,7 @@ def a_models_own_template_is_used():
     assert plain.stdout.decode() == expected + "<|im_start|>assistant\n"
 
 
-@test
+@tap.test
 def a_template_file_with_variables_tools_and_time():
     args = ["--template", template, *now, "--bos", "<s>", "--eos", "</s>"]
     said = f"<s>[user] {MESSAGES[0]['content']}</s>\n"
@@ -89,7 +79,7 @@ def a_template_file_with_variables_tools_and_time():
     assert text(*args, "--messages", "-", input=json.dumps(MESSAGES).encode()) == said + "[assistant] 15 Jan 2026 12:00"
 
 
-@test
+@tap.test
 def tools_and_documents_are_none_where_there_are_none():
     """As transformers passes them: render(messages=..., tools=None, documents=None, ...)."""
     asks = path("asks.jinja", "{{ tools is defined }} {{ tools is none }} {{ documents is none }} {{ others is defined }} "
@@ -104,7 +94,7 @@ def tools_and_documents_are_none_where_there_are_none():
     assert text("--template", asks, "--messages", given) == f"True False False False {json.dumps(TOOLS)} some"
 
 
-@test
+@tap.test
 def what_a_template_refuses_has_line_and_column():
     args = ["--messages", messages, "--template"]
     refused(65, "line 2, column 19: roles", *args, path("raise", "\n{{ raise_exception('roles') }}"))
@@ -114,7 +104,7 @@ def what_a_template_refuses_has_line_and_column():
     refused(65, "deep", *args, path("deep", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"))
 
 
-@test
+@tap.test
 def bad_input_is_named_and_has_its_status():
     refused(66, "gone.jinja", "--template", "gone.jinja", "--messages", messages)
     refused(66, "gone.json", "--template", template, "--messages", "gone.json")
@@ -132,14 +122,14 @@ def bad_input_is_named_and_has_its_status():
     refused(65, "chat_template.other", "--model", DEMO, "--messages", messages, "--template-name", "other")
 
 
-@test
+@tap.test
 def help_lists_every_option():
     shown = run("--help").stdout.decode()
     for option in ("model", "template", "messages", "set", "now", "no-generation-prompt", "bos", "format"):
         assert f"--{option}" in shown
 
 
-@test
+@tap.test
 def the_models_tokens_come_from_its_template_only():
     """The prompt that generate --chat makes has the markers of one message, whatever the message says."""
     model = subprocess.run([PROGRAM, "tokenize", "--model", DEMO, "--text", HOSTILE], capture_output=True, timeout=60)
@@ -148,4 +138,4 @@ def the_models_tokens_come_from_its_template_only():
     assert subprocess.run([*args, HOSTILE], capture_output=True, timeout=60).returncode == 0
 
 
-print(f"1..{count}")
+tap.done()

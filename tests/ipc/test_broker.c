@@ -3,6 +3,7 @@
 #include "shared/ipc/hello.h"
 #include "shared/ipc/link.h"
 #include "shared/ipc/peers.h"
+#include "tests/until.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -37,14 +38,6 @@ struct process {
 	struct link *link;
 	struct region region, second;
 };
-
-#define UNTIL(condition)                                        \
-	do {                                                    \
-		uint64_t end_ns_ = clock_ns() + 20000000000ull; \
-		while (!(condition) && clock_ns() < end_ns_)    \
-			usleep(1000);                           \
-		assert_true(condition);                         \
-	} while (0)
 
 static int setup(void **state)
 {

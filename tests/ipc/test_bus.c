@@ -1,7 +1,7 @@
-#include "shared/base/clock.h"
 #include "shared/base/limits.h"
 #include "shared/ipc/bus.h"
 #include "tests/stopped.h"
+#include "tests/until.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -31,14 +31,6 @@ static struct board *board;
 /* Forks the servers: a process that has ZeroMQ's threads, as the tests do, had better not. */
 static pid_t nursery;
 static int orders;
-
-#define UNTIL(condition)                                        \
-	do {                                                    \
-		uint64_t end_ns_ = clock_ns() + 20000000000ull; \
-		while (!(condition) && clock_ns() < end_ns_)    \
-			usleep(1000);                           \
-		assert_true(condition);                         \
-	} while (0)
 
 /* Answers a status request with its request number as generation and a model request with a Failure; what was dropped with
  * a Failure too. A cancel is answered late: when its sender is gone. */

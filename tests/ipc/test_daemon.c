@@ -3,6 +3,7 @@
 #include "shared/ipc/bus.h"
 #include "shared/ipc/daemon.h"
 #include "shared/ipc/peers.h"
+#include "tests/until.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -32,14 +33,6 @@ struct board {
 static char dir[64];
 static struct board *board;
 static int manager; /* the datagram socket that stands for the service manager */
-
-#define UNTIL(condition)                                        \
-	do {                                                    \
-		uint64_t end_ns_ = clock_ns() + 20000000000ull; \
-		while (!(condition) && clock_ns() < end_ns_)    \
-			usleep(1000);                           \
-		assert_true(condition);                         \
-	} while (0)
 
 static int setup(void **state)
 {
