@@ -1,5 +1,6 @@
 #include "services/verifier/engine.h"
 
+#include "services/verifier/emit.h"
 #include "services/verifier/iteration.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -151,7 +152,7 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 	/* Written down, or reached by a process that died before it could. */
 	enum session_end end = s->end_before;
 	if (end == SESSION_END_NONE)
-		end = iteration_replay_text(engine, s);
+		end = emit_replay_text(engine, s);
 	uint32_t n_tokens = journal_n_tokens(s->page);
 	uint32_t limit = s->slot->hashes != NULL ? s->page->n_prompt - 1 : n_tokens - 1;
 

@@ -9,7 +9,3 @@
 
 /* Returns how many sessions took part; 0: nothing can run now. */
 uint32_t iteration_run(struct engine *engine);
-
-/* What the committed tokens say: an end that was reached but, the process having died in between, not written down.
- * Brings s->text up to date with them. */
-enum session_end iteration_replay_text(struct engine *engine, struct engine_session *s);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "services/drafter/worker.h"
-#include "shared/base/clock.h"
+#include "shared/base/patience.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -102,8 +102,9 @@ static inline void fake_ask(
 static inline bool fake_reply(struct fake *f, struct draft_reply *reply)
 {
 	struct doorbell *bell = &f->rings.replies.shared->bell;
-	uint64_t end_ns = clock_ns() + UINT64_C(20000000000);
-	while (clock_ns() < end_ns) {
+	struct patience patience;
+	patience_init(&patience, 20000);
+	while (patience_step_ms(&patience) > 0) {
 		uint32_t seen = doorbell_read(bell);
 		if (ring_get(&f->rings.replies, reply, sizeof(*reply)))
 			return true;

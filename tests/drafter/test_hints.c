@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "tests/drafter/fake_verifier.h"
+#include "tests/until.h"
 
 #include <unistd.h>
 
@@ -111,8 +112,9 @@ static void request(struct fixture *f, uint32_t n_tokens, uint32_t k, uint64_t i
 /* The next hint, within 20 s. */
 static bool next(struct fixture *f, struct slot_hint *hint)
 {
-	uint64_t end_ns = clock_ns() + UINT64_C(20000000000);
-	while (clock_ns() < end_ns) {
+	struct patience patience;
+	patience_init(&patience, 20000);
+	while (patience_step_ms(&patience) > 0) {
 		if (ring_get(&f->slots.hints, hint, sizeof(*hint)))
 			return true;
 		usleep(200);
@@ -123,9 +125,7 @@ static bool next(struct fixture *f, struct slot_hint *hint)
 /* Until the thread has learnt everything that it was told. */
 static void learnt(struct fixture *f, uint64_t n)
 {
-	uint64_t end_ns = clock_ns() + UINT64_C(20000000000);
-	while (atomic_load(&f->worker.hints.learnt) < n && clock_ns() < end_ns)
-		usleep(200);
+	UNTIL(atomic_load(&f->worker.hints.learnt) >= n);
 	assert_int_equal(atomic_load(&f->worker.hints.learnt), n);
 }
 
@@ -258,12 +258,15 @@ static void another_models_region_forgets_what_was_learnt(void **state)
 	region_close(&f->experts);
 	open_experts(f, 2);
 	/* 12 wants 4 and 12; 7 was never seen with this model. Until the thread has the region. */
-	uint64_t end_ns = clock_ns() + UINT64_C(20000000000), iteration = 1000;
+	uint64_t iteration = 1000;
+	struct patience patience;
+	patience_init(&patience, 20000);
 	do {
 		teach(f, 6, 12);
 		request(f, 8, 0, iteration += LAYERS);
 		usleep(1000);
-	} while (!ring_get(&f->slots.hints, &hint, sizeof(hint)) && clock_ns() < end_ns);
+	} while (
+		!ring_get(&f->slots.hints, &hint, sizeof(hint)) && patience_step_ms(&patience) > 0);
 	assert_int_equal(hint.expert % 8, 4);
 }
 

@@ -1,0 +1,227 @@
+#include "services/drafter/worker_mail.h"
+
+#include "shared/base/log.h"
+#include "shared/spec/policy.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static void refuse(struct worker *w, const char *text)
+{
+	pthread_mutex_lock(&w->mutex);
+	bool changed = strcmp(w->refusal, text) != 0;
+	snprintf(w->refusal, sizeof(w->refusal), "%s", text);
+	pthread_mutex_unlock(&w->mutex);
+	if (changed && *text)
+		log_error("%s", text);
+	if (changed && w->on_change)
+		w->on_change(w->arg);
+}
+
+void worker_end_session(struct worker *w, struct draft_session *s)
+{
+	if (s->uid == 0)
+		return;
+	if (w->model)
+		draft_model_drop(w->model, s);
+	session_end(s);
+}
+
+/* The target's routers, where hints are wanted. */
+static void meet_hints(struct worker *w)
+{
+	struct error err = {""};
+	const struct sessions_header *header = &w->view.header;
+	assert(w->model);
+	if (w->config->hints == CHOICE_OFF) {
+		hints_no_target(&w->hints);
+		return;
+	}
+	int r = hints_target(&w->hints, header->model_path, header->model_fingerprint,
+		&w->model->model->config, w->model->kernels, &err);
+	if (r < 0)
+		log_info("expert hints come from history: %s", err.text);
+}
+
+/* A target with another tokenizer would read other words in our tokens: n-grams are then what is
+ * left. */
+static void meet_target(struct worker *w)
+{
+	struct error err = {""};
+	const struct sessions_header *header = &w->view.header;
+	w->context.view = &w->view;
+	w->context.model = NULL;
+	hints_no_target(&w->hints);
+	if (!w->model)
+		return;
+	if (draft_model_meet(w->model, header->model_path, header->tokenizer_fingerprint, &err) <
+		0) {
+		char reason[sizeof(err.text)];
+		memcpy(reason, err.text, sizeof(reason));
+		error_set(&err, EINVAL,
+			"draft model %.100s has another tokenizer than %.100s (%.130s): drafting "
+			"with n-grams",
+			w->config->draft, header->model_path, reason);
+		refuse(w, err.text);
+		return;
+	}
+	refuse(w, "");
+	w->context.model = w->model;
+	meet_hints(w);
+}
+
+/* Settings that the loop thread brought. */
+static void take_settings(struct worker *w)
+{
+	bool hinted = w->own.hints != CHOICE_OFF;
+	if (!atomic_exchange_explicit(&w->tuned, false, memory_order_acquire))
+		return;
+	pthread_mutex_lock(&w->mutex);
+	w->own = w->next;
+	pthread_mutex_unlock(&w->mutex);
+	if (w->model)
+		draft_model_tune(w->model, &w->own);
+	if (w->context.model && hinted != (w->own.hints != CHOICE_OFF))
+		meet_hints(w);
+}
+
+static void take_sessions(struct worker *w, struct region *region)
+{
+	struct error err;
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		worker_end_session(w, &w->sessions[i]);
+	session_view_close(&w->view);
+	w->context.view = NULL;
+	if (session_view_open(&w->view, region, &err) < 0)
+		log_error("the verifier's sessions cannot be used: %s", err.text);
+	else
+		meet_target(w);
+}
+
+/* The bell is what the loop thread rings to wake us, so it goes before its memory does. */
+static void take_draft(struct worker *w, struct region *region)
+{
+	struct error err;
+	pthread_mutex_lock(&w->mutex);
+	w->bell = NULL;
+	pthread_mutex_unlock(&w->mutex);
+	region_close(&w->draft);
+	w->draft = *region;
+	*region = (struct region){.fd = -1};
+	int r = draft_attach(
+		&w->rings, region_payload(&w->draft), w->draft.bytes - REGION_DATA, &err);
+	if (r < 0) {
+		log_error("the verifier's draft rings cannot be used: %s", err.text);
+		region_close(&w->draft);
+		w->draft = (struct region){.fd = -1};
+		return;
+	}
+	struct doorbell *bell = &w->rings.requests.shared->bell;
+	doorbell_take_over(bell);
+	pthread_mutex_lock(&w->mutex);
+	w->bell = bell;
+	pthread_mutex_unlock(&w->mutex);
+}
+
+static void take_policy(struct worker *w, struct region *region)
+{
+	struct error err;
+	struct ring unused;
+	w->page = NULL;
+	region_close(&w->policy);
+	w->policy = *region;
+	*region = (struct region){.fd = -1};
+	int r = policy_attach(
+		region_payload(&w->policy), w->policy.bytes - REGION_DATA, &w->page, &unused, &err);
+	if (r < 0) {
+		log_error("the policy page cannot be used: %s", err.text);
+		w->page = NULL;
+	}
+}
+
+static void take_regions(struct worker *w)
+{
+	struct error err;
+	if (!atomic_exchange_explicit(&w->mail_waiting, false, memory_order_acquire))
+		return;
+	for (int i = 0; i < WORKER_REGIONS; i++) {
+		pthread_mutex_lock(&w->mutex);
+		struct region region = w->mail[i];
+		bool has = w->has_mail[i];
+		w->mail[i] = (struct region){.fd = -1};
+		w->has_mail[i] = false;
+		pthread_mutex_unlock(&w->mutex);
+		if (!has)
+			continue;
+		if (i == WORKER_SESSIONS)
+			take_sessions(w, &region);
+		else if (i == WORKER_DRAFT)
+			take_draft(w, &region);
+		else if (i == WORKER_POLICY)
+			take_policy(w, &region);
+		else if (hints_attach(&w->hints, &region, &err) < 0)
+			log_error("the expert slots cannot be used: %s", err.text);
+		region_close(&region);
+	}
+}
+
+void worker_take_mail(struct worker *w)
+{
+	take_regions(w);
+	take_settings(w);
+}
+
+bool worker_has_mail(const struct worker *w)
+{
+	return atomic_load_explicit(&w->mail_waiting, memory_order_acquire) ||
+	       atomic_load_explicit(&w->tuned, memory_order_acquire);
+}
+
+void worker_wait_for_mail(struct worker *w)
+{
+	struct timespec end;
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec++;
+	pthread_mutex_lock(&w->mutex);
+	if (!w->stop && !worker_has_mail(w))
+		pthread_cond_timedwait(&w->changed, &w->mutex, &end);
+	pthread_mutex_unlock(&w->mutex);
+}
+
+void worker_wake(struct worker *w)
+{
+	pthread_cond_signal(&w->changed);
+	if (w->bell)
+		doorbell_ring(w->bell);
+}
+
+void worker_give(struct worker *w, enum worker_region which, struct region *region)
+{
+	pthread_mutex_lock(&w->mutex);
+	region_close(&w->mail[which]);
+	w->mail[which] = *region;
+	w->has_mail[which] = true;
+	*region = (struct region){.fd = -1};
+	atomic_store_explicit(&w->mail_waiting, true, memory_order_release);
+	worker_wake(w);
+	pthread_mutex_unlock(&w->mutex);
+}
+
+void worker_tune(struct worker *w, const struct drafter_config *config)
+{
+	pthread_mutex_lock(&w->mutex);
+	w->next = *config;
+	atomic_store_explicit(&w->tuned, true, memory_order_release);
+	worker_wake(w);
+	pthread_mutex_unlock(&w->mutex);
+}
+
+void worker_refusal(struct worker *w, char *out, size_t bytes)
+{
+	pthread_mutex_lock(&w->mutex);
+	snprintf(out, bytes, "%s", w->refusal);
+	pthread_mutex_unlock(&w->mutex);
+}
