@@ -1,239 +1,8 @@
-/* The registry of knobs: what a batch changes, what it never changes, what lasts, what goes back, what is written down. */
-#include "shared/base/clock.h"
+/* The registry of knobs: what a batch changes, what it never changes, what lasts, what goes back. */
 #include "shared/base/rand.h"
-#include "shared/ipc/daemon_private.h"
-#include "shared/ipc/knobs_private.h"
+#include "tests/ipc/knobs.h"
 
-#include <fcntl.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-struct config {
-	int64_t low, high, size, wait;
-	double share;
-	bool on;
-	int mode;
-	char name[64];
-	int64_t threads;
-	int64_t made_for; /* no key: what the process made for itself */
-};
-
-static const char *const modes[] = {"slow", "fast", "auto", NULL};
-#define AT(field) offsetof(struct config, field), sizeof(((struct config *)0)->field)
-static const struct config_key keys[] = {
-	{"", "low", CONFIG_INT, AT(low), 0, 100, NULL, "10", "things", "The least.", KNOB_LIVE,
-		KNOB_SESSION},
-	{"", "high", CONFIG_INT, AT(high), 0, 100, NULL, "20", "things", "The most.", KNOB_LIVE,
-		KNOB_SESSION},
-	{"", "size", CONFIG_BYTES, AT(size), 0, 1e12, NULL, "64K", "bytes", "How large.", KNOB_LIVE,
-		KNOB_GLOBAL},
-	{"", "wait", CONFIG_NS, AT(wait), 0, 60e9, NULL, "5ms", "time", "How long.", KNOB_LIVE,
-		KNOB_GLOBAL},
-	{"", "share", CONFIG_DOUBLE, AT(share), 0, 1, NULL, "0.1", NULL, "How much.", KNOB_LIVE,
-		KNOB_GLOBAL},
-	{"", "on", CONFIG_BOOL, AT(on), 0, 0, NULL, "no", NULL, "Whether.", KNOB_LIVE, KNOB_GLOBAL},
-	{"deep", "mode", CONFIG_ENUM, AT(mode), 0, 0, modes, "slow", NULL, "Which way.", KNOB_LIVE,
-		KNOB_GLOBAL},
-	{"", "name", CONFIG_STRING, AT(name), 0, 0, NULL, "", NULL, "Called what.", KNOB_LIVE,
-		KNOB_GLOBAL},
-	{"", "threads", CONFIG_INT, AT(threads), 1, 64, NULL, "2", NULL, "How many.", KNOB_AT_START,
-		KNOB_GLOBAL},
-	{.name = NULL},
-};
-enum { SESSION = 77 };
-
-struct fixture {
-	struct daemon daemon;
-	struct config config, session;
-	char directory[64], path[80], drop_in[128], journal[128];
-	bool on_command_line[16];
-	struct config stays; /* what was said to stay */
-	struct config running; /* what apply has put in force, by what differed from config */
-	const struct config *started;
-	bool lose_drop_in; /* the next apply takes it from under the registry */
-	int applied, refuse; /* calls; those to come that fail */
-	struct error err;
-};
-
-static int check(const void *arg, struct error *err)
-{
-	const struct config *config = arg;
-	if (config->low > config->high)
-		return error_set(err, EINVAL, "low %d is above high %d", (int)config->low,
-			(int)config->high);
-	return 0;
-}
-
-static int apply(void *arg, const void *next, struct error *err)
-{
-	struct fixture *f = arg;
-	assert_int_equal(check(next, NULL), 0);
-	if (f->refuse > 0) {
-		f->refuse--;
-		return error_set(err, ENOMEM, "no room for that");
-	}
-	f->applied++;
-	for (const struct config_key *key = keys; key->name; key++)
-		if (!config_equal(key, &f->config, next))
-			config_copy(key, next, &f->running);
-	if (f->lose_drop_in)
-		unlink(f->daemon.knobs->fresh);
-	return 0;
-}
-
-static void stays(void *arg, const void *config)
-{
-	struct fixture *f = arg;
-	memcpy(&f->stays, config, sizeof f->stays);
-}
-
-static int session_get(void *arg, uint64_t uid, void *out, struct error *err)
-{
-	struct fixture *f = arg;
-	if (uid != SESSION)
-		return error_set(err, ENOENT, "no such session");
-	memcpy(out, &f->session, sizeof f->session);
-	return 0;
-}
-
-static int session_apply(void *arg, uint64_t uid, const void *next, struct error *err)
-{
-	struct fixture *f = arg;
-	if (uid != SESSION)
-		return error_set(err, ENOENT, "no such session");
-	memcpy(&f->session, next, sizeof f->session);
-	return 0;
-}
-
-static void open_knobs(struct fixture *f)
-{
-	struct daemon_knobs knobs = {
-		.keys = keys,
-		.config = &f->config,
-		.config_bytes = sizeof f->config,
-		.check = check,
-		.apply = apply,
-		.stays = stays,
-		.arg = f,
-		.started = f->started,
-		.config_path = f->path,
-		.on_command_line = f->on_command_line,
-		.session_get = session_get,
-		.session_apply = session_apply,
-	};
-	assert_int_equal(daemon_knobs_open(&f->daemon, &knobs, &f->err), 0);
-}
-
-static int setup(void **state)
-{
-	struct fixture *f = calloc(1, sizeof *f);
-	signal(SIGXFSZ, SIG_IGN);
-	strcpy(f->directory, "/tmp/outrider-test-XXXXXX");
-	assert_non_null(mkdtemp(f->directory));
-	snprintf(f->path, sizeof f->path, "%s/test.conf", f->directory);
-	snprintf(f->drop_in, sizeof f->drop_in, "%s.d/90-knobs.conf", f->path);
-	snprintf(f->journal, sizeof f->journal, "%s/test.knobs.jsonl", f->directory);
-	strcpy(f->daemon.name, "test");
-	strcpy(f->daemon.runtime_dir, f->directory);
-	unsetenv("STATE_DIRECTORY");
-	config_defaults(keys, &f->config);
-	config_defaults(keys, &f->session);
-	config_defaults(keys, &f->running);
-	open_knobs(f);
-	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-	char command[128];
-	daemon_knobs_close(&f->daemon);
-	snprintf(command, sizeof command, "rm -rf %s", f->directory);
-	free(f);
-	return system(command); /* NOLINT(cert-env33-c): a fixed path of ours */
-}
-
-/* "low=5 high=7", or names alone with reset. */
-static int set_with(struct fixture *f, struct knob_batch batch, const char *assignments)
-{
-	char text[1024], *rest = NULL;
-	struct knob_outcomes outcomes = {.n = 0};
-	snprintf(text, sizeof text, "%s", assignments);
-	batch.what = batch.reset ? "reset" : "set";
-	for (char *word = strtok_r(text, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-		struct knob_change *change = &batch.changes[batch.n++];
-		char *equals = strchr(word, '='), *question = strchr(word, '?');
-		if (equals)
-			*equals++ = '\0';
-		if (question)
-			*question++ = '\0';
-		*change = (struct knob_change){
-			.name = word, .value = equals ? equals : "", .expected = question};
-	}
-	f->err.text[0] = '\0';
-	int r = knobs_set(f->daemon.knobs, &batch, &outcomes, &f->err);
-	assert_true(r == 0 || f->err.text[0]);
-	knobs_outcomes_free(&outcomes);
-	return r;
-}
-
-static int set(struct fixture *f, const char *assignments)
-{
-	return set_with(f, (struct knob_batch){.n = 0}, assignments);
-}
-
-static int set_for(struct fixture *f, uint64_t ms, const char *assignments)
-{
-	return set_with(f, (struct knob_batch){.for_ns = ms * 1000000}, assignments);
-}
-
-static int persist(struct fixture *f, const char *assignments)
-{
-	return set_with(f, (struct knob_batch){.persist = true}, assignments);
-}
-
-/* What the loop would do until nothing is to come any more. */
-static void run_timers(struct fixture *f)
-{
-	for (bool any = true; any;) {
-		any = false;
-		for (size_t i = 0; i < TIMERS_MAX; i++) {
-			struct timer *timer = &f->daemon.timers[i];
-			any |= timer->used;
-			if (timer->used && timer->next_ns <= clock_ns())
-				timer->handler(timer->arg);
-		}
-		usleep(500);
-	}
-}
-
-static void read_file(const char *path, char *out, size_t bytes)
-{
-	FILE *file = fopen(path, "re");
-	out[0] = '\0';
-	if (!file)
-		return;
-	out[fread(out, 1, bytes - 1, file)] = '\0';
-	fclose(file);
-}
-
-static void write_file(const char *path, const char *text)
-{
-	FILE *file = fopen(path, "we");
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
-}
 
 static void a_batch_is_all_or_nothing(void **state)
 {
@@ -459,14 +228,6 @@ static void where_nothing_can_be_written_a_lasting_change_is_not_made(void **sta
 	assert_non_null(strstr(f->err.text, "without a configuration file"));
 }
 
-static void limit_files(rlim_t bytes)
-{
-	struct rlimit limit;
-	getrlimit(RLIMIT_FSIZE, &limit);
-	limit.rlim_cur = bytes;
-	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-}
-
 static void a_full_disk_leaves_the_drop_in_as_it_was(void **state)
 {
 	struct fixture *f = *state;
@@ -578,50 +339,6 @@ static void a_session_has_its_own_values(void **state)
 	assert_int_equal(f->session.low, 10);
 }
 
-/* KnobSet with one change, as an administrator sends it. */
-static Outrider__Envelope *ask(
-	struct fixture *f, int step, uint64_t id, const char *name, const char *value)
-{
-	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply = malloc(sizeof *reply);
-	Outrider__KnobSet body = OUTRIDER__KNOB_SET__INIT;
-	Outrider__KnobChange change = OUTRIDER__KNOB_CHANGE__INIT, *list[] = {&change};
-	struct bus_address from = {.peer = "localhost:4294967290:0:4294967291"};
-	outrider__envelope__init(reply);
-	change.name = (char *)name;
-	change.value = (char *)value;
-	body.step = (Outrider__KnobSet__Step)step;
-	body.reservation = id;
-	body.changes = list;
-	body.n_changes = name ? 1 : 0;
-	request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_SET;
-	request.knob_set = &body;
-	assert_true(knobs_answer(f->daemon.knobs, &from, &request, reply));
-	return reply;
-}
-
-static bool done(Outrider__Envelope *reply)
-{
-	bool was =
-		reply->body_case == OUTRIDER__ENVELOPE__BODY_KNOB_DONE && !reply->knob_done->busy;
-	outrider__envelope__free_unpacked(reply, NULL);
-	return was;
-}
-
-static bool busy(Outrider__Envelope *reply)
-{
-	bool was = reply->body_case == OUTRIDER__ENVELOPE__BODY_KNOB_DONE &&
-		   reply->knob_done->busy && strstr(reply->knob_done->message, "4294967291");
-	outrider__envelope__free_unpacked(reply, NULL);
-	return was;
-}
-
-enum {
-	NOW = OUTRIDER__KNOB_SET__STEP__NOW,
-	RESERVE = OUTRIDER__KNOB_SET__STEP__RESERVE,
-	COMMIT = OUTRIDER__KNOB_SET__STEP__COMMIT,
-	RELEASE = OUTRIDER__KNOB_SET__STEP__RELEASE
-};
-
 static void who_has_reserved_the_knobs_finds_them_as_they_were(void **state)
 {
 	struct fixture *f = *state;
@@ -661,88 +378,6 @@ static void a_reservation_ends_by_itself_and_returns_wait_for_it(void **state)
 	assert_int_equal(f->config.low, 10);
 }
 
-static void the_journal_says_who_what_and_when(void **state)
-{
-	struct fixture *f = *state;
-	struct timespec now;
-	assert_true(done(ask(f, NOW, 0, "wait", "6ms")));
-	clock_gettime(CLOCK_REALTIME, &now);
-	daemon_knobs_close(&f->daemon);
-	open_knobs(f);
-	const struct knob_journal *journal = &f->daemon.knobs->journal;
-	assert_int_equal(knobs_journal_count(journal), 1);
-	const struct knob_event *e = knobs_journal_at(journal, 0);
-	assert_string_equal(e->name, "wait");
-	assert_string_equal(e->old_value, "5ms");
-	assert_string_equal(e->new_value, "6ms");
-	assert_true(e->who.has_uid);
-	assert_int_equal(e->who.uid, 4294967290);
-	assert_int_equal(e->who.pid, 4294967291);
-	assert_true(e->time_ns / 1000000000 + 60 > (uint64_t)now.tv_sec);
-}
-
-static void the_journal_is_bounded_and_rubbish_in_it_is_passed_over(void **state)
-{
-	struct fixture *f = *state;
-	char assignment[160];
-	struct stat st;
-	write_file(f->journal,
-		"{\"time_ns\":1,\"knob\":\n\xff\xfe{}\n[1,2]\nnull\n{\"time_ns\":-4}\n");
-	daemon_knobs_close(&f->daemon);
-	open_knobs(f);
-	assert_int_equal(knobs_journal_count(&f->daemon.knobs->journal), 0);
-	for (int i = 0; i < 20000; i++) {
-		snprintf(assignment, sizeof assignment, "name=%050d", i);
-		assert_int_equal(set(f, assignment), 0);
-	}
-	assert_int_equal(stat(f->journal, &st), 0);
-	assert_true(st.st_size > 0 && st.st_size <= (2 << 20) + 4096);
-	assert_int_equal(knobs_journal_count(&f->daemon.knobs->journal), KNOBS_EVENTS);
-	daemon_knobs_close(&f->daemon);
-	open_knobs(f);
-	assert_int_equal(knobs_journal_count(&f->daemon.knobs->journal), KNOBS_EVENTS);
-	assert_string_equal(
-		knobs_journal_at(&f->daemon.knobs->journal, KNOBS_EVENTS - 1)->new_value,
-		"00000000000000000000000000000000000000000000019999");
-}
-
-static void a_disk_that_takes_nothing_stops_no_change(void **state)
-{
-	struct fixture *f = *state;
-	char text[4096];
-	assert_int_equal(set(f, "low=1"), 0);
-	limit_files(40);
-	assert_int_equal(set(f, "low=2"), 0);
-	assert_int_equal(set(f, "low=3"), 0);
-	limit_files(RLIM_INFINITY);
-	assert_int_equal(f->config.low, 3);
-	assert_true(f->daemon.knobs->journal.failing);
-	read_file(f->journal, text, sizeof text);
-	assert_null(strstr(text, "\"new\":\"2\""));
-	assert_int_equal(set(f, "low=4"), 0);
-	assert_false(f->daemon.knobs->journal.failing);
-	read_file(f->journal, text, sizeof text);
-	for (int i = 1; i <= 4; i++) {
-		char new_value[32];
-		snprintf(new_value, sizeof new_value, "\"new\":\"%d\"", i);
-		assert_non_null(strstr(text, new_value));
-	}
-}
-
-static void a_journal_that_is_no_file_stops_no_change(void **state)
-{
-	struct fixture *f = *state;
-	mkdir(f->journal, 0700);
-	assert_int_equal(set(f, "low=2"), 0);
-	assert_int_equal(f->config.low, 2);
-	assert_int_equal(knobs_journal_count(&f->daemon.knobs->journal), 1);
-	rmdir(f->journal);
-	/* A link leads elsewhere: not followed. */
-	assert_int_equal(symlink("/dev/null", f->journal), 0);
-	assert_int_equal(set(f, "low=3"), 0);
-}
-
-/* Values that are right, wrong or odd for any key. */
 static const char *const values[] = {"0", "1", "5", "15", "20", "40", "100", "101", "-1", "0.5",
 	"yes", "no", "fast", "auto", "64K", "3ms", "60s", "61s", "nan", "1e3", "x", "0x10",
 	"99999999999999999999"};
@@ -750,27 +385,6 @@ static const char *const values[] = {"0", "1", "5", "15", "20", "40", "100", "10
 static uint32_t dice(uint64_t seed, uint32_t n)
 {
 	return (uint32_t)(rand_uniform(seed, RAND_REPLAY, 0, 0) * n);
-}
-
-static void a_journal_that_does_not_end_stops_no_start(void **state)
-{
-	struct fixture *f = *state;
-	daemon_knobs_close(&f->daemon);
-	/* Without a writer, opening it would wait for one. */
-	assert_int_equal(mkfifo(f->journal, 0600), 0);
-	alarm(60);
-	open_knobs(f);
-	daemon_knobs_close(&f->daemon);
-	unlink(f->journal);
-	assert_int_equal(symlink("/dev/zero", f->journal), 0);
-	open_knobs(f);
-	daemon_knobs_close(&f->daemon);
-	unlink(f->journal);
-	write_file(f->journal, "");
-	assert_int_equal(truncate(f->journal, (off_t)1 << 40), 0);
-	open_knobs(f);
-	alarm(0);
-	assert_int_equal(knobs_journal_count(&f->daemon.knobs->journal), 0);
 }
 
 static void whatever_is_asked_the_configuration_is_one_that_was_allowed(void **state)
@@ -803,7 +417,6 @@ static void whatever_is_asked_the_configuration_is_one_that_was_allowed(void **s
 	assert_true(taken > 1000 && taken < 19000);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -831,11 +444,6 @@ int main(void)
 		TEST(a_session_has_its_own_values),
 		TEST(who_has_reserved_the_knobs_finds_them_as_they_were),
 		TEST(a_reservation_ends_by_itself_and_returns_wait_for_it),
-		TEST(the_journal_says_who_what_and_when),
-		TEST(the_journal_is_bounded_and_rubbish_in_it_is_passed_over),
-		TEST(a_disk_that_takes_nothing_stops_no_change),
-		TEST(a_journal_that_is_no_file_stops_no_change),
-		TEST(a_journal_that_does_not_end_stops_no_start),
 		TEST(whatever_is_asked_the_configuration_is_one_that_was_allowed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
