@@ -145,7 +145,7 @@ static void print_curve(const struct curves *curves, int series, unsigned column
 	}
 	printf("\n%s: %.4g to %.4g, mean %.2f\n", names[series], r.least, r.most, r.mean);
 	print_bars(column, columns, top < r.top ? top : r.top, utf8);
-	printf("%*s%-*u%*zu\n", MARGIN, "", (int)columns / 2, 1, (int)(columns - columns / 2),
+	printf("%*s%-*d%*zu\n", MARGIN, "", (int)columns / 2, 1, (int)(columns - columns / 2),
 		curves->n);
 }
 

@@ -58,7 +58,7 @@ static int parse_lists(struct model_bench *b, struct error *err)
 	if (rc == 0)
 		rc = option_numbers("depth", b->options.depth, 0, LIMIT_CONTEXT, MODEL_DEPTHS,
 			depth, &b->n_depths, err);
-	if (rc < 0)
+	if (rc != 0)
 		return rc;
 	b->prefill.n = b->options.prefill;
 	for (uint32_t i = 0; i < b->n_batch; i++) {
