@@ -103,6 +103,18 @@ static uint64_t f32_plain(uint32_t steps)
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vnni")))
 /* Keeps the compiler from seeing that a chain's operands never change. */
 #define OPAQUE(x) __asm__ volatile("" : "+v"(x))
+/* CHAINS sums, from zero by `step` with an x that is new each time, joined in `all`. Unrolled, so that they lie in registers. */
+#define SUM_UP(zero, x, step, join)                                                   \
+	_Pragma("GCC unroll 12") for (uint32_t j = 0; j < CHAINS; j++) sum[j] = zero; \
+	for (uint32_t i = 0; i < steps; i++) {                                        \
+		_Pragma("GCC unroll 12") for (uint32_t j = 0; j < CHAINS; j++)        \
+		{                                                                     \
+			OPAQUE(x);                                                    \
+			sum[j] = step;                                                \
+		}                                                                     \
+	}                                                                             \
+	all = sum[0];                                                                 \
+	_Pragma("GCC unroll 12") for (uint32_t j = 1; j < CHAINS; j++) all = join(all, sum[j])
 
 AVX2 static uint64_t read_avx2(const unsigned char *data, size_t bytes)
 {
@@ -126,21 +138,9 @@ AVX2 static uint64_t int8_avx2(uint32_t steps)
 {
 	__m256i sum[CHAINS], x = _mm256_set1_epi8(3), w = x, ones = _mm256_set1_epi16(1), all;
 
-#pragma GCC unroll 12
-	for (uint32_t j = 0; j < CHAINS; j++)
-		sum[j] = _mm256_setzero_si256();
-	for (uint32_t i = 0; i < steps; i++) {
-#pragma GCC unroll 12
-		for (uint32_t j = 0; j < CHAINS; j++) {
-			OPAQUE(x);
-			sum[j] = _mm256_add_epi32(
-				sum[j], _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), ones));
-		}
-	}
-	all = sum[0];
-#pragma GCC unroll 12
-	for (uint32_t j = 1; j < CHAINS; j++)
-		all = _mm256_xor_si256(all, sum[j]);
+	SUM_UP(_mm256_setzero_si256(), x,
+		_mm256_add_epi32(sum[j], _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), ones)),
+		_mm256_xor_si256);
 	return (uint64_t)_mm256_extract_epi64(all, 0);
 }
 
@@ -148,20 +148,7 @@ AVX2 static uint64_t f32_avx2(uint32_t steps)
 {
 	__m256 sum[CHAINS], x = _mm256_set1_ps(0.5f), all;
 
-#pragma GCC unroll 12
-	for (uint32_t j = 0; j < CHAINS; j++)
-		sum[j] = _mm256_setzero_ps();
-	for (uint32_t i = 0; i < steps; i++) {
-#pragma GCC unroll 12
-		for (uint32_t j = 0; j < CHAINS; j++) {
-			OPAQUE(x);
-			sum[j] = _mm256_fmadd_ps(x, x, sum[j]);
-		}
-	}
-	all = sum[0];
-#pragma GCC unroll 12
-	for (uint32_t j = 1; j < CHAINS; j++)
-		all = _mm256_add_ps(all, sum[j]);
+	SUM_UP(_mm256_setzero_ps(), x, _mm256_fmadd_ps(x, x, sum[j]), _mm256_add_ps);
 	return (uint64_t)_mm256_cvtss_f32(all);
 }
 
@@ -194,20 +181,7 @@ AVX512 static uint64_t int8_avx512(uint32_t steps)
 {
 	__m512i sum[CHAINS], x = _mm512_set1_epi8(3), w = x, all;
 
-#pragma GCC unroll 12
-	for (uint32_t j = 0; j < CHAINS; j++)
-		sum[j] = _mm512_setzero_si512();
-	for (uint32_t i = 0; i < steps; i++) {
-#pragma GCC unroll 12
-		for (uint32_t j = 0; j < CHAINS; j++) {
-			OPAQUE(x);
-			sum[j] = _mm512_dpbusd_epi32(sum[j], w, x);
-		}
-	}
-	all = sum[0];
-#pragma GCC unroll 12
-	for (uint32_t j = 1; j < CHAINS; j++)
-		all = _mm512_xor_si512(all, sum[j]);
+	SUM_UP(_mm512_setzero_si512(), x, _mm512_dpbusd_epi32(sum[j], w, x), _mm512_xor_si512);
 	return fold_avx512(all);
 }
 
@@ -215,20 +189,7 @@ AVX512 static uint64_t f32_avx512(uint32_t steps)
 {
 	__m512 sum[CHAINS], x = _mm512_set1_ps(0.5f), all;
 
-#pragma GCC unroll 12
-	for (uint32_t j = 0; j < CHAINS; j++)
-		sum[j] = _mm512_setzero_ps();
-	for (uint32_t i = 0; i < steps; i++) {
-#pragma GCC unroll 12
-		for (uint32_t j = 0; j < CHAINS; j++) {
-			OPAQUE(x);
-			sum[j] = _mm512_fmadd_ps(x, x, sum[j]);
-		}
-	}
-	all = sum[0];
-#pragma GCC unroll 12
-	for (uint32_t j = 1; j < CHAINS; j++)
-		all = _mm512_add_ps(all, sum[j]);
+	SUM_UP(_mm512_setzero_ps(), x, _mm512_fmadd_ps(x, x, sum[j]), _mm512_add_ps);
 	return (uint64_t)_mm512_cvtss_f32(all);
 }
 
@@ -237,20 +198,8 @@ __attribute__((target("avx512f,avx512bw,avx512bf16"))) static uint64_t bf16_avx5
 	__m512 sum[CHAINS], all;
 	__m512i half = _mm512_set1_epi16(0x3f00); /* 0.5 in bfloat16 */
 
-#pragma GCC unroll 12
-	for (uint32_t j = 0; j < CHAINS; j++)
-		sum[j] = _mm512_setzero_ps();
-	for (uint32_t i = 0; i < steps; i++) {
-#pragma GCC unroll 12
-		for (uint32_t j = 0; j < CHAINS; j++) {
-			OPAQUE(half);
-			sum[j] = _mm512_dpbf16_ps(sum[j], (__m512bh)half, (__m512bh)half);
-		}
-	}
-	all = sum[0];
-#pragma GCC unroll 12
-	for (uint32_t j = 1; j < CHAINS; j++)
-		all = _mm512_add_ps(all, sum[j]);
+	SUM_UP(_mm512_setzero_ps(), half, _mm512_dpbf16_ps(sum[j], (__m512bh)half, (__m512bh)half),
+		_mm512_add_ps);
 	return (uint64_t)_mm512_cvtss_f32(all);
 }
 #endif
@@ -270,7 +219,8 @@ static struct loops best_loops(void)
 
 struct run {
 	struct loops loops;
-	const struct peaks_memory *memory;
+	const struct peaks_memory *memory; /* of read_item */
+	uint64_t (*loop)(uint32_t steps); /* of loop_item */
 	_Atomic uint64_t sink;
 };
 
@@ -283,31 +233,13 @@ static void read_item(void *arg, uint32_t item, uint32_t thread)
 	run->sink ^= run->loops.read(run->memory->data + at, READ_ITEM);
 }
 
-static void int8_item(void *arg, uint32_t item, uint32_t thread)
+static void loop_item(void *arg, uint32_t item, uint32_t thread)
 {
 	struct run *run = arg;
 
 	(void)item;
 	(void)thread;
-	run->sink ^= run->loops.int8(STEPS);
-}
-
-static void f32_item(void *arg, uint32_t item, uint32_t thread)
-{
-	struct run *run = arg;
-
-	(void)item;
-	(void)thread;
-	run->sink ^= run->loops.f32(STEPS);
-}
-
-static void bf16_item(void *arg, uint32_t item, uint32_t thread)
-{
-	struct run *run = arg;
-
-	(void)item;
-	(void)thread;
-	run->sink ^= run->loops.bf16(STEPS);
+	run->sink ^= run->loop(STEPS);
 }
 
 static double least_seconds(
@@ -333,19 +265,24 @@ double peaks_read(const struct peaks_memory *memory, struct pool *pool)
 	return (double)blocks * READ_ITEM / 1e9 / least_seconds(pool, read_item, &run, blocks);
 }
 
+/* Of a loop over registers with so many operations in one chain's step. */
+static double loop_gop_s(struct pool *pool, uint64_t (*loop)(uint32_t steps), double ops)
+{
+	struct run run = {.loop = loop};
+	uint32_t threads = pool_threads(pool);
+
+	return (double)STEPS * CHAINS * threads * ops / 1e9 /
+	       least_seconds(pool, loop_item, &run, threads);
+}
+
 void peaks_measure(const struct peaks_memory *memory, struct pool *pool, struct peaks *out)
 {
-	struct run run = {.loops = best_loops(), .memory = memory};
-	uint32_t threads = pool_threads(pool);
-	double steps = (double)STEPS * CHAINS * threads / 1e9;
+	struct loops loops = best_loops();
 
 	out->read_gb_s = peaks_read(memory, pool);
-	out->int8_gop_s =
-		steps * run.loops.int8_ops / least_seconds(pool, int8_item, &run, threads);
-	out->f32_gop_s = steps * run.loops.f32_ops / least_seconds(pool, f32_item, &run, threads);
-	out->bf16_gop_s = run.loops.bf16 ? steps * run.loops.bf16_ops /
-						   least_seconds(pool, bf16_item, &run, threads)
-					 : 0;
+	out->int8_gop_s = loop_gop_s(pool, loops.int8, loops.int8_ops);
+	out->f32_gop_s = loop_gop_s(pool, loops.f32, loops.f32_ops);
+	out->bf16_gop_s = loops.bf16 ? loop_gop_s(pool, loops.bf16, loops.bf16_ops) : 0;
 }
 
 double peaks_gop_s(const struct peaks *peaks, const struct tensor_type_info *type)
