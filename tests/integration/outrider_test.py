@@ -64,9 +64,25 @@ def program(name):
     return str(BUILD / name)
 
 
+def finish(process, timeout, stdin=None):
+    """What a process says until it ends, killed when it takes longer: (stdout, stderr). Time counts as Patience counts it."""
+    patience = Patience(timeout)
+    while True:
+        try:
+            return process.communicate(stdin, timeout=1)
+        except subprocess.TimeoutExpired:
+            stdin = None  # is on its way
+            if not patience.lasts():
+                process.kill()
+                process.communicate()
+                raise
+
+
 def run(*arguments, stdin=None, timeout=120, env=None):
-    return subprocess.run([str(a) for a in arguments], input=stdin, capture_output=True, text=True,
-                          timeout=timeout * PATIENCE, env={**os.environ, **(env or {})})
+    with subprocess.Popen([str(a) for a in arguments], stdin=None if stdin is None else subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}) as process:
+        out, errors = finish(process, timeout, stdin)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
 
 
 def run_json(*arguments, **more):
@@ -177,7 +193,7 @@ class Service:
         process.stdin = None
 
         def results(timeout=300):
-            out, errors = process.communicate(timeout=timeout * PATIENCE)
+            out, errors = finish(process, timeout)
             if process.returncode:
                 raise RuntimeError(f"swarm: status {process.returncode}: {errors[-2000:]}\n{self.log_text()}")
             return [json.loads(line) for line in out.splitlines()]
