@@ -236,7 +236,8 @@ def maximal(service):
     tap.ok(not why, "maximal coupling at temperature 0 is the reference", why)
     # Of three tokens, the second and third are drafted and verified. The prompt is one whose continuation is open.
     prompt = ids[3][:40]
-    truth, other = exact(prompt, 3, 1.0, 3), exact(prompt, 3, 0.6, 3)
+    # So few answers as a sanitizer has time for tell only what is farther away.
+    truth, other = exact(prompt, 3, 1.0, 3), exact(prompt, 3, 0.3 if SANITIZED else 0.6, 3)
     for coupling in ("maximal", "gumbel"):
         results = service.swarm([{"tokens": prompt, "max_tokens": 5, "ignore_eos": True, "seed": 1000 + i, "k": 3,
                                   "temperature": 1.0, "top_k": 3, "coupling": coupling, "draft_method": "model"}
