@@ -14,8 +14,10 @@
 #include <immintrin.h>
 #endif
 
-/* Every byte's upper two bits are 0, so that any two of them are a small finite float16: weights made of it are valid. */
-#define FILL 0x3fu
+/* Bytes are FILL_BASE and any of the bits below it, so that two of them are a normal float16 of about one, and one of them a
+ * scale of MXFP4 whose products are normal floats: on subnormal ones the processor is slow, which weights of models are not. */
+#define FILL_BITS 0x1fu
+#define FILL_BASE 0x20u
 
 enum {
 	READ_ITEM = 1 << 20, /* bytes of one item of the pool */
@@ -29,6 +31,7 @@ int peaks_memory_get(struct peaks_memory *memory, size_t bytes, struct error *er
 {
 	/* Not all systems have huge ones; the figures then say what small pages give. */
 	struct huge_pages pages;
+	const uint64_t every = 0x0101010101010101u;
 	uint64_t state = 1;
 	void *data;
 	int rc = huge_pages_map(bytes, &pages, &data, err);
@@ -38,7 +41,8 @@ int peaks_memory_get(struct peaks_memory *memory, size_t bytes, struct error *er
 	*memory = (struct peaks_memory){data, bytes, pages.bytes};
 	for (size_t i = 0; i < bytes / sizeof(uint64_t); i++) {
 		state = state * 6364136223846793005u + 1442695040888963407u;
-		((uint64_t *)data)[i] = (state ^ state >> 31) & (FILL * 0x0101010101010101u);
+		((uint64_t *)data)[i] =
+			((state ^ state >> 31) & (FILL_BITS * every)) | (FILL_BASE * every);
 	}
 	return 0;
 }
