@@ -77,10 +77,22 @@ ALWAYS_INLINE ilanes i_right_signed(ilanes a, uint32_t n)
 	return _mm256_srai_epi32(a, (int)n);
 }
 
+/* Bits `from` and on of every byte as its bits `to` and on; the bits around them are open. from < 8, and to <= 4. */
+ALWAYS_INLINE ilanes bits_moved(ilanes a, uint32_t from, uint32_t to)
+{
+	return i_left(i_right(a, from), to);
+}
+
 /* Both 16-bit halves of a times those of b, summed. */
 ALWAYS_INLINE ilanes i_madd(ilanes a, ilanes b)
 {
 	return _mm256_madd_epi16(a, b);
+}
+
+/* sum + i_madd(a, b) */
+ALWAYS_INLINE ilanes i_add_madd(ilanes sum, ilanes a, ilanes b)
+{
+	return i_add(sum, i_madd(a, b));
 }
 
 /* table[code] for each byte, codes 0..15. */
@@ -89,6 +101,24 @@ ALWAYS_INLINE ilanes i_look_up(const int8_t table[16], ilanes codes)
 	__m128i once = _mm_loadu_si128((const __m128i *)(const void *)table);
 
 	return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(once), codes);
+}
+
+/* Adds bit i of a lane as bit 4 of weight i. Each four bits are put, as the upper half of a byte, into four bytes, of
+ * which each keeps one. */
+ALWAYS_INLINE void add_fifth_bits(ilanes bits, ilanes w[8])
+{
+	const ilanes low = i_left(bits, 4), one = i_set1(-0x7fbfdff0), step = i_set1(0x01010101);
+	ilanes from =
+		_mm256_broadcastsi128_si256(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
+
+#pragma GCC unroll 4
+	for (uint32_t k = 0; k < 8; k += 2, from = i_add(from, step)) {
+		ilanes even = i_and(_mm256_shuffle_epi8(low, from), one);
+		ilanes odd = i_and(_mm256_shuffle_epi8(bits, from), one);
+
+		w[k] = i_or(w[k], _mm256_min_epu8(even, i_set1_8(16)));
+		w[k + 1] = i_or(w[k + 1], _mm256_min_epu8(odd, i_set1_8(16)));
+	}
 }
 
 ALWAYS_INLINE flanes f_set1(float a)

@@ -75,9 +75,19 @@ ALWAYS_INLINE ilanes i_right_signed(ilanes a, uint32_t n)
 	return _mm512_srai_epi32(a, n);
 }
 
+ALWAYS_INLINE ilanes bits_moved(ilanes a, uint32_t from, uint32_t to)
+{
+	return _mm512_rorv_epi32(a, _mm512_set1_epi32((int32_t)(from - to)));
+}
+
 ALWAYS_INLINE ilanes i_madd(ilanes a, ilanes b)
 {
 	return _mm512_madd_epi16(a, b);
+}
+
+ALWAYS_INLINE ilanes i_add_madd(ilanes sum, ilanes a, ilanes b)
+{
+	return _mm512_dpwssd_epi32(sum, a, b);
 }
 
 ALWAYS_INLINE ilanes i_look_up(const int8_t table[16], ilanes codes)
@@ -85,6 +95,23 @@ ALWAYS_INLINE ilanes i_look_up(const int8_t table[16], ilanes codes)
 	__m128i once = _mm_loadu_si128((const __m128i *)(const void *)table);
 
 	return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(once), codes);
+}
+
+ALWAYS_INLINE void add_fifth_bits(ilanes bits, ilanes w[8])
+{
+	const ilanes even = i_set1(0x08040201), odd = i_set1(-0x7fbfdff0),
+		     step = i_set1(0x01010101);
+	ilanes from = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
+
+#pragma GCC unroll 4
+	for (uint32_t k = 0; k < 8; k += 2, from = i_add(from, step)) {
+		ilanes four = _mm512_shuffle_epi8(bits, from);
+
+		w[k] = _mm512_mask_add_epi8(
+			w[k], _mm512_test_epi8_mask(four, even), w[k], i_set1_8(16));
+		w[k + 1] = _mm512_mask_add_epi8(
+			w[k + 1], _mm512_test_epi8_mask(four, odd), w[k + 1], i_set1_8(16));
+	}
 }
 
 ALWAYS_INLINE flanes f_set1(float a)
@@ -224,7 +251,11 @@ ALWAYS_INLINE ilanes factor_lanes(ilanes c)
 /* sum + products of four weights of each row, unsigned bytes, with q[4k..4k+3]. */
 ALWAYS_INLINE ilanes add_four(ilanes sum, ilanes w, const int8_t *q, uint32_t k)
 {
-	return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(load_i32(q + (size_t)4 * k)));
+	const int32_t *four = (const void *)(q + (size_t)4 * k);
+
+	/* As an operand of its own, which GCC 12 does not make of it: a register and an instruction less for each. */
+	__asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*four));
+	return sum;
 }
 
 /* Weights 0..255. Two chains hide half the latency. */
@@ -267,16 +298,18 @@ ALWAYS_INLINE void raise_all(int8_t offset, ilanes w[8])
 		w[k] = i_add_8(w[k], i_set1_8(TILES_OFFSET(offset) - offset));
 }
 
-/* dot_32 of weights that are 128 too high, without what that adds: one chain, since there are many at once. */
+/* dot_32 of weights that are 128 too high, without what that adds. */
 ALWAYS_INLINE ilanes dot_less(const ilanes w[8], const struct q8_block *x, int16_t offset)
 {
-	ilanes dot = i_set1(x->minus_128);
+	ilanes even = i_set1(x->minus_128), odd = _mm512_setzero_si512();
 
 	(void)offset;
-#pragma GCC unroll 8
-	for (uint32_t k = 0; k < 8; k++)
-		dot = add_four(dot, w[k], x->q, k);
-	return dot;
+#pragma GCC unroll 4
+	for (uint32_t k = 0; k < 8; k += 2) {
+		even = add_four(even, w[k], x->q, k);
+		odd = add_four(odd, w[k + 1], x->q, k + 1);
+	}
+	return i_add(even, odd);
 }
 
 ALWAYS_INLINE ilanes dot_signed_less(const ilanes w[8], const struct q8_block *x)

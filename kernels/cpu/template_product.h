@@ -31,7 +31,7 @@ enum kind {
 struct lanes_run {
 	ilanes w[8]; /* dword k: weights 4k..4k+3, bytes */
 	ilanes c[2]; /* factor_lanes() of c_0, c_1 */
-	ilanes pair; /* two 16-bit halves: e_0 and e_1, or c_0 and c_1 times the weights' offset */
+	ilanes pair; /* two 16-bit halves: e_0 and e_1, or -c_0 and -c_1 times the weights' offset */
 	flanes d, m;
 };
 
@@ -56,7 +56,7 @@ ALWAYS_INLINE flanes add_run(enum kind kind, int16_t offset, const struct lanes_
 	else
 		dot = dot_factors(run->w, x->q, run->c[0], run->c[1]);
 	if (kind == KIND_FACTORS)
-		dot = i_sub(dot, i_madd(run->pair, sums));
+		dot = i_add_madd(dot, run->pair, sums);
 	acc = f_fma(f_mul(run->d, f_set1(x->d)), f_of_i(dot), acc);
 	if (kind == KIND_MIN)
 		acc = f_fma(run->m, f_set1(x->d_sum), acc);

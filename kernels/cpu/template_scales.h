@@ -37,18 +37,6 @@ ALWAYS_INLINE ilanes pair_of(ilanes first, ilanes last)
 	return i_or(i_and(first, i_set1(0xffff)), i_left(last, 16));
 }
 
-/* Adds bit i of a lane as bit 4 of weight i: the product puts four bits, 7 apart, into four bytes. */
-ALWAYS_INLINE void add_fifth_bits(ilanes bits, ilanes w[8])
-{
-#pragma GCC unroll 8
-	for (uint32_t k = 0; k < 8; k++) {
-		ilanes four = i_and(i_right(bits, 4 * k), i_set1(15));
-
-		four = i_and(i_mul(four, i_set1(0x02040810)), i_set1_8(16));
-		w[k] = i_or(w[k], four);
-	}
-}
-
 ALWAYS_INLINE void look_up_all(const int8_t table[16], ilanes w[8])
 {
 #pragma GCC unroll 8
@@ -102,60 +90,48 @@ ALWAYS_INLINE void scales_k(const ilanes head[4], struct group *out)
 	}
 }
 
-/* The factors c of a run, and the pair that takes the weights' offset, a power of two, off. */
-ALWAYS_INLINE void set_factors(
-	struct group *out, uint32_t r, ilanes first, ilanes last, uint32_t offset_bits)
+/* The two factors c of a run of KIND_FACTORS, the signed low bytes of each lane, and the pair that takes the weights'
+ * offset, a power of two, off. */
+ALWAYS_INLINE void set_factors(struct lanes_run *out, ilanes two, uint32_t offset_bits)
 {
-	out->run[r].c[0] = factor_lanes(first);
-	out->run[r].c[1] = factor_lanes(last);
-	out->run[r].pair = pair_of(i_left(first, offset_bits), i_left(last, offset_bits));
+	ilanes first = i_right_signed(i_left(two, 24), 24);
+	ilanes last = i_right_signed(i_left(two, 16), 24);
+
+	out->c[0] = factor_lanes(first);
+	out->c[1] = factor_lanes(last);
+	out->pair = pair_of(i_left(i_sub(i_set1(0), first), offset_bits),
+		i_left(i_sub(i_set1(0), last), offset_bits));
 }
 
-ALWAYS_INLINE void scales_q6_k(flanes d, const ilanes scales[4], struct group *out)
+ALWAYS_INLINE void factors_q6_k(const ilanes scales[4], uint32_t r, struct lanes_run *out)
 {
-#pragma GCC unroll 8
-	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
-		ilanes both = i_right(scales[r / 2], 16 * (r % 2));
-
-		out->run[r].d = d;
-		set_factors(out, r, i_right_signed(i_left(both, 24), 24),
-			i_right_signed(i_left(both, 16), 24), 5);
-	}
+	set_factors(out, i_right(scales[r / 2], 16 * (r % 2)), 5);
 }
 
-ALWAYS_INLINE void scales_q2_k(flanes d, flanes minimum, const ilanes scales[4], struct group *out)
+/* c and e of Q2_K: the low and the high nibbles. */
+ALWAYS_INLINE void factors_q2_k(const ilanes scales[4], uint32_t r, struct lanes_run *out)
 {
-	flanes less = f_negate(minimum);
+	ilanes two = i_right(scales[r / 2], 16 * (r % 2)), c = low_nibbles(two);
 
-#pragma GCC unroll 8
-	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
-		ilanes first = byte_of(scales[r / 2], 2 * (r % 2));
-		ilanes last = byte_of(scales[r / 2], 2 * (r % 2) + 1);
-
-		out->run[r].d = d;
-		out->run[r].m = less;
-		out->run[r].c[0] = factor_lanes(low_nibbles(first));
-		out->run[r].c[1] = factor_lanes(low_nibbles(last));
-		out->run[r].pair = pair_of(i_right(first, 4), i_right(last, 4));
-	}
+	out->c[0] = factor_lanes(byte_of(c, 0));
+	out->c[1] = factor_lanes(byte_of(c, 1));
+	out->pair =
+		pair_of(i_and(i_right(two, 4), i_set1(15)), i_and(i_right(two, 12), i_set1(15)));
 }
 
-/* d and the factors of Q3_K: twelve bytes, of which the first eight have the low four bits. */
-ALWAYS_INLINE void scales_q3_k(flanes d, const ilanes scales[3], struct group *out)
+/* Twelve bytes, of which the first eight have the low four bits -> the factors of Q3_K as Q6_K has them. */
+ALWAYS_INLINE void scales_q3_k(const ilanes in[3], ilanes scales[4])
 {
 #pragma GCC unroll 4
 	for (uint32_t four = 0; four < 4; four++) {
-		ilanes bits =
-			four < 2 ? low_nibbles(scales[four % 2]) : high_nibbles(scales[four % 2]);
+		ilanes bits = four < 2 ? low_nibbles(in[four % 2]) : high_nibbles(in[four % 2]);
 
-		bits = i_or(bits, move_bits(scales[2], 3, 2 * four, 4));
-#pragma GCC unroll 2
-		for (uint32_t i = 0; i < 2; i++) {
-			uint32_t r = 2 * four + i;
-
-			out->run[r].d = d;
-			set_factors(out, r, i_sub(byte_of(bits, 2 * i), i_set1(32)),
-				i_sub(byte_of(bits, 2 * i + 1), i_set1(32)), 2);
-		}
+		bits = i_or(bits, move_bits(in[2], 3, 2 * four, 4));
+		scales[four] = i_add_8(bits, i_set1_8(-32));
 	}
+}
+
+ALWAYS_INLINE void factors_q3_k(const ilanes scales[4], uint32_t r, struct lanes_run *out)
+{
+	set_factors(out, i_right(scales[r / 2], 16 * (r % 2)), 2);
 }

@@ -17,11 +17,17 @@
 #define TILES_AHEAD_MANY 12288
 #define TILES_FEW 2 /* tokens */
 
+/* What the runs of a block of 256 share: d and m of each of them, or, with factors, of the first one for all. */
+struct tile_shared {
+	struct group group;
+	ilanes scales[4]; /* as factors_*() have them */
+};
+
 /* A group: where it lies, of which blocks it is, and what its runs share. */
 struct tile_group {
 	const uint8_t *p; /* the planes, at this half's first lane */
 	uint32_t n; /* blocks */
-	struct group *shared; /* d, m, c and pair of the types in blocks of 256 */
+	struct tile_shared *shared;
 };
 
 /* Unit u of a plane that begins `before` bytes of a block into the group; the units are of 1, 2 or 4 bytes. The planes
@@ -44,29 +50,51 @@ ALWAYS_INLINE ilanes plane_32(
 	return lanes_32(plane(g, before, 4, u, lane));
 }
 
+/* n dwords, from unit u of the plane on. */
+ALWAYS_INLINE void planes_32(const struct tile_group *g, uint32_t before, uint32_t u, uint32_t n,
+	uint32_t lane, ilanes *out)
+{
+	const uint8_t *p = plane(g, before, 4, u, lane);
+
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < n; k++)
+		out[k] = lanes_32(p + (size_t)k * 4 * TILE_LANES);
+}
+
 /* Four dwords of nibbles: low ones weights 0..15, high ones 16..31. */
 ALWAYS_INLINE void run_nibbles(
 	const struct tile_group *g, uint32_t before, uint32_t r, uint32_t lane, ilanes w[8])
 {
+	ilanes both[4];
+
+	planes_32(g, before, 4 * r, 4, lane, both);
 #pragma GCC unroll 4
 	for (uint32_t k = 0; k < 4; k++) {
-		ilanes both = plane_32(g, before, 4 * r + k, lane);
-
-		w[k] = low_nibbles(both);
-		w[4 + k] = high_nibbles(both);
+		w[k] = low_nibbles(both[k]);
+		w[4 + k] = high_nibbles(both[k]);
 	}
 }
 
-/* Run r of a pair of runs in eight dwords: low nibbles the even one, high nibbles the odd one. */
-ALWAYS_INLINE void run_nibbles_k(
-	const struct tile_group *g, uint32_t before, uint32_t r, uint32_t lane, ilanes w[8])
+/* The nibbles of eight dwords, low or high ones. */
+ALWAYS_INLINE void eight_nibbles(const struct tile_group *g, uint32_t before, uint32_t eight,
+	bool high, uint32_t lane, ilanes w[8])
 {
+	planes_32(g, before, 8 * eight, 8, lane, w);
 #pragma GCC unroll 8
-	for (uint32_t k = 0; k < 8; k++) {
-		ilanes both = plane_32(g, before, r / 2 * 8 + k, lane);
+	for (uint32_t k = 0; k < 8; k++)
+		w[k] = low_nibbles(i_right(w[k], high ? 4 : 0));
+}
 
-		w[k] = i_and(i_right(both, 4 * (r % 2)), i_set1_8(15));
-	}
+/* More bits of weights: those from `from` on of the bytes of eight dwords, as bits `to` and on; mask is in its place. */
+ALWAYS_INLINE void add_bits(const struct tile_group *g, uint32_t before, uint32_t eight,
+	uint32_t from, uint32_t to, int mask, uint32_t lane, ilanes w[8])
+{
+	ilanes bits[8];
+
+	planes_32(g, before, 8 * eight, 8, lane, bits);
+#pragma GCC unroll 8
+	for (uint32_t k = 0; k < 8; k++)
+		w[k] = i_or(w[k], i_and(bits_moved(bits[k], from, to), i_set1_8(mask)));
 }
 
 static void shared_none(const struct tile_group *g, uint32_t lane)
@@ -79,9 +107,10 @@ ALWAYS_INLINE void run_q8_0(
 	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
 	out->d = plane_half(g, 0, r, lane);
+	planes_32(g, 2, 8 * r, 8, lane, out->w);
 #pragma GCC unroll 8
 	for (uint32_t k = 0; k < 8; k++)
-		out->w[k] = i_xor(plane_32(g, 2, 8 * r + k, lane), i_set1_8(IQ4_BIAS));
+		out->w[k] = i_xor(out->w[k], i_set1_8(IQ4_BIAS));
 }
 
 ALWAYS_INLINE void run_q4_0(
@@ -137,22 +166,15 @@ ALWAYS_INLINE void run_iq4_nl(
 static void shared_iq4_xs(const struct tile_group *g, uint32_t lane)
 {
 	scales_iq4_xs(plane_half(g, 0, 0, lane), lanes_16(plane(g, 2, 2, 0, lane)),
-		plane_32(g, 4, 0, lane), g->shared);
+		plane_32(g, 4, 0, lane), &g->shared->group);
 }
 
 ALWAYS_INLINE void run_iq4_xs(
 	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
-	out->d = g->shared->run[r].d;
+	out->d = g->shared->group.run[r].d;
 	run_nibbles(g, 8, r, lane, out->w);
 	look_up_all(iq4_biased, out->w);
-}
-
-ALWAYS_INLINE void planes_32(
-	const struct tile_group *g, uint32_t before, uint32_t n, uint32_t lane, ilanes *out)
-{
-	for (uint32_t k = 0; k < n; k++)
-		out[k] = plane_32(g, before, k, lane);
 }
 
 /* Q4_K and Q5_K begin alike. */
@@ -160,46 +182,35 @@ static void shared_q4_k(const struct tile_group *g, uint32_t lane)
 {
 	ilanes head[4];
 
-	planes_32(g, 0, 4, lane, head);
-	scales_k(head, g->shared);
+	planes_32(g, 0, 0, 4, lane, head);
+	scales_k(head, &g->shared->group);
+}
+
+ALWAYS_INLINE void take_scales(const struct tile_group *g, uint32_t r, struct lanes_run *out)
+{
+	out->d = g->shared->group.run[r].d;
+	out->m = g->shared->group.run[r].m;
 }
 
 ALWAYS_INLINE void run_q4_k(
 	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
-	out->d = g->shared->run[r].d;
-	out->m = g->shared->run[r].m;
-	run_nibbles_k(g, 16, r, lane, out->w);
+	take_scales(g, r, out);
+	eight_nibbles(g, 16, r / 2, r % 2, lane, out->w);
 }
 
 ALWAYS_INLINE void run_q5_k(
 	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
-	out->d = g->shared->run[r].d;
-	out->m = g->shared->run[r].m;
-	run_nibbles_k(g, 48, r, lane, out->w);
-#pragma GCC unroll 8
-	for (uint32_t k = 0; k < 8; k++) {
-		ilanes bit = i_and(i_right(plane_32(g, 16, k, lane), r), i_set1_8(1));
-
-		out->w[k] = i_or(out->w[k], i_left(bit, 4));
-	}
-}
-
-ALWAYS_INLINE void take_factors(const struct tile_group *g, uint32_t r, struct lanes_run *out)
-{
-	out->d = g->shared->run[r].d;
-	out->c[0] = g->shared->run[r].c[0];
-	out->c[1] = g->shared->run[r].c[1];
-	out->pair = g->shared->run[r].pair;
+	take_scales(g, r, out);
+	eight_nibbles(g, 48, r / 2, r % 2, lane, out->w);
+	add_bits(g, 16, 0, r, 4, 0x10, lane, out->w);
 }
 
 static void shared_q6_k(const struct tile_group *g, uint32_t lane)
 {
-	ilanes scales[4];
-
-	planes_32(g, 192, 4, lane, scales);
-	scales_q6_k(plane_half(g, 208, 0, lane), scales, g->shared);
+	planes_32(g, 192, 0, 4, lane, g->shared->scales);
+	g->shared->group.run[0].d = plane_half(g, 208, 0, lane);
 }
 
 ALWAYS_INLINE void run_q6_k(
@@ -207,62 +218,53 @@ ALWAYS_INLINE void run_q6_k(
 {
 	uint32_t half = r / 4, part = r % 4;
 
-	take_factors(g, r, out);
-#pragma GCC unroll 8
-	for (uint32_t k = 0; k < 8; k++) {
-		ilanes low = plane_32(g, 0, 16 * half + part % 2 * 8 + k, lane);
-		ilanes high = i_right(plane_32(g, 128, 8 * half + k, lane), 2 * part);
-
-		low = i_and(i_right(low, part / 2 * 4), i_set1_8(15));
-		out->w[k] = i_or(low, i_left(i_and(high, i_set1_8(3)), 4));
-	}
+	out->d = g->shared->group.run[0].d;
+	factors_q6_k(g->shared->scales, r, out);
+	eight_nibbles(g, 0, 2 * half + part % 2, part / 2, lane, out->w);
+	add_bits(g, 128, half, 2 * part, 4, 0x30, lane, out->w);
 }
 
 static void shared_q2_k(const struct tile_group *g, uint32_t lane)
 {
-	ilanes scales[4];
-
-	planes_32(g, 0, 4, lane, scales);
-	scales_q2_k(plane_half(g, 80, 0, lane), plane_half(g, 82, 0, lane), scales, g->shared);
+	planes_32(g, 0, 0, 4, lane, g->shared->scales);
+	g->shared->group.run[0].d = plane_half(g, 80, 0, lane);
+	g->shared->group.run[0].m = f_negate(plane_half(g, 82, 0, lane));
 }
 
 /* Two bits of every byte of eight dwords. */
 ALWAYS_INLINE void run_twos(
 	const struct tile_group *g, uint32_t before, uint32_t r, uint32_t lane, ilanes w[8])
 {
+	planes_32(g, before, r / 4 * 8, 8, lane, w);
 #pragma GCC unroll 8
 	for (uint32_t k = 0; k < 8; k++)
-		w[k] = i_and(
-			i_right(plane_32(g, before, r / 4 * 8 + k, lane), r % 4 * 2), i_set1_8(3));
+		w[k] = i_and(i_right(w[k], r % 4 * 2), i_set1_8(3));
 }
 
 ALWAYS_INLINE void run_q2_k(
 	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
-	take_factors(g, r, out);
-	out->m = g->shared->run[r].m;
+	take_scales(g, 0, out);
+	factors_q2_k(g->shared->scales, r, out);
 	run_twos(g, 16, r, lane, out->w);
 }
 
 static void shared_q3_k(const struct tile_group *g, uint32_t lane)
 {
-	ilanes scales[3];
+	ilanes packed[3];
 
-	planes_32(g, 96, 3, lane, scales);
-	scales_q3_k(plane_half(g, 108, 0, lane), scales, g->shared);
+	planes_32(g, 96, 0, 3, lane, packed);
+	scales_q3_k(packed, g->shared->scales);
+	g->shared->group.run[0].d = plane_half(g, 108, 0, lane);
 }
 
 ALWAYS_INLINE void run_q3_k(
 	const struct tile_group *g, uint32_t r, uint32_t lane, struct lanes_run *out)
 {
-	take_factors(g, r, out);
+	out->d = g->shared->group.run[0].d;
+	factors_q3_k(g->shared->scales, r, out);
 	run_twos(g, 32, r, lane, out->w);
-#pragma GCC unroll 8
-	for (uint32_t k = 0; k < 8; k++) {
-		ilanes bit = i_and(i_right(plane_32(g, 0, k, lane), r), i_set1_8(1));
-
-		out->w[k] = i_or(out->w[k], i_left(bit, 2));
-	}
+	add_bits(g, 0, 0, r, 2, 4, lane, out->w);
 }
 
 /* What a tile function works on: rows row..row+15 of y, of which lanes from..to-1 are stored. */
@@ -298,7 +300,7 @@ ALWAYS_INLINE void tile_product(enum kind kind, uint32_t block_weights, uint32_t
 	const uint32_t per_group = TILES_GROUP_WEIGHTS / block_weights;
 	const uint32_t from = work->from > lane ? work->from - lane : 0;
 	const uint32_t to = work->to < lane + TILE_ROWS ? work->to - lane : TILE_ROWS;
-	struct group common;
+	struct tile_shared common;
 	struct tile_group group = {work->tile, per_group, &common};
 	flanes acc[TILE_TOKENS];
 

@@ -159,10 +159,15 @@ static void unpack_q5_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 static void unpack_q6_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
 {
 	ilanes scales[4];
+	flanes d;
 
 	(void)n;
 	load_16(p + 192, row_bytes, scales);
-	scales_q6_k(f_of_half(i_right(load_dwords(p + 206, row_bytes), 16)), scales, out);
+	d = f_of_half(i_right(load_dwords(p + 206, row_bytes), 16));
+	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
+		out->run[r].d = d;
+		factors_q6_k(scales, r, &out->run[r]);
+	}
 	for (uint32_t half = 0; half < 2; half++) {
 		ilanes a[8], b[8], high[8];
 		struct lanes_run *run = out->run + (size_t)4 * half;
@@ -183,10 +188,15 @@ static void unpack_q6_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 static void unpack_q2_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
 {
 	ilanes ds = load_dwords(p + 80, row_bytes), scales[4];
+	flanes d = f_of_half(ds), m = f_negate(f_of_half(i_right(ds, 16)));
 
 	(void)n;
 	load_16(p, row_bytes, scales);
-	scales_q2_k(f_of_half(ds), f_of_half(i_right(ds, 16)), scales, out);
+	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
+		out->run[r].d = d;
+		out->run[r].m = m;
+		factors_q2_k(scales, r, &out->run[r]);
+	}
 	for (uint32_t half = 0; half < 2; half++) {
 		ilanes t[8];
 
@@ -201,14 +211,20 @@ static void unpack_q2_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 
 ALWAYS_INLINE void unpack_scales_q3_k(const uint8_t *p, size_t row_bytes, struct group *out)
 {
-	ilanes t[4], scales[3];
+	ilanes t[4], packed[3], scales[4];
+	flanes d;
 
 	/* The block ends 14 bytes after the scales begin: the load begins 2 before them. */
 	load_16(p + 94, row_bytes, t);
 #pragma GCC unroll 3
 	for (uint32_t i = 0; i < 3; i++)
-		scales[i] = i_or(i_right(t[i], 16), i_left(t[i + 1], 16));
-	scales_q3_k(f_of_half(i_right(t[3], 16)), scales, out);
+		packed[i] = i_or(i_right(t[i], 16), i_left(t[i + 1], 16));
+	scales_q3_k(packed, scales);
+	d = f_of_half(i_right(t[3], 16));
+	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
+		out->run[r].d = d;
+		factors_q3_k(scales, r, &out->run[r]);
+	}
 }
 
 static void unpack_q3_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
