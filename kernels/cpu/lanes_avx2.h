@@ -16,6 +16,11 @@
 typedef __m256i ilanes;
 typedef __m256 flanes;
 
+/* c_0 and c_1 of a run, each in both halves of the lane, and what takes the weights' offset off. */
+struct factors {
+	ilanes c[2], more;
+};
+
 ALWAYS_INLINE ilanes i_set1(int32_t a)
 {
 	return _mm256_set1_epi32(a);
@@ -87,12 +92,6 @@ ALWAYS_INLINE ilanes bits_moved(ilanes a, uint32_t from, uint32_t to)
 ALWAYS_INLINE ilanes i_madd(ilanes a, ilanes b)
 {
 	return _mm256_madd_epi16(a, b);
-}
-
-/* sum + i_madd(a, b) */
-ALWAYS_INLINE ilanes i_add_madd(ilanes sum, ilanes a, ilanes b)
-{
-	return i_add(sum, i_madd(a, b));
 }
 
 /* table[code] for each byte, codes 0..15. */
@@ -224,10 +223,10 @@ ALWAYS_INLINE void load_32(const uint8_t *p, size_t row_bytes, ilanes out[8])
 	load_16(p + 16, row_bytes, out + 4);
 }
 
-/* A factor of 16 weights, -128..127 in each lane, as dot_factors() wants it: in both halves of the lane. */
-ALWAYS_INLINE ilanes factor_lanes(ilanes c)
+/* Two numbers of 16 bits, the second one in the upper half of the lane. */
+ALWAYS_INLINE ilanes pair_of(ilanes first, ilanes last)
 {
-	return i_or(i_and(c, i_set1(0xffff)), i_left(c, 16));
+	return _mm256_blend_epi16(first, i_left(last, 16), 0xaa);
 }
 
 ALWAYS_INLINE ilanes four_of(const int8_t *q, uint32_t k)
@@ -285,20 +284,55 @@ ALWAYS_INLINE ilanes dot_signed_less(const ilanes w[8], const struct q8_block *x
 	return dot_signed(w, x->q);
 }
 
-/* Lane r: first * (sum over weights 0..15) + last * (over 16..31), weights 0..63: a pair is at most 2 * 63 * 127 =
+/* Lane r: c_0 * (sum over weights 0..15) + c_1 * (over 16..31), weights 0..63: a pair is at most 2 * 63 * 127 =
  * 16002, so 16 bits hold two. */
-ALWAYS_INLINE ilanes dot_factors(const ilanes w[8], const int8_t *q, ilanes first, ilanes last)
+ALWAYS_INLINE ilanes dot_factors_0(
+	const ilanes w[8], const struct factors *factors, const struct q8_block *x)
 {
 	ilanes dot = _mm256_setzero_si256();
 
 #pragma GCC unroll 4
 	for (uint32_t k = 0; k < 8; k += 2) {
-		ilanes pairs = _mm256_add_epi16(_mm256_maddubs_epi16(w[k], four_of(q, k)),
-			_mm256_maddubs_epi16(w[k + 1], four_of(q, k + 1)));
+		ilanes pairs = _mm256_add_epi16(_mm256_maddubs_epi16(w[k], four_of(x->q, k)),
+			_mm256_maddubs_epi16(w[k + 1], four_of(x->q, k + 1)));
 
-		dot = i_add(dot, i_madd(pairs, k < 4 ? first : last));
+		dot = i_add(dot, i_madd(pairs, factors->c[k / 4]));
 	}
 	return dot;
+}
+
+/* Factors of dot_factors_*(), -128..127 in each lane: of weights as they are, and of those 4 or 32 too high. */
+ALWAYS_INLINE void factors_0(ilanes first, ilanes last, struct factors *out)
+{
+	out->c[0] = pair_of(first, first);
+	out->c[1] = pair_of(last, last);
+}
+
+ALWAYS_INLINE void factors_4(ilanes first, ilanes last, struct factors *out)
+{
+	factors_0(first, last, out);
+	out->more = pair_of(i_left(first, 2), i_left(last, 2));
+}
+
+ALWAYS_INLINE void factors_32(ilanes first, ilanes last, struct factors *out)
+{
+	factors_0(first, last, out);
+	out->more = pair_of(i_left(first, 5), i_left(last, 5));
+}
+
+/* The same without what the weights are too high by: 0..7 and 0..63. */
+ALWAYS_INLINE ilanes dot_factors_4(
+	const ilanes w[8], const struct factors *factors, const struct q8_block *x)
+{
+	ilanes sums = i_set1(load_i32(x->sums));
+
+	return i_sub(dot_factors_0(w, factors, x), i_madd(factors->more, sums));
+}
+
+ALWAYS_INLINE ilanes dot_factors_32(
+	const ilanes w[8], const struct factors *factors, const struct q8_block *x)
+{
+	return dot_factors_4(w, factors, x);
 }
 
 /* Lanes from..to-1 to y[from..to-1]. */

@@ -15,6 +15,11 @@
 typedef __m512i ilanes;
 typedef __m512 flanes;
 
+/* c_0 and c_1 of a run, or a pair of them in the first. */
+struct factors {
+	ilanes c[2];
+};
+
 ALWAYS_INLINE ilanes i_set1(int32_t a)
 {
 	return _mm512_set1_epi32(a);
@@ -83,11 +88,6 @@ ALWAYS_INLINE ilanes bits_moved(ilanes a, uint32_t from, uint32_t to)
 ALWAYS_INLINE ilanes i_madd(ilanes a, ilanes b)
 {
 	return _mm512_madd_epi16(a, b);
-}
-
-ALWAYS_INLINE ilanes i_add_madd(ilanes sum, ilanes a, ilanes b)
-{
-	return _mm512_dpwssd_epi32(sum, a, b);
 }
 
 ALWAYS_INLINE ilanes i_look_up(const int8_t table[16], ilanes codes)
@@ -243,11 +243,6 @@ ALWAYS_INLINE void load_32(const uint8_t *p, size_t row_bytes, ilanes out[8])
 	}
 }
 
-ALWAYS_INLINE ilanes factor_lanes(ilanes c)
-{
-	return c;
-}
-
 /* sum + products of four weights of each row, unsigned bytes, with q[4k..4k+3]. */
 ALWAYS_INLINE ilanes add_four(ilanes sum, ilanes w, const int8_t *q, uint32_t k)
 {
@@ -277,16 +272,73 @@ ALWAYS_INLINE ilanes dot_signed(const ilanes w[8], const int8_t *q)
 	return dot_32(w, q);
 }
 
-ALWAYS_INLINE ilanes dot_factors(const ilanes w[8], const int8_t *q, ilanes first, ilanes last)
+ALWAYS_INLINE ilanes pair_of(ilanes first, ilanes last)
 {
-	ilanes low = _mm512_setzero_si512(), high = low;
+	return _mm512_mask_blend_epi16(0xaaaaaaaa, first, i_left(last, 16));
+}
 
+/* The sums of the products of the first and the last 16 weights. */
+ALWAYS_INLINE void dot_halves(const ilanes w[8], const int8_t *q, ilanes sum[2])
+{
+	sum[0] = sum[1] = _mm512_setzero_si512();
 #pragma GCC unroll 4
 	for (uint32_t k = 0; k < 4; k++) {
-		low = add_four(low, w[k], q, k);
-		high = add_four(high, w[4 + k], q, 4 + k);
+		sum[0] = add_four(sum[0], w[k], q, k);
+		sum[1] = add_four(sum[1], w[4 + k], q, 4 + k);
 	}
-	return i_add(i_mul(low, first), i_mul(high, last));
+}
+
+ALWAYS_INLINE void factors_32(ilanes first, ilanes last, struct factors *out)
+{
+	out->c[0] = first;
+	out->c[1] = last;
+}
+
+/* What is 32 too high is taken off by shifts, for which there are other pipes than for products. */
+ALWAYS_INLINE ilanes dot_factors_32(
+	const ilanes w[8], const struct factors *factors, const struct q8_block *x)
+{
+	ilanes sum[2], more = i_set1(load_i32(x->sums));
+
+	dot_halves(w, x->q, sum);
+	sum[0] = i_sub(sum[0], i_right_signed(i_left(more, 16), 11));
+	sum[1] = i_sub(sum[1], i_left(i_right_signed(more, 16), 5));
+	return i_add(i_mul(sum[0], factors->c[0]), i_mul(sum[1], factors->c[1]));
+}
+
+ALWAYS_INLINE void factors_4(ilanes first, ilanes last, struct factors *out)
+{
+	out->c[0] = pair_of(first, last);
+}
+
+/* Both sums are at most 16 * 7 * 127 = 14224 in magnitude, and lie in one lane. */
+ALWAYS_INLINE ilanes pair_dot(const ilanes w[8], const struct q8_block *x)
+{
+	const __m128i low_words = _mm_setr_epi32(0x01000100, 0x05040504, 0x09080908, 0x0d0c0d0c);
+	ilanes sum[2];
+
+	dot_halves(w, x->q, sum);
+	return _mm512_mask_shuffle_epi8(
+		sum[0], 0xcccccccccccccccc, sum[1], _mm512_broadcast_i32x4(low_words));
+}
+
+ALWAYS_INLINE ilanes dot_factors_4(
+	const ilanes w[8], const struct factors *factors, const struct q8_block *x)
+{
+	ilanes more = _mm512_slli_epi16(i_set1(load_i32(x->sums)), 2);
+
+	return i_madd(_mm512_sub_epi16(pair_dot(w, x), more), factors->c[0]);
+}
+
+ALWAYS_INLINE void factors_0(ilanes first, ilanes last, struct factors *out)
+{
+	factors_4(first, last, out);
+}
+
+ALWAYS_INLINE ilanes dot_factors_0(
+	const ilanes w[8], const struct factors *factors, const struct q8_block *x)
+{
+	return i_madd(pair_dot(w, x), factors->c[0]);
 }
 
 /* Weights of dot_less() that are `offset` too high are made 128 too high, signed ones too. */

@@ -23,15 +23,16 @@ enum kind {
 	KIND_OFFSET, /* w = q + TILES_OFFSET(offset), q + offset is 0..31 */
 	KIND_SIGNED, /* w = q + IQ4_BIAS */
 	KIND_MIN, /* w = q, 0..31; m */
-	KIND_FACTORS, /* w = q + offset, 0..63; c, and the offset in pair */
-	KIND_FACTORS_MIN, /* w = q, 0..63; c, m, e in pair */
+	KIND_FACTORS_32, /* w = q + 32, 0..63; c */
+	KIND_FACTORS_4, /* w = q + 4, 0..7; c */
+	KIND_FACTORS_MIN, /* w = q, 0..3; c, m, e */
 };
 
 /* By the names of BLOCKS in kernels.h. */
 struct lanes_run {
 	ilanes w[8]; /* dword k: weights 4k..4k+3, bytes */
-	ilanes c[2]; /* factor_lanes() of c_0, c_1 */
-	ilanes pair; /* two 16-bit halves: e_0 and e_1, or -c_0 and -c_1 times the weights' offset */
+	struct factors c; /* as factors_*() of the kind leave them */
+	ilanes e; /* pair_of() them */
 	flanes d, m;
 };
 
@@ -45,22 +46,35 @@ struct group {
 ALWAYS_INLINE flanes add_run(enum kind kind, int16_t offset, const struct lanes_run *run,
 	const struct q8_block *x, flanes acc)
 {
-	ilanes sums = i_set1(load_i32(x->sums)), dot;
+	ilanes dot;
 
-	if (kind == KIND_OFFSET)
+	switch (kind) {
+	case KIND_OFFSET:
 		dot = dot_less(run->w, x, offset);
-	else if (kind == KIND_SIGNED)
+		break;
+	case KIND_SIGNED:
 		dot = dot_signed_less(run->w, x);
-	else if (kind == KIND_MIN)
+		break;
+	case KIND_MIN:
 		dot = dot_32(run->w, x->q);
-	else
-		dot = dot_factors(run->w, x->q, run->c[0], run->c[1]);
-	if (kind == KIND_FACTORS)
-		dot = i_add_madd(dot, run->pair, sums);
+		break;
+	case KIND_FACTORS_32:
+		dot = dot_factors_32(run->w, &run->c, x);
+		break;
+	case KIND_FACTORS_4:
+		dot = dot_factors_4(run->w, &run->c, x);
+		break;
+	default:
+		dot = dot_factors_0(run->w, &run->c, x);
+		break;
+	}
 	acc = f_fma(f_mul(run->d, f_set1(x->d)), f_of_i(dot), acc);
 	if (kind == KIND_MIN)
 		acc = f_fma(run->m, f_set1(x->d_sum), acc);
-	if (kind == KIND_FACTORS_MIN)
-		acc = f_fma(run->m, f_mul(f_set1(x->d), f_of_i(i_madd(run->pair, sums))), acc);
+	if (kind == KIND_FACTORS_MIN) {
+		ilanes sum = i_madd(run->e, i_set1(load_i32(x->sums)));
+
+		acc = f_fma(run->m, f_mul(f_set1(x->d), f_of_i(sum)), acc);
+	}
 	return acc;
 }

@@ -105,7 +105,8 @@ ALWAYS_INLINE void runs_product(enum kind kind, const struct tile *tile, const s
 RUNS_ALL(OFFSET);
 RUNS_ALL(SIGNED);
 RUNS_ALL(MIN);
-RUNS_ALL(FACTORS);
+RUNS_ALL(FACTORS_32);
+RUNS_ALL(FACTORS_4);
 RUNS_ALL(FACTORS_MIN);
 
 static const struct {
@@ -122,10 +123,10 @@ static const struct {
 	{TENSOR_IQ4_NL, tiles_SIGNED, {unpack_iq4_nl, 8 * 18, 0}},
 	{TENSOR_IQ4_XS, tiles_SIGNED, {unpack_iq4_xs, 136, 0}},
 	{TENSOR_Q2_K, tiles_FACTORS_MIN, {unpack_q2_k, 84, 0}},
-	{TENSOR_Q3_K, tiles_FACTORS, {unpack_q3_k, 110, 0}},
+	{TENSOR_Q3_K, tiles_FACTORS_4, {unpack_q3_k, 110, 0}},
 	{TENSOR_Q4_K, tiles_MIN, {unpack_q4_k, 144, 0}},
 	{TENSOR_Q5_K, tiles_MIN, {unpack_q5_k, 176, 0}},
-	{TENSOR_Q6_K, tiles_FACTORS, {unpack_q6_k, 210, 0}},
+	{TENSOR_Q6_K, tiles_FACTORS_32, {unpack_q6_k, 210, 0}},
 };
 
 /* A run of rows through the tile functions for 1 to TILE_TOKENS tokens. */

@@ -32,11 +32,6 @@ ALWAYS_INLINE ilanes byte_of(ilanes a, uint32_t i)
 	return i_and(i_right(a, 8 * i), i_set1(255));
 }
 
-ALWAYS_INLINE ilanes pair_of(ilanes first, ilanes last)
-{
-	return i_or(i_and(first, i_set1(0xffff)), i_left(last, 16));
-}
-
 ALWAYS_INLINE void look_up_all(const int8_t table[16], ilanes w[8])
 {
 #pragma GCC unroll 8
@@ -90,33 +85,32 @@ ALWAYS_INLINE void scales_k(const ilanes head[4], struct group *out)
 	}
 }
 
-/* The two factors c of a run of KIND_FACTORS, the signed low bytes of each lane, and the pair that takes the weights'
- * offset, a power of two, off. */
-ALWAYS_INLINE void set_factors(struct lanes_run *out, ilanes two, uint32_t offset_bits)
+/* The two scales of run r, in the low bytes of the lanes. */
+ALWAYS_INLINE ilanes two_scales(const ilanes scales[4], uint32_t r)
 {
-	ilanes first = i_right_signed(i_left(two, 24), 24);
-	ilanes last = i_right_signed(i_left(two, 16), 24);
+	return i_right(scales[r / 2], 16 * (r % 2));
+}
 
-	out->c[0] = factor_lanes(first);
-	out->c[1] = factor_lanes(last);
-	out->pair = pair_of(i_left(i_sub(i_set1(0), first), offset_bits),
-		i_left(i_sub(i_set1(0), last), offset_bits));
+/* The sign copied from the top of byte i of every lane. */
+ALWAYS_INLINE ilanes signed_byte_of(ilanes a, uint32_t i)
+{
+	return i_right_signed(i_left(a, 24 - 8 * i), 24);
 }
 
 ALWAYS_INLINE void factors_q6_k(const ilanes scales[4], uint32_t r, struct lanes_run *out)
 {
-	set_factors(out, i_right(scales[r / 2], 16 * (r % 2)), 5);
+	ilanes two = two_scales(scales, r);
+
+	factors_32(signed_byte_of(two, 0), signed_byte_of(two, 1), &out->c);
 }
 
 /* c and e of Q2_K: the low and the high nibbles. */
 ALWAYS_INLINE void factors_q2_k(const ilanes scales[4], uint32_t r, struct lanes_run *out)
 {
-	ilanes two = i_right(scales[r / 2], 16 * (r % 2)), c = low_nibbles(two);
+	ilanes c = low_nibbles(two_scales(scales, r)), e = high_nibbles(two_scales(scales, r));
 
-	out->c[0] = factor_lanes(byte_of(c, 0));
-	out->c[1] = factor_lanes(byte_of(c, 1));
-	out->pair =
-		pair_of(i_and(i_right(two, 4), i_set1(15)), i_and(i_right(two, 12), i_set1(15)));
+	factors_0(byte_of(c, 0), byte_of(c, 1), &out->c);
+	out->e = pair_of(byte_of(e, 0), byte_of(e, 1));
 }
 
 /* Twelve bytes, of which the first eight have the low four bits -> the factors of Q3_K as Q6_K has them. */
@@ -133,5 +127,7 @@ ALWAYS_INLINE void scales_q3_k(const ilanes in[3], ilanes scales[4])
 
 ALWAYS_INLINE void factors_q3_k(const ilanes scales[4], uint32_t r, struct lanes_run *out)
 {
-	set_factors(out, i_right(scales[r / 2], 16 * (r % 2)), 2);
+	ilanes two = two_scales(scales, r);
+
+	factors_4(signed_byte_of(two, 0), signed_byte_of(two, 1), &out->c);
 }

@@ -342,10 +342,10 @@ ALWAYS_INLINE void tile_product(enum kind kind, uint32_t block_weights, uint32_t
 	X(IQ4_NL, SIGNED, 32, 18, 0, shared_none, run_iq4_nl)          \
 	X(MXFP4, OFFSET, 32, 17, MXFP4_OFFSET, shared_none, run_mxfp4) \
 	X(Q2_K, FACTORS_MIN, 256, 84, 0, shared_q2_k, run_q2_k)        \
-	X(Q3_K, FACTORS, 256, 110, 0, shared_q3_k, run_q3_k)           \
+	X(Q3_K, FACTORS_4, 256, 110, 0, shared_q3_k, run_q3_k)         \
 	X(Q4_K, MIN, 256, 144, 0, shared_q4_k, run_q4_k)               \
 	X(Q5_K, MIN, 256, 176, 0, shared_q4_k, run_q5_k)               \
-	X(Q6_K, FACTORS, 256, 210, 0, shared_q6_k, run_q6_k)           \
+	X(Q6_K, FACTORS_32, 256, 210, 0, shared_q6_k, run_q6_k)        \
 	X(IQ4_XS, SIGNED, 256, 136, 0, shared_iq4_xs, run_iq4_xs)
 
 /* A function for each type and some counts of tokens, so that the sums stay in registers. */
