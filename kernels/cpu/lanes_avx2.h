@@ -106,7 +106,8 @@ ALWAYS_INLINE ilanes i_look_up(const int8_t table[16], ilanes codes)
  * which each keeps one. */
 ALWAYS_INLINE void add_fifth_bits(ilanes bits, ilanes w[8])
 {
-	const ilanes low = i_left(bits, 4), one = i_set1(-0x7fbfdff0), step = i_set1(0x01010101);
+	const ilanes low = i_left(bits, 4), one = i_set1((int32_t)0x80402010),
+		     step = i_set1(0x01010101);
 	ilanes from =
 		_mm256_broadcastsi128_si256(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
 

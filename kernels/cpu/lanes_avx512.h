@@ -15,7 +15,7 @@
 typedef __m512i ilanes;
 typedef __m512 flanes;
 
-/* c_0 and c_1 of a run, or a pair of them in the first. */
+/* c_0 and c_1 of a run, or pair_of() them in the first. */
 struct factors {
 	ilanes c[2];
 };
@@ -99,7 +99,7 @@ ALWAYS_INLINE ilanes i_look_up(const int8_t table[16], ilanes codes)
 
 ALWAYS_INLINE void add_fifth_bits(ilanes bits, ilanes w[8])
 {
-	const ilanes even = i_set1(0x08040201), odd = i_set1(-0x7fbfdff0),
+	const ilanes even = i_set1(0x08040201), odd = i_set1((int32_t)0x80402010),
 		     step = i_set1(0x01010101);
 	ilanes from = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
 
@@ -246,10 +246,11 @@ ALWAYS_INLINE void load_32(const uint8_t *p, size_t row_bytes, ilanes out[8])
 /* sum + products of four weights of each row, unsigned bytes, with q[4k..4k+3]. */
 ALWAYS_INLINE ilanes add_four(ilanes sum, ilanes w, const int8_t *q, uint32_t k)
 {
-	const int32_t *four = (const void *)(q + (size_t)4 * k);
-
-	/* As an operand of its own, which GCC 12 does not make of it: a register and an instruction less for each. */
-	__asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*four));
+	/* The broadcast as the product's operand, which GCC 12 does not make of it: so a run's weights and the sums of 16
+	 * tokens stay in registers. Q4_0 with 16 tokens: 65 to 71 % of the VNNI peak of a Zen 5. */
+	__asm__("vpdpbusd %2%{1to16%}, %1, %0"
+		: "+v"(sum)
+		: "v"(w), "m"(*(const int8_t(*)[4])(q + (size_t)4 * k)));
 	return sum;
 }
 

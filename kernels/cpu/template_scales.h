@@ -113,7 +113,7 @@ ALWAYS_INLINE void factors_q2_k(const ilanes scales[4], uint32_t r, struct lanes
 	out->e = pair_of(byte_of(e, 0), byte_of(e, 1));
 }
 
-/* Twelve bytes, of which the first eight have the low four bits -> the factors of Q3_K as Q6_K has them. */
+/* Twelve bytes, of which the first eight have the low four bits -> the factors of Q3_K, signed bytes as Q6_K has. */
 ALWAYS_INLINE void scales_q3_k(const ilanes in[3], ilanes scales[4])
 {
 #pragma GCC unroll 4

@@ -164,6 +164,7 @@ static void unpack_q6_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 	(void)n;
 	load_16(p + 192, row_bytes, scales);
 	d = f_of_half(i_right(load_dwords(p + 206, row_bytes), 16));
+#pragma GCC unroll 8
 	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
 		out->run[r].d = d;
 		factors_q6_k(scales, r, &out->run[r]);
@@ -192,6 +193,7 @@ static void unpack_q2_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 
 	(void)n;
 	load_16(p, row_bytes, scales);
+#pragma GCC unroll 8
 	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
 		out->run[r].d = d;
 		out->run[r].m = m;
@@ -221,6 +223,7 @@ ALWAYS_INLINE void unpack_scales_q3_k(const uint8_t *p, size_t row_bytes, struct
 		packed[i] = i_or(i_right(t[i], 16), i_left(t[i + 1], 16));
 	scales_q3_k(packed, scales);
 	d = f_of_half(i_right(t[3], 16));
+#pragma GCC unroll 8
 	for (uint32_t r = 0; r < GROUP_RUNS; r++) {
 		out->run[r].d = d;
 		factors_q3_k(scales, r, &out->run[r]);

@@ -10,7 +10,8 @@ static const enum tensor_type all_types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16
 	TENSOR_Q4_0, TENSOR_Q4_1, TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_Q2_K, TENSOR_Q3_K, TENSOR_Q4_K,
 	TENSOR_Q5_K, TENSOR_Q6_K, TENSOR_IQ4_NL, TENSOR_IQ4_XS, TENSOR_MXFP4};
 
-enum contents { ORDINARY, EXTREME };
+/* LARGEST: the integers of a run, and so its sums. */
+enum contents { ORDINARY, EXTREME, LARGEST };
 
 struct problem {
 	struct matrix w, tiled; /* the same rows; of no tile: w again */
@@ -56,7 +57,7 @@ static void fill_scales(
 		memcpy(block, &value, 4);
 	else if (type == TENSOR_BF16)
 		memcpy(block, (const uint8_t *)&bits + 2, 2);
-	else if (type == TENSOR_MXFP4 && contents == ORDINARY)
+	else if (type == TENSOR_MXFP4 && contents != EXTREME)
 		block[0] = (uint8_t)(110 + random_below(rng, 25));
 	if (type == TENSOR_F32 || type == TENSOR_BF16 || type == TENSOR_MXFP4)
 		return;
@@ -75,8 +76,9 @@ static void fill_weights(struct problem *p, enum contents contents, uint64_t *rn
 	for (size_t i = 0; i < size; i++)
 		p->data[i] = (uint8_t)random_bits(rng);
 	for (size_t i = 0; i < size; i += info->block_bytes) {
-		/* Now and then all bits alike: the largest weights and factors at once. */
-		if (info->quantised && contents == EXTREME && random_below(rng, 3) == 0)
+		/* Now and then, or always, all bits alike: the largest weights and factors at once. */
+		if (info->quantised &&
+			(contents == LARGEST || (contents == EXTREME && random_below(rng, 3) == 0)))
 			memset(p->data + i,
 				(const uint8_t[]){0, 0x7f, 0x80, 0xff}[random_below(rng, 4)],
 				info->block_bytes);
@@ -116,6 +118,9 @@ static void problem_init(struct problem *p, enum tensor_type type, uint32_t rows
 	for (uint32_t t = 0; t < n; t++) {
 		for (uint32_t k = 0; k < cols; k++)
 			p->x[t][k] = random_value(rng, contents);
+		/* Signs by halves of a run. */
+		for (uint32_t k = 0; contents == LARGEST && k < cols; k++)
+			p->x[t][k] = k % 16 ? p->x[t][k - 1] : random_below(rng, 2) ? 1 : -1;
 		if (info->quantised)
 			scalar_backend()->quantise_q8(p->x[t], cols, p->q8[t]);
 		p->in[t] = (struct activation){p->x[t], p->q8[t]};
@@ -203,6 +208,12 @@ static void extreme_weights_and_scales_give_the_same_bits_everywhere(void **stat
 {
 	(void)state;
 	sweep(EXTREME, 3);
+}
+
+static void the_largest_sums_of_a_run_are_exact(void **state)
+{
+	(void)state;
+	sweep(LARGEST, 7);
 }
 
 static void a_row_has_the_same_bits_alone_and_in_any_batch(void **state)
@@ -330,6 +341,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_backend_equals_the_definition_to_the_bit),
 		cmocka_unit_test(extreme_weights_and_scales_give_the_same_bits_everywhere),
+		cmocka_unit_test(the_largest_sums_of_a_run_are_exact),
 		cmocka_unit_test(a_row_has_the_same_bits_alone_and_in_any_batch),
 		cmocka_unit_test(a_packed_matrix_is_the_same_matrix),
 		cmocka_unit_test(a_prefill_chunk_of_many_tokens_is_the_same_rows),
