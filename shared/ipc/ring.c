@@ -86,7 +86,7 @@ void *ring_reserve(struct ring *ring)
 	return slot_at(ring, head);
 }
 
-void ring_publish(struct ring *ring)
+void ring_publish_quietly(struct ring *ring)
 {
 	struct ring_shared *shared = ring->shared;
 	uint64_t head = atomic_load_explicit(&shared->head, memory_order_relaxed);
@@ -94,7 +94,26 @@ void ring_publish(struct ring *ring)
 	/* Release pairs with the acquire in ring_peek: the slot's bytes are there before the counter says so. Without
 	 * it the consumer could read a slot half written. */
 	atomic_store_explicit(&shared->head, head + 1, memory_order_release);
-	doorbell_ring(&shared->bell);
+}
+
+void ring_publish(struct ring *ring)
+{
+	ring_publish_quietly(ring);
+	doorbell_ring(&ring->shared->bell);
+}
+
+bool ring_half_written(const struct ring *ring)
+{
+	uint64_t head = atomic_load_explicit(&ring->shared->head, memory_order_relaxed);
+
+	return (head & (ring->mask >> 1)) == 0;
+}
+
+void ring_prefetch(const struct ring *ring)
+{
+	uint64_t head = atomic_load_explicit(&ring->shared->head, memory_order_relaxed);
+
+	__builtin_prefetch(slot_at(ring, head), 1);
 }
 
 bool ring_put(struct ring *ring, const void *object, size_t bytes)

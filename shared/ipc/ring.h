@@ -41,6 +41,14 @@ int ring_attach(struct ring *ring, void *mem, size_t bytes, size_t slot_bytes, s
 /* Producer. reserve: the next free slot or NULL when full; publish makes it visible and rings the bell. */
 void *ring_reserve(struct ring *ring);
 void ring_publish(struct ring *ring);
+/* The same without the bell, which costs a full barrier: where the consumer waits elsewhere, or looks by itself. */
+void ring_publish_quietly(struct ring *ring);
+/* After a publish: whether it ended one half of the ring. A consumer that is told then, and comes before the other half is
+ * full, loses nothing. */
+bool ring_half_written(const struct ring *ring);
+/* Has the first line of the next slot brought here for writing: a long ring's slots have left the caches since they were
+ * last written, and every store behind one to such a line waits for it. */
+void ring_prefetch(const struct ring *ring);
 /* Copies a whole slot (slot_bytes bytes are read); false when full. */
 bool ring_push(struct ring *ring, const void *slot);
 /* The same from an object of up to slot_bytes; the rest of the slot is zeroed. */

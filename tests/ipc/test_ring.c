@@ -186,6 +186,30 @@ static void what_found_no_room_is_counted(void **state)
 	drop_memory(&producer);
 }
 
+static void what_is_published_quietly_is_there_and_rings_no_bell(void **state)
+{
+	struct ring producer, consumer;
+	struct message got;
+
+	(void)state;
+	/* Across the end of 64 bits, too. */
+	make(&producer, &consumer, 8, UINT64_MAX - 9);
+	uint32_t rung = doorbell_read(&producer.shared->bell), halves = 0;
+	for (uint64_t i = 0; i < 16; i++) {
+		struct message *m = ring_reserve(&producer);
+		assert_non_null(m);
+		*m = message_of(i);
+		ring_publish_quietly(&producer);
+		ring_prefetch(&producer);
+		halves += ring_half_written(&producer);
+		assert_true(ring_pop(&consumer, &got));
+		assert_message(&got, i);
+	}
+	assert_int_equal(doorbell_read(&producer.shared->bell), rung);
+	assert_int_equal(halves, 4);
+	drop_memory(&producer);
+}
+
 static void counters_a_peer_corrupted_read_as_empty_and_full(void **state)
 {
 	static const uint64_t bad[] = {9, 1000, UINT64_MAX, 1ull << 63, 1ull << 32};
@@ -413,6 +437,7 @@ int main(void)
 		cmocka_unit_test(counters_cross_the_end_of_64_bits),
 		cmocka_unit_test(short_objects_leave_no_old_bytes_behind),
 		cmocka_unit_test(what_found_no_room_is_counted),
+		cmocka_unit_test(what_is_published_quietly_is_there_and_rings_no_bell),
 		cmocka_unit_test(counters_a_peer_corrupted_read_as_empty_and_full),
 		cmocka_unit_test(a_broken_ring_is_mended_by_either_side),
 		cmocka_unit_test(two_processes_pass_every_message_once),
