@@ -162,11 +162,13 @@ static void forget(struct hint_quality *q)
 void hint_quality_used(struct hint_quality *quality, uint32_t layer, uint32_t expert,
 	uint64_t iteration, uint64_t begun_ns)
 {
-	if (iteration == 0 || begun_ns == 0)
+	if (iteration == 0)
 		return;
 	if (iteration < quality->newest || iteration - quality->newest > UINT32_MAX)
 		forget(quality);
 	quality->newest = iteration;
+	if (begun_ns == 0)
+		return;
 	size_t pass = open_pass(quality, layer, iteration);
 	if (pass == SIZE_MAX)
 		return;

@@ -130,7 +130,8 @@ enum { SLOT_ACTIVATION_PAIRS = 25 };
 struct slot_activation { /* verifier -> cache: one layer of one pass */
 	uint64_t iteration;
 	uint64_t session; /* the only one in the batch; 0: several, or not known */
-	uint64_t begun_ns; /* CLOCK_MONOTONIC */
+	uint64_t
+		begun_ns; /* CLOCK_MONOTONIC; 0: no hints are wanted, which it would be compared with */
 	uint16_t layer, n; /* n pairs follow */
 	/* (expert, tokens) pairs; more pairs take more entries. */
 	uint16_t expert_tokens[2 * SLOT_ACTIVATION_PAIRS];

@@ -33,7 +33,7 @@ bool slots_hint(struct slots_hinter *hinter, const struct slot_hint *hint)
 		return false;
 	}
 	*slot = *hint;
-	ring_publish(&hinter->hints);
+	ring_publish_quietly(&hinter->hints);
 	return true;
 }
 

@@ -111,11 +111,15 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 }
 
 /* Activation counts of this layer, for the cache's policy; what finds no room is dropped and counted. Before the
- * demands, so that the owner, which reads demands first, has them when it chooses victims. */
+ * demands, so that the owner, which reads demands first, has them when it chooses victims. They wake it only for every half of their ring. */
 static void push_activations(struct experts_cached *cached, const uint16_t *tokens)
 {
 	struct ring *ring = &cached->slots.activations;
-	uint64_t now_ns = clock_ns();
+	/* For those who judge hints. */
+	bool hints = atomic_load_explicit(
+			     &cached->slots.header->hint_sources, memory_order_relaxed) != 0;
+	uint64_t now_ns = hints ? clock_ns() : 0;
+	bool half = false;
 	for (uint32_t i = 0; i < cached->n;) {
 		struct slot_activation *entry = ring_reserve(ring);
 		if (entry == NULL) {
@@ -134,8 +138,13 @@ static void push_activations(struct experts_cached *cached, const uint16_t *toke
 			entry->expert_tokens[2 * j] = cached->experts[i];
 			entry->expert_tokens[2 * j + 1] = tokens[i];
 		}
-		ring_publish(ring);
+		ring_publish_quietly(ring);
+		half |= ring_half_written(ring);
 	}
+	if (half)
+		doorbell_ring(&cached->slots.header->work);
+	/* Without it all that a layer of a small model stores behind its activations waits: 0.4% of a token. */
+	ring_prefetch(ring);
 }
 
 static bool push_demand(struct experts_cached *cached, uint32_t expert, uint16_t tokens)
@@ -157,7 +166,7 @@ static bool push_demand(struct experts_cached *cached, uint32_t expert, uint16_t
 		.iteration = cached->iteration,
 		.time_ns = cached->progress_ns,
 	};
-	ring_publish(&slots->demands);
+	ring_publish_quietly(&slots->demands);
 	return true;
 }
 
@@ -174,9 +183,25 @@ static void begin_without_cache(struct experts_cached *cached)
 		cached->unserved[cached->n_unserved++] = (uint16_t)i;
 }
 
+/* The lines that pinning writes, all at once: one locked instruction after the other would wait for each by itself. */
+static void prefetch_states(const struct experts_cached *cached)
+{
+	const struct slots *slots = &cached->slots;
+	__builtin_prefetch(&slots->counts[cached->layer], 1);
+	for (uint32_t i = 0; i < cached->n; i++) {
+		uint32_t slot =
+			atomic_load_explicit(slots_word(slots, cached->layer, cached->experts[i]),
+				memory_order_relaxed) -
+			1;
+		if (slot < slots->n_slots)
+			__builtin_prefetch(&slots->state[slot], 1);
+	}
+}
+
 static void begin_with_cache(struct experts_cached *cached, const uint16_t *tokens)
 {
 	struct slots *slots = &cached->slots;
+	prefetch_states(cached);
 	for (uint32_t i = 0; i < cached->n; i++) {
 		uint32_t slot = slots_pin(slots, cached->epoch, cached->layer, cached->experts[i]);
 		cached->slot[i] = slot;

@@ -140,6 +140,20 @@ static void rubbish_closes_nothing(void **state)
 	assert_int_equal(counts(q, HINT_HISTORY)->passes, 0);
 }
 
+/* As while everything is resident: nobody looked at a clock. */
+static void a_use_without_a_time_counts_nothing_and_moves_on(void **state)
+{
+	struct hint_quality *q = *state;
+	hint_quality_used(q, 1, 3, 9001, 0);
+	assert_int_equal(q->newest, 9001);
+	close_all(q);
+	assert_int_equal(counts(q, HINT_DRAFT)->passes, 0);
+	assert_true(hint(q, HINT_DRAFT, 3, q->newest + 2, 10 * US));
+	hint_quality_used(q, 1, 3, q->newest + 2, 20 * US);
+	close_all(q);
+	assert_int_equal(counts(q, HINT_DRAFT)->found, 1);
+}
+
 static void a_successor_of_the_verifier_begins_anew(void **state)
 {
 	struct hint_quality *q = *state;
@@ -168,6 +182,7 @@ int main(void)
 		TEST(the_order_of_reading_does_not_matter),
 		TEST(a_pass_that_never_comes_is_not_counted),
 		TEST(rubbish_closes_nothing),
+		TEST(a_use_without_a_time_counts_nothing_and_moves_on),
 		TEST(a_successor_of_the_verifier_begins_anew),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -292,6 +292,59 @@ static void a_cache_that_is_gone_costs_no_wait(void **state)
 	rig_stop(&rig);
 }
 
+static void activations_wake_the_worker_for_every_half_of_their_ring(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.budget = 32, .no_worker = true});
+	rig.alive = false;
+	struct slots *slots = &rig.store.slots;
+	struct doorbell *work = &slots->header->work;
+	uint32_t before = doorbell_read(work), half = SLOTS_ACTIVATION_RING / 2;
+	for (uint32_t i = 0; i < half - 1; i++)
+		run_layer(&rig, i % geometry.n_layers, 0, 1);
+	assert_int_equal(doorbell_read(work), before);
+	run_layer(&rig, 0, 0, 1);
+	assert_int_equal(doorbell_read(work), before + 1);
+	/* Without anybody who reads them they fill the ring; the rest is counted as lost. */
+	for (uint32_t i = 0; i < half + 3; i++)
+		run_layer(&rig, 0, 0, 1);
+	assert_int_equal(doorbell_read(work), before + 2);
+	assert_int_equal(atomic_load(&slots->activations.shared->dropped), 3);
+	rig_stop(&rig);
+}
+
+static uint64_t uses_in_all(const struct rig *rig)
+{
+	uint64_t uses = 0;
+	for (uint32_t l = 0; l < geometry.n_layers; l++)
+		for (uint32_t e = 0; e < geometry.n_experts; e++)
+			uses += counter(slots_uses(&rig->store.slots, l, e));
+	return uses;
+}
+
+/* Nothing is missing, and nobody wakes the worker before it looks by itself. */
+static void uses_of_what_is_resident_are_all_counted(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.budget = geometry.n_total, .preload = true});
+	assert_true(wait_for(&rig.store.slots.header->loads, geometry.n_total));
+	enum { RUNS = 300, USED = 2 };
+	for (uint32_t i = 0; i < RUNS; i++)
+		for (uint32_t l = 0; l < geometry.n_layers; l++)
+			assert_int_equal(run_layer(&rig, l, i % 8, USED), USED);
+	uint64_t all = (uint64_t)RUNS * USED * geometry.n_layers;
+	uint64_t end = clock_ns() + 20000000000ull;
+	while (uses_in_all(&rig) < all && clock_ns() < end)
+		usleep(1000);
+	assert_int_equal(uses_in_all(&rig), all);
+	assert_int_equal(atomic_load(&rig.store.slots.activations.shared->dropped), 0);
+	rig_stop(&rig);
+}
+
 static void a_cache_that_hangs_costs_the_patience(void **state)
 {
 	(void)state;
@@ -902,6 +955,8 @@ int main(void)
 		cmocka_unit_test(a_layer_larger_than_the_budget_goes_in_waves),
 		cmocka_unit_test(threads_instead_of_io_uring_serve_the_same),
 		cmocka_unit_test(a_cache_that_is_gone_costs_no_wait),
+		cmocka_unit_test(activations_wake_the_worker_for_every_half_of_their_ring),
+		cmocka_unit_test(uses_of_what_is_resident_are_all_counted),
 		cmocka_unit_test(a_cache_that_hangs_costs_the_patience),
 		cmocka_unit_test(a_full_demand_ring_is_served_from_the_file),
 		cmocka_unit_test(what_cannot_be_read_is_refused_at_once_and_the_verifier_reads_it),
