@@ -17,7 +17,12 @@
 /* Counts of evidence are halved from here on: sources change with the text, drafters with the session. */
 #define COUNT_MAX 8192u
 
-enum { BIAS, IN_FAST, IN_SLOW, IN_SESSION, IN_LAST, IN_HINTS };
+enum {
+	BIAS,
+	IN_SHARES,
+	IN_LAST = IN_SHARES + EXPECTATION_SHARES,
+	IN_HINTS,
+};
 
 int expectation_init(
 	struct expectation *x, const struct cache_policy_shape *shape, struct error *err)
@@ -29,19 +34,22 @@ int expectation_init(
 	x->of = calloc(n_ids, sizeof(*x->of));
 	x->layer = calloc(shape->n_layers, sizeof(*x->layer));
 	x->tokens = calloc(shape->n_experts, sizeof(*x->tokens));
-	if (x->of == NULL || x->layer == NULL || x->tokens == NULL) {
+	x->used = calloc(shape->n_experts, sizeof(*x->used));
+	if (x->of == NULL || x->layer == NULL || x->tokens == NULL || x->used == NULL) {
 		expectation_exit(x);
 		return error_set(
 			err, ENOMEM, "no memory for what %zu experts are expected to do", n_ids);
 	}
 	/* Where the learning starts; the session counts most in the end, hints as much as they are worth. */
-	x->weight[IN_FAST] = 0.2;
-	x->weight[IN_SLOW] = 0.2;
-	x->weight[IN_SESSION] = 0.6;
+	x->weight[IN_SHARES + SHARE_FAST] = 0.2;
+	x->weight[IN_SHARES + SHARE_SLOW] = 0.2;
+	x->weight[IN_SHARES + SHARE_SESSION] = 0.6;
 	for (int s = 0; s < HINT_SOURCES; s++)
 		x->weight[IN_HINTS + s] = 1;
 	for (uint32_t l = 0; l < x->n_layers; l++) {
 		uint64_t most = 0;
+		for (int i = 0; i < EXPECTATION_SHARES; i++)
+			x->layer[l].kept[i] = 1;
 		const uint64_t *uses =
 			shape->profile ? shape->profile + (size_t)l * x->n_experts : NULL;
 		for (uint32_t e = 0; uses && e < x->n_experts; e++)
@@ -51,7 +59,8 @@ int expectation_init(
 			double share = (double)x->n_experts_used / x->n_experts;
 			if (most > 0)
 				share *= (double)uses[e] / (double)most * x->n_experts;
-			state->fast = state->slow = state->session = (float)(share < 1 ? share : 1);
+			for (int i = 0; i < EXPECTATION_SHARES; i++)
+				state->share[i] = (float)(share < 1 ? share : 1);
 		}
 		expectation_refresh(x, l);
 	}
@@ -63,6 +72,7 @@ void expectation_exit(struct expectation *x)
 	free(x->of);
 	free(x->layer);
 	free(x->tokens);
+	free(x->used);
 	*x = (struct expectation){0};
 }
 
@@ -97,19 +107,27 @@ static void estimate(struct expectation *x, uint32_t layer, struct expectation_s
 
 void expectation_refresh(struct expectation *x, uint32_t layer)
 {
+	struct expectation_layer *of = &x->layer[layer];
 	for (uint32_t e = 0; e < x->n_experts; e++) {
 		struct expectation_state *state = &x->of[(size_t)layer * x->n_experts + e];
 		state->input[BIAS] = 1;
-		state->input[IN_FAST] = log_odds((double)state->fast);
-		state->input[IN_SLOW] = log_odds((double)state->slow);
-		state->input[IN_SESSION] = log_odds((double)state->session);
+		for (int i = 0; i < EXPECTATION_SHARES; i++) {
+			state->share[i] *= of->kept[i];
+			state->input[IN_SHARES + i] = log_odds((double)state->share[i]);
+		}
 		state->input[IN_LAST] = state->last;
 		estimate(x, layer, state);
 	}
+	for (int i = 0; i < EXPECTATION_SHARES; i++)
+		of->kept[i] = 1;
+	of->runs = 0;
 }
 
 void expectation_use(struct expectation *x, const struct cache_use *use)
 {
+	/* The verifier's word: it may wrap. */
+	if (x->tokens[use->expert] == 0 && use->tokens > 0 && x->n_used < x->n_experts)
+		x->used[x->n_used++] = (uint16_t)use->expert;
 	x->tokens[use->expert] += use->tokens;
 	x->n_tokens += use->tokens;
 }
@@ -166,33 +184,63 @@ static void forget_hints(struct expectation *x, uint32_t layer, uint64_t iterati
 	}
 }
 
-static void move(float *share, double to, double by)
+/* The shares of the run's layer, prompts as their tokens' shares. */
+static void move_shares(struct expectation *x, uint32_t layer, double tokens, bool prompt)
 {
-	*share += (float)(by * (to - (double)*share));
+	struct expectation_layer *of = &x->layer[layer];
+	uint32_t runs = of->session_runs++;
+	const double by[EXPECTATION_SHARES] = {[SHARE_FAST] = FAST,
+		[SHARE_SLOW] = SLOW,
+		[SHARE_SESSION] = fmax(SESSION, 1. / (runs + SESSION_PRIOR))};
+	double gain[EXPECTATION_SHARES];
+	for (int i = 0; i < EXPECTATION_SHARES; i++) {
+		of->kept[i] *= (float)(1 - by[i]);
+		gain[i] = by[i] / (double)of->kept[i];
+	}
+	for (uint32_t u = 0; u < x->n_used; u++) {
+		uint32_t e = x->used[u];
+		double to = prompt ? x->tokens[e] / tokens : 1;
+		float *share = x->of[(size_t)layer * x->n_experts + e].share;
+		for (int i = 0; i < EXPECTATION_SHARES; i++)
+			share[i] += (float)(gain[i] * to);
+	}
 }
 
-void expectation_end(struct expectation *x, uint32_t layer, uint64_t iteration)
+static bool any_hint(const struct expectation_layer *of)
 {
+	bool any = false;
+	for (int s = 0; s < HINT_SOURCES; s++)
+		any |= of->hinted[s];
+	return any;
+}
+
+static void begin_run(struct expectation *x)
+{
+	for (uint32_t u = 0; u < x->n_used; u++)
+		x->tokens[x->used[u]] = 0;
+	x->n_tokens = x->n_used = 0;
+}
+
+bool expectation_end(struct expectation *x, uint32_t layer, uint64_t iteration, bool coarse)
+{
+	struct expectation_layer *of = &x->layer[layer];
 	double tokens = (double)x->n_tokens / x->n_experts_used;
 	/* A prompt's tokens want nearly everything: their shares are worth knowing, what they teach is about other runs. */
 	bool prompt = tokens > LIMIT_DRAFT + 1;
-	if (!prompt)
+	/* Older estimates than of the run before teach nothing. */
+	if (!prompt && of->runs == 0)
 		learn(x, layer);
-	uint32_t runs = x->layer[layer].session_runs++;
-	double session = fmax(SESSION, 1. / (runs + SESSION_PRIOR));
-	for (uint32_t e = 0; e < x->n_experts; e++) {
-		struct expectation_state *state = &x->of[(size_t)layer * x->n_experts + e];
-		double share = tokens > 0 ? x->tokens[e] / tokens : 0;
-		double used = prompt ? share : x->tokens[e] > 0;
-		move(&state->fast, used, FAST);
-		move(&state->slow, used, SLOW);
-		move(&state->session, used, session);
-		state->last = (float)share;
-		x->tokens[e] = 0;
-	}
-	x->n_tokens = 0;
+	move_shares(x, layer, tokens, prompt);
+	bool estimates = !coarse || any_hint(of) || ++of->runs == EXPECTATION_COARSE;
+	for (uint32_t e = 0; estimates && e < x->n_experts; e++)
+		x->of[(size_t)layer * x->n_experts + e].last =
+			(float)(tokens > 0 ? x->tokens[e] / tokens : 0);
+	begin_run(x);
+	if (!estimates)
+		return false;
 	forget_hints(x, layer, iteration);
 	expectation_refresh(x, layer);
+	return true;
 }
 
 void expectation_session(struct expectation *x, uint64_t session)
@@ -201,10 +249,12 @@ void expectation_session(struct expectation *x, uint64_t session)
 		return;
 	x->session = session;
 	for (uint32_t l = 0; l < x->n_layers; l++) {
-		x->layer[l].session_runs = 0;
+		struct expectation_layer *of = &x->layer[l];
+		of->session_runs = 0;
+		of->kept[SHARE_SESSION] = of->kept[SHARE_SLOW];
 		for (uint32_t e = 0; e < x->n_experts; e++) {
-			struct expectation_state *state = &x->of[(size_t)l * x->n_experts + e];
-			state->session = state->slow;
+			float *share = x->of[(size_t)l * x->n_experts + e].share;
+			share[SHARE_SESSION] = share[SHARE_SLOW];
 		}
 	}
 }

@@ -11,6 +11,9 @@
  * the score; no hint is a step too, once a source has hinted for the layer at all. A prior with evidence added to it,
  * as naive Bayes would; but sources agree and shares overlap, so the weights w are learnt, by one step down the gradient
  * of the log loss after each run of a layer (Bottou, Stochastic gradient descent tricks, 2012).
+ *
+ * While every expert is resident nobody asks, and a small model runs a hundred thousand layers a second: then the shares
+ * follow every run all the same, at the price of what it used, and all else is done for one run in EXPECTATION_COARSE.
  */
 #pragma once
 
@@ -19,12 +22,16 @@
 enum {
 	EXPECTATION_STEPS = 9, /* of scores: 0 = not hinted for */
 	EXPECTATION_INPUTS = 5 + HINT_SOURCES,
+	EXPECTATION_COARSE = 256, /* runs between new estimates where nobody asks for them */
 };
+
+/* Moving shares of the runs that used an expert. */
+enum expectation_share { SHARE_FAST, SHARE_SLOW, SHARE_SESSION, EXPECTATION_SHARES };
 
 struct expectation {
 	uint32_t n_layers, n_experts, n_experts_used;
 	struct expectation_state {
-		float fast, slow, session; /* shares of runs that used it */
+		float share[EXPECTATION_SHARES]; /* each divided by its layer's kept */
 		float last; /* of the last run's tokens */
 		uint8_t step[HINT_SOURCES]; /* of the hints for the run to come */
 		float input[EXPECTATION_INPUTS];
@@ -36,6 +43,10 @@ struct expectation {
 		bool hinted[HINT_SOURCES];
 		uint64_t until[HINT_SOURCES];
 		uint32_t session_runs; /* of the session under way */
+		/* What a share keeps of its value at the last estimates: all experts of a layer lose alike, so that a run changes
+		 * only what it used. */
+		float kept[EXPECTATION_SHARES];
+		uint32_t runs; /* since the last estimates */
 		float evidence[HINT_SOURCES][EXPECTATION_STEPS]; /* the logarithms, of count */
 		uint32_t count[HINT_SOURCES][EXPECTATION_STEPS][2]; /* not used, used */
 	} * layer; /* [n_layers] */
@@ -44,6 +55,8 @@ struct expectation {
 	/* The run under way. */
 	uint32_t *tokens; /* [n_experts] */
 	uint32_t n_tokens; /* chosen, over all experts */
+	uint32_t n_used;
+	uint16_t *used; /* [n_experts] the first n_used are those with tokens */
 };
 
 int expectation_init(
@@ -61,8 +74,10 @@ static inline double expectation_later(const struct expectation *expectation, ui
 }
 /* The layer that runs uses this expert. */
 void expectation_use(struct expectation *expectation, const struct cache_use *use);
-/* All uses of that run have been told: learns from it. Every estimate of the layer is a new one, of its next run. */
-void expectation_end(struct expectation *expectation, uint32_t layer, uint64_t iteration);
+/* All uses of that run have been told: learns from it. True: every estimate of the layer is a new one, of its next run.
+ * coarse: every expert is resident, so that older estimates will do; what hints are about is not put off. */
+bool expectation_end(
+	struct expectation *expectation, uint32_t layer, uint64_t iteration, bool coarse);
 /* Another session (0: several) from now on. */
 void expectation_session(struct expectation *expectation, uint64_t session);
 /* The expert's estimate is a new one; the others' of its layer are not, until expectation_refresh. */

@@ -163,6 +163,12 @@ static void place_layer(struct outrider *o, uint32_t layer)
 		place(o, layer, e);
 }
 
+/* Then nothing is given up and nothing is fetched. */
+static bool all_resident(const struct outrider *o)
+{
+	return o->residents.n == o->n_moe * o->n_experts;
+}
+
 /* ---- What happens. ---- */
 
 /* The hints of the drafting before a pass are complete: what they leave out is less likely. */
@@ -182,10 +188,8 @@ static void begin_layer(struct outrider *o, const struct cache_use *use)
 	if (o->running && use->iteration == o->iteration)
 		return;
 	bool pass = !o->running || use->layer <= o->layer;
-	if (o->running) {
-		expectation_end(&o->expectation, o->layer, o->iteration);
+	if (o->running && expectation_end(&o->expectation, o->layer, o->iteration, all_resident(o)))
 		place_layer(o, o->layer);
-	}
 	expectation_session(&o->expectation, use->session);
 	o->running = true;
 	o->iteration = use->iteration;

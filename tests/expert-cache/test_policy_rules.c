@@ -6,6 +6,7 @@
 #include "services/expert-cache/traces.h"
 #include "services/expert-cache/utility.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -236,7 +237,7 @@ static void run_layer(
 		}
 		struct cache_use use = {.expert = expert, .tokens = 1};
 		expectation_use(x, &use);
-		expectation_end(x, 0, 0);
+		expectation_end(x, 0, 0, false);
 	}
 }
 
@@ -281,6 +282,44 @@ static void hints_are_believed_as_far_as_their_source_was_right(void **state)
 	expectation_exit(&x);
 }
 
+static double share(const struct expectation *x, uint32_t expert, int which)
+{
+	return (double)x->of[expert].share[which] * (double)x->layer[0].kept[which];
+}
+
+/* Estimates are put off; what they are made of is not. */
+static void coarse_expectations_know_every_run(void **state)
+{
+	(void)state;
+	struct expectation fine, coarse;
+	struct error err;
+	uint32_t random = 1, estimates = 0;
+	assert_int_equal(expectation_init(&fine, &small, &err), 0);
+	assert_int_equal(expectation_init(&coarse, &small, &err), 0);
+	for (uint32_t run = 0; run < 5 * EXPECTATION_COARSE / 2; run++) {
+		random = random * 1664525 + 1013904223;
+		struct cache_use use = {.expert = random >> 30, .tokens = 1 + (random >> 20) % 40};
+		expectation_session(&fine, 1 + run / 200);
+		expectation_session(&coarse, 1 + run / 200);
+		expectation_use(&fine, &use);
+		expectation_use(&coarse, &use);
+		assert_true(expectation_end(&fine, 0, 0, false));
+		estimates += expectation_end(&coarse, 0, 0, true);
+		for (uint32_t e = 0; e < 4; e++)
+			for (int i = 0; i < EXPECTATION_SHARES; i++)
+				assert_true(fabs(share(&fine, e, i) - share(&coarse, e, i)) < 1e-4);
+	}
+	assert_int_equal(estimates, 2);
+	/* Whatever hints come, and as soon as somebody asks, they are new. */
+	struct cache_hint hint = {.expert = 1, .source = HINT_DRAFT, .score = 0.5f};
+	expectation_hint(&coarse, &hint);
+	assert_true(expectation_end(&coarse, 0, 0, true));
+	assert_false(expectation_end(&coarse, 0, 0, true));
+	assert_true(expectation_end(&coarse, 0, 0, false));
+	expectation_exit(&fine);
+	expectation_exit(&coarse);
+}
+
 static void hints_for_a_later_run_outlive_the_one_before(void **state)
 {
 	(void)state;
@@ -290,10 +329,10 @@ static void hints_for_a_later_run_outlive_the_one_before(void **state)
 	struct cache_hint hint = {
 		.expert = 1, .source = HINT_DRAFT, .score = 0.5f, .iteration = 20};
 	expectation_hint(&x, &hint);
-	expectation_end(&x, 0, 10);
+	expectation_end(&x, 0, 10, false);
 	assert_true(x.layer[0].hinted[HINT_DRAFT]);
 	assert_int_not_equal(x.of[1].step[HINT_DRAFT], 0);
-	expectation_end(&x, 0, 20);
+	expectation_end(&x, 0, 20, false);
 	assert_false(x.layer[0].hinted[HINT_DRAFT]);
 	assert_int_equal(x.of[1].step[HINT_DRAFT], 0);
 	expectation_exit(&x);
@@ -359,6 +398,7 @@ int main(void)
 		cmocka_unit_test(the_collection_stays_bounded_and_diverse),
 		cmocka_unit_test(expectations_follow_use),
 		cmocka_unit_test(hints_are_believed_as_far_as_their_source_was_right),
+		cmocka_unit_test(coarse_expectations_know_every_run),
 		cmocka_unit_test(hints_for_a_later_run_outlive_the_one_before),
 		cmocka_unit_test(profiles_are_read_back),
 		cmocka_unit_test(bad_profiles_are_refused_by_line),
