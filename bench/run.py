@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
 the revision and the command. With names as arguments only those: ipc price cache cache-policies speculation workloads matrix
-policy syscalls; `matrix --help` says how that one is run in parts.
+policy syscalls; `matrix --help` and `price --help` say what these two take besides.
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
+import argparse
 import json
 import os
 import re
@@ -65,27 +66,53 @@ def medians(rows):
     return {name: statistics.median(values) for name, values in rows.items()}
 
 
-def bench_price():
-    """Tokens per second at K = 0: outrider-model generate, then the service, in turn."""
-    text = ["Decoding at K = 0, 800 tokens, tokens/s: median (lowest to highest) of the rounds, taken in turn.", ""]
-    for threads in (1, 2):
-        ids = prompts(1, longest=60)[0]
-        rows = {"outrider-model generate": [], "served, experts from the file": [], "served, expert-cache, all fit": []}
-        with Service(options=("--threads", threads), sets=("verifier.experts=mapped",)) as mapped, \
-                Service(options=("--threads", threads, "--budget", "all")) as cached:
-            for service in (mapped, cached):
-                served(service, ids, 800)
-            for _ in range(2 * ROUNDS + 1):
-                rows["outrider-model generate"].append(generated(ids, 800, threads))
-                rows["served, experts from the file"].append(served(mapped, ids, 800))
-                rows["served, expert-cache, all fit"].append(served(cached, ids, 800))
-        base = statistics.median(rows["outrider-model generate"])
-        for name, values in rows.items():
-            median = statistics.median(values)
-            text.append(f"{threads} thread{'s' * (threads > 1)}  {name:32} {median:7.0f} ({min(values):.0f} to {max(values):.0f})"
-                        f"  ratio {median / base:.3f}")
-        text.append("")
-    write("price", "make bench (bench/run.py price)", "\n".join(text))
+def price_options(arguments):
+    parser = argparse.ArgumentParser(prog="bench/run.py price", description=bench_price.__doc__)
+    parser.add_argument("--model", type=Path, action="append", default=[], metavar="FILE",
+                        help="measured behind the demo model; needs memory for two copies of it beside the page cache")
+    parser.add_argument("--tokens", type=int, default=64, help="of an answer of such a model; default %(default)s")
+    parser.add_argument("--rounds", type=int, default=12 * ROUNDS, help="pairs of answers; default %(default)s")
+    parser.add_argument("--threads", default="1,2", metavar="N,...", help="of the verifier; default %(default)s")
+    return parser.parse_args(arguments)
+
+
+def all_resident(service):
+    stats = run_json(program("outriderctl"), "--runtime-dir", service.runtime, "cache", "stats", "--format", "json")
+    return stats["resident"] == stats["slots"]
+
+
+def price_of(model, ids, tokens, threads, rounds):
+    """Two services side by side answer in turn, each first in every other round; of the demo model the engine alone as well."""
+    file, cache, engine = "served, experts from the file", "served, expert-cache, all fit", "outrider-model generate"
+    rates = {file: [], cache: []}
+    with Service(model, options=("--threads", threads), sets=("verifier.experts=mapped",)) as mapped, \
+            Service(model, options=("--threads", threads, "--budget", "all")) as cached:
+        services = {file: mapped, cache: cached}
+        while not all_resident(cached):
+            time.sleep(0.2)
+        for service in services.values():
+            served(service, ids, tokens)
+        for round_ in range(rounds):
+            for name in sorted(services, reverse=round_ % 2):
+                rates[name].append(served(services[name], ids, tokens))
+            if model == TARGET and round_ % 5 == 0:
+                rates.setdefault(engine, []).append(generated(ids, tokens, threads))
+    ratios = statistics.quantiles((c / f for c, f in zip(rates[cache], rates[file])), n=4)
+    lines = [f"{threads} thread{'s' if threads > 1 else ' '}  {name:30} {statistics.median(values):8.1f} "
+             f"({min(values):.1f} to {max(values):.1f})" for name, values in rates.items()]
+    return lines + [f"           cache : file, of each pair    {ratios[1]:.3f} (half of them {ratios[0]:.3f} to {ratios[2]:.3f})", ""]
+
+
+def bench_price(*arguments):
+    """Tokens per second at K = 0 with experts from the expert-cache, all of which fit, and from the file."""
+    options = price_options(arguments)
+    text = [f"Decoding at K = 0, tokens/s: median (lowest to highest) of {options.rounds} rounds in turn.", ""]
+    for model, tokens in [(TARGET, 800)] + [(m, options.tokens) for m in options.model]:
+        text.append(f"== {model.stem}, {tokens} tokens")
+        ids = prompts(1, longest=60)[0] if model == TARGET else [1, 2, 3]
+        for threads in map(int, options.threads.split(",")):
+            text += price_of(model, ids, tokens, threads, options.rounds)
+    write("price", " ".join(["bench/run.py price", *arguments]), "\n".join(text))
 
 
 def bench_cache():
@@ -238,8 +265,8 @@ BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "specul
 
 if __name__ == "__main__":
     RESULTS.mkdir(exist_ok=True)
-    if sys.argv[1:2] == ["matrix"]:
-        bench_matrix(*sys.argv[2:])
+    if sys.argv[1:2] in (["matrix"], ["price"]):
+        BENCHES[sys.argv[1]](*sys.argv[2:])
         sys.exit()
     for wanted in sys.argv[1:] or BENCHES:
         if wanted not in BENCHES:
