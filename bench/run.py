@@ -71,7 +71,8 @@ def price_options(arguments):
     parser.add_argument("--model", type=Path, action="append", default=[], metavar="FILE",
                         help="measured behind the demo model; needs memory for two copies of it beside the page cache")
     parser.add_argument("--tokens", type=int, default=64, help="of an answer of such a model; default %(default)s")
-    parser.add_argument("--rounds", type=int, default=12 * ROUNDS, help="pairs of answers; default %(default)s")
+    parser.add_argument("--model-rounds", type=int, default=2 * ROUNDS, help="pairs of its answers; default %(default)s")
+    parser.add_argument("--rounds", type=int, default=12 * ROUNDS, help="of the demo model's; default %(default)s")
     parser.add_argument("--threads", default="1,2", metavar="N,...", help="of the verifier; default %(default)s")
     return parser.parse_args(arguments)
 
@@ -106,12 +107,12 @@ def price_of(model, ids, tokens, threads, rounds):
 def bench_price(*arguments):
     """Tokens per second at K = 0 with experts from the expert-cache, all of which fit, and from the file."""
     options = price_options(arguments)
-    text = [f"Decoding at K = 0, tokens/s: median (lowest to highest) of {options.rounds} rounds in turn.", ""]
-    for model, tokens in [(TARGET, 800)] + [(m, options.tokens) for m in options.model]:
-        text.append(f"== {model.stem}, {tokens} tokens")
+    text = ["Decoding at K = 0, tokens/s: median (lowest to highest) of the rounds, taken in turn.", ""]
+    for model, tokens, rounds in [(TARGET, 800, options.rounds)] + [(m, options.tokens, options.model_rounds) for m in options.model]:
+        text.append(f"== {model.stem}, {tokens} tokens, {rounds} rounds")
         ids = prompts(1, longest=60)[0] if model == TARGET else [1, 2, 3]
         for threads in map(int, options.threads.split(",")):
-            text += price_of(model, ids, tokens, threads, options.rounds)
+            text += price_of(model, ids, tokens, threads, rounds)
     write("price", " ".join(["bench/run.py price", *arguments]), "\n".join(text))
 
 
