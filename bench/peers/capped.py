@@ -4,7 +4,8 @@
 The cap leaves room for a share of the experts beside everything else. llama.cpp maps the file, and the kernel keeps in
 memory what it can (its default, which repacks weights into a private copy, would be killed by the cap: repacking is off). Outrider runs its four processes under the same cap, with a budget of that share, K = 0. Both generate
 random tokens, whose routing does not repeat: llama-bench feeds them, Outrider samples them at a temperature that makes
-them so. The page cache is dropped before each measurement; the device's read-ahead is set to the usual 128 KiB and put back.
+them so. Outrider's answers are traced (outriderctl trace), which says how long the link was at work and where a token left it
+idle. The page cache is dropped before each measurement; the device's read-ahead is set to the usual 128 KiB and put back.
 
 Writes bench/results/capped.txt and capped.json. Needs root (control groups, read-ahead, dropping the page cache), cmake and g++
 (make packages-peers)."""
@@ -14,6 +15,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 from peers import PACKAGES, Failure  # noqa: E402
 from run import machine  # noqa: E402
+import link_use  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = "qwen3-30b-a3b:24:0,qwen3-30b-a3b:24:1"
@@ -159,6 +162,19 @@ class Served:
                     "--tokens", "1,2,3", "--max-tokens", tokens + 1, "--ignore-eos", "--temperature", 20, "--seed", seed])
         return json.loads(out.splitlines()[-1])
 
+    @contextlib.contextmanager
+    def traced(self):
+        """The path of a trace of what is done inside, to be read afterwards."""
+        path = self.runtime / "trace.json"
+        tracer = subprocess.Popen([str(self.options.build / "outriderctl"), "trace", "1m", str(path), "--runtime-dir", str(self.runtime)],
+                                  stdout=subprocess.DEVNULL)
+        time.sleep(0.3)
+        try:
+            yield path
+        finally:
+            tracer.send_signal(signal.SIGINT)
+            tracer.wait(60)
+
     def close(self):
         subprocess.run([str(self.options.build / "outrider"), "down", "--runtime-dir", str(self.runtime)], capture_output=True, timeout=120)
         shutil.rmtree(self.runtime, ignore_errors=True)
@@ -169,13 +185,15 @@ def outrider(options, path, share, group, seed):
     try:
         served.generate(1000 + seed, options.warm)
         before, disk = served.stats(), sectors(path)
-        usage = served.generate(seed, options.tokens)["usage"]
+        with served.traced() as trace:
+            usage = served.generate(seed, options.tokens)["usage"]
         after = served.stats()
         decode_s = usage["decode_ns"] / 1e9
         return {"tokens_per_s": options.tokens / decode_s, "mb_per_token": (sectors(path) - disk) / 1e6 / options.tokens,
                 "policy_mb_per_token": (after["bytes_loaded"] - before["bytes_loaded"]) / 1e6 / options.tokens,
                 "hit_rate": (after["hits"] - before["hits"]) / max(1, after["hits"] + after["misses"] - before["hits"] - before["misses"]),
-                "policy": after["policy"], "link": after["link"]}
+                "compute_ms": (usage["decode_ns"] - (after["wait_ns"] - before["wait_ns"])) / 1e6 / options.tokens,
+                "policy": after["policy"], "link": after["link"], **link_use.of(trace)}
     finally:
         served.close()
 
@@ -224,6 +242,8 @@ def table(result):
                     f"  {rate * middle(rows, 'mb_per_token') / 1e3:5.2f} GB/s")
             line += f"  {ours / rate:5.2f} x" if name != "outrider" else f"  hits {100 * middle(rows, 'hit_rate'):.0f}%, {rows[0]['policy']}, {rows[0]['link']}"
             text.append(line)
+            if name == "outrider":
+                text.append("    " + link_use.line({key: middle(rows, key) for key in (*link_use.KEYS, "compute_ms")}))
     return "\n".join(text)
 
 

@@ -1,9 +1,8 @@
-#include "services/expert-cache/transfer.h"
+#include "services/expert-cache/transfer_rings.h"
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
-#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,128 +37,6 @@ static void count(_Atomic uint64_t *counter, uint64_t n)
 	/* The owner is the only writer. */
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
 		memory_order_relaxed);
-}
-
-static bool in_model(const struct transfer *transfer, uint32_t layer, uint32_t expert)
-{
-	const struct slots_geometry *geometry = &transfer->store->geometry;
-	return layer < geometry->n_layers && expert < geometry->n_experts &&
-	       geometry->layers[layer].moe;
-}
-
-/* ---- What peers say. Indices are theirs: each is checked. ---- */
-
-static void take_demand(struct transfer *transfer, const struct slot_demand *demand)
-{
-	struct store *store = transfer->store;
-	uint32_t layer = demand->layer, expert = demand->expert;
-	if (!in_model(transfer, layer, expert))
-		return;
-	if (demand->iteration != store->demand) {
-		/* The verifier has gone on: it waits for none of the earlier ones any more. */
-		store_begin_demand(store, demand->iteration);
-		transfer->n_wanted = 0;
-	}
-	uint32_t slot = store_find(store, layer, expert);
-	struct cache_use use = {.layer = layer,
-		.expert = expert,
-		.tokens = demand->tokens,
-		.slot = slot,
-		.iteration = demand->iteration};
-	store->policy->on_demand(store->policy_state, &use);
-	if (slot != SLOT_NONE) {
-		store_protect(store, slot);
-		return;
-	}
-	if (store_loading(store, layer, expert)) {
-		loads_demand(&transfer->loads, layer, expert);
-		return;
-	}
-	if (transfer->n_wanted == 0)
-		transfer->wanted_since_ns = clock_ns();
-	if (transfer->n_wanted < LIMIT_EXPERTS)
-		transfer->wanted[transfer->n_wanted++] =
-			(struct wanted){demand->layer, demand->expert, demand->time_ns};
-}
-
-static void take_activation(struct transfer *transfer, const struct slot_activation *activation)
-{
-	struct store *store = transfer->store;
-	uint32_t n = activation->n;
-	if (n > SLOT_ACTIVATION_PAIRS)
-		return;
-	if (in_model(transfer, activation->layer, 0))
-		loads_layer(&transfer->loads, activation->layer);
-	for (uint32_t i = 0; i < n; i++) {
-		struct cache_use use = {.layer = activation->layer,
-			.expert = activation->expert_tokens[2 * i],
-			.tokens = activation->expert_tokens[2 * i + 1],
-			.session = activation->session,
-			.iteration = activation->iteration};
-		if (!in_model(transfer, use.layer, use.expert))
-			continue;
-		if (transfer->options.quality)
-			hint_quality_used(transfer->options.quality, use.layer, use.expert,
-				use.iteration, activation->begun_ns);
-		use.slot = store_find(store, use.layer, use.expert);
-		store->policy->on_activation(store->policy_state, &use);
-		store_use(store, &use);
-	}
-}
-
-static void take_hint(struct transfer *transfer, const struct slot_hint *hint)
-{
-	struct store *store = transfer->store;
-	if (!in_model(transfer, hint->layer, hint->expert))
-		return;
-	if (!isfinite(hint->score) || hint->source >= HINT_SOURCES)
-		return;
-	count(&store->slots.header->hints, 1);
-	if (transfer->options.quality && !hint_quality_hinted(transfer->options.quality, hint))
-		return;
-	uint32_t slot = store_find(store, hint->layer, hint->expert);
-	if (slot == SLOT_NONE && store_loading(store, hint->layer, hint->expert))
-		return;
-	struct cache_hint entry = {.layer = hint->layer,
-		.expert = hint->expert,
-		.source = (enum hint_source)hint->source,
-		.score = hint->score,
-		.session = hint->session,
-		.needed_by_ns = hint->needed_by_ns,
-		.iteration = hint->iteration};
-	store->policy->on_hint(store->policy_state, &entry, slot);
-}
-
-/* A ring whose counters somebody has overwritten would read as empty for good. */
-static void mend(struct ring *ring, const char *name)
-{
-	if (ring_mend_consumer(ring))
-		log_limited(LOG_LEVEL_NOTICE, "the ring of %s was corrupt; it begins again", name);
-}
-
-/* Demands before activations: the verifier pushes them in the other order, so every demand that is seen has its
- * layer's activations with it, and choosing a victim knows them. At most one ring's worth of each. */
-static void drain(struct transfer *transfer)
-{
-	struct slots *slots = &transfer->store->slots;
-	mend(&slots->demands, "demands");
-	mend(&slots->activations, "activations");
-	mend(&slots->hints, "hints");
-	mend(&slots->gates, "gate hints");
-	struct slot_demand demand;
-	for (int i = 0; i < SLOTS_DEMAND_RING && ring_get(&slots->demands, &demand, sizeof(demand));
-		i++)
-		take_demand(transfer, &demand);
-	struct slot_activation activation;
-	for (int i = 0; i < SLOTS_ACTIVATION_RING &&
-			ring_get(&slots->activations, &activation, sizeof(activation));
-		i++)
-		take_activation(transfer, &activation);
-	struct slot_hint hint;
-	for (int i = 0; i < SLOTS_HINT_RING && ring_get(&slots->hints, &hint, sizeof(hint)); i++)
-		take_hint(transfer, &hint);
-	for (int i = 0; i < SLOTS_GATE_RING && ring_get(&slots->gates, &hint, sizeof(hint)); i++)
-		take_hint(transfer, &hint);
 }
 
 /* Hints are worth their making only while something has to be loaded. */
@@ -391,7 +268,7 @@ static void work(struct transfer *transfer)
 	uint32_t seen = doorbell_read(&header->work);
 	take_change(transfer);
 	want_hints(transfer);
-	drain(transfer);
+	transfer_drain(transfer);
 	uint64_t now_ns = clock_ns();
 	store_release_held(store, now_ns);
 	start_demanded(transfer, now_ns);

@@ -307,7 +307,7 @@ struct slots_adopted {
 /* [adopt] The owner's successor, once the predecessor is dead: every state word is checked (-EUCLEAN names a bad one:
  * make a new region), table words are made to agree with them, EVICTING becomes EMPTY. Safe while a verifier pins.
  * LOADING slots stay so: reads the dead owner had submitted may still land in them. The owner calls slots_load_fail
- * on each when none can any more (services/expert-cache/store.c gives them new pages). */
+ * on each when none can any more (services/expert-cache/store_open.c gives them new pages). */
 int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
 	struct slots_adopted *adopted, struct error *err);
 

@@ -15,7 +15,7 @@
  *
  * A read the device has not finished outlives the process that submitted it (`landing`), and writes the bytes of the
  * expert it was for. The successor frees a LOADING slot with new pages, so that the read ends in the old ones, or when
- * none can land in it any more: renew_pages, or HELD_NS, in services/expert-cache/store.c.
+ * none can land in it any more: renew_pages, or HELD_NS, in services/expert-cache/store_open.c.
  *
  * breaks: -DNO_QUARANTINE  a successor frees a LOADING slot while a read of the dead may still land in it
  * breaks: -DEVICT_BLIND  the eviction stores EVICTING without comparing: a pin in between is lost

@@ -1,0 +1,51 @@
+"""What a token's time is beside the time of the link under it, from a trace of the processes (outriderctl trace).
+
+The link is busy while at least one expert is on its way. Idle time is told apart by where it lies: at the turn from a token to
+the next one (behind the last wait for an expert and before the first: the last layer, the output matrix, sampling, the first
+layer), which no expert can be asked for before the token is known, and anywhere else."""
+import json
+
+KEYS = ("token_ms", "busy_ms", "turn_idle_ms", "other_idle_ms")
+
+
+def spans(events, *names):
+    return sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e.get("ph") == "X" and e["name"] in names)
+
+
+def union(intervals):
+    out = []
+    for start, end in intervals:
+        if out and start <= out[-1][1]:
+            out[-1][1] = max(out[-1][1], end)
+        else:
+            out.append([start, end])
+    return out
+
+
+def covered(intervals, start, end):
+    return sum(max(0, min(b, end) - max(a, start)) for a, b in intervals)
+
+
+def of(path):
+    """Milliseconds per token: of a token, of it with the link at work, idle at the turn of tokens, idle elsewhere. The first
+    pass is the prompt's, and of the last nobody sees the end."""
+    events = json.loads(path.read_text())
+    events = events["traceEvents"] if isinstance(events, dict) else events
+    link = union(spans(events, "demand", "prefetch"))
+    waits = spans(events, "wait for experts")
+    starts = [start for start, _ in spans(events, "iteration")][1:]
+    sums = dict.fromkeys(KEYS, 0.0)
+    for start, end in zip(starts, starts[1:]):
+        inside = [w for w in waits if start <= w[0] < end]
+        busy = covered(link, start, end)
+        first, last = (inside[0][0], inside[-1][1]) if inside else (end, end)
+        turn = first - start - covered(link, start, first) + end - last - covered(link, last, end)
+        for key, value in zip(KEYS, (end - start, busy, turn, end - start - busy - turn)):
+            sums[key] += value / 1e3 / (len(starts) - 1)
+    return sums
+
+
+def line(row):
+    bound = max(row["busy_ms"], row["compute_ms"])
+    return (f"a token {row['token_ms']:.1f} ms: link at work {row['busy_ms']:.1f}, idle at the turn of tokens {row['turn_idle_ms']:.1f}, "
+            f"idle elsewhere {row['other_idle_ms']:.1f}; without waits {row['compute_ms']:.1f}; {row['token_ms'] / bound:.2f} times the larger")
