@@ -113,7 +113,7 @@ def bench_price(*arguments):
         ids = prompts(1, longest=60)[0] if model == TARGET else [1, 2, 3]
         for threads in map(int, options.threads.split(",")):
             text += price_of(model, ids, tokens, threads, rounds)
-    write("price", " ".join(["bench/run.py price", *arguments]), "\n".join(text))
+    write("price", " ".join(["bench/run.py price", *(Path(a).name for a in arguments)]), "\n".join(text))
 
 
 def bench_cache():

@@ -193,7 +193,8 @@ def outrider(options, path, share, group, seed):
                 "policy_mb_per_token": (after["bytes_loaded"] - before["bytes_loaded"]) / 1e6 / options.tokens,
                 "hit_rate": (after["hits"] - before["hits"]) / max(1, after["hits"] + after["misses"] - before["hits"] - before["misses"]),
                 "compute_ms": (usage["decode_ns"] - (after["wait_ns"] - before["wait_ns"])) / 1e6 / options.tokens,
-                "policy": after["policy"], "link": after["link"], **link_use.of(trace)}
+                "policy": after["policy"], "link": after["link"], "full_gb_per_s": after["link_bytes_per_second"] / 1e9,
+                **link_use.of(trace)}
     finally:
         served.close()
 
@@ -243,7 +244,7 @@ def table(result):
             line += f"  {ours / rate:5.2f} x" if name != "outrider" else f"  hits {100 * middle(rows, 'hit_rate'):.0f}%, {rows[0]['policy']}, {rows[0]['link']}"
             text.append(line)
             if name == "outrider":
-                text.append("    " + link_use.line({key: middle(rows, key) for key in (*link_use.KEYS, "compute_ms")}))
+                text.append("    " + link_use.line(sorted(rows, key=lambda row: row["token_ms"])[len(rows) // 2]))
     return "\n".join(text)
 
 
@@ -270,7 +271,7 @@ def main():
             print("\n" + table(result) + "\n", flush=True)
         head = (f"{facts['cpu']}, {facts['cpus']} CPUs, {facts['memory_gb']} GB; {facts['date']}; {facts['revision']}\n"
                 f"$ bench/peers/capped.py {shlex.join(sys.argv[1:])}\n\nMedians of {options.rounds} rounds in turn, behind {options.warm} tokens; read-ahead 128 KiB; the cap is "
-                f"the share of the experts, all other weights and {ROOM / 1e6:.0f} MB.\n\n")
+                f"the share of the experts, all other weights and {ROOM / 1e6:.0f} MB. The line\nbelow each is of the round whose token time is the middle one.\n\n")
         options.results.mkdir(parents=True, exist_ok=True)
         (options.results / f"{options.name}.txt").write_text(head + "\n\n".join(map(table, results)) + "\n")
         (options.results / f"{options.name}.json").write_text(json.dumps({"machine": facts, "models": results}, indent=1) + "\n")

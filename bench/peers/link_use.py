@@ -46,6 +46,8 @@ def of(path):
 
 
 def line(row):
-    bound = max(row["busy_ms"], row["compute_ms"])
+    """Of one answer, so that its parts add up. full_gb_per_s: what the reader measured meanwhile, with as many reads in the kernel as it allows."""
+    bound, full_ms = max(row["busy_ms"], row["compute_ms"]), row["policy_mb_per_token"] / row["full_gb_per_s"]
     return (f"a token {row['token_ms']:.1f} ms: link at work {row['busy_ms']:.1f}, idle at the turn of tokens {row['turn_idle_ms']:.1f}, "
-            f"idle elsewhere {row['other_idle_ms']:.1f}; without waits {row['compute_ms']:.1f}; {row['token_ms'] / bound:.2f} times the larger")
+            f"idle elsewhere {row['other_idle_ms']:.1f}; without waits {row['compute_ms']:.1f}; {row['token_ms'] / bound:.2f} times the larger; "
+            f"with a full queue ({row['full_gb_per_s']:.2f} GB/s) {full_ms:.1f}")
