@@ -159,8 +159,8 @@ static int start_kv(struct engine *e, struct error *err)
 	struct kv_layout layout = kv_layout_of(
 		e->model, choose_kv_type(e), (e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
 	layout.windows = kv_windows_of(e->model, 1, e->n_batch, layout.n_pages * KV_PAGE_CELLS);
-	size_t bytes = (kv_bytes(&layout) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-	e->kv_memory = aligned_alloc(CACHE_LINE, bytes);
+	size_t bytes = kv_bytes(&layout);
+	e->kv_memory = huge_pages_alloc(bytes);
 	if (!e->kv_memory)
 		return error_set(err, ENOMEM, "no memory for a KV cache of %zu bytes", bytes);
 	int rc = kv_init(&e->kv, e->kv_memory, &layout, true, err);

@@ -1,15 +1,19 @@
 #include "shared/base/huge_pages.h"
 
+#include "shared/base/limits.h"
 #include "shared/base/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #define SHARED_SWITCH "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 #define PRIVATE_SWITCH "/sys/kernel/mm/transparent_hugepage/enabled"
+/* A huge page of x86-64, and of others with small pages of 4 KiB. */
+#define TRANSPARENT_BYTES ((size_t)2 << 20)
 
 /* The pool's default page size and its free pages. Reserved ones are counted among the free but are not. */
 static void read_pool(struct huge_pages *out)
@@ -88,6 +92,20 @@ int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct 
 	out->kind = huge_pages_advise(memory, out->bytes, false);
 	*address = memory;
 	return 0;
+}
+
+void *huge_pages_alloc(size_t bytes)
+{
+	const size_t huge = TRANSPARENT_BYTES;
+	size_t unit = bytes < huge ? CACHE_LINE : huge;
+
+	if (bytes > SIZE_MAX / 2)
+		return NULL;
+	void *memory = aligned_alloc(unit, round_up(bytes, unit));
+	/* What is behind the last whole one may be somebody else's one day. */
+	if (memory && bytes >= huge)
+		(void)madvise(memory, bytes / huge * huge, MADV_HUGEPAGE);
+	return memory;
 }
 
 /* -errno, without a message: there is another way. */

@@ -28,6 +28,10 @@ struct huge_pages {
 /* Private zeroed memory, read and write; -ENOMEM. To be given back with munmap(*address, out->bytes). */
 int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct error *err);
 
+/* Memory to be given back with free(), NULL when there is none: in transparent huge pages as far as it fills them and the
+ * kernel has them, from the start of a cache line on. Never from the pool. */
+void *huge_pages_alloc(size_t bytes);
+
 /* A memfd of bytes that may be sealed, and its first mapping (shared, read and write). Others who map *fd call
  * huge_pages_advise on what they mapped. Of kind HUGE_POOL, out->bytes must be mapped, and offsets are multiples of
  * page_bytes. -errno. */

@@ -1,5 +1,6 @@
 #include "shared/model/attention_split.h"
 
+#include "shared/base/huge_pages.h"
 #include "shared/base/limits.h"
 
 #include <assert.h>
@@ -56,8 +57,8 @@ int attention_memory_get(struct attention_memory *m, const struct kernels *kerne
 	sizes[3] = whole_lines((size_t)m->rows * (v_dim + 2) * sizeof(float));
 	sizes[4] = n_threads * m->scratch_floats * sizeof(float);
 	sizes[5] = (size_t)n_threads * ATTENTION_SPLIT * sizeof(uint32_t);
-	m->memory = aligned_alloc(
-		CACHE_LINE, sizes[0] + sizes[1] + sizes[2] + sizes[3] + sizes[4] + sizes[5]);
+	m->memory =
+		huge_pages_alloc(sizes[0] + sizes[1] + sizes[2] + sizes[3] + sizes[4] + sizes[5]);
 	if (!m->memory)
 		return error_set(err, ENOMEM, "no memory for the attention of a batch of %u tokens",
 			n_tokens);

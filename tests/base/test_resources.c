@@ -2,6 +2,7 @@
 #include "shared/base/cgroup.h"
 #include "shared/base/cpus.h"
 #include "shared/base/huge_pages.h"
+#include "shared/base/limits.h"
 #include "shared/base/memory.h"
 #include "shared/base/nodes.h"
 
@@ -446,6 +447,21 @@ static void memory_is_had_whether_the_pool_has_pages_or_not(void **state)
 	}
 }
 
+static void memory_of_any_size_begins_a_cache_line(void **state)
+{
+	const size_t sizes[] = {1, CACHE_LINE + 1, (2 << 20) - 1, 2 << 20, (4 << 20) + 1};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		unsigned char *memory = huge_pages_alloc(sizes[i]);
+
+		assert_non_null(memory);
+		assert_int_equal((uintptr_t)memory % CACHE_LINE, 0);
+		memset(memory, 1, sizes[i]);
+		free(memory);
+	}
+}
+
 static void more_memory_than_there_can_be_is_refused(void **state)
 {
 	struct huge_pages pages;
@@ -460,6 +476,8 @@ static void more_memory_than_there_can_be_is_refused(void **state)
 	assert_null(address);
 	assert_int_equal(fd, -1);
 	assert_int_equal(huge_pages_map(0, &pages, &address, &err), -EINVAL);
+	assert_null(huge_pages_alloc(SIZE_MAX));
+	assert_null(huge_pages_alloc((size_t)1 << 60));
 }
 
 int main(void)
@@ -488,6 +506,7 @@ int main(void)
 		cmocka_unit_test_setup(too_many_threads_are_noticed_and_no_others, empty_directory),
 		cmocka_unit_test_setup(
 			memory_is_had_whether_the_pool_has_pages_or_not, empty_directory),
+		cmocka_unit_test(memory_of_any_size_begins_a_cache_line),
 		cmocka_unit_test_setup(more_memory_than_there_can_be_is_refused, empty_directory),
 	};
 
