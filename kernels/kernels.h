@@ -220,11 +220,11 @@ struct kernels {
 	 * (i, i + n_rot / 2), else (2i, 2i + 1). a' = fma(a, c, -(b * s)); b' = fma(a, s, b * c). */
 	void (*rope)(float *head, const float *cos_sin, uint32_t n_rot, bool neox);
 
-	/* out[i] = g[i] * (1 / (1 + exp(-g[i]))) * u[i], multiplied left to right. */
+	/* out[i] = g[i] * (1 / (1 + exp(-g[i]))) * u[i], multiplied left to right; out may be g. */
 	void (*silu_mul)(const float *g, const float *u, uint32_t n, float *out);
 
 	/* g' = min(g[i], 7), u' = min(max(u[i], -7), 7); out[i] = g' * (1 / (1 + exp(-(1.702 * g')))) * (u' + 1),
-	 * multiplied left to right. A NaN stays one. */
+	 * multiplied left to right; out may be g. A NaN stays one. */
 	void (*swiglu_oai)(const float *g, const float *u, uint32_t n, float *out);
 
 	/* In place: 1 / (1 + exp(-x[i])). */

@@ -27,9 +27,9 @@ struct ffn_task {
 	uint32_t first, n; /* its assignments */
 };
 
-/* Rows first..last-1 of one product or ffn task. */
+/* Rows first..last-1 of one product or ffn task, for n of its tokens from `token` on. */
 struct work_item {
-	uint32_t task, first, last;
+	uint32_t task, first, last, token, n;
 };
 
 /* Hands out pieces of one allocation; with base NULL it only counts. */
@@ -95,7 +95,7 @@ struct forward {
 	uint32_t *main_roots; /* [T] */
 
 	/* Rows by assignment: by expert, then by token; behind them the shared expert's, by token. */
-	float *gate, *up, *act; /* [A][ff_max] */
+	float *act; /* [A][ff_max]; NULL when all `down` take quantised activations */
 	struct q8_block *act_q8; /* [A][ff_max / 32] */
 	float *down; /* [T][n_experts_used][D], by token and rank */
 	uint32_t *assigned; /* [A] token * n_experts_used + rank */
@@ -105,7 +105,7 @@ struct forward {
 	float **q_rows, **k_rows, **v_rows, **out_rows, **router_rows, **shared_rows; /* [T] */
 	const float **hidden_rows; /* [T] */
 	struct activation *in_rows, *act_rows; /* [A] */
-	float **gate_rows, **up_rows, **down_rows; /* [A] */
+	float **down_rows; /* [A] */
 
 	/* One layer's experts. */
 	uint16_t *distinct, *distinct_tokens; /* [n_experts] */
@@ -123,13 +123,17 @@ struct forward {
 	struct product *products; /* [max(3, n_experts)] */
 	struct work_item *items;
 	uint32_t n_items;
+	float *gate_up; /* [threads][2][WORK_FFN_FLOATS] */
 
 	struct attention_memory attention;
 	struct attention_token *attention_tokens; /* [T] */
 };
 
 enum {
-	WORK_ITEMS = 4, /* items per thread, at most */
+	WORK_ITEMS = 128, /* items per thread, at most */
+	/* Of gate's rows, and of up's, that a thread works out before it goes on to what follows: they stay in its second-level
+	 * cache. */
+	WORK_FFN_FLOATS = 16 << 10,
 };
 /* A step has at most this many items: rounding adds one per task at most. */
 #define WORK_ITEMS_MAX(threads, tasks) ((size_t)(threads)*WORK_ITEMS * 2 + (tasks))

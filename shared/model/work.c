@@ -1,26 +1,33 @@
 /*
  * Cutting the work of a step into items for the pool. An item is at least WORK_ITEM_BYTES of weights or rows touched
- * (weights count once per token), so that a tiny model is not spent on hand-overs, and there are at most
- * WORK_ITEMS (forward_internal.h) per thread, so that the last one is short. What is smaller altogether stays on the
- * calling thread.
+ * (weights count once per token), so that a tiny model is not spent on hand-overs. A thread gets WORK_ITEMS_FEW, and more
+ * (up to WORK_ITEMS of forward_internal.h) only of WORK_ITEM_LARGE, so that threads end together: what the last item
+ * takes is waited for. What is smaller altogether stays on the calling thread.
  */
 #include "shared/model/forward_internal.h"
 
 enum {
 	/* A hand-over to a spinning thread costs about a microsecond, in which one core reads this from its cache. */
 	WORK_ITEM_BYTES = 16 << 10,
+	WORK_ITEM_LARGE = 4 << 20,
+	WORK_ITEMS_FEW = 4,
 	/* Rows are cut in multiples of this: a whole number of Q8 blocks, and of any kernel's row group. */
 	WORK_ROWS = 32,
+	/* Tokens likewise: so many share a reading of the weights (matmul of kernels.h). */
+	WORK_TOKENS = 64,
 };
 
 /* How many items to make of so many bytes. */
 static uint32_t item_count(const struct forward *f, uint64_t bytes)
 {
-	uint64_t n = bytes / WORK_ITEM_BYTES;
+	uint64_t n = bytes / WORK_ITEM_BYTES, n_large = bytes / WORK_ITEM_LARGE;
+	uint64_t few = (uint64_t)f->n_threads * WORK_ITEMS_FEW;
 	uint64_t most = (uint64_t)f->n_threads * WORK_ITEMS;
 	if (f->n_threads == 1 || n < 2)
 		return 1;
-	return (uint32_t)(n < most ? n : most);
+	if (n <= few)
+		return (uint32_t)n;
+	return (uint32_t)(n_large < few ? few : n_large < most ? n_large : most);
 }
 
 struct token_work {
@@ -78,18 +85,27 @@ void work_items(struct forward *f, uint32_t n, size_t bytes,
 		run(f, items_part, &work, work.n_parts);
 }
 
-/* Rows of a task so that an item touches about `target` bytes. */
-static void cut_rows(
-	struct forward *f, uint32_t task, uint32_t rows, uint64_t bytes, uint64_t target)
+/* A task's rows and tokens so that an item touches about `target` bytes; 0: all is one item. Items of the same rows go one
+ * behind the other: a thread mostly finds the weights in its cache. */
+static void cut_task(struct forward *f, uint32_t task, uint32_t rows, uint32_t tokens,
+	uint64_t bytes, uint64_t target)
 {
-	uint32_t blocks = (rows + WORK_ROWS - 1) / WORK_ROWS;
+	uint64_t row_blocks = (rows + WORK_ROWS - 1) / WORK_ROWS;
+	uint64_t token_blocks = (tokens + WORK_TOKENS - 1) / WORK_TOKENS;
 	uint64_t n = target ? bytes / target : 1;
-	n = n < 1 ? 1 : n > blocks ? blocks : n;
-	for (uint64_t i = 0; i < n; i++) {
-		uint64_t first = blocks * i / n * WORK_ROWS;
-		uint64_t last = blocks * (i + 1) / n * WORK_ROWS;
-		f->items[f->n_items++] = (struct work_item){
-			task, (uint32_t)first, (uint32_t)(last < rows ? last : rows)};
+	n = n < 1 ? 1 : n;
+	uint64_t token_cuts = n < token_blocks ? n : token_blocks;
+	uint64_t row_cuts = n / token_cuts < row_blocks ? n / token_cuts : row_blocks;
+	for (uint64_t i = 0; i < row_cuts * token_cuts; i++) {
+		uint64_t row = i / token_cuts, token = i % token_cuts;
+		uint32_t last = (uint32_t)(row_blocks * (row + 1) / row_cuts * WORK_ROWS);
+		uint32_t end = (uint32_t)(token_blocks * (token + 1) / token_cuts * WORK_TOKENS);
+		struct work_item *item = &f->items[f->n_items++];
+		item->task = task;
+		item->first = (uint32_t)(row_blocks * row / row_cuts * WORK_ROWS);
+		item->last = last < rows ? last : rows;
+		item->token = (uint32_t)(token_blocks * token / token_cuts * WORK_TOKENS);
+		item->n = (end < tokens ? end : tokens) - item->token;
 	}
 }
 
@@ -104,7 +120,7 @@ static void products_item(void *arg, uint32_t item, uint32_t thread)
 	const struct work_item *i = &f->items[item];
 	const struct product *p = &f->products[i->task];
 	(void)thread;
-	f->kernels->matmul(&p->w, i->first, i->last, p->x, p->n, p->y);
+	f->kernels->matmul(&p->w, i->first, i->last, p->x + i->token, i->n, p->y + i->token);
 }
 
 /* The cut items: on the pool, or here when they are too little for it. */
@@ -126,10 +142,58 @@ void work_products(struct forward *f, uint32_t n)
 	uint32_t parts = item_count(f, bytes);
 	f->n_items = 0;
 	for (uint32_t i = 0; i < n; i++)
-		cut_rows(f, i, f->products[i].w.rows,
+		cut_task(f, i, f->products[i].w.rows, f->products[i].n,
 			product_bytes(&f->products[i].w, f->products[i].n),
 			parts > 1 ? bytes / parts : 0);
 	run_items(f, products_item, parts);
+}
+
+/* Rows first..last-1 of a matrix as one of their own; first is a multiple of WORK_ROWS, where tiles may begin. */
+static struct matrix rows_of(const struct matrix *w, uint32_t first, uint32_t last)
+{
+	struct matrix part = *w;
+	part.rows = last - first;
+	part.data = (const unsigned char *)w->data + first * w->row_bytes;
+	return part;
+}
+
+/* What comes between gate and up and down, for rows row.. of assignment a; gate and up are overwritten. */
+static void activate(const struct forward *f, const struct ffn_task *task, uint32_t a, uint32_t row,
+	uint32_t rows, float *gate, float *up)
+{
+	const struct kernels *kernels = f->kernels;
+	size_t at = (size_t)a * f->ff_max + row;
+	bool quantise = forward_quantised(&task->down);
+	float *act = quantise ? gate : f->act + at;
+	if (task->gate_bias)
+		kernels->add(gate, task->gate_bias + row, rows);
+	if (task->up_bias)
+		kernels->add(up, task->up_bias + row, rows);
+	if (f->model->config.arch->activation == ACTIVATION_SWIGLU_OAI)
+		kernels->swiglu_oai(gate, up, rows, act);
+	else
+		kernels->silu_mul(gate, up, rows, act);
+	/* Blocks are quantised one by one, and a cut falls between blocks. */
+	if (quantise)
+		kernels->quantise_q8(act, rows, f->act_q8 + at / Q8_BLOCK);
+}
+
+/* Rows first..last-1 for n <= WORK_TOKENS assignments from `a` on, in the memory of a thread. */
+static void ffn_rows(const struct forward *f, const struct ffn_task *task, uint32_t a, uint32_t n,
+	uint32_t first, uint32_t last, float *memory)
+{
+	struct matrix gate = rows_of(&task->gate, first, last);
+	struct matrix up = rows_of(&task->up, first, last);
+	uint32_t rows = last - first;
+	float *gate_rows[WORK_TOKENS], *up_rows[WORK_TOKENS];
+	for (uint32_t t = 0; t < n; t++) {
+		gate_rows[t] = memory + (size_t)t * rows;
+		up_rows[t] = gate_rows[t] + WORK_FFN_FLOATS;
+	}
+	f->kernels->matmul(&gate, 0, rows, f->in_rows + a, n, gate_rows);
+	f->kernels->matmul(&up, 0, rows, f->in_rows + a, n, up_rows);
+	for (uint32_t t = 0; t < n; t++)
+		activate(f, task, a + t, first, rows, gate_rows[t], up_rows[t]);
 }
 
 static void ffn_item(void *arg, uint32_t item, uint32_t thread)
@@ -137,27 +201,13 @@ static void ffn_item(void *arg, uint32_t item, uint32_t thread)
 	const struct forward *f = arg;
 	const struct work_item *i = &f->items[item];
 	const struct ffn_task *task = &f->ffn[i->task];
-	const struct kernels *kernels = f->kernels;
-	uint32_t rows = i->last - i->first;
-	bool quantise = forward_quantised(&task->down);
-	(void)thread;
-	kernels->matmul(&task->gate, i->first, i->last, f->in_rows + task->first, task->n,
-		f->gate_rows + task->first);
-	kernels->matmul(&task->up, i->first, i->last, f->in_rows + task->first, task->n,
-		f->up_rows + task->first);
-	for (uint32_t a = task->first; a < task->first + task->n; a++) {
-		size_t at = (size_t)a * f->ff_max + i->first;
-		if (task->gate_bias)
-			kernels->add(f->gate + at, task->gate_bias + i->first, rows);
-		if (task->up_bias)
-			kernels->add(f->up + at, task->up_bias + i->first, rows);
-		if (f->model->config.arch->activation == ACTIVATION_SWIGLU_OAI)
-			kernels->swiglu_oai(f->gate + at, f->up + at, rows, f->act + at);
-		else
-			kernels->silu_mul(f->gate + at, f->up + at, rows, f->act + at);
-		/* Blocks are quantised one by one, and a cut falls between blocks. */
-		if (quantise)
-			kernels->quantise_q8(f->act + at, rows, f->act_q8 + at / Q8_BLOCK);
+	float *memory = f->gate_up + (size_t)thread * 2 * WORK_FFN_FLOATS;
+	for (uint32_t t = 0; t < i->n; t += WORK_TOKENS) {
+		uint32_t n = i->n - t < WORK_TOKENS ? i->n - t : WORK_TOKENS;
+		uint32_t step = WORK_FFN_FLOATS / n / WORK_ROWS * WORK_ROWS;
+		for (uint32_t row = i->first; row < i->last; row += step)
+			ffn_rows(f, task, task->first + i->token + t, n, row,
+				row + step < i->last ? row + step : i->last, memory);
 	}
 }
 
@@ -169,7 +219,8 @@ void work_ffn(struct forward *f, uint32_t n)
 	uint32_t parts = item_count(f, bytes);
 	f->n_items = 0;
 	for (uint32_t i = 0; i < n; i++)
-		cut_rows(f, i, f->ffn[i].gate.rows, 2 * product_bytes(&f->ffn[i].gate, f->ffn[i].n),
+		cut_task(f, i, f->ffn[i].gate.rows, f->ffn[i].n,
+			2 * product_bytes(&f->ffn[i].gate, f->ffn[i].n),
 			parts > 1 ? bytes / parts : 0);
 	run_items(f, ffn_item, parts);
 }
