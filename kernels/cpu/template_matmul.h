@@ -11,8 +11,19 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* Activation rows that stay in the first-level cache while the weight rows go by. */
+/* Activation rows that stay in the caches while the weight rows go by. */
 #define MATMUL_BLOCK 64
+
+/* So many columns of so many rows of both, and their sums, stay in the first-level cache together: long rows do not, and
+ * tiles of them wait for the second level. */
+#define MATMUL_COLUMNS 512
+#define MATMUL_PANEL_ROWS 32
+#define MATMUL_PANEL_TOKENS 8
+
+struct panel {
+	struct v16 sum[MATMUL_PANEL_ROWS / MATMUL_ROWS][MATMUL_PANEL_TOKENS / MATMUL_TOKENS]
+		      [MATMUL_ROWS][MATMUL_TOKENS];
+};
 
 ALWAYS_INLINE struct v16 weights_16(enum tensor_type type, const uint8_t *row, uint32_t k)
 {
@@ -33,35 +44,46 @@ ALWAYS_INLINE struct v16 weights_n(
 	return type == TENSOR_F16 ? v16_load_f16_n(p, n) : v16_load_bf16_n(p, n);
 }
 
-/* y[t][row + r] for r < R, t < T; T and R are constants where this is inlined. */
-ALWAYS_INLINE void matmul_tile(enum tensor_type type, const struct matrix *w, uint32_t row,
-	const uint32_t R, const struct activation *x, const uint32_t T, float *const *y)
+/* Adds columns from..to-1 of R rows and T activation rows to their sums; from is a multiple of 16, T and R are constants
+ * where this is inlined. */
+ALWAYS_INLINE void tile_columns(enum tensor_type type, const uint8_t *weights, size_t row_bytes,
+	const uint32_t R, const struct activation *x, const uint32_t T, uint32_t from, uint32_t to,
+	struct v16 sum[MATMUL_ROWS][MATMUL_TOKENS])
 {
-	const uint8_t *weights = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
-	struct v16 sum[MATMUL_ROWS][MATMUL_TOKENS], in[MATMUL_TOKENS];
-	uint32_t k = 0, left;
+	struct v16 in[MATMUL_TOKENS];
+	uint32_t k = from, left;
 
-	for (uint32_t r = 0; r < R; r++)
-		for (uint32_t t = 0; t < T; t++)
-			sum[r][t] = v16_set1(0);
-	for (; k + 16 <= w->cols; k += 16) {
+	for (; k + 16 <= to; k += 16) {
 		for (uint32_t t = 0; t < T; t++)
 			in[t] = v16_load(x[t].f32 + k);
 		for (uint32_t r = 0; r < R; r++) {
-			struct v16 wide = weights_16(type, weights + r * w->row_bytes, k);
+			struct v16 wide = weights_16(type, weights + r * row_bytes, k);
 
 			for (uint32_t t = 0; t < T; t++)
 				sum[r][t] = v16_fma(wide, in[t], sum[r][t]);
 		}
 	}
-	left = w->cols - k;
+	left = to - k;
 	for (uint32_t r = 0; left && r < R; r++) {
-		struct v16 wide = weights_n(type, weights + r * w->row_bytes, k, left);
+		struct v16 wide = weights_n(type, weights + r * row_bytes, k, left);
 
 		for (uint32_t t = 0; t < T; t++)
 			sum[r][t] =
 				v16_fma_n(wide, v16_load_n(x[t].f32 + k, left), sum[r][t], left);
 	}
+}
+
+/* y[t][row + r] for r < R, t < T. */
+ALWAYS_INLINE void matmul_tile(enum tensor_type type, const struct matrix *w, uint32_t row,
+	const uint32_t R, const struct activation *x, const uint32_t T, float *const *y)
+{
+	const uint8_t *weights = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
+	struct v16 sum[MATMUL_ROWS][MATMUL_TOKENS];
+
+	for (uint32_t r = 0; r < R; r++)
+		for (uint32_t t = 0; t < T; t++)
+			sum[r][t] = v16_set1(0);
+	tile_columns(type, weights, w->row_bytes, R, x, T, 0, w->cols, sum);
 	for (uint32_t r = 0; r < R; r++)
 		for (uint32_t t = 0; t < T; t++)
 			y[t][row + r] = v16_sum(sum[r][t]);
@@ -80,18 +102,69 @@ ALWAYS_INLINE void matmul_rows(enum tensor_type type, const struct matrix *w, ui
 		matmul_tile(type, w, row, R, x + t, 1, y + t);
 }
 
+/* Columns from..to-1 of a panel of rows, MATMUL_PANEL_ROWS or what is left, and MATMUL_PANEL_TOKENS activation rows. */
+ALWAYS_INLINE void panel_columns(enum tensor_type type, const struct matrix *w, uint32_t row,
+	uint32_t rows, const struct activation *x, uint32_t from, uint32_t to, struct panel *panel)
+{
+	const uint8_t *weights = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
+
+	for (uint32_t r = 0; r < rows; r += MATMUL_ROWS)
+		for (uint32_t t = 0; t < MATMUL_PANEL_TOKENS; t += MATMUL_TOKENS) {
+			struct v16(*kept)[MATMUL_TOKENS] =
+				panel->sum[r / MATMUL_ROWS][t / MATMUL_TOKENS];
+			struct v16 sum[MATMUL_ROWS][MATMUL_TOKENS];
+
+			for (uint32_t i = 0; i < MATMUL_ROWS; i++)
+				for (uint32_t j = 0; j < MATMUL_TOKENS; j++)
+					sum[i][j] = from == 0 ? v16_set1(0) : kept[i][j];
+			tile_columns(type, weights + r * w->row_bytes, w->row_bytes, MATMUL_ROWS,
+				x + t, MATMUL_TOKENS, from, to, sum);
+			for (uint32_t i = 0; i < MATMUL_ROWS; i++)
+				for (uint32_t j = 0; j < MATMUL_TOKENS; j++)
+					kept[i][j] = sum[i][j];
+		}
+}
+
+/* rows: a multiple of MATMUL_ROWS, MATMUL_PANEL_ROWS at most. */
+ALWAYS_INLINE void matmul_panel(enum tensor_type type, const struct matrix *w, uint32_t row,
+	uint32_t rows, const struct activation *x, float *const *y)
+{
+	struct panel panel;
+
+	for (uint32_t k = 0; k < w->cols; k += MATMUL_COLUMNS)
+		panel_columns(type, w, row, rows, x, k,
+			w->cols - k < MATMUL_COLUMNS ? w->cols : k + MATMUL_COLUMNS, &panel);
+	for (uint32_t r = 0; r < rows; r++)
+		for (uint32_t t = 0; t < MATMUL_PANEL_TOKENS; t++)
+			y[t][row + r] = v16_sum(panel.sum[r / MATMUL_ROWS][t / MATMUL_TOKENS]
+							 [r % MATMUL_ROWS][t % MATMUL_TOKENS]);
+}
+
+/* n <= MATMUL_BLOCK */
+ALWAYS_INLINE void matmul_block(enum tensor_type type, const struct matrix *w, uint32_t first,
+	uint32_t last, const struct activation *x, uint32_t n, float *const *y)
+{
+	uint32_t panels = w->cols > MATMUL_COLUMNS ? n / MATMUL_PANEL_TOKENS : 0;
+	uint32_t t = panels * MATMUL_PANEL_TOKENS, row = first, rows;
+
+	for (; row + MATMUL_ROWS <= last; row += rows) {
+		rows = last - row < MATMUL_PANEL_ROWS ? last - row : MATMUL_PANEL_ROWS;
+		rows -= rows % MATMUL_ROWS;
+		for (uint32_t i = 0; i < t; i += MATMUL_PANEL_TOKENS)
+			matmul_panel(type, w, row, rows, x + i, y + i);
+		for (uint32_t r = 0; t < n && r < rows; r += MATMUL_ROWS)
+			matmul_rows(type, w, row + r, MATMUL_ROWS, x + t, n - t, y + t);
+	}
+	for (; row < last; row++)
+		matmul_rows(type, w, row, 1, x, n, y);
+}
+
 ALWAYS_INLINE void matmul_plain_typed(enum tensor_type type, const struct matrix *w, uint32_t first,
 	uint32_t last, const struct activation *x, uint32_t n, float *const *y)
 {
-	for (uint32_t t = 0; t < n; t += MATMUL_BLOCK) {
-		uint32_t some = n - t < MATMUL_BLOCK ? n - t : MATMUL_BLOCK;
-		uint32_t row = first;
-
-		for (; row + MATMUL_ROWS <= last; row += MATMUL_ROWS)
-			matmul_rows(type, w, row, MATMUL_ROWS, x + t, some, y + t);
-		for (; row < last; row++)
-			matmul_rows(type, w, row, 1, x + t, some, y + t);
-	}
+	for (uint32_t t = 0; t < n; t += MATMUL_BLOCK)
+		matmul_block(type, w, first, last, x + t,
+			n - t < MATMUL_BLOCK ? n - t : MATMUL_BLOCK, y + t);
 }
 
 static void matmul_f32(const struct matrix *w, uint32_t first, uint32_t last,

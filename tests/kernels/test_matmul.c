@@ -204,6 +204,30 @@ static void every_backend_equals_the_definition_to_the_bit(void **state)
 	sweep(ORDINARY, 2);
 }
 
+/* Backends keep the sums of long rows of many tokens aside, between one part of the columns and the next. */
+static void long_plain_rows_are_the_definition(void **state)
+{
+	const uint32_t all_cols[] = {512, 513, 528, 1000, COLS_MAX};
+	const uint32_t counts[] = {7, 8, 9, 17};
+	struct problem *p = malloc(sizeof(*p));
+	uint64_t rng = 9;
+
+	(void)state;
+	assert_non_null(p);
+	for (size_t i = 0; all_types[i] != TENSOR_Q8_0; i++)
+		for (size_t c = 0; c < sizeof(all_cols) / sizeof(all_cols[0]); c++)
+			for (size_t n = 0; n < sizeof(counts) / sizeof(counts[0]); n++) {
+				problem_init(p, all_types[i], ROWS_MAX, all_cols[c], counts[n],
+					c % 2 ? ORDINARY : EXTREME, &rng);
+				for (size_t b = 0; backend(b); b++) {
+					check(p, backend(b), 0, ROWS_MAX);
+					check(p, backend(b), 5, 5 + random_below(&rng, 60));
+				}
+				problem_exit(p);
+			}
+	free(p);
+}
+
 static void extreme_weights_and_scales_give_the_same_bits_everywhere(void **state)
 {
 	(void)state;
@@ -340,6 +364,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_backend_equals_the_definition_to_the_bit),
+		cmocka_unit_test(long_plain_rows_are_the_definition),
 		cmocka_unit_test(extreme_weights_and_scales_give_the_same_bits_everywhere),
 		cmocka_unit_test(the_largest_sums_of_a_run_are_exact),
 		cmocka_unit_test(a_row_has_the_same_bits_alone_and_in_any_batch),
