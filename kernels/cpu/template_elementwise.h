@@ -73,19 +73,28 @@ static void op_layer_norm(
 			n - i);
 }
 
+/* Pair i is a[i * step], b[i * step]; step is a constant where this is inlined, so that pairs that lie one behind the other
+ * are turned many at once. */
+static inline __attribute__((always_inline)) void rope_pairs(float *restrict a, float *restrict b,
+	const uint32_t step, const float *restrict cos_sin, uint32_t pairs)
+{
+	for (uint32_t i = 0; i < pairs; i++) {
+		float c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+		float first = a[i * step], second = b[i * step];
+
+		a[i * step] = fma32(first, c, -(second * s));
+		b[i * step] = fma32(first, s, second * c);
+	}
+}
+
 static void op_rope(float *head, const float *cos_sin, uint32_t n_rot, bool neox)
 {
 	uint32_t pairs = n_rot / 2;
-	uint32_t step = neox ? 1 : 2, apart = neox ? pairs : 1;
 
-	for (uint32_t i = 0; i < pairs; i++) {
-		float c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
-		float *a = head + (size_t)i * step, *b = a + apart;
-		float turned = fma32(*a, c, -(*b * s));
-
-		*b = fma32(*a, s, *b * c);
-		*a = turned;
-	}
+	if (neox)
+		rope_pairs(head, head + pairs, 1, cos_sin, pairs);
+	else
+		rope_pairs(head, head + 1, 2, cos_sin, pairs);
 }
 
 static inline struct v16 silu_mul_16(struct v16 g, struct v16 u)
