@@ -203,6 +203,7 @@ struct kernels {
 	 * multiples of 16 rows are fastest. */
 	void (*matmul)(const struct matrix *w, uint32_t first, uint32_t last,
 		const struct activation *x, uint32_t n, float *const *y);
+	bool matmul_f32; /* it reads x->f32, whatever the weights are */
 
 	/* out[cols] = row of w as float32 (embedding look-up). */
 	void (*dequantise_row)(const struct matrix *w, uint32_t row, float *out);

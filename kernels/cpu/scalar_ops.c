@@ -84,4 +84,4 @@ static void reference_matmul(const struct matrix *w, uint32_t first, uint32_t la
 				n - t < REFERENCE_TOKENS ? n - t : REFERENCE_TOKENS, y + t);
 }
 
-OPS_TABLE(reference, reference_matmul);
+OPS_TABLE(reference, reference_matmul, true);

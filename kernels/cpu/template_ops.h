@@ -4,12 +4,13 @@
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/cpu.h"
 
-#define OPS_TABLE_(backend, product)                        \
+#define OPS_TABLE_(backend, product, f32)                   \
 	const struct kernels kernels_##backend = {          \
 		.name = #backend,                           \
 		.supported = kernels_##backend##_supported, \
 		.quantise_q8 = op_quantise_q8,              \
 		.matmul = product,                          \
+		.matmul_f32 = f32,                          \
 		.dequantise_row = kernels_dequantise_row,   \
 		.rms_norm = op_rms_norm,                    \
 		.layer_norm = op_layer_norm,                \
@@ -33,6 +34,6 @@
 		.kv_store = op_kv_store,                    \
 		.kv_store_turned = op_kv_store_turned,      \
 	}
-#define OPS_TABLE(backend, product) OPS_TABLE_(backend, product)
+#define OPS_TABLE(backend, product, f32) OPS_TABLE_(backend, product, f32)
 
-OPS_TABLE(BACKEND, op_matmul);
+OPS_TABLE(BACKEND, op_matmul, false);

@@ -7,9 +7,9 @@
 #include <string.h>
 
 /* Whether a feed-forward's last product takes float32 activations. */
-static bool plain_down(const struct model *model)
+static bool plain_down(const struct model *model, const struct kernels *kernels)
 {
-	bool any = false;
+	bool any = kernels->matmul_f32;
 	for (uint32_t i = 0; i < model->config.n_layers; i++) {
 		const struct layer *layer = &model->layers[i];
 		const struct matrix *downs[] = {
@@ -49,7 +49,7 @@ static void layout(struct forward *f, struct carve *c)
 	CARVE(c, f->on_main, T);
 	CARVE(c, f->has_main_child, T);
 	CARVE(c, f->main_roots, T);
-	if (plain_down(f->model))
+	if (plain_down(f->model, f->kernels))
 		CARVE(c, f->act, A * f->ff_max);
 	CARVE(c, f->act_q8, A * (f->ff_max / Q8_BLOCK));
 	CARVE(c, f->down, T * k * D);

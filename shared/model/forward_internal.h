@@ -95,7 +95,7 @@ struct forward {
 	uint32_t *main_roots; /* [T] */
 
 	/* Rows by assignment: by expert, then by token; behind them the shared expert's, by token. */
-	float *act; /* [A][ff_max]; NULL when all `down` take quantised activations */
+	float *act; /* [A][ff_max]; NULL when every `down` is multiplied with quantised activations */
 	struct q8_block *act_q8; /* [A][ff_max / 32] */
 	float *down; /* [T][n_experts_used][D], by token and rank */
 	uint32_t *assigned; /* [A] token * n_experts_used + rank */

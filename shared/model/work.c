@@ -164,7 +164,7 @@ static void activate(const struct forward *f, const struct ffn_task *task, uint3
 	const struct kernels *kernels = f->kernels;
 	size_t at = (size_t)a * f->ff_max + row;
 	bool quantise = forward_quantised(&task->down);
-	float *act = quantise ? gate : f->act + at;
+	float *act = f->act ? f->act + at : gate;
 	if (task->gate_bias)
 		kernels->add(gate, task->gate_bias + row, rows);
 	if (task->up_bias)
