@@ -14,6 +14,8 @@
 #define PRIVATE_SWITCH "/sys/kernel/mm/transparent_hugepage/enabled"
 /* A huge page of x86-64, and of others with small pages of 4 KiB. */
 #define TRANSPARENT_BYTES ((size_t)2 << 20)
+/* A huge page is there as a whole as soon as one byte of it is: of less than this, that weighs more than it saves. */
+#define TRANSPARENT_LEAST ((size_t)16 << 20)
 
 /* The pool's default page size and its free pages. Reserved ones are counted among the free but are not. */
 static void read_pool(struct huge_pages *out)
@@ -97,13 +99,13 @@ int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct 
 void *huge_pages_alloc(size_t bytes)
 {
 	const size_t huge = TRANSPARENT_BYTES;
-	size_t unit = bytes < huge ? CACHE_LINE : huge;
+	size_t unit = bytes < TRANSPARENT_LEAST ? CACHE_LINE : huge;
 
 	if (bytes > SIZE_MAX / 2)
 		return NULL;
 	void *memory = aligned_alloc(unit, round_up(bytes, unit));
 	/* What is behind the last whole one may be somebody else's one day. */
-	if (memory && bytes >= huge)
+	if (memory && bytes >= TRANSPARENT_LEAST)
 		(void)madvise(memory, bytes / huge * huge, MADV_HUGEPAGE);
 	return memory;
 }

@@ -28,8 +28,8 @@ struct huge_pages {
 /* Private zeroed memory, read and write; -ENOMEM. To be given back with munmap(*address, out->bytes). */
 int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct error *err);
 
-/* Memory to be given back with free(), NULL when there is none: in transparent huge pages as far as it fills them and the
- * kernel has them, from the start of a cache line on. Never from the pool. */
+/* Memory to be given back with free(), NULL when there is none, from the start of a cache line on: much of it in transparent
+ * huge pages as far as it fills them and the kernel has them. Never from the pool. */
 void *huge_pages_alloc(size_t bytes);
 
 /* A memfd of bytes that may be sealed, and its first mapping (shared, read and write). Others who map *fd call
