@@ -171,23 +171,31 @@ static void draw_totals(struct sink *sink, const struct look *look, const struct
 			look->policy->policy_state->records_lost);
 }
 
+static void draw_session(
+	struct sink *sink, const struct look *look, const Outrider__Session *session)
+{
+	const Outrider__Session *s = session;
+	const Outrider__PolicySession *p = policy_of(look, s->uid);
+	char utility[16];
+
+	line(sink, false, "%-20" PRIu64 " %-8s %5u/%-5u %2u %-6s %3.0f%% %5s %-7s %7.1f", s->uid,
+		s->state, s->output_tokens, s->max_tokens, s->k, s->draft_method,
+		s->drafted ? 100.0 * (double)s->accepted / (double)s->drafted : 0.0,
+		ctl_measured(p ? (double)p->utility : 0, 2, utility, sizeof utility),
+		p ? p->phase : "-", (double)s->tokens_per_s);
+}
+
+/* Those that have ended come last: they are kept for a while, and a screen has few lines. */
 static void draw_sessions(struct sink *sink, const struct look *look)
 {
 	const Outrider__Sessions *all = look->sessions ? look->sessions->sessions : NULL;
 
 	line(sink, true, "%-20s %-8s %11s %2s %-6s %4s %5s %-7s %7s", "SESSION", "STATE", "TOKENS",
 		"K", "DRAFT", "ACC", "UTIL", "PHASE", "TOK/S");
-	for (size_t i = 0; all && i < all->n_sessions; i++) {
-		const Outrider__Session *s = all->sessions[i];
-		const Outrider__PolicySession *p = policy_of(look, s->uid);
-		char utility[16];
-
-		line(sink, false, "%-20" PRIu64 " %-8s %5u/%-5u %2u %-6s %3.0f%% %5s %-7s %7.1f",
-			s->uid, s->state, s->output_tokens, s->max_tokens, s->k, s->draft_method,
-			s->drafted ? 100.0 * (double)s->accepted / (double)s->drafted : 0.0,
-			ctl_measured(p ? (double)p->utility : 0, 2, utility, sizeof utility),
-			p ? p->phase : "-", (double)s->tokens_per_s);
-	}
+	for (int ended = 0; all && ended <= 1; ended++)
+		for (size_t i = 0; i < all->n_sessions; i++)
+			if ((strcmp(all->sessions[i]->state, "done") == 0) == ended)
+				draw_session(sink, look, all->sessions[i]);
 }
 
 static void draw(struct sink *sink, const struct look *look, const struct look *before)

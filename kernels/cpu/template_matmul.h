@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 
 #include <assert.h>
+#include <string.h>
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -116,7 +117,7 @@ ALWAYS_INLINE void panel_columns(enum tensor_type type, const struct matrix *w, 
 
 			for (uint32_t i = 0; i < MATMUL_ROWS; i++)
 				for (uint32_t j = 0; j < MATMUL_TOKENS; j++)
-					sum[i][j] = from == 0 ? v16_set1(0) : kept[i][j];
+					sum[i][j] = kept[i][j];
 			tile_columns(type, weights + r * w->row_bytes, w->row_bytes, MATMUL_ROWS,
 				x + t, MATMUL_TOKENS, from, to, sum);
 			for (uint32_t i = 0; i < MATMUL_ROWS; i++)
@@ -131,6 +132,7 @@ ALWAYS_INLINE void matmul_panel(enum tensor_type type, const struct matrix *w, u
 {
 	struct panel panel;
 
+	memset(&panel, 0, sizeof(panel));
 	for (uint32_t k = 0; k < w->cols; k += MATMUL_COLUMNS)
 		panel_columns(type, w, row, rows, x, k,
 			w->cols - k < MATMUL_COLUMNS ? w->cols : k + MATMUL_COLUMNS, &panel);

@@ -65,8 +65,14 @@ static int sync_directory(const char *path, struct error *err)
 static int make_directory(const struct knobs *knobs, struct error *err)
 {
 	char parent[sizeof knobs->directory];
-	if (mkdir(knobs->directory, 0755) < 0)
+	if (mkdir(knobs->directory, 0755) < 0) {
+		if (errno == ENOENT)
+			return error_set(err, ENOENT,
+				"%s: the folder that it would be in is not there: nothing was "
+				"changed; outrider up --config-dir DIR has one of its own",
+				knobs->directory);
 		return errno == EEXIST ? 0 : cannot_write(knobs->directory, errno, err);
+	}
 	snprintf(parent, sizeof parent, "%s", knobs->directory);
 	char *slash = strrchr(parent, '/');
 	if (slash == parent)

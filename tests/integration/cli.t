@@ -207,6 +207,15 @@ def check_plot(service):
                f"policy plot draws a {kind}", drawn.stdout + drawn.stderr)
 
 
+def running_is_first(service):
+    """Whether top names a session that runs before those that have ended."""
+    busy = subprocess.Popen([program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", IDS, "--max-tokens", "3000",
+                             "--ignore-eos"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    states = re.findall(r"^\d+ +(done|running) ", ctl(service, "top", "--once").stdout, re.M)
+    busy.wait()
+    return "done" in states and states[0] == "running"
+
+
 def check_ctl(service):
     empty = ctl(service, "policy", "plot")
     tap.ok(empty.returncode == 65 and "no session has had an iteration yet" in empty.stderr, "policy plot of nothing says so",
@@ -222,6 +231,7 @@ def check_ctl(service):
             parsed = None
         tap.ok(text.returncode == as_json.returncode == 0 and text.stdout and parsed is not None,
                f"outriderctl {' '.join(words)} prints text and JSON", text.stderr + as_json.stderr)
+    tap.ok(until(lambda: running_is_first(service)), "top names the sessions that run before those that have ended")
     changed = ctl(service, "policy", "set", "static:2", "--format", "json")
     tap.ok(changed.returncode == 0 and json.loads(changed.stdout)["policy"] == "static:2", "policy set changes the policy",
            changed.stderr)

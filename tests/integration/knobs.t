@@ -122,6 +122,10 @@ def check_persist(service):
             ctl(service, "knob", "set", "ngram_min=3", "--persist"), 65, str(blocked))
     tap.ok(value(service, "drafter.ngram_min") == "2", "really not")
     blocked.unlink()
+    away = service.config.rename(f"{service.config}.away")
+    refused("where there is no folder for it, what has one is said",
+            ctl(service, "knob", "set", "ngram_min=3", "--persist"), 65, str(blocked), "--config-dir")
+    away.rename(service.config)
 
 
 def check_next_start(service):
