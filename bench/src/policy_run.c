@@ -1,13 +1,13 @@
 /* One policy decodes texts; and the least time hindsight could have done it in. */
 #include "bench/src/policy_sim.h"
 
+#include "shared/base/clock.h"
 #include "shared/base/rand.h"
 #include "shared/spec/session.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { LAG_MAX = 64, SPIKE_EVERY = 200 };
 
@@ -88,21 +88,13 @@ static double noise(const struct sim *sim)
 	return exp(sim->options->noise * normal) * (spike && sim->options->noise > 0 ? 3 : 1);
 }
 
-/* Of this thread: what a busy machine takes away does not count. */
-static double cpu_ns(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-	return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
-}
-
 static void deliver(struct sim *sim, struct sim_total *total)
 {
 	uint32_t slot = (uint32_t)(sim->pass % (sim->options->lag + 1));
-	double start_ns = cpu_ns();
+	uint64_t start_ns = clock_thread_cpu_ns();
 	for (uint32_t i = 0; i < sim->n_waiting[slot]; i++)
 		sim->driver->record(sim->driver->state, &sim->waiting[slot][i]);
-	total->controller_ns += cpu_ns() - start_ns;
+	total->controller_ns += (double)(clock_thread_cpu_ns() - start_ns);
 	sim->n_waiting[slot] = 0;
 }
 

@@ -3,7 +3,6 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
-#include "shared/base/nodes.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -42,8 +41,6 @@ static int make_region(struct store *store, const struct slots_shape *shape, str
 		REGION_HUGE | REGION_SPARSE, &store->region, err);
 	if (status != 0)
 		return status;
-	/* The worker fills them, threads of every node read them. */
-	nodes_interleave(store->region.header, store->region.bytes);
 	slots_format(&store->region, shape);
 	return slots_map(&store->region, shape, &store->slots, err);
 }

@@ -38,13 +38,6 @@ uint32_t records_drain(struct records *records)
 	return n;
 }
 
-static int64_t cpu_ns(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-	return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 /* What the thread may use, at some time. */
 struct budget {
 	int64_t left_ns, cpu_ns, at_ns;
@@ -53,7 +46,7 @@ struct budget {
 /* Brings it up to now. Returns for how long the next look has to wait. */
 static int64_t spend(struct budget *budget)
 {
-	int64_t now = (int64_t)clock_ns(), cpu = cpu_ns();
+	int64_t now = (int64_t)clock_ns(), cpu = (int64_t)clock_thread_cpu_ns();
 	budget->left_ns += (now - budget->at_ns) / BUDGET_PARTS - (cpu - budget->cpu_ns);
 	if (budget->left_ns > BUDGET_NS)
 		budget->left_ns = BUDGET_NS;
@@ -108,7 +101,7 @@ static void *run(void *arg)
 {
 	struct records *records = arg;
 	struct doorbell *bell = &records->ring.shared->bell;
-	struct budget budget = {BUDGET_NS, cpu_ns(), (int64_t)clock_ns()};
+	struct budget budget = {BUDGET_NS, (int64_t)clock_thread_cpu_ns(), (int64_t)clock_ns()};
 	prctl(PR_SET_TIMERSLACK, SLACK_NS);
 	while (!atomic_load_explicit(&records->stop, memory_order_acquire)) {
 		atomic_store_explicit(&records->beat_ns, clock_ns(), memory_order_relaxed);

@@ -3,7 +3,6 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/base/memory.h"
-#include "shared/base/nodes.h"
 #include "shared/ipc/broker.h"
 #include "shared/model/weights.h"
 
@@ -81,8 +80,6 @@ static int pack(struct daemon *daemon, const struct verifier_config *config,
 	if (rc != 0)
 		return rc;
 	say_pages(&pages);
-	/* The threads of every node read all of it. */
-	nodes_interleave(out->header, out->bytes);
 	struct packed_header *header = region_payload(out);
 
 	header->model_fingerprint = want->model_fingerprint;

@@ -2,7 +2,6 @@
 
 #include "services/verifier/resources.h"
 #include "shared/base/log.h"
-#include "shared/base/nodes.h"
 #include "shared/ipc/broker.h"
 
 #include <stdio.h>
@@ -150,8 +149,6 @@ static int open_kv(struct daemon *daemon, const struct verifier_config *config,
 	if (rc != 0)
 		return error_prefix(err, rc, "KV cache of %lld tokens (kv_tokens)",
 			(long long)config->kv_tokens);
-	/* Any thread may attend to what any other has stored. */
-	nodes_interleave(out->kv.header, out->kv.bytes);
 	header = region_payload(&out->kv);
 	*header = want;
 	out->kv_mem = header + 1;

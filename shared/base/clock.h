@@ -4,6 +4,8 @@
 #include <stdint.h>
 
 uint64_t clock_ns(void);
+/* Processor time of the calling thread: what a busy machine takes away does not count. */
+uint64_t clock_thread_cpu_ns(void);
 
 /* A pause inside a spin loop. */
 static inline void clock_relax(void)

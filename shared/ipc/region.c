@@ -1,5 +1,7 @@
 #include "shared/ipc/region.h"
 
+#include "shared/base/nodes.h"
+
 #include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
@@ -105,6 +107,9 @@ static int create(const char *name, uint32_t layout, size_t payload_bytes, unsig
 	if (getrandom(&uid, sizeof uid, 0) != sizeof uid)
 		return error_set(err, EIO, "region %s: getrandom: %s", name, strerror(errno));
 	code = make_memory(name, flags, pages, &region, err);
+	/* None of it has a page yet. */
+	if (code == 0 && flags & REGION_HUGE)
+		nodes_interleave(region.header, region.bytes);
 	if (code == 0)
 		code = seal(&region, name, err);
 	if (code < 0) {

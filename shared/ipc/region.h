@@ -31,7 +31,8 @@ struct region {
 };
 
 enum region_flags {
-	/* In huge pages where they can be had (shared/base/huge_pages.h); the region may then be longer than was asked for. */
+	/* In huge pages where they can be had (shared/base/huge_pages.h), and on all memory nodes in turn (nodes.h): threads of
+	 * every node read it. The region may then be longer than was asked for. */
 	REGION_HUGE = 1,
 	/* Only part of it will ever have pages; the caller sees to it that this part fits in memory. */
 	REGION_SPARSE = 2,
