@@ -26,7 +26,7 @@ demo: packages
 	@B=$(B) sh tools/demo.sh
 ## make bench      run the benchmarks and write bench/results/
 bench: packages
-	@$(MAKE) --no-print-directory -j2 programs
+	@$(MAKE) --no-print-directory -j2 programs $(B)/tests/swarm
 	@B=$(B) sh bench/run.sh
 clean:
 	rm -rf build build-address build-undefined build-thread

@@ -45,8 +45,8 @@ struct knob_wishes {
 	bool reset;
 };
 
-/* All of them, in however many processes, or none; prints what came of it unless quiet. An exit status. */
-int knob_make(struct ctl *ctl, struct knob_wishes *wishes, bool quiet);
+/* All of them, in however many processes, or none; prints what came of it. An exit status. */
+int knob_make(struct ctl *ctl, struct knob_wishes *wishes);
 
 /* The last arguments "NAME=VALUE", each with its --if; in as for knob_resolve. An exit status. */
 int knob_read_assignments(struct ctl *ctl, const char *command, int argc, char **argv,

@@ -1,4 +1,5 @@
-/* outriderctl knob set, reset; cache set. A batch over several processes is reserved in each before any commits. */
+/* outriderctl knob set, reset; cache set, and what policy set shares with them. A batch over several processes is reserved in
+ * each before any commits. */
 #include "admin/knob.h"
 
 #include "shared/base/clock.h"
@@ -213,7 +214,7 @@ static int print_batch(const struct ctl *ctl, const struct batch *batch)
 	return all ? ctl_print_json(json_pack("{s:o}", "changes", all)) : 0;
 }
 
-int knob_make(struct ctl *ctl, struct knob_wishes *wishes, bool quiet)
+int knob_make(struct ctl *ctl, struct knob_wishes *wishes)
 {
 	static struct batch batch;
 	int status = make_batch(ctl, wishes, &batch);
@@ -223,7 +224,7 @@ int knob_make(struct ctl *ctl, struct knob_wishes *wishes, bool quiet)
 			ctl, &batch.parts[0], OUTRIDER__KNOB_SET__STEP__NOW, &batch.parts[0].done);
 	else if (status == 0)
 		status = make_all(ctl, &batch);
-	if (status == 0 && !quiet)
+	if (status == 0)
 		status = print_batch(ctl, &batch);
 	for (size_t p = 0; p < batch.n; p++)
 		bus_free(&batch.parts[p].done);
@@ -261,7 +262,7 @@ int ctl_knob_set(struct ctl *ctl, int argc, char **argv)
 	static struct knob_wishes wishes;
 	int status = knob_read_assignments(ctl, "knob set", argc, argv, NULL, &wishes);
 
-	return status ? status : knob_make(ctl, &wishes, false);
+	return status ? status : knob_make(ctl, &wishes);
 }
 
 int ctl_cache_set(struct ctl *ctl, int argc, char **argv)
@@ -270,7 +271,7 @@ int ctl_cache_set(struct ctl *ctl, int argc, char **argv)
 	int status = knob_read_assignments(
 		ctl, "cache set", argc, argv, knob_process_of(PEER_CACHE), &wishes);
 
-	return status ? status : knob_make(ctl, &wishes, false);
+	return status ? status : knob_make(ctl, &wishes);
 }
 
 int ctl_knob_reset(struct ctl *ctl, int argc, char **argv)
@@ -289,5 +290,5 @@ int ctl_knob_reset(struct ctl *ctl, int argc, char **argv)
 			return status;
 		wish->expected = ctl_expected(ctl, argv[wishes.n]);
 	}
-	return knob_make(ctl, &wishes, false);
+	return knob_make(ctl, &wishes);
 }

@@ -139,7 +139,7 @@ int ctl_policy_get(struct ctl *ctl, int argc, char **argv)
 	return show_state(ctl, &request);
 }
 
-/* The policy's knobs, of which its name is one; then what it is now. */
+/* The policy's knobs, of which its name is one. */
 int ctl_policy_set(struct ctl *ctl, int argc, char **argv)
 {
 	static struct knob_wishes wishes;
@@ -167,9 +167,7 @@ int ctl_policy_set(struct ctl *ctl, int argc, char **argv)
 		return ctl_fail(EX_USAGE, "policy set: expected a policy or KNOB=VALUE");
 	status = knob_read_assignments(
 		ctl, "policy set", n, arguments, knob_process_of(PEER_POLICY), &wishes);
-	if (status == 0)
-		status = knob_make(ctl, &wishes, true);
-	return status ? status : ctl_policy_get(ctl, 0, NULL);
+	return status ? status : knob_make(ctl, &wishes);
 }
 
 json_t *ctl_decision_json(const Outrider__PolicyDecision *d)

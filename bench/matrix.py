@@ -200,9 +200,8 @@ def report(lines):
     return "\n".join(text + summary(f"all {len(cells)} cells", cells))
 
 
-def run(tools, arguments, about, path):
+def run(tools, options, about, path):
     """Measures a part; the report of all parts, or None when nothing was measured yet or it is not for the results."""
-    options = parse(arguments)
     to = options.to or path
     if options.fresh:
         to.unlink(missing_ok=True)

@@ -21,10 +21,18 @@ import matrix
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
 import outrider_test  # noqa: E402
-from outrider_test import DRAFTS, TARGET, Service, program, prompts, run, run_json  # noqa: E402
+from outrider_test import DRAFTS, PROCESSES, TARGET, Service, program, prompts, run, run_json  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
 ROUNDS = int(os.environ.get("OUTRIDER_BENCH_ROUNDS", 5))
+
+
+def need_programs(*more):
+    """Ends the run, and says what to do, where a program that is measured was not built."""
+    for name in ("outrider", "outriderctl", "outrider-bench", "outrider-model", *(f"outrider-{p}" for p in PROCESSES), *more):
+        if not Path(program(name)).exists():
+            print(f"bench: {program(name)} is not there: run make{' tests' if name.startswith('tests/') else ''} first", file=sys.stderr)
+            sys.exit(os.EX_UNAVAILABLE)
 
 
 def cpu():
@@ -107,6 +115,7 @@ def price_of(model, ids, tokens, threads, rounds):
 def bench_price(*arguments):
     """Tokens per second at K = 0 with experts from the expert-cache, all of which fit, and from the file."""
     options = price_options(arguments)
+    need_programs()
     text = ["Decoding at K = 0, tokens/s: median (lowest to highest) of the rounds, taken in turn.", ""]
     for model, tokens, rounds in [(TARGET, 800, options.rounds)] + [(m, options.tokens, options.model_rounds) for m in options.model]:
         text.append(f"== {model.stem}, {tokens} tokens, {rounds} rounds")
@@ -183,8 +192,11 @@ def bench_workloads():
 
 def bench_matrix(*arguments):
     """K = 0, every static K, cascade and yield in every cell of workload, draft and budget."""
+    options = matrix.parse(arguments)
+    if not options.report:
+        need_programs()
     about = {"cpu": cpu(), "time": time.strftime("%Y-%m-%d %H:%M"), "revision": revision()}
-    text = matrix.run(outrider_test, arguments, about, RESULTS / "matrix.jsonl")
+    text = matrix.run(outrider_test, options, about, RESULTS / "matrix.jsonl")
     if text:
         write("matrix", "bench/run.py matrix, in parts", text)
 
@@ -261,15 +273,26 @@ def bench_cache_policies():
     write("cache-policies", "make bench (bench/run.py cache-policies): outrider-bench cache record, replay", text)
 
 
-BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix,
-           "policy": bench_policy, "syscalls": bench_syscalls}
+BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "speculation": bench_speculation,
+           "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy,
+           "syscalls": bench_syscalls}
+WITH_OPTIONS = ("matrix", "price")
+
+
+def main(arguments):
+    if arguments[:1] and arguments[0] in WITH_OPTIONS:
+        BENCHES[arguments[0]](*arguments[1:])
+        return
+    parser = argparse.ArgumentParser(prog="bench/run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{' '.join(BENCHES)}; all of them without a name")
+    names = parser.parse_args(arguments).names or BENCHES
+    for name in names:
+        if name not in BENCHES:
+            parser.error(f"unknown benchmark {name}; there are {' '.join(BENCHES)}")
+    need_programs(*(["tests/swarm"] if "syscalls" in names else []))
+    for name in names:
+        BENCHES[name]()
+
 
 if __name__ == "__main__":
-    RESULTS.mkdir(exist_ok=True)
-    if sys.argv[1:2] in (["matrix"], ["price"]):
-        BENCHES[sys.argv[1]](*sys.argv[2:])
-        sys.exit()
-    for wanted in sys.argv[1:] or BENCHES:
-        if wanted not in BENCHES:
-            sys.exit(f"bench: unknown benchmark {wanted}; there are {' '.join(BENCHES)}")
-        BENCHES[wanted]()
+    main(sys.argv[1:])

@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from peers import PACKAGES, Failure  # noqa: E402
+from peers import PACKAGES, Failure, need_programs  # noqa: E402
 from run import machine  # noqa: E402
 import link_use  # noqa: E402
 
@@ -253,6 +253,7 @@ def main():
     try:
         if os.geteuid() != 0:
             raise Failure("control groups and read-ahead need root")
+        need_programs(options.build, "outrider", "outriderctl", "outrider-model")
         engines = {name: PACKAGES[name].build(options.cache, options.jobs) for name in options.engines.split(",") if name}
         facts, results = machine(options), []
         for text in options.models.split(","):

@@ -26,6 +26,12 @@ class Failure(Exception):
     """Says in one sentence what cannot be done and why."""
 
 
+def need_programs(build, *names):
+    for name in names:
+        if not (build / name).exists():
+            raise Failure(f"{build / name} is not there: run make first")
+
+
 class Package:
     """A source package of the index, pinned to the byte."""
 

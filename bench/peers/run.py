@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from peers import PACKAGES, Failure, LlamaBench, Outrider  # noqa: E402
+from peers import PACKAGES, Failure, LlamaBench, Outrider, need_programs  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = "qwen3-30b-a3b:12,mixtral-8x7b:4,olmoe-1b-7b,qwen3-0.6b"
@@ -282,6 +282,8 @@ def main():
     try:
         for option in ("batch", "depths"):
             numbers(getattr(options, option), f"--{option}")
+        if not options.build_only:
+            need_programs(options.build, "outrider-bench", "outrider-model")
         all_engines, facts, results = engines(options), machine(options), []
         if options.build_only:
             return 0

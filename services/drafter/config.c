@@ -65,8 +65,9 @@ const struct config_key drafter_config_keys[] = {
 		"fewer, else 50us.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, 32000000, NULL, "0", "tokens",
-		"Tokens the draft model's KV cache holds, all sessions together; 0 takes 32768 or "
-		"one "
+		"Tokens the draft model's KV cache holds, all sessions together; its memory grows "
+		"to "
+		"that and stays, as sessions that have ended keep theirs. 0 takes 32768 or one "
 		"context, what is more.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "context", CONFIG_INT, AT(context), 0, LIMIT_CONTEXT, NULL, "0", "tokens",

@@ -190,4 +190,15 @@ for arguments, status, words in (
     result = run(*arguments)
     ok(result.returncode == status and words in result.stderr, f"{' '.join(arguments)} is refused",
        f"{result.returncode}: {result.stderr}")
+
+# Before anything was built.
+with tempfile.TemporaryDirectory(prefix="outrider-bench-") as empty:
+    for words, status, said in ((("--help",), 0, "cache-policies"), (("ipc", "--help"), 0, "cache-policies"),
+                                (("matrix", "--help"), 0, "--budgets"), (("price", "--help"), 0, "--model-rounds"),
+                                (("ipc",), 69, "run make first"), (("matrix",), 69, "run make first"),
+                                (("price",), 69, "run make first"), (("icp",), 2, "unknown benchmark icp")):
+        result = subprocess.run([sys.executable, "bench/run.py", *words], capture_output=True, text=True, timeout=300,
+                                env={**os.environ, "B": empty, "PYTHONDONTWRITEBYTECODE": "1"})
+        ok(result.returncode == status and said in result.stdout + result.stderr and "Traceback" not in result.stderr,
+           f"bench/run.py {' '.join(words)} without programs ends with {status}", result.stdout + result.stderr)
 tap.done()

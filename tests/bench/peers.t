@@ -81,7 +81,7 @@ with tempfile.TemporaryDirectory(prefix="outrider-peers-") as folder:
             (("--file", "/none.gguf"), "/none.gguf"), (("--batch", "0"), "--batch"),
             (("--file", DEMO, "--llama-bench", "x=/none/llama-bench"), "/none/llama-bench"),
             (("--file", DEMO, "--llama-bench", "x=false"), "exit status 1"),
-            (("--models", "llama-9t"), "llama-9t")):
+            (("--models", "llama-9t"), "llama-9t"), (("--build", str(folder)), "run make first")):
         result = run(*common, "--rounds", 1, "--depths", "", *arguments)
         ok(result.returncode == 1 and words in result.stderr and "Traceback" not in result.stderr,
            f"{' '.join(arguments)} is refused", result.stderr)

@@ -233,8 +233,13 @@ def check_ctl(service):
                f"outriderctl {' '.join(words)} prints text and JSON", text.stderr + as_json.stderr)
     tap.ok(until(lambda: running_is_first(service)), "top names the sessions that run before those that have ended")
     changed = ctl(service, "policy", "set", "static:2", "--format", "json")
-    tap.ok(changed.returncode == 0 and json.loads(changed.stdout)["policy"] == "static:2", "policy set changes the policy",
-           changed.stderr)
+    tap.ok(changed.returncode == 0 and [(c["process"], c["name"], c["old"], c["new"]) for c in json.loads(changed.stdout)["changes"]]
+           == [("policy", "policy", "yield", "static:2")], "policy set says what it changed, from what to what",
+           changed.stdout + changed.stderr)
+    again = ctl(service, "policy", "set", "static:2", "k_max=6")
+    tap.ok(again.returncode == 0 and again.stdout == "policy.policy: static:2 -> static:2\npolicy.k_max: 7 -> 6\n",
+           "and in words, a line each", again.stdout + again.stderr)
+    ctl(service, "knob", "reset", "k_max")
     result = client(service, "run", "--tokens", IDS, "--max-tokens", 16, "--ignore-eos", "--format", "json")
     used = json.loads(result.stdout)["usage"]["k_used"]
     tap.ok(used[2] > 0 and not any(used[3:]), "and the next request feels it", used)
