@@ -36,7 +36,7 @@ static const struct command {
 		"range.\n"
 		"`policy get` lists the knobs.\n\n"
 		"  --session UID       for this session alone\n"
-		"  --for, --persist, --if as for knob set\n"},
+		"  --for, --persist, --next-start, --if as for knob set\n"},
 	{{"policy", "watch"}, ctl_policy_watch, "", "each decision with the figures behind it",
 		false,
 		"First the decisions so far about sessions that are being generated, then each new "
@@ -72,6 +72,8 @@ static const struct command {
 		true,
 		"  --persist           to what is configured without --persist, and so at the next "
 		"start\n"
+		"  --next-start        at the next start alone\n"
+		"  --if VALUE          only if the knob before it has this value now\n"
 		"  --session UID       to what all sessions have\n"},
 	{{"knob", "history"}, ctl_knob_history, "[PROCESS | KNOB ...]",
 		"who changed what, when, from what to what", true,
@@ -81,7 +83,7 @@ static const struct command {
 		"set: KNOB=VALUE; name: a knob; any: a knob or a process.\n"},
 	{{"cache", "set"}, ctl_cache_set, "KNOB=VALUE ...",
 		"knob set for the knobs of the expert-cache", true,
-		"  --for, --persist, --if as for knob set\n"},
+		"  --for, --persist, --next-start, --if as for knob set\n"},
 	{{"cache", "stats"}, ctl_cache_stats, "[--layers]",
 		"the expert cache: budget, hits, link, hints, memory", false,
 		"  --layers            each layer's hits, loads, evictions, bytes, stalls and "
@@ -135,9 +137,10 @@ static void usage(FILE *to, const char *group)
 	      "  --runtime-dir DIR   where the service is\n"
 	      "  --format text|json  how to print; --json is the second\n"
 	      "  --session UID       knobs: of this session alone\n"
-	      "  --for TIME, --persist, --if VALUE\n"
+	      "  --for TIME, --persist, --next-start, --if VALUE\n"
 	      "                      how knobs are set; outriderctl knob set --help\n"
-	      "  --once              top, policy watch: print what there is and end\n",
+	      "  --once              top, policy watch: print what there is and end\n"
+	      "  --version\n",
 		to);
 }
 

@@ -8,11 +8,11 @@ _outriderctl_commands()
 
 _outriderctl_options()
 {
-	local options="--runtime-dir --format --json --help"
+	local options="--runtime-dir --format --json --help --version"
 	case $1 in
 	knob\ set | policy\ set) options+=" --for --persist --next-start --if --session" ;;
 	cache\ set) options+=" --for --persist --next-start --if" ;;
-	knob\ reset) options+=" --persist --next-start --session" ;;
+	knob\ reset) options+=" --persist --next-start --if --session" ;;
 	knob\ list | knob\ get) options+=" --session" ;;
 	knob\ history) options+=" --last" ;;
 	cache\ stats) options+=" --layers" ;;
@@ -36,6 +36,9 @@ _outriderctl_words()
 		*) _outriderctl_command+=("${COMP_WORDS[i]}") ;;
 		esac
 	done
+	# `help knob set` is about what follows.
+	[[ ${_outriderctl_command[0]-} == help ]] && _outriderctl_command=("${_outriderctl_command[@]:1}")
+	return 0
 }
 
 _outriderctl()
@@ -61,7 +64,7 @@ _outriderctl()
 		return
 	fi
 	if ((${#_outriderctl_command[@]} == 0)); then
-		candidates=$(_outriderctl_commands | cut -d' ' -f1 | sort -u)
+		candidates="help $(_outriderctl_commands | cut -d' ' -f1 | sort -u)"
 		mapfile -t COMPREPLY < <(compgen -W "$candidates" -- "$word")
 		return
 	fi

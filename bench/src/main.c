@@ -41,7 +41,7 @@ static void usage(FILE *to)
 	fputs("usage: outrider-bench COMMAND [OPTIONS]\n\n", to);
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
-	fputs("\noutrider-bench COMMAND --help lists its options.\n"
+	fputs("\noutrider-bench COMMAND --help lists its options; --version says which this is.\n"
 	      "Sizes are KiB, MiB and GiB; a GB/s is 10^9 bytes a second, a GOP/s 10^9 "
 	      "operations.\n",
 		to);

@@ -27,8 +27,8 @@ static void usage(FILE *to)
 	fputs("usage: outrider COMMAND [options]\n\n", to);
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
-	fputs("\noutrider COMMAND --help describes one. The service is found by --runtime-dir or "
-	      "OUTRIDER_RUNTIME_DIR.\n",
+	fputs("\noutrider COMMAND --help describes one; --version says which this is.\n"
+	      "The service is found by --runtime-dir or OUTRIDER_RUNTIME_DIR.\n",
 		to);
 }
 

@@ -71,7 +71,7 @@ static void usage(FILE *to)
 	      "  --watchdog SECONDS    a process silent for so long is restarted (10; 0: never)\n"
 	      "  --detach              go to the background when all are ready; log to up.log "
 	      "there\n"
-	      "  -v                    say more; again for more\n"
+	      "  -v, --verbose         say more; again for more\n"
 	      "  -q, --quiet           say errors alone\n",
 		to);
 }

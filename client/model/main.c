@@ -30,7 +30,9 @@ static void usage(FILE *to)
 	fprintf(to, "usage: outrider-model COMMAND [OPTIONS]\n\n");
 	for (const struct command *c = commands; c->name; c++)
 		fprintf(to, "  %-10s %s\n", c->name, c->help);
-	fprintf(to, "\noutrider-model COMMAND --help lists the options of a command.\n");
+	fprintf(to, "\noutrider-model COMMAND --help lists the options of a command; --version "
+		    "says which "
+		    "this is.\n");
 }
 
 int main(int argc, char **argv)

@@ -256,23 +256,46 @@ def check_latency(service, ids):
     tap.ok(int(details["settings_taken"]) > 0, "and so are the verifier's own settings", details)
 
 
-def completions(line):
+def environment():
+    return {"PATH": f"{program('.')}:{os.environ['PATH']}", "OUTRIDER_RUNTIME_DIR": "/tmp/outrider-nowhere"}
+
+
+def bash_completions(line):
     script = f"""
         source {ROOT}/admin/completion/outriderctl.bash
         COMP_WORDS=({' '.join(repr(w) for w in line)}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
         _outriderctl; printf '%s\\n' "${{COMPREPLY[@]}}" """
-    env = {"PATH": f"{program('.')}:{os.environ['PATH']}", "OUTRIDER_RUNTIME_DIR": "/tmp/outrider-nowhere"}
-    return run("bash", "-c", script, env=env).stdout.split()
+    return set(run("bash", "-c", script, env=environment()).stdout.split())
 
 
-def check_completion():
-    if not shutil.which("bash"):
-        tap.skip("completion", "no bash")
+def zsh_completions(line):
+    """A knob, '=' and its value are one word to zsh; compadd, which takes what begins as the word does, is what zsh has."""
+    words = " ".join(line).replace(" = ", "=").split()
+    script = f"""
+        compadd() {{ while [[ $1 != -- ]]; do shift; done; shift; print -rl -- ${{(M)@:#$PREFIX*}} }}
+        words=({' '.join(map(repr, words))}) CURRENT=$#words PREFIX=$words[-1]
+        source {ROOT}/admin/completion/_outriderctl """
+    knob = words[-1].partition("=")[0] + "=" if "=" in line else ""
+    return {word.removeprefix(knob) for word in run("zsh", "-f", "-c", script, env=environment()).stdout.split()}
+
+
+def check_completion(shell, completions):
+    if not shutil.which(shell):
+        tap.skip(f"completion in {shell}", f"no {shell}")
         return
     drafter, policy = ({k for k in map(lambda line: f"{p}.{line.split(' = ')[0][1:]}", run(
         program(f"outrider-{p}"), "--print-config").stdout.splitlines()) if not k.startswith(f"{p}. ") and k != f"{p}."}
         for p in ("drafter", "policy"))
+    helped = run(program("outriderctl"), "--help").stdout.splitlines()
+    commands = [line[2:].split()[:2] for line in helped if line.startswith("  ") and line[2].isalpha()]
+    missing = [c for c in commands if c[0] not in completions(["outriderctl", c[0][:2]])]
+    missing += [c for c in commands if c[0] in ("policy", "knob", "cache") and c[1] not in completions(["outriderctl", c[0], c[1][:2]])]
+    tap.ok(len(commands) > 15 and not missing, f"{shell}: every command is completed", missing)
+    knobs = [f"{k['process']}.{k['name']}" for k in json.loads(run(program("outriderctl"), "knob", "list", "--json").stdout)["knobs"]]
+    missing = [name for name in knobs if f"{name}=" not in completions(["outriderctl", "knob", "set", name[:-1]])]
+    tap.ok(len(knobs) > 50 and not missing, f"{shell}: every knob is completed", missing)
     for line, words in ((["outriderctl", "kn"], {"knob"}), (["outriderctl", "knob", "hi"], {"history"}),
+                        (["outriderctl", "he"], {"help"}), (["outriderctl", "help", "knob", "res"], {"reset"}),
                         (["outriderctl", "knob", "set", "default"], {"default_k="}),
                         (["outriderctl", "knob", "set", "drafter.m"], {"drafter.method="}),
                         (["outriderctl", "knob", "set", "method", "=", "n"], {"none", "ngram"}),
@@ -288,8 +311,8 @@ def check_completion():
                         (["outriderctl", "knob", "list", "drafter"], {"drafter"} | drafter),
                         (["outriderctl", "knob", "history", "polic"], {"policy", "policy.policy"} | policy),
                         (["outriderctl", "--format", "j"], {"json"})):
-        got = set(completions(line))
-        tap.ok(got == words, f"{' '.join(line)} is completed, without a service", f"{got}, expected {words}")
+        got = completions(line)
+        tap.ok(got == words, f"{shell}: {' '.join(line)} is completed, without a service", f"{got}, expected {words}")
 
 
 class Configured(Service):
@@ -344,5 +367,6 @@ expected = [reference(p, TOKENS, SAMPLED if i % 2 else None, seed=100 + i, extra
 with Configured(draft=DRAFTS["small"], sets=("expert-cache.budget=30%",)) as service:
     check_storm(service, ids, expected)
 check_drop_ins_alone()
-check_completion()
+check_completion("bash", bash_completions)
+check_completion("zsh", zsh_completions)
 tap.done()
