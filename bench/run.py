@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
 the revision and the command. With names as arguments only those: ipc price cache cache-policies speculation workloads matrix
-policy syscalls; `matrix --help` and `price --help` say what these two take besides.
+policy syscalls; `matrix --help`, `price --help` and `speculation --help` say what these take besides.
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
 import argparse
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import cache_policies
 import matrix
+import speculation
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
@@ -140,39 +141,14 @@ def bench_cache():
     write("cache", "make bench (bench/run.py cache)", "\n".join(text))
 
 
-def replayed(service, ids, answer, k, acceptance):
-    """Tokens and seconds of an answer whose drafts are its own tokens, each wrong with the probability that is left."""
-    out = run_json(program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", ",".join(map(str, ids)), "--max-tokens",
-                   len(answer), "--ignore-eos", "--draft-method", "replay", "--replay", ",".join(map(str, answer)), "--replay-error",
-                   1 - acceptance, "--k", k, "--format", "json")
-    if out["tokens"] != answer:
-        sys.exit("bench: a draft changed the answer")
-    return len(answer) - 1, out["usage"]["decode_ns"] / 1e9
-
-
-def bench_speculation():
-    """Tokens per second over K where 17 % of the experts fit: replayed drafts of known acceptance, then the aligned draft."""
-    ks, text = range(8), []
-    with Service(draft=DRAFTS["aligned"], options=("--threads", 2, "--budget", "17%")) as service:
-        texts = prompts(4, longest=100)
-        answers = [run_json(program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", ",".join(map(str, ids)),
-                            "--max-tokens", 160, "--ignore-eos", "--k", 0, "--format", "json")["tokens"] for ids in texts]
-        text.append("replay drafts, four prompts, 160 tokens each: tokens/s at K = " + ", ".join(map(str, ks)) + ", and the best over K = 0")
-        for acceptance in (0.6, 0.8, 0.95):
-            rates = {k: [] for k in ks}
-            for _ in range(ROUNDS):
-                for k in ks:
-                    runs = [replayed(service, ids, answer, k, acceptance) for ids, answer in zip(texts, answers)]
-                    rates[k].append(sum(n for n, _ in runs) / sum(s for _, s in runs))
-            rates = medians(rates)
-            text.append(f"acceptance {acceptance:.2f}  " + " ".join(f"{rates[k]:6.0f}" for k in ks) +
-                        f"   {max(rates.values()) / rates[0]:.2f} times, K = {max(rates, key=rates.get)}")
-        for workload in ("code", "math", "extract", "prose"):
-            out = run(program("outrider-bench"), "workload", ROOT / "bench" / "workloads" / f"{workload}.jsonl", "--k", "0,1,2,3,5,7,auto",
-                      "--drafter", "model", "--rounds", 3, "--limit", 6, "--max-tokens", 96, "--runtime-dir", service.runtime, timeout=900)
-            text += ["", out.stdout.replace(str(ROOT) + "/", "").rstrip()]
-    write("speculation", "make bench (bench/run.py speculation): budget 17 %, 2 threads, the default cache policy; then draft aligned",
-          "\n".join(text))
+def bench_speculation(*arguments):
+    """Tokens per second over K with replayed drafts of known acceptance, and with the aligned draft."""
+    options = speculation.parse(arguments, ROUNDS)
+    need_programs()
+    text = speculation.run(outrider_test, options, ROOT)
+    write("speculation" + (f"-{options.model.stem}" if options.model else ""),
+          " ".join(["bench/run.py speculation", *(Path(a).name for a in arguments)]) +
+          f": verifier on {options.threads} threads, the default cache policy", text)
 
 
 def bench_workloads():
@@ -276,7 +252,7 @@ def bench_cache_policies():
 BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "speculation": bench_speculation,
            "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy,
            "syscalls": bench_syscalls}
-WITH_OPTIONS = ("matrix", "price")
+WITH_OPTIONS = ("matrix", "price", "speculation")
 
 
 def main(arguments):
