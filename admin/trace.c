@@ -257,6 +257,7 @@ int ctl_trace(struct ctl *ctl, int argc, char **argv)
 		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", argv[2]);
 	if (argc > 0 && parse_time(argv[0], &length_ns, &err) < 0)
 		return ctl_fail(EX_USAGE, "%s", err.text);
+	watch_signals();
 	code = new_file_open(&file, path, true, 0, &err);
 	if (code < 0) {
 		new_file_close(&file, code, NULL);
@@ -265,7 +266,6 @@ int ctl_trace(struct ctl *ctl, int argc, char **argv)
 	picture.file = file.file;
 	for (; peers_all[picture.n_sources]; picture.n_sources++)
 		picture.sources[picture.n_sources].process = peers_all[picture.n_sources];
-	watch_signals();
 	record(ctl, &picture, (uint64_t)length_ns);
 	code = ferror(picture.file) ? error_set(&err, EIO, "%s: cannot be written", path) : 0;
 	if (new_file_close(&file, code, &err) < 0)

@@ -11,6 +11,7 @@
 #include <sysexits.h>
 #include <termios.h>
 #include <unistd.h>
+#include <wchar.h>
 
 enum { HISTORY_LINES = 1000, TURNS_MAX = 4096 };
 
@@ -73,7 +74,7 @@ static void find_history(char *out, size_t bytes)
 }
 
 /* Ctrl-C, as a shell has it: the line stays on the screen, and the prompt comes again under it. */
-static unsigned char drop_line(EditLine *edit, int key)
+static unsigned char drop_line(EditLine *edit, wint_t key)
 {
 	(void)edit;
 	(void)key;
@@ -103,7 +104,9 @@ static void open_editor(struct chat *chat)
 	el_set(chat->edit, EL_SIGNAL, 1);
 	el_set(chat->edit, EL_HIST, history, chat->history);
 	el_source(chat->edit, NULL);
-	el_set(chat->edit, EL_ADDFN, "drop-line", "Drop the line that is being typed", drop_line);
+	/* el_set makes wide copies of both texts and never frees them. */
+	el_wset(chat->edit, EL_ADDFN, L"drop-line", L"Drop the line that is being typed",
+		drop_line);
 	el_set(chat->edit, EL_BIND, "^C", "drop-line", NULL);
 	/* Between two answers, Ctrl-C comes too late for the one and too early for the other. */
 	signal(SIGINT, SIG_IGN);

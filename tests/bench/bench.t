@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
-from outrider_test import Tap  # noqa: E402
+from outrider_test import PATIENCE, Tap  # noqa: E402
 
 PROGRAM = os.path.join(os.environ.get("B", "build"), "outrider-bench")
 DEMO = "models/outrider-demo-moe-q8_0.gguf"
@@ -18,7 +18,7 @@ ok = tap.ok
 
 
 def run(*args):
-    return subprocess.run([PROGRAM, *args], capture_output=True, text=True, timeout=300)
+    return subprocess.run([PROGRAM, *args], capture_output=True, text=True, timeout=300 * PATIENCE)
 
 
 result = run("kernels", "--types", "Q8_0,F32", "--tokens", "1,3", "--rounds", "1", "--format", "json")
@@ -51,7 +51,7 @@ ok(decode.get("tokens_per_s", 0) > 0 and "bandwidth_share" in decode and
    all(r["tokens_per_s"] > 0 and r["floor_share"] > 0 for r in batch), "every figure has its share of the floor",
    result.stdout)
 info = json.loads(subprocess.run([os.path.join(os.path.dirname(PROGRAM), "outrider-model"), "info", DEMO, "--format", "json"],
-                                 capture_output=True, text=True, timeout=60).stdout)
+                                 capture_output=True, text=True, timeout=60 * PATIENCE).stdout)
 per_expert = info["summary"]["expert_bytes_per_token"] / 24
 ok(abs((decode["bytes"] - decode["kv_bytes"]) / info["summary"]["bytes_per_token"] - 1) < 0.01 and
    all(abs(r["expert_bytes"] / (r["distinct_experts"] * per_expert) - 1) < 1e-3 for r in batch),
@@ -197,7 +197,7 @@ with tempfile.TemporaryDirectory(prefix="outrider-bench-") as empty:
                                 (("matrix", "--help"), 0, "--budgets"), (("price", "--help"), 0, "--model-rounds"),
                                 (("ipc",), 69, "run make first"), (("matrix",), 69, "run make first"),
                                 (("price",), 69, "run make first"), (("icp",), 2, "unknown benchmark icp")):
-        result = subprocess.run([sys.executable, "bench/run.py", *words], capture_output=True, text=True, timeout=300,
+        result = subprocess.run([sys.executable, "bench/run.py", *words], capture_output=True, text=True, timeout=300 * PATIENCE,
                                 env={**os.environ, "B": empty, "PYTHONDONTWRITEBYTECODE": "1"})
         ok(result.returncode == status and said in result.stdout + result.stderr and "Traceback" not in result.stderr,
            f"bench/run.py {' '.join(words)} without programs ends with {status}", result.stdout + result.stderr)

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
-from outrider_test import Tap  # noqa: E402
+from outrider_test import PATIENCE, Tap  # noqa: E402
 
 B = os.environ.get("B", "build")
 DEMO = "models/outrider-demo-moe-q8_0.gguf"
@@ -29,7 +29,7 @@ print(json.dumps(rows))
 
 def run(*args):
     return subprocess.run([sys.executable, "bench/peers/run.py", "--build", B, *map(str, args)], capture_output=True,
-                          text=True, timeout=300, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+                          text=True, timeout=300 * PATIENCE, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
 
 
 with tempfile.TemporaryDirectory(prefix="outrider-peers-") as folder:

@@ -223,7 +223,7 @@ try:
     tap.ok(status == 78 and "verifier ended with status 78 5 times in a row, giving up\n" in out(),
            "without its verifier all end, with its status", f"{status}\n{out()}")
     begun = time.monotonic()
-    said = waiting.communicate(timeout=60)[1]
+    said = waiting.communicate(timeout=60 * PATIENCE)[1]
     why = "has given up: verifier ended with status 78 5 times in a row: the setting is wrong"
     tap.ok(waiting.returncode == 69 and why in said and time.monotonic() - begun < 30,
            "who waits for an answer is told at once", said)

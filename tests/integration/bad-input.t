@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).parent))
 import rubbish
-from outrider_test import (DRAFTS, MODELS, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, difference, program, prompts,
+from outrider_test import (DRAFTS, MODELS, PATIENCE, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, difference, program, prompts,
                            reference, run, seeded, until)
 
 USAGE, DATA, NOINPUT, UNAVAILABLE, OSERR, CANTCREATE, TEMPFAIL, NOPERM, CONFIG = 64, 65, 66, 69, 71, 73, 75, 77, 78
@@ -165,7 +165,7 @@ def no_memory():
                     process.wait(seconds)
                 except subprocess.TimeoutExpired:
                     process.terminate()
-                _, text = process.communicate(timeout=60)
+                _, text = process.communicate(timeout=60 * PATIENCE)
                 if process.returncode != -signal.SIGTERM:
                     break
             said += process.returncode in (OSERR, TEMPFAIL)
@@ -173,7 +173,7 @@ def no_memory():
                 wrong.append(f"{megabytes} MB: status {process.returncode}: {text[-500:]}")
         tap.ok(not wrong and said, f"{name} without memory says so and ends", "\n".join(wrong) or "it always had enough")
     results = [subprocess.run([program("outrider-model"), "logits", "--model", str(TARGET), "--tokens", "1"], text=True,
-                              capture_output=True, preexec_fn=limit_memory(m << 20), timeout=60) for m in range(8, 60, 3)]
+                              capture_output=True, preexec_fn=limit_memory(m << 20), timeout=60 * PATIENCE) for m in range(8, 60, 3)]
     tap.ok(all(r.returncode in (0, 127) or r.returncode in (OSERR, TEMPFAIL) and r.stderr.startswith("outrider-model: ")
                for r in results) and OSERR in [r.returncode for r in results], "outrider-model too", results)
 
@@ -187,7 +187,7 @@ def clients_without_memory(service):
     for name, (tool, *arguments) in commands.items():
         where = ("--runtime-dir", str(service.runtime))
         command = (arguments[0], *where, *arguments[1:]) if tool == "outrider" else (*where, *arguments)
-        results = [subprocess.run([program(tool), *command], text=True, capture_output=True, timeout=60,
+        results = [subprocess.run([program(tool), *command], text=True, capture_output=True, timeout=60 * PATIENCE,
                                   preexec_fn=limit_memory(m << 20)) for m in range(16, 60, 4)]
         tap.ok(all(r.returncode in (0, OSERR, TEMPFAIL, 127) and (r.returncode == 0 or r.stderr) for r in results)
                and OSERR in [r.returncode for r in results], f"{name} without memory says so and ends",

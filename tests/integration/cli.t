@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 from gguf_file import STRING, Gguf
-from outrider_test import BUILD, DRAFTS, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, program, run, run_json, until
+from outrider_test import (BUILD, DRAFTS, PATIENCE, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, program, run, run_json,
+                           until)
 
 tap = Tap()
 if not TARGET.exists():
@@ -145,7 +146,7 @@ def check_interrupt(service):
                                 "--k", "0", "--tokens", IDS], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.read(1)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=30 * PATIENCE)
     tap.ok(process.returncode in (130, 0), "Ctrl-C ends an answer", process.returncode)
 
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import TARGET, Service, Tap, program, prompts, reference, run, until
+from outrider_test import PATIENCE, TARGET, Service, Tap, program, prompts, reference, run, until
 
 TOKENS = 900
 tap = Tap()
@@ -65,7 +65,7 @@ def lose(how, sets, options=()):
         os.kill(verifier, signal.SIGSTOP)  # so that no session ends before the file has changed
         said = how()
         os.kill(verifier, signal.SIGCONT)
-        results = [json.loads(line) for line in swarm.communicate(timeout=120)[0].splitlines()]
+        results = [json.loads(line) for line in swarm.communicate(timeout=120 * PATIENCE)[0].splitlines()]
         errors = [r.get("error", "") for r in results]
         tap.ok(running and len(results) == 4 and all(said in e and str(model) in e for e in errors),
                f"{name}: every session ends with that error", errors)

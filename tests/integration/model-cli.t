@@ -6,7 +6,7 @@ import os
 import subprocess
 import tempfile
 
-from outrider_test import Tap
+from outrider_test import PATIENCE, Tap
 
 BUILD = os.environ.get("B", "build")
 PROGRAM = os.path.join(BUILD, "outrider-model")
@@ -16,7 +16,7 @@ tap = Tap()
 
 
 def run(*args):
-    return subprocess.run([PROGRAM, *args], capture_output=True, timeout=300)
+    return subprocess.run([PROGRAM, *args], capture_output=True, timeout=300 * PATIENCE)
 
 
 def output(*args):

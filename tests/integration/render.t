@@ -8,7 +8,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from gguf_file import STRING, Gguf  # noqa: E402
-from outrider_test import Tap  # noqa: E402
+from outrider_test import PATIENCE, Tap  # noqa: E402
 
 PROGRAM = os.path.join(os.environ.get("B", "build"), "outrider-model")
 DEMO = "models/outrider-demo-moe-q8_0.gguf"
@@ -36,7 +36,7 @@ def path(name, content):
 
 
 def run(*args, **more):
-    return subprocess.run([PROGRAM, "render", *args], capture_output=True, timeout=60, **more)
+    return subprocess.run([PROGRAM, "render", *args], capture_output=True, timeout=60 * PATIENCE, **more)
 
 
 def text(*args, **more):
@@ -132,10 +132,10 @@ def help_lists_every_option():
 @tap.test
 def the_models_tokens_come_from_its_template_only():
     """The prompt that generate --chat makes has the markers of one message, whatever the message says."""
-    model = subprocess.run([PROGRAM, "tokenize", "--model", DEMO, "--text", HOSTILE], capture_output=True, timeout=60)
+    model = subprocess.run([PROGRAM, "tokenize", "--model", DEMO, "--text", HOSTILE], capture_output=True, timeout=60 * PATIENCE)
     assert not set(json.loads(model.stdout)["tokens"]) & {1, 2}
     args = [PROGRAM, "generate", "--model", DEMO, "--chat", "--max-tokens", "1", "--quiet", "--prompt"]
-    assert subprocess.run([*args, HOSTILE], capture_output=True, timeout=60).returncode == 0
+    assert subprocess.run([*args, HOSTILE], capture_output=True, timeout=60 * PATIENCE).returncode == 0
 
 
 tap.done()
