@@ -221,22 +221,23 @@ ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *
 		score_rows(type, pass, keys, run, row, 1, fetch);
 }
 
-/* From 16 rows' vectors to one vector with a lane for each row: its greatest, or its sum as LANES folds. */
-static inline struct v16 greatest_of_each(struct v16 *a)
+/* From some rows' vectors to one with a lane for each row: its sum as LANES folds, or its greatest. Two vectors go on as one
+ * of half the lanes of each, so that it takes a quarter of what transposing them does. */
+ATTENTION_INLINE struct v16 fold_rows(struct v16 *a, const uint32_t rows, const bool sums)
 {
-	v16_transpose(a);
-	for (uint32_t half = 8; half; half /= 2)
-		for (uint32_t lane = 0; lane < half; lane++)
-			a[lane] = v16_max(a[lane], a[lane + half]);
-	return a[0];
-}
+	uint32_t n = rows;
 
-static inline struct v16 sum_of_each(struct v16 *a)
-{
-	v16_transpose(a);
-	for (uint32_t half = 8; half; half /= 2)
-		for (uint32_t lane = 0; lane < half; lane++)
-			a[lane] = v16_add(a[lane], a[lane + half]);
+#pragma GCC unroll 4
+	for (uint32_t half = 8; half; half /= 2) {
+#pragma GCC unroll 4
+		for (uint32_t i = 0; i < n; i += 2) {
+			struct v16 with,
+				without = v16_halves(a[i], a[i + 1 < n ? i + 1 : i], half, &with);
+
+			a[i / 2] = sums ? v16_add(without, with) : v16_max(without, with);
+		}
+		n = (n + 1) / 2;
+	}
 	return a[0];
 }
 
@@ -253,36 +254,44 @@ static inline void store_some(float *p, struct v16 a, uint32_t n)
 		v16_store_n(p, a, n);
 }
 
-/* From scores to weights, of some <= 16 rows from the run's row r on: the running maxima and sums, and the factors of the
- * sums before. The scores are filled up to whole vectors with -inf, whose weight is +0 and changes no sum. */
-static inline void weigh_rows(const struct attention_pass *pass, const struct attention_run *run,
-	uint32_t r, uint32_t some)
+/* A function of its own: only a token's last chunk has some to fill. */
+static __attribute__((noinline)) void fill_up(float *p, uint32_t from, uint32_t to)
 {
-	const uint32_t n = (uint32_t)round_16(run->n), row = run->row + r;
+	for (uint32_t i = from; i < to; i++)
+		p[i] = -__builtin_inff();
+}
+
+/* From scores to weights, of `some` <= WEIGH_ROWS rows from the run's row r on: the running maxima and sums, and the factors
+ * of the sums before. The scores are filled up to whole vectors with -inf, whose weight is +0 and changes no sum. */
+#define WEIGH_ROWS 8
+ATTENTION_INLINE void weigh_rows(const struct attention_pass *pass, const struct attention_run *run,
+	uint32_t r, const uint32_t some, const uint32_t n)
+{
+	const uint32_t row = run->row + r;
 	float *most = pass->job->part.most + row, *sum = pass->job->part.sum + row;
 	float *p = pass->scores + (size_t)row * SCORES_STRIDE + run->first, less[16];
-	struct v16 each[16], old = load_some(most, some), now, factor;
+	struct v16 each[WEIGH_ROWS], old = load_some(most, some), now, factor;
 
-	for (uint32_t h = 0; h < 16; h++)
-		each[h] = v16_set1(-__builtin_inff());
+#pragma GCC unroll 8
 	for (uint32_t h = 0; h < some; h++, p += SCORES_STRIDE) {
-		for (uint32_t i = run->n; i < n; i++)
-			p[i] = -__builtin_inff();
-		for (uint32_t i = 0; i < n; i += 16)
+		if (run->n < n)
+			fill_up(p, run->n, n);
+		each[h] = v16_load(p);
+		for (uint32_t i = 16; i < n; i += 16)
 			each[h] = v16_max(each[h], v16_load(p + i));
 	}
-	now = v16_max(old, greatest_of_each(each));
-	factor = v16_exp(v16_sub(old, now));
-	v16_store(pass->factor + r, factor);
-	store_some(most, now, some);
+	now = v16_max(old, fold_rows(each, some, false));
 	/* A vector's lanes are read at once from a whole store, from one of some lanes late. */
 	v16_store(less, now);
+	factor = v16_exp(v16_sub(old, now));
+	v16_store_n(pass->factor + r, factor, some);
+	store_some(most, now, some);
 	p -= (size_t)some * SCORES_STRIDE;
-	for (uint32_t h = 0; h < 16; h++)
-		each[h] = v16_set1(0);
+#pragma GCC unroll 8
 	for (uint32_t h = 0; h < some; h++, p += SCORES_STRIDE) {
 		const struct v16 top = v16_set1(less[h]);
 
+		each[h] = v16_set1(0);
 		for (uint32_t i = 0; i < n; i += 16) {
 			struct v16 e = v16_exp(v16_sub(v16_load(p + i), top));
 
@@ -290,12 +299,22 @@ static inline void weigh_rows(const struct attention_pass *pass, const struct at
 			each[h] = v16_add(each[h], e);
 		}
 	}
-	store_some(sum, v16_fma(load_some(sum, some), factor, sum_of_each(each)), some);
+	store_some(sum, v16_fma(load_some(sum, some), factor, fold_rows(each, some, true)), some);
 }
 
 static __attribute__((noinline)) void weigh(
 	const struct attention_pass *pass, const struct attention_run *run)
 {
-	for (uint32_t r = 0; r < run->rows; r += 16)
-		weigh_rows(pass, run, r, run->rows - r < 16 ? run->rows - r : 16);
+	const uint32_t n = (uint32_t)round_16(run->n);
+	uint32_t r = 0, left = run->rows;
+
+	/* Nearly all chunks of a long context: without loops the vectors of all rows are on their way at once. */
+	for (; left >= WEIGH_ROWS && n == ATTENTION_CHUNK; left -= WEIGH_ROWS, r += WEIGH_ROWS)
+		weigh_rows(pass, run, r, WEIGH_ROWS, ATTENTION_CHUNK);
+	for (; left >= WEIGH_ROWS; left -= WEIGH_ROWS, r += WEIGH_ROWS)
+		weigh_rows(pass, run, r, WEIGH_ROWS, n);
+	for (; left >= 4; left -= 4, r += 4)
+		weigh_rows(pass, run, r, 4, n);
+	for (; left; left--, r++)
+		weigh_rows(pass, run, r, 1, n);
 }

@@ -240,6 +240,34 @@ static inline void v16_transpose(struct v16 *a)
 		a[i + 8].high = part[i];
 }
 
+/* Two of each four lanes, `parts` of them: a's, then b's. */
+#define V8_HALVES(a, b, parts) \
+	_mm256_castpd_ps(      \
+		_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, parts)), 0xd8))
+
+static inline struct v16 v16_halves(
+	struct v16 a, struct v16 b, const uint32_t half, struct v16 *with)
+{
+	switch (half) {
+	case 8:
+		*with = (struct v16){a.high, b.high};
+		return (struct v16){a.low, b.low};
+	case 4:
+		*with = (struct v16){_mm256_permute2f128_ps(a.low, a.high, 0x31),
+			_mm256_permute2f128_ps(b.low, b.high, 0x31)};
+		return (struct v16){_mm256_permute2f128_ps(a.low, a.high, 0x20),
+			_mm256_permute2f128_ps(b.low, b.high, 0x20)};
+	case 2:
+		*with = (struct v16){
+			V8_HALVES(a.low, a.high, 0xee), V8_HALVES(b.low, b.high, 0xee)};
+		return (struct v16){V8_HALVES(a.low, a.high, 0x44), V8_HALVES(b.low, b.high, 0x44)};
+	default:
+		*with = (struct v16){
+			V8_HALVES(a.low, a.high, 0xdd), V8_HALVES(b.low, b.high, 0xdd)};
+		return (struct v16){V8_HALVES(a.low, a.high, 0x88), V8_HALVES(b.low, b.high, 0x88)};
+	}
+}
+
 /* Half of v16_pick. */
 static inline __m256 v8_pick(struct v16 a, const uint32_t *lanes, __m256 b)
 {

@@ -180,6 +180,19 @@ static inline void v16_transpose(struct v16 *a)
 	}
 }
 
+static inline struct v16 v16_halves(
+	struct v16 a, struct v16 b, const uint32_t half, struct v16 *with)
+{
+	__m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+	__m512i low = _mm512_and_si512(lane, _mm512_set1_epi32((int)half - 1));
+	/* The bits from `half` on make room for it. */
+	__m512i from = _mm512_sub_epi32(_mm512_add_epi32(lane, lane), low);
+
+	with->v = _mm512_permutex2var_ps(
+		a.v, _mm512_add_epi32(from, _mm512_set1_epi32((int)half)), b.v);
+	return (struct v16){_mm512_permutex2var_ps(a.v, from, b.v)};
+}
+
 static inline struct v16 v16_pick(struct v16 a, const uint32_t *lanes, struct v16 b)
 {
 	__m512i from = _mm512_loadu_si512(lanes);
@@ -256,12 +269,10 @@ static inline struct v16 v16_exp(struct v16 x)
 	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_C2));
 	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
 	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-	p = _mm512_castsi512_ps(_mm512_add_epi32(
-		_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
-	p = _mm512_mask_mov_ps(p, _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(EXP_LEAST), _CMP_LT_OQ),
-		_mm512_setzero_ps());
+	/* Scaling keeps a NaN, and what is too small becomes 0 whatever it is: of -inf, a NaN. */
+	p = _mm512_maskz_scalef_ps(
+		_mm512_cmp_ps_mask(x.v, _mm512_set1_ps(EXP_LEAST), _CMP_NLT_UQ), p, n);
 	p = _mm512_mask_mov_ps(p, _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(EXP_MOST), _CMP_GT_OQ),
 		_mm512_set1_ps(__builtin_inff()));
-	p = _mm512_mask_mov_ps(p, _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q), x.v);
 	return (struct v16){p};
 }

@@ -188,6 +188,23 @@ static inline void v16_transpose(struct v16 *a)
 		}
 }
 
+/* The lanes of a and then of b whose number has `half` in it (8, 4, 2 or 1), in *with; and the others. */
+static inline struct v16 v16_halves(
+	struct v16 a, struct v16 b, const uint32_t half, struct v16 *with)
+{
+	struct v16 without = a;
+
+	for (uint32_t lane = 0, i = 0; lane < 32; lane++) {
+		float f = lane < 16 ? a.f[lane] : b.f[lane - 16];
+
+		if (lane & half)
+			with->f[i++] = f;
+		else
+			without.f[lane - i] = f;
+	}
+	return without;
+}
+
 /* Lane i: lane lanes[i] of a, or of b lane i where lanes[i] is 16. */
 static inline struct v16 v16_pick(struct v16 a, const uint32_t *lanes, struct v16 b)
 {

@@ -408,6 +408,30 @@ static void exp_less_is_the_scalar_exp_of_the_difference(void **state)
 	}
 }
 
+static void exp_less_of_any_bits_is_the_scalar_exp(void **state)
+{
+	const float limits[] = {-87.3f, 88.72283f, 0, -0.0f, INFINITY, -INFINITY, NAN, 3e38f,
+		-3e38f, 1e-40f, -1e-40f};
+	enum { LIMITS = sizeof(limits) / sizeof(limits[0]), N = 4096 };
+	float x[N], y[N], expected[N];
+	uint64_t rng = 11;
+
+	(void)state;
+	for (uint32_t i = 0; i < N; i++) {
+		x[i] = float_from((uint32_t)random_bits(&rng));
+		if (i % 3 == 1)
+			x[i] = nextafterf(limits[i % LIMITS], x[i]);
+		else if (i % 3 == 2)
+			x[i] = limits[i % LIMITS];
+		expected[i] = kernels_exp(x[i]);
+	}
+	for (size_t k = 0; backend(k); k++) {
+		memcpy(y, x, sizeof(x));
+		backend(k)->exp_less(y, N, 0);
+		assert_same_floats(y, expected, N, backend(k)->name);
+	}
+}
+
 static void kv_store_keeps_float32_and_rounds_to_float16(void **state)
 {
 	float x[N_MAX], plain[N_MAX];
@@ -463,6 +487,7 @@ int main(void)
 		cmocka_unit_test(add_and_axpy_are_the_definition),
 		cmocka_unit_test(softmax_is_the_definition_and_sums_to_one),
 		cmocka_unit_test(exp_less_is_the_scalar_exp_of_the_difference),
+		cmocka_unit_test(exp_less_of_any_bits_is_the_scalar_exp),
 		cmocka_unit_test(softmax_of_odd_values_is_the_same_everywhere),
 		cmocka_unit_test(kv_store_keeps_float32_and_rounds_to_float16),
 		cmocka_unit_test(selecting_names_what_there_is),
