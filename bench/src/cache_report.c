@@ -70,7 +70,7 @@ void replay_table(const struct replay_plan *plan, struct replay_result *results,
 				"hits %", "late %", "miss/tok", "KiB/tok", "/Belady", "stall us",
 				"time us", "pre/tok", "used %");
 			for (size_t p = 0; p < plan->n_policies; p++)
-				table_row(plan, plan->policies[p]->name, trace,
+				table_row(plan, plan->policies[p].name, trace,
 					replay_cell(plan, results, t, b, p), bound, to);
 		}
 	}
@@ -121,7 +121,7 @@ json_t *replay_json(const struct replay_plan *plan, struct replay_result *result
 						(int)trace->k, "budget_percent", plan->budgets[b],
 						"slots",
 						(json_int_t)replay_slots(trace, plan->budgets[b]),
-						"policy", plan->policies[p]->name, "decode",
+						"policy", plan->policies[p].name, "decode",
 						totals_json(&cell->decode, trace->expert_bytes),
 						"prefill",
 						totals_json(&cell->prefill, trace->expert_bytes)));
@@ -161,7 +161,7 @@ static void plot_script(const struct replay_plan *plan, struct replay_result *re
 		to);
 	for (size_t p = 0; p < plan->n_policies; p++)
 		fprintf(to, "%s'-' with linespoints lw 2 title '%s'", p > 0 ? ", " : "",
-			plan->policies[p]->name);
+			plan->policies[p].name);
 	fputc('\n', to);
 	for (size_t p = 0; p < plan->n_policies; p++) {
 		for (size_t b = 0; b < plan->n_budgets; b++)
