@@ -18,7 +18,7 @@
  * - A prefetch has a price. It saves waiting, with probability p. When it is wrong it costs a load that somebody may wait
  *   behind, and maybe that of the victim; and the victim may be missed itself: for certain before the prefetch is of use
  *   if it is used no later, else perhaps brought back in time. It is begun when
- *       p - c p_victim > (1 - p) (1 + p_victim),  c = 1 if d_victim <= d, else 1/2
+ *       p - c p_victim > (1 - p) (1 + p_victim),  c = 1 if d_victim <= d, else 1/4
  *   and for nothing that is worth less than its victim. Measured on the demo model's traces over links of
  *   0.1 to 5 GB/s: a price that falls when the link is idle saves up to 5% of the waiting where the link is fast, and reads
  *   up to twice the bytes for it; a higher one saves bytes and waits longer on every link but the slowest.
@@ -38,7 +38,7 @@
 
 /* What a load saved is worth a circle later, of one saved now. On the demo model's traces with every link bytes fall and waiting
  * grows with it, from 0.5 to 0.9 by 6% each. */
-#define CIRCLE 0.7
+#define CIRCLE 0.8
 
 struct outrider {
 	struct expectation expectation;
@@ -140,7 +140,7 @@ static double worth_later(double later)
 }
 
 /* Of a victim's chance to be used, when that is later than what takes its place. */
-#define LATER 0.5
+#define LATER 0.25
 
 static bool pays(double p, double victim, bool sooner)
 {
