@@ -79,13 +79,14 @@ void replay_table(const struct replay_plan *plan, struct replay_result *results,
 static json_t *totals_json(const struct replay_totals *t, uint64_t expert_bytes)
 {
 	uint64_t bytes = t->loads * expert_bytes;
-	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "passes",
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "passes",
 		(json_int_t)t->passes, "tokens", (json_int_t)t->tokens, "uses", (json_int_t)t->uses,
 		"hits", (json_int_t)t->hits, "late", (json_int_t)t->late, "misses",
 		(json_int_t)t->misses, "loads", (json_int_t)t->loads, "bytes", (json_int_t)bytes,
 		"prefetches", (json_int_t)t->prefetches, "prefetches_used",
-		(json_int_t)t->prefetches_used, "stall_ns", (json_int_t)t->stall_ns, "time_ns",
-		(json_int_t)t->time_ns);
+		(json_int_t)t->prefetches_used, "prefetches_wasted",
+		(json_int_t)(t->prefetches_judged - t->prefetches_used), "stall_ns",
+		(json_int_t)t->stall_ns, "time_ns", (json_int_t)t->time_ns);
 }
 
 static json_t *hints_json(const struct replay_plan *plan)
