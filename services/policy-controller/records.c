@@ -141,7 +141,8 @@ int records_start(struct records *records, const struct ring *ring, struct contr
 	records->ring = *ring;
 	records->controller = controller;
 	records->journal = journal;
-	records->lost = ring_dropped(ring); /* said by the predecessor, or lost when there was none */
+	/* Said by the predecessor, or lost when there was none. */
+	records->lost = ring_dropped(ring);
 	atomic_store(&records->beat_ns, clock_ns());
 	doorbell_take_over(&ring->shared->bell);
 	pthread_mutex_init(&records->mutex, NULL);
