@@ -55,6 +55,9 @@ static void hints_text(const Outrider__CacheStats *s)
 {
 	printf("hints      %" PRIu64 ", %" PRIu64 " led to a load, %u are kept for later\n",
 		s->hints, s->hint_loads, s->hints_kept);
+	printf("lost       %" PRIu64 " activations and %" PRIu64
+	       " hints that the cache was too late for\n",
+		s->activations_lost, s->hints_lost);
 	ctl_hints_text(s->hint_quality, s->n_hint_quality);
 	printf("prefetches %" PRIu64 " came, %" PRIu64 " used, %" PRIu64 " evicted unused, %" PRIu64
 	       " a demand waited for, %" PRIu64 " taken back\n",

@@ -76,6 +76,8 @@ json_t *ctl_cache_json(const Outrider__CacheStats *s)
 	put(root, "hints", s->hints);
 	put(root, "hint_loads", s->hint_loads);
 	put(root, "hints_kept", s->hints_kept);
+	put(root, "activations_lost", s->activations_lost);
+	put(root, "hints_lost", s->hints_lost);
 	put(root, "prefetched", s->prefetched);
 	put(root, "prefetch_used", s->prefetch_used);
 	put(root, "prefetch_wasted", s->prefetch_wasted);

@@ -7,6 +7,7 @@ import subprocess
 KS = (0, 1, 3, 7)
 WORKLOADS = ("code", "math", "extract", "prose", "mixed")
 BUDGETS = "17%,33%,50%"
+AHEAD = (1, 2, 4, 8, 16, 32)
 
 
 def record(bench, target, draft, directory, root, workload, drafter, k):
@@ -83,6 +84,21 @@ def verdict(rows):
             f"times Belady's bytes at {near}." + ("\nNot:\n" + "\n".join(worse) if worse else ""))
 
 
+def look_ahead(bench, traces):
+    """Belady's rule with a bounded look-ahead beside outrider, and what of outrider's bytes are prefetches that left unused."""
+    rows = replay(bench, traces, "--policy", ",".join(["outrider"] + [f"belady:{n}" for n in AHEAD]))
+    wasted = {(r["name"], r["budget_percent"]): r["decode"]["prefetches_wasted"] / r["decode"]["loads"] for r in rows
+              if r["policy"] == "outrider"}
+    lines = [f"{'':34} " + " ".join(f"{f'belady:{n}':>9}" for n in AHEAD) + "   within 1.25   outrider   of it unused"]
+    for (name, budget), of in cells(rows).items():
+        shares = [of[f"belady:{n}"][1] for n in AHEAD]
+        enough = next((f"N = {n}" for n, share in zip(AHEAD, shares) if share <= 1.25), f"N > {AHEAD[-1]}")
+        mine = of["outrider"][1]
+        lines.append(f"{name + f', {budget:g}%':34} " + " ".join(f"{share:9.2f}" for share in shares) +
+                     f"   {enough:>11}   {mine:8.2f}   {mine * wasted[name, budget]:12.2f}")
+    return "\n".join(lines)
+
+
 def record_all(bench, target, draft, root, folder):
     """What takes real time; the rest is virtual."""
     return {(w, d, k): record(bench, target, draft, folder, root, w, d, k)
@@ -102,6 +118,9 @@ def run(bench, target, draft, root, results, folder):
     text += ["== Mixed workload, the draft model's drafts", table(rows), "", verdict(rows), ""]
     others = replay(bench, [traces[w, "model", k] for w in WORKLOADS[:-1] for k in KS])
     text += ["== Each workload by itself", table(others), "", verdict(others), ""]
+    text += ["== How far one must see to read so little: bytes as a multiple of Belady's, where belady:N knows what each layer uses in its",
+             "next N passes, expects the rest from how often each expert was used, and prefetches nothing; at K = 0 a pass is a token",
+             look_ahead(bench, [traces[w, "model", k] for w in ("mixed", *WORKLOADS[:-1]) for k in KS]), ""]
     drafts = replay(bench, [traces["mixed", "replay", k] for k in KS[1:]])
     text += ["== Mixed workload, recorded drafts of which 80% are right (no draft hints)", table(drafts), "", verdict(drafts), ""]
     grams = [traces["mixed", "ngram", k] for k in KS[1:]]

@@ -148,15 +148,35 @@ static int run_synth(int argc, char **argv)
 
 /* ---- replay ---- */
 
+/* belady:N, with N passes of look-ahead. */
+static const char bounded[] = "belady:";
+
+static int parse_ahead(const char *text, uint32_t *ahead, struct error *err)
+{
+	char *end;
+	unsigned long n = strtoul(text, &end, 10);
+	if (*text < '1' || *text > '9' || *end != '\0' || n > REPLAY_AHEAD_MAX)
+		return error_set(err, EINVAL, "--policy: \"%s%s\", allowed are %s1 to %s%d",
+			bounded, text, bounded, bounded, REPLAY_AHEAD_MAX);
+	*ahead = (uint32_t)n;
+	return 0;
+}
+
 static int add_policy(struct replay_plan *plan, const char *name, struct error *err)
 {
-	const struct cache_policy_ops *policy = cache_policy_find(name);
-	if (policy == NULL)
-		return error_set(err, EINVAL, "--policy: \"%s\", allowed are all, belady and %s",
-			name, cache_policy_list());
 	if (plan->n_policies == REPLAY_POLICIES - 1)
 		return error_set(err, EINVAL, "--policy: at most %d", REPLAY_POLICIES - 1);
-	plan->policies[plan->n_policies++] = policy;
+	struct replay_policy *policy = &plan->policies[plan->n_policies++];
+	snprintf(policy->name, sizeof(policy->name), "%s", name);
+	policy->ops = cache_policy_find(name);
+	if (strncmp(name, bounded, strlen(bounded)) == 0) {
+		policy->ops = &replay_belady;
+		return parse_ahead(name + strlen(bounded), &policy->ahead, err);
+	}
+	if (policy->ops == NULL)
+		return error_set(err, EINVAL,
+			"--policy: \"%s\", allowed are all, belady, %sN and %s", name, bounded,
+			cache_policy_list());
 	return 0;
 }
 
@@ -175,7 +195,8 @@ static int parse_policies(struct replay_plan *plan, const char *text, struct err
 			rc = add_policy(plan, word, err);
 	}
 	/* Always: the others are measured by it. */
-	plan->policies[plan->n_policies++] = &replay_belady;
+	plan->policies[plan->n_policies++] =
+		(struct replay_policy){.name = "belady", .ops = &replay_belady};
 	return rc;
 }
 
@@ -256,7 +277,8 @@ static int replay_all(
 	for (size_t t = 0; t < plan->n_traces; t++)
 		for (size_t b = 0; rc == 0 && b < plan->n_budgets; b++)
 			for (size_t p = 0; rc == 0 && p < plan->n_policies; p++) {
-				struct replay_options options = {.policy = plan->policies[p],
+				struct replay_options options = {.policy = plan->policies[p].ops,
+					.ahead = plan->policies[p].ahead,
 					.n_slots = replay_slots(&plan->traces[t], plan->budgets[b]),
 					.link = plan->link,
 					.profile = plan->profile};
@@ -315,7 +337,8 @@ static int run_replay(int argc, char **argv)
 	bool json = false;
 	const struct arg args[] = {
 		{"policy", ARG_STRING, &policies, 0, 0, "NAMES",
-			"by commas; all (default); Belady's bound is always beside them"},
+			"by commas; all (default); belady:N knows N passes ahead; Belady's bound "
+			"is always beside them"},
 		{"budget", ARG_STRING, &budgets, 0, 0, "SHARES", "default 17%,33%,50%"},
 		{"bandwidth", ARG_FLOAT, &gb_per_s, 0, 0, "GB/S",
 			"of the link, 10^9 bytes a second; default 2"},

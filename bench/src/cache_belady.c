@@ -1,17 +1,28 @@
 /*
  * Belady (A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 5, 1966): the fewest loads
  * that a cache filled on demand can do, with the future known. It counts the runs of layers in the trace as they come.
+ *
+ * With a bounded look-ahead it knows what the next runs use, and expects each other expert after as many more runs of its
+ * layer as its long-run frequency says (expectation.h, without hints): what separates a policy from the bound, by how far
+ * it sees.
  */
 #include "bench/src/cache_replay.h"
+#include "services/expert-cache/expectation.h"
 #include "services/expert-cache/heap.h"
 #include "services/expert-cache/residents.h"
 
-#include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 
 #define NEVER 1e18
+/* So that an expectation is a time before that. */
+#define LEAST_CHANCE 1e-6
 
 struct belady {
+	const struct cache_trace *trace;
+	bool bounded;
+	uint32_t ahead, n_moe; /* bounded: runs of layers that are known; layers with experts */
+	struct expectation expectation; /* bounded: of what is used after them */
 	struct residents residents;
 	struct heap latest; /* slots by falling next use */
 	uint32_t *
@@ -20,12 +31,14 @@ struct belady {
 		*end; /* [n_layers][n_experts] into run: the next use of each, behind its last */
 	uint32_t runs; /* begun so far */
 	bool running;
+	uint32_t layer;
 	uint64_t iteration;
 };
 
 static void belady_destroy(void *policy)
 {
 	struct belady *belady = policy;
+	expectation_exit(&belady->expectation);
 	residents_exit(&belady->residents);
 	heap_exit(&belady->latest);
 	free(belady->run);
@@ -57,28 +70,43 @@ static void list_uses(struct belady *belady, const struct cache_trace *trace)
 	}
 }
 
-int replay_belady_create(
-	const struct cache_trace *trace, uint32_t n_slots, void **out, struct error *err)
+static int allocate(
+	struct belady *belady, const struct cache_policy_shape *shape, struct error *err)
 {
+	size_t n_ids = (size_t)shape->n_layers * shape->n_experts;
+	belady->run = calloc(belady->trace->n_uses + 1, sizeof(*belady->run));
+	belady->next = calloc(n_ids, sizeof(*belady->next));
+	belady->end = calloc(n_ids, sizeof(*belady->end));
+	if (!(belady->run && belady->next && belady->end))
+		return error_set(err, ENOMEM, "no memory for %u uses", belady->trace->n_uses);
+	int rc = residents_init(&belady->residents, shape, err);
+	if (rc == 0)
+		rc = heap_init(&belady->latest, shape->n_slots, err);
+	if (rc == 0 && belady->bounded)
+		rc = expectation_init(&belady->expectation, shape, err);
+	return rc;
+}
+
+int replay_belady_create(const struct cache_trace *trace, uint32_t n_slots, uint32_t ahead,
+	void **out, struct error *err)
+{
+	struct cache_policy_shape shape = {.n_layers = trace->n_layers,
+		.n_experts = trace->n_experts,
+		.n_experts_used = trace->n_experts_used,
+		.n_slots = n_slots};
 	struct belady *belady = calloc(1, sizeof(*belady));
 	if (belady == NULL)
 		return error_set(err, ENOMEM, "no memory to replay");
-	size_t n_ids = (size_t)trace->n_layers * trace->n_experts;
-	belady->run = calloc(trace->n_uses + 1, sizeof(*belady->run));
-	belady->next = calloc(n_ids, sizeof(*belady->next));
-	belady->end = calloc(n_ids, sizeof(*belady->end));
-	struct cache_policy_shape shape = {
-		.n_layers = trace->n_layers, .n_experts = trace->n_experts, .n_slots = n_slots};
-	int rc = residents_init(&belady->residents, &shape, err);
-	if (rc == 0)
-		rc = heap_init(&belady->latest, n_slots, err);
-	if (rc == 0 && !(belady->run && belady->next && belady->end))
-		rc = error_set(err, ENOMEM, "no memory for %u uses", trace->n_uses);
+	belady->trace = trace;
+	belady->bounded = ahead > 0;
+	for (uint32_t l = 0; l < trace->n_layers; l++)
+		belady->n_moe += trace->moe[l];
+	belady->ahead = ahead * belady->n_moe;
+	int rc = allocate(belady, &shape, err);
 	if (rc < 0) {
 		belady_destroy(belady);
 		return rc;
 	}
-	assert(belady->run && belady->next && belady->end); /* else rc is -ENOMEM */
 	list_uses(belady, trace);
 	*out = belady;
 	return 0;
@@ -87,10 +115,17 @@ int replay_belady_create(
 /* Runs before the one that runs now are over. */
 static double next_use(struct belady *belady, uint32_t id)
 {
-	uint32_t *next = &belady->next[id];
-	while (*next < belady->end[id] && belady->run[*next] < belady->runs)
+	uint32_t *next = &belady->next[id], now = belady->runs;
+	while (*next < belady->end[id] && belady->run[*next] < now)
 		++*next;
-	return *next < belady->end[id] ? belady->run[*next] : NEVER;
+	bool again = *next < belady->end[id];
+	if (!belady->bounded)
+		return again ? belady->run[*next] : NEVER;
+	/* `now` is the first run to come. */
+	if (again && belady->run[*next] - now < belady->ahead)
+		return belady->run[*next];
+	double p = fmax(expectation_later(&belady->expectation, id), LEAST_CHANCE);
+	return now + belady->ahead + belady->n_moe * (1 - p) / p;
 }
 
 static void rank(struct belady *belady, uint32_t id)
@@ -100,10 +135,34 @@ static void rank(struct belady *belady, uint32_t id)
 		heap_set(&belady->latest, slot, -next_use(belady, id));
 }
 
+/* What the run before taught about its layer, and the run that has come in sight. */
+static void look_ahead(struct belady *belady, const struct cache_use *use)
+{
+	const struct cache_trace *trace = belady->trace;
+	if (belady->running) {
+		expectation_end(&belady->expectation, belady->layer, belady->iteration, false);
+		for (uint32_t e = 0; e < trace->n_experts; e++)
+			rank(belady, residents_id(&belady->residents, belady->layer, e));
+	}
+	expectation_session(&belady->expectation, use->session);
+	uint64_t sight = (uint64_t)belady->runs + belady->ahead - 1;
+	if (sight >= trace->n_layer_runs)
+		return;
+	const struct trace_layer *seen = &trace->layers[sight];
+	for (uint32_t u = 0; u < seen->n_uses; u++)
+		rank(belady, residents_id(&belady->residents, seen->layer,
+				     trace->uses[seen->first_use + u].expert));
+}
+
 static void begin(struct belady *belady, const struct cache_use *use)
 {
-	belady->runs += !belady->running || belady->iteration != use->iteration;
+	if (belady->running && belady->iteration == use->iteration)
+		return;
+	belady->runs++;
+	if (belady->bounded)
+		look_ahead(belady, use);
 	belady->running = true;
+	belady->layer = use->layer;
 	belady->iteration = use->iteration;
 }
 
@@ -132,6 +191,8 @@ static void belady_use(void *policy, const struct cache_use *use)
 {
 	struct belady *belady = policy;
 	begin(belady, use);
+	if (belady->bounded)
+		expectation_use(&belady->expectation, use);
 	rank(belady, residents_id(&belady->residents, use->layer, use->expert));
 }
 

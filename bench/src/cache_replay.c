@@ -355,7 +355,8 @@ static int create_policy(struct sim *sim, struct error *err)
 		.moe = trace->moe,
 		.profile = sim->options->profile};
 	if (sim->ops == &replay_belady)
-		return replay_belady_create(trace, sim->options->n_slots, &sim->state, err);
+		return replay_belady_create(
+			trace, sim->options->n_slots, sim->options->ahead, &sim->state, err);
 	return sim->ops->create(&shape, &sim->state, err);
 }
 

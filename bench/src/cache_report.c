@@ -70,7 +70,7 @@ void replay_table(const struct replay_plan *plan, struct replay_result *results,
 				"hits %", "late %", "miss/tok", "KiB/tok", "/Belady", "stall us",
 				"time us", "pre/tok", "used %");
 			for (size_t p = 0; p < plan->n_policies; p++)
-				table_row(plan, plan->policies[p]->name, trace,
+				table_row(plan, plan->policies[p].name, trace,
 					replay_cell(plan, results, t, b, p), bound, to);
 		}
 	}
@@ -79,13 +79,14 @@ void replay_table(const struct replay_plan *plan, struct replay_result *results,
 static json_t *totals_json(const struct replay_totals *t, uint64_t expert_bytes)
 {
 	uint64_t bytes = t->loads * expert_bytes;
-	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "passes",
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "passes",
 		(json_int_t)t->passes, "tokens", (json_int_t)t->tokens, "uses", (json_int_t)t->uses,
 		"hits", (json_int_t)t->hits, "late", (json_int_t)t->late, "misses",
 		(json_int_t)t->misses, "loads", (json_int_t)t->loads, "bytes", (json_int_t)bytes,
 		"prefetches", (json_int_t)t->prefetches, "prefetches_used",
-		(json_int_t)t->prefetches_used, "stall_ns", (json_int_t)t->stall_ns, "time_ns",
-		(json_int_t)t->time_ns);
+		(json_int_t)t->prefetches_used, "prefetches_wasted",
+		(json_int_t)(t->prefetches_judged - t->prefetches_used), "stall_ns",
+		(json_int_t)t->stall_ns, "time_ns", (json_int_t)t->time_ns);
 }
 
 static json_t *hints_json(const struct replay_plan *plan)
@@ -121,7 +122,7 @@ json_t *replay_json(const struct replay_plan *plan, struct replay_result *result
 						(int)trace->k, "budget_percent", plan->budgets[b],
 						"slots",
 						(json_int_t)replay_slots(trace, plan->budgets[b]),
-						"policy", plan->policies[p]->name, "decode",
+						"policy", plan->policies[p].name, "decode",
 						totals_json(&cell->decode, trace->expert_bytes),
 						"prefill",
 						totals_json(&cell->prefill, trace->expert_bytes)));
@@ -161,7 +162,7 @@ static void plot_script(const struct replay_plan *plan, struct replay_result *re
 		to);
 	for (size_t p = 0; p < plan->n_policies; p++)
 		fprintf(to, "%s'-' with linespoints lw 2 title '%s'", p > 0 ? ", " : "",
-			plan->policies[p]->name);
+			plan->policies[p].name);
 	fputc('\n', to);
 	for (size_t p = 0; p < plan->n_policies; p++) {
 		for (size_t b = 0; b < plan->n_budgets; b++)

@@ -6,14 +6,20 @@
 
 #include <jansson.h>
 
-enum { REPLAY_POLICIES = 16, REPLAY_BUDGETS = 16, REPLAY_TRACES = 64 };
+enum { REPLAY_POLICIES = 16, REPLAY_BUDGETS = 16, REPLAY_TRACES = 64, REPLAY_NAME = 24 };
+
+struct replay_policy {
+	char name[REPLAY_NAME]; /* belady:8 */
+	const struct cache_policy_ops *ops;
+	uint32_t ahead; /* as in replay_options */
+};
 
 struct replay_plan {
 	const char *files[REPLAY_TRACES];
 	struct cache_trace *traces; /* [n_traces] */
 	struct trace_quality (*quality)[HINT_SOURCES + 1]; /* [n_traces] of their hints */
 	size_t n_traces;
-	const struct cache_policy_ops *policies[REPLAY_POLICIES]; /* the last is Belady's */
+	struct replay_policy policies[REPLAY_POLICIES]; /* the last is Belady's bound */
 	size_t n_policies;
 	double budgets[REPLAY_BUDGETS]; /* percent of all experts */
 	size_t n_budgets;

@@ -10,7 +10,8 @@
  * often what was hinted for so was used than not: log P(hint | used) / P(hint | not used), counted per source, layer and step of
  * the score; no hint is a step too, once a source has hinted for the layer at all. A prior with evidence added to it,
  * as naive Bayes would; but sources agree and shares overlap, so the weights w are learnt, by one step down the gradient
- * of the log loss after each run of a layer (Bottou, Stochastic gradient descent tricks, 2012).
+ * of the log loss after each run of a layer (Bottou, Stochastic gradient descent tricks, 2012). What is expected without hints
+ * has weights of its own, learnt from the same runs: beside hints the shares are worth less than alone.
  *
  * While every expert is resident nobody asks, and a small model runs a hundred thousand layers a second: then the shares
  * follow every run all the same, at the price of what it used, and all else is done for one run in EXPECTATION_COARSE.
@@ -21,7 +22,8 @@
 
 enum {
 	EXPECTATION_STEPS = 9, /* of scores: 0 = not hinted for */
-	EXPECTATION_INPUTS = 5 + HINT_SOURCES,
+	EXPECTATION_BASE_INPUTS = 5, /* those that are no hints */
+	EXPECTATION_INPUTS = EXPECTATION_BASE_INPUTS + HINT_SOURCES,
 	EXPECTATION_COARSE = 256, /* runs between new estimates where nobody asks for them */
 };
 
@@ -36,7 +38,7 @@ struct expectation {
 		uint8_t step[HINT_SOURCES]; /* of the hints for the run to come */
 		float input[EXPECTATION_INPUTS];
 		float p;
-		float base; /* p as it would be without the hints */
+		float base; /* of the same inputs without the hints */
 	} * of; /* [n_layers][n_experts] */
 	/* Of the run to come: iteration up to which the hints of a source hold, UINT64_MAX where there are none. */
 	struct expectation_layer {
@@ -51,6 +53,7 @@ struct expectation {
 		uint32_t count[HINT_SOURCES][EXPECTATION_STEPS][2]; /* not used, used */
 	} * layer; /* [n_layers] */
 	double weight[EXPECTATION_INPUTS];
+	double base_weight[EXPECTATION_BASE_INPUTS]; /* of base */
 	uint64_t session;
 	/* The run under way. */
 	uint32_t *tokens; /* [n_experts] */

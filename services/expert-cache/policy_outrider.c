@@ -8,17 +8,18 @@
  * New:
  * - One probability per expert, of its use the next time its layer runs, from all of these at once; how much each is worth is
  *   learnt while it runs, a hint's from how often hints of its source, layer and score were right (expectation.h).
- * - Layers run in a circle, so when an expert can be used next is known: d layers from now. A slot kept for it until
- *   then brings p loads for d layers of room. The victim is the least p / d: hits per slot and time, the index by which
- *   room is best given out (LHD, Beckmann et al., NSDI 2018, estimates it from ages; here both are at hand). An
- *   expert just used is the last to be used again, and goes first among equals: where LRU fails, on a circle that is larger than
- *   the cache, this does not. What hints say ends with the run that they are about: for the one behind it the probability
- *   without hints counts, at a discount.
+ * - Layers run in a circle, so when an expert can be used next is known: d layers from now with probability p, or one or
+ *   more circles later, each with the probability without hints, for what hints say ends with the run that they are about. A
+ *   load saved is worth less the later it is, for by then the expert would have left anyway: the victim is the least
+ *   discounted time of next use (Markov decision processes; LHD, Beckmann et al., NSDI 2018, and hyperbolic caching, Blankstein
+ *   et al., ATC 2017, estimate such an index from ages and counts; here the times are known). With sure hints that is
+ *   Belady's rule, with none it is the least frequently used, and among equals those just used go first, which are the
+ *   last to be used again: where LRU fails, on a circle that is larger than the cache, this does not.
  * - A prefetch has a price. It saves waiting, with probability p. When it is wrong it costs a load that somebody may wait
  *   behind, and maybe that of the victim; and the victim may be missed itself: for certain before the prefetch is of use
  *   if it is used no later, else perhaps brought back in time. It is begun when
- *       p - c p_victim > (1 - p) (1 + p_victim),  c = 1 if d_victim <= d, else 1/2
- *   and for nothing that is worth less than its victim, p / d for p / d. Measured on the demo model's traces over links of
+ *       p - c p_victim > (1 - p) (1 + p_victim),  c = 1 if d_victim <= d, else 1/4
+ *   and for nothing that is worth less than its victim. Measured on the demo model's traces over links of
  *   0.1 to 5 GB/s: a price that falls when the link is idle saves up to 5% of the waiting where the link is fast, and reads
  *   up to twice the bytes for it; a higher one saves bytes and waits longer on every link but the slowest.
  *
@@ -35,6 +36,10 @@
 /* What is less likely never waits as a prefetch: it would not pay with the best victim. */
 #define LEAST_WANTED 0.5
 
+/* What a load saved is worth a circle later, of one saved now. On the demo model's traces over a link of 2 GB/s from 0.5 to 0.9
+ * bytes fall by 6% and waiting grows by 8%; over slower links both fall. */
+#define CIRCLE 0.8
+
 struct outrider {
 	struct expectation expectation;
 	struct residents residents;
@@ -43,6 +48,7 @@ struct outrider {
 		*wanted; /* [n_layers] of those that are not, the most likely first: keys are -p */
 	uint32_t n_layers, n_experts, n_moe;
 	uint32_t *ordinal; /* [n_layers] among the layers that have experts */
+	double *discount; /* [n_layers + 1] CIRCLE^(d / n_moe): of a load saved d layers from now */
 	uint32_t n_wanted, queue_max;
 	/* The layer that runs. */
 	bool running;
@@ -63,6 +69,7 @@ static void outrider_destroy(void *policy)
 	free(o->kept);
 	free(o->wanted);
 	free(o->ordinal);
+	free(o->discount);
 	free(o);
 }
 
@@ -71,7 +78,8 @@ static int allocate(struct outrider *o, const struct cache_policy_shape *shape, 
 	o->kept = calloc(o->n_layers, sizeof(*o->kept));
 	o->wanted = calloc(o->n_layers, sizeof(*o->wanted));
 	o->ordinal = calloc(o->n_layers, sizeof(*o->ordinal));
-	if (o->kept == NULL || o->wanted == NULL || o->ordinal == NULL)
+	o->discount = calloc(o->n_layers + 1, sizeof(*o->discount));
+	if (!(o->kept && o->wanted && o->ordinal && o->discount))
 		return error_set(err, ENOMEM, "no memory for %u layers", o->n_layers);
 	int status = expectation_init(&o->expectation, shape, err);
 	if (status == 0)
@@ -83,6 +91,8 @@ static int allocate(struct outrider *o, const struct cache_policy_shape *shape, 
 		if (status == 0)
 			status = heap_init(&o->wanted[l], o->n_experts, err);
 	}
+	for (uint32_t d = 0; d <= o->n_moe; d++)
+		o->discount[d] = pow(CIRCLE, (double)d / fmax(o->n_moe, 1));
 	return status;
 }
 
@@ -106,10 +116,16 @@ static int outrider_create(const struct cache_policy_shape *shape, void **out, s
 /* ---- What an expert is worth. ---- */
 
 /* Layers with experts until this one runs again: 1..n_moe. */
-static double distance(const struct outrider *o, uint32_t layer)
+static uint32_t distance(const struct outrider *o, uint32_t layer)
 {
 	uint32_t at = o->ordinal[layer], now = o->ordinal[o->layer];
 	return at > now ? at - now : at + o->n_moe - now;
+}
+
+/* What a load saved then is worth, of one saved now. */
+static double discount(const struct outrider *o, uint32_t layer)
+{
+	return o->discount[distance(o, layer)];
 }
 
 static double expected(const struct outrider *o, uint32_t layer, uint32_t expert)
@@ -117,13 +133,14 @@ static double expected(const struct outrider *o, uint32_t layer, uint32_t expert
 	return expectation_of(&o->expectation, layer * o->n_experts + expert);
 }
 
-/* What a use in the run after the next is worth, of one in the next: that run is a whole circle further. With 0 an expert
- * that no hint names is worth nothing, and is missed by the next token; from 0.1 to 0.35 bytes fall and waiting grows, by 3%
- * each on the demo model's traces. */
-#define AFTER 0.25
+/* Of the next use, if that is not in the next run: sum over runs of CIRCLE^run later (1 - later)^(run - 1). */
+static double worth_later(double later)
+{
+	return CIRCLE * later / (1 - (1 - later) * CIRCLE);
+}
 
 /* Of a victim's chance to be used, when that is later than what takes its place. */
-#define LATER 0.5
+#define LATER 0.25
 
 static bool pays(double p, double victim, bool sooner)
 {
@@ -139,7 +156,7 @@ static void place(struct outrider *o, uint32_t layer, uint32_t expert)
 	o->n_wanted -= heap_has(wanted, expert);
 	if (residents_slot(&o->residents, id) != SLOT_NONE) {
 		double later = expectation_later(&o->expectation, id);
-		heap_set(&o->kept[layer], expert, p + (1 - p) * AFTER * later);
+		heap_set(&o->kept[layer], expert, p + (1 - p) * worth_later(later));
 		heap_remove(wanted, expert);
 		return;
 	}
@@ -294,21 +311,22 @@ static uint32_t outrider_victim(void *policy, const struct cache_prefetch *want,
 {
 	struct outrider *o = policy;
 	struct residents_question question = {.residents = &o->residents, .may = may, .arg = arg};
-	double p = expected(o, want->layer, want->expert), d = distance(o, want->layer);
-	double least = why == LOAD_PREFETCH ? p / d : INFINITY, victim_p = 0, victim_d = 0;
-	uint32_t victim = SLOT_NONE;
+	double p = expected(o, want->layer, want->expert), victim_p = 0;
+	double least = why == LOAD_PREFETCH ? p * discount(o, want->layer) : INFINITY;
+	uint32_t victim = SLOT_NONE, victim_layer = 0;
 	for (uint32_t l = 0; l < o->n_layers; l++) {
-		double away = distance(o, l);
 		question.layer = l;
-		uint32_t expert = heap_least(&o->kept[l], least * away, residents_may, &question);
+		uint32_t expert =
+			heap_least(&o->kept[l], least / discount(o, l), residents_may, &question);
 		if (expert == HEAP_NONE)
 			continue;
 		victim_p = o->kept[l].key[expert];
-		victim_d = away;
-		least = victim_p / away;
+		victim_layer = l;
+		least = victim_p * discount(o, l);
 		victim = residents_slot(&o->residents, residents_id(&o->residents, l, expert));
 	}
-	if (why == LOAD_PREFETCH && victim != SLOT_NONE && !pays(p, victim_p, victim_d <= d))
+	if (why == LOAD_PREFETCH && victim != SLOT_NONE &&
+		!pays(p, victim_p, distance(o, victim_layer) <= distance(o, want->layer)))
 		return SLOT_NONE;
 	return victim;
 }

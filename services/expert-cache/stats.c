@@ -81,6 +81,9 @@ static void fill_totals(struct service *service, Outrider__CacheStats *stats)
 	stats->hints_kept =
 		atomic_load_explicit(&service->transfer.hints_kept, memory_order_relaxed);
 	stats->self_served = stats_load(&header->self_served);
+	stats->activations_lost = ring_dropped(&service->store.slots.activations);
+	stats->hints_lost = ring_dropped(&service->store.slots.hints) +
+			    ring_dropped(&service->store.slots.gates);
 }
 
 /* One layer's counters, also added to the totals. */

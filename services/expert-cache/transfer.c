@@ -376,6 +376,11 @@ int transfer_start(struct transfer *transfer, struct store *store, struct reader
 	transfer->store = store;
 	transfer->reader = reader;
 	transfer->options = *options;
+	/* Said by the predecessor, or lost when there was none. */
+	transfer->lost = (struct transfer_lost){.demands = ring_dropped(&store->slots.demands),
+		.activations = ring_dropped(&store->slots.activations),
+		.hints = ring_dropped(&store->slots.hints),
+		.gates = ring_dropped(&store->slots.gates)};
 	atomic_store_explicit(&transfer->beat_ns, clock_ns(), memory_order_relaxed);
 	int status = allocate(transfer, err);
 	transfer->loads.packs = options->packs;

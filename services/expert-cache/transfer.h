@@ -44,6 +44,10 @@ struct transfer {
 	} * wanted; /* [LIMIT_EXPERTS] */
 	uint64_t wanted_since_ns, measured_ns;
 	uint32_t preload_layer, preload_expert;
+	/* What found no room in each ring, as far as the log knows. */
+	struct transfer_lost {
+		uint64_t demands, activations, hints, gates;
+	} lost;
 	pthread_t thread;
 	bool running;
 	atomic_bool stop;

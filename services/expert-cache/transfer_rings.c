@@ -4,6 +4,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
@@ -101,11 +102,19 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint)
 	store->policy->on_hint(store->policy_state, &entry, slot);
 }
 
-/* A ring whose counters somebody has overwritten would read as empty for good. */
-static void mend(struct ring *ring, const char *name)
+/* A ring whose counters somebody has overwritten would read as empty for good. What found no room was lost while this
+ * thread was late or stopped: a policy without it knows less, and nobody waits for it. */
+static void look_after(struct ring *ring, const char *name, uint64_t *lost)
 {
 	if (ring_mend_consumer(ring))
 		log_limited(LOG_LEVEL_NOTICE, "the ring of %s was corrupt; it begins again", name);
+	uint64_t now = ring_dropped(ring);
+	if (now == *lost)
+		return;
+	log_limited(LOG_LEVEL_NOTICE,
+		"%" PRIu64 " %s found no room in their ring; %" PRIu64 " since it was made",
+		now - *lost, name, now);
+	*lost = now;
 }
 
 /* Demands before activations: the verifier pushes them in the other order, so every demand that is seen has its
@@ -113,10 +122,11 @@ static void mend(struct ring *ring, const char *name)
 void transfer_drain(struct transfer *transfer)
 {
 	struct slots *slots = &transfer->store->slots;
-	mend(&slots->demands, "demands");
-	mend(&slots->activations, "activations");
-	mend(&slots->hints, "hints");
-	mend(&slots->gates, "gate hints");
+	struct transfer_lost *lost = &transfer->lost;
+	look_after(&slots->demands, "demands", &lost->demands);
+	look_after(&slots->activations, "activations", &lost->activations);
+	look_after(&slots->hints, "hints", &lost->hints);
+	look_after(&slots->gates, "gate hints", &lost->gates);
 	struct slot_demand demand;
 	for (int i = 0; i < SLOTS_DEMAND_RING && ring_get(&slots->demands, &demand, sizeof(demand));
 		i++)

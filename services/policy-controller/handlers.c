@@ -86,8 +86,7 @@ static void get(struct records *records, Outrider__Envelope *reply)
 	outrider__policy_state__init(state);
 	state->policy = strdup(c->settings.policy);
 	state->records = c->n_records;
-	state->records_lost = c->n_refused + atomic_load_explicit(&records->ring.shared->dropped,
-						     memory_order_relaxed);
+	state->records_lost = c->n_refused + ring_dropped(&records->ring);
 	state->decisions = c->first_decision + c->n_decisions;
 	if (!add_knobs(state, &c->settings) || !add_sessions(state, c)) {
 		outrider__policy_state__free_unpacked(state, NULL);

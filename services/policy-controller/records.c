@@ -3,6 +3,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -20,6 +21,19 @@
 #define BUDGET_PARTS 160
 #define BUDGET_NS 1000000
 
+/* Not who lost them: the verifier never waits for this process, which was late or stopped. */
+static void tell_lost(struct records *records)
+{
+	uint64_t lost = ring_dropped(&records->ring);
+	if (lost == records->lost)
+		return;
+	log_limited(LOG_LEVEL_NOTICE,
+		"%" PRIu64 " records of iterations found no room in their ring; %" PRIu64
+		" since it was made",
+		lost - records->lost, lost);
+	records->lost = lost;
+}
+
 uint32_t records_drain(struct records *records)
 {
 	struct iteration_record record;
@@ -34,6 +48,7 @@ uint32_t records_drain(struct records *records)
 	controller_settle(records->controller);
 	if (n == 0 && ring_mend_consumer(&records->ring))
 		log_limited(LOG_LEVEL_NOTICE, "the ring of records was corrupt; it begins again");
+	tell_lost(records);
 	pthread_mutex_unlock(&records->mutex);
 	return n;
 }
@@ -126,6 +141,8 @@ int records_start(struct records *records, const struct ring *ring, struct contr
 	records->ring = *ring;
 	records->controller = controller;
 	records->journal = journal;
+	/* Said by the predecessor, or lost when there was none. */
+	records->lost = ring_dropped(ring);
 	atomic_store(&records->beat_ns, clock_ns());
 	doorbell_take_over(&ring->shared->bell);
 	pthread_mutex_init(&records->mutex, NULL);

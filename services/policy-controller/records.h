@@ -21,6 +21,7 @@ struct records {
 	struct journal *journal;
 	pthread_mutex_t mutex;
 	pthread_t thread;
+	uint64_t lost; /* of the ring's, as far as the log knows */
 	_Atomic bool stop;
 	_Atomic uint64_t beat_ns; /* when the thread last went round */
 };

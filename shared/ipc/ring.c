@@ -134,11 +134,14 @@ bool ring_push(struct ring *ring, const void *slot)
 	return ring_put(ring, slot, ring->slot_bytes);
 }
 
+uint64_t ring_dropped(const struct ring *ring)
+{
+	return atomic_load_explicit(&ring->shared->dropped, memory_order_relaxed);
+}
+
 void ring_drop(struct ring *ring)
 {
-	uint64_t n = atomic_load_explicit(&ring->shared->dropped, memory_order_relaxed);
-
-	atomic_store_explicit(&ring->shared->dropped, n + 1, memory_order_relaxed);
+	atomic_store_explicit(&ring->shared->dropped, ring_dropped(ring) + 1, memory_order_relaxed);
 }
 
 const void *ring_peek(struct ring *ring)

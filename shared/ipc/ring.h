@@ -65,6 +65,8 @@ bool ring_get(struct ring *ring, void *object, size_t bytes);
 
 /* Slots waiting to be read; 0 when broken. */
 uint64_t ring_length(const struct ring *ring);
+/* What found no room since the ring was made: the producer's word. */
+uint64_t ring_dropped(const struct ring *ring);
 /* Whether the counters are further apart than the ring is long. To be asked by one of the two sides: for anybody
  * else both counters may move between two looks. */
 bool ring_broken(const struct ring *ring);

@@ -91,11 +91,11 @@ static void damaged_traces_are_refused(void **state)
 	cache_trace_exit(&trace);
 }
 
-static struct replay_totals replayed(
-	const struct cache_trace *trace, const struct cache_policy_ops *policy, uint32_t n_slots)
+static struct replay_totals replayed_with(
+	const struct cache_trace *trace, const struct replay_options *with)
 {
-	struct replay_options options = {
-		.policy = policy, .n_slots = n_slots, .link = {1e9, 10000}};
+	struct replay_options options = *with;
+	options.link = (struct replay_link){1e9, 10000};
 	struct replay_result result;
 	struct error err = {""};
 	if (cache_replay(trace, &options, &result, &err) != 0)
@@ -105,6 +105,22 @@ static struct replay_totals replayed(
 	assert_int_equal(result.decode.uses, trace->n_uses);
 	assert_int_equal(result.decode.passes, trace->n_passes);
 	return result.decode;
+}
+
+static struct replay_totals replayed(
+	const struct cache_trace *trace, const struct cache_policy_ops *policy, uint32_t n_slots)
+{
+	struct replay_options options = {.policy = policy, .n_slots = n_slots};
+	return replayed_with(trace, &options);
+}
+
+/* Belady's with so many runs of each layer known. */
+static struct replay_totals foreseen(
+	const struct cache_trace *trace, uint32_t n_slots, uint32_t ahead)
+{
+	struct replay_options options = {
+		.policy = &replay_belady, .n_slots = n_slots, .ahead = ahead};
+	return replayed_with(trace, &options);
 }
 
 /* Three experts in turn, two slots: LRU never hits; Belady's loads 1, 2, 3 (for 2), 2 (for 3)... every second hits. */
@@ -136,7 +152,28 @@ static void a_circle_is_replayed_by_the_rule(void **state)
 	struct replay_totals belady = replayed(&trace, &replay_belady, 2);
 	assert_int_equal(belady.loads, 5);
 	assert_int_equal(belady.hits, 3);
+	/* It never gives up what comes next: to know that is enough here. */
+	assert_int_equal(foreseen(&trace, 2, 1).loads, 5);
 	cache_trace_exit(&trace);
+}
+
+static void who_sees_further_loads_less_until_all_is_seen(void **state)
+{
+	(void)state;
+	static const enum cache_synth_kind kinds[] = {SYNTH_UNIFORM, SYNTH_ZIPF, SYNTH_PHASES};
+	for (size_t kind = 0; kind < 3; kind++) {
+		struct cache_trace trace = synth(kinds[kind], 0, 300);
+		uint64_t bound = replayed(&trace, &replay_belady, 25).loads;
+		uint64_t before = foreseen(&trace, 25, 1).loads;
+		assert_true(before > bound);
+		for (uint32_t ahead = 2; ahead <= 512; ahead *= 2) {
+			uint64_t loads = foreseen(&trace, 25, ahead).loads;
+			assert_true(loads <= before && loads >= bound);
+			before = loads;
+		}
+		assert_int_equal(before, bound);
+		cache_trace_exit(&trace);
+	}
 }
 
 static void nothing_loads_less_than_beladys(void **state)
@@ -293,6 +330,7 @@ int main(void)
 		cmocka_unit_test(damaged_traces_are_refused),
 		cmocka_unit_test(a_circle_is_replayed_by_the_rule),
 		cmocka_unit_test(nothing_loads_less_than_beladys),
+		cmocka_unit_test(who_sees_further_loads_less_until_all_is_seen),
 		cmocka_unit_test(with_room_for_all_each_is_loaded_once),
 		cmocka_unit_test(outrider_beats_what_it_is_made_of),
 		cmocka_unit_test(perfect_hints_are_right),

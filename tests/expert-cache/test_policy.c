@@ -260,6 +260,24 @@ static void outrider_gives_up_what_is_used_last_again(void **state)
 	end(&policy);
 }
 
+/* What a fourth of the passes uses, in the next layer, goes before what half of them use, in the one that has just run. */
+static void outrider_gives_up_the_rare_before_the_frequent_though_its_turn_is_nearer(void **state)
+{
+	(void)state;
+	struct policy policy = policy_named("outrider", NULL);
+	load(&policy, 0, 0, 2);
+	load(&policy, 1, 1, 3);
+	for (uint32_t pass = 0; pass < 400; pass++)
+		for (uint32_t l = 0; l < LAYERS; l++) {
+			bool frequent = l == 0 && pass % 2 == 0, rare = l == 1 && pass % 4 == 1;
+			run(&policy, l, 0, frequent ? 2 : rare ? 3 : 1, SLOT_NONE, SLOT_NONE);
+		}
+	/* Layer 1 is next, layer 0 the last to come again. */
+	run(&policy, 0, 0, 1, SLOT_NONE, SLOT_NONE);
+	assert_int_equal(victim(&policy, 2, 5, LOAD_DEMAND), 1);
+	end(&policy);
+}
+
 /* Passes in which the source hints for what comes, or for something else. */
 static void teach(struct policy *policy, enum hint_source source, uint32_t off)
 {
@@ -503,6 +521,8 @@ int main(void)
 		cmocka_unit_test(spac_prefetches_what_verifications_want_more_and_more),
 		cmocka_unit_test(lfu_trace_prefetches_what_a_sequence_alike_used),
 		cmocka_unit_test(outrider_gives_up_what_is_used_last_again),
+		cmocka_unit_test(
+			outrider_gives_up_the_rare_before_the_frequent_though_its_turn_is_nearer),
 		cmocka_unit_test(outrider_prefetches_on_hints_that_were_right_and_on_no_others),
 		cmocka_unit_test(victims_are_resident_and_allowed_whatever_happens),
 		cmocka_unit_test(equal_calls_give_equal_answers),

@@ -282,6 +282,27 @@ static void hints_are_believed_as_far_as_their_source_was_right(void **state)
 	expectation_exit(&x);
 }
 
+/* What hints explain is not taken from what is expected without them. */
+static void what_is_expected_without_hints_is_learnt_as_if_there_were_none(void **state)
+{
+	(void)state;
+	struct expectation with, without;
+	struct error err;
+	assert_int_equal(expectation_init(&with, &small, &err), 0);
+	assert_int_equal(expectation_init(&without, &small, &err), 0);
+	for (uint32_t i = 0; i < 400; i++) {
+		/* Three of four runs use expert 0. */
+		uint32_t used = i % 4 == 3 ? 1 + i / 4 % 3 : 0;
+		run_layer(&with, 1, used, HINT_DRAFT, used);
+		run_layer(&without, 1, used, -1, 0);
+	}
+	for (uint32_t e = 0; e < 4; e++)
+		assert_true(fabs(expectation_later(&with, e) - expectation_of(&without, e)) < 1e-5);
+	assert_true(expectation_later(&with, 0) > 0.5);
+	expectation_exit(&with);
+	expectation_exit(&without);
+}
+
 static double share(const struct expectation *x, uint32_t expert, int which)
 {
 	return (double)x->of[expert].share[which] * (double)x->layer[0].kept[which];
@@ -398,6 +419,7 @@ int main(void)
 		cmocka_unit_test(the_collection_stays_bounded_and_diverse),
 		cmocka_unit_test(expectations_follow_use),
 		cmocka_unit_test(hints_are_believed_as_far_as_their_source_was_right),
+		cmocka_unit_test(what_is_expected_without_hints_is_learnt_as_if_there_were_none),
 		cmocka_unit_test(coarse_expectations_know_every_run),
 		cmocka_unit_test(hints_for_a_later_run_outlive_the_one_before),
 		cmocka_unit_test(profiles_are_read_back),

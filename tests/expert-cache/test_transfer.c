@@ -311,7 +311,7 @@ static void activations_wake_the_worker_for_every_half_of_their_ring(void **stat
 	for (uint32_t i = 0; i < half + 3; i++)
 		run_layer(&rig, 0, 0, 1);
 	assert_int_equal(doorbell_read(work), before + 2);
-	assert_int_equal(atomic_load(&slots->activations.shared->dropped), 3);
+	assert_int_equal(ring_dropped(&slots->activations), 3);
 	rig_stop(&rig);
 }
 
@@ -341,7 +341,7 @@ static void uses_of_what_is_resident_are_all_counted(void **state)
 	while (uses_in_all(&rig) < all && clock_ns() < end)
 		usleep(1000);
 	assert_int_equal(uses_in_all(&rig), all);
-	assert_int_equal(atomic_load(&rig.store.slots.activations.shared->dropped), 0);
+	assert_int_equal(ring_dropped(&rig.store.slots.activations), 0);
 	rig_stop(&rig);
 }
 
@@ -367,7 +367,7 @@ static void a_full_demand_ring_is_served_from_the_file(void **state)
 	rig_start(&rig, &(struct rig_options){.budget = 32, .no_worker = true, .patience_ns = 1});
 	for (uint32_t i = 0; i < SLOTS_DEMAND_RING / 8 + 2; i++)
 		assert_int_equal(run_layer(&rig, 0, 0, 8), 0);
-	assert_true(atomic_load(&rig.store.slots.demands.shared->dropped) > 0);
+	assert_true(ring_dropped(&rig.store.slots.demands) > 0);
 	rig_stop(&rig);
 }
 

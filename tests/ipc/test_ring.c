@@ -182,7 +182,8 @@ static void what_found_no_room_is_counted(void **state)
 	for (int i = 0; i < 10; i++)
 		if (!ring_push(&producer, &m))
 			ring_drop(&producer);
-	assert_int_equal(atomic_load(&producer.shared->dropped), 6);
+	assert_int_equal(ring_dropped(&producer), 6);
+	assert_int_equal(ring_dropped(&consumer), 6);
 	drop_memory(&producer);
 }
 

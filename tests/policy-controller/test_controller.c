@@ -242,7 +242,7 @@ static void more_records_than_the_ring_holds_are_dropped_and_counted(void **stat
 	assert_true(records_alive(records));
 	records_stop(records);
 	assert_int_equal(f->controller.n_records, POLICY_RECORD_SLOTS);
-	assert_int_equal(atomic_load(&f->consumer.shared->dropped), 100);
+	assert_int_equal(ring_dropped(&f->consumer), 100);
 	journal_close(journal);
 	free(journal);
 	free(records);

@@ -518,7 +518,7 @@ static void hints_are_checked_counted_and_dropped_when_full(void **state)
 		assert_true(slots_hint(&hinter, &hint));
 	assert_false(slots_hint(&hinter, &hint));
 	assert_int_equal(ring_length(&hinter.hints), SLOTS_HINT_RING);
-	assert_int_equal(atomic_load(&hinter.hints.shared->dropped), 1);
+	assert_int_equal(ring_dropped(&hinter.hints), 1);
 	assert_false(slots_resident(&hinter, 1, 2));
 	load(&f.slots, 0, 1, 2);
 	assert_true(slots_resident(&hinter, 1, 2));

@@ -202,7 +202,7 @@ static void a_full_ring_is_no_obstacle(void **state)
 	for (int i = 0; i < 400; i++)
 		pass(f, true, NULL);
 	assert_int_equal(f->gates.sent, SLOTS_GATE_RING);
-	assert_true(atomic_load(&f->slots.gates.shared->dropped) > 0);
+	assert_true(ring_dropped(&f->slots.gates) > 0);
 }
 
 static void the_time_of_a_layer_is_published(void **state)
@@ -259,7 +259,7 @@ static void every_token_is_told_with_its_experts(void **state)
 	/* Nobody listens: it is counted, and the pass goes on. */
 	for (int i = 0; i < DRAFT_ROUTING_SLOTS; i++)
 		routing_feed_publish(&f->feed, batch, 0, TOKENS, 77, 6, 1234);
-	assert_true(atomic_load(&f->drafter.routings.shared->dropped) > 0);
+	assert_true(ring_dropped(&f->drafter.routings) > 0);
 	assert_int_equal(ring_length(&f->drafter.routings), DRAFT_ROUTING_SLOTS);
 }
 

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""The expert-cache and the policy-controller stopped while answers go on: the same bytes, nobody waits for long, and what they
+were too late for is counted and said."""
+import os
+import signal
+
+from outrider_test import Service, Tap, difference, program, prompts, reference, run, run_json, until
+
+RING = 4096  # records of iterations, one for each session; activations, one or more for each layer
+TOKENS = 200
+tap = Tap()
+ids = prompts(4)
+expected = [reference(p, TOKENS, extra=("--ignore-eos",)) for p in ids]
+
+
+def wrong(service, n):
+    """What is wrong with so many answers."""
+    results = service.swarm([{"tokens": ids[i % 4], "max_tokens": TOKENS, "ignore_eos": True, "logits_hash": True, "k": 0}
+                             for i in range(n)], concurrent=2)
+    return [f"{i}: {d}" for i, r in enumerate(results) if (d := difference(r, expected[i % 4]))]
+
+
+def ctl(service, *words):
+    return run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--json", *words)
+
+
+def stopped(service, name, what, lost, answers):
+    """lost: how many its admin reply says. What was stopped without a watchdog stays the same process."""
+    before = lost()
+    tap.ok(before == 0 and f"{what} found no room" not in service.log_text(), f"{name}: nothing is lost while it runs", before)
+    pid = service.pid(name)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        problem = wrong(service, answers)
+        tap.ok(not problem, f"{name} stopped: the same bytes", problem)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    n = lost()
+    said = f"{n} {what} found no room in their ring; {n} since it was made"
+    tap.ok(n > 0, f"{name}: {what} that found no room are counted", n)
+    tap.ok(until(lambda: said in service.log_text()), "and its log says so, once", f"{said}\n{service.log_text()}")
+    problem = wrong(service, 4)
+    tap.ok(not problem and lost() == n, "it goes on, and loses no more", f"{problem} {lost()} {n}")
+
+
+with Service(options=("--budget", "50%", "--watchdog", "0")) as service:
+    stopped(service, "expert-cache", "activations", lambda: ctl(service, "cache", "stats")["activations_lost"],
+            RING // 6 // TOKENS * 2 + 4)
+    text = run(program("outriderctl"), "--runtime-dir", service.runtime, "cache", "stats").stdout
+    tap.ok(f"lost       {ctl(service, 'cache', 'stats')['activations_lost']} activations" in text, "cache stats shows them", text)
+    stopped(service, "policy", "records of iterations", lambda: ctl(service, "policy", "get")["records_lost"], RING // TOKENS + 6)
+
+tap.done()
