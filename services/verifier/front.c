@@ -191,14 +191,14 @@ int front_begin(struct front *front, uint32_t index, uint64_t uid,
  * got, and for no other: whose client has all of it, or is gone, takes neither time nor a place from new requests. */
 static void hashes_again(struct front *front, uint32_t index, uint32_t have)
 {
-	const struct slot *slot = &front->slots[index];
+	struct slot *slot = &front->slots[index];
 	uint32_t n_hashed = atomic_load_explicit(&slot->n_hashed, memory_order_acquire);
 
 	if (slot->hashes == NULL || journal_state(slot->page) != SESSION_DONE ||
-		have >= outputs(slot) || n_hashed >= outputs(slot) ||
-		atomic_load_explicit(&slot->cancel, memory_order_relaxed))
+		have >= outputs(slot) || n_hashed >= outputs(slot))
 		return;
-	/* The engine's from here on, until it is DONE again. */
+	/* The engine's from here on, until it is DONE again. Whoever cancelled it before has asked anew. */
+	atomic_store_explicit(&slot->cancel, false, memory_order_relaxed);
 	atomic_store_explicit(&slot->page->state, SESSION_PREFILL, memory_order_relaxed);
 	engine_submit(front->engine, index);
 }

@@ -90,7 +90,7 @@ int knobs_open(struct front *front, struct verifier_config *config, const struct
 	struct error *err);
 
 /* admin.c: daemon_admin handler, and status details. */
-bool admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply);
+int admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply);
 void admin_detail(void *arg, struct daemon_details *to);
 
 /* links.c: the processes beside this one. */

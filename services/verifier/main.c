@@ -153,13 +153,14 @@ static int start(struct verifier *v, struct error *err)
 	return rc;
 }
 
-/* The engine first: it uses everything else. Pages and KV stay in their regions for the successor. */
+/* The engine first: its thread uses everything else, the link to the expert-cache too. Pages and KV stay in their regions for
+ * the successor. */
 static void stop(struct verifier *v)
 {
 	struct front *front = &v->front;
 
-	links_close(front);
 	engine_destroy(&front->engine);
+	links_close(front);
 	broker_close(&front->broker);
 	front_close(front);
 	regions_close(&v->regions);

@@ -55,9 +55,9 @@ void daemon_wakeup(struct daemon *daemon);
 void daemon_on_alive(struct daemon *daemon, bool (*alive)(void *arg), void *arg);
 
 /* Admin messages other than StatusRequest and those about knobs (answered by the daemon itself; daemon_knobs.h): fill
- * reply's body and return true, or return false: "not understood". Strings and repeated fields the handler puts in must
- * be malloc'd: the reply is freed with protobuf-c. */
-typedef bool (*daemon_admin)(
+ * reply's body and return 0, or -EOPNOTSUPP: none of the handler's, or -ENOMEM: whatever is in reply is not sent. Strings and
+ * repeated fields the handler puts in must be malloc'd: the reply is freed with protobuf-c. */
+typedef int (*daemon_admin)(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);
 /* A refusal as the reply's body: code an errno, session 0 when it is about none. Without memory the body stays unset. */
 void daemon_failure(struct Outrider__Envelope *reply, int code, uint64_t session, const char *text);

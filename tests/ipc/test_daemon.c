@@ -148,16 +148,18 @@ static void add_details(void *arg, struct daemon_details *to)
 	daemon_detail(to, "model", "%s", "demo");
 }
 
-static bool admin(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
+static int admin(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
 {
 	(void)arg;
+	if (request->body_case == OUTRIDER__ENVELOPE__BODY_CACHE_HOT_REQUEST)
+		return -ENOMEM;
 	if (request->body_case != OUTRIDER__ENVELOPE__BODY_POLICY_GET)
-		return false;
+		return -EOPNOTSUPP;
 	reply->policy_state = malloc(sizeof *reply->policy_state);
 	outrider__policy_state__init(reply->policy_state);
 	reply->policy_state->policy = strdup("static:3");
 	reply->body_case = OUTRIDER__ENVELOPE__BODY_POLICY_STATE;
-	return true;
+	return 0;
 }
 
 /* A whole daemon: region in the store, admin endpoint, watchdog. */
@@ -286,7 +288,7 @@ static void the_watchdog_forgives_a_stall_as_long_as_configured(void **state)
 	ended(pid, 0);
 }
 
-enum question { GET_STATUS, GET_POLICY, GET_CACHE };
+enum question { GET_STATUS, GET_POLICY, GET_CACHE, GET_HOT };
 
 static int call(enum question what, Outrider__Envelope **reply, struct error *err)
 {
@@ -294,6 +296,7 @@ static int call(enum question what, Outrider__Envelope **reply, struct error *er
 	Outrider__StatusRequest status = OUTRIDER__STATUS_REQUEST__INIT;
 	Outrider__PolicyGet policy = OUTRIDER__POLICY_GET__INIT;
 	Outrider__CacheStatsRequest cache = OUTRIDER__CACHE_STATS_REQUEST__INIT;
+	Outrider__CacheHotRequest hot = OUTRIDER__CACHE_HOT_REQUEST__INIT;
 	char endpoint[160];
 	void *zmq = zmq_ctx_new();
 	int code;
@@ -304,6 +307,9 @@ static int call(enum question what, Outrider__Envelope **reply, struct error *er
 	} else if (what == GET_POLICY) {
 		request.body_case = OUTRIDER__ENVELOPE__BODY_POLICY_GET;
 		request.policy_get = &policy;
+	} else if (what == GET_HOT) {
+		request.body_case = OUTRIDER__ENVELOPE__BODY_CACHE_HOT_REQUEST;
+		request.cache_hot_request = &hot;
 	} else {
 		request.body_case = OUTRIDER__ENVELOPE__BODY_CACHE_STATS_REQUEST;
 		request.cache_stats_request = &cache;
@@ -342,6 +348,8 @@ static void the_admin_endpoint_answers_status_and_the_service_the_rest(void **st
 	bus_free(&reply);
 	assert_int_equal(call(GET_CACHE, &reply, &err), -EREMOTEIO);
 	assert_non_null(strstr(err.text, "policy does not understand"));
+	assert_int_equal(call(GET_HOT, &reply, &err), -EREMOTEIO);
+	assert_non_null(strstr(err.text, "policy has no memory for an answer"));
 	kill(pid, SIGINT);
 	ended(pid, 0);
 }
