@@ -91,6 +91,7 @@ static void on_regions(
 		else if (strcmp(peer, PEER_POLICY) == 0 && strcmp(names[i], POLICY_REGION) == 0)
 			got_policy(front, fds[i]);
 	}
+	broker_keep_only(front->broker, peer, names, n);
 	links_state(front);
 }
 

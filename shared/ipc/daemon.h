@@ -80,9 +80,12 @@ void daemon_ready(struct daemon *daemon);
 void daemon_progress(struct daemon *daemon);
 
 /* The fd store: put (what the manager already has under that name is not sent again; another file of the name is
- * replaced), and a duplicate, the caller's, of what a predecessor left (-ENOENT when nothing). */
+ * replaced), a duplicate, the caller's, of what a predecessor left (-ENOENT when nothing), and out with it: neither this
+ * process nor the manager holds it when that returns (the manager has a second to let it go). daemon_ready does so with
+ * all that a predecessor left and that was not put again. */
 void daemon_store_fd(struct daemon *daemon, const char *name, int fd);
 int daemon_stored_fd(struct daemon *daemon, const char *name, int *fd);
+void daemon_unstore_fd(struct daemon *daemon, const char *name);
 /* A duplicate, the caller's, of a listening socket by FileDescriptorName (socket activation); -ENOENT when not
  * activated. */
 int daemon_listen_fd(struct daemon *daemon, const char *name, int *fd);

@@ -28,9 +28,10 @@ static float *run(const char *path, const char *kernels, uint32_t threads, bool 
 	return logits;
 }
 
-static void count_progress(void *arg)
+static bool count_progress(void *arg)
 {
 	(*(unsigned *)arg)++;
+	return true;
 }
 
 /* The packed copy of a file's matrices, made by so many threads. */
