@@ -456,6 +456,38 @@ static void a_silent_client_is_cancelled_and_a_full_queue_refuses(void **state)
 	service_close(&s);
 }
 
+static bool second_granted(const struct call *calls, size_t n)
+{
+	(void)n;
+	return calls[1].n == calls[1].credit;
+}
+
+static void a_client_that_had_to_wait_has_all_of_client_timeout(void **state)
+{
+	struct service s;
+	struct call calls[2];
+
+	(void)state;
+	need();
+	/* The first one takes longer than that, in which the second waits with tokens granted. */
+	service_open(&s, (const char *const[]){"threads=1", "kernels=scalar", "sessions_max=1",
+				 "ahead_max=0", "client_timeout=1s", NULL});
+	ready(&s);
+	call_init(&calls[0], &answers[0], 1000);
+	call_init(&calls[1], &answers[1], 60);
+	calls[1].credit = 5;
+	call_generate(&s, &calls[0]);
+	call_generate(&s, &calls[1]);
+	assert_true(calls_until(&s, calls, 2, second_granted, SERVICE_PATIENCE_NS));
+	assert_true(calls[0].done);
+	/* It is its turn now: for half of the time it says nothing. */
+	assert_false(calls_until(&s, calls, 2, never, 500000000u));
+	call_credit(&s, &calls[1], 1000);
+	assert_true(calls_until(&s, calls, 2, all_over, SERVICE_PATIENCE_NS));
+	call_check(&calls[1]);
+	service_close(&s);
+}
+
 static void a_deadline_ends_a_session(void **state)
 {
 	struct service s;
@@ -620,6 +652,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_client_goes_on_when_a_killed_verifier_lost_everything),
 		cmocka_unit_test(a_client_that_takes_nothing_stalls_only_itself),
 		cmocka_unit_test(a_silent_client_is_cancelled_and_a_full_queue_refuses),
+		cmocka_unit_test(a_client_that_had_to_wait_has_all_of_client_timeout),
 		cmocka_unit_test(a_deadline_ends_a_session),
 		cmocka_unit_test(a_stop_string_across_tokens_ends_the_answer_before_it),
 		cmocka_unit_test(bad_requests_are_refused_with_the_reason_and_harm_nobody),
