@@ -99,6 +99,7 @@ static void on_regions(
 		else
 			keep(h, names[i], fd);
 	}
+	broker_keep_only(h->broker, peer, names, n);
 	handlers_update_state(h);
 }
 

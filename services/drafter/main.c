@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <sysexits.h>
 
+/* One turn of the draft thread may be K passes of a large draft model, or the loading of the target's routers, on a slow
+ * machine. */
+#define STALL_NS 120000000000u
+
 struct service {
 	struct daemon *daemon;
 	struct broker *broker;
@@ -101,7 +105,9 @@ int main(int argc, char **argv)
 	log_set_verbosity(options->verbosity);
 	r = peers_runtime_dir(options->runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
 	if (r == 0) {
-		struct daemon_options daemon = {.name = PEER_DRAFTER, .runtime_dir = runtime_dir};
+		struct daemon_options daemon = {.name = PEER_DRAFTER,
+			.runtime_dir = runtime_dir,
+			.watchdog_stall_ns = STALL_NS};
 		r = daemon_create(&daemon, &service.daemon, &err);
 	}
 	if (r == 0) {

@@ -13,16 +13,18 @@
 /* The worker looks at the world every 50 ms at least. */
 #define STALL_NS 10000000000ull
 
-static bool on_admin(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
+static int on_admin(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
 {
 	struct service *service = arg;
 	switch (request->body_case) {
 	case OUTRIDER__ENVELOPE__BODY_CACHE_STATS_REQUEST:
-		return stats_fill(service, request->cache_stats_request->per_layer, reply);
+		return stats_fill(service, request->cache_stats_request->per_layer, reply)
+			       ? 0
+			       : -ENOMEM;
 	case OUTRIDER__ENVELOPE__BODY_CACHE_HOT_REQUEST:
-		return stats_fill_hot(service, request->cache_hot_request->n, reply);
+		return stats_fill_hot(service, request->cache_hot_request->n, reply) ? 0 : -ENOMEM;
 	default:
-		return false;
+		return -EOPNOTSUPP;
 	}
 }
 

@@ -87,6 +87,9 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 	int status = store_open(&service->store, &service->geometry, &options, err);
 	if (status != 0)
 		return status;
+	/* Before experts are loaded: its memory is theirs. */
+	if (recovered_fd >= 0 && !service->store.adopted)
+		broker_abandon(service->broker, EXPERTS_REGION);
 	live_recall(service);
 	status = open_reader(service, err);
 	if (status != 0)

@@ -307,14 +307,14 @@ static void read_journal(struct journal *journal, const Outrider__PolicyRecordsR
 	}
 }
 
-bool handle_admin(
+int handle_admin(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply)
 {
 	struct records *records = arg;
 	bool understood = true;
 	if (request->body_case == OUTRIDER__ENVELOPE__BODY_POLICY_RECORDS_REQUEST) {
 		read_journal(records->journal, request->policy_records_request, reply);
-		return reply->body_case != OUTRIDER__ENVELOPE__BODY__NOT_SET;
+		return reply->body_case != OUTRIDER__ENVELOPE__BODY__NOT_SET ? 0 : -ENOMEM;
 	}
 	pthread_mutex_lock(&records->mutex);
 	switch (request->body_case) {
@@ -332,7 +332,9 @@ bool handle_admin(
 		break;
 	}
 	pthread_mutex_unlock(&records->mutex);
-	return understood && reply->body_case != OUTRIDER__ENVELOPE__BODY__NOT_SET;
+	if (!understood)
+		return -EOPNOTSUPP;
+	return reply->body_case != OUTRIDER__ENVELOPE__BODY__NOT_SET ? 0 : -ENOMEM;
 }
 
 static int apply(void *arg, const void *next, struct error *err)

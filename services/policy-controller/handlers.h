@@ -9,7 +9,7 @@
 #include "shared/ipc/daemon.h"
 
 /* daemon_admin; arg is the struct records. */
-bool handle_admin(
+int handle_admin(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);
 
 /* settings are those in force for new sessions, options what they were started with; both borrowed. */

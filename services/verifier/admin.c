@@ -103,17 +103,17 @@ static bool model(const struct front *front, Outrider__Envelope *reply)
 	return true;
 }
 
-bool admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
+int admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
 {
 	const struct front *front = arg;
 
 	switch (request->body_case) {
 	case OUTRIDER__ENVELOPE__BODY_SESSIONS_REQUEST:
-		return sessions(front, reply);
+		return sessions(front, reply) ? 0 : -ENOMEM;
 	case OUTRIDER__ENVELOPE__BODY_MODEL_REQUEST:
-		return model(front, reply);
+		return model(front, reply) ? 0 : -ENOMEM;
 	default:
-		return false;
+		return -EOPNOTSUPP;
 	}
 }
 

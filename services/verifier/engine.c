@@ -218,10 +218,15 @@ void engine_wake(struct engine *engine, bool now)
 
 static void use_experts(struct engine *engine, struct region *region)
 {
-	struct error err;
+	struct error err = {.text = ""};
 
 	if (engine->cached != NULL && experts_cached_attach(engine->cached, region, &err) != 0)
 		log_error("the expert-cache's region is not used: %s", err.text);
+	else
+		err.text[0] = '\0';
+	pthread_mutex_lock(&engine->lock);
+	snprintf(engine->refusal, sizeof(engine->refusal), "%s", err.text);
+	pthread_mutex_unlock(&engine->lock);
 	region_close(region);
 }
 
@@ -432,6 +437,13 @@ void engine_use_experts(struct engine *engine, struct region *region)
 {
 	command(engine, &(struct command){.kind = COMMAND_EXPERTS, .region = *region});
 	memset(region, 0, sizeof(*region));
+}
+
+void engine_refusal(struct engine *engine, char *out, size_t out_bytes)
+{
+	pthread_mutex_lock(&engine->lock);
+	snprintf(out, out_bytes, "%s", engine->refusal);
+	pthread_mutex_unlock(&engine->lock);
 }
 
 void engine_use_policy(struct engine *engine, struct region *region)

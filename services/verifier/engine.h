@@ -101,6 +101,7 @@ struct engine {
 	struct tuning tuning_given, tuning;
 
 	uint64_t iteration;
+	uint64_t watched_ns; /* when the model's files were last looked at */
 	bool wake_wanted;
 	uint64_t woken_ns;
 
@@ -117,6 +118,7 @@ struct engine {
 	pthread_cond_t ready;
 	int start_rc; /* 1 while starting */
 	struct error start_err;
+	char refusal[160]; /* why the expert-cache's region is not used, or ""; under lock */
 };
 
 /* The i-th oldest live session; i < n_live. */
@@ -145,6 +147,8 @@ void engine_poke(struct engine *engine);
 /* Uses these regions from the next iteration on; takes them over (*region is emptied). */
 void engine_use_experts(struct engine *engine, struct region *region);
 void engine_use_policy(struct engine *engine, struct region *region);
+/* Why the region that engine_use_experts gave last is not used: "" when it is, or was not looked at yet. */
+void engine_refusal(struct engine *engine, char *out, size_t out_bytes);
 /* Iterations go on, or there is nothing to do: for the watchdog. seen is the caller's memory between calls. */
 bool engine_alive(const struct engine *engine, uint64_t *seen);
 

@@ -62,40 +62,46 @@ static void session_free(struct front *front, uint32_t index)
 	session_release(front, index);
 }
 
+/* Goes on with the page of a predecessor, or gives it up; whether it went on. */
+static bool take_over(struct front *front, uint32_t i)
+{
+	struct session_page *page = session_at(front->regions->header, i);
+	uint64_t uid = atomic_load_explicit(&page->uid, memory_order_acquire);
+	struct error err;
+
+	int rc = journal_check(front->regions->header, page, front->model->config.n_vocab, &err);
+	if (rc == 0 && slot_open(front, i, 0, 1) != 0)
+		rc = error_set(&err, ENOMEM, "no memory for it");
+	if (rc != 0) {
+		log_session(LOG_LEVEL_ERROR, uid, 0, "the predecessor's page %u is given up: %s", i,
+			err.text);
+		journal_free(page);
+		return false;
+	}
+	/* What its client had granted is not known: it may go ahead_max further until the client is back. */
+	atomic_store_explicit(
+		&front->slots[i].credit, outputs(&front->slots[i]), memory_order_relaxed);
+	session_open(front, i);
+	if (journal_state(page) != SESSION_DONE)
+		engine_recover(front->engine, i, front->regions->kv_recovered);
+	if (journal_state(page) == SESSION_DONE) {
+		front->sessions[i].done_sent =
+			atomic_load_explicit(&page->told, memory_order_relaxed) != 0;
+		front->sessions[i].done_ns = clock_ns();
+	}
+	if (page->admitted > front->admitted)
+		front->admitted = page->admitted;
+	return true;
+}
+
 void front_recover(struct front *front)
 {
-	struct error err;
-	uint32_t taken = 0;
+	uint32_t order[LIMIT_SESSIONS], taken = 0;
+	/* The engine's oldest session is the one that it is given first. */
+	uint32_t n = journal_order(front->regions->header, order);
 
-	for (uint32_t i = 0; i < front->regions->header->n_sessions; i++) {
-		struct session_page *page = session_at(front->regions->header, i);
-		uint64_t uid = atomic_load_explicit(&page->uid, memory_order_acquire);
-
-		if (uid == 0)
-			continue;
-		int rc = journal_check(
-			front->regions->header, page, front->model->config.n_vocab, &err);
-		if (rc == 0 && slot_open(front, i, 0, 1) != 0)
-			rc = error_set(&err, ENOMEM, "no memory for it");
-		if (rc != 0) {
-			log_session(LOG_LEVEL_ERROR, uid, 0,
-				"the predecessor's page %u is given up: %s", i, err.text);
-			journal_free(page);
-			continue;
-		}
-		/* What its client had granted is not known: it may go ahead_max further until the client is back. */
-		atomic_store_explicit(
-			&front->slots[i].credit, outputs(&front->slots[i]), memory_order_relaxed);
-		session_open(front, i);
-		if (journal_state(page) != SESSION_DONE)
-			engine_recover(front->engine, i, front->regions->kv_recovered);
-		if (journal_state(page) == SESSION_DONE) {
-			front->sessions[i].done_sent =
-				atomic_load_explicit(&page->told, memory_order_relaxed) != 0;
-			front->sessions[i].done_ns = clock_ns();
-		}
-		taken++;
-	}
+	for (uint32_t i = 0; i < n; i++)
+		taken += take_over(front, order[i]);
 	engine_recovered(front->engine);
 	if (taken > 0)
 		log_notice("took over %u sessions of the predecessor", taken);
@@ -177,7 +183,7 @@ int front_begin(struct front *front, uint32_t index, uint64_t uid,
 {
 	struct session_page *page = session_at(front->regions->header, index);
 
-	journal_admit(front->regions->header, page, uid, request, input->prompt,
+	journal_admit(front->regions->header, page, uid, ++front->admitted, request, input->prompt,
 		(uint32_t)input->n_prompt, replay);
 	if (slot_open(front, index, 0, 0) != 0) {
 		journal_free(page);
@@ -191,14 +197,15 @@ int front_begin(struct front *front, uint32_t index, uint64_t uid,
  * got, and for no other: whose client has all of it, or is gone, takes neither time nor a place from new requests. */
 static void hashes_again(struct front *front, uint32_t index, uint32_t have)
 {
-	const struct slot *slot = &front->slots[index];
+	struct slot *slot = &front->slots[index];
 	uint32_t n_hashed = atomic_load_explicit(&slot->n_hashed, memory_order_acquire);
 
 	if (slot->hashes == NULL || journal_state(slot->page) != SESSION_DONE ||
-		have >= outputs(slot) || n_hashed >= outputs(slot) ||
-		atomic_load_explicit(&slot->cancel, memory_order_relaxed))
+		have >= outputs(slot) || n_hashed >= outputs(slot))
 		return;
-	/* The engine's from here on, until it is DONE again. */
+	/* The engine's from here on, until it is DONE again. Whoever cancelled it before has asked anew. */
+	atomic_store_explicit(&slot->cancel, false, memory_order_relaxed);
+	slot->page->admitted = ++front->admitted;
 	atomic_store_explicit(&slot->page->state, SESSION_PREFILL, memory_order_relaxed);
 	engine_submit(front->engine, index);
 }
@@ -211,7 +218,7 @@ void front_bind(struct front *front, uint32_t index, const struct bus_address *c
 	fs->client = *client;
 	fs->request_id = request_id;
 	fs->attached = true;
-	fs->done_sent = false;
+	fs->done_sent = fs->full = false;
 	/* Who asks has not got the end, whatever a predecessor sent. */
 	atomic_store_explicit(&front->slots[index].page->told, 0, memory_order_relaxed);
 	fs->credit = 0;
@@ -243,13 +250,29 @@ void front_pump(void *arg)
 			stream_session(front, i);
 }
 
+/* Whether nothing can be sent until the client does something, and has not for client_timeout: neither said a word, nor read
+ * what fills its socket. Time in which it was our turn does not count. */
+static bool is_silent(struct front *front, struct front_session *fs, uint64_t now_ns)
+{
+	uint64_t since_ns;
+
+	if (fs->attached && !fs->full && fs->sent < fs->credit) {
+		fs->blocked_ns = 0;
+		return false;
+	}
+	if (fs->blocked_ns == 0)
+		fs->blocked_ns = now_ns;
+	since_ns = fs->blocked_ns > fs->heard_ns ? fs->blocked_ns : fs->heard_ns;
+	return now_ns - since_ns > (uint64_t)front->config->client_timeout;
+}
+
 /* A client that takes nothing, or is gone, keeps its session for client_timeout; a finished one that has been
  * delivered stays for linger, in case the client did not get it after all. */
 static void reap(struct front *front, uint32_t index, uint64_t now_ns)
 {
 	struct front_session *fs = &front->sessions[index];
 	struct slot *slot = &front->slots[index];
-	bool silent = now_ns - fs->heard_ns > (uint64_t)front->config->client_timeout;
+	bool silent = is_silent(front, fs, now_ns);
 
 	if (journal_state(slot->page) == SESSION_DONE) {
 		if (fs->done_ns == 0)
@@ -259,8 +282,7 @@ static void reap(struct front *front, uint32_t index, uint64_t now_ns)
 			session_free(front, index);
 		return;
 	}
-	bool blocked = !fs->attached || fs->sent >= fs->credit;
-	if (silent && blocked && !atomic_load_explicit(&slot->cancel, memory_order_relaxed)) {
+	if (silent && !atomic_load_explicit(&slot->cancel, memory_order_relaxed)) {
 		log_session(LOG_LEVEL_NOTICE, atomic_load(&slot->page->uid), 0,
 			"cancelled: its client has taken nothing for %lld s",
 			(long long)(front->config->client_timeout / 1000000000));

@@ -15,6 +15,7 @@ struct front_session {
 	bool used;
 	bool attached; /* client is an address that answered last time */
 	bool done_sent;
+	bool full; /* its socket took the last message not: it reads too slowly, or not at all */
 	struct bus_address client;
 	uint64_t request_id;
 	uint32_t sent; /* output tokens given to the socket */
@@ -26,6 +27,7 @@ struct front_session {
 	char *pending; /* text that has not been sent yet */
 	size_t n_pending, capacity;
 	uint64_t submitted_ns, heard_ns, done_ns;
+	uint64_t blocked_ns; /* since when only its client can make it go on; 0: it is not so */
 };
 
 struct options;
@@ -42,6 +44,7 @@ struct front {
 	struct slot slots[LIMIT_SESSIONS];
 	struct front_session sessions[LIMIT_SESSIONS];
 	uint64_t alive_seen;
+	uint64_t admitted; /* sessions, ever: the newest one's number */
 
 	struct broker *broker;
 	struct link *cache_link, *policy_link; /* set before the engine starts; NULL: not wanted */
@@ -50,7 +53,7 @@ struct front {
 	struct policy_page *policy;
 	bool drafter_here;
 	bool model_lost; /* and the log says so */
-	char state[128];
+	char state[384];
 };
 
 /* Pages a predecessor left: goes on with them where they are sound. After engine_create, before engine_start. */
@@ -90,7 +93,7 @@ int knobs_open(struct front *front, struct verifier_config *config, const struct
 	struct error *err);
 
 /* admin.c: daemon_admin handler, and status details. */
-bool admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply);
+int admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply);
 void admin_detail(void *arg, struct daemon_details *to);
 
 /* links.c: the processes beside this one. */

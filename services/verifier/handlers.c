@@ -5,8 +5,7 @@
 #include "shared/base/log.h"
 #include "shared/model/gguf_watch.h"
 
-/* So many messages are taken before the loop sees to its other sources. */
-#define MESSAGES_PER_TURN 64
+#include <string.h>
 
 static void fail(struct front *front, const struct bus_address *to, uint64_t request_id,
 	uint64_t uid, int rc, const struct error *err)
@@ -168,25 +167,20 @@ void handlers_client(void *arg)
 	struct front *front = arg;
 	struct bus_address from;
 	Outrider__Envelope *envelope;
-	struct error err;
+	struct error err = {.text = ""};
+	int rc = bus_receive_from(front->socket, &from, &envelope, &err);
 
-	for (int i = 0; i < MESSAGES_PER_TURN; i++) {
-		err.text[0] = '\0';
-		int rc = bus_receive_from(front->socket, &from, &envelope, &err);
-
-		if (rc == -EAGAIN)
-			return;
-		if (rc == -EPROTO) {
-			log_limited(
-				LOG_LEVEL_NOTICE, "a client's message was dropped: %s", err.text);
-			fail(front, &from, 0, 0, rc, &err);
-			continue;
-		}
-		if (rc != 0) {
-			log_error("client socket: %s", err.text);
-			return;
-		}
-		dispatch(front, &from, envelope);
-		bus_free(&envelope);
+	if (rc == -EAGAIN)
+		return;
+	if (rc == -EPROTO) {
+		log_limited(LOG_LEVEL_NOTICE, "a client's message was dropped: %s", err.text);
+		fail(front, &from, 0, 0, rc, &err);
+		return;
 	}
+	if (rc != 0) {
+		log_error("client socket: %s", strerror(-rc));
+		return;
+	}
+	dispatch(front, &from, envelope);
+	bus_free(&envelope);
 }

@@ -3,13 +3,14 @@
 #include <string.h>
 
 void journal_admit(struct sessions_header *header, struct session_page *page, uint64_t uid,
-	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
-	const int32_t *replay)
+	uint64_t admitted, const struct session_request *request, const int32_t *prompt,
+	uint32_t n_prompt, const int32_t *replay)
 {
 	assert(atomic_load_explicit(&page->uid, memory_order_relaxed) == 0);
 	assert(n_prompt > 0 && n_prompt <= header->n_context &&
 		request->n_replay <= header->n_context);
 	page->n_prompt = n_prompt;
+	page->admitted = admitted;
 	atomic_store_explicit(&page->told, 0, memory_order_relaxed);
 	page->request = *request;
 	memcpy(page->tokens, prompt, n_prompt * sizeof(*prompt));
@@ -21,6 +22,26 @@ void journal_admit(struct sessions_header *header, struct session_page *page, ui
 	atomic_store_explicit(&page->state, SESSION_QUEUED, memory_order_relaxed);
 	/* Pairs with the acquire of whoever finds a uid here: the page behind it is whole. */
 	atomic_store_explicit(&page->uid, uid, memory_order_release);
+}
+
+uint32_t journal_order(struct sessions_header *header, uint32_t *order)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < header->n_sessions; i++) {
+		const struct session_page *page = session_at(header, i);
+		uint32_t at = n;
+
+		if (atomic_load_explicit(&page->uid, memory_order_acquire) == 0)
+			continue;
+		while (at > 0 && session_at(header, order[at - 1])->admitted > page->admitted) {
+			order[at] = order[at - 1];
+			at--;
+		}
+		order[at] = i;
+		n++;
+	}
+	return n;
 }
 
 void journal_append(struct session_page *page, uint32_t n)

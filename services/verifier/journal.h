@@ -8,10 +8,15 @@
 #include "shared/base/error.h"
 #include "shared/spec/session.h"
 
-/* Fills a free page; uid is stored last. n_prompt <= n_context, n_replay <= n_context. */
+/* Fills a free page; uid is stored last. admitted: greater than any other page's. n_prompt <= n_context,
+ * n_replay <= n_context. */
 void journal_admit(struct sessions_header *header, struct session_page *page, uint64_t uid,
-	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
-	const int32_t *replay);
+	uint64_t admitted, const struct session_request *request, const int32_t *prompt,
+	uint32_t n_prompt, const int32_t *replay);
+
+/* The pages that are not free, in the order of their admission: their indices into order[header->n_sessions]; returns how
+ * many. */
+uint32_t journal_order(struct sessions_header *header, uint32_t *order);
 
 /* Publishes n tokens that were written behind the committed ones. */
 void journal_append(struct session_page *page, uint32_t n);

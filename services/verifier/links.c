@@ -91,6 +91,7 @@ static void on_regions(
 		else if (strcmp(peer, PEER_POLICY) == 0 && strcmp(names[i], POLICY_REGION) == 0)
 			got_policy(front, fds[i]);
 	}
+	broker_keep_only(front->broker, peer, names, n);
 	links_state(front);
 }
 
@@ -159,16 +160,30 @@ bool links_cache_alive(void *arg)
 	return front->cache_link != NULL && link_alive(front->cache_link);
 }
 
+/* What is amiss with the expert-cache, with a comma before it. */
+static void cache_state(struct front *front, char *out, size_t out_bytes)
+{
+	char refusal[160];
+
+	out[0] = '\0';
+	if (!cache_wanted(front))
+		return;
+	engine_refusal(front->engine, refusal, sizeof(refusal));
+	if (!links_cache_alive(front))
+		snprintf(out, out_bytes, ", no expert-cache");
+	else if (refusal[0] != '\0')
+		snprintf(out, out_bytes, ", the expert-cache is not used: %s", refusal);
+}
+
 void links_state(struct front *front)
 {
-	char state[sizeof(front->state)];
+	char state[sizeof(front->state)], cache[224];
 	const char *drafter = front->drafter_here ? "" : ", no drafter";
-	const char *cache =
-		!cache_wanted(front) || links_cache_alive(front) ? "" : ", no expert-cache";
 	const char *policy =
 		front->policy_link != NULL && link_alive(front->policy_link) ? "" : ", no policy";
 
 	const char *model = front->model_lost ? ", the model file changed: no requests" : "";
+	cache_state(front, cache, sizeof(cache));
 	snprintf(state, sizeof(state), "%s%s%s%s", model, drafter, cache, policy);
 	if (strcmp(state, front->state) == 0)
 		return;

@@ -91,19 +91,34 @@ static int load_model(struct verifier *v, struct error *err)
 	return 0;
 }
 
+/* Only who holds the broker's lock may write to regions that another process may still be using. */
+static int open_regions(struct verifier *v, struct error *err)
+{
+	struct regions_left left;
+
+	regions_recover(v->daemon, &left);
+	int rc = links_broker_open(&v->front, err);
+	if (rc == 0)
+		rc = regions_open(v->front.broker, &left, &v->config, v->model,
+			tokenizer_fingerprint(v->tokenizer), &v->regions, err);
+	if (rc == 0)
+		rc = packed_open(v->daemon, v->front.broker, &left.weights, &v->config,
+			v->regions.kv.bytes, v->model, &v->packed, err);
+	regions_left_close(&left);
+	return rc;
+}
+
 static int load(struct verifier *v, struct error *err)
 {
 	int rc = load_model(v, err);
 
 	if (rc != 0)
 		return rc;
+	if (daemon_is_stopping(v->daemon))
+		return -ECANCELED;
 	daemon_progress(v->daemon);
 	resources_notice(&v->config, v->kernels);
-	rc = regions_open(v->daemon, &v->config, v->model, tokenizer_fingerprint(v->tokenizer),
-		&v->regions, err);
-	return rc != 0 ? rc
-		       : packed_open(v->daemon, &v->config, v->regions.kv.bytes, v->model,
-				 &v->packed, err);
+	return open_regions(v, err);
 }
 
 static int start(struct verifier *v, struct error *err)
@@ -126,9 +141,7 @@ static int start(struct verifier *v, struct error *err)
 	front->tokenizer = v->tokenizer;
 	front->kernels = v->kernels;
 	front->regions = &v->regions;
-	int rc = links_broker_open(front, err);
-	if (rc == 0)
-		rc = engine_create(&engine_options, &front->engine, err);
+	int rc = engine_create(&engine_options, &front->engine, err);
 	if (rc != 0)
 		return rc;
 	rc = knobs_open(front, &v->config, &v->options, err);
@@ -153,13 +166,14 @@ static int start(struct verifier *v, struct error *err)
 	return rc;
 }
 
-/* The engine first: it uses everything else. Pages and KV stay in their regions for the successor. */
+/* The engine first: its thread uses everything else, the link to the expert-cache too. Pages and KV stay in their regions for
+ * the successor. */
 static void stop(struct verifier *v)
 {
 	struct front *front = &v->front;
 
-	links_close(front);
 	engine_destroy(&front->engine);
+	links_close(front);
 	broker_close(&front->broker);
 	front_close(front);
 	regions_close(&v->regions);
@@ -191,7 +205,8 @@ static int serve(struct verifier *v, const char *runtime_dir)
 	gguf_guard_survive();
 	if (rc == 0)
 		rc = start(v, &err);
-	int status = rc != 0 ? die(rc, &err) : EX_OK;
+	bool stopped = rc == -ECANCELED && daemon_is_stopping(v->daemon);
+	int status = rc != 0 && !stopped ? die(rc, &err) : EX_OK;
 	if (rc == 0) {
 		log_notice("serving %s: context %lld, %lld threads, kernels %s", v->config.model,
 			(long long)v->config.context, (long long)v->config.threads,

@@ -26,18 +26,15 @@ static enum weights_part part_of(const struct verifier_config *config)
 	return config->experts == VERIFIER_EXPERTS_MAPPED ? WEIGHTS_ALL : WEIGHTS_DENSE;
 }
 
-/* A predecessor's copy of the same matrices. */
-static bool take_over(struct daemon *daemon, const struct packed_header *want, struct region *out)
+/* A predecessor's copy of the same matrices; takes its descriptor. */
+static bool take_over(int fd, const struct packed_header *want, struct region *out)
 {
 	size_t payload = sizeof(*want) + want->bytes;
 	struct error err = {.text = ""};
-	int fd;
 
-	if (broker_recover(daemon, WEIGHTS_REGION, &fd) != 0)
-		return false;
 	if (region_adopt(fd, WEIGHTS_REGION, WEIGHTS_REGION_LAYOUT, REGION_DATA + payload, out,
 		    &err) != 0) {
-		log_notice("the predecessor's packed weights are left behind: %s", err.text);
+		log_notice("the predecessor's packed weights are not taken over: %s", err.text);
 		return false;
 	}
 	const struct packed_header *header = region_payload(out);
@@ -49,9 +46,10 @@ static bool take_over(struct daemon *daemon, const struct packed_header *want, s
 	return false;
 }
 
-static void progress(void *arg)
+static bool progress(void *arg)
 {
 	daemon_progress(arg);
+	return !daemon_is_stopping(arg);
 }
 
 /* News for who has set a pool up; everybody else finds it when he asks for more words. */
@@ -89,7 +87,9 @@ static int pack(struct daemon *daemon, const struct verifier_config *config,
 		(uint32_t)config->threads, progress, daemon);
 	if (rc != 0) {
 		region_close(out);
-		return error_set(err, -rc, "no memory to pack the weights");
+		return error_set(err, -rc,
+			rc == -ECANCELED ? "stopped before the weights were packed"
+					 : "no memory to pack the weights");
 	}
 	atomic_store_explicit(&header->ready, 1, memory_order_release);
 	log_notice("packed %llu MiB of weights in %.1f s", (unsigned long long)want->bytes >> 20,
@@ -119,8 +119,9 @@ static int has_room(const struct verifier_config *config, uint64_t bytes, uint64
 	return 0;
 }
 
-int packed_open(struct daemon *daemon, const struct verifier_config *config, uint64_t kv_bytes,
-	struct model *model, struct region *out, struct error *err)
+int packed_open(struct daemon *daemon, struct broker *broker, int *left,
+	const struct verifier_config *config, uint64_t kv_bytes, struct model *model,
+	struct region *out, struct error *err)
 {
 	struct packed_header want = {
 		.model_fingerprint = model->file_fingerprint,
@@ -129,9 +130,21 @@ int packed_open(struct daemon *daemon, const struct verifier_config *config, uin
 	};
 
 	memset(out, 0, sizeof(*out));
-	if (config->weights == VERIFIER_WEIGHTS_MAPPED || want.bytes == 0)
+	bool wanted = config->weights != VERIFIER_WEIGHTS_MAPPED && want.bytes > 0;
+	bool taken = false;
+	if (*left >= 0) {
+		if (wanted)
+			taken = take_over(*left, &want, out);
+		else
+			close(*left);
+		*left = -1;
+		/* It is as large as the new one: what there is room for is asked without it. */
+		if (!taken)
+			broker_abandon(broker, WEIGHTS_REGION);
+	}
+	if (!wanted)
 		return 0;
-	if (!take_over(daemon, &want, out)) {
+	if (!taken) {
 		bool room = false;
 		int rc = has_room(config, want.bytes, kv_bytes, &room, err);
 		if (rc == 0 && !room && config->weights == VERIFIER_WEIGHTS_AUTO)

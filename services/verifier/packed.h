@@ -5,7 +5,7 @@
 #pragma once
 
 #include "services/verifier/config.h"
-#include "shared/ipc/daemon.h"
+#include "shared/ipc/broker.h"
 #include "shared/ipc/region.h"
 
 #define WEIGHTS_REGION "weights"
@@ -13,7 +13,9 @@
 
 /* Packs the model's matrices, or takes over a predecessor's, as the configuration says, and makes the model use them. Of
  * a configuration that leaves them in the file, or where memory has no room for them beside a KV cache of kv_bytes and that
- * is allowed, out->header is NULL. -ENOMEM names the key.
+ * is allowed, out->header is NULL. left: the descriptor of a predecessor's (regions.h), taken. -ENOMEM names the key,
+ * -ECANCELED: the daemon was told to stop.
  * Called before the engine is made; the region must outlive it. */
-int packed_open(struct daemon *daemon, const struct verifier_config *config, uint64_t kv_bytes,
-	struct model *model, struct region *out, struct error *err);
+int packed_open(struct daemon *daemon, struct broker *broker, int *left,
+	const struct verifier_config *config, uint64_t kv_bytes, struct model *model,
+	struct region *out, struct error *err);

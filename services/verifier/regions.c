@@ -1,27 +1,48 @@
 #include "services/verifier/regions.h"
 
+#include "services/verifier/packed.h"
 #include "services/verifier/resources.h"
 #include "shared/base/log.h"
-#include "shared/ipc/broker.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The predecessor's region, at least so long, or -ENOENT when there is none that can be used. The caller looks whether what is in
- * it has the shape that this configuration needs. */
-static int recover(struct daemon *daemon, const char *name, uint32_t layout, size_t payload,
-	struct region *out)
+void regions_recover(struct daemon *daemon, struct regions_left *left)
+{
+	*left = (struct regions_left){-1, -1, -1, -1};
+	(void)broker_recover(daemon, WEIGHTS_REGION, &left->weights);
+	if (broker_recover(daemon, SESSIONS_REGION, &left->sessions) != 0)
+		return;
+	(void)broker_recover(daemon, DRAFT_REGION, &left->draft);
+	(void)broker_recover(daemon, KV_REGION, &left->kv);
+}
+
+void regions_left_close(struct regions_left *left)
+{
+	int *fds[] = {&left->sessions, &left->draft, &left->kv, &left->weights};
+
+	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+		*fds[i] = -1;
+	}
+}
+
+/* The predecessor's region *left, at least so long, or -ENOENT when there is none that can be used. The caller looks whether
+ * what is in it has the shape that this configuration needs. */
+static int adopt(int *left, const char *name, uint32_t layout, size_t payload, struct region *out)
 {
 	struct error err = {.text = ""};
-	int fd;
+	int fd = *left;
 
-	if (broker_recover(daemon, name, &fd) != 0)
+	if (fd < 0)
 		return -ENOENT;
+	*left = -1;
 	int rc = region_adopt(fd, name, layout, REGION_DATA + payload, out, &err);
 	if (rc != 0) {
-		log_notice("region %s of the predecessor is left behind: %s", name, err.text);
+		log_notice("region %s of the predecessor is not taken over: %s", name, err.text);
 		return -ENOENT;
 	}
 	return 0;
@@ -53,9 +74,8 @@ static char *absolute_path(const char *path)
 	return out;
 }
 
-static int open_sessions(struct daemon *daemon, const struct verifier_config *config,
-	const struct model *model, uint64_t tokenizer_fingerprint, struct regions *out,
-	struct error *err)
+static int open_sessions(int *left, const struct verifier_config *config, const struct model *model,
+	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err)
 {
 	struct sessions_header want = {
 		.n_sessions = LIMIT_SESSIONS,
@@ -75,7 +95,7 @@ static int open_sessions(struct daemon *daemon, const struct verifier_config *co
 	memcpy(want.model_path, path, strlen(path) + 1);
 	free(path);
 
-	if (recover(daemon, SESSIONS_REGION, SESSIONS_LAYOUT, payload, &out->sessions) == 0) {
+	if (adopt(left, SESSIONS_REGION, SESSIONS_LAYOUT, payload, &out->sessions) == 0) {
 		out->header = region_payload(&out->sessions);
 		out->recovered = same_sessions(out->header, &want);
 		if (out->recovered) {
@@ -94,10 +114,10 @@ static int open_sessions(struct daemon *daemon, const struct verifier_config *co
 	return 0;
 }
 
-static int open_draft(struct daemon *daemon, struct regions *out, struct error *err)
+static int open_draft(int *left, struct regions *out, struct error *err)
 {
 	if (out->recovered &&
-		recover(daemon, DRAFT_REGION, DRAFT_LAYOUT, draft_bytes(), &out->draft) == 0) {
+		adopt(left, DRAFT_REGION, DRAFT_LAYOUT, draft_bytes(), &out->draft) == 0) {
 		struct draft_rings rings;
 
 		if (draft_attach(&rings, region_payload(&out->draft), draft_bytes(), NULL) == 0 &&
@@ -111,7 +131,20 @@ static int open_draft(struct daemon *daemon, struct regions *out, struct error *
 	return rc;
 }
 
-static int open_kv(struct daemon *daemon, const struct verifier_config *config,
+/* The predecessor's, when its cells are those of the sessions that were taken over. */
+static bool adopt_kv(
+	int *left, const struct kv_region_header *want, size_t payload, struct regions *out)
+{
+	if (!out->recovered || adopt(left, KV_REGION, KV_REGION_LAYOUT, payload, &out->kv) != 0)
+		return false;
+	if (memcmp(region_payload(&out->kv), want, sizeof(*want)) == 0)
+		return true;
+	log_notice("the predecessor's KV cache has another shape: sessions are computed again");
+	region_close(&out->kv);
+	return false;
+}
+
+static int open_kv(struct broker *broker, int *left, const struct verifier_config *config,
 	const struct model *model, struct regions *out, struct error *err)
 {
 	struct kv_region_header want = {
@@ -129,21 +162,22 @@ static int open_kv(struct daemon *daemon, const struct verifier_config *config,
 	if (kv_bytes(&want.layout) == 0)
 		return error_set(err, ENOMEM, "KV cache of %lld tokens (kv_tokens) is too large",
 			(long long)config->kv_tokens);
+	bool was_left = *left >= 0;
+	out->kv_layout = want.layout;
+	out->kv_recovered = adopt_kv(left, &want, payload, out);
+	if (!out->kv_recovered && was_left) {
+		/* It may be as large as the new one: what there is room for is asked without it. */
+		if (*left >= 0)
+			close(*left);
+		*left = -1;
+		broker_abandon(broker, KV_REGION);
+	}
 	int rc = resources_memory(config, model, payload, err);
 	if (rc != 0)
 		return rc;
-	out->kv_layout = want.layout;
-	if (out->recovered &&
-		recover(daemon, KV_REGION, KV_REGION_LAYOUT, payload, &out->kv) == 0) {
-		header = region_payload(&out->kv);
-		if (memcmp(header, &want, sizeof(want)) == 0) {
-			out->kv_recovered = true;
-			out->kv_mem = header + 1;
-			return 0;
-		}
-		log_notice("the predecessor's KV cache has another shape: sessions are computed "
-			   "again");
-		region_close(&out->kv);
+	if (out->kv_recovered) {
+		out->kv_mem = (struct kv_region_header *)region_payload(&out->kv) + 1;
+		return 0;
 	}
 	rc = region_create(KV_REGION, KV_REGION_LAYOUT, payload, REGION_HUGE, &out->kv, err);
 	if (rc != 0)
@@ -155,16 +189,16 @@ static int open_kv(struct daemon *daemon, const struct verifier_config *config,
 	return 0;
 }
 
-int regions_open(struct daemon *daemon, const struct verifier_config *config,
-	const struct model *model, uint64_t tokenizer_fingerprint, struct regions *out,
-	struct error *err)
+int regions_open(struct broker *broker, struct regions_left *left,
+	const struct verifier_config *config, const struct model *model,
+	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err)
 {
 	memset(out, 0, sizeof(*out));
-	int rc = open_sessions(daemon, config, model, tokenizer_fingerprint, out, err);
+	int rc = open_sessions(&left->sessions, config, model, tokenizer_fingerprint, out, err);
 	if (rc == 0)
-		rc = open_draft(daemon, out, err);
+		rc = open_draft(&left->draft, out, err);
 	if (rc == 0)
-		rc = open_kv(daemon, config, model, out, err);
+		rc = open_kv(broker, &left->kv, config, model, out, err);
 	if (rc != 0)
 		regions_close(out);
 	return rc;

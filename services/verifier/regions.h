@@ -1,12 +1,12 @@
 /*
  * The regions the verifier owns: "sessions", "draft" and "kv". Made new, or taken over from the predecessor through
- * the fd store or a peer that kept them; one that does not fit this model and configuration is left behind. Called by
- * main before the broker opens.
+ * the fd store or a peer that kept them; one that does not fit this model and configuration is let go. "weights" is
+ * packed.h's.
  */
 #pragma once
 
 #include "services/verifier/config.h"
-#include "shared/ipc/daemon.h"
+#include "shared/ipc/broker.h"
 #include "shared/ipc/region.h"
 #include "shared/model/kv.h"
 #include "shared/spec/draft.h"
@@ -32,7 +32,18 @@ struct regions {
 	bool kv_recovered; /* and so are the KV pages */
 };
 
-int regions_open(struct daemon *daemon, const struct verifier_config *config,
-	const struct model *model, uint64_t tokenizer_fingerprint, struct regions *out,
-	struct error *err);
+/* What a predecessor left: descriptors, -1 where there is none or it has been taken. */
+struct regions_left {
+	int sessions, draft, kv, weights;
+};
+
+/* Before the broker opens. Nothing is touched yet: the predecessor may live. */
+void regions_recover(struct daemon *daemon, struct regions_left *left);
+/* Closes what has not been taken. */
+void regions_left_close(struct regions_left *left);
+
+/* With the broker open, so that no other process works in these regions. Takes what it can use from left. */
+int regions_open(struct broker *broker, struct regions_left *left,
+	const struct verifier_config *config, const struct model *model,
+	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err);
 void regions_close(struct regions *regions);

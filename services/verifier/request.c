@@ -170,6 +170,13 @@ int request_read(const Outrider__Generate *generate, const struct request_limits
 		return error_set(err, EINVAL, "have: %u tokens, the context holds %u",
 			generate->have, limits->n_context);
 	int rc = read_sampling(generate->sampling, &out->sampling, err);
+	/* The tokens that its client has were drawn with drafts that are gone: others would follow them. */
+	if (rc == 0 && generate->have > 0 && out->sampling.coupling == COUPLING_MAXIMAL &&
+		out->sampling.temperature > 0)
+		rc = error_set(err, ESTALE,
+			"the session is not kept any more: with coupling = maximal an answer of "
+			"which %u tokens are there cannot go on",
+			generate->have);
 	if (rc == 0)
 		rc = read_stops(generate, out, err);
 	if (rc == 0)

@@ -88,6 +88,7 @@ static int send_to(struct front *front, uint32_t index, Outrider__Envelope *enve
 
 	envelope->request_id = fs->request_id;
 	int rc = bus_send_to(front->socket, &fs->client, envelope);
+	fs->full = rc == -EAGAIN;
 	if (rc == 0 || rc == -EAGAIN)
 		return rc;
 	log_session(LOG_LEVEL_INFO,

@@ -106,10 +106,27 @@ static void give_offered(struct connection *connection)
 	}
 }
 
-static void give_kept(struct connection *connection, const struct hello *hello)
+static struct named_fd *find_named(struct named_fd *list, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(list[i].name, name) == 0)
+			return &list[i];
+	return NULL;
+}
+
+static void forget(struct broker *broker, struct named_fd *kept)
+{
+	log_info("region %s is kept for its owner no longer", kept->name);
+	close(kept->fd);
+	*kept = broker->kept[--broker->n_kept];
+}
+
+/* Gives back what is kept for its owner, or lets it go. */
+static void serve_owner(struct connection *connection, const struct hello *hello)
 {
 	struct broker *broker = connection->broker;
 	const char *owner = peers_region_owner(hello->region);
+	struct named_fd *kept;
 
 	if (!owner || strcmp(owner, hello->name) != 0) {
 		char reason[160];
@@ -119,15 +136,14 @@ static void give_kept(struct connection *connection, const struct hello *hello)
 		refuse(connection, reason);
 		return;
 	}
-	for (size_t i = 0; i < broker->n_kept; i++)
-		if (strcmp(broker->kept[i].name, hello->region) == 0) {
-			log_info("%s: its successor gets region %s back", hello->name,
-				hello->region);
-			if (send_regions(connection, &broker->kept[i], 1) < 0)
-				drop(connection);
-			return;
-		}
-	if (send_regions(connection, NULL, 0) < 0)
+	kept = find_named(broker->kept, broker->n_kept, hello->region);
+	if (kept && hello->kind == HELLO_FORGET) {
+		forget(broker, kept);
+		kept = NULL;
+	}
+	if (kept)
+		log_info("%s: its successor gets region %s back", hello->name, hello->region);
+	if (send_regions(connection, kept, kept ? 1 : 0) < 0)
 		drop(connection);
 }
 
@@ -163,8 +179,8 @@ static void handle_hello(struct connection *connection, const struct hello *hell
 	if (!peers_known(hello->name)) {
 		snprintf(reason, sizeof reason, "\"%s\" is no process of this system", hello->name);
 		refuse(connection, reason);
-	} else if (hello->kind == HELLO_RECOVER) {
-		give_kept(connection, hello);
+	} else if (hello->kind == HELLO_RECOVER || hello->kind == HELLO_FORGET) {
+		serve_owner(connection, hello);
 	} else if (!peers_may_connect(hello->name, self)) {
 		snprintf(reason, sizeof reason, "%s has no business with %s", hello->name, self);
 		refuse(connection, reason);
@@ -351,14 +367,6 @@ void broker_close(struct broker **broker)
 	*broker = NULL;
 }
 
-static struct named_fd *find_named(struct named_fd *list, size_t n, const char *name)
-{
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(list[i].name, name) == 0)
-			return &list[i];
-	return NULL;
-}
-
 /* The name is the header's, in memory that peers may write. */
 static void region_name(const struct region *region, char out[LIMIT_NAME])
 {
@@ -410,18 +418,28 @@ void broker_keep(struct broker *broker, const struct region *region)
 	kept->fd = fd;
 }
 
-void broker_forget(struct broker *broker, const char *name)
+static bool among(const char *const *names, size_t n, const char *name)
 {
-	struct named_fd *kept = find_named(broker->kept, broker->n_kept, name);
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(names[i], name) == 0)
+			return true;
+	return false;
+}
 
-	if (!kept)
-		return;
-	close(kept->fd);
-	*kept = broker->kept[--broker->n_kept];
+void broker_keep_only(struct broker *broker, const char *owner, const char *const *names, size_t n)
+{
+	for (size_t i = broker->n_kept; i-- > 0;) {
+		struct named_fd *kept = &broker->kept[i];
+		const char *of = peers_region_owner(kept->name);
+
+		if (of && strcmp(of, owner) == 0 && !among(names, n, kept->name))
+			forget(broker, kept);
+	}
 }
 
 /* The answer of one peer within RECOVER_MS; -ENOENT when it is not there, does not answer, or has no such region. */
-static int ask_peer(struct daemon *daemon, const char *peer, const char *wanted, int *fd)
+static int ask_peer(
+	struct daemon *daemon, const char *peer, enum hello_kind kind, const char *wanted, int *fd)
 {
 	uint64_t end_ns = clock_ns() + (uint64_t)RECOVER_MS * 1000000u;
 	int fds[LIMIT_REGIONS], socket, code;
@@ -433,7 +451,7 @@ static int ask_peer(struct daemon *daemon, const char *peer, const char *wanted,
 	peers_socket_path(daemon_runtime_dir(daemon), peer, path, sizeof path);
 	if (hello_connect(path, &socket) < 0)
 		return -ENOENT;
-	hello_init(&hello, HELLO_RECOVER, daemon_name(daemon), daemon_generation(daemon));
+	hello_init(&hello, kind, daemon_name(daemon), daemon_generation(daemon));
 	snprintf(hello.region, sizeof hello.region, "%s", wanted);
 	code = hello_check_user(socket, &err);
 	if (code == 0)
@@ -481,9 +499,21 @@ int broker_recover(struct daemon *daemon, const char *wanted, int *fd)
 	for (size_t i = 0; peers_all[i] && code < 0; i++) {
 		if (strcmp(peers_all[i], daemon_name(daemon)) == 0)
 			continue;
-		code = ask_peer(daemon, peers_all[i], wanted, fd);
+		code = ask_peer(daemon, peers_all[i], HELLO_RECOVER, wanted, fd);
 		if (code == 0)
 			log_info("region %s: %s had kept it", wanted, peers_all[i]);
 	}
 	return code;
+}
+
+void broker_abandon(struct broker *broker, const char *name)
+{
+	struct daemon *daemon = broker->daemon;
+	int fd;
+
+	daemon_unstore_fd(daemon, name);
+	for (size_t i = 0; peers_all[i]; i++)
+		if (strcmp(peers_all[i], daemon_name(daemon)) != 0 &&
+			ask_peer(daemon, peers_all[i], HELLO_FORGET, name, &fd) == 0)
+			close(fd);
 }

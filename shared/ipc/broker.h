@@ -32,8 +32,12 @@ void broker_offer(struct broker *broker, const struct region *region);
 /* A peer's region this process has mapped, kept to hand to the owner's successor when it asks. Dups the fd; replaces
  * one of the same name. Not offered to anybody else. */
 void broker_keep(struct broker *broker, const struct region *region);
-void broker_forget(struct broker *broker, const char *region_name);
+/* A peer's link has said what it offers: what is kept of it beside that is of no use to anybody. */
+void broker_keep_only(struct broker *broker, const char *owner, const char *const *names, size_t n);
 
 /* At start, before broker_open: finds the fd of our own region `name` from the fd store, else from any live peer
  * that keeps it; the caller's to close (region_adopt takes it). -ENOENT when nobody has it. Waits up to 300 ms per peer. */
 int broker_recover(struct daemon *daemon, const char *region_name, int *fd);
+/* Of our own region `name`, which was recovered and does not fit: the service manager and the peers that answer keep it no
+ * longer, so that there is room for another. Only who has the broker open may. */
+void broker_abandon(struct broker *broker, const char *region_name);

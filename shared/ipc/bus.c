@@ -317,43 +317,58 @@ int bus_receive_from(
 	return code;
 }
 
-/* flags of the first frame sent; the payload ends the message. */
-static int send_payload(void *socket, Outrider__Envelope *envelope)
+static int pack(zmq_msg_t *frame, Outrider__Envelope *envelope)
 {
-	zmq_msg_t frame;
 	size_t bytes;
-	int code;
 
 	envelope->version = BUS_VERSION;
 	bytes = outrider__envelope__get_packed_size(envelope);
 	if (bytes > LIMIT_MESSAGE_BYTES)
 		return -EMSGSIZE;
-	if (zmq_msg_init_size(&frame, bytes) < 0)
+	if (zmq_msg_init_size(frame, bytes) < 0)
 		return -errno;
-	outrider__envelope__pack(envelope, zmq_msg_data(&frame));
-	if (zmq_msg_send(&frame, socket, ZMQ_DONTWAIT) >= 0)
-		return 0;
-	code = -errno;
-	zmq_msg_close(&frame);
+	outrider__envelope__pack(envelope, zmq_msg_data(frame));
+	return 0;
+}
+
+/* Takes the frame, whatever it returns. */
+static int send_frame(void *socket, zmq_msg_t *frame)
+{
+	int code;
+
+	do
+		code = zmq_msg_send(frame, socket, ZMQ_DONTWAIT) < 0 ? -errno : 0;
+	while (code == -EINTR);
+	if (code < 0)
+		zmq_msg_close(frame);
 	return code;
 }
 
 int bus_send_to(void *socket, const struct bus_address *to, Outrider__Envelope *envelope)
 {
-	/* Looked at first: a routing id that is sent must be followed by its message. */
-	envelope->version = BUS_VERSION;
-	if (outrider__envelope__get_packed_size(envelope) > LIMIT_MESSAGE_BYTES)
-		return -EMSGSIZE;
+	zmq_msg_t frame;
+	int code;
+
 	if (to->n == 0 || to->n > sizeof to->bytes)
 		return -EHOSTUNREACH;
-	if (zmq_send(socket, to->bytes, to->n, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0)
-		return -errno;
-	return send_payload(socket, envelope);
+	/* Whole before the routing id goes: what is sent after that one is taken for its message, whoever it is for. */
+	code = pack(&frame, envelope);
+	if (code < 0)
+		return code;
+	if (zmq_send(socket, to->bytes, to->n, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) {
+		code = -errno;
+		zmq_msg_close(&frame);
+		return code;
+	}
+	return send_frame(socket, &frame);
 }
 
 int bus_send(void *socket, Outrider__Envelope *envelope)
 {
-	return send_payload(socket, envelope);
+	zmq_msg_t frame;
+	int code = pack(&frame, envelope);
+
+	return code < 0 ? code : send_frame(socket, &frame);
 }
 
 int bus_receive(void *socket, int timeout_ms, Outrider__Envelope **envelope, struct error *err)

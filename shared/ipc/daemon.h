@@ -55,9 +55,9 @@ void daemon_wakeup(struct daemon *daemon);
 void daemon_on_alive(struct daemon *daemon, bool (*alive)(void *arg), void *arg);
 
 /* Admin messages other than StatusRequest and those about knobs (answered by the daemon itself; daemon_knobs.h): fill
- * reply's body and return true, or return false: "not understood". Strings and repeated fields the handler puts in must
- * be malloc'd: the reply is freed with protobuf-c. */
-typedef bool (*daemon_admin)(
+ * reply's body and return 0, or -EOPNOTSUPP: none of the handler's, or -ENOMEM: whatever is in reply is not sent. Strings and
+ * repeated fields the handler puts in must be malloc'd: the reply is freed with protobuf-c. */
+typedef int (*daemon_admin)(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);
 /* A refusal as the reply's body: code an errno, session 0 when it is about none. Without memory the body stays unset. */
 void daemon_failure(struct Outrider__Envelope *reply, int code, uint64_t session, const char *text);
@@ -80,9 +80,12 @@ void daemon_ready(struct daemon *daemon);
 void daemon_progress(struct daemon *daemon);
 
 /* The fd store: put (what the manager already has under that name is not sent again; another file of the name is
- * replaced), and a duplicate, the caller's, of what a predecessor left (-ENOENT when nothing). */
+ * replaced), a duplicate, the caller's, of what a predecessor left (-ENOENT when nothing), and out with it: neither this
+ * process nor the manager holds it when that returns (the manager has a second to let it go). daemon_ready does so with
+ * all that a predecessor left and that was not put again. */
 void daemon_store_fd(struct daemon *daemon, const char *name, int fd);
 int daemon_stored_fd(struct daemon *daemon, const char *name, int *fd);
+void daemon_unstore_fd(struct daemon *daemon, const char *name);
 /* A duplicate, the caller's, of a listening socket by FileDescriptorName (socket activation); -ENOENT when not
  * activated. */
 int daemon_listen_fd(struct daemon *daemon, const char *name, int *fd);

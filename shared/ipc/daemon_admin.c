@@ -139,37 +139,42 @@ static void answer_failure(struct daemon *daemon, const struct bus_address *to, 
 	(void)bus_send_to(daemon->admin_socket, to, &envelope);
 }
 
+/* As daemon_admin, for every message there is. */
+static int fill(struct daemon *daemon, const struct bus_address *from,
+	const Outrider__Envelope *request, Outrider__Envelope *reply)
+{
+	if (request->body_case == OUTRIDER__ENVELOPE__BODY_STATUS_REQUEST)
+		return fill_status(daemon, reply) ? 0 : -ENOMEM;
+	if (request->body_case == OUTRIDER__ENVELOPE__BODY_TRACE_REQUEST)
+		return daemon_fill_trace(request->trace_request, reply) ? 0 : -ENOMEM;
+	if (daemon->knobs && knobs_answer(daemon->knobs, from, request, reply))
+		return reply->body_case != OUTRIDER__ENVELOPE__BODY__NOT_SET ? 0 : -ENOMEM;
+	return daemon->admin ? daemon->admin(daemon->admin_arg, request, reply) : -EOPNOTSUPP;
+}
+
 static void answer(
 	struct daemon *daemon, const struct bus_address *from, const Outrider__Envelope *request)
 {
 	Outrider__Envelope *reply = malloc(sizeof *reply);
-	bool understood;
 	char text[128];
+	int code = -ENOMEM;
 
-	if (!reply) {
-		answer_failure(
-			daemon, from, request->request_id, ENOMEM, "no memory for an answer");
-		return;
+	if (reply) {
+		outrider__envelope__init(reply);
+		code = fill(daemon, from, request, reply);
+		reply->request_id = request->request_id;
 	}
-	outrider__envelope__init(reply);
-	if (request->body_case == OUTRIDER__ENVELOPE__BODY_STATUS_REQUEST)
-		understood = fill_status(daemon, reply);
-	else if (request->body_case == OUTRIDER__ENVELOPE__BODY_TRACE_REQUEST)
-		understood = daemon_fill_trace(request->trace_request, reply);
-	else if (daemon->knobs && knobs_answer(daemon->knobs, from, request, reply))
-		understood = reply->body_case != OUTRIDER__ENVELOPE__BODY__NOT_SET;
-	else
-		understood = daemon->admin && daemon->admin(daemon->admin_arg, request, reply);
-	reply->request_id = request->request_id;
-	if (understood) {
-		int code = bus_send_to(daemon->admin_socket, from, reply);
-
+	if (code == 0) {
+		code = bus_send_to(daemon->admin_socket, from, reply);
 		if (code < 0)
 			log_info("admin: an answer could not be sent: %s", strerror(-code));
 	} else {
-		snprintf(text, sizeof text, "%s does not understand message %d", daemon->name,
-			(int)request->body_case);
-		answer_failure(daemon, from, request->request_id, EOPNOTSUPP, text);
+		if (code == -ENOMEM)
+			snprintf(text, sizeof text, "%s has no memory for an answer", daemon->name);
+		else
+			snprintf(text, sizeof text, "%s does not understand message %d",
+				daemon->name, (int)request->body_case);
+		answer_failure(daemon, from, request->request_id, -code, text);
 	}
 	bus_free(&reply);
 }

@@ -14,7 +14,10 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-enum { EXTEND_US = 30 * 1000 * 1000 };
+enum {
+	EXTEND_US = 30 * 1000 * 1000,
+	RELEASE_US = 1000 * 1000, /* until the manager has closed what it was told to */
+};
 
 /* Once, at create: the environment variables are removed, so that children and a second look find nothing. */
 void daemon_collect_passed(struct daemon *daemon)
@@ -137,8 +140,10 @@ void daemon_store_fd(struct daemon *daemon, const char *name, int fd)
 		return;
 	}
 	if (manager_has(daemon, name, &st, &same)) {
-		if (same)
+		if (same) {
+			remember(daemon, name, &st);
 			return;
+		}
 		snprintf(message, sizeof message, "FDSTOREREMOVE=1\nFDNAME=%s", name);
 		sd_notify(0, message);
 	}
@@ -148,6 +153,67 @@ void daemon_store_fd(struct daemon *daemon, const char *name, int fd)
 		log_error("fd store: \"%s\": %s", name, strerror(-code));
 	else
 		remember(daemon, name, &st);
+}
+
+static bool is_stored(const struct daemon *daemon, const char *name)
+{
+	for (size_t i = 0; i < daemon->n_stored; i++)
+		if (strcmp(daemon->stored[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* Closes what was passed under the name, and has the manager close it. */
+static void release(struct daemon *daemon, const char *name)
+{
+	char message[64 + LIMIT_NAME];
+	size_t kept = 0;
+
+	for (size_t i = 0; i < daemon->n_passed; i++)
+		if (!daemon->passed[i].listening && strcmp(daemon->passed[i].name, name) == 0)
+			close(daemon->passed[i].fd);
+		else
+			daemon->passed[kept++] = daemon->passed[i];
+	daemon->n_passed = kept;
+	snprintf(message, sizeof message, "FDSTOREREMOVE=1\nFDNAME=%s", name);
+	sd_notify(0, message);
+}
+
+void daemon_unstore_fd(struct daemon *daemon, const char *name)
+{
+	struct stat none = {0};
+	bool same;
+
+	if (!manager_has(daemon, name, &none, &same))
+		return;
+	release(daemon, name);
+	for (size_t i = 0; i < daemon->n_stored; i++)
+		if (strcmp(daemon->stored[i].name, name) == 0) {
+			daemon->stored[i] = daemon->stored[--daemon->n_stored];
+			break;
+		}
+	(void)sd_notify_barrier(0, RELEASE_US);
+}
+
+/* What a predecessor left and nobody has taken over would stay in memory as long as we run, and in the manager's as long
+ * as that does. */
+static void release_left(struct daemon *daemon)
+{
+	char name[LIMIT_NAME];
+
+	for (size_t i = 0; i < daemon->n_passed;) {
+		const struct stored *passed = &daemon->passed[i];
+
+		if (passed->listening || is_stored(daemon, passed->name)) {
+			i++;
+			continue;
+		}
+		memcpy(name, passed->name, sizeof name);
+		log_notice("\"%s\" of the predecessor is of no use any more", name);
+		release(daemon, name);
+		i = 0;
+	}
+	daemon_close_passed(daemon);
 }
 
 void daemon_set_state(struct daemon *daemon, const char *format, ...)
@@ -178,6 +244,7 @@ void daemon_ready(struct daemon *daemon)
 
 	if (atomic_exchange(&daemon->ready, true))
 		return;
+	release_left(daemon);
 	pthread_mutex_lock(&daemon->state_lock);
 	degraded = strncmp(daemon->state, "degraded", strlen("degraded")) == 0;
 	pthread_mutex_unlock(&daemon->state_lock);

@@ -142,7 +142,8 @@ int hello_receive(int socket, struct hello *out, struct error *err)
 		code = check_head(out->magic, out->version, err);
 	out->name[sizeof out->name - 1] = '\0';
 	out->region[sizeof out->region - 1] = '\0';
-	if (code == 0 && out->kind != HELLO_JOIN && out->kind != HELLO_RECOVER)
+	if (code == 0 && out->kind != HELLO_JOIN && out->kind != HELLO_RECOVER &&
+		out->kind != HELLO_FORGET)
 		return error_set(err, EPROTO, "hello of unknown kind %u", out->kind);
 	return code;
 }

@@ -167,14 +167,16 @@ int knobs_drop_in_commit(struct knobs *knobs, struct error *err)
 	bool empty = true;
 	for (size_t i = 0; i < knobs->n_keys; i++)
 		empty &= !knobs->given[i];
-	int r = rename(knobs->fresh, knobs->file) < 0 ? -errno : 0;
-	if (r == 0 && empty && unlink(knobs->file) < 0)
+	int r = 0;
+	if (!empty)
+		r = rename(knobs->fresh, knobs->file) < 0 ? -errno : 0;
+	else if (unlink(knobs->file) < 0 && errno != ENOENT)
 		r = -errno;
-	if (r < 0) {
+	if (r < 0 || empty)
 		unlink(knobs->fresh);
+	if (r < 0)
 		return cannot_write(knobs->file, -r, err);
-	}
-	/* What is renamed is in force at the next start; whether it outlives a loss of power by a moment changes nothing. */
+	/* What is renamed or gone is in force at the next start; whether it outlives a loss of power by a moment changes nothing. */
 	(void)sync_directory(knobs->directory, NULL);
 	return 0;
 }

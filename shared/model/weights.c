@@ -2,6 +2,7 @@
 
 #include "kernels/tiles.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -134,7 +135,7 @@ static void let_go(const struct packing *p, const struct job *job)
 		(size_t)(job->last - job->first) * job->from.row_bytes, false);
 }
 
-static void work(struct packing *p, void (*progress)(void *arg), void *arg)
+static void work(struct packing *p, bool (*progress)(void *arg), void *arg)
 {
 	size_t i;
 
@@ -143,8 +144,11 @@ static void work(struct packing *p, void (*progress)(void *arg), void *arg)
 
 		tiles_pack(&job->from, job->first, job->last, job->to);
 		let_go(p, job);
-		if (progress && i % 16 == 0)
-			progress(arg);
+		if (progress && i % 16 == 0 && !progress(arg)) {
+			p->rc = -ECANCELED;
+			/* The helpers find no job any more. */
+			atomic_store_explicit(&p->next, p->n, memory_order_relaxed);
+		}
 	}
 }
 
@@ -155,7 +159,7 @@ static void *helper(void *arg)
 }
 
 int weights_pack(const struct model *model, enum weights_part part, void *memory,
-	uint32_t n_threads, void (*progress)(void *arg), void *arg)
+	uint32_t n_threads, bool (*progress)(void *arg), void *arg)
 {
 	struct packing p = {.gguf = model->gguf, .memory = memory};
 	pthread_t threads[LIMIT_THREADS];

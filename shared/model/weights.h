@@ -13,10 +13,10 @@ enum weights_part { WEIGHTS_DENSE, WEIGHTS_ALL /* with the experts */ };
 uint64_t weights_bytes(const struct model *model, enum weights_part part);
 
 /* Fills memory (weights_bytes, 64-byte aligned) from the mapping with n_threads threads, the caller one of them, and lets
- * the mapping's pages go that were copied. progress, or NULL, is called now and then by the calling thread. -ENOMEM. The
- * model must still lie in its file. */
+ * the mapping's pages go that were copied. progress, or NULL, is called now and then by the calling thread; when it says false
+ * the rest is left (-ECANCELED). -ENOMEM. The model must still lie in its file. */
 int weights_pack(const struct model *model, enum weights_part part, void *memory,
-	uint32_t n_threads, void (*progress)(void *arg), void *arg);
+	uint32_t n_threads, bool (*progress)(void *arg), void *arg);
 
 /* From now on the matrices of the model lie in memory, which outlives it. */
 void weights_use(struct model *model, enum weights_part part, const void *memory);

@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 1
+#define SESSIONS_LAYOUT 2
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -72,6 +72,8 @@ struct session_page {
 	_Atomic uint32_t end; /* enum session_end, valid when DONE */
 	uint32_t n_prompt;
 	_Atomic uint32_t told; /* 1: the client was sent the end */
+	uint64_t
+		admitted; /* number of its admission: who came earlier goes first, also after a restart */
 	struct session_request request;
 	alignas(CACHE_LINE) _Atomic uint32_t n_tokens; /* committed: prompt and output */
 	_Atomic uint64_t iterations;

@@ -4,13 +4,16 @@ falls, memory is capped: the same bytes, and the memory that was said."""
 import contextlib
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import (DRAFTS, ROOT, SANITIZED, Service, Tap, difference, program, prompts, reference, run, run_json,
+from outrider_test import (DRAFTS, ROOT, SANITIZED, TARGET, TARGET_Q4, Service, Tap, difference, program, prompts, reference, run, run_json,
                            seeded, until)
 
 tap = Tap()
@@ -178,6 +181,27 @@ class Capped(Service):
         (group / "cgroup.procs").write_text(str(parent))
         super().__init__(**more)
 
+
+home = Path(tempfile.mkdtemp(prefix="outrider-other-", dir="/tmp"))
+processes = []
+try:
+    with open(home / "log", "w") as log:
+        for name, model in (("verifier", TARGET), ("expert-cache", TARGET_Q4)):
+            processes.append(subprocess.Popen([program(f"outrider-{name}"), "--model", str(model), "--runtime-dir", str(home / "run"),
+                                               "--config", "/dev/null"], stdout=log, stderr=log))
+
+    def states():
+        result = run(program("outrider"), "status", "--runtime-dir", home / "run", "--format", "json")
+        return {p["name"]: p["state"] for p in json.loads(result.stdout)["processes"]} if result.stdout else {}
+
+    tap.ok(until(lambda: "the expert-cache is not used: expert region: " in states().get("verifier", ""), 30),
+           "a verifier beside an expert-cache of another model says so", f"{states()}\n{(home / 'log').read_text()}")
+    tap.ok(states()["verifier"].startswith("degraded: "), "and is degraded", states())
+finally:
+    for process in processes:
+        process.terminate()
+        process.wait()
+    shutil.rmtree(home)
 
 capped = None if SANITIZED else cap(32)
 if capped is None:

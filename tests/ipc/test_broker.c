@@ -25,7 +25,7 @@
 /* What the processes of a test tell the test. */
 struct board {
 	_Atomic int owner_ready, owner_adopted, joined, left, regions, n_regions, lost, alive,
-		offer_more;
+		offer_more, withdrawn;
 	_Atomic uint64_t uid, generation, value;
 };
 
@@ -125,7 +125,8 @@ static void run_owner(void)
 		fprintf(stderr, "%s\n", err.text);
 		_exit(6);
 	}
-	broker_offer(p.broker, &p.region);
+	if (!board->withdrawn)
+		broker_offer(p.broker, &p.region);
 	daemon_add_timer(p.daemon, 5000000, offer_more, &p);
 	board->owner_ready++;
 	daemon_run(p.daemon);
@@ -154,6 +155,7 @@ static void on_regions(
 		board->generation = p->region.header->generation;
 		board->value = *(uint64_t *)region_payload(&p->region);
 	}
+	broker_keep_only(p->broker, peer, names, n);
 	board->n_regions = (int)n;
 	board->regions++;
 }
@@ -315,6 +317,60 @@ static int ask(int fd, const void *packet, size_t bytes, struct hello_answer *an
 	return code;
 }
 
+/* Whether the drafter still has "sessions" for the verifier's successor. */
+static bool is_kept(void)
+{
+	struct hello_answer answer;
+	struct hello hello;
+
+	hello_init(&hello, HELLO_RECOVER, PEER_VERIFIER, 1);
+	strcpy(hello.region, "sessions");
+	assert_int_equal(ask(connect_to(PEER_DRAFTER), &hello, sizeof hello, &answer), 0);
+	assert_int_equal(answer.kind, HELLO_REGIONS);
+	return answer.n == 1;
+}
+
+static void a_region_its_owner_offers_no_longer_is_not_kept(void **state)
+{
+	pid_t owner = spawn(run_owner), peer = spawn(run_peer);
+
+	(void)state;
+	UNTIL(board->regions == 1);
+	assert_true(is_kept());
+	end(owner, SIGKILL);
+	assert_true(is_kept());
+	board->withdrawn = 1;
+	owner = spawn(run_owner);
+	UNTIL(board->regions >= 2);
+	assert_false(is_kept());
+	end(peer, SIGTERM);
+	end(owner, SIGTERM);
+}
+
+static void an_owner_has_its_peers_forget_a_region_at_once(void **state)
+{
+	pid_t owner = spawn(run_owner), peer = spawn(run_peer);
+	struct hello_answer answer;
+	struct hello hello;
+
+	(void)state;
+	UNTIL(board->regions == 1);
+	end(owner, SIGKILL);
+	UNTIL(board->lost == 1);
+	hello_init(&hello, HELLO_FORGET, PEER_POLICY, 1);
+	strcpy(hello.region, "sessions");
+	assert_int_equal(ask(connect_to(PEER_DRAFTER), &hello, sizeof hello, &answer), 0);
+	assert_int_equal(answer.kind, HELLO_REFUSED); /* another's it cannot */
+	assert_true(is_kept());
+	hello_init(&hello, HELLO_FORGET, PEER_VERIFIER, 1);
+	strcpy(hello.region, "sessions");
+	assert_int_equal(ask(connect_to(PEER_DRAFTER), &hello, sizeof hello, &answer), 0);
+	assert_int_equal(answer.kind, HELLO_REGIONS);
+	assert_int_equal(answer.n, 0);
+	assert_false(is_kept());
+	end(peer, SIGTERM);
+}
+
 static void refused(const void *packet, size_t bytes, const char *why)
 {
 	struct hello_answer answer;
@@ -463,6 +519,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_region_outlives_its_killed_owner_at_a_peer),
+		TEST(a_region_its_owner_offers_no_longer_is_not_kept),
+		TEST(an_owner_has_its_peers_forget_a_region_at_once),
 		TEST(a_region_offered_later_comes_later),
 		TEST(a_second_process_of_a_name_is_refused_with_the_pid_of_the_first),
 		TEST(hellos_that_should_not_be_are_refused_with_the_reason),

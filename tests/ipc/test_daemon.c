@@ -148,16 +148,18 @@ static void add_details(void *arg, struct daemon_details *to)
 	daemon_detail(to, "model", "%s", "demo");
 }
 
-static bool admin(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
+static int admin(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
 {
 	(void)arg;
+	if (request->body_case == OUTRIDER__ENVELOPE__BODY_CACHE_HOT_REQUEST)
+		return -ENOMEM;
 	if (request->body_case != OUTRIDER__ENVELOPE__BODY_POLICY_GET)
-		return false;
+		return -EOPNOTSUPP;
 	reply->policy_state = malloc(sizeof *reply->policy_state);
 	outrider__policy_state__init(reply->policy_state);
 	reply->policy_state->policy = strdup("static:3");
 	reply->body_case = OUTRIDER__ENVELOPE__BODY_POLICY_STATE;
-	return true;
+	return 0;
 }
 
 /* A whole daemon: region in the store, admin endpoint, watchdog. */
@@ -286,7 +288,7 @@ static void the_watchdog_forgives_a_stall_as_long_as_configured(void **state)
 	ended(pid, 0);
 }
 
-enum question { GET_STATUS, GET_POLICY, GET_CACHE };
+enum question { GET_STATUS, GET_POLICY, GET_CACHE, GET_HOT };
 
 static int call(enum question what, Outrider__Envelope **reply, struct error *err)
 {
@@ -294,6 +296,7 @@ static int call(enum question what, Outrider__Envelope **reply, struct error *er
 	Outrider__StatusRequest status = OUTRIDER__STATUS_REQUEST__INIT;
 	Outrider__PolicyGet policy = OUTRIDER__POLICY_GET__INIT;
 	Outrider__CacheStatsRequest cache = OUTRIDER__CACHE_STATS_REQUEST__INIT;
+	Outrider__CacheHotRequest hot = OUTRIDER__CACHE_HOT_REQUEST__INIT;
 	char endpoint[160];
 	void *zmq = zmq_ctx_new();
 	int code;
@@ -304,6 +307,9 @@ static int call(enum question what, Outrider__Envelope **reply, struct error *er
 	} else if (what == GET_POLICY) {
 		request.body_case = OUTRIDER__ENVELOPE__BODY_POLICY_GET;
 		request.policy_get = &policy;
+	} else if (what == GET_HOT) {
+		request.body_case = OUTRIDER__ENVELOPE__BODY_CACHE_HOT_REQUEST;
+		request.cache_hot_request = &hot;
 	} else {
 		request.body_case = OUTRIDER__ENVELOPE__BODY_CACHE_STATS_REQUEST;
 		request.cache_stats_request = &cache;
@@ -342,6 +348,8 @@ static void the_admin_endpoint_answers_status_and_the_service_the_rest(void **st
 	bus_free(&reply);
 	assert_int_equal(call(GET_CACHE, &reply, &err), -EREMOTEIO);
 	assert_non_null(strstr(err.text, "policy does not understand"));
+	assert_int_equal(call(GET_HOT, &reply, &err), -EREMOTEIO);
+	assert_non_null(strstr(err.text, "policy has no memory for an answer"));
 	kill(pid, SIGINT);
 	ended(pid, 0);
 }
@@ -427,6 +435,119 @@ static void a_successor_takes_the_stored_region_and_the_listening_socket(void **
 	assert_int_equal(access(address.sun_path, F_OK), 0); /* the manager's socket stays */
 	close(listening);
 	region_close(&stored_region);
+}
+
+static struct region left_region;
+static struct stat stored_file, left_file;
+
+/* Two regions that a manager would hold. */
+static void make_two(void)
+{
+	assert_int_equal(region_create("policy", 1, 64, 0, &stored_region, NULL), 0);
+	assert_int_equal(region_create("kv", 1, 64, 0, &left_region, NULL), 0);
+	assert_int_equal(fstat(stored_region.fd, &stored_file), 0);
+	assert_int_equal(fstat(left_region.fd, &left_file), 0);
+}
+
+/* In the child, which so holds them only as they were passed. */
+static void pass_two(void)
+{
+	pass(stored_region.fd, left_region.fd, "policy:kv");
+	for (int fd = 5; fd < 256; fd++)
+		close(fd);
+}
+
+static bool is_open(const struct stat *file)
+{
+	struct stat st;
+
+	for (int fd = 3; fd < 256; fd++)
+		if (fstat(fd, &st) == 0 && st.st_ino == file->st_ino && st.st_dev == file->st_dev)
+			return true;
+	return false;
+}
+
+/* Takes one of the two regions that were passed over, and has no use for the other. */
+static void run_choosy(void)
+{
+	struct daemon *daemon;
+	struct broker *broker;
+	struct region region;
+	struct error err = {""};
+	int fd;
+
+	pass_two();
+	daemon = make(0);
+	if (broker_recover(daemon, "policy", &fd) < 0 ||
+		broker_open(daemon, NULL, &broker, &err) < 0 ||
+		region_adopt(fd, "policy", 1, 0, &region, &err) < 0)
+		_exit(94);
+	broker_offer(broker, &region);
+	if (!is_open(&left_file))
+		_exit(95);
+	daemon_ready(daemon);
+	if (is_open(&left_file) || !is_open(&stored_file))
+		_exit(96);
+	broker_offer(broker, &region); /* the manager still has it */
+	finish(daemon);
+}
+
+static void what_a_predecessor_left_and_nobody_takes_is_let_go(void **state)
+{
+	char text[512];
+	int fd;
+	pid_t pid;
+
+	(void)state;
+	make_two();
+	pid = spawn(run_choosy);
+	notification(10000, text, sizeof text, &fd);
+	assert_string_equal(text, "FDSTOREREMOVE=1\nFDNAME=kv");
+	notification(10000, text, sizeof text, &fd);
+	assert_string_equal(text, "STATUS=ready");
+	notification(10000, text, sizeof text, &fd);
+	assert_int_equal(strncmp(text, "READY=1\n", 8), 0);
+	kill(pid, SIGTERM);
+	notification(10000, text, sizeof text, &fd);
+	assert_string_equal(text, "STATUS=stopping");
+	ended(pid, 0);
+	region_close(&stored_region);
+	region_close(&left_region);
+}
+
+static void run_unstore(void)
+{
+	struct daemon *daemon;
+
+	pass_two();
+	daemon = make(0);
+	daemon_unstore_fd(daemon, "weights"); /* nobody has it: nothing is said */
+	daemon_unstore_fd(daemon, "kv");
+	if (is_open(&left_file) || !is_open(&stored_file))
+		_exit(96);
+	board->ready = 1;
+	finish(daemon);
+}
+
+static void a_stored_region_is_gone_when_that_returns(void **state)
+{
+	char text[512];
+	int fd;
+	pid_t pid;
+
+	(void)state;
+	make_two();
+	pid = spawn(run_unstore);
+	notification(10000, text, sizeof text, &fd);
+	assert_string_equal(text, "FDSTOREREMOVE=1\nFDNAME=kv");
+	notification(10000, text, sizeof text, &fd);
+	assert_string_equal(text, "BARRIER=1");
+	close(fd); /* the manager has done what it was told before */
+	UNTIL(board->ready);
+	kill(pid, SIGTERM);
+	ended(pid, 0);
+	region_close(&stored_region);
+	region_close(&left_region);
 }
 
 static struct daemon *loop;
@@ -573,6 +694,8 @@ int main(void)
 		TEST(the_watchdog_forgives_a_stall_as_long_as_configured),
 		TEST(the_admin_endpoint_answers_status_and_the_service_the_rest),
 		TEST(a_successor_takes_the_stored_region_and_the_listening_socket),
+		TEST(what_a_predecessor_left_and_nobody_takes_is_let_go),
+		TEST(a_stored_region_is_gone_when_that_returns),
 		TEST(the_last_wake_up_of_any_thread_is_seen),
 		TEST(sources_removed_inside_a_handler_are_not_called),
 		TEST(timers_keep_their_period),

@@ -3,6 +3,7 @@
 #include "kernels/tiles.h"
 #include "tests/model/rig.h"
 
+#include <errno.h>
 #include <glob.h>
 
 #define TOKENS 40
@@ -28,9 +29,38 @@ static float *run(const char *path, const char *kernels, uint32_t threads, bool 
 	return logits;
 }
 
-static void count_progress(void *arg)
+static bool count_progress(void *arg)
 {
 	(*(unsigned *)arg)++;
+	return true;
+}
+
+static bool count_and_stop(void *arg)
+{
+	(*(unsigned *)arg)++;
+	return false;
+}
+
+static void packing_ends_when_it_is_told_to(void **state)
+{
+	glob_t found;
+	struct model *model;
+	struct error err = {""};
+	unsigned calls = 0;
+
+	(void)state;
+	assert_int_equal(glob("models/*-moe-q8_0.gguf", 0, NULL, &found), 0);
+	assert_int_equal(model_load(found.gl_pathv[0], &model, &err), 0);
+	globfree(&found);
+	uint64_t bytes = weights_bytes(model, WEIGHTS_ALL);
+	assert_true(bytes > 0);
+	void *memory = aligned_alloc(64, bytes);
+	assert_non_null(memory);
+	assert_int_equal(
+		weights_pack(model, WEIGHTS_ALL, memory, 1, count_and_stop, &calls), -ECANCELED);
+	assert_int_equal(calls, 1);
+	free(memory);
+	model_free(&model);
 }
 
 /* The packed copy of a file's matrices, made by so many threads. */
@@ -155,6 +185,7 @@ static void what_can_be_packed_lies_in_the_copy(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(packing_ends_when_it_is_told_to),
 		cmocka_unit_test(packed_weights_give_the_same_logits_to_the_bit),
 		cmocka_unit_test(the_copy_does_not_depend_on_who_makes_it),
 		cmocka_unit_test(what_can_be_packed_lies_in_the_copy),

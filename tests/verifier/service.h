@@ -199,6 +199,7 @@ static inline void call_generate(struct service *s, struct call *c)
 	sampling.temperature = c->answer->sampling.temperature;
 	sampling.top_p = c->answer->sampling.top_p;
 	sampling.seed = c->answer->sampling.seed;
+	sampling.coupling = c->answer->sampling.coupling;
 	generate.session_uid = c->uid;
 	generate.input_case = OUTRIDER__GENERATE__INPUT_TOKENS;
 	generate.tokens = &tokens;

@@ -44,7 +44,7 @@ static struct session_page *admitted(struct sessions_header *header)
 	struct session_request r = request();
 	struct session_page *page = session_at(header, 1);
 
-	journal_admit(header, page, 77, &r, prompt, 3, replay);
+	journal_admit(header, page, 77, 1, &r, prompt, 3, replay);
 	return page;
 }
 
@@ -68,6 +68,24 @@ static void a_page_goes_from_free_through_its_life_and_back(void **state)
 	journal_free(page);
 	assert_int_equal(atomic_load(&page->uid), 0);
 	assert_int_equal(journal_state(page), SESSION_FREE);
+}
+
+static void pages_come_in_the_order_of_their_admission(void **state)
+{
+	static const uint64_t admitted[SESSIONS] = {9, 3, 12, 5};
+	struct sessions_header *header = *state;
+	struct session_request r = request();
+	uint32_t order[SESSIONS];
+
+	assert_int_equal(journal_order(header, order), 0);
+	for (uint32_t i = 0; i < SESSIONS; i++)
+		journal_admit(
+			header, session_at(header, i), 70 + i, admitted[i], &r, prompt, 3, replay);
+	assert_int_equal(journal_order(header, order), 4);
+	assert_memory_equal(order, ((const uint32_t[]){1, 3, 0, 2}), sizeof(order));
+	journal_free(session_at(header, 3));
+	assert_int_equal(journal_order(header, order), 3);
+	assert_memory_equal(order, ((const uint32_t[]){1, 0, 2}), 3 * sizeof(*order));
 }
 
 static void a_sound_page_is_believed_and_a_damaged_one_is_not(void **state)
@@ -132,6 +150,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
 			a_page_goes_from_free_through_its_life_and_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			pages_come_in_the_order_of_their_admission, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_sound_page_is_believed_and_a_damaged_one_is_not, setup, teardown),
 		cmocka_unit_test(requests_out_of_range_are_refused_by_name),

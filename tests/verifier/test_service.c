@@ -255,6 +255,42 @@ static void a_finished_answer_keeps_its_hashes_when_the_verifier_is_killed(void 
 	service_close(&s);
 }
 
+static void an_answer_that_was_finished_is_not_cancelled_while_its_hashes_are_made_again(
+	void **state)
+{
+	struct service s;
+	struct call c;
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=1", "context=256", NULL});
+	service_drafter(&s, answers, SERVICE_ANSWERS, 4, false, false);
+	drafter_ready(&s);
+	call_init(&c, &answers[5], 96);
+	c.hashes = true;
+	call_generate(&s, &c);
+	assert_true(calls_until(&s, &c, 1, all_over, SERVICE_PATIENCE_NS));
+	call_check(&c);
+	service_kill(&s.pid, SIGKILL);
+	service_start(&s);
+	c.n = 0;
+	c.n_text = 0;
+	for (int round = 0; round < 2; round++) {
+		/* The first is stopped half-way, if not before. The second is not. */
+		c.done = false;
+		c.n = 0;
+		c.n_text = 0;
+		memset(c.hash, 0, sizeof(c.hash));
+		call_resume(&s, &c);
+		if (round == 0)
+			call_cancel(&s, &c);
+		assert_true(calls_until(&s, &c, 1, all_over, SERVICE_PATIENCE_NS));
+		assert_int_equal(c.end, SESSION_END_LENGTH);
+	}
+	call_check(&c);
+	service_close(&s);
+}
+
 /* As many finished answers as there are places; then the verifier is killed and the next requests come at once. */
 static void finished_and_killed(bool hashes)
 {
@@ -420,6 +456,38 @@ static void a_silent_client_is_cancelled_and_a_full_queue_refuses(void **state)
 	service_close(&s);
 }
 
+static bool second_granted(const struct call *calls, size_t n)
+{
+	(void)n;
+	return calls[1].n == calls[1].credit;
+}
+
+static void a_client_that_had_to_wait_has_all_of_client_timeout(void **state)
+{
+	struct service s;
+	struct call calls[2];
+
+	(void)state;
+	need();
+	/* The first one takes longer than that, in which the second waits with tokens granted. */
+	service_open(&s, (const char *const[]){"threads=1", "kernels=scalar", "sessions_max=1",
+				 "ahead_max=0", "client_timeout=1s", NULL});
+	ready(&s);
+	call_init(&calls[0], &answers[0], 600);
+	call_init(&calls[1], &answers[1], 60);
+	calls[1].credit = 5;
+	call_generate(&s, &calls[0]);
+	call_generate(&s, &calls[1]);
+	assert_true(calls_until(&s, calls, 2, second_granted, SERVICE_PATIENCE_NS));
+	assert_true(calls[0].done);
+	/* It is its turn now: for half of the time it says nothing. */
+	assert_false(calls_until(&s, calls, 2, never, 500000000u));
+	call_credit(&s, &calls[1], 1000);
+	assert_true(calls_until(&s, calls, 2, all_over, SERVICE_PATIENCE_NS));
+	call_check(&calls[1]);
+	service_close(&s);
+}
+
 static void a_deadline_ends_a_session(void **state)
 {
 	struct service s;
@@ -522,6 +590,15 @@ static void bad_requests_are_refused_with_the_reason_and_harm_nobody(void **stat
 	call_init(&c, &answers[0], 5);
 	c.uid = 0;
 	refused(&s, &c, "session_uid");
+	/* Where the drafts decide too, nobody can go on with an answer whose session is gone. */
+	bad = answers[1];
+	bad.sampling.coupling = COUPLING_MAXIMAL;
+	call_init(&c, &bad, 20);
+	c.have = 5;
+	call_generate(&s, &c);
+	assert_true(calls_until(&s, &c, 1, all_over, SERVICE_PATIENCE_NS));
+	assert_int_equal(c.failure, ESTALE);
+	assert_non_null(strstr(c.message, "maximal"));
 	/* Not a message at all. */
 	call_init(&c, &answers[0], 5);
 	assert_int_equal(zmq_send(s.socket, "\xff\xff\xff rubbish", 11, 0), 11);
@@ -567,12 +644,15 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_killed_verifier_goes_on_from_its_pages),
 		cmocka_unit_test(a_killed_verifier_goes_on_with_drafts_and_makes_its_hashes_again),
 		cmocka_unit_test(a_finished_answer_keeps_its_hashes_when_the_verifier_is_killed),
+		cmocka_unit_test(
+			an_answer_that_was_finished_is_not_cancelled_while_its_hashes_are_made_again),
 		cmocka_unit_test(finished_answers_of_a_killed_verifier_take_nobodys_place),
 		cmocka_unit_test(hashes_are_made_again_only_for_a_client_that_waits_for_them),
 		cmocka_unit_test(finished_answers_of_clients_that_vanished_take_nobodys_place),
 		cmocka_unit_test(a_client_goes_on_when_a_killed_verifier_lost_everything),
 		cmocka_unit_test(a_client_that_takes_nothing_stalls_only_itself),
 		cmocka_unit_test(a_silent_client_is_cancelled_and_a_full_queue_refuses),
+		cmocka_unit_test(a_client_that_had_to_wait_has_all_of_client_timeout),
 		cmocka_unit_test(a_deadline_ends_a_session),
 		cmocka_unit_test(a_stop_string_across_tokens_ends_the_answer_before_it),
 		cmocka_unit_test(bad_requests_are_refused_with_the_reason_and_harm_nobody),
