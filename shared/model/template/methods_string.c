@@ -42,14 +42,23 @@ METHOD(string_rstrip)
 	return strip(r, self, args[0], false, true);
 }
 
+static bool is_given(struct value v)
+{
+	return v.kind != VALUE_MISSING && v.kind != VALUE_NONE;
+}
+
 /* Start and end of a search, in characters as Python counts them, as bytes; false when they exclude each other. */
 static bool range_of(
 	struct render *r, struct string *s, const struct value *bounds, size_t *from, size_t *to)
 {
+	*from = 0;
+	*to = s->bytes;
+	if (!is_given(bounds[0]) && !is_given(bounds[1]))
+		return true;
 	render_charge_text(r, s->bytes);
 	int64_t n = (int64_t)text_chars(s), at[2] = {0, n};
 	for (int i = 0; i < 2; i++) {
-		if (bounds[i].kind == VALUE_MISSING || bounds[i].kind == VALUE_NONE)
+		if (!is_given(bounds[i]))
 			continue;
 		at[i] = argument_int(r, bounds[i], 0, "a bound");
 		if (at[i] < 0)
