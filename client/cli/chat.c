@@ -205,7 +205,7 @@ static int make_request(struct chat *chat, struct outrider_request **request, bo
 		}
 		status = request_flag(&chat->flags, flag, optarg, *request);
 		if (status < 0)
-			return cli_bad_option("chat", flag, chat->argv);
+			return cli_bad_option("chat", flag, ":h", chat->argv);
 	}
 	if (status == 0 && optind < chat->argc)
 		return cli_fail(
@@ -248,7 +248,7 @@ static int reply(struct chat *chat)
 			status = cli_fail(EX_SOFTWARE, "%s", answer.message);
 		else
 			keep_stats(chat, &answer);
-		if (code == 0 && chat->flags.stats)
+		if (status == 0 && chat->flags.stats)
 			fputs(chat->stats, stderr);
 	}
 	/* An answer that was cut short was still said. */

@@ -16,8 +16,8 @@ int command_status(int argc, char **argv);
 /* "outrider: ..." and a newline to stderr. Returns status. */
 int cli_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* For getopt_long's '?' and ':' (an option string that begins with ':'): says which option is wrong. EX_USAGE. */
-int cli_bad_option(const char *command, int flag, char **argv);
+/* For getopt_long's '?' and ':' (letters, its short options, begins with ':'): says which option is wrong. EX_USAGE. */
+int cli_bad_option(const char *command, int flag, const char *letters, char **argv);
 
 /* Whole numbers and reals, complaining by the flag's name; 0 or EX_USAGE. */
 int cli_integer(const char *flag, const char *text, int64_t low, int64_t high, int64_t *out);

@@ -60,7 +60,7 @@ int command_down(int argc, char **argv)
 			return EX_OK;
 		}
 		if (flag != 'r')
-			return cli_bad_option("down", flag, argv);
+			return cli_bad_option("down", flag, ":h", argv);
 		runtime_flag = optarg;
 	}
 	if (optind < argc)

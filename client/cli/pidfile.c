@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void path_of(const char *runtime_dir, char *out, size_t bytes)
@@ -21,13 +22,20 @@ static pid_t read_pid(int fd)
 	return (pid_t)strtol(text, NULL, 10);
 }
 
-int pidfile_take(const char *runtime_dir, int *out, struct error *err)
+/* Whether the name still leads to the open file. */
+static bool is_at(const char *path, int fd)
 {
-	char path[300];
-	int fd, code;
+	struct stat open_file, named;
 
-	path_of(runtime_dir, path, sizeof path);
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	return fstat(fd, &open_file) == 0 && stat(path, &named) == 0 &&
+	       open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
+}
+
+/* 0 with the lock on the file that was there at that moment. */
+static int open_locked(const char *runtime_dir, const char *path, int *out, struct error *err)
+{
+	int code, fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
 	if (fd < 0)
 		return error_set(err, errno, "%s: %s", path, strerror(errno));
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
@@ -42,6 +50,25 @@ int pidfile_take(const char *runtime_dir, int *out, struct error *err)
 	}
 	*out = fd;
 	return 0;
+}
+
+int pidfile_take(const char *runtime_dir, int *out, struct error *err)
+{
+	char path[300];
+
+	path_of(runtime_dir, path, sizeof path);
+	for (;;) {
+		int fd = -1, code = open_locked(runtime_dir, path, &fd, err);
+
+		if (code < 0)
+			return code;
+		if (is_at(path, fd)) {
+			*out = fd;
+			return 0;
+		}
+		/* One that ended removed it between our open and our lock: who comes next would lock another file. */
+		close(fd);
+	}
 }
 
 void pidfile_write(int fd)
@@ -59,6 +86,7 @@ void pidfile_remove(const char *runtime_dir, int *fd)
 	char path[300];
 
 	path_of(runtime_dir, path, sizeof path);
+	/* Before the lock goes: after it, the name could be another's. */
 	unlink(path);
 	close(*fd);
 	*fd = -1;

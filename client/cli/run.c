@@ -109,7 +109,7 @@ static int parse(struct run *run, int argc, char **argv, bool *help)
 		if (status < 0)
 			status = own_flag(run, flag);
 		if (status == INT32_MAX)
-			status = cli_bad_option("run", flag, argv);
+			status = cli_bad_option("run", flag, ":h", argv);
 	}
 	if (status)
 		return status;

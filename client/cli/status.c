@@ -99,7 +99,7 @@ int command_status(int argc, char **argv)
 			usage(stdout);
 			return EX_OK;
 		} else {
-			return cli_bad_option("status", flag, argv);
+			return cli_bad_option("status", flag, ":h", argv);
 		}
 	}
 	if (optind < argc)

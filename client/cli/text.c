@@ -1,7 +1,9 @@
 /* What the commands share about arguments and files. */
 #include "client/cli/cli.h"
 
-#include <getopt.h>
+#include "shared/base/file.h"
+#include "shared/base/options.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -25,19 +27,12 @@ int cli_fail(int status, const char *format, ...)
 	return status;
 }
 
-int cli_bad_option(const char *command, int flag, char **argv)
+int cli_bad_option(const char *command, int flag, const char *letters, char **argv)
 {
-	const char *name = argv[optind > 1 ? optind - 1 : 1];
+	char refused[128];
 
-	if (flag == ':')
-		return cli_fail(EX_USAGE, "%s: %.64s needs a value; see outrider %s --help",
-			command, name, command);
-	/* Of letters that were given together, the one. */
-	if (name[0] != '-' || name[1] != '-')
-		return cli_fail(EX_USAGE, "%s: unknown option -%c; see outrider %s --help", command,
-			optopt, command);
-	return cli_fail(EX_USAGE, "%s: unknown option %.64s%s; see outrider %s --help", command,
-		name, optopt ? ", which takes no value" : "", command);
+	options_refused(flag, letters, argv, refused, sizeof refused);
+	return cli_fail(EX_USAGE, "%s: %s; see outrider %s --help", command, refused, command);
 }
 
 int cli_integer(const char *flag, const char *text, int64_t low, int64_t high, int64_t *out)
@@ -122,38 +117,8 @@ int cli_tokens(const char *what, const char *text, int32_t **tokens, size_t *n)
 
 int cli_read_file(const char *path, char **text, size_t *bytes)
 {
-	bool is_stdin = strcmp(path, "-") == 0;
-	const char *name = is_stdin ? "stdin" : path;
-	FILE *file = is_stdin ? stdin : fopen(path, "re");
-	size_t room = 0, got;
-	int status = 0;
+	struct error err = {""};
+	int code = file_read(path, FILE_BYTES_MAX, text, bytes, &err);
 
-	*text = NULL;
-	*bytes = 0;
-	if (!file)
-		return cli_fail(error_exit_status(errno), "%s: %s", name, strerror(errno));
-	errno = 0;
-	do {
-		char *grown = realloc(*text, (room = room ? 2 * room : 65536) + 1);
-
-		if (!grown) {
-			status = cli_fail(EX_OSERR, "%s: no memory for %zu bytes", name, room);
-			break;
-		}
-		*text = grown;
-		got = fread(*text + *bytes, 1, room - *bytes, file);
-		*bytes += got;
-	} while (*bytes == room && room < FILE_BYTES_MAX);
-	if (status == 0 && ferror(file))
-		status = cli_fail(error_exit_status(errno ? errno : EIO), "%s: %s", name,
-			strerror(errno ? errno : EIO));
-	else if (status == 0 && *bytes >= FILE_BYTES_MAX)
-		status = cli_fail(EX_DATAERR, "%s: more than %d bytes", name, FILE_BYTES_MAX);
-	if (!is_stdin)
-		fclose(file);
-	if (status == 0 && *text)
-		(*text)[*bytes] = '\0';
-	else
-		free(*text);
-	return status;
+	return code ? cli_fail(error_exit_status(code), "%s", err.text) : 0;
 }

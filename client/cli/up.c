@@ -52,7 +52,8 @@ static void usage(FILE *to)
 	      "  --model FILE          the model, a GGUF file\n"
 	      "  --draft FILE          a small model with the same tokenizer that drafts for it\n"
 	      "  --runtime-dir DIR     where the sockets go\n"
-	      "  --threads N           threads of the verifier (0, the default: one per CPU)\n"
+	      "  --threads N           threads of the verifier (0, the default: one per core "
+	      "within the CPU limit)\n"
 	      "  --context N           tokens of one session, prompt and output (0, the default: "
 	      "the "
 	      "model's,\n"
@@ -362,7 +363,7 @@ int command_up(int argc, char **argv)
 		}
 		status = take_flag(&up, flag);
 		if (status == INT32_MAX)
-			return cli_bad_option("up", flag, argv);
+			return cli_bad_option("up", flag, ":vqh", argv);
 		if (status)
 			return status;
 	}

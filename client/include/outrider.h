@@ -71,9 +71,9 @@ void outrider_request_set_max_tokens(struct outrider_request *request, uint32_t 
 int outrider_request_set_temperature(struct outrider_request *request, float temperature);
 int outrider_request_set_top_k(struct outrider_request *request, uint32_t top_k); /* 0: off */
 int outrider_request_set_top_p(
-	struct outrider_request *request, float top_p); /* 0 < p <= 1; 1: off */
+	struct outrider_request *request, float top_p); /* 1e-6 to 1; 1: off */
 int outrider_request_set_min_p(struct outrider_request *request, float min_p); /* 0..1; 0: off */
-/* penalty: 0 < r <= 10, 1 is off; window: last tokens that count, 0 for all. */
+/* penalty: 1e-3 to 10, 1 is off; window: last tokens that count, 0 for all. */
 int outrider_request_set_repeat(struct outrider_request *request, float penalty, uint32_t window);
 void outrider_request_set_seed(struct outrider_request *request, uint64_t seed);
 /* Up to 16 strings of 1 to 127 bytes; the output ends before the first that appears. */

@@ -4,6 +4,7 @@
 #include "client/model/commands.h"
 #include "client/model/engine.h"
 #include "shared/base/clock.h"
+#include "shared/base/file.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,33 +28,6 @@ struct perplexity {
 	int64_t bad; /* the position whose logits are not finite, -1 without */
 };
 
-static int read_text(const char *path, char **text, size_t *n, struct error *err)
-{
-	FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-	size_t capacity = 1 << 16;
-	int rc = 0;
-	*text = NULL;
-	*n = 0;
-	if (!file)
-		return error_set(err, errno, "%s: %s", path, strerror(errno));
-	do {
-		char *more = capacity > TEXT_BYTES_MAX ? NULL : realloc(*text, capacity);
-		if (!more) {
-			rc = error_set(err, E2BIG, "%s: a text of more than %zu bytes", path, *n);
-			break;
-		}
-		*text = more;
-		*n += fread(*text + *n, 1, capacity - *n, file);
-		capacity *= 2;
-	} while (!feof(file) && !ferror(file));
-	if (!rc && ferror(file))
-		rc = error_set(
-			err, errno ? errno : EIO, "%s: %s", path, strerror(errno ? errno : EIO));
-	if (file != stdin)
-		fclose(file);
-	return rc;
-}
-
 static int read_ids(struct perplexity *p, struct error *err)
 {
 	struct engine *e = &p->engine;
@@ -65,7 +39,7 @@ static int read_ids(struct perplexity *p, struct error *err)
 		rc = args_tokens(e->options.tokens, &p->ids, &n_ids, err);
 		p->n_ids = rc ? 0 : n_ids;
 	} else {
-		rc = read_text(p->file, &text, &n, err);
+		rc = file_read(p->file, TEXT_BYTES_MAX, &text, &n, err);
 		if (rc == 0)
 			rc = tokenizer_encode(
 				e->tokenizer, text, n, false, &p->ids, &p->n_ids, &capacity, err);

@@ -2,6 +2,7 @@
 #include "client/model/args.h"
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
+#include "shared/base/file.h"
 #include "shared/model/chat.h"
 
 #include <assert.h>
@@ -17,48 +18,13 @@ struct options {
 	bool no_generation_prompt, help;
 };
 
-static int read_file(const char *path, char **text, size_t *n, struct error *err)
-{
-	bool standard = strcmp(path, "-") == 0;
-	FILE *f = standard ? stdin : fopen(path, "rb");
-	size_t capacity = 0;
-	int rc = 0;
-	*text = NULL;
-	*n = 0;
-	errno = f ? 0 : errno;
-	if (!f)
-		return error_set(err, errno, "%s: %s", path, strerror(errno));
-	do {
-		if (*n == capacity) {
-			capacity = capacity ? 2 * capacity : 1 << 16;
-			char *more = capacity > FILE_BYTES_MAX ? NULL : realloc(*text, capacity);
-			if (!more) {
-				rc = error_set(err, E2BIG, "%s is longer than %zu bytes", path, *n);
-				break;
-			}
-			*text = more;
-		}
-		*n += fread(*text + *n, 1, capacity - *n, f);
-		if (ferror(f))
-			rc = error_set(err, errno ? errno : EIO, "%s: %s", path,
-				strerror(errno ? errno : EIO));
-	} while (!rc && !feof(f));
-	if (!standard)
-		fclose(f);
-	if (rc) {
-		free(*text);
-		*text = NULL;
-	}
-	return rc;
-}
-
 /* A list of messages, or an object with messages, tools and what else the template reads. */
 static int read_messages(const char *path, json_t **variables, struct error *err)
 {
 	char *text;
 	size_t n;
 	json_error_t where;
-	int rc = read_file(path, &text, &n, err);
+	int rc = file_read(path, FILE_BYTES_MAX, &text, &n, err);
 	if (rc)
 		return rc;
 	json_t *json = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
@@ -117,7 +83,7 @@ static int render_file(const struct options *o, const json_t *variables, const j
 	char *source;
 	size_t n;
 	assert(o->template); /* command_render has seen that one of the two is there */
-	int rc = read_file(o->template, &source, &n, err);
+	int rc = file_read(o->template, FILE_BYTES_MAX, &source, &n, err);
 	if (rc)
 		return rc;
 	/* What Jinja reads is text; in a template that was saved as Latin-1 each such character would come out broken. */

@@ -2,6 +2,7 @@
 #include "client/model/args.h"
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
+#include "shared/base/file.h"
 #include "shared/model/tokenizer.h"
 
 #include <stdlib.h>
@@ -14,25 +15,6 @@ struct options {
 	const char *model, *format, *text, *tokens;
 	bool special, help;
 };
-
-static int read_input(char **text, size_t *n, struct error *err)
-{
-	size_t capacity = 0;
-	*text = NULL;
-	*n = 0;
-	do {
-		if (*n == capacity) {
-			capacity = capacity ? 2 * capacity : 1 << 16;
-			char *more = capacity > INPUT_BYTES_MAX ? NULL : realloc(*text, capacity);
-			if (!more)
-				return error_set(
-					err, E2BIG, "standard input is longer than %zu bytes", *n);
-			*text = more;
-		}
-		*n += fread(*text + *n, 1, capacity - *n, stdin);
-	} while (!feof(stdin) && !ferror(stdin));
-	return ferror(stdin) ? error_set(err, EIO, "cannot read standard input") : 0;
-}
 
 static int print_ids(const struct tokenizer *t, const struct options *o, const char *text,
 	size_t bytes, struct error *err)
@@ -114,7 +96,7 @@ static int run(const struct options *o, struct error *err)
 	} else {
 		char *text;
 		size_t n;
-		rc = read_input(&text, &n, err);
+		rc = file_read("-", INPUT_BYTES_MAX, &text, &n, err);
 		if (!rc)
 			rc = print_ids(t, o, text, n, err);
 		free(text);

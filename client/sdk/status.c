@@ -106,9 +106,12 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 	int code;
 
 	*out = NULL;
-	if (!status || bus_context(&zmq, &err) < 0) {
-		free(status);
+	if (!status)
 		return failure_set(ENOMEM, "no memory for the status");
+	code = bus_context(&zmq, &err);
+	if (code < 0) {
+		free(status);
+		return failure_take(code, &err);
 	}
 	/* No directory is no service, which is an answer too. */
 	code = peers_runtime_dir(runtime_dir, false, dir, sizeof dir, &err);

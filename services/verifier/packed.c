@@ -4,6 +4,7 @@
 #include "shared/base/log.h"
 #include "shared/base/memory.h"
 #include "shared/ipc/broker.h"
+#include "shared/model/gguf_watch.h"
 #include "shared/model/weights.h"
 
 #include <inttypes.h>
@@ -14,10 +15,11 @@
 /* The payload: this, then the matrices. */
 struct packed_header {
 	uint64_t model_fingerprint, bytes;
+	uint64_t stamps; /* gguf_stamps: of which files, as they then stood */
 	uint32_t part; /* enum weights_part */
 	_Atomic uint32_t
 		ready; /* the matrices are there: not so while they are packed, or after a death meanwhile */
-	unsigned char pad[104];
+	unsigned char pad[96];
 };
 static_assert(sizeof(struct packed_header) == 128, "the matrices stay 64-byte aligned");
 
@@ -39,7 +41,7 @@ static bool take_over(int fd, const struct packed_header *want, struct region *o
 	}
 	const struct packed_header *header = region_payload(out);
 	if (header->bytes == want->bytes && header->model_fingerprint == want->model_fingerprint &&
-		header->part == want->part &&
+		header->stamps == want->stamps && header->part == want->part &&
 		atomic_load_explicit(&header->ready, memory_order_acquire))
 		return true;
 	region_close(out);
@@ -82,6 +84,7 @@ static int pack(struct daemon *daemon, const struct verifier_config *config,
 
 	header->model_fingerprint = want->model_fingerprint;
 	header->bytes = want->bytes;
+	header->stamps = want->stamps;
 	header->part = want->part;
 	rc = weights_pack(model, (enum weights_part)want->part, header + 1,
 		(uint32_t)config->threads, progress, daemon);
@@ -90,6 +93,12 @@ static int pack(struct daemon *daemon, const struct verifier_config *config,
 		return error_set(err, -rc,
 			rc == -ECANCELED ? "stopped before the weights were packed"
 					 : "no memory to pack the weights");
+	}
+	/* A file that changed meanwhile is in it half old and half new. */
+	rc = gguf_watch(model->gguf, err);
+	if (rc != 0) {
+		region_close(out);
+		return rc;
 	}
 	atomic_store_explicit(&header->ready, 1, memory_order_release);
 	log_notice("packed %llu MiB of weights in %.1f s", (unsigned long long)want->bytes >> 20,
@@ -125,6 +134,7 @@ int packed_open(struct daemon *daemon, struct broker *broker, int *left,
 {
 	struct packed_header want = {
 		.model_fingerprint = model->file_fingerprint,
+		.stamps = gguf_stamps(model->gguf),
 		.part = part_of(config),
 		.bytes = weights_bytes(model, part_of(config)),
 	};

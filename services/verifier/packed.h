@@ -9,7 +9,7 @@
 #include "shared/ipc/region.h"
 
 #define WEIGHTS_REGION "weights"
-#define WEIGHTS_REGION_LAYOUT 1
+#define WEIGHTS_REGION_LAYOUT 2
 
 /* Packs the model's matrices, or takes over a predecessor's, as the configuration says, and makes the model use them. Of
  * a configuration that leaves them in the file, or where memory has no room for them beside a KV cache of kv_bytes and that

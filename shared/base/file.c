@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -45,4 +46,46 @@ int file_open(const char *path, FILE **out, struct error *err)
 	int code = errno;
 	close(fd);
 	return error_set(err, code, "%s: %s", path, strerror(code));
+}
+
+static int read_stream(FILE *file, const char *name, size_t bytes_max, char **text, size_t *bytes,
+	struct error *err)
+{
+	size_t room = 0;
+	do {
+		room = room ? 2 * room : 1 << 16;
+		room = room < bytes_max ? room : bytes_max + 1;
+		char *grown = realloc(*text, room + 1);
+		if (!grown)
+			return error_set(err, ENOMEM, "%s: no memory for %zu bytes", name, room);
+		*text = grown;
+		errno = 0;
+		*bytes += fread(*text + *bytes, 1, room - *bytes, file);
+	} while (*bytes == room && room <= bytes_max);
+	if (ferror(file)) {
+		int code = errno ? errno : EIO;
+		return error_set(err, code, "%s: %s", name, strerror(code));
+	}
+	if (*bytes > bytes_max)
+		return error_set(err, E2BIG, "%s: more than %zu bytes", name, bytes_max);
+	(*text)[*bytes] = '\0';
+	return 0;
+}
+
+int file_read(const char *path, size_t bytes_max, char **text, size_t *bytes, struct error *err)
+{
+	bool is_stdin = strcmp(path, "-") == 0;
+	FILE *file = is_stdin ? stdin : fopen(path, "re");
+	*text = NULL;
+	*bytes = 0;
+	if (!file)
+		return error_set(err, errno, "%s: %s", path, strerror(errno));
+	int rc = read_stream(file, is_stdin ? "stdin" : path, bytes_max, text, bytes, err);
+	if (!is_stdin)
+		fclose(file);
+	if (rc) {
+		free(*text);
+		*text = NULL;
+	}
+	return rc;
 }

@@ -1,4 +1,4 @@
-/* Opening the files that a setting, a flag or a folder of settings names. Any thread. */
+/* Opening and reading the files that a setting, a flag or a folder of settings names. Any thread. */
 #pragma once
 
 #include "shared/base/error.h"
@@ -10,3 +10,7 @@
  * closed with fclose. The message begins with the path. -errno of open; -EISDIR, -EBADMSG: not a file that can be read from
  * beginning to end. */
 int file_open(const char *path, FILE **out, struct error *err);
+
+/* All of a file, of whatever kind, or of standard input, which "-" is: *text, malloc'd, of *bytes with a NUL behind. -E2BIG: it
+ * has more than bytes_max; -ENOMEM, or -errno of opening or reading. The message begins with the path or "stdin". */
+int file_read(const char *path, size_t bytes_max, char **text, size_t *bytes, struct error *err);

@@ -17,7 +17,7 @@ enum {
 	OPT_SHORTCUT, /* + index */
 };
 
-static const char short_flags[] = "ndv";
+static const char short_flags[] = ":ndv"; /* a missing value is ':' */
 static const struct option common[] = {
 	{"runtime-dir", required_argument, NULL, OPT_RUNTIME_DIR},
 	{"config", required_argument, NULL, OPT_CONFIG},
@@ -105,11 +105,27 @@ static int take_place(const struct options_spec *spec, const struct place *place
 				  options->config_path);
 }
 
+void options_refused(int flag, const char *letters, char **argv, char *out, size_t bytes)
+{
+	/* A long option is the word before the next; a letter may stand anywhere in its word. */
+	const char *name = argv[optind > 1 ? optind - 1 : 1];
+	bool is_letter = optopt > 0 && optopt < 256 && !strchr(letters + 1, optopt);
+
+	if (flag == ':')
+		snprintf(out, bytes, "%.64s needs a value", name);
+	else if (is_letter)
+		snprintf(out, bytes, "unknown option -%c", optopt);
+	else
+		snprintf(out, bytes, "unknown option %.64s%s", name,
+			optopt ? ", which takes no value" : "");
+}
+
 /* The flags that decide what happens at all, and where the file is, whatever their order. 1: go on. */
 static int first_pass(const struct options_spec *spec, const struct option *table, int argc,
 	char **argv, struct options *options, struct place *place, FILE *to, struct error *err)
 {
 	int flag;
+	char refused[128];
 	optind = 0;
 	opterr = 0;
 	while ((flag = getopt_long(argc, argv, short_flags, table, NULL)) != -1) {
@@ -139,9 +155,9 @@ static int first_pass(const struct options_spec *spec, const struct option *tabl
 			options->verbosity++;
 			break;
 		case '?':
-			return error_set(err, EINVAL,
-				"%s: unknown option, or one without its argument; see --help",
-				argv[optind - 1]);
+		case ':':
+			options_refused(flag, short_flags, argv, refused, sizeof(refused));
+			return error_set(err, EINVAL, "%s; see --help", refused);
 		default: /* settings: the second pass */
 			break;
 		}

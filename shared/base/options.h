@@ -35,5 +35,9 @@ struct options {
 int options_read(const struct options_spec *spec, int argc, char **argv, struct options *options,
 	void *config, FILE *to, struct error *err);
 
+/* What getopt_long refused (opterr 0) when it returned flag, '?' or ':', in words: "unknown option -x", "--set needs a value".
+ * letters: the short options it was given, ":" before them. */
+void options_refused(int flag, const char *letters, char **argv, char *out, size_t bytes);
+
 /* The exit status for what options_read returned below 1. */
 int options_exit_status(int result);

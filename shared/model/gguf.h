@@ -94,7 +94,8 @@ struct gguf_part {
 /* One part for a single file. Parts are in ascending order of base. */
 size_t gguf_n_parts(const struct gguf *gguf);
 const struct gguf_part *gguf_part_at(const struct gguf *gguf, size_t i);
-/* FNV-1a over what precedes the weights in every part, and all sizes: the same model, or not. */
+/* The same model, or not: FNV-1a over what precedes the weights in every part, all sizes, and a sample of every tensor's
+ * bytes, which tells a fine-tuned or later checkpoint of the same shape apart. Reads at most some thousand pages. */
 uint64_t gguf_fingerprint(const struct gguf *gguf);
 uint32_t gguf_version(const struct gguf *gguf);
 

@@ -249,28 +249,3 @@ int gguf_open_parts(struct gguf *gguf, struct error *err)
 	gguf->tensors_by_name = NULL;
 	return gguf_index_tensors(gguf, err);
 }
-
-static uint64_t hash_bytes(uint64_t hash, const unsigned char *p, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-		hash = (hash ^ p[i]) * 0x100000001b3u;
-	return hash;
-}
-
-uint64_t gguf_fingerprint(const struct gguf *gguf)
-{
-	uint64_t hash = 0xcbf29ce484222325u;
-	for (size_t i = 0; i < gguf_n_parts(gguf); i++) {
-		const struct gguf_part *part = gguf_part_at(gguf, i);
-		uint64_t end = part->base + part->bytes;
-		for (size_t t = 0; t < gguf->n_tensors; t++) {
-			uint64_t offset = gguf->tensors[t].offset;
-			if (offset >= part->base && offset < end)
-				end = offset;
-		}
-		hash = hash_bytes(hash, gguf->data + part->base, end - part->base);
-		for (int b = 0; b < 8; b++)
-			hash = (hash ^ ((part->bytes >> (8 * b)) & 0xff)) * 0x100000001b3u;
-	}
-	return hash;
-}

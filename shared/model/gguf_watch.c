@@ -50,6 +50,21 @@ enum gguf_loss gguf_stamp_compare(
 	return loss;
 }
 
+uint64_t gguf_stamps(const struct gguf *gguf)
+{
+	uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a, a word at a time */
+	for (size_t i = 0; i < gguf_n_parts(gguf); i++) {
+		const struct gguf_stamp *stamp = &gguf_part_at(gguf, i)->stamp;
+		const uint64_t words[] = {stamp->device, stamp->inode, stamp->bytes,
+			(uint64_t)stamp->changed_s, (uint64_t)stamp->changed_ns};
+		for (size_t w = 0; w < sizeof(words) / sizeof(words[0]); w++) {
+			hash = (hash ^ words[w]) * 0x100000001b3u;
+			hash ^= hash >> 32;
+		}
+	}
+	return hash;
+}
+
 void gguf_lose(const struct gguf *gguf, enum gguf_loss loss, size_t part)
 {
 	uint64_t whole = GGUF_WHOLE;

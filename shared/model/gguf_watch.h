@@ -25,6 +25,10 @@ struct gguf_stamp gguf_stamp_of(const struct stat *status);
 enum gguf_loss gguf_stamp_compare(
 	const char *path, const struct gguf_stamp *stamp, struct error *err);
 
+/* A number for which files these are and how they stood when they were opened, whatever is in them: a copy of their bytes
+ * that was made under another number is not of these. */
+uint64_t gguf_stamps(const struct gguf *gguf);
+
 /* Looks at every part: one system call each. -ESTALE when the model is lost, with the reason. Any thread. */
 int gguf_watch(const struct gguf *gguf, struct error *err);
 /* Declares it lost, by what happened to this part; the first reason stays. Async-signal-safe. */

@@ -194,7 +194,7 @@ struct model {
 	uint64_t expert_bytes_total; /* of all experts of all layers */
 	enum matrix_layout expert_layout; /* of the experts that shape.data points to (weights.h) */
 	bool packed; /* the file has its experts as pack.h says */
-	/* FNV-1a over metadata, tensor table, file size: the same model, or not; a packed copy has its original's. */
+	/* gguf_fingerprint: the same model, or not; a packed copy has its original's. */
 	uint64_t fingerprint;
 	/* The same for who shares places and layouts of weights: a packed copy has another than its original. */
 	uint64_t file_fingerprint;

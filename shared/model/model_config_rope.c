@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#define YARN_BASE_MIN 1.001
+
 /* No key says longrope for the architectures that always have it. */
 static int read_type(struct keys *k, enum rope_scaling *scaling, bool *scaled)
 {
@@ -107,8 +109,11 @@ int read_rope(struct keys *k, struct model_config *c)
 		return error_set(k->err, EINVAL, "key %s is %u; it must be even", k->key, c->n_rot);
 	c->rope.base = 10000;
 	rc = get_number(k, "rope.freq_base", 1, 1e15, &c->rope.base);
-	if (!rc && c->rope.base == 1 && c->rope.scaling == ROPE_YARN)
-		rc = error_set(
-			k->err, EINVAL, "key %s is 1, with which yarn has no meaning", k->key);
-	return rc ? rc : read_scaling(k, c);
+	if (!rc)
+		rc = read_scaling(k, c);
+	/* YaRN divides by the logarithm of the base. */
+	if (!rc && c->rope.scaling == ROPE_YARN && c->rope.base < YARN_BASE_MIN)
+		rc = error_set(k->err, EINVAL, "key %s is %g; with yarn it must be at least %g",
+			key_name(k, "rope.freq_base"), c->rope.base, YARN_BASE_MIN);
+	return rc;
 }

@@ -1,6 +1,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "shared/model/pretokenizer.h"
 
+#include "shared/base/utf8.h"
+
 #include <pcre2.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,6 +18,8 @@
 /* Parts that several expressions share. */
 #define CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
 #define TRAILING_SPACE "[" SPACE "]+(?![^" SPACE "])"
+/* Space that ends the text. Only where a run begins, and whole: from each of its characters it would be tried again. */
+#define SPACE_AT_END "(?<![" SPACE "])[" SPACE "]++$"
 #define GPT2_WORDS CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|" TRAILING_SPACE
 #define GPT2 GPT2_WORDS "|[" SPACE "]+"
 #define NEWLINES "[" SPACE "]*[\\r\\n]+"
@@ -114,7 +118,7 @@ static const struct recipe {
 		.stages = {"[\\r\\n]", "[" SPACE "]?[" DEEPSEEK_LETTERS "]+",
 			"[" SPACE "]?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}"
 			"\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+",
-			"[" SPACE "]+$", DEEPSEEK_CJK, "\\p{N}+"},
+			SPACE_AT_END, DEEPSEEK_CJK, "\\p{N}+"},
 	},
 	{
 		.names = {"deepseek-coder"},
@@ -245,9 +249,6 @@ int pretokenizer_scratch_create(struct pretokenizer_scratch **out, struct error 
 		pretokenizer_scratch_free(out);
 		return error_set(err, ENOMEM, "no memory to tokenize");
 	}
-	/* The expressions backtrack over one run of characters at most, so work is linear in the text; the default limit
-	 * of 10 million would refuse a few megabytes of spaces. */
-	pcre2_set_match_limit(s->context, UINT32_MAX);
 	if (s->stack)
 		pcre2_jit_stack_assign(s->context, NULL, s->stack);
 	return 0;
@@ -266,6 +267,17 @@ void pretokenizer_scratch_free(struct pretokenizer_scratch **scratch)
 	*scratch = NULL;
 }
 
+/* Steps from one place of the text. The expressions backtrack over one run of characters at most, a few times for each of its
+ * characters; one that did more would hold its caller for minutes, and is an error instead. PCRE2 counts anew at each place:
+ * that a run is not read again from each of its characters is up to the expressions. */
+static uint32_t match_limit(size_t bytes)
+{
+	enum { STEPS_PER_BYTE = 32, STEPS_MIN = 10000 };
+	return bytes < (UINT32_MAX - STEPS_MIN) / STEPS_PER_BYTE
+		       ? (uint32_t)bytes * STEPS_PER_BYTE + STEPS_MIN
+		       : UINT32_MAX;
+}
+
 struct split {
 	const struct pretokenizer *p;
 	struct pretokenizer_scratch *scratch;
@@ -279,6 +291,7 @@ static int find_match(
 	struct split *s, size_t stage, const char *text, size_t bytes, size_t *from, size_t *to)
 {
 	const pcre2_code *code = s->p->stages[stage];
+	pcre2_set_match_limit(s->scratch->context, match_limit(bytes));
 	/* The text was validated; checking it again for every word would be quadratic. */
 	int rc = pcre2_match(code, (PCRE2_SPTR)text, bytes, 0, PCRE2_NO_UTF_CHECK,
 		s->scratch->match, s->scratch->context);
@@ -287,6 +300,12 @@ static int find_match(
 			PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->scratch->match, s->scratch->context);
 	if (rc == PCRE2_ERROR_NOMATCH)
 		return 0;
+	if (rc == PCRE2_ERROR_MATCHLIMIT)
+		return error_set(s->err, E2BIG,
+			"cannot split the text into words: a piece of %zu bytes takes "
+			"pre-tokenizer "
+			"%s too many steps",
+			bytes, s->p->recipe->names[0]);
 	if (rc < 0)
 		return error_set(s->err, rc == PCRE2_ERROR_NOMEMORY ? ENOMEM : EINVAL,
 			"cannot split the text into words: PCRE2 error %d", rc);
@@ -321,25 +340,6 @@ static int split_stage(struct split *s, size_t stage, const char *text, size_t b
 		bytes -= to;
 	}
 	return 0;
-}
-
-size_t utf8_sequence(const char *text, size_t bytes)
-{
-	const unsigned char *p = (const unsigned char *)text;
-	if (!bytes || p[0] >= 0xf5 || (p[0] >= 0x80 && p[0] < 0xc2))
-		return 0;
-	size_t n = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-	if (bytes < n)
-		return 0;
-	for (size_t i = 1; i < n; i++) {
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-	}
-	/* Overlong forms, surrogates, beyond U+10FFFF. */
-	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
-		(p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
-		return 0;
-	return n;
 }
 
 int pretokenizer_split(const struct pretokenizer *pretokenizer,

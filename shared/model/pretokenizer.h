@@ -31,6 +31,3 @@ void pretokenizer_scratch_free(struct pretokenizer_scratch **scratch);
 int pretokenizer_split(const struct pretokenizer *pretokenizer,
 	struct pretokenizer_scratch *scratch, const char *text, size_t bytes,
 	int (*word)(void *arg, const char *text, size_t bytes), void *arg, struct error *err);
-
-/* Length of the UTF-8 sequence at text (no overlong forms, no surrogates), 0 when invalid or cut off. */
-size_t utf8_sequence(const char *text, size_t bytes);

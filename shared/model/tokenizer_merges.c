@@ -1,5 +1,6 @@
 /* Byte-level BPE's own part of the metadata: how it writes bytes as characters, and its merges. */
 #include "shared/base/limits.h"
+#include "shared/base/utf8.h"
 #include "shared/model/tokenizer_load.h"
 
 #include <inttypes.h>

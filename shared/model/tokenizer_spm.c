@@ -4,6 +4,7 @@
  *
  * Pieces write a space as U+2581. Here both the pieces (when loaded) and the text have a plain space instead.
  */
+#include "shared/base/utf8.h"
 #include "shared/model/tokenizer_load.h"
 
 #include <math.h>

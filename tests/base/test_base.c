@@ -7,6 +7,7 @@
 #include "shared/base/nearest.h"
 #include "shared/base/options.h"
 #include "shared/base/rand.h"
+#include "shared/base/utf8.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -187,6 +188,47 @@ static void what_is_no_regular_file_is_refused_at_once(void **state)
 	assert_non_null(strstr(err.text, "10-a.conf"));
 }
 
+static void a_file_is_read_whole_up_to_a_size(void **state)
+{
+	(void)state;
+	struct error err = {""};
+	char *text;
+	const char *path = write_file("whole.txt", "ninebytes");
+	size_t bytes;
+	assert_int_equal(file_read(path, 9, &text, &bytes, &err), 0);
+	assert_int_equal(bytes, 9);
+	assert_string_equal(text, "ninebytes");
+	free(text);
+	assert_int_equal(file_read(path, 8, &text, &bytes, &err), -E2BIG);
+	assert_null(text);
+	assert_non_null(strstr(err.text, "whole.txt: more than 8 bytes"));
+	assert_int_equal(file_read("/dev/zero", 1 << 20, &text, &bytes, &err), -E2BIG);
+	assert_int_equal(file_read("/", 8, &text, &bytes, &err), -EISDIR);
+	assert_int_equal(file_read("/nonexistent", 8, &text, &bytes, &err), -ENOENT);
+	assert_int_equal(file_read("/dev/null", 8, &text, &bytes, &err), 0);
+	assert_int_equal(bytes, 0);
+	assert_string_equal(text, "");
+	free(text);
+}
+
+static void utf8_is_what_the_standard_says(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t length;
+	} cases[] = {{"a", 1}, {"\x7f", 1}, {"\xc2\x80", 2}, {"\xdf\xbf!", 2}, {"\xe0\xa0\x80", 3},
+		{"\xed\x9f\xbf", 3}, {"\xee\x80\x80", 3}, {"\xf0\x90\x80\x80", 4},
+		{"\xf4\x8f\xbf\xbf", 4},
+		/* Overlong, surrogates, beyond U+10FFFF, cut off, none. */
+		{"\xc1\xbf", 0}, {"\xe0\x9f\xbf", 0}, {"\xf0\x8f\xbf\xbf", 0}, {"\xed\xa0\x80", 0},
+		{"\xf4\x90\x80\x80", 0}, {"\xf5\x80\x80\x80", 0}, {"\xc2", 0}, {"\xe2\x82", 0},
+		{"\xe2(\xa1", 0}, {"\x80", 0}, {"\xff", 0}, {"", 0}};
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_int_equal(
+			utf8_sequence(cases[i].text, strlen(cases[i].text)), cases[i].length);
+}
+
 static void a_folder_of_settings_may_have_drop_ins_alone(void **state)
 {
 	(void)state;
@@ -214,6 +256,38 @@ static void a_folder_of_settings_may_have_drop_ins_alone(void **state)
 	arguments[2] = nowhere;
 	assert_int_equal(options_read(&spec, 3, arguments, &options, &s, stdout, &err), -ENOENT);
 	assert_non_null(strstr(err.text, nowhere));
+}
+
+static void the_option_that_is_wrong_is_named(void **state)
+{
+	static const struct {
+		const char *arguments[4], *message;
+	} cases[] = {
+		{{"-nxv"}, "unknown option -x; see --help"},
+		{{"--check", "-xn"}, "unknown option -x; see --help"},
+		{{"-nx", "--check"}, "unknown option -x; see --help"},
+		{{"-n", "--nonsense", "-v"}, "unknown option --nonsense; see --help"},
+		{{"--check=1"}, "unknown option --check=1, which takes no value; see --help"},
+		{{"-n", "--set"}, "--set needs a value; see --help"},
+		{{"-n", "word"}, "word: no arguments are taken; see --help"},
+	};
+	const struct options_spec spec = {
+		.program = "test", .summary = "", .config_path = "/etc/none", .keys = keys};
+	static struct options options;
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char words[4][32] = {"test"}, *argv[6] = {words[0]};
+		int argc = 1;
+		for (int k = 0; k < 3 && cases[i].arguments[k]; k++, argc++) {
+			snprintf(words[argc], sizeof(words[0]), "%s", cases[i].arguments[k]);
+			argv[argc] = words[argc];
+		}
+		struct settings s;
+		struct error err = {""};
+		assert_int_equal(
+			options_read(&spec, argc, argv, &options, &s, stdout, &err), -EINVAL);
+		assert_string_equal(err.text, cases[i].message);
+	}
 }
 
 static const char *fruit_at(size_t i)
@@ -408,6 +482,9 @@ int main(void)
 		cmocka_unit_test(what_is_wrong_is_named_with_file_line_and_range),
 		cmocka_unit_test(what_is_no_regular_file_is_refused_at_once),
 		cmocka_unit_test(a_folder_of_settings_may_have_drop_ins_alone),
+		cmocka_unit_test(the_option_that_is_wrong_is_named),
+		cmocka_unit_test(a_file_is_read_whole_up_to_a_size),
+		cmocka_unit_test(utf8_is_what_the_standard_says),
 		cmocka_unit_test(the_nearest_name_is_suggested_when_it_is_near),
 		cmocka_unit_test(a_long_value_is_read_whole_or_refused),
 		cmocka_unit_test(the_commented_file_reads_back_as_the_defaults),

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """A model file that is cut, written to or replaced while sessions run: they end with that error and only true tokens
-before it, nobody crashes, new requests are refused, and a service that is started again goes on with what is there."""
+before it, nobody crashes, new requests are refused, and a service that is started again goes on with what is there, of
+which nothing that a predecessor kept in memory is a part."""
+import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -11,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from gguf_file import Gguf
 from outrider_test import PATIENCE, TARGET, Service, Tap, program, prompts, reference, run, until
 
 TOKENS = 900
@@ -84,7 +88,50 @@ def lose(how, sets, options=()):
             tap.ok(result["tokens"] == expected[0]["tokens"], f"{name}: started again, it serves what is there now", result)
 
 
+def rotate(tensor):
+    """The same quantised blocks in another order."""
+    ne, kind, data = tensor
+    blocks, block = math.prod(ne) // 32, 34
+    return (ne, kind, data[blocks // 3 * block:blocks * block] + data[:blocks // 3 * block]) if kind == 8 else tensor
+
+
+def kill(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def next_checkpoint(sets, options=()):
+    """Other weights under the same metadata, as the next checkpoint of a training has; then the processes are killed, one
+    after the other, before they could see it. What they left in memory is not for their successors."""
+    before, after = home / "before.gguf", home / "after.gguf"
+    gguf = Gguf(TARGET)
+    gguf.write(before)
+    gguf.tensors = {name: rotate(tensor) for name, tensor in gguf.tensors.items()}
+    gguf.write(after)
+    want = [reference(asked[0], 40, seed=0, extra=("--ignore-eos",), model=m) for m in (before, after)]
+    request = {"tokens": asked[0], "max_tokens": 40, "seed": 0, "ignore_eos": True}
+    name = f"other weights under the same metadata with {', '.join(sets)} {' '.join(options)}".strip()
+    shutil.copy(before, model)
+    with Service(model=model, sets=sets, options=options) as service:
+        first = service.swarm([request])[0]
+        pids = {n: service.pid(n) for n in ("verifier", "expert-cache")}
+        for pid in pids.values():
+            os.kill(pid, signal.SIGSTOP)
+        os.replace(after, model)
+        kill(pids["verifier"])
+        kill(pids["expert-cache"])
+        until(lambda: all(service.pid(n) not in (None, pid) for n, pid in pids.items()))
+        service.wait_ready()
+        second = service.swarm([request])[0]
+        tap.ok(first["tokens"] == want[0]["tokens"] != want[1]["tokens"], f"{name}: first the old ones", first)
+        tap.ok(second["tokens"] == want[1]["tokens"], f"{name}: after both were killed the new ones",
+               f"{second}\n{want}\n{service.log_text()}")
+
+
 try:
+    next_checkpoint(("verifier.weights=packed", "verifier.experts=mapped"))
+    next_checkpoint(("verifier.weights=packed", "expert-cache.pack=yes"), ("--budget", "30%"))
+    next_checkpoint(("verifier.weights=mapped",))
     for how in (cut, overwrite, replace):
         lose(how, ("verifier.experts=mapped",))
         lose(how, (), ("--budget", "30%"))

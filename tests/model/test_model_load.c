@@ -213,6 +213,18 @@ static void extra_yarn_betas(void)
 	key_f32("llama.rope.scaling.yarn_beta_slow", 33);
 }
 
+static void extra_yarn_base_1(void)
+{
+	extra_yarn();
+	key_f32("llama.rope.freq_base", 1);
+}
+
+static void extra_yarn_base_near_1(void)
+{
+	extra_yarn();
+	key_f32("llama.rope.freq_base", 1.0001F);
+}
+
 static void extra_longrope(void)
 {
 	build_key_string(&file, "llama.rope.scaling.type", "longrope");
@@ -413,6 +425,8 @@ static void test_values_that_contradict_each_other_are_refused_by_name(void **st
 	} cases[] = {
 		{"llama", "llama.rope.scaling.factor", 2, extra_yarn_nan},
 		{"llama", "llama.rope.scaling.yarn_beta_slow", 2, extra_yarn_betas},
+		{"llama", "llama.rope.freq_base is 1;", 4, extra_yarn_base_1},
+		{"llama", "llama.rope.freq_base is 1.0001;", 4, extra_yarn_base_near_1},
 		{"llama", "llama.rope.scaling.original_context_length", 1, extra_longrope_unknown},
 		{"llama", "rope_factors_short.weight", 2, extra_longrope},
 		{"llama", "llama.nextn_predict_layers", 1, extra_no_layers},
@@ -470,7 +484,7 @@ static void test_kinds_of_files_we_do_not_run_are_refused_by_name(void **state)
 		"blk.0.ffn_gate.0.weight holds one expert");
 }
 
-static void test_the_fingerprint_is_of_metadata_and_size(void **state)
+static void test_the_fingerprint_is_of_metadata_weights_and_size(void **state)
 {
 	(void)state;
 	struct model *m = load_tiny(&(struct tiny){.arch = "llama"});
@@ -481,6 +495,14 @@ static void test_the_fingerprint_is_of_metadata_and_size(void **state)
 	model_free(&m);
 	m = load_tiny(&(struct tiny){.arch = "llama", .n_keys = 1, .extra = extra_widths});
 	assert_true(m->fingerprint != fingerprint);
+	model_free(&m);
+	/* One weight of a small tensor, under the same metadata. */
+	struct error err = {""};
+	build_tiny(&(struct tiny){.arch = "llama"});
+	file.bytes[file.n - 2] ^= 1;
+	assert_int_equal(load_built(&m, &err), 0);
+	assert_true(m->fingerprint != fingerprint);
+	assert_true(m->file_fingerprint == m->fingerprint);
 	model_free(&m);
 }
 
@@ -595,7 +617,7 @@ int main(void)
 		cmocka_unit_test(test_values_that_contradict_each_other_are_refused_by_name),
 		cmocka_unit_test(test_counts_per_layer_that_agree_are_a_count),
 		cmocka_unit_test(test_kinds_of_files_we_do_not_run_are_refused_by_name),
-		cmocka_unit_test(test_the_fingerprint_is_of_metadata_and_size),
+		cmocka_unit_test(test_the_fingerprint_is_of_metadata_weights_and_size),
 		cmocka_unit_test(test_the_demo_model_has_experts_where_it_says),
 		cmocka_unit_test(test_golden_models_load),
 		cmocka_unit_test(test_a_layer_without_a_router_is_dense),

@@ -198,6 +198,112 @@ static void test_what_does_not_end_is_ended(void **state)
 	}
 }
 
+/* What one turn of a loop of 1000 reads is counted, though little is written. */
+static void test_reading_is_work(void **state)
+{
+	static const char text[] =
+		"{% set n = namespace(x='ab', y='é') %}{% for i in range(16) %}"
+		"{% set n.x = n.x ~ n.x %}{% set n.y = n.y ~ n.y %}{% endfor %}"
+		"{% set s, e = n.x, n.y %}{% set d = {0:0,1:1,2:2,3:3,4:4,5:5,6:6,7:7,8:8,9:9} %}"
+		"{% set t = ('x',) * 4000 %}{% set b = 'b' ~ s[:65536] %}{% set u = s.upper() %}"
+		"{% for i in range(1000) %}{% set v = ";
+	static const char *const expressions[] = {"u is upper", "s is lower", "u.isupper()",
+		"e.islower()", "'x' is in e", "s|trim('ab')", "s.strip('ba')",
+		"(s ~ ' ')|trim('-ab ')", "s.partition('x')", "s.rpartition('x')", "s.rfind(b)",
+		"s.rpartition(b)", "s.rsplit(b)", "s.find('x')", "s.rfind('x')", "e.count('x')",
+		"s|title", "s.title()", "s.swapcase()", "s.capitalize()", "e.startswith('x', 1)",
+		"s.startswith(s)", "s.endswith(t)", "s.removeprefix(b)", "s.removesuffix(s)",
+		"d[s]", "d[t]", "s in d", "s|safe|center(1)", "e.ljust(1)", "e.zfill(1)",
+		"e|truncate(10)", "s|int", "s|float", "s.format()", "s % ()", "s|urlencode",
+		"s|wordcount", "s|escape", "e[9]", "e[3:5]", "s|tojson", "[s]|string",
+		"s.isalpha()", "e|length", "s < s ~ 'x'", "s.split('x')", "s.splitlines()",
+		"s.replace('x', 'y')", "s is in t", "1 in t",
+		"'%.300f%.300f%.300f' % (0.1, 0.1, 0.1)", "0.1|round(300)|round(300)|round(300)",
+		"[0.1, 0.1, 0.1, 0.1]|string"};
+	const struct template_limits limits = {100000, 800, 32 << 20, 256 << 20};
+	(void)state;
+	for (size_t i = 0; i < sizeof(expressions) / sizeof(expressions[0]); i++) {
+		char source[1000];
+		struct template_text out;
+		struct error err = {""};
+		snprintf(source, sizeof(source), "%s%s %%}{%% endfor %%}", text, expressions[i]);
+		int rc = render_with(source, NULL, NULL, &limits, &out, &err);
+		template_text_free(&out);
+		if (rc != -E2BIG || !strstr(err.text, "takes more than 100000 steps"))
+			fail_msg("%s: %d %s", expressions[i], rc, err.text);
+	}
+}
+
+static void test_names_and_arguments_are_work(void **state)
+{
+	static const char *const ends[] = {
+		/* a name of 30,000 bytes, another of the same length before it */
+		"{% for i in range(999) %}{% set y = z %}{% endfor %}",
+		/* 500 arguments for 500 parameters */
+		"{% for i in range(99) %}{% set y = m(",
+	};
+	const struct template_limits limits = {100000, 800, 1 << 20, 64 << 20};
+	enum { BYTES = 200000, LONG = 30000 };
+	char *source = malloc(BYTES), *name = malloc(LONG + 1);
+	(void)state;
+	assert_non_null(source);
+	assert_non_null(name);
+	memset(name, 'a', LONG);
+	name[LONG] = '\0';
+	for (size_t i = 0; i < 2; i++) {
+		struct template_text out;
+		struct error err = {""};
+		size_t n = 0;
+		if (i == 0) {
+			n += (size_t)snprintf(source, BYTES,
+				"{%% set %sx = 1 %%}{%% set %sy = 1 %%}"
+				"{%% for i in range(999) %%}{%% set z = %sy %%}{%% endfor %%}",
+				name, name, name);
+		} else {
+			n += (size_t)snprintf(source, BYTES, "{%% macro m(");
+			for (int k = 0; k < 500; k++)
+				n += (size_t)snprintf(source + n, BYTES - n, "p%d%s", k,
+					k < 499 ? "," : ") %}{% endmacro %}");
+			n += (size_t)snprintf(source + n, BYTES - n, "%s", ends[1]);
+			for (int k = 499; k >= 0; k--)
+				n += (size_t)snprintf(source + n, BYTES - n, "p%d=1%s", k,
+					k ? "," : ") %}{% endfor %}");
+		}
+		assert_true(n < BYTES);
+		int rc = render_with(source, NULL, NULL, &limits, &out, &err);
+		template_text_free(&out);
+		if (rc != -E2BIG || !strstr(err.text, "steps"))
+			fail_msg("%zu: %d %s", i, rc, err.text);
+	}
+	free(source);
+	free(name);
+}
+
+static void test_ranges_may_span_64_bits(void **state)
+{
+	static const struct {
+		const char *source, *text;
+	} cases[] = {
+		{"{{ range(-9223372036854775807, 9223372036854775807, 4611686018427387904)|list }}",
+			"[-9223372036854775807, -4611686018427387903, 1, 4611686018427387905]"},
+		{"{{ range(9223372036854775807, -9223372036854775807, -9223372036854775807)|list "
+		 "}}",
+			"[9223372036854775807, 0]"},
+		{"{{ range(-9223372036854775807, 9223372036854775807, 4611686018427387904)"
+		 "[1::2]|list }}",
+			"[-4611686018427387903, 4611686018427387905]"},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct template_text out;
+		struct error err = {""};
+		if (render_with(cases[i].source, NULL, NULL, NULL, &out, &err))
+			fail_msg("%s: %s", cases[i].source, err.text);
+		assert_string_equal(out.data, cases[i].text);
+		template_text_free(&out);
+	}
+}
+
 static void test_deep_nesting_is_refused(void **state)
 {
 	(void)state;
@@ -326,6 +432,9 @@ int main(void)
 		cmocka_unit_test(test_templates_of_models_render_as_transformers_does),
 		cmocka_unit_test(test_errors_say_where_and_what),
 		cmocka_unit_test(test_what_does_not_end_is_ended),
+		cmocka_unit_test(test_reading_is_work),
+		cmocka_unit_test(test_names_and_arguments_are_work),
+		cmocka_unit_test(test_ranges_may_span_64_bits),
 		cmocka_unit_test(test_deep_nesting_is_refused),
 		cmocka_unit_test(test_data_stays_data_through_every_operation),
 		cmocka_unit_test(test_bytes_that_are_not_utf8_pass_through),

@@ -50,6 +50,33 @@ static int close_copy(void **state)
 	return 0;
 }
 
+static uint64_t stamps_now(const struct opened *o)
+{
+	struct error err = {.text = ""};
+	struct gguf *again;
+	assert_int_equal(gguf_open(o->path, &again, &err), 0);
+	uint64_t stamps = gguf_stamps(again);
+	gguf_close(&again);
+	return stamps;
+}
+
+/* A copy of the file's bytes that somebody keeps is known to be of another state of it. */
+static void stamps_tell_states_of_a_file_apart(void **state)
+{
+	const struct opened *o = *state;
+	uint64_t first = gguf_stamps(o->gguf);
+	assert_true(stamps_now(o) == first);
+	/* The same bytes, written again. */
+	const struct timespec times[] = {{.tv_sec = 1}, {.tv_sec = 1}};
+	assert_int_equal(utimensat(AT_FDCWD, o->path, times, 0), 0);
+	uint64_t second = stamps_now(o);
+	assert_true(second != first);
+	copy(o->other);
+	assert_int_equal(utimensat(AT_FDCWD, o->other, times, 0), 0);
+	assert_int_equal(rename(o->other, o->path), 0);
+	assert_true(stamps_now(o) != second);
+}
+
 static void expect_lost(const struct opened *o, const char *how)
 {
 	struct error err = {.text = ""};
@@ -167,6 +194,7 @@ int main(void)
 		TEST(a_file_that_grows_is_lost),
 		TEST(a_file_that_is_replaced_is_lost),
 		TEST(what_another_process_found_is_believed),
+		TEST(stamps_tell_states_of_a_file_apart),
 		TEST(bytes_in_memory_cannot_be_lost),
 		TEST(who_computes_with_it_goes_on_with_zeros_and_is_told),
 	};

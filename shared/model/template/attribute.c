@@ -269,9 +269,11 @@ struct value attribute_slice(struct render *r, struct value v, const struct valu
 	for (int64_t i = start; step > 0 ? i < stop : i > stop; i += step)
 		list_add(r, list, v.list->items[i]);
 	if (v.kind == VALUE_RANGE) {
-		list->step = v.list->step * step;
-		list->start = v.list->start + start * v.list->step;
-		list->stop = v.list->start + stop * v.list->step;
+		/* Unsigned: one bound may lie beyond 64 bits, which is only shown. */
+		uint64_t first = (uint64_t)v.list->start, by = (uint64_t)v.list->step;
+		list->step = (int64_t)(by * (uint64_t)step);
+		list->start = (int64_t)(first + (uint64_t)start * by);
+		list->stop = (int64_t)(first + (uint64_t)stop * by);
 	}
 	return value_list(v.kind, list);
 }

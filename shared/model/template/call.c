@@ -120,6 +120,7 @@ struct value call_filter(
 	struct render *r, const struct string *name, struct value v, const struct call *call)
 {
 	const struct function *filter = filter_find(name);
+	render_charge(r, 2); /* four tables */
 	if (filter)
 		return call_function(r, filter, v, call);
 	render_fail(r, "the filter \"%s\" is not supported", shown(name).text);
@@ -183,6 +184,7 @@ static void bind_parameters(
 		struct value v = {.kind = VALUE_MISSING};
 		if (i < call->n_args)
 			v = call->args[i];
+		render_charge(r, call->n_named * (8 + name->bytes) / 64);
 		for (size_t k = 0; v.kind == VALUE_MISSING && k < call->n_named; k++)
 			if (text_equal(call->named[k].key.s, name)) {
 				v = call->named[k].value;

@@ -18,6 +18,7 @@ static uint64_t hash(struct render *r, struct value key)
 	uint64_t h = 0xcbf29ce484222325u;
 	switch (key.kind) {
 	case VALUE_STRING:
+		render_charge(r, key.s->bytes / 32);
 		for (size_t i = 0; i < key.s->bytes; i++)
 			h = (h ^ (unsigned char)key.s->data[i]) * 0x100000001b3u;
 		return mix(h, key.s->bytes);
@@ -32,6 +33,7 @@ static uint64_t hash(struct render *r, struct value key)
 		return mix(2, h);
 	case VALUE_TUPLE:
 		render_enter(r);
+		render_charge(r, key.list->n);
 		for (size_t i = 0; i < key.list->n; i++)
 			h = mix(h, hash(r, key.list->items[i]));
 		render_leave(r);

@@ -35,11 +35,12 @@ FILTER(absolute)
 static bool number_text(
 	struct render *r, const struct string *s, char out[400], size_t *n, bool *real)
 {
-	s = text_strip(&r->arena, s, NULL, true, true);
+	s = strings_strip(r, s, NULL, true, true);
 	*n = 0;
 	*real = false;
 	if (!s->bytes || s->bytes >= 400)
 		return false;
+	render_charge_text(r, s->bytes);
 	for (size_t i = 0; i < s->bytes; i++) {
 		char c = s->data[i];
 		bool between = i > 0 && i + 1 < s->bytes &&
@@ -138,6 +139,7 @@ FILTER(rounded)
 					      ? text_literal(&r->arena, "common")
 					      : print_text(r, args[1]);
 	render_need_defined(r, v);
+	render_charge(r, RENDER_FORMAT);
 	if (!value_is_number(v))
 		render_fail(r, "round is for numbers, not '%s'", value_type(v));
 	double f = value_as_float(v), unit = pow(10, (double)digits);

@@ -49,7 +49,7 @@ FILTER(trim)
 {
 	(void)call;
 	struct string *chars = argument_string(r, args[0], "chars");
-	return value_string(text_strip(&r->arena, print_text(r, v), chars, true, true));
+	return value_string(strings_strip(r, print_text(r, v), chars, true, true));
 }
 
 FILTER(replace)
@@ -134,6 +134,7 @@ FILTER(center)
 {
 	(void)call;
 	struct string *s = print_text(r, v);
+	render_charge_text(r, s->bytes);
 	int64_t width = argument_int(r, args[0], 80, "width"), n = (int64_t)text_chars(s);
 	int64_t missing = width > n ? width - n : 0;
 	int64_t left = missing / 2 + (missing & width & 1);
@@ -157,9 +158,10 @@ FILTER(truncate)
 		return v;
 	if (v.kind != VALUE_STRING)
 		render_fail(r, "truncate is for strings, not '%s'", value_type(v));
+	render_charge_text(r, v.s->bytes);
 	struct string *kept =
 		text_slice(&r->arena, v.s, 0, text_offset(v.s, (size_t)(length - n_end)));
-	ptrdiff_t space = text_find_last(kept, text_literal(&r->arena, " "), kept->bytes);
+	ptrdiff_t space = strings_find_last(r, kept, text_literal(&r->arena, " "), kept->bytes);
 	if (!value_truth(args[1]) && space >= 0)
 		kept = text_slice(&r->arena, kept, 0, (size_t)space);
 	builder_init(&b, &r->arena, r->limits->output_bytes);
@@ -175,7 +177,7 @@ FILTER(wordcount)
 	int64_t words = 0;
 	bool within = false;
 	uint32_t code;
-	render_charge(r, s->bytes / 16);
+	render_charge_text(r, s->bytes);
 	for (size_t at = 0; at < s->bytes;) {
 		at += text_char(s->data + at, s->bytes - at, &code);
 		bool word = code == '_' || unicode_is_digit(r, code) || unicode_is_alpha(r, code);
@@ -213,6 +215,7 @@ FILTER(urlencode)
 	struct builder b;
 	if (v.kind == VALUE_DICT || value_is_sequence(v))
 		render_fail(r, "urlencode is supported for strings only");
+	render_charge_text(r, s->bytes);
 	builder_init(&b, &r->arena, r->limits->output_bytes);
 	for (size_t i = 0; i < s->bytes; i++) {
 		static const char hex[] = "0123456789ABCDEF";

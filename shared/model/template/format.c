@@ -39,7 +39,10 @@ static void pad(struct render *r, struct builder *b, const struct spec *spec, st
 	const struct string *fill =
 		spec->fill ? spec->fill : text_literal(&r->arena, spec->zero ? "0" : " ");
 	char align = spec->align ? spec->align : spec->zero ? '=' : default_align;
+	render_charge_text(r, body->bytes);
 	int64_t missing = spec->width - (int64_t)text_chars(body);
+	if (missing > 0)
+		render_charge_text(r, (size_t)missing);
 	int64_t left = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
 	size_t first = align == '=' ? n_sign : 0;
 	builder_slice(b, body, 0, first);
@@ -102,12 +105,13 @@ static void put_float(struct render *r, struct builder *b, const struct spec *sp
 	struct builder plain;
 	const char *text = digits;
 	f = fabs(f);
+	render_charge(r, RENDER_FORMAT);
 	if (!isfinite(f)) {
 		bool upper = type == 'F' || type == 'E' || type == 'G';
 		text = isnan(f) ? (upper ? "NAN" : "nan") : upper ? "INF" : "inf";
 	} else if (!type && spec->precision < 0) {
 		builder_init(&plain, &r->arena, 64);
-		print_float(&plain, f);
+		print_float(r, &plain, f);
 		builder_char(&plain, '\0');
 		text = plain.data;
 	} else {
@@ -208,6 +212,7 @@ static struct value read_field(
 	struct value v = {.kind = VALUE_MISSING};
 	if (digits == first->bytes && number >= 0 && (size_t)number < call->n_args)
 		v = call->args[number];
+	render_charge(r, call->n_named * (8 + first->bytes) / 64);
 	for (size_t i = 0; digits < first->bytes && i < call->n_named; i++)
 		if (text_equal(call->named[i].key.s, first))
 			v = call->named[i].value;
@@ -265,6 +270,7 @@ struct value format_braces(struct render *r, struct string *s, const struct call
 {
 	struct builder b;
 	size_t automatic = 0;
+	render_charge_text(r, s->bytes);
 	builder_init(&b, &r->arena, r->limits->output_bytes);
 	for (size_t at = 0; at < s->bytes; at++) {
 		char c = s->data[at];
@@ -414,6 +420,7 @@ struct value format_percent(struct render *r, struct string *s, struct value val
 {
 	struct builder b;
 	struct percent p = {.values = values};
+	render_charge_text(r, s->bytes);
 	builder_init(&b, &r->arena, r->limits->output_bytes);
 	for (size_t at = 0; at < s->bytes;) {
 		if (s->data[at] != '%') {

@@ -34,7 +34,7 @@ FUNCTION(range)
 	list->stop = stop;
 	list->step = step;
 	for (uint64_t i = 0; i < n; i++)
-		list_add(r, list, value_int(start + (int64_t)i * step));
+		list_add(r, list, value_int((int64_t)((uint64_t)start + i * (uint64_t)step)));
 	return value_list(VALUE_RANGE, list);
 }
 
@@ -106,6 +106,7 @@ FUNCTION(strftime_now)
 	/* A copy with a NUL behind it. */
 	char *pattern = arena_alloc(&r->arena, format->bytes + 1);
 	memcpy(pattern, format->data, format->bytes);
+	render_charge(r, RENDER_FORMAT);
 	if (r->now) {
 		now = *r->now;
 	} else {

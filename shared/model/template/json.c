@@ -95,7 +95,7 @@ static void dump_string(struct render *r, struct dump *d, const struct string *s
 {
 	size_t plain = 0;
 	uint32_t code;
-	render_charge(r, s->bytes / 32);
+	render_charge_text(r, s->bytes);
 	builder_char(d->b, '"');
 	for (size_t at = 0, n; at < s->bytes; at += n) {
 		n = text_char(s->data + at, s->bytes - at, &code);
@@ -109,10 +109,10 @@ static void dump_string(struct render *r, struct dump *d, const struct string *s
 	builder_char(d->b, '"');
 }
 
-static void dump_float(struct builder *b, double f)
+static void dump_float(struct render *r, struct builder *b, double f)
 {
 	if (isfinite(f))
-		print_float(b, f);
+		print_float(r, b, f);
 	else
 		builder_text(b, isnan(f) ? "NaN" : f < 0 ? "-Infinity" : "Infinity");
 }
@@ -122,7 +122,7 @@ static void dump_break(struct dump *d)
 	if (!d->lines)
 		return;
 	builder_char(d->b, '\n');
-	for (size_t i = 0; i < d->level; i++)
+	for (size_t i = 0; d->indent->bytes && i < d->level; i++)
 		builder_string(d->b, d->indent);
 }
 
@@ -205,7 +205,7 @@ static void dump_value(struct render *r, struct dump *d, struct value v)
 		print_to(r, d->b, v);
 		break;
 	case VALUE_FLOAT:
-		dump_float(d->b, v.f);
+		dump_float(r, d->b, v.f);
 		break;
 	case VALUE_STRING:
 		dump_string(r, d, v.s);

@@ -20,9 +20,8 @@ static struct string *needed(struct render *r, struct value v, const char *what)
 static struct value strip(
 	struct render *r, struct value self, struct value chars, bool left, bool right)
 {
-	render_charge(r, self.s->bytes / 64);
-	return value_string(text_strip(
-		&r->arena, self.s, argument_string(r, chars, "what is stripped"), left, right));
+	return value_string(strings_strip(
+		r, self.s, argument_string(r, chars, "what is stripped"), left, right));
 }
 
 METHOD(string_strip)
@@ -43,13 +42,23 @@ METHOD(string_rstrip)
 	return strip(r, self, args[0], false, true);
 }
 
+static bool is_given(struct value v)
+{
+	return v.kind != VALUE_MISSING && v.kind != VALUE_NONE;
+}
+
 /* Start and end of a search, in characters as Python counts them, as bytes; false when they exclude each other. */
 static bool range_of(
 	struct render *r, struct string *s, const struct value *bounds, size_t *from, size_t *to)
 {
+	*from = 0;
+	*to = s->bytes;
+	if (!is_given(bounds[0]) && !is_given(bounds[1]))
+		return true;
+	render_charge_text(r, s->bytes);
 	int64_t n = (int64_t)text_chars(s), at[2] = {0, n};
 	for (int i = 0; i < 2; i++) {
-		if (bounds[i].kind == VALUE_MISSING || bounds[i].kind == VALUE_NONE)
+		if (!is_given(bounds[i]))
 			continue;
 		at[i] = argument_int(r, bounds[i], 0, "a bound");
 		if (at[i] < 0)
@@ -64,12 +73,13 @@ static bool range_of(
 	return true;
 }
 
-static bool has_affix(
-	const struct string *s, const struct string *affix, size_t from, size_t to, bool at_end)
+static bool has_affix(struct render *r, const struct string *s, const struct string *affix,
+	size_t from, size_t to, bool at_end)
 {
 	if (affix->bytes > to - from)
 		return false;
 	size_t at = at_end ? to - affix->bytes : from;
+	render_charge(r, 1 + affix->bytes / 64);
 	return memcmp(s->data + at, affix->data, affix->bytes) == 0;
 }
 
@@ -82,11 +92,12 @@ static struct value affixed(
 	if (args[0].kind != VALUE_TUPLE) {
 		const struct string *affix =
 			needed(r, args[0], "startswith or endswith: the affix");
-		return value_bool(in_range && has_affix(self.s, affix, from, to, at_end));
+		return value_bool(in_range && has_affix(r, self.s, affix, from, to, at_end));
 	}
 	for (size_t i = 0; !found && i < args[0].list->n; i++) {
 		const struct string *affix = needed(r, args[0].list->items[i], "an affix");
-		found = in_range && has_affix(self.s, affix, from, to, at_end);
+		render_charge(r, 1);
+		found = in_range && has_affix(r, self.s, affix, from, to, at_end);
 	}
 	return value_bool(found);
 }
@@ -195,12 +206,12 @@ static int64_t find(struct render *r, struct value self, const struct value *arg
 {
 	const struct string *needle = needed(r, args[0], "what is looked for");
 	size_t from, to;
-	render_charge(r, self.s->bytes / 16);
+	render_charge_text(r, self.s->bytes);
 	if (!range_of(r, self.s, args + 1, &from, &to))
 		return -1;
 	struct string *within = text_slice(&r->arena, self.s, from, to);
-	ptrdiff_t at =
-		last ? text_find_last(within, needle, within->bytes) : text_find(within, needle, 0);
+	ptrdiff_t at = last ? strings_find_last(r, within, needle, within->bytes)
+			    : text_find(within, needle, 0);
 	return at < 0 ? -1 : character_of(r, self.s, from + (size_t)at);
 }
 
@@ -244,7 +255,7 @@ METHOD(string_count)
 	size_t from, to;
 	int64_t n = 0;
 	ptrdiff_t at;
-	render_charge(r, self.s->bytes / 16);
+	render_charge_text(r, self.s->bytes);
 	if (!range_of(r, self.s, args + 1, &from, &to))
 		return value_int(0);
 	struct string *within = text_slice(&r->arena, self.s, from, to);
@@ -276,7 +287,7 @@ static struct value without_affix(
 	struct render *r, struct value self, struct value affix, bool at_end)
 {
 	const struct string *s = needed(r, affix, "the affix");
-	if (!has_affix(self.s, s, 0, self.s->bytes, at_end))
+	if (!has_affix(r, self.s, s, 0, self.s->bytes, at_end))
 		return self;
 	return value_string(text_slice(
 		&r->arena, self.s, at_end ? 0 : s->bytes, self.s->bytes - (at_end ? s->bytes : 0)));
@@ -299,7 +310,8 @@ static struct value part(struct render *r, struct value self, struct value at_st
 	const struct string *separator = needed(r, at_string, "the separator");
 	if (!separator->bytes)
 		render_fail(r, "the separator is empty");
-	ptrdiff_t at = last ? text_find_last(self.s, separator, self.s->bytes)
+	render_charge_text(r, self.s->bytes);
+	ptrdiff_t at = last ? strings_find_last(r, self.s, separator, self.s->bytes)
 			    : text_find(self.s, separator, 0);
 	size_t n = self.s->bytes, from = at < 0 ? (last ? 0 : n) : (size_t)at;
 	size_t to = at < 0 ? from : from + separator->bytes;
@@ -325,6 +337,7 @@ METHOD(string_rpartition)
 /* side: -1 text to the left, 0 in the middle, 1 to the right */
 static struct value pad(struct render *r, struct value self, const struct value *args, int side)
 {
+	render_charge_text(r, self.s->bytes);
 	int64_t width = argument_int(r, args[0], 0, "the width");
 	int64_t n = (int64_t)text_chars(self.s), missing = width > n ? width - n : 0;
 	struct string *fill = argument_string(r, args[1], "the filling");
@@ -357,6 +370,7 @@ METHOD(string_rjust)
 METHOD(string_zfill)
 {
 	(void)call;
+	render_charge_text(r, self.s->bytes);
 	int64_t width = argument_int(r, args[0], 0, "the width");
 	int64_t n = (int64_t)text_chars(self.s), missing = width > n ? width - n : 0;
 	struct builder b;
@@ -392,7 +406,7 @@ static struct value all(struct render *r, struct value self, class_test *test, b
 {
 	bool is = self.s->bytes || empty;
 	uint32_t code;
-	render_charge(r, self.s->bytes / 16);
+	render_charge_text(r, self.s->bytes);
 	for (size_t at = 0; is && at < self.s->bytes;) {
 		at += text_char(self.s->data + at, self.s->bytes - at, &code);
 		is = test(r, code);

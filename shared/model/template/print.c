@@ -29,10 +29,11 @@ static int shortest_digits(double f, char digits[24], int *exponent)
 	return n;
 }
 
-void print_float(struct builder *b, double f)
+void print_float(struct render *r, struct builder *b, double f)
 {
 	char digits[24], text[64];
 	int exponent;
+	render_charge(r, RENDER_FORMAT);
 	if (isnan(f) || isinf(f)) {
 		builder_text(b, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
 		return;
@@ -122,7 +123,7 @@ static void print_quoted(struct render *r, struct builder *b, struct string *s)
 	bool both = single && memchr(s->data, '"', s->bytes);
 	char quote = single && !both ? '"' : '\'';
 	uint32_t code;
-	render_charge(r, s->bytes / 16);
+	render_charge_text(r, s->bytes);
 	if (s->markup)
 		builder_text(b, "Markup(");
 	builder_char(b, quote);
@@ -188,7 +189,7 @@ static void print_other(struct render *r, struct builder *b, struct value v)
 		print_int(b, v.i);
 		break;
 	case VALUE_FLOAT:
-		print_float(b, v.f);
+		print_float(r, b, v.f);
 		break;
 	case VALUE_STRING:
 		print_quoted(r, b, v.s);

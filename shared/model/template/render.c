@@ -33,6 +33,11 @@ void render_charge(struct render *r, uint64_t steps)
 			(unsigned long long)r->limits->steps);
 }
 
+void render_charge_text(struct render *r, size_t bytes)
+{
+	render_charge(r, 1 + bytes / 16);
+}
+
 void render_enter(struct render *r)
 {
 	render_charge(r, 1);
@@ -99,8 +104,9 @@ struct scope *scope_push(struct render *r, struct scope *parent)
 	return scope;
 }
 
-static struct binding *binding_of(struct scope *scope, const struct string *name)
+static struct binding *binding_of(struct render *r, struct scope *scope, const struct string *name)
 {
+	render_charge(r, scope->n * (8 + name->bytes) / 64);
 	for (size_t i = 0; i < scope->n; i++)
 		if (text_equal(scope->bindings[i].name, name))
 			return &scope->bindings[i];
@@ -109,7 +115,7 @@ static struct binding *binding_of(struct scope *scope, const struct string *name
 
 void scope_set(struct render *r, struct scope *scope, const struct string *name, struct value value)
 {
-	struct binding *binding = binding_of(scope, name);
+	struct binding *binding = binding_of(r, scope, name);
 	if (!binding) {
 		if (scope->n == scope->capacity) {
 			size_t capacity = scope->capacity ? 2 * scope->capacity : 4;
@@ -126,9 +132,12 @@ void scope_set(struct render *r, struct scope *scope, const struct string *name,
 struct value scope_get(struct render *r, const struct string *name)
 {
 	struct string *key = (struct string *)name;
+	uint64_t n_scopes = 0;
 	for (struct scope *scope = r->scope; scope; scope = scope->parent) {
-		struct binding *binding = binding_of(scope, name);
-		render_charge(r, scope->n / 8);
+		struct binding *binding = binding_of(r, scope, name);
+		/* Few are looked through at the price of the name's own step. */
+		if (++n_scopes % 8 == 0)
+			render_charge(r, 1);
 		if (binding)
 			return binding->value;
 	}

@@ -67,15 +67,21 @@ struct function {
 	int n_needed;
 };
 
-enum { PARAMETERS_MAX = 5 };
+enum {
+	PARAMETERS_MAX = 5,
+	RENDER_FORMAT =
+		32, /* steps of writing or reading a float in decimal, and of writing a time */
+};
 
 /* Ends the rendering with "template line L, column C: " and the message. */
 void render_fail(struct render *r, const char *format, ...)
 	__attribute__((noreturn, format(printf, 2, 3)));
 void render_fail_code(struct render *r, int code, const char *format, ...)
 	__attribute__((noreturn, format(printf, 3, 4)));
-/* Counts work; beyond the limit the rendering fails. */
+/* Counts work; beyond the limit the rendering fails. A step is what takes some ten to a few hundred ns. */
 void render_charge(struct render *r, uint64_t steps);
+/* The work of reading so many bytes character by character, at least one step. */
+void render_charge_text(struct render *r, size_t bytes);
 /* Around everything that recurses. */
 void render_enter(struct render *r);
 void render_leave(struct render *r);
@@ -130,7 +136,7 @@ struct value operator_negate(struct render *r, struct value v);
 struct string *print_text(struct render *r, struct value v);
 void print_to(struct render *r, struct builder *b, struct value v);
 void print_repr(struct render *r, struct builder *b, struct value v);
-void print_float(struct builder *b, double f);
+void print_float(struct render *r, struct builder *b, double f);
 
 /* json.c */
 struct value json_dump(struct render *r, struct value v, const struct value *args);

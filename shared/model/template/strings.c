@@ -34,6 +34,30 @@ struct string *argument_string(struct render *r, struct value v, const char *nam
 	return v.s;
 }
 
+struct string *strings_strip(
+	struct render *r, const struct string *s, const struct string *chars, bool left, bool right)
+{
+	/* Every character of s is looked for among chars. */
+	render_charge(r, 1 + s->bytes * (1 + (chars ? chars->bytes : 0)) / 64);
+	return text_strip(&r->arena, s, chars, left, right);
+}
+
+ptrdiff_t strings_find_last(
+	struct render *r, const struct string *s, const struct string *needle, size_t to)
+{
+	if (needle->bytes > to)
+		return -1;
+	if (!needle->bytes)
+		return (ptrdiff_t)to;
+	const char *at = s->data + (to - needle->bytes + 1);
+	while ((at = memrchr(s->data, needle->data[0], (size_t)(at - s->data)))) {
+		render_charge(r, 1 + needle->bytes / 64);
+		if (memcmp(at, needle->data, needle->bytes) == 0)
+			return at - s->data;
+	}
+	return -1;
+}
+
 /* An empty old string is found before every character and at the end. */
 static struct string *insert_between(
 	struct render *r, struct string *s, const struct string *new, int64_t max)
@@ -61,7 +85,7 @@ struct string *strings_replace(struct render *r, struct string *s, const struct 
 	struct builder b;
 	size_t from = 0;
 	ptrdiff_t at;
-	render_charge(r, s->bytes / 16);
+	render_charge_text(r, s->bytes);
 	if (!old->bytes)
 		return insert_between(r, s, new, max);
 	begin(r, &b);
@@ -112,7 +136,7 @@ static struct list *split_words(struct render *r, struct string *s, int64_t max)
 struct list *strings_split(
 	struct render *r, struct string *s, const struct string *separator, int64_t max)
 {
-	render_charge(r, s->bytes / 16);
+	render_charge_text(r, s->bytes);
 	if (!separator)
 		return split_words(r, s, max);
 	if (!separator->bytes)
@@ -155,7 +179,7 @@ static struct list *split_words_last(struct render *r, struct string *s, int64_t
 struct list *strings_split_last(
 	struct render *r, struct string *s, const struct string *separator, int64_t max)
 {
-	render_charge(r, s->bytes / 16);
+	render_charge_text(r, s->bytes);
 	if (!separator)
 		return split_words_last(r, s, max);
 	if (!separator->bytes)
@@ -163,7 +187,7 @@ struct list *strings_split_last(
 	struct list *list = list_new(r, 0);
 	size_t to = s->bytes;
 	ptrdiff_t at;
-	for (; max != 0 && (at = text_find_last(s, separator, to)) >= 0; max--) {
+	for (; max != 0 && (at = strings_find_last(r, s, separator, to)) >= 0; max--) {
 		add_part(r, list, s, (size_t)at + separator->bytes, to);
 		to = (size_t)at;
 	}
@@ -183,7 +207,7 @@ struct list *strings_lines(struct render *r, struct string *s, bool keep_ends)
 	struct list *list = list_new(r, 0);
 	size_t from = 0, n;
 	uint32_t code;
-	render_charge(r, s->bytes / 16);
+	render_charge_text(r, s->bytes);
 	for (size_t at = 0; at < s->bytes; at += n) {
 		n = text_char(s->data + at, s->bytes - at, &code);
 		if (!is_line_end(code))
@@ -238,6 +262,7 @@ struct string *strings_pad(
 	struct builder b;
 	if (left <= 0 && right <= 0)
 		return s;
+	render_charge_text(r, (size_t)(left > 0 ? left : 0) + (size_t)(right > 0 ? right : 0));
 	begin(r, &b);
 	for (int64_t i = 0; i < left; i++)
 		builder_string(&b, fill);
@@ -267,7 +292,7 @@ struct string *strings_escape(struct render *r, const struct string *s)
 	static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
 	struct builder b;
 	begin(r, &b);
-	render_charge(r, s->bytes / 16);
+	render_charge_text(r, s->bytes);
 	for (size_t i = 0; i < s->bytes; i++) {
 		const char *at = s->data[i] ? strchr(special, s->data[i]) : NULL;
 		if (at)

@@ -4,6 +4,12 @@
 #include "shared/model/template/render.h"
 #include "shared/model/template/unicode.h"
 
+/* s without the characters `chars` (NULL: spaces) at its ends. */
+struct string *strings_strip(struct render *r, const struct string *s, const struct string *chars,
+	bool left, bool right);
+/* Where needle occurs last in the first `to` bytes of s, or -1. The caller charges for the reading of s. */
+ptrdiff_t strings_find_last(
+	struct render *r, const struct string *s, const struct string *needle, size_t to);
 /* max < 0: all. */
 struct string *strings_replace(struct render *r, struct string *s, const struct string *old,
 	const struct string *new, int64_t max);

@@ -91,6 +91,7 @@ static bool has_case(struct render *r, const struct string *s, bool upper)
 {
 	bool any = false;
 	uint32_t code;
+	render_charge_text(r, s->bytes);
 	for (size_t at = 0; at < s->bytes;) {
 		at += text_char(s->data + at, s->bytes - at, &code);
 		if (upper ? unicode_is_lower(r, code) : unicode_is_upper(r, code))

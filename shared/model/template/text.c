@@ -1,5 +1,7 @@
 #include "shared/model/template/text.h"
 
+#include "shared/base/utf8.h"
+
 #include <string.h>
 
 void builder_init(struct builder *b, struct arena *arena, size_t max_bytes)
@@ -139,28 +141,20 @@ bool text_literal_at(const struct string *s, size_t i)
 	return s->mask && i < s->bytes ? s->mask[i] : s->literal;
 }
 
-/* RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. */
 size_t text_char(const char *data, size_t bytes, uint32_t *code)
 {
 	const unsigned char *s = (const unsigned char *)data;
-	static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
 	*code = s[0];
 	if (s[0] < 0x80)
 		return 1;
-	size_t n = s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
-	uint32_t c = n ? s[0] & (0x7Fu >> n) : 0;
-	for (size_t i = 1; i < n; i++) {
-		if (i >= bytes || (s[i] & 0xC0) != 0x80) {
-			n = 0;
-			break;
-		}
-		c = c << 6 | (s[i] & 0x3F);
-	}
-	if (!n || c < least[n] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) {
+	size_t n = utf8_sequence(data, bytes);
+	if (!n) {
 		*code = 0xDC00 + s[0];
 		return 1;
 	}
-	*code = c;
+	*code = s[0] & (0x7Fu >> n);
+	for (size_t i = 1; i < n; i++)
+		*code = *code << 6 | (s[i] & 0x3F);
 	return n;
 }
 
@@ -219,16 +213,6 @@ ptrdiff_t text_find(const struct string *s, const struct string *needle, size_t 
 		return (ptrdiff_t)from;
 	const char *at = memmem(s->data + from, s->bytes - from, needle->data, needle->bytes);
 	return at ? at - s->data : -1;
-}
-
-ptrdiff_t text_find_last(const struct string *s, const struct string *needle, size_t to)
-{
-	if (needle->bytes > to)
-		return -1;
-	for (size_t at = to - needle->bytes + 1; at-- > 0;)
-		if (memcmp(s->data + at, needle->data, needle->bytes) == 0)
-			return (ptrdiff_t)at;
-	return -1;
 }
 
 static bool stripped(uint32_t code, const struct string *chars)

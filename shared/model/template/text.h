@@ -47,9 +47,8 @@ size_t text_chars(struct string *s);
 size_t text_offset(struct string *s, size_t i);
 size_t text_encode(uint32_t code, char out[4]);
 bool text_is_space(uint32_t code); /* Python's str.isspace */
-/* First occurrence of needle in s from byte `from`, or -1; the last one before byte `to` for text_find_last. */
+/* First occurrence of needle in s from byte `from`, or -1. */
 ptrdiff_t text_find(const struct string *s, const struct string *needle, size_t from);
-ptrdiff_t text_find_last(const struct string *s, const struct string *needle, size_t to);
 /* s without the spaces at its ends. */
 struct string *text_strip(struct arena *arena, const struct string *s, const struct string *chars,
 	bool left, bool right);

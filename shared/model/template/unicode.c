@@ -61,7 +61,7 @@ void unicode_add(struct render *r, struct builder *b, const struct string *s, si
 	size_t to, enum unicode_case how)
 {
 	uint32_t code;
-	render_charge(r, (to - from) / 16);
+	render_charge_text(r, to - from);
 	for (size_t n; from < to; from += n) {
 		n = text_char(s->data + from, to - from, &code);
 		bool literal = text_literal_at(s, from);

@@ -170,7 +170,7 @@ bool value_contains(struct render *r, struct value container, struct value item)
 			render_fail(r, "'in <string>' needs a string on the left, not '%s'",
 				value_type(item));
 		}
-		render_charge(r, container.s->bytes / 16);
+		render_charge_text(r, container.s->bytes);
 		return text_find(container.s, item.s, 0) >= 0;
 	case VALUE_DICT:
 		return dict_find(r, container.dict, item) != NULL;

@@ -1,0 +1,20 @@
+#include "shared/base/utf8.h"
+
+size_t utf8_sequence(const char *text, size_t bytes)
+{
+	const unsigned char *p = (const unsigned char *)text;
+	if (!bytes || p[0] >= 0xf5 || (p[0] >= 0x80 && p[0] < 0xc2))
+		return 0;
+	size_t n = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+	if (bytes < n)
+		return 0;
+	for (size_t i = 1; i < n; i++) {
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	}
+	/* Overlong forms, surrogates, beyond U+10FFFF. */
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+		(p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+		return 0;
+	return n;
+}

@@ -1,0 +1,8 @@
+/* UTF-8 as RFC 3629 has it. Any thread. */
+#pragma once
+
+#include <stddef.h>
+
+/* Length of the sequence at text (no overlong forms, no surrogates, nothing beyond U+10FFFF); 0 when it is none, is cut off, or
+ * bytes is 0. */
+size_t utf8_sequence(const char *text, size_t bytes);
