@@ -3,10 +3,11 @@
 #include <math.h>
 #include <string.h>
 
-#define HOUR_NS UINT64_C(3600000000000)
 #define CELL_MEMORY 32.0f /* passes that a cell's mean remembers */
 #define CELL_FADE (1.0f - 1.0f / 512) /* what a pass elsewhere leaves of a cell's weight */
 #define LEVEL_GAIN 0.125 /* of a well known cell's deviation that goes into the level */
+#define YOUNG 8.0f /* passes at K = 0 of which some may have been delayed */
+#define DELAYED 0.2 /* ln: a pass that is so much longer may be one */
 #define TRUSTED 8.0f /* weight at which half of a cell's deviation is the level's */
 #define OWN_SHARE 0.75f /* of a well known cell's step that it gives up to the level */
 #define MISSING_SHARE 0.1f /* what is left of both where experts are missing */
@@ -224,6 +225,14 @@ static void learn_time(struct cost_curve *curve, uint32_t extra, double ns, bool
 		known *= (double)MISSING_SHARE;
 	double gain =
 		extra == 0 ? fmax(LEVEL_GAIN, 1 / (1 + (double)cell->weight)) : LEVEL_GAIN * known;
+	/* Passes are delayed, and never sped up: of the first few, a short one is right, and a long one does not count in full. */
+	if (extra == 0 && cell->weight > 0 && cell->weight < YOUNG) {
+		gain = deviation < -DELAYED ? 1 : gain;
+		deviation = fmin(deviation, DELAYED);
+	}
+	/* No pass is shorter than one at K = 0: where none of those was seen lately, the level is too high. */
+	if (extra > 0 && deviation < 0 && believed <= 1)
+		gain = LEVEL_GAIN;
 	double before = curve->level_ns;
 	curve->level_ns *= exp(gain * deviation);
 	/* What the level has taken is not the cell's. */
@@ -249,7 +258,7 @@ static void learn_experts(struct cost_curve *curve, uint32_t extra, uint32_t exp
 void cost_observe(struct cost *cost, const struct cost_pass *pass)
 {
 	if (pass->sessions < 1 || pass->sessions > LIMIT_SESSIONS || pass->extra > COST_EXTRA_MAX ||
-		pass->ns == 0 || pass->ns > HOUR_NS)
+		pass->ns == 0 || pass->ns > COST_NS_MAX)
 		return;
 	follow_cache(cost, pass);
 	struct cost_curve *curve = curve_at(cost, pass->sessions);
@@ -288,7 +297,7 @@ double cost_evidence(const struct cost *cost, uint32_t sessions, uint32_t extra)
 void cost_draft_observe(struct cost *cost, uint32_t method, uint32_t steps, uint64_t ns, bool first)
 {
 	double fixed, step, y = (double)ns;
-	if (method >= COST_METHODS || ns > HOUR_NS)
+	if (method >= COST_METHODS || ns > COST_NS_MAX)
 		return;
 	struct cost_draft *d = &cost->draft[method];
 	if (first) {

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 
 enum { COST_STATES = 4, COST_METHODS = 8, COST_EXACT = 16, COST_CELLS = 41 };
+#define COST_NS_MAX UINT64_C(3600000000000) /* no longer time is believed */
 enum { COST_EXTRA_MAX = LIMIT_SESSIONS * LIMIT_DRAFT };
 
 struct cost_cell {

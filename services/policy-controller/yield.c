@@ -15,14 +15,15 @@
 #define CREDIT_PURSES 4.0 /* the most that sessions leave to those after them */
 #define PURSE_FLOOR (-1.0)
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
-#define PROOF 2u /* for so many iterations */
+#define PROOF 2u /* for so many iterations, and as many as records are late */
+#define PROOF_MAX 64.0
 #define FIRST_RECORDS 4u /* of a session, that are waited for */
 #define DRAFTING_RECORDS 8u /* that may wait for each other while it drafts */
 #define FOLLOWED 32u /* iterations without a draft, after which the drafter need not follow */
 #define CATCH_UP \
 	8u /* tokens that a drafter which has not followed reads in an iteration, at least */
 #define BEHIND_FIRST 128u /* what it is behind in a session that it has not seen */
-#define WAITING_MAX 64u /* passes after which the record of a trial is taken for lost */
+#define DELAY_GAIN 0.25 /* of the newest, in how late records are */
 
 void yield_shared_init(struct yield_shared *shared)
 {
@@ -153,7 +154,8 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 	uint32_t b = record->batch_sessions, own = record->drafted;
 	uint32_t extra = record->batch_tokens > b ? record->batch_tokens - b : 0;
 	float *pass = s->shared->pass_ns;
-	if (b < 1 || b > LIMIT_SESSIONS || extra > COST_EXTRA_MAX || own > extra)
+	if (b < 1 || b > LIMIT_SESSIONS || extra > COST_EXTRA_MAX || own > extra ||
+		record->iteration_ns <= record->draft_ns || record->iteration_ns > COST_NS_MAX)
 		return;
 	cost_curve(&s->shared->cost, b, extra, pass);
 	double base = (double)pass[0], believed = (double)pass[extra], lost;
@@ -183,6 +185,21 @@ static void follow_along(struct policy_state *s, const struct iteration_record *
 		y->behind -= y->behind < CATCH_UP ? y->behind : CATCH_UP;
 }
 
+/* The first record from after the trial was to be read is the trial's, or says that it is lost or never was: K is cut where
+ * the context ends. One from before may still say enough of its K. */
+static void see_trial(struct policy_state *s, const struct iteration_record *record)
+{
+	struct yield *y = &s->yield;
+	if (y->waiting == 0)
+		return;
+	y->news = y->news || record->drafted > 0;
+	if (policy_is_older(s, record))
+		return;
+	double delay = (double)y->waiting - 1;
+	s->shared->delay += DELAY_GAIN * (delay - s->shared->delay);
+	y->waiting = 0;
+}
+
 static void yield_observe(
 	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
 {
@@ -196,8 +213,7 @@ static void yield_observe(
 	bool first = y->stale > 0 || y->iterations == 0;
 	y->iterations++;
 	y->stale = record->k == 0 ? y->stale + 1 : 0;
-	if (s->trial_n > 0 && record->k == s->trial_k && !policy_is_older(s, record))
-		y->waiting = 0;
+	see_trial(s, record);
 	follow_along(s, record);
 	if (record->k == 0) {
 		y->idle++;
@@ -407,6 +423,37 @@ static void set_cut(struct policy_state *s, const struct yield_option *o, uint32
 		acceptance_cut(&y->acceptance, k, o->bound, s->cut);
 }
 
+static bool pays(const struct policy_state *s, const struct yield_choice *c)
+{
+	double least = c->rate[0] * fmax(STICKY, s->settings.threshold);
+	for (uint32_t k = 1; k <= (uint32_t)s->settings.k_max; k++)
+		if (c->rate[k] > least)
+			return true;
+	return false;
+}
+
+/* While the trial's record is waited for, older ones may show that drafting pays: then it goes on. */
+static bool awaits_trial(
+	const struct yield_plan_pass *p, struct policy_state *s, const struct yield_choice *c)
+{
+	struct yield *y = &s->yield;
+	if (y->waiting == 0)
+		return false;
+	y->waiting += p->passes;
+	bool news = y->news && s->k == 0 && (double)y->acceptance.tried >= THIN;
+	y->news = false;
+	return !(news && pays(s, c));
+}
+
+/* So many iterations that the first record is there before the last one, as far as the purse can pay for them. */
+static uint32_t proof_length(
+	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, uint32_t k)
+{
+	double loss = yield_trial_loss(p, index, c, k), purse = p->states[index]->yield.purse;
+	double length = fmin(PROOF + p->shared->delay, PROOF_MAX);
+	return (uint32_t)fmax(loss > 0 ? fmin(length, purse / loss) : length, PROOF);
+}
+
 /* The session's K, trial and cut from now on. */
 static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict *verdict)
 {
@@ -418,7 +465,7 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 	weigh(p, index, &c);
 	bool known = cost_draft_evidence(&p->shared->cost, yield_method(s)) >= YIELD_WARM_DRAFTS;
 	c.hope = yield_change_worth(p, s, &c, known);
-	if (y->waiting > 0 && (y->waiting += p->passes) < WAITING_MAX) {
+	if (awaits_trial(p, s, &c)) {
 		o->k = s->k;
 		return;
 	}
@@ -436,7 +483,7 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 	if (best > 0 && (double)y->acceptance.tried < THIN) {
 		k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
 		best = 0;
-		trial = PROOF;
+		trial = proof_length(p, index, &c, k);
 		y->view.rule = YIELD_PROOF;
 	}
 	bool empty = y->purse <= 0 && (best > 0 || k > 0);
@@ -456,6 +503,7 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 		s->trial_k = k;
 		s->k_then = best;
 		y->waiting = 1;
+		y->news = false;
 	}
 	s->utility = (float)(c.rate[best] / c.rate[0]);
 	s->phase = k != best ? PHASE_TEST : best ? PHASE_SET : PHASE_OFF;
@@ -510,7 +558,7 @@ static uint32_t yield_awaits(const struct policy_state *s)
 {
 	const struct yield *y = &s->yield;
 	if (s->trial_n > 0)
-		return y->waiting == 1 ? 1 + s->trial_n : 1;
+		return y->waiting == 1 ? 1 + (s->trial_n < PROOF ? s->trial_n : PROOF) : 1;
 	if (y->k != s->k)
 		return 2;
 	if (y->iterations < FIRST_RECORDS)

@@ -31,7 +31,10 @@
  * tried less and less often. K is tried while what it may bring exceeds what it costs (the
  * knowledge gradient's bound on the value of information), and never beyond the purse. A trial is
  * of one iteration, which the verifier counts (struct policy_session, trial_n): it costs no more
- * when its record is read late. No random numbers: the same records give the same decisions.
+ * when its record is read late. The first record that was made with the trial's decision ends the
+ * wait for it, whatever it shows; before, only drafts that were on their way may decide for K > 0. A K
+ * that promises the most after too few drafts is tried for as long as records are late, as far as the
+ * purse can pay for it. No random numbers: the same records give the same decisions.
  * Promises are held against what came of them: what drafting brought, over all sessions lately, as a
  * share of what trials at K = 0 had promised is what the next promise is worth (yield_trust). So what
  * did not pay in the sessions before is tried seldom in the next one, and again when it pays or is
@@ -107,6 +110,7 @@ struct yield {
 	uint32_t idle; /* of them, those that acceptance does not know of yet */
 	uint32_t
 		waiting; /* passes since a trial was begun that no record shows yet; 0 = none is on */
+	bool news; /* drafts from before the trial were seen since the last plan */
 	uint64_t iterations; /* since the session began */
 	struct yield_view view;
 };
@@ -127,6 +131,7 @@ struct yield_shared {
 	uint32_t method; /* of the last draft of any session */
 	double credit; /* a purse of all sessions together: what a new one begins with; NAN: nobody has drafted */
 	uint32_t sessions; /* of the last pass */
+	double delay; /* passes until a trial's first record is there: moving mean */
 	double promised, brought; /* by trials at K = 0, in iterations; both fade (yield_trust) */
 	uint32_t
 		hopeless; /* passes since one that no acceptance would have turned was tried all the same */

@@ -91,8 +91,9 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 	const struct yield *y = &s->yield;
 	const struct acceptance *a = &y->acceptance;
 	if (y->waiting > 0)
-		explain_say(out, "No record of the trial was seen yet; nothing else is decided "
-				 "before.");
+		explain_say(out,
+			"No record of the trial was seen yet; before, K > 0 is decided only if "
+			"older drafts show that it pays.");
 	double rate = yield_change_rate(s);
 	if (y->stale > 0)
 		explain_say(out,

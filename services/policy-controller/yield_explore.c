@@ -68,12 +68,23 @@ void yield_trust_fade(struct yield_shared *shared)
 	shared->brought *= TRUST_LEFT;
 }
 
+double yield_trial_loss(
+	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, uint32_t k)
+{
+	const struct policy_state *s = p->states[index];
+	/* A drafter that knows its chances only drafts, as far as the last drafts tell, what is worth it. */
+	double extra =
+		acceptance_informed(&s->yield.acceptance) ? p->shared->options[index].extra[k] : k;
+	double others = p->others + c->other_extra;
+	double pass = plan_pass_at(p->shared, others + extra) + plan_wait_of(s, k);
+	return p->sessions * (pass / plan_pass_at(p->shared, others) - 1);
+}
+
 uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 	const struct yield_choice *c, uint32_t best)
 {
 	const struct policy_state *s = p->states[index];
 	struct yield_view *view = &p->states[index]->yield.view;
-	const struct yield_option *o = &p->shared->options[index];
 	uint32_t chosen = best;
 	double most = 0, rate = yield_change_rate(s), changed = 0;
 	/* What cannot pay at any acceptance is tried again only in case the costs have changed. */
@@ -87,13 +98,7 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		changed = (1 - exp(-rate * s->yield.stale)) * c->hope;
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
 		double behind = 1 - c->rate[k] / c->rate[best];
-		/* A trial that wins nothing loses what its pass takes longer; a drafter that knows
-		 * its chances only drafts, as far as the last drafts tell, what is worth it. */
-		double extra = acceptance_informed(&s->yield.acceptance) ? o->extra[k] : k;
-		double pass = plan_pass_at(p->shared, p->others + c->other_extra + extra) +
-			      plan_wait_of(s, k);
-		double loss = p->sessions *
-			      (pass / plan_pass_at(p->shared, p->others + c->other_extra) - 1);
+		double loss = yield_trial_loss(p, index, c, k);
 		if (k == best || (k > 0 && best == 0 && loss > s->yield.purse))
 			continue;
 		/* While it drafts, every K learns about acceptance alike; only what passes take has

@@ -38,6 +38,9 @@ double plan_wait_of(const struct policy_state *s, uint32_t k);
  * as far as it is known. */
 double yield_change_worth(const struct yield_plan_pass *p, const struct policy_state *s,
 	const struct yield_choice *c, bool waits);
+/* What an iteration at k loses, in iterations at K = 0, when nothing is accepted: what its pass takes longer. */
+double yield_trial_loss(
+	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, uint32_t k);
 /* The K worth trying: the largest surplus of what it may bring over what it costs; `best` when
  * there is none. */
 uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,

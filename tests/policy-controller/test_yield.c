@@ -129,6 +129,26 @@ static void times_that_cannot_be_change_nothing(void **state)
 	free(cost);
 }
 
+/* Whichever of the first two passes something delayed; and passes with drafts bring the level down where all at K = 0 were delayed. */
+static void a_delayed_first_pass_is_not_the_level(void **state)
+{
+	(void)state;
+	for (uint32_t delayed = 0; delayed < 3; delayed++) {
+		struct cost *cost = make_cost();
+		float curve[4];
+		for (uint32_t i = 0; i < 2; i++)
+			cost_observe(cost,
+				&(struct cost_pass){.sessions = 1,
+					.ns = i == delayed || delayed == 2 ? 30000000 : 10000000});
+		for (uint32_t i = 0; delayed == 2 && i < 40; i++)
+			cost_observe(cost,
+				&(struct cost_pass){.sessions = 1, .extra = 3, .ns = 12000000});
+		cost_curve(cost, 1, 3, curve);
+		assert_true(curve[0] < 13e6f);
+		free(cost);
+	}
+}
+
 static void batches_and_cold_caches_have_curves_of_their_own(void **state)
 {
 	(void)state;
@@ -479,6 +499,28 @@ static void sessions_of_a_pass_share_it_by_what_their_tokens_bring(void **state)
 
 static uint64_t spoiled;
 
+/* The first draft's record is lost: what comes after it says so, and the trial is made again at once. */
+static void a_trial_whose_records_are_lost_is_not_waited_for(void **state)
+{
+	(void)state;
+	struct fixture *f = make_fixture();
+	struct simulated sim = simulated_make(7, 0, 0.8, 0.2);
+	uint32_t lost = 0, after = 0;
+	for (uint32_t i = 0; i < 40 && after == 0; i++) {
+		uint32_t k = next_k(f, &sim);
+		struct iteration_record r = step(&sim, k);
+		if (k > 0 && f->page.sessions[sim.page].knobs.trial_id == 1)
+			lost++;
+		else
+			controller_take(&f->controller, &r);
+		if (lost > 0 && f->page.sessions[sim.page].knobs.trial_id > 1)
+			after = i;
+	}
+	assert_in_range(lost, 1, 3);
+	assert_in_range(after, 1, 8);
+	free(f);
+}
+
 /* Records are lost, and times are nonsense. */
 static bool bad_clock(struct iteration_record *r)
 {
@@ -501,15 +543,17 @@ static bool bad_clock(struct iteration_record *r)
 static void lost_records_and_mad_clocks_do_not_skew_utility(void **state)
 {
 	(void)state;
-	struct fixture *clean = make_fixture(), *spoilt = make_fixture();
-	struct simulated a = simulated_make(7, 0, 0.8, 0.2), b = a;
-	spoiled = 0;
-	serve(clean, &a, 400, NULL);
-	serve(spoilt, &b, 400, bad_clock);
-	assert_true(fabs(spoilt->utility / clean->utility - 1) < 0.1);
-	assert_true(spoilt->k0_ms / spoilt->ms > 0.93 * clean->k0_ms / clean->ms);
-	free(clean);
-	free(spoilt);
+	for (uint32_t draw = 0; draw < 8; draw++) {
+		struct fixture *clean = make_fixture(), *spoilt = make_fixture();
+		struct simulated a = simulated_make(7, 0, 0.8, 0.2), b = a;
+		spoiled = 5000 * draw;
+		serve(clean, &a, 400, NULL);
+		serve(spoilt, &b, 400, bad_clock);
+		assert_true(fabs(spoilt->utility / clean->utility - 1) < 0.1);
+		assert_true(spoilt->k0_ms / spoilt->ms > 0.93 * clean->k0_ms / clean->ms);
+		free(clean);
+		free(spoilt);
+	}
 }
 
 static void any_record_leaves_k_and_cuts_in_range(void **state)
@@ -693,6 +737,7 @@ int main(void)
 		cmocka_unit_test(a_slower_machine_scales_the_whole_curve),
 		cmocka_unit_test(a_cost_curve_never_falls_whatever_is_observed),
 		cmocka_unit_test(times_that_cannot_be_change_nothing),
+		cmocka_unit_test(a_delayed_first_pass_is_not_the_level),
 		cmocka_unit_test(batches_and_cold_caches_have_curves_of_their_own),
 		cmocka_unit_test(a_first_draft_does_not_stand_for_the_next),
 		cmocka_unit_test(a_drafter_is_calibrated),
@@ -705,6 +750,7 @@ int main(void)
 		cmocka_unit_test(a_session_that_changes_is_followed_both_ways),
 		cmocka_unit_test(a_first_token_that_loses_is_taken_where_three_win),
 		cmocka_unit_test(sessions_of_a_pass_share_it_by_what_their_tokens_bring),
+		cmocka_unit_test(a_trial_whose_records_are_lost_is_not_waited_for),
 		cmocka_unit_test(lost_records_and_mad_clocks_do_not_skew_utility),
 		cmocka_unit_test(any_record_leaves_k_and_cuts_in_range),
 		cmocka_unit_test(the_same_records_give_the_same_decisions),
