@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -592,6 +593,24 @@ static void wrong_values_are_refused_by_name(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
+/* What ZeroMQ could not have is named, whatever it was. */
+static void a_status_without_descriptors_says_what_is_missing(void **state)
+{
+	struct outrider_status *status;
+	struct rlimit limit;
+	int code;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	const struct rlimit none = {.rlim_cur = 3, .rlim_max = limit.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	code = outrider_status("/nonexistent", 10, &status);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_int_equal(code, -EMFILE);
+	assert_null(status);
+	assert_non_null(strstr(outrider_error(), strerror(EMFILE)));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -615,6 +634,7 @@ int main(void)
 		TEST(a_time_in_which_it_was_stopped_is_no_silence),
 		TEST(a_resumed_stream_begins_where_told),
 		TEST(wrong_values_are_refused_by_name),
+		cmocka_unit_test(a_status_without_descriptors_says_what_is_missing),
 	};
 
 	return cmocka_run_group_tests_name("sdk", tests, NULL, NULL);
