@@ -127,6 +127,7 @@ static void serve_owner(struct connection *connection, const struct hello *hello
 	struct broker *broker = connection->broker;
 	const char *owner = peers_region_owner(hello->region);
 	struct named_fd *kept;
+	int code;
 
 	if (!owner || strcmp(owner, hello->name) != 0) {
 		char reason[160];
@@ -137,13 +138,15 @@ static void serve_owner(struct connection *connection, const struct hello *hello
 		return;
 	}
 	kept = find_named(broker->kept, broker->n_kept, hello->region);
-	if (kept && hello->kind == HELLO_FORGET) {
-		forget(broker, kept);
-		kept = NULL;
-	}
-	if (kept)
+	if (kept && hello->kind == HELLO_RECOVER) {
 		log_info("%s: its successor gets region %s back", hello->name, hello->region);
-	if (send_regions(connection, kept, kept ? 1 : 0) < 0)
+		code = send_regions(connection, kept, 1);
+	} else {
+		if (kept)
+			forget(broker, kept);
+		code = send_regions(connection, NULL, 0);
+	}
+	if (code < 0)
 		drop(connection);
 }
 
