@@ -84,7 +84,21 @@ def lose(how, sets, options=()):
             tap.ok(result["tokens"] == expected[0]["tokens"], f"{name}: started again, it serves what is there now", result)
 
 
+def stays_lost():
+    """What has been read may be anything: a file that cannot be asked any more makes the model no better."""
+    shutil.copy(TARGET, model)
+    with Service(model=model, options=("--budget", "30%")) as service:
+        def state():
+            return next((p["state"] for p in service.status() if p["name"] == "expert-cache"), "gone")
+        cut()
+        lost = until(lambda: "changed" in state(), 10)
+        model.unlink()
+        tap.ok(lost and not until(lambda: state() == "ready", 2), "a model that is lost stays so when its file goes",
+               service.log_text())
+
+
 try:
+    stays_lost()
     for how in (cut, overwrite, replace):
         lose(how, ("verifier.experts=mapped",))
         lose(how, (), ("--budget", "30%"))
