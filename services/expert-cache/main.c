@@ -175,7 +175,10 @@ static int serve(struct service *service, const struct options *started, const c
 		daemon_set_state(service->daemon, "idle: dense model");
 		log_notice("%s has no experts: nothing to do", service->config.model);
 	}
-	return daemon_run(service->daemon);
+	status = daemon_run(service->daemon);
+	if (status == 0 && service->budget > 0)
+		live_end(service);
+	return status;
 }
 
 int main(int argc, char **argv)
