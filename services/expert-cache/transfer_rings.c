@@ -2,19 +2,13 @@
 #include "services/expert-cache/transfer_rings.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/counter.h"
 #include "shared/base/log.h"
 
 #include <math.h>
 
 /* A hint's expert is not given up for another's before it is needed: the peer's word for when, up to so far ahead. */
 #define NEEDED_NS_MAX 2000000000ull
-
-static void count(_Atomic uint64_t *counter, uint64_t n)
-{
-	/* The owner is the only writer. */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-		memory_order_relaxed);
-}
 
 static bool in_model(const struct transfer *transfer, uint32_t layer, uint32_t expert)
 {
@@ -88,7 +82,7 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint, u
 		return;
 	if (!isfinite(hint->score) || hint->source >= HINT_SOURCES)
 		return;
-	count(&store->slots.header->hints, 1);
+	counter_add(&store->slots.header->hints, 1);
 	if (transfer->options.quality && !hint_quality_hinted(transfer->options.quality, hint))
 		return;
 	uint32_t slot = store_find(store, hint->layer, hint->expert);

@@ -80,7 +80,6 @@ static void rig_start(struct rig *rig, const struct rig_options *options)
 	struct store_options store = {
 		.budget = options->budget,
 		.model_fingerprint = model->fingerprint,
-		.generation = 1,
 		.policy = cache_policy_find("lru"),
 		.queue_max = 64,
 		.recovered_fd = options->recovered_fd > 0 ? options->recovered_fd : -1,
@@ -453,7 +452,6 @@ static void a_lost_region_is_not_used_by_who_comes_later(void **state)
 	struct store_options options = {
 		.budget = 32,
 		.model_fingerprint = model->fingerprint,
-		.generation = 8,
 		.policy = cache_policy_find("lru"),
 		.queue_max = 64,
 		.recovered_fd = dup(rig.store.region.fd),
