@@ -29,4 +29,4 @@ bench: packages
 	@$(MAKE) --no-print-directory -j2 programs $(B)/tests/swarm
 	@B=$(B) sh bench/run.sh
 clean:
-	rm -rf build build-address build-undefined build-thread
+	rm -rf build build-address build-undefined build-thread build-fuzz

@@ -24,15 +24,18 @@ struct ctl {
 	bool persist; /* --persist */
 	bool next_start; /* --next-start */
 	uint32_t last; /* --last; 0 = all */
-	/* --if, each with the argument before it ("" = none was: the first). */
+	/* --if, each with the argument before it, or with the first where none was. */
 	struct {
 		const char *argument, *value;
+		bool used;
 	} expected[CTL_EXPECTED_MAX];
 	size_t n_expected;
 };
 
-/* What --if says about an argument, which may have been cut at its '='; NULL. */
-const char *ctl_expected(const struct ctl *ctl, const char *argument);
+/* What --if says about an argument, the pointer of the command line, which may have been cut at its '='; NULL. */
+const char *ctl_take_expected(struct ctl *ctl, const char *argument);
+/* 0 when each --if was taken, or an exit status: it would be as if it were not there. */
+int ctl_all_expected_taken(const struct ctl *ctl);
 
 /* Arguments behind the command's words. */
 int ctl_status(struct ctl *ctl, int argc, char **argv);

@@ -48,6 +48,10 @@ struct knob_wishes {
 /* All of them, in however many processes, or none; prints what came of it. An exit status. */
 int knob_make(struct ctl *ctl, struct knob_wishes *wishes);
 
-/* The last arguments "NAME=VALUE", each with its --if; in as for knob_resolve. An exit status. */
-int knob_read_assignments(struct ctl *ctl, const char *command, int argc, char **argv,
+/* One wish more: name is to be value, and is now what --if says of the argument that asks for it. in as for knob_resolve. An
+ * exit status. */
+int knob_add_wish(struct ctl *ctl, const char *command, const char *argument, const char *name,
+	const char *value, const struct knob_process *in, struct knob_wishes *wishes);
+/* The same for an argument "NAME=VALUE", which is cut there. */
+int knob_add_assignment(struct ctl *ctl, const char *command, char *argument,
 	const struct knob_process *in, struct knob_wishes *wishes);

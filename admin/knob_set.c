@@ -217,8 +217,11 @@ static int print_batch(const struct ctl *ctl, const struct batch *batch)
 int knob_make(struct ctl *ctl, struct knob_wishes *wishes)
 {
 	static struct batch batch;
-	int status = make_batch(ctl, wishes, &batch);
+	int status = ctl_all_expected_taken(ctl);
 
+	if (status)
+		return status;
+	status = make_batch(ctl, wishes, &batch);
 	if (status == 0 && batch.n == 1)
 		status = ask(
 			ctl, &batch.parts[0], OUTRIDER__KNOB_SET__STEP__NOW, &batch.parts[0].done);
@@ -231,64 +234,57 @@ int knob_make(struct ctl *ctl, struct knob_wishes *wishes)
 	return status;
 }
 
-int knob_read_assignments(struct ctl *ctl, const char *command, int argc, char **argv,
+int knob_add_wish(struct ctl *ctl, const char *command, const char *argument, const char *name,
+	const char *value, const struct knob_process *in, struct knob_wishes *wishes)
+{
+	struct knob_wish *wish = &wishes->of[wishes->n];
+
+	if (wishes->n == KNOB_WISHES_MAX)
+		return ctl_fail(EX_USAGE, "%s: more than %d knobs", command, KNOB_WISHES_MAX);
+	wish->value = value;
+	wish->expected = ctl_take_expected(ctl, argument);
+	wishes->n++;
+	return knob_resolve(name, in, &wish->knob);
+}
+
+int knob_add_assignment(struct ctl *ctl, const char *command, char *argument,
 	const struct knob_process *in, struct knob_wishes *wishes)
 {
-	memset(wishes, 0, sizeof *wishes);
-	for (int i = 0; i < argc; i++) {
-		struct knob_wish *wish = &wishes->of[wishes->n];
-		char *equals = strchr(argv[i], '=');
-		int status;
+	char *equals = strchr(argument, '=');
 
-		if (!equals)
-			return ctl_fail(
-				EX_USAGE, "%s: \"%.64s\": expected KNOB=VALUE", command, argv[i]);
-		if (wishes->n == KNOB_WISHES_MAX)
-			return ctl_fail(
-				EX_USAGE, "%s: more than %d knobs", command, KNOB_WISHES_MAX);
-		*equals = '\0';
-		wish->value = equals + 1;
-		wish->expected = ctl_expected(ctl, argv[i]);
-		status = knob_resolve(argv[i], in, &wish->knob);
-		if (status)
-			return status;
-		wishes->n++;
-	}
-	return argc > 0 ? 0 : ctl_fail(EX_USAGE, "%s: expected KNOB=VALUE", command);
+	if (!equals)
+		return ctl_fail(EX_USAGE, "%s: \"%.64s\": expected KNOB=VALUE", command, argument);
+	*equals = '\0';
+	return knob_add_wish(ctl, command, argument, argument, equals + 1, in, wishes);
+}
+
+static int set(
+	struct ctl *ctl, const char *command, int argc, char **argv, const struct knob_process *in)
+{
+	static struct knob_wishes wishes;
+	int status = argc > 0 ? 0 : ctl_fail(EX_USAGE, "%s: expected KNOB=VALUE", command);
+
+	for (int i = 0; status == 0 && i < argc; i++)
+		status = knob_add_assignment(ctl, command, argv[i], in, &wishes);
+	return status ? status : knob_make(ctl, &wishes);
 }
 
 int ctl_knob_set(struct ctl *ctl, int argc, char **argv)
 {
-	static struct knob_wishes wishes;
-	int status = knob_read_assignments(ctl, "knob set", argc, argv, NULL, &wishes);
-
-	return status ? status : knob_make(ctl, &wishes);
+	return set(ctl, "knob set", argc, argv, NULL);
 }
 
 int ctl_cache_set(struct ctl *ctl, int argc, char **argv)
 {
-	static struct knob_wishes wishes;
-	int status = knob_read_assignments(
-		ctl, "cache set", argc, argv, knob_process_of(PEER_CACHE), &wishes);
-
-	return status ? status : knob_make(ctl, &wishes);
+	return set(ctl, "cache set", argc, argv, knob_process_of(PEER_CACHE));
 }
 
 int ctl_knob_reset(struct ctl *ctl, int argc, char **argv)
 {
-	static struct knob_wishes wishes;
+	static struct knob_wishes wishes = {.reset = true};
+	int status = argc > 0 ? 0 : ctl_fail(EX_USAGE, "knob reset: expected a knob");
 
-	memset(&wishes, 0, sizeof wishes);
-	wishes.reset = true;
-	if (argc == 0 || argc > KNOB_WISHES_MAX)
-		return ctl_fail(EX_USAGE, "knob reset: expected 1 to %d knobs", KNOB_WISHES_MAX);
-	for (; wishes.n < (size_t)argc; wishes.n++) {
-		struct knob_wish *wish = &wishes.of[wishes.n];
-		int status = knob_resolve(argv[wishes.n], NULL, &wish->knob);
-
-		if (status)
-			return status;
-		wish->expected = ctl_expected(ctl, argv[wishes.n]);
-	}
-	return knob_make(ctl, &wishes);
+	for (int i = 0; status == 0 && i < argc; i++)
+		status = knob_add_wish(ctl, "knob reset", argv[i], argv[i], NULL, NULL, &wishes);
+	return status ? status : knob_make(ctl, &wishes);
 }

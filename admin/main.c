@@ -236,12 +236,24 @@ struct words {
 	int n;
 };
 
-const char *ctl_expected(const struct ctl *ctl, const char *argument)
+const char *ctl_take_expected(struct ctl *ctl, const char *argument)
 {
 	for (size_t i = 0; i < ctl->n_expected; i++)
-		if (ctl->expected[i].argument == argument)
+		if (ctl->expected[i].argument == argument) {
+			ctl->expected[i].used = true;
 			return ctl->expected[i].value;
+		}
 	return NULL;
+}
+
+int ctl_all_expected_taken(const struct ctl *ctl)
+{
+	for (size_t i = 0; i < ctl->n_expected; i++)
+		if (!ctl->expected[i].used)
+			return ctl_fail(EX_USAGE,
+				"--if \"%.32s\": of no knob, or of one that has another",
+				ctl->expected[i].value);
+	return 0;
 }
 
 static int take_time(const char *text, uint64_t *out)
@@ -285,8 +297,6 @@ static int take_expected(struct ctl *ctl, const struct words *words, char *value
 	if (ctl->n_expected == CTL_EXPECTED_MAX)
 		return ctl_fail(EX_USAGE, "more than %d times --if", CTL_EXPECTED_MAX);
 	const char *argument = words->n > KNOB_WORDS ? words->of[words->n - 1] : NULL;
-	if (ctl_expected(ctl, argument))
-		return ctl_fail(EX_USAGE, "--if \"%.32s\": this knob has one already", value);
 	ctl->expected[ctl->n_expected].argument = argument;
 	ctl->expected[ctl->n_expected++].value = value;
 	return 0;

@@ -143,30 +143,26 @@ int ctl_policy_get(struct ctl *ctl, int argc, char **argv)
 int ctl_policy_set(struct ctl *ctl, int argc, char **argv)
 {
 	static struct knob_wishes wishes;
-	static char name[128];
-	char *arguments[KNOB_WISHES_MAX + 1];
-	int n = 0, status;
+	const struct knob_process *in = knob_process_of(PEER_POLICY);
+	const char *command = "policy set", *name = NULL;
+	int status = 0;
 
-	if (argc > KNOB_WISHES_MAX)
-		return ctl_fail(EX_USAGE, "policy set: more than %d knobs", KNOB_WISHES_MAX);
-	for (int i = 0; i < argc; i++) {
+	for (int i = 0; status == 0 && i < argc; i++) {
 		if (!argv[i][0])
 			return ctl_fail(
 				EX_USAGE, "policy set: \"\": expected a policy or KNOB=VALUE");
 		if (strchr(argv[i], '=')) {
-			arguments[n++] = argv[i];
+			status = knob_add_assignment(ctl, command, argv[i], in, &wishes);
 			continue;
 		}
-		if (name[0])
+		if (name)
 			return ctl_fail(EX_USAGE, "policy set: \"%.64s\" and \"%.64s\": one policy",
-				name + strlen("policy="), argv[i]);
-		snprintf(name, sizeof name, "policy=%s", argv[i]);
-		arguments[n++] = name;
+				name, argv[i]);
+		name = argv[i];
+		status = knob_add_wish(ctl, command, name, "policy", name, in, &wishes);
 	}
 	if (argc == 0)
 		return ctl_fail(EX_USAGE, "policy set: expected a policy or KNOB=VALUE");
-	status = knob_read_assignments(
-		ctl, "policy set", n, arguments, knob_process_of(PEER_POLICY), &wishes);
 	return status ? status : knob_make(ctl, &wishes);
 }
 

@@ -25,6 +25,7 @@ import outrider_test  # noqa: E402
 from outrider_test import DRAFTS, PROCESSES, TARGET, Service, program, prompts, run, run_json  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
+RESIDENT_S = 600  # for all experts of a model to be read
 ROUNDS = int(os.environ.get("OUTRIDER_BENCH_ROUNDS", 5))
 
 
@@ -44,12 +45,18 @@ def cpu():
 
 
 def revision():
-    return run("git", "-C", ROOT, "describe", "--always", "--dirty").stdout.strip() or "no revision"
+    """Of what is measured: results that this run, or one before it, has written are no change of it."""
+    name = run("git", "-C", ROOT, "describe", "--always").stdout.strip()
+    changed = run("git", "-C", ROOT, "status", "--porcelain", "--", ".", ":!bench/results").stdout.strip()
+    return f"{name}-dirty" if name and changed else name or "no revision"
+
+
+REVISION = revision()
 
 
 def write(name, command, text):
     path = RESULTS / f"{name}.txt"
-    path.write_text(f"{cpu()}; {time.strftime('%Y-%m-%d %H:%M')}; {revision()}\n$ {command}\n\n{text.rstrip()}\n")
+    path.write_text(f"{cpu()}; {time.strftime('%Y-%m-%d %H:%M')}; {REVISION}\n$ {command}\n\n{text.rstrip()}\n")
     print(f"\n== {path.relative_to(ROOT)}\n{text}", flush=True)
 
 
@@ -59,8 +66,8 @@ def bench_ipc():
 
 
 def generated(ids, tokens, threads):
-    """Decoding tokens per second of the engine alone, in its own process."""
-    return run_json(program("outrider-model"), "generate", "--model", TARGET, "--tokens", ",".join(map(str, ids)),
+    """Decoding tokens per second of the engine alone, in its own process, with its weights packed as the services' are."""
+    return run_json(program("outrider-model"), "generate", "--model", TARGET, "--pack", "--tokens", ",".join(map(str, ids)),
                     "--max-tokens", tokens, "--ignore-eos", "--threads", threads,
                     "--format", "json")["timing"]["decode_tokens_per_s"]
 
@@ -93,13 +100,13 @@ def all_resident(service):
 
 def price_of(model, ids, tokens, threads, rounds):
     """Two services side by side answer in turn, each first in every other round; of the demo model the engine alone as well."""
-    file, cache, engine = "served, experts from the file", "served, expert-cache, all fit", "outrider-model generate"
-    rates = {file: [], cache: []}
-    with Service(model, options=("--threads", threads), sets=("verifier.experts=mapped",)) as mapped, \
+    own, cache, engine = "served, the verifier's memory", "served, expert-cache, all fit", "outrider-model generate"
+    rates = {own: [], cache: []}
+    with Service(model, options=("--threads", threads), sets=("verifier.experts=mapped", "verifier.weights=packed")) as mapped, \
             Service(model, options=("--threads", threads, "--budget", "all")) as cached:
-        services = {file: mapped, cache: cached}
-        while not all_resident(cached):
-            time.sleep(0.2)
+        services = {own: mapped, cache: cached}
+        if not outrider_test.until(lambda: all_resident(cached), RESIDENT_S, every=0.2):
+            sys.exit(f"bench: not all experts of {model} are in the cache after {RESIDENT_S} s:\n{cached.log_text()}")
         for service in services.values():
             served(service, ids, tokens)
         for round_ in range(rounds):
@@ -107,14 +114,15 @@ def price_of(model, ids, tokens, threads, rounds):
                 rates[name].append(served(services[name], ids, tokens))
             if model == TARGET and round_ % 5 == 0:
                 rates.setdefault(engine, []).append(generated(ids, tokens, threads))
-    ratios = statistics.quantiles((c / f for c, f in zip(rates[cache], rates[file])), n=4)
+    ratios = statistics.quantiles((c / f for c, f in zip(rates[cache], rates[own])), n=4)
     lines = [f"{threads} thread{'s' if threads > 1 else ' '}  {name:30} {statistics.median(values):8.1f} "
              f"({min(values):.1f} to {max(values):.1f})" for name, values in rates.items()]
-    return lines + [f"           cache : file, of each pair    {ratios[1]:.3f} (half of them {ratios[0]:.3f} to {ratios[2]:.3f})", ""]
+    return lines + [f"           cache : own, of each pair     {ratios[1]:.3f} (half of them {ratios[0]:.3f} to {ratios[2]:.3f})", ""]
 
 
 def bench_price(*arguments):
-    """Tokens per second at K = 0 with experts from the expert-cache, all of which fit, and from the file."""
+    """Tokens per second at K = 0 with experts from the expert-cache, all of which fit, and without: packed in the verifier's own
+    memory."""
     options = price_options(arguments)
     need_programs()
     text = ["Decoding at K = 0, tokens/s: median (lowest to highest) of the rounds, taken in turn.", ""]
@@ -171,7 +179,7 @@ def bench_matrix(*arguments):
     options = matrix.parse(arguments)
     if not options.report:
         need_programs()
-    about = {"cpu": cpu(), "time": time.strftime("%Y-%m-%d %H:%M"), "revision": revision()}
+    about = {"cpu": cpu(), "time": time.strftime("%Y-%m-%d %H:%M"), "revision": REVISION}
     text = matrix.run(outrider_test, options, about, RESULTS / "matrix.jsonl")
     if text:
         write("matrix", "bench/run.py matrix, in parts", text)
@@ -204,6 +212,31 @@ def threads_of(pid):
     return out
 
 
+def output_tokens(service):
+    """Of all sessions so far."""
+    details = next(p["details"] for p in run_json(program("outriderctl"), "--runtime-dir", service.runtime, "status", "--json")["processes"]
+                   if p["name"] == "verifier")
+    return int(details["output_tokens"])
+
+
+def calls_by_thread(log, names):
+    """{thread: {system call: count}} of what strace wrote; every named thread is there, "?" is those begun later."""
+    counts = {name: {} for name in names.values()}
+    for line in log.splitlines():
+        # A call that another thread interrupts is written twice: "read(...<unfinished ...>" and "<... read resumed>...".
+        match = re.match(r"(\d+)\s+(\w+)\(", line)
+        if match:
+            calls = counts.setdefault(names.get(int(match[1]), "?"), {})
+            calls[match[2]] = calls.get(match[2], 0) + 1
+    return counts
+
+
+def calls_line(process, thread, calls, iterations):
+    total = sum(calls.values())
+    often = ", ".join(f"{c} {n}" for c, n in sorted(calls.items(), key=lambda x: -x[1])[:8])
+    return f"{process:9} {thread:16} {total:6} {total / iterations:8.3f}  {often}"
+
+
 def bench_syscalls():
     """strace over the verifier and the drafter while both are busy: what each thread asked of the kernel."""
     ids = prompts(1, longest=60)[0]
@@ -214,30 +247,23 @@ def bench_syscalls():
         request = [{"tokens": ids, "max_tokens": 900, "ignore_eos": True, "k": 3, "draft_method": "ngram"}] * 40
         process, results = service.swarm_start(request)
         time.sleep(0.5)
+        tokens = -output_tokens(service)
         tracers = {name: subprocess.Popen(["strace", "-f", "-q", "-p", str(pid), "-o", str(service.directory / name)],
                                           stderr=subprocess.DEVNULL) for name, pid in pids.items()}
         time.sleep(2)
         for tracer in tracers.values():
             tracer.terminate()
             tracer.wait()
-        done = results()
-        iterations = sum(r["usage"]["iterations"] for r in done)
-        seconds = sum(r["usage"]["decode_ns"] for r in done) / 1e9
-        text = [f"K = 3, n-grams, one session, both sides spinning; about {iterations / seconds:.0f} iterations per second.",
-                "System calls per thread in 2 s of the steady state. The engine's writes wake the thread that streams to",
-                "the client, every 4 ms; its futex calls are the sleeps of a stop or a start. An iteration makes none.", ""]
+        tokens += output_tokens(service)
+        usage = [r["usage"] for r in results()]
+        iterations = tokens * sum(u["iterations"] for u in usage) / sum(u["output_tokens"] for u in usage)
+        if iterations < 1:
+            sys.exit("bench: nothing was decoded while strace looked on")
+        text = [f"K = 3, n-grams, one session, both sides spinning: system calls per thread in 2 s, in which about {iterations:.0f} iterations ran",
+                "(strace makes them slower); how many an iteration is, and of which kind.", ""]
         for name in tracers:
-            counts = {}
-            for line in (service.directory / name).read_text().splitlines():
-                match = re.match(r"(\d+)\s+(\w+)\(", line)
-                if match:
-                    thread = names[name].get(int(match[1]), "?")
-                    counts.setdefault(thread, {}).setdefault(match[2], 0)
-                    counts[thread][match[2]] += 1
-            for thread in sorted(set(names[name].values())):
-                calls = counts.get(thread, {})
-                text.append(f"{name:9} {thread:16} {sum(calls.values()):6}  " +
-                            ", ".join(f"{c} {n}" for c, n in sorted(calls.items(), key=lambda x: -x[1])[:8]))
+            counts = calls_by_thread((service.directory / name).read_text(), names[name])
+            text += [calls_line(name, thread, counts[thread], iterations) for thread in sorted(counts)]
         write("syscalls", "make bench (bench/run.py syscalls): strace -f -p PID for 2 s", "\n".join(text))
 
 

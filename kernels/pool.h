@@ -26,8 +26,8 @@ void pool_set_spin(struct pool *pool, uint64_t spin_ns);
 void pool_destroy(struct pool **pool);
 uint32_t pool_threads(const struct pool *pool);
 
-/* How many threads take part now: at most pool_threads, fewer when there are not as many CPUs. Thread numbers passed
- * to fn stay below it. */
+/* How many threads take part now: at most pool_threads, fewer when there are not as many CPUs. It may be another in the
+ * next run: thread numbers passed to fn stay below pool_threads. */
 uint32_t pool_active(const struct pool *pool);
 /* Exactly so many take part (1..pool_threads) whatever CPUs there are; 0 goes back to following them. For the caller,
  * between runs. */

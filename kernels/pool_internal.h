@@ -23,7 +23,8 @@ struct pool_thread {
 	uint32_t vain_yields;
 	int schedstat; /* the kernel's count of how long it wanted to run and could not; -1: there is none */
 	uint64_t delay_ns; /* of it, when last looked at */
-	uint64_t lost_ns; /* of it, since the last check; the caller's */
+	uint64_t
+		lost_ns; /* of it, since the last check where it is the caller: the others' is not looked at */
 	uint64_t slice_began_ns, slice_ns; /* while contended: what it may run at a stretch */
 	pthread_t thread;
 	cpu_set_t seen; /* the caller's: its mask when last looked at */

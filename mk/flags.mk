@@ -4,16 +4,28 @@ WARN := -Wall -Wextra -Wshadow -Wconversion -Werror
 PKGS := libzmq libprotobuf-c libsystemd inih liburing jansson libpcre2-8 numa
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lpthread -lm
+# Of the SDK, whose users need nothing else.
+SDK_LIBS := $(shell pkg-config --libs libzmq libprotobuf-c 2>/dev/null) -lpthread
 # -ffp-contract=off: the compiler must not fuse what kernels.h says are two roundings.
 CPPFLAGS += -D_GNU_SOURCE -I. -I$(B)/gen $(PKG_CFLAGS)
 CFLAGS += -std=gnu11 $(OPT) $(WARN) -ffp-contract=off -fno-math-errno \
 	-fstack-protector-strong -pthread -fPIC
-CFLAGS += -DOUTRIDER_VERSION='"$(VERSION)"' -DOUTRIDER_PREFIX='"$(PREFIX)"' -DOUTRIDER_SYSCONFDIR='"$(SYSCONFDIR)"'
+CFLAGS += -DOUTRIDER_VERSION='"$(VERSION)"' -DOUTRIDER_SYSCONFDIR='"$(SYSCONFDIR)"'
 LDLIBS += $(PKG_LIBS)
 ifneq ($(SAN),)
 CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
 LDFLAGS += -fsanitize=$(SAN)
 endif
+# What objects are compiled with, wherever $(B) is: with other flags, another SYSCONFDIR say, they are compiled again.
+FLAGS := $(subst $(B)/gen,gen,$(CPPFLAGS)) $(CFLAGS) $(LDFLAGS)
+FLAGS_STAMP := $(B)/.flags
+ifneq ($(file <$(FLAGS_STAMP)),$(FLAGS))
+.PHONY: other-flags
+$(FLAGS_STAMP): other-flags
+endif
+$(FLAGS_STAMP):
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(subst ','\'',$(FLAGS))' > $@
 # V=1 shows the commands.
 V ?=
 Q := $(if $(V),,@)

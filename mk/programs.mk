@@ -5,6 +5,9 @@ SRC_ipc := $(wildcard shared/ipc/*.c)
 SRC_model := $(wildcard shared/model/*.c shared/model/template/*.c)
 SRC_spec := $(wildcard shared/spec/*.c)
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c)
+ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine)),x86_64)
+SRC_kernels := $(filter-out kernels/cpu/avx%,$(SRC_kernels))
+endif
 SRC_client := $(wildcard client/sdk/*.c)
 
 PROGRAMS := outrider-verifier outrider-drafter outrider-expert-cache outrider-policy \
@@ -57,7 +60,7 @@ $(B)/liboutrider.so: $(call objects,$(SRC_client)) $(B)/libbase.a $(B)/libipc.a 
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,liboutrider.so.0 -Wl,--version-script=client/sdk/liboutrider.map \
 		-o $@ $(call objects,$(SRC_client)) -Wl,--start-group $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a \
-		-Wl,--end-group $(LDLIBS)
+		-Wl,--end-group $(SDK_LIBS)
 
 ISA_AVX2 := -mavx2 -mfma -mf16c
 ISA_AVX512 := $(ISA_AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
@@ -66,7 +69,7 @@ ISA_OPT := $(if $(SAN),-O1,-O3)
 $(B)/obj/kernels/cpu/avx2%.o: CFLAGS += $(ISA_AVX2) $(ISA_OPT)
 $(B)/obj/kernels/cpu/avx512%.o: CFLAGS += $(ISA_AVX512) $(ISA_OPT)
 
-$(B)/obj/%.o: %.c $(B)/gen/proto/.stamp
+$(B)/obj/%.o: %.c $(B)/gen/proto/.stamp $(FLAGS_STAMP)
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<

@@ -9,7 +9,7 @@ $(B)/gen/proto/.stamp: $(PROTO)
 	@touch $@
 $(PROTO_C) $(PROTO_H): $(B)/gen/proto/.stamp
 # Generated code is not held to our warnings.
-$(B)/gen/proto/%.pb-c.o: $(B)/gen/proto/.stamp
+$(B)/gen/proto/%.pb-c.o: $(B)/gen/proto/.stamp $(FLAGS_STAMP)
 	$(call say,CC)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -w -c -o $@ $(B)/gen/proto/$*.pb-c.c
 $(B)/libproto.a: $(PROTO_C:.c=.o)

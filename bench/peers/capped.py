@@ -152,7 +152,7 @@ class Served:
                    options.threads, "--budget", f"{share}%", "--context", 1024, "--policy", "static:0"]
         for pair in options.set:
             command += ["--set", pair]
-        call(group.wrap(command))
+        call([*under(options), *group.wrap(command)])
 
     def stats(self):
         return json.loads(call([self.options.build / "outriderctl", "cache", "stats", "--format", "json", "--runtime-dir", self.runtime]))

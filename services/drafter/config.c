@@ -6,13 +6,11 @@
 #include "shared/spec/session.h"
 
 #include <sched.h>
-#include <string.h>
 
 static const char *const choice_names[] = {"auto", "on", "off", NULL};
 
 #define AT(field) \
 	offsetof(struct drafter_config, field), sizeof(((struct drafter_config *)0)->field)
-#define SECOND 1e9
 
 /*
  * ngram_min, measured on the recorded outputs of the four workloads
@@ -44,9 +42,14 @@ const struct config_key drafter_config_keys[] = {
 		"further behind is drafted for with n-grams meanwhile.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "ngram_min", CONFIG_INT, AT(ngram_min), 1, NGRAM_MAX, NULL, "2", "tokens",
-		"The shortest suffix that n-gram drafts may be based on.", KNOB_LIVE, KNOB_GLOBAL},
+		"The shortest suffix that n-gram drafts may be based on. A change is for sessions "
+		"that begin "
+		"after it.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "ngram_max", CONFIG_INT, AT(ngram_max), 1, NGRAM_MAX, NULL, "8", "tokens",
-		"The longest suffix that is looked for.", KNOB_LIVE, KNOB_GLOBAL},
+		"The longest suffix that is looked for. A change is for sessions that begin after "
+		"it.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "run_ahead", CONFIG_ENUM, AT(run_ahead), 0, 0, choice_names, "auto", NULL,
 		"Draft on from \"all accepted\" while the verifier works: auto does where there "
 		"are more "
@@ -77,24 +80,6 @@ const struct config_key drafter_config_keys[] = {
 	{.name = NULL},
 };
 
-static int resolve_spin(const char *text, uint64_t automatic, uint64_t *out, struct error *err)
-{
-	const struct config_key key[] = {
-		{"", "spin", CONFIG_NS, 0, sizeof(int64_t), 0, SECOND, NULL, "0", "time or auto",
-			"", KNOB_LIVE, KNOB_GLOBAL},
-		{.name = NULL}};
-	char assignment[64];
-	int64_t value = 0;
-	*out = automatic;
-	if (strcmp(text, "auto") == 0)
-		return 0;
-	snprintf(assignment, sizeof(assignment), "spin=%s", text);
-	int r = config_set(assignment, "configuration", key, &value, err);
-	if (r == 0)
-		*out = (uint64_t)value;
-	return r;
-}
-
 int drafter_config_resolve(struct drafter_config *config, struct error *err)
 {
 	cpu_set_t set;
@@ -110,7 +95,7 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 			(int)config->ngram_min, (int)config->ngram_max);
 	if (config->method == DRAFT_MODEL && config->draft[0] == '\0')
 		return error_set(err, ENOEXEC, "method = model needs a draft model: draft = FILE");
-	return resolve_spin(config->spin, cpus <= 4 ? 0 : 50000, &config->spin_ns, err);
+	return config_spin("spin", config->spin, cpus <= 4 ? 0 : 50000, &config->spin_ns, err);
 }
 
 int drafter_config_check(const void *changed, struct error *err)

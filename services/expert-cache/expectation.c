@@ -186,9 +186,12 @@ static void learn(struct expectation *x, uint32_t layer)
 static void forget_hints(struct expectation *x, uint32_t layer, uint64_t iteration)
 {
 	struct expectation_layer *of = &x->layer[layer];
+	/* Another verifier, which counts from below: it does not come to what its predecessor's hints were for. */
+	bool fell = iteration < of->ran;
+	of->ran = iteration;
 	for (int s = 0; s < HINT_SOURCES; s++) {
 		/* Made for a later run: the drafter runs ahead. */
-		if (!of->hinted[s] || of->until[s] > iteration)
+		if (!of->hinted[s] || (of->until[s] > iteration && !fell))
 			continue;
 		of->hinted[s] = false;
 		for (uint32_t e = 0; e < x->n_experts; e++)

@@ -40,10 +40,11 @@ struct expectation {
 		float p;
 		float base; /* of the same inputs without the hints */
 	} * of; /* [n_layers][n_experts] */
-	/* Of the run to come: iteration up to which the hints of a source hold, UINT64_MAX where there are none. */
+	/* Of the run to come: until: iteration up to which the hints of a source that hinted hold. */
 	struct expectation_layer {
 		bool hinted[HINT_SOURCES];
 		uint64_t until[HINT_SOURCES];
+		uint64_t ran; /* iteration of the last estimates */
 		uint32_t session_runs; /* of the session under way */
 		/* What a share keeps of its value at the last estimates: all experts of a layer lose alike, so that a run changes
 		 * only what it used. */

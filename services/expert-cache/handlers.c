@@ -67,7 +67,7 @@ static bool worker_alive(void *arg)
 static void on_state(void *arg)
 {
 	struct service *service = arg;
-	if (service->file_changed)
+	if (loads_lost(&service->transfer.loads))
 		daemon_set_state(
 			service->daemon, "degraded: the model file changed: nothing is loaded");
 	else
@@ -78,10 +78,8 @@ static void on_file_check(void *arg)
 {
 	struct service *service = arg;
 	struct error err;
-	bool changed = reader_check(service->reader, &err) != 0;
-	if (changed && !service->file_changed)
+	if (reader_check(service->reader, &err) != 0)
 		loads_lose(&service->transfer.loads, &err);
-	service->file_changed = changed;
 }
 
 static int open_knobs(struct service *service, const struct options *options, struct error *err)

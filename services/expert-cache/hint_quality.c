@@ -1,5 +1,7 @@
 #include "services/expert-cache/hint_quality.h"
 
+#include "shared/base/counter.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,13 +73,6 @@ static void set(uint64_t *bits, uint32_t i)
 	bits[i / 64] |= UINT64_C(1) << (i % 64);
 }
 
-static void count(_Atomic uint64_t *counter, uint64_t n)
-{
-	/* The worker is the only writer. */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-		memory_order_relaxed);
-}
-
 /* How long before the use an expert was hinted for, by this source or (HINT_SOURCES) the first that did; false: it was not.
  * Negative: after. */
 static bool hinted(const struct hint_quality *q, size_t pass, unsigned source, uint32_t expert,
@@ -114,14 +109,14 @@ static void count_pass(
 		n_found += in_time && is_used;
 		lead_us += in_time && is_used ? (uint32_t)before_us : 0;
 	}
-	count(&counts->late, n_late);
+	counter_add(&counts->late, n_late);
 	if (n_hinted == 0)
 		return;
-	count(&counts->passes, 1);
-	count(&counts->used, n_used);
-	count(&counts->found, n_found);
-	count(&counts->hinted, n_hinted);
-	count(&counts->lead_ns, lead_us * 1000);
+	counter_add(&counts->passes, 1);
+	counter_add(&counts->used, n_used);
+	counter_add(&counts->found, n_found);
+	counter_add(&counts->hinted, n_hinted);
+	counter_add(&counts->lead_ns, lead_us * 1000);
 }
 
 /* Counts a pass of a layer that is over for good, and makes it free. */
@@ -178,8 +173,8 @@ void hint_quality_used(struct hint_quality *quality, uint32_t layer, uint32_t ex
 
 static void count_late(struct hint_quality *q, const struct slot_hint *hint)
 {
-	count(&q->counts[hint->layer][hint->source].late, 1);
-	count(&q->counts[hint->layer][HINT_SOURCES].late, 1);
+	counter_add(&q->counts[hint->layer][hint->source].late, 1);
+	counter_add(&q->counts[hint->layer][HINT_SOURCES].late, 1);
 }
 
 bool hint_quality_hinted(struct hint_quality *quality, const struct slot_hint *hint)

@@ -108,6 +108,12 @@ void live_recall(struct service *service)
 	settings_of(&service->config, &header->changed);
 }
 
+void live_end(struct service *service)
+{
+	struct slots_header *header = service->store.slots.header;
+	header->changed = header->configured;
+}
+
 int live_check(const void *config, struct error *err)
 {
 	return cache_config_check(config, err);

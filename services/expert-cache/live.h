@@ -2,7 +2,7 @@
  * Settings that change while the process runs: what daemon_knobs.h asks of a service. In the loop thread. The memory a
  * change needs is allocated here; the transfer worker puts it in force between two of its rounds.
  *
- * A process that dies takes no change with it: the region's header says what was configured and what it was changed to
+ * A process that is killed takes no change with it: the region's header says what was configured and what it was changed to
  * to stay, and a successor that was started with the same configuration goes on with the latter. A change for a time
  * ends with the process.
  */
@@ -16,6 +16,8 @@ struct transfer_options live_options(
 
 /* After store_open and before the worker starts: what a predecessor was changed to. */
 void live_recall(struct service *service);
+/* It ends as it was asked to, and its changes with it. */
+void live_end(struct service *service);
 
 /* config: struct cache_config. 0 or -errno with the reason and the allowed range. */
 int live_check(const void *config, struct error *err);

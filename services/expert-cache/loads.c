@@ -2,18 +2,12 @@
 
 #include "kernels/tiles.h"
 #include "shared/base/clock.h"
+#include "shared/base/counter.h"
 #include "shared/base/timeline.h"
 #include "shared/base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static void count(_Atomic uint64_t *counter)
-{
-	/* The owner is the only writer. */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
-		memory_order_relaxed);
-}
 
 static struct slots_counts *counts_of(const struct loads *loads, const struct load *load)
 {
@@ -139,7 +133,7 @@ void loads_demand(struct loads *loads, uint32_t layer, uint32_t expert)
 	if (load->why == LOAD_DEMAND)
 		return;
 	load->why = LOAD_DEMAND;
-	count(&counts_of(loads, load)->promoted);
+	counter_add(&counts_of(loads, load)->promoted, 1);
 	for (unsigned i = 0; reading(load) && i < EXPERT_PARTS; i++)
 		reader_promote(loads->reader, &load->part[i], READ_DEMAND);
 }
@@ -148,9 +142,9 @@ static void drop(struct loads *loads, struct load *load)
 {
 	/* Before the verifier is told, so that who is told finds it counted. */
 	if (load->status == -ECANCELED)
-		count(&counts_of(loads, load)->cancelled);
+		counter_add(&counts_of(loads, load)->cancelled, 1);
 	else
-		count(&loads->failures);
+		counter_add(&loads->failures, 1);
 	store_failed(loads->store, load->slot, load->why == LOAD_DEMAND);
 	reader_forget_slot(loads->reader, load->slot);
 	store_give_back(loads->store, load->slot);

@@ -26,9 +26,6 @@ static const struct options_spec spec = {
 			"all, min, a share as 30%, or bytes as 2G (default all)"}},
 };
 
-/* Slots that the reader may register one by one: the kernel's limit on registered buffers. */
-#define REGISTERED_MAX (1u << 14)
-
 /* The model, and how many slots the budget is. */
 static int size_up(struct service *service, struct error *err)
 {
@@ -65,8 +62,7 @@ static int open_reader(struct service *service, struct error *err)
 		.read_bytes = (size_t)config->read_bytes,
 	};
 	int status = reader_open(files, n, &options, &service->reader, err);
-	/* With more of them several would be registered, and given pages, together. */
-	if (status == 0 && service->geometry.n_total <= REGISTERED_MAX)
+	if (status == 0)
 		reader_slots(service->reader, slots_at(&service->store.slots, 0),
 			(size_t)service->geometry.slot_bytes, service->geometry.n_total);
 	return status;
@@ -78,7 +74,6 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 	struct store_options options = {
 		.budget = service->budget,
 		.model_fingerprint = service->model->file_fingerprint,
-		.generation = daemon_generation(service->daemon),
 		.policy = cache_policy_find(service->config.policy),
 		.queue_max = (uint32_t)service->config.hint_queue_max,
 		.profile = service->profile,
@@ -178,7 +173,10 @@ static int serve(struct service *service, const struct options *started, const c
 		daemon_set_state(service->daemon, "idle: dense model");
 		log_notice("%s has no experts: nothing to do", service->config.model);
 	}
-	return daemon_run(service->daemon);
+	status = daemon_run(service->daemon);
+	if (status == 0 && service->budget > 0)
+		live_end(service);
+	return status;
 }
 
 int main(int argc, char **argv)

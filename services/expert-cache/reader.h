@@ -78,7 +78,7 @@ void reader_close(struct reader **reader);
 
 /* The memory that most requests read to: n slots of slot_bytes each. Where the kernel allows it a slot's memory is
  * registered, and thereby kept in memory, at the first read into it; that saves looking its pages up for every read. Where
- * it does not (RLIMIT_MEMLOCK) the log says so once. Call while nothing is in flight; n 0: none from now on. */
+ * it does not (RLIMIT_MEMLOCK) the log says so once; more than 16384 slots are not registered. Call while nothing is in flight; n 0: none from now on. */
 void reader_slots(struct reader *reader, unsigned char *slots, size_t slot_bytes, uint32_t n);
 /* To be called before the pages of a slot are given back to the kernel (a hole punched, the mapping changed), when no
  * request to it is in flight: a registered slot would go on to be read into pages that nobody else sees. */

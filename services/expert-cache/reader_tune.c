@@ -19,7 +19,7 @@ enum {
 	DEPTH = 16, /* of the trials of lengths, and where nothing can be measured */
 	BYTES = 512 << 10,
 	DEMAND_BYTES = 4 << 20, /* in the kernel at once, at least */
-	/* What is read goes there. Many reads at once share places, which nobody looks at; those of threads do not. */
+	/* What is read goes there. Nobody looks at it: reads for which there is no place of their own share one. */
 	MEMORY_BYTES = 16 << 20,
 	ROUNDS = 2, /* the better of two counts: something else may have used the disk */
 };
@@ -44,12 +44,13 @@ struct tuning {
 static void submit(struct tuning *t, struct read_request *request, size_t bytes)
 {
 	uint64_t pages = (t->file->stamp.bytes - bytes) / SLOTS_PAGE + 1;
+	size_t place = (size_t)(request - t->requests) % (MEMORY_BYTES / bytes);
 	t->seed = t->seed * 6364136223846793005u + 1442695040888963407u;
 	*request = (struct read_request){
 		.offset = t->file->base + (t->seed >> 33) % pages * SLOTS_PAGE,
 		.bytes = bytes,
 		.need = bytes,
-		.to = t->memory + (size_t)(request - t->requests) * bytes % MEMORY_BYTES,
+		.to = t->memory + place * bytes,
 		.priority = READ_DEMAND,
 	};
 	reader_submit(t->reader, request);
@@ -144,10 +145,20 @@ static void measure_depths(struct tuning *t, size_t bytes, unsigned *depth, unsi
 			rates[i] / (1 << 30));
 }
 
-static void measure(struct tuning *t, unsigned depth, size_t bytes)
+/* Sets what reads are like; 0: as nothing measured says. */
+static void take(struct reader *reader, unsigned depth, size_t read_bytes)
+{
+	reader->depth = depth != 0 ? depth : DEPTH;
+	reader->prefetch_depth = (reader->depth + 1) / 2;
+	reader->read_bytes = read_bytes != 0 ? read_bytes : BYTES;
+	reader->rate_ns = 0;
+}
+
+static void measure(struct tuning *t, const unsigned given_depth, const size_t given_bytes)
 {
 	struct reader *reader = t->reader;
-	unsigned prefetch = 0;
+	unsigned depth = given_depth, prefetch = 0;
+	size_t bytes = given_bytes;
 	unsigned some = depth != 0 && depth < DEPTH ? depth : DEPTH;
 	trial(t, some, BYTES); /* the first reads find the disk asleep */
 	if (bytes == 0)
@@ -155,10 +166,12 @@ static void measure(struct tuning *t, unsigned depth, size_t bytes)
 	if (depth == 0)
 		measure_depths(t, bytes, &depth, &prefetch);
 	double rate = trial(t, depth, bytes);
-	reader->depth = t->failed ? DEPTH : depth;
-	reader->prefetch_depth = t->failed || prefetch == 0 ? (reader->depth + 1) / 2 : prefetch;
-	reader->read_bytes = t->failed ? BYTES : bytes;
-	reader->rate_ns = 0;
+	if (t->failed)
+		take(reader, given_depth, given_bytes);
+	else
+		take(reader, depth, bytes);
+	if (!t->failed && prefetch != 0)
+		reader->prefetch_depth = prefetch;
 	atomic_store_explicit(&reader->rate, (uint64_t)rate, memory_order_relaxed);
 }
 
@@ -168,11 +181,11 @@ int reader_tune(struct reader *reader, unsigned depth, size_t read_bytes, struct
 	for (unsigned i = 1; i < reader->n_files; i++)
 		if (reader->files[i].stamp.bytes > t.file->stamp.bytes)
 			t.file = &reader->files[i];
-	reader->depth = depth != 0 ? depth : DEPTH;
-	reader->prefetch_depth = (reader->depth + 1) / 2;
-	reader->read_bytes = read_bytes != 0 ? read_bytes : BYTES;
+	take(reader, depth, read_bytes);
 	uint64_t file_bytes = t.file->stamp.bytes;
-	if ((depth != 0 && read_bytes != 0) || file_bytes < 2 * lengths[N_LENGTHS - 1])
+	uint64_t longest =
+		read_bytes > lengths[N_LENGTHS - 1] ? read_bytes : lengths[N_LENGTHS - 1];
+	if ((depth != 0 && read_bytes != 0) || file_bytes < 2 * longest)
 		return 0;
 	t.trial_bytes = file_bytes / (ROUNDS * (N_LENGTHS + N_DEPTHS));
 	if (t.trial_bytes < TRIAL_BYTES_MIN)

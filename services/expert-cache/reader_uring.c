@@ -6,19 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The kernel's table of registered buffers has at most 16384 entries (IORING_MAX_REG_BUFFERS), each of at most 1 GiB. */
+/* The kernel's table of registered buffers has at most so many entries (IORING_MAX_REG_BUFFERS), each of at most 1 GiB. */
 #define BUFFERS_MAX 16384u
 #define BUFFER_BYTES_MAX (1ull << 30)
 
 struct uring {
 	struct io_uring ring;
 	unsigned unsubmitted, n_files;
-	/* Slots as registered buffers: `group` slots each, registered when first read into. */
+	/* Slots as registered buffers: each by itself, when it is first read into. */
 	unsigned char *slots;
-	uint64_t group_bytes, slots_bytes;
-	unsigned group, n_buffers;
+	uint64_t slot_bytes;
+	unsigned n_slots; /* 0: none is registered */
 	bool refused; /* no more of them can be registered */
-	bool *registered; /* [n_buffers] */
+	bool *registered; /* [n_slots] */
 };
 
 static int uring_open(
@@ -63,36 +63,28 @@ static void uring_slots(void *io, unsigned char *slots, size_t slot_bytes, uint3
 		io_uring_unregister_buffers(&uring->ring);
 	free(uring->registered);
 	uring->registered = NULL;
-	uring->n_buffers = 0;
-	if (n == 0)
+	uring->n_slots = 0;
+	if (n == 0 || n > BUFFERS_MAX || slot_bytes > BUFFER_BYTES_MAX)
 		return;
-	uring->group = (n + BUFFERS_MAX - 1) / BUFFERS_MAX;
-	uring->group_bytes = (uint64_t)uring->group * slot_bytes;
-	if (uring->group_bytes > BUFFER_BYTES_MAX)
-		return;
-	unsigned n_buffers = (n + uring->group - 1) / uring->group;
-	uring->registered = calloc(n_buffers, sizeof(*uring->registered));
+	uring->registered = calloc(n, sizeof(*uring->registered));
 	/* A kernel before 5.19 has no table to be filled bit by bit; reads work without. */
-	if (uring->registered == NULL ||
-		io_uring_register_buffers_sparse(&uring->ring, n_buffers) != 0) {
+	if (uring->registered == NULL || io_uring_register_buffers_sparse(&uring->ring, n) != 0) {
 		free(uring->registered);
 		uring->registered = NULL;
 		return;
 	}
 	uring->slots = slots;
-	uring->slots_bytes = n * (uint64_t)slot_bytes;
-	uring->n_buffers = n_buffers;
+	uring->slot_bytes = slot_bytes;
+	uring->n_slots = n;
 	uring->refused = false;
 }
 
 static int update_buffer(struct uring *uring, unsigned i, bool there)
 {
-	uint64_t at = i * uring->group_bytes, left = uring->slots_bytes - at;
 	struct iovec iov = {0};
 	__u64 tag = 0;
 	if (there)
-		iov = (struct iovec){
-			uring->slots + at, left < uring->group_bytes ? left : uring->group_bytes};
+		iov = (struct iovec){uring->slots + i * uring->slot_bytes, uring->slot_bytes};
 	int n = io_uring_register_buffers_update_tag(&uring->ring, i, &iov, &tag, 1);
 	return n < 0 ? n : 0;
 }
@@ -100,33 +92,33 @@ static int update_buffer(struct uring *uring, unsigned i, bool there)
 static void uring_forget_slot(void *io, uint32_t slot)
 {
 	struct uring *uring = io;
-	unsigned i = uring->n_buffers > 0 ? slot / uring->group : 0;
-	if (i >= uring->n_buffers || !uring->registered[i])
+	if (slot >= uring->n_slots || !uring->registered[slot])
 		return;
-	update_buffer(uring, i, false);
-	uring->registered[i] = false;
+	update_buffer(uring, slot, false);
+	uring->registered[slot] = false;
 	uring->refused = false;
 }
 
 static void say_refused(const struct uring *uring, int code)
 {
 	unsigned n = 0;
-	for (unsigned i = 0; i < uring->n_buffers; i++)
+	for (unsigned i = 0; i < uring->n_slots; i++)
 		n += uring->registered[i];
 	log_notice("io_uring: %.1f of %.1f MiB of slots could be registered (%s%s): reading into "
 		   "the others all the same, for a little more CPU time",
-		(double)(n * uring->group_bytes) / 1048576, (double)uring->slots_bytes / 1048576,
-		strerror(code), code == ENOMEM ? ", see RLIMIT_MEMLOCK" : "");
+		(double)(n * uring->slot_bytes) / 1048576,
+		(double)(uring->n_slots * uring->slot_bytes) / 1048576, strerror(code),
+		code == ENOMEM ? ", see RLIMIT_MEMLOCK" : "");
 }
 
 /* The registered buffer that holds all of iov, or -1. */
 static int buffer_of(struct uring *uring, const struct iovec *iov)
 {
 	uintptr_t at = (uintptr_t)iov->iov_base - (uintptr_t)uring->slots;
-	if (uring->n_buffers == 0 || at >= uring->slots_bytes)
+	if (uring->n_slots == 0 || at >= uring->n_slots * uring->slot_bytes)
 		return -1;
-	unsigned i = (unsigned)(at / uring->group_bytes);
-	if (at + iov->iov_len > (i + 1) * uring->group_bytes)
+	unsigned i = (unsigned)(at / uring->slot_bytes);
+	if (at + iov->iov_len > (i + 1) * uring->slot_bytes)
 		return -1;
 	if (!uring->registered[i]) {
 		int status = uring->refused ? -ENOMEM : update_buffer(uring, i, true);
@@ -140,13 +132,21 @@ static int buffer_of(struct uring *uring, const struct iovec *iov)
 
 /* ---- Reads. ---- */
 
+static void submit(struct uring *uring)
+{
+	int n = io_uring_submit(&uring->ring);
+	/* EAGAIN and EBUSY: the kernel is short of something; the next call tries again. */
+	if (n > 0)
+		uring->unsubmitted -= (unsigned)n;
+}
+
 static void uring_start(void *io, struct read_piece *piece)
 {
 	struct uring *uring = io;
 	/* The ring holds as many as may be in flight: one that is not there now is after a submission. */
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
 	while (sqe == NULL) {
-		io_uring_submit(&uring->ring);
+		submit(uring);
 		sqe = io_uring_get_sqe(&uring->ring);
 	}
 	const struct iovec *iov = &piece->iov[piece->first_iov];
@@ -173,12 +173,8 @@ static struct read_piece *uring_next(void *io, uint64_t timeout_ns)
 		.tv_sec = (long long)(timeout_ns / 1000000000),
 		.tv_nsec = (long long)(timeout_ns % 1000000000),
 	};
-	if (uring->unsubmitted > 0) {
-		int n = io_uring_submit(&uring->ring);
-		/* EAGAIN and EBUSY: the kernel is short of something; the next call tries again. */
-		if (n > 0)
-			uring->unsubmitted -= (unsigned)n;
-	}
+	if (uring->unsubmitted > 0)
+		submit(uring);
 	if (io_uring_peek_cqe(&uring->ring, &cqe) != 0) {
 		if (timeout_ns == 0 || io_uring_wait_cqe_timeout(&uring->ring, &cqe, &timeout) != 0)
 			return NULL;

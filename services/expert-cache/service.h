@@ -25,7 +25,6 @@ struct service {
 	struct reader *reader;
 	struct transfer transfer;
 	struct hint_quality quality;
-	bool file_changed; /* said so in the log */
 };
 
 /* What is known of the hints, per layer and summed (hint_stats.c); false: no memory. All from malloc. */

@@ -1,5 +1,6 @@
 #include "services/expert-cache/store_internal.h"
 
+#include "shared/base/counter.h"
 #include "shared/base/log.h"
 
 #include <fcntl.h>
@@ -10,13 +11,6 @@
 static uint8_t *status_of(const struct store *store, uint32_t layer, uint32_t expert)
 {
 	return &store->status[(size_t)layer * store->slots.n_experts + expert];
-}
-
-static void count(_Atomic uint64_t *counter, uint64_t n)
-{
-	/* The owner is the only writer. */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-		memory_order_relaxed);
 }
 
 off_t store_place(const struct store *store, uint32_t slot)
@@ -132,10 +126,10 @@ static uint32_t evict_one(struct store *store, const struct cache_prefetch *want
 		if (!slots_evict(&store->slots, slot))
 			continue;
 		store->policy->on_evict(store->policy_state, slot);
-		count(&store->slots.header->evictions, 1);
+		counter_add(&store->slots.header->evictions, 1);
 		struct slots_counts *counts = &store->slots.counts[store->notes[slot].layer];
-		count(&counts->evictions, 1);
-		count(&counts->prefetch_wasted, store->notes[slot].unused_prefetch);
+		counter_add(&counts->evictions, 1);
+		counter_add(&counts->prefetch_wasted, store->notes[slot].unused_prefetch);
 		return slot;
 	}
 }
@@ -240,12 +234,12 @@ void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint
 	*status_of(store, layer, expert) = EXPERT_ABSENT;
 	store->notes[slot].hint_until_ns = hint_until_ns;
 	store->notes[slot].unused_prefetch = why == LOAD_PREFETCH;
-	count(&header->loads, 1);
-	count(&header->bytes_loaded, bytes);
-	count(&counts->loads, 1);
-	count(&counts->bytes_loaded, bytes);
-	count(&header->hint_loads, why == LOAD_PREFETCH);
-	count(&counts->prefetched, why == LOAD_PREFETCH);
+	counter_add(&header->loads, 1);
+	counter_add(&header->bytes_loaded, bytes);
+	counter_add(&counts->loads, 1);
+	counter_add(&counts->bytes_loaded, bytes);
+	counter_add(&header->hint_loads, why == LOAD_PREFETCH);
+	counter_add(&counts->prefetched, why == LOAD_PREFETCH);
 	store->policy->on_load(store->policy_state, slot, layer, expert, why);
 	atomic_store_explicit(&store->slots.used[slot], ++store->stamp, memory_order_relaxed);
 	slots_load_end(&store->slots, slot, layer, expert, layout);
@@ -272,11 +266,11 @@ void store_protect(struct store *store, uint32_t slot)
 
 void store_use(struct store *store, const struct cache_use *use)
 {
-	count(slots_uses(&store->slots, use->layer, use->expert), use->tokens);
+	counter_add(slots_uses(&store->slots, use->layer, use->expert), use->tokens);
 	if (use->slot == SLOT_NONE)
 		return;
 	struct slot_note *note = &store->notes[use->slot];
-	count(&store->slots.counts[use->layer].prefetch_used, note->unused_prefetch);
+	counter_add(&store->slots.counts[use->layer].prefetch_used, note->unused_prefetch);
 	note->unused_prefetch = false;
 	atomic_store_explicit(&store->slots.used[use->slot], ++store->stamp, memory_order_relaxed);
 }

@@ -48,7 +48,6 @@ struct store {
 struct store_options {
 	uint32_t budget; /* slots */
 	uint64_t model_fingerprint;
-	uint64_t generation; /* of this process */
 	const struct cache_policy_ops *policy;
 	uint32_t queue_max; /* prefetches that may wait in the policy */
 	const uint64_t

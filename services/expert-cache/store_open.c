@@ -220,15 +220,11 @@ int store_open(struct store *store, const struct slots_geometry *geometry,
 	doorbell_take_over(&header->work);
 	atomic_store_explicit(&header->starved, 0, memory_order_relaxed);
 	store_set_budget(store, options->budget);
-	atomic_store_explicit(&header->cache_generation, options->generation, memory_order_release);
 	return 0;
 }
 
 void store_close(struct store *store)
 {
-	if (store->slots.header != NULL && store->region.fd >= 0)
-		atomic_store_explicit(
-			&store->slots.header->cache_generation, 0, memory_order_release);
 	if (store->policy_state != NULL)
 		store->policy->destroy(store->policy_state);
 	free(store->free_slots);

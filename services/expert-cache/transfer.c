@@ -1,6 +1,7 @@
 #include "services/expert-cache/transfer_rings.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/counter.h"
 #include "shared/base/log.h"
 
 #include <sched.h>
@@ -32,13 +33,6 @@
 /* A worker that has not come round for so long hangs. */
 #define CHANGE_NS 5000000000ull
 
-static void count(_Atomic uint64_t *counter, uint64_t n)
-{
-	/* The owner is the only writer. */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-		memory_order_relaxed);
-}
-
 /* Hints are worth their making only while something has to be loaded. */
 static void want_hints(struct transfer *transfer)
 {
@@ -67,8 +61,8 @@ static void note_submit(struct transfer *transfer, uint64_t since_ns, uint64_t n
 	if (since_ns > now_ns || now_ns - since_ns > WANTED_NS)
 		return;
 	uint64_t took = now_ns - since_ns;
-	count(&header->submits, 1);
-	count(&header->submit_ns, took);
+	counter_add(&header->submits, 1);
+	counter_add(&header->submit_ns, took);
 	if (took > atomic_load_explicit(&header->submit_ns_max, memory_order_relaxed))
 		atomic_store_explicit(&header->submit_ns_max, took, memory_order_relaxed);
 }

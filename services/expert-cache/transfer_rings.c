@@ -2,17 +2,14 @@
 #include "services/expert-cache/transfer_rings.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/counter.h"
 #include "shared/base/log.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-static void count(_Atomic uint64_t *counter, uint64_t n)
-{
-	/* The owner is the only writer. */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-		memory_order_relaxed);
-}
+/* A hint's expert is not given up for another's before it is needed: the peer's word for when, up to so far ahead. */
+#define NEEDED_NS_MAX 2000000000ull
 
 static bool in_model(const struct transfer *transfer, uint32_t layer, uint32_t expert)
 {
@@ -79,25 +76,26 @@ static void take_activation(struct transfer *transfer, const struct slot_activat
 	}
 }
 
-static void take_hint(struct transfer *transfer, const struct slot_hint *hint)
+static void take_hint(struct transfer *transfer, const struct slot_hint *hint, uint64_t now_ns)
 {
 	struct store *store = transfer->store;
 	if (!in_model(transfer, hint->layer, hint->expert))
 		return;
 	if (!isfinite(hint->score) || hint->source >= HINT_SOURCES)
 		return;
-	count(&store->slots.header->hints, 1);
+	counter_add(&store->slots.header->hints, 1);
 	if (transfer->options.quality && !hint_quality_hinted(transfer->options.quality, hint))
 		return;
 	uint32_t slot = store_find(store, hint->layer, hint->expert);
 	if (slot == SLOT_NONE && store_loading(store, hint->layer, hint->expert))
 		return;
+	uint64_t latest_ns = now_ns + NEEDED_NS_MAX;
 	struct cache_hint entry = {.layer = hint->layer,
 		.expert = hint->expert,
 		.source = (enum hint_source)hint->source,
 		.score = hint->score,
 		.session = hint->session,
-		.needed_by_ns = hint->needed_by_ns,
+		.needed_by_ns = hint->needed_by_ns < latest_ns ? hint->needed_by_ns : latest_ns,
 		.iteration = hint->iteration};
 	store->policy->on_hint(store->policy_state, &entry, slot);
 }
@@ -137,8 +135,9 @@ void transfer_drain(struct transfer *transfer)
 		i++)
 		take_activation(transfer, &activation);
 	struct slot_hint hint;
+	uint64_t now_ns = clock_ns();
 	for (int i = 0; i < SLOTS_HINT_RING && ring_get(&slots->hints, &hint, sizeof(hint)); i++)
-		take_hint(transfer, &hint);
+		take_hint(transfer, &hint, now_ns);
 	for (int i = 0; i < SLOTS_GATE_RING && ring_get(&slots->gates, &hint, sizeof(hint)); i++)
-		take_hint(transfer, &hint);
+		take_hint(transfer, &hint, now_ns);
 }

@@ -97,6 +97,18 @@ static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
 		decide(c, s, k_old, &verdict);
 }
 
+/* A session that came back has another page: what is asked of it by its uid is not for the place it left. */
+static void forget_elsewhere(struct controller *c, const struct iteration_record *record)
+{
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		if (i == record->page || c->sessions[i].uid != record->session)
+			continue;
+		memset(&c->sessions[i], 0, sizeof(c->sessions[i]));
+		c->known &= ~(UINT64_C(1) << i);
+		c->touched &= ~(UINT64_C(1) << i);
+	}
+}
+
 /* The session's state; made from the page's knobs when this controller has not seen it: what an
  * earlier one had chosen is where it starts. */
 static struct policy_state *find(struct controller *c, const struct iteration_record *record)
@@ -107,6 +119,7 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	const struct policy_session *knobs = &c->page->sessions[record->page].knobs;
 	struct policy_session now;
 	policy_lookup(c->page, record->page, record->session, &now);
+	forget_elsewhere(c, record);
 	memset(s, 0, sizeof(*s));
 	c->known |= UINT64_C(1) << record->page;
 	s->uid = record->session;

@@ -1,5 +1,6 @@
 #include "services/policy-controller/journal.h"
 
+#include "shared/base/clock.h"
 #include "shared/base/log.h"
 
 #include <errno.h>
@@ -213,11 +214,15 @@ static uint32_t microseconds(uint64_t ns)
 	return ns / 1000 > UINT32_MAX ? UINT32_MAX : (uint32_t)(ns / 1000);
 }
 
-static uint64_t realtime_ns(void)
+/* When what has ended at monotonic_ns, the verifier's word, ended on the clock of the wall: records wait in their ring. */
+static uint64_t realtime_ns(uint64_t monotonic_ns)
 {
 	struct timespec now;
+	uint64_t now_ns = clock_ns();
 	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	uint64_t wall_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	uint64_t age_ns = monotonic_ns < now_ns ? now_ns - monotonic_ns : 0;
+	return age_ns < wall_ns ? wall_ns - age_ns : wall_ns;
 }
 
 void journal_add(struct journal *journal, const struct iteration_record *record,
@@ -226,7 +231,7 @@ void journal_add(struct journal *journal, const struct iteration_record *record,
 	if (!*journal->path)
 		return;
 	struct journal_entry entry = {
-		.time_ns = realtime_ns(),
+		.time_ns = realtime_ns(record->finished_ns),
 		.session = record->session,
 		.iteration = record->iteration,
 		.n_context = record->n_context,

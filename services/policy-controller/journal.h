@@ -20,7 +20,7 @@ enum { JOURNAL_ENTRY_BYTES = 128, JOURNAL_PENDING = 8192, JOURNAL_BYTES_MIN = 64
 struct journal_entry {
 	uint64_t check; /* of what follows */
 	uint64_t number; /* counts entries of this file, from 1 */
-	uint64_t time_ns; /* CLOCK_REALTIME: the file outlives a boot */
+	uint64_t time_ns; /* when the iteration ended, CLOCK_REALTIME: the file outlives a boot */
 	uint64_t session, iteration;
 	uint32_t n_context; /* committed tokens after it */
 	uint8_t k, drafted, accepted, emitted;

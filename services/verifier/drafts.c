@@ -19,7 +19,7 @@ int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t gen
 	int rc = draft_attach(&drafts->rings, payload, bytes, err);
 	if (rc != 0)
 		return rc;
-	drafts->sequence = generation << 20;
+	drafts->sequence = generation;
 	drafts->answered = drafts->asked = drafts->sequence;
 	drafts->n_vocab = n_vocab;
 	drafts->wait_ns = wait_ns;

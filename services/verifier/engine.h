@@ -101,7 +101,6 @@ struct engine {
 	struct tuning tuning_given, tuning;
 
 	uint64_t iteration;
-	uint64_t watched_ns; /* when the model's files were last looked at */
 	bool wake_wanted;
 	uint64_t woken_ns;
 

@@ -1,6 +1,7 @@
 #include "services/verifier/gate_hints.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/counter.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,13 +44,6 @@ void gate_hints_exit(struct gate_hints *gates)
 bool gate_hints_wanted(const struct gate_hints *gates, enum hint_source source)
 {
 	return gates->attached != NULL && slots_hint_wanted(&gates->hinter, source);
-}
-
-static void count(_Atomic uint64_t *counter, uint64_t n)
-{
-	/* One writer: no locked instruction is needed. */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-		memory_order_relaxed);
 }
 
 static bool any_wanted(const struct gate_hints *gates)
@@ -119,7 +113,7 @@ static void send(struct gate_hints *gates, uint32_t layer, uint32_t n_chosen, ui
 		if (hint.score == 0)
 			continue;
 		gates->score[expert] = 0;
-		count(&gates->sent, slots_hint(&gates->hinter, &hint));
+		counter_add(&gates->sent, slots_hint(&gates->hinter, &hint));
 		missing |= !slots_resident(&gates->hinter, layer, expert);
 	}
 	/* What is there already is no reason to wake anybody. */
@@ -138,5 +132,5 @@ void gate_hints_layer(
 	moe_router_run(&gates->router, next, hidden, n_tokens);
 	uint64_t now_ns = clock_ns();
 	send(gates, next, n_tokens * gates->router.model->config.n_experts_used, now_ns);
-	count(&gates->spent_ns, clock_ns() - start_ns);
+	counter_add(&gates->spent_ns, clock_ns() - start_ns);
 }

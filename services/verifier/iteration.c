@@ -12,8 +12,6 @@
 /* With K = 0 the drafter is told of a session's progress at most once per this many tokens: enough for it to be up to
  * date when K rises, and a wake-up of it costs next to nothing. */
 #define FOLLOW_TOKENS 16u
-/* Passes shorter than this share a look at the model's files. */
-#define WATCH_NS 4000000u
 
 struct timing {
 	uint64_t start_ns, drafted_ns, forward_ns, forwarded_ns;
@@ -307,19 +305,13 @@ static void fail_all(struct engine *engine, const struct error *err)
 	engine_tidy(engine);
 }
 
-/* Whether what a pass computed, which ended with rc at now_ns, may be used. The weights that were read are the model's only if
- * its files are still those that were opened. To look costs a system call for each of them, so it is done once in WATCH_NS:
- * after every pass of a model that takes longer for one, of which nothing that came of other bytes gets out; a model with
- * shorter passes may emit tokens of a file that is being written to for so long. Pages that the file has lost are noticed at
- * once (gguf_guard.h). */
-static int judge_pass(struct engine *engine, int rc, uint64_t now_ns, struct error *err)
+/* Whether what a pass computed, which ended with rc, may be used. The weights that were read are the model's only if its files
+ * are still those that were opened: looking costs a system call for each of them, and nothing that came of anything else gets
+ * out. */
+static int judge_pass(const struct engine *engine, int rc, struct error *err)
 {
-	const struct gguf *gguf = engine->o.model->gguf;
-	bool look = rc != 0 || now_ns - engine->watched_ns >= WATCH_NS;
-	int lost = look ? gguf_watch(gguf, err) : gguf_lost(gguf, err);
+	int lost = gguf_watch(engine->o.model->gguf, err);
 
-	if (look)
-		engine->watched_ns = now_ns;
 	if (lost != 0 || rc == 0)
 		return lost;
 	return error_set(err, -rc, "the model cannot be computed: %s", strerror(-rc));
@@ -365,7 +357,7 @@ uint32_t iteration_run(struct engine *engine)
 	t.forward_ns = clock_ns();
 	int rc = forward_run(engine->forward, engine->batch, engine->n_batch);
 	t.forwarded_ns = clock_ns();
-	rc = judge_pass(engine, rc, t.forwarded_ns, &err);
+	rc = judge_pass(engine, rc, &err);
 	if (rc == 0)
 		end_hints(engine, n_plan, &t);
 	if (rc != 0)

@@ -1,25 +1,5 @@
 #include "services/verifier/tuning.h"
 
-#include <string.h>
-
-/* "auto" or a time, with the loader's own rules for times. */
-static int resolve_spin(
-	const char *name, const char *text, uint64_t automatic, uint64_t *out, struct error *err)
-{
-	const struct config_key key[] = {{"", name, CONFIG_NS, 0, sizeof(int64_t), 0, 1e9, NULL,
-						 "0", "time or auto", "", KNOB_LIVE, KNOB_GLOBAL},
-		{0}};
-	int64_t value = 0;
-
-	*out = automatic;
-	if (strcmp(text, "auto") == 0)
-		return 0;
-	int rc = config_assign(key, text, "configuration (a time or auto)", &value, err);
-	if (rc == 0)
-		*out = (uint64_t)value;
-	return rc;
-}
-
 int tuning_of(const struct verifier_config *config, struct tuning *out, struct error *err)
 {
 	/* With few CPUs whoever we wait for needs the one we would spin on. */
@@ -36,13 +16,13 @@ int tuning_of(const struct verifier_config *config, struct tuning *out, struct e
 		.follow_at_zero = config->follow_at_zero,
 	};
 	/* Between two parts of a pass a thread waits some microseconds: less spinning than that costs a futex each. */
-	int rc = resolve_spin(
+	int rc = config_spin(
 		"pool_spin", config->pool_spin, few ? 50000 : 100000, &out->pool_spin, err);
 	if (rc == 0)
-		rc = resolve_spin("draft_spin", config->draft_spin, few ? 2000 : 50000,
+		rc = config_spin("draft_spin", config->draft_spin, few ? 2000 : 50000,
 			&out->draft_spin, err);
 	if (rc == 0)
-		rc = resolve_spin("expert_spin", config->expert_spin, few ? 0 : 20000,
+		rc = config_spin("expert_spin", config->expert_spin, few ? 0 : 20000,
 			&out->expert_spin, err);
 	return rc;
 }

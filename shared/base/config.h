@@ -79,6 +79,11 @@ size_t config_count(const struct config_key *keys);
 int config_assign(const struct config_key *key, const char *value, const char *where, void *out,
 	struct error *err);
 
+/* A key's text "auto", which is automatic_ns, or a time of up to a second; the key takes any text, so that what auto means can
+ * depend on the machine. -EINVAL and the like as config_assign. */
+int config_spin(const char *name, const char *text, uint64_t automatic_ns, uint64_t *out_ns,
+	struct error *err);
+
 /* The longest text of a value, with its NUL. */
 enum { CONFIG_VALUE_BYTES = 4096 };
 /* A key's value as it would be written in the file, exactly. */

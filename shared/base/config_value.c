@@ -183,3 +183,19 @@ const struct config_key *config_nearest(const struct config_key *keys, const cha
 	}
 	return best && nearest_worth(name, best_distance) ? best : NULL;
 }
+
+int config_spin(const char *name, const char *text, uint64_t automatic_ns, uint64_t *out_ns,
+	struct error *err)
+{
+	const struct config_key key = {"", name, CONFIG_NS, 0, sizeof(int64_t), 0, 1e9, NULL, "0",
+		"time or auto", "", KNOB_LIVE, KNOB_GLOBAL};
+	int64_t value = 0;
+
+	*out_ns = automatic_ns;
+	if (strcmp(text, "auto") == 0)
+		return 0;
+	int rc = config_assign(&key, text, "configuration (a time or auto)", &value, err);
+	if (rc == 0)
+		*out_ns = (uint64_t)value;
+	return rc;
+}

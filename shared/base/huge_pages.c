@@ -2,6 +2,7 @@
 
 #include "shared/base/limits.h"
 #include "shared/base/memory.h"
+#include "shared/base/round.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,11 +29,6 @@ static void read_pool(struct huge_pages *out)
 		return; /* a kernel without them */
 	out->free = free > reserved ? free - reserved : 0;
 	out->page_bytes = (size_t)kib << 10;
-}
-
-static size_t round_up(size_t bytes, size_t unit)
-{
-	return (bytes + unit - 1) / unit * unit;
 }
 
 static int begin(size_t bytes, struct huge_pages *out, struct error *err)

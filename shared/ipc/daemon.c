@@ -11,7 +11,6 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -19,14 +18,6 @@ enum {
 	DRAIN_MAX = 64, /* calls of one ZeroMQ handler before the other sources get their turn */
 	IDLE_MS_MAX = 60000,
 };
-
-static uint64_t real_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 const char *daemon_name(const struct daemon *daemon)
 {
@@ -251,8 +242,7 @@ int daemon_create(const struct daemon_options *options, struct daemon **out, str
 	daemon->signal_fd = daemon->wakeup_fd = -1;
 	pthread_mutex_init(&daemon->state_lock, NULL);
 	daemon_collect_passed(daemon);
-	daemon->start_ns = daemon->alive_ns = clock_ns();
-	daemon->generation = real_ns();
+	daemon->start_ns = daemon->alive_ns = daemon->generation = clock_ns();
 	daemon->stall_ns = options->watchdog_stall_ns;
 	snprintf(daemon->state, sizeof daemon->state, "loading");
 	if (strlen(options->name) >= sizeof daemon->name ||

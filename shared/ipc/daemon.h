@@ -28,7 +28,8 @@ void daemon_destroy(struct daemon **daemon);
 
 const char *daemon_name(const struct daemon *daemon);
 const char *daemon_runtime_dir(const struct daemon *daemon);
-/* A number that grows with each start of this process (CLOCK_REALTIME ns at start): who holds what. */
+/* A number that grows with each start of this process: who holds what. CLOCK_MONOTONIC ns at start: it never steps back, and
+ * no region outlives the boot that it counts from. */
 uint64_t daemon_generation(const struct daemon *daemon);
 void *daemon_zmq(struct daemon *daemon); /* the ZeroMQ context */
 

@@ -1,5 +1,7 @@
 #include "shared/model/pack.h"
 
+#include "shared/base/round.h"
+
 #include <string.h>
 
 bool pack_is(const struct gguf *gguf)
@@ -59,11 +61,6 @@ uint32_t pack_type(const struct gguf *gguf, uint32_t layer, int part)
 {
 	return (uint32_t)gguf_array_i64(
 		gguf, PACK_KEY_TYPES, (uint64_t)layer * PACK_PARTS + (uint64_t)part);
-}
-
-static uint64_t round_up(uint64_t bytes, uint64_t to)
-{
-	return (bytes + to - 1) / to * to;
 }
 
 struct pack_layout pack_layout_of(const struct matrix parts[static PACK_PARTS])

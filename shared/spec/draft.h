@@ -23,8 +23,9 @@ static_assert(
 
 struct draft_request {
 	uint64_t session; /* uid */
-	uint64_t
-		sequence; /* grows with each request of this verifier; starts at generation << 20 or so */
+	/* Grows with each request, over restarts of the verifier too: it starts at its generation, which are ns, and no request
+	 * takes less than one. */
+	uint64_t sequence;
 	uint32_t page; /* index of the session page */
 	uint32_t n_tokens; /* committed tokens the draft continues from */
 	uint32_t k; /* 0: only follow, no reply */

@@ -1,17 +1,13 @@
 #include "shared/spec/session.h"
 
 #include "shared/base/error.h"
+#include "shared/base/round.h"
 
 #include <string.h>
 
 const char *const draft_method_names[] = {"auto", "none", "ngram", "model", "replay", NULL};
 static_assert(sizeof(draft_method_names) / sizeof(draft_method_names[0]) == DRAFT_METHODS + 1,
 	"every method is named");
-
-static size_t round_up(size_t bytes, size_t to)
-{
-	return (bytes + to - 1) / to * to;
-}
 
 /* Pages start on a page boundary of their own: one that is unused costs no memory. */
 #define SESSION_ALIGN 4096u

@@ -77,7 +77,7 @@ static uint64_t content_of(uint64_t word)
 	return word >> LAYER_SHIFT << LAYER_SHIFT;
 }
 
-uint32_t slots_verifier_enter(struct slots *slots, uint64_t generation)
+uint32_t slots_verifier_enter(struct slots *slots)
 {
 	struct slots_header *header = slots->header;
 	/* The verifier is the only one who sleeps there; a killed one may be counted still. */
@@ -86,7 +86,6 @@ uint32_t slots_verifier_enter(struct slots *slots, uint64_t generation)
 	do
 		epoch = (epoch + 1) & EPOCH_MASK;
 	while (epoch == 0);
-	atomic_store_explicit(&header->verifier_generation, generation, memory_order_relaxed);
 	/* Released again by every pin of this epoch; pairs with void_pins, see there. */
 	atomic_store_explicit(&header->verifier_epoch, epoch, memory_order_release);
 	return epoch;

@@ -36,7 +36,7 @@
 #include "shared/model/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 4
+#define EXPERTS_LAYOUT 5
 
 enum {
 	SLOTS_DEMAND_RING = 4096,
@@ -72,7 +72,6 @@ struct slots_header {
 	uint64_t demand_offset, activation_offset, hint_offset, gate_offset, counts_offset,
 		table_offset, uses_offset, state_offset, used_offset,
 		arena_offset; /* from the payload's start */
-	_Atomic uint64_t cache_generation; /* of the cache process now serving; 0 = none */
 	/* Of the cache process that found the model file changed: nothing is loaded any more, what is resident may not fit
 	 * together, and the verifier ends its sessions. 0 = none. Stays for the region's life. */
 	_Atomic uint64_t lost;
@@ -91,9 +90,8 @@ struct slots_header {
 	_Atomic uint64_t submits, submit_ns, submit_ns_max; /* demands, from ring to submission */
 
 	/* The verifier's. */
-	alignas(CACHE_LINE) _Atomic uint64_t
-		verifier_generation; /* of the one that attached last */
-	_Atomic uint32_t verifier_epoch; /* its pins carry this; never 0 once one attached */
+	alignas(CACHE_LINE) _Atomic uint32_t
+		verifier_epoch; /* its pins carry this; never 0 once one attached */
 	_Atomic uint64_t demand_hits, demand_misses, self_served;
 	_Atomic uint64_t verify_layer_ns; /* one layer of a verification, without waits */
 	_Atomic uint64_t verify_layer_wall_ns; /* and with them */
@@ -269,7 +267,7 @@ enum matrix_layout slot_layout(uint64_t word); /* of what can be packed */
 /* Verifier. */
 
 /* Takes the next epoch: what pins of this verifier carry. The predecessor must be dead. */
-uint32_t slots_verifier_enter(struct slots *slots, uint64_t generation);
+uint32_t slots_verifier_enter(struct slots *slots);
 /* [pin] Looks up and pins; the slot, or SLOT_NONE when it is not resident. layer and expert are in range. The bytes of
  * the slot are (layer, expert)'s and do not change until slots_unpin. */
 uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t expert);

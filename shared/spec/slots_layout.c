@@ -1,11 +1,8 @@
 #include "shared/spec/slots.h"
 
-#include <string.h>
+#include "shared/base/round.h"
 
-static uint64_t round_up(uint64_t bytes, uint64_t to)
-{
-	return (bytes + to - 1) / to * to;
-}
+#include <string.h>
 
 /* The pages that any expert of this part touches: one expert's bytes begin anywhere within a page. */
 static uint64_t area_bytes(const struct slots_part *part, uint32_t n_experts)

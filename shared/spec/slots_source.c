@@ -534,6 +534,6 @@ int experts_cached_attach(
 	cached->region = mapped_region;
 	cached->slots = slots;
 	cached->hung_beat_ns = 0;
-	cached->epoch = slots_verifier_enter(&cached->slots, cached->options.generation);
+	cached->epoch = slots_verifier_enter(&cached->slots);
 	return 0;
 }

@@ -474,6 +474,21 @@ static void what_others_can_repeat_is_logged_a_few_times(void **state)
 	assert_int_equal(lines_of(&limit, 1), 2);
 }
 
+static void a_time_to_spin_is_auto_or_a_time(void **state)
+{
+	(void)state;
+	struct error err = {.text = ""};
+	uint64_t ns = 0;
+	assert_int_equal(config_spin("spin", "auto", 7000, &ns, &err), 0);
+	assert_int_equal(ns, 7000);
+	assert_int_equal(config_spin("spin", "20us", 7000, &ns, &err), 0);
+	assert_int_equal(ns, 20000);
+	assert_true(config_spin("spin", "2s", 7000, &ns, &err) < 0);
+	assert_true(config_spin("spin", "fast", 7000, &ns, &err) < 0);
+	assert_non_null(strstr(err.text, "spin"));
+	assert_non_null(strstr(err.text, "time or auto"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -493,6 +508,7 @@ int main(void)
 		cmocka_unit_test(uniforms_stay_inside_the_open_interval),
 		cmocka_unit_test(an_error_keeps_its_code_and_takes_a_prefix),
 		cmocka_unit_test(the_clock_does_not_go_back),
+		cmocka_unit_test(a_time_to_spin_is_auto_or_a_time),
 		cmocka_unit_test(what_others_can_repeat_is_logged_a_few_times),
 	};
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);

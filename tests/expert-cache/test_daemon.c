@@ -139,8 +139,7 @@ static uint64_t wait_cache(struct verifier *verifier, uint64_t before)
 	while (clock_ns() < end) {
 		pthread_mutex_lock(&verifier->lock);
 		if (verifier->region.fd >= 0 && link_alive(verifier->link)) {
-			const struct slots_header *header = region_payload(&verifier->region);
-			generation = atomic_load(&header->cache_generation);
+			generation = atomic_load(&verifier->region.header->generation);
 		}
 		pthread_mutex_unlock(&verifier->lock);
 		if (generation != 0 && generation != before)

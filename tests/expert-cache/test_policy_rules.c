@@ -303,6 +303,27 @@ static void what_is_expected_without_hints_is_learnt_as_if_there_were_none(void 
 	expectation_exit(&without);
 }
 
+static void hints_for_a_predecessors_iterations_are_forgotten(void **state)
+{
+	(void)state;
+	struct expectation x;
+	struct error err;
+	assert_int_equal(expectation_init(&x, &small, &err), 0);
+	struct cache_hint hint = {
+		.expert = 1, .source = HINT_DRAFT, .score = 0.5f, .iteration = 1003};
+	expectation_hint(&x, &hint);
+	expectation_end(&x, 0, 1000, false);
+	assert_true(x.layer[0].hinted[HINT_DRAFT]); /* it is for a later run */
+	expectation_end(&x, 0, 10, false);
+	assert_false(x.layer[0].hinted[HINT_DRAFT]);
+	/* And those for the new one's hold. */
+	hint.iteration = 13;
+	expectation_hint(&x, &hint);
+	expectation_end(&x, 0, 11, false);
+	assert_true(x.layer[0].hinted[HINT_DRAFT]);
+	expectation_exit(&x);
+}
+
 static double share(const struct expectation *x, uint32_t expert, int which)
 {
 	return (double)x->of[expert].share[which] * (double)x->layer[0].kept[which];
@@ -420,6 +441,7 @@ int main(void)
 		cmocka_unit_test(expectations_follow_use),
 		cmocka_unit_test(hints_are_believed_as_far_as_their_source_was_right),
 		cmocka_unit_test(what_is_expected_without_hints_is_learnt_as_if_there_were_none),
+		cmocka_unit_test(hints_for_a_predecessors_iterations_are_forgotten),
 		cmocka_unit_test(coarse_expectations_know_every_run),
 		cmocka_unit_test(hints_for_a_later_run_outlive_the_one_before),
 		cmocka_unit_test(profiles_are_read_back),

@@ -185,7 +185,7 @@ static void parts_of_a_split_model_are_read_from_their_files(void **state)
 
 /* ---- An io that reads when it is asked, one piece after the other, and writes down which. ---- */
 
-enum { SEEN_MAX = 256 };
+enum { SEEN_MAX = 1024 };
 
 static struct fake {
 	int fd;
@@ -196,6 +196,7 @@ static struct fake {
 		size_t bytes;
 		unsigned n_requests;
 	} seen[SEEN_MAX];
+	uintptr_t lowest, end; /* of all targets */
 	/* What happens to a read that begins at or before `bad` and goes beyond it, `times` times; and to all reads. */
 	uint64_t bad;
 	int code;
@@ -225,8 +226,12 @@ static void fake_start(void *io, struct read_piece *piece)
 	(void)io;
 	assert_true(fake.n_started < SEEN_MAX);
 	size_t bytes = 0;
-	for (unsigned i = piece->first_iov; i < piece->n_iov; i++)
+	for (unsigned i = piece->first_iov; i < piece->n_iov; i++) {
+		uintptr_t at = (uintptr_t)piece->iov[i].iov_base, end = at + piece->iov[i].iov_len;
 		bytes += piece->iov[i].iov_len;
+		fake.lowest = fake.lowest == 0 || at < fake.lowest ? at : fake.lowest;
+		fake.end = end > fake.end ? end : fake.end;
+	}
 	fake.seen[fake.n_started].position = piece->position;
 	fake.seen[fake.n_started].bytes = bytes;
 	fake.seen[fake.n_started++].n_requests = piece->n_requests;
@@ -754,6 +759,66 @@ static void depth_length_and_rate_are_measured_in_bounded_time(void **state)
 	unlink(path);
 }
 
+/* A reader of a file of so many bytes, of holes, through `fake`. */
+static struct reader *measured(unsigned depth, size_t read_bytes, off_t file_bytes)
+{
+	char path[] = "/var/tmp/outrider-reader-XXXXXX";
+	int fd = mkstemp(path);
+	assert_int_equal(ftruncate(fd, file_bytes), 0);
+	close(fd);
+	struct reader *reader;
+	struct error err = {.text = ""};
+	struct reader_options options = {
+		.depth = depth, .read_bytes = read_bytes, .ops = &fake_ops};
+	struct reader_file file = {.path = path};
+	assert_int_equal(reader_open(&file, 1, &options, &reader, &err), 0);
+	unlink(path);
+	return reader;
+}
+
+static void a_given_length_is_measured_within_its_memory(void **state)
+{
+	(void)state;
+	/* Neither divides the 16 MiB that are read to. */
+	static const size_t lengths[] = {400 << 10, 9 << 20};
+	for (size_t i = 0; i < 2; i++) {
+		memset(&fake, 0, sizeof(fake));
+		struct reader *reader = measured(0, lengths[i], 40 << 20);
+		assert_true(reader_rate(reader) > 0);
+		assert_int_equal(reader_piece_bytes(reader), lengths[i]);
+		assert_true(fake.end - fake.lowest <= 16 << 20);
+		reader_close(&reader);
+	}
+}
+
+static void reads_longer_than_the_file_are_not_measured(void **state)
+{
+	(void)state;
+	memset(&fake, 0, sizeof(fake));
+	struct reader *reader = measured(0, 16 << 20, 10 << 20);
+	assert_int_equal(reader_piece_bytes(reader), 16 << 20);
+	assert_int_equal(fake.n_started, 0);
+	reader_close(&reader);
+}
+
+static void what_is_given_stays_when_measuring_fails(void **state)
+{
+	(void)state;
+	for (int given = 0; given < 2; given++) {
+		/* A bad place in the middle of a file that is read all over: more retries than a read has. */
+		memset(&fake, 0, sizeof(fake));
+		fake.bad = 1 << 20;
+		fake.code = EIO;
+		fake.times = SEEN_MAX;
+		struct reader *reader = measured(given ? 5 : 0, given ? 0 : 1 << 20, 2 << 20);
+		assert_true(fake.times < SEEN_MAX);
+		assert_true(reader_rate(reader) == 0);
+		assert_int_equal(reader_depth(reader), given ? 5 : 16);
+		assert_int_equal(reader_piece_bytes(reader), given ? 512 << 10 : 1 << 20);
+		reader_close(&reader);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -777,6 +842,9 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_registered_is_read_all_the_same),
 		cmocka_unit_test(slots_whose_pages_were_given_back_are_read_into_their_new_ones),
 		cmocka_unit_test(depth_length_and_rate_are_measured_in_bounded_time),
+		cmocka_unit_test(a_given_length_is_measured_within_its_memory),
+		cmocka_unit_test(reads_longer_than_the_file_are_not_measured),
+		cmocka_unit_test(what_is_given_stays_when_measuring_fails),
 	};
 	log_init("test", 0);
 	return cmocka_run_group_tests(tests, NULL, NULL);

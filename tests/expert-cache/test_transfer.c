@@ -80,7 +80,6 @@ static void rig_start(struct rig *rig, const struct rig_options *options)
 	struct store_options store = {
 		.budget = options->budget,
 		.model_fingerprint = model->fingerprint,
-		.generation = 1,
 		.policy = cache_policy_find("lru"),
 		.queue_max = 64,
 		.recovered_fd = options->recovered_fd > 0 ? options->recovered_fd : -1,
@@ -453,7 +452,6 @@ static void a_lost_region_is_not_used_by_who_comes_later(void **state)
 	struct store_options options = {
 		.budget = 32,
 		.model_fingerprint = model->fingerprint,
-		.generation = 8,
 		.policy = cache_policy_find("lru"),
 		.queue_max = 64,
 		.recovered_fd = dup(rig.store.region.fd),
@@ -490,6 +488,29 @@ static void hinted_experts_are_there_when_asked_for(void **state)
 	assert_int_equal(run_layer(&rig, 3, 0, 10), 10);
 	assert_int_equal(rig.source->stats.misses, 0);
 	assert_false(slots_resident(&hinter, 3, 31));
+	rig_stop(&rig);
+}
+
+static void hints_that_say_they_are_for_ever_hold_their_slots_for_seconds(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	struct error err;
+	struct slots_hinter hinter;
+	rig_start(&rig, &(struct rig_options){.budget = 16});
+	assert_int_equal(slots_hinter_attach(&hinter, &rig.store.region, &err), 0);
+	for (uint16_t e = 0; e < 16; e++) {
+		struct slot_hint hint = {
+			.layer = 3, .expert = e, .score = 1, .needed_by_ns = UINT64_MAX};
+		assert_true(slots_hint(&hinter, &hint));
+	}
+	assert_true(wait_for(&rig.store.slots.header->hint_loads, 16));
+	for (uint16_t e = 0; e < 4; e++) {
+		struct slot_hint hint = {.layer = 2, .expert = e, .score = 1};
+		assert_true(slots_hint(&hinter, &hint));
+	}
+	assert_true(wait_for(&rig.store.slots.header->hint_loads, 20));
 	rig_stop(&rig);
 }
 
@@ -963,6 +984,7 @@ int main(void)
 		cmocka_unit_test(an_expert_that_changed_on_the_disk_makes_the_model_lost),
 		cmocka_unit_test(a_lost_region_is_not_used_by_who_comes_later),
 		cmocka_unit_test(hinted_experts_are_there_when_asked_for),
+		cmocka_unit_test(hints_that_say_they_are_for_ever_hold_their_slots_for_seconds),
 		cmocka_unit_test(demands_out_of_range_are_ignored),
 		cmocka_unit_test(rubbish_in_the_words_and_counters_stops_nobody),
 		cmocka_unit_test(a_successor_keeps_what_is_resident_and_its_order),

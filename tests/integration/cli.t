@@ -297,8 +297,8 @@ def check_install(service):
     try:
         make = ["make", "-s", "-C", str(ROOT), f"B={BUILD}", f"SAN={os.environ.get('SAN', '')}", f"DESTDIR={root}",
                 "PREFIX=/usr"]
-        env = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
-        installed = subprocess.run([*make, "install"], capture_output=True, text=True, env=env)
+        outside = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+        installed = subprocess.run([*make, "install"], capture_output=True, text=True, env=outside)
         tap.ok(installed.returncode == 0, "make install", installed.stderr)
         wanted = ("bin/outrider", "bin/outrider-verifier", "bin/outriderctl", "lib/liboutrider.so.0",
                   "lib/liboutrider.a", "include/outrider.h", "share/man/man1/outrider.1", "share/man/man3/outrider.3",
@@ -323,6 +323,14 @@ def check_install(service):
                                    capture_output=True, text=True).stdout.split("\n")
             others = [n for n in names if n and " A " not in n and not n.split()[-1].startswith("outrider_")]
             tap.ok(len(names) > 30 and not others, "the library exports outrider_ and nothing else", others)
+            needed = re.findall(r"NEEDED.*\[lib([\w+-]+)\.so", subprocess.run(
+                ["readelf", "-d", root / "usr/lib/liboutrider.so"], capture_output=True, text=True).stdout)
+            more = set(needed) - {"zmq", "protobuf-c", "pthread", "c"}
+            tap.ok("zmq" in needed and not {n for n in more if not n.startswith("ld-")}, "and needs what the SDK uses", needed)
+        up_to_date = [*make, "-q", str(BUILD / "outrider")]
+        tap.ok(subprocess.run(up_to_date, env=outside).returncode == 0 and
+               subprocess.run([*up_to_date, "SYSCONFDIR=/opt/etc"], env=outside).returncode == 1,
+               "with another SYSCONFDIR the programs are made again")
         gone = subprocess.run([*make, "uninstall"], capture_output=True, text=True)
         left = [str(p) for p in root.rglob("*") if (p.is_file() or p.is_symlink()) and p.name != "complete"]
         tap.ok(gone.returncode == 0 and not left, "make uninstall takes all of it away", left)

@@ -81,6 +81,12 @@ def check_set(service):
            and value(service, "policy.k_max") == "8", "values that are there are changed")
     tap.ok(done(ctl(service, "policy", "set", "static:3", "k_max=5")) and value(service, "policy.policy") == "static:3",
            "policy set is the same")
+    refused("a stale name of the policy", ctl(service, "policy", "set", "cascade", "--if", "yield"), 65,
+            "policy is static:3, not yield")
+    refused("one before the name", ctl(service, "policy", "set", "--if", "yield", "cascade"), 65, "policy is static:3, not yield")
+    refused("an --if too many", ctl(service, "policy", "set", "--if", "static:3", "cascade", "--if", "static:3"), 64, "--if")
+    tap.ok(done(ctl(service, "policy", "set", "cascade", "--if", "static:3", "k_max=6", "--if", "5"))
+           and value(service, "policy.policy") == "cascade", "the name is set where it is what --if says")
     tap.ok(done(ctl(service, "knob", "reset", "policy.policy", "k_max", "default_k", "ngram_max"))
            and value(service, "policy.policy") == "yield" and value(service, "policy.k_max") == "7",
            "reset goes back to the start")

@@ -128,7 +128,21 @@ def next_checkpoint(sets, options=()):
                f"{second}\n{want}\n{service.log_text()}")
 
 
+def stays_lost():
+    """What has been read may be anything: a file that cannot be asked any more makes the model no better."""
+    shutil.copy(TARGET, model)
+    with Service(model=model, options=("--budget", "30%")) as service:
+        def state():
+            return next((p["state"] for p in service.status() if p["name"] == "expert-cache"), "gone")
+        cut()
+        lost = until(lambda: "changed" in state(), 10)
+        model.unlink()
+        tap.ok(lost and not until(lambda: state() == "ready", 2), "a model that is lost stays so when its file goes",
+               service.log_text())
+
+
 try:
+    stays_lost()
     next_checkpoint(("verifier.weights=packed", "verifier.experts=mapped"))
     next_checkpoint(("verifier.weights=packed", "expert-cache.pack=yes"), ("--budget", "30%"))
     next_checkpoint(("verifier.weights=mapped",))

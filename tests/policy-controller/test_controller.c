@@ -107,6 +107,32 @@ static void sessions_are_judged_apart(void **state)
 	assert_int_equal(f->controller.sessions[1].iterations, 1);
 }
 
+static void a_session_that_comes_back_on_another_page_is_there_once(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated first = simulated_make(5, 1, 0.9, 0.1),
+			 again = simulated_make(5, 9, 0.9, 0.1);
+	struct settings settings = defaults();
+	struct policy_session knobs;
+	serve(f, &first, 20);
+	/* Seen, and not published yet. */
+	struct iteration_record late = simulated_step(&first, 0);
+	assert_non_null(controller_record(&f->controller, &late));
+	serve(f, &again, 1);
+	assert_int_equal(f->controller.sessions[1].uid, 0);
+	assert_int_equal(controller_session(&f->controller, 5)->slot, 9);
+	strcpy(settings.policy, "static:3");
+	assert_int_equal(controller_set(&f->controller, &settings, 5, NULL), 0);
+	assert_true(policy_lookup(f->page, 9, 5, &knobs));
+	assert_int_equal(knobs.k, 3);
+	/* And the place is free for another. */
+	struct simulated other = simulated_make(6, 1, 0.9, 0.1);
+	serve(f, &other, 1);
+	assert_int_equal(f->controller.sessions[1].uid, 6);
+	assert_int_equal(f->controller.sessions[1].iterations, 1);
+	assert_int_equal(controller_session(&f->controller, 5)->slot, 9);
+}
+
 static void prefill_and_fixed_k_measure_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -454,6 +480,7 @@ int main(void)
 		TEST(new_sessions_begin_at_k_zero_under_cascade),
 		TEST(a_session_that_pays_gets_its_best_k),
 		TEST(sessions_are_judged_apart),
+		TEST(a_session_that_comes_back_on_another_page_is_there_once),
 		TEST(prefill_and_fixed_k_measure_nothing),
 		TEST(records_out_of_range_are_counted_and_dropped),
 		TEST(a_successor_goes_on_from_the_pages_k),

@@ -1,5 +1,7 @@
 #include "services/policy-controller/journal.h"
 
+#include "shared/base/clock.h"
+
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -183,6 +186,37 @@ static void what_finds_no_room_in_memory_is_counted(void **state)
 	assert_int_equal(journal_lost(&journal), 5);
 }
 
+static uint64_t wall_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void an_entry_has_the_time_of_its_iteration_not_of_its_arrival(void **state)
+{
+	(void)state;
+	static const uint64_t second = 1000000000u;
+	/* Half a minute ago, now, and what cannot be. */
+	const uint64_t before_ns = wall_ns();
+	const uint64_t now_ns = clock_ns();
+	const uint64_t finished_ns[] = {now_ns - 30 * second, now_ns, UINT64_MAX};
+	const uint64_t age_ns[] = {30 * second, 0, 0};
+	if (now_ns < 30 * second)
+		skip();
+	for (uint64_t i = 0; i < 3; i++) {
+		struct iteration_record record = {.session = 1, .finished_ns = finished_ns[i]};
+		journal_add(&journal, &record, NULL);
+	}
+	const uint64_t after_ns = wall_ns();
+	assert_int_equal(journal_read(&journal, 0, out, READ), 3);
+	for (uint64_t i = 0; i < 3; i++) {
+		/* The two clocks do not run at quite the same rate. */
+		assert_true(out[i].time_ns + second > before_ns - age_ns[i]);
+		assert_true(out[i].time_ns < after_ns - age_ns[i] + second);
+	}
+}
+
 static void without_a_path_nothing_is_kept(void **state)
 {
 	(void)state;
@@ -273,6 +307,7 @@ int main(void)
 		TEST(one_of_another_size_is_kept_and_a_new_one_begun),
 		TEST(a_file_that_is_no_journal_is_kept_too),
 		TEST(what_finds_no_room_in_memory_is_counted),
+		TEST(an_entry_has_the_time_of_its_iteration_not_of_its_arrival),
 		TEST(without_a_path_nothing_is_kept),
 		TEST(a_full_disk_loses_entries_and_nothing_else),
 		TEST(a_folder_that_is_not_there_is_no_reason_to_stop),

@@ -91,7 +91,7 @@ static void a_loaded_expert_is_found_and_pinned(void **state)
 	(void)state;
 	struct fixture f;
 	fixture_init(&f);
-	uint32_t epoch = slots_verifier_enter(&f.slots, 7);
+	uint32_t epoch = slots_verifier_enter(&f.slots);
 	assert_int_equal(slots_pin(&f.slots, epoch, 1, 3), SLOT_NONE);
 	slots_load_begin(&f.slots, 2, 1, 3);
 	assert_int_equal(slots_pin(&f.slots, epoch, 1, 3), SLOT_NONE);
@@ -117,7 +117,7 @@ static void a_pinned_slot_is_not_evicted(void **state)
 	(void)state;
 	struct fixture f;
 	fixture_init(&f);
-	uint32_t epoch = slots_verifier_enter(&f.slots, 7);
+	uint32_t epoch = slots_verifier_enter(&f.slots);
 	load(&f.slots, 0, 0, 0);
 	assert_int_equal(slots_pin(&f.slots, epoch, 0, 0), 0);
 	assert_int_equal(slots_pin(&f.slots, epoch, 0, 0), 0);
@@ -138,13 +138,13 @@ static void pins_of_a_dead_verifier_are_void_and_of_a_live_one_are_not(void **st
 	(void)state;
 	struct fixture f;
 	fixture_init(&f);
-	uint32_t dead = slots_verifier_enter(&f.slots, 7);
+	uint32_t dead = slots_verifier_enter(&f.slots);
 	load(&f.slots, 0, 0, 0);
 	load(&f.slots, 1, 0, 1);
 	assert_int_equal(slots_pin(&f.slots, dead, 0, 0), 0);
 	assert_int_equal(slots_pin(&f.slots, dead, 0, 1), 1);
 	assert_false(slots_evict(&f.slots, 0));
-	uint32_t epoch = slots_verifier_enter(&f.slots, 8);
+	uint32_t epoch = slots_verifier_enter(&f.slots);
 	assert_int_not_equal(epoch, dead);
 	/* The successor's pin takes the place of the dead one's. */
 	assert_int_equal(slots_pin(&f.slots, epoch, 0, 1), 1);
@@ -162,7 +162,7 @@ static void epochs_wrap_past_zero(void **state)
 	struct fixture f;
 	fixture_init(&f);
 	atomic_store(&f.slots.header->verifier_epoch, (1u << 20) - 1);
-	uint32_t epoch = slots_verifier_enter(&f.slots, 7);
+	uint32_t epoch = slots_verifier_enter(&f.slots);
 	assert_int_equal(epoch, 1);
 	load(&f.slots, 0, 2, 7);
 	assert_int_equal(slots_pin(&f.slots, epoch, 2, 7), 0);
@@ -225,7 +225,7 @@ static void a_bad_table_word_is_a_miss(void **state)
 	(void)state;
 	struct fixture f;
 	fixture_init(&f);
-	uint32_t epoch = slots_verifier_enter(&f.slots, 7);
+	uint32_t epoch = slots_verifier_enter(&f.slots);
 	load(&f.slots, 0, 0, 0);
 	atomic_store(slots_word(&f.slots, 0, 1), SLOTS + 1);
 	assert_int_equal(slots_pin(&f.slots, epoch, 0, 1), SLOT_NONE);
@@ -250,7 +250,7 @@ static void adoption_finishes_what_was_cut_off(void **state)
 	fixture_init(&f);
 	struct error err;
 	struct slots_adopted found;
-	uint32_t epoch = slots_verifier_enter(&f.slots, 7);
+	uint32_t epoch = slots_verifier_enter(&f.slots);
 	load(&f.slots, 0, 0, 0);
 	assert_int_equal(slots_pin(&f.slots, epoch, 0, 0), 0);
 	/* A word that was overwritten. */
@@ -373,7 +373,7 @@ static void *owner_thread(void *arg)
 static void *verifier_thread(void *arg)
 {
 	struct side *side = arg;
-	uint32_t epoch = slots_verifier_enter(&side->slots, 1);
+	uint32_t epoch = slots_verifier_enter(&side->slots);
 	while (!atomic_load(side->stop)) {
 		bool right = true;
 		uint32_t n = verifier_act(&side->slots, epoch, &side->seed, &right);
@@ -439,7 +439,7 @@ static pid_t start_verifier(struct fixture *f, struct tally *tally, uint64_t see
 	pid_t pid = fork();
 	if (pid != 0)
 		return pid;
-	uint32_t epoch = slots_verifier_enter(&f->slots, seed);
+	uint32_t epoch = slots_verifier_enter(&f->slots);
 	for (;;) {
 		bool right = true;
 		atomic_fetch_add(&tally->pins, verifier_act(&f->slots, epoch, &seed, &right));
@@ -490,7 +490,7 @@ static void either_side_killed_at_random_leaves_a_table_that_works(void **state)
 	/* No slot is lost: with the dead verifier's pins void, all can be emptied. */
 	struct slots_adopted found;
 	struct error err;
-	slots_verifier_enter(&f.slots, 1);
+	slots_verifier_enter(&f.slots);
 	assert_int_equal(slots_adopt(&f.slots, &f.geometry, &found, &err), 0);
 	for (uint32_t slot = 0; slot < SLOTS; slot++) {
 		if (state_of(&f.slots, slot) == SLOT_LOADING)

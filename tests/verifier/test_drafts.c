@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-enum { GENERATION = 9, VOCAB = 50, WAIT_NS = 3000000 };
+#define GENERATION (UINT64_C(1) << 62) /* all of its bits are needed */
+enum { VOCAB = 50, WAIT_NS = 3000000 };
 
 struct rig {
 	void *memory;
@@ -89,8 +90,7 @@ static void a_round_gets_its_replies_in_any_order(void **state)
 	struct draft_request first = asked(rig), second = asked(rig);
 	assert_true(first.session == 30 && first.k == 4 && first.n_tokens == 100 && !first.last);
 	assert_true(second.session == 50 && second.page == 5 && second.last);
-	assert_true(
-		first.sequence > (uint64_t)GENERATION << 20 && second.sequence > first.sequence);
+	assert_true(first.sequence > GENERATION && second.sequence > first.sequence);
 	answer(rig, &second, 2, 7);
 	answer(rig, &first, 1, 8);
 	drafts_wait(rig->drafts);
@@ -148,7 +148,7 @@ static void replies_to_a_predecessor_and_bad_ones_do_no_harm(void **state)
 {
 	struct rig *rig = *state;
 	struct draft_request old = {
-		.session = 1, .sequence = (8u << 20) + 1, .page = 0, .n_tokens = 10, .k = 4};
+		.session = 1, .sequence = GENERATION - 1000000, .page = 0, .n_tokens = 10, .k = 4};
 
 	answer(rig, &old, 2, 7); /* lies in the ring when the successor starts */
 	begin(rig);

@@ -1,0 +1,12 @@
+/* Counters that one thread writes and any thread reads. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* The caller is the only writer: no locked instruction is needed. */
+static inline void counter_add(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+		memory_order_relaxed);
+}
