@@ -18,6 +18,8 @@ struct rig {
 	char directory[64], path[96];
 	struct verifier_config config;
 	struct daemon *daemon;
+	struct broker *broker;
+	int left; /* what a predecessor left: nothing */
 	struct model *model;
 };
 
@@ -38,7 +40,9 @@ static int set_up(void **state)
 	rig->config.experts = VERIFIER_EXPERTS_MAPPED;
 	const struct daemon_options options = {
 		.name = PEER_VERIFIER, .runtime_dir = rig->directory};
+	rig->left = -1;
 	if (daemon_create(&options, &rig->daemon, &err) != 0 ||
+		broker_open(rig->daemon, NULL, &rig->broker, &err) != 0 ||
 		model_load(rig->path, &rig->model, &err) != 0)
 		fail_msg("%s", err.text);
 	*state = rig;
@@ -51,6 +55,7 @@ static int tear_down(void **state)
 	char command[128];
 
 	model_free(&rig->model);
+	broker_close(&rig->broker);
 	daemon_destroy(&rig->daemon);
 	snprintf(command, sizeof(command), "rm -rf %s", rig->directory);
 	assert_int_equal(system(command), 0);
@@ -64,7 +69,8 @@ static void a_file_that_stays_is_packed(void **state)
 	struct error err = {.text = ""};
 	struct region packed;
 
-	if (packed_open(rig->daemon, &rig->config, 0, rig->model, &packed, &err) != 0)
+	if (packed_open(rig->daemon, rig->broker, &rig->left, &rig->config, 0, rig->model, &packed,
+		    &err) != 0)
 		fail_msg("%s", err.text);
 	assert_non_null(packed.header);
 	region_close(&packed);
@@ -81,8 +87,9 @@ static void of_a_file_that_changed_nothing_is_packed(void **state)
 	assert_true(fd >= 0);
 	assert_int_equal(pwrite(fd, "other", 5, 10 << 20), 5);
 	close(fd);
-	assert_int_equal(
-		packed_open(rig->daemon, &rig->config, 0, rig->model, &packed, &err), -ESTALE);
+	assert_int_equal(packed_open(rig->daemon, rig->broker, &rig->left, &rig->config, 0,
+				 rig->model, &packed, &err),
+		-ESTALE);
 	assert_null(packed.header);
 	assert_non_null(strstr(err.text, "was written to"));
 }
