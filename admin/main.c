@@ -263,7 +263,7 @@ static int take_time(const char *text, uint64_t *out)
 	struct error err = {""};
 	int64_t ns = 0;
 
-	if (config_assign(&key, text, "--for", &ns, &err) < 0)
+	if (config_assign(&key, text, "a time and its unit", &ns, &err) < 0)
 		return ctl_fail(EX_USAGE, "%s", err.text);
 	*out = (uint64_t)ns;
 	return 0;

@@ -243,7 +243,8 @@ static int reply(struct chat *chat)
 			code = answer_read(&answer, stream);
 		putchar('\n');
 		if (code < 0)
-			status = cli_fail(request_exit_status(code), "%s", outrider_error());
+			status = cli_fail(request_exit_status(code), "%s%s", outrider_error(),
+				code == -E2BIG ? " (/reset begins a new conversation)" : "");
 		else if (answer.end == OUTRIDER_END_ERROR)
 			status = cli_fail(EX_SOFTWARE, "%s", answer.message);
 		else

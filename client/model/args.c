@@ -74,8 +74,8 @@ int args_parse(int argc, char **argv, const struct arg *args, struct error *err)
 		size_t bytes = equals ? (size_t)(equals - name) : strlen(name);
 		const struct arg *arg = find(args, name, bytes);
 		if (!arg)
-			return error_set(
-				err, EINVAL, "unknown option \"--%.*s\"", (int)bytes, name);
+			return error_set(err, EINVAL,
+				"unknown option \"--%.*s\"; --help lists them", (int)bytes, name);
 		if (arg->type == ARG_FLAG) {
 			if (equals)
 				return error_set(err, EINVAL, "--%s takes no value", arg->name);

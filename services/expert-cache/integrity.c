@@ -61,7 +61,6 @@ int integrity_check(struct integrity *integrity, const struct slots_geometry *ge
 		return 0;
 	return error_set(err, ESTALE,
 		"expert %u of layer %u is not what it was when it was loaded before: the model "
-		"file "
-		"was written to",
+		"file was written to; its model is lost until the service is started again",
 		expert, layer);
 }

@@ -180,7 +180,7 @@ void loads_lose(struct loads *loads, const struct error *why)
 {
 	if (atomic_exchange_explicit(&loads->lost, true, memory_order_relaxed))
 		return;
-	log_error("%s; the model is lost until the service is started again", why->text);
+	log_error("%s", why->text);
 	slots_lose(&loads->store->slots, loads->generation);
 	doorbell_ring(&loads->store->slots.header->work);
 }

@@ -174,11 +174,15 @@ static void measure(
 						  ((double)record->iteration_ns - s->iteration_ns);
 	/* A pass with one token per session had no speculation in it, whoever asked for that. */
 	double *base = &c->base_ns[record->batch_sessions];
-	if (record->k == 0 && record->batch_tokens == record->batch_sessions)
+	uint64_t *at = &c->base_at[record->batch_sessions];
+	if (record->k == 0 && record->batch_tokens == record->batch_sessions) {
+		*at = c->n_records;
 		*base = *base > 0 ? *base + (double)DISPLAY_WEIGHT *
 						    ((double)record->iteration_ns - *base)
 				  : (double)record->iteration_ns;
+	}
 	s->base_ns = *base;
+	s->base_age = c->n_records - *at;
 }
 
 /* What the next session may begin with. */

@@ -33,6 +33,7 @@ struct controller {
 	struct decision decisions[CONTROLLER_DECISIONS];
 	uint64_t last_iteration_ns, last_ns; /* of whatever session: its time, and when it ended */
 	double base_ns[LIMIT_SESSIONS + 1]; /* time at K = 0 by batch size; 0 = never seen */
+	uint64_t base_at[LIMIT_SESSIONS + 1]; /* n_records when it was seen last */
 	struct yield_shared shared;
 	/* Two passes: the one whose records come, [gathering], and the one before it. n_passes: since the
 	 * last plan; when not 0, the other one is to be planned for. */

@@ -64,10 +64,11 @@ static void static_observe(
 {
 	(void)record;
 	(void)verdict;
+	/* The cache or the load may be other than they were, and nothing measures K = 0 anew. */
+	bool known = state->base_ns > 0 && state->iteration_ns > 0 &&
+		     state->base_age <= (uint64_t)state->settings.refresh;
 	state->utility =
-		state->base_ns > 0 && state->iteration_ns > 0
-			? (float)((double)state->etr * state->base_ns / state->iteration_ns)
-			: 0;
+		known ? (float)((double)state->etr * state->base_ns / state->iteration_ns) : 0;
 }
 
 static void static_explain(const struct policy_state *state, struct explanation *out)
@@ -77,12 +78,11 @@ static void static_explain(const struct policy_state *state, struct explanation 
 	if (state->k > 0 && state->utility > 0)
 		explain_say(out,
 			"It %s: utility %.2f against the iterations at K = 0 that were seen in "
-			"such a "
-			"batch.",
+			"such a batch lately.",
 			state->utility >= 1 ? "pays" : "does not pay", (double)state->utility);
 	else if (state->k > 0)
 		explain_say(out, "Whether it pays is not known: no iteration at K = 0 was seen in "
-				 "such a batch.");
+				 "such a batch lately.");
 }
 
 const struct policy_ops policy_static = {

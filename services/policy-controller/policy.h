@@ -75,6 +75,7 @@ struct policy_state {
 	uint64_t iterations, last_ns;
 	float etr, drafted, accepted; /* moving averages */
 	double iteration_ns, base_ns;
+	uint64_t base_age; /* records since base_ns was seen last */
 	uint32_t k_last; /* of the last record */
 	bool k_fixed; /* by the request, in the last record */
 	float reached[LIMIT_DRAFT], taken[LIMIT_DRAFT]; /* positions of drafts; both fade */

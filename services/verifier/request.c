@@ -92,7 +92,7 @@ static int read_prompt(const Outrider__Generate *generate, const struct request_
 	if (input->n_prompt == 0)
 		return error_set(err, EINVAL, "the prompt is empty");
 	if (input->n_prompt >= limits->n_context)
-		return error_set(err, EINVAL,
+		return error_set(err, E2BIG,
 			"the prompt has %zu tokens, the context %u: no room for an answer",
 			input->n_prompt, limits->n_context);
 	return check_ids(

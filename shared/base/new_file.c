@@ -1,6 +1,7 @@
 #include "shared/base/new_file.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,8 +46,8 @@ static int check_space(const struct new_file *f, uint64_t bytes, struct error *e
 	uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize;
 	if (bytes <= room)
 		return 0;
-	return error_set(err, ENOSPC, "%s: %.1f GiB are needed, %.1f GiB are free", f->path,
-		(double)bytes / (1 << 30), (double)room / (1 << 30));
+	return error_set(err, ENOSPC, "%s: %.0f MiB are needed, %.0f MiB are free", f->path,
+		ceil((double)bytes / (1 << 20)), floor((double)room / (1 << 20)));
 }
 
 int new_file_open(

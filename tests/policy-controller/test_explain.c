@@ -99,6 +99,22 @@ static void the_k_that_is_explained_is_the_one_in_force(void **state)
 		}
 }
 
+/* What K = 0 took once says nothing of a cache or a load that has changed since. */
+static void a_fixed_k_is_held_against_what_was_seen_lately(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(1, 0, 0.9, 0.2);
+	struct policy_trial trial = {0};
+	for (int i = 0; i < 240; i++) {
+		if (i % 120 == 0)
+			use(f, i == 0 ? "static:0" : "static:2");
+		step(f, &sim, &trial);
+		if (i == 180)
+			assert_non_null(strstr(f->explanation.words[1], "It pays"));
+	}
+	assert_non_null(strstr(f->explanation.words[1], "not known"));
+}
+
 static void cascade_shows_the_trials_of_its_last_test_and_what_ended_it(void **state)
 {
 	struct fixture *f = *state;
@@ -222,6 +238,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(the_k_that_is_explained_is_the_one_in_force),
+		TEST(a_fixed_k_is_held_against_what_was_seen_lately),
 		TEST(cascade_shows_the_trials_of_its_last_test_and_what_ended_it),
 		TEST(yield_shows_every_k_and_the_best_is_the_one_it_chose),
 		TEST(acceptance_by_position_is_what_was_accepted),
