@@ -146,7 +146,8 @@ def measured(demo, name, drafter):
 def show_speed(demo):
     say(bold("3. Tokens per second: no speculation, a fixed K, and K chosen by the policy-controller"))
     say("   All experts resident; median of 3 rounds, taken in turn; x: to K = 0. On a model this small a draft costs nearly")
-    say("   what it saves, so the point is the last column: speculation that does not pay is turned off.\n")
+    say("   what it saves, so the point is the last column: speculation that does not pay is turned off.")
+    say("   With a mean K of 0.0 nothing was drafted: how far such a ratio is from 1 is the noise of this machine.\n")
     say(f"   {'workload':9} {'drafter':12} {'K = 0':>7} {'K = 3':>14} {'K chosen':>14}")
     for name in WORKLOADS:
         for drafter, title in (("ngram", "n-gram"), ("model", "draft model")):
@@ -174,7 +175,7 @@ def main():
     say(f"   {SHOWN}/outrider up --model FILE.gguf [--draft DRAFT.gguf]   serve a model of yours (Ctrl-C stops it)")
     say(f"   {SHOWN}/outrider chat                                        talk to it, in another terminal")
     say(f"   {SHOWN}/outriderctl top                                      watch K, acceptance and the cache live")
-    say("   make check                                               every test; README.md has the rest")
+    say("   make check                                                 every test; README.md has the rest")
 
 
 if __name__ == "__main__":
