@@ -8,6 +8,7 @@
 #include "shared/base/options.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/gguf_guard.h"
+#include "shared/model/gguf_watch.h"
 #include "shared/spec/slots.h"
 
 #include <stdio.h>
@@ -85,6 +86,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 	struct store_options options = {
 		.budget = service->budget,
 		.model_fingerprint = service->model->file_fingerprint,
+		.model_stamps = gguf_stamps(service->model->gguf),
 		.policy = cache_policy_find(service->config.policy),
 		.queue_max = (uint32_t)service->config.hint_queue_max,
 		.profile = service->profile,
