@@ -8,6 +8,7 @@
 #include "shared/base/options.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/gguf_guard.h"
+#include "shared/model/gguf_watch.h"
 #include "shared/spec/slots.h"
 
 #include <stdio.h>
@@ -68,12 +69,24 @@ static int open_reader(struct service *service, struct error *err)
 	return status;
 }
 
+static void say_reads(const struct reader *reader)
+{
+	char rate[48] = "";
+	/* Where both are set, or the file is small, nothing is measured. */
+	if (reader_rate(reader) > 0)
+		snprintf(rate, sizeof(rate), "; the disk gives %.2f GiB/s",
+			reader_rate(reader) / (1 << 30));
+	log_notice("%s: %u reads of at most %zu KiB at once%s", reader_link(reader),
+		reader_depth(reader), reader_piece_bytes(reader) >> 10, rate);
+}
+
 /* Slots, reader and worker; the broker is open, so no predecessor lives. */
 static int start_cache(struct service *service, int recovered_fd, struct error *err)
 {
 	struct store_options options = {
 		.budget = service->budget,
 		.model_fingerprint = service->model->file_fingerprint,
+		.model_stamps = gguf_stamps(service->model->gguf),
 		.policy = cache_policy_find(service->config.policy),
 		.queue_max = (uint32_t)service->config.hint_queue_max,
 		.profile = service->profile,
@@ -100,10 +113,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 		return status;
 	broker_offer(service->broker, &service->store.region);
 	const struct slots_adopted *found = &service->store.found;
-	log_notice("%s: %u reads of at most %zu KiB at once; the disk gives %.2f GiB/s",
-		reader_link(service->reader), reader_depth(service->reader),
-		reader_piece_bytes(service->reader) >> 10,
-		reader_rate(service->reader) / (1 << 30));
+	say_reads(service->reader);
 	log_notice("%u of %u experts fit (%.1f MiB), read with %s, policy %s%s%s", service->budget,
 		service->geometry.n_total,
 		(double)service->budget * (double)service->geometry.slot_bytes / 1048576,

@@ -47,7 +47,7 @@ struct store {
 
 struct store_options {
 	uint32_t budget; /* slots */
-	uint64_t model_fingerprint;
+	uint64_t model_fingerprint, model_stamps; /* gguf_stamps */
 	const struct cache_policy_ops *policy;
 	uint32_t queue_max; /* prefetches that may wait in the policy */
 	const uint64_t

@@ -13,11 +13,11 @@
  * that cannot is held back this long: the block layer gives a request up after 30 s. */
 #define HELD_NS (35ull * 1000000000ull)
 
-static int try_adopt(
-	struct store *store, int fd, const struct slots_shape *shape, struct error *err)
+static int try_adopt(struct store *store, const struct store_options *options,
+	const struct slots_shape *shape, struct error *err)
 {
-	int status =
-		region_adopt(fd, EXPERTS_REGION, EXPERTS_LAYOUT, REGION_DATA, &store->region, err);
+	int status = region_adopt(options->recovered_fd, EXPERTS_REGION, EXPERTS_LAYOUT,
+		REGION_DATA, &store->region, err);
 	if (status != 0)
 		return status;
 	status = slots_map(&store->region, shape, &store->slots, err);
@@ -25,6 +25,11 @@ static int try_adopt(
 		atomic_load_explicit(&store->slots.header->lost, memory_order_relaxed) != 0)
 		status = error_set(
 			err, ESTALE, "expert region: the model file changed while they were read");
+	/* A fingerprint is of a part of the bytes. */
+	if (status == 0 && store->slots.header->model_stamps != options->model_stamps)
+		status = error_set(err, ESTALE,
+			"expert region: the model file was written to or replaced since they were "
+			"read");
 	if (status == 0)
 		status = slots_adopt(&store->slots, &store->geometry, &store->found, err);
 	if (status != 0) {
@@ -35,14 +40,18 @@ static int try_adopt(
 	return 0;
 }
 
-static int make_region(struct store *store, const struct slots_shape *shape, struct error *err)
+static int make_region(struct store *store, const struct store_options *options,
+	const struct slots_shape *shape, struct error *err)
 {
 	int status = region_create(EXPERTS_REGION, EXPERTS_LAYOUT, slots_payload_bytes(shape),
 		REGION_HUGE | REGION_SPARSE, &store->region, err);
 	if (status != 0)
 		return status;
 	slots_format(&store->region, shape);
-	return slots_map(&store->region, shape, &store->slots, err);
+	status = slots_map(&store->region, shape, &store->slots, err);
+	if (status == 0)
+		store->slots.header->model_stamps = options->model_stamps;
+	return status;
 }
 
 int store_policy_create(const struct store *store, const struct cache_policy_ops *policy,
@@ -201,12 +210,12 @@ int store_open(struct store *store, const struct slots_geometry *geometry,
 	};
 	int status = -ENOENT;
 	if (options->recovered_fd >= 0) {
-		status = try_adopt(store, options->recovered_fd, &shape, err);
+		status = try_adopt(store, options, &shape, err);
 		if (status != 0)
 			log_notice("not taking over the slots that were left: %s", err->text);
 	}
 	if (status != 0)
-		status = make_region(store, &shape, err);
+		status = make_region(store, options, &shape, err);
 	if (status == 0)
 		status = allocate(store, options->queue_max, err);
 	if (status == 0)

@@ -306,10 +306,12 @@ static void front_watch(struct front *front)
 void front_tick(void *arg)
 {
 	struct front *front = arg;
-	uint64_t now_ns = clock_ns();
+	uint64_t now_ns;
 
 	front_watch(front);
 	front_pump(front);
+	/* Not before: what has just been sent would lie in the future, and linger be over for it. */
+	now_ns = clock_ns();
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		if (front->sessions[i].used)
 			reap(front, i, now_ns);

@@ -36,7 +36,7 @@
 #include "shared/model/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 5
+#define EXPERTS_LAYOUT 6
 
 enum {
 	SLOTS_DEMAND_RING = 4096,
@@ -69,6 +69,8 @@ struct slots_header {
 	uint32_t n_slots, n_experts_used; /* n_slots: places, used or not */
 	uint64_t slot_bytes; /* the largest expert of any layer with its pages */
 	uint64_t model_fingerprint;
+	uint64_t
+		model_stamps; /* gguf_stamps of the owner's files; a verifier may have a copy open */
 	uint64_t demand_offset, activation_offset, hint_offset, gate_offset, counts_offset,
 		table_offset, uses_offset, state_offset, used_offset,
 		arena_offset; /* from the payload's start */

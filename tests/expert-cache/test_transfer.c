@@ -722,6 +722,23 @@ static void another_model_gets_a_new_region(void **state)
 	rig_stop(&rig);
 }
 
+static void a_model_that_was_written_to_gets_a_new_region(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.budget = 33});
+	/* Where the fingerprint does not look. */
+	rig.store.slots.header->model_stamps++;
+	int fd = fcntl(rig.store.region.fd, F_DUPFD_CLOEXEC, 3);
+	uint64_t uid = rig.store.region.header->uid;
+	rig_stop(&rig);
+	rig_start(&rig, &(struct rig_options){.budget = 33, .recovered_fd = fd});
+	assert_false(rig.store.adopted);
+	assert_true(rig.store.region.header->uid != uid);
+	rig_stop(&rig);
+}
+
 /* ---- Changes while it runs. ---- */
 
 static void change_budget(struct rig *rig, uint32_t budget)
@@ -992,6 +1009,7 @@ int main(void)
 		cmocka_unit_test(slots_that_are_held_back_come_free_and_meanwhile_nobody_waits),
 		cmocka_unit_test(a_successor_with_a_smaller_budget_keeps_what_was_used_last),
 		cmocka_unit_test(another_model_gets_a_new_region),
+		cmocka_unit_test(a_model_that_was_written_to_gets_a_new_region),
 		cmocka_unit_test(a_budget_that_falls_gives_memory_back_and_one_that_rises_uses_it),
 		cmocka_unit_test(pages_are_found_ahead_as_far_as_the_budget_allows),
 		cmocka_unit_test(a_pinned_layer_outlives_a_budget_that_falls_below_it),

@@ -488,6 +488,68 @@ static void a_client_that_had_to_wait_has_all_of_client_timeout(void **state)
 	service_close(&s);
 }
 
+/* Answers that nobody reads, until there is room for no more: of so many, however small, those that still lie between client
+ * and service are a small part. */
+static void fill_socket(struct service *s)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Cancel nobodys = OUTRIDER__CANCEL__INIT;
+	int sent = 0;
+
+	nobodys.session_uid = 1;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_CANCEL;
+	envelope.cancel = &nobodys;
+	while (sent < 60000) {
+		int rc = bus_send(s->socket, &envelope);
+
+		assert_true(rc == 0 || rc == -EAGAIN);
+		if (rc == 0)
+			sent++;
+		else
+			poll(NULL, 0, 1);
+	}
+}
+
+static void an_answer_that_had_to_wait_for_its_reader_is_kept_as_long_as_any(void **state)
+{
+	struct service s;
+	struct call unread, other;
+	void *reads_nothing, *reads;
+	char endpoint[256];
+	struct error err;
+
+	(void)state;
+	need();
+	service_open(&s, (const char *const[]){"threads=1", "sessions_max=1", NULL});
+	ready(&s);
+	reads_nothing = s.socket;
+	peers_client_endpoint(s.dir, endpoint, sizeof(endpoint));
+	assert_int_equal(bus_client(s.zmq, endpoint, &reads, &err), 0);
+	call_init(&unread, &answers[0], 40);
+	unread.credit = 0;
+	call_generate(&s, &unread);
+	fill_socket(&s);
+	s.socket = reads;
+	call_credit(&s, &unread, 40);
+	/* What came before it has been seen to when it is answered. */
+	call_init(&other, &answers[1], 40);
+	call_generate(&s, &other);
+	assert_true(calls_until(&s, &other, 1, all_over, SERVICE_PATIENCE_NS));
+	call_check(&other);
+	s.socket = reads_nothing;
+	assert_true(calls_until(&s, &unread, 1, all_over, SERVICE_PATIENCE_NS));
+	call_check(&unread);
+	/* The client asks again, as one does that lost its connection. */
+	unread.done = false;
+	unread.n = 0;
+	unread.n_text = 0;
+	call_resume(&s, &unread);
+	assert_true(calls_until(&s, &unread, 1, all_over, SERVICE_PATIENCE_NS));
+	call_check(&unread);
+	bus_close(&reads);
+	service_close(&s);
+}
+
 static void a_deadline_ends_a_session(void **state)
 {
 	struct service s;
@@ -653,6 +715,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_client_that_takes_nothing_stalls_only_itself),
 		cmocka_unit_test(a_silent_client_is_cancelled_and_a_full_queue_refuses),
 		cmocka_unit_test(a_client_that_had_to_wait_has_all_of_client_timeout),
+		cmocka_unit_test(an_answer_that_had_to_wait_for_its_reader_is_kept_as_long_as_any),
 		cmocka_unit_test(a_deadline_ends_a_session),
 		cmocka_unit_test(a_stop_string_across_tokens_ends_the_answer_before_it),
 		cmocka_unit_test(bad_requests_are_refused_with_the_reason_and_harm_nobody),
