@@ -31,7 +31,7 @@ const char *daemon_runtime_dir(const struct daemon *daemon)
 
 uint64_t daemon_generation(const struct daemon *daemon)
 {
-	return daemon->generation;
+	return daemon->start_ns;
 }
 
 void *daemon_zmq(struct daemon *daemon)
@@ -242,7 +242,7 @@ int daemon_create(const struct daemon_options *options, struct daemon **out, str
 	daemon->signal_fd = daemon->wakeup_fd = -1;
 	pthread_mutex_init(&daemon->state_lock, NULL);
 	daemon_collect_passed(daemon);
-	daemon->start_ns = daemon->alive_ns = daemon->generation = clock_ns();
+	daemon->start_ns = daemon->alive_ns = clock_ns();
 	daemon->stall_ns = options->watchdog_stall_ns;
 	snprintf(daemon->state, sizeof daemon->state, "loading");
 	if (strlen(options->name) >= sizeof daemon->name ||

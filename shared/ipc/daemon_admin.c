@@ -91,7 +91,7 @@ static bool fill_status(struct daemon *daemon, Outrider__Envelope *reply)
 	if (!status->state || !status->name || !status->version)
 		return false;
 	status->pid = (uint32_t)getpid();
-	status->generation = daemon->generation;
+	status->generation = daemon_generation(daemon);
 	status->uptime_ns = clock_ns() - daemon->start_ns;
 	status->rss_bytes = rss_bytes();
 	if (daemon->detail)

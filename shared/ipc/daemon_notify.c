@@ -85,19 +85,25 @@ int daemon_listen_fd(struct daemon *daemon, const char *name, int *fd)
 	return duplicate_passed(daemon, name, true, fd);
 }
 
-/* What the manager is known to hold under this name: put by us, or by a predecessor. */
-static bool manager_has(
-	const struct daemon *daemon, const char *name, const struct stat *st, bool *same)
+static struct stored *find_stored(struct daemon *daemon, const char *name)
 {
+	for (size_t i = 0; i < daemon->n_stored; i++)
+		if (strcmp(daemon->stored[i].name, name) == 0)
+			return &daemon->stored[i];
+	return NULL;
+}
+
+/* What the manager is known to hold under this name: put by us, or by a predecessor. */
+static bool manager_has(struct daemon *daemon, const char *name, const struct stat *st, bool *same)
+{
+	const struct stored *stored = find_stored(daemon, name);
 	bool any = false;
 
 	*same = false;
-	for (size_t i = 0; i < daemon->n_stored; i++)
-		if (strcmp(daemon->stored[i].name, name) == 0) {
-			*same = daemon->stored[i].dev == st->st_dev &&
-				daemon->stored[i].ino == st->st_ino;
-			return true;
-		}
+	if (stored) {
+		*same = stored->dev == st->st_dev && stored->ino == st->st_ino;
+		return true;
+	}
 	for (size_t i = 0; i < daemon->n_passed; i++) {
 		const struct stored *passed = &daemon->passed[i];
 
@@ -112,11 +118,8 @@ static bool manager_has(
 
 static void remember(struct daemon *daemon, const char *name, const struct stat *st)
 {
-	struct stored *stored = NULL;
+	struct stored *stored = find_stored(daemon, name);
 
-	for (size_t i = 0; i < daemon->n_stored && !stored; i++)
-		if (strcmp(daemon->stored[i].name, name) == 0)
-			stored = &daemon->stored[i];
 	if (!stored && daemon->n_stored < STORED_MAX)
 		stored = &daemon->stored[daemon->n_stored++];
 	if (!stored)
@@ -125,6 +128,15 @@ static void remember(struct daemon *daemon, const char *name, const struct stat 
 	stored->fd = -1;
 	stored->dev = st->st_dev;
 	stored->ino = st->st_ino;
+}
+
+/* Has the manager close all that it holds under the name. */
+static void remove_from_store(const char *name)
+{
+	char message[64 + LIMIT_NAME];
+
+	snprintf(message, sizeof message, "FDSTOREREMOVE=1\nFDNAME=%s", name);
+	sd_notify(0, message);
 }
 
 void daemon_store_fd(struct daemon *daemon, const char *name, int fd)
@@ -144,8 +156,7 @@ void daemon_store_fd(struct daemon *daemon, const char *name, int fd)
 			remember(daemon, name, &st);
 			return;
 		}
-		snprintf(message, sizeof message, "FDSTOREREMOVE=1\nFDNAME=%s", name);
-		sd_notify(0, message);
+		remove_from_store(name);
 	}
 	snprintf(message, sizeof message, "FDSTORE=1\nFDNAME=%s", name);
 	code = sd_pid_notify_with_fds(0, 0, message, &fd, 1);
@@ -155,18 +166,9 @@ void daemon_store_fd(struct daemon *daemon, const char *name, int fd)
 		remember(daemon, name, &st);
 }
 
-static bool is_stored(const struct daemon *daemon, const char *name)
-{
-	for (size_t i = 0; i < daemon->n_stored; i++)
-		if (strcmp(daemon->stored[i].name, name) == 0)
-			return true;
-	return false;
-}
-
 /* Closes what was passed under the name, and has the manager close it. */
 static void release(struct daemon *daemon, const char *name)
 {
-	char message[64 + LIMIT_NAME];
 	size_t kept = 0;
 
 	for (size_t i = 0; i < daemon->n_passed; i++)
@@ -175,23 +177,20 @@ static void release(struct daemon *daemon, const char *name)
 		else
 			daemon->passed[kept++] = daemon->passed[i];
 	daemon->n_passed = kept;
-	snprintf(message, sizeof message, "FDSTOREREMOVE=1\nFDNAME=%s", name);
-	sd_notify(0, message);
+	remove_from_store(name);
 }
 
 void daemon_unstore_fd(struct daemon *daemon, const char *name)
 {
 	struct stat none = {0};
+	struct stored *stored = find_stored(daemon, name);
 	bool same;
 
 	if (!manager_has(daemon, name, &none, &same))
 		return;
 	release(daemon, name);
-	for (size_t i = 0; i < daemon->n_stored; i++)
-		if (strcmp(daemon->stored[i].name, name) == 0) {
-			daemon->stored[i] = daemon->stored[--daemon->n_stored];
-			break;
-		}
+	if (stored)
+		*stored = daemon->stored[--daemon->n_stored];
 	(void)sd_notify_barrier(0, RELEASE_US);
 }
 
@@ -204,7 +203,7 @@ static void release_left(struct daemon *daemon)
 	for (size_t i = 0; i < daemon->n_passed;) {
 		const struct stored *passed = &daemon->passed[i];
 
-		if (passed->listening || is_stored(daemon, passed->name)) {
+		if (passed->listening || find_stored(daemon, passed->name)) {
 			i++;
 			continue;
 		}

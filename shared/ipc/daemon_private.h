@@ -49,7 +49,7 @@ struct stored {
 struct daemon {
 	char name[LIMIT_NAME];
 	char runtime_dir[108];
-	uint64_t generation, start_ns;
+	uint64_t start_ns; /* the generation, too */
 	void *zmq;
 	int signal_fd, wakeup_fd;
 
