@@ -72,14 +72,8 @@ def generated(ids, tokens, threads):
                     "--format", "json")["timing"]["decode_tokens_per_s"]
 
 
-def served(service, ids, tokens, *more):
-    out = run_json(program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", ",".join(map(str, ids)),
-                   "--max-tokens", tokens, "--ignore-eos", "--k", 0, "--format", "json", *more)
-    return out["usage"]["tokens_per_s"]
-
-
-def medians(rows):
-    return {name: statistics.median(values) for name, values in rows.items()}
+def served(service, ids, tokens):
+    return service.answer(ids, tokens, "--k", 0)["usage"]["tokens_per_s"]
 
 
 def price_options(arguments):

@@ -26,24 +26,19 @@ def parse(arguments, rounds):
     return parser.parse_args(arguments)
 
 
-def ask(tools, service, ids, tokens, *more):
-    return tools.run_json(tools.program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", ",".join(map(str, ids)),
-                          "--max-tokens", tokens, "--ignore-eos", "--format", "json", *more, timeout=600)
-
-
-def replayed(tools, service, ids, answer, mode, acceptance):
-    """Tokens, seconds and iterations of an answer that is drafted from itself."""
+def replayed(service, ids, answer, mode, acceptance):
+    """Tokens and seconds of an answer that is drafted from itself."""
     k = () if mode == "yield" else ("--k", mode)
-    out = ask(tools, service, ids, len(answer), "--draft-method", "replay", "--replay", ",".join(map(str, answer)), "--replay-error",
+    out = service.answer(ids, len(answer), "--draft-method", "replay", "--replay", ",".join(map(str, answer)), "--replay-error",
               1 - acceptance, *k)
     if out["tokens"] != answer:
         sys.exit("bench: a draft changed the answer")
     return len(answer) - 1, out["usage"]["decode_ns"] / 1e9
 
 
-def replay(tools, service, texts, tokens, rounds):
+def replay(service, texts, tokens, rounds):
     """Lines, one per acceptance: tokens/s at K = 0, and of each mode the median of its ratios to the K = 0 of the same round."""
-    answers = [ask(tools, service, ids, tokens, "--k", 0)["tokens"] for ids in texts]
+    answers = [service.answer(ids, tokens, "--k", 0)["tokens"] for ids in texts]
     columns = (*KS[1:], "yield")
     lines = ["acceptance  K = 0" + "".join(f"{'K = ' + str(c) if c in KS else c:>8}" for c in columns) + "   best K"]
     for acceptance in ACCEPTANCE:
@@ -51,7 +46,7 @@ def replay(tools, service, texts, tokens, rounds):
         for round_ in range(rounds):
             rates = {m: [] for m in MODES}
             for mode in MODES[round_ % len(MODES):] + MODES[:round_ % len(MODES)]:
-                runs = [replayed(tools, service, ids, answer, mode, acceptance) for ids, answer in zip(texts, answers)]
+                runs = [replayed(service, ids, answer, mode, acceptance) for ids, answer in zip(texts, answers)]
                 rates[mode].append(sum(n for n, _ in runs) / sum(s for _, s in runs))
             base.append(statistics.mean(rates[0]))
             for column in columns:
@@ -76,14 +71,14 @@ def by_workload(tools, service, root):
 def of_demo(tools, options, root):
     with tools.Service(draft=tools.DRAFTS["aligned"], options=("--threads", options.threads, "--budget", "17%")) as service:
         return ["== demo model, room for 17 % of its experts; replayed drafts, four prompts, 160 tokens each: tokens/s at K = 0 and ratios to it", ""] + \
-            replay(tools, service, tools.prompts(4, longest=100), 160, options.rounds) + \
+            replay(service, tools.prompts(4, longest=100), 160, options.rounds) + \
             ["", "== the same, drafts of the aligned draft model"] + by_workload(tools, service, root)
 
 
 def of_model(tools, options, budget):
     with tools.Service(options.model, options=("--threads", options.threads, "--budget", budget)) as service:
         return [f"== {options.model.stem}, room for {budget} of its experts; replayed drafts, two prompts, {options.tokens} tokens each: "
-                "tokens/s at K = 0 and ratios to it", ""] + replay(tools, service, [[1, 2, 3], [4, 5, 6, 7]], options.tokens, options.rounds) + [""]
+                "tokens/s at K = 0 and ratios to it", ""] + replay(service, [[1, 2, 3], [4, 5, 6, 7]], options.tokens, options.rounds) + [""]
 
 
 def run(tools, options, root):

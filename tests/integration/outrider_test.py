@@ -175,6 +175,11 @@ class Service:
         shutil.rmtree(self.directory, ignore_errors=True)
         return self.process.returncode
 
+    def answer(self, ids, tokens, *more):
+        """The JSON of one answer of so many tokens."""
+        return run_json(program("outrider"), "run", "--runtime-dir", self.runtime, "--tokens", ",".join(map(str, ids)), "--max-tokens",
+                        tokens, "--ignore-eos", "--format", "json", *more, timeout=600)
+
     def swarm(self, requests, concurrent=1, timeout=300):
         """Runs requests (dicts, see tests/integration/swarm.c) and returns their results in order."""
         text = "".join(json.dumps(r) + "\n" for r in requests)
