@@ -46,6 +46,9 @@ static void print_json(const struct outrider_status *status)
 		json_array_append_new(list, process);
 	}
 	json_object_set_new(root, "processes", list);
+	if (outrider_status_given_up(status))
+		json_object_set_new(
+			root, "given_up", json_string(outrider_status_given_up(status)));
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(root);
@@ -64,12 +67,15 @@ static void print_text(const struct outrider_status *status)
 		else
 			printf("%-13s %8s %10s %11s  %s\n", p->name, "-", "-", "-", p->state);
 	}
+	if (outrider_status_given_up(status))
+		printf("given up: %s\n", outrider_status_given_up(status));
 }
 
 static void usage(FILE *to)
 {
 	fputs("usage: outrider status [--runtime-dir DIR] [--format text|json]\n\n"
-	      "Shows the four processes. Ends with 0 when all of them answer, else with 69.\n",
+	      "Shows the four processes, and why they were given up. Ends with 0 when all of them "
+	      "answer, else with 69.\n",
 		to);
 }
 

@@ -212,6 +212,9 @@ size_t outrider_status_count(const struct outrider_status *status);
 /* NULL beyond the last; valid until the status is freed. */
 const struct outrider_process *outrider_status_process(
 	const struct outrider_status *status, size_t i);
+/* Why `outrider up` ended and will not start them again, one line; NULL when it did not, or has been started since. Valid
+ * until the status is freed. */
+const char *outrider_status_given_up(const struct outrider_status *status);
 void outrider_status_free(struct outrider_status **status);
 
 #ifdef __cplusplus

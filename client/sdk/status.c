@@ -4,6 +4,7 @@
 #include "client/sdk/failure.h"
 #include "shared/base/patience.h"
 #include "shared/ipc/bus.h"
+#include "shared/ipc/given_up.h"
 #include "shared/ipc/peers.h"
 
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct outrider_status {
 	struct outrider_process processes[PROCESSES];
 	Outrider__Envelope *answers[PROCESSES];
 	const char *silent[PROCESSES]; /* the state of one that has not answered */
+	char given_up[384]; /* why nobody starts them again, or empty */
 };
 
 /* *silent: what it is when it does not answer. */
@@ -103,6 +105,7 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 	struct error err = {""};
 	char dir[256];
 	void *zmq = NULL, *sockets[PROCESSES] = {NULL};
+	bool recent;
 	int code;
 
 	*out = NULL;
@@ -125,6 +128,8 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 	for (int i = 0; code == 0 && i < PROCESSES; i++)
 		ask(zmq, dir, peers_all[i], &sockets[i], &status->silent[i]);
 	collect(sockets, timeout_ms, status);
+	if (code == 0 && !given_up_read(dir, 0, &recent, status->given_up, sizeof status->given_up))
+		status->given_up[0] = '\0';
 	for (int i = 0; i < PROCESSES; i++) {
 		int linger = 0;
 
@@ -148,6 +153,11 @@ const struct outrider_process *outrider_status_process(
 	const struct outrider_status *status, size_t i)
 {
 	return i < PROCESSES ? &status->processes[i] : NULL;
+}
+
+const char *outrider_status_given_up(const struct outrider_status *status)
+{
+	return status->given_up[0] != '\0' ? status->given_up : NULL;
 }
 
 void outrider_status_free(struct outrider_status **status)

@@ -230,6 +230,9 @@ try:
     late = subprocess.run([str(home / "outrider"), "run", "--runtime-dir", str(runtime), "--wait", "0.2", "hello"],
                           capture_output=True, text=True)
     tap.ok(late.returncode == 69 and why in late.stderr, "who comes later, after waiting", late.stderr)
+    status = subprocess.run([str(home / "outrider"), "status", "--runtime-dir", str(runtime)], capture_output=True, text=True)
+    tap.ok(status.returncode == 69 and f"\n{why.removeprefix('has ')}\n" in status.stdout,
+           "and who asks for the status", status.stdout)
     for name in ("drafter", "verifier"):
         (home / f"{name}.refuse").unlink()
 
