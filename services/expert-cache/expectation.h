@@ -1,12 +1,13 @@
 /*
  * How probable it is that each expert is used the next time its layer runs: from how often it was used lately, in the long
- * run and by the session under way, and from hints, each source trusted as far as it was right before. Part of a policy;
- * nothing is allocated after expectation_init.
+ * run, since the start and by the session under way, and from hints, each source trusted as far as it was right before. Part
+ * of a policy; nothing is allocated after expectation_init.
  *
  *   p = sigmoid(sum of w_i x_i)
  *
- * x: 1, the log odds of three moving shares of the layer's runs that used the expert (over some 5, some 128, and those of
- * the session), the share of the last run's tokens that chose it, and per source of hints the logarithm of how much more
+ * x: 1, the log odds of four moving shares of the layer's runs that used the expert (over some 5, some 128, those of the
+ * session, and all up to some 2048, before which a profile counts as 256 runs), the share of the last run's tokens that
+ * chose it, and per source of hints the logarithm of how much more
  * often what was hinted for so was used than not: log P(hint | used) / P(hint | not used), counted per source, layer and step of
  * the score; no hint is a step too, once a source has hinted for the layer at all. A prior with evidence added to it,
  * as naive Bayes would; but sources agree and shares overlap, so the weights w are learnt, by one step down the gradient
@@ -22,13 +23,13 @@
 
 enum {
 	EXPECTATION_STEPS = 9, /* of scores: 0 = not hinted for */
-	EXPECTATION_BASE_INPUTS = 5, /* those that are no hints */
+	EXPECTATION_BASE_INPUTS = 6, /* those that are no hints */
 	EXPECTATION_INPUTS = EXPECTATION_BASE_INPUTS + HINT_SOURCES,
 	EXPECTATION_COARSE = 256, /* runs between new estimates where nobody asks for them */
 };
 
 /* Moving shares of the runs that used an expert. */
-enum expectation_share { SHARE_FAST, SHARE_SLOW, SHARE_SESSION, EXPECTATION_SHARES };
+enum expectation_share { SHARE_FAST, SHARE_SLOW, SHARE_SESSION, SHARE_EVER, EXPECTATION_SHARES };
 
 struct expectation {
 	uint32_t n_layers, n_experts, n_experts_used;
@@ -46,6 +47,7 @@ struct expectation {
 		uint64_t until[HINT_SOURCES];
 		uint64_t ran; /* iteration of the last estimates */
 		uint32_t session_runs; /* of the session under way */
+		uint32_t ever_runs; /* that its share ever is of, what it began with included */
 		/* What a share keeps of its value at the last estimates: all experts of a layer lose alike, so that a run changes
 		 * only what it used. */
 		float kept[EXPECTATION_SHARES];

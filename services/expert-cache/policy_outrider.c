@@ -3,7 +3,8 @@
  *
  * Taken from others: hints of the drafting stage (SP-MoE) and of the gate (AdapMoE, Fate), which both believe as they come;
  * the session's own activations (MoE-Infinity); one measure for prefetching and eviction, and the number of tokens
- * that chose an expert (MoE-SpAc); the long-run frequency (a profiled hot set); recency (LRU).
+ * that chose an expert (MoE-SpAc); the long-run frequency, begun with a profile where there is one (a
+ * profiled hot set); recency (LRU).
  *
  * New:
  * - One probability per expert, of its use the next time its layer runs, from all of these at once; how much each is worth is

@@ -217,6 +217,66 @@ static void outrider_beats_what_it_is_made_of(void **state)
 	}
 }
 
+/* Skewed use of many experts, which does not change, and no hints. */
+static struct cache_trace skewed(uint64_t seed, uint32_t passes)
+{
+	struct cache_synth_options o = {.kind = SYNTH_ZIPF,
+		.n_layers = 8,
+		.n_experts = 128,
+		.n_experts_used = 8,
+		.passes = passes,
+		.seed = seed};
+	struct cache_trace trace;
+	struct error err = {""};
+	if (cache_synth(&o, &trace, &err) != 0)
+		fail_msg("%s", err.text);
+	return trace;
+}
+
+/* What is learnt of 32 experts at once is learnt of 128 as well: the most frequent are kept, as by a policy that does
+ * nothing else. */
+static void outrider_keeps_the_most_frequent_of_many(void **state)
+{
+	(void)state;
+	struct cache_trace trace = skewed(3, 1000);
+	struct replay_totals ours = replayed(&trace, cache_policy_find("outrider"), 512);
+	struct replay_totals hot = replayed(&trace, cache_policy_find("static"), 512);
+	assert_true(ours.loads < hot.loads);
+	cache_trace_exit(&trace);
+}
+
+static void count_uses(const struct cache_trace *trace, uint64_t *uses)
+{
+	memset(uses, 0, sizeof(*uses) * trace->n_layers * trace->n_experts);
+	for (uint32_t i = 0; i < trace->n_layer_runs; i++) {
+		const struct trace_layer *layer = &trace->layers[i];
+		for (uint32_t u = 0; u < layer->n_uses; u++)
+			uses[layer->layer * trace->n_experts +
+				trace->uses[layer->first_use + u].expert]++;
+	}
+}
+
+static void a_right_profile_saves_loads_and_a_wrong_one_costs_outrider_few(void **state)
+{
+	(void)state;
+	static uint64_t right[8 * 128], wrong[8 * 128];
+	struct cache_trace trace = skewed(3, 200), other = skewed(4, 200);
+	count_uses(&trace, right);
+	count_uses(&other, wrong);
+	struct replay_options options = {.policy = cache_policy_find("outrider"), .n_slots = 512};
+	uint64_t without = replayed_with(&trace, &options).loads;
+	options.profile = right;
+	assert_true(replayed_with(&trace, &options).loads < without * 95 / 100);
+	options.profile = wrong;
+	uint64_t misled = replayed_with(&trace, &options).loads;
+	assert_true(misled > without);
+	assert_true(misled < without * 110 / 100);
+	options.policy = cache_policy_find("static");
+	assert_true(replayed_with(&trace, &options).loads > without * 2);
+	cache_trace_exit(&trace);
+	cache_trace_exit(&other);
+}
+
 /* All that a pass uses is hinted for: what is prefetched is used. */
 static void perfect_hints_are_right(void **state)
 {
@@ -333,6 +393,8 @@ int main(void)
 		cmocka_unit_test(who_sees_further_loads_less_until_all_is_seen),
 		cmocka_unit_test(with_room_for_all_each_is_loaded_once),
 		cmocka_unit_test(outrider_beats_what_it_is_made_of),
+		cmocka_unit_test(outrider_keeps_the_most_frequent_of_many),
+		cmocka_unit_test(a_right_profile_saves_loads_and_a_wrong_one_costs_outrider_few),
 		cmocka_unit_test(perfect_hints_are_right),
 		cmocka_unit_test(hints_are_judged_as_the_cache_judges_them),
 		cmocka_unit_test(a_policy_is_given_the_hints_it_takes),
