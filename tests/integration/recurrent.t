@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from gguf_file import Gguf
 from outrider_test import ROOT, SAMPLED, SANITIZED, Service, Tap, difference, reference, seeded
 
 GOLDEN = ROOT / "tests" / "data" / "golden" / "models"
@@ -39,12 +40,14 @@ def request(m, i, n_tokens, **more):
 
 
 def nearly(model, folder):
-    """A copy whose last weights are a little off: a draft model that is right now and then."""
-    data = bytearray(model.read_bytes())
-    for at in range(len(data) - 256, len(data), 4):
-        struct.pack_into("<f", data, at, struct.unpack_from("<f", data, at)[0] * random.uniform(0.3, 1.7))
+    """A copy whose last norm is a little off: a draft model that is right now and then."""
+    draft = Gguf(model)
+    ne, kind, data = draft.tensors["output_norm.weight"]
+    weights = struct.unpack(f"<{len(data) // 4}f", data)
+    draft.tensors["output_norm.weight"] = ne, kind, struct.pack(f"<{len(weights)}f",
+                                                                *(w * random.uniform(0.3, 1.7) for w in weights))
     path = Path(folder) / model.name
-    path.write_bytes(data)
+    draft.write(path)
     return path
 
 

@@ -479,7 +479,7 @@ static void a_client_that_had_to_wait_has_all_of_client_timeout(void **state)
 	service_open(&s, (const char *const[]){"threads=1", "kernels=scalar", "sessions_max=1",
 				 "ahead_max=0", "client_timeout=1s", NULL});
 	ready(&s);
-	call_init(&calls[0], &answers[0], 600);
+	call_init(&calls[0], &answers[0], 600 / SERVICE_SLOWER);
 	call_init(&calls[1], &answers[1], 60);
 	calls[1].credit = 5;
 	call_generate(&s, &calls[0]);
