@@ -91,15 +91,21 @@ void tiles_pack(const struct matrix *from, uint32_t first, uint32_t last, void *
 		(size_t)(last - row) * from->row_bytes);
 }
 
-void tiles_pack_in_place(const struct matrix *w, void *data, void *scratch)
+void tiles_pack_down(const struct matrix *w, const void *from, void *to, void *scratch)
 {
 	size_t tile_bytes = TILE_LANES * w->row_bytes;
-	uint8_t *tile = data;
+	uint32_t tiled = tiles_possible(w) ? w->rows / TILE_LANES * TILE_LANES : 0, row = 0;
+	const uint8_t *rows = from;
+	uint8_t *out = to;
 
-	for (uint32_t row = 0; row + TILE_LANES <= w->rows; row += TILE_LANES, tile += tile_bytes) {
-		memcpy(scratch, tile, tile_bytes);
-		pack_tile(w, scratch, tile);
+	assert(out <= rows);
+	for (; row < tiled; row += TILE_LANES) {
+		memcpy(scratch, rows, tile_bytes);
+		pack_tile(w, scratch, out);
+		rows += tile_bytes;
+		out += tile_bytes;
 	}
+	memmove(out, rows, (size_t)(w->rows - row) * w->row_bytes);
 }
 
 const uint8_t *tiles_row_group(const struct matrix *w, uint32_t row, uint32_t group,

@@ -30,8 +30,9 @@ bool tiles_possible(const struct matrix *w);
 /* from (LAYOUT_ROWS) -> to, rows first..last-1 of it, which are tiles (multiples of 16, or the last row). to is the
  * place of row 0 and does not overlap from. */
 void tiles_pack(const struct matrix *from, uint32_t first, uint32_t last, void *to);
-/* The same where the rows are; scratch: 16 * row_bytes. */
-void tiles_pack_in_place(const struct matrix *w, void *data, void *scratch);
+/* All rows of w, which lie in from, to the same place or one below it; what has no tiles is only moved. scratch: 16 *
+ * row_bytes. */
+void tiles_pack_down(const struct matrix *w, const void *from, void *to, void *scratch);
 
 /* Group `group` of a row as its blocks lie in a file: in the matrix itself, or copied to buffer. */
 const uint8_t *tiles_row_group(const struct matrix *w, uint32_t row, uint32_t group,

@@ -292,9 +292,8 @@ void loads_pack_one(struct loads *loads)
 	unsigned char *slot = slots_at(&store->slots, load->slot);
 	for (int p = 0; p < EXPERT_PARTS; p++) {
 		const struct slots_part *part = &store->geometry.layers[load->want.layer].part[p];
-		if (tiles_possible(&part->matrix))
-			tiles_pack_in_place(&part->matrix,
-				slot + slots_part_place(part, load->want.expert), loads->scratch);
+		tiles_pack_down(&part->matrix, slot + slots_part_place(part, load->want.expert),
+			slot + part->tiles_at, loads->scratch);
 	}
 	end(loads, load, LAYOUT_TILES);
 }

@@ -11,8 +11,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* With reads in flight the worker sleeps on them, and looks at the rings this often: a new demand waits no longer. */
-#define POLL_NS 100000ull
+/* With reads in flight the worker sleeps on them, and looks at the rings this often: a new demand waits no longer. A look
+ * costs 20 us of a CPU that computes. With 12 layers of the 30B shape and room for 33% the worker took 10.6 ms of a token
+ * of 55 ms with 100 us and 6.1 ms with 300 us, and the computation 9% less; few experts are demanded that no hint had
+ * begun to load. With 1 ms hints were seen too late. */
+#define POLL_NS 300000ull
 /* Asleep on the doorbell it still gives a sign of life and drains the activation ring. */
 #define IDLE_NS 50000000ull
 /* A demand that waits for an unpin is rung for; this is for the ring that a race or a death swallows. */

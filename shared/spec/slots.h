@@ -12,7 +12,8 @@
  * A slot holds the gate, up and down matrices of one expert in three page-aligned areas, each as it lies in the file
  * with the page it starts in: the first byte is at the same offset within a page as in the file, so that O_DIRECT
  * reads straight into the slot, and both sides compute the place from the model alone (slots_geometry). The owner may
- * pack the matrices where they are before the slot becomes READY (kernels/tiles.h); the state word says whether it has.
+ * pack the matrices (kernels/tiles.h), and move them together, before the slot becomes READY; the state word says
+ * whether it has.
  *
  * A table word is 0 (absent), slot + 1, or SLOTS_REFUSED (the cache will not deliver what was demanded: read it from
  * the file now). A state word holds state, pins, the epoch of the verifier that pinned, the tag (layer, expert) and the
@@ -36,7 +37,7 @@
 #include "shared/model/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 6
+#define EXPERTS_LAYOUT 7
 
 enum {
 	SLOTS_DEMAND_RING = 4096,
@@ -173,6 +174,7 @@ struct slots_part {
 	uint64_t stride; /* from one expert to the next in the file */
 	struct matrix matrix; /* of one expert as the file has it, without data */
 	uint64_t area; /* offset of the part's area in the slot */
+	uint64_t tiles_at; /* offset of the part in a slot of LAYOUT_TILES */
 };
 
 struct slots_geometry {
@@ -196,6 +198,12 @@ static inline uint64_t slots_part_offset(const struct slots_part *part, uint32_t
 static inline uint64_t slots_part_place(const struct slots_part *part, uint32_t expert)
 {
 	return part->area + slots_part_offset(part, expert) % SLOTS_PAGE;
+}
+/* And where in a slot of that layout. */
+static inline uint64_t slots_part_at(
+	const struct slots_part *part, uint32_t expert, enum matrix_layout layout)
+{
+	return layout == LAYOUT_TILES ? part->tiles_at : slots_part_place(part, expert);
 }
 
 /* What is to be read for one expert: whole pages of the file, to a place in its slot from a page boundary. */

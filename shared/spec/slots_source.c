@@ -75,12 +75,13 @@ static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_v
 	/* Pinned: nobody changes what it holds, nor how. */
 	uint64_t word =
 		atomic_load_explicit(&cached->slots.state[cached->slot[i]], memory_order_relaxed);
+	enum matrix_layout layout = slot_layout(word);
 	*view = (struct expert_view){
 		.index = i,
-		.gate = slot + slots_part_place(&part[EXPERT_GATE], expert),
-		.up = slot + slots_part_place(&part[EXPERT_UP], expert),
-		.down = slot + slots_part_place(&part[EXPERT_DOWN], expert),
-		.layout = slot_layout(word),
+		.gate = slot + slots_part_at(&part[EXPERT_GATE], expert, layout),
+		.up = slot + slots_part_at(&part[EXPERT_UP], expert, layout),
+		.down = slot + slots_part_at(&part[EXPERT_DOWN], expert, layout),
+		.layout = layout,
 	};
 	cached->held[cached->n_held++] = cached->slot[i];
 }

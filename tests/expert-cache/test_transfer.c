@@ -1,6 +1,7 @@
 /* Store, transfer worker and the verifier's expert source together, on the demo model, in one process. */
 #include "services/expert-cache/transfer.h"
 
+#include "kernels/tiles.h"
 #include "shared/base/clock.h"
 #include "shared/base/huge_pages.h"
 #include "shared/base/log.h"
@@ -122,9 +123,21 @@ static const unsigned char *in_file(const struct expert_tensor *tensor, uint32_t
 	return (const unsigned char *)tensor->shape.data + expert * tensor->expert_bytes;
 }
 
-static void expect_part(const struct expert_tensor *tensor, uint32_t expert, const void *view)
+static void expect_part(const struct expert_tensor *tensor, uint32_t expert, const void *view,
+	enum matrix_layout layout)
 {
-	assert_memory_equal(view, in_file(tensor, expert), tensor->expert_bytes);
+	if (layout == LAYOUT_ROWS) {
+		assert_memory_equal(view, in_file(tensor, expert), tensor->expert_bytes);
+		return;
+	}
+	struct matrix rows = tensor->shape;
+	rows.data = in_file(tensor, expert);
+	void *tiles = malloc(tensor->expert_bytes);
+	assert_non_null(tiles);
+	tiles_pack(&rows, 0, rows.rows, tiles);
+	assert_memory_equal(view, tiles, tensor->expert_bytes);
+	assert_int_equal((uintptr_t)view % CACHE_LINE, 0);
+	free(tiles);
 }
 
 /* One layer as the forward pass asks for it: every view's bytes are the file's, each expert comes once.
@@ -149,9 +162,9 @@ static uint32_t run_layer(struct rig *rig, uint32_t layer, uint32_t first, uint3
 			assert_true(index < n);
 			assert_false(seen[index]);
 			seen[index] = true;
-			expect_part(&l->gate, experts[index], views[i].gate);
-			expect_part(&l->up, experts[index], views[i].up);
-			expect_part(&l->down, experts[index], views[i].down);
+			expect_part(&l->gate, experts[index], views[i].gate, views[i].layout);
+			expect_part(&l->up, experts[index], views[i].up, views[i].layout);
+			expect_part(&l->down, experts[index], views[i].down, views[i].layout);
 			/* The source maps the region elsewhere; the file's mapping is where the tensors are. */
 			from_slots += views[i].gate != in_file(&l->gate, experts[index]);
 		}
@@ -222,6 +235,28 @@ static void preloaded_experts_are_all_hits(void **state)
 	assert_int_equal(rig.source->stats.hits, geometry.n_total);
 	assert_int_equal(rig.source->stats.misses, 0);
 	assert_int_equal(counter(&rig.store.slots.header->evictions), 0);
+	rig_stop(&rig);
+}
+
+/* The file has them at 32 bytes from a cache line, a slot far from each other. */
+static void packed_experts_lie_together_from_a_cache_line_on(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig,
+		&(struct rig_options){.budget = geometry.n_total, .preload = true, .packs = true});
+	assert_true(wait_for(&rig.store.slots.header->loads, geometry.n_total));
+	const struct slots_part *part = geometry.layers[0].part;
+	assert_int_equal(slots_part_place(&part[EXPERT_GATE], 0) % CACHE_LINE, 32);
+	for (int p = 1; p < EXPERT_PARTS; p++)
+		assert_true(
+			part[p].tiles_at < part[p - 1].tiles_at + part[p - 1].bytes + CACHE_LINE);
+	for (uint32_t l = 0; l < geometry.n_layers; l++)
+		assert_int_equal(run_layer(&rig, l, 0, geometry.n_experts), geometry.n_experts);
+	for (uint32_t slot = 0; slot < geometry.n_total; slot++)
+		assert_int_equal(
+			slot_layout(atomic_load(&rig.store.slots.state[slot])), LAYOUT_TILES);
 	rig_stop(&rig);
 }
 
@@ -856,8 +891,8 @@ static void a_pinned_layer_outlives_a_budget_that_falls_below_it(void **state)
 	assert_int_equal(atomic_load(&rig.store.slots.header->in_use), 32);
 	const struct layer *l = &model->layers[1];
 	for (int i = 0; i < 32; i++) {
-		expect_part(&l->gate, experts[views[i].index], views[i].gate);
-		expect_part(&l->down, experts[views[i].index], views[i].down);
+		expect_part(&l->gate, experts[views[i].index], views[i].gate, LAYOUT_ROWS);
+		expect_part(&l->down, experts[views[i].index], views[i].down, LAYOUT_ROWS);
 	}
 	source->ops->end(source);
 	expect_in_use(&rig, 16);
@@ -989,6 +1024,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_slot_lies_as_the_file_does),
 		cmocka_unit_test(preloaded_experts_are_all_hits),
+		cmocka_unit_test(packed_experts_lie_together_from_a_cache_line_on),
 		cmocka_unit_test(the_smallest_budget_serves_everything),
 		cmocka_unit_test(a_layer_larger_than_the_budget_goes_in_waves),
 		cmocka_unit_test(threads_instead_of_io_uring_serve_the_same),
