@@ -259,12 +259,12 @@ void loads_cancel_obsolete(struct loads *loads, uint64_t now_ns)
 	}
 }
 
-void loads_collect(struct loads *loads, uint64_t timeout_ns)
+void loads_collect(struct loads *loads, const struct doorbell_seen *seen, uint64_t timeout_ns)
 {
 	struct read_request *finished[16];
 	unsigned n;
 	do {
-		n = reader_wait(loads->reader, timeout_ns, finished, 16);
+		n = reader_wait_or_ring(loads->reader, seen, timeout_ns, finished, 16);
 		for (unsigned i = 0; i < n; i++) {
 			struct load *load = finished[i]->owner;
 			if (finished[i]->status != 0)

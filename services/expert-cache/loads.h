@@ -65,7 +65,8 @@ void loads_demand(struct loads *loads, uint32_t layer, uint32_t expert);
 void loads_layer(struct loads *loads, uint32_t layer);
 /* Takes back the prefetches that the policy does not want any more, as far as they are not being read. */
 void loads_cancel_obsolete(struct loads *loads, uint64_t now_ns);
-/* Submits what was started, waits for at most timeout_ns and takes what has arrived. */
-void loads_collect(struct loads *loads, uint64_t timeout_ns);
+/* Submits what was started, waits for at most timeout_ns, no longer than the bell is as seen (NULL: no bell), and takes what
+ * has arrived. */
+void loads_collect(struct loads *loads, const struct doorbell_seen *seen, uint64_t timeout_ns);
 /* Packs one expert that has arrived, a demanded one first: it takes a while, so what can be submitted is submitted before. */
 void loads_pack_one(struct loads *loads);

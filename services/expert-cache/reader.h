@@ -18,6 +18,7 @@
 
 #include "services/expert-cache/config.h"
 #include "shared/base/error.h"
+#include "shared/ipc/doorbell.h"
 #include "shared/model/gguf.h"
 
 #include <stdbool.h>
@@ -108,6 +109,10 @@ bool reader_cancel(struct reader *reader, struct read_request *request);
 /* Up to max finished requests; waits at most timeout_ns for the first. 0 with nothing in flight. */
 unsigned reader_wait(
 	struct reader *reader, uint64_t timeout_ns, struct read_request **finished, unsigned max);
+/* The same; it also returns, with what there is, when the bell is not as seen any more. Where the kernel cannot sleep on both
+ * (Linux before 6.7; no io_uring) it returns every 100 us, for the caller to look. */
+unsigned reader_wait_or_ring(struct reader *reader, const struct doorbell_seen *seen,
+	uint64_t timeout_ns, struct read_request **finished, unsigned max);
 
 /* Whether every file is still the one that was opened, of the same size and time. -ESTALE: it is not, and what was read
  * and will be read need not fit together. A name that is gone is no fault: what was opened is as it was. */

@@ -120,10 +120,13 @@ static void preads_start(void *io, struct read_piece *piece)
 	pthread_mutex_unlock(&preads->lock);
 }
 
-static struct read_piece *preads_next(void *io, uint64_t timeout_ns)
+static struct read_piece *preads_next(
+	void *io, uint64_t timeout_ns, const struct doorbell_seen *seen)
 {
 	struct preads *preads = io;
 	struct timespec until;
+	if (seen != NULL && timeout_ns > READER_POLL_NS)
+		timeout_ns = READER_POLL_NS;
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	uint64_t end_ns = (uint64_t)until.tv_nsec + timeout_ns;
 	until.tv_sec += (time_t)(end_ns / 1000000000);

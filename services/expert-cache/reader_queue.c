@@ -326,8 +326,8 @@ bool reader_cancel(struct reader *reader, struct read_request *request)
 	return true;
 }
 
-unsigned reader_wait(
-	struct reader *reader, uint64_t timeout_ns, struct read_request **finished, unsigned max)
+unsigned reader_wait_or_ring(struct reader *reader, const struct doorbell_seen *seen,
+	uint64_t timeout_ns, struct read_request **finished, unsigned max)
 {
 	unsigned n = 0;
 	uint64_t end_ns = timeout_ns > 0 ? clock_ns() + timeout_ns : 0;
@@ -341,7 +341,9 @@ unsigned reader_wait(
 		/* Pieces may end all the time without a request that does: the time is over at some point all the same. */
 		uint64_t now_ns = n == 0 && timeout_ns > 0 ? clock_ns() : 0;
 		uint64_t left_ns = n == 0 && now_ns < end_ns ? end_ns - now_ns : 0;
-		struct read_piece *piece = reader->ops->next(reader->io, left_ns);
+		if (n == 0 && seen != NULL && doorbell_read(seen->bell) != seen->sequence)
+			left_ns = 0;
+		struct read_piece *piece = reader->ops->next(reader->io, left_ns, seen);
 		if (piece == NULL)
 			break;
 		int status;
@@ -354,4 +356,10 @@ unsigned reader_wait(
 		}
 	}
 	return n;
+}
+
+unsigned reader_wait(
+	struct reader *reader, uint64_t timeout_ns, struct read_request **finished, unsigned max)
+{
+	return reader_wait_or_ring(reader, NULL, timeout_ns, finished, max);
 }

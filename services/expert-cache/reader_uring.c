@@ -10,9 +10,14 @@
 #define BUFFERS_MAX 16384u
 #define BUFFER_BYTES_MAX (1ull << 30)
 
+/* linux/io_uring.h and linux/futex.h since 6.7; Debian 12's are older. */
+enum { OP_FUTEX_WAIT = 51, FUTEX_OF_32_BITS = 2 };
+
 struct uring {
 	struct io_uring ring;
 	unsigned unsubmitted, n_files;
+	bool hears; /* the kernel has OP_FUTEX_WAIT */
+	bool listens; /* one is queued */
 	/* Slots as registered buffers: each by itself, when it is first read into. */
 	unsigned char *slots;
 	uint64_t slot_bytes;
@@ -42,6 +47,9 @@ static int uring_open(
 			err, -status, "io_uring: registering the file: %s", strerror(-status));
 	}
 	uring->n_files = n_files;
+	struct io_uring_probe *probe = io_uring_get_probe_ring(&uring->ring);
+	uring->hears = probe != NULL && io_uring_opcode_supported(probe, OP_FUTEX_WAIT);
+	io_uring_free_probe(probe);
 	*io = uring;
 	return 0;
 }
@@ -140,15 +148,22 @@ static void submit(struct uring *uring)
 		uring->unsubmitted -= (unsigned)n;
 }
 
-static void uring_start(void *io, struct read_piece *piece)
+/* The ring holds as many as may be in flight: one that is not there now is after a submission. */
+static struct io_uring_sqe *next_sqe(struct uring *uring)
 {
-	struct uring *uring = io;
-	/* The ring holds as many as may be in flight: one that is not there now is after a submission. */
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
 	while (sqe == NULL) {
 		submit(uring);
 		sqe = io_uring_get_sqe(&uring->ring);
 	}
+	uring->unsubmitted++;
+	return sqe;
+}
+
+static void uring_start(void *io, struct read_piece *piece)
+{
+	struct uring *uring = io;
+	struct io_uring_sqe *sqe = next_sqe(uring);
 	const struct iovec *iov = &piece->iov[piece->first_iov];
 	unsigned n = piece->n_iov - piece->first_iov;
 	int fd = (int)(piece->plain ? piece->file : uring->n_files + piece->file);
@@ -162,27 +177,82 @@ static void uring_start(void *io, struct read_piece *piece)
 		io_uring_prep_readv(sqe, fd, iov, n, piece->position);
 	sqe->flags |= IOSQE_FIXED_FILE;
 	io_uring_sqe_set_data(sqe, piece);
-	uring->unsubmitted++;
 }
 
-static struct read_piece *uring_next(void *io, uint64_t timeout_ns)
+/* ---- Waiting. ---- */
+
+/* What has ended: a piece, or NULL. */
+static struct read_piece *take_ended(struct uring *uring)
 {
-	struct uring *uring = io;
-	struct io_uring_cqe *cqe = NULL;
+	struct io_uring_cqe *cqe;
+	while (io_uring_peek_cqe(&uring->ring, &cqe) == 0) {
+		struct read_piece *piece = io_uring_cqe_get_data(cqe);
+		int result = cqe->res;
+		io_uring_cqe_seen(&uring->ring, cqe);
+		if (piece != NULL) {
+			piece->result = result;
+			return piece;
+		}
+		/* The futex wait: woken, or the bell had been rung before it was queued. */
+		uring->listens = false;
+		uring->hears = result == 0 || result == -EAGAIN;
+	}
+	return NULL;
+}
+
+static void wait_for_any(struct uring *uring, uint64_t timeout_ns)
+{
+	struct io_uring_cqe *cqe;
 	struct __kernel_timespec timeout = {
 		.tv_sec = (long long)(timeout_ns / 1000000000),
 		.tv_nsec = (long long)(timeout_ns % 1000000000),
 	};
+	(void)io_uring_wait_cqe_timeout(&uring->ring, &cqe, &timeout);
+}
+
+static uint64_t polled(uint64_t timeout_ns)
+{
+	return timeout_ns < READER_POLL_NS ? timeout_ns : READER_POLL_NS;
+}
+
+static void listen_for(struct uring *uring, const struct doorbell_seen *seen)
+{
+	struct io_uring_sqe *sqe = next_sqe(uring);
+	io_uring_prep_rw(
+		OP_FUTEX_WAIT, sqe, FUTEX_OF_32_BITS, &seen->bell->sequence, 0, seen->sequence);
+	sqe->addr3 = 0xffffffff; /* woken by any */
+	io_uring_sqe_set_data(sqe, NULL);
+	uring->listens = true;
+	submit(uring);
+}
+
+/* A wait that is queued stays so until it is woken, over many calls; who rings it wakes it only while we lie down. */
+static void wait_for_any_or_ring(
+	struct uring *uring, uint64_t timeout_ns, const struct doorbell_seen *seen)
+{
+	if (!doorbell_lie_down(seen->bell, seen->sequence))
+		return;
+	if (!uring->listens)
+		listen_for(uring, seen);
+	/* What the kernel has not taken listens to nothing. */
+	wait_for_any(uring, uring->unsubmitted == 0 ? timeout_ns : polled(timeout_ns));
+	doorbell_get_up(seen->bell);
+}
+
+static struct read_piece *uring_next(
+	void *io, uint64_t timeout_ns, const struct doorbell_seen *seen)
+{
+	struct uring *uring = io;
 	if (uring->unsubmitted > 0)
 		submit(uring);
-	if (io_uring_peek_cqe(&uring->ring, &cqe) != 0) {
-		if (timeout_ns == 0 || io_uring_wait_cqe_timeout(&uring->ring, &cqe, &timeout) != 0)
-			return NULL;
-	}
-	struct read_piece *piece = io_uring_cqe_get_data(cqe);
-	piece->result = cqe->res;
-	io_uring_cqe_seen(&uring->ring, cqe);
-	return piece;
+	struct read_piece *piece = take_ended(uring);
+	if (piece != NULL || timeout_ns == 0)
+		return piece;
+	if (seen != NULL && uring->hears)
+		wait_for_any_or_ring(uring, timeout_ns, seen);
+	else
+		wait_for_any(uring, seen != NULL ? polled(timeout_ns) : timeout_ns);
+	return take_ended(uring);
 }
 
 const struct reader_io_ops reader_io_uring = {

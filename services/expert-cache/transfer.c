@@ -11,12 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* With reads in flight the worker sleeps on them, and looks at the rings this often: a new demand waits no longer. A look
- * costs 20 us of a CPU that computes. With 12 layers of the 30B shape and room for 33% the worker took 10.6 ms of a token
- * of 55 ms with 100 us and 6.1 ms with 300 us, and the computation 9% less; few experts are demanded that no hint had
- * begun to load. With 1 ms hints were seen too late. */
-#define POLL_NS 300000ull
-/* Asleep on the doorbell it still gives a sign of life and drains the activation ring. */
+/* Asleep, on the doorbell and on reads in flight, it still gives a sign of life and drains the activation ring. */
 #define IDLE_NS 50000000ull
 /* A demand that waits for an unpin is rung for; this is for the ring that a race or a death swallows. */
 #define STARVED_NS 5000000ull
@@ -262,7 +257,7 @@ static void work(struct transfer *transfer)
 	struct store *store = transfer->store;
 	struct slots_header *header = store->slots.header;
 	/* Read before draining: what is pushed after the drain changes it and ends the wait. */
-	uint32_t seen = doorbell_read(&header->work);
+	struct doorbell_seen seen = {&header->work, doorbell_read(&header->work)};
 	take_change(transfer);
 	want_hints(transfer);
 	transfer_drain(transfer);
@@ -276,14 +271,14 @@ static void work(struct transfer *transfer)
 		start_preload(transfer, now_ns);
 	measure(transfer, now_ns);
 	publish(transfer, now_ns);
+	uint64_t timeout_ns = transfer->n_wanted > 0 ? STARVED_NS : IDLE_NS;
 	if (shrinking || transfer->loads.n_packing > 0) {
-		loads_collect(&transfer->loads, 0);
+		loads_collect(&transfer->loads, NULL, 0);
 		loads_pack_one(&transfer->loads);
 	} else if (reader_busy(transfer->reader) > 0) {
-		loads_collect(&transfer->loads, POLL_NS);
+		loads_collect(&transfer->loads, &seen, timeout_ns);
 	} else {
-		doorbell_wait(&header->work, seen, transfer->options.spin_ns,
-			transfer->n_wanted > 0 ? STARVED_NS : IDLE_NS);
+		doorbell_wait(seen.bell, seen.sequence, transfer->options.spin_ns, timeout_ns);
 	}
 }
 
@@ -320,7 +315,7 @@ static void *transfer_thread(void *arg)
 		work(transfer);
 	/* The reads in flight write to slots: they end before the slots are anybody else's. */
 	while (reader_busy(transfer->reader) > 0)
-		loads_collect(&transfer->loads, 100000000);
+		loads_collect(&transfer->loads, NULL, 100000000);
 	while (transfer->loads.n_packing > 0)
 		loads_pack_one(&transfer->loads);
 	return NULL;

@@ -46,14 +46,32 @@ static uint32_t spin(struct doorbell *bell, uint32_t seen, uint64_t until_ns)
 	return now;
 }
 
+/* The sequence after that. */
+static uint32_t count_asleep(struct doorbell *bell)
+{
+	/* Dekker: we store sleepers and then look at sequence; the ringer stores sequence and then looks at sleepers. All
+	 * four are sequentially consistent, so at least one of the two sees the other's store. With anything weaker both
+	 * could read the old values: we sleep on a sequence that has moved and the ringer wakes nobody. */
+	atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst);
+	return atomic_load_explicit(&bell->sequence, memory_order_seq_cst);
+}
+
 /* Never below zero: doorbell_take_over may have forgotten us, and a hostile peer may write anything. */
-static void leave(struct doorbell *bell)
+void doorbell_get_up(struct doorbell *bell)
 {
 	uint32_t n = atomic_load_explicit(&bell->sleepers, memory_order_relaxed);
 
 	while (n != 0 && !atomic_compare_exchange_weak_explicit(&bell->sleepers, &n, n - 1,
 				 memory_order_relaxed, memory_order_relaxed))
 		;
+}
+
+bool doorbell_lie_down(struct doorbell *bell, uint32_t seen)
+{
+	if (count_asleep(bell) == seen)
+		return true;
+	doorbell_get_up(bell);
+	return false;
 }
 
 uint32_t doorbell_wait(struct doorbell *bell, uint32_t seen, uint64_t spin_ns, uint64_t timeout_ns)
@@ -77,19 +95,14 @@ uint32_t doorbell_wait(struct doorbell *bell, uint32_t seen, uint64_t spin_ns, u
 	}
 	deadline.tv_sec = (time_t)(end_ns / 1000000000u);
 	deadline.tv_nsec = (long)(end_ns % 1000000000u);
-	/* Dekker: we store sleepers and then look at sequence; the ringer stores sequence and then looks at sleepers. All
-	 * four are sequentially consistent, so at least one of the two sees the other's store. With anything weaker both
-	 * could read the old values: we sleep on a sequence that has moved and the ringer wakes nobody. The kernel
-	 * compares sequence once more under its own lock, which closes the gap up to the sleep itself. */
-	atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst);
-	for (;;) {
-		now = atomic_load_explicit(&bell->sequence, memory_order_seq_cst);
-		if (now != seen || clock_ns() >= end_ns)
-			break;
-		/* Whatever ends it (a ring, a signal, the deadline, a moved sequence), the loop looks for itself. */
+	now = count_asleep(bell);
+	while (now == seen && clock_ns() < end_ns) {
+		/* The kernel compares sequence once more under its own lock, which closes the gap up to the sleep itself.
+		 * Whatever ends it (a ring, a signal, the deadline, a moved sequence), the loop looks for itself. */
 		futex_wait_until(&bell->sequence, seen, end_ns == INT64_MAX ? NULL : &deadline);
+		now = atomic_load_explicit(&bell->sequence, memory_order_seq_cst);
 	}
-	leave(bell);
+	doorbell_get_up(bell);
 	return now;
 }
 

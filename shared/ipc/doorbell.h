@@ -12,6 +12,7 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct doorbell {
@@ -25,6 +26,17 @@ uint32_t doorbell_read(struct doorbell *bell);
  * seen. A dead ringer never rings: callers that depend on a peer give a timeout and look whether it lives. */
 uint32_t doorbell_wait(struct doorbell *bell, uint32_t seen, uint64_t spin_ns, uint64_t timeout_ns);
 void doorbell_ring(struct doorbell *bell);
+
+/* For a waiter that sleeps on the sequence by other means (io_uring's futex wait, shared, of 32 bits), beside other things.
+ * False: the bell has been rung since it was seen. True: ringers wake who sleeps on it from now on until
+ * doorbell_get_up; a wait that the kernel has queued in an earlier sleep and nobody has woken will do. */
+bool doorbell_lie_down(struct doorbell *bell, uint32_t seen);
+void doorbell_get_up(struct doorbell *bell);
+/* A bell and its sequence when it was read: for waits that end with a ring, too. */
+struct doorbell_seen {
+	struct doorbell *bell;
+	uint32_t sequence;
+};
 /* By the successor of a bell's only waiter (the consumer of a ring), before its first wait: forgets the sleeper its
  * dead predecessor may have left. Never while somebody else may be asleep on the bell. */
 void doorbell_take_over(struct doorbell *bell);

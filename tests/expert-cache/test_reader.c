@@ -264,10 +264,11 @@ static long fake_read(struct read_piece *piece)
 	return n < 0 ? -errno : n;
 }
 
-static struct read_piece *fake_next(void *io, uint64_t timeout_ns)
+static struct read_piece *fake_next(void *io, uint64_t timeout_ns, const struct doorbell_seen *seen)
 {
 	(void)io;
 	(void)timeout_ns;
+	(void)seen;
 	struct read_piece *piece = fake.first;
 	if (piece == NULL)
 		return NULL;

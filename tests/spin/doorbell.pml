@@ -1,13 +1,15 @@
 /*
  * shared/ipc/doorbell.c: waiters that sleep on a futex, ringers that wake only when somebody is counted asleep. One waiter
  * (which may die anywhere and be replaced by a successor that takes over the bell) and another that does not die; a ringer
- * that may die between ringing and waking and is replaced by one that rings again.
+ * that may die between ringing and waking and is replaced by one that rings again. A listener (doorbell_lie_down, the reader
+ * of the expert-cache) sleeps on a wait that stays queued in the kernel while other things, reads, end its sleep.
  *
  * Checked: no wake-up is lost: when all rings are done nobody is left asleep with work undone (an invalid end state).
  *
  * breaks: -DNO_COMPARE       the kernel does not compare the sequence before it puts a waiter to sleep
  * breaks: -DLOOK_BEFORE_RING the ringer's look at sleepers passes its store of sequence (no seq_cst)
  * breaks: -DCOUNT_LATE       the waiter counts itself asleep only after its last look at the sequence
+ * breaks: -DNO_LOOK          the listener sleeps on the wait that is queued without a look at the sequence
  */
 #define RINGS 3
 #ifndef WAITERS
@@ -17,6 +19,8 @@
 byte items;	 /* what the waiters wait for */
 byte sequence, sleepers;
 bool asleep[WAITERS];
+bool queued, woken; /* the listener's wait in the kernel; its completion */
+byte reads = 1;	    /* that end while it sleeps */
 byte deaths;
 
 inline wake_all(i)
@@ -27,6 +31,10 @@ inline wake_all(i)
 		:: i < WAITERS -> asleep[i] = false; i++
 		:: i == WAITERS -> break
 		od;
+		if
+		:: queued -> queued = false; woken = true
+		:: else -> skip
+		fi;
 		i = 0
 	}
 }
@@ -114,12 +122,57 @@ begin:
 	od
 }
 
+proctype listener()
+{
+	byte seen;
+
+	do
+	:: items == RINGS -> break
+	:: else ->
+		seen = sequence;
+		if
+		:: items == RINGS -> break
+		:: else -> skip
+		fi;
+		sleepers++;
+		if
+#ifndef NO_LOOK
+		:: sequence != seen -> skip
+#endif
+		:: else ->
+			if
+			:: !queued && !woken ->
+				atomic { /* the kernel, under its lock */
+					if
+					:: sequence == seen -> queued = true
+					:: else -> woken = true
+					fi
+				}
+			:: else -> skip
+			fi;
+			if
+			:: woken -> woken = false
+			:: reads > 0 -> reads--
+			fi
+		fi;
+		atomic { /* compare and exchange */
+			if
+			:: sleepers > 0 -> sleepers--
+			:: else -> skip
+			fi
+		}
+	od
+}
+
 init
 {
 	byte w;
 
 	atomic {
 		run ringer();
+#if WAITERS > 1
+		run listener(); /* a successor takes over a bell of one waiter only */
+#endif
 		do
 		:: w < WAITERS -> run waiter(w); w++
 		:: w == WAITERS -> break

@@ -1,0 +1,167 @@
+/* Sleeping on reads and on a doorbell at once: either ends it, however often and in whatever order. */
+#include "services/expert-cache/reader_io.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Who is not woken is killed with the test. */
+#define FOR_EVER_NS 1000000000000ull
+#define ROUNDS 2000
+
+/* A read of a pipe ends when the test wants it to. */
+struct rig {
+	void *io;
+	int pipe[2];
+	struct doorbell bell;
+	_Atomic bool stop;
+	char byte;
+	struct read_piece piece;
+};
+
+static bool rig_start(struct rig *rig)
+{
+	struct error err = {""};
+	memset(rig, 0, sizeof(*rig));
+	assert_int_equal(pipe(rig->pipe), 0);
+	int fds[2] = {rig->pipe[0], -1};
+	return reader_io_uring.open(fds, 1, 4, &rig->io, &err) == 0;
+}
+
+static void rig_stop(struct rig *rig)
+{
+	reader_io_uring.close(rig->io);
+	close(rig->pipe[0]);
+	close(rig->pipe[1]);
+}
+
+static void start_read(struct rig *rig)
+{
+	rig->piece = (struct read_piece){
+		.plain = true, .n_iov = 1, .iov = {{&rig->byte, sizeof(rig->byte)}}};
+	reader_io_uring.start(rig->io, &rig->piece);
+}
+
+static struct read_piece *wait_or_ring(struct rig *rig, uint32_t seen)
+{
+	return reader_io_uring.next(
+		rig->io, FOR_EVER_NS, &(struct doorbell_seen){&rig->bell, seen});
+}
+
+/* As soon as somebody is counted asleep, which may be a moment before he is. */
+static void *ringer(void *arg)
+{
+	struct rig *rig = arg;
+	while (!atomic_load(&rig->stop))
+		if (atomic_load(&rig->bell.sleepers) > 0)
+			doorbell_ring(&rig->bell);
+		else
+			sched_yield();
+	return NULL;
+}
+
+static void skip_without_both(struct rig *rig)
+{
+	if (!rig_start(rig))
+		skip();
+	start_read(rig);
+	/* A kernel that cannot comes back by itself. */
+	pthread_t thread;
+	pthread_create(&thread, NULL, ringer, rig);
+	uint32_t seen = doorbell_read(&rig->bell);
+	assert_null(wait_or_ring(rig, seen));
+	bool rung = doorbell_read(&rig->bell) != seen;
+	atomic_store(&rig->stop, true);
+	pthread_join(thread, NULL);
+	if (!rung)
+		skip();
+	atomic_store(&rig->stop, false);
+}
+
+static void a_ring_ends_the_wait_for_a_read(void **state)
+{
+	(void)state;
+	struct rig rig;
+	pthread_t thread;
+	skip_without_both(&rig);
+	pthread_create(&thread, NULL, ringer, &rig);
+	for (int i = 0; i < ROUNDS; i++) {
+		uint32_t seen = doorbell_read(&rig.bell);
+		struct read_piece *piece = wait_or_ring(&rig, seen);
+		assert_null(piece);
+	}
+	atomic_store(&rig.stop, true);
+	pthread_join(thread, NULL);
+	assert_int_equal(atomic_load(&rig.bell.sleepers), 0);
+	rig_stop(&rig);
+}
+
+static void *writer(void *arg)
+{
+	struct rig *rig = arg;
+	while (!atomic_load(&rig->stop))
+		if (atomic_load(&rig->bell.sleepers) > 0)
+			assert_int_equal(write(rig->pipe[1], "x", 1), 1);
+		else
+			sched_yield();
+	return NULL;
+}
+
+static void a_read_ends_the_wait_for_a_ring(void **state)
+{
+	(void)state;
+	struct rig rig;
+	pthread_t thread;
+	skip_without_both(&rig);
+	pthread_create(&thread, NULL, writer, &rig);
+	for (int i = 0; i < ROUNDS; i++) {
+		struct read_piece *piece = wait_or_ring(&rig, doorbell_read(&rig.bell));
+		assert_ptr_equal(piece, &rig.piece);
+		assert_int_equal(piece->result, 1);
+		start_read(&rig);
+	}
+	atomic_store(&rig.stop, true);
+	pthread_join(thread, NULL);
+	rig_stop(&rig);
+}
+
+/* The wait that the kernel queued in an earlier sleep serves a later one, though the bell was rung in between. */
+static void what_was_rung_while_awake_wakes_nobody_and_loses_nothing(void **state)
+{
+	(void)state;
+	struct rig rig;
+	pthread_t thread;
+	skip_without_both(&rig);
+	for (int i = 0; i < ROUNDS; i++) {
+		assert_int_equal(write(rig.pipe[1], "x", 1), 1);
+		struct read_piece *piece = wait_or_ring(&rig, doorbell_read(&rig.bell));
+		assert_ptr_equal(piece, &rig.piece);
+		start_read(&rig);
+		uint32_t seen = doorbell_read(&rig.bell);
+		doorbell_ring(&rig.bell);
+		assert_null(wait_or_ring(&rig, seen));
+		if (i % 16 != 0)
+			continue;
+		pthread_create(&thread, NULL, ringer, &rig);
+		assert_null(wait_or_ring(&rig, doorbell_read(&rig.bell)));
+		atomic_store(&rig.stop, true);
+		pthread_join(thread, NULL);
+		atomic_store(&rig.stop, false);
+	}
+	rig_stop(&rig);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_ring_ends_the_wait_for_a_read),
+		cmocka_unit_test(a_read_ends_the_wait_for_a_ring),
+		cmocka_unit_test(what_was_rung_while_awake_wakes_nobody_and_loses_nothing),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
