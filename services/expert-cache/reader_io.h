@@ -8,6 +8,10 @@
 enum { PIECE_REQUESTS = 16 };
 /* A bell is looked at so often by what cannot sleep on it and on reads. A look takes the worker 20 us. */
 #define READER_POLL_NS 100000ull
+static inline uint64_t reader_polled(uint64_t timeout_ns)
+{
+	return timeout_ns < READER_POLL_NS ? timeout_ns : READER_POLL_NS;
+}
 
 /* One read: of a stretch of one request, or of several short requests that are neighbours. */
 struct read_piece {

@@ -125,8 +125,8 @@ static struct read_piece *preads_next(
 {
 	struct preads *preads = io;
 	struct timespec until;
-	if (seen != NULL && timeout_ns > READER_POLL_NS)
-		timeout_ns = READER_POLL_NS;
+	if (seen != NULL)
+		timeout_ns = reader_polled(timeout_ns);
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	uint64_t end_ns = (uint64_t)until.tv_nsec + timeout_ns;
 	until.tv_sec += (time_t)(end_ns / 1000000000);

@@ -210,11 +210,6 @@ static void wait_for_any(struct uring *uring, uint64_t timeout_ns)
 	(void)io_uring_wait_cqe_timeout(&uring->ring, &cqe, &timeout);
 }
 
-static uint64_t polled(uint64_t timeout_ns)
-{
-	return timeout_ns < READER_POLL_NS ? timeout_ns : READER_POLL_NS;
-}
-
 static void listen_for(struct uring *uring, const struct doorbell_seen *seen)
 {
 	struct io_uring_sqe *sqe = next_sqe(uring);
@@ -235,7 +230,7 @@ static void wait_for_any_or_ring(
 	if (!uring->listens)
 		listen_for(uring, seen);
 	/* What the kernel has not taken listens to nothing. */
-	wait_for_any(uring, uring->unsubmitted == 0 ? timeout_ns : polled(timeout_ns));
+	wait_for_any(uring, uring->unsubmitted == 0 ? timeout_ns : reader_polled(timeout_ns));
 	doorbell_get_up(seen->bell);
 }
 
@@ -251,7 +246,7 @@ static struct read_piece *uring_next(
 	if (seen != NULL && uring->hears)
 		wait_for_any_or_ring(uring, timeout_ns, seen);
 	else
-		wait_for_any(uring, seen != NULL ? polled(timeout_ns) : timeout_ns);
+		wait_for_any(uring, seen != NULL ? reader_polled(timeout_ns) : timeout_ns);
 	return take_ended(uring);
 }
 
