@@ -19,6 +19,7 @@ struct rig {
 	void *io;
 	int pipe[2];
 	struct doorbell bell;
+	pthread_t thread; /* of meanwhile */
 	_Atomic bool stop;
 	char byte;
 	struct read_piece piece;
@@ -47,6 +48,18 @@ static void start_read(struct rig *rig)
 	reader_io_uring.start(rig->io, &rig->piece);
 }
 
+static void meanwhile(struct rig *rig, void *(*run)(void *))
+{
+	atomic_store(&rig->stop, false);
+	assert_int_equal(pthread_create(&rig->thread, NULL, run, rig), 0);
+}
+
+static void no_longer(struct rig *rig)
+{
+	atomic_store(&rig->stop, true);
+	pthread_join(rig->thread, NULL);
+}
+
 static struct read_piece *wait_or_ring(struct rig *rig, uint32_t seen)
 {
 	return reader_io_uring.next(
@@ -71,32 +84,27 @@ static void skip_without_both(struct rig *rig)
 		skip();
 	start_read(rig);
 	/* A kernel that cannot comes back by itself. */
-	pthread_t thread;
-	pthread_create(&thread, NULL, ringer, rig);
+	meanwhile(rig, ringer);
 	uint32_t seen = doorbell_read(&rig->bell);
 	assert_null(wait_or_ring(rig, seen));
 	bool rung = doorbell_read(&rig->bell) != seen;
-	atomic_store(&rig->stop, true);
-	pthread_join(thread, NULL);
+	no_longer(rig);
 	if (!rung)
 		skip();
-	atomic_store(&rig->stop, false);
 }
 
 static void a_ring_ends_the_wait_for_a_read(void **state)
 {
 	(void)state;
 	struct rig rig;
-	pthread_t thread;
 	skip_without_both(&rig);
-	pthread_create(&thread, NULL, ringer, &rig);
+	meanwhile(&rig, ringer);
 	for (int i = 0; i < ROUNDS; i++) {
 		uint32_t seen = doorbell_read(&rig.bell);
 		struct read_piece *piece = wait_or_ring(&rig, seen);
 		assert_null(piece);
 	}
-	atomic_store(&rig.stop, true);
-	pthread_join(thread, NULL);
+	no_longer(&rig);
 	assert_int_equal(atomic_load(&rig.bell.sleepers), 0);
 	rig_stop(&rig);
 }
@@ -116,17 +124,15 @@ static void a_read_ends_the_wait_for_a_ring(void **state)
 {
 	(void)state;
 	struct rig rig;
-	pthread_t thread;
 	skip_without_both(&rig);
-	pthread_create(&thread, NULL, writer, &rig);
+	meanwhile(&rig, writer);
 	for (int i = 0; i < ROUNDS; i++) {
 		struct read_piece *piece = wait_or_ring(&rig, doorbell_read(&rig.bell));
 		assert_ptr_equal(piece, &rig.piece);
 		assert_int_equal(piece->result, 1);
 		start_read(&rig);
 	}
-	atomic_store(&rig.stop, true);
-	pthread_join(thread, NULL);
+	no_longer(&rig);
 	rig_stop(&rig);
 }
 
@@ -135,7 +141,6 @@ static void what_was_rung_while_awake_wakes_nobody_and_loses_nothing(void **stat
 {
 	(void)state;
 	struct rig rig;
-	pthread_t thread;
 	skip_without_both(&rig);
 	for (int i = 0; i < ROUNDS; i++) {
 		assert_int_equal(write(rig.pipe[1], "x", 1), 1);
@@ -147,11 +152,9 @@ static void what_was_rung_while_awake_wakes_nobody_and_loses_nothing(void **stat
 		assert_null(wait_or_ring(&rig, seen));
 		if (i % 16 != 0)
 			continue;
-		pthread_create(&thread, NULL, ringer, &rig);
+		meanwhile(&rig, ringer);
 		assert_null(wait_or_ring(&rig, doorbell_read(&rig.bell)));
-		atomic_store(&rig.stop, true);
-		pthread_join(thread, NULL);
-		atomic_store(&rig.stop, false);
+		no_longer(&rig);
 	}
 	rig_stop(&rig);
 }
