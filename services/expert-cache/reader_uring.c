@@ -2,6 +2,7 @@
 
 #include "shared/base/log.h"
 
+#include <assert.h>
 #include <liburing.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,8 @@ static int uring_open(
 	struct uring *uring = calloc(1, sizeof(*uring));
 	if (uring == NULL)
 		return error_set(err, ENOMEM, "no memory for io_uring");
-	int status = io_uring_queue_init(depth, &uring->ring, 0);
+	/* One more for the wait on a bell. */
+	int status = io_uring_queue_init(depth + 1, &uring->ring, 0);
 	if (status < 0) {
 		free(uring);
 		return error_set(err, -status, "io_uring: %s", strerror(-status));
@@ -148,14 +150,11 @@ static void submit(struct uring *uring)
 		uring->unsubmitted -= (unsigned)n;
 }
 
-/* The ring holds as many as may be in flight: one that is not there now is after a submission. */
+/* The ring holds as many as may be in flight: there is one even while the kernel takes none. */
 static struct io_uring_sqe *next_sqe(struct uring *uring)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
-	while (sqe == NULL) {
-		submit(uring);
-		sqe = io_uring_get_sqe(&uring->ring);
-	}
+	assert(sqe != NULL);
 	uring->unsubmitted++;
 	return sqe;
 }
