@@ -21,6 +21,8 @@ enum {
 	DEMAND_BYTES = 4 << 20, /* in the kernel at once, at least */
 	/* What is read goes there. Nobody looks at it: reads for which there is no place of their own share one. */
 	MEMORY_BYTES = 16 << 20,
+	/* A trial has no more than that in the kernel, whatever depth and length are given: a slow disk takes long for it. */
+	TRIAL_AHEAD_BYTES = 64 << 20,
 	ROUNDS = 2, /* the better of two counts: something else may have used the disk */
 };
 
@@ -64,7 +66,7 @@ static double trial(struct tuning *t, unsigned depth, size_t bytes)
 	uint64_t start_ns = clock_ns(), now_ns = start_ns, read = 0;
 	reader->depth = reader->prefetch_depth = depth;
 	reader->read_bytes = bytes;
-	for (unsigned i = 0; i < depth; i++)
+	for (unsigned i = 0; i < depth && i * bytes < TRIAL_AHEAD_BYTES; i++)
 		submit(t, &t->requests[i], bytes);
 	while (reader->busy > 0) {
 		unsigned n = reader_wait(reader, 1000000000, finished, DEPTH);

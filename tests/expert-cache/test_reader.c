@@ -185,12 +185,13 @@ static void parts_of_a_split_model_are_read_from_their_files(void **state)
 
 /* ---- An io that reads when it is asked, one piece after the other, and writes down which. ---- */
 
-enum { SEEN_MAX = 1024 };
+enum { SEEN_MAX = 8192 };
 
 static struct fake {
 	int fd;
 	struct read_piece *first, **last;
 	unsigned n_started, in_flight, in_flight_max;
+	size_t in_flight_bytes, in_flight_bytes_max;
 	struct {
 		uint64_t position;
 		size_t bytes;
@@ -240,6 +241,9 @@ static void fake_start(void *io, struct read_piece *piece)
 	fake.last = &piece->next;
 	if (++fake.in_flight > fake.in_flight_max)
 		fake.in_flight_max = fake.in_flight;
+	fake.in_flight_bytes += bytes;
+	if (fake.in_flight_bytes > fake.in_flight_bytes_max)
+		fake.in_flight_bytes_max = fake.in_flight_bytes;
 }
 
 static long fake_read(struct read_piece *piece)
@@ -248,6 +252,7 @@ static long fake_read(struct read_piece *piece)
 	size_t bytes = 0;
 	for (unsigned i = piece->first_iov; i < piece->n_iov; i++)
 		bytes += piece->iov[i].iov_len;
+	fake.in_flight_bytes -= bytes;
 	if (fake.refuses_direct && !piece->plain)
 		return -EINVAL;
 	if (fake.times > 0 && piece->position <= fake.bad && fake.bad < piece->position + bytes) {
@@ -802,6 +807,23 @@ static void reads_longer_than_the_file_are_not_measured(void **state)
 	reader_close(&reader);
 }
 
+/* A disk of 100 MB/s would take minutes for a thousand reads of a mebibyte, time after time. */
+static void the_deepest_queue_and_the_longest_reads_are_measured_with_few(void **state)
+{
+	(void)state;
+	static const struct {
+		unsigned depth;
+		size_t read_bytes;
+	} given[] = {{READER_DEPTH_MAX, 0}, {0, READER_BYTES_MAX}};
+	for (size_t i = 0; i < 2; i++) {
+		memset(&fake, 0, sizeof(fake));
+		struct reader *reader = measured(given[i].depth, given[i].read_bytes, 64 << 20);
+		assert_true(reader_rate(reader) > 0);
+		assert_true(fake.in_flight_bytes_max <= 64 << 20);
+		reader_close(&reader);
+	}
+}
+
 static void what_is_given_stays_when_measuring_fails(void **state)
 {
 	(void)state;
@@ -845,6 +867,7 @@ int main(void)
 		cmocka_unit_test(depth_length_and_rate_are_measured_in_bounded_time),
 		cmocka_unit_test(a_given_length_is_measured_within_its_memory),
 		cmocka_unit_test(reads_longer_than_the_file_are_not_measured),
+		cmocka_unit_test(the_deepest_queue_and_the_longest_reads_are_measured_with_few),
 		cmocka_unit_test(what_is_given_stays_when_measuring_fails),
 	};
 	log_init("test", 0);
