@@ -214,7 +214,8 @@ static void forget_hints(struct expectation *x, uint32_t layer, uint64_t iterati
 static void move_shares(struct expectation *x, uint32_t layer, double tokens, bool prompt)
 {
 	struct expectation_layer *of = &x->layer[layer];
-	uint32_t runs = of->session_runs++;
+	uint32_t runs = of->session_runs;
+	of->session_runs += runs < 1 / SESSION;
 	of->ever_runs += of->ever_runs < 1 / EVER;
 	const double by[EXPECTATION_SHARES] = {[SHARE_FAST] = FAST,
 		[SHARE_SLOW] = SLOW,

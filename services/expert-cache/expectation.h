@@ -46,7 +46,7 @@ struct expectation {
 		bool hinted[HINT_SOURCES];
 		uint64_t until[HINT_SOURCES];
 		uint64_t ran; /* iteration of the last estimates */
-		uint32_t session_runs; /* of the session under way */
+		uint32_t session_runs; /* of the session under way, while it is new */
 		uint32_t ever_runs; /* that its share ever is of, what it began with included */
 		/* What a share keeps of its value at the last estimates: all experts of a layer lose alike, so that a run changes
 		 * only what it used. */

@@ -324,6 +324,27 @@ static void hints_for_a_predecessors_iterations_are_forgotten(void **state)
 	expectation_exit(&x);
 }
 
+/* A small model runs a layer four thousand million times in some days, and then its count would begin again. */
+static void runs_are_counted_while_a_session_is_new(void **state)
+{
+	(void)state;
+	struct expectation x;
+	struct error err;
+	assert_int_equal(expectation_init(&x, &small, &err), 0);
+	const struct cache_use use = {.expert = 1, .tokens = 1};
+	uint32_t runs[2];
+	for (int half = 0; half < 2; half++) {
+		for (int run = 0; run < 500; run++) {
+			expectation_use(&x, &use);
+			expectation_end(&x, 0, 0, false);
+		}
+		runs[half] = x.layer[0].session_runs;
+	}
+	assert_true(runs[0] > 0);
+	assert_int_equal(runs[0], runs[1]);
+	expectation_exit(&x);
+}
+
 static double share(const struct expectation *x, uint32_t expert, int which)
 {
 	return (double)x->of[expert].share[which] * (double)x->layer[0].kept[which];
@@ -442,6 +463,7 @@ int main(void)
 		cmocka_unit_test(hints_are_believed_as_far_as_their_source_was_right),
 		cmocka_unit_test(what_is_expected_without_hints_is_learnt_as_if_there_were_none),
 		cmocka_unit_test(hints_for_a_predecessors_iterations_are_forgotten),
+		cmocka_unit_test(runs_are_counted_while_a_session_is_new),
 		cmocka_unit_test(coarse_expectations_know_every_run),
 		cmocka_unit_test(hints_for_a_later_run_outlive_the_one_before),
 		cmocka_unit_test(profiles_are_read_back),
