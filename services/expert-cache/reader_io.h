@@ -6,7 +6,7 @@
 #include <sys/uio.h>
 
 enum { PIECE_REQUESTS = 16 };
-/* A bell is looked at so often by what cannot sleep on it and on reads. A look takes the worker 20 us. */
+/* A bell is looked at so often by what cannot sleep on it and on reads. */
 #define READER_POLL_NS 100000ull
 static inline uint64_t reader_polled(uint64_t timeout_ns)
 {
@@ -41,8 +41,8 @@ struct reader_io_ops {
 	void (*forget_slot)(void *io, uint32_t slot);
 	/* One read of what is left of the piece; the result goes to result. */
 	void (*start)(void *io, struct read_piece *piece);
-	/* Makes started reads go, waits, returns a piece whose read has ended, or NULL at the timeout. seen, if not NULL:
-	 * also when its bell is rung, as reader_wait_or_ring says. */
+	/* Makes started reads go, waits, returns a piece whose read has ended, or NULL at the timeout or before it. seen, if not
+	 * NULL: also when its bell is rung, or where that ends no wait, after READER_POLL_NS. */
 	struct read_piece *(*next)(void *io, uint64_t timeout_ns, const struct doorbell_seen *seen);
 };
 extern const struct reader_io_ops reader_io_uring, reader_io_pread;

@@ -344,8 +344,11 @@ unsigned reader_wait_or_ring(struct reader *reader, const struct doorbell_seen *
 		if (n == 0 && seen != NULL && doorbell_read(seen->bell) != seen->sequence)
 			left_ns = 0;
 		struct read_piece *piece = reader->ops->next(reader->io, left_ns, seen);
-		if (piece == NULL)
+		if (piece == NULL && left_ns == 0)
 			break;
+		/* Back before its time, perhaps for nothing but a look at the bell. */
+		if (piece == NULL)
+			continue;
 		int status;
 		follow_rate(reader, piece->result);
 		if (is_over(reader, piece, &status)) {

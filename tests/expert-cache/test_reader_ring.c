@@ -189,6 +189,33 @@ static void *wait_in_vain(void *arg)
 	return piece == NULL ? arg : piece;
 }
 
+static void *open_in_vain(void *arg)
+{
+	struct rig *rig = arg;
+	struct error err = {""};
+	int fds[2] = {rig->pipe[0], -1};
+	if (!refuse_enter(EPERM))
+		return NULL;
+	return reader_io_uring.open(fds, 1, RIG_DEPTH, &rig->io, &err) == -EPERM ? arg : &rig->io;
+}
+
+static void a_ring_that_may_be_made_and_not_used_is_none(void **state)
+{
+	(void)state;
+	struct rig rig;
+	void *result;
+	if (!rig_start(&rig))
+		skip();
+	reader_io_uring.close(rig.io);
+	meanwhile(&rig, open_in_vain);
+	pthread_join(rig.thread, &result);
+	close(rig.pipe[0]);
+	close(rig.pipe[1]);
+	if (result == NULL)
+		skip();
+	assert_ptr_equal(result, &rig);
+}
+
 /* As many reads as the ring was opened for, a wait for a bell, and a kernel that is short of memory. */
 static void what_the_kernel_does_not_take_is_waited_for_no_longer_than_said(void **state)
 {
@@ -227,6 +254,7 @@ int main(void)
 		cmocka_unit_test(a_ring_ends_the_wait_for_a_read),
 		cmocka_unit_test(a_read_ends_the_wait_for_a_ring),
 		cmocka_unit_test(what_was_rung_while_awake_wakes_nobody_and_loses_nothing),
+		cmocka_unit_test(a_ring_that_may_be_made_and_not_used_is_none),
 		cmocka_unit_test(what_the_kernel_does_not_take_is_waited_for_no_longer_than_said),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
