@@ -1,13 +1,26 @@
 /* outrider status: one line per process. */
 #include "client/cli/cli.h"
+#include "client/cli/utf8.h"
 #include "client/include/outrider.h"
 
 #include <getopt.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
 enum { TIMEOUT_MS = 500 };
+
+/* What processes say names files, whose names are any bytes, and may be cut. */
+static json_t *text(const char *said)
+{
+	size_t bytes;
+	char *clean = utf8_clean(said, strlen(said), &bytes);
+	json_t *value = clean ? json_stringn(clean, bytes) : NULL;
+
+	free(clean);
+	return value;
+}
 
 static void print_json(const struct outrider_status *status)
 {
@@ -19,7 +32,7 @@ static void print_json(const struct outrider_status *status)
 
 		json_object_set_new(process, "name", json_string(p->name));
 		json_object_set_new(process, "pid", p->pid ? json_integer(p->pid) : json_null());
-		json_object_set_new(process, "state", json_string(p->state));
+		json_object_set_new(process, "state", text(p->state));
 		json_object_set_new(process, "generation",
 			p->pid ? json_integer((json_int_t)p->generation) : json_null());
 		if (p->pid) {
@@ -38,7 +51,7 @@ static void print_json(const struct outrider_status *status)
 				json_t *key = json_stringn(
 					p->details[d], (size_t)(equals - p->details[d]));
 				json_object_set_new(
-					details, json_string_value(key), json_string(equals + 1));
+					details, json_string_value(key), text(equals + 1));
 				json_decref(key);
 			}
 			json_object_set_new(process, "details", details);
@@ -47,8 +60,7 @@ static void print_json(const struct outrider_status *status)
 	}
 	json_object_set_new(root, "processes", list);
 	if (outrider_status_given_up(status))
-		json_object_set_new(
-			root, "given_up", json_string(outrider_status_given_up(status)));
+		json_object_set_new(root, "given_up", text(outrider_status_given_up(status)));
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(root);

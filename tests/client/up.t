@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`outrider up` with four small daemons that speak systemd's protocol: restart, watchdog, descriptor store, shutdown."""
+import json
 import os
 import shutil
 import signal
@@ -233,6 +234,11 @@ try:
     status = subprocess.run([str(home / "outrider"), "status", "--runtime-dir", str(runtime)], capture_output=True, text=True)
     tap.ok(status.returncode == 69 and f"\n{why.removeprefix('has ')}\n" in status.stdout,
            "and who asks for the status", status.stdout)
+    # A file's name is any bytes, and a long reason is cut anywhere.
+    (runtime / "given-up").write_bytes(b"x" + b"/caf\xe9/" + "\u00e9".encode() * 300)
+    status = subprocess.run([str(home / "outrider"), "status", "--runtime-dir", str(runtime), "--format", "json"], capture_output=True)
+    tap.ok(json.loads(status.stdout).get("given_up", "").startswith("x/caf\ufffd/\u00e9\u00e9"),
+           "in JSON too, whatever bytes the reason has", status.stdout)
     for name in ("drafter", "verifier"):
         (home / f"{name}.refuse").unlink()
 
