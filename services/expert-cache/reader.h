@@ -111,7 +111,7 @@ unsigned reader_wait(
 	struct reader *reader, uint64_t timeout_ns, struct read_request **finished, unsigned max);
 /* The same; it also returns, with what there is, when the bell is not as seen any more: always the same bell, which the kernel
  * may go on listening to between two calls. Where it cannot sleep on both (Linux before 6.7; no io_uring) this thread
- * looks at the bell every 100 us. */
+ * looks at the bell every 300 us. */
 unsigned reader_wait_or_ring(struct reader *reader, const struct doorbell_seen *seen,
 	uint64_t timeout_ns, struct read_request **finished, unsigned max);
 
