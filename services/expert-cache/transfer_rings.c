@@ -40,6 +40,11 @@ static void take_demand(struct transfer *transfer, const struct slot_demand *dem
 		store_protect(store, slot);
 		return;
 	}
+	uint32_t packing = store_packing(store, layer, expert);
+	if (packing != SLOT_NONE) {
+		store_protect(store, packing);
+		return;
+	}
 	if (store_loading(store, layer, expert)) {
 		loads_demand(&transfer->loads, layer, expert);
 		return;
@@ -73,6 +78,8 @@ static void take_activation(struct transfer *transfer, const struct slot_activat
 		use.slot = store_find(store, use.layer, use.expert);
 		store->policy->on_activation(store->policy_state, &use);
 		store_use(store, &use);
+		if (use.slot != SLOT_NONE)
+			packer_used(&transfer->packer, use.slot, use.tokens);
 	}
 }
 

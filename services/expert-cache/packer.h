@@ -1,0 +1,58 @@
+/*
+ * Packing of resident experts. An expert that has just arrived lies as in the file: it is used at once, and many are gone before
+ * they are used again. One that stays is worth bringing into the layout that is multiplied fastest (kernels/tiles.h): it is,
+ * once that has been missed for about the time that packing takes. Whatever comes, no more than twice the least possible is spent
+ * then (the ski rental problem). Of a Q4_0 expert of 2.7 MB, in memory, on one thread of a Zen 5: packing takes 350 us, a pass of
+ * one token 190 us as it lies in the file and 70 us packed, one of eight 310 and 120.
+ *
+ * A thread of low priority does it, one expert at a time: with the CPU time that waiting for the link leaves, or a small
+ * share where nobody waits. Meanwhile the slot is LOADING. Who wants it waits, and so leaves a CPU to the thread.
+ */
+#pragma once
+
+#include "services/expert-cache/store.h"
+
+#include <pthread.h>
+
+enum {
+	/* Uses since it arrived; one for so many tokens counts as one more. */
+	PACKER_USES = 2,
+	PACKER_USE_TOKENS = 16,
+	PACKER_DUE_MAX = 1024,
+};
+
+enum packer_job { PACKER_IDLE, PACKER_GIVEN, PACKER_DONE };
+
+struct packer {
+	struct store *store;
+	bool wanted; /* resident experts are to be packed, from now on */
+	/* Slots to be packed, the one used last on top: it has the most time until its layer runs again. */
+	uint32_t n_due, due[PACKER_DUE_MAX];
+	uint32_t slot; /* of the job */
+	void *scratch; /* the thread's */
+	_Atomic int
+		job; /* enum packer_job: GIVEN by the worker, DONE by the thread, IDLE again by the worker */
+	struct doorbell given;
+	_Atomic uint64_t packed; /* slots, since the start */
+	atomic_bool stop;
+	pthread_t thread;
+	bool running;
+};
+
+/* Bytes that packing any expert needs for itself. */
+size_t packer_scratch_bytes(const struct slots_geometry *geometry);
+/* An expert of that layer, as it was read into slot -> LAYOUT_TILES, in the same slot. scratch: packer_scratch_bytes. */
+void packer_pack(const struct slots_layer_geometry *layer, uint32_t expert, unsigned char *slot,
+	void *scratch);
+
+/* Borrows the store. */
+int packer_start(struct packer *packer, struct store *store, struct error *err);
+/* Ends the job under way; the worker does not run any more. */
+void packer_stop(struct packer *packer);
+
+/* The rest is the transfer worker's. */
+
+/* The resident expert of this slot was used for so many tokens. */
+void packer_used(struct packer *packer, uint32_t slot, uint32_t tokens);
+/* Ends what is done, begins the next. True: some are due, and none of them can be packed now. */
+bool packer_work(struct packer *packer);
