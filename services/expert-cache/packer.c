@@ -74,10 +74,27 @@ static void *packer_thread(void *arg)
 	return NULL;
 }
 
+static bool makes_a_difference(const struct slots_layer_geometry *layer)
+{
+	for (int p = 0; layer->moe && p < EXPERT_PARTS; p++)
+		if (tiles_possible(&layer->part[p].matrix))
+			return true;
+	return false;
+}
+
+static uint32_t uses_that_pay(const struct slots_layer_geometry *layer)
+{
+	uint64_t bytes = layer->part[EXPERT_GATE].bytes + layer->part[EXPERT_UP].bytes +
+			 layer->part[EXPERT_DOWN].bytes;
+	return makes_a_difference(layer) ? PACKER_USES + (uint32_t)(PACKER_FIXED_BYTES / bytes) : 0;
+}
+
 int packer_start(struct packer *packer, struct store *store, struct error *err)
 {
 	memset(packer, 0, sizeof(*packer));
 	packer->store = store;
+	for (uint32_t l = 0; l < store->geometry.n_layers; l++)
+		packer->uses[l] = uses_that_pay(&store->geometry.layers[l]);
 	packer->scratch = malloc(packer_scratch_bytes(&store->geometry));
 	if (packer->scratch == NULL)
 		return error_set(err, ENOMEM, "no memory to pack experts");
@@ -116,22 +133,14 @@ void packer_stop(struct packer *packer)
 
 /* ---- What is worth it, and when. ---- */
 
-static bool makes_a_difference(const struct slots_layer_geometry *layer)
-{
-	for (int p = 0; p < EXPERT_PARTS; p++)
-		if (tiles_possible(&layer->part[p].matrix))
-			return true;
-	return false;
-}
-
 void packer_used(struct packer *packer, uint32_t slot, uint32_t tokens)
 {
 	struct slot_note *note = &packer->store->notes[slot];
-	if (!packer->wanted || note->tiles || note->due)
+	uint32_t uses = packer->uses[note->layer];
+	if (!packer->wanted || note->tiles || note->due || uses == 0)
 		return;
 	note->row_uses += 1 + tokens / PACKER_USE_TOKENS;
-	if (note->row_uses < PACKER_USES || packer->n_due == PACKER_DUE_MAX ||
-		!makes_a_difference(&packer->store->geometry.layers[note->layer]))
+	if (note->row_uses < uses || packer->n_due == PACKER_DUE_MAX)
 		return;
 	note->due = true;
 	packer->due[packer->n_due++] = slot;
