@@ -135,7 +135,7 @@ static void drop(struct loads *loads, struct load *load)
 		counter_add(&loads->failures, 1);
 	store_failed(loads->store, load->slot, load->why == LOAD_DEMAND);
 	reader_forget_slot(loads->reader, load->slot);
-	store_give_back(loads->store, load->slot);
+	store_set_aside(loads->store, load->slot);
 }
 
 /* For `outriderctl trace`. */

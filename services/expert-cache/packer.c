@@ -15,6 +15,8 @@
 #define IDLE_NS 1000000000ull
 /* Those on top that are tried: pinned ones are of the layer that runs. */
 #define TRIES 16
+/* Nobody has used anything for so long: nothing is needed soon. */
+#define QUIET_NS 20000000ull
 
 /* ---- One expert. ---- */
 
@@ -133,10 +135,12 @@ void packer_stop(struct packer *packer)
 
 /* ---- What is worth it, and when. ---- */
 
-void packer_used(struct packer *packer, uint32_t slot, uint32_t tokens)
+void packer_used(struct packer *packer, uint32_t slot, uint32_t tokens, uint64_t now_ns)
 {
 	struct slot_note *note = &packer->store->notes[slot];
 	uint32_t uses = packer->uses[note->layer];
+	packer->layer = note->layer;
+	packer->used_ns = now_ns;
 	if (!packer->wanted || note->tiles || note->due || uses == 0)
 		return;
 	note->row_uses += 1 + tokens / PACKER_USE_TOKENS;
@@ -171,7 +175,15 @@ static bool begin_job(struct packer *packer, uint32_t slot)
 	return true;
 }
 
-bool packer_work(struct packer *packer)
+/* Layers run in a circle: whether the slot's has more than half of it before it runs again. */
+static bool has_time(const struct packer *packer, uint32_t slot, uint64_t now_ns)
+{
+	uint32_t n = packer->store->geometry.n_layers, layer = packer->store->notes[slot].layer;
+	uint32_t since = (packer->layer + n - layer) % n;
+	return 2 * since < n || now_ns - packer->used_ns > QUIET_NS;
+}
+
+bool packer_work(struct packer *packer, uint64_t now_ns)
 {
 	end_job(packer);
 	if (!packer->wanted ||
@@ -183,6 +195,8 @@ bool packer_work(struct packer *packer)
 			forget_due(packer, at);
 			continue;
 		}
+		if (!has_time(packer, slot, now_ns))
+			continue;
 		tries++;
 		if (begin_job(packer, slot)) {
 			forget_due(packer, at);

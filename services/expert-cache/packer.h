@@ -7,7 +7,7 @@
  * 0.047. So it pays after three uses of a large expert, and after more of a small one.
  *
  * A thread of low priority does it, one expert at a time: with the CPU time that waiting for the link leaves, or a small
- * share where nobody waits. Meanwhile the slot is LOADING. Who wants it waits, and so leaves a CPU to the thread.
+ * share where nobody waits. Meanwhile the slot is LOADING, and who wants it waits: so it is one whose layer has just run.
  */
 #pragma once
 
@@ -31,8 +31,9 @@ struct packer {
 	struct store *store;
 	bool wanted; /* resident experts are to be packed, from now on */
 	uint32_t uses[LIMIT_LAYERS]; /* after which it pays; 0: it makes no difference */
-	/* Slots to be packed, the one used last on top: it has the most time until its layer runs again. */
-	uint32_t n_due, due[PACKER_DUE_MAX];
+	uint32_t n_due, due[PACKER_DUE_MAX]; /* slots to be packed, the one used last on top */
+	uint32_t layer; /* that was used last */
+	uint64_t used_ns; /* and when the worker heard of it */
 	uint32_t slot; /* of the job */
 	void *scratch; /* the thread's */
 	_Atomic int
@@ -58,6 +59,6 @@ void packer_stop(struct packer *packer);
 /* The rest is the transfer worker's. */
 
 /* The resident expert of this slot was used for so many tokens. */
-void packer_used(struct packer *packer, uint32_t slot, uint32_t tokens);
+void packer_used(struct packer *packer, uint32_t slot, uint32_t tokens, uint64_t now_ns);
 /* Ends what is done, begins the next. True: some are due, and none of them can be packed now. */
-bool packer_work(struct packer *packer);
+bool packer_work(struct packer *packer, uint64_t now_ns);

@@ -255,6 +255,14 @@ void store_failed(struct store *store, uint32_t slot, bool refuse)
 		slots_refuse(&store->slots, note->layer, note->expert);
 }
 
+void store_set_aside(struct store *store, uint32_t slot)
+{
+	store->ahead[slot] = true;
+	store->n_ahead++;
+	store->free_slots[store->n_free++] = slot;
+	store_publish_in_use(store);
+}
+
 bool store_pack_begin(struct store *store, uint32_t slot)
 {
 	struct slot_note *note = &store->notes[slot];

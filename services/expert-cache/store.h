@@ -108,8 +108,11 @@ uint32_t store_take(struct store *store, const struct cache_prefetch *want, enum
 	uint64_t now_ns);
 void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint64_t hint_until_ns,
 	enum matrix_layout layout);
-/* The slot is EMPTY: the caller gives it to store_give_back. */
+/* The slot is EMPTY: the caller gives it to store_set_aside. */
 void store_failed(struct store *store, uint32_t slot, bool refuse);
+/* It is free, and keeps the pages that it has as found ahead, since some may be on their way to it still. No read of this process
+ * goes there. */
+void store_set_aside(struct store *store, uint32_t slot);
 
 /* [pack_begin] The resident expert of this slot is the caller's to pack; false while it is pinned, or when the slot is not what
  * the owner thinks. store_pack_end makes it usable again. To the policy it is resident all the time, as to store_packing,

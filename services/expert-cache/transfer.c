@@ -218,11 +218,11 @@ static bool keep_ahead(struct transfer *transfer)
 	return true;
 }
 
-/* Whether there is more to give up, and it can be. */
+/* Whether there is more to give up, and it can be. Not while pages are being found: who finds them rings when he has done. */
 static bool shrink(struct transfer *transfer, uint64_t now_ns)
 {
 	if (!keep_ahead(transfer))
-		return true;
+		return false;
 	for (int i = 0; i < SHRINK_SLOTS; i++) {
 		uint32_t slot = store_shrink(transfer->store, now_ns);
 		if (slot == SLOT_NONE)
@@ -277,7 +277,7 @@ static void work(struct transfer *transfer)
 	start_prefetches(transfer, now_ns);
 	if (transfer->options.preload)
 		start_preload(transfer, now_ns);
-	bool unpacked = packer_work(&transfer->packer);
+	bool unpacked = packer_work(&transfer->packer, now_ns);
 	measure(transfer, now_ns);
 	publish(transfer, now_ns);
 	uint64_t timeout_ns = transfer->n_wanted > 0 ? STARVED_NS

@@ -650,6 +650,37 @@ static void expect_slots_of_memory(const struct rig *rig, uint64_t empty_bytes, 
 	assert_in_range(bytes, least, most);
 }
 
+/* Whoever finds pages may be at it just then: they are given back when he is idle. */
+static void the_pages_of_a_load_that_failed_count_as_found_ahead(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	static const struct cache_prefetch want = {.layer = 1, .expert = 2};
+	rig_start(&rig, &(struct rig_options){.budget = 1, .no_worker = true});
+	uint64_t empty_bytes = store_bytes(&rig.store);
+	uint32_t slot = store_take(&rig.store, &want, LOAD_PREFETCH, 0);
+	memset(slots_at(&rig.store.slots, slot), 1, geometry.slot_bytes);
+	uint64_t bytes = store_bytes(&rig.store);
+	assert_true(bytes > empty_bytes);
+	store_failed(&rig.store, slot, false);
+	store_set_aside(&rig.store, slot);
+	assert_int_equal(store_in_use(&rig.store), 0);
+	assert_int_equal(store_bytes(&rig.store), bytes);
+	assert_false(store_too_far_ahead(&rig.store));
+	/* The next load takes it before slots that have none. */
+	assert_int_equal(store_take(&rig.store, &want, LOAD_PREFETCH, 0), slot);
+	assert_int_equal(rig.store.n_ahead, 0);
+	store_failed(&rig.store, slot, false);
+	store_set_aside(&rig.store, slot);
+	store_set_budget(&rig.store, 0);
+	assert_true(store_too_far_ahead(&rig.store));
+	store_drop_ahead(&rig.store);
+	assert_int_equal(rig.store.n_ahead, 0);
+	assert_true(store_bytes(&rig.store) < bytes);
+	rig_stop(&rig);
+}
+
 static void pages_are_found_ahead_as_far_as_the_budget_allows(void **state)
 {
 	(void)state;
@@ -864,6 +895,7 @@ int main(void)
 		cmocka_unit_test(another_model_gets_a_new_region),
 		cmocka_unit_test(a_model_that_was_written_to_gets_a_new_region),
 		cmocka_unit_test(a_budget_that_falls_gives_memory_back_and_one_that_rises_uses_it),
+		cmocka_unit_test(the_pages_of_a_load_that_failed_count_as_found_ahead),
 		cmocka_unit_test(pages_are_found_ahead_as_far_as_the_budget_allows),
 		cmocka_unit_test(a_pinned_layer_outlives_a_budget_that_falls_below_it),
 		cmocka_unit_test(
