@@ -99,8 +99,9 @@ static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 	printf("budget     %s: %.1f MiB (at least %.1f MiB), %u slots of %.2f MiB\n", s->budget,
 		ctl_mib(s->budget_bytes), ctl_mib(s->budget_min_bytes), s->slots,
 		ctl_mib(s->slot_bytes));
-	printf("in use     %u slots, %.1f MiB; %u resident, %u of them pinned; tables %.1f MiB\n",
-		s->in_use, ctl_mib(s->arena_bytes), s->resident, s->pinned,
+	printf("in use     %u slots, %.1f MiB; %u resident, %u of them pinned, %u packed; tables "
+	       "%.1f MiB\n",
+		s->in_use, ctl_mib(s->arena_bytes), s->resident, s->pinned, s->packed,
 		ctl_mib(s->table_bytes));
 	if (s->file_cached_bytes >= 0)
 		printf("page cache %.1f MiB of the model's file\n",

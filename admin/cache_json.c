@@ -40,6 +40,7 @@ static void put_memory(json_t *to, const Outrider__CacheStats *s)
 	put(to, "in_use", s->in_use);
 	put(to, "resident", s->resident);
 	put(to, "pinned", s->pinned);
+	put(to, "packed", s->packed);
 	put(to, "arena_bytes", s->arena_bytes);
 	put(to, "table_bytes", s->table_bytes);
 	json_object_set_new(to, "file_cached_bytes",

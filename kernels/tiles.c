@@ -38,27 +38,74 @@ bool tiles_possible(const struct matrix *w)
 	return w->rows >= TILE_LANES && tensor_type_info((uint32_t)w->type)->quantised;
 }
 
-/* n blocks of sixteen rows <-> the group's planes. blocks: row 0's, row_bytes apart; one side is read. */
+typedef uint32_t four_words __attribute__((vector_size(16)));
+
+static four_words load_four(const uint8_t *at)
+{
+	four_words words;
+	memcpy(&words, at, sizeof(words));
+	return words;
+}
+
+/* Four words of each of four rows -> four words of those rows each, TILE_LANES words apart. */
+static void transpose_four(const uint8_t *rows, size_t row_bytes, uint8_t *planes)
+{
+	four_words row0 = load_four(rows), row1 = load_four(rows + row_bytes);
+	four_words row2 = load_four(rows + 2 * row_bytes), row3 = load_four(rows + 3 * row_bytes);
+	four_words low01 = __builtin_shufflevector(row0, row1, 0, 4, 1, 5);
+	four_words low23 = __builtin_shufflevector(row2, row3, 0, 4, 1, 5);
+	four_words high01 = __builtin_shufflevector(row0, row1, 2, 6, 3, 7);
+	four_words high23 = __builtin_shufflevector(row2, row3, 2, 6, 3, 7);
+	const four_words out[4] = {
+		__builtin_shufflevector(low01, low23, 0, 1, 4, 5),
+		__builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+		__builtin_shufflevector(high01, high23, 0, 1, 4, 5),
+		__builtin_shufflevector(high01, high23, 2, 3, 6, 7),
+	};
+
+	for (size_t i = 0; i < 4; i++)
+		memcpy(planes + i * TILE_LANES * 4, &out[i], sizeof(out[i]));
+}
+
+/* One unit of sixteen rows. Sizes that are known become single moves. */
+static void pack_unit(uint8_t unit, const uint8_t *at, size_t row_bytes, uint8_t *planes)
+{
+	for (uint32_t r = 0; r < TILE_LANES; r++, at += row_bytes, planes += unit) {
+		if (unit == 4)
+			memcpy(planes, at, 4);
+		else if (unit == 2)
+			memcpy(planes, at, 2);
+		else
+			*planes = *at;
+	}
+}
+
+/* A field of one block of sixteen rows -> its planes. */
+static void pack_field(
+	const struct tiles_field *field, const uint8_t *at, size_t row_bytes, uint8_t *planes)
+{
+	uint32_t u = 0;
+
+	for (; field->unit == 4 && u + 4 <= field->count; u += 4)
+		for (uint32_t r = 0; r < TILE_LANES; r += 4)
+			transpose_four(at + (size_t)u * 4 + r * row_bytes, row_bytes,
+				planes + ((size_t)u * TILE_LANES + r) * 4);
+	for (; u < field->count; u++)
+		pack_unit(field->unit, at + (size_t)u * field->unit, row_bytes,
+			planes + (size_t)u * TILE_LANES * field->unit);
+}
+
+/* n blocks of sixteen rows -> the group's planes. blocks: row 0's, row_bytes apart. */
 static void pack_group(const struct tiles_field *field, uint32_t block_bytes, uint32_t n,
 	const uint8_t *blocks, size_t row_bytes, uint8_t *planes)
 {
-	for (; field->unit; blocks += field->unit * field->count, field++)
-		for (uint32_t b = 0; b < n; b++)
-			for (uint32_t u = 0; u < field->count; u++) {
-				const uint8_t *at =
-					blocks + (size_t)b * block_bytes + (size_t)u * field->unit;
+	for (; field->unit; field++) {
+		uint32_t field_bytes = field->unit * (uint32_t)field->count;
 
-				for (uint32_t r = 0; r < TILE_LANES; r++, at += row_bytes) {
-					/* Sizes that are known become single moves. */
-					if (field->unit == 4)
-						memcpy(planes, at, 4);
-					else if (field->unit == 2)
-						memcpy(planes, at, 2);
-					else
-						*planes = *at;
-					planes += field->unit;
-				}
-			}
+		for (uint32_t b = 0; b < n; b++, planes += field_bytes * TILE_LANES)
+			pack_field(field, blocks + (size_t)b * block_bytes, row_bytes, planes);
+		blocks += field_bytes;
+	}
 }
 
 static void pack_tile(const struct matrix *w, const uint8_t *rows, uint8_t *tile)

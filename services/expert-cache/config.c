@@ -46,8 +46,9 @@ const struct config_key cache_config_keys[] = {
 		"Fill free slots in the background: auto does when the budget holds every expert.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "pack", CONFIG_ENUM, AT(pack), 0, 0, choice_names, "auto", "",
-		"Bring each expert into the layout that is multiplied fastest when it is loaded: "
-		"auto does when the budget holds every expert, so that each is loaded once.",
+		"Bring experts into the layout that is multiplied fastest: yes when they are "
+		"loaded, "
+		"no never, auto when they are used again, or all fit and each is loaded once.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "hint_queue_max", CONFIG_INT, AT(hint_queue_max), 1, 65536, NULL, "1024", "hints",
 		"Hints that may wait; with more, those of the lowest score go.", KNOB_LIVE,

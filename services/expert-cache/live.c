@@ -18,9 +18,9 @@ struct transfer_options live_options(
 	bool all = budget == service->geometry.n_total;
 	return (struct transfer_options){
 		.preload = chosen(config->preload, all),
-		/* Packing an expert takes longer than multiplying with it once: it pays where it is not loaded again and
-		 * again. */
+		/* Where experts are loaded again and again, those that are used again are packed later. */
 		.packs = chosen(config->pack, all),
+		.packs_later = config->pack != CHOICE_NO,
 		.pages_ahead = true,
 		.spin_ns = (uint64_t)config->spin_ns,
 		.generation = daemon_generation(service->daemon),

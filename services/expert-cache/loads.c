@@ -1,6 +1,6 @@
 #include "services/expert-cache/loads.h"
 
-#include "kernels/tiles.h"
+#include "services/expert-cache/packer.h"
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
 #include "shared/base/timeline.h"
@@ -14,18 +14,6 @@ static struct slots_counts *counts_of(const struct loads *loads, const struct lo
 	return &loads->store->slots.counts[load->want.layer];
 }
 
-/* For a tile of the longest rows. */
-static size_t scratch_bytes(const struct slots_geometry *geometry)
-{
-	size_t most = 0;
-	for (uint32_t l = 0; l < geometry->n_layers; l++)
-		for (int p = 0; geometry->layers[l].moe && p < EXPERT_PARTS; p++) {
-			size_t row = geometry->layers[l].part[p].matrix.row_bytes;
-			most = row > most ? row : most;
-		}
-	return TILE_LANES * most;
-}
-
 int loads_init(struct loads *loads, struct store *store, struct reader *reader, uint64_t generation,
 	struct error *err)
 {
@@ -34,7 +22,7 @@ int loads_init(struct loads *loads, struct store *store, struct reader *reader, 
 	loads->store = store;
 	loads->reader = reader;
 	loads->load = calloc(LOADS_MAX, sizeof(*loads->load));
-	loads->scratch = malloc(scratch_bytes(&store->geometry));
+	loads->scratch = malloc(packer_scratch_bytes(&store->geometry));
 	if (loads->load == NULL || loads->scratch == NULL) {
 		loads_exit(loads);
 		return error_set(err, ENOMEM, "no memory for %d loads", LOADS_MAX);
@@ -147,7 +135,7 @@ static void drop(struct loads *loads, struct load *load)
 		counter_add(&loads->failures, 1);
 	store_failed(loads->store, load->slot, load->why == LOAD_DEMAND);
 	reader_forget_slot(loads->reader, load->slot);
-	store_give_back(loads->store, load->slot);
+	store_set_aside(loads->store, load->slot);
 }
 
 /* For `outriderctl trace`. */
@@ -289,11 +277,7 @@ void loads_pack_one(struct loads *loads)
 	memmove(loads->packing + at, loads->packing + at + 1,
 		(--loads->n_packing - at) * sizeof(*loads->packing));
 	/* Nobody but this thread may look into the slot yet. */
-	unsigned char *slot = slots_at(&store->slots, load->slot);
-	for (int p = 0; p < EXPERT_PARTS; p++) {
-		const struct slots_part *part = &store->geometry.layers[load->want.layer].part[p];
-		tiles_pack_down(&part->matrix, slot + slots_part_place(part, load->want.expert),
-			slot + part->tiles_at, loads->scratch);
-	}
+	packer_pack(&store->geometry.layers[load->want.layer], load->want.expert,
+		slots_at(&store->slots, load->slot), loads->scratch);
 	end(loads, load, LAYOUT_TILES);
 }

@@ -18,6 +18,7 @@ struct census stats_census(const struct slots *slots, uint32_t *layers)
 			continue;
 		census.resident++;
 		census.pinned += slot_pins(word) > 0;
+		census.packed += slot_layout(word) == LAYOUT_TILES;
 		if (layers != NULL && slot_layer(word) < slots->n_layers)
 			layers[slot_layer(word)]++;
 	}
@@ -155,6 +156,7 @@ bool stats_fill(struct service *service, bool per_layer, Outrider__Envelope *rep
 	struct census census = stats_census(&service->store.slots, residents);
 	stats->resident = census.resident;
 	stats->pinned = census.pinned;
+	stats->packed = census.packed;
 	fill_memory(service, stats);
 	fill_link(service, stats);
 	fill_totals(service, stats);

@@ -11,7 +11,7 @@ bool stats_fill(struct service *service, bool per_layer, Outrider__Envelope *rep
 bool stats_fill_hot(struct service *service, uint32_t n, Outrider__Envelope *reply);
 
 struct census {
-	uint32_t resident, pinned;
+	uint32_t resident, pinned, packed;
 };
 /* What the slots hold now; residents per layer into layers[n_layers] (may be NULL). */
 struct census stats_census(const struct slots *slots, uint32_t *layers);

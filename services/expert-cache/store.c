@@ -234,6 +234,7 @@ void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint
 	*status_of(store, layer, expert) = EXPERT_ABSENT;
 	store->notes[slot].hint_until_ns = hint_until_ns;
 	store->notes[slot].unused_prefetch = why == LOAD_PREFETCH;
+	store->notes[slot].tiles = layout == LAYOUT_TILES;
 	counter_add(&header->loads, 1);
 	counter_add(&header->bytes_loaded, bytes);
 	counter_add(&counts->loads, 1);
@@ -252,6 +253,44 @@ void store_failed(struct store *store, uint32_t slot, bool refuse)
 	slots_load_fail(&store->slots, slot);
 	if (refuse)
 		slots_refuse(&store->slots, note->layer, note->expert);
+}
+
+void store_set_aside(struct store *store, uint32_t slot)
+{
+	store->ahead[slot] = true;
+	store->n_ahead++;
+	store->free_slots[store->n_free++] = slot;
+	store_publish_in_use(store);
+}
+
+bool store_pack_begin(struct store *store, uint32_t slot)
+{
+	struct slot_note *note = &store->notes[slot];
+	if (!slots_pack_begin(&store->slots, slot, note->layer, note->expert))
+		return false;
+	*status_of(store, note->layer, note->expert) = EXPERT_LOADING;
+	note->packing = true;
+	return true;
+}
+
+void store_pack_end(struct store *store, uint32_t slot)
+{
+	struct slot_note *note = &store->notes[slot];
+	*status_of(store, note->layer, note->expert) = EXPERT_ABSENT;
+	note->packing = false;
+	note->tiles = true;
+	slots_load_end(&store->slots, slot, note->layer, note->expert, LAYOUT_TILES);
+}
+
+uint32_t store_packing(const struct store *store, uint32_t layer, uint32_t expert)
+{
+	uint32_t slot = atomic_load_explicit(
+				slots_word(&store->slots, layer, expert), memory_order_relaxed) -
+			1;
+	if (slot >= store->slots.n_slots || !store->notes[slot].packing)
+		return SLOT_NONE;
+	const struct slot_note *note = &store->notes[slot];
+	return note->layer == layer && note->expert == expert ? slot : SLOT_NONE;
 }
 
 void store_begin_demand(struct store *store, uint64_t iteration)

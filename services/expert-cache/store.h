@@ -40,6 +40,10 @@ struct store {
 		uint64_t demand; /* the verifier's iteration that asked for it */
 		uint64_t hint_until_ns; /* a hint's expert: not given up for another hint before */
 		bool unused_prefetch; /* nobody has used it since */
+		bool tiles; /* packed, or being packed; the packer's */
+		bool packing; /* LOADING for that */
+		bool due; /* and this, noted to be packed */
+		uint32_t row_uses; /* as it lies in the file */
 	} * notes; /* [n_slots] */
 	uint64_t stamp; /* grows with each use */
 	uint64_t demand; /* the iteration under way */
@@ -104,8 +108,18 @@ uint32_t store_take(struct store *store, const struct cache_prefetch *want, enum
 	uint64_t now_ns);
 void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint64_t hint_until_ns,
 	enum matrix_layout layout);
-/* The slot is EMPTY: the caller gives it to store_give_back. */
+/* The slot is EMPTY: the caller gives it to store_set_aside. */
 void store_failed(struct store *store, uint32_t slot, bool refuse);
+/* It is free, and keeps the pages that it has as found ahead, since some may be on their way to it still. No read of this process
+ * goes there. */
+void store_set_aside(struct store *store, uint32_t slot);
+
+/* [pack_begin] The resident expert of this slot is the caller's to pack; false while it is pinned, or when the slot is not what
+ * the owner thinks. store_pack_end makes it usable again. To the policy it is resident all the time, as to store_packing,
+ * which gives the slot of an expert that is being packed, or SLOT_NONE. */
+bool store_pack_begin(struct store *store, uint32_t slot);
+void store_pack_end(struct store *store, uint32_t slot);
+uint32_t store_packing(const struct store *store, uint32_t layer, uint32_t expert);
 
 /* The verifier began another layer: what was demanded before may go. */
 void store_begin_demand(struct store *store, uint64_t iteration);

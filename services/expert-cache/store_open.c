@@ -137,7 +137,8 @@ static int sort_slots(
 		uint64_t word = store_state(store, slot);
 		store->notes[slot] = (struct slot_note){.demand = DEMAND_NONE,
 			.layer = (uint16_t)slot_layer(word),
-			.expert = (uint16_t)slot_expert(word)};
+			.expert = (uint16_t)slot_expert(word),
+			.tiles = slot_layout(word) == LAYOUT_TILES};
 		switch (slot_state(word)) {
 		case SLOT_READY:
 			if (!known(store, &store->notes[slot]))
@@ -255,7 +256,8 @@ void store_switch_policy(struct store *store, const struct cache_policy_ops **po
 	store->policy = *policy;
 	store->policy_state = *state;
 	for (uint32_t slot = 0; slot < store->slots.n_slots; slot++)
-		if (slot_state(store_state(store, slot)) == SLOT_READY &&
+		if ((slot_state(store_state(store, slot)) == SLOT_READY ||
+			    store->notes[slot].packing) &&
 			known(store, &store->notes[slot]))
 			scratch[n++] = resident_of(store, slot);
 	tell_policy(store, scratch, n);

@@ -15,6 +15,8 @@
 #define IDLE_NS 50000000ull
 /* A demand that waits for an unpin is rung for; this is for the ring that a race or a death swallows. */
 #define STARVED_NS 5000000ull
+/* What is to be packed and pinned is looked at again. */
+#define UNPACKED_NS 2000000ull
 /* A verifier that has not unpinned for so long has died; its demands are void. */
 #define WANTED_NS 2000000000ull
 /* The policy is told what was measured this often. */
@@ -169,6 +171,12 @@ static void start_preload(struct transfer *transfer, uint64_t now_ns)
 
 /* ---- Changes while it runs. ---- */
 
+static void choose_packing(struct transfer *transfer)
+{
+	transfer->loads.packs = transfer->options.packs;
+	transfer->packer.wanted = transfer->options.packs_later;
+}
+
 static void take_change(struct transfer *transfer)
 {
 	/* Acquire pairs with the release in transfer_apply: what it points to is written. */
@@ -181,7 +189,7 @@ static void take_change(struct transfer *transfer)
 		store_switch_policy(store, &change->policy, &change->policy_state, change->scratch);
 	store_set_budget(store, change->budget);
 	transfer->options = change->options;
-	transfer->loads.packs = change->options.packs;
+	choose_packing(transfer);
 	/* There may be room for what found none. */
 	transfer->preload_layer = transfer->preload_expert = 0;
 	transfer->measured_ns = 0;
@@ -210,11 +218,11 @@ static bool keep_ahead(struct transfer *transfer)
 	return true;
 }
 
-/* Whether there is more to give up, and it can be. */
+/* Whether there is more to give up, and it can be. Not while pages are being found: who finds them rings when he has done. */
 static bool shrink(struct transfer *transfer, uint64_t now_ns)
 {
 	if (!keep_ahead(transfer))
-		return true;
+		return false;
 	for (int i = 0; i < SHRINK_SLOTS; i++) {
 		uint32_t slot = store_shrink(transfer->store, now_ns);
 		if (slot == SLOT_NONE)
@@ -269,9 +277,12 @@ static void work(struct transfer *transfer)
 	start_prefetches(transfer, now_ns);
 	if (transfer->options.preload)
 		start_preload(transfer, now_ns);
+	bool unpacked = packer_work(&transfer->packer, now_ns);
 	measure(transfer, now_ns);
 	publish(transfer, now_ns);
-	uint64_t timeout_ns = transfer->n_wanted > 0 ? STARVED_NS : IDLE_NS;
+	uint64_t timeout_ns = transfer->n_wanted > 0 ? STARVED_NS
+			      : unpacked	     ? UNPACKED_NS
+						     : IDLE_NS;
 	if (shrinking || transfer->loads.n_packing > 0) {
 		loads_collect(&transfer->loads, NULL, 0);
 		loads_pack_one(&transfer->loads);
@@ -348,6 +359,7 @@ int transfer_apply(struct transfer *transfer, struct transfer_change *change, st
 static void free_all(struct transfer *transfer)
 {
 	pages_ahead_stop(&transfer->pages);
+	packer_stop(&transfer->packer);
 	loads_exit(&transfer->loads);
 	free(transfer->wanted);
 }
@@ -357,8 +369,9 @@ static int allocate(struct transfer *transfer, struct error *err)
 	transfer->wanted = calloc(LIMIT_EXPERTS, sizeof(*transfer->wanted));
 	if (transfer->wanted == NULL)
 		return error_set(err, ENOMEM, "no memory for %d demands", LIMIT_EXPERTS);
-	return loads_init(&transfer->loads, transfer->store, transfer->reader,
+	int status = loads_init(&transfer->loads, transfer->store, transfer->reader,
 		transfer->options.generation, err);
+	return status == 0 ? packer_start(&transfer->packer, transfer->store, err) : status;
 }
 
 int transfer_start(struct transfer *transfer, struct store *store, struct reader *reader,
@@ -375,7 +388,7 @@ int transfer_start(struct transfer *transfer, struct store *store, struct reader
 		.gates = ring_dropped(&store->slots.gates)};
 	atomic_store_explicit(&transfer->beat_ns, clock_ns(), memory_order_relaxed);
 	int status = allocate(transfer, err);
-	transfer->loads.packs = options->packs;
+	choose_packing(transfer);
 	if (status == 0 && options->pages_ahead)
 		status = pages_ahead_start(&transfer->pages, &store->slots, err);
 	if (status == 0) {

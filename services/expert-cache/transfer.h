@@ -8,12 +8,15 @@
 
 #include "services/expert-cache/hint_quality.h"
 #include "services/expert-cache/loads.h"
+#include "services/expert-cache/packer.h"
 #include "services/expert-cache/pages_ahead.h"
 
 #include <pthread.h>
 
 struct transfer_options {
-	bool preload, packs;
+	bool preload;
+	bool packs; /* every expert that arrives, before it is used */
+	bool packs_later; /* those that are used again */
 	bool pages_ahead; /* as it is started: later changes of it do nothing */
 	uint64_t spin_ns;
 	uint64_t generation; /* of this process: what loads_lose puts into the region */
@@ -36,6 +39,7 @@ struct transfer {
 	struct transfer_options options;
 	struct loads loads;
 	struct pages_ahead pages;
+	struct packer packer;
 	/* Demands of the iteration under way that have no slot yet, first come first served. */
 	uint32_t n_wanted;
 	struct wanted {

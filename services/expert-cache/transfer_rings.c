@@ -40,6 +40,11 @@ static void take_demand(struct transfer *transfer, const struct slot_demand *dem
 		store_protect(store, slot);
 		return;
 	}
+	uint32_t packing = store_packing(store, layer, expert);
+	if (packing != SLOT_NONE) {
+		store_protect(store, packing);
+		return;
+	}
 	if (store_loading(store, layer, expert)) {
 		loads_demand(&transfer->loads, layer, expert);
 		return;
@@ -51,7 +56,8 @@ static void take_demand(struct transfer *transfer, const struct slot_demand *dem
 			(struct wanted){demand->layer, demand->expert, demand->time_ns};
 }
 
-static void take_activation(struct transfer *transfer, const struct slot_activation *activation)
+static void take_activation(
+	struct transfer *transfer, const struct slot_activation *activation, uint64_t now_ns)
 {
 	struct store *store = transfer->store;
 	uint32_t n = activation->n;
@@ -73,6 +79,8 @@ static void take_activation(struct transfer *transfer, const struct slot_activat
 		use.slot = store_find(store, use.layer, use.expert);
 		store->policy->on_activation(store->policy_state, &use);
 		store_use(store, &use);
+		if (use.slot != SLOT_NONE)
+			packer_used(&transfer->packer, use.slot, use.tokens, now_ns);
 	}
 }
 
@@ -130,12 +138,12 @@ void transfer_drain(struct transfer *transfer)
 		i++)
 		take_demand(transfer, &demand);
 	struct slot_activation activation;
+	uint64_t now_ns = clock_ns();
 	for (int i = 0; i < SLOTS_ACTIVATION_RING &&
 			ring_get(&slots->activations, &activation, sizeof(activation));
 		i++)
-		take_activation(transfer, &activation);
+		take_activation(transfer, &activation, now_ns);
 	struct slot_hint hint;
-	uint64_t now_ns = clock_ns();
 	for (int i = 0; i < SLOTS_HINT_RING && ring_get(&slots->hints, &hint, sizeof(hint)); i++)
 		take_hint(transfer, &hint, now_ns);
 	for (int i = 0; i < SLOTS_GATE_RING && ring_get(&slots->gates, &hint, sizeof(hint)); i++)

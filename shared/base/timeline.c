@@ -19,6 +19,7 @@ static const struct timeline_info infos[TIMELINE_KINDS] = {
 	[TIMELINE_LOAD_DEMAND] = {"demand", {"layer", "expert"}},
 	[TIMELINE_LOAD_PREFETCH] = {"prefetch", {"layer", "expert"}},
 	[TIMELINE_LOAD_PRELOAD] = {"preload", {"layer", "expert"}},
+	[TIMELINE_PACK] = {"pack", {"layer", "expert"}},
 	[TIMELINE_DECISION] = {"decision", {"K before", "K now"}},
 };
 

@@ -25,6 +25,7 @@ enum timeline_kind {
 	TIMELINE_LOAD_DEMAND, /* layer, expert */
 	TIMELINE_LOAD_PREFETCH,
 	TIMELINE_LOAD_PRELOAD,
+	TIMELINE_PACK, /* layer, expert */
 	/* policy-controller */
 	TIMELINE_DECISION, /* K before, K now */
 	TIMELINE_KINDS

@@ -187,6 +187,19 @@ bool slots_evictable(const struct slots *slots, uint32_t slot)
 	       void_pins(slots, word);
 }
 
+bool slots_pack_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert)
+{
+	_Atomic uint64_t *state = &slots->state[slot];
+	uint64_t word = atomic_load_explicit(state, memory_order_acquire);
+	if (slot_state(word) != SLOT_READY || tag_of(word) != make_tag(layer, expert) ||
+		!void_pins(slots, word))
+		return false;
+	/* As in slots_evict: acquire pairs with the release of slots_unpin, and a pin that came in between wins. */
+	return atomic_compare_exchange_strong_explicit(state, &word,
+		make_word(SLOT_LOADING, 0, 0, tag_of(word)), memory_order_acq_rel,
+		memory_order_relaxed);
+}
+
 bool slots_evict(struct slots *slots, uint32_t slot)
 {
 	_Atomic uint64_t *state = &slots->state[slot];

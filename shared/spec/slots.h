@@ -19,9 +19,9 @@
  * the file now). A state word holds state, pins, the epoch of the verifier that pinned, the tag (layer, expert) and the
  * layout of the matrices: one compare-and-swap pins exactly that expert or fails, so no version is needed against reuse.
  *
- * States: EMPTY -> LOADING -> READY -> EVICTING -> EMPTY; pins only in READY. tests/spin/slots.pml is the protocol; the
- * functions below name its transitions. Who may write a state word: in READY the verifier (pins) and the owner
- * (eviction), both by compare-and-swap; in every other state the owner alone. An eviction that races a pin loses. The
+ * States: EMPTY -> LOADING -> READY -> EVICTING -> EMPTY, and READY -> LOADING -> READY where the owner packs what is
+ * resident; pins only in READY. tests/spin/slots.pml is the protocol; the functions below name its transitions. Who may write a state word: in READY the verifier (pins) and the owner
+ * (eviction, packing), both by compare-and-swap; in every other state the owner alone. An eviction that races a pin loses. The
  * pages of an EMPTY slot may go at any time: nobody reads them.
  *
  * Epochs: a verifier that attaches takes verifier_epoch + 1 and puts it into its pins. Pins of another epoch than the
@@ -297,6 +297,9 @@ void slots_load_fail(struct slots *slots, uint32_t slot);
 /* [evict] READY -> EVICTING -> out of the table -> EMPTY; false when it is pinned, not READY, or names an expert that
  * the model does not have. */
 bool slots_evict(struct slots *slots, uint32_t slot);
+/* [pack_begin] READY -> LOADING, for the same expert and still in the table: the slot's bytes are the owner's to put into
+ * another layout, and slots_load_end ends it. False when it is pinned, or does not hold (layer, expert). */
+bool slots_pack_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert);
 /* Whether slots_evict would succeed now. */
 bool slots_evictable(const struct slots *slots, uint32_t slot);
 /* Any thread of the owner: the model file is not what it was (header->lost). Wakes a verifier that waits. */

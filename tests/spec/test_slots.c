@@ -112,6 +112,46 @@ static void a_loaded_expert_is_found_and_pinned(void **state)
 	fixture_exit(&f);
 }
 
+static void what_is_packed_in_place_cannot_be_pinned_meanwhile_and_stays_in_the_table(void **state)
+{
+	(void)state;
+	struct fixture f;
+	fixture_init(&f);
+	uint32_t epoch = slots_verifier_enter(&f.slots);
+	assert_false(slots_pack_begin(&f.slots, 0, 0, 0)); /* EMPTY */
+	load(&f.slots, 0, 0, 0);
+	assert_false(slots_pack_begin(&f.slots, 0, 0, 1)); /* another expert's */
+	assert_int_equal(slots_pin(&f.slots, epoch, 0, 0), 0);
+	assert_false(slots_pack_begin(&f.slots, 0, 0, 0));
+	slots_unpin(&f.slots, 0);
+	assert_int_equal(slot_layout(atomic_load(&f.slots.state[0])), LAYOUT_ROWS);
+	assert_true(slots_pack_begin(&f.slots, 0, 0, 0));
+	assert_int_equal(state_of(&f.slots, 0), SLOT_LOADING);
+	assert_int_equal(slots_pin(&f.slots, epoch, 0, 0), SLOT_NONE);
+	assert_false(slots_evict(&f.slots, 0));
+	assert_int_equal(atomic_load(slots_word(&f.slots, 0, 0)), 1);
+	uint32_t before = doorbell_read(&f.slots.header->arrivals);
+	slots_load_end(&f.slots, 0, 0, 0, LAYOUT_TILES);
+	assert_int_not_equal(doorbell_read(&f.slots.header->arrivals), before);
+	assert_int_equal(slots_pin(&f.slots, epoch, 0, 0), 0);
+	assert_int_equal(slot_layout(atomic_load(&f.slots.state[0])), LAYOUT_TILES);
+	fixture_exit(&f);
+}
+
+static void a_dead_verifiers_pin_does_not_keep_a_slot_from_being_packed(void **state)
+{
+	(void)state;
+	struct fixture f;
+	fixture_init(&f);
+	uint32_t epoch = slots_verifier_enter(&f.slots);
+	load(&f.slots, 0, 0, 0);
+	assert_int_equal(slots_pin(&f.slots, epoch, 0, 0), 0);
+	assert_false(slots_pack_begin(&f.slots, 0, 0, 0));
+	slots_verifier_enter(&f.slots);
+	assert_true(slots_pack_begin(&f.slots, 0, 0, 0));
+	fixture_exit(&f);
+}
+
 static void a_pinned_slot_is_not_evicted(void **state)
 {
 	(void)state;
@@ -532,6 +572,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_loaded_expert_is_found_and_pinned),
+		cmocka_unit_test(
+			what_is_packed_in_place_cannot_be_pinned_meanwhile_and_stays_in_the_table),
+		cmocka_unit_test(a_dead_verifiers_pin_does_not_keep_a_slot_from_being_packed),
 		cmocka_unit_test(a_pinned_slot_is_not_evicted),
 		cmocka_unit_test(pins_of_a_dead_verifier_are_void_and_of_a_live_one_are_not),
 		cmocka_unit_test(epochs_wrap_past_zero),

@@ -6,7 +6,7 @@
  * Checked by assertions, and by the absence of invalid end states:
  *  - while a verifier that lives holds a pin, the slot is READY with its expert and the bytes are that expert's: they do
  *    not change, and nobody evicts;
- *  - a READY slot holds its tag's bytes, in memory of its own;
+ *  - a READY slot holds its tag's bytes, in memory of its own, in the layout that its word says;
  *  - an expert is never READY in two slots;
  *  - adoption never finds what slots_adopt refuses;
  *  - no slot is lost: a cache that finds nothing to do but wait has every slot EMPTY or READY, no memory in EMPTY ones,
@@ -27,6 +27,9 @@
  * breaks: -DNO_GIVE_BACK  a successor leaves the pages of slots that the dead had evicted but not given back
  * breaks: -DNO_PROMOTE  a prefetch that a demand waits for fails as a prefetch: nobody is told
  * breaks: -DUNPROTECTED  what was demanded is evicted again before the verifier has pinned it
+ * breaks: -DPACK_BLIND  packing stores LOADING without comparing: a pin in between is lost
+ * breaks: -DPACK_UNSAID  what was packed is READY in the layout it had
+ * breaks: -DPACK_KEPT  a successor takes an expert that the dead was packing for a whole one
  */
 #define SLOTS 2
 #define EXPERTS 2
@@ -40,11 +43,14 @@
 
 /* The state words: each is read and written in one step. */
 typedef word {
-	byte state, pins, epoch, tag
+	byte state, pins, epoch, tag;
+	bit tiles
 };
 word slot[SLOTS];
 byte table[EXPERTS]; /* slot + 1, 0 absent, REFUSED */
 byte content[SLOTS]; /* the bytes */
+bit packed[SLOTS]; /* their layout */
+byte packs = 1; /* that may still come */
 bool pages[SLOTS]; /* there is memory */
 byte landing[SLOTS]; /* reads under way, a bit per expert */
 byte header_epoch;
@@ -60,8 +66,8 @@ byte wanted; /* expert + 1 of a demand that has no slot yet */
 #define same_word(s) (slot[s].state == w_state && slot[s].pins == w_pins && \
 	slot[s].epoch == w_epoch && slot[s].tag == w_tag)
 #define invariant \
-	((slot[0].state != READY || (content[0] == slot[0].tag && pages[0])) && \
-	(slot[1].state != READY || (content[1] == slot[1].tag && pages[1])) && \
+	((slot[0].state != READY || (content[0] == slot[0].tag && pages[0] && packed[0] == slot[0].tiles)) && \
+	(slot[1].state != READY || (content[1] == slot[1].tag && pages[1] && packed[1] == slot[1].tiles)) && \
 	!(slot[0].state == READY && slot[1].state == READY && slot[0].tag == slot[1].tag) && \
 	(held[0] == 0 || slot[0].state == READY) && (held[1] == 0 || slot[1].state == READY))
 #define in_use ((slot[0].state != EMPTY) + (slot[1].state != EMPTY))
@@ -88,7 +94,7 @@ inline forget()
 inline land(s, e)
 {
 	assert(held[s] == 0);
-	content[s] = e; landing[s] = landing[s] - (1 << e);
+	content[s] = e; packed[s] = 0; landing[s] = landing[s] - (1 << e);
 	assert(invariant)
 }
 /* The device ends a read: into the slot it was submitted for, whoever has it. */
@@ -223,6 +229,9 @@ adopt:	/* [adopt] One word at a time, while the verifier pins. */
 	od;
 	/* LOADING slots of the dead come free with new pages, or when their reads have ended. */
 	do
+#ifdef PACK_KEPT
+	:: atomic { s < SLOTS && slot[s].state == LOADING && landing[s] == 0 -> slot[s].state = READY; assert(invariant); s++ }
+#endif
 	:: atomic { s < SLOTS && slot[s].state == LOADING ->
 		if
 #ifdef NO_QUARANTINE
@@ -262,6 +271,8 @@ end:	do
 	/* [shrink] */
 	:: atomic { in_use > budget && evictable(0) -> s = 0; shrinks = 1; goto evict }
 	:: atomic { in_use > budget && evictable(1) -> s = 1; shrinks = 1; goto evict }
+	:: atomic { packs > 0 && evictable(0) && !slot[0].tiles -> s = 0; goto pack }
+	:: atomic { packs > 0 && evictable(1) && !slot[1].tiles -> s = 1; goto pack }
 	:: atomic { changes > 0 -> budget = SLOTS + 1 - budget; changes-- }
 	:: atomic { cache_deaths > 0 -> goto die }
 	/* Whatever it is doing, it ends here with nothing half done. */
@@ -277,7 +288,7 @@ load:	/* [load_begin] */
 	atomic {
 		demanded = (wanted == e + 1);
 		if :: demanded -> wanted = 0 :: else fi;
-		slot[s].state = LOADING; slot[s].tag = e; slot[s].pins = 0; slot[s].epoch = 0
+		slot[s].state = LOADING; slot[s].tag = e; slot[s].pins = 0; slot[s].epoch = 0; slot[s].tiles = 0
 	};
 	atomic { assert(held[s] == 0); content[s] = NONE; pages[s] = 1; landing[s] = landing[s] | (1 << e) };
 	do
@@ -354,6 +365,47 @@ evict:	/* [evict] the word, then the header's epoch, then the compare-and-swap. 
 	:: atomic { shrinks -> give_back(s); shrinks = 0; forget(); goto end }
 	:: atomic { cache_deaths > 0 -> goto die }
 	od;
+pack:	/* [pack_begin] as the eviction, but that the slot stays in the table. */
+	atomic { packs--; load_word(s); e = w_tag };
+	atomic {
+		if
+		:: w_pins > 0 && w_epoch == header_epoch -> forget(); goto end
+		:: else
+		fi
+	};
+	atomic {
+		if
+#ifdef PACK_BLIND
+		:: slot[s].state == READY ->
+#else
+		:: same_word(s) ->
+#endif
+			assert(held[s] == 0);
+			slot[s].state = LOADING; slot[s].pins = 0; slot[s].epoch = 0;
+			content[s] = NONE; w_state = 0; w_pins = 0; w_epoch = 0; w_tag = 0
+		:: else -> forget(); goto end
+		fi
+	};
+	/* Another thread packs; demands are taken. */
+	do
+	:: atomic { content[s] = e; packed[s] = 1 }; break
+	:: atomic { demand != 0 -> take_demand(EXPERTS) }
+	:: atomic { cache_deaths > 0 -> goto die }
+	od;
+	/* [load_end] */
+	do
+	:: table[e] = s + 1; break
+	:: atomic { cache_deaths > 0 -> goto die }
+	od;
+	do
+#ifndef PACK_UNSAID
+	:: atomic { slot[s].state = READY; slot[s].tiles = 1; assert(invariant) }; break
+#else
+	:: atomic { slot[s].state = READY; assert(invariant) }; break
+#endif
+	:: atomic { cache_deaths > 0 -> goto die }
+	od;
+	atomic { forget(); goto end };
 die:	/* The verifier learns of it by the end of the link, or waits no longer than its patience. */
 	atomic {
 		cache_deaths--; demanded = 0; shrinks = 0; taken = 0; wanted = 0; demand = 0; waits = 0;
