@@ -2,10 +2,12 @@
 #include "admin/ctl.h"
 
 #include "client/include/outrider.h"
+#include "shared/base/utf8.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
@@ -22,7 +24,12 @@ static json_t *details_json(const struct outrider_process *p)
 		if (!equals || (size_t)(equals - p->details[i]) >= sizeof key)
 			continue;
 		snprintf(key, sizeof key, "%.*s", (int)(equals - p->details[i]), p->details[i]);
-		json_object_set_new(details, key, json_string(equals + 1));
+		/* They name files, whose names are any bytes, and may be cut. */
+		size_t bytes;
+		char *clean = utf8_clean(equals + 1, strlen(equals + 1), &bytes);
+		if (clean)
+			json_object_set_new(details, key, json_stringn(clean, bytes));
+		free(clean);
 	}
 	return details;
 }

@@ -1,6 +1,6 @@
 #include "client/cli/answer.h"
 
-#include "client/cli/utf8.h"
+#include "shared/base/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>

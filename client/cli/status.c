@@ -1,7 +1,7 @@
 /* outrider status: one line per process. */
 #include "client/cli/cli.h"
-#include "client/cli/utf8.h"
 #include "client/include/outrider.h"
+#include "shared/base/utf8.h"
 
 #include <getopt.h>
 #include <jansson.h>

@@ -1,5 +1,8 @@
 #include "shared/base/utf8.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 size_t utf8_sequence(const char *text, size_t bytes)
 {
 	const unsigned char *p = (const unsigned char *)text;
@@ -17,4 +20,26 @@ size_t utf8_sequence(const char *text, size_t bytes)
 		(p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
 		return 0;
 	return n;
+}
+
+char *utf8_clean(const char *text, size_t bytes, size_t *out_bytes)
+{
+	char *out = malloc(3 * bytes + 1);
+	size_t used = 0;
+
+	if (out == NULL)
+		return NULL;
+	for (size_t i = 0; i < bytes;) {
+		size_t n = utf8_sequence(text + i, bytes - i);
+
+		if (n)
+			memcpy(out + used, text + i, n);
+		else
+			memcpy(out + used, "\xef\xbf\xbd", 3);
+		used += n ? n : 3;
+		i += n ? n : 1;
+	}
+	out[used] = '\0';
+	*out_bytes = used;
+	return out;
 }
