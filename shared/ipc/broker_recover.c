@@ -15,6 +15,40 @@
 
 enum { RECOVER_MS = 300 /* for one peer; a live one answers in well under a millisecond */ };
 
+/* The answer to what was asked RECOVER_MS before end_ns; -ETIMEDOUT when none has come by then. */
+static int await_answer(
+	int socket, uint64_t end_ns, struct hello_answer *answer, int *fds, struct error *err)
+{
+	for (;;) {
+		struct pollfd item = {.fd = socket, .events = POLLIN};
+		uint64_t now_ns = clock_ns();
+		int code = hello_answer_receive(socket, answer, fds, err);
+
+		if (code != -EAGAIN)
+			return code;
+		if (now_ns >= end_ns)
+			return error_set(err, ETIMEDOUT, "no answer in %d ms", RECOVER_MS);
+		poll(&item, 1, (int)((end_ns - now_ns + 999999) / 1000000u));
+	}
+}
+
+/* Of the regions that an answer brought the one that is wanted; the rest are closed. -ENOENT when it is not among them. */
+static int take_wanted(
+	const struct hello_answer *answer, const int *fds, const char *wanted, int *fd)
+{
+	int code = -ENOENT;
+
+	for (size_t i = 0; i < answer->n; i++) {
+		if (code < 0 && strcmp(answer->regions[i], wanted) == 0) {
+			*fd = fds[i];
+			code = 0;
+		} else {
+			close(fds[i]);
+		}
+	}
+	return code;
+}
+
 /* The answer of one peer within RECOVER_MS; -ENOENT when it is not there, does not answer, or has no such region. */
 static int ask_peer(
 	struct daemon *daemon, const char *peer, enum hello_kind kind, const char *wanted, int *fd)
@@ -34,19 +68,8 @@ static int ask_peer(
 	code = hello_check_user(socket, &err);
 	if (code == 0)
 		code = hello_send(socket, &hello, sizeof hello, NULL, 0);
-	while (code == 0) {
-		struct pollfd item = {.fd = socket, .events = POLLIN};
-		uint64_t now_ns = clock_ns();
-
-		code = hello_answer_receive(socket, &answer, fds, &err);
-		if (code != -EAGAIN)
-			break;
-		code = now_ns < end_ns
-			       ? 0
-			       : error_set(&err, ETIMEDOUT, "no answer in %d ms", RECOVER_MS);
-		if (code == 0)
-			poll(&item, 1, (int)((end_ns - now_ns + 999999) / 1000000u));
-	}
+	if (code == 0)
+		code = await_answer(socket, end_ns, &answer, fds, &err);
 	close(socket);
 	if (code == 0 && answer.kind == HELLO_REFUSED)
 		code = error_set(&err, EPERM, "%s", answer.reason);
@@ -58,16 +81,7 @@ static int ask_peer(
 			err.text[0] ? err.text : strerror(-code));
 		return -ENOENT;
 	}
-	code = -ENOENT;
-	for (size_t i = 0; i < answer.n; i++) {
-		if (code < 0 && strcmp(answer.regions[i], wanted) == 0) {
-			*fd = fds[i];
-			code = 0;
-		} else {
-			close(fds[i]);
-		}
-	}
-	return code;
+	return take_wanted(&answer, fds, wanted, fd);
 }
 
 int broker_recover(struct daemon *daemon, const char *wanted, int *fd)
