@@ -42,7 +42,7 @@ uint32_t yield_method(const struct policy_state *s)
 	return s->yield.method < COST_METHODS ? s->yield.method : s->shared->method;
 }
 
-static const struct acceptance *pool_of(const struct policy_state *s)
+static const struct acceptance *yield_pool(const struct policy_state *s)
 {
 	return &s->shared->pool[yield_method(s)];
 }
@@ -67,7 +67,7 @@ static void yield_begin(struct policy_state *s, uint32_t k_hint, struct verdict 
 	y->granted = y->purse = yield_grant(s);
 	y->behind = s->unfollowed ? BEHIND_FIRST : 0;
 	acceptance_init(&y->acceptance);
-	acceptance_fit(&y->acceptance, pool_of(s));
+	acceptance_fit(&y->acceptance, yield_pool(s));
 	s->k = k_hint <= (uint32_t)s->settings.k_max ? k_hint : 0;
 	s->phase = s->k ? PHASE_SET : PHASE_BASELINE;
 	memset(s->cut, 0, sizeof(s->cut));
@@ -103,12 +103,12 @@ static uint32_t steps_of(const struct iteration_record *record, uint32_t method)
 }
 
 /* Iterations at K = 0 are told to the estimate when somebody asks it: there may be a hundred of them between two plans. */
-static void catch_up(struct policy_state *s)
+static void yield_catch_up(struct policy_state *s)
 {
 	struct yield *y = &s->yield;
 	struct acceptance_knobs knobs = knobs_of(s);
 	if (y->idle > 0)
-		acceptance_idle(&y->acceptance, y->idle, pool_of(s), &knobs);
+		acceptance_idle(&y->acceptance, y->idle, yield_pool(s), &knobs);
 	y->idle = 0;
 }
 
@@ -116,7 +116,7 @@ static void observe_draft(struct policy_state *s, const struct iteration_record 
 {
 	struct yield *y = &s->yield;
 	struct acceptance_knobs knobs = knobs_of(s);
-	catch_up(s);
+	yield_catch_up(s);
 	if (record->drafted > 0 && record->method < COST_METHODS)
 		y->method = s->shared->method = record->method;
 	uint32_t method = yield_method(s);
@@ -269,7 +269,7 @@ static void set_bounds(struct yield_plan_pass *p, const struct policy_state *s,
 static void predict(const struct policy_state *s, struct yield_option *o, bool cut)
 {
 	uint32_t most = (uint32_t)s->settings.k_max;
-	acceptance_predict(&s->yield.acceptance, pool_of(s), most, cut ? o->bound : NULL,
+	acceptance_predict(&s->yield.acceptance, yield_pool(s), most, cut ? o->bound : NULL,
 		o->drafted, o->accepted);
 	o->gained[0] = o->extra[0] = 0;
 	for (uint32_t i = 0; i < most; i++) {
@@ -529,7 +529,7 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 	if (!cost_curve(&shared->cost, sessions, others + most + 1, shared->pass_ns))
 		return;
 	for (uint32_t i = 0; i < n; i++)
-		catch_up(states[i]);
+		yield_catch_up(states[i]);
 	/* Uncut first, which says what a token is worth; then with chains cut by that. */
 	for (uint32_t i = 0; i < n; i++)
 		predict(states[i], &shared->options[i], false);
