@@ -4,6 +4,7 @@
  * file's mapping. Nothing here allocates or makes a system call while everything is resident.
  */
 #include "shared/base/clock.h"
+#include "shared/base/counter.h"
 #include "shared/base/timeline.h"
 #include "shared/model/gguf_watch.h"
 #include "shared/spec/slots.h"
@@ -48,13 +49,6 @@ struct experts_cached {
 	uint32_t held[LIMIT_EXPERTS];
 	uint64_t progress_ns; /* when something last arrived */
 };
-
-static void count(_Atomic uint64_t *counter, uint64_t n)
-{
-	/* One writer: no locked instruction is needed. */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-		memory_order_relaxed);
-}
 
 static struct experts_cached *cached_of(struct expert_source *source)
 {
@@ -107,8 +101,8 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 	if (cached->region.fd < 0)
 		return;
 	cached->filed[cached->n_filed++] = (uint16_t)expert;
-	count(&cached->slots.header->self_served, 1);
-	count(&cached->slots.counts[cached->layer].self_served, 1);
+	counter_add(&cached->slots.header->self_served, 1);
+	counter_add(&cached->slots.counts[cached->layer].self_served, 1);
 }
 
 /* Activation counts of this layer, for the cache's policy; what finds no room is dropped and counted. Before the
@@ -213,12 +207,12 @@ static void begin_with_cache(struct experts_cached *cached, const uint16_t *toke
 	}
 	push_activations(cached, tokens);
 	struct slots_counts *counts = &slots->counts[cached->layer];
-	count(&counts->hits, cached->n_pinned);
-	count(&slots->header->demand_hits, cached->n_pinned);
+	counter_add(&counts->hits, cached->n_pinned);
+	counter_add(&slots->header->demand_hits, cached->n_pinned);
 	if (cached->n_missing == 0)
 		return;
-	count(&counts->misses, cached->n_missing);
-	count(&slots->header->demand_misses, cached->n_missing);
+	counter_add(&counts->misses, cached->n_missing);
+	counter_add(&slots->header->demand_misses, cached->n_missing);
 	bool alive = cache_alive(cached) && worker_alive(cached);
 	uint32_t n = cached->n_missing;
 	cached->progress_ns = clock_ns();
@@ -376,7 +370,7 @@ static void wait_or_give_up(struct experts_cached *cached, uint32_t seen)
 		left < WAIT_NS_MAX ? left : WAIT_NS_MAX);
 	uint64_t slept = clock_ns() - start;
 	cached->source.stats.wait_ns += slept;
-	count(&cached->slots.counts[cached->layer].wait_ns, slept);
+	counter_add(&cached->slots.counts[cached->layer].wait_ns, slept);
 	if (timeline_on())
 		timeline_end(start, TIMELINE_EXPERT_WAIT, 0, cached->layer, cached->n_missing);
 }
