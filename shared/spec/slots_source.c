@@ -55,7 +55,7 @@ static struct experts_cached *cached_of(struct expert_source *source)
 	return (struct experts_cached *)source;
 }
 
-static bool cache_alive(const struct experts_cached *cached)
+static bool slots_cache_alive(const struct experts_cached *cached)
 {
 	return cached->region.fd >= 0 && (cached->options.cache_alive == NULL ||
 						 cached->options.cache_alive(cached->options.arg));
@@ -166,7 +166,7 @@ static bool push_demand(struct experts_cached *cached, uint32_t expert, uint16_t
 }
 
 /* Whether the transfer worker has done something since it was last given up. */
-static bool worker_alive(const struct experts_cached *cached)
+static bool slots_worker_alive(const struct experts_cached *cached)
 {
 	return cached->hung_beat_ns == 0 || atomic_load_explicit(&cached->slots.header->beat_ns,
 						    memory_order_relaxed) != cached->hung_beat_ns;
@@ -213,7 +213,7 @@ static void begin_with_cache(struct experts_cached *cached, const uint16_t *toke
 		return;
 	counter_add(&counts->misses, cached->n_missing);
 	counter_add(&slots->header->demand_misses, cached->n_missing);
-	bool alive = cache_alive(cached) && worker_alive(cached);
+	bool alive = slots_cache_alive(cached) && slots_worker_alive(cached);
 	uint32_t n = cached->n_missing;
 	cached->progress_ns = clock_ns();
 	cached->n_missing = 0;
@@ -242,7 +242,7 @@ static void advise_file(const struct experts_cached *cached, uint32_t expert, bo
  * the page cache is all there is. */
 static void release_filed(struct experts_cached *cached)
 {
-	bool drop = cached->n_filed > 0 && cache_alive(cached);
+	bool drop = cached->n_filed > 0 && slots_cache_alive(cached);
 	for (uint32_t i = 0; drop && i < cached->n_filed; i++)
 		advise_file(cached, cached->filed[i], false);
 	cached->n_filed = 0;
@@ -343,7 +343,7 @@ static uint64_t patience(const struct experts_cached *cached)
  * side. */
 static uint32_t given_up(struct experts_cached *cached, uint64_t waited_ns, uint64_t patience_ns)
 {
-	if (!cache_alive(cached))
+	if (!slots_cache_alive(cached))
 		return cached->n_missing;
 	if (waited_ns < patience_ns)
 		return 0;
@@ -356,7 +356,7 @@ static uint32_t given_up(struct experts_cached *cached, uint64_t waited_ns, uint
 }
 
 /* Nothing has arrived: sleep, or stop waiting. */
-static void wait_or_give_up(struct experts_cached *cached, uint32_t seen)
+static void slots_wait_or_give_up(struct experts_cached *cached, uint32_t seen)
 {
 	uint64_t start = clock_ns();
 	uint64_t waited = start - cached->progress_ns, most = patience(cached);
@@ -409,7 +409,7 @@ static int cached_ready(struct expert_source *source, struct expert_view *views)
 			return -EIO;
 		if (cached->n_unserved > 0)
 			break;
-		wait_or_give_up(cached, seen);
+		slots_wait_or_give_up(cached, seen);
 	}
 	return (int)view_unserved(cached, views);
 }
