@@ -291,6 +291,58 @@ static uint32_t proof_length(
 	return (uint32_t)fmax(loss > 0 ? fmin(length, purse / loss) : length, PROOF);
 }
 
+struct decision {
+	uint32_t best; /* K that holds; after the trial, when there is one */
+	uint32_t k; /* another one is on trial */
+	uint32_t trial_n; /* iterations of it */
+	bool empty, catching_up; /* why there is no draft */
+};
+
+/* The K of the highest rate, or a trial; and what forbids either. known: what a draft costs is. */
+static struct decision decide(
+	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, bool known)
+{
+	struct policy_state *s = p->states[index];
+	struct yield *y = &s->yield;
+	uint32_t best = best_of(s, c, p->shared->options[index].k);
+	struct decision d = {.best = best, .k = best, .trial_n = known ? 1 : 2};
+	y->view.best = best;
+	/* Nothing is tried before what was decided last is in force. */
+	if (y->k == s->k)
+		d.k = yield_explore(p, index, c, best);
+	if (d.k != best)
+		y->view.rule = YIELD_TRIAL;
+	if (d.k != best && best == 0 && y->behind == 0)
+		yield_trust_promised(p->shared, &y->view, d.k);
+	if (best > 0 && (double)y->acceptance.tried < THIN) {
+		d.k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
+		d.best = 0;
+		d.trial_n = proof_length(p, index, c, d.k);
+		y->view.rule = YIELD_PROOF;
+	}
+	d.empty = y->purse <= 0 && (d.best > 0 || d.k > 0);
+	if (d.empty) {
+		d.best = d.k = 0;
+		y->view.rule = YIELD_EMPTY;
+	}
+	d.catching_up = d.k > 0 && y->behind > 0;
+	if (d.catching_up) {
+		d.best = d.k = 0;
+		y->view.rule = YIELD_CATCHING_UP;
+	}
+	return d;
+}
+
+static void begin_trial(struct policy_state *s, const struct decision *d)
+{
+	s->trial_id++;
+	s->trial_n = d->trial_n;
+	s->trial_k = d->k;
+	s->k_then = d->best;
+	s->yield.waiting = 1;
+	s->yield.news = false;
+}
+
 /* The session's K, trial and cut from now on. */
 static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict *verdict)
 {
@@ -308,47 +360,18 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 	}
 	y->waiting = s->trial_n = 0;
 	keep_view(p, index, &c);
-	uint32_t best = best_of(s, &c, o->k), k = best, trial = known ? 1 : 2;
-	y->view.best = best;
-	/* Nothing is tried before what was decided last is in force. */
-	if (y->k == s->k)
-		k = yield_explore(p, index, &c, best);
-	if (k != best)
-		y->view.rule = YIELD_TRIAL;
-	if (k != best && best == 0 && y->behind == 0)
-		yield_trust_promised(p->shared, &y->view, k);
-	if (best > 0 && (double)y->acceptance.tried < THIN) {
-		k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
-		best = 0;
-		trial = proof_length(p, index, &c, k);
-		y->view.rule = YIELD_PROOF;
-	}
-	bool empty = y->purse <= 0 && (best > 0 || k > 0);
-	if (empty) {
-		best = k = 0;
-		y->view.rule = YIELD_EMPTY;
-	}
-	bool catching_up = k > 0 && y->behind > 0;
-	if (catching_up) {
-		best = k = 0;
-		y->view.rule = YIELD_CATCHING_UP;
-	}
-	s->k = o->k = best;
-	if (k != best) {
-		s->trial_id++;
-		s->trial_n = trial;
-		s->trial_k = k;
-		s->k_then = best;
-		y->waiting = 1;
-		y->news = false;
-	}
-	s->utility = (float)(c.rate[best] / c.rate[0]);
-	s->phase = k != best ? PHASE_TEST : best ? PHASE_SET : PHASE_OFF;
-	set_cut(s, o, k);
-	s->unfollowed =
-		k == 0 && !catching_up && (!(c.hope > 0) || y->stale >= FOLLOWED || y->behind > 0);
-	if (k != best || best != k_old)
-		explain(p, index, &c, k, empty ? "; the purse is empty" : "", verdict);
+	struct decision d = decide(p, index, &c, known);
+	bool tried = d.k != d.best;
+	s->k = o->k = d.best;
+	if (tried)
+		begin_trial(s, &d);
+	s->utility = (float)(c.rate[d.best] / c.rate[0]);
+	s->phase = tried ? PHASE_TEST : d.best ? PHASE_SET : PHASE_OFF;
+	set_cut(s, o, d.k);
+	s->unfollowed = d.k == 0 && !d.catching_up &&
+			(!(c.hope > 0) || y->stale >= FOLLOWED || y->behind > 0);
+	if (tried || d.best != k_old)
+		explain(p, index, &c, d.k, d.empty ? "; the purse is empty" : "", verdict);
 }
 
 void yield_plan(struct yield_shared *shared, struct policy_state **states, uint32_t n,
