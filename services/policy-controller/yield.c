@@ -6,24 +6,16 @@
 #include <math.h>
 #include <string.h>
 
-#define SAMPLE_MAX 4.0 /* times the expected: no single pass costs the purse more */
 #define STICKY 1.005 /* another K has to promise so much more */
 #define PROBE_EVERY 48u /* plans between drafts that are left uncut */
 #define COST_DOUBT 0.3 /* relative, of the ratio of two pass times e apart, nothing known */
-#define EARNED_SHARE 0.1 /* purses that a won iteration adds to what the purse may hold */
-#define EARNED_MAX 3.0
-#define CREDIT_PURSES 4.0 /* the most that sessions leave to those after them */
-#define PURSE_FLOOR (-1.0)
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations, and as many as records are late */
 #define PROOF_MAX 64.0
 #define FIRST_RECORDS 4u /* of a session, that are waited for */
 #define DRAFTING_RECORDS 8u /* that may wait for each other while it drafts */
 #define FOLLOWED 32u /* iterations without a draft, after which the drafter need not follow */
-#define CATCH_UP \
-	8u /* tokens that a drafter which has not followed reads in an iteration, at least */
 #define BEHIND_FIRST 128u /* what it is behind in a session that it has not seen */
-#define DELAY_GAIN 0.25 /* of the newest, in how late records are */
 
 void yield_shared_init(struct yield_shared *shared)
 {
@@ -42,15 +34,9 @@ uint32_t yield_method(const struct policy_state *s)
 	return s->yield.method < COST_METHODS ? s->yield.method : s->shared->method;
 }
 
-static const struct acceptance *pool_of(const struct policy_state *s)
+const struct acceptance *yield_pool(const struct policy_state *s)
 {
 	return &s->shared->pool[yield_method(s)];
-}
-
-static struct acceptance_knobs knobs_of(const struct policy_state *s)
-{
-	return (struct acceptance_knobs){
-		.memory = (double)s->settings.memory, .alarm = s->settings.alarm};
 }
 
 static uint32_t yield_first_k(const struct settings *settings, const struct yield_shared *shared)
@@ -67,160 +53,11 @@ static void yield_begin(struct policy_state *s, uint32_t k_hint, struct verdict 
 	y->granted = y->purse = yield_grant(s);
 	y->behind = s->unfollowed ? BEHIND_FIRST : 0;
 	acceptance_init(&y->acceptance);
-	acceptance_fit(&y->acceptance, pool_of(s));
+	acceptance_fit(&y->acceptance, yield_pool(s));
 	s->k = k_hint <= (uint32_t)s->settings.k_max ? k_hint : 0;
 	s->phase = s->k ? PHASE_SET : PHASE_BASELINE;
 	memset(s->cut, 0, sizeof(s->cut));
 	policy_decide(verdict, "yield: K = %u until the first iterations are measured", s->k);
-}
-
-static void observe_pass(struct yield_shared *shared, const struct iteration_record *record)
-{
-	if (shared->any && record->iteration == shared->iteration)
-		return;
-	shared->any = true;
-	shared->iteration = record->iteration;
-	shared->sessions = record->batch_sessions;
-	yield_trust_fade(shared);
-	if (record->batch_tokens < record->batch_sessions ||
-		record->iteration_ns <= record->draft_ns)
-		return;
-	cost_observe(&shared->cost, &(struct cost_pass){
-					    .sessions = record->batch_sessions,
-					    .extra = record->batch_tokens - record->batch_sessions,
-					    .ns = record->iteration_ns - record->draft_ns,
-					    .experts = record->unique_experts,
-					    .hits = record->expert_hits,
-					    .misses = record->expert_misses,
-				    });
-}
-
-/* A drafter that cuts a chain has made the token it cuts. */
-static uint32_t steps_of(const struct iteration_record *record, uint32_t method)
-{
-	bool extra = method == DRAFT_MODEL && record->drafted < record->k;
-	return (uint32_t)record->drafted + (extra ? 1 : 0);
-}
-
-/* Iterations at K = 0 are told to the estimate when somebody asks it: there may be a hundred of them between two plans. */
-static void catch_up(struct policy_state *s)
-{
-	struct yield *y = &s->yield;
-	struct acceptance_knobs knobs = knobs_of(s);
-	if (y->idle > 0)
-		acceptance_idle(&y->acceptance, y->idle, pool_of(s), &knobs);
-	y->idle = 0;
-}
-
-static void observe_draft(struct policy_state *s, const struct iteration_record *record, bool first)
-{
-	struct yield *y = &s->yield;
-	struct acceptance_knobs knobs = knobs_of(s);
-	catch_up(s);
-	if (record->drafted > 0 && record->method < COST_METHODS)
-		y->method = s->shared->method = record->method;
-	uint32_t method = yield_method(s);
-	struct acceptance *pool = &s->shared->pool[method];
-	if (y->drafts++ < YIELD_FIRST_DRAFTS)
-		acceptance_observe(&s->shared->firsts[method], pool, record, &knobs);
-	cost_draft_observe(
-		&s->shared->cost, method, steps_of(record, method), record->draft_ns, first);
-	acceptance_observe(pool, NULL, record, &knobs);
-	acceptance_observe(&y->acceptance, pool, record, &knobs);
-}
-
-/* A session that has won may lose more of it again before it is stopped: bad luck is not a bad K.
- */
-static double purse_most(const struct policy_state *s)
-{
-	double earned = fmin(fmax(s->yield.won * EARNED_SHARE, 0), EARNED_MAX);
-	return fmax(s->settings.purse * (1 + earned), s->yield.granted);
-}
-
-static void credit(struct policy_state *s, double won)
-{
-	struct yield_shared *shared = s->shared;
-	double most = s->settings.purse * CREDIT_PURSES;
-	double before = isnan(shared->credit) ? s->settings.purse : shared->credit;
-	shared->credit = fmin(fmax(before + won, PURSE_FLOOR), most);
-}
-
-/* What the iteration won or lost against K = 0. In a batch the session answers for its share of
- * what the drafted tokens cost, by the curve: the clock cannot tell whose they were, and the last
- * token alone may have cost next to nothing. */
-static void settle(struct policy_state *s, const struct iteration_record *record)
-{
-	struct yield *y = &s->yield;
-	uint32_t b = record->batch_sessions, own = record->drafted;
-	uint32_t extra = record->batch_tokens > b ? record->batch_tokens - b : 0;
-	float *pass = s->shared->pass_ns;
-	if (b < 1 || b > LIMIT_SESSIONS || extra > COST_EXTRA_MAX || own > extra ||
-		record->iteration_ns <= record->draft_ns || record->iteration_ns > COST_NS_MAX)
-		return;
-	cost_curve(&s->shared->cost, b, extra, pass);
-	double base = (double)pass[0], believed = (double)pass[extra], lost;
-	double took = fmin(
-		(double)record->iteration_ns, SAMPLE_MAX * believed + (double)record->draft_ns);
-	if (b == 1)
-		lost = took - base;
-	else
-		lost = (believed - base) * own / fmax(extra, 1) + (double)record->draft_ns / b;
-	lost = fmin(lost, SAMPLE_MAX * believed);
-	double won = (double)record->emitted - 1 - lost * b / base;
-	y->won += won;
-	credit(s, won);
-	yield_trust_won(s->shared, won);
-	y->purse = fmin(fmax(y->purse + won, PURSE_FLOOR), purse_most(s));
-}
-
-/* How far the drafter is behind, where it was told that it need not follow. */
-static void follow_along(struct policy_state *s, const struct iteration_record *record)
-{
-	struct yield *y = &s->yield;
-	if (record->k > 0)
-		y->behind = 0;
-	else if (s->unfollowed)
-		y->behind += record->emitted;
-	else
-		y->behind -= y->behind < CATCH_UP ? y->behind : CATCH_UP;
-}
-
-/* The first record from after the trial was to be read is the trial's, or says that it is lost or never was: K is cut where
- * the context ends. One from before may still say enough of its K. */
-static void see_trial(struct policy_state *s, const struct iteration_record *record)
-{
-	struct yield *y = &s->yield;
-	if (y->waiting == 0)
-		return;
-	y->news = y->news || record->drafted > 0;
-	if (policy_is_older(s, record))
-		return;
-	double delay = (double)y->waiting - 1;
-	s->shared->delay += DELAY_GAIN * (delay - s->shared->delay);
-	y->waiting = 0;
-}
-
-static void yield_observe(
-	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
-{
-	struct yield *y = &s->yield;
-	(void)verdict;
-	observe_pass(s->shared, record);
-	y->k = record->k;
-	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
-	if (s->shared->credit < s->settings.purse)
-		credit(s, s->settings.spend);
-	bool first = y->stale > 0 || y->iterations == 0;
-	y->iterations++;
-	y->stale = record->k == 0 ? y->stale + 1 : 0;
-	see_trial(s, record);
-	follow_along(s, record);
-	if (record->k == 0) {
-		y->idle++;
-		return;
-	}
-	observe_draft(s, record, first);
-	settle(s, record);
 }
 
 double plan_pass_at(const struct yield_shared *shared, double extra)
@@ -269,7 +106,7 @@ static void set_bounds(struct yield_plan_pass *p, const struct policy_state *s,
 static void predict(const struct policy_state *s, struct yield_option *o, bool cut)
 {
 	uint32_t most = (uint32_t)s->settings.k_max;
-	acceptance_predict(&s->yield.acceptance, pool_of(s), most, cut ? o->bound : NULL,
+	acceptance_predict(&s->yield.acceptance, yield_pool(s), most, cut ? o->bound : NULL,
 		o->drafted, o->accepted);
 	o->gained[0] = o->extra[0] = 0;
 	for (uint32_t i = 0; i < most; i++) {
@@ -454,6 +291,58 @@ static uint32_t proof_length(
 	return (uint32_t)fmax(loss > 0 ? fmin(length, purse / loss) : length, PROOF);
 }
 
+struct decision {
+	uint32_t best; /* K that holds; after the trial, when there is one */
+	uint32_t k; /* another one is on trial */
+	uint32_t trial_n; /* iterations of it */
+	bool empty, catching_up; /* why there is no draft */
+};
+
+/* The K of the highest rate, or a trial; and what forbids either. known: what a draft costs is. */
+static struct decision decide(
+	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, bool known)
+{
+	struct policy_state *s = p->states[index];
+	struct yield *y = &s->yield;
+	uint32_t best = best_of(s, c, p->shared->options[index].k);
+	struct decision d = {.best = best, .k = best, .trial_n = known ? 1 : 2};
+	y->view.best = best;
+	/* Nothing is tried before what was decided last is in force. */
+	if (y->k == s->k)
+		d.k = yield_explore(p, index, c, best);
+	if (d.k != best)
+		y->view.rule = YIELD_TRIAL;
+	if (d.k != best && best == 0 && y->behind == 0)
+		yield_trust_promised(p->shared, &y->view, d.k);
+	if (best > 0 && (double)y->acceptance.tried < THIN) {
+		d.k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
+		d.best = 0;
+		d.trial_n = proof_length(p, index, c, d.k);
+		y->view.rule = YIELD_PROOF;
+	}
+	d.empty = y->purse <= 0 && (d.best > 0 || d.k > 0);
+	if (d.empty) {
+		d.best = d.k = 0;
+		y->view.rule = YIELD_EMPTY;
+	}
+	d.catching_up = d.k > 0 && y->behind > 0;
+	if (d.catching_up) {
+		d.best = d.k = 0;
+		y->view.rule = YIELD_CATCHING_UP;
+	}
+	return d;
+}
+
+static void begin_trial(struct policy_state *s, const struct decision *d)
+{
+	s->trial_id++;
+	s->trial_n = d->trial_n;
+	s->trial_k = d->k;
+	s->k_then = d->best;
+	s->yield.waiting = 1;
+	s->yield.news = false;
+}
+
 /* The session's K, trial and cut from now on. */
 static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict *verdict)
 {
@@ -471,47 +360,18 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 	}
 	y->waiting = s->trial_n = 0;
 	keep_view(p, index, &c);
-	uint32_t best = best_of(s, &c, o->k), k = best, trial = known ? 1 : 2;
-	y->view.best = best;
-	/* Nothing is tried before what was decided last is in force. */
-	if (y->k == s->k)
-		k = yield_explore(p, index, &c, best);
-	if (k != best)
-		y->view.rule = YIELD_TRIAL;
-	if (k != best && best == 0 && y->behind == 0)
-		yield_trust_promised(p->shared, &y->view, k);
-	if (best > 0 && (double)y->acceptance.tried < THIN) {
-		k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
-		best = 0;
-		trial = proof_length(p, index, &c, k);
-		y->view.rule = YIELD_PROOF;
-	}
-	bool empty = y->purse <= 0 && (best > 0 || k > 0);
-	if (empty) {
-		best = k = 0;
-		y->view.rule = YIELD_EMPTY;
-	}
-	bool catching_up = k > 0 && y->behind > 0;
-	if (catching_up) {
-		best = k = 0;
-		y->view.rule = YIELD_CATCHING_UP;
-	}
-	s->k = o->k = best;
-	if (k != best) {
-		s->trial_id++;
-		s->trial_n = trial;
-		s->trial_k = k;
-		s->k_then = best;
-		y->waiting = 1;
-		y->news = false;
-	}
-	s->utility = (float)(c.rate[best] / c.rate[0]);
-	s->phase = k != best ? PHASE_TEST : best ? PHASE_SET : PHASE_OFF;
-	set_cut(s, o, k);
-	s->unfollowed =
-		k == 0 && !catching_up && (!(c.hope > 0) || y->stale >= FOLLOWED || y->behind > 0);
-	if (k != best || best != k_old)
-		explain(p, index, &c, k, empty ? "; the purse is empty" : "", verdict);
+	struct decision d = decide(p, index, &c, known);
+	bool tried = d.k != d.best;
+	s->k = o->k = d.best;
+	if (tried)
+		begin_trial(s, &d);
+	s->utility = (float)(c.rate[d.best] / c.rate[0]);
+	s->phase = tried ? PHASE_TEST : d.best ? PHASE_SET : PHASE_OFF;
+	set_cut(s, o, d.k);
+	s->unfollowed = d.k == 0 && !d.catching_up &&
+			(!(c.hope > 0) || y->stale >= FOLLOWED || y->behind > 0);
+	if (tried || d.best != k_old)
+		explain(p, index, &c, d.k, d.empty ? "; the purse is empty" : "", verdict);
 }
 
 void yield_plan(struct yield_shared *shared, struct policy_state **states, uint32_t n,
@@ -529,7 +389,7 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 	if (!cost_curve(&shared->cost, sessions, others + most + 1, shared->pass_ns))
 		return;
 	for (uint32_t i = 0; i < n; i++)
-		catch_up(states[i]);
+		yield_catch_up(states[i]);
 	/* Uncut first, which says what a token is worth; then with chains cut by that. */
 	for (uint32_t i = 0; i < n; i++)
 		predict(states[i], &shared->options[i], false);

@@ -144,6 +144,9 @@ struct yield_shared {
 
 /* Changes per iteration that the session has shown. */
 double yield_change_rate(const struct policy_state *s);
+/* policy_ops.observe (yield_observe.c). */
+void yield_observe(
+	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict);
 /* policy_ops.explain (yield_explain.c). */
 void yield_explain(const struct policy_state *s, struct explanation *out);
 void yield_shared_init(struct yield_shared *shared);

@@ -1,6 +1,6 @@
 /*
- * What the parts of yield share while a plan is made (yield.c chooses, yield_explore.c tries).
- * Internal to yield; pure.
+ * What the parts of yield share: yield.c chooses K, yield_observe.c says from what, yield_explore.c tries, yield_first.c
+ * says what a session begins with. Internal to yield; pure.
  */
 #pragma once
 
@@ -24,7 +24,12 @@ struct yield_choice {
 	double other_gain, other_extra, other_wait; /* of the rest of the batch */
 };
 
+/* enum draft_method of the session's drafts, or of the last one of any session. */
 uint32_t yield_method(const struct policy_state *s);
+/* The acceptance of all sessions' drafts of that method. */
+const struct acceptance *yield_pool(const struct policy_state *s);
+/* Iterations at K = 0 are told to the estimate when somebody asks it: there may be a hundred of them between two plans. */
+void yield_catch_up(struct policy_state *s);
 /* What a pass with so many extra tokens takes, ns; between two whole numbers, in proportion. */
 double plan_pass_at(const struct yield_shared *shared, double extra);
 /* Tokens per ns of a pass that gains so many tokens from so many extra ones and waits so long for

@@ -1,6 +1,5 @@
 #include "shared/ipc/broker.h"
 
-#include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/hello.h"
@@ -17,10 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum {
-	KEPT_MAX = 16,
-	RECOVER_MS = 300, /* for one peer; a live one answers in well under a millisecond */
-};
+enum { KEPT_MAX = 16 };
 
 struct connection {
 	struct broker *broker;
@@ -370,6 +366,11 @@ void broker_close(struct broker **broker)
 	*broker = NULL;
 }
 
+struct daemon *broker_daemon(const struct broker *broker)
+{
+	return broker->daemon;
+}
+
 /* The name is the header's, in memory that peers may write. */
 static void region_name(const struct region *region, char out[LIMIT_NAME])
 {
@@ -438,85 +439,4 @@ void broker_keep_only(struct broker *broker, const char *owner, const char *cons
 		if (of && strcmp(of, owner) == 0 && !among(names, n, kept->name))
 			forget(broker, kept);
 	}
-}
-
-/* The answer of one peer within RECOVER_MS; -ENOENT when it is not there, does not answer, or has no such region. */
-static int ask_peer(
-	struct daemon *daemon, const char *peer, enum hello_kind kind, const char *wanted, int *fd)
-{
-	uint64_t end_ns = clock_ns() + (uint64_t)RECOVER_MS * 1000000u;
-	int fds[LIMIT_REGIONS], socket, code;
-	struct hello_answer answer = {0};
-	struct hello hello;
-	struct error err = {""};
-	char path[128];
-
-	peers_socket_path(daemon_runtime_dir(daemon), peer, path, sizeof path);
-	if (hello_connect(path, &socket) < 0)
-		return -ENOENT;
-	hello_init(&hello, kind, daemon_name(daemon), daemon_generation(daemon));
-	snprintf(hello.region, sizeof hello.region, "%s", wanted);
-	code = hello_check_user(socket, &err);
-	if (code == 0)
-		code = hello_send(socket, &hello, sizeof hello, NULL, 0);
-	while (code == 0) {
-		struct pollfd item = {.fd = socket, .events = POLLIN};
-		uint64_t now_ns = clock_ns();
-
-		code = hello_answer_receive(socket, &answer, fds, &err);
-		if (code != -EAGAIN)
-			break;
-		code = now_ns < end_ns
-			       ? 0
-			       : error_set(&err, ETIMEDOUT, "no answer in %d ms", RECOVER_MS);
-		if (code == 0)
-			poll(&item, 1, (int)((end_ns - now_ns + 999999) / 1000000u));
-	}
-	close(socket);
-	if (code == 0 && answer.kind == HELLO_REFUSED)
-		code = error_set(&err, EPERM, "%s", answer.reason);
-	if (code < 0) {
-		/* One that is starting itself keeps nothing yet. */
-		log_write(code == -ETIMEDOUT && peers_starting(path) ? LOG_LEVEL_INFO
-								     : LOG_LEVEL_NOTICE,
-			"region %s: %s was asked for it: %s", wanted, peer,
-			err.text[0] ? err.text : strerror(-code));
-		return -ENOENT;
-	}
-	code = -ENOENT;
-	for (size_t i = 0; i < answer.n; i++) {
-		if (code < 0 && strcmp(answer.regions[i], wanted) == 0) {
-			*fd = fds[i];
-			code = 0;
-		} else {
-			close(fds[i]);
-		}
-	}
-	return code;
-}
-
-int broker_recover(struct daemon *daemon, const char *wanted, int *fd)
-{
-	int code = daemon_stored_fd(daemon, wanted, fd);
-
-	for (size_t i = 0; peers_all[i] && code < 0; i++) {
-		if (strcmp(peers_all[i], daemon_name(daemon)) == 0)
-			continue;
-		code = ask_peer(daemon, peers_all[i], HELLO_RECOVER, wanted, fd);
-		if (code == 0)
-			log_info("region %s: %s had kept it", wanted, peers_all[i]);
-	}
-	return code;
-}
-
-void broker_abandon(struct broker *broker, const char *name)
-{
-	struct daemon *daemon = broker->daemon;
-	int fd;
-
-	daemon_unstore_fd(daemon, name);
-	for (size_t i = 0; peers_all[i]; i++)
-		if (strcmp(peers_all[i], daemon_name(daemon)) != 0 &&
-			ask_peer(daemon, peers_all[i], HELLO_FORGET, name, &fd) == 0)
-			close(fd);
 }

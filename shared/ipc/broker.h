@@ -25,6 +25,8 @@ struct broker_events {
 int broker_open(struct daemon *daemon, const struct broker_events *events, struct broker **out,
 	struct error *err);
 void broker_close(struct broker **broker);
+/* The one it was opened for. */
+struct daemon *broker_daemon(const struct broker *broker);
 
 /* Regions given to each peer that says hello, now and later; replaces one of the same name. Also puts the fd into the
  * service manager's fd store under the region's name. Borrows region until broker_close. At most LIMIT_REGIONS. */
@@ -34,6 +36,8 @@ void broker_offer(struct broker *broker, const struct region *region);
 void broker_keep(struct broker *broker, const struct region *region);
 /* A peer's link has said what it offers: what is kept of it beside that is of no use to anybody. */
 void broker_keep_only(struct broker *broker, const char *owner, const char *const *names, size_t n);
+
+/* ---- What peers keep of ours (broker_recover.c). ---- */
 
 /* At start, before broker_open: finds the fd of our own region `name` from the fd store, else from any live peer
  * that keeps it; the caller's to close (region_adopt takes it). -ENOENT when nobody has it. Waits up to 300 ms per peer. */

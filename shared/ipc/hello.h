@@ -1,5 +1,5 @@
 /*
- * The packets between link.c and broker.c (and broker_recover), one SOCK_SEQPACKET message each. Fixed structs: both ends
+ * The packets between link.c, broker.c and broker_recover.c, one SOCK_SEQPACKET message each. Fixed structs: both ends
  * are built from one tree, and the version refuses another. Descriptors travel beside an answer (SCM_RIGHTS).
  */
 #pragma once

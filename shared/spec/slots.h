@@ -322,7 +322,7 @@ struct slots_adopted {
 int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
 	struct slots_adopted *adopted, struct error *err);
 
-/* ---- The verifier's expert source over the region (slots_source.c). ---- */
+/* ---- The verifier's expert source over the region (slots_source.c, slots_wait.c). ---- */
 
 /* While the cache process is gone, slow or full of pins, a missing expert is read from the model file here. Used by one
  * thread. A layer that needs more experts than there are slots goes through in waves: views are unpinned when ready is
@@ -331,7 +331,7 @@ struct experts_cached;
 struct experts_cached_options {
 	uint64_t spin_ns; /* before sleeping on arrivals */
 	/* Without an arrival, before a demand is served from the file: at least. A link that is slow gets longer, see
-	 * patience() in slots_source.c. */
+	 * patience() in slots_wait.c. */
 	uint64_t patience_ns;
 	uint64_t generation; /* the verifier's */
 	bool (*cache_alive)(void *arg); /* may be NULL: always */

@@ -4,67 +4,18 @@
  * file's mapping. Nothing here allocates or makes a system call while everything is resident.
  */
 #include "shared/base/clock.h"
-#include "shared/base/timeline.h"
+#include "shared/base/counter.h"
 #include "shared/model/gguf_watch.h"
-#include "shared/spec/slots.h"
+#include "shared/spec/slots_source_private.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* How long one sleep on arrivals lasts at most: then the cache's life and the patience are looked at again. */
-#define WAIT_NS_MAX 2000000ull
-
-/* A demand waits behind what is in flight already; so many loads in a row, and nothing of ours among them, is a cache that
- * has forgotten us. But never longer than this, whatever the header says. */
-#define PATIENCE_LOADS 32u
-#define PATIENCE_NS_MAX 5000000000ull
-
-struct experts_cached {
-	struct expert_source source;
-	struct experts_cached_options options;
-	struct slots_geometry geometry;
-	struct region region; /* fd -1: none attached */
-	struct slots slots;
-	uint32_t epoch;
-	uint64_t iteration; /* counts begins, over restarts: from the generation */
-	uint64_t session;
-	/* The transfer worker's last sign of life when it was given up; while it gives no other, nothing is asked of it. */
-	uint64_t hung_beat_ns;
-
-	/* The layer under way. */
-	uint32_t layer, n;
-	uint16_t experts[LIMIT_EXPERTS];
-	/* Indices into experts, by what becomes of them; every one of 0..n-1 not yet returned is in one of the first three. */
-	uint32_t n_pinned, n_missing, n_unserved;
-	uint16_t pinned[LIMIT_EXPERTS]; /* resident, slot[] says where */
-	uint16_t missing[LIMIT_EXPERTS]; /* demanded */
-	uint16_t unserved[LIMIT_EXPERTS]; /* to be read from the file here */
-	uint32_t slot[LIMIT_EXPERTS];
-	uint32_t n_filed; /* experts of views given out that lie in the file's mapping */
-	uint16_t filed[LIMIT_EXPERTS];
-	uint32_t n_held; /* slots of views given out, pinned until ready is called again */
-	uint32_t held[LIMIT_EXPERTS];
-	uint64_t progress_ns; /* when something last arrived */
-};
-
-static void count(_Atomic uint64_t *counter, uint64_t n)
-{
-	/* One writer: no locked instruction is needed. */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-		memory_order_relaxed);
-}
-
 static struct experts_cached *cached_of(struct expert_source *source)
 {
 	return (struct experts_cached *)source;
-}
-
-static bool cache_alive(const struct experts_cached *cached)
-{
-	return cached->region.fd >= 0 && (cached->options.cache_alive == NULL ||
-						 cached->options.cache_alive(cached->options.arg));
 }
 
 static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_view *view)
@@ -107,8 +58,8 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 	if (cached->region.fd < 0)
 		return;
 	cached->filed[cached->n_filed++] = (uint16_t)expert;
-	count(&cached->slots.header->self_served, 1);
-	count(&cached->slots.counts[cached->layer].self_served, 1);
+	counter_add(&cached->slots.header->self_served, 1);
+	counter_add(&cached->slots.counts[cached->layer].self_served, 1);
 }
 
 /* Activation counts of this layer, for the cache's policy; what finds no room is dropped and counted. Before the
@@ -171,13 +122,6 @@ static bool push_demand(struct experts_cached *cached, uint32_t expert, uint16_t
 	return true;
 }
 
-/* Whether the transfer worker has done something since it was last given up. */
-static bool worker_alive(const struct experts_cached *cached)
-{
-	return cached->hung_beat_ns == 0 || atomic_load_explicit(&cached->slots.header->beat_ns,
-						    memory_order_relaxed) != cached->hung_beat_ns;
-}
-
 static void begin_without_cache(struct experts_cached *cached)
 {
 	for (uint32_t i = 0; i < cached->n; i++)
@@ -213,13 +157,13 @@ static void begin_with_cache(struct experts_cached *cached, const uint16_t *toke
 	}
 	push_activations(cached, tokens);
 	struct slots_counts *counts = &slots->counts[cached->layer];
-	count(&counts->hits, cached->n_pinned);
-	count(&slots->header->demand_hits, cached->n_pinned);
+	counter_add(&counts->hits, cached->n_pinned);
+	counter_add(&slots->header->demand_hits, cached->n_pinned);
 	if (cached->n_missing == 0)
 		return;
-	count(&counts->misses, cached->n_missing);
-	count(&slots->header->demand_misses, cached->n_missing);
-	bool alive = cache_alive(cached) && worker_alive(cached);
+	counter_add(&counts->misses, cached->n_missing);
+	counter_add(&slots->header->demand_misses, cached->n_missing);
+	bool alive = slots_cache_alive(cached) && slots_worker_alive(cached);
 	uint32_t n = cached->n_missing;
 	cached->progress_ns = clock_ns();
 	cached->n_missing = 0;
@@ -248,7 +192,7 @@ static void advise_file(const struct experts_cached *cached, uint32_t expert, bo
  * the page cache is all there is. */
 static void release_filed(struct experts_cached *cached)
 {
-	bool drop = cached->n_filed > 0 && cache_alive(cached);
+	bool drop = cached->n_filed > 0 && slots_cache_alive(cached);
 	for (uint32_t i = 0; drop && i < cached->n_filed; i++)
 		advise_file(cached, cached->filed[i], false);
 	cached->n_filed = 0;
@@ -334,53 +278,6 @@ static uint32_t view_unserved(struct experts_cached *cached, struct expert_view 
 	return n;
 }
 
-/* A slow link must not make us read through page faults what it is about to bring: that would only be slower. */
-static uint64_t patience(const struct experts_cached *cached)
-{
-	uint64_t load_ns =
-		atomic_load_explicit(&cached->slots.header->load_ns, memory_order_relaxed);
-	uint64_t wait_ns = load_ns < PATIENCE_NS_MAX / PATIENCE_LOADS ? load_ns * PATIENCE_LOADS
-								      : PATIENCE_NS_MAX;
-	return wait_ns > cached->options.patience_ns ? wait_ns : cached->options.patience_ns;
-}
-
-/* How many of those that are missing are not waited for any longer. All when the cache is gone or its worker has not even
- * looked at what was demanded; one at a time when it is merely slow, so that it and the file's mapping work side by
- * side. */
-static uint32_t given_up(struct experts_cached *cached, uint64_t waited_ns, uint64_t patience_ns)
-{
-	if (!cache_alive(cached))
-		return cached->n_missing;
-	if (waited_ns < patience_ns)
-		return 0;
-	uint64_t beat_ns =
-		atomic_load_explicit(&cached->slots.header->beat_ns, memory_order_relaxed);
-	if (beat_ns == 0 || beat_ns >= cached->progress_ns)
-		return 1;
-	cached->hung_beat_ns = beat_ns;
-	return cached->n_missing;
-}
-
-/* Nothing has arrived: sleep, or stop waiting. */
-static void wait_or_give_up(struct experts_cached *cached, uint32_t seen)
-{
-	uint64_t start = clock_ns();
-	uint64_t waited = start - cached->progress_ns, most = patience(cached);
-	uint32_t give_up = given_up(cached, waited, most);
-	for (uint32_t i = 0; i < give_up; i++)
-		cached->unserved[cached->n_unserved++] = cached->missing[--cached->n_missing];
-	if (give_up > 0)
-		return;
-	uint64_t left = most - waited;
-	doorbell_wait(&cached->slots.header->arrivals, seen, cached->options.spin_ns,
-		left < WAIT_NS_MAX ? left : WAIT_NS_MAX);
-	uint64_t slept = clock_ns() - start;
-	cached->source.stats.wait_ns += slept;
-	count(&cached->slots.counts[cached->layer].wait_ns, slept);
-	if (timeline_on())
-		timeline_end(start, TIMELINE_EXPERT_WAIT, 0, cached->layer, cached->n_missing);
-}
-
 /* The cache has found the file changed. Looked at before anything that it may have put into slots is used. */
 static bool is_lost(struct experts_cached *cached)
 {
@@ -415,7 +312,7 @@ static int cached_ready(struct expert_source *source, struct expert_view *views)
 			return -EIO;
 		if (cached->n_unserved > 0)
 			break;
-		wait_or_give_up(cached, seen);
+		slots_wait_or_give_up(cached, seen);
 	}
 	return (int)view_unserved(cached, views);
 }

@@ -1,0 +1,111 @@
+/*
+ * The other end of a broker: this process asks the brokers of its peers for a region of its own that they keep, or to
+ * keep it no longer. A connection for each question, and never one to ourselves.
+ */
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+#include "shared/ipc/broker.h"
+#include "shared/ipc/hello.h"
+#include "shared/ipc/peers.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RECOVER_MS = 300 /* for one peer; a live one answers in well under a millisecond */ };
+
+/* The answer to what was asked RECOVER_MS before end_ns; -ETIMEDOUT when none has come by then. */
+static int await_answer(
+	int socket, uint64_t end_ns, struct hello_answer *answer, int *fds, struct error *err)
+{
+	for (;;) {
+		struct pollfd item = {.fd = socket, .events = POLLIN};
+		uint64_t now_ns = clock_ns();
+		int code = hello_answer_receive(socket, answer, fds, err);
+
+		if (code != -EAGAIN)
+			return code;
+		if (now_ns >= end_ns)
+			return error_set(err, ETIMEDOUT, "no answer in %d ms", RECOVER_MS);
+		poll(&item, 1, (int)((end_ns - now_ns + 999999) / 1000000u));
+	}
+}
+
+/* Of the regions that an answer brought the one that is wanted; the rest are closed. -ENOENT when it is not among them. */
+static int take_wanted(
+	const struct hello_answer *answer, const int *fds, const char *wanted, int *fd)
+{
+	int code = -ENOENT;
+
+	for (size_t i = 0; i < answer->n; i++) {
+		if (code < 0 && strcmp(answer->regions[i], wanted) == 0) {
+			*fd = fds[i];
+			code = 0;
+		} else {
+			close(fds[i]);
+		}
+	}
+	return code;
+}
+
+/* The answer of one peer within RECOVER_MS; -ENOENT when it is not there, does not answer, or has no such region. */
+static int ask_peer(
+	struct daemon *daemon, const char *peer, enum hello_kind kind, const char *wanted, int *fd)
+{
+	uint64_t end_ns = clock_ns() + (uint64_t)RECOVER_MS * 1000000u;
+	int fds[LIMIT_REGIONS], socket, code;
+	struct hello_answer answer = {0};
+	struct hello hello;
+	struct error err = {""};
+	char path[128];
+
+	peers_socket_path(daemon_runtime_dir(daemon), peer, path, sizeof path);
+	if (hello_connect(path, &socket) < 0)
+		return -ENOENT;
+	hello_init(&hello, kind, daemon_name(daemon), daemon_generation(daemon));
+	snprintf(hello.region, sizeof hello.region, "%s", wanted);
+	code = hello_check_user(socket, &err);
+	if (code == 0)
+		code = hello_send(socket, &hello, sizeof hello, NULL, 0);
+	if (code == 0)
+		code = await_answer(socket, end_ns, &answer, fds, &err);
+	close(socket);
+	if (code == 0 && answer.kind == HELLO_REFUSED)
+		code = error_set(&err, EPERM, "%s", answer.reason);
+	if (code < 0) {
+		/* One that is starting itself keeps nothing yet. */
+		log_write(code == -ETIMEDOUT && peers_starting(path) ? LOG_LEVEL_INFO
+								     : LOG_LEVEL_NOTICE,
+			"region %s: %s was asked for it: %s", wanted, peer,
+			err.text[0] ? err.text : strerror(-code));
+		return -ENOENT;
+	}
+	return take_wanted(&answer, fds, wanted, fd);
+}
+
+int broker_recover(struct daemon *daemon, const char *wanted, int *fd)
+{
+	int code = daemon_stored_fd(daemon, wanted, fd);
+
+	for (size_t i = 0; peers_all[i] && code < 0; i++) {
+		if (strcmp(peers_all[i], daemon_name(daemon)) == 0)
+			continue;
+		code = ask_peer(daemon, peers_all[i], HELLO_RECOVER, wanted, fd);
+		if (code == 0)
+			log_info("region %s: %s had kept it", wanted, peers_all[i]);
+	}
+	return code;
+}
+
+void broker_abandon(struct broker *broker, const char *name)
+{
+	struct daemon *daemon = broker_daemon(broker);
+	int fd;
+
+	daemon_unstore_fd(daemon, name);
+	for (size_t i = 0; peers_all[i]; i++)
+		if (strcmp(peers_all[i], daemon_name(daemon)) != 0 &&
+			ask_peer(daemon, peers_all[i], HELLO_FORGET, name, &fd) == 0)
+			close(fd);
+}
