@@ -187,6 +187,9 @@ struct delta_step {
 	float *out; /* [columns], or NULL: the state is wanted alone, and q is not read */
 };
 
+/* Tokens of a vocabulary that the sampler looks at together. */
+#define SAMPLE_CHUNK 64
+
 /*
  * One backend. All functions are pure: they touch only their arguments, allocate nothing and may run on many
  * threads at once. Dimensions are validated when a model is loaded; kernels assert.
@@ -239,6 +242,14 @@ struct kernels {
 
 	/* In place: exp(x[i] - less), as kernels_exp has it. */
 	void (*exp_less)(float *x, uint32_t n, float less);
+
+	/* z[i] = sane(sane(x[i]) / divisor), divisor > 0, where sane makes a NaN -inf and +inf the largest float; most[c] is
+	 * the greatest of z[SAMPLE_CHUNK * c ..] (of both zeros either). z may be x. */
+	void (*scale_logits)(const float *x, uint32_t n, float divisor, float *z, float *most);
+
+	/* out[i] = the top 24 bits of word 0 of rand_philox(seed, stream, position, first + i) (shared/base/rand.h). */
+	void (*draws)(uint64_t seed, uint32_t stream, uint64_t position, uint32_t first,
+		uint32_t out[SAMPLE_CHUNK]);
 
 	/* In place; max, then e_i = exp(x_i - max), sum by LANES (of e_i * 1), then e_i * (1 / sum). */
 	void (*softmax)(float *x, uint32_t n);

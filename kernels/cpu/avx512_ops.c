@@ -37,4 +37,5 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 #include "kernels/cpu/template_attention.h"
 #include "kernels/cpu/template_delta.h"
 #include "kernels/cpu/template_matmul.h"
+#include "kernels/cpu/template_sample.h"
 #include "kernels/cpu/template_ops.h"

@@ -42,6 +42,7 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 #include "kernels/cpu/template_attention.h"
 #include "kernels/cpu/template_delta.h"
 #include "kernels/cpu/template_matmul.h"
+#include "kernels/cpu/template_sample.h"
 #include "kernels/cpu/template_ops.h"
 
 /* Weights widened at once, a group of kernels/tiles.h, and tokens that share them. */

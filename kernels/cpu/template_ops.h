@@ -21,6 +21,8 @@
 		.add = op_add,                              \
 		.axpy = op_axpy,                            \
 		.exp_less = exp_less,                       \
+		.scale_logits = op_scale_logits,            \
+		.draws = op_draws,                          \
 		.softmax = op_softmax,                      \
 		.sigmoid_mul = op_sigmoid_mul,              \
 		.conv_silu = op_conv_silu,                  \

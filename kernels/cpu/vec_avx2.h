@@ -386,3 +386,47 @@ static inline struct v16 v16_exp(struct v16 x)
 {
 	return (struct v16){v8_exp(x.low), v8_exp(x.high)};
 }
+
+struct w8 {
+	__m256i low, high;
+};
+
+static inline struct w8 w8_set1(uint64_t a)
+{
+	return (struct w8){_mm256_set1_epi64x((long long)a), _mm256_set1_epi64x((long long)a)};
+}
+
+static inline struct w8 w8_count(uint32_t first)
+{
+	__m256i from = _mm256_set1_epi64x(first);
+
+	return (struct w8){_mm256_add_epi64(from, _mm256_setr_epi64x(0, 1, 2, 3)),
+		_mm256_add_epi64(from, _mm256_setr_epi64x(4, 5, 6, 7))};
+}
+
+static inline struct w8 w8_mul(struct w8 a, struct w8 b)
+{
+	return (struct w8){_mm256_mul_epu32(a.low, b.low), _mm256_mul_epu32(a.high, b.high)};
+}
+
+static inline struct w8 w8_high(struct w8 a)
+{
+	return (struct w8){_mm256_srli_epi64(a.low, 32), _mm256_srli_epi64(a.high, 32)};
+}
+
+static inline struct w8 w8_xor3(struct w8 a, struct w8 b, struct w8 c)
+{
+	return (struct w8){_mm256_xor_si256(_mm256_xor_si256(a.low, b.low), c.low),
+		_mm256_xor_si256(_mm256_xor_si256(a.high, b.high), c.high)};
+}
+
+static inline void w8_store_top24(uint32_t *out, struct w8 a)
+{
+	/* Low halves: of each 128 bits of low, then of high; then the quarters in order. */
+	__m256 halves =
+		_mm256_shuffle_ps(_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high), 0x88);
+	__m256i words =
+		_mm256_permute4x64_epi64(_mm256_castps_si256(halves), _MM_SHUFFLE(3, 1, 2, 0));
+
+	_mm256_storeu_si256((__m256i *)(void *)out, _mm256_srli_epi32(words, 8));
+}

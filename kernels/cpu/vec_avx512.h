@@ -276,3 +276,39 @@ static inline struct v16 v16_exp(struct v16 x)
 		_mm512_set1_ps(__builtin_inff()));
 	return (struct v16){p};
 }
+
+struct w8 {
+	__m512i v;
+};
+
+static inline struct w8 w8_set1(uint64_t a)
+{
+	return (struct w8){_mm512_set1_epi64((long long)a)};
+}
+
+static inline struct w8 w8_count(uint32_t first)
+{
+	return (struct w8){_mm512_add_epi64(
+		_mm512_set1_epi64(first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7))};
+}
+
+static inline struct w8 w8_mul(struct w8 a, struct w8 b)
+{
+	return (struct w8){_mm512_mul_epu32(a.v, b.v)};
+}
+
+static inline struct w8 w8_high(struct w8 a)
+{
+	return (struct w8){_mm512_srli_epi64(a.v, 32)};
+}
+
+static inline struct w8 w8_xor3(struct w8 a, struct w8 b, struct w8 c)
+{
+	return (struct w8){_mm512_ternarylogic_epi64(a.v, b.v, c.v, 0x96)};
+}
+
+static inline void w8_store_top24(uint32_t *out, struct w8 a)
+{
+	_mm256_storeu_si256(
+		(__m256i *)(void *)out, _mm256_srli_epi32(_mm512_cvtepi64_epi32(a.v), 8));
+}

@@ -279,3 +279,53 @@ static inline struct v16 v16_exp(struct v16 x)
 	V16_EACH x.f[lane] = exp32(x.f[lane]);
 	return x;
 }
+
+/* Eight lanes of 64 bits. */
+struct w8 {
+	uint64_t u[8];
+};
+
+#define W8_EACH for (uint32_t lane = 0; lane < 8; lane++)
+
+static inline struct w8 w8_set1(uint64_t a)
+{
+	struct w8 r;
+
+	W8_EACH r.u[lane] = a;
+	return r;
+}
+
+/* Lane i: first + i in its low half. */
+static inline struct w8 w8_count(uint32_t first)
+{
+	struct w8 r;
+
+	W8_EACH r.u[lane] = (uint64_t)first + lane;
+	return r;
+}
+
+/* The products of the low halves. */
+static inline struct w8 w8_mul(struct w8 a, struct w8 b)
+{
+	W8_EACH a.u[lane] = (uint64_t)(uint32_t)a.u[lane] * (uint32_t)b.u[lane];
+	return a;
+}
+
+/* The high half in the place of the low. */
+static inline struct w8 w8_high(struct w8 a)
+{
+	W8_EACH a.u[lane] >>= 32;
+	return a;
+}
+
+static inline struct w8 w8_xor3(struct w8 a, struct w8 b, struct w8 c)
+{
+	W8_EACH a.u[lane] ^= b.u[lane] ^ c.u[lane];
+	return a;
+}
+
+/* The top 24 bits of each low half. */
+static inline void w8_store_top24(uint32_t *out, struct w8 a)
+{
+	W8_EACH out[lane] = (uint32_t)a.u[lane] >> 8;
+}

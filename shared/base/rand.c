@@ -1,11 +1,5 @@
 #include "shared/base/rand.h"
 
-/* Round constants of the paper's Philox4x32 (its table 2). */
-#define PHILOX_M0 0xD2511F53u
-#define PHILOX_M1 0xCD9E8D57u
-#define PHILOX_W0 0x9E3779B9u
-#define PHILOX_W1 0xBB67AE85u
-
 void rand_philox(
 	uint64_t seed, enum rand_stream stream, uint64_t position, uint32_t index, uint32_t out[4])
 {
@@ -33,5 +27,5 @@ double rand_uniform(uint64_t seed, enum rand_stream stream, uint64_t position, u
 {
 	uint32_t bits[4];
 	rand_philox(seed, stream, position, index, bits);
-	return ((double)(bits[0] >> 8) + 0.5) * 0x1p-24;
+	return rand_uniform_of(bits[0] >> 8);
 }

@@ -6,6 +6,12 @@
 
 #include <stdint.h>
 
+/* Round constants of the paper's Philox4x32 (its table 2). */
+#define PHILOX_M0 0xD2511F53u
+#define PHILOX_M1 0xCD9E8D57u
+#define PHILOX_W0 0x9E3779B9u
+#define PHILOX_W1 0xBB67AE85u
+
 /* What a draw is for; part of the counter, so that streams never meet. */
 enum rand_stream {
 	RAND_GUMBEL = 0, /* the noise of drafter-invariant sampling: counter = (position, token) */
@@ -19,5 +25,11 @@ enum rand_stream {
 void rand_philox(
 	uint64_t seed, enum rand_stream stream, uint64_t position, uint32_t index, uint32_t out[4]);
 
-/* Uniform in (0, 1), never 0 or 1: (top 24 bits + 0.5) / 2^24, exact in float32's range as a double. */
+/* The uniform of the top 24 of 32 random bits. */
+static inline double rand_uniform_of(uint32_t top)
+{
+	return ((double)top + 0.5) * 0x1p-24;
+}
+
+/* Uniform in (0, 1), never 0 or 1: (top 24 bits of word 0 + 0.5) / 2^24, exact in float32's range as a double. */
 double rand_uniform(uint64_t seed, enum rand_stream stream, uint64_t position, uint32_t index);

@@ -54,18 +54,24 @@ int sampler_params_check(const struct sampler_params *params, uint32_t n_vocab, 
 	return 0;
 }
 
+static uint32_t chunks(uint32_t n_vocab)
+{
+	return (n_vocab + SAMPLE_CHUNK - 1) / SAMPLE_CHUNK;
+}
+
 int sampler_init(struct sampler *sampler, uint32_t n_vocab)
 {
 	memset(sampler, 0, sizeof(*sampler));
 	if (n_vocab == 0 || n_vocab > LIMIT_VOCAB)
 		return -EINVAL;
 	sampler->logits = malloc(n_vocab * sizeof(*sampler->logits));
+	sampler->most = malloc(chunks(n_vocab) * sizeof(*sampler->most));
 	sampler->dist = malloc(n_vocab * sizeof(*sampler->dist));
 	sampler->seen = calloc(n_vocab, sizeof(*sampler->seen));
 	sampler->n_vocab = n_vocab;
 	/* Any will do: all give the same bits. */
 	sampler->kernels = kernels_select("auto", NULL);
-	if (!sampler->logits || !sampler->dist || !sampler->seen) {
+	if (!sampler->logits || !sampler->most || !sampler->dist || !sampler->seen) {
 		sampler_exit(sampler);
 		return -ENOMEM;
 	}
@@ -75,6 +81,7 @@ int sampler_init(struct sampler *sampler, uint32_t n_vocab)
 void sampler_exit(struct sampler *sampler)
 {
 	free(sampler->logits);
+	free(sampler->most);
 	free(sampler->dist);
 	free(sampler->seen);
 	memset(sampler, 0, sizeof(*sampler));
@@ -99,6 +106,17 @@ static float sane(float x)
 	return x > FLT_MAX ? FLT_MAX : x;
 }
 
+static void bias(struct sampler *sampler, const struct sampler_params *params)
+{
+	for (uint32_t i = 0; i < params->n_biases; i++) {
+		/* A drafter may have fewer tokens than the target that the biases were checked for. */
+		if ((uint32_t)params->biases[i].token >= sampler->n_vocab)
+			continue;
+		float *x = &sampler->logits[params->biases[i].token];
+		*x = sane(*x + params->biases[i].bias);
+	}
+}
+
 static void penalise(struct sampler *sampler, const struct sampler_params *params,
 	const int32_t *history, uint32_t n_history)
 {
@@ -119,31 +137,34 @@ static void penalise(struct sampler *sampler, const struct sampler_params *param
 	}
 }
 
-/* Fills sampler->logits with the adjusted logits, still to be divided by the temperature. */
-static void adjust(struct sampler *sampler, const struct sampler_params *params,
-	const float *logits, const int32_t *history, uint32_t n_history)
-{
-	for (uint32_t i = 0; i < sampler->n_vocab; i++)
-		sampler->logits[i] = sane(logits[i]);
-	for (uint32_t i = 0; i < params->n_biases; i++) {
-		/* A drafter may have fewer tokens than the target that the biases were checked for. */
-		if ((uint32_t)params->biases[i].token >= sampler->n_vocab)
-			continue;
-		float *x = &sampler->logits[params->biases[i].token];
-		*x = sane(*x + params->biases[i].bias);
-	}
-	if (params->repeat_penalty != 1)
-		penalise(sampler, params, history, n_history);
-}
-
-/* The largest, ties to the smaller id; 0 when all are -inf. */
-static uint32_t argmax(const float *x, uint32_t n)
+/* The first of the greatest; 0 when all are -inf. */
+static uint32_t first_greatest(const float *x, uint32_t n)
 {
 	uint32_t best = 0;
 	for (uint32_t i = 1; i < n; i++)
 		if (x[i] > x[best])
 			best = i;
 	return best;
+}
+
+/* Fills sampler->logits with the adjusted logits divided by `divisor`, and most; returns the largest, ties to the smaller id, 0
+ * when all are -inf. Dividing by 1 changes nothing. */
+static uint32_t adjust(struct sampler *sampler, const struct sampler_params *params,
+	const float *logits, const int32_t *history, uint32_t n_history, float divisor)
+{
+	const struct kernels *kernels = sampler->kernels;
+	uint32_t n = sampler->n_vocab;
+	if (params->n_biases > 0 || params->repeat_penalty != 1) {
+		kernels->scale_logits(logits, n, 1, sampler->logits, sampler->most);
+		bias(sampler, params);
+		if (params->repeat_penalty != 1)
+			penalise(sampler, params, history, n_history);
+		logits = sampler->logits;
+	}
+	kernels->scale_logits(logits, n, divisor, sampler->logits, sampler->most);
+	uint32_t chunk = first_greatest(sampler->most, chunks(n)), at = chunk * SAMPLE_CHUNK;
+	return at +
+	       first_greatest(sampler->logits + at, n - at < SAMPLE_CHUNK ? n - at : SAMPLE_CHUNK);
 }
 
 /* Whether a comes before b: by falling p, then by rising id. A total order, so a sort has one result. */
@@ -197,10 +218,13 @@ static double exp_sum(const struct sampler *sampler, float z_max)
 	float e[CHUNK];
 	double sum[4] = {0};
 	for (uint32_t at = 0; at < sampler->n_vocab; at += CHUNK) {
-		uint32_t n = sampler->n_vocab - at < CHUNK ? sampler->n_vocab - at : CHUNK;
+		uint32_t n = sampler->n_vocab - at < CHUNK ? sampler->n_vocab - at : CHUNK, i = 0;
 		memcpy(e, sampler->logits + at, n * sizeof(*e));
 		sampler->kernels->exp_less(e, n, z_max);
-		for (uint32_t i = 0; i < n; i++)
+		for (; i + 4 <= n; i += 4)
+			for (uint32_t j = 0; j < 4; j++)
+				sum[j] += (double)e[i + j];
+		for (; i < n; i++)
 			sum[i % 4] += (double)e[i];
 	}
 	return sum[0] + sum[1] + sum[2] + sum[3];
@@ -223,54 +247,116 @@ static double trim(
 	return sum;
 }
 
-/* What the filters keep of sampler->logits (z, the largest at top): dist[].p = exp(z - max), unnormalised, in order;
- * returns their sum. The sum that top-p takes its share of is over the k kept in their order, or over all in ascending id. */
-static double keep(struct sampler *sampler, const struct sampler_params *params, uint32_t top)
-{
-	uint32_t n = sampler->n_vocab;
-	struct token_prob *dist = sampler->dist;
-	uint32_t n_keep = params->top_k > 0 && params->top_k < n ? params->top_k : n;
-	float z_max = sampler->logits[top];
-	for (uint32_t i = 0; i < n; i++)
-		dist[i] = (struct token_prob){(int32_t)i, sampler->logits[i]};
-	for (uint32_t i = n / 2; i-- > 0;)
-		heap_sift(dist, n, i);
-	double total = params->top_p < 1 && n_keep == n ? exp_sum(sampler, z_max) : 0;
+/* Tokens by how far they are below the greatest, as float32 has z[i] - z_max, which falls with z: least <= that < end. The
+ * tokens of a band come before all those of the next. */
+struct band {
+	float z_max, least, end;
+};
 
-	/* Then the other filters can end the set while it is being taken. */
-	bool total_known = params->top_p == 1 || n_keep == n;
-	uint32_t taken = 0;
-	double sum = 0;
-	while (taken < n_keep) {
-		float e = kernels_exp(dist[0].p - z_max);
-		/* Falling order: the first below the bound, or of no weight, ends the set. */
-		if (taken > 0 && (e == 0 || (total_known && e < params->min_p)))
-			break;
-		heap_pop(dist, n - taken);
-		dist[n - 1 - taken].p = e;
-		taken++;
-		sum += (double)e;
-		if (total_known && params->top_p < 1 && sum >= (double)params->top_p * total)
-			break;
-	}
-	reverse_taken(dist, n, taken);
-	sampler->n_dist = taken;
-	return total_known ? sum : trim(sampler, params, taken, sum);
+static uint32_t chunks_reaching(const struct sampler *sampler, const struct band *band, float least)
+{
+	uint32_t n = 0;
+	for (uint32_t c = 0; c < chunks(sampler->n_vocab); c++)
+		n += sampler->most[c] - band->z_max >= least;
+	return n;
 }
 
-static void scale(struct sampler *sampler, float temperature)
+/* The band below this one, so wide that no more than n_chunks hold any of it, if 1/64 is not too wide for that. */
+static void band_next(const struct sampler *sampler, struct band *band, uint32_t n_chunks)
 {
-	for (uint32_t i = 0; i < sampler->n_vocab; i++)
-		sampler->logits[i] = sane(sampler->logits[i] / temperature);
+	float width = 16;
+	while (width > 1.0f / 64 && chunks_reaching(sampler, band, band->least - width) > n_chunks)
+		width /= 2;
+	band->end = band->least;
+	band->least -= width;
+}
+
+/* Writes the band's tokens to dist[0..]; how many. */
+static uint32_t band_collect(
+	const struct sampler *sampler, const struct band *band, struct token_prob *dist)
+{
+	uint32_t n = 0;
+	for (uint32_t at = 0; at < sampler->n_vocab; at += SAMPLE_CHUNK) {
+		if (!(sampler->most[at / SAMPLE_CHUNK] - band->z_max >= band->least))
+			continue;
+		uint32_t left = sampler->n_vocab - at;
+		uint32_t end = left < SAMPLE_CHUNK ? at + left : at + SAMPLE_CHUNK;
+		for (uint32_t i = at; i < end; i++) {
+			float below = sampler->logits[i] - band->z_max;
+			if (below >= band->least && below < band->end)
+				dist[n++] = (struct token_prob){(int32_t)i, sampler->logits[i]};
+		}
+	}
+	return n;
+}
+
+/* What the filters have kept so far, in dist[0..n-1]. */
+struct kept {
+	double total; /* that top-p takes its share of; not known before top-k is done where both are set */
+	bool total_known; /* then the other filters can end the set while it is being taken */
+	uint32_t n, n_max;
+	double sum;
+};
+
+/* Takes tokens from the n of a band, at dist[kept->n..], in order; whether the filters have ended the set. */
+static bool keep_band(struct token_prob *dist, uint32_t n, const struct sampler_params *params,
+	float z_max, struct kept *kept)
+{
+	struct token_prob *heap = dist + kept->n;
+	uint32_t taken = 0;
+	bool ended = false;
+	for (uint32_t i = n / 2; i-- > 0;)
+		heap_sift(heap, n, i);
+	while (taken < n && !ended) {
+		float e = kernels_exp(heap[0].p - z_max);
+		/* Falling order: the first below the bound, or of no weight, ends the set. */
+		ended = kept->n + taken > 0 && (e == 0 || (kept->total_known && e < params->min_p));
+		if (ended)
+			break;
+		heap_pop(heap, n - taken);
+		heap[n - 1 - taken].p = e;
+		taken++;
+		kept->sum += (double)e;
+		ended = kept->n + taken == kept->n_max ||
+			(kept->total_known && params->top_p < 1 &&
+				kept->sum >= (double)params->top_p * kept->total);
+	}
+	reverse_taken(heap, n, taken);
+	kept->n += taken;
+	return ended;
+}
+
+/* What the filters keep of sampler->logits (z, the largest at top): dist[].p = exp(z - max), unnormalised, in order;
+ * returns their sum. The sum that top-p takes its share of is over the k kept in their order, or over all in ascending id.
+ * They rarely want more than a few, so candidates are looked for in bands of falling z, each in more chunks. */
+static double keep(struct sampler *sampler, const struct sampler_params *params, uint32_t top)
+{
+	uint32_t n = sampler->n_vocab, n_chunks = 32;
+	uint32_t n_keep = params->top_k > 0 && params->top_k < n ? params->top_k : n;
+	float z_max = sampler->logits[top];
+	struct band band = {.z_max = z_max, .least = 0, .end = INFINITY};
+	struct kept kept = {.total_known = params->top_p == 1 || n_keep == n, .n_max = n_keep};
+	if (params->top_p < 1 && n_keep == n)
+		kept.total = exp_sum(sampler, z_max);
+	/* Beyond it lies what has no weight. */
+	const float weightless = -88;
+	for (;;) {
+		uint32_t found = band_collect(sampler, &band, sampler->dist + kept.n);
+		if (keep_band(sampler->dist, found, params, z_max, &kept) ||
+			band.least <= weightless)
+			break;
+		band_next(sampler, &band, n_chunks);
+		n_chunks *= 4;
+	}
+	sampler->n_dist = kept.n;
+	return kept.total_known ? kept.sum : trim(sampler, params, kept.n, kept.sum);
 }
 
 void sampler_distribution(struct sampler *sampler, const struct sampler_params *params,
 	const float *logits, const int32_t *history, uint32_t n_history)
 {
 	assert(params->temperature > 0);
-	adjust(sampler, params, logits, history, n_history);
-	scale(sampler, params->temperature);
-	uint32_t top = argmax(sampler->logits, sampler->n_vocab);
+	uint32_t top = adjust(sampler, params, logits, history, n_history, params->temperature);
 	if (sampler->logits[top] == -INFINITY) {
 		sampler->dist[0] = (struct token_prob){0, 1};
 		sampler->n_dist = 1;
@@ -326,14 +412,10 @@ static struct race race_begin(float z_max)
 		.token = UINT32_MAX};
 }
 
-/* Enters a token into the argmax of z + G. Most need no noise: what cannot win with the largest G there is; and where the
- * logits are flat, what has drawn less than a loser whom the largest z would not have helped. */
-static inline void race_enter(struct race *race, const struct sampler_params *params,
-	uint64_t position, uint32_t token, float z)
+/* Enters a token that has drawn u into the argmax of z + G. Where the logits are flat, most need no logarithm: what has drawn
+ * less than a loser whom the largest z would not have helped. */
+static inline void race_run(struct race *race, uint32_t token, float z, double u)
 {
-	if ((double)z + GUMBEL_MAX < race->best)
-		return;
-	double u = rand_uniform(params->seed, RAND_GUMBEL, position, token);
 	if (u <= race->hopeless)
 		return;
 	double noise = gumbel_of(u), score = (double)z + noise;
@@ -345,6 +427,53 @@ static inline void race_enter(struct race *race, const struct sampler_params *pa
 	}
 }
 
+/* Whether a z can win at all: with the largest G there is. */
+static inline bool race_open(const struct race *race, float z)
+{
+	return (double)z + GUMBEL_MAX >= race->best;
+}
+
+static inline void race_enter(struct race *race, const struct sampler_params *params,
+	uint64_t position, uint32_t token, float z)
+{
+	if (race_open(race, z))
+		race_run(race, token, z, rand_uniform(params->seed, RAND_GUMBEL, position, token));
+}
+
+/* The least draw (of kernels->draws) with which a token of z_most or less may win: z + G >= best is u >= exp(-exp(z - best)).
+ * What float32 loses of that is below 1e-6, and 1e-5 is allowed for. */
+static uint32_t race_least_draw(const struct race *race, float z_most)
+{
+	float wanted = (float)((double)z_most - race->best + race->margin);
+	double u = (double)kernels_exp(-kernels_exp(wanted)) - 1e-5;
+	return u > 0 ? (uint32_t)(u * 0x1p24) : 0;
+}
+
+static inline bool any_at_least(const uint32_t draw[SAMPLE_CHUNK], uint32_t least)
+{
+	int32_t any = 0; /* Of 24 bits; and without a branch sixteen are compared at once. */
+	for (uint32_t i = 0; i < SAMPLE_CHUNK; i++)
+		any |= (int32_t)draw[i] >= (int32_t)least;
+	return any != 0;
+}
+
+/* A chunk's tokens draw together, and only those that the chunk's greatest z could win with are looked at. */
+static void race_chunk(struct race *race, const struct sampler *sampler,
+	const struct sampler_params *params, uint64_t position, uint32_t chunk)
+{
+	uint32_t draw[SAMPLE_CHUNK], first = chunk * SAMPLE_CHUNK;
+	uint32_t left = sampler->n_vocab - first;
+	uint32_t least = race_least_draw(race, sampler->most[chunk]);
+	sampler->kernels->draws(params->seed, RAND_GUMBEL, position, first, draw);
+	if (!any_at_least(draw, least))
+		return;
+	for (uint32_t i = 0; i < SAMPLE_CHUNK && i < left; i++) {
+		float z = sampler->logits[first + i];
+		if (draw[i] >= least && z != -INFINITY && race_open(race, z))
+			race_run(race, first + i, z, rand_uniform_of(draw[i]));
+	}
+}
+
 /* Over the whole vocabulary: nothing needs sorting. */
 static int32_t pick_unfiltered(struct sampler *sampler, const struct sampler_params *params,
 	uint32_t top, uint64_t position, float *confidence)
@@ -352,9 +481,9 @@ static int32_t pick_unfiltered(struct sampler *sampler, const struct sampler_par
 	const float *z = sampler->logits;
 	struct race race = race_begin(z[top]);
 	race_enter(&race, params, position, top, z[top]);
-	for (uint32_t i = 0; i < sampler->n_vocab; i++)
-		if (i != top && z[i] != -INFINITY)
-			race_enter(&race, params, position, i, z[i]);
+	for (uint32_t c = 0; c < chunks(sampler->n_vocab); c++)
+		if (race_open(&race, sampler->most[c]))
+			race_chunk(&race, sampler, params, position, c);
 	if (confidence)
 		*confidence = (float)((double)kernels_exp(z[race.token] - z[top]) /
 				      exp_sum(sampler, z[top]));
@@ -383,10 +512,8 @@ int32_t sampler_pick(struct sampler *sampler, const struct sampler_params *param
 	float *confidence)
 {
 	const float *z = sampler->logits;
-	adjust(sampler, params, logits, history, n_history);
-	if (params->temperature > 0)
-		scale(sampler, params->temperature);
-	uint32_t top = argmax(z, sampler->n_vocab);
+	uint32_t top = adjust(sampler, params, logits, history, n_history,
+		params->temperature > 0 ? params->temperature : 1);
 	if (z[top] == -INFINITY) {
 		if (confidence)
 			*confidence = 1;

@@ -1,0 +1,72 @@
+/*
+ * What sampling does with a whole vocabulary, of one backend: included after template_elementwise.h by the file that defines
+ * the backend.
+ */
+#pragma once
+
+#include "kernels/kernels.h"
+#include "shared/base/rand.h"
+
+#include <float.h>
+
+static inline struct v16 sane_16(struct v16 x)
+{
+	/* v16_max gives its second operand when the first is NaN. */
+	return at_most(v16_max(x, v16_set1(-__builtin_inff())), FLT_MAX);
+}
+
+static inline struct v16 scale_16(struct v16 x, struct v16 divisor)
+{
+	return sane_16(v16_div(sane_16(x), divisor));
+}
+
+static void op_scale_logits(const float *x, uint32_t n, float divisor, float *z, float *most)
+{
+	const struct v16 d = v16_set1(divisor), none = v16_set1(-__builtin_inff());
+
+	for (uint32_t at = 0; at < n; at += SAMPLE_CHUNK) {
+		uint32_t end = n - at < SAMPLE_CHUNK ? n : at + SAMPLE_CHUNK, i = at;
+		struct v16 greatest = none;
+
+		for (; i + 16 <= end; i += 16) {
+			struct v16 scaled = scale_16(v16_load(x + i), d);
+
+			v16_store(z + i, scaled);
+			greatest = v16_max(greatest, scaled);
+		}
+		if (i < end) {
+			struct v16 scaled = scale_16(v16_load_n(x + i, end - i), d);
+
+			v16_store_n(z + i, scaled, end - i);
+			greatest = v16_max(greatest, v16_blend_n(scaled, none, end - i));
+		}
+		most[at / SAMPLE_CHUNK] = v16_greatest(greatest);
+	}
+}
+
+/* rand_philox, eight counters at once, each word in the low half of a lane of 64 bits; what a lane's high half holds
+ * does not matter. */
+static void op_draws(uint64_t seed, uint32_t stream, uint64_t position, uint32_t first,
+	uint32_t out[SAMPLE_CHUNK])
+{
+	const struct w8 m0 = w8_set1(PHILOX_M0), m1 = w8_set1(PHILOX_M1);
+
+	for (uint32_t i = 0; i < SAMPLE_CHUNK; i += 8) {
+		struct w8 c0 = w8_count(first + i), c1 = w8_set1(stream);
+		struct w8 c2 = w8_set1(position), c3 = w8_set1(position >> 32);
+		uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+
+#pragma GCC unroll 10
+		for (uint32_t round = 0; round < 10; round++) {
+			struct w8 p0 = w8_mul(m0, c0), p1 = w8_mul(m1, c2);
+
+			c0 = w8_xor3(w8_high(p1), c1, w8_set1(k0));
+			c2 = w8_xor3(w8_high(p0), c3, w8_set1(k1));
+			c1 = p1;
+			c3 = p0;
+			k0 += PHILOX_W0;
+			k1 += PHILOX_W1;
+		}
+		w8_store_top24(out + i, c0);
+	}
+}
