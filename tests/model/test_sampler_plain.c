@@ -1,0 +1,269 @@
+/* The sampler beside a plain one, which looks at every token, sorts them all and takes every logarithm: the same token, the
+ * same distribution and the same confidence to the bit, in every backend. */
+#include "shared/model/sampler.h"
+#include "shared/base/rand.h"
+#include "tests/model/rig.h"
+
+#include <float.h>
+#include <math.h>
+
+#define LARGE 150001
+#define HISTORY 40
+
+static uint64_t rng = 21;
+
+static uint32_t below(uint32_t n)
+{
+	return (uint32_t)(rig_random(&rng) % n);
+}
+
+static float normal(void)
+{
+	float sum = -6;
+	for (int i = 0; i < 12; i++)
+		sum += (float)below(1 << 16) * 0x1p-16f;
+	return sum;
+}
+
+static float odd(void)
+{
+	const float values[] = {NAN, -NAN, INFINITY, -INFINITY, 0, -0.0f, FLT_MAX, -FLT_MAX, 1e-40f,
+		-1e-40f, 0x1p-149f, 3e38f, -3e38f, 87.3f, -87.3f};
+	return values[below(sizeof(values) / sizeof(values[0]))];
+}
+
+/* What a row is made of, drawn anew for each. */
+static void random_row(float *x, uint32_t n)
+{
+	const float spreads[] = {1e-42f, 1e-3f, 0.1f, 2.5f, 20, 1e4f, 1e30f};
+	const float bases[] = {0, 0, 0, 30, -30, 1e7f, 1e17f, -3e38f};
+	float spread = spreads[below(7)], base = bases[below(8)];
+	uint32_t kind = below(6), rare = below(2) ? 3 : 200;
+	float only = below(4) ? 0 : odd();
+	for (uint32_t i = 0; i < n; i++) {
+		x[i] = base + spread * normal();
+		if (kind == 1)
+			x[i] = base + spread * (float)below(4); /* ties */
+		else if (kind == 2 && below(rare) == 0)
+			x[i] = odd();
+		else if (kind == 3)
+			x[i] = only;
+		else if (kind == 4 && below(rare) > 0)
+			x[i] = -INFINITY;
+	}
+	if (kind == 5)
+		for (uint32_t i = 0; i < 3; i++)
+			x[below(n)] = base + spread * (float)(4 + below(8));
+}
+
+static void random_params(struct sampler_params *p, uint32_t n)
+{
+	const float temperatures[] = {0, 1e-30f, 0.01f, 0.6f, 1, 1, 3, 20, 100};
+	const float top_ps[] = {1, 1, 0.95f, 0.5f, 1e-6f}, min_ps[] = {0, 0, 0.05f, 0.5f, 1};
+	sampler_params_default(p);
+	p->temperature = temperatures[below(9)];
+	p->top_p = top_ps[below(5)];
+	p->min_p = min_ps[below(5)];
+	p->top_k = below(2) ? 0 : 1 + below(below(2) ? 30 : n + 3);
+	p->repeat_penalty = below(3) ? 1 : 0.3f + (float)below(20) / 10;
+	p->repeat_window = below(3) * 7;
+	p->seed = rig_random(&rng);
+	p->n_biases = below(3) ? 0 : 1 + below(5);
+	for (uint32_t i = 0; i < p->n_biases; i++) {
+		float bias = below(4) ? 3 * normal() : odd();
+		p->biases[i] =
+			(struct logit_bias){(int32_t)below(n + 2), isnan(bias) ? -INFINITY : bias};
+	}
+}
+
+static float sane(float x)
+{
+	return isnan(x) ? -INFINITY : x > FLT_MAX ? FLT_MAX : x;
+}
+
+static void plain_adjust(const struct sampler_params *p, const float *x, uint32_t n,
+	const int32_t *history, uint32_t n_history, float *z)
+{
+	for (uint32_t i = 0; i < n; i++)
+		z[i] = sane(x[i]);
+	for (uint32_t i = 0; i < p->n_biases; i++)
+		if ((uint32_t)p->biases[i].token < n)
+			z[p->biases[i].token] = sane(z[p->biases[i].token] + p->biases[i].bias);
+	uint32_t first = p->repeat_window > 0 && n_history > p->repeat_window
+				 ? n_history - p->repeat_window
+				 : 0;
+	for (uint32_t i = first; p->repeat_penalty != 1 && i < n_history; i++) {
+		bool again = false;
+		for (uint32_t j = first; j < i; j++)
+			again |= history[j] == history[i];
+		if (again || (uint32_t)history[i] >= n)
+			continue;
+		float *y = &z[history[i]];
+		*y = sane(*y > 0 ? *y / p->repeat_penalty : *y * p->repeat_penalty);
+	}
+	for (uint32_t i = 0; p->temperature > 0 && i < n; i++)
+		z[i] = sane(z[i] / p->temperature);
+}
+
+static int by_p(const void *a, const void *b)
+{
+	const struct token_prob *x = a, *y = b;
+	if (x->p != y->p)
+		return x->p > y->p ? -1 : 1;
+	return x->token - y->token;
+}
+
+static double plain_exp_sum(const float *z, uint32_t n, float z_max)
+{
+	double sum[4] = {0};
+	for (uint32_t i = 0; i < n; i++)
+		sum[i % 4] += (double)kernels_exp(z[i] - z_max);
+	return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+/* top-k, then top-p, then min-p; dist[].p is not divided by the sum yet, which is returned. */
+static double plain_keep(const struct sampler_params *p, const float *z, uint32_t n,
+	struct token_prob *dist, uint32_t *n_dist)
+{
+	bool top_k = p->top_k > 0 && p->top_k < n;
+	uint32_t k = 0, kept = 0;
+	double total = 0, sum = 0;
+	for (uint32_t i = 0; i < n; i++)
+		dist[i] = (struct token_prob){(int32_t)i, z[i]};
+	qsort(dist, n, sizeof(*dist), by_p);
+	float z_max = dist[0].p;
+	while (k < (top_k ? p->top_k : n)) {
+		float e = kernels_exp(dist[k].p - z_max);
+		if (e == 0)
+			break;
+		dist[k++].p = e;
+		total += (double)e;
+	}
+	if (!top_k)
+		total = plain_exp_sum(z, n, z_max);
+	while (kept < k && (kept == 0 || dist[kept].p >= p->min_p)) {
+		sum += (double)dist[kept++].p;
+		if (p->top_p < 1 && sum >= (double)p->top_p * total)
+			break;
+	}
+	*n_dist = kept;
+	return sum;
+}
+
+/* dist, *n_dist: what was kept; empty where nothing is filtered (greedy, or all -inf). */
+static int32_t plain_pick(const struct sampler_params *p, const float *z, uint32_t n,
+	uint64_t position, struct token_prob *dist, uint32_t *n_dist, float *confidence)
+{
+	uint32_t top = 0, best = 0;
+	*n_dist = 0;
+	*confidence = 1;
+	for (uint32_t i = 1; i < n; i++)
+		if (z[i] > z[top])
+			top = i;
+	if (z[top] == -INFINITY)
+		return 0;
+	if (p->temperature == 0) {
+		*confidence = (float)(1 / plain_exp_sum(z, n, z[top]));
+		return (int32_t)top;
+	}
+	/* What has no weight may win all the same, where nothing filters. */
+	bool filtered = (p->top_k > 0 && p->top_k < n) || p->top_p < 1 || p->min_p > 0;
+	double kept_sum = plain_keep(p, z, n, dist, n_dist), most = -INFINITY;
+	double sum = filtered ? kept_sum : plain_exp_sum(z, n, z[top]);
+	for (uint32_t i = 0; i < (filtered ? *n_dist : n); i++) {
+		uint32_t token = filtered ? (uint32_t)dist[i].token : i;
+		double score = (double)z[token] + sampler_gumbel(p->seed, position, token);
+		if (z[token] == -INFINITY || score < most || (score == most && token > best))
+			continue;
+		most = score;
+		best = token;
+	}
+	*confidence = (float)((double)kernels_exp(z[best] - z[top]) / sum);
+	for (uint32_t i = 0; i < *n_dist; i++)
+		dist[i].p = (float)((double)dist[i].p / kept_sum);
+	return (int32_t)best;
+}
+
+static struct sampler sampler;
+static struct sampler_params params;
+static float row[LARGE], z[LARGE];
+static struct token_prob dist[LARGE];
+
+static void compare(uint32_t n)
+{
+	int32_t history[HISTORY];
+	uint32_t n_dist, n_history = below(HISTORY);
+	uint64_t position = below(4) ? below(1000) : rig_random(&rng);
+	float confidence, expected_confidence;
+	for (uint32_t i = 0; i < n_history; i++)
+		history[i] = (int32_t)below(n + 5) - 2;
+	random_row(row, n);
+	random_params(&params, n);
+	plain_adjust(&params, row, n, history, n_history, z);
+	int32_t expected = plain_pick(&params, z, n, position, dist, &n_dist, &expected_confidence);
+	for (size_t k = 0; kernels_all[k]; k++) {
+		if (!kernels_all[k]->supported())
+			continue;
+		sampler.kernels = kernels_all[k];
+		assert_int_equal(sampler_pick(&sampler, &params, row, history, n_history, position,
+					 &confidence),
+			expected);
+		assert_memory_equal(&confidence, &expected_confidence, sizeof(confidence));
+		for (uint32_t i = 0; i < n; i++)
+			assert_true(sampler.logits[i] == z[i]);
+		if (n_dist == 0)
+			continue;
+		sampler_distribution(&sampler, &params, row, history, n_history);
+		assert_int_equal(sampler.n_dist, n_dist);
+		assert_memory_equal(sampler.dist, dist, n_dist * sizeof(*dist));
+	}
+}
+
+static void small_rows_give_what_the_plain_sampler_gives(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 1500; round++) {
+		uint32_t n = 1 + below(300);
+		assert_int_equal(sampler_init(&sampler, n), 0);
+		for (int i = 0; i < 6; i++)
+			compare(n);
+		sampler_exit(&sampler);
+	}
+}
+
+static void large_rows_give_what_the_plain_sampler_gives(void **state)
+{
+	(void)state;
+	assert_int_equal(sampler_init(&sampler, LARGE), 0);
+	for (int i = 0; i < 24; i++)
+		compare(LARGE);
+	sampler_exit(&sampler);
+}
+
+static void draws_are_those_of_philox(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 300; round++) {
+		uint64_t seed = rig_random(&rng), position = rig_random(&rng);
+		uint32_t first = round % 10 ? below(1u << 31) : UINT32_MAX - below(64);
+		for (size_t k = 0; kernels_all[k]; k++) {
+			uint32_t out[SAMPLE_CHUNK];
+			if (!kernels_all[k]->supported())
+				continue;
+			kernels_all[k]->draws(seed, RAND_REPLAY, position, first, out);
+			for (uint32_t i = 0; i < SAMPLE_CHUNK; i++)
+				assert_true(rand_uniform_of(out[i]) ==
+					    rand_uniform(seed, RAND_REPLAY, position, first + i));
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(small_rows_give_what_the_plain_sampler_gives),
+		cmocka_unit_test(large_rows_give_what_the_plain_sampler_gives),
+		cmocka_unit_test(draws_are_those_of_philox),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
