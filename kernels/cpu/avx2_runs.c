@@ -7,5 +7,5 @@
 void kernels_avx2_matmul_rows(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y)
 {
-	runs_matmul(w, first, last, x, n, y);
+	runs_matmul(NULL, w, first, last, x, n, y);
 }

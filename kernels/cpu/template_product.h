@@ -42,7 +42,15 @@ struct group {
 	struct lanes_run run[GROUP_RUNS];
 };
 
-/* acc and the run's terms; kind and offset are constants where this is inlined. */
+/* acc and the run's terms; dot is its isum. */
+ALWAYS_INLINE flanes add_terms(
+	const struct lanes_run *run, bool has_m, const struct q8_block *x, ilanes dot, flanes acc)
+{
+	acc = f_fma(f_mul(run->d, f_set1(x->d)), f_of_i(dot), acc);
+	return has_m ? f_fma(run->m, f_set1(x->d_sum), acc) : acc;
+}
+
+/* The same of weights; kind and offset are constants where this is inlined. */
 ALWAYS_INLINE flanes add_run(enum kind kind, int16_t offset, const struct lanes_run *run,
 	const struct q8_block *x, flanes acc)
 {
@@ -68,9 +76,7 @@ ALWAYS_INLINE flanes add_run(enum kind kind, int16_t offset, const struct lanes_
 		dot = dot_factors_0(run->w, &run->c, x);
 		break;
 	}
-	acc = f_fma(f_mul(run->d, f_set1(x->d)), f_of_i(dot), acc);
-	if (kind == KIND_MIN)
-		acc = f_fma(run->m, f_set1(x->d_sum), acc);
+	acc = add_terms(run, kind == KIND_MIN, x, dot, acc);
 	if (kind == KIND_FACTORS_MIN) {
 		ilanes sum = i_madd(run->e, i_set1(load_i32(x->sums)));
 

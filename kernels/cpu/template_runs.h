@@ -129,21 +129,25 @@ static const struct {
 	{TENSOR_Q6_K, tiles_FACTORS_32, {unpack_q6_k, 210, 0}},
 };
 
-/* A run of rows through the tile functions for 1 to TILE_TOKENS tokens. */
-static void rows_tokens(tile_function *const *functions, const struct tile *tile,
-	const struct activation *x, uint32_t n, float *const *y)
+/* A run of rows through the tile functions for 1 to TILE_TOKENS tokens, or the one for these few. */
+static void rows_tokens(tile_function *const *functions, tile_function *few,
+	const struct tile *tile, const struct activation *x, uint32_t n, float *const *y)
 {
 	uint32_t t = 0;
 
+	if (few) {
+		few(tile, x, y);
+		return;
+	}
 	for (; t + TILE_TOKENS <= n; t += TILE_TOKENS)
 		functions[TILE_TOKENS - 1](tile, x + t, y + t);
 	if (t < n)
 		functions[n - t - 1](tile, x + t, y + t);
 }
 
-static void rows_matmul(tile_function *const *functions, const struct unpacker *unpacker,
-	const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
-	uint32_t n, float *const *y)
+static void rows_matmul(tile_function *const *functions, tile_function *few,
+	const struct unpacker *unpacker, const struct matrix *w, uint32_t first, uint32_t last,
+	const struct activation *x, uint32_t n, float *const *y)
 {
 	const uint8_t *data = w->data;
 	struct tile tile = {.row_bytes = w->row_bytes,
@@ -155,7 +159,7 @@ static void rows_matmul(tile_function *const *functions, const struct unpacker *
 	for (; row + TILE_ROWS <= last; row += TILE_ROWS) {
 		tile.weights = data + row * w->row_bytes;
 		tile.row = row;
-		rows_tokens(functions, &tile, x, n, y);
+		rows_tokens(functions, few, &tile, x, n, y);
 	}
 	if (row == last)
 		return;
@@ -165,7 +169,7 @@ static void rows_matmul(tile_function *const *functions, const struct unpacker *
 		tile.weights = data + tile.row * w->row_bytes;
 		tile.from = row - tile.row;
 		tile.to = last - tile.row;
-		rows_tokens(functions, &tile, x, n, y);
+		rows_tokens(functions, few, &tile, x, n, y);
 		return;
 	}
 	/* The matrix has no full tile: every lane works on the same row. */
@@ -174,20 +178,12 @@ static void rows_matmul(tile_function *const *functions, const struct unpacker *
 	for (; row < last; row++) {
 		tile.weights = data + row * w->row_bytes;
 		tile.row = row;
-		rows_tokens(functions, &tile, x, n, y);
+		rows_tokens(functions, few, &tile, x, n, y);
 	}
 }
 
-static void rows_matmul_all(tile_function *const *functions, const struct unpacker *unpacker,
-	const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
-	uint32_t n, float *const *y)
-{
-	for (uint32_t t = 0; t < n; t += PRODUCT_TOKENS)
-		rows_matmul(functions, unpacker, w, first, last, x + t,
-			n - t < PRODUCT_TOKENS ? n - t : PRODUCT_TOKENS, y + t);
-}
-
-static void runs_matmul(const struct matrix *w, uint32_t first, uint32_t last,
+/* few: the tile function of this type, these columns and n tokens if there is another one for so few, or NULL. */
+static void runs_matmul(tile_function *few, const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y)
 {
 	size_t i = 0;
@@ -196,5 +192,7 @@ static void runs_matmul(const struct matrix *w, uint32_t first, uint32_t last,
 		i++;
 		assert(i < sizeof(run_types) / sizeof(run_types[0]));
 	}
-	rows_matmul_all(run_types[i].tiles, &run_types[i].unpacker, w, first, last, x, n, y);
+	for (uint32_t t = 0; t < n; t += PRODUCT_TOKENS)
+		rows_matmul(run_types[i].tiles, few, &run_types[i].unpacker, w, first, last, x + t,
+			n - t < PRODUCT_TOKENS ? n - t : PRODUCT_TOKENS, y + t);
 }

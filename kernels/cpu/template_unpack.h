@@ -156,12 +156,11 @@ static void unpack_q5_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 	}
 }
 
-static void unpack_q6_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
+ALWAYS_INLINE void unpack_scales_q6_k(const uint8_t *p, size_t row_bytes, struct group *out)
 {
 	ilanes scales[4];
 	flanes d;
 
-	(void)n;
 	load_16(p + 192, row_bytes, scales);
 	d = f_of_half(i_right(load_dwords(p + 206, row_bytes), 16));
 #pragma GCC unroll 8
@@ -169,6 +168,12 @@ static void unpack_q6_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 		out->run[r].d = d;
 		factors_q6_k(scales, r, &out->run[r]);
 	}
+}
+
+static void unpack_q6_k(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out)
+{
+	(void)n;
+	unpack_scales_q6_k(p, row_bytes, out);
 	for (uint32_t half = 0; half < 2; half++) {
 		ilanes a[8], b[8], high[8];
 		struct lanes_run *run = out->run + (size_t)4 * half;

@@ -240,6 +240,30 @@ static void the_largest_sums_of_a_run_are_exact(void **state)
 	sweep(LARGEST, 7);
 }
 
+/* Of few tokens some types have functions of their own, for rows of whole groups of 256 weights. */
+static void few_tokens_of_whole_groups_are_the_definition(void **state)
+{
+	const enum contents all_contents[] = {ORDINARY, EXTREME, LARGEST};
+	struct problem *p = malloc(sizeof(*p));
+	uint64_t rng = 8;
+
+	(void)state;
+	assert_non_null(p);
+	for (size_t i = 0; i < sizeof(all_types) / sizeof(all_types[0]); i++)
+		for (uint32_t c = 0; c < 9; c++) {
+			const uint32_t rows = c % 4 ? 37 : 3, cols = c % 2 ? 256 : 768;
+
+			problem_init(
+				p, all_types[i], rows, cols, 1 + c % 3, all_contents[c / 3], &rng);
+			for (size_t b = 0; backend(b); b++) {
+				check(p, backend(b), 0, rows);
+				check(p, backend(b), 1, rows - 1);
+			}
+			problem_exit(p);
+		}
+	free(p);
+}
+
 static void a_row_has_the_same_bits_alone_and_in_any_batch(void **state)
 {
 	struct problem *p = malloc(sizeof(*p));
@@ -377,6 +401,7 @@ int main(void)
 		cmocka_unit_test(long_plain_rows_are_the_definition),
 		cmocka_unit_test(extreme_weights_and_scales_give_the_same_bits_everywhere),
 		cmocka_unit_test(the_largest_sums_of_a_run_are_exact),
+		cmocka_unit_test(few_tokens_of_whole_groups_are_the_definition),
 		cmocka_unit_test(a_row_has_the_same_bits_alone_and_in_any_batch),
 		cmocka_unit_test(a_packed_matrix_is_the_same_matrix),
 		cmocka_unit_test(a_prefill_chunk_of_many_tokens_is_the_same_rows),
