@@ -103,6 +103,9 @@ static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 	       "%.1f MiB\n",
 		s->in_use, ctl_mib(s->arena_bytes), s->resident, s->pinned, s->packed,
 		ctl_mib(s->table_bytes));
+	if (s->kept_bytes > 0)
+		printf("kept       %.1f MiB in free slots, which the kernel did not take back\n",
+			ctl_mib(s->kept_bytes));
 	if (s->file_cached_bytes >= 0)
 		printf("page cache %.1f MiB of the model's file\n",
 			ctl_mib((uint64_t)s->file_cached_bytes));

@@ -42,6 +42,7 @@ static void put_memory(json_t *to, const Outrider__CacheStats *s)
 	put(to, "pinned", s->pinned);
 	put(to, "packed", s->packed);
 	put(to, "arena_bytes", s->arena_bytes);
+	put(to, "kept_bytes", s->kept_bytes);
 	put(to, "table_bytes", s->table_bytes);
 	json_object_set_new(to, "file_cached_bytes",
 		s->file_cached_bytes < 0 ? json_null() : json_integer(s->file_cached_bytes));

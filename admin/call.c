@@ -1,6 +1,7 @@
 /* Asking, and printing what came. */
 #include "admin/ctl.h"
 
+#include "shared/base/utf8.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -56,6 +57,16 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 			: code == -ETIMEDOUT ? EX_UNAVAILABLE
 					     : error_exit_status(code),
 		"%s: %s", process, err.text);
+}
+
+json_t *ctl_text_json(const char *text)
+{
+	size_t bytes;
+	char *clean = utf8_clean(text, strlen(text), &bytes);
+	json_t *json = clean ? json_stringn(clean, bytes) : NULL;
+
+	free(clean);
+	return json;
 }
 
 int ctl_print_json(json_t *root)

@@ -72,6 +72,9 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 /* A session's number; an exit status, after saying what is wrong. */
 int ctl_session(const char *text, uint64_t *session);
 
+/* Text as JSON: paths are any bytes, and what processes say of them may be cut. Bytes that are no UTF-8 become U+FFFD; NULL
+ * without memory. */
+json_t *ctl_text_json(const char *text);
 /* What a reply says, as JSON. */
 json_t *ctl_processes_json(const struct outrider_status *status);
 json_t *ctl_sessions_json(const Outrider__Sessions *all);

@@ -28,18 +28,19 @@ static json_t *table_json(const struct knob_process *process, const struct confi
 
 static json_t *info_json(const struct knob_process *process, const Outrider__KnobInfo *k)
 {
-	json_t *json = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:b,s:s,s:b,s:b,s:b}",
-		"process", process->name, "name", k->name, "value", k->value, "started", k->started,
-		"type", k->type, "unit", k->unit, "range", k->range, "default", k->fallback,
-		"scope", k->scope, "live", k->live, "help", k->help, "persisted", k->persisted,
-		"on_command_line", k->on_command_line, "running", 1);
+	json_t *json = json_pack("{s:s,s:s,s:o,s:o,s:s,s:s,s:s,s:s,s:s,s:b,s:s,s:b,s:b,s:b}",
+		"process", process->name, "name", k->name, "value", ctl_text_json(k->value),
+		"started", ctl_text_json(k->started), "type", k->type, "unit", k->unit, "range",
+		k->range, "default", k->fallback, "scope", k->scope, "live", k->live, "help",
+		k->help, "persisted", k->persisted, "on_command_line", k->on_command_line,
+		"running", 1);
 
 	if (json && k->next_start_known)
-		json_object_set_new(json, "next_start", json_string(k->next_start));
+		json_object_set_new(json, "next_start", ctl_text_json(k->next_start));
 	if (json && k->reverts_in_ns) {
 		json_object_set_new(
 			json, "reverts_in_s", json_real((double)k->reverts_in_ns / 1e9));
-		json_object_set_new(json, "reverts_to", json_string(k->reverts_to));
+		json_object_set_new(json, "reverts_to", ctl_text_json(k->reverts_to));
 	}
 	return json;
 }
@@ -256,11 +257,12 @@ static json_t *event_json(const struct entry *entry)
 	char by[160];
 
 	who(e, by, sizeof by);
-	return json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:f,s:b,s:o,s:s,s:s}", "process",
-		entry->process->name, "name", e->name, "what", e->what, "old", e->old_value, "new",
-		e->new_value, "time_ns", (json_int_t)e->time_ns, "for_s", (double)e->for_ns / 1e9,
-		"persist", e->persist, "session", json_sprintf("%" PRIu64, e->session_uid), "who",
-		by, "reason", e->reason);
+	return json_pack("{s:s,s:s,s:s,s:o,s:o,s:I,s:f,s:b,s:o,s:o,s:o}", "process",
+		entry->process->name, "name", e->name, "what", e->what, "old",
+		ctl_text_json(e->old_value), "new", ctl_text_json(e->new_value), "time_ns",
+		(json_int_t)e->time_ns, "for_s", (double)e->for_ns / 1e9, "persist", e->persist,
+		"session", json_sprintf("%" PRIu64, e->session_uid), "who", ctl_text_json(by),
+		"reason", ctl_text_json(e->reason));
 }
 
 static void print_event(const struct entry *entry)

@@ -170,9 +170,9 @@ static int make_all(struct ctl *ctl, struct batch *batch)
 
 static json_t *result_json(const struct part *part, const Outrider__KnobResult *r)
 {
-	return json_pack("{s:s,s:s,s:s,s:s,s:b,s:s}", "process", part->process->name, "name",
-		r->name, "old", r->old_value, "new", r->new_value, "at_start", r->at_start, "note",
-		r->note);
+	return json_pack("{s:s,s:s,s:o,s:o,s:b,s:o}", "process", part->process->name, "name",
+		r->name, "old", ctl_text_json(r->old_value), "new", ctl_text_json(r->new_value),
+		"at_start", r->at_start, "note", ctl_text_json(r->note));
 }
 
 static void print_result(

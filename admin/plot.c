@@ -98,8 +98,8 @@ static int print_records(const Outrider__PolicyRecords *records)
 
 	for (size_t i = 0; i < records->n_records; i++)
 		json_array_append_new(all, record_json(records->records[i]));
-	return ctl_print_json(json_pack("{s:s,s:I,s:o}", "journal", records->path, "lost",
-		(json_int_t)records->lost, "records", all));
+	return ctl_print_json(json_pack("{s:o,s:I,s:o}", "journal", ctl_text_json(records->path),
+		"lost", (json_int_t)records->lost, "records", all));
 }
 
 static int ask(struct ctl *ctl, uint64_t session, uint32_t max, Outrider__Envelope **reply)

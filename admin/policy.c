@@ -54,9 +54,9 @@ json_t *ctl_policy_json(
 	for (size_t i = 0; i < state->n_knobs; i++) {
 		const Outrider__Knob *k = state->knobs[i];
 
-		json_array_append_new(
-			knobs, json_pack("{s:s,s:s,s:s,s:s}", "name", k->name, "value", k->value,
-				       "range", k->range, "help", k->help));
+		json_array_append_new(knobs,
+			json_pack("{s:s,s:o,s:s,s:s}", "name", k->name, "value",
+				ctl_text_json(k->value), "range", k->range, "help", k->help));
 	}
 	for (size_t i = 0; i < state->n_sessions; i++) {
 		bool live = is_live(sessions, state->sessions[i]->session_uid);

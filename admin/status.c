@@ -2,12 +2,10 @@
 #include "admin/ctl.h"
 
 #include "client/include/outrider.h"
-#include "shared/base/utf8.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
@@ -24,12 +22,7 @@ static json_t *details_json(const struct outrider_process *p)
 		if (!equals || (size_t)(equals - p->details[i]) >= sizeof key)
 			continue;
 		snprintf(key, sizeof key, "%.*s", (int)(equals - p->details[i]), p->details[i]);
-		/* They name files, whose names are any bytes, and may be cut. */
-		size_t bytes;
-		char *clean = utf8_clean(equals + 1, strlen(equals + 1), &bytes);
-		if (clean)
-			json_object_set_new(details, key, json_stringn(clean, bytes));
-		free(clean);
+		json_object_set_new(details, key, ctl_text_json(equals + 1));
 	}
 	return details;
 }
@@ -55,9 +48,9 @@ json_t *ctl_processes_json(const struct outrider_status *status)
 		const struct outrider_process *p = outrider_status_process(status, i);
 
 		json_array_append_new(list,
-			json_pack("{s:s,s:o,s:s,s:o,s:I,s:I,s:s,s:o}", "name", p->name, "pid",
-				p->pid ? json_integer(p->pid) : json_null(), "state", p->state,
-				"generation",
+			json_pack("{s:s,s:o,s:o,s:o,s:I,s:I,s:s,s:o}", "name", p->name, "pid",
+				p->pid ? json_integer(p->pid) : json_null(), "state",
+				ctl_text_json(p->state), "generation",
 				p->pid ? json_integer((json_int_t)p->generation) : json_null(),
 				"uptime_ns", (json_int_t)p->uptime_ns, "rss_bytes",
 				(json_int_t)p->rss_bytes, "version", p->version, "details",

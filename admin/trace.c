@@ -201,7 +201,7 @@ static int summary(const struct ctl *ctl, const struct picture *picture, const c
 				s->lost ? ", some lost" : "");
 	}
 	if (ctl->json) {
-		json_object_set_new(all, "file", json_string(path));
+		json_object_set_new(all, "file", ctl_text_json(path));
 		ctl_print_json(all);
 	} else {
 		json_decref(all);

@@ -1,26 +1,13 @@
 /* outrider status: one line per process. */
 #include "client/cli/cli.h"
 #include "client/include/outrider.h"
-#include "shared/base/utf8.h"
 
 #include <getopt.h>
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
 enum { TIMEOUT_MS = 500 };
-
-/* What processes say names files, whose names are any bytes, and may be cut. */
-static json_t *text(const char *said)
-{
-	size_t bytes;
-	char *clean = utf8_clean(said, strlen(said), &bytes);
-	json_t *value = clean ? json_stringn(clean, bytes) : NULL;
-
-	free(clean);
-	return value;
-}
 
 static void print_json(const struct outrider_status *status)
 {
@@ -32,7 +19,7 @@ static void print_json(const struct outrider_status *status)
 
 		json_object_set_new(process, "name", json_string(p->name));
 		json_object_set_new(process, "pid", p->pid ? json_integer(p->pid) : json_null());
-		json_object_set_new(process, "state", text(p->state));
+		json_object_set_new(process, "state", cli_text_json(p->state));
 		json_object_set_new(process, "generation",
 			p->pid ? json_integer((json_int_t)p->generation) : json_null());
 		if (p->pid) {
@@ -51,7 +38,7 @@ static void print_json(const struct outrider_status *status)
 				json_t *key = json_stringn(
 					p->details[d], (size_t)(equals - p->details[d]));
 				json_object_set_new(
-					details, json_string_value(key), text(equals + 1));
+					details, json_string_value(key), cli_text_json(equals + 1));
 				json_decref(key);
 			}
 			json_object_set_new(process, "details", details);
@@ -60,7 +47,8 @@ static void print_json(const struct outrider_status *status)
 	}
 	json_object_set_new(root, "processes", list);
 	if (outrider_status_given_up(status))
-		json_object_set_new(root, "given_up", text(outrider_status_given_up(status)));
+		json_object_set_new(
+			root, "given_up", cli_text_json(outrider_status_given_up(status)));
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(root);

@@ -3,6 +3,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/options.h"
+#include "shared/base/utf8.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -113,6 +114,16 @@ int cli_tokens(const char *what, const char *text, int32_t **tokens, size_t *n)
 		text = end;
 	}
 	return 0;
+}
+
+json_t *cli_text_json(const char *text)
+{
+	size_t bytes;
+	char *clean = utf8_clean(text, strlen(text), &bytes);
+	json_t *json = clean ? json_stringn(clean, bytes) : NULL;
+
+	free(clean);
+	return json;
 }
 
 int cli_read_file(const char *path, char **text, size_t *bytes)

@@ -47,6 +47,8 @@ static void on_detail(void *arg, struct daemon_details *to)
 		to, "arena_bytes", "%llu", (unsigned long long)store_arena_bytes(&service->store));
 	daemon_detail(
 		to, "table_bytes", "%llu", (unsigned long long)store_table_bytes(&service->store));
+	daemon_detail(
+		to, "kept_bytes", "%llu", (unsigned long long)store_kept_bytes(&service->store));
 	daemon_detail(to, "policy", "%s", service->config.policy);
 	daemon_detail(to, "link", "%s", reader_link(service->reader));
 	daemon_detail(to, "link_bytes_per_second", "%.0f", reader_rate(service->reader));

@@ -53,6 +53,7 @@ static void fill_memory(struct service *service, Outrider__CacheStats *stats)
 	stats->in_use = atomic_load_explicit(&header->in_use, memory_order_relaxed);
 	stats->table_bytes = store_table_bytes(&service->store);
 	stats->arena_bytes = store_arena_bytes(&service->store);
+	stats->kept_bytes = store_kept_bytes(&service->store);
 	stats->file_cached_bytes = file_cached_bytes(service->model);
 }
 

@@ -3,7 +3,9 @@
 #include "shared/base/counter.h"
 #include "shared/base/log.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,10 +20,47 @@ off_t store_place(const struct store *store, uint32_t slot)
 	return slots_at(&store->slots, slot) - (unsigned char *)store->region.header;
 }
 
-bool store_punch(const struct store *store, uint32_t first, uint32_t n)
+bool store_punch(struct store *store, uint32_t first, uint32_t n)
 {
-	return fallocate(store->region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-		       store_place(store, first), (off_t)(n * store->slots.slot_bytes)) == 0;
+	if (fallocate(store->region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+		    store_place(store, first), (off_t)(n * store->slots.slot_bytes)) == 0)
+		return true;
+	if (!store->refused)
+		log_error("the kernel does not take back the memory of slots (fallocate: %s): when "
+			  "the budget falls, memory stays as it is until all processes have been "
+			  "started again. A sandbox has to allow FALLOC_FL_PUNCH_HOLE",
+			strerror(errno));
+	store->refused = true;
+	return false;
+}
+
+bool store_has_pages(const struct store *store, uint32_t slot)
+{
+	off_t at = store_place(store, slot);
+	off_t data = lseek(store->region.fd, at, SEEK_DATA);
+	return data < 0 ? errno != ENXIO : data < at + (off_t)store->slots.slot_bytes;
+}
+
+static void set_pages(struct store *store, uint32_t slot, enum free_pages pages)
+{
+	enum free_pages before = store->pages[slot];
+	store->n_ahead += (uint32_t)(pages == PAGES_AHEAD) - (uint32_t)(before == PAGES_AHEAD);
+	counter_add(
+		&store->n_kept, (uint64_t)(pages == PAGES_KEPT) - (uint64_t)(before == PAGES_KEPT));
+	store->pages[slot] = (uint8_t)pages;
+}
+
+void store_empty(struct store *store, uint32_t first, uint32_t n)
+{
+	bool taken = store_punch(store, first, n);
+	for (uint32_t slot = first; slot < first + n; slot++)
+		set_pages(store, slot,
+			taken || !store_has_pages(store, slot) ? PAGES_NONE : PAGES_KEPT);
+}
+
+uint64_t store_kept_bytes(const struct store *store)
+{
+	return atomic_load_explicit(&store->n_kept, memory_order_relaxed) * store->slots.slot_bytes;
 }
 
 void store_publish_in_use(struct store *store)
@@ -144,31 +183,37 @@ uint32_t store_shrink(struct store *store, uint64_t now_ns)
 
 void store_give_back(struct store *store, uint32_t slot)
 {
-	(void)store_punch(store, slot, 1);
+	store_empty(store, slot, 1);
 	store->free_slots[store->n_free++] = slot;
 	store_publish_in_use(store);
+}
+
+static uint32_t n_kept(const struct store *store)
+{
+	return (uint32_t)atomic_load_explicit(&store->n_kept, memory_order_relaxed);
 }
 
 /* Those that have pages go first: the others would take the memory beyond the budget. */
 static uint32_t take_free(struct store *store)
 {
 	uint32_t i = store->n_free - 1;
-	while (store->n_ahead > 0 && !store->ahead[store->free_slots[i]])
+	bool any = store->n_ahead + n_kept(store) > 0;
+	while (any && store->pages[store->free_slots[i]] == PAGES_NONE)
 		i--;
 	uint32_t slot = store->free_slots[i];
 	store->free_slots[i] = store->free_slots[--store->n_free];
-	store->n_ahead -= store->ahead[slot];
-	store->ahead[slot] = false;
+	set_pages(store, slot, PAGES_NONE);
 	store_publish_in_use(store);
 	return slot;
 }
 
-/* How many free slots the budget has room for. */
+/* How many free slots the budget has room for, beside those that have kept their pages and go first. */
 static uint32_t room(const struct store *store)
 {
-	uint32_t in_use = store_in_use(store);
+	uint32_t in_use = store_in_use(store), kept = n_kept(store);
 	uint32_t left = store->budget > in_use ? store->budget - in_use : 0;
-	return left < store->n_free ? left : store->n_free;
+	left = left < store->n_free ? left : store->n_free;
+	return left > kept ? left - kept : 0;
 }
 
 uint32_t store_ahead(struct store *store, uint32_t *slots, uint32_t max)
@@ -176,10 +221,9 @@ uint32_t store_ahead(struct store *store, uint32_t *slots, uint32_t max)
 	uint32_t n = 0, most = room(store);
 	for (uint32_t i = store->n_free; i-- > 0 && n < max && store->n_ahead < most;) {
 		uint32_t slot = store->free_slots[i];
-		if (store->ahead[slot])
+		if (store->pages[slot] != PAGES_NONE)
 			continue;
-		store->ahead[slot] = true;
-		store->n_ahead++;
+		set_pages(store, slot, PAGES_AHEAD);
 		slots[n++] = slot;
 	}
 	return n;
@@ -194,11 +238,8 @@ void store_drop_ahead(struct store *store)
 {
 	for (uint32_t i = 0; store_too_far_ahead(store) && i < store->n_free; i++) {
 		uint32_t slot = store->free_slots[i];
-		if (!store->ahead[slot])
-			continue;
-		(void)store_punch(store, slot, 1);
-		store->ahead[slot] = false;
-		store->n_ahead--;
+		if (store->pages[slot] == PAGES_AHEAD)
+			store_empty(store, slot, 1);
 	}
 }
 
@@ -257,8 +298,7 @@ void store_failed(struct store *store, uint32_t slot, bool refuse)
 
 void store_set_aside(struct store *store, uint32_t slot)
 {
-	store->ahead[slot] = true;
-	store->n_ahead++;
+	set_pages(store, slot, PAGES_AHEAD);
 	store->free_slots[store->n_free++] = slot;
 	store_publish_in_use(store);
 }

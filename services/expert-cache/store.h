@@ -5,7 +5,8 @@
  * The region has a slot for every expert; the budget is how many may be in use. A free slot has no pages, but for those
  * that are given some ahead, which together with those in use are no more than the budget. While more are in use than the
  * budget, store_shrink gives up one after the other, as fast as pins go; demands are served meanwhile, in the slot of
- * another victim.
+ * another victim. Where the kernel does not take pages back, as in some sandboxes, free slots keep theirs: that is said and
+ * counted, and they are used again before others.
  */
 #pragma once
 
@@ -14,6 +15,8 @@
 #include "shared/spec/slots.h"
 
 enum expert_status { EXPERT_ABSENT = 0, EXPERT_LOADING };
+/* What a free slot has: none; some all the same, or about to (store_ahead); some that the kernel did not take back. */
+enum free_pages { PAGES_NONE = 0, PAGES_AHEAD, PAGES_KEPT };
 
 struct store {
 	struct region region;
@@ -27,9 +30,10 @@ struct store {
 	uint32_t budget; /* slots that may be in use */
 	uint32_t n_free;
 	uint32_t *free_slots; /* [n_slots] a stack */
-	/* Free slots that have pages all the same, or are about to (store_ahead). */
+	uint8_t *pages; /* [n_slots] enum free_pages */
 	uint32_t n_ahead;
-	bool *ahead; /* [n_slots] */
+	_Atomic uint64_t n_kept; /* any thread may look */
+	bool refused; /* the kernel does not take pages back; said */
 	uint8_t *status; /* [n_layers][n_experts] enum expert_status */
 	/* Slots a dead predecessor was loading, where its reads may still land until held_until_ns. */
 	uint32_t n_held;
@@ -64,6 +68,8 @@ struct store_options {
 int store_open(struct store *store, const struct slots_geometry *geometry,
 	const struct store_options *options, struct error *err);
 void store_close(struct store *store);
+/* Bytes of slots that are free and whose pages the kernel did not take back. Any thread. */
+uint64_t store_kept_bytes(const struct store *store);
 /* Bytes of memory that the region has now: all of it; what lies before the slots (header, tables, rings); the slots, which are
  * what the budget is about. Any thread. */
 uint64_t store_bytes(const struct store *store);
@@ -87,7 +93,7 @@ uint32_t store_in_use(const struct store *store);
 /* [shrink] While more slots are in use than the budget: evicts one, the policy's victim, which the caller gives to
  * store_give_back. SLOT_NONE: none has to go, or all are pinned or wanted now. */
 uint32_t store_shrink(struct store *store, uint64_t now_ns);
-/* [give_back] The pages of an EMPTY slot go back to the kernel; it is free. No read of this process goes there. */
+/* [give_back] The pages of an EMPTY slot go back to the kernel, if it takes them; it is free. No read of this process goes there. */
 void store_give_back(struct store *store, uint32_t slot);
 
 /* Up to max free slots that will be taken before others and have no pages: the caller finds them some. Never more than the

@@ -16,6 +16,10 @@ static inline uint64_t store_state(const struct store *store, uint32_t slot)
 
 /* Where a slot begins in the region's file. */
 off_t store_place(const struct store *store, uint32_t slot);
-/* Gives the pages of n slots back to the kernel; false when it would not take them. */
-bool store_punch(const struct store *store, uint32_t first, uint32_t n);
+/* Gives the pages of n slots back to the kernel; false when it would not take them, which the log says once. */
+bool store_punch(struct store *store, uint32_t first, uint32_t n);
+/* The same for free slots: those whose pages it does not take are noted. */
+void store_empty(struct store *store, uint32_t first, uint32_t n);
+/* Whether the slot has any page. (The offset of the descriptor is used by nobody.) */
+bool store_has_pages(const struct store *store, uint32_t slot);
 void store_publish_in_use(struct store *store);

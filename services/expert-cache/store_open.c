@@ -4,9 +4,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* A killed process leaves reads behind that the device may still complete: the kernel does not wait for them when it
  * closes an io_uring. They go to the pages they were submitted for, so a slot gets new pages (see renew_pages); one
@@ -76,11 +74,11 @@ static int allocate(struct store *store, uint32_t queue_max, struct error *err)
 {
 	const struct slots *slots = &store->slots;
 	store->free_slots = calloc(slots->n_slots, sizeof(*store->free_slots));
-	store->ahead = calloc(slots->n_slots, sizeof(*store->ahead));
+	store->pages = calloc(slots->n_slots, sizeof(*store->pages));
 	store->held = calloc(slots->n_slots, sizeof(*store->held));
 	store->notes = calloc(slots->n_slots, sizeof(*store->notes));
 	store->status = calloc((size_t)slots->n_layers * slots->n_experts, 1);
-	if (store->free_slots == NULL || store->ahead == NULL || store->held == NULL ||
+	if (store->free_slots == NULL || store->pages == NULL || store->held == NULL ||
 		store->notes == NULL || store->status == NULL)
 		return error_set(
 			err, ENOMEM, "no memory to keep account of %u slots", slots->n_slots);
@@ -89,15 +87,10 @@ static int allocate(struct store *store, uint32_t queue_max, struct error *err)
 
 /* Takes a slot's pages out of the region: a read that is under way keeps the old ones and ends there, and whoever
  * touches the slot next gets new ones. True when that is certain: part of a huge page that a read holds cannot be taken
- * out, which the file shows by still having data there. (The offset of the descriptor is used by nobody.) */
-static bool renew_pages(const struct store *store, uint32_t slot)
+ * out, which the file shows by still having data there. */
+static bool renew_pages(struct store *store, uint32_t slot)
 {
-	off_t at = store_place(store, slot);
-	off_t bytes = (off_t)store->slots.slot_bytes;
-	if (!store_punch(store, slot, 1))
-		return false;
-	off_t data = lseek(store->region.fd, at, SEEK_DATA);
-	return data < 0 ? errno == ENXIO : data >= at + bytes;
+	return store_punch(store, slot, 1) && !store_has_pages(store, slot);
 }
 
 static bool known(const struct store *store, const struct slot_note *note)
@@ -163,7 +156,7 @@ static int sort_slots(
 }
 
 /* A predecessor that died while it shrank, or between an eviction and a load, has left pages in EMPTY slots. */
-static void give_back_all(const struct store *store)
+static void give_back_all(struct store *store)
 {
 	uint32_t n_slots = store->slots.n_slots, first = 0;
 	while (first < n_slots) {
@@ -171,7 +164,7 @@ static void give_back_all(const struct store *store)
 		while (end < n_slots && slot_state(store_state(store, end)) == SLOT_EMPTY)
 			end++;
 		if (end > first)
-			(void)store_punch(store, first, end - first);
+			store_empty(store, first, end - first);
 		first = end + 1;
 	}
 }
@@ -238,7 +231,7 @@ void store_close(struct store *store)
 	if (store->policy_state != NULL)
 		store->policy->destroy(store->policy_state);
 	free(store->free_slots);
-	free(store->ahead);
+	free(store->pages);
 	free(store->held);
 	free(store->notes);
 	free(store->status);

@@ -239,7 +239,7 @@ int daemon_create(const struct daemon_options *options, struct daemon **out, str
 	if (!daemon)
 		return error_set(
 			err, ENOMEM, "%s: no memory for %zu bytes", options->name, sizeof *daemon);
-	daemon->signal_fd = daemon->wakeup_fd = -1;
+	daemon->signal_fd = daemon->wakeup_fd = daemon->start_fd = -1;
 	pthread_mutex_init(&daemon->state_lock, NULL);
 	daemon_collect_passed(daemon);
 	daemon->start_ns = daemon->alive_ns = clock_ns();
@@ -264,6 +264,8 @@ int daemon_create(const struct daemon_options *options, struct daemon **out, str
 	}
 	daemon_add_fd(daemon, daemon->wakeup_fd, POLLIN, handle_wakeup, daemon);
 	code = bus_context(&daemon->zmq, err);
+	if (code == 0)
+		code = daemon_start_watch(daemon, err);
 	if (code < 0)
 		goto failed;
 	*out = daemon;
@@ -279,6 +281,7 @@ void daemon_destroy(struct daemon **daemon)
 
 	if (!d)
 		return;
+	daemon_start_over(d);
 	daemon_knobs_close(d);
 	bus_close(&d->admin_socket);
 	if (d->zmq)
@@ -387,6 +390,7 @@ static void poll_once(struct daemon *daemon)
 
 int daemon_run(struct daemon *daemon)
 {
+	daemon_start_over(daemon);
 	int watchdog = daemon_watchdog_start(daemon);
 
 	while (!atomic_load(&daemon->stop)) {

@@ -22,7 +22,9 @@ struct daemon_options {
 };
 
 /* Also ignores SIGPIPE and SIGXFSZ and collects what the service manager passed (fd store, listening sockets). Blocks
- * SIGTERM, SIGINT, SIGHUP for the whole process (call before starting threads) and reads them in the loop. */
+ * SIGTERM, SIGINT, SIGHUP for the whole process (call before starting threads) and reads them in the loop. Before the loop runs
+ * SIGTERM or SIGINT ends the process all the same, with status 0, unless it has come to daemon_run or daemon_destroy within 2 s:
+ * what a start reads may hang. */
 int daemon_create(const struct daemon_options *options, struct daemon **out, struct error *err);
 void daemon_destroy(struct daemon **daemon);
 

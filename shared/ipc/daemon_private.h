@@ -1,5 +1,6 @@
 /*
- * What daemon.c (the loop), daemon_notify.c (the service manager) and daemon_admin.c (the admin endpoint) share.
+ * What daemon.c (the loop), daemon_start.c (signals before it), daemon_notify.c (the service manager) and daemon_admin.c (the
+ * admin endpoint) share.
  * Nobody else includes it.
  */
 #pragma once
@@ -52,6 +53,8 @@ struct daemon {
 	uint64_t start_ns; /* the generation, too */
 	void *zmq;
 	int signal_fd, wakeup_fd;
+	int start_fd; /* daemon_start.c's; -1: its thread does not run */
+	pthread_t start_thread;
 
 	struct source sources[SOURCES_MAX];
 	struct timer timers[TIMERS_MAX];
@@ -89,6 +92,11 @@ struct daemon {
 bool daemon_fill_trace(const Outrider__TraceRequest *request, Outrider__Envelope *reply);
 /* daemon_knobs.c; no more than freeing when there are none. */
 void daemon_knobs_close(struct daemon *daemon);
+
+/* daemon_start.c: from daemon_create, whose signals are blocked by then, to daemon_run or daemon_destroy; the latter any number
+ * of times. */
+int daemon_start_watch(struct daemon *daemon, struct error *err);
+void daemon_start_over(struct daemon *daemon);
 
 /* daemon_notify.c */
 void daemon_collect_passed(struct daemon *daemon);

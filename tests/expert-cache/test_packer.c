@@ -188,9 +188,81 @@ static void a_successor_knows_what_is_packed(void **state)
 	rig_stop(&rig);
 }
 
+/* A layer of which one part has tiles, one only with rows left over, one none at all; rows of any length. */
+static struct slots_layer_geometry mixed_layer(
+	const enum tensor_type types[EXPERT_PARTS], uint32_t rows, uint32_t cols)
+{
+	struct slots_layer_geometry layer = {.moe = true};
+	uint64_t area = 0, tiles = 0;
+	for (int p = 0; p < EXPERT_PARTS; p++) {
+		const struct tensor_type_info *info = tensor_type_info((uint32_t)types[p]);
+		struct slots_part *part = &layer.part[p];
+		uint32_t n = rows + 8 * (uint32_t)p;
+		part->matrix = (struct matrix){.type = types[p],
+			.rows = n,
+			.cols = cols,
+			.row_bytes = cols / info->block_weights * info->block_bytes};
+		part->bytes = part->stride = n * part->matrix.row_bytes;
+		/* Anywhere within a page, as in a file. */
+		part->file_offset = 32 * (1 + (uint64_t)p * 37);
+		part->area = area;
+		part->tiles_at = tiles;
+		area += (part->bytes / SLOTS_PAGE + 2) * SLOTS_PAGE;
+		tiles = (tiles + part->bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	}
+	return layer;
+}
+
+static void pack_mixed(const struct slots_layer_geometry *layer, uint32_t expert)
+{
+	const struct slots_part *last = &layer->part[EXPERT_PARTS - 1];
+	size_t bytes = (size_t)(last->area + (last->bytes / SLOTS_PAGE + 2) * SLOTS_PAGE);
+	unsigned char *slot = malloc(bytes), *before = malloc(bytes), *tiles = malloc(bytes);
+	struct slots_geometry one = {.n_layers = 1, .layers[0] = *layer};
+	void *scratch = malloc(packer_scratch_bytes(&one));
+	assert_true(slot != NULL && before != NULL && tiles != NULL && scratch != NULL);
+	for (size_t i = 0; i < bytes; i++)
+		before[i] = (unsigned char)(i * 2654435761u >> 13);
+	memcpy(slot, before, bytes);
+	packer_pack(layer, expert, slot, scratch);
+	for (int p = 0; p < EXPERT_PARTS; p++) {
+		const struct slots_part *part = &layer->part[p];
+		struct matrix rows = part->matrix;
+		rows.data = before + slots_part_place(part, expert);
+		if (tiles_possible(&rows))
+			tiles_pack(&rows, 0, rows.rows, tiles);
+		else
+			memcpy(tiles, rows.data, part->bytes);
+		assert_memory_equal(slot + part->tiles_at, tiles, part->bytes);
+	}
+	free(slot);
+	free(before);
+	free(tiles);
+	free(scratch);
+}
+
+static void parts_of_any_types_and_sizes_are_packed_as_they_would_be_alone(void **state)
+{
+	(void)state;
+	static const enum tensor_type types[][EXPERT_PARTS] = {
+		{TENSOR_Q4_K, TENSOR_Q4_K, TENSOR_Q6_K},
+		{TENSOR_F16, TENSOR_Q8_0, TENSOR_Q5_1},
+		{TENSOR_Q3_K, TENSOR_F32, TENSOR_IQ4_XS},
+		{TENSOR_MXFP4, TENSOR_Q2_K, TENSOR_BF16},
+	};
+	for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
+		for (uint32_t rows = 1; rows < 70; rows += 7)
+			for (uint32_t expert = 0; expert < 5; expert++) {
+				struct slots_layer_geometry layer =
+					mixed_layer(types[t], rows, 256 * (1 + expert % 3));
+				pack_mixed(&layer, expert);
+			}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(parts_of_any_types_and_sizes_are_packed_as_they_would_be_alone),
 		cmocka_unit_test(experts_that_are_used_again_are_packed_and_others_are_not),
 		cmocka_unit_test(many_tokens_at_once_count_as_many_uses),
 		cmocka_unit_test(nothing_is_packed_where_that_is_not_wanted),

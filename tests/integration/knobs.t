@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import (DRAFTS, PROCESSES, ROOT, SAMPLED, SANITIZED, Service, Tap, difference, program, prompts,
+from outrider_test import (DRAFTS, PROCESSES, ROOT, SAMPLED, SANITIZED, TARGET, Service, Tap, difference, program, prompts,
                            reference, run, seeded, until)
 
 CHANGES = int(os.environ.get("OUTRIDER_KNOB_CHANGES", 300 if SANITIZED else 2000))
@@ -359,6 +359,23 @@ def check_drop_ins_alone():
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def check_any_bytes():
+    """The name of a file is any bytes, JSON's text is not."""
+    folder = Path(f"/tmp/outrider-knobs-bytes-{os.getpid()}")
+    folder.mkdir()
+    (folder / "caf\udce9.gguf").symlink_to(TARGET)
+    shown = f"{folder}/caf\ufffd.gguf"
+    with Service(model=folder / "caf\udce9.gguf") as service:
+        for name in ("verifier.model", "expert-cache.model"):
+            tap.ok(value(service, name) == shown, f"{name} is listed, whatever bytes its name has", knobs(service).get(name))
+        told = ctl(service, "knob", "get", "expert-cache.model")
+        tap.ok(done(told) and shown in told.stdout, "and as text", told.stdout + told.stderr)
+        status = json.loads(ctl(service, "--json", "status").stdout)["processes"]
+        tap.ok([p["details"].get("model") for p in status if p["name"] in ("verifier", "expert-cache")] == [shown] * 2,
+               "and in the status", status)
+    shutil.rmtree(folder)
+
+
 ids = prompts(8, longest=64)
 with Configured(draft=DRAFTS["small"]) as service:
     check_list(service)
@@ -373,6 +390,7 @@ expected = [reference(p, TOKENS, SAMPLED if i % 2 else None, seed=100 + i, extra
 with Configured(draft=DRAFTS["small"], sets=("expert-cache.budget=30%",)) as service:
     check_storm(service, ids, expected)
 check_drop_ins_alone()
+check_any_bytes()
 check_completion("bash", bash_completions)
 check_completion("zsh", zsh_completions)
 tap.done()

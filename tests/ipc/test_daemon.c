@@ -686,6 +686,59 @@ static void hang_up_is_survived_and_terminate_ends_it(void **state)
 	ended(pid, 0);
 }
 
+/* What it reads before it is ready never comes. */
+static void run_hanging_start(void)
+{
+	(void)make(0);
+	board->ready = 1;
+	for (;;)
+		pause();
+}
+
+static bool is_over(pid_t pid)
+{
+	siginfo_t info = {0};
+
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+	return info.si_pid == pid;
+}
+
+static void a_start_that_hangs_is_ended_all_the_same(void **state)
+{
+	pid_t pid = spawn(run_hanging_start);
+
+	(void)state;
+	UNTIL(board->ready);
+	kill(pid, SIGHUP);
+	usleep(50000);
+	assert_false(is_over(pid));
+	kill(pid, SIGTERM);
+	UNTIL(is_over(pid));
+	ended(pid, 0);
+}
+
+/* And one that looks for itself ends as it likes. */
+static void run_polite_start(void)
+{
+	struct daemon *daemon = make(0);
+
+	board->ready = 1;
+	while (!daemon_is_stopping(daemon))
+		usleep(1000);
+	daemon_destroy(&daemon);
+	exit(7);
+}
+
+static void a_start_that_looks_for_signals_ends_by_itself(void **state)
+{
+	pid_t pid = spawn(run_polite_start);
+
+	(void)state;
+	UNTIL(board->ready);
+	kill(pid, SIGINT);
+	ended(pid, 7);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -701,6 +754,8 @@ int main(void)
 		TEST(sources_removed_inside_a_handler_are_not_called),
 		TEST(timers_keep_their_period),
 		TEST(hang_up_is_survived_and_terminate_ends_it),
+		TEST(a_start_that_hangs_is_ended_all_the_same),
+		TEST(a_start_that_looks_for_signals_ends_by_itself),
 	};
 
 	return cmocka_run_group_tests_name("daemon", tests, NULL, NULL);
