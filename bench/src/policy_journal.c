@@ -19,6 +19,7 @@ struct sim_journal {
 	size_t n_entries;
 	struct sim_recorded {
 		size_t first, n;
+		uint64_t number; /* of its first entry */
 		uint32_t tokens;
 	} * sessions;
 	size_t n_sessions;
@@ -47,11 +48,18 @@ static int by_session(const void *a, const void *b)
 	return (x->number > y->number) - (x->number < y->number);
 }
 
+/* In the order in which they were served. */
+static int by_number(const void *a, const void *b)
+{
+	const struct sim_recorded *x = a, *y = b;
+	return (x->number > y->number) - (x->number < y->number);
+}
+
 static void find_sessions(struct sim_journal *j)
 {
 	double tried = 0, accepted = 0;
 	for (size_t i = 0; i < j->n_entries;) {
-		struct sim_recorded s = {.first = i};
+		struct sim_recorded s = {.first = i, .number = j->entries[i].number};
 		uint64_t tokens = 0;
 		for (; i < j->n_entries && j->entries[i].session == j->entries[s.first].session;
 			i++) {
@@ -65,6 +73,7 @@ static void find_sessions(struct sim_journal *j)
 		if (tokens >= TOKENS_MIN && tokens <= TOKENS_MAX)
 			j->sessions[j->n_sessions++] = s;
 	}
+	qsort(j->sessions, j->n_sessions, sizeof(*j->sessions), by_number);
 	j->acceptance = tried > 0 ? accepted / tried : 0;
 }
 
