@@ -14,7 +14,7 @@ enum { LAG_MAX = 64, SPIKE_EVERY = 200 };
 struct lane {
 	const struct sim_text *text;
 	uint32_t at; /* tokens decoded */
-	uint32_t k, drafted, steps, accepted, emitted, decision;
+	uint32_t k, drafted, steps, accepted, emitted, decision, unfollowed;
 	struct policy_trial trial;
 };
 
@@ -37,6 +37,7 @@ static void draft(struct sim *sim, struct lane *lane, const struct policy_sessio
 	uint32_t left = lane->text->n - lane->at - 1, n;
 	lane->k = policy_next_k(knobs, &lane->trial);
 	lane->decision = (uint32_t)knobs->decision;
+	lane->unfollowed = lane->k == 0 && knobs->unfollowed;
 	lane->k = lane->k < left ? lane->k : left;
 	n = lane->k < point->available ? lane->k : point->available;
 	lane->steps = n;
@@ -69,6 +70,7 @@ static struct iteration_record record_of(const struct sim *sim, uint32_t index)
 		.emitted = (uint8_t)lane->emitted,
 		.method = lane->drafted ? DRAFT_MODEL : DRAFT_NONE,
 		.decision = lane->decision,
+		.unfollowed = (uint8_t)lane->unfollowed,
 	};
 	const struct sim_point *point = &lane->text->points[lane->at];
 	for (uint32_t i = 0; i < lane->drafted; i++)

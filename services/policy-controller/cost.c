@@ -15,6 +15,7 @@
 #define NEIGHBOUR_TRUST 0.1f /* of a neighbour's evidence, for a curve that begins as it */
 #define RESIDUAL_PRIOR 1.0f
 #define MISSING_GAIN 0.0625
+#define FIRST_SHARE 0.25f /* of a pass, where experts are missing, that a first one counts for */
 #define EXPERTS_OFTEN 16u
 #define EXPERTS_EVERY 16u
 #define FIRST_GAIN 0.25
@@ -205,9 +206,12 @@ static void follow_cache(struct cost *cost, const struct cost_pass *pass)
 
 /* One time into its cell and into the level. What a well known cell deviates by is the machine's
  * doing; in an unknown one it is the shape's. So it is where experts are missing: longer passes
- * bring each other more misses, and a pass at K = 0 would be no slower for that. */
-static void learn_time(struct cost_curve *curve, uint32_t extra, double ns, bool missing)
+ * bring each other more misses, and a pass at K = 0 would be no slower for that. The first longer
+ * pass of a session finds the experts of shorter ones resident: it says less of those after it. */
+static void learn_time(
+	struct cost_curve *curve, uint32_t extra, double ns, bool missing, bool first_longer)
 {
+	float weight = first_longer && missing && extra > 0 ? FIRST_SHARE : 1;
 	struct cost_cell *cell = &curve->cells[cell_of(extra)];
 	if (extra > 0)
 		fit_times(curve);
@@ -236,7 +240,8 @@ static void learn_time(struct cost_curve *curve, uint32_t extra, double ns, bool
 	double before = curve->level_ns;
 	curve->level_ns *= exp(gain * deviation);
 	/* What the level has taken is not the cell's. */
-	float step = (1 - OWN_SHARE * (float)known) / (fminf(cell->weight, CELL_MEMORY) + 1);
+	float step = (1 - OWN_SHARE * (float)known) * weight /
+		     (fminf(cell->weight, CELL_MEMORY) + weight);
 	float ratio = (float)(believed * exp(deviation) * before / curve->level_ns);
 	if (extra == 0)
 		ratio = 1;
@@ -244,7 +249,7 @@ static void learn_time(struct cost_curve *curve, uint32_t extra, double ns, bool
 		cell->extra = (float)extra;
 	cell->ratio += step * (ratio - cell->ratio);
 	cell->extra += step * ((float)extra - cell->extra);
-	cell->weight = fminf(cell->weight + 1, CELL_MEMORY);
+	cell->weight = fminf(cell->weight + weight, CELL_MEMORY);
 }
 
 static void learn_experts(struct cost_curve *curve, uint32_t extra, uint32_t experts)
@@ -262,7 +267,7 @@ void cost_observe(struct cost *cost, const struct cost_pass *pass)
 		return;
 	follow_cache(cost, pass);
 	struct cost_curve *curve = curve_at(cost, pass->sessions);
-	learn_time(curve, pass->extra, (double)pass->ns, cost->state > 0);
+	learn_time(curve, pass->extra, (double)pass->ns, cost->state > 0, pass->first);
 	if (pass->experts > 0)
 		learn_experts(curve, pass->extra, pass->experts);
 	/* The growth of experts is the model's, and changes slowly. */

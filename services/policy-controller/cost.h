@@ -58,6 +58,7 @@ struct cost_pass {
 	uint32_t sessions, extra; /* b, e */
 	uint64_t ns; /* without the wait for drafts */
 	uint32_t experts, hits, misses;
+	bool first; /* the session had not drafted just before */
 };
 
 void cost_init(struct cost *cost);

@@ -8,7 +8,7 @@
 
 #define STICKY 1.005 /* another K has to promise so much more */
 #define PROBE_EVERY 48u /* plans between drafts that are left uncut */
-#define COST_DOUBT 0.3 /* relative, of the ratio of two pass times e apart, nothing known */
+#define COST_DOUBT 0.3 /* of the ln of the ratio of two pass times, nothing known */
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations, and as many as records are late */
 #define PROOF_MAX 64.0
@@ -67,6 +67,13 @@ double plan_pass_at(const struct yield_shared *shared, double extra)
 		return (double)shared->pass_ns[COST_EXTRA_MAX];
 	double part = extra - low;
 	return (double)shared->pass_ns[low] * (1 - part) + (double)shared->pass_ns[low + 1] * part;
+}
+
+double plan_cost_doubt(const struct yield_plan_pass *p, double extra, double ratio)
+{
+	double seen =
+		cost_evidence(&p->shared->cost, p->sessions, (uint32_t)lround(p->others + extra));
+	return COST_DOUBT * fabs(log(ratio)) / sqrt(1 + seen);
 }
 
 double plan_rate_of(const struct yield_plan_pass *p, double gained, double extra, double wait)
@@ -179,9 +186,7 @@ static void weigh(const struct yield_plan_pass *p, uint32_t index, struct yield_
 			spread += k * o->accepted[k - 1] * doubt;
 		double tokens = p->sessions + c->other_gain + o->gained[k];
 		double pass = plan_pass_at(p->shared, p->others + extra);
-		double seen = cost_evidence(
-			&p->shared->cost, p->sessions, (uint32_t)lround(p->others + extra));
-		double unsure = COST_DOUBT * fabs(log(pass / now)) / sqrt(1 + seen);
+		double unsure = plan_cost_doubt(p, extra, pass / now);
 		c->rate[k] = plan_rate_of(p, c->other_gain + o->gained[k], extra, wait);
 		c->sd[k] = hypot(spread / tokens, unsure);
 		c->sd_cost[k] = unsure;

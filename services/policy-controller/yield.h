@@ -29,7 +29,8 @@
  * is worth what it is worth to one of low, middling or high acceptance. h is the rate of changes it
  * has shown (one in `phase` iterations to begin with), so that a session that never changes is
  * tried less and less often. K is tried while what it may bring exceeds what it costs (the
- * knowledge gradient's bound on the value of information), and never beyond the purse. A trial is
+ * knowledge gradient's bound on the value of information), and never beyond the purse. From K = 0 a
+ * trial costs what it is believed to lose, and a part of what it loses when nothing is accepted. A trial is
  * of one iteration, which the verifier counts (struct policy_session, trial_n): it costs no more
  * when its record is read late. The first record that was made with the trial's decision ends the
  * wait for it, whatever it shows; before, only drafts that were on their way may decide for K > 0. A K

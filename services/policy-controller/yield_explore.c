@@ -5,7 +5,8 @@
 
 #define HOPELESS_EVERY 2048u
 #define TRUST_PRIOR 3.0 /* iterations, promised and brought */
-#define TRUST_LEFT (1 - 1.0 / 2048)
+#define TRUST_LEFT (1 - 1.0 / 8192)
+#define WORST_SHARE 0.3 /* of a trial that brings nothing, in what a trial costs */
 
 /* sd (phi(z) + z Phi(z)) for a mean that lies `behind` below the best. */
 static double improvement(double behind, double sd)
@@ -23,14 +24,17 @@ double yield_change_worth(const struct yield_plan_pass *p, const struct policy_s
 	static const double acceptances[] = {0.15, 0.5, 0.9};
 	const size_t n = sizeof(acceptances) / sizeof(*acceptances);
 	double worth = 0, before = p->others + c->other_extra;
+	double base = plan_pass_at(p->shared, before);
 	for (size_t i = 0; i < n; i++) {
 		double chance = 1, gained = 0, most = 0;
 		for (uint32_t k = 1; k <= (uint32_t)s->settings.k_max; k++) {
 			chance *= acceptances[i];
 			gained += chance;
 			double wait = fmax(c->other_wait, waits ? plan_wait_of(s, k) : 0);
-			double rate = (p->sessions + c->other_gain + gained) /
-				      (plan_pass_at(p->shared, before + k) + wait);
+			double pass = plan_pass_at(p->shared, before + k);
+			/* What passes took when they were last this long may be over. */
+			pass *= exp(-plan_cost_doubt(p, c->other_extra + k, pass / base));
+			double rate = (p->sessions + c->other_gain + gained) / (pass + wait);
 			most = fmax(most, rate / c->rate[0] - 1);
 		}
 		worth += most / (double)n;
@@ -108,7 +112,10 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		double brings = horizon * (improvement(behind, sd) + found);
 		if (best == 0)
 			brings *= yield_trust(p->shared);
-		double costs = fmax(behind, best == 0 ? loss : behind);
+		double costs = behind;
+		if (best == 0)
+			costs = WORST_SHARE * fmax(behind, loss) +
+				(1 - WORST_SHARE) * behind * (1 + fmax(loss, 0));
 		double value = brings - costs;
 		view->weighed |= 1u << k;
 		view->brings[k] = (float)brings;

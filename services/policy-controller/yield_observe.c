@@ -13,7 +13,7 @@
 #define CREDIT_PURSES 4.0 /* the most that sessions leave to those after them */
 #define PURSE_FLOOR (-1.0)
 #define CATCH_UP \
-	8u /* tokens that a drafter which has not followed reads in an iteration, at least */
+	16u /* tokens that a drafter which has not followed reads in an iteration, at least */
 #define DELAY_GAIN 0.25 /* of the newest, in how late records are */
 
 static struct acceptance_knobs knobs_of(const struct policy_state *s)
@@ -22,7 +22,8 @@ static struct acceptance_knobs knobs_of(const struct policy_state *s)
 		.memory = (double)s->settings.memory, .alarm = s->settings.alarm};
 }
 
-static void observe_pass(struct yield_shared *shared, const struct iteration_record *record)
+static void observe_pass(
+	struct yield_shared *shared, const struct iteration_record *record, bool first)
 {
 	if (shared->any && record->iteration == shared->iteration)
 		return;
@@ -40,6 +41,7 @@ static void observe_pass(struct yield_shared *shared, const struct iteration_rec
 					    .experts = record->unique_experts,
 					    .hits = record->expert_hits,
 					    .misses = record->expert_misses,
+					    .first = first,
 				    });
 }
 
@@ -126,7 +128,7 @@ static void follow_along(struct policy_state *s, const struct iteration_record *
 	struct yield *y = &s->yield;
 	if (record->k > 0)
 		y->behind = 0;
-	else if (s->unfollowed)
+	else if (record->unfollowed)
 		y->behind += record->emitted;
 	else
 		y->behind -= y->behind < CATCH_UP ? y->behind : CATCH_UP;
@@ -152,12 +154,12 @@ void yield_observe(
 {
 	struct yield *y = &s->yield;
 	(void)verdict;
-	observe_pass(s->shared, record);
+	bool first = y->stale > 0 || y->iterations == 0;
+	observe_pass(s->shared, record, first);
 	y->k = record->k;
 	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
 	if (s->shared->credit < s->settings.purse)
 		credit(s, s->settings.spend);
-	bool first = y->stale > 0 || y->iterations == 0;
 	y->iterations++;
 	y->stale = record->k == 0 ? y->stale + 1 : 0;
 	see_trial(s, record);

@@ -35,12 +35,15 @@ double plan_pass_at(const struct yield_shared *shared, double extra);
 /* Tokens per ns of a pass that gains so many tokens from so many extra ones and waits so long for
  * drafts. */
 double plan_rate_of(const struct yield_plan_pass *p, double gained, double extra, double wait);
+/* Relative standard deviation of the time of a pass with so many extra tokens, which is believed to take `ratio` times a known
+ * one: the less, the more such passes were seen lately. */
+double plan_cost_doubt(const struct yield_plan_pass *p, double extra, double ratio);
 /* The wait for the session's draft of k tokens, ns. */
 double plan_wait_of(const struct policy_state *s, uint32_t k);
 
 /* What speculation would win, as a share of the rate at K = 0, if the session had changed into just
- * any: the mean over three acceptances of what the best K gives. waits: with the wait for drafts,
- * as far as it is known. */
+ * any: the mean over three acceptances of what the best K gives, passes taking no longer than they
+ * may (plan_cost_doubt). waits: with the wait for drafts, as far as it is known. */
 double yield_change_worth(const struct yield_plan_pass *p, const struct policy_state *s,
 	const struct yield_choice *c, bool waits);
 /* What an iteration at k loses, in iterations at K = 0, when nothing is accepted: what its pass takes longer. */

@@ -53,6 +53,7 @@ struct engine_session {
 	uint32_t decision; /* of the record: what K was read with */
 	bool unfollowed; /* the policy has no use for drafts of it */
 	bool asked; /* for drafts, in this iteration */
+	bool told; /* the drafter is kept up to date of it, in this iteration */
 	uint32_t row; /* batch index of its first token in this pass */
 	uint32_t n_drafts; /* behind the last committed one */
 	bool hold_back; /* no pages for it in this pass */

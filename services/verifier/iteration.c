@@ -91,8 +91,10 @@ static void follow(struct engine *engine, struct engine_session *s, uint32_t n_t
 	/* Hints are about the very next token, whoever drafts later on. */
 	bool hints = decodes && engine->feed.on;
 
-	if (!engine->tuning.follow_at_zero || (!hints && (request->draft_method == DRAFT_NONE ||
-								 request->k == 0 || s->unfollowed)))
+	s->told = engine->tuning.follow_at_zero &&
+		  (hints || !(request->draft_method == DRAFT_NONE || request->k == 0 ||
+				    s->unfollowed));
+	if (!s->told)
 		return;
 	if (s->followed != 0 && n_tokens - s->followed < (hints ? 1 : FOLLOW_TOKENS))
 		return;
@@ -162,6 +164,7 @@ static void draft(struct engine *engine, uint32_t n_plan, uint64_t now_ns)
 		if (!s->asked)
 			continue;
 		s->followed = n_tokens;
+		s->told = true;
 		drafts_ask(&engine->drafts, s->index, s->uid, n_tokens, s->k, s == last);
 	}
 	drafts_wait(&engine->drafts);
@@ -274,6 +277,7 @@ static void finish_pass(
 		record.drafted = (uint8_t)s->n_drafts;
 		record.accepted = (uint8_t)s->accepted;
 		record.emitted = (uint8_t)s->emitted;
+		record.unfollowed = !s->told;
 		describe_draft(
 			&record, s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index) : NULL);
 		record.k_fixed = s->page->request.k != SESSION_K_POLICY;

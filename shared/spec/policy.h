@@ -38,6 +38,7 @@ struct iteration_record {
 	/* Of each drafted position the drafter's confidence in its token, in POLICY_CONFIDENCE-ths, rounded; all of
 	 * them POLICY_CONFIDENCE: the method has none. 0 behind `drafted`. */
 	uint8_t confidence[LIMIT_DRAFT];
+	uint8_t unfollowed; /* 1: the drafter was not told of what the session has */
 };
 #define POLICY_CONFIDENCE 255
 #define POLICY_RECORD_BYTES 128
