@@ -8,14 +8,15 @@
  */
 #pragma once
 
-#include "services/expert-cache/service.h"
+#include "services/expert-cache/settle.h"
 
 /* What the configuration means with so many slots. */
 struct transfer_options live_options(
 	struct service *service, const struct cache_config *config, uint32_t budget);
 
-/* After store_open and before the worker starts: what a predecessor was changed to. */
-void live_recall(struct service *service);
+/* After store_open and before the worker starts: the budget that was settled at start, or what a predecessor had or was
+ * changed to. */
+void live_begin(struct service *service, const struct settled *settled);
 /* It ends as it was asked to, and its changes with it. */
 void live_end(struct service *service);
 
