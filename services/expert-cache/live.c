@@ -185,3 +185,12 @@ void live_stays(void *arg, const void *config)
 	if (service->geometry.n_total > 0)
 		settings_of(config, &service->store.slots.header->changed);
 }
+
+void live_means(void *arg, const struct config_key *key, char *out, size_t bytes)
+{
+	const struct service *service = arg;
+	if (service->budget > 0 && strcmp(key->name, "budget") == 0 &&
+		budget_is_auto(service->config.budget))
+		snprintf(out, bytes, "%.0fM",
+			(double)(service->budget * service->geometry.slot_bytes) / 1048576);
+}

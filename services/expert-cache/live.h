@@ -24,5 +24,7 @@ void live_end(struct service *service);
 int live_check(const void *config, struct error *err);
 /* arg: struct service. All of it or nothing. */
 int live_apply(void *arg, const void *next, struct error *err);
+/* arg: struct service. What budget auto has taken. */
+void live_means(void *arg, const struct config_key *key, char *out, size_t bytes);
 /* arg: struct service; config: what stays when changes for a time have ended. */
 void live_stays(void *arg, const void *config);
