@@ -35,6 +35,8 @@ static json_t *info_json(const struct knob_process *process, const Outrider__Kno
 		k->help, "persisted", k->persisted, "on_command_line", k->on_command_line,
 		"running", 1);
 
+	if (json && *k->means)
+		json_object_set_new(json, "means", json_string(k->means));
 	if (json && k->next_start_known)
 		json_object_set_new(json, "next_start", ctl_text_json(k->next_start));
 	if (json && k->reverts_in_ns) {
@@ -95,6 +97,9 @@ static void print_line(const json_t *knob)
 
 	snprintf(value, sizeof value, "%s",
 		is(knob, "running") ? or_empty(text_of(knob, "value")) : "-");
+	if (*text_of(knob, "means"))
+		snprintf(value, sizeof value, "%s: %s", text_of(knob, "value"),
+			text_of(knob, "means"));
 	if (changes_at_start(knob))
 		snprintf(value, sizeof value, "%s (next start: %s)",
 			or_empty(text_of(knob, "value")), or_empty(text_of(knob, "next_start")));
@@ -125,6 +130,8 @@ static void print_whole(const json_t *knob)
 {
 	printf("%s.%s = %s\n", text_of(knob, "process"), text_of(knob, "name"),
 		or_empty(text_of(knob, "value")));
+	if (*text_of(knob, "means"))
+		printf("  which is %s now\n", text_of(knob, "means"));
 	printf("  %s\n", text_of(knob, "help"));
 	printf("  %s, %s%s%s; default %s; scope %s; %s\n", text_of(knob, "type"),
 		text_of(knob, "range"), *text_of(knob, "unit") ? " " : "", text_of(knob, "unit"),

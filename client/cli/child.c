@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define MS UINT64_C(1000000)
+#define ERROR_MARK ": error: " /* as log.h writes them */
 #define BACKOFF_NS_MIN (50 * MS)
 #define BACKOFF_NS_MAX (1000 * MS)
 #define LIFE_NS_GOOD (2000 * MS)
@@ -141,6 +142,7 @@ int child_start(struct supervisor *supervisor, struct child *child)
 	child->deadline_ns = child->start_ns + START_NS_MAX;
 	child->kill_ns = 0;
 	child->line_bytes = 0;
+	child->last_line[0] = '\0';
 	child->degraded[0] = '\0';
 	return 0;
 }
@@ -148,9 +150,10 @@ int child_start(struct supervisor *supervisor, struct child *child)
 static void end_line(struct child *child)
 {
 	child->line[child->line_bytes] = '\0';
-	if (child->line_bytes)
+	bool error = strstr(child->line, ERROR_MARK) != NULL;
+	if (child->line_bytes && (error || !strstr(child->last_line, ERROR_MARK)))
 		memcpy(child->last_line, child->line, child->line_bytes + 1);
-	if (child->quiet && strstr(child->line, ": error: "))
+	if (child->quiet && error)
 		fprintf(stderr, "%s\n", child->line);
 	child->line_bytes = 0;
 }
@@ -200,7 +203,7 @@ static bool refuses(struct child *child, int status, bool was_up)
 /* Whether the reader has seen its last line. */
 static bool said(const struct child *child)
 {
-	return child->last_line[0] && (!child->quiet || strstr(child->last_line, ": error: "));
+	return child->last_line[0] && (!child->quiet || strstr(child->last_line, ERROR_MARK));
 }
 
 /* Returns as child_ended. */
@@ -208,7 +211,6 @@ static int give_up(struct supervisor *supervisor, struct child *child, const cha
 {
 	const char *why = child->last_line[0] ? child->last_line : "it did not say why";
 	bool all = child->needed || !child->was_ready;
-	char text[sizeof child->last_line + 128];
 
 	/* Its last words have mostly been passed on. */
 	fprintf(stderr, "outrider up: %s %s, giving up%s%s%s\n", child->name, how,
@@ -218,9 +220,9 @@ static int give_up(struct supervisor *supervisor, struct child *child, const cha
 	child->start_ns = UINT64_MAX;
 	if (!all)
 		return 0;
-	snprintf(text, sizeof text, "%s %s: %s", child->name, how, why);
+	snprintf(supervisor->cause, sizeof supervisor->cause, "%s %s: %s", child->name, how, why);
 	if (supervisor->on_failure)
-		supervisor->on_failure(supervisor->arg, text);
+		supervisor->on_failure(supervisor->arg, supervisor->cause);
 	return WEXITSTATUS(child->status);
 }
 

@@ -186,5 +186,8 @@ int supervisor_run(struct supervisor *supervisor)
 	for (int i = 0; i < supervisor->n_children; i++)
 		child_close(&supervisor->children[i]);
 	close(supervisor->signal_fd);
+	/* What the others said while they were stopped came after it. */
+	if (supervisor->cause[0])
+		fprintf(stderr, "outrider up: %s\n", supervisor->cause);
 	return supervisor->exit_status;
 }

@@ -49,7 +49,7 @@ struct child {
 	bool quiet; /* only its errors are passed on */
 	char degraded[128]; /* what it says it lacks, "" when nothing */
 	int status; /* wait status of the last life */
-	char last_line[512], line[512];
+	char last_line[512], line[512]; /* last_line: of this life, its last error if it said one */
 	size_t line_bytes;
 	struct stored_fd store[CHILD_STORE_MAX];
 	size_t n_stored;
@@ -67,6 +67,8 @@ struct supervisor {
 		settle_ns; /* all are ready, and until then may still find each other; 0: not all are */
 	uint64_t started_ns;
 	int exit_status;
+	char cause
+		[704]; /* why everything ends: who was given up and its own words; "" when asked to */
 	void (*on_ready)(void *arg); /* once, when all are */
 	void (*on_failure)(
 		void *arg, const char *why); /* everything ends because a child is given up */

@@ -1,12 +1,12 @@
 #include "services/expert-cache/budget.h"
 
-#include "shared/base/memory.h"
-
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FORMS "all, min, a share as 30%, or bytes as 2G"
+#define FORMS "auto, all, min, a share as 30%, or bytes as 2G"
 
 static int refuse(const char *text, struct error *err)
 {
@@ -26,9 +26,27 @@ static double unit_of(const char *suffix)
 	return 0;
 }
 
-static int parse(
-	const char *text, const struct slots_geometry *geometry, double *slots, struct error *err)
+bool budget_is_auto(const char *text)
 {
+	return strcmp(text, BUDGET_AUTO) == 0;
+}
+
+static uint32_t slots_in(uint64_t room, const struct slots_geometry *geometry)
+{
+	uint64_t slots = room / geometry->slot_bytes;
+	uint32_t least = slots_min(geometry);
+	if (slots < least)
+		return least;
+	return slots > geometry->n_total ? geometry->n_total : (uint32_t)slots;
+}
+
+static int parse(const char *text, const struct slots_geometry *geometry, uint64_t room,
+	double *slots, struct error *err)
+{
+	if (budget_is_auto(text)) {
+		*slots = slots_in(room, geometry);
+		return 0;
+	}
 	if (strcmp(text, "all") == 0) {
 		*slots = geometry->n_total;
 		return 0;
@@ -57,11 +75,11 @@ static int parse(
 	return 0;
 }
 
-int budget_slots(const char *text, const struct slots_geometry *geometry, struct budget *out,
-	struct error *err)
+int budget_slots(const char *text, const struct slots_geometry *geometry, uint64_t room,
+	struct budget *out, struct error *err)
 {
 	double slots = 0;
-	int status = parse(text, geometry, &slots, err);
+	int status = parse(text, geometry, room, &slots, err);
 	if (status != 0)
 		return status;
 	uint32_t least = slots_min(geometry);
@@ -78,21 +96,82 @@ int budget_slots(const char *text, const struct slots_geometry *geometry, struct
 	return 0;
 }
 
-int budget_check_memory(const struct budget *budget, uint64_t had_bytes, struct error *err)
+static double mib(uint64_t bytes)
 {
-	struct memory_limit limit;
-	memory_limit_read(&cgroup_files, "/proc/meminfo", &limit);
-	if (budget->asked_bytes > limit.bytes)
+	return (double)bytes / 1048576;
+}
+
+uint64_t budget_automatic(const struct slots_geometry *geometry, uint64_t room)
+{
+	return slots_in(room, geometry) * geometry->slot_bytes;
+}
+
+/* What would not be refused; nothing where not even the least would. */
+static void advise(uint64_t most, uint64_t automatic, char *out, size_t out_bytes)
+{
+	out[0] = '\0';
+	if (automatic <= most)
+		snprintf(out, out_bytes,
+			": --budget %" PRIu64 "M is the most that is taken, --budget auto takes "
+			"%.1f MiB and leaves the rest what it needs",
+			most >> 20, mib(automatic));
+}
+
+int budget_check_memory(const struct budget *budget, const struct memory_limit *limit, uint64_t had,
+	uint64_t automatic, struct error *err)
+{
+	uint64_t available =
+		limit->available > UINT64_MAX - had ? UINT64_MAX : limit->available + had;
+	char advice[192];
+	advise(available < limit->bytes ? available : limit->bytes, automatic, advice,
+		sizeof(advice));
+	if (budget->asked_bytes > limit->bytes)
 		return error_set(err, ENOMEM,
-			"budget: %.1f MiB for experts, but %s has at most %.1f MiB",
-			(double)budget->asked_bytes / 1048576, limit.where,
-			(double)limit.bytes / 1048576);
-	if (budget->bytes > had_bytes && budget->bytes - had_bytes > limit.available)
+			"budget: %.1f MiB for experts, but %s has at most %.1f MiB%s",
+			mib(budget->asked_bytes), limit->where, mib(limit->bytes), advice);
+	if (budget->bytes > had && budget->bytes > available)
 		return error_set(err, ENOMEM,
 			"budget: %.1f MiB for experts are %.1f MiB more than they have, but only "
-			"%.1f MiB of memory are available",
-			(double)budget->bytes / 1048576,
-			(double)(budget->bytes - had_bytes) / 1048576,
-			(double)limit.available / 1048576);
+			"%.1f MiB of memory are available%s",
+			mib(budget->bytes), mib(budget->bytes - had), mib(limit->available),
+			advice);
 	return 0;
+}
+
+static void notice_auto(const struct budget *budget, const struct slots_geometry *geometry,
+	const struct room *room, const char *where, char *out, size_t out_bytes)
+{
+	uint64_t all = geometry->n_total * geometry->slot_bytes;
+	const char *free_of = room->free_of_it ? " free of " : " of ";
+	if (budget->n_slots == geometry->n_total) {
+		snprintf(out, out_bytes,
+			"budget auto: all experts, %.1f MiB; --budget SIZE changes it", mib(all));
+		return;
+	}
+	snprintf(out, out_bytes,
+		"budget auto: %.1f of %.1f MiB of experts%s: the %.1f MiB%s%s less %.1f for other "
+		"weights, %.1f for the KV cache, %.1f in reserve; --budget SIZE changes it",
+		mib(budget->bytes), mib(all),
+		budget->bytes > room->bytes ? ", the least, more than there is room for" : "",
+		mib(room->memory), free_of, where, mib(room->weights), mib(room->kv),
+		mib(room->reserve));
+}
+
+void budget_notice(const char *text, const struct budget *budget,
+	const struct slots_geometry *geometry, const struct room *room, const char *where,
+	char *out, size_t out_bytes)
+{
+	out[0] = '\0';
+	if (budget_is_auto(text)) {
+		notice_auto(budget, geometry, room, where, out, out_bytes);
+		return;
+	}
+	uint64_t automatic = budget_automatic(geometry, room->bytes);
+	if (budget->bytes > automatic)
+		snprintf(out, out_bytes,
+			"budget %s: %.1f MiB for experts leave the rest less than it is estimated "
+			"to need: %.1f MiB of other weights, %.1f of KV cache, %.1f in reserve; "
+			"--budget auto takes %.1f MiB",
+			text, mib(budget->bytes), mib(room->weights), mib(room->kv),
+			mib(room->reserve), mib(automatic));
 }

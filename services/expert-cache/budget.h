@@ -1,8 +1,12 @@
-/* How many slots a budget is, and whether this machine can hold them. Pure, but for the reading of /proc/meminfo. */
+/* How many slots a budget is, and whether this machine can hold them. Pure. */
 #pragma once
 
+#include "services/expert-cache/room.h"
 #include "shared/base/error.h"
 #include "shared/spec/slots.h"
+
+/* The default: nobody named one. */
+#define BUDGET_AUTO "auto"
 
 struct budget {
 	uint32_t n_slots;
@@ -10,12 +14,24 @@ struct budget {
 	uint64_t asked_bytes; /* more, where all experts are less than what was asked for */
 };
 
-/* text: "all", "min", a percentage of the model's experts ("30%", rounded up to whole slots), or bytes of the arena with
- * a suffix K, M or G ("2G", rounded down). More than all experts is all of them; less than slots_min is refused with
- * that number. */
-int budget_slots(const char *text, const struct slots_geometry *geometry, struct budget *out,
-	struct error *err);
+/* text: "auto", "all", "min", a percentage of the model's experts ("30%", rounded up to whole slots), or bytes of the arena
+ * with a suffix K, M or G ("2G", rounded down). More than all experts is all of them; less than slots_min is refused
+ * with that number. auto is as many as room has, at least slots_min, at most all. */
+int budget_slots(const char *text, const struct slots_geometry *geometry, uint64_t room,
+	struct budget *out, struct error *err);
+
+bool budget_is_auto(const char *text);
+
+/* Bytes of auto's slots. */
+uint64_t budget_automatic(const struct slots_geometry *geometry, uint64_t room);
 
 /* Refuses more than the machine or the control group has, and more than is available now beside what the slots have
- * already (had_bytes). */
-int budget_check_memory(const struct budget *budget, uint64_t had_bytes, struct error *err);
+ * already (had), with the most that is taken and with what auto would take (automatic). */
+int budget_check_memory(const struct budget *budget, const struct memory_limit *limit, uint64_t had,
+	uint64_t automatic, struct error *err);
+
+/* One line on a budget that fits: what auto took and why, or that a named one leaves less to the others than they are
+ * estimated to need; "" when there is nothing to say. */
+void budget_notice(const char *text, const struct budget *budget,
+	const struct slots_geometry *geometry, const struct room *room, const char *where,
+	char *out, size_t out_bytes);

@@ -5,7 +5,7 @@
 
 static const char *const auto_name[] = {"auto", NULL};
 static const char *const choice_names[] = {"auto", "yes", "no", NULL};
-static const char *const budget_names[] = {"all", "min", NULL};
+static const char *const budget_names[] = {"auto", "all", "min", NULL};
 #define LISTED(name) name,
 static const char *const policy_names[] = {CACHE_POLICY_EACH(LISTED, LISTED) NULL};
 static const char *const io_names[] = {"auto", "io_uring", "pread", NULL};
@@ -16,8 +16,10 @@ const struct config_key cache_config_keys[] = {
 	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
 		"GGUF file of the model whose experts are cached; the verifier's.", KNOB_AT_START,
 		KNOB_MODEL},
-	{"", "budget", CONFIG_STRING, AT(budget), 0, 0, budget_names, "all", "size",
-		"Memory for experts: all, min, a share of the experts as 30%, or bytes as 2G.",
+	{"", "budget", CONFIG_STRING, AT(budget), 0, 0, budget_names, "auto", "size",
+		"Memory for experts: all, min, a share as 30%, bytes as 2G, or auto: all that fit "
+		"beside other weights, the KV cache of default size and a reserve of a 16th of "
+		"memory (256M at least).",
 		KNOB_LIVE, KNOB_MODEL},
 	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, policy_names, "outrider", "name",
 		"Which experts are kept and fetched ahead: " CACHE_POLICY_NAMES ".", KNOB_LIVE,

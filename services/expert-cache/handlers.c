@@ -93,6 +93,7 @@ static int open_knobs(struct service *service, const struct options *options, st
 		.check = live_check,
 		.apply = live_apply,
 		.stays = live_stays,
+		.means = live_means,
 		.started = service->budget > 0 ? &service->configured : NULL,
 		.arg = service,
 		.config_path = options->config_path,

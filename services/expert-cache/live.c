@@ -1,6 +1,5 @@
 #include "services/expert-cache/live.h"
 
-#include "services/expert-cache/budget.h"
 #include "shared/base/log.h"
 
 #include <stdio.h>
@@ -35,19 +34,28 @@ static void settings_of(const struct cache_config *config, struct slots_settings
 	snprintf(out->policy, sizeof(out->policy), "%s", config->policy);
 }
 
+/* The budget that a change asks for; auto is settled once, not by every change of something else. */
+static int change_budget(const struct service *service, const struct cache_config *next,
+	struct settled *settled, struct error *err)
+{
+	memory_limit_read(&cgroup_files, "/proc/meminfo", &settled->limit);
+	if (strcmp(next->budget, service->config.budget) != 0)
+		return settle(
+			service, next->budget, store_bytes(&service->store), true, settled, err);
+	settled->budget.n_slots = service->budget;
+	return 0;
+}
+
 /* What a change needs that must not be allocated by the worker. */
 static int prepare(struct service *service, const struct cache_config *next,
-	struct transfer_change *change, struct error *err)
+	struct settled *settled, struct transfer_change *change, struct error *err)
 {
 	const struct cache_config *now = &service->config;
 	*change = (struct transfer_change){0};
-	struct budget budget;
-	int status = budget_slots(next->budget, &service->geometry, &budget, err);
-	if (status == 0)
-		status = budget_check_memory(&budget, store_bytes(&service->store), err);
+	int status = change_budget(service, next, settled, err);
 	if (status != 0)
 		return status;
-	change->budget = budget.n_slots;
+	change->budget = settled->budget.n_slots;
 	change->options = live_options(service, next, change->budget);
 	if (strcmp(now->policy, next->policy) == 0 && now->hint_queue_max == next->hint_queue_max)
 		return 0;
@@ -74,19 +82,20 @@ static void recall(struct service *service, const struct slots_settings *changed
 {
 	struct cache_config next = service->config;
 	struct transfer_change change;
+	struct settled settled;
 	struct error err;
 	snprintf(next.budget, sizeof(next.budget), "%.*s", (int)sizeof(changed->budget) - 1,
 		changed->budget);
 	snprintf(next.policy, sizeof(next.policy), "%.*s", (int)sizeof(changed->policy) - 1,
 		changed->policy);
-	if (cache_config_check(&next, &err) != 0 || prepare(service, &next, &change, &err) != 0) {
+	if (cache_config_check(&next, &err) != 0 ||
+		prepare(service, &next, &settled, &change, &err) != 0) {
 		log_notice("what the predecessor was changed to is left behind: %s", err.text);
 		return;
 	}
 	if (change.policy != NULL)
 		store_switch_policy(
 			&service->store, &change.policy, &change.policy_state, change.scratch);
-	store_set_budget(&service->store, change.budget);
 	finish(&change);
 	service->config = next;
 	service->budget = change.budget;
@@ -94,18 +103,42 @@ static void recall(struct service *service, const struct slots_settings *changed
 		next.budget, next.policy);
 }
 
-void live_recall(struct service *service)
+/* In the region: what a successor begins with when its budget is auto. */
+static void note_automatic(struct service *service, const char *budget)
+{
+	if (budget_is_auto(budget))
+		service->store.slots.header->automatic = service->budget;
+}
+
+/* Of a predecessor's region. */
+static void take_over(struct service *service, const struct settled *settled,
+	const struct slots_settings *configured)
+{
+	const struct slots_header *header = service->store.slots.header;
+	const struct slots_settings changed = header->changed;
+	if (memcmp(configured, &header->configured, sizeof(*configured)) != 0)
+		return;
+	if (budget_is_auto(service->config.budget))
+		service->budget = settle_again(service, settled, service->budget);
+	if (memcmp(configured, &changed, sizeof(changed)) != 0)
+		recall(service, &changed);
+}
+
+void live_begin(struct service *service, const struct settled *settled)
 {
 	struct slots_header *header = service->store.slots.header;
-	struct slots_settings configured, changed = header->changed;
+	struct slots_settings configured;
+	uint32_t first = service->budget;
 	settings_of(&service->config, &configured);
 	service->configured = service->config;
-	if (service->store.adopted &&
-		memcmp(&configured, &header->configured, sizeof(configured)) == 0 &&
-		memcmp(&configured, &changed, sizeof(changed)) != 0)
-		recall(service, &changed);
+	if (service->store.adopted)
+		take_over(service, settled, &configured);
+	store_set_budget(&service->store, service->budget);
+	note_automatic(service, service->config.budget);
 	header->configured = configured;
 	settings_of(&service->config, &header->changed);
+	if (service->budget == first)
+		settle_say(service, service->configured.budget, settled);
 }
 
 void live_end(struct service *service)
@@ -124,9 +157,10 @@ int live_apply(void *arg, const void *next, struct error *err)
 	struct service *service = arg;
 	const struct cache_config *config = next;
 	struct transfer_change change;
+	struct settled settled;
 	if (service->geometry.n_total == 0)
 		return 0;
-	int status = prepare(service, config, &change, err);
+	int status = prepare(service, config, &settled, &change, err);
 	if (status != 0)
 		return status;
 	status = transfer_apply(&service->transfer, &change, err);
@@ -138,6 +172,10 @@ int live_apply(void *arg, const void *next, struct error *err)
 	if (strcmp(config->policy, service->config.policy) != 0)
 		log_notice("policy: %s, was %s", config->policy, service->config.policy);
 	service->budget = change.budget;
+	if (strcmp(config->budget, service->config.budget) != 0) {
+		note_automatic(service, config->budget);
+		settle_say(service, config->budget, &settled);
+	}
 	return 0;
 }
 
@@ -146,4 +184,13 @@ void live_stays(void *arg, const void *config)
 	struct service *service = arg;
 	if (service->geometry.n_total > 0)
 		settings_of(config, &service->store.slots.header->changed);
+}
+
+void live_means(void *arg, const struct config_key *key, char *out, size_t bytes)
+{
+	const struct service *service = arg;
+	if (service->budget > 0 && strcmp(key->name, "budget") == 0 &&
+		budget_is_auto(service->config.budget))
+		snprintf(out, bytes, "%.0fM",
+			(double)(service->budget * service->geometry.slot_bytes) / 1048576);
 }

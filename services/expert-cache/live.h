@@ -8,14 +8,15 @@
  */
 #pragma once
 
-#include "services/expert-cache/service.h"
+#include "services/expert-cache/settle.h"
 
 /* What the configuration means with so many slots. */
 struct transfer_options live_options(
 	struct service *service, const struct cache_config *config, uint32_t budget);
 
-/* After store_open and before the worker starts: what a predecessor was changed to. */
-void live_recall(struct service *service);
+/* After store_open and before the worker starts: the budget that was settled at start, or what a predecessor had or was
+ * changed to. */
+void live_begin(struct service *service, const struct settled *settled);
 /* It ends as it was asked to, and its changes with it. */
 void live_end(struct service *service);
 
@@ -23,5 +24,7 @@ void live_end(struct service *service);
 int live_check(const void *config, struct error *err);
 /* arg: struct service. All of it or nothing. */
 int live_apply(void *arg, const void *next, struct error *err);
+/* arg: struct service. What budget auto has taken. */
+void live_means(void *arg, const struct config_key *key, char *out, size_t bytes);
 /* arg: struct service; config: what stays when changes for a time have ended. */
 void live_stays(void *arg, const void *config);

@@ -1,8 +1,8 @@
 /* outrider-expert-cache: keeps experts of a model in slots of fast memory. Flags and start-up. */
-#include "services/expert-cache/budget.h"
 #include "services/expert-cache/profile.h"
 #include "services/expert-cache/live.h"
 #include "services/expert-cache/service.h"
+#include "services/expert-cache/settle.h"
 
 #include "shared/base/log.h"
 #include "shared/base/options.h"
@@ -24,7 +24,7 @@ static const struct options_spec spec = {
 	.keys = cache_config_keys,
 	.shortcuts = {{"model", "model", "FILE", "GGUF file, the verifier's"},
 		{"budget", "budget", "SIZE",
-			"all, min, a share as 30%, or bytes as 2G (default all)"}},
+			"auto, all, min, a share as 30%, or bytes as 2G (default auto)"}},
 };
 
 /* The model, and how many slots the budget is. */
@@ -36,8 +36,10 @@ static int size_up(struct service *service, struct error *err)
 	slots_geometry_init(&service->geometry, service->model);
 	if (service->geometry.n_total == 0)
 		return 0;
+	room_needs_of(service->model, &service->needs);
+	/* Of any size: what can be had is asked by who takes it. */
 	struct budget budget;
-	status = budget_slots(service->config.budget, &service->geometry, &budget, err);
+	status = budget_slots(service->config.budget, &service->geometry, UINT64_MAX, &budget, err);
 	service->budget = status == 0 ? budget.n_slots : 0;
 	if (status == 0 && service->config.profile[0] != '\0')
 		status = profile_read(service->config.profile, service->geometry.n_layers,
@@ -81,7 +83,8 @@ static void say_reads(const struct reader *reader)
 }
 
 /* Slots, reader and worker; the broker is open, so no predecessor lives. */
-static int start_cache(struct service *service, int recovered_fd, struct error *err)
+static int start_cache(
+	struct service *service, int recovered_fd, const struct settled *settled, struct error *err)
 {
 	struct store_options options = {
 		.budget = service->budget,
@@ -98,7 +101,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 	/* Before experts are loaded: its memory is theirs. */
 	if (recovered_fd >= 0 && !service->store.adopted)
 		broker_abandon(service->broker, EXPERTS_REGION);
-	live_recall(service);
+	live_begin(service, settled);
 	status = open_reader(service, err);
 	if (status != 0)
 		return status;
@@ -142,21 +145,23 @@ static void stop(struct service *service)
 }
 
 /* What was recovered has its memory already. */
-static int check_memory(const struct service *service, int recovered_fd, struct error *err)
+static int check_memory(
+	struct service *service, int recovered_fd, struct settled *settled, struct error *err)
 {
-	struct budget budget;
 	struct stat st = {.st_blocks = 0};
 	if (recovered_fd >= 0)
 		(void)fstat(recovered_fd, &st);
-	int status = budget_slots(service->config.budget, &service->geometry, &budget, err);
-	return status == 0 ? budget_check_memory(&budget, (uint64_t)st.st_blocks * 512, err)
-			   : status;
+	int status = settle(service, service->config.budget, (uint64_t)st.st_blocks * 512,
+		recovered_fd >= 0, settled, err);
+	service->budget = settled->budget.n_slots;
+	return status;
 }
 
 static int serve(struct service *service, const struct options *started, const char *runtime_dir,
 	struct error *err)
 {
 	struct daemon_options options = {.name = PEER_CACHE, .runtime_dir = runtime_dir};
+	struct settled settled = {.limit = service->limit};
 	int status = daemon_create(&options, &service->daemon, err);
 	if (status != 0)
 		return status;
@@ -165,11 +170,11 @@ static int serve(struct service *service, const struct options *started, const c
 	if (service->budget > 0 && broker_recover(service->daemon, EXPERTS_REGION, &fd) != 0)
 		fd = -1;
 	if (service->budget > 0)
-		status = check_memory(service, fd, err);
+		status = check_memory(service, fd, &settled, err);
 	if (status == 0)
 		status = broker_open(service->daemon, NULL, &service->broker, err);
 	if (status == 0 && service->budget > 0) {
-		status = start_cache(service, fd, err);
+		status = start_cache(service, fd, &settled, err);
 		fd = -1;
 	}
 	if (fd >= 0)
@@ -204,6 +209,8 @@ int main(int argc, char **argv)
 	if (code < 1)
 		return options_exit_status(code);
 	log_set_verbosity(options.verbosity);
+	/* Before the verifier, which starts at the same time, has taken its part. */
+	memory_limit_read(&cgroup_files, "/proc/meminfo", &service.limit);
 	code = cache_config_check(&service.config, &err);
 	if (code == 0)
 		code = size_up(&service, &err);

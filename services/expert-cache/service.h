@@ -5,6 +5,7 @@
 #include "proto/admin.pb-c.h"
 #include "services/expert-cache/config.h"
 #include "services/expert-cache/reader.h"
+#include "services/expert-cache/room.h"
 #include "services/expert-cache/store.h"
 #include "services/expert-cache/transfer.h"
 #include "shared/base/options.h"
@@ -20,6 +21,8 @@ struct service {
 	struct model *model;
 	struct slots_geometry geometry;
 	uint64_t *profile; /* of config.profile, or NULL */
+	struct memory_limit limit; /* when it started */
+	struct room_needs needs; /* of the others */
 	uint32_t budget; /* slots; 0: a dense model, nothing below is there */
 	struct store store;
 	struct reader *reader;

@@ -4,7 +4,7 @@
 #include "services/verifier/tuning.h"
 #include "shared/base/cpus.h"
 #include "shared/base/nodes.h"
-#include "shared/model/kv.h"
+#include "shared/spec/kv_plan.h"
 
 #include <string.h>
 
@@ -172,22 +172,16 @@ int verifier_config_fit(
 		return error_set(err, EINVAL, "context: %lld is more than the model's %lld",
 			(long long)config->context, (long long)model_context);
 	if (config->context == 0)
-		config->context = model_context < VERIFIER_CONTEXT_DEFAULT
-					  ? model_context
-					  : VERIFIER_CONTEXT_DEFAULT;
+		config->context = model_context < KV_PLAN_CONTEXT ? model_context : KV_PLAN_CONTEXT;
 	if (config->context < 2)
 		return error_set(err, EINVAL,
 			"context: %lld has no room for a prompt and an answer",
 			(long long)config->context);
 	/* The oldest session must be able to go on to the end of its context by itself, a full draft in flight: then
 	 * taking pages from the youngest always makes progress. */
-	int64_t least = config->context + LIMIT_DRAFT + 1 + KV_PAGE_CELLS;
-	if (config->kv_tokens == 0) {
-		int64_t each = config->context < 2048 ? config->context : 2048;
-		config->kv_tokens = config->sessions_max * (each + LIMIT_DRAFT + 1 + KV_PAGE_CELLS);
-		if (config->kv_tokens < least)
-			config->kv_tokens = least;
-	}
+	int64_t least = kv_plan_tokens_min(config->context);
+	if (config->kv_tokens == 0)
+		config->kv_tokens = kv_plan_tokens(config->sessions_max, config->context);
 	if (config->kv_tokens < least)
 		return error_set(err, EINVAL,
 			"kv_tokens: %lld is too small for one session: context %lld needs %lld",

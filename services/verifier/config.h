@@ -21,7 +21,7 @@ struct verifier_config {
 	int64_t threads; /* 0 = the cores of this process's mask, within its quota */
 	int pin; /* enum verifier_pin; resolve leaves NO or YES */
 	int kv_type; /* enum verifier_kv */
-	int64_t context; /* 0 = the model's, at most VERIFIER_CONTEXT_DEFAULT */
+	int64_t context; /* 0 = the model's, at most KV_PLAN_CONTEXT */
 	int64_t sessions_max, queue_max;
 	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */
 	int64_t prefill_chunk;
@@ -38,8 +38,6 @@ struct verifier_config {
 	int64_t sessions_allocated, prefill_allocated;
 	bool few_cpus;
 };
-
-#define VERIFIER_CONTEXT_DEFAULT 8192
 
 extern const struct config_key verifier_config_keys[];
 

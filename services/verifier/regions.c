@@ -3,6 +3,7 @@
 #include "services/verifier/packed.h"
 #include "services/verifier/resources.h"
 #include "shared/base/log.h"
+#include "shared/spec/kv_plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,15 +148,16 @@ static bool adopt_kv(
 static int open_kv(struct broker *broker, int *left, const struct verifier_config *config,
 	const struct model *model, struct regions *out, struct error *err)
 {
+	const struct kv_plan plan = {
+		.type = verifier_config_kv_type(config, model),
+		.sessions = config->sessions_max,
+		.prefill = config->prefill_chunk,
+		.tokens = config->kv_tokens,
+	};
 	struct kv_region_header want = {
 		.model_fingerprint = model->fingerprint,
-		.layout = kv_layout_of(model, verifier_config_kv_type(config, model),
-			(uint32_t)((config->kv_tokens + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS)),
+		.layout = kv_plan_layout(&plan, model),
 	};
-	want.layout.states.n_slots = (uint32_t)config->sessions_max;
-	want.layout.windows = kv_windows_of(model, (uint32_t)config->sessions_max,
-		(uint32_t)(config->sessions_max * (LIMIT_DRAFT + 1) + config->prefill_chunk),
-		want.layout.n_pages * KV_PAGE_CELLS);
 	size_t payload = sizeof(want) + kv_bytes(&want.layout);
 	struct kv_region_header *header;
 

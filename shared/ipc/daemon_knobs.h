@@ -23,6 +23,9 @@ struct daemon_knobs {
 	/* After each change: what will be in force when every change for a time has ended, for who has a successor go on with
 	 * it. A successor knows of no time that runs. May be NULL. */
 	void (*stays)(void *arg, const void *config);
+	/* What the value in force of a key comes to, where it leaves that to the process ("auto"); out stays "" for others. May
+	 * be NULL. */
+	void (*means)(void *arg, const struct config_key *key, char *out, size_t bytes);
 	void *arg;
 
 	/* What reset goes back to, where config is something else already; NULL: config as it is now. */

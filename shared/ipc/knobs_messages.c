@@ -41,12 +41,14 @@ static bool fill_info(const struct knobs *knobs, const struct config_key *key, u
 	size_t i = (size_t)(key - knobs->o.keys);
 	uint64_t now_ns = clock_ns();
 	char name[128], range[512], value[CONFIG_VALUE_BYTES], started[CONFIG_VALUE_BYTES],
-		next[CONFIG_VALUE_BYTES];
+		next[CONFIG_VALUE_BYTES], means[128] = "";
 	const struct knob_revert *revert = knobs_revert_of(knobs, key, session);
 	config_name(key, name, sizeof name);
 	config_range(key, range, sizeof range);
 	config_value(key, config, value, sizeof value);
 	config_value(key, knobs->started, started, sizeof started);
+	if (knobs->o.means && session == 0)
+		knobs->o.means(knobs->o.arg, key, means, sizeof means);
 	info->live = key->live;
 	info->persisted = knobs->given[i];
 	info->on_command_line = knobs->o.on_command_line && knobs->o.on_command_line[i];
@@ -64,7 +66,7 @@ static bool fill_info(const struct knobs *knobs, const struct config_key *key, u
 	       copy(&info->unit, key->unit ? key->unit : "") && copy(&info->range, range) &&
 	       copy(&info->fallback, key->fallback) && copy(&info->help, key->help) &&
 	       copy(&info->scope, scope_names[key->scope]) && copy(&info->value, value) &&
-	       copy(&info->started, started) && add_choices(info, key);
+	       copy(&info->means, means) && copy(&info->started, started) && add_choices(info, key);
 }
 
 static bool fill_list(

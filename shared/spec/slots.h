@@ -37,7 +37,7 @@
 #include "shared/model/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 7
+#define EXPERTS_LAYOUT 8
 
 enum {
 	SLOTS_DEMAND_RING = 4096,
@@ -80,6 +80,7 @@ struct slots_header {
 	_Atomic uint64_t lost;
 	_Atomic uint32_t starved; /* the owner waits for an unpin: ring work after one */
 	struct slots_settings configured, changed; /* the owner's loop thread */
+	uint32_t automatic; /* slots that budget auto is, 0: nobody asked; the same */
 
 	/* The owner's. */
 	alignas(CACHE_LINE) _Atomic uint32_t

@@ -191,8 +191,9 @@ try:
     process = up()
     status = process.wait(20 * PATIENCE)
     tap.ok(status == 78 and "expert-cache ended with status 78, giving up" in out() and len(lives("expert-cache")) == 1
-           and out().count("the setting is wrong") == 1,
-           "a wrong setting ends everything with its status and its words, said once", f"{status}\n{out()}")
+           and out().count("the setting is wrong") == 2
+           and out().endswith("\noutrider up: expert-cache ended with status 78: the setting is wrong\n"),
+           "a wrong setting ends everything with its status, and its words are the last", f"{status}\n{out()}")
     (home / "expert-cache.refuse").unlink()
 
     for name in NAMES:
@@ -221,7 +222,8 @@ try:
     time.sleep(0.3)
     os.kill(pid_of("verifier"), signal.SIGKILL)
     status = process.wait(20 * PATIENCE)
-    tap.ok(status == 78 and "verifier ended with status 78 5 times in a row, giving up\n" in out(),
+    tap.ok(status == 78 and "verifier ended with status 78 5 times in a row, giving up\n" in out()
+           and out().endswith("\noutrider up: verifier ended with status 78 5 times in a row: the setting is wrong\n"),
            "without its verifier all end, with its status", f"{status}\n{out()}")
     begun = time.monotonic()
     said = waiting.communicate(timeout=60 * PATIENCE)[1]

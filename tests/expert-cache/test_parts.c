@@ -27,7 +27,7 @@ static uint32_t slots_for(const char *text, const struct slots_geometry *geometr
 {
 	struct budget budget = {.n_slots = 0};
 	struct error err = {.text = ""};
-	int status = budget_slots(text, geometry, &budget, &err);
+	int status = budget_slots(text, geometry, 0, &budget, &err);
 	if (status != 0)
 		fail_msg("%s: %s", text, err.text);
 	assert_int_equal(budget.bytes, budget.n_slots * geometry->slot_bytes);
@@ -59,23 +59,24 @@ static void bad_budgets_are_refused_with_the_reason(void **state)
 	static const char *const bad[] = {
 		"", "%", "-5%", "0", "101%", "12T", "12 %", "nan", "inf", "allx", "1e999"};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		assert_true(budget_slots(bad[i], &g, &n, &err) < 0);
+		assert_true(budget_slots(bad[i], &g, 0, &n, &err) < 0);
 		assert_non_null(strstr(err.text, "budget"));
 	}
-	assert_true(budget_slots("10%", &g, &n, &err) < 0);
+	assert_true(budget_slots("10%", &g, 0, &n, &err) < 0);
 	assert_non_null(strstr(err.text, "32"));
 	assert_non_null(strstr(err.text, "96.0 MiB"));
+	const struct memory_limit limit = {(uint64_t)1 << 32, (uint64_t)1 << 31, "this machine"};
 	struct budget small = {.bytes = 1 << 20, .asked_bytes = 1 << 20};
-	assert_int_equal(budget_check_memory(&small, 0, &err), 0);
+	assert_int_equal(budget_check_memory(&small, &limit, 0, 0, &err), 0);
 	/* More than the machine has is refused, also where all experts are less. */
-	assert_int_equal(budget_slots("900000G", &g, &n, &err), 0);
+	assert_int_equal(budget_slots("900000G", &g, 0, &n, &err), 0);
 	assert_int_equal(n.n_slots, g.n_total);
-	assert_int_equal(budget_check_memory(&n, 0, &err), -ENOMEM);
+	assert_int_equal(budget_check_memory(&n, &limit, 0, 0, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "at most"));
 	/* What they have already needs no room. */
 	struct budget large = {.bytes = 1ull << 60, .asked_bytes = 1 << 20};
-	assert_int_equal(budget_check_memory(&large, 0, &err), -ENOMEM);
-	assert_int_equal(budget_check_memory(&large, 1ull << 60, &err), 0);
+	assert_int_equal(budget_check_memory(&large, &limit, 0, 0, &err), -ENOMEM);
+	assert_int_equal(budget_check_memory(&large, &limit, 1ull << 60, 0, &err), 0);
 }
 
 static struct cache_prefetch hint_of(uint32_t layer, uint32_t expert, float score, uint64_t by)

@@ -4,6 +4,7 @@ falls, memory is capped: the same bytes, and the memory that was said."""
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -232,6 +233,22 @@ else:
             refused = ctl(service, "cache", "set", "budget=100M")
             tap.ok(refused.returncode == 65 and "32.0 MiB" in refused.stderr,
                    "a budget above the cap is refused with the cap", refused.stderr)
+        limit = group / ("memory.limit_in_bytes" if old else "memory.max")
+        limit.write_text(str(300 << 20))
+        with Capped(group) as service:
+            home.write_text(str(os.getpid()))
+            took = re.search(r"budget auto: ([\d.]+) of [\d.]+ MiB of experts", service.log_text())
+            now = stats(service)
+            tap.ok(took and now["budget"] == "auto" and abs(now["budget_bytes"] / 1048576 - float(took[1])) < 0.1,
+                   "no budget named, under a cap: what fits, as said", f"{now}\n{service.log_text()}")
+            compare("and the same bytes", service.swarm(requests(4), 2))
+            before = now["slots"]
+            service.kill("expert-cache")
+            tap.ok(until(lambda: "took over" in service.log_text()) and until(lambda: stats(service)["slots"] == before),
+                   "a successor goes on with as many", service.log_text())
+            ctl(service, "cache", "set", "budget=min")
+            done = ctl(service, "cache", "set", "budget=auto")
+            tap.ok(done.returncode == 0 and stats(service)["budget"] == "auto", "auto is chosen again while it serves", done.stderr)
     finally:
         home.write_text(str(os.getpid()))
         until(lambda: not (group / "cgroup.procs").read_text().strip())

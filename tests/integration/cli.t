@@ -341,8 +341,8 @@ def check_install(service):
 def check_up():
     """What `up` says, and how few descriptors it can do with."""
     wrong = run(program("outrider"), "up", "--model", TARGET, "--context", 2000, "--runtime-dir", "/tmp/outrider-up-test")
-    tap.ok(wrong.returncode == 65 and wrong.stderr.count("more than the model's") == 1, "up says what is wrong once",
-           wrong.stderr)
+    tap.ok(wrong.returncode == 65 and wrong.stderr.count("more than the model's") == 2 and
+           "more than the model's" in wrong.stderr.splitlines()[-1], "up says what is wrong where it happens and at the end", wrong.stderr)
     for what, status, word, arguments in (
             ("a folder of settings that is not there", 66, "--config-dir /nonexistent", ("--config-dir", "/nonexistent")),
             ("one that is a file", 66, "not a directory", ("--config-dir", TARGET)),
@@ -362,6 +362,12 @@ def check_up():
                f"a pipe for {what} is refused at once, by its name", f"{wrong.returncode} {wrong.stderr}")
     shutil.rmtree(fifo, ignore_errors=True)
     runtime = Path(tempfile.mkdtemp(prefix="outrider-cli-", dir="/tmp"))
+    for arguments in (("--budget", "1%"), ("-q", "--budget", "1%")):
+        wrong = run(program("outrider"), "up", "--model", TARGET, "--runtime-dir", "/tmp/outrider-up-test", *arguments, timeout=60)
+        last = (wrong.stderr.splitlines() or [""])[-1]
+        tap.ok(wrong.returncode == 78 and
+               last.startswith("outrider up: expert-cache ended with status 78: expert-cache: error: budget: 1% is "),
+               f"up {' '.join(arguments)} ends with the cause", f"{wrong.returncode}: {wrong.stderr}")
     quiet = run(program("outrider"), "up", "-q", "--detach", "--model", TARGET, "--runtime-dir", runtime)
     down = run(program("outrider"), "down", "--runtime-dir", runtime)
     shutil.rmtree(runtime, ignore_errors=True)

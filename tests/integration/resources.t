@@ -102,6 +102,49 @@ def verifier(limits, *options):
     return status, (folder / "log").read_text()
 
 
+def cache(limits, *options):
+    """The expert-cache alone with limits: (ended by itself with, log)."""
+    log = open(folder / "log", "w+")
+    process = subprocess.Popen(grouped(limits, program("outrider-expert-cache"), "--model", TARGET, "--runtime-dir",
+                                       folder / "alone", *options), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    until(lambda: process.poll() is not None or "experts fit" in (folder / "log").read_text(), 30)
+    status = process.poll()
+    if status is None:
+        process.terminate()
+        process.wait(20 * PATIENCE)
+    log.close()
+    return status, (folder / "log").read_text()
+
+
+def default_budget():
+    """Without --budget: what fits beside the rest, as said; with one that does not: the largest that does."""
+    status, log = cache({"memory.max": f"{1 << 50}\n"})
+    all_bytes = re.search(r"budget auto: all experts, ([\d.]+) MiB", log)
+    tap.ok(status is None and all_bytes, "no limit: the default budget is all experts, and that is said", f"{status}: {log}")
+    everything = float(all_bytes[1]) if all_bytes else 0
+    shared_out = re.compile(r"budget auto: ([\d.]+) of [\d.]+ MiB of experts(, the least, more than there is room for)?: the "
+                            r"([\d.]+) MiB of (\S+) less ([\d.]+) for other weights, ([\d.]+) for the KV cache, "
+                            r"([\d.]+) in reserve; --budget SIZE changes it")
+    status, log = cache({"memory.max": f"{64 << 20}\n"})
+    least = shared_out.search(log)
+    tap.ok(status is None and least and least[2] and least[4] == "/sys/fs/cgroup/test/memory.max",
+           "a limit below what the rest needs: the least budget, and it serves", f"{status}: {log}")
+    if not least:
+        return
+    rest = sum(map(float, least.group(5, 6, 7)))
+    limit = int((rest + everything / 2) * (1 << 20))
+    status, log = cache({"memory.max": f"{limit}\n"})
+    half = shared_out.search(log)
+    tap.ok(status is None and half and not half[2] and 0.4 * everything < float(half[1]) <= everything / 2 + 0.1,
+           "a limit with room for half of the experts: as many as fit", f"{status}: {log}")
+    status, log = cache({"memory.max": f"{limit}\n"}, "--budget", "900G")
+    most = re.search(r"--budget (\d+M) is the most that is taken, --budget auto takes ([\d.]+) MiB", log)
+    tap.ok(status == 71 and most and half and most[2] == half[1] and "/sys/fs/cgroup/test/memory.max has at most" in log,
+           "a named budget beyond the limit is refused with the largest", f"{status}: {log}")
+    status, log = cache({"memory.max": f"{limit}\n"}, "--budget", most[1] if most else "all")
+    tap.ok(status is None, "which is taken", f"{status}: {log}")
+
+
 def limits():
     probe = subprocess.run(grouped({"memory.max": "1\n"}, "cat", "/sys/fs/cgroup/test/memory.max", "/proc/self/cgroup"),
                            capture_output=True, text=True)
@@ -120,6 +163,7 @@ def limits():
     status, log = verifier({"memory.max": f"{(kv + int(dense[1]) + 2 if dense else 0) << 20}\n"})
     tap.ok(status is None and "outrider-expert-cache" in log and "budget" in log,
            "one below the experts names the budget to set", f"{status}: {log}")
+    default_budget()
     status, log = verifier({"cpu.max": "100000 100000\n"})
     tap.ok(status is None and ", 1 threads" in log, "a CPU quota of one CPU makes one thread", f"{status}: {log}")
     status, log = verifier({"cpu.max": "100000 100000\n"}, "--set", "threads=2")

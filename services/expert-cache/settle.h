@@ -1,0 +1,25 @@
+/* Which budget comes out of a setting and the memory there is: when the process starts, takes over a predecessor's slots, or is
+ * changed. Called in the loop thread; transfer.h puts it in force. */
+#pragma once
+
+#include "services/expert-cache/budget.h"
+#include "services/expert-cache/service.h"
+
+struct settled {
+	struct memory_limit limit;
+	struct room room;
+	struct budget budget;
+};
+
+/* had: bytes that slots have; running: see room.h. out->limit is the caller's, out->budget what text means with it; -ENOMEM
+ * when that cannot be had. */
+int settle(const struct service *service, const char *text, uint64_t had, bool running,
+	struct settled *out, struct error *err);
+
+/* Slots of budget auto for who took over a predecessor's: as many as that had, as long as the machine has the memory, since what
+ * is free now says little: the predecessor's slots and the verifier's memory are taken from it. Else n_slots. */
+uint32_t settle_again(
+	const struct service *service, const struct settled *settled, uint32_t n_slots);
+
+/* Says what was taken and why, if there is anything to say. */
+void settle_say(const struct service *service, const char *text, const struct settled *settled);

@@ -1,0 +1,45 @@
+#include "shared/spec/kv_plan.h"
+
+enum { TOKENS_EACH = 2048 }; /* few sessions fill their context */
+
+/* A full draft in flight, and a page that is begun. */
+static int64_t with_draft(int64_t tokens)
+{
+	return tokens + LIMIT_DRAFT + 1 + KV_PAGE_CELLS;
+}
+
+int64_t kv_plan_tokens_min(int64_t context)
+{
+	return with_draft(context);
+}
+
+int64_t kv_plan_tokens(int64_t sessions, int64_t context)
+{
+	int64_t tokens = sessions * with_draft(context < TOKENS_EACH ? context : TOKENS_EACH);
+	int64_t least = kv_plan_tokens_min(context);
+	return tokens < least ? least : tokens;
+}
+
+struct kv_plan kv_plan_default(const struct model *model)
+{
+	int64_t context = model->config.n_context;
+	if (context > KV_PLAN_CONTEXT)
+		context = KV_PLAN_CONTEXT;
+	return (struct kv_plan){
+		.type = kv_type_auto(model),
+		.sessions = KV_PLAN_SESSIONS,
+		.prefill = KV_PLAN_PREFILL,
+		.tokens = kv_plan_tokens(KV_PLAN_SESSIONS, context),
+	};
+}
+
+struct kv_layout kv_plan_layout(const struct kv_plan *plan, const struct model *model)
+{
+	struct kv_layout layout = kv_layout_of(
+		model, plan->type, (uint32_t)((plan->tokens + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS));
+	layout.states.n_slots = (uint32_t)plan->sessions;
+	layout.windows = kv_windows_of(model, (uint32_t)plan->sessions,
+		(uint32_t)(plan->sessions * (LIMIT_DRAFT + 1) + plan->prefill),
+		layout.n_pages * KV_PAGE_CELLS);
+	return layout;
+}

@@ -1,0 +1,247 @@
+/* The default budget: what is left for experts of made-up machines and control groups, and what is said about it. */
+#include "services/expert-cache/budget.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+
+static char directory[64], membership[128], mount[128], meminfo[128];
+static const struct cgroup_files files = {membership, mount};
+static const struct room_needs needs = {.weights = 1 * GIB, .kv = 4 * GIB};
+/* 8 GiB of experts. */
+static const struct slots_geometry geometry = {.slot_bytes = 8 * MIB,
+	.n_layers = 8,
+	.n_experts = 128,
+	.n_experts_used = 2,
+	.n_total = 1024};
+
+static void write_file(const char *name, const char *text)
+{
+	char path[256];
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	for (char *p = path + strlen(directory) + 1; (p = strchr(p, '/')) != NULL; p++) {
+		*p = '\0';
+		mkdir(path, 0755);
+		*p = '/';
+	}
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+static int make_directory(void **state)
+{
+	(void)state;
+	snprintf(directory, sizeof(directory), "/tmp/outrider-room-XXXXXX");
+	if (mkdtemp(directory) == NULL)
+		return -1;
+	snprintf(membership, sizeof(membership), "%s/membership", directory);
+	snprintf(mount, sizeof(mount), "%s/mount", directory);
+	snprintf(meminfo, sizeof(meminfo), "%s/meminfo", directory);
+	return 0;
+}
+
+static int remove_directory(void **state)
+{
+	char command[128];
+	(void)state;
+	snprintf(command, sizeof(command), "rm -rf %s", directory);
+	return system(command);
+}
+
+static void write_meminfo(uint64_t total, uint64_t available)
+{
+	char text[128];
+	snprintf(text, sizeof(text), "MemTotal: %llu kB\nMemAvailable: %llu kB\n",
+		(unsigned long long)(total >> 10), (unsigned long long)(available >> 10));
+	write_file("meminfo", text);
+}
+
+static struct room room_of(uint64_t had, bool running)
+{
+	struct memory_limit limit;
+	struct room room;
+	memory_limit_read(&files, meminfo, &limit);
+	room_find(&limit, &needs, had, running, &room);
+	return room;
+}
+
+static void the_machine_is_shared_with_the_rest(void **state)
+{
+	(void)state;
+	write_meminfo(32 * GIB, 32 * GIB);
+	struct room room = room_of(0, false);
+	assert_int_equal(room.reserve, 2 * GIB);
+	assert_int_equal(room.bytes, 25 * GIB);
+	assert_false(room.free_of_it);
+	/* A small machine keeps a reserve of 256 MiB. */
+	write_meminfo(2 * GIB, 2 * GIB);
+	assert_int_equal(room_of(0, false).reserve, 256 * MIB);
+	assert_int_equal(room_of(0, false).bytes, 0);
+}
+
+static void what_others_use_now_is_not_taken(void **state)
+{
+	(void)state;
+	write_meminfo(32 * GIB, 12 * GIB);
+	struct room room = room_of(0, false);
+	assert_true(room.free_of_it);
+	assert_int_equal(room.memory, 12 * GIB);
+	assert_int_equal(room.bytes, 5 * GIB);
+}
+
+/* The slots themselves, and the weights of a verifier that runs, are used: neither counts twice. */
+static void a_restart_counts_its_own_memory_as_free(void **state)
+{
+	(void)state;
+	write_meminfo(32 * GIB, 6 * GIB);
+	assert_int_equal(room_of(0, false).bytes, 0);
+	assert_int_equal(room_of(20 * GIB, true).bytes, 20 * GIB);
+	/* Never beyond what the machine has for them. */
+	assert_int_equal(room_of(40 * GIB, true).bytes, 25 * GIB);
+	assert_int_equal(room_of(UINT64_MAX, true).bytes, 25 * GIB);
+}
+
+static void the_lowest_limit_of_a_group_counts(void **state)
+{
+	struct memory_limit limit;
+	(void)state;
+	write_meminfo(64 * GIB, 60 * GIB);
+	write_file("membership", "0::/slice/service\n");
+	write_file("mount/slice/service/memory.max", "max\n");
+	write_file("mount/slice/memory.max", "17179869184\n");
+	struct room room = room_of(0, false);
+	assert_int_equal(room.memory, 16 * GIB);
+	assert_int_equal(room.reserve, 1 * GIB);
+	assert_int_equal(room.bytes, 10 * GIB);
+	memory_limit_read(&files, meminfo, &limit);
+	assert_non_null(strstr(limit.where, "slice/memory.max"));
+	/* Others in it have half. */
+	write_file("mount/slice/memory.current", "8589934592\n");
+	assert_int_equal(room_of(0, false).bytes, 2 * GIB);
+	assert_int_equal(room_of(6 * GIB, true).bytes, 9 * GIB);
+	/* Version 1. */
+	write_file("membership", "4:memory:/old\n");
+	write_file("mount/memory/old/memory.limit_in_bytes", "8589934592\n");
+	assert_int_equal(room_of(0, false).bytes, 2 * GIB + 512 * MIB);
+}
+
+static void nothing_known_limits_nothing(void **state)
+{
+	(void)state;
+	assert_true(room_of(0, false).bytes > (uint64_t)1 << 62);
+}
+
+static uint32_t automatic(uint64_t room)
+{
+	struct budget budget;
+	struct error err;
+	assert_int_equal(budget_slots("auto", &geometry, room, &budget, &err), 0);
+	assert_int_equal(budget.bytes, budget.n_slots * geometry.slot_bytes);
+	assert_int_equal(budget.bytes, budget_automatic(&geometry, room));
+	return budget.n_slots;
+}
+
+static void auto_is_what_fits_between_the_least_and_all(void **state)
+{
+	(void)state;
+	assert_int_equal(automatic(0), slots_min(&geometry));
+	assert_int_equal(automatic(UINT64_MAX), geometry.n_total);
+	assert_int_equal(automatic(8 * GIB), geometry.n_total);
+	assert_int_equal(automatic(8 * GIB - 1), geometry.n_total - 1);
+	assert_int_equal(automatic(800 * MIB), 100);
+	/* A named one asks nobody. */
+	struct budget budget;
+	struct error err;
+	assert_int_equal(budget_slots("all", &geometry, 0, &budget, &err), 0);
+	assert_int_equal(budget.n_slots, geometry.n_total);
+}
+
+static const char *notice(const char *text, uint64_t memory, uint64_t available)
+{
+	static char out[512];
+	struct memory_limit limit = {memory, available, "this machine"};
+	struct budget budget;
+	struct error err;
+	struct room room;
+	room_find(&limit, &needs, 0, false, &room);
+	assert_int_equal(budget_slots(text, &geometry, room.bytes, &budget, &err), 0);
+	budget_notice(text, &budget, &geometry, &room, limit.where, out, sizeof(out));
+	return out;
+}
+
+static void what_was_taken_is_said_with_the_reason_and_the_option(void **state)
+{
+	(void)state;
+	assert_string_equal(notice("auto", 32 * GIB, 32 * GIB),
+		"budget auto: all experts, 8192.0 MiB; --budget SIZE changes it");
+	assert_string_equal(notice("auto", 8 * GIB, 8 * GIB),
+		"budget auto: 2560.0 of 8192.0 MiB of experts: the 8192.0 MiB of this machine less "
+		"1024.0 for other weights, 4096.0 for the KV cache, 512.0 in reserve; --budget "
+		"SIZE changes it");
+	assert_non_null(strstr(notice("auto", 32 * GIB, 12 * GIB),
+		"5120.0 of 8192.0 MiB of experts: the 12288.0 MiB free of this machine"));
+	assert_non_null(strstr(notice("auto", 2 * GIB, 2 * GIB), "more than there is room for"));
+}
+
+static void a_named_budget_that_leaves_too_little_is_noticed(void **state)
+{
+	(void)state;
+	assert_string_equal(notice("all", 32 * GIB, 32 * GIB), "");
+	assert_string_equal(notice("min", 1 * GIB, 1 * GIB), "");
+	const char *said = notice("all", 12 * GIB, 12 * GIB);
+	assert_non_null(strstr(said, "budget all: 8192.0 MiB"));
+	assert_non_null(strstr(said, "--budget auto takes 6400.0 MiB"));
+}
+
+static void too_large_a_budget_is_refused_with_the_largest(void **state)
+{
+	(void)state;
+	struct memory_limit limit = {6 * GIB, 5 * GIB, "this machine"};
+	struct budget all = {.n_slots = 1024, .bytes = 8 * GIB, .asked_bytes = 8 * GIB};
+	struct error err;
+	assert_int_equal(budget_check_memory(&all, &limit, 0, 1 * GIB, &err), -ENOMEM);
+	assert_non_null(strstr(err.text, "at most 6144.0 MiB"));
+	assert_non_null(strstr(err.text, "--budget 5120M is the most"));
+	assert_non_null(strstr(err.text, "--budget auto takes 1024.0 MiB"));
+	/* And that is taken. */
+	struct budget most = {.bytes = 5 * GIB, .asked_bytes = 5 * GIB};
+	assert_int_equal(budget_check_memory(&most, &limit, 0, 1 * GIB, &err), 0);
+	struct budget more = {.bytes = 5 * GIB + MIB, .asked_bytes = 5 * GIB + MIB};
+	assert_int_equal(budget_check_memory(&more, &limit, 0, 1 * GIB, &err), -ENOMEM);
+	assert_non_null(strstr(err.text, "--budget 5120M is the most"));
+	/* Where not even the least fits there is no advice. */
+	assert_int_equal(budget_check_memory(&all, &limit, 0, 7 * GIB, &err), -ENOMEM);
+	assert_null(strstr(err.text, "--budget"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			the_machine_is_shared_with_the_rest, make_directory, remove_directory),
+		cmocka_unit_test_setup_teardown(
+			what_others_use_now_is_not_taken, make_directory, remove_directory),
+		cmocka_unit_test_setup_teardown(
+			a_restart_counts_its_own_memory_as_free, make_directory, remove_directory),
+		cmocka_unit_test_setup_teardown(
+			the_lowest_limit_of_a_group_counts, make_directory, remove_directory),
+		cmocka_unit_test_setup_teardown(
+			nothing_known_limits_nothing, make_directory, remove_directory),
+		cmocka_unit_test(auto_is_what_fits_between_the_least_and_all),
+		cmocka_unit_test(what_was_taken_is_said_with_the_reason_and_the_option),
+		cmocka_unit_test(a_named_budget_that_leaves_too_little_is_noticed),
+		cmocka_unit_test(too_large_a_budget_is_refused_with_the_largest),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
