@@ -45,6 +45,12 @@ int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	return code;
 }
 
+int ctl_no_service(const struct ctl *ctl, const char *process)
+{
+	return ctl_fail(EX_UNAVAILABLE, "%s does not run in %s; " CTL_NO_SERVICE, process,
+		ctl->runtime_dir);
+}
+
 int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, Outrider__Envelope **reply)
 {
@@ -54,8 +60,7 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	if (code == 0)
 		return 0;
 	if (code == -ECONNREFUSED)
-		return ctl_fail(EX_UNAVAILABLE, "%s does not run in %s; " CTL_NO_SERVICE, process,
-			ctl->runtime_dir);
+		return ctl_no_service(ctl, process);
 	/* A refusal is about what was asked, not about the service. */
 	return ctl_fail(code == -EREMOTEIO   ? EX_DATAERR
 			: code == -ETIMEDOUT ? EX_UNAVAILABLE

@@ -64,6 +64,9 @@ int ctl_top(struct ctl *ctl, int argc, char **argv);
 /* "outriderctl: ..." to stderr; returns status. */
 int ctl_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Says that the process does not run; EX_UNAVAILABLE. */
+int ctl_no_service(const struct ctl *ctl, const char *process);
+
 /* One request to one process; its reply must have this body. *reply is freed with bus_free. -errno with *err. */
 int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, int timeout_ms, Outrider__Envelope **reply,

@@ -387,8 +387,8 @@ int ctl_knob_history(struct ctl *ctl, int argc, char **argv)
 		room += replies[p]->knob_history->n_events;
 	}
 	if (status == 0 && answered == 0)
-		status = ctl_fail(
-			EX_UNAVAILABLE, "none of the processes answers in %s", ctl->runtime_dir);
+		status = ctl_fail(EX_UNAVAILABLE,
+			"none of the processes answers in %s; " CTL_NO_SERVICE, ctl->runtime_dir);
 	if (status == 0) {
 		entries = calloc(room + 1, sizeof *entries);
 		if (!entries)

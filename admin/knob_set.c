@@ -85,8 +85,7 @@ static int ask(struct ctl *ctl, struct part *part, Outrider__KnobSet__Step step,
 		if (code == -EREMOTEIO)
 			return ctl_fail(EX_DATAERR, "%s", err.text);
 		if (code == -ECONNREFUSED)
-			return ctl_fail(EX_UNAVAILABLE, "%s does not run in %s; " CTL_NO_SERVICE,
-				part->process->name, ctl->runtime_dir);
+			return ctl_no_service(ctl, part->process->name);
 		if (code < 0)
 			return ctl_fail(EX_UNAVAILABLE, "%s: %s", part->process->name, err.text);
 		if (!(*reply)->knob_done->busy)

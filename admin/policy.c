@@ -256,6 +256,8 @@ int ctl_policy_watch(struct ctl *ctl, int argc, char **argv)
 		request.policy_watch = &body;
 		code = ctl_ask(ctl, PEER_POLICY, &request,
 			OUTRIDER__ENVELOPE__BODY_POLICY_DECISIONS, WATCH_TIMEOUT_MS, &reply, &err);
+		if (code == -ECONNREFUSED && !watching.was_there)
+			return ctl_no_service(ctl, PEER_POLICY);
 		if (code < 0 && !watching.was_there)
 			return ctl_fail(
 				code == -ETIMEDOUT ? EX_UNAVAILABLE : error_exit_status(code), "%s",

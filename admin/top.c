@@ -253,8 +253,8 @@ static int run_screen(struct ctl *ctl)
 	/* Before the screen is taken: an error is then readable. */
 	status = look_at(ctl, &look);
 	if (status == 0 && !any_up(&look))
-		status = ctl_fail(
-			EX_UNAVAILABLE, "none of the processes answers in %s", ctl->runtime_dir);
+		status = ctl_fail(EX_UNAVAILABLE,
+			"none of the processes answers in %s; " CTL_NO_SERVICE, ctl->runtime_dir);
 	if (status) {
 		look_free(&look);
 		return status;

@@ -436,6 +436,12 @@ with tempfile.TemporaryDirectory(prefix="outrider-", dir="/tmp") as folder:
     none = run(program("outriderctl"), "--runtime-dir", folder, "sessions")
     tap.ok(none.returncode == 69 and "outrider up" in none.stderr and "ipc:" not in none.stderr, "also in a folder of none",
            none.stderr)
+    for words in (("policy", "watch"), ("knob", "set", "k_max=3"), ("knob", "history"), ("cache", "top", "--once")):
+        none = run(program("outriderctl"), "--runtime-dir", folder, *words)
+        tap.ok(none.returncode == 69 and "outrider up" in none.stderr and "ipc:" not in none.stderr, f"so does {' '.join(words)}",
+               none.stderr)
+    none = run(program("outrider"), "run", "--runtime-dir", folder, "--wait", "0.1", "hi")
+    tap.ok(none.returncode == 69 and "outrider up" in none.stderr, "and run", none.stderr)
     later = f"{folder}/later"
     early = subprocess.Popen([program("outrider"), "run", "--runtime-dir", later, "--wait", "60", "--max-tokens", "4", "hi"],
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
