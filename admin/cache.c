@@ -2,6 +2,7 @@
 #include "admin/ctl.h"
 
 #include "client/include/outrider.h"
+#include "shared/base/clock.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -55,10 +56,10 @@ static void hints_text(const Outrider__CacheStats *s)
 {
 	printf("hints      %" PRIu64 ", %" PRIu64 " led to a load, %u are kept for later\n",
 		s->hints, s->hint_loads, s->hints_kept);
+	ctl_hints_text(s->hint_quality, s->n_hint_quality);
 	printf("lost       %" PRIu64 " activations and %" PRIu64
 	       " hints that the cache was too late for\n",
 		s->activations_lost, s->hints_lost);
-	ctl_hints_text(s->hint_quality, s->n_hint_quality);
 	printf("prefetches %" PRIu64 " came, %" PRIu64 " used, %" PRIu64 " evicted unused, %" PRIu64
 	       " a demand waited for, %" PRIu64 " taken back\n",
 		s->prefetched, s->prefetch_used, s->prefetch_wasted, s->promoted, s->cancelled);
@@ -150,23 +151,41 @@ int ctl_cache_stats(struct ctl *ctl, int argc, char **argv)
 
 /* ---- cache top ---- */
 
-/* What happened in each layer between two looks, a second apart. */
-static void top_text(const Outrider__CacheStats *old, const Outrider__CacheStats *now)
+/* What a counter grew by; one of a new region begins at 0. */
+static double growth(uint64_t from, uint64_t to)
+{
+	return (double)(to < from ? to : to - from);
+}
+
+/* The share of the time that was waited. A wait is counted when it ends, and may have begun before the first look. */
+static double stalled(uint64_t wait_ns, uint64_t more_wait_ns, double seconds)
+{
+	double share = growth(wait_ns, more_wait_ns) / 1e9 / seconds;
+
+	return share < 1 ? share : 1;
+}
+
+/* What happened in each layer between two looks. */
+static void top_text(
+	const Outrider__CacheStats *old, const Outrider__CacheStats *now, double seconds)
 {
 	printf("%s, budget %s: %u of %u slots in use, %.1f MiB; %u loading or waited for\n\n",
 		now->policy, now->budget, now->in_use, now->slots, ctl_mib(now->arena_bytes),
 		now->queue_depth);
-	printf("%5s %9s %9s %6s %9s %9s %9s %7s %9s\n", "LAYER", "HITS/s", "MISSES/s", "RATE",
-		"LOADS/s", "EVICT/s", "MiB/s", "STALL", "PREFETCH");
+	printf("%5s %9s %9s %6s %9s %9s %9s %7s %10s\n", "LAYER", "HITS/s", "MISSES/s", "RATE",
+		"LOADS/s", "EVICT/s", "MiB/s", "STALL", "PREFETCH/s");
 	for (size_t i = 0; i < now->n_layers && i < old->n_layers; i++) {
 		const Outrider__CacheLayer *a = old->layers[i], *b = now->layers[i];
-		uint64_t hits = b->hits - a->hits, misses = b->misses - a->misses;
+		double hits = growth(a->hits, b->hits), misses = growth(a->misses, b->misses);
 
-		printf("%5u %9" PRIu64 " %9" PRIu64 " %5.1f%% %9" PRIu64 " %9" PRIu64
-		       " %9.1f %6.1f%% %9" PRIu64 "\n",
-			b->layer, hits, misses, 100 * ctl_rate(hits, misses), b->loads - a->loads,
-			b->evictions - a->evictions, ctl_mib(b->bytes_loaded - a->bytes_loaded),
-			(double)(b->wait_ns - a->wait_ns) / 1e7, b->prefetched - a->prefetched);
+		printf("%5u %9.0f %9.0f %5.1f%% %9.0f %9.0f %9.1f %6.1f%% %10.0f\n", b->layer,
+			hits / seconds, misses / seconds,
+			hits + misses > 0 ? 100 * hits / (hits + misses) : 0,
+			growth(a->loads, b->loads) / seconds,
+			growth(a->evictions, b->evictions) / seconds,
+			growth(a->bytes_loaded, b->bytes_loaded) / 1048576 / seconds,
+			100 * stalled(a->wait_ns, b->wait_ns, seconds),
+			growth(a->prefetched, b->prefetched) / seconds);
 	}
 }
 
@@ -176,6 +195,7 @@ int ctl_cache_top(struct ctl *ctl, int argc, char **argv)
 	bool screen = !ctl->once && !ctl->json && isatty(STDOUT_FILENO);
 	Outrider__Envelope *old, *now;
 	int status = ask_stats(ctl, true, &old);
+	uint64_t then_ns = clock_ns(), now_ns;
 
 	(void)argc;
 	(void)argv;
@@ -186,17 +206,22 @@ int ctl_cache_top(struct ctl *ctl, int argc, char **argv)
 		status = ask_stats(ctl, true, &now);
 		if (status)
 			break;
+		/* More than the second: who looks may have been stopped meanwhile. */
+		now_ns = clock_ns();
 		if (screen)
 			fputs("\033[H\033[J", stdout);
 		if (ctl->json)
-			ctl_print_json(
-				json_pack("{s:o,s:o}", "before", ctl_cache_json(old->cache_stats),
-					"after", ctl_cache_json(now->cache_stats)));
+			ctl_print_json(json_pack("{s:f,s:o,s:o}", "seconds",
+				(double)(now_ns - then_ns) / 1e9, "before",
+				ctl_cache_json(old->cache_stats), "after",
+				ctl_cache_json(now->cache_stats)));
 		else
-			top_text(old->cache_stats, now->cache_stats);
+			top_text(old->cache_stats, now->cache_stats,
+				(double)(now_ns - then_ns) / 1e9);
 		fflush(stdout);
 		bus_free(&old);
 		old = now;
+		then_ns = now_ns;
 	} while (screen);
 	bus_free(&old);
 	return status;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
+#include <time.h>
 
 enum { TIMEOUT_MS = 3000 };
 
@@ -44,6 +45,12 @@ int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	return code;
 }
 
+int ctl_no_service(const struct ctl *ctl, const char *process)
+{
+	return ctl_fail(EX_UNAVAILABLE, "%s does not run in %s; " CTL_NO_SERVICE, process,
+		ctl->runtime_dir);
+}
+
 int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, Outrider__Envelope **reply)
 {
@@ -52,6 +59,8 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 
 	if (code == 0)
 		return 0;
+	if (code == -ECONNREFUSED)
+		return ctl_no_service(ctl, process);
 	/* A refusal is about what was asked, not about the service. */
 	return ctl_fail(code == -EREMOTEIO   ? EX_DATAERR
 			: code == -ETIMEDOUT ? EX_UNAVAILABLE
@@ -94,6 +103,17 @@ const char *ctl_measured(double value, int digits, char *out, size_t bytes)
 		snprintf(out, bytes, "%.*f", digits, value);
 	else
 		snprintf(out, bytes, "-");
+	return out;
+}
+
+const char *ctl_wall(uint64_t time_ns, char out[CTL_WALL_BYTES])
+{
+	time_t seconds = (time_t)(time_ns / 1000000000u);
+	struct tm tm;
+
+	out[0] = '\0';
+	if (localtime_r(&seconds, &tm))
+		strftime(out, CTL_WALL_BYTES, "%Y-%m-%d %H:%M:%S", &tm);
 	return out;
 }
 

@@ -58,8 +58,14 @@ int ctl_cache_hot(struct ctl *ctl, int argc, char **argv);
 int ctl_trace(struct ctl *ctl, int argc, char **argv);
 int ctl_top(struct ctl *ctl, int argc, char **argv);
 
+/* What a person may do about a service that is not there. */
+#define CTL_NO_SERVICE "start one with outrider up, or say where it is with --runtime-dir"
+
 /* "outriderctl: ..." to stderr; returns status. */
 int ctl_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Says that the process does not run; EX_UNAVAILABLE. */
+int ctl_no_service(const struct ctl *ctl, const char *process);
 
 /* One request to one process; its reply must have this body. *reply is freed with bus_free. -errno with *err. */
 int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
@@ -94,6 +100,13 @@ int ctl_print_json(json_t *root);
 double ctl_rate(uint64_t hits, uint64_t misses);
 /* "1.25", or "-" where nothing was measured, which the processes say as 0. *out has room for bytes. */
 const char *ctl_measured(double value, int digits, char *out, size_t bytes);
+
+/* "2026-01-31 12:00:00", local, of CLOCK_REALTIME. */
+enum { CTL_WALL_BYTES = 32 };
+const char *ctl_wall(uint64_t time_ns, char out[CTL_WALL_BYTES]);
+/* "K 3 -> 4", or "K 0 -> 3 for 1" of a trial. */
+enum { CTL_STEP_BYTES = 48 };
+const char *ctl_step(const Outrider__PolicyDecision *d, char out[CTL_STEP_BYTES]);
 
 static inline double ctl_mib(uint64_t bytes)
 {

@@ -143,10 +143,13 @@ static int print_text(const Outrider__PolicyExplanation *e)
 			e->figures[i]->unit);
 	if (e->n_decisions)
 		puts("\n  The last decisions:");
-	for (size_t i = 0; i < e->n_decisions; i++)
-		printf("  %8" PRIu64 "  K %u -> %u  %-8s %s\n", e->decisions[i]->number,
-			e->decisions[i]->k_old, e->decisions[i]->k_new, e->decisions[i]->phase,
+	for (size_t i = 0; i < e->n_decisions; i++) {
+		char step[CTL_STEP_BYTES];
+
+		printf("  %8" PRIu64 "  %-14s  %-8s %s\n", e->decisions[i]->number,
+			ctl_step(e->decisions[i], step), e->decisions[i]->phase,
 			e->decisions[i]->reason);
+	}
 	return EX_OK;
 }
 

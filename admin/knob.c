@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
-#include <time.h>
 
 static const char *const scope_names[] = {
 	[KNOB_GLOBAL] = "global", [KNOB_MODEL] = "model", [KNOB_SESSION] = "session"};
@@ -22,7 +21,7 @@ static json_t *table_json(const struct knob_process *process, const struct confi
 	config_range(key, range, sizeof range);
 	return json_pack("{s:s,s:s,s:n,s:s,s:s,s:s,s:s,s:s,s:b,s:s,s:b}", "process", process->name,
 		"name", name, "value", "type", config_type_name(key->type), "unit",
-		key->unit ? key->unit : "", "range", range, "default", key->fallback, "scope",
+		config_unit(key), "range", range, "default", key->fallback, "scope",
 		scope_names[key->scope], "live", (int)key->live, "help", key->help, "running", 0);
 }
 
@@ -36,7 +35,9 @@ static json_t *info_json(const struct knob_process *process, const Outrider__Kno
 		"running", 1);
 
 	if (json && *k->means)
-		json_object_set_new(json, "means", json_string(k->means));
+		json_object_set_new(json, "means", ctl_text_json(k->means));
+	if (json && k->persisted)
+		json_object_set_new(json, "stored", ctl_text_json(k->stored));
 	if (json && k->next_start_known)
 		json_object_set_new(json, "next_start", ctl_text_json(k->next_start));
 	if (json && k->reverts_in_ns) {
@@ -126,8 +127,57 @@ static void print_list(const json_t *knobs)
 	}
 }
 
+/* Of a time that runs: "9m59s", "7.5s". */
+static const char *time_left(double seconds, char *out, size_t bytes)
+{
+	uint64_t whole = (uint64_t)(seconds + 0.5);
+	int n = 0;
+
+	if (seconds < 10) {
+		snprintf(out, bytes, "%.1fs", seconds);
+		return out;
+	}
+	if (whole >= 3600)
+		n += snprintf(out, bytes, "%" PRIu64 "h", whole / 3600);
+	if (whole / 60 % 60 > 0)
+		n += snprintf(out + n, bytes - (size_t)n, "%" PRIu64 "m", whole / 60 % 60);
+	if (whole % 60 > 0)
+		snprintf(out + n, bytes - (size_t)n, "%" PRIu64 "s", whole % 60);
+	return out;
+}
+
+/* Where the value is from, and what comes of it with the next start. */
+static void print_origin(const json_t *knob)
+{
+	const char *value = text_of(knob, "value"), *started = text_of(knob, "started");
+	const char *stored = text_of(knob, "stored"), *next = text_of(knob, "next_start");
+	bool known = json_object_get(knob, "next_start") != NULL;
+
+	if (is(knob, "on_command_line"))
+		printf("  %s%s is from the command line the process was started with, which comes "
+		       "before files\n",
+			strcmp(started, value) != 0 ? "started with " : "", or_empty(started));
+	else if (strcmp(started, value) != 0)
+		printf("  started with %s\n", or_empty(started));
+	if (!is(knob, "persisted"))
+		return;
+	if (known && strcmp(stored, next) != 0)
+		printf("  %s is stored with --persist or --next-start, but hidden by %s: the next "
+		       "start finds %s\n",
+			or_empty(stored),
+			is(knob, "on_command_line") ? "the command line" : "another drop-in",
+			or_empty(next));
+	else if (strcmp(stored, value) != 0)
+		printf("  from the next start on %s, set with --persist or --next-start\n",
+			or_empty(stored));
+	else
+		printf("  the same after a restart, set with --persist\n");
+}
+
 static void print_whole(const json_t *knob)
 {
+	char left[CONFIG_TIME_BYTES];
+
 	printf("%s.%s = %s\n", text_of(knob, "process"), text_of(knob, "name"),
 		or_empty(text_of(knob, "value")));
 	if (*text_of(knob, "means"))
@@ -137,19 +187,11 @@ static void print_whole(const json_t *knob)
 		text_of(knob, "range"), *text_of(knob, "unit") ? " " : "", text_of(knob, "unit"),
 		or_empty(text_of(knob, "default")), text_of(knob, "scope"),
 		is(knob, "live") ? "changes while it runs" : "changes with a restart");
-	if (strcmp(text_of(knob, "started"), text_of(knob, "value")) != 0)
-		printf("  started with %s\n", text_of(knob, "started"));
 	if (json_object_get(knob, "reverts_in_s"))
-		printf("  goes back to %s in %.1f s\n", text_of(knob, "reverts_to"),
-			json_real_value(json_object_get(knob, "reverts_in_s")));
-	if (changes_at_start(knob))
-		printf("  from the next start on %s, set with --persist or --next-start\n",
-			or_empty(text_of(knob, "next_start")));
-	else if (is(knob, "persisted"))
-		printf("  the same after a restart, set with --persist\n");
-	if (is(knob, "on_command_line"))
-		printf("  set on the command line the process was started with, which comes before "
-		       "files\n");
+		printf("  goes back to %s in %s\n", text_of(knob, "reverts_to"),
+			time_left(json_real_value(json_object_get(knob, "reverts_in_s")), left,
+				sizeof left));
+	print_origin(knob);
 }
 
 /* The knobs that the arguments name, or a process's, or all. */
@@ -264,32 +306,31 @@ static json_t *event_json(const struct entry *entry)
 	char by[160];
 
 	who(e, by, sizeof by);
-	return json_pack("{s:s,s:s,s:s,s:o,s:o,s:I,s:f,s:b,s:o,s:o,s:o}", "process",
+	return json_pack("{s:s,s:s,s:s,s:o,s:o,s:I,s:f,s:b,s:b,s:o,s:o,s:o}", "process",
 		entry->process->name, "name", e->name, "what", e->what, "old",
 		ctl_text_json(e->old_value), "new", ctl_text_json(e->new_value), "time_ns",
 		(json_int_t)e->time_ns, "for_s", (double)e->for_ns / 1e9, "persist", e->persist,
-		"session", json_sprintf("%" PRIu64, e->session_uid), "who", ctl_text_json(by),
-		"reason", ctl_text_json(e->reason));
+		"at_start", e->at_start, "session", json_sprintf("%" PRIu64, e->session_uid), "who",
+		ctl_text_json(by), "reason", ctl_text_json(e->reason));
 }
 
 static void print_event(const struct entry *entry)
 {
 	const Outrider__KnobEvent *e = entry->event;
-	time_t seconds = (time_t)(e->time_ns / 1000000000u);
-	struct tm tm;
-	char when[32] = "", by[160];
+	char when[CTL_WALL_BYTES], by[160], period[CONFIG_TIME_BYTES];
 
-	if (localtime_r(&seconds, &tm))
-		strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &tm);
 	who(e, by, sizeof by);
-	printf("%s  %-6s %s.%s: %s -> %s", when, e->what, entry->process->name, e->name,
-		e->old_value, e->new_value);
+	printf("%s  %-6s %s.%s: %s -> %s", ctl_wall(e->time_ns, when), e->what,
+		entry->process->name, e->name, e->old_value, e->new_value);
 	if (e->session_uid)
 		printf(", session %" PRIu64, e->session_uid);
 	if (e->for_ns)
-		printf(", for %g s", (double)e->for_ns / 1e9);
-	printf("%s%s%s, by %s\n", e->persist ? ", lasting" : "", *e->reason ? ": " : "", e->reason,
-		by);
+		printf(", for %s", config_time(e->for_ns, period, sizeof period));
+	printf("%s%s%s, by %s\n",
+		e->at_start  ? " at the next start"
+		: e->persist ? ", lasting"
+			     : "",
+		*e->reason ? ": " : "", e->reason, by);
 }
 
 /* Whether one of the arguments names this knob. */
@@ -353,8 +394,8 @@ int ctl_knob_history(struct ctl *ctl, int argc, char **argv)
 		room += replies[p]->knob_history->n_events;
 	}
 	if (status == 0 && answered == 0)
-		status = ctl_fail(
-			EX_UNAVAILABLE, "none of the processes answers in %s", ctl->runtime_dir);
+		status = ctl_fail(EX_UNAVAILABLE,
+			"none of the processes answers in %s; " CTL_NO_SERVICE, ctl->runtime_dir);
 	if (status == 0) {
 		entries = calloc(room + 1, sizeof *entries);
 		if (!entries)

@@ -84,6 +84,8 @@ static int ask(struct ctl *ctl, struct part *part, Outrider__KnobSet__Step step,
 			OUTRIDER__ENVELOPE__BODY_KNOB_DONE, TIMEOUT_MS, reply, &err);
 		if (code == -EREMOTEIO)
 			return ctl_fail(EX_DATAERR, "%s", err.text);
+		if (code == -ECONNREFUSED)
+			return ctl_no_service(ctl, part->process->name);
 		if (code < 0)
 			return ctl_fail(EX_UNAVAILABLE, "%s: %s", part->process->name, err.text);
 		if (!(*reply)->knob_done->busy)
@@ -180,6 +182,7 @@ static void print_result(
 {
 	const char *old_value = *r->old_value ? r->old_value : "(empty)";
 	const char *new_value = *r->new_value ? r->new_value : "(empty)";
+	char period[CONFIG_TIME_BYTES];
 
 	printf("%s.%s: ", part->process->name, r->name);
 	if (r->at_start)
@@ -190,7 +193,7 @@ static void print_result(
 	if (!r->at_start && ctl->persist)
 		printf(", now and after a restart");
 	else if (!r->at_start && ctl->for_ns)
-		printf(", for %g s", (double)ctl->for_ns / 1e9);
+		printf(", for %s", config_time(ctl->for_ns, period, sizeof period));
 	if (*r->note)
 		printf(" (%s)", r->note);
 	putchar('\n');

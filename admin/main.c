@@ -62,7 +62,8 @@ static const struct command {
 	{{"knob", "set"}, ctl_knob_set, "KNOB=VALUE ...", "change knobs, now", true,
 		"All of them or none, also over several processes. What is refused is named with "
 		"its range.\n\n"
-		"  --for TIME          go back by itself after this time: 30s, 10m, 2h\n"
+		"  --for TIME          go back by itself after this time: 30s, 10m, 2h, 1d; at "
+		"most 30d\n"
 		"  --persist           at the next start as well: writes a drop-in beside the "
 		"configuration\n"
 		"  --next-start        at the next start alone\n"
@@ -209,6 +210,9 @@ static int unknown(int argc, char **argv)
 	snprintf(name, sizeof name, "%.64s%s%.64s", argv[0], argc > 1 ? " " : "",
 		argc > 1 ? argv[1] : "");
 	for (size_t i = 0; i < N_COMMANDS; i++) {
+		/* Of a word that is right only what may follow it is wrong. */
+		if (is_group(argv[0]) && strcmp(commands[i].words[0], argv[0]) != 0)
+			continue;
 		/* A command of one word may have arguments behind it. */
 		size_t distance =
 			nearest_distance(commands[i].words[1] ? name : argv[0], name_at(i));
@@ -263,7 +267,7 @@ static int take_time(const char *text, uint64_t *out)
 	struct error err = {""};
 	int64_t ns = 0;
 
-	if (config_assign(&key, text, "a time and its unit", &ns, &err) < 0)
+	if (config_assign(&key, text, "", &ns, &err) < 0)
 		return ctl_fail(EX_USAGE, "%s", err.text);
 	*out = (uint64_t)ns;
 	return 0;
@@ -410,9 +414,10 @@ static int find_service(struct ctl *ctl, const struct command *command, const ch
 
 	if (code < 0)
 		ctl->runtime_dir[0] = '\0';
-	if (code < 0 && !(works_alone(command) && code == -ENOENT))
-		return ctl_fail(
-			code == -ENOENT ? EX_UNAVAILABLE : error_exit_status(code), "%s", err.text);
+	if (code == -ENOENT && !works_alone(command))
+		return ctl_fail(EX_UNAVAILABLE, "no service: %s; " CTL_NO_SERVICE, err.text);
+	if (code < 0 && code != -ENOENT)
+		return ctl_fail(error_exit_status(code), "%s", err.text);
 	code = bus_context(&ctl->zmq, &err);
 	return code < 0 ? ctl_fail(error_exit_status(code), "%s", err.text) : 0;
 }

@@ -133,8 +133,6 @@ static int find_session(struct ctl *ctl, const char *text, uint64_t *session)
 static int show(const struct ctl *ctl, uint64_t session, const Outrider__PolicyRecords *records,
 	const char *path)
 {
-	if (ctl->json)
-		return print_records(records);
 	if (!records->path[0])
 		return ctl_fail(EX_DATAERR, "no journal is kept (journal = 0 in policy.conf)");
 	if (!session)
@@ -144,7 +142,7 @@ static int show(const struct ctl *ctl, uint64_t session, const Outrider__PolicyR
 		return ctl_fail(EX_DATAERR,
 			"session %" PRIu64 ": nothing of it in %s (outriderctl sessions)", session,
 			records->path);
-	return plot(records, path);
+	return ctl->json ? print_records(records) : plot(records, path);
 }
 
 /* [SESSION] [FILE]: one word is a file when it has a dot. */

@@ -168,15 +168,25 @@ int ctl_policy_set(struct ctl *ctl, int argc, char **argv)
 
 json_t *ctl_decision_json(const Outrider__PolicyDecision *d)
 {
-	return json_pack("{s:I,s:o,s:I,s:I,s:s,s:f,s:s,s:I}", "number", (json_int_t)d->number,
+	return json_pack("{s:I,s:o,s:I,s:I,s:s,s:f,s:s,s:I,s:I}", "number", (json_int_t)d->number,
 		"uid", json_sprintf("%" PRIu64, d->session_uid), "k_old", (json_int_t)d->k_old,
 		"k_new", (json_int_t)d->k_new, "phase", d->phase, "utility", (double)d->utility,
-		"reason", d->reason, "time_ns", (json_int_t)d->time_ns);
+		"reason", d->reason, "time_ns", (json_int_t)d->time_ns, "trial_n",
+		(json_int_t)d->trial_n);
+}
+
+const char *ctl_step(const Outrider__PolicyDecision *d, char out[CTL_STEP_BYTES])
+{
+	int n = snprintf(out, CTL_STEP_BYTES, "K %u -> %u", d->k_old, d->k_new);
+
+	if (d->trial_n)
+		snprintf(out + n, CTL_STEP_BYTES - (size_t)n, " for %u", d->trial_n);
+	return out;
 }
 
 static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision *d)
 {
-	char utility[16];
+	char utility[16], wall[CTL_WALL_BYTES], step[CTL_STEP_BYTES];
 
 	if (ctl->json) {
 		/* A line each, so that a reader need not wait for an end. */
@@ -187,8 +197,9 @@ static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision
 		json_decref(line);
 		return;
 	}
-	printf("%12.3f  session %" PRIu64 "  K %u -> %u  %-8s utility %s  %s\n",
-		(double)d->time_ns / 1e9, d->session_uid, d->k_old, d->k_new, d->phase,
+	printf("%s.%03" PRIu64 "  session %" PRIu64 "  %-14s  %-8s utility %s  %s\n",
+		ctl_wall(d->time_ns, wall), d->time_ns / 1000000 % 1000, d->session_uid,
+		ctl_step(d, step), d->phase,
 		ctl_measured((double)d->utility, 2, utility, sizeof utility), d->reason);
 }
 
@@ -230,7 +241,7 @@ static void print_left_out(const struct ctl *ctl, const struct watching *watchin
 /* Ends with --once, when the reader goes away, or by Ctrl-C. A controller that is away is waited for: it comes back. */
 int ctl_policy_watch(struct ctl *ctl, int argc, char **argv)
 {
-	struct watching watching = {.begun_ns = clock_ns()};
+	struct watching watching = {.begun_ns = clock_wall_of(clock_ns())};
 
 	(void)argc;
 	(void)argv;
@@ -245,6 +256,8 @@ int ctl_policy_watch(struct ctl *ctl, int argc, char **argv)
 		request.policy_watch = &body;
 		code = ctl_ask(ctl, PEER_POLICY, &request,
 			OUTRIDER__ENVELOPE__BODY_POLICY_DECISIONS, WATCH_TIMEOUT_MS, &reply, &err);
+		if (code == -ECONNREFUSED && !watching.was_there)
+			return ctl_no_service(ctl, PEER_POLICY);
 		if (code < 0 && !watching.was_there)
 			return ctl_fail(
 				code == -ETIMEDOUT ? EX_UNAVAILABLE : error_exit_status(code), "%s",

@@ -112,11 +112,12 @@ static int sessions_text(const Outrider__Sessions *all)
 		"MAX", "K", "DRAFT", "ACC", "TOK/S");
 	for (size_t i = 0; i < all->n_sessions; i++) {
 		const Outrider__Session *s = all->sessions[i];
+		char rate[16];
 
-		printf("%-20" PRIu64 " %-8s %7u %7u %7u %3u %-7s %5.0f%% %8.1f\n", s->uid, s->state,
+		printf("%-20" PRIu64 " %-8s %7u %7u %7u %3u %-7s %5.0f%% %8s\n", s->uid, s->state,
 			s->prompt_tokens, s->output_tokens, s->max_tokens, s->k, s->draft_method,
 			s->drafted ? 100.0 * (double)s->accepted / (double)s->drafted : 0.0,
-			(double)s->tokens_per_s);
+			ctl_measured((double)s->tokens_per_s, 1, rate, sizeof rate));
 	}
 	printf("%zu sessions, %u of %u places in the queue taken; %" PRIu64 " tokens in %" PRIu64
 	       " iterations so far\n",

@@ -176,13 +176,13 @@ static void draw_session(
 {
 	const Outrider__Session *s = session;
 	const Outrider__PolicySession *p = policy_of(look, s->uid);
-	char utility[16];
+	char utility[16], rate[16];
 
-	line(sink, false, "%-20" PRIu64 " %-8s %5u/%-5u %2u %-6s %3.0f%% %5s %-7s %7.1f", s->uid,
+	line(sink, false, "%-20" PRIu64 " %-8s %5u/%-5u %2u %-6s %3.0f%% %5s %-7s %7s", s->uid,
 		s->state, s->output_tokens, s->max_tokens, s->k, s->draft_method,
 		s->drafted ? 100.0 * (double)s->accepted / (double)s->drafted : 0.0,
 		ctl_measured(p ? (double)p->utility : 0, 2, utility, sizeof utility),
-		p ? p->phase : "-", (double)s->tokens_per_s);
+		p ? p->phase : "-", ctl_measured((double)s->tokens_per_s, 1, rate, sizeof rate));
 }
 
 /* Those that have ended come last: they are kept for a while, and a screen has few lines. */
@@ -253,8 +253,8 @@ static int run_screen(struct ctl *ctl)
 	/* Before the screen is taken: an error is then readable. */
 	status = look_at(ctl, &look);
 	if (status == 0 && !any_up(&look))
-		status = ctl_fail(
-			EX_UNAVAILABLE, "none of the processes answers in %s", ctl->runtime_dir);
+		status = ctl_fail(EX_UNAVAILABLE,
+			"none of the processes answers in %s; " CTL_NO_SERVICE, ctl->runtime_dir);
 	if (status) {
 		look_free(&look);
 		return status;

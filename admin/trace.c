@@ -161,35 +161,26 @@ static void sleep_until(uint64_t until_ns)
 
 static int parse_time(const char *text, int64_t *ns, struct error *err)
 {
-	static const struct config_key keys[] = {{.section = "",
-							 .name = "trace",
-							 .type = CONFIG_NS,
-							 .size = sizeof(int64_t),
-							 .min = 1e6,
-							 .max = 6e10,
-							 .fallback = "2s",
-							 .unit = "time"},
-		{.name = NULL}};
-	char assignment[64];
+	static const struct config_key key = {.section = "",
+		.name = "TIME",
+		.type = CONFIG_NS,
+		.size = sizeof(int64_t),
+		.min = 1e6,
+		.max = 6e10,
+		.fallback = "2s"};
 
-	if ((size_t)snprintf(assignment, sizeof assignment, "trace=%s", text) < sizeof assignment &&
-		config_set(assignment, "command line", keys, ns, NULL) == 0)
+	if (config_assign(&key, text, "", ns, err) == 0)
 		return 0;
-	return error_set(err, EINVAL,
-		"trace: \"%.32s\" is no time: expected [TIME] [FILE], the time from 1ms to 1m with "
-		"its unit, as 500ms or 2s",
-		text);
+	return error_prefix(err, -EINVAL, "expected [TIME] [FILE]");
 }
 
 static int summary(const struct ctl *ctl, const struct picture *picture, const char *path)
 {
 	json_t *all = json_object();
-	bool any = false;
 
 	for (size_t i = 0; i < picture->n_sources; i++) {
 		const struct source *s = &picture->sources[i];
 
-		any |= s->there;
 		if (ctl->json)
 			json_object_set_new(all, s->process,
 				json_pack("{s:b,s:I,s:I}", "there", s->there, "spans",
@@ -207,7 +198,7 @@ static int summary(const struct ctl *ctl, const struct picture *picture, const c
 		json_decref(all);
 		printf("%s: open it at ui.perfetto.dev or chrome://tracing\n", path);
 	}
-	return any ? EX_OK : EX_UNAVAILABLE;
+	return EX_OK;
 }
 
 static volatile sig_atomic_t interrupted;
@@ -228,12 +219,25 @@ static void watch_signals(void)
 	sigaction(SIGHUP, &action, NULL);
 }
 
-static void record(struct ctl *ctl, struct picture *picture, uint64_t length_ns)
+static bool any_there(const struct picture *picture)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < picture->n_sources; i++)
+		any |= picture->sources[i].there;
+	return any;
+}
+
+/* -ECONNREFUSED at once when no process answers. */
+static int record(struct ctl *ctl, struct picture *picture, uint64_t length_ns, struct error *err)
 {
 	picture->begin_ns = clock_ns();
 	picture->end_ns = picture->begin_ns + length_ns;
 	fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", picture->file);
 	collect(ctl, picture);
+	if (!any_there(picture))
+		return error_set(err, ECONNREFUSED,
+			"none of the processes answers in %s; " CTL_NO_SERVICE, ctl->runtime_dir);
 	for (uint64_t now_ns = clock_ns(); now_ns < picture->end_ns; now_ns = clock_ns()) {
 		sleep_until(
 			now_ns + POLL_NS < picture->end_ns ? now_ns + POLL_NS : picture->end_ns);
@@ -242,6 +246,7 @@ static void record(struct ctl *ctl, struct picture *picture, uint64_t length_ns)
 		collect(ctl, picture);
 	}
 	fputs("\n]}\n", picture->file);
+	return ferror(picture->file) ? error_set(err, EIO, "the trace cannot be written") : 0;
 }
 
 int ctl_trace(struct ctl *ctl, int argc, char **argv)
@@ -266,9 +271,9 @@ int ctl_trace(struct ctl *ctl, int argc, char **argv)
 	picture.file = file.file;
 	for (; peers_all[picture.n_sources]; picture.n_sources++)
 		picture.sources[picture.n_sources].process = peers_all[picture.n_sources];
-	record(ctl, &picture, (uint64_t)length_ns);
-	code = ferror(picture.file) ? error_set(&err, EIO, "%s: cannot be written", path) : 0;
-	if (new_file_close(&file, code, &err) < 0)
-		return ctl_fail(EX_IOERR, "%s", err.text);
+	code = record(ctl, &picture, (uint64_t)length_ns, &err);
+	code = new_file_close(&file, code, &err);
+	if (code < 0)
+		return ctl_fail(error_exit_status(code), "%s", err.text);
 	return summary(ctl, &picture, path);
 }

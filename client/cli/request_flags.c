@@ -1,11 +1,15 @@
 #include "client/cli/request_flags.h"
 
 #include "client/cli/cli.h"
+#include "shared/base/clock.h"
 
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
+#include <time.h>
+
+enum { CONNECT_AGAIN_MS = 50 };
 
 const char request_flags_help[] =
 	"  --runtime-dir DIR     where the service is\n"
@@ -176,9 +180,19 @@ int request_flag(
 
 int request_flags_connect(const struct request_flags *flags, struct outrider **client)
 {
+	const struct timespec pause = {.tv_nsec = CONNECT_AGAIN_MS * 1000000};
 	int64_t wait_ms = (int64_t)(flags->wait_s * 1000);
-	int code = outrider_connect(flags->runtime_dir, client);
+	uint64_t end_ns = clock_ns() + (wait_ms > 0 ? (uint64_t)wait_ms * 1000000 : 0);
+	int code;
 
+	/* The directory is made by who starts the service: without one there is nothing to wait at. */
+	while ((code = outrider_connect(flags->runtime_dir, client)) == -ECONNREFUSED &&
+		clock_ns() < end_ns)
+		nanosleep(&pause, NULL);
+	if (code == -ECONNREFUSED)
+		return cli_fail(EX_UNAVAILABLE,
+			"%s; start one with outrider up, or say where it is with --runtime-dir",
+			outrider_error());
 	if (code == 0 && flags->wait_s >= 0)
 		code = outrider_set_wait(*client, wait_ms, wait_ms);
 	return code < 0 ? cli_fail(request_exit_status(code), "%s", outrider_error()) : 0;

@@ -301,8 +301,8 @@ void stream_tick(struct outrider_stream *stream)
 		return;
 	if (stream->silent_ns >= limit) {
 		fail(stream, client->answered ? ETIMEDOUT : ECONNREFUSED,
-			"no answer from the service in %s for %.1f s", client->runtime_dir,
-			(double)limit / 1e9);
+			"no answer from the service in %s for %.1f s%s", client->runtime_dir,
+			(double)limit / 1e9, client->answered ? "" : "; outrider up starts one");
 		return;
 	}
 	/* While there is no connection messages would only pile up. */

@@ -30,7 +30,8 @@ const struct config_key drafter_config_keys[] = {
 		"there "
 		"is one, else n-grams.",
 		KNOB_LIVE, KNOB_GLOBAL},
-	{"", "kernels", CONFIG_STRING, AT(kernels), 0, 0, kernels_names, "auto", "name",
+	{"", "kernels", CONFIG_STRING, AT(kernels), 0, 0, kernels_names, "auto",
+		"auto, scalar, avx2, avx512",
 		"Kernel set of the draft model: auto, scalar, avx2 or avx512.", KNOB_AT_START,
 		KNOB_GLOBAL},
 	{"", "threads", CONFIG_INT, AT(threads), 0, LIMIT_THREADS, NULL, "0", "threads",
@@ -63,7 +64,7 @@ const struct config_key drafter_config_keys[] = {
 	{"", "history", CONFIG_BYTES, AT(history), 0, 64.0 * (1 << 30), NULL, "32M", "bytes",
 		"Memory for what tokens needed before; the more, the more tokens are known.",
 		KNOB_AT_START, KNOB_GLOBAL},
-	{"", "spin", CONFIG_STRING, AT(spin), 0, 0, NULL, "auto", "time or auto",
+	{"", "spin", CONFIG_STRING, AT(spin), 0, 0, NULL, "auto", CONFIG_SPIN_RANGE,
 		"How long to spin for a request before sleeping; auto is 0 with four CPUs or "
 		"fewer, else 50us.",
 		KNOB_LIVE, KNOB_GLOBAL},

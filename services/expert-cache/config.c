@@ -16,12 +16,14 @@ const struct config_key cache_config_keys[] = {
 	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
 		"GGUF file of the model whose experts are cached; the verifier's.", KNOB_AT_START,
 		KNOB_MODEL},
-	{"", "budget", CONFIG_STRING, AT(budget), 0, 0, budget_names, "auto", "size",
+	{"", "budget", CONFIG_STRING, AT(budget), 0, 0, budget_names, "auto",
+		"auto, all, min, above 0% to 100%, or bytes as 2G",
 		"Memory for experts: all, min, a share as 30%, bytes as 2G, or auto: all that fit "
 		"beside other weights, the KV cache of default size and a reserve of a 16th of "
 		"memory (256M at least).",
 		KNOB_LIVE, KNOB_MODEL},
-	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, policy_names, "outrider", "name",
+	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, policy_names, "outrider",
+		CACHE_POLICY_NAMES,
 		"Which experts are kept and fetched ahead: " CACHE_POLICY_NAMES ".", KNOB_LIVE,
 		KNOB_GLOBAL},
 	{"", "profile", CONFIG_STRING, AT(profile), 0, 0, NULL, "", "path",
@@ -55,7 +57,7 @@ const struct config_key cache_config_keys[] = {
 	{"", "hint_queue_max", CONFIG_INT, AT(hint_queue_max), 1, 65536, NULL, "1024", "hints",
 		"Hints that may wait; with more, those of the lowest score go.", KNOB_LIVE,
 		KNOB_GLOBAL},
-	{"", "spin", CONFIG_NS, AT(spin_ns), 0, 1e9, NULL, "0", "time",
+	{"", "spin", CONFIG_NS, AT(spin_ns), 0, 1e9, NULL, "0", NULL,
 		"How long to spin for work before sleeping; costs a CPU.", KNOB_LIVE, KNOB_GLOBAL},
 	{0},
 };

@@ -31,6 +31,12 @@ static void remember(struct cascade *c, uint32_t k, float utility)
 	c->history[c->n_history++ % CASCADE_HISTORY] = (struct cascade_result){k, utility};
 }
 
+/* A K as far as k_max allows it. */
+static uint32_t allowed(const struct policy_state *s, uint32_t k)
+{
+	return k < (uint32_t)s->settings.k_max ? k : (uint32_t)s->settings.k_max;
+}
+
 /* K_start (section 5.3): the non-zero K of recent history with the highest utility; of equals
  * the newest. */
 static uint32_t start_k(const struct policy_state *s)
@@ -38,7 +44,7 @@ static uint32_t start_k(const struct policy_state *s)
 	const struct cascade *c = &s->cascade;
 	uint32_t kept = (uint32_t)s->settings.history;
 	uint32_t n = c->n_history < kept ? c->n_history : kept;
-	uint32_t best = (uint32_t)s->settings.k_start;
+	uint32_t best = allowed(s, (uint32_t)s->settings.k_start);
 	float best_utility = -1;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct cascade_result *r =
@@ -216,7 +222,7 @@ static void finish_baseline(struct policy_state *s, struct verdict *verdict)
 	struct cascade *c = &s->cascade;
 	take_baseline(c);
 	/* A test that the batch interrupted begins again where it began. */
-	uint32_t k = c->restarted ? c->start_k : start_k(s);
+	uint32_t k = c->restarted ? allowed(s, c->start_k) : start_k(s);
 	if (k > (uint32_t)s->settings.k_max)
 		k = (uint32_t)s->settings.k_max;
 	enter_test(s, k, 0);

@@ -72,15 +72,16 @@ static void decide(
 		.session = s->uid,
 		.time_ns = s->last_ns,
 		.k_old = k_old,
-		.k_new = s->k,
+		.k_new = s->trial_n ? s->trial_k : s->k,
+		.trial_n = s->trial_n,
 		.phase = s->phase,
 		.utility = s->utility,
 	};
 	static_assert(sizeof(d->reason) == sizeof(verdict->reason), "reasons are kept whole");
 	memcpy(d->reason, verdict->reason, sizeof(d->reason));
 	s->decision = d->number;
-	timeline_end(timeline_start(), TIMELINE_DECISION, s->uid, k_old, s->k);
-	log_session(LOG_LEVEL_DEBUG, s->uid, s->iterations, "K %u -> %u, %s: %s", k_old, s->k,
+	timeline_end(timeline_start(), TIMELINE_DECISION, s->uid, k_old, d->k_new);
+	log_session(LOG_LEVEL_DEBUG, s->uid, s->iterations, "K %u -> %u, %s: %s", k_old, d->k_new,
 		phase_names[s->phase], d->reason);
 }
 
@@ -161,7 +162,6 @@ static void measure(
 {
 	bool first = s->iterations == 0;
 	s->iterations++;
-	s->k_last = record->k;
 	s->k_fixed = record->k_fixed;
 	count_positions(s, record);
 	s->last_ns = record->finished_ns;
@@ -202,8 +202,8 @@ static bool in_range(const struct iteration_record *r)
 {
 	return r->session != 0 && r->page < LIMIT_SESSIONS && r->k <= LIMIT_DRAFT &&
 	       r->batch_sessions > 0 && r->drafted <= r->k && r->accepted <= r->drafted &&
-	       r->emitted <= r->accepted + 1 && r->batch_sessions <= LIMIT_SESSIONS &&
-	       r->iteration_ns < UINT64_C(1) << 62;
+	       r->k_fixed <= LIMIT_DRAFT + 1 && r->emitted <= r->accepted + 1 &&
+	       r->batch_sessions <= LIMIT_SESSIONS && r->iteration_ns < UINT64_C(1) << 62;
 }
 
 static_assert(LIMIT_SESSIONS <= 64, "slots are bits of a word");
@@ -368,7 +368,7 @@ int controller_set(
 		struct policy_state *s = by_uid(c, uid);
 		if (!s)
 			return error_set(err, ENOENT,
-				"session %llx is not known to the policy-controller",
+				"session %llu is not known to the policy-controller",
 				(unsigned long long)uid);
 		apply(c, s, settings);
 		return 0;

@@ -68,9 +68,9 @@ int explain_session(const struct controller *c, uint64_t uid, struct explanation
 	out->trial_n = s->trial_n;
 	out->k = s->trial_n ? s->trial_k : s->k;
 	out->k_then = s->trial_n ? s->k_then : s->k;
-	out->k_fixed = s->k_fixed;
+	out->k_fixed = s->k_fixed != 0;
 	if (s->k_fixed) {
-		out->k = out->k_then = s->k_last;
+		out->k = out->k_then = s->k_fixed - 1;
 		out->trial_n = 0;
 		explain_say(out,
 			"The request fixed K = %u. The policy has no say in this session and "
@@ -80,7 +80,7 @@ int explain_session(const struct controller *c, uint64_t uid, struct explanation
 	} else {
 		s->ops->explain(s, out);
 	}
-	if (s->unfollowed)
+	if (s->unfollowed && !s->k_fixed)
 		explain_say(out,
 			"The drafter need not follow this session at K = 0: no draft will be "
 			"asked for soon, and it catches up before one is.");

@@ -63,7 +63,7 @@ static bool add_sessions(Outrider__PolicyState *state, const struct controller *
 		bool measures = s->ops == &policy_cascade && s->cascade.base_ns > 0;
 		to->session_uid = s->uid;
 		to->slot = s->slot;
-		to->k = s->k;
+		to->k = s->k_fixed ? s->k_fixed - 1 : s->k;
 		to->utility = s->utility;
 		to->acceptance = s->drafted > 0 ? s->accepted / s->drafted : 0;
 		to->etr = s->etr;
@@ -109,7 +109,8 @@ static Outrider__PolicyDecision *make_decision(const struct decision *d)
 	to->k_new = d->k_new;
 	to->phase = strdup(phase_names[d->phase]);
 	to->reason = strdup(d->reason);
-	to->time_ns = d->time_ns;
+	to->time_ns = clock_wall_of(d->time_ns);
+	to->trial_n = d->trial_n;
 	to->utility = d->utility;
 	return to;
 }

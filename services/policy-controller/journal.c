@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAGIC 0x4c4e524a5452554full /* "OUTRJRNL" */
@@ -214,24 +213,13 @@ static uint32_t microseconds(uint64_t ns)
 	return ns / 1000 > UINT32_MAX ? UINT32_MAX : (uint32_t)(ns / 1000);
 }
 
-/* When what has ended at monotonic_ns, the verifier's word, ended on the clock of the wall: records wait in their ring. */
-static uint64_t realtime_ns(uint64_t monotonic_ns)
-{
-	struct timespec now;
-	uint64_t now_ns = clock_ns();
-	clock_gettime(CLOCK_REALTIME, &now);
-	uint64_t wall_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-	uint64_t age_ns = monotonic_ns < now_ns ? now_ns - monotonic_ns : 0;
-	return age_ns < wall_ns ? wall_ns - age_ns : wall_ns;
-}
-
 void journal_add(struct journal *journal, const struct iteration_record *record,
 	const struct policy_state *state)
 {
 	if (!*journal->path)
 		return;
 	struct journal_entry entry = {
-		.time_ns = realtime_ns(record->finished_ns),
+		.time_ns = clock_wall_of(record->finished_ns),
 		.session = record->session,
 		.iteration = record->iteration,
 		.n_context = record->n_context,
@@ -239,7 +227,7 @@ void journal_add(struct journal *journal, const struct iteration_record *record,
 		.drafted = record->drafted,
 		.accepted = record->accepted,
 		.emitted = record->emitted,
-		.k_fixed = record->k_fixed,
+		.k_fixed = record->k_fixed != 0,
 		.method = record->method,
 		.batch_sessions = record->batch_sessions,
 		.batch_tokens = record->batch_tokens,

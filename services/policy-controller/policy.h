@@ -76,8 +76,7 @@ struct policy_state {
 	float etr, drafted, accepted; /* moving averages */
 	double iteration_ns, base_ns;
 	uint64_t base_age; /* records since base_ns was seen last */
-	uint32_t k_last; /* of the last record */
-	bool k_fixed; /* by the request, in the last record */
+	uint32_t k_fixed; /* as in the last record: 0, or 1 + the K that the request fixed */
 	float reached[LIMIT_DRAFT], taken[LIMIT_DRAFT]; /* positions of drafts; both fade */
 };
 

@@ -16,6 +16,7 @@ static const char *const policy_names[] = {"yield", "cascade", "static:", NULL};
 	}
 /* NOLINTEND(bugprone-macro-parentheses) */
 
+static_assert(LIMIT_DRAFT == 15, "the range of policy names it");
 const struct config_key settings_keys[] = {
 	{.section = "",
 		.name = "policy",
@@ -24,6 +25,7 @@ const struct config_key settings_keys[] = {
 		.size = sizeof(((struct settings *)NULL)->policy),
 		.names = policy_names,
 		.fallback = "yield",
+		.unit = "yield, cascade, static:0 to static:15",
 		.help = "How K is chosen: yield (the most expected tokens per second), cascade "
 			"(test-and-set), or static:K for the same K always.",
 		.live = KNOB_LIVE,
@@ -31,7 +33,8 @@ const struct config_key settings_keys[] = {
 	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT, "7", "tokens",
 		"The largest K that cascade and yield use."),
 	INT_KEY("k_start", k_start, 1, LIMIT_DRAFT, "3", "tokens",
-		"The first K that cascade tries in a session it knows nothing about."),
+		"The first K that cascade tries in a session it knows nothing about, and yield's "
+		"longest trial of a session with few drafts; at most k_max."),
 	INT_KEY("trial", trial, 1, 64, "4", "iterations", "Length of one trial of cascade (t)."),
 	INT_KEY("trials", trials, 1, LIMIT_DRAFT, "4", "trials",
 		"The most trials of one test phase of cascade (M)."),
@@ -147,7 +150,6 @@ const struct config_key settings_keys[] = {
 		.min = 0,
 		.max = 4294967296.0,
 		.fallback = "16M",
-		.unit = "size",
 		.help = "Size of the journal of iterations, policy.journal in the state directory "
 			"(the runtime directory without one); less than 64K keeps none. One of "
 			"another "
@@ -164,11 +166,6 @@ int settings_check(const struct settings *settings, struct error *err)
 			"K 0 to "
 			"%d",
 			settings->policy, LIMIT_DRAFT);
-	if (settings->k_start > settings->k_max)
-		return error_set(err, ENOEXEC,
-			"k_start = %" PRId64 " is not allowed; k_start takes 1 to k_max (%" PRId64
-			"): set both",
-			settings->k_start, settings->k_max);
 	if (settings->set_max < settings->set)
 		return error_set(err, ENOEXEC,
 			"set_max = %" PRId64 " is not allowed; set_max takes set (%" PRId64

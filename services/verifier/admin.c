@@ -10,7 +10,6 @@ static const char *const state_names[] = {"free", "queued", "prefill", "running"
 
 static Outrider__Session *describe(const struct front *front, uint32_t index)
 {
-	const struct front_session *fs = &front->sessions[index];
 	const struct slot *slot = &front->slots[index];
 	const struct session_page *page = slot->page;
 	Outrider__Session *s = malloc(sizeof(*s));
@@ -25,16 +24,21 @@ static Outrider__Session *describe(const struct front *front, uint32_t index)
 	s->prompt_tokens = page->n_prompt;
 	s->output_tokens = journal_n_tokens(page) - page->n_prompt;
 	s->max_tokens = page->request.max_tokens;
-	s->k = atomic_load_explicit(&slot->k, memory_order_relaxed);
+	s->k = page->request.k != SESSION_K_POLICY
+		       ? (uint32_t)page->request.k
+		       : atomic_load_explicit(&page->k, memory_order_relaxed);
 	s->draft_method = strdup(draft_method_names[page->request.draft_method]);
-	s->drafted = atomic_load_explicit(&slot->drafted, memory_order_relaxed);
-	s->accepted = atomic_load_explicit(&slot->accepted, memory_order_relaxed);
+	s->drafted = atomic_load_explicit(&page->drafted, memory_order_relaxed);
+	s->accepted = atomic_load_explicit(&page->accepted, memory_order_relaxed);
 	s->iterations = atomic_load_explicit(&page->iterations, memory_order_relaxed);
-	s->age_ns = now_ns - fs->submitted_ns;
-	uint64_t end_ns = fs->done_ns != 0 ? fs->done_ns : now_ns;
-	if (end_ns > fs->submitted_ns)
-		s->tokens_per_s = (float)((double)s->output_tokens * 1e9 /
-					  (double)(end_ns - fs->submitted_ns));
+	uint64_t begun_ns = atomic_load_explicit(&page->begun_ns, memory_order_relaxed);
+	uint64_t ended_ns = atomic_load_explicit(&page->ended_ns, memory_order_relaxed);
+	if (ended_ns == 0)
+		ended_ns = now_ns;
+	s->age_ns = now_ns > begun_ns ? now_ns - begun_ns : 0;
+	if (ended_ns > begun_ns)
+		s->tokens_per_s =
+			(float)((double)s->output_tokens * 1e9 / (double)(ended_ns - begun_ns));
 	s->slot = index;
 	if (s->state == NULL || s->draft_method == NULL) {
 		outrider__session__free_unpacked(s, NULL);
@@ -131,8 +135,8 @@ void admin_detail(void *arg, struct daemon_details *to)
 	daemon_detail(to, "output_tokens", "%llu",
 		(unsigned long long)atomic_load_explicit(
 			&front->engine->output_total, memory_order_relaxed));
-	daemon_detail(to, "kernels", "%s, %lld threads", front->kernels->name,
-		(long long)front->config->threads);
+	daemon_detail(to, "kernels", "%s, %lld thread%s", front->kernels->name,
+		(long long)front->config->threads, front->config->threads == 1 ? "" : "s");
 	const struct {
 		const char *name;
 		const _Atomic uint64_t *value;

@@ -119,8 +119,8 @@ static void count(
 		usage->accepted_at[i]++;
 	usage->drafted += s->n_drafts;
 	usage->accepted += out->n_accepted;
-	atomic_store_explicit(&s->slot->drafted, usage->drafted, memory_order_relaxed);
-	atomic_store_explicit(&s->slot->accepted, usage->accepted, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->page->drafted, s->n_drafts, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->page->accepted, out->n_accepted, memory_order_relaxed);
 }
 
 /* Weights that are NaN or infinite, in a file too large to be scanned when it was loaded, make logits so; so do finite ones too

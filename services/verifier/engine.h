@@ -48,7 +48,7 @@ struct engine_session {
 	struct text_stops stops;
 	struct text_stream text;
 	uint32_t followed; /* tokens the drafter was last told of; 0 = none */
-	uint32_t k; /* of this iteration */
+	uint32_t k, k_asked; /* of this iteration; before the end of the answer cut it */
 	struct policy_trial trial;
 	uint32_t decision; /* of the record: what K was read with */
 	bool unfollowed; /* the policy has no use for drafts of it */

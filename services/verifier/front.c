@@ -39,7 +39,7 @@ static void session_open(struct front *front, uint32_t index)
 
 	memset(fs, 0, sizeof(*fs));
 	fs->used = true;
-	fs->submitted_ns = fs->heard_ns = front->slots[index].usage.submitted_ns;
+	fs->heard_ns = front->slots[index].usage.submitted_ns;
 	text_stops_init(&fs->stops,
 		(const char(*)[LIMIT_STOP_BYTES])front->slots[index].page->request.stops,
 		front->slots[index].page->request.n_stops);

@@ -26,7 +26,7 @@ struct front_session {
 	struct text_stream text;
 	char *pending; /* text that has not been sent yet */
 	size_t n_pending, capacity;
-	uint64_t submitted_ns, heard_ns, done_ns;
+	uint64_t heard_ns, done_ns;
 	uint64_t blocked_ns; /* since when only its client can make it go on; 0: it is not so */
 };
 

@@ -56,7 +56,7 @@ static void plan_inputs(struct engine *engine)
 			.hashed = s->slot->hashes != NULL,
 		};
 		engine->in_batch[i] = false;
-		s->k = 0;
+		s->k = s->k_asked = 0;
 		s->asked = s->hold_back = false;
 		s->n_drafts = s->emitted = s->accepted = 0;
 		s->end = SESSION_END_NONE;
@@ -80,6 +80,7 @@ static uint32_t choose_k(struct engine *engine, struct engine_session *s, uint32
 		s->decision = (uint32_t)knobs.decision;
 		s->unfollowed = knobs.unfollowed != 0;
 	}
+	s->k_asked = k;
 	return sched_k(k, n_tokens, s->page->n_prompt, request->max_tokens,
 		(uint32_t)engine->o.config->context);
 }
@@ -182,7 +183,7 @@ static void account(struct engine_session *s, const struct iteration_record *rec
 	usage->expert_hits += record->expert_hits;
 	usage->expert_misses += record->expert_misses;
 	atomic_fetch_add_explicit(&s->page->iterations, 1, memory_order_relaxed);
-	atomic_store_explicit(&s->slot->k, s->k, memory_order_relaxed);
+	atomic_store_explicit(&s->page->k, s->k_asked, memory_order_relaxed);
 	atomic_store_explicit(&s->slot->iterations, usage->iterations, memory_order_relaxed);
 	atomic_store_explicit(&s->slot->expert_hits, usage->expert_hits, memory_order_relaxed);
 	atomic_store_explicit(&s->slot->expert_misses, usage->expert_misses, memory_order_relaxed);
@@ -280,7 +281,7 @@ static void finish_pass(
 		record.unfollowed = !s->told;
 		describe_draft(
 			&record, s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index) : NULL);
-		record.k_fixed = s->page->request.k != SESSION_K_POLICY;
+		record.k_fixed = (uint8_t)(s->page->request.k - SESSION_K_POLICY);
 		account(s, &record);
 		n_drafts += s->n_drafts;
 		n_emitted += s->emitted;

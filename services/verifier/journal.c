@@ -1,5 +1,7 @@
 #include "services/verifier/journal.h"
 
+#include "shared/base/clock.h"
+
 #include <string.h>
 
 void journal_admit(struct sessions_header *header, struct session_page *page, uint64_t uid,
@@ -17,6 +19,11 @@ void journal_admit(struct sessions_header *header, struct session_page *page, ui
 	if (request->n_replay > 0)
 		memcpy(session_replay(header, page), replay, request->n_replay * sizeof(*replay));
 	atomic_store_explicit(&page->iterations, 0, memory_order_relaxed);
+	atomic_store_explicit(&page->k, 0, memory_order_relaxed);
+	atomic_store_explicit(&page->drafted, 0, memory_order_relaxed);
+	atomic_store_explicit(&page->accepted, 0, memory_order_relaxed);
+	atomic_store_explicit(&page->begun_ns, clock_ns(), memory_order_relaxed);
+	atomic_store_explicit(&page->ended_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->end, SESSION_END_NONE, memory_order_relaxed);
 	atomic_store_explicit(&page->n_tokens, n_prompt, memory_order_relaxed);
 	atomic_store_explicit(&page->state, SESSION_QUEUED, memory_order_relaxed);
@@ -54,6 +61,8 @@ void journal_append(struct session_page *page, uint32_t n)
 
 void journal_finish(struct session_page *page, enum session_end end)
 {
+	if (atomic_load_explicit(&page->ended_ns, memory_order_relaxed) == 0)
+		atomic_store_explicit(&page->ended_ns, clock_ns(), memory_order_relaxed);
 	atomic_store_explicit(&page->end, (uint32_t)end, memory_order_relaxed);
 	/* Pairs with journal_state: a DONE page without its end would be an answer that never ended. */
 	atomic_store_explicit(&page->state, SESSION_DONE, memory_order_release);

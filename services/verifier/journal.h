@@ -21,7 +21,8 @@ uint32_t journal_order(struct sessions_header *header, uint32_t *order);
 /* Publishes n tokens that were written behind the committed ones. */
 void journal_append(struct session_page *page, uint32_t n);
 
-/* The end is stored before the state that says there is one. */
+/* The end is stored before the state that says there is one. When it came is kept of the first alone: one whose hashes were
+ * made again had ended before. */
 void journal_finish(struct session_page *page, enum session_end end);
 
 /* uid is cleared first: whatever is copied meanwhile is void. */

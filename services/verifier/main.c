@@ -208,9 +208,9 @@ static int serve(struct verifier *v, const char *runtime_dir)
 	bool stopped = rc == -ECANCELED && daemon_is_stopping(v->daemon);
 	int status = rc != 0 && !stopped ? die(rc, &err) : EX_OK;
 	if (rc == 0) {
-		log_notice("serving %s: context %lld, %lld threads, kernels %s", v->config.model,
+		log_notice("serving %s: context %lld, %lld thread%s, kernels %s", v->config.model,
 			(long long)v->config.context, (long long)v->config.threads,
-			v->kernels->name);
+			v->config.threads == 1 ? "" : "s", v->kernels->name);
 		/* Before it is ready: what has not joined yet belongs to how it is then. */
 		links_state(&v->front);
 		daemon_ready(v->daemon);

@@ -28,7 +28,7 @@ struct slot {
 
 	/* Engine to front. hashes[0..n_hashed-1] are there (release, acquire). */
 	_Atomic uint32_t n_hashed;
-	_Atomic uint32_t k, drafted, accepted, iterations;
+	_Atomic uint32_t iterations; /* in this verifier */
 	_Atomic uint64_t expert_hits, expert_misses;
 
 	struct slot_usage usage;

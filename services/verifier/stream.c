@@ -58,9 +58,9 @@ static void fill_live(struct front *front, uint32_t index, Outrider__Live *live)
 	static char policy_name[sizeof(front->policy->defaults.name)];
 	struct policy_session knobs;
 
-	live->k = atomic_load_explicit(&slot->k, memory_order_relaxed);
-	live->drafted = atomic_load_explicit(&slot->drafted, memory_order_relaxed);
-	live->accepted = atomic_load_explicit(&slot->accepted, memory_order_relaxed);
+	live->k = atomic_load_explicit(&slot->page->k, memory_order_relaxed);
+	live->drafted = atomic_load_explicit(&slot->page->drafted, memory_order_relaxed);
+	live->accepted = atomic_load_explicit(&slot->page->accepted, memory_order_relaxed);
 	live->iterations = atomic_load_explicit(&slot->iterations, memory_order_relaxed);
 	live->expert_hits = atomic_load_explicit(&slot->expert_hits, memory_order_relaxed);
 	live->expert_misses = atomic_load_explicit(&slot->expert_misses, memory_order_relaxed);

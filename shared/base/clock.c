@@ -18,3 +18,10 @@ uint64_t clock_thread_cpu_ns(void)
 {
 	return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
+
+uint64_t clock_wall_of(uint64_t monotonic_ns)
+{
+	uint64_t now_ns = clock_ns(), wall_ns = read_clock(CLOCK_REALTIME);
+	uint64_t age_ns = monotonic_ns < now_ns ? now_ns - monotonic_ns : 0;
+	return age_ns < wall_ns ? wall_ns - age_ns : wall_ns;
+}

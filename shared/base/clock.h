@@ -7,6 +7,9 @@ uint64_t clock_ns(void);
 /* Processor time of the calling thread: what a busy machine takes away does not count. */
 uint64_t clock_thread_cpu_ns(void);
 
+/* CLOCK_REALTIME of what was at monotonic_ns, which may be another process's word: of what lies ahead, now. */
+uint64_t clock_wall_of(uint64_t monotonic_ns);
+
 /* A pause inside a spin loop. */
 static inline void clock_relax(void)
 {

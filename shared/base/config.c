@@ -31,9 +31,28 @@ static bool parse_number(const char *text, const struct config_suffix *suffixes,
 	return value == 0 && *end == '\0';
 }
 
-static const char *unit_of(const struct config_key *key)
+static bool is_number(enum config_type type)
 {
-	return key->unit ? key->unit : "";
+	return type == CONFIG_INT || type == CONFIG_BYTES || type == CONFIG_NS ||
+	       type == CONFIG_DOUBLE;
+}
+
+/* What is wrong with a value that the key does not take. */
+static const char *wrong(const struct config_key *key, const char *value)
+{
+	double number;
+	if (key->type == CONFIG_STRING)
+		return "is too long";
+	if (!is_number(key->type))
+		return "is not allowed";
+	if (parse_number(value, config_suffixes(key->type), &number))
+		return number > key->max   ? "is too large"
+		       : number < key->min ? "is too small"
+					   : "is no whole number";
+	/* Of a time alone the bare number is none. */
+	return parse_number(value, config_suffixes(CONFIG_INT), &number)
+		       ? "has no unit (ns, us, ms, s, m, h, d)"
+		       : "is not allowed";
 }
 
 static int refuse(
@@ -41,9 +60,9 @@ static int refuse(
 {
 	char range[256];
 	config_range(key, range, sizeof(range));
-	const char *unit = unit_of(key);
-	return error_set(err, ENOEXEC, "%s: %s = %s is not allowed; %s takes %s%s%s", where,
-		key->name, value, key->name, range, *unit ? " " : "", unit);
+	const char *unit = config_unit(key);
+	return error_set(err, ENOEXEC, "%s%s%s = %s %s; %s takes %s%s%s", where, *where ? ": " : "",
+		key->name, value, wrong(key, value), key->name, range, *unit ? " " : "", unit);
 }
 
 static int assign_number(const struct config_key *key, const char *value, void *field)
@@ -338,7 +357,7 @@ void config_print(const struct config_key *keys, FILE *to)
 		if (strcmp(section, own) != 0)
 			fprintf(to, "[%s]\n", own);
 		section = own;
-		const char *unit = unit_of(key);
+		const char *unit = config_unit(key);
 		config_range(key, range, sizeof(range));
 		fprintf(to, "# %s\n# %s%s%s; default: %s\n#%s = %s\n\n", key->help, range,
 			*unit ? ", " : "", unit, *key->fallback ? key->fallback : "(empty)",

@@ -16,7 +16,7 @@
 enum config_type {
 	CONFIG_INT, /* int64_t, min..max */
 	CONFIG_BYTES, /* int64_t; suffixes K M G (1024); min..max */
-	CONFIG_NS, /* int64_t nanoseconds; suffixes ns us ms s m h; min..max */
+	CONFIG_NS, /* int64_t nanoseconds; suffixes ns us ms s m h d; min..max */
 	CONFIG_DOUBLE, /* double, min..max */
 	CONFIG_BOOL, /* bool: yes no true false on off 1 0 */
 	CONFIG_STRING, /* char[size] */
@@ -41,7 +41,8 @@ struct config_key {
 	 * a shell to complete ("static:" for one that goes on). */
 	const char *const *names;
 	const char *fallback; /* the default, as it would be written in the file */
-	const char *unit;
+	const char *
+		unit; /* NULL: none; of a string what it takes, as a range is written, NULL: any text */
 	const char *help; /* one sentence */
 	bool live; /* may change while the process runs (shared/ipc/daemon_knobs.h) */
 	enum knob_scope scope;
@@ -75,12 +76,13 @@ const struct config_key *config_find(const struct config_key *keys, const char *
 /* The key whose name is most like this one, to suggest it for one that is not known; NULL when none is. */
 const struct config_key *config_nearest(const struct config_key *keys, const char *name);
 size_t config_count(const struct config_key *keys);
-/* Gives one key its value; where names the origin in messages. */
+/* Gives one key its value; where names the origin in messages, "" says none. */
 int config_assign(const struct config_key *key, const char *value, const char *where, void *out,
 	struct error *err);
 
 /* A key's text "auto", which is automatic_ns, or a time of up to a second; the key takes any text, so that what auto means can
  * depend on the machine. -EINVAL and the like as config_assign. */
+#define CONFIG_SPIN_RANGE "auto, or 0 to 1s"
 int config_spin(const char *name, const char *text, uint64_t automatic_ns, uint64_t *out_ns,
 	struct error *err);
 
@@ -90,6 +92,11 @@ enum { CONFIG_VALUE_BYTES = 4096 };
 void config_value(const struct config_key *key, const void *config, char *out, size_t bytes);
 /* What it takes: "1 to 15", "yes or no", "auto, on, off". */
 void config_range(const struct config_key *key, char *out, size_t bytes);
+/* What to write behind a range: "tokens"; "" for none. */
+const char *config_unit(const struct config_key *key);
+/* A time as a person writes it, exactly: "10m", "1500ms". */
+enum { CONFIG_TIME_BYTES = 32 };
+const char *config_time(uint64_t ns, char *out, size_t bytes);
 /* "integer", "bytes", "time", "number", "yes or no", "text", "choice" */
 const char *config_type_name(enum config_type type);
 /* "name", or "section.name". */

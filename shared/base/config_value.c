@@ -10,8 +10,8 @@
 
 static const struct config_suffix byte_suffixes[] = {{"K", 1024.0}, {"M", 1048576.0},
 	{"G", 1073741824.0}, {"T", 1099511627776.0}, {"", 1.0}, {NULL, 0}};
-static const struct config_suffix time_suffixes[] = {
-	{"ns", 1.0}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}, {NULL, 0}};
+static const struct config_suffix time_suffixes[] = {{"ns", 1.0}, {"us", 1e3}, {"ms", 1e6},
+	{"s", 1e9}, {"m", 60e9}, {"h", 3600e9}, {"d", 86400e9}, {NULL, 0}};
 static const struct config_suffix no_suffix[] = {{"", 1.0}, {NULL, 0}};
 
 const struct config_suffix *config_suffixes(enum config_type type)
@@ -65,7 +65,10 @@ void config_range(const struct config_key *key, char *out, size_t bytes)
 		snprintf(out, bytes, "yes or no");
 		return;
 	case CONFIG_STRING:
-		snprintf(out, bytes, "up to %zu characters", key->size - 1);
+		if (key->unit)
+			snprintf(out, bytes, "%s", key->unit);
+		else
+			snprintf(out, bytes, "up to %zu characters", key->size - 1);
 		return;
 	case CONFIG_ENUM:
 		for (size_t i = 0; key->names[i] && n < bytes; i++)
@@ -109,6 +112,17 @@ void config_value(const struct config_key *key, const void *config, char *out, s
 		snprintf(out, bytes, "%s", key->names[*(const int *)field]);
 		return;
 	}
+}
+
+const char *config_unit(const struct config_key *key)
+{
+	return key->unit && key->type != CONFIG_STRING ? key->unit : "";
+}
+
+const char *config_time(uint64_t ns, char *out, size_t bytes)
+{
+	format_integer(CONFIG_NS, ns < INT64_MAX ? (int64_t)ns : INT64_MAX, out, bytes);
+	return out;
 }
 
 const char *config_type_name(enum config_type type)
@@ -187,14 +201,15 @@ const struct config_key *config_nearest(const struct config_key *keys, const cha
 int config_spin(const char *name, const char *text, uint64_t automatic_ns, uint64_t *out_ns,
 	struct error *err)
 {
-	const struct config_key key = {"", name, CONFIG_NS, 0, sizeof(int64_t), 0, 1e9, NULL, "0",
-		"time or auto", "", KNOB_LIVE, KNOB_GLOBAL};
+	static const char *const automatic[] = {"auto", NULL};
+	const struct config_key key = {"", name, CONFIG_NS, 0, sizeof(int64_t), 0, 1e9, automatic,
+		"0", NULL, "", KNOB_LIVE, KNOB_GLOBAL};
 	int64_t value = 0;
 
 	*out_ns = automatic_ns;
 	if (strcmp(text, "auto") == 0)
 		return 0;
-	int rc = config_assign(&key, text, "configuration (a time or auto)", &value, err);
+	int rc = config_assign(&key, text, "", &value, err);
 	if (rc == 0)
 		*out_ns = (uint64_t)value;
 	return rc;

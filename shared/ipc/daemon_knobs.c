@@ -187,6 +187,12 @@ static int check_batch(const struct knobs *knobs, const struct knob_batch *batch
 	return batch->for_ns ? knobs_reverts_room(knobs, batch->n, err) : 0;
 }
 
+static int check_relations(const struct knobs *knobs, const void *config, struct error *err)
+{
+	int r = knobs->o.check(config, err);
+	return r < 0 ? error_prefix(err, r, "%s", knobs->process) : r;
+}
+
 /* Whether a process could start with the changed copy: of nothing but keys, so that what this process has made for itself
  * (memory, say) is no bound. */
 static int check_next_start(struct knobs *knobs, struct error *err)
@@ -194,7 +200,7 @@ static int check_next_start(struct knobs *knobs, struct error *err)
 	memset(knobs->scratch, 0, knobs->o.config_bytes);
 	for (const struct config_key *key = knobs->o.keys; key->name; key++)
 		config_copy(key, knobs->next, knobs->scratch);
-	return knobs->o.check(knobs->scratch, err);
+	return check_relations(knobs, knobs->scratch, err);
 }
 
 /* Everything that can be refused, but for what apply refuses. *now: what the batch is a change of; next: with it. */
@@ -212,7 +218,7 @@ static int plan(struct knobs *knobs, const struct knob_batch *batch, const void 
 	for (size_t i = 0; r == 0 && i < batch->n; i++)
 		r = plan_one(knobs, batch, i, *now, outcomes, err);
 	if (r == 0 && knobs->o.check && !batch->at_start)
-		r = knobs->o.check(knobs->next, err);
+		r = check_relations(knobs, knobs->next, err);
 	if (r == 0 && knobs->o.check && batch->persist)
 		r = check_next_start(knobs, err);
 	for (size_t i = 0; r == 0 && i < outcomes->n; i++)
@@ -236,8 +242,9 @@ int knobs_try(struct knobs *knobs, const struct knob_batch *batch, struct error 
 
 static int apply(struct knobs *knobs, uint64_t session, const void *config, struct error *err)
 {
-	return session ? knobs->o.session_apply(knobs->o.arg, session, config, err)
-		       : knobs->o.apply(knobs->o.arg, config, err);
+	int r = session ? knobs->o.session_apply(knobs->o.arg, session, config, err)
+			: knobs->o.apply(knobs->o.arg, config, err);
+	return r < 0 ? error_prefix(err, r, "%s", knobs->process) : r;
 }
 
 /* What of the copy is for now; what waits for the next start stays what it is. False when nothing changes. */
@@ -350,6 +357,7 @@ static void knobs_free(struct knobs **out)
 	free(knobs->now);
 	free(knobs->started);
 	free(knobs->scratch);
+	free(knobs->stored);
 	free(knobs->given);
 	free(knobs);
 	*out = NULL;
@@ -370,10 +378,11 @@ int daemon_knobs_open(struct daemon *daemon, const struct daemon_knobs *options,
 		knobs->started = malloc(bytes);
 		/* Between its fields a configuration may have room that nothing sets. */
 		knobs->scratch = calloc(1, bytes);
+		knobs->stored = calloc(1, bytes);
 		knobs->given = calloc(knobs->n_keys + 1, sizeof *knobs->given);
 	}
 	if (!knobs || !knobs->next || !knobs->now || !knobs->started || !knobs->scratch ||
-		!knobs->given) {
+		!knobs->stored || !knobs->given) {
 		knobs_free(&knobs);
 		return error_set(err, ENOMEM, "no memory for the knobs");
 	}

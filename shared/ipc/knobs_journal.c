@@ -65,6 +65,8 @@ static json_t *event_json(const struct knob_event *e)
 		json_object_set_new(json, "for_ns", json_integer((json_int_t)e->for_ns));
 	if (e->persist)
 		json_object_set_new(json, "persist", json_true());
+	if (e->at_start)
+		json_object_set_new(json, "at_start", json_true());
 	if (e->who.has_uid) {
 		json_object_set_new(json, "uid", json_integer(e->who.uid));
 		json_object_set_new(json, "pid", json_integer(e->who.pid));
@@ -94,7 +96,8 @@ static void take_line(struct knob_journal *journal, const char *line)
 	struct knob_event e = {.time_ns = number_of(json, "time_ns"),
 		.session = strtoull(string_of(json, "session"), NULL, 10),
 		.for_ns = number_of(json, "for_ns"),
-		.persist = json_is_true(json_object_get(json, "persist"))};
+		.persist = json_is_true(json_object_get(json, "persist")),
+		.at_start = json_is_true(json_object_get(json, "at_start"))};
 	if (e.time_ns != 0 && *string_of(json, "knob")) {
 		e.who.has_uid = json_is_integer(json_object_get(json, "uid"));
 		e.who.uid = (uint32_t)number_of(json, "uid");
@@ -244,7 +247,7 @@ static char *cut(const char *text)
 }
 
 static void add(struct knob_journal *journal, const struct knob_batch *batch, const char *name,
-	const char *old_value, const char *new_value, const char *reason)
+	const char *old_value, const char *new_value, bool at_start, const char *reason)
 {
 	struct timespec now;
 	clock_gettime(CLOCK_REALTIME, &now);
@@ -253,6 +256,7 @@ static void add(struct knob_journal *journal, const struct knob_batch *batch, co
 		.session = batch->session,
 		.for_ns = batch->for_ns,
 		.persist = batch->persist,
+		.at_start = at_start,
 		.who = batch->who,
 		.name = cut(name),
 		.old_value = cut(old_value),
@@ -279,10 +283,11 @@ void knobs_journal_add(struct knob_journal *journal, const struct knob_batch *ba
 	for (size_t i = 0; i < outcomes->n; i++) {
 		const struct knob_outcome *o = &outcomes->of[i];
 		config_name(o->key, name, sizeof name);
-		add(journal, batch, name, text_of(o->old_value), text_of(o->new_value), reason);
+		add(journal, batch, name, text_of(o->old_value), text_of(o->new_value), o->at_start,
+			reason);
 	}
 	/* Nothing came of it: what was asked for. */
 	for (size_t i = 0; outcomes->n == 0 && i < batch->n; i++)
 		add(journal, batch, batch->changes[i].name, "", text_of(batch->changes[i].value),
-			reason);
+			batch->at_start, reason);
 }

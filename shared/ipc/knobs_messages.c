@@ -54,6 +54,11 @@ static bool fill_info(const struct knobs *knobs, const struct config_key *key, u
 	info->on_command_line = knobs->o.on_command_line && knobs->o.on_command_line[i];
 	if (revert)
 		info->reverts_in_ns = revert->due_ns > now_ns ? revert->due_ns - now_ns : 1;
+	if (info->persisted) {
+		config_value(key, knobs->stored, next, sizeof next);
+		if (!copy(&info->stored, next))
+			return false;
+	}
 	if (info->persisted && knobs->next_start_known) {
 		config_value(key, knobs->scratch, next, sizeof next);
 		info->next_start_known = true;
@@ -63,7 +68,7 @@ static bool fill_info(const struct knobs *knobs, const struct config_key *key, u
 	if (revert && !copy(&info->reverts_to, revert->value ? revert->value : "that of all"))
 		return false;
 	return copy(&info->name, name) && copy(&info->type, config_type_name(key->type)) &&
-	       copy(&info->unit, key->unit ? key->unit : "") && copy(&info->range, range) &&
+	       copy(&info->unit, config_unit(key)) && copy(&info->range, range) &&
 	       copy(&info->fallback, key->fallback) && copy(&info->help, key->help) &&
 	       copy(&info->scope, scope_names[key->scope]) && copy(&info->value, value) &&
 	       copy(&info->means, means) && copy(&info->started, started) && add_choices(info, key);
@@ -105,6 +110,7 @@ static void answer_list(
 	/* A drop-in that cannot be read is for who wants to write it. */
 	if (knobs_drop_in_read(knobs, NULL) < 0)
 		memset(knobs->given, 0, knobs->n_keys * sizeof *knobs->given);
+	memcpy(knobs->stored, knobs->scratch, knobs->o.config_bytes);
 	knobs->next_start_known = knobs_next_start(knobs);
 	list = malloc(sizeof *list);
 	if (!list)
@@ -292,6 +298,7 @@ static Outrider__KnobEvent *event_message(const struct knob_event *from)
 	e->session_uid = from->session;
 	e->for_ns = from->for_ns;
 	e->persist = from->persist;
+	e->at_start = from->at_start;
 	e->has_uid = from->who.has_uid;
 	e->uid = from->who.uid;
 	e->pid = from->who.pid;

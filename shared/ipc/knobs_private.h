@@ -69,7 +69,8 @@ struct knob_revert {
 struct knob_event {
 	uint64_t time_ns; /* CLOCK_REALTIME */
 	uint64_t session, for_ns;
-	bool persist;
+	bool persist,
+		at_start; /* at_start: the new value is in force only from the next start on */
 	struct knob_who who;
 	char what[12];
 	char *name, *old_value, *new_value, *reason; /* malloc'd; NULL only where memory failed */
@@ -92,6 +93,7 @@ struct knobs {
 	/* Of config_bytes each: the changed copy; what it is a change of (a session's); as it was at the start; for reading
 	 * files and values. */
 	void *next, *now, *started, *scratch;
+	void *stored; /* what the drop-in says of the keys that are given, while a list is answered */
 	bool *given; /* [n_keys], for files */
 	bool next_start_known; /* scratch has it, while a list is answered */
 	uint64_t n_changes, serial;

@@ -10,7 +10,7 @@
 #include "shared/ipc/ring.h"
 
 #define POLICY_REGION "policy"
-#define POLICY_LAYOUT 4
+#define POLICY_LAYOUT 5
 
 enum { POLICY_RECORD_SLOTS = 4096 };
 
@@ -22,7 +22,7 @@ struct iteration_record {
 	uint8_t k, drafted, accepted,
 		emitted; /* asked, proposed, accepted, accepted + 1 (0 in prefill) */
 	uint8_t method,
-		k_fixed; /* enum draft_method; 1: the request fixed K, the policy had no say */
+		k_fixed; /* enum draft_method; 0, or 1 + the K that the request fixed: the policy had no say */
 	uint16_t batch_sessions; /* sessions in this iteration */
 	uint32_t batch_tokens; /* tokens in the forward pass */
 	uint32_t

@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 2
+#define SESSIONS_LAYOUT 3
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -77,6 +77,10 @@ struct session_page {
 	struct session_request request;
 	alignas(CACHE_LINE) _Atomic uint32_t n_tokens; /* committed: prompt and output */
 	_Atomic uint64_t iterations;
+	/* For who looks at it, over restarts; nothing is computed from these. K as it was asked for last, before the end of
+	 * the answer cut it. CLOCK_MONOTONIC, which goes on while this page is there; ended_ns 0 = not yet. */
+	_Atomic uint32_t k, drafted, accepted;
+	_Atomic uint64_t begun_ns, ended_ns;
 	alignas(CACHE_LINE) int32_t tokens[]; /* [n_context], then replay[n_context] */
 };
 

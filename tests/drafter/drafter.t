@@ -15,7 +15,7 @@ tap = Tap()
 run = functools.partial(outrider_test.run, program(NAME))
 common(tap, NAME, run,
        (("ngram_min=0", "1 to 32"), ("ngram_min=9", "1 to ngram_max"), ("chunk=4096", "16 to 2048"),
-        ("run_ahead=maybe", "auto, on, off"), ("spin=fast", "time or auto"), ("method=model", "draft = FILE"),
+        ("run_ahead=maybe", "auto, on, off"), ("spin=fast", "spin takes auto, or 0 to 1s"), ("method=model", "draft = FILE"),
         ("method=oracle", "ngram")), "ngram_max=12", ("# comment\nchunk = 64\nchonk = 64\n", "chonk"), "--draft FILE")
 
 

@@ -103,6 +103,9 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
            "cache hot lists the experts that are used most", hot)
     tap.ok("RESIDENT" in ctl(service, "cache", "hot").stdout and "STALL" in ctl(service, "cache", "top", "--once").stdout,
            "cache hot and cache top print tables")
+    looks = run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--json", "cache", "top", "--once")
+    tap.ok(looks["seconds"] >= 1 and looks["before"]["hits"] <= looks["after"]["hits"], "cache top says how long lay between its looks",
+           looks["seconds"])
 
     # ---- Killed while the budget falls and rises; what it was changed to stays. ----
     process, results = service.swarm_start(requests(16, False), concurrent=3)

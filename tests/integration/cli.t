@@ -259,8 +259,17 @@ def check_ctl(service):
         refused = ctl(service, "policy", "explain", "--", bad)
         tap.ok(refused.returncode == status and bad in refused.stderr, f"policy explain {bad} is refused",
                f"{refused.returncode} {refused.stderr}")
-    client(service, "run", "--tokens", IDS, "--max-tokens", 16, "--ignore-eos", "--k", "1")
-    tap.ok(until(lambda: explains(1, True), 20) and "request" in explained["words"][0], "and who fixed K", explained)
+    # The end of the answer cuts the last iteration.
+    client(service, "run", "--tokens", IDS, "--max-tokens", 32, "--ignore-eos", "--k", "5")
+    tap.ok(until(lambda: explains(5, True), 20) and "fixed K = 5" in explained["words"][0], "and who fixed K", explained)
+    tap.ok(not any("need not follow" in w for w in explained["words"]), "and no more than that", explained)
+    for words in (("sessions",), ("policy", "get", "--all")):
+        shown = [s for s in json.loads(ctl(service, *words, "--json").stdout)["sessions"] if s["uid"] == explained["uid"]]
+        tap.ok(len(shown) == 1 and shown[0]["k"] == 5, f"{' '.join(words)} shows the K it fixed", shown)
+    for more in ((), ("--json",)):
+        unknown = ctl(service, "policy", "plot", "12345", *more)
+        tap.ok(unknown.returncode == 65 and "12345" in unknown.stderr and not unknown.stdout,
+               f"policy plot {' '.join(more)} of no session is refused", unknown.stdout + unknown.stderr)
     for bad in ("static:99", "k_max=0", "nonsense=1"):
         refused = ctl(service, "policy", "set", bad)
         tap.ok(refused.returncode == 65 and refused.stderr, f"policy set {bad} is refused", refused.stderr)
@@ -271,7 +280,7 @@ def check_ctl(service):
     tap.ok(json.loads(ctl(service, "policy", "get", "--format", "json").stdout)["policy"] == "static:2",
            "a refused change changes nothing")
     for words, said in ((("nonsense",), "--help lists them"), (("polcy", "get"), "did you mean policy get?"),
-                        (("statsu",), "did you mean status?"), (("knob",), "followed by one of: list, get, set")):
+                        (("statsu",), "did you mean status?"), (("knob", "frob"), "followed by one of: list"), (("knob",), "followed by one of: list, get, set")):
         result = ctl(service, *words)
         tap.ok(result.returncode == 64 and said in result.stderr and result.stderr.count("\n") == 1,
                f"outriderctl {' '.join(words)} is status 64, and says what there is", result.stderr)
@@ -290,6 +299,24 @@ def check_ctl(service):
     ctl(service, "policy", "set", "static:2")
     every = ctl(service, "policy", "watch", "--once", "--all").stdout
     tap.ok("utility -  static:2" in every, "a utility that nobody measured is no number", every)
+    tap.ok(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d\d\d  session \d+  K ", every), "decisions have the time of the wall", every)
+
+
+def check_restart(service):
+    """What a session was like outlives the verifier."""
+    client(service, "run", "--tokens", IDS, "--max-tokens", 100, "--ignore-eos", "--k", 3)
+
+    def newest():
+        return max(json.loads(ctl(service, "sessions", "--json").stdout)["sessions"], key=lambda s: -s["age_ns"])
+    before, pid = newest(), service.pid("verifier")
+    service.kill("verifier")
+    service.renewed("verifier", pid)
+    service.wait_ready()
+    after = newest()
+    same = ("uid", "k", "drafted", "accepted", "iterations", "output_tokens", "tokens_per_s")
+    tap.ok(before["drafted"] > 0 and before["tokens_per_s"] > 0 and all(before[s] == after[s] for s in same),
+           "a restarted verifier shows the same K, acceptance and speed", f"{before}\n{after}")
+    tap.ok(after["age_ns"] > before["age_ns"], "of a session that is older", f"{before}\n{after}")
 
 
 def check_install(service):
@@ -401,12 +428,37 @@ with Service(draft=DRAFTS["small"]) as service:
 with Service(draft=DRAFTS["small"]) as service:
     check_ctl(service)
     check_plot(service)
+    check_restart(service)
     check_install(service)
     runtime = service.runtime
     again = client(service, "up", "--model", TARGET)
     tap.ok(again.returncode == 69 and "already" in again.stderr, "a runtime directory in use is refused", again.stderr)
 none = run(program("outrider"), "run", "--runtime-dir", "/tmp/outrider-nowhere", "hi")
-tap.ok(none.returncode == 69, "without a service run ends with status 69", none.stderr)
+tap.ok(none.returncode == 69 and "outrider up" in none.stderr and "--runtime-dir" in none.stderr,
+       "without a service run ends with status 69, and says what to do", none.stderr)
+none = run(program("outriderctl"), "--runtime-dir", "/tmp/outrider-nowhere", "sessions")
+tap.ok(none.returncode == 69 and "outrider up" in none.stderr, "so does outriderctl", none.stderr)
+with tempfile.TemporaryDirectory(prefix="outrider-", dir="/tmp") as folder:
+    none = run(program("outriderctl"), "--runtime-dir", folder, "sessions")
+    tap.ok(none.returncode == 69 and "outrider up" in none.stderr and "ipc:" not in none.stderr, "also in a folder of none",
+           none.stderr)
+    for words in (("policy", "watch"), ("knob", "set", "k_max=3"), ("knob", "history"), ("cache", "top", "--once")):
+        none = run(program("outriderctl"), "--runtime-dir", folder, *words)
+        tap.ok(none.returncode == 69 and "outrider up" in none.stderr and "ipc:" not in none.stderr, f"so does {' '.join(words)}",
+               none.stderr)
+    none = run(program("outrider"), "run", "--runtime-dir", folder, "--wait", "0.1", "hi")
+    tap.ok(none.returncode == 69 and "outrider up" in none.stderr, "and run", none.stderr)
+    later = f"{folder}/later"
+    early = subprocess.Popen([program("outrider"), "run", "--runtime-dir", later, "--wait", "60", "--max-tokens", "4", "hi"],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # One that does not wait has ended by then.
+    until(lambda: early.poll() is not None, 0.5)
+    up = subprocess.Popen([program("outrider"), "up", "--model", str(TARGET), "--runtime-dir", later], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL)
+    out, errors = early.communicate(timeout=120 * PATIENCE)
+    up.send_signal(signal.SIGTERM)
+    up.wait(60 * PATIENCE)
+    tap.ok(early.returncode == 0 and out, "run --wait waits for the runtime directory too", errors)
 none = run(program("outrider"), "status", "--runtime-dir", "/tmp/outrider-nowhere", "--format", "json")
 tap.ok(none.returncode == 69 and all(p["state"] == "down" for p in json.loads(none.stdout)["processes"]),
        "and status shows four that are down", none.stdout)

@@ -3,6 +3,7 @@
 answers are generated, whose bytes never change. OUTRIDER_KNOB_CHANGES sets how many changes the storm makes."""
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -72,7 +73,15 @@ def check_set(service):
     refused("one that needs a restart", ctl(service, "knob", "set", "verifier.threads=1"), 65, "--persist",
             "restart outrider-verifier")
     refused("more than there is memory for", ctl(service, "knob", "set", "prefill_chunk=2048"), 65, "--next-start")
-    refused("a relation", ctl(service, "knob", "set", "k_start=12"), 65, "k_start", "k_max (9)")
+    refused("a relation", ctl(service, "knob", "set", "set_max=8"), 65, "outriderctl: policy: set_max = 8", "set (16)")
+    tap.ok(done(ctl(service, "knob", "set", "k_max=2")) and value(service, "policy.k_start") == "3"
+           and done(ctl(service, "knob", "set", "k_max=9")), "a start above k_max counts as k_max")
+    refused("a time without its unit", ctl(service, "knob", "set", "stream_interval=10"), 65,
+            "verifier: stream_interval = 10 has no unit (ns, us, ms, s, m, h, d); stream_interval takes 0 to 1s\n")
+    refused("one that is too long", ctl(service, "knob", "set", "pool_spin=2s"), 65,
+            "outriderctl: verifier: pool_spin = 2s is too large; pool_spin takes auto, or 0 to 1s\n")
+    refused("a change for too long", ctl(service, "knob", "set", "k_max=3", "--for", "31d"), 64,
+            "--for = 31d is too large; --for takes 1ms to 30d")
     refused("a session that is not there", ctl(service, "knob", "set", "k_max=3", "--session", 5), 65, "session 5")
     refused("no knob at all", ctl(service, "knob", "set"), 64, "KNOB=VALUE")
     refused("a time that is none", ctl(service, "knob", "set", "k_max=3", "--for", "soon"), 64, "--for")
@@ -90,7 +99,13 @@ def check_set(service):
     tap.ok(done(ctl(service, "knob", "reset", "policy.policy", "k_max", "default_k", "ngram_max"))
            and value(service, "policy.policy") == "yield" and value(service, "policy.k_max") == "7",
            "reset goes back to the start")
+    day = ctl(service, "knob", "set", "k_max=6", "--for", "1d")
+    tap.ok(done(day) and day.stdout == "policy.k_max: 7 -> 6, for 1d\n", "a change for a day", day.stdout + day.stderr)
     tap.ok(done(ctl(service, "knob", "set", "k_max=6", "default_k=1", "--for", "1h")), "a change for a time")
+    left = ctl(service, "knob", "get", "k_max").stdout
+    tap.ok(re.search(r"goes back to 7 in (1h|59m\d*s?)\n", left), "as a person writes times", left)
+    said = ctl(service, "knob", "history", "k_max").stdout
+    tap.ok(", for 1d, by" in said and ", for 1h, by" in said, "in the history too", said)
     now = knobs(service, "k_max")["policy.k_max"]
     tap.ok(now["value"] == "6" and now["reverts_to"] == "7" and 3000 < now["reverts_in_s"] <= 3600, "that says when it ends", now)
     tap.ok(done(ctl(service, "knob", "set", "k_max=6", "default_k=1", "--for", "300ms")) and until(
@@ -140,6 +155,8 @@ def check_next_start(service):
     tap.ok(now["value"] == "0" and now["next_start"] == "3", "what is set for the next start is shown beside what is", now)
     text = ctl(service, "knob", "get", "default_k").stdout + ctl(service, "knob", "list", "verifier").stdout
     tap.ok("from the next start on 3" in text and "0 (next start: 3)" in text, "in words as well", text)
+    said = [line for line in ctl(service, "knob", "history", "default_k").stdout.splitlines() if "0 -> 3" in line]
+    tap.ok(said and " at the next start, by" in said[-1] and "lasting" not in said[-1], "and in the history", said)
     ctl(service, "knob", "reset", "default_k", "--persist")
     tap.ok("next_start" not in knobs(service, "default_k")["verifier.default_k"], "until it is taken back")
 
@@ -336,13 +353,29 @@ class Configured(Service):
         return status
 
 
+def check_hidden(service):
+    """What is stored where the command line comes before it."""
+    ctl(service, "knob", "set", "memory=40", "--persist")
+    before = service.pid("policy")
+    service.kill("policy")
+    service.renewed("policy", before)
+    service.wait_ready()
+    now, text = knobs(service, "memory")["policy.memory"], ctl(service, "knob", "get", "memory").stdout
+    tap.ok((now["value"], now["stored"], now["next_start"]) == ("60", "40", "60"),
+           "what is stored is shown beside what is in force", now)
+    tap.ok("60 is from the command line" in text and "40 is stored" in text and "hidden by the command line" in text
+           and "the same after a restart" not in text, "and what hides it", text)
+    ctl(service, "knob", "reset", "memory", "--persist")
+
+
 def check_drop_ins_alone():
     """A folder that has drop-ins and no file beside them; and what is said of processes that do not run."""
     folder = Path(f"/tmp/outrider-knobs-alone-{os.getpid()}")
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "policy.conf.d").mkdir(parents=True)
     (folder / "policy.conf.d/10-mine.conf").write_text("k_max = 4\n")
-    with Service(draft=DRAFTS["small"], options=("--config-dir", folder)) as service:
+    with Service(draft=DRAFTS["small"], options=("--config-dir", folder), sets=("policy.memory=60",)) as service:
+        check_hidden(service)
         tap.ok(value(service, "policy.k_max") == "4", "up --config-dir reads drop-ins without a file beside them",
                service.log_text())
         tap.ok(done(ctl(service, "knob", "set", "default_k=2", "--persist")) and
@@ -355,7 +388,7 @@ def check_drop_ins_alone():
         tap.ok(not ctl(service, "knob", "get", "default_k", "--json").stdout, "without a value")
         tap.ok(done(ctl(service, "knob", "list", "verifier")), "knob list goes on to say what there is")
     nowhere = run(program("outriderctl"), "--runtime-dir", "/tmp/outrider-nowhere", "knob", "get", "k_max")
-    refused("knob get without a service", nowhere, 69, "/tmp/outrider-nowhere")
+    refused("knob get without a service", nowhere, 69, "/tmp/outrider-nowhere", "outrider up", "--runtime-dir")
     shutil.rmtree(folder, ignore_errors=True)
 
 

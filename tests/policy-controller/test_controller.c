@@ -334,11 +334,15 @@ static void a_session_keeps_what_was_set_for_it_alone(void **state)
 	assert_int_equal(controller_settings(&f->controller, 5)->k_max, 4);
 	assert_int_equal(controller_settings(&f->controller, 5)->trial, 8);
 	assert_int_equal(controller_settings(&f->controller, 6)->k_max, 9);
-	/* k_start 6 does not go with its k_max: it gets all of it. */
-	all.k_start = 6;
+	/* What is set for it alone, and does not go with what is set for all: it gets all of it. */
+	own = *controller_settings(&f->controller, 5);
+	own.set_max = 20;
+	assert_int_equal(controller_set(&f->controller, &own, 5, NULL), 0);
+	all.set = 64;
 	assert_int_equal(controller_set(&f->controller, &all, 0, NULL), 0);
 	assert_int_equal(controller_settings(&f->controller, 5)->k_max, 9);
-	assert_int_equal(controller_settings(&f->controller, 5)->k_start, 6);
+	assert_int_equal(controller_settings(&f->controller, 5)->set, 64);
+	assert_int_equal(controller_settings(&f->controller, 5)->set_max, all.set_max);
 }
 
 static void a_policy_is_switched_live_for_one_session(void **state)
@@ -363,8 +367,9 @@ static void a_lower_k_max_takes_effect_at_once(void **state)
 	struct settings settings = defaults();
 	struct simulated sim = simulated_make(5, 0, 0.95, 0.05);
 	serve(f, &sim, 200);
+	/* k_start, which is above it, counts as k_max. */
 	settings.k_max = 2;
-	settings.k_start = 2;
+	assert_true(settings.k_start > settings.k_max);
 	assert_int_equal(controller_set(&f->controller, &settings, 0, NULL), 0);
 	for (int i = 0; i < 200; i++) {
 		assert_true(f->page->sessions[0].knobs.k <= 2);

@@ -184,15 +184,18 @@ static void a_request_that_fixed_k_is_named(void **state)
 	struct fixture *f = *state;
 	struct simulated sim = simulated_make(5, 0, 0.5, 0.2);
 	for (int i = 0; i < 10; i++) {
-		struct iteration_record r = simulated_step(&sim, 3);
-		r.k_fixed = 1;
+		/* The end of the answer cuts the last one. */
+		struct iteration_record r = simulated_step(&sim, i < 9 ? 3 : 1);
+		r.k_fixed = 1 + 3;
 		controller_take(&f->controller, &r);
 	}
+	f->controller.sessions[0].unfollowed = true;
 	struct explanation *e = &f->explanation;
 	assert_int_equal(explain_session(&f->controller, 5, e), 0);
 	assert_true(e->k_fixed);
 	assert_int_equal(e->k, 3);
 	assert_non_null(strstr(e->words[0], "request fixed K = 3"));
+	assert_int_equal(e->n_words, 1);
 }
 
 static void decisions_are_the_sessions_own_and_the_newest(void **state)
@@ -214,6 +217,32 @@ static void decisions_are_the_sessions_own_and_the_newest(void **state)
 			assert_true(e->decisions[i]->number > e->decisions[i - 1]->number);
 	}
 	assert_int_equal(e->decisions[e->n_decisions - 1]->k_new, f->controller.sessions[0].k);
+}
+
+static void the_k_of_a_trial_is_that_of_its_decision(void **state)
+{
+	static const char *const policies[] = {"yield", "cascade"};
+	struct fixture *f = *state;
+	uint32_t trials = 0;
+	for (uint32_t p = 0; p < 2; p++) {
+		struct simulated sim = simulated_make(5 + p, 0, 0.6, 0.2);
+		struct policy_trial trial = {0};
+		use(f, policies[p]);
+		for (int i = 0; i < 300; i++)
+			step(f, &sim, &trial);
+		const struct decision *d;
+		for (uint64_t after = 0; (d = controller_decision(&f->controller, after)) != NULL;
+			after = d->number) {
+			const char *trying = strstr(d->reason, "trying K = ");
+			if (trying) {
+				assert_int_equal(strtoul(trying + 11, NULL, 10), d->k_new);
+				assert_true(d->trial_n > 0);
+			}
+			assert_true(d->trial_n == 0 || d->phase == PHASE_TEST);
+			trials += d->trial_n > 0 && d->k_new > 0;
+		}
+	}
+	assert_true(trials > 0);
 }
 
 static void a_session_that_is_not_known_is_said_to_be_so(void **state)
@@ -244,6 +273,7 @@ int main(void)
 		TEST(acceptance_by_position_is_what_was_accepted),
 		TEST(a_request_that_fixed_k_is_named),
 		TEST(decisions_are_the_sessions_own_and_the_newest),
+		TEST(the_k_of_a_trial_is_that_of_its_decision),
 		TEST(a_session_that_is_not_known_is_said_to_be_so),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,12 +62,29 @@ static void a_page_goes_from_free_through_its_life_and_back(void **state)
 	page->tokens[4] = 12;
 	journal_append(page, 2);
 	assert_int_equal(journal_n_tokens(page), 5);
+	uint64_t begun_ns = atomic_load(&page->begun_ns);
+	assert_true(begun_ns > 0);
+	assert_int_equal(atomic_load(&page->ended_ns), 0);
 	journal_finish(page, SESSION_END_STOP);
+	uint64_t ended_ns = atomic_load(&page->ended_ns);
+	assert_true(ended_ns >= begun_ns);
+	/* Its hashes are made again: it ended when it did. */
+	atomic_store(&page->state, SESSION_PREFILL);
+	journal_finish(page, SESSION_END_STOP);
+	assert_int_equal(atomic_load(&page->ended_ns), ended_ns);
+	atomic_store(&page->drafted, 9);
+	atomic_store(&page->accepted, 4);
+	atomic_store(&page->k, 3);
 	assert_int_equal(journal_state(page), SESSION_DONE);
 	assert_int_equal(atomic_load(&page->end), SESSION_END_STOP);
 	journal_free(page);
 	assert_int_equal(atomic_load(&page->uid), 0);
 	assert_int_equal(journal_state(page), SESSION_FREE);
+	page = admitted(header);
+	assert_int_equal(atomic_load(&page->drafted), 0);
+	assert_int_equal(atomic_load(&page->accepted), 0);
+	assert_int_equal(atomic_load(&page->k), 0);
+	assert_int_equal(atomic_load(&page->ended_ns), 0);
 }
 
 static void pages_come_in_the_order_of_their_admission(void **state)
