@@ -459,6 +459,8 @@ int main(int argc, char **argv)
 	}
 	if (!command)
 		return unknown(words.n, words.of);
+	if (ctl.layers && command->run != ctl_cache_stats)
+		return ctl_fail(EX_USAGE, "--layers is for cache stats");
 	if (words.n > n_words && !command->takes_arguments)
 		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", words.of[n_words]);
 	status = find_service(&ctl, command, runtime_dir);

@@ -185,7 +185,7 @@ def bench_policy():
     runs = (("Random sessions, each with a curve of its own and a controller that knows nothing.", ("--sessions", 400)),
             ("The same, four side by side.", ("--sessions", 400, "--batch", 4)),
             ("The same, sixteen side by side.", ("--sessions", 400, "--batch", 16)),
-            ("Records read nine passes late.", ("--sessions", 400, "--lag", 8)),
+            ("Records read nine passes late.", ("--sessions", 400, "--lag", 9)),
             ("This repository's n-gram drafter on recorded outputs, on published curves and two measured here.",
              ("--sessions", 32, "--process", "code,math,extract,prose", "--curve", "mixtral-math,olmoe,qwen-1.5," + measured)),
             ("Published acceptance on published and measured curves.",

@@ -337,8 +337,10 @@ static void print_text(const json_t *all)
 	const json_t *peaks = json_object_get(all, "peaks"), *row;
 	size_t i;
 
-	printf("%s, %d threads, %s kernels; median of %d rounds\n", string(all, "cpu"),
-		(int)number(all, "threads"), string(all, "kernels"), (int)number(all, "rounds"));
+	int threads = (int)number(all, "threads"), rounds = (int)number(all, "rounds");
+
+	printf("%s, %d thread%s, %s kernels; median of %d round%s\n", string(all, "cpu"), threads,
+		threads == 1 ? "" : "s", string(all, "kernels"), rounds, rounds == 1 ? "" : "s");
 	printf("peaks of this machine: read %.1f GB/s, float32 %.0f GOP/s\n\n",
 		number(peaks, "read_gb_s"), number(peaks, "f32_gop_s"));
 	puts("shape    type    depth  tokens  Mcells/s    GB/s  of read   GOP/s  of peak  of "
@@ -393,7 +395,7 @@ int bench_attention(int argc, char **argv)
 		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N",
 			"default: the CPUs this process may use"},
 		{"kernels", ARG_STRING, &o->kernels, 0, 0, "NAME", "default: the best"},
-		{"format", ARG_STRING, &o->format, 0, 0, "text|json", "default text"},
+		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json", "default text"},
 		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "this"},
 		{0},
 	};

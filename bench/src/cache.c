@@ -347,7 +347,7 @@ static int run_replay(int argc, char **argv)
 			"recorded (default), none, or perfect: all that the next pass uses"},
 		{"profile", ARG_STRING, &profile, 0, 0, "FILE",
 			"of an earlier run, for policies that take one"},
-		{"format", ARG_STRING, &format, 0, 0, "text|json", "default text"},
+		{"format", ARG_FORMAT, &format, 0, 0, "text|json", "default text"},
 		{"plot", ARG_STRING, &plan.plot, 0, 0, "FILE",
 			"hits over budget, all traces together, as .svg or .png"},
 		{0},

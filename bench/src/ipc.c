@@ -124,7 +124,7 @@ static int parse(struct options *options, int argc, char **argv, struct error *e
 			"how long to measure in all, default 4"},
 		{"spin", ARG_FLOAT, &options->spin_us, 0, 0, "US",
 			"how long the doorbell's waiters spin before they sleep, default 0"},
-		{"format", ARG_STRING, &options->format, 0, 0, "text|json", "default text"},
+		{"format", ARG_FORMAT, &options->format, 0, 0, "text|json", "default text"},
 		{"help", ARG_FLAG, &options->help, 0, 0, NULL, "this"},
 		{0},
 	};

@@ -186,8 +186,9 @@ static void print_text(const struct bench *b, const char *cpu)
 {
 	struct peaks p = peaks_median(b->peaks, b->options.rounds);
 
-	printf("%s, %u threads, %s kernels; median of %u rounds\n", cpu, b->options.threads,
-		b->kernels->name, b->options.rounds);
+	printf("%s, %u thread%s, %s kernels; median of %u round%s\n", cpu, b->options.threads,
+		b->options.threads == 1 ? "" : "s", b->kernels->name, b->options.rounds,
+		b->options.rounds == 1 ? "" : "s");
 	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s",
 		p.read_gb_s, p.int8_gop_s, p.f32_gop_s);
 	if (p.bf16_gop_s > 0)
@@ -229,6 +230,17 @@ static void print_json(const struct bench *b, const char *cpu)
 	json_decref(all);
 }
 
+/* The types that there are, by commas. */
+static void list_types(char *out, size_t bytes)
+{
+	size_t used = 0;
+
+	for (uint32_t id = 0; id < 256 && used < bytes; id++)
+		if (tensor_type_info(id))
+			used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? ", " : "",
+				tensor_type_info(id)->name);
+}
+
 /* NULL: all types. */
 static int parse_types(const char *text, struct options *o, struct error *err)
 {
@@ -245,9 +257,13 @@ static int parse_types(const char *text, struct options *o, struct error *err)
 		while (id < 256 && (!tensor_type_info(id) ||
 					   strcasecmp(tensor_type_info(id)->name, word) != 0))
 			id++;
-		if (id == 256 || o->n_types == TYPES)
-			return error_set(err, EINVAL,
-				"--types takes up to %d tensor types, not \"%s\"", TYPES, word);
+		if (id == 256 || o->n_types == TYPES) {
+			char names[256];
+
+			list_types(names, sizeof(names));
+			return error_set(err, EINVAL, "--types takes up to %d of %s, not \"%s\"",
+				TYPES, names, word);
+		}
 		o->types[o->n_types++] = id;
 	}
 	return 0;
@@ -264,7 +280,7 @@ static int parse(struct options *o, int argc, char **argv, struct error *err)
 		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N",
 			"default: the CPUs this process may use"},
 		{"kernels", ARG_STRING, &o->kernels, 0, 0, "NAME", "default: the best"},
-		{"format", ARG_STRING, &o->format, 0, 0, "text|json", "default text"},
+		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json", "default text"},
 		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "this"},
 		{0},
 	};

@@ -101,7 +101,7 @@ static int parse(struct model_bench *b, int argc, char **argv, struct error *err
 		{"kv", ARG_STRING, &b->options.engine.kv, 0, 0, "TYPE", "as outrider-model has it"},
 		{"context", ARG_U32, &b->options.engine.context, 1, LIMIT_CONTEXT, "N",
 			"default: the model's"},
-		{"format", ARG_STRING, &b->options.engine.format, 0, 0, "text|json",
+		{"format", ARG_FORMAT, &b->options.engine.format, 0, 0, "text|json",
 			"default text"},
 		{"help", ARG_FLAG, &b->options.help, 0, 0, NULL, "this"},
 		{0},

@@ -137,10 +137,11 @@ static const char *text(const json_t *object, const char *name)
 static void print_head(const json_t *all)
 {
 	const json_t *peaks = json_object_get(all, "peaks");
+	int threads = (int)number(all, "threads"), rounds = (int)number(all, "rounds");
 
-	printf("%s, %s, %d threads, %s kernels, KV %s; medians of %d rounds\n", text(all, "model"),
-		text(all, "cpu"), (int)number(all, "threads"), text(all, "kernels"),
-		text(all, "kv"), (int)number(all, "rounds"));
+	printf("%s, %s, %d thread%s, %s kernels, KV %s; medians of %d round%s\n",
+		text(all, "model"), text(all, "cpu"), threads, threads == 1 ? "" : "s",
+		text(all, "kernels"), text(all, "kv"), rounds, rounds == 1 ? "" : "s");
 	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s",
 		number(peaks, "read_gb_s"), number(peaks, "int8_gop_s"),
 		number(peaks, "f32_gop_s"));

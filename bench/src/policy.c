@@ -21,7 +21,7 @@ struct bench {
 	struct settings settings;
 	const char *policies, *curves, *processes, *recorded, *format;
 	struct arg_strings sets;
-	uint32_t sessions;
+	uint32_t sessions, lag;
 	float noise;
 	bool published, json, help;
 	const char *policy[SIM_POLICIES];
@@ -54,15 +54,15 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 			"of each session, default 512"},
 		{"batch", ARG_U32, &b->options.batch, 1, LIMIT_SESSIONS, "N",
 			"sessions side by side, default 1"},
-		{"lag", ARG_U32, &b->options.lag, 0, 64, "N",
-			"passes until the policy sees a record, default 1"},
+		{"lag", ARG_U32, &b->lag, 1, 65, "N",
+			"a pass's record is seen N passes late, by the N-th after it; default 2"},
 		{"noise", ARG_FLOAT, &b->noise, 0, 0, "SHARE",
 			"standard deviation of a pass's time, default 0.05; one pass in 200 takes "
 			"three times as long"},
 		{"seed", ARG_U64, &b->options.seed, 0, 0, "N", "default 1"},
 		{"set", ARG_STRINGS, &b->sets, 0, 0, "KEY=VALUE",
 			"a setting of outrider-policy; may be given again"},
-		{"format", ARG_STRING, &b->format, 0, 0, "text|json", "default text"},
+		{"format", ARG_FORMAT, &b->format, 0, 0, "text|json", "default text"},
 		{"help", ARG_FLAG, &b->help, 0, 0, NULL, "this"},
 		{0},
 	};
@@ -72,6 +72,7 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 		args_help(args, stdout);
 	}
 	b->options.noise = (double)b->noise;
+	b->options.lag = b->lag - 1;
 	if (r == 0 && !(b->options.noise >= 0 && b->options.noise <= 1))
 		r = error_set(err, EINVAL, "--noise takes 0 to 1");
 	if (r == 0)
@@ -251,8 +252,13 @@ static int add_cells(struct bench *b, const char *name, const struct sim_process
 {
 	int r = 0;
 	bool random = strcmp(name, "random") == 0;
-	if (!process && !random)
-		return error_set(err, EINVAL, "--process %s: there is none of that name", name);
+	if (!process && !random) {
+		char names[256];
+		sim_process_list(names, sizeof(names));
+		return error_set(err, EINVAL,
+			"--process %s: takes random, a file that ends in .journal, or %s", name,
+			names);
+	}
 	for (uint32_t c = 0; r == 0 && c < (random ? 1 : n_curves); c++) {
 		if (b->n_cells == CELLS_MAX)
 			return error_set(err, EINVAL, "more than %d cells", CELLS_MAX);
@@ -296,7 +302,7 @@ static int report(struct bench *b, struct error *err)
 	snprintf(about, sizeof(about),
 		"%u tokens a session, %u side by side, records seen %u passes late, noise %.0f%%, "
 		"seed %llu",
-		b->options.tokens, b->options.batch, b->options.lag + 1, 100 * b->options.noise,
+		b->options.tokens, b->options.batch, b->lag, 100 * b->options.noise,
 		(unsigned long long)b->options.seed);
 	for (size_t i = 0; i < b->n_cells; i++)
 		json_array_append_new(cells, sim_cell_json(&b->cells[i]));
@@ -337,8 +343,9 @@ int bench_policy(int argc, char **argv)
 	b->recorded = "models/golden/workload-outputs.jsonl";
 	b->format = "text";
 	b->sessions = 200;
+	b->lag = 2;
 	b->noise = 0.05f;
-	b->options = (struct sim_options){.tokens = 512, .batch = 1, .lag = 1, .seed = 1};
+	b->options = (struct sim_options){.tokens = 512, .batch = 1, .seed = 1};
 	config_defaults(settings_keys, &b->settings);
 	int r = parse(b, argc, argv, &err);
 	if (r == 0 && !b->help)

@@ -127,5 +127,12 @@ int sim_driver_open(struct sim_driver *driver, const char *policy, const struct 
 		driver->state = s;
 		return 0;
 	}
-	return open_ours(driver, policy, settings, err);
+	int r = open_ours(driver, policy, settings, err);
+	uint32_t k;
+	if (r < 0 && !policy_parse(policy, &k))
+		return error_set(err, EINVAL,
+			"--policy %s: takes cascade, yield, static:K with K from 0 to %d, sglang, "
+			"vllm and llama.cpp",
+			policy, LIMIT_DRAFT);
+	return r;
 }

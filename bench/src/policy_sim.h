@@ -83,6 +83,8 @@ int sim_journal_curve(const struct sim_journal *journal, struct sim_curve *out, 
 /* policy_texts.c */
 extern const struct sim_process sim_processes[]; /* ended by an empty name */
 const struct sim_process *sim_process_find(const char *name);
+/* All their names, by commas. */
+void sim_process_list(char *out, size_t bytes);
 /* A process with phases, confidences and cost of drafting drawn at random; the name is the seed. */
 void sim_process_random(uint64_t seed, struct sim_process *out);
 /* A text of up to n tokens (a recorded one has its own length). sim_text_exit frees it. */
@@ -106,7 +108,9 @@ int sim_driver_open(struct sim_driver *driver, const char *policy, const struct 
 	struct error *err);
 
 struct sim_options {
-	uint32_t tokens, batch, lag;
+	uint32_t tokens, batch;
+	uint32_t
+		lag; /* passes that are begun between the one of a record and the first that knows it */
 	double noise; /* standard deviation of ln time */
 	uint64_t seed;
 };

@@ -53,6 +53,14 @@ const struct sim_process *sim_process_find(const char *name)
 	return NULL;
 }
 
+void sim_process_list(char *out, size_t bytes)
+{
+	size_t used = 0;
+	for (const struct sim_process *p = sim_processes; *p->name && used < bytes; p++)
+		used += (size_t)snprintf(
+			out + used, bytes - used, "%s%s", used ? ", " : "", p->name);
+}
+
 void sim_process_random(uint64_t seed, struct sim_process *out)
 {
 	double u[DRAW_SHAPE];

@@ -156,8 +156,9 @@ static void measure(struct bench *b, const cpu_set_t *cpus)
 
 static void print_text(struct bench *b, const char *cpu)
 {
-	printf("%s, %u threads%s, %u us of spinning\n", cpu, b->options.threads,
-		b->options.pin ? " bound to CPUs" : "", b->options.spin_us);
+	printf("%s, %u thread%s%s, %u us of spinning\n", cpu, b->options.threads,
+		b->options.threads == 1 ? "" : "s", b->options.pin ? " bound to CPUs" : "",
+		b->options.spin_us);
 	printf("a run that all threads meet in: %.2f us (99%%: %.2f us); all asleep before: %.1f "
 	       "us\n\n",
 		b->hand_over_us[HAND_OVERS / 2], b->hand_over_us[HAND_OVERS * 99 / 100],
@@ -200,7 +201,7 @@ static int parse(struct options *o, int argc, char **argv, struct error *err)
 		{"spin", ARG_U32, &o->spin_us, 0, 1000000, "US",
 			"how long they wait before they sleep, default 50"},
 		{"rounds", ARG_U32, &o->rounds, 1, ROUNDS, "N", "default 5; medians are printed"},
-		{"format", ARG_STRING, &o->format, 0, 0, "text|json", "default text"},
+		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json", "default text"},
 		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "this"},
 		{0},
 	};

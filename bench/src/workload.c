@@ -14,8 +14,8 @@ static const char usage[] =
 	"                      [--rounds N] [--seconds S] [--limit PROMPTS] [--sessions N] "
 	"[--max-tokens N]\n"
 	"                      [--temperature T] [--ignore-eos] [--runtime-dir DIR] [--format "
-	"text|json] [--plot "
-	"FILE.svg|FILE.png]\n"
+	"text|json]\n"
+	"                      [--json] [--plot FILE.svg|FILE.png]\n"
 	"Sends the prompts of FILE to the running service once per K and round, one session at a "
 	"time each prompt\nwith all Ks before the next, several at a time the Ks in turn, and "
 	"prints tokens/s\n"
@@ -67,6 +67,7 @@ enum {
 	OPT_EOS,
 	OPT_DIR,
 	OPT_FORMAT,
+	OPT_JSON,
 	OPT_PLOT,
 	OPT_HELP,
 };
@@ -77,7 +78,7 @@ static const struct option long_options[] = {{"k", 1, NULL, OPT_K},
 	{"sessions", 1, NULL, OPT_SESSIONS}, {"max-tokens", 1, NULL, OPT_TOKENS},
 	{"temperature", 1, NULL, OPT_TEMPERATURE}, {"ignore-eos", 0, NULL, OPT_EOS},
 	{"runtime-dir", 1, NULL, OPT_DIR}, {"format", 1, NULL, OPT_FORMAT},
-	{"plot", 1, NULL, OPT_PLOT}, {"help", 0, NULL, OPT_HELP}, {0}};
+	{"json", 0, NULL, OPT_JSON}, {"plot", 1, NULL, OPT_PLOT}, {"help", 0, NULL, OPT_HELP}, {0}};
 
 static int refuse(const char *option, const char *takes)
 {
@@ -137,6 +138,9 @@ static int take_option(int option, struct workload_options *options)
 		return options->json || strcmp(optarg, "text") == 0
 			       ? EX_OK
 			       : refuse("format", "text or json");
+	case OPT_JSON:
+		options->json = true;
+		return EX_OK;
 	case OPT_PLOT:
 		options->plot = optarg;
 		return EX_OK;
@@ -173,6 +177,8 @@ int bench_workload(int argc, char **argv)
 		return EX_USAGE;
 	}
 	options.file = argv[optind];
+	if (options.plot && workload_plot_check(&options) < 0)
+		return EX_USAGE;
 
 	struct workload_row *rows = calloc(options.n_ks, sizeof(*rows));
 	if (!rows)

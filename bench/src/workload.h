@@ -50,5 +50,7 @@ int workload_run(const struct workload_options *options, struct workload_row *ro
 void workload_table(
 	const struct workload_options *options, const struct workload_row *rows, FILE *to);
 json_t *workload_json(const struct workload_options *options, const struct workload_row *rows);
-/* A picture of tokens/s and tokens per iteration over K: gnuplot writes options->plot (.svg or .png). */
+/* Whether there can be a picture of that name: 0, or -EINVAL with the sentence on stderr. */
+int workload_plot_check(const struct workload_options *options);
+/* A picture of tokens/s and tokens per iteration over K: gnuplot writes options->plot, which was checked. */
 int workload_plot(const struct workload_options *options, const struct workload_row *rows);

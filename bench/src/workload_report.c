@@ -145,16 +145,23 @@ static void plot_script(
 	fputs("e\n", to);
 }
 
+int workload_plot_check(const struct workload_options *options)
+{
+	const char *takes = NULL;
+	if (!ends_with(options->plot, ".png") && !ends_with(options->plot, ".svg"))
+		takes = "a name that ends in .svg or .png";
+	else if (strchr(options->plot, '\''))
+		takes = "a name without '";
+	else if (strchr(options->file, '"'))
+		takes = "a workload whose name has no \"";
+	if (!takes)
+		return 0;
+	fprintf(stderr, "outrider-bench workload: --plot %s: takes %s\n", options->plot, takes);
+	return -EINVAL;
+}
+
 int workload_plot(const struct workload_options *options, const struct workload_row *rows)
 {
-	if (strchr(options->plot, '\'') || strchr(options->file, '"') ||
-		!(ends_with(options->plot, ".png") || ends_with(options->plot, ".svg"))) {
-		fprintf(stderr,
-			"outrider-bench workload: --plot %s: takes a name that ends in .svg or "
-			".png\n",
-			options->plot);
-		return -EINVAL;
-	}
 	FILE *gnuplot = popen("gnuplot", "we"); /* NOLINT(cert-env33-c): a fixed command */
 	if (!gnuplot)
 		return -errno;

@@ -216,7 +216,7 @@ static int make_request(struct chat *chat, struct outrider_request **request, bo
 		if (outrider_request_add_message(
 			    *request, chat->turns[i].role, chat->turns[i].text) < 0)
 			status = cli_fail(EX_OSERR, "%s", outrider_error());
-	return status;
+	return status ? status : request_flags_variables(&chat->flags, NULL, *request);
 }
 
 static void keep_stats(struct chat *chat, const struct answer *answer)
@@ -322,11 +322,12 @@ int command_chat(int argc, char **argv)
 	/* The flags are looked at before anything is asked. */
 	status = make_request(&chat, &request, &help);
 	outrider_request_free(&request);
-	if (status || help)
+	if (status == 0 && !help)
+		status = request_flags_connect(&chat.flags, &chat.client);
+	if (status || help) {
+		request_flags_free(&chat.flags);
 		return status;
-	status = request_flags_connect(&chat.flags, &chat.client);
-	if (status)
-		return status;
+	}
 	open_editor(&chat);
 	status = converse(&chat);
 	if (chat.edit)
@@ -334,5 +335,6 @@ int command_chat(int argc, char **argv)
 	close_editor(&chat);
 	forget(&chat, 0);
 	outrider_close(&chat.client);
+	request_flags_free(&chat.flags);
 	return status;
 }

@@ -2,6 +2,7 @@
 
 #include "client/cli/cli.h"
 #include "shared/base/clock.h"
+#include "shared/model/chat.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -29,7 +30,10 @@ const char request_flags_help[] =
 	"never\n"
 	"                        answered, else 60)\n"
 	"  --stats               say how it went\n"
-	"  --system TEXT         a system message before the rest\n";
+	"  --system TEXT         a system message before the rest\n"
+	"  --set NAME=VALUE      a variable of the chat template, as enable_thinking=false; may "
+	"be\n"
+	"                        repeated\n";
 
 static int sampling_flag(
 	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
@@ -123,6 +127,24 @@ static int length_flag(int flag, const char *value, struct outrider_request *req
 	return 0;
 }
 
+/* What the service itself writes for every conversation would be lost. */
+static int set_flag(struct request_flags *flags, const char *value)
+{
+	static const char *const own[] = {"messages", "add_generation_prompt"};
+	struct error err = {""};
+
+	if (!flags->variables)
+		flags->variables = json_object();
+	if (!flags->variables)
+		return cli_fail(EX_OSERR, "no memory for --set");
+	if (chat_set_variable(flags->variables, value, &err))
+		return cli_fail(EX_USAGE, "--set: %s", err.text);
+	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+		if (json_object_get(flags->variables, own[i]))
+			return cli_fail(EX_USAGE, "--set: %s is not to be set", own[i]);
+	return 0;
+}
+
 static int take(
 	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
 {
@@ -133,6 +155,8 @@ static int take(
 	case FLAG_SYSTEM:
 		flags->system = value;
 		return 0;
+	case FLAG_SET:
+		return set_flag(flags, value);
 	case FLAG_STATS:
 		flags->stats = true;
 		return 0;
@@ -158,6 +182,7 @@ static int take(
 	case FLAG_COUPLING:
 		return outrider_request_set_coupling(request, value);
 	case FLAG_DRAFT_METHOD:
+		flags->draft_method = value;
 		return outrider_request_set_draft_method(request, value);
 	case FLAG_IGNORE_EOS:
 		outrider_request_set_ignore_eos(request, true);
@@ -176,6 +201,30 @@ int request_flag(
 		return -1;
 	/* The SDK's refusals come as -errno with a sentence. */
 	return status < 0 ? cli_fail(EX_USAGE, "%s", outrider_error()) : status;
+}
+
+int request_flags_variables(
+	const struct request_flags *flags, const json_t *others, struct outrider_request *request)
+{
+	json_t *all = others ? json_copy((json_t *)others) : json_object();
+	char *text = NULL;
+	int code = all && flags->variables ? json_object_update(all, flags->variables) : 0;
+
+	if (all && code == 0 && json_object_size(all))
+		text = json_dumps(all, JSON_COMPACT);
+	if (!all || code || (json_object_size(all) && !text))
+		code = cli_fail(EX_OSERR, "no memory for the template's variables");
+	else if (text && outrider_request_set_variables(request, text) < 0)
+		code = cli_fail(EX_DATAERR, "%s", outrider_error());
+	free(text);
+	json_decref(all);
+	return code;
+}
+
+void request_flags_free(struct request_flags *flags)
+{
+	json_decref(flags->variables);
+	flags->variables = NULL;
 }
 
 int request_flags_connect(const struct request_flags *flags, struct outrider **client)

@@ -4,6 +4,7 @@
 #include "client/include/outrider.h"
 
 #include <getopt.h>
+#include <jansson.h>
 #include <stdbool.h>
 
 enum {
@@ -26,6 +27,7 @@ enum {
 	FLAG_WAIT,
 	FLAG_STATS,
 	FLAG_SYSTEM,
+	FLAG_SET,
 	FLAG_OWN, /* the command's own begin here */
 };
 
@@ -49,6 +51,7 @@ enum {
 		{"wait", required_argument, NULL, FLAG_WAIT},                     \
 		{"stats", no_argument, NULL, FLAG_STATS},                         \
 		{"system", required_argument, NULL, FLAG_SYSTEM},                 \
+		{"set", required_argument, NULL, FLAG_SET},                       \
 	{                                                                         \
 		"help", no_argument, NULL, 'h'                                    \
 	}
@@ -57,6 +60,8 @@ extern const char request_flags_help[];
 
 struct request_flags {
 	const char *runtime_dir, *system;
+	const char *draft_method; /* NULL: not given */
+	json_t *variables; /* an object with what --set said; NULL: nothing. request_flags_free */
 	bool stats;
 	double wait_s; /* < 0: the SDK's default */
 	float repeat_penalty;
@@ -71,6 +76,11 @@ struct request_flags {
 /* 0 when the flag was one of these; EX_USAGE after a complaint; -1 when it is not ours. */
 int request_flag(
 	struct request_flags *flags, int flag, const char *value, struct outrider_request *request);
+/* Gives the template what --set said, over `others`, an object with what a file said beside its messages, or NULL. 0 or a
+ * sysexits status after a complaint. */
+int request_flags_variables(
+	const struct request_flags *flags, const json_t *others, struct outrider_request *request);
+void request_flags_free(struct request_flags *flags);
 /* Connects as the flags say; 0 or a sysexits status after a complaint. */
 int request_flags_connect(const struct request_flags *flags, struct outrider **client);
 /* The exit status for a failed SDK call. */

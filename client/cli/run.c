@@ -20,6 +20,7 @@ enum {
 	FLAG_REPLAY_ERROR,
 	FLAG_LOGITS_HASH,
 	FLAG_FORMAT,
+	FLAG_JSON,
 };
 
 struct run {
@@ -27,7 +28,7 @@ struct run {
 	struct outrider_request *request;
 	const char *file, *tokens, *messages, *replay, *prompt;
 	double replay_error;
-	bool chat, json;
+	bool chat, json, logits_hash, has_replay_error;
 };
 
 static void usage(FILE *to)
@@ -39,10 +40,10 @@ static void usage(FILE *to)
 	      "  --messages FILE.json  a conversation: [{\"role\": \"user\", \"content\": "
 	      "\"...\"}, ...]\n"
 	      "  --chat                the prompt is a user's message\n"
-	      "  --replay FILE|1,2,3   what --draft-method replay proposes\n"
+	      "  --replay FILE|1,2,3   --draft-method replay, which proposes these\n"
 	      "  --replay-error P      each of those tokens is wrong with probability P\n"
-	      "  --logits-hash         with JSON: a hash of the logits behind each token\n"
-	      "  --format text|json\n",
+	      "  --logits-hash         with --json: a hash of the logits behind each token\n"
+	      "  --format text|json    --json is the second\n",
 		to);
 	fputs(request_flags_help, to);
 }
@@ -66,8 +67,10 @@ static int own_flag(struct run *run, int flag)
 		run->replay = optarg;
 		return 0;
 	case FLAG_REPLAY_ERROR:
+		run->has_replay_error = true;
 		return cli_real("--replay-error", optarg, 0, 1, &run->replay_error);
 	case FLAG_LOGITS_HASH:
+		run->logits_hash = true;
 		outrider_request_set_logits_hash(run->request, true);
 		return 0;
 	case FLAG_FORMAT:
@@ -75,9 +78,30 @@ static int own_flag(struct run *run, int flag)
 			return cli_fail(EX_USAGE, "--format \"%.32s\": text or json", optarg);
 		run->json = optarg[0] == 'j';
 		return 0;
+	case FLAG_JSON:
+		run->json = true;
+		return 0;
 	default:
 		return INT32_MAX;
 	}
+}
+
+/* Flags that would change nothing without another. */
+static int check_idle_flags(const struct run *run)
+{
+	const char *method = run->flags.draft_method;
+
+	if (run->flags.variables && !run->chat && !run->flags.system && !run->messages)
+		return cli_fail(EX_USAGE,
+			"run: --set is for the chat template: --chat, --system or --messages");
+	if (run->logits_hash && !run->json)
+		return cli_fail(EX_USAGE, "run: --logits-hash is printed with --json alone");
+	if (run->has_replay_error && !run->replay)
+		return cli_fail(EX_USAGE, "run: --replay-error is for --replay");
+	if (run->replay && method && strcmp(method, "replay") != 0)
+		return cli_fail(
+			EX_USAGE, "run: --replay is for --draft-method replay, not %.32s", method);
+	return 0;
 }
 
 /* *help: it was asked for, and that was all. */
@@ -93,6 +117,7 @@ static int parse(struct run *run, int argc, char **argv, bool *help)
 		{"replay-error", required_argument, NULL, FLAG_REPLAY_ERROR},
 		{"logits-hash", no_argument, NULL, FLAG_LOGITS_HASH},
 		{"format", required_argument, NULL, FLAG_FORMAT},
+		{"json", no_argument, NULL, FLAG_JSON},
 		{0},
 	};
 	int flag, status = 0;
@@ -124,7 +149,7 @@ static int parse(struct run *run, int argc, char **argv, bool *help)
 		return cli_fail(EX_USAGE,
 			"run: --tokens is the whole prompt: %s is for a prompt of text",
 			run->chat ? "--chat" : "--system");
-	return 0;
+	return check_idle_flags(run);
 }
 
 static int refused(void)
@@ -158,23 +183,6 @@ static int use_message(struct run *run, const json_t *message, size_t i)
 		code = outrider_request_add_message_json(run->request, whole);
 		free(whole);
 	}
-	return code < 0 ? refused() : 0;
-}
-
-/* Tools, documents and what else stands beside the messages. */
-static int use_variables(struct run *run, json_t *root)
-{
-	char *text;
-	int code;
-
-	json_object_del(root, "messages");
-	if (json_object_size(root) == 0)
-		return 0;
-	text = json_dumps(root, JSON_COMPACT);
-	if (!text)
-		return cli_fail(EX_OSERR, "no memory for the conversation");
-	code = outrider_request_set_variables(run->request, text);
-	free(text);
 	return code < 0 ? refused() : 0;
 }
 
@@ -213,21 +221,23 @@ static int load_messages(struct run *run)
 		status = cli_fail(EX_DATAERR, "%s: expected a list of messages", run->messages);
 	else
 		status = use_messages(run, list);
-	if (status == 0 && json_is_object(root))
-		status = use_variables(run, root);
+	/* Tools, documents and what else stands beside the messages. */
+	if (json_is_object(root))
+		json_object_del(root, "messages");
+	if (status == 0)
+		status = request_flags_variables(
+			&run->flags, json_is_object(root) ? root : NULL, run->request);
 	json_decref(root);
 	return status;
 }
 
 static int use_text(struct run *run, const char *text)
 {
-	int code;
-
-	if (run->chat || run->flags.system)
-		code = outrider_request_add_message(run->request, "user", text);
-	else
-		code = outrider_request_set_prompt(run->request, text);
-	return code < 0 ? refused() : 0;
+	if (!run->chat && !run->flags.system)
+		return outrider_request_set_prompt(run->request, text) < 0 ? refused() : 0;
+	if (outrider_request_add_message(run->request, "user", text) < 0)
+		return refused();
+	return request_flags_variables(&run->flags, NULL, run->request);
 }
 
 static int load_text(struct run *run)
@@ -293,6 +303,8 @@ static int load(struct run *run)
 
 	if (run->flags.system &&
 		outrider_request_add_message(run->request, "system", run->flags.system) < 0)
+		return refused();
+	if (run->replay && outrider_request_set_draft_method(run->request, "replay") < 0)
 		return refused();
 	if (run->replay)
 		status = use_replay(run);
@@ -372,6 +384,7 @@ int command_run(int argc, char **argv)
 	if (status == 0 && !help)
 		status = generate(&run, client);
 	outrider_close(&client);
+	request_flags_free(&run.flags);
 	outrider_request_free(&run.request);
 	return status;
 }

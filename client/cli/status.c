@@ -75,7 +75,7 @@ static void usage(FILE *to)
 {
 	fputs("usage: outrider status [--runtime-dir DIR] [--format text|json]\n\n"
 	      "Shows the four processes, and why they were given up. Ends with 0 when all of them "
-	      "answer, else with 69.\n",
+	      "answer, else with 69. --json is --format json.\n",
 		to);
 }
 
@@ -84,6 +84,7 @@ int command_status(int argc, char **argv)
 	static const struct option flags[] = {
 		{"runtime-dir", required_argument, NULL, 'r'},
 		{"format", required_argument, NULL, 'f'},
+		{"json", no_argument, NULL, 'j'},
 		{"help", no_argument, NULL, 'h'},
 		{0},
 	};
@@ -101,6 +102,8 @@ int command_status(int argc, char **argv)
 				return cli_fail(
 					EX_USAGE, "--format \"%.32s\": text or json", optarg);
 			json = optarg[0] == 'j';
+		} else if (flag == 'j') {
+			json = true;
 		} else if (flag == 'h') {
 			usage(stdout);
 			return EX_OK;

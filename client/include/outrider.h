@@ -60,7 +60,7 @@ int outrider_request_set_tokens(struct outrider_request *request, const int32_t 
 int outrider_request_add_message(
 	struct outrider_request *request, const char *role, const char *text);
 /* A whole message as a JSON object, for what a role and a text cannot say: tool_calls, content that is null or a list of
- * parts. The model's chat template gets it as it is. */
+ * parts. The model's chat template gets it as it is; text parts that it cannot take as a list are joined by newlines. */
 int outrider_request_add_message_json(struct outrider_request *request, const char *json);
 /* A JSON object with what the chat template reads beside the messages: tools, documents, enable_thinking and so on. */
 int outrider_request_set_variables(struct outrider_request *request, const char *json);

@@ -50,6 +50,15 @@ static const struct arg *find(const struct arg *args, const char *name, size_t b
 	return NULL;
 }
 
+/* What --json stands for: the option that takes the format, or NULL. */
+static const struct arg *find_format(const struct arg *args)
+{
+	for (; args->name; args++)
+		if (args->type == ARG_FORMAT)
+			return args;
+	return NULL;
+}
+
 /* The first place for an argument without dashes that is still empty, or NULL. */
 static const struct arg *find_place(const struct arg *args)
 {
@@ -72,7 +81,11 @@ int args_parse(int argc, char **argv, const struct arg *args, struct error *err)
 		}
 		const char *name = argv[i] + 2, *equals = strchr(name, '=');
 		size_t bytes = equals ? (size_t)(equals - name) : strlen(name);
-		const struct arg *arg = find(args, name, bytes);
+		const struct arg *arg = find(args, name, bytes), *format = find_format(args);
+		if (!arg && format && strcmp(name, "json") == 0) {
+			*(const char **)format->out = "json";
+			continue;
+		}
 		if (!arg)
 			return error_set(err, EINVAL,
 				"unknown option \"--%.*s\"; --help lists them", (int)bytes, name);
@@ -85,7 +98,7 @@ int args_parse(int argc, char **argv, const struct arg *args, struct error *err)
 		const char *value = equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
 		if (!value)
 			return error_set(err, EINVAL, "--%s needs a value", arg->name);
-		if (arg->type == ARG_STRING) {
+		if (arg->type == ARG_STRING || arg->type == ARG_FORMAT) {
 			*(const char **)arg->out = value;
 			continue;
 		}
@@ -103,7 +116,8 @@ void args_help(const struct arg *args, FILE *to)
 		char left[64];
 		snprintf(left, sizeof(left), "%s%s%s%s", args->type == ARG_FILE ? "" : "--",
 			args->name, args->value ? " " : "", args->value ? args->value : "");
-		fprintf(to, "  %-24s %s\n", left, args->help);
+		fprintf(to, "  %-24s %s%s\n", left, args->help,
+			args->type == ARG_FORMAT ? "; --json is --format json" : "");
 	}
 }
 

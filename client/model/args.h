@@ -14,6 +14,7 @@ enum arg_type {
 	ARG_FLOAT, /* float; its range is checked by whoever knows it */
 	ARG_STRING, /* const char *, borrowed from argv */
 	ARG_FILE, /* the same, without dashes before it; name is what --help calls it */
+	ARG_FORMAT, /* const char *, as ARG_STRING; --json alone is the same as json for its value */
 	ARG_STRINGS, /* struct arg_strings: may be given several times */
 };
 

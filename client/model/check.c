@@ -238,7 +238,7 @@ int command_check(int argc, char **argv)
 		{"FILE", ARG_FILE, &c.path, 0, 0, NULL,
 			"the GGUF file, or a split one's first part"},
 		{"model", ARG_STRING, &c.path, 0, 0, "FILE", "the same"},
-		{"format", ARG_STRING, &format, 0, 0, "text|json", "how to print it; text"},
+		{"format", ARG_FORMAT, &format, 0, 0, "text|json", "how to print it; text"},
 		{"quiet", ARG_FLAG, &c.quiet, 0, 0, NULL, "no progress"},
 		{"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
 		{0},

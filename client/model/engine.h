@@ -21,7 +21,7 @@ struct engine_options {
 #define ENGINE_ARGS(o)                                                                           \
 	{"model", ARG_STRING, &(o)->model, 0, 0, "FILE", "the GGUF model (needed)"},             \
 		{"tokens", ARG_STRING, &(o)->tokens, 0, 0, "IDS", "prompt as ids: 1,2,3"},       \
-		{"format", ARG_STRING, &(o)->format, 0, 0, "json|text", "output, default json"}, \
+		{"format", ARG_FORMAT, &(o)->format, 0, 0, "json|text", "output, default json"}, \
 		{"threads", ARG_U32, &(o)->threads, 1, LIMIT_THREADS, "N",                       \
 			"default: the CPUs this process may use"},                               \
 		{"kernels", ARG_STRING, &(o)->kernels, 0, 0, "NAME",                             \

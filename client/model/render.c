@@ -4,6 +4,7 @@
 #include "client/model/file_commands.h"
 #include "shared/base/file.h"
 #include "shared/model/chat.h"
+#include "shared/model/chat_parts.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -43,23 +44,6 @@ static int read_messages(const char *path, json_t **variables, struct error *err
 	return 0;
 }
 
-/* NAME=VALUE; what is no JSON is a string. */
-static int set_variable(json_t *variables, const char *text, struct error *err)
-{
-	const char *equals = strchr(text, '=');
-	char name[64];
-	if (!equals || equals == text || (size_t)(equals - text) >= sizeof(name))
-		return error_set(err, EINVAL, "--set: \"%.80s\" is not NAME=VALUE", text);
-	memcpy(name, text, (size_t)(equals - text));
-	name[equals - text] = '\0';
-	json_t *value = json_loads(equals + 1, JSON_DECODE_ANY, NULL);
-	if (!value)
-		value = json_string(equals + 1);
-	if (!value || json_object_set_new(variables, name, value))
-		return error_set(err, EINVAL, "--set: \"%.80s\" is not UTF-8", text);
-	return 0;
-}
-
 static int read_now(const char *text, struct tm *now, struct error *err)
 {
 	struct tm read = {0};
@@ -95,7 +79,7 @@ static int render_file(const struct options *o, const json_t *variables, const j
 	rc = template_parse(source, n, &template, err);
 	free(source);
 	if (!rc)
-		rc = template_render(template, &input, NULL, out, err);
+		rc = chat_render_parts(template, &input, out, err);
 	template_free(&template);
 	return rc ? error_prefix(err, rc, "%s", o->template) : 0;
 }
@@ -138,8 +122,11 @@ static int run(const struct options *o, struct error *err)
 	if (!rc)
 		json_object_set_new(
 			variables, "add_generation_prompt", json_boolean(!o->no_generation_prompt));
-	for (size_t i = 0; !rc && i < o->set.n; i++)
-		rc = set_variable(variables, o->set.items[i], err);
+	for (size_t i = 0; !rc && i < o->set.n; i++) {
+		rc = chat_set_variable(variables, o->set.items[i], err);
+		if (rc)
+			error_prefix(err, rc, "--set");
+	}
 	if (!rc &&
 		((o->bos && json_object_set_new(special, "bos_token", json_string(o->bos))) ||
 			(o->eos && json_object_set_new(special, "eos_token", json_string(o->eos)))))
@@ -175,7 +162,7 @@ int command_render(int argc, char **argv)
 		{"now", ARG_STRING, &o.now, 0, 0, "TIME", "as 2026-01-15 12:00:00; local time"},
 		{"bos", ARG_STRING, &o.bos, 0, 0, "TEXT", "bos_token of --template"},
 		{"eos", ARG_STRING, &o.eos, 0, 0, "TEXT", "eos_token of --template"},
-		{"format", ARG_STRING, &o.format, 0, 0, "json|text", "how to print it; json"},
+		{"format", ARG_FORMAT, &o.format, 0, 0, "json|text", "how to print it; json"},
 		{"help", ARG_FLAG, &o.help, 0, 0, NULL, "this text"},
 		{0},
 	};

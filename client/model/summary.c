@@ -10,9 +10,15 @@ static bool contains(struct gguf_string name, const char *part)
 	return memmem(name.data, name.bytes, part, strlen(part)) != NULL;
 }
 
+/* One for all experts of a layer. */
+static bool is_expert_bias(const struct gguf_tensor *tensor)
+{
+	return contains(tensor->name, "_exps.bias");
+}
+
 bool summary_is_expert(const struct gguf_tensor *tensor)
 {
-	return contains(tensor->name, "_exps.");
+	return contains(tensor->name, "_exps.") && !is_expert_bias(tensor);
 }
 
 static uint64_t count_of(const struct gguf *gguf, const char *suffix)
@@ -47,8 +53,11 @@ void summary_make(const struct gguf *gguf, struct summary *out)
 			continue;
 		}
 		out->resident_bytes += t->bytes;
-		out->token_resident_bytes +=
-			t == embedding && !tied ? t->bytes / t->ne[1] : t->bytes;
+		if (is_expert_bias(t) && out->n_experts)
+			out->token_resident_bytes += t->bytes / out->n_experts * out->n_used;
+		else
+			out->token_resident_bytes +=
+				t == embedding && !tied ? t->bytes / t->ne[1] : t->bytes;
 	}
 	/* bytes / n * k: the product may not fit. */
 	if (out->n_experts)

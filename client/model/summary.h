@@ -8,7 +8,8 @@ enum { SUMMARY_TYPES = 48 };
 
 struct summary {
 	uint64_t bytes; /* all tensors */
-	uint64_t expert_bytes; /* routed experts: what may be streamed */
+	uint64_t
+		expert_bytes; /* matrices of routed experts: what may be streamed; their biases stay in memory */
 	uint64_t resident_bytes; /* the rest */
 	/* What one token reads: of an embedding that is not the output too, a row; of the experts, those used. */
 	uint64_t token_resident_bytes, token_expert_bytes;

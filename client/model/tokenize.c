@@ -117,7 +117,7 @@ int command_tokenize(int argc, char **argv)
 			"print the text of these ids, as 1,2,3"},
 		{"special", ARG_FLAG, &o.special, 0, 0, NULL,
 			"control tokens written in the text count"},
-		{"format", ARG_STRING, &o.format, 0, 0, "json|text", "how to print it; json"},
+		{"format", ARG_FORMAT, &o.format, 0, 0, "json|text", "how to print it; json"},
 		{"help", ARG_FLAG, &o.help, 0, 0, NULL, "this text"},
 		{0},
 	};

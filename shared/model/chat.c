@@ -1,6 +1,7 @@
 #include "shared/model/chat.h"
 
 #include "shared/base/limits.h"
+#include "shared/model/chat_parts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -101,7 +102,7 @@ int chat_render(const struct gguf *gguf, const json_t *variables,
 		rc = template_parse(source.data, source.bytes, &template, err);
 		struct template_input input = {variables, special, options->now};
 		if (!rc)
-			rc = template_render(template, &input, NULL, out, err);
+			rc = chat_render_parts(template, &input, out, err);
 		if (rc)
 			error_prefix(err, rc, "%s", key);
 	}
@@ -122,6 +123,22 @@ int chat_encode_variables(const struct gguf *gguf, const struct tokenizer *token
 		tokenizer, text.data, text.bytes, text.literal, ids, n, capacity, err);
 	template_text_free(&text);
 	return rc;
+}
+
+int chat_set_variable(json_t *variables, const char *text, struct error *err)
+{
+	const char *equals = strchr(text, '=');
+	char name[64];
+	if (!equals || equals == text || (size_t)(equals - text) >= sizeof(name))
+		return error_set(err, EINVAL, "\"%.80s\" is not NAME=VALUE", text);
+	memcpy(name, text, (size_t)(equals - text));
+	name[equals - text] = '\0';
+	json_t *value = json_loads(equals + 1, JSON_DECODE_ANY, NULL);
+	if (!value)
+		value = json_string(equals + 1);
+	if (!value || json_object_set_new(variables, name, value))
+		return error_set(err, EINVAL, "\"%.80s\" is not UTF-8", text);
+	return 0;
 }
 
 /* "message 2" in errors. */

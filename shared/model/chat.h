@@ -23,7 +23,7 @@ struct chat_options {
 
 /* variables: an object with messages, add_generation_prompt and what else the template reads; bos_token, eos_token,
  * unk_token and pad_token are added from the file. A file without a template is read as ChatML when its vocabulary has
- * <|im_start|>. -ENOTSUP: no template; -EINVAL: it fails, with its line and column; -E2BIG: beyond a limit. */
+ * <|im_start|>. Content in text parts that the template cannot take is joined (chat_parts.h). -ENOTSUP: no template; -EINVAL: it fails, with its line and column; -E2BIG: beyond a limit. */
 int chat_render(const struct gguf *gguf, const json_t *variables,
 	const struct chat_options *options, struct template_text *out, struct error *err);
 
@@ -41,6 +41,10 @@ int chat_encode_conversation(const struct gguf *gguf, const struct tokenizer *to
 int chat_encode(const struct gguf *gguf, const struct tokenizer *tokenizer,
 	const struct chat_message *messages, size_t n_messages, int32_t **ids, size_t *n,
 	size_t *capacity, struct error *err);
+
+/* "NAME=VALUE", as a person writes a variable of a template: VALUE is JSON, and what is no JSON is a string. Puts it into the
+ * object. -EINVAL: not of that form, a name of 64 bytes or more, or not UTF-8. */
+int chat_set_variable(json_t *variables, const char *text, struct error *err);
 
 /* Adds the text of the file's bos, eos, unknown and padding tokens to an object, where it has them. 0 or -ENOMEM. */
 int chat_add_special_tokens(const struct gguf *gguf, json_t *object, struct error *err);

@@ -70,7 +70,7 @@ result = run("model", "--model", DEMO, "--batch", "1", "--depth", "32", "--prefi
 ok(f"; {decode['bytes'] / 2**20:.1f} MiB need " in result.stdout and " MB" not in result.stdout,
    "as text, sizes are in MiB", result.stderr + result.stdout)
 
-result = run("pool", "--rounds", "1", "--format", "json")
+result = run("pool", "--rounds", "1", "--json")
 figures = json.loads(result.stdout) if result.returncode == 0 else {"reads": []}
 ok([r["items_per_thread"] for r in figures["reads"]] == [1, 4, 16] and
    all(r["gb_s"] > 0 and r["gb_s_busy"] > 0 for r in figures["reads"]) and figures["hand_over_us"] > 0,
@@ -95,6 +95,8 @@ for cell in figures["cells"] + again["cells"]:
     for row in cell["rows"]:
         row.pop("controller_ns_per_iteration")
 ok(figures == again, "the same seed gives the same figures")
+late = {n: cells("--curve", "dense", "--process", "ngram-math", "--policy", "static:1", *n)[0]["about"] for n in ((), ("--lag", "7"))}
+ok("seen 2 passes late" in late[()] and "seen 7 passes late" in late["--lag", "7"], "how late records are is said as it is given", late)
 figures, result = cells("--process", "random", "--batch", "4")
 ok(len(figures["cells"]) == 1 and "to_optimum" not in figures["cells"][0]["rows"][0], "sessions side by side", result.stderr)
 figures, result = cells("--process", "prose", "--curve", "dense", "--policy", "static:7,yield")
@@ -174,10 +176,12 @@ with tempfile.TemporaryDirectory() as folder:
 
 for arguments, status, words in (
         (("cache", "record", "--model", DEMO, "--workload", "none", "--out", "none", "--drafter", "magic"), 64, "ngram"),
-        (("policy", "--policy", "magic"), 64, "magic"), (("policy", "--curve", "none"), 66, "none"),
-        (("policy", "--process", "none"), 65, "none"), (("policy", "--sessions", "0"), 64, "--sessions"),
+        (("policy", "--policy", "magic"), 64, "sglang, vllm and llama.cpp"), (("policy", "--lag", "0"), 64, "1..65"), (("policy", "--curve", "none"), 66, "none"),
+        (("policy", "--process", "none"), 65, "random, a file that ends in .journal, or ngram-code"), (("policy", "--sessions", "0"), 64, "--sessions"),
         (("policy", "--noise", "2"), 64, "--noise"), (("policy", "--set", "k_max=99"), 64, "k_max"),
-        (("kernels", "--types", "Q9_9"), 64, "Q9_9"), (("kernels", "--tokens", "0"), 64, "--tokens"),
+        (("kernels", "--types", "Q9_9"), 64, "of F32, F16, Q4_0"),
+        (("workload", "none", "--plot", "x.gif"), 64, ".svg or .png"), (("workload", "none", "--plot", "'.svg"), 64, "without '"),
+        (("workload", "none", "--json"), 66, "none"), (("kernels", "--tokens", "0"), 64, "--tokens"),
         (("kernels", "--tokens", "1,,2"), 64, '"1,,2"'), (("kernels", "--tokens", "1,"), 64, '"1,"'),
         (("kernels", "--layout", "round"), 64, "tiles or rows"), (("ipc", "--seconds", "0"), 64, "0.1 to 600"),
         (("ipc", "--spin", "-1"), 64, "--spin"), (("policy", "--format", "xml"), 64, "json or text"),

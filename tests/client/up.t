@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
-from outrider_test import BUILD, PATIENCE, SANITIZED, Tap  # noqa: E402
+from outrider_test import BUILD, PATIENCE, SANITIZED, Tap, until  # noqa: E402
 
 tap = Tap()
 
@@ -80,7 +80,7 @@ if os.path.exists(f"{home}/{name}.alone"):
 notify("STATUS=fine")
 watched = os.environ.get("WATCHDOG_PID") == str(os.getpid()) and int(os.environ["WATCHDOG_USEC"]) > 0
 while True:
-    if watched and not os.path.exists(f"{home}/{name}.hang"):
+    if watched and not os.path.exists(f"{home}/{name}.hang-{os.getpid()}"):
         notify("WATCHDOG=1")
     time.sleep(0.05)
 """
@@ -128,12 +128,7 @@ def lives(name):
 
 
 def wait(what, seconds=60):
-    end = time.monotonic() + seconds * PATIENCE
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.02)
-    return False
+    return until(what, seconds, every=0.02)
 
 
 def alive(pid):
@@ -167,9 +162,9 @@ try:
            "and again the next time", lives("verifier"))
 
     before = pid_of("drafter")
-    (home / "drafter.hang").touch()
+    # This life alone: the next is not to hang before anybody looks.
+    (home / f"drafter.hang-{before}").touch()
     tap.ok(wait(lambda: "drafter missed its watchdog" in out()), "a child that hangs is found by its watchdog", out())
-    (home / "drafter.hang").unlink()
     tap.ok(wait(lambda: len(lives("drafter")) == 2) and not alive(before), "killed, and started again", out())
     before = pid_of("policy")
     os.kill(before, signal.SIGSTOP)

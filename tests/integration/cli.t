@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 from gguf_file import STRING, Gguf
-from outrider_test import (BUILD, DRAFTS, PATIENCE, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, program, run, run_json,
-                           until)
+from outrider_test import (BUILD, DRAFTS, PATIENCE, PROCESSES, ROOT, SANITIZED, TARGET, TARGET_Q4, Service, Tap, program, run,
+                           run_json, until)
 
 tap = Tap()
 if not TARGET.exists():
@@ -41,8 +41,7 @@ def check_run(service):
         used = answer.get("usage", {}).get("k_used", [])
         # The last iterations draft no more than what is still wanted.
         tap.ok(used and used[k] and not any(used[k + 1:]), f"and used K = {k}", used)
-    replayed = client(service, "run", *common, "--k", 7, "--draft-method", "replay", "--replay",
-                      ",".join(map(str, reference)))
+    replayed = client(service, "run", *common, "--k", 7, "--replay", ",".join(map(str, reference)))
     answer = json.loads(replayed.stdout) if replayed.returncode == 0 else {"usage": {}}
     tap.ok(answer.get("tokens") == reference and 0 < answer["usage"]["drafted"] == answer["usage"]["accepted"],
            "a replayed continuation is accepted whole", replayed.stdout + replayed.stderr)
@@ -50,13 +49,20 @@ def check_run(service):
     piped = client(service, "run", "--max-tokens", 12, "--chat", stdin="Hello")
     tap.ok(text.returncode == 0 and text.stdout == piped.stdout and "\033" not in text.stdout and not text.stderr,
            "a pipe gets the text and nothing else", repr(text.stdout + text.stderr))
-    as_json = json.loads(client(service, "run", "--max-tokens", 12, "--chat", "Hello", "--format", "json").stdout)
+    as_json = json.loads(client(service, "run", "--max-tokens", 12, "--chat", "Hello", "--json").stdout)
     tap.ok(as_json["text"] == text.stdout, "the text in JSON is the same", as_json["text"])
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump([{"role": "user", "content": "Hello"}], file)
         file.flush()
         said = client(service, "run", "--max-tokens", 12, "--messages", file.name)
     tap.ok(said.stdout == text.stdout, "so is that of a conversation from a file", said.stderr)
+
+
+def check_experts_draft(service):
+    common = ("--tokens", IDS, "--max-tokens", 48, "--ignore-eos", "--json", "--k", 3, "--draft-method")
+    plain, drafted = (json.loads(client(service, "run", *common, method).stdout) for method in ("none", "model"))
+    tap.ok(drafted["tokens"] == plain["tokens"] and drafted["usage"]["accepted"] > 0 == plain["usage"]["drafted"],
+           "a draft model with experts drafts too", drafted["usage"])
 
 
 def check_refusals(service):
@@ -76,6 +82,13 @@ def check_refusals(service):
             ("a temperature too small to divide by", 64, "1e-30", ("--temperature", "1e-40", "hi")),
             ("one that is 0 as a float", 64, "1e-30", ("--temperature", "1e-60", "hi")),
             ("an unknown draft method", 64, "auto, none, ngram, model and replay", ("--draft-method", "magic", "hi")),
+            ("a replay that another method would not read", 64, "--draft-method replay, not ngram",
+             ("--draft-method", "ngram", "--replay", "1,2", "hi")),
+            ("an error of no replay", 64, "--replay", ("--replay-error", "0.5", "hi")),
+            ("a hash of logits that would not be printed", 64, "--json", ("--logits-hash", "hi")),
+            ("a variable without a value", 64, '--set: "x" is not NAME=VALUE', ("--chat", "--set", "x", "hi")),
+            ("a variable that the service writes", 64, "--set: messages", ("--chat", "--set", "messages=[]", "hi")),
+            ("a variable of no template", 64, "--chat, --system or --messages", ("--set", "x=1", "hi")),
             ("a file that is a directory", 66, "/tmp: Is a directory", ("--file", "/tmp")),
             ("messages that are a directory", 66, "/tmp: Is a directory", ("--messages", "/tmp")),
             ("a file that is not there", 66, "/non?existent", ("--file", "/non\x1bexistent"))):
@@ -97,6 +110,26 @@ def check_refusals(service):
 
 CALL = [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 1}"}}]
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+
+
+def check_variables(service, model, path):
+    """What --set says is what `outrider-model render --set` says, over what the file says."""
+    path.write_text(json.dumps({"messages": [{"role": "user", "content": "Add."}], "style": "long", "tools": TOOLS}))
+    text = run_json(program("outrider-model"), "render", "--model", model, "--messages", path, "--set", "style=[false]")["text"]
+    ids = run_json(program("outrider-model"), "tokenize", "--model", model, stdin=text)["tokens"]
+    common = ("--max-tokens", 8, "--ignore-eos")
+    expected = client(service, "run", "--tokens", ",".join(map(str, ids)), *common).stdout
+    got = client(service, "run", "--messages", path, "--set", "style=[false]", *common)
+    tap.ok(text.endswith("[False]") and got.returncode == 0 and got.stdout == expected,
+           "run --set sets a variable of the template", f"{text}\n{got.stdout}{got.stderr}")
+    for words in (("run", "--chat"), ("run", "--system", "Hi")):
+        tokens = {s: json.loads(client(service, *words, "--json", "--set", f"style={s}", "--max-tokens", 1, "Add.").stdout)
+                  ["usage"]["prompt_tokens"] for s in ("x", "[1,2,3,4,5,6,7,8]")}
+        tap.ok(tokens["x"] < tokens["[1,2,3,4,5,6,7,8]"], f"{' '.join(words)} --set does", tokens)
+    one = client(service, "run", "--chat", "--set", "style=brief", *common, "Add.")
+    talk = client(service, "chat", "--set", "style=brief", *common, stdin="Add.\n/reset\nAdd.\n")
+    tap.ok(one.returncode == 0 and talk.returncode == 0 and talk.stdout == 2 * (one.stdout + "\n"),
+           "so does chat --set, in each turn", f"{one.stdout!r} {talk.stdout!r} {talk.stderr}")
 
 
 def check_messages():
@@ -126,6 +159,7 @@ def check_messages():
                 tap.ok(answer.get("tokens") == expected["tokens"] and
                        answer["usage"]["prompt_tokens"] == expected["usage"]["prompt_tokens"],
                        f"a conversation with {what} is rendered as outrider-model does it", f"{text}\n{got.stderr}")
+            check_variables(service, model, path)
             for what, messages, words in (
                     ("an unknown role", [{"role": "robot", "content": "x"}], "robot"),
                     ("one of a message of parts", [{"role": "robot", "content": []}], "tool, developer and function"),
@@ -165,7 +199,7 @@ def check_status(service):
     tap.ok(set(states) == set(PROCESSES) and all(p["pid"] and p["generation"] for p in states.values()),
            "status names the four with pid and generation", states)
     os.kill(states["policy"]["pid"], signal.SIGSTOP)
-    result = client(service, "status", "--format", "json")
+    result = client(service, "status", "--json")
     # Nobody has woken it: who waited for it would wait still.
     hung = Path(f"/proc/{states['policy']['pid']}/stat").read_text().rsplit(")", 1)[1].split()[0]
     os.kill(states["policy"]["pid"], signal.SIGCONT)
@@ -280,7 +314,8 @@ def check_ctl(service):
     tap.ok(json.loads(ctl(service, "policy", "get", "--format", "json").stdout)["policy"] == "static:2",
            "a refused change changes nothing")
     for words, said in ((("nonsense",), "--help lists them"), (("polcy", "get"), "did you mean policy get?"),
-                        (("statsu",), "did you mean status?"), (("knob", "frob"), "followed by one of: list"), (("knob",), "followed by one of: list, get, set")):
+                        (("statsu",), "did you mean status?"), (("knob", "frob"), "followed by one of: list"),
+                        (("status", "--layers"), "--layers is for cache stats"), (("knob",), "followed by one of: list, get, set")):
         result = ctl(service, *words)
         tap.ok(result.returncode == 64 and said in result.stderr and result.stderr.count("\n") == 1,
                f"outriderctl {' '.join(words)} is status 64, and says what there is", result.stderr)
@@ -329,6 +364,7 @@ def check_install(service):
         tap.ok(installed.returncode == 0, "make install", installed.stderr)
         wanted = ("bin/outrider", "bin/outrider-verifier", "bin/outriderctl", "lib/liboutrider.so.0",
                   "lib/liboutrider.a", "include/outrider.h", "share/man/man1/outrider.1", "share/man/man3/outrider.3",
+                  "share/bash-completion/completions/outrider-model", "share/zsh/site-functions/_outrider",
                   "lib/systemd/system/outrider-verifier.service", "lib/systemd/system/outrider.target")
         tap.ok(all((root / "usr" / w).exists() for w in wanted), "puts programs, SDK, pages and units in place",
                [w for w in wanted if not (root / "usr" / w).exists()])
@@ -419,6 +455,8 @@ def check_up():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+with Service(draft=TARGET_Q4) as service:
+    check_experts_draft(service)
 with Service(draft=DRAFTS["small"]) as service:
     check_run(service)
     check_refusals(service)

@@ -95,6 +95,24 @@ def tools_and_documents_are_none_where_there_are_none():
 
 
 @tap.test
+def parts_of_text_are_joined_for_a_template_of_strings():
+    parts = path("parts.json", [{"role": "user", "content": [{"type": "text", "text": t} for t in ("one", "two")]}])
+    strings = path("strings.jinja", "{{ '[' + messages[0].content + ']' }}")
+    assert text("--template", strings, "--messages", parts) == "[one\ntwo]"
+    assert text("--template", path("list.jinja", "{% for p in messages[0].content %}{{ p.text }}.{% endfor %}"),
+                "--messages", parts) == "one.two."
+    other = path("image.json", [{"role": "user", "content": [{"type": "image"}]}])
+    refused(65, "'str' and 'list'", "--template", strings, "--messages", other)
+
+
+@tap.test
+def json_is_short_for_its_format():
+    args = ("--model", DEMO, "--messages", messages)
+    assert run(*args, "--format", "text", "--json").stdout == run(*args).stdout != run(*args, "--format", "text").stdout
+    refused(64, "unknown option", *args, "--json=x")
+
+
+@tap.test
 def what_a_template_refuses_has_line_and_column():
     args = ["--messages", messages, "--template"]
     refused(65, "line 2, column 19: roles", *args, path("raise", "\n{{ raise_exception('roles') }}"))

@@ -142,6 +142,87 @@ static void test_the_demo_template_is_used_as_it_is(void **state)
 	gguf_close(&gguf);
 }
 
+/* One user's message in parts; the text and where it is the template's. */
+static int render_parts(const char *template, const char *content, char *out, struct error *err)
+{
+	struct gguf *gguf = open_template(template);
+	struct template_text text;
+	json_error_t where;
+	json_t *variables = json_object();
+	json_t *parts = json_loads(content, 0, &where);
+	assert_non_null(parts);
+	json_object_set_new(
+		variables, "messages", json_pack("[{s:s, s:o}]", "role", "user", "content", parts));
+	int rc = chat_render(gguf, variables, NULL, &text, err);
+	if (!rc) {
+		snprintf(out, 200, "%s", text.data);
+		for (size_t i = 0; i < text.bytes; i++)
+			if (text.data[i] == '<')
+				assert_int_equal(text.literal[i], i == 0);
+	}
+	template_text_free(&text);
+	gguf_close(&gguf);
+	json_decref(variables);
+	return rc;
+}
+
+static void test_parts_are_joined_where_a_template_takes_strings_only(void **state)
+{
+	(void)state;
+	static const char two[] = "[{\"type\": \"text\", \"text\": \"a <b>\"}, "
+				  "{\"type\": \"text\", \"text\": \"c\"}]";
+	static const char image[] =
+		"[{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"image\"}]";
+	struct error err = {""};
+	char out[200];
+	/* One that fails with a list, and two that would write it as Python does. */
+	static const char *const of_strings[] = {"{{ '<s>' + messages[0].content + '.' }}",
+		"{{ '<s>' }}{{ messages[0].content }}.",
+		"{{ '<s>' }}{{ messages[0].content | trim }}."};
+	for (size_t i = 0; i < sizeof(of_strings) / sizeof(of_strings[0]); i++) {
+		assert_int_equal(render_parts(of_strings[i], two, out, &err), 0);
+		assert_string_equal(out, "<s>a <b>\nc.");
+	}
+	assert_int_equal(
+		render_parts("{% for p in messages[0].content %}[{{ p.text }}]{% endfor %}", two,
+			out, &err),
+		0);
+	assert_string_equal(out, "[a <b>][c]");
+	assert_int_equal(render_parts("{{ messages[0].content | tojson }}",
+				 "[{\"type\": \"text\", \"text\": \"a\"}]", out, &err),
+		0);
+	assert_string_equal(out, "[{\"type\": \"text\", \"text\": \"a\"}]");
+	/* What is no text cannot be joined. */
+	assert_int_equal(render_parts(of_strings[0], image, out, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "'str' and 'list'"));
+	/* What fails for another reason fails with that one. */
+	assert_int_equal(render_parts("{{ 'x' + messages[0].content }}{{ raise_exception('no') }}",
+				 two, out, &err),
+		-EINVAL);
+	assert_non_null(strstr(err.text, "column 50: no"));
+}
+
+static void test_a_variable_is_json_else_a_string(void **state)
+{
+	(void)state;
+	struct error err = {""};
+	json_t *variables = json_object();
+	assert_int_equal(chat_set_variable(variables, "think=false", &err), 0);
+	assert_int_equal(chat_set_variable(variables, "effort=low", &err), 0);
+	assert_int_equal(chat_set_variable(variables, "list=[1]", &err), 0);
+	assert_int_equal(chat_set_variable(variables, "empty=", &err), 0);
+	assert_true(json_is_false(json_object_get(variables, "think")));
+	assert_string_equal(json_string_value(json_object_get(variables, "effort")), "low");
+	assert_int_equal(json_array_size(json_object_get(variables, "list")), 1);
+	assert_string_equal(json_string_value(json_object_get(variables, "empty")), "");
+	assert_int_equal(chat_set_variable(variables, "x", &err), -EINVAL);
+	assert_string_equal(err.text, "\"x\" is not NAME=VALUE");
+	assert_int_equal(chat_set_variable(variables, "=x", &err), -EINVAL);
+	assert_int_equal(chat_set_variable(variables, "x=\xff", &err), -EINVAL);
+	assert_string_equal(err.text, "\"x=\xff\" is not UTF-8");
+	json_decref(variables);
+}
+
 static void test_markers_in_a_message_stay_text(void **state)
 {
 	(void)state;
@@ -275,6 +356,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_conversation_goes_through_the_template),
 		cmocka_unit_test(test_the_demo_template_is_used_as_it_is),
+		cmocka_unit_test(test_parts_are_joined_where_a_template_takes_strings_only),
+		cmocka_unit_test(test_a_variable_is_json_else_a_string),
 		cmocka_unit_test(test_markers_in_a_message_stay_text),
 		cmocka_unit_test(test_the_files_special_tokens_are_the_templates),
 		cmocka_unit_test(test_a_named_template_is_found),

@@ -60,9 +60,24 @@ void print_float(struct render *r, struct builder *b, double f)
 	}
 }
 
+/* Whether it is content of a message in parts of text: objects of the type "text". */
+static bool is_text_parts(struct render *r, const struct list *list)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		const struct pair *type = list->items[i].kind == VALUE_DICT
+						  ? dict_find_text(r, list->items[i].dict, "type")
+						  : NULL;
+		if (!type || type->value.kind != VALUE_STRING || type->value.s->bytes != 4 ||
+			memcmp(type->value.s->data, "text", 4) != 0)
+			return false;
+	}
+	return list->n > 0;
+}
+
 static void print_list(struct render *r, struct builder *b, struct value v)
 {
 	bool tuple = v.kind == VALUE_TUPLE;
+	r->wrote_parts |= is_text_parts(r, v.list);
 	builder_char(b, tuple ? '(' : '[');
 	for (size_t i = 0; i < v.list->n; i++) {
 		if (i)

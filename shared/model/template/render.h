@@ -44,6 +44,7 @@ struct render {
 	struct builder *out;
 	struct dict *variables; /* what the caller passes in */
 	const struct tm *now;
+	bool wrote_parts; /* as template_text has it */
 	locale_t locale; /* for upper and lower case beyond ASCII; 0 until needed */
 };
 

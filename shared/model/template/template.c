@@ -146,6 +146,7 @@ int template_render(const struct template *template, const struct template_input
 		rc = add_position(&r, rc, err);
 	else
 		rc = copy_out(&b, out, err);
+	out->wrote_parts = rc == 0 && r.wrote_parts;
 	arena_exit(&r.arena);
 	if (r.locale)
 		freelocale(r.locale);

@@ -42,6 +42,8 @@ struct template_text {
 	/* [bytes] 1: written by the template (or trusted), 0: taken from data. Special tokens are looked for only in the
 	 * former. A role is the template's when it is one of the usual ones, and so is the text of a number. */
 	uint8_t *literal;
+	/* A list of parts of text ({"type": "text", ...}) was written as Python writes lists, which no template means. */
+	bool wrote_parts;
 };
 
 /* The source is copied. -EINVAL with "template line L, column C: " and what is wrong or not supported. */
