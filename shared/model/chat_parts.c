@@ -22,7 +22,7 @@ static bool is_text_parts(const json_t *content)
 /* A new string; NULL without memory. */
 static json_t *join(const json_t *content)
 {
-	size_t i, bytes = 0, at = 0;
+	size_t i, bytes = 1, at = 0;
 	json_t *part;
 	json_array_foreach(content, i, part) bytes += 1 + json_string_length(part_text(part));
 	char *all = malloc(bytes);
