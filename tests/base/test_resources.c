@@ -17,48 +17,17 @@
 
 #include <cmocka.h>
 
-static char directory[64];
-static char membership[128], mount[128], meminfo[128];
+#include "tests/made_up_machine.h"
+
 static char system_path[128];
-static const struct cgroup_files files = {membership, mount};
 static const struct cpus_files machine = {system_path, &files};
 
-static void write_file(const char *name, const char *text)
+static int make_machine(void **state)
 {
-	char path[256];
-
-	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	for (char *p = path + strlen(directory) + 1; (p = strchr(p, '/')) != NULL; p++) {
-		*p = '\0';
-		mkdir(path, 0755);
-		*p = '/';
-	}
-	FILE *file = fopen(path, "w");
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
-}
-
-static int make_directory(void **state)
-{
-	(void)state;
-	snprintf(directory, sizeof(directory), "/tmp/outrider-resources-XXXXXX");
-	if (!mkdtemp(directory))
+	if (make_directory(state) != 0)
 		return -1;
-	snprintf(membership, sizeof(membership), "%s/membership", directory);
-	snprintf(mount, sizeof(mount), "%s/mount", directory);
-	snprintf(meminfo, sizeof(meminfo), "%s/meminfo", directory);
 	snprintf(system_path, sizeof(system_path), "%s/system", directory);
 	return 0;
-}
-
-static int remove_directory(void **state)
-{
-	char command[128];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf %s", directory);
-	return system(command);
 }
 
 /* Each test has a tree of its own. */
@@ -510,5 +479,5 @@ int main(void)
 		cmocka_unit_test_setup(more_memory_than_there_can_be_is_refused, empty_directory),
 	};
 
-	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+	return cmocka_run_group_tests(tests, make_machine, remove_directory);
 }

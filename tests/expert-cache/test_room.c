@@ -11,11 +11,11 @@
 
 #include <cmocka.h>
 
+#include "tests/made_up_machine.h"
+
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 
-static char directory[64], membership[128], mount[128], meminfo[128];
-static const struct cgroup_files files = {membership, mount};
 static const struct room_needs needs = {.weights = 1 * GIB, .kv = 4 * GIB};
 /* 8 GiB of experts. */
 static const struct slots_geometry geometry = {.slot_bytes = 8 * MIB,
@@ -23,41 +23,6 @@ static const struct slots_geometry geometry = {.slot_bytes = 8 * MIB,
 	.n_experts = 128,
 	.n_experts_used = 2,
 	.n_total = 1024};
-
-static void write_file(const char *name, const char *text)
-{
-	char path[256];
-	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	for (char *p = path + strlen(directory) + 1; (p = strchr(p, '/')) != NULL; p++) {
-		*p = '\0';
-		mkdir(path, 0755);
-		*p = '/';
-	}
-	FILE *file = fopen(path, "w");
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
-}
-
-static int make_directory(void **state)
-{
-	(void)state;
-	snprintf(directory, sizeof(directory), "/tmp/outrider-room-XXXXXX");
-	if (mkdtemp(directory) == NULL)
-		return -1;
-	snprintf(membership, sizeof(membership), "%s/membership", directory);
-	snprintf(mount, sizeof(mount), "%s/mount", directory);
-	snprintf(meminfo, sizeof(meminfo), "%s/meminfo", directory);
-	return 0;
-}
-
-static int remove_directory(void **state)
-{
-	char command[128];
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf %s", directory);
-	return system(command);
-}
 
 static void write_meminfo(uint64_t total, uint64_t available)
 {

@@ -88,32 +88,26 @@ def grouped(limits, *command):
     return ["unshare", *([] if os.getuid() == 0 else ["-r"]), "-m", "sh", "-c", script, "sh", *map(str, command)]
 
 
-def verifier(limits, *options):
-    """Starts it alone with limits; ends it when it serves. (ended by itself with, log)."""
+def alone(name, said, limits, options):
+    """Starts the process alone with limits; ends it when it has said that. (ended by itself with, log)."""
     log = open(folder / "log", "w+")
-    process = subprocess.Popen(grouped(limits, program("outrider-verifier"), "--model", TARGET, "--runtime-dir",
-                                       folder / "alone", *options), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    until(lambda: process.poll() is not None or "serving" in (folder / "log").read_text(), 30)
+    process = subprocess.Popen(grouped(limits, program(name), "--model", TARGET, "--runtime-dir", folder / "alone", *options),
+                               stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    until(lambda: process.poll() is not None or said in (folder / "log").read_text(), 30)
     status = process.poll()
     if status is None:
         process.terminate()
         process.wait(20 * PATIENCE)
     log.close()
     return status, (folder / "log").read_text()
+
+
+def verifier(limits, *options):
+    return alone("outrider-verifier", "serving", limits, options)
 
 
 def cache(limits, *options):
-    """The expert-cache alone with limits: (ended by itself with, log)."""
-    log = open(folder / "log", "w+")
-    process = subprocess.Popen(grouped(limits, program("outrider-expert-cache"), "--model", TARGET, "--runtime-dir",
-                                       folder / "alone", *options), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    until(lambda: process.poll() is not None or "experts fit" in (folder / "log").read_text(), 30)
-    status = process.poll()
-    if status is None:
-        process.terminate()
-        process.wait(20 * PATIENCE)
-    log.close()
-    return status, (folder / "log").read_text()
+    return alone("outrider-expert-cache", "experts fit", limits, options)
 
 
 def default_budget():
