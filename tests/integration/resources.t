@@ -159,7 +159,7 @@ def limits():
            "one below the experts names the budget to set", f"{status}: {log}")
     default_budget()
     status, log = verifier({"cpu.max": "100000 100000\n"})
-    tap.ok(status is None and ", 1 threads" in log, "a CPU quota of one CPU makes one thread", f"{status}: {log}")
+    tap.ok(status is None and ", 1 thread, " in log, "a CPU quota of one CPU makes one thread", f"{status}: {log}")
     status, log = verifier({"cpu.max": "100000 100000\n"}, "--set", "threads=2")
     tap.ok(status is None and ("1.00 CPUs" in log or len(os.sched_getaffinity(0)) < 2),
            "more threads than the quota are noticed", f"{status}: {log}")
