@@ -24,7 +24,7 @@ help:
 demo: packages
 	@$(MAKE) --no-print-directory -s -j2 programs
 	@B=$(B) sh tools/demo.sh
-## make bench      run the benchmarks and write bench/results/
+## make bench      run the benchmarks and write bench/results/: about an hour
 bench: packages
 	@$(MAKE) --no-print-directory -j2 programs $(B)/tests/swarm
 	@B=$(B) sh bench/run.sh

@@ -52,44 +52,75 @@ static void memory_text(const struct ctl *ctl)
 	outrider_status_free(&status);
 }
 
+/* The same; an empty list where nobody answers. */
+static json_t *memory_json(const struct ctl *ctl)
+{
+	struct outrider_status *status;
+	json_t *list = json_array();
+
+	if (outrider_status(ctl->runtime_dir, STATUS_TIMEOUT_MS, &status) < 0)
+		return list;
+	for (size_t i = 0; i < outrider_status_count(status); i++) {
+		const struct outrider_process *p = outrider_status_process(status, i);
+
+		if (p->pid)
+			json_array_append_new(list,
+				json_pack("{s:s,s:I,s:I,s:I}", "process", p->name,
+					"anonymous_bytes",
+					(json_int_t)detail_of(p, "memory_anonymous_bytes"),
+					"file_bytes", (json_int_t)detail_of(p, "memory_file_bytes"),
+					"shared_bytes",
+					(json_int_t)detail_of(p, "memory_shared_bytes")));
+	}
+	outrider_status_free(&status);
+	return list;
+}
+
 static void hints_text(const Outrider__CacheStats *s)
 {
-	printf("hints      %" PRIu64 ", %" PRIu64 " led to a load, %u are kept for later\n",
-		s->hints, s->hint_loads, s->hints_kept);
+	printf("hints      %" PRIu64 ", %" PRIu64 " led to a load, %u noted for later\n", s->hints,
+		s->hint_loads, s->hints_kept);
 	ctl_hints_text(s->hint_quality, s->n_hint_quality);
 	printf("lost       %" PRIu64 " activations and %" PRIu64
 	       " hints that the cache was too late for\n",
 		s->activations_lost, s->hints_lost);
-	printf("prefetches %" PRIu64 " came, %" PRIu64 " used, %" PRIu64 " evicted unused, %" PRIu64
-	       " a demand waited for, %" PRIu64 " taken back\n",
-		s->prefetched, s->prefetch_used, s->prefetch_wasted, s->promoted, s->cancelled);
+	printf("prefetches %" PRIu64 " came before they were asked for: %" PRIu64
+	       " useful, %" PRIu64 " wasted, %" PRIu64 " unused yet; beside them %" PRIu64
+	       " late, %" PRIu64 " taken back\n",
+		s->prefetched, s->prefetch_used, s->prefetch_wasted,
+		ctl_unused(s->prefetched, s->prefetch_used, s->prefetch_wasted), s->promoted,
+		s->cancelled);
 }
 
 static void link_text(const Outrider__CacheStats *s)
 {
-	printf("link       %s, %u reads at once, %.2f GiB/s, %.2f ms an expert; %u loading or "
+	printf("link       %s, %u read%s at once, %.2f GiB/s, %.2f ms an expert; %u loading or "
 	       "waited for\n",
-		s->link, s->link_reads, s->link_bytes_per_second / (1 << 30),
+		s->link, s->link_reads, plural(s->link_reads), s->link_bytes_per_second / (1 << 30),
 		(double)s->load_ns / 1e6, s->queue_depth);
-	printf("demands    %" PRIu64 " submitted after %.0f us, %.0f us at most; %" PRIu64
-	       " loads failed\n",
+	printf("demands    %" PRIu64
+	       " submitted after %.0f us in the mean, %.0f us at most; %" PRIu64 " load%s failed\n",
 		s->submits, part_of(s->submit_ns, s->submits) / 1e3, (double)s->submit_ns_max / 1e3,
-		s->load_failures);
+		s->load_failures, plural(s->load_failures));
 }
 
 static void layers_text(const Outrider__CacheStats *s)
 {
-	printf("\n%5s %9s %9s %6s %9s %9s %9s %8s %9s %9s %8s\n", "LAYER", "HITS", "MISSES", "RATE",
-		"LOADS", "EVICTED", "MiB", "RESIDENT", "STALL ms", "PREFETCH", "USED");
+	printf("\n%5s %9s %9s %6s %9s %9s %9s %8s %9s %9s %8s %8s %8s %8s\n", "LAYER", "HITS",
+		"MISSES", "RATE", "LOADS", "EVICTED", "MiB", "RESIDENT", "STALL ms", "PREFETCH",
+		"USEFUL", "WASTED", "UNUSED", "LATE");
 	for (size_t i = 0; i < s->n_layers; i++) {
 		const Outrider__CacheLayer *l = s->layers[i];
 
 		printf("%5u %9" PRIu64 " %9" PRIu64 " %5.1f%% %9" PRIu64 " %9" PRIu64
-		       " %9.1f %8u %9.1f %9" PRIu64 " %7.1f%%\n",
+		       " %9.1f %8u %9.1f %9" PRIu64 " %8" PRIu64 " %8" PRIu64 " %8" PRIu64
+		       " %8" PRIu64 "\n",
 			l->layer, l->hits, l->misses, 100 * ctl_rate(l->hits, l->misses), l->loads,
 			l->evictions, ctl_mib(l->bytes_loaded), l->resident,
-			(double)l->wait_ns / 1e6, l->prefetched,
-			100 * part_of(l->prefetch_used, l->prefetched));
+			(double)l->wait_ns / 1e6, l->prefetched, l->prefetch_used,
+			l->prefetch_wasted,
+			ctl_unused(l->prefetched, l->prefetch_used, l->prefetch_wasted),
+			l->promoted);
 		ctl_hints_text(l->hint_quality, l->n_hint_quality);
 	}
 }
@@ -100,6 +131,8 @@ static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 	printf("budget     %s: %.1f MiB (at least %.1f MiB), %u slots of %.2f MiB\n", s->budget,
 		ctl_mib(s->budget_bytes), ctl_mib(s->budget_min_bytes), s->slots,
 		ctl_mib(s->slot_bytes));
+	if (*s->room)
+		printf("room for   %s\n", s->room);
 	printf("in use     %u slots, %.1f MiB; %u resident, %u of them pinned, %u packed; tables "
 	       "%.1f MiB\n",
 		s->in_use, ctl_mib(s->arena_bytes), s->resident, s->pinned, s->packed,
@@ -112,15 +145,27 @@ static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 			ctl_mib((uint64_t)s->file_cached_bytes));
 	printf("look-ups   %" PRIu64 " hits, %" PRIu64 " misses: %.1f%% hits; %.1f ms stalled\n",
 		s->hits, s->misses, 100 * ctl_rate(s->hits, s->misses), (double)s->wait_ns / 1e6);
-	printf("loads      %" PRIu64 " (%.1f MiB), %" PRIu64 " evictions, %" PRIu64
-	       " misses served by the verifier itself\n",
-		s->loads, ctl_mib(s->bytes_loaded), s->evictions, s->self_served);
+	printf("loads      %" PRIu64 " (%.1f MiB), %" PRIu64 " evictions; %" PRIu64
+	       " miss%s served by the verifier itself\n",
+		s->loads, ctl_mib(s->bytes_loaded), s->evictions, s->self_served,
+		s->self_served == 1 ? "" : "es");
 	link_text(s);
 	hints_text(s);
 	if (s->n_layers)
 		layers_text(s);
 	memory_text(ctl);
 	return 0;
+}
+
+static int stats_json(const struct ctl *ctl, const Outrider__CacheStats *s)
+{
+	json_t *root = ctl_cache_json(s), *memory = memory_json(ctl);
+
+	if (json_object_set_new(root, "memory", memory) < 0) {
+		json_decref(root);
+		root = NULL;
+	}
+	return ctl_print_json(root);
 }
 
 static int ask_stats(struct ctl *ctl, bool per_layer, Outrider__Envelope **reply)
@@ -143,7 +188,7 @@ int ctl_cache_stats(struct ctl *ctl, int argc, char **argv)
 	(void)argv;
 	if (status)
 		return status;
-	status = ctl->json ? ctl_print_json(ctl_cache_json(reply->cache_stats))
+	status = ctl->json ? stats_json(ctl, reply->cache_stats)
 			   : stats_text(ctl, reply->cache_stats);
 	bus_free(&reply);
 	return status;
@@ -250,10 +295,9 @@ int ctl_cache_hot(struct ctl *ctl, int argc, char **argv)
 	if (argc > 1)
 		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", argv[1]);
 	if (argc == 1) {
-		char *end;
-		unsigned long n = strtoul(argv[0], &end, 10);
+		uint64_t n = 0;
 
-		if (end == argv[0] || *end || n == 0 || n > HOT_MAX)
+		if (!ctl_number(argv[0], HOT_MAX, &n) || n == 0)
 			return ctl_fail(
 				EX_USAGE, "\"%.32s\": how many experts, 1 to %d", argv[0], HOT_MAX);
 		body.n = (uint32_t)n;

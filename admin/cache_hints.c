@@ -11,11 +11,12 @@ json_t *ctl_hints_json(Outrider__HintQuality *const *hints, size_t n)
 		const Outrider__HintQuality *h = hints[i];
 
 		json_array_append_new(list,
-			json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f}", "source", h->source,
-				"passes", (json_int_t)h->passes, "used", (json_int_t)h->used,
-				"found", (json_int_t)h->found, "hinted", (json_int_t)h->hinted,
-				"late", (json_int_t)h->late, "lead_ns", (json_int_t)h->lead_ns,
-				"recall", ctl_rate(h->found, h->used - h->found), "precision",
+			json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f}", "source",
+				ctl_text_json(h->source), "passes", (json_int_t)h->passes, "used",
+				(json_int_t)h->used, "found", (json_int_t)h->found, "hinted",
+				(json_int_t)h->hinted, "late", (json_int_t)h->late, "lead_ns",
+				(json_int_t)h->lead_ns, "recall",
+				ctl_rate(h->found, h->used - h->found), "precision",
 				ctl_rate(h->found, h->hinted - h->found), "lead_ms",
 				h->found ? (double)h->lead_ns / 1e6 / (double)h->found : 0.0));
 	}

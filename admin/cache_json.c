@@ -23,6 +23,8 @@ static json_t *layer_json(const Outrider__CacheLayer *l)
 	put(layer, "prefetched", l->prefetched);
 	put(layer, "prefetch_used", l->prefetch_used);
 	put(layer, "prefetch_wasted", l->prefetch_wasted);
+	put(layer, "prefetch_unused",
+		ctl_unused(l->prefetched, l->prefetch_used, l->prefetch_wasted));
 	put(layer, "promoted", l->promoted);
 	put(layer, "cancelled", l->cancelled);
 	json_object_set_new(
@@ -32,10 +34,18 @@ static json_t *layer_json(const Outrider__CacheLayer *l)
 
 static void put_memory(json_t *to, const Outrider__CacheStats *s)
 {
-	json_object_set_new(to, "budget", json_string(s->budget));
+	json_object_set_new(to, "budget", ctl_text_json(s->budget));
 	put(to, "budget_bytes", s->budget_bytes);
 	put(to, "budget_min_bytes", s->budget_min_bytes);
 	put(to, "slot_bytes", s->slot_bytes);
+	put(to, "room_bytes", s->room_bytes);
+	put(to, "memory_bytes", s->memory_bytes);
+	put(to, "weights_bytes", s->weights_bytes);
+	put(to, "kv_bytes", s->kv_bytes);
+	put(to, "sessions_bytes", s->sessions_bytes);
+	put(to, "reserve_bytes", s->reserve_bytes);
+	json_object_set_new(to, "needs_said", json_boolean(s->needs_said));
+	json_object_set_new(to, "room", json_string(s->room));
 	put(to, "slots", s->slots);
 	put(to, "in_use", s->in_use);
 	put(to, "resident", s->resident);
@@ -50,7 +60,7 @@ static void put_memory(json_t *to, const Outrider__CacheStats *s)
 
 static void put_link(json_t *to, const Outrider__CacheStats *s)
 {
-	json_object_set_new(to, "link", json_string(s->link));
+	json_object_set_new(to, "link", ctl_text_json(s->link));
 	json_object_set_new(to, "link_bytes_per_second", json_real(s->link_bytes_per_second));
 	put(to, "link_reads", s->link_reads);
 	put(to, "load_ns", s->load_ns);
@@ -65,7 +75,7 @@ json_t *ctl_cache_json(const Outrider__CacheStats *s)
 {
 	json_t *root = json_object(), *layers = json_array();
 
-	json_object_set_new(root, "policy", json_string(s->policy));
+	json_object_set_new(root, "policy", ctl_text_json(s->policy));
 	put_memory(root, s);
 	put(root, "hits", s->hits);
 	put(root, "misses", s->misses);
@@ -83,6 +93,8 @@ json_t *ctl_cache_json(const Outrider__CacheStats *s)
 	put(root, "prefetched", s->prefetched);
 	put(root, "prefetch_used", s->prefetch_used);
 	put(root, "prefetch_wasted", s->prefetch_wasted);
+	put(root, "prefetch_unused",
+		ctl_unused(s->prefetched, s->prefetch_used, s->prefetch_wasted));
 	put(root, "promoted", s->promoted);
 	put(root, "cancelled", s->cancelled);
 	put_link(root, s);

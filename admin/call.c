@@ -1,18 +1,23 @@
 /* Asking, and printing what came. */
 #include "admin/ctl.h"
 
+#include "shared/base/clock.h"
 #include "shared/base/utf8.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sysexits.h>
 #include <time.h>
 
-enum { TIMEOUT_MS = 3000 };
+enum { TIMEOUT_MS = 3000, AGAIN_MS = 50 };
+/* A process that was killed is up again after 50 ms and what it takes to start; one that dies again and again, after a second. */
+#define AWAY_NS UINT64_C(3000000000)
 
 int ctl_fail(int status, const char *format, ...)
 {
@@ -45,17 +50,67 @@ int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	return code;
 }
 
+/* "verifier, drafter": those that listen, but for one. */
+static void who_listens(const struct ctl *ctl, const char *but, char *out, size_t bytes)
+{
+	size_t used = 0;
+
+	out[0] = '\0';
+	for (size_t i = 0; peers_all[i]; i++) {
+		char endpoint[300];
+
+		if (strcmp(peers_all[i], but) == 0)
+			continue;
+		peers_admin_endpoint(ctl->runtime_dir, peers_all[i], endpoint, sizeof endpoint);
+		if (used < bytes && bus_probe(bus_ipc_path(endpoint), SOCK_STREAM, NULL) == 0)
+			used += (size_t)snprintf(
+				out + used, bytes - used, "%s%s", used ? ", " : "", peers_all[i]);
+	}
+}
+
+int ctl_ask_patiently(struct ctl *ctl, const char *process, Outrider__Envelope *request,
+	Outrider__Envelope__BodyCase expected, int timeout_ms, Outrider__Envelope **reply,
+	struct error *err)
+{
+	const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000};
+	char others[64];
+
+	for (;;) {
+		int code = ctl_ask(ctl, process, request, expected, timeout_ms, reply, err);
+
+		if (code != -ECONNREFUSED)
+			return code;
+		who_listens(ctl, process, others, sizeof others);
+		if (!others[0])
+			return code;
+		if (ctl->away_until_ns == 0)
+			ctl->away_until_ns = clock_ns() + AWAY_NS;
+		if (clock_ns() >= ctl->away_until_ns)
+			return code;
+		nanosleep(&pause, NULL);
+	}
+}
+
 int ctl_no_service(const struct ctl *ctl, const char *process)
 {
-	return ctl_fail(EX_UNAVAILABLE, "%s does not run in %s; " CTL_NO_SERVICE, process,
-		ctl->runtime_dir);
+	char others[64];
+
+	who_listens(ctl, process, others, sizeof others);
+	if (!others[0])
+		return ctl_fail(EX_UNAVAILABLE, "%s does not run in %s; " CTL_NO_SERVICE, process,
+			ctl->runtime_dir);
+	return ctl_fail(EX_UNAVAILABLE,
+		"%s was not there for %.0f s, while the rest of the service in %s is (%s): it is "
+		"being started again, or was stopped or given up; outriderctl status shows when "
+		"it is back, the service's log says why",
+		process, (double)AWAY_NS / 1e9, ctl->runtime_dir, others);
 }
 
 int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, Outrider__Envelope **reply)
 {
 	struct error err = {""};
-	int code = ctl_ask(ctl, process, request, expected, TIMEOUT_MS, reply, &err);
+	int code = ctl_ask_patiently(ctl, process, request, expected, TIMEOUT_MS, reply, &err);
 
 	if (code == 0)
 		return 0;
@@ -80,21 +135,45 @@ json_t *ctl_text_json(const char *text)
 
 int ctl_print_json(json_t *root)
 {
+	if (!root)
+		return ctl_fail(EX_SOFTWARE, "no memory for the answer as JSON");
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(root);
 	return 0;
 }
 
+bool ctl_number(const char *text, uint64_t max, uint64_t *number)
+{
+	/* strtoull takes a sign, white space before it, and with base 0 other bases. */
+	if (!*text || strspn(text, "0123456789") != strlen(text))
+		return false;
+	errno = 0;
+	*number = strtoull(text, NULL, 10);
+	return errno == 0 && *number <= max;
+}
+
+/* 0 is none: a variable of a script that was not set must not come to all sessions. */
 int ctl_session(const char *text, uint64_t *session)
 {
-	char *end;
-
-	errno = 0;
-	*session = strtoull(text, &end, 0);
-	if (end == text || *end || errno || *session == 0 || strchr(text, '-'))
-		return ctl_fail(EX_USAGE, "session \"%.32s\": not the number of a session", text);
+	if (!ctl_number(text, UINT64_MAX, session) || *session == 0)
+		return ctl_fail(EX_USAGE,
+			"session \"%.32s\": not the number of a session; outriderctl sessions "
+			"shows them",
+			text);
 	return 0;
+}
+
+int ctl_session_of(const struct ctl *ctl, const char *word, uint64_t *session)
+{
+	*session = ctl->session;
+	if (!word)
+		return 0;
+	int status = ctl_session(word, session);
+	if (status == 0 && ctl->session && ctl->session != *session)
+		status = ctl_fail(EX_USAGE, "session %.32s, and --session %" PRIu64 ": one of them",
+			word, ctl->session);
+	return status;
 }
 
 const char *ctl_measured(double value, int digits, char *out, size_t bytes)

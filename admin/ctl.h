@@ -3,6 +3,7 @@
 
 #include "proto/envelope.pb-c.h"
 #include "shared/base/error.h"
+#include "shared/base/plural.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -19,7 +20,7 @@ struct ctl {
 	bool layers; /* --layers */
 	bool once; /* --once */
 	bool all; /* --all */
-	uint64_t session;
+	uint64_t session; /* --session; 0 = not given */
 	uint64_t for_ns; /* --for; 0 = to stay */
 	bool persist; /* --persist */
 	bool next_start; /* --next-start */
@@ -30,6 +31,8 @@ struct ctl {
 		bool used;
 	} expected[CTL_EXPECTED_MAX];
 	size_t n_expected;
+	uint64_t
+		away_until_ns; /* until when a process that is away is waited for; 0: none was yet */
 };
 
 /* What --if says about an argument, the pointer of the command line, which may have been cut at its '='; NULL. */
@@ -64,19 +67,30 @@ int ctl_top(struct ctl *ctl, int argc, char **argv);
 /* "outriderctl: ..." to stderr; returns status. */
 int ctl_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Says that the process does not run; EX_UNAVAILABLE. */
+/* Says that the process does not run, or that it alone is away; EX_UNAVAILABLE. */
 int ctl_no_service(const struct ctl *ctl, const char *process);
 
-/* One request to one process; its reply must have this body. *reply is freed with bus_free. -errno with *err. */
+/* One request to one process; its reply must have this body. *reply is freed with bus_free. -errno with *err;
+ * -ECONNREFUSED: nobody listens. */
 int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
+	Outrider__Envelope__BodyCase expected, int timeout_ms, Outrider__Envelope **reply,
+	struct error *err);
+/* The same, and while nobody listens but others of the service do, again for some seconds, of all calls together: a process
+ * that died is started again. */
+int ctl_ask_patiently(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, int timeout_ms, Outrider__Envelope **reply,
 	struct error *err);
 /* The same for a command: an exit status, after saying why. */
 int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, Outrider__Envelope **reply);
 
-/* A session's number; an exit status, after saying what is wrong. */
+/* Decimal digits and nothing else, up to max. */
+bool ctl_number(const char *text, uint64_t max, uint64_t *number);
+/* A session's number, as `sessions` shows it; an exit status, after saying what is wrong. */
 int ctl_session(const char *text, uint64_t *session);
+/* The session of a command that may also name it as its first word (NULL: it does not): that one or --session's, else 0. An
+ * exit status. */
+int ctl_session_of(const struct ctl *ctl, const char *word, uint64_t *session);
 
 /* Text as JSON: paths are any bytes, and what processes say of them may be cut. Bytes that are no UTF-8 become U+FFFD; NULL
  * without memory. */
@@ -94,8 +108,13 @@ void ctl_hints_text(Outrider__HintQuality *const *hints, size_t n);
 json_t *ctl_policy_json(
 	const Outrider__PolicyState *state, const Outrider__Sessions *sessions, bool all);
 json_t *ctl_decision_json(const Outrider__PolicyDecision *d);
-/* Prints and frees. 0. */
+/* Prints and frees. An exit status: without a document (NULL, where memory ran out) nothing is printed and that is said. */
 int ctl_print_json(json_t *root);
+/* Of prefetches that came, those that were neither used nor evicted yet; the counters are read one after the other. */
+static inline uint64_t ctl_unused(uint64_t came, uint64_t used, uint64_t wasted)
+{
+	return came > used + wasted ? came - used - wasted : 0;
+}
 /* hits / (hits + misses), 0 when there are none. */
 double ctl_rate(uint64_t hits, uint64_t misses);
 /* "1.25", or "-" where nothing was measured, which the processes say as 0. *out has room for bytes. */
@@ -104,8 +123,8 @@ const char *ctl_measured(double value, int digits, char *out, size_t bytes);
 /* "2026-01-31 12:00:00", local, of CLOCK_REALTIME. */
 enum { CTL_WALL_BYTES = 32 };
 const char *ctl_wall(uint64_t time_ns, char out[CTL_WALL_BYTES]);
-/* "K 3 -> 4", or "K 0 -> 3 for 1" of a trial. */
-enum { CTL_STEP_BYTES = 48 };
+/* "K 3 -> 4", or "K 0 -> 3 for 1, then 0" of a trial. */
+enum { CTL_STEP_BYTES = 64 };
 const char *ctl_step(const Outrider__PolicyDecision *d, char out[CTL_STEP_BYTES]);
 
 static inline double ctl_mib(uint64_t bytes)

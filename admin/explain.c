@@ -5,7 +5,7 @@
 #include "shared/ipc/peers.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
+#include <string.h>
 #include <sysexits.h>
 
 static json_t *options_json(const Outrider__PolicyExplanation *e)
@@ -18,6 +18,8 @@ static json_t *options_json(const Outrider__PolicyExplanation *e)
 			"drafted", o->drafted, "tokens", o->tokens, "time_ms", o->time_ms,
 			"tokens_per_s", o->tokens_per_s, "utility", o->utility, "doubt", o->doubt);
 
+		if (*o->note)
+			json_object_set_new(option, "note", ctl_text_json(o->note));
 		if (o->weighed)
 			json_object_set_new(option, "trial",
 				json_pack("{s:f,s:f}", "brings", o->brings, "costs", o->costs));
@@ -42,58 +44,72 @@ static json_t *explanation_json(const Outrider__PolicyExplanation *e)
 	json_t *words = json_array(), *figures = json_array(), *decisions = json_array();
 
 	for (size_t i = 0; i < e->n_words; i++)
-		json_array_append_new(words, json_string(e->words[i]));
+		json_array_append_new(words, ctl_text_json(e->words[i]));
 	for (size_t i = 0; i < e->n_figures; i++)
-		json_array_append_new(
-			figures, json_pack("{s:s,s:f,s:s}", "name", e->figures[i]->name, "value",
-					 e->figures[i]->value, "unit", e->figures[i]->unit));
+		json_array_append_new(figures,
+			json_pack("{s:o,s:f,s:o}", "name", ctl_text_json(e->figures[i]->name),
+				"value", e->figures[i]->value, "unit",
+				ctl_text_json(e->figures[i]->unit)));
 	for (size_t i = 0; i < e->n_decisions; i++)
 		json_array_append_new(decisions, ctl_decision_json(e->decisions[i]));
-	return json_pack("{s:o,s:s,s:s,s:I,s:I,s:I,s:b,s:f,s:I,s:o,s:o,s:o,s:o,s:o}", "uid",
-		json_sprintf("%" PRIu64, e->session_uid), "policy", e->policy, "phase", e->phase,
-		"k", (json_int_t)e->k, "k_then", (json_int_t)e->k_then, "trial_n",
-		(json_int_t)e->trial_n, "k_fixed", e->k_fixed, "utility", (double)e->utility,
-		"age_ns", (json_int_t)e->age_ns, "words", words, "figures", figures, "options",
-		options_json(e), "positions", positions_json(e), "decisions", decisions);
+	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:b,s:f,s:I,s:o,s:o,s:o,s:o,s:o}", "uid",
+		json_sprintf("%" PRIu64, e->session_uid), "policy", ctl_text_json(e->policy),
+		"phase", ctl_text_json(e->phase), "k", (json_int_t)e->k, "k_then",
+		(json_int_t)e->k_then, "trial_n", (json_int_t)e->trial_n, "k_fixed", e->k_fixed,
+		"utility", (double)e->utility, "age_ns", (json_int_t)e->age_ns, "words", words,
+		"figures", figures, "options", options_json(e), "positions", positions_json(e),
+		"decisions", decisions);
 }
 
-static bool any_trial(const Outrider__PolicyExplanation *e)
+/* What the policy has figures of: cascade does not know what had been drafted, nor how sure it is. */
+struct columns {
+	bool drafted, doubt, trials;
+};
+
+static struct columns columns_of(const Outrider__PolicyExplanation *e)
 {
-	bool any = false;
+	bool cascade = strcmp(e->policy, "cascade") == 0;
+	struct columns columns = {.drafted = !cascade, .doubt = !cascade};
 
 	for (size_t i = 0; i < e->n_options; i++)
-		any |= e->options[i]->weighed;
-	return any;
+		columns.trials |= e->options[i]->weighed;
+	return columns;
+}
+
+static void print_option(const Outrider__PolicyExplanation *e, const Outrider__PolicyOption *o,
+	const struct columns *columns)
+{
+	printf(" %c %2u ", o->k == e->k ? '*' : ' ', o->k);
+	/* Without a time nothing is known of it but why. */
+	if (!(o->time_ms > 0)) {
+		printf(" %s\n", o->note);
+		return;
+	}
+	if (columns->drafted)
+		printf(" %7.2f", o->drafted);
+	printf(" %7.2f  %8.3f %9.1f", o->tokens, o->time_ms, o->tokens_per_s);
+	if (columns->doubt)
+		printf(" %3.0f%%", 100 * o->doubt);
+	printf(" %8.3f", o->utility);
+	if (o->weighed)
+		printf("  %12.3f %7.3f", o->brings, o->costs);
+	else if (*o->note)
+		printf("  %s", o->note);
+	putchar('\n');
 }
 
 static void print_options(const Outrider__PolicyExplanation *e)
 {
-	bool trials = any_trial(e);
+	struct columns columns = columns_of(e);
 
 	if (e->n_options == 0)
 		return;
-	printf("\n    K  DRAFTED  TOKENS   TIME MS  TOKENS/S   +-  UTILITY%s\n",
-		trials ? "  TRIAL BRINGS   COSTS" : "");
-	for (size_t i = 0; i < e->n_options; i++) {
-		const Outrider__PolicyOption *o = e->options[i];
-
-		/* Cascade knows what was emitted, not what had been drafted. */
-		printf(" %c %2u ", o->k == e->k ? '*' : ' ', o->k);
-		if (o->drafted > 0 || o->k == 0)
-			printf(" %7.2f", o->drafted);
-		else
-			printf(" %7s", "-");
-		printf(" %7.2f  %8.3f %9.1f", o->tokens, o->time_ms, o->tokens_per_s);
-		if (o->doubt > 0)
-			printf(" %3.0f%%", 100 * o->doubt);
-		else
-			printf(" %4s", "-");
-		printf(" %8.3f", o->utility);
-		if (o->weighed)
-			printf("  %12.3f %7.3f", o->brings, o->costs);
-		putchar('\n');
-	}
-	if (trials)
+	printf("\n    K %s TOKENS   TIME MS  TOKENS/S%s  UTILITY%s\n",
+		columns.drafted ? " DRAFTED " : " ", columns.doubt ? "   +-" : "",
+		columns.trials ? "  TRIAL BRINGS   COSTS" : "");
+	for (size_t i = 0; i < e->n_options; i++)
+		print_option(e, e->options[i], &columns);
+	if (columns.trials)
 		puts("  (a trial brings and costs iterations at the best K)");
 }
 
@@ -113,7 +129,7 @@ static void print_positions(const Outrider__PolicyExplanation *e)
 		if (p->reached > 0)
 			printf(" %4.0f%%", 100 * p->accepted / p->reached);
 		else
-			printf(" %5s", "-");
+			printf(" %5s", "never");
 		cuts |= p->cut > 0;
 	}
 	if (cuts) {
@@ -124,14 +140,32 @@ static void print_positions(const Outrider__PolicyExplanation *e)
 	putchar('\n');
 }
 
-static int print_text(const Outrider__PolicyExplanation *e)
+static void print_head(const Outrider__PolicyExplanation *e)
 {
 	printf("session %" PRIu64 ": K = %u", e->session_uid, e->k);
 	if (e->trial_n)
-		printf(" for %u iterations, then %u", e->trial_n, e->k_then);
-	printf("; %s, policy %s, phase %s; last iteration %.1f s ago\n\n",
-		e->k_fixed ? "fixed by the request" : "chosen by the policy", e->policy, e->phase,
-		(double)e->age_ns / 1e9);
+		printf(" for %u iteration%s, then %u", e->trial_n, plural(e->trial_n), e->k_then);
+	if (e->k_fixed)
+		printf("; fixed by the request");
+	else
+		printf("; chosen by policy %s, phase %s", e->policy, e->phase);
+	printf("; last iteration %.1f s ago\n\n", (double)e->age_ns / 1e9);
+}
+
+/* Counts without decimals, which stay below each other's. */
+static void print_figure(const Outrider__PolicyFigure *f)
+{
+	bool whole = f->value >= 0 && f->value < 1e9 && (double)(uint64_t)f->value == f->value;
+
+	printf("  %-38s %*.*f", f->name, whole ? 6 : 10, whole ? 0 : 3, f->value);
+	if (*f->unit)
+		printf("%*s %s", whole ? 4 : 0, "", f->unit);
+	putchar('\n');
+}
+
+static int print_text(const Outrider__PolicyExplanation *e)
+{
+	print_head(e);
 	for (size_t i = 0; i < e->n_words; i++)
 		printf("  %s\n", e->words[i]);
 	print_options(e);
@@ -139,14 +173,13 @@ static int print_text(const Outrider__PolicyExplanation *e)
 	if (e->n_figures)
 		putchar('\n');
 	for (size_t i = 0; i < e->n_figures; i++)
-		printf("  %-38s %10.3f %s\n", e->figures[i]->name, e->figures[i]->value,
-			e->figures[i]->unit);
+		print_figure(e->figures[i]);
 	if (e->n_decisions)
 		puts("\n  The last decisions:");
 	for (size_t i = 0; i < e->n_decisions; i++) {
 		char step[CTL_STEP_BYTES];
 
-		printf("  %8" PRIu64 "  %-14s  %-8s %s\n", e->decisions[i]->number,
+		printf("  %8" PRIu64 "  %-22s  %-8s %s\n", e->decisions[i]->number,
 			ctl_step(e->decisions[i], step), e->decisions[i]->phase,
 			e->decisions[i]->reason);
 	}
@@ -161,11 +194,7 @@ int ctl_policy_explain(struct ctl *ctl, int argc, char **argv)
 
 	if (argc > 1)
 		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", argv[1]);
-	body.session_uid = ctl->session;
-	if (argc > 0)
-		status = ctl_session(argv[0], &body.session_uid);
-	else
-		status = 0;
+	status = ctl_session_of(ctl, argc > 0 ? argv[0] : NULL, &body.session_uid);
 	if (status)
 		return status;
 	request.body_case = OUTRIDER__ENVELOPE__BODY_POLICY_EXPLAIN;

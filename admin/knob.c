@@ -27,12 +27,13 @@ static json_t *table_json(const struct knob_process *process, const struct confi
 
 static json_t *info_json(const struct knob_process *process, const Outrider__KnobInfo *k)
 {
-	json_t *json = json_pack("{s:s,s:s,s:o,s:o,s:s,s:s,s:s,s:s,s:s,s:b,s:s,s:b,s:b,s:b}",
-		"process", process->name, "name", k->name, "value", ctl_text_json(k->value),
-		"started", ctl_text_json(k->started), "type", k->type, "unit", k->unit, "range",
-		k->range, "default", k->fallback, "scope", k->scope, "live", k->live, "help",
-		k->help, "persisted", k->persisted, "on_command_line", k->on_command_line,
-		"running", 1);
+	json_t *json = json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:o,s:b,s:b,s:b}",
+		"process", process->name, "name", ctl_text_json(k->name), "value",
+		ctl_text_json(k->value), "started", ctl_text_json(k->started), "type",
+		ctl_text_json(k->type), "unit", ctl_text_json(k->unit), "range",
+		ctl_text_json(k->range), "default", ctl_text_json(k->fallback), "scope",
+		ctl_text_json(k->scope), "live", k->live, "help", ctl_text_json(k->help),
+		"persisted", k->persisted, "on_command_line", k->on_command_line, "running", 1);
 
 	if (json && *k->means)
 		json_object_set_new(json, "means", ctl_text_json(k->means));
@@ -168,10 +169,12 @@ static void print_origin(const json_t *knob)
 			is(knob, "on_command_line") ? "the command line" : "another drop-in",
 			or_empty(next));
 	else if (strcmp(stored, value) != 0)
-		printf("  from the next start on %s, set with --persist or --next-start\n",
+		printf("  from the next start on %s, lasting: stored with --persist or "
+		       "--next-start\n",
 			or_empty(stored));
 	else
-		printf("  the same after a restart, set with --persist\n");
+		printf("  the same from the next start on, lasting: stored with --persist or "
+		       "--next-start\n");
 }
 
 static void print_whole(const json_t *knob)
@@ -306,12 +309,13 @@ static json_t *event_json(const struct entry *entry)
 	char by[160];
 
 	who(e, by, sizeof by);
-	return json_pack("{s:s,s:s,s:s,s:o,s:o,s:I,s:f,s:b,s:b,s:o,s:o,s:o}", "process",
-		entry->process->name, "name", e->name, "what", e->what, "old",
-		ctl_text_json(e->old_value), "new", ctl_text_json(e->new_value), "time_ns",
-		(json_int_t)e->time_ns, "for_s", (double)e->for_ns / 1e9, "persist", e->persist,
-		"at_start", e->at_start, "session", json_sprintf("%" PRIu64, e->session_uid), "who",
-		ctl_text_json(by), "reason", ctl_text_json(e->reason));
+	return json_pack("{s:s,s:o,s:o,s:o,s:o,s:I,s:f,s:b,s:b,s:o,s:o,s:o}", "process",
+		entry->process->name, "name", ctl_text_json(e->name), "what",
+		ctl_text_json(e->what), "old", ctl_text_json(e->old_value), "new",
+		ctl_text_json(e->new_value), "time_ns", (json_int_t)e->time_ns, "for_s",
+		(double)e->for_ns / 1e9, "persist", e->persist, "at_start", e->at_start, "session",
+		json_sprintf("%" PRIu64, e->session_uid), "who", ctl_text_json(by), "reason",
+		ctl_text_json(e->reason));
 }
 
 static void print_event(const struct entry *entry)
@@ -321,16 +325,15 @@ static void print_event(const struct entry *entry)
 
 	who(e, by, sizeof by);
 	printf("%s  %-6s %s.%s: %s -> %s", ctl_wall(e->time_ns, when), e->what,
-		entry->process->name, e->name, e->old_value, e->new_value);
+		entry->process->name, e->name, or_empty(e->old_value), or_empty(e->new_value));
 	if (e->session_uid)
 		printf(", session %" PRIu64, e->session_uid);
 	if (e->for_ns)
 		printf(", for %s", config_time(e->for_ns, period, sizeof period));
-	printf("%s%s%s, by %s\n",
-		e->at_start  ? " at the next start"
-		: e->persist ? ", lasting"
-			     : "",
-		*e->reason ? ": " : "", e->reason, by);
+	if (e->persist || e->at_start)
+		printf(", %sfrom the next start on%s", e->at_start ? "" : "now and ",
+			strcmp(e->what, "set") == 0 ? ", lasting" : "");
+	printf("%s%s, by %s\n", *e->reason ? ": " : "", e->reason, by);
 }
 
 /* Whether one of the arguments names this knob. */
@@ -360,9 +363,11 @@ static int check_names(int argc, char **argv)
 	return status;
 }
 
-static int print_history(const struct ctl *ctl, struct entry *entries, size_t n)
+/* silent: the processes that did not answer, as a list. */
+static int print_history(const struct ctl *ctl, struct entry *entries, size_t n, json_t *silent)
 {
-	json_t *events = ctl->json ? json_array() : NULL;
+	json_t *events = ctl->json ? json_array() : NULL, *process;
+	size_t at;
 
 	qsort(entries, n, sizeof *entries, by_time);
 	for (size_t i = ctl->last && n > ctl->last ? n - ctl->last : 0; i < n; i++) {
@@ -371,13 +376,20 @@ static int print_history(const struct ctl *ctl, struct entry *entries, size_t n)
 		else
 			print_event(&entries[i]);
 	}
-	return events ? ctl_print_json(json_pack("{s:o}", "changes", events)) : 0;
+	if (events)
+		return ctl_print_json(json_pack("{s:o,s:O}", "changes", events, "silent", silent));
+	if (n == 0)
+		puts("nothing was changed");
+	json_array_foreach(silent, at, process) printf(
+		"%s does not answer: its changes are not here\n", json_string_value(process));
+	return 0;
 }
 
 int ctl_knob_history(struct ctl *ctl, int argc, char **argv)
 {
 	Outrider__Envelope *replies[KNOB_PROCESSES] = {NULL};
 	struct entry *entries = NULL;
+	json_t *silent = json_array();
 	size_t n = 0, room = 0, answered = 0;
 	int status = check_names(argc, argv);
 
@@ -387,9 +399,11 @@ int ctl_knob_history(struct ctl *ctl, int argc, char **argv)
 
 		request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_HISTORY_REQUEST;
 		request.knob_history_request = &body;
-		if (ctl_ask(ctl, knob_processes[p].name, &request,
-			    OUTRIDER__ENVELOPE__BODY_KNOB_HISTORY, 3000, &replies[p], NULL) < 0)
+		if (ctl_ask_patiently(ctl, knob_processes[p].name, &request,
+			    OUTRIDER__ENVELOPE__BODY_KNOB_HISTORY, 3000, &replies[p], NULL) < 0) {
+			json_array_append_new(silent, json_string(knob_processes[p].name));
 			continue;
+		}
 		answered++;
 		room += replies[p]->knob_history->n_events;
 	}
@@ -408,7 +422,8 @@ int ctl_knob_history(struct ctl *ctl, int argc, char **argv)
 			n += wanted(&entries[n], argc, argv);
 		}
 	if (status == 0)
-		status = print_history(ctl, entries, n);
+		status = print_history(ctl, entries, n, silent);
+	json_decref(silent);
 	free(entries);
 	for (size_t p = 0; p < KNOB_PROCESSES; p++)
 		bus_free(&replies[p]);

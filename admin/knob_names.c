@@ -112,8 +112,9 @@ static int ask_list(struct ctl *ctl, const struct knob_process *process, uint64_
 	body.session_uid = session;
 	request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_LIST;
 	request.knob_list = &body;
-	return ctl_ask(ctl, process->name, &request, OUTRIDER__ENVELOPE__BODY_KNOBS, timeout_ms,
-		reply, err);
+	/* Who waits for words to choose from does not wait for a process. */
+	return (timeout_ms == COMPLETE_MS ? ctl_ask : ctl_ask_patiently)(ctl, process->name,
+		&request, OUTRIDER__ENVELOPE__BODY_KNOBS, timeout_ms, reply, err);
 }
 
 int knob_ask_list(struct ctl *ctl, const struct knob_process *process, uint64_t session,

@@ -80,7 +80,7 @@ static int ask(struct ctl *ctl, struct part *part, Outrider__KnobSet__Step step,
 		part->set.step = step;
 		request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_SET;
 		request.knob_set = &part->set;
-		code = ctl_ask(ctl, part->process->name, &request,
+		code = ctl_ask_patiently(ctl, part->process->name, &request,
 			OUTRIDER__ENVELOPE__BODY_KNOB_DONE, TIMEOUT_MS, reply, &err);
 		if (code == -EREMOTEIO)
 			return ctl_fail(EX_DATAERR, "%s", err.text);
@@ -170,11 +170,15 @@ static int make_all(struct ctl *ctl, struct batch *batch)
 	return status;
 }
 
-static json_t *result_json(const struct part *part, const Outrider__KnobResult *r)
+static json_t *result_json(
+	const struct ctl *ctl, const struct part *part, const Outrider__KnobResult *r)
 {
-	return json_pack("{s:s,s:s,s:o,s:o,s:b,s:o}", "process", part->process->name, "name",
-		r->name, "old", ctl_text_json(r->old_value), "new", ctl_text_json(r->new_value),
-		"at_start", r->at_start, "note", ctl_text_json(r->note));
+	return json_pack("{s:s,s:o,s:o,s:o,s:b,s:b,s:o,s:f,s:o}", "process", part->process->name,
+		"name", ctl_text_json(r->name), "old", ctl_text_json(r->old_value), "new",
+		ctl_text_json(r->new_value), "at_start", r->at_start, "lasting",
+		!part->set.reset && (ctl->persist || ctl->next_start), "drop_in",
+		ctl_text_json(part->done->knob_done->drop_in), "for_s", (double)ctl->for_ns / 1e9,
+		"note", ctl_text_json(r->note));
 }
 
 static void print_result(
@@ -182,18 +186,24 @@ static void print_result(
 {
 	const char *old_value = *r->old_value ? r->old_value : "(empty)";
 	const char *new_value = *r->new_value ? r->new_value : "(empty)";
+	bool same = strcmp(old_value, new_value) == 0;
 	char period[CONFIG_TIME_BYTES];
 
 	printf("%s.%s: ", part->process->name, r->name);
-	if (r->at_start)
+	if (same)
+		printf("%s, as before", new_value);
+	else if (r->at_start)
 		printf("%s until outrider-%s starts again, then %s", old_value, part->process->name,
 			new_value);
 	else
 		printf("%s -> %s", old_value, new_value);
 	if (!r->at_start && ctl->persist)
-		printf(", now and after a restart");
+		printf(", now and from the next start on");
 	else if (!r->at_start && ctl->for_ns)
 		printf(", for %s", config_time(ctl->for_ns, period, sizeof period));
+	if (*part->done->knob_done->drop_in)
+		printf("; %s %s", part->set.reset ? "no longer in" : "lasting, by",
+			part->done->knob_done->drop_in);
 	if (*r->note)
 		printf(" (%s)", r->note);
 	putchar('\n');
@@ -209,7 +219,7 @@ static int print_batch(const struct ctl *ctl, const struct batch *batch)
 		for (size_t i = 0; i < done->n_results; i++) {
 			if (all)
 				json_array_append_new(
-					all, result_json(&batch->parts[p], done->results[i]));
+					all, result_json(ctl, &batch->parts[p], done->results[i]));
 			else
 				print_result(ctl, &batch->parts[p], done->results[i]);
 		}

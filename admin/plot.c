@@ -74,15 +74,13 @@ static int plot(const Outrider__PolicyRecords *records, const char *path)
 
 static json_t *record_json(const Outrider__PolicyRecord *r)
 {
-	char session[24];
-
-	snprintf(session, sizeof session, "%" PRIu64, r->session_uid);
-	return json_pack("{s:I,s:I,s:s,s:I,s:i,s:i,s:i,s:i,s:i,s:s,s:i,s:b,s:i,s:i,s:i,s:i,s:i,s:i,"
+	return json_pack("{s:I,s:I,s:o,s:I,s:i,s:i,s:i,s:i,s:i,s:o,s:i,s:b,s:i,s:i,s:i,s:i,s:i,s:i,"
 			 "s:I,s:i,s:i,s:i,s:i,s:f,s:f,s:f}",
 		"number", (json_int_t)r->number, "time_ns", (json_int_t)r->time_ns, "session",
-		session, "iteration", (json_int_t)r->iteration, "n_context", (int)r->n_context, "k",
-		(int)r->k, "drafted", (int)r->drafted, "accepted", (int)r->accepted, "emitted",
-		(int)r->emitted, "phase", r->phase, "k_next", (int)r->k_next, "k_fixed", r->k_fixed,
+		json_sprintf("%" PRIu64, r->session_uid), "iteration", (json_int_t)r->iteration,
+		"n_context", (int)r->n_context, "k", (int)r->k, "drafted", (int)r->drafted,
+		"accepted", (int)r->accepted, "emitted", (int)r->emitted, "phase",
+		ctl_text_json(r->phase), "k_next", (int)r->k_next, "k_fixed", r->k_fixed,
 		"batch_sessions", (int)r->batch_sessions, "batch_tokens", (int)r->batch_tokens,
 		"prefill_tokens", (int)r->prefill_tokens, "unique_experts", (int)r->unique_experts,
 		"expert_hits", (int)r->expert_hits, "expert_misses", (int)r->expert_misses,
@@ -114,14 +112,15 @@ static int ask(struct ctl *ctl, uint64_t session, uint32_t max, Outrider__Envelo
 	return ctl_call(ctl, PEER_POLICY, &request, OUTRIDER__ENVELOPE__BODY_POLICY_RECORDS, reply);
 }
 
-/* SESSION, or else the one with the newest entry; 0: there is none. */
+/* The session that was named, or else the one with the newest entry; 0: there is none. */
 static int find_session(struct ctl *ctl, const char *text, uint64_t *session)
 {
 	Outrider__Envelope *reply;
+	int status = ctl_session_of(ctl, text, session);
 
-	if (text)
-		return ctl_session(text, session);
-	int status = ask(ctl, 0, 1, &reply);
+	if (status || *session)
+		return status;
+	status = ask(ctl, 0, 1, &reply);
 	if (status)
 		return status;
 	*session = reply->policy_records->n_records ? reply->policy_records->records[0]->session_uid
@@ -135,6 +134,12 @@ static int show(const struct ctl *ctl, uint64_t session, const Outrider__PolicyR
 {
 	if (!records->path[0])
 		return ctl_fail(EX_DATAERR, "no journal is kept (journal = 0 in policy.conf)");
+	if (!session && records->lost > 0)
+		return ctl_fail(EX_DATAERR,
+			"%s: empty: %" PRIu64
+			" iterations could not be written there (outrider-policy's "
+			"log says why)",
+			records->path, records->lost);
 	if (!session)
 		return ctl_fail(
 			EX_DATAERR, "%s: no session has had an iteration yet", records->path);

@@ -14,8 +14,17 @@
 
 enum { COLUMNS_MAX = 400, CURVE_ROWS = 5, MARGIN = 10 };
 
-static const char *const names[PLOT_SERIES] = {
-	"K", "tokens per iteration", "time / time at K = 0", "utility"};
+/* Of the axes: what, and in which unit. */
+static const char *const names[PLOT_SERIES] = {"K, drafted tokens asked for",
+	"tokens emitted per iteration", "iteration time / that at K = 0",
+	"utility: above 1 drafts pay"};
+
+/* Of the axis below them: counted from the first that is shown. */
+static const char *axis_name(const struct curves *curves)
+{
+	return curves->whole ? "iteration, after the prompt"
+			     : "iteration, of the last that are kept";
+}
 
 /* Of what was measured. */
 struct range {
@@ -70,9 +79,9 @@ static struct range range_of(const struct curves *curves, int series)
 /* "session 7: 12 iterations, 30 tokens, 25.0 tokens/s". */
 static const char *title(const struct curves *curves, char *out, size_t bytes)
 {
-	snprintf(out, bytes, "session %" PRIu64 ": %s%zu iterations, %.0f tokens, %.1f tokens/s",
-		curves->session, curves->whole ? "" : "the last ", curves->n, curves->tokens,
-		curves->seconds > 0 ? curves->tokens / curves->seconds : 0);
+	snprintf(out, bytes, "session %" PRIu64 ": %s%zu iteration%s, %.0f tokens, %.1f tokens/s",
+		curves->session, curves->whole ? "" : "the last ", curves->n, plural(curves->n),
+		curves->tokens, curves->seconds > 0 ? curves->tokens / curves->seconds : 0);
 	return out;
 }
 
@@ -124,6 +133,21 @@ static void print_bars(const double *column, unsigned columns, double top, bool 
 	putchar('\n');
 }
 
+/* "1    iteration    377"; without the word where there is no room for it. */
+static void print_axis(const struct curves *curves, unsigned columns)
+{
+	const char *name = axis_name(curves);
+	char last[24];
+	int room = (int)columns - 1 - snprintf(last, sizeof last, "%zu", curves->n);
+	int n = (int)strlen(name);
+
+	if (room >= n + 2)
+		printf("%*s1%*s%*s%s\n", MARGIN, "", (room + n) / 2, name, room - (room + n) / 2,
+			"", last);
+	else
+		printf("%*s1%*s%s\n", MARGIN, "", room > 1 ? room : 1, "", last);
+}
+
 static void print_curve(const struct curves *curves, int series, unsigned columns)
 {
 	bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
@@ -131,11 +155,11 @@ static void print_curve(const struct curves *curves, int series, unsigned column
 	double column[COLUMNS_MAX], top = 0;
 
 	if (r.n == 0) {
-		printf("\n%s: not measured\n", names[series]);
+		printf("\n%s; not measured\n", names[series]);
 		return;
 	}
 	if (r.least >= r.most) {
-		printf("\n%s: %.4g in every iteration%s\n", names[series], r.most,
+		printf("\n%s; %.4g in every iteration%s\n", names[series], r.most,
 			r.n < curves->n ? " that it was measured in" : "");
 		return;
 	}
@@ -143,10 +167,9 @@ static void print_curve(const struct curves *curves, int series, unsigned column
 		column[c] = column_value(curves->value[series], curves->n, c, columns);
 		top = column[c] > top ? column[c] : top;
 	}
-	printf("\n%s: %.4g to %.4g, mean %.2f\n", names[series], r.least, r.most, r.mean);
+	printf("\n%s; %.4g to %.4g, mean %.2f\n", names[series], r.least, r.most, r.mean);
 	print_bars(column, columns, top < r.top ? top : r.top, utf8);
-	printf("%*s%-*d%*zu\n", MARGIN, "", (int)columns / 2, 1, (int)(columns - columns / 2),
-		curves->n);
+	print_axis(curves, columns);
 }
 
 static unsigned terminal_columns(void)
@@ -173,8 +196,9 @@ int plot_terminal(const struct curves *curves)
 			(double)curves->n / columns);
 	for (int s = 0; s < PLOT_SERIES; s++)
 		print_curve(curves, s, columns);
-	puts("\nutility: tokens per iteration over time / time at K = 0, as the policy knew it; "
-	     "above 1 drafts pay");
+	puts("\nutility: tokens per iteration, over the iteration time as a multiple of that at K "
+	     "= 0, "
+	     "as the policy knew it");
 	return EX_OK;
 }
 
@@ -182,13 +206,10 @@ int plot_terminal(const struct curves *curves)
 
 static void write_axes(FILE *gnuplot, int series, const struct range *r)
 {
-
-	static const char *const labels[PLOT_SERIES] = {
-		"K", "tokens per iteration", "time / time at K = 0", "utility: above 1 drafts pay"};
 	bool ratio = series == PLOT_TIME || series == PLOT_UTILITY;
 	double end = 1.15 * (ratio && r->top < 1 ? 1 : r->top); /* room above the curve */
 
-	fprintf(gnuplot, "unset label\nunset arrow\nset ylabel '%s'\n", labels[series]);
+	fprintf(gnuplot, "unset label\nunset arrow\nset ylabel '%s'\n", names[series]);
 	/* A K of 0 lies on the frame otherwise. */
 	if (series == PLOT_K)
 		fprintf(gnuplot, "set yrange [-0.5:%g]\nset ytics %d\n", r->most + 0.5,
@@ -211,7 +232,7 @@ static void write_series(FILE *gnuplot, const struct curves *curves, int series)
 
 	write_axes(gnuplot, series, &r);
 	if (series == PLOT_SERIES - 1)
-		fputs("set xlabel 'iteration'\n", gnuplot);
+		fprintf(gnuplot, "set xlabel '%s'\n", axis_name(curves));
 	fprintf(gnuplot, "plot %s with steps linewidth 1.5\n", r.n > 0 ? "'-'" : "NaN");
 	if (r.n == 0)
 		return;

@@ -38,12 +38,20 @@ static bool is_live(const Outrider__Sessions *sessions, uint64_t uid)
 
 static json_t *session_json(const Outrider__PolicySession *s, bool live)
 {
-	return json_pack("{s:o,s:I,s:I,s:f,s:f,s:f,s:s,s:I,s:f,s:f,s:s,s:b}", "uid",
+	return json_pack("{s:o,s:I,s:I,s:f,s:f,s:f,s:o,s:I,s:f,s:f,s:o,s:b}", "uid",
 		json_sprintf("%" PRIu64, s->session_uid), "slot", (json_int_t)s->slot, "k",
 		(json_int_t)s->k, "utility", (double)s->utility, "acceptance",
-		(double)s->acceptance, "etr", (double)s->etr, "phase", s->phase, "iterations",
-		(json_int_t)s->iterations, "base_ms", s->base_ms, "iteration_ms", s->iteration_ms,
-		"policy", s->policy, "live", (int)live);
+		(double)s->acceptance, "etr", (double)s->etr, "phase", ctl_text_json(s->phase),
+		"iterations", (json_int_t)s->iterations, "base_ms", s->base_ms, "iteration_ms",
+		s->iteration_ms, "policy", ctl_text_json(s->policy), "live", (int)live);
+}
+
+/* The process says it with `knob list`; the table is the same in one installation. */
+static const char *unit_of(const char *knob)
+{
+	const struct config_key *key = config_find(knob_process_of(PEER_POLICY)->keys, knob);
+
+	return key ? config_unit(key) : "";
 }
 
 json_t *ctl_policy_json(
@@ -55,8 +63,9 @@ json_t *ctl_policy_json(
 		const Outrider__Knob *k = state->knobs[i];
 
 		json_array_append_new(knobs,
-			json_pack("{s:s,s:o,s:s,s:s}", "name", k->name, "value",
-				ctl_text_json(k->value), "range", k->range, "help", k->help));
+			json_pack("{s:o,s:o,s:o,s:s,s:o}", "name", ctl_text_json(k->name), "value",
+				ctl_text_json(k->value), "range", ctl_text_json(k->range), "unit",
+				unit_of(k->name), "help", ctl_text_json(k->help)));
 	}
 	for (size_t i = 0; i < state->n_sessions; i++) {
 		bool live = is_live(sessions, state->sessions[i]->session_uid);
@@ -64,9 +73,10 @@ json_t *ctl_policy_json(
 		if (live || all)
 			json_array_append_new(list, session_json(state->sessions[i], live));
 	}
-	return json_pack("{s:s,s:o,s:o,s:I,s:I,s:I}", "policy", state->policy, "knobs", knobs,
-		"sessions", list, "records", (json_int_t)state->records, "records_lost",
-		(json_int_t)state->records_lost, "decisions", (json_int_t)state->decisions);
+	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I}", "policy", ctl_text_json(state->policy),
+		"knobs", knobs, "sessions", list, "records", (json_int_t)state->records,
+		"records_lost", (json_int_t)state->records_lost, "decisions",
+		(json_int_t)state->decisions);
 }
 
 static void session_text(const Outrider__PolicySession *s)
@@ -85,12 +95,17 @@ static int state_text(
 {
 	size_t shown = 0;
 
-	printf("policy %s; %" PRIu64 " records read, %" PRIu64 " lost, %" PRIu64 " decisions\n",
-		state->policy, state->records, state->records_lost, state->decisions);
+	printf("policy %s; %" PRIu64 " record%s of iterations read, %" PRIu64 " lost, %" PRIu64
+	       " decision%s\n",
+		state->policy, state->records, plural(state->records), state->records_lost,
+		state->decisions, plural(state->decisions));
 	for (size_t i = 0; i < state->n_knobs; i++) {
 		const Outrider__Knob *k = state->knobs[i];
+		const char *unit = unit_of(k->name);
+		char range[160];
 
-		printf("  %-20s %-12s %-16s %s\n", k->name, k->value, k->range, k->help);
+		snprintf(range, sizeof range, "%s%s%s", k->range, *unit ? " " : "", unit);
+		printf("  %-12s %-8s %-24s %s\n", k->name, k->value, range, k->help);
 	}
 	for (size_t i = 0; i < state->n_sessions; i++) {
 		if (!all && !is_live(sessions, state->sessions[i]->session_uid))
@@ -168,11 +183,12 @@ int ctl_policy_set(struct ctl *ctl, int argc, char **argv)
 
 json_t *ctl_decision_json(const Outrider__PolicyDecision *d)
 {
-	return json_pack("{s:I,s:o,s:I,s:I,s:s,s:f,s:s,s:I,s:I}", "number", (json_int_t)d->number,
-		"uid", json_sprintf("%" PRIu64, d->session_uid), "k_old", (json_int_t)d->k_old,
-		"k_new", (json_int_t)d->k_new, "phase", d->phase, "utility", (double)d->utility,
-		"reason", d->reason, "time_ns", (json_int_t)d->time_ns, "trial_n",
-		(json_int_t)d->trial_n);
+	return json_pack("{s:I,s:o,s:I,s:I,s:o,s:f,s:o,s:I,s:I,s:I}", "number",
+		(json_int_t)d->number, "uid", json_sprintf("%" PRIu64, d->session_uid), "k_old",
+		(json_int_t)d->k_old, "k_new", (json_int_t)d->k_new, "phase",
+		ctl_text_json(d->phase), "utility", (double)d->utility, "reason",
+		ctl_text_json(d->reason), "time_ns", (json_int_t)d->time_ns, "trial_n",
+		(json_int_t)d->trial_n, "k_then", (json_int_t)d->k_then);
 }
 
 const char *ctl_step(const Outrider__PolicyDecision *d, char out[CTL_STEP_BYTES])
@@ -180,7 +196,8 @@ const char *ctl_step(const Outrider__PolicyDecision *d, char out[CTL_STEP_BYTES]
 	int n = snprintf(out, CTL_STEP_BYTES, "K %u -> %u", d->k_old, d->k_new);
 
 	if (d->trial_n)
-		snprintf(out + n, CTL_STEP_BYTES - (size_t)n, " for %u", d->trial_n);
+		snprintf(out + n, CTL_STEP_BYTES - (size_t)n, " for %u, then %u", d->trial_n,
+			d->k_then);
 	return out;
 }
 
@@ -197,7 +214,7 @@ static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision
 		json_decref(line);
 		return;
 	}
-	printf("%s.%03" PRIu64 "  session %" PRIu64 "  %-14s  %-8s utility %s  %s\n",
+	printf("%s.%03" PRIu64 "  session %" PRIu64 "  %-22s  %-8s utility %s  %s\n",
 		ctl_wall(d->time_ns, wall), d->time_ns / 1000000 % 1000, d->session_uid,
 		ctl_step(d, step), d->phase,
 		ctl_measured((double)d->utility, 2, utility, sizeof utility), d->reason);
@@ -246,7 +263,7 @@ int ctl_policy_watch(struct ctl *ctl, int argc, char **argv)
 	(void)argc;
 	(void)argv;
 	do {
-		Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply;
+		Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply = NULL;
 		Outrider__PolicyWatch body = OUTRIDER__POLICY_WATCH__INIT;
 		struct error err = {""};
 		int code;
@@ -254,8 +271,9 @@ int ctl_policy_watch(struct ctl *ctl, int argc, char **argv)
 		body.after = watching.after;
 		request.body_case = OUTRIDER__ENVELOPE__BODY_POLICY_WATCH;
 		request.policy_watch = &body;
-		code = ctl_ask(ctl, PEER_POLICY, &request,
-			OUTRIDER__ENVELOPE__BODY_POLICY_DECISIONS, WATCH_TIMEOUT_MS, &reply, &err);
+		code = (watching.was_there ? ctl_ask : ctl_ask_patiently)(ctl, PEER_POLICY,
+			&request, OUTRIDER__ENVELOPE__BODY_POLICY_DECISIONS, WATCH_TIMEOUT_MS,
+			&reply, &err);
 		if (code == -ECONNREFUSED && !watching.was_there)
 			return ctl_no_service(ctl, PEER_POLICY);
 		if (code < 0 && !watching.was_there)

@@ -6,6 +6,7 @@
 #include "shared/ipc/peers.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
@@ -27,17 +28,78 @@ static json_t *details_json(const struct outrider_process *p)
 	return details;
 }
 
+/* "32.4 ms": a time as its size asks for. */
+static const char *time_text(double ns, char *out, size_t bytes)
+{
+	static const struct {
+		double ns;
+		const char *unit;
+	} units[] = {{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}};
+
+	for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+		if (ns >= units[i].ns) {
+			snprintf(out, bytes, "%.1f %s", ns / units[i].ns, units[i].unit);
+			return out;
+		}
+	snprintf(out, bytes, "%.0f ns", ns);
+	return out;
+}
+
+/* Whether the key ends with it, which is then cut off. */
+static bool take_suffix(char *key, const char *suffix)
+{
+	size_t n = strlen(key), cut = strlen(suffix);
+
+	if (n <= cut || strcmp(key + n - cut, suffix) != 0)
+		return false;
+	key[n - cut] = '\0';
+	return true;
+}
+
+/* "settings_ns_max=1500000" as "settings, time at most: 1.5 ms": the unit is the last part of a key, but for what is said of
+ * it. */
+static void detail_text(const char *detail)
+{
+	const char *equals = strchr(detail, '='), *what = "";
+	char key[128], value[64];
+
+	if (!equals || (size_t)(equals - detail) >= sizeof key) {
+		printf("  %s\n", detail);
+		return;
+	}
+	snprintf(key, sizeof key, "%.*s", (int)(equals - detail), detail);
+	double number = strtod(equals + 1, NULL);
+	bool max = take_suffix(key, "_max");
+	value[0] = '\0';
+	if (take_suffix(key, "_ns")) {
+		time_text(number, value, sizeof value);
+		what = max ? ", time at most" : ", time";
+	} else if (take_suffix(key, "_bytes_per_second")) {
+		snprintf(value, sizeof value, "%.2f GiB/s", number / (1 << 30));
+		what = ", rate";
+	} else if (take_suffix(key, "_bytes")) {
+		snprintf(value, sizeof value, "%.1f MiB", number / 1048576);
+	} else if (max) {
+		what = ", at most";
+	}
+	for (char *c = key; *c; c++)
+		if (*c == '_')
+			*c = ' ';
+	printf("  %s%s: %s\n", key, what, value[0] ? value : equals + 1);
+}
+
 static void process_text(const struct outrider_process *p)
 {
 	if (!p->pid) {
 		printf("%s: %s\n", p->name, p->state);
 		return;
 	}
-	printf("%s: %s\n  pid=%u generation=%" PRIu64 " up=%.0fs memory=%.1fMiB version=%s\n",
+	printf("%s: %s\n  pid %u, generation %" PRIu64
+	       ", up for %.0f s, memory %.1f MiB, version %s\n",
 		p->name, p->state, p->pid, p->generation, (double)p->uptime_ns / 1e9,
 		ctl_mib(p->rss_bytes), p->version);
 	for (size_t i = 0; i < p->n_details; i++)
-		printf("  %s\n", p->details[i]);
+		detail_text(p->details[i]);
 }
 
 json_t *ctl_processes_json(const struct outrider_status *status)
@@ -48,13 +110,13 @@ json_t *ctl_processes_json(const struct outrider_status *status)
 		const struct outrider_process *p = outrider_status_process(status, i);
 
 		json_array_append_new(list,
-			json_pack("{s:s,s:o,s:o,s:o,s:I,s:I,s:s,s:o}", "name", p->name, "pid",
+			json_pack("{s:s,s:o,s:o,s:o,s:I,s:I,s:o,s:o}", "name", p->name, "pid",
 				p->pid ? json_integer(p->pid) : json_null(), "state",
 				ctl_text_json(p->state), "generation",
 				p->pid ? json_integer((json_int_t)p->generation) : json_null(),
 				"uptime_ns", (json_int_t)p->uptime_ns, "rss_bytes",
-				(json_int_t)p->rss_bytes, "version", p->version, "details",
-				details_json(p)));
+				(json_int_t)p->rss_bytes, "version", ctl_text_json(p->version),
+				"details", details_json(p)));
 	}
 	return list;
 }
@@ -76,19 +138,23 @@ int ctl_status(struct ctl *ctl, int argc, char **argv)
 		if (!ctl->json)
 			process_text(p);
 	}
+	const char *given_up = outrider_status_given_up(status);
 	if (ctl->json)
-		ctl_print_json(json_pack("{s:o}", "processes", ctl_processes_json(status)));
+		ctl_print_json(json_pack("{s:o,s:o*}", "processes", ctl_processes_json(status),
+			"given_up", given_up ? ctl_text_json(given_up) : NULL));
+	else if (given_up)
+		printf("given up: %s\n", given_up);
 	outrider_status_free(&status);
 	return all ? EX_OK : EX_UNAVAILABLE;
 }
 
 static json_t *session_json(const Outrider__Session *s)
 {
-	return json_pack("{s:o,s:s,s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:I,s:I,s:f,s:I}", "uid",
-		json_sprintf("%" PRIu64, s->uid), "state", s->state, "prompt_tokens",
+	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:o,s:I,s:I,s:I,s:I,s:f,s:I}", "uid",
+		json_sprintf("%" PRIu64, s->uid), "state", ctl_text_json(s->state), "prompt_tokens",
 		(json_int_t)s->prompt_tokens, "output_tokens", (json_int_t)s->output_tokens,
 		"max_tokens", (json_int_t)s->max_tokens, "k", (json_int_t)s->k, "draft_method",
-		s->draft_method, "drafted", (json_int_t)s->drafted, "accepted",
+		ctl_text_json(s->draft_method), "drafted", (json_int_t)s->drafted, "accepted",
 		(json_int_t)s->accepted, "iterations", (json_int_t)s->iterations, "age_ns",
 		(json_int_t)s->age_ns, "tokens_per_s", (double)s->tokens_per_s, "slot",
 		(json_int_t)s->slot);
@@ -119,10 +185,10 @@ static int sessions_text(const Outrider__Sessions *all)
 			s->drafted ? 100.0 * (double)s->accepted / (double)s->drafted : 0.0,
 			ctl_measured((double)s->tokens_per_s, 1, rate, sizeof rate));
 	}
-	printf("%zu sessions, %u of %u places in the queue taken; %" PRIu64 " tokens in %" PRIu64
+	printf("%zu session%s, %u of %u places in the queue taken; %" PRIu64 " tokens in %" PRIu64
 	       " iterations so far\n",
-		all->n_sessions, all->queued, all->queue_max, all->output_tokens_total,
-		all->iterations_total);
+		all->n_sessions, plural(all->n_sessions), all->queued, all->queue_max,
+		all->output_tokens_total, all->iterations_total);
 	return 0;
 }
 

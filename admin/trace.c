@@ -177,10 +177,12 @@ static int parse_time(const char *text, int64_t *ns, struct error *err)
 static int summary(const struct ctl *ctl, const struct picture *picture, const char *path)
 {
 	json_t *all = json_object();
+	uint64_t spans = 0;
 
 	for (size_t i = 0; i < picture->n_sources; i++) {
 		const struct source *s = &picture->sources[i];
 
+		spans += s->spans;
 		if (ctl->json)
 			json_object_set_new(all, s->process,
 				json_pack("{s:b,s:I,s:I}", "there", s->there, "spans",
@@ -188,14 +190,16 @@ static int summary(const struct ctl *ctl, const struct picture *picture, const c
 		else if (!s->there)
 			printf("%-14s does not answer\n", s->process);
 		else
-			printf("%-14s %" PRIu64 " spans%s\n", s->process, s->spans,
-				s->lost ? ", some lost" : "");
+			printf("%-14s %" PRIu64 " span%s, %" PRIu64 " lost\n", s->process, s->spans,
+				plural(s->spans), s->lost);
 	}
 	if (ctl->json) {
 		json_object_set_new(all, "file", ctl_text_json(path));
 		ctl_print_json(all);
 	} else {
 		json_decref(all);
+		if (spans == 0)
+			puts("nothing was done meanwhile: the picture is empty");
 		printf("%s: open it at ui.perfetto.dev or chrome://tracing\n", path);
 	}
 	return EX_OK;

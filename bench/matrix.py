@@ -4,7 +4,8 @@ Each request is answered in all modes before the next one (outrider-bench worklo
 requests again until a cell has had its seconds; cascade and yield, which share the service's policy knob, each with K = 0 twice
 among them. What is compared is the ratio to the K = 0 of the same pass; the two K = 0 against each other say how precise that is.
 A part ends after about --seconds and appends its figures to bench/results/matrix.jsonl, a line per cell and round; the next part
-goes on with what was measured least, so that rounds are outermost however often it is started. The report is made of all lines.
+goes on with what was measured least, so that rounds are outermost however often it is started. The report is made of all lines: what
+another revision or another machine has measured, or this one with other options, is forgotten when measuring begins.
 
 Answers of 192 tokens: cascade's first iterations and tests, 20 at most, are then a tenth of an answer, as in the answers of hundreds
 of tokens that it was made for; those of math and extract end by themselves after about 70, and longer ones would take a round of all
@@ -13,6 +14,7 @@ import argparse
 import json
 import statistics
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -24,6 +26,8 @@ POLICIES = ("cascade", "yield")
 # Each policy and what it is compared with are measured twice, in different places.
 MODES = {"yield": ("0", "1", "2", "auto", "3", "4", "0", "5", "6", "auto", "7"), "cascade": ("0", "auto", "0", "auto")}
 SECONDS = {"yield": 5, "cascade": 2}
+# With --floor: either policy against K = 0 alone, which is what the floor of a cell needs the most passes for.
+FLOOR = ("0", "auto", "0", "auto")
 PASSES_MAX = 99
 # Of a median: outside lie 2.5 % of its samplings on each side.
 INTERVAL = 0.025
@@ -37,6 +41,7 @@ def parse(arguments):
     parser.add_argument("--workloads", default=",".join(WORKLOADS), help="by commas (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="ends when each cell has so many (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=1e9, help="begins no further cell after so long")
+    parser.add_argument("--floor", action="store_true", help="rounds of K = 0, cascade and yield alone, beside those of all modes")
     parser.add_argument("--limit", type=int, default=4, help="requests of each workload (default %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of the verifier (default %(default)s)")
     parser.add_argument("--max-tokens", type=int, default=192, help="of each request (default %(default)s)")
@@ -50,14 +55,35 @@ def read(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def same(line, about, options):
+    """Whether it was measured as this run measures."""
+    return all(line[key] == value for key, value in (
+        ("cpu", about["cpu"]), ("revision", about["revision"]), ("threads", options.threads), ("requests", options.limit),
+        ("max_tokens", options.max_tokens)))
+
+
+def forget_others(path, about, options):
+    lines = read(path)
+    kept = [line for line in lines if same(line, about, options)]
+    if len(kept) < len(lines):
+        print(f"bench: {path.name}: {len(lines) - len(kept)} of {len(lines)} figures are of another revision, machine or with other "
+              "options, and forgotten", file=sys.stderr)
+        path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+
+
 def cell_of(line):
     return line["draft"], line["budget"], line["workload"]
 
 
+def has_static(line):
+    return any(k in modes for modes in line["modes"].values() for k in STATIC)
+
+
 def run_modes(bench, service, options, drafter, workload, policy):
-    """{mode: [{"per_s": tokens/s of each pass over the requests, "k": mean K}, once per place in MODES]}"""
-    out = subprocess.run([bench, "workload", str(Path("bench") / "workloads" / f"{workload}.jsonl"), "--k", ",".join(MODES[policy]),
-                          "--drafter", drafter, "--rounds", str(PASSES_MAX), "--seconds", str(SECONDS[policy]), "--limit",
+    """{mode: [{"per_s": tokens/s of each pass over the requests, "k": mean K}, once per place in MODES or FLOOR]}"""
+    modes, seconds = (FLOOR, min(SECONDS.values())) if options.floor else (MODES[policy], SECONDS[policy])
+    out = subprocess.run([bench, "workload", str(Path("bench") / "workloads" / f"{workload}.jsonl"), "--k", ",".join(modes),
+                          "--drafter", drafter, "--rounds", str(PASSES_MAX), "--seconds", str(seconds), "--limit",
                           str(options.limit), "--max-tokens", str(options.max_tokens), "--runtime-dir", str(service.runtime),
                           "--format", "json"], check=True, capture_output=True, text=True)
     modes = {}
@@ -82,7 +108,7 @@ def measure(tools, options, path, about):
     cells = [(d, b, w) for d in options.drafts.split(",") for b in options.budgets.split(",") for w in options.workloads.split(",")]
     while time.monotonic() < end:
         lines = read(path)
-        done = {cell: sum(cell_of(line) == cell for line in lines) for cell in cells}
+        done = {cell: sum(cell_of(line) == cell and has_static(line) != options.floor for line in lines) for cell in cells}
         draft, budget, _ = min(cells, key=done.get)
         turn = min(done.values())
         if turn >= options.rounds:
@@ -175,14 +201,16 @@ def report(lines):
     by_cell = {}
     for line in lines:
         by_cell.setdefault(cell_of(line), []).append(line)
+    by_cell = {name: of for name, of in by_cell.items() if any(map(has_static, of))}
     order = sorted(by_cell, key=lambda c: (list(DRAFT_MODES).index(c[0]), c[1] != "all", WORKLOADS.index(c[2])))
     cells = {name: Cell(by_cell[name]) for name in order}
-    counts = [len(lines) for lines in by_cell.values()]
+    counts = [sum(map(has_static, of)) for of in by_cell.values()]
+    floors = [len(of) - rounds for of, rounds in zip(by_cell.values(), counts)]
     passes = [min(c.passes.values()) for c in cells.values()]
-    about = {(l["revision"], l["threads"], l["requests"], l["max_tokens"]) for l in lines}
+    about = {(l["revision"], l["threads"], l["requests"], l["max_tokens"]) for of in by_cell.values() for l in of}
     text = [f"tokens/s of decoding at K = 0, and of each mode the ratio to the K = 0 of the same pass: medians over {min(passes)} to "
-            f"{max(passes)} passes", f"and more, in {min(counts)} to {max(counts)} rounds; for cascade and yield also the interval that "
-            "holds the median with 95 % (of few passes: all", "of them) and the mean K they chose.",
+            f"{max(passes)} passes", f"and more, in {min(counts)} to {max(counts)} rounds, {min(floors)} to {max(floors)} more of the policies "
+            "alone; for cascade and yield also the", "interval that holds the median with 95 % (of few passes: all of them) and the mean K they chose.",
             *(f"Measured at {r}: verifier on {t} thread{'s' * (t > 1)}, {n} requests of each workload, {m} tokens at most."
               for r, t, n, m in sorted(about)), "", *noise_floor(cells),
             "draft    budget  workload  tokens/s   " + " ".join(f"K = {k} " for k in STATIC) +
@@ -201,13 +229,16 @@ def report(lines):
 
 
 def run(tools, options, about, path):
-    """Measures a part; the report of all parts, or None when nothing was measured yet or it is not for the results."""
+    """Measures a part; the report of all parts, or None before a round of all modes or when it is not for the results."""
     to = options.to or path
     if options.fresh:
         to.unlink(missing_ok=True)
     if not options.report:
+        forget_others(to, about, options)
         measure(tools, options, to, about)
     lines = read(to)
+    if not any(map(has_static, lines)):
+        lines = []
     if options.to and lines:
         print(report(lines))
     return report(lines) if lines and not options.to else None

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
-the revision and the command. With names as arguments only those: ipc price cache cache-policies speculation workloads matrix
-policy syscalls; `matrix --help`, `price --help` and `speculation --help` say what these take besides.
+the revision and the command. With names as arguments only those: kernels pool ipc price cache cache-policies speculation workloads
+matrix policy knobs controller syscalls; `matrix --help`, `price --help` and `speculation --help` say what these take besides. Environment:
+B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
 import argparse
@@ -16,6 +17,8 @@ import time
 from pathlib import Path
 
 import cache_policies
+import controller
+import facts
 import matrix
 import speculation
 
@@ -24,8 +27,8 @@ sys.path.insert(0, str(ROOT / "tests" / "integration"))
 import outrider_test  # noqa: E402
 from outrider_test import DRAFTS, PROCESSES, TARGET, Service, program, prompts, run, run_json  # noqa: E402
 
-RESULTS = ROOT / "bench" / "results"
-RESIDENT_S = 600  # for all experts of a model to be read
+RESULTS = Path(os.environ.get("OUTRIDER_BENCH_RESULTS", ROOT / "bench" / "results")).resolve()
+LOADED_S = 600  # for a model, or all of its experts, to be read
 ROUNDS = int(os.environ.get("OUTRIDER_BENCH_ROUNDS", 5))
 
 
@@ -37,32 +40,36 @@ def need_programs(*more):
             sys.exit(os.EX_UNAVAILABLE)
 
 
-def cpu():
-    model = next((l.split(":", 1)[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown CPU")
-    flags = next((l for l in open("/proc/cpuinfo") if l.startswith("flags")), "")
-    widest = "AVX-512 VNNI" if "avx512_vnni" in flags else "AVX2" if "avx2" in flags else "no AVX2"
-    return f"{model}, {os.cpu_count()} CPUs, {widest}"
-
-
-def revision():
-    """Of what is measured: results that this run, or one before it, has written are no change of it."""
-    name = run("git", "-C", ROOT, "describe", "--always").stdout.strip()
-    changed = run("git", "-C", ROOT, "status", "--porcelain", "--", ".", ":!bench/results").stdout.strip()
-    return f"{name}-dirty" if name and changed else name or "no revision"
-
-
-REVISION = revision()
+REVISION = facts.revision()
 
 
 def write(name, command, text):
+    RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.txt"
-    path.write_text(f"{cpu()}; {time.strftime('%Y-%m-%d %H:%M')}; {REVISION}\n$ {command}\n\n{text.rstrip()}\n")
-    print(f"\n== {path.relative_to(ROOT)}\n{text}", flush=True)
+    path.write_text(f"{facts.cpu()}; {time.strftime('%Y-%m-%d %H:%M')}; {REVISION}\n$ {command}\n\n{text.rstrip()}\n")
+    print(f"\n== {path}\n{text}", flush=True)
+
+
+def bench_alone(name, timeout):
+    """A subcommand of outrider-bench that needs no service, as it prints itself."""
+    out = run(program("outrider-bench"), name, timeout=timeout)
+    if out.returncode:
+        sys.exit(f"bench: outrider-bench {name}: status {out.returncode}: {out.stderr.strip()}")
+    write(name, f"outrider-bench {name}", out.stdout)
+
+
+def bench_kernels():
+    """Every product of every type beside the peaks of the machine."""
+    bench_alone("kernels", 600)
+
+
+def bench_pool():
+    """A hand-over to the threads of a pass, and reading while a CPU is taken away."""
+    bench_alone("pool", 600)
 
 
 def bench_ipc():
-    out = run(program("outrider-bench"), "ipc", timeout=120)
-    write("ipc", "outrider-bench ipc", out.stdout + out.stderr)
+    bench_alone("ipc", 600)
 
 
 def generated(ids, tokens, threads):
@@ -96,11 +103,12 @@ def price_of(model, ids, tokens, threads, rounds):
     """Two services side by side answer in turn, each first in every other round; of the demo model the engine alone as well."""
     own, cache, engine = "served, the verifier's memory", "served, expert-cache, all fit", "outrider-model generate"
     rates = {own: [], cache: []}
-    with Service(model, options=("--threads", threads), sets=("verifier.experts=mapped", "verifier.weights=packed")) as mapped, \
-            Service(model, options=("--threads", threads, "--budget", "all")) as cached:
+    with Service(model, options=("--threads", threads), sets=("verifier.experts=mapped", "verifier.weights=packed"),
+                 ready_s=LOADED_S) as mapped, \
+            Service(model, options=("--threads", threads, "--budget", "all"), ready_s=LOADED_S) as cached:
         services = {own: mapped, cache: cached}
-        if not outrider_test.until(lambda: all_resident(cached), RESIDENT_S, every=0.2):
-            sys.exit(f"bench: not all experts of {model} are in the cache after {RESIDENT_S} s:\n{cached.log_text()}")
+        if not outrider_test.until(lambda: all_resident(cached), LOADED_S, every=0.2):
+            sys.exit(f"bench: not all experts of {model} are in the cache after {LOADED_S} s:\n{cached.log_text()}")
         for service in services.values():
             served(service, ids, tokens)
         for round_ in range(rounds):
@@ -173,7 +181,7 @@ def bench_matrix(*arguments):
     options = matrix.parse(arguments)
     if not options.report:
         need_programs()
-    about = {"cpu": cpu(), "time": time.strftime("%Y-%m-%d %H:%M"), "revision": REVISION}
+    about = {"cpu": facts.cpu(), "time": time.strftime("%Y-%m-%d %H:%M"), "revision": REVISION}
     text = matrix.run(outrider_test, options, about, RESULTS / "matrix.jsonl")
     if text:
         write("matrix", "bench/run.py matrix, in parts", text)
@@ -197,6 +205,16 @@ def bench_policy():
         out = run(program("outrider-bench"), "policy", *options, timeout=600)
         text.append(f"{title}\n$ outrider-bench policy {' '.join(map(str, options))}\n{out.stdout}{out.stderr}")
     write("policy", "make bench (bench/run.py policy)", "\n".join(text))
+
+
+def bench_knobs():
+    """How soon a session's K that outriderctl sets is in force."""
+    write("knobs", "make bench (bench/run.py knobs)", controller.knobs(outrider_test))
+
+
+def bench_controller():
+    """What the policy-controller takes of a core."""
+    write("controller", "make bench (bench/run.py controller)", controller.cpu(outrider_test, ROUNDS))
 
 
 def threads_of(pid):
@@ -269,8 +287,9 @@ def bench_cache_policies():
     write("cache-policies", "make bench (bench/run.py cache-policies): outrider-bench cache record, replay", text)
 
 
-BENCHES = {"ipc": bench_ipc, "price": bench_price, "cache": bench_cache, "speculation": bench_speculation,
-           "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy,
+BENCHES = {"kernels": bench_kernels, "pool": bench_pool, "ipc": bench_ipc, "price": bench_price, "cache": bench_cache,
+           "speculation": bench_speculation, "cache-policies": bench_cache_policies, "workloads": bench_workloads,
+           "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
            "syscalls": bench_syscalls}
 WITH_OPTIONS = ("matrix", "price", "speculation")
 
@@ -285,9 +304,11 @@ def main(arguments):
     for name in names:
         if name not in BENCHES:
             parser.error(f"unknown benchmark {name}; there are {' '.join(BENCHES)}")
-    need_programs(*(["tests/swarm"] if "syscalls" in names else []))
+    need_programs(*(["tests/swarm"] if {"knobs", "controller", "syscalls"} & set(names) else []))
     for name in names:
+        start = time.monotonic()
         BENCHES[name]()
+        print(f"\nbench: {name} took {time.monotonic() - start:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@
 
 enum {
 	SPINS_PER_LOOK = 32, /* pauses between two looks at the clock */
+	AHEAD_LINES = 4, /* fetched in place of a pause */
 };
 static void futex_wait(atomic_uint *word, uint32_t value)
 {
@@ -103,6 +104,42 @@ static void report(struct pool *pool, uint32_t mine)
 		futex_wake(&pool->done, 1);
 }
 
+/* What is left to fetch. */
+struct ahead {
+	uintptr_t at;
+	size_t lines;
+};
+
+/* Half of what the caller changes meanwhile is fetched in vain, and does no harm. */
+static struct ahead ahead_of(const struct pool_thread *t)
+{
+	size_t bytes = atomic_load_explicit(&t->ahead_bytes, memory_order_relaxed);
+
+	return (struct ahead){atomic_load_explicit(&t->ahead, memory_order_relaxed),
+		(bytes + CACHE_LINE - 1) / CACHE_LINE};
+}
+
+/* Between two looks whether waiting is over: a few lines, or a pause when all are fetched. */
+static void pass_time(struct ahead *ahead)
+{
+	size_t n = ahead->lines < AHEAD_LINES ? ahead->lines : AHEAD_LINES;
+
+	if (n == 0)
+		clock_relax();
+	for (size_t i = 0; i < n; i++, ahead->at += CACHE_LINE)
+		__builtin_prefetch((const void *)ahead->at, 0, 2);
+	ahead->lines -= n;
+}
+
+void pool_ahead(struct pool *pool, uint32_t thread, const void *data, size_t bytes)
+{
+	struct pool_thread *t = &pool->of[thread];
+
+	atomic_store_explicit(&t->ahead, (uintptr_t)data, memory_order_relaxed);
+	atomic_store_explicit(&t->ahead_bytes, bytes < POOL_AHEAD_BYTES ? bytes : POOL_AHEAD_BYTES,
+		memory_order_relaxed);
+}
+
 /* Spins until there is another run than seen, for spin_ns; false when the time is over. now: when it was last looked, so
  * that a run that comes need not wait for the clock. */
 static bool spin(struct pool_thread *t, uint32_t seen, uint64_t *now)
@@ -110,6 +147,7 @@ static bool spin(struct pool_thread *t, uint32_t seen, uint64_t *now)
 	struct pool *pool = t->pool;
 	uint64_t patience = atomic_load_explicit(&pool->spin_ns, memory_order_relaxed);
 	uint64_t end = *now + patience;
+	struct ahead ahead = ahead_of(t);
 
 	while (*now < end) {
 		uint64_t before = *now;
@@ -117,7 +155,7 @@ static bool spin(struct pool_thread *t, uint32_t seen, uint64_t *now)
 		for (int i = 0; i < SPINS_PER_LOOK; i++) {
 			if (atomic_load_explicit(&pool->runs, memory_order_relaxed) != seen)
 				return true;
-			clock_relax();
+			pass_time(&ahead);
 		}
 		*now = clock_ns();
 		pool_watch(t, before, *now);
@@ -190,6 +228,7 @@ static void wake(struct pool *pool, uint32_t most)
 static bool wait_done(struct pool *pool, uint32_t n)
 {
 	uint64_t patience = atomic_load_explicit(&pool->spin_ns, memory_order_relaxed), end = 0;
+	struct ahead ahead = ahead_of(&pool->of[0]);
 
 	for (uint32_t i = 0; atomic_load_explicit(&pool->done, memory_order_acquire) != n; i++) {
 		if (i % SPINS_PER_LOOK == 0) {
@@ -203,7 +242,7 @@ static bool wait_done(struct pool *pool, uint32_t n)
 			if (now >= end)
 				break;
 		}
-		clock_relax();
+		pass_time(&ahead);
 	}
 	if (atomic_load_explicit(&pool->done, memory_order_acquire) == n)
 		return false;

@@ -13,6 +13,7 @@
 
 #include "shared/base/error.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct pool;
@@ -32,6 +33,12 @@ uint32_t pool_active(const struct pool *pool);
 /* Exactly so many take part (1..pool_threads) whatever CPUs there are; 0 goes back to following them. For the caller,
  * between runs. */
 void pool_use(struct pool *pool, uint32_t threads);
+
+/* What a thread (below pool_threads) will read first in the run after the next one: from then on it fetches the first
+ * POOL_AHEAD_BYTES of these bytes into its second-level cache whenever it spins, until it is told something else. They are
+ * not read: they may be gone, or not be memory at all. 0 bytes: nothing. For the caller, between runs. */
+void pool_ahead(struct pool *pool, uint32_t thread, const void *data, size_t bytes);
+#define POOL_AHEAD_BYTES (256u << 10)
 
 /* Calls fn(arg, item, thread) once for each item in 0..n-1; returns when all are done. A single thread takes them in
  * ascending order. Not reentrant; one caller at a time. No allocation; while all threads are spinning, a system call only

@@ -14,6 +14,9 @@ struct pool_thread {
 	/* The items of its part that nobody has taken: first in the low half, end in the high half. It takes the first, others
 	 * the last. */
 	alignas(CACHE_LINE) _Atomic uint64_t part;
+	/* What it fetches while it waits (pool_ahead); the caller's to change, at any time. */
+	_Atomic uintptr_t ahead;
+	_Atomic size_t ahead_bytes;
 	/* The other lines are its own, but for what is atomic. */
 	alignas(CACHE_LINE) struct pool *pool;
 	uint32_t index;

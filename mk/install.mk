@@ -9,7 +9,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
 BASHCOMPDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHCOMPDIR ?= $(PREFIX)/share/zsh/site-functions
-MAN_PAGES := $(wildcard man/*.[138])
+MAN_PAGES := $(wildcard man/*.[1358])
 UNITS_IN := $(wildcard systemd/*.service.in)
 UNITS := $(notdir $(UNITS_IN:.in=)) outrider.target
 # One file completes the words of all three.
@@ -33,7 +33,8 @@ $(B)/sdk/liboutrider.a: $(B)/libclient.a $(B)/libipc.a $(B)/libbase.a $(B)/libpr
 ## make install    programs, SDK, man pages, units and configuration (PREFIX, DESTDIR, SYSCONFDIR)
 install: programs $(B)/sdk/liboutrider.a
 	$(INSTALL) -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR) \
-		$(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man8 \
+		$(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man5 \
+		$(DESTDIR)$(MANDIR)/man8 \
 		$(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSUSERSDIR) $(DESTDIR)$(SYSCONFDIR)/outrider \
 		$(DESTDIR)$(BASHCOMPDIR) $(DESTDIR)$(ZSHCOMPDIR)
 	$(INSTALL) -m 755 $(PROGRAMS:%=$(B)/%) $(DESTDIR)$(BINDIR)

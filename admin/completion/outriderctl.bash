@@ -1,4 +1,4 @@
-# bash completion for outriderctl. Commands are what its --help lists; knobs and their values come from `outriderctl knob
+# bash completion for outriderctl. Commands and options are what its --help lists; knobs and their values come from `outriderctl knob
 # complete`, which asks the processes that run and knows the rest by itself.
 
 _outriderctl_commands()
@@ -6,21 +6,11 @@ _outriderctl_commands()
 	outriderctl --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\)\( \([a-z][a-z]*\)\)\{0,1\} .*/\1 \3/p'
 }
 
+# Of the command that the words name; of all of it where they name none.
 _outriderctl_options()
 {
-	local options="--runtime-dir --format --json --help --version"
-	case $1 in
-	knob\ set | policy\ set) options+=" --for --persist --next-start --if --session" ;;
-	cache\ set) options+=" --for --persist --next-start --if" ;;
-	knob\ reset) options+=" --persist --next-start --if --session" ;;
-	knob\ list | knob\ get) options+=" --session" ;;
-	knob\ history) options+=" --last" ;;
-	cache\ stats) options+=" --layers" ;;
-	top* | cache\ top) options+=" --once" ;;
-	policy\ get) options+=" --all" ;;
-	policy\ watch) options+=" --all --once" ;;
-	esac
-	echo "$options"
+	outriderctl help "$@" 2>/dev/null | sed -n 's/^  \(--[a-z-]*\).*/\1/p'
+	echo --help
 }
 
 # The words before the cursor without options and their arguments; a knob, '=' and its value are one word to outriderctl
@@ -60,7 +50,8 @@ _outriderctl()
 	_outriderctl_words
 	local command="${_outriderctl_command[*]:0:2}"
 	if [[ $word == -* ]]; then
-		mapfile -t COMPREPLY < <(compgen -W "$(_outriderctl_options "$command")" -- "$word")
+		candidates=$(_outriderctl_options "${_outriderctl_command[@]:0:2}" | sort -u)
+		mapfile -t COMPREPLY < <(compgen -W "$candidates" -- "$word")
 		return
 	fi
 	if ((${#_outriderctl_command[@]} == 0)); then

@@ -25,7 +25,8 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 from peers import PACKAGES, Failure, need_programs  # noqa: E402
-from run import machine  # noqa: E402
+from run import command_line, machine  # noqa: E402
+import disk  # noqa: E402
 import link_use  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +36,8 @@ ROOM = 500e6
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     allow_abbrev=False)
     add = parser.add_argument
     add("--models", default=MODELS, metavar="SHAPE:LAYERS:SKEW,...", help="of outrider-model synth, Q4_0; %(default)s")
     add("--shares", default="17,33,50", metavar="PERCENT,...", help="of the expert bytes that fit; %(default)s")
@@ -92,37 +94,6 @@ class Group:
             time.sleep(0.1)
 
 
-@contextlib.contextmanager
-def read_ahead(path, kib=128):
-    """Of the device that holds path."""
-    number = path.stat().st_dev
-    device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
-    knob = next((k for k in (device / "queue/read_ahead_kb", device / "../queue/read_ahead_kb") if k.exists()), None)
-    if knob is None:
-        raise Failure(f"the device of {path} has no read-ahead to set")
-    before = knob.read_text().strip()
-    knob.write_text(str(kib))
-    try:
-        yield
-    finally:
-        knob.write_text(before)
-
-
-def sectors(path):
-    """Bytes that the device of path has read so far."""
-    number = path.stat().st_dev
-    for line in Path("/proc/diskstats").read_text().splitlines():
-        words = line.split()
-        if (int(words[0]), int(words[1])) == (os.major(number), os.minor(number)):
-            return 512 * int(words[5])
-    return 0
-
-
-def drop_caches():
-    os.sync()
-    Path("/proc/sys/vm/drop_caches").write_text("3")
-
-
 def call(command, timeout=1800):
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=timeout)
     if done.returncode:
@@ -136,11 +107,11 @@ def under(options):
 
 def llama(program, options, path, group):
     """llama-bench reads the warm-up's and the measured tokens alike: their bytes are shared out evenly."""
-    before, repeats = sectors(path), 1 + -(-options.warm // options.tokens)
+    before, repeats = disk.sectors(path), 1 + -(-options.warm // options.tokens)
     out = call([*under(options), *group.wrap([program, "-m", path, "-t", options.threads, "-p", 0, "-n", options.tokens, "-r", repeats,
                                               "-o", "json", "--load-mode", "mmap", "--repack", 0])])
     row = json.loads(out[out.index("["):])[-1]
-    return {"tokens_per_s": float(row["samples_ts"][-1]), "mb_per_token": (sectors(path) - before) / 1e6 / (repeats * options.tokens + 1)}
+    return {"tokens_per_s": float(row["samples_ts"][-1]), "mb_per_token": (disk.sectors(path) - before) / 1e6 / (repeats * options.tokens + 1)}
 
 
 class Served:
@@ -181,19 +152,22 @@ class Served:
 
 
 def outrider(options, path, share, group, seed):
-    served = Served(options, path, share, group)
+    served, gives = Served(options, path, share, group), []
     try:
         served.generate(1000 + seed, options.warm)
-        before, disk = served.stats(), sectors(path)
+        gives.append(disk.gb_per_s(path))
+        before, read = served.stats(), disk.sectors(path)
         with served.traced() as trace:
             usage = served.generate(seed, options.tokens)["usage"]
-        after = served.stats()
+        after, read = served.stats(), disk.sectors(path) - read
+        gives.append(disk.gb_per_s(path))
         decode_s = usage["decode_ns"] / 1e9
-        return {"tokens_per_s": options.tokens / decode_s, "mb_per_token": (sectors(path) - disk) / 1e6 / options.tokens,
+        return {"tokens_per_s": options.tokens / decode_s, "mb_per_token": read / 1e6 / options.tokens,
                 "policy_mb_per_token": (after["bytes_loaded"] - before["bytes_loaded"]) / 1e6 / options.tokens,
                 "hit_rate": (after["hits"] - before["hits"]) / max(1, after["hits"] + after["misses"] - before["hits"] - before["misses"]),
                 "compute_ms": (usage["decode_ns"] - (after["wait_ns"] - before["wait_ns"])) / 1e6 / options.tokens,
-                "policy": after["policy"], "link": after["link"], "full_gb_per_s": after["link_bytes_per_second"] / 1e9,
+                "policy": after["policy"], "link": after["link"], "disk_gb_per_s": statistics.mean(gives),
+                "full_gb_per_s": after["link_bytes_per_second"] / 1e9,
                 **link_use.of(trace)}
     finally:
         served.close()
@@ -219,7 +193,7 @@ def measure(options, engines, path, share, facts):
         for name in order[round_ % len(order):] + order[:round_ % len(order)]:
             group = Group(cap)
             try:
-                drop_caches()
+                disk.drop_caches()
                 row = outrider(options, path, share, group, round_ + 1) if name == "outrider" else llama(engines[name], options, path, group)
                 row["peak_bytes"] = group.peak()
             finally:
@@ -244,8 +218,16 @@ def table(result):
             line += f"  {ours / rate:5.2f} x" if name != "outrider" else f"  hits {100 * middle(rows, 'hit_rate'):.0f}%, {rows[0]['policy']}, {rows[0]['link']}"
             text.append(line)
             if name == "outrider":
-                text.append("    " + link_use.line(sorted(rows, key=lambda row: row["token_ms"])[len(rows) // 2]))
+                text += link_use.lines(sorted(rows, key=lambda row: row["token_ms"])[len(rows) // 2])
     return "\n".join(text)
+
+
+def head(options, facts):
+    rounds = f"{options.rounds} round{'s' * (options.rounds != 1)}"
+    return (f"{facts['cpu']}, {facts['cpus']} CPUs, {facts['memory_gb']} GB; {facts['date']}; {facts['revision']}\n"
+            f"$ {command_line('bench/peers/capped.py', sys.argv[1:])}\n\n"
+            f"Medians of {rounds} in turn, behind {options.warm} tokens; read-ahead 128 KiB; the cap is the share of the experts, all other "
+            f"weights and\n{ROOM / 1e6:.0f} MB.\n{link_use.ABOUT}")
 
 
 def main():
@@ -263,18 +245,16 @@ def main():
             result["other_bytes"] = result["bytes"] - result["expert_bytes"]
             results.append(result)
             try:
-                with read_ahead(path):
+                with disk.read_ahead(path):
                     for share in map(int, options.shares.split(",")):
                         result["cells"].append(measure(options, engines, path, share, result))
             finally:
                 if temporary:
                     path.unlink()
             print("\n" + table(result) + "\n", flush=True)
-        head = (f"{facts['cpu']}, {facts['cpus']} CPUs, {facts['memory_gb']} GB; {facts['date']}; {facts['revision']}\n"
-                f"$ bench/peers/capped.py {shlex.join(sys.argv[1:])}\n\nMedians of {options.rounds} rounds in turn, behind {options.warm} tokens; read-ahead 128 KiB; the cap is "
-                f"the share of the experts, all other weights and {ROOM / 1e6:.0f} MB. The line\nbelow each is of the round whose token time is the middle one.\n\n")
         options.results.mkdir(parents=True, exist_ok=True)
-        (options.results / f"{options.name}.txt").write_text(head + "\n\n".join(map(table, results)) + "\n")
+        text = f"{head(options, facts)}\n\n" + "\n\n".join(map(table, results)) + "\n"
+        (options.results / f"{options.name}.txt").write_text(text)
         (options.results / f"{options.name}.json").write_text(json.dumps({"machine": facts, "models": results}, indent=1) + "\n")
     except Failure as problem:
         print(f"capped: {problem}", file=sys.stderr)

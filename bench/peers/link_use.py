@@ -45,9 +45,22 @@ def of(path):
     return sums
 
 
-def line(row):
-    """Of one answer, so that its parts add up. full_gb_per_s: what the reader measured meanwhile, with as many reads in the kernel as it allows."""
-    bound, full_ms = max(row["busy_ms"], row["compute_ms"]), row["policy_mb_per_token"] / row["full_gb_per_s"]
-    return (f"a token {row['token_ms']:.1f} ms: link at work {row['busy_ms']:.1f}, idle at the turn of tokens {row['turn_idle_ms']:.1f}, "
-            f"idle elsewhere {row['other_idle_ms']:.1f}; without waits {row['compute_ms']:.1f}; {row['token_ms'] / bound:.2f} times the larger; "
-            f"with a full queue ({row['full_gb_per_s']:.2f} GB/s) {full_ms:.1f}")
+ABOUT = """The lines below Outrider's are of the round whose token time is the middle one. \"at work\": at least one expert is on its way. Against the
+link, two measures: a token's time over the larger of the link's time at work and the time without waits for experts (what
+overlapping leaves over, whatever the disk gave); and over the larger of what the policy read at the disk's bandwidth, taken right
+before and after by 16 direct reads at once that are not Outrider's, and the same time without waits (that the link is used as
+well as it can be, too). The rate of a full queue is what Outrider's reader saw while it had enough to do."""
+
+
+def over(row, link_ms):
+    return row["token_ms"] / max(link_ms, row["compute_ms"])
+
+
+def lines(row):
+    """Of one answer, so that its parts add up. disk_gb_per_s: what the disk gave others before and after; full_gb_per_s: what the
+    reader measured meanwhile, with as many reads in the kernel as it allows."""
+    read_mb, disk = row["policy_mb_per_token"], row["disk_gb_per_s"]
+    return [f"    a token {row['token_ms']:.1f} ms: link at work {row['busy_ms']:.1f}, idle at the turn of tokens {row['turn_idle_ms']:.1f}, "
+            f"idle elsewhere {row['other_idle_ms']:.1f}; without waits {row['compute_ms']:.1f}",
+            f"    against the link: {over(row, row['busy_ms']):.2f} of its time at work; {over(row, read_mb / disk):.2f} of {read_mb:.0f} MB at the "
+            f"disk's {disk:.2f} GB/s = {read_mb / disk:.1f} ms (full queue {row['full_gb_per_s']:.2f} GB/s)"]

@@ -129,7 +129,7 @@ class LlamaBench:
     """A llama-bench command, with whatever options its engine is to be measured with."""
 
     def __init__(self, name, command, deep, facts):
-        self.name, self.command, self.facts = name, command, {**facts, "command": [str(c) for c in command]}
+        self.name, self.command, self.facts = name, command, {**facts, "command": [Path(command[0]).name, *command[1:]]}
         self.deep = deep  # the options of decoding n tokens behind d: ("-d", "D", "-n", "N")
 
     def rows(self, settings, options, timeout):
@@ -184,7 +184,7 @@ class Outrider:
                                   "--prefill", settings.prefill], settings.timeout)
         decode, prefill = out["decode"], out["prefill"]
         figures = {"decode": decode["tokens_per_s"], "prefill": prefill["tokens_per_s"]}
-        facts = {"int8_gop_s": out["peaks"]["int8_gop_s"], "beyond_bytes": out["memory"]["beyond_bytes"]}
+        facts = self.about(out)
         floors = {"decode": floor(decode, 1, "bytes_ms"), "prefill": floor(prefill, prefill["n"], "roofline_ms")}
         for row in out["batch"]:
             figures[f"verify {row['n']}"] = row["tokens_per_s"]
@@ -192,13 +192,19 @@ class Outrider:
             facts[f"experts {row['n']}"] = row["distinct_experts"]
         return figures, floors, facts
 
+    def about(self, out):
+        return {"int8_gop_s": out["peaks"]["int8_gop_s"], "beyond_bytes": out["memory"]["beyond_bytes"]}
+
     def deeper(self, settings, depth):
-        out = self.ask(settings, ["--depth", f"{settings.tokens // 2},{depth}", "--batch", 1, "--prefill", 1],
+        # As shallow: in the mean behind half of the tokens more.
+        half = settings.tokens // 2
+        out = self.ask(settings, ["--depth", f"{half},{depth + half}" if depth else half, "--batch", 1, "--prefill", 1],
                        settings.deep_timeout)
-        row = out["depths"][0]
-        name = f"decode at {depth}"
-        return ({name: row["tokens_per_s"]}, {name: floor(row, 1, "bytes_ms")},
-                {f"kv cost {depth}": row["kv_cost"]} if "kv_cost" in row else {})
+        row = out["depths"][0] if depth else out["decode"]
+        name, facts = f"decode at {depth}", self.about(out)
+        if "kv_cost" in row:
+            facts[f"kv cost {depth}"] = row["kv_cost"]
+        return {name: row["tokens_per_s"]}, {name: floor(row, 1, "bytes_ms")}, facts
 
     def read_gb_s(self, settings):
         """The read bandwidth of this moment."""

@@ -24,11 +24,17 @@ sys.dont_write_bytecode = True
 from peers import PACKAGES, Failure, LlamaBench, Outrider, need_programs  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import facts  # noqa: E402
+
+# Options that say where things lie on this machine, not what is measured.
+WHERE = ("--cache", "--build", "--results", "--jobs", "--keep")
 MODELS = "qwen3-30b-a3b:12,mixtral-8x7b:4,olmoe-1b-7b,qwen3-0.6b"
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     allow_abbrev=False)
     add = parser.add_argument
     add("--models", default=MODELS, metavar="SHAPE[:LAYERS],...", help=f"shapes of outrider-model synth; {MODELS}")
     add("--types", default="q4_0,q4_k_m,q8_0", metavar="TYPE,...", help="types of their matrices; default %(default)s")
@@ -38,14 +44,14 @@ def arguments():
     add("--llama-bench", action="append", default=[], metavar="NAME=COMMAND",
         help="measure another llama-bench too, with the options given here (may be given again)")
     add("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: the usable CPUs, %(default)s")
-    add("--rounds", type=int, default=5, help="default %(default)s")
+    add("--rounds", type=int, default=5, help="of decoding, verification and prefill; default %(default)s; 0: depths alone")
     add("--batch", default="2,4,8,16", metavar="N,...", help="tokens of a verification; default %(default)s")
     add("--prefill", type=int, default=512, metavar="N", help="tokens of a prompt, default %(default)s")
     add("--tokens", type=int, default=32, metavar="N", help="tokens decoded in a round, default %(default)s")
     add("--passes", type=int, default=3, metavar="N", help="verifications in a round, default %(default)s")
-    add("--depths", default="8192,32768", metavar="N,...",
-        help="tokens of context to decode behind; llama-bench has to compute them first, which takes minutes; "
-             "default %(default)s; none: \"\"")
+    add("--depths", default="0,8192,32768", metavar="N,...",
+        help="tokens of context to decode behind, in rounds of their own; llama-bench has to compute them first, which takes "
+             "minutes; default %(default)s; none: \"\"")
     add("--depth-rounds", type=int, default=1, metavar="N", help="default %(default)s")
     add("--cache", type=Path, default=ROOT / "build" / "peers", metavar="DIR", help="sources, builds, models; %(default)s")
     add("--keep", action="store_true", help="keep the models that were made")
@@ -59,14 +65,18 @@ def arguments():
     return parser.parse_args()
 
 
-def numbers(text, option):
+def numbers(text, option, low=1):
     try:
         values = [int(word) for word in text.split(",") if word]
     except ValueError:
-        values = [0]
-    if any(value < 1 for value in values):
-        raise Failure(f"{option} takes numbers from 1, not {text!r}")
+        values = [low - 1]
+    if any(value < low for value in values):
+        raise Failure(f"{option} takes numbers from {low}, not {text!r}")
     return values
+
+
+def depths_of(options):
+    return numbers(options.depths, "--depths", 0)
 
 
 class Settings:
@@ -81,17 +91,27 @@ class Settings:
             raise Failure("--prefill is one of --batch")
 
 
+def command_line(program, arguments):
+    """The command as it stands in a result: what was asked, without where the caller's files lie."""
+    words, arguments = [program], iter(arguments)
+    for word in arguments:
+        name, given, _ = word.partition("=")
+        if name not in WHERE:
+            words.append(shlex.quote(re.sub(r"(^|[\s=,])/[^\s,]*/", r"\1", word)))
+        elif not given and name != "--keep":
+            next(arguments, None)
+    return " ".join(words)
+
+
 def machine(options):
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    fields = {k.strip(): v.strip() for k, v in (line.split(":", 1) for line in lines if ":" in line)}
+    fields = facts.cpu_fields()
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
     pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    revision = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
     return {"cpu": fields.get("model name", "unknown"), "cpus": os.cpu_count(), "threads": options.threads,
             "flags": [f for f in fields.get("flags", "").split() if f.startswith(("avx", "amx"))],
             "memory_gb": round(int(memory[1]) * 1024 / 1e9, 1) if memory else None,
             "huge_pages": pages.read_text().strip() if pages.exists() else "none", "kernel": os.uname().release,
-            "date": time.strftime("%Y-%m-%d %H:%M"), "revision": revision.stdout.strip() or "no revision"}
+            "date": time.strftime("%Y-%m-%d %H:%M"), "revision": facts.revision()}
 
 
 def engines(options):
@@ -221,13 +241,14 @@ def measure(options, all_engines, name, path):
         for engine in all_engines[turn:] + all_engines[:turn]:
             take(engine, lambda engine=engine: engine.shallow(settings))
     context = context_of(options, path)
-    for depth in numbers(options.depths, "--depths"):
+    for depth in depths_of(options):
         if depth + 2 * options.tokens > context:
             print(f"{name}: its context is {context} tokens, not measured at {depth}", flush=True)
             continue
         for round_ in range(options.depth_rounds):
             print(f"{name}: depth {depth}, round {round_ + 1} of {options.depth_rounds}", flush=True)
-            for engine in all_engines:
+            turn = round_ % len(all_engines)
+            for engine in all_engines[turn:] + all_engines[:turn]:
                 take(engine, lambda engine=engine, depth=depth: engine.deeper(settings, depth))
     return {"name": name, "bytes": path.stat().st_size, "summary": record.summary(),
             "engines": {name: {key: [value for value, _ in values] for key, values in figures.items()}
@@ -262,17 +283,24 @@ def table(result):
     return "\n".join(text)
 
 
-def write(options, facts, all_engines, results):
-    head = (f"{facts['cpu']}, {facts['cpus']} CPUs ({' '.join(facts['flags'])}), {facts['memory_gb']} GB; "
-            f"{facts['date']}; {facts['revision']}\n$ bench/peers/run.py {shlex.join(sys.argv[1:])}\n\n"
-            f"{facts['threads']} threads; medians of {options.rounds} rounds in turn. floor: share of what the file's bytes "
+def rounds_of(options):
+    words = [f"medians of {options.rounds} round{'s' * (options.rounds != 1)} in turn"] * bool(options.rounds)
+    if depths_of(options):
+        words.append(f"decoding at depth of {options.depth_rounds}")
+    return ", ".join(words)
+
+
+def write(options, about, all_engines, results):
+    head = (f"{about['cpu']}, {about['cpus']} CPUs ({' '.join(about['flags'])}), {about['memory_gb']} GB; "
+            f"{about['date']}; {about['revision']}\n$ {command_line('bench/peers/run.py', sys.argv[1:])}\n\n"
+            f"{about['threads']} threads; {rounds_of(options)}. floor: share of what the file's bytes "
             "and operations allow at\nthe peaks measured in the same rounds; x: Outrider over the peer.\n")
     head += "".join(f"{e.name}: {e.facts['package']} {e.facts['version']} from PyPI\n" for e in all_engines[1:]
                     if "package" in e.facts)
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / f"{options.name}.txt").write_text(head + "\n" + "\n\n".join(map(table, results)) + "\n")
     with open(options.results / f"{options.name}.json", "w") as out:
-        json.dump({"machine": facts, "engines": {e.name: e.facts for e in all_engines}, "models": results}, out, indent=1)
+        json.dump({"machine": about, "engines": {e.name: e.facts for e in all_engines}, "models": results}, out, indent=1)
         out.write("\n")
 
 
@@ -280,11 +308,12 @@ def main():
     options = arguments()
     options.cache.mkdir(parents=True, exist_ok=True)
     try:
-        for option in ("batch", "depths"):
-            numbers(getattr(options, option), f"--{option}")
+        numbers(options.batch, "--batch")
+        if not depths_of(options) and not options.rounds:
+            raise Failure("--rounds 0 and no --depths: there is nothing to measure")
         if not options.build_only:
             need_programs(options.build, "outrider-bench", "outrider-model")
-        all_engines, facts, results = engines(options), machine(options), []
+        all_engines, about, results = engines(options), machine(options), []
         if options.build_only:
             return 0
         for name, path, temporary in files(options):
@@ -293,7 +322,7 @@ def main():
             finally:
                 if temporary:
                     path.unlink()
-            write(options, facts, all_engines, results)
+            write(options, about, all_engines, results)
             print("\n" + table(results[-1]) + "\n", flush=True)
     except Failure as problem:
         print(f"peers: {problem}", file=sys.stderr)

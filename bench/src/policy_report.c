@@ -148,9 +148,10 @@ static void cell_text(const json_t *cell, FILE *to)
 	const json_t *row;
 	fprintf(to, "\n%s, %d sessions; best static K: %s\n", text(cell, "name"),
 		(int)number(cell, "sessions"), text(cell, "best_static"));
-	fputs("                to K = 0              to best static        of hindsight\n"
-	      "policy           all   mean  worst     all   mean  worst     all  worst  tok/it  "
-	      "mean K  CPU us/it\n",
+	fputs("                to K = 0              to best static        of hindsight   regret, "
+	      "%\n"
+	      "policy           all   mean  worst     all   mean  worst     all  worst   mean  "
+	      "worst  tok/it  mean K  CPU us/it\n",
 		to);
 	json_array_foreach(json_object_get(cell, "rows"), i, row)
 	{
@@ -159,10 +160,11 @@ static void cell_text(const json_t *cell, FILE *to)
 			number(row, "to_best_static"), number(row, "to_best_static_mean"),
 			number(row, "to_best_static_worst"));
 		if (json_object_get(row, "to_optimum"))
-			fprintf(to, "   %5.3f  %5.3f", number(row, "to_optimum"),
-				1 - number(row, "regret_worst"));
+			fprintf(to, "   %5.3f  %5.3f  %5.1f  %5.1f", number(row, "to_optimum"),
+				1 - number(row, "regret_worst"), 100 * number(row, "regret_mean"),
+				100 * number(row, "regret_worst"));
 		else
-			fputs("       -      -", to);
+			fputs("       -      -      -      -", to);
 		fprintf(to, "   %5.2f   %5.2f   %7.2f\n", number(row, "tokens_per_iteration"),
 			number(row, "mean_k"), number(row, "controller_ns_per_iteration") / 1e3);
 	}
@@ -187,16 +189,26 @@ static void mix_text(const json_t *mix, FILE *to)
 static void published_text(const json_t *published, FILE *to)
 {
 	size_t i;
-	const json_t *row;
+	const json_t *row, *errors = json_object_get(published, "errors");
 	fputs("\nCascade's published figures, to K = 0 (anchor: a curve or process was made to fit "
 	      "it)\n"
-	      "model and task             policy      published  simulated  error  where\n",
+	      "model and task                  policy       published  simulated  error  where\n",
 		to);
-	json_array_foreach(published, i, row) fprintf(to,
-		"%-26s %-11s     %5.2f      %5.2f  %+4.0f%%  %s%s\n", text(row, "name"),
-		text(row, "policy"), number(row, "published"), number(row, "simulated"),
-		100 * (number(row, "simulated") / number(row, "published") - 1), text(row, "where"),
-		json_is_true(json_object_get(row, "anchor")) ? " (anchor)" : "");
+	json_array_foreach(json_object_get(published, "rows"), i, row)
+	{
+		fprintf(to, "%-31s %-12s     %5.2f      %5.2f  %+4.0f%%  %s%s\n", text(row, "name"),
+			text(row, "policy"), number(row, "published"), number(row, "simulated"),
+			100 * number(row, "error"), text(row, "where"),
+			json_is_true(json_object_get(row, "anchor")) ? " (anchor)" : "");
+		if (text(row, "why"))
+			fprintf(to, "    %s\n", text(row, "why"));
+	}
+	fprintf(to,
+		"\n%.0f figures: the median error is %.0f%%, the mean %.0f%%, the largest %.0f%%; "
+		"stated: %.0f%%\n",
+		number(errors, "figures"), 100 * number(errors, "median"),
+		100 * number(errors, "mean"), 100 * number(errors, "largest"),
+		100 * number(errors, "stated"));
 }
 
 void sim_report_text(const json_t *report, FILE *to)

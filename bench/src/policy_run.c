@@ -63,7 +63,7 @@ static struct iteration_record record_of(const struct sim *sim, uint32_t index)
 		.session = sim->uid + index,
 		.iteration = sim->pass,
 		.page = index,
-		.n_context = lane->at,
+		.n_context = lane->at + lane->emitted,
 		.k = (uint8_t)lane->k,
 		.drafted = (uint8_t)lane->drafted,
 		.accepted = (uint8_t)lane->accepted,

@@ -298,17 +298,25 @@ static int run_rounds(struct outrider *client, const struct prompts *prompts,
 	return r;
 }
 
-int workload_run(const struct workload_options *options, struct workload_row *rows)
+/* With a service, which is connected to once the requests are known. */
+static int ask(const struct prompts *prompts, const struct workload_options *options,
+	struct workload_row *rows)
 {
 	struct outrider *client;
 	int r = outrider_connect(options->runtime_dir, &client);
 	if (r < 0)
 		return fail(r, "connect");
-	struct prompts prompts = {0};
-	r = prompts_read(options, &prompts);
-	if (r == 0)
-		r = run_rounds(client, &prompts, options, rows);
-	prompts_free(&prompts);
+	r = run_rounds(client, prompts, options, rows);
 	outrider_close(&client);
+	return r;
+}
+
+int workload_run(const struct workload_options *options, struct workload_row *rows)
+{
+	struct prompts prompts = {0};
+	int r = prompts_read(options, &prompts);
+	if (r == 0)
+		r = ask(&prompts, options, rows);
+	prompts_free(&prompts);
 	return r;
 }

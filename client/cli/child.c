@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #define MS UINT64_C(1000000)
-#define ERROR_MARK ": error: " /* as log.h writes them */
 #define BACKOFF_NS_MIN (50 * MS)
 #define BACKOFF_NS_MAX (1000 * MS)
 #define LIFE_NS_GOOD (2000 * MS)
@@ -150,8 +149,8 @@ int child_start(struct supervisor *supervisor, struct child *child)
 static void end_line(struct child *child)
 {
 	child->line[child->line_bytes] = '\0';
-	bool error = strstr(child->line, ERROR_MARK) != NULL;
-	if (child->line_bytes && (error || !strstr(child->last_line, ERROR_MARK)))
+	bool error = strstr(child->line, CHILD_ERROR_MARK) != NULL;
+	if (child->line_bytes && (error || !strstr(child->last_line, CHILD_ERROR_MARK)))
 		memcpy(child->last_line, child->line, child->line_bytes + 1);
 	if (child->quiet && error)
 		fprintf(stderr, "%s\n", child->line);
@@ -203,7 +202,7 @@ static bool refuses(struct child *child, int status, bool was_up)
 /* Whether the reader has seen its last line. */
 static bool said(const struct child *child)
 {
-	return child->last_line[0] && (!child->quiet || strstr(child->last_line, ERROR_MARK));
+	return child->last_line[0] && (!child->quiet || strstr(child->last_line, CHILD_ERROR_MARK));
 }
 
 /* Returns as child_ended. */

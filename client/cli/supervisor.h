@@ -19,6 +19,8 @@ enum {
 	CHILD_REFUSALS_MAX = 5,
 };
 
+#define CHILD_ERROR_MARK ": error: " /* as log.h writes them */
+
 enum child_state {
 	CHILD_WAITING, /* to be started at start_ns */
 	CHILD_STARTING,

@@ -2,6 +2,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/pidfile.h"
 #include "client/cli/supervisor.h"
+#include "client/cli/up_check.h"
 #include "client/cli/vocabulary.h"
 
 #include "shared/base/clock.h"
@@ -261,6 +262,10 @@ static int check(struct up *up)
 		status = add(up, CACHE, "--model", up->model);
 	for (int i = 0; i < N_SERVICES && !status; i++)
 		status = add(up, i, "--runtime-dir", up->runtime_dir);
+	if (!status)
+		status = up_check(&up->supervisor);
+	if (status)
+		pidfile_remove(up->runtime_dir, &up->pid_fd);
 	return status;
 }
 

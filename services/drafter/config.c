@@ -70,9 +70,8 @@ const struct config_key drafter_config_keys[] = {
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, 32000000, NULL, "0", "tokens",
 		"Tokens the draft model's KV cache holds, all sessions together; its memory grows "
-		"to "
-		"that and stays, as sessions that have ended keep theirs. 0 takes 32768 or one "
-		"context, what is more.",
+		"to that and stays, as ended sessions keep theirs. 0 takes 32768, or context and "
+		"47 if that is more.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "context", CONFIG_INT, AT(context), 0, LIMIT_CONTEXT, NULL, "0", "tokens",
 		"The longest session the draft model drafts for; 0 takes its own context, at most "

@@ -10,6 +10,8 @@
 
 #define CONTEXT_DEFAULT 8192u
 #define KV_TOKENS_DEFAULT 32768u
+static_assert(KV_TOKENS_DEFAULT == 32768 && LIMIT_DRAFT + KV_PAGE_CELLS == 47,
+	"the help of kv_tokens says them");
 
 static int open_kv(struct draft_model *m, const struct drafter_config *config, struct error *err)
 {
@@ -71,12 +73,10 @@ static void say_what_is_short(const struct drafter_config *config, const struct 
 {
 	const char *slow = kernels_notice(kernels, config->kernels);
 	struct cpus cpus;
-	cpu_set_t mask;
 	char text[256];
 	if (slow)
 		log_notice("%s", slow);
-	cpus_mask(&mask);
-	cpus_read(&cpus_files, &mask, &cpus);
+	cpus_now(&cpus);
 	cpus_notice(&cpus, (uint32_t)config->threads, text, sizeof(text));
 	if (text[0])
 		log_notice("%s", text);

@@ -118,17 +118,22 @@ static void advise(uint64_t most, uint64_t automatic, char *out, size_t out_byte
 }
 
 int budget_check_memory(const struct budget *budget, const struct memory_limit *limit, uint64_t had,
-	uint64_t automatic, struct error *err)
+	uint64_t held, uint64_t automatic, struct error *err)
 {
 	uint64_t available =
 		limit->available > UINT64_MAX - had ? UINT64_MAX : limit->available + had;
+	uint64_t whole = limit->bytes > held ? limit->bytes - held : 0;
 	char advice[192];
-	advise(available < limit->bytes ? available : limit->bytes, automatic, advice,
-		sizeof(advice));
+	advise(available < whole ? available : whole, automatic, advice, sizeof(advice));
 	if (budget->asked_bytes > limit->bytes)
 		return error_set(err, ENOMEM,
 			"budget: %.1f MiB for experts, but %s has at most %.1f MiB%s",
 			mib(budget->asked_bytes), limit->where, mib(limit->bytes), advice);
+	if (budget->bytes > had && budget->bytes > whole)
+		return error_set(err, ENOMEM,
+			"budget: %.1f MiB for experts, but of the %.1f MiB that %s has the "
+			"verifier takes %.1f for its KV cache and sessions%s",
+			mib(budget->bytes), mib(limit->bytes), limit->where, mib(held), advice);
 	if (budget->bytes > had && budget->bytes > available)
 		return error_set(err, ENOMEM,
 			"budget: %.1f MiB for experts are %.1f MiB more than they have, but only "
@@ -138,40 +143,61 @@ int budget_check_memory(const struct budget *budget, const struct memory_limit *
 	return 0;
 }
 
+/* The four parts that are not experts'. */
+static void describe_rest(const struct room *room, char *out, size_t out_bytes)
+{
+	const struct slots_needs *of = &room->needs.of;
+	snprintf(out, out_bytes,
+		"%.1f for other weights, %.1f for the KV cache%s, %.1f for sessions and drafts, "
+		"%.1f in reserve",
+		mib(of->weights), mib(of->kv), room->needs.said ? "" : " at its default size",
+		mib(of->rest), mib(room->reserve));
+}
+
+void budget_describe(const struct room *room, const char *where, char *out, size_t out_bytes)
+{
+	char rest[256];
+	describe_rest(room, rest, sizeof(rest));
+	snprintf(out, out_bytes, "%.1f MiB: the %.1f MiB%s%s less %s", mib(room->bytes),
+		mib(room->memory), room->free_of_it ? " free of " : " of ", where, rest);
+}
+
 static void notice_auto(const struct budget *budget, const struct slots_geometry *geometry,
 	const struct room *room, const char *where, char *out, size_t out_bytes)
 {
 	uint64_t all = geometry->n_total * geometry->slot_bytes;
-	const char *free_of = room->free_of_it ? " free of " : " of ";
+	char rest[256];
 	if (budget->n_slots == geometry->n_total) {
 		snprintf(out, out_bytes,
 			"budget auto: all experts, %.1f MiB; --budget SIZE changes it", mib(all));
 		return;
 	}
+	describe_rest(room, rest, sizeof(rest));
 	snprintf(out, out_bytes,
-		"budget auto: %.1f of %.1f MiB of experts%s: the %.1f MiB%s%s less %.1f for other "
-		"weights, %.1f for the KV cache, %.1f in reserve; --budget SIZE changes it",
+		"budget auto: %.1f of %.1f MiB of experts%s: the %.1f MiB%s%s less %s; --budget "
+		"SIZE changes it",
 		mib(budget->bytes), mib(all),
 		budget->bytes > room->bytes ? ", the least, more than there is room for" : "",
-		mib(room->memory), free_of, where, mib(room->weights), mib(room->kv),
-		mib(room->reserve));
+		mib(room->memory), room->free_of_it ? " free of " : " of ", where, rest);
 }
 
 void budget_notice(const char *text, const struct budget *budget,
 	const struct slots_geometry *geometry, const struct room *room, const char *where,
 	char *out, size_t out_bytes)
 {
+	char rest[256];
 	out[0] = '\0';
 	if (budget_is_auto(text)) {
 		notice_auto(budget, geometry, room, where, out, out_bytes);
 		return;
 	}
 	uint64_t automatic = budget_automatic(geometry, room->bytes);
-	if (budget->bytes > automatic)
-		snprintf(out, out_bytes,
-			"budget %s: %.1f MiB for experts leave the rest less than it is estimated "
-			"to need: %.1f MiB of other weights, %.1f of KV cache, %.1f in reserve; "
-			"--budget auto takes %.1f MiB",
-			text, mib(budget->bytes), mib(room->weights), mib(room->kv),
-			mib(room->reserve), mib(automatic));
+	if (budget->bytes <= automatic)
+		return;
+	describe_rest(room, rest, sizeof(rest));
+	snprintf(out, out_bytes,
+		"budget %s: %.1f MiB for experts leave the rest less than it %s need, in MiB: %s; "
+		"--budget auto takes %.1f",
+		text, mib(budget->bytes), room->needs.said ? "may" : "is estimated to", rest,
+		mib(automatic));
 }

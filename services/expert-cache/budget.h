@@ -25,10 +25,14 @@ bool budget_is_auto(const char *text);
 /* Bytes of auto's slots. */
 uint64_t budget_automatic(const struct slots_geometry *geometry, uint64_t room);
 
-/* Refuses more than the machine or the control group has, and more than is available now beside what the slots have
- * already (had), with the most that is taken and with what auto would take (automatic). */
+/* Refuses more than the machine or the control group has, than it has beside what the verifier has said to hold (held), and
+ * than is available now beside what the slots have already (had), with the most that is taken and with what auto would take
+ * (automatic). */
 int budget_check_memory(const struct budget *budget, const struct memory_limit *limit, uint64_t had,
-	uint64_t automatic, struct error *err);
+	uint64_t held, uint64_t automatic, struct error *err);
+
+/* What there is room for and why, under 512 bytes, with where in it. */
+void budget_describe(const struct room *room, const char *where, char *out, size_t out_bytes);
 
 /* One line on a budget that fits: what auto took and why, or that a named one leaves less to the others than they are
  * estimated to need; "" when there is nothing to say. */

@@ -19,8 +19,8 @@ const struct config_key cache_config_keys[] = {
 	{"", "budget", CONFIG_STRING, AT(budget), 0, 0, budget_names, "auto",
 		"auto, all, min, above 0% to 100%, or bytes as 2G",
 		"Memory for experts: all, min, a share as 30%, bytes as 2G, or auto: all that fit "
-		"beside other weights, the KV cache of default size and a reserve of a 16th of "
-		"memory (256M at least).",
+		"beside other weights, the verifier's KV cache and sessions, and a reserve of a "
+		"16th of memory (256M at least).",
 		KNOB_LIVE, KNOB_MODEL},
 	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, policy_names, "outrider",
 		CACHE_POLICY_NAMES,

@@ -44,7 +44,8 @@ int expectation_init(
 	x->layer = calloc(shape->n_layers, sizeof(*x->layer));
 	x->tokens = calloc(shape->n_experts, sizeof(*x->tokens));
 	x->used = calloc(shape->n_experts, sizeof(*x->used));
-	if (x->of == NULL || x->layer == NULL || x->tokens == NULL || x->used == NULL) {
+	x->far = calloc(n_ids, sizeof(*x->far));
+	if (!(x->of && x->layer && x->tokens && x->used && x->far)) {
 		expectation_exit(x);
 		return error_set(
 			err, ENOMEM, "no memory for what %zu experts are expected to do", n_ids);
@@ -58,6 +59,7 @@ int expectation_init(
 	for (int s = 0; s < HINT_SOURCES; s++)
 		x->weight[IN_HINTS + s] = 1;
 	memcpy(x->base_weight, x->weight, sizeof(x->base_weight));
+	memcpy(x->far_weight, x->weight, sizeof(x->far_weight));
 	for (uint32_t l = 0; l < x->n_layers; l++) {
 		uint64_t most = 0;
 		x->layer[l].ever_runs = shape->profile ? PROFILE_RUNS : NO_PROFILE_RUNS;
@@ -86,6 +88,7 @@ void expectation_exit(struct expectation *x)
 	free(x->layer);
 	free(x->tokens);
 	free(x->used);
+	free(x->far);
 	*x = (struct expectation){0};
 }
 
@@ -112,13 +115,21 @@ static float sigmoid_of(const double *weight, const float *input, int n)
 	return (float)(1 / (1 + exp(-z)));
 }
 
+static bool far_alone(const struct expectation_layer *of, const struct expectation_state *state)
+{
+	return state->step[HINT_GATE_FAR] > 0 && !of->hinted[HINT_GATE];
+}
+
 static void estimate(struct expectation *x, uint32_t layer, struct expectation_state *state)
 {
 	const struct expectation_layer *of = &x->layer[layer];
+	bool far = far_alone(of, state);
 	for (int s = 0; s < HINT_SOURCES; s++)
 		state->input[IN_HINTS + s] = of->hinted[s] ? of->evidence[s][state->step[s]] : 0;
+	if (!far)
+		state->input[IN_HINTS + HINT_GATE_FAR] = 0;
 	state->base = sigmoid_of(x->base_weight, state->input, EXPECTATION_BASE_INPUTS);
-	state->p = sigmoid_of(x->weight, state->input, EXPECTATION_INPUTS);
+	state->p = sigmoid_of(far ? x->far_weight : x->weight, state->input, EXPECTATION_INPUTS);
 }
 
 void expectation_refresh(struct expectation *x, uint32_t layer)
@@ -173,16 +184,37 @@ static void correct(double *weight, const float *input, int n, double by)
 		weight[i] += by * (double)input[i] / (1 + fabs((double)input[i]));
 }
 
+/* What was expected of those that the last prediction from afar names, before there was anything nearer. */
+static void learn_far(struct expectation *x, uint32_t layer)
+{
+	const struct expectation_layer *of = &x->layer[layer];
+	const uint16_t *far = x->far + (size_t)layer * x->n_experts;
+	for (uint32_t i = 0; i < of->n_far; i++) {
+		const struct expectation_state *state =
+			&x->of[(size_t)layer * x->n_experts + far[i]];
+		float input[EXPECTATION_INPUTS];
+		memcpy(input, state->input, sizeof(input));
+		input[IN_HINTS + HINT_GATE] = 0;
+		input[IN_HINTS + HINT_GATE_FAR] =
+			of->evidence[HINT_GATE_FAR][state->step[HINT_GATE_FAR]];
+		float p = sigmoid_of(x->far_weight, input, EXPECTATION_INPUTS);
+		correct(x->far_weight, input, EXPECTATION_INPUTS,
+			LEARNING_RATE / of->n_far * ((x->tokens[far[i]] > 0) - (double)p));
+	}
+}
+
 /* What the estimates that the run was met with teach. */
 static void learn(struct expectation *x, uint32_t layer)
 {
 	struct expectation_layer *of = &x->layer[layer];
 	const double rate = LEARNING_RATE / x->n_experts;
+	learn_far(x, layer);
 	for (uint32_t e = 0; e < x->n_experts; e++) {
 		struct expectation_state *state = &x->of[(size_t)layer * x->n_experts + e];
 		bool used = x->tokens[e] > 0;
-		correct(x->weight, state->input, EXPECTATION_INPUTS,
-			rate * (used - (double)state->p));
+		if (!far_alone(of, state))
+			correct(x->weight, state->input, EXPECTATION_INPUTS,
+				rate * (used - (double)state->p));
 		correct(x->base_weight, state->input, EXPECTATION_BASE_INPUTS,
 			rate * (used - (double)state->base));
 		for (int s = 0; s < HINT_SOURCES; s++)
@@ -205,6 +237,8 @@ static void forget_hints(struct expectation *x, uint32_t layer, uint64_t iterati
 		if (!of->hinted[s] || (of->until[s] > iteration && !fell))
 			continue;
 		of->hinted[s] = false;
+		if (s == HINT_GATE_FAR)
+			of->n_far = 0;
 		for (uint32_t e = 0; e < x->n_experts; e++)
 			x->of[(size_t)layer * x->n_experts + e].step[s] = 0;
 	}
@@ -288,6 +322,30 @@ void expectation_session(struct expectation *x, uint64_t session)
 	}
 }
 
+bool expectation_is_far(const struct expectation *x, uint32_t layer, uint32_t expert)
+{
+	return far_alone(&x->layer[layer], &x->of[(size_t)layer * x->n_experts + expert]);
+}
+
+uint32_t expectation_supersede(
+	struct expectation *x, const struct cache_hint *hint, const uint16_t **experts)
+{
+	struct expectation_layer *of = &x->layer[hint->layer];
+	uint32_t n = of->n_far;
+	*experts = x->far + (size_t)hint->layer * x->n_experts;
+	if (hint->source != HINT_GATE_FAR || hint->made_ns == of->far_made_ns)
+		return 0;
+	of->far_made_ns = hint->made_ns;
+	of->n_far = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		struct expectation_state *state =
+			&x->of[(size_t)hint->layer * x->n_experts + (*experts)[i]];
+		state->step[HINT_GATE_FAR] = 0;
+		estimate(x, hint->layer, state);
+	}
+	return n;
+}
+
 void expectation_hint(struct expectation *x, const struct cache_hint *hint)
 {
 	struct expectation_layer *of = &x->layer[hint->layer];
@@ -296,6 +354,8 @@ void expectation_hint(struct expectation *x, const struct cache_hint *hint)
 	if (!of->hinted[hint->source] || hint->iteration > of->until[hint->source])
 		of->until[hint->source] = hint->iteration;
 	of->hinted[hint->source] = true;
+	if (hint->source == HINT_GATE_FAR && state->step[HINT_GATE_FAR] == 0)
+		x->far[(size_t)hint->layer * x->n_experts + of->n_far++] = (uint16_t)hint->expert;
 	if (step > state->step[hint->source])
 		state->step[hint->source] = step;
 	estimate(x, hint->layer, state);

@@ -14,6 +14,11 @@
  * of the log loss after each run of a layer (Bottou, Stochastic gradient descent tricks, 2012). What is expected without hints
  * has weights of its own, learnt from the same runs: beside hints the shares are worth less than alone.
  *
+ * Hints of HINT_GATE_FAR come in predictions, each superseding the one before for its layer, and all of them superseded by
+ * HINT_GATE's. So they have weights of their own, too, learnt from the experts that they named in the last prediction: what
+ * they are worth for as long as there is nothing nearer, with what has not been fetched as it is. What they leave out stays
+ * as it was.
+ *
  * While every expert is resident nobody asks, and a small model runs a hundred thousand layers a second: then the shares
  * follow every run all the same, at the price of what it used, and all else is done for one run in EXPECTATION_COARSE.
  */
@@ -54,9 +59,13 @@ struct expectation {
 		uint32_t runs; /* since the last estimates */
 		float evidence[HINT_SOURCES][EXPECTATION_STEPS]; /* the logarithms, of count */
 		uint32_t count[HINT_SOURCES][EXPECTATION_STEPS][2]; /* not used, used */
+		uint64_t far_made_ns; /* the last prediction of HINT_GATE_FAR for the run to come */
+		uint32_t n_far; /* and how many experts it names */
 	} * layer; /* [n_layers] */
+	uint16_t *far; /* [n_layers][n_experts] the first n_far of a layer are those */
 	double weight[EXPECTATION_INPUTS];
 	double base_weight[EXPECTATION_BASE_INPUTS]; /* of base */
+	double far_weight[EXPECTATION_INPUTS]; /* of p where HINT_GATE_FAR is what there is */
 	uint64_t session;
 	/* The run under way. */
 	uint32_t *tokens; /* [n_experts] */
@@ -86,6 +95,12 @@ bool expectation_end(
 	struct expectation *expectation, uint32_t layer, uint64_t iteration, bool coarse);
 /* Another session (0: several) from now on. */
 void expectation_session(struct expectation *expectation, uint64_t session);
+/* Whether what is expected of the expert rests on a hint of HINT_GATE_FAR. */
+bool expectation_is_far(const struct expectation *expectation, uint32_t layer, uint32_t expert);
+/* To be called before expectation_hint: a hint of HINT_GATE_FAR of another prediction than the layer's last withdraws that.
+ * How many estimates changed thereby, and whose: (*experts)[0..n-1], valid until the next call of any of these. */
+uint32_t expectation_supersede(
+	struct expectation *expectation, const struct cache_hint *hint, const uint16_t **experts);
 /* The expert's estimate is a new one; the others' of its layer are not, until expectation_refresh. */
 void expectation_hint(struct expectation *expectation, const struct cache_hint *hint);
 /* All hints for the layer's run are there: what they leave out becomes less likely. */

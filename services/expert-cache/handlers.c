@@ -43,6 +43,9 @@ static void on_detail(void *arg, struct daemon_details *to)
 	daemon_detail(to, "experts", "%u", service->geometry.n_total);
 	unsigned long long budget_bytes = service->budget * service->geometry.slot_bytes;
 	daemon_detail(to, "budget_bytes", "%llu", budget_bytes);
+	daemon_detail(to, "room_bytes", "%llu", (unsigned long long)service->settled.room.bytes);
+	daemon_detail(to, "kv_bytes", "%llu", (unsigned long long)service->needs.of.kv);
+	daemon_detail(to, "kv_from", "%s", service->needs.said ? "verifier" : "estimate");
 	daemon_detail(
 		to, "arena_bytes", "%llu", (unsigned long long)store_arena_bytes(&service->store));
 	daemon_detail(
@@ -69,6 +72,9 @@ static bool worker_alive(void *arg)
 static void on_state(void *arg)
 {
 	struct service *service = arg;
+	/* It waits for the worker. */
+	if (worker_alive(service))
+		live_follow(service);
 	if (loads_lost(&service->transfer.loads))
 		daemon_set_state(
 			service->daemon, "degraded: the model file changed: nothing is loaded");

@@ -10,6 +10,7 @@ const char *const hint_source_names[HINT_SOURCES + 1] = {
 	[HINT_DRAFT] = "draft",
 	[HINT_GATE] = "gate",
 	[HINT_HISTORY] = "history",
+	[HINT_GATE_FAR] = "gate-far",
 	[HINT_SOURCES] = "any",
 };
 

@@ -38,10 +38,9 @@ static void settings_of(const struct cache_config *config, struct slots_settings
 static int change_budget(const struct service *service, const struct cache_config *next,
 	struct settled *settled, struct error *err)
 {
-	memory_limit_read(&cgroup_files, "/proc/meminfo", &settled->limit);
+	memory_limit_now(&settled->limit);
 	if (strcmp(next->budget, service->config.budget) != 0)
-		return settle(
-			service, next->budget, store_bytes(&service->store), true, settled, err);
+		return settle(service, next->budget, store_bytes(&service->store), settled, err);
 	settled->budget.n_slots = service->budget;
 	return 0;
 }
@@ -110,6 +109,16 @@ static void note_automatic(struct service *service, const char *budget)
 		service->store.slots.header->automatic = service->budget;
 }
 
+/* Of a predecessor's region: the verifier that it served may go on as it was. */
+static void take_over_needs(struct service *service, struct settled *settled)
+{
+	(void)live_needs(service);
+	if (!budget_is_auto(service->config.budget))
+		return;
+	settle_auto(service, settled);
+	service->budget = settled->budget.n_slots;
+}
+
 /* Of a predecessor's region. */
 static void take_over(struct service *service, const struct settled *settled,
 	const struct slots_settings *configured)
@@ -124,13 +133,16 @@ static void take_over(struct service *service, const struct settled *settled,
 		recall(service, &changed);
 }
 
-void live_begin(struct service *service, const struct settled *settled)
+void live_begin(struct service *service, struct settled *settled)
 {
 	struct slots_header *header = service->store.slots.header;
 	struct slots_settings configured;
-	uint32_t first = service->budget;
 	settings_of(&service->config, &configured);
 	service->configured = service->config;
+	if (service->store.adopted)
+		take_over_needs(service, settled);
+	uint32_t first = service->budget;
+	service->settled = *settled;
 	if (service->store.adopted)
 		take_over(service, settled, &configured);
 	store_set_budget(&service->store, service->budget);
@@ -139,6 +151,62 @@ void live_begin(struct service *service, const struct settled *settled)
 	settings_of(&service->config, &header->changed);
 	if (service->budget == first)
 		settle_say(service, service->configured.budget, settled);
+}
+
+bool live_needs(struct service *service)
+{
+	struct room_needs needs = {.said = true};
+	if (!slots_needs_said(service->store.slots.header, &needs.of))
+		return false;
+	if (service->verifier_left)
+		needs.of.there = 0;
+	bool other = !room_needs_equal(&needs, &service->needs);
+	service->needs = needs;
+	return other;
+}
+
+/* Auto as it is beside what the verifier has said now. */
+static int follow(struct service *service, struct settled *settled, struct error *err)
+{
+	const struct cache_config *config = &service->config;
+	settle_auto(service, settled);
+	struct transfer_change change = {.budget = settled->budget.n_slots};
+	if (change.budget == service->budget)
+		return 0;
+	change.options = live_options(service, config, change.budget);
+	int status = transfer_apply(&service->transfer, &change, err);
+	if (status != 0)
+		return status;
+	log_notice("the verifier's KV cache takes %.1f MiB: %u expert slots, were %u",
+		(double)service->needs.of.kv / 1048576, change.budget, service->budget);
+	service->budget = change.budget;
+	note_automatic(service, config->budget);
+	return 0;
+}
+
+void live_follow(struct service *service)
+{
+	const char *budget = service->config.budget;
+	struct room_needs before = service->needs;
+	struct settled settled;
+	struct error err;
+	if (!live_needs(service)) {
+		service->settled.room.needs = service->needs;
+		return;
+	}
+	memory_limit_now(&settled.limit);
+	if (budget_is_auto(budget)) {
+		if (follow(service, &settled, &err) != 0) {
+			/* Once more, soon. */
+			service->needs = before;
+			log_limited(LOG_LEVEL_ERROR, "budget auto: %s", err.text);
+			return;
+		}
+	} else {
+		settle_named(service, &settled);
+	}
+	service->settled = settled;
+	settle_say(service, budget, &settled);
 }
 
 void live_end(struct service *service)
@@ -173,6 +241,7 @@ int live_apply(void *arg, const void *next, struct error *err)
 		log_notice("policy: %s, was %s", config->policy, service->config.policy);
 	service->budget = change.budget;
 	if (strcmp(config->budget, service->config.budget) != 0) {
+		service->settled = settled;
 		note_automatic(service, config->budget);
 		settle_say(service, config->budget, &settled);
 	}
@@ -189,8 +258,11 @@ void live_stays(void *arg, const void *config)
 void live_means(void *arg, const struct config_key *key, char *out, size_t bytes)
 {
 	const struct service *service = arg;
-	if (service->budget > 0 && strcmp(key->name, "budget") == 0 &&
-		budget_is_auto(service->config.budget))
-		snprintf(out, bytes, "%.0fM",
-			(double)(service->budget * service->geometry.slot_bytes) / 1048576);
+	const struct room_needs *needs = &service->needs;
+	if (service->budget == 0 || strcmp(key->name, "budget") != 0 ||
+		!budget_is_auto(service->config.budget))
+		return;
+	snprintf(out, bytes, "%.0fM beside %.0fM of KV cache%s",
+		(double)(service->budget * service->geometry.slot_bytes) / 1048576,
+		(double)needs->of.kv / 1048576, needs->said ? "" : " at its default size");
 }

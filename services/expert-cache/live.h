@@ -16,7 +16,12 @@ struct transfer_options live_options(
 
 /* After store_open and before the worker starts: the budget that was settled at start, or what a predecessor had or was
  * changed to. */
-void live_begin(struct service *service, const struct settled *settled);
+void live_begin(struct service *service, struct settled *settled);
+/* service->needs become what a verifier has said last, if one has; whether they are others than until now. */
+bool live_needs(struct service *service);
+/* Now and then: where the verifier takes another amount of memory than was counted, budget auto follows, and of a named one it
+ * is said when it leaves too little. */
+void live_follow(struct service *service);
 /* It ends as it was asked to, and its changes with it. */
 void live_end(struct service *service);
 

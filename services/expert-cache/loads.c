@@ -217,9 +217,10 @@ void loads_layer(struct loads *loads, uint32_t layer)
 static bool obsolete(const struct loads *loads, const struct load *load, uint64_t now_ns)
 {
 	const struct store *store = loads->store;
-	if (store->policy->obsolete != NULL)
-		return store->policy->obsolete(store->policy_state, &load->want, now_ns);
-	return load->pass != loads->pass[load->want.layer];
+	if (load->pass != loads->pass[load->want.layer])
+		return true;
+	return store->policy->obsolete != NULL &&
+	       store->policy->obsolete(store->policy_state, &load->want, now_ns);
 }
 
 static void cancel(struct loads *loads, struct load *load)

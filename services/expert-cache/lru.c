@@ -58,7 +58,7 @@ void lru_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
 		hint->layer, hint->expert, hint->score, hint->needed_by_ns};
 	if (slot != SLOT_NONE)
 		lru_touch(lru, slot);
-	else
+	else if (!hint->coming)
 		prefetch_queue_add(&lru->queue, &prefetch);
 }
 

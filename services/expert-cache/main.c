@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -84,7 +85,7 @@ static void say_reads(const struct reader *reader)
 
 /* Slots, reader and worker; the broker is open, so no predecessor lives. */
 static int start_cache(
-	struct service *service, int recovered_fd, const struct settled *settled, struct error *err)
+	struct service *service, int recovered_fd, struct settled *settled, struct error *err)
 {
 	struct store_options options = {
 		.budget = service->budget,
@@ -151,15 +152,35 @@ static int check_memory(
 	struct stat st = {.st_blocks = 0};
 	if (recovered_fd >= 0)
 		(void)fstat(recovered_fd, &st);
-	int status = settle(service, service->config.budget, (uint64_t)st.st_blocks * 512,
-		recovered_fd >= 0, settled, err);
+	/* There is a verifier then, as a rule, and its weights are in memory. */
+	if (recovered_fd >= 0)
+		service->needs.of.there = service->needs.of.weights;
+	int status =
+		settle(service, service->config.budget, (uint64_t)st.st_blocks * 512, settled, err);
 	service->budget = settled->budget.n_slots;
 	return status;
+}
+
+static void on_joined(void *arg, const char *peer, int pid, uint64_t generation)
+{
+	struct service *service = arg;
+	(void)pid;
+	(void)generation;
+	if (strcmp(peer, PEER_VERIFIER) == 0)
+		service->verifier_left = false;
+}
+
+static void on_left(void *arg, const char *peer)
+{
+	struct service *service = arg;
+	if (strcmp(peer, PEER_VERIFIER) == 0)
+		service->verifier_left = true;
 }
 
 static int serve(struct service *service, const struct options *started, const char *runtime_dir,
 	struct error *err)
 {
+	const struct broker_events events = {.joined = on_joined, .left = on_left, .arg = service};
 	struct daemon_options options = {.name = PEER_CACHE, .runtime_dir = runtime_dir};
 	struct settled settled = {.limit = service->limit};
 	int status = daemon_create(&options, &service->daemon, err);
@@ -172,7 +193,7 @@ static int serve(struct service *service, const struct options *started, const c
 	if (service->budget > 0)
 		status = check_memory(service, fd, &settled, err);
 	if (status == 0)
-		status = broker_open(service->daemon, NULL, &service->broker, err);
+		status = broker_open(service->daemon, &events, &service->broker, err);
 	if (status == 0 && service->budget > 0) {
 		status = start_cache(service, fd, &settled, err);
 		fd = -1;
@@ -210,7 +231,7 @@ int main(int argc, char **argv)
 		return options_exit_status(code);
 	log_set_verbosity(options.verbosity);
 	/* Before the verifier, which starts at the same time, has taken its part. */
-	memory_limit_read(&cgroup_files, "/proc/meminfo", &service.limit);
+	memory_limit_now(&service.limit);
 	code = cache_config_check(&service.config, &err);
 	if (code == 0)
 		code = size_up(&service, &err);

@@ -18,6 +18,12 @@ const char *cache_policy_list(void)
 	return CACHE_POLICY_NAMES;
 }
 
+uint32_t cache_policy_wants(const struct cache_policy_ops *ops, const void *policy)
+{
+	uint32_t can_use = ops->hint_sources ? ops->hint_sources : (1u << HINT_SOURCES) - 1;
+	return ops->wants ? can_use & ops->wants(policy) : can_use;
+}
+
 void cache_policy_ignore_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
 {
 	(void)policy;

@@ -35,8 +35,11 @@ struct cache_hint {
 	uint32_t layer, expert;
 	enum hint_source source;
 	float score; /* the source's own scale, finite */
+	bool coming; /* not resident, but on its way */
 	uint64_t session;
 	uint64_t needed_by_ns; /* CLOCK_MONOTONIC; 0 = not known */
+	uint64_t
+		made_ns; /* CLOCK_MONOTONIC; those of one prediction have it in common. 0 = not known */
 	uint64_t iteration; /* the use's that it foresees, never a past one; 0 = not known */
 };
 
@@ -60,8 +63,10 @@ struct cache_prefetch {
 struct cache_policy_ops {
 	const char *name;
 	const char *help; /* a few words and the paper */
-	/* Bit 1 << enum hint_source: hints it wants to have; 0 = all, CACHE_HINTS_NONE = none. */
+	/* Bit 1 << enum hint_source: hints it can use; 0 = all, CACHE_HINTS_NONE = none. */
 	unsigned hint_sources;
+	/* Those of them that it wants now: what does not pay is not made. NULL: all that it can use. */
+	unsigned (*wants)(const void *policy);
 	int (*create)(const struct cache_policy_shape *shape, void **out, struct error *err);
 	void (*destroy)(void *policy);
 	/* A slot now holds an expert; one adopted from a predecessor comes in order of rising recency. */
@@ -73,7 +78,7 @@ struct cache_policy_ops {
 	void (*on_demand)(void *policy, const struct cache_use *use);
 	/* The verifier used it, resident or not. */
 	void (*on_activation)(void *policy, const struct cache_use *use);
-	/* slot: where the expert is, SLOT_NONE when it is not resident (nor on its way). */
+	/* slot: where the expert is, SLOT_NONE when it is not resident. */
 	void (*on_hint)(void *policy, const struct cache_hint *hint, uint32_t slot);
 	/* From time to time. May be NULL. */
 	void (*on_measure)(void *policy, const struct cache_measures *measures);
@@ -81,8 +86,8 @@ struct cache_policy_ops {
 	 * puts back what found no slot. */
 	bool (*next)(void *policy, uint64_t now_ns, struct cache_prefetch *out);
 	void (*put_back)(void *policy, const struct cache_prefetch *prefetch);
-	/* Whether a prefetch that next gave, and whose reading has not begun, is no longer wanted: its layer has passed, say.
-	 * NULL: when its layer has run since. */
+	/* Whether a prefetch that next gave, and whose reading has not begun, is no longer wanted although its layer has not run
+	 * since. NULL: it is. */
 	bool (*obsolete)(void *policy, const struct cache_prefetch *prefetch, uint64_t now_ns);
 	uint32_t (*queued)(const void *policy); /* prefetches that wait */
 	/* The resident slot to give up for `want`, among those may() allows; SLOT_NONE when it allows none, or when nothing
@@ -90,6 +95,9 @@ struct cache_policy_ops {
 	uint32_t (*victim)(void *policy, const struct cache_prefetch *want, enum load_reason why,
 		bool (*may)(void *arg, uint32_t slot), void *arg);
 };
+
+/* The hints that a policy wants now, as bits 1 << enum hint_source. */
+uint32_t cache_policy_wants(const struct cache_policy_ops *ops, const void *policy);
 
 /* on_hint of a policy that takes no hints. */
 void cache_policy_ignore_hint(void *policy, const struct cache_hint *hint, uint32_t slot);

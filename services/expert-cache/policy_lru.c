@@ -1,6 +1,6 @@
 /*
  * Least recently used, by activation: the policy of Mixtral-Offloading (Eliseev and Mazur, arXiv 2312.17238, section 3.1),
- * over all layers at once. Takes every hint, whatever its source.
+ * over all layers at once. Takes every hint, but those for layers beyond the next.
  */
 #include "services/expert-cache/lru.h"
 
@@ -29,6 +29,7 @@ static void lru_destroy(void *policy)
 const struct cache_policy_ops policy_lru = {
 	.name = "lru",
 	.help = "least recently used (Mixtral-Offloading); prefetches every hint",
+	.hint_sources = 1u << HINT_DRAFT | 1u << HINT_GATE | 1u << HINT_HISTORY,
 	.create = lru_create,
 	.destroy = lru_destroy,
 	.on_load = lru_load,

@@ -23,12 +23,16 @@
  *   and for nothing that is worth less than its victim. Measured on the demo model's traces over links of
  *   0.1 to 5 GB/s: a price that falls when the link is idle saves up to 5% of the waiting where the link is fast, and reads
  *   up to twice the bytes for it; a higher one saves bytes and waits longer on every link but the slowest.
+ * - Hints for layers beyond the next (HINT_GATE_FAR) are followed where they alone make an expert likely enough, behind nearer
+ *   ones; what no longer is when the nearer ones come is taken back, if it is not being read. The source is asked for as long
+ *   as what was read for its sake is used more often than not (hint_worth.h).
  *
  * Once per run of a layer O(experts of a layer), once per pass O(all experts); a hint, a load, an eviction O(log n); a victim
  * or a prefetch O(layers + log n).
  */
 #include "services/expert-cache/expectation.h"
 #include "services/expert-cache/heap.h"
+#include "services/expert-cache/hint_worth.h"
 #include "services/expert-cache/residents.h"
 
 #include <math.h>
@@ -56,6 +60,9 @@ struct outrider {
 	uint32_t layer;
 	uint64_t iteration;
 	uint32_t hinted_layer[HINT_SOURCES]; /* of the last hint of each source */
+	struct hint_worth far_worth;
+	bool far_wanted;
+	bool *for_far; /* [n_layers][n_experts] prefetched for HINT_GATE_FAR's sake, for the run to come */
 };
 
 static void outrider_destroy(void *policy)
@@ -71,6 +78,7 @@ static void outrider_destroy(void *policy)
 	free(o->wanted);
 	free(o->ordinal);
 	free(o->discount);
+	free(o->for_far);
 	free(o);
 }
 
@@ -80,7 +88,9 @@ static int allocate(struct outrider *o, const struct cache_policy_shape *shape, 
 	o->wanted = calloc(o->n_layers, sizeof(*o->wanted));
 	o->ordinal = calloc(o->n_layers, sizeof(*o->ordinal));
 	o->discount = calloc(o->n_layers + 1, sizeof(*o->discount));
-	if (!(o->kept && o->wanted && o->ordinal && o->discount))
+	o->for_far = calloc((size_t)o->n_layers * o->n_experts, sizeof(*o->for_far));
+	o->far_wanted = true;
+	if (!(o->kept && o->wanted && o->ordinal && o->discount && o->for_far))
 		return error_set(err, ENOMEM, "no memory for %u layers", o->n_layers);
 	int status = expectation_init(&o->expectation, shape, err);
 	if (status == 0)
@@ -189,9 +199,23 @@ static bool all_resident(const struct outrider *o)
 
 /* ---- What happens. ---- */
 
+/* The layer has run: what was read for it on far hints alone was of use, or not. */
+static void judge_far(struct outrider *o, uint32_t layer)
+{
+	for (uint32_t e = 0; e < o->n_experts; e++) {
+		uint32_t id = residents_id(&o->residents, layer, e);
+		bool used = o->expectation.tokens[e] > 0;
+		/* What is neither was taken back, or gone again. */
+		if (o->for_far[id] && (used || residents_slot(&o->residents, id) != SLOT_NONE))
+			hint_worth_read(&o->far_worth, used);
+		o->for_far[id] = false;
+	}
+}
+
 /* The hints of the drafting before a pass are complete: what they leave out is less likely. */
 static void begin_pass(struct outrider *o)
 {
+	o->far_wanted = hint_worth_pass(&o->far_worth);
 	for (uint32_t l = 0; l < o->n_layers; l++) {
 		const bool *hinted = o->expectation.layer[l].hinted;
 		if (!hinted[HINT_DRAFT] && !hinted[HINT_HISTORY])
@@ -206,6 +230,8 @@ static void begin_layer(struct outrider *o, const struct cache_use *use)
 	if (o->running && use->iteration == o->iteration)
 		return;
 	bool pass = !o->running || use->layer <= o->layer;
+	if (o->running)
+		judge_far(o, o->layer);
 	if (o->running && expectation_end(&o->expectation, o->layer, o->iteration, all_resident(o)))
 		place_layer(o, o->layer);
 	expectation_session(&o->expectation, use->session);
@@ -265,12 +291,17 @@ static void outrider_hint(void *policy, const struct cache_hint *hint, uint32_t 
 	(void)slot;
 	uint32_t *last = &o->hinted_layer[hint->source];
 	bool first = !o->expectation.layer[hint->layer].hinted[hint->source];
+	const uint16_t *superseded;
+	uint32_t n = expectation_supersede(&o->expectation, hint, &superseded);
+	for (uint32_t i = 0; i < n; i++)
+		place(o, hint->layer, superseded[i]);
 	expectation_hint(&o->expectation, hint);
 	place(o, hint->layer, hint->expert);
 	/* The gate's are complete at once. */
 	if (first && hint->source == HINT_GATE)
 		refresh(o, hint->layer);
-	else if (*last != hint->layer && o->expectation.layer[*last].hinted[hint->source])
+	else if (hint->source != HINT_GATE_FAR && *last != hint->layer &&
+		 o->expectation.layer[*last].hinted[hint->source])
 		refresh(o, *last);
 	*last = hint->layer;
 }
@@ -293,11 +324,29 @@ static bool outrider_next(void *policy, uint64_t now_ns, struct cache_prefetch *
 	if (best == 0)
 		return false;
 	unwant(o, out->layer, out->expert);
+	if (expectation_is_far(&o->expectation, out->layer, out->expert))
+		o->for_far[residents_id(&o->residents, out->layer, out->expert)] = true;
 	return true;
+}
+
+static bool outrider_obsolete(void *policy, const struct cache_prefetch *prefetch, uint64_t now_ns)
+{
+	const struct outrider *o = policy;
+	(void)now_ns;
+	return expected(o, prefetch->layer, prefetch->expert) < LEAST_WANTED;
+}
+
+/* All but hints from afar that do not pay. */
+static unsigned outrider_wants(const void *policy)
+{
+	const struct outrider *o = policy;
+	return o->far_wanted ? UINT32_MAX : ~(1u << HINT_GATE_FAR);
 }
 
 static void outrider_put_back(void *policy, const struct cache_prefetch *prefetch)
 {
+	struct outrider *o = policy;
+	o->for_far[residents_id(&o->residents, prefetch->layer, prefetch->expert)] = false;
 	place(policy, prefetch->layer, prefetch->expert);
 }
 
@@ -344,6 +393,8 @@ const struct cache_policy_ops policy_outrider = {
 	.on_hint = outrider_hint,
 	.next = outrider_next,
 	.put_back = outrider_put_back,
+	.obsolete = outrider_obsolete,
+	.wants = outrider_wants,
 	.queued = outrider_queued,
 	.victim = outrider_victim,
 };

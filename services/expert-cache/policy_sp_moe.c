@@ -138,7 +138,7 @@ static float rank(const struct sp_moe *sp, uint32_t layer, float score)
 static void sp_moe_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
 {
 	struct sp_moe *sp = policy;
-	if (hint->source != HINT_DRAFT)
+	if (hint->source != HINT_DRAFT || hint->coming)
 		return;
 	if (slot != SLOT_NONE) {
 		lru_touch(&sp->lru, slot);

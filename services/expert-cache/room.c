@@ -1,13 +1,18 @@
 #include "services/expert-cache/room.h"
 
+#include "shared/spec/draft.h"
 #include "shared/spec/kv_plan.h"
+#include "shared/spec/session.h"
 
 void room_needs_of(const struct model *model, struct room_needs *out)
 {
 	const struct kv_plan plan = kv_plan_default(model);
 	const struct kv_layout layout = kv_plan_layout(&plan, model);
-	out->weights = gguf_bytes(model->gguf) - model->expert_bytes_total;
-	out->kv = kv_bytes(&layout);
+	*out = (struct room_needs){
+		.of.weights = slots_needs_weights(model),
+		.of.kv = kv_bytes(&layout),
+		.of.rest = sessions_bytes(LIMIT_SESSIONS, kv_plan_context(model)) + draft_bytes(),
+	};
 }
 
 static uint64_t less(uint64_t bytes, uint64_t by)
@@ -20,6 +25,21 @@ static uint64_t sum(uint64_t a, uint64_t b)
 	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
+uint64_t room_needs_held(const struct room_needs *needs)
+{
+	return sum(needs->of.kv, needs->of.rest);
+}
+
+static uint64_t all_of(const struct room_needs *needs)
+{
+	return sum(needs->of.weights, room_needs_held(needs));
+}
+
+bool room_needs_equal(const struct room_needs *a, const struct room_needs *b)
+{
+	return a->of.weights == b->of.weights && a->of.kv == b->of.kv && a->of.rest == b->of.rest;
+}
+
 static uint64_t reserve_of(uint64_t memory)
 {
 	uint64_t part = memory / ROOM_RESERVE_PART;
@@ -27,24 +47,22 @@ static uint64_t reserve_of(uint64_t memory)
 }
 
 static struct room share_out(
-	uint64_t memory, bool free_of_it, uint64_t weights, uint64_t kv, uint64_t reserve)
+	uint64_t memory, bool free_of_it, const struct room_needs *needs, uint64_t reserve)
 {
-	struct room room = {.memory = memory,
+	return (struct room){.memory = memory,
 		.free_of_it = free_of_it,
-		.weights = weights,
-		.kv = kv,
-		.reserve = reserve};
-	room.bytes = less(less(less(memory, weights), kv), reserve);
-	return room;
+		.needs = *needs,
+		.reserve = reserve,
+		.bytes = less(memory, sum(all_of(needs), reserve))};
 }
 
 void room_find(const struct memory_limit *limit, const struct room_needs *needs, uint64_t had,
-	bool running, struct room *out)
+	struct room *out)
 {
-	uint64_t reserve = reserve_of(limit->bytes);
+	uint64_t reserve = reserve_of(limit->bytes), all = all_of(needs);
+	uint64_t there = needs->of.there < all ? needs->of.there : all;
 	/* What others use may be given back or grow; what there is at all is the bound that stays. */
-	struct room whole = share_out(limit->bytes, false, needs->weights, needs->kv, reserve);
-	struct room now = share_out(
-		sum(limit->available, had), true, running ? 0 : needs->weights, needs->kv, reserve);
+	struct room whole = share_out(limit->bytes, false, needs, reserve);
+	struct room now = share_out(sum(sum(limit->available, had), there), true, needs, reserve);
 	*out = now.bytes < whole.bytes ? now : whole;
 }

@@ -3,14 +3,21 @@
 #pragma once
 
 #include "proto/admin.pb-c.h"
+#include "services/expert-cache/budget.h"
 #include "services/expert-cache/config.h"
 #include "services/expert-cache/reader.h"
-#include "services/expert-cache/room.h"
 #include "services/expert-cache/store.h"
 #include "services/expert-cache/transfer.h"
 #include "shared/base/options.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/daemon.h"
+
+/* A budget and what it came out of. */
+struct settled {
+	struct memory_limit limit;
+	struct room room;
+	struct budget budget;
+};
 
 struct service {
 	struct cache_config config;
@@ -22,7 +29,9 @@ struct service {
 	struct slots_geometry geometry;
 	uint64_t *profile; /* of config.profile, or NULL */
 	struct memory_limit limit; /* when it started */
-	struct room_needs needs; /* of the others */
+	struct room_needs needs; /* of the others, as far as the budget counts them */
+	struct settled settled; /* when the memory was looked at last */
+	bool verifier_left; /* and has not come back: the memory that it had is another's */
 	uint32_t budget; /* slots; 0: a dense model, nothing below is there */
 	struct store store;
 	struct reader *reader;

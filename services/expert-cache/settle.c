@@ -2,15 +2,43 @@
 
 #include "shared/base/log.h"
 
-int settle(const struct service *service, const char *text, uint64_t had, bool running,
-	struct settled *out, struct error *err)
+#include <assert.h>
+
+int settle(const struct service *service, const char *text, uint64_t had, struct settled *out,
+	struct error *err)
 {
 	const struct slots_geometry *geometry = &service->geometry;
-	room_find(&out->limit, &service->needs, had, running, &out->room);
+	const struct room_needs *needs = &service->needs;
+	room_find(&out->limit, needs, had, &out->room);
 	int status = budget_slots(text, geometry, out->room.bytes, &out->budget, err);
-	return status == 0 ? budget_check_memory(&out->budget, &out->limit, had,
+	/* Auto has left room for what the verifier holds, or takes the least. An estimate refuses nobody. */
+	uint64_t held = needs->said && !budget_is_auto(text) ? room_needs_held(needs) : 0;
+	return status == 0 ? budget_check_memory(&out->budget, &out->limit, had, held,
 				     budget_automatic(geometry, out->room.bytes), err)
 			   : status;
+}
+
+static void find_room(const struct service *service, struct settled *out)
+{
+	room_find(&out->limit, &service->needs, store_bytes(&service->store), &out->room);
+}
+
+void settle_auto(const struct service *service, struct settled *out)
+{
+	struct error err;
+	find_room(service, out);
+	int status =
+		budget_slots(BUDGET_AUTO, &service->geometry, out->room.bytes, &out->budget, &err);
+	assert(status == 0);
+	(void)status;
+}
+
+void settle_named(const struct service *service, struct settled *out)
+{
+	find_room(service, out);
+	out->budget = (struct budget){.n_slots = service->budget,
+		.bytes = service->budget * service->geometry.slot_bytes,
+		.asked_bytes = service->budget * service->geometry.slot_bytes};
 }
 
 uint32_t settle_again(
@@ -20,8 +48,8 @@ uint32_t settle_again(
 	const struct memory_limit all = {.bytes = settled->limit.bytes, .available = UINT64_MAX};
 	uint32_t before = service->store.slots.header->automatic;
 	struct room room;
-	room_find(&all, &service->needs, 0, true, &room);
-	bool sound = before >= slots_min(geometry) &&
+	room_find(&all, &service->needs, 0, &room);
+	bool sound = before >= slots_min(geometry) && before <= geometry->n_total &&
 		     before * geometry->slot_bytes <= budget_automatic(geometry, room.bytes);
 	return sound ? before : n_slots;
 }

@@ -1,20 +1,19 @@
-/* Which budget comes out of a setting and the memory there is: when the process starts, takes over a predecessor's slots, or is
- * changed. Called in the loop thread; transfer.h puts it in force. */
+/* Which budget comes out of a setting and the memory there is: when the process starts, takes over a predecessor's slots, is
+ * changed, or a verifier says what it takes. Called in the loop thread; transfer.h puts it in force. */
 #pragma once
 
 #include "services/expert-cache/budget.h"
 #include "services/expert-cache/service.h"
 
-struct settled {
-	struct memory_limit limit;
-	struct room room;
-	struct budget budget;
-};
+/* had: bytes that slots have. service->needs are the others', out->limit is the caller's, out->budget what text means with
+ * these; -ENOMEM when that cannot be had. */
+int settle(const struct service *service, const char *text, uint64_t had, struct settled *out,
+	struct error *err);
 
-/* had: bytes that slots have; running: see room.h. out->limit is the caller's, out->budget what text means with it; -ENOMEM
- * when that cannot be had. */
-int settle(const struct service *service, const char *text, uint64_t had, bool running,
-	struct settled *out, struct error *err);
+/* The same for auto, where there is no saying no: a verifier has come that takes what it takes. */
+void settle_auto(const struct service *service, struct settled *out);
+/* And for a budget that was named, and stays. */
+void settle_named(const struct service *service, struct settled *out);
 
 /* Slots of budget auto for who took over a predecessor's: as many as that had, as long as the machine has the memory, since what
  * is free now says little: the predecessor's slots and the verifier's memory are taken from it. Else n_slots. */

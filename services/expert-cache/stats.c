@@ -57,6 +57,23 @@ static void fill_memory(struct service *service, Outrider__CacheStats *stats)
 	stats->file_cached_bytes = file_cached_bytes(service->model);
 }
 
+static bool fill_room(const struct service *service, Outrider__CacheStats *stats)
+{
+	const struct settled *settled = &service->settled;
+	const struct room *room = &settled->room;
+	char text[512];
+	budget_describe(room, settled->limit.where, text, sizeof(text));
+	stats->room_bytes = room->bytes;
+	stats->memory_bytes = room->memory;
+	stats->weights_bytes = room->needs.of.weights;
+	stats->kv_bytes = room->needs.of.kv;
+	stats->sessions_bytes = room->needs.of.rest;
+	stats->reserve_bytes = room->reserve;
+	stats->needs_said = room->needs.said;
+	stats->room = strdup(text);
+	return stats->room != NULL;
+}
+
 static void fill_link(struct service *service, Outrider__CacheStats *stats)
 {
 	struct slots_header *header = service->store.slots.header;
@@ -161,7 +178,7 @@ bool stats_fill(struct service *service, bool per_layer, Outrider__Envelope *rep
 	fill_memory(service, stats);
 	fill_link(service, stats);
 	fill_totals(service, stats);
-	if (!hint_stats_all(&service->quality, stats))
+	if (!fill_room(service, stats) || !hint_stats_all(&service->quality, stats))
 		return false;
 	return fill_layers(service, residents, per_layer, stats);
 }

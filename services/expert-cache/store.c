@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static uint8_t *status_of(const struct store *store, uint32_t layer, uint32_t expert)
@@ -71,8 +70,7 @@ void store_publish_in_use(struct store *store)
 
 uint64_t store_bytes(const struct store *store)
 {
-	struct stat st;
-	return fstat(store->region.fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+	return region_memory(&store->region);
 }
 
 enum { TABLE_PAGES = 1024 }; /* asked about at once */

@@ -37,9 +37,7 @@
 static void want_hints(struct transfer *transfer)
 {
 	const struct store *store = transfer->store;
-	uint32_t wanted = store->policy->hint_sources;
-	if (wanted == 0)
-		wanted = (1u << HINT_SOURCES) - 1;
+	uint32_t wanted = cache_policy_wants(store->policy, store->policy_state);
 	if (store->budget >= store->geometry.n_total)
 		wanted = 0;
 	atomic_store_explicit(&store->slots.header->hint_sources, wanted, memory_order_relaxed);

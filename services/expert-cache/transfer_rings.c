@@ -95,15 +95,15 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint, u
 	if (transfer->options.quality && !hint_quality_hinted(transfer->options.quality, hint))
 		return;
 	uint32_t slot = store_find(store, hint->layer, hint->expert);
-	if (slot == SLOT_NONE && store_loading(store, hint->layer, hint->expert))
-		return;
 	uint64_t latest_ns = now_ns + NEEDED_NS_MAX;
 	struct cache_hint entry = {.layer = hint->layer,
 		.expert = hint->expert,
 		.source = (enum hint_source)hint->source,
 		.score = hint->score,
+		.coming = slot == SLOT_NONE && store_loading(store, hint->layer, hint->expert),
 		.session = hint->session,
 		.needed_by_ns = hint->needed_by_ns < latest_ns ? hint->needed_by_ns : latest_ns,
+		.made_ns = hint->made_ns,
 		.iteration = hint->iteration};
 	store->policy->on_hint(store->policy_state, &entry, slot);
 }

@@ -10,6 +10,7 @@
 #define POWER_PRIOR 0.5 /* evidence, in squared ln c, that g = 1 is worth */
 #define OWN_PRIOR 2.0 /* tokens that the drafter's word is worth where the pool knows nothing */
 #define POOL_PRIOR 4.0 /* tokens that the pool is worth to a session */
+#define FIT_STEPS 4
 #define POSITION_PRIOR 6.0
 #define POOL_MEMORY 512.0
 #define SHIFT 1.5 /* ln of the factor between the odds before and after a change */
@@ -56,38 +57,74 @@ static void prior_of(
 	*weight += more;
 }
 
-void acceptance_fit(struct acceptance *a, const struct acceptance *pool)
+/* A class of confidence as the fit sees it: x = -ln c, so many positions and the share of them that was accepted, with what
+ * the prior adds. */
+struct fit_point {
+	double x, n, rate;
+};
+
+static struct fit_point fit_point_of(
+	const struct acceptance_class *own, const struct acceptance *pool, uint32_t i)
+{
+	double tried = (double)own->tried, mean, weight;
+	double x = tried > 0.01 ? (double)own->surprise / tried : (double)class_surprise[i];
+	prior_of(pool, i, x, &mean, &weight);
+	double n = tried + weight;
+	return (struct fit_point){x, n, ((double)own->accepted + weight * mean) / n};
+}
+
+/* -ln a = b + g x, b >= 0. */
+struct fit {
+	double b, g;
+};
+
+/* One step of iteratively reweighted least squares (McCullagh and Nelder, Generalized linear models, section 2.5), binomial
+ * with the logarithm for a link. The weights are those of the rates that the last step expects, not of those observed: the
+ * variance of the logarithm of an observed 0 of 30 is infinite, and would leave the 30 without a say. */
+static struct fit fit_step(const struct fit_point *points, struct fit last)
 {
 	double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
-	a->tried = a->evidence = 0;
 	for (uint32_t i = 0; i < ACCEPTANCE_CLASSES; i++) {
-		const struct acceptance_class *own = &a->classes[i];
-		double tried = (double)own->tried, mean, weight;
-		double x = tried > 0.01 ? (double)own->surprise / tried : (double)class_surprise[i];
-		prior_of(pool, i, x, &mean, &weight);
-		a->tried += own->tried;
-		double n = tried + weight;
-		a->evidence += (float)n;
-		double rate = ((double)own->accepted + weight * mean) / n;
-		rate = fmin(fmax(rate, A_MIN), A_MAX);
-		/* The variance of ln rate is (1 - rate) / (n rate). */
-		double evidence = n * rate / (1 - rate + 0.05), y = -log(rate);
-		w += evidence;
-		wx += evidence * x;
-		wy += evidence * y;
-		wxx += evidence * x * x;
-		wxy += evidence * x * y;
+		double x = points[i].x, expected = last.b + last.g * x;
+		double mu = fmin(fmax(exp(-expected), A_MIN), A_MAX);
+		double weight = points[i].n * mu / (1 - mu + 0.05);
+		double y = expected - (points[i].rate - mu) / mu;
+		w += weight;
+		wx += weight * x;
+		wy += weight * y;
+		wxx += weight * x * x;
+		wxy += weight * x * y;
 	}
 	double xx = wxx - wx * wx / w, xy = wxy - wx * wy / w;
-	double power = (xy + POWER_PRIOR) / (xx + POWER_PRIOR);
-	power = fmin(fmax(power, POWER_MIN), POWER_MAX);
-	double intercept = (wy - power * wx) / w;
-	if (intercept < 0) {
-		intercept = 0;
-		power = fmin(fmax((wxy + POWER_PRIOR) / (wxx + POWER_PRIOR), POWER_MIN), POWER_MAX);
+	struct fit out = {.g = (xy + POWER_PRIOR) / (xx + POWER_PRIOR)};
+	out.g = fmin(fmax(out.g, POWER_MIN), POWER_MAX);
+	out.b = (wy - out.g * wx) / w;
+	if (out.b < 0) {
+		out.b = 0;
+		out.g = fmin(fmax((wxy + POWER_PRIOR) / (wxx + POWER_PRIOR), POWER_MIN), POWER_MAX);
 	}
-	a->power = (float)power;
-	a->scale = (float)exp(-intercept);
+	return out;
+}
+
+void acceptance_fit(struct acceptance *a, const struct acceptance *pool)
+{
+	struct fit_point points[ACCEPTANCE_CLASSES];
+	double n = 0, accepted = 0, expected = 0;
+	a->tried = 0;
+	for (uint32_t i = 0; i < ACCEPTANCE_CLASSES; i++) {
+		points[i] = fit_point_of(&a->classes[i], pool, i);
+		a->tried += a->classes[i].tried;
+		n += points[i].n;
+		accepted += points[i].n * points[i].rate;
+		expected += points[i].n * exp(-points[i].x);
+	}
+	a->evidence = (float)n;
+	/* From g = 1, with the level that gives as many accepted as there were. */
+	struct fit fit = {.b = fmax(log(expected / accepted), 0), .g = 1};
+	for (int i = 0; i < FIT_STEPS; i++)
+		fit = fit_step(points, fit);
+	a->power = (float)fit.g;
+	a->scale = (float)exp(-fit.b);
 }
 
 static double position_of(const struct acceptance *a, uint32_t i)

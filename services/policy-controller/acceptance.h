@@ -11,8 +11,8 @@
  * a drafter without confidences (c = 1) s is its rate. A power, because then the product of the
  * drafter's own confidences decides: a chain's chance to be accepted through i falls below a bound
  * exactly where that product falls below another one, which is what the policy page can tell the
- * drafter (struct policy_session, cut). s and g are fitted by weighted least squares of ln a over
- * ln c in eight classes of confidence; r_i, the residual of the position, is observed over
+ * drafter (struct policy_session, cut). s and g are the binomial fit with ln a linear in ln c, over
+ * eight classes of confidence; r_i, the residual of the position, is observed over
  * expected. All counts fade, over `memory` drafted iterations while drafting and four times as
  * slowly while not, towards the pool: what all sessions of this draft method gave.
  *

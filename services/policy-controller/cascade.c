@@ -10,6 +10,7 @@
  * measured again; while the records of a trial are waited for, K is the best one that paid.
  */
 #include "services/policy-controller/policy.h"
+#include "shared/base/plural.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -128,16 +129,18 @@ static void finish_test(struct policy_state *s, const char *why, struct verdict 
 	if (c->best_utility >= (float)s->settings.threshold) {
 		c->set_length = (uint32_t)s->settings.set;
 		enter(s, PHASE_SET, c->best_k, c->set_length);
-		policy_decide(verdict, "%s: K = %u is best with utility %.2f, for %u iterations",
-			why, s->k, (double)s->utility, c->set_length);
+		policy_decide(verdict, "%s: K = %u is best with utility %.2f, for %u iteration%s",
+			why, s->k, (double)s->utility, c->set_length, plural(c->set_length));
 		return;
 	}
 	uint32_t longer = (uint32_t)s->settings.backoff * c->set_length;
 	uint32_t most = (uint32_t)s->settings.set_max;
 	c->set_length = longer < most ? longer : most;
 	enter(s, PHASE_OFF, 0, c->set_length);
-	policy_decide(verdict, "%s: best utility %.2f at K = %u is below %g: off for %u iterations",
-		why, (double)c->best_utility, c->best_k, s->settings.threshold, c->set_length);
+	policy_decide(verdict,
+		"%s: best utility %.2f at K = %u is below %g: off for %u iteration%s", why,
+		(double)c->best_utility, c->best_k, s->settings.threshold, c->set_length,
+		plural(c->set_length));
 }
 
 /* The K to try next (section 5.6): on in the direction that raised utility, else back; below the
@@ -181,8 +184,9 @@ static void finish_trial(struct policy_state *s, struct verdict *verdict)
 		uint32_t before = c->base_sessions, now = window_sessions(&c->window);
 		enter_baseline(s);
 		policy_decide(verdict,
-			"the batch changed from %u to %u sessions during the trial: baseline again",
-			before, now);
+			"the batch changed from %u to %u session%s during the trial: baseline "
+			"again",
+			before, now, plural(now));
 		return;
 	}
 	float utility = (float)utility_of(c);
@@ -191,7 +195,8 @@ static void finish_trial(struct policy_state *s, struct verdict *verdict)
 		c->n_trials = 0;
 		c->ended = NULL;
 	}
-	c->trials[c->n_trials++] = (struct cascade_trial){s->k, etr, time, utility};
+	c->trials[c->n_trials++] =
+		(struct cascade_trial){s->k, etr, time, (double)c->base_ns, utility};
 	c->tested |= 1u << s->k;
 	c->falls = c->trial > 1 && utility < c->prev_utility ? c->falls + 1 : 0;
 	if (utility > c->best_utility) {
@@ -211,8 +216,8 @@ static void finish_trial(struct policy_state *s, struct verdict *verdict)
 	c->prev_utility = utility;
 	enter_trial(s, next);
 	policy_decide(verdict,
-		"trial %u at K = %u: %.2f tokens per %.2f ms against %.2f ms: utility %.2f; K = %u "
-		"next",
+		"trial %u at K = %u: %.2f tokens per %.2f ms against %.2f ms at K = 0: utility "
+		"%.2f; K = %u next",
 		c->trial, tried, etr, milliseconds(time), milliseconds((double)c->base_ns),
 		(double)utility, next);
 }
@@ -226,8 +231,8 @@ static void finish_baseline(struct policy_state *s, struct verdict *verdict)
 	if (k > (uint32_t)s->settings.k_max)
 		k = (uint32_t)s->settings.k_max;
 	enter_test(s, k, 0);
-	policy_decide(verdict, "baseline %.2f ms in a batch of %u: trying K = %u",
-		milliseconds((double)c->base_ns), c->base_sessions, k);
+	policy_decide(verdict, "baseline %.2f ms in a batch of %u session%s: trying K = %u",
+		milliseconds((double)c->base_ns), c->base_sessions, plural(c->base_sessions), k);
 }
 
 /* The end of a set phase: an old baseline, or one of another batch size, is measured again
@@ -246,9 +251,9 @@ static void finish_set(struct policy_state *s, struct verdict *verdict)
 	if (age >= (uint32_t)s->settings.refresh || now != before) {
 		enter_baseline(s);
 		policy_decide(verdict,
-			"set phase at K = %u over: the baseline is %u iterations old, of a batch "
-			"of %u (now %u): again",
-			k, age, before, now);
+			"set phase at K = %u over: the baseline is %u iteration%s old, of a batch "
+			"of %u session%s (now %u): again",
+			k, age, plural(age), before, plural(before), now);
 		return;
 	}
 	enter_test(s, start_k(s), utility >= (float)s->settings.threshold ? k : 0);
@@ -264,8 +269,8 @@ static void finish_off(struct policy_state *s, struct verdict *verdict)
 		take_baseline(c);
 	c->restarted = false;
 	enter_test(s, 1, 0);
-	policy_decide(verdict, "off phase of %u iterations over, baseline %.2f ms: probing K = 1",
-		c->set_length, milliseconds((double)c->base_ns));
+	policy_decide(verdict, "off phase of %u iteration%s over, baseline %.2f ms: probing K = 1",
+		c->set_length, plural(c->set_length), milliseconds((double)c->base_ns));
 }
 
 static uint32_t cascade_first_k(const struct settings *settings, const struct yield_shared *shared)
@@ -294,8 +299,8 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 		enter(s, PHASE_OFF, 0, left < c->set_length ? left : c->set_length);
 		policy_decide(verdict,
 			"cascade: it did not pay in the session before: off for %u more "
-			"iterations",
-			c->left);
+			"iteration%s",
+			c->left, plural(c->left));
 		s->unfollowed = rests(s);
 		return;
 	}
@@ -305,8 +310,8 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 	if (k_hint > 0)
 		remember(c, k_hint, 0);
 	enter_baseline(s);
-	policy_decide(
-		verdict, "cascade: baseline of %u iterations, then K = %u", c->left, start_k(s));
+	policy_decide(verdict, "cascade: baseline of %u iteration%s, then K = %u", c->left,
+		plural(c->left), start_k(s));
 }
 
 /* Whether the record measures what was asked for. */
@@ -390,36 +395,45 @@ static void explain_phase(const struct policy_state *s, struct explanation *out)
 		break;
 	case PHASE_TEST:
 		explain_say(out,
-			"K = %u is tried for %u iterations: trial %u of at most %" PRId64
-			" in this test, %u records of it to come. The verifier counts them and "
-			"then "
-			"goes back to K = %u.",
-			s->trial_k, s->trial_n, c->trial + 1, s->settings.trials, c->left,
-			s->k_then);
+			"K = %u is tried for %u iteration%s: trial %u of at most %" PRId64
+			" in this test, %u record%s of it to come. The verifier counts them and "
+			"then goes back to K = %u.",
+			s->trial_k, s->trial_n, plural(s->trial_n), c->trial + 1,
+			s->settings.trials, c->left, plural(c->left), s->k_then);
 		break;
 	case PHASE_SET:
 		explain_say(out,
 			"K = %u was the best of the last test, utility %.2f, and is kept for S = "
-			"%u "
-			"iterations: %u more. Then it is tested again.",
-			s->k, (double)s->utility, c->set_length, c->left);
+			"%u iteration%s: %u more. Then it is tested again.",
+			s->k, (double)s->utility, c->set_length, plural(c->set_length), c->left);
 		break;
 	case PHASE_OFF:
 		explain_say(out,
-			"Speculation is off for S = %u iterations: %u more. Then K = 1 is tried.",
-			c->set_length, c->left);
+			"Speculation is off for S = %u iteration%s: %u more. Then K = 1 is tried.",
+			c->set_length, plural(c->set_length), c->left);
 		break;
 	}
+}
+
+/* Of those that are shown; the state has the best of the test that runs. */
+static const struct cascade_trial *best_trial(const struct cascade *c)
+{
+	const struct cascade_trial *best = NULL;
+	for (uint32_t i = 0; i < c->n_trials; i++)
+		if (!best || c->trials[i].utility > best->utility)
+			best = &c->trials[i];
+	return best;
 }
 
 static void explain_test(const struct policy_state *s, struct explanation *out)
 {
 	const struct cascade *c = &s->cascade;
-	if (c->ended)
+	const struct cascade_trial *best = best_trial(c);
+	if (c->ended && best)
 		explain_say(out,
 			"The last test ended because: %s. Its best: K = %u with utility %.2f, "
 			"threshold %g.",
-			c->ended, c->best_k, (double)c->best_utility, s->settings.threshold);
+			c->ended, best->k, (double)best->utility, s->settings.threshold);
 	if (c->set_length > (uint32_t)s->settings.set)
 		explain_say(out,
 			"S was backed off to %u from %" PRId64
@@ -427,11 +441,51 @@ static void explain_test(const struct policy_state *s, struct explanation *out)
 			c->set_length, s->settings.set);
 	if (c->base_ns > 0)
 		explain_say(out,
-			"An iteration at K = 0 took %.3f ms in a batch of %u, measured %u "
-			"iterations "
-			"ago; after %" PRId64 " it is measured again.",
-			milliseconds((double)c->base_ns), c->base_sessions, c->base_age,
+			"An iteration at K = 0 took %.3f ms in a batch of %u session%s, measured "
+			"%u iteration%s ago; after %" PRId64 " it is measured again.",
+			milliseconds((double)c->base_ns), c->base_sessions,
+			plural(c->base_sessions), c->base_age, plural(c->base_age),
 			s->settings.refresh);
+}
+
+/* Of a K without figures. */
+static const char *note_of(const struct policy_state *s, uint32_t k)
+{
+	const struct cascade *c = &s->cascade;
+	if (k == 0)
+		return "being measured";
+	if (s->trial_n > 0 && k == s->trial_k)
+		return "on trial now";
+	if (c->n_trials == 0)
+		return "not tried yet";
+	return c->ended ? "not tried in the last test" : "not tried in this test";
+}
+
+/* What is known of one K; nothing of one above k_max that was not tried. The trials were held against the baseline of then. */
+static void explain_k(const struct policy_state *s, uint32_t k, struct explanation *out)
+{
+	const struct cascade *c = &s->cascade;
+	struct explained_k *o = &out->options[out->n_options];
+	*o = (struct explained_k){.k = k};
+	double base = c->n_trials > 0 ? c->trials[c->n_trials - 1].base_ns : (double)c->base_ns;
+	if (k == 0 && base > 0) {
+		o->tokens = o->utility = 1;
+		o->time_ns = base;
+	}
+	for (uint32_t i = 0; i < c->n_trials; i++) {
+		const struct cascade_trial *t = &c->trials[i];
+		if (t->k != k)
+			continue;
+		o->tokens = t->etr;
+		o->time_ns = t->time_ns;
+		o->utility = (double)t->utility;
+	}
+	if (o->time_ns > 0)
+		o->tokens_per_s = o->tokens * 1e9 / o->time_ns;
+	else
+		o->note = note_of(s, k);
+	if (o->time_ns > 0 || k <= (uint32_t)s->settings.k_max)
+		out->n_options++;
 }
 
 static void cascade_explain(const struct policy_state *s, struct explanation *out)
@@ -439,19 +493,8 @@ static void cascade_explain(const struct policy_state *s, struct explanation *ou
 	const struct cascade *c = &s->cascade;
 	explain_phase(s, out);
 	explain_test(s, out);
-	if (c->base_ns > 0)
-		out->options[out->n_options++] = (struct explained_k){.tokens = 1,
-			.time_ns = (double)c->base_ns,
-			.tokens_per_s = 1e9 / (double)c->base_ns,
-			.utility = 1};
-	for (uint32_t i = 0; i < c->n_trials; i++) {
-		const struct cascade_trial *t = &c->trials[i];
-		out->options[out->n_options++] = (struct explained_k){.k = t->k,
-			.tokens = t->etr,
-			.time_ns = t->time_ns,
-			.tokens_per_s = t->time_ns > 0 ? t->etr * 1e9 / t->time_ns : 0,
-			.utility = (double)t->utility};
-	}
+	for (uint32_t k = 0; k <= LIMIT_DRAFT; k++)
+		explain_k(s, k, out);
 	explain_figure(out, "iterations left of the phase", "iterations", c->left);
 	explain_figure(out, "S", "iterations", c->set_length);
 	explain_figure(out, "age of the baseline", "iterations", c->base_age);

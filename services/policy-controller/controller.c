@@ -74,6 +74,7 @@ static void decide(
 		.k_old = k_old,
 		.k_new = s->trial_n ? s->trial_k : s->k,
 		.trial_n = s->trial_n,
+		.k_then = s->trial_n ? s->k_then : s->k,
 		.phase = s->phase,
 		.utility = s->utility,
 	};
@@ -94,7 +95,8 @@ static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
 	memset(s->cut, 0, sizeof(s->cut));
 	s->trial_n = 0;
 	s->ops->begin(s, k_hint, &verdict);
-	if (verdict.decided)
+	/* Of a K that is the request's nothing is decided. */
+	if (verdict.decided && !s->k_fixed)
 		decide(c, s, k_old, &verdict);
 }
 
@@ -132,6 +134,7 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	s->trial_id = knobs->session == record->session ? knobs->trial_id : 0;
 	s->last_ns = record->finished_ns;
 	s->n_context = record->n_context;
+	s->k_fixed = record->k_fixed;
 	s->k_before = c->k_before;
 	s->off_before = c->off_before;
 	s->off_left = c->off_left;

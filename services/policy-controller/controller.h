@@ -16,7 +16,7 @@ enum { CONTROLLER_DECISIONS = 1024 };
 struct decision {
 	uint64_t number, session, time_ns;
 	uint32_t k_old, k_new; /* new: in force now, as a trial for trial_n iterations (0: none) */
-	uint32_t trial_n;
+	uint32_t trial_n, k_then; /* then: after the trial */
 	enum phase phase;
 	float utility;
 	char reason[192];

@@ -73,9 +73,8 @@ int explain_session(const struct controller *c, uint64_t uid, struct explanation
 		out->k = out->k_then = s->k_fixed - 1;
 		out->trial_n = 0;
 		explain_say(out,
-			"The request fixed K = %u. The policy has no say in this session and "
-			"learns "
-			"nothing from it.",
+			"The request itself fixed K = %u: the policy decides nothing in this "
+			"session and learns nothing from it.",
 			out->k);
 	} else {
 		s->ops->explain(s, out);

@@ -22,6 +22,8 @@ struct explained_k {
 	double doubt; /* relative standard deviation of tokens_per_s */
 	bool weighed; /* as a trial: */
 	double brings, costs; /* in iterations at the K that is best now */
+	const char *
+		note; /* why figures are missing, a constant: all of them where time_ns is 0; NULL: nothing is to be said */
 };
 
 /* Position i of a draft, from 0: counts of the last drafts, fading. */

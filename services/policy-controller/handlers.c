@@ -67,7 +67,7 @@ static bool add_sessions(Outrider__PolicyState *state, const struct controller *
 		to->utility = s->utility;
 		to->acceptance = s->drafted > 0 ? s->accepted / s->drafted : 0;
 		to->etr = s->etr;
-		to->phase = strdup(phase_names[s->phase]);
+		to->phase = strdup(s->k_fixed ? "fixed" : phase_names[s->phase]);
 		to->iterations = s->iterations;
 		to->base_ms = (measures ? (double)s->cascade.base_ns : s->base_ns) / 1e6;
 		to->iteration_ms = s->iteration_ns / 1e6;
@@ -111,6 +111,7 @@ static Outrider__PolicyDecision *make_decision(const struct decision *d)
 	to->reason = strdup(d->reason);
 	to->time_ns = clock_wall_of(d->time_ns);
 	to->trial_n = d->trial_n;
+	to->k_then = d->k_then;
 	to->utility = d->utility;
 	return to;
 }
@@ -185,6 +186,9 @@ static bool add_options(Outrider__PolicyExplanation *to, const struct explanatio
 		option->brings = o->brings;
 		option->costs = o->costs;
 		to->options[to->n_options++] = option;
+		option->note = strdup(o->note ? o->note : "");
+		if (!option->note)
+			return false;
 	}
 	for (uint32_t i = 0; i < from->n_positions; i++) {
 		Outrider__PolicyPosition *position = make(sizeof(*position));
@@ -233,7 +237,7 @@ static void explain(struct records *records, uint64_t uid, Outrider__Envelope *r
 	outrider__policy_explanation__init(to);
 	to->session_uid = s->uid;
 	to->policy = strdup(s->settings.policy);
-	to->phase = strdup(phase_names[s->phase]);
+	to->phase = strdup(s->k_fixed ? "fixed" : phase_names[s->phase]);
 	to->k = e.k;
 	to->k_then = e.k_then;
 	to->trial_n = e.trial_n;

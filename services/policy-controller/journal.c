@@ -32,88 +32,89 @@ static uint64_t check_of(const struct journal_entry *entry)
 	return h;
 }
 
-static off_t place_of(const struct journal *journal, uint64_t number)
+static off_t place_of(const struct journal_file *file, uint64_t number)
 {
-	return HEAD_BYTES + (off_t)(number % journal->capacity * JOURNAL_ENTRY_BYTES);
+	return HEAD_BYTES + (off_t)(number % file->capacity * JOURNAL_ENTRY_BYTES);
 }
 
 /* Entries lie in their places whole or not at all for a reader: the check sum tells. */
-static bool valid(const struct journal *journal, const struct journal_entry *entry, uint64_t place)
+static bool valid(
+	const struct journal_file *file, const struct journal_entry *entry, uint64_t place)
 {
-	return entry->number != 0 && entry->number % journal->capacity == place &&
+	return entry->number != 0 && entry->number % file->capacity == place &&
 	       entry->check == check_of(entry);
 }
 
-static bool read_block(const struct journal *journal, uint64_t first, uint32_t n,
+static bool read_block(const struct journal_file *file, uint64_t first, uint32_t n,
 	unsigned char block[READ_ENTRIES][JOURNAL_ENTRY_BYTES])
 {
 	size_t bytes = (size_t)n * JOURNAL_ENTRY_BYTES;
-	return pread(journal->fd, block, bytes, place_of(journal, first)) == (ssize_t)bytes;
+	return pread(file->fd, block, bytes, place_of(file, first)) == (ssize_t)bytes;
 }
 
 /* The entry at place `at` of a block, when it is one. */
-static bool entry_at(const struct journal *journal,
+static bool entry_at(const struct journal_file *file,
 	unsigned char block[READ_ENTRIES][JOURNAL_ENTRY_BYTES], uint64_t first, uint32_t at,
 	struct journal_entry *out)
 {
 	memcpy(out, block[at], sizeof(*out));
-	return valid(journal, out, first + at);
+	return valid(file, out, first + at);
 }
 
 /* The highest number in the file. */
-static uint64_t find_last(const struct journal *journal)
+static uint64_t find_last(const struct journal_file *file)
 {
 	static unsigned char block[READ_ENTRIES][JOURNAL_ENTRY_BYTES];
 	struct journal_entry entry;
 	uint64_t last = 0;
-	for (uint64_t first = 0; first < journal->capacity; first += READ_ENTRIES) {
-		uint64_t left = journal->capacity - first;
+	for (uint64_t first = 0; first < file->capacity; first += READ_ENTRIES) {
+		uint64_t left = file->capacity - first;
 		uint32_t n = left < READ_ENTRIES ? (uint32_t)left : READ_ENTRIES;
-		if (!read_block(journal, first, n, block))
+		if (!read_block(file, first, n, block))
 			break; /* the file has not grown so far yet */
 		for (uint32_t i = 0; i < n; i++)
-			if (entry_at(journal, block, first, i, &entry) && entry.number > last)
+			if (entry_at(file, block, first, i, &entry) && entry.number > last)
 				last = entry.number;
 	}
 	return last;
 }
 
 /* Whether it is a journal that can be read; *capacity: what it has room for. */
-static bool read_head(const struct journal *journal, uint64_t *capacity)
+static bool read_head(const struct journal_file *file, uint64_t *capacity)
 {
 	struct journal_head head;
-	if (pread(journal->fd, &head, sizeof(head), 0) != sizeof(head) || head.magic != MAGIC ||
+	if (pread(file->fd, &head, sizeof(head), 0) != sizeof(head) || head.magic != MAGIC ||
 		head.layout != LAYOUT || head.entry_bytes != JOURNAL_ENTRY_BYTES)
 		return false;
 	*capacity = head.capacity;
 	return true;
 }
 
-static bool head_fits(const struct journal *journal)
+static bool head_fits(const struct journal_file *file)
 {
 	uint64_t capacity;
-	return read_head(journal, &capacity) && capacity == journal->capacity;
+	return read_head(file, &capacity) && capacity == file->capacity;
 }
 
-static off_t file_bytes_of(const struct journal *journal)
+static off_t file_bytes_of(const struct journal_file *file)
 {
-	return HEAD_BYTES + (off_t)(journal->capacity * JOURNAL_ENTRY_BYTES);
+	return HEAD_BYTES + (off_t)(file->capacity * JOURNAL_ENTRY_BYTES);
 }
 
 /* 0, or -1 with errno. */
-static int begin_file(struct journal *journal)
+static int begin_file(const struct journal_file *file)
 {
-	struct journal_head head = {MAGIC, LAYOUT, JOURNAL_ENTRY_BYTES, journal->capacity};
-	if (ftruncate(journal->fd, 0) != 0 || ftruncate(journal->fd, file_bytes_of(journal)) != 0)
+	struct journal_head head = {MAGIC, LAYOUT, JOURNAL_ENTRY_BYTES, file->capacity};
+	if (ftruncate(file->fd, 0) != 0 || ftruncate(file->fd, file_bytes_of(file)) != 0)
 		return -1;
-	return pwrite(journal->fd, &head, sizeof(head), 0) == sizeof(head) ? 0 : -1;
+	return pwrite(file->fd, &head, sizeof(head), 0) == sizeof(head) ? 0 : -1;
 }
 
 /* Whether nobody has written anything to it: a new one, or one whose making was interrupted. */
-static bool is_blank(const struct journal *journal)
+static bool is_blank(const struct journal_file *file)
 {
 	struct journal_head head, nothing = {0};
-	ssize_t n = pread(journal->fd, &head, sizeof(head), 0);
+	ssize_t n = pread(file->fd, &head, sizeof(head), 0);
 	return n == 0 || (n == sizeof(head) && memcmp(&head, &nothing, sizeof(head)) == 0);
 }
 
@@ -123,7 +124,7 @@ static int set_aside(struct journal *journal, uint64_t file_bytes)
 {
 	char old[sizeof(journal->path) + 8];
 	uint64_t capacity;
-	bool other_size = read_head(journal, &capacity);
+	bool other_size = read_head(&journal->file, &capacity);
 	snprintf(old, sizeof(old), "%s.old", journal->path);
 	if (rename(journal->path, old) != 0)
 		return -1;
@@ -131,48 +132,49 @@ static int set_aside(struct journal *journal, uint64_t file_bytes)
 		log_notice("the journal %s has %llu KiB, the settings say %llu KiB: it is kept as "
 			   "%s, and a new one is begun",
 			journal->path, (unsigned long long)file_bytes >> 10,
-			(unsigned long long)file_bytes_of(journal) >> 10, old);
+			(unsigned long long)file_bytes_of(&journal->file) >> 10, old);
 	else
 		log_notice("%s is no journal of this version: it is kept as %s, and a new one is "
 			   "begun",
 			journal->path, old);
-	close(journal->fd);
-	journal->fd = open(journal->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	return journal->fd < 0 ? -1 : 0;
+	close(journal->file.fd);
+	journal->file.fd =
+		open(journal->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	return journal->file.fd < 0 ? -1 : 0;
 }
 
 /* The file is open; its head is this journal's afterwards. 0, or -1 with errno. */
 static int take_file(struct journal *journal)
 {
 	struct stat status;
-	if (fstat(journal->fd, &status) != 0)
+	if (fstat(journal->file.fd, &status) != 0)
 		return -1;
 	if (!S_ISREG(status.st_mode)) {
 		errno = EINVAL;
 		return -1;
 	}
-	if (head_fits(journal))
+	if (head_fits(&journal->file))
 		return 0;
-	if (!is_blank(journal) && set_aside(journal, (uint64_t)status.st_size) != 0)
+	if (!is_blank(&journal->file) && set_aside(journal, (uint64_t)status.st_size) != 0)
 		return -1;
-	return begin_file(journal);
+	return begin_file(&journal->file);
 }
 
 static int try_open(struct journal *journal)
 {
-	journal->fd =
+	journal->file.fd =
 		open(journal->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-	if (journal->fd < 0)
+	if (journal->file.fd < 0)
 		return -1;
 	if (take_file(journal) == 0) {
-		journal->next = find_last(journal) + 1;
+		journal->next = find_last(&journal->file) + 1;
 		return 0;
 	}
 	int saved = errno;
-	if (journal->fd < 0)
+	if (journal->file.fd < 0)
 		return -1;
-	close(journal->fd);
-	journal->fd = -1;
+	close(journal->file.fd);
+	journal->file.fd = -1;
 	errno = saved;
 	return -1;
 }
@@ -188,8 +190,8 @@ static void fails(struct journal *journal, int code)
 void journal_open(struct journal *journal, const char *path, uint64_t bytes)
 {
 	memset(journal, 0, sizeof(*journal));
-	journal->fd = -1;
-	journal->capacity = (bytes - HEAD_BYTES) / JOURNAL_ENTRY_BYTES;
+	journal->file.fd = -1;
+	journal->file.capacity = (bytes - HEAD_BYTES) / JOURNAL_ENTRY_BYTES;
 	pthread_mutex_init(&journal->mutex, NULL);
 	snprintf(journal->path, sizeof(journal->path), "%s", path);
 	if (*path && try_open(journal) != 0)
@@ -198,14 +200,14 @@ void journal_open(struct journal *journal, const char *path, uint64_t bytes)
 
 void journal_close(struct journal *journal)
 {
-	if (journal->capacity == 0)
+	if (journal->file.capacity == 0)
 		return;
 	journal_flush(journal);
-	if (journal->fd >= 0)
-		close(journal->fd);
+	if (journal->file.fd >= 0)
+		close(journal->file.fd);
 	pthread_mutex_destroy(&journal->mutex);
 	memset(journal, 0, sizeof(*journal));
-	journal->fd = -1;
+	journal->file.fd = -1;
 }
 
 static uint32_t microseconds(uint64_t ns)
@@ -287,7 +289,7 @@ static void lose(struct journal *journal, uint32_t n, int code)
 static uint32_t write_run(struct journal *journal, const struct journal_entry *from, uint32_t n)
 {
 	static unsigned char block[READ_ENTRIES][JOURNAL_ENTRY_BYTES];
-	uint64_t left = journal->capacity - journal->next % journal->capacity;
+	uint64_t left = journal->file.capacity - journal->next % journal->file.capacity;
 	uint32_t run = n < READ_ENTRIES ? n : READ_ENTRIES;
 	run = left < run ? (uint32_t)left : run;
 	memset(block, 0, run * sizeof(block[0]));
@@ -298,7 +300,8 @@ static uint32_t write_run(struct journal *journal, const struct journal_entry *f
 		memcpy(block[i], &entry, sizeof(entry));
 	}
 	ssize_t bytes = (ssize_t)(run * sizeof(block[0]));
-	ssize_t done = pwrite(journal->fd, block, (size_t)bytes, place_of(journal, journal->next));
+	ssize_t done = pwrite(
+		journal->file.fd, block, (size_t)bytes, place_of(&journal->file, journal->next));
 	if (done == bytes)
 		return run;
 	if (done >= 0)
@@ -311,7 +314,7 @@ void journal_flush(struct journal *journal)
 	uint32_t n = take_pending(journal), written = 0;
 	if (n == 0)
 		return;
-	if (journal->fd < 0 && try_open(journal) != 0) {
+	if (journal->file.fd < 0 && try_open(journal) != 0) {
 		lose(journal, n, errno);
 		return;
 	}
@@ -335,22 +338,22 @@ uint32_t journal_read(
 	static unsigned char block[READ_ENTRIES][JOURNAL_ENTRY_BYTES];
 	uint32_t n = 0;
 	journal_flush(journal);
-	if (journal->fd < 0)
+	if (journal->file.fd < 0)
 		return 0;
 	uint64_t end = journal->next;
-	uint64_t oldest = end > journal->capacity ? end - journal->capacity : 1;
+	uint64_t oldest = end > journal->file.capacity ? end - journal->file.capacity : 1;
 	/* Backwards in blocks that do not wrap; out is filled from its end. */
 	while (end > oldest && n < max) {
-		uint64_t run = (end - 1) % journal->capacity + 1;
+		uint64_t run = (end - 1) % journal->file.capacity + 1;
 		run = run < READ_ENTRIES ? run : READ_ENTRIES;
 		run = end - oldest < run ? end - oldest : run;
 		uint64_t first = end - run;
-		if (!read_block(journal, first, (uint32_t)run, block))
+		if (!read_block(&journal->file, first, (uint32_t)run, block))
 			break;
 		for (uint64_t i = run; i-- > 0 && n < max;) {
 			struct journal_entry entry;
-			if (entry_at(journal, block, first % journal->capacity, (uint32_t)i,
-				    &entry) &&
+			if (entry_at(&journal->file, block, first % journal->file.capacity,
+				    (uint32_t)i, &entry) &&
 				entry.number == first + i &&
 				(session == 0 || entry.session == session))
 				out[max - ++n] = entry;
@@ -376,17 +379,17 @@ static bool possible(const struct journal_entry *e)
 	       e->batch_sessions > 0 && e->batch_sessions <= LIMIT_SESSIONS;
 }
 
-static size_t load_entries(const struct journal *journal, struct journal_entry *out)
+static size_t load_entries(const struct journal_file *file, struct journal_entry *out)
 {
 	unsigned char block[READ_ENTRIES][JOURNAL_ENTRY_BYTES];
 	size_t n = 0;
-	for (uint64_t first = 0; first < journal->capacity; first += READ_ENTRIES) {
-		uint64_t left = journal->capacity - first;
+	for (uint64_t first = 0; first < file->capacity; first += READ_ENTRIES) {
+		uint64_t left = file->capacity - first;
 		uint32_t run = left < READ_ENTRIES ? (uint32_t)left : READ_ENTRIES;
-		if (!read_block(journal, first, run, block))
+		if (!read_block(file, first, run, block))
 			break;
 		for (uint32_t i = 0; i < run; i++)
-			if (entry_at(journal, block, first, i, &out[n]) && possible(&out[n]))
+			if (entry_at(file, block, first, i, &out[n]) && possible(&out[n]))
 				n++;
 	}
 	qsort(out, n, sizeof(*out), by_number);
@@ -395,25 +398,25 @@ static size_t load_entries(const struct journal *journal, struct journal_entry *
 
 int journal_load(const char *path, struct journal_entry **out, size_t *n, struct error *err)
 {
-	struct journal journal = {.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+	struct journal_file file = {.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
 	struct journal_head head;
 	struct stat status;
 	*out = NULL;
 	*n = 0;
-	if (journal.fd < 0)
+	if (file.fd < 0)
 		return error_set(err, errno, "%s: %s", path, strerror(errno));
 	/* Its size bounds what the head may say. */
-	bool whole = fstat(journal.fd, &status) == 0 && S_ISREG(status.st_mode) &&
-		     pread(journal.fd, &head, sizeof(head), 0) == sizeof(head);
-	journal.capacity = whole ? head.capacity : 0;
+	bool whole = fstat(file.fd, &status) == 0 && S_ISREG(status.st_mode) &&
+		     pread(file.fd, &head, sizeof(head), 0) == sizeof(head);
+	file.capacity = whole ? head.capacity : 0;
 	uint64_t most = whole ? (uint64_t)status.st_size / JOURNAL_ENTRY_BYTES : 0;
-	if (whole && journal.capacity > 0 && journal.capacity <= most && head_fits(&journal))
-		*out = calloc(journal.capacity, sizeof(**out));
+	if (whole && file.capacity > 0 && file.capacity <= most && head_fits(&file))
+		*out = calloc(file.capacity, sizeof(**out));
 	else
 		whole = false;
 	if (*out)
-		*n = load_entries(&journal, *out);
-	close(journal.fd);
+		*n = load_entries(&file, *out);
+	close(file.fd);
 	if (*n > 0)
 		return 0;
 	free(*out);

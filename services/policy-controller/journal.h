@@ -36,10 +36,14 @@ struct journal_entry {
 };
 static_assert(sizeof(struct journal_entry) <= JOURNAL_ENTRY_BYTES, "an entry is two cache lines");
 
+struct journal_file {
+	int fd; /* -1: not open */
+	uint64_t capacity; /* entries it has room for */
+};
+
 struct journal {
 	char path[4200]; /* "" = none is kept */
-	int fd; /* -1: not open */
-	uint64_t capacity; /* entries in the file */
+	struct journal_file file;
 	uint64_t next; /* number of the next entry */
 	bool failing; /* said already */
 	pthread_mutex_t mutex; /* pending, n_pending, lost */

@@ -41,7 +41,7 @@ struct cascade {
 	uint32_t n_trials;
 	struct cascade_trial {
 		uint32_t k;
-		double etr, time_ns;
+		double etr, time_ns, base_ns; /* base: at K = 0, as it was known then */
 		float utility;
 	} trials[LIMIT_DRAFT];
 	const char *ended;

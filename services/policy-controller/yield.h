@@ -107,6 +107,12 @@ struct yield {
 	uint32_t probes; /* plans since the chain was last left uncut */
 	double purse, won; /* won: since the session began, in iterations at K = 0 */
 	double granted; /* what the purse began with */
+	/* For display: the iteration of the session that emptied the purse last, 0: none did. */
+	struct yield_emptied {
+		uint64_t iteration;
+		uint32_t k, drafted, accepted;
+		float lost; /* in iterations at K = 0 */
+	} emptied;
 	uint32_t stale; /* iterations since it last drafted */
 	uint32_t idle; /* of them, those that acceptance does not know of yet */
 	uint32_t

@@ -1,7 +1,9 @@
 /* yield's K in words and figures: from what the last plan weighed (struct yield_view). */
 #include "services/policy-controller/policy.h"
-#include "services/policy-controller/yield.h"
+#include "services/policy-controller/yield_plan.h"
+#include "shared/base/plural.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 static void explain_trial(const struct policy_state *s, struct explanation *out)
@@ -10,15 +12,42 @@ static void explain_trial(const struct policy_state *s, struct explanation *out)
 	if (v->rule == YIELD_PROOF)
 		explain_say(out,
 			"K = %u promises the most, but too few drafted tokens of this session were "
-			"seen: K = %u is tried for %u iterations first, then K = %u until they are "
-			"in.",
-			v->best, s->trial_k, s->trial_n, s->k_then);
+			"seen: K = %u is tried for %u iteration%s first, then K = %u until they "
+			"are in.",
+			v->best, s->trial_k, s->trial_n, plural(s->trial_n), s->k_then);
 	else
 		explain_say(out,
-			"K = %u is tried for %u iterations, then K = %u holds: the trial may bring "
+			"K = %u is tried for %u iteration%s, then K = %u holds: the trial may "
+			"bring "
 			"%.2f iterations at K = %u and costs %.2f of them.",
-			s->trial_k, s->trial_n, s->k_then, (double)v->brings[s->trial_k], v->best,
-			(double)v->costs[s->trial_k]);
+			s->trial_k, s->trial_n, plural(s->trial_n), s->k_then,
+			(double)v->brings[s->trial_k], v->best, (double)v->costs[s->trial_k]);
+}
+
+/* Which iteration emptied the purse, and that what was lost is not held against the sessions that follow. */
+static void explain_empty(const struct policy_state *s, struct explanation *out)
+{
+	const struct yield_emptied *e = &s->yield.emptied;
+	if (e->iteration > 0)
+		explain_say(out,
+			"Iteration %" PRIu64
+			" of the session emptied the purse: at K = %u, %u of %u drafted token%s "
+			"accepted, it lost %.2f iterations at K = 0.",
+			e->iteration, e->k, e->accepted, e->drafted, plural(e->drafted),
+			(double)e->lost);
+	explain_say(out,
+		"An empty purse is forgotten with its session: one that begins now has %.2f to "
+		"try with.",
+		yield_grant(s));
+}
+
+/* Of a K that was not weighed as a trial while others were (yield_explore). */
+static const char *trial_note(const struct policy_state *s, uint32_t k)
+{
+	const struct yield_view *v = &s->yield.view;
+	if (v->weighed == 0 || v->weighed >> k & 1)
+		return NULL;
+	return k == v->best ? "(the best)" : "(more than the purse has)";
 }
 
 static void explain_rule(const struct policy_state *s, struct explanation *out)
@@ -68,8 +97,8 @@ static void explain_rule(const struct policy_state *s, struct explanation *out)
 	case YIELD_CATCHING_UP:
 		explain_say(out,
 			"K = 0 until the drafter, which has not followed the session, has read it "
-			"(%u tokens); then a draft is tried.",
-			s->yield.behind);
+			"(%u token%s); then a draft is tried.",
+			s->yield.behind, plural(s->yield.behind));
 		break;
 	case YIELD_EMPTY:
 		explain_say(out,
@@ -94,19 +123,27 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 		explain_say(out,
 			"No record of the trial was seen yet; before, K > 0 is decided only if "
 			"older drafts show that it pays.");
+	if (y->purse <= 0)
+		explain_empty(s, out);
+	if (y->view.rule != YIELD_UNPLANNED && y->view.weighed == 0 && y->view.best == 0 &&
+		!(y->view.hope > 0))
+		explain_say(out,
+			"No K is in question for a trial: with what a pass takes now none pays, "
+			"even if nine of ten drafted tokens were accepted.");
 	double rate = yield_change_rate(s);
 	if (y->stale > 0)
 		explain_say(out,
-			"The session has not drafted for %u iterations; it changes about once in "
+			"The session has not drafted for %u iteration%s; it changes about once in "
 			"%.0f, so with chance %.0f%% it has by now.",
-			y->stale, 1 / rate, 100 * (1 - exp(-rate * y->stale)));
+			y->stale, plural(y->stale), 1 / rate, 100 * (1 - exp(-rate * y->stale)));
 	if (acceptance_informed(a))
 		explain_say(out,
 			"The drafter's confidence c is read as acceptance %.2f c^%.2f, so a chain "
 			"is cut where its next token is not worth its time.",
 			(double)a->scale, (double)a->power);
 	explain_figure(out, "purse", "iterations", y->purse);
-	explain_figure(out, "won against K = 0", "iterations", y->won);
+	explain_figure(out, "what it began with", "iterations", y->granted);
+	explain_figure(out, "won (lost, below 0) against K = 0", "iterations", y->won);
 	explain_figure(out, "not drafted for", "iterations", y->stale);
 	explain_figure(out, "mean acceptance, estimated", "", acceptance_mean(a));
 	explain_figure(out, "its relative standard deviation", "", acceptance_doubt(a));
@@ -132,6 +169,7 @@ void yield_explain(const struct policy_state *s, struct explanation *out)
 			.utility = rate / (double)v->rate[0],
 			.doubt = (double)v->doubt[k],
 			.weighed = v->weighed >> k & 1,
+			.note = trial_note(s, k),
 			.brings = (double)v->brings[k],
 			.costs = (double)v->costs[k]};
 	}

@@ -119,6 +119,12 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 	y->won += won;
 	credit(s, won);
 	yield_trust_won(s->shared, won);
+	if (y->purse > 0 && y->purse + won <= 0)
+		y->emptied = (struct yield_emptied){.iteration = y->iterations,
+			.k = record->k,
+			.drafted = record->drafted,
+			.accepted = record->accepted,
+			.lost = (float)-won};
 	y->purse = fmin(fmax(y->purse + won, PURSE_FLOOR), purse_most(s));
 }
 

@@ -143,6 +143,8 @@ void admin_detail(void *arg, struct daemon_details *to)
 	} counts[] = {
 		{"gate_hints", &front->engine->gates.sent},
 		{"gate_hints_ns", &front->engine->gates.spent_ns},
+		{"far_hints", &front->engine->gates.far_sent},
+		{"far_hints_ns", &front->engine->gates.far_spent_ns},
 		{"routings_ns", &front->engine->feed.spent_ns},
 	};
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)

@@ -11,12 +11,15 @@
 static const char *const pin_names[] = {"auto", "no", "yes", NULL};
 static const char *const kv_names[] = {"auto", "f32", "f16", "q8_0", NULL};
 static const char *const weights_names[] = {"auto", "packed", "mapped", NULL};
-static const char *const choice_names[] = {"auto", "on", "off", NULL};
+static const char *const gates_names[] = {"auto", "on", "off", "near", NULL};
 static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
 
 #define AT(field) \
 	offsetof(struct verifier_config, field), sizeof(((struct verifier_config *)0)->field)
 #define SECOND 1e9
+
+static_assert(KV_PLAN_TOKENS_EACH == 2048 && KV_PLAN_TOKENS_MORE == 48,
+	"the help of kv_tokens says them");
 
 const struct config_key verifier_config_keys[] = {
 	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
@@ -56,8 +59,9 @@ const struct config_key verifier_config_keys[] = {
 		"Sessions that may wait for a place; more are refused.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, (double)KV_PAGES_MAX *KV_PAGE_CELLS, NULL,
 		"0", "tokens",
-		"Tokens the KV cache holds, all sessions together; 0 takes sessions_max times the "
-		"smaller of context and 2048.",
+		"Tokens the KV cache holds, all sessions together; 0 takes, for each of "
+		"sessions_max, the smaller of context and 2048, and 48 for a draft in flight; at "
+		"least context and 48.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "prefill_chunk", CONFIG_INT, AT(prefill_chunk), 1, 2048, NULL, "256", "tokens",
 		"Prompt tokens computed in one pass, all sessions together.", KNOB_LIVE,
@@ -79,10 +83,10 @@ const struct config_key verifier_config_keys[] = {
 	{"", "expert_patience", CONFIG_NS, AT(expert_patience), 0, 60 * SECOND, NULL, "20ms", NULL,
 		"How long the expert-cache may take before the file is read here.", KNOB_LIVE,
 		KNOB_GLOBAL},
-	{"", "gate_hints", CONFIG_ENUM, AT(gate_hints), 0, 0, choice_names, "auto", NULL,
-		"Foresee the next layer's experts with its router on this layer's hidden state: "
-		"auto does where the expert-cache's policy wants it, on wherever it lacks room for "
-		"all experts.",
+	{"", "gate_hints", CONFIG_ENUM, AT(gate_hints), 0, 0, gates_names, "auto", NULL,
+		"Foresee the next layers' experts by their routers: auto as far as the "
+		"expert-cache's policy asks for it, near the next layer's alone, on those always "
+		"where it lacks room for all experts.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "default_k", CONFIG_INT, AT(default_k), 0, LIMIT_DRAFT, NULL, "0", "tokens",
 		"Drafted tokens per iteration while no policy has spoken.", KNOB_LIVE, KNOB_GLOBAL},
@@ -142,10 +146,8 @@ int verifier_config_check(const void *changed, struct error *err)
 int verifier_config_resolve(struct verifier_config *config, struct error *err)
 {
 	struct cpus cpus;
-	cpu_set_t mask;
 
-	cpus_mask(&mask);
-	cpus_read(&cpus_files, &mask, &cpus);
+	cpus_now(&cpus);
 	config->few_cpus = cpus.n <= 4;
 	config->sessions_allocated = config->sessions_max;
 	config->prefill_allocated = config->prefill_chunk;
@@ -173,7 +175,7 @@ int verifier_config_fit(
 		return error_set(err, EINVAL, "context: %lld is more than the model's %lld",
 			(long long)config->context, (long long)model_context);
 	if (config->context == 0)
-		config->context = model_context < KV_PLAN_CONTEXT ? model_context : KV_PLAN_CONTEXT;
+		config->context = kv_plan_context(model);
 	if (config->context < 2)
 		return error_set(err, EINVAL,
 			"context: %lld has no room for a prompt and an answer",

@@ -12,7 +12,12 @@
 enum verifier_kv { VERIFIER_KV_AUTO, VERIFIER_KV_F32, VERIFIER_KV_F16, VERIFIER_KV_Q8_0 };
 enum verifier_weights { VERIFIER_WEIGHTS_AUTO, VERIFIER_WEIGHTS_PACKED, VERIFIER_WEIGHTS_MAPPED };
 enum verifier_pin { VERIFIER_PIN_AUTO, VERIFIER_PIN_NO, VERIFIER_PIN_YES };
-enum verifier_choice { VERIFIER_CHOICE_AUTO, VERIFIER_CHOICE_ON, VERIFIER_CHOICE_OFF };
+enum verifier_gates {
+	VERIFIER_GATES_AUTO,
+	VERIFIER_GATES_ON,
+	VERIFIER_GATES_OFF,
+	VERIFIER_GATES_NEAR
+};
 enum verifier_experts { VERIFIER_EXPERTS_AUTO, VERIFIER_EXPERTS_MAPPED, VERIFIER_EXPERTS_CACHED };
 
 struct verifier_config {
@@ -27,7 +32,7 @@ struct verifier_config {
 	int64_t prefill_chunk;
 	int experts; /* enum verifier_experts */
 	int weights; /* enum verifier_weights */
-	int gate_hints; /* enum verifier_choice */
+	int gate_hints; /* enum verifier_gates */
 	int64_t default_k;
 	bool follow_at_zero;
 	int64_t draft_wait, expert_patience, stream_interval, client_timeout, linger; /* ns */

@@ -320,7 +320,7 @@ static int start_thread(struct engine *engine, struct error *err)
 		rc = forward_create(o->model, o->kernels, engine->pool, &engine->kv,
 			engine->experts, engine->n_batch_max, n_logits,
 			(uint32_t)o->config->context, &engine->forward, err);
-	engine->gates.router.pool = engine->pool;
+	gate_hints_pool(&engine->gates, engine->pool);
 	if (rc == 0 && engine->cached != NULL)
 		forward_set_hooks(
 			engine->forward, &(struct forward_hooks){.layer = on_layer, .arg = engine});

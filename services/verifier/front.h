@@ -49,6 +49,7 @@ struct front {
 	struct broker *broker;
 	struct link *cache_link, *policy_link; /* set before the engine starts; NULL: not wanted */
 	uint64_t experts_uid;
+	struct slots_needs needs; /* what the expert-cache is told; set before the links are made */
 	struct region policy_region;
 	struct policy_page *policy;
 	bool drafter_here;

@@ -44,6 +44,7 @@ static void got_experts(struct front *front, int fd)
 		return;
 	}
 	front->experts_uid = region.header->uid;
+	slots_say_needs(region_payload(&region), &front->needs);
 	broker_keep(front->broker, &region);
 	engine_use_experts(front->engine, &region);
 	log_info("experts come from the expert-cache now");

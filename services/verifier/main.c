@@ -148,6 +148,7 @@ static int start(struct verifier *v, struct error *err)
 	if (rc != 0)
 		return rc;
 	front_recover(front);
+	regions_needs(&v->regions, &v->packed, v->model, &front->needs);
 	broker_offer(front->broker, &v->regions.sessions);
 	broker_offer(front->broker, &v->regions.draft);
 	broker_offer(front->broker, &v->regions.kv);

@@ -112,7 +112,7 @@ static int has_room(const struct verifier_config *config, uint64_t bytes, uint64
 {
 	struct memory_limit limit;
 
-	memory_limit_read(&cgroup_files, "/proc/meminfo", &limit);
+	memory_limit_now(&limit);
 	*room = bytes + kv_bytes <= limit.available;
 	if (config->weights == VERIFIER_WEIGHTS_PACKED && bytes > limit.bytes)
 		return error_set(err, ENOMEM,

@@ -206,6 +206,21 @@ int regions_open(struct broker *broker, struct regions_left *left,
 	return rc;
 }
 
+void regions_needs(const struct regions *regions, const struct region *packed,
+	const struct model *model, struct slots_needs *out)
+{
+	const struct sessions_header *header = regions->header;
+
+	*out = (struct slots_needs){
+		.weights = slots_needs_weights(model),
+		.kv = kv_bytes(&regions->kv_layout),
+		.rest = sessions_bytes(header->n_sessions, header->n_context) + draft_bytes(),
+		.there = region_memory(&regions->kv) + region_memory(&regions->sessions) +
+			 region_memory(&regions->draft) +
+			 (packed->header != NULL ? region_memory(packed) : 0),
+	};
+}
+
 void regions_close(struct regions *regions)
 {
 	if (regions->kv.header != NULL)

@@ -11,6 +11,7 @@
 #include "shared/model/kv.h"
 #include "shared/spec/draft.h"
 #include "shared/spec/session.h"
+#include "shared/spec/slots.h"
 
 #define KV_REGION "kv"
 #define KV_REGION_LAYOUT 3
@@ -46,4 +47,7 @@ void regions_left_close(struct regions_left *left);
 int regions_open(struct broker *broker, struct regions_left *left,
 	const struct verifier_config *config, const struct model *model,
 	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err);
+/* What these take of memory, and the weights of every token, of which packed has a copy if its header is not NULL. */
+void regions_needs(const struct regions *regions, const struct region *packed,
+	const struct model *model, struct slots_needs *out);
 void regions_close(struct regions *regions);

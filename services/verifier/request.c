@@ -50,7 +50,14 @@ static int encode_conversation(const Outrider__Conversation *conversation,
 	const struct request_limits *limits, struct request_input *input, struct error *err)
 {
 	size_t n = conversation->n_messages;
-	struct chat_message *messages = calloc(n > 0 ? n : 1, sizeof(*messages));
+
+	/* Two bytes each on the wire, and far more as the template sees them. */
+	if (n > REQUEST_MESSAGES_MAX)
+		return error_set(err, EINVAL, "the conversation has %zu messages, the limit is %d",
+			n, REQUEST_MESSAGES_MAX);
+	if (n == 0)
+		return error_set(err, EINVAL, "the conversation has no messages");
+	struct chat_message *messages = calloc(n, sizeof(*messages));
 
 	if (messages == NULL)
 		return error_set(err, ENOMEM, "no memory for %zu messages", n);
@@ -61,10 +68,8 @@ static int encode_conversation(const Outrider__Conversation *conversation,
 			.text_bytes = strlen(conversation->messages[i]->text),
 			.json = conversation->messages[i]->json,
 		};
-	int rc = n == 0 ? error_set(err, EINVAL, "the conversation has no messages")
-			: chat_encode_conversation(limits->model->gguf, limits->tokenizer, messages,
-				  n, conversation->variables, &input->prompt, &input->n_prompt,
-				  &input->capacity, err);
+	int rc = chat_encode_conversation(limits->model->gguf, limits->tokenizer, messages, n,
+		conversation->variables, &input->prompt, &input->n_prompt, &input->capacity, err);
 	free(messages);
 	return rc;
 }

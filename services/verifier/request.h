@@ -6,6 +6,8 @@
 #include "shared/model/tokenizer.h"
 #include "shared/spec/session.h"
 
+enum { REQUEST_MESSAGES_MAX = 1 << 16 }; /* of one conversation */
+
 struct request_limits {
 	const struct model *model;
 	const struct tokenizer *tokenizer;

@@ -10,13 +10,11 @@ void resources_notice(const struct verifier_config *config, const struct kernels
 {
 	const char *slow = kernels_notice(kernels, config->kernels);
 	struct cpus cpus;
-	cpu_set_t mask;
 	char text[256];
 
 	if (slow != NULL)
 		log_notice("%s", slow);
-	cpus_mask(&mask);
-	cpus_read(&cpus_files, &mask, &cpus);
+	cpus_now(&cpus);
 	cpus_notice(&cpus, (uint32_t)config->threads, text, sizeof(text));
 	if (text[0] != '\0')
 		log_notice("%s", text);
@@ -29,7 +27,7 @@ int resources_memory(const struct verifier_config *config, const struct model *m
 	uint64_t dense = gguf_bytes(model->gguf) - experts;
 	struct memory_limit limit;
 
-	memory_limit_read(&cgroup_files, "/proc/meminfo", &limit);
+	memory_limit_now(&limit);
 	/* Shared memory is had when it is touched, and then it is too late to say no. */
 	if (kv_bytes > limit.bytes)
 		return error_set(err, ENOMEM,

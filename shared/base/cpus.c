@@ -146,6 +146,14 @@ void cpus_read(const struct cpus_files *files, const cpu_set_t *mask, struct cpu
 		out->threads = LIMIT_THREADS;
 }
 
+void cpus_now(struct cpus *out)
+{
+	cpu_set_t mask;
+
+	cpus_mask(&mask);
+	cpus_read(&cpus_files, &mask, out);
+}
+
 void cpus_notice(const struct cpus *cpus, uint32_t threads, char *out, size_t out_bytes)
 {
 	out[0] = '\0';

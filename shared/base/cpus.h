@@ -41,6 +41,8 @@ struct cpus {
 		threads; /* what computes best: one thread per core, within the quota; at least 1 */
 };
 void cpus_read(const struct cpus_files *files, const cpu_set_t *mask, struct cpus *out);
+/* Of the calling thread, on this machine. */
+void cpus_now(struct cpus *out);
 
 /* A sentence for the log on so many threads where there are fewer CPUs, or less CPU time; empty when it fits. */
 void cpus_notice(const struct cpus *cpus, uint32_t threads, char *out, size_t out_bytes);

@@ -1,5 +1,7 @@
 #include "shared/base/error.h"
 
+#include "shared/base/memory.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +44,9 @@ int error_prefix(struct error *err, int code, const char *format, ...)
 
 int error_thread(struct error *err, int code, const char *what)
 {
-	return error_set(err, code == EAGAIN ? ENOMEM : code, "%s: %s", what, strerror(code));
+	char advice[MEMORY_ADVICE_BYTES];
+	return error_set(err, code == EAGAIN ? ENOMEM : code, "%s: %s%s", what, strerror(code),
+		memory_advice(advice));
 }
 
 void error_tame(char *text)

@@ -4,6 +4,7 @@
 #include "shared/base/memory.h"
 #include "shared/base/round.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +67,7 @@ enum huge_kind huge_pages_advise(void *address, size_t bytes, bool shared)
 int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct error *err)
 {
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	char advice[MEMORY_ADVICE_BYTES];
 	int rc = begin(bytes, out, err);
 
 	*address = NULL;
@@ -83,10 +85,12 @@ int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct 
 			*address = memory;
 			return 0;
 		}
+		out->refused = errno;
 	}
 	void *memory = mmap(NULL, out->bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
 	if (memory == MAP_FAILED)
-		return error_set(err, ENOMEM, "no memory: %zu bytes", out->bytes);
+		return error_set(
+			err, ENOMEM, "no memory: %zu bytes%s", out->bytes, memory_advice(advice));
 	out->kind = huge_pages_advise(memory, out->bytes, false);
 	*address = memory;
 	return 0;
@@ -127,6 +131,7 @@ static int open_memfd(const char *name, unsigned int flags, size_t bytes, int *f
 int huge_pages_memfd(const char *name, size_t bytes, struct huge_pages *out, int *fd,
 	void **address, struct error *err)
 {
+	char advice[MEMORY_ADVICE_BYTES];
 	int rc = begin(bytes, out, err);
 
 	out->shared = true;
@@ -134,16 +139,20 @@ int huge_pages_memfd(const char *name, size_t bytes, struct huge_pages *out, int
 	*address = NULL;
 	if (rc != 0)
 		return rc;
-	if (out->needed > 0 && out->needed <= out->free &&
-		open_memfd(name, MFD_HUGETLB, out->needed * out->page_bytes, fd, address) == 0) {
-		out->kind = HUGE_POOL;
-		out->bytes = out->needed * out->page_bytes;
-		return 0;
+	if (out->needed > 0 && out->needed <= out->free) {
+		size_t whole = out->needed * out->page_bytes;
+		rc = open_memfd(name, MFD_HUGETLB, whole, fd, address);
+		if (rc == 0) {
+			out->kind = HUGE_POOL;
+			out->bytes = whole;
+			return 0;
+		}
+		out->refused = -rc;
 	}
 	rc = open_memfd(name, 0, out->bytes, fd, address);
 	if (rc != 0)
-		return error_set(err, -rc, "no shared memory %s of %zu bytes: %s", name, out->bytes,
-			strerror(-rc));
+		return error_set(err, -rc, "no shared memory %s of %zu bytes: %s%s", name,
+			out->bytes, strerror(-rc), memory_advice(advice));
 	out->kind = huge_pages_advise(*address, out->bytes, true);
 	return 0;
 }
@@ -165,6 +174,12 @@ void huge_pages_notice(const struct huge_pages *pages, char *out, size_t out_byt
 			pages->shared ? "advise" : "madvise");
 	if (pages->page_bytes == 0)
 		snprintf(out, out_bytes, "this kernel has no huge-page pool: %s", instead);
+	else if (pages->refused != 0)
+		snprintf(out, out_bytes,
+			"the huge-page pool had %" PRIu64 " free pages of %zu KiB, but the kernel "
+			"did not give %" PRIu64 " of them (%s): %s",
+			pages->free, pages->page_bytes >> 10, pages->needed,
+			strerror(pages->refused), instead);
 	else
 		snprintf(out, out_bytes,
 			"the huge-page pool has %" PRIu64 " free pages of %zu KiB, %" PRIu64

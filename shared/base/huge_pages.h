@@ -23,6 +23,7 @@ struct huge_pages {
 	size_t bytes; /* what was asked for, rounded up to whole pages of the kind */
 	size_t page_bytes; /* of the pool; 0 when the kernel has none */
 	uint64_t needed, free; /* pages of the pool that it takes, and that were free */
+	int refused; /* errno: the pool had enough, and did not give them */
 };
 
 /* Private zeroed memory, read and write; -ENOMEM. To be given back with munmap(*address, out->bytes). */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -58,6 +59,24 @@ void memory_limit_read(
 		out->available = group.available;
 	if (out->available > out->bytes)
 		out->available = out->bytes;
+}
+
+void memory_limit_now(struct memory_limit *out)
+{
+	memory_limit_read(&cgroup_files, "/proc/meminfo", out);
+}
+
+const char *memory_advice(char out[static MEMORY_ADVICE_BYTES])
+{
+	struct rlimit limit;
+
+	out[0] = '\0';
+	if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+		snprintf(out, MEMORY_ADVICE_BYTES,
+			"; this process may address %llu MiB: raise or lift that (RLIMIT_AS: "
+			"ulimit -v, LimitAS=)",
+			(unsigned long long)limit.rlim_cur >> 20);
+	return out;
 }
 
 _Static_assert(

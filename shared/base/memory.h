@@ -1,4 +1,4 @@
-/* How much memory this process may use: what the machine has, and what control groups leave of it. At start-up. */
+/* How much memory this process may use: what the machine has, and what control groups leave of it. Any thread. */
 #pragma once
 
 #include "shared/base/cgroup.h"
@@ -16,6 +16,14 @@ struct memory_limit {
 /* files as cgroup.h has them, meminfo "/proc/meminfo". What cannot be read does not limit: bytes may be UINT64_MAX. */
 void memory_limit_read(
 	const struct cgroup_files *files, const char *meminfo, struct memory_limit *out);
+
+/* This process's. */
+void memory_limit_now(struct memory_limit *out);
+
+/* What to set where memory could not be mapped: "; this process may address 200 MiB: raise ...", or "" where its address
+ * space is not limited. */
+enum { MEMORY_ADVICE_BYTES = 128 };
+const char *memory_advice(char out[static MEMORY_ADVICE_BYTES]);
 
 /* Bytes of a file that the page cache holds; -1 when the kernel does not tell (before 6.5, or forbidden). */
 int64_t memory_file_cached(int fd);

@@ -200,21 +200,22 @@ static void say(const struct knob_batch *batch, const struct knob_outcomes *outc
 		const struct knob_outcome *o = &outcomes->of[i];
 		log_info("%s: %s from %s to %s%s, by user %u (%s, process %u)", batch->what,
 			o->key->name, o->old_value, o->new_value,
-			o->at_start ? " at the next start" : "", batch->who.uid, batch->who.program,
-			batch->who.pid);
+			o->at_start ? " from the next start on" : "", batch->who.uid,
+			batch->who.program, batch->who.pid);
 	}
 }
 
 /* What was asked for was done or refused by now; an answer there is no memory for is none. */
-static void answer_done(
-	const struct knob_outcomes *outcomes, const char *busy, Outrider__Envelope *reply)
+static void answer_done(const struct knob_outcomes *outcomes, const char *drop_in, const char *busy,
+	Outrider__Envelope *reply)
 {
 	Outrider__KnobDone *done = malloc(sizeof *done);
 	if (!done)
 		return;
 	outrider__knob_done__init(done);
 	done->busy = busy != NULL;
-	if ((busy && !copy(&done->message, busy)) || !fill_done(outcomes, done)) {
+	if ((busy && !copy(&done->message, busy)) || !copy(&done->drop_in, drop_in) ||
+		!fill_done(outcomes, done)) {
 		outrider__knob_done__free_unpacked(done, NULL);
 		return;
 	}
@@ -230,7 +231,7 @@ static void answer_busy(struct knobs *knobs, Outrider__Envelope *reply)
 	snprintf(text, sizeof text,
 		"%s: user %u (%s, process %u) is changing knobs of several processes",
 		knobs->process, who->uid, who->program, who->pid);
-	answer_done(&none, text, reply);
+	answer_done(&none, "", text, reply);
 }
 
 static int check_step(
@@ -264,6 +265,7 @@ static void answer_set(struct knobs *knobs, const struct bus_address *from,
 		return;
 	}
 	bool own = set->reservation != 0 && knobs->reserved.id == set->reservation;
+	bool lasting = set->persist || set->at_start;
 	int r = check_step(knobs, set, own, &err);
 	if (r == 0)
 		r = read_batch(from, set, &batch, &err);
@@ -283,7 +285,7 @@ static void answer_set(struct knobs *knobs, const struct bus_address *from,
 		daemon_failure(reply, -r, set->session_uid, err.text);
 	} else {
 		say(&batch, &outcomes);
-		answer_done(&outcomes, NULL, reply);
+		answer_done(&outcomes, lasting ? knobs->file : "", NULL, reply);
 	}
 	knobs_outcomes_free(&outcomes);
 }

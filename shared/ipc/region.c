@@ -1,5 +1,6 @@
 #include "shared/ipc/region.h"
 
+#include "shared/base/memory.h"
 #include "shared/base/nodes.h"
 
 #include <fcntl.h>
@@ -35,11 +36,12 @@ static int check_memory(const char *name, size_t bytes, struct error *err)
 
 static int map(const char *name, int prot, struct region *out, struct error *err)
 {
+	char advice[MEMORY_ADVICE_BYTES];
 	void *at = mmap(NULL, out->bytes, prot, MAP_SHARED, out->fd, 0);
 
 	if (at == MAP_FAILED)
-		return error_set(err, errno, "region %s: cannot map %zu bytes: %s", name,
-			out->bytes, strerror(errno));
+		return error_set(err, errno, "region %s: cannot map %zu bytes: %s%s", name,
+			out->bytes, strerror(errno), memory_advice(advice));
 	out->header = at;
 	return 0;
 }
@@ -215,6 +217,13 @@ int region_adopt(int fd, const char *name, uint32_t layout, size_t bytes_min, st
 	/* Acquire and release: a successor sees what its predecessor wrote before it took its own generation. */
 	atomic_fetch_add_explicit(&out->header->generation, 1, memory_order_acq_rel);
 	return 0;
+}
+
+uint64_t region_memory(const struct region *region)
+{
+	struct stat st;
+
+	return fstat(region->fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
 }
 
 void region_close(struct region *region)

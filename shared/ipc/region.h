@@ -53,6 +53,8 @@ int region_attach(int fd, const char *name, uint32_t layout, size_t bytes_min, b
 int region_adopt(int fd, const char *name, uint32_t layout, size_t bytes_min, struct region *out,
 	struct error *err);
 void region_close(struct region *region);
+/* Bytes of it that are memory now; 0 when the kernel does not tell. */
+uint64_t region_memory(const struct region *region);
 
 static inline void *region_payload(const struct region *region)
 {

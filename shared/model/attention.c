@@ -262,6 +262,7 @@ void attention_layer(struct forward *f)
 	f->products[0] = (struct product){layer->q, f->h_rows, f->q_rows, f->n};
 	f->products[1] = (struct product){layer->k, f->h_rows, f->k_rows, f->n};
 	f->products[2] = (struct product){layer->v, f->h_rows, f->v_rows, f->n};
+	ahead_matrix(f, &layer->o);
 	work_products(f, 3);
 
 	/* All keys and values of the batch are in their cells before any token attends: tokens see each other's. */
@@ -271,6 +272,7 @@ void attention_layer(struct forward *f)
 		work_tokens(f, quantise_att, qkv_bytes);
 
 	f->products[0] = (struct product){layer->o, f->att_rows, f->out_rows, f->n};
+	ahead_ffn(f);
 	work_products(f, 1);
 	work_tokens(f, residual_token, 2 * row_bytes);
 }

@@ -256,12 +256,15 @@ static void project(struct forward *f)
 	f->products[0] = (struct product){layer->mla.kv_a, f->h_rows, m->kv_rows, f->n};
 	if (config->mla.q_rank == 0) {
 		f->products[1] = (struct product){layer->q, f->h_rows, f->q_rows, f->n};
+		ahead_matrix(f, &layer->o);
 		work_products(f, 2);
 	} else {
 		f->products[1] = (struct product){layer->mla.q_a, f->h_rows, m->q_a_out, f->n};
+		ahead_matrix(f, &layer->q);
 		work_products(f, 2);
 		work_tokens(f, norm_compressed_q, 2 * config->mla.q_rank * sizeof(float));
 		f->products[0] = (struct product){layer->q, m->q_a_rows, f->q_rows, f->n};
+		ahead_matrix(f, &layer->o);
 		work_products(f, 1);
 	}
 	work_tokens(f, finish_token, 4 * q_bytes);
@@ -284,6 +287,7 @@ void mla_layer(struct forward *f)
 	if (forward_quantised(&layer->o))
 		work_tokens(f, quantise_value, 2 * config->n_heads * config->mla.v * sizeof(float));
 	f->products[0] = (struct product){layer->o, m->value_rows, f->out_rows, f->n};
+	ahead_ffn(f);
 	work_products(f, 1);
 	work_tokens(f, residual_token, 2 * config->n_embd * sizeof(float));
 }

@@ -47,6 +47,7 @@ static void project(struct forward *f)
 		if (all[i].w->data)
 			f->products[n++] = (struct product){*all[i].w, f->h_rows, all[i].y, f->n};
 	}
+	ahead_matrix(f, &w->out);
 	work_products(f, n);
 }
 
@@ -308,6 +309,7 @@ void delta_layer(struct forward *f)
 	work_items(f, delta_items(f, d->n_lanes), (d->n_lanes + f->n) * states, pass_item);
 	work_tokens(f, output_token, 2 * channel_bytes);
 	f->products[0] = (struct product){weights(f)->out, d->o_rows, f->out_rows, f->n};
+	ahead_ffn(f);
 	work_products(f, 1);
 	work_tokens(f, residual_token, 2 * row_bytes);
 }

@@ -270,6 +270,7 @@ static void output_logits(struct forward *f, uint32_t n_rows)
 		return;
 	work_tokens(f, last_norm_token, 2 * f->model->config.n_embd * sizeof(float));
 	f->products[0] = (struct product){f->model->output, f->last_x, f->logit_rows, n_rows};
+	ahead_mixer(f, 0); /* of the next pass */
 	work_products(f, 1);
 	for (uint32_t i = 0; i < n_rows && f->model->output_bias; i++)
 		f->kernels->add(f->logit_rows[i], f->model->output_bias, f->model->config.n_vocab);

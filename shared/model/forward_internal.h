@@ -147,6 +147,15 @@ static inline bool forward_quantised(const struct matrix *w)
 void work_tokens(struct forward *f, void (*fn)(struct forward *f, uint32_t token), size_t bytes);
 /* The first n of f->products. */
 void work_products(struct forward *f, uint32_t n);
+/* Products that follow the next step: while threads wait for them they fetch the weights that they will read first. Of the
+ * products only w and n are looked at. */
+void work_ahead(struct forward *f, const struct product *products, uint32_t n);
+/* Said before a step on the pool, of what follows it (ahead.c): one matrix; the first of the layer's feed-forward; the first
+ * of a layer's mixer, or behind the last layer the output; or what is not known yet. */
+void ahead_matrix(struct forward *f, const struct matrix *w);
+void ahead_ffn(struct forward *f);
+void ahead_mixer(struct forward *f, uint32_t layer);
+void ahead_nothing(struct forward *f);
 /* Gate, up and what follows, of the first n of f->ffn. */
 void work_ffn(struct forward *f, uint32_t n);
 /* fn(f, item, thread) for items 0..n-1; bytes: about what all of them touch. */

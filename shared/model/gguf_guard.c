@@ -62,24 +62,36 @@ static const struct gguf *file_of(const unsigned char *at, size_t *index)
 	return NULL;
 }
 
-static void say(const char *text)
+/* A line in parts, written at once: other processes write to the same place. Safe in a signal handler; what is longer is cut. */
+struct line {
+	char text[512];
+	size_t n;
+};
+
+static void add(struct line *line, const char *text)
 {
-	if (write(STDERR_FILENO, text, strlen(text)) < 0)
-		_exit(EX_IOERR);
+	while (*text && line->n < sizeof(line->text))
+		line->text[line->n++] = *text++;
 }
 
 /* As error messages have it: no control character, and of a long path its end. */
-static void say_path(const char *path)
+static void add_path(struct line *line, const char *path)
 {
 	enum { SHOWN = 200 };
-	char text[SHOWN + 1];
+	char text[SHOWN + 1] = {0};
 	size_t n = strlen(path), from = n > SHOWN ? n - SHOWN : 0;
 
 	if (from)
-		say("...");
+		add(line, "...");
 	for (size_t i = from; i <= n; i++)
 		text[i - from] = (unsigned char)path[i] < ' ' && path[i] ? '?' : path[i];
-	say(text);
+	add(line, text);
+}
+
+static void say(const struct line *line)
+{
+	if (write(STDERR_FILENO, line->text, line->n) < 0)
+		_exit(EX_IOERR);
 }
 
 static bool is_shorter(const struct gguf_part *part)
@@ -124,10 +136,12 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
 	/* Threads that meet it at the same time: one speaks for all, and ends the others. */
 	while (atomic_flag_test_and_set(&speaking))
 		pause();
-	say(guard_prefix);
-	say_path(part->path);
-	say(is_shorter(part) ? ": the file became shorter while it was in use\n"
-			     : ": the file could not be read while it was in use\n");
+	struct line line = {.n = 0};
+	add(&line, guard_prefix);
+	add_path(&line, part->path);
+	add(&line, is_shorter(part) ? ": the file became shorter while it was in use\n"
+				    : ": the file could not be read while it was in use\n");
+	say(&line);
 	_exit(EX_IOERR);
 }
 

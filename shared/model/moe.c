@@ -60,15 +60,20 @@ static uint32_t group_by_expert(struct forward *f)
 	return distinct;
 }
 
-/* Gate, up, silu, down of the first n of f->ffn. */
-static void run_ffn(struct forward *f, uint32_t n)
+/* Gate, up, silu, down of the first n of f->ffn; last: of the layer, as far as is known. */
+static void run_ffn(struct forward *f, uint32_t n, bool last)
 {
-	work_ffn(f, n);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct ffn_task *task = &f->ffn[i];
 		f->products[i] = (struct product){
 			task->down, f->act_rows + task->first, f->down_rows + task->first, task->n};
 	}
+	work_ahead(f, f->products, n);
+	work_ffn(f, n);
+	if (last)
+		ahead_mixer(f, f->layer + 1);
+	else
+		ahead_nothing(f);
 	work_products(f, n);
 }
 
@@ -102,7 +107,7 @@ static void run_shared(struct forward *f)
 		.down = layer->shared_down,
 		.first = first,
 		.n = f->n};
-	run_ffn(f, 1);
+	run_ffn(f, 1, false);
 }
 
 static void call_hook(struct forward *f, bool moe)
@@ -117,6 +122,7 @@ static int run_experts(struct forward *f, uint32_t n_distinct)
 	const struct layer *layer = &f->model->layers[f->layer];
 	uint32_t n_ff = f->model->config.n_expert_ff;
 	const struct expert_source_ops *ops = f->experts->ops;
+	uint32_t done = 0;
 	int n;
 	ops->begin(f->experts, f->layer, f->distinct, f->distinct_tokens, n_distinct);
 	/* What is missing is on its way meanwhile. */
@@ -139,7 +145,8 @@ static int run_experts(struct forward *f, uint32_t n_distinct)
 				.n = tokens,
 			};
 		}
-		run_ffn(f, (uint32_t)n);
+		done += (uint32_t)n;
+		run_ffn(f, (uint32_t)n, done == n_distinct);
 	}
 	ops->end(f->experts);
 	return n < 0 ? -EIO : 0;
@@ -187,7 +194,7 @@ static void dense_layer(struct forward *f)
 		.down = layer->ffn_down,
 		.first = 0,
 		.n = f->n};
-	run_ffn(f, 1);
+	run_ffn(f, 1, true);
 	work_tokens(f, dense_residual, 2 * f->model->config.n_embd * sizeof(float));
 }
 
@@ -203,6 +210,10 @@ int ffn_layer(struct forward *f)
 	}
 	f->products[0] = (struct product){layer->router, f->h_rows, f->router_rows, f->n};
 	f->products[1] = (struct product){layer->shared_weight, f->h_rows, f->shared_rows, f->n};
+	if (layer->shared_gate.data)
+		ahead_matrix(f, &layer->shared_gate);
+	else
+		ahead_nothing(f);
 	work_products(f, layer->shared_weight.data ? 2 : 1);
 	work_tokens(f, route_token, config->n_experts * 2 * sizeof(float));
 	uint32_t n_distinct = group_by_expert(f);

@@ -85,10 +85,13 @@ void work_items(struct forward *f, uint32_t n, size_t bytes,
 		run(f, items_part, &work, work.n_parts);
 }
 
-/* A task's rows and tokens so that an item touches about `target` bytes; 0: all is one item. Items of the same rows go one
- * behind the other: a thread mostly finds the weights in its cache. */
-static void cut_task(struct forward *f, uint32_t task, uint32_t rows, uint32_t tokens,
-	uint64_t bytes, uint64_t target)
+/* The items of a task: so many parts of its rows, each in so many of its tokens. */
+struct cuts {
+	uint64_t rows, tokens;
+};
+
+/* So that an item touches about `target` bytes of the task's; 0: all is one item. */
+static struct cuts cuts_of(uint32_t rows, uint32_t tokens, uint64_t bytes, uint64_t target)
 {
 	uint64_t row_blocks = (rows + WORK_ROWS - 1) / WORK_ROWS;
 	uint64_t token_blocks = (tokens + WORK_TOKENS - 1) / WORK_TOKENS;
@@ -96,15 +99,30 @@ static void cut_task(struct forward *f, uint32_t task, uint32_t rows, uint32_t t
 	n = n < 1 ? 1 : n;
 	uint64_t token_cuts = n < token_blocks ? n : token_blocks;
 	uint64_t row_cuts = n / token_cuts < row_blocks ? n / token_cuts : row_blocks;
-	for (uint64_t i = 0; i < row_cuts * token_cuts; i++) {
-		uint64_t row = i / token_cuts, token = i % token_cuts;
-		uint32_t last = (uint32_t)(row_blocks * (row + 1) / row_cuts * WORK_ROWS);
-		uint32_t end = (uint32_t)(token_blocks * (token + 1) / token_cuts * WORK_TOKENS);
+	return (struct cuts){row_cuts, token_cuts};
+}
+
+/* Where part `i` of `cuts` of n begins, in whole blocks; behind the last it may be more than n. */
+static uint32_t cut_at(uint32_t n, uint32_t block, uint64_t i, uint64_t cuts)
+{
+	uint64_t blocks = (n + block - 1) / block;
+	return (uint32_t)(blocks * i / cuts * block);
+}
+
+/* Items of the same rows go one behind the other: a thread mostly finds the weights in its cache. */
+static void cut_task(struct forward *f, uint32_t task, uint32_t rows, uint32_t tokens,
+	uint64_t bytes, uint64_t target)
+{
+	struct cuts cuts = cuts_of(rows, tokens, bytes, target);
+	for (uint64_t i = 0; i < cuts.rows * cuts.tokens; i++) {
+		uint64_t row = i / cuts.tokens, token = i % cuts.tokens;
+		uint32_t last = cut_at(rows, WORK_ROWS, row + 1, cuts.rows);
+		uint32_t end = cut_at(tokens, WORK_TOKENS, token + 1, cuts.tokens);
 		struct work_item *item = &f->items[f->n_items++];
 		item->task = task;
-		item->first = (uint32_t)(row_blocks * row / row_cuts * WORK_ROWS);
+		item->first = cut_at(rows, WORK_ROWS, row, cuts.rows);
 		item->last = last < rows ? last : rows;
-		item->token = (uint32_t)(token_blocks * token / token_cuts * WORK_TOKENS);
+		item->token = cut_at(tokens, WORK_TOKENS, token, cuts.tokens);
 		item->n = (end < tokens ? end : tokens) - item->token;
 	}
 }
@@ -112,6 +130,23 @@ static void cut_task(struct forward *f, uint32_t task, uint32_t rows, uint32_t t
 static uint64_t product_bytes(const struct matrix *w, uint32_t n)
 {
 	return (uint64_t)w->rows * w->row_bytes * n;
+}
+
+/* How many items to make of the products, and what one of them then touches; 1 and 0: they are too little for the pool. */
+static uint32_t product_items(
+	const struct forward *f, const struct product *products, uint32_t n, uint64_t *target)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < n; i++)
+		bytes += product_bytes(&products[i].w, products[i].n);
+	uint32_t parts = item_count(f, bytes);
+	*target = parts > 1 ? bytes / parts : 0;
+	return parts;
+}
+
+static struct cuts product_cuts(const struct product *p, uint64_t target)
+{
+	return cuts_of(p->w.rows, p->n, product_bytes(&p->w, p->n), target);
 }
 
 static void products_item(void *arg, uint32_t item, uint32_t thread)
@@ -136,16 +171,44 @@ static void run_items(struct forward *f, void (*fn)(void *, uint32_t, uint32_t),
 
 void work_products(struct forward *f, uint32_t n)
 {
-	uint64_t bytes = 0;
-	for (uint32_t i = 0; i < n; i++)
-		bytes += product_bytes(&f->products[i].w, f->products[i].n);
-	uint32_t parts = item_count(f, bytes);
+	uint64_t target;
+	uint32_t parts = product_items(f, f->products, n, &target);
 	f->n_items = 0;
 	for (uint32_t i = 0; i < n; i++)
 		cut_task(f, i, f->products[i].w.rows, f->products[i].n,
-			product_bytes(&f->products[i].w, f->products[i].n),
-			parts > 1 ? bytes / parts : 0);
+			product_bytes(&f->products[i].w, f->products[i].n), target);
 	run_items(f, products_item, parts);
+}
+
+void work_ahead(struct forward *f, const struct product *products, uint32_t n)
+{
+	uint32_t threads = pool_active(f->pool), thread = 0;
+	uint64_t target, items = 0, before = 0;
+	if (threads < 2)
+		return;
+	if (product_items(f, products, n, &target) < 2)
+		n = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		struct cuts cuts = product_cuts(&products[i], target);
+		items += cuts.rows * cuts.tokens;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct cuts cuts = product_cuts(&products[i], target);
+		const struct matrix *w = &products[i].w;
+		/* As pool_run deals items out. */
+		for (; thread < threads &&
+			items * thread / threads < before + cuts.rows * cuts.tokens;
+			thread++) {
+			uint64_t item = items * thread / threads - before;
+			uint32_t row = cut_at(w->rows, WORK_ROWS, item / cuts.tokens, cuts.rows);
+			pool_ahead(f->pool, thread,
+				(const unsigned char *)w->data + row * w->row_bytes,
+				(w->rows - row) * w->row_bytes);
+		}
+		before += cuts.rows * cuts.tokens;
+	}
+	for (; thread < threads; thread++)
+		pool_ahead(f->pool, thread, NULL, 0);
 }
 
 /* Rows first..last-1 of a matrix as one of their own; first is a multiple of WORK_ROWS, where tiles may begin. */

@@ -1,11 +1,8 @@
 #include "shared/spec/kv_plan.h"
 
-enum { TOKENS_EACH = 2048 }; /* few sessions fill their context */
-
-/* A full draft in flight, and a page that is begun. */
 static int64_t with_draft(int64_t tokens)
 {
-	return tokens + LIMIT_DRAFT + 1 + KV_PAGE_CELLS;
+	return tokens + KV_PLAN_TOKENS_MORE;
 }
 
 int64_t kv_plan_tokens_min(int64_t context)
@@ -15,21 +12,25 @@ int64_t kv_plan_tokens_min(int64_t context)
 
 int64_t kv_plan_tokens(int64_t sessions, int64_t context)
 {
-	int64_t tokens = sessions * with_draft(context < TOKENS_EACH ? context : TOKENS_EACH);
+	int64_t tokens = sessions *
+			 with_draft(context < KV_PLAN_TOKENS_EACH ? context : KV_PLAN_TOKENS_EACH);
 	int64_t least = kv_plan_tokens_min(context);
 	return tokens < least ? least : tokens;
 }
 
+uint32_t kv_plan_context(const struct model *model)
+{
+	uint32_t context = model->config.n_context;
+	return context < KV_PLAN_CONTEXT ? context : KV_PLAN_CONTEXT;
+}
+
 struct kv_plan kv_plan_default(const struct model *model)
 {
-	int64_t context = model->config.n_context;
-	if (context > KV_PLAN_CONTEXT)
-		context = KV_PLAN_CONTEXT;
 	return (struct kv_plan){
 		.type = kv_type_auto(model),
 		.sessions = KV_PLAN_SESSIONS,
 		.prefill = KV_PLAN_PREFILL,
-		.tokens = kv_plan_tokens(KV_PLAN_SESSIONS, context),
+		.tokens = kv_plan_tokens(KV_PLAN_SESSIONS, kv_plan_context(model)),
 	};
 }
 

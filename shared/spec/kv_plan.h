@@ -1,6 +1,6 @@
 /*
  * How large the verifier's KV cache is: it makes it so, and the expert-cache, which has a memory to share with it, leaves room
- * for the one of the defaults. Pure.
+ * for the one of the defaults until a verifier has told its own. Pure.
  */
 #pragma once
 
@@ -13,6 +13,13 @@ enum {
 	KV_PLAN_PREFILL = 256, /* prompt tokens of one pass */
 };
 
+/* What there is room for by default, for each session: few fill their context. */
+enum {
+	KV_PLAN_TOKENS_EACH = 2048, /* or the context, if that is smaller */
+	KV_PLAN_TOKENS_MORE = LIMIT_DRAFT + 1 +
+			      KV_PAGE_CELLS, /* a full draft in flight, and a page that is begun */
+};
+
 struct kv_plan {
 	enum kv_type type;
 	int64_t sessions, prefill;
@@ -21,8 +28,11 @@ struct kv_plan {
 
 /* The fewest tokens with which a session can always go on to the end of its context, a full draft in flight. */
 int64_t kv_plan_tokens_min(int64_t context);
-/* The default: sessions times the smaller of context and 2048, and at least that. */
+/* The default: for each session the smaller of context and KV_PLAN_TOKENS_EACH, and KV_PLAN_TOKENS_MORE; at least
+ * kv_plan_tokens_min. */
 int64_t kv_plan_tokens(int64_t sessions, int64_t context);
+/* The default of one session. */
+uint32_t kv_plan_context(const struct model *model);
 /* With the verifier's defaults. */
 struct kv_plan kv_plan_default(const struct model *model);
 struct kv_layout kv_plan_layout(const struct kv_plan *plan, const struct model *model);

@@ -32,12 +32,13 @@
 #pragma once
 
 #include "shared/base/limits.h"
+#include "shared/ipc/page.h"
 #include "shared/ipc/region.h"
 #include "shared/ipc/ring.h"
 #include "shared/model/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 8
+#define EXPERTS_LAYOUT 9
 
 enum {
 	SLOTS_DEMAND_RING = 4096,
@@ -61,6 +62,15 @@ enum slot_state {
 /* What the owner's successor goes on with when it was started as its predecessor was: see services/expert-cache/live.h. */
 struct slots_settings {
 	char budget[LIMIT_NAME], policy[LIMIT_NAME];
+};
+
+/* What the verifier takes of the memory that experts share with it, in bytes. */
+struct slots_needs {
+	uint64_t weights; /* those of every token: a copy in memory, or pages of the file */
+	uint64_t kv; /* all of the cache, filled or not */
+	uint64_t rest; /* the pages of its sessions, and the rings to the drafter */
+	uint64_t
+		there; /* of all these: memory that they had already when this was said, and keep */
 };
 
 /* Counters and measures lie on lines by who writes them; each has one writer. Times are CLOCK_MONOTONIC. A measure
@@ -99,6 +109,10 @@ struct slots_header {
 	_Atomic uint64_t demand_hits, demand_misses, self_served;
 	_Atomic uint64_t verify_layer_ns; /* one layer of a verification, without waits */
 	_Atomic uint64_t verify_layer_wall_ns; /* and with them */
+
+	/* The verifier's loop thread's, when it comes; what one that is gone has said stays. */
+	alignas(CACHE_LINE) struct page_lock needs_lock;
+	struct slots_needs needs;
 
 	/* The drafter's. */
 	alignas(CACHE_LINE) _Atomic uint64_t draft_layer_ns; /* one layer of its model, one step */
@@ -144,6 +158,7 @@ enum hint_source {
 	HINT_DRAFT, /* the draft model's hidden state through the target's router (SP-MoE section 3) */
 	HINT_GATE, /* this layer's hidden state through the next layer's router (AdapMoE, Fate) */
 	HINT_HISTORY, /* what was used after such tokens before */
+	HINT_GATE_FAR, /* this layer's hidden state through the router of a layer beyond the next */
 	HINT_SOURCES
 };
 
@@ -346,6 +361,11 @@ void experts_cached_tune(struct experts_cached *cached, uint64_t spin_ns, uint64
 struct expert_source *experts_cached_source(struct experts_cached *cached);
 /* Whose tokens the passes from now on are: the one session of the batch, 0 for several. Told to the cache's policy. */
 void experts_cached_session(struct experts_cached *cached, uint64_t session);
+/* Something else to do while a layer waits for experts that it has demanded: called again and again by ready, as long as
+ * none has come and work returns true (there is more of it), so each call is to be short. Not once everything is there. */
+void experts_cached_meanwhile(struct experts_cached *cached, bool (*work)(void *arg), void *arg);
+/* Of the layer that was begun last, experts that are demanded and have not come yet. */
+uint32_t experts_cached_missing(const struct experts_cached *cached);
 /* The region in use, or NULL: for whoever sends hints from the same thread. Valid until the next attach. */
 struct slots *experts_cached_slots(struct experts_cached *cached);
 /* The iteration of the layer that was begun last; each layer with experts that a pass comes to takes the next. */
@@ -355,6 +375,16 @@ uint64_t experts_cached_iteration(const struct experts_cached *cached);
  * Call between passes. */
 int experts_cached_attach(
 	struct experts_cached *cached, const struct region *region, struct error *err);
+
+/* ---- What the verifier takes beside experts (slots_needs.c). ---- */
+
+/* Of a model: its weights that are not experts, and the routers' 8-bit copies; bytes. */
+uint64_t slots_needs_weights(const struct model *model);
+
+/* The verifier, one thread of it: into a region that is mapped and of at least the header's size. */
+void slots_say_needs(struct slots_header *header, const struct slots_needs *needs);
+/* The owner: what was said last; false when nobody has, or one died while he did. The numbers may be any. */
+bool slots_needs_said(const struct slots_header *header, struct slots_needs *out);
 
 /* ---- Who hints: the drafter, and the verifier for its next layers (slots_hinter.c). ---- */
 

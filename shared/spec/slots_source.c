@@ -312,6 +312,8 @@ static int cached_ready(struct expert_source *source, struct expert_view *views)
 			return -EIO;
 		if (cached->n_unserved > 0)
 			break;
+		if (cached->meanwhile != NULL && cached->meanwhile(cached->meanwhile_arg))
+			continue;
 		slots_wait_or_give_up(cached, seen);
 	}
 	return (int)view_unserved(cached, views);
@@ -381,6 +383,17 @@ struct expert_source *experts_cached_source(struct experts_cached *cached)
 void experts_cached_session(struct experts_cached *cached, uint64_t session)
 {
 	cached->session = session;
+}
+
+void experts_cached_meanwhile(struct experts_cached *cached, bool (*work)(void *arg), void *arg)
+{
+	cached->meanwhile = work;
+	cached->meanwhile_arg = arg;
+}
+
+uint32_t experts_cached_missing(const struct experts_cached *cached)
+{
+	return cached->n_missing;
 }
 
 struct slots *experts_cached_slots(struct experts_cached *cached)

@@ -15,6 +15,8 @@ struct experts_cached {
 	uint32_t epoch;
 	uint64_t iteration; /* counts begins, over restarts: from the generation */
 	uint64_t session;
+	bool (*meanwhile)(void *arg); /* NULL: nothing to do */
+	void *meanwhile_arg;
 	/* The transfer worker's last sign of life when it was given up; while it gives no other, nothing is asked of it. */
 	uint64_t hung_beat_ns;
 

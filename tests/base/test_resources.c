@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -385,7 +386,8 @@ static void check_pages(const struct huge_pages *pages, size_t asked, unsigned c
 	huge_pages_notice(pages, text, sizeof(text));
 	assert_int_equal(text[0] == '\0', pages->kind == HUGE_POOL);
 	if (pages->kind != HUGE_POOL && pages->page_bytes > 0)
-		assert_non_null(strstr(text, "vm.nr_hugepages"));
+		assert_non_null(
+			strstr(text, pages->refused != 0 ? "did not give" : "vm.nr_hugepages"));
 	if (pages->page_bytes > 0 && pages->needed > pages->free)
 		assert_int_not_equal(pages->kind, HUGE_POOL);
 }
@@ -414,6 +416,46 @@ static void memory_is_had_whether_the_pool_has_pages_or_not(void **state)
 		munmap(address, pages.bytes);
 		close(fd);
 	}
+}
+
+static void what_the_pool_lacked_or_refused_is_said(void **state)
+{
+	struct huge_pages pages = {.kind = HUGE_NONE, .page_bytes = 2 << 20, .needed = 7};
+	char text[384];
+
+	(void)state;
+	huge_pages_notice(&pages, text, sizeof(text));
+	assert_non_null(strstr(text, "the huge-page pool has 0 free pages of 2048 KiB, 7 are "
+				     "needed (vm.nr_hugepages): small pages"));
+	pages.free = 9;
+	pages.kind = HUGE_TRANSPARENT;
+	pages.refused = ENOMEM;
+	huge_pages_notice(&pages, text, sizeof(text));
+	assert_non_null(strstr(text, "had 9 free pages of 2048 KiB, but the kernel did not give 7 "
+				     "of them (Cannot allocate memory): transparent"));
+	pages = (struct huge_pages){.kind = HUGE_NONE};
+	huge_pages_notice(&pages, text, sizeof(text));
+	assert_non_null(strstr(text, "no huge-page pool"));
+}
+
+static void a_limit_of_the_address_space_is_named(void **state)
+{
+	struct rlimit before, low;
+	char advice[MEMORY_ADVICE_BYTES];
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+	low = before;
+	low.rlim_cur = RLIM_INFINITY;
+	if (before.rlim_max == RLIM_INFINITY && setrlimit(RLIMIT_AS, &low) == 0)
+		assert_string_equal(memory_advice(advice), "");
+	/* More than any process here has, so that nothing fails. */
+	low.rlim_cur = (rlim_t)1 << 50;
+	if (low.rlim_cur > before.rlim_max || setrlimit(RLIMIT_AS, &low) != 0)
+		skip();
+	assert_non_null(strstr(memory_advice(advice), "may address 1073741824 MiB"));
+	assert_non_null(strstr(advice, "ulimit -v"));
+	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
 }
 
 static void memory_of_any_size_begins_a_cache_line(void **state)
@@ -475,6 +517,8 @@ int main(void)
 		cmocka_unit_test_setup(too_many_threads_are_noticed_and_no_others, empty_directory),
 		cmocka_unit_test_setup(
 			memory_is_had_whether_the_pool_has_pages_or_not, empty_directory),
+		cmocka_unit_test(what_the_pool_lacked_or_refused_is_said),
+		cmocka_unit_test(a_limit_of_the_address_space_is_named),
 		cmocka_unit_test(memory_of_any_size_begins_a_cache_line),
 		cmocka_unit_test_setup(more_memory_than_there_can_be_is_refused, empty_directory),
 	};

@@ -2,14 +2,15 @@
 """outrider-bench: what needs no service runs, says what it measured, and refuses what it cannot."""
 import json
 import os
+import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
-from outrider_test import PATIENCE, Tap  # noqa: E402
+import outrider_test  # noqa: E402
+from outrider_test import Tap  # noqa: E402
 
 PROGRAM = os.path.join(os.environ.get("B", "build"), "outrider-bench")
 DEMO = "models/outrider-demo-moe-q8_0.gguf"
@@ -18,7 +19,12 @@ ok = tap.ok
 
 
 def run(*args):
-    return subprocess.run([PROGRAM, *args], capture_output=True, text=True, timeout=300 * PATIENCE)
+    return outrider_test.run(PROGRAM, *args, timeout=300)
+
+
+def bench(*args, **environment):
+    """bench/run.py"""
+    return outrider_test.run(sys.executable, "bench/run.py", *args, timeout=600, env={**environment, "PYTHONDONTWRITEBYTECODE": "1"})
 
 
 result = run("kernels", "--types", "Q8_0,F32", "--tokens", "1,3", "--rounds", "1", "--format", "json")
@@ -50,8 +56,7 @@ ok(experts[:1] == [24] and experts == sorted(experts), "one token reads 4 expert
 ok(decode.get("tokens_per_s", 0) > 0 and "bandwidth_share" in decode and
    all(r["tokens_per_s"] > 0 and r["floor_share"] > 0 for r in batch), "every figure has its share of the floor",
    result.stdout)
-info = json.loads(subprocess.run([os.path.join(os.path.dirname(PROGRAM), "outrider-model"), "info", DEMO, "--format", "json"],
-                                 capture_output=True, text=True, timeout=60 * PATIENCE).stdout)
+info = outrider_test.run_json(outrider_test.program("outrider-model"), "info", DEMO, "--format", "json")
 per_expert = info["summary"]["expert_bytes_per_token"] / 24
 ok(abs((decode["bytes"] - decode["kv_bytes"]) / info["summary"]["bytes_per_token"] - 1) < 0.01 and
    all(abs(r["expert_bytes"] / (r["distinct_experts"] * per_expert) - 1) < 1e-3 for r in batch),
@@ -153,8 +158,51 @@ with tempfile.NamedTemporaryFile(suffix=".journal") as served:
     result = run("policy", "--process", served.name)
     ok(result.returncode == 65 and "not a journal" in result.stderr, "a file that is none is refused", result.stderr)
 result = run("policy", "--published", "--sessions", "4")
-ok(result.returncode == 0 and "57% faster" in result.stdout, "published figures beside simulated ones", result.stderr)
+ok(result.returncode == 0 and "57% faster" in result.stdout and "stated: 15%" in result.stdout, "published figures beside simulated ones",
+   result.stderr)
+figures, result = cells("--published", "--sessions", "100", "--tokens", "512")
+published = figures.get("published", {"rows": [], "errors": {}})
+beyond = [r for r in published["rows"] if abs(r["error"]) > published["errors"]["stated"] or abs(r["simulated"] / r["published"] - 1 - r["error"]) > 1e-3]
+ok(len(published["rows"]) >= 20 and not beyond, "each within the error that is stated", beyond)
+silent = [r for r in published["rows"] if abs(r["error"]) > 0.1 and not r.get("why")]
+ok(not silent, "and where one is far off, why", silent)
+figures, result = cells("--sessions", "200", "--policy", "static:0,static:1,cascade,yield,sglang,vllm,llama.cpp")
+rows = figures["cells"][0]["rows"] if figures["cells"] else []
+ok(len(rows) == 7 and figures["cells"][0]["sessions"] == 200 and
+   all(0 < r["regret_mean"] <= r["regret_worst"] < 1 and r["to_k0_worst"] <= r["to_k0_mean"] for r in rows),
+   "200 random sessions: mean, worst and regret against hindsight of every policy", rows)
+result = run("policy", "--sessions", "4", "--tokens", "64", "--policy", "static:1,sglang")
+ok("regret, %" in result.stdout, "as text too", result.stdout)
 
+def replay_kept_traces():
+    """What was recorded of a real run, under every policy and budget, beside Belady's bound, which nobody goes below."""
+    traces = [f"tests/data/traces/mixed-{name}.trace" for name in ("none-0", "model-3")]
+    budgets = (17, 25, 33, 50, 75, 100)
+    with tempfile.TemporaryDirectory() as folder:
+        picture = f"{folder}/hits.svg"
+        plot = ("--plot", picture) if shutil.which("gnuplot") else ()
+        result = run("cache", "replay", *traces, "--budget", ",".join(f"{b}%" for b in budgets), "--format", "json", *plot)
+        rows = json.loads(result.stdout)["rows"] if result.returncode == 0 else []
+        drawn = open(picture).read() if plot and os.path.exists(picture) else ""
+    seen = {(r["trace"], r["budget_percent"], r["policy"]): {n: r["decode"][n] + r["prefill"][n] for n in r["decode"]} for r in rows}
+    named = run("cache", "replay", traces[0], "--policy", "none-such").stderr
+    policies = [p for p in ("static", "lru", "lfu-trace", "gate-next", "sp-moe", "spac", "outrider") if p in named]
+    ok(len(policies) == 7 and set(seen) == {(t, b, p) for t in traces for b in budgets for p in (*policies, "belady")},
+       "real routing is replayed under every policy and budget", f"{named} {len(seen)} {result.stderr}")
+    below = [key for key, d in seen.items() if d["bytes"] < seen[*key[:2], "belady"]["bytes"]]
+    ok(not below, "no policy reads less than Belady's", below)
+    odd = [key for key, d in seen.items() if d["hits"] + d["late"] + d["misses"] != d["uses"] or d["uses"] != seen[key[0], 100, "lru"]["uses"]]
+    ok(not odd, "every use is a hit, late or a miss, and all policies see the same uses", odd)
+    rising = [[seen[t, b, "belady"]["hits"] for b in budgets] for t in traces]
+    ok(all(r == sorted(r) and r[0] < r[-1] for r in rising), "Belady's hits rise with the budget", rising)
+    if plot:
+        ok("<svg" in drawn and all(f"<title>{p}</title>" in drawn for p in (*policies, "belady")), "and a picture shows hits over it",
+           drawn[:300])
+    else:
+        tap.skip("and a picture shows hits over it", "no gnuplot")
+
+
+replay_kept_traces()
 with tempfile.TemporaryDirectory() as folder:
     for drafter, k, source in (("none", 0, "history"), ("ngram", 3, "history"), ("model", 3, "draft")):
         trace = f"{folder}/{drafter}.trace"
@@ -199,10 +247,33 @@ for arguments, status, words in (
 with tempfile.TemporaryDirectory(prefix="outrider-bench-") as empty:
     for words, status, said in ((("--help",), 0, "cache-policies"), (("ipc", "--help"), 0, "cache-policies"),
                                 (("matrix", "--help"), 0, "--budgets"), (("price", "--help"), 0, "--model-rounds"),
-                                (("ipc",), 69, "run make first"), (("matrix",), 69, "run make first"),
+                                (("speculation", "--help"), 0, "--k-max"), (("speculation", "--k", "16"), 2, "numbers of 1 to 15"),
+                                (("speculation", "--k-max", "7,7"), 2, "numbers of 1 to 15"), (("ipc",), 69, "run make first"), (("matrix",), 69, "run make first"),
                                 (("price",), 69, "run make first"), (("icp",), 2, "unknown benchmark icp")):
-        result = subprocess.run([sys.executable, "bench/run.py", *words], capture_output=True, text=True, timeout=300 * PATIENCE,
-                                env={**os.environ, "B": empty, "PYTHONDONTWRITEBYTECODE": "1"})
+        result = bench(*words, B=empty)
         ok(result.returncode == status and said in result.stdout + result.stderr and "Traceback" not in result.stderr,
            f"bench/run.py {' '.join(words)} without programs ends with {status}", result.stdout + result.stderr)
+
+with tempfile.TemporaryDirectory(prefix="outrider-bench-") as results:
+    result = bench("speculation", "--rounds", "1", "--tokens", "12", "--prompts", "1", "--limit", "1", "--k", "1,15", "--k-max", "7,15",
+                   OUTRIDER_BENCH_RESULTS=results)
+    text = (Path(results) / "speculation.txt").read_text() if result.returncode == 0 else ""
+    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line}
+    ok(all(len(rows.get(name, [])) == 7 and all(float(r) >= 0 for r in rows[name])
+           for name in ("0.60", "0.80", "0.95", "code", "math", "extract", "prose")),
+       "speculation measures every K to the longest draft beside yield, on what the service answers alike", result.stderr + text)
+
+sys.path.insert(0, "bench")
+sys.dont_write_bytecode = True
+import matrix  # noqa: E402
+
+with tempfile.NamedTemporaryFile("w+", suffix=".jsonl") as figures:
+    about = {"cpu": "this", "revision": "now"}
+    line = {**about, "threads": 1, "requests": 4, "max_tokens": 192}
+    for more in ({}, {"cpu": "that"}, {"revision": "then"}, {"threads": 2}, {}):
+        figures.write(json.dumps({**line, **more}) + "\n")
+    figures.flush()
+    matrix.forget_others(Path(figures.name), about, matrix.parse([]))
+    ok(matrix.read(Path(figures.name)) == [line, line], "the matrix adds up rounds of one revision, machine and kind",
+       matrix.read(Path(figures.name)))
 tap.done()

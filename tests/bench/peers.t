@@ -40,19 +40,20 @@ with tempfile.TemporaryDirectory(prefix="outrider-peers-") as folder:
     common = ("--cache", folder / "cache", "--results", folder / "results", "--engines", "", "--threads", 1, "--tokens", 8,
               "--batch", "2,4", "--prefill", 32, "--passes", 1)
 
-    result = run(*common, "--file", DEMO, "--llama-bench", f"fake={fake} -rtr 1", "--rounds", 2, "--depths", "64,1000000")
+    result = run(*common, "--file", DEMO, "--llama-bench", f"fake={fake} -rtr 1", "--rounds", 2, "--depths",
+                 "0,64,1000000")
     data = json.loads((folder / "results/peers.json").read_text()) if result.returncode == 0 else {}
     text = (folder / "results/peers.txt").read_text() if result.returncode == 0 else ""
     ok(result.returncode == 0, "it runs", result.stdout + result.stderr)
     model = data.get("models", [{}])[0]
     ours, theirs = (model.get("engines", {}).get(name, {}) for name in ("outrider", "fake"))
-    wanted = {"decode", "verify 2", "verify 4", "prefill", "decode at 64"}
+    wanted = {"decode", "verify 2", "verify 4", "prefill", "decode at 0", "decode at 64"}
     ok(set(ours) == set(theirs) == wanted, "every engine is asked the same; a depth beyond the context is left out",
        (set(ours), set(theirs)))
     ok(len(ours.get("decode", [])) == len(theirs.get("decode", [])) == 2 and "1000000" in result.stdout,
        "once per round", result.stdout)
     asked = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    ok([a.get("-p") for a in asked] == ["2,4,32", "2,4,32", "0"] and
+    ok([a.get("-p") for a in asked] == ["2,4,32", "2,4,32", "0", "0"] and [a.get("-d") for a in asked[2:]] == ["0", "64"] and
        all(a["-t"] == "1" and a["-m"] == DEMO and a["-rtr"] == "1" for a in asked),
        "with the same file and threads, and with its own options", asked)
     rows = {row["figure"]: row for row in model.get("summary", {}).get("rows", [])}
@@ -64,6 +65,15 @@ with tempfile.TemporaryDirectory(prefix="outrider-peers-") as folder:
     machine = data.get("machine", {})
     ok(machine.get("cpu") and machine.get("threads") == 1 and machine["cpu"] in text and "verify 4" in text and
        all(read > 0 for name in ("outrider", "fake") for read in model["read_gb_s"][name]), "the results name the machine and its bandwidth", text)
+
+    ok(text.splitlines()[1] == "$ bench/peers/run.py --engines '' --threads 1 --tokens 8 --batch 2,4 --prefill 32 --passes 1 --file "
+       f"{DEMO} --llama-bench 'fake=llama-bench -rtr 1' --rounds 2 --depths 0,64,1000000" and str(folder) not in text + json.dumps(data),
+       "and the command, not where the caller's files lie", text)
+
+    result = run(*common, "--file", DEMO, "--llama-bench", f"fake={fake}", "--rounds", 0, "--depths", "0,64", "--depth-rounds", 2)
+    model = json.loads((folder / "results/peers.json").read_text())["models"][0] if result.returncode == 0 else {}
+    ok({e: {k: len(v) for k, v in figures.items()} for e, figures in model.get("engines", {}).items()} ==
+       {e: {"decode at 0": 2, "decode at 64": 2} for e in ("outrider", "fake")}, "depths alone, in rounds", result.stdout + result.stderr)
 
     result = run(*common, "--models", "qwen3-0.6b:1", "--types", "q4_0", "--rounds", 1, "--depths", "")
     ok(result.returncode == 0 and "qwen3-0.6b-1-q4_0" in (folder / "results/peers.txt").read_text() and
@@ -79,6 +89,7 @@ with tempfile.TemporaryDirectory(prefix="outrider-peers-") as folder:
     for arguments, words in (
             (("--engines", "llama.cpp"), "expected 832db06990"), (("--engines", "vllm"), "vllm"),
             (("--file", "/none.gguf"), "/none.gguf"), (("--batch", "0"), "--batch"),
+            (("--rounds", "0"), "nothing to measure"), (("--depths=-1",), "--depths"),
             (("--file", DEMO, "--llama-bench", "x=/none/llama-bench"), "/none/llama-bench"),
             (("--file", DEMO, "--llama-bench", "x=false"), "exit status 1"),
             (("--models", "llama-9t"), "llama-9t"), (("--build", str(folder)), "run make first")):

@@ -47,6 +47,42 @@ def options_of(program, *command):
     return set(re.findall(r"(?:^  (?:-\w, )?|\[)(--[a-z][a-z0-9-]*)", helped, re.M)) | {"--help"}
 
 
+def ctl_bash(line):
+    script = f"""
+        source {ROOT}/admin/completion/outriderctl.bash
+        COMP_WORDS=({' '.join(map(repr, line))}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+        _outriderctl; printf '%s\\n' "${{COMPREPLY[@]}}" """
+    return set(run("bash", "-c", script, env=ENVIRONMENT).stdout.split())
+
+
+def ctl_zsh(line):
+    script = f"""
+        compadd() {{ while [[ $1 != -- ]]; do shift; done; shift; print -rl -- ${{(M)@:#$PREFIX*}} }}
+        words=({' '.join(map(repr, line))}) CURRENT=$#words PREFIX=$words[-1]
+        source {ROOT}/admin/completion/_outriderctl """
+    return set(run("zsh", "-f", "-c", script, env=ENVIRONMENT).stdout.split())
+
+
+def check_ctl(shell, completions):
+    """Every command of outriderctl has the options that its --help lists, and no others; what takes a value is passed over."""
+    if not shutil.which(shell):
+        tap.skip(f"completion of outriderctl in {shell}", f"no {shell}")
+        return
+    helped = run(BUILD / "outriderctl", "--help").stdout
+    commands = [tuple(filter(None, w)) for w in re.findall(r"^  ([a-z]+)(?: ([a-z]+))?(?= |$)", helped, re.M)]
+    wrong, values = {}, set()
+    for command in [(), *commands]:
+        text = run(BUILD / "outriderctl", *command, "--help").stdout
+        options = set(re.findall(r"^  (--[a-z-]+)", text, re.M)) | {"--help"}
+        values |= set(re.findall(r"^  (--[a-z-]+) [A-Z]+ ", text, re.M))
+        got = completions(["outriderctl", *command, "--"])
+        if got != options or len(options) < 2:
+            wrong[command] = (got, options)
+    tap.ok(len(commands) > 15 and not wrong, f"{shell}: the options of every command of outriderctl", wrong)
+    taken = [option for option in values if completions(["outriderctl", option, "1", "tra"]) != {"trace"}]
+    tap.ok(len(values) > 3 and not taken, f"{shell}: the value of an option is no command", taken)
+
+
 def check(shell, completions):
     if not shutil.which(shell):
         tap.skip(f"completion in {shell}", f"no {shell}")
@@ -82,4 +118,6 @@ def check(shell, completions):
 
 check("bash", bash_completions)
 check("zsh", zsh_completions)
+check_ctl("bash", ctl_bash)
+check_ctl("zsh", ctl_zsh)
 tap.done()

@@ -21,6 +21,12 @@ DAEMON = """#!%s
 import array, os, signal, socket, sys, time
 name = os.path.basename(sys.argv[0])[len("outrider-"):]
 home = os.environ["TEST_HOME"]
+if "--check" in sys.argv:
+    try:
+        sys.stderr.write(open(f"{home}/{name}.wrong").read())
+        sys.exit(78)
+    except FileNotFoundError:
+        sys.exit(0)
 
 def notify(text, fds=()):
     s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -182,6 +188,18 @@ try:
 
     for name in NAMES:
         (home / f"{name}.log").unlink(missing_ok=True)
+    # What is wrong with the file both of them read, and what the policy alone finds.
+    for name, wrong in (("verifier", "model: no"), ("expert-cache", "model: no"), ("policy", "k_max: no")):
+        (home / f"{name}.wrong").write_text(f"{name}: a notice\n{name}: error: {wrong}\n")
+    (home / "drafter.wrong").write_text("another word\nthe last word\n")
+    for more in ((), ("--detach",)):
+        process = up(*more)
+        status = process.wait(20 * PATIENCE)
+        tap.ok(status == 78 and out() == "outrider: up: verifier: model: no\noutrider: up: drafter: the last word\n"
+               "outrider: up: policy: k_max: no\n" and not any(lives(n) for n in NAMES) and not (runtime / "up.pid").exists(),
+               f"wrong settings are said once, by who takes them, and nothing is started {' '.join(more)}", f"{status}\n{out()}")
+    for name in NAMES:
+        (home / f"{name}.wrong").unlink()
     (home / "expert-cache.refuse").touch()
     process = up()
     status = process.wait(20 * PATIENCE)

@@ -79,18 +79,26 @@ static void sources_are_counted_apart_and_together(void **state)
 	hint(q, HINT_DRAFT, 3, 1001, 10 * US);
 	hint(q, HINT_HISTORY, 3, 1001, 5 * US);
 	hint(q, HINT_HISTORY, 4, 1001, 5 * US);
+	hint(q, HINT_GATE, 4, 1001, 18 * US);
+	hint(q, HINT_GATE_FAR, 4, 1001, 2 * US);
+	hint(q, HINT_GATE_FAR, 5, 1001, 2 * US);
 	hint_quality_used(q, 1, 3, 1001, 20 * US);
 	hint_quality_used(q, 1, 4, 1001, 20 * US);
 	close_all(q);
 	assert_int_equal(counts(q, HINT_DRAFT)->found, 1);
 	assert_int_equal(counts(q, HINT_HISTORY)->found, 2);
+	assert_int_equal(counts(q, HINT_GATE)->lead_ns, 2 * US);
+	const struct hint_counts *far = counts(q, HINT_GATE_FAR);
+	assert_int_equal(far->hinted, 2);
+	assert_int_equal(far->found, 1);
+	assert_int_equal(far->lead_ns, 18 * US);
 	const struct hint_counts *any = counts(q, HINT_SOURCES);
 	assert_int_equal(any->passes, 1);
 	assert_int_equal(any->used, 2);
-	assert_int_equal(any->hinted, 2);
+	assert_int_equal(any->hinted, 3);
 	assert_int_equal(any->found, 2);
 	/* The first that foresaw it counts. */
-	assert_int_equal(any->lead_ns, (15 + 15) * US);
+	assert_int_equal(any->lead_ns, (15 + 18) * US);
 }
 
 /* The rings are read one after the other: the order in which they were written is in the times. */

@@ -16,7 +16,8 @@
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 
-static const struct room_needs needs = {.weights = 1 * GIB, .kv = 4 * GIB};
+static const struct room_needs needs = {
+	.of.weights = 1 * GIB, .of.kv = 4 * GIB - 64 * MIB, .of.rest = 64 * MIB};
 /* 8 GiB of experts. */
 static const struct slots_geometry geometry = {.slot_bytes = 8 * MIB,
 	.n_layers = 8,
@@ -32,13 +33,21 @@ static void write_meminfo(uint64_t total, uint64_t available)
 	write_file("meminfo", text);
 }
 
-static struct room room_of(uint64_t had, bool running)
+static struct room room_beside(const struct room_needs *others, uint64_t had)
 {
 	struct memory_limit limit;
 	struct room room;
 	memory_limit_read(&files, meminfo, &limit);
-	room_find(&limit, &needs, had, running, &room);
+	room_find(&limit, others, had, &room);
 	return room;
+}
+
+/* running: the verifier has its weights in memory. */
+static struct room room_of(uint64_t had, bool running)
+{
+	struct room_needs others = needs;
+	others.of.there = running ? needs.of.weights : 0;
+	return room_beside(&others, had);
 }
 
 static void the_machine_is_shared_with_the_rest(void **state)
@@ -75,6 +84,60 @@ static void a_restart_counts_its_own_memory_as_free(void **state)
 	/* Never beyond what the machine has for them. */
 	assert_int_equal(room_of(40 * GIB, true).bytes, 25 * GIB);
 	assert_int_equal(room_of(UINT64_MAX, true).bytes, 25 * GIB);
+}
+
+static void what_the_verifier_says_it_takes_counts(void **state)
+{
+	(void)state;
+	write_meminfo(32 * GIB, 32 * GIB);
+	struct room_needs said = needs;
+	said.said = true;
+	said.of.kv += 10 * GIB;
+	assert_false(room_needs_equal(&said, &needs));
+	assert_int_equal(room_beside(&said, 0).bytes, 15 * GIB);
+	said.of.kv = 0;
+	assert_int_equal(room_beside(&said, 0).bytes, 29 * GIB - 64 * MIB);
+	said.of.rest = 5 * GIB;
+	assert_int_equal(room_beside(&said, 0).bytes, 24 * GIB);
+	/* Who says the same as was estimated changes nothing, filled or not. */
+	said = needs;
+	said.said = true;
+	said.of.there = 1 * GIB;
+	assert_true(room_needs_equal(&said, &needs));
+	assert_int_equal(room_beside(&said, 0).bytes, room_beside(&needs, 0).bytes);
+}
+
+/* It is not among what is available, and needs no room. */
+static void what_the_verifier_has_filled_is_not_counted_twice(void **state)
+{
+	(void)state;
+	struct room_needs said = needs;
+	write_meminfo(32 * GIB, 12 * GIB);
+	assert_int_equal(room_beside(&said, 0).bytes, 5 * GIB);
+	said.of.there = 3 * GIB;
+	assert_int_equal(room_beside(&said, 0).bytes, 8 * GIB);
+	/* Never more than it takes. */
+	said.of.there = UINT64_MAX;
+	assert_int_equal(room_beside(&said, 0).bytes, 10 * GIB);
+}
+
+/* They lie in memory that another process can write. */
+static void needs_of_any_numbers_leave_no_room_and_overflow_nothing(void **state)
+{
+	(void)state;
+	write_meminfo(32 * GIB, 32 * GIB);
+	const uint64_t values[] = {UINT64_MAX, UINT64_MAX - GIB, UINT64_MAX / 2 + 1, 33 * GIB};
+	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+		uint64_t v = values[i];
+		const struct slots_needs any[] = {{v, 0, 0, 0}, {0, v, 0, 0}, {0, 0, v, 0},
+			{v, v, v, 0}, {v, v, 0, v}, {1, v, GIB, UINT64_MAX}};
+		for (size_t j = 0; j < sizeof(any) / sizeof(any[0]); j++) {
+			struct room_needs bad = {.of = any[j], .said = true};
+			struct room room = room_beside(&bad, UINT64_MAX);
+			assert_int_equal(room.bytes, 0);
+			assert_true(room_needs_held(&bad) >= any[j].kv);
+		}
+	}
 }
 
 static void the_lowest_limit_of_a_group_counts(void **state)
@@ -139,7 +202,7 @@ static const char *notice(const char *text, uint64_t memory, uint64_t available)
 	struct budget budget;
 	struct error err;
 	struct room room;
-	room_find(&limit, &needs, 0, false, &room);
+	room_find(&limit, &needs, 0, &room);
 	assert_int_equal(budget_slots(text, &geometry, room.bytes, &budget, &err), 0);
 	budget_notice(text, &budget, &geometry, &room, limit.where, out, sizeof(out));
 	return out;
@@ -152,8 +215,8 @@ static void what_was_taken_is_said_with_the_reason_and_the_option(void **state)
 		"budget auto: all experts, 8192.0 MiB; --budget SIZE changes it");
 	assert_string_equal(notice("auto", 8 * GIB, 8 * GIB),
 		"budget auto: 2560.0 of 8192.0 MiB of experts: the 8192.0 MiB of this machine less "
-		"1024.0 for other weights, 4096.0 for the KV cache, 512.0 in reserve; --budget "
-		"SIZE changes it");
+		"1024.0 for other weights, 4032.0 for the KV cache at its default size, 64.0 for "
+		"sessions and drafts, 512.0 in reserve; --budget SIZE changes it");
 	assert_non_null(strstr(notice("auto", 32 * GIB, 12 * GIB),
 		"5120.0 of 8192.0 MiB of experts: the 12288.0 MiB free of this machine"));
 	assert_non_null(strstr(notice("auto", 2 * GIB, 2 * GIB), "more than there is room for"));
@@ -166,7 +229,8 @@ static void a_named_budget_that_leaves_too_little_is_noticed(void **state)
 	assert_string_equal(notice("min", 1 * GIB, 1 * GIB), "");
 	const char *said = notice("all", 12 * GIB, 12 * GIB);
 	assert_non_null(strstr(said, "budget all: 8192.0 MiB"));
-	assert_non_null(strstr(said, "--budget auto takes 6400.0 MiB"));
+	assert_non_null(strstr(said, "is estimated to need"));
+	assert_non_null(strstr(said, "--budget auto takes 6400.0"));
 }
 
 static void too_large_a_budget_is_refused_with_the_largest(void **state)
@@ -175,19 +239,53 @@ static void too_large_a_budget_is_refused_with_the_largest(void **state)
 	struct memory_limit limit = {6 * GIB, 5 * GIB, "this machine"};
 	struct budget all = {.n_slots = 1024, .bytes = 8 * GIB, .asked_bytes = 8 * GIB};
 	struct error err;
-	assert_int_equal(budget_check_memory(&all, &limit, 0, 1 * GIB, &err), -ENOMEM);
+	assert_int_equal(budget_check_memory(&all, &limit, 0, 0, 1 * GIB, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "at most 6144.0 MiB"));
 	assert_non_null(strstr(err.text, "--budget 5120M is the most"));
 	assert_non_null(strstr(err.text, "--budget auto takes 1024.0 MiB"));
 	/* And that is taken. */
 	struct budget most = {.bytes = 5 * GIB, .asked_bytes = 5 * GIB};
-	assert_int_equal(budget_check_memory(&most, &limit, 0, 1 * GIB, &err), 0);
+	assert_int_equal(budget_check_memory(&most, &limit, 0, 0, 1 * GIB, &err), 0);
 	struct budget more = {.bytes = 5 * GIB + MIB, .asked_bytes = 5 * GIB + MIB};
-	assert_int_equal(budget_check_memory(&more, &limit, 0, 1 * GIB, &err), -ENOMEM);
+	assert_int_equal(budget_check_memory(&more, &limit, 0, 0, 1 * GIB, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "--budget 5120M is the most"));
 	/* Where not even the least fits there is no advice. */
-	assert_int_equal(budget_check_memory(&all, &limit, 0, 7 * GIB, &err), -ENOMEM);
+	assert_int_equal(budget_check_memory(&all, &limit, 0, 0, 7 * GIB, &err), -ENOMEM);
 	assert_null(strstr(err.text, "--budget"));
+}
+
+static void a_budget_that_the_kv_cache_leaves_no_room_for_is_refused_with_both(void **state)
+{
+	(void)state;
+	struct memory_limit limit = {10 * GIB, 10 * GIB, "this machine"};
+	struct budget all = {.n_slots = 1024, .bytes = 8 * GIB, .asked_bytes = 8 * GIB};
+	struct error err;
+	assert_int_equal(budget_check_memory(&all, &limit, 0, 2 * GIB, 1 * GIB, &err), 0);
+	assert_int_equal(
+		budget_check_memory(&all, &limit, 0, 2 * GIB + MIB, 1 * GIB, &err), -ENOMEM);
+	assert_non_null(strstr(err.text, "budget: 8192.0 MiB for experts"));
+	assert_non_null(strstr(err.text, "of the 10240.0 MiB that this machine has"));
+	assert_non_null(strstr(err.text, "takes 2049.0 for its KV cache"));
+	assert_non_null(strstr(err.text, "--budget 8191M is the most"));
+	/* What it has already it may keep, and less is always taken. */
+	assert_int_equal(budget_check_memory(&all, &limit, 8 * GIB, 9 * GIB, 0, &err), 0);
+	assert_int_equal(budget_check_memory(&all, &limit, 0, UINT64_MAX, 1 * GIB, &err), -ENOMEM);
+	assert_null(strstr(err.text, "--budget"));
+}
+
+static void the_reason_is_told_of_any_budget(void **state)
+{
+	char text[512];
+	(void)state;
+	struct memory_limit limit = {32 * GIB, 32 * GIB, "this machine"};
+	struct room_needs said = needs;
+	struct room room;
+	said.said = true;
+	room_find(&limit, &said, 0, &room);
+	budget_describe(&room, limit.where, text, sizeof(text));
+	assert_string_equal(text,
+		"25600.0 MiB: the 32768.0 MiB of this machine less 1024.0 for other weights, "
+		"4032.0 for the KV cache, 64.0 for sessions and drafts, 2048.0 in reserve");
 }
 
 int main(void)
@@ -200,6 +298,13 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			a_restart_counts_its_own_memory_as_free, make_directory, remove_directory),
 		cmocka_unit_test_setup_teardown(
+			what_the_verifier_says_it_takes_counts, make_directory, remove_directory),
+		cmocka_unit_test_setup_teardown(what_the_verifier_has_filled_is_not_counted_twice,
+			make_directory, remove_directory),
+		cmocka_unit_test_setup_teardown(
+			needs_of_any_numbers_leave_no_room_and_overflow_nothing, make_directory,
+			remove_directory),
+		cmocka_unit_test_setup_teardown(
 			the_lowest_limit_of_a_group_counts, make_directory, remove_directory),
 		cmocka_unit_test_setup_teardown(
 			nothing_known_limits_nothing, make_directory, remove_directory),
@@ -207,6 +312,9 @@ int main(void)
 		cmocka_unit_test(what_was_taken_is_said_with_the_reason_and_the_option),
 		cmocka_unit_test(a_named_budget_that_leaves_too_little_is_noticed),
 		cmocka_unit_test(too_large_a_budget_is_refused_with_the_largest),
+		cmocka_unit_test(
+			a_budget_that_the_kv_cache_leaves_no_room_for_is_refused_with_both),
+		cmocka_unit_test(the_reason_is_told_of_any_budget),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -574,14 +574,12 @@ static void another_model_gets_a_new_region(void **state)
 	rig_stop(&rig);
 }
 
-static void a_model_that_was_written_to_gets_a_new_region(void **state)
+/* The region of a predecessor that spoil has worked on is not taken over. */
+static void expect_new_region(void (*spoil)(struct region *region))
 {
-	(void)state;
-	need_model();
 	struct rig rig;
 	rig_start(&rig, &(struct rig_options){.budget = 33});
-	/* Where the fingerprint does not look. */
-	rig.store.slots.header->model_stamps++;
+	spoil(&rig.store.region);
 	int fd = fcntl(rig.store.region.fd, F_DUPFD_CLOEXEC, 3);
 	uint64_t uid = rig.store.region.header->uid;
 	rig_stop(&rig);
@@ -589,6 +587,31 @@ static void a_model_that_was_written_to_gets_a_new_region(void **state)
 	assert_false(rig.store.adopted);
 	assert_true(rig.store.region.header->uid != uid);
 	rig_stop(&rig);
+}
+
+/* Where the fingerprint does not look. */
+static void spoil_stamps(struct region *region)
+{
+	((struct slots_header *)region_payload(region))->model_stamps++;
+}
+
+static void spoil_layout(struct region *region)
+{
+	region->header->layout = EXPERTS_LAYOUT - 1;
+}
+
+static void a_model_that_was_written_to_gets_a_new_region(void **state)
+{
+	(void)state;
+	need_model();
+	expect_new_region(spoil_stamps);
+}
+
+static void a_region_of_another_version_is_replaced(void **state)
+{
+	(void)state;
+	need_model();
+	expect_new_region(spoil_layout);
 }
 
 /* ---- Changes while it runs. ---- */
@@ -894,6 +917,7 @@ int main(void)
 		cmocka_unit_test(a_successor_with_a_smaller_budget_keeps_what_was_used_last),
 		cmocka_unit_test(another_model_gets_a_new_region),
 		cmocka_unit_test(a_model_that_was_written_to_gets_a_new_region),
+		cmocka_unit_test(a_region_of_another_version_is_replaced),
 		cmocka_unit_test(a_budget_that_falls_gives_memory_back_and_one_that_rises_uses_it),
 		cmocka_unit_test(the_pages_of_a_load_that_failed_count_as_found_ahead),
 		cmocka_unit_test(pages_are_found_ahead_as_far_as_the_budget_allows),

@@ -50,14 +50,14 @@ def precision(quality):
     return quality["found"] / quality["hinted"]
 
 
-def check(name, draft, method, k, source):
+def check(name, draft, method, k, source, *more):
     with Service(draft=draft and DRAFTS[draft], options=BUDGET, sets=("verifier.gate_hints=on",)) as service:
         what = wrong(service.swarm(requests(k, method)))
         tap.ok(not what, f"{name}: the reference's bytes", what)
         seen = stats(service)
     quality = by_source(seen["hint_quality"])
     tap.ok(seen["hints"] > 0, f"{name}: hints reach the cache", seen)
-    for wanted in (source, "gate", "any"):
+    for wanted in (source, "gate", *more, "any"):
         q = quality.get(wanted)
         if not tap.ok(q is not None and q["found"] > 0, f"{name}: hints of source {wanted} are judged", quality):
             continue
@@ -70,6 +70,7 @@ def check(name, draft, method, k, source):
                  f"{q['lead_ns'] / q['found'] / 1e6:.3f} ms ahead, late {q['late']} of {q['hinted'] + q['late']}")
     layers = {layer["layer"]: by_source(layer["hint_quality"]) for layer in seen["layers"]}
     tap.ok("gate" not in layers[0], f"{name}: no layer foresees the first")
+    tap.ok("gate-far" not in layers[0] and "gate-far" not in layers[1], f"{name}: nor the second from afar")
     tap.ok(all(source in layers[i] for i in layers if i > 0), f"{name}: every other layer is hinted for by {source}", layers)
     total = sum(layer.get(source, {"found": 0})["found"] for layer in layers.values())
     tap.ok(total == quality.get(source, {"found": -1})["found"], f"{name}: the layers sum up to the whole")
@@ -78,7 +79,7 @@ def check(name, draft, method, k, source):
 check("aligned draft, K = 3", "aligned", "model", 3, "draft")
 check("small draft, K = 3", "small", "model", 3, "history")
 check("n-grams, K = 3", None, "ngram", 3, "history")
-check("no drafts, K = 0", None, "none", 0, "history")
+check("no drafts, K = 0", None, "none", 0, "history", "gate-far")
 
 # Nobody hints, or nobody has to.
 with Service(draft=DRAFTS["aligned"], options=BUDGET, sets=("verifier.gate_hints=off", "drafter.hints=off")) as service:
@@ -86,6 +87,12 @@ with Service(draft=DRAFTS["aligned"], options=BUDGET, sets=("verifier.gate_hints
     seen = stats(service)
     tap.ok(not what, "hints off: the reference's bytes", what)
     tap.ok(seen["hints"] == 0 and not seen["hint_quality"], "hints off: none", seen)
+with Service(options=BUDGET, sets=("verifier.gate_hints=near",)) as service:
+    what = wrong(service.swarm(requests(0, "none")))
+    seen = stats(service)
+    quality = by_source(seen["hint_quality"])
+    tap.ok(not what, "the next layer's hints alone: the reference's bytes", what)
+    tap.ok("gate" in quality and "gate-far" not in quality, "the next layer's hints alone: none from afar", quality)
 with Service(draft=DRAFTS["aligned"], options=("--threads", 2), sets=("verifier.gate_hints=on",)) as service:
     what = wrong(service.swarm(requests(3, "model")))
     seen = stats(service)

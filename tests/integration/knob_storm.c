@@ -2,8 +2,8 @@
  * Changes knobs as fast as the processes answer.
  *
  *	knob-storm RUNTIME_DIR storm COUNT SEED [UID...]
- *		COUNT changes, right and wrong ones, of any knob of any process: prints what became of them as JSON. Each
- *		answer is checked: all of a batch or nothing, and a refusal has a reason.
+ *		COUNT changes, right and wrong ones, of any knob of any process, each of them at least once: prints what became
+ *		of them as JSON. Each answer is checked: all of a batch or nothing, and a refusal has a reason.
  *	knob-storm RUNTIME_DIR latency COUNT UID
  *		Sets the session's K COUNT times; prints after how many iterations, and how long, the verifier used it.
  */
@@ -19,12 +19,14 @@
 #include <unistd.h>
 #include <zmq.h>
 
-enum { TIMEOUT_MS = 60000, SAMPLES_MAX = 100000, PAUSE_US_MAX = 6000 };
+enum { TIMEOUT_MS = 60000, SAMPLES_MAX = 100000, PAUSE_US_MAX = 6000, KNOBS_MAX = 256 };
 
 struct process {
 	const char *name;
 	void *socket;
 	Outrider__Envelope *list;
+	size_t tried; /* of the list, from its beginning: each had its turn */
+	bool changed[KNOBS_MAX];
 };
 
 static struct process processes[4];
@@ -122,15 +124,17 @@ static void right_value(const Outrider__KnobInfo *info, char *out, size_t bytes)
 		snprintf(out, bytes, "%s", dice(2) ? info->fallback : info->value);
 }
 
-/* Mostly one that may change now. */
-static const Outrider__KnobInfo *any_knob(const struct process *process)
+/* One after the other until each had its turn, then mostly one that may change now. An index into the list. */
+static size_t any_knob(struct process *process)
 {
 	const Outrider__Knobs *all = process->list->knobs;
-	const Outrider__KnobInfo *info = all->knobs[dice(all->n_knobs)];
+	size_t i = dice(all->n_knobs);
 
-	for (int tries = 0; tries < 8 && !info->live && dice(10); tries++)
-		info = all->knobs[dice(all->n_knobs)];
-	return info;
+	if (process->tried < all->n_knobs)
+		return process->tried++;
+	for (int tries = 0; tries < 8 && !all->knobs[i]->live && dice(10); tries++)
+		i = dice(all->n_knobs);
+	return i;
 }
 
 /* A batch of 1 to 3 changes for one process, as right as dice have it. */
@@ -140,11 +144,13 @@ static void one(struct process *process, const uint64_t *uids, size_t n_uids)
 	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply;
 	Outrider__KnobSet set = OUTRIDER__KNOB_SET__INIT;
 	Outrider__KnobChange changes[3], *all[3];
+	size_t which[3];
 
 	set.changes = all;
 	set.n_changes = 1 + dice(3);
 	for (size_t i = 0; i < set.n_changes; i++) {
-		const Outrider__KnobInfo *info = any_knob(process);
+		which[i] = any_knob(process);
+		const Outrider__KnobInfo *info = process->list->knobs->knobs[which[i]];
 
 		outrider__knob_change__init(&changes[i]);
 		snprintf(names[i], sizeof names[i], "%s%s", info->name, dice(40) ? "" : "x");
@@ -172,6 +178,8 @@ static void one(struct process *process, const uint64_t *uids, size_t n_uids)
 		if (reply->knob_done->n_results != set.n_changes)
 			die(process->name, "a part of a batch was done");
 		counts.done += set.n_changes;
+		for (size_t i = 0; i < set.n_changes; i++)
+			process->changed[which[i]] = true;
 	} else if (reply->body_case == OUTRIDER__ENVELOPE__BODY_FAILURE) {
 		if (!reply->failure->message[0] || reply->failure->code <= 0)
 			die(process->name, "a refusal without a reason");
@@ -185,12 +193,15 @@ static void one(struct process *process, const uint64_t *uids, size_t n_uids)
 static int storm(uint64_t count, const uint64_t *uids, size_t n_uids)
 {
 	struct process *with[4];
-	size_t n = 0;
+	size_t n = 0, knobs = 0, tried = 0, changed = 0;
 
 	for (size_t i = 0; i < 4; i++) {
 		list(&processes[i]);
-		if (processes[i].list)
-			with[n++] = &processes[i];
+		if (!processes[i].list)
+			continue;
+		if (processes[i].list->knobs->n_knobs > KNOBS_MAX)
+			die(processes[i].name, "more knobs than are counted");
+		with[n++] = &processes[i];
 	}
 	if (n == 0)
 		die("storm", "no process has knobs");
@@ -201,9 +212,16 @@ static int storm(uint64_t count, const uint64_t *uids, size_t n_uids)
 		/* Some at once, and the whole over many iterations. */
 		usleep((useconds_t)(dice(2) * dice(PAUSE_US_MAX)));
 	}
-	printf("{\"processes\": %zu, \"changes\": %" PRIu64 ", \"batches\": %" PRIu64
-	       ", \"done\": %" PRIu64 ", \"refused\": %" PRIu64 ", \"seconds\": %.3f}\n",
-		n, counts.sent, counts.batches, counts.done, counts.refused,
+	for (size_t i = 0; i < n; i++) {
+		knobs += with[i]->list->knobs->n_knobs;
+		tried += with[i]->tried;
+		for (size_t j = 0; j < KNOBS_MAX; j++)
+			changed += with[i]->changed[j];
+	}
+	printf("{\"processes\": %zu, \"knobs\": %zu, \"tried\": %zu, \"changed\": %zu, "
+	       "\"changes\": %" PRIu64 ", \"batches\": %" PRIu64 ", \"done\": %" PRIu64
+	       ", \"refused\": %" PRIu64 ", \"seconds\": %.3f}\n",
+		n, knobs, tried, changed, counts.sent, counts.batches, counts.done, counts.refused,
 		(double)(clock_ns() - start_ns) / 1e9);
 	for (size_t i = 0; i < 4; i++)
 		bus_free(&processes[i].list);

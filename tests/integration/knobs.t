@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from outrider_test import (DRAFTS, PROCESSES, ROOT, SAMPLED, SANITIZED, TARGET, Service, Tap, difference, program, prompts,
                            reference, run, seeded, until)
 
-CHANGES = int(os.environ.get("OUTRIDER_KNOB_CHANGES", 300 if SANITIZED else 2000))
+CHANGES = int(os.environ.get("OUTRIDER_KNOB_CHANGES", 300 if SANITIZED else 10000))
 TOKENS = 60 if SANITIZED else 300
 tap = Tap()
 rng = seeded()
@@ -154,11 +154,24 @@ def check_next_start(service):
     now = knobs(service, "default_k")["verifier.default_k"]
     tap.ok(now["value"] == "0" and now["next_start"] == "3", "what is set for the next start is shown beside what is", now)
     text = ctl(service, "knob", "get", "default_k").stdout + ctl(service, "knob", "list", "verifier").stdout
-    tap.ok("from the next start on 3" in text and "0 (next start: 3)" in text, "in words as well", text)
-    said = [line for line in ctl(service, "knob", "history", "default_k").stdout.splitlines() if "0 -> 3" in line]
-    tap.ok(said and " at the next start, by" in said[-1] and "lasting" not in said[-1], "and in the history", said)
-    ctl(service, "knob", "reset", "default_k", "--persist")
-    tap.ok("next_start" not in knobs(service, "default_k")["verifier.default_k"], "until it is taken back")
+    tap.ok("from the next start on 3, lasting" in text and "0 (next start: 3)" in text, "in words as well", text)
+    drop_in = f"{service.config}/verifier.conf.d/90-knobs.conf"
+    lasts = ctl(service, "knob", "set", "default_k=3", "--next-start").stdout
+    tap.ok(lasts == f"verifier.default_k: 0 until outrider-verifier starts again, then 3; lasting, by {drop_in}\n",
+           "the answer says that it lasts, and by which file", lasts)
+    now = json.loads(ctl(service, "knob", "set", "default_k=3", "--persist", "--json").stdout)["changes"][0]
+    tap.ok((now["lasting"], now["drop_in"], now["at_start"]) == (True, drop_in, False), "as JSON too", now)
+    said = [line.split("default_k: ")[1].split(", by ")[0] for line in
+            ctl(service, "knob", "history", "default_k", "--last", 3).stdout.splitlines()]
+    tap.ok(said == ["0 -> 3, from the next start on, lasting"] * 2 + ["0 -> 3, now and from the next start on, lasting"],
+           "and in the history, which tells the two apart", said)
+    gone = ctl(service, "knob", "reset", "default_k", "--persist").stdout
+    tap.ok(gone == f"verifier.default_k: 3 -> 0, now and from the next start on; no longer in {drop_in}\n" and
+           "next_start" not in knobs(service, "default_k")["verifier.default_k"], "until it is taken back", gone)
+    same = ctl(service, "knob", "set", "default_k=0").stdout
+    tap.ok(same == "verifier.default_k: 0, as before\n", "what was so before is said to be", same)
+    refused("one that is for now and not for now", ctl(service, "knob", "set", "default_k=0", "--persist", "--next-start"), 64,
+            "--persist and --next-start")
 
 
 def check_two_admins(service):
@@ -249,6 +262,7 @@ def check_storm(service, ids, expected):
         counts = json.loads(out)
         tap.note(f"{out.strip()}; {answers} answers, {answered_during} of them while it lasted")
         tap.ok(counts["done"] > CHANGES / 20 and counts["refused"] > CHANGES / 20, "right ones were made, wrong ones refused", out)
+        tap.ok(counts["processes"] == 4 and (counts["tried"] == counts["knobs"] or CHANGES < 1000), "of every knob of every process", out)
     check_alive(service, before)
 
 
@@ -364,7 +378,7 @@ def check_hidden(service):
     tap.ok((now["value"], now["stored"], now["next_start"]) == ("60", "40", "60"),
            "what is stored is shown beside what is in force", now)
     tap.ok("60 is from the command line" in text and "40 is stored" in text and "hidden by the command line" in text
-           and "the same after a restart" not in text, "and what hides it", text)
+           and "the same from the next start on" not in text, "and what hides it", text)
     ctl(service, "knob", "reset", "memory", "--persist")
 
 
@@ -397,8 +411,24 @@ def check_any_bytes():
     folder = Path(f"/tmp/outrider-knobs-bytes-{os.getpid()}")
     folder.mkdir()
     (folder / "caf\udce9.gguf").symlink_to(TARGET)
+    (folder / "caf\udce9-draft.gguf").symlink_to(DRAFTS["small"])
     shown = f"{folder}/caf\ufffd.gguf"
-    with Service(model=folder / "caf\udce9.gguf") as service:
+    with Service(model=folder / "caf\udce9.gguf", draft=folder / "caf\udce9-draft.gguf", runtime="caf\udce9") as service:
+        service.answer(prompts(1)[0], 20)
+        ctl(service, "knob", "set", f"expert-cache.profile={folder}/caf\udce9.profile", "--next-start")
+        for words in (("status",), ("sessions",), ("policy", "get", "--all"), ("policy", "watch", "--once", "--all"),
+                      ("policy", "explain"), ("policy", "plot"), ("knob", "list"), ("knob", "get", "verifier.model", "draft", "profile"),
+                      ("knob", "set", "k_max=3"), ("knob", "reset", "k_max"), ("knob", "history"), ("cache", "set", "spin=0"),
+                      ("cache", "stats", "--layers"), ("cache", "hot"), ("cache", "top", "--once"), ("top", "--once"),
+                      ("trace", "1ms", folder / "caf\udce9.json")):
+            printed = ctl(service, *words, "--json")
+            try:
+                lines = printed.stdout.splitlines() if "watch" in words else [printed.stdout]
+                parsed = [json.loads(line) for line in lines]
+            except json.JSONDecodeError:
+                parsed = []
+            tap.ok(printed.returncode == 0 and parsed and all(parsed), f"{' '.join(map(str, words[:2]))} is JSON, whatever the names",
+                   printed.stdout[:500] + printed.stderr)
         for name in ("verifier.model", "expert-cache.model"):
             tap.ok(value(service, name) == shown, f"{name} is listed, whatever bytes its name has", knobs(service).get(name))
         told = ctl(service, "knob", "get", "expert-cache.model")

@@ -4,7 +4,7 @@ were too late for is counted and said."""
 import os
 import signal
 
-from outrider_test import Service, Tap, difference, program, prompts, reference, run, run_json, until
+from outrider_test import DRAFTS, Service, Tap, difference, program, prompts, reference, run, run_json, until
 
 RING = 4096  # records of iterations, one for each session; activations, one or more for each layer
 TOKENS = 200
@@ -50,4 +50,33 @@ with Service(options=("--budget", "50%", "--watchdog", "0")) as service:
     tap.ok(f"lost       {ctl(service, 'cache', 'stats')['activations_lost']} activations" in text, "cache stats shows them", text)
     stopped(service, "policy", "records of iterations", lambda: ctl(service, "policy", "get")["records_lost"], RING // TOKENS + 6)
 
+
+def as_it_was_told(service):
+    """Answers for which the controller chooses K: (what is wrong with their bytes, how many passes drafted how many tokens)."""
+    results = [service.answer(p, TOKENS) for p in ids]
+    passes = [sum(sum(r["usage"]["k_used"][k:k + 1]) for r in results) for k in range(16)]
+    return [f"{i}: {d}" for i, r in enumerate(results) if (d := difference(r, expected[i]))], passes
+
+
+def without_controller():
+    """It is stopped while sessions run, killed as it stands, and started again: the others go on with the K that was in force."""
+    with Service(draft=DRAFTS["small"], options=("--watchdog", "0")) as service:
+        run(program("outriderctl"), "--runtime-dir", service.runtime, "policy", "set", "static:3")
+        pid, verifier = service.pid("policy"), service.pid("verifier")
+        as_it_was_told(service)
+        os.kill(pid, signal.SIGSTOP)
+        problem, passes = as_it_was_told(service)
+        tap.ok(not problem and sum(passes[1:]) > 10 and not any(passes[4:]), "policy stopped: the same bytes with the K that was in force",
+               f"{problem} {passes}")
+        os.kill(pid, signal.SIGKILL)
+        problem, passes = as_it_was_told(service)
+        tap.ok(not problem, "policy killed as it stands: the same bytes", f"{problem} {passes}")
+        tap.ok(service.renewed("policy", pid), "it is started again", service.log_text())
+        service.wait_ready()
+        problem, passes = as_it_was_told(service)
+        tap.ok(not problem and sum(passes) > 10, "policy started again: the same bytes", f"{problem} {passes}")
+        tap.ok(service.pid("verifier") == verifier, "by the verifier that was there", service.log_text())
+
+
+without_controller()
 tap.done()

@@ -92,20 +92,35 @@ def run_json(*arguments, **more):
     return json.loads(result.stdout)
 
 
+def grouped(folder, limits, *command):
+    """The command in a namespace where its control group has these files; it is not moved into any. They lie in folder, and
+    may be written to while it runs."""
+    mount = folder / "group"
+    shutil.rmtree(mount, ignore_errors=True)
+    (mount / "test").mkdir(parents=True)
+    for name, text in limits.items():
+        (mount / "test" / name).write_text(text)
+    (folder / "membership").write_text("0::/test\n")
+    script = f'mount --bind {mount} /sys/fs/cgroup && mount --bind {folder}/membership /proc/$$/cgroup && exec "$@"'
+    return ["unshare", *([] if os.getuid() == 0 else ["-r"]), "-m", "sh", "-c", script, "sh", *map(str, command)]
+
+
 class Service:
     """`outrider up` with its own runtime directory; a context manager."""
 
-    def __init__(self, model=TARGET, draft=None, sets=(), options=()):
+    def __init__(self, model=TARGET, draft=None, sets=(), options=(), runtime="run", env=None, before=(), ready_s=90):
+        """env: beside the environment; before: a command that runs it; ready_s: how long a model may take to load."""
+        self.ready_s = ready_s
         self.directory = Path(tempfile.mkdtemp(prefix="outrider-", dir="/tmp"))
-        self.runtime = self.directory / "run"
+        self.runtime = self.directory / runtime
         self.log = open(self.directory / "log", "w+")
-        command = [program("outrider"), "up", "--model", model, "--runtime-dir", self.runtime, *options]
+        command = [*before, program("outrider"), "up", "--model", model, "--runtime-dir", self.runtime, *options]
         if draft:
             command += ["--draft", draft]
         for pair in sets:
             command += ["--set", pair]
         self.process = subprocess.Popen([str(c) for c in command], stdout=self.log, stderr=self.log,
-                                        stdin=subprocess.DEVNULL)
+                                        stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})})
 
     def __enter__(self):
         try:
@@ -118,8 +133,8 @@ class Service:
     def __exit__(self, *_):
         self.stop()
 
-    def wait_ready(self, timeout=90):
-        patience = Patience(timeout)
+    def wait_ready(self):
+        patience = Patience(self.ready_s)
         while patience.lasts():
             if self.process.poll() is not None:
                 raise RuntimeError(f"outrider up ended with {self.process.returncode}:\n{self.log_text()}")

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """A machine that has less than is asked for: no vector instructions, more threads than CPUs, CPUs that go away and come
 back during a pass, limits of control groups. It is said what is short and what to set, and the bytes stay the same."""
+import contextlib
+import functools
 import os
 import re
 import shutil
@@ -11,7 +13,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, PATIENCE, TARGET, Service, Tap, difference, program, prompts, reference, until
+from outrider_test import DRAFTS, PATIENCE, SANITIZED, TARGET, Service, Tap, difference, grouped, program, prompts, reference, until
 
 tap = Tap()
 folder = Path(tempfile.mkdtemp(prefix="outrider-resources-", dir="/tmp"))
@@ -52,46 +54,79 @@ def set_cpus(pid, cpus):
             pass
 
 
-def cpus_go_away(pin):
-    every = os.sched_getaffinity(0)
-    if len(every) < 2:
-        tap.skip(f"CPUs that go away, pin {pin}", "there is one CPU")
-        return
-    with Service(sets=(f"verifier.pin={pin}",)) as service:
-        pid = service.pid("verifier")
-        many = [{**r, "max_tokens": 400} for r in requests]
-        process, results = service.swarm_start(many, 2)
-        changes = 0
-        while process.poll() is None and changes < 1000:
-            set_cpus(pid, {sorted(every)[changes % 2]} if changes % 3 else every)
-            changes += 1
-            time.sleep(0.02)
-        found = results()
-        wanted = [reference(p, 400, extra=("--ignore-eos",)) for p in ids]
-        differences = [difference(r, e) for r, e in zip(found, wanted)]
-        tap.ok(not any(differences), f"CPUs that go away during a pass change no byte, pin {pin}", differences)
-        tap.note(f"{changes} changes")
-        set_cpus(pid, every)
-        same(service, f"and the service goes on when they are back, pin {pin}")
-        tap.ok(service.pid("verifier") == pid, f"it is still the same process, pin {pin}")
+class CpuSet:
+    """A control group of that process, whose CPUs the machine's owner changes; a context manager. group: None, with why, where
+    none can be made."""
+
+    def __init__(self, pid):
+        self.group, self.why = None, "no control group has the cpuset controller"
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            old = "cpuset" in controllers.split(",")
+            if old or not controllers:
+                mount = "/sys/fs/cgroup/cpuset" if old else "/sys/fs/cgroup"
+                for home in (Path(mount + path), Path(mount)):
+                    self.group = self.group or self.make(home, old, pid)
+
+    def make(self, home, old, pid):
+        group, self.home = home / f"outrider-test-{os.getpid()}", home
+        try:
+            group.mkdir()
+        except OSError as e:
+            self.why = str(e)
+            return None
+        try:
+            if old:
+                (group / "cpuset.mems").write_text((home / "cpuset.mems").read_text())
+            (group / "cpuset.cpus").write_text(listed(os.sched_getaffinity(0)))
+            (group / "cgroup.procs").write_text(str(pid))
+        except OSError as e:
+            self.why = str(e)
+            group.rmdir()
+            return None
+        return group
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.group:
+            for pid in (self.group / "cgroup.procs").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    (self.home / "cgroup.procs").write_text(pid)
+            until(lambda: not (self.group / "cgroup.procs").read_text().strip(), 20)
+            self.group.rmdir()
+
+    def set(self, cpus):
+        (self.group / "cpuset.cpus").write_text(listed(cpus))
 
 
-def grouped(limits, *command):
-    """The command in a namespace where its control group has these files; it is not moved into any."""
-    mount = folder / "group"
-    shutil.rmtree(mount, ignore_errors=True)
-    (mount / "test").mkdir(parents=True)
-    for name, text in limits.items():
-        (mount / "test" / name).write_text(text)
-    (folder / "membership").write_text("0::/test\n")
-    script = f'mount --bind {mount} /sys/fs/cgroup && mount --bind {folder}/membership /proc/$$/cgroup && exec "$@"'
-    return ["unshare", *([] if os.getuid() == 0 else ["-r"]), "-m", "sh", "-c", script, "sh", *map(str, command)]
+def listed(cpus):
+    return ",".join(map(str, sorted(cpus)))
+
+
+def lose_cpus(service, how, pin, change):
+    """change(cpus): what the verifier may use from now on."""
+    every, pid, changes = os.sched_getaffinity(0), service.pid("verifier"), 0
+    process, results = service.swarm_start([{**r, "max_tokens": 400} for r in requests], 2)
+    while process.poll() is None and changes < 1000:
+        change({sorted(every)[changes % 2]} if changes % 3 else every)
+        changes += 1
+        time.sleep(0.02)
+    found = results()
+    wanted = [reference(p, 400, extra=("--ignore-eos",)) for p in ids]
+    differences = [difference(r, e) for r, e in zip(found, wanted)]
+    tap.ok(not any(differences), f"CPUs that go away during a pass change no byte, {how}, pin {pin}", differences)
+    tap.note(f"{changes} changes")
+    change(every)
+    same(service, f"and the service goes on when they are back, {how}, pin {pin}")
+    tap.ok(service.pid("verifier") == pid, f"it is still the same process, {how}, pin {pin}")
 
 
 def alone(name, said, limits, options):
     """Starts the process alone with limits; ends it when it has said that. (ended by itself with, log)."""
     log = open(folder / "log", "w+")
-    process = subprocess.Popen(grouped(limits, program(name), "--model", TARGET, "--runtime-dir", folder / "alone", *options),
+    process = subprocess.Popen(grouped(folder, limits, program(name), "--model", TARGET, "--runtime-dir", folder / "alone", *options),
                                stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     until(lambda: process.poll() is not None or said in (folder / "log").read_text(), 30)
     status = process.poll()
@@ -117,15 +152,15 @@ def default_budget():
     tap.ok(status is None and all_bytes, "no limit: the default budget is all experts, and that is said", f"{status}: {log}")
     everything = float(all_bytes[1]) if all_bytes else 0
     shared_out = re.compile(r"budget auto: ([\d.]+) of [\d.]+ MiB of experts(, the least, more than there is room for)?: the "
-                            r"([\d.]+) MiB of (\S+) less ([\d.]+) for other weights, ([\d.]+) for the KV cache, "
-                            r"([\d.]+) in reserve; --budget SIZE changes it")
+                            r"([\d.]+) MiB of (\S+) less ([\d.]+) for other weights, ([\d.]+) for the KV cache at its "
+                            r"default size, ([\d.]+) for sessions and drafts, ([\d.]+) in reserve; --budget SIZE changes it")
     status, log = cache({"memory.max": f"{64 << 20}\n"})
     least = shared_out.search(log)
     tap.ok(status is None and least and least[2] and least[4] == "/sys/fs/cgroup/test/memory.max",
            "a limit below what the rest needs: the least budget, and it serves", f"{status}: {log}")
     if not least:
         return
-    rest = sum(map(float, least.group(5, 6, 7)))
+    rest = sum(map(float, least.group(5, 6, 7, 8)))
     limit = int((rest + everything / 2) * (1 << 20))
     status, log = cache({"memory.max": f"{limit}\n"})
     half = shared_out.search(log)
@@ -140,7 +175,7 @@ def default_budget():
 
 
 def limits():
-    probe = subprocess.run(grouped({"memory.max": "1\n"}, "cat", "/sys/fs/cgroup/test/memory.max", "/proc/self/cgroup"),
+    probe = subprocess.run(grouped(folder, {"memory.max": "1\n"}, "cat", "/sys/fs/cgroup/test/memory.max", "/proc/self/cgroup"),
                            capture_output=True, text=True)
     if "1\n" not in probe.stdout:
         tap.skip("limits of control groups", f"no mount namespace: {probe.stderr.strip()}")
@@ -165,8 +200,69 @@ def limits():
            "more threads than the quota are noticed", f"{status}: {log}")
 
 
-cpus_go_away("yes")
-cpus_go_away("no")
+def pool(name, free, said):
+    """A machine whose pool of huge pages says that it has so many, and has none."""
+    lines = [line for line in Path("/proc/meminfo").read_text().splitlines() if not line.startswith("HugePages_")]
+    if not any(line.startswith("Hugepagesize:") for line in lines):
+        lines.append("Hugepagesize:       2048 kB")
+    (folder / "meminfo").write_text("\n".join([*lines, f"HugePages_Total: {free}", f"HugePages_Free: {free}", "HugePages_Rsvd: 0", ""]))
+    script = f'mount --bind {folder}/meminfo /proc/meminfo && exec "$@"'
+    start = ["unshare", *([] if os.getuid() == 0 else ["-r"]), "-m", "sh", "-c", script, "sh"]
+    probe = subprocess.run([*start, "grep", "HugePages_Free", "/proc/meminfo"], capture_output=True, text=True)
+    if f" {free}\n" not in probe.stdout:
+        tap.skip(name, f"no mount namespace: {probe.stderr.strip()}")
+        return
+    log = open(folder / "log", "w+")
+    process = subprocess.Popen([*start, program("outrider-verifier"), "--model", TARGET, "--runtime-dir", folder / "alone", "-v", "--set",
+                                "weights=packed"], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    until(lambda: process.poll() is not None or "serving" in (folder / "log").read_text(), 30)
+    text = (folder / "log").read_text()
+    tap.ok(process.poll() is None and said in text and ("are used" in text or "are asked for instead" in text), name, text)
+    if process.poll() is None:
+        process.terminate()
+    tap.ok(process.wait(20 * PATIENCE) == 0, "and it serves", text)
+    log.close()
+
+
+def pools():
+    real = re.search(r"HugePages_Total:\s+(\d+)", Path("/proc/meminfo").read_text())
+    if real and int(real[1]) > 0:
+        tap.skip("a pool without pages", f"this machine's has {real[1]}")
+        return
+    pool("an empty pool of huge pages: others are used, and it is said how many are needed", 0, "the huge-page pool has 0 free pages")
+    pool("a pool that gives none of its pages: others are used, and it is said", 100000, "but the kernel did not give")
+
+
+def address_space():
+    """RLIMIT_AS below what the process needs: what limits it and what to set, not only that there is no memory."""
+    if SANITIZED:
+        tap.skip("limits of the address space", "a sanitizer takes all of it")
+        return
+    large = folder / "large.gguf"
+    shutil.copy(TARGET, large)
+    os.truncate(large, 64 << 30)
+    kv = ("--model", TARGET, "--set", "context=512", "--set", "kv_tokens=700000")
+    for name, what, arguments in (("outrider-verifier", "the model", ("--model", large)), ("outrider-expert-cache", "the model", ("--model", large)),
+                                  ("outrider-drafter", "the draft model", ("--draft", large)), ("outrider-verifier", "its KV cache", kv)):
+        refused = subprocess.run(["prlimit", f"--as={1 << 30}", program(name), *map(str, arguments), "--runtime-dir", str(folder / "alone")],
+                                 capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60 * PATIENCE)
+        tap.ok(refused.returncode == 71 and "may address 1024 MiB" in refused.stderr and "RLIMIT_AS" in refused.stderr,
+               f"{name} in less address space than {what} takes says what limits it", refused)
+
+
+if len(os.sched_getaffinity(0)) < 2:
+    tap.skip("CPUs that go away", "there is one CPU")
+else:
+    for how_pinned in ("yes", "no"):
+        with Service(sets=(f"verifier.pin={how_pinned}",)) as one:
+            lose_cpus(one, "affinity", how_pinned, functools.partial(set_cpus, one.pid("verifier")))
+    with Service(sets=("verifier.pin=yes",)) as one, CpuSet(one.pid("verifier")) as cpuset:
+        if cpuset.group:
+            lose_cpus(one, "cpuset", "yes", cpuset.set)
+        else:
+            tap.skip("CPUs that a cpuset takes away", cpuset.why)
 limits()
+pools()
+address_space()
 shutil.rmtree(folder, ignore_errors=True)
 tap.done()

@@ -28,9 +28,10 @@ class Terminal:
         self.seen, self.status = "", None
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            self.fd = 0
+            self.resize(rows, columns)  # before the program looks
             os.environ.update({"TERM": "xterm", "LC_ALL": "C.UTF-8", **(env or {})})
             os.execv(command[0], [str(c) for c in command])
-        self.resize(rows, columns)
 
     def resize(self, rows, columns):
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -56,10 +57,20 @@ class Terminal:
             return re.search(pattern, self.seen[since:], re.S)
         return bool(until(came, timeout))
 
+    def ask_at_prompt(self, keys, pattern):
+        return self.at_prompt() and self.ask(keys, pattern)
+
     def ask(self, keys, pattern, timeout=30):
         since = len(self.seen)
         self.send(keys)
         return self.wait_for(pattern, timeout, since)
+
+    def at_prompt(self, prompt="> "):
+        """Whether it reads keys one by one, behind its prompt: before, the terminal itself would echo them, and edit the line."""
+        def reads():
+            self.read()
+            return self.seen.endswith(prompt) and not termios.tcgetattr(self.fd)[3] & termios.ICANON
+        return bool(until(reads, 30))
 
     def gone(self, timeout=30):
         def ended():
@@ -94,26 +105,26 @@ def check_chat(service, state):
     # The key comes when some of the answer is there; a fast machine may yet have all of it by then, so try again.
     cancelled = False
     for _ in range(10):
-        began = chat.ask("Tell me a story\r", r"story\r\n.{20}") and chat.ask(CTRL_C, "> $")
-        cancelled = bool(chat.ask("/stats\r", r"ended by \w+")) and "ended by cancelled" in chat.seen
-        chat.send("/reset\r")
+        began = chat.ask_at_prompt("Tell me a story\r", r"story\r\n.{20}") and chat.ask(CTRL_C, "> $")
+        cancelled = bool(chat.ask_at_prompt("/stats\r", r"ended by \w+")) and "ended by cancelled" in chat.seen
+        chat.ask_at_prompt("/reset\r", "> $")
         if cancelled:
             break
     tap.ok(began, "Ctrl-C in an answer does not end chat", chat.seen[-300:])
     tap.ok(cancelled, "but the answer, and /stats says so", chat.seen[-300:])
-    tap.ok(chat.ask("rubbish" + CTRL_C + "/stats\r", "tokens.*ended by"), "Ctrl-C at the prompt drops the line",
+    tap.ok(chat.ask_at_prompt("rubbish" + CTRL_C + "/stats\r", "tokens.*ended by"), "Ctrl-C at the prompt drops the line",
            chat.seen[-300:])
-    tap.ok(chat.ask("/sttats" + 4 * LEFT + "\x7f\r", "ended by"), "the arrow keys move in the line", chat.seen[-300:])
-    tap.ok(chat.ask("/é日" + LEFT + "\x7f\r", 'no command "/日"'), "a letter of several bytes is one letter",
+    tap.ok(chat.ask_at_prompt("/sttats" + 4 * LEFT + "\x7f\r", "ended by"), "the arrow keys move in the line", chat.seen[-300:])
+    tap.ok(chat.ask_at_prompt("/é日" + LEFT + "\x7f\r", 'no command "/日"'), "a letter of several bytes is one letter",
            chat.seen[-300:])
-    tap.ok(chat.ask("/help\r", "/reset.*/quit"), "/help lists the commands")
+    tap.ok(chat.ask_at_prompt("/help\r", "/reset.*/quit"), "/help lists the commands")
+    chat.at_prompt()
     chat.send(CTRL_D)
     tap.ok(chat.gone() and chat.status == 0, "Ctrl-D leaves with 0", chat.status)
     tap.ok(chat.is_plain(), "and the terminal is as it was")
     chat.close()
     chat = started(service, "outrider", "chat", *LONG, env=env)
-    chat.wait_for("> ")
-    tap.ok(chat.ask(UP, "/help") and chat.ask(8 * UP, "Tell me a story"),
+    tap.ok(chat.ask_at_prompt(UP, "/help") and chat.ask(8 * UP, "Tell me a story"),
            "the next chat has the lines of this one", chat.seen[-300:])
     chat.send(CTRL_C + "/quit\r")
     tap.ok(chat.gone() and chat.status == 0, "/quit leaves with 0", chat.status)

@@ -222,6 +222,31 @@ static void pinned_threads_are_bound_and_the_callers_mask_returns(void **state)
 	assert_true(CPU_EQUAL(&before, &after));
 }
 
+/* What is fetched is not looked at: it may be anywhere, or nowhere. */
+static void what_threads_fetch_while_they_wait_changes_nothing(void **state)
+{
+	static const unsigned char weights[100000];
+	const uintptr_t places[] = {(uintptr_t)weights, 0, 1, UINTPTR_MAX - 100, UINTPTR_MAX / 2};
+	const size_t sizes[] = {0, 1, 64, sizeof(weights), SIZE_MAX};
+	struct pool *pool;
+	uint64_t rng = 11;
+
+	(void)state;
+	for (uint32_t threads = 1; threads <= 5; threads += 2) {
+		assert_int_equal(pool_create(threads, 0, 20000, &pool, NULL), 0);
+		pool_use(pool, threads);
+		for (uint32_t run = 0; run < 500; run++) {
+			struct job job = {0};
+
+			for (uint32_t i = 0; i < threads; i++)
+				pool_ahead(pool, i, (const void *)places[random_below(&rng, 5)],
+					sizes[random_below(&rng, 5)]);
+			run_one(pool, &job, random_below(&rng, ITEMS_MAX + 1));
+		}
+		pool_destroy(&pool);
+	}
+}
+
 static void first_in_order(void *arg, uint32_t item, uint32_t thread)
 {
 	uint32_t *next = arg;
@@ -268,6 +293,7 @@ int main(void)
 		cmocka_unit_test(no_more_threads_take_part_than_there_are_cpus),
 		cmocka_unit_test(a_cpu_that_goes_away_and_comes_back_is_followed),
 		cmocka_unit_test(pinned_threads_are_bound_and_the_callers_mask_returns),
+		cmocka_unit_test(what_threads_fetch_while_they_wait_changes_nothing),
 		cmocka_unit_test(one_thread_takes_the_items_in_order),
 		cmocka_unit_test(impossible_thread_counts_are_refused_with_the_range),
 	};

@@ -1,5 +1,6 @@
 /* Work cut for the pool is the work: products and feed-forwards of any number of tokens and rows give the bits that the
  * kernels give in one call. */
+#include "kernels/pool_internal.h"
 #include "kernels/tiles.h"
 #include "shared/model/forward_internal.h"
 
@@ -247,11 +248,70 @@ static void feed_forwards_of_any_size_are_whole(void **state)
 	for_every_cut(check_plain);
 }
 
+static uint64_t product_weights(const struct product *p)
+{
+	return (uint64_t)p->w.rows * p->w.row_bytes;
+}
+
+/* Bytes of the weights of all tasks, one task behind the other, that lie before what a thread fetches; and that this is of
+ * whole blocks of rows. */
+static uint64_t bytes_before(const struct forward *f, const struct pool_thread *t)
+{
+	uint64_t before = 0;
+	for (uint32_t i = 0; i < TASKS; i++) {
+		const struct product *p = &f->products[i];
+		uint64_t at = atomic_load(&t->ahead) - (uintptr_t)p->w.data;
+		if (atomic_load(&t->ahead) >= (uintptr_t)p->w.data && at < product_weights(p)) {
+			uint64_t left = product_weights(p) - at;
+			assert_int_equal(at % (32 * p->w.row_bytes), 0);
+			assert_int_equal(atomic_load(&t->ahead_bytes),
+				left < POOL_AHEAD_BYTES ? left : POOL_AHEAD_BYTES);
+			return before + at;
+		}
+		before += product_weights(p);
+	}
+	fail_msg("a thread fetches what is no weight");
+	return 0;
+}
+
+/* Each thread's share of the bytes, to within an item: as many threads get a quarter of a share. */
+static void each_thread_fetches_the_weights_that_it_takes_first(void **state)
+{
+	(void)state;
+	for (uint32_t threads = 2; threads <= 4; threads++) {
+		struct work_test *w = work_open(threads);
+		struct forward *f = &w->f;
+		uint64_t all = 0;
+		pool_use(f->pool, threads);
+		for (uint32_t i = 0; i < TASKS; i++) {
+			f->products[i] = (struct product){.w = w->gate[i], .n = TOKENS_MAX};
+			all += product_weights(&f->products[i]);
+		}
+		work_ahead(f, f->products, TASKS);
+		for (uint32_t i = 0; i < threads; i++) {
+			uint64_t before = bytes_before(f, &f->pool->of[i]);
+			uint64_t share = all * i / threads, item = all / threads / 2;
+			assert_in_range(before, share > item ? share - item : 0, share + item);
+		}
+		assert_int_equal(bytes_before(f, &f->pool->of[0]), 0);
+		/* What follows is not known, or too little for more than one thread. */
+		work_ahead(f, NULL, 0);
+		for (uint32_t i = 0; i < threads; i++)
+			assert_int_equal(atomic_load(&f->pool->of[i].ahead_bytes), 0);
+		f->products[0] = (struct product){.w = first_rows(&w->gate[0], 32), .n = 1};
+		work_ahead(f, f->products, 1);
+		for (uint32_t i = 0; i < threads; i++)
+			assert_int_equal(atomic_load(&f->pool->of[i].ahead_bytes), 0);
+		work_close(w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(products_of_any_size_are_whole),
 		cmocka_unit_test(feed_forwards_of_any_size_are_whole),
+		cmocka_unit_test(each_thread_fetches_the_weights_that_it_takes_first),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,6 +57,36 @@ static const struct explained_k *option(const struct explanation *e, uint32_t k)
 	return NULL;
 }
 
+/* The newest decision says what is in force, and what comes after a trial. */
+static void check_decision(const struct controller *c, uint64_t uid)
+{
+	const struct policy_state *s = controller_session(c, uid);
+	const struct decision *d = controller_decision(c, s->decision - 1);
+	if (s->decision == 0 || d->session != uid)
+		return;
+	assert_int_equal(d->number, s->decision);
+	assert_int_equal(d->k_then, d->trial_n ? s->k_then : d->k_new);
+	assert_true(s->trial_n == 0 || d->trial_n == s->trial_n);
+}
+
+/* Every K once, in order, that in force among them; where a figure is missing a word is there. */
+static void check_options(const struct explanation *e)
+{
+	uint32_t weighed = 0, in_force = 0;
+	for (uint32_t i = 0; i < e->n_options; i++) {
+		weighed += e->options[i].weighed;
+		in_force += e->options[i].k == e->k;
+	}
+	assert_int_equal(in_force, e->n_options > 0);
+	for (uint32_t i = 0; i < e->n_options; i++) {
+		const struct explained_k *o = &e->options[i];
+		assert_true(i == 0 || o->k > e->options[i - 1].k);
+		assert_true(isfinite(o->utility));
+		bool lacks = !(o->time_ns > 0) || (weighed > 0 && !o->weighed);
+		assert_int_equal(lacks, o->note != NULL && *o->note);
+	}
+}
+
 /* One iteration as a verifier makes it, after what is explained was held against the page. */
 static void step(struct fixture *f, struct simulated *sim, struct policy_trial *trial)
 {
@@ -74,12 +104,12 @@ static void step(struct fixture *f, struct simulated *sim, struct policy_trial *
 		/* Words of the K in force, but for those that say why it is off. */
 		if (e->k > 0)
 			assert_non_null(strstr(e->words[0], number));
-		for (uint32_t i = 0; i < e->n_options; i++)
-			assert_true(e->options[i].time_ns > 0 && isfinite(e->options[i].utility));
+		check_options(e);
 	}
 	sim->decision = (uint32_t)knobs.decision;
 	struct iteration_record r = simulated_step(sim, policy_next_k(&knobs, trial));
 	controller_take(&f->controller, &r);
+	check_decision(&f->controller, sim->uid);
 }
 
 static void the_k_that_is_explained_is_the_one_in_force(void **state)
@@ -129,11 +159,22 @@ static void cascade_shows_the_trials_of_its_last_test_and_what_ended_it(void **s
 	const struct explained_k *best = option(e, e->k), *none = option(e, 0);
 	assert_non_null(best);
 	assert_non_null(none);
+	assert_int_equal(e->n_options, f->controller.settings.k_max + 1);
+	check_options(e);
 	assert_true(fabs(none->utility - 1) < 1e-9);
 	for (uint32_t i = 0; i < e->n_options; i++)
 		assert_true(e->options[i].utility <= best->utility);
 	assert_true(fabs(best->utility - best->tokens_per_s / none->tokens_per_s) < 1e-3);
 	assert_non_null(strstr(e->words[1], s->cascade.ended));
+	/* Also while the next one has had no trial yet. */
+	char words[64];
+	snprintf(words, sizeof(words), "Its best: K = %u with", e->k);
+	while (s->phase == PHASE_SET)
+		step(f, &sim, &trial);
+	if (s->phase == PHASE_TEST && s->cascade.ended) {
+		assert_int_equal(explain_session(&f->controller, 0, e), 0);
+		assert_non_null(strstr(e->words[1], words));
+	}
 }
 
 static void yield_shows_every_k_and_the_best_is_the_one_it_chose(void **state)
@@ -194,8 +235,63 @@ static void a_request_that_fixed_k_is_named(void **state)
 	assert_int_equal(explain_session(&f->controller, 5, e), 0);
 	assert_true(e->k_fixed);
 	assert_int_equal(e->k, 3);
-	assert_non_null(strstr(e->words[0], "request fixed K = 3"));
+	assert_non_null(strstr(e->words[0], "request itself fixed K = 3"));
 	assert_int_equal(e->n_words, 1);
+	/* Nothing was decided about it, whatever policies came and went. */
+	assert_int_equal(e->n_decisions, 0);
+	use(f, "cascade");
+	assert_int_equal(explain_session(&f->controller, 5, e), 0);
+	assert_int_equal(e->n_decisions, 0);
+	assert_null(controller_decision(&f->controller, 0));
+}
+
+static const char *word_with(const struct explanation *e, const char *text)
+{
+	for (uint32_t i = 0; i < e->n_words; i++)
+		if (strstr(e->words[i], text))
+			return e->words[i];
+	return NULL;
+}
+
+static void who_emptied_the_purse_is_said_and_what_the_next_session_has(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 0, 0.95, 0.1);
+	struct policy_trial trial = {0};
+	const struct policy_state *s = &f->controller.sessions[0];
+	struct explanation *e = &f->explanation;
+	use(f, "yield");
+	for (int i = 0; i < 300 || s->k == 0 || s->trial_n; i++)
+		step(f, &sim, &trial);
+	assert_int_equal(explain_session(&f->controller, 5, e), 0);
+	assert_null(word_with(e, "emptied"));
+	/* What pays until then fails, and takes three times as long. */
+	uint64_t iteration = 0;
+	uint32_t k = 0, drafted = 0;
+	for (int i = 0; i < 1000 && s->yield.purse > 0; i++) {
+		k = s->k > 0 ? s->k : 1;
+		struct iteration_record r = simulated_step(&sim, k);
+		r.accepted = 0;
+		r.emitted = 1;
+		r.iteration_ns *= 3;
+		drafted = r.drafted;
+		controller_take(&f->controller, &r);
+		iteration = s->iterations;
+	}
+	assert_true(s->yield.purse <= 0);
+	char expected[128];
+	snprintf(expected, sizeof(expected),
+		"Iteration %llu of the session emptied the purse: at K = %u, 0 of %u drafted",
+		(unsigned long long)iteration, k, drafted);
+	assert_int_equal(explain_session(&f->controller, 5, e), 0);
+	assert_non_null(word_with(e, expected));
+	/* What it says a new session has is what it gets. */
+	const char *begins = strstr(word_with(e, "one that begins now has"), "has ");
+	double has = strtod(begins + 4, NULL);
+	struct simulated next = simulated_make(6, 1, 0.5, 0.1);
+	struct iteration_record r = simulated_step(&next, 0);
+	controller_take(&f->controller, &r);
+	assert_true(has > 0 && fabs(f->controller.sessions[1].yield.granted - has) < 0.02);
 }
 
 static void decisions_are_the_sessions_own_and_the_newest(void **state)
@@ -272,6 +368,7 @@ int main(void)
 		TEST(yield_shows_every_k_and_the_best_is_the_one_it_chose),
 		TEST(acceptance_by_position_is_what_was_accepted),
 		TEST(a_request_that_fixed_k_is_named),
+		TEST(who_emptied_the_purse_is_said_and_what_the_next_session_has),
 		TEST(decisions_are_the_sessions_own_and_the_newest),
 		TEST(the_k_of_a_trial_is_that_of_its_decision),
 		TEST(a_session_that_is_not_known_is_said_to_be_so),

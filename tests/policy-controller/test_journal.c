@@ -30,7 +30,7 @@ static int begin(void **state)
 		return -1;
 	close(fd);
 	journal_open(&journal, path, BYTES);
-	return journal.fd >= 0 ? 0 : -1;
+	return journal.file.fd >= 0 ? 0 : -1;
 }
 
 static int end(void **state)
@@ -91,7 +91,7 @@ static void the_oldest_are_overwritten_and_the_file_does_not_grow(void **state)
 	}
 	assert_int_equal(journal_read(&journal, 0, out, READ), CAPACITY);
 	expect(CAPACITY, 2 * CAPACITY + 17, 1);
-	assert_true(lseek(journal.fd, 0, SEEK_END) <= BYTES);
+	assert_true(lseek(journal.file.fd, 0, SEEK_END) <= BYTES);
 }
 
 static void a_successor_goes_on_where_the_file_ends(void **state)
@@ -116,7 +116,7 @@ static void torn_and_foreign_bytes_are_skipped(void **state)
 	journal_flush(&journal);
 	uint64_t number = 40, huge = UINT64_MAX;
 	off_t place = 4096 + (off_t)(number % CAPACITY) * JOURNAL_ENTRY_BYTES;
-	assert_int_equal(pwrite(journal.fd, &huge, sizeof(huge), place + 8), sizeof(huge));
+	assert_int_equal(pwrite(journal.file.fd, &huge, sizeof(huge), place + 8), sizeof(huge));
 	assert_int_equal(journal_read(&journal, 0, out, READ), 199);
 	expect(39, 0, 1);
 	assert_int_equal(out[39].iteration, 40);
@@ -124,7 +124,7 @@ static void torn_and_foreign_bytes_are_skipped(void **state)
 	for (int round = 0; round < 50; round++) {
 		for (int i = 0; i < 200; i++) {
 			uint8_t byte = (uint8_t)rand();
-			assert_int_equal(pwrite(journal.fd, &byte, 1, rand() % BYTES), 1);
+			assert_int_equal(pwrite(journal.file.fd, &byte, 1, rand() % BYTES), 1);
 		}
 		journal_close(&journal);
 		journal_open(&journal, path, BYTES);
@@ -290,10 +290,38 @@ static void a_file_is_loaded_without_being_changed(void **state)
 	free(all);
 	/* A head that claims more than there is. */
 	uint64_t claim = UINT64_MAX / JOURNAL_ENTRY_BYTES;
-	assert_int_equal(pwrite(journal.fd, &claim, sizeof(claim), 16), sizeof(claim));
+	assert_int_equal(pwrite(journal.file.fd, &claim, sizeof(claim), 16), sizeof(claim));
 	assert_int_equal(journal_load(path, &all, &n, &err), -EINVAL);
 	assert_null(all);
 	assert_int_equal(journal_load("/no/such.journal", &all, &n, &err), -ENOENT);
+}
+
+static void *load(void *arg)
+{
+	struct journal_entry *all = NULL;
+	struct error err = {""};
+	size_t *n = arg;
+	(void)journal_load(path, &all, n, &err);
+	free(all);
+	return NULL;
+}
+
+/* Whoever loads one need not be the main thread. */
+static void a_small_stack_is_enough_to_load_one(void **state)
+{
+	(void)state;
+	pthread_attr_t small;
+	pthread_t thread;
+	size_t n = 0;
+	journal_add(&journal,
+		&(struct iteration_record){.session = 7, .emitted = 1, .batch_sessions = 1}, NULL);
+	journal_flush(&journal);
+	assert_int_equal(pthread_attr_init(&small), 0);
+	assert_int_equal(pthread_attr_setstacksize(&small, 512 << 10), 0);
+	assert_int_equal(pthread_create(&thread, &small, load, &n), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	pthread_attr_destroy(&small);
+	assert_int_equal(n, 1);
 }
 
 int main(void)
@@ -312,6 +340,7 @@ int main(void)
 		TEST(a_full_disk_loses_entries_and_nothing_else),
 		TEST(a_folder_that_is_not_there_is_no_reason_to_stop),
 		TEST(a_file_is_loaded_without_being_changed),
+		TEST(a_small_stack_is_enough_to_load_one),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -238,6 +238,33 @@ static void a_drafter_is_calibrated(void **state)
 	}
 }
 
+/* With no confidences, with ones that say nothing, and with ones that are always 0: also a rate near 0 is soon believed, and
+ * so is one near 1. */
+static void a_rate_is_believed_after_some_drafts(void **state)
+{
+	(void)state;
+	enum { SILENT, RANDOM, ZERO, WAYS };
+	static const struct {
+		double rate, low, high;
+	} rates[] = {{0, 0, 0.08}, {0.1, 0.02, 0.25}, {0.5, 0.35, 0.65}, {1, 0.7, 1}};
+	for (size_t d = 0; d < 4; d++)
+		for (int way = 0; way < WAYS; way++) {
+			struct acceptance pool, a;
+			acceptance_init(&pool);
+			acceptance_init(&a);
+			for (uint64_t i = 0; i < 60; i++) {
+				struct iteration_record r =
+					drafted(d, i, 4, rates[d].rate, 0, way == RANDOM);
+				if (way == ZERO)
+					memset(r.confidence, 0, sizeof(r.confidence));
+				acceptance_observe(&pool, NULL, &r, &knobs);
+				acceptance_observe(&a, &pool, &r, &knobs);
+			}
+			double mean = acceptance_mean(&a);
+			assert_true(mean >= rates[d].low && mean <= rates[d].high);
+		}
+}
+
 static void an_alarm_follows_a_change_soon_and_seldom_comes_without(void **state)
 {
 	(void)state;
@@ -742,6 +769,7 @@ int main(void)
 		cmocka_unit_test(batches_and_cold_caches_have_curves_of_their_own),
 		cmocka_unit_test(a_first_draft_does_not_stand_for_the_next),
 		cmocka_unit_test(a_drafter_is_calibrated),
+		cmocka_unit_test(a_rate_is_believed_after_some_drafts),
 		cmocka_unit_test(an_alarm_follows_a_change_soon_and_seldom_comes_without),
 		cmocka_unit_test(a_cut_is_the_bound_in_the_drafters_words),
 		cmocka_unit_test(a_page_that_cannot_be_cuts_within_the_draft),

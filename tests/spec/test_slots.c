@@ -568,6 +568,28 @@ static void hints_are_checked_counted_and_dropped_when_full(void **state)
 	fixture_exit(&f);
 }
 
+static void the_owner_learns_what_the_verifier_takes(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f);
+	struct slots_header *header = f.slots.header;
+	const struct slots_needs large = {1, 2, 3, 4}, small = {5, 6, 7, 8};
+	struct slots_needs got;
+	assert_false(slots_needs_said(header, &got));
+	slots_say_needs(header, &large);
+	assert_true(slots_needs_said(header, &got));
+	assert_memory_equal(&got, &large, sizeof(got));
+	/* One that dies while he says it has said nothing; his successor says all of it. */
+	page_write_begin(&header->needs_lock);
+	header->needs.kv = 9;
+	assert_false(slots_needs_said(header, &got));
+	slots_say_needs(header, &small);
+	assert_true(slots_needs_said(header, &got));
+	assert_memory_equal(&got, &small, sizeof(got));
+	fixture_exit(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -586,6 +608,7 @@ int main(void)
 		cmocka_unit_test(pinned_bytes_never_change_under_threads),
 		cmocka_unit_test(either_side_killed_at_random_leaves_a_table_that_works),
 		cmocka_unit_test(hints_are_checked_counted_and_dropped_when_full),
+		cmocka_unit_test(the_owner_learns_what_the_verifier_takes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

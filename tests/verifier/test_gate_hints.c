@@ -1,4 +1,4 @@
-/* What the verifier tells of its passes: hints from the next layer's router, and which experts tokens went to. */
+/* What the verifier tells of its passes: hints from the next layers' routers, and which experts tokens went to. */
 #include "services/verifier/gate_hints.h"
 #include "services/verifier/routing_feed.h"
 #include "tests/model/rig.h"
@@ -24,6 +24,8 @@ struct fixture {
 	/* Of the last pass, from the hook. */
 	uint16_t chosen[LIMIT_LAYERS][TOKENS][LIMIT_EXPERTS_USED];
 	float *logits;
+	uint32_t first; /* of the text's tokens */
+	uint32_t meanwhile; /* calls of gate_hints_meanwhile in a layer at most */
 };
 
 static void need_model(void)
@@ -62,6 +64,8 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	for (uint32_t t = 0; t < n_tokens; t++)
 		memcpy(f->chosen[layer][t], experts + (size_t)t * k, k * sizeof(*experts));
 	gate_hints_layer(&f->gates, layer, n_tokens, hidden);
+	for (uint32_t i = 0; i < f->meanwhile && gate_hints_meanwhile(&f->gates); i++)
+		continue;
 	routing_feed_layer(&f->feed, layer, n_tokens, experts);
 }
 
@@ -79,7 +83,7 @@ static int setup(void **state)
 	assert_int_equal(experts_cached_attach(f->cached, &f->region, &err), 0);
 	const struct kernels *kernels = kernels_select(NULL, &err);
 	assert_int_equal(gate_hints_init(&f->gates, f->rig.model, kernels, f->cached,
-				 VERIFIER_CHOICE_AUTO, &err),
+				 VERIFIER_GATES_AUTO, &err),
 		0);
 	size_t bytes = (draft_bytes() + CACHE_LINE) / CACHE_LINE * CACHE_LINE;
 	f->draft = aligned_alloc(CACHE_LINE, bytes);
@@ -115,17 +119,22 @@ static void want(struct fixture *f, uint32_t sources)
 	atomic_store(&f->slots.header->hint_sources, sources);
 }
 
-/* One pass over the text with the hooks. */
-static void pass(struct fixture *f, bool hooks, float *logits)
+/* One pass over n tokens of the text with the hooks. */
+static void pass_of(struct fixture *f, uint32_t n, bool hooks, float *logits)
 {
 	const struct forward_hooks all = {.layer = on_layer, .arg = f};
 	struct kv_seq seq;
 	forward_set_hooks(f->rig.forward, hooks ? &all : NULL);
 	gate_hints_begin(&f->gates);
 	rig_seq(&f->rig, &seq);
-	rig_chain(&f->rig, &seq, text, TOKENS, TOKENS, logits);
+	rig_chain(&f->rig, &seq, text + f->first, n, n, logits);
 	gate_hints_end(&f->gates, 6000000, 0, true);
 	kv_seq_exit(&f->rig.kv, &seq);
+}
+
+static void pass(struct fixture *f, bool hooks, float *logits)
+{
+	pass_of(f, TOKENS, hooks, logits);
 }
 
 static void hints_are_of_the_next_layer_and_mostly_right(void **state)
@@ -157,6 +166,102 @@ static void hints_are_of_the_next_layer_and_mostly_right(void **state)
 	assert_int_equal(f->gates.sent, n);
 }
 
+/* Hints of the source in the ring, by how many layers ahead of the last one they were made; how many are right. */
+static uint32_t read_far(struct fixture *f, uint32_t n_tokens, uint32_t *n)
+{
+	uint32_t k = f->rig.model->config.n_experts_used, found = 0;
+	uint32_t last = f->rig.model->config.n_layers - 1;
+	struct slot_hint hint;
+	*n = 0;
+	while (ring_get(&f->slots.gates, &hint, sizeof(hint))) {
+		bool used = false;
+		if (hint.source != HINT_GATE_FAR)
+			continue;
+		assert_in_range(hint.layer, 2, last);
+		assert_in_range(hint.expert, 0, f->rig.model->config.n_experts - 1);
+		assert_true(hint.score > 0 && hint.iteration > 101);
+		assert_true(hint.made_ns > 0 && hint.needed_by_ns >= hint.made_ns);
+		for (uint32_t t = 0; t < n_tokens; t++)
+			for (uint32_t j = 0; j < k; j++)
+				used |= f->chosen[hint.layer][t][j] == hint.expert;
+		found += used;
+		++*n;
+	}
+	return found;
+}
+
+static void few_tokens_are_looked_farther_ahead_for(void **state)
+{
+	struct fixture *f = *state;
+	need_model();
+	uint32_t k = f->rig.model->config.n_experts_used, layers = f->rig.model->config.n_layers;
+	uint32_t n, found, sum = 0, right = 0;
+	want(f, 1u << HINT_GATE | 1u << HINT_GATE_FAR);
+	/* Nothing is missing: the farthest at once. From the last layer but two on that is the last. */
+	for (f->first = 0; f->first < TOKENS; f->first++, sum += n, right += found) {
+		pass_of(f, 1, true, NULL);
+		found = read_far(f, 1, &n);
+		assert_int_equal(n, (layers - 2) * k);
+	}
+	assert_true(
+		right * f->rig.model->config.n_experts > sum * k * 2); /* twice as chance has it */
+	/* While somebody waits, nearer ones too. */
+	f->meanwhile = UINT32_MAX;
+	for (f->first = sum = right = 0; f->first < TOKENS; f->first++, sum += n, right += found) {
+		pass_of(f, 1, true, NULL);
+		found = read_far(f, 1, &n);
+		assert_int_equal(n, ((layers - 3) * 2 + 1) * k);
+	}
+	assert_true(right * f->rig.model->config.n_experts > sum * k * 2);
+	f->first = 0;
+	/* A slice is not all. */
+	f->meanwhile = 1;
+	pass_of(f, GATE_FAR_TOKENS, true, NULL);
+	read_far(f, GATE_FAR_TOKENS, &n);
+	assert_true(n > 0);
+	/* Of more tokens none. */
+	f->meanwhile = UINT32_MAX;
+	pass_of(f, GATE_FAR_TOKENS + 1, true, NULL);
+	read_far(f, GATE_FAR_TOKENS + 1, &n);
+	assert_int_equal(n, 0);
+	assert_true(f->gates.far_sent > 0 && f->gates.far_sent < f->gates.sent);
+}
+
+static void far_hints_are_made_only_for_who_wants_them(void **state)
+{
+	struct fixture *f = *state;
+	need_model();
+	f->meanwhile = UINT32_MAX;
+	want(f, 1u << HINT_GATE);
+	pass_of(f, 1, true, NULL);
+	want(f, 0);
+	pass_of(f, 1, true, NULL);
+	want(f, UINT32_MAX);
+	f->gates.choice = VERIFIER_GATES_NEAR;
+	pass_of(f, 1, true, NULL);
+	assert_true(f->gates.sent > 0);
+	assert_int_equal(f->gates.far_sent, 0);
+	f->gates.choice = VERIFIER_GATES_ON;
+	pass_of(f, 1, true, NULL);
+	assert_true(f->gates.far_sent > 0);
+}
+
+static void a_pass_with_far_hints_gives_the_same_bits(void **state)
+{
+	struct fixture *f = *state;
+	need_model();
+	size_t n = (size_t)GATE_FAR_TOKENS * f->rig.n_vocab;
+	float *plain = calloc(n, sizeof(*plain));
+	pass_of(f, GATE_FAR_TOKENS, false, plain);
+	want(f, UINT32_MAX);
+	for (f->meanwhile = 0; f->meanwhile < 4; f->meanwhile++) {
+		pass_of(f, GATE_FAR_TOKENS, true, f->logits);
+		assert_memory_equal(plain, f->logits, n * sizeof(*plain));
+	}
+	assert_true(f->gates.far_sent > 0);
+	free(plain);
+}
+
 static void a_pass_with_hints_gives_the_same_bits(void **state)
 {
 	struct fixture *f = *state;
@@ -182,13 +287,13 @@ static void what_nobody_wants_is_not_made(void **state)
 	pass(f, true, NULL);
 	assert_int_equal(f->gates.sent, 0);
 	/* Forced where the cache wants any. */
-	f->gates.choice = VERIFIER_CHOICE_ON;
+	f->gates.choice = VERIFIER_GATES_ON;
 	pass(f, true, NULL);
 	assert_true(f->gates.sent > 0);
 	uint64_t sent = f->gates.sent;
 	want(f, 0);
 	pass(f, true, NULL);
-	f->gates.choice = VERIFIER_CHOICE_OFF;
+	f->gates.choice = VERIFIER_GATES_OFF;
 	want(f, UINT32_MAX);
 	pass(f, true, NULL);
 	assert_int_equal(f->gates.sent, sent);
@@ -268,6 +373,9 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(hints_are_of_the_next_layer_and_mostly_right),
+		TEST(few_tokens_are_looked_farther_ahead_for),
+		TEST(far_hints_are_made_only_for_who_wants_them),
+		TEST(a_pass_with_far_hints_gives_the_same_bits),
 		TEST(a_pass_with_hints_gives_the_same_bits),
 		TEST(what_nobody_wants_is_not_made),
 		TEST(a_full_ring_is_no_obstacle),

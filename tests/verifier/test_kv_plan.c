@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -37,11 +38,25 @@ static void there_is_room_for_one_session_with_its_whole_context(void **state)
 	assert_int_equal(kv_plan_tokens_min(8192), 8192 + 48);
 }
 
+static void the_help_of_kv_tokens_says_what_is_taken(void **state)
+{
+	(void)state;
+	const struct config_key *key = config_find(verifier_config_keys, "kv_tokens");
+	char more[64], each[64];
+	int64_t beside = kv_plan_tokens_min(8192) - 8192;
+	snprintf(each, sizeof(each), "the smaller of context and %d",
+		(int)(kv_plan_tokens(16, 8192) / 16 - beside));
+	snprintf(more, sizeof(more), "and %d for a draft in flight", (int)beside);
+	assert_non_null(strstr(key->help, each));
+	assert_non_null(strstr(key->help, more));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_plan_is_that_of_the_verifiers_defaults),
 		cmocka_unit_test(there_is_room_for_one_session_with_its_whole_context),
+		cmocka_unit_test(the_help_of_kv_tokens_says_what_is_taken),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,212 @@
+#include "admin/line.h"
+
+#include "shared/base/config.h"
+#include "shared/base/options.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+enum { KNOB_WORDS = 2 /* "knob set" */ };
+/* Above all letters, so that getopt_long's optopt tells a letter from a word. */
+enum {
+	FLAG_RUNTIME_DIR = 256,
+	FLAG_FORMAT,
+	FLAG_VERSION,
+	FLAG_OPTION /* + bit of enum line_option */
+};
+enum {
+	BIT_JSON,
+	BIT_SESSION,
+	BIT_FOR,
+	BIT_PERSIST,
+	BIT_NEXT_START,
+	BIT_IF,
+	BIT_LAST,
+	BIT_LAYERS,
+	BIT_ONCE,
+	BIT_ALL
+};
+static_assert(BIT_ALL + 1 == LINE_OPTIONS && LINE_ALL == 1 << BIT_ALL, "a bit for each option");
+
+/* '-': in order, a word comes as flag 1; ':': a missing value as ':'. */
+static const char letters[] = "-:h";
+static const struct option flags[] = {
+	{"json", no_argument, NULL, FLAG_OPTION + BIT_JSON},
+	{"session", required_argument, NULL, FLAG_OPTION + BIT_SESSION},
+	{"for", required_argument, NULL, FLAG_OPTION + BIT_FOR},
+	{"persist", no_argument, NULL, FLAG_OPTION + BIT_PERSIST},
+	{"next-start", no_argument, NULL, FLAG_OPTION + BIT_NEXT_START},
+	{"if", required_argument, NULL, FLAG_OPTION + BIT_IF},
+	{"last", required_argument, NULL, FLAG_OPTION + BIT_LAST},
+	{"layers", no_argument, NULL, FLAG_OPTION + BIT_LAYERS},
+	{"once", no_argument, NULL, FLAG_OPTION + BIT_ONCE},
+	{"all", no_argument, NULL, FLAG_OPTION + BIT_ALL},
+	{"runtime-dir", required_argument, NULL, FLAG_RUNTIME_DIR},
+	{"format", required_argument, NULL, FLAG_FORMAT},
+	{"help", no_argument, NULL, 'h'},
+	{"version", no_argument, NULL, FLAG_VERSION},
+	{0},
+};
+
+static int take_time(const char *text, uint64_t *out)
+{
+	static const struct config_key key = {"", "--for", CONFIG_NS, 0, sizeof(int64_t), 1e6,
+		30 * 86400e9, NULL, "10m", "", "", KNOB_LIVE, KNOB_GLOBAL};
+	struct error err = {""};
+	int64_t ns = 0;
+
+	if (config_assign(&key, text, "", &ns, &err) < 0)
+		return ctl_fail(EX_USAGE, "%s", err.text);
+	*out = (uint64_t)ns;
+	return 0;
+}
+
+static int take_last(const char *text, uint32_t *out)
+{
+	uint64_t number = 0;
+
+	if (!ctl_number(text, UINT32_MAX, &number) || number == 0)
+		return ctl_fail(
+			EX_USAGE, "--last \"%.32s\": how many changes, 1 to %u", text, UINT32_MAX);
+	*out = (uint32_t)number;
+	return 0;
+}
+
+/* --if is about the word before it; one that comes first is about the first knob. */
+static int take_expected(struct ctl *ctl, const struct line *line, char *value)
+{
+	if (ctl->n_expected == CTL_EXPECTED_MAX)
+		return ctl_fail(EX_USAGE, "more than %d times --if", CTL_EXPECTED_MAX);
+	ctl->expected[ctl->n_expected].argument =
+		line->n_words > KNOB_WORDS ? line->words[line->n_words - 1] : NULL;
+	ctl->expected[ctl->n_expected++].value = value;
+	return 0;
+}
+
+static int take_option(struct ctl *ctl, struct line *line, int bit)
+{
+	line->given |= 1u << bit;
+	switch (bit) {
+	case BIT_SESSION:
+		return ctl_session(optarg, &ctl->session);
+	case BIT_FOR:
+		return take_time(optarg, &ctl->for_ns);
+	case BIT_IF:
+		return take_expected(ctl, line, optarg);
+	case BIT_LAST:
+		return take_last(optarg, &ctl->last);
+	default:
+		ctl->json |= bit == BIT_JSON;
+		ctl->persist |= bit == BIT_PERSIST;
+		ctl->next_start |= bit == BIT_NEXT_START;
+		ctl->layers |= bit == BIT_LAYERS;
+		ctl->once |= bit == BIT_ONCE;
+		ctl->all |= bit == BIT_ALL;
+		return 0;
+	}
+}
+
+static int take_word(struct line *line, char *word)
+{
+	if (line->n_words == LINE_WORDS_MAX)
+		return ctl_fail(EX_USAGE, "more than %d words", LINE_WORDS_MAX);
+	line->words[line->n_words++] = word;
+	return 0;
+}
+
+static int take_format(struct ctl *ctl, struct line *line, const char *name)
+{
+	if (strcmp(name, "json") != 0 && strcmp(name, "text") != 0)
+		return ctl_fail(EX_USAGE, "--format \"%.32s\": text or json", name);
+	ctl->json = name[0] == 'j';
+	if (ctl->json)
+		line->given |= LINE_JSON;
+	return 0;
+}
+
+static int take_flag(struct ctl *ctl, struct line *line, int flag, char **argv)
+{
+	char refused[128];
+
+	switch (flag) {
+	case 1:
+		return take_word(line, optarg);
+	case FLAG_RUNTIME_DIR:
+		line->runtime_dir = optarg;
+		return 0;
+	case FLAG_FORMAT:
+		return take_format(ctl, line, optarg);
+	case FLAG_VERSION:
+		line->version = true;
+		return 0;
+	case 'h':
+		line->help = true;
+		return 0;
+	case '?':
+	case ':':
+		options_refused(flag, letters + 1, argv, refused, sizeof refused);
+		return ctl_fail(EX_USAGE,
+			"%s; outriderctl COMMAND --help lists what a command takes", refused);
+	default:
+		return take_option(ctl, line, flag - FLAG_OPTION);
+	}
+}
+
+int line_read(struct ctl *ctl, int argc, char **argv, struct line *line)
+{
+	int flag, status = 0;
+
+	opterr = 0;
+	while (status == 0 && (flag = getopt_long(argc, argv, letters, flags, NULL)) != -1)
+		status = take_flag(ctl, line, flag, argv);
+	/* Behind "--". */
+	for (; status == 0 && optind < argc; optind++)
+		status = take_word(line, argv[optind]);
+	for (size_t i = 0; i < ctl->n_expected; i++)
+		if (!ctl->expected[i].argument && line->n_words > KNOB_WORDS)
+			ctl->expected[i].argument = line->words[KNOB_WORDS];
+	if (status == 0 && ctl->persist && ctl->next_start)
+		status = ctl_fail(EX_USAGE,
+			"--persist and --next-start: one of them; the first is for now and every "
+			"start, the second for every start and not for now");
+	return status;
+}
+
+int line_check(const struct line *line, const char *command, unsigned taken,
+	void (*who)(unsigned option, char *out, size_t bytes))
+{
+	char others[256];
+
+	for (int bit = 0; bit < LINE_OPTIONS; bit++) {
+		unsigned option = 1u << bit;
+
+		if (!(line->given & ~taken & option))
+			continue;
+		who(option, others, sizeof others);
+		return ctl_fail(EX_USAGE, "%s takes no --%s, which is for %s", command,
+			flags[bit].name, others);
+	}
+	return 0;
+}
+
+const char *ctl_take_expected(struct ctl *ctl, const char *argument)
+{
+	for (size_t i = 0; i < ctl->n_expected; i++)
+		if (ctl->expected[i].argument == argument) {
+			ctl->expected[i].used = true;
+			return ctl->expected[i].value;
+		}
+	return NULL;
+}
+
+int ctl_all_expected_taken(const struct ctl *ctl)
+{
+	for (size_t i = 0; i < ctl->n_expected; i++)
+		if (!ctl->expected[i].used)
+			return ctl_fail(EX_USAGE,
+				"--if \"%.32s\": of no knob, or of one that has another",
+				ctl->expected[i].value);
+	return 0;
+}

@@ -1,0 +1,150 @@
+/*
+ * Faults on demand, for the integration tests: a shared object that is loaded before the C library (LD_PRELOAD), by every
+ * process of a service. It does what the file says that OUTRIDER_FAULTS names, which tests/integration/faults.py writes:
+ * reads of the model that fail (preadv as well as io_uring), a file system that knows no O_DIRECT, a clock that is wrong.
+ *
+ * A read by io_uring is turned into one of /proc/self/mem at address 0: the kernel itself ends that with EIO.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+/* As in faults.py. */
+struct faults {
+	_Atomic uint64_t from, to; /* reads that touch these bytes of the file fail */
+	_Atomic int64_t left; /* how many more of them */
+	_Atomic uint64_t failed; /* how many have */
+	_Atomic uint64_t no_direct; /* files cannot be opened with O_DIRECT */
+	_Atomic int64_t wall_ns; /* how wrong the time of day is */
+};
+
+static struct faults nothing, *faults = &nothing;
+static int bad_fd = -1; /* reading from 0 on fails with EIO */
+
+__attribute__((constructor)) static void begin(void)
+{
+	const char *path = getenv("OUTRIDER_FAULTS");
+	int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+	void *map = fd < 0 ? MAP_FAILED
+			   : mmap(NULL, sizeof(struct faults), PROT_READ | PROT_WRITE, MAP_SHARED,
+				     fd, 0);
+
+	if (fd >= 0)
+		close(fd);
+	if (map != MAP_FAILED)
+		faults = map;
+	bad_fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+}
+
+/* Whether this read, of a model, is one that fails. */
+static bool fails(uint64_t offset, uint64_t bytes)
+{
+	if (offset >= faults->to || offset + bytes <= faults->from || faults->left <= 0)
+		return false;
+	if (atomic_fetch_sub(&faults->left, 1) <= 0)
+		return false;
+	atomic_fetch_add(&faults->failed, 1);
+	return true;
+}
+
+ssize_t preadv(int fd, const struct iovec *iov, int n, off_t offset)
+{
+	static ssize_t (*next)(int, const struct iovec *, int, off_t);
+	uint64_t bytes = 0;
+
+	if (!next)
+		next = (ssize_t(*)(int, const struct iovec *, int, off_t))dlsym(
+			RTLD_NEXT, "preadv");
+	for (int i = 0; i < n; i++)
+		bytes += iov[i].iov_len;
+	if (fails((uint64_t)offset, bytes)) {
+		errno = EIO;
+		return -1;
+	}
+	return next(fd, iov, n, offset);
+}
+
+static uint64_t bytes_of(const struct io_uring_sqe *sqe)
+{
+	const struct iovec *iov = (const struct iovec *)(uintptr_t)sqe->addr;
+	uint64_t bytes = 0;
+
+	if (sqe->opcode != IORING_OP_READV)
+		return sqe->len;
+	for (uint32_t i = 0; i < sqe->len; i++)
+		bytes += iov[i].iov_len;
+	return bytes;
+}
+
+/* A read of as many bytes, to the same memory, of a file that gives none. */
+static void spoil(struct io_uring_sqe *sqe)
+{
+	if (sqe->opcode == IORING_OP_READ_FIXED)
+		sqe->opcode = IORING_OP_READ;
+	sqe->flags &= (uint8_t)~IOSQE_FIXED_FILE;
+	sqe->buf_index = 0;
+	sqe->fd = bad_fd;
+	sqe->off = 0;
+}
+
+int io_uring_submit(struct io_uring *ring)
+{
+	static int (*next)(struct io_uring *);
+
+	if (!next)
+		next = (int (*)(struct io_uring *))dlsym(RTLD_NEXT, "io_uring_submit");
+	/* What the kernel has been given already is looked at no more: only what was prepared since. */
+	for (unsigned i = ring->sq.sqe_head; i != ring->sq.sqe_tail; i++) {
+		struct io_uring_sqe *sqe = &ring->sq.sqes[i & *ring->sq.kring_mask];
+		bool reads = sqe->opcode == IORING_OP_READ || sqe->opcode == IORING_OP_READV ||
+			     sqe->opcode == IORING_OP_READ_FIXED;
+
+		if (reads && sqe->fd != bad_fd && fails(sqe->off, bytes_of(sqe)))
+			spoil(sqe);
+	}
+	return next(ring);
+}
+
+int open(const char *path, int flags, ...)
+{
+	static int (*next)(const char *, int, ...);
+	va_list arguments;
+	mode_t mode = 0;
+
+	if (!next)
+		next = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, "open");
+	va_start(arguments, flags);
+	if (flags & (O_CREAT | O_TMPFILE))
+		mode = va_arg(arguments, mode_t);
+	va_end(arguments);
+	if ((flags & O_DIRECT) && faults->no_direct) {
+		errno = EINVAL;
+		return -1;
+	}
+	return next(path, flags, mode);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+	static int (*next)(clockid_t, struct timespec *);
+
+	if (!next)
+		next = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+	int r = next(clock, now);
+	if (r == 0 && clock == CLOCK_REALTIME && faults->wall_ns) {
+		int64_t ns = now->tv_sec * INT64_C(1000000000) + now->tv_nsec + faults->wall_ns;
+		now->tv_sec = ns / 1000000000;
+		now->tv_nsec = ns % 1000000000;
+	}
+	return r;
+}

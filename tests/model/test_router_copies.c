@@ -1,0 +1,193 @@
+/* The 8-bit copies of routers: they rank experts as the routers do, and whatever the weights are, what is chosen is in range. */
+#include "shared/model/moe_route.h"
+#include "shared/model/router_copies.h"
+#include "tests/model/rig.h"
+
+#include <math.h>
+
+/* A layer of Qwen3-30B-A3B. */
+enum { EXPERTS = 128, USED = 8, EMBD = 2048, LAYERS = 3, STATES = 64 };
+
+struct fixture {
+	struct arch arch;
+	struct layer layer[LAYERS]; /* the second without experts, the third quantised */
+	struct model model;
+	float *weights, *state; /* [EXPERTS][EMBD], [EMBD] */
+	unsigned char *blocks; /* of the third */
+	const struct kernels *kernels;
+	struct router_copies copies;
+	struct moe_router plain, coarse;
+	uint64_t seed;
+};
+
+/* About normal, of deviation 1. */
+static float normal(struct fixture *f)
+{
+	float sum = 0;
+	for (int i = 0; i < 4; i++)
+		sum += (float)(rig_random(&f->seed) >> 40) / (1 << 24) - 0.5f;
+	return sum * 1.7320508f;
+}
+
+static void set_up(struct fixture *f)
+{
+	struct error err = {""};
+	memset(f, 0, sizeof(*f));
+	f->seed = 7;
+	f->model.config = (struct model_config){.arch = &f->arch,
+		.n_layers = LAYERS,
+		.n_embd = EMBD,
+		.n_experts = EXPERTS,
+		.n_experts_used = USED,
+		.routing = {
+			.gating = GATING_SOFTMAX, .scale = 1, .n_groups = 1, .n_groups_used = 1}};
+	f->model.layers = f->layer;
+	f->weights = calloc((size_t)EXPERTS * EMBD, sizeof(*f->weights));
+	f->state = calloc(EMBD, sizeof(*f->state));
+	f->blocks = calloc(EXPERTS, kv_vector_bytes(KV_Q8_0, EMBD));
+	for (size_t i = 0; i < (size_t)EXPERTS * EMBD; i++)
+		f->weights[i] = 0.02f * normal(f);
+	f->layer[0].moe = f->layer[2].moe = true;
+	f->layer[0].router = (struct matrix){.type = TENSOR_F32,
+		.rows = EXPERTS,
+		.cols = EMBD,
+		.row_bytes = EMBD * sizeof(float),
+		.data = f->weights};
+	f->layer[2].router = (struct matrix){.type = TENSOR_Q8_0,
+		.rows = EXPERTS,
+		.cols = EMBD,
+		.row_bytes = kv_vector_bytes(KV_Q8_0, EMBD),
+		.data = f->blocks};
+	f->kernels = kernels_select(NULL, &err);
+	assert_int_equal(moe_router_init(&f->plain, &f->model, f->kernels, 1, &err), 0);
+	assert_int_equal(moe_router_init(&f->coarse, &f->model, f->kernels, 1, &err), 0);
+}
+
+static void copy(struct fixture *f)
+{
+	struct error err = {""};
+	assert_int_equal(router_copies_init(&f->copies, &f->model, f->kernels, &err), 0);
+	f->coarse.matrix = f->copies.matrix;
+}
+
+static void tear_down(struct fixture *f)
+{
+	moe_router_exit(&f->plain);
+	moe_router_exit(&f->coarse);
+	router_copies_exit(&f->copies);
+	free(f->weights);
+	free(f->state);
+	free(f->blocks);
+}
+
+static void draw_state(struct fixture *f)
+{
+	for (uint32_t i = 0; i < EMBD; i++)
+		f->state[i] = normal(f);
+}
+
+static bool chosen(const struct moe_router *router, uint32_t expert)
+{
+	for (uint32_t j = 0; j < USED; j++)
+		if (router->chosen[j] == expert)
+			return true;
+	return false;
+}
+
+static void copies_choose_as_their_routers(void **state)
+{
+	struct fixture f;
+	uint32_t found = 0;
+	(void)state;
+	set_up(&f);
+	copy(&f);
+	for (int s = 0; s < STATES; s++) {
+		const float *hidden = f.state;
+		draw_state(&f);
+		moe_router_run(&f.plain, 0, &hidden, 1);
+		moe_router_run(&f.coarse, 0, &hidden, 1);
+		for (uint32_t j = 0; j < USED; j++)
+			found += chosen(&f.coarse, f.plain.chosen[j]);
+		/* What is foreseen most surely is never lost: the first choice is among those of the copy. */
+		assert_true(chosen(&f.coarse, f.plain.chosen[0]));
+	}
+	assert_true(found > STATES * USED * 97 / 100);
+	tear_down(&f);
+}
+
+static void a_copy_takes_little_and_what_is_quantised_none(void **state)
+{
+	struct fixture f;
+	(void)state;
+	set_up(&f);
+	copy(&f);
+	assert_int_equal(f.copies.bytes, EXPERTS * EMBD / 32 * 34);
+	assert_int_equal(router_copies_bytes(&f.model), f.copies.bytes);
+	assert_int_equal(f.copies.matrix[0].type, TENSOR_Q8_0);
+	assert_null(f.copies.matrix[1].data);
+	assert_ptr_equal(f.copies.matrix[2].data, f.blocks);
+	tear_down(&f);
+}
+
+static void slices_give_what_the_whole_does(void **state)
+{
+	static const size_t slices[] = {1, 4096, 40000, 1 << 30};
+	struct fixture f;
+	(void)state;
+	set_up(&f);
+	copy(&f);
+	const float *hidden = f.state;
+	draw_state(&f);
+	moe_router_run(&f.coarse, 0, &hidden, 1);
+	uint16_t whole[USED];
+	float weights[USED];
+	memcpy(whole, f.coarse.chosen, sizeof(whole));
+	memcpy(weights, f.coarse.weights, sizeof(weights));
+	for (size_t i = 0; i < sizeof(slices) / sizeof(slices[0]); i++) {
+		uint32_t n = 1;
+		memset(f.coarse.chosen, 0, sizeof(whole));
+		moe_router_begin(&f.coarse, 0, &hidden, 1);
+		while (!moe_router_some(&f.coarse, slices[i]))
+			n++;
+		assert_memory_equal(f.coarse.chosen, whole, sizeof(whole));
+		assert_memory_equal(f.coarse.weights, weights, sizeof(weights));
+		assert_int_equal(n == 1, slices[i] == 1 << 30);
+	}
+	tear_down(&f);
+}
+
+/* Weights that a file may hold, and no router should. */
+static void odd_weights_choose_distinct_experts_in_range(void **state)
+{
+	static const float odd[] = {INFINITY, -INFINITY, NAN, 3e38f, 1e-42f, 0};
+	struct fixture f;
+	(void)state;
+	set_up(&f);
+	for (size_t i = 0; i < (size_t)EXPERTS * EMBD; i += 37)
+		f.weights[i] = odd[i % (sizeof(odd) / sizeof(odd[0]))];
+	copy(&f);
+	for (int s = 0; s < STATES; s++) {
+		const float *hidden = f.state;
+		bool seen[EXPERTS] = {false};
+		draw_state(&f);
+		f.state[s] = odd[(size_t)s % (sizeof(odd) / sizeof(odd[0]))];
+		moe_router_run(&f.coarse, 0, &hidden, 1);
+		for (uint32_t j = 0; j < USED; j++) {
+			assert_in_range(f.coarse.chosen[j], 0, EXPERTS - 1);
+			assert_false(seen[f.coarse.chosen[j]]);
+			seen[f.coarse.chosen[j]] = true;
+		}
+	}
+	tear_down(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(copies_choose_as_their_routers),
+		cmocka_unit_test(a_copy_takes_little_and_what_is_quantised_none),
+		cmocka_unit_test(slices_give_what_the_whole_does),
+		cmocka_unit_test(odd_weights_choose_distinct_experts_in_range),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
