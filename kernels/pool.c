@@ -2,6 +2,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/cpus.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdlib.h>
@@ -12,7 +13,11 @@
 enum {
 	SPINS_PER_LOOK = 32, /* pauses between two looks at the clock */
 	AHEAD_LINES = 4, /* fetched in place of a pause */
+	ITEM_BITS = 28,
 };
+static_assert(POOL_ITEMS_MAX == 1u << ITEM_BITS, "a part holds two bounds of items");
+static_assert(LIMIT_THREADS <= 1 << (64 - 2 * ITEM_BITS), "and the last thread");
+
 static void futex_wait(atomic_uint *word, uint32_t value)
 {
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
@@ -23,27 +28,32 @@ static void futex_wake(atomic_uint *word, uint32_t threads)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, threads, NULL, NULL, 0);
 }
 
-static uint64_t make_part(uint32_t first, uint32_t end)
+/* Items first..end-1 of a run in which the threads 0..last_thread take part. */
+static uint64_t make_part(uint32_t first, uint32_t end, uint32_t last_thread)
 {
-	return (uint64_t)end << 32 | first;
+	return (uint64_t)last_thread << 2 * ITEM_BITS | (uint64_t)end << ITEM_BITS | first;
 }
 
 /*
- * Takes the first item of a part, or the last. A part is only filled when all items of the run before are done, so
- * whoever gets an item may read fn and arg: they are those of the run that filled the part, however old the value was
- * that the exchange started from, and do not change before the item is done. A thread that was descheduled thus takes
- * no part and is not waited for, unless it holds an item.
+ * Takes the first item of a part, or the last, for a thread. A part is only filled when all items of the run before are
+ * done, so whoever gets an item may read fn and arg: they are those of the run that filled the part, however old the
+ * value was that the exchange started from, and do not change before the item is done. A thread that was descheduled
+ * thus takes no part and is not waited for, unless it holds an item. One that comes late out of a run in which more
+ * threads took part finds in the part itself that it is not among them any more.
  */
-static bool take(_Atomic uint64_t *part, bool last, uint32_t *item)
+static bool take(_Atomic uint64_t *part, uint32_t thread, bool last, uint32_t *item)
 {
 	/* Acquire pairs with the release in pool_run, through the exchanges of others. */
 	uint64_t now = atomic_load_explicit(part, memory_order_acquire);
 
 	for (;;) {
-		uint32_t first = (uint32_t)now, end = (uint32_t)(now >> 32);
-		uint64_t left = last ? make_part(first, end - 1) : make_part(first + 1, end);
+		uint32_t first = now & (POOL_ITEMS_MAX - 1);
+		uint32_t end = now >> ITEM_BITS & (POOL_ITEMS_MAX - 1);
+		uint32_t last_thread = (uint32_t)(now >> 2 * ITEM_BITS);
+		uint64_t left = last ? make_part(first, end - 1, last_thread)
+				     : make_part(first + 1, end, last_thread);
 
-		if (first >= end)
+		if (first >= end || thread > last_thread)
 			return false;
 		if (atomic_compare_exchange_weak_explicit(
 			    part, &now, left, memory_order_acq_rel, memory_order_acquire)) {
@@ -59,7 +69,7 @@ static bool take_all(struct pool_thread *t, _Atomic uint64_t *part, bool last, u
 	struct pool *pool = t->pool;
 	uint32_t item;
 
-	while (take(part, last, &item)) {
+	while (take(part, t->index, last, &item)) {
 		pool->fn(pool->arg, item, t->index);
 		(*mine)++;
 		if (t->index > 0 && atomic_load_explicit(&t->contended, memory_order_relaxed) &&
@@ -263,8 +273,8 @@ static void deal(struct pool *pool, uint32_t n, uint32_t active)
 
 		/* Releases fn, arg and done to whoever takes an item of it. */
 		if (end > first)
-			atomic_store_explicit(
-				&pool->of[i].part, make_part(first, end), memory_order_release);
+			atomic_store_explicit(&pool->of[i].part, make_part(first, end, active - 1),
+				memory_order_release);
 		first = end;
 	}
 }

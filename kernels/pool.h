@@ -40,8 +40,9 @@ void pool_use(struct pool *pool, uint32_t threads);
 void pool_ahead(struct pool *pool, uint32_t thread, const void *data, size_t bytes);
 #define POOL_AHEAD_BYTES (256u << 10)
 
-/* Calls fn(arg, item, thread) once for each item in 0..n-1; returns when all are done. A single thread takes them in
- * ascending order. Not reentrant; one caller at a time. No allocation; while all threads are spinning, a system call only
- * once in CHECK_RUNS runs (pool_internal.h). */
+/* Calls fn(arg, item, thread) once for each item in 0..n-1, with a thread below what pool_active is before; returns when
+ * all are done. n: less than POOL_ITEMS_MAX. A single thread takes the items in ascending order. Not reentrant; one caller
+ * at a time. No allocation; while all threads are spinning, a system call only once in CHECK_RUNS runs (pool_internal.h). */
 void pool_run(struct pool *pool, void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg,
 	uint32_t n);
+#define POOL_ITEMS_MAX (1u << 28)

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 struct pool_thread {
-	/* The items of its part that nobody has taken: first in the low half, end in the high half. It takes the first, others
+	/* The items of its part that nobody has taken, and the last thread that may (make_part). It takes the first, others
 	 * the last. */
 	alignas(CACHE_LINE) _Atomic uint64_t part;
 	/* What it fetches while it waits (pool_ahead); the caller's to change, at any time. */
