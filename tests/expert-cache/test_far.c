@@ -23,21 +23,25 @@ static void passes(struct hint_worth *worth, uint32_t n, bool wanted)
 		assert_int_equal(hint_worth_pass(worth), wanted);
 }
 
-static void reads(struct hint_worth *worth, uint32_t n, bool used)
+static void reads(struct hint_worth *worth, uint32_t used, uint32_t vain)
 {
-	for (uint32_t i = 0; i < n; i++)
-		hint_worth_read(worth, used);
+	for (uint32_t i = 0; i < used + vain; i++)
+		hint_worth_read(worth, i < used);
+}
+
+/* The passes of a trial in which so many reads were of use, and so many in vain. */
+static void trial(struct hint_worth *worth, uint32_t used, uint32_t vain)
+{
+	passes(worth, HINT_WORTH_TRIAL, true);
+	reads(worth, used, vain);
 }
 
 static void a_source_that_is_right_stays(void **state)
 {
 	(void)state;
 	struct hint_worth worth = {0};
-	for (int i = 0; i < 5; i++) {
-		passes(&worth, HINT_WORTH_TRIAL, true);
-		reads(&worth, 30, true);
-		reads(&worth, 20, false);
-	}
+	for (int i = 0; i < 5; i++)
+		trial(&worth, 30, 20);
 	passes(&worth, 1, true);
 }
 
@@ -45,14 +49,11 @@ static void a_source_that_reads_in_vain_rests_and_is_tried_again(void **state)
 {
 	(void)state;
 	struct hint_worth worth = {0};
-	passes(&worth, HINT_WORTH_TRIAL, true);
-	reads(&worth, 20, true);
-	reads(&worth, 30, false);
+	trial(&worth, 20, 30);
 	passes(&worth, HINT_WORTH_REST, false);
 	/* What is said of it meanwhile does not count for the next trial. */
-	reads(&worth, 100, false);
-	passes(&worth, HINT_WORTH_TRIAL, true);
-	reads(&worth, 20, true);
+	reads(&worth, 0, 100);
+	trial(&worth, 20, 0);
 	passes(&worth, 1, true);
 }
 
@@ -60,8 +61,7 @@ static void a_source_that_nobody_follows_rests(void **state)
 {
 	(void)state;
 	struct hint_worth worth = {0};
-	passes(&worth, HINT_WORTH_TRIAL, true);
-	reads(&worth, 2, true);
+	trial(&worth, 2, 0);
 	passes(&worth, 1, false);
 }
 
@@ -221,22 +221,29 @@ static void run_passes(struct policy *p, uint32_t n, bool right)
 	run_one(p, 0, 0);
 }
 
+/* What a far hint made the policy want, when the layer before has said what it foresees. */
+static struct cache_prefetch foresee(struct policy *p, uint32_t far, uint32_t near)
+{
+	struct cache_prefetch want;
+	open_policy(p, "outrider");
+	run_passes(p, 200, true);
+	load_wanted(p);
+	hint_for(p, HINT_GATE_FAR, 3, far);
+	assert_true(p->ops->next(p->state, 0, &want));
+	assert_int_equal(want.layer * EXPERTS + want.expert, 3 * EXPERTS + far);
+	assert_false(p->ops->obsolete(p->state, &want, 0));
+	/* Not read yet. */
+	run_one(p, 1, 0);
+	run_one(p, 2, 0);
+	hint_for(p, HINT_GATE, 3, near);
+	return want;
+}
+
 static void what_a_nearer_hint_does_not_confirm_is_withdrawn(void **state)
 {
 	(void)state;
 	struct policy p;
-	struct cache_prefetch want;
-	open_policy(&p, "outrider");
-	run_passes(&p, 200, true);
-	load_wanted(&p);
-	hint_for(&p, HINT_GATE_FAR, 3, 6);
-	assert_true(p.ops->next(p.state, 0, &want));
-	assert_int_equal(want.layer * EXPERTS + want.expert, 3 * EXPERTS + 6);
-	assert_false(p.ops->obsolete(p.state, &want, 0));
-	/* Not read yet, and the layer before says otherwise. */
-	run_one(&p, 1, 0);
-	run_one(&p, 2, 0);
-	hint_for(&p, HINT_GATE, 3, 2);
+	struct cache_prefetch want = foresee(&p, 6, 2);
 	assert_true(p.ops->obsolete(p.state, &want, 0));
 	assert_true(p.ops->next(p.state, 0, &want));
 	assert_int_equal(want.layer * EXPERTS + want.expert, 3 * EXPERTS + 2);
@@ -248,15 +255,7 @@ static void what_is_still_foreseen_is_not_withdrawn(void **state)
 {
 	(void)state;
 	struct policy p;
-	struct cache_prefetch want;
-	open_policy(&p, "outrider");
-	run_passes(&p, 200, true);
-	load_wanted(&p);
-	hint_for(&p, HINT_GATE_FAR, 3, 6);
-	assert_true(p.ops->next(p.state, 0, &want));
-	run_one(&p, 1, 0);
-	run_one(&p, 2, 0);
-	hint_for(&p, HINT_GATE, 3, 6);
+	struct cache_prefetch want = foresee(&p, 6, 6);
 	assert_false(p.ops->obsolete(p.state, &want, 0));
 	p.ops->destroy(p.state);
 }

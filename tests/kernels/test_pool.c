@@ -31,6 +31,17 @@ static void count_item(void *arg, uint32_t item, uint32_t thread)
 	job->thread[item] = thread;
 }
 
+static struct pool *start(uint32_t threads, int pin, uint64_t spin_ns)
+{
+	struct pool *pool;
+	struct error err = {0};
+
+	assert_int_equal(pool_create(threads, pin, spin_ns, &pool, &err), 0);
+	/* All take part, however few CPUs there are. */
+	pool_use(pool, threads);
+	return pool;
+}
+
 /* One run of n items: each was done once, by a thread that takes part. */
 static void run_one(struct pool *pool, struct job *job, uint32_t n)
 {
@@ -42,16 +53,12 @@ static void run_one(struct pool *pool, struct job *job, uint32_t n)
 			job->times[i] == (i < n ? 1 : 0) && (i >= n || job->thread[i] < active));
 }
 
-/* All threads take part, however few CPUs there are. */
 static void run_many(uint32_t threads, uint64_t spin_ns, int pin, uint32_t runs, uint32_t slow_us)
 {
-	struct pool *pool;
-	struct error err = {0};
+	struct pool *pool = start(threads, pin, spin_ns);
 	uint64_t rng = threads;
 
-	assert_int_equal(pool_create(threads, pin, spin_ns, &pool, &err), 0);
 	assert_int_equal(pool_threads(pool), threads);
-	pool_use(pool, threads);
 	assert_int_equal(pool_active(pool), threads);
 	for (uint32_t run = 0; run < runs; run++) {
 		struct job job = {.slow_us = slow_us};
@@ -84,14 +91,13 @@ static void the_caller_sleeps_until_slow_items_of_others_are_done(void **state)
 
 static void items_run_once_when_some_take_long_and_their_neighbours_are_stolen(void **state)
 {
-	struct pool *pool;
 	uint64_t rng = 7;
 	uint32_t helped = 0;
 
 	(void)state;
 	for (uint32_t threads = 2; threads <= 8; threads += 3) {
-		assert_int_equal(pool_create(threads, 0, 20000, &pool, NULL), 0);
-		pool_use(pool, threads);
+		struct pool *pool = start(threads, 0, 20000);
+
 		for (uint32_t run = 0; run < 60; run++) {
 			struct job job = {.slow_us = 300, .rng = rng | 1};
 			uint32_t n = 1 + random_below(&rng, ITEMS_MAX);
@@ -228,13 +234,12 @@ static void what_threads_fetch_while_they_wait_changes_nothing(void **state)
 	static const unsigned char weights[100000];
 	const uintptr_t places[] = {(uintptr_t)weights, 0, 1, UINTPTR_MAX - 100, UINTPTR_MAX / 2};
 	const size_t sizes[] = {0, 1, 64, sizeof(weights), SIZE_MAX};
-	struct pool *pool;
 	uint64_t rng = 11;
 
 	(void)state;
 	for (uint32_t threads = 1; threads <= 5; threads += 2) {
-		assert_int_equal(pool_create(threads, 0, 20000, &pool, NULL), 0);
-		pool_use(pool, threads);
+		struct pool *pool = start(threads, 0, 20000);
+
 		for (uint32_t run = 0; run < 500; run++) {
 			struct job job = {0};
 
