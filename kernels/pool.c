@@ -269,7 +269,7 @@ static void deal(struct pool *pool, uint32_t n, uint32_t active)
 	uint32_t first = 0;
 
 	for (uint32_t i = 0; i < active; i++) {
-		uint32_t end = (uint32_t)((uint64_t)n * (i + 1) / active);
+		uint32_t end = pool_first(n, i + 1, active);
 
 		/* Releases fn, arg and done to whoever takes an item of it. */
 		if (end > first)

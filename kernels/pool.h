@@ -40,6 +40,12 @@ void pool_use(struct pool *pool, uint32_t threads);
 void pool_ahead(struct pool *pool, uint32_t thread, const void *data, size_t bytes);
 #define POOL_AHEAD_BYTES (256u << 10)
 
+/* The first of n items that a thread is dealt, of so many that take part; its part ends where the next one's begins. */
+static inline uint32_t pool_first(uint64_t n, uint32_t thread, uint32_t active)
+{
+	return (uint32_t)(n * thread / active);
+}
+
 /* Calls fn(arg, item, thread) once for each item in 0..n-1, with a thread below what pool_active is before; returns when
  * all are done. n: less than POOL_ITEMS_MAX. A single thread takes the items in ascending order. Not reentrant; one caller
  * at a time. No allocation; while all threads are spinning, a system call only once in CHECK_RUNS runs (pool_internal.h). */

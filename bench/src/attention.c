@@ -8,6 +8,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/cpus.h"
 #include "shared/base/limits.h"
+#include "shared/base/plural.h"
 #include "shared/model/attention_split.h"
 #include "shared/model/kv.h"
 
@@ -340,7 +341,8 @@ static void print_text(const json_t *all)
 	int threads = (int)number(all, "threads"), rounds = (int)number(all, "rounds");
 
 	printf("%s, %d thread%s, %s kernels; median of %d round%s\n", string(all, "cpu"), threads,
-		threads == 1 ? "" : "s", string(all, "kernels"), rounds, rounds == 1 ? "" : "s");
+		plural((uint64_t)threads), string(all, "kernels"), rounds,
+		plural((uint64_t)rounds));
 	printf("peaks of this machine: read %.1f GB/s, float32 %.0f GOP/s\n\n",
 		number(peaks, "read_gb_s"), number(peaks, "f32_gop_s"));
 	puts("shape    type    depth  tokens  Mcells/s    GB/s  of read   GOP/s  of peak  of "

@@ -192,7 +192,7 @@ static void tell_hints(struct sim *sim, const struct trace_pass *pass, uint32_t 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct trace_hint *from = &sim->trace->hints[first + i];
 		/* Nobody makes hints that the cache has no use for. */
-		if (sim->ops->hint_sources != 0 && !(sim->ops->hint_sources >> from->source & 1))
+		if (!(cache_policy_wants(sim->ops, sim->state) >> from->source & 1))
 			continue;
 		uint64_t at_ns = from->at_ns < span_ns ? from->at_ns : span_ns;
 		if (start_ns + at_ns > sim->now_ns)

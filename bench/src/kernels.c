@@ -9,6 +9,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/cpus.h"
 #include "shared/base/limits.h"
+#include "shared/base/plural.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -187,8 +188,8 @@ static void print_text(const struct bench *b, const char *cpu)
 	struct peaks p = peaks_median(b->peaks, b->options.rounds);
 
 	printf("%s, %u thread%s, %s kernels; median of %u round%s\n", cpu, b->options.threads,
-		b->options.threads == 1 ? "" : "s", b->kernels->name, b->options.rounds,
-		b->options.rounds == 1 ? "" : "s");
+		plural(b->options.threads), b->kernels->name, b->options.rounds,
+		plural(b->options.rounds));
 	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s",
 		p.read_gb_s, p.int8_gop_s, p.f32_gop_s);
 	if (p.bf16_gop_s > 0)

@@ -1,5 +1,6 @@
 #include "bench/src/median.h"
 #include "bench/src/model.h"
+#include "shared/base/plural.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -140,8 +141,8 @@ static void print_head(const json_t *all)
 	int threads = (int)number(all, "threads"), rounds = (int)number(all, "rounds");
 
 	printf("%s, %s, %d thread%s, %s kernels, KV %s; medians of %d round%s\n",
-		text(all, "model"), text(all, "cpu"), threads, threads == 1 ? "" : "s",
-		text(all, "kernels"), text(all, "kv"), rounds, rounds == 1 ? "" : "s");
+		text(all, "model"), text(all, "cpu"), threads, plural((uint64_t)threads),
+		text(all, "kernels"), text(all, "kv"), rounds, plural((uint64_t)rounds));
 	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s",
 		number(peaks, "read_gb_s"), number(peaks, "int8_gop_s"),
 		number(peaks, "f32_gop_s"));

@@ -8,6 +8,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/cpus.h"
 #include "shared/base/limits.h"
+#include "shared/base/plural.h"
 
 #include <jansson.h>
 #include <sched.h>
@@ -157,7 +158,7 @@ static void measure(struct bench *b, const cpu_set_t *cpus)
 static void print_text(struct bench *b, const char *cpu)
 {
 	printf("%s, %u thread%s%s, %u us of spinning\n", cpu, b->options.threads,
-		b->options.threads == 1 ? "" : "s", b->options.pin ? " bound to CPUs" : "",
+		plural(b->options.threads), b->options.pin ? " bound to CPUs" : "",
 		b->options.spin_us);
 	printf("a run that all threads meet in: %.2f us (99%%: %.2f us); all asleep before: %.1f "
 	       "us\n\n",

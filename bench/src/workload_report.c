@@ -1,6 +1,7 @@
 #include "bench/src/workload.h"
 
 #include "bench/src/histogram.h"
+#include "shared/base/plural.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -50,8 +51,8 @@ void workload_table(
 	histogram_cpu_model(cpu, sizeof(cpu));
 	fprintf(to,
 		"%s, drafter %s, %zu session%s, median of %zu rounds (lowest to highest); %s\n\n",
-		options->file, options->drafter, options->sessions,
-		options->sessions == 1 ? "" : "s", rows[0].n_rounds, cpu);
+		options->file, options->drafter, options->sessions, plural(options->sessions),
+		rows[0].n_rounds, cpu);
 	fprintf(to, "%5s %8s %18s %5s %6s %6s %9s %8s %7s %5s  %s\n", "K", "tokens/s",
 		"(low to high)", "ratio", "tok/it", "mean K", "verify us", "draft us", "experts",
 		"hits", "acceptance by position, %");

@@ -5,6 +5,7 @@
 #include "client/model/args.h"
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
+#include "shared/base/plural.h"
 #include "shared/model/gguf_scan.h"
 #include "shared/model/pack.h"
 #include "shared/model/model.h"
@@ -219,7 +220,7 @@ static void finish(struct check *c, int rc)
 		for (size_t i = 0; i < c->n_notes; i++)
 			printf("note: %s\n", c->notes[i]);
 		printf("%s: %" PRIu64 " problem%s, %" PRIu64 " tensors, %.1f MiB of weights read\n",
-			c->path, c->n_problems, c->n_problems == 1 ? "" : "s", c->n_tensors,
+			c->path, c->n_problems, plural(c->n_problems), c->n_tensors,
 			(double)c->scanned / 1048576);
 	}
 	for (size_t i = 0; i < c->n_notes; i++)

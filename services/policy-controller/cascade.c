@@ -40,7 +40,7 @@ static uint32_t allowed(const struct policy_state *s, uint32_t k)
 
 /* K_start (section 5.3): the non-zero K of recent history with the highest utility; of equals
  * the newest. */
-static uint32_t start_k(const struct policy_state *s)
+uint32_t cascade_start_k(const struct policy_state *s)
 {
 	const struct cascade *c = &s->cascade;
 	uint32_t kept = (uint32_t)s->settings.history;
@@ -227,7 +227,7 @@ static void finish_baseline(struct policy_state *s, struct verdict *verdict)
 	struct cascade *c = &s->cascade;
 	take_baseline(c);
 	/* A test that the batch interrupted begins again where it began. */
-	uint32_t k = c->restarted ? allowed(s, c->start_k) : start_k(s);
+	uint32_t k = c->restarted ? allowed(s, c->start_k) : cascade_start_k(s);
 	if (k > (uint32_t)s->settings.k_max)
 		k = (uint32_t)s->settings.k_max;
 	enter_test(s, k, 0);
@@ -256,7 +256,7 @@ static void finish_set(struct policy_state *s, struct verdict *verdict)
 			k, age, plural(age), before, plural(before), now);
 		return;
 	}
-	enter_test(s, start_k(s), utility >= (float)s->settings.threshold ? k : 0);
+	enter_test(s, cascade_start_k(s), utility >= (float)s->settings.threshold ? k : 0);
 	policy_decide(verdict, "set phase at K = %u over with utility %.2f: testing from K = %u", k,
 		(double)utility, s->k);
 }
@@ -311,7 +311,7 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 		remember(c, k_hint, 0);
 	enter_baseline(s);
 	policy_decide(verdict, "cascade: baseline of %u iteration%s, then K = %u", c->left,
-		plural(c->left), start_k(s));
+		plural(c->left), cascade_start_k(s));
 }
 
 /* Whether the record measures what was asked for. */
@@ -381,124 +381,6 @@ static void cascade_observe(
 static uint32_t cascade_awaits(const struct policy_state *s)
 {
 	return s->cascade.left;
-}
-
-static void explain_phase(const struct policy_state *s, struct explanation *out)
-{
-	const struct cascade *c = &s->cascade;
-	switch (s->phase) {
-	case PHASE_BASELINE:
-		explain_say(out,
-			"K is 0 to measure what an iteration takes without speculation: %u more. "
-			"Then a test from K = %u on.",
-			c->left, start_k(s));
-		break;
-	case PHASE_TEST:
-		explain_say(out,
-			"K = %u is tried for %u iteration%s: trial %u of at most %" PRId64
-			" in this test, %u record%s of it to come. The verifier counts them and "
-			"then goes back to K = %u.",
-			s->trial_k, s->trial_n, plural(s->trial_n), c->trial + 1,
-			s->settings.trials, c->left, plural(c->left), s->k_then);
-		break;
-	case PHASE_SET:
-		explain_say(out,
-			"K = %u was the best of the last test, utility %.2f, and is kept for S = "
-			"%u iteration%s: %u more. Then it is tested again.",
-			s->k, (double)s->utility, c->set_length, plural(c->set_length), c->left);
-		break;
-	case PHASE_OFF:
-		explain_say(out,
-			"Speculation is off for S = %u iteration%s: %u more. Then K = 1 is tried.",
-			c->set_length, plural(c->set_length), c->left);
-		break;
-	}
-}
-
-/* Of those that are shown; the state has the best of the test that runs. */
-static const struct cascade_trial *best_trial(const struct cascade *c)
-{
-	const struct cascade_trial *best = NULL;
-	for (uint32_t i = 0; i < c->n_trials; i++)
-		if (!best || c->trials[i].utility > best->utility)
-			best = &c->trials[i];
-	return best;
-}
-
-static void explain_test(const struct policy_state *s, struct explanation *out)
-{
-	const struct cascade *c = &s->cascade;
-	const struct cascade_trial *best = best_trial(c);
-	if (c->ended && best)
-		explain_say(out,
-			"The last test ended because: %s. Its best: K = %u with utility %.2f, "
-			"threshold %g.",
-			c->ended, best->k, (double)best->utility, s->settings.threshold);
-	if (c->set_length > (uint32_t)s->settings.set)
-		explain_say(out,
-			"S was backed off to %u from %" PRId64
-			" because no K paid; it falls back when one does.",
-			c->set_length, s->settings.set);
-	if (c->base_ns > 0)
-		explain_say(out,
-			"An iteration at K = 0 took %.3f ms in a batch of %u session%s, measured "
-			"%u iteration%s ago; after %" PRId64 " it is measured again.",
-			milliseconds((double)c->base_ns), c->base_sessions,
-			plural(c->base_sessions), c->base_age, plural(c->base_age),
-			s->settings.refresh);
-}
-
-/* Of a K without figures. */
-static const char *note_of(const struct policy_state *s, uint32_t k)
-{
-	const struct cascade *c = &s->cascade;
-	if (k == 0)
-		return "being measured";
-	if (s->trial_n > 0 && k == s->trial_k)
-		return "on trial now";
-	if (c->n_trials == 0)
-		return "not tried yet";
-	return c->ended ? "not tried in the last test" : "not tried in this test";
-}
-
-/* What is known of one K; nothing of one above k_max that was not tried. The trials were held against the baseline of then. */
-static void explain_k(const struct policy_state *s, uint32_t k, struct explanation *out)
-{
-	const struct cascade *c = &s->cascade;
-	struct explained_k *o = &out->options[out->n_options];
-	*o = (struct explained_k){.k = k};
-	double base = c->n_trials > 0 ? c->trials[c->n_trials - 1].base_ns : (double)c->base_ns;
-	if (k == 0 && base > 0) {
-		o->tokens = o->utility = 1;
-		o->time_ns = base;
-	}
-	for (uint32_t i = 0; i < c->n_trials; i++) {
-		const struct cascade_trial *t = &c->trials[i];
-		if (t->k != k)
-			continue;
-		o->tokens = t->etr;
-		o->time_ns = t->time_ns;
-		o->utility = (double)t->utility;
-	}
-	if (o->time_ns > 0)
-		o->tokens_per_s = o->tokens * 1e9 / o->time_ns;
-	else
-		o->note = note_of(s, k);
-	if (o->time_ns > 0 || k <= (uint32_t)s->settings.k_max)
-		out->n_options++;
-}
-
-static void cascade_explain(const struct policy_state *s, struct explanation *out)
-{
-	const struct cascade *c = &s->cascade;
-	explain_phase(s, out);
-	explain_test(s, out);
-	for (uint32_t k = 0; k <= LIMIT_DRAFT; k++)
-		explain_k(s, k, out);
-	explain_figure(out, "iterations left of the phase", "iterations", c->left);
-	explain_figure(out, "S", "iterations", c->set_length);
-	explain_figure(out, "age of the baseline", "iterations", c->base_age);
-	explain_figure(out, "records of another K in a row", "iterations", c->mismatched);
 }
 
 const struct policy_ops policy_cascade = {

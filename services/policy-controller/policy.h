@@ -105,6 +105,11 @@ struct policy_ops {
 	bool plans; /* chooses for all of a pass's sessions at once: yield_plan after its records */
 };
 
+/* cascade.c: the K that its next test begins with. */
+uint32_t cascade_start_k(const struct policy_state *s);
+/* Its explain (cascade_explain.c). */
+void cascade_explain(const struct policy_state *s, struct explanation *out);
+
 extern const struct policy_ops policy_static, policy_cascade, policy_yield;
 extern const struct policy_ops *const policies_all[]; /* ended by NULL */
 

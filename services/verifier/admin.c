@@ -2,6 +2,7 @@
 #include "services/verifier/front.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/plural.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +137,7 @@ void admin_detail(void *arg, struct daemon_details *to)
 		(unsigned long long)atomic_load_explicit(
 			&front->engine->output_total, memory_order_relaxed));
 	daemon_detail(to, "kernels", "%s, %lld thread%s", front->kernels->name,
-		(long long)front->config->threads, front->config->threads == 1 ? "" : "s");
+		(long long)front->config->threads, plural((uint64_t)front->config->threads));
 	const struct {
 		const char *name;
 		const _Atomic uint64_t *value;

@@ -12,6 +12,7 @@
 #include "services/verifier/resources.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
+#include "shared/base/plural.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/gguf_guard.h"
 
@@ -211,7 +212,7 @@ static int serve(struct verifier *v, const char *runtime_dir)
 	if (rc == 0) {
 		log_notice("serving %s: context %lld, %lld thread%s, kernels %s", v->config.model,
 			(long long)v->config.context, (long long)v->config.threads,
-			v->config.threads == 1 ? "" : "s", v->kernels->name);
+			plural((uint64_t)v->config.threads), v->kernels->name);
 		/* Before it is ready: what has not joined yet belongs to how it is then. */
 		links_state(&v->front);
 		daemon_ready(v->daemon);

@@ -1,6 +1,7 @@
 #include "shared/base/cpus.h"
 
 #include "shared/base/limits.h"
+#include "shared/base/plural.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -160,7 +161,7 @@ void cpus_notice(const struct cpus *cpus, uint32_t threads, char *out, size_t ou
 	if (threads > cpus->n)
 		snprintf(out, out_bytes,
 			"threads = %u, but this process has %u CPU%s: as many threads take part",
-			threads, cpus->n, cpus->n == 1 ? "" : "s");
+			threads, cpus->n, plural(cpus->n));
 	else if (cpus->quota > 0 && threads > 1 && threads > cpus->quota)
 		snprintf(out, out_bytes,
 			"threads = %u, but the control group (cpu.max) allows the time of %.2f "

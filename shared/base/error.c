@@ -42,11 +42,20 @@ int error_prefix(struct error *err, int code, const char *format, ...)
 	return code;
 }
 
+int error_refused(struct error *err, int code, const char *format, ...)
+{
+	char what[sizeof(err->text)], advice[MEMORY_ADVICE_BYTES];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(what, sizeof(what), format, args);
+	va_end(args);
+	return error_set(err, code, "%s: %s%s", what, strerror(code), memory_advice(advice));
+}
+
 int error_thread(struct error *err, int code, const char *what)
 {
-	char advice[MEMORY_ADVICE_BYTES];
-	return error_set(err, code == EAGAIN ? ENOMEM : code, "%s: %s%s", what, strerror(code),
-		memory_advice(advice));
+	(void)error_refused(err, code, "%s", what);
+	return code == EAGAIN ? -ENOMEM : -code;
 }
 
 void error_tame(char *text)

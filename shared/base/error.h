@@ -19,7 +19,12 @@ int error_set(struct error *err, int code, const char *format, ...)
 int error_prefix(struct error *err, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The same for pthread_create's `code`: "what: why". That the machine gives no more threads is -ENOMEM, nothing that
+/* For memory, address space or threads that the kernel did not give: as error_set, with why it says so and what limits this
+ * process behind it. */
+int error_refused(struct error *err, int code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* For pthread_create's `code`: "what: why". That the machine gives no more threads is -ENOMEM, nothing that
  * passes by waiting. */
 int error_thread(struct error *err, int code, const char *what);
 

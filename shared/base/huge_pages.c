@@ -131,7 +131,6 @@ static int open_memfd(const char *name, unsigned int flags, size_t bytes, int *f
 int huge_pages_memfd(const char *name, size_t bytes, struct huge_pages *out, int *fd,
 	void **address, struct error *err)
 {
-	char advice[MEMORY_ADVICE_BYTES];
 	int rc = begin(bytes, out, err);
 
 	out->shared = true;
@@ -151,8 +150,8 @@ int huge_pages_memfd(const char *name, size_t bytes, struct huge_pages *out, int
 	}
 	rc = open_memfd(name, 0, out->bytes, fd, address);
 	if (rc != 0)
-		return error_set(err, -rc, "no shared memory %s of %zu bytes: %s%s", name,
-			out->bytes, strerror(-rc), memory_advice(advice));
+		return error_refused(
+			err, -rc, "no shared memory %s of %zu bytes", name, out->bytes);
 	out->kind = huge_pages_advise(*address, out->bytes, true);
 	return 0;
 }

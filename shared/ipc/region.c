@@ -1,6 +1,5 @@
 #include "shared/ipc/region.h"
 
-#include "shared/base/memory.h"
 #include "shared/base/nodes.h"
 
 #include <fcntl.h>
@@ -36,12 +35,11 @@ static int check_memory(const char *name, size_t bytes, struct error *err)
 
 static int map(const char *name, int prot, struct region *out, struct error *err)
 {
-	char advice[MEMORY_ADVICE_BYTES];
 	void *at = mmap(NULL, out->bytes, prot, MAP_SHARED, out->fd, 0);
 
 	if (at == MAP_FAILED)
-		return error_set(err, errno, "region %s: cannot map %zu bytes: %s%s", name,
-			out->bytes, strerror(errno), memory_advice(advice));
+		return error_refused(
+			err, errno, "region %s: cannot map %zu bytes", name, out->bytes);
 	out->header = at;
 	return 0;
 }

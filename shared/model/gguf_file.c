@@ -1,5 +1,4 @@
 /* Opening and mapping files, and what is said of an open one; gguf.c parses, gguf_split.c joins parts. */
-#include "shared/base/memory.h"
 #include "shared/model/gguf_guard.h"
 #include "shared/model/gguf_internal.h"
 #include "shared/model/gguf_watch.h"
@@ -82,12 +81,10 @@ static int map_file(struct gguf *g, struct error *err)
 		return error_set(err, EINVAL, "not a regular file, so it cannot be mapped");
 	if (st.st_size == 0)
 		return error_set(err, EBADMSG, "the file is empty: no magic at offset 0");
-	char advice[MEMORY_ADVICE_BYTES];
 	void *map =
 		mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, g->fd, 0);
 	if (map == MAP_FAILED)
-		return error_set(err, errno, "cannot map %lld bytes: %s%s", (long long)st.st_size,
-			strerror(errno), memory_advice(advice));
+		return error_refused(err, errno, "cannot map %lld bytes", (long long)st.st_size);
 	g->data = map;
 	g->bytes = (size_t)st.st_size;
 	g->whole =

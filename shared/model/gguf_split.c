@@ -1,5 +1,4 @@
 /* Split models: one mapping of all parts, one tensor table (llama.cpp's gguf-split writes such files). */
-#include "shared/base/memory.h"
 #include "shared/model/gguf_internal.h"
 
 #include <stdio.h>
@@ -165,12 +164,11 @@ static int join(struct gguf *g, struct gguf **parts, size_t n, struct error *err
 			err, ENOMEM, "no memory for %llu tensors", (unsigned long long)n_tensors);
 	g->tensors = tensors;
 	g->tensors_capacity = n_tensors + 1;
-	char advice[MEMORY_ADVICE_BYTES];
 	unsigned char *map =
 		mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (map == MAP_FAILED)
-		return error_set(err, errno, "cannot map %llu bytes: %s%s",
-			(unsigned long long)total, strerror(errno), memory_advice(advice));
+		return error_refused(
+			err, errno, "cannot map %llu bytes", (unsigned long long)total);
 	/* g's own first: from then on closing g unmaps what there is of the others too. */
 	int rc = move_mapping(g, map, err);
 	if (rc) {

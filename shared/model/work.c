@@ -195,11 +195,10 @@ void work_ahead(struct forward *f, const struct product *products, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		struct cuts cuts = product_cuts(&products[i], target);
 		const struct matrix *w = &products[i].w;
-		/* As pool_run deals items out. */
 		for (; thread < threads &&
-			items * thread / threads < before + cuts.rows * cuts.tokens;
+			pool_first(items, thread, threads) < before + cuts.rows * cuts.tokens;
 			thread++) {
-			uint64_t item = items * thread / threads - before;
+			uint64_t item = pool_first(items, thread, threads) - before;
 			uint32_t row = cut_at(w->rows, WORK_ROWS, item / cuts.tokens, cuts.rows);
 			pool_ahead(f->pool, thread,
 				(const unsigned char *)w->data + row * w->row_bytes,
