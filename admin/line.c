@@ -14,41 +14,33 @@ enum {
 	FLAG_RUNTIME_DIR = 256,
 	FLAG_FORMAT,
 	FLAG_VERSION,
-	FLAG_OPTION /* + bit of enum line_option */
+	FLAG_OPTION = 1 << 16, /* with one of enum line_option */
 };
-enum {
-	BIT_JSON,
-	BIT_SESSION,
-	BIT_FOR,
-	BIT_PERSIST,
-	BIT_NEXT_START,
-	BIT_IF,
-	BIT_LAST,
-	BIT_LAYERS,
-	BIT_ONCE,
-	BIT_ALL
-};
-static_assert(BIT_ALL + 1 == LINE_OPTIONS && LINE_ALL == 1 << BIT_ALL, "a bit for each option");
-
 /* '-': in order, a word comes as flag 1; ':': a missing value as ':'. */
 static const char letters[] = "-:h";
 static const struct option flags[] = {
-	{"json", no_argument, NULL, FLAG_OPTION + BIT_JSON},
-	{"session", required_argument, NULL, FLAG_OPTION + BIT_SESSION},
-	{"for", required_argument, NULL, FLAG_OPTION + BIT_FOR},
-	{"persist", no_argument, NULL, FLAG_OPTION + BIT_PERSIST},
-	{"next-start", no_argument, NULL, FLAG_OPTION + BIT_NEXT_START},
-	{"if", required_argument, NULL, FLAG_OPTION + BIT_IF},
-	{"last", required_argument, NULL, FLAG_OPTION + BIT_LAST},
-	{"layers", no_argument, NULL, FLAG_OPTION + BIT_LAYERS},
-	{"once", no_argument, NULL, FLAG_OPTION + BIT_ONCE},
-	{"all", no_argument, NULL, FLAG_OPTION + BIT_ALL},
+	{"json", no_argument, NULL, FLAG_OPTION | LINE_JSON},
+	{"session", required_argument, NULL, FLAG_OPTION | LINE_SESSION},
+	{"for", required_argument, NULL, FLAG_OPTION | LINE_FOR},
+	{"persist", no_argument, NULL, FLAG_OPTION | LINE_PERSIST},
+	{"next-start", no_argument, NULL, FLAG_OPTION | LINE_NEXT_START},
+	{"if", required_argument, NULL, FLAG_OPTION | LINE_IF},
+	{"last", required_argument, NULL, FLAG_OPTION | LINE_LAST},
+	{"layers", no_argument, NULL, FLAG_OPTION | LINE_LAYERS},
+	{"once", no_argument, NULL, FLAG_OPTION | LINE_ONCE},
+	{"all", no_argument, NULL, FLAG_OPTION | LINE_ALL},
 	{"runtime-dir", required_argument, NULL, FLAG_RUNTIME_DIR},
 	{"format", required_argument, NULL, FLAG_FORMAT},
 	{"help", no_argument, NULL, 'h'},
 	{"version", no_argument, NULL, FLAG_VERSION},
 	{0},
 };
+
+/* Of an entry of flags; 0: it is none that commands list. */
+static unsigned option_of(int flag)
+{
+	return flag & FLAG_OPTION ? (unsigned)(flag & ~FLAG_OPTION) : 0;
+}
 
 static int take_time(const char *text, uint64_t *out)
 {
@@ -85,25 +77,25 @@ static int take_expected(struct ctl *ctl, const struct line *line, char *value)
 	return 0;
 }
 
-static int take_option(struct ctl *ctl, struct line *line, int bit)
+static int take_option(struct ctl *ctl, struct line *line, unsigned option)
 {
-	line->given |= 1u << bit;
-	switch (bit) {
-	case BIT_SESSION:
+	line->given |= option;
+	switch (option) {
+	case LINE_SESSION:
 		return ctl_session(optarg, &ctl->session);
-	case BIT_FOR:
+	case LINE_FOR:
 		return take_time(optarg, &ctl->for_ns);
-	case BIT_IF:
+	case LINE_IF:
 		return take_expected(ctl, line, optarg);
-	case BIT_LAST:
+	case LINE_LAST:
 		return take_last(optarg, &ctl->last);
 	default:
-		ctl->json |= bit == BIT_JSON;
-		ctl->persist |= bit == BIT_PERSIST;
-		ctl->next_start |= bit == BIT_NEXT_START;
-		ctl->layers |= bit == BIT_LAYERS;
-		ctl->once |= bit == BIT_ONCE;
-		ctl->all |= bit == BIT_ALL;
+		ctl->json |= option == LINE_JSON;
+		ctl->persist |= option == LINE_PERSIST;
+		ctl->next_start |= option == LINE_NEXT_START;
+		ctl->layers |= option == LINE_LAYERS;
+		ctl->once |= option == LINE_ONCE;
+		ctl->all |= option == LINE_ALL;
 		return 0;
 	}
 }
@@ -150,7 +142,7 @@ static int take_flag(struct ctl *ctl, struct line *line, int flag, char **argv)
 		return ctl_fail(EX_USAGE,
 			"%s; outriderctl COMMAND --help lists what a command takes", refused);
 	default:
-		return take_option(ctl, line, flag - FLAG_OPTION);
+		return take_option(ctl, line, option_of(flag));
 	}
 }
 
@@ -179,14 +171,12 @@ int line_check(const struct line *line, const char *command, unsigned taken,
 {
 	char others[256];
 
-	for (int bit = 0; bit < LINE_OPTIONS; bit++) {
-		unsigned option = 1u << bit;
-
-		if (!(line->given & ~taken & option))
+	for (const struct option *f = flags; f->name; f++) {
+		if (!(line->given & ~taken & option_of(f->val)))
 			continue;
-		who(option, others, sizeof others);
-		return ctl_fail(EX_USAGE, "%s takes no --%s, which is for %s", command,
-			flags[bit].name, others);
+		who(option_of(f->val), others, sizeof others);
+		return ctl_fail(
+			EX_USAGE, "%s takes no --%s, which is for %s", command, f->name, others);
 	}
 	return 0;
 }

@@ -19,7 +19,6 @@ enum line_option {
 	LINE_LAYERS = 1 << 7,
 	LINE_ONCE = 1 << 8,
 	LINE_ALL = 1 << 9,
-	LINE_OPTIONS = 10,
 };
 
 struct line {
