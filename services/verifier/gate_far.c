@@ -6,25 +6,18 @@
 #define SLICE_BYTES (64u << 10)
 
 int gate_far_init(struct gate_far *far, const struct model *model, const struct kernels *kernels,
-	const uint32_t *next, struct error *err)
+	const struct matrix *routers, const uint32_t *next, struct error *err)
 {
 	memset(far, 0, sizeof(*far));
-	int rc = router_copies_init(&far->copies, model, kernels, err);
-	if (rc == 0)
-		rc = moe_router_init(&far->router, model, kernels, GATE_FAR_TOKENS, err);
-	if (rc != 0) {
-		gate_far_exit(far);
-		return rc;
-	}
-	far->router.matrix = far->copies.matrix;
+	int rc = moe_router_init(&far->router, model, kernels, GATE_FAR_TOKENS, err);
+	far->router.matrix = routers;
 	far->next = next;
-	return 0;
+	return rc;
 }
 
 void gate_far_exit(struct gate_far *far)
 {
 	moe_router_exit(&far->router);
-	router_copies_exit(&far->copies);
 	memset(far, 0, sizeof(*far));
 }
 
@@ -60,28 +53,20 @@ void gate_far_stop(struct gate_far *far)
 	far->begun = false;
 }
 
-static void made(struct gate_far *far, uint32_t *layer, uint32_t *ahead)
+bool gate_far_look(struct gate_far *far, bool all, uint32_t *layer, uint32_t *ahead)
 {
+	if (all) {
+		moe_router_run(&far->router, far->layer, far->hidden, far->n_tokens);
+	} else {
+		if (!far->begun)
+			moe_router_begin(&far->router, far->layer, far->hidden, far->n_tokens);
+		far->begun = true;
+		if (!moe_router_some(&far->router, SLICE_BYTES))
+			return false;
+	}
 	*layer = far->layer;
 	*ahead = far->ahead--;
 	far->begun = false;
 	aim(far);
-}
-
-bool gate_far_some(struct gate_far *far, uint32_t *layer, uint32_t *ahead)
-{
-	if (!far->begun)
-		moe_router_begin(&far->router, far->layer, far->hidden, far->n_tokens);
-	far->begun = true;
-	if (!moe_router_some(&far->router, SLICE_BYTES))
-		return false;
-	made(far, layer, ahead);
-	return true;
-}
-
-bool gate_far_run(struct gate_far *far, uint32_t *layer, uint32_t *ahead)
-{
-	moe_router_run(&far->router, far->layer, far->hidden, far->n_tokens);
-	made(far, layer, ahead);
 	return true;
 }

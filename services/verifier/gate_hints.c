@@ -30,10 +30,14 @@ int gate_hints_init(struct gate_hints *gates, const struct model *model,
 		if (model->layers[l].moe)
 			next = l;
 	}
-	rc = gate_far_init(&gates->far, model, kernels, gates->next, err);
+	if (choice != VERIFIER_GATES_OFF)
+		rc = router_copies_init(&gates->copies, model, kernels, err);
+	if (rc == 0)
+		rc = gate_far_init(
+			&gates->far, model, kernels, gates->copies.matrix, gates->next, err);
 	if (rc != 0)
 		return rc;
-	gates->router.matrix = gates->far.copies.matrix;
+	gates->router.matrix = gates->copies.matrix;
 	gates->cached = cached;
 	experts_cached_meanwhile(cached, gate_hints_meanwhile, gates);
 	return 0;
@@ -51,6 +55,7 @@ void gate_hints_exit(struct gate_hints *gates)
 		experts_cached_meanwhile(gates->cached, NULL, NULL);
 	moe_router_exit(&gates->router);
 	gate_far_exit(&gates->far);
+	router_copies_exit(&gates->copies);
 	free(gates->score);
 	memset(gates, 0, sizeof(*gates));
 }
@@ -150,7 +155,7 @@ static void look_far(struct gate_hints *gates, bool all)
 	uint32_t layer, ahead;
 	uint64_t start_ns = clock_ns();
 
-	if (all ? gate_far_run(far, &layer, &ahead) : gate_far_some(far, &layer, &ahead))
+	if (gate_far_look(far, all, &layer, &ahead))
 		counter_add(
 			&gates->far_sent, send(gates, &far->router, layer, ahead, far->n_tokens));
 	counter_add(&gates->far_spent_ns, clock_ns() - start_ns);

@@ -10,12 +10,14 @@
 #include "services/verifier/config.h"
 #include "services/verifier/gate_far.h"
 #include "shared/model/moe_route.h"
+#include "shared/model/router_copies.h"
 #include "shared/spec/slots.h"
 
 struct gate_hints {
 	int choice; /* enum verifier_gates */
 	bool on, far_on; /* in this pass */
-	struct moe_router router;
+	struct router_copies copies; /* none when choice is off */
+	struct moe_router router; /* of them, and so is far's */
 	struct gate_far far;
 	struct experts_cached *cached; /* borrowed; NULL: never any hints */
 	struct slots_hinter hinter; /* valid while attached is the region's header */
