@@ -221,7 +221,7 @@ void journal_add(struct journal *journal, const struct iteration_record *record,
 	if (!*journal->path)
 		return;
 	struct journal_entry entry = {
-		.time_ns = clock_wall_of(record->finished_ns),
+		.time_ns = record->finished_ns,
 		.session = record->session,
 		.iteration = record->iteration,
 		.n_context = record->n_context,
@@ -286,7 +286,8 @@ static void lose(struct journal *journal, uint32_t n, int code)
 }
 
 /* A run of entries that lie side by side in the file: up to where it wraps. */
-static uint32_t write_run(struct journal *journal, const struct journal_entry *from, uint32_t n)
+static uint32_t write_run(struct journal *journal, const struct clock_pair *now,
+	const struct journal_entry *from, uint32_t n)
 {
 	static unsigned char block[READ_ENTRIES][JOURNAL_ENTRY_BYTES];
 	uint64_t left = journal->file.capacity - journal->next % journal->file.capacity;
@@ -296,6 +297,7 @@ static uint32_t write_run(struct journal *journal, const struct journal_entry *f
 	for (uint32_t i = 0; i < run; i++) {
 		struct journal_entry entry = from[i];
 		entry.number = journal->next + i;
+		entry.time_ns = clock_wall_by(now, entry.time_ns);
 		entry.check = check_of(&entry);
 		memcpy(block[i], &entry, sizeof(entry));
 	}
@@ -318,8 +320,9 @@ void journal_flush(struct journal *journal)
 		lose(journal, n, errno);
 		return;
 	}
+	struct clock_pair now = clock_pair();
 	while (written < n) {
-		uint32_t run = write_run(journal, journal->writing + written, n - written);
+		uint32_t run = write_run(journal, &now, journal->writing + written, n - written);
 		if (run == 0) {
 			lose(journal, n - written, errno);
 			return;

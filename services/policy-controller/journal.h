@@ -49,6 +49,7 @@ struct journal {
 	pthread_mutex_t mutex; /* pending, n_pending, lost */
 	uint32_t n_pending;
 	uint64_t lost;
+	/* With time_ns of CLOCK_MONOTONIC. */
 	struct journal_entry pending[JOURNAL_PENDING], writing[JOURNAL_PENDING];
 };
 
