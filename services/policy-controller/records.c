@@ -88,10 +88,13 @@ static int64_t poll_period(struct records *records, bool found)
 {
 	const struct controller *c = records->controller;
 	pthread_mutex_lock(&records->mutex);
-	int64_t period = c->settings.poll_ns, quarter = (int64_t)(c->last_iteration_ns / 4);
-	int64_t due = (int64_t)controller_due_ns(c), now = (int64_t)clock_ns();
-	int64_t silent = now - (int64_t)c->last_ns, later = silent / 2;
-	int64_t over = (int64_t)c->last_iteration_ns * SILENCE;
+	/* Times that a peer may have made up: what an hour is not enough for is no iteration. */
+	uint64_t iteration =
+		c->last_iteration_ns < COST_NS_MAX ? c->last_iteration_ns : COST_NS_MAX;
+	uint64_t due_ns = controller_due_ns(c), now_ns = clock_ns();
+	int64_t period = c->settings.poll_ns, quarter = (int64_t)(iteration / 4);
+	int64_t now = (int64_t)now_ns, silent = (int64_t)(now_ns - c->last_ns), later = silent / 2;
+	int64_t over = (int64_t)iteration * SILENCE;
 	pthread_mutex_unlock(&records->mutex);
 	if (!found && silent > (over > SILENCE_MIN_NS ? over : SILENCE_MIN_NS))
 		return 0;
@@ -101,9 +104,7 @@ static int64_t poll_period(struct records *records, bool found)
 		period = quarter;
 	later = later > quarter ? later : quarter;
 	/* A look that comes too early has to be repeated. */
-	if (due > 0)
-		due += quarter;
-	int64_t wait = period;
+	int64_t due = due_ns > 0 ? (int64_t)(due_ns + (uint64_t)quarter) : 0, wait = period;
 	if (due > now && due - now < wait)
 		wait = due - now;
 	if ((!found || (due > 0 && due <= now)) && later < wait)
