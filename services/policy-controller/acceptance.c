@@ -32,9 +32,20 @@ static uint32_t class_of(uint8_t confidence)
 	return i;
 }
 
+/* -ln c. There are 256 of them, and a plan asks for a hundred of each session: each is worked out once. */
 static double surprise_of(uint8_t confidence)
 {
-	return confidence ? -log(confidence / (double)POLICY_CONFIDENCE) : log(510);
+	static double known[POLICY_CONFIDENCE + 1];
+	if (known[confidence] <= 0)
+		known[confidence] =
+			confidence ? -log(confidence / (double)POLICY_CONFIDENCE) : log(510);
+	return known[confidence];
+}
+
+static double within(double value, double low, double high)
+{
+	value = value > low ? value : low;
+	return value < high ? value : high;
 }
 
 void acceptance_init(struct acceptance *a)
@@ -45,9 +56,9 @@ void acceptance_init(struct acceptance *a)
 
 /* Mean and weight of the class's prior: what the pool saw, else the drafter's word. */
 static void prior_of(
-	const struct acceptance *pool, uint32_t i, double surprise, double *mean, double *weight)
+	const struct acceptance *pool, uint32_t i, double word, double *mean, double *weight)
 {
-	*mean = fmin(exp(-surprise), 0.8);
+	*mean = fmin(word, 0.8);
 	*weight = OWN_PRIOR / ACCEPTANCE_CLASSES;
 	if (!pool || pool->classes[i].tried <= 0)
 		return;
@@ -57,20 +68,23 @@ static void prior_of(
 	*weight += more;
 }
 
-/* A class of confidence as the fit sees it: x = -ln c, so many positions and the share of them that was accepted, with what
- * the prior adds. */
-struct fit_point {
-	double x, n, rate;
+/* The classes of confidence as the fit sees them: x = -ln c, so many positions and the share of them that was accepted, with
+ * what the prior adds; and the drafter's word for it, c. */
+struct fit_points {
+	double x[ACCEPTANCE_CLASSES], n[ACCEPTANCE_CLASSES], rate[ACCEPTANCE_CLASSES],
+		word[ACCEPTANCE_CLASSES];
 };
 
-static struct fit_point fit_point_of(
-	const struct acceptance_class *own, const struct acceptance *pool, uint32_t i)
+static void fit_point(struct fit_points *points, uint32_t i, const struct acceptance_class *own,
+	const struct acceptance *pool)
 {
 	double tried = (double)own->tried, mean, weight;
 	double x = tried > 0.01 ? (double)own->surprise / tried : (double)class_surprise[i];
-	prior_of(pool, i, x, &mean, &weight);
-	double n = tried + weight;
-	return (struct fit_point){x, n, ((double)own->accepted + weight * mean) / n};
+	points->x[i] = x;
+	points->word[i] = exp(-x);
+	prior_of(pool, i, points->word[i], &mean, &weight);
+	points->n[i] = tried + weight;
+	points->rate[i] = ((double)own->accepted + weight * mean) / points->n[i];
 }
 
 /* -ln a = b + g x, b >= 0. */
@@ -81,19 +95,27 @@ struct fit {
 /* One step of iteratively reweighted least squares (McCullagh and Nelder, Generalized linear models, section 2.5), binomial
  * with the logarithm for a link. The weights are those of the rates that the last step expects, not of those observed: the
  * variance of the logarithm of an observed 0 of 30 is infinite, and would leave the 30 without a say. */
-static struct fit fit_step(const struct fit_point *points, struct fit last)
+static struct fit fit_step(const struct fit_points *p, struct fit last)
 {
+	enum { N = ACCEPTANCE_CLASSES };
 	double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
-	for (uint32_t i = 0; i < ACCEPTANCE_CLASSES; i++) {
-		double x = points[i].x, expected = last.b + last.g * x;
-		double mu = fmin(fmax(exp(-expected), A_MIN), A_MAX);
-		double weight = points[i].n * mu / (1 - mu + 0.05);
-		double y = expected - (points[i].rate - mu) / mu;
-		w += weight;
-		wx += weight * x;
-		wy += weight * y;
-		wxx += weight * x * x;
-		wxy += weight * x * y;
+	double expected[N], mu[N], weight[N], y[N];
+	for (uint32_t i = 0; i < N; i++) {
+		expected[i] = last.b + last.g * p->x[i];
+		mu[i] = within(exp(-expected[i]), A_MIN, A_MAX);
+	}
+	/* Apart from the sums: the compiler divides two or more at once. */
+	for (uint32_t i = 0; i < N; i++) {
+		weight[i] = p->n[i] * mu[i] / (1 - mu[i] + 0.05);
+		y[i] = expected[i] - (p->rate[i] - mu[i]) / mu[i];
+	}
+	for (uint32_t i = 0; i < N; i++) {
+		double x = p->x[i];
+		w += weight[i];
+		wx += weight[i] * x;
+		wy += weight[i] * y[i];
+		wxx += weight[i] * x * x;
+		wxy += weight[i] * x * y[i];
 	}
 	double xx = wxx - wx * wx / w, xy = wxy - wx * wy / w;
 	struct fit out = {.g = (xy + POWER_PRIOR) / (xx + POWER_PRIOR)};
@@ -108,21 +130,21 @@ static struct fit fit_step(const struct fit_point *points, struct fit last)
 
 void acceptance_fit(struct acceptance *a, const struct acceptance *pool)
 {
-	struct fit_point points[ACCEPTANCE_CLASSES];
+	struct fit_points points;
 	double n = 0, accepted = 0, expected = 0;
 	a->tried = 0;
 	for (uint32_t i = 0; i < ACCEPTANCE_CLASSES; i++) {
-		points[i] = fit_point_of(&a->classes[i], pool, i);
+		fit_point(&points, i, &a->classes[i], pool);
 		a->tried += a->classes[i].tried;
-		n += points[i].n;
-		accepted += points[i].n * points[i].rate;
-		expected += points[i].n * exp(-points[i].x);
+		n += points.n[i];
+		accepted += points.n[i] * points.rate[i];
+		expected += points.n[i] * points.word[i];
 	}
 	a->evidence = (float)n;
 	/* From g = 1, with the level that gives as many accepted as there were. */
 	struct fit fit = {.b = fmax(log(expected / accepted), 0), .g = 1};
 	for (int i = 0; i < FIT_STEPS; i++)
-		fit = fit_step(points, fit);
+		fit = fit_step(&points, fit);
 	a->power = (float)fit.g;
 	a->scale = (float)exp(-fit.b);
 }
@@ -131,7 +153,7 @@ static double position_of(const struct acceptance *a, uint32_t i)
 {
 	double r = ((double)a->observed[i] + POSITION_PRIOR) /
 		   ((double)a->expected[i] + POSITION_PRIOR);
-	return fmin(fmax(r, 0.3), 1.3);
+	return within(r, 0.3, 1.3);
 }
 
 static double calibrated(const struct acceptance *a, uint8_t confidence)
@@ -143,8 +165,7 @@ static double calibrated(const struct acceptance *a, uint8_t confidence)
 
 double acceptance_of(const struct acceptance *a, uint32_t position, uint8_t confidence)
 {
-	double value = position_of(a, position) * calibrated(a, confidence);
-	return fmin(fmax(value, A_MIN), A_MAX);
+	return within(position_of(a, position) * calibrated(a, confidence), A_MIN, A_MAX);
 }
 
 double acceptance_mean(const struct acceptance *a)
@@ -162,9 +183,8 @@ double acceptance_mean(const struct acceptance *a)
 	return fmin(fmax((sum + 0.1 * none) / (tried + 0.1), A_MIN), A_MAX);
 }
 
-double acceptance_doubt(const struct acceptance *a)
+double acceptance_doubt(const struct acceptance *a, double mean)
 {
-	double mean = acceptance_mean(a);
 	return sqrt((1 - mean) / (mean * (double)a->evidence));
 }
 
@@ -173,13 +193,18 @@ bool acceptance_informed(const struct acceptance *a)
 	return (double)(a->tried - a->classes[0].tried) > 0.05 * (double)a->tried;
 }
 
-static void fade(struct acceptance *a, float left)
+static void fade_classes(struct acceptance *a, float left)
 {
 	for (uint32_t i = 0; i < ACCEPTANCE_CLASSES; i++) {
 		a->classes[i].tried *= left;
 		a->classes[i].accepted *= left;
 		a->classes[i].surprise *= left;
 	}
+}
+
+static void fade(struct acceptance *a, float left)
+{
+	fade_classes(a, left);
 	for (uint32_t i = 0; i < LIMIT_DRAFT; i++) {
 		a->observed[i] *= left;
 		a->expected[i] *= left;
@@ -205,24 +230,36 @@ static void keep_chain(struct acceptance *a, const struct iteration_record *reco
 	memcpy(chain->confidence, record->confidence, sizeof(chain->confidence));
 }
 
+static void count(struct acceptance *a, uint8_t confidence, bool accepted)
+{
+	struct acceptance_class *class = &a->classes[class_of(confidence)];
+	class->tried += 1;
+	class->accepted += accepted ? 1 : 0;
+	class->surprise += (float)surprise_of(confidence);
+}
+
+void acceptance_gather(struct acceptance *pool, const struct iteration_record *record)
+{
+	fade_classes(pool, (float)(1 - 1 / POOL_MEMORY));
+	for (uint32_t i = 0; i < record->drafted && i <= record->accepted; i++)
+		count(pool, record->confidence[i], i < record->accepted);
+	keep_chain(pool, record);
+}
+
 bool acceptance_observe(struct acceptance *a, const struct acceptance *pool,
 	const struct iteration_record *record, const struct acceptance_knobs *knobs)
 {
-	double memory = pool ? knobs->memory : POOL_MEMORY;
-	fade(a, (float)(1 - 1 / memory));
+	fade(a, (float)(1 - 1 / knobs->memory));
 	for (uint32_t i = 0; i < record->drafted && i <= record->accepted; i++) {
-		uint8_t confidence = record->confidence[i];
 		bool accepted = i < record->accepted;
-		struct acceptance_class *class = &a->classes[class_of(confidence)];
-		accumulate(a, acceptance_of(a, i, confidence), accepted);
-		class->tried += 1;
-		class->accepted += accepted ? 1 : 0;
-		class->surprise += (float)surprise_of(confidence);
+		double chance = calibrated(a, record->confidence[i]);
+		accumulate(a, within(position_of(a, i) * chance, A_MIN, A_MAX), accepted);
+		count(a, record->confidence[i], accepted);
 		a->observed[i] += accepted ? 1 : 0;
-		a->expected[i] += (float)fmin(calibrated(a, confidence), A_MAX);
+		a->expected[i] += (float)fmin(chance, A_MAX);
 	}
 	keep_chain(a, record);
-	bool alarm = pool && fmaxf(a->rose, a->fell) > (float)knobs->alarm;
+	bool alarm = fmaxf(a->rose, a->fell) > (float)knobs->alarm;
 	if (alarm) {
 		fade(a, ALARMED);
 		a->rose = a->fell = 0;
@@ -239,38 +276,53 @@ void acceptance_idle(struct acceptance *a, uint32_t n, const struct acceptance *
 	acceptance_fit(a, pool);
 }
 
-/* A draft's contribution. One that was as long as had been asked goes on as the mean of what is
- * known; one that ended before had nothing more. */
-static void add_chain(const struct acceptance *a, const struct acceptance_chain *chain, uint32_t k,
-	const double *bound, double share, double *drafted, double *accepted)
+/* A draft that was as long as had been asked goes on as the mean of what is known; one that ended before had nothing more. */
+static void follow_chain(const struct acceptance *a, const struct acceptance_chain *chain,
+	uint32_t k, const double *position, struct acceptance_drafts *out)
 {
-	double chance = 1, mean = acceptance_mean(a);
-	bool open = chain->n >= chain->k;
-	for (uint32_t i = 0; i < k; i++) {
-		if (i >= chain->n && !open)
-			return;
-		chance *= i < chain->n ? acceptance_of(a, i, chain->confidence[i])
-				       : mean * position_of(a, i);
-		if (bound && chance < bound[i])
-			return;
-		drafted[i] += share;
-		accepted[i] += share * chance;
+	double chance = 1;
+	uint32_t length = chain->n >= chain->k || chain->n > k ? k : chain->n;
+	for (uint32_t i = 0; i < length; i++) {
+		chance *= i < chain->n ? within(position[i] * calibrated(a, chain->confidence[i]),
+						 A_MIN, A_MAX)
+				       : out->mean * position[i];
+		out->chance[out->n_chances++] = chance;
 	}
+	out->length[out->n++] = (uint8_t)length;
 }
 
-void acceptance_predict(const struct acceptance *a, const struct acceptance *pool, uint32_t k,
-	const double *bound, double *drafted, double *accepted)
+void acceptance_drafts(const struct acceptance *a, const struct acceptance *pool, uint32_t k,
+	struct acceptance_drafts *out)
 {
+	static const struct acceptance_chain unknown;
 	const struct acceptance *from =
 		pool && a->n_chains < OWN_CHAINS && pool->n_chains > 0 ? pool : a;
 	uint32_t n = from->n_chains < ACCEPTANCE_CHAINS ? from->n_chains : ACCEPTANCE_CHAINS;
-	static const struct acceptance_chain unknown;
+	double position[LIMIT_DRAFT];
+	for (uint32_t i = 0; i < k; i++)
+		position[i] = position_of(a, i);
+	out->mean = acceptance_mean(a);
+	out->n = out->n_chances = 0;
+	if (n == 0)
+		follow_chain(a, &unknown, k, position, out);
+	for (uint32_t i = 0; i < n; i++)
+		follow_chain(a, &from->chains[i], k, position, out);
+}
+
+void acceptance_predict(const struct acceptance_drafts *drafts, uint32_t k, const double *bound,
+	double *drafted, double *accepted)
+{
+	double share = 1.0 / drafts->n;
+	const double *chance = drafts->chance;
 	memset(drafted, 0, k * sizeof(*drafted));
 	memset(accepted, 0, k * sizeof(*accepted));
-	if (n == 0)
-		add_chain(a, &unknown, k, bound, 1, drafted, accepted);
-	for (uint32_t i = 0; i < n; i++)
-		add_chain(a, &from->chains[i], k, bound, 1.0 / n, drafted, accepted);
+	for (uint32_t n = 0; n < drafts->n; chance += drafts->length[n++])
+		for (uint32_t i = 0; i < drafts->length[n]; i++) {
+			if (bound && chance[i] < bound[i])
+				break;
+			drafted[i] += share;
+			accepted[i] += share * chance[i];
+		}
 }
 
 void acceptance_cut(const struct acceptance *a, uint32_t k, const double *bound, float *cut)

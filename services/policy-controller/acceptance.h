@@ -55,7 +55,9 @@ struct acceptance_knobs {
 
 /* Nothing known: believes the drafter, with the weight of two tokens. */
 void acceptance_init(struct acceptance *a);
-/* An iteration with k > 0. pool may be NULL (a is the pool). True: an alarm. */
+/* An iteration with k > 0 into a pool: of that only the classes and the chains are kept, for nobody asks for more. */
+void acceptance_gather(struct acceptance *pool, const struct iteration_record *record);
+/* An iteration with k > 0. True: an alarm. */
 bool acceptance_observe(struct acceptance *a, const struct acceptance *pool,
 	const struct iteration_record *record, const struct acceptance_knobs *knobs);
 /* n iterations with k = 0. */
@@ -68,16 +70,25 @@ void acceptance_fit(struct acceptance *a, const struct acceptance *pool);
 double acceptance_of(const struct acceptance *a, uint32_t position, uint8_t confidence);
 /* The mean of a_i where nothing is known of the token. */
 double acceptance_mean(const struct acceptance *a);
-/* Relative standard deviation of a_i, of what is not known about the session. */
-double acceptance_doubt(const struct acceptance *a);
+/* Relative standard deviation of a_i, of what is not known about the session. mean: acceptance_mean. */
+double acceptance_doubt(const struct acceptance *a, double mean);
 /* Whether the drafter says anything of its tokens. */
 bool acceptance_informed(const struct acceptance *a);
 
-/* What drafts of up to k tokens give that end before position i where their chance to be accepted
- * through i is below bound[i] (NULL: none do): drafted[i], the share of drafts that has position i,
- * and accepted[i], the share in which it is also accepted. From the last drafts of the session, or
- * of the pool while it has too few. */
-void acceptance_predict(const struct acceptance *a, const struct acceptance *pool, uint32_t k,
-	const double *bound, double *drafted, double *accepted);
+/* Drafts of up to k tokens as they are expected: the last ones of the session, or of the pool while it has too few. */
+struct acceptance_drafts {
+	double mean; /* acceptance_mean */
+	uint32_t n, n_chances; /* n: 1 or more */
+	uint8_t length[ACCEPTANCE_CHAINS]; /* [n] */
+	/* To be accepted through position i: of the first draft, then of the next one. */
+	double chance[ACCEPTANCE_CHAINS * LIMIT_DRAFT];
+};
+void acceptance_drafts(const struct acceptance *a, const struct acceptance *pool, uint32_t k,
+	struct acceptance_drafts *out);
+/* What they give that end before position i where their chance to be accepted through i is below
+ * bound[i] (NULL: none do): drafted[i], the share of drafts that has position i, and accepted[i],
+ * the share in which it is also accepted; i < k. */
+void acceptance_predict(const struct acceptance_drafts *drafts, uint32_t k, const double *bound,
+	double *drafted, double *accepted);
 /* The products of raw confidences that belong to bounds on the chance: cut[0..k-1], 0 to 1. */
 void acceptance_cut(const struct acceptance *a, uint32_t k, const double *bound, float *cut);

@@ -27,12 +27,18 @@
 #define PRIOR_Q 0.8f
 #define PRIOR_WEIGHT 0.1
 
+/* The first of the e in the cells behind COST_EXACT, but for the last one's: four cells to each doubling. */
+static const uint16_t cell_begin[COST_CELLS - 1 - COST_EXACT] = {17, 20, 23, 27, 32, 39, 46, 54, 64,
+	77, 91, 108, 128, 153, 182, 216, 256, 305, 363, 431, 512, 609, 725, 862};
+
 static uint32_t cell_of(uint32_t extra)
 {
+	uint32_t cell = COST_EXACT;
 	if (extra <= COST_EXACT)
 		return extra;
-	uint32_t cell = COST_EXACT + (uint32_t)(4 * log2((double)extra / COST_EXACT)) + 1;
-	return cell < COST_CELLS ? cell : COST_CELLS - 1;
+	while (cell < COST_CELLS - 1 && extra >= cell_begin[cell - COST_EXACT])
+		cell++;
+	return cell;
 }
 
 void cost_init(struct cost *cost)
@@ -53,6 +59,17 @@ static void curve_clear(struct cost_curve *curve, uint32_t sessions)
 static double grown(double q, double extra)
 {
 	return q > 0.999 ? extra : (1 - pow(q, extra)) / (1 - q);
+}
+
+/* G at a cell's mean e, which changes seldom. */
+static double cell_grown(struct cost_curve *curve, uint32_t index)
+{
+	struct cost_grown *known = &curve->grown[index];
+	float extra = curve->cells[index].extra;
+	if (known->q != curve->q || known->extra != extra)
+		*known = (struct cost_grown){
+			curve->q, extra, grown((double)curve->q, (double)extra)};
+	return known->value;
 }
 
 /* q from the distinct experts: of a few values the one with which experts(0) + u G(e) fits best.
@@ -104,7 +121,7 @@ static void fit_times(struct cost_curve *curve)
 		double w = (double)cell->weight, e = (double)cell->extra;
 		if (w <= 0)
 			continue;
-		double x = grown((double)curve->q, e), y = (double)cell->ratio - 1;
+		double x = cell_grown(curve, i), y = (double)cell->ratio - 1;
 		/* Longer passes err by more. */
 		w /= (double)cell->ratio;
 		gg += w * x * x;
@@ -170,24 +187,31 @@ static struct cost_curve *curve_at(struct cost *cost, uint32_t sessions)
 	return curve;
 }
 
-static double fitted(const struct cost_curve *curve, double extra)
+/* grown: G(e). */
+static double fitted(const struct cost_curve *curve, double grown, double extra)
 {
-	return 1 + (double)curve->m * grown((double)curve->q, extra) + (double)curve->l * extra;
+	return 1 + (double)curve->m * grown + (double)curve->l * extra;
 }
 
 /* What the cell knows better than the fit. */
-static double residual(const struct cost_curve *curve, uint32_t index)
+static double residual(struct cost_curve *curve, uint32_t index)
 {
 	const struct cost_cell *cell = &curve->cells[index];
 	if (index == 0 || cell->weight <= 0)
 		return 0;
-	double beyond = (double)cell->ratio - fitted(curve, (double)cell->extra);
+	double beyond =
+		(double)cell->ratio - fitted(curve, cell_grown(curve, index), (double)cell->extra);
 	return beyond * (double)(cell->weight / (cell->weight + RESIDUAL_PRIOR));
 }
 
-static double shape(const struct cost_curve *curve, uint32_t extra)
+static double shape(struct cost_curve *curve, uint32_t extra)
 {
-	double value = extra ? fitted(curve, extra) + residual(curve, cell_of(extra)) : 1;
+	if (extra == 0)
+		return 1;
+	uint32_t cell = cell_of(extra);
+	bool alone = curve->cells[cell].extra == (float)extra;
+	double g = alone ? cell_grown(curve, cell) : grown((double)curve->q, extra);
+	double value = fitted(curve, g, extra) + residual(curve, cell);
 	return value > 1 ? value : 1;
 }
 
@@ -283,13 +307,19 @@ bool cost_curve(struct cost *cost, uint32_t sessions, uint32_t n, float *out)
 	fit_times(curve);
 	bool seen = curve->level_ns > 0;
 	double level = seen ? curve->level_ns : 1e6, q = (double)curve->q, power = 1, g = 0;
+	double beyond = 0;
+	uint32_t cell = 0;
 	out[0] = (float)level;
 	for (uint32_t e = 1; e <= n; e++) {
+		if (cell_of(e) != cell) {
+			cell = cell_of(e);
+			beyond = residual(curve, cell);
+		}
 		g += power;
 		power *= q;
-		double value = 1 + (double)curve->m * g + (double)curve->l * e +
-			       residual(curve, cell_of(e));
-		out[e] = fmaxf((float)(level * value), out[e - 1]);
+		out[e] = (float)(level * (fitted(curve, g, e) + beyond));
+		if (!(out[e] > out[e - 1]))
+			out[e] = out[e - 1];
 	}
 	return seen;
 }

@@ -39,6 +39,11 @@ struct cost_curve {
 	uint32_t sessions, n; /* b; passes seen */
 	bool behind; /* m and l do not know of the last ones yet */
 	struct cost_cell cells[COST_CELLS];
+	/* G(extra) of the cells, as it was worked out last. */
+	struct cost_grown {
+		float q, extra; /* what it is of; q 0: of nothing */
+		double value;
+	} grown[COST_CELLS];
 };
 
 /* Draft wait over drafting steps: sums of a line fitted to it. */

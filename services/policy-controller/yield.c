@@ -71,8 +71,10 @@ double plan_pass_at(const struct yield_shared *shared, double extra)
 
 double plan_cost_doubt(const struct yield_plan_pass *p, double extra, double ratio)
 {
-	double seen =
-		cost_evidence(&p->shared->cost, p->sessions, (uint32_t)lround(p->others + extra));
+	double all = p->others + extra;
+	uint32_t nearest = (uint32_t)all;
+	nearest += all - nearest >= 0.5;
+	double seen = cost_evidence(&p->shared->cost, p->sessions, nearest);
 	return COST_DOUBT * fabs(log(ratio)) / sqrt(1 + seen);
 }
 
@@ -81,13 +83,20 @@ double plan_rate_of(const struct yield_plan_pass *p, double gained, double extra
 	return (p->sessions + gained) / (plan_pass_at(p->shared, p->others + extra) + wait);
 }
 
-double plan_wait_of(const struct policy_state *s, uint32_t k)
+double plan_wait_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k)
 {
-	double fixed, step;
-	if (k == 0)
-		return 0;
-	cost_draft(&s->shared->cost, yield_method(s), &fixed, &step);
-	return fixed + step * k;
+	const struct yield_option *o = &p->shared->options[index];
+	return k == 0 ? 0 : o->wait_fixed + o->wait_step * k;
+}
+
+bool yield_curve(struct yield_shared *shared, uint32_t sessions, uint32_t extra)
+{
+	if (shared->curve_sessions == sessions && extra <= shared->curve_extra)
+		return true;
+	bool seen = cost_curve(&shared->cost, sessions, extra, shared->pass_ns);
+	shared->curve_sessions = seen ? sessions : 0;
+	shared->curve_extra = extra;
+	return seen;
 }
 
 /* bound_i of the header, with the session's tokens behind `before` extra ones. */
@@ -95,26 +104,35 @@ static void set_bounds(struct yield_plan_pass *p, const struct policy_state *s,
 	struct yield_option *o, double before)
 {
 	uint32_t most = (uint32_t)s->settings.k_max;
-	double fixed, step, a = acceptance_mean(&s->yield.acceptance);
-	cost_draft(&p->shared->cost, yield_method(s), &fixed, &step);
+	double a = o->drafts.mean, takes[LIMIT_DRAFT];
+	for (uint32_t i = 0; i < most; i++)
+		takes[i] = plan_pass_at(p->shared, before + i + 1) -
+			   plan_pass_at(p->shared, before + i);
 	for (uint32_t i = 0; i < most; i++) {
 		double cost = 0, value = 0, power = 1, best = INFINITY;
 		for (uint32_t j = i; j < most; j++) {
-			cost += plan_pass_at(p->shared, before + j + 1) -
-				plan_pass_at(p->shared, before + j) + (j > i ? step : 0);
+			cost += takes[j] + (j > i ? o->wait_step : 0);
 			value += power;
 			power *= a;
-			best = fmin(best, cost / value);
+			best = yield_min(best, cost / value);
 		}
 		o->bound[i] = p->rate * best;
 	}
 }
 
+/* What is known of the session: the same throughout a plan. */
+static void begin_option(struct policy_state *s, struct yield_option *o)
+{
+	yield_catch_up(s);
+	cost_draft(&s->shared->cost, yield_method(s), &o->wait_fixed, &o->wait_step);
+	acceptance_drafts(
+		&s->yield.acceptance, yield_pool(s), (uint32_t)s->settings.k_max, &o->drafts);
+}
+
 static void predict(const struct policy_state *s, struct yield_option *o, bool cut)
 {
 	uint32_t most = (uint32_t)s->settings.k_max;
-	acceptance_predict(&s->yield.acceptance, yield_pool(s), most, cut ? o->bound : NULL,
-		o->drafted, o->accepted);
+	acceptance_predict(&o->drafts, most, cut ? o->bound : NULL, o->drafted, o->accepted);
 	o->gained[0] = o->extra[0] = 0;
 	for (uint32_t i = 0; i < most; i++) {
 		o->gained[i + 1] = o->gained[i] + o->accepted[i];
@@ -122,45 +140,50 @@ static void predict(const struct policy_state *s, struct yield_option *o, bool c
 	}
 }
 
-/* The session whose next position is the likeliest to be accepted; n when none has any left. */
-static uint32_t likeliest(const struct yield_plan_pass *p, const uint32_t *k)
+/* The chance that the session's position k, when it is reached, is accepted; 0: there is none. */
+static double chance_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k)
 {
-	uint32_t best = p->n;
+	const struct yield_option *o = &p->shared->options[index];
+	if (k >= (uint32_t)p->states[index]->settings.k_max || o->drafted[k] <= 0)
+		return 0;
+	return o->accepted[k] / o->drafted[k];
+}
+
+static uint32_t likeliest(const double *chance, uint32_t n)
+{
+	uint32_t best = n;
 	double best_chance = 0;
-	for (uint32_t i = 0; i < p->n; i++) {
-		const struct yield_option *o = &p->shared->options[i];
-		if (k[i] >= (uint32_t)p->states[i]->settings.k_max || o->drafted[k[i]] <= 0)
-			continue;
-		double chance = o->accepted[k[i]] / o->drafted[k[i]];
-		if (chance > best_chance) {
+	for (uint32_t i = 0; i < n; i++)
+		if (chance[i] > best_chance) {
 			best = i;
-			best_chance = chance;
+			best_chance = chance[i];
 		}
-	}
 	return best;
 }
 
 /* Every prefix of the positions, likeliest first; options[].k is the best one. */
 static void choose_jointly(struct yield_plan_pass *p)
 {
-	uint32_t k[LIMIT_SESSIONS] = {0};
+	uint32_t k[LIMIT_SESSIONS] = {0}, best[LIMIT_SESSIONS] = {0};
+	double chance[LIMIT_SESSIONS]; /* of the session's next position */
 	double gained = 0, extra = 0, wait = 0;
 	struct yield_option *options = p->shared->options;
 	for (uint32_t i = 0; i < p->n; i++)
-		options[i].k = 0;
+		chance[i] = chance_of(p, i, 0);
 	p->rate = plan_rate_of(p, 0, 0, 0);
-	for (uint32_t next; (next = likeliest(p, k)) < p->n;) {
+	for (uint32_t next; (next = likeliest(chance, p->n)) < p->n;) {
 		gained += options[next].accepted[k[next]];
 		extra += options[next].drafted[k[next]];
-		k[next]++;
-		wait = fmax(wait, plan_wait_of(p->states[next], k[next]));
+		chance[next] = chance_of(p, next, ++k[next]);
+		wait = yield_max(wait, plan_wait_of(p, next, k[next]));
 		double rate = plan_rate_of(p, gained, extra, wait);
 		if (rate > p->rate) {
 			p->rate = rate;
-			for (uint32_t i = 0; i < p->n; i++)
-				options[i].k = k[i];
+			memcpy(best, k, p->n * sizeof(*k));
 		}
 	}
+	for (uint32_t i = 0; i < p->n; i++)
+		options[i].k = best[i];
 }
 
 /* Rates and their doubts over the session's own K, the others' fixed. */
@@ -168,7 +191,7 @@ static void weigh(const struct yield_plan_pass *p, uint32_t index, struct yield_
 {
 	const struct policy_state *s = p->states[index];
 	const struct yield_option *o = &p->shared->options[index];
-	double doubt = acceptance_doubt(&s->yield.acceptance), spread = 0;
+	double doubt = acceptance_doubt(&s->yield.acceptance, o->drafts.mean), spread = 0;
 	*c = (struct yield_choice){0};
 	for (uint32_t i = 0; i < p->n; i++) {
 		const struct yield_option *other = &p->shared->options[i];
@@ -176,12 +199,12 @@ static void weigh(const struct yield_plan_pass *p, uint32_t index, struct yield_
 			continue;
 		c->other_gain += other->gained[other->k];
 		c->other_extra += other->extra[other->k];
-		c->other_wait = fmax(c->other_wait, plan_wait_of(p->states[i], other->k));
+		c->other_wait = yield_max(c->other_wait, plan_wait_of(p, i, other->k));
 	}
 	double now = plan_pass_at(p->shared, p->others + c->other_extra + o->extra[o->k]);
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
 		double extra = c->other_extra + o->extra[k];
-		double wait = fmax(c->other_wait, plan_wait_of(s, k));
+		double wait = yield_max(c->other_wait, plan_wait_of(p, index, k));
 		if (k > 0)
 			spread += k * o->accepted[k - 1] * doubt;
 		double tokens = p->sessions + c->other_gain + o->gained[k];
@@ -224,7 +247,7 @@ static void explain(const struct yield_plan_pass *p, uint32_t index, const struc
 		"%.0f%%, utility %.2f%s",
 		s->trial_n ? "trying " : "", k, 1 + o->gained[k], o->extra[k],
 		tokens / c->rate[k] / 1e6, (p->sessions + c->other_gain) / c->rate[0] / 1e6,
-		100 * acceptance_mean(&s->yield.acceptance), c->rate[k] / c->rate[0], why);
+		100 * o->drafts.mean, c->rate[k] / c->rate[0], why);
 }
 
 /* What is going to be decided from, kept for who asks. */
@@ -358,7 +381,7 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 	uint32_t k_old = s->k;
 	weigh(p, index, &c);
 	bool known = cost_draft_evidence(&p->shared->cost, yield_method(s)) >= YIELD_WARM_DRAFTS;
-	c.hope = yield_change_worth(p, s, &c, known);
+	c.hope = yield_change_worth(p, index, &c, known);
 	if (awaits_trial(p, s, &c)) {
 		o->k = s->k;
 		return;
@@ -391,10 +414,10 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 		most += (uint32_t)states[i]->settings.k_max;
 	if (others + most + 1 > COST_EXTRA_MAX)
 		most = COST_EXTRA_MAX - others - 1;
-	if (!cost_curve(&shared->cost, sessions, others + most + 1, shared->pass_ns))
+	if (!yield_curve(shared, sessions, others + most + 1))
 		return;
 	for (uint32_t i = 0; i < n; i++)
-		yield_catch_up(states[i]);
+		begin_option(states[i], &shared->options[i]);
 	/* Uncut first, which says what a token is worth; then with chains cut by that. */
 	for (uint32_t i = 0; i < n; i++)
 		predict(states[i], &shared->options[i], false);

@@ -126,7 +126,9 @@ struct yield {
 struct yield_option {
 	double drafted[LIMIT_DRAFT], accepted[LIMIT_DRAFT], bound[LIMIT_DRAFT];
 	double gained[LIMIT_DRAFT + 1], extra[LIMIT_DRAFT + 1]; /* sums over the first k */
+	double wait_fixed, wait_step; /* for a draft, ns (cost_draft) */
 	uint32_t k;
+	struct acceptance_drafts drafts;
 };
 
 /* Of all sessions. */
@@ -146,7 +148,10 @@ struct yield_shared {
 	bool any;
 	/* Scratch of a plan. */
 	struct yield_option options[LIMIT_SESSIONS];
+	/* What a pass of so many sessions takes, by its extra tokens, as far as it was asked for since the last pass was seen
+	 * (yield_curve). */
 	float pass_ns[COST_EXTRA_MAX + 1];
+	uint32_t curve_sessions, curve_extra; /* sessions 0: nothing was */
 };
 
 /* Changes per iteration that the session has shown. */

@@ -146,7 +146,8 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 	explain_figure(out, "won (lost, below 0) against K = 0", "iterations", y->won);
 	explain_figure(out, "not drafted for", "iterations", y->stale);
 	explain_figure(out, "mean acceptance, estimated", "", acceptance_mean(a));
-	explain_figure(out, "its relative standard deviation", "", acceptance_doubt(a));
+	explain_figure(out, "its relative standard deviation", "",
+		acceptance_doubt(a, acceptance_mean(a)));
 	explain_figure(out, "changes of acceptance noticed", "", a->n_alarms);
 	explain_figure(out, "pass at K = 0", "ms", (double)y->view.base_ns / 1e6);
 	explain_figure(

@@ -18,24 +18,28 @@ static double improvement(double behind, double sd)
 	return sd * (density + z * 0.5 * erfc(-z * 0.7071067811865476));
 }
 
-double yield_change_worth(const struct yield_plan_pass *p, const struct policy_state *s,
-	const struct yield_choice *c, bool waits)
+double yield_change_worth(
+	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, bool waits)
 {
 	static const double acceptances[] = {0.15, 0.5, 0.9};
 	const size_t n = sizeof(acceptances) / sizeof(*acceptances);
-	double worth = 0, before = p->others + c->other_extra;
+	uint32_t k_max = (uint32_t)p->states[index]->settings.k_max;
+	double worth = 0, before = p->others + c->other_extra, takes[LIMIT_DRAFT + 1];
 	double base = plan_pass_at(p->shared, before);
+	for (uint32_t k = 1; k <= k_max; k++) {
+		double wait = yield_max(c->other_wait, waits ? plan_wait_of(p, index, k) : 0);
+		double pass = plan_pass_at(p->shared, before + k);
+		/* What passes took when they were last this long may be over. */
+		pass *= exp(-plan_cost_doubt(p, c->other_extra + k, pass / base));
+		takes[k] = pass + wait;
+	}
 	for (size_t i = 0; i < n; i++) {
 		double chance = 1, gained = 0, most = 0;
-		for (uint32_t k = 1; k <= (uint32_t)s->settings.k_max; k++) {
+		for (uint32_t k = 1; k <= k_max; k++) {
 			chance *= acceptances[i];
 			gained += chance;
-			double wait = fmax(c->other_wait, waits ? plan_wait_of(s, k) : 0);
-			double pass = plan_pass_at(p->shared, before + k);
-			/* What passes took when they were last this long may be over. */
-			pass *= exp(-plan_cost_doubt(p, c->other_extra + k, pass / base));
-			double rate = (p->sessions + c->other_gain + gained) / (pass + wait);
-			most = fmax(most, rate / c->rate[0] - 1);
+			double rate = (p->sessions + c->other_gain + gained) / takes[k];
+			most = yield_max(most, rate / c->rate[0] - 1);
 		}
 		worth += most / (double)n;
 	}
@@ -80,7 +84,7 @@ double yield_trial_loss(
 	double extra =
 		acceptance_informed(&s->yield.acceptance) ? p->shared->options[index].extra[k] : k;
 	double others = p->others + c->other_extra;
-	double pass = plan_pass_at(p->shared, others + extra) + plan_wait_of(s, k);
+	double pass = plan_pass_at(p->shared, others + extra) + plan_wait_of(p, index, k);
 	return p->sessions * (pass / plan_pass_at(p->shared, others) - 1);
 }
 
@@ -108,7 +112,7 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		/* While it drafts, every K learns about acceptance alike; only what passes take has
 		 * to be tried. */
 		double sd = best == 0 ? c->sd[k] : c->sd_cost[k];
-		double found = changed * (1 - pow(0.5, k));
+		double found = changed * (1 - ldexp(1, -(int)k));
 		double brings = horizon * (improvement(behind, sd) + found);
 		if (best == 0)
 			brings *= yield_trust(p->shared);

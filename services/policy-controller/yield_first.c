@@ -25,6 +25,7 @@ void yield_choose_first(const struct yield_plan_pass *p)
 	struct yield_shared *shared = p->shared;
 	const struct policy_state *s = p->states[0];
 	const struct acceptance *firsts = &shared->firsts[shared->method];
+	struct acceptance_drafts drafts;
 	double drafted[LIMIT_DRAFT], accepted[LIMIT_DRAFT], gained = 0, extra = 0;
 	if (shared->n_plans++ % FIRST_EVERY != 0)
 		return;
@@ -34,12 +35,13 @@ void yield_choose_first(const struct yield_plan_pass *p)
 		(double)firsts->tried < FIRST_TOKENS ||
 		cost_draft_evidence(&shared->cost, shared->method) < YIELD_WARM_DRAFTS)
 		return;
-	acceptance_predict(firsts, NULL, (uint32_t)s->settings.k_max, NULL, drafted, accepted);
+	acceptance_drafts(firsts, NULL, (uint32_t)s->settings.k_max, &drafts);
+	acceptance_predict(&drafts, (uint32_t)s->settings.k_max, NULL, drafted, accepted);
 	double most = plan_rate_of(p, 0, 0, 0) * fmax(FIRST_GAIN, s->settings.threshold);
 	for (uint32_t k = 1; k <= (uint32_t)s->settings.k_max; k++) {
 		gained += accepted[k - 1];
 		extra += drafted[k - 1];
-		double rate = plan_rate_of(p, gained, extra, plan_wait_of(s, k));
+		double rate = plan_rate_of(p, gained, extra, plan_wait_of(p, 0, k));
 		if (rate > most) {
 			most = rate;
 			shared->first_k = k;

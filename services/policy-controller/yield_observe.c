@@ -34,6 +34,7 @@ static void observe_pass(
 	if (record->batch_tokens < record->batch_sessions ||
 		record->iteration_ns <= record->draft_ns)
 		return;
+	shared->curve_sessions = 0;
 	cost_observe(&shared->cost, &(struct cost_pass){
 					    .sessions = record->batch_sessions,
 					    .extra = record->batch_tokens - record->batch_sessions,
@@ -74,7 +75,7 @@ static void observe_draft(struct policy_state *s, const struct iteration_record 
 		acceptance_observe(&s->shared->firsts[method], pool, record, &knobs);
 	cost_draft_observe(
 		&s->shared->cost, method, steps_of(record, method), record->draft_ns, first);
-	acceptance_observe(pool, NULL, record, &knobs);
+	acceptance_gather(pool, record);
 	acceptance_observe(&y->acceptance, pool, record, &knobs);
 }
 
@@ -102,11 +103,11 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 	struct yield *y = &s->yield;
 	uint32_t b = record->batch_sessions, own = record->drafted;
 	uint32_t extra = record->batch_tokens > b ? record->batch_tokens - b : 0;
-	float *pass = s->shared->pass_ns;
+	const float *pass = s->shared->pass_ns;
 	if (b < 1 || b > LIMIT_SESSIONS || extra > COST_EXTRA_MAX || own > extra ||
 		record->iteration_ns <= record->draft_ns || record->iteration_ns > COST_NS_MAX)
 		return;
-	cost_curve(&s->shared->cost, b, extra, pass);
+	yield_curve(s->shared, b, extra);
 	double base = (double)pass[0], believed = (double)pass[extra], lost;
 	double took = fmin(
 		(double)record->iteration_ns, SAMPLE_MAX * believed + (double)record->draft_ns);

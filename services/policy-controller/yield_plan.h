@@ -10,6 +10,17 @@
 	3.0 /* in a row, before what a draft costs is known; until then trials are longer by one */
 #define YIELD_FIRST_DRAFTS 8u /* of a session, that say what the next one may begin with */
 
+/* Of two numbers: fmin and fmax, which are calls, without their care for NAN. */
+static inline double yield_min(double a, double b)
+{
+	return a < b ? a : b;
+}
+
+static inline double yield_max(double a, double b)
+{
+	return a > b ? a : b;
+}
+
 struct yield_plan_pass {
 	struct yield_shared *shared;
 	struct policy_state **states;
@@ -38,14 +49,16 @@ double plan_rate_of(const struct yield_plan_pass *p, double gained, double extra
 /* Relative standard deviation of the time of a pass with so many extra tokens, which is believed to take `ratio` times a known
  * one: the less, the more such passes were seen lately. */
 double plan_cost_doubt(const struct yield_plan_pass *p, double extra, double ratio);
-/* The wait for the session's draft of k tokens, ns. */
-double plan_wait_of(const struct policy_state *s, uint32_t k);
+/* The wait for a draft of k tokens of states[index], ns. */
+double plan_wait_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k);
+/* Has shared->pass_ns hold what a pass of so many sessions takes, up to so many extra tokens. False: no pass was seen yet. */
+bool yield_curve(struct yield_shared *shared, uint32_t sessions, uint32_t extra);
 
 /* What speculation would win, as a share of the rate at K = 0, if the session had changed into just
  * any: the mean over three acceptances of what the best K gives, passes taking no longer than they
  * may (plan_cost_doubt). waits: with the wait for drafts, as far as it is known. */
-double yield_change_worth(const struct yield_plan_pass *p, const struct policy_state *s,
-	const struct yield_choice *c, bool waits);
+double yield_change_worth(
+	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, bool waits);
 /* What an iteration at k loses, in iterations at K = 0, when nothing is accepted: what its pass takes longer. */
 double yield_trial_loss(
 	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, uint32_t k);

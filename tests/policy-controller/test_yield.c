@@ -224,7 +224,7 @@ static void a_drafter_is_calibrated(void **state)
 		for (uint64_t i = 0; i < 400; i++) {
 			struct iteration_record r =
 				drafted(d, i, 4, drafters[d].scale, drafters[d].power, true);
-			acceptance_observe(&pool, NULL, &r, &knobs);
+			acceptance_gather(&pool, &r);
 			acceptance_observe(&a, &pool, &r, &knobs);
 			for (int c = 64; i >= 100 && c < 255; c += 19) {
 				double truth =
@@ -257,7 +257,7 @@ static void a_rate_is_believed_after_some_drafts(void **state)
 					drafted(d, i, 4, rates[d].rate, 0, way == RANDOM);
 				if (way == ZERO)
 					memset(r.confidence, 0, sizeof(r.confidence));
-				acceptance_observe(&pool, NULL, &r, &knobs);
+				acceptance_gather(&pool, &r);
 				acceptance_observe(&a, &pool, &r, &knobs);
 			}
 			double mean = acceptance_mean(&a);
@@ -275,14 +275,14 @@ static void an_alarm_follows_a_change_soon_and_seldom_comes_without(void **state
 		acceptance_init(&a);
 		for (uint64_t i = 0; i < 100; i++) {
 			struct iteration_record r = drafted(seed, i, 3, 0.85, 1, false);
-			acceptance_observe(&pool, NULL, &r, &knobs);
+			acceptance_gather(&pool, &r);
 			acceptance_observe(&a, &pool, &r, &knobs);
 		}
 		false_alarms += a.n_alarms;
 		uint32_t before = a.n_alarms, took = 0;
 		while (a.n_alarms == before && took < 100) {
 			struct iteration_record r = drafted(seed, 1000 + took++, 3, 0.1, 1, false);
-			acceptance_observe(&pool, NULL, &r, &knobs);
+			acceptance_gather(&pool, &r);
 			acceptance_observe(&a, &pool, &r, &knobs);
 		}
 		late += took > 5;
@@ -292,16 +292,66 @@ static void an_alarm_follows_a_change_soon_and_seldom_comes_without(void **state
 	assert_true(false_alarms < 2 * 50); /* in 100 iterations each */
 }
 
+/* One draft's share in what is predicted, position by position: drafted and accepted get 1 and its chance. */
+static void expect(const struct acceptance *a, const struct iteration_record *r, uint32_t k,
+	const double *bound, double *drafted, double *accepted)
+{
+	double chance = 1, r_i;
+	for (uint32_t i = 0; i < k && (i < r->drafted || r->drafted == r->k); i++) {
+		r_i = fmin(fmax((a->observed[i] + 6.0) / (a->expected[i] + 6.0), 0.3), 1.3);
+		chance *= i < r->drafted ? acceptance_of(a, i, r->confidence[i])
+					 : acceptance_mean(a) * r_i;
+		if (bound && chance < bound[i])
+			return;
+		drafted[i] += 1;
+		accepted[i] += chance;
+	}
+}
+
+static void what_drafts_give_is_predicted_from_the_last_ones(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 50; seed++) {
+		struct iteration_record last[ACCEPTANCE_CHAINS];
+		struct acceptance a;
+		struct acceptance_drafts drafts;
+		acceptance_init(&a);
+		for (uint64_t i = 0; i < 40; i++) {
+			struct iteration_record r =
+				drafted(seed, i, 1 + (uint32_t)(i + seed) % 9, 0.9, 0.8, true);
+			/* Some that the drafter ended itself. */
+			r.k = (uint8_t)(r.k + (i % 3 == 0));
+			last[i % ACCEPTANCE_CHAINS] = r;
+			acceptance_observe(&a, NULL, &r, &knobs);
+		}
+		for (uint32_t k = 1; k <= LIMIT_DRAFT; k++) {
+			double bound[LIMIT_DRAFT], given[2][LIMIT_DRAFT], own[2][LIMIT_DRAFT] = {0};
+			for (uint32_t i = 0; i < k; i++)
+				bound[i] = 0.6 * uniform(seed, 700 + i);
+			acceptance_drafts(&a, NULL, k, &drafts);
+			const double *cut = k % 2 ? bound : NULL;
+			acceptance_predict(&drafts, k, cut, given[0], given[1]);
+			for (uint32_t i = 0; i < ACCEPTANCE_CHAINS; i++)
+				expect(&a, &last[i], k, cut, own[0], own[1]);
+			for (uint32_t i = 0; i < k; i++)
+				for (uint32_t j = 0; j < 2; j++)
+					assert_true(fabs(given[j][i] -
+							    own[j][i] / ACCEPTANCE_CHAINS) < 1e-9);
+		}
+	}
+}
+
 /* The drafter, who knows only its own confidences, ends a chain where the policy would have. */
 static void a_cut_is_the_bound_in_the_drafters_words(void **state)
 {
 	(void)state;
+	static const struct acceptance_knobs slow = {.memory = 512, .alarm = 100};
 	for (uint64_t seed = 0; seed < 100; seed++) {
 		struct acceptance a;
 		acceptance_init(&a);
 		for (uint64_t i = 0; i < 60; i++) {
 			struct iteration_record r = drafted(seed, i, 5, 0.9, 0.7, true);
-			acceptance_observe(&a, NULL, &r, &knobs);
+			acceptance_observe(&a, NULL, &r, &slow);
 		}
 		double bound[5];
 		struct policy_session page = {0};
@@ -621,9 +671,10 @@ static void the_same_records_give_the_same_decisions(void **state)
 	serve(two, &b, 500, NULL);
 	assert_int_equal(one->controller.n_decisions, two->controller.n_decisions);
 	assert_true(one->controller.n_decisions > 1);
-	for (uint64_t i = 0; i < one->controller.n_decisions && i < CONTROLLER_DECISIONS; i++)
+	for (uint64_t i = 0; i < one->controller.n_decisions && i < CONTROLLER_DECISIONS; i++) {
 		assert_string_equal(
 			one->controller.decisions[i].reason, two->controller.decisions[i].reason);
+	}
 	free(one);
 	free(two);
 }
@@ -771,6 +822,7 @@ int main(void)
 		cmocka_unit_test(a_drafter_is_calibrated),
 		cmocka_unit_test(a_rate_is_believed_after_some_drafts),
 		cmocka_unit_test(an_alarm_follows_a_change_soon_and_seldom_comes_without),
+		cmocka_unit_test(what_drafts_give_is_predicted_from_the_last_ones),
 		cmocka_unit_test(a_cut_is_the_bound_in_the_drafters_words),
 		cmocka_unit_test(a_page_that_cannot_be_cuts_within_the_draft),
 		cmocka_unit_test(a_trial_is_counted_by_who_obeys_it),
