@@ -4,6 +4,7 @@
  */
 #include "client/include/outrider.h"
 #include "shared/base/clock.h"
+#include "shared/base/patience.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 #include "tests/stopped.h"
@@ -19,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { WAIT_MS = 10000 };
+enum { WAIT_MS = 30000 };
 
 struct service {
 	char dir[64], endpoint[128];
@@ -82,11 +83,12 @@ static int teardown(void **state)
 /* What the client says next, of this kind; others are passed over. Lets the SDK look at its clock meanwhile. */
 static Outrider__Envelope *hear(struct service *s, Outrider__Envelope__BodyCase kind)
 {
-	uint64_t end = clock_ns() + WAIT_MS * UINT64_C(1000000);
+	struct patience patience;
 	const struct outrider_event *event;
 	Outrider__Envelope *envelope;
 
-	while (clock_ns() < end) {
+	patience_init(&patience, WAIT_MS);
+	while (patience_step_ms(&patience) > 0) {
 		int code = bus_receive_from(s->socket, &s->client, &envelope, NULL);
 
 		if (code == 0 && envelope->body_case == kind)
@@ -363,9 +365,10 @@ static void an_answer_is_not_gone_on_with_by_another_model(void **state)
 	assert_non_null(strstr(outrider_error(), "another model"));
 	/* And the service is told that nobody waits for the rest. */
 	Outrider__Envelope *heard = NULL;
-	uint64_t end = clock_ns() + WAIT_MS * UINT64_C(1000000);
+	struct patience patience;
 	bool cancelled = false;
-	while (!cancelled && clock_ns() < end)
+	patience_init(&patience, WAIT_MS);
+	while (!cancelled && patience_step_ms(&patience) > 0)
 		if (bus_receive_from(s->socket, &s->client, &heard, NULL) == 0) {
 			cancelled = heard->body_case == OUTRIDER__ENVELOPE__BODY_CANCEL;
 			forget(heard);

@@ -3,11 +3,13 @@
 #include "kernels/tiles.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/base/patience.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/link.h"
 #include "shared/ipc/peers.h"
 #include "shared/spec/slots.h"
+#include "tests/until.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -135,8 +137,10 @@ static int wait_status(pid_t pid)
 /* Until the cache that serves is not the one of generation `before`; its generation. */
 static uint64_t wait_cache(struct verifier *verifier, uint64_t before)
 {
-	uint64_t end = clock_ns() + WAIT_NS, generation = 0;
-	while (clock_ns() < end) {
+	struct patience patience;
+	uint64_t generation = 0;
+	patience_init(&patience, WAIT_NS / 1000000);
+	while (patience_step_ms(&patience) > 0) {
 		pthread_mutex_lock(&verifier->lock);
 		if (verifier->region.fd >= 0 && link_alive(verifier->link)) {
 			generation = atomic_load(&verifier->region.header->generation);
@@ -242,11 +246,12 @@ static Outrider__Envelope *ask(Outrider__Envelope *request)
 	struct daemon_options options = {.name = "test", .runtime_dir = runtime_dir};
 	assert_int_equal(daemon_create(&options, &none, &err), 0);
 	peers_admin_endpoint(runtime_dir, PEER_CACHE, endpoint, sizeof(endpoint));
-	uint64_t end = clock_ns() + WAIT_NS;
+	struct patience patience;
 	int status;
+	patience_init(&patience, WAIT_NS / 1000000);
 	do
 		status = bus_call(daemon_zmq(none), endpoint, request, 1000, &reply, &err);
-	while (status != 0 && clock_ns() < end);
+	while (status != 0 && patience_step_ms(&patience) > 0);
 	daemon_destroy(&none);
 	if (status != 0)
 		fail_msg("%s", err.text);
@@ -276,10 +281,7 @@ static void experts_survive_a_kill_of_the_cache_and_its_restart(void **state)
 
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_int_equal(wait_status(pid), 1000 + SIGKILL);
-	uint64_t end = clock_ns() + WAIT_NS;
-	while (link_alive(verifier.link) && clock_ns() < end)
-		usleep(1000);
-	assert_false(link_alive(verifier.link));
+	UNTIL(!link_alive(verifier.link));
 	read_every_expert(&verifier);
 	/* 48 slots of 192 experts: those are still used, the rest came from the file. */
 	uint64_t served = self_served(&verifier);
@@ -393,9 +395,10 @@ static void a_dense_model_leaves_it_idle(void **state)
 	Outrider__StatusRequest body = OUTRIDER__STATUS_REQUEST__INIT;
 	request.body_case = OUTRIDER__ENVELOPE__BODY_STATUS_REQUEST;
 	request.status_request = &body;
-	uint64_t end = clock_ns() + WAIT_NS;
+	struct patience patience;
 	bool idle = false;
-	while (!idle && clock_ns() < end) {
+	patience_init(&patience, WAIT_NS / 1000000);
+	while (!idle && patience_step_ms(&patience) > 0) {
 		Outrider__Envelope *reply = ask(&request);
 		assert_int_equal(reply->body_case, OUTRIDER__ENVELOPE__BODY_STATUS);
 		idle = strcmp(reply->status->state, "idle: dense model") == 0;

@@ -17,10 +17,7 @@ static uint32_t uses_that_pay(const struct rig *rig)
 
 static bool wait_for_packed(const struct rig *rig, uint64_t least)
 {
-	uint64_t end = clock_ns() + 20000000000ull;
-	while (packed(rig) < least && clock_ns() < end)
-		usleep(1000);
-	return packed(rig) >= least;
+	return COMES_TRUE(packed(rig) >= least);
 }
 
 static enum matrix_layout layout_of(const struct rig *rig, uint32_t layer, uint32_t expert)

@@ -5,6 +5,7 @@
 
 #include "kernels/tiles.h"
 #include "shared/base/clock.h"
+#include "tests/until.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -183,8 +184,5 @@ static inline uint64_t counter(_Atomic uint64_t *value)
 
 static inline bool wait_for(_Atomic uint64_t *value, uint64_t least)
 {
-	uint64_t end = clock_ns() + 20000000000ull;
-	while (counter(value) < least && clock_ns() < end)
-		usleep(1000);
-	return counter(value) >= least;
+	return COMES_TRUE(counter(value) >= least);
 }

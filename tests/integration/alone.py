@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from outrider_test import PATIENCE, ROOT, program
+from outrider_test import ROOT, finish, program, until
 
 
 class Daemon:
@@ -18,7 +18,7 @@ class Daemon:
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         path = Path(self.directory.name) / "notify"
         self.notify.bind(str(path))
-        self.notify.settimeout(60 * PATIENCE)
+        self.notify.settimeout(1)
         self.environment = {**os.environ, "NOTIFY_SOCKET": str(path)}
         self.runtime = str(Path(self.directory.name) / "run")
         self.start(*arguments)
@@ -26,8 +26,15 @@ class Daemon:
     def start(self, *arguments):
         self.process = subprocess.Popen([program(self.name), "--runtime-dir", self.runtime, *map(str, arguments)],
                                         env=self.environment, stderr=subprocess.PIPE, text=True)
-        while "READY=1" not in self.notify.recv(65536).decode().split("\n"):
-            pass
+        if not until(self.is_ready):
+            self.kill()
+            raise TimeoutError(f"{self.name} does not become ready")
+
+    def is_ready(self):
+        try:
+            return "READY=1" in self.notify.recv(65536).decode().split("\n")
+        except TimeoutError:
+            return False
 
     def kill(self):
         self.process.kill()
@@ -37,7 +44,7 @@ class Daemon:
     def stop(self):
         """Its exit status and what it logged."""
         self.process.send_signal(signal.SIGTERM)
-        log = self.process.communicate(timeout=60 * PATIENCE)[1]
+        log = finish(self.process, 60)[1]
         self.notify.close()
         self.directory.cleanup()
         return self.process.returncode, log

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).parent))
 import rubbish
-from outrider_test import (DRAFTS, MODELS, PATIENCE, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, difference, program, prompts,
+from outrider_test import (DRAFTS, MODELS, PATIENCE, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, difference, finish, program, prompts,
                            reference, run, seeded, until)
 
 USAGE, DATA, NOINPUT, UNAVAILABLE, OSERR, CANTCREATE, TEMPFAIL, NOPERM, CONFIG = 64, 65, 66, 69, 71, 73, 75, 77, 78
@@ -166,7 +166,7 @@ def no_memory():
                     process.wait(seconds)
                 except subprocess.TimeoutExpired:
                     process.terminate()
-                _, text = process.communicate(timeout=60 * PATIENCE)
+                _, text = finish(process, 60)
                 if process.returncode != -signal.SIGTERM:
                     break
             said += process.returncode in (OSERR, TEMPFAIL)
@@ -174,7 +174,7 @@ def no_memory():
                 wrong.append(f"{megabytes} MB: status {process.returncode}: {text[-500:]}")
         tap.ok(not wrong and said, f"{name} without memory says so and ends", "\n".join(wrong) or "it always had enough")
     results = [subprocess.run([program("outrider-model"), "logits", "--model", str(TARGET), "--tokens", "1"], text=True,
-                              capture_output=True, preexec_fn=limit_memory(m << 20), timeout=60 * PATIENCE) for m in range(8, 60, 3)]
+                              capture_output=True, preexec_fn=limit_memory(m << 20), timeout=300 * PATIENCE) for m in range(8, 60, 3)]
     tap.ok(all(r.returncode in (0, 127) or r.returncode in (OSERR, TEMPFAIL) and r.stderr.startswith("outrider-model: ")
                for r in results) and OSERR in [r.returncode for r in results], "outrider-model too", results)
 
@@ -188,7 +188,7 @@ def clients_without_memory(service):
     for name, (tool, *arguments) in commands.items():
         where = ("--runtime-dir", str(service.runtime))
         command = (arguments[0], *where, *arguments[1:]) if tool == "outrider" else (*where, *arguments)
-        results = [subprocess.run([program(tool), *command], text=True, capture_output=True, timeout=60 * PATIENCE,
+        results = [subprocess.run([program(tool), *command], text=True, capture_output=True, timeout=300 * PATIENCE,
                                   preexec_fn=limit_memory(m << 20)) for m in range(16, 60, 4)]
         tap.ok(all(r.returncode in (0, OSERR, TEMPFAIL, 127) and (r.returncode == 0 or r.stderr) for r in results)
                and OSERR in [r.returncode for r in results], f"{name} without memory says so and ends",
@@ -201,7 +201,7 @@ class Watched(Service):
 
     def __enter__(self):
         super().__enter__()
-        self.pids = {p["name"]: p["pid"] for p in self.status()}
+        self.pids = self.processes()
         return self
 
     def unharmed(self, after):
@@ -209,7 +209,7 @@ class Watched(Service):
                              for p in ids], concurrent=4)
         why = "\n".join(filter(None, map(difference, result, expected)))
         self.wait_ready()
-        now = {p["name"]: p["pid"] for p in self.status()}
+        now = self.processes()
         return tap.ok(not why and now == self.pids, f"after {after}: the same processes, the right bytes",
                       f"{why} {self.pids} {now}\n{self.log_text()[-1500:]}")
 
@@ -482,9 +482,8 @@ def hellos(service):
             with contextlib.suppress(OSError):
                 idle.append(rubbish.connect(path, socket.SOCK_SEQPACKET))
     for name in ("drafter", "policy"):
-        service.kill(name)
-        until(lambda: service.pid(name) not in (None, service.pids[name]))
-        service.pids[name] = service.pid(name)
+        service.renewed(name, service.end(name))
+    service.pids = service.processes()
 
     def drafted():
         result = service.swarm([{"tokens": ids[0], "max_tokens": 30, "ignore_eos": True, "k": 3, "draft_method": "replay",

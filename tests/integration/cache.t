@@ -48,7 +48,7 @@ def compare(name, results):
 
 with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     before = stats(service)
-    pids = {p["name"]: p["pid"] for p in service.status()}
+    pids = service.processes()
     policies = ctl(service, "cache", "set", "policy=?").stderr.split("is not one of ")[-1].strip().split(", ")
     tap.ok("lru" in policies, "an unknown policy is refused with the names of those there are", policies)
 
@@ -63,7 +63,7 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
         answers += results()
     compare(f"budget and policy changed {n} times during answers: the same bytes", answers)
     tap.ok(n > 3 and not refused, "every change was taken", f"{n} {refused[:3]}")
-    after = {p["name"]: p["pid"] for p in service.status()}
+    after = service.processes()
     tap.ok(pids == after, "no process was started again for it", f"{pids} {after}")
 
     # ---- Memory follows the budget, both ways. ----
@@ -80,7 +80,7 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     tap.ok(until(lambda: full - stats(service)["arena_bytes"] > 0.8 * (total - small["slots"]) * small["slot_bytes"]),
            "the memory went back to the kernel", f"{full} bytes, then {stats(service)['arena_bytes']}")
     compare("with the smallest legal budget: the same bytes", service.swarm(requests(4), 2))
-    tap.ok(until(lambda: stats(service)["queue_depth"] == 0, 20), "when nothing is generated nothing is loading or waited for",
+    tap.ok(until(lambda: stats(service)["queue_depth"] == 0), "when nothing is generated nothing is loading or waited for",
            stats(service))
 
     # ---- What is refused, with the number. ----
@@ -119,25 +119,16 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     compare(f"the cache killed {kills} times while its budget changed: the same bytes", results())
     service.wait_ready()
     done = ctl(service, "cache", "set", "budget=40%", "policy=lru")
-    last = service.pid("expert-cache")
-    os.kill(last, signal.SIGKILL)
-    service.renewed("expert-cache", last)
-    service.wait_ready()
+    service.restart("expert-cache")
     now = stats(service)
     tap.ok(now["budget"] == "40%" and now["policy"] == "lru", "a successor goes on with what was changed", now)
-    last = service.pid("expert-cache")
-    os.kill(last, signal.SIGTERM)
-    service.renewed("expert-cache", last)
-    service.wait_ready()
+    service.restart("expert-cache", signal.SIGTERM)
     now = stats(service)
     tap.ok(now["budget"] == before["budget"] and now["policy"] == before["policy"] and "took over" in service.log_text(),
            "of one that was stopped only the experts", now)
     ctl(service, "cache", "set", "budget=40%", "policy=lru")
     ctl(service, "cache", "set", "budget=min", "policy=spac", "--for", "1h")
-    last = service.pid("expert-cache")
-    os.kill(last, signal.SIGKILL)
-    service.renewed("expert-cache", last)
-    service.wait_ready()
+    service.restart("expert-cache")
     now = stats(service)
     tap.ok(now["budget"] == "40%" and now["policy"] == "lru",
            "a change for a time ends with the process that would have taken it back", now)
@@ -150,8 +141,7 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
            stats(service))
 
     # ---- Stopped, it costs the verifier its patience once, not once a layer. ----
-    pid = service.pid("expert-cache")
-    os.kill(pid, signal.SIGSTOP)
+    pid = service.end("expert-cache", signal.SIGSTOP)
     try:
         compare("the cache stopped in the middle: the same bytes", service.swarm(requests(4), 2))
     finally:
@@ -178,6 +168,10 @@ def cap(mib):
             try:
                 group.mkdir()
                 (group / ("memory.limit_in_bytes" if old else "memory.max")).write_text(str(mib << 20))
+                # Who may be put there, and what was used is known; a kernel before 5.19 has no memory.peak.
+                (group / "cgroup.procs").write_text(str(os.getpid()))
+                (group.parent / "cgroup.procs").write_text(str(os.getpid()))
+                (group / ("memory.max_usage_in_bytes" if old else "memory.peak")).read_text()
                 return group, old
             except OSError:
                 try:
@@ -206,9 +200,9 @@ try:
         result = run(program("outrider"), "status", "--runtime-dir", home / "run", "--format", "json")
         return {p["name"]: p["state"] for p in json.loads(result.stdout)["processes"]} if result.stdout else {}
 
-    tap.ok(until(lambda: "the expert-cache is not used: expert region: " in states().get("verifier", ""), 30),
-           "a verifier beside an expert-cache of another model says so", f"{states()}\n{(home / 'log').read_text()}")
-    tap.ok(states()["verifier"].startswith("degraded: "), "and is degraded", states())
+    tap.ok(until(lambda: (said := states().get("verifier", "")).startswith("degraded: ") and
+                 "the expert-cache is not used: expert region: " in said),
+           "a verifier beside an expert-cache of another model is degraded and says so", f"{states()}\n{(home / 'log').read_text()}")
 finally:
     for process in processes:
         process.terminate()
@@ -246,7 +240,7 @@ else:
                    "no budget named, under a cap: what fits, as said", f"{now}\n{service.log_text()}")
             compare("and the same bytes", service.swarm(requests(4), 2))
             before = now["slots"]
-            service.kill("expert-cache")
+            service.end("expert-cache")
             tap.ok(until(lambda: "took over" in service.log_text()) and until(lambda: stats(service)["slots"] == before),
                    "a successor goes on with as many", service.log_text())
             ctl(service, "cache", "set", "budget=min")

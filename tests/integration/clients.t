@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from outrider_test import (DRAFTS, PATIENCE, SAMPLED, SANITIZED, TARGET, Service, Tap, chi_square_limit, difference,
-                           probabilities, program, prompts, reference, run, run_json, until)
+                           finish, probabilities, program, prompts, reference, run, run_json, until)
 
 TOKENS = 24 if SANITIZED else 120
 MANY = 90 if SANITIZED else 600
@@ -107,7 +107,7 @@ def stalled(service):
     slow.send_signal(signal.SIGCONT)
     cli.send_signal(signal.SIGCONT)
     tap.ok(not (why := difference(results()[0], expected)), "the client that goes on reading gets the right tokens", why)
-    text = first + cli.communicate(timeout=120 * PATIENCE)[0]
+    text = first + finish(cli, 120)[0]
     tap.ok(cli.returncode == 0 and text.decode(errors="replace") == expected["text"], "and so does `outrider run`",
            f"status {cli.returncode}: {len(text)} bytes")
 
@@ -145,7 +145,7 @@ def cancelled(service):
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
         text = cli.stdout.read(1)
         cli.send_signal(signal.SIGINT)
-        text += cli.communicate(timeout=60 * PATIENCE)[0]
+        text += finish(cli, 60)[0]
         if cli.returncode != 0:
             break
     begun = min(len(text), len(greedy[0]["text"]))
@@ -271,7 +271,7 @@ def bounded_queue():
         for process, _ in held:
             progress(process)
             process.send_signal(signal.SIGSTOP)
-        result = service.swarm([ask(2)], timeout=60)[0]
+        result = service.swarm([ask(2)])[0]
         tap.ok(not (why := difference(result, greedy[2])), "clients who take nothing lose their places to those who wait",
                why)
         until(lambda: all(s["state"] == "done" for s in sessions(service)["sessions"]))
@@ -286,7 +286,7 @@ with Service(draft=DRAFTS["small"], sets=("verifier.prefill_chunk=16", "verifier
     for test in (several_at_once, late_joiners, long_prompt, stalled, killed_client, cancelled, deadlines, stops, sampling,
                  maximal):
         test(service)
-    tap.ok(all(p["state"].startswith("ready") for p in service.status()), "all processes are ready at the end",
+    tap.ok(until(lambda: all(p["state"].startswith("ready") for p in service.status())), "all processes are ready at the end",
            service.status())
 bounded_queue()
 tap.done()

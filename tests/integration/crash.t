@@ -20,7 +20,7 @@ expected = {(m, i): reference(p, TOKENS, modes[m], seed=7 + i, extra=("--ignore-
 with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     for victim in PROCESSES:
         service.wait_ready()
-        before = {p["name"]: p["pid"] for p in service.status()}
+        before = service.processes()
         wrong, kills, answers = [], 0, 0
         while kills < KILLS:
             keys = [(random.randrange(2), random.randrange(len(ids))) for _ in range(12)]
@@ -40,9 +40,9 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
         tap.ok(kills >= KILLS and not wrong, f"{victim} killed {kills} times during {answers} answers: the same bytes",
                "\n".join(wrong[:10]) + "\n" + service.log_text()[-1500:] if wrong else "")
         service.wait_ready()
-        others = [p for p in service.status() if p["name"] != victim]
-        tap.ok(all(before[p["name"]] == p["pid"] for p in others), f"{victim} killed: the other processes went on",
-               f"{before} {others}")
+        now = service.processes()
+        tap.ok(all(before[p] == now.get(p) for p in PROCESSES if p != victim), f"{victim} killed: the other processes went on",
+               f"{before} {now}")
     service.wait_ready()
     after = {}
 

@@ -102,7 +102,7 @@ with Service(draft=DRAFTS["aligned"], options=("--threads", 2), sets=("verifier.
 
 def region_of(service, name):
     """A mapping of a region that the verifier has."""
-    pid = service.pid("verifier")
+    pid = service.processes()["verifier"]
     for fd in os.listdir(f"/proc/{pid}/fd"):
         path = f"/proc/{pid}/fd/{fd}"
         try:
@@ -146,6 +146,7 @@ def rubbish(memory, ring, slot_bytes, n_slots, rng):
 rng = random.Random(7)
 with Service(draft=DRAFTS["aligned"], options=BUDGET, sets=("verifier.gate_hints=on",)) as service:
     service.swarm(requests(3, "model")[:1])
+    before = service.processes()
     experts, draft = region_of(service, "experts"), region_of(service, "draft")
     targets = [(experts, r, 64, 4096) for r in rings_of(experts, 64, 4096)[1:]] if experts else []
     targets += [(draft, r, 256, 4096) for r in rings_of(draft, 256, 4096)] if draft else []
@@ -158,8 +159,8 @@ with Service(draft=DRAFTS["aligned"], options=BUDGET, sets=("verifier.gate_hints
         time.sleep(0.002)
     what = "\n".join(filter(None, (difference(r, e) for r, e in zip(results(), expected * 3))))
     tap.ok(not what, f"rubbish in the rings ({writes} times): the reference's bytes", what)
-    after = service.status()
-    tap.ok(all(p["state"].startswith("ready") for p in after), "rubbish in the rings: everybody lives", after)
+    tap.ok(until(lambda: all(p["state"].startswith("ready") for p in service.status())) and service.processes() == before,
+           "rubbish in the rings: everybody lives", f"{before} {service.processes()} {service.status()}")
 
 # Whoever makes or takes hints may die at any time.
 with Service(draft=DRAFTS["aligned"], options=BUDGET, sets=("verifier.gate_hints=on",)) as service:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import (DRAFTS, PROCESSES, ROOT, SAMPLED, SANITIZED, TARGET, Service, Tap, difference, program, prompts,
+from outrider_test import (DRAFTS, PROCESSES, ROOT, SAMPLED, SANITIZED, TARGET, Service, Tap, difference, ended, program, prompts,
                            reference, run, seeded, until)
 
 CHANGES = int(os.environ.get("OUTRIDER_KNOB_CHANGES", 300 if SANITIZED else 10000))
@@ -126,10 +126,7 @@ def check_history(service):
 def check_persist(service):
     tap.ok(done(ctl(service, "knob", "set", "k_max=4", "--persist")), "a lasting change")
     tap.ok(done(ctl(service, "knob", "set", "k_start=2")), "and one that is not")
-    before = service.pid("policy")
-    service.kill("policy")
-    service.renewed("policy", before)
-    service.wait_ready()
+    service.restart("policy")
     tap.ok(value(service, "policy.k_max") == "4"
            and value(service, "policy.k_start") == "3", "after the process was killed the lasting one is there, alone",
            ctl(service, "knob", "list", "policy").stdout)
@@ -212,16 +209,12 @@ def uids(service):
 
 
 def check_alive(service, before):
-    now = {}
-
-    def same():
-        now.update({p: service.pid(p) for p in PROCESSES})
-        return now == before
-    tap.ok(until(same, 20), "no process has ended", f"{before} {now}\n{service.log_text()}")
+    now = service.processes()
+    tap.ok(now == before, "no process has ended", f"{before} {now}\n{service.log_text()}")
 
 
 def check_session_that_ends(service, ids):
-    before = {p: service.pid(p) for p in PROCESSES}
+    before = service.processes()
     process, results = service.swarm_start([{"tokens": p, "max_tokens": 40, "ignore_eos": True} for p in ids * 4], concurrent=4)
     answers, text = [], ""
     while process.poll() is None:
@@ -236,11 +229,11 @@ def check_session_that_ends(service, ids):
 
 def check_storm(service, ids, expected):
     """Traffic goes on as long as the storm does; each answer is the reference's."""
-    before = {p: service.pid(p) for p in PROCESSES}
+    before = service.processes()
     requests = [{"tokens": ids[i % len(ids)], "max_tokens": TOKENS, "ignore_eos": True, "seed": 100 + i % len(ids), "logits_hash": True,
                  **(SAMPLED if i % 2 else {})} for i in range(len(ids))]
     first, first_results = service.swarm_start(requests, concurrent=4)
-    until(lambda: uids(service), 30)
+    until(lambda: uids(service))
     storm = subprocess.Popen([program("tests/knob-storm"), str(service.runtime), "storm", str(CHANGES), str(rng.randrange(1 << 30)),
                               *map(str, uids(service))], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wrong, answers, answered_during = [], 0, 0
@@ -370,10 +363,7 @@ class Configured(Service):
 def check_hidden(service):
     """What is stored where the command line comes before it."""
     ctl(service, "knob", "set", "memory=40", "--persist")
-    before = service.pid("policy")
-    service.kill("policy")
-    service.renewed("policy", before)
-    service.wait_ready()
+    service.restart("policy")
     now, text = knobs(service, "memory")["policy.memory"], ctl(service, "knob", "get", "memory").stdout
     tap.ok((now["value"], now["stored"], now["next_start"]) == ("60", "40", "60"),
            "what is stored is shown beside what is in force", now)
@@ -395,7 +385,7 @@ def check_drop_ins_alone():
         tap.ok(done(ctl(service, "knob", "set", "default_k=2", "--persist")) and
                (folder / "verifier.conf.d/90-knobs.conf").exists(), "and what is made to last goes there")
         service.process.send_signal(signal.SIGTERM)
-        service.process.wait(60)
+        ended(service.process)
         for words in (("default_k",), ("default_k", "--json"), ("policy",)):
             refused(f"knob get {' '.join(words)} without the process is refused", ctl(service, "knob", "get", *words), 69,
                     "does not run", "knob list")

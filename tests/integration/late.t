@@ -28,8 +28,7 @@ def stopped(service, name, what, lost, answers):
     """lost: how many its admin reply says. What was stopped without a watchdog stays the same process."""
     before = lost()
     tap.ok(before == 0 and f"{what} found no room" not in service.log_text(), f"{name}: nothing is lost while it runs", before)
-    pid = service.pid(name)
-    os.kill(pid, signal.SIGSTOP)
+    pid = service.end(name, signal.SIGSTOP)
     try:
         problem = wrong(service, answers)
         tap.ok(not problem, f"{name} stopped: the same bytes", problem)
@@ -62,7 +61,8 @@ def without_controller():
     """It is stopped while sessions run, killed as it stands, and started again: the others go on with the K that was in force."""
     with Service(draft=DRAFTS["small"], options=("--watchdog", "0")) as service:
         run(program("outriderctl"), "--runtime-dir", service.runtime, "policy", "set", "static:3")
-        pid, verifier = service.pid("policy"), service.pid("verifier")
+        before = service.processes()
+        pid = before["policy"]
         as_it_was_told(service)
         os.kill(pid, signal.SIGSTOP)
         problem, passes = as_it_was_told(service)
@@ -75,7 +75,7 @@ def without_controller():
         service.wait_ready()
         problem, passes = as_it_was_told(service)
         tap.ok(not problem and sum(passes) > 10, "policy started again: the same bytes", f"{problem} {passes}")
-        tap.ok(service.pid("verifier") == verifier, "by the verifier that was there", service.log_text())
+        tap.ok(service.processes()["verifier"] == before["verifier"], "by the verifier that was there", service.log_text())
 
 
 without_controller()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gguf_file import Gguf
-from outrider_test import PATIENCE, TARGET, Service, Tap, difference, program, prompts, reference, run, until
+from outrider_test import TARGET, Service, Tap, difference, finish, program, prompts, reference, run, until
 
 TOKENS = 900
 tap = Tap()
@@ -59,7 +59,8 @@ def lose(how, sets, options=()):
     requests = [{"tokens": ids, "max_tokens": TOKENS, "seed": i, "ignore_eos": True, "progress": True, "logits_hash": True}
                 for i, ids in enumerate(asked)]
     with Service(model=model, sets=sets, options=options) as service, open(home / "progress", "w") as progress:
-        verifier, cache = service.pid("verifier"), service.pid("expert-cache")
+        before = service.processes()
+        verifier = before["verifier"]
         swarm = subprocess.Popen([program("tests/swarm"), str(service.runtime), "4"], stdin=subprocess.PIPE,
                                  stdout=subprocess.PIPE, stderr=progress, text=True)
         swarm.stdin.write("".join(json.dumps(r) + "\n" for r in requests))
@@ -69,7 +70,7 @@ def lose(how, sets, options=()):
         os.kill(verifier, signal.SIGSTOP)  # so that no session ends before the file has changed
         said = how()
         os.kill(verifier, signal.SIGCONT)
-        results = [json.loads(line) for line in swarm.communicate(timeout=120 * PATIENCE)[0].splitlines()]
+        results = [json.loads(line) for line in finish(swarm, 120)[0].splitlines()]
         errors = [r.get("error", "") for r in results]
         tap.ok(running and len(results) == 4 and all(said in e and str(model) in e for e in errors),
                f"{name}: every session ends with that error", errors)
@@ -79,9 +80,9 @@ def lose(how, sets, options=()):
         tap.ok(again.returncode == 74 and said in again.stderr, f"{name}: new requests are refused with it", again.stderr)
         degraded = until(lambda: all("changed" in p["state"] for p in service.status()
                                      if p["name"] in ("verifier", "expert-cache") and
-                                     not (p["name"] == "expert-cache" and "verifier.experts=mapped" in sets)), 10)
-        tap.ok(degraded and service.pid("verifier") == verifier and service.pid("expert-cache") == cache,
-               f"{name}: both processes live and say so", f"{service.status()}\n{service.log_text()}")
+                                     not (p["name"] == "expert-cache" and "verifier.experts=mapped" in sets)))
+        tap.ok(degraded and service.processes() == before,
+               f"{name}: all processes live and say so", f"{service.status()}\n{service.log_text()}")
     if how is replace:
         with Service(model=model, sets=sets, options=options) as service:
             result = service.swarm([requests[0]])[0]
@@ -129,7 +130,7 @@ def next_checkpoint(change, sets, options=()):
     shutil.copy(before, model)
     with Service(model=model, sets=sets, options=options) as service:
         first = service.swarm([request])[0]
-        pids = {n: service.pid(n) for n in ("verifier", "expert-cache")}
+        pids = {n: pid for n, pid in service.processes().items() if n in ("verifier", "expert-cache")}
         for pid in pids.values():
             os.kill(pid, signal.SIGSTOP)
         os.replace(after, model)
@@ -150,7 +151,7 @@ def stays_lost():
         def state():
             return next((p["state"] for p in service.status() if p["name"] == "expert-cache"), "gone")
         cut()
-        lost = until(lambda: "changed" in state(), 10)
+        lost = until(lambda: "changed" in state())
         model.unlink()
         tap.ok(lost and not until(lambda: state() == "ready", 2), "a model that is lost stays so when its file goes",
                service.log_text())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gguf_file import BOOL, F32, I32, STRING, U32, ARRAY, Gguf
-from outrider_test import TARGET_Q4, SANITIZED, Service, Tap, program, run, run_json, seeded
+from outrider_test import TARGET_Q4, SANITIZED, Service, Tap, program, run, run_json, seeded, until
 
 tap = Tap()
 MODEL = program("outrider-model")
@@ -177,7 +177,7 @@ with Service(model=large) as service:
     ends = service.swarm(requests, concurrent=2)
     tap.ok(all(e["end"] == "error" and not e["tokens"] and "not finite" in e["error"] for e in ends),
            "served, an answer ends with an error that says so", ends)
-    tap.ok(service.status()[0]["state"].startswith("ready"), "and the verifier goes on", service.status())
+    tap.ok(until(lambda: service.status()[0]["state"].startswith("ready")), "and the verifier goes on", service.status())
 result = run(MODEL, "check", large)
 tap.ok(result.returncode == 65 and "blk.1.attn_q.weight: the scale at column 0 of row 1" in result.stdout,
        "check: scans a file of any size", result.stdout)

@@ -78,6 +78,16 @@ def finish(process, timeout, stdin=None):
                 raise
 
 
+def ended(process, timeout=60):
+    """The status with which a process ends that nobody reads from, killed when it takes longer; time counts as Patience counts
+    it."""
+    if not until(lambda: process.poll() is not None, timeout):
+        process.kill()
+        process.wait()
+        raise subprocess.TimeoutExpired(process.args, timeout)
+    return process.returncode
+
+
 def run(*arguments, stdin=None, timeout=120, env=None):
     with subprocess.Popen([str(a) for a in arguments], stdin=None if stdin is None else subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}) as process:
@@ -156,6 +166,19 @@ class Service:
                 return process["pid"]
         return None
 
+    def children(self):
+        """{pid: name} of the processes that were started, whether they answer or not; none twice, but for a moment."""
+        found = {}
+        with contextlib.suppress(OSError):
+            for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
+                with contextlib.suppress(OSError):
+                    found[int(pid)] = os.path.basename(os.readlink(f"/proc/{pid}/exe")).removeprefix("outrider-")
+        return found
+
+    def processes(self):
+        """{name: pid}: two of them tell whether a process is still the same, also where it has no time to answer."""
+        return {name: pid for pid, name in self.children().items()}
+
     def renewed(self, name, before):
         """Waits until another process than `before` is up under the name."""
         return until(lambda: self.pid(name) not in (None, before))
@@ -170,17 +193,25 @@ class Service:
             return True
         return False
 
+    def end(self, name, sig=signal.SIGKILL):
+        """Sends it to the process, which has to be there; returns the pid."""
+        pid = self.processes()[name]
+        os.kill(pid, sig)
+        return pid
+
+    def restart(self, name, sig=signal.SIGKILL):
+        """Ends the process, and waits until all are ready again with another in its place."""
+        self.renewed(name, self.end(name, sig))
+        self.wait_ready()
+
     def log_text(self):
         return (self.directory / "log").read_text(errors="replace")[-6000:]
 
     def stop(self):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(20 * PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                ended(self.process)
         self.log.close()
         # A sanitizer's report ends a process that is then started again: the answers alone would not show it.
         reports = [line for line in (self.directory / "log").read_text(errors="replace").splitlines()

@@ -115,8 +115,7 @@ try:
         process, results = service.swarm_start([{**requests[0], "max_tokens": 600, "logits_hash": False, "progress": True,
                                                  "window": 8}])
         process.stderr.readline()
-        before = service.pid("verifier")
-        os.kill(before, signal.SIGSTOP)
+        before = service.end("verifier", signal.SIGSTOP)
         shutil.copy(other, home / "other.gguf")
         os.replace(home / "other.gguf", served)
         os.kill(before, signal.SIGKILL)

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from faults import WHY_NOT, Faults
 from gguf_file import Gguf
-from outrider_test import PROCESSES, TARGET, Service, Tap, difference, program, prompts, reference, run, run_json, until
+from outrider_test import TARGET, Service, Tap, difference, program, prompts, reference, run, run_json, until
 
 TOKENS, TIMES = 60, 3  # TIMES: fewer than how often a read is tried again
 tap = Tap()
@@ -108,7 +108,7 @@ def everything(service, faults, io, places):
 
 def well_again(service, faults, io):
     faults.none()
-    until(lambda: stats(service)["queue_depth"] == 0, 20)
+    until(lambda: stats(service)["queue_depth"] == 0)
     before, found = stats(service), wrong(service)
     now = stats(service)
     tap.ok(not found and now["load_failures"] == before["load_failures"] and now["loads"] > before["loads"],
@@ -121,12 +121,12 @@ def failing_disk(io):
         if not link(service).startswith(io if io != "auto" else "io_uring"):
             tap.skip("a failing disk read by io_uring", f"here experts are read with {link(service)}")
             return
-        name, pids = link(service), {p: service.pid(p) for p in PROCESSES}
+        name, pids = link(service), service.processes()
         passing(service, faults, name, places[::6])
         lasting(service, faults, name, places[7])
         everything(service, faults, name, places)
         well_again(service, faults, name)
-        now = {p: service.pid(p) for p in PROCESSES}
+        now = service.processes()
         tap.ok(pids == now, f"{name}: all processes are those that were there", f"{pids} {now}")
 
 

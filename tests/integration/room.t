@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import PATIENCE, TARGET, Tap, difference, grouped, program, prompts, reference, run, run_json, until
+from outrider_test import TARGET, Tap, difference, ended, grouped, program, prompts, reference, run, run_json, until
 
 MIB = 1 << 20
 tap = Tap()
@@ -30,7 +30,7 @@ def start(*command):
 
 def end(process, sig=signal.SIGTERM):
     process.send_signal(sig)
-    return process.wait(60 * PATIENCE)
+    return ended(process)
 
 
 def log_text():
@@ -100,7 +100,9 @@ def follows():
     tap.ok(now["slots"] == before["slots"] and all(now[key] == before[key] for key in ("kv_bytes", "weights_bytes", "sessions_bytes")),
            "with its defaults it is what was estimated, and nothing changes", f"{before}\n{now}")
     same_bytes("it serves")
-    tokens = int(process_of("verifier")["details"]["kv_tokens"])
+    details = {}
+    until(lambda: details.update(process_of("verifier").get("details", {})) or details)
+    tokens = int(details["kv_tokens"])
     end(served)
 
     def restarted(kv_bytes):

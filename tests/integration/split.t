@@ -53,7 +53,7 @@ for io in ("auto", "pread"):
         tap.ok(not any(wrong), f"the service on three parts, experts read with {io}: the bytes of the single file",
                "\n".join(wrong))
         # The verifier's successor finds the same model again.
-        service.kill("expert-cache")
+        service.end("expert-cache")
         results = service.swarm(requests, concurrent=3)
         wrong = [difference(r, expected[i]) for i, r in enumerate(results)]
         tap.ok(not any(wrong), f"and after the cache was killed, {io}", "\n".join(wrong))

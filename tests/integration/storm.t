@@ -52,19 +52,9 @@ def request(key, drafts):
     return spec
 
 
-def children(service):
-    """{pid: name} of the processes, those that are just starting too."""
-    found = {}
-    with contextlib.suppress(OSError):
-        for pid in Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split():
-            with contextlib.suppress(OSError):
-                found[int(pid)] = os.path.basename(os.readlink(f"/proc/{pid}/exe")).removeprefix("outrider-")
-    return found
-
-
 def strike(service, kills):
     """One or several processes at once, killed; now and then one that only stands still for a while."""
-    there = list(children(service).items())
+    there = list(service.children().items())
     for pid, name in random.sample(there, min(len(there), random.choice((1, 1, 1, 2, 4)))):
         with contextlib.suppress(ProcessLookupError):
             if random.random() < 0.1:

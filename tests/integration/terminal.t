@@ -50,7 +50,7 @@ class Terminal:
     def send(self, keys):
         os.write(self.fd, keys.encode())
 
-    def wait_for(self, pattern, timeout=30, since=0):
+    def wait_for(self, pattern, timeout=60, since=0):
         """Whether the pattern came, after the first `since` characters."""
         def came():
             self.read()
@@ -60,7 +60,7 @@ class Terminal:
     def ask_at_prompt(self, keys, pattern):
         return self.at_prompt() and self.ask(keys, pattern)
 
-    def ask(self, keys, pattern, timeout=30):
+    def ask(self, keys, pattern, timeout=60):
         since = len(self.seen)
         self.send(keys)
         return self.wait_for(pattern, timeout, since)
@@ -70,9 +70,9 @@ class Terminal:
         def reads():
             self.read()
             return self.seen.endswith(prompt) and not termios.tcgetattr(self.fd)[3] & termios.ICANON
-        return bool(until(reads, 30))
+        return bool(until(reads))
 
-    def gone(self, timeout=30):
+    def gone(self, timeout=60):
         def ended():
             self.read()
             if self.status is None:
@@ -141,7 +141,7 @@ def check_stats(service):
     tap.ok(re.search(r"\x1b\[r\x1b\[10;1H\x1b\[2K\x1b8\r\n800 tokens, .*ended by length\r\n$", run.seen, re.S),
            "then the row is cleared, the whole screen scrolls again, and a line says how it went", repr(run.seen[-300:]))
     run.close()
-    verifier = service.pid("verifier")
+    verifier = service.processes()["verifier"]
     run = started(service, "outrider", "run", "--stats", *LONG, "In the beginning")
     os.kill(verifier, signal.SIGSTOP)
     run.wait_for(r"\x1b\[1;23r")
@@ -156,7 +156,7 @@ def check_top(service):
     top = started(service, "outriderctl", "top")
     tap.ok(top.wait_for(r"PROCESS.*verifier.*drafter.*expert-cache.*policy.*q leaves"), "top draws", top.seen[-300:])
     since = len(top.seen)
-    service.kill("policy")
+    service.end("policy")
     tap.ok(top.wait_for(r"\x1b", since=since), "and refreshes by itself")
     since = len(top.seen)
     top.resize(12, 60)

@@ -8,8 +8,8 @@ import tempfile
 
 from outrider_test import DRAFTS, SANITIZED, Service, Tap, finish, program, prompts, run, until
 
-# Of a sanitized build this much is as many passes.
-LONG = "15s" if SANITIZED else "1500ms"
+# A sanitized build, or a busy machine, needs longer for as many passes.
+LONG = ("15s", "50s") if SANITIZED else ("1500ms", "5s", "15s", "50s")
 tap = Tap()
 
 
@@ -37,15 +37,18 @@ with tempfile.TemporaryDirectory() as directory, Service(draft=DRAFTS["aligned"]
     path = os.path.join(directory, "trace.json")
     # Every other one is drafted for whatever the policy thinks of it; the policy decides about the others.
     requests = [{"tokens": ids, "max_tokens": 200, "ignore_eos": True, **({"k": 3} if i % 2 else {})} for i, ids in enumerate(prompts(4))]
-    status, out, err = trace(service, LONG, path, requests)
-    events = events_of(path)
-    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
-    pids = {name: service.pid(name) for name in processes.values()}
+    for seconds in LONG:
+        status, out, err = trace(service, seconds, path, requests)
+        events = events_of(path)
+        processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+        by = {}
+        for e in events:
+            by.setdefault((processes[e["pid"]], e["name"]), []).append(e)
+        if len(processes) == 4 and len(by.get(("verifier", "iteration"), [])) > 50 and by.get(("policy", "decision")):
+            break
+    pids = service.processes()
     tap.ok(status == 0 and sorted(processes.values()) == ["drafter", "expert-cache", "policy", "verifier"], "all processes are in the picture", err)
-    tap.ok(all(pids[name] == pid for pid, name in processes.items()), "under their own process numbers", f"{processes} {pids}")
-    by = {}
-    for e in events:
-        by.setdefault((processes[e["pid"]], e["name"]), []).append(e)
+    tap.ok(all(pids.get(name) == pid for pid, name in processes.items()), "under their own process numbers", f"{processes} {pids}")
     iterations = by.get(("verifier", "iteration"), [])
     tap.ok(len(iterations) > 10 and len(by.get(("verifier", "verify"), [])) > 10, "passes are there", str({k: len(v) for k, v in by.items()}))
     tap.ok(all(any(inside(e, i) for i in iterations) for name in ("verify", "sample", "wait for drafts") for e in by.get(("verifier", name), [])),
@@ -60,9 +63,8 @@ with tempfile.TemporaryDirectory() as directory, Service(draft=DRAFTS["aligned"]
     tap.ok(len(by.get(("verifier", "wait for experts"), [])) > 0, "and the waits for them")
     tap.ok(all(e["ph"] == "i" for e in by.get(("policy", "decision"), [])) and by.get(("policy", "decision")), "decisions are instants")
 
-    before = service.pid("drafter")
     status, out, err = trace(service, "2s", path, requests[:2],
-                             during=lambda: (service.kill("drafter"), service.renewed("drafter", before)))
+                             during=lambda: service.renewed("drafter", service.end("drafter")))
     events = events_of(path)
     names = [e["args"]["name"] for e in events if e["name"] == "process_name"]
     tap.ok(status == 0 and names.count("drafter") >= 1, "a process that dies while it is traced does no harm", f"{status} {names} {err}")
@@ -75,7 +77,7 @@ with tempfile.TemporaryDirectory() as directory, Service(draft=DRAFTS["aligned"]
     whole = open(path).read()
     process = subprocess.Popen([program("outriderctl"), "--runtime-dir", str(service.runtime), "trace", "30s", path],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    begun = until(lambda: os.path.exists(path + ".part"), 20)
+    begun = until(lambda: os.path.exists(path + ".part"))
     tap.ok(begun and open(path).read() == whole, "while a trace is made its file is still the one before")
     process.kill()
     process.wait()
@@ -83,7 +85,7 @@ with tempfile.TemporaryDirectory() as directory, Service(draft=DRAFTS["aligned"]
     tap.ok(open(path).read() == whole, "also when that is killed")
     process = subprocess.Popen([program("outriderctl"), "--runtime-dir", str(service.runtime), "trace", "30s", path],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until(lambda: os.path.exists(path + ".part"), 20)
+    until(lambda: os.path.exists(path + ".part"))
     process.send_signal(signal.SIGINT)
     out, err = finish(process, 20)
     tap.ok(process.returncode == 0 and events_of(path) and os.listdir(directory) == ["trace.json"],

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from outrider_test import BUILD, PATIENCE, ROOT, TARGET, Tap, program, reference, run, run_json, until
+from outrider_test import BUILD, ROOT, TARGET, Tap, ended, program, reference, run, run_json, until
 
 VERIFIER = program("outrider-verifier")
 EX_USAGE, EX_DATAERR, EX_NOINPUT, EX_OSERR, EX_CONFIG = 64, 65, 66, 71, 78
@@ -15,7 +15,7 @@ tap = Tap()
 
 
 def refused(name, status, words, *arguments):
-    result = run(VERIFIER, "--config", "/dev/null", *arguments, timeout=30)
+    result = run(VERIFIER, "--config", "/dev/null", *arguments)
     said = all(word in result.stderr for word in words)
     tap.ok(result.returncode == status and said, name, f"status {result.returncode}: {result.stderr}")
 
@@ -57,17 +57,17 @@ def alone(directory):
         if not (BUILD / "outrider").exists():
             tap.skip("the verifier answers alone", "no outrider in the build folder")
             return
-        tap.ok(until((runtime / "client").exists, 30), "the client socket appears")
+        tap.ok(until((runtime / "client").exists), "the client socket appears")
         wanted = reference(ids, 40, extra=("--ignore-eos",))["tokens"]
         answer = run_json(program("outrider"), "run", "--runtime-dir", runtime, "--tokens", ",".join(map(str, ids)),
                           "--max-tokens", 40, "--ignore-eos", "--format", "json")
         tap.ok(answer["tokens"] == wanted, "the verifier alone gives the reference's tokens",
                f"{answer['tokens']} for {wanted}")
-        second = run(VERIFIER, "--config", "/dev/null", "--model", TARGET, "--runtime-dir", runtime, timeout=30)
+        second = run(VERIFIER, "--config", "/dev/null", "--model", TARGET, "--runtime-dir", runtime)
         tap.ok(second.returncode != 0 and "in use" in second.stderr, "a second one in the directory is refused",
                second.stderr)
         process.send_signal(signal.SIGTERM)
-        tap.ok(process.wait(30 * PATIENCE) == 0, "SIGTERM ends it with status 0")
+        tap.ok(ended(process) == 0, "SIGTERM ends it with status 0")
     finally:
         if process.poll() is None:
             process.kill()

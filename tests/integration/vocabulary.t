@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gguf_file import STRING, Gguf
-from outrider_test import DRAFTS, TARGET, Service, Tap, difference, program, prompts, reference, run
+from outrider_test import DRAFTS, TARGET, Service, Tap, difference, program, prompts, reference, run, until
 
 tap = Tap()
 folder = Path(tempfile.mkdtemp(prefix="outrider-vocabulary-", dir="/tmp"))
@@ -47,8 +47,8 @@ def resized(path, n, source, change=None):
 def serves(name, draft, ids, expected, accepts, notice):
     """Drafts by that model: the right bytes, some drafts accepted, and what `outrider up` says."""
     with Service(draft=draft, sets=("drafter.method=model",)) as service:
-        states = {p["name"]: p["state"] for p in service.status()}
-        tap.ok(states["drafter"] == "ready", f"{name}: the drafter is ready", states)
+        tap.ok(until(lambda: {p["name"]: p["state"] for p in service.status()}["drafter"] == "ready"), f"{name}: the drafter is ready",
+               service.status())
         text = service.log_text()
         if notice:
             tap.ok(notice in text, f"{name}: a notice gives the numbers", text)
@@ -66,7 +66,7 @@ def serves(name, draft, ids, expected, accepts, notice):
 
 
 def refuses(draft):
-    result = run(program("outrider"), "up", "--model", TARGET, "--draft", draft, "--runtime-dir", folder / "up", timeout=60)
+    result = run(program("outrider"), "up", "--model", TARGET, "--draft", draft, "--runtime-dir", folder / "up")
     words = (draft.name, TARGET.name, "tokenizer", "token 77 ", "changed")
     tap.ok(result.returncode == 65 and all(w in result.stderr for w in words),
            "another string in the shared part is refused with its number", f"{result.returncode}: {result.stderr}")

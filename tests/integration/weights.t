@@ -48,10 +48,8 @@ for budget in ("min", "30%", "90%"):
         if budget != "min":
             tap.ok(until(lambda: stats(service)["packed"] > 0), f"{budget}: some are packed", stats(service))
             for _ in range(4):
-                before = service.pid("expert-cache")
                 process, results = service.swarm_start(requests * 4, concurrent=3)
-                service.kill("expert-cache")
-                service.renewed("expert-cache", before)
+                service.renewed("expert-cache", service.end("expert-cache"))
                 wrong = [d for i, r in enumerate(results()) if (d := difference(r, expected[i % 3]))]
                 tap.ok(not wrong, f"{budget}: and a kill -9 of the cache meanwhile", wrong)
 with Service(sets=("expert-cache.pack=no",), options=("--budget", "50%")) as service:
@@ -61,10 +59,7 @@ with Service(sets=("expert-cache.pack=no",), options=("--budget", "50%")) as ser
 
 with Service(draft=DRAFTS["small"], sets=("verifier.weights=packed", "verifier.experts=mapped")) as service:
     same(service, "packed weights with a draft model")
-    before = service.pid("verifier")
-    service.kill("verifier")
-    service.renewed("verifier", before)
-    service.wait_ready()
+    service.restart("verifier")
     same(service, "and again after a kill -9 of the verifier")
     tap.ok(count(service, "of weights in") == 1, "which took the packed weights over", service.log_text())
 

@@ -1,4 +1,5 @@
 #include "shared/base/clock.h"
+#include "shared/base/patience.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/daemon.h"
@@ -97,17 +98,18 @@ static void notification(int timeout_ms, char *text, size_t bytes, int *fd)
 /* Waits for the notification that starts like this, passing over others. */
 static int expect(const char *start)
 {
-	uint64_t end_ns = clock_ns() + 10000000000ull;
+	struct patience patience;
 	char text[512];
 	int fd;
 
+	patience_init(&patience, 30000);
 	do {
-		notification(1000, text, sizeof text, &fd);
+		notification(PATIENCE_STEP_MS, text, sizeof text, &fd);
 		if (strncmp(text, start, strlen(start)) == 0)
 			return fd;
 		if (fd >= 0)
 			close(fd);
-	} while (clock_ns() < end_ns);
+	} while (patience_step_ms(&patience) > 0);
 	fail_msg("no notification \"%s\"", start);
 	return -1;
 }
@@ -266,16 +268,14 @@ static void run_stalled(void)
 	finish(daemon);
 }
 
-static void the_watchdog_forgives_a_stall_as_long_as_configured(void **state)
+/* For how long a process feeds its watchdog that is never alive, and is allowed 300 ms. */
+static uint64_t feeds_for_ns(void)
 {
 	uint64_t start_ns = clock_ns(), last_ns = start_ns;
-	pid_t pid;
+	pid_t pid = spawn(run_stalled);
 	char text[512];
 	int fd;
 
-	(void)state;
-	setenv("WATCHDOG_USEC", "80000", 1);
-	pid = spawn(run_stalled); /* never alive, 300 ms allowed */
 	for (;;) {
 		notification(1000, text, sizeof text, &fd);
 		if (strcmp(text, "WATCHDOG=1") != 0)
@@ -283,9 +283,23 @@ static void the_watchdog_forgives_a_stall_as_long_as_configured(void **state)
 		last_ns = clock_ns();
 	}
 	assert_string_equal(text, "");
-	assert_in_range(last_ns - start_ns, 150000000, 900000000);
 	kill(pid, SIGTERM);
 	ended(pid, 0);
+	while (recv(manager, text, sizeof text, MSG_DONTWAIT) > 0)
+		;
+	return last_ns - start_ns;
+}
+
+static void the_watchdog_forgives_a_stall_as_long_as_configured(void **state)
+{
+	uint64_t took_ns = 0;
+
+	(void)state;
+	setenv("WATCHDOG_USEC", "80000", 1);
+	/* On a machine that does something else meanwhile it is less or more; not every time. */
+	for (int i = 0; i < 10 && (took_ns < 150000000 || took_ns > 900000000); i++)
+		took_ns = feeds_for_ns();
+	assert_in_range(took_ns, 150000000, 900000000);
 }
 
 enum question { GET_STATUS, GET_POLICY, GET_CACHE, GET_HOT };
@@ -651,18 +665,26 @@ static void run_ticks(void)
 {
 	uint64_t start_ns = clock_ns(), took_ns;
 
+	board->count = 0;
 	loop = make(0);
 	daemon_add_timer(loop, 10000000, tick, NULL);
 	if (daemon_run(loop) != 0)
 		_exit(1);
 	took_ns = clock_ns() - start_ns;
-	_exit(took_ns >= 95000000 && took_ns < 5000000000 ? 0 : 2);
+	_exit(took_ns < 95000000 ? 2 : took_ns < 5000000000 ? 0 : 3);
 }
 
 static void timers_keep_their_period(void **state)
 {
+	int status = 0;
+
 	(void)state;
-	ended(spawn(run_ticks), 0);
+	/* On a machine that does something else they come later; not every time. */
+	for (int i = 0; i < 10 && (i == 0 || WEXITSTATUS(status) == 3); i++) {
+		assert_int_not_equal(waitpid(spawn(run_ticks), &status, 0), -1);
+		assert_true(WIFEXITED(status));
+	}
+	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void run_signals(void)

@@ -9,6 +9,7 @@
 #include "shared/ipc/daemon_private.h"
 #include "shared/ipc/knobs_private.h"
 #include "tests/policy-controller/simulate.h"
+#include "tests/until.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -243,6 +244,14 @@ static void static_keeps_k_and_shows_utility_when_a_baseline_is_known(void **sta
 	assert_true(f->page->sessions[0].knobs.utility < 1.2f * expected);
 }
 
+static uint64_t n_records(struct records *records, const struct controller *controller)
+{
+	pthread_mutex_lock(&records->mutex);
+	uint64_t n = controller->n_records;
+	pthread_mutex_unlock(&records->mutex);
+	return n;
+}
+
 static void more_records_than_the_ring_holds_are_dropped_and_counted(void **state)
 {
 	struct fixture *f = *state;
@@ -257,14 +266,7 @@ static void more_records_than_the_ring_holds_are_dropped_and_counted(void **stat
 	struct journal *journal = calloc(1, sizeof(*journal));
 	journal_open(journal, "", JOURNAL_BYTES_MIN);
 	assert_int_equal(records_start(records, &f->consumer, &f->controller, journal, &err), 0);
-	for (int i = 0; i < 1000; i++) {
-		pthread_mutex_lock(&records->mutex);
-		uint64_t n = f->controller.n_records;
-		pthread_mutex_unlock(&records->mutex);
-		if (n == POLICY_RECORD_SLOTS)
-			break;
-		usleep(5000);
-	}
+	UNTIL(n_records(records, &f->controller) == POLICY_RECORD_SLOTS);
 	assert_true(records_alive(records));
 	records_stop(records);
 	assert_int_equal(f->controller.n_records, POLICY_RECORD_SLOTS);

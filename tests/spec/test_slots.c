@@ -1,7 +1,7 @@
 /* The slot protocol: tables and words, pins against evictions under threads, and both sides killed at random. */
 #include "shared/spec/slots.h"
 
-#include "shared/base/clock.h"
+#include "tests/until.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -435,10 +435,7 @@ static void pinned_bytes_never_change_under_threads(void **state)
 	pthread_t threads[2];
 	assert_int_equal(pthread_create(&threads[0], NULL, owner_thread, &owner), 0);
 	assert_int_equal(pthread_create(&threads[1], NULL, verifier_thread, &verifier), 0);
-	uint64_t end = clock_ns() + 20000000000ull;
-	while (clock_ns() < end &&
-		(atomic_load(&owner.done) < 20000 || atomic_load(&verifier.done) < 20000))
-		usleep(10000);
+	UNTIL(atomic_load(&owner.done) >= 20000 && atomic_load(&verifier.done) >= 20000);
 	atomic_store(&stop, true);
 	pthread_join(threads[0], NULL);
 	pthread_join(threads[1], NULL);
@@ -517,10 +514,7 @@ static void either_side_killed_at_random_leaves_a_table_that_works(void **state)
 	}
 	/* Whoever came last works. */
 	uint64_t acts = atomic_load(&tally->acts), pins = atomic_load(&tally->pins);
-	uint64_t end = clock_ns() + 20000000000ull;
-	while (clock_ns() < end &&
-		(atomic_load(&tally->acts) < acts + 100 || atomic_load(&tally->pins) < pins + 100))
-		usleep(1000);
+	UNTIL(atomic_load(&tally->acts) >= acts + 100 && atomic_load(&tally->pins) >= pins + 100);
 	kill_one(owner);
 	kill_one(verifier);
 	assert_int_equal(atomic_load(&tally->wrong), 0);
