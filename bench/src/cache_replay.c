@@ -121,8 +121,11 @@ static void send_prefetch(struct sim *sim)
 	while (!sim->blocked && sim->ops->next(sim->state, sim->now_ns, &want)) {
 		if (*slot_of(sim, want.layer, want.expert) != 0)
 			continue;
-		if (send(sim, &want, LOAD_PREFETCH))
+		if (send(sim, &want, LOAD_PREFETCH)) {
+			if (sim->ops->on_begin != NULL)
+				sim->ops->on_begin(sim->state, &want);
 			return;
+		}
 		sim->ops->put_back(sim->state, &want);
 		sim->blocked = true;
 	}

@@ -327,6 +327,14 @@ bool expectation_is_far(const struct expectation *x, uint32_t layer, uint32_t ex
 	return far_alone(&x->layer[layer], &x->of[(size_t)layer * x->n_experts + expert]);
 }
 
+double expectation_without_far(const struct expectation *x, uint32_t layer, uint32_t expert)
+{
+	float input[EXPECTATION_INPUTS];
+	memcpy(input, x->of[(size_t)layer * x->n_experts + expert].input, sizeof(input));
+	input[IN_HINTS + HINT_GATE_FAR] = 0;
+	return (double)sigmoid_of(x->weight, input, EXPECTATION_INPUTS);
+}
+
 uint32_t expectation_supersede(
 	struct expectation *x, const struct cache_hint *hint, const uint16_t **experts)
 {

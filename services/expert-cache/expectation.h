@@ -97,6 +97,9 @@ bool expectation_end(
 void expectation_session(struct expectation *expectation, uint64_t session);
 /* Whether what is expected of the expert rests on a hint of HINT_GATE_FAR. */
 bool expectation_is_far(const struct expectation *expectation, uint32_t layer, uint32_t expert);
+/* What would be expected of it without those. */
+double expectation_without_far(
+	const struct expectation *expectation, uint32_t layer, uint32_t expert);
 /* To be called before expectation_hint: a hint of HINT_GATE_FAR of another prediction than the layer's last withdraws that.
  * How many estimates changed thereby, and whose: (*experts)[0..n-1], valid until the next call of any of these. */
 uint32_t expectation_supersede(

@@ -87,6 +87,9 @@ bool loads_start(struct loads *loads, const struct cache_prefetch *want, enum lo
 		.why = why,
 		.pass = loads->pass[want->layer],
 		.start_ns = now_ns};
+	const struct store *store = loads->store;
+	if (why == LOAD_PREFETCH && store->policy->on_begin != NULL)
+		store->policy->on_begin(store->policy_state, want);
 	submit(loads, load);
 	return true;
 }
@@ -133,6 +136,9 @@ static void drop(struct loads *loads, struct load *load)
 		counter_add(&counts_of(loads, load)->cancelled, 1);
 	else
 		counter_add(&loads->failures, 1);
+	const struct store *store = loads->store;
+	if (store->policy->on_dropped != NULL)
+		store->policy->on_dropped(store->policy_state, load->want.layer, load->want.expert);
 	store_failed(loads->store, load->slot, load->why == LOAD_DEMAND);
 	reader_forget_slot(loads->reader, load->slot);
 	store_set_aside(loads->store, load->slot);

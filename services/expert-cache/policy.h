@@ -86,6 +86,11 @@ struct cache_policy_ops {
 	 * puts back what found no slot. */
 	bool (*next)(void *policy, uint64_t now_ns, struct cache_prefetch *out);
 	void (*put_back)(void *policy, const struct cache_prefetch *prefetch);
+	/* A prefetch that next gave has its slot, and is read from now on: on_load is told when it is there, on_dropped when it
+	 * never will be. May be NULL. */
+	void (*on_begin)(void *policy, const struct cache_prefetch *prefetch);
+	/* A load, whatever it was for, was taken back or could not be read. May be NULL. */
+	void (*on_dropped)(void *policy, uint32_t layer, uint32_t expert);
 	/* Whether a prefetch that next gave, and whose reading has not begun, is no longer wanted although its layer has not run
 	 * since. NULL: it is. */
 	bool (*obsolete)(void *policy, const struct cache_prefetch *prefetch, uint64_t now_ns);

@@ -25,7 +25,7 @@
  *   up to twice the bytes for it; a higher one saves bytes and waits longer on every link but the slowest.
  * - Hints for layers beyond the next (HINT_GATE_FAR) are followed where they alone make an expert likely enough, behind nearer
  *   ones; what no longer is when the nearer ones come is taken back, if it is not being read. The source is asked for as long
- *   as what was read for its sake is used more often than not (hint_worth.h).
+ *   as what was read for its sake alone is used more often than not (hint_worth.h).
  *
  * Once per run of a layer O(experts of a layer), once per pass O(all experts); a hint, a load, an eviction O(log n); a victim
  * or a prefetch O(layers + log n).
@@ -62,7 +62,15 @@ struct outrider {
 	uint32_t hinted_layer[HINT_SOURCES]; /* of the last hint of each source */
 	struct hint_worth far_worth;
 	bool far_wanted;
-	bool *for_far; /* [n_layers][n_experts] prefetched for HINT_GATE_FAR's sake, for the run to come */
+	uint8_t *far_load; /* [n_layers][n_experts] enum far_load */
+};
+
+/* A prefetch that HINT_GATE_FAR alone is the reason for. */
+enum far_load {
+	FAR_NONE, /* there is none, or it has been judged */
+	FAR_COMING,
+	FAR_HERE,
+	FAR_LATE, /* coming, and the run that it was for is over */
 };
 
 static void outrider_destroy(void *policy)
@@ -78,7 +86,7 @@ static void outrider_destroy(void *policy)
 	free(o->wanted);
 	free(o->ordinal);
 	free(o->discount);
-	free(o->for_far);
+	free(o->far_load);
 	free(o);
 }
 
@@ -88,9 +96,9 @@ static int allocate(struct outrider *o, const struct cache_policy_shape *shape, 
 	o->wanted = calloc(o->n_layers, sizeof(*o->wanted));
 	o->ordinal = calloc(o->n_layers, sizeof(*o->ordinal));
 	o->discount = calloc(o->n_layers + 1, sizeof(*o->discount));
-	o->for_far = calloc((size_t)o->n_layers * o->n_experts, sizeof(*o->for_far));
+	o->far_load = calloc((size_t)o->n_layers * o->n_experts, sizeof(*o->far_load));
 	o->far_wanted = true;
-	if (!(o->kept && o->wanted && o->ordinal && o->discount && o->for_far))
+	if (!(o->kept && o->wanted && o->ordinal && o->discount && o->far_load))
 		return error_set(err, ENOMEM, "no memory for %u layers", o->n_layers);
 	int status = expectation_init(&o->expectation, shape, err);
 	if (status == 0)
@@ -199,16 +207,28 @@ static bool all_resident(const struct outrider *o)
 
 /* ---- What happens. ---- */
 
-/* The layer has run: what was read for it on far hints alone was of use, or not. */
-static void judge_far(struct outrider *o, uint32_t layer)
+/* Whether the layer that runs uses it, as far as that has been told. */
+static bool in_use(const struct outrider *o, uint32_t layer, uint32_t expert)
+{
+	return o->running && layer == o->layer && o->expectation.tokens[expert] > 0;
+}
+
+/* What was read on far hints alone has been of use now, or never will be. */
+static void judge_far(struct outrider *o, uint32_t id, bool used)
+{
+	hint_worth_read(&o->far_worth, used);
+	o->far_load[id] = FAR_NONE;
+}
+
+/* The layer has run. What is still on its way may be taken back: that costs nothing. */
+static void judge_far_layer(struct outrider *o, uint32_t layer)
 {
 	for (uint32_t e = 0; e < o->n_experts; e++) {
 		uint32_t id = residents_id(&o->residents, layer, e);
-		bool used = o->expectation.tokens[e] > 0;
-		/* What is neither was taken back, or gone again. */
-		if (o->for_far[id] && (used || residents_slot(&o->residents, id) != SLOT_NONE))
-			hint_worth_read(&o->far_worth, used);
-		o->for_far[id] = false;
+		if (o->far_load[id] == FAR_HERE)
+			judge_far(o, id, in_use(o, layer, e));
+		else if (o->far_load[id] == FAR_COMING)
+			o->far_load[id] = FAR_LATE;
 	}
 }
 
@@ -231,7 +251,7 @@ static void begin_layer(struct outrider *o, const struct cache_use *use)
 		return;
 	bool pass = !o->running || use->layer <= o->layer;
 	if (o->running)
-		judge_far(o, o->layer);
+		judge_far_layer(o, o->layer);
 	if (o->running && expectation_end(&o->expectation, o->layer, o->iteration, all_resident(o)))
 		place_layer(o, o->layer);
 	expectation_session(&o->expectation, use->session);
@@ -262,7 +282,12 @@ static void outrider_load(
 	void *policy, uint32_t slot, uint32_t layer, uint32_t expert, enum load_reason why)
 {
 	struct outrider *o = policy;
+	uint32_t id = residents_id(&o->residents, layer, expert);
 	(void)why;
+	if (o->far_load[id] == FAR_COMING)
+		o->far_load[id] = FAR_HERE;
+	else if (o->far_load[id] == FAR_LATE)
+		judge_far(o, id, false);
 	if (residents_add(&o->residents, slot, layer, expert))
 		place(o, layer, expert);
 }
@@ -274,6 +299,8 @@ static void outrider_evict(void *policy, uint32_t slot)
 		return;
 	uint32_t id = residents_at(&o->residents, slot);
 	residents_remove(&o->residents, slot);
+	if (o->far_load[id] == FAR_HERE)
+		judge_far(o, id, in_use(o, id / o->n_experts, id % o->n_experts));
 	heap_remove(&o->kept[id / o->n_experts], id % o->n_experts);
 }
 
@@ -297,7 +324,10 @@ static void outrider_hint(void *policy, const struct cache_hint *hint, uint32_t 
 		place(o, hint->layer, superseded[i]);
 	expectation_hint(&o->expectation, hint);
 	place(o, hint->layer, hint->expert);
-	/* The gate's are complete at once. */
+	/* The gate's are complete at once, as far as this thread sees: the ring is read without waiting, and where that falls between
+	 * two of them the rest seem less likely until it is read again. At worst a read that has not begun is taken back and
+	 * asked for again. What was said from afar counts no more, though it named more experts or surer ones: it is of a hidden
+	 * state farther from the layer's own. */
 	if (first && hint->source == HINT_GATE)
 		refresh(o, hint->layer);
 	else if (hint->source != HINT_GATE_FAR && *last != hint->layer &&
@@ -324,9 +354,23 @@ static bool outrider_next(void *policy, uint64_t now_ns, struct cache_prefetch *
 	if (best == 0)
 		return false;
 	unwant(o, out->layer, out->expert);
-	if (expectation_is_far(&o->expectation, out->layer, out->expert))
-		o->for_far[residents_id(&o->residents, out->layer, out->expert)] = true;
 	return true;
+}
+
+/* The far hints' alone is what would not be read without them. */
+static void outrider_begin(void *policy, const struct cache_prefetch *prefetch)
+{
+	struct outrider *o = policy;
+	uint32_t layer = prefetch->layer, expert = prefetch->expert;
+	bool far = expectation_is_far(&o->expectation, layer, expert) &&
+		   !pays(expectation_without_far(&o->expectation, layer, expert), 0, false);
+	o->far_load[residents_id(&o->residents, layer, expert)] = far ? FAR_COMING : FAR_NONE;
+}
+
+static void outrider_dropped(void *policy, uint32_t layer, uint32_t expert)
+{
+	struct outrider *o = policy;
+	o->far_load[residents_id(&o->residents, layer, expert)] = FAR_NONE;
 }
 
 static bool outrider_obsolete(void *policy, const struct cache_prefetch *prefetch, uint64_t now_ns)
@@ -345,8 +389,6 @@ static unsigned outrider_wants(const void *policy)
 
 static void outrider_put_back(void *policy, const struct cache_prefetch *prefetch)
 {
-	struct outrider *o = policy;
-	o->for_far[residents_id(&o->residents, prefetch->layer, prefetch->expert)] = false;
 	place(policy, prefetch->layer, prefetch->expert);
 }
 
@@ -393,6 +435,8 @@ const struct cache_policy_ops policy_outrider = {
 	.on_hint = outrider_hint,
 	.next = outrider_next,
 	.put_back = outrider_put_back,
+	.on_begin = outrider_begin,
+	.on_dropped = outrider_dropped,
 	.obsolete = outrider_obsolete,
 	.wants = outrider_wants,
 	.queued = outrider_queued,

@@ -182,16 +182,23 @@ static void run_one(struct policy *p, uint32_t layer, uint32_t expert)
 	p->ops->on_activation(p->state, &use);
 }
 
-/* What the policy wants is read, into one slot after the other. */
+/* It comes, into the next slot. */
+static void arrive(struct policy *p, uint32_t layer, uint32_t expert, enum load_reason why)
+{
+	uint32_t slot = p->slot++ % SLOTS;
+	if (p->holds[slot] != 0)
+		p->ops->on_evict(p->state, slot);
+	p->holds[slot] = 1 + layer * EXPERTS + expert;
+	p->ops->on_load(p->state, slot, layer, expert, why);
+}
+
+/* What the policy wants is read. */
 static void load_wanted(struct policy *p)
 {
 	struct cache_prefetch want;
 	while (p->ops->next(p->state, 0, &want)) {
-		uint32_t slot = p->slot++ % SLOTS;
-		if (p->holds[slot] != 0)
-			p->ops->on_evict(p->state, slot);
-		p->holds[slot] = 1 + want.layer * EXPERTS + want.expert;
-		p->ops->on_load(p->state, slot, want.layer, want.expert, LOAD_PREFETCH);
+		p->ops->on_begin(p->state, &want);
+		arrive(p, want.layer, want.expert, LOAD_PREFETCH);
 	}
 }
 
@@ -275,6 +282,91 @@ static void the_source_is_wanted_as_long_as_it_pays(void **state)
 	p.ops->destroy(p.state);
 }
 
+/* What an expert of layer 3 that is foreseen from layer 0 meets with. */
+enum fate {
+	IN_TIME,
+	TAKEN_BACK,
+	FOR_ANOTHER, /* nothing is begun for the hint's sake: it is on its way because it is demanded */
+	EVICTED, /* before the layer runs */
+	LATE, /* after the layer has run */
+	LATE_TAKEN_BACK,
+};
+
+static void meet(struct policy *p, uint32_t expert, enum fate fate)
+{
+	struct cache_prefetch want = {.layer = 3, .expert = expert};
+	hint_for(p, HINT_GATE_FAR, 3, expert);
+	if (fate != FOR_ANOTHER)
+		p->ops->on_begin(p->state, &want);
+	if (fate == TAKEN_BACK)
+		p->ops->on_dropped(p->state, 3, expert);
+	else if (fate == IN_TIME || fate == EVICTED)
+		arrive(p, 3, expert, LOAD_PREFETCH);
+	else if (fate == FOR_ANOTHER)
+		arrive(p, 3, expert, LOAD_DEMAND);
+	if (fate == EVICTED)
+		drop_all(p);
+}
+
+/* Whether the source is still wanted after passes in each of which two experts are foreseen and the first is used. */
+static bool wanted_after(enum fate first, enum fate second)
+{
+	struct policy p;
+	open_policy(&p, "outrider");
+	for (uint32_t i = 0; i < 3 * HINT_WORTH_TRIAL; i++) {
+		uint32_t expert = i * 5 % EXPERTS, other = (expert + 1) % EXPERTS;
+		run_one(&p, 0, 0);
+		meet(&p, other, second);
+		meet(&p, expert, first);
+		run_one(&p, 1, 0);
+		run_one(&p, 2, 0);
+		run_one(&p, 3, expert);
+		run_one(&p, 0, 0);
+		if (second == LATE)
+			arrive(&p, 3, other, LOAD_PREFETCH);
+		else if (second == LATE_TAKEN_BACK)
+			p.ops->on_dropped(p.state, 3, other);
+		drop_all(&p);
+	}
+	bool wanted = cache_policy_wants(p.ops, p.state) >> HINT_GATE_FAR & 1;
+	p.ops->destroy(p.state);
+	return wanted;
+}
+
+static void only_what_was_read_for_the_sources_sake_counts(void **state)
+{
+	(void)state;
+	assert_true(wanted_after(IN_TIME, FOR_ANOTHER));
+	assert_true(wanted_after(IN_TIME, TAKEN_BACK));
+	assert_true(wanted_after(IN_TIME, LATE_TAKEN_BACK));
+	/* Read in vain, as often as of use. */
+	assert_false(wanted_after(IN_TIME, IN_TIME));
+	assert_false(wanted_after(IN_TIME, LATE));
+	assert_false(wanted_after(IN_TIME, EVICTED));
+	/* Used, and not for its sake. */
+	assert_false(wanted_after(TAKEN_BACK, FOR_ANOTHER));
+	assert_false(wanted_after(FOR_ANOTHER, FOR_ANOTHER));
+	assert_false(wanted_after(EVICTED, TAKEN_BACK));
+}
+
+/* Then the far hint is not the reason. */
+static void what_another_source_would_have_read_does_not_count(void **state)
+{
+	struct policy p;
+	(void)state;
+	open_policy(&p, "outrider");
+	for (uint32_t i = 0; i < 8 * HINT_WORTH_TRIAL; i++) {
+		uint32_t expert = i * 5 % EXPERTS;
+		run_one(&p, 0, 0);
+		hint_for(&p, HINT_HISTORY, 3, expert);
+		meet(&p, expert, IN_TIME);
+		run_one(&p, 3, expert);
+		drop_all(&p);
+	}
+	assert_false(cache_policy_wants(p.ops, p.state) >> HINT_GATE_FAR & 1);
+	p.ops->destroy(p.state);
+}
+
 static void no_other_policy_takes_them(void **state)
 {
 	(void)state;
@@ -298,6 +390,20 @@ static bool obsolete_when_said(void *policy, const struct cache_prefetch *prefet
 	return not_wanted;
 }
 
+static uint32_t begun, dropped; /* 1 + layer of the last, 0: none */
+static void note_begin(void *policy, const struct cache_prefetch *prefetch)
+{
+	(void)policy;
+	begun = 1 + prefetch->layer;
+}
+
+static void note_dropped(void *policy, uint32_t layer, uint32_t expert)
+{
+	(void)policy;
+	(void)expert;
+	dropped = 1 + layer;
+}
+
 static void a_withdrawn_prefetch_is_not_read_and_a_demand_is(void **state)
 {
 	(void)state;
@@ -308,6 +414,9 @@ static void a_withdrawn_prefetch_is_not_read_and_a_demand_is(void **state)
 	rig_start(&rig, &(struct rig_options){.budget = 8, .no_worker = true});
 	struct cache_policy_ops ops = *rig.store.policy;
 	ops.obsolete = obsolete_when_said;
+	ops.on_begin = note_begin;
+	ops.on_dropped = note_dropped;
+	begun = dropped = 0;
 	rig.store.policy = &ops;
 	assert_int_equal(loads_init(&loads, &rig.store, rig.reader, 1, &err), 0);
 	const struct cache_prefetch far = {.layer = 3, .expert = 1},
@@ -317,9 +426,13 @@ static void a_withdrawn_prefetch_is_not_read_and_a_demand_is(void **state)
 	not_wanted = false;
 	loads_cancel_obsolete(&loads, 2);
 	assert_int_equal(loads_busy(&loads), 2);
+	/* Of a demand the policy is not told: it has not given it. */
+	assert_int_equal(begun, 1 + 3);
+	assert_int_equal(dropped, 0);
 	not_wanted = true;
 	loads_cancel_obsolete(&loads, 3);
 	assert_int_equal(loads_busy(&loads), 1);
+	assert_int_equal(dropped, 1 + 3);
 	assert_int_equal(atomic_load(&rig.store.slots.counts[3].cancelled), 1);
 	assert_false(store_loading(&rig.store, 3, 1));
 	while (loads_busy(&loads) > 0)
@@ -343,6 +456,8 @@ int main(void)
 		cmocka_unit_test(what_a_nearer_hint_does_not_confirm_is_withdrawn),
 		cmocka_unit_test(what_is_still_foreseen_is_not_withdrawn),
 		cmocka_unit_test(the_source_is_wanted_as_long_as_it_pays),
+		cmocka_unit_test(only_what_was_read_for_the_sources_sake_counts),
+		cmocka_unit_test(what_another_source_would_have_read_does_not_count),
 		cmocka_unit_test(no_other_policy_takes_them),
 		cmocka_unit_test(a_withdrawn_prefetch_is_not_read_and_a_demand_is),
 	};

@@ -362,6 +362,13 @@ static void bring(struct world *w, const struct cache_prefetch *want, enum load_
 		w->policy.ops->on_evict(w->policy.state, slot);
 	}
 	w->held[slot] = (int)(want->layer * EXPERTS + want->expert);
+	if (why == LOAD_PREFETCH && w->policy.ops->on_begin != NULL)
+		w->policy.ops->on_begin(w->policy.state, want);
+	if (why == LOAD_PREFETCH && w->policy.ops->on_dropped != NULL && draw(w, 4) == 0) {
+		w->policy.ops->on_dropped(w->policy.state, want->layer, want->expert);
+		w->held[slot] = -1;
+		return;
+	}
 	w->policy.ops->on_load(w->policy.state, slot, want->layer, want->expert, why);
 }
 
