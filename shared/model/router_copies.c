@@ -4,10 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool copied(const struct layer *layer)
+/* Of the shape that the loader lets through (model_moe.c): what is read and written here rests on it. */
+static bool in_shape(const struct model *model, const struct matrix *router)
+{
+	const struct model_config *config = &model->config;
+	return config->n_experts <= LIMIT_EXPERTS && router->rows == config->n_experts &&
+	       router->cols > 0 && router->cols == config->n_embd;
+}
+
+static bool copied(const struct model *model, const struct layer *layer)
 {
 	const struct tensor_type_info *type = tensor_type_info(layer->router.type);
-	return layer->moe && type != NULL && !type->quantised && layer->router.cols % Q8_BLOCK == 0;
+	return layer->moe && type != NULL && !type->quantised && in_shape(model, &layer->router) &&
+	       layer->router.cols % Q8_BLOCK == 0;
 }
 
 static size_t row_bytes(const struct matrix *router)
@@ -36,7 +45,7 @@ size_t router_copies_bytes(const struct model *model)
 	size_t bytes = 0;
 	for (uint32_t l = 0; l < model->config.n_layers; l++) {
 		const struct layer *layer = &model->layers[l];
-		if (copied(layer))
+		if (copied(model, layer))
 			bytes += layer->router.rows * row_bytes(&layer->router);
 	}
 	return bytes;
@@ -63,7 +72,7 @@ int router_copies_init(struct router_copies *copies, const struct model *model,
 		if (!layer->moe)
 			continue;
 		copies->matrix[l] = layer->router;
-		if (!copied(layer))
+		if (!copied(model, layer))
 			continue;
 		copies->matrix[l] = copy(&layer->router, kernels, row, copies->blocks + at);
 		at += layer->router.rows * row_bytes(&layer->router);

@@ -1,7 +1,7 @@
 /*
  * The routers of a model in 8 bits (Q8_0), for those who only rank experts by them: a quarter of a float32 router's bytes
- * have to come from memory. What the forward pass computes never depends on them. A router that is quantised in the file, or
- * whose rows are no whole blocks, is used as it is. Read by any thread once made.
+ * have to come from memory. What the forward pass computes never depends on them. A router that is quantised in the file,
+ * whose rows are no whole blocks, or whose shape is not the model's, is used as it is. Read by any thread once made.
  */
 #pragma once
 

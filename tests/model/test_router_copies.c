@@ -157,28 +157,78 @@ static void slices_give_what_the_whole_does(void **state)
 }
 
 /* Weights that a file may hold, and no router should. */
+static const float odd[] = {INFINITY, -INFINITY, NAN, 3e38f, 1e-42f, 0};
+enum { ODD = sizeof(odd) / sizeof(odd[0]) };
+
+static void assert_distinct_experts_are_chosen(struct fixture *f)
+{
+	const float *hidden = f->state;
+	bool seen[EXPERTS] = {false};
+	moe_router_run(&f->coarse, 0, &hidden, 1);
+	for (uint32_t j = 0; j < USED; j++) {
+		assert_in_range(f->coarse.chosen[j], 0, EXPERTS - 1);
+		assert_false(seen[f->coarse.chosen[j]]);
+		seen[f->coarse.chosen[j]] = true;
+	}
+}
+
 static void odd_weights_choose_distinct_experts_in_range(void **state)
 {
-	static const float odd[] = {INFINITY, -INFINITY, NAN, 3e38f, 1e-42f, 0};
 	struct fixture f;
 	(void)state;
 	set_up(&f);
 	for (size_t i = 0; i < (size_t)EXPERTS * EMBD; i += 37)
-		f.weights[i] = odd[i % (sizeof(odd) / sizeof(odd[0]))];
+		f.weights[i] = odd[i % ODD];
 	copy(&f);
 	for (int s = 0; s < STATES; s++) {
-		const float *hidden = f.state;
-		bool seen[EXPERTS] = {false};
 		draw_state(&f);
-		f.state[s] = odd[(size_t)s % (sizeof(odd) / sizeof(odd[0]))];
-		moe_router_run(&f.coarse, 0, &hidden, 1);
-		for (uint32_t j = 0; j < USED; j++) {
-			assert_in_range(f.coarse.chosen[j], 0, EXPERTS - 1);
-			assert_false(seen[f.coarse.chosen[j]]);
-			seen[f.coarse.chosen[j]] = true;
-		}
+		f.state[s] = odd[s % ODD];
+		assert_distinct_experts_are_chosen(&f);
 	}
 	tear_down(&f);
+}
+
+/* Of one odd value, of two in turn, and all rows so. */
+static void odd_rows_choose_distinct_experts_in_range(void **state)
+{
+	static const uint32_t rows[] = {1, 7, EXPERTS};
+	(void)state;
+	for (size_t i = 0; i < ODD * ODD * 3; i++) {
+		struct fixture f;
+		set_up(&f);
+		for (size_t w = 0; w < (size_t)rows[i / ODD / ODD] * EMBD; w++)
+			f.weights[w] = odd[(w % 2 ? i : i / ODD) % ODD];
+		copy(&f);
+		draw_state(&f);
+		assert_distinct_experts_are_chosen(&f);
+		tear_down(&f);
+	}
+}
+
+/* The loader refuses them; nothing is read of them or held for them here either. Once they are lies, once the keys say the
+ * same of more experts than there may be. */
+static void a_router_of_another_shape_than_the_models_is_not_copied(void **state)
+{
+	static const struct {
+		uint32_t rows, cols;
+	} shapes[] = {{EXPERTS, 0}, {0, EMBD}, {0, 0}, {EXPERTS, EMBD - Q8_BLOCK},
+		{EXPERTS, EMBD + Q8_BLOCK}, {EXPERTS + 1, EMBD}, {UINT32_MAX, EMBD},
+		{EXPERTS, UINT32_MAX - 31}, {UINT32_MAX, UINT32_MAX - 31}};
+	(void)state;
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+		for (int agrees = 0; agrees < 2; agrees++) {
+			struct fixture f;
+			set_up(&f);
+			f.layer[0].router.rows = shapes[i].rows;
+			f.layer[0].router.cols = shapes[i].cols;
+			if (agrees && shapes[i].rows > LIMIT_EXPERTS)
+				f.model.config.n_experts = shapes[i].rows;
+			copy(&f);
+			assert_int_equal(router_copies_bytes(&f.model), 0);
+			assert_int_equal(f.copies.bytes, 0);
+			assert_ptr_equal(f.copies.matrix[0].data, f.weights);
+			tear_down(&f);
+		}
 }
 
 int main(void)
@@ -188,6 +238,8 @@ int main(void)
 		cmocka_unit_test(a_copy_takes_little_and_what_is_quantised_none),
 		cmocka_unit_test(slices_give_what_the_whole_does),
 		cmocka_unit_test(odd_weights_choose_distinct_experts_in_range),
+		cmocka_unit_test(odd_rows_choose_distinct_experts_in_range),
+		cmocka_unit_test(a_router_of_another_shape_than_the_models_is_not_copied),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
