@@ -1,10 +1,14 @@
 #include "services/expert-cache/live.h"
 
+#include "shared/base/clock.h"
 #include "shared/base/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* How often it is seen whether the memory that there is has become another. */
+#define LOOK_NS 2000000000ull
 
 static bool chosen(int choice, bool by_itself)
 {
@@ -157,7 +161,7 @@ bool live_needs(struct service *service)
 {
 	struct room_needs needs = {.said = true};
 	if (!slots_needs_said(service->store.slots.header, &needs.of))
-		return false;
+		needs = service->needs;
 	if (service->verifier_left)
 		needs.of.there = 0;
 	bool other = !room_needs_equal(&needs, &service->needs);
@@ -165,7 +169,12 @@ bool live_needs(struct service *service)
 	return other;
 }
 
-/* Auto as it is beside what the verifier has said now. */
+static double mib(uint64_t bytes)
+{
+	return (double)bytes / 1048576;
+}
+
+/* Auto as it is beside what the verifier has said now, and of the memory that there is. */
 static int follow(struct service *service, struct settled *settled, struct error *err)
 {
 	const struct cache_config *config = &service->config;
@@ -177,24 +186,44 @@ static int follow(struct service *service, struct settled *settled, struct error
 	int status = transfer_apply(&service->transfer, &change, err);
 	if (status != 0)
 		return status;
-	log_notice("the verifier's KV cache takes %.1f MiB: %u expert slots, were %u",
-		(double)service->needs.of.kv / 1048576, change.budget, service->budget);
+	if (settled->limit.bytes != service->settled.limit.bytes)
+		log_notice("%s has %.1f MiB, had %.1f: %u expert slots, were %u",
+			settled->limit.where, mib(settled->limit.bytes),
+			mib(service->settled.limit.bytes), change.budget, service->budget);
+	else
+		log_notice("the verifier's KV cache takes %.1f MiB: %u expert slots, were %u",
+			mib(service->needs.of.kv), change.budget, service->budget);
 	service->budget = change.budget;
 	note_automatic(service, config->budget);
 	return 0;
+}
+
+/* Whether it is time to see what memory there is: several files are read for it. */
+static bool look_again(struct service *service)
+{
+	uint64_t now_ns = clock_ns();
+	if (now_ns - service->looked_ns < LOOK_NS)
+		return false;
+	service->looked_ns = now_ns;
+	return true;
 }
 
 void live_follow(struct service *service)
 {
 	const char *budget = service->config.budget;
 	struct room_needs before = service->needs;
+	uint32_t slots = service->budget;
 	struct settled settled;
 	struct error err;
-	if (!live_needs(service)) {
+	bool other = live_needs(service);
+	if (!other && !look_again(service)) {
 		service->settled.room.needs = service->needs;
 		return;
 	}
 	memory_limit_now(&settled.limit);
+	bool less = settled.limit.bytes < service->settled.limit.bytes;
+	if (!other && settled.limit.bytes == service->settled.limit.bytes)
+		return;
 	if (budget_is_auto(budget)) {
 		if (follow(service, &settled, &err) != 0) {
 			/* Once more, soon. */
@@ -206,7 +235,8 @@ void live_follow(struct service *service)
 		settle_named(service, &settled);
 	}
 	service->settled = settled;
-	settle_say(service, budget, &settled);
+	if (other || less || service->budget != slots)
+		settle_say(service, budget, &settled);
 }
 
 void live_end(struct service *service)
@@ -228,6 +258,8 @@ int live_apply(void *arg, const void *next, struct error *err)
 	struct settled settled;
 	if (service->geometry.n_total == 0)
 		return 0;
+	/* What the verifier has filled meanwhile is not free. */
+	live_follow(service);
 	int status = prepare(service, config, &settled, &change, err);
 	if (status != 0)
 		return status;

@@ -19,8 +19,9 @@ struct transfer_options live_options(
 void live_begin(struct service *service, struct settled *settled);
 /* service->needs become what a verifier has said last, if one has; whether they are others than until now. */
 bool live_needs(struct service *service);
-/* Now and then: where the verifier takes another amount of memory than was counted, budget auto follows, and of a named one it
- * is said when it leaves too little. */
+/* Now and then: where the verifier takes another amount of memory than was counted, or the machine or a control group has another
+ * limit, budget auto follows, and of a named one it is said when it leaves too little. What others use of the memory meanwhile
+ * changes neither: it comes and goes, and experts would go and come with it. */
 void live_follow(struct service *service);
 /* It ends as it was asked to, and its changes with it. */
 void live_end(struct service *service);

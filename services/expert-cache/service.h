@@ -30,8 +30,9 @@ struct service {
 	uint64_t *profile; /* of config.profile, or NULL */
 	struct memory_limit limit; /* when it started */
 	struct room_needs needs; /* of the others, as far as the budget counts them */
-	struct settled settled; /* when the memory was looked at last */
-	bool verifier_left; /* and has not come back: the memory that it had is another's */
+	struct settled settled; /* with the limit and needs that the budget was found with last */
+	uint64_t looked_ns; /* at the limit */
+	bool verifier_left; /* and has not come back: the memory that it had counts as nobody's */
 	uint32_t budget; /* slots; 0: a dense model, nothing below is there */
 	struct store store;
 	struct reader *reader;

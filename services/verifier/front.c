@@ -114,6 +114,8 @@ void front_close(struct front *front)
 			session_release(front, i);
 	if (front->policy_region.header != NULL)
 		region_close(&front->policy_region);
+	if (front->experts_head.header != NULL)
+		region_close(&front->experts_head);
 }
 
 int front_find(const struct front *front, uint64_t uid)
@@ -315,6 +317,7 @@ void front_tick(void *arg)
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		if (front->sessions[i].used)
 			reap(front, i, now_ns);
+	links_needs(front);
 	links_state(front);
 }
 

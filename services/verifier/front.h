@@ -39,6 +39,7 @@ struct front {
 	const struct tokenizer *tokenizer;
 	const struct kernels *kernels;
 	const struct regions *regions;
+	const struct region *packed; /* the weights', its header NULL without one */
 	struct engine *engine;
 	void *socket;
 	struct slot slots[LIMIT_SESSIONS];
@@ -49,7 +50,9 @@ struct front {
 	struct broker *broker;
 	struct link *cache_link, *policy_link; /* set before the engine starts; NULL: not wanted */
 	uint64_t experts_uid;
-	struct slots_needs needs; /* what the expert-cache is told; set before the links are made */
+	struct region experts_head; /* of the expert-cache's region, for needs; no descriptor */
+	struct slots_needs
+		needs; /* what the expert-cache was told last; set before the links are made */
 	struct region policy_region;
 	struct policy_page *policy;
 	bool drafter_here;
@@ -103,3 +106,5 @@ void links_close(struct front *front);
 bool links_cache_alive(void *arg);
 int links_broker_open(struct front *front, struct error *err);
 void links_state(struct front *front);
+/* Now and then: tells the expert-cache what the verifier's memory has grown to. */
+void links_needs(struct front *front);

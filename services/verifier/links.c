@@ -6,7 +6,9 @@
 
 #include <fcntl.h>
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static bool cache_wanted(const struct front *front)
@@ -24,6 +26,29 @@ static int map(int fd, const char *name, uint32_t layout, size_t payload_min, st
 	if (own < 0)
 		return error_set(err, errno, "region %s: %s", name, strerror(errno));
 	return region_attach(own, name, layout, REGION_DATA + payload_min, true, out, err);
+}
+
+static void say_needs(struct front *front, uint64_t there)
+{
+	front->needs.there = there;
+	slots_say_needs(region_payload(&front->experts_head), &front->needs);
+}
+
+/* The beginning of the region in a mapping of our own: the engine lets go of the whole when it likes. */
+static void map_head(struct front *front, const struct region *region)
+{
+	size_t bytes = REGION_DATA + sizeof(struct slots_header);
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
+
+	if (front->experts_head.header != NULL)
+		region_close(&front->experts_head);
+	if (at == MAP_FAILED) {
+		log_error(
+			"the expert-cache is not told what memory is needed: %s", strerror(errno));
+		return;
+	}
+	front->experts_head = (struct region){.fd = -1, .header = at, .bytes = bytes};
+	say_needs(front, regions_there(front->regions, front->packed));
 }
 
 static void got_experts(struct front *front, int fd)
@@ -44,10 +69,18 @@ static void got_experts(struct front *front, int fd)
 		return;
 	}
 	front->experts_uid = region.header->uid;
-	slots_say_needs(region_payload(&region), &front->needs);
+	map_head(front, &region);
 	broker_keep(front->broker, &region);
 	engine_use_experts(front->engine, &region);
 	log_info("experts come from the expert-cache now");
+}
+
+void links_needs(struct front *front)
+{
+	uint64_t there = regions_there(front->regions, front->packed);
+
+	if (front->experts_head.header != NULL && there != front->needs.there)
+		say_needs(front, there);
 }
 
 static void got_policy(struct front *front, int fd)

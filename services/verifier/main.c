@@ -142,6 +142,7 @@ static int start(struct verifier *v, struct error *err)
 	front->tokenizer = v->tokenizer;
 	front->kernels = v->kernels;
 	front->regions = &v->regions;
+	front->packed = &v->packed;
 	int rc = engine_create(&engine_options, &front->engine, err);
 	if (rc != 0)
 		return rc;

@@ -206,6 +206,13 @@ int regions_open(struct broker *broker, struct regions_left *left,
 	return rc;
 }
 
+uint64_t regions_there(const struct regions *regions, const struct region *packed)
+{
+	return region_memory(&regions->kv) + region_memory(&regions->sessions) +
+	       region_memory(&regions->draft) +
+	       (packed->header != NULL ? region_memory(packed) : 0);
+}
+
 void regions_needs(const struct regions *regions, const struct region *packed,
 	const struct model *model, struct slots_needs *out)
 {
@@ -215,9 +222,7 @@ void regions_needs(const struct regions *regions, const struct region *packed,
 		.weights = slots_needs_weights(model),
 		.kv = kv_bytes(&regions->kv_layout),
 		.rest = sessions_bytes(header->n_sessions, header->n_context) + draft_bytes(),
-		.there = region_memory(&regions->kv) + region_memory(&regions->sessions) +
-			 region_memory(&regions->draft) +
-			 (packed->header != NULL ? region_memory(packed) : 0),
+		.there = regions_there(regions, packed),
 	};
 }
 

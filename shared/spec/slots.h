@@ -64,7 +64,7 @@ struct slots_settings {
 	char budget[LIMIT_NAME], policy[LIMIT_NAME];
 };
 
-/* What the verifier takes of the memory that experts share with it, in bytes. */
+/* What the verifier takes of the memory that experts share with it, in bytes. The last changes as it runs, and is said again. */
 struct slots_needs {
 	uint64_t weights; /* those of every token: a copy in memory, or pages of the file */
 	uint64_t kv; /* all of the cache, filled or not */
@@ -72,6 +72,7 @@ struct slots_needs {
 	uint64_t
 		there; /* of all these: memory that they had already when this was said, and keep */
 };
+#define SLOTS_NEEDS_BYTES_MAX ((uint64_t)1 << 60) /* of each: sums of all overflow nothing */
 
 /* Counters and measures lie on lines by who writes them; each has one writer. Times are CLOCK_MONOTONIC. A measure
  * of 0 is not known yet. */
@@ -110,7 +111,7 @@ struct slots_header {
 	_Atomic uint64_t verify_layer_ns; /* one layer of a verification, without waits */
 	_Atomic uint64_t verify_layer_wall_ns; /* and with them */
 
-	/* The verifier's loop thread's, when it comes; what one that is gone has said stays. */
+	/* The verifier's loop thread's, when it comes and as its KV cache fills; what one that is gone has said stays. */
 	alignas(CACHE_LINE) struct page_lock needs_lock;
 	struct slots_needs needs;
 
@@ -383,7 +384,8 @@ uint64_t slots_needs_weights(const struct model *model);
 
 /* The verifier, one thread of it: into a region that is mapped and of at least the header's size. */
 void slots_say_needs(struct slots_header *header, const struct slots_needs *needs);
-/* The owner: what was said last; false when nobody has, or one died while he did. The numbers may be any. */
+/* The owner: what was said last; false when nobody has, or one died while he did. Another process can write it, so the numbers
+ * may be any up to SLOTS_NEEDS_BYTES_MAX, what is there no more than all. */
 bool slots_needs_said(const struct slots_header *header, struct slots_needs *out);
 
 /* ---- Who hints: the drafter, and the verifier for its next layers (slots_hinter.c). ---- */

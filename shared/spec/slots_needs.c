@@ -12,9 +12,21 @@ void slots_say_needs(struct slots_header *header, const struct slots_needs *need
 	page_write(&header->needs_lock, &header->needs, needs, sizeof(*needs));
 }
 
+static uint64_t at_most(uint64_t bytes, uint64_t most)
+{
+	return bytes < most ? bytes : most;
+}
+
 bool slots_needs_said(const struct slots_header *header, struct slots_needs *out)
 {
 	if (atomic_load_explicit(&header->needs_lock.sequence, memory_order_relaxed) == 0)
 		return false;
-	return page_read(&header->needs_lock, &header->needs, out, sizeof(*out));
+	struct slots_needs said;
+	if (!page_read(&header->needs_lock, &header->needs, &said, sizeof(said)))
+		return false;
+	out->weights = at_most(said.weights, SLOTS_NEEDS_BYTES_MAX);
+	out->kv = at_most(said.kv, SLOTS_NEEDS_BYTES_MAX);
+	out->rest = at_most(said.rest, SLOTS_NEEDS_BYTES_MAX);
+	out->there = at_most(said.there, out->weights + out->kv + out->rest);
+	return true;
 }

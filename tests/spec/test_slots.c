@@ -584,6 +584,35 @@ static void the_owner_learns_what_the_verifier_takes(void **state)
 	fixture_exit(&f);
 }
 
+/* They lie where another process can write. */
+static void what_is_said_is_bounded_whatever_was_written(void **state)
+{
+	struct fixture f;
+	(void)state;
+	fixture_init(&f);
+	struct slots_header *header = f.slots.header;
+	const uint64_t most = SLOTS_NEEDS_BYTES_MAX;
+	const uint64_t values[] = {UINT64_MAX, most + 1, (uint64_t)1 << 63, 1, 0};
+	struct slots_needs got;
+	for (size_t i = 0; i < 5 * 5 * 5 * 5; i++) {
+		const struct slots_needs any = {
+			values[i % 5], values[i / 5 % 5], values[i / 25 % 5], values[i / 125]};
+		slots_say_needs(header, &any);
+		assert_true(slots_needs_said(header, &got));
+		assert_int_equal(got.weights, any.weights < most ? any.weights : most);
+		assert_int_equal(got.kv, any.kv < most ? any.kv : most);
+		assert_int_equal(got.rest, any.rest < most ? any.rest : most);
+		assert_true(got.there <= any.there && got.there <= got.weights + got.kv + got.rest);
+	}
+	/* Any sequence: even is a whole page, odd is none, and neither waits for ever. */
+	for (uint32_t sequence = UINT32_MAX - 3; sequence != 4; sequence++) {
+		atomic_store(&header->needs_lock.sequence, sequence);
+		assert_int_equal(
+			slots_needs_said(header, &got), sequence % 2 == 0 && sequence != 0);
+	}
+	fixture_exit(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -603,6 +632,7 @@ int main(void)
 		cmocka_unit_test(either_side_killed_at_random_leaves_a_table_that_works),
 		cmocka_unit_test(hints_are_checked_counted_and_dropped_when_full),
 		cmocka_unit_test(the_owner_learns_what_the_verifier_takes),
+		cmocka_unit_test(what_is_said_is_bounded_whatever_was_written),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
