@@ -88,23 +88,35 @@ static uint32_t q_stride(const struct forward *f)
 	return config->arch->q_gate ? 2 * config->head_dim : config->head_dim;
 }
 
-/* Bias, norm (of each head or of all as one vector) and rotation of the heads of one vector, which lie stride apart. */
-static void finish_heads(const struct forward *f, float *heads, uint32_t n_heads, uint32_t stride,
-	const float *bias, const float *norm, const float *cos_sin)
+/* Of models that norm all heads of a token as one vector: their biases and that norm, which finish_head leaves out. */
+static void norm_vectors(struct forward *f, uint32_t t)
+{
+	const struct model_config *config = &f->model->config;
+	const struct layer *layer = &f->model->layers[f->layer];
+	uint32_t q_width = config->n_heads * q_stride(f);
+	uint32_t kv_width = config->n_kv_heads * config->head_dim;
+	float *q = f->q_rows[t], *k = f->k_rows[t];
+	if (layer->q_bias)
+		f->kernels->add(q, layer->q_bias, q_width);
+	if (layer->k_bias)
+		f->kernels->add(k, layer->k_bias, kv_width);
+	if (layer->q_norm)
+		f->kernels->rms_norm(q, layer->q_norm, config->rms_eps, q_width, q);
+	if (layer->k_norm)
+		f->kernels->rms_norm(k, layer->k_norm, config->rms_eps, kv_width, k);
+}
+
+/* Bias, norm and rotation of a head, whose bias has `width` values. */
+static void finish_head(const struct forward *f, float *head, uint32_t width, const float *bias,
+	const float *norm, const float *cos_sin)
 {
 	const struct model_config *config = &f->model->config;
 	const bool vector = config->arch->qk_norm == QK_NORM_VECTOR;
-	const uint32_t width = n_heads * stride;
-	if (bias)
-		f->kernels->add(heads, bias, width);
-	if (norm && vector)
-		f->kernels->rms_norm(heads, norm, config->rms_eps, width, heads);
-	for (uint32_t i = 0; i < n_heads; i++) {
-		float *head = heads + (size_t)i * stride;
-		if (norm && !vector)
-			f->kernels->rms_norm(head, norm, config->rms_eps, config->head_dim, head);
-		f->kernels->rope(head, cos_sin, config->n_rot, config->arch->rope_neox);
-	}
+	if (bias && !vector)
+		f->kernels->add(head, bias, width);
+	if (norm && !vector)
+		f->kernels->rms_norm(head, norm, config->rms_eps, config->head_dim, head);
+	f->kernels->rope(head, cos_sin, config->n_rot, config->arch->rope_neox);
 }
 
 static void store_head(
@@ -118,22 +130,49 @@ static void store_head(
 		v, n, type, (unsigned char *)kv_v(f->kv, layer, head) + cell * f->kv->v_bytes);
 }
 
-static void finish_token(struct forward *f, uint32_t t)
+static const float *bias_at(const float *bias, size_t at)
 {
+	return bias ? bias + at : NULL;
+}
+
+/* Keys, values and queries of one KV head, from products to what attention reads. */
+static void finish_heads(void *arg, uint32_t t, uint32_t kv_head)
+{
+	const struct forward *f = arg;
 	const struct model_config *config = &f->model->config;
 	const struct layer *layer = &f->model->layers[f->layer];
-	uint32_t kv_width = config->n_kv_heads * config->head_dim;
+	uint32_t group = config->n_heads / config->n_kv_heads, dim = config->head_dim;
 	const float *cos_sin = f->cos_sin + (size_t)t * config->n_rot;
-	float *k = f->k + (size_t)t * kv_width, *v = f->v + (size_t)t * kv_width;
-	finish_heads(f, f->q_rows[t], config->n_heads, q_stride(f), layer->q_bias, layer->q_norm,
-		cos_sin);
-	finish_heads(
-		f, k, config->n_kv_heads, config->head_dim, layer->k_bias, layer->k_norm, cos_sin);
+	size_t at = (size_t)kv_head * dim;
+	float *k = f->k_rows[t] + at, *v = f->v_rows[t] + at;
+	for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
+		size_t q_at = (size_t)h * q_stride(f);
+		finish_head(f, f->q_rows[t] + q_at, q_stride(f), bias_at(layer->q_bias, q_at),
+			layer->q_norm, cos_sin);
+	}
+	finish_head(f, k, dim, bias_at(layer->k_bias, at), layer->k_norm, cos_sin);
 	if (layer->v_bias)
-		f->kernels->add(v, layer->v_bias, kv_width);
-	for (uint32_t i = 0; i < config->n_kv_heads; i++)
-		store_head(f, f->tokens[t].cell, i, k + (size_t)i * config->head_dim,
-			v + (size_t)i * config->head_dim);
+		f->kernels->add(v, layer->v_bias + at, dim);
+	store_head(f, f->tokens[t].cell, kv_head, k, v);
+}
+
+static size_t qkv_bytes(const struct forward *f)
+{
+	const struct model_config *config = &f->model->config;
+	return (size_t)(config->n_heads + 2 * config->n_kv_heads) * config->head_dim *
+	       sizeof(float);
+}
+
+static void finish_token(struct forward *f, uint32_t t)
+{
+	for (uint32_t i = 0; i < f->model->config.n_kv_heads; i++)
+		finish_heads(f, t, i);
+}
+
+static void finish_all(void *arg)
+{
+	struct forward *f = arg;
+	work_tokens(f, finish_token, 2 * qkv_bytes(f));
 }
 
 /* Positions of a branch that are not committed: the ancestors', from the last to the first. */
@@ -227,6 +266,8 @@ static void attend(struct forward *f)
 	step.out_stride = config->head_dim;
 	step.scale = f->attention_scale;
 	step.sinks = f->model->layers[f->layer].sinks;
+	step.prepare = finish_heads;
+	step.prepare_all = finish_all;
 	step.done = finish_attention;
 	attention_run(&step, &f->attention);
 }
@@ -254,8 +295,6 @@ void attention_layer(struct forward *f)
 	const struct layer *layer = &f->model->layers[f->layer];
 	uint32_t group = config->n_heads / config->n_kv_heads;
 	size_t row_bytes = config->n_embd * sizeof(float);
-	size_t qkv_bytes = (size_t)(config->n_heads + 2 * config->n_kv_heads) * config->head_dim *
-			   sizeof(float);
 	f->layer_att_q8 = forward_quantised(&layer->o);
 
 	work_tokens(f, norm_token, 2 * row_bytes);
@@ -265,11 +304,11 @@ void attention_layer(struct forward *f)
 	ahead_matrix(f, &layer->o);
 	work_products(f, 3);
 
-	/* All keys and values of the batch are in their cells before any token attends: tokens see each other's. */
-	work_tokens(f, finish_token, 2 * qkv_bytes);
+	if (config->arch->qk_norm == QK_NORM_VECTOR)
+		work_tokens(f, norm_vectors, 2 * qkv_bytes(f));
 	attend(f);
 	if (f->layer_att_q8 && group * config->head_dim % Q8_BLOCK != 0)
-		work_tokens(f, quantise_att, qkv_bytes);
+		work_tokens(f, quantise_att, qkv_bytes(f));
 
 	f->products[0] = (struct product){layer->o, f->att_rows, f->out_rows, f->n};
 	ahead_ffn(f);

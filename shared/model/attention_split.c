@@ -13,6 +13,7 @@ enum {
 	UNITS_PER_THREAD =
 		4, /* from so many on, splits need not be handed out for the threads to end together */
 	INLINE_BYTES = 64 << 10, /* what is less is not worth waking anyone */
+	PREPARE_CELLS = 32, /* to attend to so many takes as long as preparing a token */
 };
 
 /* Tokens first..first+n-1, which share a list, and heads head..head+n_heads-1 of one KV head. */
@@ -82,6 +83,8 @@ struct pass {
 	const struct attention_step *step;
 	struct attention_memory *m;
 	uint32_t n_units, unit_rows; /* unit_rows: the most of a unit */
+	uint32_t splits; /* the most of a unit */
+	bool prepare; /* a unit begins with it */
 	uint32_t wave,
 		first; /* splits of a unit handed out at once, and the first of them from its own first on */
 };
@@ -113,6 +116,9 @@ static uint32_t add_units(struct pass *pass, uint32_t first)
 			if (n * n_heads > pass->unit_rows)
 				pass->unit_rows = n * n_heads;
 		}
+	low /= ATTENTION_SPLIT;
+	high = (high + ATTENTION_SPLIT - 1) / ATTENTION_SPLIT;
+	pass->splits = high - low > pass->splits ? high - low : pass->splits;
 	return n;
 }
 
@@ -299,6 +305,8 @@ static void run_unit(void *arg, uint32_t item, uint32_t thread)
 	const struct attention_unit *unit = &pass->m->units[item];
 	struct attention_state part = part_of(pass, thread);
 
+	for (uint32_t t = unit->first; pass->prepare && t < unit->first + unit->n; t++)
+		pass->step->prepare(pass->step->arg, pass->step->first + t, unit->kv_head);
 	for (uint32_t t = unit->first; t < unit->first + unit->n; t++)
 		begin(pass, unit, t);
 	for (uint32_t split = unit->split; split < unit->end; split++) {
@@ -368,20 +376,16 @@ static void run_items(
 
 static void run_waves(struct pass *pass, bool small)
 {
-	uint32_t splits = 0, n_tokens = 0;
+	uint32_t n_tokens = 0;
 
-	for (uint32_t u = 0; u < pass->n_units; u++) {
-		const struct attention_unit *unit = &pass->m->units[u];
-
-		splits = unit->end - unit->split > splits ? unit->end - unit->split : splits;
-		n_tokens += unit->n;
-	}
+	for (uint32_t u = 0; u < pass->n_units; u++)
+		n_tokens += pass->m->units[u].n;
 	assert(pass->n_units > 0 && pass->unit_rows > 0);
 	pass->wave = pass->m->rows / (pass->unit_rows * pass->n_units);
 	assert(pass->wave > 0);
-	for (pass->first = 0; pass->first < splits; pass->first += pass->wave) {
-		if (pass->wave > splits - pass->first)
-			pass->wave = splits - pass->first;
+	for (pass->first = 0; pass->first < pass->splits; pass->first += pass->wave) {
+		if (pass->wave > pass->splits - pass->first)
+			pass->wave = pass->splits - pass->first;
 		run_items(pass, run_split, pass->n_units * pass->wave, small);
 		run_items(pass, join_wave, n_tokens, small);
 	}
@@ -391,15 +395,22 @@ static void run_waves(struct pass *pass, bool small)
 void attention_run(const struct attention_step *step, struct attention_memory *m)
 {
 	struct pass pass = {.step = step, .m = m};
-	uint64_t cells = 0;
-	bool small;
+	uint64_t cells = step->prepare ? (uint64_t)PREPARE_CELLS * step->n_tokens : 0;
+	uint32_t most = step->n_tokens < m->n_threads ? step->n_tokens : m->n_threads;
+	bool small, whole;
 
 	for (uint32_t t = 0; t < step->n_tokens; t++)
 		cells += step->tokens[t].last - step->tokens[t].first;
 	small = m->n_threads == 1 || cells * heads_all(step) * step->k_dim < INLINE_BYTES;
 	for (uint32_t t = 0; t < step->n_tokens;)
 		t += add_units(&pass, t);
-	if (small || pass.n_units >= m->n_threads * UNITS_PER_THREAD)
+	whole = small || pass.splits <= 1 || pass.n_units >= m->n_threads * UNITS_PER_THREAD;
+	/* Who has more threads than heads prepares many tokens on all of them. */
+	pass.prepare = step->prepare && whole && pass.n_units == step->n_kv_heads &&
+		       (small || pass.n_units >= most);
+	if (step->prepare && !pass.prepare)
+		step->prepare_all(step->arg);
+	if (whole)
 		run_items(&pass, run_unit, pass.n_units, small);
 	else
 		run_waves(&pass, false);

@@ -3,8 +3,8 @@
  * a cell is read once for all of them, and along the positions. The splits of a row lie where kernels.h puts them and
  * are joined in ascending order, so that neither the batch nor the threads change a bit.
  *
- * Where there are enough groups and heads for the threads, one thread takes a group's splits one after the other.
- * Otherwise the splits are handed out too, in waves of as many as there is memory for, and joined after each.
+ * Where there are enough groups and heads for the threads, or a group has one split only, one thread takes a group's splits
+ * one after the other. Otherwise the splits are handed out too, in waves of as many as there is memory for, and joined after each.
  */
 #pragma once
 
@@ -39,7 +39,7 @@ struct attention_step {
 	struct pool *pool;
 	const struct attention_token *tokens;
 	uint32_t n_tokens;
-	uint32_t first; /* tail and done call token i first + i */
+	uint32_t first; /* tail, prepare and done call token i first + i */
 	enum kv_type kv_type;
 	const unsigned char *k, *v; /* of KV head 0 */
 	size_t k_head_bytes, v_head_bytes; /* to the next */
@@ -53,6 +53,10 @@ struct attention_step {
 	const uint32_t *cell_of; /* the layer's own cell of a cell, or NULL */
 	/* The cells of positions from..to-1 of a token, from >= its `shared`. Only called when there are such. */
 	void (*tail)(void *arg, uint32_t token, uint32_t from, uint32_t to, uint32_t *cells);
+	/* What makes queries, keys and values, unless they are there: of one KV head of a token, on the thread that attends to it
+	 * afterwards, where one thread attends to it for all tokens; else of all, on the caller. Both or none. */
+	void (*prepare)(void *arg, uint32_t token, uint32_t kv_head);
+	void (*prepare_all)(void *arg);
 	/* On a thread, when the heads of one KV head of a token are ready; or NULL. */
 	void (*done)(void *arg, uint32_t token, uint32_t kv_head);
 	void *arg;

@@ -19,7 +19,8 @@ struct rig {
 	bool branches, sinks;
 	uint32_t cells[POSITIONS], cell_of[2 * POSITIONS];
 	float *k, *v, *q, *out, *expected, *sink;
-	unsigned done[TOKENS][KV_HEADS];
+	uint32_t first, n; /* of the batch */
+	unsigned prepared[TOKENS][KV_HEADS], done[TOKENS][KV_HEADS];
 	struct attention_token tokens[TOKENS];
 };
 
@@ -48,10 +49,29 @@ static void tail(void *arg, uint32_t token, uint32_t from, uint32_t to, uint32_t
 		cells[i - from] = branch_cell(token, i);
 }
 
+static void prepare(void *arg, uint32_t token, uint32_t kv_head)
+{
+	struct rig *r = arg;
+
+	r->prepared[token][kv_head]++;
+}
+
+static void prepare_all(void *arg)
+{
+	struct rig *r = arg;
+
+	for (uint32_t t = r->first; t < r->first + r->n; t++)
+		for (uint32_t h = 0; h < KV_HEADS; h++)
+			prepare(r, t, h);
+}
+
+/* When a token is done, the keys and values of all were there. */
 static void done(void *arg, uint32_t token, uint32_t kv_head)
 {
 	struct rig *r = arg;
 
+	for (uint32_t t = r->first; t < r->first + r->n; t++)
+		assert_int_equal(r->prepared[t][kv_head], 1);
 	r->done[token][kv_head]++;
 }
 
@@ -83,9 +103,14 @@ static void run(
 		.sinks = r->sinks ? r->sink : NULL,
 		.cell_of = r->window ? r->cell_of : NULL,
 		.tail = tail,
+		.prepare = prepare,
+		.prepare_all = prepare_all,
 		.done = done,
 		.arg = r,
 	};
+	r->first = first;
+	r->n = n;
+	memset(r->prepared, 0, sizeof(r->prepared));
 	memset(r->done, 0, sizeof(r->done));
 	attention_run(&step, m);
 	for (uint32_t t = first; t < first + n; t++)
