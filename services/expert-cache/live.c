@@ -113,51 +113,8 @@ static void note_automatic(struct service *service, const char *budget)
 		service->store.slots.header->automatic = service->budget;
 }
 
-/* Of a predecessor's region: the verifier that it served may go on as it was. */
-static void take_over_needs(struct service *service, struct settled *settled)
-{
-	(void)live_needs(service);
-	if (!budget_is_auto(service->config.budget))
-		return;
-	settle_auto(service, settled);
-	service->budget = settled->budget.n_slots;
-}
-
-/* Of a predecessor's region. */
-static void take_over(struct service *service, const struct settled *settled,
-	const struct slots_settings *configured)
-{
-	const struct slots_header *header = service->store.slots.header;
-	const struct slots_settings changed = header->changed;
-	if (memcmp(configured, &header->configured, sizeof(*configured)) != 0)
-		return;
-	if (budget_is_auto(service->config.budget))
-		service->budget = settle_again(service, settled, service->budget);
-	if (memcmp(configured, &changed, sizeof(changed)) != 0)
-		recall(service, &changed);
-}
-
-void live_begin(struct service *service, struct settled *settled)
-{
-	struct slots_header *header = service->store.slots.header;
-	struct slots_settings configured;
-	settings_of(&service->config, &configured);
-	service->configured = service->config;
-	if (service->store.adopted)
-		take_over_needs(service, settled);
-	uint32_t first = service->budget;
-	service->settled = *settled;
-	if (service->store.adopted)
-		take_over(service, settled, &configured);
-	store_set_budget(&service->store, service->budget);
-	note_automatic(service, service->config.budget);
-	header->configured = configured;
-	settings_of(&service->config, &header->changed);
-	if (service->budget == first)
-		settle_say(service, service->configured.budget, settled);
-}
-
-bool live_needs(struct service *service)
+/* service->needs become what a verifier has said last, if one has; whether they are others than until now. */
+static bool learn_needs(struct service *service)
 {
 	struct room_needs needs = {.said = true};
 	if (!slots_needs_said(service->store.slots.header, &needs.of))
@@ -169,16 +126,56 @@ bool live_needs(struct service *service)
 	return other;
 }
 
+/* Of a predecessor's region: the verifier that it served may go on as it was. */
+static void take_over_needs(struct service *service)
+{
+	(void)learn_needs(service);
+	settle_beside(service, &service->settled);
+	service->budget = service->settled.budget.n_slots;
+}
+
+/* Of a predecessor's region. */
+static void take_over(struct service *service, const struct slots_settings *configured)
+{
+	const struct slots_header *header = service->store.slots.header;
+	const struct slots_settings changed = header->changed;
+	if (memcmp(configured, &header->configured, sizeof(*configured)) != 0)
+		return;
+	if (budget_is_auto(service->config.budget))
+		service->budget = settle_again(service, &service->settled, service->budget);
+	if (memcmp(configured, &changed, sizeof(changed)) != 0)
+		recall(service, &changed);
+}
+
+void live_begin(struct service *service)
+{
+	struct slots_header *header = service->store.slots.header;
+	struct slots_settings configured;
+	settings_of(&service->config, &configured);
+	service->configured = service->config;
+	if (service->store.adopted)
+		take_over_needs(service);
+	uint32_t first = service->budget;
+	if (service->store.adopted)
+		take_over(service, &configured);
+	store_set_budget(&service->store, service->budget);
+	note_automatic(service, service->config.budget);
+	header->configured = configured;
+	settings_of(&service->config, &header->changed);
+	if (service->budget == first)
+		settle_say(service, service->configured.budget, &service->settled);
+}
+
 static double mib(uint64_t bytes)
 {
 	return (double)bytes / 1048576;
 }
 
-/* Auto as it is beside what the verifier has said now, and of the memory that there is. */
+/* The budget as it is beside what the verifier has said now, and of the memory that there is: auto's may be another. */
 static int follow(struct service *service, struct settled *settled, struct error *err)
 {
 	const struct cache_config *config = &service->config;
-	settle_auto(service, settled);
+	settle_beside(service, settled);
 	struct transfer_change change = {.budget = settled->budget.n_slots};
 	if (change.budget == service->budget)
 		return 0;
@@ -215,7 +212,7 @@ void live_follow(struct service *service)
 	uint32_t slots = service->budget;
 	struct settled settled;
 	struct error err;
-	bool other = live_needs(service);
+	bool other = learn_needs(service);
 	if (!other && !look_again(service)) {
 		service->settled.room.needs = service->needs;
 		return;
@@ -224,15 +221,11 @@ void live_follow(struct service *service)
 	bool less = settled.limit.bytes < service->settled.limit.bytes;
 	if (!other && settled.limit.bytes == service->settled.limit.bytes)
 		return;
-	if (budget_is_auto(budget)) {
-		if (follow(service, &settled, &err) != 0) {
-			/* Once more, soon. */
-			service->needs = before;
-			log_limited(LOG_LEVEL_ERROR, "budget auto: %s", err.text);
-			return;
-		}
-	} else {
-		settle_named(service, &settled);
+	if (follow(service, &settled, &err) != 0) {
+		/* Once more, soon. */
+		service->needs = before;
+		log_limited(LOG_LEVEL_ERROR, "budget %s: %s", budget, err.text);
+		return;
 	}
 	service->settled = settled;
 	if (other || less || service->budget != slots)

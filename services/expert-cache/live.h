@@ -14,11 +14,9 @@
 struct transfer_options live_options(
 	struct service *service, const struct cache_config *config, uint32_t budget);
 
-/* After store_open and before the worker starts: the budget that was settled at start, or what a predecessor had or was
+/* After store_open and before the worker starts: service->settled as at start, or what a predecessor had or was
  * changed to. */
-void live_begin(struct service *service, struct settled *settled);
-/* service->needs become what a verifier has said last, if one has; whether they are others than until now. */
-bool live_needs(struct service *service);
+void live_begin(struct service *service);
 /* Now and then: where the verifier takes another amount of memory than was counted, or the machine or a control group has another
  * limit, budget auto follows, and of a named one it is said when it leaves too little. What others use of the memory meanwhile
  * changes neither: it comes and goes, and experts would go and come with it. */

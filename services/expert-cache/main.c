@@ -84,8 +84,7 @@ static void say_reads(const struct reader *reader)
 }
 
 /* Slots, reader and worker; the broker is open, so no predecessor lives. */
-static int start_cache(
-	struct service *service, int recovered_fd, struct settled *settled, struct error *err)
+static int start_cache(struct service *service, int recovered_fd, struct error *err)
 {
 	struct store_options options = {
 		.budget = service->budget,
@@ -102,7 +101,7 @@ static int start_cache(
 	/* Before experts are loaded: its memory is theirs. */
 	if (recovered_fd >= 0 && !service->store.adopted)
 		broker_abandon(service->broker, EXPERTS_REGION);
-	live_begin(service, settled);
+	live_begin(service);
 	status = open_reader(service, err);
 	if (status != 0)
 		return status;
@@ -146,8 +145,7 @@ static void stop(struct service *service)
 }
 
 /* What was recovered has its memory already. */
-static int check_memory(
-	struct service *service, int recovered_fd, struct settled *settled, struct error *err)
+static int check_memory(struct service *service, int recovered_fd, struct error *err)
 {
 	struct stat st = {.st_blocks = 0};
 	if (recovered_fd >= 0)
@@ -155,9 +153,9 @@ static int check_memory(
 	/* There is a verifier then, as a rule, and its weights are in memory. */
 	if (recovered_fd >= 0)
 		service->needs.of.there = service->needs.of.weights;
-	int status =
-		settle(service, service->config.budget, (uint64_t)st.st_blocks * 512, settled, err);
-	service->budget = settled->budget.n_slots;
+	int status = settle(service, service->config.budget, (uint64_t)st.st_blocks * 512,
+		&service->settled, err);
+	service->budget = service->settled.budget.n_slots;
 	return status;
 }
 
@@ -182,7 +180,6 @@ static int serve(struct service *service, const struct options *started, const c
 {
 	const struct broker_events events = {.joined = on_joined, .left = on_left, .arg = service};
 	struct daemon_options options = {.name = PEER_CACHE, .runtime_dir = runtime_dir};
-	struct settled settled = {.limit = service->limit};
 	int status = daemon_create(&options, &service->daemon, err);
 	if (status != 0)
 		return status;
@@ -191,11 +188,11 @@ static int serve(struct service *service, const struct options *started, const c
 	if (service->budget > 0 && broker_recover(service->daemon, EXPERTS_REGION, &fd) != 0)
 		fd = -1;
 	if (service->budget > 0)
-		status = check_memory(service, fd, &settled, err);
+		status = check_memory(service, fd, err);
 	if (status == 0)
 		status = broker_open(service->daemon, &events, &service->broker, err);
 	if (status == 0 && service->budget > 0) {
-		status = start_cache(service, fd, &settled, err);
+		status = start_cache(service, fd, err);
 		fd = -1;
 	}
 	if (fd >= 0)
@@ -231,7 +228,7 @@ int main(int argc, char **argv)
 		return options_exit_status(code);
 	log_set_verbosity(options.verbosity);
 	/* Before the verifier, which starts at the same time, has taken its part. */
-	memory_limit_now(&service.limit);
+	memory_limit_now(&service.settled.limit);
 	code = cache_config_check(&service.config, &err);
 	if (code == 0)
 		code = size_up(&service, &err);

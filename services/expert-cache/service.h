@@ -28,7 +28,6 @@ struct service {
 	struct model *model;
 	struct slots_geometry geometry;
 	uint64_t *profile; /* of config.profile, or NULL */
-	struct memory_limit limit; /* when it started */
 	struct room_needs needs; /* of the others, as far as the budget counts them */
 	struct settled settled; /* with the limit and needs that the budget was found with last */
 	uint64_t looked_ns; /* at the limit */

@@ -18,27 +18,14 @@ int settle(const struct service *service, const char *text, uint64_t had, struct
 			   : status;
 }
 
-static void find_room(const struct service *service, struct settled *out)
-{
-	room_find(&out->limit, &service->needs, store_bytes(&service->store), &out->room);
-}
-
-void settle_auto(const struct service *service, struct settled *out)
+void settle_beside(const struct service *service, struct settled *out)
 {
 	struct error err;
-	find_room(service, out);
-	int status =
-		budget_slots(BUDGET_AUTO, &service->geometry, out->room.bytes, &out->budget, &err);
+	room_find(&out->limit, &service->needs, store_bytes(&service->store), &out->room);
+	int status = budget_slots(
+		service->config.budget, &service->geometry, out->room.bytes, &out->budget, &err);
 	assert(status == 0);
 	(void)status;
-}
-
-void settle_named(const struct service *service, struct settled *out)
-{
-	find_room(service, out);
-	out->budget = (struct budget){.n_slots = service->budget,
-		.bytes = service->budget * service->geometry.slot_bytes,
-		.asked_bytes = service->budget * service->geometry.slot_bytes};
 }
 
 uint32_t settle_again(

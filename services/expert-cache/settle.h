@@ -10,10 +10,8 @@
 int settle(const struct service *service, const char *text, uint64_t had, struct settled *out,
 	struct error *err);
 
-/* The same for auto, where there is no saying no: a verifier has come that takes what it takes. */
-void settle_auto(const struct service *service, struct settled *out);
-/* And for a budget that was named, and stays. */
-void settle_named(const struct service *service, struct settled *out);
+/* What the budget in force means now, where there is no saying no: a verifier has come that takes what it takes. */
+void settle_beside(const struct service *service, struct settled *out);
 
 /* Slots of budget auto for who took over a predecessor's: as many as that had, as long as the machine has the memory, since what
  * is free now says little: the predecessor's slots and the verifier's memory are taken from it. Else n_slots. */
