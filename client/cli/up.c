@@ -6,6 +6,7 @@
 #include "client/cli/vocabulary.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/file.h"
 #include "shared/ipc/given_up.h"
 #include "shared/ipc/peers.h"
 
@@ -90,9 +91,17 @@ static int add(struct up *up, int service, const char *flag, const char *value)
 	return 0;
 }
 
-static int add_setting(struct up *up, int service, const char *key, const char *value)
+/* By its path from the root on, as all of them then show it. */
+static int add_file(struct up *up, int service, const char *flag, const char *path)
 {
 	/* Argument strings live as long as the process. */
+	const char *absolute = file_absolute(path);
+
+	return add(up, service, flag, absolute ? absolute : path);
+}
+
+static int add_setting(struct up *up, int service, const char *key, const char *value)
+{
 	char *text = NULL;
 
 	if (asprintf(&text, "%s=%s", key, value) < 0)
@@ -177,7 +186,7 @@ static int take_flag(struct up *up, int flag)
 		return 0;
 	case FLAG_DRAFT:
 		up->draft = optarg;
-		return add(up, DRAFTER, "--draft", optarg);
+		return 0;
 	case FLAG_RUNTIME_DIR:
 		up->runtime_flag = optarg;
 		return 0;
@@ -257,9 +266,11 @@ static int check(struct up *up)
 		code = pidfile_take(up->runtime_dir, &up->pid_fd, &err);
 	if (code < 0)
 		return cli_fail(error_exit_status(code), "up: %s", err.text);
-	status = add(up, VERIFIER, "--model", up->model);
+	status = add_file(up, VERIFIER, "--model", up->model);
 	if (!status)
-		status = add(up, CACHE, "--model", up->model);
+		status = add_file(up, CACHE, "--model", up->model);
+	if (!status && up->draft)
+		status = add_file(up, DRAFTER, "--draft", up->draft);
 	for (int i = 0; i < N_SERVICES && !status; i++)
 		status = add(up, i, "--runtime-dir", up->runtime_dir);
 	if (!status)

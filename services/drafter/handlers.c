@@ -120,7 +120,10 @@ static void on_detail(void *arg, struct daemon_details *to)
 	const struct worker_counts *c = &w->counts;
 	const char *path = h->config->draft;
 	daemon_detail(to, "method", "%s", draft_method_names[h->config->method]);
-	daemon_detail(to, "draft", "%s", *path ? path : "none");
+	if (*path)
+		daemon_detail_file(to, "draft", path);
+	else
+		daemon_detail(to, "draft", "none");
 	if (w->model) {
 		daemon_detail(to, "kernels", "%s", w->model->kernels->name);
 		daemon_detail(to, "passes", "%llu", (unsigned long long)w->model->passes);

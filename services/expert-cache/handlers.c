@@ -31,7 +31,7 @@ static int on_admin(void *arg, const Outrider__Envelope *request, Outrider__Enve
 static void on_detail(void *arg, struct daemon_details *to)
 {
 	struct service *service = arg;
-	daemon_detail(to, "model", "%s", service->config.model);
+	daemon_detail_file(to, "model", service->config.model);
 	daemon_detail(to, "slots", "%u", service->budget);
 	if (service->budget == 0)
 		return;

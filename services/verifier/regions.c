@@ -2,6 +2,7 @@
 
 #include "services/verifier/packed.h"
 #include "services/verifier/resources.h"
+#include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/spec/kv_plan.h"
 
@@ -57,24 +58,6 @@ static bool same_sessions(const struct sessions_header *header, const struct ses
 	       header->tokenizer_fingerprint == want->tokenizer_fingerprint;
 }
 
-/* The directory resolved, the name kept: the name of a split model's part, also that of a symbolic link, leads to the
- * other parts. malloc'd, or NULL. */
-static char *absolute_path(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	const char *name = slash ? slash + 1 : path;
-	char *given = slash ? strndup(path, (size_t)(name - path)) : strdup(".");
-	char *directory = given ? realpath(given, NULL) : NULL;
-	char *out = NULL;
-
-	if (directory &&
-		asprintf(&out, "%s/%s", strcmp(directory, "/") == 0 ? "" : directory, name) < 0)
-		out = NULL;
-	free(directory);
-	free(given);
-	return out;
-}
-
 static int open_sessions(int *left, const struct verifier_config *config, const struct model *model,
 	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err)
 {
@@ -86,7 +69,7 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 		.tokenizer_fingerprint = tokenizer_fingerprint,
 	};
 	size_t payload = sessions_bytes(want.n_sessions, want.n_context);
-	char *path = absolute_path(gguf_path(model->gguf));
+	char *path = file_absolute(gguf_path(model->gguf));
 
 	if (path == NULL || strlen(path) >= sizeof(want.model_path)) {
 		free(path);

@@ -89,3 +89,18 @@ int file_read(const char *path, size_t bytes_max, char **text, size_t *bytes, st
 	}
 	return rc;
 }
+
+char *file_absolute(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+	char *given = slash ? strndup(path, (size_t)(name - path)) : strdup(".");
+	char *directory = given ? realpath(given, NULL) : NULL;
+	char *out = NULL;
+	if (directory &&
+		asprintf(&out, "%s/%s", strcmp(directory, "/") == 0 ? "" : directory, name) < 0)
+		out = NULL;
+	free(directory);
+	free(given);
+	return out;
+}

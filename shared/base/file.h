@@ -14,3 +14,7 @@ int file_open(const char *path, FILE **out, struct error *err);
 /* All of a file, of whatever kind, or of standard input, which "-" is: *text, malloc'd, of *bytes with a NUL behind. -E2BIG: it
  * has more than bytes_max; -ENOMEM, or -errno of opening or reading. The message begins with the path or "stdin". */
 int file_read(const char *path, size_t bytes_max, char **text, size_t *bytes, struct error *err);
+
+/* The path from the root on: its directory resolved, its name kept, for the name of a split model's part, also that of a symbolic
+ * link, leads to the other parts. malloc'd; NULL when the directory is not there, or there is no memory. */
+char *file_absolute(const char *path);

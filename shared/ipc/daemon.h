@@ -72,6 +72,8 @@ void daemon_on_detail(
 	struct daemon *daemon, void (*detail)(void *arg, struct daemon_details *to), void *arg);
 void daemon_detail(struct daemon_details *to, const char *key, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+/* The same of a file, by its path from the root on, however it was named. */
+void daemon_detail_file(struct daemon_details *to, const char *key, const char *path);
 
 /* One line for status: "loading", "ready", "degraded: drafter gone"; goes to the service manager as STATUS= when it
  * changes. Any thread. daemon_ready sends READY=1, once, and sets "ready" before where the state is not "degraded: ..."

@@ -3,6 +3,7 @@
 #include "shared/ipc/knobs_private.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/base/memory.h"
 #include "shared/ipc/peers.h"
@@ -41,6 +42,14 @@ void daemon_detail(struct daemon_details *to, const char *key, const char *forma
 	to->lines[to->n] = strdup(line);
 	if (to->lines[to->n])
 		to->n++;
+}
+
+void daemon_detail_file(struct daemon_details *to, const char *key, const char *path)
+{
+	char *absolute = file_absolute(path);
+
+	daemon_detail(to, key, "%s", absolute ? absolute : path);
+	free(absolute);
 }
 
 /* What the resident memory is: its own, of files (the model's mapping), shared with other processes (regions). */
