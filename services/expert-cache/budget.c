@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORMS "auto, all, min, a share as 30%, or bytes as 2G"
+/* What the knob takes, as every refusal says. */
+#define FORMS "budget takes auto, all, min, a share of the experts as 30%, or bytes as 8G"
 
 static int refuse(const char *text, struct error *err)
 {
-	return error_set(err, ENOEXEC, "budget: \"%s\" is not one of: %s", text, FORMS);
+	return error_set(
+		err, ENOEXEC, "budget: %s is not allowed; %s", *text ? text : "\"\"", FORMS);
 }
 
 /* Bytes after a number with this suffix, 0 for none such. */
@@ -61,7 +63,9 @@ static int parse(const char *text, const struct slots_geometry *geometry, uint64
 		return refuse(text, err);
 	if (strcmp(end, "%") == 0) {
 		if (value > 100)
-			return error_set(err, ENOEXEC, "budget: %s is not in 0%%..100%%", text);
+			return error_set(err, ENOEXEC,
+				"budget: %s is more than all experts, which are 100%%; %s", text,
+				FORMS);
 		/* A share that is whole but for rounding is not rounded up. */
 		*slots = ceil(geometry->n_total * value / 100 - 1e-9);
 		return 0;
@@ -70,7 +74,7 @@ static int parse(const char *text, const struct slots_geometry *geometry, uint64
 	if (unit == 0)
 		return refuse(text, err);
 	if (value * unit >= 0x1p63)
-		return error_set(err, ENOEXEC, "budget: %s is 2^63 bytes or more", text);
+		return error_set(err, ENOEXEC, "budget: %s is 2^63 bytes or more; %s", text, FORMS);
 	*slots = floor(value * unit / (double)geometry->slot_bytes);
 	return 0;
 }

@@ -41,6 +41,8 @@ static bool is_number(enum config_type type)
 static const char *wrong(const struct config_key *key, const char *value)
 {
 	double number;
+	if (!*value)
+		return "is empty";
 	if (key->type == CONFIG_STRING)
 		return "is too long";
 	if (!is_number(key->type))
@@ -62,7 +64,8 @@ static int refuse(
 	config_range(key, range, sizeof(range));
 	const char *unit = config_unit(key);
 	return error_set(err, ENOEXEC, "%s%s%s = %s %s; %s takes %s%s%s", where, *where ? ": " : "",
-		key->name, value, wrong(key, value), key->name, range, *unit ? " " : "", unit);
+		key->name, *value ? value : "\"\"", wrong(key, value), key->name, range,
+		*unit ? " " : "", unit);
 }
 
 static int assign_number(const struct config_key *key, const char *value, void *field)

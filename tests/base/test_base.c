@@ -131,7 +131,8 @@ static void what_is_wrong_is_named_with_file_line_and_range(void **state)
 	expect_refusal("count = 3\ncont = 4\n", "bad.conf:2: unknown key cont");
 	expect_refusal("count = 11\n", "bad.conf:1: count = 11 is too large; count takes 1 to 10");
 	expect_refusal("count = 1.5\n", "count = 1.5 is no whole number");
-	expect_refusal("count = \n", "not allowed");
+	expect_refusal("count = \n", "count = \"\" is empty; count takes 1 to 10");
+	expect_refusal("[deep]\nmode =\n", "mode = \"\" is empty; mode takes slow, fast");
 	expect_refusal(
 		"wait = 5\n", "wait = 5 has no unit (ns, us, ms, s, m, h, d); wait takes 0 to 1m");
 	expect_refusal("wait = 1d\n", "wait = 1d is too large");
@@ -518,9 +519,34 @@ static void a_time_to_spin_is_auto_or_a_time(void **state)
 	assert_string_equal(err.text, "spin = fast is not allowed; spin takes auto, or 0 to 1s");
 }
 
+static void a_path_is_shown_from_the_root_on_with_its_name_kept(void **state)
+{
+	char here[4096], path[4200], want[4200];
+	(void)state;
+	assert_non_null(getcwd(here, sizeof here));
+	assert_int_equal(chdir(directory), 0);
+	/* A link is not followed: the parts of a split model lie beside it under its name. */
+	assert_int_equal(symlink("/dev/null", "link"), 0);
+	snprintf(want, sizeof want, "%s/link", directory);
+	for (int i = 0; i < 3; i++) {
+		const char *const forms[] = {"link", "./link", want};
+		char *absolute = file_absolute(forms[i]);
+		assert_string_equal(absolute, want);
+		free(absolute);
+	}
+	snprintf(path, sizeof path, "%s/none/link", directory);
+	assert_null(file_absolute(path));
+	char *root = file_absolute("/link");
+	assert_string_equal(root, "/link");
+	free(root);
+	unlink("link");
+	assert_int_equal(chdir(here), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_path_is_shown_from_the_root_on_with_its_name_kept),
 		cmocka_unit_test(defaults_are_those_of_the_table),
 		cmocka_unit_test(a_file_then_its_drop_ins_then_assignments_win),
 		cmocka_unit_test(what_is_wrong_is_named_with_file_line_and_range),
