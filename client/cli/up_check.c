@@ -2,8 +2,11 @@
 
 #include "client/cli/cli.h"
 
+#include "shared/base/patience.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +15,17 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+/* Of all of them together. A check reads the head of a model's files, which a slow disk gives in seconds. */
+enum { CHECK_MS_MAX = 60000 };
+
 struct checker {
 	const struct child *child;
 	pid_t pid; /* 0: it could not be started */
-	FILE *output;
+	int output; /* what it writes; -1: closed */
+	char line[2048]; /* the one that has not ended yet; what is longer is cut */
+	size_t line_bytes;
+	char last[512]; /* the last whole one */
+	bool any; /* an error was passed on */
 };
 
 static void become(const struct child *child, int output, pid_t parent) __attribute__((noreturn));
@@ -46,7 +56,7 @@ static int begin(const struct child *child, struct checker *checker)
 	pid_t parent = getpid();
 	int pipes[2];
 
-	*checker = (struct checker){.child = child};
+	*checker = (struct checker){.child = child, .output = -1, .last = "it did not say why"};
 	if (pipe2(pipes, O_CLOEXEC) < 0)
 		return -errno;
 	checker->pid = fork();
@@ -54,8 +64,9 @@ static int begin(const struct child *child, struct checker *checker)
 		become(child, pipes[1], parent);
 	int code = checker->pid < 0 ? -errno : 0;
 	close(pipes[1]);
-	checker->output = code == 0 ? fdopen(pipes[0], "r") : NULL;
-	if (!checker->output)
+	if (code == 0)
+		checker->output = pipes[0];
+	else
 		close(pipes[0]);
 	if (checker->pid < 0)
 		checker->pid = 0;
@@ -78,32 +89,85 @@ static void say(struct said *said, const char *name, const char *text)
 	cli_fail(0, "up: %s: %s", name, text);
 }
 
-/* Passes its errors on, of one that fails without its last words; its status, 0 when all is well. */
-static int end(struct checker *checker, struct said *said)
+static void take_line(struct checker *checker, struct said *said)
 {
-	char *line = NULL, last[512] = "it did not say why";
-	size_t room = 0;
-	bool any = false;
+	const char *error;
+
+	if (checker->line_bytes == 0)
+		return;
+	checker->line[checker->line_bytes] = '\0';
+	checker->line_bytes = 0;
+	error = strstr(checker->line, CHILD_ERROR_MARK);
+	if (error)
+		say(said, checker->child->name, error + strlen(CHILD_ERROR_MARK));
+	checker->any |= error != NULL;
+	snprintf(checker->last, sizeof checker->last, "%.511s", checker->line);
+}
+
+/* One piece of what it writes; false at the end. */
+static bool read_some(struct checker *checker, struct said *said)
+{
+	char piece[4096];
+	ssize_t n = read(checker->output, piece, sizeof piece);
+
+	if (n < 0 && errno == EINTR)
+		return true;
+	for (ssize_t i = 0; i < n; i++) {
+		if (piece[i] == '\n')
+			take_line(checker, said);
+		else if (checker->line_bytes < sizeof checker->line - 1)
+			checker->line[checker->line_bytes++] = piece[i];
+	}
+	if (n <= 0)
+		take_line(checker, said);
+	return n > 0;
+}
+
+/* Reads until it has ended; false when the time is over before. *status: as waitpid gives it. */
+static bool follow(
+	struct checker *checker, struct patience *patience, struct said *said, int *status)
+{
+	for (;;) {
+		int step_ms = patience_step_ms(patience);
+		struct pollfd output = {.fd = checker->output, .events = POLLIN};
+		bool closed = checker->output < 0;
+
+		/* One that has closed its output has ended, or will in a moment. */
+		if (poll(&output, 1, closed && step_ms > 0 ? 1 : step_ms) > 0 &&
+			!read_some(checker, said)) {
+			close(checker->output);
+			checker->output = -1;
+		}
+		if (checker->output < 0 && waitpid(checker->pid, status, WNOHANG) != 0)
+			return true;
+		if (step_ms == 0 && output.revents == 0)
+			return false;
+	}
+}
+
+/* Not waited for: what it hangs in may let nobody end it. */
+static int give_up(struct checker *checker)
+{
+	kill(checker->pid, SIGKILL);
+	if (checker->output >= 0)
+		close(checker->output);
+	return cli_fail(EX_UNAVAILABLE,
+		"up: %s: %s --check has not ended in %d s and was killed: a file that it reads, "
+		"the model perhaps, may be on a disk or a server that does not answer",
+		checker->child->name, checker->child->arguments[0], CHECK_MS_MAX / 1000);
+}
+
+/* Passes its errors on, of one that fails without its last words; its status, 0 when all is well. */
+static int end(struct checker *checker, struct patience *patience, struct said *said)
+{
 	int status = 0;
 
-	while (checker->output && getline(&line, &room, checker->output) > 0) {
-		line[strcspn(line, "\n")] = '\0';
-		const char *error = strstr(line, CHILD_ERROR_MARK);
-
-		if (error)
-			say(said, checker->child->name, error + strlen(CHILD_ERROR_MARK));
-		any |= error != NULL;
-		snprintf(last, sizeof last, "%s", line);
-	}
-	free(line);
-	if (checker->output)
-		fclose(checker->output);
-	while (waitpid(checker->pid, &status, 0) < 0 && errno == EINTR)
-		;
+	if (!follow(checker, patience, said, &status))
+		return give_up(checker);
 	/* One that was killed says nothing about settings: its start will show. */
 	int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-	if (code != 0 && !any)
-		say(said, checker->child->name, last);
+	if (code != 0 && !checker->any)
+		say(said, checker->child->name, checker->last);
 	return code;
 }
 
@@ -111,12 +175,14 @@ int up_check(const struct supervisor *supervisor)
 {
 	struct checker checkers[SUPERVISOR_CHILDREN_MAX];
 	struct said said = {.n = 0};
+	struct patience patience;
 	int code = 0, status = 0, n = 0;
 
+	patience_init(&patience, CHECK_MS_MAX);
 	for (; code == 0 && n < supervisor->n_children; n++)
 		code = begin(&supervisor->children[n], &checkers[n]);
 	for (int i = 0; i < n; i++) {
-		int own = checkers[i].pid ? end(&checkers[i], &said) : 0;
+		int own = checkers[i].pid ? end(&checkers[i], &patience, &said) : 0;
 
 		status = status ? status : own;
 	}

@@ -22,6 +22,8 @@ import array, os, signal, socket, sys, time
 name = os.path.basename(sys.argv[0])[len("outrider-"):]
 home = os.environ["TEST_HOME"]
 if "--check" in sys.argv:
+    if os.path.exists(f"{home}/{name}.endless"):
+        time.sleep(3600)
     try:
         sys.stderr.write(open(f"{home}/{name}.wrong").read())
         sys.exit(78)
@@ -120,6 +122,17 @@ int kill(pid_t pid, int number)
 """
 
 
+def endless_check():
+    """`outrider up` whose policy looks at its settings for ever, in a folder of its own: where it writes to."""
+    other = home / "endless"
+    other.mkdir()
+    (other / "policy.endless").touch()
+    log = open(other / "out", "w+")
+    process = subprocess.Popen([str(home / "outrider"), "up", "--model", str(home / "model"), "--runtime-dir", str(other / "run")],
+                               stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, "TEST_HOME": str(other)})
+    return process, other / "out"
+
+
 def up(*options, **environment):
     log = open(home / "out", "w+")
     return subprocess.Popen([str(home / "outrider"), "up", "--model", str(home / "model"), "--runtime-dir",
@@ -152,6 +165,8 @@ def pid_of(name):
 
 
 try:
+    # It takes a minute; meanwhile the others.
+    endless, endless_out = endless_check()
     (home / "verifier.slow").touch()
     process = up("--watchdog", "3")
     tap.ok(wait(lambda: "ready: verifier" in out()), "ready is said when all four are", out())
@@ -293,7 +308,14 @@ try:
                               str(runtime)], capture_output=True, text=True)
     tap.ok(missing.returncode == 66 and "/nonexistent.gguf" in missing.stderr, "a missing model is named, status 66",
            missing.stderr)
+    status = endless.wait(120 * PATIENCE)
+    said = endless_out.read_text().splitlines()
+    tap.ok(status == 69 and len(said) == 1 and said[0].startswith(
+        f"outrider: up: policy: {home}/outrider-policy --check has not ended in 60 s and was killed: "),
+        "a look at settings that does not end is given up, by name", f"{status}\n{said}")
 finally:
+    if endless.poll() is None:
+        endless.kill()
     if (runtime / "up.pid").exists():
         subprocess.run([str(home / "outrider"), "down", "--runtime-dir", str(runtime)], capture_output=True)
     shutil.rmtree(home, ignore_errors=True)
