@@ -13,6 +13,7 @@ void knobs_outcomes_free(struct knob_outcomes *outcomes)
 	for (size_t i = 0; i < outcomes->n; i++) {
 		free(outcomes->of[i].old_value);
 		free(outcomes->of[i].new_value);
+		free(outcomes->of[i].removed);
 		free(outcomes->of[i].base);
 	}
 	outcomes->n = 0;

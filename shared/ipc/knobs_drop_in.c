@@ -145,12 +145,27 @@ static int read_back(struct knobs *knobs, const struct knob_outcomes *outcomes, 
 	return r;
 }
 
-int knobs_drop_in_prepare(struct knobs *knobs, const struct knob_outcomes *outcomes,
-	const void *config, bool without, struct error *err)
+/* The value that the drop-in has now, and will not have. */
+static int note_removed(struct knobs *knobs, struct knob_outcome *outcome, struct error *err)
+{
+	char value[CONFIG_VALUE_BYTES];
+	if (!knobs->given[outcome->key - knobs->o.keys])
+		return 0;
+	config_value(outcome->key, knobs->scratch, value, sizeof value);
+	outcome->removed = strdup(value);
+	return outcome->removed ? 0
+				: error_set(err, ENOMEM, "%s: no memory to change %s",
+					  knobs->process, outcome->key->name);
+}
+
+int knobs_drop_in_prepare(struct knobs *knobs, struct knob_outcomes *outcomes, const void *config,
+	bool without, struct error *err)
 {
 	int r = make_directory(knobs, err);
 	if (r == 0)
 		r = knobs_drop_in_read(knobs, err);
+	for (size_t i = 0; r == 0 && without && i < outcomes->n; i++)
+		r = note_removed(knobs, &outcomes->of[i], err);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < outcomes->n; i++) {

@@ -35,6 +35,7 @@ static void event_free(struct knob_event *event)
 	free(event->old_value);
 	free(event->new_value);
 	free(event->reason);
+	free(event->removed);
 	memset(event, 0, sizeof *event);
 }
 
@@ -63,6 +64,8 @@ static json_t *event_json(const struct knob_event *e)
 			json, "session", json_sprintf("%llu", (unsigned long long)e->session));
 	if (e->for_ns)
 		json_object_set_new(json, "for_ns", json_integer((json_int_t)e->for_ns));
+	if (e->removed)
+		json_object_set_new(json, "removed", json_string(e->removed));
 	if (e->persist)
 		json_object_set_new(json, "persist", json_true());
 	if (e->at_start)
@@ -108,6 +111,8 @@ static void take_line(struct knob_journal *journal, const char *line)
 		e.old_value = strdup(string_of(json, "old"));
 		e.new_value = strdup(string_of(json, "new"));
 		e.reason = strdup(string_of(json, "reason"));
+		if (json_object_get(json, "removed"))
+			e.removed = strdup(string_of(json, "removed"));
 		keep(journal, &e);
 	}
 	json_decref(json);
@@ -246,8 +251,10 @@ static char *cut(const char *text)
 	return copy;
 }
 
+/* What became of the change of one knob; removed: as in struct knob_outcome. */
 static void add(struct knob_journal *journal, const struct knob_batch *batch, const char *name,
-	const char *old_value, const char *new_value, bool at_start, const char *reason)
+	const char *old_value, const char *new_value, const char *removed, bool at_start,
+	const char *reason)
 {
 	struct timespec now;
 	clock_gettime(CLOCK_REALTIME, &now);
@@ -262,6 +269,7 @@ static void add(struct knob_journal *journal, const struct knob_batch *batch, co
 		.old_value = cut(old_value),
 		.new_value = cut(new_value),
 		.reason = cut(reason),
+		.removed = removed ? cut(removed) : NULL,
 	};
 	snprintf(event.what, sizeof event.what, "%s", batch->what);
 	keep(journal, &event);
@@ -283,11 +291,11 @@ void knobs_journal_add(struct knob_journal *journal, const struct knob_batch *ba
 	for (size_t i = 0; i < outcomes->n; i++) {
 		const struct knob_outcome *o = &outcomes->of[i];
 		config_name(o->key, name, sizeof name);
-		add(journal, batch, name, text_of(o->old_value), text_of(o->new_value), o->at_start,
-			reason);
+		add(journal, batch, name, text_of(o->old_value), text_of(o->new_value), o->removed,
+			o->at_start, reason);
 	}
 	/* Nothing came of it: what was asked for. */
 	for (size_t i = 0; outcomes->n == 0 && i < batch->n; i++)
 		add(journal, batch, batch->changes[i].name, "", text_of(batch->changes[i].value),
-			batch->at_start, reason);
+			NULL, batch->at_start, reason);
 }

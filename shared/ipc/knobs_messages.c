@@ -186,8 +186,10 @@ static bool fill_done(const struct knob_outcomes *outcomes, Outrider__KnobDone *
 		done->results[done->n_results++] = result;
 		config_name(outcome->key, name, sizeof name);
 		result->at_start = outcome->at_start;
+		result->has_removed = outcome->removed != NULL;
 		if (!copy(&result->name, name) || !copy(&result->old_value, outcome->old_value) ||
 			!copy(&result->new_value, outcome->new_value) ||
+			!copy(&result->removed, outcome->removed ? outcome->removed : "") ||
 			!copy(&result->note, outcome->note))
 			return false;
 	}
@@ -301,6 +303,7 @@ static Outrider__KnobEvent *event_message(const struct knob_event *from)
 	e->for_ns = from->for_ns;
 	e->persist = from->persist;
 	e->at_start = from->at_start;
+	e->has_removed = from->removed != NULL;
 	e->has_uid = from->who.has_uid;
 	e->uid = from->who.uid;
 	e->pid = from->who.pid;
@@ -308,7 +311,8 @@ static Outrider__KnobEvent *event_message(const struct knob_event *from)
 		copy(&e->old_value, from->old_value ? from->old_value : "") &&
 		copy(&e->new_value, from->new_value ? from->new_value : "") &&
 		copy(&e->program, from->who.program) &&
-		copy(&e->reason, from->reason ? from->reason : ""))
+		copy(&e->reason, from->reason ? from->reason : "") &&
+		copy(&e->removed, from->removed ? from->removed : ""))
 		return e;
 	outrider__knob_event__free_unpacked(e, NULL);
 	return NULL;

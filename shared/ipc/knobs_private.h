@@ -47,6 +47,7 @@ struct knob_batch {
 struct knob_outcome {
 	const struct config_key *key;
 	char *old_value, *new_value; /* malloc'd */
+	char *removed; /* malloc'd: the stored value that a reset takes out of the drop-in; NULL: none */
 	char *base; /* what it reverts to; NULL: what is configured for all (or it does not) */
 	bool follows; /* a session's value that was no other than all sessions' */
 	bool at_start; /* in force at the next start */
@@ -74,6 +75,7 @@ struct knob_event {
 	struct knob_who who;
 	char what[12];
 	char *name, *old_value, *new_value, *reason; /* malloc'd; NULL only where memory failed */
+	char *removed; /* malloc'd; NULL: nothing stored was taken out */
 };
 
 struct knob_journal {
@@ -138,9 +140,10 @@ void knobs_reverts_free(struct knobs *knobs);
 void knobs_drop_in_init(struct knobs *knobs);
 /* Which keys the drop-in sets, in knobs->given, with their values in knobs->scratch. */
 int knobs_drop_in_read(struct knobs *knobs, struct error *err);
-/* Writes the next drop-in beside the one there is: with the keys of the outcomes as in config, or without them. */
-int knobs_drop_in_prepare(struct knobs *knobs, const struct knob_outcomes *outcomes,
-	const void *config, bool without, struct error *err);
+/* Writes the next drop-in beside the one there is: with the keys of the outcomes as in config, or without them, when their
+ * `removed` is set. */
+int knobs_drop_in_prepare(struct knobs *knobs, struct knob_outcomes *outcomes, const void *config,
+	bool without, struct error *err);
 /* Puts it in the place of the one there is, or throws it away. */
 int knobs_drop_in_commit(struct knobs *knobs, struct error *err);
 void knobs_drop_in_abandon(struct knobs *knobs);

@@ -305,6 +305,24 @@ static void reset_goes_back_to_the_start_and_with_persist_to_the_configuration(v
 	assert_int_equal(access(f->drop_in, F_OK), -1);
 }
 
+static void a_reset_says_which_stored_value_it_takes_out(void **state)
+{
+	struct fixture *f = *state;
+	const struct knob_batch next = {.persist = true, .at_start = true},
+				reset = {.reset = true, .persist = true, .at_start = true};
+	assert_int_equal(set_with(f, next, "low=7"), 0);
+	assert_int_equal(set_with(f, reset, "low"), 0);
+	assert_int_equal(set_with(f, reset, "low"), 0);
+	/* Written down too. */
+	daemon_knobs_close(&f->daemon);
+	open_knobs(f);
+	const struct knob_journal *journal = &f->daemon.knobs->journal;
+	assert_int_equal(knobs_journal_count(journal), 3);
+	assert_null(knobs_journal_at(journal, 0)->removed);
+	assert_string_equal(knobs_journal_at(journal, 1)->removed, "7");
+	assert_null(knobs_journal_at(journal, 2)->removed);
+}
+
 static void reset_goes_back_to_the_start_of_who_went_on_with_another_configuration(void **state)
 {
 	struct fixture *f = *state;
@@ -440,6 +458,7 @@ int main(void)
 		TEST(what_a_file_cannot_say_cannot_last),
 		TEST(a_drop_in_that_was_edited_badly_is_left_alone),
 		TEST(reset_goes_back_to_the_start_and_with_persist_to_the_configuration),
+		TEST(a_reset_says_which_stored_value_it_takes_out),
 		TEST(reset_goes_back_to_the_start_of_who_went_on_with_another_configuration),
 		TEST(a_session_has_its_own_values),
 		TEST(who_has_reserved_the_knobs_finds_them_as_they_were),
