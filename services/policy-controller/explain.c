@@ -84,12 +84,17 @@ int explain_session(const struct controller *c, uint64_t uid, struct explanation
 			"The drafter need not follow this session at K = 0: no draft will be "
 			"asked for soon, and it catches up before one is.");
 	explain_figure(out, "iterations", "", (double)s->iterations);
-	explain_figure(out, "tokens per iteration", "tokens", (double)s->etr);
-	explain_figure(out, "drafted per iteration", "tokens", (double)s->drafted);
-	explain_figure(out, "accepted per iteration", "tokens", (double)s->accepted);
-	explain_figure(out, "iteration", "ms", s->iteration_ns / 1e6);
-	if (s->base_ns > 0)
-		explain_figure(out, "iteration at K = 0 in such a batch", "ms", s->base_ns / 1e6);
+	/* Means of the last ones. */
+	if (s->iterations > 0) {
+		explain_figure(out, "tokens per iteration", "tokens", (double)s->etr);
+		explain_figure(out, "drafted per iteration", "tokens", (double)s->drafted);
+		explain_figure(out, "accepted per iteration", "tokens", (double)s->accepted);
+		explain_figure(out, "iteration, measured", "ms", s->iteration_ns / 1e6);
+	}
+	if (s->base_ns > 0) {
+		explain_figure(out, "iteration at K = 0, measured", "ms", s->base_ns / 1e6);
+		explain_figure(out, "since that was measured", "iterations", (double)s->base_age);
+	}
 	take_positions(s, out);
 	take_decisions(c, s->uid, out);
 	return 0;

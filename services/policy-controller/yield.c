@@ -243,7 +243,8 @@ static void explain(const struct yield_plan_pass *p, uint32_t index, const struc
 	const struct yield_option *o = &p->shared->options[index];
 	double tokens = p->sessions + c->other_gain + o->gained[k];
 	policy_decide(verdict,
-		"%sK = %u: %.2f tokens of %.2f drafted, pass %.3f ms (K = 0: %.3f), acceptance "
+		"%sK = %u: %.2f tokens of %.2f drafted, iteration %.3f ms (K = 0: %.3f), "
+		"acceptance "
 		"%.0f%%, utility %.2f%s",
 		s->trial_n ? "trying " : "", k, 1 + o->gained[k], o->extra[k],
 		tokens / c->rate[k] / 1e6, (p->sessions + c->other_gain) / c->rate[0] / 1e6,

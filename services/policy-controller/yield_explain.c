@@ -111,7 +111,7 @@ static void explain_rule(const struct policy_state *s, struct explanation *out)
 		explain_say(out,
 			"Chosen together with the batch: %u sessions, whose others add %.2f "
 			"drafted "
-			"tokens to the pass.",
+			"tokens to the iteration.",
 			v->sessions, (double)v->others);
 }
 
@@ -127,9 +127,9 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 		explain_empty(s, out);
 	if (y->view.rule != YIELD_UNPLANNED && y->view.weighed == 0 && y->view.best == 0 &&
 		!(y->view.hope > 0))
-		explain_say(out,
-			"No K is in question for a trial: with what a pass takes now none pays, "
-			"even if nine of ten drafted tokens were accepted.");
+		explain_say(out, "No K is in question for a trial: with what an iteration takes "
+				 "now none pays, "
+				 "even if nine of ten drafted tokens were accepted.");
 	double rate = yield_change_rate(s);
 	if (y->stale > 0)
 		explain_say(out,
@@ -149,7 +149,9 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 	explain_figure(out, "its relative standard deviation", "",
 		acceptance_doubt(a, acceptance_mean(a)));
 	explain_figure(out, "changes of acceptance noticed", "", a->n_alarms);
-	explain_figure(out, "pass at K = 0", "ms", (double)y->view.base_ns / 1e6);
+	if (y->view.base_ns > 0)
+		explain_figure(
+			out, "iteration at K = 0, expected", "ms", (double)y->view.base_ns / 1e6);
 	explain_figure(
 		out, "speculation's worth had it changed", "of the rate", (double)y->view.hope);
 }
@@ -161,7 +163,7 @@ void yield_explain(const struct policy_state *s, struct explanation *out)
 	explain_state(s, out);
 	for (uint32_t k = 0; v->rule != YIELD_UNPLANNED && k <= v->k_max; k++) {
 		double rate = (double)v->rate[k];
-		/* rate is of the pass, tokens and drafted of the session. */
+		/* rate is of the whole batch, tokens and drafted of the session. */
 		out->options[out->n_options++] = (struct explained_k){.k = k,
 			.drafted = (double)v->drafted[k],
 			.tokens = (double)v->tokens[k],
