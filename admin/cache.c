@@ -94,13 +94,18 @@ static void hints_text(const Outrider__CacheStats *s)
 
 static void link_text(const Outrider__CacheStats *s)
 {
-	printf("link       %s, %u read%s at once, %.2f GiB/s, %.2f ms an expert; %u loading or "
+	char rate[16], load[16], mean[16], most[16];
+
+	printf("link       %s, %u read%s at once, %s GiB/s, %s ms an expert; %u loading or "
 	       "waited for\n",
-		s->link, s->link_reads, plural(s->link_reads), s->link_bytes_per_second / (1 << 30),
-		(double)s->load_ns / 1e6, s->queue_depth);
-	printf("demands    %" PRIu64
-	       " submitted after %.0f us in the mean, %.0f us at most; %" PRIu64 " load%s failed\n",
-		s->submits, part_of(s->submit_ns, s->submits) / 1e3, (double)s->submit_ns_max / 1e3,
+		s->link, s->link_reads, plural(s->link_reads),
+		ctl_measured(s->link_bytes_per_second / (1 << 30), 2, rate, sizeof rate),
+		ctl_measured((double)s->load_ns / 1e6, 2, load, sizeof load), s->queue_depth);
+	printf("demands    %" PRIu64 " submitted after %s us in the mean, %s us at most; %" PRIu64
+	       " load%s failed\n",
+		s->submits,
+		ctl_measured(part_of(s->submit_ns, s->submits) / 1e3, 0, mean, sizeof mean),
+		ctl_measured((double)s->submit_ns_max / 1e3, 0, most, sizeof most),
 		s->load_failures, plural(s->load_failures));
 }
 
@@ -111,12 +116,15 @@ static void layers_text(const Outrider__CacheStats *s)
 		"USEFUL", "WASTED", "UNUSED", "LATE");
 	for (size_t i = 0; i < s->n_layers; i++) {
 		const Outrider__CacheLayer *l = s->layers[i];
+		char rate[16];
 
-		printf("%5u %9" PRIu64 " %9" PRIu64 " %5.1f%% %9" PRIu64 " %9" PRIu64
+		printf("%5u %9" PRIu64 " %9" PRIu64 " %6s %9" PRIu64 " %9" PRIu64
 		       " %9.1f %8u %9.1f %9" PRIu64 " %8" PRIu64 " %8" PRIu64 " %8" PRIu64
 		       " %8" PRIu64 "\n",
-			l->layer, l->hits, l->misses, 100 * ctl_rate(l->hits, l->misses), l->loads,
-			l->evictions, ctl_mib(l->bytes_loaded), l->resident,
+			l->layer, l->hits, l->misses,
+			ctl_share((double)l->hits, (double)(l->hits + l->misses), 1, rate,
+				sizeof rate),
+			l->loads, l->evictions, ctl_mib(l->bytes_loaded), l->resident,
 			(double)l->wait_ns / 1e6, l->prefetched, l->prefetch_used,
 			l->prefetch_wasted,
 			ctl_unused(l->prefetched, l->prefetch_used, l->prefetch_wasted),
@@ -127,6 +135,8 @@ static void layers_text(const Outrider__CacheStats *s)
 
 static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 {
+	char rate[16];
+
 	printf("policy     %s\n", s->policy);
 	printf("budget     %s: %.1f MiB (at least %.1f MiB), %u slots of %.2f MiB\n", s->budget,
 		ctl_mib(s->budget_bytes), ctl_mib(s->budget_min_bytes), s->slots,
@@ -143,8 +153,10 @@ static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 	if (s->file_cached_bytes >= 0)
 		printf("page cache %.1f MiB of the model's file\n",
 			ctl_mib((uint64_t)s->file_cached_bytes));
-	printf("look-ups   %" PRIu64 " hits, %" PRIu64 " misses: %.1f%% hits; %.1f ms stalled\n",
-		s->hits, s->misses, 100 * ctl_rate(s->hits, s->misses), (double)s->wait_ns / 1e6);
+	printf("look-ups   %" PRIu64 " hits, %" PRIu64 " misses: %s hits; %.1f ms stalled\n",
+		s->hits, s->misses,
+		ctl_share((double)s->hits, (double)(s->hits + s->misses), 1, rate, sizeof rate),
+		(double)s->wait_ns / 1e6);
 	printf("loads      %" PRIu64 " (%.1f MiB), %" PRIu64 " evictions; %" PRIu64
 	       " miss%s served by the verifier itself\n",
 		s->loads, ctl_mib(s->bytes_loaded), s->evictions, s->self_served,
@@ -222,10 +234,11 @@ static void top_text(
 	for (size_t i = 0; i < now->n_layers && i < old->n_layers; i++) {
 		const Outrider__CacheLayer *a = old->layers[i], *b = now->layers[i];
 		double hits = growth(a->hits, b->hits), misses = growth(a->misses, b->misses);
+		char rate[16];
 
-		printf("%5u %9.0f %9.0f %5.1f%% %9.0f %9.0f %9.1f %6.1f%% %10.0f\n", b->layer,
+		printf("%5u %9.0f %9.0f %6s %9.0f %9.0f %9.1f %6.1f%% %10.0f\n", b->layer,
 			hits / seconds, misses / seconds,
-			hits + misses > 0 ? 100 * hits / (hits + misses) : 0,
+			ctl_share(hits, hits + misses, 1, rate, sizeof rate),
 			growth(a->loads, b->loads) / seconds,
 			growth(a->evictions, b->evictions) / seconds,
 			growth(a->bytes_loaded, b->bytes_loaded) / 1048576 / seconds,

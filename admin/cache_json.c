@@ -61,7 +61,8 @@ static void put_memory(json_t *to, const Outrider__CacheStats *s)
 static void put_link(json_t *to, const Outrider__CacheStats *s)
 {
 	json_object_set_new(to, "link", ctl_text_json(s->link));
-	json_object_set_new(to, "link_bytes_per_second", json_real(s->link_bytes_per_second));
+	json_object_set_new(
+		to, "link_bytes_per_second", ctl_measured_json(s->link_bytes_per_second));
 	put(to, "link_reads", s->link_reads);
 	put(to, "load_ns", s->load_ns);
 	put(to, "submits", s->submits);
@@ -79,7 +80,8 @@ json_t *ctl_cache_json(const Outrider__CacheStats *s)
 	put_memory(root, s);
 	put(root, "hits", s->hits);
 	put(root, "misses", s->misses);
-	json_object_set_new(root, "hit_rate", json_real(ctl_rate(s->hits, s->misses)));
+	json_object_set_new(
+		root, "hit_rate", ctl_share_json((double)s->hits, (double)(s->hits + s->misses)));
 	put(root, "loads", s->loads);
 	put(root, "evictions", s->evictions);
 	put(root, "bytes_loaded", s->bytes_loaded);

@@ -16,6 +16,7 @@
 #include <time.h>
 
 enum { TIMEOUT_MS = 3000, AGAIN_MS = 50 };
+#define LATE_NS UINT64_C(1000000000)
 /* A process that was killed is up again after 50 ms and what it takes to start; one that dies again and again, after a second. */
 #define AWAY_NS UINT64_C(3000000000)
 
@@ -33,21 +34,47 @@ int ctl_fail(int status, const char *format, ...)
 	return status;
 }
 
-int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
-	Outrider__Envelope__BodyCase expected, int timeout_ms, Outrider__Envelope **reply,
-	struct error *err)
+static int ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
+	Outrider__Envelope__BodyCase expected, int timeout_ms, const struct bus_late *late,
+	Outrider__Envelope **reply, struct error *err)
 {
 	char endpoint[300];
 	int code;
 
 	peers_admin_endpoint(ctl->runtime_dir, process, endpoint, sizeof endpoint);
-	code = bus_call(ctl->zmq, endpoint, request, timeout_ms, reply, err);
+	code = bus_call(ctl->zmq, endpoint, request, timeout_ms, late, reply, err);
 	if (code == 0 && (*reply)->body_case != expected) {
 		code = error_set(err, EPROTO, "answered with message %d, expected %d",
 			(int)(*reply)->body_case, (int)expected);
 		bus_free(reply);
 	}
 	return code;
+}
+
+int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
+	Outrider__Envelope__BodyCase expected, int timeout_ms, Outrider__Envelope **reply,
+	struct error *err)
+{
+	return ask(ctl, process, request, expected, timeout_ms, NULL, reply, err);
+}
+
+/* Who is asked and by which command. */
+struct asked {
+	struct ctl *ctl;
+	const char *process;
+	int timeout_ms;
+};
+
+/* Once of a process: one that hangs may be asked several things. */
+static void tell_late(void *arg)
+{
+	const struct asked *asked = arg;
+
+	if (asked->ctl->waits_for && strcmp(asked->ctl->waits_for, asked->process) == 0)
+		return;
+	asked->ctl->waits_for = asked->process;
+	ctl_fail(0, "%s has not answered yet; it is waited for, %d s at most", asked->process,
+		asked->timeout_ms / 1000);
 }
 
 /* "verifier, drafter": those that listen, but for one. */
@@ -73,10 +100,12 @@ int ctl_ask_patiently(struct ctl *ctl, const char *process, Outrider__Envelope *
 	struct error *err)
 {
 	const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000};
+	struct asked asked = {ctl, process, timeout_ms};
+	const struct bus_late late = {LATE_NS, tell_late, &asked};
 	char others[64];
 
 	for (;;) {
-		int code = ctl_ask(ctl, process, request, expected, timeout_ms, reply, err);
+		int code = ask(ctl, process, request, expected, timeout_ms, &late, reply, err);
 
 		if (code != -ECONNREFUSED)
 			return code;
@@ -106,6 +135,16 @@ int ctl_no_service(const struct ctl *ctl, const char *process)
 		process, (double)AWAY_NS / 1e9, ctl->runtime_dir, others);
 }
 
+int ctl_no_answer(const char *process, int timeout_ms, bool changes)
+{
+	return ctl_fail(EX_UNAVAILABLE,
+		"%s is there, but has not answered in %d s: it is stopped or hangs; outriderctl "
+		"status shows when it answers again, the service's log says why%s",
+		process, timeout_ms / 1000,
+		changes ? "; what was asked of it may be done then: outriderctl knob get shows it"
+			: "");
+}
+
 int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, Outrider__Envelope **reply)
 {
@@ -116,11 +155,11 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 		return 0;
 	if (code == -ECONNREFUSED)
 		return ctl_no_service(ctl, process);
+	if (code == -ETIMEDOUT)
+		return ctl_no_answer(process, TIMEOUT_MS, false);
 	/* A refusal is about what was asked, not about the service. */
-	return ctl_fail(code == -EREMOTEIO   ? EX_DATAERR
-			: code == -ETIMEDOUT ? EX_UNAVAILABLE
-					     : error_exit_status(code),
-		"%s: %s", process, err.text);
+	return ctl_fail(code == -EREMOTEIO ? EX_DATAERR : error_exit_status(code), "%s: %s",
+		process, err.text);
 }
 
 json_t *ctl_text_json(const char *text)
@@ -196,7 +235,28 @@ const char *ctl_wall(uint64_t time_ns, char out[CTL_WALL_BYTES])
 	return out;
 }
 
-double ctl_rate(uint64_t hits, uint64_t misses)
+json_t *ctl_measured_json(double value)
 {
-	return hits + misses ? (double)hits / (double)(hits + misses) : 0;
+	return value > 0 ? json_real(value) : json_null();
+}
+
+const char *ctl_share(double part, double whole, int digits, char *out, size_t bytes)
+{
+	if (whole > 0)
+		snprintf(out, bytes, "%.*f%%", digits, 100 * part / whole);
+	else
+		snprintf(out, bytes, "-");
+	return out;
+}
+
+json_t *ctl_share_json(double part, double whole)
+{
+	return whole > 0 ? json_real(part / whole) : json_null();
+}
+
+double ctl_utility(const Outrider__PolicySession *session)
+{
+	return session->iteration_ms > 0
+		       ? (double)session->etr * session->base_ms / session->iteration_ms
+		       : 0;
 }

@@ -40,10 +40,14 @@ static const struct command commands[] = {
 		LINE_JSON | LINE_ALL,
 		"Of the sessions those that are being generated, or wait to be. ACC is the share "
 		"of\n"
-		"drafted tokens that are accepted, ETR the tokens of an iteration, BASE MS what "
-		"an\n"
-		"iteration takes at K = 0 and ITER MS what it takes now: means of the last "
-		"ones.\n" PHASES_HELP "\n"
+		"drafted tokens that are accepted, ETR the tokens of an iteration, ITER MS what "
+		"one "
+		"takes:\n"
+		"means of the session's last ones. BASE MS is what one at K = 0 took, AGE "
+		"iterations ago.\n"
+		"UTILITY is ETR x BASE MS / ITER MS, DECIDED what the policy decided by last: of "
+		"cascade\n"
+		"as measured in a test, of yield as expected.\n" PHASES_HELP "\n"
 		"  --all               also those that have ended and are still remembered\n"},
 	{{"policy", "set"}, ctl_policy_set, "NAME | KNOB=VALUE ...",
 		"change the policy (static:3, cascade, yield) or knobs, now", true,
@@ -61,25 +65,29 @@ static const struct command commands[] = {
 		"\"K 0 -> 3 for 4, then 0\" is a trial of 4 iterations.\n" PHASES_HELP "\n"
 		"  --all               first also those about sessions that have ended\n"
 		"  --once              print what there is and end\n"},
-	{{"policy", "explain"}, ctl_policy_explain, "", "why a session's K is what it is now", true,
-		LINE_JSON | LINE_SESSION,
+	{{"policy", "explain"}, ctl_policy_explain, "[SESSION]",
+		"why a session's K is what it is now", true, LINE_JSON | LINE_SESSION,
 		"In words, then what is known of each K, the acceptance by position, and the last "
 		"decisions.\n"
-		"DRAFTED and TOKENS are of an iteration of the session, TIME MS is what its pass "
-		"takes, +- the\n"
-		"standard deviation of TOKENS/S; what a trial BRINGS and COSTS is in iterations at "
-		"the best K.\n"
+		"DRAFTED and TOKENS are of an iteration of the session; TIME MS is what the "
+		"iteration takes, a pass\n"
+		"of the model for the whole batch and the wait for drafts; TOKENS/S are those of "
+		"the batch, +- their\n"
+		"standard deviation; what a trial BRINGS and COSTS is in iterations at the best "
+		"K.\n"
 		"The star is the K in force.\n" PHASES_HELP
 		"\n" SESSION_HELP("this one; without it the one seen last")},
-	{{"policy", "plot"}, ctl_policy_plot, "[FILE.svg|FILE.png]",
+	{{"policy", "plot"}, ctl_policy_plot, "[SESSION] [FILE.svg|FILE.png]",
 		"K, tokens, cost and utility of a session over its iterations", true,
 		LINE_JSON | LINE_SESSION,
 		"From the journal of the policy-controller. In the terminal, or as a picture "
 		"(gnuplot is needed\n"
 		"for one); --json prints the journal's entries. A column in the terminal is the "
 		"mean of\n"
-		"several iterations where they are many.\n\n" SESSION_HELP(
-			"this one; without it the newest")},
+		"several iterations where they are many. The utility is of moving means of the "
+		"tokens and the times\n"
+		"that are drawn; the time at K = 0 is the one measured last before each "
+		"iteration.\n\n" SESSION_HELP("this one; without it the newest")},
 	{{"knob", "list"}, ctl_knob_list, "[PROCESS | KNOB ...]",
 		"every knob with its value and range", true, LINE_JSON | LINE_SESSION,
 		"A knob that is live may change while its process runs; the others need a "

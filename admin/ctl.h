@@ -33,6 +33,7 @@ struct ctl {
 	size_t n_expected;
 	uint64_t
 		away_until_ns; /* until when a process that is away is waited for; 0: none was yet */
+	const char *waits_for; /* the process whose answer is late, as was said; NULL: none was */
 };
 
 /* What --if says about an argument, the pointer of the command line, which may have been cut at its '='; NULL. */
@@ -70,13 +71,17 @@ int ctl_fail(int status, const char *format, ...) __attribute__((format(printf, 
 /* Says that the process does not run, or that it alone is away; EX_UNAVAILABLE. */
 int ctl_no_service(const struct ctl *ctl, const char *process);
 
+/* Says that the process took the connection, but no answer came in so long; EX_UNAVAILABLE. changes: the request was to change
+ * something, which may yet happen. */
+int ctl_no_answer(const char *process, int timeout_ms, bool changes);
+
 /* One request to one process; its reply must have this body. *reply is freed with bus_free. -errno with *err;
  * -ECONNREFUSED: nobody listens. */
 int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, int timeout_ms, Outrider__Envelope **reply,
 	struct error *err);
 /* The same, and while nobody listens but others of the service do, again for some seconds, of all calls together: a process
- * that died is started again. */
+ * that died is started again. When an answer is not there after a second, stderr says who is waited for. */
 int ctl_ask_patiently(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, int timeout_ms, Outrider__Envelope **reply,
 	struct error *err);
@@ -115,10 +120,17 @@ static inline uint64_t ctl_unused(uint64_t came, uint64_t used, uint64_t wasted)
 {
 	return came > used + wasted ? came - used - wasted : 0;
 }
-/* hits / (hits + misses), 0 when there are none. */
-double ctl_rate(uint64_t hits, uint64_t misses);
 /* "1.25", or "-" where nothing was measured, which the processes say as 0. *out has room for bytes. */
 const char *ctl_measured(double value, int digits, char *out, size_t bytes);
+/* The same as JSON: a number, or null. */
+json_t *ctl_measured_json(double value);
+/* part of whole as "12.3%", or "-" when whole is 0: the share of nothing is not known. */
+const char *ctl_share(double part, double whole, int digits, char *out, size_t bytes);
+/* The same as JSON: 0.123, or null. */
+json_t *ctl_share_json(double part, double whole);
+/* Tokens per iteration over the time of an iteration as a multiple of one at K = 0 (Cascade, section 4), all three of the same
+ * row: the session's last iterations against those at K = 0 that were measured last. 0: not known. */
+double ctl_utility(const Outrider__PolicySession *session);
 
 /* "2026-01-31 12:00:00", local, of CLOCK_REALTIME. */
 enum { CTL_WALL_BYTES = 32 };

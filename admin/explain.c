@@ -8,15 +8,40 @@
 #include <string.h>
 #include <sysexits.h>
 
+/* What the policy has figures of: cascade does not know what had been drafted, nor how sure it is. */
+struct columns {
+	bool drafted, doubt, trials;
+};
+
+static struct columns columns_of(const Outrider__PolicyExplanation *e)
+{
+	bool cascade = strcmp(e->policy, "cascade") == 0;
+	struct columns columns = {.drafted = !cascade, .doubt = !cascade};
+
+	for (size_t i = 0; i < e->n_options; i++)
+		columns.trials |= e->options[i]->weighed;
+	return columns;
+}
+
+static json_t *real_or_null(bool known, double value)
+{
+	return known ? json_real(value) : json_null();
+}
+
 static json_t *options_json(const Outrider__PolicyExplanation *e)
 {
+	struct columns columns = columns_of(e);
 	json_t *all = json_array();
 
 	for (size_t i = 0; i < e->n_options; i++) {
 		const Outrider__PolicyOption *o = e->options[i];
-		json_t *option = json_pack("{s:I,s:f,s:f,s:f,s:f,s:f,s:f}", "k", (json_int_t)o->k,
-			"drafted", o->drafted, "tokens", o->tokens, "time_ms", o->time_ms,
-			"tokens_per_s", o->tokens_per_s, "utility", o->utility, "doubt", o->doubt);
+		bool known = o->time_ms > 0;
+		json_t *option = json_pack("{s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "k", (json_int_t)o->k,
+			"drafted", real_or_null(known && columns.drafted, o->drafted), "tokens",
+			real_or_null(known, o->tokens), "time_ms", real_or_null(known, o->time_ms),
+			"tokens_per_s", real_or_null(known, o->tokens_per_s), "utility",
+			real_or_null(known, o->utility), "doubt",
+			real_or_null(known && columns.doubt, o->doubt));
 
 		if (*o->note)
 			json_object_set_new(option, "note", ctl_text_json(o->note));
@@ -52,28 +77,13 @@ static json_t *explanation_json(const Outrider__PolicyExplanation *e)
 				ctl_text_json(e->figures[i]->unit)));
 	for (size_t i = 0; i < e->n_decisions; i++)
 		json_array_append_new(decisions, ctl_decision_json(e->decisions[i]));
-	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:b,s:f,s:I,s:o,s:o,s:o,s:o,s:o}", "uid",
+	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:b,s:o,s:I,s:o,s:o,s:o,s:o,s:o}", "uid",
 		json_sprintf("%" PRIu64, e->session_uid), "policy", ctl_text_json(e->policy),
 		"phase", ctl_text_json(e->phase), "k", (json_int_t)e->k, "k_then",
 		(json_int_t)e->k_then, "trial_n", (json_int_t)e->trial_n, "k_fixed", e->k_fixed,
-		"utility", (double)e->utility, "age_ns", (json_int_t)e->age_ns, "words", words,
-		"figures", figures, "options", options_json(e), "positions", positions_json(e),
-		"decisions", decisions);
-}
-
-/* What the policy has figures of: cascade does not know what had been drafted, nor how sure it is. */
-struct columns {
-	bool drafted, doubt, trials;
-};
-
-static struct columns columns_of(const Outrider__PolicyExplanation *e)
-{
-	bool cascade = strcmp(e->policy, "cascade") == 0;
-	struct columns columns = {.drafted = !cascade, .doubt = !cascade};
-
-	for (size_t i = 0; i < e->n_options; i++)
-		columns.trials |= e->options[i]->weighed;
-	return columns;
+		"utility", ctl_measured_json((double)e->utility), "age_ns", (json_int_t)e->age_ns,
+		"words", words, "figures", figures, "options", options_json(e), "positions",
+		positions_json(e), "decisions", decisions);
 }
 
 static void print_option(const Outrider__PolicyExplanation *e, const Outrider__PolicyOption *o,

@@ -1,4 +1,5 @@
 /* outriderctl knob list, get, history. */
+#include "admin/columns.h"
 #include "admin/knob.h"
 
 #include "shared/ipc/bus.h"
@@ -8,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
+
+/* Of the values in a list; those that are longer are whole in `knob get` and as JSON. */
+enum { VALUE_COLUMNS = 14, VALUE_COLUMNS_MAX = 36, VALUE_BYTES = 4 * VALUE_COLUMNS_MAX + 1 };
 
 static const char *const scope_names[] = {
 	[KNOB_GLOBAL] = "global", [KNOB_MODEL] = "model", [KNOB_SESSION] = "session"};
@@ -93,9 +97,10 @@ static const char *or_empty(const char *value)
 	return *value ? value : "(empty)";
 }
 
-static void print_line(const json_t *knob)
+/* The value as a list shows it: what it is now, what that means, and what the next start sets. */
+static const char *list_value(const json_t *knob, char *out, size_t bytes)
 {
-	char range[160], value[2 * CONFIG_VALUE_BYTES];
+	char value[2 * CONFIG_VALUE_BYTES + 64];
 
 	snprintf(value, sizeof value, "%s",
 		is(knob, "running") ? or_empty(text_of(knob, "value")) : "-");
@@ -105,16 +110,43 @@ static void print_line(const json_t *knob)
 	if (changes_at_start(knob))
 		snprintf(value, sizeof value, "%s (next start: %s)",
 			or_empty(text_of(knob, "value")), or_empty(text_of(knob, "next_start")));
+	return columns_shorten(value, VALUE_COLUMNS_MAX, out, bytes);
+}
+
+static void print_line(const json_t *knob, int columns)
+{
+	char range[512], value[VALUE_BYTES];
+
+	list_value(knob, value, sizeof value);
 	snprintf(range, sizeof range, "%s%s%s", text_of(knob, "range"),
 		*text_of(knob, "unit") ? " " : "", text_of(knob, "unit"));
-	printf("  %-16s %-14s %-34s %-7s %-7s %s\n", text_of(knob, "name"), value, range,
-		is(knob, "live") ? "live" : "restart", text_of(knob, "scope"),
-		text_of(knob, "help"));
+	printf("  %-16s %s%*s %-34s %-7s %-7s %s\n", text_of(knob, "name"), value,
+		columns - columns_of(value), "", range, is(knob, "live") ? "live" : "restart",
+		text_of(knob, "scope"), text_of(knob, "help"));
+}
+
+/* Of the values of one process, so that what is behind them is a column too. */
+static int value_columns(const json_t *knobs, const char *process)
+{
+	char value[VALUE_BYTES];
+	int most = VALUE_COLUMNS;
+	size_t i;
+	const json_t *knob;
+
+	json_array_foreach(knobs, i, knob)
+	{
+		if (strcmp(process, text_of(knob, "process")) != 0)
+			continue;
+		int columns = columns_of(list_value(knob, value, sizeof value));
+		most = columns > most ? columns : most;
+	}
+	return most;
 }
 
 static void print_list(const json_t *knobs)
 {
 	const char *process = "";
+	int columns = VALUE_COLUMNS;
 	size_t i;
 	json_t *knob;
 
@@ -123,8 +155,10 @@ static void print_list(const json_t *knobs)
 		if (strcmp(process, text_of(knob, "process")) != 0)
 			printf("%s%s%s\n", *process ? "\n" : "", text_of(knob, "process"),
 				is(knob, "running") ? "" : " (does not answer)");
+		if (strcmp(process, text_of(knob, "process")) != 0)
+			columns = value_columns(knobs, text_of(knob, "process"));
 		process = text_of(knob, "process");
-		print_line(knob);
+		print_line(knob, columns);
 	}
 }
 
@@ -309,13 +343,14 @@ static json_t *event_json(const struct entry *entry)
 	char by[160];
 
 	who(e, by, sizeof by);
-	return json_pack("{s:s,s:o,s:o,s:o,s:o,s:I,s:f,s:b,s:b,s:o,s:o,s:o}", "process",
+	return json_pack("{s:s,s:o,s:o,s:o,s:o,s:I,s:f,s:b,s:b,s:o,s:o,s:o,s:o}", "process",
 		entry->process->name, "name", ctl_text_json(e->name), "what",
 		ctl_text_json(e->what), "old", ctl_text_json(e->old_value), "new",
 		ctl_text_json(e->new_value), "time_ns", (json_int_t)e->time_ns, "for_s",
 		(double)e->for_ns / 1e9, "persist", e->persist, "at_start", e->at_start, "session",
 		json_sprintf("%" PRIu64, e->session_uid), "who", ctl_text_json(by), "reason",
-		ctl_text_json(e->reason));
+		ctl_text_json(e->reason), "removed",
+		e->has_removed ? ctl_text_json(e->removed) : json_null());
 }
 
 static void print_event(const struct entry *entry)
@@ -333,6 +368,8 @@ static void print_event(const struct entry *entry)
 	if (e->persist || e->at_start)
 		printf(", %sfrom the next start on%s", e->at_start ? "" : "now and ",
 			strcmp(e->what, "set") == 0 ? ", lasting" : "");
+	if (e->has_removed)
+		printf(", the stored %s taken out", or_empty(e->removed));
 	printf("%s%s, by %s\n", *e->reason ? ": " : "", e->reason, by);
 }
 

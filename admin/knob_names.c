@@ -127,6 +127,8 @@ int knob_ask_list(struct ctl *ctl, const struct knob_process *process, uint64_t 
 		return 0;
 	if (code == -ECONNREFUSED || code == -ENOENT)
 		return EX_UNAVAILABLE;
+	if (code == -ETIMEDOUT)
+		return ctl_no_answer(process->name, TIMEOUT_MS, false);
 	return ctl_fail(code == -EREMOTEIO ? EX_DATAERR : EX_UNAVAILABLE, "%s: %s", process->name,
 		err.text);
 }

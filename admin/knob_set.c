@@ -86,6 +86,10 @@ static int ask(struct ctl *ctl, struct part *part, Outrider__KnobSet__Step step,
 			return ctl_fail(EX_DATAERR, "%s", err.text);
 		if (code == -ECONNREFUSED)
 			return ctl_no_service(ctl, part->process->name);
+		if (code == -ETIMEDOUT)
+			return ctl_no_answer(part->process->name, TIMEOUT_MS,
+				step == OUTRIDER__KNOB_SET__STEP__NOW ||
+					step == OUTRIDER__KNOB_SET__STEP__COMMIT);
 		if (code < 0)
 			return ctl_fail(EX_UNAVAILABLE, "%s: %s", part->process->name, err.text);
 		if (!(*reply)->knob_done->busy)
@@ -173,12 +177,13 @@ static int make_all(struct ctl *ctl, struct batch *batch)
 static json_t *result_json(
 	const struct ctl *ctl, const struct part *part, const Outrider__KnobResult *r)
 {
-	return json_pack("{s:s,s:o,s:o,s:o,s:b,s:b,s:o,s:f,s:o}", "process", part->process->name,
-		"name", ctl_text_json(r->name), "old", ctl_text_json(r->old_value), "new",
-		ctl_text_json(r->new_value), "at_start", r->at_start, "lasting",
-		!part->set.reset && (ctl->persist || ctl->next_start), "drop_in",
-		ctl_text_json(part->done->knob_done->drop_in), "for_s", (double)ctl->for_ns / 1e9,
-		"note", ctl_text_json(r->note));
+	return json_pack("{s:s,s:o,s:o,s:o,s:b,s:b,s:o,s:f,s:o,s:o}", "process",
+		part->process->name, "name", ctl_text_json(r->name), "old",
+		ctl_text_json(r->old_value), "new", ctl_text_json(r->new_value), "at_start",
+		r->at_start, "lasting", !part->set.reset && (ctl->persist || ctl->next_start),
+		"drop_in", ctl_text_json(part->done->knob_done->drop_in), "for_s",
+		(double)ctl->for_ns / 1e9, "note", ctl_text_json(r->note), "removed",
+		r->has_removed ? ctl_text_json(r->removed) : json_null());
 }
 
 static void print_result(
@@ -204,6 +209,8 @@ static void print_result(
 	if (*part->done->knob_done->drop_in)
 		printf("; %s %s", part->set.reset ? "no longer in" : "lasting, by",
 			part->done->knob_done->drop_in);
+	if (r->has_removed)
+		printf(", where it was %s", *r->removed ? r->removed : "(empty)");
 	if (*r->note)
 		printf(" (%s)", r->note);
 	putchar('\n');

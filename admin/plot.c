@@ -17,8 +17,32 @@ static void curves_free(struct curves *curves)
 		free(curves->value[i]);
 }
 
+/* Weight of the newest iteration in the means, as the policy-controller's have it. */
+#define NEWEST_WEIGHT 0.125
+
+/* Means of the last iterations, which no longer one flattens; what utility is made of. */
+struct means {
+	double tokens, time;
+	bool any;
+};
+
+/* Tokens over time, of the same iterations; NAN where the time is not known. */
+static double add_to_means(struct means *means, double tokens, double time)
+{
+	double weight = means->any ? NEWEST_WEIGHT : 1;
+
+	if (isnan(time))
+		return NAN;
+	means->tokens += weight * (tokens - means->tokens);
+	means->time += weight * (time - means->time);
+	means->any = true;
+	return means->time > 0 ? means->tokens / means->time : NAN;
+}
+
 static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *records)
 {
+	struct means means = {.any = false};
+
 	*curves = (struct curves){.session = records->records[0]->session_uid,
 		.whole = records->records[0]->prefill_tokens > 0};
 	for (int i = 0; i < PLOT_SERIES; i++) {
@@ -33,11 +57,11 @@ static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *re
 
 		if (r->emitted == 0 || r->prefill_tokens > 0)
 			continue;
+		double time = r->base_us > 0 ? r->iteration_us / (double)r->base_us : NAN;
 		curves->value[PLOT_K][curves->n] = r->k;
 		curves->value[PLOT_TOKENS][curves->n] = r->emitted;
-		curves->value[PLOT_TIME][curves->n] =
-			r->base_us > 0 ? r->iteration_us / (double)r->base_us : NAN;
-		curves->value[PLOT_UTILITY][curves->n] = r->utility > 0 ? (double)r->utility : NAN;
+		curves->value[PLOT_TIME][curves->n] = time;
+		curves->value[PLOT_UTILITY][curves->n] = add_to_means(&means, r->emitted, time);
 		curves->tokens += r->emitted;
 		curves->seconds += r->iteration_us / 1e6;
 		curves->n++;
@@ -75,7 +99,7 @@ static int plot(const Outrider__PolicyRecords *records, const char *path)
 static json_t *record_json(const Outrider__PolicyRecord *r)
 {
 	return json_pack("{s:I,s:I,s:o,s:I,s:i,s:i,s:i,s:i,s:i,s:o,s:i,s:b,s:i,s:i,s:i,s:i,s:i,s:i,"
-			 "s:I,s:i,s:i,s:i,s:i,s:f,s:f,s:f}",
+			 "s:I,s:i,s:i,s:i,s:i,s:o,s:o,s:o}",
 		"number", (json_int_t)r->number, "time_ns", (json_int_t)r->time_ns, "session",
 		json_sprintf("%" PRIu64, r->session_uid), "iteration", (json_int_t)r->iteration,
 		"n_context", (int)r->n_context, "k", (int)r->k, "drafted", (int)r->drafted,
@@ -86,8 +110,9 @@ static json_t *record_json(const Outrider__PolicyRecord *r)
 		"expert_hits", (int)r->expert_hits, "expert_misses", (int)r->expert_misses,
 		"expert_bytes", (json_int_t)r->expert_bytes, "draft_us", (int)r->draft_us,
 		"verify_us", (int)r->verify_us, "sample_us", (int)r->sample_us, "iteration_us",
-		(int)r->iteration_us, "base_us", (double)r->base_us, "utility", (double)r->utility,
-		"etr", (double)r->etr);
+		(int)r->iteration_us, "base_us", ctl_measured_json((double)r->base_us),
+		"decided_utility", ctl_measured_json((double)r->utility), "etr",
+		ctl_measured_json((double)r->etr));
 }
 
 static int print_records(const Outrider__PolicyRecords *records)

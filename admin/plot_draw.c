@@ -17,7 +17,7 @@ enum { COLUMNS_MAX = 400, CURVE_ROWS = 5, MARGIN = 10 };
 /* Of the axes: what, and in which unit. */
 static const char *const names[PLOT_SERIES] = {"K, drafted tokens asked for",
 	"tokens emitted per iteration", "iteration time / that at K = 0",
-	"utility: above 1 drafts pay"};
+	"utility of the last iterations: above 1 drafts pay"};
 
 /* Of the axis below them: counted from the first that is shown. */
 static const char *axis_name(const struct curves *curves)
@@ -196,9 +196,11 @@ int plot_terminal(const struct curves *curves)
 			(double)curves->n / columns);
 	for (int s = 0; s < PLOT_SERIES; s++)
 		print_curve(curves, s, columns);
-	puts("\nutility: tokens per iteration, over the iteration time as a multiple of that at K "
-	     "= 0, "
-	     "as the policy knew it");
+	puts("\nutility: tokens over time, of the two curves above it: moving means that the "
+	     "newest "
+	     "iteration\nmakes an eighth of; time: over that at K = 0, as it was measured last "
+	     "before, "
+	     "in a batch of as many");
 	return EX_OK;
 }
 

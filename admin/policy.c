@@ -38,12 +38,16 @@ static bool is_live(const Outrider__Sessions *sessions, uint64_t uid)
 
 static json_t *session_json(const Outrider__PolicySession *s, bool live)
 {
-	return json_pack("{s:o,s:I,s:I,s:f,s:f,s:f,s:o,s:I,s:f,s:f,s:o,s:b}", "uid",
+	return json_pack("{s:o,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:I,s:o,s:o,s:o,s:o,s:b}", "uid",
 		json_sprintf("%" PRIu64, s->session_uid), "slot", (json_int_t)s->slot, "k",
-		(json_int_t)s->k, "utility", (double)s->utility, "acceptance",
-		(double)s->acceptance, "etr", (double)s->etr, "phase", ctl_text_json(s->phase),
-		"iterations", (json_int_t)s->iterations, "base_ms", s->base_ms, "iteration_ms",
-		s->iteration_ms, "policy", ctl_text_json(s->policy), "live", (int)live);
+		(json_int_t)s->k, "utility", ctl_measured_json(ctl_utility(s)), "decided_utility",
+		ctl_measured_json((double)s->utility), "acceptance",
+		s->drafted > 0 ? json_real((double)s->acceptance) : json_null(), "etr",
+		ctl_measured_json((double)s->etr), "phase", ctl_text_json(s->phase), "iterations",
+		(json_int_t)s->iterations, "base_ms", ctl_measured_json(s->base_ms), "base_age",
+		s->base_ms > 0 ? json_integer((json_int_t)s->base_age) : json_null(),
+		"iteration_ms", ctl_measured_json(s->iteration_ms), "policy",
+		ctl_text_json(s->policy), "live", (int)live);
 }
 
 /* The process says it with `knob list`; the table is the same in one installation. */
@@ -81,13 +85,19 @@ json_t *ctl_policy_json(
 
 static void session_text(const Outrider__PolicySession *s)
 {
-	char utility[16], etr[16], base[16], iteration[16];
+	char utility[16], decided[16], share[16], etr[16], base[16], iteration[16], age[24] = "-";
 
-	printf("%-20" PRIu64 " %3u %-9s %8s %5.0f%% %6s %9s %9s\n", s->session_uid, s->k, s->phase,
-		ctl_measured((double)s->utility, 2, utility, sizeof utility),
-		100 * (double)s->acceptance, ctl_measured((double)s->etr, 2, etr, sizeof etr),
-		ctl_measured(s->base_ms, 2, base, sizeof base),
-		ctl_measured(s->iteration_ms, 2, iteration, sizeof iteration));
+	if (s->base_ms > 0)
+		snprintf(age, sizeof age, "%" PRIu64, s->base_age);
+	printf("%-20" PRIu64 " %3u %-9s %5s %6s %9s %9s %6s %8s %8s\n", s->session_uid, s->k,
+		s->phase,
+		ctl_share((double)(s->acceptance * s->drafted), (double)s->drafted, 0, share,
+			sizeof share),
+		ctl_measured((double)s->etr, 2, etr, sizeof etr),
+		ctl_measured(s->iteration_ms, 2, iteration, sizeof iteration),
+		ctl_measured(s->base_ms, 2, base, sizeof base), age,
+		ctl_measured(ctl_utility(s), 2, utility, sizeof utility),
+		ctl_measured((double)s->utility, 2, decided, sizeof decided));
 }
 
 static int state_text(
@@ -111,8 +121,9 @@ static int state_text(
 		if (!all && !is_live(sessions, state->sessions[i]->session_uid))
 			continue;
 		if (shown++ == 0)
-			printf("%-20s %3s %-9s %8s %6s %6s %9s %9s\n", "SESSION", "K", "PHASE",
-				"UTILITY", "ACC", "ETR", "BASE MS", "ITER MS");
+			printf("%-20s %3s %-9s %5s %6s %9s %9s %6s %8s %8s\n", "SESSION", "K",
+				"PHASE", "ACC", "ETR", "ITER MS", "BASE MS", "AGE", "UTILITY",
+				"DECIDED");
 		session_text(state->sessions[i]);
 	}
 	if (shown < state->n_sessions)
@@ -183,10 +194,10 @@ int ctl_policy_set(struct ctl *ctl, int argc, char **argv)
 
 json_t *ctl_decision_json(const Outrider__PolicyDecision *d)
 {
-	return json_pack("{s:I,s:o,s:I,s:I,s:o,s:f,s:o,s:I,s:I,s:I}", "number",
+	return json_pack("{s:I,s:o,s:I,s:I,s:o,s:o,s:o,s:I,s:I,s:I}", "number",
 		(json_int_t)d->number, "uid", json_sprintf("%" PRIu64, d->session_uid), "k_old",
 		(json_int_t)d->k_old, "k_new", (json_int_t)d->k_new, "phase",
-		ctl_text_json(d->phase), "utility", (double)d->utility, "reason",
+		ctl_text_json(d->phase), "utility", ctl_measured_json((double)d->utility), "reason",
 		ctl_text_json(d->reason), "time_ns", (json_int_t)d->time_ns, "trial_n",
 		(json_int_t)d->trial_n, "k_then", (json_int_t)d->k_then);
 }
@@ -276,10 +287,10 @@ int ctl_policy_watch(struct ctl *ctl, int argc, char **argv)
 			&reply, &err);
 		if (code == -ECONNREFUSED && !watching.was_there)
 			return ctl_no_service(ctl, PEER_POLICY);
+		if (code == -ETIMEDOUT && !watching.was_there)
+			return ctl_no_answer(PEER_POLICY, WATCH_TIMEOUT_MS, false);
 		if (code < 0 && !watching.was_there)
-			return ctl_fail(
-				code == -ETIMEDOUT ? EX_UNAVAILABLE : error_exit_status(code), "%s",
-				err.text);
+			return ctl_fail(error_exit_status(code), "%s", err.text);
 		if (code == 0) {
 			print_decisions(ctl, &watching, reply->policy_decisions);
 			/* Said once, behind what there was. */

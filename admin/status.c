@@ -3,6 +3,7 @@
 
 #include "client/include/outrider.h"
 #include "shared/ipc/bus.h"
+#include "shared/ipc/detail.h"
 #include "shared/ipc/peers.h"
 
 #include <inttypes.h>
@@ -19,11 +20,14 @@ static json_t *details_json(const struct outrider_process *p)
 	for (size_t i = 0; i < p->n_details; i++) {
 		const char *equals = strchr(p->details[i], '=');
 		char key[128];
+		int64_t number;
 
 		if (!equals || (size_t)(equals - p->details[i]) >= sizeof key)
 			continue;
 		snprintf(key, sizeof key, "%.*s", (int)(equals - p->details[i]), p->details[i]);
-		json_object_set_new(details, key, ctl_text_json(equals + 1));
+		json_object_set_new(details, key,
+			detail_number(equals + 1, &number) ? json_integer(number)
+							   : ctl_text_json(equals + 1));
 	}
 	return details;
 }
@@ -150,14 +154,14 @@ int ctl_status(struct ctl *ctl, int argc, char **argv)
 
 static json_t *session_json(const Outrider__Session *s)
 {
-	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:o,s:I,s:I,s:I,s:I,s:f,s:I}", "uid",
+	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:o,s:I,s:I,s:I,s:I,s:o,s:I}", "uid",
 		json_sprintf("%" PRIu64, s->uid), "state", ctl_text_json(s->state), "prompt_tokens",
 		(json_int_t)s->prompt_tokens, "output_tokens", (json_int_t)s->output_tokens,
 		"max_tokens", (json_int_t)s->max_tokens, "k", (json_int_t)s->k, "draft_method",
 		ctl_text_json(s->draft_method), "drafted", (json_int_t)s->drafted, "accepted",
 		(json_int_t)s->accepted, "iterations", (json_int_t)s->iterations, "age_ns",
-		(json_int_t)s->age_ns, "tokens_per_s", (double)s->tokens_per_s, "slot",
-		(json_int_t)s->slot);
+		(json_int_t)s->age_ns, "tokens_per_s", ctl_measured_json((double)s->tokens_per_s),
+		"slot", (json_int_t)s->slot);
 }
 
 json_t *ctl_sessions_json(const Outrider__Sessions *all)
@@ -178,11 +182,11 @@ static int sessions_text(const Outrider__Sessions *all)
 		"MAX", "K", "DRAFT", "ACC", "TOK/S");
 	for (size_t i = 0; i < all->n_sessions; i++) {
 		const Outrider__Session *s = all->sessions[i];
-		char rate[16];
+		char rate[16], share[16];
 
-		printf("%-20" PRIu64 " %-8s %7u %7u %7u %3u %-7s %5.0f%% %8s\n", s->uid, s->state,
+		printf("%-20" PRIu64 " %-8s %7u %7u %7u %3u %-7s %6s %8s\n", s->uid, s->state,
 			s->prompt_tokens, s->output_tokens, s->max_tokens, s->k, s->draft_method,
-			s->drafted ? 100.0 * (double)s->accepted / (double)s->drafted : 0.0,
+			ctl_share((double)s->accepted, (double)s->drafted, 0, share, sizeof share),
 			ctl_measured((double)s->tokens_per_s, 1, rate, sizeof rate));
 	}
 	printf("%zu session%s, %u of %u places in the queue taken; %" PRIu64 " tokens in %" PRIu64

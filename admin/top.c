@@ -136,6 +136,7 @@ static void draw_cache(struct sink *sink, const struct look *look, const struct 
 	const Outrider__CacheStats *c = look->cache->cache_stats;
 	const Outrider__CacheStats *b = before->cache ? before->cache->cache_stats : NULL;
 	uint64_t hits = c->hits, misses = c->misses;
+	char now[16], ever[16];
 
 	/* Counters go back when the region is a new one. */
 	if (b && c->hits >= b->hits && c->misses >= b->misses &&
@@ -143,10 +144,11 @@ static void draw_cache(struct sink *sink, const struct look *look, const struct 
 		hits -= b->hits;
 		misses -= b->misses;
 	}
-	line(sink, false,
-		"cache   %s, %u/%u slots, hits %.1f%% (ever %.1f%%), %.1f MiB loaded, %u loading",
-		c->policy, c->resident, c->slots, 100 * ctl_rate(hits, misses),
-		100 * ctl_rate(c->hits, c->misses), ctl_mib(c->bytes_loaded), c->queue_depth);
+	line(sink, false, "cache   %s, %u/%u slots, hits %s (ever %s), %.1f MiB loaded, %u loading",
+		c->policy, c->resident, c->slots,
+		ctl_share((double)hits, (double)(hits + misses), 1, now, sizeof now),
+		ctl_share((double)c->hits, (double)(c->hits + c->misses), 1, ever, sizeof ever),
+		ctl_mib(c->bytes_loaded), c->queue_depth);
 }
 
 static void draw_totals(struct sink *sink, const struct look *look, const struct look *before)
@@ -176,12 +178,12 @@ static void draw_session(
 {
 	const Outrider__Session *s = session;
 	const Outrider__PolicySession *p = policy_of(look, s->uid);
-	char utility[16], rate[16];
+	char utility[16], rate[16], share[16];
 
-	line(sink, false, "%-20" PRIu64 " %-8s %5u/%-5u %2u %-6s %3.0f%% %5s %-7s %7s", s->uid,
+	line(sink, false, "%-20" PRIu64 " %-8s %5u/%-5u %2u %-6s %4s %5s %-7s %7s", s->uid,
 		s->state, s->output_tokens, s->max_tokens, s->k, s->draft_method,
-		s->drafted ? 100.0 * (double)s->accepted / (double)s->drafted : 0.0,
-		ctl_measured(p ? (double)p->utility : 0, 2, utility, sizeof utility),
+		ctl_share((double)s->accepted, (double)s->drafted, 0, share, sizeof share),
+		ctl_measured(p ? ctl_utility(p) : 0, 2, utility, sizeof utility),
 		p ? p->phase : "-", ctl_measured((double)s->tokens_per_s, 1, rate, sizeof rate));
 }
 

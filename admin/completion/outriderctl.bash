@@ -13,6 +13,12 @@ _outriderctl_options()
 	echo --help
 }
 
+# The sessions that the verifier knows, by their numbers.
+_outriderctl_sessions()
+{
+	outriderctl sessions 2>/dev/null | sed -n 's/^\([0-9][0-9]*\)  *\(queued\|prefill\|running\|done\) .*/\1/p'
+}
+
 # The words before the cursor without options and their arguments; a knob, '=' and its value are one word to outriderctl
 # and three to bash.
 _outriderctl_words()
@@ -45,7 +51,11 @@ _outriderctl()
 		mapfile -t COMPREPLY < <(compgen -d -- "$word")
 		return
 		;;
-	--session | --for | --if | --last) return ;;
+	--session)
+		mapfile -t COMPREPLY < <(compgen -W "$(_outriderctl_sessions)" -- "$word")
+		return
+		;;
+	--for | --if | --last) return ;;
 	esac
 	_outriderctl_words
 	local command="${_outriderctl_command[*]:0:2}"
@@ -73,6 +83,11 @@ _outriderctl()
 	fi
 	local space=""
 	case $command in
+	policy\ explain | policy\ plot)
+		((${#_outriderctl_command[@]} == 2)) && mapfile -t COMPREPLY < <(compgen -W "$(_outriderctl_sessions)" -- "$word")
+		[[ $command == policy\ plot ]] && mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$word")
+		return 0
+		;;
 	policy\ set) space=policy. ;;
 	cache\ set) space=expert-cache. ;;
 	esac

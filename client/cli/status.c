@@ -2,6 +2,8 @@
 #include "client/cli/cli.h"
 #include "client/include/outrider.h"
 
+#include "shared/ipc/detail.h"
+
 #include <getopt.h>
 #include <jansson.h>
 #include <string.h>
@@ -32,13 +34,16 @@ static void print_json(const struct outrider_status *status)
 			json_object_set_new(process, "version", json_string(p->version));
 			for (size_t d = 0; d < p->n_details; d++) {
 				const char *equals = strchr(p->details[d], '=');
+				int64_t number;
 
 				if (!equals)
 					continue;
 				json_t *key = json_stringn(
 					p->details[d], (size_t)(equals - p->details[d]));
-				json_object_set_new(
-					details, json_string_value(key), cli_text_json(equals + 1));
+				json_object_set_new(details, json_string_value(key),
+					detail_number(equals + 1, &number)
+						? json_integer(number)
+						: cli_text_json(equals + 1));
 				json_decref(key);
 			}
 			json_object_set_new(process, "details", details);

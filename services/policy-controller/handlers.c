@@ -69,7 +69,9 @@ static bool add_sessions(Outrider__PolicyState *state, const struct controller *
 		to->etr = s->etr;
 		to->phase = strdup(s->k_fixed ? "fixed" : phase_names[s->phase]);
 		to->iterations = s->iterations;
+		to->drafted = s->drafted;
 		to->base_ms = (measures ? (double)s->cascade.base_ns : s->base_ns) / 1e6;
+		to->base_age = measures ? s->cascade.base_age : s->base_age;
 		to->iteration_ms = s->iteration_ns / 1e6;
 		to->policy = strdup(s->settings.policy);
 		state->sessions[state->n_sessions++] = to;

@@ -401,15 +401,20 @@ void bus_free(Outrider__Envelope **envelope)
 
 /* The reply to request_id; others (to an earlier call that was given up) are passed over. */
 static int await(void *socket, const char *endpoint, uint64_t request_id, int timeout_ms,
-	Outrider__Envelope **reply, struct error *err)
+	const struct bus_late *late, Outrider__Envelope **reply, struct error *err)
 {
 	struct patience patience;
 	int step_ms = -1, code;
+	bool told = late == NULL;
 
 	patience_init(&patience, timeout_ms);
 	for (;;) {
 		if (timeout_ms >= 0)
 			step_ms = patience_step_ms(&patience);
+		if (!told && patience.limit_ns - patience.left_ns >= late->after_ns) {
+			late->tell(late->arg);
+			told = true;
+		}
 		code = bus_receive(socket, step_ms, reply, err);
 		if (code == -EINTR || (code == -EAGAIN && step_ms != 0))
 			continue;
@@ -429,7 +434,7 @@ static int await(void *socket, const char *endpoint, uint64_t request_id, int ti
 }
 
 int bus_call(void *zmq, const char *endpoint, Outrider__Envelope *request, int timeout_ms,
-	Outrider__Envelope **reply, struct error *err)
+	const struct bus_late *late, Outrider__Envelope **reply, struct error *err)
 {
 	const char *path = bus_ipc_path(endpoint);
 	void *socket;
@@ -451,7 +456,7 @@ int bus_call(void *zmq, const char *endpoint, Outrider__Envelope *request, int t
 	if (code < 0)
 		code = error_set(err, -code, "%s: cannot send: %s", endpoint, zmq_strerror(-code));
 	else
-		code = await(socket, endpoint, request->request_id, timeout_ms, reply, err);
+		code = await(socket, endpoint, request->request_id, timeout_ms, late, reply, err);
 	bus_close(&socket);
 	assert(code < 0 || *reply);
 	if (code == 0 && (*reply)->body_case == OUTRIDER__ENVELOPE__BODY_FAILURE) {

@@ -56,7 +56,15 @@ int bus_send(void *socket, Outrider__Envelope *envelope);
 int bus_decode(const void *data, size_t bytes, Outrider__Envelope **envelope, struct error *err);
 void bus_free(Outrider__Envelope **envelope);
 
-/* One request, one reply, to ipc endpoint, within timeout_ms (as patience.h counts it): what admin commands are made of.
- * -ETIMEDOUT or -ECONNREFUSED when nobody answers; a Failure reply becomes -EREMOTEIO with its text. */
+/* Whom to tell that an answer is late: once, when it was waited for so long. */
+struct bus_late {
+	uint64_t after_ns;
+	void (*tell)(void *arg);
+	void *arg;
+};
+
+/* One request, one reply, to ipc endpoint, within timeout_ms, at least 0 (as patience.h counts it): what admin commands are
+ * made of. late: NULL for nobody. -ETIMEDOUT or -ECONNREFUSED when nobody answers; a Failure reply becomes -EREMOTEIO with its
+ * text. */
 int bus_call(void *zmq, const char *endpoint, Outrider__Envelope *request, int timeout_ms,
-	Outrider__Envelope **reply, struct error *err);
+	const struct bus_late *late, Outrider__Envelope **reply, struct error *err);

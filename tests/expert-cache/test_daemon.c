@@ -250,7 +250,7 @@ static Outrider__Envelope *ask(Outrider__Envelope *request)
 	int status;
 	patience_init(&patience, WAIT_NS / 1000000);
 	do
-		status = bus_call(daemon_zmq(none), endpoint, request, 1000, &reply, &err);
+		status = bus_call(daemon_zmq(none), endpoint, request, 1000, NULL, &reply, &err);
 	while (status != 0 && patience_step_ms(&patience) > 0);
 	daemon_destroy(&none);
 	if (status != 0)

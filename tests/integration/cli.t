@@ -227,12 +227,25 @@ def check_plot(service):
         records[:] = json.loads(ctl(service, "policy", "plot", "--format", "json").stdout or "{}").get("records", [])
         return sum(r["emitted"] for r in records) == 300
     tap.ok(until(journaled) and result.returncode == 0, "policy plot has every iteration of the newest session", len(records))
+    known = [r for r in records if r["prefill_tokens"] == 0 and r["emitted"] > 0]
+    # The request fixed K: the policy decided by nothing. What is not known is no number.
+    tap.ok(known and all(r["decided_utility"] is None for r in records) and all(r["base_us"] != 0 != r["etr"] for r in records) and
+           any(r["base_us"] for r in known), "what was not measured is null", records[:2])
     text = ctl(service, "policy", "plot").stdout
     axis = re.search(r"^ {10}1 +iteration, after the prompt +299$", text, re.M)
     tap.ok("299 iterations" in text and "\nK, drafted tokens asked for; 0 in every iteration\n" in text and
-           "\nutility: above 1 drafts pay; not measured\n" in text and "\niteration time / that at K = 0; " in text and
-           "mean of 4.3 iterations" in text and len(re.findall(r"^[ .0-9]{8} \|", text, re.M)) == 5 and axis and len(axis[0]) == 80,
+           "\nutility of the last iterations: above 1 drafts pay; " in text and "\niteration time / that at K = 0; " in text and
+           "mean of 4.3 iterations" in text and len(re.findall(r"^[ .0-9]{8} \|", text, re.M)) == 10 and axis and len(axis[0]) == 80,
            "what was always the same is a line of words, the rest curves over 1 to 299, each axis with its name", text)
+    tokens, cost, shown = 0, 0, []
+    for r in known:
+        weight = 0.125 if shown else 1
+        tokens += weight * (r["emitted"] - tokens)
+        cost += weight * (r["iteration_us"] / r["base_us"] - cost)
+        shown.append(tokens / cost)
+    drawn = re.search(r"^utility of the last iterations: .*; ([0-9.]+) to ([0-9.]+), mean", text, re.M)
+    tap.ok(drawn and all(abs(float(d) - u) < 0.001 * u for d, u in zip(drawn.groups(), (min(shown), max(shown)))),
+           "its utility is of the tokens and times that are drawn with it", f"{drawn and drawn[0]} {min(shown)} {max(shown)}")
     for words, status, said in ((("7",), 65, "session 7: nothing of it in"), (("x",), 64, '"x"'), (("7", "x.pdf"), 64, "x.pdf"),
                                 (("x.svg", "--json"), 64, "not both"), (("1", "2", "x.svg"), 64, "unexpected"),
                                 ((f"{service.runtime}/none/x.svg",), 73, "/none/x.svg")):
@@ -247,7 +260,7 @@ def check_plot(service):
         drawn = ctl(service, "policy", "plot", records[0]["session"], path)
         picture = path.read_bytes() if path.exists() else b""
         tap.ok(drawn.returncode == 0 and drawn.stdout == f"{path}\n" and not drawn.stderr and picture.startswith(begin) and
-               (kind == "png" or all(word in picture for word in (b"299 iterations", b"not measured", b"utility", b"K, drafted tokens asked for",
+               (kind == "png" or all(word in picture for word in (b"299 iterations", b"utility", b"K, drafted tokens asked for",
                                                                 b"tokens emitted per iteration", b"iteration time / that at K = 0",
                                                                 b"iteration, after the prompt"))),
                f"policy plot draws a {kind}", drawn.stdout + drawn.stderr)
@@ -262,11 +275,48 @@ def running_is_first(service):
     return "done" in states and states[0] == "running"
 
 
+def check_unmeasured(service):
+    """A session that has never been at K = 0, nor any before it: what its iterations cost more is not known."""
+    tokens = 41  # one of the prompt's pass, then four in each
+    ids = run_json(program("outrider-model"), "generate", "--model", TARGET, "--tokens", IDS, "--max-tokens", tokens, "--ignore-eos",
+                   "--format", "json")["tokens"]
+    client(service, "run", "--tokens", IDS, "--max-tokens", tokens, "--ignore-eos", "--k", 3, "--replay", ",".join(map(str, ids)))
+    records = []
+
+    def journaled():
+        records[:] = json.loads(ctl(service, "policy", "plot", "--json").stdout or "{}").get("records", [])
+        return sum(r["emitted"] for r in records) == tokens
+    tap.ok(until(journaled, 20) and all(r["base_us"] is None for r in records), "a time that nobody measured is null", records)
+    text = ctl(service, "policy", "plot", records[0]["session"]).stdout if records else ""
+    tap.ok("\niteration time / that at K = 0; not measured\n" in text and
+           "\nutility of the last iterations: above 1 drafts pay; not measured\n" in text, "no curve is drawn of it", text)
+    session = json.loads(ctl(service, "policy", "get", "--all", "--json").stdout)["sessions"][0]
+    tap.ok([session[f] for f in ("utility", "decided_utility", "base_ms", "base_age")] == [None] * 4 and session["acceptance"] > 0.9,
+           "nor is it in the table", session)
+    if shutil.which("gnuplot"):
+        path = service.directory / "unmeasured.svg"
+        ctl(service, "policy", "plot", path)
+        tap.ok(path.exists() and b"not measured" in path.read_bytes(), "nor in a picture")
+    else:
+        tap.skip("nor in a picture", "no gnuplot")
+
+
 def check_ctl(service):
+    nothing = [json.loads(ctl(service, *words, "--json").stdout) for words in (("cache", "stats"), ("sessions",))]
+    unknown = re.search(r"^look-ups .* - hits", ctl(service, "cache", "stats").stdout, re.M)
+    tap.ok(nothing[0]["hit_rate"] is None and unknown and not nothing[1]["sessions"], "the share of nothing is not known", nothing[0])
     empty = ctl(service, "policy", "plot")
     tap.ok(empty.returncode == 65 and "no session has had an iteration yet" in empty.stderr, "policy plot of nothing says so",
            empty.stderr)
+    check_unmeasured(service)
     client(service, "run", "--tokens", IDS, "--max-tokens", 40, "--ignore-eos")  # so that there is something to see
+    told = []
+
+    def told_of():
+        told[:] = [ctl(service, "policy", "explain").stdout]
+        return "chosen by policy yield" in told[0] and "iteration at K = 0, measured " in told[0]
+    tap.ok(until(told_of, 20) and "iteration at K = 0, expected " in told[0] and not re.search(r"\bpass", told[0]),
+           "policy explain speaks of iterations, measured and expected", told[0])
     for words in (("status",), ("sessions",), ("policy", "get"), ("cache", "stats"), ("cache", "stats", "--layers"),
                   ("top", "--once"), ("policy", "watch", "--once"), ("policy", "plot"), ("policy", "explain")):
         text, as_json = ctl(service, *words), ctl(service, *words, "--format", "json")
@@ -287,6 +337,10 @@ def check_ctl(service):
            "and in words, a line each", again.stdout + again.stderr)
     ctl(service, "knob", "reset", "k_max")
     result = client(service, "run", "--tokens", IDS, "--max-tokens", 16, "--ignore-eos", "--format", "json")
+    for words in (("policy", "explain"), ("policy", "plot")):
+        helped = run(program("outriderctl"), *words, "--help").stdout
+        tap.ok(helped.startswith(f"usage: outriderctl {' '.join(words)} [SESSION] "), f"{' '.join(words)} --help names the session",
+               helped)
     used = json.loads(result.stdout)["usage"]["k_used"]
     tap.ok(used[2] > 0 and not any(used[3:]), "and the next request feels it", used)
     explained = {}
@@ -297,6 +351,14 @@ def check_ctl(service):
         return explained.get("k") == k and explained.get("k_fixed") == fixed
     tap.ok(until(lambda: explains(2, False)) and explained["policy"] == "static:2" and explained["words"],
            "policy explain says why", explained)
+    completed = run("bash", "-c", f"""
+        source {ROOT}/admin/completion/outriderctl.bash
+        for line in "policy explain" "policy plot" "policy get --session"; do
+            COMP_WORDS=(outriderctl $line ''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+            _outriderctl; echo "${{COMPREPLY[@]}}"
+        done""", env={"PATH": f"{BUILD}:{os.environ['PATH']}", "OUTRIDER_RUNTIME_DIR": str(service.runtime)}).stdout.splitlines()
+    tap.ok(len(completed) == 3 and all(explained["uid"] in line.split() for line in completed),
+           "a session's number is completed, where a word or --session names one", completed)
     same = ctl(service, "policy", "explain", explained["uid"])
     tap.ok(same.returncode == 0 and f"session {explained['uid']}: K = 2" in same.stdout and
            explained["words"][0] in same.stdout, "also of a session that is named", same.stdout + same.stderr)
@@ -346,6 +408,19 @@ def check_ctl(service):
     every = json.loads(ctl(service, "policy", "get", "--json", "--all").stdout)["sessions"]
     tap.ok(not seen and every and not any(s["live"] for s in every), "policy get shows no session that has ended, --all does",
            f"{seen} {every}")
+    for s in every:
+        both = s["base_ms"] is not None and s["iteration_ms"] is not None
+        wrong = both and abs(s["utility"] - s["etr"] * s["base_ms"] / s["iteration_ms"]) > 1e-6 * s["utility"]
+        if wrong or any(s[f] == 0 for f in ("utility", "decided_utility", "etr", "base_ms", "iteration_ms")) or \
+                (s["base_age"] is None) != (s["base_ms"] is None) or (not both and s["utility"] is not None):
+            tap.ok(False, "", s)
+            break
+    else:
+        tap.ok(True, "utility is of the tokens and times beside it, and what is not known is null")
+    fixed = next(s for s in every if s["uid"] == explained["uid"])
+    line = next(line for line in ctl(service, "policy", "get", "--all").stdout.splitlines() if line.startswith(fixed["uid"]))
+    tap.ok(fixed["decided_utility"] is None and line.split()[-1] == "-" and fixed["acceptance"] is not None,
+           "of a K that the request fixed there is no utility that was decided by", f"{fixed}\n{line}")
     text = ctl(service, "policy", "get").stdout
     tap.ok("ended; policy get --all shows" in text, "and says so", text[-200:])
     text = ctl(service, "policy", "watch", "--once").stdout
@@ -363,6 +438,9 @@ def check_ctl(service):
     ctl(service, "policy", "set", "static:2")
     every = ctl(service, "policy", "watch", "--once", "--all").stdout
     tap.ok("utility -  static:2" in every, "a utility that nobody measured is no number", every)
+    lines = [json.loads(line) for line in ctl(service, "policy", "watch", "--once", "--all", "--json").stdout.splitlines()]
+    tap.ok(all(line["utility"] is None or line["utility"] > 0 for line in lines) and
+           any(line["utility"] is None for line in lines if line["reason"].startswith("static:2")), "and null in JSON", lines)
     tap.ok(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d\d\d  session \d+  K ", every), "decisions have the time of the wall", every)
 
 
@@ -395,8 +473,13 @@ def check_columns(service):
             if len(heads) > 3 and all(re.fullmatch(r"[A-Z+/-][A-Z0-9/+-]*,?|MiB|ms|[A-Z]+/s|MiB/s", w) for w in heads):
                 headings |= {w.strip(",").removesuffix("/s") for w in heads} - {"ms"}
     tap.ok(len(headings) > 25 and headings <= defined, "the manual has every column", sorted(headings - defined))
+    counts = set()
     for process in json.loads(ctl(service, "status", "--json").stdout)["processes"]:
         details |= set(process["details"])
+        counts |= {key for key, value in process["details"].items() if isinstance(value, int)}
+    mine = {key for p in service.status() for key, value in p["details"].items() if isinstance(value, int)}
+    tap.ok(details - counts == {"model", "draft", "method", "kernels", "sessions", "kv_from", "policy", "link"} and mine == counts,
+           "counts of the status are numbers in JSON, of both programs", details - counts)
     plain = {"model", "draft", "method", "kernels", "policy", "sessions", "threads"}
     tap.ok(len(details) > 20 and details - plain <= defined, "and every detail of the status", sorted(details - plain - defined))
     text = ctl(service, "status").stdout
@@ -533,7 +616,14 @@ def check_up():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (96, hard))
     try:
-        with Service(draft=DRAFTS["small"]) as service:
+        # Named from the folder this is run in: shown from the root on by all.
+        with Service(model=os.path.relpath(TARGET), draft=os.path.relpath(DRAFTS["small"])) as service:
+            model, draft = (str(p.parent.resolve() / p.name) for p in (TARGET, DRAFTS["small"]))
+            named = {p["name"]: p["details"] for p in service.status()}
+            knobs = {f"{k['process']}.{k['name']}": k["value"] for k in json.loads(ctl(service, "knob", "list", "--json").stdout)["knobs"]}
+            tap.ok([named[p]["model"] for p in ("verifier", "expert-cache")] + [named["drafter"]["draft"]] == [model, model, draft] and
+                   [knobs[k] for k in ("verifier.model", "expert-cache.model", "drafter.draft")] == [model, model, draft],
+                   "a model is shown by its whole path everywhere, however it was named", f"{named} {knobs}")
             for name in PROCESSES:
                 tap.ok(service.renewed(name, service.end(name)),
                        f"with a soft limit of 96 descriptors the {name} is started again", service.log_text())

@@ -58,6 +58,13 @@ def check_list(service):
     tap.ok(not bare, "each with type, unit, range, default, scope, whether it is live, and a line of help", bare)
     text = ctl(service, "knob", "list")
     tap.ok(done(text) and all(f"\n{p}\n" in "\n" + text.stdout for p in PROCESSES), "as text too", text.stdout)
+    # A path is longer than any column: its middle is left out, and what is behind it stays below the other lines'.
+    wide = ctl(service, "knob", "get", "verifier.model").stdout
+    section = re.match(r"verifier\n(.*?)\n\n", text.stdout, re.S)[1].splitlines()
+    ranges = {name: line.index(f" {listed[f'verifier.{name}']['range']}") for line in section if (name := line.split()[0])}
+    tap.ok(len(set(ranges.values())) == 1 and max(ranges.values()) < 60 and
+           re.search(r"^  model +/.*\.\.\..*\.gguf  *path ", section[0]) and listed["verifier.model"]["value"] == str(TARGET) in wide,
+           "with long values cut short in the list alone", f"{ranges}\n{section[0]}\n{wide}")
 
 
 def check_set(service):
@@ -73,6 +80,13 @@ def check_set(service):
     refused("one that needs a restart", ctl(service, "knob", "set", "verifier.threads=1"), 65, "--persist",
             "restart outrider-verifier")
     refused("more than there is memory for", ctl(service, "knob", "set", "prefill_chunk=2048"), 65, "--next-start")
+    refused("an empty value", ctl(service, "knob", "set", "k_max="), 65,
+            'outriderctl: policy: k_max = "" is empty; k_max takes 1 to 15 tokens\n')
+    takes = "; budget takes auto, all, min, a share of the experts as 30%, or bytes as 8G\n"
+    for budget, wrong in (("200%", "200% is more than all experts, which are 100%"), ("", '"" is not allowed'),
+                          ("much", "much is not allowed"), ("1e30", "1e30 is 2^63 bytes or more")):
+        refused(f"a budget of {budget or 'nothing'}", ctl(service, "cache", "set", f"budget={budget}"), 65,
+                f"outriderctl: expert-cache: budget: {wrong}{takes}")
     refused("a relation", ctl(service, "knob", "set", "set_max=8"), 65, "outriderctl: policy: set_max = 8", "set (16)")
     tap.ok(done(ctl(service, "knob", "set", "k_max=2")) and value(service, "policy.k_start") == "3"
            and done(ctl(service, "knob", "set", "k_max=9")), "a start above k_max counts as k_max")
@@ -163,8 +177,15 @@ def check_next_start(service):
     tap.ok(said == ["0 -> 3, from the next start on, lasting"] * 2 + ["0 -> 3, now and from the next start on, lasting"],
            "and in the history, which tells the two apart", said)
     gone = ctl(service, "knob", "reset", "default_k", "--persist").stdout
-    tap.ok(gone == f"verifier.default_k: 3 -> 0, now and from the next start on; no longer in {drop_in}\n" and
+    tap.ok(gone == f"verifier.default_k: 3 -> 0, now and from the next start on; no longer in {drop_in}, where it was 3\n" and
            "next_start" not in knobs(service, "default_k")["verifier.default_k"], "until it is taken back", gone)
+    ctl(service, "knob", "set", "default_k=5", "--next-start")
+    gone = json.loads(ctl(service, "knob", "reset", "default_k", "--next-start", "--json").stdout)["changes"][0]
+    said = ctl(service, "knob", "history", "default_k", "--last", 1).stdout
+    events = json.loads(ctl(service, "knob", "history", "default_k", "--last", 2, "--json").stdout)["changes"]
+    tap.ok(gone["removed"] == "5" and ": 0 -> 0, from the next start on, the stored 5 taken out, by " in said and
+           [e["removed"] for e in events] == [None, "5"], "a reset and the history say which stored value was taken out",
+           f"{gone}\n{said}\n{events}")
     same = ctl(service, "knob", "set", "default_k=0").stdout
     tap.ok(same == "verifier.default_k: 0, as before\n", "what was so before is said to be", same)
     refused("one that is for now and not for now", ctl(service, "knob", "set", "default_k=0", "--persist", "--next-start"), 64,
@@ -360,6 +381,30 @@ class Configured(Service):
         return status
 
 
+def check_stopped():
+    """What a process that does not answer is waited for, and what is said of it."""
+    with Service(options=("--watchdog", "0")) as service:
+        pid = service.pid("policy")
+        os.kill(pid, signal.SIGSTOP)
+        waiting = subprocess.Popen([program("outriderctl"), "--runtime-dir", service.runtime, "knob", "set", "k_max=5"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # The command ends only when the process goes on, which is after this line came.
+        line = waiting.stderr.readline()
+        os.kill(pid, signal.SIGCONT)
+        out, errors = waiting.communicate(timeout=60)
+        tap.ok(line == "outriderctl: policy has not answered yet; it is waited for, 10 s at most\n" and not errors and
+               waiting.returncode == 0 and out == "policy.k_max: 7 -> 5\n", "who waits for a stopped process is told for which",
+               line + out + errors)
+        os.kill(pid, signal.SIGSTOP)
+        for words, more in ((("knob", "set", "k_max=6"), "outriderctl knob get shows it"), (("policy", "get"), "")):
+            stopped = ctl(service, *words)
+            tap.ok(stopped.returncode == 69 and "outriderctl: policy is there, but has not answered in " in stopped.stderr and
+                   "outriderctl status shows when it answers again" in stopped.stderr and stopped.stderr.endswith(f"{more}\n") and
+                   stopped.stderr.count("\n") == 2 and "ipc:" not in stopped.stderr, f"{' '.join(words)} says what to do, at the end",
+                   stopped.stderr)
+        os.kill(pid, signal.SIGCONT)
+
+
 def check_hidden(service):
     """What is stored where the command line comes before it."""
     ctl(service, "knob", "set", "memory=40", "--persist")
@@ -442,6 +487,7 @@ with Configured(draft=DRAFTS["small"]) as service:
 expected = [reference(p, TOKENS, SAMPLED if i % 2 else None, seed=100 + i, extra=("--ignore-eos",)) for i, p in enumerate(ids)]
 with Configured(draft=DRAFTS["small"], sets=("expert-cache.budget=30%",)) as service:
     check_storm(service, ids, expected)
+check_stopped()
 check_drop_ins_alone()
 check_any_bytes()
 check_completion("bash", bash_completions)

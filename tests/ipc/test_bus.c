@@ -156,8 +156,8 @@ static int teardown(void **state)
 	return 0;
 }
 
-static int call(void *zmq, Outrider__Envelope__BodyCase body, int timeout_ms,
-	Outrider__Envelope **reply, struct error *err)
+static int call_told(void *zmq, Outrider__Envelope__BodyCase body, int timeout_ms,
+	const struct bus_late *late, Outrider__Envelope **reply, struct error *err)
 {
 	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;
 	Outrider__StatusRequest status = OUTRIDER__STATUS_REQUEST__INIT;
@@ -169,7 +169,13 @@ static int call(void *zmq, Outrider__Envelope__BodyCase body, int timeout_ms,
 		request.status_request = &status;
 	else
 		request.model_request = &model;
-	return bus_call(zmq, endpoint, &request, timeout_ms, reply, err);
+	return bus_call(zmq, endpoint, &request, timeout_ms, late, reply, err);
+}
+
+static int call(void *zmq, Outrider__Envelope__BodyCase body, int timeout_ms,
+	Outrider__Envelope **reply, struct error *err)
+{
+	return call_told(zmq, body, timeout_ms, NULL, reply, err);
 }
 
 static void the_server_still_answers(void *zmq)
@@ -227,6 +233,31 @@ static void a_server_that_is_gone_or_stopped_is_said_so(void **state)
 	assert_non_null(strstr(err.text, path));
 	start_server(); /* over the dead one's socket file */
 	the_server_still_answers(zmq);
+	zmq_ctx_term(zmq);
+}
+
+static void wake(void *arg)
+{
+	++*(int *)arg;
+	kill(board->server, SIGCONT);
+}
+
+/* The server goes on when it is told: the answer comes because of that. */
+static void who_waits_for_long_is_told_once(void **state)
+{
+	void *zmq = zmq_ctx_new();
+	Outrider__Envelope *reply = NULL;
+	struct error err = {""};
+	int told = 0;
+	const struct bus_late late = {20000000, wake, &told};
+
+	(void)state;
+	kill(board->server, SIGSTOP);
+	assert_int_equal(
+		call_told(zmq, OUTRIDER__ENVELOPE__BODY_STATUS_REQUEST, 60000, &late, &reply, &err),
+		0);
+	assert_int_equal(told, 1);
+	bus_free(&reply);
 	zmq_ctx_term(zmq);
 }
 
@@ -484,6 +515,7 @@ int main(void)
 		TEST(a_request_gets_its_reply),
 		TEST(a_failure_comes_back_as_its_text),
 		TEST(a_server_that_is_gone_or_stopped_is_said_so),
+		TEST(who_waits_for_long_is_told_once),
 		TEST(a_time_in_which_it_was_stopped_is_not_waited),
 		TEST(a_live_server_is_not_displaced),
 		TEST(rubbish_is_dropped_and_answered_with_why),

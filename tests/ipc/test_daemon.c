@@ -329,7 +329,7 @@ static int call(enum question what, Outrider__Envelope **reply, struct error *er
 		request.cache_stats_request = &cache;
 	}
 	peers_admin_endpoint(dir, PEER_POLICY, endpoint, sizeof endpoint);
-	code = bus_call(zmq, endpoint, &request, 10000, reply, err);
+	code = bus_call(zmq, endpoint, &request, 10000, NULL, reply, err);
 	zmq_ctx_term(zmq);
 	return code;
 }

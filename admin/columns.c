@@ -1,0 +1,35 @@
+#include "admin/columns.h"
+
+#include <stdio.h>
+
+int columns_of(const char *text)
+{
+	int n = 0;
+
+	for (; *text; text++)
+		n += ((unsigned char)*text & 0xc0) != 0x80;
+	return n;
+}
+
+/* Bytes of the text before its column n. */
+static size_t bytes_before(const char *text, int n)
+{
+	size_t i = 0;
+
+	for (; text[i]; i++)
+		if (((unsigned char)text[i] & 0xc0) != 0x80 && n-- == 0)
+			break;
+	return i;
+}
+
+const char *columns_shorten(const char *text, int columns, char *out, size_t bytes)
+{
+	int all = columns_of(text), head = (columns - 3) / 3;
+
+	if (all <= columns)
+		snprintf(out, bytes, "%s", text);
+	else
+		snprintf(out, bytes, "%.*s...%s", (int)bytes_before(text, head), text,
+			text + bytes_before(text, all - (columns - 3 - head)));
+	return out;
+}
