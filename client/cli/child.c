@@ -86,29 +86,35 @@ static void set_environment(const struct supervisor *supervisor, const struct ch
 		pass_stored(child);
 }
 
-static void become(const struct supervisor *supervisor, const struct child *child, int output,
-	pid_t parent) __attribute__((noreturn));
-
-static void become(
-	const struct supervisor *supervisor, const struct child *child, int output, pid_t parent)
+void child_stdio(int output, pid_t parent)
 {
 	int null = open("/dev/null", O_RDONLY);
-	sigset_t none;
 
 	/* Its state lives in regions: it loses nothing by being killed, and must not linger without us. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(EX_UNAVAILABLE);
-	/* The terminal's Ctrl-C is for us; we tell the children. */
-	setpgid(0, 0);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);
 	dup2(null, 0);
 	dup2(output, 1);
 	dup2(output, 2);
 	if (null > 2)
 		close(null);
+}
+
+static void become(const struct supervisor *supervisor, const struct child *child, int output,
+	pid_t parent) __attribute__((noreturn));
+
+static void become(
+	const struct supervisor *supervisor, const struct child *child, int output, pid_t parent)
+{
+	sigset_t none;
+
+	child_stdio(output, parent);
+	/* The terminal's Ctrl-C is for us; we tell the children. */
+	setpgid(0, 0);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
 	set_environment(supervisor, child);
 	execvp(child->arguments[0], (char *const *)child->arguments);
 	fprintf(stderr, "outrider up: %s: %s\n", child->arguments[0], strerror(errno));

@@ -84,6 +84,8 @@ bool child_argument(struct child *child, const char *argument);
 
 /* child.c */
 int child_prepare(struct child *child, struct error *err);
+/* In a new process of ours: it ends with parent, reads nothing and writes to output. */
+void child_stdio(int output, pid_t parent);
 int child_start(struct supervisor *supervisor, struct child *child);
 /* Reads what it wrote and passes it on. */
 void child_output(struct child *child);

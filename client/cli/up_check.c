@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -34,15 +33,8 @@ static void become(const struct child *child, int output, pid_t parent)
 {
 	static const char flag[] = "--check";
 	const char *arguments[CHILD_ARGUMENTS_MAX + 2];
-	int null = open("/dev/null", O_RDONLY);
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(EX_UNAVAILABLE);
-	signal(SIGPIPE, SIG_DFL);
-	dup2(null, 0);
-	dup2(output, 1);
-	dup2(output, 2);
+	child_stdio(output, parent);
 	memcpy(arguments, child->arguments, (size_t)child->n_arguments * sizeof *arguments);
 	arguments[child->n_arguments] = flag;
 	arguments[child->n_arguments + 1] = NULL;

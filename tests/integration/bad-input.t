@@ -4,7 +4,6 @@ rest running with the right bytes."""
 import contextlib
 import errno
 import json
-import os
 import resource
 import shutil
 import signal
@@ -18,8 +17,8 @@ from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).parent))
 import rubbish
-from outrider_test import (DRAFTS, MODELS, PATIENCE, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, difference, finish, program, prompts,
-                           reference, run, seeded, until)
+from outrider_test import (DRAFTS, PATIENCE, PROCESSES, ROOT, SANITIZED, TARGET, Service, Tap, difference, finish, program,
+                           prompts, reference, run, seeded, until)
 
 USAGE, DATA, NOINPUT, UNAVAILABLE, OSERR, CANTCREATE, TEMPFAIL, NOPERM, CONFIG = 64, 65, 66, 69, 71, 73, 75, 77, 78
 GOLDEN = ROOT / "tests" / "data" / "golden" / "models"
@@ -272,7 +271,7 @@ def knobs(service):
         refused(f"policy set {' '.join(arguments)}", status, words, program("outriderctl"), "--runtime-dir",
                 service.runtime, "policy", "set", *arguments)
     def get_knobs():
-        state = json.loads(run(program("outriderctl"), "--runtime-dir", service.runtime, "--format", "json", "policy",
+        state = json.loads(service.ctl("--format", "json", "policy",
                                "get").stdout)
         return state["policy"], state["knobs"]
     before = get_knobs()
@@ -472,7 +471,7 @@ def hellos(service):
                 answers += len(s.recv(4096)) > 0
                 s.close()
         tap.ok(answers, f"{path.name}: wrong hellos get an answer", answers)
-    tap.ok("\x1b" not in (service.directory / "log").read_text(errors="replace"),
+    tap.ok("\x1b" not in service.whole_log(),
            "a name made of control characters does not reach the log as such")
     service.unharmed("wrong hellos")
     # Places of a broker are few: who says nothing must not keep those out who belong there.

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import (DRAFTS, ROOT, SANITIZED, TARGET, TARGET_Q4, Service, Tap, difference, program, prompts, reference, run, run_json,
+from outrider_test import (DRAFTS, ROOT, SANITIZED, TARGET, TARGET_Q4, Service, Tap, difference, program, prompts, reference, run,
                            seeded, until)
 
 tap = Tap()
@@ -27,12 +27,8 @@ expected = [reference(p, TOKENS, extra=("--ignore-eos",)) for p in ids]
 BUDGETS = ("min", "20%", "100%", "4M", "50%", "all")
 
 
-def ctl(service, *words):
-    return run(program("outriderctl"), "--runtime-dir", service.runtime, *words)
-
-
 def stats(service, *words):
-    return run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--json", "cache", "stats", *words)
+    return service.ctl_json("cache", "stats", *words)
 
 
 def requests(n, hashes=True):
@@ -49,14 +45,14 @@ def compare(name, results):
 with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     before = stats(service)
     pids = service.processes()
-    policies = ctl(service, "cache", "set", "policy=?").stderr.split("is not one of ")[-1].strip().split(", ")
+    policies = service.ctl("cache", "set", "policy=?").stderr.split("is not one of ")[-1].strip().split(", ")
     tap.ok("lru" in policies, "an unknown policy is refused with the names of those there are", policies)
 
     refused, n, answers = [], 0, []
     while n <= 3:
         process, results = service.swarm_start(requests(16, False), concurrent=3)
         while process.poll() is None:
-            done = ctl(service, "cache", "set", f"budget={random.choice(BUDGETS)}", f"policy={random.choice(policies)}")
+            done = service.ctl("cache", "set", f"budget={random.choice(BUDGETS)}", f"policy={random.choice(policies)}")
             refused += [done.stderr] if done.returncode else []
             n += 1
             time.sleep(random.uniform(0, 0.05))
@@ -67,13 +63,13 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     tap.ok(pids == after, "no process was started again for it", f"{pids} {after}")
 
     # ---- Memory follows the budget, both ways. ----
-    ctl(service, "cache", "set", "budget=all", "policy=lru", "preload=yes")
+    service.ctl("cache", "set", "budget=all", "policy=lru", "preload=yes")
     total = stats(service)["slots"]
     tap.ok(until(lambda: stats(service)["resident"] == total), "all experts fit: all are there", stats(service))
     full = stats(service)["arena_bytes"]
     tap.ok(full <= stats(service)["budget_bytes"] and stats(service)["table_bytes"] > 0,
            "the slots keep within the budget; the tables are counted beside them", stats(service))
-    ctl(service, "cache", "set", "budget=min", "preload=no")
+    service.ctl("cache", "set", "budget=min", "preload=no")
     tap.ok(until(lambda: stats(service)["in_use"] == stats(service)["slots"] < total),
            "a budget that falls is reached without a request", stats(service))
     small = stats(service)
@@ -84,10 +80,10 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
            stats(service))
 
     # ---- What is refused, with the number. ----
-    least = ctl(service, "cache", "set", "budget=1%")
+    least = service.ctl("cache", "set", "budget=1%")
     tap.ok(least.returncode == 65 and f"need {small['slots']}" in least.stderr.replace("may need", "need"),
            "less than one layer of one verification needs is refused with that number", least.stderr)
-    huge = ctl(service, "cache", "set", "budget=900000G")
+    huge = service.ctl("cache", "set", "budget=900000G")
     tap.ok(huge.returncode == 65 and "at most" in huge.stderr, "more than the machine has is refused", huge.stderr)
     tap.ok(stats(service)["slots"] == small["slots"], "and nothing has changed")
 
@@ -97,13 +93,13 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     sums = {k: sum(l[k] for l in layers) for k in ("hits", "misses", "loads", "evictions", "bytes_loaded", "wait_ns")}
     tap.ok(all(sums[k] == now[k] for k in sums) and now["submits"] > 0 and now["wait_ns"] > 0,
            "the layers' counters are the totals", f"{sums} {now}")
-    hot = run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--json", "cache", "hot", 7)
+    hot = service.ctl_json("cache", "hot", 7)
     uses = [e["uses"] for e in hot["experts"]]
     tap.ok(len(uses) == 7 and uses == sorted(uses, reverse=True) and uses[-1] > 0 and sum(uses) < hot["uses"],
            "cache hot lists the experts that are used most", hot)
-    tap.ok("RESIDENT" in ctl(service, "cache", "hot").stdout and "STALL" in ctl(service, "cache", "top", "--once").stdout,
+    tap.ok("RESIDENT" in service.ctl("cache", "hot").stdout and "STALL" in service.ctl("cache", "top", "--once").stdout,
            "cache hot and cache top print tables")
-    looks = run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--json", "cache", "top", "--once")
+    looks = service.ctl_json("cache", "top", "--once")
     tap.ok(looks["seconds"] >= 1 and looks["before"]["hits"] <= looks["after"]["hits"], "cache top says how long lay between its looks",
            looks["seconds"])
 
@@ -111,14 +107,14 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     process, results = service.swarm_start(requests(16, False), concurrent=3)
     kills = 0
     while process.poll() is None or kills < 4:
-        ctl(service, "cache", "set", f"budget={random.choice(('min', '30%', 'all'))}")
+        service.ctl("cache", "set", f"budget={random.choice(('min', '30%', 'all'))}")
         if random.random() < 0.7:
             time.sleep(random.uniform(0, 0.01))
         kills += service.kill("expert-cache")
         time.sleep(random.uniform(0.1, 0.5))
     compare(f"the cache killed {kills} times while its budget changed: the same bytes", results())
     service.wait_ready()
-    done = ctl(service, "cache", "set", "budget=40%", "policy=lru")
+    done = service.ctl("cache", "set", "budget=40%", "policy=lru")
     service.restart("expert-cache")
     now = stats(service)
     tap.ok(now["budget"] == "40%" and now["policy"] == "lru", "a successor goes on with what was changed", now)
@@ -126,13 +122,13 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     now = stats(service)
     tap.ok(now["budget"] == before["budget"] and now["policy"] == before["policy"] and "took over" in service.log_text(),
            "of one that was stopped only the experts", now)
-    ctl(service, "cache", "set", "budget=40%", "policy=lru")
-    ctl(service, "cache", "set", "budget=min", "policy=spac", "--for", "1h")
+    service.ctl("cache", "set", "budget=40%", "policy=lru")
+    service.ctl("cache", "set", "budget=min", "policy=spac", "--for", "1h")
     service.restart("expert-cache")
     now = stats(service)
     tap.ok(now["budget"] == "40%" and now["policy"] == "lru",
            "a change for a time ends with the process that would have taken it back", now)
-    ctl(service, "knob", "reset", "budget", "expert-cache.policy")
+    service.ctl("knob", "reset", "budget", "expert-cache.policy")
     now = stats(service)
     tap.ok(now["budget"] == before["budget"] and now["policy"] == before["policy"],
            "reset goes back to what was configured, not to what the successor went on with", now)
@@ -227,7 +223,7 @@ else:
             events = (group / ("memory.oom_control" if old else "memory.events")).read_text()
             kills = [l for l in events.splitlines() if l.startswith("oom_kill ")]
             tap.ok(kills == ["oom_kill 0"], "the kernel had to kill nobody", events)
-            refused = ctl(service, "cache", "set", "budget=100M")
+            refused = service.ctl("cache", "set", "budget=100M")
             tap.ok(refused.returncode == 65 and "32.0 MiB" in refused.stderr,
                    "a budget above the cap is refused with the cap", refused.stderr)
         limit = group / ("memory.limit_in_bytes" if old else "memory.max")
@@ -243,8 +239,8 @@ else:
             service.end("expert-cache")
             tap.ok(until(lambda: "took over" in service.log_text()) and until(lambda: stats(service)["slots"] == before),
                    "a successor goes on with as many", service.log_text())
-            ctl(service, "cache", "set", "budget=min")
-            done = ctl(service, "cache", "set", "budget=auto")
+            service.ctl("cache", "set", "budget=min")
+            done = service.ctl("cache", "set", "budget=auto")
             tap.ok(done.returncode == 0 and stats(service)["budget"] == "auto", "auto is chosen again while it serves", done.stderr)
     finally:
         home.write_text(str(os.getpid()))

@@ -26,10 +26,6 @@ def client(service, *arguments, **more):
     return run(program("outrider"), *arguments, "--runtime-dir", service.runtime, **more)
 
 
-def ctl(service, *arguments):
-    return run(program("outriderctl"), "--runtime-dir", service.runtime, *arguments)
-
-
 def check_run(service):
     reference = run_json(program("outrider-model"), "generate", "--model", TARGET, "--tokens", IDS, "--max-tokens", 24,
                          "--ignore-eos", "--format", "json")["tokens"]
@@ -224,14 +220,14 @@ def check_plot(service):
 
     def journaled():
         """The newest session's iterations are in the journal when the policy-controller has read them all."""
-        records[:] = json.loads(ctl(service, "policy", "plot", "--format", "json").stdout or "{}").get("records", [])
+        records[:] = json.loads(service.ctl("policy", "plot", "--format", "json").stdout or "{}").get("records", [])
         return sum(r["emitted"] for r in records) == 300
     tap.ok(until(journaled) and result.returncode == 0, "policy plot has every iteration of the newest session", len(records))
     known = [r for r in records if r["prefill_tokens"] == 0 and r["emitted"] > 0]
     # The request fixed K: the policy decided by nothing. What is not known is no number.
     tap.ok(known and all(r["decided_utility"] is None for r in records) and all(r["base_us"] != 0 != r["etr"] for r in records) and
            any(r["base_us"] for r in known), "what was not measured is null", records[:2])
-    text = ctl(service, "policy", "plot").stdout
+    text = service.ctl("policy", "plot").stdout
     axis = re.search(r"^ {10}1 +iteration, after the prompt +299$", text, re.M)
     tap.ok("299 iterations" in text and "\nK, drafted tokens asked for; 0 in every iteration\n" in text and
            "\nutility of the last iterations: above 1 drafts pay; " in text and "\niteration time / that at K = 0; " in text and
@@ -249,7 +245,7 @@ def check_plot(service):
     for words, status, said in ((("7",), 65, "session 7: nothing of it in"), (("x",), 64, '"x"'), (("7", "x.pdf"), 64, "x.pdf"),
                                 (("x.svg", "--json"), 64, "not both"), (("1", "2", "x.svg"), 64, "unexpected"),
                                 ((f"{service.runtime}/none/x.svg",), 73, "/none/x.svg")):
-        refused = ctl(service, "policy", "plot", *words)
+        refused = service.ctl("policy", "plot", *words)
         tap.ok(refused.returncode == status and said in refused.stderr and not refused.stdout,
                f"policy plot {' '.join(words).replace(str(service.runtime), '')}: status {status}", refused.stderr)
     if not shutil.which("gnuplot"):
@@ -257,7 +253,7 @@ def check_plot(service):
         return
     for kind, begin in (("svg", b"<?xml"), ("png", b"\x89PNG")):
         path = service.directory / f"plot.{kind}"
-        drawn = ctl(service, "policy", "plot", records[0]["session"], path)
+        drawn = service.ctl("policy", "plot", records[0]["session"], path)
         picture = path.read_bytes() if path.exists() else b""
         tap.ok(drawn.returncode == 0 and drawn.stdout == f"{path}\n" and not drawn.stderr and picture.startswith(begin) and
                (kind == "png" or all(word in picture for word in (b"299 iterations", b"utility", b"K, drafted tokens asked for",
@@ -270,7 +266,7 @@ def running_is_first(service):
     """Whether top names a session that runs before those that have ended."""
     busy = subprocess.Popen([program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", IDS, "--max-tokens", "3000",
                              "--ignore-eos"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    states = re.findall(r"^\d+ +(done|running) ", ctl(service, "top", "--once").stdout, re.M)
+    states = re.findall(r"^\d+ +(done|running) ", service.ctl("top", "--once").stdout, re.M)
     busy.wait()
     return "done" in states and states[0] == "running"
 
@@ -284,28 +280,28 @@ def check_unmeasured(service):
     records = []
 
     def journaled():
-        records[:] = json.loads(ctl(service, "policy", "plot", "--json").stdout or "{}").get("records", [])
+        records[:] = json.loads(service.ctl("policy", "plot", "--json").stdout or "{}").get("records", [])
         return sum(r["emitted"] for r in records) == tokens
     tap.ok(until(journaled, 20) and all(r["base_us"] is None for r in records), "a time that nobody measured is null", records)
-    text = ctl(service, "policy", "plot", records[0]["session"]).stdout if records else ""
+    text = service.ctl("policy", "plot", records[0]["session"]).stdout if records else ""
     tap.ok("\niteration time / that at K = 0; not measured\n" in text and
            "\nutility of the last iterations: above 1 drafts pay; not measured\n" in text, "no curve is drawn of it", text)
-    session = json.loads(ctl(service, "policy", "get", "--all", "--json").stdout)["sessions"][0]
+    session = json.loads(service.ctl("policy", "get", "--all", "--json").stdout)["sessions"][0]
     tap.ok([session[f] for f in ("utility", "decided_utility", "base_ms", "base_age")] == [None] * 4 and session["acceptance"] > 0.9,
            "nor is it in the table", session)
     if shutil.which("gnuplot"):
         path = service.directory / "unmeasured.svg"
-        ctl(service, "policy", "plot", path)
+        service.ctl("policy", "plot", path)
         tap.ok(path.exists() and b"not measured" in path.read_bytes(), "nor in a picture")
     else:
         tap.skip("nor in a picture", "no gnuplot")
 
 
 def check_ctl(service):
-    nothing = [json.loads(ctl(service, *words, "--json").stdout) for words in (("cache", "stats"), ("sessions",))]
-    unknown = re.search(r"^look-ups .* - hits", ctl(service, "cache", "stats").stdout, re.M)
+    nothing = [json.loads(service.ctl(*words, "--json").stdout) for words in (("cache", "stats"), ("sessions",))]
+    unknown = re.search(r"^look-ups .* - hits", service.ctl("cache", "stats").stdout, re.M)
     tap.ok(nothing[0]["hit_rate"] is None and unknown and not nothing[1]["sessions"], "the share of nothing is not known", nothing[0])
-    empty = ctl(service, "policy", "plot")
+    empty = service.ctl("policy", "plot")
     tap.ok(empty.returncode == 65 and "no session has had an iteration yet" in empty.stderr, "policy plot of nothing says so",
            empty.stderr)
     check_unmeasured(service)
@@ -313,13 +309,13 @@ def check_ctl(service):
     told = []
 
     def told_of():
-        told[:] = [ctl(service, "policy", "explain").stdout]
+        told[:] = [service.ctl("policy", "explain").stdout]
         return "chosen by policy yield" in told[0] and "iteration at K = 0, measured " in told[0]
     tap.ok(until(told_of, 20) and "iteration at K = 0, expected " in told[0] and not re.search(r"\bpass", told[0]),
            "policy explain speaks of iterations, measured and expected", told[0])
     for words in (("status",), ("sessions",), ("policy", "get"), ("cache", "stats"), ("cache", "stats", "--layers"),
                   ("top", "--once"), ("policy", "watch", "--once"), ("policy", "plot"), ("policy", "explain")):
-        text, as_json = ctl(service, *words), ctl(service, *words, "--format", "json")
+        text, as_json = service.ctl(*words), service.ctl(*words, "--format", "json")
         try:
             parsed = [json.loads(l) for l in as_json.stdout.splitlines()] if "watch" in words else \
                 json.loads(as_json.stdout)
@@ -328,14 +324,14 @@ def check_ctl(service):
         tap.ok(text.returncode == as_json.returncode == 0 and text.stdout and parsed is not None,
                f"outriderctl {' '.join(words)} prints text and JSON", text.stderr + as_json.stderr)
     tap.ok(until(lambda: running_is_first(service)), "top names the sessions that run before those that have ended")
-    changed = ctl(service, "policy", "set", "static:2", "--format", "json")
+    changed = service.ctl("policy", "set", "static:2", "--format", "json")
     tap.ok(changed.returncode == 0 and [(c["process"], c["name"], c["old"], c["new"]) for c in json.loads(changed.stdout)["changes"]]
            == [("policy", "policy", "yield", "static:2")], "policy set says what it changed, from what to what",
            changed.stdout + changed.stderr)
-    again = ctl(service, "policy", "set", "static:2", "k_max=6")
+    again = service.ctl("policy", "set", "static:2", "k_max=6")
     tap.ok(again.returncode == 0 and again.stdout == "policy.policy: static:2, as before\npolicy.k_max: 7 -> 6\n",
            "and in words, a line each", again.stdout + again.stderr)
-    ctl(service, "knob", "reset", "k_max")
+    service.ctl("knob", "reset", "k_max")
     result = client(service, "run", "--tokens", IDS, "--max-tokens", 16, "--ignore-eos", "--format", "json")
     for words in (("policy", "explain"), ("policy", "plot")):
         helped = run(program("outriderctl"), *words, "--help").stdout
@@ -347,7 +343,7 @@ def check_ctl(service):
 
     def explains(k, fixed):
         """The newest session is explained once the controller has read what the verifier wrote of it."""
-        explained.update(json.loads(ctl(service, "policy", "explain", "--format", "json").stdout or "{}"))
+        explained.update(json.loads(service.ctl("policy", "explain", "--format", "json").stdout or "{}"))
         return explained.get("k") == k and explained.get("k_fixed") == fixed
     tap.ok(until(lambda: explains(2, False)) and explained["policy"] == "static:2" and explained["words"],
            "policy explain says why", explained)
@@ -359,53 +355,53 @@ def check_ctl(service):
         done""", env={"PATH": f"{BUILD}:{os.environ['PATH']}", "OUTRIDER_RUNTIME_DIR": str(service.runtime)}).stdout.splitlines()
     tap.ok(len(completed) == 3 and all(explained["uid"] in line.split() for line in completed),
            "a session's number is completed, where a word or --session names one", completed)
-    same = ctl(service, "policy", "explain", explained["uid"])
+    same = service.ctl("policy", "explain", explained["uid"])
     tap.ok(same.returncode == 0 and f"session {explained['uid']}: K = 2" in same.stdout and
            explained["words"][0] in same.stdout, "also of a session that is named", same.stdout + same.stderr)
     for bad, status in (("7", 65), ("seven", 64), ("-1", 64), ("0x7", 64)):
-        refused = ctl(service, "policy", "explain", "--", bad)
+        refused = service.ctl("policy", "explain", "--", bad)
         tap.ok(refused.returncode == status and bad in refused.stderr, f"policy explain {bad} is refused",
                f"{refused.returncode} {refused.stderr}")
     # The end of the answer cuts the last iteration.
     client(service, "run", "--tokens", IDS, "--max-tokens", 32, "--ignore-eos", "--k", "5")
     tap.ok(until(lambda: explains(5, True)) and "fixed K = 5" in explained["words"][0], "and who fixed K", explained)
-    fixed = ctl(service, "policy", "explain", "--session", explained["uid"])
-    tap.ok(explained["phase"] == "fixed" and not explained["decisions"] and f": K = 5; fixed by the request; " in fixed.stdout and
+    fixed = service.ctl("policy", "explain", "--session", explained["uid"])
+    tap.ok(explained["phase"] == "fixed" and not explained["decisions"] and ": K = 5; fixed by the request; " in fixed.stdout and
            "decisions" not in fixed.stdout.partition("\n\n  iterations")[2], "of which the policy decided nothing", fixed.stdout)
-    watched = ctl(service, "policy", "watch", "--once", "--all").stdout
+    watched = service.ctl("policy", "watch", "--once", "--all").stdout
     tap.ok(explained["uid"] not in watched and "session " in watched, "nor says that it did", watched)
     for words in (("policy", "explain", explained["uid"], "--session", "7"), ("policy", "plot", explained["uid"], "--session", "7")):
-        twice = ctl(service, *words)
+        twice = service.ctl(*words)
         tap.ok(twice.returncode == 64 and "one of them" in twice.stderr, f"{' '.join(words[:2])} of two sessions is refused", twice.stderr)
     tap.ok(not any("need not follow" in w for w in explained["words"]), "and no more than that", explained)
     for words in (("sessions",), ("policy", "get", "--all")):
-        shown = [s for s in json.loads(ctl(service, *words, "--json").stdout)["sessions"] if s["uid"] == explained["uid"]]
+        shown = [s for s in json.loads(service.ctl(*words, "--json").stdout)["sessions"] if s["uid"] == explained["uid"]]
         tap.ok(len(shown) == 1 and shown[0]["k"] == 5, f"{' '.join(words)} shows the K it fixed", shown)
     for more in ((), ("--json",)):
-        unknown = ctl(service, "policy", "plot", "12345", *more)
+        unknown = service.ctl("policy", "plot", "12345", *more)
         tap.ok(unknown.returncode == 65 and "12345" in unknown.stderr and not unknown.stdout,
                f"policy plot {' '.join(more)} of no session is refused", unknown.stdout + unknown.stderr)
     for bad in ("static:99", "k_max=0", "nonsense=1"):
-        refused = ctl(service, "policy", "set", bad)
+        refused = service.ctl("policy", "set", bad)
         tap.ok(refused.returncode == 65 and refused.stderr, f"policy set {bad} is refused", refused.stderr)
-    empty = ctl(service, "policy", "set", "")
+    empty = service.ctl("policy", "set", "")
     tap.ok(empty.returncode == 64 and empty.stderr, "so is nothing at all", empty.stdout + empty.stderr)
-    knobs = json.loads(ctl(service, "policy", "get", "--format", "json").stdout)["knobs"]
+    knobs = json.loads(service.ctl("policy", "get", "--format", "json").stdout)["knobs"]
     tap.ok({k["name"]: k["value"] for k in knobs}["poll"] == "10ms", "times are shown as a person writes them", knobs)
-    tap.ok(json.loads(ctl(service, "policy", "get", "--format", "json").stdout)["policy"] == "static:2",
+    tap.ok(json.loads(service.ctl("policy", "get", "--format", "json").stdout)["policy"] == "static:2",
            "a refused change changes nothing")
     for words, said in ((("nonsense",), "--help lists them"), (("polcy", "get"), "did you mean policy get?"),
                         (("statsu",), "did you mean status?"), (("knob", "frob"), "followed by one of: list"),
                         (("status", "--layers"), "status takes no --layers, which is for cache stats"),
                         (("knob",), "followed by one of: list, get, set")):
-        result = ctl(service, *words)
+        result = service.ctl(*words)
         tap.ok(result.returncode == 64 and said in result.stderr and result.stderr.count("\n") == 1,
                f"outriderctl {' '.join(words)} is status 64, and says what there is", result.stderr)
     def none_live():
         """The controller has read that the last session has ended."""
-        return not json.loads(ctl(service, "policy", "get", "--json").stdout)["sessions"]
+        return not json.loads(service.ctl("policy", "get", "--json").stdout)["sessions"]
     seen = not until(none_live)
-    every = json.loads(ctl(service, "policy", "get", "--json", "--all").stdout)["sessions"]
+    every = json.loads(service.ctl("policy", "get", "--json", "--all").stdout)["sessions"]
     tap.ok(not seen and every and not any(s["live"] for s in every), "policy get shows no session that has ended, --all does",
            f"{seen} {every}")
     for s in every:
@@ -418,12 +414,12 @@ def check_ctl(service):
     else:
         tap.ok(True, "utility is of the tokens and times beside it, and what is not known is null")
     fixed = next(s for s in every if s["uid"] == explained["uid"])
-    line = next(line for line in ctl(service, "policy", "get", "--all").stdout.splitlines() if line.startswith(fixed["uid"]))
+    line = next(line for line in service.ctl("policy", "get", "--all").stdout.splitlines() if line.startswith(fixed["uid"]))
     tap.ok(fixed["decided_utility"] is None and line.split()[-1] == "-" and fixed["acceptance"] is not None,
            "of a K that the request fixed there is no utility that was decided by", f"{fixed}\n{line}")
-    text = ctl(service, "policy", "get").stdout
+    text = service.ctl("policy", "get").stdout
     tap.ok("ended; policy get --all shows" in text, "and says so", text[-200:])
-    text = ctl(service, "policy", "watch", "--once").stdout
+    text = service.ctl("policy", "watch", "--once").stdout
     tap.ok("K " not in text and "policy watch --all shows" in text, "so does policy watch", text)
 
     def is_shown():
@@ -431,14 +427,14 @@ def check_ctl(service):
         process, results = service.swarm_start([{"tokens": PROMPT, "max_tokens": 900, "ignore_eos": True}])
         live = False
         while not live and process.poll() is None:
-            live = any(s["live"] for s in json.loads(ctl(service, "policy", "get", "--json").stdout)["sessions"])
+            live = any(s["live"] for s in json.loads(service.ctl("policy", "get", "--json").stdout)["sessions"])
         results()
         return live
     tap.ok(until(is_shown), "one that is being generated is shown")
-    ctl(service, "policy", "set", "static:2")
-    every = ctl(service, "policy", "watch", "--once", "--all").stdout
+    service.ctl("policy", "set", "static:2")
+    every = service.ctl("policy", "watch", "--once", "--all").stdout
     tap.ok("utility -  static:2" in every, "a utility that nobody measured is no number", every)
-    lines = [json.loads(line) for line in ctl(service, "policy", "watch", "--once", "--all", "--json").stdout.splitlines()]
+    lines = [json.loads(line) for line in service.ctl("policy", "watch", "--once", "--all", "--json").stdout.splitlines()]
     tap.ok(all(line["utility"] is None or line["utility"] > 0 for line in lines) and
            any(line["utility"] is None for line in lines if line["reason"].startswith("static:2")), "and null in JSON", lines)
     tap.ok(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d\d\d  session \d+  K ", every), "decisions have the time of the wall", every)
@@ -449,7 +445,7 @@ def check_restart(service):
     client(service, "run", "--tokens", IDS, "--max-tokens", 100, "--ignore-eos", "--k", 3)
 
     def newest():
-        return max(json.loads(ctl(service, "sessions", "--json").stdout)["sessions"], key=lambda s: -s["age_ns"])
+        return max(json.loads(service.ctl("sessions", "--json").stdout)["sessions"], key=lambda s: -s["age_ns"])
     before = newest()
     service.restart("verifier")
     after = newest()
@@ -467,14 +463,14 @@ def check_columns(service):
     headings, details = set(), set()
     for words in (("sessions",), ("policy", "get", "--all"), ("policy", "explain"), ("cache", "stats", "--layers"),
                   ("cache", "hot", "3"), ("cache", "top", "--once"), ("top", "--once")):
-        for line in ctl(service, *words).stdout.splitlines():
+        for line in service.ctl(*words).stdout.splitlines():
             heads = line.split()
             # A line of capitals is a heading; a unit stands in it as it is written.
             if len(heads) > 3 and all(re.fullmatch(r"[A-Z+/-][A-Z0-9/+-]*,?|MiB|ms|[A-Z]+/s|MiB/s", w) for w in heads):
                 headings |= {w.strip(",").removesuffix("/s") for w in heads} - {"ms"}
     tap.ok(len(headings) > 25 and headings <= defined, "the manual has every column", sorted(headings - defined))
     counts = set()
-    for process in json.loads(ctl(service, "status", "--json").stdout)["processes"]:
+    for process in json.loads(service.ctl("status", "--json").stdout)["processes"]:
         details |= set(process["details"])
         counts |= {key for key, value in process["details"].items() if isinstance(value, int)}
     mine = {key for p in service.status() for key, value in p["details"].items() if isinstance(value, int)}
@@ -482,11 +478,11 @@ def check_columns(service):
            "counts of the status are numbers in JSON, of both programs", details - counts)
     plain = {"model", "draft", "method", "kernels", "policy", "sessions", "threads"}
     tap.ok(len(details) > 20 and details - plain <= defined, "and every detail of the status", sorted(details - plain - defined))
-    text = ctl(service, "status").stdout
+    text = service.ctl("status").stdout
     tap.ok(re.search(r"^  memory anonymous: [0-9.]+ MiB$", text, re.M) and re.search(r"^  busy, time: [0-9.]+ (ns|us|ms|s)$", text, re.M)
            and re.search(r"^  pid \d+, generation \d+, up for \d+ s, memory [0-9.]+ MiB, version ", text, re.M)
            and not re.search(r"_(ns|bytes)|=\d", text), "which in words has units", text)
-    stats = json.loads(ctl(service, "cache", "stats", "--json").stdout)
+    stats = json.loads(service.ctl("cache", "stats", "--json").stdout)
     tap.ok([m["process"] for m in stats["memory"]] == list(PROCESSES) and stats["prefetch_unused"] == max(
         0, stats["prefetched"] - stats["prefetch_used"] - stats["prefetch_wasted"]), "cache stats says as JSON what it says in words", stats)
 
@@ -506,7 +502,7 @@ def check_away():
             before = service.end("policy")
             # One that is still dying takes what it is asked with it.
             until(lambda: has_ended(before), every=0.001)
-            answer = ctl(service, *words)
+            answer = service.ctl(*words)
             # It is back in time, or that is what is said: on a busy machine it may take longer.
             back = answer.returncode == 0 or (answer.returncode == 65 and "seen no session" in answer.stderr)
             away = answer.returncode == 69 and "policy was not there for 3 s" in answer.stderr
@@ -518,11 +514,11 @@ def check_away():
         tap.ok(until(lambda: "policy ended with status 78 5 times in a row, giving up on it" in service.log_text(), 60),
                "a policy whose settings have become wrong is given up", service.log_text())
         for words in (("policy", "get"), ("knob", "set", "k_max=5"), ("policy", "watch")):
-            gone = ctl(service, *words)
+            gone = service.ctl(*words)
             tap.ok(gone.returncode == 69 and "policy was not there for 3 s, while the rest of the service in " in gone.stderr and
                    "is (verifier, drafter, expert-cache)" in gone.stderr and "outrider up" not in gone.stderr,
                    f"{' '.join(words)} says that it alone is away", gone.stderr)
-        history = json.loads(ctl(service, "knob", "history", "--json").stdout)
+        history = json.loads(service.ctl("knob", "history", "--json").stdout)
         tap.ok(history["silent"] == ["policy"], "and the history whose part is missing", history)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -620,7 +616,7 @@ def check_up():
         with Service(model=os.path.relpath(TARGET), draft=os.path.relpath(DRAFTS["small"])) as service:
             model, draft = (str(p.parent.resolve() / p.name) for p in (TARGET, DRAFTS["small"]))
             named = {p["name"]: p["details"] for p in service.status()}
-            knobs = {f"{k['process']}.{k['name']}": k["value"] for k in json.loads(ctl(service, "knob", "list", "--json").stdout)["knobs"]}
+            knobs = {f"{k['process']}.{k['name']}": k["value"] for k in json.loads(service.ctl("knob", "list", "--json").stdout)["knobs"]}
             tap.ok([named[p]["model"] for p in ("verifier", "expert-cache")] + [named["drafter"]["draft"]] == [model, model, draft] and
                    [knobs[k] for k in ("verifier.model", "expert-cache.model", "drafter.draft")] == [model, model, draft],
                    "a model is shown by its whole path everywhere, however it was named", f"{named} {knobs}")

@@ -3,8 +3,6 @@
 what a request says about sampling is what it gets."""
 import concurrent.futures
 import json
-import math
-import os
 import signal
 import subprocess
 import sys
@@ -33,7 +31,7 @@ def compare(results, expected):
 
 
 def sessions(service):
-    return run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--format", "json", "sessions")
+    return service.ctl_json("sessions")
 
 
 def progress(process):

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, PATIENCE, SANITIZED, Service, Tap, difference, program, prompts, reference, run_json, until
+from outrider_test import DRAFTS, PATIENCE, SANITIZED, Service, Tap, difference, prompts, reference, until
 
 # What hints from history are worth grows with what was seen: with these they find 2 times what chance would, with 4 answers of 16
 # tokens 1.4 times.
@@ -35,7 +35,7 @@ def wrong(results):
 
 
 def stats(service):
-    return run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--format", "json", "cache", "stats", "--layers")
+    return service.ctl_json("cache", "stats", "--layers")
 
 
 def by_source(hints):

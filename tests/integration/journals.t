@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from faults import WHY_NOT, Faults
-from outrider_test import DRAFTS, SAMPLED, Service, Tap, difference, program, prompts, reference, run, run_json, until
+from outrider_test import DRAFTS, SAMPLED, Service, Tap, difference, prompts, reference, until
 
 TOKENS, YEAR_NS = 100, 365 * 86400 * 10**9
 SPACE = 512 << 10
@@ -31,21 +31,9 @@ def wrong(results):
     return [f"{i}: {d}" for i, r in enumerate(results) if (d := difference(r, expected[i]))]
 
 
-def ctl(service, *words):
-    return run(program("outriderctl"), "--runtime-dir", service.runtime, *words)
-
-
-def ctl_json(service, *words):
-    return run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--json", *words)
-
-
-def whole_log(service):
-    return (service.directory / "log").read_text(errors="replace")
-
-
 def lost(service):
     """How many iterations policy plot says are not in the journal."""
-    result = ctl(service, "--json", "policy", "plot")
+    result = service.ctl("--json", "policy", "plot")
     if result.returncode == 0:
         return json.loads(result.stdout)["lost"]
     missing = re.search(r"policy.journal: empty: (\d+) iterations could not be written", result.stderr)
@@ -53,8 +41,8 @@ def lost(service):
 
 
 def set_k_max(service, value, *more):
-    done = ctl(service, "knob", "set", f"k_max={value}", *more)
-    now = ctl_json(service, "knob", "get", "k_max")["knobs"][0]["value"]
+    done = service.ctl("knob", "set", f"k_max={value}", *more)
+    now = service.ctl_json("knob", "get", "k_max")["knobs"][0]["value"]
     return done.returncode == 0 and now == str(value)
 
 
@@ -93,28 +81,28 @@ def cannot_be_written(service, why):
     for value in (5, 6, 4):
         changed.append(set_k_max(service, value))
         found += wrong(service.swarm(requests, 2))
-    told = until(lambda: all(s in whole_log(service) for s in said))
+    told = until(lambda: all(s in service.whole_log() for s in said))
     for value in (3, 5):
         changed.append(set_k_max(service, value))
         found += wrong(service.swarm(requests, 2))
         time.sleep(1.1)  # longer than the journal waits between writing
     tap.ok(not found, f"{why}: the same bytes", found)
     tap.ok(all(changed), f"{why}: knobs are changed all the same", changed)
-    tap.ok(told and all(whole_log(service).count(s) == 1 for s in said), f"{why}: of each journal it is said, once", service.log_text())
+    tap.ok(told and all(service.whole_log().count(s) == 1 for s in said), f"{why}: of each journal it is said, once", service.log_text())
     tap.ok(lost(service) > 0, f"{why}: the iterations that were not written down are counted, as policy plot says",
-           ctl(service, "policy", "plot").stderr)
+           service.ctl("policy", "plot").stderr)
 
 
 def written_again(service, why):
     changed = set_k_max(service, 7)
     found = wrong(service.swarm(requests, 2))
     said = (f"{state}/policy.journal is written again", f"{state}/policy.knobs.jsonl: changes are written down again")
-    tap.ok(changed and not found and until(lambda: all(whole_log(service).count(s) == 1 for s in said)),
+    tap.ok(changed and not found and until(lambda: all(service.whole_log().count(s) == 1 for s in said)),
            f"{why}: written down again when that is over", f"{found}\n{service.log_text()}")
     before = lost(service)
     tap.ok(not wrong(service.swarm(requests, 2)) and lost(service) == before,
            f"{why}: and no more is lost", service.log_text())
-    history = [c["new"] for c in ctl_json(service, "knob", "history", "k_max")["changes"]]
+    history = [c["new"] for c in service.ctl_json("knob", "history", "k_max")["changes"]]
     tap.ok(history == ["5", "6", "4", "3", "5", "7"], f"{why}: the history of changes has no gap", history)
     on_disk = Path(f"/proc/{service.process.pid}/root{state}/policy.knobs.jsonl").read_text().splitlines()
     tap.ok([json.loads(line)["new"] for line in on_disk] == history, f"{why}: nor has its file", on_disk)
@@ -164,14 +152,14 @@ def jumping_clock():
         tap.ok(not found, f"the time of day jumps {n} times: the same bytes", found)
         faults.fields.wall_ns = 80 * YEAR_NS
         found = wrong(service.swarm(requests, 2))
-        now = ctl_json(service, "knob", "get", "k_max")["knobs"][0]
+        now = service.ctl_json("knob", "get", "k_max")["knobs"][0]
         tap.ok(not found and now["value"] == "6" and 0 < now["reverts_in_s"] <= 3600, "an hour is not over because the clock says so",
                f"{found} {now}")
         faults.fields.wall_ns = 80 * YEAR_NS
-        done = ctl(service, "knob", "set", "k_max=5", "--for", "2s").returncode == 0
+        done = service.ctl("knob", "set", "k_max=5", "--for", "2s").returncode == 0
         faults.fields.wall_ns = 86400 * 10**9 - time.time_ns()
-        tap.ok(done and until(lambda: ctl_json(service, "knob", "get", "k_max")["knobs"][0]["value"] != "5"),
-               "and two seconds are over whatever it says", ctl_json(service, "knob", "get", "k_max"))
+        tap.ok(done and until(lambda: service.ctl_json("knob", "get", "k_max")["knobs"][0]["value"] != "5"),
+               "and two seconds are over whatever it says", service.ctl_json("knob", "get", "k_max"))
         faults.none()
         process, results = service.swarm_start(requests[:1], 1)
         found = wrong(results())
@@ -179,13 +167,13 @@ def jumping_clock():
 
         def journaled():
             """The newest session's tokens are all in the journal when the policy-controller has read and written them."""
-            plot.update(ctl_json(service, "policy", "plot"))
+            plot.update(service.ctl_json("policy", "plot"))
             return sum(r["emitted"] for r in plot["records"]) == TOKENS
         there_all = until(journaled)
         order = [r["iteration"] for r in plot["records"]]
         tap.ok(there_all and not found and plot["lost"] == 0 and len(order) > 10 and order == sorted(order),
                "the journal has every iteration in its order", f"{found} {plot['lost']} {order[:20]}")
-        words = [ctl(service, *w).returncode for w in (("policy", "plot"), ("policy", "watch", "--all", "--once"), ("knob", "history"))]
+        words = [service.ctl(*w).returncode for w in (("policy", "plot"), ("policy", "watch", "--all", "--once"), ("knob", "history"))]
         tap.ok(words == [0, 0, 0], "and it is shown", words)
         tap.ok(service.processes() == there, "all processes are those that were there", f"{there} {service.processes()}\n{service.log_text()}")
 

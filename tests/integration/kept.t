@@ -5,7 +5,7 @@ import ctypes
 import platform
 import struct
 
-from outrider_test import Service, Tap, difference, program, prompts, reference, run, run_json, until
+from outrider_test import Service, Tap, difference, prompts, reference, until
 
 FALLOCATE = {"x86_64": 285, "aarch64": 47}
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 22, 38, 2
@@ -24,12 +24,8 @@ def refuse(number):
         raise OSError(ctypes.get_errno(), "seccomp")
 
 
-def ctl(service, *words):
-    return run(program("outriderctl"), "--runtime-dir", service.runtime, *words)
-
-
 def stats(service):
-    return run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--json", "cache", "stats")
+    return service.ctl_json("cache", "stats")
 
 
 ids = prompts(2, longest=80)
@@ -48,19 +44,19 @@ if platform.machine() not in FALLOCATE:
 refuse(FALLOCATE[platform.machine()])
 with Service(options=("--budget", "all")) as service:
     tap.ok(until(lambda: stats(service)["resident"] == stats(service)["slots"]), "all experts are there", stats(service))
-    tap.ok(stats(service)["kept_bytes"] == 0 and "\nkept " not in ctl(service, "cache", "stats").stdout, "nothing is kept yet", stats(service))
+    tap.ok(stats(service)["kept_bytes"] == 0 and "\nkept " not in service.ctl("cache", "stats").stdout, "nothing is kept yet", stats(service))
     total = stats(service)["slots"]
     for budget in ("50%", "min"):
-        ctl(service, "cache", "set", f"budget={budget}", "preload=no")
+        service.ctl("cache", "set", f"budget={budget}", "preload=no")
         tap.ok(until(lambda: stats(service)["in_use"] == stats(service)["slots"]), f"{budget}: so many slots are in use", stats(service))
     now = stats(service)
     tap.ok(now["kept_bytes"] == (total - now["slots"]) * now["slot_bytes"] and now["arena_bytes"] > now["budget_bytes"], "memory is above the budget, and counted", now)
-    tap.ok(f"kept       {now['kept_bytes'] / 2**20:.1f} MiB" in ctl(service, "cache", "stats").stdout, "cache stats shows it")
+    tap.ok(f"kept       {now['kept_bytes'] / 2**20:.1f} MiB" in service.ctl("cache", "stats").stdout, "cache stats shows it")
     tap.ok(service.log_text().count(SAID) == 1, "the log says it once", service.log_text())
     same(service, "the same bytes")
     service.restart("expert-cache")
     tap.ok(stats(service)["kept_bytes"] > 0, "a successor counts it too", stats(service))
-    ctl(service, "cache", "set", "budget=all", "preload=yes")
+    service.ctl("cache", "set", "budget=all", "preload=yes")
     tap.ok(until(lambda: stats(service)["kept_bytes"] == 0), "a budget that rises uses it again", stats(service))
     same(service, "and again the same bytes")
 tap.done()

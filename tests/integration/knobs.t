@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -22,12 +21,8 @@ tap = Tap()
 rng = seeded()
 
 
-def ctl(service, *words, **more):
-    return run(program("outriderctl"), "--runtime-dir", service.runtime, *words, **more)
-
-
 def knobs(service, *words):
-    result = ctl(service, "knob", "get" if words else "list", *words, "--json")
+    result = service.ctl("knob", "get" if words else "list", *words, "--json")
     if result.returncode:
         raise RuntimeError(result.stderr)
     return {f"{k['process']}.{k['name']}": k for k in json.loads(result.stdout)["knobs"]}
@@ -56,10 +51,10 @@ def check_list(service):
     fields = ("process", "name", "type", "unit", "range", "default", "scope", "live", "help", "value")
     bare = [n for n, k in listed.items() if any(f not in k for f in fields) or not k["help"] or not k["range"]]
     tap.ok(not bare, "each with type, unit, range, default, scope, whether it is live, and a line of help", bare)
-    text = ctl(service, "knob", "list")
+    text = service.ctl("knob", "list")
     tap.ok(done(text) and all(f"\n{p}\n" in "\n" + text.stdout for p in PROCESSES), "as text too", text.stdout)
     # A path is longer than any column: its middle is left out, and what is behind it stays below the other lines'.
-    wide = ctl(service, "knob", "get", "verifier.model").stdout
+    wide = service.ctl("knob", "get", "verifier.model").stdout
     section = re.match(r"verifier\n(.*?)\n\n", text.stdout, re.S)[1].splitlines()
     ranges = {name: line.index(f" {listed[f'verifier.{name}']['range']}") for line in section if (name := line.split()[0])}
     tap.ok(len(set(ranges.values())) == 1 and max(ranges.values()) < 60 and
@@ -68,67 +63,67 @@ def check_list(service):
 
 
 def check_set(service):
-    result = ctl(service, "knob", "set", "k_max=9", "default_k=2", "ngram_max=12")
+    result = service.ctl("knob", "set", "k_max=9", "default_k=2", "ngram_max=12")
     tap.ok(done(result) and value(service, "policy.k_max") == "9" and value(service, "verifier.default_k") == "2"
            and value(service, "drafter.ngram_max") == "12", "a batch over three processes", result.stderr)
     refused("of a batch over three processes that one refuses, nothing is done",
-            ctl(service, "knob", "set", "default_k=5", "ngram_max=13", "k_max=99"), 65, "k_max = 99", "1 to 15")
+            service.ctl("knob", "set", "default_k=5", "ngram_max=13", "k_max=99"), 65, "k_max = 99", "1 to 15")
     tap.ok(value(service, "verifier.default_k") == "2" and value(service, "drafter.ngram_max") == "12",
            "and the others took it back")
-    refused("a knob that none has", ctl(service, "knob", "set", "k_mxa=3"), 65, "did you mean policy.k_max?")
-    refused("a knob that several have", ctl(service, "knob", "set", "threads=3"), 65, "verifier.threads or drafter.threads")
-    refused("one that needs a restart", ctl(service, "knob", "set", "verifier.threads=1"), 65, "--persist",
+    refused("a knob that none has", service.ctl("knob", "set", "k_mxa=3"), 65, "did you mean policy.k_max?")
+    refused("a knob that several have", service.ctl("knob", "set", "threads=3"), 65, "verifier.threads or drafter.threads")
+    refused("one that needs a restart", service.ctl("knob", "set", "verifier.threads=1"), 65, "--persist",
             "restart outrider-verifier")
-    refused("more than there is memory for", ctl(service, "knob", "set", "prefill_chunk=2048"), 65, "--next-start")
-    refused("an empty value", ctl(service, "knob", "set", "k_max="), 65,
+    refused("more than there is memory for", service.ctl("knob", "set", "prefill_chunk=2048"), 65, "--next-start")
+    refused("an empty value", service.ctl("knob", "set", "k_max="), 65,
             'outriderctl: policy: k_max = "" is empty; k_max takes 1 to 15 tokens\n')
     takes = "; budget takes auto, all, min, a share of the experts as 30%, or bytes as 8G\n"
     for budget, wrong in (("200%", "200% is more than all experts, which are 100%"), ("", '"" is not allowed'),
                           ("much", "much is not allowed"), ("1e30", "1e30 is 2^63 bytes or more")):
-        refused(f"a budget of {budget or 'nothing'}", ctl(service, "cache", "set", f"budget={budget}"), 65,
+        refused(f"a budget of {budget or 'nothing'}", service.ctl("cache", "set", f"budget={budget}"), 65,
                 f"outriderctl: expert-cache: budget: {wrong}{takes}")
-    refused("a relation", ctl(service, "knob", "set", "set_max=8"), 65, "outriderctl: policy: set_max = 8", "set (16)")
-    tap.ok(done(ctl(service, "knob", "set", "k_max=2")) and value(service, "policy.k_start") == "3"
-           and done(ctl(service, "knob", "set", "k_max=9")), "a start above k_max counts as k_max")
-    refused("a time without its unit", ctl(service, "knob", "set", "stream_interval=10"), 65,
+    refused("a relation", service.ctl("knob", "set", "set_max=8"), 65, "outriderctl: policy: set_max = 8", "set (16)")
+    tap.ok(done(service.ctl("knob", "set", "k_max=2")) and value(service, "policy.k_start") == "3"
+           and done(service.ctl("knob", "set", "k_max=9")), "a start above k_max counts as k_max")
+    refused("a time without its unit", service.ctl("knob", "set", "stream_interval=10"), 65,
             "verifier: stream_interval = 10 has no unit (ns, us, ms, s, m, h, d); stream_interval takes 0 to 1s\n")
-    refused("one that is too long", ctl(service, "knob", "set", "pool_spin=2s"), 65,
+    refused("one that is too long", service.ctl("knob", "set", "pool_spin=2s"), 65,
             "outriderctl: verifier: pool_spin = 2s is too large; pool_spin takes auto, or 0 to 1s\n")
-    refused("a change for too long", ctl(service, "knob", "set", "k_max=3", "--for", "31d"), 64,
+    refused("a change for too long", service.ctl("knob", "set", "k_max=3", "--for", "31d"), 64,
             "--for = 31d is too large; --for takes 1ms to 30d")
-    refused("a session that is not there", ctl(service, "knob", "set", "k_max=3", "--session", 5), 65, "session 5")
-    refused("no knob at all", ctl(service, "knob", "set"), 64, "KNOB=VALUE")
-    refused("a time that is none", ctl(service, "knob", "set", "k_max=3", "--for", "soon"), 64, "--for")
-    refused("a stale value", ctl(service, "knob", "set", "k_max=3", "--if", "7"), 65, "k_max is 9, not 7")
-    tap.ok(done(ctl(service, "knob", "set", "k_max=8", "--if", "9", "default_k=0", "--if", "2"))
+    refused("a session that is not there", service.ctl("knob", "set", "k_max=3", "--session", 5), 65, "session 5")
+    refused("no knob at all", service.ctl("knob", "set"), 64, "KNOB=VALUE")
+    refused("a time that is none", service.ctl("knob", "set", "k_max=3", "--for", "soon"), 64, "--for")
+    refused("a stale value", service.ctl("knob", "set", "k_max=3", "--if", "7"), 65, "k_max is 9, not 7")
+    tap.ok(done(service.ctl("knob", "set", "k_max=8", "--if", "9", "default_k=0", "--if", "2"))
            and value(service, "policy.k_max") == "8", "values that are there are changed")
-    tap.ok(done(ctl(service, "policy", "set", "static:3", "k_max=5")) and value(service, "policy.policy") == "static:3",
+    tap.ok(done(service.ctl("policy", "set", "static:3", "k_max=5")) and value(service, "policy.policy") == "static:3",
            "policy set is the same")
-    refused("a stale name of the policy", ctl(service, "policy", "set", "cascade", "--if", "yield"), 65,
+    refused("a stale name of the policy", service.ctl("policy", "set", "cascade", "--if", "yield"), 65,
             "policy is static:3, not yield")
-    refused("one before the name", ctl(service, "policy", "set", "--if", "yield", "cascade"), 65, "policy is static:3, not yield")
-    refused("an --if too many", ctl(service, "policy", "set", "--if", "static:3", "cascade", "--if", "static:3"), 64, "--if")
-    tap.ok(done(ctl(service, "policy", "set", "cascade", "--if", "static:3", "k_max=6", "--if", "5"))
+    refused("one before the name", service.ctl("policy", "set", "--if", "yield", "cascade"), 65, "policy is static:3, not yield")
+    refused("an --if too many", service.ctl("policy", "set", "--if", "static:3", "cascade", "--if", "static:3"), 64, "--if")
+    tap.ok(done(service.ctl("policy", "set", "cascade", "--if", "static:3", "k_max=6", "--if", "5"))
            and value(service, "policy.policy") == "cascade", "the name is set where it is what --if says")
-    tap.ok(done(ctl(service, "knob", "reset", "policy.policy", "k_max", "default_k", "ngram_max"))
+    tap.ok(done(service.ctl("knob", "reset", "policy.policy", "k_max", "default_k", "ngram_max"))
            and value(service, "policy.policy") == "yield" and value(service, "policy.k_max") == "7",
            "reset goes back to the start")
-    day = ctl(service, "knob", "set", "k_max=6", "--for", "1d")
+    day = service.ctl("knob", "set", "k_max=6", "--for", "1d")
     tap.ok(done(day) and day.stdout == "policy.k_max: 7 -> 6, for 1d\n", "a change for a day", day.stdout + day.stderr)
-    tap.ok(done(ctl(service, "knob", "set", "k_max=6", "default_k=1", "--for", "1h")), "a change for a time")
-    left = ctl(service, "knob", "get", "k_max").stdout
+    tap.ok(done(service.ctl("knob", "set", "k_max=6", "default_k=1", "--for", "1h")), "a change for a time")
+    left = service.ctl("knob", "get", "k_max").stdout
     tap.ok(re.search(r"goes back to 7 in (1h|59m\d*s?)\n", left), "as a person writes times", left)
-    said = ctl(service, "knob", "history", "k_max").stdout
+    said = service.ctl("knob", "history", "k_max").stdout
     tap.ok(", for 1d, by" in said and ", for 1h, by" in said, "in the history too", said)
     now = knobs(service, "k_max")["policy.k_max"]
     tap.ok(now["value"] == "6" and now["reverts_to"] == "7" and 3000 < now["reverts_in_s"] <= 3600, "that says when it ends", now)
-    tap.ok(done(ctl(service, "knob", "set", "k_max=6", "default_k=1", "--for", "300ms")) and until(
+    tap.ok(done(service.ctl("knob", "set", "k_max=6", "default_k=1", "--for", "300ms")) and until(
         lambda: value(service, "policy.k_max") == "7" and value(service, "verifier.default_k") == "0", 20),
         "goes back by itself, long after whoever made it has ended")
 
 
 def check_history(service):
-    result = ctl(service, "knob", "history", "k_max", "--json")
+    result = service.ctl("knob", "history", "k_max", "--json")
     events = json.loads(result.stdout)["changes"]
     tap.ok(events and {e["what"] for e in events} == {"set", "reset", "revert"}
            and all(e["name"] == "k_max" and e["time_ns"] for e in events), "the history has all of it", result.stdout)
@@ -138,69 +133,69 @@ def check_history(service):
 
 
 def check_persist(service):
-    tap.ok(done(ctl(service, "knob", "set", "k_max=4", "--persist")), "a lasting change")
-    tap.ok(done(ctl(service, "knob", "set", "k_start=2")), "and one that is not")
+    tap.ok(done(service.ctl("knob", "set", "k_max=4", "--persist")), "a lasting change")
+    tap.ok(done(service.ctl("knob", "set", "k_start=2")), "and one that is not")
     service.restart("policy")
     tap.ok(value(service, "policy.k_max") == "4"
            and value(service, "policy.k_start") == "3", "after the process was killed the lasting one is there, alone",
-           ctl(service, "knob", "list", "policy").stdout)
-    events = json.loads(ctl(service, "knob", "history", "policy", "--json").stdout)["changes"]
+           service.ctl("knob", "list", "policy").stdout)
+    events = json.loads(service.ctl("knob", "history", "policy", "--json").stdout)["changes"]
     tap.ok(any(e["persist"] and e["new"] == "4" for e in events), "and so is the history")
-    tap.ok(done(ctl(service, "knob", "reset", "k_max", "--persist")) and value(service, "policy.k_max") == "7"
+    tap.ok(done(service.ctl("knob", "reset", "k_max", "--persist")) and value(service, "policy.k_max") == "7"
            and not list(service.config.glob("policy.conf.d/*.conf")), "reset --persist takes it out again")
     blocked = service.config / "drafter.conf.d"
     blocked.write_text("a file in the way")
     refused("where no drop-in can be written nothing is set",
-            ctl(service, "knob", "set", "ngram_min=3", "--persist"), 65, str(blocked))
+            service.ctl("knob", "set", "ngram_min=3", "--persist"), 65, str(blocked))
     tap.ok(value(service, "drafter.ngram_min") == "2", "really not")
     blocked.unlink()
     away = service.config.rename(f"{service.config}.away")
     refused("where there is no folder for it, what has one is said",
-            ctl(service, "knob", "set", "ngram_min=3", "--persist"), 65, str(blocked), "--config-dir")
+            service.ctl("knob", "set", "ngram_min=3", "--persist"), 65, str(blocked), "--config-dir")
     away.rename(service.config)
 
 
 def check_next_start(service):
-    done(ctl(service, "knob", "set", "default_k=3", "--next-start"))
+    done(service.ctl("knob", "set", "default_k=3", "--next-start"))
     now = knobs(service, "default_k")["verifier.default_k"]
     tap.ok(now["value"] == "0" and now["next_start"] == "3", "what is set for the next start is shown beside what is", now)
-    text = ctl(service, "knob", "get", "default_k").stdout + ctl(service, "knob", "list", "verifier").stdout
+    text = service.ctl("knob", "get", "default_k").stdout + service.ctl("knob", "list", "verifier").stdout
     tap.ok("from the next start on 3, lasting" in text and "0 (next start: 3)" in text, "in words as well", text)
     drop_in = f"{service.config}/verifier.conf.d/90-knobs.conf"
-    lasts = ctl(service, "knob", "set", "default_k=3", "--next-start").stdout
+    lasts = service.ctl("knob", "set", "default_k=3", "--next-start").stdout
     tap.ok(lasts == f"verifier.default_k: 0 until outrider-verifier starts again, then 3; lasting, by {drop_in}\n",
            "the answer says that it lasts, and by which file", lasts)
-    now = json.loads(ctl(service, "knob", "set", "default_k=3", "--persist", "--json").stdout)["changes"][0]
+    now = json.loads(service.ctl("knob", "set", "default_k=3", "--persist", "--json").stdout)["changes"][0]
     tap.ok((now["lasting"], now["drop_in"], now["at_start"]) == (True, drop_in, False), "as JSON too", now)
     said = [line.split("default_k: ")[1].split(", by ")[0] for line in
-            ctl(service, "knob", "history", "default_k", "--last", 3).stdout.splitlines()]
+            service.ctl("knob", "history", "default_k", "--last", 3).stdout.splitlines()]
     tap.ok(said == ["0 -> 3, from the next start on, lasting"] * 2 + ["0 -> 3, now and from the next start on, lasting"],
            "and in the history, which tells the two apart", said)
-    gone = ctl(service, "knob", "reset", "default_k", "--persist").stdout
+    gone = service.ctl("knob", "reset", "default_k", "--persist").stdout
     tap.ok(gone == f"verifier.default_k: 3 -> 0, now and from the next start on; no longer in {drop_in}, where it was 3\n" and
            "next_start" not in knobs(service, "default_k")["verifier.default_k"], "until it is taken back", gone)
-    ctl(service, "knob", "set", "default_k=5", "--next-start")
-    gone = json.loads(ctl(service, "knob", "reset", "default_k", "--next-start", "--json").stdout)["changes"][0]
-    said = ctl(service, "knob", "history", "default_k", "--last", 1).stdout
-    events = json.loads(ctl(service, "knob", "history", "default_k", "--last", 2, "--json").stdout)["changes"]
+    service.ctl("knob", "set", "default_k=5", "--next-start")
+    gone = json.loads(service.ctl("knob", "reset", "default_k", "--next-start", "--json").stdout)["changes"][0]
+    said = service.ctl("knob", "history", "default_k", "--last", 1).stdout
+    events = json.loads(service.ctl("knob", "history", "default_k", "--last", 2, "--json").stdout)["changes"]
     tap.ok(gone["removed"] == "5" and ": 0 -> 0, from the next start on, the stored 5 taken out, by " in said and
            [e["removed"] for e in events] == [None, "5"], "a reset and the history say which stored value was taken out",
            f"{gone}\n{said}\n{events}")
-    same = ctl(service, "knob", "set", "default_k=0").stdout
+    same = service.ctl("knob", "set", "default_k=0").stdout
     tap.ok(same == "verifier.default_k: 0, as before\n", "what was so before is said to be", same)
-    refused("one that is for now and not for now", ctl(service, "knob", "set", "default_k=0", "--persist", "--next-start"), 64,
+    refused("one that is for now and not for now", service.ctl("knob", "set", "default_k=0", "--persist", "--next-start"), 64,
             "--persist and --next-start")
 
 
 def check_two_admins(service):
     """Counts up with --if, as two administrators who read the same value: no count is lost, none is made twice."""
-    ctl(service, "knob", "set", "refresh=1000")
+    service.ctl("knob", "set", "refresh=1000")
     made = [0, 0]
 
     def count(which):
         while made[which] < 15:
             now = value(service, "policy.refresh")
-            made[which] += done(ctl(service, "knob", "set", f"refresh={int(now) + 1}", "--if", now))
+            made[which] += done(service.ctl("knob", "set", f"refresh={int(now) + 1}", "--if", now))
 
     # Pairs that two administrators set in two processes at once: what is left is one of the pairs.
     results = []
@@ -208,7 +203,7 @@ def check_two_admins(service):
     def pairs(which):
         for i in range(10):
             k = 2 * i % 14 + which
-            results.append(ctl(service, "knob", "set", f"default_k={k}", f"ngram_max={k + 10}").returncode)
+            results.append(service.ctl("knob", "set", f"default_k={k}", f"ngram_max={k + 10}").returncode)
 
     for work in (count, pairs):
         threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
@@ -221,11 +216,11 @@ def check_two_admins(service):
     k, n = value(service, "verifier.default_k"), value(service, "drafter.ngram_max")
     tap.ok(results == [0] * 20 and int(n) == int(k) + 10, "two who change two processes each do so one after the other",
            f"{results}, {k}, {n}")
-    ctl(service, "knob", "reset", "refresh", "default_k", "ngram_max")
+    service.ctl("knob", "reset", "refresh", "default_k", "ngram_max")
 
 
 def uids(service):
-    sessions = json.loads(ctl(service, "sessions", "--json").stdout)["sessions"]
+    sessions = json.loads(service.ctl("sessions", "--json").stdout)["sessions"]
     return [s["uid"] for s in sessions if s["state"] in ("prefill", "running")]
 
 
@@ -240,7 +235,7 @@ def check_session_that_ends(service, ids):
     answers, text = [], ""
     while process.poll() is None:
         for uid in uids(service)[:2]:
-            result = ctl(service, "knob", "set", f"k_max={rng.randint(1, 15)}", "k_start=1", "--for", "50ms", "--session", uid)
+            result = service.ctl("knob", "set", f"k_max={rng.randint(1, 15)}", "k_start=1", "--for", "50ms", "--session", uid)
             answers.append(result.returncode)
             text += "" if result.returncode in (0, 65) else result.stderr
     tap.ok(not text and all(not r.get("error") for r in results()),
@@ -286,7 +281,7 @@ def check_latency(service, ids):
         process, results = service.swarm_start([{"tokens": ids[0], "max_tokens": 900, "ignore_eos": True}], concurrent=1)
         running = []
         until(lambda: running.extend(uids(service)) or running or process.poll() is not None, 30, every=0.001)
-        if running and done(ctl(service, "knob", "set", "k_max=15", "--session", running[0])):
+        if running and done(service.ctl("knob", "set", "k_max=15", "--session", running[0])):
             measured = run(program("tests/knob-storm"), service.runtime, "latency", 200, running[0])
             numbers = json.loads(measured.stdout) if done(measured) else {}
         else:
@@ -301,7 +296,7 @@ def check_latency(service, ids):
     # What is seen later was looked at later: on a machine that has other things to do, some always is.
     tap.ok(numbers.get("sets", 0) > 10 and numbers["iterations_p25"] <= 1, "a session's K is in force one iteration later",
            measured.stdout + measured.stderr)
-    status = json.loads(ctl(service, "status", "--json").stdout)["processes"]
+    status = json.loads(service.ctl("status", "--json").stdout)["processes"]
     details = next(p for p in status if p["name"] == "verifier")["details"]
     tap.note({k: v for k, v in details.items() if k.startswith("settings")})
     tap.ok(int(details["settings_taken"]) > 0, "and so are the verifier's own settings", details)
@@ -397,7 +392,7 @@ def check_stopped():
                line + out + errors)
         os.kill(pid, signal.SIGSTOP)
         for words, more in ((("knob", "set", "k_max=6"), "outriderctl knob get shows it"), (("policy", "get"), "")):
-            stopped = ctl(service, *words)
+            stopped = service.ctl(*words)
             tap.ok(stopped.returncode == 69 and "outriderctl: policy is there, but has not answered in " in stopped.stderr and
                    "outriderctl status shows when it answers again" in stopped.stderr and stopped.stderr.endswith(f"{more}\n") and
                    stopped.stderr.count("\n") == 2 and "ipc:" not in stopped.stderr, f"{' '.join(words)} says what to do, at the end",
@@ -407,14 +402,14 @@ def check_stopped():
 
 def check_hidden(service):
     """What is stored where the command line comes before it."""
-    ctl(service, "knob", "set", "memory=40", "--persist")
+    service.ctl("knob", "set", "memory=40", "--persist")
     service.restart("policy")
-    now, text = knobs(service, "memory")["policy.memory"], ctl(service, "knob", "get", "memory").stdout
+    now, text = knobs(service, "memory")["policy.memory"], service.ctl("knob", "get", "memory").stdout
     tap.ok((now["value"], now["stored"], now["next_start"]) == ("60", "40", "60"),
            "what is stored is shown beside what is in force", now)
     tap.ok("60 is from the command line" in text and "40 is stored" in text and "hidden by the command line" in text
            and "the same from the next start on" not in text, "and what hides it", text)
-    ctl(service, "knob", "reset", "memory", "--persist")
+    service.ctl("knob", "reset", "memory", "--persist")
 
 
 def check_drop_ins_alone():
@@ -427,15 +422,15 @@ def check_drop_ins_alone():
         check_hidden(service)
         tap.ok(value(service, "policy.k_max") == "4", "up --config-dir reads drop-ins without a file beside them",
                service.log_text())
-        tap.ok(done(ctl(service, "knob", "set", "default_k=2", "--persist")) and
+        tap.ok(done(service.ctl("knob", "set", "default_k=2", "--persist")) and
                (folder / "verifier.conf.d/90-knobs.conf").exists(), "and what is made to last goes there")
         service.process.send_signal(signal.SIGTERM)
         ended(service.process)
         for words in (("default_k",), ("default_k", "--json"), ("policy",)):
-            refused(f"knob get {' '.join(words)} without the process is refused", ctl(service, "knob", "get", *words), 69,
+            refused(f"knob get {' '.join(words)} without the process is refused", service.ctl("knob", "get", *words), 69,
                     "does not run", "knob list")
-        tap.ok(not ctl(service, "knob", "get", "default_k", "--json").stdout, "without a value")
-        tap.ok(done(ctl(service, "knob", "list", "verifier")), "knob list goes on to say what there is")
+        tap.ok(not service.ctl("knob", "get", "default_k", "--json").stdout, "without a value")
+        tap.ok(done(service.ctl("knob", "list", "verifier")), "knob list goes on to say what there is")
     nowhere = run(program("outriderctl"), "--runtime-dir", "/tmp/outrider-nowhere", "knob", "get", "k_max")
     refused("knob get without a service", nowhere, 69, "/tmp/outrider-nowhere", "outrider up", "--runtime-dir")
     shutil.rmtree(folder, ignore_errors=True)
@@ -450,13 +445,13 @@ def check_any_bytes():
     shown = f"{folder}/caf\ufffd.gguf"
     with Service(model=folder / "caf\udce9.gguf", draft=folder / "caf\udce9-draft.gguf", runtime="caf\udce9") as service:
         service.answer(prompts(1)[0], 20)
-        ctl(service, "knob", "set", f"expert-cache.profile={folder}/caf\udce9.profile", "--next-start")
+        service.ctl("knob", "set", f"expert-cache.profile={folder}/caf\udce9.profile", "--next-start")
         for words in (("status",), ("sessions",), ("policy", "get", "--all"), ("policy", "watch", "--once", "--all"),
                       ("policy", "explain"), ("policy", "plot"), ("knob", "list"), ("knob", "get", "verifier.model", "draft", "profile"),
                       ("knob", "set", "k_max=3"), ("knob", "reset", "k_max"), ("knob", "history"), ("cache", "set", "spin=0"),
                       ("cache", "stats", "--layers"), ("cache", "hot"), ("cache", "top", "--once"), ("top", "--once"),
                       ("trace", "1ms", folder / "caf\udce9.json")):
-            printed = ctl(service, *words, "--json")
+            printed = service.ctl(*words, "--json")
             try:
                 lines = printed.stdout.splitlines() if "watch" in words else [printed.stdout]
                 parsed = [json.loads(line) for line in lines]
@@ -466,9 +461,9 @@ def check_any_bytes():
                    printed.stdout[:500] + printed.stderr)
         for name in ("verifier.model", "expert-cache.model"):
             tap.ok(value(service, name) == shown, f"{name} is listed, whatever bytes its name has", knobs(service).get(name))
-        told = ctl(service, "knob", "get", "expert-cache.model")
+        told = service.ctl("knob", "get", "expert-cache.model")
         tap.ok(done(told) and shown in told.stdout, "and as text", told.stdout + told.stderr)
-        status = json.loads(ctl(service, "--json", "status").stdout)["processes"]
+        status = json.loads(service.ctl("--json", "status").stdout)["processes"]
         tap.ok([p["details"].get("model") for p in status if p["name"] in ("verifier", "expert-cache")] == [shown] * 2,
                "and in the status", status)
     shutil.rmtree(folder)

@@ -4,7 +4,7 @@ were too late for is counted and said."""
 import os
 import signal
 
-from outrider_test import DRAFTS, Service, Tap, difference, program, prompts, reference, run, run_json, until
+from outrider_test import DRAFTS, Service, Tap, difference, prompts, reference, until
 
 RING = 4096  # records of iterations, one for each session; activations, one or more for each layer
 TOKENS = 200
@@ -18,10 +18,6 @@ def wrong(service, n):
     results = service.swarm([{"tokens": ids[i % 4], "max_tokens": TOKENS, "ignore_eos": True, "logits_hash": True, "k": 0}
                              for i in range(n)], concurrent=2)
     return [f"{i}: {d}" for i, r in enumerate(results) if (d := difference(r, expected[i % 4]))]
-
-
-def ctl(service, *words):
-    return run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--json", *words)
 
 
 def stopped(service, name, what, lost, answers):
@@ -43,11 +39,11 @@ def stopped(service, name, what, lost, answers):
 
 
 with Service(options=("--budget", "50%", "--watchdog", "0")) as service:
-    stopped(service, "expert-cache", "activations", lambda: ctl(service, "cache", "stats")["activations_lost"],
+    stopped(service, "expert-cache", "activations", lambda: service.ctl_json("cache", "stats")["activations_lost"],
             RING // 6 // TOKENS * 2 + 4)
-    text = run(program("outriderctl"), "--runtime-dir", service.runtime, "cache", "stats").stdout
-    tap.ok(f"lost       {ctl(service, 'cache', 'stats')['activations_lost']} activations" in text, "cache stats shows them", text)
-    stopped(service, "policy", "records of iterations", lambda: ctl(service, "policy", "get")["records_lost"], RING // TOKENS + 6)
+    text = service.ctl("cache", "stats").stdout
+    tap.ok(f"lost       {service.ctl_json('cache', 'stats')['activations_lost']} activations" in text, "cache stats shows them", text)
+    stopped(service, "policy", "records of iterations", lambda: service.ctl_json("policy", "get")["records_lost"], RING // TOKENS + 6)
 
 
 def as_it_was_told(service):
@@ -60,7 +56,7 @@ def as_it_was_told(service):
 def without_controller():
     """It is stopped while sessions run, killed as it stands, and started again: the others go on with the K that was in force."""
     with Service(draft=DRAFTS["small"], options=("--watchdog", "0")) as service:
-        run(program("outriderctl"), "--runtime-dir", service.runtime, "policy", "set", "static:3")
+        service.ctl("policy", "set", "static:3")
         before = service.processes()
         pid = before["policy"]
         as_it_was_told(service)

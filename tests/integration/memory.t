@@ -143,7 +143,7 @@ def changes():
             at = memory.find(said, 0, 1 << 16)
             for needs in (4 * [2**64 - 1], [2**63, 2**63, 1, 0], [0, 0, 0, 2**64 - 1], [2**60, 1, 2**60 + 1, 2**61], [0, 0, 0, 0]):
                 memory[at:at + 32] = struct.pack("4Q", *needs)
-                until(lambda: (now := cache.stats())["kv_bytes"] == min(needs[1], 2**60))
+                until(lambda: cache.stats()["kv_bytes"] == min(needs[1], 2**60))
                 now = cache.stats()
                 room = max(0, now["memory_bytes"] - 256 * MIB - sum(min(n, 2**60) for n in needs[:3]))
                 if not (now["room_bytes"] == room and now["memory_bytes"] <= whole and

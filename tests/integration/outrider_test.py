@@ -160,6 +160,13 @@ class Service:
         except (json.JSONDecodeError, KeyError):
             return [{"name": n, "pid": None, "state": "down"} for n in PROCESSES]
 
+    def ctl(self, *words, **more):
+        """outriderctl, asking this service."""
+        return run(program("outriderctl"), "--runtime-dir", self.runtime, *words, **more)
+
+    def ctl_json(self, *words, **more):
+        return run_json(program("outriderctl"), "--runtime-dir", self.runtime, "--json", *words, **more)
+
     def pid(self, name):
         for process in self.status():
             if process["name"] == name:
@@ -204,8 +211,11 @@ class Service:
         self.renewed(name, self.end(name, sig))
         self.wait_ready()
 
+    def whole_log(self):
+        return (self.directory / "log").read_text(errors="replace")
+
     def log_text(self):
-        return (self.directory / "log").read_text(errors="replace")[-6000:]
+        return self.whole_log()[-6000:]
 
     def stop(self):
         if self.process.poll() is None:
@@ -214,7 +224,7 @@ class Service:
                 ended(self.process)
         self.log.close()
         # A sanitizer's report ends a process that is then started again: the answers alone would not show it.
-        reports = [line for line in (self.directory / "log").read_text(errors="replace").splitlines()
+        reports = [line for line in self.whole_log().splitlines()
                    if "Sanitizer:" in line or "runtime error:" in line]
         if reports:
             raise RuntimeError(f"{self.directory}/log: " + "\n".join(reports[:10]))

@@ -4,7 +4,7 @@ process killed meanwhile: the same bytes as without any cache."""
 import json
 import threading
 
-from outrider_test import DRAFTS, SAMPLED, Service, Tap, difference, program, prompts, reference, run, seeded, until
+from outrider_test import DRAFTS, SAMPLED, Service, Tap, difference, prompts, reference, seeded, until
 
 POLICIES = ("static", "lru", "lfu-trace", "gate-next", "sp-moe", "spac", "outrider")
 BUDGETS = ("min", "17%", "50%", "all")
@@ -26,10 +26,6 @@ def requests():
     return out
 
 
-def ctl(service, *words):
-    return run(program("outriderctl"), "--runtime-dir", service.runtime, *words)
-
-
 def answers(service, concurrent):
     """What is wrong with the answers, '' for nothing."""
     work = requests()
@@ -46,11 +42,11 @@ with Service(draft=DRAFTS["aligned"], options=["--budget", "min"]) as service:
     for policy in POLICIES:
         wrong = []
         for budget in BUDGETS:
-            done = ctl(service, "cache", "set", f"policy={policy}", f"budget={budget}")
+            done = service.ctl("cache", "set", f"policy={policy}", f"budget={budget}")
             if done.returncode:
                 wrong.append(f"{policy}, {budget}: {done.stderr}")
                 continue
-            stats = json.loads(ctl(service, "cache", "stats", "--format", "json").stdout)
+            stats = json.loads(service.ctl("cache", "stats", "--format", "json").stdout)
             if stats["policy"] != policy:
                 wrong.append(f"{policy} was set, {stats['policy']} is in force")
             problem = answers(service, concurrent=random.choice((1, 3)))
@@ -66,7 +62,7 @@ for policy in POLICIES:
         problem = answers(service, concurrent=2) or answers(service, concurrent=1)
         stop.set()
         thread.join()
-        back = until(lambda: service.pid("expert-cache") and ctl(service, "cache", "stats").returncode == 0)
+        back = until(lambda: service.pid("expert-cache") and service.ctl("cache", "stats").returncode == 0)
         tap.ok(not problem and back, f"{policy}: the same bytes while the cache process is killed again and again", problem)
 
 tap.done()

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from faults import WHY_NOT, Faults
 from gguf_file import Gguf
-from outrider_test import TARGET, Service, Tap, difference, program, prompts, reference, run, run_json, until
+from outrider_test import TARGET, Service, Tap, difference, prompts, reference, until
 
 TOKENS, TIMES = 60, 3  # TIMES: fewer than how often a read is tried again
 tap = Tap()
@@ -43,20 +43,16 @@ def expert_bytes(layer):
 
 
 def stats(service):
-    return run_json(program("outriderctl"), "--runtime-dir", service.runtime, "--json", "cache", "stats")
+    return service.ctl_json("cache", "stats")
 
 
 def budget(size, service):
-    run(program("outriderctl"), "--runtime-dir", service.runtime, "cache", "set", f"budget={size}")
+    service.ctl("cache", "set", f"budget={size}")
 
 
 def link(service):
     """How the expert-cache says that it reads."""
     return stats(service)["link"]
-
-
-def whole_log(service):
-    return (service.directory / "log").read_text(errors="replace")
 
 
 def wrong(service):
@@ -67,7 +63,7 @@ def wrong(service):
 
 def failures_logged(service):
     """[(bytes, offset)] of the reads that failed for good."""
-    return [tuple(map(int, m)) for m in re.findall(r"reading (\d+) bytes at (\d+): Input/output error", whole_log(service))]
+    return [tuple(map(int, m)) for m in re.findall(r"reading (\d+) bytes at (\d+): Input/output error", service.whole_log())]
 
 
 def passing(service, faults, io, places):
@@ -90,7 +86,7 @@ def lasting(service, faults, io, place):
     tap.ok(not found, f"{io}: a place that cannot be read: the same bytes", found)
     failed = until(lambda: stats(service)["load_failures"] > 0 or wrong(service))
     said = failures_logged(service)
-    tap.ok(said and all(o < bad.stop and o + n > bad.start for n, o in said) and str(TARGET) in whole_log(service),
+    tap.ok(said and all(o < bad.stop and o + n > bad.start for n, o in said) and str(TARGET) in service.whole_log(),
            f"{io}: what cannot be read is said with file and offset", f"{said}, not {bad}\n{service.log_text()}")
     tap.ok(failed and stats(service)["load_failures"] > 0, f"{io}: and counted", stats(service))
     budget("30%", service)
@@ -137,7 +133,7 @@ def without_direct():
             found = wrong(service)
             tap.ok(not found and "O_DIRECT" not in link(service) and link(service) != "unknown",
                    "a file system without O_DIRECT: the same bytes through the page cache", f"{found} {link(service)}")
-            tap.ok(whole_log(service).count("cannot be read past the page cache (Invalid argument): reading through it") == 1,
+            tap.ok(service.whole_log().count("cannot be read past the page cache (Invalid argument): reading through it") == 1,
                    "which is said once", service.log_text())
 
 
@@ -151,7 +147,7 @@ def without_io_uring():
         found = wrong(service)
         tap.ok(not found and link(service).startswith("pread"), "io_uring forbidden: threads read the same bytes",
                f"{found} {link(service)}")
-        tap.ok(whole_log(service).count("reading with threads instead") == 1, "which is said once", service.log_text())
+        tap.ok(service.whole_log().count("reading with threads instead") == 1, "which is said once", service.log_text())
 
 
 if WHY_NOT:

@@ -104,7 +104,7 @@ with Service(model=model, draft=Path(drafts.name) / model.name, options=("-v",),
         tap.ok(not wrong, f"{victim} killed {kills} times during {answers} answers: the same bytes",
                "\n".join(wrong[:10]) + "\n" + service.log_text()[-1500:] if wrong else "")
     service.wait_ready()
-    log = (service.directory / "log").read_text(errors="replace")
+    log = service.whole_log()
     kept = [int(n) for n in re.findall(r"taken over with \d+ tokens, (\d+) of them in the KV cache", log)]
     tap.ok(any(kept), "a successor of the verifier went on from states it found", kept)
     tap.note(f"{sum(n > 0 for n in kept)} of {len(kept)} sessions taken over with their states")

@@ -27,21 +27,17 @@ def same(service, name):
     tap.ok(not any(found), name, found)
 
 
-def log_of(service):
-    return (service.directory / "log").read_text(errors="replace")
-
-
 with Service(draft=DRAFTS["small"], sets=("verifier.kernels=scalar", "drafter.kernels=scalar")) as service:
-    said = [line for line in log_of(service).splitlines() if "without vector instructions" in line]
+    said = [line for line in service.whole_log().splitlines() if "without vector instructions" in line]
     tap.ok(len(said) == 2 and all("kernels = auto" in line for line in said),
-           "verifier and drafter say once that the kernels are scalar", log_of(service))
+           "verifier and drafter say once that the kernels are scalar", service.whole_log())
     same(service, "scalar kernels give the same bytes")
 
 with Service(sets=("verifier.threads=64",)) as service:
     cpus = len(os.sched_getaffinity(0))
     if cpus < 64:
-        tap.ok(f"threads = 64, but this process has {cpus} CPU" in log_of(service),
-               "more threads than CPUs are noticed", log_of(service))
+        tap.ok(f"threads = 64, but this process has {cpus} CPU" in service.whole_log(),
+               "more threads than CPUs are noticed", service.whole_log())
     same(service, "and give the same bytes")
 
 
