@@ -4,6 +4,20 @@
 
 #include "services/policy-controller/controller.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+/* A page and its ring in memory of one's own, which free takes back; ends: [n] of the ring. */
+static inline void *page_make(struct policy_page **page, struct ring *ends[], int n)
+{
+	void *payload = aligned_alloc(CACHE_LINE, policy_bytes());
+	memset(payload, 0, policy_bytes());
+	policy_format(payload);
+	for (int i = 0; i < n; i++)
+		assert_int_equal(policy_attach(payload, policy_bytes(), page, ends[i], NULL), 0);
+	return payload;
+}
+
 struct simulated {
 	uint64_t uid, iteration;
 	uint32_t page;

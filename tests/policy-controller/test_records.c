@@ -27,13 +27,7 @@ static int setup(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct settings settings;
 	config_defaults(settings_keys, &settings);
-	f->payload = aligned_alloc(CACHE_LINE, policy_bytes());
-	memset(f->payload, 0, policy_bytes());
-	policy_format(f->payload);
-	assert_int_equal(
-		policy_attach(f->payload, policy_bytes(), &f->page, &f->consumer, NULL), 0);
-	assert_int_equal(
-		policy_attach(f->payload, policy_bytes(), &f->page, &f->producer, NULL), 0);
+	f->payload = page_make(&f->page, (struct ring *[]){&f->consumer, &f->producer}, 2);
 	controller_init(&f->controller, f->page, &settings);
 	journal_open(&f->journal, "", JOURNAL_BYTES_MIN);
 	assert_int_equal(
