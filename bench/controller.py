@@ -5,33 +5,29 @@ import statistics
 import time
 
 SETS = 400  # of K, in each row
-SESSIONS = (1, 8)
+SESSIONS = (1, 8, 16)
 DECODE_TOKENS = 900
 MEASURED_S = 4  # of decoding, at least, in each row of a round
 
 
-def ctl(t, service, *words):
-    return t.run_json(t.program("outriderctl"), "--runtime-dir", service.runtime, "--json", *words)
+def running(service):
+    return [s["uid"] for s in service.ctl_json("sessions")["sessions"] if s["state"] == "running"]
 
 
-def running(t, service):
-    return [s["uid"] for s in ctl(t, service, "sessions")["sessions"] if s["state"] == "running"]
-
-
-def set_while_running(t, service, process, dice):
+def set_while_running(service, process, dice):
     """Sets K of one session after the other by outriderctl as long as there are any; {uid: [(ns since 1970, K)]} as the process that
     took them wrote down, and how many milliseconds each command took."""
     uids, took = set(), []
     while process.poll() is None:
-        for uid in running(t, service):
+        for uid in running(service):
             uids.add(uid)
             before = time.monotonic()
-            t.run(t.program("outriderctl"), "--runtime-dir", service.runtime, "knob", "set", f"policy.policy=static:{dice.randint(1, 7)}",
+            service.ctl("knob", "set", f"policy.policy=static:{dice.randint(1, 7)}",
                   "--session", uid)
             took.append((time.monotonic() - before) * 1e3)
             time.sleep(dice.uniform(0, 0.02))
     sets = {uid: [] for uid in uids}
-    for change in ctl(t, service, "knob", "history", "policy.policy")["changes"]:
+    for change in service.ctl_json("knob", "history", "policy.policy")["changes"]:
         if change.get("session") in sets and change["old"] != change["new"]:
             sets[change["session"]].append((change["time_ns"], int(change["new"].removeprefix("static:"))))
     return sets, took
@@ -53,11 +49,11 @@ def iterations_until(records, at_ns, k, until_ns):
     return None
 
 
-def in_force(t, service, sets):
+def in_force(service, sets):
     """Of every set the two counts of iterations_until; how many had no chance to be seen."""
     found, unseen = [], 0
     for uid, own in sets.items():
-        records = ctl(t, service, "policy", "plot", uid)["records"]
+        records = service.ctl_json("policy", "plot", uid)["records"]
         for (at_ns, k), (until_ns, _) in zip(own, own[1:] + [(1 << 63, 0)]):
             counts = iterations_until(records, at_ns, k, until_ns)
             found += [counts] if counts else []
@@ -75,9 +71,9 @@ def knob_row(t, ids, sessions, sets):
         while len(found) < sets:
             requests = [{"tokens": ids[i % len(ids)], "max_tokens": DECODE_TOKENS, "ignore_eos": True} for i in range(sessions)]
             process, results = service.swarm_start(requests, concurrent=sessions)
-            own, times = set_while_running(t, service, process, dice)
+            own, times = set_while_running(service, process, dice)
             results()
-            more, n = in_force(t, service, own)
+            more, n = in_force(service, own)
             found, took, unseen = found + more, took + times, unseen + n
     old, begun = zip(*found)
     return (f"{sessions:8}{len(found):7}   {part(old, 0.5):6}{part(old, 0.99):5}{max(old):5}   {part(begun, 0.5):6}{part(begun, 0.99):5}"
@@ -100,8 +96,8 @@ def cpu_seconds(pid):
     return time.clock_gettime((~pid << 3) | 2)
 
 
-def iterations_of(t, service):
-    return ctl(t, service, "sessions")["iterations_total"]
+def iterations_of(service):
+    return service.ctl_json("sessions")["iterations_total"]
 
 
 def cpu_row(t, service, ids, sessions):
@@ -109,12 +105,12 @@ def cpu_row(t, service, ids, sessions):
     pids = {name: service.pid(name) for name in ("policy", "verifier")}
     requests = [{"tokens": ids[i % len(ids)], "max_tokens": DECODE_TOKENS, "ignore_eos": True} for i in range(sessions)]
     service.swarm(requests, concurrent=sessions)
-    iterations, wall, used = -iterations_of(t, service), -time.monotonic(), {n: -cpu_seconds(p) for n, p in pids.items()}
+    iterations, wall, used = -iterations_of(service), -time.monotonic(), {n: -cpu_seconds(p) for n, p in pids.items()}
     while wall + time.monotonic() < MEASURED_S:
         service.swarm(requests, concurrent=sessions)
     wall += time.monotonic()
     used = {n: seconds + cpu_seconds(pids[n]) for n, seconds in used.items()}
-    iterations += iterations_of(t, service)
+    iterations += iterations_of(service)
     return used["policy"] / wall, used["verifier"] / wall, iterations / wall, used["policy"] / iterations * 1e6
 
 

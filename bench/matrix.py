@@ -96,8 +96,7 @@ def measure_cell(tools, service, options, drafter, workload, turn):
     """{policy: what run_modes gives}; the policies change places from round to round."""
     out = {}
     for policy in sorted(MODES, reverse=turn % 2):
-        tools.run_json(tools.program("outriderctl"), "--runtime-dir", service.runtime, "knob", "set", f"policy.policy={policy}",
-                       "--format", "json")
+        service.ctl_json("knob", "set", f"policy.policy={policy}")
         out[policy] = run_modes(tools.program("outrider-bench"), service, options, drafter, workload, policy)
     return out
 

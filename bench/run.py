@@ -6,7 +6,6 @@ B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for wh
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
 import argparse
-import json
 import os
 import re
 import statistics
@@ -95,7 +94,7 @@ def price_options(arguments):
 
 
 def all_resident(service):
-    stats = run_json(program("outriderctl"), "--runtime-dir", service.runtime, "cache", "stats", "--format", "json")
+    stats = service.ctl_json("cache", "stats")
     return stats["resident"] == stats["slots"]
 
 
@@ -145,7 +144,7 @@ def bench_cache():
         with Service(options=("--threads", 1, "--budget", budget)) as service:
             served(service, ids, 200)
             values, stats = [served(service, ids, 400) for _ in range(ROUNDS)], None
-            stats = run_json(program("outriderctl"), "--runtime-dir", service.runtime, "cache", "stats", "--format", "json")
+            stats = service.ctl_json("cache", "stats")
             text.append(f"budget {budget:5} {statistics.median(values):7.0f}   " +
                         ", ".join(f"{k} {stats[k]}" for k in ("slots", "hits", "misses", "loads", "self_served") if k in stats))
     write("cache", "make bench (bench/run.py cache)", "\n".join(text))
@@ -226,7 +225,7 @@ def threads_of(pid):
 
 def output_tokens(service):
     """Of all sessions so far."""
-    details = next(p["details"] for p in run_json(program("outriderctl"), "--runtime-dir", service.runtime, "status", "--json")["processes"]
+    details = next(p["details"] for p in service.ctl_json("status")["processes"]
                    if p["name"] == "verifier")
     return int(details["output_tokens"])
 

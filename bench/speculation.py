@@ -100,20 +100,19 @@ class Driver:
     """Asks the service, and sets the knob before an answer of yield that needs it."""
 
     def __init__(self, tools, service):
-        self.tools, self.runtime, self.k_max = tools, service.runtime, None
+        self.tools, self.service, self.k_max = tools, service, None
 
     def answer(self, ids, tokens, *more, k):
         if isinstance(k, str):
             self.set_k_max(k.split()[1])
         else:
             more = (*more, "--k", k)
-        return self.tools.run_json(self.tools.program("outrider"), "run", "--runtime-dir", self.runtime, "--tokens",
+        return self.tools.run_json(self.tools.program("outrider"), "run", "--runtime-dir", self.service.runtime, "--tokens",
                                    ",".join(map(str, ids)), "--max-tokens", tokens, "--format", "json", *more, timeout=600)
 
     def set_k_max(self, most):
         if most != self.k_max:
-            self.tools.run_json(self.tools.program("outriderctl"), "--runtime-dir", self.runtime, "knob", "set",
-                                f"policy.k_max={most}", "--format", "json")
+            self.service.ctl_json("knob", "set", f"policy.k_max={most}")
             self.k_max = most
 
 
