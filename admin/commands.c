@@ -299,6 +299,9 @@ int commands_unknown(int n, char **words)
 			nearest);
 	if (group) {
 		list_second_words(words[0], seconds, sizeof seconds);
+		if (n == 1)
+			return ctl_fail(
+				EX_USAGE, "%.64s is followed by one of: %s", words[0], seconds);
 		return ctl_fail(EX_USAGE, "no command \"%s\"; %.64s is followed by one of: %s",
 			name, words[0], seconds);
 	}

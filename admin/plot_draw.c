@@ -211,7 +211,8 @@ static void write_axes(FILE *gnuplot, int series, const struct range *r)
 	bool ratio = series == PLOT_TIME || series == PLOT_UTILITY;
 	double end = 1.15 * (ratio && r->top < 1 ? 1 : r->top); /* room above the curve */
 
-	fprintf(gnuplot, "unset label\nunset arrow\nset ylabel '%s'\n", names[series]);
+	fprintf(gnuplot, "unset label\nunset arrow\nset label '%s' at graph 0, graph 1.07 left\n",
+		names[series]);
 	/* A K of 0 lies on the frame otherwise. */
 	if (series == PLOT_K)
 		fprintf(gnuplot, "set yrange [-0.5:%g]\nset ytics %d\n", r->most + 0.5,
@@ -273,7 +274,7 @@ int plot_file(const struct curves *curves, const char *path, const char *format)
 	fprintf(gnuplot,
 		"set terminal %s size 900,1000\nset output '%s'\n"
 		"set multiplot layout %d,1 title '%s'\n"
-		"set lmargin 10\nset xrange [1:%zu]\nset grid\nunset key\n",
+		"set lmargin 7\nset tmargin 2\nset xrange [1:%zu]\nset grid\nunset key\n",
 		format, path, PLOT_SERIES, title(curves, head, sizeof head),
 		curves->n > 1 ? curves->n : 2);
 	for (int s = 0; s < PLOT_SERIES; s++)

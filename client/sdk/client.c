@@ -41,7 +41,8 @@ static int open_sockets(struct outrider *client, struct error *err)
 	client->monitor = zmq_socket(client->zmq, ZMQ_PAIR);
 	if (!client->monitor ||
 		zmq_socket_monitor(client->socket, MONITOR_ENDPOINT,
-			ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED) < 0 ||
+			ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+				ZMQ_EVENT_DISCONNECTED) < 0 ||
 		zmq_connect(client->monitor, MONITOR_ENDPOINT) < 0)
 		return error_set(err, errno, "ZeroMQ: monitor: %s", zmq_strerror(errno));
 	return 0;
@@ -151,6 +152,7 @@ static void watch_connection(struct outrider *client)
 		bool was = client->connected;
 
 		client->connected = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+		client->reached = client->connected || event == ZMQ_EVENT_CONNECTED;
 		/* What was sent before the break may be lost: every stream says again where it stands. */
 		if (client->connected && !was)
 			for (struct outrider_stream *s = client->streams; s; s = s->next)

@@ -11,6 +11,7 @@ struct outrider {
 	void *zmq, *socket, *monitor;
 	char runtime_dir[256];
 	bool connected; /* by the last event of the monitor */
+	bool reached; /* somebody listens, though perhaps he does nothing else */
 	bool answered; /* the service has answered at least once */
 	uint32_t window;
 	uint64_t first_ns, away_ns;

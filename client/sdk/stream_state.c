@@ -285,6 +285,14 @@ static bool fail_given_up(struct outrider_stream *stream, bool waited)
 	return true;
 }
 
+/* For the end of a sentence about a service that is silent. */
+static const char *what_to_do(const struct outrider *client)
+{
+	if (client->reached)
+		return ": the verifier is there, but is stopped or hangs; outrider status shows it";
+	return client->answered ? "" : "; outrider up starts one";
+}
+
 void stream_tick(struct outrider_stream *stream)
 {
 	struct outrider *client = stream->client;
@@ -302,7 +310,7 @@ void stream_tick(struct outrider_stream *stream)
 	if (stream->silent_ns >= limit) {
 		fail(stream, client->answered ? ETIMEDOUT : ECONNREFUSED,
 			"no answer from the service in %s for %.1f s%s", client->runtime_dir,
-			(double)limit / 1e9, client->answered ? "" : "; outrider up starts one");
+			(double)limit / 1e9, what_to_do(client));
 		return;
 	}
 	/* While there is no connection messages would only pile up. */

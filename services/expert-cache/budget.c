@@ -87,12 +87,14 @@ int budget_slots(const char *text, const struct slots_geometry *geometry, uint64
 	if (status != 0)
 		return status;
 	uint32_t least = slots_min(geometry);
+	/* A number alone. */
+	bool bytes = text[strspn(text, "0123456789.")] == '\0';
 	if (slots < least)
 		return error_set(err, ENOEXEC,
-			"budget: %s is %.0f expert slots; one layer of one verification may need "
-			"%u: at "
-			"least min, %.1f MiB",
-			text, slots, least, (double)least * (double)geometry->slot_bytes / 1048576);
+			"budget: %s%s is %.0f expert slots; one layer of one verification may need "
+			"%u: at least min, %.1f MiB",
+			text, bytes ? " bytes" : "", slots, least,
+			(double)least * (double)geometry->slot_bytes / 1048576);
 	out->n_slots = slots > geometry->n_total ? geometry->n_total : (uint32_t)slots;
 	out->bytes = out->n_slots * geometry->slot_bytes;
 	/* Below 2^63: see parse. */

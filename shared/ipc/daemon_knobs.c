@@ -154,7 +154,7 @@ static int describe(struct knobs *knobs, const struct knob_batch *batch, const v
 	const struct knob_revert *earlier = knobs_revert_of(knobs, key, batch->session);
 	outcome->old_value = value_of(key, now);
 	outcome->new_value = value_of(key, knobs->next);
-	outcome->at_start = !key->live || batch->at_start;
+	outcome->at_start = batch->at_start || (!key->live && batch->persist);
 	/* A second change for a time ends where the first would have: at the value that was set to stay. */
 	outcome->follows = earlier ? earlier->value == NULL
 				   : batch->session != 0 && config_equal(key, now, knobs->o.config);
