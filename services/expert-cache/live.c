@@ -9,6 +9,8 @@
 
 /* How often it is seen whether the memory that there is has become another. */
 #define LOOK_NS 2000000000ull
+/* A change of the limit by less than one part of so many is none. */
+#define LIMIT_PART 64
 
 static bool chosen(int choice, bool by_itself)
 {
@@ -171,11 +173,31 @@ static double mib(uint64_t bytes)
 	return (double)bytes / 1048576;
 }
 
+/* What became another since the budget was settled. */
+enum cause { CAUSE_NONE, CAUSE_VERIFIER, CAUSE_LIMIT };
+
+static void say_followed(
+	const struct service *service, const struct settled *settled, enum cause cause)
+{
+	uint32_t slots = settled->budget.n_slots;
+	if (cause == CAUSE_LIMIT)
+		log_notice("%s has %.1f MiB, had %.1f: %u expert slots, were %u",
+			settled->limit.where, mib(settled->limit.bytes),
+			mib(service->settled.limit.bytes), slots, service->budget);
+	else
+		log_notice("the verifier's KV cache takes %.1f MiB: %u expert slots, were %u",
+			mib(service->needs.of.kv), slots, service->budget);
+}
+
 /* The budget as it is beside what the verifier has said now, and of the memory that there is: auto's may be another. */
-static int follow(struct service *service, struct settled *settled, struct error *err)
+static int follow(
+	struct service *service, struct settled *settled, enum cause cause, struct error *err)
 {
 	const struct cache_config *config = &service->config;
-	settle_beside(service, settled);
+	if (cause == CAUSE_LIMIT)
+		settle_within(service, settled);
+	else
+		settle_beside(service, settled);
 	struct transfer_change change = {.budget = settled->budget.n_slots};
 	if (change.budget == service->budget)
 		return 0;
@@ -183,26 +205,24 @@ static int follow(struct service *service, struct settled *settled, struct error
 	int status = transfer_apply(&service->transfer, &change, err);
 	if (status != 0)
 		return status;
-	if (settled->limit.bytes != service->settled.limit.bytes)
-		log_notice("%s has %.1f MiB, had %.1f: %u expert slots, were %u",
-			settled->limit.where, mib(settled->limit.bytes),
-			mib(service->settled.limit.bytes), change.budget, service->budget);
-	else
-		log_notice("the verifier's KV cache takes %.1f MiB: %u expert slots, were %u",
-			mib(service->needs.of.kv), change.budget, service->budget);
+	say_followed(service, settled, cause);
 	service->budget = change.budget;
 	note_automatic(service, config->budget);
 	return 0;
 }
 
-/* Whether it is time to see what memory there is: several files are read for it. */
-static bool look_again(struct service *service)
+/* Whether the limit is another, by more than a machine's own count of its memory wavers. It is looked at now and then: several
+ * files are read for it. */
+static bool limit_changed(struct service *service, struct memory_limit *limit)
 {
-	uint64_t now_ns = clock_ns();
+	uint64_t now_ns = clock_ns(), before = service->settled.limit.bytes;
 	if (now_ns - service->looked_ns < LOOK_NS)
 		return false;
 	service->looked_ns = now_ns;
-	return true;
+	memory_limit_now(limit);
+	uint64_t other = limit->bytes > before ? limit->bytes - before : before - limit->bytes;
+	/* Nothing could be read. */
+	return limit->bytes != UINT64_MAX && other > before / LIMIT_PART;
 }
 
 void live_follow(struct service *service)
@@ -212,23 +232,28 @@ void live_follow(struct service *service)
 	uint32_t slots = service->budget;
 	struct settled settled;
 	struct error err;
-	bool other = learn_needs(service);
-	if (!other && !look_again(service)) {
+	enum cause cause = CAUSE_NONE;
+	/* What it has was nobody's while it was away. */
+	if (learn_needs(service) || (service->alone && !service->verifier_left)) {
+		cause = CAUSE_VERIFIER;
+		memory_limit_now(&settled.limit);
+	} else if (limit_changed(service, &settled.limit)) {
+		cause = CAUSE_LIMIT;
+	}
+	if (cause == CAUSE_NONE) {
 		service->settled.room.needs = service->needs;
 		return;
 	}
-	memory_limit_now(&settled.limit);
-	bool less = settled.limit.bytes < service->settled.limit.bytes;
-	if (!other && settled.limit.bytes == service->settled.limit.bytes)
-		return;
-	if (follow(service, &settled, &err) != 0) {
+	if (follow(service, &settled, cause, &err) != 0) {
 		/* Once more, soon. */
 		service->needs = before;
 		log_limited(LOG_LEVEL_ERROR, "budget %s: %s", budget, err.text);
 		return;
 	}
+	bool less = settled.limit.bytes < service->settled.limit.bytes;
 	service->settled = settled;
-	if (other || less || service->budget != slots)
+	service->alone = service->verifier_left;
+	if (cause == CAUSE_VERIFIER || less || service->budget != slots)
 		settle_say(service, budget, &settled);
 }
 
@@ -267,6 +292,7 @@ int live_apply(void *arg, const void *next, struct error *err)
 	service->budget = change.budget;
 	if (strcmp(config->budget, service->config.budget) != 0) {
 		service->settled = settled;
+		service->alone = service->verifier_left;
 		note_automatic(service, config->budget);
 		settle_say(service, config->budget, &settled);
 	}

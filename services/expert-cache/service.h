@@ -31,6 +31,7 @@ struct service {
 	struct room_needs needs; /* of the others, as far as the budget counts them */
 	struct settled settled; /* with the limit and needs that the budget was found with last */
 	uint64_t looked_ns; /* at the limit */
+	bool alone; /* the budget was found while no verifier was there */
 	bool verifier_left; /* and has not come back: the memory that it had counts as nobody's */
 	uint32_t budget; /* slots; 0: a dense model, nothing below is there */
 	struct store store;

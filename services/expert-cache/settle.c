@@ -28,14 +28,42 @@ void settle_beside(const struct service *service, struct settled *out)
 	(void)status;
 }
 
+/* Of all memory that there is, whoever uses it now. */
+static void find_whole_room(
+	const struct service *service, const struct memory_limit *limit, struct room *out)
+{
+	const struct memory_limit all = {.bytes = limit->bytes, .available = UINT64_MAX};
+	room_find(&all, &service->needs, 0, out);
+}
+
+void settle_within(const struct service *service, struct settled *out)
+{
+	const struct settled *before = &service->settled;
+	settle_beside(service, out);
+	if (!budget_is_auto(service->config.budget))
+		return;
+	if (out->limit.bytes < before->limit.bytes) {
+		struct error err;
+		find_whole_room(service, &out->limit, &out->room);
+		(void)budget_slots(service->config.budget, &service->geometry, out->room.bytes,
+			&out->budget, &err);
+	}
+	bool rose = out->limit.bytes > before->limit.bytes;
+	if (rose == (out->budget.n_slots > service->budget))
+		return;
+	out->room = before->room;
+	out->budget = (struct budget){.n_slots = service->budget,
+		.bytes = service->budget * service->geometry.slot_bytes,
+		.asked_bytes = service->budget * service->geometry.slot_bytes};
+}
+
 uint32_t settle_again(
 	const struct service *service, const struct settled *settled, uint32_t n_slots)
 {
 	const struct slots_geometry *geometry = &service->geometry;
-	const struct memory_limit all = {.bytes = settled->limit.bytes, .available = UINT64_MAX};
 	uint32_t before = service->store.slots.header->automatic;
 	struct room room;
-	room_find(&all, &service->needs, 0, &room);
+	find_whole_room(service, &settled->limit, &room);
 	bool sound = before >= slots_min(geometry) && before <= geometry->n_total &&
 		     before * geometry->slot_bytes <= budget_automatic(geometry, room.bytes);
 	return sound ? before : n_slots;

@@ -13,6 +13,10 @@ int settle(const struct service *service, const char *text, uint64_t had, struct
 /* What the budget in force means now, where there is no saying no: a verifier has come that takes what it takes. */
 void settle_beside(const struct service *service, struct settled *out);
 
+/* The same where nothing but the limit is another than service->settled's: auto becomes more where a higher limit has the memory
+ * for it, and less where a lower one forbids what it has. What others use at this moment takes nothing from it. */
+void settle_within(const struct service *service, struct settled *out);
+
 /* Slots of budget auto for who took over a predecessor's: as many as that had, as long as the machine has the memory, since what
  * is free now says little: the predecessor's slots and the verifier's memory are taken from it. Else n_slots. */
 uint32_t settle_again(

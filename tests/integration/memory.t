@@ -5,6 +5,7 @@ import contextlib
 import mmap
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import Service, Tap, difference, program, prompts, reference, run, run_json, until
+from outrider_test import Service, Tap, difference, prompts, reference, until
 
 MIB = 1 << 20
 tap = Tap()
@@ -73,10 +74,10 @@ class Cache:
         self.service = service
 
     def stats(self):
-        return run_json(program("outriderctl"), "--runtime-dir", self.service.runtime, "--json", "cache", "stats")
+        return self.service.ctl_json("cache", "stats")
 
     def set(self, budget):
-        return run(program("outriderctl"), "--runtime-dir", self.service.runtime, "cache", "set", f"budget={budget}")
+        return self.service.ctl("cache", "set", f"budget={budget}")
 
     def has(self):
         return memory_of(self.service.pid("expert-cache"), "experts")
@@ -171,6 +172,30 @@ def changes():
         cache.set("50%")
         cache.set("auto")
         tap.ok(cache.stats()["slots"] == free["slots"], "until it is set to auto again: then it takes what is free now", cache.stats())
+
+        limit(USED, whole)
+        for most, what in ((whole + whole // 16, "rises"), (whole, "falls to where it was")):
+            limit(MOST, most)
+            time.sleep(3)
+            tap.ok(cache.stats()["slots"] == free["slots"], f"nor does what others take when the limit {what}", cache.stats())
+
+        # While there is no verifier what it has is nobody's: its KV cache is kept, and not free.
+        _, had, there = cache.settled()
+        used = whole - rest - everything // 2
+        limit(USED, used + had + there)
+        slots = cache.settled()[0]["slots"]
+        service.process.send_signal(signal.SIGSTOP)
+        victim = service.end("verifier")
+        time.sleep(1)
+        cache.set("50%")
+        cache.set("auto")
+        fewer = cache.stats()["slots"]
+        until(lambda: cache.has() < had, 10)
+        limit(USED, used + cache.has() + there)
+        service.process.send_signal(signal.SIGCONT)
+        tap.ok(service.renewed("verifier", victim) and until(lambda: cache.stats()["slots"] == slots) and fewer < slots,
+               "a budget that was found without a verifier is found anew when one is there", f"{fewer} {slots} {cache.stats()}")
+        limit(USED, 0)
 
         small = rest + everything // 4
         limit(MOST, small)
