@@ -196,6 +196,10 @@ def noise_floor(cells):
             f"the median of a cell by at most {abs(medians[worst] - 1):.1%} ({' '.join(worst)}). Nearer than that nothing is told apart.", ""]
 
 
+def span(counts):
+    return f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
+
+
 def report(lines):
     by_cell = {}
     for line in lines:
@@ -208,8 +212,8 @@ def report(lines):
     passes = [min(c.passes.values()) for c in cells.values()]
     about = {(l["revision"], l["threads"], l["requests"], l["max_tokens"]) for of in by_cell.values() for l in of}
     text = [f"tokens/s of decoding at K = 0, and of each mode the ratio to the K = 0 of the same pass: medians over {min(passes)} to "
-            f"{max(passes)} passes", f"and more, in {min(counts)} to {max(counts)} rounds, {min(floors)} to {max(floors)} more of the policies "
-            "alone; for cascade and yield also the", "interval that holds the median with 95 % (of few passes: all of them) and the mean K they chose.",
+            f"{max(passes)} passes", f"and more, in {span(counts)} rounds{f', {span(floors)} more of the policies alone' if max(floors) else ''}; for cascade and yield "
+            "also the", "interval that holds the median with 95 % (of few passes: all of them) and the mean K they chose.",
             *(f"Measured at {r}: verifier on {t} thread{'s' * (t > 1)}, {n} requests of each workload, {m} tokens at most."
               for r, t, n, m in sorted(about)), "", *noise_floor(cells),
             "draft    budget  workload  tokens/s   " + " ".join(f"K = {k} " for k in STATIC) +
