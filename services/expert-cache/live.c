@@ -144,7 +144,7 @@ static void take_over(struct service *service, const struct slots_settings *conf
 	if (memcmp(configured, &header->configured, sizeof(*configured)) != 0)
 		return;
 	if (budget_is_auto(service->config.budget))
-		service->budget = settle_again(service, &service->settled, service->budget);
+		service->budget = settle_again(service);
 	if (memcmp(configured, &changed, sizeof(changed)) != 0)
 		recall(service, &changed);
 }

@@ -18,14 +18,20 @@ int settle(const struct service *service, const char *text, uint64_t had, struct
 			   : status;
 }
 
-void settle_beside(const struct service *service, struct settled *out)
+/* The budget in force, which is legal, in out->room. */
+static void fit_budget(const struct service *service, struct settled *out)
 {
 	struct error err;
-	room_find(&out->limit, &service->needs, store_bytes(&service->store), &out->room);
 	int status = budget_slots(
 		service->config.budget, &service->geometry, out->room.bytes, &out->budget, &err);
 	assert(status == 0);
 	(void)status;
+}
+
+void settle_beside(const struct service *service, struct settled *out)
+{
+	room_find(&out->limit, &service->needs, store_bytes(&service->store), &out->room);
+	fit_budget(service, out);
 }
 
 /* Of all memory that there is, whoever uses it now. */
@@ -39,17 +45,15 @@ static void find_whole_room(
 void settle_within(const struct service *service, struct settled *out)
 {
 	const struct settled *before = &service->settled;
-	settle_beside(service, out);
-	if (!budget_is_auto(service->config.budget))
-		return;
-	if (out->limit.bytes < before->limit.bytes) {
-		struct error err;
-		find_whole_room(service, &out->limit, &out->room);
-		(void)budget_slots(service->config.budget, &service->geometry, out->room.bytes,
-			&out->budget, &err);
-	}
+	bool named = !budget_is_auto(service->config.budget);
 	bool rose = out->limit.bytes > before->limit.bytes;
-	if (rose == (out->budget.n_slots > service->budget))
+	if (named || rose) {
+		settle_beside(service, out);
+	} else {
+		find_whole_room(service, &out->limit, &out->room);
+		fit_budget(service, out);
+	}
+	if (named || rose == (out->budget.n_slots > service->budget))
 		return;
 	out->room = before->room;
 	out->budget = (struct budget){.n_slots = service->budget,
@@ -57,16 +61,15 @@ void settle_within(const struct service *service, struct settled *out)
 		.asked_bytes = service->budget * service->geometry.slot_bytes};
 }
 
-uint32_t settle_again(
-	const struct service *service, const struct settled *settled, uint32_t n_slots)
+uint32_t settle_again(const struct service *service)
 {
 	const struct slots_geometry *geometry = &service->geometry;
 	uint32_t before = service->store.slots.header->automatic;
 	struct room room;
-	find_whole_room(service, &settled->limit, &room);
+	find_whole_room(service, &service->settled.limit, &room);
 	bool sound = before >= slots_min(geometry) && before <= geometry->n_total &&
 		     before * geometry->slot_bytes <= budget_automatic(geometry, room.bytes);
-	return sound ? before : n_slots;
+	return sound ? before : service->budget;
 }
 
 void settle_say(const struct service *service, const char *text, const struct settled *settled)

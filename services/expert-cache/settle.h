@@ -18,9 +18,8 @@ void settle_beside(const struct service *service, struct settled *out);
 void settle_within(const struct service *service, struct settled *out);
 
 /* Slots of budget auto for who took over a predecessor's: as many as that had, as long as the machine has the memory, since what
- * is free now says little: the predecessor's slots and the verifier's memory are taken from it. Else n_slots. */
-uint32_t settle_again(
-	const struct service *service, const struct settled *settled, uint32_t n_slots);
+ * is free now says little: the predecessor's slots and the verifier's memory are taken from it. Else service->budget. */
+uint32_t settle_again(const struct service *service);
 
 /* Says what was taken and why, if there is anything to say. */
 void settle_say(const struct service *service, const char *text, const struct settled *settled);
