@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -315,6 +316,8 @@ void pool_use(struct pool *pool, uint32_t threads)
 
 static int start_threads(struct pool *pool, uint32_t threads, struct error *err)
 {
+	char what[64];
+
 	for (uint32_t i = 0; i < threads; i++) {
 		struct pool_thread *t = &pool->of[i];
 		int rc = 0;
@@ -325,9 +328,11 @@ static int start_threads(struct pool *pool, uint32_t threads, struct error *err)
 			t->thread = pthread_self();
 		else
 			rc = pthread_create(&t->thread, NULL, thread_main, t);
-		if (rc != 0)
-			return error_set(err, rc == EAGAIN ? ENOMEM : rc,
-				"cannot start thread %u of %u: %s", i + 1, threads, strerror(rc));
+		if (rc != 0) {
+			snprintf(
+				what, sizeof(what), "cannot start thread %u of %u", i + 1, threads);
+			return error_thread(err, rc, what);
+		}
 		pool->threads++;
 	}
 	return 0;
