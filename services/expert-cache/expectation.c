@@ -115,6 +115,12 @@ static float sigmoid_of(const double *weight, const float *input, int n)
 	return (float)(1 / (1 + exp(-z)));
 }
 
+/* By a source that is believed beside others: HINT_GATE_FAR is believed alone. */
+static bool any_near(const struct expectation_layer *of)
+{
+	return of->hinted[HINT_DRAFT] || of->hinted[HINT_GATE] || of->hinted[HINT_HISTORY];
+}
+
 static bool far_alone(const struct expectation_layer *of, const struct expectation_state *state)
 {
 	return state->step[HINT_GATE_FAR] > 0 && !of->hinted[HINT_GATE];
@@ -129,7 +135,11 @@ static void estimate(struct expectation *x, uint32_t layer, struct expectation_s
 	if (!far)
 		state->input[IN_HINTS + HINT_GATE_FAR] = 0;
 	state->base = sigmoid_of(x->base_weight, state->input, EXPECTATION_BASE_INPUTS);
-	state->p = sigmoid_of(far ? x->far_weight : x->weight, state->input, EXPECTATION_INPUTS);
+	if (far || any_near(of))
+		state->p = sigmoid_of(
+			far ? x->far_weight : x->weight, state->input, EXPECTATION_INPUTS);
+	else
+		state->p = state->base;
 }
 
 void expectation_refresh(struct expectation *x, uint32_t layer)
@@ -203,16 +213,30 @@ static void learn_far(struct expectation *x, uint32_t layer)
 	}
 }
 
+/* What the other sources said of it teaches all the same. */
+static void learn_without_far(
+	struct expectation *x, const struct expectation_state *state, double rate, bool used)
+{
+	float input[EXPECTATION_INPUTS];
+	memcpy(input, state->input, sizeof(input));
+	input[IN_HINTS + HINT_GATE_FAR] = 0;
+	float p = sigmoid_of(x->weight, input, EXPECTATION_INPUTS);
+	correct(x->weight, input, EXPECTATION_INPUTS, rate * (used - (double)p));
+}
+
 /* What the estimates that the run was met with teach. */
 static void learn(struct expectation *x, uint32_t layer)
 {
 	struct expectation_layer *of = &x->layer[layer];
 	const double rate = LEARNING_RATE / x->n_experts;
+	const bool near = any_near(of);
 	learn_far(x, layer);
 	for (uint32_t e = 0; e < x->n_experts; e++) {
 		struct expectation_state *state = &x->of[(size_t)layer * x->n_experts + e];
 		bool used = x->tokens[e] > 0;
-		if (!far_alone(of, state))
+		if (near && far_alone(of, state))
+			learn_without_far(x, state, rate, used);
+		else if (near)
 			correct(x->weight, state->input, EXPECTATION_INPUTS,
 				rate * (used - (double)state->p));
 		correct(x->base_weight, state->input, EXPECTATION_BASE_INPUTS,
@@ -226,21 +250,32 @@ static void learn(struct expectation *x, uint32_t layer)
 			weigh_evidence(of, s);
 }
 
-static void forget_hints(struct expectation *x, uint32_t layer, uint64_t iteration)
+/* The run is over: what was hinted for it is, and what was hinted for the one after it now counts. */
+static void turn_hints(struct expectation *x, uint32_t layer, uint64_t iteration)
 {
 	struct expectation_layer *of = &x->layer[layer];
 	/* Another verifier, which counts from below: it does not come to what its predecessor's hints were for. */
 	bool fell = iteration < of->ran;
 	of->ran = iteration;
 	for (int s = 0; s < HINT_SOURCES; s++) {
-		/* Made for a later run: the drafter runs ahead. */
-		if (!of->hinted[s] || (of->until[s] > iteration && !fell))
+		bool over = of->hinted[s] && (of->until[s] <= iteration || fell);
+		bool due = of->hinted_later[s] && !fell;
+		if (!over && !of->hinted_later[s])
 			continue;
-		of->hinted[s] = false;
-		if (s == HINT_GATE_FAR)
+		if (over && s == HINT_GATE_FAR)
 			of->n_far = 0;
-		for (uint32_t e = 0; e < x->n_experts; e++)
-			x->of[(size_t)layer * x->n_experts + e].step[s] = 0;
+		for (uint32_t e = 0; e < x->n_experts; e++) {
+			struct expectation_state *state = &x->of[(size_t)layer * x->n_experts + e];
+			if (over)
+				state->step[s] = 0;
+			if (due && state->later[s] > state->step[s])
+				state->step[s] = state->later[s];
+			state->later[s] = 0;
+		}
+		if (due && (over || of->until_later[s] > of->until[s]))
+			of->until[s] = of->until_later[s];
+		of->hinted[s] = (of->hinted[s] && !over) || due;
+		of->hinted_later[s] = false;
 	}
 }
 
@@ -273,7 +308,7 @@ static bool any_hint(const struct expectation_layer *of)
 {
 	bool any = false;
 	for (int s = 0; s < HINT_SOURCES; s++)
-		any |= of->hinted[s];
+		any |= of->hinted[s] || of->hinted_later[s];
 	return any;
 }
 
@@ -301,7 +336,7 @@ bool expectation_end(struct expectation *x, uint32_t layer, uint64_t iteration, 
 	begin_run(x);
 	if (!estimates)
 		return false;
-	forget_hints(x, layer, iteration);
+	turn_hints(x, layer, iteration);
 	expectation_refresh(x, layer);
 	return true;
 }
@@ -329,8 +364,11 @@ bool expectation_is_far(const struct expectation *x, uint32_t layer, uint32_t ex
 
 double expectation_without_far(const struct expectation *x, uint32_t layer, uint32_t expert)
 {
+	const struct expectation_state *state = &x->of[(size_t)layer * x->n_experts + expert];
 	float input[EXPECTATION_INPUTS];
-	memcpy(input, x->of[(size_t)layer * x->n_experts + expert].input, sizeof(input));
+	if (!any_near(&x->layer[layer]))
+		return (double)state->base;
+	memcpy(input, state->input, sizeof(input));
 	input[IN_HINTS + HINT_GATE_FAR] = 0;
 	return (double)sigmoid_of(x->weight, input, EXPECTATION_INPUTS);
 }
@@ -367,4 +405,15 @@ void expectation_hint(struct expectation *x, const struct cache_hint *hint)
 	if (step > state->step[hint->source])
 		state->step[hint->source] = step;
 	estimate(x, hint->layer, state);
+}
+
+void expectation_hint_later(struct expectation *x, const struct cache_hint *hint)
+{
+	struct expectation_layer *of = &x->layer[hint->layer];
+	uint8_t *later = &x->of[(size_t)hint->layer * x->n_experts + hint->expert].later[hint->source];
+	uint8_t step = step_of(hint->score);
+	if (!of->hinted_later[hint->source] || hint->iteration > of->until_later[hint->source])
+		of->until_later[hint->source] = hint->iteration;
+	of->hinted_later[hint->source] = true;
+	*later = step > *later ? step : *later;
 }

@@ -12,7 +12,11 @@
  * the score; no hint is a step too, once a source has hinted for the layer at all. A prior with evidence added to it,
  * as naive Bayes would; but sources agree and shares overlap, so the weights w are learnt, by one step down the gradient
  * of the log loss after each run of a layer (Bottou, Stochastic gradient descent tricks, 2012). What is expected without hints
- * has weights of its own, learnt from the same runs: beside hints the shares are worth less than alone.
+ * has weights of its own, learnt from the same runs: beside hints the shares are worth less than alone. It is what is expected
+ * as long as nobody has hinted for the layer.
+ *
+ * A run teaches by what was hinted for it, and by nothing that came later: a drafter hints for the next pass while the last
+ * layer of the one before counts as running, or while that pass runs.
  *
  * Hints of HINT_GATE_FAR come in predictions, each superseding the one before for its layer, and all of them superseded by
  * HINT_GATE's. So they have weights of their own, too, learnt from the experts that they named in the last prediction: what
@@ -42,14 +46,15 @@ struct expectation {
 		float share[EXPECTATION_SHARES]; /* each divided by its layer's kept */
 		float last; /* of the last run's tokens */
 		uint8_t step[HINT_SOURCES]; /* of the hints for the run to come */
+		uint8_t later[HINT_SOURCES]; /* of those for the run after it */
 		float input[EXPECTATION_INPUTS];
 		float p;
 		float base; /* of the same inputs without the hints */
 	} * of; /* [n_layers][n_experts] */
-	/* Of the run to come: until: iteration up to which the hints of a source that hinted hold. */
+	/* Of the run to come, and of the one after it: until: iteration up to which the hints of a source that hinted hold. */
 	struct expectation_layer {
-		bool hinted[HINT_SOURCES];
-		uint64_t until[HINT_SOURCES];
+		bool hinted[HINT_SOURCES], hinted_later[HINT_SOURCES];
+		uint64_t until[HINT_SOURCES], until_later[HINT_SOURCES];
 		uint64_t ran; /* iteration of the last estimates */
 		uint32_t session_runs; /* of the session under way, while it is new */
 		uint32_t ever_runs; /* that its share ever is of, what it began with included */
@@ -106,5 +111,7 @@ uint32_t expectation_supersede(
 	struct expectation *expectation, const struct cache_hint *hint, const uint16_t **experts);
 /* The expert's estimate is a new one; the others' of its layer are not, until expectation_refresh. */
 void expectation_hint(struct expectation *expectation, const struct cache_hint *hint);
+/* The same of a run after the next, which the next one must neither be met with nor teach by: it counts when that is over. */
+void expectation_hint_later(struct expectation *expectation, const struct cache_hint *hint);
 /* All hints for the layer's run are there: what they leave out becomes less likely. */
 void expectation_refresh(struct expectation *expectation, uint32_t layer);

@@ -57,6 +57,7 @@ struct outrider {
 	uint32_t n_wanted, queue_max;
 	/* The layer that runs. */
 	bool running;
+	bool over; /* and what it uses has been learnt from already */
 	uint32_t layer;
 	uint64_t iteration;
 	uint32_t hinted_layer[HINT_SOURCES]; /* of the last hint of each source */
@@ -245,17 +246,26 @@ static void begin_pass(struct outrider *o)
 	}
 }
 
+/* What the layer that runs uses has been told. */
+static void end_layer(struct outrider *o)
+{
+	if (!o->running || o->over)
+		return;
+	o->over = true;
+	judge_far_layer(o, o->layer);
+	if (expectation_end(&o->expectation, o->layer, o->iteration, all_resident(o)))
+		place_layer(o, o->layer);
+}
+
 static void begin_layer(struct outrider *o, const struct cache_use *use)
 {
 	if (o->running && use->iteration == o->iteration)
 		return;
 	bool pass = !o->running || use->layer <= o->layer;
-	if (o->running)
-		judge_far_layer(o, o->layer);
-	if (o->running && expectation_end(&o->expectation, o->layer, o->iteration, all_resident(o)))
-		place_layer(o, o->layer);
+	end_layer(o);
 	expectation_session(&o->expectation, use->session);
 	o->running = true;
+	o->over = false;
 	o->iteration = use->iteration;
 	o->layer = use->layer;
 	if (pass)
@@ -274,7 +284,7 @@ static void outrider_use(void *policy, const struct cache_use *use)
 {
 	struct outrider *o = policy;
 	begin_layer(o, use);
-	if (use->layer == o->layer)
+	if (use->layer == o->layer && !o->over)
 		expectation_use(&o->expectation, use);
 }
 
@@ -317,6 +327,14 @@ static void outrider_hint(void *policy, const struct cache_hint *hint, uint32_t 
 	struct outrider *o = policy;
 	(void)slot;
 	uint32_t *last = &o->hinted_layer[hint->source];
+	/* Before the next pass begins, hints for it come while its predecessor's last layer is the one that runs; and the drafter
+	 * runs ahead of a pass. A run is not judged by what was hinted for the one after it. */
+	if (o->running && hint->layer == o->layer && hint->iteration > o->iteration)
+		end_layer(o);
+	if (o->running && hint->iteration > o->iteration + distance(o, hint->layer)) {
+		expectation_hint_later(&o->expectation, hint);
+		return;
+	}
 	bool first = !o->expectation.layer[hint->layer].hinted[hint->source];
 	const uint16_t *superseded;
 	uint32_t n = expectation_supersede(&o->expectation, hint, &superseded);

@@ -306,6 +306,76 @@ static void outrider_prefetches_on_hints_that_were_right_and_on_no_others(void *
 	end(&wrong);
 }
 
+/* Hints that the drafter makes for a run it names. */
+static void foresee(struct policy *policy, uint32_t layer, uint32_t expert, uint64_t iteration)
+{
+	struct cache_hint h = {.layer = layer,
+		.expert = expert,
+		.source = HINT_DRAFT,
+		.score = 0.5f,
+		.session = 1,
+		.iteration = iteration};
+	policy->ops->on_hint(policy->state, &h, SLOT_NONE);
+}
+
+/* Right hints for every layer, between two passes: the last layer still counts as the one that runs, and used something else. */
+static struct policy well_drafted(void)
+{
+	struct policy policy = policy_named("outrider", NULL);
+	for (uint32_t pass = 0; pass < 200; pass++) {
+		uint64_t first = policy.iteration;
+		for (uint32_t l = 0; l < LAYERS; l++)
+			for (uint32_t i = 0; i < 2; i++)
+				foresee(&policy, l, (3 * pass + l + i) % EXPERTS, first + l);
+		for (uint32_t l = 0; l < LAYERS; l++)
+			run(&policy, l, (3 * pass + l) % EXPERTS, (3 * pass + l + 1) % EXPERTS,
+				SLOT_NONE, SLOT_NONE);
+	}
+	while (next(&policy) >= 0)
+		;
+	return policy;
+}
+
+static void outrider_does_not_judge_a_run_by_hints_for_the_one_after_it(void **state)
+{
+	(void)state;
+	struct policy policy = well_drafted();
+	/* Each layer's own hints are believed alike, the last one's too. */
+	for (uint32_t l = 0; l < LAYERS; l++)
+		foresee(&policy, l, 6, policy.iteration + l);
+	for (uint32_t l = 0; l < LAYERS; l++)
+		assert_int_equal(next(&policy), (int)(l * 10 + 6));
+	assert_int_equal(next(&policy), -1);
+	/* And hold until their run: nothing came of the prefetches. */
+	run(&policy, 0, 6, 7, SLOT_NONE, SLOT_NONE);
+	assert_int_equal(next(&policy), 16);
+	assert_int_equal(next(&policy), 26);
+	assert_int_equal(next(&policy), -1);
+	end(&policy);
+}
+
+static void outrider_keeps_hints_for_a_later_run_until_the_next_is_over(void **state)
+{
+	(void)state;
+	struct policy policy = well_drafted();
+	run(&policy, 0, 6, 7, SLOT_NONE, SLOT_NONE);
+	/* The drafter runs ahead: layers 1 and 2 of this pass are still to come. */
+	uint64_t pass = policy.iteration + LAYERS - 1;
+	foresee(&policy, 2, 1, pass + 2);
+	assert_int_equal(next(&policy), -1);
+	run(&policy, 1, 6, 7, SLOT_NONE, SLOT_NONE);
+	assert_int_equal(next(&policy), -1);
+	run(&policy, 2, 6, 7, SLOT_NONE, SLOT_NONE);
+	run(&policy, 0, 6, 7, SLOT_NONE, SLOT_NONE);
+	assert_int_equal(next(&policy), 21);
+	/* Used by the run that they were for, or not, they are gone with it. */
+	run(&policy, 1, 6, 7, SLOT_NONE, SLOT_NONE);
+	run(&policy, 2, 4, 5, SLOT_NONE, SLOT_NONE);
+	run(&policy, 0, 6, 7, SLOT_NONE, SLOT_NONE);
+	assert_int_equal(next(&policy), -1);
+	end(&policy);
+}
+
 /* ---- Of every policy, whatever happens. ---- */
 
 struct world {
@@ -531,6 +601,8 @@ int main(void)
 		cmocka_unit_test(
 			outrider_gives_up_the_rare_before_the_frequent_though_its_turn_is_nearer),
 		cmocka_unit_test(outrider_prefetches_on_hints_that_were_right_and_on_no_others),
+		cmocka_unit_test(outrider_does_not_judge_a_run_by_hints_for_the_one_after_it),
+		cmocka_unit_test(outrider_keeps_hints_for_a_later_run_until_the_next_is_over),
 		cmocka_unit_test(victims_are_resident_and_allowed_whatever_happens),
 		cmocka_unit_test(equal_calls_give_equal_answers),
 		cmocka_unit_test(demands_may_come_before_the_uses_of_earlier_layers),

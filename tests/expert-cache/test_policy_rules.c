@@ -401,6 +401,61 @@ static void hints_for_a_later_run_outlive_the_one_before(void **state)
 	expectation_exit(&x);
 }
 
+/* A run is met with what was hinted for it, and teaches by that. */
+static void hints_for_a_later_run_wait_for_the_end_of_the_next(void **state)
+{
+	(void)state;
+	struct expectation x;
+	struct error err;
+	assert_int_equal(expectation_init(&x, &small, &err), 0);
+	for (uint32_t i = 0; i < 200; i++)
+		run_layer(&x, 1, i % 4, HINT_DRAFT, i % 4);
+	uint32_t sightings = x.layer[0].count[HINT_DRAFT][0][0];
+	double before = expectation_of(&x, 1);
+	struct cache_hint hint = {
+		.expert = 1, .source = HINT_DRAFT, .score = 0.5f, .iteration = 20};
+	expectation_hint_later(&x, &hint);
+	expectation_refresh(&x, 0);
+	assert_true(expectation_of(&x, 1) == before);
+	struct cache_use use = {.expert = 2, .tokens = 1};
+	expectation_use(&x, &use);
+	assert_true(expectation_end(&x, 0, 19, true)); /* though all are resident */
+	assert_int_equal(x.layer[0].count[HINT_DRAFT][0][0], sightings);
+	assert_true(expectation_of(&x, 1) > 0.9);
+	use.expert = 1;
+	expectation_use(&x, &use);
+	expectation_end(&x, 0, 20, false);
+	assert_int_not_equal(x.layer[0].count[HINT_DRAFT][0][0], sightings);
+	assert_false(x.layer[0].hinted[HINT_DRAFT]);
+	/* One of a verifier that is gone is never due. */
+	hint.iteration = 40;
+	expectation_hint_later(&x, &hint);
+	expectation_end(&x, 0, 5, false);
+	assert_false(x.layer[0].hinted[HINT_DRAFT] || x.layer[0].hinted_later[HINT_DRAFT]);
+	expectation_exit(&x);
+}
+
+static void without_a_hint_it_is_what_is_expected_without_hints(void **state)
+{
+	(void)state;
+	struct expectation x;
+	struct error err;
+	assert_int_equal(expectation_init(&x, &small, &err), 0);
+	/* Sure hints make the shares worth nothing beside them, and the shares say that expert 0 comes in three of four runs. */
+	for (uint32_t i = 0; i < 2000; i++) {
+		uint32_t used = i % 4 == 3 ? 1 + i / 4 % 3 : 0;
+		run_layer(&x, 1, used, HINT_DRAFT, used);
+	}
+	for (uint32_t e = 0; e < 4; e++)
+		assert_true(expectation_of(&x, e) == expectation_later(&x, e));
+	assert_true(expectation_of(&x, 0) > 0.5);
+	struct cache_hint hint = {.expert = 2, .source = HINT_DRAFT, .score = 0.5f};
+	expectation_hint(&x, &hint);
+	expectation_refresh(&x, 0);
+	assert_true(expectation_of(&x, 2) > 0.9 && expectation_of(&x, 0) < 0.1);
+	expectation_exit(&x);
+}
+
 /* ---- Profiles. ---- */
 
 #define HEAD "outrider-profile 1\nlayers 2 experts 4\n"
@@ -466,6 +521,8 @@ int main(void)
 		cmocka_unit_test(runs_are_counted_while_a_session_is_new),
 		cmocka_unit_test(coarse_expectations_know_every_run),
 		cmocka_unit_test(hints_for_a_later_run_outlive_the_one_before),
+		cmocka_unit_test(hints_for_a_later_run_wait_for_the_end_of_the_next),
+		cmocka_unit_test(without_a_hint_it_is_what_is_expected_without_hints),
 		cmocka_unit_test(profiles_are_read_back),
 		cmocka_unit_test(bad_profiles_are_refused_by_line),
 	};
