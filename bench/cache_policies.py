@@ -95,17 +95,21 @@ def verdict(rows):
 
 
 def look_ahead(bench, traces):
-    """Belady's rule with a bounded look-ahead beside outrider, and what of outrider's bytes are prefetches that left unused."""
-    rows = replay(bench, traces, "--policy", ",".join(["outrider"] + [f"belady:{n}" for n in AHEAD]))
+    """Belady's rule with less and less of the future known, beside outrider with and without prefetches and wrong hints."""
+    rows = replay(bench, traces, "--policy", ",".join(["outrider", "shares"] + [f"belady:{n}" for n in AHEAD]))
     wasted = {(r["name"], r["budget_percent"]): r["decode"]["prefetches_wasted"] / r["decode"]["loads"] for r in rows
               if r["policy"] == "outrider"}
-    lines = [f"{'':34} " + " ".join(f"{f'belady:{n}':>9}" for n in AHEAD) + "   within 1.25   outrider   of it unused"]
-    for (name, budget), of in cells(rows).items():
+    off = cells(replay(bench, traces, "--policy", "outrider", "--prefetch", "off"))
+    right = cells(replay(bench, traces, "--policy", "outrider", "--prefetch", "off", "--hints", "perfect"))
+    lines = [f"{'':34} {'outrider':>9} {'unused':>7} {'demand':>7} {'right':>7} {'shares':>7} " +
+             " ".join(f"{f'belady:{n}':>9}" for n in AHEAD) + "   within 1.25"]
+    for key, of in cells(rows).items():
         shares = [of[f"belady:{n}"][1] for n in AHEAD]
         enough = next((f"N = {n}" for n, share in zip(AHEAD, shares) if share <= 1.25), f"N > {AHEAD[-1]}")
         mine = of["outrider"][1]
-        lines.append(f"{name + f', {budget:g}%':34} " + " ".join(f"{share:9.2f}" for share in shares) +
-                     f"   {enough:>11}   {mine:8.2f}   {mine * wasted[name, budget]:12.2f}")
+        lines.append(f"{key[0] + f', {key[1]:g}%':34} {mine:9.2f} {mine * wasted[key]:7.2f} {off[key]['outrider'][1]:7.2f} "
+                     f"{right[key]['outrider'][1]:7.2f} {of['shares'][1]:7.2f} " + " ".join(f"{share:9.2f}" for share in shares) +
+                     f"   {enough:>11}")
     return "\n".join(lines)
 
 
@@ -146,7 +150,10 @@ def run(bench, target, draft, root, results, folder):
     others = replay(bench, [traces[w, "model", k] for w in WORKLOADS[:-1] for k in KS])
     text += ["== Each workload by itself", table(others), "", verdict(others), ""]
     text += ["== How far one must see to read so little: bytes as a multiple of Belady's, where belady:N knows what each layer uses in its",
-             "next N passes, expects the rest from how often each expert was used, and prefetches nothing; at K = 0 a pass is a token",
+             "next N passes, expects the rest from how often each expert was used, and prefetches nothing; at K = 0 a pass is a token.",
+             "shares: as belady:N, but all it knows is what share of each answer's passes uses each expert, not which. outrider: as above; of",
+             "it unused: prefetched, and given up before a use; demand: with prefetches forbidden; right: and all that a pass uses hinted",
+             "before its drafting, so that only what to give up is left to choose",
              look_ahead(bench, [traces[w, "model", k] for w in ("mixed", *WORKLOADS[:-1]) for k in KS]), ""]
     drafts = replay(bench, [traces["mixed", "replay", k] for k in KS[1:]])
     text += ["== Mixed workload, recorded drafts of which 80% are right (no draft hints)", table(drafts), "", verdict(drafts), ""]

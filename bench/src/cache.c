@@ -148,8 +148,8 @@ static int run_synth(int argc, char **argv)
 
 /* ---- replay ---- */
 
-/* belady:N, with N passes of look-ahead. */
-static const char bounded[] = "belady:";
+/* belady:N, with N passes of look-ahead; and how often each answer uses each expert, without. */
+static const char bounded[] = "belady:", shares[] = "shares";
 
 static int parse_ahead(const char *text, uint32_t *ahead, struct error *err)
 {
@@ -173,10 +173,14 @@ static int add_policy(struct replay_plan *plan, const char *name, struct error *
 		policy->ops = &replay_belady;
 		return parse_ahead(name + strlen(bounded), &policy->ahead, err);
 	}
+	if (strcmp(name, shares) == 0) {
+		policy->ops = &replay_belady;
+		policy->shares = true;
+	}
 	if (policy->ops == NULL)
 		return error_set(err, EINVAL,
-			"--policy: \"%s\", allowed are all, belady, %sN and %s", name, bounded,
-			cache_policy_list());
+			"--policy: \"%s\", allowed are all, belady, %sN, %s and %s", name, bounded,
+			shares, cache_policy_list());
 	return 0;
 }
 
@@ -279,6 +283,8 @@ static int replay_all(
 			for (size_t p = 0; rc == 0 && p < plan->n_policies; p++) {
 				struct replay_options options = {.policy = plan->policies[p].ops,
 					.ahead = plan->policies[p].ahead,
+					.shares = plan->policies[p].shares,
+					.demand_only = plan->demand_only,
 					.n_slots = replay_slots(&plan->traces[t], plan->budgets[b]),
 					.link = plan->link,
 					.profile = plan->profile};
@@ -331,20 +337,22 @@ static int run_replay(int argc, char **argv)
 {
 	struct replay_plan plan = {.hints = "recorded"};
 	const char *policies = "all", *budgets = "17%,33%,50%", *format = "text";
-	const char *profile = NULL;
+	const char *profile = NULL, *prefetch = "on";
 	float gb_per_s = 2;
 	uint32_t latency_us = 80;
 	bool json = false;
 	const struct arg args[] = {
 		{"policy", ARG_STRING, &policies, 0, 0, "NAMES",
-			"by commas; all (default); belady:N knows N passes ahead; Belady's bound "
-			"is always beside them"},
+			"by commas; all (default); belady:N knows N passes ahead, shares how often "
+			"each answer uses each expert; Belady's bound is always beside them"},
 		{"budget", ARG_STRING, &budgets, 0, 0, "SHARES", "default 17%,33%,50%"},
 		{"bandwidth", ARG_FLOAT, &gb_per_s, 0, 0, "GB/S",
 			"of the link, 10^9 bytes a second; default 2"},
 		{"latency", ARG_U32, &latency_us, 0, 1000000, "US", "of the link, default 80"},
 		{"hints", ARG_STRING, &plan.hints, 0, 0, "WHICH",
 			"recorded (default), none, or perfect: all that the next pass uses"},
+		{"prefetch", ARG_STRING, &prefetch, 0, 0, "WHICH",
+			"on (default), or off: nothing is loaded before it is needed"},
 		{"profile", ARG_STRING, &profile, 0, 0, "FILE",
 			"of an earlier run, for policies that take one"},
 		{"format", ARG_FORMAT, &format, 0, 0, "text|json", "default text"},
@@ -369,6 +377,10 @@ static int run_replay(int argc, char **argv)
 		strcmp(plan.hints, "perfect") != 0)
 		rc = error_set(&err, EINVAL,
 			"--hints: \"%s\", allowed are recorded, none and perfect", plan.hints);
+	plan.demand_only = strcmp(prefetch, "off") == 0;
+	if (rc == 0 && !plan.demand_only && strcmp(prefetch, "on") != 0)
+		rc = error_set(
+			&err, EINVAL, "--prefetch: \"%s\", allowed are on and off", prefetch);
 	if (rc == 0)
 		rc = parse_policies(&plan, policies, &err);
 	if (rc == 0)

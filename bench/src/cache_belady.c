@@ -5,6 +5,10 @@
  * With a bounded look-ahead it knows what the next runs use, and expects each other expert after as many more runs of its
  * layer as its long-run frequency says (expectation.h, without hints): what separates a policy from the bound, by how far
  * it sees.
+ *
+ * With shares it knows of each answer how many of its decoding runs use each expert, and nothing of their order: it expects
+ * each as if runs drew it by that share, the next run of its layer where it comes in the circle. What a set that is fixed for
+ * each answer, and the best there is, would read at least.
  */
 #include "bench/src/cache_replay.h"
 #include "services/expert-cache/expectation.h"
@@ -20,8 +24,11 @@
 
 struct belady {
 	const struct cache_trace *trace;
-	bool bounded;
+	bool bounded, shares;
 	uint32_t ahead, n_moe; /* bounded: runs of layers that are known; layers with experts */
+	uint32_t *ordinal; /* [n_layers] among the layers that have experts */
+	double *share; /* [n_layers][n_experts] shares: of the answer that runs */
+	uint64_t session;
 	struct expectation expectation; /* bounded: of what is used after them */
 	struct residents residents;
 	struct heap latest; /* slots by falling next use */
@@ -41,6 +48,8 @@ static void belady_destroy(void *policy)
 	expectation_exit(&belady->expectation);
 	residents_exit(&belady->residents);
 	heap_exit(&belady->latest);
+	free(belady->ordinal);
+	free(belady->share);
 	free(belady->run);
 	free(belady->next);
 	free(belady->end);
@@ -74,10 +83,12 @@ static int allocate(
 	struct belady *belady, const struct cache_policy_shape *shape, struct error *err)
 {
 	size_t n_ids = (size_t)shape->n_layers * shape->n_experts;
+	belady->ordinal = calloc(shape->n_layers, sizeof(*belady->ordinal));
+	belady->share = calloc(n_ids, sizeof(*belady->share));
 	belady->run = calloc(belady->trace->n_uses + 1, sizeof(*belady->run));
 	belady->next = calloc(n_ids, sizeof(*belady->next));
 	belady->end = calloc(n_ids, sizeof(*belady->end));
-	if (!(belady->run && belady->next && belady->end))
+	if (!(belady->ordinal && belady->share && belady->run && belady->next && belady->end))
 		return error_set(err, ENOMEM, "no memory for %u uses", belady->trace->n_uses);
 	int rc = residents_init(&belady->residents, shape, err);
 	if (rc == 0)
@@ -87,34 +98,75 @@ static int allocate(
 	return rc;
 }
 
-int replay_belady_create(const struct cache_trace *trace, uint32_t n_slots, uint32_t ahead,
+int replay_belady_create(const struct cache_trace *trace, const struct replay_options *options,
 	void **out, struct error *err)
 {
 	struct cache_policy_shape shape = {.n_layers = trace->n_layers,
 		.n_experts = trace->n_experts,
 		.n_experts_used = trace->n_experts_used,
-		.n_slots = n_slots};
+		.n_slots = options->n_slots};
 	struct belady *belady = calloc(1, sizeof(*belady));
 	if (belady == NULL)
 		return error_set(err, ENOMEM, "no memory to replay");
 	belady->trace = trace;
-	belady->bounded = ahead > 0;
-	for (uint32_t l = 0; l < trace->n_layers; l++)
-		belady->n_moe += trace->moe[l];
-	belady->ahead = ahead * belady->n_moe;
+	belady->shares = options->shares;
+	belady->bounded = !options->shares && options->ahead > 0;
 	int rc = allocate(belady, &shape, err);
 	if (rc < 0) {
 		belady_destroy(belady);
 		return rc;
 	}
+	for (uint32_t l = 0; l < trace->n_layers; l++) {
+		belady->ordinal[l] = belady->n_moe;
+		belady->n_moe += trace->moe[l];
+	}
+	belady->ahead = options->ahead * belady->n_moe;
 	list_uses(belady, trace);
 	*out = belady;
 	return 0;
 }
 
+/* ---- Of shares. ---- */
+
+static void count_answer(struct belady *belady, uint64_t session)
+{
+	const struct cache_trace *trace = belady->trace;
+	uint32_t n_ids = trace->n_layers * trace->n_experts, passes = 0;
+	belady->session = session;
+	for (uint32_t id = 0; id < n_ids; id++)
+		belady->share[id] = 0;
+	for (uint32_t p = 0; p < trace->n_passes; p++) {
+		const struct trace_pass *pass = &trace->passes[p];
+		if (pass->session != session || pass->prefill)
+			continue;
+		passes++;
+		for (uint32_t l = 0; l < pass->n_layers; l++) {
+			const struct trace_layer *layer = &trace->layers[pass->first_layer + l];
+			for (uint32_t u = 0; u < layer->n_uses; u++)
+				belady->share[layer->layer * trace->n_experts +
+					      trace->uses[layer->first_use + u].expert]++;
+		}
+	}
+	for (uint32_t id = 0; passes > 0 && id < n_ids; id++)
+		belady->share[id] /= passes;
+}
+
+/* In runs of layers from the one that runs on. The one that runs is over for its own. */
+static double expected_use(const struct belady *belady, uint32_t id)
+{
+	double p = fmax(belady->share[id], LEAST_CHANCE);
+	uint32_t at = belady->ordinal[id / belady->trace->n_experts];
+	uint32_t now = belady->ordinal[belady->layer];
+	return (at > now ? at - now : at + belady->n_moe - now) + belady->n_moe * (1 - p) / p;
+}
+
+/* ---- When what is used again. ---- */
+
 /* Runs before the one that runs now are over. */
 static double next_use(struct belady *belady, uint32_t id)
 {
+	if (belady->shares)
+		return belady->runs + expected_use(belady, id);
 	uint32_t *next = &belady->next[id], now = belady->runs;
 	while (*next < belady->end[id] && belady->run[*next] < now)
 		++*next;
@@ -158,12 +210,22 @@ static void begin(struct belady *belady, const struct cache_use *use)
 {
 	if (belady->running && belady->iteration == use->iteration)
 		return;
+	bool answer = !belady->running || use->session != belady->session;
 	belady->runs++;
 	if (belady->bounded)
 		look_ahead(belady, use);
+	uint32_t over = belady->layer;
 	belady->running = true;
 	belady->layer = use->layer;
 	belady->iteration = use->iteration;
+	if (!belady->shares)
+		return;
+	if (answer)
+		count_answer(belady, use->session);
+	/* Those of the layer before come a circle later from now on; of a new answer, all are others. */
+	for (uint32_t l = 0; l < belady->trace->n_layers; l++)
+		for (uint32_t e = 0; (answer || l == over) && e < belady->trace->n_experts; e++)
+			rank(belady, residents_id(&belady->residents, l, e));
 }
 
 static void belady_load(

@@ -17,6 +17,7 @@ struct sim_slot {
 	bool prefetched; /* and not used yet */
 	enum load_reason why;
 	uint64_t arrives_ns;
+	uint64_t until_ns; /* not given up for a prefetch before */
 };
 
 struct sim {
@@ -42,6 +43,7 @@ struct sim {
 	uint64_t iteration;
 	bool stuck; /* the policy gave no slot for a demand */
 	struct cache_measures measures;
+	double wall_layer_ns; /* of a verification, with waits */
 };
 
 static uint32_t *slot_of(const struct sim *sim, uint32_t layer, uint32_t expert)
@@ -58,11 +60,19 @@ static uint32_t find(const struct sim *sim, uint32_t layer, uint32_t expert)
 
 /* ---- The link. ---- */
 
+struct choice {
+	const struct sim *sim;
+	enum load_reason why;
+};
+
 static bool may_evict(void *arg, uint32_t index)
 {
-	const struct sim *sim = arg;
+	const struct choice *choice = arg;
+	const struct sim *sim = choice->sim;
 	const struct sim_slot *slot = &sim->slots[index];
 	if (slot->use != RESIDENT)
+		return false;
+	if (choice->why == LOAD_PREFETCH && slot->until_ns > sim->now_ns)
 		return false;
 	return sim->waves || slot->layer != sim->layer || !sim->needed[slot->expert];
 }
@@ -81,10 +91,11 @@ static uint32_t take_slot(struct sim *sim, const struct cache_prefetch *want, en
 {
 	if (sim->n_used < sim->options->n_slots)
 		return sim->n_used++;
-	uint32_t index = sim->ops->victim(sim->state, want, why, may_evict, sim);
+	struct choice choice = {sim, why};
+	uint32_t index = sim->ops->victim(sim->state, want, why, may_evict, &choice);
 	if (index == SLOT_NONE && why == LOAD_DEMAND && sim->n_flying == 0) {
 		sim->waves = true;
-		index = sim->ops->victim(sim->state, want, why, may_evict, sim);
+		index = sim->ops->victim(sim->state, want, why, may_evict, &choice);
 	}
 	if (index == SLOT_NONE)
 		return SLOT_NONE;
@@ -107,7 +118,8 @@ static bool send(struct sim *sim, const struct cache_prefetch *want, enum load_r
 		.expert = want->expert,
 		.prefetched = why == LOAD_PREFETCH,
 		.why = why,
-		.arrives_ns = sim->link_free_ns + sim->options->link.latency_ns};
+		.arrives_ns = sim->link_free_ns + sim->options->link.latency_ns,
+		.until_ns = want->needed_by_ns};
 	*slot_of(sim, want->layer, want->expert) = index + 1;
 	sim->flying[(sim->first_flying + sim->n_flying++) % sim->options->n_slots] = index;
 	sim->totals->loads++;
@@ -118,6 +130,8 @@ static bool send(struct sim *sim, const struct cache_prefetch *want, enum load_r
 static void send_prefetch(struct sim *sim)
 {
 	struct cache_prefetch want;
+	if (sim->options->demand_only)
+		return;
 	while (!sim->blocked && sim->ops->next(sim->state, sim->now_ns, &want)) {
 		if (*slot_of(sim, want.layer, want.expert) != 0)
 			continue;
@@ -188,6 +202,45 @@ static void advance(struct sim *sim, uint64_t by_ns)
 
 /* ---- Layers and passes. ---- */
 
+/* Of the layer's next run, 0 without one. Iterations are counted from 1, through all of the trace. */
+static uint64_t next_iteration(const struct sim *sim, uint32_t layer)
+{
+	const struct cache_trace *trace = sim->trace;
+	for (uint64_t run = sim->iteration; run < trace->n_layer_runs; run++)
+		if (trace->layers[run].layer == layer)
+			return run + 1;
+	return 0;
+}
+
+/* When it is needed, as who makes such hints says it: the drafter, or the verifier in the layer that runs. */
+static uint64_t needed_by(const struct sim *sim, const struct trace_hint *from, uint64_t iteration)
+{
+	double layers = (from->layer + 1) * 1.5;
+	if (from->source == HINT_GATE || from->source == HINT_GATE_FAR)
+		layers = 3 + (double)(iteration - sim->iteration);
+	return sim->now_ns + (uint64_t)(layers * sim->wall_layer_ns);
+}
+
+static void tell_hint(struct sim *sim, const struct trace_pass *pass, const struct trace_hint *from)
+{
+	uint32_t where = *slot_of(sim, from->layer, from->expert);
+	bool coming = where != 0 && sim->slots[where - 1].use == FLYING;
+	struct cache_hint hint = {.layer = from->layer,
+		.expert = from->expert,
+		.source = (enum hint_source)from->source,
+		.score = from->score,
+		.coming = coming,
+		.session = pass->session,
+		.made_ns = sim->now_ns,
+		.iteration = next_iteration(sim, from->layer)};
+	/* For what never runs again. */
+	if (hint.iteration == 0)
+		return;
+	hint.needed_by_ns = needed_by(sim, from, hint.iteration);
+	sim->blocked = false;
+	sim->ops->on_hint(sim->state, &hint, where == 0 || coming ? SLOT_NONE : where - 1);
+}
+
 static void tell_hints(struct sim *sim, const struct trace_pass *pass, uint32_t first, uint32_t n,
 	uint64_t span_ns)
 {
@@ -200,16 +253,7 @@ static void tell_hints(struct sim *sim, const struct trace_pass *pass, uint32_t 
 		uint64_t at_ns = from->at_ns < span_ns ? from->at_ns : span_ns;
 		if (start_ns + at_ns > sim->now_ns)
 			advance(sim, start_ns + at_ns - sim->now_ns);
-		uint32_t where = *slot_of(sim, from->layer, from->expert);
-		if (where != 0 && sim->slots[where - 1].use == FLYING)
-			continue;
-		struct cache_hint hint = {.layer = from->layer,
-			.expert = from->expert,
-			.source = (enum hint_source)from->source,
-			.score = from->score,
-			.session = pass->session};
-		sim->blocked = false;
-		sim->ops->on_hint(sim->state, &hint, where == 0 ? SLOT_NONE : where - 1);
+		tell_hint(sim, pass, from);
 	}
 	advance(sim, start_ns + span_ns - sim->now_ns);
 }
@@ -291,7 +335,8 @@ static void run_layer(
 	sim->blocked = false;
 }
 
-static void measure(struct sim *sim, const struct trace_pass *pass)
+/* start_ns: when the verification began. */
+static void measure(struct sim *sim, const struct trace_pass *pass, uint64_t start_ns)
 {
 	struct cache_measures *m = &sim->measures;
 	double verify_ns = 0;
@@ -301,6 +346,9 @@ static void measure(struct sim *sim, const struct trace_pass *pass)
 	}
 	if (pass->prefill || pass->n_layers == 0)
 		return;
+	double wall_ns = (double)(sim->now_ns - start_ns) / pass->n_layers;
+	sim->wall_layer_ns += sim->wall_layer_ns > 0 ? SMOOTHING * (wall_ns - sim->wall_layer_ns)
+						     : wall_ns;
 	verify_ns /= pass->n_layers;
 	m->verify_layer_ns +=
 		m->verify_layer_ns > 0 ? SMOOTHING * (verify_ns - m->verify_layer_ns) : verify_ns;
@@ -320,12 +368,13 @@ static void run_pass(struct sim *sim, struct replay_result *out, const struct tr
 	uint64_t start_ns = sim->now_ns;
 	sim->totals = pass->prefill ? &out->prefill : &out->decode;
 	tell_hints(sim, pass, pass->first_hint, pass->n_hints, pass->draft_ns);
+	uint64_t verified_ns = sim->now_ns;
 	for (uint32_t i = 0; i < pass->n_layers; i++)
 		run_layer(sim, pass, &sim->trace->layers[pass->first_layer + i]);
 	sim->totals->passes++;
 	sim->totals->tokens += pass->emitted;
 	sim->totals->time_ns += sim->now_ns - start_ns;
-	measure(sim, pass);
+	measure(sim, pass, verified_ns);
 }
 
 /* ---- The call. ---- */
@@ -358,8 +407,7 @@ static int create_policy(struct sim *sim, struct error *err)
 		.moe = trace->moe,
 		.profile = sim->options->profile};
 	if (sim->ops == &replay_belady)
-		return replay_belady_create(
-			trace, sim->options->n_slots, sim->options->ahead, &sim->state, err);
+		return replay_belady_create(trace, sim->options, &sim->state, err);
 	return sim->ops->create(&shape, &sim->state, err);
 }
 

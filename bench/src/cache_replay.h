@@ -24,6 +24,8 @@ struct replay_options {
 	const struct cache_policy_ops *policy; /* or replay_belady */
 	uint32_t ahead; /* replay_belady: so many runs of each layer are known, REPLAY_AHEAD_MAX at
 			 * most; 0 = all of them */
+	bool shares; /* replay_belady, in place of that: how many of an answer's runs use each expert is known */
+	bool demand_only; /* whatever is wanted before it is needed is not loaded */
 	uint32_t n_slots;
 	struct replay_link link;
 	const uint64_t *profile; /* as in cache_policy_shape */
@@ -46,8 +48,8 @@ struct replay_result {
 
 /* Belady's: evicts what is needed again latest, prefetches nothing. Only here: it reads the trace. */
 extern const struct cache_policy_ops replay_belady;
-/* Makes its state for a trace, which it borrows. ahead: as in replay_options. */
-int replay_belady_create(const struct cache_trace *trace, uint32_t n_slots, uint32_t ahead,
+/* Makes its state for a trace, which it borrows. */
+int replay_belady_create(const struct cache_trace *trace, const struct replay_options *options,
 	void **out, struct error *err);
 
 /* -EINVAL: fewer slots than one layer of the trace needs at once. */

@@ -12,6 +12,7 @@ struct replay_policy {
 	char name[REPLAY_NAME]; /* belady:8 */
 	const struct cache_policy_ops *ops;
 	uint32_t ahead; /* as in replay_options */
+	bool shares; /* the same */
 };
 
 struct replay_plan {
@@ -26,6 +27,7 @@ struct replay_plan {
 	struct replay_link link;
 	const char *plot, *hints; /* hints: recorded, none or perfect */
 	const uint64_t *profile; /* of the traces' shape, or NULL */
+	bool demand_only;
 };
 
 /* Of [n_traces][n_budgets][n_policies]. */

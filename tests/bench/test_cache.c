@@ -370,6 +370,130 @@ static void a_policy_is_given_the_hints_it_takes(void **state)
 	cache_trace_exit(&trace);
 }
 
+static struct cache_hint told[4];
+static uint32_t told_slot[4], n_told;
+
+static void note_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
+{
+	(void)policy;
+	assert_true(n_told < 4);
+	told_slot[n_told] = slot;
+	told[n_told++] = *hint;
+}
+
+/* Two passes of two layers, each pass with a hint of its drafting and each first layer with one of the gate. */
+static void add_hinted_pass(struct cache_trace *trace, uint16_t first, uint16_t second)
+{
+	struct trace_pass pass = {.session = 7, .tokens = 1, .emitted = 1, .draft_ns = 1000};
+	struct trace_hint draft = {.layer = 1, .expert = second, .source = HINT_DRAFT, .score = 1};
+	struct trace_hint gate = {.layer = 1, .expert = second, .source = HINT_GATE, .score = 1};
+	struct trace_use uses[2] = {{first, 1}, {second, 1}};
+	assert_int_equal(cache_trace_add_pass(trace, &pass), 0);
+	assert_int_equal(cache_trace_add_hint(trace, &draft), 0);
+	for (uint32_t l = 0; l < 2; l++) {
+		struct trace_layer layer = {.layer = l, .before_ns = 1000, .after_ns = 3000};
+		assert_int_equal(cache_trace_add_layer(trace, &layer), 0);
+		assert_int_equal(cache_trace_add_use(trace, uses[l]), 0);
+		if (l == 0)
+			assert_int_equal(cache_trace_add_hint(trace, &gate), 0);
+	}
+}
+
+static void hints_say_what_the_service_says(void **state)
+{
+	(void)state;
+	struct cache_trace trace;
+	cache_trace_init(&trace);
+	trace.n_layers = trace.n_experts = 2;
+	trace.n_experts_used = 1;
+	trace.expert_bytes = 1000000;
+	trace.moe[0] = trace.moe[1] = true;
+	add_hinted_pass(&trace, 0, 0);
+	add_hinted_pass(&trace, 0, 1);
+	/* lru fetches what the drafting hints for, and notes what it is told. */
+	static struct cache_policy_ops noting;
+	noting = *cache_policy_find("lru");
+	noting.on_hint = note_hint;
+	n_told = 0;
+	struct replay_totals without = replayed(&trace, &noting, 4);
+	assert_int_equal(n_told, 4);
+	assert_int_equal(without.prefetches, 0);
+	/* Iterations count the runs of layers from 1; hints of both kinds are for the same run of layer 1. */
+	static const uint64_t iterations[4] = {2, 2, 4, 4};
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_int_equal(told[i].iteration, iterations[i]);
+		assert_int_equal(told[i].session, 7);
+		assert_int_equal(told_slot[i], SLOT_NONE);
+		assert_false(told[i].coming);
+	}
+	/* A pass took two loads of 1010 us and two layers of 4 us: a layer takes 1014 us. Needed after half as long again as two
+	 * layers, or after the running one and three more. */
+	assert_int_equal(told[2].needed_by_ns - told[2].made_ns, 3 * 1014000);
+	assert_int_equal(told[3].needed_by_ns - told[3].made_ns, 4 * 1014000);
+	cache_trace_exit(&trace);
+}
+
+static void note_and_take(void *policy, const struct cache_hint *hint, uint32_t slot)
+{
+	note_hint(policy, hint, slot);
+	cache_policy_find("lru")->on_hint(policy, hint, slot);
+}
+
+/* What the drafting made the link begin is on its way when the gate hints for it. */
+static void hints_for_what_is_on_its_way_are_told(void **state)
+{
+	(void)state;
+	struct cache_trace trace;
+	cache_trace_init(&trace);
+	trace.n_layers = trace.n_experts = 2;
+	trace.n_experts_used = 1;
+	trace.expert_bytes = 1000000;
+	trace.moe[0] = trace.moe[1] = true;
+	add_hinted_pass(&trace, 0, 0);
+	add_hinted_pass(&trace, 0, 1);
+	static struct cache_policy_ops noting;
+	noting = *cache_policy_find("lru");
+	noting.on_hint = note_and_take;
+	n_told = 0;
+	struct replay_totals with = replayed(&trace, &noting, 4);
+	assert_int_equal(n_told, 4);
+	assert_true(told[3].coming);
+	assert_int_equal(told_slot[3], SLOT_NONE);
+	/* And is not read twice. */
+	assert_int_equal(with.loads, 3);
+	cache_trace_exit(&trace);
+}
+
+static void nothing_is_loaded_ahead_where_prefetches_are_off(void **state)
+{
+	(void)state;
+	struct cache_trace trace = synth(SYNTH_ZIPF, 3, 200);
+	struct replay_options options = {
+		.policy = cache_policy_find("lru"), .n_slots = 40, .demand_only = true};
+	struct replay_totals off = replayed_with(&trace, &options);
+	assert_int_equal(off.prefetches, 0);
+	assert_int_equal(off.loads, off.misses);
+	assert_true(replayed(&trace, options.policy, 40).prefetches > 0);
+	cache_trace_exit(&trace);
+}
+
+/* Knowing an answer's frequencies is worth less than knowing its order, and more than guessing them. */
+static void shares_of_an_answer_are_between_the_bound_and_recency(void **state)
+{
+	(void)state;
+	static const enum cache_synth_kind kinds[] = {SYNTH_UNIFORM, SYNTH_ZIPF};
+	for (size_t kind = 0; kind < 2; kind++) {
+		struct cache_trace trace = synth(kinds[kind], 0, 400);
+		struct replay_options options = {
+			.policy = &replay_belady, .shares = true, .n_slots = 25};
+		uint64_t loads = replayed_with(&trace, &options).loads;
+		assert_true(loads > replayed(&trace, &replay_belady, 25).loads);
+		assert_true(loads < replayed(&trace, cache_policy_find("lru"), 25).loads);
+		assert_true(loads < replayed(&trace, cache_policy_find("outrider"), 25).loads);
+		cache_trace_exit(&trace);
+	}
+}
+
 static void a_cache_smaller_than_a_layer_is_refused(void **state)
 {
 	(void)state;
@@ -398,6 +522,10 @@ int main(void)
 		cmocka_unit_test(perfect_hints_are_right),
 		cmocka_unit_test(hints_are_judged_as_the_cache_judges_them),
 		cmocka_unit_test(a_policy_is_given_the_hints_it_takes),
+		cmocka_unit_test(hints_say_what_the_service_says),
+		cmocka_unit_test(hints_for_what_is_on_its_way_are_told),
+		cmocka_unit_test(nothing_is_loaded_ahead_where_prefetches_are_off),
+		cmocka_unit_test(shares_of_an_answer_are_between_the_bound_and_recency),
 		cmocka_unit_test(a_cache_smaller_than_a_layer_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
