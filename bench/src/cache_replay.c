@@ -347,8 +347,8 @@ static void measure(struct sim *sim, const struct trace_pass *pass, uint64_t sta
 	if (pass->prefill || pass->n_layers == 0)
 		return;
 	double wall_ns = (double)(sim->now_ns - start_ns) / pass->n_layers;
-	sim->wall_layer_ns += sim->wall_layer_ns > 0 ? SMOOTHING * (wall_ns - sim->wall_layer_ns)
-						     : wall_ns;
+	sim->wall_layer_ns +=
+		sim->wall_layer_ns > 0 ? SMOOTHING * (wall_ns - sim->wall_layer_ns) : wall_ns;
 	verify_ns /= pass->n_layers;
 	m->verify_layer_ns +=
 		m->verify_layer_ns > 0 ? SMOOTHING * (verify_ns - m->verify_layer_ns) : verify_ns;

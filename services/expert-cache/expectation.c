@@ -11,6 +11,13 @@
 #define SESSION (1. / 32) /* after a start as a plain mean */
 #define SESSION_PRIOR 3 /* runs that the long run counts for */
 #define EVER (1. / 2048) /* after a start as a plain mean */
+/* Tokens of a prompt that say as much as a run of what its answer will use, up to as many as the session remembers: what was
+ * asked is known before anything has been answered. On the demo model's traces 1 to 10 in place of 4 read up to 0.4%
+ * more; a prompt that counts as one run reads 2% more and waits 1.5% longer, up to 6% and 4% with room for half of the experts. */
+#define PROMPT_TOKENS 4
+/* All but so little of a share may be new at once, and what is kept of it becomes no less before it is multiplied out. */
+#define MOST_NEW 0.95
+#define LEAST_KEPT 1e-6f
 /* Runs that a profile counts for in it. Zipf's routing, 24 layers of 128 experts, room for 50%, 256 passes: a right profile
  * saves 9% of the bytes and a wrong one costs 6%; with 64 runs 6% and 5%. */
 #define PROFILE_RUNS 256
@@ -279,21 +286,41 @@ static void turn_hints(struct expectation *x, uint32_t layer, uint64_t iteration
 	}
 }
 
+/* What so many runs in a row put in place of a moving share. */
+static double by_runs(double by, double runs)
+{
+	return runs > 1 ? 1 - pow(1 - by, runs) : by;
+}
+
+static void multiply_out(struct expectation *x, uint32_t layer, int which)
+{
+	float *kept = &x->layer[layer].kept[which];
+	for (uint32_t e = 0; e < x->n_experts; e++)
+		x->of[(size_t)layer * x->n_experts + e].share[which] *= *kept;
+	*kept = 1;
+}
+
 /* The shares of the run's layer, prompts as their tokens' shares. */
 static void move_shares(struct expectation *x, uint32_t layer, double tokens, bool prompt)
 {
 	struct expectation_layer *of = &x->layer[layer];
-	uint32_t runs = of->session_runs;
-	of->session_runs += runs < 1 / SESSION;
+	uint32_t before = of->session_runs;
+	double runs = prompt ? fmin(fmax(tokens / PROMPT_TOKENS, 1), 1 / SESSION) : 1;
+	if (before < 1 / SESSION)
+		of->session_runs += (uint32_t)runs;
 	of->ever_runs += of->ever_runs < 1 / EVER;
-	const double by[EXPECTATION_SHARES] = {[SHARE_FAST] = FAST,
-		[SHARE_SLOW] = SLOW,
-		[SHARE_SESSION] = fmax(SESSION, 1. / (runs + SESSION_PRIOR)),
+	const double by[EXPECTATION_SHARES] = {[SHARE_FAST] = by_runs(FAST, runs),
+		[SHARE_SLOW] = by_runs(SLOW, runs),
+		[SHARE_SESSION] =
+			fmax(by_runs(SESSION, runs), runs / (before + runs - 1 + SESSION_PRIOR)),
 		[SHARE_EVER] = 1. / of->ever_runs};
 	double gain[EXPECTATION_SHARES];
 	for (int i = 0; i < EXPECTATION_SHARES; i++) {
-		of->kept[i] *= (float)(1 - by[i]);
-		gain[i] = by[i] / (double)of->kept[i];
+		double new = fmin(by[i], MOST_NEW);
+		of->kept[i] *= (float)(1 - new);
+		if (of->kept[i] < LEAST_KEPT)
+			multiply_out(x, layer, i);
+		gain[i] = new / (double)of->kept[i];
 	}
 	for (uint32_t u = 0; u < x->n_used; u++) {
 		uint32_t e = x->used[u];
@@ -410,7 +437,8 @@ void expectation_hint(struct expectation *x, const struct cache_hint *hint)
 void expectation_hint_later(struct expectation *x, const struct cache_hint *hint)
 {
 	struct expectation_layer *of = &x->layer[hint->layer];
-	uint8_t *later = &x->of[(size_t)hint->layer * x->n_experts + hint->expert].later[hint->source];
+	uint8_t *later =
+		&x->of[(size_t)hint->layer * x->n_experts + hint->expert].later[hint->source];
 	uint8_t step = step_of(hint->score);
 	if (!of->hinted_later[hint->source] || hint->iteration > of->until_later[hint->source])
 		of->until_later[hint->source] = hint->iteration;

@@ -456,6 +456,43 @@ static void without_a_hint_it_is_what_is_expected_without_hints(void **state)
 	expectation_exit(&x);
 }
 
+/* Of a long prompt's tokens seven of ten chose expert 2: nothing else has to be seen of the session. */
+static void a_prompt_says_what_its_answer_will_use(void **state)
+{
+	(void)state;
+	struct expectation x;
+	struct error err;
+	assert_int_equal(expectation_init(&x, &small, &err), 0);
+	run_layer(&x, 100, 1, -1, 0);
+	double before = expectation_of(&x, 2);
+	expectation_session(&x, 2);
+	struct cache_use use = {.expert = 2, .tokens = 70};
+	expectation_use(&x, &use);
+	use = (struct cache_use){.expert = 1, .tokens = 30};
+	expectation_use(&x, &use);
+	expectation_end(&x, 0, 0, false);
+	assert_true(share(&x, 2, SHARE_SESSION) > 0.6 && share(&x, 2, SHARE_SESSION) < 0.7);
+	assert_true(expectation_of(&x, 2) > before);
+	/* What begins with a few words is not known so well. */
+	expectation_session(&x, 3);
+	double slow = share(&x, 2, SHARE_SLOW);
+	use = (struct cache_use){.expert = 2, .tokens = LIMIT_DRAFT + 2};
+	expectation_use(&x, &use);
+	expectation_end(&x, 0, 0, false);
+	assert_true(share(&x, 2, SHARE_SESSION) > slow && share(&x, 2, SHARE_SESSION) < 0.9);
+	/* However many come, and nobody asks. */
+	for (uint32_t i = 0; i < EXPECTATION_COARSE - 1; i++) {
+		use = (struct cache_use){.expert = i % 2, .tokens = 1000};
+		expectation_use(&x, &use);
+		assert_false(expectation_end(&x, 0, 0, true));
+	}
+	double sum = 0;
+	for (uint32_t e = 0; e < 4; e++)
+		sum += share(&x, e, SHARE_SESSION);
+	assert_true(fabs(sum - 1) < 0.05);
+	expectation_exit(&x);
+}
+
 /* ---- Profiles. ---- */
 
 #define HEAD "outrider-profile 1\nlayers 2 experts 4\n"
@@ -523,6 +560,7 @@ int main(void)
 		cmocka_unit_test(hints_for_a_later_run_outlive_the_one_before),
 		cmocka_unit_test(hints_for_a_later_run_wait_for_the_end_of_the_next),
 		cmocka_unit_test(without_a_hint_it_is_what_is_expected_without_hints),
+		cmocka_unit_test(a_prompt_says_what_its_answer_will_use),
 		cmocka_unit_test(profiles_are_read_back),
 		cmocka_unit_test(bad_profiles_are_refused_by_line),
 	};
