@@ -1,5 +1,6 @@
 /* Drafting with the draft model: passes over the tokens that sessions lack, a token picked at
  * the end of each. */
+#include "services/drafter/foresight.h"
 #include "services/drafter/model.h"
 
 #include "shared/base/clock.h"
@@ -262,6 +263,39 @@ static void by_model(struct draft_context *context, struct draft_item *items, ui
 
 const struct draft_ops draft_by_model = {.name = "model", .method = DRAFT_MODEL, .draft = by_model};
 
+/* Some of the tokens that the session's part of the batch, from row first on, reads are those that the model would have had to
+ * draft: what it would have said instead is asked for. Not behind the last one, where a draft begins. */
+static void look_at(struct draft_model *m, struct draft_session *s, uint32_t first)
+{
+	uint32_t end = m->n_in_batch, begin = first;
+	if (end - first < 2 || !foresight_wanted(s))
+		return;
+	end--;
+	if (end - begin > FORESIGHT_TOKENS)
+		begin = end - FORESIGHT_TOKENS;
+	for (uint32_t i = begin; i < end; i++)
+		m->batch[i].logits = m->batch[i].position + 1 >= s->n_prompt;
+}
+
+/* What the pass that was run said of them. n: rows in it. */
+static void look_back(struct draft_model *m, uint32_t n)
+{
+	const struct draft_session *before = NULL;
+	for (uint32_t i = 0; i < n; i++) {
+		struct draft_session *s = m->owner[i];
+		uint32_t next = m->batch[i].position + 1;
+		float confidence;
+		if (!m->batch[i].logits)
+			continue;
+		if (s != before)
+			foresight_begin(s);
+		before = s;
+		int32_t drafted = sampler_pick(&m->sampler, &s->request.sampling,
+			forward_logits(m->forward, i), s->tokens, next, next, &confidence);
+		foresight_add(s, drafted, confidence, s->tokens[next]);
+	}
+}
+
 bool draft_model_idle(struct draft_model *m, bool ahead)
 {
 	m->round = m->uses;
@@ -270,11 +304,18 @@ bool draft_model_idle(struct draft_model *m, bool ahead)
 		if (s->uid == 0 || !s->wants_model || !draft_model_fits(m, s))
 			continue;
 		/* The last token is left: its logits are what a draft starts from. */
-		if (s->n_chain == 0 && lag(s) > FOLLOW_LAG && m->n_in_batch < m->n_batch)
-			add(m, s, s->n - 1, false);
+		uint32_t first = m->n_in_batch;
+		if (s->n_chain == 0 && lag(s) > FOLLOW_LAG && first < m->n_batch &&
+			add(m, s, s->n - 1, false) > 0)
+			look_at(m, s, first);
 	}
-	if (m->n_in_batch > 0)
-		return run(m) == 0;
+	uint32_t n = m->n_in_batch;
+	if (n > 0) {
+		bool done = run(m) == 0;
+		if (done)
+			look_back(m, n);
+		return done;
+	}
 	if (!ahead)
 		return false;
 	bool behind = true;

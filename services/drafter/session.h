@@ -26,6 +26,22 @@ struct chain {
 	} q[CHAIN_MAX][LIMIT_DRAFT_SUPPORT];
 };
 
+/* Drafts that are kept back (foresight.h). */
+enum { FORESIGHT_TOKENS = 8 }; /* of one: what is right of it shows so many tokens later */
+struct foresight {
+	/* The n-grams': proposed for the tokens from `at` on, while not all it is about has come. */
+	bool open;
+	uint32_t at;
+	int32_t token[FORESIGHT_TOKENS];
+	struct foresight_draft {
+		uint32_t n, right;
+		float confidence[FORESIGHT_TOKENS];
+	} proposal;
+	/* The model's, of what it read last: from `told` on nobody knows of them. */
+	struct foresight_draft read[FORESIGHT_TOKENS];
+	uint32_t n_read, told;
+};
+
 struct draft_session {
 	uint64_t uid; /* 0 = none */
 	uint32_t page, n_prompt, n_context;
@@ -41,6 +57,7 @@ struct draft_session {
 	struct kv_seq seq;
 	struct chain *chain;
 	bool wants_model; /* its drafts come from the model: worth reading for */
+	struct foresight foresight;
 	uint64_t used; /* grows: the smallest is evicted first */
 };
 

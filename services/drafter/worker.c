@@ -1,5 +1,6 @@
 #include "services/drafter/worker.h"
 
+#include "services/drafter/foresight.h"
 #include "services/drafter/worker_mail.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -51,6 +52,24 @@ static struct draft_session *follow(struct worker *w, const struct draft_request
 	return NULL;
 }
 
+/* Of a session whose K is the policy's, at K = 0: what its drafts would be. The verifier does not wait for it. */
+static void foresee(struct worker *w, struct draft_session *s, const struct draft_request *request)
+{
+	struct draft_reply *reply = &w->foreseen;
+	if (foresight_wanted(s) &&
+		foresight_follow(s, &w->context, (enum draft_method)w->config->method, reply)) {
+		reply->session = request->session;
+		reply->sequence = request->sequence;
+		reply->page = request->page;
+		reply->n_tokens = request->n_tokens;
+		void *slot = ring_reserve(&w->rings.replies);
+		if (slot) {
+			memcpy(slot, reply, offsetof(struct draft_reply, q));
+			ring_publish_quietly(&w->rings.replies);
+		}
+	}
+}
+
 static void add_request(struct worker *w, const struct draft_request *request)
 {
 	struct draft_session *s = follow(w, request);
@@ -71,8 +90,12 @@ static void add_request(struct worker *w, const struct draft_request *request)
 	if (at < w->n_items)
 		w->items[at].session = NULL;
 	/* At K = 0 the pass begins now: whatever arrives before its layers do helps. */
-	if (request->k == 0 && s)
+	if (request->k == 0 && s) {
 		hints_history(&w->hints, s, s->tokens, s->n - 1, 1);
+		foresee(w, s, request);
+	} else if (s) {
+		s->foresight.open = false;
+	}
 	if (request->k == 0 || at == LIMIT_SESSIONS)
 		return;
 	if (at == w->n_items)

@@ -52,6 +52,7 @@ struct worker {
 	struct draft_request asked[LIMIT_SESSIONS];
 	struct draft_reply replies[LIMIT_SESSIONS];
 	uint32_t n_items;
+	struct draft_reply foreseen; /* scratch */
 };
 
 /* Loads the draft model, if one is configured. config is copied. */

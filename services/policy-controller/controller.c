@@ -206,7 +206,9 @@ static bool in_range(const struct iteration_record *r)
 	return r->session != 0 && r->page < LIMIT_SESSIONS && r->k <= LIMIT_DRAFT &&
 	       r->batch_sessions > 0 && r->drafted <= r->k && r->accepted <= r->drafted &&
 	       r->k_fixed <= LIMIT_DRAFT + 1 && r->emitted <= r->accepted + 1 &&
-	       r->batch_sessions <= LIMIT_SESSIONS && r->iteration_ns < UINT64_C(1) << 62;
+	       r->batch_sessions <= LIMIT_SESSIONS && r->iteration_ns < UINT64_C(1) << 62 &&
+	       r->foreseen <= LIMIT_DRAFT && r->foreseen_drafted <= r->foreseen &&
+	       r->foreseen_right <= r->foreseen_drafted && (r->foreseen == 0 || r->k == 0);
 }
 
 static_assert(LIMIT_SESSIONS <= 64, "slots are bits of a word");

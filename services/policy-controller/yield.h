@@ -115,6 +115,7 @@ struct yield {
 	} emptied;
 	uint32_t stale; /* iterations since it last drafted */
 	uint32_t idle; /* of them, those that acceptance does not know of yet */
+	uint32_t unseen; /* of them, those since a draft was foreseen */
 	uint32_t
 		waiting; /* passes since a trial was begun that no record shows yet; 0 = none is on */
 	bool news; /* drafts from before the trial were seen since the last plan */

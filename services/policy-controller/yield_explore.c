@@ -102,8 +102,8 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		p->shared->hopeless = 0;
 	double horizon =
 		s->settings.horizon > 0 ? 1 / (1.0 / (double)s->settings.horizon + rate) : 0;
-	if (best == 0 && s->yield.stale > 0)
-		changed = (1 - exp(-rate * s->yield.stale)) * c->hope;
+	if (best == 0 && s->yield.unseen > 0)
+		changed = (1 - exp(-rate * s->yield.unseen)) * c->hope;
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
 		double behind = 1 - c->rate[k] / c->rate[best];
 		double loss = yield_trial_loss(p, index, c, k);

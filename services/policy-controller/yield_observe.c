@@ -6,6 +6,7 @@
 #include "shared/spec/session.h"
 
 #include <math.h>
+#include <string.h>
 
 #define SAMPLE_MAX 4.0 /* times the expected: no single pass costs the purse more */
 #define EARNED_SHARE 0.1 /* purses that a won iteration adds to what the purse may hold */
@@ -60,6 +61,27 @@ void yield_catch_up(struct policy_state *s)
 	if (y->idle > 0)
 		acceptance_idle(&y->acceptance, y->idle, yield_pool(s), &knobs);
 	y->idle = 0;
+}
+
+/* A draft that was not verified says of acceptance what one that was says, and nothing of costs. */
+static void observe_foresight(struct policy_state *s, const struct iteration_record *record)
+{
+	struct yield *y = &s->yield;
+	struct acceptance_knobs knobs = knobs_of(s);
+	struct iteration_record draft = {.k = record->foreseen,
+		.drafted = record->foreseen_drafted,
+		.accepted = record->foreseen_right};
+	memcpy(draft.confidence, record->confidence, sizeof(draft.confidence));
+	yield_catch_up(s);
+	y->unseen = 0;
+	if (draft.drafted > 0 && record->foreseen_method < COST_METHODS)
+		y->method = s->shared->method = record->foreseen_method;
+	uint32_t method = yield_method(s);
+	struct acceptance *pool = &s->shared->pool[method];
+	if (y->drafts++ < YIELD_FIRST_DRAFTS)
+		acceptance_observe(&s->shared->firsts[method], pool, &draft, &knobs);
+	acceptance_gather(pool, &draft);
+	acceptance_observe(&y->acceptance, pool, &draft, &knobs);
 }
 
 static void observe_draft(struct policy_state *s, const struct iteration_record *record, bool first)
@@ -171,8 +193,11 @@ void yield_observe(
 	y->stale = record->k == 0 ? y->stale + 1 : 0;
 	see_trial(s, record);
 	follow_along(s, record);
+	y->unseen = record->k == 0 ? y->unseen + 1 : 0;
 	if (record->k == 0) {
 		y->idle++;
+		if (record->foreseen > 0)
+			observe_foresight(s, record);
 		return;
 	}
 	observe_draft(s, record, first);

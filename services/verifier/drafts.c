@@ -2,6 +2,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/spec/session.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -48,6 +49,40 @@ void drafts_peer_left(struct drafts *drafts)
 	doorbell_ring(&drafts->rings.replies.shared->bell);
 }
 
+/* Nothing is decided from it here, so what cannot be is only left out. */
+static void take_foresight(struct drafts_session *s, uint64_t uid, const struct draft_reply *shared)
+{
+	struct drafts_foresight *f = &s->foresight;
+	struct draft_reply copy;
+
+	memcpy(&copy, shared, offsetof(struct draft_reply, q));
+	f->foreseen = 0;
+	if (copy.foreseen == 0 || copy.foreseen > LIMIT_DRAFT || copy.n > copy.foreseen ||
+		copy.right > copy.n || copy.method >= DRAFT_METHODS)
+		return;
+	for (uint32_t i = 0; i < copy.n; i++)
+		if (!(copy.confidence[i] >= 0 && copy.confidence[i] <= 1))
+			return;
+	*f = (struct drafts_foresight){.uid = uid,
+		.foreseen = copy.foreseen,
+		.drafted = copy.n,
+		.right = copy.right,
+		.method = copy.method};
+	memcpy(f->confidence, copy.confidence, copy.n * sizeof(copy.confidence[0]));
+}
+
+bool drafts_foresight(
+	struct drafts *drafts, uint32_t page, uint64_t uid, struct drafts_foresight *out)
+{
+	struct drafts_foresight *f = &drafts->sessions[page].foresight;
+
+	if (f->foreseen == 0 || f->uid != uid)
+		return false;
+	*out = *f;
+	f->foreseen = 0;
+	return true;
+}
+
 /* Copies first and checks the copy: the other side could change the slot meanwhile. */
 static void take(struct drafts *drafts, const struct draft_reply *shared)
 {
@@ -57,6 +92,11 @@ static void take(struct drafts *drafts, const struct draft_reply *shared)
 
 	if (page >= LIMIT_SESSIONS)
 		return;
+	if (((const volatile struct draft_reply *)shared)->foreseen != 0) {
+		take_foresight(&drafts->sessions[page],
+			((const volatile struct draft_reply *)shared)->session, shared);
+		return;
+	}
 	if (sequence > drafts->answered && sequence <= drafts->asked)
 		drafts->answered = sequence;
 	struct drafts_session *s = &drafts->sessions[page];

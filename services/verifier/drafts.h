@@ -26,6 +26,12 @@ struct drafts {
 		uint32_t k;
 		bool arrived;
 		struct draft_reply reply;
+		/* What was foreseen last, checked; foreseen 0: nothing since it was taken. */
+		struct drafts_foresight {
+			uint64_t uid;
+			uint32_t foreseen, drafted, right, method;
+			float confidence[LIMIT_DRAFT];
+		} foresight;
 	} sessions[LIMIT_SESSIONS];
 };
 
@@ -49,5 +55,8 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 void drafts_follow(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens);
 /* Until all have answered, the time is over, or the drafter is gone. */
 void drafts_wait(struct drafts *drafts);
+/* What the drafter foresaw of the session since this was asked last; false: nothing. */
+bool drafts_foresight(
+	struct drafts *drafts, uint32_t page, uint64_t uid, struct drafts_foresight *out);
 /* This round's reply for a page, checked, or NULL. Valid until the next round. */
 const struct draft_reply *drafts_reply(const struct drafts *drafts, uint32_t page);

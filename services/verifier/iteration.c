@@ -240,6 +240,25 @@ static void describe_draft(struct iteration_record *record, const struct draft_r
 			(uint8_t)(draft->confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
 }
 
+/* At K = 0: what the drafter says it would have drafted. */
+static void describe_foresight(
+	struct iteration_record *record, struct drafts *drafts, const struct engine_session *s)
+{
+	struct drafts_foresight f;
+
+	record->foreseen = record->foreseen_drafted = record->foreseen_right = 0;
+	record->foreseen_method = DRAFT_NONE;
+	if (s->k > 0 || !drafts_foresight(drafts, s->index, s->uid, &f))
+		return;
+	record->foreseen = (uint8_t)f.foreseen;
+	record->foreseen_drafted = (uint8_t)f.drafted;
+	record->foreseen_right = (uint8_t)f.right;
+	record->foreseen_method = (uint8_t)f.method;
+	for (uint32_t i = 0; i < f.drafted; i++)
+		record->confidence[i] =
+			(uint8_t)(f.confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+}
+
 static void finish_pass(
 	struct engine *engine, uint32_t n_plan, uint32_t n_sessions, const struct timing *t)
 {
@@ -281,6 +300,7 @@ static void finish_pass(
 		record.unfollowed = !s->told;
 		describe_draft(
 			&record, s->n_drafts > 0 ? drafts_reply(&engine->drafts, s->index) : NULL);
+		describe_foresight(&record, &engine->drafts, s);
 		record.k_fixed = (uint8_t)(s->page->request.k - SESSION_K_POLICY);
 		account(s, &record);
 		n_drafts += s->n_drafts;

@@ -12,7 +12,7 @@
 #include "shared/ipc/ring.h"
 
 #define DRAFT_REGION "draft"
-#define DRAFT_LAYOUT 2
+#define DRAFT_LAYOUT 3
 
 enum {
 	DRAFT_RING_SLOTS = 256,
@@ -28,7 +28,7 @@ struct draft_request {
 	uint64_t sequence;
 	uint32_t page; /* index of the session page */
 	uint32_t n_tokens; /* committed tokens the draft continues from */
-	uint32_t k; /* 0: only follow, no reply */
+	uint32_t k; /* 0: only follow; no reply but for what was foreseen */
 	uint32_t
 		last; /* 1: no further request of this round follows: batch what you have and answer */
 	/* Of the demands of the pass that comes now, in its first layer with experts (struct slot_demand); the next such
@@ -44,6 +44,9 @@ struct draft_reply {
 	uint64_t draft_ns; /* time this took; 0 when it had been drafted ahead */
 	uint32_t ahead; /* of n, drafted before the request came */
 	uint32_t support; /* 1: q[] is filled (maximal coupling), see below */
+	/* Not 0: no draft but a foresight, what the drafter would have answered to a request for so many tokens at some
+	 * time since it was asked last: the first `right` of its n came. Only n, method and confidence are filled. */
+	uint32_t foreseen, right;
 	int32_t token[LIMIT_DRAFT];
 	int8_t parent[LIMIT_DRAFT +
 		      1]; /* index of the token before, -1 = the committed tokens; a chain is i - 1 */

@@ -10,7 +10,7 @@
 #include "shared/ipc/ring.h"
 
 #define POLICY_REGION "policy"
-#define POLICY_LAYOUT 5
+#define POLICY_LAYOUT 6
 
 enum { POLICY_RECORD_SLOTS = 4096 };
 
@@ -39,6 +39,10 @@ struct iteration_record {
 	 * them POLICY_CONFIDENCE: the method has none. 0 behind `drafted`. */
 	uint8_t confidence[LIMIT_DRAFT];
 	uint8_t unfollowed; /* 1: the drafter was not told of what the session has */
+	/* With k = 0 and not all of them 0: a draft that nobody asked for, which the drafter compared with what came. Asked
+	 * would have been so many tokens, of which it has so many, and the first of them were right; `confidence` is
+	 * theirs. */
+	uint8_t foreseen, foreseen_drafted, foreseen_right, foreseen_method;
 };
 #define POLICY_CONFIDENCE 255
 #define POLICY_RECORD_BYTES 128

@@ -351,6 +351,53 @@ static void tokens_outside_the_vocabulary_are_not_read(void **state)
 	end(f);
 }
 
+/* What the model says of the tokens that it reads while nobody drafts: all of them but the one `wrong` from the end are what it
+ * would have drafted itself. */
+static void check_foresight(struct fixture *f, uint32_t page, uint32_t wrong)
+{
+	const struct golden *g = &golden[0];
+	struct session_page *to =
+		fake_begin(&f->fake, page, 100 + page, DRAFT_MODEL, g->input, g->n_input);
+	int32_t output[OUTPUT];
+	static struct draft_reply r;
+	struct patience patience;
+	assert_true(g->n_output > FORESIGHT_TOKENS + 1);
+	memcpy(output, g->output, sizeof(output));
+	if (wrong > 0)
+		output[g->n_output - wrong] ^= 1;
+	to->request.k = SESSION_K_POLICY;
+	fake_commit(to, output, g->n_output);
+	patience_init(&patience, 20000);
+	r.foreseen = 0;
+	while (patience_step_ms(&patience) > 0 && r.foreseen == 0) {
+		fake_ask(&f->fake, page, 100 + page, g->n_input + g->n_output, 0, true);
+		usleep(1000);
+		ring_get(&f->fake.rings.replies, &r, sizeof(r));
+	}
+	assert_int_equal(r.session, 100 + page);
+	assert_int_equal(r.method, DRAFT_MODEL);
+	/* Of the last token nothing is said: a draft begins there. */
+	assert_int_equal(r.right, wrong > 0 ? FORESIGHT_TOKENS + 1 - wrong : FORESIGHT_TOKENS);
+	assert_int_equal(r.n, wrong > 0 ? r.right + 1 : r.right);
+	assert_int_equal(r.foreseen, r.n);
+	for (uint32_t i = 0; i < r.n; i++)
+		assert_true(r.confidence[i] > 0 && r.confidence[i] <= 1);
+}
+
+static void what_is_read_says_what_would_have_been_drafted(void **state)
+{
+	(void)state;
+	struct fixture *f = make(plain);
+	check_foresight(f, 0, 0);
+	check_foresight(f, 1, 4);
+	/* What follows is drafted as if nobody had looked. */
+	assert_int_equal(fake_draft(&f->fake, 0, 3).foreseen, 0);
+	end(f);
+	f = make(plain);
+	check_golden(f);
+	end(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -360,6 +407,7 @@ int main(void)
 		cmocka_unit_test(a_round_of_sessions_is_drafted_as_each_alone),
 		cmocka_unit_test(sessions_that_lost_their_cache_are_read_again),
 		cmocka_unit_test(a_session_far_behind_gets_ngrams_until_it_is_read),
+		cmocka_unit_test(what_is_read_says_what_would_have_been_drafted),
 		cmocka_unit_test(gumbel_noise_belongs_to_the_position),
 		cmocka_unit_test(maximal_coupling_carries_its_distribution),
 		cmocka_unit_test(a_model_with_another_tokenizer_is_refused_and_ngrams_go_on),

@@ -139,6 +139,47 @@ static void following_makes_no_reply_and_a_page_can_change_hands(void **state)
 	assert_int_equal(fake_draft(&f->fake, 0, 2).token[0], 1);
 }
 
+static struct draft_reply foreseen_after(
+	struct fixture *f, struct session_page *page, const int32_t *tokens, uint32_t n)
+{
+	static struct draft_reply r;
+	fake_commit(page, tokens, n);
+	fake_ask(&f->fake, 0, 100, atomic_load(&page->n_tokens), 0, true);
+	assert_true(fake_reply(&f->fake, &r));
+	assert_int_equal(r.session, 100);
+	assert_int_equal(r.n_tokens, atomic_load(&page->n_tokens));
+	assert_true(r.foreseen > 0);
+	return r;
+}
+
+static void what_would_have_been_drafted_is_told_where_the_policy_has_zero(void **state)
+{
+	struct fixture *f = *state;
+	struct session_page *page = fake_begin(&f->fake, 0, 100, DRAFT_NGRAM, prompt, 8);
+	page->request.k = SESSION_K_POLICY;
+	fake_ask(&f->fake, 0, 100, 8, 0, true); /* 8, 9, 5, 6, ... */
+	const int32_t two_right[] = {8, 9, 20}, again[] = {8, 9}, come[] = {20}, other[] = {30};
+	struct draft_reply r = foreseen_after(f, page, two_right, 3);
+	assert_int_equal(r.method, DRAFT_NGRAM);
+	assert_int_equal(r.n, r.foreseen);
+	assert_int_equal(r.right, 2);
+	assert_float_equal(r.confidence[0], ngram_confidence(3, 0), 1e-6);
+	/* Behind 20 there is nothing to propose, which is known with the next token. */
+	r = foreseen_after(f, page, again, 2);
+	assert_int_equal(r.n, 0);
+	assert_int_equal(r.right, 0);
+	/* Behind 8 and 9 it is 20, and as long as what came agrees nothing is told. */
+	fake_commit(page, come, 1);
+	fake_ask(&f->fake, 0, 100, 14, 0, true);
+	r = foreseen_after(f, page, other, 1);
+	assert_int_equal(r.right, 1);
+	/* A draft that is asked for takes the place of what was kept back. */
+	assert_int_equal(fake_draft(&f->fake, 0, 2).foreseen, 0);
+	fake_commit(page, prompt, 1);
+	fake_ask(&f->fake, 0, 100, 16, 0, true);
+	assert_int_equal(fake_draft(&f->fake, 0, 2).foreseen, 0);
+}
+
 static void none_proposes_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -264,6 +305,7 @@ int main(void)
 		TEST(a_round_without_its_last_request_is_answered_all_the_same),
 		TEST(requests_that_make_no_sense_are_answered_with_nothing),
 		TEST(following_makes_no_reply_and_a_page_can_change_hands),
+		TEST(what_would_have_been_drafted_is_told_where_the_policy_has_zero),
 		TEST(none_proposes_nothing),
 		TEST(replay_follows_the_recording_by_output_index),
 		TEST(replay_errs_as_often_as_it_is_told),

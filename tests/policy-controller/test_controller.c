@@ -149,8 +149,8 @@ static void records_out_of_range_are_counted_and_dropped(void **state)
 {
 	struct fixture *f = *state;
 	struct simulated sim = simulated_make(5, 0, 0.5, 0.1);
-	struct iteration_record good = simulated_step(&sim, 0), bad[8];
-	for (int i = 0; i < 8; i++)
+	struct iteration_record good = simulated_step(&sim, 0), bad[12];
+	for (int i = 0; i < 12; i++)
 		bad[i] = good;
 	bad[0].page = LIMIT_SESSIONS;
 	bad[1].k = 200;
@@ -160,9 +160,14 @@ static void records_out_of_range_are_counted_and_dropped(void **state)
 	bad[5].batch_sessions = 65535;
 	bad[6].session = 0;
 	bad[7].iteration_ns = UINT64_MAX;
-	for (int i = 0; i < 8; i++)
+	bad[8].foreseen = LIMIT_DRAFT + 1;
+	bad[9].foreseen = bad[10].foreseen = bad[11].foreseen = 3;
+	bad[9].foreseen_drafted = 4;
+	bad[10].foreseen_right = 1;
+	bad[11].k = 1;
+	for (int i = 0; i < 12; i++)
 		controller_take(&f->controller, &bad[i]);
-	assert_int_equal(f->controller.n_refused, 8);
+	assert_int_equal(f->controller.n_refused, 12);
 	assert_int_equal(f->controller.n_records, 0);
 	for (int i = 0; i < LIMIT_SESSIONS; i++)
 		assert_int_equal(f->controller.sessions[i].uid, 0);

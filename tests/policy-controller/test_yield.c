@@ -743,6 +743,56 @@ static void many_sessions_lose_no_more_than_the_first_and_what_was_won(void **st
 	}
 }
 
+/* Of another draft, at K = 0, that nobody verified. */
+static bool foresee(struct iteration_record *r, double p)
+{
+	if (r->k > 0)
+		return true;
+	r->foreseen = r->foreseen_drafted = 8;
+	r->foreseen_method = 3;
+	while (r->foreseen_right < r->foreseen &&
+		uniform(r->session, 16 * r->iteration + 8 + r->foreseen_right) < p)
+		r->foreseen_right++;
+	memset(r->confidence, POLICY_CONFIDENCE, r->foreseen);
+	return true;
+}
+
+static bool foresee_little(struct iteration_record *r)
+{
+	return foresee(r, 0.15);
+}
+
+static bool foresee_much(struct iteration_record *r)
+{
+	return foresee(r, 0.9);
+}
+
+static void what_is_foreseen_saves_trials_and_says_when_to_draft(void **state)
+{
+	(void)state;
+	bool (*const with[])(struct iteration_record *) = {NULL, foresee_little};
+	uint64_t k_sum[2];
+	for (int i = 0; i < 2; i++) {
+		struct fixture *f = make_fixture();
+		struct simulated sim = simulated_make(7, 0, 0.15, 0.5);
+		serve(f, &sim, 1000, with[i]);
+		k_sum[i] = f->k_sum;
+		free(f);
+	}
+	assert_true(2 * k_sum[1] < k_sum[0]);
+	/* A session that changes is followed without a trial, however long it has been at K = 0. */
+	struct fixture *f = make_fixture();
+	struct simulated sim = simulated_make(8, 0, 0.15, 0.2);
+	serve(f, &sim, 4000, foresee_little);
+	struct simulated better = simulated_make(8, 0, 0.9, 0.2);
+	better.iteration = sim.iteration;
+	serve(f, &better, 12, foresee_much);
+	f->k_sum = f->n = 0;
+	serve(f, &better, 20, foresee_much);
+	assert_true(f->k_sum > 3 * f->n);
+	free(f);
+}
+
 static void a_drafter_that_rested_catches_up_before_it_is_asked(void **state)
 {
 	(void)state;
@@ -838,6 +888,7 @@ int main(void)
 		cmocka_unit_test(sessions_that_lost_make_the_next_ones_try_less_until_one_wins),
 		cmocka_unit_test(a_session_begins_with_the_k_that_first_drafts_paid_for),
 		cmocka_unit_test(many_sessions_lose_no_more_than_the_first_and_what_was_won),
+		cmocka_unit_test(what_is_foreseen_saves_trials_and_says_when_to_draft),
 		cmocka_unit_test(a_drafter_that_rested_catches_up_before_it_is_asked),
 		cmocka_unit_test(a_drafter_follows_only_where_its_drafts_could_pay),
 		cmocka_unit_test(a_policy_changed_within_a_pass_is_not_planned_for),

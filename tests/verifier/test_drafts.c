@@ -103,6 +103,47 @@ static void a_round_gets_its_replies_in_any_order(void **state)
 	assert_null(drafts_reply(rig->drafts, 3));
 }
 
+static void what_is_foreseen_answers_nothing_and_is_told_once(void **state)
+{
+	struct rig *rig = *state;
+	struct drafts_foresight seen;
+	struct draft_reply said = {.session = 30,
+		.page = 3,
+		.method = DRAFT_NGRAM,
+		.foreseen = 8,
+		.n = 8,
+		.right = 2,
+		.confidence = {0.5f, 0.75f}};
+
+	begin(rig);
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	drafts_ask(rig->drafts, 3, 30, 100, 8, true);
+	struct draft_request request = asked(rig);
+	said.sequence = request.sequence;
+	assert_true(ring_put(&rig->drafter.replies, &said, sizeof(said)));
+	answer(rig, &request, 1, 7);
+	drafts_wait(rig->drafts);
+	assert_int_equal(drafts_reply(rig->drafts, 3)->n, 1);
+	assert_false(drafts_foresight(rig->drafts, 3, 31, &seen));
+	assert_true(drafts_foresight(rig->drafts, 3, 30, &seen));
+	assert_true(seen.foreseen == 8 && seen.drafted == 8 && seen.right == 2);
+	assert_true(seen.method == DRAFT_NGRAM && seen.confidence[1] == 0.75f);
+	assert_false(drafts_foresight(rig->drafts, 3, 30, &seen));
+	/* What cannot be is not passed on. */
+	struct draft_reply bad[] = {said, said, said, said, said, said};
+	bad[0].foreseen = LIMIT_DRAFT + 1;
+	bad[1].n = 9;
+	bad[2].right = 9;
+	bad[3].method = DRAFT_METHODS;
+	bad[4].confidence[7] = 1.5f;
+	bad[5].page = LIMIT_SESSIONS;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_true(ring_put(&rig->drafter.replies, &bad[i], sizeof(bad[i])));
+		assert_true(drafts_begin(rig->drafts, clock_ns()));
+		assert_false(drafts_foresight(rig->drafts, 3, 30, &seen));
+	}
+}
+
 static void late_replies_are_dropped_and_a_slow_drafter_is_not_waited_for_again(void **state)
 {
 	struct rig *rig = *state;
@@ -200,6 +241,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
 			a_round_gets_its_replies_in_any_order, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			what_is_foreseen_answers_nothing_and_is_told_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			late_replies_are_dropped_and_a_slow_drafter_is_not_waited_for_again, setup,
 			teardown),

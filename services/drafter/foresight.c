@@ -1,0 +1,92 @@
+#include "services/drafter/foresight.h"
+
+#include <string.h>
+
+/* How many of the proposal's tokens came. True: that is final. */
+static bool compare(struct draft_session *s)
+{
+	struct foresight *f = &s->foresight;
+	uint32_t right = 0, n = f->proposal.n, come = s->n > f->at ? s->n - f->at : 0;
+	while (right < n && right < come && s->tokens[f->at + right] == f->token[right])
+		right++;
+	f->proposal.right = right;
+	return right == n || right < come;
+}
+
+static void propose(
+	struct draft_session *s, struct draft_context *context, struct draft_reply *scratch)
+{
+	struct draft_item item = {.session = s, .k = FORESIGHT_TOKENS, .reply = scratch};
+	struct foresight *f = &s->foresight;
+	scratch->n = 0;
+	draft_ngram.draft(context, &item, 1);
+	f->open = true;
+	f->at = s->n;
+	f->proposal.n = scratch->n;
+	memcpy(f->token, scratch->token, scratch->n * sizeof(*f->token));
+	memcpy(f->proposal.confidence, scratch->confidence,
+		scratch->n * sizeof(*f->proposal.confidence));
+}
+
+/* asked: for how many tokens. */
+static void tell(const struct foresight_draft *draft, uint32_t asked, enum draft_method method,
+	struct draft_reply *reply)
+{
+	memset(reply, 0, offsetof(struct draft_reply, q));
+	reply->foreseen = asked;
+	reply->right = draft->right;
+	reply->n = draft->n;
+	reply->method = method;
+	memcpy(reply->confidence, draft->confidence, draft->n * sizeof(*draft->confidence));
+}
+
+bool foresight_follow(struct draft_session *s, struct draft_context *context,
+	enum draft_method fallback, struct draft_reply *reply)
+{
+	const struct draft_ops *ops = draft_method_for(context, s, fallback);
+	struct foresight *f = &s->foresight;
+	if (ops == &draft_by_model && f->told < f->n_read) {
+		/* Where it was wrong the look ended, not the draft: as many as there are were asked for. */
+		const struct foresight_draft *draft = &f->read[f->told++];
+		tell(draft, draft->n, DRAFT_MODEL, reply);
+		return true;
+	}
+	if (ops != &draft_ngram) {
+		f->open = false;
+		return false;
+	}
+	if (f->open && !compare(s))
+		return false;
+	bool known = f->open;
+	struct foresight_draft draft = f->proposal;
+	propose(s, context, reply);
+	if (known)
+		tell(&draft, FORESIGHT_TOKENS, DRAFT_NGRAM, reply);
+	return known;
+}
+
+bool foresight_wanted(const struct draft_session *s)
+{
+	const struct sampler_params *sampling = &s->request.sampling;
+	return s->request.k == SESSION_K_POLICY &&
+	       !(sampling->coupling == COUPLING_MAXIMAL && sampling->temperature > 0);
+}
+
+void foresight_begin(struct draft_session *s)
+{
+	s->foresight.n_read = s->foresight.told = 0;
+}
+
+void foresight_add(struct draft_session *s, int32_t drafted, float confidence, int32_t came)
+{
+	struct foresight *f = &s->foresight;
+	struct foresight_draft *last = f->n_read > 0 ? &f->read[f->n_read - 1] : NULL;
+	if (!last || last->right < last->n) {
+		if (f->n_read == FORESIGHT_TOKENS)
+			return;
+		last = &f->read[f->n_read++];
+		last->n = last->right = 0;
+	}
+	last->confidence[last->n++] = confidence;
+	last->right += drafted == came;
+}
