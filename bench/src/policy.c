@@ -56,6 +56,9 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 			"sessions side by side, default 1"},
 		{"lag", ARG_U32, &b->lag, 1, 65, "N",
 			"a pass's record is seen N passes late, by the N-th after it; default 2"},
+		{"foresight", ARG_U32, &b->options.foresight, 0, 1000, "N",
+			"at K = 0 the drafter says every N tokens what a draft would have been; "
+			"default 0: never"},
 		{"noise", ARG_FLOAT, &b->noise, 0, 0, "SHARE",
 			"standard deviation of a pass's time, default 0.05; one pass in 200 takes "
 			"three times as long"},

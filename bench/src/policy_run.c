@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAG_MAX = 64, SPIKE_EVERY = 200 };
+enum { LAG_MAX = 64, SPIKE_EVERY = 200, FORESIGHT = 8 };
 
 struct lane {
 	const struct sim_text *text;
 	uint32_t at; /* tokens decoded */
 	uint32_t k, drafted, steps, accepted, emitted, decision, unfollowed;
+	uint32_t kept; /* 1 + where the draft that is kept back begins; 0: none is */
 	struct policy_trial trial;
 };
 
@@ -56,9 +57,35 @@ static void draft(struct sim *sim, struct lane *lane, const struct policy_sessio
 	lane->emitted = lane->accepted + 1;
 }
 
-static struct iteration_record record_of(const struct sim *sim, uint32_t index)
+/* What has become of the draft that is kept back, once that is certain; then another one is. */
+static void foresee(const struct sim *sim, struct lane *lane, struct iteration_record *record)
 {
-	const struct lane *lane = &sim->lanes[index];
+	uint32_t every = sim->options->foresight;
+	if (lane->k > 0)
+		lane->kept = 0;
+	if (every == 0 || lane->k > 0 || lane->unfollowed || lane->at % every != 0)
+		return;
+	uint32_t kept = lane->kept;
+	if (kept > 0) {
+		const struct sim_point *point = &lane->text->points[kept - 1];
+		uint32_t n = point->available < FORESIGHT ? point->available : FORESIGHT;
+		uint32_t right = point->run < n ? point->run : n;
+		if (lane->at < kept - 1 + (right < n ? right + 1 : n))
+			return;
+		record->foreseen = FORESIGHT;
+		record->foreseen_drafted = (uint8_t)n;
+		record->foreseen_right = (uint8_t)right;
+		record->foreseen_method = DRAFT_MODEL;
+		for (uint32_t i = 0; i < n; i++)
+			record->confidence[i] =
+				(uint8_t)(point->confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+	}
+	lane->kept = lane->at + 1;
+}
+
+static struct iteration_record record_of(struct sim *sim, uint32_t index)
+{
+	struct lane *lane = &sim->lanes[index];
 	struct iteration_record r = {
 		.session = sim->uid + index,
 		.iteration = sim->pass,
@@ -75,6 +102,7 @@ static struct iteration_record record_of(const struct sim *sim, uint32_t index)
 	const struct sim_point *point = &lane->text->points[lane->at];
 	for (uint32_t i = 0; i < lane->drafted; i++)
 		r.confidence[i] = (uint8_t)(point->confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+	foresee(sim, lane, &r);
 	return r;
 }
 

@@ -111,6 +111,8 @@ struct sim_options {
 	uint32_t tokens, batch;
 	uint32_t
 		lag; /* passes that are begun between the one of a record and the first that knows it */
+	/* Tokens at K = 0 from one draft that is kept back to the next, where the drafter follows (drafter/foresight.h); 0: none are. */
+	uint32_t foresight;
 	double noise; /* standard deviation of ln time */
 	uint64_t seed;
 };

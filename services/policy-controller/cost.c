@@ -19,6 +19,7 @@
 #define EXPERTS_OFTEN 16u
 #define EXPERTS_EVERY 16u
 #define FIRST_GAIN 0.25
+#define FIRST_PASSES 8192.0 /* in which the belief in a first draft's wait fades to 1 / e */
 #define DRAFT_FADE (1 - 1.0 / 128)
 
 /* What is believed of a model nobody has run: a token adds a third, the next ones a little less. */
@@ -289,6 +290,7 @@ void cost_observe(struct cost *cost, const struct cost_pass *pass)
 	if (pass->sessions < 1 || pass->sessions > LIMIT_SESSIONS || pass->extra > COST_EXTRA_MAX ||
 		pass->ns == 0 || pass->ns > COST_NS_MAX)
 		return;
+	cost->n_passes++;
 	follow_cache(cost, pass);
 	struct cost_curve *curve = curve_at(cost, pass->sessions);
 	learn_time(curve, pass->extra, (double)pass->ns, cost->state > 0, pass->first);
@@ -337,6 +339,7 @@ void cost_draft_observe(struct cost *cost, uint32_t method, uint32_t steps, uint
 	struct cost_draft *d = &cost->draft[method];
 	if (first) {
 		d->first_ns += (d->first_ns > 0 ? FIRST_GAIN : 1) * (y - d->first_ns);
+		d->first_pass = cost->n_passes;
 		return;
 	}
 	/* A drafter that had to catch up first: not what a draft costs. */
@@ -349,6 +352,14 @@ void cost_draft_observe(struct cost *cost, uint32_t method, uint32_t steps, uint
 	d->xx = d->xx * DRAFT_FADE + (double)steps * steps;
 	d->y = d->y * DRAFT_FADE + y;
 	d->xy = d->xy * DRAFT_FADE + y * steps;
+}
+
+double cost_draft_first(const struct cost *cost, uint32_t method)
+{
+	if (method >= COST_METHODS || cost->draft[method].first_ns <= 0)
+		return 0;
+	const struct cost_draft *d = &cost->draft[method];
+	return d->first_ns * exp(-(double)(cost->n_passes - d->first_pass) / FIRST_PASSES);
 }
 
 double cost_draft_evidence(const struct cost *cost, uint32_t method)

@@ -50,6 +50,7 @@ struct cost_curve {
 struct cost_draft {
 	double n, x, xx, y, xy;
 	double first_ns; /* moving mean of first drafts */
+	uint64_t first_pass; /* the last one was seen in */
 };
 
 struct cost {
@@ -57,6 +58,7 @@ struct cost {
 	struct cost_draft draft[COST_METHODS];
 	double missing; /* moving share of look-ups that missed */
 	uint32_t state; /* of the cache: the first index of curves */
+	uint64_t n_passes;
 };
 
 struct cost_pass {
@@ -84,3 +86,6 @@ void cost_draft_observe(
 double cost_draft_evidence(const struct cost *cost, uint32_t method);
 /* What such a wait takes, ns: *fixed + *step * steps; both 0 when nothing is known. */
 void cost_draft(const struct cost *cost, uint32_t method, double *fixed, double *step);
+/* What a first draft is waited for, ns: the drafter may have to read first what it did not follow. Believed the less the longer
+ * ago it was, for otherwise one that the machine delayed would be the last; 0: none was seen. */
+double cost_draft_first(const struct cost *cost, uint32_t method);

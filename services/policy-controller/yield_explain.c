@@ -131,7 +131,12 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 				 "now none pays, "
 				 "even if nine of ten drafted tokens were accepted.");
 	double rate = yield_change_rate(s);
-	if (y->stale > 0)
+	if (y->stale > 0 && y->unseen < y->stale)
+		explain_say(out,
+			"The session has not drafted for %u iteration%s; what the drafter would "
+			"have drafted was compared with what came %u iteration%s ago.",
+			y->stale, plural(y->stale), y->unseen, plural(y->unseen));
+	else if (y->stale > 0)
 		explain_say(out,
 			"The session has not drafted for %u iteration%s; it changes about once in "
 			"%.0f, so with chance %.0f%% it has by now.",

@@ -102,6 +102,8 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		p->shared->hopeless = 0;
 	double horizon =
 		s->settings.horizon > 0 ? 1 / (1.0 / (double)s->settings.horizon + rate) : 0;
+	double first = best == 0 ? cost_draft_first(&p->shared->cost, yield_method(s)) : 0;
+	double base = plan_pass_at(p->shared, p->others + c->other_extra);
 	if (best == 0 && s->yield.unseen > 0)
 		changed = (1 - exp(-rate * s->yield.unseen)) * c->hope;
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
@@ -119,7 +121,8 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		double costs = behind;
 		if (best == 0)
 			costs = WORST_SHARE * fmax(behind, loss) +
-				(1 - WORST_SHARE) * behind * (1 + fmax(loss, 0));
+				(1 - WORST_SHARE) * behind * (1 + fmax(loss, 0)) +
+				yield_max(first - plan_wait_of(p, index, k), 0) / base;
 		double value = brings - costs;
 		view->weighed |= 1u << k;
 		view->brings[k] = (float)brings;

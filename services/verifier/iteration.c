@@ -85,6 +85,19 @@ static uint32_t choose_k(struct engine *engine, struct engine_session *s, uint32
 		(uint32_t)engine->o.config->context);
 }
 
+/* While a session's prompt is computed nothing is chosen for it. Whether the drafter reads that prompt is the policy's to say
+ * all the same: where drafts do not pay, a draft model as large as half of the target took 4 ms for it, beside the first
+ * fifth of an answer of 18 ms. */
+static void look_up_following(const struct engine *engine, struct engine_session *s)
+{
+	struct policy_session knobs;
+
+	if (engine->policy == NULL || s->page->request.k != SESSION_K_POLICY)
+		return;
+	policy_lookup(engine->policy, s->index, s->uid, &knobs);
+	s->unfollowed = knobs.unfollowed != 0;
+}
+
 /* Keeps the drafter within FOLLOW_TOKENS of a session whose K may rise again, and up to date where it hints. */
 static void follow(struct engine *engine, struct engine_session *s, uint32_t n_tokens, bool decodes)
 {
@@ -150,6 +163,8 @@ static void draft(struct engine *engine, uint32_t n_plan, uint64_t now_ns)
 
 		if (engine->plan[e].decodes && may_ask && s->end_before == SESSION_END_NONE)
 			s->k = choose_k(engine, s, n_tokens);
+		else if (!engine->plan[e].decodes)
+			look_up_following(engine, s);
 		s->asked = s->k > 0;
 		if (s->asked)
 			last = s;

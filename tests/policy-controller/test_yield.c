@@ -793,6 +793,35 @@ static void what_is_foreseen_saves_trials_and_says_when_to_draft(void **state)
 	free(f);
 }
 
+static bool first_waits(struct iteration_record *r)
+{
+	static uint64_t drafted; /* the last iteration that did */
+	if (r->k > 0 && drafted + 1 != r->iteration) {
+		r->draft_ns = 100000000;
+		r->iteration_ns += r->draft_ns;
+	}
+	if (r->k > 0)
+		drafted = r->iteration;
+	return true;
+}
+
+/* 50 iterations for each: no acceptance is worth that. */
+static void a_first_draft_that_takes_long_is_seldom_asked_for(void **state)
+{
+	(void)state;
+	uint64_t k_sum[2];
+	for (int i = 0; i < 2; i++) {
+		struct fixture *f = make_fixture();
+		struct simulated sim = simulated_make(7, 0, 0.15, 0.2);
+		serve(f, &sim, 100, i ? first_waits : NULL);
+		f->k_sum = 0;
+		serve(f, &sim, 4000, i ? first_waits : NULL);
+		k_sum[i] = f->k_sum;
+		free(f);
+	}
+	assert_true(k_sum[0] > 0 && 4 * k_sum[1] < k_sum[0]);
+}
+
 static void a_drafter_that_rested_catches_up_before_it_is_asked(void **state)
 {
 	(void)state;
@@ -889,6 +918,7 @@ int main(void)
 		cmocka_unit_test(a_session_begins_with_the_k_that_first_drafts_paid_for),
 		cmocka_unit_test(many_sessions_lose_no_more_than_the_first_and_what_was_won),
 		cmocka_unit_test(what_is_foreseen_saves_trials_and_says_when_to_draft),
+		cmocka_unit_test(a_first_draft_that_takes_long_is_seldom_asked_for),
 		cmocka_unit_test(a_drafter_that_rested_catches_up_before_it_is_asked),
 		cmocka_unit_test(a_drafter_follows_only_where_its_drafts_could_pay),
 		cmocka_unit_test(a_policy_changed_within_a_pass_is_not_planned_for),
