@@ -280,16 +280,16 @@ static void look_at(struct draft_model *m, struct draft_session *s, uint32_t fir
 /* What the pass that was run said of them. n: rows in it. */
 static void look_back(struct draft_model *m, uint32_t n)
 {
-	const struct draft_session *before = NULL;
+	uint32_t last = n; /* row that was looked at */
 	for (uint32_t i = 0; i < n; i++) {
 		struct draft_session *s = m->owner[i];
 		uint32_t next = m->batch[i].position + 1;
 		float confidence;
 		if (!m->batch[i].logits)
 			continue;
-		if (s != before)
+		if (last == n || m->owner[last] != s)
 			foresight_begin(s);
-		before = s;
+		last = i;
 		int32_t drafted = sampler_pick(&m->sampler, &s->request.sampling,
 			forward_logits(m->forward, i), s->tokens, next, next, &confidence);
 		foresight_add(s, drafted, confidence, s->tokens[next]);

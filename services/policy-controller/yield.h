@@ -62,8 +62,7 @@
  *
  * Foresight. While it follows at K = 0 the drafter says what it would have drafted and how much of that came
  * (drafter/foresight.h). That is evidence of acceptance as of a draft that was verified, at the price of none; a session of which
- * it is known cannot have changed unseen, and what is left to try is what passes take. Measured with the demo model and room for
- * 30 % of its experts, over workloads in turn: bench/results/matrix.txt.
+ * it is known cannot have changed unseen, and what is left to try is what passes take.
  *
  * What is new. Cascade tries K in runs of 4 iterations and keeps the winner for 16: it pays for
  * every trial in full, and compares windows of 4 noisy samples. Here every iteration informs all K:
