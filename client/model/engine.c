@@ -63,6 +63,28 @@ int engine_check_options(const struct engine_options *o, struct error *err)
 	return kernels_select(kernels_name(o), err) ? 0 : -EINVAL;
 }
 
+int engine_encode(const struct gguf *gguf, const struct tokenizer *tokenizer, const char *prompt,
+	bool chat, int32_t **ids, size_t *n, struct error *err)
+{
+	size_t capacity = 0;
+	int32_t bos = tokenizer_bos(tokenizer);
+	*ids = NULL;
+	*n = 0;
+	if (chat) {
+		struct chat_message message = {
+			.role = "user", .text = prompt, .text_bytes = strlen(prompt)};
+		return chat_encode(gguf, tokenizer, &message, 1, ids, n, &capacity, err);
+	}
+	if (bos >= 0) {
+		capacity = 16;
+		*ids = malloc(capacity * sizeof(**ids));
+		if (!*ids)
+			return error_set(err, ENOMEM, "no memory for the prompt");
+		(*ids)[(*n)++] = bos;
+	}
+	return tokenizer_encode(tokenizer, prompt, strlen(prompt), false, ids, n, &capacity, err);
+}
+
 static int read_prompt(struct engine *e, struct error *err)
 {
 	const struct engine_options *o = &e->options;
@@ -72,24 +94,9 @@ static int read_prompt(struct engine *e, struct error *err)
 	if (o->tokens) {
 		rc = args_tokens(o->tokens, &ids, &n, err);
 	} else {
-		size_t used = 0, capacity = 0;
-		int32_t bos = tokenizer_bos(e->tokenizer);
-		if (o->chat) {
-			struct chat_message message = {
-				.role = "user", .text = o->prompt, .text_bytes = strlen(o->prompt)};
-			rc = chat_encode(e->model->gguf, e->tokenizer, &message, 1, &ids, &used,
-				&capacity, err);
-		} else {
-			if (bos >= 0) {
-				capacity = 16;
-				ids = malloc(capacity * sizeof(*ids));
-				if (!ids)
-					return error_set(err, ENOMEM, "no memory for the prompt");
-				ids[used++] = bos;
-			}
-			rc = tokenizer_encode(e->tokenizer, o->prompt, strlen(o->prompt), false,
-				&ids, &used, &capacity, err);
-		}
+		size_t used = 0;
+		rc = engine_encode(
+			e->model->gguf, e->tokenizer, o->prompt, o->chat, &ids, &used, err);
 		if (rc == 0 && used > LIMIT_CONTEXT)
 			rc = error_set(err, EINVAL, "a prompt of %zu tokens, allowed are 1..%d",
 				used, LIMIT_CONTEXT);
@@ -188,12 +195,18 @@ static int pack_weights(struct engine *e, uint32_t threads, struct error *err)
 	return 0;
 }
 
-/* Where the choice was ours. */
-static void say_if_slow(const struct kernels *kernels)
+/* What the verifier's log says too; of kernels where the choice was ours. */
+static void say_if_slow(const struct kernels *kernels, const char *asked, uint32_t threads)
 {
 	const char *slow = kernels_notice(kernels, "auto");
-	if (slow)
+	struct cpus cpus;
+	char text[256];
+	if (slow && (!asked || strcmp(asked, "auto") == 0))
 		fprintf(stderr, "outrider-model: %s\n", slow);
+	cpus_now(&cpus);
+	cpus_notice(&cpus, threads, text, sizeof(text));
+	if (text[0])
+		fprintf(stderr, "outrider-model: %s\n", text);
 }
 
 int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct error *err)
@@ -204,9 +217,9 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 		return rc;
 	e->kernels = kernels_select(kernels_name(o), err);
 	assert(e->kernels); /* engine_check_options has seen the name */
-	if (!o->quiet && (!kernels_name(o) || strcmp(kernels_name(o), "auto") == 0))
-		say_if_slow(e->kernels);
 	uint32_t available = cpus_count(), threads = o->threads ? o->threads : available;
+	if (!o->quiet)
+		say_if_slow(e->kernels, kernels_name(o), threads);
 	/* All CPUs are ours to place threads on; with fewer threads the kernel knows which are free. */
 	rc = pool_create(threads, threads >= available, SPIN_NS, &e->pool, err);
 	if (rc < 0)

@@ -17,10 +17,16 @@ struct engine_options {
 	bool no_prompt; /* of a command that brings its own tokens */
 };
 
-/* Rows of the common options, for the head of a command's table. */
-#define ENGINE_ARGS(o)                                                                           \
+/* Rows for a prompt, for the head of a command's table. */
+#define PROMPT_ARGS(o)                                                                        \
+	{"tokens", ARG_STRING, &(o)->tokens, 0, 0, "IDS", "prompt as ids: 1,2,3"},            \
+		{"prompt", ARG_STRING, &(o)->prompt, 0, 0, "TEXT", "prompt as text instead"}, \
+		{"chat", ARG_FLAG, &(o)->chat, 0, 0, NULL, "the text is a user's message"},
+#define PROMPT_CONTEXT "tokens of prompt and output; default: the model's"
+
+/* Rows of the common options; context: what --help says of --context. */
+#define ENGINE_ARGS(o, context_help)                                                             \
 	{"model", ARG_STRING, &(o)->model, 0, 0, "FILE", "the GGUF model (needed)"},             \
-		{"tokens", ARG_STRING, &(o)->tokens, 0, 0, "IDS", "prompt as ids: 1,2,3"},       \
 		{"format", ARG_FORMAT, &(o)->format, 0, 0, "json|text", "output, default json"}, \
 		{"threads", ARG_U32, &(o)->threads, 1, LIMIT_THREADS, "N",                       \
 			"default: the CPUs this process may use"},                               \
@@ -30,8 +36,7 @@ struct engine_options {
 			"q8 (default) or f32: slow, exact, the reference kernels"},              \
 		{"kv", ARG_STRING, &(o)->kv, 0, 0, "TYPE",                                       \
 			"f32, f16, q8_0 or auto (default: f32 for F32 models, else f16)"},       \
-		{"context", ARG_U32, &(o)->context, 1, LIMIT_CONTEXT, "N",                       \
-			"tokens of prompt and output; default: the model's"},                    \
+		{"context", ARG_U32, &(o)->context, 1, LIMIT_CONTEXT, "N", context_help},        \
 		{"prefill-chunk", ARG_U32, &(o)->prefill_chunk, 1, LIMIT_BATCH, "N",             \
 			"prompt tokens per pass, default 128"},                                  \
 		{"pack", ARG_FLAG, &(o)->pack, 0, 0, NULL,                                       \
@@ -65,6 +70,10 @@ int engine_check_options(const struct engine_options *options, struct error *err
 /* Opens options.model and reads the prompt (options.tokens, or options.prompt through the tokenizer) into e->tokens.
  * need_tokenizer: without one it fails; else a tokenizer that cannot be loaded is left out. */
 int engine_open(struct engine *e, bool need_tokenizer, struct error *err);
+/* A prompt of text as these commands run it: the beginning token where the model has one, and the text, in which nothing is a
+ * control token; with chat a user's message in the model's template. *ids is malloc'd, also on failure, and may be NULL. */
+int engine_encode(const struct gguf *gguf, const struct tokenizer *tokenizer, const char *prompt,
+	bool chat, int32_t **ids, size_t *n, struct error *err);
 /* Pool, KV cache and forward pass. n_extra: tokens wanted beyond the prompt; the context is cut to what that needs. */
 int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct error *err);
 /* Runs the prompt in chunks; row is called for every position (all) or the last. */

@@ -156,10 +156,8 @@ static int parse(struct generate *g, int argc, char **argv, struct error *err)
 	struct sampler_params *p = &g->params;
 	struct engine_options *o = &g->engine.options;
 	const struct arg args[] = {
-		ENGINE_ARGS(o){
-			"prompt", ARG_STRING, &o->prompt, 0, 0, "TEXT", "prompt as text instead"},
-		{"chat", ARG_FLAG, &o->chat, 0, 0, NULL, "the text is a user's message"},
-		{"max-tokens", ARG_U32, &g->max_tokens, 1, LIMIT_CONTEXT, "N", "default 128"},
+		PROMPT_ARGS(o) ENGINE_ARGS(o, PROMPT_CONTEXT){"max-tokens", ARG_U32, &g->max_tokens,
+			1, LIMIT_CONTEXT, "N", "default 128"},
 		{"ignore-eos", ARG_FLAG, &g->ignore_eos, 0, 0, NULL, "go on after the end"},
 		{"temperature", ARG_FLOAT, &p->temperature, 0, 0, "T", "0 (default) is greedy"},
 		{"top-k", ARG_U32, &p->top_k, 0, LIMIT_VOCAB, "N", "0 (default) is off"},
@@ -177,7 +175,7 @@ static int parse(struct generate *g, int argc, char **argv, struct error *err)
 	int rc = args_parse(argc, argv, args, err);
 	if (rc == 0 && g->help) {
 		puts("usage: outrider-model generate --model FILE (--tokens IDS | --prompt TEXT) "
-		     "[OPTIONS]");
+		     "[OPTIONS]\n");
 		args_help(args, stdout);
 		return 0;
 	}

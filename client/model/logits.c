@@ -76,8 +76,8 @@ int command_logits(int argc, char **argv)
 	struct error err = {""};
 	bool all = false, hash = false, help = false;
 	const struct arg args[] = {
-		ENGINE_ARGS(&e.options){"all", ARG_FLAG, &all, 0, 0, NULL,
-			"a list per position instead of the last position's"},
+		PROMPT_ARGS(&e.options) ENGINE_ARGS(&e.options, PROMPT_CONTEXT){"all", ARG_FLAG,
+			&all, 0, 0, NULL, "a list per position instead of the last position's"},
 		{"logits-hash", ARG_FLAG, &hash, 0, 0, NULL, "a 64-bit hash per position instead"},
 		{"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
 		{.name = NULL},
@@ -85,7 +85,8 @@ int command_logits(int argc, char **argv)
 	if (args_parse(argc, argv, args, &err) < 0)
 		return engine_usage(&err);
 	if (help) {
-		puts("usage: outrider-model logits --model FILE --tokens IDS [OPTIONS]");
+		puts("usage: outrider-model logits --model FILE (--tokens IDS | --prompt TEXT) "
+		     "[OPTIONS]\n");
 		args_help(args, stdout);
 		return EX_OK;
 	}

@@ -192,8 +192,9 @@ int command_perplexity(int argc, char **argv)
 	bool help = false;
 	const struct arg args[] = {
 		{"FILE", ARG_FILE, &p.file, 0, 0, NULL, "the text; - is standard input"},
-		ENGINE_ARGS(o){"windows", ARG_U32, &p.n_windows_max, 1, UINT32_MAX, "N",
-			"stop after so many"},
+		{"tokens", ARG_STRING, &o->tokens, 0, 0, "IDS", "the text as ids: 1,2,3"},
+		ENGINE_ARGS(o, "tokens of a window, default 512"){"windows", ARG_U32,
+			&p.n_windows_max, 1, UINT32_MAX, "N", "stop after so many"},
 		{"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
 		{.name = NULL},
 	};
@@ -202,7 +203,7 @@ int command_perplexity(int argc, char **argv)
 		return engine_usage(&err);
 	if (help) {
 		puts("usage: outrider-model perplexity --model FILE (TEXTFILE | --tokens IDS) "
-		     "[OPTIONS]\n\nThe window (--context) is 512 tokens by default.\n");
+		     "[OPTIONS]\n");
 		args_help(args, stdout);
 		return EX_OK;
 	}

@@ -106,13 +106,15 @@ int command_routes(int argc, char **argv)
 	struct error err = {""};
 	bool help = false;
 	const struct arg args[] = {
-		ENGINE_ARGS(&e.options){"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
+		PROMPT_ARGS(&e.options) ENGINE_ARGS(&e.options, PROMPT_CONTEXT){
+			"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
 		{.name = NULL},
 	};
 	if (args_parse(argc, argv, args, &err) < 0)
 		return engine_usage(&err);
 	if (help) {
-		puts("usage: outrider-model routes --model FILE --tokens IDS [OPTIONS]");
+		puts("usage: outrider-model routes --model FILE (--tokens IDS | --prompt TEXT) "
+		     "[OPTIONS]\n");
 		args_help(args, stdout);
 		return EX_OK;
 	}

@@ -12,25 +12,42 @@
 enum { INPUT_BYTES_MAX = 256 << 20 };
 
 struct options {
-	const char *model, *format, *text, *tokens;
-	bool special, help;
+	const char *model, *format, *text, *prompt, *tokens;
+	bool special, chat, help;
 };
 
-static int print_ids(const struct tokenizer *t, const struct options *o, const char *text,
-	size_t bytes, struct error *err)
+static void print_ids(const struct options *o, const int32_t *ids, size_t n)
 {
-	int32_t *ids = NULL;
-	size_t n = 0, capacity = 0;
 	bool json = strcmp(o->format, "json") == 0;
-	int rc = tokenizer_encode(t, text, bytes, o->special, &ids, &n, &capacity, err);
-	if (rc)
-		return rc;
 	fputs(json ? "{\"tokens\": [" : "", stdout);
 	for (size_t i = 0; i < n; i++)
 		printf("%s%d", i ? (json ? ", " : " ") : "", ids[i]);
 	puts(json ? "]}" : "");
+}
+
+static int encode(const struct tokenizer *t, const struct options *o, const char *text,
+	size_t bytes, struct error *err)
+{
+	int32_t *ids = NULL;
+	size_t n = 0, capacity = 0;
+	int rc = tokenizer_encode(t, text, bytes, o->special, &ids, &n, &capacity, err);
+	if (rc == 0)
+		print_ids(o, ids, n);
 	free(ids);
-	return 0;
+	return rc;
+}
+
+/* What generate runs of the same prompt. */
+static int encode_prompt(const struct gguf *gguf, const struct tokenizer *t,
+	const struct options *o, struct error *err)
+{
+	int32_t *ids;
+	size_t n;
+	int rc = engine_encode(gguf, t, o->prompt, o->chat, &ids, &n, err);
+	if (rc == 0)
+		print_ids(o, ids, n);
+	free(ids);
+	return rc;
 }
 
 static bool is_control(const struct tokenizer *t, int32_t id)
@@ -86,22 +103,26 @@ static int run(const struct options *o, struct error *err)
 	if (rc)
 		return rc;
 	rc = tokenizer_load(gguf, &t, err);
-	gguf_close(&gguf);
-	if (rc)
+	if (rc) {
+		gguf_close(&gguf);
 		return gguf_error_prefix(err, rc, o->model);
+	}
 	if (o->tokens) {
 		rc = print_text(t, o, err);
+	} else if (o->prompt) {
+		rc = encode_prompt(gguf, t, o, err);
 	} else if (o->text) {
-		rc = print_ids(t, o, o->text, strlen(o->text), err);
+		rc = encode(t, o, o->text, strlen(o->text), err);
 	} else {
 		char *text;
 		size_t n;
 		rc = file_read("-", INPUT_BYTES_MAX, &text, &n, err);
 		if (!rc)
-			rc = print_ids(t, o, text, n, err);
+			rc = encode(t, o, text, n, err);
 		free(text);
 	}
 	tokenizer_free(&t);
+	gguf_close(&gguf);
 	return rc;
 }
 
@@ -113,6 +134,9 @@ int command_tokenize(int argc, char **argv)
 		{"model", ARG_STRING, &o.model, 0, 0, "FILE",
 			"the GGUF file whose vocabulary is used"},
 		{"text", ARG_STRING, &o.text, 0, 0, "TEXT", "the text; standard input without"},
+		{"prompt", ARG_STRING, &o.prompt, 0, 0, "TEXT",
+			"a prompt, with the beginning token that generate gives it"},
+		{"chat", ARG_FLAG, &o.chat, 0, 0, NULL, "that prompt is a user's message"},
 		{"tokens", ARG_STRING, &o.tokens, 0, 0, "IDS",
 			"print the text of these ids, as 1,2,3"},
 		{"special", ARG_FLAG, &o.special, 0, 0, NULL,
@@ -125,6 +149,7 @@ int command_tokenize(int argc, char **argv)
 		return engine_usage(&err);
 	if (o.help) {
 		puts("usage: outrider-model tokenize --model FILE [--special] < TEXT\n"
+		     "       outrider-model tokenize --model FILE --prompt TEXT [--chat]\n"
 		     "       outrider-model tokenize --model FILE --tokens 1,2,3\n");
 		args_help(args, stdout);
 		return EX_OK;
@@ -133,8 +158,12 @@ int command_tokenize(int argc, char **argv)
 		error_set(&err, EINVAL, "tokenize needs --model FILE");
 	else if (strcmp(o.format, "json") != 0 && strcmp(o.format, "text") != 0)
 		error_set(&err, EINVAL, "--format is \"%s\"; json and text are known", o.format);
-	else if (o.text && o.tokens)
-		error_set(&err, EINVAL, "--text and --tokens exclude each other");
+	else if (!!o.text + !!o.prompt + !!o.tokens > 1)
+		error_set(&err, EINVAL, "one of --text, --prompt and --tokens");
+	else if (o.chat && !o.prompt)
+		error_set(&err, EINVAL, "--chat needs --prompt");
+	else if (o.special && o.prompt)
+		error_set(&err, EINVAL, "--special is for text and --tokens, not for --prompt");
 	if (err.text[0])
 		return engine_usage(&err);
 	int rc = run(&o, &err);

@@ -212,6 +212,37 @@ def bad_input_is_named_and_has_its_status():
 
 
 @tap.test
+def a_prompt_is_text_for_every_command_that_takes_one():
+    model = ["--model", DEMO]
+    for more in ([], ["--chat"]):
+        tokens = output("tokenize", *model, "--prompt", "In the beginning", *more)["tokens"]
+        plain = output("tokenize", *model, "--text", "In the beginning")["tokens"]
+        assert (tokens[-len(plain):] == plain) == (not more) and len(tokens) >= len(plain), (tokens, plain)
+        for command, what in (("generate", ["--max-tokens", "4", "--quiet"]), ("logits", ["--logits-hash"]), ("routes", [])):
+            said = output(command, *model, "--prompt", "In the beginning", *more, *what)
+            assert said == output(command, *model, "--tokens", ids(tokens), *what), (command, more)
+    for words in (["--text", "a", "--prompt", "b"], ["--chat", "--text", "a"], ["--special", "--prompt", "a"]):
+        refused(64, "--", "tokenize", *model, *words)
+    assert b"--prompt" not in run("perplexity", "--help").stdout
+
+
+@tap.test
+def the_window_of_perplexity_has_one_default():
+    line, = [x for x in run("perplexity", "--help").stdout.splitlines() if b"--context" in x]
+    assert b"512" in line and b"model's" not in line, line
+
+
+@tap.test
+def more_threads_than_cpus_are_noticed():
+    few = len(os.sched_getaffinity(0))
+    arguments = ["generate", "--model", DEMO, "--tokens", "1", "--max-tokens", "1"]
+    said = run(*arguments, "--threads", str(few + 1))
+    assert said.returncode == 0 and f"threads = {few + 1}".encode() in said.stderr and said.stderr.count(b"\n") == 1, said.stderr
+    assert not run(*arguments, "--threads", str(few + 1), "--quiet").stderr
+    assert b"threads =" not in run(*arguments, "--threads", "1").stderr
+
+
+@tap.test
 def help_lists_every_option():
     assert b"generate" in run("--help").stdout
     for command in ("logits", "generate", "routes"):
