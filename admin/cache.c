@@ -1,12 +1,16 @@
 /* outriderctl cache stats, cache top, cache hot. */
 #include "admin/ctl.h"
+#include "admin/table.h"
 
 #include "client/include/outrider.h"
 #include "shared/base/clock.h"
+#include "shared/base/columns.h"
+#include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
@@ -36,18 +40,19 @@ static uint64_t detail_of(const struct outrider_process *p, const char *key)
 static void memory_text(const struct ctl *ctl)
 {
 	struct outrider_status *status;
+	char own[UNITS_BYTES], files[UNITS_BYTES], shared[UNITS_BYTES];
 
 	if (outrider_status(ctl->runtime_dir, STATUS_TIMEOUT_MS, &status) < 0)
 		return;
-	printf("\n%-14s %12s %14s %14s\n", "MEMORY, MiB", "ITS OWN", "MAPPED FILES", "SHARED");
+	printf("\n%-14s %12s %14s %14s\n", "PROCESS", "ITS OWN", "MAPPED FILES", "SHARED");
 	for (size_t i = 0; i < outrider_status_count(status); i++) {
 		const struct outrider_process *p = outrider_status_process(status, i);
 
-		if (p->pid)
-			printf("%-14s %12.1f %14.1f %14.1f\n", p->name,
-				ctl_mib(detail_of(p, "memory_anonymous_bytes")),
-				ctl_mib(detail_of(p, "memory_file_bytes")),
-				ctl_mib(detail_of(p, "memory_shared_bytes")));
+		if (p->answers)
+			printf("%-14s %12s %14s %14s\n", p->name,
+				units_size(detail_of(p, "memory_anonymous_bytes"), own),
+				units_size(detail_of(p, "memory_file_bytes"), files),
+				units_size(detail_of(p, "memory_shared_bytes"), shared));
 	}
 	outrider_status_free(&status);
 }
@@ -63,7 +68,7 @@ static json_t *memory_json(const struct ctl *ctl)
 	for (size_t i = 0; i < outrider_status_count(status); i++) {
 		const struct outrider_process *p = outrider_status_process(status, i);
 
-		if (p->pid)
+		if (p->answers)
 			json_array_append_new(list,
 				json_pack("{s:s,s:I,s:I,s:I}", "process", p->name,
 					"anonymous_bytes",
@@ -76,17 +81,31 @@ static json_t *memory_json(const struct ctl *ctl)
 	return list;
 }
 
+/* A line of the stats: what it is about, then the rest, folded. */
+static void say(const char *about, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(const char *about, const char *format, ...)
+{
+	char text[1024];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	columns_fold(stdout, text, printf("%-10s ", about), 11);
+}
+
 static void hints_text(const Outrider__CacheStats *s)
 {
-	printf("hints      %" PRIu64 ", %" PRIu64 " led to a load, %u noted for later\n", s->hints,
+	say("hints", "%" PRIu64 ", %" PRIu64 " led to a load, %u noted for later", s->hints,
 		s->hint_loads, s->hints_kept);
 	ctl_hints_text(s->hint_quality, s->n_hint_quality);
-	printf("lost       %" PRIu64 " activations and %" PRIu64
-	       " hints that the cache was too late for\n",
+	say("lost", "%" PRIu64 " activations and %" PRIu64 " hints that the cache was too late for",
 		s->activations_lost, s->hints_lost);
-	printf("prefetches %" PRIu64 " came before they were asked for: %" PRIu64
-	       " useful, %" PRIu64 " wasted, %" PRIu64 " unused yet; beside them %" PRIu64
-	       " late, %" PRIu64 " taken back\n",
+	say("prefetches",
+		"%" PRIu64 " came before they were asked for: %" PRIu64 " useful, %" PRIu64
+		" wasted, %" PRIu64 " unused yet; beside them %" PRIu64 " late, %" PRIu64
+		" taken back",
 		s->prefetched, s->prefetch_used, s->prefetch_wasted,
 		ctl_unused(s->prefetched, s->prefetch_used, s->prefetch_wasted), s->promoted,
 		s->cancelled);
@@ -94,72 +113,91 @@ static void hints_text(const Outrider__CacheStats *s)
 
 static void link_text(const Outrider__CacheStats *s)
 {
-	char rate[16], load[16], mean[16], most[16];
+	char rate[32] = "speed unknown", load[32] = "";
 
-	printf("link       %s, %u read%s at once, %s GiB/s, %s ms an expert; %u loading or "
-	       "waited for\n",
-		s->link, s->link_reads, plural(s->link_reads),
-		ctl_measured(s->link_bytes_per_second / (1 << 30), 2, rate, sizeof rate),
-		ctl_measured((double)s->load_ns / 1e6, 2, load, sizeof load), s->queue_depth);
-	printf("demands    %" PRIu64 " submitted after %s us in the mean, %s us at most; %" PRIu64
-	       " load%s failed\n",
-		s->submits,
-		ctl_measured(part_of(s->submit_ns, s->submits) / 1e3, 0, mean, sizeof mean),
-		ctl_measured((double)s->submit_ns_max / 1e3, 0, most, sizeof most),
-		s->load_failures, plural(s->load_failures));
+	if (s->link_bytes_per_second > 0)
+		snprintf(rate, sizeof rate, "%.2f GiB/s", s->link_bytes_per_second / (1 << 30));
+	if (s->load_ns > 0)
+		snprintf(load, sizeof load, ", %.2f ms an expert", (double)s->load_ns / 1e6);
+	say("link", "%s, %u read%s at once, %s%s; %u loading or waited for", s->link, s->link_reads,
+		plural(s->link_reads), rate, load, s->queue_depth);
+	if (s->submits > 0)
+		say("demands",
+			"%" PRIu64 " submitted after %.0f us in the mean, %.0f us at most; %" PRIu64
+			" load%s failed",
+			s->submits, part_of(s->submit_ns, s->submits) / 1e3,
+			(double)s->submit_ns_max / 1e3, s->load_failures, plural(s->load_failures));
+	else
+		say("demands", "none submitted; %" PRIu64 " load%s failed", s->load_failures,
+			plural(s->load_failures));
 }
 
 static void layers_text(const Outrider__CacheStats *s)
 {
-	printf("\n%5s %9s %9s %6s %9s %9s %9s %8s %9s %9s %8s %8s %8s %8s\n", "LAYER", "HITS",
-		"MISSES", "RATE", "LOADS", "EVICTED", "MiB", "RESIDENT", "STALL ms", "PREFETCH",
-		"USEFUL", "WASTED", "UNUSED", "LATE");
+	static const char *const heads[] = {"LAYER", "HITS", "MISSES", "RATE", "LOADS", "EVICTED",
+		"MiB", "RESIDENT", "STALL MS", "PREFETCH", "USEFUL", "WASTED", "UNUSED", "LATE",
+		NULL};
+	struct table table;
+
+	table_init(&table, heads);
 	for (size_t i = 0; i < s->n_layers; i++) {
 		const Outrider__CacheLayer *l = s->layers[i];
 		char rate[16];
 
-		printf("%5u %9" PRIu64 " %9" PRIu64 " %6s %9" PRIu64 " %9" PRIu64
-		       " %9.1f %8u %9.1f %9" PRIu64 " %8" PRIu64 " %8" PRIu64 " %8" PRIu64
-		       " %8" PRIu64 "\n",
-			l->layer, l->hits, l->misses,
+		table_add(&table, "%u", l->layer);
+		table_add(&table, "%" PRIu64, l->hits);
+		table_add(&table, "%" PRIu64, l->misses);
+		table_add(&table, "%s",
 			ctl_share((double)l->hits, (double)(l->hits + l->misses), 1, rate,
-				sizeof rate),
-			l->loads, l->evictions, ctl_mib(l->bytes_loaded), l->resident,
-			(double)l->wait_ns / 1e6, l->prefetched, l->prefetch_used,
-			l->prefetch_wasted,
-			ctl_unused(l->prefetched, l->prefetch_used, l->prefetch_wasted),
-			l->promoted);
-		ctl_hints_text(l->hint_quality, l->n_hint_quality);
+				sizeof rate));
+		table_add(&table, "%" PRIu64, l->loads);
+		table_add(&table, "%" PRIu64, l->evictions);
+		table_add(&table, "%.1f", ctl_mib(l->bytes_loaded));
+		table_add(&table, "%u", l->resident);
+		table_add(&table, "%.1f", (double)l->wait_ns / 1e6);
+		table_add(&table, "%" PRIu64, l->prefetched);
+		table_add(&table, "%" PRIu64, l->prefetch_used);
+		table_add(&table, "%" PRIu64, l->prefetch_wasted);
+		table_add(&table, "%" PRIu64,
+			ctl_unused(l->prefetched, l->prefetch_used, l->prefetch_wasted));
+		table_add(&table, "%" PRIu64, l->promoted);
 	}
+	putchar('\n');
+	table_print_heads(&table);
+	for (size_t i = 0; i < s->n_layers; i++) {
+		table_print_row(&table, i);
+		ctl_hints_text(s->layers[i]->hint_quality, s->layers[i]->n_hint_quality);
+	}
+	table_exit(&table);
 }
 
 static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 {
-	char rate[16];
+	char a[UNITS_BYTES], b[UNITS_BYTES], rate[16];
 
-	printf("policy     %s\n", s->policy);
-	printf("budget     %s: %.1f MiB (at least %.1f MiB), %u slots of %.2f MiB\n", s->budget,
-		ctl_mib(s->budget_bytes), ctl_mib(s->budget_min_bytes), s->slots,
+	say("policy", "%s", s->policy);
+	say("budget", "%s: %s (at least %s), %u slots of %.2f MiB", s->budget,
+		units_size(s->budget_bytes, a), units_size(s->budget_min_bytes, b), s->slots,
 		ctl_mib(s->slot_bytes));
 	if (*s->room)
-		printf("room for   %s\n", s->room);
-	printf("in use     %u slots, %.1f MiB; %u resident, %u of them pinned, %u packed; tables "
-	       "%.1f MiB\n",
-		s->in_use, ctl_mib(s->arena_bytes), s->resident, s->pinned, s->packed,
-		ctl_mib(s->table_bytes));
+		say("room for", "%s", s->room);
+	say("in use", "%u slots, %s; %u resident, %u of them pinned, %u packed; tables %s",
+		s->in_use, units_size(s->arena_bytes, a), s->resident, s->pinned, s->packed,
+		units_size(s->table_bytes, b));
 	if (s->kept_bytes > 0)
-		printf("kept       %.1f MiB in free slots, which the kernel did not take back\n",
-			ctl_mib(s->kept_bytes));
+		say("kept", "%s in free slots, which the kernel did not take back",
+			units_size(s->kept_bytes, a));
 	if (s->file_cached_bytes >= 0)
-		printf("page cache %.1f MiB of the model's file\n",
-			ctl_mib((uint64_t)s->file_cached_bytes));
-	printf("look-ups   %" PRIu64 " hits, %" PRIu64 " misses: %s hits; %.1f ms stalled\n",
-		s->hits, s->misses,
+		say("page cache", "%s of the model's file",
+			units_size((uint64_t)s->file_cached_bytes, a));
+	say("look-ups", "%" PRIu64 " hits, %" PRIu64 " misses: %s hits; %.1f ms stalled", s->hits,
+		s->misses,
 		ctl_share((double)s->hits, (double)(s->hits + s->misses), 1, rate, sizeof rate),
 		(double)s->wait_ns / 1e6);
-	printf("loads      %" PRIu64 " (%.1f MiB), %" PRIu64 " evictions; %" PRIu64
-	       " miss%s served by the verifier itself\n",
-		s->loads, ctl_mib(s->bytes_loaded), s->evictions, s->self_served,
+	say("loads",
+		"%" PRIu64 " (%s), %" PRIu64 " evictions; %" PRIu64
+		" miss%s served by the verifier itself",
+		s->loads, units_size(s->bytes_loaded, a), s->evictions, s->self_served,
 		s->self_served == 1 ? "" : "es");
 	link_text(s);
 	hints_text(s);
@@ -226,9 +264,11 @@ static double stalled(uint64_t wait_ns, uint64_t more_wait_ns, double seconds)
 static void top_text(
 	const Outrider__CacheStats *old, const Outrider__CacheStats *now, double seconds)
 {
-	printf("%s, budget %s: %u of %u slots in use, %.1f MiB; %u loading or waited for\n\n",
-		now->policy, now->budget, now->in_use, now->slots, ctl_mib(now->arena_bytes),
-		now->queue_depth);
+	char arena[UNITS_BYTES];
+
+	printf("%s, budget %s: %u of %u slots in use, %s; %u loading or waited for\n\n",
+		now->policy, now->budget, now->in_use, now->slots,
+		units_size(now->arena_bytes, arena), now->queue_depth);
 	printf("%5s %9s %9s %6s %9s %9s %9s %7s %10s\n", "LAYER", "HITS/s", "MISSES/s", "RATE",
 		"LOADS/s", "EVICT/s", "MiB/s", "STALL", "PREFETCH/s");
 	for (size_t i = 0; i < now->n_layers && i < old->n_layers; i++) {

@@ -254,9 +254,17 @@ json_t *ctl_share_json(double part, double whole)
 	return whole > 0 ? json_real(part / whole) : json_null();
 }
 
+/* Drafted tokens per iteration, a mean that fades: below it what was drafted is long ago. */
+#define DRAFTED_LEAST 0.01f
+
+bool ctl_drafts(const Outrider__PolicySession *session)
+{
+	return session->drafted >= DRAFTED_LEAST;
+}
+
 double ctl_utility(const Outrider__PolicySession *session)
 {
-	return session->iteration_ms > 0
+	return session->iteration_ms > 0 && ctl_drafts(session)
 		       ? (double)session->etr * session->base_ms / session->iteration_ms
 		       : 0;
 }

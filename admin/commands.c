@@ -33,7 +33,9 @@ static const struct command commands[] = {
 	{{"sessions"}, ctl_sessions, "", "what is being generated", false, LINE_JSON,
 		"PROMPT, OUTPUT and MAX are tokens; K is what is drafted at a time, ACC the share "
 		"of\n"
-		"drafted tokens that were accepted, TOK/S the tokens of its output per second.\n"
+		"drafted tokens that were accepted, TOK/S the tokens of its output over the time "
+		"since the\n"
+		"session began, with the wait for a place and the prompt.\n"
 		"Finished sessions are shown while they are kept for their client.\n"},
 	{{"policy", "get"}, ctl_policy_get, "",
 		"the policy, its knobs with their ranges, its sessions", false,
@@ -71,10 +73,11 @@ static const struct command commands[] = {
 		"decisions.\n"
 		"DRAFTED and TOKENS are of an iteration of the session; TIME MS is what the "
 		"iteration takes, a pass\n"
-		"of the model for the whole batch and the wait for drafts; TOKENS/S are those of "
-		"the batch, +- their\n"
-		"standard deviation; what a trial BRINGS and COSTS is in iterations at the best "
-		"K.\n"
+		"of the model for the whole batch and the wait for drafts; TOKENS/S, +- their "
+		"standard deviation,\n"
+		"are those while it decodes, of the batch or the session, as the line below says; "
+		"what a trial\n"
+		"BRINGS and COSTS is in iterations at the best K.\n"
 		"The star is the K in force.\n" PHASES_HELP
 		"\n" SESSION_HELP("this one; without it the one seen last")},
 	{{"policy", "plot"}, ctl_policy_plot, "[SESSION] [FILE.svg|FILE.png]",
@@ -86,7 +89,8 @@ static const struct command commands[] = {
 		"mean of\n"
 		"several iterations where they are many. The utility is of moving means of the "
 		"tokens and the times\n"
-		"that are drawn; the time at K = 0 is the one measured last before each "
+		"that are drawn, where K was above 0; the time at K = 0 is the one measured last "
+		"before each\n"
 		"iteration.\n\n" SESSION_HELP("this one; without it the newest")},
 	{{"knob", "list"}, ctl_knob_list, "[PROCESS | KNOB ...]",
 		"every knob with its value and range", true, LINE_JSON | LINE_SESSION,
@@ -122,17 +126,16 @@ static const struct command commands[] = {
 		LINE_JSON | LINE_LAYERS,
 		"Counts since the cache's memory was made, also by processes before this one.\n"
 		"A look-up is a hit when the expert is in its slot then; a miss is waited for "
-		"(stalled) "
-		"or read by\n"
-		"the verifier itself. A load is a prefetch when it was in its slot before anybody "
-		"asked for it: useful\n"
-		"when a token has chosen the expert since, wasted when it was evicted before one "
-		"did, "
-		"unused yet\n"
-		"otherwise. One that was asked for while it was being read counts as late, and its "
-		"load "
-		"as a demand's;\n"
-		"one that was no longer wanted before its read began or ended as taken back.\n"
+		"(stalled)\n"
+		"or read by the verifier itself. A load is a prefetch when it was in its slot "
+		"before anybody\n"
+		"asked for it: useful when a token has chosen the expert since, wasted when it was "
+		"evicted\n"
+		"before one did, unused yet otherwise. One that was asked for while it was being "
+		"read counts as\n"
+		"late, and its load as a demand's; one that was no longer wanted before its read "
+		"began or ended\n"
+		"as taken back.\n"
 		"Of hints: recall is the share of experts used that had been hinted before they "
 		"were "
 		"asked for,\n"
@@ -171,7 +174,7 @@ static const struct command commands[] = {
 		"  --once              print what there is and end\n"},
 };
 
-enum { N_COMMANDS = sizeof commands / sizeof commands[0], NAME_BYTES = 64 };
+enum { N_COMMANDS = sizeof commands / sizeof commands[0], NAME_BYTES = 64, WORDS_COLUMNS = 34 };
 
 const char *commands_name(const struct command *command, char *out, size_t bytes)
 {
@@ -191,7 +194,11 @@ void commands_usage(FILE *to, const char *group)
 			continue;
 		snprintf(words, sizeof words, "%s%s%s", commands_name(c, name, sizeof name),
 			c->arguments[0] ? " " : "", c->arguments);
-		fprintf(to, "  %-34s %s\n", words, c->help);
+		/* What is longer has a line of its own. */
+		if (strlen(words) > WORDS_COLUMNS)
+			fprintf(to, "  %s\n%*s%s\n", words, 2 + WORDS_COLUMNS + 1, "", c->help);
+		else
+			fprintf(to, "  %-*s %s\n", WORDS_COLUMNS, words, c->help);
 	}
 	fputs("\n"
 	      "  --runtime-dir DIR   where the service is\n"

@@ -1,6 +1,8 @@
 /* outriderctl policy explain: why a session's K is what it is, now. Words first, then a table. */
 #include "admin/ctl.h"
 
+#include "shared/base/columns.h"
+#include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -8,19 +10,13 @@
 #include <string.h>
 #include <sysexits.h>
 
-/* What the policy has figures of: cascade does not know what had been drafted, nor how sure it is. */
-struct columns {
-	bool drafted, doubt, trials;
-};
-
-static struct columns columns_of(const Outrider__PolicyExplanation *e)
+static bool any_trials(const Outrider__PolicyExplanation *e)
 {
-	bool cascade = strcmp(e->policy, "cascade") == 0;
-	struct columns columns = {.drafted = !cascade, .doubt = !cascade};
+	bool any = false;
 
 	for (size_t i = 0; i < e->n_options; i++)
-		columns.trials |= e->options[i]->weighed;
-	return columns;
+		any |= e->options[i]->weighed;
+	return any;
 }
 
 static json_t *real_or_null(bool known, double value)
@@ -30,18 +26,17 @@ static json_t *real_or_null(bool known, double value)
 
 static json_t *options_json(const Outrider__PolicyExplanation *e)
 {
-	struct columns columns = columns_of(e);
 	json_t *all = json_array();
 
 	for (size_t i = 0; i < e->n_options; i++) {
 		const Outrider__PolicyOption *o = e->options[i];
 		bool known = o->time_ms > 0;
 		json_t *option = json_pack("{s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "k", (json_int_t)o->k,
-			"drafted", real_or_null(known && columns.drafted, o->drafted), "tokens",
+			"drafted", real_or_null(known && e->tells_drafted, o->drafted), "tokens",
 			real_or_null(known, o->tokens), "time_ms", real_or_null(known, o->time_ms),
 			"tokens_per_s", real_or_null(known, o->tokens_per_s), "utility",
 			real_or_null(known, o->utility), "doubt",
-			real_or_null(known && columns.doubt, o->doubt));
+			real_or_null(known && e->tells_doubt, o->doubt));
 
 		if (*o->note)
 			json_object_set_new(option, "note", ctl_text_json(o->note));
@@ -86,8 +81,7 @@ static json_t *explanation_json(const Outrider__PolicyExplanation *e)
 		positions_json(e), "decisions", decisions);
 }
 
-static void print_option(const Outrider__PolicyExplanation *e, const Outrider__PolicyOption *o,
-	const struct columns *columns)
+static void print_option(const Outrider__PolicyExplanation *e, const Outrider__PolicyOption *o)
 {
 	printf(" %c %2u ", o->k == e->k ? '*' : ' ', o->k);
 	/* Without a time nothing is known of it but why. */
@@ -95,10 +89,10 @@ static void print_option(const Outrider__PolicyExplanation *e, const Outrider__P
 		printf(" %s\n", o->note);
 		return;
 	}
-	if (columns->drafted)
+	if (e->tells_drafted)
 		printf(" %7.2f", o->drafted);
 	printf(" %7.2f  %8.3f %9.1f", o->tokens, o->time_ms, o->tokens_per_s);
-	if (columns->doubt)
+	if (e->tells_doubt)
 		printf(" %3.0f%%", 100 * o->doubt);
 	printf(" %8.3f", o->utility);
 	if (o->weighed)
@@ -110,17 +104,21 @@ static void print_option(const Outrider__PolicyExplanation *e, const Outrider__P
 
 static void print_options(const Outrider__PolicyExplanation *e)
 {
-	struct columns columns = columns_of(e);
+	bool trials = any_trials(e);
 
 	if (e->n_options == 0)
 		return;
 	printf("\n    K %s TOKENS   TIME MS  TOKENS/S%s  UTILITY%s\n",
-		columns.drafted ? " DRAFTED " : " ", columns.doubt ? "   +-" : "",
-		columns.trials ? "  TRIAL BRINGS   COSTS" : "");
+		e->tells_drafted ? " DRAFTED " : " ", e->tells_doubt ? "   +-" : "",
+		trials ? "  TRIAL BRINGS   COSTS" : "");
 	for (size_t i = 0; i < e->n_options; i++)
-		print_option(e, e->options[i], &columns);
-	if (columns.trials)
-		puts("  (a trial brings and costs iterations at the best K)");
+		print_option(e, e->options[i]);
+	if (*e->options_are) {
+		fputs("  ", stdout);
+		columns_fold(stdout, e->options_are, 2, 2);
+	}
+	if (trials)
+		puts("  a trial brings and costs iterations at the best K");
 }
 
 static void print_positions(const Outrider__PolicyExplanation *e)
@@ -152,6 +150,8 @@ static void print_positions(const Outrider__PolicyExplanation *e)
 
 static void print_head(const Outrider__PolicyExplanation *e)
 {
+	char age[UNITS_BYTES];
+
 	printf("session %" PRIu64 ": K = %u", e->session_uid, e->k);
 	if (e->trial_n)
 		printf(" for %u iteration%s, then %u", e->trial_n, plural(e->trial_n), e->k_then);
@@ -159,7 +159,7 @@ static void print_head(const Outrider__PolicyExplanation *e)
 		printf("; fixed by the request");
 	else
 		printf("; chosen by policy %s, phase %s", e->policy, e->phase);
-	printf("; last iteration %.1f s ago\n\n", (double)e->age_ns / 1e9);
+	printf("; last iteration %s ago\n\n", units_period(e->age_ns, age));
 }
 
 /* Counts without decimals, which stay below each other's. */
@@ -176,8 +176,10 @@ static void print_figure(const Outrider__PolicyFigure *f)
 static int print_text(const Outrider__PolicyExplanation *e)
 {
 	print_head(e);
-	for (size_t i = 0; i < e->n_words; i++)
-		printf("  %s\n", e->words[i]);
+	for (size_t i = 0; i < e->n_words; i++) {
+		fputs("  ", stdout);
+		columns_fold(stdout, e->words[i], 2, 4);
+	}
 	print_options(e);
 	print_positions(e);
 	if (e->n_figures)
@@ -189,9 +191,9 @@ static int print_text(const Outrider__PolicyExplanation *e)
 	for (size_t i = 0; i < e->n_decisions; i++) {
 		char step[CTL_STEP_BYTES];
 
-		printf("  %8" PRIu64 "  %-22s  %-8s %s\n", e->decisions[i]->number,
-			ctl_step(e->decisions[i], step), e->decisions[i]->phase,
-			e->decisions[i]->reason);
+		int at = printf("  %8" PRIu64 "  %-22s  %-8s ", e->decisions[i]->number,
+			ctl_step(e->decisions[i], step), e->decisions[i]->phase);
+		columns_fold(stdout, e->decisions[i]->reason, at, at);
 	}
 	return EX_OK;
 }

@@ -1,7 +1,8 @@
 /* outriderctl knob list, get, history. */
-#include "admin/columns.h"
 #include "admin/knob.h"
 
+#include "shared/base/columns.h"
+#include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 
 #include <inttypes.h>
@@ -11,7 +12,12 @@
 #include <sysexits.h>
 
 /* Of the values in a list; those that are longer are whole in `knob get` and as JSON. */
-enum { VALUE_COLUMNS = 14, VALUE_COLUMNS_MAX = 36, VALUE_BYTES = 4 * VALUE_COLUMNS_MAX + 1 };
+enum {
+	VALUE_COLUMNS = 14,
+	VALUE_COLUMNS_MAX = 36,
+	VALUE_BYTES = 4 * VALUE_COLUMNS_MAX + 1,
+	HELP_INDENT = 6
+};
 
 static const char *const scope_names[] = {
 	[KNOB_GLOBAL] = "global", [KNOB_MODEL] = "model", [KNOB_SESSION] = "session"};
@@ -113,6 +119,7 @@ static const char *list_value(const json_t *knob, char *out, size_t bytes)
 	return columns_shorten(value, VALUE_COLUMNS_MAX, out, bytes);
 }
 
+/* A line of what there is to know, and below it what it is for. */
 static void print_line(const json_t *knob, int columns)
 {
 	char range[512], value[VALUE_BYTES];
@@ -120,9 +127,13 @@ static void print_line(const json_t *knob, int columns)
 	list_value(knob, value, sizeof value);
 	snprintf(range, sizeof range, "%s%s%s", text_of(knob, "range"),
 		*text_of(knob, "unit") ? " " : "", text_of(knob, "unit"));
-	printf("  %-16s %s%*s %-34s %-7s %-7s %s\n", text_of(knob, "name"), value,
-		columns - columns_of(value), "", range, is(knob, "live") ? "live" : "restart",
-		text_of(knob, "scope"), text_of(knob, "help"));
+	int at = printf("  %-16s ", text_of(knob, "name"));
+	printf("%s%*s %-7s %-7s ", value, columns - columns_of(value), "",
+		is(knob, "live") ? "live" : "restart", text_of(knob, "scope"));
+	at += columns + 17;
+	columns_fold(stdout, range, at, at);
+	printf("%*s", HELP_INDENT, "");
+	columns_fold(stdout, text_of(knob, "help"), HELP_INDENT, HELP_INDENT);
 }
 
 /* Of the values of one process, so that what is behind them is a column too. */
@@ -162,25 +173,6 @@ static void print_list(const json_t *knobs)
 	}
 }
 
-/* Of a time that runs: "9m59s", "7.5s". */
-static const char *time_left(double seconds, char *out, size_t bytes)
-{
-	uint64_t whole = (uint64_t)(seconds + 0.5);
-	int n = 0;
-
-	if (seconds < 10) {
-		snprintf(out, bytes, "%.1fs", seconds);
-		return out;
-	}
-	if (whole >= 3600)
-		n += snprintf(out, bytes, "%" PRIu64 "h", whole / 3600);
-	if (whole / 60 % 60 > 0)
-		n += snprintf(out + n, bytes - (size_t)n, "%" PRIu64 "m", whole / 60 % 60);
-	if (whole % 60 > 0)
-		snprintf(out + n, bytes - (size_t)n, "%" PRIu64 "s", whole % 60);
-	return out;
-}
-
 /* Where the value is from, and what comes of it with the next start. */
 static void print_origin(const json_t *knob)
 {
@@ -213,7 +205,7 @@ static void print_origin(const json_t *knob)
 
 static void print_whole(const json_t *knob)
 {
-	char left[CONFIG_TIME_BYTES];
+	char left[UNITS_BYTES];
 
 	printf("%s.%s = %s\n", text_of(knob, "process"), text_of(knob, "name"),
 		or_empty(text_of(knob, "value")));
@@ -226,8 +218,9 @@ static void print_whole(const json_t *knob)
 		is(knob, "live") ? "changes while it runs" : "changes with a restart");
 	if (json_object_get(knob, "reverts_in_s"))
 		printf("  goes back to %s in %s\n", text_of(knob, "reverts_to"),
-			time_left(json_real_value(json_object_get(knob, "reverts_in_s")), left,
-				sizeof left));
+			units_period((uint64_t)(1e9 * json_real_value(json_object_get(
+							      knob, "reverts_in_s"))),
+				left));
 	print_origin(knob);
 }
 

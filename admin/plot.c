@@ -26,7 +26,8 @@ struct means {
 	bool any;
 };
 
-/* Tokens over time, of the same iterations; NAN where the time is not known. */
+/* Tokens over time, of the same iterations: those that were to draft, of which alone there is a utility. NAN where the time is
+ * not known. */
 static double add_to_means(struct means *means, double tokens, double time)
 {
 	double weight = means->any ? NEWEST_WEIGHT : 1;
@@ -61,7 +62,10 @@ static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *re
 		curves->value[PLOT_K][curves->n] = r->k;
 		curves->value[PLOT_TOKENS][curves->n] = r->emitted;
 		curves->value[PLOT_TIME][curves->n] = time;
-		curves->value[PLOT_UTILITY][curves->n] = add_to_means(&means, r->emitted, time);
+		/* Without a draft time over that of K = 0 is noise. */
+		curves->value[PLOT_UTILITY][curves->n] =
+			r->k > 0 ? add_to_means(&means, r->emitted, time) : NAN;
+		curves->drafted |= r->k > 0;
 		curves->tokens += r->emitted;
 		curves->seconds += r->iteration_us / 1e6;
 		curves->n++;

@@ -17,7 +17,13 @@ enum { COLUMNS_MAX = 400, CURVE_ROWS = 5, MARGIN = 10 };
 /* Of the axes: what, and in which unit. */
 static const char *const names[PLOT_SERIES] = {"K, drafted tokens asked for",
 	"tokens emitted per iteration", "iteration time / that at K = 0",
-	"utility of the last iterations: above 1 drafts pay"};
+	"utility of the last iterations with K > 0: above 1 drafts pay"};
+
+/* Of a curve without a value. */
+static const char *why_nothing(const struct curves *curves, int series)
+{
+	return series == PLOT_UTILITY && !curves->drafted ? "none, K was 0" : "not measured";
+}
 
 /* Of the axis below them: counted from the first that is shown. */
 static const char *axis_name(const struct curves *curves)
@@ -76,10 +82,11 @@ static struct range range_of(const struct curves *curves, int series)
 	return r;
 }
 
-/* "session 7: 12 iterations, 30 tokens, 25.0 tokens/s". */
+/* "session 7: 12 iterations, 30 tokens, 25.0 tokens/s in them". */
 static const char *title(const struct curves *curves, char *out, size_t bytes)
 {
-	snprintf(out, bytes, "session %" PRIu64 ": %s%zu iteration%s, %.0f tokens, %.1f tokens/s",
+	snprintf(out, bytes,
+		"session %" PRIu64 ": %s%zu iteration%s, %.0f tokens, %.1f tokens/s in them",
 		curves->session, curves->whole ? "" : "the last ", curves->n, plural(curves->n),
 		curves->tokens, curves->seconds > 0 ? curves->tokens / curves->seconds : 0);
 	return out;
@@ -155,7 +162,7 @@ static void print_curve(const struct curves *curves, int series, unsigned column
 	double column[COLUMNS_MAX], top = 0;
 
 	if (r.n == 0) {
-		printf("\n%s; not measured\n", names[series]);
+		printf("\n%s; %s\n", names[series], why_nothing(curves, series));
 		return;
 	}
 	if (r.least >= r.most) {
@@ -196,17 +203,16 @@ int plot_terminal(const struct curves *curves)
 			(double)curves->n / columns);
 	for (int s = 0; s < PLOT_SERIES; s++)
 		print_curve(curves, s, columns);
-	puts("\nutility: tokens over time, of the two curves above it: moving means that the "
-	     "newest "
-	     "iteration\nmakes an eighth of; time: over that at K = 0, as it was measured last "
-	     "before, "
-	     "in a batch of as many");
+	puts("\nutility: tokens over time, of the two curves above it, where K > 0: moving means "
+	     "that the newest\niteration makes an eighth of; time: over that at K = 0, as it was "
+	     "measured last before, in a\nbatch of as many");
 	return EX_OK;
 }
 
 /* ---- As a picture. ---- */
 
-static void write_axes(FILE *gnuplot, int series, const struct range *r)
+static void write_axes(
+	FILE *gnuplot, const struct curves *curves, int series, const struct range *r)
 {
 	bool ratio = series == PLOT_TIME || series == PLOT_UTILITY;
 	double end = 1.15 * (ratio && r->top < 1 ? 1 : r->top); /* room above the curve */
@@ -226,14 +232,15 @@ static void write_axes(FILE *gnuplot, int series, const struct range *r)
 		fprintf(gnuplot, "set label 'up to %.4g' at graph 0.99, graph 0.9 right\n",
 			r->most);
 	if (r->n == 0)
-		fputs("set label 'not measured' at graph 0.5, graph 0.5 center\n", gnuplot);
+		fprintf(gnuplot, "set label '%s' at graph 0.5, graph 0.5 center\n",
+			why_nothing(curves, series));
 }
 
 static void write_series(FILE *gnuplot, const struct curves *curves, int series)
 {
 	struct range r = range_of(curves, series);
 
-	write_axes(gnuplot, series, &r);
+	write_axes(gnuplot, curves, series, &r);
 	if (series == PLOT_SERIES - 1)
 		fprintf(gnuplot, "set xlabel '%s'\n", axis_name(curves));
 	fprintf(gnuplot, "plot %s with steps linewidth 1.5\n", r.n > 0 ? "'-'" : "NaN");

@@ -42,7 +42,7 @@ static json_t *session_json(const Outrider__PolicySession *s, bool live)
 		json_sprintf("%" PRIu64, s->session_uid), "slot", (json_int_t)s->slot, "k",
 		(json_int_t)s->k, "utility", ctl_measured_json(ctl_utility(s)), "decided_utility",
 		ctl_measured_json((double)s->utility), "acceptance",
-		s->drafted > 0 ? json_real((double)s->acceptance) : json_null(), "etr",
+		ctl_drafts(s) ? json_real((double)s->acceptance) : json_null(), "etr",
 		ctl_measured_json((double)s->etr), "phase", ctl_text_json(s->phase), "iterations",
 		(json_int_t)s->iterations, "base_ms", ctl_measured_json(s->base_ms), "base_age",
 		s->base_ms > 0 ? json_integer((json_int_t)s->base_age) : json_null(),
@@ -91,8 +91,7 @@ static void session_text(const Outrider__PolicySession *s)
 		snprintf(age, sizeof age, "%" PRIu64, s->base_age);
 	printf("%-20" PRIu64 " %3u %-9s %5s %6s %9s %9s %6s %8s %8s\n", s->session_uid, s->k,
 		s->phase,
-		ctl_share((double)(s->acceptance * s->drafted), (double)s->drafted, 0, share,
-			sizeof share),
+		ctl_share((double)s->acceptance, ctl_drafts(s) ? 1 : 0, 0, share, sizeof share),
 		ctl_measured((double)s->etr, 2, etr, sizeof etr),
 		ctl_measured(s->iteration_ms, 2, iteration, sizeof iteration),
 		ctl_measured(s->base_ms, 2, base, sizeof base), age,
@@ -225,7 +224,7 @@ static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision
 		json_decref(line);
 		return;
 	}
-	printf("%s.%03" PRIu64 "  session %" PRIu64 "  %-22s  %-8s utility %s  %s\n",
+	printf("%s.%03" PRIu64 "  session %-20" PRIu64 "  %-22s  %-8s utility %5s  %s\n",
 		ctl_wall(d->time_ns, wall), d->time_ns / 1000000 % 1000, d->session_uid,
 		ctl_step(d, step), d->phase,
 		ctl_measured((double)d->utility, 2, utility, sizeof utility), d->reason);
@@ -282,9 +281,8 @@ int ctl_policy_watch(struct ctl *ctl, int argc, char **argv)
 		body.after = watching.after;
 		request.body_case = OUTRIDER__ENVELOPE__BODY_POLICY_WATCH;
 		request.policy_watch = &body;
-		code = (watching.was_there ? ctl_ask : ctl_ask_patiently)(ctl, PEER_POLICY,
-			&request, OUTRIDER__ENVELOPE__BODY_POLICY_DECISIONS, WATCH_TIMEOUT_MS,
-			&reply, &err);
+		code = ctl_ask_patiently(ctl, PEER_POLICY, &request,
+			OUTRIDER__ENVELOPE__BODY_POLICY_DECISIONS, WATCH_TIMEOUT_MS, &reply, &err);
 		if (code == -ECONNREFUSED && !watching.was_there)
 			return ctl_no_service(ctl, PEER_POLICY);
 		if (code == -ETIMEDOUT && !watching.was_there)

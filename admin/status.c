@@ -2,6 +2,7 @@
 #include "admin/ctl.h"
 
 #include "client/include/outrider.h"
+#include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/detail.h"
 #include "shared/ipc/peers.h"
@@ -82,7 +83,7 @@ static void detail_text(const char *detail)
 		snprintf(value, sizeof value, "%.2f GiB/s", number / (1 << 30));
 		what = ", rate";
 	} else if (take_suffix(key, "_bytes")) {
-		snprintf(value, sizeof value, "%.1f MiB", number / 1048576);
+		units_size(number > 0 ? (uint64_t)number : 0, value);
 	} else if (max) {
 		what = ", at most";
 	}
@@ -94,14 +95,16 @@ static void detail_text(const char *detail)
 
 static void process_text(const struct outrider_process *p)
 {
-	if (!p->pid) {
-		printf("%s: %s\n", p->name, p->state);
+	char uptime[UNITS_BYTES], memory[UNITS_BYTES];
+
+	printf("%s: %s\n", p->name, p->state);
+	if (!p->answers && p->pid)
+		printf("  pid %u\n", p->pid);
+	if (!p->answers)
 		return;
-	}
-	printf("%s: %s\n  pid %u, generation %" PRIu64
-	       ", up for %.0f s, memory %.1f MiB, version %s\n",
-		p->name, p->state, p->pid, p->generation, (double)p->uptime_ns / 1e9,
-		ctl_mib(p->rss_bytes), p->version);
+	printf("  pid %u, generation %" PRIu64 ", up for %s, memory %s, version %s\n", p->pid,
+		p->generation, units_period(p->uptime_ns, uptime), units_size(p->rss_bytes, memory),
+		p->version);
 	for (size_t i = 0; i < p->n_details; i++)
 		detail_text(p->details[i]);
 }
@@ -114,13 +117,16 @@ json_t *ctl_processes_json(const struct outrider_status *status)
 		const struct outrider_process *p = outrider_status_process(status, i);
 
 		json_array_append_new(list,
-			json_pack("{s:s,s:o,s:o,s:o,s:I,s:I,s:o,s:o}", "name", p->name, "pid",
+			json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name", p->name, "pid",
 				p->pid ? json_integer(p->pid) : json_null(), "state",
 				ctl_text_json(p->state), "generation",
-				p->pid ? json_integer((json_int_t)p->generation) : json_null(),
-				"uptime_ns", (json_int_t)p->uptime_ns, "rss_bytes",
-				(json_int_t)p->rss_bytes, "version", ctl_text_json(p->version),
-				"details", details_json(p)));
+				p->answers ? json_integer((json_int_t)p->generation) : json_null(),
+				"uptime_ns",
+				p->answers ? json_integer((json_int_t)p->uptime_ns) : json_null(),
+				"rss_bytes",
+				p->answers ? json_integer((json_int_t)p->rss_bytes) : json_null(),
+				"version", p->answers ? ctl_text_json(p->version) : json_null(),
+				"details", p->answers ? details_json(p) : json_null()));
 	}
 	return list;
 }
@@ -138,14 +144,14 @@ int ctl_status(struct ctl *ctl, int argc, char **argv)
 	for (size_t i = 0; i < outrider_status_count(status); i++) {
 		const struct outrider_process *p = outrider_status_process(status, i);
 
-		all &= p->pid != 0;
+		all &= p->answers != 0;
 		if (!ctl->json)
 			process_text(p);
 	}
 	const char *given_up = outrider_status_given_up(status);
 	if (ctl->json)
-		ctl_print_json(json_pack("{s:o,s:o*}", "processes", ctl_processes_json(status),
-			"given_up", given_up ? ctl_text_json(given_up) : NULL));
+		ctl_print_json(json_pack("{s:o,s:o}", "processes", ctl_processes_json(status),
+			"given_up", given_up ? ctl_text_json(given_up) : json_null()));
 	else if (given_up)
 		printf("given up: %s\n", given_up);
 	outrider_status_free(&status);
@@ -190,7 +196,8 @@ static int sessions_text(const Outrider__Sessions *all)
 			ctl_measured((double)s->tokens_per_s, 1, rate, sizeof rate));
 	}
 	printf("%zu session%s, %u of %u places in the queue taken; %" PRIu64 " tokens in %" PRIu64
-	       " iterations so far\n",
+	       " iterations so far\nTOK/S: output over the time since the session began, with "
+	       "what it waited and its prompt took\n",
 		all->n_sessions, plural(all->n_sessions), all->queued, all->queue_max,
 		all->output_tokens_total, all->iterations_total);
 	return 0;

@@ -3,6 +3,8 @@
 
 #include "client/include/outrider.h"
 #include "shared/base/clock.h"
+#include "shared/base/columns.h"
+#include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -14,7 +16,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 300, REFRESH_MS = 500 };
+enum { TIMEOUT_MS = 300, REFRESH_MS = 500, INDENT = 8 };
 
 /* One look at everything; a process that does not answer leaves its part NULL. */
 struct look {
@@ -37,7 +39,7 @@ static bool is_up(const struct look *look, const char *name)
 		const struct outrider_process *p = outrider_status_process(look->status, i);
 
 		if (strcmp(p->name, name) == 0)
-			return p->pid != 0;
+			return p->answers != 0;
 	}
 	return false;
 }
@@ -87,23 +89,29 @@ static void line(struct sink *sink, bool bold, const char *format, ...)
 static void line(struct sink *sink, bool bold, const char *format, ...)
 {
 	char text[256];
+	const char *rest = text;
 	va_list args;
 
 	va_start(args, format);
-	if (sink->screen && sink->row < LINES) {
-		if (bold)
-			attron(A_BOLD);
-		/* Longer than the screen is wide, it would go on over the next line. */
-		vsnprintf(text, sizeof text, format, args);
-		mvaddnstr(sink->row, 0, text, COLS);
-		if (bold)
-			attroff(A_BOLD);
-	} else if (!sink->screen) {
-		vprintf(format, args);
-		putchar('\n');
-	}
-	sink->row++;
+	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
+	if (!sink->screen) {
+		puts(text);
+		return;
+	}
+	if (bold)
+		attron(A_BOLD);
+	/* On a narrow screen what there is no room for goes below, not over the edge. */
+	for (int indent = 0; indent == 0 || *rest; indent = INDENT) {
+		size_t n = columns_fit(rest, COLS > indent ? COLS - indent : 1);
+
+		if (sink->row < LINES)
+			mvaddnstr(sink->row, indent, rest, (int)n);
+		sink->row++;
+		rest += n + (rest[n] == ' ');
+	}
+	if (bold)
+		attroff(A_BOLD);
 }
 
 static const Outrider__PolicySession *policy_of(const struct look *look, uint64_t uid)
@@ -118,16 +126,19 @@ static const Outrider__PolicySession *policy_of(const struct look *look, uint64_
 
 static void draw_processes(struct sink *sink, const struct look *look)
 {
-	line(sink, true, "%-13s %8s %9s %11s  %s", "PROCESS", "PID", "UP", "MEMORY", "STATE");
+	line(sink, true, "%-13s %8s %8s %11s  %s", "PROCESS", "PID", "UPTIME", "MEMORY", "STATE");
 	for (size_t i = 0; i < outrider_status_count(look->status); i++) {
 		const struct outrider_process *p = outrider_status_process(look->status, i);
 
+		char pid[16] = "-", uptime[UNITS_BYTES] = "-", memory[UNITS_BYTES] = "-";
+
 		if (p->pid)
-			line(sink, false, "%-13s %8u %7.0f s %7.1f MiB  %s", p->name, p->pid,
-				(double)p->uptime_ns / 1e9, ctl_mib(p->rss_bytes), p->state);
-		else
-			line(sink, false, "%-13s %8s %9s %11s  %s", p->name, "-", "-", "-",
-				p->state);
+			snprintf(pid, sizeof pid, "%u", p->pid);
+		if (p->answers) {
+			units_period(p->uptime_ns, uptime);
+			units_size(p->rss_bytes, memory);
+		}
+		line(sink, false, "%-13s %8s %8s %11s  %s", p->name, pid, uptime, memory, p->state);
 	}
 }
 
@@ -136,7 +147,7 @@ static void draw_cache(struct sink *sink, const struct look *look, const struct 
 	const Outrider__CacheStats *c = look->cache->cache_stats;
 	const Outrider__CacheStats *b = before->cache ? before->cache->cache_stats : NULL;
 	uint64_t hits = c->hits, misses = c->misses;
-	char now[16], ever[16];
+	char now[16], ever[16], loaded[UNITS_BYTES];
 
 	/* Counters go back when the region is a new one. */
 	if (b && c->hits >= b->hits && c->misses >= b->misses &&
@@ -144,11 +155,11 @@ static void draw_cache(struct sink *sink, const struct look *look, const struct 
 		hits -= b->hits;
 		misses -= b->misses;
 	}
-	line(sink, false, "cache   %s, %u/%u slots, hits %s (ever %s), %.1f MiB loaded, %u loading",
+	line(sink, false, "cache   %s, %u/%u slots, hits %s (ever %s), %s loaded, %u loading",
 		c->policy, c->resident, c->slots,
 		ctl_share((double)hits, (double)(hits + misses), 1, now, sizeof now),
 		ctl_share((double)c->hits, (double)(c->hits + c->misses), 1, ever, sizeof ever),
-		ctl_mib(c->bytes_loaded), c->queue_depth);
+		units_size(c->bytes_loaded, loaded), c->queue_depth);
 }
 
 static void draw_totals(struct sink *sink, const struct look *look, const struct look *before)
@@ -225,7 +236,7 @@ static void print_json(const struct look *look)
 static bool any_up(const struct look *look)
 {
 	for (size_t i = 0; i < outrider_status_count(look->status); i++)
-		if (outrider_status_process(look->status, i)->pid != 0)
+		if (outrider_status_process(look->status, i)->answers)
 			return true;
 	return false;
 }

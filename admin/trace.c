@@ -199,8 +199,11 @@ static int summary(const struct ctl *ctl, const struct picture *picture, const c
 	} else {
 		json_decref(all);
 		if (spans == 0)
-			puts("nothing was done meanwhile: the picture is empty");
-		printf("%s: open it at ui.perfetto.dev or chrome://tracing\n", path);
+			printf("%s: empty: nothing was done meanwhile; trace again while a request "
+			       "is being answered\n",
+				path);
+		else
+			printf("%s: open it at ui.perfetto.dev or chrome://tracing\n", path);
 	}
 	return EX_OK;
 }

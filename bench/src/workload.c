@@ -17,11 +17,10 @@ static const char usage[] =
 	"text|json]\n"
 	"                      [--json] [--plot FILE.svg|FILE.png]\n"
 	"Sends the prompts of FILE to the running service once per K and round, one session at a "
-	"time each prompt\nwith all Ks before the next, several at a time the Ks in turn, and "
-	"prints tokens/s\n"
-	"(median of the rounds), acceptance by position and distinct experts per iteration. No "
-	"further round begins\nafter S seconds; --max-tokens takes the place of what the file "
-	"says.\n";
+	"time\neach prompt with all Ks before the next, several at a time the Ks in turn, and "
+	"prints tokens/s\n(median of the rounds), acceptance by position and distinct experts per "
+	"iteration. No further\nround begins after S seconds; --max-tokens takes the place of "
+	"what the file says.\n";
 
 static bool parse_count(const char *text, unsigned long low, unsigned long high, unsigned long *out)
 {

@@ -1,6 +1,7 @@
 #include "client/cli/answer.h"
 
 #include "client/cli/cli.h"
+#include "shared/base/plural.h"
 #include "shared/base/utf8.h"
 
 #include <errno.h>
@@ -131,6 +132,7 @@ static json_t *counts(const uint32_t *values, size_t n)
 	return array;
 }
 
+/* From the first token to the last: neither the wait in the queue nor the prompt. */
 static double tokens_per_s(const struct outrider_usage *u)
 {
 	return u->decode_ns && u->output_tokens > 1
@@ -197,7 +199,7 @@ void answer_print_stats(const struct answer *answer, FILE *to)
 
 	fprintf(to, "%u tokens", u->output_tokens);
 	if (tokens_per_s(u) > 0)
-		fprintf(to, ", %.1f tokens/s", tokens_per_s(u));
+		fprintf(to, ", %.1f tokens/s after the first", tokens_per_s(u));
 	fprintf(to, "; prompt %u tokens in %.0f ms", u->prompt_tokens, (double)u->prefill_ns / 1e6);
 	if (u->drafted)
 		fprintf(to, "; %u of %u drafted accepted (%.0f%%)", u->accepted, u->drafted,
@@ -205,7 +207,8 @@ void answer_print_stats(const struct answer *answer, FILE *to)
 	if (looks)
 		fprintf(to, "; cache hits %.1f%%", 100.0 * (double)u->expert_hits / (double)looks);
 	if (u->restarts)
-		fprintf(to, "; through %u restarts of the service", u->restarts);
+		fprintf(to, "; through %u restart%s of the service", u->restarts,
+			plural(u->restarts));
 	for (size_t i = 0; i < u->n_lossy; i++)
 		fprintf(to, "; lossy: %s", u->lossy[i]);
 	fprintf(to, "; ended by %s\n", outrider_end_name(answer->end));

@@ -40,7 +40,7 @@ static void usage(FILE *to)
 	fputs("usage: outrider chat [options]\n\n"
 	      "Talk, turn by turn. Ctrl-C ends an answer, Ctrl-D the program.\n"
 	      "/reset forgets the conversation, /stats says how the last answer went, /quit "
-	      "leaves, /help lists these.\n\n",
+	      "leaves,\n/help lists these.\n\n",
 		to);
 	fputs(request_flags_help, to);
 }
@@ -210,6 +210,8 @@ static int make_request(struct chat *chat, struct outrider_request **request, bo
 	if (status == 0 && optind < chat->argc)
 		return cli_fail(
 			EX_USAGE, "chat: unexpected argument \"%.64s\"", chat->argv[optind]);
+	if (status == 0)
+		status = request_flags_check(&chat->flags, "chat", false);
 	if (status == 0 && chat->flags.system)
 		outrider_request_add_message(*request, "system", chat->flags.system);
 	for (size_t i = 0; i < chat->n_turns && status == 0; i++)

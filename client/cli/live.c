@@ -13,7 +13,10 @@ enum { ROWS_MIN = 4 };
 
 static struct {
 	int rows; /* 0: off */
-	uint64_t begun_ns, shown_ns;
+	uint64_t shown_ns;
+	uint64_t
+		first_ns; /* when the first tokens were shown, of which there were first_n; 0: not yet */
+	size_t first_n;
 } live;
 
 static int terminal_rows(int *columns)
@@ -52,8 +55,7 @@ void live_begin(void)
 {
 	int columns = 80, rows = terminal_rows(&columns);
 
-	live.begun_ns = clock_ns();
-	live.shown_ns = 0;
+	live.shown_ns = live.first_ns = 0;
 	live.rows = 0;
 	if (!rows)
 		return;
@@ -75,6 +77,10 @@ void live_show(const struct outrider_live *state, size_t n_tokens)
 	char text[256] = "";
 	FILE *to;
 
+	if (live.first_ns == 0) {
+		live.first_ns = now;
+		live.first_n = n_tokens;
+	}
 	if (!live.rows || now - live.shown_ns < SHOW_NS)
 		return;
 	live.shown_ns = now;
@@ -85,8 +91,12 @@ void live_show(const struct outrider_live *state, size_t n_tokens)
 	to = fmemopen(text, sizeof text, "w");
 	if (!to)
 		return;
-	fprintf(to, "%zu tokens %.0f/s  K %u (%s)", n_tokens,
-		(double)n_tokens / ((double)(now - live.begun_ns) / 1e9), state->k,
+	fprintf(to, "%zu tokens", n_tokens);
+	/* As the line at the end counts: without the queue and the prompt. */
+	if (n_tokens > live.first_n && now > live.first_ns)
+		fprintf(to, "  %.0f tokens/s",
+			(double)(n_tokens - live.first_n) / ((double)(now - live.first_ns) / 1e9));
+	fprintf(to, "  K %u (%s)", state->k,
 		state->policy && *state->policy ? state->policy : "fixed");
 	if (state->drafted)
 		fprintf(to, "  accepted %.0f%%",

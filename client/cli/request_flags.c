@@ -10,7 +10,7 @@
 #include <sysexits.h>
 #include <time.h>
 
-enum { CONNECT_AGAIN_MS = 50 };
+enum { CONNECT_AGAIN_MS = 50, STATUS_MS = 500 };
 
 const char request_flags_help[] =
 	"  --runtime-dir DIR     where the service is\n"
@@ -23,12 +23,14 @@ const char request_flags_help[] =
 	"  --logit-bias ID=B     add B to the logit of token ID; may be repeated\n"
 	"  --coupling NAME       gumbel (default) or maximal\n"
 	"  --k N                 draft N tokens at a time, 0 to 15 (default: the policy chooses)\n"
-	"  --draft-method M      auto, none, ngram, model, replay\n"
+	"  --draft-method M      auto, none, ngram, model (of up --draft), replay (of run "
+	"--replay)\n"
 	"  --ignore-eos          go on after the model's end\n"
-	"  --timeout SECONDS     end with what there is after so long\n"
-	"  --wait SECONDS        wait so long for a service that is away (default: 5 for one that "
+	"  --timeout TIME        end with what there is after so long: 30s, 2m; a number alone is\n"
+	"                        seconds\n"
+	"  --wait TIME           wait so long for a service that is away (default: 5s for one that "
 	"never\n"
-	"                        answered, else 60)\n"
+	"                        answered, else 1m)\n"
 	"  --stats               say how it went\n"
 	"  --system TEXT         a system message before the rest\n"
 	"  --set NAME=VALUE      a variable of the chat template, as enable_thinking=false; may "
@@ -65,11 +67,13 @@ static int sampling_flag(
 		if (cli_real("--repeat-penalty", value, 0, 10, &x))
 			return EX_USAGE;
 		flags->repeat_penalty = (float)x;
+		flags->has_repeat_penalty = true;
 		break;
 	default:
 		if (cli_integer("--repeat-window", value, 0, INT32_MAX, &n))
 			return EX_USAGE;
 		flags->repeat_window = (uint32_t)n;
+		flags->has_repeat_window = true;
 		break;
 	}
 	return outrider_request_set_repeat(request, flags->repeat_penalty, flags->repeat_window);
@@ -106,7 +110,8 @@ static int seed_flag(const char *value, struct outrider_request *request)
 	return 0;
 }
 
-static int length_flag(int flag, const char *value, struct outrider_request *request)
+static int length_flag(
+	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
 {
 	int64_t n;
 	double x;
@@ -116,12 +121,13 @@ static int length_flag(int flag, const char *value, struct outrider_request *req
 			return EX_USAGE;
 		outrider_request_set_max_tokens(request, (uint32_t)n);
 	} else if (flag == FLAG_TIMEOUT) {
-		if (cli_real("--timeout", value, 0.001, 1e6, &x))
+		if (cli_seconds("--timeout", value, 0.001, 1e6, &x))
 			return EX_USAGE;
 		outrider_request_set_deadline_ms(request, (uint64_t)(x * 1000));
 	} else {
 		if (cli_integer("--k", value, 0, 15, &n))
 			return EX_USAGE;
+		flags->k = n;
 		return outrider_request_set_k(request, (int)n);
 	}
 	return 0;
@@ -161,11 +167,11 @@ static int take(
 		flags->stats = true;
 		return 0;
 	case FLAG_WAIT:
-		return cli_real("--wait", value, 0, 86400, &flags->wait_s);
+		return cli_seconds("--wait", value, 0, 86400, &flags->wait_s);
 	case FLAG_MAX_TOKENS:
 	case FLAG_TIMEOUT:
 	case FLAG_K:
-		return length_flag(flag, value, request);
+		return length_flag(flags, flag, value, request);
 	case FLAG_TEMPERATURE:
 	case FLAG_TOP_K:
 	case FLAG_TOP_P:
@@ -203,6 +209,23 @@ int request_flag(
 	return status < 0 ? cli_fail(EX_USAGE, "%s", outrider_error()) : status;
 }
 
+int request_flags_check(const struct request_flags *flags, const char *command, bool replays)
+{
+	const char *method = flags->draft_method ? flags->draft_method : "";
+
+	if (flags->has_repeat_window && !flags->has_repeat_penalty)
+		return cli_fail(EX_USAGE, "%s: --repeat-window is for --repeat-penalty", command);
+	if (strcmp(method, "replay") == 0 && !replays)
+		return cli_fail(EX_USAGE,
+			"%s: --draft-method replay proposes what outrider run --replay gives it",
+			command);
+	if (strcmp(method, "none") == 0 && flags->k > 0)
+		return cli_fail(EX_USAGE,
+			"%s: --draft-method none drafts nothing: --k %lld cannot be", command,
+			(long long)flags->k);
+	return 0;
+}
+
 int request_flags_variables(
 	const struct request_flags *flags, const json_t *others, struct outrider_request *request)
 {
@@ -227,6 +250,29 @@ void request_flags_free(struct request_flags *flags)
 	flags->variables = NULL;
 }
 
+/* A drafter without a model would draft with n-grams, and say nothing. One that does not answer has not said that it has none. */
+static int check_draft_model(const struct request_flags *flags)
+{
+	struct outrider_status *status = NULL;
+	bool lacks = false;
+
+	if (!flags->draft_method || strcmp(flags->draft_method, "model") != 0 ||
+		outrider_status(flags->runtime_dir, STATUS_MS, &status) < 0)
+		return 0;
+	for (size_t i = 0; i < outrider_status_count(status); i++) {
+		const struct outrider_process *p = outrider_status_process(status, i);
+
+		for (size_t d = 0; d < p->n_details; d++)
+			lacks |= strcmp(p->name, "drafter") == 0 &&
+				 strcmp(p->details[d], "draft=none") == 0;
+	}
+	outrider_status_free(&status);
+	return lacks ? cli_fail(EX_DATAERR,
+			       "--draft-method model: the service has no draft model; outrider up "
+			       "--draft FILE gives it one")
+		     : 0;
+}
+
 int request_flags_connect(const struct request_flags *flags, struct outrider **client)
 {
 	const struct timespec pause = {.tv_nsec = CONNECT_AGAIN_MS * 1000000};
@@ -244,7 +290,8 @@ int request_flags_connect(const struct request_flags *flags, struct outrider **c
 			outrider_error());
 	if (code == 0 && flags->wait_s >= 0)
 		code = outrider_set_wait(*client, wait_ms, wait_ms);
-	return code < 0 ? cli_fail(request_exit_status(code), "%s", outrider_error()) : 0;
+	return code < 0 ? cli_fail(request_exit_status(code), "%s", outrider_error())
+			: check_draft_model(flags);
 }
 
 int request_exit_status(int code)

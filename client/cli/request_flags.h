@@ -63,25 +63,30 @@ struct request_flags {
 	const char *draft_method; /* NULL: not given */
 	json_t *variables; /* an object with what --set said; NULL: nothing. request_flags_free */
 	bool stats;
+	int64_t k; /* -1: not given */
+	bool has_repeat_penalty, has_repeat_window;
 	double wait_s; /* < 0: the SDK's default */
 	float repeat_penalty;
 	uint32_t repeat_window;
 };
 
-#define REQUEST_FLAGS_INIT                                            \
-	{                                                             \
-		.wait_s = -1, .repeat_penalty = 1, .repeat_window = 0 \
+#define REQUEST_FLAGS_INIT                                                     \
+	{                                                                      \
+		.wait_s = -1, .repeat_penalty = 1, .repeat_window = 0, .k = -1 \
 	}
 
 /* 0 when the flag was one of these; EX_USAGE after a complaint; -1 when it is not ours. */
 int request_flag(
 	struct request_flags *flags, int flag, const char *value, struct outrider_request *request);
+/* Those that would change nothing, or cannot, together: 0, or EX_USAGE after naming them. command: who has them. replays: the
+ * command says what is replayed. */
+int request_flags_check(const struct request_flags *flags, const char *command, bool replays);
 /* Gives the template what --set said, over `others`, an object with what a file said beside its messages, or NULL. 0 or a
  * sysexits status after a complaint. */
 int request_flags_variables(
 	const struct request_flags *flags, const json_t *others, struct outrider_request *request);
 void request_flags_free(struct request_flags *flags);
-/* Connects as the flags say; 0 or a sysexits status after a complaint. */
+/* Connects as the flags say, to a service that has the draft model they ask for; 0 or a sysexits status after a complaint. */
 int request_flags_connect(const struct request_flags *flags, struct outrider **client);
 /* The exit status for a failed SDK call. */
 int request_exit_status(int code);

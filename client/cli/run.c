@@ -101,7 +101,7 @@ static int check_idle_flags(const struct run *run)
 	if (run->replay && method && strcmp(method, "replay") != 0)
 		return cli_fail(
 			EX_USAGE, "run: --replay is for --draft-method replay, not %.32s", method);
-	return 0;
+	return request_flags_check(&run->flags, "run", run->replay != NULL);
 }
 
 /* *help: it was asked for, and that was all. */

@@ -2,6 +2,7 @@
 #include "client/cli/cli.h"
 #include "client/include/outrider.h"
 
+#include "shared/base/units.h"
 #include "shared/ipc/detail.h"
 
 #include <getopt.h>
@@ -11,6 +12,26 @@
 
 enum { TIMEOUT_MS = 500 };
 
+static json_t *details_json(const struct outrider_process *p)
+{
+	json_t *details = json_object();
+
+	for (size_t d = 0; d < p->n_details; d++) {
+		const char *equals = strchr(p->details[d], '=');
+		int64_t number;
+
+		if (!equals)
+			continue;
+		json_t *key = json_stringn(p->details[d], (size_t)(equals - p->details[d]));
+		json_object_set_new(details, json_string_value(key),
+			detail_number(equals + 1, &number) ? json_integer(number)
+							   : cli_text_json(equals + 1));
+		json_decref(key);
+	}
+	return details;
+}
+
+/* What a process that does not answer has not said is null. */
 static void print_json(const struct outrider_status *status)
 {
 	json_t *list = json_array(), *root = json_object();
@@ -23,37 +44,20 @@ static void print_json(const struct outrider_status *status)
 		json_object_set_new(process, "pid", p->pid ? json_integer(p->pid) : json_null());
 		json_object_set_new(process, "state", cli_text_json(p->state));
 		json_object_set_new(process, "generation",
-			p->pid ? json_integer((json_int_t)p->generation) : json_null());
-		if (p->pid) {
-			json_t *details = json_object();
-
-			json_object_set_new(
-				process, "uptime_ns", json_integer((json_int_t)p->uptime_ns));
-			json_object_set_new(
-				process, "rss_bytes", json_integer((json_int_t)p->rss_bytes));
-			json_object_set_new(process, "version", json_string(p->version));
-			for (size_t d = 0; d < p->n_details; d++) {
-				const char *equals = strchr(p->details[d], '=');
-				int64_t number;
-
-				if (!equals)
-					continue;
-				json_t *key = json_stringn(
-					p->details[d], (size_t)(equals - p->details[d]));
-				json_object_set_new(details, json_string_value(key),
-					detail_number(equals + 1, &number)
-						? json_integer(number)
-						: cli_text_json(equals + 1));
-				json_decref(key);
-			}
-			json_object_set_new(process, "details", details);
-		}
+			p->answers ? json_integer((json_int_t)p->generation) : json_null());
+		json_object_set_new(process, "uptime_ns",
+			p->answers ? json_integer((json_int_t)p->uptime_ns) : json_null());
+		json_object_set_new(process, "rss_bytes",
+			p->answers ? json_integer((json_int_t)p->rss_bytes) : json_null());
+		json_object_set_new(
+			process, "version", p->answers ? cli_text_json(p->version) : json_null());
+		json_object_set_new(process, "details", p->answers ? details_json(p) : json_null());
 		json_array_append_new(list, process);
 	}
 	json_object_set_new(root, "processes", list);
-	if (outrider_status_given_up(status))
-		json_object_set_new(
-			root, "given_up", cli_text_json(outrider_status_given_up(status)));
+	json_object_set_new(root, "given_up",
+		outrider_status_given_up(status) ? cli_text_json(outrider_status_given_up(status))
+						 : json_null());
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(root);
@@ -61,16 +65,19 @@ static void print_json(const struct outrider_status *status)
 
 static void print_text(const struct outrider_status *status)
 {
-	printf("%-13s %8s %10s %11s  %s\n", "PROCESS", "PID", "UPTIME", "MEMORY", "STATE");
+	printf("%-13s %8s %8s %11s  %s\n", "PROCESS", "PID", "UPTIME", "MEMORY", "STATE");
 	for (size_t i = 0; i < outrider_status_count(status); i++) {
 		const struct outrider_process *p = outrider_status_process(status, i);
 
+		char pid[16] = "-", uptime[UNITS_BYTES] = "-", memory[UNITS_BYTES] = "-";
+
 		if (p->pid)
-			printf("%-13s %8u %8.0f s %7.1f MiB  %s\n", p->name, p->pid,
-				(double)p->uptime_ns / 1e9, (double)p->rss_bytes / 1048576,
-				p->state);
-		else
-			printf("%-13s %8s %10s %11s  %s\n", p->name, "-", "-", "-", p->state);
+			snprintf(pid, sizeof pid, "%u", p->pid);
+		if (p->answers) {
+			units_period(p->uptime_ns, uptime);
+			units_size(p->rss_bytes, memory);
+		}
+		printf("%-13s %8s %8s %11s  %s\n", p->name, pid, uptime, memory, p->state);
 	}
 	if (outrider_status_given_up(status))
 		printf("given up: %s\n", outrider_status_given_up(status));
@@ -79,8 +86,8 @@ static void print_text(const struct outrider_status *status)
 static void usage(FILE *to)
 {
 	fputs("usage: outrider status [--runtime-dir DIR] [--format text|json]\n\n"
-	      "Shows the four processes, and why they were given up. Ends with 0 when all of them "
-	      "answer, else with 69. --json is --format json.\n",
+	      "Shows the four processes, and why they were given up. Ends with 0 when all of "
+	      "them\nanswer, else with 69. --json is --format json.\n",
 		to);
 }
 
@@ -126,7 +133,7 @@ int command_status(int argc, char **argv)
 	else
 		print_text(status);
 	for (size_t i = 0; i < outrider_status_count(status); i++)
-		all &= outrider_status_process(status, i)->pid != 0;
+		all &= outrider_status_process(status, i)->answers != 0;
 	outrider_status_free(&status);
 	return all ? EX_OK : EX_UNAVAILABLE;
 }

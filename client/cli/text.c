@@ -3,6 +3,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/options.h"
+#include "shared/base/units.h"
 #include "shared/base/utf8.h"
 
 #include <math.h>
@@ -60,6 +61,21 @@ int cli_real(const char *flag, const char *text, double low, double high, double
 		return cli_fail(EX_USAGE, "%s \"%.64s\": allowed are numbers from %g to %g", flag,
 			text, low, high);
 	*out = value;
+	return 0;
+}
+
+int cli_seconds(const char *flag, const char *text, double low_s, double high_s, double *out)
+{
+	uint64_t ns = 0;
+	int code = units_read_time(text, &ns);
+	double seconds = (double)ns / 1e9;
+
+	if (code < 0 || seconds < low_s || seconds > high_s)
+		return cli_fail(EX_USAGE,
+			"%s \"%.64s\": allowed are times from %gs to %gs, as 3s, 500ms or 2m; a "
+			"number alone is seconds",
+			flag, text, low_s, high_s);
+	*out = seconds;
 	return 0;
 }
 

@@ -40,7 +40,7 @@ struct up {
 	char programs[N_SERVICES][4096];
 	bool detach, quiet;
 	int ready_fd; /* of the pipe to the foreground process, when detached */
-	int64_t watchdog_s;
+	double watchdog_s; /* 0: none */
 	int n_verbose;
 	int pid_fd;
 };
@@ -65,7 +65,7 @@ static void usage(FILE *to)
 	      "min, "
 	      "30%, 2G\n"
 	      "  --policy P            who chooses the draft length: static:K, cascade, yield\n"
-	      "  --draft-method M      auto, none, ngram, model, replay\n"
+	      "  --draft-method M      auto, none, ngram, model (with --draft)\n"
 	      "  --config-dir DIR      read DIR/verifier.conf, DIR/verifier.conf.d/*.conf and so "
 	      "on; "
 	      "what\n"
@@ -73,7 +73,10 @@ static void usage(FILE *to)
 	      "  --set NAME.KEY=VALUE  any other setting; NAME is verifier, drafter, expert-cache "
 	      "or "
 	      "policy\n"
-	      "  --watchdog SECONDS    a process silent for so long is restarted (10; 0: never)\n"
+	      "  --watchdog TIME       a process silent for so long is restarted: 10s (the "
+	      "default), "
+	      "1m;\n"
+	      "                        0: never\n"
 	      "  --detach              go to the background when all are ready; log to up.log "
 	      "there\n"
 	      "  -v, --verbose         say more; again for more\n"
@@ -178,6 +181,17 @@ static const struct option flags[] = {
 	{0},
 };
 
+static int take_watchdog(struct up *up, const char *text)
+{
+	if (cli_seconds("--watchdog", text, 0, 3600, &up->watchdog_s))
+		return EX_USAGE;
+	/* Processes feed it in time of a second, not of less. */
+	if (up->watchdog_s > 0 && up->watchdog_s < 1)
+		return cli_fail(EX_USAGE,
+			"--watchdog \"%.64s\": allowed are 0, for none, and 1s to 1h", text);
+	return 0;
+}
+
 static int take_flag(struct up *up, int flag)
 {
 	switch (flag) {
@@ -207,7 +221,7 @@ static int take_flag(struct up *up, int flag)
 	case FLAG_SET:
 		return add_named_setting(up, optarg);
 	case FLAG_WATCHDOG:
-		return cli_integer("--watchdog", optarg, 0, 3600, &up->watchdog_s);
+		return take_watchdog(up, optarg);
 	case FLAG_DETACH:
 		up->detach = true;
 		return 0;
@@ -400,7 +414,7 @@ int command_up(int argc, char **argv)
 	pidfile_write(up.pid_fd);
 	for (int i = 0; i < N_SERVICES; i++)
 		up.supervisor.children[i].quiet = up.quiet;
-	up.supervisor.watchdog_ns = (uint64_t)up.watchdog_s * UINT64_C(1000000000);
+	up.supervisor.watchdog_ns = (uint64_t)(up.watchdog_s * 1e9);
 	up.supervisor.on_ready = on_ready;
 	up.supervisor.on_failure = on_failure;
 	/* Without it there is no service. */

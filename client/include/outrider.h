@@ -82,7 +82,8 @@ int outrider_request_add_stop(struct outrider_request *request, const char *text
 int outrider_request_add_logit_bias(struct outrider_request *request, int32_t token, float bias);
 /* Goes on after end-of-text tokens. */
 void outrider_request_set_ignore_eos(struct outrider_request *request, bool ignore);
-/* From start on; 0: none. */
+/* From outrider_start() on, 0: none; whatever outrider_set_wait() says: the service then ends it (OUTRIDER_END_DEADLINE), and
+ * outrider_next() fails with -ETIMEDOUT where one that is away or hangs does not. */
 void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t deadline_ms);
 
 /* Speculation. None of it changes the tokens with the default coupling; it changes how fast they come. */
@@ -195,7 +196,9 @@ int outrider_generate(struct outrider *client, const struct outrider_request *re
 
 struct outrider_process {
 	const char *name;
-	uint32_t pid; /* 0: does not answer */
+	/* Who listens, whether it answers or not; 0: nobody, or it is not known: of one that does not answer in another
+	 * container. */
+	uint32_t pid;
 	/* "loading", "ready", "degraded: ...", "idle: ..."; without an answer "down" (nobody listens), "no answer yet" (it
 	 * listens for less than 90 s, and may be starting) or "no answer". */
 	const char *state;
@@ -203,6 +206,7 @@ struct outrider_process {
 	const char *version;
 	size_t n_details;
 	const char *const *details; /* "key=value" */
+	int answers; /* 0: it does not, and nothing of it is known but name, pid and state */
 };
 
 /* Asks every process at once, within timeout_ms. One that does not answer is "down" or "no answer" (yet); the

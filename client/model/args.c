@@ -1,10 +1,13 @@
 #include "client/model/args.h"
 
+#include "shared/base/columns.h"
 #include "shared/base/limits.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { HELP_INDENT = 2 + 24 + 1 };
 
 static int set_number(const struct arg *arg, const char *value, struct error *err)
 {
@@ -116,8 +119,10 @@ void args_help(const struct arg *args, FILE *to)
 		char left[64];
 		snprintf(left, sizeof(left), "%s%s%s%s", args->type == ARG_FILE ? "" : "--",
 			args->name, args->value ? " " : "", args->value ? args->value : "");
-		fprintf(to, "  %-24s %s%s\n", left, args->help,
+		char help[512];
+		snprintf(help, sizeof(help), "%s%s", args->help,
 			args->type == ARG_FORMAT ? "; --json is --format json" : "");
+		columns_fold(to, help, fprintf(to, "  %-24s ", left), HELP_INDENT);
 	}
 }
 

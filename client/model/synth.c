@@ -11,6 +11,7 @@
 #include "client/model/args.h"
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
+#include "shared/base/columns.h"
 #include "shared/base/new_file.h"
 #include "client/model/synth_blocks.h"
 #include "client/model/synth_shapes.h"
@@ -293,18 +294,24 @@ static const struct scheme *find_scheme(const char *name)
 	return NULL;
 }
 
+static void add_name(char *list, size_t bytes, const char *name)
+{
+	size_t n = strlen(list);
+	snprintf(list + n, bytes - n, "%s%s", n ? " " : "", name);
+}
+
 static void help_text(const struct arg *args)
 {
 	puts("usage: outrider-model synth SHAPE FILE [OPTIONS]\n\n"
 	     "Writes a model of a published one's shape, with random weights.\n");
 	args_help(args, stdout);
-	fputs("\nshapes:", stdout);
+	char shapes[1024] = "", types[1024] = "";
 	for (const struct synth_shape *s = synth_shapes; s->name; s++)
-		printf(" %s", s->name);
-	fputs("\ntypes: ", stdout);
+		add_name(shapes, sizeof(shapes), s->name);
 	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
-		printf(" %s", schemes[i].name);
-	putchar('\n');
+		add_name(types, sizeof(types), schemes[i].name);
+	columns_fold(stdout, shapes, printf("\nshapes: ") - 1, 8);
+	columns_fold(stdout, types, printf("types:  "), 8);
 }
 
 struct wishes {

@@ -191,17 +191,20 @@ static void drain(struct outrider *client)
 	} while (code == 0 || code == -EPROTO || code == -EINTR);
 }
 
-/* Of a gap that this process did not run in, so most likely the service neither, none is silence, nor what was before. */
+/* Of a gap that this process did not run in, so most likely the service neither, none is silence, nor what was before. The
+ * service's clock has gone on, though, by which it ends what has taken its time. */
 static void count_silence(struct outrider *client, uint64_t now, bool stood_still)
 {
 	uint64_t step = now - client->pumped_ns;
 
 	client->pumped_ns = now;
-	for (struct outrider_stream *s = client->streams; s; s = s->next)
+	for (struct outrider_stream *s = client->streams; s; s = s->next) {
+		s->waited_ns += step;
 		if (stood_still)
 			stream_count_anew(s);
 		else
 			s->silent_ns += step < STEP_NS_MAX ? step : STEP_NS_MAX;
+	}
 }
 
 void client_pump(struct outrider *client, int timeout_ms)

@@ -18,12 +18,13 @@ struct outrider_status {
 	struct outrider_process processes[PROCESSES];
 	Outrider__Envelope *answers[PROCESSES];
 	const char *silent[PROCESSES]; /* the state of one that has not answered */
+	int listens[PROCESSES]; /* its pid */
 	char given_up[384]; /* why nobody starts them again, or empty */
 };
 
-/* *silent: what it is when it does not answer. */
-static int ask(
-	void *zmq, const char *runtime_dir, const char *name, void **socket, const char **silent)
+/* *silent: what it is when it does not answer; *pid: who listens, as the kernel says. */
+static int ask(void *zmq, const char *runtime_dir, const char *name, void **socket,
+	const char **silent, int *pid)
 {
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
 	Outrider__StatusRequest request = OUTRIDER__STATUS_REQUEST__INIT;
@@ -34,7 +35,7 @@ static int ask(
 	*silent = "down";
 	peers_admin_endpoint(runtime_dir, name, endpoint, sizeof endpoint);
 	/* A process that is gone need not be waited for. */
-	code = bus_probe(bus_ipc_path(endpoint), SOCK_STREAM, NULL);
+	code = bus_probe(bus_ipc_path(endpoint), SOCK_STREAM, pid);
 	if (code < 0)
 		return code;
 	*silent = peers_starting(bus_ipc_path(endpoint)) ? "no answer yet" : "no answer";
@@ -81,14 +82,16 @@ static void collect(void *sockets[PROCESSES], int timeout_ms, struct outrider_st
 	} while (step_ms > 0);
 }
 
-static void fill(struct outrider_process *process, const char *name, const char *silent,
+static void fill(struct outrider_process *process, const char *name, const char *silent, int pid,
 	const Outrider__Envelope *answer)
 {
 	const Outrider__Status *s = answer ? answer->status : NULL;
 
-	*process = (struct outrider_process){.name = name, .state = silent, .version = ""};
+	*process = (struct outrider_process){
+		.name = name, .state = silent, .version = "", .pid = pid > 0 ? (uint32_t)pid : 0};
 	if (!s)
 		return;
+	process->answers = 1;
 	process->pid = s->pid;
 	process->state = s->state;
 	process->generation = s->generation;
@@ -126,7 +129,7 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 	for (int i = 0; i < PROCESSES; i++)
 		status->silent[i] = "down";
 	for (int i = 0; code == 0 && i < PROCESSES; i++)
-		ask(zmq, dir, peers_all[i], &sockets[i], &status->silent[i]);
+		ask(zmq, dir, peers_all[i], &sockets[i], &status->silent[i], &status->listens[i]);
 	collect(sockets, timeout_ms, status);
 	if (code == 0 && !given_up_read(dir, 0, &recent, status->given_up, sizeof status->given_up))
 		status->given_up[0] = '\0';
@@ -136,7 +139,8 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 		if (sockets[i])
 			zmq_setsockopt(sockets[i], ZMQ_LINGER, &linger, sizeof linger);
 		bus_close(&sockets[i]);
-		fill(&status->processes[i], peers_all[i], status->silent[i], status->answers[i]);
+		fill(&status->processes[i], peers_all[i], status->silent[i], status->listens[i],
+			status->answers[i]);
 	}
 	zmq_ctx_term(zmq);
 	*out = status;

@@ -24,6 +24,8 @@ struct outrider_stream {
 	uint32_t arrived, taken; /* output tokens: received in order; given to the caller */
 	uint32_t credit; /* granted, absolute */
 	uint64_t silent_ns, ask_after_ns; /* since something arrived; when to ask again */
+	uint64_t asked_ns; /* of that silence, when it was first asked again; 0: not yet */
+	uint64_t waited_ns; /* since it was begun, silent or not */
 	uint64_t generation, engine; /* of the verifier, from Accepted */
 	uint32_t restarts;
 	uint32_t incomplete;

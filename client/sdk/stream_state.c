@@ -15,6 +15,8 @@
 /* Silence before a stream asks again, doubled each time up to the second. */
 #define ASK_NS_MIN (250 * MS)
 #define ASK_NS_MAX (2000 * MS)
+/* A service that lives does not keep silent for so long when it is asked. */
+#define ANSWER_NS (250 * MS)
 /* Silence before a stream looks whether the service has ended for good. */
 #define LOOK_NS (500 * MS)
 
@@ -41,11 +43,13 @@ static void ask_later(struct outrider_stream *stream)
 	uint64_t pause = stream->ask_after_ns ? stream->ask_after_ns : ASK_NS_MIN;
 
 	stream->ask_after_ns = stream->silent_ns + (pause < ASK_NS_MAX ? pause : ASK_NS_MAX);
+	if (stream->asked_ns == 0)
+		stream->asked_ns = stream->silent_ns;
 }
 
 void stream_count_anew(struct outrider_stream *stream)
 {
-	stream->silent_ns = 0;
+	stream->silent_ns = stream->asked_ns = 0;
 	stream->ask_after_ns = ASK_NS_MIN;
 }
 
@@ -293,6 +297,24 @@ static const char *what_to_do(const struct outrider *client)
 	return client->answered ? "" : "; outrider up starts one";
 }
 
+/* The request's time is up, and the service, which would say so, says nothing to what it is asked meanwhile. */
+static bool fail_overdue(struct outrider_stream *stream)
+{
+	const struct outrider *client = stream->client;
+	uint64_t deadline_ms = stream->generate ? stream->generate->deadline_ms : 0;
+
+	/* Who is not connected cannot ask. */
+	uint64_t asked_ns = client->connected ? stream->asked_ns : ASK_NS_MIN;
+	if (deadline_ms == 0 || stream->waited_ns / MS < deadline_ms || asked_ns == 0 ||
+		stream->silent_ns < asked_ns + ANSWER_NS)
+		return false;
+	fail(stream, ETIMEDOUT,
+		"the time of %.1f s is up, and the service in %s has not answered for %.1f s%s",
+		(double)deadline_ms / 1e3, client->runtime_dir, (double)stream->silent_ns / 1e9,
+		what_to_do(client));
+	return true;
+}
+
 void stream_tick(struct outrider_stream *stream)
 {
 	struct outrider *client = stream->client;
@@ -306,6 +328,8 @@ void stream_tick(struct outrider_stream *stream)
 		return;
 	}
 	if (fail_given_up(stream, stream->silent_ns >= limit))
+		return;
+	if (fail_overdue(stream))
 		return;
 	if (stream->silent_ns >= limit) {
 		fail(stream, client->answered ? ETIMEDOUT : ECONNREFUSED,

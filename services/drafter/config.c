@@ -93,6 +93,10 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 		return error_set(err, ENOEXEC,
 			"ngram_min = %d is not allowed; ngram_min takes 1 to ngram_max (%d)",
 			(int)config->ngram_min, (int)config->ngram_max);
+	if (config->method == DRAFT_REPLAY)
+		return error_set(err, ENOEXEC,
+			"method = replay is a request's alone, which brings what is replayed "
+			"(outrider run --replay)");
 	if (config->method == DRAFT_MODEL && config->draft[0] == '\0')
 		return error_set(err, ENOEXEC, "method = model needs a draft model: draft = FILE");
 	return config_spin("spin", config->spin, cpus <= 4 ? 0 : 50000, &config->spin_ns, err);

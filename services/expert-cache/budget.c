@@ -1,5 +1,7 @@
 #include "services/expert-cache/budget.h"
 
+#include "shared/base/config.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,25 +9,14 @@
 #include <string.h>
 
 /* What the knob takes, as every refusal says. */
-#define FORMS "budget takes auto, all, min, a share of the experts as 30%, or bytes as 8G"
+#define FORMS                                                                          \
+	"budget takes auto, all, min, a share of the experts as 30%, or bytes as 8G, " \
+	"which are GiB, or 8GB"
 
 static int refuse(const char *text, struct error *err)
 {
 	return error_set(
 		err, ENOEXEC, "budget: %s is not allowed; %s", *text ? text : "\"\"", FORMS);
-}
-
-/* Bytes after a number with this suffix, 0 for none such. */
-static double unit_of(const char *suffix)
-{
-	static const struct {
-		const char *suffix;
-		double bytes;
-	} units[] = {{"", 1}, {"K", 1024.}, {"M", 1048576.}, {"G", 1073741824.}};
-	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
-		if (strcmp(units[i].suffix, suffix) == 0)
-			return units[i].bytes;
-	return 0;
 }
 
 bool budget_is_auto(const char *text)
@@ -70,7 +61,7 @@ static int parse(const char *text, const struct slots_geometry *geometry, uint64
 		*slots = ceil(geometry->n_total * value / 100 - 1e-9);
 		return 0;
 	}
-	double unit = unit_of(end);
+	double unit = config_bytes_unit(end);
 	if (unit == 0)
 		return refuse(text, err);
 	if (value * unit >= 0x1p63)

@@ -221,8 +221,8 @@ static bool limit_changed(struct service *service, struct memory_limit *limit)
 	service->looked_ns = now_ns;
 	memory_limit_now(limit);
 	uint64_t other = limit->bytes > before ? limit->bytes - before : before - limit->bytes;
-	/* Nothing could be read. */
-	return limit->bytes != UINT64_MAX && other > before / LIMIT_PART;
+	/* A limit that could not be read is not one that was lifted. */
+	return !limit->unread && limit->bytes != UINT64_MAX && other > before / LIMIT_PART;
 }
 
 void live_follow(struct service *service)
@@ -242,6 +242,11 @@ void live_follow(struct service *service)
 	}
 	if (cause == CAUSE_NONE) {
 		service->settled.room.needs = service->needs;
+		return;
+	}
+	if (settled.limit.unread) {
+		/* Once more, soon. */
+		service->needs = before;
 		return;
 	}
 	if (follow(service, &settled, cause, &err) != 0) {

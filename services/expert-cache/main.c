@@ -150,9 +150,8 @@ static int check_memory(struct service *service, int recovered_fd, struct error 
 	struct stat st = {.st_blocks = 0};
 	if (recovered_fd >= 0)
 		(void)fstat(recovered_fd, &st);
-	/* There is a verifier then, as a rule, and its weights are in memory. */
-	if (recovered_fd >= 0)
-		service->needs.of.there = service->needs.of.weights;
+	/* There is a verifier then, as a rule. Weights that it maps are in the page cache, which counts as free already. */
+	service->needs.of.there = settle_there(recovered_fd);
 	int status = settle(service, service->config.budget, (uint64_t)st.st_blocks * 512,
 		&service->settled, err);
 	service->budget = service->settled.budget.n_slots;

@@ -3,6 +3,7 @@
 #include "shared/base/log.h"
 
 #include <assert.h>
+#include <fcntl.h>
 
 int settle(const struct service *service, const char *text, uint64_t had, struct settled *out,
 	struct error *err)
@@ -16,6 +17,21 @@ int settle(const struct service *service, const char *text, uint64_t had, struct
 	return status == 0 ? budget_check_memory(&out->budget, &out->limit, had, held,
 				     budget_automatic(geometry, out->room.bytes), err)
 			   : status;
+}
+
+uint64_t settle_there(int recovered_fd)
+{
+	struct region region;
+	struct slots_needs said;
+	struct error ignored;
+	int fd = recovered_fd >= 0 ? fcntl(recovered_fd, F_DUPFD_CLOEXEC, 0) : -1;
+	if (fd < 0 ||
+		region_attach(fd, EXPERTS_REGION, EXPERTS_LAYOUT,
+			REGION_DATA + sizeof(struct slots_header), false, &region, &ignored) != 0)
+		return 0;
+	bool known = slots_needs_said(region_payload(&region), &said);
+	region_close(&region);
+	return known ? said.there : 0;
 }
 
 /* The budget in force, which is legal, in out->room. */

@@ -10,6 +10,10 @@
 int settle(const struct service *service, const char *text, uint64_t had, struct settled *out,
 	struct error *err);
 
+/* Bytes of what the others need that they had already when they said so in a predecessor's region: 0 where it is none (-1), or
+ * nobody has said. The descriptor stays the caller's. */
+uint64_t settle_there(int recovered_fd);
+
 /* What the budget in force means now, where there is no saying no: a verifier has come that takes what it takes. */
 void settle_beside(const struct service *service, struct settled *out);
 

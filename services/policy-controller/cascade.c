@@ -383,6 +383,14 @@ static uint32_t cascade_awaits(const struct policy_state *s)
 	return s->cascade.left;
 }
 
+static void cascade_baseline(const struct policy_state *s, double *base_ns, uint64_t *age)
+{
+	if (s->cascade.base_ns == 0)
+		return;
+	*base_ns = (double)s->cascade.base_ns;
+	*age = s->cascade.base_age;
+}
+
 const struct policy_ops policy_cascade = {
 	.name = "cascade",
 	.first_k = cascade_first_k,
@@ -390,4 +398,8 @@ const struct policy_ops policy_cascade = {
 	.observe = cascade_observe,
 	.explain = cascade_explain,
 	.awaits = cascade_awaits,
+	.baseline = cascade_baseline,
+	.options_are =
+		"as measured in the trials of the last test: tokens and tokens/s of the session's "
+		"iterations",
 };

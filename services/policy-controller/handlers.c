@@ -60,7 +60,10 @@ static bool add_sessions(Outrider__PolicyState *state, const struct controller *
 		if (!to)
 			return false;
 		outrider__policy_session__init(to);
-		bool measures = s->ops == &policy_cascade && s->cascade.base_ns > 0;
+		double base_ns = s->base_ns;
+		uint64_t base_age = s->base_age;
+		if (s->ops->baseline)
+			s->ops->baseline(s, &base_ns, &base_age);
 		to->session_uid = s->uid;
 		to->slot = s->slot;
 		to->k = s->k_fixed ? s->k_fixed - 1 : s->k;
@@ -70,8 +73,8 @@ static bool add_sessions(Outrider__PolicyState *state, const struct controller *
 		to->phase = strdup(s->k_fixed ? "fixed" : phase_names[s->phase]);
 		to->iterations = s->iterations;
 		to->drafted = s->drafted;
-		to->base_ms = (measures ? (double)s->cascade.base_ns : s->base_ns) / 1e6;
-		to->base_age = measures ? s->cascade.base_age : s->base_age;
+		to->base_ms = base_ns / 1e6;
+		to->base_age = base_age;
 		to->iteration_ms = s->iteration_ns / 1e6;
 		to->policy = strdup(s->settings.policy);
 		state->sessions[state->n_sessions++] = to;
@@ -245,6 +248,9 @@ static void explain(struct records *records, uint64_t uid, Outrider__Envelope *r
 	to->trial_n = e.trial_n;
 	to->k_fixed = e.k_fixed;
 	to->utility = s->utility;
+	to->options_are = strdup(s->ops->options_are);
+	to->tells_drafted = s->ops->tells_drafted;
+	to->tells_doubt = s->ops->tells_doubt;
 	to->age_ns = now > s->last_ns ? now - s->last_ns : 0;
 	if (!add_figures(to, &e) || !add_options(to, &e) || !add_decisions(to, &e)) {
 		outrider__policy_explanation__free_unpacked(to, NULL);

@@ -91,4 +91,5 @@ const struct policy_ops policy_static = {
 	.begin = static_begin,
 	.observe = static_observe,
 	.explain = static_explain,
+	.options_are = "",
 };

@@ -102,6 +102,12 @@ struct policy_ops {
 	/* In how many iterations at the earliest a record may be decided from; 0: none is waited
 	 * for. May be NULL: 0. */
 	uint32_t (*awaits)(const struct policy_state *state);
+	/* Where the state itself has measured the time at K = 0: that, and how many iterations ago, in place of what the
+	 * controller saw. May be NULL. */
+	void (*baseline)(const struct policy_state *state, double *base_ns, uint64_t *age);
+	/* What the figures of each K in `explain` are, a sentence for below the table; "" where it tells none. */
+	const char *options_are;
+	bool tells_drafted, tells_doubt; /* whether these of struct explained_k are among them */
 	bool plans; /* chooses for all of a pass's sessions at once: yield_plan after its records */
 };
 

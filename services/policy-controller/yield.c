@@ -242,13 +242,26 @@ static void explain(const struct yield_plan_pass *p, uint32_t index, const struc
 	const struct policy_state *s = p->states[index];
 	const struct yield_option *o = &p->shared->options[index];
 	double tokens = p->sessions + c->other_gain + o->gained[k];
+	const char *trying = s->trial_n ? "trying " : "";
+	uint32_t other = 1;
+	for (uint32_t i = 2; i <= (uint32_t)s->settings.k_max; i++)
+		if (c->rate[i] > c->rate[other])
+			other = i;
+	/* Without a draft nothing is accepted, and it is what drafts would be like that says why. */
+	if (k == 0) {
+		policy_decide(verdict,
+			"%sK = 0: iteration %.3f ms; K = %u has utility %.2f with acceptance "
+			"%.0f%%%s",
+			trying, tokens / c->rate[0] / 1e6, other, c->rate[other] / c->rate[0],
+			100 * o->drafts.mean, why);
+		return;
+	}
 	policy_decide(verdict,
-		"%sK = %u: %.2f tokens of %.2f drafted, iteration %.3f ms (K = 0: %.3f), "
-		"acceptance "
-		"%.0f%%, utility %.2f%s",
-		s->trial_n ? "trying " : "", k, 1 + o->gained[k], o->extra[k],
-		tokens / c->rate[k] / 1e6, (p->sessions + c->other_gain) / c->rate[0] / 1e6,
-		100 * o->drafts.mean, c->rate[k] / c->rate[0], why);
+		"%sK = %u: %.2f tokens with %.2f drafted, iteration %.3f ms (K = 0: %.3f), "
+		"acceptance %.0f%%, utility %.2f%s",
+		trying, k, 1 + o->gained[k], o->extra[k], tokens / c->rate[k] / 1e6,
+		(p->sessions + c->other_gain) / c->rate[0] / 1e6, 100 * o->drafts.mean,
+		c->rate[k] / c->rate[0], why);
 }
 
 /* What is going to be decided from, kept for who asks. */
@@ -462,5 +475,10 @@ const struct policy_ops policy_yield = {
 	.observe = yield_observe,
 	.explain = yield_explain,
 	.awaits = yield_awaits,
+	.options_are =
+		"expected: drafted and tokens of the session's iterations, tokens/s of the whole "
+		"batch while it decodes",
+	.tells_drafted = true,
+	.tells_doubt = true,
 	.plans = true,
 };

@@ -1,5 +1,6 @@
 #include "shared/base/cgroup.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -8,6 +9,11 @@
 #include <string.h>
 
 const struct cgroup_files cgroup_files = {"/proc/self/cgroup", "/sys/fs/cgroup"};
+
+bool cgroup_may_pass(int error)
+{
+	return error != ENOENT && error != ENOTDIR && error != EACCES && error != EPERM;
+}
 
 /* Whether the comma-separated list has the word. */
 static bool has_word(const char *list, const char *word)
@@ -34,14 +40,17 @@ static bool leads_out(const char *path)
 	return false;
 }
 
-static bool find_group(const char *membership, const char *controller, struct group *out)
+static bool find_group(
+	const char *membership, const char *controller, struct group *out, bool *unread)
 {
 	FILE *file = fopen(membership, "re");
 	char line[PATH_MAX + 256];
 	bool found = false;
 
-	if (!file)
+	if (!file) {
+		*unread |= cgroup_may_pass(errno);
 		return false;
+	}
 	/* A controller is in one hierarchy only: where version 1 has it, version 2's files do not exist. */
 	while (!(found && out->version_1) && fgets(line, sizeof(line), file)) {
 		char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
@@ -58,16 +67,18 @@ static bool find_group(const char *membership, const char *controller, struct gr
 		/* "/../x": outside of what this namespace shows; its root is all that can be seen of it. */
 		snprintf(out->path, sizeof(out->path), "%s", leads_out(path) ? "/" : path);
 	}
+	*unread |= ferror(file) != 0;
 	fclose(file);
 	return found;
 }
 
 /* The first words of a small file. */
-static bool read_text(const char *path, char *out, size_t bytes)
+static bool read_text(const char *path, char *out, size_t bytes, bool *unread)
 {
 	FILE *file = fopen(path, "re");
 	bool good = file && fgets(out, (int)bytes, file);
 
+	*unread |= file ? ferror(file) != 0 : cgroup_may_pass(errno);
 	if (file)
 		fclose(file);
 	return good;
@@ -75,12 +86,12 @@ static bool read_text(const char *path, char *out, size_t bytes)
 
 /* Calls look for the group's directory and those above it. */
 static void climb(const struct cgroup_files *files, const char *controller,
-	void (*look)(const char *directory, bool version_1, void *arg), void *arg)
+	void (*look)(const char *directory, bool version_1, void *arg), void *arg, bool *unread)
 {
 	struct group group = {.path = ""};
 	char directory[2 * PATH_MAX];
 
-	if (!find_group(files->membership, controller, &group))
+	if (!find_group(files->membership, controller, &group, unread))
 		return;
 	for (;;) {
 		if (group.version_1) {
@@ -103,12 +114,12 @@ static void climb(const struct cgroup_files *files, const char *controller,
 }
 
 /* The number in a small file; false when there is none, as in "max". */
-static bool read_number(const char *directory, const char *name, uint64_t *out)
+static bool read_number(const char *directory, const char *name, uint64_t *out, bool *unread)
 {
 	char path[2 * PATH_MAX + 32], text[64], *end;
 
 	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	if (!read_text(path, text, sizeof(text)))
+	if (!read_text(path, text, sizeof(text), unread))
 		return false;
 	*out = strtoull(text, &end, 10);
 	return end != text;
@@ -140,13 +151,14 @@ static void look_memory_file(
 	uint64_t bytes, used = 0, caches;
 
 	/* Version 1 says "no limit" as more than any machine has. */
-	if (!read_number(directory, name, &bytes) || bytes >= (uint64_t)1 << 62)
+	if (!read_number(directory, name, &bytes, &m->unread) || bytes >= (uint64_t)1 << 62)
 		return;
 	if (bytes < m->bytes) {
 		m->bytes = bytes;
 		snprintf(m->where, sizeof(m->where), "%s/%s", directory, name);
 	}
-	(void)read_number(directory, version_1 ? "memory.usage_in_bytes" : "memory.current", &used);
+	(void)read_number(directory, version_1 ? "memory.usage_in_bytes" : "memory.current", &used,
+		&m->unread);
 	caches = file_caches(directory, version_1);
 	used = used > caches ? used - caches : 0;
 	uint64_t left = bytes > used ? bytes - used : 0;
@@ -167,22 +179,23 @@ static void look_memory(const char *directory, bool version_1, void *arg)
 void cgroup_memory(const struct cgroup_files *files, struct cgroup_memory *out)
 {
 	*out = (struct cgroup_memory){.bytes = UINT64_MAX, .available = UINT64_MAX};
-	climb(files, "memory", look_memory, out);
+	climb(files, "memory", look_memory, out, &out->unread);
 }
 
 static void look_cpus(const char *directory, bool version_1, void *arg)
 {
 	double *lowest = arg, cpus;
+	bool unread = false; /* is asked at the start, where the threads are made */
 	char path[2 * PATH_MAX + 32], text[64], more[64] = "";
 	long long quota, period;
 
 	snprintf(
 		path, sizeof(path), "%s/%s", directory, version_1 ? "cpu.cfs_quota_us" : "cpu.max");
-	if (!read_text(path, text, sizeof(text) / 2))
+	if (!read_text(path, text, sizeof(text) / 2, &unread))
 		return;
 	if (version_1) {
 		snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", directory);
-		if (!read_text(path, more, sizeof(more) / 2))
+		if (!read_text(path, more, sizeof(more) / 2, &unread))
 			return;
 	}
 	char *end = NULL;
@@ -198,7 +211,8 @@ static void look_cpus(const char *directory, bool version_1, void *arg)
 double cgroup_cpus(const struct cgroup_files *files)
 {
 	double cpus = 0;
+	bool unread = false;
 
-	climb(files, "cpu", look_cpus, &cpus);
+	climb(files, "cpu", look_cpus, &cpus, &unread);
 	return cpus;
 }

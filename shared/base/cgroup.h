@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,9 +21,13 @@ struct cgroup_memory {
 	uint64_t
 		available; /* what the groups, with everybody in them, leave of their limits now; file caches count as free */
 	char where[256]; /* the file that says bytes, if any does */
+	bool unread; /* a file that is there could not be read: the limits may be lower */
 };
 
 /* Both UINT64_MAX where there is no limit. */
 void cgroup_memory(const struct cgroup_files *files, struct cgroup_memory *out);
+/* Whether a file that could not be opened with this errno is there, and may be read another time: what is not there sets no
+ * limit, and what is forbidden stays so. */
+bool cgroup_may_pass(int error);
 /* CPU time per time, 0 when there is no limit. */
 double cgroup_cpus(const struct cgroup_files *files);

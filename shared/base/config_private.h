@@ -7,5 +7,6 @@
 struct config_suffix {
 	const char *text;
 	double factor;
+	bool alias; /* is read, not written */
 };
 const struct config_suffix *config_suffixes(enum config_type type);

@@ -7,12 +7,26 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-static const struct config_suffix byte_suffixes[] = {{"K", 1024.0}, {"M", 1048576.0},
-	{"G", 1073741824.0}, {"T", 1099511627776.0}, {"", 1.0}, {NULL, 0}};
-static const struct config_suffix time_suffixes[] = {{"ns", 1.0}, {"us", 1e3}, {"ms", 1e6},
-	{"s", 1e9}, {"m", 60e9}, {"h", 3600e9}, {"d", 86400e9}, {NULL, 0}};
-static const struct config_suffix no_suffix[] = {{"", 1.0}, {NULL, 0}};
+/* "2G" and "2GiB" are 2 times 2^30, "2GB" is 2 times 10^9. */
+static const struct config_suffix byte_suffixes[] = {{"K", 1024.0, false}, {"M", 1048576.0, false},
+	{"G", 1073741824.0, false}, {"T", 1099511627776.0, false}, {"", 1.0, false},
+	{"KiB", 1024.0, true}, {"MiB", 1048576.0, true}, {"GiB", 1073741824.0, true},
+	{"TiB", 1099511627776.0, true}, {"KB", 1e3, false}, {"MB", 1e6, false}, {"GB", 1e9, false},
+	{"TB", 1e12, false}, {"B", 1.0, true}, {NULL, 0, false}};
+static const struct config_suffix time_suffixes[] = {{"ns", 1.0, false}, {"us", 1e3, false},
+	{"ms", 1e6, false}, {"s", 1e9, false}, {"m", 60e9, false}, {"h", 3600e9, false},
+	{"d", 86400e9, false}, {NULL, 0, false}};
+static const struct config_suffix no_suffix[] = {{"", 1.0, false}, {NULL, 0, false}};
+
+double config_bytes_unit(const char *suffix)
+{
+	for (const struct config_suffix *s = byte_suffixes; s->text; s++)
+		if (strcasecmp(s->text, suffix) == 0)
+			return s->factor;
+	return 0;
+}
 
 const struct config_suffix *config_suffixes(enum config_type type)
 {
@@ -26,7 +40,7 @@ static void format_number(enum config_type type, double value, char *out, size_t
 {
 	const struct config_suffix *best = NULL;
 	for (const struct config_suffix *s = config_suffixes(type); s->text; s++)
-		if (value != 0 && fmod(value, s->factor) == 0 &&
+		if (!s->alias && value != 0 && fmod(value, s->factor) == 0 &&
 			(!best || s->factor > best->factor))
 			best = s;
 	if (best)
@@ -39,7 +53,7 @@ static void format_integer(enum config_type type, int64_t value, char *out, size
 {
 	const struct config_suffix *best = NULL;
 	for (const struct config_suffix *s = config_suffixes(type); s->text; s++)
-		if (value != 0 && value % (int64_t)s->factor == 0 &&
+		if (!s->alias && value != 0 && value % (int64_t)s->factor == 0 &&
 			(!best || s->factor > best->factor))
 			best = s;
 	snprintf(out, bytes, "%" PRId64 "%s", best ? value / (int64_t)best->factor : value,

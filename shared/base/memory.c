@@ -1,5 +1,6 @@
 #include "shared/base/memory.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,17 @@ static uint64_t memory_info_bytes(const char *meminfo, const char *name)
 	return kib > UINT64_MAX >> 10 ? UINT64_MAX : kib << 10;
 }
 
+/* Just now: no descriptor is left for it, say. */
+static bool cannot_open(const char *path)
+{
+	FILE *file = fopen(path, "re");
+
+	if (!file)
+		return cgroup_may_pass(errno);
+	fclose(file);
+	return false;
+}
+
 void memory_limit_read(
 	const struct cgroup_files *files, const char *meminfo, struct memory_limit *out)
 {
@@ -50,6 +62,7 @@ void memory_limit_read(
 	cgroup_memory(files, &group);
 	out->available = memory_info_bytes(meminfo, "MemAvailable");
 	out->bytes = group.bytes;
+	out->unread = group.unread || (machine == UINT64_MAX && cannot_open(meminfo));
 	memcpy(out->where, group.where, sizeof(out->where));
 	if (out->bytes >= machine) {
 		out->bytes = machine;

@@ -11,6 +11,7 @@ struct memory_limit {
 	uint64_t available; /* of them now, if caches give theirs up */
 	char where
 		[256]; /* what sets the limit: "/sys/fs/cgroup/.../memory.max", or "this machine" */
+	bool unread; /* a file that is there could not be read just now: bytes and available may be less than they say */
 };
 
 /* files as cgroup.h has them, meminfo "/proc/meminfo". What cannot be read does not limit: bytes may be UINT64_MAX. */

@@ -1,5 +1,7 @@
 #include "shared/base/options.h"
 
+#include "shared/base/columns.h"
+
 #include <assert.h>
 #include <getopt.h>
 #include <string.h>
@@ -43,10 +45,13 @@ static void flag_table(
 	*next = (struct option){0};
 }
 
+enum { HELP_INDENT = 22 };
+
 static void help_line(FILE *to, const char *flag, const char *argument, const char *text)
 {
 	int n = fprintf(to, "  --%s%s%s", flag, *argument ? " " : "", argument);
-	fprintf(to, "%*s%s\n", n < 22 ? 22 - n : 1, "", text);
+	n += fprintf(to, "%*s", n < HELP_INDENT ? HELP_INDENT - n : 1, "");
+	columns_fold(to, text, n, HELP_INDENT);
 }
 
 /* The settings' file without its folder. */
@@ -62,11 +67,14 @@ static void help(const struct options_spec *spec, FILE *to)
 	for (int i = 0; i < OPTIONS_SHORTCUTS && spec->shortcuts[i].flag; i++)
 		help_line(to, spec->shortcuts[i].flag, spec->shortcuts[i].argument,
 			spec->shortcuts[i].help);
+	char config[256];
+	snprintf(config, sizeof(config),
+		"settings, and those of FILE.d/*.conf (default: %s when it is there)",
+		spec->config_path);
+	help_line(
+		to, "set", "KEY=VALUE", "any setting, over the file's; --print-config lists them");
+	help_line(to, "config", "FILE", config);
 	fprintf(to,
-		"  --set KEY=VALUE     any setting, over the file's; --print-config lists them\n"
-		"  --config FILE       settings, and those of FILE.d/*.conf (default: %s when it "
-		"is "
-		"there)\n"
 		"  --config-dir DIR    the same with DIR/%s: DIR instead of the default's folder\n"
 		"  --runtime-dir DIR   where the processes meet (default: OUTRIDER_RUNTIME_DIR, "
 		"...)\n"
@@ -75,7 +83,7 @@ static void help(const struct options_spec *spec, FILE *to)
 		"  -v, --verbose       say more; twice: everything\n"
 		"  --print-config      every setting with its range and default, as a file\n"
 		"  --help, --version\n",
-		spec->config_path, file_name(spec));
+		file_name(spec));
 }
 
 /* Where the settings are: the file that was named, or the one of the default's name in the folder that was. */

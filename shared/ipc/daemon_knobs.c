@@ -155,6 +155,9 @@ static int describe(struct knobs *knobs, const struct knob_batch *batch, const v
 	outcome->old_value = value_of(key, now);
 	outcome->new_value = value_of(key, knobs->next);
 	outcome->at_start = batch->at_start || (!key->live && batch->persist);
+	/* Of a session it is more: one that has a value of its own does not follow all sessions' any more, or follows again. */
+	outcome->idle = config_equal(key, now, knobs->next) && !earlier && batch->session == 0 &&
+			batch->for_ns == 0 && !batch->persist && !batch->at_start;
 	/* A second change for a time ends where the first would have: at the value that was set to stay. */
 	outcome->follows = earlier ? earlier->value == NULL
 				   : batch->session != 0 && config_equal(key, now, knobs->o.config);

@@ -290,6 +290,8 @@ void knobs_journal_add(struct knob_journal *journal, const struct knob_batch *ba
 	char name[128];
 	for (size_t i = 0; i < outcomes->n; i++) {
 		const struct knob_outcome *o = &outcomes->of[i];
+		if (o->idle)
+			continue;
 		config_name(o->key, name, sizeof name);
 		add(journal, batch, name, text_of(o->old_value), text_of(o->new_value), o->removed,
 			o->at_start, reason);

@@ -51,6 +51,7 @@ struct knob_outcome {
 	char *base; /* what it reverts to; NULL: what is configured for all (or it does not) */
 	bool follows; /* a session's value that was no other than all sessions' */
 	bool at_start; /* in force at the next start */
+	bool idle; /* it was that before, to stay, and will be no longer or surer */
 	const char *note; /* "" or a constant */
 };
 

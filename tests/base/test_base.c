@@ -362,6 +362,31 @@ static void a_time_is_written_as_a_person_would(void **state)
 	assert_string_equal(config_time(1500000000, text, sizeof(text)), "1500ms");
 }
 
+static void a_size_is_binary_or_decimal_as_its_unit_says(void **state)
+{
+	static const struct {
+		const char *text;
+		int64_t bytes;
+		const char *written;
+	} cases[] = {{"2G", (int64_t)2 << 30, "2G"}, {"2GiB", (int64_t)2 << 30, "2G"},
+		{"2GB", 2000000000, "2GB"}, {"1.5kb", 1500, "1500"}, {"3mib", 3 << 20, "3M"},
+		{"7B", 7, "7"}};
+	struct error err;
+	char value[CONFIG_VALUE_BYTES];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct settings s = {0};
+
+		assert_int_equal(config_assign(&keys[1], cases[i].text, "", &s, &err), 0);
+		assert_true(s.bytes == cases[i].bytes);
+		config_value(&keys[1], &s, value, sizeof(value));
+		assert_string_equal(value, cases[i].written);
+	}
+	assert_true(config_bytes_unit("GB") == 1e9 && config_bytes_unit("") == 1);
+	assert_true(config_bytes_unit("Gb/s") == 0 && config_bytes_unit("X") == 0);
+}
+
 static void a_text_says_what_it_takes(void **state)
 {
 	(void)state;
@@ -560,6 +585,7 @@ int main(void)
 		cmocka_unit_test(the_commented_file_reads_back_as_the_defaults),
 		cmocka_unit_test(a_word_may_stand_for_zero),
 		cmocka_unit_test(a_time_is_written_as_a_person_would),
+		cmocka_unit_test(a_size_is_binary_or_decimal_as_its_unit_says),
 		cmocka_unit_test(a_text_says_what_it_takes),
 		cmocka_unit_test(philox_gives_the_published_vectors),
 		cmocka_unit_test(uniforms_stay_inside_the_open_interval),

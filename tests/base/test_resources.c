@@ -56,6 +56,29 @@ static void without_files_there_is_no_limit(void **state)
 	assert_true(limit.bytes == UINT64_MAX && limit.available == UINT64_MAX);
 }
 
+/* The limit seems to be lifted; whoever knew it must not believe that. */
+static void a_limit_that_cannot_be_read_now_is_told_from_none(void **state)
+{
+	struct memory_limit limit;
+	char path[200];
+
+	(void)state;
+	write_file("membership", "0::/a/b\n");
+	write_file("meminfo", "MemTotal: 1000 kB\nMemAvailable: 900 kB\n");
+	memory_limit_read(&files, meminfo, &limit);
+	assert_false(limit.unread);
+	/* A directory opens, and reading it fails. */
+	write_file("mount/a/memory.max/file", "");
+	memory_limit_read(&files, meminfo, &limit);
+	assert_true(limit.unread && limit.bytes == 1000 << 10);
+	snprintf(path, sizeof(path), "%s/mount/a/memory.max/file", directory);
+	assert_int_equal(unlink(path), 0);
+	*strrchr(path, '/') = '\0';
+	assert_int_equal(rmdir(path), 0);
+	memory_limit_read(&files, meminfo, &limit);
+	assert_false(limit.unread);
+}
+
 static void the_lowest_limit_up_to_the_root_counts(void **state)
 {
 	struct cgroup_memory memory;
@@ -495,6 +518,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(without_files_there_is_no_limit, empty_directory),
+		cmocka_unit_test_setup(
+			a_limit_that_cannot_be_read_now_is_told_from_none, empty_directory),
 		cmocka_unit_test_setup(the_lowest_limit_up_to_the_root_counts, empty_directory),
 		cmocka_unit_test_setup(
 			version_1_is_read_where_a_controller_is_there, empty_directory),

@@ -59,6 +59,9 @@ for program, name in PAGES.items():
               if option not in own and not any(f"{p} " in line for p in ("outrider up", "outriderctl"))]
     tap.ok(not others, "and no other", "\n".join(others))
 
+wide = [(program, *command, line) for program in PAGES for command in [(), *commands_of(program)]
+        for line in helped(program, *command).splitlines() if len(line) > 100]
+tap.ok(not wide, "no line of --help is wider than 100 columns", wide)
 commands = commands_of("outriderctl")
 tap.ok(len(commands) > 15, "outriderctl has commands", commands)
 every = set().union(*(listed(helped("outriderctl", *c)) for c in commands)) - {"--runtime-dir", "--format"}

@@ -65,7 +65,8 @@ static void bad_budgets_are_refused_with_the_reason(void **state)
 	assert_true(budget_slots("10%", &g, 0, &n, &err) < 0);
 	assert_non_null(strstr(err.text, "32"));
 	assert_non_null(strstr(err.text, "96.0 MiB"));
-	const struct memory_limit limit = {(uint64_t)1 << 32, (uint64_t)1 << 31, "this machine"};
+	const struct memory_limit limit = {
+		(uint64_t)1 << 32, (uint64_t)1 << 31, "this machine", false};
 	struct budget small = {.bytes = 1 << 20, .asked_bytes = 1 << 20};
 	assert_int_equal(budget_check_memory(&small, &limit, 0, 0, 0, &err), 0);
 	/* More than the machine has is refused, also where all experts are less. */

@@ -1,5 +1,5 @@
 /* The default budget: what is left for experts of made-up machines and control groups, and what is said about it. */
-#include "services/expert-cache/budget.h"
+#include "services/expert-cache/settle.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -198,7 +198,7 @@ static void auto_is_what_fits_between_the_least_and_all(void **state)
 static const char *notice(const char *text, uint64_t memory, uint64_t available)
 {
 	static char out[512];
-	struct memory_limit limit = {memory, available, "this machine"};
+	struct memory_limit limit = {memory, available, "this machine", false};
 	struct budget budget;
 	struct error err;
 	struct room room;
@@ -236,7 +236,7 @@ static void a_named_budget_that_leaves_too_little_is_noticed(void **state)
 static void too_large_a_budget_is_refused_with_the_largest(void **state)
 {
 	(void)state;
-	struct memory_limit limit = {6 * GIB, 5 * GIB, "this machine"};
+	struct memory_limit limit = {6 * GIB, 5 * GIB, "this machine", false};
 	struct budget all = {.n_slots = 1024, .bytes = 8 * GIB, .asked_bytes = 8 * GIB};
 	struct error err;
 	assert_int_equal(budget_check_memory(&all, &limit, 0, 0, 1 * GIB, &err), -ENOMEM);
@@ -257,7 +257,7 @@ static void too_large_a_budget_is_refused_with_the_largest(void **state)
 static void a_budget_that_the_kv_cache_leaves_no_room_for_is_refused_with_both(void **state)
 {
 	(void)state;
-	struct memory_limit limit = {10 * GIB, 10 * GIB, "this machine"};
+	struct memory_limit limit = {10 * GIB, 10 * GIB, "this machine", false};
 	struct budget all = {.n_slots = 1024, .bytes = 8 * GIB, .asked_bytes = 8 * GIB};
 	struct error err;
 	assert_int_equal(budget_check_memory(&all, &limit, 0, 2 * GIB, 1 * GIB, &err), 0);
@@ -277,7 +277,7 @@ static void the_reason_is_told_of_any_budget(void **state)
 {
 	char text[512];
 	(void)state;
-	struct memory_limit limit = {32 * GIB, 32 * GIB, "this machine"};
+	struct memory_limit limit = {32 * GIB, 32 * GIB, "this machine", false};
 	struct room_needs said = needs;
 	struct room room;
 	said.said = true;
@@ -288,9 +288,50 @@ static void the_reason_is_told_of_any_budget(void **state)
 		"4032.0 for the KV cache, 64.0 for sessions and drafts, 2048.0 in reserve");
 }
 
+static void a_budget_is_binary_or_decimal_as_its_unit_says(void **state)
+{
+	static const struct {
+		const char *text;
+		uint32_t slots;
+	} cases[] = {{"2G", 256}, {"2g", 256}, {"2GiB", 256}, {"2GB", 238}, {"2048MiB", 256}};
+	struct budget budget;
+	struct error err;
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(budget_slots(cases[i].text, &geometry, 0, &budget, &err), 0);
+		assert_int_equal(budget.n_slots, cases[i].slots);
+	}
+	assert_true(budget_slots("2Gbit", &geometry, 0, &budget, &err) < 0);
+	assert_non_null(strstr(err.text, "8GB"));
+}
+
+/* Weights that the verifier maps are free of the machine's memory already: they must not be counted as had once more. */
+static void what_is_there_is_what_the_verifier_has_said(void **state)
+{
+	const struct slots_needs said = {.weights = 3 * MIB, .kv = 2 * MIB, .there = 2 * MIB};
+	struct region region;
+	struct error err;
+	(void)state;
+	assert_int_equal(settle_there(-1), 0);
+	assert_int_equal(region_create(EXPERTS_REGION, EXPERTS_LAYOUT, sizeof(struct slots_header),
+				 0, &region, &err),
+		0);
+	assert_int_equal(settle_there(region.fd), 0);
+	slots_say_needs(region_payload(&region), &said);
+	assert_int_equal(settle_there(region.fd), 2 * MIB);
+	region_close(&region);
+	/* Another region. */
+	assert_int_equal(
+		region_create("other", 1, sizeof(struct slots_header), 0, &region, &err), 0);
+	assert_int_equal(settle_there(region.fd), 0);
+	region_close(&region);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_budget_is_binary_or_decimal_as_its_unit_says),
+		cmocka_unit_test(what_is_there_is_what_the_verifier_has_said),
 		cmocka_unit_test_setup_teardown(
 			the_machine_is_shared_with_the_rest, make_directory, remove_directory),
 		cmocka_unit_test_setup_teardown(

@@ -77,7 +77,7 @@ def check_set(service):
     refused("more than there is memory for", service.ctl("knob", "set", "prefill_chunk=2048"), 65, "--next-start")
     refused("an empty value", service.ctl("knob", "set", "k_max="), 65,
             'outriderctl: policy: k_max = "" is empty; k_max takes 1 to 15 tokens\n')
-    takes = "; budget takes auto, all, min, a share of the experts as 30%, or bytes as 8G\n"
+    takes = "; budget takes auto, all, min, a share of the experts as 30%, or bytes as 8G, which are GiB, or 8GB\n"
     for budget, wrong in (("200%", "200% is more than all experts, which are 100%"), ("", '"" is not allowed'),
                           ("much", "much is not allowed"), ("1e30", "1e30 is 2^63 bytes or more")):
         refused(f"a budget of {budget or 'nothing'}", service.ctl("cache", "set", f"budget={budget}"), 65,
@@ -120,6 +120,22 @@ def check_set(service):
     tap.ok(done(service.ctl("knob", "set", "k_max=6", "default_k=1", "--for", "300ms")) and until(
         lambda: value(service, "policy.k_max") == "7" and value(service, "verifier.default_k") == "0", 20),
         "goes back by itself, long after whoever made it has ended")
+
+
+def check_idle(service):
+    """What was that before is no change, but where it is to stay, to last or to go back."""
+    def history():
+        return service.ctl("knob", "history", "k_max", "--json").stdout
+    before, value_now = history(), value(service, "policy.k_max")
+    again = service.ctl("knob", "set", f"k_max={value_now}")
+    tap.ok(again.returncode == 0 and "as before" in again.stdout and history() == before, "what changes nothing is not in the history",
+           again.stdout + history())
+    service.ctl("knob", "set", f"k_max={value_now}", "--for", "1h")
+    timed = json.loads(history())["changes"]
+    service.ctl("knob", "set", f"k_max={value_now}")
+    stays = json.loads(history())["changes"]
+    tap.ok(len(timed) == len(json.loads(before)["changes"]) + 1 == len(stays) - 1,
+           "the same value for a time is, and so is that it stays after all", stays[-3:])
 
 
 def check_history(service):
@@ -474,6 +490,7 @@ with Configured(draft=DRAFTS["small"]) as service:
     check_list(service)
     check_set(service)
     check_history(service)
+    check_idle(service)
     check_persist(service)
     check_next_start(service)
     check_two_admins(service)

@@ -170,7 +170,7 @@ class Service:
     def pid(self, name):
         for process in self.status():
             if process["name"] == name:
-                return process["pid"]
+                return process["pid"] if process.get("generation") else None  # one that is silent has a pid too
         return None
 
     def children(self):

@@ -73,7 +73,7 @@ def all_end(service, running):
         waiting = sum(not results.done() for *_, results in running)
         if not waiting:
             return True
-        now = next((p["details"]["output_tokens"] for p in service.status() if p["name"] == "verifier" and p["pid"]), before)
+        now = next((p["details"]["output_tokens"] for p in service.status() if p["name"] == "verifier" and p.get("details")), before)
         if now != before:
             patience, before = Patience(HANG_SECONDS), now
             # Who runs the tests ends one that says nothing for long.

@@ -90,6 +90,9 @@ with tempfile.TemporaryDirectory() as directory, Service(draft=DRAFTS["aligned"]
     out, err = finish(process, 20)
     tap.ok(process.returncode == 0 and events_of(path) and os.listdir(directory) == ["trace.json"],
            "an interrupt ends it early: what there is until then is a whole file", f"{process.returncode} {out} {err}")
+    # Whatever was asked before has ended: the next one that is busy is a request.
+    quiet_ones = until(lambda: "empty: nothing was done meanwhile; trace again while" in service.ctl("trace", "20ms", path).stdout)
+    tap.ok(quiet_ones and not [e for e in events_of(path) if e["ph"] != "M"], "a trace of nothing says that it is empty, and what to do")
     status, out, err = trace(service, "10ms", "/no/such/folder/trace.json")
     tap.ok(status == 73 and "/no/such/folder" in err, "a file that cannot be written is named", f"{status} {err}")
     with tempfile.TemporaryDirectory() as nobody:
