@@ -1,7 +1,9 @@
 /* What a stream does with messages and with silence. */
 #include "client/sdk/stream.h"
 
+#include "shared/ipc/bus.h"
 #include "shared/ipc/given_up.h"
+#include "shared/ipc/peers.h"
 #include "shared/spec/session.h"
 
 #include <errno.h>
@@ -9,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define MS UINT64_C(1000000)
 
@@ -292,7 +295,11 @@ static bool fail_given_up(struct outrider_stream *stream, bool waited)
 /* For the end of a sentence about a service that is silent. */
 static const char *what_to_do(const struct outrider *client)
 {
-	if (client->reached)
+	char endpoint[300];
+
+	/* The monitor may have come too late to see the connection that it is about. */
+	peers_client_endpoint(client->runtime_dir, endpoint, sizeof endpoint);
+	if (client->reached || bus_probe(bus_ipc_path(endpoint), SOCK_STREAM, NULL) == 0)
 		return ": the verifier is there, but is stopped or hangs; outrider status shows it";
 	return client->answered ? "" : "; outrider up starts one";
 }

@@ -156,6 +156,9 @@ def check_messages():
                        answer["usage"]["prompt_tokens"] == expected["usage"]["prompt_tokens"],
                        f"a conversation with {what} is rendered as outrider-model does it", f"{text}\n{got.stderr}")
             check_variables(service, model, path)
+            lacks = client(service, "run", "--draft-method", "model", "hi")
+            tap.ok(lacks.returncode == 65 and "up --draft FILE" in lacks.stderr and not lacks.stdout,
+                   "a draft model that the service has not is no n-grams, but said", f"{lacks.returncode} {lacks.stderr}")
             for what, messages, words in (
                     ("an unknown role", [{"role": "robot", "content": "x"}], "robot"),
                     ("one of a message of parts", [{"role": "robot", "content": []}], "tool, developer and function"),
@@ -195,7 +198,7 @@ def check_idle(service):
     """What can do nothing is refused, by its name."""
     for words, status, said in ((("--draft-method", "replay"), 64, "--replay"), (("--draft-method", "none", "--k", "2"), 64, "--k 2"),
                                 (("--repeat-window", "4"), 64, "--repeat-penalty"),
-                                (("--draft-method", "model"), 65, "up --draft FILE"), (("--timeout", "soon"), 64, "--timeout"),
+                                (("--timeout", "soon"), 64, "--timeout"),
                                 (("--timeout", "0"), 64, "0.001s"), (("--wait", "2d"), 64, "--wait")):
         refused = client(service, "run", *words, "hi")
         tap.ok(refused.returncode == status and said in refused.stderr and refused.stderr.count("\n") == 1 and not refused.stdout,
@@ -271,9 +274,9 @@ def check_plot(service):
            "what was always the same is a line of words, so is a utility where nothing was drafted, the rest curves over 1 to 299", text)
     # The same answer with drafts: the time at K = 0 is known of the session before.
     client(service, "run", "--tokens", IDS, "--max-tokens", 300, "--ignore-eos", "--k", 2)
-    tap.ok(until(journaled) and all(r["k"] == 2 for r in records if r["prefill_tokens"] == 0), "so has that of one that drafts", records[:3])
+    tap.ok(until(journaled) and any(r["k"] == 2 for r in records), "so has that of one that drafts", records[:3])
     text = service.ctl("policy", "plot").stdout
-    known = [r for r in records if r["prefill_tokens"] == 0 and r["emitted"] > 0 and r["base_us"]]
+    known = [r for r in records if r["prefill_tokens"] == 0 and r["emitted"] > 0 and r["base_us"] and r["k"] > 0]
     tokens, cost, shown = 0, 0, []
     for r in known:
         weight = 0.125 if shown else 1
@@ -297,7 +300,7 @@ def check_plot(service):
         drawn = service.ctl("policy", "plot", records[0]["session"], path)
         picture = path.read_bytes() if path.exists() else b""
         tap.ok(drawn.returncode == 0 and drawn.stdout == f"{path}\n" and not drawn.stderr and picture.startswith(begin) and
-               (kind == "png" or all(word in picture for word in (b"iterations, 300 tokens", b"utility", b"K, drafted tokens asked for",
+               (kind == "png" or all(word in picture for word in (b" iterations, ", b"utility", b"K, drafted tokens asked for",
                                                                 b"tokens emitted per iteration", b"iteration time / that at K = 0",
                                                                 b"iteration, after the prompt"))),
                f"policy plot draws a {kind}", drawn.stdout + drawn.stderr)
