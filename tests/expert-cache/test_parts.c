@@ -57,7 +57,7 @@ static void bad_budgets_are_refused_with_the_reason(void **state)
 	struct error err;
 	struct budget n;
 	static const char *const bad[] = {
-		"", "%", "-5%", "0", "101%", "12T", "12 %", "nan", "inf", "allx", "1e999"};
+		"", "%", "-5%", "0", "101%", "12P", "12 %", "nan", "inf", "allx", "1e999"};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		assert_true(budget_slots(bad[i], &g, 0, &n, &err) < 0);
 		assert_non_null(strstr(err.text, "budget"));
