@@ -123,8 +123,8 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 		return r;
 	experts_mapped_init(&m->experts, m->model);
 	return forward_create(m->model, m->kernels, m->pool, &m->kv,
-		m->model->config.n_experts ? &m->experts.source : NULL, m->n_batch, LIMIT_SESSIONS,
-		m->n_context, &m->forward, err);
+		m->model->config.n_experts ? &m->experts.source : NULL, m->n_batch,
+		DRAFT_MODEL_LOGITS, m->n_context, &m->forward, err);
 }
 
 /* The draft model's feed-forward inputs go to the hints: only those of tokens that will be

@@ -10,6 +10,9 @@
 #include "shared/model/forward.h"
 #include "shared/model/tokenizer.h"
 
+/* Rows of logits in one pass: a draft's token of every session, or so many that are only looked at (foresight.h). */
+enum { DRAFT_MODEL_LOGITS = LIMIT_SESSIONS };
+
 struct draft_model {
 	struct model *model;
 	const struct kernels *kernels;

@@ -264,8 +264,9 @@ static void by_model(struct draft_context *context, struct draft_item *items, ui
 const struct draft_ops draft_by_model = {.name = "model", .method = DRAFT_MODEL, .draft = by_model};
 
 /* Some of the tokens that the session's part of the batch, from row first on, reads are those that the model would have had to
- * draft: what it would have said instead is asked for. Not behind the last one, where a draft begins. */
-static void look_at(struct draft_model *m, struct draft_session *s, uint32_t first)
+ * draft: what it would have said instead is asked for. Not behind the last one, where a draft begins. *room: the rows of logits
+ * that the pass has left. */
+static void look_at(struct draft_model *m, struct draft_session *s, uint32_t first, uint32_t *room)
 {
 	uint32_t end = m->n_in_batch, begin = first;
 	if (end - first < 2 || !foresight_wanted(s))
@@ -273,8 +274,12 @@ static void look_at(struct draft_model *m, struct draft_session *s, uint32_t fir
 	end--;
 	if (end - begin > FORESIGHT_TOKENS)
 		begin = end - FORESIGHT_TOKENS;
-	for (uint32_t i = begin; i < end; i++)
+	if (end - begin > *room)
+		begin = end - *room;
+	for (uint32_t i = begin; i < end; i++) {
 		m->batch[i].logits = m->batch[i].position + 1 >= s->n_prompt;
+		*room -= m->batch[i].logits;
+	}
 }
 
 /* What the pass that was run said of them. n: rows in it. */
@@ -298,6 +303,7 @@ static void look_back(struct draft_model *m, uint32_t n)
 
 bool draft_model_idle(struct draft_model *m, bool ahead)
 {
+	uint32_t room = DRAFT_MODEL_LOGITS;
 	m->round = m->uses;
 	for (uint32_t i = 0; i < m->n_sessions; i++) {
 		struct draft_session *s = &m->sessions[i];
@@ -307,7 +313,7 @@ bool draft_model_idle(struct draft_model *m, bool ahead)
 		uint32_t first = m->n_in_batch;
 		if (s->n_chain == 0 && lag(s) > FOLLOW_LAG && first < m->n_batch &&
 			add(m, s, s->n - 1, false) > 0)
-			look_at(m, s, first);
+			look_at(m, s, first, &room);
 	}
 	uint32_t n = m->n_in_batch;
 	if (n > 0) {

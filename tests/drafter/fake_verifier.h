@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FAKE_SESSIONS = 8, FAKE_CONTEXT = 512 };
+enum { FAKE_SESSIONS = 8, FAKE_PAGES = 12, FAKE_CONTEXT = 512 };
 
 struct fake {
 	struct region sessions, draft;
@@ -22,12 +22,11 @@ static inline void fake_open(struct fake *f, uint64_t tokenizer_fingerprint)
 {
 	struct error err;
 	memset(f, 0, sizeof(*f));
-	assert_int_equal(
-		region_create(SESSIONS_REGION, SESSIONS_LAYOUT,
-			sessions_bytes(FAKE_SESSIONS, FAKE_CONTEXT), 0, &f->sessions, &err),
+	assert_int_equal(region_create(SESSIONS_REGION, SESSIONS_LAYOUT,
+				 sessions_bytes(FAKE_PAGES, FAKE_CONTEXT), 0, &f->sessions, &err),
 		0);
 	f->header = region_payload(&f->sessions);
-	f->header->n_sessions = FAKE_SESSIONS;
+	f->header->n_sessions = FAKE_PAGES;
 	f->header->n_context = FAKE_CONTEXT;
 	f->header->page_bytes = session_page_bytes(FAKE_CONTEXT);
 	f->header->tokenizer_fingerprint = tokenizer_fingerprint;

@@ -398,6 +398,45 @@ static void what_is_read_says_what_would_have_been_drafted(void **state)
 	end(f);
 }
 
+/* One pass reads all sessions, and there are more tokens in it to look at than it has rows of logits. The requests are there
+ * before the worker has their ring: it takes them all before it reads. */
+static void a_pass_looks_at_no_more_than_it_has_logits_for(void **state)
+{
+	(void)state;
+	enum { BEHIND = 41 };
+	static_assert(FAKE_PAGES * FORESIGHT_TOKENS > DRAFT_MODEL_LOGITS, "too many to look at");
+	static struct fixture f;
+	static struct draft_reply r;
+	const char *const wide[] = {"run_ahead=off", "chunk=512", NULL};
+	struct patience patience;
+	int32_t tokens[BEHIND];
+	if (n_golden == 0)
+		skip();
+	memset(&f, 0, sizeof(f));
+	assert_int_equal(start(&f, wide), 0);
+	fake_open(&f.fake, fingerprint);
+	for (int i = 0; i < BEHIND; i++)
+		tokens[i] = 10 + i % 20;
+	for (uint32_t i = 0; i < FAKE_PAGES; i++) {
+		fake_begin(&f.fake, i, 100 + i, DRAFT_MODEL, tokens, 1)->request.k =
+			SESSION_K_POLICY;
+		fake_commit(session_at(f.fake.header, i), tokens + 1, BEHIND - 1);
+		fake_ask(&f.fake, i, 100 + i, BEHIND, 0, true);
+	}
+	fake_offer(&f.fake, &f.worker);
+	patience_init(&patience, 20000);
+	r.foreseen = 0;
+	while (patience_step_ms(&patience) > 0 && r.foreseen == 0) {
+		fake_ask(&f.fake, 0, 100, BEHIND, 0, true);
+		usleep(1000);
+		ring_get(&f.fake.rings.replies, &r, sizeof(r));
+	}
+	assert_true(r.foreseen > 0);
+	assert_int_equal(f.worker.model->passes, 1);
+	assert_int_equal(f.worker.model->tokens, FAKE_PAGES * (BEHIND - 1));
+	end(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -408,6 +447,7 @@ int main(void)
 		cmocka_unit_test(sessions_that_lost_their_cache_are_read_again),
 		cmocka_unit_test(a_session_far_behind_gets_ngrams_until_it_is_read),
 		cmocka_unit_test(what_is_read_says_what_would_have_been_drafted),
+		cmocka_unit_test(a_pass_looks_at_no_more_than_it_has_logits_for),
 		cmocka_unit_test(gumbel_noise_belongs_to_the_position),
 		cmocka_unit_test(maximal_coupling_carries_its_distribution),
 		cmocka_unit_test(a_model_with_another_tokenizer_is_refused_and_ngrams_go_on),

@@ -95,7 +95,7 @@ static void requests_that_make_no_sense_are_answered_with_nothing(void **state)
 		uint32_t page, n_tokens, k;
 		uint64_t uid;
 	} wrong[] = {{0, 8, 3, 101}, {0, 9, 3, 100}, {0, UINT32_MAX, 3, 100},
-		{FAKE_SESSIONS, 8, 3, 100}, {UINT32_MAX, 8, 3, 100}, {3, 8, 3, 100}, {0, 0, 3, 100},
+		{FAKE_PAGES, 8, 3, 100}, {UINT32_MAX, 8, 3, 100}, {3, 8, 3, 100}, {0, 0, 3, 100},
 		{0, 8, 3, 0}};
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		fake_ask(
