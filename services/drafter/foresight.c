@@ -65,6 +65,12 @@ bool foresight_follow(struct draft_session *s, struct draft_context *context,
 	return known;
 }
 
+void foresight_forget(struct draft_session *s)
+{
+	s->foresight.open = false;
+	foresight_begin(s);
+}
+
 bool foresight_wanted(const struct draft_session *s)
 {
 	const struct sampler_params *sampling = &s->request.sampling;

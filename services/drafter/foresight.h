@@ -16,6 +16,9 @@
 bool foresight_follow(struct draft_session *s, struct draft_context *context,
 	enum draft_method fallback, struct draft_reply *reply);
 
+/* A draft was asked for: what was kept back is of the time before. */
+void foresight_forget(struct draft_session *s);
+
 /* Whether the model's choice is what tells right from wrong: with maximal coupling q decides, by chance. */
 bool foresight_wanted(const struct draft_session *s);
 /* The model begins to look at what it reads. */

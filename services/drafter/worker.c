@@ -52,10 +52,13 @@ static struct draft_session *follow(struct worker *w, const struct draft_request
 	return NULL;
 }
 
-/* Of a session whose K is the policy's, at K = 0: what its drafts would be. The verifier does not wait for it. */
+/* Of a session whose K is the policy's, at K = 0: what its drafts would be. The verifier does not wait for it, and half of the ring
+ * is left for what it does wait for. */
 static void foresee(struct worker *w, struct draft_session *s, const struct draft_request *request)
 {
 	struct draft_reply *reply = &w->foreseen;
+	if (ring_length(&w->rings.replies) >= DRAFT_RING_SLOTS / 2)
+		return;
 	if (foresight_wanted(s) &&
 		foresight_follow(s, &w->context, (enum draft_method)w->config->method, reply)) {
 		reply->session = request->session;
@@ -94,7 +97,7 @@ static void add_request(struct worker *w, const struct draft_request *request)
 		hints_history(&w->hints, s, s->tokens, s->n - 1, 1);
 		foresee(w, s, request);
 	} else if (s) {
-		s->foresight.open = false;
+		foresight_forget(s);
 	}
 	if (request->k == 0 || at == LIMIT_SESSIONS)
 		return;

@@ -256,7 +256,7 @@ static void describe_draft(struct iteration_record *record, const struct draft_r
 			(uint8_t)(draft->confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
 }
 
-/* At K = 0: what the drafter says it would have drafted. */
+/* At K = 0: what the drafter says it would have drafted. What it says where a draft was asked for is of the time before. */
 static void describe_foresight(
 	struct iteration_record *record, struct drafts *drafts, const struct engine_session *s)
 {
@@ -264,7 +264,7 @@ static void describe_foresight(
 
 	record->foreseen = record->foreseen_drafted = record->foreseen_right = 0;
 	record->foreseen_method = DRAFT_NONE;
-	if (s->k > 0 || !drafts_foresight(drafts, s->index, s->uid, &f))
+	if (!drafts_foresight(drafts, s->index, s->uid, &f) || s->k > 0)
 		return;
 	record->foreseen = (uint8_t)f.foreseen;
 	record->foreseen_drafted = (uint8_t)f.drafted;

@@ -390,8 +390,9 @@ static void what_is_read_says_what_would_have_been_drafted(void **state)
 	struct fixture *f = make(plain);
 	check_foresight(f, 0, 0);
 	check_foresight(f, 1, 4);
-	/* What follows is drafted as if nobody had looked. */
+	/* What follows is drafted as if nobody had looked, and what was not told of before is of another time. */
 	assert_int_equal(fake_draft(&f->fake, 0, 3).foreseen, 0);
+	assert_int_equal(f->worker.sessions[0].foresight.n_read, 0);
 	end(f);
 	f = make(plain);
 	check_golden(f);

@@ -180,6 +180,29 @@ static void what_would_have_been_drafted_is_told_where_the_policy_has_zero(void 
 	assert_int_equal(fake_draft(&f->fake, 0, 2).foreseen, 0);
 }
 
+/* A verifier that does not look: what it will wait for has room all the same. */
+static void what_is_foreseen_leaves_room_for_drafts(void **state)
+{
+	struct fixture *f = *state;
+	struct session_page *page = fake_begin(&f->fake, 0, 100, DRAFT_NGRAM, prompt, 8);
+	struct draft_reply r;
+	uint32_t n = 0;
+	page->request.k = SESSION_K_POLICY;
+	/* Behind a token that is new there is nothing to propose: that is known at once. */
+	for (int32_t i = 0; i < DRAFT_RING_SLOTS; i++) {
+		fake_commit(page, &(int32_t){100 + i}, 1);
+		fake_ask(&f->fake, 0, 100, atomic_load(&page->n_tokens), 0, true);
+		while (ring_length(&f->fake.rings.requests) > 0)
+			usleep(10);
+	}
+	fake_ask(&f->fake, 0, 100, atomic_load(&page->n_tokens), 2, true);
+	do
+		assert_true(fake_reply(&f->fake, &r));
+	while (r.foreseen > 0 && ++n);
+	assert_int_equal(r.sequence, f->fake.sequence);
+	assert_int_equal(n, DRAFT_RING_SLOTS / 2);
+}
+
 static void none_proposes_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -306,6 +329,7 @@ int main(void)
 		TEST(requests_that_make_no_sense_are_answered_with_nothing),
 		TEST(following_makes_no_reply_and_a_page_can_change_hands),
 		TEST(what_would_have_been_drafted_is_told_where_the_policy_has_zero),
+		TEST(what_is_foreseen_leaves_room_for_drafts),
 		TEST(none_proposes_nothing),
 		TEST(replay_follows_the_recording_by_output_index),
 		TEST(replay_errs_as_often_as_it_is_told),
