@@ -50,7 +50,7 @@ void drafts_peer_left(struct drafts *drafts)
 }
 
 /* Nothing is decided from it here, so what cannot be is only left out. */
-static void take_foresight(struct drafts_session *s, uint64_t uid, const struct draft_reply *shared)
+static void take_foresight(struct drafts_session *s, const struct draft_reply *shared)
 {
 	struct drafts_foresight *f = &s->foresight;
 	struct draft_reply copy;
@@ -63,7 +63,7 @@ static void take_foresight(struct drafts_session *s, uint64_t uid, const struct 
 	for (uint32_t i = 0; i < copy.n; i++)
 		if (!(copy.confidence[i] >= 0 && copy.confidence[i] <= 1))
 			return;
-	*f = (struct drafts_foresight){.uid = uid,
+	*f = (struct drafts_foresight){.uid = copy.session,
 		.foreseen = copy.foreseen,
 		.drafted = copy.n,
 		.right = copy.right,
@@ -93,8 +93,7 @@ static void take(struct drafts *drafts, const struct draft_reply *shared)
 	if (page >= LIMIT_SESSIONS)
 		return;
 	if (((const volatile struct draft_reply *)shared)->foreseen != 0) {
-		take_foresight(&drafts->sessions[page],
-			((const volatile struct draft_reply *)shared)->session, shared);
+		take_foresight(&drafts->sessions[page], shared);
 		return;
 	}
 	if (sequence > drafts->answered && sequence <= drafts->asked)
