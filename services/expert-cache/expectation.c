@@ -279,9 +279,11 @@ static void turn_hints(struct expectation *x, uint32_t layer, uint64_t iteration
 				state->step[s] = state->later[s];
 			state->later[s] = 0;
 		}
-		if (due && (over || of->until_later[s] > of->until[s]))
+		/* Of hints that are over, until is nothing to go by: a verifier that is gone may have set it. */
+		bool hold = of->hinted[s] && !over;
+		if (due && (!hold || of->until_later[s] > of->until[s]))
 			of->until[s] = of->until_later[s];
-		of->hinted[s] = (of->hinted[s] && !over) || due;
+		of->hinted[s] = hold || due;
 		of->hinted_later[s] = false;
 	}
 }

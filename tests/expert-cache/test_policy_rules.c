@@ -432,6 +432,13 @@ static void hints_for_a_later_run_wait_for_the_end_of_the_next(void **state)
 	expectation_hint_later(&x, &hint);
 	expectation_end(&x, 0, 5, false);
 	assert_false(x.layer[0].hinted[HINT_DRAFT] || x.layer[0].hinted_later[HINT_DRAFT]);
+	/* Nor do its successor's hold for as long as its own would have. */
+	hint.iteration = 7;
+	expectation_hint_later(&x, &hint);
+	expectation_end(&x, 0, 6, false);
+	assert_true(x.layer[0].hinted[HINT_DRAFT]);
+	expectation_end(&x, 0, 7, false);
+	assert_false(x.layer[0].hinted[HINT_DRAFT]);
 	expectation_exit(&x);
 }
 
