@@ -134,8 +134,10 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 	if (y->stale > 0 && y->unseen < y->stale)
 		explain_say(out,
 			"The session has not drafted for %u iteration%s; what the drafter would "
-			"have drafted was compared with what came %u iteration%s ago.",
-			y->stale, plural(y->stale), y->unseen, plural(y->unseen));
+			"have drafted was compared with what came %u iteration%s ago, and with "
+			"chance %.0f%% it has changed since.",
+			y->stale, plural(y->stale), y->unseen, plural(y->unseen),
+			100 * (1 - exp(-rate * y->unseen)));
 	else if (y->stale > 0)
 		explain_say(out,
 			"The session has not drafted for %u iteration%s; it changes about once in "
