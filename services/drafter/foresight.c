@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+static_assert((int)FORESIGHT_TOKENS <= (int)LIMIT_DRAFT, "a reply holds what was foreseen");
+
 /* How many of the proposal's tokens came. True: that is final. */
 static bool compare(struct draft_session *s)
 {
