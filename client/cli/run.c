@@ -34,7 +34,8 @@ struct run {
 static void usage(FILE *to)
 {
 	fputs("usage: outrider run [options] [PROMPT]\n\n"
-	      "Answers PROMPT, or the prompt in a file or on stdin, byte for byte as given.\n\n"
+	      "Answers PROMPT, or the prompt in a file or on stdin (also as -), byte for byte as "
+	      "given.\n\n"
 	      "  --file FILE           the prompt is in FILE\n"
 	      "  --tokens 1,2,3        the prompt as token ids\n"
 	      "  --messages FILE.json  a conversation: [{\"role\": \"user\", \"content\": "
@@ -138,10 +139,17 @@ static int parse(struct run *run, int argc, char **argv, bool *help)
 	}
 	if (status)
 		return status;
-	if (optind < argc)
-		run->prompt = argv[optind++];
-	if (optind < argc)
-		return cli_fail(EX_USAGE, "run: one prompt, not also \"%.64s\"", argv[optind]);
+	bool on_stdin = optind < argc && strcmp(argv[optind], "-") == 0;
+	if (on_stdin && run->file)
+		return cli_fail(EX_USAGE, "run: a prompt on stdin (-) or --file, only one of them");
+	if (on_stdin)
+		run->file = argv[optind];
+	else if (optind < argc)
+		run->prompt = argv[optind];
+	if (++optind < argc)
+		return cli_fail(EX_USAGE,
+			"run: one prompt, not also \"%.64s\": one of several words wants quotes",
+			argv[optind]);
 	if (!!run->prompt + !!run->file + !!run->tokens + !!run->messages > 1)
 		return cli_fail(EX_USAGE,
 			"run: a prompt, --file, --tokens or --messages, only one of them");

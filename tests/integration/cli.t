@@ -45,6 +45,8 @@ def check_run(service):
     piped = client(service, "run", "--max-tokens", 12, "--chat", stdin="Hello")
     tap.ok(text.returncode == 0 and text.stdout == piped.stdout and "\033" not in text.stdout and not text.stderr,
            "a pipe gets the text and nothing else", repr(text.stdout + text.stderr))
+    piped = client(service, "run", "--max-tokens", 12, "--chat", "-", stdin="Hello")
+    tap.ok(piped.returncode == 0 and text.stdout == piped.stdout, "- is standard input", repr(piped.stdout + piped.stderr))
     as_json = json.loads(client(service, "run", "--max-tokens", 12, "--chat", "Hello", "--json").stdout)
     tap.ok(as_json["text"] == text.stdout, "the text in JSON is the same", as_json["text"])
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
@@ -71,6 +73,8 @@ def check_refusals(service):
             ("a comma at the end", 65, "a comma without a token id", ("--tokens", "1,2,")),
             ("an unknown flag", 64, "run: unknown option --nonsense;", ("--nonsense", "hi")),
             ("an unknown letter", 64, "run: unknown option -x;", ("-x", "hi")),
+            ("a prompt without quotes", 64, "one of several words wants quotes", ("In", "the", "beginning")),
+            ("two prompts", 64, "only one of them", ("--file", "x", "-")),
             ("a conversation of tokens", 64, "--chat", ("--chat", "--tokens", "1,2")),
             ("a system message before tokens", 64, "--system", ("--system", "x", "--tokens", "1,2")),
             ("K beyond its range", 64, "15", ("--k", "16", "hi")),
