@@ -44,8 +44,8 @@ void outrider_close(struct outrider **client);
 /* Tokens the service may send ahead of what was taken, 1 to 65536 (default 512). For streams started later. */
 int outrider_set_window(struct outrider *client, uint32_t tokens);
 /* How long to wait for a service that has not answered this client yet (default 5000 ms), and for one that went
- * away or fell silent (default 60000 ms). 0 to 86400000. A client that was stopped, or whose machine stood still, for more
- * than a second counts anew when it wakes. */
+ * away or fell silent (default 60000 ms). 0 to 86400000; one that is there has half a second to answer all the same.
+ * A client that was stopped, or whose machine stood still, for more than a second counts anew when it wakes. */
 int outrider_set_wait(struct outrider *client, int64_t first_ms, int64_t away_ms);
 
 /* Requests: filled in once, may be started any number of times, by any client of the thread. */

@@ -292,14 +292,20 @@ static bool fail_given_up(struct outrider_stream *stream, bool waited)
 	return true;
 }
 
-/* For the end of a sentence about a service that is silent. */
-static const char *what_to_do(const struct outrider *client)
+/* Whether there is a verifier, whatever it does. */
+static bool is_there(const struct outrider *client)
 {
 	char endpoint[300];
 
 	/* The monitor may have come too late to see the connection that it is about. */
 	peers_client_endpoint(client->runtime_dir, endpoint, sizeof endpoint);
-	if (client->reached || bus_probe(bus_ipc_path(endpoint), SOCK_STREAM, NULL) == 0)
+	return client->reached || bus_probe(bus_ipc_path(endpoint), SOCK_STREAM, NULL) == 0;
+}
+
+/* For the end of a sentence about a service that is silent. */
+static const char *what_to_do(const struct outrider *client)
+{
+	if (is_there(client))
 		return ": the verifier is there, but is stopped or hangs; outrider status shows it";
 	return client->answered ? "" : "; outrider up starts one";
 }
@@ -334,6 +340,9 @@ void stream_tick(struct outrider_stream *stream)
 		stream->silent_ns = 0;
 		return;
 	}
+	/* Who is there is not away before it was asked and had the time to answer. */
+	if (limit < ASK_NS_MIN + ANSWER_NS && stream->silent_ns >= limit && is_there(client))
+		limit = ASK_NS_MIN + ANSWER_NS;
 	if (fail_given_up(stream, stream->silent_ns >= limit))
 		return;
 	if (fail_overdue(stream))

@@ -191,11 +191,16 @@ def check_timeout(service):
     """A verifier that hangs is not waited for beyond the time that the answer may take."""
     victim = service.end("verifier", signal.SIGSTOP)
     late = client(service, "run", "--tokens", IDS, "--max-tokens", 4, "--timeout", "600ms", "--wait", "1h", timeout=300)
+    away = client(service, "run", "--tokens", IDS, "--max-tokens", 4, "--wait", "0", timeout=300)
     os.kill(victim, signal.SIGCONT)
+    tap.ok(away.returncode == 69 and "for 0.5 s: the verifier is there, but is stopped or hangs" in away.stderr,
+           "run --wait 0 gives a verifier that hangs the time to answer, and no more", away.stderr)
     tap.ok(late.returncode == 69 and "the time of 0.6 s is up" in late.stderr and "is stopped or hangs" in late.stderr and
            not late.stdout, "run --timeout ends with a verifier that hangs, whatever --wait says", f"{late.returncode} {late.stderr}")
     answers = until(lambda: client(service, "run", "--tokens", IDS, "--max-tokens", 4, "--timeout", "100s").returncode == 0)
     tap.ok(answers, "and takes nothing from one that answers again")
+    waits = until(lambda: client(service, "run", "--tokens", IDS, "--max-tokens", 4, "--wait", "0").returncode == 0)
+    tap.ok(waits, "nor does run --wait 0 from one that is there")
 
 
 def check_idle(service):
