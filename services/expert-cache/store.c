@@ -278,7 +278,9 @@ void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint
 	counter_add(&header->bytes_loaded, bytes);
 	counter_add(&counts->loads, 1);
 	counter_add(&counts->bytes_loaded, bytes);
-	counter_add(&header->hint_loads, why == LOAD_PREFETCH);
+	/* A policy that takes no hints prefetches by itself. */
+	bool hinted = why == LOAD_PREFETCH && store->policy->hint_sources != CACHE_HINTS_NONE;
+	counter_add(&header->hint_loads, hinted);
 	counter_add(&counts->prefetched, why == LOAD_PREFETCH);
 	store->policy->on_load(store->policy_state, slot, layer, expert, why);
 	atomic_store_explicit(&store->slots.used[slot], ++store->stamp, memory_order_relaxed);

@@ -337,6 +337,28 @@ static void hinted_experts_are_there_when_asked_for(void **state)
 	rig_stop(&rig);
 }
 
+/* Some policies take no hints and prefetch all the same. */
+static void only_loads_of_a_policy_that_takes_hints_are_counted_as_hinted(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.budget = 16, .no_worker = true});
+	const struct cache_policy_ops *lru = rig.store.policy;
+	struct cache_policy_ops deaf = *lru;
+	deaf.hint_sources = CACHE_HINTS_NONE;
+	for (uint32_t e = 0; e < 4; e++) {
+		struct cache_prefetch want = {.layer = 1, .expert = e};
+		rig.store.policy = e < 3 ? &deaf : lru;
+		uint32_t slot = store_take(&rig.store, &want, LOAD_PREFETCH, 0);
+		assert_int_not_equal(slot, SLOT_NONE);
+		store_loaded(&rig.store, slot, LOAD_PREFETCH, 0, LAYOUT_ROWS);
+		assert_int_equal(counter(&rig.store.slots.header->hint_loads), e == 3);
+		assert_int_equal(counter(&rig.store.slots.counts[1].prefetched), e + 1);
+	}
+	rig_stop(&rig);
+}
+
 static void hints_that_say_they_are_for_ever_hold_their_slots_for_seconds(void **state)
 {
 	(void)state;
@@ -897,6 +919,7 @@ int main(void)
 		cmocka_unit_test(an_expert_that_changed_on_the_disk_makes_the_model_lost),
 		cmocka_unit_test(a_lost_region_is_not_used_by_who_comes_later),
 		cmocka_unit_test(hinted_experts_are_there_when_asked_for),
+		cmocka_unit_test(only_loads_of_a_policy_that_takes_hints_are_counted_as_hinted),
 		cmocka_unit_test(hints_that_say_they_are_for_ever_hold_their_slots_for_seconds),
 		cmocka_unit_test(demands_out_of_range_are_ignored),
 		cmocka_unit_test(rubbish_in_the_words_and_counters_stops_nobody),
