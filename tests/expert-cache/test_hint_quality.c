@@ -101,6 +101,24 @@ static void sources_are_counted_apart_and_together(void **state)
 	assert_int_equal(any->lead_ns, (15 + 18) * US);
 }
 
+/* Each source is judged by the passes that it spoke about, all together by those that any did. */
+static void a_source_that_is_silent_in_the_hard_passes_finds_more_than_all_together(void **state)
+{
+	struct hint_quality *q = *state;
+	hint(q, HINT_GATE, 3, 1001, 10 * US);
+	hint_quality_used(q, 1, 3, 1001, 20 * US);
+	hint(q, HINT_HISTORY, 4, 1003, 30 * US);
+	hint_quality_used(q, 1, 5, 1003, 40 * US);
+	hint_quality_used(q, 1, 6, 1003, 40 * US);
+	close_all(q);
+	const struct hint_counts *gate = counts(q, HINT_GATE), *any = counts(q, HINT_SOURCES);
+	assert_int_equal(gate->used, 1);
+	assert_int_equal(gate->found, 1);
+	assert_int_equal(any->passes, 2);
+	assert_int_equal(any->used, 3);
+	assert_int_equal(any->found, 1);
+}
+
 /* The rings are read one after the other: the order in which they were written is in the times. */
 static void the_order_of_reading_does_not_matter(void **state)
 {
@@ -187,6 +205,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(what_was_hinted_and_used_is_found),
 		TEST(sources_are_counted_apart_and_together),
+		TEST(a_source_that_is_silent_in_the_hard_passes_finds_more_than_all_together),
 		TEST(the_order_of_reading_does_not_matter),
 		TEST(a_pass_that_never_comes_is_not_counted),
 		TEST(rubbish_closes_nothing),

@@ -363,6 +363,9 @@ def check_ctl(service):
 
     def told_of():
         told[:] = [service.ctl("policy", "explain").stdout]
+    helped = " ".join(service.ctl("cache", "stats", "--help").stdout.split())
+    tap.ok("in those passes of a layer for which it hinted anything" in helped and '"any" is of the passes that some source hinted for'
+           in helped, "cache stats --help says what each recall is of", helped)
         return "chosen by policy yield" in told[0] and "iteration at K = 0, measured " in told[0]
     tap.ok(until(told_of, 20) and "iteration at K = 0, expected " in told[0] and not re.search(r"\bpass", told[0]),
            "policy explain speaks of iterations, measured and expected", told[0])
