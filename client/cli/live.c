@@ -101,7 +101,8 @@ void live_show(const struct outrider_live *state, size_t n_tokens)
 	if (state->drafted)
 		fprintf(to, "  accepted %.0f%%",
 			100.0 * (double)state->accepted / (double)state->drafted);
-	if (state->utility > 0)
+	/* Of K = 0 it is 1 by definition, and of a K that drafted nothing noise. */
+	if (state->k > 0 && state->drafted > 0 && state->utility > 0)
 		fprintf(to, "  utility %.2f", (double)state->utility);
 	if (looks)
 		fprintf(to, "  cache hits %.0f%%",

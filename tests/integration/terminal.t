@@ -141,6 +141,15 @@ def check_stats(service):
     tap.ok(re.search(r"\x1b\[r\x1b\[10;1H\x1b\[2K\x1b8\r\n800 tokens, .*ended by length\r\n$", run.seen, re.S),
            "then the row is cleared, the whole screen scrolls again, and a line says how it went", repr(run.seen[-300:]))
     run.close()
+    # K = 0 has a utility of 1 with the policy, whatever it measures.
+    service.ctl("policy", "set", "static:0")
+    run = started(service, "outrider", "run", "--stats", *LONG, "In the beginning", columns=120)
+    run.gone(60)
+    live = re.findall(r"\x1b7\x1b\[24;1H\x1b\[2K\x1b\[2m(.*?)\x1b\[0m\x1b8", run.seen, re.S)
+    tap.ok(any("K 0 (static:0)" in text for text in live) and not any("utility" in text for text in live),
+           "of K = 0 no utility is in it", live)
+    run.close()
+    service.ctl("policy", "set", "yield")
     verifier = service.processes()["verifier"]
     run = started(service, "outrider", "run", "--stats", *LONG, "In the beginning")
     os.kill(verifier, signal.SIGSTOP)
