@@ -84,12 +84,13 @@ int explain_session(const struct controller *c, uint64_t uid, struct explanation
 			"The drafter need not follow this session at K = 0: no draft will be "
 			"asked for soon, and it catches up before one is.");
 	explain_figure(out, "iterations", "", (double)s->iterations);
-	/* Means of the last ones. */
+	/* Means that fade, beside the totals. */
 	if (s->iterations > 0) {
-		explain_figure(out, "tokens per iteration", "tokens", (double)s->etr);
-		explain_figure(out, "drafted per iteration", "tokens", (double)s->drafted);
-		explain_figure(out, "accepted per iteration", "tokens", (double)s->accepted);
-		explain_figure(out, "iteration, measured", "ms", s->iteration_ns / 1e6);
+		explain_figure(out, "tokens per iteration, lately", "tokens", (double)s->etr);
+		explain_figure(out, "drafted per iteration, lately", "tokens", (double)s->drafted);
+		explain_figure(
+			out, "accepted per iteration, lately", "tokens", (double)s->accepted);
+		explain_figure(out, "iteration, lately", "ms", s->iteration_ns / 1e6);
 	}
 	if (s->base_ns > 0) {
 		explain_figure(out, "iteration at K = 0, measured", "ms", s->base_ns / 1e6);

@@ -379,6 +379,8 @@ def check_ctl(service):
             parsed = None
         tap.ok(text.returncode == as_json.returncode == 0 and text.stdout and parsed is not None,
                f"outriderctl {' '.join(words)} prints text and JSON", text.stderr + as_json.stderr)
+    tap.ok(all(re.search(rf"^  {name} per iteration, lately +[\d.]+ tokens$", told[0], re.M) for name in ("tokens", "drafted", "accepted")),
+           "and tells means of the last ones from totals", told[0])
     tap.ok(until(lambda: running_is_first(service)), "top names the sessions that run before those that have ended")
     changed = service.ctl("policy", "set", "static:2", "--format", "json")
     tap.ok(changed.returncode == 0 and [(c["process"], c["name"], c["old"], c["new"]) for c in json.loads(changed.stdout)["changes"]]

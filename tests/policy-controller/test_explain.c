@@ -109,6 +109,37 @@ static void step(struct fixture *f, struct simulated *sim, struct policy_trial *
 	check_decision(&f->controller, sim->uid);
 }
 
+static double figure(const struct explanation *e, const char *name)
+{
+	for (uint32_t i = 0; i < e->n_figures; i++)
+		if (strcmp(e->figures[i].name, name) == 0)
+			return e->figures[i].value;
+	fail_msg("no figure \"%s\"", name);
+	return NAN;
+}
+
+/* The total counts all iterations, the means know only the last. */
+static void a_mean_of_the_last_iterations_says_so(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(1, 0, 1.0, 0.2);
+	struct policy_trial trial = {0};
+	use(f, "static:3");
+	for (int i = 0; i < 100; i++)
+		step(f, &sim, &trial);
+	double before = figure(&f->explanation, "tokens per iteration, lately");
+	use(f, "static:0");
+	for (int i = 0; i < 60; i++)
+		step(f, &sim, &trial);
+	assert_int_equal(explain_session(&f->controller, sim.uid, &f->explanation), 0);
+	assert_int_equal((int)figure(&f->explanation, "iterations"), 160);
+	assert_true(before > 3.9);
+	assert_true(figure(&f->explanation, "tokens per iteration, lately") < 1.1);
+	assert_true(figure(&f->explanation, "drafted per iteration, lately") < 0.1);
+	assert_true(figure(&f->explanation, "accepted per iteration, lately") < 0.1);
+	assert_true(figure(&f->explanation, "iteration, lately") > 0);
+}
+
 static void the_k_that_is_explained_is_the_one_in_force(void **state)
 {
 	struct fixture *f = *state;
@@ -360,6 +391,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(the_k_that_is_explained_is_the_one_in_force),
+		TEST(a_mean_of_the_last_iterations_says_so),
 		TEST(a_fixed_k_is_held_against_what_was_seen_lately),
 		TEST(cascade_shows_the_trials_of_its_last_test_and_what_ended_it),
 		TEST(yield_shows_every_k_and_the_best_is_the_one_it_chose),
