@@ -254,12 +254,9 @@ json_t *ctl_share_json(double part, double whole)
 	return whole > 0 ? json_real(part / whole) : json_null();
 }
 
-/* Drafted tokens per iteration, a mean that fades: below it what was drafted is long ago. */
-#define DRAFTED_LEAST 0.01f
-
 bool ctl_drafts(const Outrider__PolicySession *session)
 {
-	return session->drafted >= DRAFTED_LEAST;
+	return (double)session->drafted >= CTL_DRAFTED_LEAST;
 }
 
 double ctl_utility(const Outrider__PolicySession *session)

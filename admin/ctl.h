@@ -132,6 +132,8 @@ json_t *ctl_share_json(double part, double whole);
  * row: the session's last iterations against those at K = 0 that were measured last. 0: not known, or nothing was drafted in
  * them. */
 double ctl_utility(const Outrider__PolicySession *session);
+/* Drafted tokens per iteration, a mean that fades: below it what was drafted is long ago. */
+#define CTL_DRAFTED_LEAST 0.01
 /* Whether its last iterations drafted: what drafts bring is known. */
 bool ctl_drafts(const Outrider__PolicySession *session);
 

@@ -22,22 +22,24 @@ static void curves_free(struct curves *curves)
 
 /* Means of the last iterations, which no longer one flattens; what utility is made of. */
 struct means {
-	double tokens, time;
+	double tokens, time, drafted;
 	bool any;
 };
 
-/* Tokens over time, of the same iterations: those that were to draft, of which alone there is a utility. NAN where the time is
- * not known. */
-static double add_to_means(struct means *means, double tokens, double time)
+/* Tokens over time, of the same iterations: those that were to draft, of which alone there is a utility, with what it cost
+ * where no draft came. NAN where the time is not known, and where no draft has come lately. */
+static double add_to_means(struct means *means, const Outrider__PolicyRecord *r, double time)
 {
 	double weight = means->any ? NEWEST_WEIGHT : 1;
 
 	if (isnan(time))
 		return NAN;
-	means->tokens += weight * (tokens - means->tokens);
+	means->tokens += weight * (r->emitted - means->tokens);
 	means->time += weight * (time - means->time);
+	means->drafted += weight * (r->drafted - means->drafted);
 	means->any = true;
-	return means->time > 0 ? means->tokens / means->time : NAN;
+	return means->time > 0 && means->drafted >= CTL_DRAFTED_LEAST ? means->tokens / means->time
+								      : NAN;
 }
 
 static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *records)
@@ -64,8 +66,8 @@ static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *re
 		curves->value[PLOT_TIME][curves->n] = time;
 		/* Without a draft time over that of K = 0 is noise. */
 		curves->value[PLOT_UTILITY][curves->n] =
-			r->k > 0 ? add_to_means(&means, r->emitted, time) : NAN;
-		curves->drafted |= r->k > 0;
+			r->k > 0 ? add_to_means(&means, r, time) : NAN;
+		curves->drafted |= r->drafted > 0;
 		curves->tokens += r->emitted;
 		curves->seconds += r->iteration_us / 1e6;
 		curves->n++;

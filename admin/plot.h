@@ -13,7 +13,7 @@ struct curves {
 	double *value[PLOT_SERIES];
 	uint64_t session;
 	double tokens, seconds;
-	bool drafted; /* in any iteration K was above 0 */
+	bool drafted; /* in any iteration */
 	bool whole; /* from the session's first iteration; else the journal begins later */
 };
 

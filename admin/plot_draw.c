@@ -22,7 +22,8 @@ static const char *const names[PLOT_SERIES] = {"K, drafted tokens asked for",
 /* Of a curve without a value. */
 static const char *why_nothing(const struct curves *curves, int series)
 {
-	return series == PLOT_UTILITY && !curves->drafted ? "none, K was 0" : "not measured";
+	return series == PLOT_UTILITY && !curves->drafted ? "none, nothing was drafted"
+							  : "not measured";
 }
 
 /* Of the axis below them: counted from the first that is shown. */
@@ -203,9 +204,9 @@ int plot_terminal(const struct curves *curves)
 			(double)curves->n / columns);
 	for (int s = 0; s < PLOT_SERIES; s++)
 		print_curve(curves, s, columns);
-	puts("\nutility: tokens over time, of the two curves above it, where K > 0: moving means "
-	     "that the newest\niteration makes an eighth of; time: over that at K = 0, as it was "
-	     "measured last before, in a\nbatch of as many");
+	puts("\nutility: tokens over time, of the two curves above it, where K > 0 and drafts "
+	     "came: moving\nmeans that the newest iteration makes an eighth of; time: over that "
+	     "at K = 0, as it was\nmeasured last before, in a batch of as many");
 	return EX_OK;
 }
 

@@ -277,7 +277,7 @@ def check_plot(service):
     text = service.ctl("policy", "plot").stdout
     axis = re.search(r"^ {10}1 +iteration, after the prompt +299$", text, re.M)
     tap.ok("299 iterations" in text and "\nK, drafted tokens asked for; 0 in every iteration\n" in text and
-           "\nutility of the last iterations with K > 0: above 1 drafts pay; none, K was 0\n" in text and
+           "\nutility of the last iterations with K > 0: above 1 drafts pay; none, nothing was drafted\n" in text and
            "\niteration time / that at K = 0; " in text and
            "mean of 4.3 iterations" in text and len(re.findall(r"^[ .0-9]{8} \|", text, re.M)) == 5 and axis and len(axis[0]) == 80,
            "what was always the same is a line of words, so is a utility where nothing was drafted, the rest curves over 1 to 299", text)
@@ -286,15 +286,25 @@ def check_plot(service):
     tap.ok(until(journaled) and any(r["k"] == 2 for r in records), "so has that of one that drafts", records[:3])
     text = service.ctl("policy", "plot").stdout
     known = [r for r in records if r["prefill_tokens"] == 0 and r["emitted"] > 0 and r["base_us"] and r["k"] > 0]
-    tokens, cost, shown = 0, 0, []
-    for r in known:
-        weight = 0.125 if shown else 1
+    tokens, cost, drafted, shown = 0, 0, 0, []
+    for i, r in enumerate(known):
+        weight = 0.125 if i else 1
         tokens += weight * (r["emitted"] - tokens)
         cost += weight * (r["iteration_us"] / r["base_us"] - cost)
-        shown.append(tokens / cost)
+        drafted += weight * (r["drafted"] - drafted)
+        if drafted >= 0.01:
+            shown.append(tokens / cost)
     drawn = re.search(r"^utility of the last iterations .*; ([0-9.]+) to ([0-9.]+), mean", text, re.M)
     tap.ok(drawn and all(abs(float(d) - u) < 0.001 * u for d, u in zip(drawn.groups(), (min(shown), max(shown)))),
            "its utility is of the tokens and times that are drawn with it", f"{drawn and drawn[0]} {shown and (min(shown), max(shown))}")
+    drafting = records[0]["session"]
+    # Asked for, and none came: there is no utility of it, whatever the times.
+    client(service, "run", "--tokens", IDS, "--max-tokens", 300, "--ignore-eos", "--k", 3, "--replay", "1")
+    tap.ok(until(lambda: journaled() and records[0]["session"] != drafting) and not any(r["drafted"] for r in records) and
+           any(r["base_us"] and r["k"] > 0 for r in records), "K above 0 and nothing drafted", records[:3])
+    text = service.ctl("policy", "plot").stdout
+    tap.ok("\nutility of the last iterations with K > 0: above 1 drafts pay; none, nothing was drafted\n" in text,
+           "has no utility", text)
     for words, status, said in ((("7",), 65, "session 7: nothing of it in"), (("x",), 64, '"x"'), (("7", "x.pdf"), 64, "x.pdf"),
                                 (("x.svg", "--json"), 64, "not both"), (("1", "2", "x.svg"), 64, "unexpected"),
                                 ((f"{service.runtime}/none/x.svg",), 73, "/none/x.svg")):
@@ -306,7 +316,7 @@ def check_plot(service):
         return
     for kind, begin in (("svg", b"<?xml"), ("png", b"\x89PNG")):
         path = service.directory / f"plot.{kind}"
-        drawn = service.ctl("policy", "plot", records[0]["session"], path)
+        drawn = service.ctl("policy", "plot", drafting, path)
         picture = path.read_bytes() if path.exists() else b""
         tap.ok(drawn.returncode == 0 and drawn.stdout == f"{path}\n" and not drawn.stderr and picture.startswith(begin) and
                (kind == "png" or all(word in picture for word in (b" iterations, ", b"utility", b"K, drafted tokens asked for",
@@ -353,6 +363,9 @@ def check_unmeasured(service):
 def check_ctl(service):
     nothing = [json.loads(service.ctl(*words, "--json").stdout) for words in (("cache", "stats"), ("sessions",))]
     unknown = re.search(r"^look-ups .* - hits", service.ctl("cache", "stats").stdout, re.M)
+    helped = " ".join(service.ctl("cache", "stats", "--help").stdout.split())
+    tap.ok("in those passes of a layer for which it hinted anything" in helped and '"any" is of the passes that some source hinted for'
+           in helped, "cache stats --help says what each recall is of", helped)
     tap.ok(nothing[0]["hit_rate"] is None and unknown and not nothing[1]["sessions"], "the share of nothing is not known", nothing[0])
     empty = service.ctl("policy", "plot")
     tap.ok(empty.returncode == 65 and "no session has had an iteration yet" in empty.stderr, "policy plot of nothing says so",
@@ -363,12 +376,11 @@ def check_ctl(service):
 
     def told_of():
         told[:] = [service.ctl("policy", "explain").stdout]
-    helped = " ".join(service.ctl("cache", "stats", "--help").stdout.split())
-    tap.ok("in those passes of a layer for which it hinted anything" in helped and '"any" is of the passes that some source hinted for'
-           in helped, "cache stats --help says what each recall is of", helped)
         return "chosen by policy yield" in told[0] and "iteration at K = 0, measured " in told[0]
     tap.ok(until(told_of, 20) and "iteration at K = 0, expected " in told[0] and not re.search(r"\bpass", told[0]),
            "policy explain speaks of iterations, measured and expected", told[0])
+    tap.ok(all(re.search(rf"^  {name} per iteration, lately +[\d.]+ tokens$", told[0], re.M) for name in ("tokens", "drafted", "accepted")),
+           "and tells means of the last ones from totals", told[0])
     for words in (("status",), ("sessions",), ("policy", "get"), ("cache", "stats"), ("cache", "stats", "--layers"),
                   ("top", "--once"), ("policy", "watch", "--once"), ("policy", "plot"), ("policy", "explain")):
         text, as_json = service.ctl(*words), service.ctl(*words, "--format", "json")
@@ -379,8 +391,6 @@ def check_ctl(service):
             parsed = None
         tap.ok(text.returncode == as_json.returncode == 0 and text.stdout and parsed is not None,
                f"outriderctl {' '.join(words)} prints text and JSON", text.stderr + as_json.stderr)
-    tap.ok(all(re.search(rf"^  {name} per iteration, lately +[\d.]+ tokens$", told[0], re.M) for name in ("tokens", "drafted", "accepted")),
-           "and tells means of the last ones from totals", told[0])
     tap.ok(until(lambda: running_is_first(service)), "top names the sessions that run before those that have ended")
     changed = service.ctl("policy", "set", "static:2", "--format", "json")
     tap.ok(changed.returncode == 0 and [(c["process"], c["name"], c["old"], c["new"]) for c in json.loads(changed.stdout)["changes"]]
