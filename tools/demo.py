@@ -98,7 +98,8 @@ def show_answer(demo):
     say(bold("1. An answer, from four processes"))
     for process in demo.processes():
         say(f"   {process['name']:13} pid {process['pid']:<8} {process['state']}")
-    say(f"   Model: {MODEL.name} (6 layers of 32 experts; room for 60% of them), draft: {DRAFT.name}\n")
+    say(f"   Model: {MODEL.name} (6 layers of 32 experts; room for 60% of them), draft: {DRAFT.name}")
+    say("   17 million parameters: real, but tiny. What is to be seen here is the machinery, not what the answers say.\n")
     for line, tokens, heat in ((workload("math")[1], 160, 0), (workload("prose")[2], 600, 0.8)):
         asked = question(line)[-1]
         say(f"   > {asked if len(asked) < 200 else '... ' + asked[-160:].strip()}\n")

@@ -61,7 +61,7 @@ static int parse(const char *text, const struct slots_geometry *geometry, uint64
 		*slots = ceil(geometry->n_total * value / 100 - 1e-9);
 		return 0;
 	}
-	double unit = config_bytes_unit(end);
+	double unit = config_factor(CONFIG_BYTES, end);
 	if (unit == 0)
 		return refuse(text, err);
 	if (value * unit >= 0x1p63)

@@ -15,8 +15,8 @@ struct budget {
 };
 
 /* text: "auto", "all", "min", a percentage of the model's experts ("30%", rounded up to whole slots), or bytes of the arena
- * with a suffix as settings have it ("2G", "2GB", rounded down). More than all experts is all of them; less than slots_min is refused
- * with that number. auto is as many as room has, at least slots_min, at most all. */
+ * with a suffix as settings have it ("2G", "2GB", rounded down). More than all experts is all of them; less than slots_min is
+ * refused with that number. auto is as many as room has, at least slots_min, at most all. */
 int budget_slots(const char *text, const struct slots_geometry *geometry, uint64_t room,
 	struct budget *out, struct error *err);
 

@@ -6,9 +6,8 @@
  *   p = sigmoid(sum of w_i x_i)
  *
  * x: 1, the log odds of four moving shares of the layer's runs that used the expert (over some 5, some 128, those of the
- * session, and all up to some 2048, before which a profile counts as 256 runs; a prompt is many runs of one token), the share of the last run's tokens that
- * chose it, and per source of hints the logarithm of how much more
- * often what was hinted for so was used than not: log P(hint | used) / P(hint | not used), counted per source, layer and step of
+ * session, and all up to some 2048, before which a profile counts as 256 runs; a prompt is many runs), the share of the last
+ * run's tokens that chose it, and per source of hints the logarithm of how much more often what was hinted for so was used than not: log P(hint | used) / P(hint | not used), counted per source, layer and step of
  * the score; no hint is a step too, once a source has hinted for the layer at all. A prior with evidence added to it,
  * as naive Bayes would; but sources agree and shares overlap, so the weights w are learnt, by one step down the gradient
  * of the log loss after each run of a layer (Bottou, Stochastic gradient descent tricks, 2012). What is expected without hints

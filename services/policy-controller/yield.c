@@ -236,6 +236,16 @@ static uint32_t best_of(struct policy_state *s, const struct yield_choice *c, ui
 	return best;
 }
 
+/* The K above 0 that promises the most. */
+static uint32_t best_draft(const struct policy_state *s, const struct yield_choice *c)
+{
+	uint32_t best = 1;
+	for (uint32_t k = 2; k <= (uint32_t)s->settings.k_max; k++)
+		if (c->rate[k] > c->rate[best])
+			best = k;
+	return best;
+}
+
 static void explain(const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c,
 	uint32_t k, const char *why, struct verdict *verdict)
 {
@@ -243,12 +253,9 @@ static void explain(const struct yield_plan_pass *p, uint32_t index, const struc
 	const struct yield_option *o = &p->shared->options[index];
 	double tokens = p->sessions + c->other_gain + o->gained[k];
 	const char *trying = s->trial_n ? "trying " : "";
-	uint32_t other = 1;
-	for (uint32_t i = 2; i <= (uint32_t)s->settings.k_max; i++)
-		if (c->rate[i] > c->rate[other])
-			other = i;
 	/* Without a draft nothing is accepted, and it is what drafts would be like that says why. */
 	if (k == 0) {
+		uint32_t other = best_draft(s, c);
 		policy_decide(verdict,
 			"%sK = 0: iteration %.3f ms; K = %u has utility %.2f with acceptance "
 			"%.0f%%%s",

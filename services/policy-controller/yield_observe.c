@@ -63,42 +63,40 @@ void yield_catch_up(struct policy_state *s)
 	y->idle = 0;
 }
 
-/* A draft that was not verified says of acceptance what one that was says, and nothing of costs. */
-static void observe_foresight(struct policy_state *s, const struct iteration_record *record)
+/* What a draft says of acceptance, verified or foreseen. Returns the session's method. */
+static uint32_t observe_acceptance(struct policy_state *s, const struct iteration_record *draft)
 {
 	struct yield *y = &s->yield;
 	struct acceptance_knobs knobs = knobs_of(s);
-	struct iteration_record draft = {.k = record->foreseen,
-		.drafted = record->foreseen_drafted,
-		.accepted = record->foreseen_right};
-	memcpy(draft.confidence, record->confidence, sizeof(draft.confidence));
 	yield_catch_up(s);
-	y->unseen = 0;
-	if (draft.drafted > 0 && record->foreseen_method < COST_METHODS)
-		y->method = s->shared->method = record->foreseen_method;
+	if (draft->drafted > 0 && draft->method < COST_METHODS)
+		y->method = s->shared->method = draft->method;
 	uint32_t method = yield_method(s);
 	struct acceptance *pool = &s->shared->pool[method];
 	if (y->drafts++ < YIELD_FIRST_DRAFTS)
-		acceptance_observe(&s->shared->firsts[method], pool, &draft, &knobs);
-	acceptance_gather(pool, &draft);
-	acceptance_observe(&y->acceptance, pool, &draft, &knobs);
+		acceptance_observe(&s->shared->firsts[method], pool, draft, &knobs);
+	acceptance_gather(pool, draft);
+	acceptance_observe(&y->acceptance, pool, draft, &knobs);
+	return method;
+}
+
+/* A draft that was not verified says nothing of costs. */
+static void observe_foresight(struct policy_state *s, const struct iteration_record *record)
+{
+	struct iteration_record draft = {.k = record->foreseen,
+		.drafted = record->foreseen_drafted,
+		.accepted = record->foreseen_right,
+		.method = record->foreseen_method};
+	memcpy(draft.confidence, record->confidence, sizeof(draft.confidence));
+	s->yield.unseen = 0;
+	observe_acceptance(s, &draft);
 }
 
 static void observe_draft(struct policy_state *s, const struct iteration_record *record, bool first)
 {
-	struct yield *y = &s->yield;
-	struct acceptance_knobs knobs = knobs_of(s);
-	yield_catch_up(s);
-	if (record->drafted > 0 && record->method < COST_METHODS)
-		y->method = s->shared->method = record->method;
-	uint32_t method = yield_method(s);
-	struct acceptance *pool = &s->shared->pool[method];
-	if (y->drafts++ < YIELD_FIRST_DRAFTS)
-		acceptance_observe(&s->shared->firsts[method], pool, record, &knobs);
+	uint32_t method = observe_acceptance(s, record);
 	cost_draft_observe(
 		&s->shared->cost, method, steps_of(record, method), record->draft_ns, first);
-	acceptance_gather(pool, record);
-	acceptance_observe(&y->acceptance, pool, record, &knobs);
 }
 
 /* A session that has won may lose more of it again before it is stopped: bad luck is not a bad K.

@@ -246,14 +246,21 @@ static void draw(const struct timing *t, const struct iteration_record *record, 
 		timeline_add(&spans[i]);
 }
 
+/* Of n drafted tokens, 0 to 1; none of those behind them. */
+static void describe_confidence(
+	struct iteration_record *record, const float *confidence, uint32_t n)
+{
+	memset(record->confidence, 0, sizeof(record->confidence));
+	for (uint32_t i = 0; i < n && i < LIMIT_DRAFT; i++)
+		record->confidence[i] = (uint8_t)(confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+}
+
 /* draft NULL: the session had none. A checked reply: confidences are 0 to 1. */
 static void describe_draft(struct iteration_record *record, const struct draft_reply *draft)
 {
 	record->method = (uint8_t)(draft != NULL ? draft->method : DRAFT_NONE);
-	memset(record->confidence, 0, sizeof(record->confidence));
-	for (uint32_t i = 0; draft != NULL && i < record->drafted && i < LIMIT_DRAFT; i++)
-		record->confidence[i] =
-			(uint8_t)(draft->confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+	describe_confidence(record, draft != NULL ? draft->confidence : NULL,
+		draft != NULL ? record->drafted : 0);
 }
 
 /* At K = 0: what the drafter says it would have drafted. What it says where a draft was asked for is of the time before. */
@@ -270,9 +277,7 @@ static void describe_foresight(
 	record->foreseen_drafted = (uint8_t)f.drafted;
 	record->foreseen_right = (uint8_t)f.right;
 	record->foreseen_method = (uint8_t)f.method;
-	for (uint32_t i = 0; i < f.drafted; i++)
-		record->confidence[i] =
-			(uint8_t)(f.confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+	describe_confidence(record, f.confidence, f.drafted);
 }
 
 static void finish_pass(

@@ -1,4 +1,4 @@
-#include "shared/base/config_private.h"
+#include "shared/base/config.h"
 
 #include "shared/base/file.h"
 
@@ -15,20 +15,16 @@ static const char *const bool_words[][2] = {
 	{"no", "yes"}, {"false", "true"}, {"off", "on"}, {"0", "1"}};
 
 /* A number with one of the suffixes; 0 is accepted without one. */
-static bool parse_number(const char *text, const struct config_suffix *suffixes, double *out)
+static bool parse_number(const char *text, enum config_type type, double *out)
 {
 	char *end;
 	errno = 0;
 	double value = strtod(text, &end);
 	if (end == text || errno == ERANGE || !isfinite(value))
 		return false;
-	for (const struct config_suffix *s = suffixes; s->text; s++)
-		if (strcasecmp(end, s->text) == 0) {
-			*out = value * s->factor;
-			return true;
-		}
-	*out = 0;
-	return value == 0 && *end == '\0';
+	double factor = config_factor(type, end);
+	*out = value * factor;
+	return factor > 0 || (value == 0 && *end == '\0');
 }
 
 static bool is_number(enum config_type type)
@@ -47,14 +43,13 @@ static const char *wrong(const struct config_key *key, const char *value)
 		return "is too long";
 	if (!is_number(key->type))
 		return "is not allowed";
-	if (parse_number(value, config_suffixes(key->type), &number))
+	if (parse_number(value, key->type, &number))
 		return number > key->max   ? "is too large"
 		       : number < key->min ? "is too small"
 					   : "is no whole number";
 	/* Of a time alone the bare number is none. */
-	return parse_number(value, config_suffixes(CONFIG_INT), &number)
-		       ? "has no unit (ns, us, ms, s, m, h, d)"
-		       : "is not allowed";
+	return parse_number(value, CONFIG_INT, &number) ? "has no unit (ns, us, ms, s, m, h, d)"
+							: "is not allowed";
 }
 
 static int refuse(
@@ -75,8 +70,7 @@ static int assign_number(const struct config_key *key, const char *value, void *
 		*(int64_t *)field = 0;
 		return 0;
 	}
-	if (!parse_number(value, config_suffixes(key->type), &number) || number < key->min ||
-		number > key->max)
+	if (!parse_number(value, key->type, &number) || number < key->min || number > key->max)
 		return -EINVAL;
 	if (key->type == CONFIG_DOUBLE) {
 		*(double *)field = number;

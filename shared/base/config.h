@@ -94,8 +94,9 @@ void config_value(const struct config_key *key, const void *config, char *out, s
 void config_range(const struct config_key *key, char *out, size_t bytes);
 /* What to write behind a range: "tokens"; "" for none. */
 const char *config_unit(const struct config_key *key);
-/* Bytes of a suffix behind a size, "G", "GiB" (2^30), "GB" (10^9), "", in either case; 0: there is none such. */
-double config_bytes_unit(const char *suffix);
+/* What a suffix stands for behind a number of the type: "G", "GiB" (2^30), "GB" (10^9), "" behind bytes, "ms" behind a time
+ * (in ns), in either case; 0: there is none such. */
+double config_factor(enum config_type type, const char *suffix);
 /* A time as a person writes it, exactly: "10m", "1500ms". */
 enum { CONFIG_TIME_BYTES = 32 };
 const char *config_time(uint64_t ns, char *out, size_t bytes);

@@ -1,5 +1,5 @@
 /* Values and ranges as text, as they would be written in the file. */
-#include "shared/base/config_private.h"
+#include "shared/base/config.h"
 
 #include "shared/base/nearest.h"
 
@@ -8,6 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+/* A list ends with text == NULL. */
+struct config_suffix {
+	const char *text;
+	double factor;
+	bool alias; /* is read, not written */
+};
 
 /* "2G" and "2GiB" are 2 times 2^30, "2GB" is 2 times 10^9. */
 static const struct config_suffix byte_suffixes[] = {{"K", 1024.0, false}, {"M", 1048576.0, false},
@@ -20,19 +27,19 @@ static const struct config_suffix time_suffixes[] = {{"ns", 1.0, false}, {"us", 
 	{"d", 86400e9, false}, {NULL, 0, false}};
 static const struct config_suffix no_suffix[] = {{"", 1.0, false}, {NULL, 0, false}};
 
-double config_bytes_unit(const char *suffix)
-{
-	for (const struct config_suffix *s = byte_suffixes; s->text; s++)
-		if (strcasecmp(s->text, suffix) == 0)
-			return s->factor;
-	return 0;
-}
-
-const struct config_suffix *config_suffixes(enum config_type type)
+static const struct config_suffix *config_suffixes(enum config_type type)
 {
 	if (type == CONFIG_BYTES)
 		return byte_suffixes;
 	return type == CONFIG_NS ? time_suffixes : no_suffix;
+}
+
+double config_factor(enum config_type type, const char *suffix)
+{
+	for (const struct config_suffix *s = config_suffixes(type); s->text; s++)
+		if (strcasecmp(s->text, suffix) == 0)
+			return s->factor;
+	return 0;
 }
 
 /* The shortest exact way to write a value of the key's type, for messages and the commented file. */

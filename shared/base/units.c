@@ -1,12 +1,11 @@
 #include "shared/base/units.h"
 
-#include "shared/base/config_private.h"
+#include "shared/base/config.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <strings.h>
 
 #define GIB ((uint64_t)1 << 30)
 /* Below it MiB with one decimal tell more than GiB would. */
@@ -58,10 +57,7 @@ int units_read_time(const char *text, uint64_t *ns)
 
 	if (end == text || !isfinite(value))
 		return -EINVAL;
-	double unit = *end ? 0 : 1e9;
-	for (const struct config_suffix *s = config_suffixes(CONFIG_NS); s->text; s++)
-		if (strcasecmp(end, s->text) == 0)
-			unit = s->factor;
+	double unit = config_factor(CONFIG_NS, *end ? end : "s");
 	if (unit == 0)
 		return -EINVAL;
 	value *= unit;

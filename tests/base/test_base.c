@@ -383,8 +383,10 @@ static void a_size_is_binary_or_decimal_as_its_unit_says(void **state)
 		config_value(&keys[1], &s, value, sizeof(value));
 		assert_string_equal(value, cases[i].written);
 	}
-	assert_true(config_bytes_unit("GB") == 1e9 && config_bytes_unit("") == 1);
-	assert_true(config_bytes_unit("Gb/s") == 0 && config_bytes_unit("X") == 0);
+	assert_true(
+		config_factor(CONFIG_BYTES, "GB") == 1e9 && config_factor(CONFIG_BYTES, "") == 1);
+	assert_true(
+		config_factor(CONFIG_BYTES, "Gb/s") == 0 && config_factor(CONFIG_BYTES, "X") == 0);
 }
 
 static void a_text_says_what_it_takes(void **state)

@@ -399,9 +399,10 @@ static void add_hinted_pass(struct cache_trace *trace, uint16_t first, uint16_t 
 	}
 }
 
-static void hints_say_what_the_service_says(void **state)
+/* Such passes with lru, whose hints go to on_hint: what was told of four hints is in told. */
+static struct replay_totals told_of_hints(
+	void (*on_hint)(void *, const struct cache_hint *, uint32_t))
 {
-	(void)state;
 	struct cache_trace trace;
 	cache_trace_init(&trace);
 	trace.n_layers = trace.n_experts = 2;
@@ -410,14 +411,20 @@ static void hints_say_what_the_service_says(void **state)
 	trace.moe[0] = trace.moe[1] = true;
 	add_hinted_pass(&trace, 0, 0);
 	add_hinted_pass(&trace, 0, 1);
-	/* lru fetches what the drafting hints for, and notes what it is told. */
 	static struct cache_policy_ops noting;
 	noting = *cache_policy_find("lru");
-	noting.on_hint = note_hint;
+	noting.on_hint = on_hint;
 	n_told = 0;
-	struct replay_totals without = replayed(&trace, &noting, 4);
+	struct replay_totals totals = replayed(&trace, &noting, 4);
 	assert_int_equal(n_told, 4);
-	assert_int_equal(without.prefetches, 0);
+	cache_trace_exit(&trace);
+	return totals;
+}
+
+static void hints_say_what_the_service_says(void **state)
+{
+	(void)state;
+	assert_int_equal(told_of_hints(note_hint).prefetches, 0);
 	/* Iterations count the runs of layers from 1; hints of both kinds are for the same run of layer 1. */
 	static const uint64_t iterations[4] = {2, 2, 4, 4};
 	for (uint32_t i = 0; i < 4; i++) {
@@ -430,7 +437,6 @@ static void hints_say_what_the_service_says(void **state)
 	 * layers, or after the running one and three more. */
 	assert_int_equal(told[2].needed_by_ns - told[2].made_ns, 3 * 1014000);
 	assert_int_equal(told[3].needed_by_ns - told[3].made_ns, 4 * 1014000);
-	cache_trace_exit(&trace);
 }
 
 static void note_and_take(void *policy, const struct cache_hint *hint, uint32_t slot)
@@ -443,25 +449,11 @@ static void note_and_take(void *policy, const struct cache_hint *hint, uint32_t 
 static void hints_for_what_is_on_its_way_are_told(void **state)
 {
 	(void)state;
-	struct cache_trace trace;
-	cache_trace_init(&trace);
-	trace.n_layers = trace.n_experts = 2;
-	trace.n_experts_used = 1;
-	trace.expert_bytes = 1000000;
-	trace.moe[0] = trace.moe[1] = true;
-	add_hinted_pass(&trace, 0, 0);
-	add_hinted_pass(&trace, 0, 1);
-	static struct cache_policy_ops noting;
-	noting = *cache_policy_find("lru");
-	noting.on_hint = note_and_take;
-	n_told = 0;
-	struct replay_totals with = replayed(&trace, &noting, 4);
-	assert_int_equal(n_told, 4);
+	struct replay_totals with = told_of_hints(note_and_take);
 	assert_true(told[3].coming);
 	assert_int_equal(told_slot[3], SLOT_NONE);
 	/* And is not read twice. */
 	assert_int_equal(with.loads, 3);
-	cache_trace_exit(&trace);
 }
 
 static void nothing_is_loaded_ahead_where_prefetches_are_off(void **state)
