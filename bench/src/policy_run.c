@@ -76,9 +76,7 @@ static void foresee(const struct sim *sim, struct lane *lane, struct iteration_r
 		record->foreseen_drafted = (uint8_t)n;
 		record->foreseen_right = (uint8_t)right;
 		record->foreseen_method = DRAFT_MODEL;
-		for (uint32_t i = 0; i < n; i++)
-			record->confidence[i] =
-				(uint8_t)(point->confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+		policy_record_confidence(record, point->confidence, n);
 	}
 	lane->kept = lane->at + 1;
 }
@@ -100,8 +98,7 @@ static struct iteration_record record_of(struct sim *sim, uint32_t index)
 		.unfollowed = (uint8_t)lane->unfollowed,
 	};
 	const struct sim_point *point = &lane->text->points[lane->at];
-	for (uint32_t i = 0; i < lane->drafted; i++)
-		r.confidence[i] = (uint8_t)(point->confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+	policy_record_confidence(&r, point->confidence, lane->drafted);
 	foresee(sim, lane, &r);
 	return r;
 }

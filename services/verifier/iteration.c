@@ -246,20 +246,11 @@ static void draw(const struct timing *t, const struct iteration_record *record, 
 		timeline_add(&spans[i]);
 }
 
-/* Of n drafted tokens, 0 to 1; none of those behind them. */
-static void describe_confidence(
-	struct iteration_record *record, const float *confidence, uint32_t n)
-{
-	memset(record->confidence, 0, sizeof(record->confidence));
-	for (uint32_t i = 0; i < n && i < LIMIT_DRAFT; i++)
-		record->confidence[i] = (uint8_t)(confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
-}
-
 /* draft NULL: the session had none. A checked reply: confidences are 0 to 1. */
 static void describe_draft(struct iteration_record *record, const struct draft_reply *draft)
 {
 	record->method = (uint8_t)(draft != NULL ? draft->method : DRAFT_NONE);
-	describe_confidence(record, draft != NULL ? draft->confidence : NULL,
+	policy_record_confidence(record, draft != NULL ? draft->confidence : NULL,
 		draft != NULL ? record->drafted : 0);
 }
 
@@ -277,7 +268,7 @@ static void describe_foresight(
 	record->foreseen_drafted = (uint8_t)f.drafted;
 	record->foreseen_right = (uint8_t)f.right;
 	record->foreseen_method = (uint8_t)f.method;
-	describe_confidence(record, f.confidence, f.drafted);
+	policy_record_confidence(record, f.confidence, f.drafted);
 }
 
 static void finish_pass(

@@ -1,5 +1,14 @@
 #include "shared/spec/policy.h"
 
+#include <string.h>
+
+void policy_record_confidence(struct iteration_record *record, const float *confidence, uint32_t n)
+{
+	memset(record->confidence, 0, sizeof(record->confidence));
+	for (uint32_t i = 0; i < n && i < LIMIT_DRAFT; i++)
+		record->confidence[i] = (uint8_t)(confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+}
+
 static size_t page_bytes(void)
 {
 	return (sizeof(struct policy_page) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;

@@ -48,6 +48,8 @@ struct iteration_record {
 #define POLICY_RECORD_BYTES 128
 static_assert(
 	sizeof(struct iteration_record) <= POLICY_RECORD_BYTES, "a record is two cache lines");
+/* The record's confidences are those of n tokens, 0 to 1 each, and 0 behind them. */
+void policy_record_confidence(struct iteration_record *record, const float *confidence, uint32_t n);
 
 /* The knobs of one session slot. 8-byte words for page_read. */
 struct policy_session {
