@@ -200,10 +200,11 @@ static void attention_run(const struct attention_pass *pass, const struct attent
 	struct kv_view values = chunk->values;
 	struct kv_fetch none = {0}, with_scores = fetch ? chunk->with_scores : none,
 			with_values = fetch ? chunk->with_values : none;
+	const bool bound_by_memory = !pass->wide && pass->job->v != pass->job->k;
 
 	values.cells += run->first;
 	attention_typed[chunk->turned.type].scores(pass, &chunk->turned, run, &with_scores);
-	weigh(pass, run);
+	weigh(pass, run, bound_by_memory ? &with_values : &none);
 	attention_typed[chunk->value_type].values(pass, &values, run, &with_values);
 }
 

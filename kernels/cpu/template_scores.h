@@ -84,10 +84,10 @@ static inline void fetch_line(struct fetch_lines *lines)
 	lines->at += lines->step;
 }
 
-/* All of it in `calls` calls. */
+/* What is left of it in `calls` calls. */
 static inline void kv_fetch_in(struct kv_fetch *fetch, uint32_t calls)
 {
-	fetch->step = (fetch->n + calls - 1) / calls;
+	fetch->step = (fetch->n - fetch->next + calls - 1) / calls;
 }
 
 /* scores[r][16 * g..] of H rows and V times 16 cells, those of keys->turned[g] and on. */
@@ -264,13 +264,16 @@ static __attribute__((noinline)) void fill_up(float *p, uint32_t from, uint32_t 
 /* From scores to weights, of `some` <= WEIGH_ROWS rows from the run's row r on: the running maxima and sums, and the factors
  * of the sums before. The scores are filled up to whole vectors with -inf, whose weight is +0 and changes no sum. */
 #define WEIGH_ROWS 8
+/* Vectors of weights of so many rows: with each, a line is fetched. */
+#define WEIGH_STEPS (WEIGH_ROWS * ATTENTION_CHUNK / 16)
 ATTENTION_INLINE void weigh_rows(const struct attention_pass *pass, const struct attention_run *run,
-	uint32_t r, const uint32_t some, const uint32_t n)
+	uint32_t r, const uint32_t some, const uint32_t n, struct kv_fetch *fetch)
 {
 	const uint32_t row = run->row + r;
 	float *most = pass->job->part.most + row, *sum = pass->job->part.sum + row;
 	float *p = pass->scores + (size_t)row * SCORES_STRIDE + run->first, less[16];
 	struct v16 each[WEIGH_ROWS], old = load_some(most, some), now, factor;
+	struct fetch_lines lines = kv_fetch(fetch, p, WEIGH_STEPS);
 
 #pragma GCC unroll 8
 	for (uint32_t h = 0; h < some; h++, p += SCORES_STRIDE) {
@@ -295,6 +298,7 @@ ATTENTION_INLINE void weigh_rows(const struct attention_pass *pass, const struct
 		for (uint32_t i = 0; i < n; i += 16) {
 			struct v16 e = v16_exp(v16_sub(v16_load(p + i), top));
 
+			fetch_line(&lines);
 			v16_store(p + i, e);
 			each[h] = v16_add(each[h], e);
 		}
@@ -303,18 +307,21 @@ ATTENTION_INLINE void weigh_rows(const struct attention_pass *pass, const struct
 }
 
 static __attribute__((noinline)) void weigh(
-	const struct attention_pass *pass, const struct attention_run *run)
+	const struct attention_pass *pass, const struct attention_run *run, struct kv_fetch *fetch)
 {
 	const uint32_t n = (uint32_t)round_16(run->n);
 	uint32_t r = 0, left = run->rows;
+	struct kv_fetch none = {0};
 
-	/* Nearly all chunks of a long context: without loops the vectors of all rows are on their way at once. */
+	/* Nearly all chunks of a long context: without loops the vectors of all rows are on their way at once, and memory goes on
+	 * being read. */
+	fetch->step = fetch->n ? WEIGH_STEPS * CACHE_LINE / fetch->length : 0;
 	for (; left >= WEIGH_ROWS && n == ATTENTION_CHUNK; left -= WEIGH_ROWS, r += WEIGH_ROWS)
-		weigh_rows(pass, run, r, WEIGH_ROWS, ATTENTION_CHUNK);
+		weigh_rows(pass, run, r, WEIGH_ROWS, ATTENTION_CHUNK, fetch);
 	for (; left >= WEIGH_ROWS; left -= WEIGH_ROWS, r += WEIGH_ROWS)
-		weigh_rows(pass, run, r, WEIGH_ROWS, n);
+		weigh_rows(pass, run, r, WEIGH_ROWS, n, &none);
 	for (; left >= 4; left -= 4, r += 4)
-		weigh_rows(pass, run, r, 4, n);
+		weigh_rows(pass, run, r, 4, n, &none);
 	for (; left; left--, r++)
-		weigh_rows(pass, run, r, 1, n);
+		weigh_rows(pass, run, r, 1, n, &none);
 }
