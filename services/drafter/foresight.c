@@ -76,7 +76,7 @@ void foresight_forget(struct draft_session *s)
 bool foresight_wanted(const struct draft_session *s)
 {
 	const struct sampler_params *sampling = &s->request.sampling;
-	return s->request.k == SESSION_K_POLICY &&
+	return s->foresight.on &&
 	       !(sampling->coupling == COUPLING_MAXIMAL && sampling->temperature > 0);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Drafts that are kept back. While the policy has K = 0 the drafter, told how a session goes on, compares what it would have
- * drafted with the tokens that came. So acceptance is known where nothing is drafted, and finding out costs no pass: a
+ * Drafts that are kept back. While the policy has K = 0 and learns from them (draft_request.foresight), the drafter, told how a
+ * session goes on, compares what it would have drafted with the tokens that came. So acceptance is known where nothing is drafted, and finding out costs no pass: a
  * verified draft in which nothing is right takes two to five times the pass at K = 0 where experts are missing.
  *
  * N-grams: a proposal is a look-up (below 1 us); it is kept until what it is about has come. A draft model: while it reads
@@ -19,7 +19,7 @@ bool foresight_follow(struct draft_session *s, struct draft_context *context,
 /* A draft was asked for: what was kept back is of the time before. */
 void foresight_forget(struct draft_session *s);
 
-/* Whether the model's choice is what tells right from wrong: with maximal coupling q decides, by chance. */
+/* Whether they are asked for, and the model's choice is what tells right from wrong: with maximal coupling q decides, by chance. */
 bool foresight_wanted(const struct draft_session *s);
 /* The model begins to look at what it reads. */
 void foresight_begin(struct draft_session *s);

@@ -143,6 +143,7 @@ static void on_detail(void *arg, struct daemon_details *to)
 		{"replies", &c->replies},
 		{"drafted", &c->drafted},
 		{"drafted_ahead", &c->drafted_ahead},
+		{"foreseen", &c->foreseen},
 		{"busy_ns", &c->busy_ns},
 	};
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)

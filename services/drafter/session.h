@@ -29,6 +29,7 @@ struct chain {
 /* Drafts that are kept back (foresight.h). */
 enum { FORESIGHT_TOKENS = 8 }; /* of one: what is right of it shows so many tokens later */
 struct foresight {
+	bool on; /* asked for, with the newest request that asks for no draft */
 	/* The n-grams': proposed for the tokens from `at` on, while not all it is about has come. */
 	bool open;
 	uint32_t at;

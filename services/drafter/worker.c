@@ -52,11 +52,14 @@ static struct draft_session *follow(struct worker *w, const struct draft_request
 	return NULL;
 }
 
-/* Of a session whose K is the policy's, at K = 0: what its drafts would be. The verifier does not wait for it, and half of the ring
+/* What the drafts of a session would be that is at K = 0. The verifier does not wait for it, and half of the ring
  * is left for what it does wait for. */
 static void foresee(struct worker *w, struct draft_session *s, const struct draft_request *request)
 {
 	struct draft_reply *reply = &w->foreseen;
+	s->foresight.on = request->foresight != 0;
+	if (!s->foresight.on)
+		foresight_forget(s);
 	if (ring_length(&w->rings.replies) >= DRAFT_RING_SLOTS / 2)
 		return;
 	if (foresight_wanted(s) &&
@@ -69,6 +72,7 @@ static void foresee(struct worker *w, struct draft_session *s, const struct draf
 		if (slot) {
 			memcpy(slot, reply, offsetof(struct draft_reply, q));
 			ring_publish_quietly(&w->rings.replies);
+			count(&w->counts.foreseen, 1);
 		}
 	}
 }

@@ -15,7 +15,8 @@
 enum worker_region { WORKER_SESSIONS, WORKER_DRAFT, WORKER_EXPERTS, WORKER_POLICY, WORKER_REGIONS };
 
 struct worker_counts {
-	_Atomic uint64_t requests, replies, stale, drafted, drafted_ahead, rounds, busy_ns;
+	_Atomic uint64_t requests, replies, stale, drafted, drafted_ahead, foreseen, rounds,
+		busy_ns;
 };
 
 struct worker {

@@ -18,7 +18,9 @@ static void publish_defaults(struct controller *c)
 	struct policy_defaults defaults = {
 		.run_ahead = c->settings.run_ahead, .unfollowed = c->unfollowed};
 	uint32_t k;
-	defaults.k = policy_parse(c->settings.policy, &k)->first_k(&c->settings, &c->shared);
+	const struct policy_ops *ops = policy_parse(c->settings.policy, &k);
+	defaults.k = ops->first_k(&c->settings, &c->shared);
+	defaults.foresight = ops->foresight;
 	snprintf(defaults.name, sizeof(defaults.name), "%s", c->settings.policy);
 	if (memcmp(&defaults, &c->defaults, sizeof(defaults)) == 0)
 		return;
@@ -36,6 +38,7 @@ static void publish(struct controller *c, const struct policy_state *s)
 		.trial_id = s->trial_id,
 		.trial_n = s->trial_n,
 		.unfollowed = s->unfollowed,
+		.foresight = s->ops->foresight,
 		.utility = s->utility,
 		.acceptance = s->drafted > 0 ? s->accepted / s->drafted : 0,
 		.etr = s->etr,

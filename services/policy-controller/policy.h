@@ -108,6 +108,7 @@ struct policy_ops {
 	/* What the figures of each K in `explain` are, a sentence for below the table; "" where it tells none. */
 	const char *options_are;
 	bool tells_drafted, tells_doubt; /* whether these of struct explained_k are among them */
+	bool foresight; /* learns from drafts that are kept back (drafter/foresight.h) */
 	bool plans; /* chooses for all of a pass's sessions at once: yield_plan after its records */
 };
 

@@ -487,5 +487,6 @@ const struct policy_ops policy_yield = {
 		"batch while it decodes",
 	.tells_drafted = true,
 	.tells_doubt = true,
+	.foresight = true,
 	.plans = true,
 };

@@ -188,7 +188,8 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 	drafts->n_waiting++;
 }
 
-void drafts_follow(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens)
+void drafts_follow(
+	struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, bool foresight)
 {
 	struct draft_request *request;
 
@@ -202,7 +203,8 @@ void drafts_follow(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t 
 		.page = page,
 		.n_tokens = n_tokens,
 		.last = 1,
-		.iteration = drafts->iteration};
+		.iteration = drafts->iteration,
+		.foresight = foresight};
 	ring_publish(&drafts->rings.requests);
 }
 

@@ -51,8 +51,9 @@ bool drafts_begin(struct drafts *drafts, uint64_t now_ns);
 /* page: index of the session page. k > 0; last: the round ends with this one. */
 void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k,
 	bool last);
-/* Tells the drafter how far a session is, without asking for anything. */
-void drafts_follow(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens);
+/* Tells the drafter how far a session is, without asking for anything but, if so, what it would have drafted. */
+void drafts_follow(
+	struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, bool foresight);
 /* Until all have answered, the time is over, or the drafter is gone. */
 void drafts_wait(struct drafts *drafts);
 /* What the drafter foresaw of the session since this was asked last; false: nothing. */

@@ -52,6 +52,7 @@ struct engine_session {
 	struct policy_trial trial;
 	uint32_t decision; /* of the record: what K was read with */
 	bool unfollowed; /* the policy has no use for drafts of it */
+	bool foresight; /* the policy learns from drafts of it that are kept back */
 	bool asked; /* for drafts, in this iteration */
 	bool told; /* the drafter is kept up to date of it, in this iteration */
 	uint32_t row; /* batch index of its first token in this pass */

@@ -70,6 +70,7 @@ static uint32_t choose_k(struct engine *engine, struct engine_session *s, uint32
 	uint32_t k = engine->tuning.default_k;
 
 	s->decision = 0;
+	s->foresight = false;
 	if (request->draft_method == DRAFT_NONE)
 		return 0;
 	if (request->k != SESSION_K_POLICY) {
@@ -79,6 +80,7 @@ static uint32_t choose_k(struct engine *engine, struct engine_session *s, uint32
 		k = policy_next_k(&knobs, &s->trial);
 		s->decision = (uint32_t)knobs.decision;
 		s->unfollowed = knobs.unfollowed != 0;
+		s->foresight = knobs.foresight != 0;
 	}
 	s->k_asked = k;
 	return sched_k(k, n_tokens, s->page->n_prompt, request->max_tokens,
@@ -114,7 +116,7 @@ static void follow(struct engine *engine, struct engine_session *s, uint32_t n_t
 	if (s->followed != 0 && n_tokens - s->followed < (hints ? 1 : FOLLOW_TOKENS))
 		return;
 	s->followed = n_tokens;
-	drafts_follow(&engine->drafts, s->index, s->uid, n_tokens);
+	drafts_follow(&engine->drafts, s->index, s->uid, n_tokens, s->foresight);
 }
 
 /* Before the requests of a pass: what its hints may be about. */

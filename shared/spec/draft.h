@@ -12,7 +12,7 @@
 #include "shared/ipc/ring.h"
 
 #define DRAFT_REGION "draft"
-#define DRAFT_LAYOUT 3
+#define DRAFT_LAYOUT 4
 
 enum {
 	DRAFT_RING_SLOTS = 256,
@@ -34,6 +34,9 @@ struct draft_request {
 	/* Of the demands of the pass that comes now, in its first layer with experts (struct slot_demand); the next such
 	 * layer has the next. 0: not known. */
 	uint64_t iteration;
+	uint32_t
+		foresight; /* with k = 0: 1 = what would have been drafted is wanted (foreseen, below) */
+	uint32_t pad;
 };
 
 struct draft_reply {

@@ -84,6 +84,7 @@ bool policy_lookup(
 	if (page_read(&page->defaults_lock, &page->defaults, &defaults, sizeof(defaults))) {
 		out->k = clamp_k(defaults.k);
 		out->unfollowed = defaults.unfollowed;
+		out->foresight = defaults.foresight;
 	}
 	return false;
 }

@@ -10,7 +10,7 @@
 #include "shared/ipc/ring.h"
 
 #define POLICY_REGION "policy"
-#define POLICY_LAYOUT 6
+#define POLICY_LAYOUT 7
 
 enum { POLICY_RECORD_SLOTS = 4096 };
 
@@ -67,6 +67,8 @@ struct policy_session {
 	uint32_t trial_id, trial_n, k_then;
 	uint32_t
 		unfollowed; /* 1: at K = 0 the drafter need not follow: no draft will be asked for soon */
+	uint32_t foresight; /* 1: the policy learns from drafts that are kept back */
+	uint32_t pad;
 };
 
 /* Who obeys a trial remembers how much of it is over. */
@@ -81,9 +83,9 @@ struct policy_page {
 	struct page_lock defaults_lock;
 	uint32_t pad;
 	struct policy_defaults {
-		uint32_t k, unfollowed; /* for sessions the policy has not seen, as theirs */
+		uint32_t k, unfollowed,
+			foresight; /* for sessions the policy has not seen, as theirs */
 		uint32_t run_ahead; /* drafter: 1 = draft on from "all accepted" */
-		uint32_t pad;
 		char name[32]; /* "static:3", "cascade" */
 	} defaults;
 	struct policy_page_session {

@@ -85,16 +85,28 @@ static inline struct session_page *fake_begin(struct fake *f, uint32_t i, uint64
 	return page;
 }
 
+static inline void fake_put(struct fake *f, struct draft_request request)
+{
+	request.sequence = ++f->sequence;
+	assert_true(ring_put(&f->rings.requests, &request, sizeof(request)));
+}
+
 static inline void fake_ask(
 	struct fake *f, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k, bool last)
 {
-	struct draft_request request = {.session = uid,
-		.sequence = ++f->sequence,
-		.page = page,
-		.n_tokens = n_tokens,
-		.k = k,
-		.last = last};
-	assert_true(ring_put(&f->rings.requests, &request, sizeof(request)));
+	fake_put(f,
+		(struct draft_request){
+			.session = uid, .page = page, .n_tokens = n_tokens, .k = k, .last = last});
+}
+
+/* Nothing is to be drafted, and what would have been is to be told. */
+static inline void fake_foresee(struct fake *f, uint32_t page, uint64_t uid, uint32_t n_tokens)
+{
+	fake_put(f, (struct draft_request){.session = uid,
+			    .page = page,
+			    .n_tokens = n_tokens,
+			    .last = 1,
+			    .foresight = 1});
 }
 
 /* The next reply, within 20 s (a sanitizer may be watching). */

@@ -365,12 +365,11 @@ static void check_foresight(struct fixture *f, uint32_t page, uint32_t wrong)
 	memcpy(output, g->output, sizeof(output));
 	if (wrong > 0)
 		output[g->n_output - wrong] ^= 1;
-	to->request.k = SESSION_K_POLICY;
 	fake_commit(to, output, g->n_output);
 	patience_init(&patience, 20000);
 	r.foreseen = 0;
 	while (patience_step_ms(&patience) > 0 && r.foreseen == 0) {
-		fake_ask(&f->fake, page, 100 + page, g->n_input + g->n_output, 0, true);
+		fake_foresee(&f->fake, page, 100 + page, g->n_input + g->n_output);
 		usleep(1000);
 		ring_get(&f->fake.rings.replies, &r, sizeof(r));
 	}
@@ -419,16 +418,15 @@ static void a_pass_looks_at_no_more_than_it_has_logits_for(void **state)
 	for (int i = 0; i < BEHIND; i++)
 		tokens[i] = 10 + i % 20;
 	for (uint32_t i = 0; i < FAKE_PAGES; i++) {
-		fake_begin(&f.fake, i, 100 + i, DRAFT_MODEL, tokens, 1)->request.k =
-			SESSION_K_POLICY;
+		fake_begin(&f.fake, i, 100 + i, DRAFT_MODEL, tokens, 1);
 		fake_commit(session_at(f.fake.header, i), tokens + 1, BEHIND - 1);
-		fake_ask(&f.fake, i, 100 + i, BEHIND, 0, true);
+		fake_foresee(&f.fake, i, 100 + i, BEHIND);
 	}
 	fake_offer(&f.fake, &f.worker);
 	patience_init(&patience, 20000);
 	r.foreseen = 0;
 	while (patience_step_ms(&patience) > 0 && r.foreseen == 0) {
-		fake_ask(&f.fake, 0, 100, BEHIND, 0, true);
+		fake_foresee(&f.fake, 0, 100, BEHIND);
 		usleep(1000);
 		ring_get(&f.fake.rings.replies, &r, sizeof(r));
 	}

@@ -144,7 +144,7 @@ static struct draft_reply foreseen_after(
 {
 	static struct draft_reply r;
 	fake_commit(page, tokens, n);
-	fake_ask(&f->fake, 0, 100, atomic_load(&page->n_tokens), 0, true);
+	fake_foresee(&f->fake, 0, 100, atomic_load(&page->n_tokens));
 	assert_true(fake_reply(&f->fake, &r));
 	assert_int_equal(r.session, 100);
 	assert_int_equal(r.n_tokens, atomic_load(&page->n_tokens));
@@ -156,8 +156,7 @@ static void what_would_have_been_drafted_is_told_where_the_policy_has_zero(void 
 {
 	struct fixture *f = *state;
 	struct session_page *page = fake_begin(&f->fake, 0, 100, DRAFT_NGRAM, prompt, 8);
-	page->request.k = SESSION_K_POLICY;
-	fake_ask(&f->fake, 0, 100, 8, 0, true); /* 8, 9, 5, 6, ... */
+	fake_foresee(&f->fake, 0, 100, 8); /* 8, 9, 5, 6, ... */
 	const int32_t two_right[] = {8, 9, 20}, again[] = {8, 9}, come[] = {20}, other[] = {30};
 	struct draft_reply r = foreseen_after(f, page, two_right, 3);
 	assert_int_equal(r.method, DRAFT_NGRAM);
@@ -170,13 +169,13 @@ static void what_would_have_been_drafted_is_told_where_the_policy_has_zero(void 
 	assert_int_equal(r.right, 0);
 	/* Behind 8 and 9 it is 20, and as long as what came agrees nothing is told. */
 	fake_commit(page, come, 1);
-	fake_ask(&f->fake, 0, 100, 14, 0, true);
+	fake_foresee(&f->fake, 0, 100, 14);
 	r = foreseen_after(f, page, other, 1);
 	assert_int_equal(r.right, 1);
 	/* A draft that is asked for takes the place of what was kept back. */
 	assert_int_equal(fake_draft(&f->fake, 0, 2).foreseen, 0);
 	fake_commit(page, prompt, 1);
-	fake_ask(&f->fake, 0, 100, 16, 0, true);
+	fake_foresee(&f->fake, 0, 100, 16);
 	assert_int_equal(fake_draft(&f->fake, 0, 2).foreseen, 0);
 }
 
@@ -187,11 +186,10 @@ static void what_is_foreseen_leaves_room_for_drafts(void **state)
 	struct session_page *page = fake_begin(&f->fake, 0, 100, DRAFT_NGRAM, prompt, 8);
 	struct draft_reply r;
 	uint32_t n = 0;
-	page->request.k = SESSION_K_POLICY;
 	/* Behind a token that is new there is nothing to propose: that is known at once. */
 	for (int32_t i = 0; i < DRAFT_RING_SLOTS; i++) {
 		fake_commit(page, &(int32_t){100 + i}, 1);
-		fake_ask(&f->fake, 0, 100, atomic_load(&page->n_tokens), 0, true);
+		fake_foresee(&f->fake, 0, 100, atomic_load(&page->n_tokens));
 		while (ring_length(&f->fake.rings.requests) > 0)
 			usleep(10);
 	}

@@ -17,6 +17,11 @@ def read(service):
     return int(next(p["details"] for p in service.ctl_json("status")["processes"] if p["name"] == "drafter")["pass_tokens"])
 
 
+def foreseen(service):
+    """How many drafts that were kept back the drafter has compared."""
+    return int(next(p["details"] for p in service.ctl_json("status")["processes"] if p["name"] == "drafter")["foreseen"])
+
+
 def explained(service):
     return service.ctl_json("policy", "explain")
 
@@ -41,5 +46,17 @@ for method, name in (("ngram", "n-grams"), ("model", "a draft model")):
         tap.ok(not difference(result, want) and result["usage"]["drafted"] == 0, f"{name}: the same bytes", difference(result, want))
         tap.ok(until(lambda: any("was compared with what came" in w for w in explained(service)["words"])),
                f"{name}: what would have been drafted is known at K = 0", explained(service)["words"])
+
+# A policy that does not learn from them has none made, and one that does has them from its first iteration on.
+with Service(draft=DRAFTS["small"], options=("--budget", "30%", "--policy", "static:0")) as service:
+    still = answer(service)
+    tap.ok(not difference(still, want) and foreseen(service) == 0, "static: nothing is compared", foreseen(service))
+    service.ctl("knob", "set", "policy.policy=yield", *NEVER)
+    after = answer(service)
+    tap.ok(not difference(after, want) and foreseen(service) > 0, "yield, set meanwhile: it is", foreseen(service))
+    service.ctl("knob", "set", "policy.policy=cascade")
+    before = foreseen(service)
+    answer(service)
+    tap.ok(foreseen(service) == before, "cascade: no longer", f"{before}, then {foreseen(service)}")
 
 tap.done()
