@@ -105,7 +105,7 @@ static int plot(const Outrider__PolicyRecords *records, const char *path)
 static json_t *record_json(const Outrider__PolicyRecord *r)
 {
 	return json_pack("{s:I,s:I,s:o,s:I,s:i,s:i,s:i,s:i,s:i,s:o,s:i,s:b,s:i,s:i,s:i,s:i,s:i,s:i,"
-			 "s:I,s:i,s:i,s:i,s:i,s:o,s:o,s:o}",
+			 "s:I,s:i,s:i,s:i,s:i,s:o,s:o,s:o,s:i,s:i}",
 		"number", (json_int_t)r->number, "time_ns", (json_int_t)r->time_ns, "session",
 		json_sprintf("%" PRIu64, r->session_uid), "iteration", (json_int_t)r->iteration,
 		"n_context", (int)r->n_context, "k", (int)r->k, "drafted", (int)r->drafted,
@@ -118,7 +118,8 @@ static json_t *record_json(const Outrider__PolicyRecord *r)
 		"verify_us", (int)r->verify_us, "sample_us", (int)r->sample_us, "iteration_us",
 		(int)r->iteration_us, "base_us", ctl_measured_json((double)r->base_us),
 		"decided_utility", ctl_measured_json((double)r->utility), "etr",
-		ctl_measured_json((double)r->etr));
+		ctl_measured_json((double)r->etr), "foreseen", (int)r->foreseen, "foreseen_right",
+		(int)r->foreseen_right);
 }
 
 static int print_records(const Outrider__PolicyRecords *records)

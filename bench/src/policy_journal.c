@@ -23,11 +23,15 @@ struct sim_journal {
 		uint32_t tokens;
 	} * sessions;
 	size_t n_sessions;
-	double acceptance; /* of all drafted tokens that were reached */
+	double acceptance; /* of all drafted tokens that were reached, or would have been */
 };
 
-/* What is known of whether the drafter has a token right. */
-enum token { TOKEN_UNKNOWN, TOKEN_RIGHT, TOKEN_WRONG };
+/* What is known of a token: whether the drafter has it right, and what a draft that was kept back, which was about some tokens
+ * shortly before it, has shown. */
+struct token {
+	enum { TOKEN_UNKNOWN, TOKEN_RIGHT, TOKEN_WRONG } is;
+	uint8_t compared, right;
+};
 
 static bool ends_in(const char *name, const char *end)
 {
@@ -55,6 +59,15 @@ static int by_number(const void *a, const void *b)
 	return (x->number > y->number) - (x->number < y->number);
 }
 
+/* How many tokens of the iteration's draft, or of one that was kept back, were compared with what came; *right: and were
+ * right. */
+static uint32_t compared(const struct journal_entry *e, uint32_t *right)
+{
+	uint32_t drafted = e->k > 0 ? e->drafted : e->foreseen_drafted;
+	*right = e->k > 0 ? e->accepted : e->foreseen_right;
+	return *right + (*right < drafted);
+}
+
 static void find_sessions(struct sim_journal *j)
 {
 	double tried = 0, accepted = 0;
@@ -64,9 +77,10 @@ static void find_sessions(struct sim_journal *j)
 		for (; i < j->n_entries && j->entries[i].session == j->entries[s.first].session;
 			i++) {
 			const struct journal_entry *e = &j->entries[i];
+			uint32_t right;
 			tokens += e->emitted;
-			accepted += e->accepted;
-			tried += e->accepted + (e->accepted < e->drafted);
+			tried += compared(e, &right);
+			accepted += right;
 		}
 		s.n = i - s.first;
 		s.tokens = (uint32_t)tokens;
@@ -117,30 +131,36 @@ void sim_journal_close(struct sim_journal **journal)
 
 /* An iteration at token x: the drafted tokens that were reached are known; a draft that was shorter than asked was all there
  * was. */
-static void take_iteration(
-	const struct journal_entry *e, uint32_t x, uint32_t n, uint8_t *tokens, uint8_t *available)
+static void take_iteration(const struct journal_entry *e, uint32_t x, uint32_t n,
+	struct token *tokens, uint8_t *available)
 {
+	uint32_t right;
 	for (uint32_t i = 0; i < e->drafted && i <= e->accepted && x + i < n; i++)
-		tokens[x + i] = i < e->accepted ? TOKEN_RIGHT : TOKEN_WRONG;
+		tokens[x + i].is = i < e->accepted ? TOKEN_RIGHT : TOKEN_WRONG;
 	if (e->drafted < e->k)
 		available[x] = e->drafted;
+	if (e->k == 0 && x < n) {
+		tokens[x].compared = (uint8_t)compared(e, &right);
+		tokens[x].right = (uint8_t)right;
+	}
 }
 
 /* Draws the tokens nobody drafted, near what the known ones before them were. */
-static void fill(uint8_t *tokens, uint32_t n, double acceptance, uint64_t seed)
+static void fill(struct token *tokens, uint32_t n, double acceptance, uint64_t seed)
 {
 	double tried = 0, right = 0;
-	for (uint32_t x = 0; x < n; x++)
-		if (tokens[x] != TOKEN_UNKNOWN) {
-			tried++;
-			right += tokens[x] == TOKEN_RIGHT;
-		}
+	for (uint32_t x = 0; x < n; x++) {
+		tried += (tokens[x].is != TOKEN_UNKNOWN) + tokens[x].compared;
+		right += (tokens[x].is == TOKEN_RIGHT) + tokens[x].right;
+	}
 	double near = tried > 0 ? right / tried : acceptance;
 	for (uint32_t x = 0; x < n; x++) {
-		if (tokens[x] != TOKEN_UNKNOWN)
-			near += NEAR_WEIGHT * ((tokens[x] == TOKEN_RIGHT) - near);
+		for (uint32_t i = 0; i < tokens[x].compared; i++)
+			near += NEAR_WEIGHT * ((i < tokens[x].right) - near);
+		if (tokens[x].is != TOKEN_UNKNOWN)
+			near += NEAR_WEIGHT * ((tokens[x].is == TOKEN_RIGHT) - near);
 		else if (rand_uniform(seed, RAND_REPLAY, x, DRAW_TOKEN) < near)
-			tokens[x] = TOKEN_RIGHT;
+			tokens[x].is = TOKEN_RIGHT;
 	}
 }
 
@@ -149,7 +169,8 @@ int sim_journal_text(const struct sim_journal *journal, uint64_t number, struct 
 {
 	const struct sim_recorded *s = &journal->sessions[number % journal->n_sessions];
 	uint32_t n = s->tokens, total = n + LIMIT_DRAFT, x = 0;
-	uint8_t *tokens = calloc(total, 1), *available = malloc(total);
+	struct token *tokens = calloc(total, sizeof(*tokens));
+	uint8_t *available = malloc(total);
 	text->n = n;
 	text->points = calloc(n, sizeof(*text->points));
 	if (!tokens || !available || !text->points) {
@@ -167,7 +188,7 @@ int sim_journal_text(const struct sim_journal *journal, uint64_t number, struct 
 	for (x = 0; x < n; x++) {
 		struct sim_point *point = &text->points[x];
 		point->available = available[x];
-		while (point->run < point->available && tokens[x + point->run] == TOKEN_RIGHT)
+		while (point->run < point->available && tokens[x + point->run].is == TOKEN_RIGHT)
 			point->run++;
 		for (uint32_t i = 0; i < LIMIT_DRAFT; i++)
 			point->confidence[i] = 1;

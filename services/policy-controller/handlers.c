@@ -293,6 +293,8 @@ static Outrider__PolicyRecord *make_record(const struct journal_entry *entry)
 	r->base_us = entry->base_us;
 	r->utility = entry->utility;
 	r->etr = entry->etr;
+	r->foreseen = entry->foreseen_drafted;
+	r->foreseen_right = entry->foreseen_right;
 	return r;
 }
 

@@ -242,6 +242,10 @@ void journal_add(struct journal *journal, const struct iteration_record *record,
 		.verify_us = microseconds(record->verify_ns),
 		.sample_us = microseconds(record->sample_ns),
 		.iteration_us = microseconds(record->iteration_ns),
+		.foreseen = record->foreseen,
+		.foreseen_drafted = record->foreseen_drafted,
+		.foreseen_right = record->foreseen_right,
+		.foreseen_method = record->foreseen_method,
 	};
 	if (state) {
 		entry.phase = (uint8_t)state->phase;
@@ -379,7 +383,9 @@ static bool possible(const struct journal_entry *e)
 {
 	return e->session != 0 && e->k <= LIMIT_DRAFT && e->drafted <= e->k &&
 	       e->accepted <= e->drafted && e->emitted <= e->accepted + 1 &&
-	       e->batch_sessions > 0 && e->batch_sessions <= LIMIT_SESSIONS;
+	       e->foreseen <= LIMIT_DRAFT && e->foreseen_drafted <= e->foreseen &&
+	       e->foreseen_right <= e->foreseen_drafted && e->batch_sessions > 0 &&
+	       e->batch_sessions <= LIMIT_SESSIONS;
 }
 
 static size_t load_entries(const struct journal_file *file, struct journal_entry *out)

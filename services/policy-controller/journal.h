@@ -33,6 +33,8 @@ struct journal_entry {
 	uint32_t draft_us, verify_us, sample_us, iteration_us;
 	float base_us; /* an iteration at K = 0; 0: not measured */
 	float utility, etr; /* as the policy page says; utility 0: not measured */
+	/* As in the record: a draft that was kept back. Entries from before these were kept have 0, which is none. */
+	uint8_t foreseen, foreseen_drafted, foreseen_right, foreseen_method;
 };
 static_assert(sizeof(struct journal_entry) <= JOURNAL_ENTRY_BYTES, "an entry is two cache lines");
 

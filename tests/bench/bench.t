@@ -121,12 +121,14 @@ with tempfile.NamedTemporaryFile("w", suffix=".json") as curve:
 
 
 def journal(iterations):
-    """A journal as outrider-policy keeps one (journal.h): (session, k, drafted, accepted, batch_tokens, us) each."""
+    """A journal as outrider-policy keeps one (journal.h): (session, k, drafted, accepted, batch_tokens, us) each, and behind them
+    (foreseen, of them drafted, right) where a draft was kept back."""
     file = struct.pack("<QIIQ", 0x4c4e524a5452554f, 1, 128, len(iterations)).ljust(4096, b"\0")
-    for i, (session, k, drafted, accepted, tokens, us) in enumerate(iterations):
+    for i, (session, k, drafted, accepted, tokens, us, *foreseen) in enumerate(iterations):
         number = i or len(iterations)  # number n lies in place n modulo the capacity
-        entry = struct.pack("<QQQQI8B6I4xQ4I3f", number, 0, session, i, 0, k, drafted, accepted, accepted + 1, 2, 0, 0, 2,
-                            1, tokens, 0, 24, 0, 0, 0, 5 if k else 0, us, 0, us + (5 if k else 0), 0, 0, 0)
+        foreseen = foreseen or (0, 0, 0)
+        entry = struct.pack("<QQQQI8B6I4xQ4I3f4B", number, 0, session, i, 0, k, drafted, accepted, accepted + 1, 2, 0, 0, 2,
+                            1, tokens, 0, 24, 0, 0, 0, 5 if k else 0, us, 0, us + (5 if k else 0), 0, 0, 0, *foreseen, 2 if foreseen[0] else 0)
         entry = entry.ljust((len(entry) + 7) // 8 * 8, b"\0")
         h = 0xcbf29ce484222325
         for word in struct.unpack(f"<{len(entry) // 8}Q", entry):
@@ -149,6 +151,16 @@ with tempfile.NamedTemporaryFile(suffix=".journal") as served:
        (rows, result.stderr))
     # K = 0: 500 tokens of 100 us; K = 3: 200 passes of 255 us.
     ok(abs(rows[served.name]["to_k0"] / (500 * 100 / (200 * 255)) - 1) < 0.05, "and its passes cost what they did", rows)
+    # Nothing was drafted, but what would have been is known: right in one session, wrong in the other.
+    served.seek(0)
+    served.truncate()
+    served.write(journal([(7 + i % 2, 0, 0, 0, 1, 100, 8, 8, 8 * (i % 2)) for i in range(400)]))
+    served.flush()
+    figures, result = cells("--process", served.name, "--curve", "dense", "--policy", "static:3", "--noise", "0", "--sessions", "2")
+    foreseen = figures["cells"][0]["rows"][1]["tokens_per_iteration"] if figures["cells"] else result.stderr
+    # 200 tokens one at a time, 200 by fours.
+    ok(foreseen != result.stderr and abs(foreseen - 400 / 250) < 0.05, "drafts that were kept back say what drafts would have been",
+       (figures, result.stderr))
     served.seek(4096 + 20)
     served.write(b"x" * 3000)
     served.flush()

@@ -1,6 +1,7 @@
 #include "services/policy-controller/journal.h"
 
 #include "shared/base/clock.h"
+#include "shared/spec/session.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -50,6 +51,10 @@ static void add(uint64_t session, uint64_t iteration)
 		.k = 3,
 		.accepted = (uint8_t)(iteration % 4),
 		.iteration_ns = 1000 * iteration,
+		.foreseen = 8,
+		.foreseen_drafted = 7,
+		.foreseen_right = (uint8_t)(iteration % 7),
+		.foreseen_method = DRAFT_MODEL,
 		.expert_bytes = iteration << 40};
 	struct policy_state s = {.utility = 1.5f, .k = 5, .phase = PHASE_SET, .base_ns = 2e6};
 	journal_add(&journal, &record, iteration % 2 ? &s : NULL);
@@ -64,6 +69,9 @@ static void expect(uint32_t n, uint64_t first, uint64_t step)
 		assert_int_equal(out[i].iteration_us, iteration);
 		assert_int_equal(out[i].expert_bytes, iteration << 40);
 		assert_int_equal(out[i].k_next, iteration % 2 ? 5 : 0);
+		assert_true(out[i].foreseen == 8 && out[i].foreseen_drafted == 7);
+		assert_int_equal(out[i].foreseen_right, iteration % 7);
+		assert_int_equal(out[i].foreseen_method, DRAFT_MODEL);
 	}
 }
 
