@@ -88,6 +88,20 @@ double yield_trial_loss(
 	return p->sessions * (pass / plan_pass_at(p->shared, others) - 1);
 }
 
+/* What a trial of k from K = 0 costs: what it is believed to lose, for as long as its pass takes, and a part of what it loses when
+ * nothing is accepted; and the wait for a first draft beyond that for another. */
+static double trial_costs(const struct yield_plan_pass *p, uint32_t index,
+	const struct yield_choice *c, double behind, double loss, uint32_t k)
+{
+	const struct policy_state *s = p->states[index];
+	double first = cost_draft_first(&p->shared->cost, yield_method(s));
+	double base = plan_pass_at(p->shared, p->others + c->other_extra);
+	double longer = yield_max(loss, 0) / p->sessions;
+	double beyond = yield_max(first - plan_wait_of(p, index, k), 0);
+	return WORST_SHARE * fmax(behind, loss) + (1 - WORST_SHARE) * behind * (1 + longer) +
+	       p->sessions * beyond / base;
+}
+
 uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 	const struct yield_choice *c, uint32_t best)
 {
@@ -102,11 +116,10 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		p->shared->hopeless = 0;
 	double horizon =
 		s->settings.horizon > 0 ? 1 / (1.0 / (double)s->settings.horizon + rate) : 0;
-	double first = best == 0 ? cost_draft_first(&p->shared->cost, yield_method(s)) : 0;
-	double base = plan_pass_at(p->shared, p->others + c->other_extra);
 	if (best == 0 && s->yield.unseen > 0)
 		changed = (1 - exp(-rate * s->yield.unseen)) * c->hope;
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
+		/* Of the pass's rate; what it is worth to all its sessions is counted in their iterations. */
 		double behind = 1 - c->rate[k] / c->rate[best];
 		double loss = yield_trial_loss(p, index, c, k);
 		if (k == best || (k > 0 && best == 0 && loss > s->yield.purse))
@@ -115,14 +128,12 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		 * to be tried. */
 		double sd = best == 0 ? c->sd[k] : c->sd_cost[k];
 		double found = changed * (1 - ldexp(1, -(int)k));
-		double brings = horizon * (improvement(behind, sd) + found);
+		double brings = p->sessions * horizon * (improvement(behind, sd) + found);
 		if (best == 0)
 			brings *= yield_trust(p->shared);
-		double costs = behind;
+		double costs = p->sessions * behind;
 		if (best == 0)
-			costs = WORST_SHARE * fmax(behind, loss) +
-				(1 - WORST_SHARE) * behind * (1 + fmax(loss, 0)) +
-				yield_max(first - plan_wait_of(p, index, k), 0) / base;
+			costs = trial_costs(p, index, c, costs, loss, k);
 		double value = brings - costs;
 		view->weighed |= 1u << k;
 		view->brings[k] = (float)brings;

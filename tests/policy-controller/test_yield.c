@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "services/policy-controller/yield_plan.h"
 #include "shared/base/rand.h"
 #include "shared/spec/session.h"
 #include "tests/policy-controller/simulate.h"
@@ -822,6 +823,41 @@ static void a_first_draft_that_takes_long_is_seldom_asked_for(void **state)
 	assert_true(k_sum[0] > 0 && 4 * k_sum[1] < k_sum[0]);
 }
 
+/* What a trial of one token costs beside `sessions` sessions, whose passes of 1 ms take no longer for it. */
+static double trial_costs(uint32_t sessions, uint64_t first_wait_ns)
+{
+	struct fixture *f = make_fixture();
+	struct yield_shared *shared = &f->controller.shared;
+	struct policy_state s = {.settings = f->controller.settings, .shared = shared};
+	struct policy_state *states[] = {&s};
+	struct yield_plan_pass p = {
+		.shared = shared, .states = states, .n = 1, .sessions = sessions};
+	struct yield_choice c = {.rate = {[0 ... LIMIT_DRAFT] = 1}, .hope = 1};
+	s.settings.k_max = 1;
+	s.yield.purse = 100;
+	for (uint32_t i = 0; i < 200; i++)
+		cost_observe(&shared->cost,
+			&(struct cost_pass){.sessions = sessions, .extra = i % 2, .ns = 1000000});
+	if (first_wait_ns)
+		cost_draft_observe(&shared->cost, yield_method(&s), 1, first_wait_ns, true);
+	assert_true(yield_curve(shared, sessions, 2));
+	(void)yield_explore(&p, 0, &c, 0);
+	assert_true(s.yield.view.weighed & 2);
+	double costs = (double)s.yield.view.costs[1];
+	free(f);
+	return costs;
+}
+
+/* The others wait too: as what a longer pass loses, it is counted in the iterations of all. */
+static void a_first_draft_is_waited_for_by_all_sessions_of_a_pass(void **state)
+{
+	(void)state;
+	double alone = trial_costs(1, 20000000) - trial_costs(1, 0);
+	double among = trial_costs(8, 20000000) - trial_costs(8, 0);
+	assert_true(alone > 5);
+	assert_true(fabs(among / alone - 8) < 0.1);
+}
+
 static void a_drafter_that_rested_catches_up_before_it_is_asked(void **state)
 {
 	(void)state;
@@ -919,6 +955,7 @@ int main(void)
 		cmocka_unit_test(many_sessions_lose_no_more_than_the_first_and_what_was_won),
 		cmocka_unit_test(what_is_foreseen_saves_trials_and_says_when_to_draft),
 		cmocka_unit_test(a_first_draft_that_takes_long_is_seldom_asked_for),
+		cmocka_unit_test(a_first_draft_is_waited_for_by_all_sessions_of_a_pass),
 		cmocka_unit_test(a_drafter_that_rested_catches_up_before_it_is_asked),
 		cmocka_unit_test(a_drafter_follows_only_where_its_drafts_could_pay),
 		cmocka_unit_test(a_policy_changed_within_a_pass_is_not_planned_for),
