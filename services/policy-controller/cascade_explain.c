@@ -63,9 +63,11 @@ static void explain_test(const struct policy_state *s, struct explanation *out)
 	if (c->base_ns > 0)
 		explain_say(out,
 			"An iteration at K = 0 took %.3f ms in a batch of %u session%s, measured "
-			"%u iteration%s ago; after %" PRId64 " it is measured again.",
+			"%u iteration%s ago; after %" PRId64 " it is measured again%s.",
 			(double)c->base_ns / 1e6, c->base_sessions, plural(c->base_sessions),
-			c->base_age, plural(c->base_age), s->settings.refresh);
+			c->base_age, plural(c->base_age), s->settings.refresh,
+			c->missed ? ", and before the next test, because experts were missing"
+				  : "");
 }
 
 /* Of a K without figures. */

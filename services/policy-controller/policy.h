@@ -23,6 +23,7 @@ struct cascade {
 	uint64_t base_ns; /* 0 = not measured */
 	uint32_t base_sessions; /* the batch it was measured in */
 	uint32_t base_age; /* iterations since */
+	bool missed; /* experts were not resident since then */
 	uint32_t set_length, left; /* S now; iterations left of the phase */
 	uint32_t mismatched; /* records in a row of another K than asked */
 	uint32_t trial, falls; /* trials made in this test; successive falls of utility */

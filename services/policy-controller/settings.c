@@ -45,7 +45,8 @@ const struct config_key settings_keys[] = {
 	INT_KEY("baseline", baseline, 1, 64, "4", "iterations",
 		"Iterations at K = 0 that measure the time without speculation."),
 	INT_KEY("refresh", refresh, 1, 1000000, "100", "iterations",
-		"How old that measurement may grow before it is made again."),
+		"How old that measurement may grow before it is made again; where experts were "
+		"missing, only up to the next test."),
 	{.section = "",
 		.name = "threshold",
 		.type = CONFIG_DOUBLE,

@@ -277,6 +277,34 @@ static void a_baseline_of_another_batch_size_is_measured_again(void **state)
 	assert_int_equal(s.cascade.base_ns, 2500000);
 }
 
+/* What K = 0 takes depends on what is resident: after a set phase in which something was not, the baseline is another. */
+static void a_baseline_of_other_resident_experts_is_measured_again(void **state)
+{
+	(void)state;
+	for (uint32_t misses = 0; misses < 2; misses++) {
+		struct policy_state s = begin(0);
+		feed(&s, 4, 1000, 1);
+		feed(&s, 8, 1600, 2); /* K = 3 and 4, alike */
+		assert_int_equal(s.phase, PHASE_SET);
+		struct verdict verdict = {.decided = false};
+		struct iteration_record missed = {.session = s.uid,
+			.k = (uint8_t)s.k,
+			.drafted = (uint8_t)s.k,
+			.emitted = 2,
+			.accepted = 1,
+			.batch_sessions = 1,
+			.iteration_ns = 1600000,
+			.expert_hits = 10,
+			.expert_misses = misses};
+		s.ops->observe(&s, &missed, &verdict);
+		feed(&s, 15, 1600, 2);
+		assert_int_equal(s.phase, misses ? PHASE_BASELINE : PHASE_TEST);
+		feed(&s, misses ? 4 : 0, 700, 1);
+		assert_int_equal(s.phase, PHASE_TEST);
+		assert_int_equal(s.cascade.base_ns, misses ? 700000 : 1000000);
+	}
+}
+
 static void one_slow_iteration_does_not_decide_a_trial(void **state)
 {
 	(void)state;
@@ -487,6 +515,7 @@ int main(void)
 		cmocka_unit_test(the_next_test_starts_from_the_best_k_of_history),
 		cmocka_unit_test(the_baseline_is_measured_again_after_a_hundred_iterations),
 		cmocka_unit_test(a_baseline_of_another_batch_size_is_measured_again),
+		cmocka_unit_test(a_baseline_of_other_resident_experts_is_measured_again),
 		cmocka_unit_test(one_slow_iteration_does_not_decide_a_trial),
 		cmocka_unit_test(records_of_the_previous_k_are_not_counted),
 		cmocka_unit_test(records_from_before_a_trial_never_count_for_it),
