@@ -1,7 +1,7 @@
 #include "admin/line.h"
 
-#include "shared/base/config.h"
 #include "shared/base/options.h"
+#include "shared/base/units.h"
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -9,6 +9,9 @@
 #include <sysexits.h>
 
 enum { KNOB_WORDS = 2 /* "knob set" */ };
+/* Of --for. */
+#define FOR_NS_MIN UINT64_C(1000000)
+#define FOR_NS_MAX (30 * UINT64_C(86400000000000))
 /* Above all letters, so that getopt_long's optopt tells a letter from a word. */
 enum {
 	FLAG_RUNTIME_DIR = 256,
@@ -44,14 +47,14 @@ static unsigned option_of(int flag)
 
 static int take_time(const char *text, uint64_t *out)
 {
-	static const struct config_key key = {"", "--for", CONFIG_NS, 0, sizeof(int64_t), 1e6,
-		30 * 86400e9, NULL, "10m", "", "", KNOB_LIVE, KNOB_GLOBAL};
-	struct error err = {""};
-	int64_t ns = 0;
+	uint64_t ns = 0;
 
-	if (config_assign(&key, text, "", &ns, &err) < 0)
-		return ctl_fail(EX_USAGE, "%s", err.text);
-	*out = (uint64_t)ns;
+	if (units_read_time(text, &ns) < 0 || ns < FOR_NS_MIN || ns > FOR_NS_MAX)
+		return ctl_fail(EX_USAGE,
+			"--for \"%.64s\": allowed are times from 1ms to 30d, as 30s, 10m or 2h; a "
+			"number alone is seconds",
+			text);
+	*out = ns;
 	return 0;
 }
 

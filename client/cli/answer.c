@@ -214,6 +214,15 @@ void answer_print_stats(const struct answer *answer, FILE *to)
 	fprintf(to, "; ended by %s\n", outrider_end_name(answer->end));
 }
 
+void answer_say_full(const struct answer *answer, uint32_t max_tokens)
+{
+	size_t n = answer->n_tokens;
+
+	if (answer->end == OUTRIDER_END_LENGTH && (max_tokens == 0 || n < max_tokens))
+		(void)cli_fail(
+			0, "the context is full: the answer ends after %zu token%s", n, plural(n));
+}
+
 void answer_free(struct answer *answer)
 {
 	free(answer->tokens);

@@ -27,6 +27,9 @@ int answer_read(struct answer *answer, struct outrider_stream *stream);
 void answer_print_json(const struct answer *answer, FILE *to);
 /* One line on how it went. */
 void answer_print_stats(const struct answer *answer, FILE *to);
+/* Says on stderr that the context is full where that ended the answer: max_tokens (0: as many as there is room for) were not
+ * reached. */
+void answer_say_full(const struct answer *answer, uint32_t max_tokens);
 void answer_free(struct answer *answer);
 
 /* live.c: the last line of the terminal, while the answer scrolls above it. */

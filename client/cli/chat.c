@@ -253,6 +253,8 @@ static int reply(struct chat *chat)
 			keep_stats(chat, &answer);
 		if (status == 0 && chat->flags.stats)
 			fputs(chat->stats, stderr);
+		if (code == 0)
+			answer_say_full(&answer, chat->flags.max_tokens);
 	}
 	/* An answer that was cut short was still said. */
 	if (status == 0 &&

@@ -18,7 +18,7 @@ const char request_flags_help[] =
 	"full)\n"
 	"  --temperature T       0 (default) takes the most probable token\n"
 	"  --top-k N, --top-p P, --min-p P, --repeat-penalty R, --repeat-window N\n"
-	"  --seed N              same seed, same answer\n"
+	"  --seed N              same seed, same answer; default 0\n"
 	"  --stop TEXT           end before TEXT; may be repeated\n"
 	"  --logit-bias ID=B     add B to the logit of token ID; may be repeated\n"
 	"  --coupling NAME       gumbel (default) or maximal\n"
@@ -119,7 +119,8 @@ static int length_flag(
 	if (flag == FLAG_MAX_TOKENS) {
 		if (cli_integer("--max-tokens", value, 0, INT32_MAX, &n))
 			return EX_USAGE;
-		outrider_request_set_max_tokens(request, (uint32_t)n);
+		flags->max_tokens = (uint32_t)n;
+		outrider_request_set_max_tokens(request, flags->max_tokens);
 	} else if (flag == FLAG_TIMEOUT) {
 		if (cli_seconds("--timeout", value, 0.001, 1e6, &x))
 			return EX_USAGE;

@@ -64,6 +64,7 @@ struct request_flags {
 	json_t *variables; /* an object with what --set said; NULL: nothing. request_flags_free */
 	bool stats;
 	int64_t k; /* -1: not given */
+	uint32_t max_tokens; /* 0: until the context is full */
 	bool has_repeat_penalty, has_repeat_window;
 	double wait_s; /* < 0: the SDK's default */
 	float repeat_penalty;

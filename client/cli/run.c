@@ -368,6 +368,7 @@ static int generate(struct run *run, struct outrider *client)
 			fputc('\n', stderr);
 		if (run->flags.stats)
 			answer_print_stats(&answer, stderr);
+		answer_say_full(&answer, run->flags.max_tokens);
 		status = end_status(&answer);
 	}
 	answer_free(&answer);

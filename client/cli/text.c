@@ -1,6 +1,7 @@
 /* What the commands share about arguments and files. */
 #include "client/cli/cli.h"
 
+#include "shared/base/decimal.h"
 #include "shared/base/file.h"
 #include "shared/base/options.h"
 #include "shared/base/units.h"
@@ -54,8 +55,8 @@ int cli_integer(const char *flag, const char *text, int64_t low, int64_t high, i
 
 int cli_real(const char *flag, const char *text, double low, double high, double *out)
 {
-	char *end;
-	double value = strtod(text, &end);
+	const char *end;
+	double value = decimal_read(text, &end);
 
 	if (end == text || *end || !(value >= low && value <= high))
 		return cli_fail(EX_USAGE, "%s \"%.64s\": allowed are numbers from %g to %g", flag,

@@ -75,6 +75,7 @@ int outrider_request_set_top_p(
 int outrider_request_set_min_p(struct outrider_request *request, float min_p); /* 0..1; 0: off */
 /* penalty: 1e-3 to 10, 1 is off; window: last tokens that count, 0 for all. */
 int outrider_request_set_repeat(struct outrider_request *request, float penalty, uint32_t window);
+/* 0 by default: the same request gives the same answer, sampled or not. */
 void outrider_request_set_seed(struct outrider_request *request, uint64_t seed);
 /* Up to 16 strings of 1 to 127 bytes; the output ends before the first that appears. */
 int outrider_request_add_stop(struct outrider_request *request, const char *text);

@@ -1,11 +1,11 @@
 #include "services/expert-cache/budget.h"
 
 #include "shared/base/config.h"
+#include "shared/base/decimal.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* What the knob takes, as every refusal says. */
@@ -48,8 +48,8 @@ static int parse(const char *text, const struct slots_geometry *geometry, uint64
 		*slots = slots_min(geometry);
 		return 0;
 	}
-	char *end;
-	double value = strtod(text, &end);
+	const char *end;
+	double value = decimal_read(text, &end);
 	if (end == text || !isfinite(value) || value <= 0)
 		return refuse(text, err);
 	if (strcmp(end, "%") == 0) {
@@ -83,9 +83,10 @@ int budget_slots(const char *text, const struct slots_geometry *geometry, uint64
 	if (slots < least)
 		return error_set(err, ENOEXEC,
 			"budget: %s%s is %.0f expert slots; one layer of one verification may need "
-			"%u: at least min, %.1f MiB",
+			"%u: at least min, %.1f MiB%s",
 			text, bytes ? " bytes" : "", slots, least,
-			(double)least * (double)geometry->slot_bytes / 1048576);
+			(double)least * (double)geometry->slot_bytes / 1048576,
+			bytes ? "; a share of all experts ends in %" : "");
 	out->n_slots = slots > geometry->n_total ? geometry->n_total : (uint32_t)slots;
 	out->bytes = out->n_slots * geometry->slot_bytes;
 	/* Below 2^63: see parse. */

@@ -1,5 +1,6 @@
 #include "shared/base/config.h"
 
+#include "shared/base/decimal.h"
 #include "shared/base/file.h"
 
 #include <assert.h>
@@ -17,9 +18,9 @@ static const char *const bool_words[][2] = {
 /* A number with one of the suffixes; 0 is accepted without one. */
 static bool parse_number(const char *text, enum config_type type, double *out)
 {
-	char *end;
+	const char *end;
 	errno = 0;
-	double value = strtod(text, &end);
+	double value = decimal_read(text, &end);
 	if (end == text || errno == ERANGE || !isfinite(value))
 		return false;
 	double factor = config_factor(type, end);

@@ -13,7 +13,8 @@
 #define SYS_cachestat 451
 #endif
 
-uint64_t memory_info(const char *meminfo, const char *name)
+/* *failed: errno of a file that could not be opened; else it stays what it was. */
+static uint64_t read_info(const char *meminfo, const char *name, int *failed)
 {
 	FILE *file = fopen(meminfo, "re");
 	uint64_t value = UINT64_MAX;
@@ -32,37 +33,37 @@ uint64_t memory_info(const char *meminfo, const char *name)
 	}
 	if (file)
 		fclose(file);
+	else
+		*failed = errno;
 	return value;
 }
 
-static uint64_t memory_info_bytes(const char *meminfo, const char *name)
+uint64_t memory_info(const char *meminfo, const char *name)
 {
-	uint64_t kib = memory_info(meminfo, name);
+	int ignored;
 
-	return kib > UINT64_MAX >> 10 ? UINT64_MAX : kib << 10;
+	return read_info(meminfo, name, &ignored);
 }
 
-/* Just now: no descriptor is left for it, say. */
-static bool cannot_open(const char *path)
+static uint64_t read_info_bytes(const char *meminfo, const char *name, int *failed)
 {
-	FILE *file = fopen(path, "re");
+	uint64_t kib = read_info(meminfo, name, failed);
 
-	if (!file)
-		return cgroup_may_pass(errno);
-	fclose(file);
-	return false;
+	return kib > UINT64_MAX >> 10 ? UINT64_MAX : kib << 10;
 }
 
 void memory_limit_read(
 	const struct cgroup_files *files, const char *meminfo, struct memory_limit *out)
 {
-	uint64_t machine = memory_info_bytes(meminfo, "MemTotal");
+	int failed = 0;
+	uint64_t machine = read_info_bytes(meminfo, "MemTotal", &failed);
 	struct cgroup_memory group;
 
 	cgroup_memory(files, &group);
-	out->available = memory_info_bytes(meminfo, "MemAvailable");
+	out->available = read_info_bytes(meminfo, "MemAvailable", &failed);
 	out->bytes = group.bytes;
-	out->unread = group.unread || (machine == UINT64_MAX && cannot_open(meminfo));
+	/* Just now: no descriptor is left for it, say. */
+	out->unread = group.unread || (failed != 0 && cgroup_may_pass(failed));
 	memcpy(out->where, group.where, sizeof(out->where));
 	if (out->bytes >= machine) {
 		out->bytes = machine;

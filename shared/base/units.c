@@ -1,11 +1,11 @@
 #include "shared/base/units.h"
 
 #include "shared/base/config.h"
+#include "shared/base/decimal.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define GIB ((uint64_t)1 << 30)
 /* Below it MiB with one decimal tell more than GiB would. */
@@ -52,8 +52,8 @@ const char *units_period(uint64_t ns, char out[static UNITS_BYTES])
 
 int units_read_time(const char *text, uint64_t *ns)
 {
-	char *end;
-	double value = strtod(text, &end);
+	const char *end;
+	double value = decimal_read(text, &end);
 
 	if (end == text || !isfinite(value))
 		return -EINVAL;

@@ -131,6 +131,7 @@ static void what_is_wrong_is_named_with_file_line_and_range(void **state)
 	expect_refusal("count = 3\ncont = 4\n", "bad.conf:2: unknown key cont");
 	expect_refusal("count = 11\n", "bad.conf:1: count = 11 is too large; count takes 1 to 10");
 	expect_refusal("count = 1.5\n", "count = 1.5 is no whole number");
+	expect_refusal("count = 0x5\n", "count = 0x5 is not allowed");
 	expect_refusal("count = \n", "count = \"\" is empty; count takes 1 to 10");
 	expect_refusal("[deep]\nmode =\n", "mode = \"\" is empty; mode takes slow, fast");
 	expect_refusal(

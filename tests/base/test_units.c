@@ -53,7 +53,8 @@ static void a_time_is_read_with_its_unit_or_as_seconds(void **state)
 	} cases[] = {{"3", 0, 3 * SECOND}, {"0.25", 0, SECOND / 4}, {"500ms", 0, SECOND / 2},
 		{"2m", 0, 120 * SECOND}, {"1D", 0, 86400 * SECOND}, {"", -EINVAL, 7},
 		{"s", -EINVAL, 7}, {"3 s", -EINVAL, 7}, {"3x", -EINVAL, 7}, {"nan", -EINVAL, 7},
-		{"inf", -EINVAL, 7}, {"-1s", -ERANGE, 7}, {"36501d", -ERANGE, 7}};
+		{"inf", -EINVAL, 7}, {"0x10", -EINVAL, 7}, {"-0X1p3", -EINVAL, 7},
+		{".5", 0, SECOND / 2}, {"-1s", -ERANGE, 7}, {"36501d", -ERANGE, 7}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -54,6 +54,10 @@ def check_run(service):
         file.flush()
         said = client(service, "run", "--max-tokens", 12, "--messages", file.name)
     tap.ok(said.stdout == text.stdout, "so is that of a conversation from a file", said.stderr)
+    full = client(service, "run", "--tokens", IDS, "--ignore-eos", "--json")
+    n = len(json.loads(full.stdout)["tokens"]) if full.returncode == 0 else -1
+    tap.ok(full.stderr == f"outrider: the context is full: the answer ends after {n} tokens\n", "an answer that fills the context says so",
+           full.stderr)
 
 
 def check_experts_draft(service):

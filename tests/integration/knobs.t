@@ -91,7 +91,7 @@ def check_set(service):
     refused("one that is too long", service.ctl("knob", "set", "pool_spin=2s"), 65,
             "outriderctl: verifier: pool_spin = 2s is too large; pool_spin takes auto, or 0 to 1s\n")
     refused("a change for too long", service.ctl("knob", "set", "k_max=3", "--for", "31d"), 64,
-            "--for = 31d is too large; --for takes 1ms to 30d")
+            '--for "31d": allowed are times from 1ms to 30d, as 30s, 10m or 2h; a number alone is seconds')
     refused("a session that is not there", service.ctl("knob", "set", "k_max=3", "--session", 5), 65, "session 5")
     refused("no knob at all", service.ctl("knob", "set"), 64, "KNOB=VALUE")
     refused("a time that is none", service.ctl("knob", "set", "k_max=3", "--for", "soon"), 64, "--for")
@@ -112,6 +112,8 @@ def check_set(service):
     day = service.ctl("knob", "set", "k_max=6", "--for", "1d")
     tap.ok(done(day) and day.stdout == "policy.k_max: 7 -> 6, for 1d\n", "a change for a day", day.stdout + day.stderr)
     tap.ok(done(service.ctl("knob", "set", "k_max=6", "default_k=1", "--for", "1h")), "a change for a time")
+    hour = service.ctl("knob", "set", "k_max=6", "--for", "3600")
+    tap.ok(done(hour) and hour.stdout.endswith(", for 1h\n"), "a number alone is seconds", hour.stdout + hour.stderr)
     left = service.ctl("knob", "get", "k_max").stdout
     tap.ok(re.search(r"goes back to 7 in (1h|59m\d*s?)\n", left), "as a person writes times", left)
     said = service.ctl("knob", "history", "k_max").stdout
