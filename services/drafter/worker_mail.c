@@ -142,30 +142,38 @@ static void take_policy(struct worker *w, struct region *region)
 	}
 }
 
-static void take_regions(struct worker *w)
+static void take_region(struct worker *w, enum worker_region which, struct region *region)
 {
 	struct error err;
+	if (which == WORKER_SESSIONS)
+		take_sessions(w, region);
+	else if (which == WORKER_DRAFT)
+		take_draft(w, region);
+	else if (which == WORKER_POLICY)
+		take_policy(w, region);
+	else if (hints_attach(&w->hints, region, &err) < 0)
+		log_error("the expert slots cannot be used: %s", err.text);
+	region_close(region);
+}
+
+/* All at once: the rings of another verifier, which it gives after its sessions, are never taken without them. */
+static void take_regions(struct worker *w)
+{
+	struct region mail[WORKER_REGIONS];
+	bool has[WORKER_REGIONS];
 	if (!atomic_exchange_explicit(&w->mail_waiting, false, memory_order_acquire))
 		return;
+	pthread_mutex_lock(&w->mutex);
 	for (int i = 0; i < WORKER_REGIONS; i++) {
-		pthread_mutex_lock(&w->mutex);
-		struct region region = w->mail[i];
-		bool has = w->has_mail[i];
+		mail[i] = w->mail[i];
+		has[i] = w->has_mail[i];
 		w->mail[i] = (struct region){.fd = -1};
 		w->has_mail[i] = false;
-		pthread_mutex_unlock(&w->mutex);
-		if (!has)
-			continue;
-		if (i == WORKER_SESSIONS)
-			take_sessions(w, &region);
-		else if (i == WORKER_DRAFT)
-			take_draft(w, &region);
-		else if (i == WORKER_POLICY)
-			take_policy(w, &region);
-		else if (hints_attach(&w->hints, &region, &err) < 0)
-			log_error("the expert slots cannot be used: %s", err.text);
-		region_close(&region);
 	}
+	pthread_mutex_unlock(&w->mutex);
+	for (int i = 0; i < WORKER_REGIONS; i++)
+		if (has[i])
+			take_region(w, (enum worker_region)i, &mail[i]);
 }
 
 void worker_take_mail(struct worker *w)

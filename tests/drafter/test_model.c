@@ -386,12 +386,17 @@ static void check_foresight(struct fixture *f, uint32_t page, uint32_t wrong)
 static void what_is_read_says_what_would_have_been_drafted(void **state)
 {
 	(void)state;
+	static struct draft_reply r;
 	struct fixture *f = make(plain);
+	uint32_t n = golden[0].n_input + golden[0].n_output;
 	check_foresight(f, 0, 0);
 	check_foresight(f, 1, 4);
 	/* What follows is drafted as if nobody had looked, and what was not told of before is of another time. */
-	assert_int_equal(fake_draft(&f->fake, 0, 3).foreseen, 0);
-	assert_int_equal(f->worker.sessions[0].foresight.n_read, 0);
+	assert_int_equal(fake_draft(&f->fake, 1, 3).foreseen, 0);
+	fake_foresee(&f->fake, 1, 101, n);
+	fake_ask(&f->fake, 1, 101, n, 3, true);
+	assert_true(fake_reply(&f->fake, &r));
+	assert_int_equal(r.sequence, f->fake.sequence);
 	end(f);
 	f = make(plain);
 	check_golden(f);
