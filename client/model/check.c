@@ -9,6 +9,7 @@
 #include "shared/model/gguf_scan.h"
 #include "shared/model/pack.h"
 #include "shared/model/model.h"
+#include "shared/base/units.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -219,9 +220,9 @@ static void finish(struct check *c, int rc)
 	} else if (!rc) {
 		for (size_t i = 0; i < c->n_notes; i++)
 			printf("note: %s\n", c->notes[i]);
-		printf("%s: %" PRIu64 " problem%s, %" PRIu64 " tensors, %.1f MiB of weights read\n",
+		printf("%s: %" PRIu64 " problem%s, %" PRIu64 " tensors, %s of weights read\n",
 			c->path, c->n_problems, plural(c->n_problems), c->n_tensors,
-			(double)c->scanned / 1048576);
+			UNITS_SIZE(c->scanned));
 	}
 	for (size_t i = 0; i < c->n_notes; i++)
 		free(c->notes[i]);

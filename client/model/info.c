@@ -4,6 +4,7 @@
 #include "client/model/file_commands.h"
 #include "client/model/summary.h"
 #include "shared/model/model.h"
+#include "shared/base/units.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -133,18 +134,12 @@ static void print_text_model(const struct model *m, const struct error *why)
 	printf("model        %s, %u layers, embedding %u, %u heads (%u for k and v) of %u\n",
 		c->arch->name, c->n_layers, c->n_embd, c->n_heads, c->n_kv_heads, c->head_dim);
 	if (c->n_experts)
-		printf("experts      %u per layer, %u used, width %u, %.1f MiB in all%s\n",
-			c->n_experts, c->n_experts_used, c->n_expert_ff,
-			(double)m->expert_bytes_total / 1048576,
+		printf("experts      %u per layer, %u used, width %u, %s in all%s\n", c->n_experts,
+			c->n_experts_used, c->n_expert_ff, UNITS_SIZE(m->expert_bytes_total),
 			m->packed ? ", packed: each is one read" : "");
 	else
 		printf("feed-forward %u\n", c->n_ff);
 	printf("vocabulary   %u\ncontext      %u\n", c->n_vocab, c->n_context);
-}
-
-static double mib(uint64_t bytes)
-{
-	return (double)bytes / 1048576;
 }
 
 static void print_text_summary(const struct gguf *gguf)
@@ -152,21 +147,20 @@ static void print_text_summary(const struct gguf *gguf)
 	struct summary s;
 	const char *separator = "types        ";
 	summary_make(gguf, &s);
-	printf("weights      %.1f MiB: %.1f MiB resident, %.1f MiB of experts\n", mib(s.bytes),
-		mib(s.resident_bytes), mib(s.expert_bytes));
+	printf("weights      %s: %s resident, %s of experts\n", UNITS_SIZE(s.bytes),
+		UNITS_SIZE(s.resident_bytes), UNITS_SIZE(s.expert_bytes));
 	if (s.expert_bytes && s.n_experts && s.n_moe_layers)
-		printf("one expert   %.2f MiB; %" PRIu64 " of %" PRIu64
-		       " used in each of %u layers\n",
-			mib(s.expert_bytes / s.n_experts / s.n_moe_layers), s.n_used, s.n_experts,
-			s.n_moe_layers);
-	printf("one token    reads %.1f MiB: %.1f MiB resident, %.1f MiB of experts\n",
-		mib(s.token_resident_bytes + s.token_expert_bytes), mib(s.token_resident_bytes),
-		mib(s.token_expert_bytes));
+		printf("one expert   %s; %" PRIu64 " of %" PRIu64 " used in each of %u layers\n",
+			UNITS_SIZE(s.expert_bytes / s.n_experts / s.n_moe_layers), s.n_used,
+			s.n_experts, s.n_moe_layers);
+	printf("one token    reads %s: %s resident, %s of experts\n",
+		UNITS_SIZE(s.token_resident_bytes + s.token_expert_bytes),
+		UNITS_SIZE(s.token_resident_bytes), UNITS_SIZE(s.token_expert_bytes));
 	for (uint32_t type = 0; type < SUMMARY_TYPES; type++) {
 		if (!s.types[type].n)
 			continue;
-		printf("%s%s %.1f MiB (%" PRIu64 ")", separator, gguf_tensor_type_name(type),
-			mib(s.types[type].bytes), s.types[type].n);
+		printf("%s%s %s (%" PRIu64 ")", separator, gguf_tensor_type_name(type),
+			UNITS_SIZE(s.types[type].bytes), s.types[type].n);
 		separator = ", ";
 	}
 	putchar('\n');

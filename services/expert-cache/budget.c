@@ -2,6 +2,7 @@
 
 #include "shared/base/config.h"
 #include "shared/base/decimal.h"
+#include "shared/base/units.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -83,20 +84,15 @@ int budget_slots(const char *text, const struct slots_geometry *geometry, uint64
 	if (slots < least)
 		return error_set(err, ENOEXEC,
 			"budget: %s%s is %.0f expert slots; one layer of one verification may need "
-			"%u: at least min, %.1f MiB%s",
+			"%u: at least min, %s%s",
 			text, bytes ? " bytes" : "", slots, least,
-			(double)least * (double)geometry->slot_bytes / 1048576,
+			UNITS_SIZE(least * geometry->slot_bytes),
 			bytes ? "; a share of all experts ends in %" : "");
 	out->n_slots = slots > geometry->n_total ? geometry->n_total : (uint32_t)slots;
 	out->bytes = out->n_slots * geometry->slot_bytes;
 	/* Below 2^63: see parse. */
 	out->asked_bytes = (uint64_t)(slots * (double)geometry->slot_bytes);
 	return 0;
-}
-
-static double mib(uint64_t bytes)
-{
-	return (double)bytes / 1048576;
 }
 
 uint64_t budget_automatic(const struct slots_geometry *geometry, uint64_t room)
@@ -111,8 +107,8 @@ static void advise(uint64_t most, uint64_t automatic, char *out, size_t out_byte
 	if (automatic <= most)
 		snprintf(out, out_bytes,
 			": --budget %" PRIu64 "M is the most that is taken, --budget auto takes "
-			"%.1f MiB and leaves the rest what it needs",
-			most >> 20, mib(automatic));
+			"%s and leaves the rest what it needs",
+			most >> 20, UNITS_SIZE(automatic));
 }
 
 int budget_check_memory(const struct budget *budget, const struct memory_limit *limit, uint64_t had,
@@ -124,20 +120,21 @@ int budget_check_memory(const struct budget *budget, const struct memory_limit *
 	char advice[192];
 	advise(available < whole ? available : whole, automatic, advice, sizeof(advice));
 	if (budget->asked_bytes > limit->bytes)
-		return error_set(err, ENOMEM,
-			"budget: %.1f MiB for experts, but %s has at most %.1f MiB%s",
-			mib(budget->asked_bytes), limit->where, mib(limit->bytes), advice);
+		return error_set(err, ENOMEM, "budget: %s for experts, but %s has at most %s%s",
+			UNITS_SIZE(budget->asked_bytes), limit->where, UNITS_SIZE(limit->bytes),
+			advice);
 	if (budget->bytes > had && budget->bytes > whole)
 		return error_set(err, ENOMEM,
-			"budget: %.1f MiB for experts, but of the %.1f MiB that %s has the "
-			"verifier takes %.1f for its KV cache and sessions%s",
-			mib(budget->bytes), mib(limit->bytes), limit->where, mib(held), advice);
+			"budget: %s for experts, but of the %s that %s has the "
+			"verifier takes %s for its KV cache and sessions%s",
+			UNITS_SIZE(budget->bytes), UNITS_SIZE(limit->bytes), limit->where,
+			UNITS_SIZE(held), advice);
 	if (budget->bytes > had && budget->bytes > available)
 		return error_set(err, ENOMEM,
-			"budget: %.1f MiB for experts are %.1f MiB more than they have, but only "
-			"%.1f MiB of memory are available%s",
-			mib(budget->bytes), mib(budget->bytes - had), mib(limit->available),
-			advice);
+			"budget: %s for experts are %s more than they have, but only "
+			"%s of memory are available%s",
+			UNITS_SIZE(budget->bytes), UNITS_SIZE(budget->bytes - had),
+			UNITS_SIZE(limit->available), advice);
 	return 0;
 }
 
@@ -146,18 +143,19 @@ static void describe_rest(const struct room *room, char *out, size_t out_bytes)
 {
 	const struct slots_needs *of = &room->needs.of;
 	snprintf(out, out_bytes,
-		"%.1f for other weights, %.1f for the KV cache%s, %.1f for sessions and drafts, "
-		"%.1f in reserve",
-		mib(of->weights), mib(of->kv), room->needs.said ? "" : " at its default size",
-		mib(of->rest), mib(room->reserve));
+		"%s for other weights, %s for the KV cache%s, %s for sessions and drafts, "
+		"%s in reserve",
+		UNITS_SIZE(of->weights), UNITS_SIZE(of->kv),
+		room->needs.said ? "" : " at its default size", UNITS_SIZE(of->rest),
+		UNITS_SIZE(room->reserve));
 }
 
 void budget_describe(const struct room *room, const char *where, char *out, size_t out_bytes)
 {
 	char rest[256];
 	describe_rest(room, rest, sizeof(rest));
-	snprintf(out, out_bytes, "%.1f MiB: the %.1f MiB%s%s less %s", mib(room->bytes),
-		mib(room->memory), room->free_of_it ? " free of " : " of ", where, rest);
+	snprintf(out, out_bytes, "%s: the %s%s%s less %s", UNITS_SIZE(room->bytes),
+		UNITS_SIZE(room->memory), room->free_of_it ? " free of " : " of ", where, rest);
 }
 
 static void notice_auto(const struct budget *budget, const struct slots_geometry *geometry,
@@ -166,17 +164,17 @@ static void notice_auto(const struct budget *budget, const struct slots_geometry
 	uint64_t all = geometry->n_total * geometry->slot_bytes;
 	char rest[256];
 	if (budget->n_slots == geometry->n_total) {
-		snprintf(out, out_bytes,
-			"budget auto: all experts, %.1f MiB; --budget SIZE changes it", mib(all));
+		snprintf(out, out_bytes, "budget auto: all experts, %s; --budget SIZE changes it",
+			UNITS_SIZE(all));
 		return;
 	}
 	describe_rest(room, rest, sizeof(rest));
 	snprintf(out, out_bytes,
-		"budget auto: %.1f of %.1f MiB of experts%s: the %.1f MiB%s%s less %s; --budget "
+		"budget auto: %s of %s of experts%s: the %s%s%s less %s; --budget "
 		"SIZE changes it",
-		mib(budget->bytes), mib(all),
+		UNITS_SIZE(budget->bytes), UNITS_SIZE(all),
 		budget->bytes > room->bytes ? ", the least, more than there is room for" : "",
-		mib(room->memory), room->free_of_it ? " free of " : " of ", where, rest);
+		UNITS_SIZE(room->memory), room->free_of_it ? " free of " : " of ", where, rest);
 }
 
 void budget_notice(const char *text, const struct budget *budget,
@@ -194,8 +192,8 @@ void budget_notice(const char *text, const struct budget *budget,
 		return;
 	describe_rest(room, rest, sizeof(rest));
 	snprintf(out, out_bytes,
-		"budget %s: %.1f MiB for experts leave the rest less than it %s need, in MiB: %s; "
-		"--budget auto takes %.1f",
-		text, mib(budget->bytes), room->needs.said ? "may" : "is estimated to", rest,
-		mib(automatic));
+		"budget %s: %s for experts leave the rest less than it %s need: %s; "
+		"--budget auto takes %s",
+		text, UNITS_SIZE(budget->bytes), room->needs.said ? "may" : "is estimated to", rest,
+		UNITS_SIZE(automatic));
 }

@@ -2,6 +2,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/base/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,11 +169,6 @@ void live_begin(struct service *service)
 		settle_say(service, service->configured.budget, &service->settled);
 }
 
-static double mib(uint64_t bytes)
-{
-	return (double)bytes / 1048576;
-}
-
 /* What became another since the budget was settled. */
 enum cause { CAUSE_NONE, CAUSE_VERIFIER, CAUSE_LIMIT };
 
@@ -181,12 +177,12 @@ static void say_followed(
 {
 	uint32_t slots = settled->budget.n_slots;
 	if (cause == CAUSE_LIMIT)
-		log_notice("%s has %.1f MiB, had %.1f: %u expert slots, were %u",
-			settled->limit.where, mib(settled->limit.bytes),
-			mib(service->settled.limit.bytes), slots, service->budget);
+		log_notice("%s has %s, had %s: %u expert slots, were %u", settled->limit.where,
+			UNITS_SIZE(settled->limit.bytes), UNITS_SIZE(service->settled.limit.bytes),
+			slots, service->budget);
 	else
-		log_notice("the verifier's KV cache takes %.1f MiB: %u expert slots, were %u",
-			mib(service->needs.of.kv), slots, service->budget);
+		log_notice("the verifier's KV cache takes %s: %u expert slots, were %u",
+			UNITS_SIZE(service->needs.of.kv), slots, service->budget);
 }
 
 /* The budget as it is beside what the verifier has said now, and of the memory that there is: auto's may be another. */

@@ -10,6 +10,7 @@
 #include "shared/model/gguf_guard.h"
 #include "shared/model/gguf_watch.h"
 #include "shared/spec/slots.h"
+#include "shared/base/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,9 +118,9 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 	broker_offer(service->broker, &service->store.region);
 	const struct slots_adopted *found = &service->store.found;
 	say_reads(service->reader);
-	log_notice("%u of %u experts fit (%.1f MiB), read with %s, policy %s%s%s", service->budget,
+	log_notice("%u of %u experts fit (%s), read with %s, policy %s%s%s", service->budget,
 		service->geometry.n_total,
-		(double)service->budget * (double)service->geometry.slot_bytes / 1048576,
+		UNITS_SIZE(service->budget * service->geometry.slot_bytes),
 		reader_link(service->reader), service->config.policy,
 		transfer.preload ? ", preloading" : "", transfer.packs ? ", packed" : "");
 	if (service->store.adopted)

@@ -1,6 +1,7 @@
 #include "services/expert-cache/reader_io.h"
 
 #include "shared/base/log.h"
+#include "shared/base/units.h"
 
 #include <assert.h>
 #include <liburing.h>
@@ -133,11 +134,10 @@ static void say_refused(const struct uring *uring, int code)
 	unsigned n = 0;
 	for (unsigned i = 0; i < uring->n_slots; i++)
 		n += uring->registered[i];
-	log_notice("io_uring: %.1f of %.1f MiB of slots could be registered (%s%s): reading into "
+	log_notice("io_uring: %s of %s of slots could be registered (%s%s): reading into "
 		   "the others all the same, for a little more CPU time",
-		(double)(n * uring->slot_bytes) / 1048576,
-		(double)(uring->n_slots * uring->slot_bytes) / 1048576, strerror(code),
-		code == ENOMEM ? ", see RLIMIT_MEMLOCK" : "");
+		UNITS_SIZE(n * uring->slot_bytes), UNITS_SIZE(uring->n_slots * uring->slot_bytes),
+		strerror(code), code == ENOMEM ? ", see RLIMIT_MEMLOCK" : "");
 }
 
 /* The registered buffer that holds all of iov, or -1. */

@@ -6,6 +6,7 @@
 #include "shared/ipc/broker.h"
 #include "shared/model/gguf_watch.h"
 #include "shared/model/weights.h"
+#include "shared/base/units.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -101,7 +102,7 @@ static int pack(struct daemon *daemon, const struct verifier_config *config,
 		return rc;
 	}
 	atomic_store_explicit(&header->ready, 1, memory_order_release);
-	log_notice("packed %llu MiB of weights in %.1f s", (unsigned long long)want->bytes >> 20,
+	log_notice("packed %s of weights in %.1f s", UNITS_SIZE(want->bytes),
 		(double)(clock_ns() - start) / 1e9);
 	return 0;
 }
@@ -116,13 +117,13 @@ static int has_room(const struct verifier_config *config, uint64_t bytes, uint64
 	*room = bytes + kv_bytes <= limit.available;
 	if (config->weights == VERIFIER_WEIGHTS_PACKED && bytes > limit.bytes)
 		return error_set(err, ENOMEM,
-			"packed weights take %" PRIu64 " MiB, but %s has %" PRIu64
-			" MiB: set weights = mapped",
-			bytes >> 20, limit.where, limit.bytes >> 20);
+			"packed weights take %s, but %s has %s: set weights = mapped",
+			UNITS_SIZE(bytes), limit.where, UNITS_SIZE(limit.bytes));
 	if (!*room)
-		log_notice("packed weights (%" PRIu64 " MiB) and KV cache (%" PRIu64
-			   " MiB) do not fit in the %" PRIu64 " MiB that are free of %s%s",
-			bytes >> 20, kv_bytes >> 20, limit.available >> 20, limit.where,
+		log_notice("packed weights (%s) and KV cache (%s) do not fit in the %s that are "
+			   "free of %s%s",
+			UNITS_SIZE(bytes), UNITS_SIZE(kv_bytes), UNITS_SIZE(limit.available),
+			limit.where,
 			config->weights == VERIFIER_WEIGHTS_AUTO ? ": the weights stay in the file"
 								 : "");
 	return 0;

@@ -3,6 +3,7 @@
 #include "shared/base/cpus.h"
 #include "shared/base/log.h"
 #include "shared/base/memory.h"
+#include "shared/base/units.h"
 
 #include <inttypes.h>
 
@@ -31,25 +32,25 @@ int resources_memory(const struct verifier_config *config, const struct model *m
 	/* Shared memory is had when it is touched, and then it is too late to say no. */
 	if (kv_bytes > limit.bytes)
 		return error_set(err, ENOMEM,
-			"the KV cache takes %" PRIu64
-			" MiB (kv_tokens = %lld, sessions_max = %lld), but "
-			"%s has %" PRIu64 " MiB: set a smaller context, kv_tokens or sessions_max",
-			kv_bytes >> 20, (long long)config->kv_tokens,
-			(long long)config->sessions_max, limit.where, limit.bytes >> 20);
+			"the KV cache takes %s (kv_tokens = %lld, sessions_max = %lld), but "
+			"%s has %s: set a smaller context, kv_tokens or sessions_max",
+			UNITS_SIZE(kv_bytes), (long long)config->kv_tokens,
+			(long long)config->sessions_max, limit.where, UNITS_SIZE(limit.bytes));
 	/* Weights come from the file again when their pages were taken away: it runs, at the speed of the disk. */
 	if (kv_bytes + dense > limit.available)
-		log_notice("weights of every token (%" PRIu64 " MiB) and KV cache (%" PRIu64
-			   " MiB) do not fit in the %" PRIu64 " MiB that are free of %s: weights "
+		log_notice("weights of every token (%s) and KV cache (%s) do not fit in the %s "
+			   "that are free of %s: weights "
 			   "will be read from the disk again and again; set a smaller context, "
 			   "kv_tokens or sessions_max, or give it more",
-			dense >> 20, kv_bytes >> 20, limit.available >> 20, limit.where);
+			UNITS_SIZE(dense), UNITS_SIZE(kv_bytes), UNITS_SIZE(limit.available),
+			limit.where);
 	else if (experts > 0 && kv_bytes + dense + experts > limit.available)
-		log_notice("the model (%" PRIu64 " MiB) and KV cache (%" PRIu64
-			   " MiB) do not fit in the %" PRIu64
-			   " MiB that are free of %s: experts will be read from the disk again and "
+		log_notice("the model (%s) and KV cache (%s) do not fit in the %s that are free "
+			   "of %s: experts will be read from the disk again and "
 			   "again unless %soutrider-expert-cache keeps some (its budget = %" PRIu64
 			   "M or less)",
-			(dense + experts) >> 20, kv_bytes >> 20, limit.available >> 20, limit.where,
+			UNITS_SIZE(dense + experts), UNITS_SIZE(kv_bytes),
+			UNITS_SIZE(limit.available), limit.where,
 			config->experts == VERIFIER_EXPERTS_MAPPED ? "experts is not mapped and "
 								   : "",
 			(limit.available - kv_bytes - dense) >> 20);

@@ -9,6 +9,8 @@ enum { UNITS_BYTES = 32 };
 
 /* "320.5 MiB", from 10 GiB on "15.2 GiB". Returns out. */
 const char *units_size(uint64_t bytes, char out[static UNITS_BYTES]);
+/* The same in room of its own, which lasts as long as the block that it stands in. */
+#define UNITS_SIZE(bytes) units_size((bytes), (char[UNITS_BYTES]){0})
 
 /* How long something has lasted, or will: "7.5s", "42s", "9m59s", "3h5m", "2d", as a person writes times in settings.
  * Returns out. */

@@ -214,11 +214,12 @@ static void what_was_taken_is_said_with_the_reason_and_the_option(void **state)
 	assert_string_equal(notice("auto", 32 * GIB, 32 * GIB),
 		"budget auto: all experts, 8192.0 MiB; --budget SIZE changes it");
 	assert_string_equal(notice("auto", 8 * GIB, 8 * GIB),
-		"budget auto: 2560.0 of 8192.0 MiB of experts: the 8192.0 MiB of this machine less "
-		"1024.0 for other weights, 4032.0 for the KV cache at its default size, 64.0 for "
-		"sessions and drafts, 512.0 in reserve; --budget SIZE changes it");
+		"budget auto: 2560.0 MiB of 8192.0 MiB of experts: the 8192.0 MiB of this machine "
+		"less 1024.0 MiB for other weights, 4032.0 MiB for the KV cache at its default "
+		"size, 64.0 MiB for sessions and drafts, 512.0 MiB in reserve; --budget SIZE "
+		"changes it");
 	assert_non_null(strstr(notice("auto", 32 * GIB, 12 * GIB),
-		"5120.0 of 8192.0 MiB of experts: the 12288.0 MiB free of this machine"));
+		"5120.0 MiB of 8192.0 MiB of experts: the 12.0 GiB free of this machine"));
 	assert_non_null(strstr(notice("auto", 2 * GIB, 2 * GIB), "more than there is room for"));
 }
 
@@ -230,7 +231,7 @@ static void a_named_budget_that_leaves_too_little_is_noticed(void **state)
 	const char *said = notice("all", 12 * GIB, 12 * GIB);
 	assert_non_null(strstr(said, "budget all: 8192.0 MiB"));
 	assert_non_null(strstr(said, "is estimated to need"));
-	assert_non_null(strstr(said, "--budget auto takes 6400.0"));
+	assert_non_null(strstr(said, "--budget auto takes 6400.0 MiB"));
 }
 
 static void too_large_a_budget_is_refused_with_the_largest(void **state)
@@ -264,8 +265,8 @@ static void a_budget_that_the_kv_cache_leaves_no_room_for_is_refused_with_both(v
 	assert_int_equal(
 		budget_check_memory(&all, &limit, 0, 2 * GIB + MIB, 1 * GIB, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "budget: 8192.0 MiB for experts"));
-	assert_non_null(strstr(err.text, "of the 10240.0 MiB that this machine has"));
-	assert_non_null(strstr(err.text, "takes 2049.0 for its KV cache"));
+	assert_non_null(strstr(err.text, "of the 10.0 GiB that this machine has"));
+	assert_non_null(strstr(err.text, "takes 2049.0 MiB for its KV cache"));
 	assert_non_null(strstr(err.text, "--budget 8191M is the most"));
 	/* What it has already it may keep, and less is always taken. */
 	assert_int_equal(budget_check_memory(&all, &limit, 8 * GIB, 9 * GIB, 0, &err), 0);
@@ -284,8 +285,9 @@ static void the_reason_is_told_of_any_budget(void **state)
 	room_find(&limit, &said, 0, &room);
 	budget_describe(&room, limit.where, text, sizeof(text));
 	assert_string_equal(text,
-		"25600.0 MiB: the 32768.0 MiB of this machine less 1024.0 for other weights, "
-		"4032.0 for the KV cache, 64.0 for sessions and drafts, 2048.0 in reserve");
+		"25.0 GiB: the 32.0 GiB of this machine less 1024.0 MiB for other weights, 4032.0 "
+		"MiB "
+		"for the KV cache, 64.0 MiB for sessions and drafts, 2048.0 MiB in reserve");
 }
 
 static void a_budget_is_binary_or_decimal_as_its_unit_says(void **state)

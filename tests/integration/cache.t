@@ -230,7 +230,7 @@ else:
         limit.write_text(str(300 << 20))
         with Capped(group) as service:
             home.write_text(str(os.getpid()))
-            took = re.search(r"budget auto: ([\d.]+) of [\d.]+ MiB of experts", service.log_text())
+            took = re.search(r"budget auto: ([\d.]+) MiB of [\d.]+ MiB of experts", service.log_text())
             now = stats(service)
             tap.ok(took and now["budget"] == "auto" and abs(now["budget_bytes"] / 1048576 - float(took[1])) < 0.1,
                    "no budget named, under a cap: what fits, as said", f"{now}\n{service.log_text()}")

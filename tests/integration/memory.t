@@ -204,7 +204,7 @@ def changes():
         now = cache.stats()
         tap.ok(now["budget_bytes"] <= now["room_bytes"] < now["budget_bytes"] + slot and now["memory_bytes"] == small,
                "to what there is room for", now)
-        tap.ok(f"{MOST} has {small / MIB:.1f} MiB, had {whole / MIB:.1f}: {now['slots']} expert slots, were" in
+        tap.ok(f"{MOST} has {small / MIB:.1f} MiB, had {whole / MIB:.1f} MiB: {now['slots']} expert slots, were" in
                service.log_text(), "which is said", service.log_text())
         result, = service.swarm([request])
         tap.ok(not difference(result, expected), "with the same bytes", difference(result, expected))

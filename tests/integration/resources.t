@@ -147,20 +147,21 @@ def default_budget():
     all_bytes = re.search(r"budget auto: all experts, ([\d.]+) MiB", log)
     tap.ok(status is None and all_bytes, "no limit: the default budget is all experts, and that is said", f"{status}: {log}")
     everything = float(all_bytes[1]) if all_bytes else 0
-    shared_out = re.compile(r"budget auto: ([\d.]+) of [\d.]+ MiB of experts(, the least, more than there is room for)?: the "
-                            r"([\d.]+) MiB of (\S+) less ([\d.]+) for other weights, ([\d.]+) for the KV cache at its "
-                            r"default size, ([\d.]+) for sessions and drafts, ([\d.]+) in reserve; --budget SIZE changes it")
+    number = r"([\d.]+) MiB"
+    shared_out = re.compile(f"budget auto: {number} of {number} of experts(, the least, more than there is room for)?: the {number} of "
+                            rf"(\S+) less {number} for other weights, {number} for the KV cache at its default size, {number} for "
+                            f"sessions and drafts, {number} in reserve; --budget SIZE changes it")
     status, log = cache({"memory.max": f"{64 << 20}\n"})
     least = shared_out.search(log)
-    tap.ok(status is None and least and least[2] and least[4] == "/sys/fs/cgroup/test/memory.max",
+    tap.ok(status is None and least and least[3] and least[5] == "/sys/fs/cgroup/test/memory.max",
            "a limit below what the rest needs: the least budget, and it serves", f"{status}: {log}")
     if not least:
         return
-    rest = sum(map(float, least.group(5, 6, 7, 8)))
+    rest = sum(map(float, least.group(6, 7, 8, 9)))
     limit = int((rest + everything / 2) * (1 << 20))
     status, log = cache({"memory.max": f"{limit}\n"})
     half = shared_out.search(log)
-    tap.ok(status is None and half and not half[2] and 0.4 * everything < float(half[1]) <= everything / 2 + 0.1,
+    tap.ok(status is None and half and not half[3] and 0.4 * everything < float(half[1]) <= everything / 2 + 0.1,
            "a limit with room for half of the experts: as many as fit", f"{status}: {log}")
     status, log = cache({"memory.max": f"{limit}\n"}, "--budget", "900G")
     most = re.search(r"--budget (\d+M) is the most that is taken, --budget auto takes ([\d.]+) MiB", log)
@@ -177,15 +178,15 @@ def limits():
         tap.skip("limits of control groups", f"no mount namespace: {probe.stderr.strip()}")
         return
     status, log = verifier({"memory.max": "1048576\n"})
-    takes = re.search(r"the KV cache takes (\d+) MiB", log)
-    tap.ok(status == 71 and takes and "/sys/fs/cgroup/test/memory.max has 1 MiB" in log and "kv_tokens" in log,
+    takes = re.search(r"the KV cache takes ([\d.]+) MiB", log)
+    tap.ok(status == 71 and takes and "/sys/fs/cgroup/test/memory.max has 1.0 MiB" in log and "kv_tokens" in log,
            "a limit below the KV cache is refused with the file that sets it and what to set", f"{status}: {log}")
-    kv = int(takes[1]) if takes else 100
+    kv = int(float(takes[1])) if takes else 100
     status, log = verifier({"memory.max": f"{(kv + 1) << 20}\n"})
     tap.ok(status is None and "do not fit in the" in log and "read from the disk" in log,
            "one below KV cache and weights is noticed, and it serves", f"{status}: {log}")
-    dense = re.search(r"weights of every token \((\d+) MiB\)", log)
-    status, log = verifier({"memory.max": f"{(kv + int(dense[1]) + 2 if dense else 0) << 20}\n"})
+    dense = re.search(r"weights of every token \(([\d.]+) MiB\)", log)
+    status, log = verifier({"memory.max": f"{(kv + int(float(dense[1])) + 2 if dense else 0) << 20}\n"})
     tap.ok(status is None and "outrider-expert-cache" in log and "budget" in log,
            "one below the experts names the budget to set", f"{status}: {log}")
     default_budget()

@@ -39,7 +39,7 @@ def settings(directory):
     refused("a truncated model is refused", EX_DATAERR, ["cut.gguf"], "-n", "--model", cut)
     refused("a context the model does not have is refused with both numbers", EX_DATAERR, ["5000", "1024"],
             "-n", "--model", TARGET, "--set", "context=5000")
-    refused("a KV cache larger than the machine is refused with its size", EX_OSERR, ["kv_tokens", "MiB"],
+    refused("a KV cache larger than the machine is refused with its size", EX_OSERR, ["kv_tokens", "GiB"],
             "--model", TARGET, "--runtime-dir", directory / "none", "--set", "kv_tokens=33000000")
     conf = directory / "verifier.conf"
     conf.write_text("threads = 1\nnot_a_key = 3\n")
