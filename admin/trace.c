@@ -6,9 +6,9 @@
 #include "admin/ctl.h"
 
 #include "shared/base/clock.h"
-#include "shared/base/config.h"
 #include "shared/base/new_file.h"
 #include "shared/base/timeline.h"
+#include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -24,6 +24,10 @@ enum { PROCESSES_MAX = 8, LANES_MAX = 256 };
 #define POLL_NS 200000000ull
 /* Longer than the gap between two polls, so that nothing is missed; short, so that nothing stays on. */
 #define ON_NS 3000000000ull
+/* Of a picture: as --help says, and at least and at most. */
+#define LENGTH_NS 2000000000ull
+#define LENGTH_NS_MIN 1000000ull
+#define LENGTH_NS_MAX 60000000000ull
 
 struct source {
 	const char *process; /* PEER_... */
@@ -159,19 +163,15 @@ static void sleep_until(uint64_t until_ns)
 	nanosleep(&time, NULL);
 }
 
-static int parse_time(const char *text, int64_t *ns, struct error *err)
+static int take_length(const char *text, uint64_t *ns)
 {
-	static const struct config_key key = {.section = "",
-		.name = "TIME",
-		.type = CONFIG_NS,
-		.size = sizeof(int64_t),
-		.min = 1e6,
-		.max = 6e10,
-		.fallback = "2s"};
-
-	if (config_assign(&key, text, "", ns, err) == 0)
-		return 0;
-	return error_prefix(err, -EINVAL, "expected [TIME] [FILE]");
+	if (units_read_time(text, ns) < 0 || *ns < LENGTH_NS_MIN || *ns > LENGTH_NS_MAX)
+		return ctl_fail(EX_USAGE,
+			"trace [TIME] [FILE]: \"%.64s\" is no time from 1ms to 1m, as 500ms or 5s; "
+			"a "
+			"number alone is seconds",
+			text);
+	return 0;
 }
 
 static int summary(const struct ctl *ctl, const struct picture *picture, const char *path)
@@ -262,13 +262,14 @@ int ctl_trace(struct ctl *ctl, int argc, char **argv)
 	const char *path = argc > 1 ? argv[1] : "outrider-trace.json";
 	struct new_file file;
 	struct error err = {""};
-	int64_t length_ns = 2000000000;
+	uint64_t length_ns = LENGTH_NS;
 	int code;
 
 	if (argc > 2)
 		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", argv[2]);
-	if (argc > 0 && parse_time(argv[0], &length_ns, &err) < 0)
-		return ctl_fail(EX_USAGE, "%s", err.text);
+	code = argc > 0 ? take_length(argv[0], &length_ns) : 0;
+	if (code != 0)
+		return code;
 	watch_signals();
 	code = new_file_open(&file, path, true, 0, &err);
 	if (code < 0) {
@@ -278,7 +279,7 @@ int ctl_trace(struct ctl *ctl, int argc, char **argv)
 	picture.file = file.file;
 	for (; peers_all[picture.n_sources]; picture.n_sources++)
 		picture.sources[picture.n_sources].process = peers_all[picture.n_sources];
-	code = record(ctl, &picture, (uint64_t)length_ns, &err);
+	code = record(ctl, &picture, length_ns, &err);
 	code = new_file_close(&file, code, &err);
 	if (code < 0)
 		return ctl_fail(error_exit_status(code), "%s", err.text);
