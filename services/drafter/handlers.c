@@ -1,5 +1,6 @@
 #include "services/drafter/handlers.h"
 
+#include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_knobs.h"
 #include "shared/ipc/peers.h"
@@ -162,6 +163,15 @@ static int apply(void *arg, const void *next, struct error *err)
 	return r;
 }
 
+static int fits(void *arg, const void *next, struct error *err)
+{
+	const struct handlers *h = arg;
+	const struct drafter_config *config = next;
+	if (strcmp(config->draft, h->config->draft) == 0)
+		return 0;
+	return file_check("draft", config->draft, err);
+}
+
 static int open_knobs(struct handlers *h, struct drafter_config *config,
 	const struct options *options, struct error *err)
 {
@@ -170,6 +180,7 @@ static int open_knobs(struct handlers *h, struct drafter_config *config,
 		.config = config,
 		.config_bytes = sizeof(*config),
 		.check = drafter_config_check,
+		.fits = fits,
 		.apply = apply,
 		.arg = h,
 		.config_path = options->config_path,

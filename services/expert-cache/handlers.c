@@ -97,6 +97,7 @@ static int open_knobs(struct service *service, const struct options *options, st
 		.config = &service->config,
 		.config_bytes = sizeof(service->config),
 		.check = live_check,
+		.fits = live_fits,
 		.apply = live_apply,
 		.stays = live_stays,
 		.means = live_means,

@@ -1,6 +1,8 @@
 #include "services/expert-cache/live.h"
 
+#include "services/expert-cache/profile.h"
 #include "shared/base/clock.h"
+#include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/base/units.h"
 
@@ -267,6 +269,44 @@ void live_end(struct service *service)
 int live_check(const void *config, struct error *err)
 {
 	return cache_config_check(config, err);
+}
+
+/* For a start on this machine, with all of its memory for it. */
+static int fit_budget(const struct service *service, const char *text, struct error *err)
+{
+	struct memory_limit limit;
+	struct budget budget;
+	int status = budget_slots(text, &service->geometry, UINT64_MAX, &budget, err);
+	if (status != 0 || budget_is_auto(text))
+		return status;
+	memory_limit_now(&limit);
+	limit.available = limit.bytes;
+	return budget_check_memory(&budget, &limit, 0, 0, UINT64_MAX, err);
+}
+
+static int fit_profile(const struct service *service, const char *path, struct error *err)
+{
+	uint64_t *profile = NULL;
+	int status = profile_read(
+		path, service->geometry.n_layers, service->geometry.n_experts, &profile, err);
+	free(profile);
+	return status;
+}
+
+int live_fits(void *arg, const void *next, struct error *err)
+{
+	const struct service *service = arg;
+	const struct cache_config *config = next, *now = &service->config;
+	if (strcmp(config->model, now->model) != 0)
+		return file_check("model", config->model, err);
+	if (service->geometry.n_total == 0)
+		return 0;
+	int status = 0;
+	if (strcmp(config->budget, now->budget) != 0)
+		status = fit_budget(service, config->budget, err);
+	if (status == 0 && config->profile[0] != '\0' && strcmp(config->profile, now->profile) != 0)
+		status = fit_profile(service, config->profile, err);
+	return status;
 }
 
 int live_apply(void *arg, const void *next, struct error *err)

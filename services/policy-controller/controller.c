@@ -73,7 +73,7 @@ static void decide(
 	*d = (struct decision){
 		.number = c->first_decision + c->n_decisions,
 		.session = s->uid,
-		.time_ns = s->last_ns,
+		.time_ns = c->now_ns,
 		.k_old = k_old,
 		.k_new = s->trial_n ? s->trial_k : s->k,
 		.trial_n = s->trial_n,
@@ -287,7 +287,7 @@ const struct policy_state *controller_record(
 	}
 	c->n_records++;
 	c->last_iteration_ns = record->iteration_ns;
-	c->last_ns = record->finished_ns;
+	c->last_ns = c->now_ns = record->finished_ns;
 	struct policy_state *s = find(c, record);
 	/* A pass with prompt tokens in it, of whatever session, measures no K; nor does one that
 	 * emitted nothing. */
@@ -369,9 +369,10 @@ static struct settings settings_for(const struct policy_state *s, const struct s
 	return settings_check(&own, NULL) == 0 ? own : *settings;
 }
 
-int controller_set(
-	struct controller *c, const struct settings *settings, uint64_t uid, struct error *err)
+int controller_set(struct controller *c, const struct settings *settings, uint64_t uid,
+	uint64_t now_ns, struct error *err)
 {
+	c->now_ns = now_ns;
 	if (uid != 0) {
 		struct policy_state *s = by_uid(c, uid);
 		if (!s)
@@ -409,12 +410,21 @@ const struct settings *controller_settings(const struct controller *c, uint64_t 
 	return s ? &s->settings : NULL;
 }
 
+void controller_baseline(const struct policy_state *s, double *base_ns, uint64_t *age)
+{
+	*base_ns = s->base_ns;
+	*age = s->base_age;
+	if (s->ops->baseline)
+		s->ops->baseline(s, base_ns, age);
+}
+
 const struct decision *controller_decision(const struct controller *c, uint64_t after)
 {
 	uint64_t newest = c->first_decision + c->n_decisions;
 	uint64_t kept =
 		c->n_decisions < CONTROLLER_DECISIONS ? c->n_decisions : CONTROLLER_DECISIONS;
-	if (after >= newest)
+	/* Its predecessor's are gone: a successor has decided nothing, and its numbers go on from theirs. */
+	if (kept == 0 || after >= newest)
 		return NULL;
 	uint64_t number = after + 1;
 	if (number < newest - kept + 1)

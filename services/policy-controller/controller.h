@@ -33,6 +33,8 @@ struct controller {
 	uint64_t first_decision; /* the number before this controller's first */
 	struct decision decisions[CONTROLLER_DECISIONS];
 	uint64_t last_iteration_ns, last_ns; /* of whatever session: its time, and when it ended */
+	uint64_t
+		now_ns; /* of what is decided: the end of the newest iteration, or a change of settings */
 	double base_ns[LIMIT_SESSIONS + 1]; /* time at K = 0 by batch size; 0 = never seen */
 	uint64_t base_at[LIMIT_SESSIONS + 1]; /* n_records when it was seen last */
 	struct yield_shared shared;
@@ -65,14 +67,18 @@ void controller_settle(struct controller *c);
 uint64_t controller_due_ns(const struct controller *c);
 
 /* New settings for one session (uid) or, with uid 0, for all and those to come, but for what was
- * set for a session alone. A session keeps its state where its policy stays. settings have been checked. -ENOENT: no
- * such session. */
-int controller_set(
-	struct controller *c, const struct settings *settings, uint64_t uid, struct error *err);
+ * set for a session alone. A session keeps its state where its policy stays. What is decided thereby is decided at now_ns
+ * (CLOCK_MONOTONIC). settings have been checked. -ENOENT: no such session. */
+int controller_set(struct controller *c, const struct settings *settings, uint64_t uid,
+	uint64_t now_ns, struct error *err);
 const struct settings *controller_settings(const struct controller *c, uint64_t uid);
 
 /* The state of a session, NULL when there is none. Until the next call that changes something. */
 const struct policy_state *controller_session(const struct controller *c, uint64_t uid);
+
+/* What its utility is held against, as its policy has it: an iteration at K = 0, and how many iterations ago that was measured.
+ * 0: not known. */
+void controller_baseline(const struct policy_state *s, double *base_ns, uint64_t *age);
 
 /* The oldest kept decision with a number above after, or NULL. */
 const struct decision *controller_decision(const struct controller *c, uint64_t after);

@@ -58,6 +58,17 @@ static void take_positions(const struct policy_state *s, struct explanation *out
 	}
 }
 
+static void explain_baseline(const struct policy_state *s, struct explanation *out)
+{
+	double base_ns;
+	uint64_t age;
+	controller_baseline(s, &base_ns, &age);
+	if (base_ns <= 0)
+		return;
+	explain_figure(out, "iteration at K = 0, measured", "ms", base_ns / 1e6);
+	explain_figure(out, "since that was measured", "iterations", (double)age);
+}
+
 int explain_session(const struct controller *c, uint64_t uid, struct explanation *out)
 {
 	const struct policy_state *s = find(c, uid);
@@ -92,10 +103,7 @@ int explain_session(const struct controller *c, uint64_t uid, struct explanation
 			out, "accepted per iteration, lately", "tokens", (double)s->accepted);
 		explain_figure(out, "iteration, lately", "ms", s->iteration_ns / 1e6);
 	}
-	if (s->base_ns > 0) {
-		explain_figure(out, "iteration at K = 0, measured", "ms", s->base_ns / 1e6);
-		explain_figure(out, "since that was measured", "iterations", (double)s->base_age);
-	}
+	explain_baseline(s, out);
 	take_positions(s, out);
 	take_decisions(c, s->uid, out);
 	return 0;

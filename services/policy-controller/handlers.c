@@ -60,10 +60,9 @@ static bool add_sessions(Outrider__PolicyState *state, const struct controller *
 		if (!to)
 			return false;
 		outrider__policy_session__init(to);
-		double base_ns = s->base_ns;
-		uint64_t base_age = s->base_age;
-		if (s->ops->baseline)
-			s->ops->baseline(s, &base_ns, &base_age);
+		double base_ns;
+		uint64_t base_age;
+		controller_baseline(s, &base_ns, &base_age);
 		to->session_uid = s->uid;
 		to->slot = s->slot;
 		to->k = s->k_fixed ? s->k_fixed - 1 : s->k;
@@ -356,7 +355,7 @@ static int apply(void *arg, const void *next, struct error *err)
 {
 	struct records *records = arg;
 	pthread_mutex_lock(&records->mutex);
-	int r = controller_set(records->controller, next, 0, err);
+	int r = controller_set(records->controller, next, 0, clock_ns(), err);
 	pthread_mutex_unlock(&records->mutex);
 	return r;
 }
@@ -379,7 +378,7 @@ static int session_apply(void *arg, uint64_t uid, const void *next, struct error
 {
 	struct records *records = arg;
 	pthread_mutex_lock(&records->mutex);
-	int r = controller_set(records->controller, next, uid, err);
+	int r = controller_set(records->controller, next, uid, clock_ns(), err);
 	pthread_mutex_unlock(&records->mutex);
 	return r;
 }

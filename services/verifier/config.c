@@ -3,6 +3,7 @@
 #include "kernels/kernels.h"
 #include "services/verifier/tuning.h"
 #include "shared/base/cpus.h"
+#include "shared/base/file.h"
 #include "shared/base/nodes.h"
 #include "shared/spec/kv_plan.h"
 
@@ -166,30 +167,61 @@ int verifier_config_resolve(struct verifier_config *config, struct error *err)
 	return check_relations(config, err);
 }
 
-int verifier_config_fit(
-	struct verifier_config *config, const struct model *model, struct error *err)
+static int check_context(int64_t context, const struct model *model, struct error *err)
 {
 	int64_t model_context = model->config.n_context;
 
-	if (config->context > model_context)
+	if (context > model_context)
 		return error_set(err, EINVAL, "context: %lld is more than the model's %lld",
-			(long long)config->context, (long long)model_context);
+			(long long)context, (long long)model_context);
+	if (context < 2)
+		return error_set(err, EINVAL,
+			"context: %lld has no room for a prompt and an answer", (long long)context);
+	return 0;
+}
+
+/* The oldest session must be able to go on to the end of its context by itself, a full draft in flight: then taking pages from
+ * the youngest always makes progress. */
+static int check_kv_tokens(int64_t kv_tokens, int64_t context, struct error *err)
+{
+	int64_t least = kv_plan_tokens_min(context);
+
+	if (kv_tokens >= least)
+		return 0;
+	return error_set(err, EINVAL,
+		"kv_tokens: %lld is too small for one session: context %lld needs %lld",
+		(long long)kv_tokens, (long long)context, (long long)least);
+}
+
+int verifier_config_fit(
+	struct verifier_config *config, const struct model *model, struct error *err)
+{
 	if (config->context == 0)
 		config->context = kv_plan_context(model);
-	if (config->context < 2)
-		return error_set(err, EINVAL,
-			"context: %lld has no room for a prompt and an answer",
-			(long long)config->context);
-	/* The oldest session must be able to go on to the end of its context by itself, a full draft in flight: then
-	 * taking pages from the youngest always makes progress. */
-	int64_t least = kv_plan_tokens_min(config->context);
+	int rc = check_context(config->context, model, err);
+	if (rc < 0)
+		return rc;
 	if (config->kv_tokens == 0)
 		config->kv_tokens = kv_plan_tokens(config->sessions_max, config->context);
-	if (config->kv_tokens < least)
-		return error_set(err, EINVAL,
-			"kv_tokens: %lld is too small for one session: context %lld needs %lld",
-			(long long)config->kv_tokens, (long long)config->context, (long long)least);
-	return 0;
+	return check_kv_tokens(config->kv_tokens, config->context, err);
+}
+
+int verifier_config_fits(const struct verifier_config *next, const struct verifier_config *now,
+	const struct model *model, struct error *err)
+{
+	int64_t context = next->context != 0 ? next->context : kv_plan_context(model);
+
+	if (strcmp(next->model, now->model) != 0)
+		return file_check("model", next->model, err);
+	if (next->context != now->context) {
+		int rc = check_context(context, model, err);
+		if (rc < 0)
+			return rc;
+	}
+	/* Where they are as they were, the next start may choose others. */
+	if (next->kv_tokens == 0 || next->kv_tokens == now->kv_tokens)
+		return 0;
+	return check_kv_tokens(next->kv_tokens, context, err);
 }
 
 enum kv_type verifier_config_kv_type(

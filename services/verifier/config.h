@@ -58,6 +58,11 @@ int verifier_config_check(const void *config, struct error *err);
 int verifier_config_fit(
 	struct verifier_config *config, const struct model *model, struct error *err);
 
+/* Whether a start with next would get that far, as long as model stays: of what differs from now, which is in force. -EINVAL, or
+ * what file_open has of another model. */
+int verifier_config_fits(const struct verifier_config *next, const struct verifier_config *now,
+	const struct model *model, struct error *err);
+
 /* The type that was set, or kv_type_auto. */
 enum kv_type verifier_config_kv_type(
 	const struct verifier_config *config, const struct model *model);

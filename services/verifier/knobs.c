@@ -15,6 +15,13 @@ static int apply(void *arg, const void *next, struct error *err)
 	return rc;
 }
 
+static int fits(void *arg, const void *next, struct error *err)
+{
+	const struct front *front = arg;
+
+	return verifier_config_fits(next, front->config, front->model, err);
+}
+
 int knobs_open(struct front *front, struct verifier_config *config, const struct options *options,
 	struct error *err)
 {
@@ -23,6 +30,7 @@ int knobs_open(struct front *front, struct verifier_config *config, const struct
 		.config = config,
 		.config_bytes = sizeof(*config),
 		.check = verifier_config_check,
+		.fits = fits,
 		.apply = apply,
 		.arg = front,
 		.config_path = options->config_path,

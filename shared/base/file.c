@@ -48,6 +48,18 @@ int file_open(const char *path, FILE **out, struct error *err)
 	return error_set(err, code, "%s: %s", path, strerror(code));
 }
 
+int file_check(const char *name, const char *path, struct error *err)
+{
+	FILE *file;
+	if (path[0] == '\0')
+		return 0;
+	int status = file_open(path, &file, err);
+	if (status != 0)
+		return error_prefix(err, status, "%s", name);
+	fclose(file);
+	return 0;
+}
+
 static int read_stream(FILE *file, const char *name, size_t bytes_max, char **text, size_t *bytes,
 	struct error *err)
 {

@@ -11,6 +11,9 @@
  * beginning to end. */
 int file_open(const char *path, FILE **out, struct error *err);
 
+/* Whether the file that a setting of this name names could be opened so; "" names none. The message begins with the name. */
+int file_check(const char *name, const char *path, struct error *err);
+
 /* All of a file, of whatever kind, or of standard input, which "-" is: *text, malloc'd, of *bytes with a NUL behind. -E2BIG: it
  * has more than bytes_max; -ENOMEM, or -errno of opening or reading. The message begins with the path or "stdin". */
 int file_read(const char *path, size_t bytes_max, char **text, size_t *bytes, struct error *err);

@@ -199,12 +199,17 @@ static int check_relations(const struct knobs *knobs, const void *config, struct
 
 /* Whether a process could start with the changed copy: of nothing but keys, so that what this process has made for itself
  * (memory, say) is no bound. */
-static int check_next_start(struct knobs *knobs, struct error *err)
+static int check_next_start(struct knobs *knobs, bool reset, struct error *err)
 {
 	memset(knobs->scratch, 0, knobs->o.config_bytes);
 	for (const struct config_key *key = knobs->o.keys; key->name; key++)
 		config_copy(key, knobs->next, knobs->scratch);
-	return check_relations(knobs, knobs->scratch, err);
+	int r = knobs->o.check ? check_relations(knobs, knobs->scratch, err) : 0;
+	/* What is reset is what the files say: whatever that is, it is no worse than what is taken out of them. */
+	if (r < 0 || reset || !knobs->o.fits)
+		return r;
+	r = knobs->o.fits(knobs->o.arg, knobs->scratch, err);
+	return r < 0 ? error_prefix(err, r, "%s", knobs->process) : r;
 }
 
 /* Everything that can be refused, but for what apply refuses. *now: what the batch is a change of; next: with it. */
@@ -223,8 +228,8 @@ static int plan(struct knobs *knobs, const struct knob_batch *batch, const void 
 		r = plan_one(knobs, batch, i, *now, outcomes, err);
 	if (r == 0 && knobs->o.check && !batch->at_start)
 		r = check_relations(knobs, knobs->next, err);
-	if (r == 0 && knobs->o.check && batch->persist)
-		r = check_next_start(knobs, err);
+	if (r == 0 && batch->persist)
+		r = check_next_start(knobs, batch->reset, err);
 	for (size_t i = 0; r == 0 && i < outcomes->n; i++)
 		r = describe(knobs, batch, *now, &outcomes->of[i], err);
 	return r;

@@ -18,6 +18,10 @@ struct daemon_knobs {
 	size_t config_bytes;
 	/* The relations between keys, of a changed copy; pure. May be NULL. */
 	int (*check)(const void *config, struct error *err);
+	/* Of a changed copy that is for the next start: what that would refuse with the files and the machine there are, a
+	 * number beyond the model's or a file that is not there, as long as the model is to be the one that is served. Only
+	 * of what differs from config. May be NULL. */
+	int (*fits)(void *arg, const void *next, struct error *err);
 	/* Puts a checked, changed copy in force, all of it or nothing. It is config's old value that tells what changed. */
 	int (*apply)(void *arg, const void *next, struct error *err);
 	/* After each change: what will be in force when every change for a time has ended, for who has a successor go on with

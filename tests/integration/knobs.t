@@ -202,6 +202,19 @@ def check_next_start(service):
            f"{gone}\n{said}\n{events}")
     same = service.ctl("knob", "set", "default_k=0").stdout
     tap.ok(same == "verifier.default_k: 0, as before\n", "what was so before is said to be", same)
+    # What the process could not start with is not stored: it would be gone at the next crash, and nobody there to take it back.
+    for change, said in ((("verifier.context=100000",), ("context: 100000", "the model's 1024")), (("verifier.context=1",), ("context: 1 ",)),
+                         (("verifier.kv_tokens=10",), ("kv_tokens: 10", "too small")), (("expert-cache.budget=30",), ("budget: 30", "at least min")),
+                         (("expert-cache.budget=900G",), ("budget: 900.0 GiB", "at most")),
+                         (("expert-cache.profile=/none.profile",), ("profile: /none.profile: No such file",)),
+                         (("verifier.model=/none.gguf",), ("model: /none.gguf: No such file",)),
+                         (("drafter.draft=/none.gguf",), ("draft: /none.gguf: No such file",)),
+                         (("default_k=2", "expert-cache.profile=/"), ("profile: /: ",))):
+        refused(f"{' '.join(change)} for the next start", service.ctl("knob", "set", *change, "--next-start"), 65, *said)
+    tap.ok(not any("next_start" in knob for knob in knobs(service).values()), "and nothing of it is stored", knobs(service))
+    both = service.ctl("knob", "set", "verifier.context=512", "expert-cache.budget=50%", "--next-start")
+    taken_out = service.ctl("knob", "reset", "verifier.context", "expert-cache.budget", "--next-start")
+    tap.ok(done(both) and done(taken_out), "what it could start with is", both.stderr + taken_out.stderr)
     refused("one that is for now and not for now", service.ctl("knob", "set", "default_k=0", "--persist", "--next-start"), 64,
             "--persist and --next-start")
 
@@ -460,6 +473,7 @@ def check_any_bytes():
     folder = Path(f"/tmp/outrider-knobs-bytes-{os.getpid()}")
     folder.mkdir()
     (folder / "caf\udce9.gguf").symlink_to(TARGET)
+    (folder / "caf\udce9.profile").write_text("outrider-profile 1\nlayers 6 experts 32\n")
     (folder / "caf\udce9-draft.gguf").symlink_to(DRAFTS["small"])
     shown = f"{folder}/caf\ufffd.gguf"
     with Service(model=folder / "caf\udce9.gguf", draft=folder / "caf\udce9-draft.gguf", runtime="caf\udce9") as service:

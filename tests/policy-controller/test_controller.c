@@ -117,7 +117,7 @@ static void a_session_that_comes_back_on_another_page_is_there_once(void **state
 	assert_int_equal(f->controller.sessions[1].uid, 0);
 	assert_int_equal(controller_session(&f->controller, 5)->slot, 9);
 	strcpy(settings.policy, "static:3");
-	assert_int_equal(controller_set(&f->controller, &settings, 5, NULL), 0);
+	assert_int_equal(controller_set(&f->controller, &settings, 5, 1, NULL), 0);
 	assert_true(policy_lookup(f->page, 9, 5, &knobs));
 	assert_int_equal(knobs.k, 3);
 	/* And the place is free for another. */
@@ -192,6 +192,8 @@ static void a_successor_goes_on_from_the_pages_k(void **state)
 	struct policy_session knobs;
 	assert_true(policy_lookup(f->page, 2, 5, &knobs));
 	assert_int_equal(knobs.k, k);
+	/* It has decided nothing yet: who asks for all decisions is not told of empty ones, over and over. */
+	assert_null(controller_decision(successor, 0));
 	struct iteration_record r = simulated_step(&sim, k);
 	controller_take(successor, &r);
 	for (int i = 0; i < 4; i++) {
@@ -201,6 +203,9 @@ static void a_successor_goes_on_from_the_pages_k(void **state)
 	assert_int_equal(successor->sessions[2].phase, PHASE_TEST);
 	assert_int_equal(successor->sessions[2].k, k);
 	assert_true(f->page->sessions[2].knobs.decision > decisions);
+	const struct decision *first = controller_decision(successor, 0);
+	assert_non_null(first);
+	assert_int_equal(first->number, decisions + 1);
 	free(successor);
 }
 
@@ -223,12 +228,29 @@ static void decisions_are_kept_with_their_reasons_and_bounded(void **state)
 	assert_int_equal(after, f->controller.n_decisions);
 }
 
+static void a_decision_has_the_time_at_which_it_was_made(void **state)
+{
+	struct fixture *f = *state;
+	struct settings settings = defaults();
+	struct simulated sim = simulated_make(5, 0, 0.9, 0.1);
+	serve(f, &sim, 20);
+	uint64_t ended_ns = f->controller.sessions[0].last_ns, later_ns = ended_ns + 60000000000ull;
+	const struct decision *d =
+		controller_decision(&f->controller, f->controller.n_decisions - 1);
+	assert_true(d->time_ns > 0 && d->time_ns <= ended_ns);
+	/* By an operator, a minute after its last iteration. */
+	strcpy(settings.policy, "static:2");
+	assert_int_equal(controller_set(&f->controller, &settings, 0, later_ns, NULL), 0);
+	d = controller_decision(&f->controller, f->controller.n_decisions - 1);
+	assert_int_equal(d->time_ns, later_ns);
+}
+
 static void static_keeps_k_and_shows_utility_when_a_baseline_is_known(void **state)
 {
 	struct fixture *f = *state;
 	struct settings settings = defaults();
 	strcpy(settings.policy, "static:3");
-	assert_int_equal(controller_set(&f->controller, &settings, 0, NULL), 0);
+	assert_int_equal(controller_set(&f->controller, &settings, 0, 1, NULL), 0);
 	struct simulated sim = simulated_make(5, 0, 0.6, 0.2);
 	serve(f, &sim, 50);
 	assert_int_equal(f->page->sessions[0].knobs.k, 3);
@@ -328,19 +350,19 @@ static void a_session_keeps_what_was_set_for_it_alone(void **state)
 	serve(f, &one, 3);
 	serve(f, &two, 3);
 	own.k_max = 4;
-	assert_int_equal(controller_set(&f->controller, &own, 5, NULL), 0);
+	assert_int_equal(controller_set(&f->controller, &own, 5, 1, NULL), 0);
 	all.trial = 8;
 	all.k_max = 9;
-	assert_int_equal(controller_set(&f->controller, &all, 0, NULL), 0);
+	assert_int_equal(controller_set(&f->controller, &all, 0, 1, NULL), 0);
 	assert_int_equal(controller_settings(&f->controller, 5)->k_max, 4);
 	assert_int_equal(controller_settings(&f->controller, 5)->trial, 8);
 	assert_int_equal(controller_settings(&f->controller, 6)->k_max, 9);
 	/* What is set for it alone, and does not go with what is set for all: it gets all of it. */
 	own = *controller_settings(&f->controller, 5);
 	own.set_max = 20;
-	assert_int_equal(controller_set(&f->controller, &own, 5, NULL), 0);
+	assert_int_equal(controller_set(&f->controller, &own, 5, 1, NULL), 0);
 	all.set = 64;
-	assert_int_equal(controller_set(&f->controller, &all, 0, NULL), 0);
+	assert_int_equal(controller_set(&f->controller, &all, 0, 1, NULL), 0);
 	assert_int_equal(controller_settings(&f->controller, 5)->k_max, 9);
 	assert_int_equal(controller_settings(&f->controller, 5)->set, 64);
 	assert_int_equal(controller_settings(&f->controller, 5)->set_max, all.set_max);
@@ -355,10 +377,10 @@ static void a_policy_is_switched_live_for_one_session(void **state)
 	serve(f, &one, 3);
 	serve(f, &two, 3);
 	strcpy(settings.policy, "static:6");
-	assert_int_equal(controller_set(&f->controller, &settings, 5, &err), 0);
+	assert_int_equal(controller_set(&f->controller, &settings, 5, 1, &err), 0);
 	assert_int_equal(f->page->sessions[0].knobs.k, 6);
 	assert_int_equal(f->page->sessions[1].knobs.k, 0);
-	assert_int_equal(controller_set(&f->controller, &settings, 1234, &err), -ENOENT);
+	assert_int_equal(controller_set(&f->controller, &settings, 1234, 1, &err), -ENOENT);
 	assert_string_equal(f->controller.settings.policy, "cascade");
 }
 
@@ -371,7 +393,7 @@ static void a_lower_k_max_takes_effect_at_once(void **state)
 	/* k_start, which is above it, counts as k_max. */
 	settings.k_max = 2;
 	assert_true(settings.k_start > settings.k_max);
-	assert_int_equal(controller_set(&f->controller, &settings, 0, NULL), 0);
+	assert_int_equal(controller_set(&f->controller, &settings, 0, 1, NULL), 0);
 	for (int i = 0; i < 200; i++) {
 		assert_true(f->page->sessions[0].knobs.k <= 2);
 		serve(f, &sim, 1);
@@ -385,7 +407,7 @@ static void a_bunch_of_records_is_measured_whole_and_planned_for_once(void **sta
 	struct settings settings = defaults();
 	struct policy_session knobs;
 	strcpy(settings.policy, "yield");
-	assert_int_equal(controller_set(c, &settings, 0, NULL), 0);
+	assert_int_equal(controller_set(c, &settings, 0, 1, NULL), 0);
 	struct simulated one = simulated_make(5, 0, 0.6, 0.2), two = simulated_make(6, 1, 0.6, 0.2);
 	one.sessions = two.sessions = 2;
 	uint32_t plans = c->shared.n_plans;
@@ -444,7 +466,7 @@ static void the_record_that_decides_is_the_one_that_is_waited_for(void **state)
 	struct settings settings = defaults();
 	struct simulated sim = simulated_make(5, 0, 0.6, 0.2);
 	strcpy(settings.policy, "cascade");
-	assert_int_equal(controller_set(&f->controller, &settings, 0, NULL), 0);
+	assert_int_equal(controller_set(&f->controller, &settings, 0, 1, NULL), 0);
 	assert_int_equal(controller_due_ns(&f->controller), 0);
 	for (int i = 0; i < 300; i++) {
 		const struct controller *c = &f->controller;
@@ -460,7 +482,7 @@ static void the_record_that_decides_is_the_one_that_is_waited_for(void **state)
 	controller_take(&f->controller, &r);
 	assert_int_equal(controller_due_ns(&f->controller), 0);
 	strcpy(settings.policy, "static:3");
-	assert_int_equal(controller_set(&f->controller, &settings, 0, NULL), 0);
+	assert_int_equal(controller_set(&f->controller, &settings, 0, 1, NULL), 0);
 	assert_int_equal(controller_due_ns(&f->controller), 0);
 }
 
@@ -491,6 +513,7 @@ int main(void)
 		TEST(records_out_of_range_are_counted_and_dropped),
 		TEST(a_successor_goes_on_from_the_pages_k),
 		TEST(decisions_are_kept_with_their_reasons_and_bounded),
+		TEST(a_decision_has_the_time_at_which_it_was_made),
 		TEST(static_keeps_k_and_shows_utility_when_a_baseline_is_known),
 		TEST(more_records_than_the_ring_holds_are_dropped_and_counted),
 		TEST(knobs_are_in_the_page_when_they_are_set),

@@ -43,7 +43,7 @@ static void use(struct fixture *f, const char *policy)
 {
 	struct settings settings = f->controller.settings;
 	snprintf(settings.policy, sizeof(settings.policy), "%s", policy);
-	assert_int_equal(controller_set(&f->controller, &settings, 0, NULL), 0);
+	assert_int_equal(controller_set(&f->controller, &settings, 0, 1, NULL), 0);
 }
 
 static const struct explained_k *option(const struct explanation *e, uint32_t k)
@@ -52,6 +52,15 @@ static const struct explained_k *option(const struct explanation *e, uint32_t k)
 		if (e->options[i].k == k)
 			return &e->options[i];
 	return NULL;
+}
+
+static double figure(const struct explanation *e, const char *name)
+{
+	for (uint32_t i = 0; i < e->n_figures; i++)
+		if (strcmp(e->figures[i].name, name) == 0)
+			return e->figures[i].value;
+	fail_msg("no figure \"%s\"", name);
+	return NAN;
 }
 
 /* The newest decision says what is in force, and what comes after a trial. */
@@ -107,15 +116,6 @@ static void step(struct fixture *f, struct simulated *sim, struct policy_trial *
 	struct iteration_record r = simulated_step(sim, policy_next_k(&knobs, trial));
 	controller_take(&f->controller, &r);
 	check_decision(&f->controller, sim->uid);
-}
-
-static double figure(const struct explanation *e, const char *name)
-{
-	for (uint32_t i = 0; i < e->n_figures; i++)
-		if (strcmp(e->figures[i].name, name) == 0)
-			return e->figures[i].value;
-	fail_msg("no figure \"%s\"", name);
-	return NAN;
 }
 
 /* The total counts all iterations, the means know only the last. */
@@ -190,6 +190,8 @@ static void cascade_shows_the_trials_of_its_last_test_and_what_ended_it(void **s
 	assert_int_equal(e->n_options, f->controller.settings.k_max + 1);
 	check_options(e);
 	assert_true(fabs(none->utility - 1) < 1e-9);
+	/* The figures are of what the words speak of: cascade's own baseline. */
+	assert_true(fabs(figure(e, "iteration at K = 0, measured") - none->time_ns / 1e6) < 1e-9);
 	for (uint32_t i = 0; i < e->n_options; i++)
 		assert_true(e->options[i].utility <= best->utility);
 	assert_true(fabs(best->utility - best->tokens_per_s / none->tokens_per_s) < 1e-3);

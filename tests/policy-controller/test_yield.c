@@ -914,7 +914,7 @@ static void a_policy_changed_within_a_pass_is_not_planned_for(void **state)
 	struct settings other = f->controller.settings;
 	struct error err;
 	snprintf(other.policy, sizeof(other.policy), "static:5");
-	assert_int_equal(controller_set(&f->controller, &other, 5, &err), 0);
+	assert_int_equal(controller_set(&f->controller, &other, 5, 1, &err), 0);
 	r = simulated_step(&sims[1], 0);
 	r.batch_sessions = 2;
 	r.batch_tokens = 2;
