@@ -181,9 +181,8 @@ static void print_origin(const json_t *knob)
 	bool known = json_object_get(knob, "next_start") != NULL;
 
 	if (is(knob, "on_command_line"))
-		printf("  %s%s is from the command line the process was started with, which comes "
-		       "before files\n",
-			strcmp(started, value) != 0 ? "started with " : "", or_empty(started));
+		printf("  started with %s, from the command line, which comes before files\n",
+			or_empty(started));
 	else if (strcmp(started, value) != 0)
 		printf("  started with %s\n", or_empty(started));
 	if (!is(knob, "persisted"))

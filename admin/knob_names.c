@@ -5,6 +5,7 @@
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
+#include <ctype.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,11 +48,23 @@ static const struct knob_process *split(const char *text, const char **rest)
 	return knob_process_of(name);
 }
 
+/* As knobs are written, and without what was to be a process's name. */
+static void plain_name(const char *text, char *out, size_t bytes)
+{
+	const char *dot = strrchr(text, '.');
+
+	snprintf(out, bytes, "%s", dot && dot[1] ? dot + 1 : text);
+	for (char *c = out; *c; c++)
+		*c = (char)tolower((unsigned char)*c);
+}
+
 /* The knob of whatever process that looks most like it. */
-static int unknown(const char *text, const char *name, const struct knob_process *in)
+static int unknown(const char *text, const struct knob_process *in)
 {
 	size_t best = SIZE_MAX;
-	char full[160] = "";
+	char full[160] = "", name[NEAREST_BYTES + 1];
+
+	plain_name(text, name, sizeof name);
 
 	for (size_t i = 0; i < KNOB_PROCESSES; i++)
 		for (const struct config_key *key = knob_processes[i].keys; key->name; key++) {
@@ -66,6 +79,16 @@ static int unknown(const char *text, const char *name, const struct knob_process
 		return ctl_fail(EX_DATAERR, "unknown knob \"%.64s\"; did you mean %s?", text, full);
 	return ctl_fail(
 		EX_DATAERR, "unknown knob \"%.64s\"; outriderctl knob list shows them", text);
+}
+
+/* Of the process that was named it is not; of which it is. */
+static int elsewhere(const char *name, const struct knob_process *in)
+{
+	for (size_t i = 0; i < KNOB_PROCESSES; i++)
+		if (config_find(knob_processes[i].keys, name))
+			return ctl_fail(EX_DATAERR, "%s has no knob \"%.64s\"; did you mean %s.%s?",
+				in->name, name, knob_processes[i].name, name);
+	return 0;
 }
 
 static int ambiguous(
@@ -84,7 +107,9 @@ int knob_resolve(const char *text, const struct knob_process *in, struct knob_na
 	if (out->process) {
 		/* One that this build does not know may be one of the process's. */
 		out->key = config_find(out->process->keys, out->name);
-		return *out->name ? 0 : unknown(text, out->name, out->process);
+		if (!*out->name)
+			return unknown(text, out->process);
+		return out->key ? 0 : elsewhere(out->name, out->process);
 	}
 	out->name = text;
 	for (size_t i = 0; i < KNOB_PROCESSES; i++) {
@@ -97,7 +122,7 @@ int knob_resolve(const char *text, const struct knob_process *in, struct knob_na
 		out->process = &knob_processes[i];
 		out->key = key;
 	}
-	return out->process ? 0 : unknown(text, text, NULL);
+	return out->process ? 0 : unknown(text, NULL);
 }
 
 static int ask_list(struct ctl *ctl, const struct knob_process *process, uint64_t session,

@@ -177,8 +177,9 @@ static int make_all(struct ctl *ctl, struct batch *batch)
 static json_t *result_json(
 	const struct ctl *ctl, const struct part *part, const Outrider__KnobResult *r)
 {
-	return json_pack("{s:s,s:o,s:o,s:o,s:b,s:b,s:o,s:f,s:o,s:o}", "process",
-		part->process->name, "name", ctl_text_json(r->name), "old",
+	return json_pack("{s:s,s:o,s:o,s:o,s:o,s:b,s:b,s:o,s:f,s:o,s:o}", "process",
+		part->process->name, "name", ctl_text_json(r->name), "session",
+		ctl->session ? json_sprintf("%" PRIu64, ctl->session) : json_null(), "old",
 		ctl_text_json(r->old_value), "new", ctl_text_json(r->new_value), "at_start",
 		r->at_start, "lasting", !part->set.reset && (ctl->persist || ctl->next_start),
 		"drop_in", ctl_text_json(part->done->knob_done->drop_in), "for_s",
@@ -206,6 +207,8 @@ static void print_result(
 		printf(", now and from the next start on");
 	else if (!r->at_start && ctl->for_ns)
 		printf(", for %s", config_time(ctl->for_ns, period, sizeof period));
+	if (ctl->session)
+		printf(", of session %" PRIu64 " alone", ctl->session);
 	if (*part->done->knob_done->drop_in)
 		printf("; %s %s", part->set.reset ? "no longer in" : "lasting, by",
 			part->done->knob_done->drop_in);

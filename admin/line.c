@@ -166,6 +166,10 @@ int line_read(struct ctl *ctl, int argc, char **argv, struct line *line)
 		status = ctl_fail(EX_USAGE,
 			"--persist and --next-start: one of them; the first is for now and every "
 			"start, the second for every start and not for now");
+	if (status == 0 && (ctl->persist || ctl->next_start) && (ctl->for_ns || ctl->session))
+		status = ctl_fail(EX_USAGE,
+			"%s is for good and for all sessions: not with --for or --session",
+			ctl->persist ? "--persist" : "--next-start");
 	return status;
 }
 

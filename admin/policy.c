@@ -2,6 +2,7 @@
 #include "admin/knob.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/columns.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <sysexits.h>
 
-enum { WATCH_MS = 250, WATCH_TIMEOUT_MS = 3000, SESSIONS_TIMEOUT_MS = 500 };
+enum { WATCH_MS = 250, WATCH_TIMEOUT_MS = 3000, SESSIONS_TIMEOUT_MS = 500, KNOB_HELP_INDENT = 6 };
 
 /* The verifier's sessions; NULL when it does not say. Freed with bus_free. */
 static Outrider__Envelope *ask_sessions(struct ctl *ctl)
@@ -99,6 +100,19 @@ static void session_text(const Outrider__PolicySession *s)
 		ctl_measured((double)s->utility, 2, decided, sizeof decided));
 }
 
+/* Its value and what it takes, and below them what it is for. */
+static void knob_text(const Outrider__Knob *k)
+{
+	const char *unit = unit_of(k->name);
+	char range[160];
+
+	snprintf(range, sizeof range, "%s%s%s", k->range, *unit ? " " : "", unit);
+	int at = printf("  %-16s %-12s ", k->name, k->value);
+	columns_fold(stdout, range, at, at);
+	printf("%*s", KNOB_HELP_INDENT, "");
+	columns_fold(stdout, k->help, KNOB_HELP_INDENT, KNOB_HELP_INDENT);
+}
+
 static int state_text(
 	const Outrider__PolicyState *state, const Outrider__Sessions *sessions, bool all)
 {
@@ -108,14 +122,6 @@ static int state_text(
 	       " decision%s\n",
 		state->policy, state->records, plural(state->records), state->records_lost,
 		state->decisions, plural(state->decisions));
-	for (size_t i = 0; i < state->n_knobs; i++) {
-		const Outrider__Knob *k = state->knobs[i];
-		const char *unit = unit_of(k->name);
-		char range[160];
-
-		snprintf(range, sizeof range, "%s%s%s", k->range, *unit ? " " : "", unit);
-		printf("  %-12s %-8s %-24s %s\n", k->name, k->value, range, k->help);
-	}
 	for (size_t i = 0; i < state->n_sessions; i++) {
 		if (!all && !is_live(sessions, state->sessions[i]->session_uid))
 			continue;
@@ -130,6 +136,10 @@ static int state_text(
 			state->n_sessions - shown,
 			state->n_sessions - shown > 1 ? "s have" : " has",
 			state->n_sessions - shown > 1 ? "them" : "it");
+	if (state->n_sessions > 0)
+		putchar('\n');
+	for (size_t i = 0; i < state->n_knobs; i++)
+		knob_text(state->knobs[i]);
 	return 0;
 }
 

@@ -91,7 +91,9 @@ static int from_json(const char *path, struct sim_curve *out, struct error *err)
 	json_t *json = json_load_file(path, 0, &why), *row;
 	size_t i;
 	if (!json)
-		return error_set(err, EINVAL, "--curve %s: line %d: %s", path, why.line, why.text);
+		return why.line > 0 ? error_set(err, EINVAL, "--curve %s: line %d: %s", path,
+					      why.line, why.text)
+				    : error_set(err, EINVAL, "--curve: %s", why.text);
 	const json_t *rows = json_object_get(json, "batch");
 	json_array_foreach(rows, i, row)
 	{

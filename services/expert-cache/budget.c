@@ -106,7 +106,7 @@ static void advise(uint64_t most, uint64_t automatic, char *out, size_t out_byte
 	out[0] = '\0';
 	if (automatic <= most)
 		snprintf(out, out_bytes,
-			": --budget %" PRIu64 "M is the most that is taken, --budget auto takes "
+			": budget %" PRIu64 "M is the most that is taken, budget auto takes "
 			"%s and leaves the rest what it needs",
 			most >> 20, UNITS_SIZE(automatic));
 }
@@ -193,7 +193,7 @@ void budget_notice(const char *text, const struct budget *budget,
 	describe_rest(room, rest, sizeof(rest));
 	snprintf(out, out_bytes,
 		"budget %s: %s for experts leave the rest less than it %s need: %s; "
-		"--budget auto takes %s",
+		"budget auto takes %s",
 		text, UNITS_SIZE(budget->bytes), room->needs.said ? "may" : "is estimated to", rest,
 		UNITS_SIZE(automatic));
 }

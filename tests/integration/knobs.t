@@ -72,6 +72,14 @@ def check_set(service):
     tap.ok(value(service, "verifier.default_k") == "2" and value(service, "drafter.ngram_max") == "12",
            "and the others took it back")
     refused("a knob that none has", service.ctl("knob", "set", "k_mxa=3"), 65, "did you mean policy.k_max?")
+    for wrong, meant in (("polciy.k_max", "did you mean policy.k_max?"), ("K_MAX", "did you mean policy.k_max?"),
+                         ("verifier.k_max", 'verifier has no knob "k_max"; did you mean policy.k_max?')):
+        refused(f"{wrong} says which is", service.ctl("knob", "set", f"{wrong}=3"), 65, meant)
+    refused("of cache set too", service.ctl("cache", "set", "k_max=3"), 65, "expert-cache has no knob", "policy.k_max")
+    for more in (("--for", "1s"), ("--session", 5)):
+        for lasting in ("--persist", "--next-start"):
+            refused(f"{lasting} with {more[0]}", service.ctl("knob", "set", "k_max=3", lasting, *more), 64,
+                    f"{lasting} is for good and for all sessions: not with --for or --session")
     refused("a knob that several have", service.ctl("knob", "set", "threads=3"), 65, "verifier.threads or drafter.threads")
     refused("one that needs a restart", service.ctl("knob", "set", "verifier.threads=1"), 65, "--persist",
             "restart outrider-verifier")
@@ -261,6 +269,13 @@ def check_alive(service, before):
     tap.ok(now == before, "no process has ended", f"{before} {now}\n{service.log_text()}")
 
 
+def of_one(result, uid):
+    """Whether it was done, and whose it is was said."""
+    if result.returncode == 0 and not result.stdout.endswith(f", of session {uid} alone\n"):
+        raise RuntimeError(result.stdout)
+    return result.returncode == 0
+
+
 def check_session_that_ends(service, ids):
     before = service.processes()
     process, results = service.swarm_start([{"tokens": p, "max_tokens": 40, "ignore_eos": True} for p in ids * 4], concurrent=4)
@@ -313,7 +328,7 @@ def check_latency(service, ids):
         process, results = service.swarm_start([{"tokens": ids[0], "max_tokens": 900, "ignore_eos": True}], concurrent=1)
         running = []
         until(lambda: running.extend(uids(service)) or running or process.poll() is not None, 30, every=0.001)
-        if running and done(service.ctl("knob", "set", "k_max=15", "--session", running[0])):
+        if running and of_one(service.ctl("knob", "set", "k_max=15", "--session", running[0]), running[0]):
             measured = run(program("tests/knob-storm"), service.runtime, "latency", 200, running[0])
             numbers = json.loads(measured.stdout) if done(measured) else {}
         else:
@@ -439,7 +454,7 @@ def check_hidden(service):
     now, text = knobs(service, "memory")["policy.memory"], service.ctl("knob", "get", "memory").stdout
     tap.ok((now["value"], now["stored"], now["next_start"]) == ("60", "40", "60"),
            "what is stored is shown beside what is in force", now)
-    tap.ok("60 is from the command line" in text and "40 is stored" in text and "hidden by the command line" in text
+    tap.ok("started with 60, from the command line" in text and "40 is stored" in text and "hidden by the command line" in text
            and "the same from the next start on" not in text, "and what hides it", text)
     service.ctl("knob", "reset", "memory", "--persist")
 

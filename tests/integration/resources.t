@@ -164,7 +164,7 @@ def default_budget():
     tap.ok(status is None and half and not half[3] and 0.4 * everything < float(half[1]) <= everything / 2 + 0.1,
            "a limit with room for half of the experts: as many as fit", f"{status}: {log}")
     status, log = cache({"memory.max": f"{limit}\n"}, "--budget", "900G")
-    most = re.search(r"--budget (\d+M) is the most that is taken, --budget auto takes ([\d.]+) MiB", log)
+    most = re.search(r"budget (\d+M) is the most that is taken, budget auto takes ([\d.]+) MiB", log)
     tap.ok(status == 71 and most and half and most[2] == half[1] and "/sys/fs/cgroup/test/memory.max has at most" in log,
            "a named budget beyond the limit is refused with the largest", f"{status}: {log}")
     status, log = cache({"memory.max": f"{limit}\n"}, "--budget", most[1] if most else "all")
