@@ -129,8 +129,8 @@ static int from_journal(const char *path, struct sim_curve *out, struct error *e
 {
 	struct sim_journal *journal;
 	int r = sim_journal_open(path, &journal, err);
-	if (r == 0)
-		r = sim_journal_curve(journal, out, err);
+	if (r == 0 && (r = sim_journal_curve(journal, out, err)) < 0)
+		r = error_prefix(err, r, "%s", path);
 	sim_journal_close(&journal);
 	return r;
 }
