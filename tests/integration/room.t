@@ -113,7 +113,7 @@ def follows():
     tap.ok(until(lambda: stats()["in_use"] <= stats()["slots"]), "and so does what is in use", stats())
     less = stats()
     tap.ok(less["kv_bytes"] > free["kv_bytes"] and less["budget_bytes"] <= less["room_bytes"] < less["budget_bytes"] + slot
-           and f"{less['kv_bytes'] / MIB:.1f} for the KV cache, " in less["room"],
+           and f"{less['kv_bytes'] / MIB:.1f} MiB for the KV cache, " in less["room"],
            "to what there is room for beside that", less)
     tap.ok("the verifier's KV cache takes" in log_text() and "budget auto: " in log_text(), "which is said", log_text())
     knob = ctl("knob", "get", "expert-cache.budget")
