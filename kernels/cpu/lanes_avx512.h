@@ -8,6 +8,7 @@
 
 #define TILE_ROWS 16
 #define TILE_TOKENS 16
+#define TILES_UNROLLED 16
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 /* VNNI multiplies unsigned by signed bytes: IQ4's weights are taken 128 higher. */
 #define IQ4_BIAS 128
@@ -82,7 +83,7 @@ ALWAYS_INLINE ilanes i_right_signed(ilanes a, uint32_t n)
 
 ALWAYS_INLINE ilanes bits_moved(ilanes a, uint32_t from, uint32_t to)
 {
-	return _mm512_rorv_epi32(a, _mm512_set1_epi32((int32_t)(from - to)));
+	return from == to ? a : _mm512_rorv_epi32(a, _mm512_set1_epi32((int32_t)(from - to)));
 }
 
 ALWAYS_INLINE ilanes i_madd(ilanes a, ilanes b)

@@ -45,16 +45,21 @@ ALWAYS_INLINE struct v16 weights_n(
 	return type == TENSOR_F16 ? v16_load_f16_n(p, n) : v16_load_bf16_n(p, n);
 }
 
-/* Adds columns from..to-1 of R rows and T activation rows to their sums; from is a multiple of 16, T and R are constants
- * where this is inlined. */
+/* Adds columns from..to-1 of R rows and T activation rows to their sums; from is a multiple of 16, T, R and fetch are
+ * constants where this is inlined. fetch: the same columns of the next R rows come to the second level meanwhile. To the first
+ * one is worse than nothing, since rows of 4 KiB lie in the same sets of it. A Zen 4, one thread, of memory that gives
+ * 26 GB/s, 1 and 4 tokens: F16 18.2 to 24.1 and 14.8 to 20.5 GB/s, F32 21.1 to 25.2 and 18.4 to 21.1. */
 ALWAYS_INLINE void tile_columns(enum tensor_type type, const uint8_t *weights, size_t row_bytes,
 	const uint32_t R, const struct activation *x, const uint32_t T, uint32_t from, uint32_t to,
-	struct v16 sum[MATMUL_ROWS][MATMUL_TOKENS])
+	const bool fetch, struct v16 sum[MATMUL_ROWS][MATMUL_TOKENS])
 {
+	const size_t bytes = type == TENSOR_F32 ? 4 : 2;
 	struct v16 in[MATMUL_TOKENS];
 	uint32_t k = from, left;
 
 	for (; k + 16 <= to; k += 16) {
+		for (uint32_t r = 0; fetch && k * bytes % 64 == 0 && r < R; r++)
+			__builtin_prefetch(weights + (R + r) * row_bytes + k * bytes, 0, 2);
 		for (uint32_t t = 0; t < T; t++)
 			in[t] = v16_load(x[t].f32 + k);
 		for (uint32_t r = 0; r < R; r++) {
@@ -76,7 +81,8 @@ ALWAYS_INLINE void tile_columns(enum tensor_type type, const uint8_t *weights, s
 
 /* y[t][row + r] for r < R, t < T. */
 ALWAYS_INLINE void matmul_tile(enum tensor_type type, const struct matrix *w, uint32_t row,
-	const uint32_t R, const struct activation *x, const uint32_t T, float *const *y)
+	const uint32_t R, const struct activation *x, const uint32_t T, const bool fetch,
+	float *const *y)
 {
 	const uint8_t *weights = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
 	struct v16 sum[MATMUL_ROWS][MATMUL_TOKENS];
@@ -84,23 +90,28 @@ ALWAYS_INLINE void matmul_tile(enum tensor_type type, const struct matrix *w, ui
 	for (uint32_t r = 0; r < R; r++)
 		for (uint32_t t = 0; t < T; t++)
 			sum[r][t] = v16_set1(0);
-	tile_columns(type, weights, w->row_bytes, R, x, T, 0, w->cols, sum);
+	tile_columns(type, weights, w->row_bytes, R, x, T, 0, w->cols, fetch, sum);
 	for (uint32_t r = 0; r < R; r++)
 		for (uint32_t t = 0; t < T; t++)
 			y[t][row + r] = v16_sum(sum[r][t]);
 }
 
+/* The first tile is the one that finds the weights in memory. */
 ALWAYS_INLINE void matmul_rows(enum tensor_type type, const struct matrix *w, uint32_t row,
 	const uint32_t R, const struct activation *x, uint32_t n, float *const *y)
 {
 	uint32_t t = 0;
 
+	if (n >= MATMUL_TOKENS) {
+		matmul_tile(type, w, row, R, x, MATMUL_TOKENS, true, y);
+		t = MATMUL_TOKENS;
+	}
 	for (; t + MATMUL_TOKENS <= n; t += MATMUL_TOKENS)
-		matmul_tile(type, w, row, R, x + t, MATMUL_TOKENS, y + t);
+		matmul_tile(type, w, row, R, x + t, MATMUL_TOKENS, false, y + t);
 	for (; MATMUL_TOKENS > 2 && t + 2 <= n; t += 2)
-		matmul_tile(type, w, row, R, x + t, 2, y + t);
+		matmul_tile(type, w, row, R, x + t, 2, true, y + t);
 	for (; t < n; t++)
-		matmul_tile(type, w, row, R, x + t, 1, y + t);
+		matmul_tile(type, w, row, R, x + t, 1, true, y + t);
 }
 
 /* Columns from..to-1 of a panel of rows, MATMUL_PANEL_ROWS or what is left, and MATMUL_PANEL_TOKENS activation rows. */
@@ -119,7 +130,7 @@ ALWAYS_INLINE void panel_columns(enum tensor_type type, const struct matrix *w, 
 				for (uint32_t j = 0; j < MATMUL_TOKENS; j++)
 					sum[i][j] = kept[i][j];
 			tile_columns(type, weights + r * w->row_bytes, w->row_bytes, MATMUL_ROWS,
-				x + t, MATMUL_TOKENS, from, to, sum);
+				x + t, MATMUL_TOKENS, from, to, t == 0, sum);
 			for (uint32_t i = 0; i < MATMUL_ROWS; i++)
 				for (uint32_t j = 0; j < MATMUL_TOKENS; j++)
 					kept[i][j] = sum[i][j];

@@ -12,10 +12,13 @@
 /* So that the sums of a tile lie in registers; with a check at every access compiling that takes minutes. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define UNROLL_TOKENS
+#define UNROLL_RUNS
 #elif TILE_TOKENS == 16
 #define UNROLL_TOKENS _Pragma("GCC unroll 16")
+#define UNROLL_RUNS _Pragma("GCC unroll 8")
 #else
 #define UNROLL_TOKENS _Pragma("GCC unroll 8")
+#define UNROLL_RUNS _Pragma("GCC unroll 8")
 #endif
 
 /* How a type is multiplied. */
