@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS_MIN = 16, TOKENS_MAX = 1 << 20, KNOT_PASSES = 8, DRAW_TOKEN = 0 };
+enum { TOKENS_MIN = 16, TOKENS_MAX = 1 << 20, KNOT_PASSES = 8, NEAR_TOKENS = 16 };
+enum { DRAW_TOKEN, DRAW_CONFIDENCE }; /* draws of a token */
 
 /* Of the tokens before, in the acceptance of one that nobody drafted. */
 #define NEAR_WEIGHT (1 / 16.0)
@@ -23,14 +24,17 @@ struct sim_journal {
 		uint32_t tokens;
 	} * sessions;
 	size_t n_sessions;
-	double acceptance; /* of all drafted tokens that were reached, or would have been */
+	/* Of all drafted tokens that were reached, or would have been: the wrong and the right ones, and their confidences. */
+	uint32_t seen[2], confidences[2][POLICY_CONFIDENCE + 1];
 };
 
-/* What is known of a token: whether the drafter has it right, and what a draft that was kept back, which was about some tokens
- * shortly before it, has shown. */
+/* What is known of a token: whether the drafter has it right and how sure of it the drafter is; and what a draft that was kept
+ * back, which was about some tokens shortly before it, has shown. */
 struct token {
 	enum { TOKEN_UNKNOWN, TOKEN_RIGHT, TOKEN_WRONG } is;
+	uint8_t confidence;
 	uint8_t compared, right;
+	const uint8_t *kept_back; /* confidences of those that were compared; borrowed */
 };
 
 static bool ends_in(const char *name, const char *end)
@@ -70,17 +74,18 @@ static uint32_t compared(const struct journal_entry *e, uint32_t *right)
 
 static void find_sessions(struct sim_journal *j)
 {
-	double tried = 0, accepted = 0;
 	for (size_t i = 0; i < j->n_entries;) {
 		struct sim_recorded s = {.first = i, .number = j->entries[i].number};
 		uint64_t tokens = 0;
 		for (; i < j->n_entries && j->entries[i].session == j->entries[s.first].session;
 			i++) {
 			const struct journal_entry *e = &j->entries[i];
-			uint32_t right;
+			uint32_t right, tried = compared(e, &right);
 			tokens += e->emitted;
-			tried += compared(e, &right);
-			accepted += right;
+			for (uint32_t t = 0; t < tried; t++) {
+				j->seen[t < right]++;
+				j->confidences[t < right][e->confidence[t]]++;
+			}
 		}
 		s.n = i - s.first;
 		s.tokens = (uint32_t)tokens;
@@ -88,7 +93,6 @@ static void find_sessions(struct sim_journal *j)
 			j->sessions[j->n_sessions++] = s;
 	}
 	qsort(j->sessions, j->n_sessions, sizeof(*j->sessions), by_number);
-	j->acceptance = tried > 0 ? accepted / tried : 0;
 }
 
 int sim_journal_open(const char *path, struct sim_journal **out, struct error *err)
@@ -130,38 +134,86 @@ void sim_journal_close(struct sim_journal **journal)
 }
 
 /* An iteration at token x: the drafted tokens that were reached are known; a draft that was shorter than asked was all there
- * was. */
+ * was, and its confidences are the point's as far as it went, those behind a wrong token too. */
 static void take_iteration(const struct journal_entry *e, uint32_t x, uint32_t n,
-	struct token *tokens, uint8_t *available)
+	struct token *tokens, struct sim_point *point)
 {
 	uint32_t right;
-	for (uint32_t i = 0; i < e->drafted && i <= e->accepted && x + i < n; i++)
+	for (uint32_t i = 0; i < e->drafted && i <= e->accepted && x + i < n; i++) {
 		tokens[x + i].is = i < e->accepted ? TOKEN_RIGHT : TOKEN_WRONG;
+		tokens[x + i].confidence = e->confidence[i];
+	}
+	for (uint32_t i = 0; i < e->drafted; i++)
+		point->confidence[i] = (float)e->confidence[i] / POLICY_CONFIDENCE;
 	if (e->drafted < e->k)
-		available[x] = e->drafted;
+		point->available = e->drafted;
 	if (e->k == 0 && x < n) {
 		tokens[x].compared = (uint8_t)compared(e, &right);
 		tokens[x].right = (uint8_t)right;
+		tokens[x].kept_back = e->confidence;
 	}
 }
 
-/* Draws the tokens nobody drafted, near what the known ones before them were. */
-static void fill(struct token *tokens, uint32_t n, double acceptance, uint64_t seed)
+/* Of the last tokens that are known, the wrong and the right ones apart, how sure the drafter was. */
+struct lately {
+	uint32_t n[2]; /* count on */
+	uint8_t confidence[2][NEAR_TOKENS];
+};
+
+static void learn(struct lately *lately, bool right, uint8_t confidence)
 {
-	double tried = 0, right = 0;
+	lately->confidence[right][lately->n[right]++ % NEAR_TOKENS] = confidence;
+}
+
+/* How sure the drafter would be of a token that nobody drafted: as of one of those lately that were right, or wrong, as it is;
+ * or of one of the whole journal's. So confidence says of the drawn ones what it says of the known ones. */
+static uint8_t draw_confidence(
+	const struct sim_journal *j, const struct lately *lately, bool right, double u)
+{
+	uint32_t n = lately->n[right] < NEAR_TOKENS ? lately->n[right] : NEAR_TOKENS;
+	if (n > 0)
+		return lately->confidence[right][(uint32_t)(u * n)];
+	uint32_t left = (uint32_t)(u * j->seen[right]), c = 0;
+	while (c < POLICY_CONFIDENCE && left >= j->confidences[right][c])
+		left -= j->confidences[right][c++];
+	return (uint8_t)c;
+}
+
+/* Draws the tokens nobody drafted, near what the known ones before them were. */
+static void fill(const struct sim_journal *j, struct token *tokens, uint32_t n, uint64_t seed)
+{
+	struct lately lately = {.n = {0}};
+	double all = (double)j->seen[0] + j->seen[1], tried = 0, right = 0;
 	for (uint32_t x = 0; x < n; x++) {
 		tried += (tokens[x].is != TOKEN_UNKNOWN) + tokens[x].compared;
 		right += (tokens[x].is == TOKEN_RIGHT) + tokens[x].right;
 	}
-	double near = tried > 0 ? right / tried : acceptance;
+	double near = tried > 0 ? right / tried : all > 0 ? j->seen[1] / all : 0;
 	for (uint32_t x = 0; x < n; x++) {
-		for (uint32_t i = 0; i < tokens[x].compared; i++)
-			near += NEAR_WEIGHT * ((i < tokens[x].right) - near);
-		if (tokens[x].is != TOKEN_UNKNOWN)
-			near += NEAR_WEIGHT * ((tokens[x].is == TOKEN_RIGHT) - near);
-		else if (rand_uniform(seed, RAND_REPLAY, x, DRAW_TOKEN) < near)
-			tokens[x].is = TOKEN_RIGHT;
+		struct token *token = &tokens[x];
+		for (uint32_t i = 0; i < token->compared; i++) {
+			near += NEAR_WEIGHT * ((i < token->right) - near);
+			learn(&lately, i < token->right, token->kept_back[i]);
+		}
+		if (token->is != TOKEN_UNKNOWN) {
+			near += NEAR_WEIGHT * ((token->is == TOKEN_RIGHT) - near);
+			learn(&lately, token->is == TOKEN_RIGHT, token->confidence);
+			continue;
+		}
+		if (rand_uniform(seed, RAND_REPLAY, x, DRAW_TOKEN) < near)
+			token->is = TOKEN_RIGHT;
+		token->confidence = draw_confidence(j, &lately, token->is == TOKEN_RIGHT,
+			rand_uniform(seed, RAND_REPLAY, x, DRAW_CONFIDENCE));
 	}
+}
+
+/* What a draft from the point of tokens[0] on would be, behind what was drafted there. */
+static void finish_point(struct sim_point *point, const struct token *tokens, uint32_t drafted)
+{
+	while (point->run < point->available && tokens[point->run].is == TOKEN_RIGHT)
+		point->run++;
+	for (uint32_t i = drafted; i < LIMIT_DRAFT; i++)
+		point->confidence[i] = (float)tokens[i].confidence / POLICY_CONFIDENCE;
 }
 
 int sim_journal_text(const struct sim_journal *journal, uint64_t number, struct sim_text *text,
@@ -170,31 +222,27 @@ int sim_journal_text(const struct sim_journal *journal, uint64_t number, struct 
 	const struct sim_recorded *s = &journal->sessions[number % journal->n_sessions];
 	uint32_t n = s->tokens, total = n + LIMIT_DRAFT, x = 0;
 	struct token *tokens = calloc(total, sizeof(*tokens));
-	uint8_t *available = malloc(total);
+	uint8_t *drafted = calloc(n, sizeof(*drafted));
 	text->n = n;
 	text->points = calloc(n, sizeof(*text->points));
-	if (!tokens || !available || !text->points) {
+	if (!tokens || !drafted || !text->points) {
 		free(tokens);
-		free(available);
+		free(drafted);
 		return error_set(err, ENOMEM, "no memory for a session of %u tokens", n);
 	}
-	memset(available, LIMIT_DRAFT, total);
+	for (uint32_t i = 0; i < n; i++)
+		text->points[i].available = LIMIT_DRAFT;
 	for (size_t i = 0; i < s->n; i++) {
 		const struct journal_entry *e = &journal->entries[s->first + i];
-		take_iteration(e, x, total, tokens, available);
+		take_iteration(e, x, total, tokens, &text->points[x]);
+		drafted[x] = e->drafted;
 		x += e->emitted;
 	}
-	fill(tokens, total, journal->acceptance, number);
-	for (x = 0; x < n; x++) {
-		struct sim_point *point = &text->points[x];
-		point->available = available[x];
-		while (point->run < point->available && tokens[x + point->run].is == TOKEN_RIGHT)
-			point->run++;
-		for (uint32_t i = 0; i < LIMIT_DRAFT; i++)
-			point->confidence[i] = 1;
-	}
+	fill(journal, tokens, total, number);
+	for (x = 0; x < n; x++)
+		finish_point(&text->points[x], tokens + x, drafted[x]);
 	free(tokens);
-	free(available);
+	free(drafted);
 	return 0;
 }
 

@@ -68,8 +68,8 @@ double sim_curve_cost(const struct sim_curve *curve, double n);
 uint32_t sim_curve_experts(const struct sim_curve *curve, double n);
 
 /* policy_journal.c: sessions that were served, from the journal of outrider-policy (names that end in .journal).
- * What was drafted and accepted is as it was; where nothing had been drafted, tokens are drawn with the acceptance that
- * the session had there. Confidences are not kept, so there are none. */
+ * What was drafted and accepted, and how sure the drafter was, is as it was; where nothing had been drafted, tokens are drawn
+ * with the acceptance that the session had there, and with the confidences that right and wrong ones had. */
 struct sim_journal;
 bool sim_is_journal(const char *name);
 int sim_journal_open(const char *path, struct sim_journal **out, struct error *err);

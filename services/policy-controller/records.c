@@ -22,11 +22,11 @@
 #define BUDGET_NS 1000000
 
 /* Not who lost them: the verifier never waits for this process, which was late or stopped. */
-static void tell_lost(struct records *records)
+static void tell_lost(struct records *records, uint64_t lost)
 {
-	uint64_t lost = ring_dropped(&records->ring);
 	if (lost == records->lost)
 		return;
+	journal_add_loss(records->journal, lost - records->lost);
 	log_limited(LOG_LEVEL_NOTICE,
 		"%" PRIu64 " records of iterations found no room in their ring; %" PRIu64
 		" since it was made",
@@ -39,6 +39,8 @@ uint32_t records_drain(struct records *records)
 	struct iteration_record record;
 	uint32_t n = 0;
 	pthread_mutex_lock(&records->mutex);
+	/* What was lost until now found the ring full: it would have come behind what is in it. */
+	uint64_t lost = ring_dropped(&records->ring);
 	/* Bounded, so that an admin request gets its turn. */
 	while (n < POLICY_RECORD_SLOTS && ring_get(&records->ring, &record, sizeof(record))) {
 		const struct policy_state *s = controller_record(records->controller, &record);
@@ -48,7 +50,7 @@ uint32_t records_drain(struct records *records)
 	controller_settle(records->controller);
 	if (n == 0 && ring_mend_consumer(&records->ring))
 		log_limited(LOG_LEVEL_NOTICE, "the ring of records was corrupt; it begins again");
-	tell_lost(records);
+	tell_lost(records, lost);
 	pthread_mutex_unlock(&records->mutex);
 	return n;
 }

@@ -120,16 +120,17 @@ with tempfile.NamedTemporaryFile("w", suffix=".json") as curve:
     ok(result.returncode != 0 and "batch" in result.stderr, "a file without a curve is refused", result.stderr)
 
 
-def journal(iterations):
+def journal(iterations, sure=()):
     """A journal as outrider-policy keeps one (journal.h): (session, k, drafted, accepted, batch_tokens, us) each, and behind them
-    (foreseen, of them drafted, right) where a draft was kept back."""
-    file = struct.pack("<QIIQ", 0x4c4e524a5452554f, 1, 128, len(iterations)).ljust(4096, b"\0")
+    (foreseen, of them drafted, right) where a draft was kept back. sure: confidences of every draft, in 255ths; those behind are 255."""
+    file = struct.pack("<QIIQ", 0x4c4e524a5452554f, 2, 128, len(iterations)).ljust(4096, b"\0")
     for i, (session, k, drafted, accepted, tokens, us, *foreseen) in enumerate(iterations):
         number = i or len(iterations)  # number n lies in place n modulo the capacity
         foreseen = foreseen or (0, 0, 0)
-        entry = struct.pack("<QQQQI8B6I4xQ4I3f4B", number, 0, session, i, 0, k, drafted, accepted, accepted + 1, 2, 0, 0, 2,
-                            1, tokens, 0, 24, 0, 0, 0, 5 if k else 0, us, 0, us + (5 if k else 0), 0, 0, 0, *foreseen, 2 if foreseen[0] else 0)
-        entry = entry.ljust((len(entry) + 7) // 8 * 8, b"\0")
+        confidence = [*sure, *[255] * 15][:drafted or foreseen[1]]
+        entry = struct.pack("<QQQQI8B5IQ4I3f5B15B", number, 0, session, i, 0, k, drafted, accepted, accepted + 1, 2, 0, 0, 2,
+                            tokens, 0, 24, 0, 0, 0, 5 if k else 0, us, 0, us + (5 if k else 0), 0, 0, 0, *foreseen,
+                            2 if foreseen[0] else 0, 1, *confidence, *[0] * (15 - len(confidence)))
         h = 0xcbf29ce484222325
         for word in struct.unpack(f"<{len(entry) // 8}Q", entry):
             h = (h ^ word) * 0x100000001b3 % 2**64
@@ -161,6 +162,26 @@ with tempfile.NamedTemporaryFile(suffix=".journal") as served:
     # 200 tokens one at a time, 200 by fours.
     ok(foreseen != result.stderr and abs(foreseen - 400 / 250) < 0.05, "drafts that were kept back say what drafts would have been",
        (figures, result.stderr))
+    # Drafts of 7 whose third token was wrong, and the drafter less sure of it: what llama.cpp's 0.75 leaves off, and yield's cut.
+    served.seek(0)
+    served.truncate()
+    served.write(journal([(7, 7, 7, 2, 8, 250)] * 200, sure=(230, 230, 128)))
+    served.flush()
+    figures, result = cells("--process", served.name, "--curve", "mixtral-math", "--policy", "llama.cpp,yield", "--noise", "0",
+                            "--sessions", "2")
+    rows = {r["policy"]: r for r in figures["cells"][0]["rows"]} if figures["cells"] else {}
+    ok(rows and abs(rows["llama.cpp"]["mean_k"] - 7) < 0.1 and abs(rows["llama.cpp"]["mean_drafted"] - 2) < 0.05 and
+       abs(rows["llama.cpp"]["tokens_per_iteration"] - 3) < 0.05, "a journal's confidences are the drafts': p-min cuts them", (rows, result.stderr))
+    ok(rows and rows["yield"]["mean_drafted"] < rows["yield"]["mean_k"] - 0.5, "and so does yield", rows)
+    # Nothing was drafted: tokens that are drawn are as sure as those that were compared, the right and the wrong ones apart.
+    served.seek(0)
+    served.truncate()
+    served.write(journal([(7, 0, 0, 0, 1, 100, 8, 8, 3)] * 400, sure=(230, 230, 230, 51)))
+    served.flush()
+    figures, result = cells("--process", served.name, "--curve", "dense", "--policy", "llama.cpp", "--noise", "0", "--sessions", "2")
+    row = figures["cells"][0]["rows"][1] if figures["cells"] else {}
+    ok(row and 1.5 < row["mean_drafted"] < 5 < row["mean_k"] and abs(row["tokens_per_iteration"] - 1 - row["mean_drafted"]) < 0.01,
+       "drawn tokens have confidences that tell the right ones as those of the journal do", (row, result.stderr))
     served.seek(4096 + 20)
     served.write(b"x" * 3000)
     served.flush()
@@ -169,6 +190,13 @@ with tempfile.NamedTemporaryFile(suffix=".journal") as served:
     served.truncate(2000)
     result = run("policy", "--process", served.name)
     ok(result.returncode == 65 and "not a journal" in result.stderr, "a file that is none is refused", result.stderr)
+    served.seek(0)
+    served.truncate()
+    served.write(journal([(7, 0, 0, 0, 1, 100)] * 32).replace(struct.pack("<II", 2, 128), struct.pack("<II", 1, 128), 1))
+    served.flush()
+    result = run("policy", "--process", served.name)
+    ok(result.returncode == 65 and "a journal of version 1; only those of version 2 are read" in result.stderr,
+       "so is one that an earlier version wrote", result.stderr)
 result = run("policy", "--published", "--sessions", "4")
 ok(result.returncode == 0 and "57% faster" in result.stdout and "stated: 15%" in result.stdout, "published figures beside simulated ones",
    result.stderr)

@@ -37,7 +37,7 @@ static void write_entries(int fd, const uint8_t *data, size_t bytes)
 {
 	unsigned char head[HEAD_BYTES] = {0}, entry[JOURNAL_ENTRY_BYTES];
 	uint64_t n = bytes / JOURNAL_ENTRY_BYTES, magic = 0x4c4e524a5452554f;
-	uint32_t layout = 1, entry_bytes = JOURNAL_ENTRY_BYTES;
+	uint32_t layout = 2, entry_bytes = JOURNAL_ENTRY_BYTES;
 	memcpy(head, &magic, 8);
 	memcpy(head + 8, &layout, 4);
 	memcpy(head + 12, &entry_bytes, 4);
@@ -48,6 +48,15 @@ static void write_entries(int fd, const uint8_t *data, size_t bytes)
 		seal(entry, i == 0 ? n : i);
 		write_all(fd, entry, sizeof(entry));
 	}
+}
+
+static void check(const struct sim_point *point)
+{
+	if (point->run > point->available || point->available > LIMIT_DRAFT)
+		abort();
+	for (uint32_t i = 0; i < LIMIT_DRAFT; i++)
+		if (!(point->confidence[i] >= 0 && point->confidence[i] <= 1))
+			abort();
 }
 
 static void replay(const char *path)
@@ -64,9 +73,7 @@ static void replay(const char *path)
 		struct sim_text text = {0};
 		if (sim_journal_text(journal, i, &text, &err) == 0)
 			for (uint32_t x = 0; x < text.n; x++)
-				if (text.points[x].run > text.points[x].available ||
-					text.points[x].available > LIMIT_DRAFT)
-					abort();
+				check(&text.points[x]);
 		sim_text_exit(&text);
 	}
 	if (sim_journal_curve(journal, &curve, &err) == 0)

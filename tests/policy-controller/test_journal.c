@@ -44,6 +44,12 @@ static int end(void **state)
 	return unlink(path);
 }
 
+/* Any byte there is. */
+static uint8_t confidence_of(uint64_t iteration, uint32_t position)
+{
+	return (uint8_t)(iteration * 37 + position * 17);
+}
+
 static void add(uint64_t session, uint64_t iteration)
 {
 	struct iteration_record record = {.session = session,
@@ -55,7 +61,10 @@ static void add(uint64_t session, uint64_t iteration)
 		.foreseen_drafted = 7,
 		.foreseen_right = (uint8_t)(iteration % 7),
 		.foreseen_method = DRAFT_MODEL,
+		.batch_sessions = LIMIT_SESSIONS,
 		.expert_bytes = iteration << 40};
+	for (uint32_t i = 0; i < LIMIT_DRAFT; i++)
+		record.confidence[i] = confidence_of(iteration, i);
 	struct policy_state s = {.utility = 1.5f, .k = 5, .phase = PHASE_SET, .base_ns = 2e6};
 	journal_add(&journal, &record, iteration % 2 ? &s : NULL);
 }
@@ -72,6 +81,9 @@ static void expect(uint32_t n, uint64_t first, uint64_t step)
 		assert_true(out[i].foreseen == 8 && out[i].foreseen_drafted == 7);
 		assert_int_equal(out[i].foreseen_right, iteration % 7);
 		assert_int_equal(out[i].foreseen_method, DRAFT_MODEL);
+		assert_int_equal(out[i].batch_sessions, LIMIT_SESSIONS);
+		for (uint32_t j = 0; j < LIMIT_DRAFT; j++)
+			assert_int_equal(out[i].confidence[j], confidence_of(iteration, j));
 	}
 }
 
@@ -165,6 +177,29 @@ static void one_of_another_size_is_kept_and_a_new_one_begun(void **state)
 	free(kept);
 }
 
+static void one_of_another_version_is_kept_and_not_read(void **state)
+{
+	(void)state;
+	char old[sizeof(path) + 4];
+	struct journal_entry *all = NULL;
+	struct error err = {""};
+	uint32_t version = 1;
+	size_t n = 0;
+	add(1, 1);
+	journal_flush(&journal);
+	assert_int_equal(pwrite(journal.file.fd, &version, sizeof(version), 8), sizeof(version));
+	assert_int_equal(journal_load(path, &all, &n, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "a journal of version 1; only those of version 2"));
+	journal_close(&journal);
+	journal_open(&journal, path, BYTES);
+	assert_int_equal(journal_read(&journal, 0, out, READ), 0);
+	add(1, 2);
+	assert_int_equal(journal_read(&journal, 0, out, READ), 1);
+	snprintf(old, sizeof(old), "%s.old", path);
+	assert_int_equal(journal_load(old, &all, &n, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "a journal of version 1"));
+}
+
 static void a_file_that_is_no_journal_is_kept_too(void **state)
 {
 	(void)state;
@@ -186,19 +221,75 @@ static void a_file_that_is_no_journal_is_kept_too(void **state)
 	assert_string_equal(read, words);
 }
 
+static uint64_t wall_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static void what_finds_no_room_in_memory_is_counted(void **state)
 {
 	(void)state;
 	for (uint64_t i = 0; i < JOURNAL_PENDING + 5; i++)
 		add(1, i);
 	assert_int_equal(journal_lost(&journal), 5);
+	/* Where they would be it says so, once there is room. */
+	journal_flush(&journal);
+	add(1, 1);
+	struct journal_loss loss[4];
+	assert_int_equal(journal_losses(&journal, 0, loss, 4), 1);
+	assert_int_equal(loss[0].lost, 5);
+	assert_int_equal(loss[0].number, JOURNAL_PENDING + 1);
+	assert_int_equal(loss[0].iteration, JOURNAL_PENDING - 1);
 }
 
-static uint64_t wall_ns(void)
+static void what_was_lost_before_it_came_is_told_where_it_would_be(void **state)
 {
-	struct timespec now;
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	(void)state;
+	struct journal_loss loss[4];
+	struct journal_entry *all = NULL;
+	struct error err = {""};
+	size_t n = 0;
+	uint64_t before_ns = wall_ns();
+	journal_add_loss(&journal, 2);
+	for (uint64_t i = 0; i < 4; i++)
+		add(7 + i % 2, i);
+	journal_add_loss(&journal, 0);
+	journal_add_loss(&journal, 7213);
+	journal_add_loss(&journal, 1);
+	add(7, 4);
+	/* No session's, and not the newest iteration of all. */
+	assert_int_equal(journal_read(&journal, 0, out, READ), 5);
+	expect(5, 0, 1);
+	assert_int_equal(journal_read(&journal, 8, out, READ), 2);
+	assert_int_equal(journal_losses(&journal, 0, loss, 4), 3);
+	assert_true(loss[0].lost == 2 && loss[1].lost == 7213 && loss[2].lost == 1);
+	assert_true(loss[0].number == 1 && loss[1].number == 6 && loss[2].number == 7);
+	/* With the newest iteration before. */
+	assert_true(loss[0].iteration == 0 && loss[1].iteration == 3 && loss[2].iteration == 3);
+	assert_true(loss[1].time_ns + 1000000000u > before_ns);
+	/* The newest, those above a number. */
+	assert_int_equal(journal_losses(&journal, 0, loss, 1), 1);
+	assert_true(loss[0].lost == 1 && loss[0].iteration == 3);
+	assert_int_equal(journal_losses(&journal, 6, loss, 4), 1);
+	assert_true(loss[0].lost == 1 && loss[0].iteration == 3);
+	assert_int_equal(journal_losses(&journal, 7, loss, 4), 0);
+	/* What replays the file has iterations alone. */
+	journal_flush(&journal);
+	assert_int_equal(journal_load(path, &all, &n, &err), 0);
+	for (size_t i = 0; i < n; i++)
+		assert_int_not_equal(all[i].session, 0);
+	free(all);
+}
+
+static void a_record_of_no_session_is_not_taken_for_a_loss(void **state)
+{
+	(void)state;
+	struct journal_loss loss;
+	struct iteration_record record = {.iteration = 1, .expert_bytes = 99};
+	journal_add(&journal, &record, NULL);
+	assert_int_equal(journal_losses(&journal, 0, &loss, 1), 0);
 }
 
 static void an_entry_has_the_time_of_its_iteration_not_of_its_arrival(void **state)
@@ -259,6 +350,9 @@ static void a_full_disk_loses_entries_and_nothing_else(void **state)
 	assert_int_equal(journal_read(&journal, 0, out, READ), 2);
 	assert_false(journal.failing);
 	assert_int_equal(out[1].iteration, 4);
+	struct journal_loss loss[4];
+	assert_int_equal(journal_losses(&journal, 0, loss, 4), 1);
+	assert_true(loss[0].lost == 2 && loss[0].iteration == 1 && loss[0].number == 2);
 }
 
 static void a_folder_that_is_not_there_is_no_reason_to_stop(void **state)
@@ -341,8 +435,11 @@ int main(void)
 		TEST(a_successor_goes_on_where_the_file_ends),
 		TEST(torn_and_foreign_bytes_are_skipped),
 		TEST(one_of_another_size_is_kept_and_a_new_one_begun),
+		TEST(one_of_another_version_is_kept_and_not_read),
 		TEST(a_file_that_is_no_journal_is_kept_too),
 		TEST(what_finds_no_room_in_memory_is_counted),
+		TEST(what_was_lost_before_it_came_is_told_where_it_would_be),
+		TEST(a_record_of_no_session_is_not_taken_for_a_loss),
 		TEST(an_entry_has_the_time_of_its_iteration_not_of_its_arrival),
 		TEST(without_a_path_nothing_is_kept),
 		TEST(a_full_disk_loses_entries_and_nothing_else),

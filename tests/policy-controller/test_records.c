@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct fixture {
 	void *payload;
@@ -77,9 +78,42 @@ static void records_are_read_whatever_time_the_last_one_names(void **state)
 	assert_true(records_alive(&f->records));
 }
 
+/* As when this process is stopped while the verifier decodes. */
+static void what_the_full_ring_lost_is_in_the_journal_behind_what_it_held(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 0, 0.9, 0.1);
+	struct journal_loss loss[2];
+	struct journal_entry newest;
+	char path[] = "/tmp/outrider-records-XXXXXX";
+	int fd = mkstemp(path);
+	uint64_t n = 0;
+	assert_true(fd >= 0);
+	close(fd);
+	pthread_mutex_lock(&f->records.mutex);
+	journal_open(&f->journal, path, 2 << 20);
+	for (struct iteration_record r = simulated_step(&sim, 3);
+		ring_put(&f->producer, &r, sizeof(r)); r = simulated_step(&sim, 3))
+		n++;
+	for (uint32_t i = 0; i < 7; i++)
+		ring_drop(&f->producer);
+	pthread_mutex_unlock(&f->records.mutex);
+	assert_int_equal(n, POLICY_RECORD_SLOTS);
+	UNTIL(journal_losses(&f->journal, 0, loss, 2) > 0);
+	assert_int_equal(journal_losses(&f->journal, 0, loss, 2), 1);
+	assert_int_equal(journal_read(&f->journal, 0, &newest, 1), 1);
+	assert_int_equal(taken(f), n);
+	assert_true(loss[0].lost == 7 && loss[0].number == n + 1);
+	assert_int_equal(loss[0].iteration, newest.iteration);
+	unlink(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			what_the_full_ring_lost_is_in_the_journal_behind_what_it_held, setup,
+			teardown),
 		cmocka_unit_test_setup_teardown(
 			records_are_read_whatever_time_the_last_one_names, setup, teardown),
 	};
