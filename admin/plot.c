@@ -2,6 +2,7 @@
 #include "admin/ctl.h"
 #include "admin/plot.h"
 
+#include "shared/base/limits.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -42,14 +43,35 @@ static double add_to_means(struct means *means, const Outrider__PolicyRecord *r,
 								      : NAN;
 }
 
+/* A context's tokens bound the iterations of a session; what says that more are missing is not believed. */
+static uint32_t missing_before(const Outrider__PolicyRecord *r)
+{
+	return r->missing < LIMIT_CONTEXT ? r->missing : LIMIT_CONTEXT;
+}
+
+/* Where iterations are missing the curves have a gap of as many. */
+static void add_gap(struct curves *curves, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		for (int s = 0; s < PLOT_SERIES; s++)
+			curves->value[s][curves->n] = NAN;
+		curves->n++;
+	}
+	curves->missing += n;
+}
+
 static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *records)
 {
 	struct means means = {.any = false};
+	size_t most = records->n_records + 1;
 
 	*curves = (struct curves){.session = records->records[0]->session_uid,
+		.lost_behind = records->lost_behind,
 		.whole = records->records[0]->prefill_tokens > 0};
+	for (size_t i = 0; i < records->n_records; i++)
+		most += missing_before(records->records[i]);
 	for (int i = 0; i < PLOT_SERIES; i++) {
-		curves->value[i] = calloc(records->n_records + 1, sizeof(double));
+		curves->value[i] = calloc(most, sizeof(double));
 		if (!curves->value[i]) {
 			curves_free(curves);
 			return false;
@@ -58,6 +80,7 @@ static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *re
 	for (size_t i = 0; i < records->n_records; i++) {
 		const Outrider__PolicyRecord *r = records->records[i];
 
+		add_gap(curves, missing_before(r));
 		if (r->emitted == 0 || r->prefill_tokens > 0)
 			continue;
 		double time = r->base_us > 0 ? r->iteration_us / (double)r->base_us : NAN;
@@ -92,7 +115,7 @@ static int plot(const Outrider__PolicyRecords *records, const char *path)
 
 	if (!curves_make(&curves, records))
 		return ctl_fail(EX_OSERR, "no memory");
-	if (curves.n == 0)
+	if (curves.n == curves.missing)
 		status = ctl_fail(EX_DATAERR,
 			"session %" PRIu64 " has had no iteration after its prompt",
 			curves.session);
@@ -122,14 +145,30 @@ static json_t *record_json(const Outrider__PolicyRecord *r)
 		(int)r->foreseen_right);
 }
 
+static json_t *gap_json(const Outrider__PolicyRecord *before, const Outrider__PolicyRecord *r)
+{
+	return json_pack("{s:I,s:I,s:i,s:i}", "after", (json_int_t)before->iteration, "before",
+		(json_int_t)r->iteration, "iterations", (int)r->missing, "tokens",
+		(int)r->missing_tokens);
+}
+
 static int print_records(const Outrider__PolicyRecords *records)
 {
-	json_t *all = json_array();
+	json_t *all = json_array(), *gaps = json_array();
+	json_int_t missing = 0;
 
-	for (size_t i = 0; i < records->n_records; i++)
-		json_array_append_new(all, record_json(records->records[i]));
-	return ctl_print_json(json_pack("{s:o,s:I,s:o}", "journal", ctl_text_json(records->path),
-		"lost", (json_int_t)records->lost, "records", all));
+	for (size_t i = 0; i < records->n_records; i++) {
+		const Outrider__PolicyRecord *r = records->records[i];
+
+		json_array_append_new(all, record_json(r));
+		if (i > 0 && r->missing > 0)
+			json_array_append_new(gaps, gap_json(records->records[i - 1], r));
+		missing += r->missing;
+	}
+	return ctl_print_json(json_pack("{s:o,s:I,s:I,s:I,s:I,s:o,s:o}", "journal",
+		ctl_text_json(records->path), "lost", (json_int_t)records->lost, "records_lost",
+		(json_int_t)records->records_lost, "missing", missing, "lost_behind",
+		(json_int_t)records->lost_behind, "gaps", gaps, "records", all));
 }
 
 static int ask(struct ctl *ctl, uint64_t session, uint32_t max, Outrider__Envelope **reply)
@@ -175,6 +214,11 @@ static int show(const struct ctl *ctl, uint64_t session, const Outrider__PolicyR
 	if (!session)
 		return ctl_fail(
 			EX_DATAERR, "%s: no session has had an iteration yet", records->path);
+	if (records->n_records == 0 && records->records_lost > 0)
+		return ctl_fail(EX_DATAERR,
+			"session %" PRIu64 ": nothing of it in %s (outriderctl sessions); %" PRIu64
+			" iterations of all sessions found no room in the ring of records",
+			session, records->path, records->records_lost);
 	if (records->n_records == 0)
 		return ctl_fail(EX_DATAERR,
 			"session %" PRIu64 ": nothing of it in %s (outriderctl sessions)", session,

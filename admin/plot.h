@@ -7,10 +7,12 @@
 
 enum { PLOT_K, PLOT_TOKENS, PLOT_TIME, PLOT_UTILITY, PLOT_SERIES };
 
-/* One value per iteration and series; NAN: not measured. Iterations of the prompt are left out. */
+/* One value per iteration and series; NAN: not measured, or the iteration is missing. Iterations of the prompt are left out. */
 struct curves {
 	size_t n;
 	double *value[PLOT_SERIES];
+	size_t missing; /* of n, iterations whose records were lost */
+	uint64_t lost_behind; /* iterations of all sessions where the next would be */
 	uint64_t session;
 	double tokens, seconds;
 	bool drafted; /* in any iteration */

@@ -12,7 +12,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { COLUMNS_MAX = 400, CURVE_ROWS = 5, MARGIN = 10 };
+enum { COLUMNS_MAX = 400, CURVE_ROWS = 5, MARGIN = 10, LOSSES_BYTES = 192 };
 
 /* Of the axes: what, and in which unit. */
 static const char *const names[PLOT_SERIES] = {"K, drafted tokens asked for",
@@ -86,10 +86,31 @@ static struct range range_of(const struct curves *curves, int series)
 /* "session 7: 12 iterations, 30 tokens, 25.0 tokens/s in them". */
 static const char *title(const struct curves *curves, char *out, size_t bytes)
 {
+	size_t n = curves->n - curves->missing;
+
 	snprintf(out, bytes,
 		"session %" PRIu64 ": %s%zu iteration%s, %.0f tokens, %.1f tokens/s in them",
-		curves->session, curves->whole ? "" : "the last ", curves->n, plural(curves->n),
-		curves->tokens, curves->seconds > 0 ? curves->tokens / curves->seconds : 0);
+		curves->session, curves->whole ? "" : "the last ", n, plural(n), curves->tokens,
+		curves->seconds > 0 ? curves->tokens / curves->seconds : 0);
+	return out;
+}
+
+/* What is lost of the session, or "". */
+static const char *losses(const struct curves *curves, char *out, size_t bytes)
+{
+	char behind[112] = "";
+
+	if (curves->lost_behind > 0)
+		snprintf(behind, sizeof behind,
+			"its end may be missing: %" PRIu64
+			" iterations of all sessions were lost after the last one here",
+			curves->lost_behind);
+	if (curves->missing > 0)
+		snprintf(out, bytes, "%zu more %s lost, where the curves have a gap%s%s",
+			curves->missing, curves->missing == 1 ? "was" : "were", *behind ? "; " : "",
+			behind);
+	else
+		snprintf(out, bytes, "%s", behind);
 	return out;
 }
 
@@ -194,9 +215,11 @@ static unsigned terminal_columns(void)
 int plot_terminal(const struct curves *curves)
 {
 	unsigned columns = terminal_columns();
-	char head[160];
+	char head[160], lost[LOSSES_BYTES];
 
 	puts(title(curves, head, sizeof head));
+	if (*losses(curves, lost, sizeof lost))
+		puts(lost);
 	if (curves->n <= columns)
 		columns = (unsigned)curves->n;
 	else
@@ -264,7 +287,7 @@ static bool name_is_plain(const char *path)
 
 int plot_file(const struct curves *curves, const char *path, const char *format)
 {
-	char head[160];
+	char head[160], lost[LOSSES_BYTES];
 	FILE *gnuplot;
 
 	if (!name_is_plain(path))
@@ -281,9 +304,10 @@ int plot_file(const struct curves *curves, const char *path, const char *format)
 		return ctl_fail(EX_OSERR, "gnuplot cannot be started: %s", strerror(errno));
 	fprintf(gnuplot,
 		"set terminal %s size 900,1000\nset output '%s'\n"
-		"set multiplot layout %d,1 title '%s'\n"
+		"set multiplot layout %d,1 title \"%s%s%s\"\n"
 		"set lmargin 7\nset tmargin 2\nset xrange [1:%zu]\nset grid\nunset key\n",
 		format, path, PLOT_SERIES, title(curves, head, sizeof head),
+		*losses(curves, lost, sizeof lost) ? "\\n" : "", lost,
 		curves->n > 1 ? curves->n : 2);
 	for (int s = 0; s < PLOT_SERIES; s++)
 		write_series(gnuplot, curves, s);

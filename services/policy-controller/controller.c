@@ -163,6 +163,15 @@ static void count_positions(struct policy_state *s, const struct iteration_recor
 	}
 }
 
+/* Before the record is measured. */
+static void count_missing(struct policy_state *s, const struct iteration_record *record)
+{
+	struct policy_place now = {record->iteration, record->n_context};
+	uint32_t tokens;
+	s->missing += policy_missing(&s->place, &now, record->emitted, &tokens);
+	s->place = now;
+}
+
 static void measure(
 	struct controller *c, struct policy_state *s, const struct iteration_record *record)
 {
@@ -289,6 +298,7 @@ const struct policy_state *controller_record(
 	c->last_iteration_ns = record->iteration_ns;
 	c->last_ns = c->now_ns = record->finished_ns;
 	struct policy_state *s = find(c, record);
+	count_missing(s, record);
 	/* A pass with prompt tokens in it, of whatever session, measures no K; nor does one that
 	 * emitted nothing. */
 	if (record->prefill_tokens == 0 && record->emitted > 0) {

@@ -95,6 +95,8 @@ int explain_session(const struct controller *c, uint64_t uid, struct explanation
 			"The drafter need not follow this session at K = 0: no draft will be "
 			"asked for soon, and it catches up before one is.");
 	explain_figure(out, "iterations", "", (double)s->iterations);
+	if (s->missing > 0)
+		explain_figure(out, "iterations more, of lost records", "", (double)s->missing);
 	/* Means that fade, beside the totals. */
 	if (s->iterations > 0) {
 		explain_figure(out, "tokens per iteration, lately", "tokens", (double)s->etr);

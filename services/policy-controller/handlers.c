@@ -11,6 +11,7 @@
 
 enum {
 	WATCH_MAX = 256, /* decisions in one reply */
+	LOSSES_MAX = 1024, /* of the journal, looked at for a session */
 	RECORDS_MAX = 8192, /* entries of the journal in one reply: less than a megabyte */
 };
 
@@ -81,6 +82,12 @@ static bool add_sessions(Outrider__PolicyState *state, const struct controller *
 	return true;
 }
 
+/* Records that told the controller nothing. Under the mutex. */
+static uint64_t records_lost(const struct records *records)
+{
+	return records->controller->n_refused + ring_dropped(&records->ring);
+}
+
 static void get(struct records *records, Outrider__Envelope *reply)
 {
 	const struct controller *c = records->controller;
@@ -90,7 +97,7 @@ static void get(struct records *records, Outrider__Envelope *reply)
 	outrider__policy_state__init(state);
 	state->policy = strdup(c->settings.policy);
 	state->records = c->n_records;
-	state->records_lost = c->n_refused + ring_dropped(&records->ring);
+	state->records_lost = records_lost(records);
 	state->decisions = c->first_decision + c->n_decisions;
 	if (!add_knobs(state, &c->settings) || !add_sessions(state, c)) {
 		outrider__policy_state__free_unpacked(state, NULL);
@@ -233,6 +240,10 @@ static void explain(struct records *records, uint64_t uid, Outrider__Envelope *r
 		daemon_failure(reply, ENOENT, uid, text);
 		return;
 	}
+	/* A session that ended meanwhile has no record behind them. */
+	if (records_lost(records) > 0)
+		explain_figure(
+			&e, "records lost, of all sessions", "", (double)records_lost(records));
 	const struct policy_state *s = e.state;
 	uint64_t now = clock_ns();
 	Outrider__PolicyExplanation *to = make(sizeof(*to));
@@ -297,10 +308,34 @@ static Outrider__PolicyRecord *make_record(const struct journal_entry *entry)
 	return r;
 }
 
+/* What is missing of a session between two of its entries. */
+static void tell_missing(Outrider__PolicyRecord *record, const struct journal_entry *before,
+	const struct journal_entry *entry)
+{
+	struct policy_place from = {before->iteration, before->n_context};
+	struct policy_place to = {entry->iteration, entry->n_context};
+	record->missing = policy_missing(&from, &to, entry->emitted, &record->missing_tokens);
+}
+
+/* Iterations of all sessions that were lost right behind a session's last entry, when it had one in the last pass before, of
+ * which a part may be lost too: nobody knows whether it went on. */
+static uint64_t lost_behind(struct journal *journal, const struct journal_entry *last)
+{
+	static struct journal_loss losses[LOSSES_MAX]; /* of the loop thread */
+	uint32_t n = journal_losses(journal, last->number, losses, LOSSES_MAX);
+	uint64_t lost = 0;
+	for (uint32_t i = 0; i < n && losses[i].iteration == losses[0].iteration; i++)
+		lost += losses[i].lost;
+	bool there = n > 0 && losses[0].iteration >= last->iteration &&
+		     losses[0].iteration - last->iteration <= 1;
+	return there ? lost : 0;
+}
+
 /* Without the records' mutex: reading a file must not hold up the thread that takes records. */
-static void read_journal(struct journal *journal, const Outrider__PolicyRecordsRequest *request,
+static void read_journal(struct records *from, const Outrider__PolicyRecordsRequest *request,
 	Outrider__Envelope *reply)
 {
+	struct journal *journal = from->journal;
 	static struct journal_entry entries[RECORDS_MAX]; /* of the loop thread */
 	Outrider__PolicyRecords *records = make(sizeof(*records));
 	if (!records)
@@ -312,13 +347,20 @@ static void read_journal(struct journal *journal, const Outrider__PolicyRecordsR
 	uint32_t n = journal_read(journal, request->session_uid, entries, max);
 	records->path = strdup(journal->path);
 	records->lost = journal_lost(journal);
+	pthread_mutex_lock(&from->mutex);
+	records->records_lost = records_lost(from);
+	pthread_mutex_unlock(&from->mutex);
 	records->records = make((n + 1) * sizeof(records->records[0]));
 	for (uint32_t i = 0; records->records && i < n; i++) {
 		Outrider__PolicyRecord *record = make_record(&entries[i]);
 		if (!record)
 			return;
 		records->records[records->n_records++] = record;
+		if (i > 0 && request->session_uid != 0)
+			tell_missing(record, &entries[i - 1], &entries[i]);
 	}
+	if (n > 0 && request->session_uid != 0)
+		records->lost_behind = lost_behind(journal, &entries[n - 1]);
 }
 
 int handle_admin(
@@ -327,7 +369,7 @@ int handle_admin(
 	struct records *records = arg;
 	bool understood = true;
 	if (request->body_case == OUTRIDER__ENVELOPE__BODY_POLICY_RECORDS_REQUEST) {
-		read_journal(records->journal, request->policy_records_request, reply);
+		read_journal(records, request->policy_records_request, reply);
 		return reply->body_case != OUTRIDER__ENVELOPE__BODY__NOT_SET ? 0 : -ENOMEM;
 	}
 	pthread_mutex_lock(&records->mutex);

@@ -59,6 +59,21 @@ static void static_begin(struct policy_state *state, uint32_t k_hint, struct ver
 	policy_decide(verdict, "static:%u: K = %u for the whole session", state->k, state->k);
 }
 
+uint32_t policy_missing(const struct policy_place *before, const struct policy_place *after,
+	uint32_t emitted, uint32_t *tokens)
+{
+	*tokens = 0;
+	if (before->n_context == 0 || after->n_context < emitted ||
+		after->n_context - emitted <= before->n_context)
+		return 0;
+	*tokens = after->n_context - emitted - before->n_context;
+	/* A verifier that was started again counts its passes anew. */
+	if (after->iteration < before->iteration + 2)
+		return *tokens;
+	uint64_t passes = after->iteration - before->iteration - 1;
+	return passes < *tokens ? (uint32_t)passes : *tokens;
+}
+
 static void static_observe(
 	struct policy_state *state, const struct iteration_record *record, struct verdict *verdict)
 {

@@ -50,6 +50,12 @@ struct cascade {
 
 struct policy_ops;
 
+/* Where a session is behind an iteration. */
+struct policy_place {
+	uint64_t iteration; /* the verifier's number of the pass */
+	uint32_t n_context; /* committed tokens; 0: no iteration was seen */
+};
+
 struct policy_state {
 	uint64_t uid;
 	uint32_t slot;
@@ -74,6 +80,8 @@ struct policy_state {
 	bool unfollowed; /* of the page */
 	/* For display, kept by the controller whatever the policy. */
 	uint64_t iterations, last_ns;
+	struct policy_place place; /* of the last record, whatever it measured */
+	uint64_t missing; /* iterations between records, whose own were lost */
 	float etr, drafted, accepted; /* moving averages */
 	double iteration_ns, base_ns;
 	uint64_t base_age; /* records since base_ns was seen last */
@@ -125,5 +133,9 @@ extern const struct policy_ops *const policies_all[]; /* ended by NULL */
 const struct policy_ops *policy_parse(const char *text, uint32_t *k);
 /* Whether the record's pass began before what the state asks for now was to be read. */
 bool policy_is_older(const struct policy_state *state, const struct iteration_record *record);
+/* How many iterations of a session are missing between two of its records, the later one of `emitted` tokens, and their tokens.
+ * An iteration emits a token or more, and a session has one in each pass unless it has to wait: it is the fewer of the two. */
+uint32_t policy_missing(const struct policy_place *before, const struct policy_place *after,
+	uint32_t emitted, uint32_t *tokens);
 void policy_decide(struct verdict *verdict, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

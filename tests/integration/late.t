@@ -2,12 +2,15 @@
 """The expert-cache and the policy-controller stopped while answers go on: the same bytes, nobody waits for long, and what they
 were too late for is counted and said."""
 import os
+import re
+import shutil
 import signal
 
 from outrider_test import DRAFTS, Service, Tap, difference, prompts, reference, until
 
 RING = 4096  # records of iterations, one for each session; activations, one or more for each layer
 TOKENS = 200
+SIDE_BY_SIDE = 12
 tap = Tap()
 ids = prompts(4)
 expected = [reference(p, TOKENS, extra=("--ignore-eos",)) for p in ids]
@@ -74,5 +77,91 @@ def without_controller():
         tap.ok(service.processes()["verifier"] == before["verifier"], "by the verifier that was there", service.log_text())
 
 
+def plots(service, known=()):
+    """What policy plot has of each session that the controller has seen, but for those known."""
+    uids = [s["uid"] for s in service.ctl_json("policy", "get", "--all")["sessions"] if s["uid"] not in known]
+    return {uid: service.ctl_json("policy", "plot", uid) for uid in uids}
+
+
+def emitted(plot):
+    return sum(r["emitted"] for r in plot["records"])
+
+
+def lost_while_stopped(service, tokens, until_emitted):
+    """Answers side by side, the controller stopped until so many tokens are out. How many records that lost."""
+    def figure(command, name):
+        return service.ctl_json(*command)[name]
+    out = ("sessions",), "output_tokens_total"
+    before, there = figure(*out), figure(("policy", "get"), "records_lost")
+    pid = service.end("policy", signal.SIGSTOP)
+    try:
+        request = {"max_tokens": tokens, "ignore_eos": True, "k": 0}
+        process, results = service.swarm_start([{**request, "tokens": ids[i % 4]} for i in range(SIDE_BY_SIDE)], SIDE_BY_SIDE)
+        until(lambda: figure(*out) - before >= until_emitted)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    short = [r for r in results() if len(r["tokens"]) != tokens]
+    assert not short, [(len(r["tokens"]), r) for r in short]
+    return figure(("policy", "get"), "records_lost") - there
+
+
+def plot_with_losses(service):
+    """Whoever looks at a session afterwards is told what of it is missing, in its middle and at its end."""
+    tokens = 800
+    lost = lost_while_stopped(service, tokens, RING + 1000)
+    found = {}
+
+    def all_there():
+        found.update(plots(service))
+        return all(emitted(p) + sum(g["tokens"] for g in p["gaps"]) == tokens for p in found.values())
+    tap.ok(until(all_there) and len(found) == SIDE_BY_SIDE, "what plots have and what they say is missing is all of each session",
+           [(emitted(p), p["missing"], p["gaps"]) for p in found.values()])
+    tap.ok(lost > 0 and sum(p["missing"] for p in found.values()) == lost and all(p["records_lost"] == lost for p in found.values()),
+           "and is what policy get counts as lost", (lost, [(p["missing"], p["records_lost"]) for p in found.values()]))
+    gaps = [(p, g) for p in found.values() for g in p["gaps"]]
+    tap.ok(gaps and all(p["missing"] == sum(g["iterations"] for g in p["gaps"]) and not p["lost_behind"] for p in found.values()) and
+           all(g["iterations"] == g["before"] - g["after"] - 1 for _, g in gaps), "by the numbers of iterations", [g for _, g in gaps])
+    uid, plot = max(found.items(), key=lambda f: f[1]["missing"])
+    text = service.ctl("policy", "plot", uid).stdout
+    decoding = [r for r in plot["records"] if r["prefill_tokens"] == 0 and r["emitted"] > 0]
+    axis = re.search(r"^ {10}1 .* (\d+)$", text, re.M)
+    line = re.search(r"^ +0\.00 \+(-+ +-+)$", text, re.M)
+    tap.ok(f": {len(decoding)} iterations, " in text and f"\n{plot['missing']} more were lost, where the curves have a gap\n" in text and
+           axis and int(axis[1]) == len(decoding) + plot["missing"] and line, "as text the curves have a gap of as many", text)
+    explained = service.ctl("policy", "explain", uid).stdout
+    tap.ok(re.search(rf"^  iterations more, of lost records +{plot['missing']}$", explained, re.M) and
+           re.search(rf"^  records lost, of all sessions +{lost}$", explained, re.M), "policy explain counts them", explained)
+    if shutil.which("gnuplot"):
+        path = service.directory / "lost.svg"
+        service.ctl("policy", "plot", uid, path)
+        picture = path.read_text()
+        tap.ok(f">{plot['missing']} more were lost, where the curves have a gap<" in picture and
+               any(len(re.findall("[0-9] M", d)) == 1 for d in re.findall(r" d='(M[^']+)'", picture)), "in a picture too", picture[-3000:])
+    else:
+        tap.skip("in a picture too", "no gnuplot")
+    known = set(found)
+    tokens = 700
+    lost = lost_while_stopped(service, tokens, tokens * SIDE_BY_SIDE)
+    found.clear()
+
+    def seen():
+        found.update(plots(service, known))
+        return len(found) == SIDE_BY_SIDE and all(p["lost_behind"] for p in found.values())
+    tap.ok(until(seen) and lost > 0 and all(p["lost_behind"] == lost and emitted(p) < tokens for p in found.values()),
+           "of sessions that ended meanwhile it is said that their end may be missing",
+           (lost, [(emitted(p), p["missing"], p["lost_behind"]) for p in found.values()]))
+    text = service.ctl("policy", "plot", max(found)).stdout
+    tap.ok(f"\nits end may be missing: {lost} iterations of all sessions were lost after the last one here\n" in text, "in words", text)
+    service.answer(ids[0], 40)
+    newest = {}
+
+    def whole():
+        newest.update(service.ctl_json("policy", "plot"))
+        return emitted(newest) == 40 and not newest["missing"] and not newest["lost_behind"]
+    tap.ok(until(whole), "one that came afterwards is whole", newest)
+
+
+with Service(options=("--watchdog", "0")) as service:
+    plot_with_losses(service)
 without_controller()
 tap.done()

@@ -486,6 +486,48 @@ static void the_record_that_decides_is_the_one_that_is_waited_for(void **state)
 	assert_int_equal(controller_due_ns(&f->controller), 0);
 }
 
+static void iterations_that_are_missing_are_counted_by_passes_and_tokens(void **state)
+{
+	struct fixture *f = *state;
+	/* Where it was, the pass and the tokens of the next record and where that leaves it; what is missing. */
+	static const struct {
+		struct policy_place before, after;
+		uint32_t emitted, missing, tokens;
+	} cases[] = {
+		{{10, 100}, {11, 101}, 1, 0, 0}, /* nothing */
+		{{10, 100}, {15, 103}, 3, 0, 0}, /* it waited */
+		{{10, 100}, {14, 104}, 1, 3, 3}, /* each of one token */
+		{{10, 100}, {12, 106}, 2, 1, 4}, /* one that drafted */
+		{{10, 100}, {90, 104}, 1, 3, 3}, /* and it waited */
+		{{900, 100}, {2, 104}, 0, 4, 4}, /* a verifier that was started again */
+		{{10, 100}, {11, 104}, 1, 3, 3}, /* what cannot be is not more than its tokens */
+		{{10, 100}, {14, 90}, 1, 0, 0}, {{10, 100}, {14, 3}, 7, 0, 0},
+		{{0, 0}, {14, 700}, 1, 0, 0}, /* the first that was seen */
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		uint32_t tokens = 99;
+		assert_int_equal(policy_missing(&cases[i].before, &cases[i].after, cases[i].emitted,
+					 &tokens),
+			cases[i].missing);
+		assert_int_equal(tokens, cases[i].tokens);
+	}
+	struct iteration_record r = {.session = 7,
+		.iteration = 20,
+		.n_context = 50,
+		.emitted = 1,
+		.batch_sessions = 1,
+		.batch_tokens = 1,
+		.iteration_ns = 1000};
+	controller_take(&f->controller, &r);
+	assert_int_equal(controller_session(&f->controller, 7)->missing, 0);
+	r.iteration = 26, r.n_context = 56;
+	controller_take(&f->controller, &r);
+	r.iteration = 27, r.n_context = 57;
+	controller_take(&f->controller, &r);
+	assert_int_equal(controller_session(&f->controller, 7)->missing, 5);
+	assert_int_equal(controller_session(&f->controller, 7)->iterations, 3);
+}
+
 static void names_of_policies_are_read_strictly(void **state)
 {
 	(void)state;
@@ -523,6 +565,7 @@ int main(void)
 		TEST(a_bunch_of_records_is_measured_whole_and_planned_for_once),
 		TEST(what_is_read_says_which_decision_it_is_of),
 		TEST(the_record_that_decides_is_the_one_that_is_waited_for),
+		TEST(iterations_that_are_missing_are_counted_by_passes_and_tokens),
 		TEST(names_of_policies_are_read_strictly),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
