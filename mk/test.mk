@@ -12,7 +12,7 @@ TLIB_drafter := outrider-drafter $(TLIB_spec)
 TLIB_expert-cache := outrider-expert-cache $(TLIB_spec)
 TLIB_policy-controller := outrider-policy $(TLIB_spec)
 TLIB_client := client ipc base proto
-TLIB_bench := outrider-bench outrider-model outrider-expert-cache client $(TLIB_spec)
+TLIB_bench := outrider-bench outrider-model outrider-drafter outrider-expert-cache outrider-policy client $(TLIB_spec)
 
 define unit_test
 $(B)/tests/$(2)/$(1): $(B)/obj/tests/$(2)/$(1).o $(foreach l,$(TLIB_$(2)),$(B)/lib$(l).a)

@@ -163,9 +163,12 @@ static int run_group(struct cell_work *w, struct sim_cell *cell, uint32_t first,
 			drivers[p].state = NULL;
 		}
 	}
-	for (uint32_t i = 0; cell->optimum_ms && i < n; i++)
-		cell->optimum_ms[first + i] =
-			sim_optimum_ms(curve, &w->texts[i], (uint32_t)b->settings.k_max);
+	uint32_t k_max = (uint32_t)b->settings.k_max;
+	double bound_ms = cell->bound ? sim_bound_ms(curve, w->texts, n, k_max) : 0;
+	for (uint32_t i = 0; i < n; i++)
+		cell->optimum_ms[first + i] = cell->bound
+						      ? bound_ms * w->texts[i].n
+						      : sim_optimum_ms(curve, &w->texts[i], k_max);
 	return 0;
 }
 
@@ -199,8 +202,8 @@ static int run_cell(struct cell_work *w, struct sim_cell *cell, struct error *er
 		if (w->process)
 			r = sim_driver_open(&drivers[p], b->policy[p], &b->settings, err);
 	}
-	if (b->options.batch == 1)
-		cell->optimum_ms = calloc(b->sessions, sizeof(double));
+	cell->bound = b->options.batch > 1;
+	cell->optimum_ms = calloc(b->sessions, sizeof(double));
 	for (uint32_t first = 0; r == 0 && first < b->sessions; first += b->options.batch) {
 		uint32_t left = b->sessions - first;
 		uint32_t n = left < b->options.batch ? left : b->options.batch;

@@ -56,15 +56,14 @@ static json_t *row_json(const struct sim_cell *cell, const struct sim_row *row)
 {
 	const struct sim_row *off = row_of(cell, "static:0"), *best = best_static(cell);
 	struct spread to_off = {0}, to_best = {0}, to_optimum = {0};
-	double optimum_ms = 0, n = row->total.iterations;
+	double optimum_ms = 0, ms = 0, n = row->total.iterations;
 	for (uint32_t i = 0; i < cell->n_sessions; i++) {
-		double ms = row->session_ms[i];
-		spread_add(&to_off, off->session_ms[i] / ms, cell->n_sessions);
-		spread_add(&to_best, best_static_of_session(cell, i) / ms, cell->n_sessions);
-		if (cell->optimum_ms) {
-			spread_add(&to_optimum, cell->optimum_ms[i] / ms, cell->n_sessions);
-			optimum_ms += cell->optimum_ms[i];
-		}
+		double own = row->session_ms[i];
+		spread_add(&to_off, off->session_ms[i] / own, cell->n_sessions);
+		spread_add(&to_best, best_static_of_session(cell, i) / own, cell->n_sessions);
+		spread_add(&to_optimum, cell->optimum_ms[i] / own, cell->n_sessions);
+		optimum_ms += cell->optimum_ms[i];
+		ms += own;
 	}
 	json_t *json = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
 		"policy", row->policy, "to_k0", ms_per_token(off) / ms_per_token(row), "to_k0_mean",
@@ -74,11 +73,13 @@ static json_t *row_json(const struct sim_cell *cell, const struct sim_row *row)
 		row->total.tokens / n, "mean_k", row->total.k / n, "mean_drafted",
 		row->total.drafted / n, "controller_ns_per_iteration",
 		row->total.controller_ns / n);
-	if (cell->optimum_ms) {
-		json_object_set_new(json, "to_optimum", json_real(optimum_ms / row->total.ms));
-		json_object_set_new(json, "regret_mean", json_real(1 - to_optimum.mean));
-		json_object_set_new(json, "regret_worst", json_real(1 - to_optimum.worst));
-	}
+	/* Beside what cannot be exceeded the regret is at most so much. */
+	json_object_set_new(
+		json, cell->bound ? "to_bound" : "to_optimum", json_real(optimum_ms / ms));
+	json_object_set_new(json, cell->bound ? "regret_mean_at_most" : "regret_mean",
+		json_real(1 - to_optimum.mean));
+	json_object_set_new(json, cell->bound ? "regret_worst_at_most" : "regret_worst",
+		json_real(1 - to_optimum.worst));
 	return json;
 }
 
@@ -145,26 +146,26 @@ static const char *text(const json_t *object, const char *name)
 static void cell_text(const json_t *cell, FILE *to)
 {
 	size_t i;
-	const json_t *row;
+	const json_t *row, *rows = json_object_get(cell, "rows");
+	bool bound = json_object_get(json_array_get(rows, 0), "to_bound") != NULL;
 	fprintf(to, "\n%s, %d sessions; best static K: %s\n", text(cell, "name"),
 		(int)number(cell, "sessions"), text(cell, "best_static"));
-	fputs("                to K = 0              to best static        of hindsight   regret, "
-	      "%\n"
-	      "policy           all   mean  worst     all   mean  worst     all  worst   mean  "
+	fprintf(to, "                to K = 0              to best static        %s\n",
+		bound ? "of its bound   regret <=, %" : "of hindsight   regret, %");
+	fputs("policy           all   mean  worst     all   mean  worst     all  worst   mean  "
 	      "worst  tok/it  mean K  CPU us/it\n",
 		to);
-	json_array_foreach(json_object_get(cell, "rows"), i, row)
+	json_array_foreach(rows, i, row)
 	{
+		double worst = number(row, bound ? "regret_worst_at_most" : "regret_worst");
 		fprintf(to, "%-14s %5.3f  %5.3f  %5.3f   %5.3f  %5.3f  %5.3f", text(row, "policy"),
 			number(row, "to_k0"), number(row, "to_k0_mean"), number(row, "to_k0_worst"),
 			number(row, "to_best_static"), number(row, "to_best_static_mean"),
 			number(row, "to_best_static_worst"));
-		if (json_object_get(row, "to_optimum"))
-			fprintf(to, "   %5.3f  %5.3f  %5.1f  %5.1f", number(row, "to_optimum"),
-				1 - number(row, "regret_worst"), 100 * number(row, "regret_mean"),
-				100 * number(row, "regret_worst"));
-		else
-			fputs("       -      -      -      -", to);
+		fprintf(to, "   %5.3f  %5.3f  %5.1f  %5.1f",
+			number(row, bound ? "to_bound" : "to_optimum"), 1 - worst,
+			100 * number(row, bound ? "regret_mean_at_most" : "regret_mean"),
+			100 * worst);
 		fprintf(to, "   %5.2f   %5.2f   %7.2f\n", number(row, "tokens_per_iteration"),
 			number(row, "mean_k"), number(row, "controller_ns_per_iteration") / 1e3);
 	}

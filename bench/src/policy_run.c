@@ -1,4 +1,4 @@
-/* One policy decodes texts; and the least time hindsight could have done it in. */
+/* One policy decodes texts. */
 #include "bench/src/policy_sim.h"
 
 #include "shared/base/clock.h"
@@ -190,24 +190,4 @@ void sim_run(struct sim_driver *driver, const struct sim_curve *curve,
 	while (pass(sim, total))
 		;
 	free(sim);
-}
-
-double sim_optimum_ms(const struct sim_curve *curve, const struct sim_text *text, uint32_t k_max)
-{
-	double *best = calloc((size_t)text->n + 1, sizeof(*best)), result = 0;
-	/* From the end: the least time that the tokens from x on need. */
-	for (uint32_t x = text->n; best && x-- > 0;) {
-		const struct sim_point *point = &text->points[x];
-		best[x] = 1 + best[x + 1];
-		for (uint32_t k = 1; k <= k_max && k <= point->available && x + k < text->n; k++) {
-			uint32_t gained = 1 + (k < point->run ? k : point->run);
-			double cost = sim_curve_cost(curve, 1 + k) + curve->draft_fixed +
-				      curve->draft_step * k;
-			best[x] = fmin(best[x], cost + best[x + gained]);
-		}
-	}
-	if (best)
-		result = best[0] * curve->base_ms;
-	free(best);
-	return result;
 }

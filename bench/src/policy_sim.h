@@ -6,7 +6,8 @@
  *
  * A text is fixed before a policy sees it: which drafts a drafter has at which position, how sure
  * it is of them, and how many would be accepted. So all policies decode the same tokens, and the
- * best that hindsight could have done can be computed (policy_run.c).
+ * best that hindsight could have done can be computed, or what it could not have done better
+ * (policy_hindsight.c).
  */
 #pragma once
 
@@ -127,9 +128,13 @@ struct sim_total {
 void sim_run(struct sim_driver *driver, const struct sim_curve *curve,
 	const struct sim_options *options, const struct sim_text *texts, uint32_t sessions,
 	uint64_t uid, struct sim_total *total);
-/* The least time in ms in which one session can decode the text with any K up to k_max at each
+/* policy_hindsight.c. The least time in ms in which one session can decode the text with any K up to k_max at each
  * position, without noise. */
 double sim_optimum_ms(const struct sim_curve *curve, const struct sim_text *text, uint32_t k_max);
+/* Of n texts side by side, until one is done: a time per token in ms that none goes below, whatever K each has at each
+ * position, without noise. 0: no memory. */
+double sim_bound_ms(
+	const struct sim_curve *curve, const struct sim_text *texts, uint32_t n, uint32_t k_max);
 
 /* policy_report.c: figures of a cell. */
 struct sim_row {
@@ -142,7 +147,8 @@ struct sim_cell {
 	const char *curve_source, *process_source;
 	uint32_t n_sessions, n_rows;
 	struct sim_row rows[SIM_POLICIES];
-	double *optimum_ms; /* [n_sessions]; NULL in batches */
+	double *optimum_ms; /* [n_sessions]; the best in hindsight */
+	bool bound; /* or below it: sessions side by side */
 };
 /* rows must have static:0. */
 json_t *sim_cell_json(const struct sim_cell *cell);

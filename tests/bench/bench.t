@@ -102,8 +102,11 @@ for cell in figures["cells"] + again["cells"]:
 ok(figures == again, "the same seed gives the same figures")
 late = {n: cells("--curve", "dense", "--process", "ngram-math", "--policy", "static:1", *n)[0]["about"] for n in ((), ("--lag", "7"))}
 ok("seen 2 passes late" in late[()] and "seen 7 passes late" in late["--lag", "7"], "how late records are is said as it is given", late)
-figures, result = cells("--process", "random", "--batch", "4")
-ok(len(figures["cells"]) == 1 and "to_optimum" not in figures["cells"][0]["rows"][0], "sessions side by side", result.stderr)
+figures, result = cells("--process", "random", "--batch", "4", "--noise", "0")
+rows = figures["cells"][0]["rows"] if figures["cells"] else []
+ok(len(figures["cells"]) == 1 and not any("to_optimum" in r or "regret_mean" in r for r in rows), "sessions side by side", result.stderr)
+ok(len(rows) > 10 and all(0.1 < r["to_bound"] < 1 and 0 < r["regret_mean_at_most"] <= r["regret_worst_at_most"] < 1 for r in rows) and
+   max(r["to_bound"] for r in rows) > 0.5, "beside a bound, which none exceeds", rows)
 figures, result = cells("--process", "prose", "--curve", "dense", "--policy", "static:7,yield")
 ok([r["policy"] for r in figures["cells"][0]["rows"]] == ["static:0", "static:7", "yield"] and
    figures["cells"][0]["rows"][1]["to_k0"] > 1.5, "recorded outputs are drafted for", result.stderr)
@@ -212,7 +215,9 @@ ok(len(rows) == 7 and figures["cells"][0]["sessions"] == 200 and
    all(0 < r["regret_mean"] <= r["regret_worst"] < 1 and r["to_k0_worst"] <= r["to_k0_mean"] for r in rows),
    "200 random sessions: mean, worst and regret against hindsight of every policy", rows)
 result = run("policy", "--sessions", "4", "--tokens", "64", "--policy", "static:1,sglang")
-ok("regret, %" in result.stdout, "as text too", result.stdout)
+ok("of hindsight   regret, %" in result.stdout, "as text too", result.stdout)
+result = run("policy", "--sessions", "4", "--tokens", "64", "--policy", "static:1,sglang", "--batch", "2")
+ok("of its bound   regret <=, %" in result.stdout, "where a bound is named as one", result.stdout)
 
 def replay_kept_traces():
     """What was recorded of a real run, under every policy and budget, beside Belady's bound, which nobody goes below."""
