@@ -71,7 +71,7 @@ int cache_trace_add_use(struct cache_trace *trace, struct trace_use use);
 /* To the layer added last, or to the pass as long as it has none. */
 int cache_trace_add_hint(struct cache_trace *trace, const struct trace_hint *hint);
 
-/* -EBADMSG names what is wrong and at which byte. Any bytes will do. */
+/* cache_trace_file.c. -EBADMSG names what is wrong and at which byte. Any bytes will do. */
 int cache_trace_parse(
 	const unsigned char *data, size_t bytes, struct cache_trace *out, struct error *err);
 int cache_trace_read(const char *path, struct cache_trace *out, struct error *err);
