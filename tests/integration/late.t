@@ -10,7 +10,7 @@ from outrider_test import DRAFTS, Service, Tap, difference, prompts, reference, 
 
 RING = 4096  # records of iterations, one for each session; activations, one or more for each layer
 TOKENS = 200
-SIDE_BY_SIDE = 12
+SIDE_BY_SIDE = 16
 tap = Tap()
 ids = prompts(4)
 expected = [reference(p, TOKENS, extra=("--ignore-eos",)) for p in ids]
