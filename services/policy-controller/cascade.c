@@ -1,21 +1,8 @@
-/*
- * Cascade (Utility-Driven Speculative Decoding for Mixture-of-Experts, section 5): test-and-set
- * over K with disabling, adaptive back-off and hill climbing.
- *
- * Utility of a window: U = ETR / (t_spec / t_base) (equation of section 4); K = 0 has utility 1 by
- * definition, which is what the first trial of a test is compared with. Where the paper is silent:
- * delayed iterations do not count (window.h); S falls back to its start once a test passes; records
- * of another K from before the verifier could read of this one are skipped, later ones (it cuts K
- * where the context ends) at most `late` in a row; a baseline measured in a batch of another size is
- * measured again, and one from when other experts were resident before each test: with room for 30 % of the demo model's, an
- * iteration at K = 0 took 1.2 ms at the beginning of an answer and 0.65 ms after a hundred tokens, so that every K
- * seemed to pay; while the records of a trial are waited for, K is the best one that paid.
- */
-#include "services/policy-controller/policy.h"
+/* cascade's phases: what is measured when, what a phase ends in (cascade.h). */
+#include "services/policy-controller/yield_plan.h"
 #include "shared/base/plural.h"
 
-#include <inttypes.h>
-#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Iterations in which a drafter that has rested catches up: some, and one for so many tokens that it has to read while one
@@ -29,43 +16,14 @@ static double milliseconds(double ns)
 	return ns / 1e6;
 }
 
-static void remember(struct cascade *c, uint32_t k, float utility)
-{
-	c->history[c->n_history++ % CASCADE_HISTORY] = (struct cascade_result){k, utility};
-}
-
-/* A K as far as k_max allows it. */
-static uint32_t allowed(const struct policy_state *s, uint32_t k)
-{
-	return k < (uint32_t)s->settings.k_max ? k : (uint32_t)s->settings.k_max;
-}
-
-/* K_start (section 5.3): the non-zero K of recent history with the highest utility; of equals
- * the newest. */
-uint32_t cascade_start_k(const struct policy_state *s)
-{
-	const struct cascade *c = &s->cascade;
-	uint32_t kept = (uint32_t)s->settings.history;
-	uint32_t n = c->n_history < kept ? c->n_history : kept;
-	uint32_t best = allowed(s, (uint32_t)s->settings.k_start);
-	float best_utility = -1;
-	for (uint32_t i = 0; i < n; i++) {
-		const struct cascade_result *r =
-			&c->history[(c->n_history - n + i) % CASCADE_HISTORY];
-		if (r->k > 0 && r->k <= s->settings.k_max && r->utility >= best_utility) {
-			best = r->k;
-			best_utility = r->utility;
-		}
-	}
-	return best;
-}
-
+/* What is measured at K = 0 from now on is not mixed with what was before. */
 static void enter(struct policy_state *s, enum phase phase, uint32_t k, uint32_t length)
 {
 	s->phase = phase;
 	s->k = k;
 	s->cascade.left = length;
 	s->cascade.mismatched = 0;
+	s->cascade.run++;
 	s->trial_n = 0;
 	window_reset(&s->cascade.window);
 }
@@ -108,20 +66,6 @@ static void enter_test(struct policy_state *s, uint32_t k, uint32_t kept_k)
 	enter_trial(s, k);
 }
 
-static void take_baseline(struct cascade *c)
-{
-	c->base_ns = (uint64_t)window_time_ns(&c->window);
-	c->base_sessions = window_sessions(&c->window);
-	c->base_age = 0;
-	c->missed = false;
-}
-
-static double utility_of(const struct cascade *c)
-{
-	double time = window_time_ns(&c->window);
-	return time > 0 ? window_etr(&c->window) * (double)c->base_ns / time : 0;
-}
-
 /* The end of a test phase: the best K stays for S iterations; a best below the threshold turns
  * speculation off and doubles S (sections 5.4, 5.5). */
 static void finish_test(struct policy_state *s, const char *why, struct verdict *verdict)
@@ -146,60 +90,20 @@ static void finish_test(struct policy_state *s, const char *why, struct verdict 
 		plural(c->set_length));
 }
 
-/* The K to try next (section 5.6): on in the direction that raised utility, else back; below the
- * threshold only downwards, K = 1 being the most cautious (section 5.4). Values are tried once
- * per test. 0 or above k_max: nothing is left. */
-static uint32_t next_k(const struct policy_state *s, float utility)
-{
-	const struct cascade *c = &s->cascade;
-	bool up = (s->k > c->prev_k) == (utility > c->prev_utility);
-	if (utility < (float)s->settings.threshold)
-		up = false;
-	uint32_t k = s->k;
-	do
-		k = up ? k + 1 : k - 1;
-	while (k > 0 && k <= LIMIT_DRAFT && (c->tested >> k & 1));
-	return k;
-}
-
-static const char *early_exit(const struct policy_state *s, float utility, uint32_t next)
-{
-	const struct cascade *c = &s->cascade;
-	if (s->k == 1 && utility < (float)s->settings.threshold)
-		return "K = 1 does not pay";
-	if (c->trial > 1 && c->falls >= (uint32_t)s->settings.falls)
-		return "utility fell in successive trials";
-	if (c->trial > 1 &&
-		fabsf(utility - c->prev_utility) <= (float)s->settings.converge * c->prev_utility)
-		return "successive utilities are close";
-	if (c->trial >= (uint32_t)s->settings.trials)
-		return "all trials made";
-	if (next == 0)
-		return "K reached 0";
-	return next > (uint32_t)s->settings.k_max ? "K reached k_max" : NULL;
-}
-
 static void finish_trial(struct policy_state *s, struct verdict *verdict)
 {
 	struct cascade *c = &s->cascade;
-	if (window_sessions(&c->window) != c->base_sessions && !c->restarted) {
-		c->restarted = true;
-		uint32_t before = c->base_sessions, now = window_sessions(&c->window);
-		enter_baseline(s);
-		policy_decide(verdict,
-			"the batch changed from %u to %u session%s during the trial: baseline "
-			"again",
-			before, now, plural(now));
+	struct cascade_measure m;
+	/* By clocks that stood still: the next iteration may tell. */
+	if (!cascade_measured(s, &m))
 		return;
-	}
-	float utility = (float)utility_of(c);
-	double etr = window_etr(&c->window), time = window_time_ns(&c->window);
+	float utility = (float)m.utility;
 	if (c->trial++ == 0) {
 		c->n_trials = 0;
 		c->ended = NULL;
 	}
 	c->trials[c->n_trials++] =
-		(struct cascade_trial){s->k, etr, time, (double)c->base_ns, utility};
+		(struct cascade_trial){s->k, m.etr, m.time_ns, m.base_ns, utility};
 	c->tested |= 1u << s->k;
 	c->falls = c->trial > 1 && utility < c->prev_utility ? c->falls + 1 : 0;
 	if (utility > c->best_utility) {
@@ -207,10 +111,10 @@ static void finish_trial(struct policy_state *s, struct verdict *verdict)
 		c->best_k = s->k;
 	}
 	c->kept_k = c->best_utility >= (float)s->settings.threshold ? c->best_k : 0;
-	remember(c, s->k, utility);
+	cascade_remember(c, s->k, m.utility);
 	s->utility = utility;
-	uint32_t next = next_k(s, utility), tried = s->k;
-	const char *why = early_exit(s, utility, next);
+	uint32_t next = cascade_next_k(s, utility), tried = s->k;
+	const char *why = cascade_early_exit(s, utility, next);
 	if (why) {
 		finish_test(s, why, verdict);
 		return;
@@ -221,60 +125,93 @@ static void finish_trial(struct policy_state *s, struct verdict *verdict)
 	policy_decide(verdict,
 		"trial %u at K = %u: %.2f tokens per %.2f ms against %.2f ms at K = 0: utility "
 		"%.2f; K = %u next",
-		c->trial, tried, etr, milliseconds(time), milliseconds((double)c->base_ns),
-		(double)utility, next);
+		c->trial, tried, m.etr, milliseconds(m.time_ns), milliseconds(m.base_ns), m.utility,
+		next);
+}
+
+/* An iteration of a trial that no baseline is good for. The second time in one test it ends with what it has found, for the
+ * batch may change on and on: K is what paid, or 0, and S stays what it is, for nothing was found not to pay. */
+static void interrupt_test(struct policy_state *s, struct verdict *verdict)
+{
+	struct cascade *c = &s->cascade;
+	struct cascade_base base = {.sessions = c->sessions};
+	uint32_t now = c->sessions;
+	char change[80];
+	cascade_base(s, &base);
+	if (base.sessions == now)
+		snprintf(change, sizeof(change), "what the other sessions draft changed");
+	else
+		snprintf(change, sizeof(change), "the batch changed from %u to %u session%s",
+			base.sessions, now, plural(now));
+	if (!c->restarted) {
+		c->restarted = true;
+		enter_baseline(s);
+		policy_decide(verdict, "%s during the trial: baseline again", change);
+		return;
+	}
+	c->ended = "the batch kept changing";
+	if (c->kept_k > 0)
+		c->set_length = (uint32_t)s->settings.set;
+	enter(s, c->kept_k ? PHASE_SET : PHASE_OFF, c->kept_k, c->set_length);
+	policy_decide(verdict, "%s again during the test: K = %u for %u iteration%s", change, s->k,
+		c->set_length, plural(c->set_length));
 }
 
 static void finish_baseline(struct policy_state *s, struct verdict *verdict)
 {
 	struct cascade *c = &s->cascade;
-	take_baseline(c);
+	struct cascade_base base = {0};
+	cascade_base(s, &base);
+	c->missed = false;
 	/* A test that the batch interrupted begins again where it began. */
-	uint32_t k = c->restarted ? allowed(s, c->start_k) : cascade_start_k(s);
-	if (k > (uint32_t)s->settings.k_max)
-		k = (uint32_t)s->settings.k_max;
+	uint32_t k = c->restarted ? cascade_allowed(s, c->start_k) : cascade_start_k(s);
 	enter_test(s, k, 0);
 	policy_decide(verdict, "baseline %.2f ms in a batch of %u session%s: trying K = %u",
-		milliseconds((double)c->base_ns), c->base_sessions, plural(c->base_sessions), k);
+		milliseconds(base.ns), base.sessions, plural(base.sessions), k);
 }
 
-/* The end of a set phase: an old baseline, or one of another batch size or of other resident experts, is measured again before
+/* The end of a set phase: an old baseline, or one of other resident experts, or none of such a batch, is measured again before
  * the next test. */
 static void finish_set(struct policy_state *s, struct verdict *verdict)
 {
 	struct cascade *c = &s->cascade;
-	uint32_t age = c->base_age, k = s->k;
-	uint32_t before = c->base_sessions, now = window_sessions(&c->window);
-	float utility = (float)utility_of(c);
+	struct cascade_measure m;
+	uint32_t k = s->k, now = c->sessions;
+	bool measured = cascade_measured(s, &m);
 	c->restarted = false;
-	if (now == before) {
-		s->utility = utility;
-		remember(c, k, utility);
+	if (measured) {
+		s->utility = (float)m.utility;
+		cascade_remember(c, k, m.utility);
 	}
-	if (age >= (uint32_t)s->settings.refresh || now != before || c->missed) {
+	if (!measured || c->missed || cascade_age(c, now) >= (uint32_t)s->settings.refresh) {
+		struct cascade_base base = {.sessions = now};
 		const char *loaded = c->missed ? ", of other resident experts" : "";
+		cascade_base(s, &base);
 		enter_baseline(s);
+		if (c->missed)
+			c->first_run = c->run;
 		policy_decide(verdict,
 			"set phase at K = %u over: the baseline is %u iteration%s old, of a batch "
 			"of %u session%s (now %u)%s: again",
-			k, age, plural(age), before, plural(before), now, loaded);
+			k, base.age, plural(base.age), base.sessions, plural(base.sessions), now,
+			loaded);
 		return;
 	}
-	enter_test(s, cascade_start_k(s), utility >= (float)s->settings.threshold ? k : 0);
+	enter_test(s, cascade_start_k(s), s->utility >= (float)s->settings.threshold ? k : 0);
 	policy_decide(verdict, "set phase at K = %u over with utility %.2f: testing from K = %u", k,
-		(double)utility, s->k);
+		(double)s->utility, s->k);
 }
 
 /* Iterations at K = 0 are a baseline that cost nothing; then one trial at K = 1 (section 5.4). */
 static void finish_off(struct policy_state *s, struct verdict *verdict)
 {
 	struct cascade *c = &s->cascade;
-	if (c->window.n > 0)
-		take_baseline(c);
-	c->restarted = false;
+	struct cascade_base base = {0};
+	cascade_base(s, &base);
+	c->missed = c->restarted = false;
 	enter_test(s, 1, 0);
 	policy_decide(verdict, "off phase of %u iteration%s over, baseline %.2f ms: probing K = 1",
-		c->set_length, plural(c->set_length), milliseconds((double)c->base_ns));
+		c->set_length, plural(c->set_length), milliseconds(base.ns));
 }
 
 static uint32_t cascade_first_k(const struct settings *settings, const struct yield_shared *shared)
@@ -312,7 +249,7 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 	if (k_hint == 0)
 		k_hint = s->k_before;
 	if (k_hint > 0)
-		remember(c, k_hint, 0);
+		cascade_remember(c, k_hint, 0);
 	enter_baseline(s);
 	policy_decide(verdict, "cascade: baseline of %u iteration%s, then K = %u", c->left,
 		plural(c->left), cascade_start_k(s));
@@ -342,29 +279,18 @@ static bool counts(struct policy_state *s, const struct iteration_record *record
 	return true;
 }
 
-static void cascade_observe(
-	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
+/* What passes take by what the others draft; alone there are no others. */
+static void learn_costs(struct policy_state *s, const struct iteration_record *record)
 {
 	struct cascade *c = &s->cascade;
-	c->base_age++;
-	c->missed |= record->expert_misses > 0;
-	if (s->unfollowed)
-		c->unread += record->emitted;
-	bool counted = counts(s, record);
-	if (counted && s->phase == PHASE_OFF && c->window.n > 0 &&
-		c->window.sessions[(c->window.n - 1) % WINDOW_MAX] != record->batch_sessions)
-		window_reset(&c->window);
-	if (counted)
-		window_add(&c->window, record->iteration_ns, record->drafted, record->emitted,
-			record->batch_sessions);
-	/* A phase at K = 0 that is over by the count has waited long enough, whatever the
-	 * verifier made of it. */
-	if (!counted && s->phase != PHASE_OFF)
-		return;
-	if (c->left > 0 && --c->left > 0) {
-		s->unfollowed = rests(s);
-		return;
-	}
+	bool first = record->drafted > 0 && !c->drafted;
+	c->drafted = record->drafted > 0;
+	if (record->batch_sessions > 1)
+		yield_observe_pass(s->shared, record, first);
+}
+
+static void finish_phase(struct policy_state *s, struct verdict *verdict)
+{
 	switch (s->phase) {
 	case PHASE_BASELINE:
 		finish_baseline(s, verdict);
@@ -379,6 +305,35 @@ static void cascade_observe(
 		finish_off(s, verdict);
 		break;
 	}
+}
+
+static void cascade_observe(
+	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
+{
+	struct cascade *c = &s->cascade;
+	c->clock++;
+	c->sessions = record->batch_sessions;
+	c->others = cascade_others(record);
+	c->missed |= record->expert_misses > 0;
+	if (s->unfollowed)
+		c->unread += record->emitted;
+	learn_costs(s, record);
+	bool counted = counts(s, record);
+	bool comparable = counted && s->k > 0 && cascade_comparable(s, record);
+	if (counted && s->k == 0)
+		cascade_sample(c, record);
+	if (counted && s->phase == PHASE_TEST && !comparable) {
+		interrupt_test(s, verdict);
+		return;
+	}
+	if (comparable)
+		cascade_add(c, record);
+	/* A phase at K = 0 that is over by the count has waited long enough, whatever the
+	 * verifier made of it. */
+	if (!counted && s->phase != PHASE_OFF)
+		return;
+	if (c->left == 0 || --c->left == 0)
+		finish_phase(s, verdict);
 	s->unfollowed = rests(s);
 }
 
@@ -390,10 +345,11 @@ static uint32_t cascade_awaits(const struct policy_state *s)
 
 static void cascade_baseline(const struct policy_state *s, double *base_ns, uint64_t *age)
 {
-	if (s->cascade.base_ns == 0)
+	struct cascade_base base;
+	if (!cascade_base(s, &base))
 		return;
-	*base_ns = (double)s->cascade.base_ns;
-	*age = s->cascade.base_age;
+	*base_ns = base.ns;
+	*age = base.age;
 }
 
 const struct policy_ops policy_cascade = {

@@ -60,12 +60,13 @@ static void explain_test(const struct policy_state *s, struct explanation *out)
 			"S was backed off to %u from %" PRId64
 			" because no K paid; it falls back when one does.",
 			c->set_length, s->settings.set);
-	if (c->base_ns > 0)
+	struct cascade_base base;
+	if (cascade_base(s, &base))
 		explain_say(out,
 			"An iteration at K = 0 took %.3f ms in a batch of %u session%s, measured "
 			"%u iteration%s ago; after %" PRId64 " it is measured again%s.",
-			(double)c->base_ns / 1e6, c->base_sessions, plural(c->base_sessions),
-			c->base_age, plural(c->base_age), s->settings.refresh,
+			base.ns / 1e6, base.sessions, plural(base.sessions), base.age,
+			plural(base.age), s->settings.refresh,
 			c->missed ? ", and before the next test, because experts were missing"
 				  : "");
 }
@@ -89,7 +90,9 @@ static void explain_k(const struct policy_state *s, uint32_t k, struct explanati
 	const struct cascade *c = &s->cascade;
 	struct explained_k *o = &out->options[out->n_options];
 	*o = (struct explained_k){.k = k};
-	double base = c->n_trials > 0 ? c->trials[c->n_trials - 1].base_ns : (double)c->base_ns;
+	struct cascade_base now = {0};
+	cascade_base(s, &now);
+	double base = c->n_trials > 0 ? c->trials[c->n_trials - 1].base_ns : now.ns;
 	if (k == 0 && base > 0) {
 		o->tokens = o->utility = 1;
 		o->time_ns = base;
@@ -119,6 +122,8 @@ void cascade_explain(const struct policy_state *s, struct explanation *out)
 		explain_k(s, k, out);
 	explain_figure(out, "iterations left of the phase", "iterations", c->left);
 	explain_figure(out, "S", "iterations", c->set_length);
-	explain_figure(out, "age of the baseline", "iterations", c->base_age);
+	struct cascade_base base;
+	if (cascade_base(s, &base))
+		explain_figure(out, "age of the baseline", "iterations", base.age);
 	explain_figure(out, "records of another K in a row", "iterations", c->mismatched);
 }

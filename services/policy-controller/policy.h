@@ -5,48 +5,15 @@
  */
 #pragma once
 
+#include "services/policy-controller/cascade.h"
 #include "services/policy-controller/explain.h"
 #include "services/policy-controller/settings.h"
-#include "services/policy-controller/window.h"
 #include "services/policy-controller/yield.h"
 #include "shared/spec/policy.h"
 
 enum phase { PHASE_BASELINE, PHASE_TEST, PHASE_SET, PHASE_OFF };
 enum { N_PHASES = PHASE_OFF + 1 };
 extern const char *const phase_names[];
-
-enum { CASCADE_HISTORY = 16 };
-
-/* The state of cascade.c. */
-struct cascade {
-	struct window window; /* of the trial or phase that runs */
-	uint64_t base_ns; /* 0 = not measured */
-	uint32_t base_sessions; /* the batch it was measured in */
-	uint32_t base_age; /* iterations since */
-	bool missed; /* experts were not resident since then */
-	uint32_t set_length, left; /* S now; iterations left of the phase */
-	uint32_t mismatched; /* records in a row of another K than asked */
-	uint32_t trial, falls; /* trials made in this test; successive falls of utility */
-	uint32_t tested; /* bit k: K = k was tried in this test */
-	uint32_t prev_k, best_k, start_k;
-	uint32_t kept_k; /* while records of a trial are waited for */
-	uint32_t unread; /* tokens that the drafter did not follow */
-	float prev_utility, best_utility;
-	bool restarted; /* this test already began again because the batch changed */
-	uint32_t n_history; /* counts on; the last CASCADE_HISTORY are kept */
-	struct cascade_result {
-		uint32_t k;
-		float utility;
-	} history[CASCADE_HISTORY];
-	/* For display: the trials of the last test, and what ended it (NULL: it goes on). */
-	uint32_t n_trials;
-	struct cascade_trial {
-		uint32_t k;
-		double etr, time_ns, base_ns; /* base: at K = 0, as it was known then */
-		float utility;
-	} trials[LIMIT_DRAFT];
-	const char *ended;
-};
 
 struct policy_ops;
 
@@ -120,11 +87,6 @@ struct policy_ops {
 	bool foresight; /* learns from drafts that are kept back (drafter/foresight.h) */
 	bool plans; /* chooses for all of a pass's sessions at once: yield_plan after its records */
 };
-
-/* cascade.c: the K that its next test begins with. */
-uint32_t cascade_start_k(const struct policy_state *s);
-/* Its explain (cascade_explain.c). */
-void cascade_explain(const struct policy_state *s, struct explanation *out);
 
 extern const struct policy_ops policy_static, policy_cascade, policy_yield;
 extern const struct policy_ops *const policies_all[]; /* ended by NULL */

@@ -3,27 +3,33 @@
 
 #include "shared/base/limits.h"
 
+#include <stdint.h>
+
 enum { WINDOW_MAX = 64 };
+
+struct window_iteration {
+	uint64_t ns;
+	uint32_t drafted, emitted; /* by the session; drafted: at most LIMIT_DRAFT */
+	uint32_t sessions, others; /* of the batch: its size; drafted tokens of the rest of it */
+};
 
 struct window {
 	uint32_t n; /* added since the reset; the last WINDOW_MAX are kept */
-	uint64_t ns[WINDOW_MAX];
-	uint32_t drafted[WINDOW_MAX], emitted[WINDOW_MAX];
-	uint32_t sessions[WINDOW_MAX]; /* batch size */
+	struct window_iteration kept[WINDOW_MAX];
 };
 
 void window_reset(struct window *window);
-/* drafted: at most LIMIT_DRAFT. */
-void window_add(
-	struct window *window, uint64_t ns, uint32_t drafted, uint32_t emitted, uint32_t sessions);
+void window_add(struct window *window, const struct window_iteration *iteration);
 uint32_t window_size(const struct window *window);
+/* i below window_size: the oldest is 0. */
+const struct window_iteration *window_at(const struct window *window, uint32_t i);
 
-/* The mean of the times, where the time of iterations with equally many drafted tokens is their
+/* The mean of a value of each kept iteration, where the value of iterations with equally many drafted tokens is their
  * median: one that the machine delayed does not move it (the papers say nothing of noise), and
  * iterations without a draft, which an n-gram drafter has many of, count for what they are. 0 when
- * empty. */
+ * empty. values: [window_size], as window_at counts. */
+double window_mean(const struct window *window, const double *values);
+/* That of the times. */
 double window_time_ns(const struct window *window);
 /* Tokens per iteration (ETR); 0 when empty. */
 double window_etr(const struct window *window);
-/* The batch size seen most often; 0 when empty. */
-uint32_t window_sessions(const struct window *window);

@@ -23,7 +23,7 @@ static struct acceptance_knobs knobs_of(const struct policy_state *s)
 		.memory = (double)s->settings.memory, .alarm = s->settings.alarm};
 }
 
-static void observe_pass(
+void yield_observe_pass(
 	struct yield_shared *shared, const struct iteration_record *record, bool first)
 {
 	if (shared->any && record->iteration == shared->iteration)
@@ -182,7 +182,7 @@ void yield_observe(
 	struct yield *y = &s->yield;
 	(void)verdict;
 	bool first = y->stale > 0 || y->iterations == 0;
-	observe_pass(s->shared, record, first);
+	yield_observe_pass(s->shared, record, first);
 	y->k = record->k;
 	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
 	if (s->shared->credit < s->settings.purse)

@@ -1,6 +1,6 @@
 /*
  * What the parts of yield share: yield.c chooses K, yield_observe.c says from what, yield_explore.c tries, yield_first.c
- * says what a session begins with. Internal to yield; pure.
+ * says what a session begins with. Internal to yield and, for what passes take, cascade; pure.
  */
 #pragma once
 
@@ -51,6 +51,10 @@ double plan_rate_of(const struct yield_plan_pass *p, double gained, double extra
 double plan_cost_doubt(const struct yield_plan_pass *p, double extra, double ratio);
 /* The wait for a draft of k tokens of states[index], ns. */
 double plan_wait_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k);
+/* What a pass says of what passes take: once, with its first record. first: the session had not drafted just before. cascade
+ * reads the same curve. */
+void yield_observe_pass(
+	struct yield_shared *shared, const struct iteration_record *record, bool first);
 /* Has shared->pass_ns hold what a pass of so many sessions takes, up to so many extra tokens. False: no pass was seen yet. */
 bool yield_curve(struct yield_shared *shared, uint32_t sessions, uint32_t extra);
 

@@ -19,13 +19,31 @@ static struct settings defaults(void)
 	return settings;
 }
 
+/* What policies know of all sessions. */
+static struct yield_shared shared;
+
+static int setup(void **state)
+{
+	(void)state;
+	yield_shared_init(&shared);
+	return 0;
+}
+
 static struct policy_state begin(uint32_t k_hint)
 {
-	struct policy_state s = {.uid = 7, .settings = defaults(), .ops = &policy_cascade};
+	struct policy_state s = {
+		.uid = 7, .settings = defaults(), .ops = &policy_cascade, .shared = &shared};
 	struct verdict verdict = {.decided = false};
 	policy_cascade.begin(&s, k_hint, &verdict);
 	assert_true(verdict.decided);
 	return s;
+}
+
+static double base_ns(const struct policy_state *s)
+{
+	struct cascade_base base;
+	assert_true(cascade_base(s, &base));
+	return base.ns;
 }
 
 /* n iterations at the K the policy asks for, of the given time and tokens. Returns decisions made. */
@@ -57,7 +75,7 @@ static void first_iterations_measure_the_baseline_then_k_start_is_tried(void **s
 	assert_int_equal(feed(&s, 1, 1000, 1), 1);
 	assert_int_equal(s.phase, PHASE_TEST);
 	assert_int_equal(s.k, 3);
-	assert_int_equal(s.cascade.base_ns, 1000000);
+	assert_true(base_ns(&s) == 1000000);
 }
 
 /* 3: U = 2/1.6 = 1.25; up: 4: U = 3/2 = 1.5 (rose by 20%); up: 5: U = 3/2.2 = 1.364 (fell, 9.1%
@@ -138,6 +156,7 @@ static void a_session_that_waits_leaves_time_for_its_prompt_to_be_read(void **st
 	struct policy_state s = {.uid = 8,
 		.settings = defaults(),
 		.ops = &policy_cascade,
+		.shared = &shared,
 		.n_context = 200,
 		.off_before = 512,
 		.off_left = 6};
@@ -243,7 +262,7 @@ static void the_baseline_is_measured_again_after_a_hundred_iterations(void **sta
 	assert_in_range(since, 100, 132);
 	assert_int_equal(s.k, 0);
 	feed(&s, 4, 800, 1);
-	assert_int_equal(s.cascade.base_ns, 800000);
+	assert_true(base_ns(&s) == 800000);
 	assert_int_equal(s.phase, PHASE_TEST);
 }
 
@@ -274,7 +293,111 @@ static void a_baseline_of_another_batch_size_is_measured_again(void **state)
 	}
 	assert_int_equal(s.phase, PHASE_TEST);
 	assert_int_equal(s.k, 3);
-	assert_int_equal(s.cascade.base_ns, 2500000);
+	assert_true(base_ns(&s) == 2500000);
+}
+
+/* An iteration of a batch in which the others draft `others` tokens: 1 ms a session, 0.3 ms a drafted token, whosever it is. */
+static void share(struct policy_state *s, uint32_t sessions, uint32_t others, uint32_t emitted)
+{
+	struct verdict verdict = {.decided = false};
+	static uint64_t pass;
+	struct iteration_record r = {.session = s->uid,
+		.iteration = ++pass,
+		.k = (uint8_t)s->k,
+		.drafted = (uint8_t)s->k,
+		.emitted = (uint8_t)(s->k ? emitted : 1),
+		.batch_sessions = (uint16_t)sessions,
+		.batch_tokens = sessions + s->k + others,
+		.iteration_ns = sessions * 1000000 + (s->k + others) * UINT64_C(300000)};
+	r.accepted = (uint8_t)(r.emitted - 1);
+	s->ops->observe(s, &r, &verdict);
+}
+
+static void what_others_draft_is_not_held_against_a_k_nor_in_its_favour(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	uint32_t drafting = 0;
+	/* Nothing is ever accepted: no K has a utility above 1, whatever the others do when. */
+	for (uint32_t i = 1; i < 1000; i++) {
+		share(&s, 2, i / 6 % 2 ? 0 : 7, 1);
+		drafting += s.k > 0;
+		assert_true(s.utility < 1);
+		assert_int_not_equal(s.phase, PHASE_SET);
+	}
+	assert_in_range(drafting, 4, 50);
+}
+
+/* They choose anew in every pass, so no baseline is of as many tokens as they draft now: the curve carries it over. */
+static void a_baseline_is_carried_over_to_what_others_draft_now(void **state)
+{
+	(void)state;
+	for (uint32_t emitted = 1; emitted <= 2; emitted++) {
+		uint32_t trials = 0, set = 0;
+		struct policy_state s = begin(0);
+		yield_shared_init(&shared);
+		srand(7);
+		for (uint32_t i = 1; i < 2000; i++) {
+			uint32_t before = s.cascade.n_history;
+			share(&s, 4, (uint32_t)rand() % 22, emitted);
+			set += s.phase == PHASE_SET;
+			if (s.cascade.n_history == before)
+				continue;
+			/* The mean of the others' tokens: 10.5. */
+			struct cascade_result last = s.cascade.history[before % CASCADE_HISTORY];
+			double alone = 4 + 0.3 * 10.5, with = alone + 0.3 * last.k;
+			assert_true(fabs((double)last.utility * with / alone / emitted - 1) < 0.15);
+			trials++;
+		}
+		assert_true(trials >= 6);
+		assert_true(emitted == 1 ? set == 0 : set > 1000);
+	}
+}
+
+static void every_iteration_is_held_against_a_batch_of_its_own_size(void **state)
+{
+	(void)state;
+	for (uint32_t every = 1; every < 24; every++) {
+		struct policy_state s = begin(0);
+		uint32_t set = 0;
+		for (uint32_t i = 0; i < 1500; i++) {
+			uint32_t before = s.cascade.n_history, sessions = i / every % 2 ? 4 : 1;
+			struct verdict verdict = {.decided = false};
+			struct iteration_record r = {.session = 7,
+				.k = (uint8_t)s.k,
+				.drafted = (uint8_t)s.k,
+				.emitted = s.k ? 2 : 1,
+				.accepted = s.k ? 1 : 0,
+				.batch_sessions = (uint16_t)sessions,
+				.iteration_ns = (sessions == 1 ? 100000 : 250000) * (10 + s.k)};
+			s.ops->observe(&s, &r, &verdict);
+			set += s.phase == PHASE_SET;
+			if (s.cascade.n_history == before)
+				continue;
+			struct cascade_result last = s.cascade.history[before % CASCADE_HISTORY];
+			assert_true(fabs((double)last.utility * (1 + 0.1 * last.k) / 2 - 1) < 0.01);
+		}
+		/* And a batch that never stays what it is does not keep it from finding out. */
+		assert_true(set > 500);
+	}
+}
+
+/* A test whose batch becomes another, again and again, of sizes never seen: it ends with what it has found. */
+static void a_batch_that_keeps_changing_ends_the_test(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	uint32_t sessions = 1, phases[N_PHASES] = {0};
+	for (uint32_t i = 0; i < 60; i++) {
+		/* Another with each trial. */
+		sessions += s.phase == PHASE_TEST && s.cascade.left == 4;
+		share(&s, sessions, 0, 1);
+		phases[s.phase]++;
+		assert_true(s.utility < 1 && s.phase != PHASE_SET);
+	}
+	assert_in_range(phases[PHASE_BASELINE] + phases[PHASE_TEST], 1, 24);
+	assert_int_equal(s.cascade.set_length, s.settings.set);
+	assert_string_equal(s.cascade.ended, "the batch kept changing");
 }
 
 /* What K = 0 takes depends on what is resident: after a set phase in which something was not, the baseline is another. */
@@ -301,7 +424,7 @@ static void a_baseline_of_other_resident_experts_is_measured_again(void **state)
 		assert_int_equal(s.phase, misses ? PHASE_BASELINE : PHASE_TEST);
 		feed(&s, misses ? 4 : 0, 700, 1);
 		assert_int_equal(s.phase, PHASE_TEST);
-		assert_int_equal(s.cascade.base_ns, misses ? 700000 : 1000000);
+		assert_true(base_ns(&s) == (misses ? 700000 : 1000000));
 	}
 }
 
@@ -424,6 +547,7 @@ static void what_did_not_pay_in_the_session_before_waits_and_is_probed(void **st
 	struct policy_state s = {.uid = 8,
 		.settings = defaults(),
 		.ops = &policy_cascade,
+		.shared = &shared,
 		.off_before = 512,
 		.off_left = 64};
 	struct verdict verdict = {.decided = false};
@@ -442,8 +566,11 @@ static void what_did_not_pay_in_the_session_before_waits_and_is_probed(void **st
 static void what_paid_in_the_session_before_is_where_the_search_starts(void **state)
 {
 	(void)state;
-	struct policy_state s = {
-		.uid = 9, .settings = defaults(), .ops = &policy_cascade, .k_before = 5};
+	struct policy_state s = {.uid = 9,
+		.settings = defaults(),
+		.ops = &policy_cascade,
+		.shared = &shared,
+		.k_before = 5};
 	struct verdict verdict = {.decided = false};
 	policy_cascade.begin(&s, 0, &verdict);
 	assert_int_equal(s.phase, PHASE_BASELINE);
@@ -498,34 +625,39 @@ static void phases_of_a_session_are_followed(void **state)
 	assert_true(s.phase == PHASE_BASELINE || s.k >= 3);
 }
 
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(first_iterations_measure_the_baseline_then_k_start_is_tried),
-		cmocka_unit_test(climbing_goes_on_in_the_direction_that_raised_utility),
-		cmocka_unit_test(falling_utility_turns_back_and_two_falls_end_the_test),
-		cmocka_unit_test(utility_below_one_goes_down_and_turns_off_at_k_one),
-		cmocka_unit_test(
-			the_drafter_rests_while_it_is_off_and_catches_up_before_the_next_trial),
-		cmocka_unit_test(a_session_that_waits_leaves_time_for_its_prompt_to_be_read),
-		cmocka_unit_test(utilities_within_a_tenth_end_the_test),
-		cmocka_unit_test(a_test_has_at_most_m_trials),
-		cmocka_unit_test(climbing_stops_at_k_max),
-		cmocka_unit_test(back_off_doubles_up_to_its_cap_and_falls_back),
-		cmocka_unit_test(the_next_test_starts_from_the_best_k_of_history),
-		cmocka_unit_test(the_baseline_is_measured_again_after_a_hundred_iterations),
-		cmocka_unit_test(a_baseline_of_another_batch_size_is_measured_again),
-		cmocka_unit_test(a_baseline_of_other_resident_experts_is_measured_again),
-		cmocka_unit_test(one_slow_iteration_does_not_decide_a_trial),
-		cmocka_unit_test(records_of_the_previous_k_are_not_counted),
-		cmocka_unit_test(records_from_before_a_trial_never_count_for_it),
-		cmocka_unit_test(while_a_trials_records_are_waited_for_k_is_what_paid),
-		cmocka_unit_test(a_k_the_verifier_keeps_cutting_counts_in_the_end),
-		cmocka_unit_test(an_earlier_controllers_k_is_where_the_search_starts),
-		cmocka_unit_test(what_did_not_pay_in_the_session_before_waits_and_is_probed),
-		cmocka_unit_test(what_paid_in_the_session_before_is_where_the_search_starts),
-		cmocka_unit_test(cascade_is_near_the_best_k_on_simulated_sessions),
-		cmocka_unit_test(phases_of_a_session_are_followed),
+		TEST(first_iterations_measure_the_baseline_then_k_start_is_tried),
+		TEST(climbing_goes_on_in_the_direction_that_raised_utility),
+		TEST(falling_utility_turns_back_and_two_falls_end_the_test),
+		TEST(utility_below_one_goes_down_and_turns_off_at_k_one),
+		TEST(the_drafter_rests_while_it_is_off_and_catches_up_before_the_next_trial),
+		TEST(a_session_that_waits_leaves_time_for_its_prompt_to_be_read),
+		TEST(utilities_within_a_tenth_end_the_test),
+		TEST(a_test_has_at_most_m_trials),
+		TEST(climbing_stops_at_k_max),
+		TEST(back_off_doubles_up_to_its_cap_and_falls_back),
+		TEST(the_next_test_starts_from_the_best_k_of_history),
+		TEST(the_baseline_is_measured_again_after_a_hundred_iterations),
+		TEST(a_baseline_of_another_batch_size_is_measured_again),
+		TEST(what_others_draft_is_not_held_against_a_k_nor_in_its_favour),
+		TEST(a_baseline_is_carried_over_to_what_others_draft_now),
+		TEST(every_iteration_is_held_against_a_batch_of_its_own_size),
+		TEST(a_batch_that_keeps_changing_ends_the_test),
+		TEST(a_baseline_of_other_resident_experts_is_measured_again),
+		TEST(one_slow_iteration_does_not_decide_a_trial),
+		TEST(records_of_the_previous_k_are_not_counted),
+		TEST(records_from_before_a_trial_never_count_for_it),
+		TEST(while_a_trials_records_are_waited_for_k_is_what_paid),
+		TEST(a_k_the_verifier_keeps_cutting_counts_in_the_end),
+		TEST(an_earlier_controllers_k_is_where_the_search_starts),
+		TEST(what_did_not_pay_in_the_session_before_waits_and_is_probed),
+		TEST(what_paid_in_the_session_before_is_where_the_search_starts),
+		TEST(cascade_is_near_the_best_k_on_simulated_sessions),
+		TEST(phases_of_a_session_are_followed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,7 +141,7 @@ static void prefill_and_fixed_k_measure_nothing(void **state)
 		controller_take(&f->controller, &r);
 	}
 	assert_int_equal(f->controller.sessions[0].phase, PHASE_BASELINE);
-	assert_int_equal(f->controller.sessions[0].cascade.window.n, 0);
+	assert_int_equal(f->controller.sessions[0].cascade.n_samples, 0);
 	assert_true(f->page->sessions[0].knobs.etr > 0); /* shown all the same */
 }
 
