@@ -106,7 +106,7 @@ uint32_t cascade_allowed(const struct policy_state *s, uint32_t k);
 void cascade_remember(struct cascade *c, uint32_t k, double utility);
 /* The K that the next test begins with (section 5.3). */
 uint32_t cascade_start_k(const struct policy_state *s);
-/* The K to try after a trial of this utility. 0 or above k_max: nothing is left. */
+/* The K to try after a trial of this utility; 0: nothing is left. */
 uint32_t cascade_next_k(const struct policy_state *s, float utility);
 /* Why the test ends with this trial, next being what would be tried; NULL: it does not. */
 const char *cascade_early_exit(const struct policy_state *s, float utility, uint32_t next);

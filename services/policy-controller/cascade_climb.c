@@ -34,17 +34,32 @@ uint32_t cascade_start_k(const struct policy_state *s)
 }
 
 /* On in the direction that raised utility, else back (section 5.6); below the threshold only downwards, K = 1 being the most
- * cautious (section 5.4). Values are tried once per test. */
-uint32_t cascade_next_k(const struct policy_state *s, float utility)
+ * cautious (section 5.4). */
+static bool goes_up(const struct policy_state *s, float utility)
 {
 	const struct cascade *c = &s->cascade;
-	bool up = (s->k > c->prev_k) == (utility > c->prev_utility);
-	if (utility < (float)s->settings.threshold)
-		up = false;
-	uint32_t k = s->k;
+	return utility >= (float)s->settings.threshold &&
+	       (s->k > c->prev_k) == (utility > c->prev_utility);
+}
+
+/* The next K from k on that was not tried in this test; 0: none is left. */
+static uint32_t untried(const struct policy_state *s, uint32_t k, bool up)
+{
 	do
 		k = up ? k + 1 : k - 1;
-	while (k > 0 && k <= LIMIT_DRAFT && (c->tested >> k & 1));
+	while (k > 0 && k <= (uint32_t)s->settings.k_max && (s->cascade.tested >> k & 1));
+	return k <= (uint32_t)s->settings.k_max ? k : 0;
+}
+
+/* Where the direction leads out of 1 to k_max it may be wrong: that of the first trial comes from K = 0, which may lie far below,
+ * beyond the best K. So the climb turns to the neighbour on the other side. That of later trials was seen between two K
+ * that were tried, and on the other side utility fell or was tried. */
+uint32_t cascade_next_k(const struct policy_state *s, float utility)
+{
+	bool up = goes_up(s, utility);
+	uint32_t k = untried(s, s->k, up);
+	if (k == 0 && s->cascade.trial == 1 && utility >= (float)s->settings.threshold)
+		k = untried(s, s->k, !up);
 	return k;
 }
 
@@ -60,7 +75,7 @@ const char *cascade_early_exit(const struct policy_state *s, float utility, uint
 		return "successive utilities are close";
 	if (c->trial >= (uint32_t)s->settings.trials)
 		return "all trials made";
-	if (next == 0)
-		return "K reached 0";
-	return next > (uint32_t)s->settings.k_max ? "K reached k_max" : NULL;
+	if (next > 0)
+		return NULL;
+	return goes_up(s, utility) ? "no higher K up to k_max is left" : "no lower K is left";
 }

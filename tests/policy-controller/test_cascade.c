@@ -205,6 +205,44 @@ static void climbing_stops_at_k_max(void **state)
 	assert_int_equal(s.k, 4);
 }
 
+/* K = 3: U = 1.14, more than at K = 0, and 4 may not be tried: back to 2, 1.33, and 1, 1.6. */
+static void a_climb_that_begins_at_k_max_turns_back(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	s.settings.k_max = 3;
+	feed(&s, 4, 1000, 1);
+	assert_int_equal(s.k, 3);
+	feed(&s, 4, 1754, 2);
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k, 2);
+	feed(&s, 4, 1504, 2);
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k, 1);
+	feed(&s, 4, 1250, 2);
+	assert_int_equal(s.phase, PHASE_SET);
+	assert_int_equal(s.k, 1);
+	/* It paid: nothing "reached 0". */
+	assert_string_equal(s.cascade.ended, "no lower K is left");
+}
+
+/* With a threshold below 1: K = 1 has 0.8 and K = 0 more, but K = 2 has not been seen. */
+static void a_climb_that_begins_at_k_one_turns_up(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(1);
+	s.settings.threshold = 0.5;
+	feed(&s, 4, 1000, 1);
+	assert_int_equal(s.k, 1);
+	feed(&s, 4, 1250, 1);
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k, 2);
+	feed(&s, 4, 1500, 1); /* 0.67: back, where nothing is left */
+	assert_int_equal(s.phase, PHASE_SET);
+	assert_int_equal(s.k, 1);
+	assert_string_equal(s.cascade.ended, "no lower K is left");
+}
+
 /* While off: t + S iterations, one trial at K = 1; S doubles each time, up to set_max; a passing
  * trial brings it back. */
 static void back_off_doubles_up_to_its_cap_and_falls_back(void **state)
@@ -639,6 +677,8 @@ int main(void)
 		TEST(utilities_within_a_tenth_end_the_test),
 		TEST(a_test_has_at_most_m_trials),
 		TEST(climbing_stops_at_k_max),
+		TEST(a_climb_that_begins_at_k_max_turns_back),
+		TEST(a_climb_that_begins_at_k_one_turns_up),
 		TEST(back_off_doubles_up_to_its_cap_and_falls_back),
 		TEST(the_next_test_starts_from_the_best_k_of_history),
 		TEST(the_baseline_is_measured_again_after_a_hundred_iterations),
