@@ -138,7 +138,9 @@ static void interrupt_test(struct policy_state *s, struct verdict *verdict)
 	uint32_t now = c->sessions;
 	char change[80];
 	cascade_base(s, &base);
-	if (base.sessions == now)
+	if (c->gap)
+		snprintf(change, sizeof(change), "records of iterations were lost");
+	else if (base.sessions == now)
 		snprintf(change, sizeof(change), "what the other sessions draft changed");
 	else
 		snprintf(change, sizeof(change), "the batch changed from %u to %u session%s",
@@ -162,7 +164,7 @@ static void finish_baseline(struct policy_state *s, struct verdict *verdict)
 	struct cascade *c = &s->cascade;
 	struct cascade_base base = {0};
 	cascade_base(s, &base);
-	c->missed = false;
+	c->missed = c->gap = false;
 	/* A test that the batch interrupted begins again where it began. */
 	uint32_t k = c->restarted ? cascade_allowed(s, c->start_k) : cascade_start_k(s);
 	enter_test(s, k, 0);
@@ -183,18 +185,23 @@ static void finish_set(struct policy_state *s, struct verdict *verdict)
 		s->utility = (float)m.utility;
 		cascade_remember(c, k, m.utility);
 	}
-	if (!measured || c->missed || cascade_age(c, now) >= (uint32_t)s->settings.refresh) {
+	if (!measured || c->missed || c->gap ||
+		cascade_age(c, now) >= (uint32_t)s->settings.refresh) {
 		struct cascade_base base = {.sessions = now};
-		const char *loaded = c->missed ? ", of other resident experts" : "";
+		const char *other = "";
+		if (c->gap)
+			other = ", from before records were lost";
+		else if (c->missed)
+			other = ", of other resident experts";
 		cascade_base(s, &base);
 		enter_baseline(s);
-		if (c->missed)
+		if (c->missed || c->gap)
 			c->first_run = c->run;
 		policy_decide(verdict,
 			"set phase at K = %u over: the baseline is %u iteration%s old, of a batch "
 			"of %u session%s (now %u)%s: again",
 			k, base.age, plural(base.age), base.sessions, plural(base.sessions), now,
-			loaded);
+			other);
 		return;
 	}
 	enter_test(s, cascade_start_k(s), s->utility >= (float)s->settings.threshold ? k : 0);
@@ -208,7 +215,7 @@ static void finish_off(struct policy_state *s, struct verdict *verdict)
 	struct cascade *c = &s->cascade;
 	struct cascade_base base = {0};
 	cascade_base(s, &base);
-	c->missed = c->restarted = false;
+	c->missed = c->gap = c->restarted = false;
 	enter_test(s, 1, 0);
 	policy_decide(verdict, "off phase of %u iteration%s over, baseline %.2f ms: probing K = 1",
 		c->set_length, plural(c->set_length), milliseconds(base.ns));
@@ -225,6 +232,7 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 {
 	struct cascade *c = &s->cascade;
 	memset(c, 0, sizeof(*c));
+	s->lost = 0;
 	c->set_length = (uint32_t)s->settings.set;
 	if (k_hint == 0 && s->settings.carry > 0 && s->off_before > c->set_length) {
 		/* History reaches over the end of a session (section 5.3 has K_start from it): many
@@ -289,6 +297,45 @@ static void learn_costs(struct policy_state *s, const struct iteration_record *r
 		yield_observe_pass(s->shared, record, first);
 }
 
+static uint64_t elapsed(struct cascade *c, const struct iteration_record *record)
+{
+	bool known = c->iteration > 0 && record->iteration > c->iteration;
+	uint64_t since = known ? record->iteration - c->iteration : 1;
+	c->iteration = record->iteration;
+	return since;
+}
+
+/* What is left of a phase when so many of its iterations went by unseen: enough to measure something. */
+static void shorten(struct cascade *c, uint32_t lost, int64_t enough)
+{
+	uint32_t left = c->left > lost ? c->left - lost : 0;
+	uint32_t least = c->left < enough ? c->left : (uint32_t)enough;
+	c->left = left > least ? left : least;
+}
+
+/* Iterations of which there are no records. */
+static void pass_over(struct policy_state *s, uint32_t lost)
+{
+	struct cascade *c = &s->cascade;
+	c->gap = true;
+	c->run++;
+	window_reset(&c->window);
+	switch (s->phase) {
+	case PHASE_BASELINE:
+		c->left = (uint32_t)s->settings.baseline;
+		break;
+	case PHASE_TEST:
+		enter_trial(s, s->trial_k);
+		break;
+	case PHASE_SET:
+		shorten(c, lost, s->settings.trial);
+		break;
+	case PHASE_OFF:
+		shorten(c, lost, s->settings.baseline);
+		break;
+	}
+}
+
 static void finish_phase(struct policy_state *s, struct verdict *verdict)
 {
 	switch (s->phase) {
@@ -311,7 +358,10 @@ static void cascade_observe(
 	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
 {
 	struct cascade *c = &s->cascade;
-	c->clock++;
+	c->clock += elapsed(c, record);
+	if (s->lost > 0)
+		pass_over(s, s->lost);
+	s->lost = 0;
 	c->sessions = record->batch_sessions;
 	c->others = cascade_others(record);
 	c->missed |= record->expert_misses > 0;

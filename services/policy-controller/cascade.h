@@ -16,6 +16,10 @@
  * while the others do what they do. An iteration that no baseline is good for measures nothing: a test stops for a baseline,
  * once; the second time it ends with what it has found.
  *
+ * Time is counted in iterations, not in records: some are lost when their ring is full. What was measured before such a gap is
+ * not mixed with what comes after it, a trial is made again, the baseline is measured again before the next test, and one
+ * that has grown too old in the gap is good for nothing.
+ *
  * Where the paper is silent: delayed iterations do not count (window.h); S falls back to its start once a test passes; records
  * of another K from before the verifier could read of this one are skipped, later ones (it cuts K where the context ends) at
  * most `late` in a row; a baseline from when other experts were resident is measured again before each test: with room for
@@ -47,8 +51,10 @@ struct cascade {
 	uint32_t n_samples; /* counts on; the last CASCADE_SAMPLES are kept */
 	uint32_t run, first_run; /* of the samples to come; of those that are still good */
 	uint32_t sessions, others; /* of the last record's batch */
-	uint64_t clock; /* iterations since the policy took the session over */
-	bool missed; /* experts were not resident since the baseline was measured */
+	uint64_t iteration; /* of the last record */
+	uint64_t clock; /* iterations since the policy took the session over, seen or not */
+	bool missed,
+		gap; /* since the baseline was measured: experts were not resident; records were lost */
 	bool drafted; /* the last record had a draft */
 	uint32_t set_length, left; /* S now; iterations left of the phase */
 	uint32_t mismatched; /* records in a row of another K than asked */

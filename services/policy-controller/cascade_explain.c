@@ -67,8 +67,9 @@ static void explain_test(const struct policy_state *s, struct explanation *out)
 			"%u iteration%s ago; after %" PRId64 " it is measured again%s.",
 			base.ns / 1e6, base.sessions, plural(base.sessions), base.age,
 			plural(base.age), s->settings.refresh,
-			c->missed ? ", and before the next test, because experts were missing"
-				  : "");
+			c->gap	    ? ", and before the next test, because records were lost"
+			: c->missed ? ", and before the next test, because experts were missing"
+				    : "");
 }
 
 /* Of a K without figures. */

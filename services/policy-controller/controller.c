@@ -10,6 +10,8 @@
 #define DISPLAY_WEIGHT 0.125f
 /* A session without a record for so many iterations is taken for over. */
 #define OVER_AFTER 4
+/* Iterations without a record that are counted. */
+#define LOST_MAX (1u << 30)
 /* What a drafted iteration leaves of the counts of acceptance by position that are shown. */
 #define POSITION_LEFT (1 - 1 / 64.0f)
 
@@ -134,6 +136,7 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	s->shared = &c->shared;
 	s->k = now.k;
 	s->unfollowed = now.unfollowed != 0;
+	s->n_lost = c->n_lost;
 	s->trial_id = knobs->session == record->session ? knobs->trial_id : 0;
 	s->last_ns = record->finished_ns;
 	s->n_context = record->n_context;
@@ -191,13 +194,13 @@ static void measure(
 	double *base = &c->base_ns[record->batch_sessions];
 	uint64_t *at = &c->base_at[record->batch_sessions];
 	if (record->k == 0 && record->batch_tokens == record->batch_sessions) {
-		*at = c->n_records;
+		*at = c->clock;
 		*base = *base > 0 ? *base + (double)DISPLAY_WEIGHT *
 						    ((double)record->iteration_ns - *base)
 				  : (double)record->iteration_ns;
 	}
 	s->base_ns = *base;
-	s->base_age = c->n_records - *at;
+	s->base_age = c->clock - *at;
 }
 
 /* What the next session may begin with. */
@@ -287,6 +290,33 @@ static void add_to_pass(
 		next_pass(c);
 }
 
+/* A verifier leaves a record of every session of every pass, unless their ring is full. */
+static void count_pass(struct controller *c, const struct iteration_record *record)
+{
+	uint64_t lost = 0;
+	if (record->iteration == c->iteration)
+		return;
+	if (c->iteration > 0 && record->iteration > c->iteration)
+		lost = record->iteration - c->iteration - 1;
+	c->n_lost += lost;
+	c->clock += lost + 1;
+	c->iteration = record->iteration;
+}
+
+/* Of the passes that were lost, those the session may have been in. */
+static void count_lost(
+	const struct controller *c, struct policy_state *s, const struct iteration_record *record)
+{
+	uint64_t passes = c->n_lost - s->n_lost, own = 0;
+	if (s->iteration > 0 && record->iteration > s->iteration)
+		own = record->iteration - s->iteration - 1;
+	if (own > passes)
+		own = passes;
+	s->lost += own < LOST_MAX - s->lost ? (uint32_t)own : LOST_MAX - s->lost;
+	s->iteration = record->iteration;
+	s->n_lost = c->n_lost;
+}
+
 const struct policy_state *controller_record(
 	struct controller *c, const struct iteration_record *record)
 {
@@ -297,8 +327,10 @@ const struct policy_state *controller_record(
 	c->n_records++;
 	c->last_iteration_ns = record->iteration_ns;
 	c->last_ns = c->now_ns = record->finished_ns;
+	count_pass(c, record);
 	struct policy_state *s = find(c, record);
 	count_missing(s, record);
+	count_lost(c, s, record);
 	/* A pass with prompt tokens in it, of whatever session, measures no K; nor does one that
 	 * emitted nothing. */
 	if (record->prefill_tokens == 0 && record->emitted > 0) {

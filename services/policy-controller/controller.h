@@ -30,13 +30,14 @@ struct controller {
 	bool unfollowed; /* what was decided last, of whatever session */
 	struct policy_state sessions[LIMIT_SESSIONS]; /* by slot; uid 0 = none */
 	uint64_t n_records, n_refused, n_decisions; /* decisions are numbered from 1 */
+	uint64_t iteration, n_lost, clock; /* of the last record; passes that left none; all passes */
 	uint64_t first_decision; /* the number before this controller's first */
 	struct decision decisions[CONTROLLER_DECISIONS];
 	uint64_t last_iteration_ns, last_ns; /* of whatever session: its time, and when it ended */
 	uint64_t
 		now_ns; /* of what is decided: the end of the newest iteration, or a change of settings */
 	double base_ns[LIMIT_SESSIONS + 1]; /* time at K = 0 by batch size; 0 = never seen */
-	uint64_t base_at[LIMIT_SESSIONS + 1]; /* n_records when it was seen last */
+	uint64_t base_at[LIMIT_SESSIONS + 1]; /* clock when it was seen last */
 	struct yield_shared shared;
 	/* Two passes: the one whose records come, [gathering], and the one before it. n_passes: since the
 	 * last plan; when not 0, the other one is to be planned for. */

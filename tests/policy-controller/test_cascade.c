@@ -466,6 +466,44 @@ static void a_baseline_of_other_resident_experts_is_measured_again(void **state)
 	}
 }
 
+/* They count as what they were, whatever phase they were of; and a baseline from before them is old. */
+static void lost_iterations_are_part_of_their_phase(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 2, 9000, 1);
+	s.lost = 3;
+	feed(&s, 3, 1000, 1); /* the baseline, again */
+	assert_int_equal(s.phase, PHASE_BASELINE);
+	feed(&s, 1, 1000, 1);
+	assert_true(base_ns(&s) == 1000000);
+	feed(&s, 3, 9000, 2);
+	uint32_t trial_id = s.trial_id;
+	s.lost = 1;
+	feed(&s, 3, 1600, 2); /* the trial, again */
+	assert_int_not_equal(s.trial_id, trial_id);
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(s.k, 3);
+	feed(&s, 1, 1600, 2);
+	assert_true(fabsf(s.utility - 1.25f) < 1e-4f);
+	feed(&s, 4, 1600, 2);
+	assert_int_equal(s.phase, PHASE_SET);
+	s.lost = 10;
+	feed(&s, 5, 1600, 2);
+	assert_int_equal(s.phase, PHASE_SET);
+	feed(&s, 1, 1600, 2);
+	assert_int_equal(s.phase, PHASE_BASELINE);
+	feed(&s, 4, 1000, 1);
+	feed(&s, 12, 3000, 1); /* 3, 2, 1: none pays */
+	assert_int_equal(s.phase, PHASE_OFF);
+	s.lost = 500;
+	feed(&s, 3, 2000, 1);
+	assert_int_equal(s.phase, PHASE_OFF);
+	feed(&s, 1, 2000, 1);
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_true(base_ns(&s) == 2000000);
+}
+
 static void one_slow_iteration_does_not_decide_a_trial(void **state)
 {
 	(void)state;
@@ -688,6 +726,7 @@ int main(void)
 		TEST(every_iteration_is_held_against_a_batch_of_its_own_size),
 		TEST(a_batch_that_keeps_changing_ends_the_test),
 		TEST(a_baseline_of_other_resident_experts_is_measured_again),
+		TEST(lost_iterations_are_part_of_their_phase),
 		TEST(one_slow_iteration_does_not_decide_a_trial),
 		TEST(records_of_the_previous_k_are_not_counted),
 		TEST(records_from_before_a_trial_never_count_for_it),

@@ -11,6 +11,7 @@
 #include "tests/policy-controller/simulate.h"
 #include "tests/until.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -100,6 +101,93 @@ static void sessions_are_judged_apart(void **state)
 	assert_int_equal(f->controller.sessions[1].uid, 8);
 	assert_int_equal(f->controller.sessions[1].k, 0);
 	assert_int_equal(f->controller.sessions[1].iterations, 1);
+}
+
+/* All of the results that cascade has kept since there were so many: as they truly are. */
+static void check_utilities(const struct fixture *f, const struct simulated *sim, uint32_t since)
+{
+	const struct cascade *c = &f->controller.sessions[0].cascade;
+	for (; since < c->n_history; since++) {
+		const struct cascade_result *last = &c->history[since % CASCADE_HISTORY];
+		double is = simulated_utility(sim, last->k);
+		assert_true(fabs((double)last->utility / is - 1) < 0.01);
+	}
+}
+
+/* Whatever is going on when a stretch of records is lost, in which an iteration came to take twice as long. */
+static void lost_records_are_counted_and_utility_is_not_skewed(void **state)
+{
+	struct fixture *f = *state;
+	static const struct {
+		double accepted, cost;
+	} sessions[] = {{1, 0.5}, {0, 0.3}};
+	for (uint32_t n = 0; n < 2 * 160; n++) {
+		struct settings settings = defaults();
+		controller_init(&f->controller, f->page, &settings);
+		struct simulated sim =
+			simulated_make(1 + n, 0, sessions[n % 2].accepted, sessions[n % 2].cost);
+		const struct cascade *c = &f->controller.sessions[0].cascade;
+		serve(f, &sim, 1 + (int)n / 2);
+		check_utilities(f, &sim, 0);
+		uint64_t clock = c->clock;
+		uint32_t kept = c->n_history;
+		sim.iteration += 5000;
+		sim.base_ms *= 2;
+		serve(f, &sim, 1);
+		/* At least as old as it is. */
+		assert_int_equal(c->clock, clock + 5001);
+		assert_int_equal(f->controller.n_lost, 5000);
+		for (uint32_t i = 0; i < 200; i++) {
+			check_utilities(f, &sim, kept);
+			kept = c->n_history;
+			serve(f, &sim, 1);
+		}
+		assert_true(kept >= 2);
+	}
+}
+
+static void the_age_of_a_baseline_is_in_passes_not_in_records(void **state)
+{
+	struct fixture *f = *state;
+	struct settings settings = defaults();
+	strcpy(settings.policy, "static:2");
+	controller_init(&f->controller, f->page, &settings);
+	for (uint32_t pass = 1; pass <= 12; pass++)
+		for (uint32_t i = 0; i < 4; i++) {
+			struct iteration_record r = {.session = 1 + i,
+				.page = i,
+				.iteration = pass + (pass > 6 ? 20 : 0),
+				.k = pass > 1 ? 2 : 0,
+				.emitted = 1,
+				.batch_sessions = 4,
+				.batch_tokens = pass > 1 ? 12 : 4,
+				.iteration_ns = 1000000};
+			controller_take(&f->controller, &r);
+		}
+	/* Eleven seen, twenty lost. */
+	assert_int_equal(f->controller.sessions[0].base_age, 31);
+	assert_int_equal(f->controller.sessions[3].base_age, 31);
+}
+
+/* Of a batch of which the session had no part, and of passes that measured no K, nothing was lost. */
+static void passes_without_the_session_are_not_lost(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated one = simulated_make(5, 0, 0.9, 0.1), two = simulated_make(6, 1, 0.9, 0.1);
+	serve(f, &one, 6);
+	assert_int_equal(f->controller.sessions[0].phase, PHASE_TEST);
+	uint32_t left = f->controller.sessions[0].cascade.left;
+	two.iteration = one.iteration;
+	serve(f, &two, 10);
+	one.iteration = two.iteration;
+	struct iteration_record prompt = simulated_step(&one, 0);
+	prompt.prefill_tokens = 9;
+	controller_take(&f->controller, &prompt);
+	serve(f, &one, 1);
+	assert_int_equal(f->controller.n_lost, 0);
+	assert_int_equal(f->controller.sessions[0].cascade.left, left - 1);
+	assert_false(f->controller.sessions[0].cascade.gap);
+	assert_int_equal(f->controller.sessions[0].cascade.clock, 6 + 12);
 }
 
 static void a_session_that_comes_back_on_another_page_is_there_once(void **state)
@@ -550,6 +638,9 @@ int main(void)
 		TEST(new_sessions_begin_at_k_zero_under_cascade),
 		TEST(a_session_that_pays_gets_its_best_k),
 		TEST(sessions_are_judged_apart),
+		TEST(lost_records_are_counted_and_utility_is_not_skewed),
+		TEST(the_age_of_a_baseline_is_in_passes_not_in_records),
+		TEST(passes_without_the_session_are_not_lost),
 		TEST(a_session_that_comes_back_on_another_page_is_there_once),
 		TEST(prefill_and_fixed_k_measure_nothing),
 		TEST(records_out_of_range_are_counted_and_dropped),
