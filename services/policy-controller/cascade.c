@@ -2,6 +2,7 @@
 #include "services/policy-controller/yield_plan.h"
 #include "shared/base/plural.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -165,11 +166,53 @@ static void finish_baseline(struct policy_state *s, struct verdict *verdict)
 	struct cascade_base base = {0};
 	cascade_base(s, &base);
 	c->missed = c->gap = false;
+	if (c->resume_left > 0) {
+		enter(s, PHASE_SET, c->resume_k, c->resume_left);
+		c->resume_left = 0;
+		policy_decide(verdict,
+			"baseline %.2f ms in a batch of %u session%s: K = %u for %u iteration%s "
+			"more",
+			milliseconds(base.ns), base.sessions, plural(base.sessions), s->k, c->left,
+			plural(c->left));
+		return;
+	}
 	/* A test that the batch interrupted begins again where it began. */
 	uint32_t k = c->restarted ? cascade_allowed(s, c->start_k) : cascade_start_k(s);
 	enter_test(s, k, 0);
 	policy_decide(verdict, "baseline %.2f ms in a batch of %u session%s: trying K = %u",
 		milliseconds(base.ns), base.sessions, plural(base.sessions), k);
+}
+
+/* Whether a set phase is so long that its baseline would grow old in it. Batches of many sizes come and go; they do not each
+ * interrupt it as soon as they are seen. */
+static bool is_due(const struct policy_state *s)
+{
+	const struct cascade *c = &s->cascade;
+	uint32_t refresh = (uint32_t)s->settings.refresh;
+	return s->phase == PHASE_SET && c->set_length > refresh &&
+	       cascade_age(c, c->sessions) >= refresh && cascade_age(c, 0) >= refresh;
+}
+
+/* In the middle of a set phase, which then goes on (section 5.3). */
+static void refresh(struct policy_state *s, struct verdict *verdict)
+{
+	struct cascade *c = &s->cascade;
+	struct cascade_measure m;
+	if (cascade_measured(s, &m))
+		s->utility = (float)m.utility;
+	c->resume_k = s->k;
+	c->resume_left = c->left;
+	enter_baseline(s);
+	policy_decide(verdict,
+		"the baseline is %" PRId64
+		" iteration%s old: again, within the set phase at K = %u",
+		s->settings.refresh, plural((uint64_t)s->settings.refresh), c->resume_k);
+}
+
+/* Whether the baseline is of other resident experts than there are now, as far as that is asked about. */
+bool cascade_is_of_others(const struct policy_state *s)
+{
+	return s->cascade.missed && s->settings.refresh_missed;
 }
 
 /* The end of a set phase: an old baseline, or one of other resident experts, or none of such a batch, is measured again before
@@ -185,17 +228,17 @@ static void finish_set(struct policy_state *s, struct verdict *verdict)
 		s->utility = (float)m.utility;
 		cascade_remember(c, k, m.utility);
 	}
-	if (!measured || c->missed || c->gap ||
-		cascade_age(c, now) >= (uint32_t)s->settings.refresh) {
+	bool missed = cascade_is_of_others(s);
+	if (!measured || missed || c->gap || cascade_age(c, now) >= (uint32_t)s->settings.refresh) {
 		struct cascade_base base = {.sessions = now};
 		const char *other = "";
 		if (c->gap)
 			other = ", from before records were lost";
-		else if (c->missed)
+		else if (missed)
 			other = ", of other resident experts";
 		cascade_base(s, &base);
 		enter_baseline(s);
-		if (c->missed || c->gap)
+		if (missed || c->gap)
 			c->first_run = c->run;
 		policy_decide(verdict,
 			"set phase at K = %u over: the baseline is %u iteration%s old, of a batch "
@@ -372,18 +415,18 @@ static void cascade_observe(
 	bool comparable = counted && s->k > 0 && cascade_comparable(s, record);
 	if (counted && s->k == 0)
 		cascade_sample(c, record);
-	if (counted && s->phase == PHASE_TEST && !comparable) {
-		interrupt_test(s, verdict);
-		return;
-	}
 	if (comparable)
 		cascade_add(c, record);
 	/* A phase at K = 0 that is over by the count has waited long enough, whatever the
 	 * verifier made of it. */
 	if (!counted && s->phase != PHASE_OFF)
 		return;
-	if (c->left == 0 || --c->left == 0)
+	if (s->phase == PHASE_TEST && !comparable)
+		interrupt_test(s, verdict);
+	else if (c->left == 0 || --c->left == 0)
 		finish_phase(s, verdict);
+	else if (is_due(s))
+		refresh(s, verdict);
 	s->unfollowed = rests(s);
 }
 

@@ -57,6 +57,8 @@ struct cascade {
 		gap; /* since the baseline was measured: experts were not resident; records were lost */
 	bool drafted; /* the last record had a draft */
 	uint32_t set_length, left; /* S now; iterations left of the phase */
+	uint32_t resume_k,
+		resume_left; /* a set phase that goes on after the baseline; left 0: none does */
 	uint32_t mismatched; /* records in a row of another K than asked */
 	uint32_t trial, falls; /* trials made in this test; successive falls of utility */
 	uint32_t tested; /* bit k: K = k was tried in this test */
@@ -97,7 +99,7 @@ uint32_t cascade_others(const struct iteration_record *record);
 void cascade_sample(struct cascade *c, const struct iteration_record *record);
 /* As measured in a batch like the last record's, or else in the newest one; false: nothing was measured yet. */
 bool cascade_base(const struct policy_state *s, struct cascade_base *out);
-/* Iterations since one at K = 0 in a batch of so many sessions; UINT32_MAX: none is known. */
+/* Iterations since one at K = 0 in a batch of so many sessions, 0: of whatever size; UINT32_MAX: none is known. */
 uint32_t cascade_age(const struct cascade *c, uint32_t sessions);
 /* Whether the iteration can be held against a baseline: of a batch of that size, not older than it gets where it is measured
  * again as `refresh` says, and what the others draft is much the same or the curve knows both. */
@@ -106,6 +108,9 @@ bool cascade_comparable(const struct policy_state *s, const struct iteration_rec
 void cascade_add(struct cascade *c, const struct iteration_record *record);
 /* False: the window is empty, or its baseline is too old by now. */
 bool cascade_measured(const struct policy_state *s, struct cascade_measure *out);
+
+/* cascade.c. Whether the baseline is of other resident experts than there are now, as far as `refresh_missed` asks. */
+bool cascade_is_of_others(const struct policy_state *s);
 
 /* cascade_climb.c. A K as far as k_max allows it. */
 uint32_t cascade_allowed(const struct policy_state *s, uint32_t k);

@@ -3,12 +3,20 @@
 #include "shared/base/plural.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 static void explain_phase(const struct policy_state *s, struct explanation *out)
 {
 	const struct cascade *c = &s->cascade;
 	switch (s->phase) {
 	case PHASE_BASELINE:
+		if (c->resume_left > 0) {
+			explain_say(out,
+				"K is 0 to measure again what an iteration takes without "
+				"speculation: %u more. Then K = %u goes on for %u iteration%s.",
+				c->left, c->resume_k, c->resume_left, plural(c->resume_left));
+			break;
+		}
 		explain_say(out,
 			"K is 0 to measure what an iteration takes without speculation: %u more. "
 			"Then a test from K = %u on.",
@@ -46,6 +54,48 @@ static const struct cascade_trial *best_trial(const struct cascade *c)
 	return best;
 }
 
+/* When the baseline will be measured again. */
+static void say_when(const struct policy_state *s, char *when, size_t bytes)
+{
+	const struct cascade *c = &s->cascade;
+	const int64_t refresh = s->settings.refresh;
+	if (s->phase == PHASE_BASELINE)
+		snprintf(when, bytes, "it is being measured again");
+	else if (s->phase == PHASE_OFF)
+		snprintf(when, bytes, "every iteration of this phase measures it");
+	else if (c->gap)
+		snprintf(when, bytes,
+			"it is measured again before the next test, because records were lost");
+	else if (cascade_is_of_others(s))
+		snprintf(when, bytes,
+			"it is measured again before the next test, because experts were missing");
+	else if (s->phase == PHASE_SET && c->set_length > refresh)
+		snprintf(when, bytes, "after %" PRId64 " it is measured again, within this phase",
+			refresh);
+	else
+		snprintf(when, bytes,
+			"when that is %" PRId64 " or more, it is measured again before the next "
+			"test",
+			refresh);
+}
+
+static void explain_base(const struct policy_state *s, struct explanation *out)
+{
+	struct cascade_base base;
+	char when[96], others[48] = "";
+	if (!cascade_base(s, &base))
+		return;
+	say_when(s, when, sizeof(when));
+	if (base.others > 0)
+		snprintf(others, sizeof(others), " of which the others drafted %u token%s",
+			base.others, plural(base.others));
+	explain_say(out,
+		"An iteration at K = 0 took %.3f ms in a batch of %u session%s%s, measured %u "
+		"iteration%s ago; %s.",
+		base.ns / 1e6, base.sessions, plural(base.sessions), others, base.age,
+		plural(base.age), when);
+}
+
 static void explain_test(const struct policy_state *s, struct explanation *out)
 {
 	const struct cascade *c = &s->cascade;
@@ -60,16 +110,7 @@ static void explain_test(const struct policy_state *s, struct explanation *out)
 			"S was backed off to %u from %" PRId64
 			" because no K paid; it falls back when one does.",
 			c->set_length, s->settings.set);
-	struct cascade_base base;
-	if (cascade_base(s, &base))
-		explain_say(out,
-			"An iteration at K = 0 took %.3f ms in a batch of %u session%s, measured "
-			"%u iteration%s ago; after %" PRId64 " it is measured again%s.",
-			base.ns / 1e6, base.sessions, plural(base.sessions), base.age,
-			plural(base.age), s->settings.refresh,
-			c->gap	    ? ", and before the next test, because records were lost"
-			: c->missed ? ", and before the next test, because experts were missing"
-				    : "");
+	explain_base(s, out);
 }
 
 /* Of a K without figures. */

@@ -116,7 +116,7 @@ bool cascade_base(const struct policy_state *s, struct cascade_base *out)
 uint32_t cascade_age(const struct cascade *c, uint32_t sessions)
 {
 	for (uint32_t i = 0; i < n_samples(c); i++)
-		if (sample_at(c, i)->sessions == sessions)
+		if (sessions == 0 || sample_at(c, i)->sessions == sessions)
 			return age_of(c, sample_at(c, i));
 	return UINT32_MAX;
 }

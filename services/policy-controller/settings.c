@@ -45,8 +45,19 @@ const struct config_key settings_keys[] = {
 	INT_KEY("baseline", baseline, 1, 64, "4", "iterations",
 		"Iterations at K = 0 that measure the time without speculation."),
 	INT_KEY("refresh", refresh, 1, 1000000, "100", "iterations",
-		"How old that measurement may grow before it is made again; where experts were "
-		"missing, only up to the next test."),
+		"How old that measurement may grow before it is made again: in a set phase that is "
+		"longer, or before the next test."),
+	{.section = "",
+		.name = "refresh_missed",
+		.type = CONFIG_BOOL,
+		.offset = KEY(refresh_missed),
+		.fallback = "yes",
+		.help = "Whether cascade also makes it again before each test when experts were "
+			"missing since: what is resident decides what an iteration takes. no: by "
+			"its age "
+			"alone, as published.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_SESSION},
 	{.section = "",
 		.name = "threshold",
 		.type = CONFIG_DOUBLE,

@@ -14,6 +14,7 @@ struct settings {
 	int64_t trial, trials; /* t and M of the test phase */
 	int64_t set, set_max; /* S of the set phase, and where its doubling ends */
 	int64_t baseline, refresh; /* iterations at K = 0, and how old they may grow */
+	bool refresh_missed; /* and whether missing experts make them old */
 	double threshold, converge;
 	int64_t backoff, falls, history, late, carry; /* what the paper fixes or leaves open */
 	int64_t memory, horizon, phase; /* of yield */

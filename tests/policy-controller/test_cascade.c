@@ -304,6 +304,45 @@ static void the_baseline_is_measured_again_after_a_hundred_iterations(void **sta
 	assert_int_equal(s.phase, PHASE_TEST);
 }
 
+static void iterations_of_an_off_phase_are_the_baseline(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	feed(&s, 4, 1000, 1);
+	feed(&s, 4, 3000, 1);
+	while (s.phase != PHASE_OFF || s.cascade.left < 256)
+		feed(&s, 1, s.k ? 3000 : 1000, 1);
+	assert_true(base_ns(&s) == 1000000);
+	feed(&s, 100, 700, 1);
+	assert_int_equal(s.phase, PHASE_OFF);
+	assert_true(base_ns(&s) == 700000);
+	assert_int_equal(cascade_age(&s.cascade, 1), 0);
+}
+
+static void a_set_phase_that_is_longer_than_refresh_measures_the_baseline_in_between(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	s.settings.set = 1000;
+	feed(&s, 4, 1000, 1);
+	feed(&s, 8, 1600, 2);
+	assert_int_equal(s.phase, PHASE_SET);
+	const uint32_t k = s.k;
+	uint32_t kept = 0, measured = 0;
+	while (s.phase == PHASE_SET || s.phase == PHASE_BASELINE) {
+		kept += s.phase == PHASE_SET;
+		measured += s.phase == PHASE_BASELINE;
+		assert_int_equal(s.k, s.phase == PHASE_SET ? k : 0);
+		feed(&s, 1, s.k ? 1600 : 800, s.k ? 2 : 1);
+		assert_true(cascade_age(&s.cascade, 1) <= 100);
+	}
+	assert_int_equal(s.phase, PHASE_TEST);
+	assert_int_equal(kept, 1000);
+	assert_in_range(measured, 9 * 4, 10 * 4);
+	assert_true(base_ns(&s) == 800000);
+	assert_true(fabsf(s.utility - 1) < 1e-4f);
+}
+
 static void a_baseline_of_another_batch_size_is_measured_again(void **state)
 {
 	(void)state;
@@ -442,8 +481,11 @@ static void a_batch_that_keeps_changing_ends_the_test(void **state)
 static void a_baseline_of_other_resident_experts_is_measured_again(void **state)
 {
 	(void)state;
-	for (uint32_t misses = 0; misses < 2; misses++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		struct policy_state s = begin(0);
+		/* As the paper has it: by age alone. */
+		s.settings.refresh_missed = i < 2;
+		uint32_t missing = i > 0, misses = i == 1;
 		feed(&s, 4, 1000, 1);
 		feed(&s, 8, 1600, 2); /* K = 3 and 4, alike */
 		assert_int_equal(s.phase, PHASE_SET);
@@ -456,7 +498,7 @@ static void a_baseline_of_other_resident_experts_is_measured_again(void **state)
 			.batch_sessions = 1,
 			.iteration_ns = 1600000,
 			.expert_hits = 10,
-			.expert_misses = misses};
+			.expert_misses = missing};
 		s.ops->observe(&s, &missed, &verdict);
 		feed(&s, 15, 1600, 2);
 		assert_int_equal(s.phase, misses ? PHASE_BASELINE : PHASE_TEST);
@@ -720,6 +762,8 @@ int main(void)
 		TEST(back_off_doubles_up_to_its_cap_and_falls_back),
 		TEST(the_next_test_starts_from_the_best_k_of_history),
 		TEST(the_baseline_is_measured_again_after_a_hundred_iterations),
+		TEST(iterations_of_an_off_phase_are_the_baseline),
+		TEST(a_set_phase_that_is_longer_than_refresh_measures_the_baseline_in_between),
 		TEST(a_baseline_of_another_batch_size_is_measured_again),
 		TEST(what_others_draft_is_not_held_against_a_k_nor_in_its_favour),
 		TEST(a_baseline_is_carried_over_to_what_others_draft_now),

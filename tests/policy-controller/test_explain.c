@@ -207,6 +207,38 @@ static void cascade_shows_the_trials_of_its_last_test_and_what_ended_it(void **s
 	}
 }
 
+static void cascade_says_when_its_baseline_is_measured_again(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated bad = simulated_make(5, 0, 0, 0.5), good = simulated_make(6, 0, 1, 0.1);
+	const struct policy_state *s = &f->controller.sessions[0];
+	struct policy_trial trial = {0};
+	use(f, "cascade");
+	for (int i = 0; i < 40 || s->phase != PHASE_OFF; i++)
+		step(f, &bad, &trial);
+	for (int i = 0; i < 20; i++)
+		step(f, &bad, &trial);
+	struct explanation *e = &f->explanation;
+	assert_int_equal(explain_session(&f->controller, 0, e), 0);
+	assert_non_null(strstr(e->words[3], "measured 0 iterations ago; every iteration of this "));
+	for (int i = 0; i < 10 || s->phase != PHASE_SET; i++)
+		step(f, &good, &trial);
+	assert_int_equal(explain_session(&f->controller, 0, e), 0);
+	assert_non_null(strstr(e->words[2], "when that is 100 or more, it is measured again "));
+	struct settings settings = f->controller.settings;
+	settings.set = 400;
+	assert_int_equal(controller_set(&f->controller, &settings, 0, 1, NULL), 0);
+	for (int i = 0; i < 40 || s->phase != PHASE_SET; i++)
+		step(f, &good, &trial);
+	assert_int_equal(explain_session(&f->controller, 0, e), 0);
+	assert_non_null(strstr(e->words[2], "after 100 it is measured again, within this phase"));
+	while (s->phase == PHASE_SET)
+		step(f, &good, &trial);
+	assert_int_equal(explain_session(&f->controller, 0, e), 0);
+	assert_non_null(strstr(e->words[0], "to measure again what an iteration takes"));
+	assert_non_null(strstr(e->words[2], "it is being measured again"));
+}
+
 static void yield_shows_every_k_and_the_best_is_the_one_it_chose(void **state)
 {
 	struct fixture *f = *state;
@@ -396,6 +428,7 @@ int main(void)
 		TEST(a_mean_of_the_last_iterations_says_so),
 		TEST(a_fixed_k_is_held_against_what_was_seen_lately),
 		TEST(cascade_shows_the_trials_of_its_last_test_and_what_ended_it),
+		TEST(cascade_says_when_its_baseline_is_measured_again),
 		TEST(yield_shows_every_k_and_the_best_is_the_one_it_chose),
 		TEST(acceptance_by_position_is_what_was_accepted),
 		TEST(a_request_that_fixed_k_is_named),
