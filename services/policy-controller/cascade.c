@@ -22,7 +22,7 @@ static void enter(struct policy_state *s, enum phase phase, uint32_t k, uint32_t
 {
 	s->phase = phase;
 	s->k = k;
-	s->cascade.left = length;
+	s->cascade.length = s->cascade.left = length;
 	s->cascade.mismatched = 0;
 	s->cascade.run++;
 	s->trial_n = 0;
@@ -34,8 +34,8 @@ static void enter_baseline(struct policy_state *s)
 	enter(s, PHASE_BASELINE, 0, (uint32_t)s->settings.baseline);
 }
 
-/* Off for long the drafter rests; it catches up, in passes of its own, before the next trial. */
-static bool rests(const struct policy_state *s)
+/* It catches up, in passes of its own, before the next trial. */
+bool cascade_rests(const struct policy_state *s)
 {
 	const struct cascade *c = &s->cascade;
 	return s->phase == PHASE_OFF && c->left > CATCH_UP + c->unread / CATCH_UP_TOKENS;
@@ -67,6 +67,16 @@ static void enter_test(struct policy_state *s, uint32_t k, uint32_t kept_k)
 	enter_trial(s, k);
 }
 
+/* For longer than before (section 5.5). */
+void cascade_turn_off(struct policy_state *s)
+{
+	struct cascade *c = &s->cascade;
+	uint32_t longer = (uint32_t)s->settings.backoff * c->set_length;
+	uint32_t most = (uint32_t)s->settings.set_max;
+	c->set_length = longer < most ? longer : most;
+	enter(s, PHASE_OFF, 0, c->set_length);
+}
+
 /* The end of a test phase: the best K stays for S iterations; a best below the threshold turns
  * speculation off and doubles S (sections 5.4, 5.5). */
 static void finish_test(struct policy_state *s, const char *why, struct verdict *verdict)
@@ -81,10 +91,7 @@ static void finish_test(struct policy_state *s, const char *why, struct verdict 
 			why, s->k, (double)s->utility, c->set_length, plural(c->set_length));
 		return;
 	}
-	uint32_t longer = (uint32_t)s->settings.backoff * c->set_length;
-	uint32_t most = (uint32_t)s->settings.set_max;
-	c->set_length = longer < most ? longer : most;
-	enter(s, PHASE_OFF, 0, c->set_length);
+	cascade_turn_off(s);
 	policy_decide(verdict,
 		"%s: best utility %.2f at K = %u is below %g: off for %u iteration%s", why,
 		(double)c->best_utility, c->best_k, s->settings.threshold, c->set_length,
@@ -167,7 +174,8 @@ static void finish_baseline(struct policy_state *s, struct verdict *verdict)
 	cascade_base(s, &base);
 	c->missed = c->gap = false;
 	if (c->resume_left > 0) {
-		enter(s, PHASE_SET, c->resume_k, c->resume_left);
+		enter(s, PHASE_SET, c->resume_k, c->set_length);
+		c->left = c->resume_left;
 		c->resume_left = 0;
 		policy_decide(verdict,
 			"baseline %.2f ms in a batch of %u session%s: K = %u for %u iteration%s "
@@ -282,18 +290,21 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 		 * short answers would each pay for the same finding. What was left of the off phase
 		 * is waited for here, and yields a baseline. */
 		uint32_t most = (uint32_t)s->settings.carry * c->set_length, left = s->off_left;
+		if (most > (uint32_t)s->settings.set_max)
+			most = (uint32_t)s->settings.set_max;
 		uint32_t least = CATCH_UP + s->n_context / CATCH_UP_TOKENS;
 		c->unread = s->n_context;
 		least = least > (uint32_t)s->settings.baseline ? least
 							       : (uint32_t)s->settings.baseline;
 		c->set_length = s->off_before < most ? s->off_before : most;
 		left = left > least ? left : least;
-		enter(s, PHASE_OFF, 0, left < c->set_length ? left : c->set_length);
+		enter(s, PHASE_OFF, 0, c->set_length);
+		c->left = left < c->length ? left : c->length;
 		policy_decide(verdict,
 			"cascade: it did not pay in the session before: off for %u more "
 			"iteration%s",
 			c->left, plural(c->left));
-		s->unfollowed = rests(s);
+		s->unfollowed = cascade_rests(s);
 		return;
 	}
 	s->unfollowed = false;
@@ -379,7 +390,7 @@ static void pass_over(struct policy_state *s, uint32_t lost)
 	}
 }
 
-static void finish_phase(struct policy_state *s, struct verdict *verdict)
+void cascade_finish_phase(struct policy_state *s, struct verdict *verdict)
 {
 	switch (s->phase) {
 	case PHASE_BASELINE:
@@ -424,10 +435,10 @@ static void cascade_observe(
 	if (s->phase == PHASE_TEST && !comparable)
 		interrupt_test(s, verdict);
 	else if (c->left == 0 || --c->left == 0)
-		finish_phase(s, verdict);
+		cascade_finish_phase(s, verdict);
 	else if (is_due(s))
 		refresh(s, verdict);
-	s->unfollowed = rests(s);
+	s->unfollowed = cascade_rests(s);
 }
 
 /* A phase ends with its last record. */
@@ -449,6 +460,7 @@ const struct policy_ops policy_cascade = {
 	.name = "cascade",
 	.first_k = cascade_first_k,
 	.begin = cascade_begin,
+	.adjust = cascade_adjust,
 	.observe = cascade_observe,
 	.explain = cascade_explain,
 	.awaits = cascade_awaits,

@@ -1,7 +1,8 @@
 /*
  * Cascade (Utility-Driven Speculative Decoding for Mixture-of-Experts, section 5): test-and-set over K with disabling,
  * adaptive back-off and hill climbing, for one session. cascade.c has the phases, cascade_measure.c the baselines and
- * utility, cascade_climb.c the search; called by the controller as a policy (policy.h). Pure.
+ * utility, cascade_climb.c the search, cascade_adjust.c changes of knobs; called by the controller as a policy (policy.h).
+ * Pure.
  *
  * Utility of a window: U = ETR / (t_spec / t_base) (equation of section 4); K = 0 has utility 1 by definition, which is what
  * the first trial of a test is compared with.
@@ -35,6 +36,8 @@
 struct iteration_record;
 struct policy_state;
 struct explanation;
+struct settings;
+struct verdict;
 
 enum { CASCADE_HISTORY = 16, CASCADE_SAMPLES = 64 };
 
@@ -56,7 +59,8 @@ struct cascade {
 	bool missed,
 		gap; /* since the baseline was measured: experts were not resident; records were lost */
 	bool drafted; /* the last record had a draft */
-	uint32_t set_length, left; /* S now; iterations left of the phase */
+	uint32_t set_length; /* S now */
+	uint32_t length, left; /* iterations of the phase; of them, those that are left */
 	uint32_t resume_k,
 		resume_left; /* a set phase that goes on after the baseline; left 0: none does */
 	uint32_t mismatched; /* records in a row of another K than asked */
@@ -109,7 +113,12 @@ void cascade_add(struct cascade *c, const struct iteration_record *record);
 /* False: the window is empty, or its baseline is too old by now. */
 bool cascade_measured(const struct policy_state *s, struct cascade_measure *out);
 
-/* cascade.c. Whether the baseline is of other resident experts than there are now, as far as `refresh_missed` asks. */
+/* cascade.c. The phase is over. */
+void cascade_finish_phase(struct policy_state *s, struct verdict *verdict);
+void cascade_turn_off(struct policy_state *s);
+/* Whether the drafter need not follow the session: off for long. */
+bool cascade_rests(const struct policy_state *s);
+/* Whether the baseline is of other resident experts than there are now, as far as `refresh_missed` asks. */
 bool cascade_is_of_others(const struct policy_state *s);
 
 /* cascade_climb.c. A K as far as k_max allows it. */
@@ -122,5 +131,7 @@ uint32_t cascade_next_k(const struct policy_state *s, float utility);
 /* Why the test ends with this trial, next being what would be tried; NULL: it does not. */
 const char *cascade_early_exit(const struct policy_state *s, float utility, uint32_t next);
 
+/* policy_ops.adjust (cascade_adjust.c). */
+void cascade_adjust(struct policy_state *s, const struct settings *before, struct verdict *verdict);
 /* policy_ops.explain (cascade_explain.c). */
 void cascade_explain(const struct policy_state *s, struct explanation *out);

@@ -382,11 +382,17 @@ static void apply(struct controller *c, struct policy_state *s, const struct set
 {
 	bool same = strcmp(s->settings.policy, settings->policy) == 0;
 	bool in_bounds = s->k <= (uint32_t)settings->k_max;
-	uint32_t hint = s->k;
+	uint32_t k_old = s->k;
+	const struct settings before = s->settings;
+	struct verdict verdict = {.decided = false};
 	s->settings = *settings;
 	if (!same || (!in_bounds && s->ops != &policy_static)) {
 		s->unfollowed = false;
-		begin(c, s, in_bounds ? hint : 0);
+		begin(c, s, in_bounds ? k_old : 0);
+	} else if (s->ops->adjust) {
+		s->ops->adjust(s, &before, &verdict);
+		if (verdict.decided && !s->k_fixed)
+			decide(c, s, k_old, &verdict);
 	}
 	publish(c, s);
 }

@@ -73,6 +73,10 @@ struct policy_ops {
 	/* Takes a session over: state->uid, settings, static_k and unfollowed are set; k_hint is the
 	 * K it has (an earlier controller's, or first_k). */
 	void (*begin)(struct policy_state *state, uint32_t k_hint, struct verdict *verdict);
+	/* The settings are other than they were, the policy and its K are allowed by both: what is going on is from now on as
+	 * they have it. May be NULL. */
+	void (*adjust)(
+		struct policy_state *state, const struct settings *before, struct verdict *verdict);
 	/* One decode iteration of the session that measured K: no prompt tokens in the pass, K
 	 * not fixed by the request. */
 	void (*observe)(struct policy_state *state, const struct iteration_record *record,

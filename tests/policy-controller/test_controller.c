@@ -146,6 +146,35 @@ static void lost_records_are_counted_and_utility_is_not_skewed(void **state)
 	}
 }
 
+static void a_knob_of_cascade_is_in_force_at_once(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 0, 0.5, 0.1);
+	const struct policy_state *s = &f->controller.sessions[0];
+	struct settings settings = defaults();
+	settings.set = 4096;
+	settings.set_max = 65536;
+	assert_int_equal(controller_set(&f->controller, &settings, 0, 1, NULL), 0);
+	for (int i = 0; i < 30 || s->phase != PHASE_SET; i++)
+		serve(f, &sim, 1);
+	uint64_t decided = f->controller.n_decisions;
+	struct policy_session knobs;
+	uint32_t k = s->k;
+	settings.set = 16;
+	settings.threshold = 2;
+	assert_int_equal(controller_set(&f->controller, &settings, 0, 77, NULL), 0);
+	assert_true(policy_lookup(f->page, 0, 5, &knobs));
+	assert_int_equal(knobs.k, 0);
+	assert_int_equal(knobs.trial_n, 0);
+	assert_int_equal(f->controller.n_decisions, decided + 1);
+	const struct decision *d = controller_decision(&f->controller, decided);
+	assert_non_null(strstr(d->reason, "the threshold is 2 now"));
+	assert_int_equal(d->k_old, k);
+	assert_int_equal(d->k_new, 0);
+	assert_int_equal(d->time_ns, 77);
+	assert_int_equal(knobs.decision, d->number);
+}
+
 static void the_age_of_a_baseline_is_in_passes_not_in_records(void **state)
 {
 	struct fixture *f = *state;
@@ -639,6 +668,7 @@ int main(void)
 		TEST(a_session_that_pays_gets_its_best_k),
 		TEST(sessions_are_judged_apart),
 		TEST(lost_records_are_counted_and_utility_is_not_skewed),
+		TEST(a_knob_of_cascade_is_in_force_at_once),
 		TEST(the_age_of_a_baseline_is_in_passes_not_in_records),
 		TEST(passes_without_the_session_are_not_lost),
 		TEST(a_session_that_comes_back_on_another_page_is_there_once),
