@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Drafted tokens per iteration, a mean that fades: below it what was drafted is long ago (as in admin/ctl.h). */
+#define DRAFTED_LEAST 0.01f
+
 const char *const phase_names[] = {"baseline", "test", "set", "off"};
 const struct policy_ops *const policies_all[] = {
 	&policy_static, &policy_cascade, &policy_yield, NULL};
@@ -79,8 +82,10 @@ static void static_observe(
 {
 	(void)record;
 	(void)verdict;
-	/* The cache or the load may be other than they were, and nothing measures K = 0 anew. */
-	bool known = state->base_ns > 0 && state->iteration_ns > 0 &&
+	/* The cache or the load may be other than they were, and nothing measures K = 0 anew. Of what did not
+	 * speculate there is none: what two runs at K = 0 differ by is the machine's. */
+	bool drafts = state->k > 0 && state->drafted >= DRAFTED_LEAST;
+	bool known = drafts && state->base_ns > 0 && state->iteration_ns > 0 &&
 		     state->base_age <= (uint64_t)state->settings.refresh;
 	state->utility =
 		known ? (float)((double)state->etr * state->base_ns / state->iteration_ns) : 0;

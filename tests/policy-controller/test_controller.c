@@ -382,6 +382,37 @@ static void static_keeps_k_and_shows_utility_when_a_baseline_is_known(void **sta
 	assert_true(f->page->sessions[0].knobs.utility < 1.2f * expected);
 }
 
+/* What two runs at K = 0 differ by is not utility. */
+static void static_without_a_draft_has_no_utility(void **state)
+{
+	struct fixture *f = *state;
+	struct settings settings = defaults();
+	const struct policy_state *s = &f->controller.sessions[0];
+	strcpy(settings.policy, "static:3");
+	assert_int_equal(controller_set(&f->controller, &settings, 0, 1, NULL), 0);
+	struct simulated sim = simulated_make(5, 0, 0.6, 0.2);
+	serve(f, &sim, 2);
+	strcpy(settings.policy, "static:0");
+	assert_int_equal(controller_set(&f->controller, &settings, 0, 1, NULL), 0);
+	for (int i = 0; i < 60; i++) {
+		sim.base_ms = i % 2 ? 2 : 3;
+		serve(f, &sim, 1);
+		assert_true(s->base_ns > 0 && s->utility == 0);
+		assert_true(f->page->sessions[0].knobs.utility == 0);
+	}
+	/* A drafter that has nothing to propose. */
+	strcpy(settings.policy, "static:3");
+	assert_int_equal(controller_set(&f->controller, &settings, 0, 1, NULL), 0);
+	for (int i = 0; i < 60; i++) {
+		struct iteration_record r = simulated_step(&sim, 0);
+		r.k = 3;
+		controller_take(&f->controller, &r);
+		assert_true(s->utility == 0);
+	}
+	serve(f, &sim, 1);
+	assert_true(s->base_ns > 0 && s->utility > 0);
+}
+
 static uint64_t n_records(struct records *records, const struct controller *controller)
 {
 	pthread_mutex_lock(&records->mutex);
@@ -678,6 +709,7 @@ int main(void)
 		TEST(decisions_are_kept_with_their_reasons_and_bounded),
 		TEST(a_decision_has_the_time_at_which_it_was_made),
 		TEST(static_keeps_k_and_shows_utility_when_a_baseline_is_known),
+		TEST(static_without_a_draft_has_no_utility),
 		TEST(more_records_than_the_ring_holds_are_dropped_and_counted),
 		TEST(knobs_are_in_the_page_when_they_are_set),
 		TEST(a_session_keeps_what_was_set_for_it_alone),
