@@ -38,7 +38,8 @@ static void enter_baseline(struct policy_state *s)
 bool cascade_rests(const struct policy_state *s)
 {
 	const struct cascade *c = &s->cascade;
-	return s->phase == PHASE_OFF && c->left > CATCH_UP + c->unread / CATCH_UP_TOKENS;
+	return s->settings.drafter_rests && s->phase == PHASE_OFF &&
+	       c->left > CATCH_UP + c->unread / CATCH_UP_TOKENS;
 }
 
 static void enter_trial(struct policy_state *s, uint32_t k)
@@ -351,6 +352,16 @@ static void learn_costs(struct policy_state *s, const struct iteration_record *r
 		yield_observe_pass(s->shared, record, first);
 }
 
+/* Whether the iteration waited for a draft that was not all: the first one after iterations that the drafter did not follow
+ * reads them first, which says nothing of K. A trial of one iteration has no other. */
+static bool catches_up(struct policy_state *s, const struct iteration_record *record)
+{
+	struct cascade *c = &s->cascade;
+	bool first = c->stale && record->k > 0;
+	c->stale = record->k == 0 && (c->stale || record->unfollowed);
+	return first && s->phase == PHASE_TEST && c->length > 1;
+}
+
 static uint64_t elapsed(struct cascade *c, const struct iteration_record *record)
 {
 	bool known = c->iteration > 0 && record->iteration > c->iteration;
@@ -422,11 +433,12 @@ static void cascade_observe(
 	if (s->unfollowed)
 		c->unread += record->emitted;
 	learn_costs(s, record);
+	bool waits = catches_up(s, record);
 	bool counted = counts(s, record);
 	bool comparable = counted && s->k > 0 && cascade_comparable(s, record);
 	if (counted && s->k == 0)
 		cascade_sample(c, record);
-	if (comparable)
+	if (comparable && !waits)
 		cascade_add(c, record);
 	/* A phase at K = 0 that is over by the count has waited long enough, whatever the
 	 * verifier made of it. */

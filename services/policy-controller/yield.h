@@ -58,7 +58,8 @@
  *
  * The drafter at K = 0. Following a session costs processor time and memory bandwidth that the pass
  * would use. After some iterations without a draft the drafter need not follow; it catches up, at
- * K = 0, before a trial is made.
+ * K = 0, before a trial is made. With `drafter_rests` = no it follows all the time, and none of that is waited for. Nor is
+ * it where the verifier has it follow nobody at K = 0.
  *
  * Foresight. While it follows at K = 0 the drafter says what it would have drafted and how much of that came
  * (drafter/foresight.h). That is evidence of acceptance as of a draft that was verified, at the price of none; a session of which
@@ -151,6 +152,8 @@ struct yield_shared {
 	double promised, brought; /* by trials at K = 0, in iterations; both fade (yield_trust) */
 	uint32_t
 		hopeless; /* passes since one that no acceptance would have turned was tried all the same */
+	uint32_t
+		unheard; /* iterations in a row that the drafter did not follow though the page asked it to */
 	uint64_t iteration; /* the last pass that cost has seen */
 	bool any;
 	/* Scratch of a plan. */

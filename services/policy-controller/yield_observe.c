@@ -15,6 +15,7 @@
 #define PURSE_FLOOR (-1.0)
 #define CATCH_UP \
 	16u /* tokens that a drafter which has not followed reads in an iteration, at least */
+#define UNHEARD_MAX 64u /* that did not follow though asked to: more than are late */
 #define DELAY_GAIN 0.25 /* of the newest, in how late records are */
 
 static struct acceptance_knobs knobs_of(const struct policy_state *s)
@@ -149,16 +150,25 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 	y->purse = fmin(fmax(y->purse + won, PURSE_FLOOR), purse_most(s));
 }
 
-/* How far the drafter is behind, where it was told that it need not follow. */
+/* How far the drafter is behind, where it was told that it need not follow. A verifier that lets it follow nobody at K = 0
+ * (follow_at_zero) leaves nothing to wait for: what it missed is read with the first draft. */
 static void follow_along(struct policy_state *s, const struct iteration_record *record)
 {
 	struct yield *y = &s->yield;
-	if (record->k > 0)
+	struct yield_shared *shared = s->shared;
+	if (record->k > 0) {
 		y->behind = 0;
-	else if (record->unfollowed)
+		return;
+	}
+	if (record->unfollowed) {
 		y->behind += record->emitted;
-	else
+		shared->unheard += !s->unfollowed && shared->unheard < UNHEARD_MAX;
+	} else {
 		y->behind -= y->behind < CATCH_UP ? y->behind : CATCH_UP;
+		shared->unheard = 0;
+	}
+	if (shared->unheard >= UNHEARD_MAX)
+		y->behind = 0;
 }
 
 /* The first record from after the trial was to be read is the trial's, or says that it is lost or never was: K is cut where

@@ -98,6 +98,75 @@ static void the_drafter_rests_while_it_is_off_and_catches_up_before_the_next_tri
 	assert_false(s.unfollowed);
 }
 
+static void a_drafter_that_may_not_rest_follows_all_the_time(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	s.settings.drafter_rests = false;
+	uint32_t off = 0;
+	for (uint32_t i = 0; i < 300; i++) {
+		feed(&s, 1, s.k ? 3000 : 1000, 1);
+		off += s.phase == PHASE_OFF;
+		assert_false(s.unfollowed);
+	}
+	assert_true(off > 200);
+	/* Nor in a session that begins off. */
+	struct policy_state next = {.uid = 8,
+		.settings = s.settings,
+		.ops = &policy_cascade,
+		.shared = &shared,
+		.off_before = 512,
+		.off_left = 300,
+		.unfollowed = true};
+	struct verdict verdict = {.decided = false};
+	policy_cascade.begin(&next, 0, &verdict);
+	assert_int_equal(next.phase, PHASE_OFF);
+	assert_false(next.unfollowed);
+}
+
+/* Its first draft is waited for until the drafter has read what it missed; that is no part of what K takes. */
+static void the_first_iteration_after_a_rest_is_not_part_of_a_trial(void **state)
+{
+	(void)state;
+	for (uint32_t rests = 0; rests < 2; rests++) {
+		struct policy_state s = begin(0);
+		feed(&s, 4, 1000, 1);
+		feed(&s, 12, 2000, 1);
+		while (s.phase == PHASE_OFF) {
+			struct verdict verdict = {.decided = false};
+			struct iteration_record r = {.session = 7,
+				.emitted = 1,
+				.batch_sessions = 1,
+				.iteration_ns = 1000000,
+				.unfollowed = rests && s.unfollowed};
+			s.ops->observe(&s, &r, &verdict);
+		}
+		assert_int_equal(s.k, 1);
+		assert_int_equal(s.trial_n, 4);
+		/* One more has a draft: of their two times the median is the mean. */
+		for (uint32_t i = 0; i < 4; i++) {
+			struct verdict verdict = {.decided = false};
+			struct iteration_record r = {.session = 7,
+				.k = 1,
+				.drafted = i == 0 || i == 3,
+				.accepted = i == 3,
+				.emitted = 1 + (i == 3),
+				.batch_sessions = 1,
+				.iteration_ns = i == 0 ? 9000000 : 1000000};
+			s.ops->observe(&s, &r, &verdict);
+		}
+		float all = 5 / 4.0f / 3.0f, but_first = 4 / 3.0f;
+		assert_true(fabsf(s.utility - (rests ? but_first : all)) < 1e-3f);
+		/* The ones after it are whole. */
+		assert_int_equal(s.phase, rests ? PHASE_TEST : PHASE_OFF);
+		if (!rests)
+			continue;
+		feed(&s, 2, 5000, 1);
+		feed(&s, 2, 3000, 1);
+		assert_true(fabsf(s.cascade.trials[1].utility - 0.25f) < 1e-3f);
+	}
+}
+
 static void a_session_that_waits_leaves_time_for_its_prompt_to_be_read(void **state)
 {
 	(void)state;
@@ -699,6 +768,8 @@ int main(void)
 		TEST(falling_utility_turns_back_and_two_falls_end_the_test),
 		TEST(utility_below_one_goes_down_and_turns_off_at_k_one),
 		TEST(the_drafter_rests_while_it_is_off_and_catches_up_before_the_next_trial),
+		TEST(a_drafter_that_may_not_rest_follows_all_the_time),
+		TEST(the_first_iteration_after_a_rest_is_not_part_of_a_trial),
 		TEST(a_session_that_waits_leaves_time_for_its_prompt_to_be_read),
 		TEST(utilities_within_a_tenth_end_the_test),
 		TEST(a_test_has_at_most_m_trials),

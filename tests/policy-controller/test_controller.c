@@ -175,6 +175,26 @@ static void a_knob_of_cascade_is_in_force_at_once(void **state)
 	assert_int_equal(knobs.decision, d->number);
 }
 
+static void a_drafter_that_rests_follows_when_it_may_not(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(5, 0, 0, 0.5);
+	struct policy_session knobs;
+	serve(f, &sim, 60);
+	assert_true(policy_lookup(f->page, 0, 5, &knobs));
+	assert_int_equal(knobs.unfollowed, 1);
+	assert_int_equal(f->page->defaults.unfollowed, 1);
+	struct settings settings = defaults();
+	settings.drafter_rests = false;
+	assert_int_equal(controller_set(&f->controller, &settings, 0, 1, NULL), 0);
+	for (int i = 0; i < 200; i++) {
+		assert_true(policy_lookup(f->page, 0, 5, &knobs));
+		assert_int_equal(knobs.unfollowed, 0);
+		assert_int_equal(f->page->defaults.unfollowed, 0);
+		serve(f, &sim, 1);
+	}
+}
+
 static void the_age_of_a_baseline_is_in_passes_not_in_records(void **state)
 {
 	struct fixture *f = *state;
@@ -700,6 +720,7 @@ int main(void)
 		TEST(sessions_are_judged_apart),
 		TEST(lost_records_are_counted_and_utility_is_not_skewed),
 		TEST(a_knob_of_cascade_is_in_force_at_once),
+		TEST(a_drafter_that_rests_follows_when_it_may_not),
 		TEST(the_age_of_a_baseline_is_in_passes_not_in_records),
 		TEST(passes_without_the_session_are_not_lost),
 		TEST(a_session_that_comes_back_on_another_page_is_there_once),

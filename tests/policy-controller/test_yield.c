@@ -886,6 +886,38 @@ static void a_drafter_that_rested_catches_up_before_it_is_asked(void **state)
 	free(f);
 }
 
+/* One that never may rest, and one that may not follow: `follow_at_zero` of the verifier. */
+static void what_a_drafter_may_not_do_is_not_waited_for(void **state)
+{
+	(void)state;
+	for (uint32_t follows = 0; follows < 2; follows++) {
+		struct fixture *f = make_fixture();
+		struct settings settings = f->controller.settings;
+		settings.drafter_rests = !follows;
+		controller_set(&f->controller, &settings, 0, 1, NULL);
+		for (uint32_t n = 0; n < 3; n++) {
+			struct simulated bad = simulated_make(7 + n, 0, 0.05, 0.6);
+			struct simulated good = simulated_make(7 + n, 0, 0.95, 0.1);
+			uint32_t asked = 0;
+			for (uint32_t i = 0; i < 3000; i++) {
+				struct simulated *sim = n == 0 && i < 500 ? &bad : &good;
+				uint32_t k = next_k(f, sim);
+				struct iteration_record r = step(sim, k);
+				r.unfollowed = k == 0 && !follows;
+				asked += sim == &good && k > 0;
+				if (follows) {
+					assert_int_equal(f->page.sessions[0].knobs.unfollowed, 0);
+					assert_int_equal(f->page.defaults.unfollowed, 0);
+				}
+				controller_take(&f->controller, &r);
+			}
+			/* Those after the first one begin at once. */
+			assert_true(asked > (n == 0 ? 2000 : 2950));
+		}
+		free(f);
+	}
+}
+
 static void a_drafter_follows_only_where_its_drafts_could_pay(void **state)
 {
 	(void)state;
@@ -893,6 +925,10 @@ static void a_drafter_follows_only_where_its_drafts_could_pay(void **state)
 	struct simulated dear = simulated_make(7, 0, 0.5, 3); /* a token costs three passes */
 	serve(f, &dear, 200, NULL);
 	assert_int_equal(f->page.sessions[0].knobs.unfollowed, 1);
+	struct settings settings = f->controller.settings;
+	settings.drafter_rests = false;
+	controller_set(&f->controller, &settings, 7, 1, NULL);
+	assert_int_equal(f->page.sessions[0].knobs.unfollowed, 0);
 	free(f);
 	f = make_fixture();
 	struct simulated cheap = simulated_make(7, 0, 0.02, 0.2);
@@ -957,6 +993,7 @@ int main(void)
 		cmocka_unit_test(a_first_draft_that_takes_long_is_seldom_asked_for),
 		cmocka_unit_test(a_first_draft_is_waited_for_by_all_sessions_of_a_pass),
 		cmocka_unit_test(a_drafter_that_rested_catches_up_before_it_is_asked),
+		cmocka_unit_test(what_a_drafter_may_not_do_is_not_waited_for),
 		cmocka_unit_test(a_drafter_follows_only_where_its_drafts_could_pay),
 		cmocka_unit_test(a_policy_changed_within_a_pass_is_not_planned_for),
 	};
