@@ -75,12 +75,12 @@ static const struct cascade_sample *nearest(
 /* The median time of the iterations that were measured together with this one and are like it. */
 static double median_like(const struct cascade *c, const struct cascade_sample *like)
 {
-	double sorted[CASCADE_SAMPLES];
-	uint32_t n = 0;
+	double sorted[CASCADE_SAMPLES] = {(double)like->ns};
+	uint32_t n = 1;
 	for (uint32_t i = 0; i < n_samples(c); i++) {
 		const struct cascade_sample *sample = sample_at(c, i);
-		if (sample->sessions != like->sessions || sample->others != like->others ||
-			sample->run != like->run)
+		if (sample == like || sample->sessions != like->sessions ||
+			sample->others != like->others || sample->run != like->run)
 			continue;
 		uint32_t j = n++;
 		for (; j > 0 && sorted[j - 1] > (double)sample->ns; j--)
