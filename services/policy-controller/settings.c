@@ -139,13 +139,9 @@ const struct config_key settings_keys[] = {
 		.type = CONFIG_BOOL,
 		.offset = KEY(drafter_rests),
 		.fallback = "yes",
-		.help = "Whether the drafter may stop reading what a session emits while K stays "
-			"0: with yield after 32 iterations without a draft, or where none is worth "
-			"trying; with cascade while it is off, but for the end of that. yes saves "
-			"what reading costs beside every pass (2 to 3 % of the time as published); "
-			"before K rises again the drafter reads what it missed, which delays a "
-			"trial. no: it follows every session always, and its first draft is never "
-			"a stale one; the verifier's follow_at_zero has to be yes.",
+		.help = "Whether the drafter rests where K stays 0: that saves reading along (2 to "
+			"3 %, as published), and a trial waits until it caught up. no: it never "
+			"does; the first draft is not stale.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	{.section = "",

@@ -39,6 +39,15 @@ with Service(draft=DRAFTS["small"], options=("--budget", "all"), sets=NEVER) as 
     answer(service)
     tap.ok(read(service) == before, "and reads nothing of the next prompt", f"{before}, then {read(service)}")
 
+with Service(draft=DRAFTS["small"], options=("--budget", "all"), sets=(*NEVER, "policy.drafter_rests=no")) as service:
+    answer(service)
+    before = read(service)
+    again = answer(service)
+    tap.ok(not difference(again, want) and not any("need not follow" in w for w in explained(service)["words"]),
+           "a drafter that may not rest does not", explained(service)["words"])
+    tap.ok(until(lambda: read(service) >= before + len(ids) + TOKENS // 2), "and reads the next prompt and what comes of it",
+           f"{before}, then {read(service)}")
+
 # Room for some experts alone: the drafter, which hints, is told of every token.
 for method, name in (("ngram", "n-grams"), ("model", "a draft model")):
     with Service(draft=DRAFTS["small"], options=("--budget", "30%"), sets=NEVER) as service:
