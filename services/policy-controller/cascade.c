@@ -29,9 +29,18 @@ static void enter(struct policy_state *s, enum phase phase, uint32_t k, uint32_t
 	window_reset(&s->cascade.window);
 }
 
+/* Whether the baseline is of other resident experts than there are now, as far as that is asked about. */
+bool cascade_is_of_others(const struct policy_state *s)
+{
+	return s->cascade.missed && s->settings.refresh_missed;
+}
+
 static void enter_baseline(struct policy_state *s)
 {
+	struct cascade *c = &s->cascade;
 	enter(s, PHASE_BASELINE, 0, (uint32_t)s->settings.baseline);
+	if (c->gap || cascade_is_of_others(s))
+		c->first_run = c->run;
 }
 
 /* It catches up, in passes of its own, before the next trial. */
@@ -218,12 +227,6 @@ static void refresh(struct policy_state *s, struct verdict *verdict)
 		s->settings.refresh, plural((uint64_t)s->settings.refresh), c->resume_k);
 }
 
-/* Whether the baseline is of other resident experts than there are now, as far as that is asked about. */
-bool cascade_is_of_others(const struct policy_state *s)
-{
-	return s->cascade.missed && s->settings.refresh_missed;
-}
-
 /* The end of a set phase: an old baseline, or one of other resident experts, or none of such a batch, is measured again before
  * the next test. */
 static void finish_set(struct policy_state *s, struct verdict *verdict)
@@ -247,8 +250,6 @@ static void finish_set(struct policy_state *s, struct verdict *verdict)
 			other = ", of other resident experts";
 		cascade_base(s, &base);
 		enter_baseline(s);
-		if (missed || c->gap)
-			c->first_run = c->run;
 		policy_decide(verdict,
 			"set phase at K = %u over: the baseline is %u iteration%s old, of a batch "
 			"of %u session%s (now %u)%s: again",
@@ -388,6 +389,7 @@ static void pass_over(struct policy_state *s, uint32_t lost)
 	switch (s->phase) {
 	case PHASE_BASELINE:
 		c->left = (uint32_t)s->settings.baseline;
+		c->resume_left = c->resume_left > lost ? c->resume_left - lost : 0;
 		break;
 	case PHASE_TEST:
 		enter_trial(s, s->trial_k);

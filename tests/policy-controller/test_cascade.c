@@ -563,6 +563,52 @@ static void lost_iterations_are_part_of_their_phase(void **state)
 	assert_true(base_ns(&s) == 2000000);
 }
 
+static void what_is_lost_while_a_baseline_is_refreshed_is_of_the_set_phase(void **state)
+{
+	(void)state;
+	struct policy_state s = begin(0);
+	s.settings.set = 1000;
+	feed(&s, 4, 1000, 1);
+	feed(&s, 8, 1600, 2);
+	while (s.phase == PHASE_SET)
+		feed(&s, 1, 1600, 2);
+	uint32_t left = s.cascade.resume_left;
+	feed(&s, 3, 9000, 1);
+	s.lost = 500;
+	feed(&s, 3, 1000, 1);
+	assert_int_equal(s.phase, PHASE_BASELINE);
+	feed(&s, 1, 1000, 1);
+	assert_int_equal(s.phase, PHASE_SET);
+	assert_int_equal(s.cascade.left, left - 500);
+	assert_true(base_ns(&s) == 1000000);
+}
+
+/* Where other experts are resident, so were they for every number of tokens that others draft. */
+static void no_baseline_from_before_missing_experts_is_carried_over(void **state)
+{
+	(void)state;
+	for (uint32_t by_age = 0; by_age < 2; by_age++) {
+		struct policy_state s = begin(0);
+		s.settings.refresh_missed = !by_age;
+		for (uint32_t i = 0; i < 4; i++)
+			share(&s, 2, 5, 1);
+		while (s.phase != PHASE_SET)
+			share(&s, 2, 5, 2);
+		s.cascade.missed = true;
+		while (s.phase == PHASE_SET)
+			share(&s, 2, 5, 2);
+		assert_int_equal(s.phase, by_age ? PHASE_TEST : PHASE_BASELINE);
+		while (s.phase == PHASE_BASELINE)
+			share(&s, 2, 0, 1);
+		struct iteration_record like = {
+			.batch_sessions = 2, .batch_tokens = 2 + 5, .iteration_ns = 1};
+		struct cascade_base base;
+		s.cascade.others = cascade_others(&like);
+		assert_true(cascade_base(&s, &base));
+		assert_int_equal(base.others, by_age ? 5 : 0);
+	}
+}
+
 static void one_slow_iteration_does_not_decide_a_trial(void **state)
 {
 	(void)state;
@@ -788,6 +834,8 @@ int main(void)
 		TEST(a_batch_that_keeps_changing_ends_the_test),
 		TEST(a_baseline_of_other_resident_experts_is_measured_again),
 		TEST(lost_iterations_are_part_of_their_phase),
+		TEST(what_is_lost_while_a_baseline_is_refreshed_is_of_the_set_phase),
+		TEST(no_baseline_from_before_missing_experts_is_carried_over),
 		TEST(one_slow_iteration_does_not_decide_a_trial),
 		TEST(records_of_the_previous_k_are_not_counted),
 		TEST(records_from_before_a_trial_never_count_for_it),
