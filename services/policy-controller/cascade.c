@@ -47,7 +47,7 @@ static void enter_baseline(struct policy_state *s)
 bool cascade_rests(const struct policy_state *s)
 {
 	const struct cascade *c = &s->cascade;
-	return s->settings.drafter_rests && s->phase == PHASE_OFF &&
+	return s->settings.rest_at_zero && s->phase == PHASE_OFF &&
 	       c->left > CATCH_UP + c->unread / CATCH_UP_TOKENS;
 }
 

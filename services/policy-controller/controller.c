@@ -18,7 +18,7 @@
 static void publish_defaults(struct controller *c)
 {
 	struct policy_defaults defaults = {.run_ahead = c->settings.run_ahead,
-		.unfollowed = c->unfollowed && c->settings.drafter_rests};
+		.unfollowed = c->unfollowed && c->settings.rest_at_zero};
 	uint32_t k;
 	const struct policy_ops *ops = policy_parse(c->settings.policy, &k);
 	defaults.k = ops->first_k(&c->settings, &c->shared);
@@ -386,7 +386,7 @@ static void apply(struct controller *c, struct policy_state *s, const struct set
 	const struct settings before = s->settings;
 	struct verdict verdict = {.decided = false};
 	s->settings = *settings;
-	s->unfollowed = s->unfollowed && settings->drafter_rests;
+	s->unfollowed = s->unfollowed && settings->rest_at_zero;
 	if (!same || (!in_bounds && s->ops != &policy_static)) {
 		s->unfollowed = false;
 		begin(c, s, in_bounds ? k_old : 0);

@@ -135,9 +135,9 @@ const struct config_key settings_keys[] = {
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	{.section = "",
-		.name = "drafter_rests",
+		.name = "rest_at_zero",
 		.type = CONFIG_BOOL,
-		.offset = KEY(drafter_rests),
+		.offset = KEY(rest_at_zero),
 		.fallback = "yes",
 		.help = "Whether the drafter rests where K stays 0: that saves reading along (2 to "
 			"3 %, as published), and a trial waits until it caught up. no: it never "

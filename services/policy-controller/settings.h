@@ -19,7 +19,7 @@ struct settings {
 	int64_t backoff, falls, history, late, carry; /* what the paper fixes or leaves open */
 	int64_t memory, horizon, phase; /* of yield */
 	double alarm, purse, spend;
-	bool drafter_rests; /* at K = 0 */
+	bool rest_at_zero; /* at K = 0 */
 	bool run_ahead;
 	int64_t poll_ns;
 	int64_t journal_bytes; /* 0: none is kept */

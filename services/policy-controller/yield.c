@@ -417,7 +417,7 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 	s->utility = (float)(c.rate[d.best] / c.rate[0]);
 	s->phase = tried ? PHASE_TEST : d.best ? PHASE_SET : PHASE_OFF;
 	set_cut(s, o, d.k);
-	s->unfollowed = s->settings.drafter_rests && d.k == 0 && !d.catching_up &&
+	s->unfollowed = s->settings.rest_at_zero && d.k == 0 && !d.catching_up &&
 			(!(c.hope > 0) || y->stale >= FOLLOWED || y->behind > 0);
 	if (tried || d.best != k_old)
 		explain(p, index, &c, d.k, d.empty ? "; the purse is empty" : "", verdict);

@@ -58,7 +58,7 @@
  *
  * The drafter at K = 0. Following a session costs processor time and memory bandwidth that the pass
  * would use. After some iterations without a draft the drafter need not follow; it catches up, at
- * K = 0, before a trial is made. With `drafter_rests` = no it follows all the time, and none of that is waited for. Nor is
+ * K = 0, before a trial is made. With `rest_at_zero` = no it follows all the time, and none of that is waited for. Nor is
  * it where the verifier has it follow nobody at K = 0.
  *
  * Foresight. While it follows at K = 0 the drafter says what it would have drafted and how much of that came

@@ -39,7 +39,7 @@ with Service(draft=DRAFTS["small"], options=("--budget", "all"), sets=NEVER) as 
     answer(service)
     tap.ok(read(service) == before, "and reads nothing of the next prompt", f"{before}, then {read(service)}")
 
-with Service(draft=DRAFTS["small"], options=("--budget", "all"), sets=(*NEVER, "policy.drafter_rests=no")) as service:
+with Service(draft=DRAFTS["small"], options=("--budget", "all"), sets=(*NEVER, "policy.rest_at_zero=no")) as service:
     answer(service)
     before = read(service)
     again = answer(service)

@@ -77,7 +77,7 @@ static void utility_below_one_goes_down_and_turns_off_at_k_one(void **state)
 	assert_int_equal(s.cascade.left, 32); /* the first transition to K = 0 doubles S = 16 */
 }
 
-static void the_drafter_rests_while_it_is_off_and_catches_up_before_the_next_trial(void **state)
+static void the_rest_at_zero_while_it_is_off_and_catches_up_before_the_next_trial(void **state)
 {
 	(void)state;
 	struct policy_state s = begin(0);
@@ -102,7 +102,7 @@ static void a_drafter_that_may_not_rest_follows_all_the_time(void **state)
 {
 	(void)state;
 	struct policy_state s = begin(0);
-	s.settings.drafter_rests = false;
+	s.settings.rest_at_zero = false;
 	uint32_t off = 0;
 	for (uint32_t i = 0; i < 300; i++) {
 		feed(&s, 1, s.k ? 3000 : 1000, 1);
@@ -813,7 +813,7 @@ int main(void)
 		TEST(climbing_goes_on_in_the_direction_that_raised_utility),
 		TEST(falling_utility_turns_back_and_two_falls_end_the_test),
 		TEST(utility_below_one_goes_down_and_turns_off_at_k_one),
-		TEST(the_drafter_rests_while_it_is_off_and_catches_up_before_the_next_trial),
+		TEST(the_rest_at_zero_while_it_is_off_and_catches_up_before_the_next_trial),
 		TEST(a_drafter_that_may_not_rest_follows_all_the_time),
 		TEST(the_first_iteration_after_a_rest_is_not_part_of_a_trial),
 		TEST(a_session_that_waits_leaves_time_for_its_prompt_to_be_read),

@@ -185,7 +185,7 @@ static void a_drafter_that_rests_follows_when_it_may_not(void **state)
 	assert_int_equal(knobs.unfollowed, 1);
 	assert_int_equal(f->page->defaults.unfollowed, 1);
 	struct settings settings = defaults();
-	settings.drafter_rests = false;
+	settings.rest_at_zero = false;
 	assert_int_equal(controller_set(&f->controller, &settings, 0, 1, NULL), 0);
 	for (int i = 0; i < 200; i++) {
 		assert_true(policy_lookup(f->page, 0, 5, &knobs));

@@ -893,7 +893,7 @@ static void what_a_drafter_may_not_do_is_not_waited_for(void **state)
 	for (uint32_t follows = 0; follows < 2; follows++) {
 		struct fixture *f = make_fixture();
 		struct settings settings = f->controller.settings;
-		settings.drafter_rests = !follows;
+		settings.rest_at_zero = !follows;
 		controller_set(&f->controller, &settings, 0, 1, NULL);
 		for (uint32_t n = 0; n < 3; n++) {
 			struct simulated bad = simulated_make(7 + n, 0, 0.05, 0.6);
@@ -926,7 +926,7 @@ static void a_drafter_follows_only_where_its_drafts_could_pay(void **state)
 	serve(f, &dear, 200, NULL);
 	assert_int_equal(f->page.sessions[0].knobs.unfollowed, 1);
 	struct settings settings = f->controller.settings;
-	settings.drafter_rests = false;
+	settings.rest_at_zero = false;
 	controller_set(&f->controller, &settings, 7, 1, NULL);
 	assert_int_equal(f->page.sessions[0].knobs.unfollowed, 0);
 	free(f);
