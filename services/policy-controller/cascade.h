@@ -21,12 +21,15 @@
  * not mixed with what comes after it, a trial is made again, the baseline is measured again before the next test, and one
  * that has grown too old in the gap is good for nothing.
  *
- * Where the paper is silent: delayed iterations do not count (window.h), nor does the first of a trial before which the drafter
- * rested, whose wait contains what it had to read (the paper's always follows, as with `rest_at_zero` = no); S falls back to its start once a test passes; records
- * of another K from before the verifier could read of this one are skipped, later ones (it cuts K where the context ends) at
- * most `late` in a row; a baseline from when other experts were resident is measured again before each test: with room for
- * 30 % of the demo model's, an iteration at K = 0 took 1.2 ms at the beginning of an answer and 0.65 ms after a hundred
- * tokens, so that every K seemed to pay; while the records of a trial are waited for, K is the best one that paid.
+ * Where a first trial's direction leads out of 1 to k_max, the neighbour on the other side is tried (cascade_climb.c).
+ *
+ * Where the paper is silent: delayed iterations do not count (window.h), nor does the first of a trial before which the
+ * drafter rested, whose wait contains what it had to read (the paper's always follows, as with `rest_at_zero` = no); S falls
+ * back to its start once a test passes; records of another K from before the verifier could read of this one are skipped,
+ * later ones (it cuts K where the context ends) at most `late` in a row; a baseline from when other experts were resident is
+ * measured again before each test, unless `refresh_missed` = no: with room for 30 % of the demo model's, an iteration at K = 0
+ * took 1.2 ms at the beginning of an answer and 0.65 ms after a hundred tokens, so that every K seemed to pay; while the
+ * records of a trial are waited for, K is the best one that paid.
  */
 #pragma once
 
