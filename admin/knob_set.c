@@ -1,5 +1,5 @@
 /* outriderctl knob set, reset; cache set, and what policy set shares with them. A batch over several processes is reserved in
- * each before any commits. */
+ * each before any applies it, and applied in each before any commits. */
 #include "admin/knob.h"
 
 #include "shared/base/clock.h"
@@ -13,9 +13,9 @@
 #include <sysexits.h>
 #include <time.h>
 
-enum { TIMEOUT_MS = 10000, AGAIN_MS = 50 };
-/* Who comes second waits for the first; a reservation lasts two seconds. */
-#define BUSY_NS UINT64_C(8000000000)
+enum { TIMEOUT_MS = 10000, RELEASE_MS = 1000, AGAIN_MS = 50 };
+/* Who comes second waits for the first, whose reservation lasts twelve seconds at most if he ended in the middle. */
+#define BUSY_NS UINT64_C(15000000000)
 
 /* What one process is asked. */
 struct part {
@@ -87,6 +87,7 @@ static int ask(struct ctl *ctl, struct part *part, Outrider__KnobSet__Step step,
 		if (code == -ECONNREFUSED)
 			return ctl_no_service(ctl, part->process->name);
 		if (code == -ETIMEDOUT)
+			/* What is only applied by then is taken back. */
 			return ctl_no_answer(part->process->name, TIMEOUT_MS,
 				step == OUTRIDER__KNOB_SET__STEP__NOW ||
 					step == OUTRIDER__KNOB_SET__STEP__COMMIT);
@@ -104,72 +105,73 @@ static int ask(struct ctl *ctl, struct part *part, Outrider__KnobSet__Step step,
 	}
 }
 
-static void release(struct ctl *ctl, struct batch *batch, size_t n)
+/* Whoever does not hear of it takes it back by himself, a little later. */
+static void release(struct ctl *ctl, struct batch *batch, size_t from, size_t to)
 {
-	for (size_t i = 0; i < n; i++) {
-		struct part *part = &batch->parts[i];
-		size_t changes = part->set.n_changes;
-		Outrider__Envelope *reply;
+	for (size_t i = from; i < to; i++) {
+		Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply;
+		Outrider__KnobSet set = OUTRIDER__KNOB_SET__INIT;
 
-		part->set.n_changes = 0;
-		if (ask(ctl, part, OUTRIDER__KNOB_SET__STEP__RELEASE, &reply) == 0)
+		set.step = OUTRIDER__KNOB_SET__STEP__RELEASE;
+		set.reservation = batch->parts[i].set.reservation;
+		request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_SET;
+		request.knob_set = &set;
+		if (ctl_ask(ctl, batch->parts[i].process->name, &request,
+			    OUTRIDER__ENVELOPE__BODY_KNOB_DONE, RELEASE_MS, &reply, NULL) == 0)
 			bus_free(&reply);
-		part->set.n_changes = changes;
 	}
 }
 
-/* Back to what was there before, where nobody has changed it since. */
-static void undo(struct ctl *ctl, struct part *part)
+/* One step with each; *n of them have taken it. The answers of the last step are kept. An exit status. */
+static int all_take(struct ctl *ctl, struct batch *batch, Outrider__KnobSet__Step step, size_t *n)
 {
-	Outrider__KnobDone *done = part->done->knob_done;
-	Outrider__Envelope *reply;
+	int status = 0;
 
-	part->set.reset = false;
-	part->set.for_ns = 0;
-	part->set.n_changes = 0;
-	for (size_t i = 0; i < done->n_results && i < KNOB_WISHES_MAX; i++) {
-		Outrider__KnobChange *change = &part->changes[i];
+	for (*n = 0; status == 0 && *n < batch->n; *n += status == 0) {
+		struct part *part = &batch->parts[*n];
 
-		if (done->results[i]->at_start && !part->set.persist && !part->set.at_start)
-			continue;
-		outrider__knob_change__init(change);
-		change->name = done->results[i]->name;
-		change->value = done->results[i]->old_value;
-		change->has_expected = !done->results[i]->at_start;
-		change->expected = done->results[i]->new_value;
-		part->list[part->set.n_changes++] = change;
+		bus_free(&part->done);
+		status = ask(ctl, part, step, &part->done);
 	}
-	if (part->set.n_changes > 0 && ask(ctl, part, OUTRIDER__KNOB_SET__STEP__NOW, &reply) == 0)
-		bus_free(&reply);
+	return status;
 }
 
-/* Two phases: every process has checked its part, and lets nobody else change anything, before the first changes. What can
- * still fail then is undone. */
+/* "verifier, drafter" */
+static void name_parts(const struct batch *batch, size_t n, char *out, size_t bytes)
+{
+	size_t used = 0;
+
+	out[0] = '\0';
+	for (size_t i = 0; i < n && used < bytes; i++)
+		used += (size_t)snprintf(out + used, bytes - used, "%s%s", i ? ", " : "",
+			batch->parts[i].process->name);
+}
+
+/* Three steps: every process has checked its part, and lets nobody else change anything, before the first applies its part; all
+ * have applied theirs before the first commits. Until then all of it can be taken back as if it had not been. */
 static int make_all(struct ctl *ctl, struct batch *batch)
 {
 	uint64_t id = 0;
-	int status = 0;
-	size_t reserved = 0, made = 0;
+	size_t reserved, applied, committed = 0;
+	char names[64];
 
 	while (id == 0)
 		if (getrandom(&id, sizeof id, 0) != (ssize_t)sizeof id)
 			id = clock_ns();
-	for (; status == 0 && reserved < batch->n; reserved += status == 0) {
-		Outrider__Envelope *reply;
-
-		batch->parts[reserved].set.reservation = id;
-		status = ask(
-			ctl, &batch->parts[reserved], OUTRIDER__KNOB_SET__STEP__RESERVE, &reply);
-		if (status == 0)
-			bus_free(&reply);
-	}
-	for (; status == 0 && made < batch->n; made += status == 0)
-		status = ask(ctl, &batch->parts[made], OUTRIDER__KNOB_SET__STEP__COMMIT,
-			&batch->parts[made].done);
-	if (status != 0) {
-		release(ctl, batch, reserved);
-		while (made > 0)
-			undo(ctl, &batch->parts[--made]);
+	for (size_t i = 0; i < batch->n; i++)
+		batch->parts[i].set.reservation = id;
+	int status = all_take(ctl, batch, OUTRIDER__KNOB_SET__STEP__RESERVE, &reserved);
+	if (status == 0)
+		status = all_take(ctl, batch, OUTRIDER__KNOB_SET__STEP__APPLY, &applied);
+	if (status == 0)
+		status = all_take(ctl, batch, OUTRIDER__KNOB_SET__STEP__COMMIT, &committed);
+	if (status == 0)
+		return 0;
+	release(ctl, batch, committed, reserved);
+	if (committed > 0) {
+		name_parts(batch, committed, names, sizeof names);
+		ctl_fail(status, "%s had made its part for good already: knob history shows it",
+			names);
 	}
 	return status;
 }

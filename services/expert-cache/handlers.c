@@ -98,6 +98,7 @@ static int open_knobs(struct service *service, const struct options *options, st
 		.config_bytes = sizeof(service->config),
 		.check = live_check,
 		.fits = live_fits,
+		.rehearse = live_rehearse,
 		.apply = live_apply,
 		.stays = live_stays,
 		.means = live_means,

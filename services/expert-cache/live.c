@@ -309,6 +309,19 @@ int live_fits(void *arg, const void *next, struct error *err)
 	return status;
 }
 
+int live_rehearse(void *arg, const void *next, struct error *err)
+{
+	struct service *service = arg;
+	struct transfer_change change;
+	struct settled settled;
+	if (service->geometry.n_total == 0)
+		return 0;
+	int status = prepare(service, next, &settled, &change, err);
+	if (status == 0)
+		finish(&change);
+	return status;
+}
+
 int live_apply(void *arg, const void *next, struct error *err)
 {
 	struct service *service = arg;

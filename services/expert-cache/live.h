@@ -28,6 +28,8 @@ void live_end(struct service *service);
 int live_check(const void *config, struct error *err);
 /* The same of what is for the next start: arg: struct service, next: struct cache_config (daemon_knobs.fits). */
 int live_fits(void *arg, const void *next, struct error *err);
+/* What live_apply would refuse of it now: memory that there is not (daemon_knobs.rehearse). */
+int live_rehearse(void *arg, const void *next, struct error *err);
 /* arg: struct service. All of it or nothing. */
 int live_apply(void *arg, const void *next, struct error *err);
 /* arg: struct service. What budget auto has taken. */

@@ -1,7 +1,5 @@
 #include "shared/ipc/knobs_private.h"
 
-#include "shared/base/clock.h"
-#include "shared/base/log.h"
 #include "shared/ipc/daemon_private.h"
 
 #include <assert.h>
@@ -17,13 +15,6 @@ void knobs_outcomes_free(struct knob_outcomes *outcomes)
 		free(outcomes->of[i].base);
 	}
 	outcomes->n = 0;
-}
-
-bool knobs_reserved(struct knobs *knobs, uint64_t id)
-{
-	if (knobs->reserved.id != 0 && clock_ns() >= knobs->reserved.until_ns)
-		knobs->reserved.id = 0;
-	return knobs->reserved.id != 0 && knobs->reserved.id != id;
 }
 
 const void *knobs_config(struct knobs *knobs, uint64_t session, struct error *err)
@@ -212,12 +203,10 @@ static int check_next_start(struct knobs *knobs, bool reset, struct error *err)
 	return r < 0 ? error_prefix(err, r, "%s", knobs->process) : r;
 }
 
-/* Everything that can be refused, but for what apply refuses. *now: what the batch is a change of; next: with it. */
-static int plan(struct knobs *knobs, const struct knob_batch *batch, const void **now,
+int knobs_plan(struct knobs *knobs, const struct knob_batch *batch, const void **now,
 	struct knob_outcomes *outcomes, struct error *err)
 {
 	int r = check_batch(knobs, batch, err);
-	outcomes->n = 0;
 	if (r < 0)
 		return r;
 	*now = knobs_config(knobs, batch->session, err);
@@ -235,134 +224,17 @@ static int plan(struct knobs *knobs, const struct knob_batch *batch, const void 
 	return r;
 }
 
-int knobs_try(struct knobs *knobs, const struct knob_batch *batch, struct error *err)
-{
-	struct knob_outcomes outcomes;
-	const void *now;
-	int r = plan(knobs, batch, &now, &outcomes, err);
-	if (r == 0 && batch->persist) {
-		r = knobs_drop_in_prepare(knobs, &outcomes, knobs->next, batch->reset, err);
-		if (r == 0)
-			knobs_drop_in_abandon(knobs);
-	}
-	knobs_outcomes_free(&outcomes);
-	return r;
-}
-
-static int apply(struct knobs *knobs, uint64_t session, const void *config, struct error *err)
-{
-	int r = session ? knobs->o.session_apply(knobs->o.arg, session, config, err)
-			: knobs->o.apply(knobs->o.arg, config, err);
-	return r < 0 ? error_prefix(err, r, "%s", knobs->process) : r;
-}
-
-/* What of the copy is for now; what waits for the next start stays what it is. False when nothing changes. */
-static bool only_now(struct knobs *knobs, const void *now, const struct knob_outcomes *outcomes)
-{
-	bool changes = false;
-	for (size_t i = 0; i < outcomes->n; i++) {
-		const struct config_key *key = outcomes->of[i].key;
-		if (outcomes->of[i].at_start)
-			config_copy(key, now, knobs->next);
-		changes |= !config_equal(key, now, knobs->next);
-	}
-	return changes;
-}
-
-/* Whether the next start will find what was made to last, or something that comes after it. */
-static void note_what_comes_later(
-	struct knobs *knobs, const void *wanted, struct knob_outcomes *outcomes)
-{
-	const struct daemon_knobs *o = &knobs->o;
-	config_defaults(o->keys, knobs->scratch);
-	if (config_load(o->config_path, true, o->keys, knobs->scratch, NULL) < 0)
-		return;
-	for (size_t i = 0; i < outcomes->n; i++) {
-		struct knob_outcome *outcome = &outcomes->of[i];
-		if (o->on_command_line && o->on_command_line[outcome->key - o->keys])
-			outcome->note = "the command line sets it again at the next start";
-		else if (!config_equal(outcome->key, wanted, knobs->scratch))
-			outcome->note = "another drop-in sets it again at the next start";
-	}
-}
-
-/* What next has put in force, of all sessions, is taken back. The configuration is what is in force, and so next, until
- * it is: apply finds what changes by it. */
-static void undo(struct knobs *knobs, const struct knob_outcomes *outcomes)
-{
-	const struct daemon_knobs *o = &knobs->o;
-	memcpy(knobs->scratch, o->config, o->config_bytes);
-	for (size_t i = 0; i < outcomes->n; i++)
-		if (!outcomes->of[i].at_start)
-			config_copy(outcomes->of[i].key, knobs->next, o->config);
-	if (o->apply(o->arg, knobs->scratch, NULL) < 0) {
-		log_error("%s: a change that could not be made to last could not be undone either",
-			knobs->process);
-		return;
-	}
-	for (size_t i = 0; i < outcomes->n; i++)
-		if (!outcomes->of[i].at_start)
-			config_copy(outcomes->of[i].key, knobs->scratch, o->config);
-}
-
-/* The copy in force, and the drop-in in its place: both or none. wanted: the copy with what waits for the next start. */
-static int put_in_force(struct knobs *knobs, const struct knob_batch *batch, const void *now,
-	struct knob_outcomes *outcomes, struct error *err)
-{
-	void *wanted = NULL;
-	if (batch->persist) {
-		wanted = malloc(knobs->o.config_bytes);
-		if (!wanted)
-			return error_set(err, ENOMEM, "%s: no memory", knobs->process);
-		memcpy(wanted, knobs->next, knobs->o.config_bytes);
-	}
-	int r = batch->persist ? knobs_drop_in_prepare(knobs, outcomes, wanted, batch->reset, err)
-			       : 0;
-	bool changes = only_now(knobs, now, outcomes);
-	bool prepared = batch->persist && r == 0;
-	if (r == 0 && changes)
-		r = apply(knobs, batch->session, knobs->next, err);
-	if (r < 0 && prepared)
-		knobs_drop_in_abandon(knobs);
-	if (r == 0 && prepared) {
-		r = knobs_drop_in_commit(knobs, err);
-		if (r < 0 && changes)
-			undo(knobs, outcomes);
-	}
-	/* Only what changed: other threads may be reading what cannot. */
-	for (size_t i = 0; r == 0 && batch->session == 0 && i < outcomes->n; i++)
-		if (!outcomes->of[i].at_start)
-			config_copy(outcomes->of[i].key, knobs->next, knobs->o.config);
-	if (r == 0 && batch->persist)
-		note_what_comes_later(knobs, wanted, outcomes);
-	free(wanted);
-	return r;
-}
-
-int knobs_set(struct knobs *knobs, const struct knob_batch *batch, struct knob_outcomes *outcomes,
-	struct error *err)
-{
-	const void *now;
-	int r = plan(knobs, batch, &now, outcomes, err);
-	if (r == 0)
-		r = put_in_force(knobs, batch, now, outcomes, err);
-	if (r < 0)
-		return r;
-	knobs->n_changes++;
-	knobs_reverts_replace(knobs, batch, outcomes);
-	knobs_reverts_tell(knobs);
-	knobs_journal_add(&knobs->journal, batch, outcomes, "");
-	return 0;
-}
-
 static void knobs_free(struct knobs **out)
 {
 	struct knobs *knobs = *out;
 	if (!knobs)
 		return;
 	knobs_reverts_free(knobs);
+	knobs_outcomes_free(&knobs->applied.outcomes);
 	knobs_journal_close(&knobs->journal);
 	free(knobs->next);
+	free(knobs->before);
+	free(knobs->wanted);
 	free(knobs->now);
 	free(knobs->started);
 	free(knobs->scratch);
@@ -383,6 +255,8 @@ int daemon_knobs_open(struct daemon *daemon, const struct daemon_knobs *options,
 		knobs->n_keys = config_count(options->keys);
 		knobs->journal.fd = -1;
 		knobs->next = malloc(bytes);
+		knobs->before = malloc(bytes);
+		knobs->wanted = malloc(bytes);
 		knobs->now = malloc(bytes);
 		knobs->started = malloc(bytes);
 		/* Between its fields a configuration may have room that nothing sets. */
@@ -390,8 +264,8 @@ int daemon_knobs_open(struct daemon *daemon, const struct daemon_knobs *options,
 		knobs->stored = calloc(1, bytes);
 		knobs->given = calloc(knobs->n_keys + 1, sizeof *knobs->given);
 	}
-	if (!knobs || !knobs->next || !knobs->now || !knobs->started || !knobs->scratch ||
-		!knobs->stored || !knobs->given) {
+	if (!knobs || !knobs->next || !knobs->before || !knobs->wanted || !knobs->now ||
+		!knobs->started || !knobs->scratch || !knobs->stored || !knobs->given) {
 		knobs_free(&knobs);
 		return error_set(err, ENOMEM, "no memory for the knobs");
 	}

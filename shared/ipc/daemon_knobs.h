@@ -22,6 +22,9 @@ struct daemon_knobs {
 	 * number beyond the model's or a file that is not there, as long as the model is to be the one that is served. Only
 	 * of what differs from config. May be NULL. */
 	int (*fits)(void *arg, const void *next, struct error *err);
+	/* Of a checked, changed copy: what apply would refuse, as far as that is known without doing it; changes nothing. So that of
+	 * a batch over several processes none has done its part when one must refuse. May be NULL. */
+	int (*rehearse)(void *arg, const void *next, struct error *err);
 	/* Puts a checked, changed copy in force, all of it or nothing. It is config's old value that tells what changed. */
 	int (*apply)(void *arg, const void *next, struct error *err);
 	/* After each change: what will be in force when every change for a time has ended, for who has a successor go on with

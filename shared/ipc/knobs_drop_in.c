@@ -173,21 +173,21 @@ int knobs_drop_in_prepare(struct knobs *knobs, struct knob_outcomes *outcomes, c
 		knobs->given[key - knobs->o.keys] = !without;
 		config_copy(key, config, knobs->scratch);
 	}
+	knobs->fresh_empty = true;
+	for (size_t i = 0; i < knobs->n_keys; i++)
+		knobs->fresh_empty &= !knobs->given[i];
 	r = write_fresh(knobs, err);
 	return r < 0 ? r : read_back(knobs, outcomes, config, without, err);
 }
 
 int knobs_drop_in_commit(struct knobs *knobs, struct error *err)
 {
-	bool empty = true;
-	for (size_t i = 0; i < knobs->n_keys; i++)
-		empty &= !knobs->given[i];
 	int r = 0;
-	if (!empty)
+	if (!knobs->fresh_empty)
 		r = rename(knobs->fresh, knobs->file) < 0 ? -errno : 0;
 	else if (unlink(knobs->file) < 0 && errno != ENOENT)
 		r = -errno;
-	if (r < 0 || empty)
+	if (r < 0 || knobs->fresh_empty)
 		unlink(knobs->fresh);
 	if (r < 0)
 		return cannot_write(knobs->file, -r, err);

@@ -239,21 +239,52 @@ static void answer_busy(struct knobs *knobs, Outrider__Envelope *reply)
 static int check_step(
 	struct knobs *knobs, const Outrider__KnobSet *set, bool own, struct error *err)
 {
-	if (set->step != OUTRIDER__KNOB_SET__STEP__NOW && set->reservation == 0)
+	const int step = (int)set->step;
+	bool goes_on =
+		step == OUTRIDER__KNOB_SET__STEP__APPLY || step == OUTRIDER__KNOB_SET__STEP__COMMIT;
+	if (step != OUTRIDER__KNOB_SET__STEP__NOW && set->reservation == 0)
 		return error_set(err, EINVAL, "a reservation needs a number, not 0");
-	if (set->step == OUTRIDER__KNOB_SET__STEP__COMMIT && !own)
+	if (goes_on && !own)
 		return error_set(err, ETIMEDOUT,
-			"%s: the reservation is over: it lasts two seconds", knobs->process);
-	return set->step <= OUTRIDER__KNOB_SET__STEP__RELEASE
+			"%s: the reservation is over: it lasts two seconds, and twelve for what is "
+			"applied",
+			knobs->process);
+	if (knobs->applied.is && step != OUTRIDER__KNOB_SET__STEP__COMMIT &&
+		step != OUTRIDER__KNOB_SET__STEP__RELEASE)
+		return error_set(err, EINVAL,
+			"%s: what was applied is to be committed or released first",
+			knobs->process);
+	return step >= 0 && step <= OUTRIDER__KNOB_SET__STEP__APPLY
 		       ? 0
-		       : error_set(err, EINVAL, "step %d is none", (int)set->step);
+		       : error_set(err, EINVAL, "step %d is none", step);
 }
 
-static void reserve(struct knobs *knobs, uint64_t id, const struct knob_who *who)
+/* What was asked for, by whoever may. The reservation goes with whatever ends the batch. */
+static int take_step(struct knobs *knobs, const Outrider__KnobSet *set,
+	const struct knob_batch *batch, bool own, struct knob_outcomes *outcomes, struct error *err)
 {
-	knobs->reserved.id = id;
-	knobs->reserved.until_ns = clock_ns() + KNOBS_RESERVED_NS;
-	knobs->reserved.who = *who;
+	int r = 0;
+	switch (set->step) {
+	case OUTRIDER__KNOB_SET__STEP__RESERVE:
+		r = knobs_try(knobs, batch, err);
+		if (r == 0)
+			knobs_reserve(knobs, set->reservation, &batch->who, KNOBS_RESERVED_NS);
+		return r;
+	case OUTRIDER__KNOB_SET__STEP__APPLY:
+		r = knobs_apply(knobs, batch, err);
+		if (r == 0)
+			knobs_reserve(knobs, set->reservation, &batch->who, KNOBS_APPLIED_NS);
+		return r;
+	case OUTRIDER__KNOB_SET__STEP__RELEASE:
+		break;
+	default:
+		r = knobs->applied.is ? knobs_commit(knobs, outcomes, err)
+				      : knobs_set(knobs, batch, outcomes, err);
+	}
+	if (own)
+		knobs_release(knobs,
+			"another process has not done its part, and a batch is all or nothing");
+	return r;
 }
 
 static void answer_set(struct knobs *knobs, const struct bus_address *from,
@@ -271,18 +302,8 @@ static void answer_set(struct knobs *knobs, const struct bus_address *from,
 	int r = check_step(knobs, set, own, &err);
 	if (r == 0)
 		r = read_batch(from, set, &batch, &err);
-	if (r == 0 && set->step == OUTRIDER__KNOB_SET__STEP__RESERVE) {
-		r = knobs_try(knobs, &batch, &err);
-		if (r == 0)
-			reserve(knobs, set->reservation, &batch.who);
-	} else if (r == 0 && set->step != OUTRIDER__KNOB_SET__STEP__RELEASE) {
-		r = knobs_set(knobs, &batch, &outcomes, &err);
-	}
-	if (own && set->step != OUTRIDER__KNOB_SET__STEP__RESERVE) {
-		/* What was due meanwhile has waited. */
-		knobs->reserved.id = 0;
-		knobs_reverts_schedule(knobs);
-	}
+	if (r == 0)
+		r = take_step(knobs, set, &batch, own, &outcomes, &err);
 	if (r < 0) {
 		daemon_failure(reply, -r, set->session_uid, err.text);
 	} else {

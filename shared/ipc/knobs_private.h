@@ -1,7 +1,7 @@
 /*
- * What the parts of the registry share: daemon_knobs.c (a batch, from its check to its being in force), knobs_reverts.c
- * (changes for a time), knobs_drop_in.c (lasting ones), knobs_journal.c (who changed what), knobs_messages.c (the admin
- * endpoint). Nobody else includes it. All of it is the loop thread's.
+ * What the parts of the registry share: daemon_knobs.c (the check of a batch), knobs_apply.c (its being in force, for good or
+ * until it is taken back), knobs_reverts.c (changes for a time), knobs_drop_in.c (lasting ones), knobs_journal.c (who changed
+ * what), knobs_messages.c (the admin endpoint). Nobody else includes it. All of it is the loop thread's.
  */
 #pragma once
 
@@ -19,6 +19,8 @@ enum {
 };
 #define KNOBS_FOR_NS_MAX (UINT64_C(30) * 86400 * 1000000000)
 #define KNOBS_RESERVED_NS UINT64_C(2000000000)
+/* Longer than outriderctl waits for another process of the batch, which is ten seconds. */
+#define KNOBS_APPLIED_NS UINT64_C(12000000000)
 
 struct knob_who {
 	bool has_uid; /* uid and pid are the kernel's word */
@@ -96,6 +98,8 @@ struct knobs {
 	/* Of config_bytes each: the changed copy; what it is a change of (a session's); as it was at the start; for reading
 	 * files and values. */
 	void *next, *now, *started, *scratch;
+	/* Of the batch that is applied: what it is a change of, and the changed copy with what waits for the next start. */
+	void *before, *wanted;
 	void *stored; /* what the drop-in says of the keys that are given, while a list is answered */
 	bool *given; /* [n_keys], for files */
 	bool next_start_known; /* scratch has it, while a list is answered */
@@ -104,22 +108,46 @@ struct knobs {
 		uint64_t id, until_ns; /* id 0 = none */
 		struct knob_who who;
 	} reserved;
+	/* A batch that is in force and may still be taken back: earlier changes for a time go on, the drop-in is as it was. */
+	struct {
+		bool is;
+		bool changed; /* something else is in force by it, and not only stored */
+		bool prepared; /* the next drop-in lies beside the one there is */
+		struct knob_batch batch; /* without its changes, whose texts are gone */
+		struct knob_outcomes outcomes;
+	} applied;
 	struct knob_revert reverts[KNOBS_REVERTS_MAX];
 	size_t n_reverts;
 	int timer; /* 0 = none */
 	char directory[4096], file[4200], fresh[4200]; /* FILE.d, the drop-in, the next one; "" */
+	bool fresh_empty; /* the next one says nothing: there is to be none */
 	struct knob_journal journal;
 };
 
-/* daemon_knobs.c. Everything a set would refuse, without doing it. */
-int knobs_try(struct knobs *knobs, const struct knob_batch *batch, struct error *err);
-/* outcomes: to be freed whatever is returned. */
-int knobs_set(struct knobs *knobs, const struct knob_batch *batch, struct knob_outcomes *outcomes,
-	struct error *err);
+/* daemon_knobs.c. Everything that can be refused, but for what apply refuses. *now: what the batch is a change of; knobs->next:
+ * with it. outcomes: empty; to be freed whatever is returned. */
+int knobs_plan(struct knobs *knobs, const struct knob_batch *batch, const void **now,
+	struct knob_outcomes *outcomes, struct error *err);
 /* The configuration of all (session 0) or of one session; NULL with the reason. Valid until the next call. */
 const void *knobs_config(struct knobs *knobs, uint64_t session, struct error *err);
 /* What the next start will find, by the files and the command line, into scratch; false when the files cannot be read. */
 bool knobs_next_start(struct knobs *knobs);
+
+/* knobs_apply.c. Everything a set would refuse, as far as it is known without doing it. */
+int knobs_try(struct knobs *knobs, const struct knob_batch *batch, struct error *err);
+/* The batch, for good. outcomes: to be freed whatever is returned. */
+int knobs_set(struct knobs *knobs, const struct knob_batch *batch, struct knob_outcomes *outcomes,
+	struct error *err);
+/* The same in two steps. Applied it is in force, until it is committed or taken back; one at a time. Of one that cannot be
+ * committed nothing is left. */
+int knobs_apply(struct knobs *knobs, const struct knob_batch *batch, struct error *err);
+int knobs_commit(struct knobs *knobs, struct knob_outcomes *outcomes, struct error *err);
+/* Nothing where none is applied. why: for the journal, which has what was in force. */
+void knobs_take_back(struct knobs *knobs, const char *why);
+/* The knobs are this administrator's for so long, or his again. */
+void knobs_reserve(struct knobs *knobs, uint64_t id, const struct knob_who *who, uint64_t for_ns);
+/* He has done: what he applied and did not commit is taken back. */
+void knobs_release(struct knobs *knobs, const char *why);
 /* Whether another than id has reserved the knobs now. */
 bool knobs_reserved(struct knobs *knobs, uint64_t id);
 
@@ -145,7 +173,7 @@ int knobs_drop_in_read(struct knobs *knobs, struct error *err);
  * `removed` is set. */
 int knobs_drop_in_prepare(struct knobs *knobs, struct knob_outcomes *outcomes, const void *config,
 	bool without, struct error *err);
-/* Puts it in the place of the one there is, or throws it away. */
+/* Puts what was prepared in the place of the one there is, or throws it away. */
 int knobs_drop_in_commit(struct knobs *knobs, struct error *err);
 void knobs_drop_in_abandon(struct knobs *knobs);
 

@@ -146,6 +146,7 @@ static void on_timer(void *arg)
 
 void knobs_reverts_schedule(struct knobs *knobs)
 {
+	bool reserved = knobs_reserved(knobs, 0);
 	uint64_t now_ns = clock_ns(), due_ns = UINT64_MAX;
 	if (knobs->timer > 0)
 		daemon_remove_timer(knobs->daemon, knobs->timer);
@@ -153,10 +154,12 @@ void knobs_reverts_schedule(struct knobs *knobs)
 	for (size_t i = 0; i < knobs->n_reverts; i++)
 		if (knobs->reverts[i].due_ns < due_ns)
 			due_ns = knobs->reverts[i].due_ns;
+	if (reserved && due_ns != UINT64_MAX && knobs->reserved.until_ns > due_ns)
+		due_ns = knobs->reserved.until_ns;
+	if (reserved && knobs->applied.is && knobs->reserved.until_ns < due_ns)
+		due_ns = knobs->reserved.until_ns;
 	if (due_ns == UINT64_MAX)
 		return;
-	if (knobs_reserved(knobs, 0) && knobs->reserved.until_ns > due_ns)
-		due_ns = knobs->reserved.until_ns;
 	knobs->timer = daemon_add_timer(
 		knobs->daemon, due_ns > now_ns ? due_ns - now_ns : 1, on_timer, knobs);
 	if (knobs->timer < 0)

@@ -61,6 +61,7 @@ struct fixture {
 	const struct config *started;
 	bool lose_drop_in; /* the next apply takes it from under the registry */
 	int applied, refuse; /* calls; those to come that fail */
+	bool refuse_first; /* when it is asked before */
 	struct error err;
 };
 
@@ -88,6 +89,13 @@ static inline int apply(void *arg, const void *next, struct error *err)
 	if (f->lose_drop_in)
 		unlink(f->daemon.knobs->fresh);
 	return 0;
+}
+
+static inline int rehearse(void *arg, const void *next, struct error *err)
+{
+	struct fixture *f = arg;
+	assert_int_equal(check(next, NULL), 0);
+	return f->refuse_first ? error_set(err, ENOMEM, "there will be no room for that") : 0;
 }
 
 static inline void stays(void *arg, const void *config)
@@ -121,6 +129,7 @@ static inline void open_knobs(struct fixture *f)
 		.config = &f->config,
 		.config_bytes = sizeof f->config,
 		.check = check,
+		.rehearse = rehearse,
 		.apply = apply,
 		.stays = stays,
 		.arg = f,
@@ -276,7 +285,8 @@ enum {
 	NOW = OUTRIDER__KNOB_SET__STEP__NOW,
 	RESERVE = OUTRIDER__KNOB_SET__STEP__RESERVE,
 	COMMIT = OUTRIDER__KNOB_SET__STEP__COMMIT,
-	RELEASE = OUTRIDER__KNOB_SET__STEP__RELEASE
+	RELEASE = OUTRIDER__KNOB_SET__STEP__RELEASE,
+	APPLY = OUTRIDER__KNOB_SET__STEP__APPLY
 };
 
 static inline void limit_files(rlim_t bytes)

@@ -396,6 +396,158 @@ static void a_reservation_ends_by_itself_and_returns_wait_for_it(void **state)
 	assert_int_equal(f->config.low, 10);
 }
 
+static void what_is_known_to_be_refused_is_not_reserved(void **state)
+{
+	struct fixture *f = *state;
+	f->refuse_first = true;
+	assert_false(done(ask(f, RESERVE, 9, "low", "5")));
+	assert_int_equal(f->daemon.knobs->reserved.id, 0);
+	assert_int_equal(f->applied, 0);
+	/* What is for the next start alone is not for now. */
+	assert_int_equal(knobs_try(f->daemon.knobs,
+				 &(struct knob_batch){.changes = {{"low", "5", NULL, NULL}},
+					 .n = 1,
+					 .persist = true,
+					 .at_start = true},
+				 &f->err),
+		0);
+	assert_int_equal(knobs_journal_count(&f->daemon.knobs->journal), 0);
+}
+
+static const struct knob_event *newest(const struct fixture *f)
+{
+	const struct knob_journal *journal = &f->daemon.knobs->journal;
+	return knobs_journal_at(journal, knobs_journal_count(journal) - 1);
+}
+
+static void what_is_applied_is_in_force_and_for_good_when_it_is_committed(void **state)
+{
+	struct fixture *f = *state;
+	assert_false(done(ask(f, APPLY, 9, "low", "5")));
+	assert_true(done(ask(f, RESERVE, 9, "low", "5")));
+	assert_true(done(ask(f, APPLY, 9, "low", "5")));
+	assert_int_equal(f->running.low, 5);
+	assert_int_equal(f->config.low, 5);
+	assert_true(busy(ask(f, NOW, 0, "low", "6")));
+	assert_false(done(ask(f, APPLY, 9, "low", "6")));
+	assert_false(done(ask(f, RESERVE, 9, "low", "6")));
+	assert_false(done(ask(f, NOW, 9, "low", "6")));
+	assert_int_equal(knobs_journal_count(&f->daemon.knobs->journal), 0);
+	Outrider__Envelope *reply = ask(f, COMMIT, 9, NULL, NULL);
+	assert_int_equal(reply->body_case, OUTRIDER__ENVELOPE__BODY_KNOB_DONE);
+	assert_int_equal(reply->knob_done->n_results, 1);
+	assert_string_equal(reply->knob_done->results[0]->old_value, "10");
+	assert_string_equal(reply->knob_done->results[0]->new_value, "5");
+	outrider__envelope__free_unpacked(reply, NULL);
+	assert_int_equal(knobs_journal_count(&f->daemon.knobs->journal), 1);
+	assert_string_equal(newest(f)->what, "set");
+	assert_true(done(ask(f, NOW, 0, "low", "6")));
+	assert_int_equal(f->config.low, 6);
+}
+
+static void what_is_taken_back_leaves_an_earlier_change_its_time(void **state)
+{
+	struct fixture *f = *state;
+	struct knobs *knobs = f->daemon.knobs;
+	assert_int_equal(set_for(f, 3600000, "low=15"), 0);
+	const struct knob_revert before = *knobs_revert_of(knobs, &keys[0], 0);
+	assert_true(done(ask(f, RESERVE, 9, "low", "16")));
+	assert_true(done(ask(f, APPLY, 9, "low", "16")));
+	assert_int_equal(f->running.low, 16);
+	assert_true(done(ask(f, RELEASE, 9, NULL, NULL)));
+	assert_int_equal(f->running.low, 15);
+	assert_int_equal(f->config.low, 15);
+	const struct knob_revert *after = knobs_revert_of(knobs, &keys[0], 0);
+	assert_non_null(after);
+	assert_true(after->due_ns == before.due_ns && after->serial == before.serial);
+	assert_string_equal(after->value, "10");
+	assert_int_equal(f->stays.low, 10);
+	/* One entry, of what was in force for that while. */
+	assert_int_equal(knobs_journal_count(&knobs->journal), 2);
+	assert_string_equal(newest(f)->what, "undone");
+	assert_string_equal(newest(f)->old_value, "15");
+	assert_string_equal(newest(f)->new_value, "16");
+	assert_non_null(strstr(newest(f)->reason, "all or nothing"));
+	assert_int_equal(newest(f)->who.pid, 4294967291);
+}
+
+static void what_is_applied_and_never_committed_is_taken_back(void **state)
+{
+	struct fixture *f = *state;
+	assert_true(done(ask(f, RESERVE, 9, "low", "5")));
+	assert_true(done(ask(f, APPLY, 9, "low", "5")));
+	/* As if its time were over: nobody has asked for anything since. */
+	f->daemon.knobs->reserved.until_ns = clock_ns() + 1000000;
+	knobs_reverts_schedule(f->daemon.knobs);
+	run_timers(f);
+	assert_int_equal(f->config.low, 10);
+	assert_int_equal(f->running.low, 10);
+	assert_string_equal(newest(f)->what, "undone");
+	assert_false(done(ask(f, COMMIT, 9, NULL, NULL)));
+}
+
+static void what_is_taken_back_is_not_stored(void **state)
+{
+	struct fixture *f = *state;
+	struct knobs *knobs = f->daemon.knobs;
+	struct knob_batch batch = {.what = "set", .n = 2, .persist = true};
+	struct knob_outcomes outcomes = {.n = 0};
+	char before[512], text[512];
+	assert_int_equal(persist(f, "high=33"), 0);
+	read_file(f->drop_in, before, sizeof before);
+	batch.changes[0] = (struct knob_change){.name = "low", .value = "3"};
+	batch.changes[1] = (struct knob_change){.name = "threads", .value = "9"};
+	assert_int_equal(knobs_apply(knobs, &batch, &f->err), 0);
+	assert_int_equal(f->running.low, 3);
+	/* Whoever lists them reads the drop-in meanwhile. */
+	assert_int_equal(knobs_drop_in_read(knobs, &f->err), 0);
+	knobs_take_back(knobs, "no more");
+	read_file(f->drop_in, text, sizeof text);
+	assert_string_equal(text, before);
+	assert_int_equal(access(knobs->fresh, F_OK), -1);
+	assert_int_equal(f->config.low, 10);
+	/* What waits for the next start was never in force. */
+	assert_int_equal(knobs_journal_count(&knobs->journal), 2);
+	assert_string_equal(newest(f)->name, "low");
+	assert_int_equal(knobs_apply(knobs, &batch, &f->err), 0);
+	assert_int_equal(knobs_drop_in_read(knobs, &f->err), 0);
+	assert_int_equal(knobs_commit(knobs, &outcomes, &f->err), 0);
+	knobs_outcomes_free(&outcomes);
+	read_file(f->drop_in, text, sizeof text);
+	assert_non_null(strstr(text, "\nlow = 3\n"));
+	assert_non_null(strstr(text, "\nhigh = 33\n"));
+}
+
+static void what_cannot_be_taken_back_is_written_down_as_it_is(void **state)
+{
+	struct fixture *f = *state;
+	assert_int_equal(set_for(f, 5, "low=15"), 0);
+	assert_true(done(ask(f, RESERVE, 9, "low", "16")));
+	assert_true(done(ask(f, APPLY, 9, "low", "16")));
+	f->refuse = 1;
+	assert_true(done(ask(f, RELEASE, 9, NULL, NULL)));
+	assert_int_equal(f->config.low, 16);
+	assert_string_equal(newest(f)->what, "set");
+	assert_string_equal(newest(f)->new_value, "16");
+	assert_non_null(strstr(newest(f)->reason, "no room"));
+	/* The earlier change still ends. */
+	run_timers(f);
+	assert_int_equal(f->config.low, 10);
+}
+
+static void a_sessions_own_values_are_taken_back_too(void **state)
+{
+	struct fixture *f = *state;
+	struct knob_batch batch = {.what = "set", .n = 1, .session = SESSION};
+	batch.changes[0] = (struct knob_change){.name = "low", .value = "12"};
+	assert_int_equal(knobs_apply(f->daemon.knobs, &batch, &f->err), 0);
+	assert_int_equal(f->session.low, 12);
+	knobs_take_back(f->daemon.knobs, "no more");
+	assert_int_equal(f->session.low, 10);
+	assert_int_equal(newest(f)->session, SESSION);
+	assert_int_equal(f->config.low, 10);
+}
+
 static const char *const values[] = {"0", "1", "5", "15", "20", "40", "100", "101", "-1", "0.5",
 	"yes", "no", "fast", "auto", "64K", "3ms", "60s", "61s", "nan", "1e3", "x", "0x10",
 	"99999999999999999999"};
@@ -463,6 +615,13 @@ int main(void)
 		TEST(a_session_has_its_own_values),
 		TEST(who_has_reserved_the_knobs_finds_them_as_they_were),
 		TEST(a_reservation_ends_by_itself_and_returns_wait_for_it),
+		TEST(what_is_known_to_be_refused_is_not_reserved),
+		TEST(what_is_applied_is_in_force_and_for_good_when_it_is_committed),
+		TEST(what_is_taken_back_leaves_an_earlier_change_its_time),
+		TEST(what_is_applied_and_never_committed_is_taken_back),
+		TEST(what_is_taken_back_is_not_stored),
+		TEST(what_cannot_be_taken_back_is_written_down_as_it_is),
+		TEST(a_sessions_own_values_are_taken_back_too),
 		TEST(whatever_is_asked_the_configuration_is_one_that_was_allowed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""A batch of changes is all or nothing, over several processes too, and whatever refuses it leaves a change for a time its time."""
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from outrider_test import DRAFTS, Service, Tap, program, run, until
+
+tap = Tap()
+
+
+class Two:
+    """A verifier with the knob default_k and a policy-controller with k_max, which refuse 66 when it is to be put in force, no
+    sooner, and hang at 67."""
+
+    def __init__(self):
+        self.runtime = Path(tempfile.mkdtemp(prefix="outrider-", dir="/tmp"))
+        self.processes = {}
+        for name, key in (("verifier", "default_k"), ("policy", "k_max")):
+            self.start(name, key)
+
+    def start(self, name, key):
+        self.processes[name] = subprocess.Popen([program("tests/knob-process"), self.runtime, name, key], stderr=subprocess.DEVNULL)
+        until(lambda: self.knob(name, key), 30)
+
+    def kill(self, name):
+        self.processes[name].kill()
+        self.processes[name].wait()
+
+    def ctl(self, *words):
+        return run(program("outriderctl"), "--runtime-dir", self.runtime, *words)
+
+    def knob(self, process, name):
+        listed = json.loads(self.ctl("knob", "list", process, "--json").stdout or '{"knobs": []}')["knobs"]
+        return next((k for k in listed if k["name"] == name and k["running"]), None)
+
+    def history(self, *names):
+        return json.loads(self.ctl("knob", "history", *names, "--json").stdout)["changes"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for name in self.processes:
+            self.kill(name)
+        shutil.rmtree(self.runtime)
+
+
+def changes(events):
+    return [(e["what"], e["old"], e["new"]) for e in events]
+
+
+def check_refused_late(two):
+    """What the policy-controller refuses only when the verifier has done its part."""
+    tap.ok(two.ctl("knob", "set", "default_k=20", "--for", "1h").returncode == 0, "a change for an hour")
+    refused = two.ctl("knob", "set", "default_k=25", "k_max=66")
+    tap.ok(refused.returncode == 65 and refused.stderr == "outriderctl: policy: no room for that after all\n" and not refused.stdout,
+           "a batch whose second part is refused when its first is in force is refused", refused.stdout + refused.stderr)
+    now = two.knob("verifier", "default_k")
+    tap.ok(now["value"] == "20" and now["reverts_to"] == "10" and 3000 < now["reverts_in_s"] <= 3600 and
+           two.knob("policy", "k_max")["value"] == "10", "the first is taken back, and still goes back when its hour is over", now)
+    events = two.history("default_k", "k_max")
+    tap.ok(changes(events) == [("set", "10", "20"), ("undone", "20", "25")] and "all or nothing" in events[1]["reason"] and
+           "outriderctl" in events[1]["who"], "the history has it once, as undone, and whose it was", events)
+    text = two.ctl("knob", "history", "default_k", "--last", 1).stdout
+    tap.ok(re.search(r"  undone verifier\.default_k: 20 -> 25: another process has not done its part, .*, by .*outriderctl", text),
+           "in words too", text)
+    both = two.ctl("knob", "set", "default_k=25", "k_max=5")
+    tap.ok(both.returncode == 0 and both.stdout == "verifier.default_k: 20 -> 25\npolicy.k_max: 10 -> 5\n" and
+           changes(two.history())[2:] == [("set", "20", "25"), ("set", "10", "5")] and "reverts_to" not in two.knob("verifier", "default_k"),
+           "one that none refuses is made, and to stay", both.stdout + both.stderr)
+
+
+def check_unfinished(two):
+    """Who makes the batch is killed when its first part is in force."""
+    admin = subprocess.Popen([program("outriderctl"), "--runtime-dir", two.runtime, "knob", "set", "default_k=30", "k_max=67"],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    tap.ok(until(lambda: two.knob("verifier", "default_k")["value"] == "30", 60), "the first part of a batch is in force")
+    admin.kill()
+    admin.wait()
+    two.kill("policy")
+    tap.ok(until(lambda: two.knob("verifier", "default_k")["value"] == "25", 120), "whoever does not end his batch has made none of it",
+           two.knob("verifier", "default_k"))
+    event = two.history("default_k")[-1]
+    tap.ok(changes([event]) == [("undone", "25", "30")] and "did not come to an end" in event["reason"], "which is in the history", event)
+
+
+def check_service():
+    """The real processes: memory that there is not is known before anything changes."""
+    with Service(draft=DRAFTS["small"]) as service:
+        def knob(name):
+            return json.loads(service.ctl("knob", "get", name, "--json").stdout)["knobs"][0]
+
+        def history(*names):
+            return json.loads(service.ctl("knob", "history", *names, "--json").stdout)["changes"]
+
+        service.ctl("knob", "set", "verifier.draft_wait=20ms", "--for", "1h")
+        refused = service.ctl("knob", "set", "verifier.draft_wait=25ms", "expert-cache.budget=900G")
+        tap.ok(refused.returncode == 65 and "expert-cache: budget: 900.0 GiB for experts" in refused.stderr and
+               refused.stderr.count("\n") == 1, "a budget beyond the machine's memory refuses the batch", refused.stderr)
+        now = knob("verifier.draft_wait")
+        tap.ok(now["value"] == "20ms" and now["reverts_to"] == "50ms" and now["reverts_in_s"] > 3000,
+               "the change for a time is as it was", now)
+        tap.ok(changes(history("verifier.draft_wait", "expert-cache.budget")) == [("set", "50ms", "20ms")],
+               "and the history has nothing of a batch that was never in force", history())
+
+
+with Two() as two:
+    check_refused_late(two)
+    check_unfinished(two)
+check_service()
+tap.done()
