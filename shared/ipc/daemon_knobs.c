@@ -273,6 +273,7 @@ int daemon_knobs_open(struct daemon *daemon, const struct daemon_knobs *options,
 	knobs->o.started = knobs->started;
 	knobs_drop_in_init(knobs);
 	knobs_journal_open(&knobs->journal, daemon_runtime_dir(daemon), knobs->process);
+	knobs_restarted(knobs);
 	daemon->knobs = knobs;
 	return 0;
 }

@@ -241,13 +241,21 @@ static int write_newest(struct knob_journal *journal)
 	return r;
 }
 
+void knobs_journal_cut(char *text)
+{
+	size_t n = strnlen(text, KNOBS_TEXT_MAX);
+	text[n] = '\0';
+	/* What a peer or a person wrote may be no UTF-8, which JSON must be. */
+	for (char *c = text; *c; c++)
+		if ((unsigned char)*c < ' ' || (unsigned char)*c > '~')
+			*c = '?';
+}
+
 static char *cut(const char *text)
 {
 	char *copy = strndup(text, KNOBS_TEXT_MAX);
-	/* What a peer or a person wrote may be no UTF-8, which JSON must be. */
-	for (char *c = copy; c && *c; c++)
-		if ((unsigned char)*c < ' ' || (unsigned char)*c > '~')
-			*c = '?';
+	if (copy)
+		knobs_journal_cut(copy);
 	return copy;
 }
 

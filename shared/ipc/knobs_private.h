@@ -1,7 +1,8 @@
 /*
  * What the parts of the registry share: daemon_knobs.c (the check of a batch), knobs_apply.c (its being in force, for good or
- * until it is taken back), knobs_reverts.c (changes for a time), knobs_drop_in.c (lasting ones), knobs_journal.c (who changed
- * what), knobs_messages.c (the admin endpoint). Nobody else includes it. All of it is the loop thread's.
+ * until it is taken back), knobs_restart.c (what a start has lost), knobs_reverts.c (changes for a time), knobs_drop_in.c
+ * (lasting ones), knobs_journal.c (who changed what), knobs_messages.c (the admin endpoint). Nobody else includes it. All of
+ * it is the loop thread's.
  */
 #pragma once
 
@@ -41,7 +42,7 @@ struct knob_batch {
 	bool reset, persist;
 	bool at_start; /* only at the next start; with persist */
 	uint64_t for_ns, session; /* 0 = to stay; all */
-	const char *what; /* for the journal: "set", "reset", "revert" */
+	const char *what; /* for the journal: "set", "reset", "revert", "restart" */
 	struct knob_who who;
 };
 
@@ -151,6 +152,10 @@ void knobs_release(struct knobs *knobs, const char *why);
 /* Whether another than id has reserved the knobs now. */
 bool knobs_reserved(struct knobs *knobs, uint64_t id);
 
+/* knobs_restart.c. Writes down where what is in force is not what the journal said last: what was changed ended with the
+ * process before. */
+void knobs_restarted(struct knobs *knobs);
+
 /* knobs_reverts.c */
 const struct knob_revert *knobs_revert_of(
 	const struct knobs *knobs, const struct config_key *key, uint64_t session);
@@ -183,6 +188,8 @@ void knobs_journal_close(struct knob_journal *journal);
 /* One event per outcome; never fails: what cannot be written is kept in memory, and said once. */
 void knobs_journal_add(struct knob_journal *journal, const struct knob_batch *batch,
 	const struct knob_outcomes *outcomes, const char *reason);
+/* A text as the journal has it, in place. */
+void knobs_journal_cut(char *text);
 /* The i-th oldest that is kept; i < knobs_journal_count. */
 size_t knobs_journal_count(const struct knob_journal *journal);
 const struct knob_event *knobs_journal_at(const struct knob_journal *journal, size_t i);

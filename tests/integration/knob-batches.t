@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A batch of changes is all or nothing, over several processes too, and whatever refuses it leaves a change for a time its time."""
+"""A batch of changes is all or nothing, over several processes too, and whatever refuses it leaves a change for a time its time;
+what ends with a process is in the history."""
 import json
 import re
 import shutil
@@ -90,8 +91,17 @@ def check_unfinished(two):
     tap.ok(changes([event]) == [("undone", "25", "30")] and "did not come to an end" in event["reason"], "which is in the history", event)
 
 
+def check_killed(two):
+    """A process that was killed has lost what was changed; the journal is beside its socket."""
+    two.kill("verifier")
+    two.start("verifier", "default_k")
+    event = two.history("default_k")[-1]
+    tap.ok(changes([event]) == [("restart", "25", "10")] and event["who"] == "the process itself" and
+           "without --persist ends with the process" in event["reason"], "what ended with the process is in the history", event)
+
+
 def check_service():
-    """The real processes: memory that there is not is known before anything changes."""
+    """The real processes: memory that there is not is known before anything changes, and K after a kill is in the history."""
     with Service(draft=DRAFTS["small"]) as service:
         def knob(name):
             return json.loads(service.ctl("knob", "get", name, "--json").stdout)["knobs"][0]
@@ -109,9 +119,25 @@ def check_service():
         tap.ok(changes(history("verifier.draft_wait", "expert-cache.budget")) == [("set", "50ms", "20ms")],
                "and the history has nothing of a batch that was never in force", history())
 
+        service.ctl("knob", "set", "k_max=3")
+        service.ctl("knob", "set", "k_start=2", "--for", "1h")
+        service.ctl("knob", "set", "expert-cache.budget=50%")
+        service.ctl("knob", "set", "expert-cache.spin=1us", "--for", "1h")
+        service.restart("policy")
+        service.restart("expert-cache")
+        last = {e["name"]: e for e in history("policy", "expert-cache")}
+        for name, process in (("k_max", "policy"), ("k_start", "policy"), ("budget", "expert-cache"), ("spin", "expert-cache")):
+            tap.ok(last[name]["new"] == knob(f"{process}.{name}")["value"], f"after a kill -9 the history ends with what {name} is", last[name])
+        tap.ok([last[n]["what"] for n in ("k_max", "k_start", "budget", "spin")] == ["restart", "restart", "set", "restart"] and
+               "for a time ends with the process" in last["k_start"]["reason"], "and says what ended with the process", last)
+        said = [line for line in service.whole_log().splitlines() if "before the process started again" in line]
+        tap.ok(len(said) == 2 and "k_max is 7, was 3 before the process started again, and others are not what they were" in said[0] and
+               "spin is 0, was 1us" in said[1], "the log says it once each time", said)
+
 
 with Two() as two:
     check_refused_late(two)
     check_unfinished(two)
+    check_killed(two)
 check_service()
 tap.done()

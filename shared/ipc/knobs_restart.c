@@ -1,0 +1,112 @@
+/*
+ * What a start has lost. What is changed while a process runs ends with it, by a kill as by a stop, and nobody may have seen
+ * that: where a knob of all sessions is something else than the journal said last, the journal gets an entry that says so, and
+ * the log a line. A session's own values are not compared: whether it goes on is not known here.
+ */
+#include "shared/ipc/knobs_private.h"
+
+#include "shared/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the journal says is in force of one knob; event NULL: nothing. */
+struct last {
+	const struct knob_event *event;
+	const char *value;
+};
+
+/* A knob that is something else now. */
+struct lost {
+	struct knob_outcome outcome;
+	const char *why;
+	bool stored; /* for this start: no surprise */
+};
+
+static bool is(const struct knob_event *event, const char *what)
+{
+	return strcmp(event->what, what) == 0;
+}
+
+static struct last last_of(const struct knob_journal *journal, const char *name)
+{
+	for (size_t i = knobs_journal_count(journal); i-- > 0;) {
+		const struct knob_event *e = knobs_journal_at(journal, i);
+		if (e->session != 0 || !e->name || strcmp(e->name, name) != 0)
+			continue;
+		if (is(e, "kept") || is(e, "undone"))
+			continue;
+		/* What was for the next start says what was in force when it was made. */
+		return (struct last){e, e->at_start ? e->old_value : e->new_value};
+	}
+	return (struct last){NULL, NULL};
+}
+
+static const char *why(const struct knob_event *last)
+{
+	if (last->at_start)
+		return "the process was started again, with what was stored for it";
+	if (last->for_ns != 0)
+		return "the process was started again, and a change for a time ends with the "
+		       "process";
+	if (last->persist || is(last, "restart"))
+		return "the process was started again";
+	return "the process was started again, and a change without --persist ends with the "
+	       "process";
+}
+
+/* False where it is what the journal said last, or that says nothing. */
+static bool differs(const struct knobs *knobs, const struct config_key *key, struct lost *lost)
+{
+	char name[128], value[CONFIG_VALUE_BYTES];
+	config_name(key, name, sizeof name);
+	struct last last = last_of(&knobs->journal, name);
+	config_value(key, knobs->o.config, value, sizeof value);
+	knobs_journal_cut(value);
+	if (!last.event || !last.value || strcmp(last.value, value) == 0)
+		return false;
+	lost->outcome = (struct knob_outcome){
+		.key = key, .old_value = strdup(last.value), .new_value = strdup(value)};
+	lost->why = why(last.event);
+	lost->stored = last.event->at_start;
+	return true;
+}
+
+static void say(const struct knobs *knobs, const struct lost *lost, size_t n)
+{
+	const struct knob_outcome *first = NULL;
+	size_t more = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (lost[i].stored)
+			continue;
+		more += first != NULL;
+		first = first ? first : &lost[i].outcome;
+	}
+	if (first && first->old_value && first->new_value)
+		log_notice("%s is %.100s, was %.100s before the process started again%s: what is "
+			   "changed without --persist ends with the process; outriderctl knob "
+			   "history %s shows it",
+			first->key->name, first->new_value, first->old_value,
+			more ? ", and others are not what they were" : "", knobs->process);
+}
+
+void knobs_restarted(struct knobs *knobs)
+{
+	const struct knob_batch batch = {.what = "restart"};
+	struct lost *lost = calloc(knobs->n_keys + 1, sizeof *lost);
+	size_t n = 0;
+	/* All are found before the first entry takes the oldest one's place. */
+	for (size_t i = 0; lost && i < knobs->n_keys; i++)
+		n += differs(knobs, &knobs->o.keys[i], &lost[n]);
+	for (size_t i = 0; i < n; i++) {
+		struct knob_outcomes one = {.n = 1, .of[0] = lost[i].outcome};
+		knobs_journal_add(&knobs->journal, &batch, &one, lost[i].why);
+	}
+	if (n > 0)
+		say(knobs, lost, n);
+	for (size_t i = 0; i < n; i++) {
+		struct knob_outcomes one = {.n = 1, .of[0] = lost[i].outcome};
+		knobs_outcomes_free(&one);
+	}
+	free(lost);
+}
