@@ -119,14 +119,24 @@ static const char *list_value(const json_t *knob, char *out, size_t bytes)
 	return columns_shorten(value, VALUE_COLUMNS_MAX, out, bytes);
 }
 
+/* "1 to 15 tokens"; the range of a time has units of its own. */
+static const char *range_of(const json_t *knob, char *out, size_t bytes)
+{
+	const char *unit = strcmp(text_of(knob, "type"), config_type_name(CONFIG_NS)) == 0
+				   ? ""
+				   : text_of(knob, "unit");
+
+	snprintf(out, bytes, "%s%s%s", text_of(knob, "range"), *unit ? " " : "", unit);
+	return out;
+}
+
 /* A line of what there is to know, and below it what it is for. */
 static void print_line(const json_t *knob, int columns)
 {
 	char range[512], value[VALUE_BYTES];
 
 	list_value(knob, value, sizeof value);
-	snprintf(range, sizeof range, "%s%s%s", text_of(knob, "range"),
-		*text_of(knob, "unit") ? " " : "", text_of(knob, "unit"));
+	range_of(knob, range, sizeof range);
 	int at = printf("  %-16s ", text_of(knob, "name"));
 	printf("%s%*s %-7s %-7s ", value, columns - columns_of(value), "",
 		is(knob, "live") ? "live" : "restart", text_of(knob, "scope"));
@@ -204,16 +214,16 @@ static void print_origin(const json_t *knob)
 
 static void print_whole(const json_t *knob)
 {
-	char left[UNITS_BYTES];
+	char left[UNITS_BYTES], range[512];
 
 	printf("%s.%s = %s\n", text_of(knob, "process"), text_of(knob, "name"),
 		or_empty(text_of(knob, "value")));
 	if (*text_of(knob, "means"))
 		printf("  which is %s now\n", text_of(knob, "means"));
 	printf("  %s\n", text_of(knob, "help"));
-	printf("  %s, %s%s%s; default %s; scope %s; %s\n", text_of(knob, "type"),
-		text_of(knob, "range"), *text_of(knob, "unit") ? " " : "", text_of(knob, "unit"),
-		or_empty(text_of(knob, "default")), text_of(knob, "scope"),
+	printf("  %s, %s; default %s; scope %s; %s\n", text_of(knob, "type"),
+		range_of(knob, range, sizeof range), or_empty(text_of(knob, "default")),
+		text_of(knob, "scope"),
 		is(knob, "live") ? "changes while it runs" : "changes with a restart");
 	if (json_object_get(knob, "reverts_in_s"))
 		printf("  goes back to %s in %s\n", text_of(knob, "reverts_to"),

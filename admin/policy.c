@@ -52,11 +52,9 @@ static json_t *session_json(const Outrider__PolicySession *s, bool live)
 }
 
 /* The process says it with `knob list`; the table is the same in one installation. */
-static const char *unit_of(const char *knob)
+static const struct config_key *key_of(const char *knob)
 {
-	const struct config_key *key = config_find(knob_process_of(PEER_POLICY)->keys, knob);
-
-	return key ? config_unit(key) : "";
+	return config_find(knob_process_of(PEER_POLICY)->keys, knob);
 }
 
 json_t *ctl_policy_json(
@@ -66,11 +64,12 @@ json_t *ctl_policy_json(
 
 	for (size_t i = 0; i < state->n_knobs; i++) {
 		const Outrider__Knob *k = state->knobs[i];
+		const struct config_key *key = key_of(k->name);
 
 		json_array_append_new(knobs,
 			json_pack("{s:o,s:o,s:o,s:s,s:o}", "name", ctl_text_json(k->name), "value",
 				ctl_text_json(k->value), "range", ctl_text_json(k->range), "unit",
-				unit_of(k->name), "help", ctl_text_json(k->help)));
+				key ? config_unit(key) : "", "help", ctl_text_json(k->help)));
 	}
 	for (size_t i = 0; i < state->n_sessions; i++) {
 		bool live = is_live(sessions, state->sessions[i]->session_uid);
@@ -103,7 +102,8 @@ static void session_text(const Outrider__PolicySession *s)
 /* Its value and what it takes, and below them what it is for. */
 static void knob_text(const Outrider__Knob *k)
 {
-	const char *unit = unit_of(k->name);
+	const struct config_key *key = key_of(k->name);
+	const char *unit = key ? config_range_unit(key) : "";
 	char range[160];
 
 	snprintf(range, sizeof range, "%s%s%s", k->range, *unit ? " " : "", unit);

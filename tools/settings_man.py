@@ -62,7 +62,8 @@ def plain(text):
 
 
 def entry(knob):
-    unit = f" {knob['unit']}" if knob["unit"] else ""
+    # The range of a time has units of its own.
+    unit = f" {knob['unit']}" if knob["unit"] and knob["type"] != "time" else ""
     default = plain(knob["default"]) or "empty"
     return (f".It Cm {knob['name']}\n{plain(knob['help'])}\n.br\n{plain(knob['range'])}{unit}; default {default}; "
             f"{'live' if knob['live'] else 'needs a restart'}; for {SCOPES[knob['scope']]}.\n")

@@ -65,6 +65,7 @@ const struct config_key settings_keys[] = {
 		.min = 0.5,
 		.max = 2,
 		.fallback = "1",
+		.unit = "times K = 0",
 		.help = "Utility below which speculation is turned off.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
@@ -75,6 +76,7 @@ const struct config_key settings_keys[] = {
 		.min = 0,
 		.max = 1,
 		.fallback = "0.1",
+		.unit = "share",
 		.help = "A test ends when the utilities of two successive trials differ by at most "
 			"this share.",
 		.live = KNOB_LIVE,
@@ -107,6 +109,7 @@ const struct config_key settings_keys[] = {
 		.min = 0.5,
 		.max = 100,
 		.fallback = "3",
+		.unit = "log-likelihood ratio",
 		.help = "Evidence (log-likelihood ratio) at which yield takes a session's "
 			"acceptance "
 			"for changed.",
@@ -130,6 +133,7 @@ const struct config_key settings_keys[] = {
 		.min = 0,
 		.max = 1,
 		.fallback = "0.01",
+		.unit = "share",
 		.help = "What yield may lose against K = 0 on and on, as a share of its "
 			"iterations.",
 		.live = KNOB_LIVE,

@@ -58,7 +58,7 @@ static int refuse(
 {
 	char range[256];
 	config_range(key, range, sizeof(range));
-	const char *unit = config_unit(key);
+	const char *unit = config_range_unit(key);
 	return error_set(err, ENOEXEC, "%s%s%s = %s %s; %s takes %s%s%s", where, *where ? ": " : "",
 		key->name, *value ? value : "\"\"", wrong(key, value), key->name, range,
 		*unit ? " " : "", unit);
@@ -355,7 +355,7 @@ void config_print(const struct config_key *keys, FILE *to)
 		if (strcmp(section, own) != 0)
 			fprintf(to, "[%s]\n", own);
 		section = own;
-		const char *unit = config_unit(key);
+		const char *unit = config_range_unit(key);
 		config_range(key, range, sizeof(range));
 		fprintf(to, "# %s\n# %s%s%s; default: %s\n#%s = %s\n\n", key->help, range,
 			*unit ? ", " : "", unit, *key->fallback ? key->fallback : "(empty)",

@@ -41,8 +41,9 @@ struct config_key {
 	 * a shell to complete ("static:" for one that goes on). */
 	const char *const *names;
 	const char *fallback; /* the default, as it would be written in the file */
-	const char *
-		unit; /* NULL: none; of a string what it takes, as a range is written, NULL: any text */
+	/* What a number counts, which bytes and times say by their type; of a string what it takes, as a range is written, NULL:
+	 * any text; of the rest NULL. */
+	const char *unit;
 	const char *help; /* one sentence */
 	bool live; /* may change while the process runs (shared/ipc/daemon_knobs.h) */
 	enum knob_scope scope;
@@ -92,8 +93,10 @@ enum { CONFIG_VALUE_BYTES = 4096 };
 void config_value(const struct config_key *key, const void *config, char *out, size_t bytes);
 /* What it takes: "1 to 15", "yes or no", "auto, on, off". */
 void config_range(const struct config_key *key, char *out, size_t bytes);
-/* What to write behind a range: "tokens"; "" for none. */
+/* What it counts: "tokens", of every size "bytes" and of every time "time"; "" of what is no number. */
 const char *config_unit(const struct config_key *key);
+/* The same as it stands behind a range: "" of a time, whose range has units of its own. */
+const char *config_range_unit(const struct config_key *key);
 /* What a suffix stands for behind a number of the type: "G", "GiB" (2^30), "GB" (10^9), "" behind bytes, "ms" behind a time
  * (in ns), in either case; 0: there is none such. */
 double config_factor(enum config_type type, const char *suffix);

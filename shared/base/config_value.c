@@ -135,9 +135,18 @@ void config_value(const struct config_key *key, const void *config, char *out, s
 	}
 }
 
+const char *config_range_unit(const struct config_key *key)
+{
+	if (key->type == CONFIG_STRING)
+		return "";
+	if (key->unit && *key->unit)
+		return key->unit;
+	return key->type == CONFIG_BYTES ? "bytes" : "";
+}
+
 const char *config_unit(const struct config_key *key)
 {
-	return key->unit && key->type != CONFIG_STRING ? key->unit : "";
+	return key->type == CONFIG_NS ? "time" : config_range_unit(key);
 }
 
 const char *config_time(uint64_t ns, char *out, size_t bytes)

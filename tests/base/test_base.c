@@ -407,6 +407,22 @@ static void a_text_says_what_it_takes(void **state)
 	assert_string_equal(range, "up to 31 characters");
 }
 
+static void times_and_sizes_have_their_unit_by_their_type(void **state)
+{
+	(void)state;
+	const struct config_key time = {.name = "wait", .type = CONFIG_NS},
+				size = {.name = "size", .type = CONFIG_BYTES},
+				share = {.name = "share", .type = CONFIG_DOUBLE, .unit = "share"},
+				on = {.name = "on", .type = CONFIG_BOOL};
+	assert_string_equal(config_unit(&time), "time");
+	/* "0 to 1s" needs none. */
+	assert_string_equal(config_range_unit(&time), "");
+	assert_string_equal(config_unit(&size), "bytes");
+	assert_string_equal(config_range_unit(&size), "bytes");
+	assert_string_equal(config_range_unit(&share), "share");
+	assert_string_equal(config_unit(&on), "");
+}
+
 static void a_word_may_stand_for_zero(void **state)
 {
 	(void)state;
@@ -586,6 +602,7 @@ int main(void)
 		cmocka_unit_test(the_nearest_name_is_suggested_when_it_is_near),
 		cmocka_unit_test(a_long_value_is_read_whole_or_refused),
 		cmocka_unit_test(the_commented_file_reads_back_as_the_defaults),
+		cmocka_unit_test(times_and_sizes_have_their_unit_by_their_type),
 		cmocka_unit_test(a_word_may_stand_for_zero),
 		cmocka_unit_test(a_time_is_written_as_a_person_would),
 		cmocka_unit_test(a_size_is_binary_or_decimal_as_its_unit_says),

@@ -94,6 +94,8 @@ for command in [c for c in commands if "--session" in listed(helped("outriderctl
 tap.ok(not wrong, "a session is its decimal number, for --session of every command that takes one", "\n".join(wrong))
 
 knobs = json.loads(run(BUILD / "outriderctl", *NOWHERE, "knob", "list", "--json").stdout)["knobs"]
+bare = [f"{k['process']}.{k['name']}" for k in knobs if k["type"] in ("integer", "number", "time", "bytes") and not k["unit"]]
+tap.ok(len(knobs) > 70 and not bare, "every number, time and size has a unit, without a service too", bare)
 page = (ROOT / "man/outrider.conf.5").read_text()
 written = subprocess.run([ROOT / "tools/settings_man.py", BUILD], capture_output=True, text=True)
 tap.ok(written.returncode == 0 and written.stdout == page, "man/outrider.conf.5 is what tools/settings_man.py writes",

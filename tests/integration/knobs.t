@@ -50,6 +50,7 @@ def check_list(service):
         tap.ok(printed and printed == own, f"the registry has every setting of {process}", f"{printed}\n{own}")
     fields = ("process", "name", "type", "unit", "range", "default", "scope", "live", "help", "value")
     bare = [n for n, k in listed.items() if any(f not in k for f in fields) or not k["help"] or not k["range"]]
+    bare += [n for n, k in listed.items() if k["type"] in ("integer", "number", "time", "bytes") and not k["unit"]]
     tap.ok(not bare, "each with type, unit, range, default, scope, whether it is live, and a line of help", bare)
     text = service.ctl("knob", "list")
     tap.ok(done(text) and all(f"\n{p}\n" in "\n" + text.stdout for p in PROCESSES), "as text too", text.stdout)
