@@ -20,6 +20,28 @@ enum { TIMEOUT_MS = 3000, AGAIN_MS = 50 };
 /* A process that was killed is up again after 50 ms and what it takes to start; one that dies again and again, after a second. */
 #define AWAY_NS UINT64_C(3000000000)
 
+static bool errors_as_json;
+
+void ctl_errors_as_json(void)
+{
+	errors_as_json = true;
+}
+
+/* Without memory as text: what it says is said. */
+static bool print_as_json(int status, const char *text)
+{
+	json_t *root = json_pack("{s:o}", status ? "error" : "notice", ctl_text_json(text));
+
+	if (root && status)
+		json_object_set_new(root, "status", json_integer(status));
+	if (root) {
+		json_dumpf(root, stderr, 0);
+		fputc('\n', stderr);
+	}
+	json_decref(root);
+	return root != NULL;
+}
+
 int ctl_fail(int status, const char *format, ...)
 {
 	va_list args;
@@ -30,7 +52,8 @@ int ctl_fail(int status, const char *format, ...)
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	error_tame(text);
-	fprintf(stderr, "outriderctl: %s\n", text);
+	if (!errors_as_json || !print_as_json(status, text))
+		fprintf(stderr, "outriderctl: %s\n", text);
 	return status;
 }
 

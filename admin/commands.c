@@ -64,7 +64,10 @@ static const struct command commands[] = {
 		"one:\n"
 		"its time, its session, K before and from now on, its phase, the utility and the "
 		"reason.\n"
-		"\"K 0 -> 3 for 4, then 0\" is a trial of 4 iterations.\n" PHASES_HELP "\n"
+		"\"K 0 -> 3 for 4, then 0\" is a trial of 4 iterations. With JSON a line each, "
+		"with "
+		"--once one\n"
+		"document of all of them.\n" PHASES_HELP "\n"
 		"  --all               first also those about sessions that have ended\n"
 		"  --once              print what there is and end\n"},
 	{{"policy", "explain"}, ctl_policy_explain, "[SESSION]",
@@ -117,7 +120,7 @@ static const struct command commands[] = {
 		"who changed what, when, from what to what", true, LINE_JSON | LINE_LAST,
 		"\n  --last N            the newest N\n"},
 	{{"knob", "complete"}, ctl_knob_complete, "set|name|any WORD",
-		"what the shell may complete a word to", true, 0,
+		"what the shell may complete a word to", true, LINE_JSON,
 		"set: KNOB=VALUE; name: a knob; any: a knob or a process.\n"},
 	{{"cache", "set"}, ctl_cache_set, "KNOB=VALUE ...",
 		"knob set for the knobs of the expert-cache", true, SET_OPTIONS, "\n" SET_HELP},
@@ -205,7 +208,8 @@ void commands_usage(FILE *to, const char *group)
 	fputs("\n"
 	      "  --runtime-dir DIR   where the service is\n"
 	      "  --format text|json  how to print; text is the default\n"
-	      "  --json              as --format json\n"
+	      "  --json              as --format json; what is wrong is JSON too, on standard "
+	      "error\n"
 	      "  --help              with a command: all about it, and the options it takes\n"
 	      "  --version\n",
 		to);

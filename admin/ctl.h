@@ -65,8 +65,10 @@ int ctl_top(struct ctl *ctl, int argc, char **argv);
 /* What a person may do about a service that is not there. */
 #define CTL_NO_SERVICE "start one with outrider up, or say where it is with --runtime-dir"
 
-/* "outriderctl: ..." to stderr; returns status. */
+/* "outriderctl: ..." to stderr; returns status. 0: it is no failure, something to know meanwhile. */
 int ctl_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* From now on it writes a line of JSON: {"error": ..., "status": ...}, or {"notice": ...}. */
+void ctl_errors_as_json(void);
 
 /* Says that the process does not run, or that it alone is away; EX_UNAVAILABLE. */
 int ctl_no_service(const struct ctl *ctl, const char *process);

@@ -163,7 +163,17 @@ static bool begins(const char *text, const char *with)
 	return strncmp(text, with, strlen(with)) == 0;
 }
 
-static void complete_values(const char *word, const char *name, const struct config_key *key)
+/* To the list, or a line. */
+static void offer(json_t *words, const char *candidate)
+{
+	if (words)
+		json_array_append_new(words, ctl_text_json(candidate));
+	else
+		puts(candidate);
+}
+
+static void complete_values(
+	json_t *words, const char *word, const char *name, const struct config_key *key)
 {
 	static const char *const yes_no[] = {"yes", "no", NULL};
 	/* Of a number that is the word for 0. */
@@ -173,15 +183,15 @@ static void complete_values(const char *word, const char *name, const struct con
 	for (size_t i = 0; values && values[i]; i++) {
 		snprintf(candidate, sizeof candidate, "%s=%s", name, values[i]);
 		if (begins(candidate, word))
-			puts(candidate);
+			offer(words, candidate);
 	}
 }
 
 /* One knob, by both of its names: the short one where only one process has it. */
-static void complete_key(const char *word, const struct knob_process *process,
+static void complete_key(json_t *words, const char *word, const struct knob_process *process,
 	const struct config_key *key, const char *suffix)
 {
-	char own[128], full[192];
+	char own[128], full[192], candidate[256];
 	bool unique = true;
 
 	config_name(key, own, sizeof own);
@@ -194,16 +204,17 @@ static void complete_key(const char *word, const struct knob_process *process,
 
 		if (!i && !unique)
 			continue;
+		snprintf(candidate, sizeof candidate, "%s%s", name, suffix);
 		if (strchr(word, '='))
-			complete_values(word, name, key);
+			complete_values(words, word, name, key);
 		else if (begins(name, word))
-			printf("%s%s\n", name, suffix);
+			offer(words, candidate);
 	}
 }
 
 /* The keys of a process that runs and has others than this build: by its own list. */
-static void complete_strangers(
-	struct ctl *ctl, const char *word, const struct knob_process *process, const char *suffix)
+static void complete_strangers(struct ctl *ctl, json_t *words, const char *word,
+	const struct knob_process *process, const char *suffix)
 {
 	Outrider__Envelope *reply;
 
@@ -215,14 +226,15 @@ static void complete_strangers(
 
 		if (config_find(process->keys, info->name))
 			continue;
-		snprintf(candidate, sizeof candidate, "%s.%.128s", process->name, info->name);
+		snprintf(candidate, sizeof candidate, "%s.%.128s%s", process->name, info->name,
+			suffix);
 		if (!strchr(word, '=') && begins(candidate, word))
-			printf("%s%s\n", candidate, suffix);
+			offer(words, candidate);
 		for (size_t c = 0; strchr(word, '=') && c < info->n_choices; c++) {
 			snprintf(candidate, sizeof candidate, "%s.%.128s=%.128s", process->name,
 				info->name, info->choices[c]);
 			if (begins(candidate, word))
-				puts(candidate);
+				offer(words, candidate);
 		}
 	}
 	bus_free(&reply);
@@ -238,14 +250,15 @@ int ctl_knob_complete(struct ctl *ctl, int argc, char **argv)
 	if (argc > 2 || (argc > 0 && !set && !any && strcmp(argv[0], "name") != 0))
 		return ctl_fail(EX_USAGE,
 			"knob complete: expected \"set\", \"name\" or \"any\", and a word");
+	json_t *words = ctl->json ? json_array() : NULL;
 	for (size_t i = 0; i < KNOB_PROCESSES; i++) {
 		const struct knob_process *process = &knob_processes[i];
 
 		if (any && begins(process->name, word))
-			puts(process->name);
+			offer(words, process->name);
 		for (const struct config_key *key = process->keys; key->name; key++)
-			complete_key(word, process, key, suffix);
-		complete_strangers(ctl, word, process, suffix);
+			complete_key(words, word, process, key, suffix);
+		complete_strangers(ctl, words, word, process, suffix);
 	}
-	return EX_OK;
+	return ctl->json ? ctl_print_json(json_pack("{s:o}", "words", words)) : EX_OK;
 }

@@ -149,6 +149,11 @@ static int take_flag(struct ctl *ctl, struct line *line, int flag, char **argv)
 	}
 }
 
+bool line_wants_json(int argc, char **argv)
+{
+	return options_want_json(argc, argv, letters, flags);
+}
+
 int line_read(struct ctl *ctl, int argc, char **argv, struct line *line)
 {
 	int flag, status = 0;

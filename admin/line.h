@@ -29,6 +29,9 @@ struct line {
 	bool help, version;
 };
 
+/* Whether it asks for JSON, be it wrong elsewhere: what is wrong is said as JSON then. */
+bool line_wants_json(int argc, char **argv);
+
 /* Reads the command line; the values of options go into *ctl. 0, or an exit status after saying what is wrong. */
 int line_read(struct ctl *ctl, int argc, char **argv, struct line *line);
 

@@ -78,6 +78,8 @@ int main(int argc, char **argv)
 
 	setlocale(LC_ALL, "");
 	setlocale(LC_NUMERIC, "C");
+	if (line_wants_json(argc, argv))
+		ctl_errors_as_json();
 	status = line_read(&ctl, argc, argv, &line);
 	if (status)
 		return status;
@@ -93,6 +95,8 @@ int main(int argc, char **argv)
 	command = line.n_words > 0 ? commands_find(line.n_words, line.words, &n_words) : NULL;
 	if (line.help)
 		return help(&line, command);
+	if (line.n_words == 0 && ctl.json)
+		return ctl_fail(EX_USAGE, "no command; outriderctl --help lists them");
 	if (line.n_words == 0) {
 		commands_usage(stderr, NULL);
 		return EX_USAGE;

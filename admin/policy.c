@@ -221,10 +221,15 @@ const char *ctl_step(const Outrider__PolicyDecision *d, char out[CTL_STEP_BYTES]
 	return out;
 }
 
-static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision *d)
+/* all: the list that it goes to, where it is not printed; NULL. */
+static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision *d, json_t *all)
 {
 	char utility[16], wall[CTL_WALL_BYTES], step[CTL_STEP_BYTES];
 
+	if (all) {
+		json_array_append_new(all, ctl_decision_json(d));
+		return;
+	}
 	if (ctl->json) {
 		/* A line each, so that a reader need not wait for an end. */
 		json_t *line = ctl_decision_json(d);
@@ -240,11 +245,12 @@ static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision
 		ctl_measured((double)d->utility, 2, utility, sizeof utility), d->reason);
 }
 
-/* What `watch` has left out so far: decisions made before it began about sessions that had ended. */
+/* What `watch` has shown and left out so far, which are decisions made before it began about sessions that had ended. */
 struct watching {
 	uint64_t begun_ns, after;
 	size_t left_out;
 	bool was_there;
+	json_t *all; /* with --once and JSON, which is one document */
 };
 
 static void print_decisions(
@@ -261,7 +267,7 @@ static void print_decisions(
 			!is_live(sessions, decision->session_uid))
 			watching->left_out++;
 		else
-			print_decision(ctl, decision);
+			print_decision(ctl, decision, watching->all);
 	}
 	bus_free(&reply);
 }
@@ -275,42 +281,54 @@ static void print_left_out(const struct ctl *ctl, const struct watching *watchin
 			watching->left_out > 1 ? "them" : "it");
 }
 
-/* Ends with --once, when the reader goes away, or by Ctrl-C. A controller that is away is waited for: it comes back. */
-int ctl_policy_watch(struct ctl *ctl, int argc, char **argv)
+/* A controller that is away is waited for, once it was there: it comes back. An exit status. */
+static int look(struct ctl *ctl, struct watching *watching)
 {
-	struct watching watching = {.begun_ns = clock_wall_of(clock_ns())};
-
-	(void)argc;
-	(void)argv;
 	do {
 		Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply = NULL;
 		Outrider__PolicyWatch body = OUTRIDER__POLICY_WATCH__INIT;
 		struct error err = {""};
 		int code;
 
-		body.after = watching.after;
+		body.after = watching->after;
 		request.body_case = OUTRIDER__ENVELOPE__BODY_POLICY_WATCH;
 		request.policy_watch = &body;
 		code = ctl_ask_patiently(ctl, PEER_POLICY, &request,
 			OUTRIDER__ENVELOPE__BODY_POLICY_DECISIONS, WATCH_TIMEOUT_MS, &reply, &err);
-		if (code == -ECONNREFUSED && !watching.was_there)
+		if (code == -ECONNREFUSED && !watching->was_there)
 			return ctl_no_service(ctl, PEER_POLICY);
-		if (code == -ETIMEDOUT && !watching.was_there)
+		if (code == -ETIMEDOUT && !watching->was_there)
 			return ctl_no_answer(PEER_POLICY, WATCH_TIMEOUT_MS, false);
-		if (code < 0 && !watching.was_there)
+		if (code < 0 && !watching->was_there)
 			return ctl_fail(error_exit_status(code), "%s", err.text);
 		if (code == 0) {
-			print_decisions(ctl, &watching, reply->policy_decisions);
+			print_decisions(ctl, watching, reply->policy_decisions);
 			/* Said once, behind what there was. */
-			if (!watching.was_there)
-				print_left_out(ctl, &watching);
-			watching.was_there = true;
+			if (!watching->was_there)
+				print_left_out(ctl, watching);
+			watching->was_there = true;
 			/* A smaller number: it started anew and counts from the beginning. */
-			watching.after = reply->policy_decisions->next;
+			watching->after = reply->policy_decisions->next;
 			bus_free(&reply);
 		}
 		if (fflush(stdout) != 0)
 			return EX_OK;
 	} while (!ctl->once && poll(NULL, 0, WATCH_MS) == 0);
 	return EX_OK;
+}
+
+/* Ends with --once, when the reader goes away, or by Ctrl-C. */
+int ctl_policy_watch(struct ctl *ctl, int argc, char **argv)
+{
+	struct watching watching = {.begun_ns = clock_wall_of(clock_ns())};
+
+	(void)argc;
+	(void)argv;
+	watching.all = ctl->json && ctl->once ? json_array() : NULL;
+	int status = look(ctl, &watching);
+	if (status == EX_OK && watching.all)
+		return ctl_print_json(json_pack("{s:o,s:I}", "decisions", watching.all, "left_out",
+			(json_int_t)watching.left_out));
+	json_decref(watching.all);
+	return status;
 }

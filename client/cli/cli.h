@@ -14,8 +14,10 @@ int command_run(int argc, char **argv);
 int command_chat(int argc, char **argv);
 int command_status(int argc, char **argv);
 
-/* "outrider: ..." and a newline to stderr. Returns status. */
+/* "outrider: ..." and a newline to stderr. Returns status. 0: it is no failure, something to know. */
 int cli_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* From now on it writes a line of JSON: {"error": ..., "status": ...}, or {"notice": ...}. */
+void cli_errors_as_json(void);
 
 /* For getopt_long's '?' and ':' (letters, its short options, begins with ':'): says which option is wrong. EX_USAGE. */
 int cli_bad_option(const char *command, int flag, const char *letters, char **argv);

@@ -3,6 +3,8 @@
 #include "client/cli/cli.h"
 #include "client/cli/request_flags.h"
 
+#include "shared/base/options.h"
+
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +126,8 @@ static int parse(struct run *run, int argc, char **argv, bool *help)
 	int flag, status = 0;
 
 	*help = false;
+	if (options_want_json(argc, argv, ":h", flags))
+		cli_errors_as_json();
 	opterr = 0;
 	while (status == 0 && (flag = getopt_long(argc, argv, ":h", flags, NULL)) != -1) {
 		if (flag == 'h') {

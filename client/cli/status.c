@@ -2,6 +2,7 @@
 #include "client/cli/cli.h"
 #include "client/include/outrider.h"
 
+#include "shared/base/options.h"
 #include "shared/base/units.h"
 #include "shared/ipc/detail.h"
 
@@ -105,6 +106,8 @@ int command_status(int argc, char **argv)
 	bool json = false, all = true;
 	int flag, code;
 
+	if (options_want_json(argc, argv, ":h", flags))
+		cli_errors_as_json();
 	opterr = 0;
 	while ((flag = getopt_long(argc, argv, ":h", flags, NULL)) != -1) {
 		if (flag == 'r') {

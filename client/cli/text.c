@@ -15,6 +15,28 @@
 
 enum { FILE_BYTES_MAX = 64 << 20 };
 
+static bool errors_as_json;
+
+void cli_errors_as_json(void)
+{
+	errors_as_json = true;
+}
+
+/* Without memory as text: what it says is said. */
+static bool print_as_json(int status, const char *text)
+{
+	json_t *root = json_pack("{s:o}", status ? "error" : "notice", cli_text_json(text));
+
+	if (root && status)
+		json_object_set_new(root, "status", json_integer(status));
+	if (root) {
+		json_dumpf(root, stderr, 0);
+		fputc('\n', stderr);
+	}
+	json_decref(root);
+	return root != NULL;
+}
+
 int cli_fail(int status, const char *format, ...)
 {
 	va_list args;
@@ -26,7 +48,8 @@ int cli_fail(int status, const char *format, ...)
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	error_tame(text);
-	fprintf(stderr, "outrider: %s\n", text);
+	if (!errors_as_json || !print_as_json(status, text))
+		fprintf(stderr, "outrider: %s\n", text);
 	return status;
 }
 

@@ -229,6 +229,31 @@ int options_read(const struct options_spec *spec, int argc, char **argv, struct 
 	return r < 0 ? r : 1;
 }
 
+bool options_want_json(int argc, char **argv, const char *letters, const struct option *flags)
+{
+	char in_order[32];
+	bool json = false;
+	int flag, index = -1;
+
+	opterr = 0;
+	/* Words stay where they are: moved behind the options one would be taken for a value that is missing. */
+	snprintf(in_order, sizeof in_order, "-%s", letters + (letters[0] == '-'));
+	/* 0: whatever getopt_long keeps between calls is begun anew. */
+	optind = 0;
+	while ((flag = getopt_long(argc, argv, in_order, flags, &index)) != -1) {
+		const char *name =
+			index >= 0 && flag != '?' && flag != ':' ? flags[index].name : "";
+
+		if (strcmp(name, "json") == 0)
+			json = true;
+		else if (strcmp(name, "format") == 0)
+			json = strcmp(optarg, "json") == 0;
+		index = -1;
+	}
+	optind = 0;
+	return json;
+}
+
 int options_exit_status(int result)
 {
 	return result == -EINVAL ? EX_USAGE : error_exit_status(result);

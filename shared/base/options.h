@@ -39,5 +39,10 @@ int options_read(const struct options_spec *spec, int argc, char **argv, struct 
  * letters: the short options it was given, ":" before them. */
 void options_refused(int flag, const char *letters, char **argv, char *out, size_t bytes);
 
+/* Whether --json, or --format json as the last word about it, is in a command line, which may be wrong before it. Reads argv as
+ * getopt_long does with these letters (":" before them) and flags, and leaves it to be read from the beginning. */
+struct option;
+bool options_want_json(int argc, char **argv, const char *letters, const struct option *flags);
+
 /* The exit status for what options_read returned below 1. */
 int options_exit_status(int result);

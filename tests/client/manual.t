@@ -84,6 +84,34 @@ for words, said in ((("--frob",), "unknown option --frob"), (("status", "--json=
     refused = run(BUILD / "outriderctl", *NOWHERE, *words)
     tap.ok(refused.returncode == 64 and said in refused.stderr and refused.stderr.count("\n") == 1,
            f"outriderctl {' '.join(words)} is refused in one line", refused.stderr)
+# With --json what is wrong is JSON too, wherever it is found: in the words, in an option, where there is no service.
+wrong = []
+for program, commands_json in (("outriderctl", commands + [("knob", "complete")]), ("outrider", [("run",), ("status",)])):
+    for command in commands_json:
+        for words in ((*command, "--json", "--frob"), (*command, "--frob", "--format", "json"), (*command, *NOWHERE, "--json"),
+                      (*command, *NOWHERE, "--format", "text", "--json", "a", "b", "c=d"), ("--json", *command, "--runtime-dir")):
+            if program == "outrider" and words[0] == "--json":
+                continue
+            said = run(BUILD / program, *words, stdin="")
+            try:
+                last = [json.loads(line) for line in said.stderr.splitlines()][-1:]
+                document = json.loads(said.stdout) if said.stdout else None
+            except json.JSONDecodeError:
+                last = document = None
+            failed = said.returncode != 0 and not document
+            if last is None or (failed and (last[0]["status"] != said.returncode or not last[0]["error"])) or \
+                    (not failed and not document) or ("--frob" in words and said.returncode != 64):
+                wrong.append(f"{program} {words}: {said.returncode} {said.stdout} {said.stderr}")
+tap.ok(not wrong, "with --json a refusal is a line of JSON on standard error with its exit status", "\n".join(wrong))
+for words in (("--json",), ("--json", "frob"), ("frob", "--json"), ("knob", "--format", "json"), ("knob", "set", "--for", "soon", "--json")):
+    said = run(BUILD / "outriderctl", *words)
+    tap.ok(said.returncode == 64 and not said.stdout and json.loads(said.stderr)["status"] == 64,
+           f"outriderctl {' '.join(words)} is refused in JSON", said.stderr)
+said = run(BUILD / "outriderctl", "knob", "get", "--json", "--format", "text")
+tap.ok(said.stderr.startswith("outriderctl: "), "what comes last holds", said.stderr)
+# The shells' own command.
+words = json.loads(run(BUILD / "outriderctl", *NOWHERE, "knob", "complete", "set", "--json", "--", "policy.k_").stdout)
+tap.ok(words == {"words": ["policy.k_max=", "policy.k_start="]}, "knob complete is JSON too", words)
 # One notation of a session, wherever it is named.
 wrong = []
 for command in [c for c in commands if "--session" in listed(helped("outriderctl", *c))]:
