@@ -181,6 +181,12 @@ static const struct command commands[] = {
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0], NAME_BYTES = 64, WORDS_COLUMNS = 34 };
 
+/* Of no use to a person: neither lists nor completion offer it. */
+static bool is_for_shells(const struct command *c)
+{
+	return c->run == ctl_knob_complete;
+}
+
 const char *commands_name(const struct command *command, char *out, size_t bytes)
 {
 	snprintf(out, bytes, "%s%s%s", command->words[0], command->words[1] ? " " : "",
@@ -195,7 +201,7 @@ void commands_usage(FILE *to, const char *group)
 		const struct command *c = &commands[i];
 		char name[NAME_BYTES], words[2 * NAME_BYTES];
 
-		if (group && strcmp(group, c->words[0]) != 0)
+		if (is_for_shells(c) || (group && strcmp(group, c->words[0]) != 0))
 			continue;
 		snprintf(words, sizeof words, "%s%s%s", commands_name(c, name, sizeof name),
 			c->arguments[0] ? " " : "", c->arguments);
@@ -278,7 +284,7 @@ static void list_second_words(const char *first, char *out, size_t bytes)
 
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		if (commands[i].words[1] && strcmp(commands[i].words[0], first) == 0 &&
-			used < bytes)
+			!is_for_shells(&commands[i]) && used < bytes)
 			used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? ", " : "",
 				commands[i].words[1]);
 }
@@ -294,6 +300,8 @@ int commands_unknown(int n, char **words)
 	for (size_t i = 0; i < N_COMMANDS; i++) {
 		char known[NAME_BYTES];
 
+		if (is_for_shells(&commands[i]))
+			continue;
 		/* Of a word that is right only what may follow it is wrong. */
 		if (group && strcmp(commands[i].words[0], words[0]) != 0)
 			continue;

@@ -112,6 +112,10 @@ tap.ok(said.stderr.startswith("outriderctl: "), "what comes last holds", said.st
 # The shells' own command.
 words = json.loads(run(BUILD / "outriderctl", *NOWHERE, "knob", "complete", "set", "--json", "--", "policy.k_").stdout)
 tap.ok(words == {"words": ["policy.k_max=", "policy.k_start="]}, "knob complete is JSON too", words)
+unlisted = [helped("outriderctl"), helped("outriderctl", "knob"), run(BUILD / "outriderctl", "knob").stderr,
+            run(BUILD / "outriderctl", "knob", "complet").stderr]
+tap.ok(not any("complete" in text for text in unlisted) and "usage: outriderctl knob complete" in helped("outriderctl", "knob", "complete"),
+       "and is not offered to people, by help or by a refusal", unlisted)
 # One notation of a session, wherever it is named.
 wrong = []
 for command in [c for c in commands if "--session" in listed(helped("outriderctl", *c))]:

@@ -393,6 +393,7 @@ def check_completion(shell, completions):
     missing = [name for name in knobs if f"{name}=" not in completions(["outriderctl", "knob", "set", name[:-1]])]
     tap.ok(len(knobs) > 50 and not missing, f"{shell}: every knob is completed", missing)
     for line, words in ((["outriderctl", "kn"], {"knob"}), (["outriderctl", "knob", "hi"], {"history"}),
+                        (["outriderctl", "knob", "co"], set()), (["outriderctl", "help", "knob", "co"], set()),
                         (["outriderctl", "he"], {"help"}), (["outriderctl", "help", "knob", "res"], {"reset"}),
                         (["outriderctl", "knob", "set", "default"], {"default_k="}),
                         (["outriderctl", "knob", "set", "drafter.m"], {"drafter.method="}),
