@@ -314,12 +314,14 @@ struct kernels {
 /* The backends, best first, ended by NULL. The last, "reference", is only taken by name: scalar, but matmul of
  * quantised weights is LANES of their float32 values and x->f32, so its bits are not the others'. */
 extern const struct kernels *const kernels_all[];
-/* What a setting says to kernels_select, ended by NULL: the best, or one of those that give the same bits. */
+/* What a setting or an option may say to kernels_select, ended by NULL: the best, or one of those that give the same bits.
+ * "reference", which gives others, is none of them: outrider-model has it for --activations f32. */
 extern const char *const kernels_names[];
 
 /* name "auto" or NULL: the best this CPU supports. NULL and *err when the name is unknown or unsupported. */
 const struct kernels *kernels_select(const char *name, struct error *err);
-/* A sentence for the log when the vector instructions are not used, and why; NULL when they are. name as above. */
+/* A sentence for the log when the vector instructions are not used, and why; NULL when they are, and of "reference", which
+ * nobody takes for its speed. name as above. */
 const char *kernels_notice(const struct kernels *kernels, const char *name);
 
 /* Our exp and log for float32, the same bits in every backend (kernels/cpu/math.h states the operations of exp and

@@ -54,8 +54,8 @@ bool kernels_avx512_supported(void)
 const struct kernels *kernels_select(const char *name, struct error *err)
 {
 	bool any = name == NULL || strcmp(name, "auto") == 0;
-	char known[128] = "auto";
-	size_t used = 4;
+	char known[128] = "";
+	size_t used = 0;
 
 	for (size_t i = 0; kernels_all[i]; i++) {
 		const struct kernels *k = kernels_all[i];
@@ -68,19 +68,19 @@ const struct kernels *kernels_select(const char *name, struct error *err)
 			error_set(err, ENOTSUP, "this CPU cannot run the %s kernels", name);
 			return NULL;
 		}
-		/* Cut short if it were ever longer than that: it is only told to a person. */
-		if (used < sizeof(known))
-			used += (size_t)snprintf(
-				known + used, sizeof(known) - used, ", %s", k->name);
 	}
-	error_set(
-		err, EINVAL, "there are no kernels called \"%s\" (%s)", any ? "auto" : name, known);
+	/* Cut short if it were ever longer than that: it is only told to a person. */
+	for (size_t i = 0; kernels_names[i] && used < sizeof(known); i++)
+		used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s",
+			i > 0 ? ", " : "", kernels_names[i]);
+	error_set(err, EINVAL, "there are no kernels called \"%s\", allowed are %s",
+		any ? "auto" : name, known);
 	return NULL;
 }
 
 const char *kernels_notice(const struct kernels *kernels, const char *name)
 {
-	if (kernels != &kernels_scalar && kernels != &kernels_reference)
+	if (kernels != &kernels_scalar)
 		return NULL;
 	if (name == NULL || strcmp(name, "auto") == 0)
 		return "this CPU has no AVX2 (with FMA and F16C): the scalar kernels are used, "

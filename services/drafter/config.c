@@ -30,8 +30,7 @@ const struct config_key drafter_config_keys[] = {
 		"there "
 		"is one, else n-grams.",
 		KNOB_LIVE, KNOB_GLOBAL},
-	{"", "kernels", CONFIG_STRING, AT(kernels), 0, 0, kernels_names, "auto",
-		"auto, scalar, avx2, avx512",
+	{"", "kernels", CONFIG_ENUM, AT(kernels), 0, 0, kernels_names, "auto", NULL,
 		"Kernel set of the draft model: auto, scalar, avx2 or avx512.", KNOB_AT_START,
 		KNOB_GLOBAL},
 	{"", "threads", CONFIG_INT, AT(threads), 0, LIMIT_THREADS, NULL, "0", "threads",

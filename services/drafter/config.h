@@ -8,7 +8,7 @@ enum choice { CHOICE_AUTO, CHOICE_ON, CHOICE_OFF };
 struct drafter_config {
 	char draft[1024];
 	int method; /* enum draft_method */
-	char kernels[16];
+	int kernels; /* of kernels_names */
 	int64_t threads, chunk;
 	int64_t ngram_min, ngram_max;
 	int run_ahead, hints; /* enum choice */

@@ -71,7 +71,7 @@ static int open_tokenizer(struct draft_model *m, struct error *err)
 /* Once, at start-up. */
 static void say_what_is_short(const struct drafter_config *config, const struct kernels *kernels)
 {
-	const char *slow = kernels_notice(kernels, config->kernels);
+	const char *slow = kernels_notice(kernels, kernels_names[config->kernels]);
 	struct cpus cpus;
 	char text[256];
 	if (slow)
@@ -101,7 +101,7 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 	r = open_tokenizer(m, err);
 	if (r < 0)
 		return error_prefix(err, r, "%s", config->draft);
-	m->kernels = kernels_select(config->kernels, err);
+	m->kernels = kernels_select(kernels_names[config->kernels], err);
 	if (!m->kernels)
 		return -ENOEXEC;
 	say_what_is_short(config, m->kernels);

@@ -22,7 +22,7 @@ enum verifier_experts { VERIFIER_EXPERTS_AUTO, VERIFIER_EXPERTS_MAPPED, VERIFIER
 
 struct verifier_config {
 	char model[1024];
-	char kernels[LIMIT_NAME];
+	int kernels; /* of kernels_names */
 	int64_t threads; /* 0 = the cores of this process's mask, within its quota */
 	int pin; /* enum verifier_pin; resolve leaves NO or YES */
 	int kv_type; /* enum verifier_kv */

@@ -86,7 +86,7 @@ static int load_model(struct verifier *v, struct error *err)
 		rc = verifier_config_fit(&v->config, v->model, err);
 	if (rc != 0)
 		return rc;
-	v->kernels = kernels_select(v->config.kernels, err);
+	v->kernels = kernels_select(kernels_names[v->config.kernels], err);
 	if (v->kernels == NULL)
 		return -EINVAL;
 	return 0;

@@ -9,7 +9,7 @@
 
 void resources_notice(const struct verifier_config *config, const struct kernels *kernels)
 {
-	const char *slow = kernels_notice(kernels, config->kernels);
+	const char *slow = kernels_notice(kernels, kernels_names[config->kernels]);
 	struct cpus cpus;
 	char text[256];
 

@@ -468,7 +468,10 @@ static void selecting_names_what_there_is(void **state)
 			kernels_all[k]->supported() ? kernels_all[k] : NULL);
 	assert_null(kernels_select("abacus", &err));
 	assert_non_null(strstr(err.text, "abacus"));
-	assert_non_null(strstr(err.text, "scalar"));
+	assert_non_null(strstr(err.text, "auto, scalar"));
+	assert_null(strstr(err.text, "reference")); /* that is no setting */
+	assert_null(kernels_notice(kernels_select("reference", NULL), "reference"));
+	assert_non_null(kernels_notice(kernels_select("scalar", NULL), "scalar"));
 	assert_null(tensor_type_info(16)); /* IQ2_XXS */
 	assert_string_equal(tensor_type_info(8)->name, "Q8_0");
 }
