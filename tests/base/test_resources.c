@@ -1,5 +1,6 @@
 /* shared/base: what the machine and the control groups leave this process of CPUs and memory, and huge pages. */
 #include "shared/base/cgroup.h"
+#include "shared/base/cpu_name.h"
 #include "shared/base/cpus.h"
 #include "shared/base/huge_pages.h"
 #include "shared/base/limits.h"
@@ -396,6 +397,72 @@ static void too_many_threads_are_noticed_and_no_others(void **state)
 	assert_non_null(strstr(text, "threads = 2"));
 }
 
+/* The fields of the first processor that the name is made of, with others between them as the kernel has them; the second is
+ * another, which nobody asks for. */
+static void check_name(
+	const char *vendor, int family, int model, const char *name, const char *wanted)
+{
+	char text[512], path[256], out[CPU_NAME_BYTES];
+
+	snprintf(text, sizeof(text),
+		"processor\t: 0\nvendor_id\t: %s\ncpu family\t: %d\nmodel\t\t: %d\nmodel name\t: "
+		"%s\n"
+		"stepping\t: 1\n\nprocessor\t: 1\nvendor_id\t: x\ncpu family\t: 1\nmodel\t\t: 2\n"
+		"model name\t: other\n",
+		vendor, family, model, name);
+	write_file("cpuinfo", text);
+	snprintf(path, sizeof(path), "%s/cpuinfo", directory);
+	cpu_name_read(path, out);
+	assert_string_equal(out, wanted);
+}
+
+static void cpus_of_one_name_are_told_apart(void **state)
+{
+	char out[CPU_NAME_BYTES], path[256];
+
+	(void)state;
+	check_name("AuthenticAMD", 25, 17, "AMD EPYC", "AMD EPYC (Zen 4, family 25 model 17)");
+	check_name("AuthenticAMD", 26, 2, "AMD EPYC", "AMD EPYC (Zen 5, family 26 model 2)");
+	check_name("AuthenticAMD", 25, 1, "AMD EPYC", "AMD EPYC (Zen 3, family 25 model 1)");
+	check_name("AuthenticAMD", 25, 0xa0, "AMD EPYC", "AMD EPYC (Zen 4, family 25 model 160)");
+	check_name("AuthenticAMD", 23, 49, "AMD EPYC 7742",
+		"AMD EPYC 7742 (Zen 2, family 23 model 49)");
+	check_name("GenuineIntel", 6, 0xcf, "Intel Xeon",
+		"Intel Xeon (Emerald Rapids, family 6 model 207)");
+	check_name("GenuineIntel", 6, 0x8f, "Intel Xeon",
+		"Intel Xeon (Sapphire Rapids, family 6 model 143)");
+	/* What is not known, or known of the other vendor only, is numbers alone. */
+	check_name("AuthenticAMD", 26, 0x50, "AMD", "AMD (family 26 model 80)");
+	check_name("GenuineIntel", 25, 17, "Intel", "Intel (family 25 model 17)");
+	check_name("HygonGenuine", 24, 0, "Hygon", "Hygon (family 24 model 0)");
+	write_file("cpuinfo", "processor\t: 0\nBogoMIPS\t: 50.00\nmodel name\t: Neoverse\n");
+	snprintf(path, sizeof(path), "%s/cpuinfo", directory);
+	cpu_name_read(path, out);
+	assert_string_equal(out, "Neoverse");
+	cpu_name_read("/nowhere", out);
+	assert_string_equal(out, "unknown CPU");
+	cpu_name(out);
+	assert_string_not_equal(out, "");
+}
+
+static void what_does_not_fit_is_said_with_what_is_missing(void **state)
+{
+	const struct memory_limit limit = {
+		.bytes = 200 << 20, .available = 150 << 20, .where = "/group/memory.max"};
+	struct error err = {""};
+
+	(void)state;
+	assert_int_equal(memory_fits(&limit, 150 << 20, "weights take", "pack none", &err), 0);
+	assert_string_equal(err.text, "");
+	assert_int_equal(
+		memory_fits(&limit, 160 << 20, "weights take", "pack none", &err), -ENOMEM);
+	assert_string_equal(err.text,
+		"weights take 160.0 MiB, but /group/memory.max has 200.0 MiB, of which "
+		"150.0 MiB are free: pack none, or make room for 10.0 MiB more");
+	assert_int_equal(memory_fits(&limit, 160 << 20, "it takes", NULL, &err), -ENOMEM);
+	assert_non_null(strstr(err.text, "are free: make room for 10.0 MiB more"));
+}
+
 /* Whatever kind it is: it can be written, and what is said fits the kind. */
 static void check_pages(const struct huge_pages *pages, size_t asked, unsigned char *address)
 {
@@ -540,6 +607,8 @@ int main(void)
 			threads_go_to_cores_of_every_node_before_they_share_one, empty_directory),
 		cmocka_unit_test_setup(machines_of_odd_shapes_are_placed_on, empty_directory),
 		cmocka_unit_test_setup(too_many_threads_are_noticed_and_no_others, empty_directory),
+		cmocka_unit_test_setup(cpus_of_one_name_are_told_apart, empty_directory),
+		cmocka_unit_test(what_does_not_fit_is_said_with_what_is_missing),
 		cmocka_unit_test_setup(
 			memory_is_had_whether_the_pool_has_pages_or_not, empty_directory),
 		cmocka_unit_test(what_the_pool_lacked_or_refused_is_said),
