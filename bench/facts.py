@@ -1,22 +1,37 @@
 """What every result says of where it comes from: the machine, and the revision that was measured."""
+import json
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def cpu_fields():
-    """The first of /proc/cpuinfo: {field: text}."""
-    lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-    return {k.strip(): v.strip() for k, v in (line.split(":", 1) for line in lines if ":" in line)}
+def machine(*words, build=None):
+    """What outrider-bench machine says: it alone knows which microarchitecture a name stands for."""
+    program = (Path(build) if build else ROOT / os.environ.get("B", "build")) / "outrider-bench"
+    if not program.exists():
+        print(f"bench: {program} is not there: run make first", file=sys.stderr)
+        sys.exit(os.EX_UNAVAILABLE)
+    return subprocess.run([program, "machine", *words], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def cpu():
-    fields = cpu_fields()
-    flags = fields.get("flags", "").split()
-    widest = "AVX-512 VNNI" if "avx512_vnni" in flags else "AVX2" if "avx2" in flags else "no AVX2"
-    return f"{fields.get('model name', 'unknown CPU')}, {os.cpu_count()} CPUs, {widest}"
+    """The machine in a result's first line: its CPU, how many are there, and the widest instructions that are used."""
+    return machine()
+
+
+def cpu_name(build):
+    """The CPU alone."""
+    return json.loads(machine("--json", build=build))["cpu"]
+
+
+def cpu_flags():
+    """All instructions that the CPU has, as the kernel names them."""
+    flags = re.search(r"^flags\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.M)
+    return flags[1].split() if flags else []
 
 
 def git(*words):

@@ -235,7 +235,7 @@ def main():
     try:
         if os.geteuid() != 0:
             raise Failure("control groups and read-ahead need root")
-        need_programs(options.build, "outrider", "outriderctl", "outrider-model")
+        need_programs(options.build, "outrider", "outriderctl", "outrider-bench", "outrider-model")
         engines = {name: PACKAGES[name].build(options.cache, options.jobs) for name in options.engines.split(",") if name}
         facts, results = machine(options), []
         for text in options.models.split(","):

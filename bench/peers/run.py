@@ -104,11 +104,10 @@ def command_line(program, arguments):
 
 
 def machine(options):
-    fields = facts.cpu_fields()
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
     pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    return {"cpu": fields.get("model name", "unknown"), "cpus": os.cpu_count(), "threads": options.threads,
-            "flags": [f for f in fields.get("flags", "").split() if f.startswith(("avx", "amx"))],
+    return {"cpu": facts.cpu_name(options.build), "cpus": os.cpu_count(), "threads": options.threads,
+            "flags": [f for f in facts.cpu_flags() if f.startswith(("avx", "amx"))],
             "memory_gb": round(int(memory[1]) * 1024 / 1e9, 1) if memory else None,
             "huge_pages": pages.read_text().strip() if pages.exists() else "none", "kernel": os.uname().release,
             "date": time.strftime("%Y-%m-%d %H:%M"), "revision": facts.revision()}
@@ -313,9 +312,10 @@ def main():
             raise Failure("--rounds 0 and no --depths: there is nothing to measure")
         if not options.build_only:
             need_programs(options.build, "outrider-bench", "outrider-model")
-        all_engines, about, results = engines(options), machine(options), []
+        all_engines, results = engines(options), []
         if options.build_only:
             return 0
+        about = machine(options)
         for name, path, temporary in files(options):
             try:
                 results.append(measure(options, all_engines, name, path))

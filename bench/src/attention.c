@@ -1,12 +1,12 @@
 #include "bench/src/attention.h"
 
-#include "bench/src/histogram.h"
+#include "bench/src/machine.h"
 #include "bench/src/median.h"
 #include "bench/src/options.h"
 #include "bench/src/peaks.h"
-#include "client/model/args.h"
+#include "client/model/engine.h"
 #include "shared/base/clock.h"
-#include "shared/base/cpus.h"
+#include "shared/base/cpu_name.h"
 #include "shared/base/limits.h"
 #include "shared/base/plural.h"
 #include "shared/model/attention_split.h"
@@ -164,6 +164,7 @@ static int start(struct bench *b, struct error *err)
 	b->kernels = kernels_select(b->options.kernels, err);
 	if (!b->kernels)
 		return -EINVAL;
+	machine_begin(b->kernels, b->options.kernels, &b->options.threads);
 	for (uint32_t i = 0; i < b->n_tokens; i++)
 		most = b->tokens[i] > most ? b->tokens[i] : most;
 	for (uint32_t i = 0; i < b->n_depths; i++)
@@ -312,15 +313,15 @@ static json_t *report(const struct bench *b)
 {
 	struct peaks p = peaks_median(b->peaks, b->options.rounds);
 	json_t *rows = json_array();
-	char cpu[128];
+	char cpu[CPU_NAME_BYTES];
 
-	histogram_cpu_model(cpu, sizeof(cpu));
+	cpu_name(cpu);
 	for (uint32_t i = 0; i < b->n_rows; i++)
 		json_array_append_new(rows, figures_of(&b->rows[i], &p, b->options.rounds));
-	return json_pack("{s:s, s:i, s:s, s:i, s:{s:f, s:f}, s:o}", "cpu", cpu, "threads",
-		(int)b->options.threads, "kernels", b->kernels->name, "rounds",
-		(int)b->options.rounds, "peaks", "read_gb_s", p.read_gb_s, "f32_gop_s", p.f32_gop_s,
-		"rows", rows);
+	return json_pack("{s:s, s:i, s:i, s:s, s:i, s:{s:f, s:f}, s:o}", "cpu", cpu, "threads",
+		(int)b->options.threads, "active_threads", (int)pool_active(b->pool), "kernels",
+		b->kernels->name, "rounds", (int)b->options.rounds, "peaks", "read_gb_s",
+		p.read_gb_s, "f32_gop_s", p.f32_gop_s, "rows", rows);
 }
 
 static double number(const json_t *object, const char *name)
@@ -333,15 +334,16 @@ static const char *string(const json_t *object, const char *name)
 	return json_string_value(json_object_get(object, name));
 }
 
-static void print_text(const json_t *all)
+static void print_text(const json_t *all, const struct pool *pool)
 {
 	const json_t *peaks = json_object_get(all, "peaks"), *row;
 	size_t i;
 
-	int threads = (int)number(all, "threads"), rounds = (int)number(all, "rounds");
+	char threads[MACHINE_THREADS_BYTES];
+	int rounds = (int)number(all, "rounds");
 
-	printf("%s, %d thread%s, %s kernels; median of %d round%s\n", string(all, "cpu"), threads,
-		plural((uint64_t)threads), string(all, "kernels"), rounds,
+	printf("%s, %s, %s kernels; median of %d round%s\n", string(all, "cpu"),
+		machine_threads(pool, threads), string(all, "kernels"), rounds,
 		plural((uint64_t)rounds));
 	printf("peaks of this machine: read %.1f GB/s, float32 %.0f GOP/s\n\n",
 		number(peaks, "read_gb_s"), number(peaks, "f32_gop_s"));
@@ -363,7 +365,7 @@ static void print(const struct bench *b)
 		json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 		putchar('\n');
 	} else {
-		print_text(all);
+		print_text(all, b->pool);
 	}
 	json_decref(all);
 }
@@ -381,7 +383,6 @@ int bench_attention(int argc, char **argv)
 		.tokens = "1,2,4,8,16",
 		.depths = "512,8192,32768",
 		.format = "text",
-		.threads = cpus_count(),
 		.rounds = 3};
 	const struct arg args[] = {
 		{"shapes", ARG_STRING, &o->shapes, 0, 0, "NAME,...",
@@ -394,8 +395,7 @@ int bench_attention(int argc, char **argv)
 		{"scattered", ARG_FLAG, &o->scattered, 0, 0, NULL,
 			"no page of a sequence behind the one before it; default: all are"},
 		{"rounds", ARG_U32, &o->rounds, 1, ROUNDS, "N", "default 3; medians are printed"},
-		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N",
-			"default: the CPUs this process may use"},
+		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N", ENGINE_THREADS_HELP},
 		{"kernels", ARG_STRING, &o->kernels, 0, 0, "NAME", "default: the best"},
 		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json", "default text"},
 		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "this"},
@@ -413,6 +413,8 @@ int bench_attention(int argc, char **argv)
 		rc = option_format(o->format, &o->json, &err);
 	if (rc == 0)
 		rc = parse_lists(b, &err);
+	if (rc == 0)
+		rc = engine_check_kernels(o->kernels, &err);
 	bool usage = rc < 0;
 	if (rc == 0)
 		rc = measure(b, &err);

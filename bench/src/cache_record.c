@@ -94,8 +94,7 @@ static int record_lines(struct recorder *r, struct error *err)
 /* ---- Setting up. ---- */
 
 /* The engine sizes its batch by a prompt; this one is never run. */
-static int open_engine(struct engine *e, const char *model, const struct cache_record_options *o,
-	struct error *err)
+static int open_engine(struct recorder *r, struct engine *e, const char *model, struct error *err)
 {
 	char prompt[2 * RECORD_CHUNK];
 	for (size_t i = 0; i < RECORD_CHUNK; i++) {
@@ -105,8 +104,9 @@ static int open_engine(struct engine *e, const char *model, const struct cache_r
 	e->options = (struct engine_options){.model = model,
 		.tokens = prompt,
 		.prefill_chunk = RECORD_CHUNK,
-		.quiet = true,
-		.threads = o->threads};
+		.program = "outrider-bench",
+		.quiet = e == &r->draft, /* what is slow is said once */
+		.threads = r->options->threads};
 	int rc = engine_check_options(&e->options, err);
 	if (rc == 0)
 		rc = engine_open(e, true, err);
@@ -162,14 +162,14 @@ static void describe(struct recorder *r)
 static int open_all(struct recorder *r, struct error *err)
 {
 	const struct cache_record_options *o = r->options;
-	int rc = open_engine(&r->target, o->model, o, err);
+	int rc = open_engine(r, &r->target, o->model, err);
 	if (rc < 0)
 		return rc;
 	if (r->target.model->config.n_experts == 0)
 		return error_set(err, EINVAL, "%s has no experts", o->model);
 	describe(r);
 	if (o->drafter == CACHE_DRAFT_MODEL) {
-		rc = open_engine(&r->draft, o->draft, o, err);
+		rc = open_engine(r, &r->draft, o->draft, err);
 		if (rc == 0)
 			rc = check_draft(r, err);
 	}

@@ -99,4 +99,5 @@ void floor_of(const struct model *model, const struct kv_layout *kv, const struc
 	add_matrix(out, peaks, &model->output, pass->logits);
 	out->bytes_s = out->bytes / 1e9 / peaks->read_gb_s;
 	out->kv_s = out->kv_bytes / 1e9 / peaks->read_gb_s;
+	out->expert_s = out->expert_bytes / 1e9 / peaks->read_gb_s;
 }

@@ -21,7 +21,7 @@ struct floor {
 	double kv_bytes;
 	double int8_ops; /* of products with quantised weights */
 	double bytes_s; /* bytes at the read bandwidth */
-	double kv_s; /* kv_bytes at the read bandwidth */
+	double kv_s, expert_s; /* kv_bytes and expert_bytes at the read bandwidth */
 	double roofline_s; /* sum over matrices of max(bytes / bandwidth, operations / peak of the type) */
 	uint32_t experts; /* distinct ones, summed over the layers */
 };

@@ -1,8 +1,5 @@
 #include "bench/src/histogram.h"
 
-#include <stdio.h>
-#include <string.h>
-
 void histogram_record(struct histogram *h, uint64_t ns)
 {
 	unsigned e = ns < 1024 ? 0 : 54 - (unsigned)__builtin_clzll(ns);
@@ -28,23 +25,4 @@ double histogram_quantile_ns(const struct histogram *h, double q)
 		}
 	}
 	return (double)h->max_ns;
-}
-
-void histogram_cpu_model(char *out, size_t bytes)
-{
-	char line[256];
-	FILE *file = fopen("/proc/cpuinfo", "re");
-
-	snprintf(out, bytes, "unknown");
-	while (file && fgets(line, sizeof line, file)) {
-		char *colon = strchr(line, ':');
-
-		if (strncmp(line, "model name", 10) != 0 || !colon)
-			continue;
-		colon[strcspn(colon, "\n")] = '\0';
-		snprintf(out, bytes, "%s", colon + 2);
-		break;
-	}
-	if (file)
-		fclose(file);
 }

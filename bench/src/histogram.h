@@ -1,6 +1,6 @@
 /*
- * Times of one measurement, nanoseconds, log-linear: exact below 1024 ns, 512 bins per octave above (0.2 %). Also the name
- * of the machine they were taken on. Used by any benchmark, from one thread.
+ * Times of one measurement, nanoseconds, log-linear: exact below 1024 ns, 512 bins per octave above (0.2 %). Used by any
+ * benchmark, from one thread.
  */
 #pragma once
 
@@ -15,6 +15,3 @@ struct histogram {
 void histogram_record(struct histogram *h, uint64_t ns);
 /* q in 0..1; at 1, and when nothing was recorded, the maximum. */
 double histogram_quantile_ns(const struct histogram *h, double q);
-
-/* The processor's model name, "unknown" when the system does not say. */
-void histogram_cpu_model(char *out, size_t bytes);

@@ -5,6 +5,7 @@
 #include "bench/src/options.h"
 #include "client/model/args.h"
 #include "shared/base/clock.h"
+#include "shared/base/cpu_name.h"
 #include "shared/ipc/bus.h"
 
 #include <errno.h>
@@ -146,11 +147,11 @@ static int parse(struct options *options, int argc, char **argv, struct error *e
 static int run(const struct options *options, struct histogram *h, struct error *err)
 {
 	struct ipc_side side = {.region.fd = -1};
-	char endpoint[64], cpu[128];
+	char endpoint[64], cpu[CPU_NAME_BYTES];
 	int cpus[2] = {0, 0}, n_cpus = usable_cpus(cpus), code;
 
 	snprintf(endpoint, sizeof endpoint, "ipc:///tmp/outrider-bench-%ld", (long)getpid());
-	histogram_cpu_model(cpu, sizeof cpu);
+	cpu_name(cpu);
 	side.spin_ns = (uint64_t)((double)options->spin_us * 1000);
 	side.sleeping = n_cpus < 2;
 	code = ipc_side_start(&side, endpoint, cpus, err);

@@ -1,13 +1,12 @@
 #include "bench/src/kernels.h"
 
-#include "bench/src/histogram.h"
+#include "bench/src/machine.h"
 #include "bench/src/median.h"
 #include "bench/src/options.h"
 #include "bench/src/peaks.h"
-#include "client/model/args.h"
-#include "kernels/kernels.h"
+#include "client/model/engine.h"
 #include "shared/base/clock.h"
-#include "shared/base/cpus.h"
+#include "shared/base/cpu_name.h"
 #include "shared/base/limits.h"
 #include "shared/base/plural.h"
 
@@ -117,6 +116,7 @@ static int start(struct bench *b, struct error *err)
 	b->kernels = kernels_select(b->options.kernels, err);
 	if (!b->kernels)
 		return -EINVAL;
+	machine_begin(b->kernels, b->options.kernels, &b->options.threads);
 	b->x = malloc((size_t)most * COLS * sizeof(*b->x));
 	b->q8 = malloc((size_t)most * (COLS / Q8_BLOCK) * sizeof(*b->q8));
 	b->y = malloc((size_t)most * ROWS * sizeof(*b->y));
@@ -186,14 +186,15 @@ static struct figures figures_of(const struct row *row, const struct peaks *peak
 static void print_text(const struct bench *b, const char *cpu)
 {
 	struct peaks p = peaks_median(b->peaks, b->options.rounds);
+	char threads[MACHINE_THREADS_BYTES];
 
-	printf("%s, %u thread%s, %s kernels; median of %u round%s\n", cpu, b->options.threads,
-		plural(b->options.threads), b->kernels->name, b->options.rounds,
-		plural(b->options.rounds));
+	printf("%s, %s, %s kernels; median of %u round%s\n", cpu, machine_threads(b->pool, threads),
+		b->kernels->name, b->options.rounds, plural(b->options.rounds));
 	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s",
 		p.read_gb_s, p.int8_gop_s, p.f32_gop_s);
 	if (p.bf16_gop_s > 0)
-		printf(", bfloat16 %.0f GOP/s", p.bf16_gop_s);
+		printf(", bfloat16 %.0f GOP/s (unused: BF16 is held against float32)",
+			p.bf16_gop_s);
 	fputs("\n\n", stdout);
 	printf("matrices %d x %d   tokens     GB/s  of read    GOP/s  of peak   of floor\n", ROWS,
 		COLS);
@@ -210,10 +211,11 @@ static void print_json(const struct bench *b, const char *cpu)
 {
 	struct peaks p = peaks_median(b->peaks, b->options.rounds);
 	json_t *rows = json_array();
-	json_t *all = json_pack("{s:s, s:i, s:s, s:i, s:{s:f, s:f, s:f, s:f}}", "cpu", cpu,
-		"threads", (int)b->options.threads, "kernels", b->kernels->name, "rounds",
-		(int)b->options.rounds, "peaks", "read_gb_s", p.read_gb_s, "int8_gop_s",
-		p.int8_gop_s, "f32_gop_s", p.f32_gop_s, "bf16_gop_s", p.bf16_gop_s);
+	json_t *all = json_pack("{s:s, s:i, s:i, s:s, s:i, s:{s:f, s:f, s:f, s:f}}", "cpu", cpu,
+		"threads", (int)b->options.threads, "active_threads", (int)pool_active(b->pool),
+		"kernels", b->kernels->name, "rounds", (int)b->options.rounds, "peaks", "read_gb_s",
+		p.read_gb_s, "int8_gop_s", p.int8_gop_s, "f32_gop_s", p.f32_gop_s, "bf16_gop_s",
+		p.bf16_gop_s);
 
 	for (uint32_t i = 0; i < b->n_rows; i++) {
 		const struct row *row = &b->rows[i];
@@ -278,8 +280,7 @@ static int parse(struct options *o, int argc, char **argv, struct error *err)
 		{"layout", ARG_STRING, &o->layout, 0, 0, "tiles|rows",
 			"of the weights: packed (default), or as the file has them"},
 		{"rounds", ARG_U32, &o->rounds, 1, ROUNDS, "N", "default 5; medians are printed"},
-		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N",
-			"default: the CPUs this process may use"},
+		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N", ENGINE_THREADS_HELP},
 		{"kernels", ARG_STRING, &o->kernels, 0, 0, "NAME", "default: the best"},
 		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json", "default text"},
 		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "this"},
@@ -305,6 +306,8 @@ static int parse(struct options *o, int argc, char **argv, struct error *err)
 			"tokens", o->tokens, 1, LIMIT_BATCH, COUNTS, o->counts, &o->n_counts, err);
 	if (rc == 0)
 		rc = option_either("layout", o->layout, "tiles", "rows", &o->tiles, err);
+	if (rc == 0)
+		rc = engine_check_kernels(o->kernels, err);
 	return rc ? rc : option_format(o->format, &o->json, err);
 }
 
@@ -312,21 +315,18 @@ int bench_kernels(int argc, char **argv)
 {
 	struct bench *b = calloc(1, sizeof(*b));
 	struct error err = {""};
-	char cpu[128];
+	char cpu[CPU_NAME_BYTES];
 
 	if (!b)
 		return EX_OSERR;
-	b->options = (struct options){.rounds = 5,
-		.threads = cpus_count(),
-		.tokens = "1,2,4,16,64",
-		.layout = "tiles",
-		.format = "text"};
+	b->options = (struct options){
+		.rounds = 5, .tokens = "1,2,4,16,64", .layout = "tiles", .format = "text"};
 	int rc = parse(&b->options, argc, argv, &err);
 	bool usage = rc < 0, wanted = rc == 0 && !b->options.help;
 	if (wanted)
 		rc = start(b, &err);
 	if (wanted && rc == 0) {
-		histogram_cpu_model(cpu, sizeof(cpu));
+		cpu_name(cpu);
 		measure(b);
 		if (b->options.json)
 			print_json(b, cpu);

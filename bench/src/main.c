@@ -3,6 +3,7 @@
 #include "bench/src/cache.h"
 #include "bench/src/ipc.h"
 #include "bench/src/kernels.h"
+#include "bench/src/machine.h"
 #include "bench/src/model.h"
 #include "bench/src/policy.h"
 #include "bench/src/pool.h"
@@ -24,6 +25,7 @@ static const struct command {
 	{"ipc", "what a hop through the shared regions costs, beside ZeroMQ ipc://", bench_ipc},
 	{"kernels", "GB/s and GOP/s of every product, beside the machine's own peaks",
 		bench_kernels},
+	{"machine", "this machine as results name it: CPU and microarchitecture", bench_machine},
 	{"model", "prefill, decode and T(n) of a model file, beside the time its bytes need",
 		bench_model},
 	{"policy", "every way to choose K, simulated on published and recorded sessions",

@@ -1,7 +1,7 @@
 #include "bench/src/model.h"
 
-#include "bench/src/histogram.h"
 #include "bench/src/options.h"
+#include "shared/base/cpu_name.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static int parse(struct model_bench *b, int argc, char **argv, struct error *err
 		{"rounds", ARG_U32, &b->options.rounds, 1, MODEL_ROUNDS, "N",
 			"default 5; medians are printed"},
 		{"threads", ARG_U32, &b->options.engine.threads, 1, LIMIT_THREADS, "N",
-			"default: the CPUs this process may use"},
+			ENGINE_THREADS_HELP},
 		{"kernels", ARG_STRING, &b->options.engine.kernels, 0, 0, "NAME",
 			"default: the best"},
 		{"mapped", ARG_FLAG, &b->options.mapped, 0, 0, NULL,
@@ -113,25 +113,24 @@ static int parse(struct model_bench *b, int argc, char **argv, struct error *err
 		args_help(args, stdout);
 		return 0;
 	}
-	if (rc == 0 && !b->options.engine.model)
-		rc = error_set(err, EINVAL, "--model is needed");
-	b->options.engine.pack = !b->options.mapped;
 	if (rc == 0)
-		rc = option_format(b->options.engine.format, &b->options.json, err);
+		rc = engine_check_options(&b->options.engine, err);
+	b->options.engine.pack = !b->options.mapped;
+	b->options.json = strcmp(b->options.engine.format, "json") == 0;
 	return rc ? rc : parse_lists(b, err);
 }
 
 static void print(const struct model_bench *b)
 {
-	char cpu[128];
+	char cpu[CPU_NAME_BYTES];
 
-	histogram_cpu_model(cpu, sizeof(cpu));
+	cpu_name(cpu);
 	json_t *report = model_report(b, cpu);
 	if (b->options.json) {
 		json_dumpf(report, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 		putchar('\n');
 	} else {
-		model_report_text(report);
+		model_report_text(report, b->passes.engine.pool);
 	}
 	json_decref(report);
 }
@@ -150,7 +149,10 @@ int bench_model(int argc, char **argv)
 	b->options.passes = 3;
 	b->options.rounds = 5;
 	b->options.seed = 1;
-	b->options.engine.format = "text";
+	b->options.engine = (struct engine_options){.format = "text",
+		.no_prompt = true,
+		.program = "outrider-bench",
+		.instead_of_pack = "compute from the file with --mapped"};
 	int rc = parse(b, argc, argv, &err);
 	bool usage = rc < 0;
 	if (rc == 0 && !b->options.help)

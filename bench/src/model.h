@@ -30,4 +30,5 @@ int bench_model(int argc, char **argv);
 
 /* Of a bench whose rounds are done; a new reference. */
 json_t *model_report(const struct model_bench *b, const char *cpu);
-void model_report_text(const json_t *report);
+/* pool: the one that it was measured with. */
+void model_report_text(const json_t *report, const struct pool *pool);

@@ -1,3 +1,4 @@
+#include "bench/src/machine.h"
 #include "bench/src/median.h"
 #include "bench/src/model.h"
 #include "shared/base/plural.h"
@@ -15,7 +16,7 @@ static double middle(const double *values, uint32_t n)
 
 /* Medians of the rounds, and means of what does not depend on time. */
 struct figures {
-	double s, bytes_s, kv_s, roofline_s, read_gb_s;
+	double s, bytes_s, kv_s, expert_s, roofline_s, read_gb_s;
 	double bytes, expert_bytes, kv_bytes, int8_ops, experts;
 };
 
@@ -27,6 +28,7 @@ static struct figures figures_of(const struct model_bench *b, const struct serie
 		.s = middle(s->seconds, rounds),
 		.bytes_s = middle(s->bytes_s, rounds),
 		.kv_s = middle(s->kv_s, rounds),
+		.expert_s = middle(s->expert_s, rounds),
 		.roofline_s = middle(s->roofline_s, rounds),
 		.read_gb_s = middle(s->read_gb_s, rounds),
 		.bytes = s->bytes / s->n_passes,
@@ -75,11 +77,11 @@ static json_t *batch(const struct model_bench *b, const struct series *s)
 	struct figures f = figures_of(b, s);
 	double one = figures_of(b, &b->decode[0]).s;
 
-	return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "n", (int)s->n,
-		"tokens_per_s", s->n / f.s, "distinct_experts", f.experts, "floor_share",
+	return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "n",
+		(int)s->n, "tokens_per_s", s->n / f.s, "distinct_experts", f.experts, "floor_share",
 		f.roofline_s / f.s, "cost", f.s / one, "ms", 1e3 * f.s, "expert_bytes",
-		f.expert_bytes, "bytes", f.bytes, "bytes_ms", 1e3 * f.bytes_s, "roofline_ms",
-		1e3 * f.roofline_s, "read_gb_s", f.read_gb_s);
+		f.expert_bytes, "expert_ms", 1e3 * f.expert_s, "bytes", f.bytes, "bytes_ms",
+		1e3 * f.bytes_s, "roofline_ms", 1e3 * f.roofline_s, "read_gb_s", f.read_gb_s);
 }
 
 static json_t *memory(const struct model_bench *b)
@@ -88,7 +90,7 @@ static json_t *memory(const struct model_bench *b)
 	uint64_t packed = p->engine.weights ? p->engine.weights_bytes : 0;
 	uint64_t peak, mapped, kv = kv_bytes(&p->engine.kv.layout);
 
-	passes_memory(&peak, &mapped);
+	passes_memory("/proc/self/status", "/proc/self/smaps", &peak, &mapped);
 	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "peak_rss_bytes", (json_int_t)peak,
 		"mapped_weight_bytes", (json_int_t)mapped, "packed_weight_bytes",
 		(json_int_t)packed, "kv_bytes", (json_int_t)kv, "bench_bytes",
@@ -102,12 +104,12 @@ json_t *model_report(const struct model_bench *b, const char *cpu)
 	struct peaks peaks = peaks_median(b->peaks, b->options.rounds);
 	json_t *all, *rows = json_array(), *depths = json_array();
 
-	all = json_pack("{s:s, s:s, s:i, s:s, s:i, s:s, s:{s:f, s:f, s:f, s:f}}", "cpu", cpu,
-		"model", b->options.engine.model, "threads", (int)pool_threads(e->pool), "kernels",
-		e->kernels->name, "rounds", (int)b->options.rounds, "kv",
-		kv_type_name(e->kv.layout.type), "peaks", "read_gb_s", peaks.read_gb_s,
-		"int8_gop_s", peaks.int8_gop_s, "f32_gop_s", peaks.f32_gop_s, "bf16_gop_s",
-		peaks.bf16_gop_s);
+	all = json_pack("{s:s, s:s, s:i, s:i, s:s, s:i, s:s, s:{s:f, s:f, s:f, s:f}}", "cpu", cpu,
+		"model", b->options.engine.model, "threads", (int)pool_threads(e->pool),
+		"active_threads", (int)pool_active(e->pool), "kernels", e->kernels->name, "rounds",
+		(int)b->options.rounds, "kv", kv_type_name(e->kv.layout.type), "peaks", "read_gb_s",
+		peaks.read_gb_s, "int8_gop_s", peaks.int8_gop_s, "f32_gop_s", peaks.f32_gop_s,
+		"bf16_gop_s", peaks.bf16_gop_s);
 	for (uint32_t i = 0; i < b->n_batch; i++)
 		json_array_append_new(rows, batch(b, &b->batch[i]));
 	for (uint32_t i = 1; i < b->n_depths; i++)
@@ -135,19 +137,21 @@ static const char *text(const json_t *object, const char *name)
 	return json_string_value(json_object_get(object, name));
 }
 
-static void print_head(const json_t *all)
+static void print_head(const json_t *all, const struct pool *pool)
 {
 	const json_t *peaks = json_object_get(all, "peaks");
-	int threads = (int)number(all, "threads"), rounds = (int)number(all, "rounds");
+	char threads[MACHINE_THREADS_BYTES];
+	int rounds = (int)number(all, "rounds");
 
-	printf("%s, %s, %d thread%s, %s kernels, KV %s; medians of %d round%s\n",
-		text(all, "model"), text(all, "cpu"), threads, plural((uint64_t)threads),
-		text(all, "kernels"), text(all, "kv"), rounds, plural((uint64_t)rounds));
+	printf("%s, %s, %s, %s kernels, KV %s; medians of %d round%s\n", text(all, "model"),
+		text(all, "cpu"), machine_threads(pool, threads), text(all, "kernels"),
+		text(all, "kv"), rounds, plural((uint64_t)rounds));
 	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s",
 		number(peaks, "read_gb_s"), number(peaks, "int8_gop_s"),
 		number(peaks, "f32_gop_s"));
 	if (number(peaks, "bf16_gop_s") > 0)
-		printf(", bfloat16 %.0f GOP/s", number(peaks, "bf16_gop_s"));
+		printf(", bfloat16 %.0f GOP/s (unused: BF16 is held against float32)",
+			number(peaks, "bf16_gop_s"));
 	puts("\nfloor: the sum over the matrices of what takes longer, their bytes at the read "
 	     "bandwidth or their operations\nat the peak of their type; the bandwidth is measured "
 	     "anew around every line\n");
@@ -168,19 +172,19 @@ static void print_decode(const json_t *row)
 
 static void print_memory(const json_t *memory)
 {
-	printf("\npeak RSS %.1f MiB: file %.1f, packed %.1f, KV %.1f, this bench's own %.1f, "
+	printf("\npeak memory %.1f MiB: file %.1f, packed %.1f, KV %.1f, this bench's own %.1f, "
 	       "beyond these %.1f\n",
 		mib(memory, "peak_rss_bytes"), mib(memory, "mapped_weight_bytes"),
 		mib(memory, "packed_weight_bytes"), mib(memory, "kv_bytes"),
 		mib(memory, "bench_bytes"), mib(memory, "beyond_bytes"));
 }
 
-void model_report_text(const json_t *all)
+void model_report_text(const json_t *all, const struct pool *pool)
 {
 	const json_t *row, *prompt = json_object_get(all, "prefill");
 	size_t i;
 
-	print_head(all);
+	print_head(all, pool);
 	printf("prefill of %-6d %8.1f tokens/s %9.2f ms; floor %.2f ms: %.0f%%; of the int8 peak "
 	       "%.0f%%\n",
 		(int)number(prompt, "n"), number(prompt, "tokens_per_s"), number(prompt, "ms"),
@@ -188,13 +192,13 @@ void model_report_text(const json_t *all)
 		100 * number(prompt, "int8_share"));
 	print_decode(json_object_get(all, "decode"));
 	json_array_foreach(json_object_get(all, "depths"), i, row) print_decode(row);
-	puts("\n    n  tokens/s  T(n)/T(1)  experts  their MiB   all MiB  bytes ms  floor ms  "
-	     "      ms  of floor");
-	json_array_foreach(json_object_get(all, "batch"), i, row)
-		printf("%5d %9.1f %10.2f %8.0f %9.1f %9.1f %9.2f %9.2f %9.2f %8.0f%%\n",
-			(int)number(row, "n"), number(row, "tokens_per_s"), number(row, "cost"),
-			number(row, "distinct_experts"), mib(row, "expert_bytes"),
-			mib(row, "bytes"), number(row, "bytes_ms"), number(row, "roofline_ms"),
-			number(row, "ms"), 100 * number(row, "floor_share"));
+	puts("\n    n  tokens/s  T(n)/T(1)  experts  their MiB  their ms   all MiB  bytes ms  "
+	     "floor ms        ms  of floor");
+	json_array_foreach(json_object_get(all, "batch"), i, row) printf(
+		"%5d %9.1f %10.2f %8.0f %10.1f %9.2f %9.1f %9.2f %9.2f %9.2f %8.0f%%\n",
+		(int)number(row, "n"), number(row, "tokens_per_s"), number(row, "cost"),
+		number(row, "distinct_experts"), mib(row, "expert_bytes"), number(row, "expert_ms"),
+		mib(row, "bytes"), number(row, "bytes_ms"), number(row, "roofline_ms"),
+		number(row, "ms"), 100 * number(row, "floor_share"));
 	print_memory(json_object_get(all, "memory"));
 }

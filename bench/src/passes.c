@@ -48,10 +48,7 @@ static int open_engine(struct passes *p, const struct engine_options *options, u
 	e->options = *options;
 	e->options.tokens = prompt;
 	e->options.prefill_chunk = n_batch;
-	e->options.quiet = true;
-	rc = engine_check_options(&e->options, err);
-	if (rc == 0)
-		rc = engine_open(e, false, err);
+	rc = engine_open(e, false, err);
 	e->options.tokens = NULL;
 	free(prompt);
 	if (rc < 0)
@@ -68,8 +65,11 @@ static int open_engine(struct passes *p, const struct engine_options *options, u
 int passes_open(struct passes *p, const struct engine_options *options, uint32_t n_batch,
 	uint32_t depth, uint32_t most, uint64_t seed, struct error *err)
 {
-	int rc = open_engine(p, options, n_batch, depth, err);
+	/* Before the weights are packed, which take what there is room for beside it. */
+	int rc = peaks_memory_get(&p->memory, READ_BYTES, err);
 
+	if (rc == 0)
+		rc = open_engine(p, options, n_batch, depth, err);
 	if (rc < 0)
 		return rc;
 	const struct model_config *c = &p->engine.model->config;
@@ -83,7 +83,7 @@ int passes_open(struct passes *p, const struct engine_options *options, uint32_t
 	unsigned char *end = (unsigned char *)p->engine.kv_memory + kv_bytes(&p->engine.kv.layout);
 	if (!kv_states(&p->engine.kv))
 		memset(p->engine.kv.cells, KV_FILL, (size_t)(end - p->engine.kv.cells));
-	return peaks_memory_get(&p->memory, READ_BYTES, err);
+	return 0;
 }
 
 void passes_close(struct passes *p)
@@ -151,6 +151,7 @@ static void add_floor(struct series *s, uint32_t round, uint32_t count, const st
 {
 	s->bytes_s[round] += floor->bytes_s / count;
 	s->kv_s[round] += floor->kv_s / count;
+	s->expert_s[round] += floor->expert_s / count;
 	s->roofline_s[round] += floor->roofline_s / count;
 	s->bytes += floor->bytes;
 	s->expert_bytes += floor->expert_bytes;
@@ -170,7 +171,8 @@ int passes_run(struct passes *p, struct series *s, uint32_t round, uint32_t coun
 	double before = peaks_read(&p->memory, e->pool);
 
 	s->depth = e->seq.n;
-	s->seconds[round] = s->bytes_s[round] = s->kv_s[round] = s->roofline_s[round] = 0;
+	s->seconds[round] = s->bytes_s[round] = s->kv_s[round] = s->expert_s[round] =
+		s->roofline_s[round] = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		double seconds;
 		int rc = run_one(p, s, &seconds, err);
@@ -200,15 +202,16 @@ static uint64_t field(const char *line, const char *name)
 	return strncmp(line, name, n) == 0 ? strtoull(line + n, NULL, 10) << 10 : 0;
 }
 
-void passes_memory(uint64_t *peak, uint64_t *mapped)
+void passes_memory(const char *status_path, const char *smaps, uint64_t *peak, uint64_t *mapped)
 {
 	char line[4352];
 	bool model = false;
-	FILE *status = fopen("/proc/self/status", "re"), *maps = fopen("/proc/self/smaps", "re");
+	FILE *status = fopen(status_path, "re"), *maps = fopen(smaps, "re");
 
 	*peak = *mapped = 0;
+	/* The resident set that VmHWM is the peak of has no pages of the pool; those are never given back meanwhile. */
 	while (status && fgets(line, sizeof(line), status))
-		*peak += field(line, "VmHWM:");
+		*peak += field(line, "VmHWM:") + field(line, "HugetlbPages:");
 	while (maps && fgets(line, sizeof(line), maps)) {
 		/* A mapping's own line begins with its addresses, in lower-case hexadecimal. */
 		if (strchr("0123456789abcdef", line[0])) {

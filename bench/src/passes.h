@@ -12,7 +12,7 @@ struct series {
 	uint32_t n, depth; /* tokens of a pass, committed ones before them */
 	bool all_logits; /* of every token, as a verification needs; else of the last */
 	double seconds[PEAKS_ROUNDS], bytes_s[PEAKS_ROUNDS], kv_s[PEAKS_ROUNDS],
-		roofline_s[PEAKS_ROUNDS], read_gb_s[PEAKS_ROUNDS];
+		expert_s[PEAKS_ROUNDS], roofline_s[PEAKS_ROUNDS], read_gb_s[PEAKS_ROUNDS];
 	double bytes, expert_bytes, kv_bytes, int8_ops, experts;
 	uint32_t n_passes; /* in all */
 };
@@ -25,7 +25,7 @@ struct passes {
 	struct peaks_memory memory;
 };
 
-/* Opens options->model for passes of up to n_batch tokens, behind up to `depth` committed ones, at most `most` in a row.
+/* Opens options->model (engine_check_options has seen them) for passes of up to n_batch tokens, behind up to `depth` committed ones, at most `most` in a row.
  * -EINVAL when the model's context is shorter than that. passes_close in any case. */
 int passes_open(struct passes *p, const struct engine_options *options, uint32_t n_batch,
 	uint32_t depth, uint32_t most, uint64_t seed, struct error *err);
@@ -40,5 +40,6 @@ int passes_depth(struct passes *p, uint32_t depth, struct error *err);
 int passes_run(struct passes *p, struct series *s, uint32_t round, uint32_t count,
 	const struct peaks *peaks, struct error *err);
 
-/* What the process took at most, and of that the model file's mapping, bytes. 0 where the system does not say. */
-void passes_memory(uint64_t *peak, uint64_t *mapped);
+/* What a process took at most, pages of the huge-page pool with it, and of that the model file's mapping, bytes. 0 where the
+ * system does not say. status, smaps: "/proc/self/status" and "/proc/self/smaps". */
+void passes_memory(const char *status, const char *smaps, uint64_t *peak, uint64_t *mapped);

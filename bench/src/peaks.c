@@ -3,6 +3,7 @@
 #include "bench/src/median.h"
 #include "shared/base/clock.h"
 #include "shared/base/huge_pages.h"
+#include "shared/base/memory.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,6 +32,7 @@ int peaks_memory_get(struct peaks_memory *memory, size_t bytes, struct error *er
 {
 	/* Not all systems have huge ones; the figures then say what small pages give. */
 	struct huge_pages pages;
+	struct memory_limit limit;
 	const uint64_t every = 0x0101010101010101u;
 	uint64_t state = 1;
 	void *data;
@@ -39,6 +41,15 @@ int peaks_memory_get(struct peaks_memory *memory, size_t bytes, struct error *er
 	if (rc != 0)
 		return rc;
 	*memory = (struct peaks_memory){data, bytes, pages.bytes};
+	memory_limit_now(&limit);
+	rc = pages.kind == HUGE_POOL
+		     ? 0
+		     : memory_fits(&limit, bytes, "the memory that is read to measure takes", NULL,
+			       err);
+	if (rc != 0) {
+		peaks_memory_put(memory);
+		return rc;
+	}
 	for (size_t i = 0; i < bytes / sizeof(uint64_t); i++) {
 		state = state * 6364136223846793005u + 1442695040888963407u;
 		((uint64_t *)data)[i] =
@@ -291,10 +302,7 @@ void peaks_measure(const struct peaks_memory *memory, struct pool *pool, struct 
 
 double peaks_gop_s(const struct peaks *peaks, const struct tensor_type_info *type)
 {
-	if (type->quantised)
-		return peaks->int8_gop_s;
-	return type->type == TENSOR_BF16 && peaks->bf16_gop_s > 0 ? peaks->bf16_gop_s
-								  : peaks->f32_gop_s;
+	return type->quantised ? peaks->int8_gop_s : peaks->f32_gop_s;
 }
 
 struct peaks peaks_median(const struct peaks *rounds, uint32_t n)

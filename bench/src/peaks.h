@@ -14,11 +14,12 @@ struct peaks {
 	double read_gb_s; /* all threads reading memory in order */
 	double int8_gop_s; /* 8-bit products summed in 32 bits; a multiply and an add are two operations */
 	double f32_gop_s; /* float32 fma, two operations */
-	double bf16_gop_s; /* products of pairs of bfloat16 summed in float32; 0: no such instruction */
+	double bf16_gop_s; /* products of pairs of bfloat16 summed in float32, which the kernels do not use (kernels.h says why);
+			      0: no such instruction */
 };
 
-/* The peak that a product with weights of this type is held against: bytes' for the quantised ones, and bfloat16's own
- * where the CPU has it, though the engine widens those to float32 (kernels.h). */
+/* The peak that a product with weights of this type is held against: that of the arithmetic that kernels.h lays down, bytes'
+ * for quantised weights and float32's for others, bfloat16's too. */
 double peaks_gop_s(const struct peaks *peaks, const struct tensor_type_info *type);
 
 struct peaks_memory {
@@ -26,7 +27,7 @@ struct peaks_memory {
 	size_t bytes, mapped; /* mapped: in whole pages */
 };
 
-/* -ENOMEM. */
+/* -ENOMEM, also where a limit would end the process when it is touched. */
 int peaks_memory_get(struct peaks_memory *memory, size_t bytes, struct error *err);
 void peaks_memory_put(struct peaks_memory *memory);
 

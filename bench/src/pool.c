@@ -1,14 +1,14 @@
 #include "bench/src/pool.h"
 
-#include "bench/src/histogram.h"
+#include "bench/src/machine.h"
 #include "bench/src/median.h"
 #include "bench/src/options.h"
 #include "bench/src/peaks.h"
-#include "client/model/args.h"
+#include "client/model/engine.h"
 #include "shared/base/clock.h"
+#include "shared/base/cpu_name.h"
 #include "shared/base/cpus.h"
 #include "shared/base/limits.h"
-#include "shared/base/plural.h"
 
 #include <jansson.h>
 #include <sched.h>
@@ -55,7 +55,7 @@ struct meeting {
 	uint32_t n;
 };
 
-/* Each item waits for the others, so that every thread must have got one. */
+/* Each item waits for the others, so that every thread that takes part must have got one. */
 static void meet(void *arg, uint32_t item, uint32_t thread)
 {
 	struct meeting *meeting = arg;
@@ -70,7 +70,7 @@ static void meet(void *arg, uint32_t item, uint32_t thread)
 
 static double meet_us(struct bench *b)
 {
-	struct meeting meeting = {.n = b->options.threads};
+	struct meeting meeting = {.n = pool_active(b->pool)};
 	uint64_t start = clock_ns();
 
 	pool_run(b->pool, meet, &meeting, meeting.n);
@@ -157,9 +157,10 @@ static void measure(struct bench *b, const cpu_set_t *cpus)
 
 static void print_text(struct bench *b, const char *cpu)
 {
-	printf("%s, %u thread%s%s, %u us of spinning\n", cpu, b->options.threads,
-		plural(b->options.threads), b->options.pin ? " bound to CPUs" : "",
-		b->options.spin_us);
+	char threads[MACHINE_THREADS_BYTES];
+
+	printf("%s, %s%s, %u us of spinning\n", cpu, machine_threads(b->pool, threads),
+		b->options.pin ? " bound to CPUs" : "", b->options.spin_us);
 	printf("a run that all threads meet in: %.2f us (99%%: %.2f us); all asleep before: %.1f "
 	       "us\n\n",
 		b->hand_over_us[HAND_OVERS / 2], b->hand_over_us[HAND_OVERS * 99 / 100],
@@ -177,9 +178,10 @@ static void print_json(struct bench *b, const char *cpu)
 {
 	json_t *rows = json_array();
 	double hand_over = b->hand_over_us[HAND_OVERS / 2];
-	json_t *all = json_pack("{s:s, s:i, s:b, s:i, s:i, s:f, s:f, s:f}", "cpu", cpu, "threads",
-		(int)b->options.threads, "pin", b->options.pin, "spin_us", (int)b->options.spin_us,
-		"rounds", (int)b->options.rounds, "hand_over_us", hand_over, "hand_over_us_99",
+	json_t *all = json_pack("{s:s, s:i, s:i, s:b, s:i, s:i, s:f, s:f, s:f}", "cpu", cpu,
+		"threads", (int)b->options.threads, "active_threads", (int)pool_active(b->pool),
+		"pin", b->options.pin, "spin_us", (int)b->options.spin_us, "rounds",
+		(int)b->options.rounds, "hand_over_us", hand_over, "hand_over_us_99",
 		b->hand_over_us[HAND_OVERS * 99 / 100], "wake_us", median(b->wake_us, WAKES));
 
 	for (int cut = 0; cut < CUTS; cut++)
@@ -196,8 +198,7 @@ static void print_json(struct bench *b, const char *cpu)
 static int parse(struct options *o, int argc, char **argv, struct error *err)
 {
 	const struct arg args[] = {
-		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N",
-			"default: the CPUs this process may use"},
+		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N", ENGINE_THREADS_HELP},
 		{"pin", ARG_STRING, &o->pin_text, 0, 0, "yes|no", "bind them to CPUs, default yes"},
 		{"spin", ARG_U32, &o->spin_us, 0, 1000000, "US",
 			"how long they wait before they sleep, default 50"},
@@ -228,11 +229,12 @@ static int parse(struct options *o, int argc, char **argv, struct error *err)
 static int run(struct bench *b, struct error *err)
 {
 	cpu_set_t cpus;
-	char cpu[128];
+	char cpu[CPU_NAME_BYTES];
 	int rc;
 
 	cpus_mask(&cpus);
-	histogram_cpu_model(cpu, sizeof(cpu));
+	cpu_name(cpu);
+	machine_begin(NULL, NULL, &b->options.threads);
 	rc = peaks_memory_get(&b->memory, MEMORY, err);
 	if (rc == 0)
 		rc = pool_create(b->options.threads, b->options.pin,
@@ -254,11 +256,8 @@ int bench_pool(int argc, char **argv)
 
 	if (!b)
 		return EX_OSERR;
-	b->options = (struct options){.threads = cpus_count(),
-		.rounds = 5,
-		.spin_us = 50,
-		.pin_text = "yes",
-		.format = "text"};
+	b->options =
+		(struct options){.rounds = 5, .spin_us = 50, .pin_text = "yes", .format = "text"};
 	int rc = parse(&b->options, argc, argv, &err);
 	bool usage = rc < 0;
 	if (rc == 0 && !b->options.help)

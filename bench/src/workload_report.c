@@ -1,6 +1,6 @@
 #include "bench/src/workload.h"
 
-#include "bench/src/histogram.h"
+#include "shared/base/cpu_name.h"
 #include "shared/base/plural.h"
 
 #include <errno.h>
@@ -47,8 +47,8 @@ static void table_row(const struct workload_row *row, double base, FILE *to)
 void workload_table(
 	const struct workload_options *options, const struct workload_row *rows, FILE *to)
 {
-	char cpu[128];
-	histogram_cpu_model(cpu, sizeof(cpu));
+	char cpu[CPU_NAME_BYTES];
+	cpu_name(cpu);
 	fprintf(to,
 		"%s, drafter %s, %zu session%s, median of %zu rounds (lowest to highest); %s\n\n",
 		options->file, options->drafter, options->sessions, plural(options->sessions),
@@ -97,8 +97,8 @@ static json_t *row_json(const struct workload_row *row)
 
 json_t *workload_json(const struct workload_options *options, const struct workload_row *rows)
 {
-	char cpu[128];
-	histogram_cpu_model(cpu, sizeof(cpu));
+	char cpu[CPU_NAME_BYTES];
+	cpu_name(cpu);
 	json_t *list = json_array();
 	for (size_t i = 0; i < options->n_ks; i++)
 		json_array_append_new(list, row_json(&rows[i]));

@@ -2,6 +2,7 @@
 
 #include "shared/base/cpus.h"
 #include "shared/base/huge_pages.h"
+#include "shared/base/memory.h"
 #include "shared/model/chat.h"
 #include "shared/model/gguf_scan.h"
 #include "shared/model/weights.h"
@@ -17,6 +18,9 @@ enum {
 	PREFILL_CHUNK = 128,
 	/* A pass hands over some tens of times within a millisecond: threads wait through those gaps, not longer. */
 	SPIN_NS = 50000,
+	/* Beside packed weights and KV cache: activations, logits, tables. Of the shape of Qwen3-30B-A3B they were 100 MB, and stay
+	 * under this; of a small model they are less than its weights. */
+	RESERVE_BYTES = 200000000,
 };
 
 static const char *kernels_name(const struct engine_options *o)
@@ -27,18 +31,25 @@ static const char *kernels_name(const struct engine_options *o)
 /* Float32 activations are those of the reference kernels, and of no others. */
 static int check_activations(const struct engine_options *o, struct error *err)
 {
-	if (!o->activations)
+	if (!o->activations || strcmp(o->activations, "q8") == 0)
 		return 0;
-	bool f32 = strcmp(o->activations, "f32") == 0;
-	bool named = o->kernels && strcmp(o->kernels, "auto") != 0;
-	bool reference = named && strcmp(o->kernels, "reference") == 0;
-	if (!f32 && strcmp(o->activations, "q8") != 0)
+	if (strcmp(o->activations, "f32") != 0)
 		return error_set(err, EINVAL, "--activations: \"%s\", allowed are q8 and f32",
 			o->activations);
-	if (f32 ? named && !reference : reference)
+	if (o->kernels && strcmp(o->kernels, "auto") != 0)
 		return error_set(err, EINVAL,
-			"--activations %s and --kernels %s contradict each other", o->activations,
-			o->kernels);
+			"--activations f32 and --kernels %s contradict each other", o->kernels);
+	return 0;
+}
+
+int engine_check_kernels(const char *name, struct error *err)
+{
+	if (name && strcmp(name, "reference") == 0)
+		return error_set(err, EINVAL,
+			"--kernels: reference gives other bits: outrider-model has it as "
+			"--activations f32");
+	if (!kernels_select(name, err))
+		return error_prefix(err, -EINVAL, "--kernels");
 	return 0;
 }
 
@@ -57,10 +68,8 @@ int engine_check_options(const struct engine_options *o, struct error *err)
 	if (o->kv && strcmp(o->kv, "auto") != 0 && kv_type_named(o->kv, &type) < 0)
 		return error_set(
 			err, EINVAL, "--kv: \"%s\", allowed are f32, f16, q8_0 and auto", o->kv);
-	int rc = check_activations(o, err);
-	if (rc < 0)
-		return rc;
-	return kernels_select(kernels_name(o), err) ? 0 : -EINVAL;
+	int rc = engine_check_kernels(o->kernels, err);
+	return rc < 0 ? rc : check_activations(o, err);
 }
 
 int engine_encode(const struct gguf *gguf, const struct tokenizer *tokenizer, const char *prompt,
@@ -161,16 +170,21 @@ static int set_context(struct engine *e, uint32_t n_extra, struct error *err)
 	return 0;
 }
 
-static int start_kv(struct engine *e, struct error *err)
+static struct kv_layout plan_kv(const struct engine *e)
 {
 	struct kv_layout layout = kv_layout_of(
 		e->model, choose_kv_type(e), (e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
 	layout.windows = kv_windows_of(e->model, 1, e->n_batch, layout.n_pages * KV_PAGE_CELLS);
-	size_t bytes = kv_bytes(&layout);
+	return layout;
+}
+
+static int start_kv(struct engine *e, const struct kv_layout *layout, struct error *err)
+{
+	size_t bytes = kv_bytes(layout);
 	e->kv_memory = huge_pages_alloc(bytes);
 	if (!e->kv_memory)
 		return error_set(err, ENOMEM, "no memory for a KV cache of %zu bytes", bytes);
-	int rc = kv_init(&e->kv, e->kv_memory, &layout, true, err);
+	int rc = kv_init(&e->kv, e->kv_memory, layout, true, err);
 	if (rc < 0)
 		return rc;
 	rc = kv_seq_init(&e->seq, 1, e->n_context);
@@ -178,9 +192,11 @@ static int start_kv(struct engine *e, struct error *err)
 		      : 0;
 }
 
-static int pack_weights(struct engine *e, uint32_t threads, struct error *err)
+/* Nothing of it is there until it is touched, but in the huge-page pool: *own, what is still to be had. */
+static int map_weights(struct engine *e, uint64_t *own, struct error *err)
 {
 	e->weights_bytes = weights_bytes(e->model, WEIGHTS_ALL);
+	*own = 0;
 	if (!e->options.pack || e->weights_bytes == 0)
 		return 0;
 	struct huge_pages pages;
@@ -188,49 +204,88 @@ static int pack_weights(struct engine *e, uint32_t threads, struct error *err)
 	if (rc < 0)
 		return error_prefix(err, rc, "packed weights");
 	e->weights_mapped = pages.bytes;
-	rc = weights_pack(e->model, WEIGHTS_ALL, e->weights, threads, NULL, NULL);
+	*own = pages.kind == HUGE_POOL ? 0 : e->weights_bytes;
+	return 0;
+}
+
+/* The kernel would end this process without a word. */
+static int check_room(const struct engine *e, uint64_t weights, uint64_t kv, struct error *err)
+{
+	const char *instead = e->options.instead_of_pack;
+	struct memory_limit limit;
+
+	memory_limit_now(&limit);
+	if (weights == 0)
+		return memory_fits(&limit, kv, "the KV cache takes",
+			"take fewer tokens or a smaller --context or --kv", err);
+	uint64_t reserve = weights < RESERVE_BYTES ? weights : RESERVE_BYTES;
+	return memory_fits(&limit, weights + kv + reserve,
+		"packed weights, KV cache and what comes with them take",
+		instead ? instead : "leave out --pack", err);
+}
+
+static int pack_weights(struct engine *e, uint32_t threads, struct error *err)
+{
+	if (!e->weights)
+		return 0;
+	int rc = weights_pack(e->model, WEIGHTS_ALL, e->weights, threads, NULL, NULL);
 	if (rc < 0)
 		return error_set(err, -rc, "no memory to pack the weights");
 	weights_use(e->model, WEIGHTS_ALL, e->weights);
 	return 0;
 }
 
-/* What the verifier's log says too; of kernels where the choice was ours. */
-static void say_if_slow(const struct kernels *kernels, const char *asked, uint32_t threads)
+void engine_say_if_slow(
+	const char *program, const struct kernels *kernels, const char *asked, uint32_t threads)
 {
-	const char *slow = kernels_notice(kernels, "auto");
+	const char *slow = kernels ? kernels_notice(kernels, "auto") : NULL;
 	struct cpus cpus;
 	char text[256];
 	if (slow && (!asked || strcmp(asked, "auto") == 0))
-		fprintf(stderr, "outrider-model: %s\n", slow);
+		fprintf(stderr, "%s: %s\n", program, slow);
 	cpus_now(&cpus);
 	cpus_notice(&cpus, threads, text, sizeof(text));
 	if (text[0])
-		fprintf(stderr, "outrider-model: %s\n", text);
+		fprintf(stderr, "%s: %s\n", program, text);
+}
+
+static int start_threads(struct engine *e, struct error *err)
+{
+	const struct engine_options *o = &e->options;
+	struct cpus cpus;
+
+	cpus_now(&cpus);
+	uint32_t threads = o->threads ? o->threads : cpus.threads;
+	if (!o->quiet)
+		engine_say_if_slow(o->program ? o->program : "outrider-model", e->kernels,
+			kernels_name(o), threads);
+	/* All cores are ours to place threads on; with fewer threads the kernel knows which are free. */
+	return pool_create(threads, threads >= cpus.cores, SPIN_NS, &e->pool, err);
 }
 
 int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct error *err)
 {
 	const struct engine_options *o = &e->options;
+	uint64_t weights = 0;
 	int rc = set_context(e, n_extra, err);
 	if (rc < 0)
 		return rc;
 	e->kernels = kernels_select(kernels_name(o), err);
 	assert(e->kernels); /* engine_check_options has seen the name */
-	uint32_t available = cpus_count(), threads = o->threads ? o->threads : available;
-	if (!o->quiet)
-		say_if_slow(e->kernels, kernels_name(o), threads);
-	/* All CPUs are ours to place threads on; with fewer threads the kernel knows which are free. */
-	rc = pool_create(threads, threads >= available, SPIN_NS, &e->pool, err);
-	if (rc < 0)
-		return rc;
-	rc = pack_weights(e, threads, err);
+	rc = start_threads(e, err);
 	if (rc < 0)
 		return rc;
 	e->n_batch = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
 	if (e->n_batch > e->n_prompt)
 		e->n_batch = e->n_prompt;
-	rc = start_kv(e, err);
+	struct kv_layout layout = plan_kv(e);
+	rc = map_weights(e, &weights, err);
+	if (rc == 0)
+		rc = check_room(e, weights, kv_bytes(&layout), err);
+	if (rc == 0)
+		rc = pack_weights(e, pool_threads(e->pool), err);
+	if (rc == 0)
+		rc = start_kv(e, &layout, err);
 	if (rc < 0)
 		return rc;
 	e->batch = calloc(e->n_batch, sizeof(*e->batch));

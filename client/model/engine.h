@@ -15,6 +15,8 @@ struct engine_options {
 	bool quiet, chat;
 	bool pack; /* the weights are copied into memory in the kernels' layout (shared/model/weights.h) */
 	bool no_prompt; /* of a command that brings its own tokens */
+	/* Where another program runs the engine: its name, and what to do without pack; NULL: outrider-model's. */
+	const char *program, *instead_of_pack;
 };
 
 /* Rows for a prompt, for the head of a command's table. */
@@ -22,14 +24,15 @@ struct engine_options {
 	{"tokens", ARG_STRING, &(o)->tokens, 0, 0, "IDS", "prompt as ids: 1,2,3"},            \
 		{"prompt", ARG_STRING, &(o)->prompt, 0, 0, "TEXT", "prompt as text instead"}, \
 		{"chat", ARG_FLAG, &(o)->chat, 0, 0, NULL, "the text is a user's message"},
+/* As the verifier's key has it. */
+#define ENGINE_THREADS_HELP "default: one per core that this process may use, within its CPU time"
 #define PROMPT_CONTEXT "tokens of prompt and output; default: the model's"
 
 /* Rows of the common options; context: what --help says of --context. */
 #define ENGINE_ARGS(o, context_help)                                                             \
 	{"model", ARG_STRING, &(o)->model, 0, 0, "FILE", "the GGUF model (needed)"},             \
 		{"format", ARG_FORMAT, &(o)->format, 0, 0, "json|text", "output, default json"}, \
-		{"threads", ARG_U32, &(o)->threads, 1, LIMIT_THREADS, "N",                       \
-			"default: the CPUs this process may use"},                               \
+		{"threads", ARG_U32, &(o)->threads, 1, LIMIT_THREADS, "N", ENGINE_THREADS_HELP}, \
 		{"kernels", ARG_STRING, &(o)->kernels, 0, 0, "NAME",                             \
 			"scalar, avx2, avx512 or auto (default); the results are the same"},     \
 		{"activations", ARG_STRING, &(o)->activations, 0, 0, "TYPE",                     \
@@ -67,6 +70,12 @@ typedef void engine_row(void *arg, uint32_t position, const float *logits);
 
 /* What a usage error is: no model, no prompt or two, an unknown format, backend, activation or KV type. -EINVAL. */
 int engine_check_options(const struct engine_options *options, struct error *err);
+/* Of an option --kernels; NULL is auto. -EINVAL. */
+int engine_check_kernels(const char *name, struct error *err);
+/* Notices of `program` on standard error, as the verifier's log has them: kernels (NULL: none are used) that are slow where
+ * the choice was ours (asked is NULL or auto), more threads than CPUs or CPU time. */
+void engine_say_if_slow(
+	const char *program, const struct kernels *kernels, const char *asked, uint32_t threads);
 /* Opens options.model and reads the prompt (options.tokens, or options.prompt through the tokenizer) into e->tokens.
  * need_tokenizer: without one it fails; else a tokenizer that cannot be loaded is left out. */
 int engine_open(struct engine *e, bool need_tokenizer, struct error *err);

@@ -2,13 +2,16 @@
 """outrider-bench: what needs no service runs, says what it measured, and refuses what it cannot."""
 import json
 import os
+import re
 import shutil
 import struct
 import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "integration"), str(Path(__file__).resolve().parents[2] / "bench")]
+sys.dont_write_bytecode = True
+import facts  # noqa: E402
 import outrider_test  # noqa: E402
 from outrider_test import Tap  # noqa: E402
 
@@ -37,6 +40,32 @@ bf16 = "avx512_bf16" in open("/proc/cpuinfo").read()
 ok((figures["peaks"].get("bf16_gop_s", -1) > 0) == bf16, "bfloat16 has a peak where the processor has its products",
    figures["peaks"])
 
+bf16_row = run("kernels", "--types", "BF16", "--tokens", "16", "--rounds", "1", "--json")
+held = json.loads(bf16_row.stdout) if bf16_row.returncode == 0 else {"rows": [{"op_share": 0, "gop_s": 1}], "peaks": {"f32_gop_s": 1}}
+ok(abs(held["rows"][0]["op_share"] * held["peaks"]["f32_gop_s"] / held["rows"][0]["gop_s"] - 1) < 1e-3,
+   "weights in bfloat16 are held against float32, which is the arithmetic in use", held)
+
+cpuinfo = open("/proc/cpuinfo").read()
+numbers = [re.search(rf"^{name}\s*:\s*(\d+)", cpuinfo, re.M) for name in ("cpu family", "model")]
+named, machine = run("machine"), outrider_test.run_json(PROGRAM, "machine", "--json")
+if all(numbers):
+    ok(re.search(rf"\((.+, )?family {numbers[0][1]} model {numbers[1][1]}\)$", machine["cpu"]), "machine names the CPU with family and model", machine)
+else:
+    tap.skip("machine names the CPU with family and model", "the kernel does not tell")
+ok(named.stdout == f"{machine['cpu']}, {machine['cpus']} CPU{'s' * (machine['cpus'] != 1)}, {machine['instructions']}\n" and
+   machine["cpus"] == len(os.sched_getaffinity(0)) and figures.get("cpu") == machine["cpu"], "as every result does", (named, machine, figures))
+ok(facts.cpu() == named.stdout.strip() and facts.cpu_name(os.path.dirname(PROGRAM)) == machine["cpu"], "those of bench/*.py too", facts.cpu())
+
+few = len(os.sched_getaffinity(0))
+for command, more in (("kernels", ("--types", "Q8_0", "--tokens", "1")), ("attention", ("--shapes", "gqa", "--types", "q8_0", "--depths", "300", "--tokens", "1")),
+                      ("model", ("--model", DEMO, "--batch", "1", "--prefill", "8")), ("pool", ())):
+    short = run(command, *more, "--threads", few + 1, "--rounds", "1")
+    ok(short.returncode == 0 and f"outrider-bench: threads = {few + 1}, but this process has {few} CPU" in short.stderr and
+       f", {few + 1} threads ({few} active)" in short.stdout.splitlines()[0], f"{command} says that it has fewer CPUs than threads, and how many take part",
+       short.stderr + short.stdout)
+plain = run("kernels", "--types", "Q8_0", "--tokens", "1", "--threads", "1", "--rounds", "1", "--json")
+ok(plain.stderr == "" and json.loads(plain.stdout)["active_threads"] == json.loads(plain.stdout)["threads"] == 1, "with enough it says nothing", plain)
+
 result = run("attention", "--shapes", "gqa,mla-16", "--types", "q8_0", "--depths", "300", "--tokens", "1,3", "--rounds", "1",
              "--format", "json")
 figures = json.loads(result.stdout) if result.returncode == 0 else {"rows": []}
@@ -61,6 +90,8 @@ per_expert = info["summary"]["expert_bytes_per_token"] / 24
 ok(abs((decode["bytes"] - decode["kv_bytes"]) / info["summary"]["bytes_per_token"] - 1) < 0.01 and
    all(abs(r["expert_bytes"] / (r["distinct_experts"] * per_expert) - 1) < 1e-3 for r in batch),
    "its bytes are those of the matrices and experts a pass reads", (decode, batch))
+ok(batch and all(abs(r["expert_ms"] * 1e6 * r["read_gb_s"] / r["expert_bytes"] - 1) < 1e-3 and 0 < r["expert_ms"] < r["bytes_ms"] for r in batch),
+   "and of the experts alone, with the time they take at the measured bandwidth", batch)
 ok(all(r["roofline_ms"] >= 0.999 * r["bytes_ms"] for r in batch), "what has to be computed only raises a floor", batch)
 # Per token and layer keys and values of two heads of 64, in float16.
 deeper = figures.get("depths", [{}])[0]
@@ -74,6 +105,10 @@ ok(0 < memory["beyond_bytes"] < (200e6 if not sanitized else 20e9) and memory["k
 result = run("model", "--model", DEMO, "--batch", "1", "--depth", "32", "--prefill", "32", "--rounds", "1")
 ok(f"; {decode['bytes'] / 2**20:.1f} MiB need " in result.stdout and " MB" not in result.stdout,
    "as text, sizes are in MiB", result.stderr + result.stdout)
+head, one = (line for line in result.stdout.splitlines() if re.match(r" +(n|1) ", line))
+columns = dict(zip(re.split(r"  +", head.strip()), one.split()))
+ok(abs(float(columns["experts"]) - 24) < 1 and 0 < float(columns["their ms"]) < float(columns["bytes ms"]) <= float(columns["floor ms"]),
+   "with the time of the experts' bytes in its column", (head, one))
 
 result = run("pool", "--rounds", "1", "--json")
 figures = json.loads(result.stdout) if result.returncode == 0 else {"reads": []}
@@ -278,7 +313,10 @@ for arguments, status, words in (
         (("kernels", "--tokens", "1,,2"), 64, '"1,,2"'), (("kernels", "--tokens", "1,"), 64, '"1,"'),
         (("kernels", "--layout", "round"), 64, "tiles or rows"), (("ipc", "--seconds", "0"), 64, "0.1 to 600"),
         (("ipc", "--spin", "-1"), 64, "--spin"), (("policy", "--format", "xml"), 64, "json or text"),
-        (("kernels", "--kernels", "mmx"), 65, "mmx"), (("model",), 64, "--model"), (("pool", "--pin", "maybe"), 64, "--pin"), (("pool", "--threads", "0"), 64, "--threads"),
+        (("kernels", "--kernels", "mmx"), 64, '--kernels: there are no kernels called "mmx", allowed are auto, scalar, avx2, avx512'),
+        (("kernels", "--kernels", ""), 64, "--kernels"), (("kernels", "--kernels", "reference"), 64, "--activations f32"),
+        (("attention", "--kernels", "mmx"), 64, "--kernels"), (("model", "--model", DEMO, "--kernels", "mmx"), 64, "--kernels"),
+        (("model", "--model", DEMO, "--kv", "q9"), 64, "--kv"), (("machine", "--format", "xml"), 64, "json or text"), (("model",), 64, "--model"), (("pool", "--pin", "maybe"), 64, "--pin"), (("pool", "--threads", "0"), 64, "--threads"),
         (("attention", "--shapes", "round"), 64, "gqa"), (("attention", "--depths", "0"), 64, "--depths"),
         (("model", "--model", "/none.gguf"), 66, "/none.gguf"), (("model", "--model", DEMO, "--batch", "x"), 64, "--batch"),
         (("model", "--model", DEMO, "--depth", "2000"), 65, "context"),
@@ -308,8 +346,6 @@ with tempfile.TemporaryDirectory(prefix="outrider-bench-") as results:
            for name in ("0.60", "0.80", "0.95", "code", "math", "extract", "prose")),
        "speculation measures every K to the longest draft beside yield, on what the service answers alike", result.stderr + text)
 
-sys.path.insert(0, "bench")
-sys.dont_write_bytecode = True
 import matrix  # noqa: E402
 
 with tempfile.NamedTemporaryFile("w+", suffix=".jsonl") as figures:

@@ -49,4 +49,20 @@ _, said = generate(MODELS[0], QEMU, "-cpu", "Nehalem", more=["--kernels", "avx2"
 tap.ok("this CPU cannot run the avx2 kernels" in said, "kernels that the CPU cannot run are refused", said)
 _, said = generate(MODELS[0], QEMU, "-cpu", "Nehalem", more=["--quiet"])
 tap.ok(said == "", "--quiet says nothing", said)
+
+
+def first_words(*command):
+    """What it says on standard error before it measures, which takes an emulated CPU long."""
+    process = subprocess.Popen([QEMU, "-cpu", "Nehalem", program("outrider-bench"), *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                               text=True)
+    lines = (line for line in process.stderr if "TCG doesn't support" not in line)
+    line = next(lines, "")
+    process.kill()
+    process.communicate()
+    return line
+
+
+for command in (("kernels",), ("attention",), ("model", "--model", MODELS[-1])):
+    line = first_words(*command)
+    tap.ok("outrider-bench: this CPU has no AVX2" in line, f"outrider-bench {command[0]} says that its kernels are slow", line)
 tap.done()

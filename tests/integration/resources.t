@@ -261,5 +261,59 @@ else:
 limits()
 pools()
 address_space()
+
+
+def tool(limits, name, *arguments):
+    """One of the programs without services, in a control group with these limits."""
+    return subprocess.run(grouped(folder, limits, program(name), *arguments), capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          timeout=300 * PATIENCE)
+
+
+def tools():
+    """outrider-model and outrider-bench: a limit that would end them is said, and threads follow the time that the group has."""
+    generate = ("generate", "--model", TARGET, "--tokens", "1,2,3", "--max-tokens", "4", "--ignore-eos")
+    measure = ("model", "--batch", "1", "--prefill", "8", "--tokens", "2", "--passes", "1", "--rounds", "1", "--model")
+    probe = subprocess.run(grouped(folder, {"memory.max": "1\n"}, "cat", "/sys/fs/cgroup/test/memory.max"), capture_output=True, text=True)
+    if probe.stdout != "1\n":
+        tap.skip("limits of outrider-model and outrider-bench", f"no mount namespace: {probe.stderr.strip()}")
+        return
+    small, where = {"memory.max": f"{20 << 20}\n"}, "/sys/fs/cgroup/test/memory.max has 20.0 MiB, of which 20.0 MiB are free"
+    packed = tool(small, "outrider-model", *generate, "--pack")
+    tap.ok(packed.returncode == 71 and "packed weights" in packed.stderr and f"{where}: leave out --pack, or make room for" in packed.stderr,
+           "outrider-model --pack beyond a memory limit says what to do", packed)
+    mapped = tool(small, "outrider-model", *generate)
+    tap.ok(mapped.returncode == 0, "and without --pack it runs there", mapped)
+    tight = tool({"memory.max": f"{1 << 20}\n"}, "outrider-model", "generate", "--model", TARGET, "--tokens", "1,2,3", "--max-tokens", "1000", "--kv", "f32")
+    tap.ok(tight.returncode == 71 and "the KV cache takes" in tight.stderr and "smaller --context" in tight.stderr,
+           "a KV cache beyond the limit is refused", tight)
+    for words in (("kernels", "--rounds", "1", "--types", "Q8_0"), ("attention", "--rounds", "1", "--depths", "300"), ("pool", "--rounds", "1"), (*measure, TARGET)):
+        short = tool(small, "outrider-bench", *words)
+        tap.ok(short.returncode == 71 and f"take 256.0 MiB, but {where}: make room for 236.0 MiB more" in short.stderr.replace("takes", "take"),
+               f"outrider-bench {words[0]} in less memory than it reads says so", short)
+    large = folder / "packed.gguf"
+    made = subprocess.run([program("outrider-model"), "synth", "qwen3-0.6b", str(large), "--layers", "1", "--type", "q8_0", "--quiet"],
+                          capture_output=True, text=True, timeout=600 * PATIENCE)
+    refused = tool({"memory.max": f"{300 << 20}\n"}, "outrider-bench", *measure, large)
+    tap.ok(refused.returncode == 71 and "packed weights" in refused.stderr and "with --mapped, or make room for" in refused.stderr,
+           "outrider-bench model names --mapped where the packed weights do not fit", (made, refused))
+    large.unlink(missing_ok=True)
+    one = tool({"cpu.max": "100000 100000\n"}, "outrider-model", *generate)
+    tap.ok(one.returncode == 0 and '"threads": 1}' in one.stdout and one.stderr == "", "a CPU quota of one CPU makes one thread of outrider-model", one)
+    for words in (("kernels", "--rounds", "1", "--types", "Q8_0", "--tokens", "1"), ("attention", "--rounds", "1", "--depths", "300", "--tokens", "1"),
+                  ("pool", "--rounds", "1"), (*measure, TARGET)):
+        one = tool({"cpu.max": "100000 100000\n"}, "outrider-bench", *words)
+        tap.ok(one.returncode == 0 and ", 1 thread" in one.stdout.splitlines()[0] and one.stderr == "",
+               f"and of outrider-bench {words[0]}", one)
+    two = tool({"cpu.max": "100000 100000\n"}, "outrider-bench", "kernels", "--rounds", "1", "--types", "Q8_0", "--tokens", "1", "--threads", "2")
+    tap.ok("outrider-bench: threads = 2, but" in two.stderr, "which says when it is given more", two)
+
+
+tools()
+for name in ("verifier", "drafter"):
+    for given in ("reference", "mmx"):
+        refused = subprocess.run([program(f"outrider-{name}"), "-n", "--set", f"kernels={given}", *(("--model", TARGET) if name == "verifier" else ())],
+                                 capture_output=True, text=True, timeout=60 * PATIENCE)
+        tap.ok(refused.returncode == 78 and f"kernels = {given} is not allowed; kernels takes auto, scalar, avx2, avx512" in refused.stderr,
+               f"{name}: kernels = {given} is refused", refused)
 shutil.rmtree(folder, ignore_errors=True)
 tap.done()
