@@ -38,6 +38,11 @@
  * float16 and bfloat16 are widened exactly and rounded to nearest even, subnormals included. Where a result is NaN it
  * is NaN in every backend, but its sign and payload are open. All of this needs the default rounding mode and
  * subnormals switched on (neither FTZ nor DAZ).
+ *
+ * Instructions that are left out: AVX-512 BF16's vdpbf16ps adds two products to a sum at once, takes subnormals for
+ * zero and rounds in its own way, whatever the mode; no fma gives its bits, so that other backends, which have
+ * nothing like it, could not agree with it. VBMI permutes bytes across a whole register: weights lie so that a row's
+ * stay in its lane, and tables have 16 entries, for which AVX-512 BW's vpshufb is enough.
  */
 #pragma once
 
@@ -146,7 +151,9 @@ struct attention_query {
 };
 
 /* What attention keeps of some cells for rows of queries: the weighted sum of their values, not yet divided by the sum
- * of the weights, both relative to the greatest score. Starts as most = -inf (or a sink's score), sum = 0 (1), out = 0. */
+ * of the weights, both relative to the greatest score. Starts as most = -inf, sum = 0, out = 0; with a sink most is its
+ * score and sum 1: gpt-oss's learned score per head takes weight and has no value (after Xiao et al., arXiv 2309.17453,
+ * section 3.3, whose sinks are tokens of their own). */
 struct attention_state {
 	float *out; /* [rows][v_dim], rows out_stride floats apart */
 	size_t out_stride;
@@ -211,24 +218,30 @@ struct kernels {
 	/* out[cols] = row of w as float32 (embedding look-up). */
 	void (*dequantise_row)(const struct matrix *w, uint32_t row, float *out);
 
-	/* y[i] = x[i] * (1 / sqrt(ss / n + eps)) * w[i], ss = LANES sum of x*x; y may be x. The root and division are
+	/* RMSNorm (Zhang, Sennrich, arXiv 1910.07467, eq. 4):
+	 * y[i] = x[i] * (1 / sqrt(ss / n + eps)) * w[i], ss = LANES sum of x*x; y may be x. The root and division are
 	 * correctly rounded float32. */
 	void (*rms_norm)(const float *x, const float *w, float eps, uint32_t n, float *y);
 
-	/* mean = (LANES sum of x * 1) / n; d[i] = x[i] - mean; y[i] = fma(d[i] * (1 / sqrt(ss / n + eps)), w[i], b[i]), ss =
+	/* LayerNorm (Ba, Kiros, Hinton, arXiv 1607.06450):
+	 * mean = (LANES sum of x * 1) / n; d[i] = x[i] - mean; y[i] = fma(d[i] * (1 / sqrt(ss / n + eps)), w[i], b[i]), ss =
 	 * LANES sum of d*d; y may be x, and holds d in between. */
 	void (*layer_norm)(
 		const float *x, const float *w, const float *b, float eps, uint32_t n, float *y);
 
-	/* Rotates pairs of a head in place. cos_sin[2 * i], [2 * i + 1] for pair i < n_rot / 2; neox: pair is
-	 * (i, i + n_rot / 2), else (2i, 2i + 1). a' = fma(a, c, -(b * s)); b' = fma(a, s, b * c). */
+	/* Rotary position embedding (Su et al., arXiv 2104.09864, section 3.4). Rotates pairs of a head in place.
+	 * cos_sin[2 * i], [2 * i + 1] for pair i < n_rot / 2; neox: pair is (i, i + n_rot / 2), else (2i, 2i + 1).
+	 * a' = fma(a, c, -(b * s)); b' = fma(a, s, b * c). */
 	void (*rope)(float *head, const float *cos_sin, uint32_t n_rot, bool neox);
 
-	/* out[i] = g[i] * (1 / (1 + exp(-g[i]))) * u[i], multiplied left to right; out may be g. */
+	/* SwiGLU with beta = 1 (Shazeer, arXiv 2002.05202, eq. 6):
+	 * out[i] = g[i] * (1 / (1 + exp(-g[i]))) * u[i], multiplied left to right; out may be g. */
 	void (*silu_mul)(const float *g, const float *u, uint32_t n, float *out);
 
-	/* g' = min(g[i], 7), u' = min(max(u[i], -7), 7); out[i] = g' * (1 / (1 + exp(-(1.702 * g')))) * (u' + 1),
-	 * multiplied left to right; out may be g. A NaN stays one. */
+	/* gpt-oss's form of it (OpenAI, arXiv 2508.10925: clamped, and u has one added), with the factor that
+	 * makes x * sigmoid nearly a GELU (Hendrycks, Gimpel, arXiv 1606.08415): g' = min(g[i], 7), u' =
+	 * min(max(u[i], -7), 7); out[i] = g' * (1 / (1 + exp(-(1.702 * g')))) * (u' + 1), multiplied left to right;
+	 * out may be g. A NaN stays one. */
 	void (*swiglu_oai)(const float *g, const float *u, uint32_t n, float *out);
 
 	/* In place: 1 / (1 + exp(-x[i])). */
@@ -275,21 +288,24 @@ struct kernels {
 	 * out[j] = four partial sums of the new S[i][j] * q[i], in the same way. */
 	void (*delta_step)(const struct delta_step *step);
 
-	/* Flash-style, in splits of ATTENTION_SPLIT positions (0.., SPLIT.., ...), so that the bits depend on the
-	 * positions attended to and on nothing else. A split, from most = -inf, sum = 0, out = 0, is taken in chunks of
-	 * ATTENTION_CHUNK positions, counted like the splits (with a sliding window the first chunk is a part of one).
-	 * In a chunk a score is s * scale after s = +0, s = fma(q[d], k[d], s) for ascending d;
-	 * most' = max(most, scores), f = exp(most - most'), p = exp(score - most'),
-	 * sum = fma(sum, f, LANES sum of p * 1), out[d] = out[d] * f, then for each cell in order
-	 * out[d] = fma(p, v[d], out[d]). Stored keys and values are widened exactly; KV_Q8_0's values are d * q, which
-	 * float32 holds exactly too. With its keys s is one of BLOCKS: q is quantised as activations are, the last block
-	 * as if zeros followed. */
+	/* With the softmax's maximum and sum kept up as scores come (Milakov, Gimelshein, arXiv 1805.02867, algorithm 3)
+	 * and the output with them, so that scores are never all in memory (FlashAttention: Dao et al., arXiv 2205.14135,
+	 * and with the division left to the end, Dao, arXiv 2307.08691, algorithm 1). In splits of ATTENTION_SPLIT
+	 * positions (0.., SPLIT.., ...), so that the bits depend on the positions attended to and on nothing else. A split,
+	 * from most = -inf, sum = 0, out = 0, is taken in chunks of ATTENTION_CHUNK positions, counted like the splits
+	 * (with a sliding window the first chunk is a part of one). In a chunk a score is s * scale after s = +0, s =
+	 * fma(q[d], k[d], s) for ascending d; most' = max(most, scores), f = exp(most - most'), p = exp(score - most'), sum
+	 * = fma(sum, f, LANES sum of p * 1), out[d] = out[d] * f, then for each cell in order out[d] = fma(p, v[d],
+	 * out[d]). Stored keys and values are widened exactly; KV_Q8_0's values are d * q, which float32 holds exactly too.
+	 * With its keys s is one of BLOCKS: q is quantised as activations are, the last block as if zeros followed. */
 	void (*attention)(const struct attention_job *job);
 	size_t (*attention_scratch)(uint32_t rows, uint32_t k_dim, uint32_t v_dim); /* floats */
 
-	/* Takes the next split, in ascending positions, into what those before it gave, by row: most' = max(most, part's),
-	 * a = exp(most - most'), b = exp(part's most - most'), sum = fma(part's sum, b, sum * a), out[d] =
-	 * fma(part's out[d], b, out[d] * a). */
+	/* Parts of the positions are computed apart and joined by their maxima and sums, as Flash-Decoding does (Dao,
+	 * Haziza, Massa, Sizov, 2023, crfm.stanford.edu/2023/10/12/flashdecoding.html); there the number of splits follows
+	 * the machine, here never. Takes the next split, in ascending positions, into what those before it gave, by row:
+	 * most' = max(most, part's), a = exp(most - most'), b = exp(part's most - most'), sum = fma(part's sum, b, sum *
+	 * a), out[d] = fma(part's out[d], b, out[d] * a). */
 	void (*attention_join)(const struct attention_state *into,
 		const struct attention_state *part, uint32_t rows, uint32_t v_dim);
 
