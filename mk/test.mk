@@ -44,23 +44,19 @@ $(B)/tests/swarm: $(B)/obj/tests/integration/swarm.o $(B)/libclient.a $(B)/libip
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
-$(B)/tests/knob-storm: $(B)/obj/tests/integration/knob_storm.o $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a
+$(B)/tests/knob-%: $(B)/obj/tests/integration/knob_%.o $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
-# A process whose knob it refuses to change when it is too late.
-$(B)/tests/knob-process: $(B)/obj/tests/integration/knob_process.o $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a
-	@mkdir -p $(@D)
-	$(call say,LD)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
-# The faults that they make. Never sanitized: it is loaded before everything else.
-$(B)/tests/faults.so: tests/integration/faults.c
+# The faults that they make, and the allocations that they count. Never sanitized: they are loaded before everything else.
+$(B)/tests/%.so: tests/integration/%.c
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(CPPFLAGS) $(filter-out -fsanitize=% -fno-sanitize%,$(CFLAGS)) -shared -o $@ $< -ldl
 .PHONY: check check-unit tests
 ## make check      install packages, build and run every test (SAN=address|undefined|thread for a sanitizer)
-tests: programs $(B)/tests/swarm $(B)/tests/knob-storm $(B)/tests/knob-process $(B)/tests/faults.so $(TEST_BIN) $(FUZZ:%=$(B)/fuzz-replay/%)
+tests: programs $(B)/tests/swarm $(B)/tests/knob-storm $(B)/tests/knob-process $(B)/tests/faults.so $(B)/tests/allocations.so \
+	$(TEST_BIN) $(FUZZ:%=$(B)/fuzz-replay/%)
 check: packages
 	@$(MAKE) --no-print-directory -j2 tests
 	@CMOCKA_MESSAGE_OUTPUT=TAP B=$(B) SAN=$(SAN) prove $(PROVE_FLAGS) --timer --failures --exec 'sh tests/run' \
