@@ -123,15 +123,6 @@ uint32_t cpus_places(
 	return n;
 }
 
-uint32_t cpus_count(void)
-{
-	cpu_set_t mask;
-
-	cpus_mask(&mask);
-	int n = CPU_COUNT(&mask);
-	return n < 1 ? 1 : n > LIMIT_THREADS ? LIMIT_THREADS : (uint32_t)n;
-}
-
 void cpus_read(const struct cpus_files *files, const cpu_set_t *mask, struct cpus *out)
 {
 	struct candidate all[CPU_SETSIZE];

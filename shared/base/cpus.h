@@ -25,9 +25,6 @@ struct cpus_files {
 };
 extern const struct cpus_files cpus_files;
 
-/* How many CPUs are in that mask, 1..LIMIT_THREADS. */
-uint32_t cpus_count(void);
-
 /* The first n places to run threads on, at most the CPUs of the mask: first one per core, in turn from each node; then
  * the cores' other hardware threads. In the order of nodes, so that neighbours share one. Returns how many. */
 uint32_t cpus_places(

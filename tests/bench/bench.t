@@ -284,6 +284,10 @@ def replay_kept_traces():
 
 replay_kept_traces()
 with tempfile.TemporaryDirectory() as folder:
+    result = run("cache", "record", "--model", DEMO, "--draft", "models/outrider-demo-draft-aligned-q8_0.gguf", "--drafter", "model", "--k", "1",
+                 "--workload", "bench/workloads/mixed.jsonl", "--limit", "1", "--max-tokens", "4", "--out", f"{folder}/short.trace", "--threads", few + 1)
+    ok(result.returncode == 0 and result.stderr.count("\n") == 1 and f"threads = {few + 1}, but" in result.stderr,
+       "cache record says once that it has fewer CPUs than threads", result.stderr)
     for drafter, k, source in (("none", 0, "history"), ("ngram", 3, "history"), ("model", 3, "draft")):
         trace = f"{folder}/{drafter}.trace"
         result = run("cache", "record", "--model", DEMO, "--draft", "models/outrider-demo-draft-aligned-q8_0.gguf", "--drafter",
