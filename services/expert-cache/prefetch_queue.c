@@ -67,7 +67,6 @@ void prefetch_queue_add(struct prefetch_queue *queue, const struct cache_prefetc
 	} else {
 		if (queue->n == queue->max) {
 			uint32_t worst = heap_top(&queue->worst);
-			queue->dropped++;
 			if (worst == HEAP_NONE || queue->notes[worst].score >= score)
 				return;
 			remove_id(queue, worst);
@@ -93,13 +92,12 @@ void prefetch_queue_passed(struct prefetch_queue *queue, uint32_t layer)
 	queue->pass[layer]++;
 }
 
-bool prefetch_queue_peek(struct prefetch_queue *queue, uint64_t now_ns, struct cache_prefetch *out)
+static bool peek(struct prefetch_queue *queue, uint64_t now_ns, struct cache_prefetch *out)
 {
 	uint32_t id;
 	while ((id = heap_top(&queue->best)) != HEAP_NONE) {
 		if (obsolete(queue, id, now_ns)) {
 			remove_id(queue, id);
-			queue->dropped++;
 			continue;
 		}
 		*out = (struct cache_prefetch){.layer = id / queue->n_experts,
@@ -113,7 +111,7 @@ bool prefetch_queue_peek(struct prefetch_queue *queue, uint64_t now_ns, struct c
 
 bool prefetch_queue_take(struct prefetch_queue *queue, uint64_t now_ns, struct cache_prefetch *out)
 {
-	if (!prefetch_queue_peek(queue, now_ns, out))
+	if (!peek(queue, now_ns, out))
 		return false;
 	prefetch_queue_remove(queue, out->layer, out->expert);
 	return true;

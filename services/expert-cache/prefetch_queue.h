@@ -9,7 +9,6 @@
 
 struct prefetch_queue {
 	uint32_t n, max, n_experts;
-	uint64_t dropped; /* for want of room, or too late */
 	struct heap best, worst; /* of layer * n_experts + expert, by falling and by rising score */
 	struct prefetch_note {
 		uint64_t needed_by_ns;
@@ -29,6 +28,5 @@ void prefetch_queue_remove(struct prefetch_queue *queue, uint32_t layer, uint32_
 bool prefetch_queue_has(const struct prefetch_queue *queue, uint32_t layer, uint32_t expert);
 /* The layer runs: what waits for it is obsolete. */
 void prefetch_queue_passed(struct prefetch_queue *queue, uint32_t layer);
-/* The best that is not obsolete at now_ns, without taking it; drops those in front of it. */
-bool prefetch_queue_peek(struct prefetch_queue *queue, uint64_t now_ns, struct cache_prefetch *out);
+/* The best that is not obsolete at now_ns; drops those in front of it. */
 bool prefetch_queue_take(struct prefetch_queue *queue, uint64_t now_ns, struct cache_prefetch *out);
