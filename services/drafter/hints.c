@@ -134,12 +134,13 @@ void hints_ahead(struct hints *hints)
 	hints->verify_ns = clock_ns() + hints->hinter.slots.n_layers * verify_layer_ns(hints);
 }
 
-void hints_measured(struct hints *hints, uint32_t n_tokens, uint32_t n_layers)
+void hints_measured(struct hints *hints, uint32_t n_tokens, bool by_model)
 {
 	if (!hints->attached)
 		return;
 	struct slots_header *header = hints->hinter.header;
-	uint64_t layer_ns = n_layers > 0 ? hints->step_ns / n_layers : 0;
+	/* Over the target's layers, however many the draft model has (MoE-SpAc, equation 10: T_draft / L_target). */
+	uint64_t layer_ns = by_model ? hints->step_ns / hints->hinter.slots.n_layers : 0;
 	atomic_store_explicit(&header->draft_tokens, n_tokens, memory_order_relaxed);
 	atomic_store_explicit(&header->draft_layer_ns, layer_ns, memory_order_relaxed);
 }

@@ -50,8 +50,8 @@ int hints_attach(struct hints *hints, struct region *region, struct error *err);
 bool hints_wanted(const struct hints *hints, enum hint_source source);
 /* A request is about the pass whose first layer with experts has this iteration. */
 void hints_request(struct hints *hints, uint64_t iteration);
-/* What was drafted, how long one step of the model took (0: no model), for the cache's own plans. */
-void hints_measured(struct hints *hints, uint32_t n_tokens, uint32_t n_layers);
+/* What was drafted, and whether by the model, whose steps take so long: for the cache's own plans. */
+void hints_measured(struct hints *hints, uint32_t n_tokens, bool by_model);
 /* When the verifier is expected to reach a layer. */
 uint64_t hints_needed_by(const struct hints *hints, uint32_t layer, uint64_t now_ns);
 /* One hint, unless the expert was hinted for in this pass. ordinal: the layer's among those with experts. */

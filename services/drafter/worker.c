@@ -227,7 +227,8 @@ static void answer(struct worker *w)
 			draft_methods_all[m]->draft(&w->context, own, n);
 	}
 	uint64_t took_ns = clock_ns() - start_ns;
-	uint32_t n_most = 0, n_layers = 0, n_drafted = 0;
+	uint32_t n_most = 0, n_drafted = 0;
+	bool by_model = false;
 	for (uint32_t i = 0; i < w->n_items; i++) {
 		cut(&w->items[i]);
 		n_drafted += w->replies[i].n;
@@ -240,12 +241,11 @@ static void answer(struct worker *w)
 	for (uint32_t i = 0; i < w->n_items; i++) {
 		send(w, &w->items[i], took_ns);
 		n_most = w->replies[i].n > n_most ? w->replies[i].n : n_most;
-		if (w->replies[i].method == DRAFT_MODEL)
-			n_layers = w->model->model->config.n_layers;
+		by_model |= w->replies[i].method == DRAFT_MODEL;
 	}
 	for (uint32_t i = 0; i < w->n_items; i++)
 		hint(w, &w->items[i]);
-	hints_measured(&w->hints, n_most, n_layers);
+	hints_measured(&w->hints, n_most, by_model);
 	count(&w->counts.rounds, 1);
 	count(&w->counts.busy_ns, took_ns);
 	w->n_items = 0;

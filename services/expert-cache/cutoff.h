@@ -11,7 +11,7 @@ struct cutoff_inputs {
 	uint32_t
 		n_slots; /* the paper's (C - M_peak) / s: experts that fit beside everything else */
 	uint32_t draft_tokens; /* n_draft */
-	double draft_layer_ns; /* t_comp: one layer of the draft model, one token */
+	double draft_layer_ns; /* t_comp: one layer of the draft model, which has as many, one token */
 	double load_ns; /* t_io: one expert over the link */
 	const double *new_experts; /* [n_layers] N_l: hinted for, not resident */
 };

@@ -116,7 +116,7 @@ struct slots_header {
 	struct slots_needs needs;
 
 	/* The drafter's. */
-	alignas(CACHE_LINE) _Atomic uint64_t draft_layer_ns; /* one layer of its model, one step */
+	alignas(CACHE_LINE) _Atomic uint64_t draft_layer_ns; /* one step of its model / n_layers */
 	_Atomic uint32_t draft_tokens; /* drafted last */
 
 	alignas(CACHE_LINE) struct doorbell arrivals; /* rung when a slot becomes READY */

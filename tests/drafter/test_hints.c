@@ -217,6 +217,29 @@ static void the_length_of_drafts_is_published(void **state)
 	assert_int_equal(atomic_load(&f->slots.header->draft_layer_ns), 0);
 }
 
+/* MoE-SpAc, equation 10: of the target's layers, whatever the draft model has. */
+static void a_draft_models_time_is_published_by_the_targets_layers(void **state)
+{
+	struct fixture *f = *state;
+	struct hints hints;
+	struct region region;
+	struct error err;
+	hints_init(&hints, &f->config);
+	int fd = fcntl(f->experts.fd, F_DUPFD_CLOEXEC, 0);
+	assert_int_equal(
+		region_attach(fd, EXPERTS_REGION, EXPERTS_LAYOUT, REGION_DATA, true, &region, &err),
+		0);
+	assert_int_equal(hints_attach(&hints, &region, &err), 0);
+	hints_step_took(&hints, 1200);
+	hints_measured(&hints, 3, true);
+	assert_int_equal(atomic_load(&f->slots.header->draft_tokens), 3);
+	assert_int_equal(atomic_load(&f->slots.header->draft_layer_ns), 1200 / LAYERS);
+	hints_measured(&hints, 2, false);
+	assert_int_equal(atomic_load(&f->slots.header->draft_tokens), 2);
+	assert_int_equal(atomic_load(&f->slots.header->draft_layer_ns), 0);
+	hints_exit(&hints);
+}
+
 static void rubbish_from_either_peer_harms_nobody(void **state)
 {
 	struct fixture *f = *state;
@@ -279,6 +302,7 @@ int main(void)
 		TEST(nobody_is_hinted_for_who_did_not_say_which_pass_it_is),
 		TEST(a_cache_that_wants_none_gets_none),
 		TEST(the_length_of_drafts_is_published),
+		TEST(a_draft_models_time_is_published_by_the_targets_layers),
 		TEST(rubbish_from_either_peer_harms_nobody),
 		TEST(another_models_region_forgets_what_was_learnt),
 	};
