@@ -10,7 +10,7 @@ struct times {
 static struct times times_at(const struct balancer_inputs *in, uint32_t tau)
 {
 	struct times times = {0};
-	for (uint32_t s = 0; s <= UTILITY_BOUND; s++) {
+	for (uint32_t s = 0; s <= in->bound; s++) {
 		if (s < tau) {
 			times.slow += in->used[s] * in->load_ns;
 		} else {
@@ -32,9 +32,9 @@ static bool feasible(const struct balancer_inputs *in, uint32_t tau)
  * range is as fast, and needs no proof that it is contiguous. */
 uint32_t balancer_threshold(const struct balancer_inputs *inputs)
 {
-	uint32_t best = UTILITY_BOUND;
+	uint32_t best = inputs->bound;
 	double least = INFINITY;
-	for (uint32_t tau = 1; tau <= UTILITY_BOUND; tau++) {
+	for (uint32_t tau = 1; tau <= inputs->bound; tau++) {
 		if (!feasible(inputs, tau))
 			continue;
 		struct times times = times_at(inputs, tau);

@@ -17,13 +17,14 @@
 #include "services/expert-cache/utility.h"
 
 struct balancer_inputs {
+	uint32_t bound; /* K_u, UTILITY_BOUND at most */
 	double used[UTILITY_BOUND + 1]; /* distinct experts of a layer and step, by utility */
-	double wanted[UTILITY_BOUND + 1]; /* prefetches that wait, per layer, by utility */
+	double wanted[UTILITY_BOUND + 1]; /* experts that are not resident, per layer, by utility */
 	double slots_left[UTILITY_BOUND + 1]; /* [tau]: slots, per layer, that hold less than tau */
 	double load_ns; /* t_io */
 	double compute_ns; /* t_fast */
 	double window_ns; /* gamma t_draft / L_target: drafting time per layer of the target */
 };
 
-/* tau in 1..UTILITY_BOUND: UTILITY_BOUND where nothing is feasible (appendix C.2). */
+/* tau in 1..bound: the bound where nothing is feasible (appendix C.2). */
 uint32_t balancer_threshold(const struct balancer_inputs *inputs);

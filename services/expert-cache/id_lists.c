@@ -39,15 +39,26 @@ void id_lists_remove(struct id_lists *lists, uint32_t id)
 	link[id].previous = link[id].next = id;
 }
 
-void id_lists_append(struct id_lists *lists, uint32_t list, uint32_t id)
+/* Between what is linked now and, an id or the list's head, what comes behind it. */
+static void insert(struct id_lists *lists, uint32_t list, uint32_t id, uint32_t next)
 {
 	struct id_link *link = lists->link;
-	uint32_t head = lists->n_ids + list;
-	id_lists_remove(lists, id);
-	link[id] = (struct id_link){.previous = link[head].previous, .next = head, .list = list};
-	link[link[head].previous].next = id;
-	link[head].previous = id;
+	link[id] = (struct id_link){.previous = link[next].previous, .next = next, .list = list};
+	link[link[next].previous].next = id;
+	link[next].previous = id;
 	lists->n[list]++;
+}
+
+void id_lists_append(struct id_lists *lists, uint32_t list, uint32_t id)
+{
+	id_lists_remove(lists, id);
+	insert(lists, list, id, lists->n_ids + list);
+}
+
+void id_lists_prepend(struct id_lists *lists, uint32_t list, uint32_t id)
+{
+	id_lists_remove(lists, id);
+	insert(lists, list, id, lists->link[lists->n_ids + list].next);
 }
 
 uint32_t id_lists_first(const struct id_lists *lists, uint32_t list)
@@ -59,4 +70,10 @@ uint32_t id_lists_next(const struct id_lists *lists, uint32_t id)
 {
 	uint32_t next = lists->link[id].next;
 	return next < lists->n_ids ? next : ID_NONE;
+}
+
+uint32_t id_lists_last(const struct id_lists *lists, uint32_t list)
+{
+	uint32_t last = lists->link[lists->n_ids + list].previous;
+	return last < lists->n_ids ? last : ID_NONE;
 }

@@ -1,6 +1,6 @@
 /*
  * Ids in order: some lists over the same ids 0..n_ids-1, an id in one of them at most. Each list runs from what was
- * appended first to what was appended last. Part of a policy; nothing is allocated after id_lists_init.
+ * appended first to what was appended last; what is prepended is before them. Part of a policy; nothing is allocated after id_lists_init.
  */
 #pragma once
 
@@ -23,11 +23,14 @@ struct id_lists {
 int id_lists_init(struct id_lists *lists, uint32_t n_ids, uint32_t n_lists, struct error *err);
 void id_lists_exit(struct id_lists *lists);
 
-/* To the end of a list, from wherever it was. */
+/* To the end of a list, or to its beginning, from wherever it was. */
 void id_lists_append(struct id_lists *lists, uint32_t list, uint32_t id);
+void id_lists_prepend(struct id_lists *lists, uint32_t list, uint32_t id);
 void id_lists_remove(struct id_lists *lists, uint32_t id);
 /* The list it is in, or ID_NONE. */
 uint32_t id_lists_list(const struct id_lists *lists, uint32_t id);
 /* ID_NONE behind the last. */
 uint32_t id_lists_first(const struct id_lists *lists, uint32_t list);
 uint32_t id_lists_next(const struct id_lists *lists, uint32_t id);
+/* What was appended last. */
+uint32_t id_lists_last(const struct id_lists *lists, uint32_t list);

@@ -1,7 +1,8 @@
 /*
  * MoE-SpAc (arXiv 2603.09983): one integer utility per expert (algorithm 1: utility.h) decides what is prefetched and what
  * goes; the threshold tau from the balancer (section 3.3: balancer.h) decides what is hot.
- * - Prefetching (section 3.4): a queue per utility, first in first out, served from K_u down to tau.
+ * - Prefetching (section 3.4, appendix D): each expert is pushed into the queue of its utility when its layer has run, with it or
+ *   without. Queues are first in first out, and served from K_u down to tau.
  * - Eviction (section 3.4): residents in an ordered set by score. A prefetch takes the place of what scores below tau only,
  *   a demand of the lowest there is.
  * - An expert in use is frozen at K_u + 1 (appendix D), which is behind everything else, and after use most are at 0,
@@ -9,12 +10,16 @@
  * Takes no hints: the paper looks at what verifications chose.
  *
  * Where the paper is silent, or meant for experts that the host computes:
- * - After use: "most" go to 0. Those that are not hot do; a hot one (utility >= tau) keeps its utility as its score. With
- *   all of them at 0 the hot ones are prefetched anew for each verification: on the demo model's traces that reads 1.2 to 3
- *   times the bytes (bench/results/cache-policies.txt).
+ * - After use: "most" go to 0. Those that are not hot do; a hot one (utility >= tau) keeps its utility as its score, as section
+ *   3.4 has it of all residents. With all of them at 0 the hot ones are read anew for each verification
+ *   (bench/results/cache-policies.md).
+ * - What is resident waits in no queue. Given up, it goes into that of its utility at once: pushed only when its layer has run, it
+ *   would be missed by that run first.
+ * - A queue is full at some length: then what is worth less makes room, the last pushed first.
  * - Within a score what was tagged first goes first.
- * - A score is of the last step of the expert's layer; f is scaled to gamma + 1 tokens, of the first draft that is seen,
- *   since K may change from step to step.
+ * - gamma is that of the first draft that is measured, and algorithm 1 begins anew with it. K may change from step to step: f is
+ *   scaled to gamma + 1 tokens. Before there is a draft a step is as good as one token's, and gamma is the least there can be, 1.
+ *   A score is of the last step of the expert's layer.
  * - What is not resident is always brought on demand (there is no host to compute it): balancer.h.
  */
 #include "services/expert-cache/balancer.h"
@@ -28,8 +33,8 @@ enum { FROZEN = UTILITY_BOUND + 1, POOLS };
 
 /* Of the running means the balancer works with, per layer and step. */
 #define SMOOTHING (1. / 32)
-/* gamma until a draft was measured. */
-#define GAMMA_FIRST UTILITY_BOUND
+/* gamma until a draft was measured: with K_u <= gamma a score says whether the last step used it. */
+#define GAMMA_FIRST 1
 
 struct spac {
 	struct residents residents;
@@ -39,6 +44,7 @@ struct spac {
 	uint32_t n_layers, n_moe, n_experts, n_experts_used, queue_max;
 	uint32_t threshold; /* tau */
 	uint32_t gamma;
+	bool gamma_known; /* a draft was measured */
 	struct cache_measures measures;
 	double used[UTILITY_BOUND +
 		    1]; /* distinct experts of a layer and step, by utility: means */
@@ -100,19 +106,30 @@ static int spac_create(const struct cache_policy_shape *shape, void **out, struc
 	return 0;
 }
 
+/* Algorithm 1 starts with gamma known: what was counted before it was, of a prompt mostly, is forgotten. */
+static void begin_anew(struct spac *spac, uint32_t gamma)
+{
+	spac->gamma = gamma;
+	utility_begin(&spac->utility, gamma);
+	spac->threshold = 1;
+	memset(spac->used, 0, sizeof(spac->used));
+	for (uint32_t s = 0; s <= UTILITY_BOUND; s++)
+		for (uint32_t id; (id = id_lists_first(&spac->queue, s)) != ID_NONE;)
+			id_lists_remove(&spac->queue, id);
+	for (uint32_t s = 1; s <= UTILITY_BOUND; s++)
+		for (uint32_t slot; (slot = id_lists_first(&spac->pool, s)) != ID_NONE;)
+			id_lists_append(&spac->pool, 0, slot);
+}
+
 static void spac_measure(void *policy, const struct cache_measures *measures)
 {
 	struct spac *spac = policy;
 	spac->measures = *measures;
-	/* Algorithm 1 starts with gamma known: no step has been seen yet. */
-	if (spac->running || measures->draft_tokens == 0)
+	if (spac->gamma_known || measures->draft_tokens == 0)
 		return;
-	struct utility utility;
-	if (utility_init(&utility, spac->utility.n_ids, measures->draft_tokens, NULL) != 0)
-		return;
-	utility_exit(&spac->utility);
-	spac->utility = utility;
-	spac->gamma = measures->draft_tokens;
+	spac->gamma_known = true;
+	if (measures->draft_tokens != spac->gamma)
+		begin_anew(spac, measures->draft_tokens);
 }
 
 static uint8_t score_of(const struct spac *spac, uint32_t id)
@@ -136,21 +153,37 @@ static uint32_t waiting(const struct spac *spac)
 	return n;
 }
 
-/* Into the queue of its utility, where it keeps its place if it is there. Scores of 0 are never prefetched. */
+/* For one more of this utility, at the price of the last of a lower one. */
+static bool make_room(struct spac *spac, uint32_t score)
+{
+	if (waiting(spac) < spac->queue_max)
+		return true;
+	for (uint32_t s = 1; s < score; s++) {
+		uint32_t id = id_lists_last(&spac->queue, s);
+		if (id == ID_NONE)
+			continue;
+		id_lists_remove(&spac->queue, id);
+		return true;
+	}
+	return false;
+}
+
+/* To the end of the queue of its utility. Scores of 0 are never prefetched: tau is 1 at least. */
 static void enqueue(struct spac *spac, uint32_t id)
 {
-	uint32_t score = score_of(spac, id), list = id_lists_list(&spac->queue, id);
-	if (score == 0 || residents_slot(&spac->residents, id) != SLOT_NONE)
-		id_lists_remove(&spac->queue, id);
-	else if (list != score && (list != ID_NONE || waiting(spac) < spac->queue_max))
+	uint32_t score = score_of(spac, id);
+	id_lists_remove(&spac->queue, id);
+	if (score > 0 && residents_slot(&spac->residents, id) == SLOT_NONE &&
+		make_room(spac, score))
 		id_lists_append(&spac->queue, score, id);
 }
 
 static void balance(struct spac *spac)
 {
 	const struct cache_measures *m = &spac->measures;
-	struct balancer_inputs inputs = {
-		.load_ns = m->load_ns, .window_ns = m->draft_tokens * m->draft_layer_ns};
+	struct balancer_inputs inputs = {.bound = spac->utility.bound,
+		.load_ns = m->load_ns,
+		.window_ns = m->draft_tokens * m->draft_layer_ns};
 	double distinct = 0, left = spac->measures.n_slots > spac->residents.n
 					    ? spac->measures.n_slots - spac->residents.n
 					    : 0;
@@ -175,7 +208,8 @@ static uint32_t scaled(const struct spac *spac, uint32_t expert)
 	return (2 * frequency * (spac->gamma + 1) + tokens) / (2 * tokens);
 }
 
-/* Algorithm 1 for each expert of the layer that has run, and what appendix D does after use. */
+/* Algorithm 1 for each expert of the layer that has run, and what appendix D does with it: the tag of what was used, the
+ * queue of what is not resident, whether it was used or not. */
 static void end_layer(struct spac *spac)
 {
 	uint32_t distinct[UTILITY_BOUND + 1] = {0};
@@ -183,10 +217,11 @@ static void end_layer(struct spac *spac)
 		uint32_t id = residents_id(&spac->residents, spac->layer, e);
 		bool used = spac->frequency[e] > 0;
 		distinct[score_of(spac, id)] += used;
-		if (!used && spac->utility.of[id].frequency == 0)
-			continue;
-		uint32_t score = utility_step(&spac->utility, id, scaled(spac, e));
-		tag(spac, id, used && score < spac->threshold ? 0 : score);
+		/* Neither before nor now: D is 0, which changes nothing. */
+		if (used || spac->utility.of[id].frequency > 0) {
+			uint32_t score = utility_step(&spac->utility, id, scaled(spac, e));
+			tag(spac, id, used && score < spac->threshold ? 0 : score);
+		}
 		enqueue(spac, id);
 	}
 	for (uint32_t s = 0; s <= UTILITY_BOUND; s++)
@@ -248,8 +283,12 @@ static void spac_load(
 static void spac_evict(void *policy, uint32_t slot)
 {
 	struct spac *spac = policy;
-	if (residents_remove(&spac->residents, slot))
-		id_lists_remove(&spac->pool, slot);
+	if (slot >= spac->residents.n_slots || !residents_holds(&spac->residents, slot))
+		return;
+	uint32_t id = residents_at(&spac->residents, slot);
+	residents_remove(&spac->residents, slot);
+	id_lists_remove(&spac->pool, slot);
+	enqueue(spac, id);
 }
 
 static bool spac_next(void *policy, uint64_t now_ns, struct cache_prefetch *out)
@@ -272,7 +311,11 @@ static bool spac_next(void *policy, uint64_t now_ns, struct cache_prefetch *out)
 static void spac_put_back(void *policy, const struct cache_prefetch *prefetch)
 {
 	struct spac *spac = policy;
-	enqueue(spac, residents_id(&spac->residents, prefetch->layer, prefetch->expert));
+	uint32_t id = residents_id(&spac->residents, prefetch->layer, prefetch->expert);
+	enqueue(spac, id);
+	/* It was the first. */
+	if (id_lists_list(&spac->queue, id) != ID_NONE)
+		id_lists_prepend(&spac->queue, score_of(spac, id), id);
 }
 
 static uint32_t spac_queued(const void *policy)

@@ -16,8 +16,7 @@ int utility_init(struct utility *utility, uint32_t n_ids, uint32_t gamma, struct
 	utility->of = calloc(n_ids, sizeof(*utility->of));
 	if (utility->of == NULL)
 		return error_set(err, ENOMEM, "no memory for the utility of %u experts", n_ids);
-	for (uint32_t i = 0; i < n_ids; i++)
-		utility->of[i].up = utility->of[i].down = at_least_one(gamma / 2);
+	utility_begin(utility, gamma);
 	return 0;
 }
 
@@ -25,6 +24,14 @@ void utility_exit(struct utility *utility)
 {
 	free(utility->of);
 	utility->of = NULL;
+}
+
+void utility_begin(struct utility *utility, uint32_t gamma)
+{
+	uint16_t boundary = at_least_one(gamma / 2);
+	utility->bound = gamma < UTILITY_BOUND ? at_least_one(gamma) : UTILITY_BOUND;
+	for (uint32_t i = 0; i < utility->n_ids; i++)
+		utility->of[i] = (struct utility_state){.up = boundary, .down = boundary};
 }
 
 static uint16_t calibrate(uint16_t boundary, uint32_t change)
@@ -38,7 +45,7 @@ uint8_t utility_step(struct utility *utility, uint32_t id, uint32_t frequency)
 	uint16_t now = (uint16_t)(frequency < UINT16_MAX ? frequency : UINT16_MAX);
 	int change = (int)now - (int)state->frequency;
 	if (change >= state->up)
-		state->score = (uint8_t)(state->score + (state->score < UTILITY_BOUND));
+		state->score = (uint8_t)(state->score + (state->score < utility->bound));
 	else if (-change >= state->down)
 		state->score = (uint8_t)(state->score - (state->score > 0));
 	if (change > 0)

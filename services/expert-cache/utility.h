@@ -3,7 +3,7 @@
  * tokens of a verification chose it, with inertia.
  *
  *   D = f_t - f_{t-1}
- *   D >= up: s <- min(K, s + 1); else -D >= down: s <- max(0, s - 1)      (equation 6: inertial transition)
+ *   D >= up: s <- min(K, s + 1); else -D >= down: s <- max(0, s - 1)      (equation 6: inertial transition; K <= gamma)
  *   D > 0: up <- floor((1 - lambda) up + lambda D)                        (adaptive boundaries)
  *   D < 0: down <- floor((1 - lambda) down + lambda |D|)
  *
@@ -25,14 +25,17 @@ enum { UTILITY_BOUND = 4 }; /* K_u: appendix C's experiments, K = 4 */
 
 struct utility {
 	uint32_t n_ids;
+	uint32_t bound; /* K_u of this gamma: UTILITY_BOUND, or less */
 	struct utility_state {
 		uint16_t frequency, up, down; /* f_{t-1} and the boundaries */
 		uint8_t score; /* 0..UTILITY_BOUND */
 	} * of; /* [n_ids] */
 };
 
-/* gamma: drafted tokens of a step. */
+/* gamma: drafted tokens of a step, 1 at least. */
 int utility_init(struct utility *utility, uint32_t n_ids, uint32_t gamma, struct error *err);
 void utility_exit(struct utility *utility);
+/* As at the first step: nothing has been seen, and gamma is another. */
+void utility_begin(struct utility *utility, uint32_t gamma);
 /* One step of one expert; the new score. */
 uint8_t utility_step(struct utility *utility, uint32_t id, uint32_t frequency);

@@ -1,101 +1,11 @@
 /* Each policy through its ops: what its paper says it does, and what all must do whatever happens. */
-#include "services/expert-cache/config.h"
-#include "services/expert-cache/policy.h"
+#include "tests/expert-cache/policy_rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "services/expert-cache/config.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-enum { LAYERS = 3, EXPERTS = 8, SLOTS = 10 };
-
-static const bool all_moe[LAYERS] = {true, true, true};
-
-static struct cache_policy_shape shape_of(const uint64_t *profile)
-{
-	return (struct cache_policy_shape){.n_layers = LAYERS,
-		.n_experts = EXPERTS,
-		.n_experts_used = 2,
-		.n_slots = SLOTS,
-		.queue_max = 16,
-		.moe = all_moe,
-		.profile = profile};
-}
-
-struct policy {
-	const struct cache_policy_ops *ops;
-	void *state;
-	uint64_t iteration;
-};
-
-static struct policy policy_named(const char *name, const uint64_t *profile)
-{
-	struct policy policy = {.ops = cache_policy_find(name), .iteration = 1};
-	struct cache_policy_shape shape = shape_of(profile);
-	struct error err = {""};
-	assert_non_null(policy.ops);
-	if (policy.ops->create(&shape, &policy.state, &err) != 0)
-		fail_msg("%s: %s", name, err.text);
-	return policy;
-}
-
-static void end(struct policy *policy)
-{
-	policy->ops->destroy(policy->state);
-}
-
-static bool may_all(void *arg, uint32_t slot)
-{
-	(void)arg;
-	(void)slot;
-	return true;
-}
-
-/* The layer runs for one token. */
-static void run(struct policy *policy, uint32_t layer, uint32_t first, uint32_t second,
-	uint32_t first_slot, uint32_t second_slot)
-{
-	struct cache_use use = {.layer = layer,
-		.expert = first,
-		.tokens = 1,
-		.slot = first_slot,
-		.session = 1,
-		.iteration = policy->iteration++};
-	policy->ops->on_activation(policy->state, &use);
-	use.expert = second;
-	use.slot = second_slot;
-	policy->ops->on_activation(policy->state, &use);
-}
-
-static void hint(struct policy *policy, enum hint_source source, uint32_t layer, uint32_t expert,
-	float score)
-{
-	struct cache_hint h = {.layer = layer, .expert = expert, .source = source, .score = score};
-	policy->ops->on_hint(policy->state, &h, SLOT_NONE);
-}
-
-static void load(struct policy *policy, uint32_t slot, uint32_t layer, uint32_t expert)
-{
-	policy->ops->on_load(policy->state, slot, layer, expert, LOAD_DEMAND);
-}
-
-/* layer * 10 + expert of the next prefetch, or -1. */
-static int next(struct policy *policy)
-{
-	struct cache_prefetch prefetch;
-	if (!policy->ops->next(policy->state, 1, &prefetch))
-		return -1;
-	return (int)(prefetch.layer * 10 + prefetch.expert);
-}
-
-static uint32_t victim(struct policy *policy, uint32_t layer, uint32_t expert, enum load_reason why)
-{
-	struct cache_prefetch want = {.layer = layer, .expert = expert};
-	return policy->ops->victim(policy->state, &want, why, may_all, NULL);
-}
 
 static void gate_next_takes_the_gates_hints_until_their_layer_runs(void **state)
 {
@@ -172,45 +82,6 @@ static void static_fetches_the_profiles_hottest_and_gives_up_the_coldest(void **
 	/* A demand always gets one; a prefetch of something colder does not. */
 	assert_int_equal(victim(&policy, 0, 1, LOAD_DEMAND), 2);
 	assert_int_equal(victim(&policy, 0, 1, LOAD_PREFETCH), SLOT_NONE);
-	end(&policy);
-}
-
-static void spac_freezes_what_is_used_and_recycles_it_after(void **state)
-{
-	(void)state;
-	struct policy policy = policy_named("spac", NULL);
-	load(&policy, 0, 1, 0);
-	load(&policy, 1, 0, 0);
-	load(&policy, 2, 0, 1);
-	run(&policy, 0, 0, 1, 1, 2);
-	/* In use: the only other one goes. */
-	assert_int_equal(victim(&policy, 2, 0, LOAD_DEMAND), 0);
-	run(&policy, 1, 0, 1, 0, SLOT_NONE);
-	/* Layer 1 runs now, layer 0 is over. */
-	assert_int_not_equal(victim(&policy, 2, 0, LOAD_DEMAND), 0);
-	end(&policy);
-}
-
-static void spac_prefetches_what_verifications_want_more_and_more(void **state)
-{
-	(void)state;
-	struct policy policy = policy_named("spac", NULL);
-	struct cache_measures measures = {.n_slots = SLOTS, .draft_tokens = 3};
-	policy.ops->on_measure(policy.state, &measures);
-	/* Expert 5 of layer 0 for 1, 2, 3, 4 of the 4 tokens; 6 takes the rest. */
-	for (uint32_t tokens = 1; tokens <= 4; tokens++) {
-		struct cache_use use = {.layer = 0,
-			.expert = 5,
-			.tokens = tokens,
-			.slot = SLOT_NONE,
-			.iteration = policy.iteration++};
-		policy.ops->on_activation(policy.state, &use);
-		use.expert = 6;
-		use.tokens = 8 - tokens;
-		policy.ops->on_activation(policy.state, &use);
-		run(&policy, 1, 0, 1, SLOT_NONE, SLOT_NONE);
-	}
-	assert_int_equal(next(&policy), 5);
 	end(&policy);
 }
 
@@ -594,8 +465,6 @@ int main(void)
 		cmocka_unit_test(gate_next_takes_the_gates_hints_until_their_layer_runs),
 		cmocka_unit_test(sp_moe_prefetches_below_the_cutoff_layer_by_layer),
 		cmocka_unit_test(static_fetches_the_profiles_hottest_and_gives_up_the_coldest),
-		cmocka_unit_test(spac_freezes_what_is_used_and_recycles_it_after),
-		cmocka_unit_test(spac_prefetches_what_verifications_want_more_and_more),
 		cmocka_unit_test(lfu_trace_prefetches_what_a_sequence_alike_used),
 		cmocka_unit_test(outrider_gives_up_what_is_used_last_again),
 		cmocka_unit_test(

@@ -52,11 +52,20 @@ static void utility_stays_in_its_bounds(void **state)
 	assert_int_equal(u.of[0].up, 1);
 	for (int i = 0; i < 9; i++)
 		assert_int_equal(utility_step(&u, 0, 0), 0);
+	/* K_u <= gamma. */
 	for (uint32_t f = 1; f <= 9; f++)
-		assert_int_equal(utility_step(&u, 0, f), f < UTILITY_BOUND ? f : UTILITY_BOUND);
-	for (uint32_t f = 9; f-- > 0;)
-		assert_in_range(utility_step(&u, 0, f), 0, UTILITY_BOUND);
-	assert_int_equal(u.of[0].score, 0);
+		assert_int_equal(utility_step(&u, 0, f), 1);
+	for (uint32_t gamma = 2; gamma <= 8; gamma++) {
+		utility_begin(&u, gamma);
+		assert_int_equal(u.of[0].score, 0);
+		assert_int_equal(u.of[0].up, gamma / 2);
+		uint32_t bound = gamma < UTILITY_BOUND ? gamma : UTILITY_BOUND;
+		for (uint32_t i = 1; i <= 9; i++)
+			assert_int_equal(utility_step(&u, 0, 4 * i), i < bound ? i : bound);
+		for (uint32_t i = 9; i-- > 0;)
+			assert_in_range(utility_step(&u, 0, 4 * i), 0, bound);
+		assert_int_equal(u.of[0].score, 0);
+	}
 	utility_exit(&u);
 }
 
@@ -65,7 +74,8 @@ static void utility_stays_in_its_bounds(void **state)
 static void the_threshold_balances_the_link_against_computing(void **state)
 {
 	(void)state;
-	struct balancer_inputs in = {.used = {0, 1, 8, 0, 0}, .load_ns = 8, .compute_ns = 1};
+	struct balancer_inputs in = {
+		.bound = UTILITY_BOUND, .used = {0, 1, 8, 0, 0}, .load_ns = 8, .compute_ns = 1};
 	for (int s = 0; s <= UTILITY_BOUND; s++)
 		in.slots_left[s] = 100;
 	/* tau 1: |0 - 9|; tau 2: |8 - 8|; tau 3: |72 - 0|. */
@@ -82,8 +92,11 @@ static void the_threshold_balances_the_link_against_computing(void **state)
 static void what_the_link_or_the_slots_cannot_take_is_not_prefetched(void **state)
 {
 	(void)state;
-	struct balancer_inputs in = {
-		.used = {0, 1, 8, 0, 0}, .wanted = {0, 50, 2, 1, 0}, .load_ns = 8, .compute_ns = 1};
+	struct balancer_inputs in = {.bound = UTILITY_BOUND,
+		.used = {0, 1, 8, 0, 0},
+		.wanted = {0, 50, 2, 1, 0},
+		.load_ns = 8,
+		.compute_ns = 1};
 	for (int s = 0; s <= UTILITY_BOUND; s++)
 		in.slots_left[s] = 100;
 	/* tau 2: 8 (2 + 1) > max(8, 8): not feasible; tau 3: 8 <= 72; tau 1 neither. */
@@ -96,6 +109,8 @@ static void what_the_link_or_the_slots_cannot_take_is_not_prefetched(void **stat
 	for (int s = 0; s <= UTILITY_BOUND; s++)
 		in.wanted[s] = 1000;
 	assert_int_equal(balancer_threshold(&in), UTILITY_BOUND);
+	in.bound = 2;
+	assert_int_equal(balancer_threshold(&in), 2);
 }
 
 /* ---- SP-MoE. ---- */
