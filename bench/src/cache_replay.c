@@ -335,8 +335,31 @@ static void run_layer(
 	sim->blocked = false;
 }
 
+static void tell_measures(struct sim *sim)
+{
+	if (sim->ops->on_measure)
+		sim->ops->on_measure(sim->state, &sim->measures);
+}
+
+/* When it is over: the service's drafter says it before the verification that it is for. */
+static void measure_draft(struct sim *sim, const struct trace_pass *pass)
+{
+	struct cache_measures *m = &sim->measures;
+	/* Nobody drafts before the end of a prompt. */
+	if (pass->prefill)
+		return;
+	m->draft_tokens = pass->drafted;
+	if (pass->drafted > 0) {
+		double draft_ns = (double)pass->draft_ns / pass->drafted / sim->trace->n_layers;
+		m->draft_layer_ns += m->draft_layer_ns > 0
+					     ? SMOOTHING * (draft_ns - m->draft_layer_ns)
+					     : draft_ns;
+	}
+	tell_measures(sim);
+}
+
 /* start_ns: when the verification began. */
-static void measure(struct sim *sim, const struct trace_pass *pass, uint64_t start_ns)
+static void measure_verification(struct sim *sim, const struct trace_pass *pass, uint64_t start_ns)
 {
 	struct cache_measures *m = &sim->measures;
 	double verify_ns = 0;
@@ -352,15 +375,7 @@ static void measure(struct sim *sim, const struct trace_pass *pass, uint64_t sta
 	verify_ns /= pass->n_layers;
 	m->verify_layer_ns +=
 		m->verify_layer_ns > 0 ? SMOOTHING * (verify_ns - m->verify_layer_ns) : verify_ns;
-	m->draft_tokens = pass->drafted;
-	if (pass->drafted > 0) {
-		double draft_ns = (double)pass->draft_ns / pass->drafted / sim->trace->n_layers;
-		m->draft_layer_ns += m->draft_layer_ns > 0
-					     ? SMOOTHING * (draft_ns - m->draft_layer_ns)
-					     : draft_ns;
-	}
-	if (sim->ops->on_measure)
-		sim->ops->on_measure(sim->state, m);
+	tell_measures(sim);
 }
 
 static void run_pass(struct sim *sim, struct replay_result *out, const struct trace_pass *pass)
@@ -368,13 +383,14 @@ static void run_pass(struct sim *sim, struct replay_result *out, const struct tr
 	uint64_t start_ns = sim->now_ns;
 	sim->totals = pass->prefill ? &out->prefill : &out->decode;
 	tell_hints(sim, pass, pass->first_hint, pass->n_hints, pass->draft_ns);
+	measure_draft(sim, pass);
 	uint64_t verified_ns = sim->now_ns;
 	for (uint32_t i = 0; i < pass->n_layers; i++)
 		run_layer(sim, pass, &sim->trace->layers[pass->first_layer + i]);
 	sim->totals->passes++;
 	sim->totals->tokens += pass->emitted;
 	sim->totals->time_ns += sim->now_ns - start_ns;
-	measure(sim, pass, verified_ns);
+	measure_verification(sim, pass, verified_ns);
 }
 
 /* ---- The call. ---- */
@@ -428,8 +444,8 @@ static int sim_init(struct sim *sim, struct error *err)
 	sim->measures =
 		(struct cache_measures){.n_slots = n_slots, .load_ns = (double)sim->load_ns};
 	int rc = create_policy(sim, err);
-	if (rc == 0 && sim->ops->on_measure)
-		sim->ops->on_measure(sim->state, &sim->measures);
+	if (rc == 0)
+		tell_measures(sim);
 	return rc;
 }
 

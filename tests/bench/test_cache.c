@@ -456,6 +456,53 @@ static void hints_for_what_is_on_its_way_are_told(void **state)
 	assert_int_equal(with.loads, 3);
 }
 
+static uint32_t told_drafts[8], n_told_drafts, n_measured;
+
+static void note_measures(void *policy, const struct cache_measures *measures)
+{
+	(void)policy;
+	n_measured = measures->draft_tokens;
+}
+
+/* What was measured when a layer begins. */
+static void note_use(void *policy, const struct cache_use *use)
+{
+	assert_true(n_told_drafts < 8);
+	told_drafts[n_told_drafts++] = n_measured;
+	cache_policy_find("lru")->on_activation(policy, use);
+}
+
+/* As the drafter says it: when it has drafted, not when that was verified. Nobody drafts for a prompt. */
+static void a_draft_is_measured_before_its_verification(void **state)
+{
+	(void)state;
+	struct cache_trace trace;
+	cache_trace_init(&trace);
+	trace.n_layers = trace.n_experts = 2;
+	trace.n_experts_used = 1;
+	trace.expert_bytes = 1000000;
+	trace.moe[0] = trace.moe[1] = true;
+	for (uint16_t pass = 0; pass < 4; pass++)
+		add_hinted_pass(&trace, 0, 0);
+	trace.passes[0].prefill = true;
+	for (uint32_t pass = 1; pass < 4; pass++)
+		trace.passes[pass].drafted = pass;
+	static struct cache_policy_ops noting;
+	noting = *cache_policy_find("lru");
+	noting.on_measure = note_measures;
+	noting.on_activation = note_use;
+	n_told_drafts = n_measured = 0;
+	const struct replay_options options = {
+		.policy = &noting, .n_slots = 4, .link = {1e9, 10000}};
+	struct replay_result result;
+	struct error err;
+	assert_int_equal(cache_replay(&trace, &options, &result, &err), 0);
+	static const uint32_t expected[8] = {0, 0, 1, 1, 2, 2, 3, 3};
+	assert_int_equal(n_told_drafts, 8);
+	assert_memory_equal(told_drafts, expected, sizeof(expected));
+	cache_trace_exit(&trace);
+}
+
 static void nothing_is_loaded_ahead_where_prefetches_are_off(void **state)
 {
 	(void)state;
@@ -516,6 +563,7 @@ int main(void)
 		cmocka_unit_test(a_policy_is_given_the_hints_it_takes),
 		cmocka_unit_test(hints_say_what_the_service_says),
 		cmocka_unit_test(hints_for_what_is_on_its_way_are_told),
+		cmocka_unit_test(a_draft_is_measured_before_its_verification),
 		cmocka_unit_test(nothing_is_loaded_ahead_where_prefetches_are_off),
 		cmocka_unit_test(shares_of_an_answer_are_between_the_bound_and_recency),
 		cmocka_unit_test(a_cache_smaller_than_a_layer_is_refused),
