@@ -31,6 +31,9 @@ struct recorder {
 	struct moe_router router; /* the target's */
 };
 
+/* What the times of a trace are taken by. */
+uint64_t record_clock_ns(const struct recorder *r);
+
 /* Hooks of the engines, and what they put into the trace; a failure is kept in r->status. */
 void record_set_hooks(struct recorder *r);
 /* A drafting begins: nothing has been hinted for. */

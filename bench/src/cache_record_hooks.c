@@ -1,7 +1,6 @@
 /* What the engine's hooks put into a trace: the experts of each layer, its times, and what was hinted for. */
 #include "bench/src/cache_record.h"
 
-#include "shared/base/clock.h"
 #include "shared/spec/slots.h"
 
 #include <errno.h>
@@ -25,7 +24,7 @@ static void add_hints(struct recorder *r, enum hint_source source, uint32_t laye
 {
 	moe_router_run(&r->router, layer, hidden, n_tokens);
 	uint32_t n_chosen = n_tokens * r->trace.n_experts_used;
-	uint32_t at_ns = (uint32_t)(clock_ns() - start_ns);
+	uint32_t at_ns = (uint32_t)(record_clock_ns(r) - start_ns);
 	memset(r->scores, 0, r->trace.n_experts * sizeof(*r->scores));
 	for (uint32_t i = 0; i < n_chosen; i++)
 		r->scores[r->router.chosen[i]] += r->router.weights[i];
@@ -48,7 +47,7 @@ void record_history_hints(struct recorder *r, uint64_t session, uint32_t first, 
 	cache_history_expect(h, session, r->tokens, first, n);
 	for (uint32_t o = 0; o < h->history.n_moe; o++) {
 		uint32_t chosen = cache_history_choose(h, o);
-		uint32_t at_ns = (uint32_t)(clock_ns() - r->draft_start_ns);
+		uint32_t at_ns = (uint32_t)(record_clock_ns(r) - r->draft_start_ns);
 		for (uint32_t i = 0; i < chosen; i++)
 			add_hint(r, &(struct trace_hint){.layer = h->history.layer[o],
 					    .expert = h->experts[i],
@@ -99,7 +98,7 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	const float *weights, const float *const *hidden)
 {
 	struct recorder *r = arg;
-	uint64_t now_ns = clock_ns();
+	uint64_t now_ns = record_clock_ns(r);
 	(void)weights;
 	if (r->silent || r->status != 0 || experts == NULL)
 		return;
@@ -111,20 +110,20 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	add_uses(r, n_tokens, experts);
 	cache_history_layer(&r->history, layer, n_tokens, experts);
 	uint32_t next = next_moe(r, layer);
-	uint64_t start_ns = clock_ns();
+	uint64_t start_ns = record_clock_ns(r);
 	/* A prompt's tokens would ask for every expert. */
 	if (!r->prefill && next < r->trace.n_layers) {
 		record_forget_hints(r);
 		add_hints(r, HINT_GATE, next, hidden, n_tokens, start_ns);
 	}
-	r->mark_ns = clock_ns();
+	r->mark_ns = record_clock_ns(r);
 }
 
 /* Before each layer, and behind the last: the second half of the one before has ended. */
 static void on_residual(void *arg, uint32_t layer, uint32_t n_tokens, const float *x)
 {
 	struct recorder *r = arg;
-	uint64_t now_ns = clock_ns();
+	uint64_t now_ns = record_clock_ns(r);
 	(void)n_tokens;
 	(void)x;
 	if (r->silent || r->status != 0)

@@ -4,9 +4,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import struct
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "integration"), str(Path(__file__).resolve().parents[2] / "bench")]
@@ -306,6 +309,31 @@ with tempfile.TemporaryDirectory() as folder:
         stalls = [json.loads(r)["rows"][0]["decode"]["stall_ns"] for r in (result.stdout, bare.stdout)]
         ok(stalls[0] < stalls[1], f"and spare waiting, drafter {drafter}", stalls)
 
+
+def record_stopped_often():
+    """The times of a trace are of one thread's computing: no more than the process had, however often it was stopped."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = f"{folder}/stopped.trace"
+        process = subprocess.Popen([PROGRAM, "cache", "record", "--model", DEMO, "--workload", "bench/workloads/mixed.jsonl", "--limit",
+                                    "4", "--max-tokens", "48", "--out", trace], stdout=subprocess.DEVNULL)
+        begun = time.monotonic()
+        while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
+            # A fifth of the time is left to it, and all of it in the end.
+            if time.monotonic() - begun < 60:
+                process.send_signal(signal.SIGSTOP)
+                time.sleep(0.08)
+                process.send_signal(signal.SIGCONT)
+            time.sleep(0.02)
+        process.returncode = os.waitstatus_to_exitcode(ended[1])
+        result = run("cache", "replay", trace, "--policy", "lru", "--budget", "100%", "--format", "json")
+        rows = json.loads(result.stdout)["rows"] if result.returncode == 0 else []
+    computed_s = sum(r["decode"]["time_ns"] - r["decode"]["stall_ns"] for r in rows[:1]) / 1e9
+    had_s = ended[2].ru_utime + ended[2].ru_stime
+    ok(0 < computed_s <= had_s, "a layer takes in a trace what its thread computed, not what the machine did meanwhile",
+       (process.returncode, computed_s, had_s, result.stderr))
+
+
+record_stopped_often()
 for arguments, status, words in (
         (("cache", "record", "--model", DEMO, "--workload", "none", "--out", "none", "--drafter", "magic"), 64, "ngram"),
         (("policy", "--policy", "magic"), 64, "sglang, vllm and llama.cpp"), (("policy", "--lag", "0"), 64, "1..65"), (("policy", "--curve", "none"), 66, "none"),
