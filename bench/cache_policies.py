@@ -75,6 +75,19 @@ def table(rows):
     return "\n".join(lines)
 
 
+def prefetched(rows):
+    """Prefetches per token, and the percentage of them that were used before they left."""
+    names = [n for n in policies_of(rows) if n != "belady"]
+    of = {}
+    for row in rows:
+        d = row["decode"]
+        judged = d["prefetches_used"] + d["prefetches_wasted"]
+        of.setdefault((row["name"], row["budget_percent"]), {})[row["policy"]] = (
+            f"{d['prefetches'] / d['tokens']:6.2f}/" + (f"{100 * d['prefetches_used'] / judged:3.0f}%" if judged else "   -"))
+    return "\n".join([f"{'':34} " + " ".join(f"{n:>11}" for n in names)] +
+                     [f"{name + f', {budget:g}%':34} " + " ".join(cells[n] for n in names) for (name, budget), cells in of.items()])
+
+
 def verdict(rows):
     """Where outrider is not at least as good as the best other, and where it is beyond 1.25 times the bound."""
     points = reads = waits = near = both = 0
@@ -101,13 +114,14 @@ def look_ahead(bench, traces):
               if r["policy"] == "outrider"}
     off = cells(replay(bench, traces, "--policy", "outrider", "--prefetch", "off"))
     right = cells(replay(bench, traces, "--policy", "outrider", "--prefetch", "off", "--hints", "perfect"))
-    lines = [f"{'':34} {'outrider':>9} {'unused':>7} {'demand':>7} {'right':>7} {'shares':>7} " +
+    lines = [f"{'':34} {'outrider':>9} {'unused':>7} {'demand':>12} {'right':>7} {'shares':>7} " +
              " ".join(f"{f'belady:{n}':>9}" for n in AHEAD) + "   within 1.25"]
     for key, of in cells(rows).items():
         shares = [of[f"belady:{n}"][1] for n in AHEAD]
         enough = next((f"N = {n}" for n, share in zip(AHEAD, shares) if share <= 1.25), f"N > {AHEAD[-1]}")
         mine = of["outrider"][1]
-        lines.append(f"{key[0] + f', {key[1]:g}%':34} {mine:9.2f} {mine * wasted[key]:7.2f} {off[key]['outrider'][1]:7.2f} "
+        lines.append(f"{key[0] + f', {key[1]:g}%':34} {mine:9.2f} {mine * wasted[key]:7.2f} "
+                     f"{off[key]['outrider'][1]:7.2f}/{off[key]['outrider'][2] / of['outrider'][2]:4.2f} "
                      f"{right[key]['outrider'][1]:7.2f} {of['shares'][1]:7.2f} " + " ".join(f"{share:9.2f}" for share in shares) +
                      f"   {enough:>11}")
     return "\n".join(lines)
@@ -147,13 +161,14 @@ def run(bench, target, draft, root, results, folder):
     main = [traces["mixed", "model", k] for k in KS]
     rows = replay(bench, main)
     text += ["== Mixed workload, the draft model's drafts", table(rows), "", verdict(rows), ""]
+    text += ["== What was prefetched there, for each token, and the share of it that was used before it left", prefetched(rows), ""]
     others = replay(bench, [traces[w, "model", k] for w in WORKLOADS[:-1] for k in KS])
     text += ["== Each workload by itself", table(others), "", verdict(others), ""]
     text += ["== How far one must see to read so little: bytes as a multiple of Belady's, where belady:N knows what each layer uses in its",
              "next N passes, expects the rest from how often each expert was used, and prefetches nothing; at K = 0 a pass is a token.",
              "shares: as belady:N, but all it knows is what share of each answer's passes uses each expert, not which. outrider: as above; of",
-             "it unused: prefetched, and given up before a use; demand: with prefetches forbidden; right: and all that a pass uses hinted",
-             "before its drafting, so that only what to give up is left to choose",
+             "it unused: prefetched, and given up before a use; demand: with prefetches forbidden, and how many times as long it waits then;",
+             "right: and all that a pass uses hinted before its drafting, so that only what to give up is left to choose",
              look_ahead(bench, [traces[w, "model", k] for w in ("mixed", *WORKLOADS[:-1]) for k in KS]), ""]
     drafts = replay(bench, [traces["mixed", "replay", k] for k in KS[1:]])
     text += ["== Mixed workload, recorded drafts of which 80% are right (no draft hints)", table(drafts), "", verdict(drafts), ""]
