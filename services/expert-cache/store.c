@@ -14,7 +14,8 @@ static uint8_t *status_of(const struct store *store, uint32_t layer, uint32_t ex
 	return &store->status[(size_t)layer * store->slots.n_experts + expert];
 }
 
-off_t store_place(const struct store *store, uint32_t slot)
+/* Where a slot begins in the region's file. */
+static off_t place(const struct store *store, uint32_t slot)
 {
 	return slots_at(&store->slots, slot) - (unsigned char *)store->region.header;
 }
@@ -22,7 +23,7 @@ off_t store_place(const struct store *store, uint32_t slot)
 bool store_punch(struct store *store, uint32_t first, uint32_t n)
 {
 	if (fallocate(store->region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-		    store_place(store, first), (off_t)(n * store->slots.slot_bytes)) == 0)
+		    place(store, first), (off_t)(n * store->slots.slot_bytes)) == 0)
 		return true;
 	if (!store->refused)
 		log_error("the kernel does not take back the memory of slots (fallocate: %s): when "
@@ -35,7 +36,7 @@ bool store_punch(struct store *store, uint32_t first, uint32_t n)
 
 bool store_has_pages(const struct store *store, uint32_t slot)
 {
-	off_t at = store_place(store, slot);
+	off_t at = place(store, slot);
 	off_t data = lseek(store->region.fd, at, SEEK_DATA);
 	return data < 0 ? errno != ENXIO : data < at + (off_t)store->slots.slot_bytes;
 }

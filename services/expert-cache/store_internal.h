@@ -3,8 +3,6 @@
 
 #include "services/expert-cache/store.h"
 
-#include <sys/types.h>
-
 /* No iteration demanded this slot. */
 #define DEMAND_NONE UINT64_MAX
 
@@ -14,8 +12,6 @@ static inline uint64_t store_state(const struct store *store, uint32_t slot)
 	return atomic_load_explicit(&store->slots.state[slot], memory_order_relaxed);
 }
 
-/* Where a slot begins in the region's file. */
-off_t store_place(const struct store *store, uint32_t slot);
 /* Gives the pages of n slots back to the kernel; false when it would not take them, which the log says once. */
 bool store_punch(struct store *store, uint32_t first, uint32_t n);
 /* The same for free slots: those whose pages it does not take are noted. */
