@@ -20,17 +20,31 @@ enum {
 	MEASURED_DEPTH_MAX = 64,
 };
 #define LOGGED_WINDOW_NS 10000000000ull
+/* Before the second try, then twice as long each time: 15 ms in all before a read is given up, as long as a disk may be
+ * busy with itself and a verifier can wait. */
+#define PAUSE_NS 1000000ull
+
+static void tell(struct reader *reader)
+{
+	if (reader->failures > LOGGED_MAX)
+		log_error("%s: %llu more reads failed", reader->failed->path,
+			(unsigned long long)(reader->failures - LOGGED_MAX));
+	reader->failures = 0;
+}
+
+void reader_tell(struct reader *reader, uint64_t now_ns)
+{
+	if (reader->failures > 0 && now_ns > reader->window_ns + LOGGED_WINDOW_NS)
+		tell(reader);
+}
 
 bool reader_worth_a_line(struct reader *reader, const struct file *file)
 {
 	uint64_t now_ns = clock_ns();
-	if (now_ns - reader->window_ns > LOGGED_WINDOW_NS) {
-		if (reader->failures > LOGGED_MAX)
-			log_error("%s: %llu more reads failed", file->path,
-				(unsigned long long)(reader->failures - LOGGED_MAX));
+	reader_tell(reader, now_ns);
+	if (reader->failures == 0)
 		reader->window_ns = now_ns;
-		reader->failures = 0;
-	}
+	reader->failed = file;
 	return reader->failures++ < LOGGED_MAX;
 }
 
@@ -107,11 +121,13 @@ static int open_io(struct reader *reader, const struct reader_options *options, 
 
 static int allocate_pieces(struct reader *reader)
 {
-	reader->pieces = calloc(reader->depth_max, sizeof(*reader->pieces));
-	reader->idle = calloc(reader->depth_max, sizeof(struct read_piece *));
+	/* As many may be paused as are in the kernel, and take no turn from anybody. */
+	unsigned n = 2 * reader->depth_max;
+	reader->pieces = calloc(n, sizeof(*reader->pieces));
+	reader->idle = calloc(n, sizeof(struct read_piece *));
 	if (reader->pieces == NULL || reader->idle == NULL)
 		return -ENOMEM;
-	while (reader->n_idle < reader->depth_max) {
+	while (reader->n_idle < n) {
 		reader->idle[reader->n_idle] = &reader->pieces[reader->n_idle];
 		reader->n_idle++;
 	}
@@ -144,6 +160,7 @@ int reader_open(const struct reader_file *files, unsigned n_files,
 		return error_set(err, ENOMEM, "no memory to read %s", files[0].path);
 	reader->finished_last = &reader->finished;
 	reader->depth_max = options->depth != 0 ? options->depth : MEASURED_DEPTH_MAX;
+	reader->pause_ns = options->pause_ns != 0 ? options->pause_ns : PAUSE_NS;
 	int status = copy_files(reader, files, n_files);
 	if (status == 0)
 		status = allocate_pieces(reader);
@@ -157,8 +174,7 @@ int reader_open(const struct reader_file *files, unsigned n_files,
 			reader->io = NULL;
 	}
 	if (status == 0) {
-		snprintf(reader->link, sizeof(reader->link), "%s%s", reader->ops->name,
-			reader->fds[n_files] >= 0 ? " O_DIRECT" : "");
+		snprintf(reader->link, sizeof(reader->link), "%s O_DIRECT", reader->ops->name);
 		status = reader_tune(
 			reader, options->depth, options->read_bytes / SLOTS_PAGE * SLOTS_PAGE, err);
 	}
@@ -187,9 +203,12 @@ void reader_close(struct reader **reader)
 	if (old == NULL)
 		return;
 	struct read_request *finished;
+	old->closing = true;
+	reader_give_up(old);
 	take_back_held(old);
 	while (old->busy > 0)
 		reader_wait(old, 1000000000, &finished, 1);
+	tell(old);
 	if (old->io != NULL)
 		old->ops->close(old->io);
 	for (unsigned i = 0; old->fds != NULL && i < 2 * old->n_files; i++)
@@ -207,7 +226,7 @@ void reader_close(struct reader **reader)
 
 const char *reader_link(const struct reader *reader)
 {
-	return reader->link;
+	return reader_is_direct(reader) ? reader->link : reader->ops->name;
 }
 
 unsigned reader_depth(const struct reader *reader)

@@ -12,7 +12,8 @@
  * A split model is several files; a request's offset counts over all of them as gguf.h says, and lies with its bytes in one.
  *
  * Offsets, lengths and targets are multiples of SLOTS_PAGE, as O_DIRECT wants them. Interrupted and short reads go on
- * where they stopped, failed ones are tried again a few times; what cannot be read is reported with its offset.
+ * where they stopped. What fails for a reason that may pass is tried again a few times, after pauses in which everything
+ * else is read; what cannot be read is reported with its offset.
  */
 #pragma once
 
@@ -69,12 +70,13 @@ struct reader_options {
 	unsigned depth; /* pieces in the kernel; 0: measured */
 	size_t read_bytes; /* of a piece, whole pages of it; 0: measured */
 	const struct reader_io_ops *ops; /* instead of those io says: tests; mostly NULL */
+	uint64_t pause_ns; /* the first between two tries, 0: as usual; tests */
 };
 
 /* files: [n_files], copied. With a depth or piece to be measured this takes up to a third of a second. */
 int reader_open(const struct reader_file *files, unsigned n_files,
 	const struct reader_options *options, struct reader **out, struct error *err);
-/* Takes back what is held and waits for what is in the kernel. */
+/* Takes back what is held or would be tried again, and waits for what is in the kernel. */
 void reader_close(struct reader **reader);
 
 /* The memory that most requests read to: n slots of slot_bytes each. Where the kernel allows it a slot's memory is
@@ -85,7 +87,7 @@ void reader_slots(struct reader *reader, unsigned char *slots, size_t slot_bytes
  * request to it is in flight: a registered slot would go on to be read into pages that nobody else sees. */
 void reader_forget_slot(struct reader *reader, uint32_t slot);
 
-/* "io_uring O_DIRECT", "pread": how it reads. */
+/* "io_uring O_DIRECT", "pread": how it reads now. A constant, or valid as long as the reader. Any thread. */
 const char *reader_link(const struct reader *reader);
 /* Pieces in the kernel at most, bytes of a piece. */
 unsigned reader_depth(const struct reader *reader);
@@ -114,6 +116,9 @@ unsigned reader_wait(
  * looks at the bell every 300 us. */
 unsigned reader_wait_or_ring(struct reader *reader, const struct doorbell_seen *seen,
 	uint64_t timeout_ns, struct read_request **finished, unsigned max);
+
+/* To be called now and then, with nothing in flight too: logs how many reads failed beyond those that were logged. */
+void reader_tell(struct reader *reader, uint64_t now_ns);
 
 /* Whether every file is still the one that was opened, of the same size and time. -ESTALE: it is not, and what was read
  * and will be read need not fit together. A name that is gone is no fault: what was opened is as it was. */

@@ -23,8 +23,9 @@ struct read_piece {
 	unsigned n_iov, first_iov; /* what is left to read is iov[first_iov..n_iov - 1] */
 	struct iovec iov[PIECE_REQUESTS];
 	long result; /* of the last read: bytes or -errno */
-	struct read_piece *next; /* of io while it has the piece */
+	struct read_piece *next; /* of io while it has the piece, of `paused` later */
 	/* reader_queue.c's. */
+	uint64_t again_ns; /* when it is read again, if it is paused */
 	size_t done, need; /* bytes; the file may end after need */
 	unsigned retries, n_requests;
 	struct read_request *request[PIECE_REQUESTS];

@@ -75,7 +75,7 @@ static struct read_request *take_finished(struct reader *reader)
 
 static bool saturated(const struct reader *reader)
 {
-	return reader->n_held > 0 || reader->depth_max - reader->n_idle >= reader->prefetch_depth;
+	return reader->n_held > 0 || reader->n_started >= reader->prefetch_depth;
 }
 
 static void follow_rate(struct reader *reader, long bytes)
@@ -99,6 +99,40 @@ static void follow_rate(struct reader *reader, long bytes)
 }
 
 /* ---- Pieces. ---- */
+
+static void start(struct reader *reader, struct read_piece *piece)
+{
+	reader->n_started++;
+	reader->ops->start(reader->io, piece);
+}
+
+static void pause_piece(struct reader *reader, struct read_piece *piece)
+{
+	piece->again_ns = clock_ns() + (reader->pause_ns << (piece->retries - 1));
+	piece->next = reader->paused;
+	reader->paused = piece;
+}
+
+/* Those whose pause is over go on, as far as there is room. How long the shortest pause of the others is, UINT64_MAX without
+ * any. */
+static uint64_t start_paused(struct reader *reader)
+{
+	uint64_t now_ns = reader->paused != NULL ? clock_ns() : 0, next_ns = UINT64_MAX;
+	struct read_piece **at = &reader->paused;
+	while (*at != NULL) {
+		struct read_piece *piece = *at;
+		if (piece->again_ns <= now_ns && reader->n_started < reader->depth_max) {
+			*at = piece->next;
+			start(reader, piece);
+			continue;
+		}
+		/* One that waits for room goes on when a read has ended. */
+		if (piece->again_ns > now_ns && piece->again_ns - now_ns < next_ns)
+			next_ns = piece->again_ns - now_ns;
+		at = &piece->next;
+	}
+	return next_ns;
+}
 
 /* The next stretch of a request: the piece's only one, or its last. */
 static void append(
@@ -143,7 +177,7 @@ static void issue(struct reader *reader, enum read_priority priority)
 	*piece = (struct read_piece){
 		.file = first->file,
 		.position = first->position + first->issued,
-		.plain = reader->fds[reader->n_files] < 0 || reader->refused_direct,
+		.plain = !reader_is_direct(reader),
 	};
 	bool whole = first->issued == 0 && left <= reader->read_bytes && !first->alone;
 	append(piece, first, left < reader->read_bytes ? left : reader->read_bytes, 0);
@@ -159,14 +193,15 @@ static void issue(struct reader *reader, enum read_priority priority)
 		unhold(reader, next);
 	}
 	piece->done = 0;
-	reader->ops->start(reader->io, piece);
+	start(reader, piece);
 }
 
 static void issue_all(struct reader *reader)
 {
 	for (int p = 0; p < READ_PRIORITIES; p++) {
 		unsigned most = p == READ_DEMAND ? reader->depth : reader->prefetch_depth;
-		while (reader->held[p].first != NULL && reader->depth_max - reader->n_idle < most)
+		while (reader->held[p].first != NULL && reader->n_idle > 0 &&
+			reader->n_started < most)
 			issue(reader, (enum read_priority)p);
 	}
 	if (reader->rate_ns == 0)
@@ -189,44 +224,58 @@ static void advance(struct read_piece *piece, size_t bytes)
 	}
 }
 
-/* What to do after a read that failed: true to read again. */
-static bool try_again(struct reader *reader, struct read_piece *piece)
+/* What is wrong with the request or the file, and will be the next time. All else may pass: a bad sector is ENODATA, a path
+ * to the disk that is down ENOLINK, a command that took too long ETIMEDOUT, and a driver has more of them (blk_errors in
+ * Linux' block/blk-core.c). */
+static bool is_final(int code)
+{
+	static const int final[] = {EBADF, EFAULT, EINVAL, EISDIR, ESPIPE, ESTALE, EOVERFLOW, EPERM,
+		EACCES, ENOSYS, EOPNOTSUPP};
+	for (size_t i = 0; i < sizeof(final) / sizeof(final[0]); i++)
+		if (code == final[i])
+			return true;
+	return false;
+}
+
+enum verdict { OVER, GO_ON, LATER };
+
+/* What to do after a read that failed. */
+static enum verdict judge_failure(struct reader *reader, struct read_piece *piece)
 {
 	const struct file *file = &reader->files[piece->file];
 	int code = (int)-piece->result;
 	if (code == EINVAL && !piece->plain) {
-		if (!reader->refused_direct)
+		if (!atomic_exchange_explicit(&reader->refused_direct, true, memory_order_relaxed))
 			log_notice("%s: O_DIRECT reads are refused: reading through the page cache",
 				file->path);
-		reader->refused_direct = true;
 		piece->plain = true;
-		return true;
+		return GO_ON;
 	}
 	if (code == EINTR)
-		return true;
-	if ((code == EAGAIN || code == EIO || code == ENOMEM) && piece->retries < RETRIES_MAX) {
+		return GO_ON;
+	if (!is_final(code) && piece->retries < RETRIES_MAX && !reader->closing) {
 		piece->retries++;
-		return true;
+		return LATER;
 	}
 	/* Of several requests only those that the fault lies in fail: each is read alone. */
 	if (piece->n_requests == 1 && reader_worth_a_line(reader, file))
 		log_error("%s: reading %zu bytes at %llu: %s", file->path,
 			piece->iov[piece->first_iov].iov_len, (unsigned long long)piece->position,
 			strerror(code));
-	return false;
+	return OVER;
 }
 
-/* Whether the piece is over after its read ended; *status is how. */
-static bool is_over(struct reader *reader, struct read_piece *piece, int *status)
+/* What becomes of a piece after its read ended; *status is how. */
+static enum verdict judge(struct reader *reader, struct read_piece *piece, int *status)
 {
 	*status = 0;
 	if (piece->result < 0) {
 		*status = (int)piece->result;
-		return !try_again(reader, piece);
+		return judge_failure(reader, piece);
 	}
 	advance(piece, (size_t)piece->result);
 	if (piece->done >= piece->need)
-		return true;
+		return OVER;
 	if (piece->result == 0) {
 		*status = -ESTALE;
 		const struct file *file = &reader->files[piece->file];
@@ -234,12 +283,12 @@ static bool is_over(struct reader *reader, struct read_piece *piece, int *status
 			log_error("%s: has no byte %llu, inside an expert: it was cut short while "
 				  "open",
 				file->path, (unsigned long long)piece->position);
-		return true;
+		return OVER;
 	}
 	/* O_DIRECT goes on only from a page. */
 	if (piece->done % SLOTS_PAGE != 0)
 		piece->plain = true;
-	return false;
+	return GO_ON;
 }
 
 static void fail_request(struct reader *reader, struct read_request *request, int status)
@@ -256,7 +305,7 @@ static void end_piece(struct reader *reader, struct read_piece *piece, int statu
 	for (unsigned i = 0; i < piece->n_requests; i++) {
 		struct read_request *request = piece->request[i];
 		request->pieces--;
-		if (status != 0 && piece->n_requests > 1) {
+		if (status != 0 && piece->n_requests > 1 && !reader->closing) {
 			request->issued = 0;
 			request->alone = true;
 			hold_first(reader, request);
@@ -275,6 +324,35 @@ static void end_piece(struct reader *reader, struct read_piece *piece, int statu
 		if (piece->request[i]->pieces == 0 && !piece->request[i]->held)
 			end_request(reader, piece->request[i]);
 	reader->idle[reader->n_idle++] = piece;
+}
+
+/* A piece whose read has ended. */
+static void take_ended(struct reader *reader, struct read_piece *piece)
+{
+	int status;
+	follow_rate(reader, piece->result);
+	reader->n_started--;
+	switch (judge(reader, piece, &status)) {
+	case GO_ON:
+		start(reader, piece);
+		return;
+	case LATER:
+		pause_piece(reader, piece);
+		break;
+	case OVER:
+		end_piece(reader, piece, status);
+		break;
+	}
+	issue_all(reader);
+}
+
+void reader_give_up(struct reader *reader)
+{
+	while (reader->paused != NULL) {
+		struct read_piece *piece = reader->paused;
+		reader->paused = piece->next;
+		end_piece(reader, piece, (int)piece->result);
+	}
 }
 
 /* ---- The interface. ---- */
@@ -343,20 +421,14 @@ unsigned reader_wait_or_ring(struct reader *reader, const struct doorbell_seen *
 		uint64_t left_ns = n == 0 && now_ns < end_ns ? end_ns - now_ns : 0;
 		if (n == 0 && seen != NULL && doorbell_read(seen->bell) != seen->sequence)
 			left_ns = 0;
-		struct read_piece *piece = reader->ops->next(reader->io, left_ns, seen);
+		uint64_t pause_ns = start_paused(reader);
+		struct read_piece *piece = reader->ops->next(
+			reader->io, left_ns < pause_ns ? left_ns : pause_ns, seen);
 		if (piece == NULL && left_ns == 0)
 			break;
 		/* Back before its time, perhaps for nothing but a look at the bell. */
-		if (piece == NULL)
-			continue;
-		int status;
-		follow_rate(reader, piece->result);
-		if (is_over(reader, piece, &status)) {
-			end_piece(reader, piece, status);
-			issue_all(reader);
-		} else {
-			reader->ops->start(reader->io, piece);
-		}
+		if (piece != NULL)
+			take_ended(reader, piece);
 	}
 	return n;
 }

@@ -237,6 +237,7 @@ static void measure(struct transfer *transfer, uint64_t now_ns)
 	if (now_ns - transfer->measured_ns < MEASURE_NS)
 		return;
 	transfer->measured_ns = now_ns;
+	reader_tell(transfer->reader, now_ns);
 	double rate = reader_rate(transfer->reader);
 	if (rate > 0)
 		atomic_store_explicit(&store->slots.header->load_ns,

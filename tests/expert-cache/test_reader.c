@@ -307,7 +307,8 @@ struct bench {
 	struct read_request requests[READS];
 };
 
-static void bench_start(struct bench *bench, unsigned depth, size_t read_bytes)
+static void bench_start_pausing(
+	struct bench *bench, unsigned depth, size_t read_bytes, uint64_t pause_ns)
 {
 	struct error err = {.text = ""};
 	memset(bench, 0, sizeof(*bench));
@@ -315,11 +316,16 @@ static void bench_start(struct bench *bench, unsigned depth, size_t read_bytes)
 	strcpy(bench->path, "/var/tmp/outrider-reader-XXXXXX");
 	make_file(bench->path);
 	struct reader_options options = {
-		.depth = depth, .read_bytes = read_bytes, .ops = &fake_ops};
+		.depth = depth, .read_bytes = read_bytes, .ops = &fake_ops, .pause_ns = pause_ns};
 	struct reader_file file = {.path = bench->path};
 	assert_int_equal(reader_open(&file, 1, &options, &bench->reader, &err), 0);
 	bench->memory = aligned_alloc(SLOTS_PAGE, (size_t)READS * 4 * SLOTS_PAGE);
 	memset(bench->memory, 0xee, (size_t)READS * 4 * SLOTS_PAGE);
+}
+
+static void bench_start(struct bench *bench, unsigned depth, size_t read_bytes)
+{
+	bench_start_pausing(bench, depth, read_bytes, 1);
 }
 
 static void bench_stop(struct bench *bench)
@@ -346,14 +352,14 @@ static void ask(struct bench *bench, unsigned i, size_t first_page, size_t n_pag
 static unsigned take_all(struct bench *bench)
 {
 	struct read_request *finished[3];
-	unsigned n = 0, k;
-	while ((k = reader_wait(bench->reader, 1000, finished, 3)) > 0) {
+	unsigned n = 0;
+	while (reader_busy(bench->reader) > 0) {
+		unsigned k = reader_wait(bench->reader, 1000, finished, 3);
 		for (unsigned i = 0; i < k; i++)
 			if (finished[i]->status == 0)
 				expect_bytes(finished[i]);
 		n += k;
 	}
-	assert_int_equal(reader_busy(bench->reader), 0);
 	return n;
 }
 
@@ -503,7 +509,9 @@ static void a_bad_place_fails_who_wants_it_and_nobody_beside(void **state)
 static void passing_faults_are_read_again(void **state)
 {
 	(void)state;
-	static const int codes[] = {EIO, EAGAIN, EINTR, ENOMEM};
+	/* The last line: what a disk's errors are called (blk_errors in Linux' block/blk-core.c). */
+	static const int codes[] = {EIO, EAGAIN, EINTR, ENOMEM, EBADMSG, ENODEV, ENXIO, ECANCELED,
+		ENODATA, ETIMEDOUT, ENOLINK, EREMOTEIO, ENOSPC, EBADE, EILSEQ, EBUSY, ETIME};
 	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
 		struct bench bench;
 		bench_start(&bench, 2, 2 * SLOTS_PAGE);
@@ -516,6 +524,56 @@ static void passing_faults_are_read_again(void **state)
 		assert_int_equal(fake.times, 0);
 		bench_stop(&bench);
 	}
+}
+
+static void what_will_not_change_is_not_read_again(void **state)
+{
+	(void)state;
+	static const int codes[] = {EBADF, EFAULT, EISDIR, ESTALE, EPERM, EOVERFLOW};
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+		struct bench bench;
+		bench_start(&bench, 2, 2 * SLOTS_PAGE);
+		fake.bad = 2 * SLOTS_PAGE;
+		fake.code = codes[i];
+		fake.times = 1000;
+		ask(&bench, 0, 1, 2, READ_DEMAND);
+		assert_int_equal(take_all(&bench), 1);
+		assert_int_equal(bench.requests[0].status, -codes[i]);
+		assert_int_equal(fake.times, 999);
+		bench_stop(&bench);
+	}
+}
+
+/* More of them than may be in the kernel at once, and pauses that do not end. */
+static void others_are_read_while_what_failed_pauses(void **state)
+{
+	(void)state;
+	struct bench bench;
+	bench_start_pausing(&bench, 2, SLOTS_PAGE, 3600000000000);
+	fake.bad = 0;
+	fake.code = ENODATA;
+	fake.times = 1000;
+	ask(&bench, 0, 0, 1, READ_DEMAND);
+	ask(&bench, 1, 0, 1, READ_DEMAND);
+	for (unsigned i = 2; i < 8; i++)
+		ask(&bench, i, i, 1, i % 2 ? READ_DEMAND : READ_PRELOAD);
+	struct read_request *finished[READS];
+	unsigned n = 0;
+	while (n < 6)
+		n += reader_wait(bench.reader, 1000, finished + n, READS - n);
+	assert_int_equal(n, 6);
+	for (unsigned i = 0; i < n; i++) {
+		assert_int_equal(finished[i]->status, 0);
+		expect_bytes(finished[i]);
+	}
+	assert_int_equal(reader_busy(bench.reader), 2);
+	assert_int_equal(fake.n_started, 8);
+	assert_int_equal(reader_wait(bench.reader, 1000, finished, READS), 0);
+	/* Nobody waits an hour for the end. */
+	bench_stop(&bench);
+	assert_int_equal(fake.n_started, 8);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(bench.requests[i].status, -ENODATA);
 }
 
 static void short_reads_go_on_where_they_stopped(void **state)
@@ -541,12 +599,17 @@ static void a_file_system_that_refuses_direct_reads_is_read_through_its_cache(vo
 	(void)state;
 	struct bench bench;
 	bench_start(&bench, 2, 4 * SLOTS_PAGE);
+	int fd = open(bench.path, O_RDONLY | O_DIRECT);
+	assert_string_equal(reader_link(bench.reader), fd >= 0 ? "fake O_DIRECT" : "fake");
+	if (fd >= 0)
+		close(fd);
 	fake.refuses_direct = true;
 	for (unsigned i = 0; i < 5; i++)
 		ask(&bench, i, i, 2, READ_DEMAND);
 	assert_int_equal(take_all(&bench), 5);
 	for (unsigned i = 0; i < 5; i++)
 		assert_int_equal(bench.requests[i].status, 0);
+	assert_string_equal(reader_link(bench.reader), "fake");
 	bench_stop(&bench);
 	/* And one that does not even open so: /proc, as this kernel has it. */
 	struct error err = {.text = ""};
@@ -624,6 +687,48 @@ static bool read_once(struct reader *reader, unsigned char *to)
 	reader_submit(reader, &request);
 	return reader_wait(reader, 2000000000, &finished, 1) == 1 && request.status == 0 &&
 	       to[31] == (unsigned char)(31 * 31);
+}
+
+enum { BURST = 9 };
+
+/* Two bursts of failures: one that ends, one that the reader's end cuts off. */
+static int fail_in_bursts(void)
+{
+	struct bench bench;
+	bench_start(&bench, 4, SLOTS_PAGE);
+	fake.bad = 0;
+	fake.code = EISDIR;
+	for (int burst = 0; burst < 2; burst++) {
+		fake.times = BURST;
+		for (unsigned i = 0; i < BURST; i++)
+			ask(&bench, i, 0, 1, READ_DEMAND);
+		if (take_all(&bench) != BURST)
+			return 1;
+		reader_tell(bench.reader, clock_ns());
+		if (burst == 0)
+			reader_tell(bench.reader, clock_ns() + 3600000000000);
+	}
+	bench_stop(&bench);
+	return 0;
+}
+
+static unsigned count(const char *text, const char *what)
+{
+	unsigned n = 0;
+	while ((text = strstr(text, what)) != NULL) {
+		text += strlen(what);
+		n++;
+	}
+	return n;
+}
+
+static void of_many_failures_a_few_are_logged_and_then_how_many_more(void **state)
+{
+	(void)state;
+	const char *said = in_child(fail_in_bursts);
+	assert_int_equal(count(said, "reading 4096 bytes at 0: Is a directory"), 8);
+	assert_int_equal(count(said, "outrider-reader-"), 10);
+	assert_int_equal(count(said, ": 5 more reads failed"), 2);
 }
 
 static char child_path[40];
@@ -887,6 +992,9 @@ int main(void)
 		cmocka_unit_test(short_neighbours_are_read_together),
 		cmocka_unit_test(a_bad_place_fails_who_wants_it_and_nobody_beside),
 		cmocka_unit_test(passing_faults_are_read_again),
+		cmocka_unit_test(what_will_not_change_is_not_read_again),
+		cmocka_unit_test(others_are_read_while_what_failed_pauses),
+		cmocka_unit_test(of_many_failures_a_few_are_logged_and_then_how_many_more),
 		cmocka_unit_test(short_reads_go_on_where_they_stopped),
 		cmocka_unit_test(a_file_system_that_refuses_direct_reads_is_read_through_its_cache),
 		cmocka_unit_test(a_file_in_memory_is_read_with_what_there_is),

@@ -1,9 +1,11 @@
 /*
  * Faults on demand, for the integration tests: a shared object that is loaded before the C library (LD_PRELOAD), by every
  * process of a service. It does what the file says that OUTRIDER_FAULTS names, which tests/integration/faults.py writes:
- * reads of the model that fail (preadv as well as io_uring), a file system that knows no O_DIRECT, a clock that is wrong.
+ * reads of the model that fail (preadv as well as io_uring), a file system that knows no O_DIRECT or only opens so, a clock
+ * that is wrong.
  *
- * A read by io_uring is turned into one of /proc/self/mem at address 0: the kernel itself ends that with EIO.
+ * What io_uring reads the kernel itself has to end so: with EIO it ends a read of /proc/self/mem at address 0, and with ETIME
+ * a timeout, which is what a read is turned into for any other code than EIO.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -24,7 +26,8 @@ struct faults {
 	_Atomic uint64_t from, to; /* reads that touch these bytes of the file fail */
 	_Atomic int64_t left; /* how many more of them */
 	_Atomic uint64_t failed; /* how many have */
-	_Atomic uint64_t no_direct; /* files cannot be opened with O_DIRECT */
+	_Atomic int64_t code; /* how they fail, 0: EIO */
+	_Atomic uint64_t no_direct; /* O_DIRECT is refused: 1 by open, 2 by preadv */
 	_Atomic int64_t wall_ns; /* how wrong the time of day is */
 };
 
@@ -67,8 +70,12 @@ ssize_t preadv(int fd, const struct iovec *iov, int n, off_t offset)
 			RTLD_NEXT, "preadv");
 	for (int i = 0; i < n; i++)
 		bytes += iov[i].iov_len;
+	if (faults->no_direct == 2 && (fcntl(fd, F_GETFL) & O_DIRECT)) {
+		errno = EINVAL;
+		return -1;
+	}
 	if (fails((uint64_t)offset, bytes)) {
-		errno = EIO;
+		errno = faults->code ? (int)faults->code : EIO;
 		return -1;
 	}
 	return next(fd, iov, n, offset);
@@ -86,9 +93,19 @@ static uint64_t bytes_of(const struct io_uring_sqe *sqe)
 	return bytes;
 }
 
-/* A read of as many bytes, to the same memory, of a file that gives none. */
+/* A read of as many bytes, to the same memory, of a file that gives none; or none at all. */
 static void spoil(struct io_uring_sqe *sqe)
 {
+	static const struct __kernel_timespec at_once;
+
+	if (faults->code && faults->code != EIO) {
+		*sqe = (struct io_uring_sqe){.opcode = IORING_OP_TIMEOUT,
+			.fd = -1,
+			.addr = (uintptr_t)&at_once,
+			.len = 1,
+			.user_data = sqe->user_data};
+		return;
+	}
 	if (sqe->opcode == IORING_OP_READ_FIXED)
 		sqe->opcode = IORING_OP_READ;
 	sqe->flags &= (uint8_t)~IOSQE_FIXED_FILE;
@@ -127,7 +144,7 @@ int open(const char *path, int flags, ...)
 	if (flags & (O_CREAT | O_TMPFILE))
 		mode = va_arg(arguments, mode_t);
 	va_end(arguments);
-	if ((flags & O_DIRECT) && faults->no_direct) {
+	if ((flags & O_DIRECT) && faults->no_direct == 1) {
 		errno = EINVAL;
 		return -1;
 	}

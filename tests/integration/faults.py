@@ -15,7 +15,7 @@ WHY_NOT = "a sanitizer's runtime has to be loaded before everything else" if SAN
 class Fields(ctypes.Structure):
     """As struct faults in faults.c."""
     _fields_ = [("read_from", ctypes.c_uint64), ("read_to", ctypes.c_uint64), ("left", ctypes.c_int64), ("failed", ctypes.c_uint64),
-                ("no_direct", ctypes.c_uint64), ("wall_ns", ctypes.c_int64)]
+                ("code", ctypes.c_int64), ("no_direct", ctypes.c_uint64), ("wall_ns", ctypes.c_int64)]
 
 
 class Faults:
@@ -37,9 +37,11 @@ class Faults:
             self.map.close()
         self.file.close()
 
-    def reads(self, where, times=FOR_EVER):
-        """So many reads of the model fail that touch the bytes of range `where`; returns how many have failed before."""
+    def reads(self, where, times=FOR_EVER, code=0):
+        """So many reads of the model fail that touch the bytes of range `where`, with an error number, 0: EIO (of io_uring any
+        other is ETIME); returns how many have failed before."""
         self.fields.left = 0
+        self.fields.code = code
         self.fields.read_from, self.fields.read_to = where.start, where.stop
         self.fields.left = times
         return self.fields.failed

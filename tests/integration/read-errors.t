@@ -2,6 +2,8 @@
 """A disk that fails while experts are read from it, as faults.c makes it fail: what fails for a moment is read again, what
 fails for good is reported with its offset and served from elsewhere; a file system without O_DIRECT, a sandbox without
 io_uring. The bytes stay the same, nobody ends, and what came back is used again."""
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -66,10 +68,14 @@ def failures_logged(service):
     return [tuple(map(int, m)) for m in re.findall(r"reading (\d+) bytes at (\d+): Input/output error", service.whole_log())]
 
 
+# As a disk's errors arrive: a bad sector is ENODATA, a command that took too long ETIMEDOUT or ETIME, a path that is down ENOLINK.
+CODES = (errno.EIO, errno.ENODATA, errno.ETIMEDOUT, errno.ETIME, errno.ENOLINK, errno.EREMOTEIO)
+
+
 def passing(service, faults, io, places):
     found = []
-    for place in places:
-        before = faults.reads(range(place.start, place.stop), TIMES)
+    for i, place in enumerate(places):
+        before = faults.reads(range(place.start, place.stop), TIMES, CODES[i % len(CODES)])
         found += wrong(service)
         found += [] if faults.fields.failed == before + TIMES else [f"{faults.fields.failed - before} of {TIMES} reads failed"]
     tap.ok(not found, f"{io}: {len(places)} times {TIMES} reads fail for a moment: the same bytes", found)
@@ -99,7 +105,7 @@ def everything(service, faults, io, places):
     tap.ok(not found and stats(service)["self_served"] > before,
            f"{io}: no expert can be read: the verifier reads them itself, the same bytes", f"{found} {stats(service)}")
     failed, lines = stats(service)["load_failures"], len(failures_logged(service)) - lines
-    tap.ok(lines < failed / 4, f"{io}: {failed} loads failed and {lines} lines say so", service.log_text())
+    tap.ok(lines < failed / 4, f"{io}: {failed} loads failed and {lines} lines name the place", service.log_text())
 
 
 def well_again(service, faults, io):
@@ -111,6 +117,15 @@ def well_again(service, faults, io):
            f"{io}: the disk is well again, and so is everything else", f"{found} {before} {now}")
 
 
+def all_told(service, io):
+    """A burst of failures is over: after the few that are logged one by one a line tells how many more there were."""
+    def untold():
+        said = re.findall(r"reading \d+ bytes at \d+: Input/output error|\d+ more reads failed", service.whole_log())
+        return next((n for n, line in enumerate(reversed(said)) if "more" in line), len(said))
+    tap.ok(until(lambda: untold() < 4), f"{io}: the end of {stats(service)['load_failures']} failures is told, most as a number",
+           service.log_text())
+
+
 def failing_disk(io):
     places = [p for layer in range(6) for p in expert_bytes(layer)]
     with Faults() as faults, Service(options=("--budget", "30%"), sets=(f"expert-cache.io={io}",), env=faults.env) as service:
@@ -118,10 +133,11 @@ def failing_disk(io):
             tap.skip("a failing disk read by io_uring", f"here experts are read with {link(service)}")
             return
         name, pids = link(service), service.processes()
-        passing(service, faults, name, places[::6])
+        passing(service, faults, name, places[::3])
         lasting(service, faults, name, places[7])
         everything(service, faults, name, places)
         well_again(service, faults, name)
+        all_told(service, name)
         now = service.processes()
         tap.ok(pids == now, f"{name}: all processes are those that were there", f"{pids} {now}")
 
@@ -135,6 +151,18 @@ def without_direct():
                    "a file system without O_DIRECT: the same bytes through the page cache", f"{found} {link(service)}")
             tap.ok(service.whole_log().count("cannot be read past the page cache (Invalid argument): reading through it") == 1,
                    "which is said once", service.log_text())
+        faults.fields.no_direct = 2
+        try:
+            os.close(os.open(TARGET, os.O_RDONLY | os.O_DIRECT))
+        except OSError:
+            tap.skip("a file system that opens with O_DIRECT and does not read so", "here it does not even open so")
+            return
+        with Service(options=("--budget", "30%"), sets=("expert-cache.io=pread",), env=faults.env) as service:
+            found = wrong(service)
+            tap.ok(not found and link(service) == "pread", "one that opens so and refuses to read: the same bytes, and no word of it",
+                   f"{found} {link(service)}")
+            tap.ok(service.whole_log().count("O_DIRECT reads are refused: reading through the page cache") == 1,
+                   "which is said once too", service.log_text())
 
 
 def without_io_uring():
