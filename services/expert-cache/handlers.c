@@ -4,6 +4,8 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_knobs.h"
+#include "shared/model/gguf_guard.h"
+#include "shared/model/gguf_watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,8 +88,15 @@ static void on_file_check(void *arg)
 {
 	struct service *service = arg;
 	struct error err;
-	if (reader_check(service->reader, &err) != 0)
+	const struct gguf *gguf = service->model->gguf;
+	struct slots_header *header = service->store.slots.header;
+	if (gguf_watch(gguf, &err) != 0) {
 		loads_lose(&service->transfer.loads, &err);
+	} else if (header->model_stamps != gguf_stamps(gguf)) {
+		log_notice("%s: something touched the file; its weights are the same",
+			gguf_path(gguf));
+		header->model_stamps = gguf_stamps(gguf);
+	}
 }
 
 static int open_knobs(struct service *service, const struct options *options, struct error *err)
@@ -113,6 +122,8 @@ static int open_knobs(struct service *service, const struct options *options, st
 int handlers_open(struct service *service, const struct options *options, struct error *err)
 {
 	struct daemon *daemon = service->daemon;
+	/* From here on a file that cannot be looked at is a model that is lost. */
+	gguf_guard_survive();
 	int status = open_knobs(service, options, err);
 	if (status != 0)
 		return status;

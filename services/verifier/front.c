@@ -298,8 +298,12 @@ static void front_watch(struct front *front)
 {
 	struct error err;
 
-	if (front->model_lost || gguf_watch(front->model->gguf, &err) == 0)
+	if (front->model_lost)
 		return;
+	if (gguf_watch(front->model->gguf, &err) == 0) {
+		regions_stamp(front->regions, front->packed, front->model);
+		return;
+	}
 	front->model_lost = true;
 	log_error("%s", err.text);
 	engine_poke(front->engine); /* sessions that wait for their clients end too */

@@ -168,3 +168,9 @@ int packed_open(struct daemon *daemon, struct broker *broker, int *left,
 	weights_use(model, part_of(config), (struct packed_header *)region_payload(out) + 1);
 	return 0;
 }
+
+void packed_stamp(const struct region *packed, const struct model *model)
+{
+	if (packed->header != NULL)
+		((struct packed_header *)region_payload(packed))->stamps = gguf_stamps(model->gguf);
+}

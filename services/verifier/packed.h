@@ -19,3 +19,5 @@
 int packed_open(struct daemon *daemon, struct broker *broker, int *left,
 	const struct verifier_config *config, uint64_t kv_bytes, struct model *model,
 	struct region *out, struct error *err);
+/* Notes the model's gguf_stamps as they are now, if there is a copy. */
+void packed_stamp(const struct region *packed, const struct model *model);

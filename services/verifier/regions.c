@@ -4,6 +4,7 @@
 #include "services/verifier/resources.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
+#include "shared/model/gguf_watch.h"
 #include "shared/spec/kv_plan.h"
 
 #include <stdio.h>
@@ -32,8 +33,8 @@ void regions_left_close(struct regions_left *left)
 	}
 }
 
-/* The predecessor's region *left, at least so long, or -ENOENT when there is none that can be used. The caller looks whether
- * what is in it has the shape that this configuration needs. */
+/* The predecessor's region *left, at least so long, or -ENOENT when there is none that can be
+ * used. The caller looks whether what is in it has the shape that this configuration needs. */
 static int adopt(int *left, const char *name, uint32_t layout, size_t payload, struct region *out)
 {
 	struct error err = {.text = ""};
@@ -50,12 +51,24 @@ static int adopt(int *left, const char *name, uint32_t layout, size_t payload, s
 	return 0;
 }
 
+/* Fingerprints are of a part of the bytes: under the name that the predecessor had open, what no
+ * sample tells from his has to be his, not written to since. Under another name, and for a
+ * packed copy beside its original, which says whose it is, the model's fingerprint is all there
+ * is. */
+static bool same_file(const struct sessions_header *header, const struct sessions_header *want)
+{
+	return header->model_stamps == want->model_stamps ||
+	       header->file_fingerprint != want->file_fingerprint ||
+	       strncmp(header->model_path, want->model_path, sizeof(want->model_path)) != 0;
+}
+
 static bool same_sessions(const struct sessions_header *header, const struct sessions_header *want)
 {
 	return header->n_sessions == want->n_sessions && header->n_context == want->n_context &&
 	       header->page_bytes == want->page_bytes &&
 	       header->model_fingerprint == want->model_fingerprint &&
-	       header->tokenizer_fingerprint == want->tokenizer_fingerprint;
+	       header->tokenizer_fingerprint == want->tokenizer_fingerprint &&
+	       same_file(header, want);
 }
 
 static int open_sessions(int *left, const struct verifier_config *config, const struct model *model,
@@ -66,6 +79,8 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 		.n_context = (uint32_t)config->context,
 		.page_bytes = session_page_bytes((uint32_t)config->context),
 		.model_fingerprint = model->fingerprint,
+		.file_fingerprint = model->file_fingerprint,
+		.model_stamps = gguf_stamps(model->gguf),
 		.tokenizer_fingerprint = tokenizer_fingerprint,
 	};
 	size_t payload = sessions_bytes(want.n_sessions, want.n_context);
@@ -84,10 +99,14 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 		out->recovered = same_sessions(out->header, &want);
 		if (out->recovered) {
 			memcpy(out->header->model_path, want.model_path, sizeof(want.model_path));
+			out->header->file_fingerprint = want.file_fingerprint;
+			out->header->model_stamps = want.model_stamps;
 			return 0;
 		}
-		log_notice("the predecessor served another model or context: its sessions are not "
-			   "taken over");
+		if (!same_file(out->header, &want))
+			want.other_stamps = want.model_stamps;
+		log_notice("the predecessor served another model or context, or the model file was "
+			   "written to or replaced since: its sessions are not taken over");
 		region_close(&out->sessions);
 	}
 	int rc = region_create(SESSIONS_REGION, SESSIONS_LAYOUT, payload, 0, &out->sessions, err);
@@ -187,6 +206,19 @@ int regions_open(struct broker *broker, struct regions_left *left,
 	if (rc != 0)
 		regions_close(out);
 	return rc;
+}
+
+void regions_stamp(
+	const struct regions *regions, const struct region *packed, const struct model *model)
+{
+	uint64_t stamps = gguf_stamps(model->gguf);
+
+	if (regions->header->model_stamps == stamps)
+		return;
+	log_notice(
+		"%s: something touched the file; its weights are the same", gguf_path(model->gguf));
+	regions->header->model_stamps = stamps;
+	packed_stamp(packed, model);
 }
 
 uint64_t regions_there(const struct regions *regions, const struct region *packed)

@@ -50,6 +50,10 @@ int regions_open(struct broker *broker, struct regions_left *left,
 /* What these take of memory, and the weights of every token, of which packed has a copy if its header is not NULL. */
 void regions_needs(const struct regions *regions, const struct region *packed,
 	const struct model *model, struct slots_needs *out);
+/* The model's files were looked at and have the same weights: who takes these regions over is to know them as they stand
+ * now. */
+void regions_stamp(
+	const struct regions *regions, const struct region *packed, const struct model *model);
 /* Of that, what they have already: it grows as the KV cache is filled. Bytes. */
 uint64_t regions_there(const struct regions *regions, const struct region *packed);
 void regions_close(struct regions *regions);

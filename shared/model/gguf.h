@@ -90,12 +90,14 @@ struct gguf_part {
 	uint64_t base; /* where it begins in the mapping: a multiple of the page size */
 	uint64_t bytes; /* of the file */
 	struct gguf_stamp stamp;
+	uint64_t touched_ns; /* st_ctim then: when it, or what is known about it, was changed */
 };
 /* One part for a single file. Parts are in ascending order of base. */
 size_t gguf_n_parts(const struct gguf *gguf);
 const struct gguf_part *gguf_part_at(const struct gguf *gguf, size_t i);
 /* The same model, or not: FNV-1a over what precedes the weights in every part, all sizes, and a sample of every tensor's
- * bytes, which tells a fine-tuned or later checkpoint of the same shape apart. Reads at most some thousand pages. */
+ * bytes, which tells a fine-tuned or later checkpoint of the same shape apart. Reads at most some thousand pages. The first
+ * answer is what was loaded, to gguf_look_again. */
 uint64_t gguf_fingerprint(const struct gguf *gguf);
 uint32_t gguf_version(const struct gguf *gguf);
 

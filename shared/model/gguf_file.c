@@ -87,8 +87,10 @@ static int map_file(struct gguf *g, struct error *err)
 		return error_refused(err, errno, "cannot map %lld bytes", (long long)st.st_size);
 	g->data = map;
 	g->bytes = (size_t)st.st_size;
-	g->whole =
-		(struct gguf_part){.path = g->path, .bytes = g->bytes, .stamp = gguf_stamp_of(&st)};
+	g->whole = (struct gguf_part){.path = g->path,
+		.bytes = g->bytes,
+		.stamp = gguf_stamp_of(&st),
+		.touched_ns = gguf_touched_ns(&st)};
 	g->mapped = true;
 	gguf_guard_add(g);
 	return 0;

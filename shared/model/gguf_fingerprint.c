@@ -79,5 +79,10 @@ uint64_t gguf_fingerprint(const struct gguf *gguf)
 	uint64_t hash = 0xcbf29ce484222325u;
 	for (size_t i = 0; i < gguf_n_parts(gguf); i++)
 		hash = hash_header(hash, gguf, gguf_part_at(gguf, i));
-	return hash_weights(hash, gguf);
+	hash = hash_weights(hash, gguf);
+	/* Who holds a const gguf may not change what is in the file; what it was is about the file. */
+	uint64_t none = 0;
+	atomic_compare_exchange_strong_explicit((_Atomic uint64_t *)(uintptr_t)&gguf->fingerprint,
+		&none, hash, memory_order_relaxed, memory_order_relaxed);
+	return hash;
 }

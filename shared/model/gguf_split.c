@@ -155,6 +155,7 @@ static int join(struct gguf *g, struct gguf **parts, size_t n, struct error *err
 		g->parts[i].base = total;
 		g->parts[i].bytes = parts[i]->bytes;
 		g->parts[i].stamp = parts[i]->whole.stamp;
+		g->parts[i].touched_ns = parts[i]->whole.touched_ns;
 		total += (parts[i]->bytes + page - 1) / page * page;
 		n_tensors += parts[i]->n_tensors;
 	}

@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 3
+#define SESSIONS_LAYOUT 4
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -89,6 +89,11 @@ struct sessions_header {
 	uint64_t page_bytes;
 	uint64_t
 		model_fingerprint; /* of the target: a successor with another model starts afresh */
+	/* gguf_fingerprint, and gguf_stamps, of what is at model_path: the same for who finds others there. */
+	uint64_t file_fingerprint, model_stamps;
+	/* Not 0: who made this region had found other files at model_path than those of a predecessor's region; then it is
+	 * theirs. What clients hold of answers from before is of another model, whatever the fingerprint says. */
+	uint64_t other_stamps;
 	uint64_t tokenizer_fingerprint; /* a drafter with another tokenizer is refused by this */
 	char model_path
 		[1024]; /* absolute; where the drafter finds the target's routers and tokenizer */

@@ -432,6 +432,10 @@ int experts_cached_attach(
 	};
 	struct slots slots;
 	status = slots_map(&mapped_region, &expected, &slots, err);
+	/* The owner may have opened the same file later: then it is ours that is not what it was. */
+	const struct gguf *gguf = cached->source.model->gguf;
+	if (status == -ESTALE && gguf_lost(gguf, NULL) == 0)
+		(void)gguf_look_again(gguf, err);
 	/* Found changed before this model was opened: what we have may be sound. */
 	if (status == 0 && atomic_load_explicit(&slots.header->lost, memory_order_acquire) != 0)
 		status = error_set(err, ESTALE,

@@ -3,6 +3,9 @@
 
 #include "shared/base/huge_pages.h"
 #include "shared/base/log.h"
+#include "shared/model/gguf_watch.h"
+
+#include <sys/stat.h>
 
 #include <sys/uio.h>
 
@@ -589,6 +592,59 @@ static void another_model_gets_a_new_region(void **state)
 	rig_stop(&rig);
 }
 
+/* Other weights all over a file, behind its size and st_mtim. */
+static void write_other_weights(const char *path)
+{
+	struct stat status;
+	int fd = open(path, O_RDWR);
+	assert_int_equal(fstat(fd, &status), 0);
+	size_t bytes = (size_t)status.st_size / 2;
+	unsigned char *all = malloc(bytes);
+	assert_int_equal(pread(fd, all, bytes, status.st_size / 4), bytes);
+	for (size_t i = 0; i < bytes; i++)
+		all[i] ^= 1;
+	assert_int_equal(pwrite(fd, all, bytes, status.st_size / 4), bytes);
+	free(all);
+	const struct timespec times[2] = {status.st_atim, status.st_mtim};
+	assert_int_equal(futimens(fd, times), 0);
+	close(fd);
+}
+
+/* A cache that was started after the file had changed has another model, and its verifier, which has the file mapped, has none. */
+static void who_is_refused_for_his_own_file_has_lost_his_model(void **state)
+{
+	(void)state;
+	need_model();
+	char path[] = "/var/tmp/outrider-refused-XXXXXX", command[256];
+	close(mkstemp(path));
+	snprintf(command, sizeof(command), "cp " MODEL " %s", path);
+	assert_int_equal(system(command), 0);
+	struct error err = {.text = ""};
+	struct model *ours;
+	struct experts_cached *cached;
+	struct experts_cached_options options = {.patience_ns = 1, .generation = 9};
+	assert_int_equal(model_load(path, &ours, &err), 0);
+	assert_int_equal(experts_cached_create(ours, &options, &cached, &err), 0);
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.budget = 33});
+	assert_int_equal(experts_cached_attach(cached, &rig.store.region, &err), 0);
+	assert_int_equal(experts_cached_attach(cached, NULL, &err), 0);
+	/* It is the cache that has another file. */
+	rig.store.slots.header->model_fingerprint++;
+	assert_int_equal(experts_cached_attach(cached, &rig.store.region, &err), -ESTALE);
+	assert_non_null(strstr(err.text, "another model"));
+	assert_int_equal(gguf_lost(ours->gguf, &err), 0);
+	write_other_weights(path);
+	assert_int_equal(gguf_lost(ours->gguf, &err), 0);
+	assert_int_equal(experts_cached_attach(cached, &rig.store.region, &err), -ESTALE);
+	assert_non_null(strstr(err.text, "was written to"));
+	assert_int_equal(gguf_lost(ours->gguf, &err), -ESTALE);
+	rig_stop(&rig);
+	experts_cached_destroy(&cached);
+	model_free(&ours);
+	unlink(path);
+}
+
 /* The region of a predecessor that spoil has worked on is not taken over. */
 static void expect_new_region(void (*spoil)(struct region *region))
 {
@@ -928,6 +984,7 @@ int main(void)
 		cmocka_unit_test(slots_that_are_held_back_come_free_and_meanwhile_nobody_waits),
 		cmocka_unit_test(a_successor_with_a_smaller_budget_keeps_what_was_used_last),
 		cmocka_unit_test(another_model_gets_a_new_region),
+		cmocka_unit_test(who_is_refused_for_his_own_file_has_lost_his_model),
 		cmocka_unit_test(a_model_that_was_written_to_gets_a_new_region),
 		cmocka_unit_test(a_region_of_another_version_is_replaced),
 		cmocka_unit_test(a_budget_that_falls_gives_memory_back_and_one_that_rises_uses_it),

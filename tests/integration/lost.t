@@ -144,6 +144,113 @@ def next_checkpoint(change, sets, options=()):
                f"{second}\n{want}\n{service.log_text()}")
 
 
+def change_behind_times(change):
+    """Writes other weights into the file, which keeps its inode, size and st_mtim."""
+    before, gguf = model.stat(), Gguf(TARGET)
+    gguf.tensors = change(gguf.tensors)
+    gguf.write(home / "after.gguf")
+    with open(model, "r+b") as file:
+        file.write((home / "after.gguf").read_bytes())
+    os.utime(model, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert model.stat().st_size == before.st_size
+
+
+def request_of(i, tokens):
+    return {"tokens": asked[i], "max_tokens": tokens, "seed": i, "ignore_eos": True, "logits_hash": True}
+
+
+def changed_while_the_cache_was_killed():
+    """The next cache finds another model in the file than the verifier has mapped, and nobody's times say why."""
+    shutil.copy(TARGET, model)
+    with Service(model=model, options=("--budget", "min")) as service:
+        first = service.swarm([request_of(0, 40)])[0]
+        pids = {n: pid for n, pid in service.processes().items() if n in ("verifier", "expert-cache")}
+        for pid in pids.values():
+            os.kill(pid, signal.SIGSTOP)
+        change_behind_times(all_rotated)
+        kill(pids["expert-cache"])
+        os.kill(pids["verifier"], signal.SIGCONT)
+        until(lambda: service.pid("expert-cache") not in (None, pids["expert-cache"]))
+        again = service.swarm([request_of(0, 40)])[0]
+        tap.ok(first["tokens"] == expected[0]["tokens"][:40] and "was written to" in again.get("error", "") and not again["tokens"],
+               "a file changed behind its size and time while the cache was dead: the model is lost", f"{again}\n{service.log_text()}")
+
+
+def begin(service, requests, name):
+    """The requests in the background, once some of their tokens have come; returns the process."""
+    with open(home / name, "w") as progress:
+        swarm = subprocess.Popen([program("tests/swarm"), str(service.runtime), "4"], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=progress, text=True)
+    swarm.stdin.write("".join(json.dumps({**r, "progress": True}) + "\n" for r in requests))
+    swarm.stdin.close()
+    swarm.stdin = None
+    until(lambda: (home / name).stat().st_size > 20, 30, every=0.001)
+    return swarm
+
+
+def restarted(service, meanwhile):
+    """Verifier and cache are killed, and others take their place, in a world that has changed meanwhile."""
+    pids = {n: pid for n, pid in service.processes().items() if n in ("verifier", "expert-cache")}
+    for pid in pids.values():
+        os.kill(pid, signal.SIGSTOP)
+    meanwhile()
+    kill(pids["verifier"])
+    kill(pids["expert-cache"])
+    until(lambda: all(service.pid(n) not in (None, pid) for n, pid in pids.items()))
+
+
+def answers_under_way():
+    """Answers that a dead verifier had begun do not go on with weights that no sample tells from theirs. Those of which no
+    client has a token yet may begin with the new ones."""
+    def in_its_place():
+        shutil.copy(home / "swapped.gguf", home / "other.gguf")
+        os.replace(home / "other.gguf", model)
+
+    gguf = Gguf(TARGET)
+    gguf.tensors = one_swapped(gguf.tensors)
+    gguf.write(home / "swapped.gguf")
+    after = [reference(ids, TOKENS, seed=i, extra=("--ignore-eos",), model=home / "swapped.gguf") for i, ids in enumerate(asked)]
+    requests = [request_of(i, TOKENS) for i in range(4)]
+    for name, meanwhile in (("replaced", in_its_place), ("written to behind its times", lambda: change_behind_times(one_swapped))):
+        shutil.copy(TARGET, model)
+        with Service(model=model, options=("--budget", "30%")) as service:
+            swarm = begin(service, requests, "progress")
+            restarted(service, meanwhile)
+            results = [json.loads(line) for line in finish(swarm, 120)[0].splitlines()]
+            cut_off = [i for i, r in enumerate(results) if "another model" in r.get("error", "") and true_prefix(r, expected[i])]
+            begun_again = [i for i, r in enumerate(results) if not difference(r, after[i])]
+            tap.ok(len(cut_off) + len(begun_again) == 4 and cut_off,
+                   f"the file is {name} while verifier and cache are dead: answers under way end with true tokens",
+                   f"{[(r.get('error'), len(r['tokens'])) for r in results]}\n{service.log_text()}")
+
+
+def there_and_back():
+    model.rename(home / "away.gguf")
+    (home / "away.gguf").rename(model)
+
+
+def what_loses_nothing():
+    """Another mode, one more name, another name for a while: the service goes on, and so do answers over a restart of it."""
+    shutil.copy(TARGET, model)
+    requests = [request_of(i, TOKENS) for i in range(4)]
+    with Service(model=model, options=("--budget", "30%")) as service:
+        swarm = begin(service, requests, "progress")
+        before = service.processes()
+        seen = []
+        for n, touch in enumerate((lambda: model.chmod(0o640), lambda: os.link(model, home / "link.gguf"), there_and_back), 1):
+            touch()
+            seen.append(until(lambda n=n: all(service.whole_log().count(f"{who}: {model}: something touched the file") == n
+                                              for who in ("verifier", "expert-cache"))))
+        same = service.processes() == before and all(seen)
+        restarted(service, lambda: None)
+        results = [json.loads(line) for line in finish(swarm, 300)[0].splitlines()]
+        found = [d for r, e in zip(results, expected) if (d := difference(r, e))]
+        log = service.whole_log()
+        tap.ok(same and len(results) == 4 and not found and "taken over" not in log and "took over" in log,
+               "a model file that gets another mode and another name is the same model, to successors too",
+               f"{seen} {found}\n{service.log_text()}")
+
+
 def stays_lost():
     """What has been read may be anything: a file that cannot be asked any more makes the model no better."""
     shutil.copy(TARGET, model)
@@ -159,6 +266,9 @@ def stays_lost():
 
 try:
     stays_lost()
+    changed_while_the_cache_was_killed()
+    answers_under_way()
+    what_loses_nothing()
     next_checkpoint(all_rotated, ("verifier.weights=packed", "verifier.experts=mapped"))
     next_checkpoint(all_rotated, ("verifier.weights=packed", "expert-cache.pack=yes"), ("--budget", "30%"))
     next_checkpoint(all_rotated, ("verifier.weights=mapped",))

@@ -101,6 +101,78 @@ static void a_file_that_is_left_alone_is_whole(void **state)
 	assert_int_equal(gguf_watch(o->gguf, NULL), 0);
 }
 
+/* One byte of every tensor's middle, as another model of the same shape has it; size and st_mtim stay as they are. */
+static void write_other_weights(const struct opened *o)
+{
+	struct stat status;
+	int fd = open(o->path, O_WRONLY);
+	assert_true(fd >= 0);
+	assert_int_equal(fstat(fd, &status), 0);
+	for (size_t i = 0; i < gguf_n_tensors(o->gguf); i++) {
+		const struct gguf_tensor *t = gguf_tensor_at(o->gguf, i);
+		const unsigned char *data = gguf_tensor_data(o->gguf, t);
+		for (uint64_t at = 0; at < t->bytes; at++) {
+			unsigned char other = data[at] ^ 1;
+			off_t place = (off_t)(t->offset + at);
+			assert_int_equal(pwrite(fd, &other, 1, place), 1);
+		}
+	}
+	const struct timespec times[2] = {status.st_atim, status.st_mtim};
+	assert_int_equal(futimens(fd, times), 0);
+	close(fd);
+}
+
+static void what_is_done_to_a_file_but_writing_loses_nothing(void **state)
+{
+	struct opened *o = *state;
+	struct error err = {.text = ""};
+	struct stat before, after;
+	(void)gguf_fingerprint(o->gguf);
+	uint64_t stamps = gguf_stamps(o->gguf);
+	assert_int_equal(stat(o->path, &before), 0);
+	assert_int_equal(chmod(o->path, 0640), 0);
+	assert_int_equal(link(o->path, o->other), 0);
+	assert_int_equal(stat(o->path, &after), 0);
+	if (memcmp(&before.st_ctim, &after.st_ctim, sizeof(before.st_ctim)) == 0)
+		skip(); /* a clock that did not tick meanwhile */
+	assert_int_equal(gguf_watch(o->gguf, &err), 0);
+	/* A copy that was made before is known as one of what is there now. */
+	assert_true(gguf_stamps(o->gguf) != stamps);
+	stamps = gguf_stamps(o->gguf);
+	assert_int_equal(unlink(o->other), 0);
+	assert_int_equal(gguf_watch(o->gguf, &err), 0);
+	assert_int_equal(rename(o->path, o->other), 0);
+	assert_int_equal(gguf_watch(o->gguf, &err), 0);
+	assert_int_equal(rename(o->other, o->path), 0);
+	assert_int_equal(gguf_watch(o->gguf, &err), 0);
+	assert_true(stamps_now(o) == gguf_stamps(o->gguf));
+}
+
+static void other_weights_behind_the_same_times_are_found(void **state)
+{
+	struct opened *o = *state;
+	(void)gguf_fingerprint(o->gguf);
+	uint64_t stamps = gguf_stamps(o->gguf);
+	usleep(20000); /* file systems' clocks tick */
+	write_other_weights(o);
+	assert_true(stamps_now(o) != stamps);
+	expect_lost(o, "was written to");
+}
+
+/* What no time of the file would say. */
+static void who_is_told_of_another_model_looks_at_the_weights(void **state)
+{
+	struct opened *o = *state;
+	struct error err = {.text = ""};
+	(void)gguf_fingerprint(o->gguf);
+	assert_int_equal(gguf_look_again(o->gguf, &err), 0);
+	write_other_weights(o);
+	assert_int_equal(gguf_lost(o->gguf, &err), 0);
+	assert_int_equal(gguf_look_again(o->gguf, &err), -ESTALE);
+	assert_non_null(strstr(err.text, "was written to"));
+	assert_int_equal(gguf_lost(o->gguf, &err), -ESTALE);
+}
+
 static void a_file_that_is_cut_is_lost(void **state)
 {
 	struct opened *o = *state;
@@ -189,6 +261,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_file_that_is_left_alone_is_whole),
+		TEST(what_is_done_to_a_file_but_writing_loses_nothing),
+		TEST(other_weights_behind_the_same_times_are_found),
+		TEST(who_is_told_of_another_model_looks_at_the_weights),
 		TEST(a_file_that_is_cut_is_lost),
 		TEST(a_file_that_is_written_to_is_lost),
 		TEST(a_file_that_grows_is_lost),
