@@ -115,6 +115,7 @@ static struct load *find(struct loads *loads, uint32_t layer, uint32_t expert)
 	return NULL;
 }
 
+/* [promote] */
 void loads_demand(struct loads *loads, uint32_t layer, uint32_t expert)
 {
 	struct load *load = find(loads, layer, expert);

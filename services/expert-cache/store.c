@@ -172,6 +172,7 @@ static uint32_t evict_one(struct store *store, const struct cache_prefetch *want
 	}
 }
 
+/* [shrink] */
 uint32_t store_shrink(struct store *store, uint64_t now_ns)
 {
 	static const struct cache_prefetch nothing;
@@ -180,6 +181,7 @@ uint32_t store_shrink(struct store *store, uint64_t now_ns)
 	return evict_one(store, &nothing, LOAD_DEMAND, now_ns);
 }
 
+/* [give_back] */
 void store_give_back(struct store *store, uint32_t slot)
 {
 	store_empty(store, slot, 1);

@@ -89,7 +89,7 @@ static bool start_wanted(struct transfer *transfer, uint64_t now_ns)
 	return transfer->n_wanted > 0 && loads->n_idle > 0;
 }
 
-/* Every slot is held back: no unpin and no eviction will make one free soon. */
+/* [refuse_wanted] Every slot is held back: no unpin and no eviction will make one free soon. */
 static void refuse_wanted(struct transfer *transfer)
 {
 	for (uint32_t i = 0; i < transfer->n_wanted; i++)
@@ -98,6 +98,7 @@ static void refuse_wanted(struct transfer *transfer)
 	transfer->n_wanted = 0;
 }
 
+/* [starve] */
 static void start_demanded(struct transfer *transfer, uint64_t now_ns)
 {
 	_Atomic uint32_t *starved = &transfer->store->slots.header->starved;

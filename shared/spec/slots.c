@@ -77,6 +77,9 @@ static uint64_t content_of(uint64_t word)
 	return word >> LAYER_SHIFT << LAYER_SHIFT;
 }
 
+/* Names in brackets: the steps of tests/spin/slots.pml and starved.pml. */
+
+/* [enter] */
 uint32_t slots_verifier_enter(struct slots *slots)
 {
 	struct slots_header *header = slots->header;
@@ -91,6 +94,7 @@ uint32_t slots_verifier_enter(struct slots *slots)
 	return epoch;
 }
 
+/* [pin] */
 uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t expert)
 {
 	/* Relaxed would do: the state word decides. The word is only a guess of where to look. */
@@ -117,6 +121,7 @@ uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t
 	}
 }
 
+/* [unpin] */
 void slots_unpin(struct slots *slots, uint32_t slot)
 {
 	/* Release pairs with the acquire of slots_evict: without it the next expert's bytes could be written while ours
@@ -125,6 +130,7 @@ void slots_unpin(struct slots *slots, uint32_t slot)
 	atomic_fetch_sub_explicit(&slots->state[slot], ONE_PIN, memory_order_seq_cst);
 }
 
+/* [load_begin] */
 void slots_load_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert)
 {
 	/* Relaxed: nobody but the owner acts on EMPTY or LOADING, and its successor sees what the kernel has. */
@@ -132,6 +138,7 @@ void slots_load_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32
 		make_word(SLOT_LOADING, 0, 0, make_tag(layer, expert)), memory_order_relaxed);
 }
 
+/* [load_end] */
 void slots_load_end(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert,
 	enum matrix_layout layout)
 {
@@ -148,6 +155,7 @@ void slots_load_end(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t
 	doorbell_ring(&slots->header->arrivals);
 }
 
+/* [load_fail] */
 void slots_load_fail(struct slots *slots, uint32_t slot)
 {
 	atomic_store_explicit(&slots->state[slot], 0, memory_order_relaxed);
@@ -187,6 +195,7 @@ bool slots_evictable(const struct slots *slots, uint32_t slot)
 	       void_pins(slots, word);
 }
 
+/* [pack_begin] */
 bool slots_pack_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert)
 {
 	_Atomic uint64_t *state = &slots->state[slot];
@@ -200,6 +209,7 @@ bool slots_pack_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32
 		memory_order_relaxed);
 }
 
+/* [evict] */
 bool slots_evict(struct slots *slots, uint32_t slot)
 {
 	_Atomic uint64_t *state = &slots->state[slot];
@@ -228,6 +238,7 @@ void slots_lose(struct slots *slots, uint64_t generation)
 	doorbell_ring(&slots->header->arrivals);
 }
 
+/* [refuse] */
 void slots_refuse(struct slots *slots, uint32_t layer, uint32_t expert)
 {
 	_Atomic uint32_t *word = slots_word(slots, layer, expert);
@@ -289,6 +300,7 @@ static void adopt_word(
 	adopted->words++;
 }
 
+/* [adopt] */
 int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
 	struct slots_adopted *adopted, struct error *err)
 {

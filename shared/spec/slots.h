@@ -293,7 +293,7 @@ enum matrix_layout slot_layout(uint64_t word); /* of what can be packed */
 
 /* Verifier. */
 
-/* Takes the next epoch: what pins of this verifier carry. The predecessor must be dead. */
+/* [enter] Takes the next epoch: what pins of this verifier carry. The predecessor must be dead. */
 uint32_t slots_verifier_enter(struct slots *slots);
 /* [pin] Looks up and pins; the slot, or SLOT_NONE when it is not resident. layer and expert are in range. The bytes of
  * the slot are (layer, expert)'s and do not change until slots_unpin. */
@@ -323,7 +323,7 @@ bool slots_evictable(const struct slots *slots, uint32_t slot);
 void slots_lose(struct slots *slots, uint64_t generation);
 /* Whether the slot holds (layer, expert) and is READY. */
 bool slots_holds(const struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert);
-/* The cache will not deliver (layer, expert). */
+/* [refuse] The cache will not deliver (layer, expert). */
 void slots_refuse(struct slots *slots, uint32_t layer, uint32_t expert);
 
 struct slots_adopted {

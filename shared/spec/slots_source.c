@@ -198,6 +198,7 @@ static void release_filed(struct experts_cached *cached)
 	cached->n_filed = 0;
 }
 
+/* [release] */
 static void release_held(struct experts_cached *cached)
 {
 	release_filed(cached);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Every tests/spin/*.pml is searched exhaustively with spin. A model lists, in lines "breaks: -DNAME  why", the mistakes
-that it must find: each is one more search, which has to fail, so that a model that checks nothing does not pass."""
+that it must find: each is one more search, which has to fail, so that a model that checks nothing does not pass. A line
+"names in: FILE ..." says where the C code is whose steps a model names in brackets: each name has to be there."""
 import glob
 import os
 import re
@@ -40,6 +41,25 @@ def search(model, defines):
         return errors, text
 
 
+def names(text):
+    """What stands in brackets in comments."""
+    return {name for comment in re.findall(r"/\*.*?\*/", text, re.S) for name in re.findall(r"\[([a-z_]{3,})\]", comment)}
+
+
+def unnamed(model):
+    """(names of the model that its C code lacks, its files), or None when it names no files."""
+    with open(model, encoding="utf-8") as file:
+        text = file.read()
+    files = re.findall(r"^ \* names in: (.*)$", text, re.M)
+    if not files:
+        return None
+    here = set()
+    for path in files[0].split():
+        with open(os.path.join(HERE, "../..", path), encoding="utf-8") as file:
+            here |= names(file.read())
+    return sorted(names(text) - here), files[0]
+
+
 def diagnose(text):
     for line in text.splitlines():
         print("# " + line)
@@ -55,7 +75,8 @@ def main():
         with open(model, encoding="utf-8") as file:
             for define, why in re.findall(r"^[ *]*breaks: (-D\w+)\s+(.*)$", file.read(), re.M):
                 cases.append((model, [define], why))
-    print(f"1..{len(cases)}")
+    named = [(model, found) for model in sorted(glob.glob(os.path.join(HERE, "*.pml"))) if (found := unnamed(model))]
+    print(f"1..{len(cases) + len(named)}")
     failed = 0
     for number, (model, defines, why) in enumerate(cases, 1):
         name = os.path.basename(model)
@@ -69,6 +90,11 @@ def main():
         if not good:
             failed += 1
             diagnose(text)
+    for number, (model, (missing, files)) in enumerate(named, len(cases) + 1):
+        print(f"{'not ok' if missing else 'ok'} {number} - {os.path.basename(model)}: its steps have their names in {files}", flush=True)
+        if missing:
+            failed += 1
+            diagnose(" ".join(missing))
     return 1 if failed else 0
 
 

@@ -1,7 +1,9 @@
 /*
  * The slot protocol of shared/spec/slots.h: two slots, two experts, a verifier that pins, reads and demands, a cache that
- * loads, evicts, and whose budget falls and rises, and both killed between any two steps, with a successor. Names in
- * brackets are those of slots.c, of services/expert-cache/store.c ([shrink], [give_back]) and loads.c ([promote]).
+ * loads, evicts, and whose budget falls and rises, and both killed between any two steps, with a successor. What becomes of
+ * demands that find every slot pinned is starved.pml's. Names in brackets are the C code's.
+ *
+ * names in: shared/spec/slots.c services/expert-cache/store.c services/expert-cache/loads.c
  *
  * Checked by assertions, and by the absence of invalid end states:
  *  - while a verifier that lives holds a pin, the slot is READY with its expert and the bytes are that expert's: they do
@@ -113,7 +115,7 @@ active proctype verifier()
 	byte e, s, epoch;
 	byte w_state, w_pins, w_epoch, w_tag; /* the word that was loaded */
 
-enter:	/* slots_verifier_enter */
+enter:	/* [enter] */
 	epoch = header_epoch + 1;
 	header_epoch = epoch;
 end:	do
@@ -303,6 +305,7 @@ load:	/* [load_begin] */
 	if
 	:: /* [load_fail] */ slot[s].state = EMPTY;
 		atomic { give_back(s);
+			/* [refuse] */
 			if :: demanded && table[e] == 0 -> table[e] = REFUSED :: else fi;
 			demanded = 0; forget(); goto end }
 	:: /* [load_end] the table word, then the state: who has pinned it finds it in the table. */
