@@ -1,7 +1,8 @@
 /*
- * Whether an expert that is read again has the bytes it had before: a hash of a few fixed places of each of its parts,
- * kept from the first load. A file that was written to keeps its size and may keep its times; what it says then differs
- * in places all over. Against accidents, not against an adversary. Used by the transfer worker alone.
+ * Whether an expert that is read again has the bytes it had before: a hash of a few fixed places of
+ * each of its parts, kept from the first load. A file that was written to keeps its size and may
+ * keep its times; what it says then differs in places all over. Against accidents, not against an
+ * adversary. Used by the transfer worker alone.
  */
 #pragma once
 

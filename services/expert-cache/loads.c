@@ -219,8 +219,8 @@ void loads_layer(struct loads *loads, uint32_t layer)
 	loads->running = layer;
 }
 
-/* The time by which it was needed does not matter: it is an estimate, and a layer that waits for its experts takes longer
- * than it says. */
+/* The time by which it was needed does not matter: it is an estimate, and a layer that waits for
+ * its experts takes longer than it says. */
 static bool obsolete(const struct loads *loads, const struct load *load, uint64_t now_ns)
 {
 	const struct store *store = loads->store;

@@ -1,6 +1,7 @@
 /*
- * Experts on their way from the file into slots: reads are submitted and collected, promoted, taken back, and what has
- * arrived is packed where that is wanted. Used by the transfer worker alone; failures by any thread.
+ * Experts on their way from the file into slots: reads are submitted and collected, promoted, taken
+ * back, and what has arrived is packed where that is wanted. Used by the transfer worker alone;
+ * failures by any thread.
  */
 #pragma once
 
@@ -44,8 +45,8 @@ struct loads {
 /* Borrows store and reader. */
 int loads_init(struct loads *loads, struct store *store, struct reader *reader, uint64_t generation,
 	struct error *err);
-/* Any thread: the model file is not what it was. Nothing is loaded any more, demands are refused, and the verifier is
- * told through the region. The log says why, once. */
+/* Any thread: the model file is not what it was. Nothing is loaded any more, demands are
+ * refused, and the verifier is told through the region. The log says why, once. */
 void loads_lose(struct loads *loads, const struct error *why);
 bool loads_lost(const struct loads *loads);
 /* Nothing is busy. */
@@ -56,7 +57,8 @@ static inline uint32_t loads_busy(const struct loads *loads)
 	return LOADS_MAX - loads->n_idle;
 }
 
-/* False when there is no slot for it. The caller has seen that a load is idle, and want is neither resident nor loading. */
+/* False when there is no slot for it. The caller has seen that a load is idle, and want is
+ * neither resident nor loading. */
 bool loads_start(struct loads *loads, const struct cache_prefetch *want, enum load_reason why,
 	uint64_t now_ns);
 /* [promote] A demand waits for what is loading for another reason: what is not in the kernel yet overtakes. */
@@ -65,8 +67,9 @@ void loads_demand(struct loads *loads, uint32_t layer, uint32_t expert);
 void loads_layer(struct loads *loads, uint32_t layer);
 /* Takes back the prefetches that the policy does not want any more, as far as they are not being read. */
 void loads_cancel_obsolete(struct loads *loads, uint64_t now_ns);
-/* Submits what was started, waits for at most timeout_ns, no longer than the bell is as seen (NULL: no bell), and takes what
- * has arrived. */
+/* Submits what was started, waits for at most timeout_ns, no longer than the bell is as seen
+ * (NULL: no bell), and takes what has arrived. */
 void loads_collect(struct loads *loads, const struct doorbell_seen *seen, uint64_t timeout_ns);
-/* Packs one expert that has arrived, a demanded one first: it takes a while, so what can be submitted is submitted before. */
+/* Packs one expert that has arrived, a demanded one first: it takes a while, so what can be
+ * submitted is submitted before. */
 void loads_pack_one(struct loads *loads);

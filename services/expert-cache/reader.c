@@ -14,14 +14,15 @@
 #include <unistd.h>
 
 enum {
-	/* A disk that fails fails thousands of reads: this many are logged, then one line a while says how many more. */
+	/* A disk that fails fails thousands of reads: this many are logged, then one line a
+	 * while says how many more. */
 	LOGGED_MAX = 4,
 	/* What is measured goes up to here; a given depth may be more. */
 	MEASURED_DEPTH_MAX = 64,
 };
 #define LOGGED_WINDOW_NS 10000000000ull
-/* Before the second try, then twice as long each time: 15 ms in all before a read is given up, as long as a disk may be
- * busy with itself and a verifier can wait. */
+/* Before the second try, then twice as long each time: 15 ms in all before a read is given up,
+ * as long as a disk may be busy with itself and a verifier can wait. */
 #define PAUSE_NS 1000000ull
 
 static void tell(struct reader *reader)

@@ -1,19 +1,24 @@
 /*
- * Asynchronous reads of the model file: io_uring with registered files and buffers, or threads that call preadv; past the
- * page cache (O_DIRECT) where the file system allows it. Used by one thread, the transfer worker; reader_rate by any.
+ * Asynchronous reads of the model file: io_uring with registered files and buffers, or threads that
+ * call preadv; past the page cache (O_DIRECT) where the file system allows it. Used by one thread,
+ * the transfer worker; reader_rate by any.
  *
- * A request may be of any length. The reader cuts it into pieces, has at most `depth` of them in the kernel and holds the
- * rest back, ordered by priority and then by time: so a demand overtakes every prefetch that is not in the kernel yet, a
- * prefetch can be promoted (reader_promote) and what is no longer wanted be taken back (reader_cancel). Short requests that
- * are neighbours in the file go as one read into several places. Prefetches leave a part of the depth free for demands.
+ * A request may be of any length. The reader cuts it into pieces, has at most `depth` of them in
+ * the kernel and holds the rest back, ordered by priority and then by time: so a demand overtakes
+ * every prefetch that is not in the kernel yet, a prefetch can be promoted (reader_promote) and
+ * what is no longer wanted be taken back (reader_cancel). Short requests that are neighbours in the
+ * file go as one read into several places. Prefetches leave a part of the depth free for demands.
  *
- * How long a piece is and how many there are at once is measured when the reader is opened (reader_tune.c), unless given.
+ * How long a piece is and how many there are at once is measured when the reader is opened
+ * (reader_tune.c), unless given.
  *
- * A split model is several files; a request's offset counts over all of them as gguf.h says, and lies with its bytes in one.
+ * A split model is several files; a request's offset counts over all of them as gguf.h says, and
+ * lies with its bytes in one.
  *
- * Offsets, lengths and targets are multiples of SLOTS_PAGE, as O_DIRECT wants them. Interrupted and short reads go on
- * where they stopped. What fails for a reason that may pass is tried again a few times, after pauses in which everything
- * else is read; what cannot be read is reported with its offset.
+ * Offsets, lengths and targets are multiples of SLOTS_PAGE, as O_DIRECT wants them. Interrupted and
+ * short reads go on where they stopped. What fails for a reason that may pass is tried again a few
+ * times, after pauses in which everything else is read; what cannot be read is reported with its
+ * offset.
  */
 #pragma once
 
@@ -51,8 +56,8 @@ struct read_request {
 	struct read_request *next, *before;
 };
 
-/* One file, or one part of a split model; base: where it begins in the offsets, ascending, the first 0; stamp: what it is
- * expected to be, or NULL. */
+/* One file, or one part of a split model; base: where it begins in the offsets, ascending, the
+ * first 0; stamp: what it is expected to be, or NULL. */
 struct reader_file {
 	const char *path;
 	uint64_t base;
@@ -79,12 +84,15 @@ int reader_open(const struct reader_file *files, unsigned n_files,
 /* Takes back what is held or would be tried again, and waits for what is in the kernel. */
 void reader_close(struct reader **reader);
 
-/* The memory that most requests read to: n slots of slot_bytes each. Where the kernel allows it a slot's memory is
- * registered, and thereby kept in memory, at the first read into it; that saves looking its pages up for every read. Where
- * it does not (RLIMIT_MEMLOCK) the log says so once; more than 16384 slots are not registered. Call while nothing is in flight; n 0: none from now on. */
+/* The memory that most requests read to: n slots of slot_bytes each. Where the kernel allows it
+ * a slot's memory is registered, and thereby kept in memory, at the first read into it; that
+ * saves looking its pages up for every read. Where it does not (RLIMIT_MEMLOCK) the log says so
+ * once; more than 16384 slots are not registered. Call while nothing is in flight; n 0: none
+ * from now on. */
 void reader_slots(struct reader *reader, unsigned char *slots, size_t slot_bytes, uint32_t n);
-/* To be called before the pages of a slot are given back to the kernel (a hole punched, the mapping changed), when no
- * request to it is in flight: a registered slot would go on to be read into pages that nobody else sees. */
+/* To be called before the pages of a slot are given back to the kernel (a hole punched, the
+ * mapping changed), when no request to it is in flight: a registered slot would go on to be read
+ * into pages that nobody else sees. */
 void reader_forget_slot(struct reader *reader, uint32_t slot);
 
 /* "io_uring O_DIRECT", "pread": how it reads now. A constant, or valid as long as the reader. Any thread. */
@@ -105,21 +113,22 @@ void reader_submit(struct reader *reader, struct read_request *request);
 /* What of a request is still held back goes on with this priority, behind those that have it already. */
 void reader_promote(
 	struct reader *reader, struct read_request *request, enum read_priority priority);
-/* True: nothing of it is in the kernel, and it is the caller's again. False: reader_wait will return it, and what was held
- * back of it will not be read (status -ECANCELED then). */
+/* True: nothing of it is in the kernel, and it is the caller's again. False: reader_wait will
+ * return it, and what was held back of it will not be read (status -ECANCELED then). */
 bool reader_cancel(struct reader *reader, struct read_request *request);
 /* Up to max finished requests; waits at most timeout_ns for the first. 0 with nothing in flight. */
 unsigned reader_wait(
 	struct reader *reader, uint64_t timeout_ns, struct read_request **finished, unsigned max);
-/* The same; it also returns, with what there is, when the bell is not as seen any more: always the same bell, which the kernel
- * may go on listening to between two calls. Where it cannot sleep on both (Linux before 6.7; no io_uring) this thread
- * looks at the bell every 300 us. */
+/* The same; it also returns, with what there is, when the bell is not as seen any more: always
+ * the same bell, which the kernel may go on listening to between two calls. Where it cannot
+ * sleep on both (Linux before 6.7; no io_uring) this thread looks at the bell every 300 us. */
 unsigned reader_wait_or_ring(struct reader *reader, const struct doorbell_seen *seen,
 	uint64_t timeout_ns, struct read_request **finished, unsigned max);
 
 /* To be called now and then, with nothing in flight too: logs how many reads failed beyond those that were logged. */
 void reader_tell(struct reader *reader, uint64_t now_ns);
 
-/* Whether every file is still the one that was opened, of the same size and time. -ESTALE: it is not, and what was read
- * and will be read need not fit together. A name that is gone is no fault: what was opened is as it was. */
+/* Whether every file is still the one that was opened, of the same size and time. -ESTALE: it is
+ * not, and what was read and will be read need not fit together. A name that is gone is no
+ * fault: what was opened is as it was. */
 int reader_check(const struct reader *reader, struct error *err);

@@ -44,7 +44,8 @@ struct reader {
 	uint64_t failures, window_ns; /* failures since window_ns */
 	const struct file *failed; /* the last of them */
 
-	/* The rate over the time in which there was always enough to do, since rate_ns (0: there is not); rate_bytes came. */
+	/* The rate over the time in which there was always enough to do, since rate_ns (0: there
+	 * is not); rate_bytes came. */
 	_Atomic uint64_t rate;
 	uint64_t rate_ns, rate_bytes;
 };

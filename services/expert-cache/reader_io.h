@@ -6,9 +6,10 @@
 #include <sys/uio.h>
 
 enum { PIECE_REQUESTS = 16 };
-/* A bell is looked at so often by what cannot sleep on it and on reads. With 12 layers of the 30B shape and room for 33% the
- * worker takes 25 ms of CPU time of a token of 120 ms with 100 us, 15 ms with 300 us, and 8 ms where it can sleep on both: going to
- * sleep and waking costs more than the look. With 1 ms hints were seen too late. */
+/* A bell is looked at so often by what cannot sleep on it and on reads. With 12 layers of the
+ * 30B shape and room for 33% the worker takes 25 ms of CPU time of a token of 120 ms with 100
+ * us, 15 ms with 300 us, and 8 ms where it can sleep on both: going to sleep and waking costs
+ * more than the look. With 1 ms hints were seen too late. */
 #define READER_POLL_NS 300000ull
 static inline uint64_t reader_polled(uint64_t timeout_ns)
 {
@@ -44,8 +45,9 @@ struct reader_io_ops {
 	void (*forget_slot)(void *io, uint32_t slot);
 	/* One read of what is left of the piece; the result goes to result. */
 	void (*start)(void *io, struct read_piece *piece);
-	/* Makes started reads go, waits, returns a piece whose read has ended, or NULL at the timeout or before it. seen, if not
-	 * NULL: also when its bell is rung, or where that ends no wait, after READER_POLL_NS. */
+	/* Makes started reads go, waits, returns a piece whose read has ended, or NULL at the
+	 * timeout or before it. seen, if not NULL: also when its bell is rung, or where that
+	 * ends no wait, after READER_POLL_NS. */
 	struct read_piece *(*next)(void *io, uint64_t timeout_ns, const struct doorbell_seen *seen);
 };
 extern const struct reader_io_ops reader_io_uring, reader_io_pread;

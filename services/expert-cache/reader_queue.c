@@ -113,8 +113,8 @@ static void pause_piece(struct reader *reader, struct read_piece *piece)
 	reader->paused = piece;
 }
 
-/* Those whose pause is over go on, as far as there is room. How long the shortest pause of the others is, UINT64_MAX without
- * any. */
+/* Those whose pause is over go on, as far as there is room. How long the shortest pause of the
+ * others is, UINT64_MAX without any. */
 static uint64_t start_paused(struct reader *reader)
 {
 	uint64_t now_ns = reader->paused != NULL ? clock_ns() : 0, next_ns = UINT64_MAX;
@@ -152,7 +152,8 @@ static void append(
 	request->pieces++;
 }
 
-/* A held-back request that begins where the piece ends, or with the page that it ends with, whole, of room bytes at most. */
+/* A held-back request that begins where the piece ends, or with the page that it ends with,
+ * whole, of room bytes at most. */
 static struct read_request *neighbour(const struct reader *reader, const struct read_piece *piece,
 	enum read_priority priority, size_t room, size_t *shared)
 {
@@ -224,9 +225,9 @@ static void advance(struct read_piece *piece, size_t bytes)
 	}
 }
 
-/* What is wrong with the request or the file, and will be the next time. All else may pass: a bad sector is ENODATA, a path
- * to the disk that is down ENOLINK, a command that took too long ETIMEDOUT, and a driver has more of them (blk_errors in
- * Linux' block/blk-core.c). */
+/* What is wrong with the request or the file, and will be the next time. All else may pass: a
+ * bad sector is ENODATA, a path to the disk that is down ENOLINK, a command that took too long
+ * ETIMEDOUT, and a driver has more of them (blk_errors in Linux' block/blk-core.c). */
 static bool is_final(int code)
 {
 	static const int final[] = {EBADF, EFAULT, EINVAL, EISDIR, ESPIPE, ESTALE, EOVERFLOW, EPERM,
@@ -416,7 +417,8 @@ unsigned reader_wait_or_ring(struct reader *reader, const struct doorbell_seen *
 			finished[n++] = request;
 			continue;
 		}
-		/* Pieces may end all the time without a request that does: the time is over at some point all the same. */
+		/* Pieces may end all the time without a request that does: the time is over at
+		 * some point all the same. */
 		uint64_t now_ns = n == 0 && timeout_ns > 0 ? clock_ns() : 0;
 		uint64_t left_ns = n == 0 && now_ns < end_ns ? end_ns - now_ns : 0;
 		if (n == 0 && seen != NULL && doorbell_read(seen->bell) != seen->sequence)

@@ -1,8 +1,9 @@
 /*
- * How the disk under this very file is best read, measured when a reader is opened: random reads for a bounded time, first
- * of several lengths with enough of them in flight, then of the best length with fewer and more of them. Taken are
- * the longest reads that come close to the best, since each costs CPU time, and the shortest queue that does, since a
- * demand waits for what is in the kernel before it.
+ * How the disk under this very file is best read, measured when a reader is opened: random reads
+ * for a bounded time, first of several lengths with enough of them in flight, then of the best
+ * length with fewer and more of them. Taken are the longest reads that come close to the best,
+ * since each costs CPU time, and the shortest queue that does, since a demand waits for what is in
+ * the kernel before it.
  */
 #include "services/expert-cache/reader_internal.h"
 
@@ -21,7 +22,8 @@ enum {
 	DEMAND_BYTES = 4 << 20, /* in the kernel at once, at least */
 	/* What is read goes there. Nobody looks at it: reads for which there is no place of their own share one. */
 	MEMORY_BYTES = 16 << 20,
-	/* A trial has no more than that in the kernel, whatever depth and length are given: a slow disk takes long for it. */
+	/* A trial has no more than that in the kernel, whatever depth and length are given: a
+	 * slow disk takes long for it. */
 	TRIAL_AHEAD_BYTES = 64 << 20,
 	ROUNDS = 2, /* the better of two counts: something else may have used the disk */
 };
@@ -138,8 +140,8 @@ static void measure_depths(struct tuning *t, size_t bytes, unsigned *depth, unsi
 		}
 	*depth = depths[first_near(rates, n, 0.97)];
 	*prefetch = depths[first_near(rates, n, 0.85)];
-	/* A disk that was busy or throttled while it was measured is faster later: demands, which all wait at the same
-	 * time, have room for it. */
+	/* A disk that was busy or throttled while it was measured is faster later: demands,
+	 * which all wait at the same time, have room for it. */
 	while (*depth * bytes < DEMAND_BYTES && *depth * 2 <= depths[n - 1])
 		*depth *= 2;
 	for (unsigned i = 0; i < n; i++)

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The kernel's table of registered buffers has at most so many entries (IORING_MAX_REG_BUFFERS), each of at most 1 GiB. */
+/* The kernel's table of registered buffers has at most so many entries (IORING_MAX_REG_BUFFERS),
+ * each of at most 1 GiB. */
 #define BUFFERS_MAX 16384u
 #define BUFFER_BYTES_MAX (1ull << 30)
 

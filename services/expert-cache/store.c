@@ -139,8 +139,8 @@ static bool may_evict(void *arg, uint32_t slot)
 	const struct choice *choice = arg;
 	const struct store *store = choice->store;
 	const struct slot_note *note = &store->notes[slot];
-	/* The verifier waits for it. Once it has pinned it (the epoch is there) and let go, it may give room to the rest of
-	 * a layer that is larger than the budget. */
+	/* The verifier waits for it. Once it has pinned it (the epoch is there) and let go, it
+	 * may give room to the rest of a layer that is larger than the budget. */
 	if (note->demand == store->demand && note->demand != DEMAND_NONE &&
 		slot_epoch(store_state(store, slot)) == 0)
 		return false;

@@ -85,9 +85,10 @@ static int allocate(struct store *store, uint32_t queue_max, struct error *err)
 	return store_policy_create(store, store->policy, queue_max, &store->policy_state, err);
 }
 
-/* Takes a slot's pages out of the region: a read that is under way keeps the old ones and ends there, and whoever
- * touches the slot next gets new ones. True when that is certain: part of a huge page that a read holds cannot be taken
- * out, which the file shows by still having data there. */
+/* Takes a slot's pages out of the region: a read that is under way keeps the old ones and ends
+ * there, and whoever touches the slot next gets new ones. True when that is certain: part of a
+ * huge page that a read holds cannot be taken out, which the file shows by still having data
+ * there. */
 static bool renew_pages(struct store *store, uint32_t slot)
 {
 	return store_punch(store, slot, 1) && !store_has_pages(store, slot);

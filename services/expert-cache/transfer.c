@@ -23,8 +23,8 @@
 #define MEASURE_NS 100000000ull
 /* A budget that has fallen is reached in steps: so many slots are given up in one round of the worker. */
 #define SHRINK_SLOTS 8
-/* Prefetches that the reader holds back: the next ones for the disk, and no more, since what is chosen later is chosen
- * better. */
+/* Prefetches that the reader holds back: the next ones for the disk, and no more, since what is
+ * chosen later is chosen better. */
 #define HELD_READS (2 * EXPERT_PARTS)
 /* The least slice that the kernel knows. */
 #define SLICE_NS 100000ull
@@ -137,8 +137,8 @@ static void start_prefetches(struct transfer *transfer, uint64_t now_ns)
 		if (here_or_coming(transfer, &prefetch))
 			continue;
 		if (!loads_start(&transfer->loads, &prefetch, LOAD_PREFETCH, now_ns)) {
-			/* Every slot is pinned, hinted for or worth more: this one, the best of those that wait, as well
-			 * as the rest, is for later. */
+			/* Every slot is pinned, hinted for or worth more: this one, the best of
+			 * those that wait, as well as the rest, is for later. */
 			policy->put_back(state, &prefetch);
 			return;
 		}
@@ -217,7 +217,8 @@ static bool keep_ahead(struct transfer *transfer)
 	return true;
 }
 
-/* Whether there is more to give up, and it can be. Not while pages are being found: who finds them rings when he has done. */
+/* Whether there is more to give up, and it can be. Not while pages are being found: who finds
+ * them rings when he has done. */
 static bool shrink(struct transfer *transfer, uint64_t now_ns)
 {
 	if (!keep_ahead(transfer))
@@ -293,9 +294,9 @@ static void work(struct transfer *transfer)
 	}
 }
 
-/* The worker runs for microseconds, and what it is woken for is waited for, while all CPUs compute: it asks to be run
- * soon rather than for long. A short slice is anybody's to ask for (Linux 6.12; before it is ignored), a better nice value
- * is not: then without. */
+/* The worker runs for microseconds, and what it is woken for is waited for, while all CPUs
+ * compute: it asks to be run soon rather than for long. A short slice is anybody's to ask for
+ * (Linux 6.12; before it is ignored), a better nice value is not: then without. */
 static void ask_to_run_soon(void)
 {
 	struct {

@@ -1,8 +1,9 @@
 /*
- * The transfer worker: one thread that takes demands, hints and activation counts from the region's rings and keeps
- * the slots filled. What is demanded goes first, then what the policy prefetches, then preloading in file order. Of the
- * later two only as much is given to the reader as keeps the disk busy: what is chosen late is chosen with what is known
- * by then. The reader keeps room for demands and lets them overtake.
+ * The transfer worker: one thread that takes demands, hints and activation counts from the region's
+ * rings and keeps the slots filled. What is demanded goes first, then what the policy prefetches,
+ * then preloading in file order. Of the later two only as much is given to the reader as keeps the
+ * disk busy: what is chosen late is chosen with what is known by then. The reader keeps room for
+ * demands and lets them overtake.
  */
 #pragma once
 
@@ -71,6 +72,7 @@ int transfer_start(struct transfer *transfer, struct store *store, struct reader
 /* Waits for the reads in flight. */
 void transfer_stop(struct transfer *transfer);
 
-/* Loop thread: the worker puts the change in force between two of its rounds; it has when this returns 0. A budget that
- * has fallen is reached later, as pins go. -ETIMEDOUT when the worker does not come round: nothing has changed. */
+/* Loop thread: the worker puts the change in force between two of its rounds; it has when this
+ * returns 0. A budget that has fallen is reached later, as pins go. -ETIMEDOUT when the worker
+ * does not come round: nothing has changed. */
 int transfer_apply(struct transfer *transfer, struct transfer_change *change, struct error *err);

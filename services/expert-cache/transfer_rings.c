@@ -108,8 +108,9 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint, u
 	store->policy->on_hint(store->policy_state, &entry, slot);
 }
 
-/* A ring whose counters somebody has overwritten would read as empty for good. What found no room was lost while this
- * thread was late or stopped: a policy without it knows less, and nobody waits for it. */
+/* A ring whose counters somebody has overwritten would read as empty for good. What found no
+ * room was lost while this thread was late or stopped: a policy without it knows less, and
+ * nobody waits for it. */
 static void look_after(struct ring *ring, const char *name, uint64_t *lost)
 {
 	if (ring_mend_consumer(ring))

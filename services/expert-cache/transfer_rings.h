@@ -1,6 +1,7 @@
 /*
- * What the peers say to the transfer worker: demands, activations and hints from the region's rings, to whom they concern:
- * the store, the loads, the policy, the judge of hints. The worker's thread.
+ * What the peers say to the transfer worker: demands, activations and hints from the region's
+ * rings, to whom they concern: the store, the loads, the policy, the judge of hints. The worker's
+ * thread.
  */
 #pragma once
 

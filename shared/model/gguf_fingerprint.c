@@ -1,9 +1,9 @@
 /* Which model it is, from a part of its bytes: a file of hundreds of GB is not read to be told from another. */
 #include "shared/model/gguf_internal.h"
 
-/* Where a tensor's bytes are looked at: at PLACES_MAX places of PLACE_BYTES each, and at fewer where there are many tensors,
- * so that a file that is not in memory costs at most about READS_MAX small reads, which are all asked for before the first
- * is waited for. */
+/* Where a tensor's bytes are looked at: at PLACES_MAX places of PLACE_BYTES each, and at fewer
+ * where there are many tensors, so that a file that is not in memory costs at most about
+ * READS_MAX small reads, which are all asked for before the first is waited for. */
 enum { PLACES_MAX = 8, PLACE_BYTES = 64, READS_MAX = 8192 };
 
 /* FNV-1a */

@@ -1,4 +1,5 @@
-/* The SIGBUS handler uses nothing but what POSIX calls async-signal-safe, and mmap, which on Linux is a bare system call. */
+/* The SIGBUS handler uses nothing but what POSIX calls async-signal-safe, and mmap, which on
+ * Linux is a bare system call. */
 #include "shared/model/gguf_guard.h"
 
 #include "shared/model/gguf_internal.h"
@@ -62,7 +63,8 @@ static const struct gguf *file_of(const unsigned char *at, size_t *index)
 	return NULL;
 }
 
-/* A line in parts, written at once: other processes write to the same place. Safe in a signal handler; what is longer is cut. */
+/* A line in parts, written at once: other processes write to the same place. Safe in a signal
+ * handler; what is longer is cut. */
 struct line {
 	char text[512];
 	size_t n;

@@ -101,8 +101,8 @@ uint64_t gguf_stamps(const struct gguf *gguf)
 void gguf_lose(const struct gguf *gguf, enum gguf_loss loss, size_t part)
 {
 	uint64_t whole = GGUF_WHOLE;
-	/* Who holds a const gguf may not change what is in the file; that it is lost is about the file. Released, so that who
-	 * finds pages of nothing there and then asks is told. */
+	/* Who holds a const gguf may not change what is in the file; that it is lost is about
+	 * the file. Released, so that who finds pages of nothing there and then asks is told. */
 	atomic_compare_exchange_strong_explicit((_Atomic uint64_t *)(uintptr_t)&gguf->loss, &whole,
 		(uint64_t)part << 8 | loss, memory_order_release, memory_order_relaxed);
 }

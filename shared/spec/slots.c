@@ -112,8 +112,9 @@ uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t
 		uint32_t pins = slot_epoch(word) == epoch ? slot_pins(word) : 0;
 		if (pins == PINS_MAX)
 			return SLOT_NONE;
-		/* Acquire pairs with the release store of READY in slots_load_end: without it the slot's bytes could
-		 * be read from before the load. Release publishes this verifier's epoch in the header, see void_pins. */
+		/* Acquire pairs with the release store of READY in slots_load_end: without it
+		 * the slot's bytes could be read from before the load. Release publishes this
+		 * verifier's epoch in the header, see void_pins. */
 		if (atomic_compare_exchange_weak_explicit(state, &word,
 			    make_word(SLOT_READY, pins + 1, epoch, content_of(word)),
 			    memory_order_acq_rel, memory_order_relaxed))
@@ -124,9 +125,10 @@ uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t
 /* [unpin] */
 void slots_unpin(struct slots *slots, uint32_t slot)
 {
-	/* Release pairs with the acquire of slots_evict: without it the next expert's bytes could be written while ours
-	 * are still being read. Only this verifier changes a word it has pinned, so there is nothing to compare.
-	 * Sequentially consistent for the owner that starves, see slots_evictable. */
+	/* Release pairs with the acquire of slots_evict: without it the next expert's bytes
+	 * could be written while ours are still being read. Only this verifier changes a word it
+	 * has pinned, so there is nothing to compare. Sequentially consistent for the owner that
+	 * starves, see slots_evictable. */
 	atomic_fetch_sub_explicit(&slots->state[slot], ONE_PIN, memory_order_seq_cst);
 }
 
@@ -144,12 +146,13 @@ void slots_load_end(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t
 {
 	uint64_t content = make_tag(layer, expert) | (uint64_t)(layout == LAYOUT_TILES)
 							     << LAYOUT_SHIFT;
-	/* The table first: a verifier that pins by a word it has read long ago would else use the slot, find the expert
-	 * absent at its next look, and demand what nobody protects any more. Until the slot is READY the word only leads
-	 * to a pin that fails. */
+	/* The table first: a verifier that pins by a word it has read long ago would else use
+	 * the slot, find the expert absent at its next look, and demand what nobody protects any
+	 * more. Until the slot is READY the word only leads to a pin that fails. */
 	atomic_store_explicit(slots_word(slots, layer, expert), slot + 1, memory_order_relaxed);
-	/* Release pairs with the acquire of the compare-and-swap in slots_pin: the bytes and the table word come before
-	 * READY. And READY before the bell, so that who is woken finds it. */
+	/* Release pairs with the acquire of the compare-and-swap in slots_pin: the bytes and the
+	 * table word come before READY. And READY before the bell, so that who is woken finds
+	 * it. */
 	atomic_store_explicit(
 		&slots->state[slot], make_word(SLOT_READY, 0, 0, content), memory_order_release);
 	doorbell_ring(&slots->header->arrivals);
@@ -174,11 +177,12 @@ static bool tag_in_model(const struct slots *slots, uint64_t word)
 	return slot_layer(word) < slots->n_layers && slot_expert(word) < slots->n_experts;
 }
 
-/* Whether the pins of a READY word bind nobody. The word was loaded with acquire: its pins, made with release after the
- * verifier stored its epoch, bring that epoch along. So an epoch that differs from the header's, read after the
- * word, is older than the header's: its verifier is dead. With the loads the other way round a verifier that
- * attached between them would lose its pins. (Epochs wrap after a million attaches; a pin left that long ago would
- * count as alive and keep its slot, nothing worse.) */
+/* Whether the pins of a READY word bind nobody. The word was loaded with acquire: its pins, made
+ * with release after the verifier stored its epoch, bring that epoch along. So an epoch that
+ * differs from the header's, read after the word, is older than the header's: its verifier is
+ * dead. With the loads the other way round a verifier that attached between them would lose its
+ * pins. (Epochs wrap after a million attaches; a pin left that long ago would count as alive and
+ * keep its slot, nothing worse.) */
 static bool void_pins(const struct slots *slots, uint64_t word)
 {
 	return slot_pins(word) == 0 ||
@@ -188,8 +192,8 @@ static bool void_pins(const struct slots *slots, uint64_t word)
 
 bool slots_evictable(const struct slots *slots, uint32_t slot)
 {
-	/* Sequentially consistent with slots_unpin: an owner that stored starved before either sees the unpin here, or
-	 * the verifier sees starved after it and rings. */
+	/* Sequentially consistent with slots_unpin: an owner that stored starved before either
+	 * sees the unpin here, or the verifier sees starved after it and rings. */
 	uint64_t word = atomic_load_explicit(&slots->state[slot], memory_order_seq_cst);
 	return slot_state(word) == SLOT_READY && tag_in_model(slots, word) &&
 	       void_pins(slots, word);

@@ -1,33 +1,39 @@
 /*
  * The expert region: region "experts", owned by the expert-cache; the verifier looks up and pins, the drafter hints.
  *
- * Layout of the payload: struct slots_header; the demand, activation, hint and gate rings; per layer a struct slots_counts; per
- * (layer, expert) one table word and one count of uses; per slot one state word and one word of recency; then,
- * page-aligned in the mapping, n_slots slots of slot_bytes each.
+ * Layout of the payload: struct slots_header; the demand, activation, hint and gate rings; per
+ * layer a struct slots_counts; per (layer, expert) one table word and one count of uses; per slot
+ * one state word and one word of recency; then, page-aligned in the mapping, n_slots slots of
+ * slot_bytes each.
  *
- * There is a slot for every expert of the model, in a file that has no pages until they are written: what a cache may
- * hold is its budget, a number of slots in the header that the owner changes while everybody goes on. When it falls, slots
- * are evicted and their pages go back to the kernel; when it rises, more of the empty ones are used. Nobody else acts on it.
+ * There is a slot for every expert of the model, in a file that has no pages until they are
+ * written: what a cache may hold is its budget, a number of slots in the header that the owner
+ * changes while everybody goes on. When it falls, slots are evicted and their pages go back to the
+ * kernel; when it rises, more of the empty ones are used. Nobody else acts on it.
  *
- * A slot holds the gate, up and down matrices of one expert in three page-aligned areas, each as it lies in the file
- * with the page it starts in: the first byte is at the same offset within a page as in the file, so that O_DIRECT
- * reads straight into the slot, and both sides compute the place from the model alone (slots_geometry). The owner may
- * pack the matrices (kernels/tiles.h), and move them together, before the slot becomes READY; the state word says
- * whether it has.
+ * A slot holds the gate, up and down matrices of one expert in three page-aligned areas, each as it
+ * lies in the file with the page it starts in: the first byte is at the same offset within a page
+ * as in the file, so that O_DIRECT reads straight into the slot, and both sides compute the place
+ * from the model alone (slots_geometry). The owner may pack the matrices (kernels/tiles.h), and
+ * move them together, before the slot becomes READY; the state word says whether it has.
  *
- * A table word is 0 (absent), slot + 1, or SLOTS_REFUSED (the cache will not deliver what was demanded: read it from
- * the file now). A state word holds state, pins, the epoch of the verifier that pinned, the tag (layer, expert) and the
- * layout of the matrices: one compare-and-swap pins exactly that expert or fails, so no version is needed against reuse.
+ * A table word is 0 (absent), slot + 1, or SLOTS_REFUSED (the cache will not deliver what was
+ * demanded: read it from the file now). A state word holds state, pins, the epoch of the verifier
+ * that pinned, the tag (layer, expert) and the layout of the matrices: one compare-and-swap pins
+ * exactly that expert or fails, so no version is needed against reuse.
  *
- * States: EMPTY -> LOADING -> READY -> EVICTING -> EMPTY, and READY -> LOADING -> READY where the owner packs what is
- * resident; pins only in READY. tests/spin/slots.pml is the protocol; the functions below name its transitions. Who may write a state word: in READY the verifier (pins) and the owner
- * (eviction, packing), both by compare-and-swap; in every other state the owner alone. An eviction that races a pin loses. The
+ * States: EMPTY -> LOADING -> READY -> EVICTING -> EMPTY, and READY -> LOADING -> READY where the
+ * owner packs what is resident; pins only in READY. tests/spin/slots.pml is the protocol, and
+ * starved.pml where there is no slot; the functions below name their transitions. Who may write a
+ * state word: in READY the verifier (pins) and the owner (eviction, packing), both by
+ * compare-and-swap; in every other state the owner alone. An eviction that races a pin loses. The
  * pages of an EMPTY slot may go at any time: nobody reads them.
  *
- * Epochs: a verifier that attaches takes verifier_epoch + 1 and puts it into its pins. Pins of another epoch than the
- * header's belong to a verifier that is dead (only one can hold the verifier's socket) and are void. The owner reads
- * the state word before the header's epoch: a pin of a live verifier was made after its epoch was stored, so who
- * sees the pin sees the epoch, and a live pin can never be taken for a dead one.
+ * Epochs: a verifier that attaches takes verifier_epoch + 1 and puts it into its pins. Pins of
+ * another epoch than the header's belong to a verifier that is dead (only one can hold the
+ * verifier's socket) and are void. The owner reads the state word before the header's epoch: a pin
+ * of a live verifier was made after its epoch was stored, so who sees the pin sees the epoch, and a
+ * live pin can never be taken for a dead one.
  */
 #pragma once
 
@@ -59,12 +65,14 @@ enum slot_state {
 	SLOT_EVICTING,
 };
 
-/* What the owner's successor goes on with when it was started as its predecessor was: see services/expert-cache/live.h. */
+/* What the owner's successor goes on with when it was started as its predecessor was: see
+ * services/expert-cache/live.h. */
 struct slots_settings {
 	char budget[LIMIT_NAME], policy[LIMIT_NAME];
 };
 
-/* What the verifier takes of the memory that experts share with it, in bytes. The last changes as it runs, and is said again. */
+/* What the verifier takes of the memory that experts share with it, in bytes. The last changes
+ * as it runs, and is said again. */
 struct slots_needs {
 	uint64_t weights; /* those of every token: a copy in memory, or pages of the file */
 	uint64_t kv; /* all of the cache, filled or not */
@@ -86,8 +94,9 @@ struct slots_header {
 	uint64_t demand_offset, activation_offset, hint_offset, gate_offset, counts_offset,
 		table_offset, uses_offset, state_offset, used_offset,
 		arena_offset; /* from the payload's start */
-	/* Of the cache process that found the model file changed: nothing is loaded any more, what is resident may not fit
-	 * together, and the verifier ends its sessions. 0 = none. Stays for the region's life. */
+	/* Of the cache process that found the model file changed: nothing is loaded any more,
+	 * what is resident may not fit together, and the verifier ends its sessions. 0 = none.
+	 * Stays for the region's life. */
 	_Atomic uint64_t lost;
 	_Atomic uint32_t starved; /* the owner waits for an unpin: ring work after one */
 	struct slots_settings configured, changed; /* the owner's loop thread */
@@ -111,7 +120,8 @@ struct slots_header {
 	_Atomic uint64_t verify_layer_ns; /* one layer of a verification, without waits */
 	_Atomic uint64_t verify_layer_wall_ns; /* and with them */
 
-	/* The verifier's loop thread's, when it comes and as its KV cache fills; what one that is gone has said stays. */
+	/* The verifier's loop thread's, when it comes and as its KV cache fills; what one that
+	 * is gone has said stays. */
 	alignas(CACHE_LINE) struct page_lock needs_lock;
 	struct slots_needs needs;
 
@@ -128,8 +138,8 @@ struct slots_counts {
 	/* The verifier's: of look-ups; wait_ns: asleep until something arrived. */
 	alignas(CACHE_LINE) _Atomic uint64_t hits;
 	_Atomic uint64_t misses, wait_ns, self_served;
-	/* The owner's. Of prefetches: how many came, were used before they were evicted, were evicted unused; how many a
-	 * demand waited for, how many were taken back. */
+	/* The owner's. Of prefetches: how many came, were used before they were evicted, were
+	 * evicted unused; how many a demand waited for, how many were taken back. */
 	alignas(CACHE_LINE) _Atomic uint64_t loads;
 	_Atomic uint64_t evictions, bytes_loaded, prefetched, prefetch_used, prefetch_wasted,
 		promoted, cancelled;
@@ -295,8 +305,8 @@ enum matrix_layout slot_layout(uint64_t word); /* of what can be packed */
 
 /* [enter] Takes the next epoch: what pins of this verifier carry. The predecessor must be dead. */
 uint32_t slots_verifier_enter(struct slots *slots);
-/* [pin] Looks up and pins; the slot, or SLOT_NONE when it is not resident. layer and expert are in range. The bytes of
- * the slot are (layer, expert)'s and do not change until slots_unpin. */
+/* [pin] Looks up and pins; the slot, or SLOT_NONE when it is not resident. layer and expert are
+ * in range. The bytes of the slot are (layer, expert)'s and do not change until slots_unpin. */
 uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t expert);
 /* [unpin] */
 void slots_unpin(struct slots *slots, uint32_t slot);
@@ -311,11 +321,12 @@ void slots_load_end(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t
 	enum matrix_layout layout);
 /* [load_fail] LOADING -> EMPTY. slots_refuse tells a verifier that waits to read the file itself. */
 void slots_load_fail(struct slots *slots, uint32_t slot);
-/* [evict] READY -> EVICTING -> out of the table -> EMPTY; false when it is pinned, not READY, or names an expert that
- * the model does not have. */
+/* [evict] READY -> EVICTING -> out of the table -> EMPTY; false when it is pinned, not READY, or
+ * names an expert that the model does not have. */
 bool slots_evict(struct slots *slots, uint32_t slot);
-/* [pack_begin] READY -> LOADING, for the same expert and still in the table: the slot's bytes are the owner's to put into
- * another layout, and slots_load_end ends it. False when it is pinned, or does not hold (layer, expert). */
+/* [pack_begin] READY -> LOADING, for the same expert and still in the table: the slot's bytes
+ * are the owner's to put into another layout, and slots_load_end ends it. False when it is
+ * pinned, or does not hold (layer, expert). */
 bool slots_pack_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert);
 /* Whether slots_evict would succeed now. */
 bool slots_evictable(const struct slots *slots, uint32_t slot);
@@ -332,23 +343,24 @@ struct slots_adopted {
 	uint32_t evicting; /* returned to EMPTY */
 	uint32_t words; /* table words put right */
 };
-/* [adopt] The owner's successor, once the predecessor is dead: every state word is checked (-EUCLEAN names a bad one:
- * make a new region), table words are made to agree with them, EVICTING becomes EMPTY. Safe while a verifier pins.
- * LOADING slots stay so: reads the dead owner had submitted may still land in them. The owner calls slots_load_fail
- * on each when none can any more (services/expert-cache/store_open.c gives them new pages). */
+/* [adopt] The owner's successor, once the predecessor is dead: every state word is checked
+ * (-EUCLEAN names a bad one: make a new region), table words are made to agree with them,
+ * EVICTING becomes EMPTY. Safe while a verifier pins. LOADING slots stay so: reads the dead
+ * owner had submitted may still land in them. The owner calls slots_load_fail on each when none
+ * can any more (services/expert-cache/store_open.c gives them new pages). */
 int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
 	struct slots_adopted *adopted, struct error *err);
 
 /* ---- The verifier's expert source over the region (slots_source.c, slots_wait.c). ---- */
 
-/* While the cache process is gone, slow or full of pins, a missing expert is read from the model file here. Used by one
- * thread. A layer that needs more experts than there are slots goes through in waves: views are unpinned when ready is
- * called again (shared/model/experts.h). */
+/* While the cache process is gone, slow or full of pins, a missing expert is read from the model
+ * file here. Used by one thread. A layer that needs more experts than there are slots goes
+ * through in waves: views are unpinned when ready is called again (shared/model/experts.h). */
 struct experts_cached;
 struct experts_cached_options {
 	uint64_t spin_ns; /* before sleeping on arrivals */
-	/* Without an arrival, before a demand is served from the file: at least. A link that is slow gets longer, see
-	 * patience() in slots_wait.c. */
+	/* Without an arrival, before a demand is served from the file: at least. A link that is
+	 * slow gets longer, see patience() in slots_wait.c. */
 	uint64_t patience_ns;
 	uint64_t generation; /* the verifier's */
 	bool (*cache_alive)(void *arg); /* may be NULL: always */
@@ -362,8 +374,9 @@ void experts_cached_tune(struct experts_cached *cached, uint64_t spin_ns, uint64
 struct expert_source *experts_cached_source(struct experts_cached *cached);
 /* Whose tokens the passes from now on are: the one session of the batch, 0 for several. Told to the cache's policy. */
 void experts_cached_session(struct experts_cached *cached, uint64_t session);
-/* Something else to do while a layer waits for experts that it has demanded: called again and again by ready, as long as
- * none has come and work returns true (there is more of it), so each call is to be short. Not once everything is there. */
+/* Something else to do while a layer waits for experts that it has demanded: called again and
+ * again by ready, as long as none has come and work returns true (there is more of it), so each
+ * call is to be short. Not once everything is there. */
 void experts_cached_meanwhile(struct experts_cached *cached, bool (*work)(void *arg), void *arg);
 /* Of the layer that was begun last, experts that are demanded and have not come yet. */
 uint32_t experts_cached_missing(const struct experts_cached *cached);
@@ -384,8 +397,9 @@ uint64_t slots_needs_weights(const struct model *model);
 
 /* The verifier, one thread of it: into a region that is mapped and of at least the header's size. */
 void slots_say_needs(struct slots_header *header, const struct slots_needs *needs);
-/* The owner: what was said last; false when nobody has, or one died while he did. Another process can write it, so the numbers
- * may be any up to SLOTS_NEEDS_BYTES_MAX, what is there no more than all. */
+/* The owner: what was said last; false when nobody has, or one died while he did. Another
+ * process can write it, so the numbers may be any up to SLOTS_NEEDS_BYTES_MAX, what is there no
+ * more than all. */
 bool slots_needs_said(const struct slots_header *header, struct slots_needs *out);
 
 /* ---- Who hints: the drafter, and the verifier for its next layers (slots_hinter.c). ---- */
@@ -402,8 +416,9 @@ int slots_hinter_attach(
 void slots_hinter_gates(struct slots_hinter *hinter, const struct slots *slots);
 /* Whether the owner wants hints of this source now. */
 bool slots_hint_wanted(const struct slots_hinter *hinter, enum hint_source source);
-/* False when the ring is full (dropped and counted) or the hint is out of the model's range. Of what is resident, too:
- * it says what not to give up. The owner sees it when it looks next: slots_hint_wake makes it look. */
+/* False when the ring is full (dropped and counted) or the hint is out of the model's range. Of
+ * what is resident, too: it says what not to give up. The owner sees it when it looks next:
+ * slots_hint_wake makes it look. */
 bool slots_hint(struct slots_hinter *hinter, const struct slot_hint *hint);
 void slots_hint_wake(struct slots_hinter *hinter);
 /* Whether (layer, expert) is resident now: hints for it start no load. */

@@ -1,7 +1,8 @@
 /*
- * The verifier's side: an expert source over the slots. A layer goes through these steps: begin pins what is resident
- * and demands the rest; ready gives out the pinned, then what arrives; what does not arrive is a view into the model
- * file's mapping. Nothing here allocates or makes a system call while everything is resident.
+ * The verifier's side: an expert source over the slots. A layer goes through these steps: begin
+ * pins what is resident and demands the rest; ready gives out the pinned, then what arrives; what
+ * does not arrive is a view into the model file's mapping. Nothing here allocates or makes a system
+ * call while everything is resident.
  */
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
@@ -62,8 +63,9 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 	counter_add(&cached->slots.counts[cached->layer].self_served, 1);
 }
 
-/* Activation counts of this layer, for the cache's policy; what finds no room is dropped and counted. Before the
- * demands, so that the owner, which reads demands first, has them when it chooses victims. They wake it only for every half of their ring. */
+/* Activation counts of this layer, for the cache's policy; what finds no room is dropped and
+ * counted. Before the demands, so that the owner, which reads demands first, has them when it
+ * chooses victims. They wake it only for every half of their ring. */
 static void push_activations(struct experts_cached *cached, const uint16_t *tokens)
 {
 	struct ring *ring = &cached->slots.activations;
@@ -188,8 +190,8 @@ static void advise_file(const struct experts_cached *cached, uint32_t expert, bo
 		gguf_advise(model->gguf, mapped(parts[p], expert), parts[p]->expert_bytes, wanted);
 }
 
-/* While there is a cache, its slots are the memory for experts; what was read here beside it does not stay. Without one
- * the page cache is all there is. */
+/* While there is a cache, its slots are the memory for experts; what was read here beside it
+ * does not stay. Without one the page cache is all there is. */
 static void release_filed(struct experts_cached *cached)
 {
 	bool drop = cached->n_filed > 0 && slots_cache_alive(cached);
@@ -207,8 +209,9 @@ static void release_held(struct experts_cached *cached)
 	for (uint32_t i = 0; i < cached->n_held; i++)
 		slots_unpin(&cached->slots, cached->held[i]);
 	cached->n_held = 0;
-	/* Sequentially consistent, as the unpins are, with the owner's store of starved and its look at the pins after
-	 * that: either it sees the unpin or we see that it starves. Else both could sleep. */
+	/* Sequentially consistent, as the unpins are, with the owner's store of starved and its
+	 * look at the pins after that: either it sees the unpin or we see that it starves. Else
+	 * both could sleep. */
 	if (atomic_load_explicit(&cached->slots.header->starved, memory_order_seq_cst) != 0)
 		doorbell_ring(&cached->slots.header->work);
 }

@@ -1,6 +1,6 @@
 /*
- * What slots_source.c (the expert source) and slots_wait.c (its waits) share. Nobody else includes it; all of it belongs to
- * the verifier's one thread.
+ * What slots_source.c (the expert source) and slots_wait.c (its waits) share. Nobody else includes
+ * it; all of it belongs to the verifier's one thread.
  */
 #pragma once
 
@@ -17,13 +17,15 @@ struct experts_cached {
 	uint64_t session;
 	bool (*meanwhile)(void *arg); /* NULL: nothing to do */
 	void *meanwhile_arg;
-	/* The transfer worker's last sign of life when it was given up; while it gives no other, nothing is asked of it. */
+	/* The transfer worker's last sign of life when it was given up; while it gives no other,
+	 * nothing is asked of it. */
 	uint64_t hung_beat_ns;
 
 	/* The layer under way. */
 	uint32_t layer, n;
 	uint16_t experts[LIMIT_EXPERTS];
-	/* Indices into experts, by what becomes of them; every one of 0..n-1 not yet returned is in one of the first three. */
+	/* Indices into experts, by what becomes of them; every one of 0..n-1 not yet returned is
+	 * in one of the first three. */
 	uint32_t n_pinned, n_missing, n_unserved;
 	uint16_t pinned[LIMIT_EXPERTS]; /* resident, slot[] says where */
 	uint16_t missing[LIMIT_EXPERTS]; /* demanded */
@@ -40,6 +42,6 @@ struct experts_cached {
 bool slots_cache_alive(const struct experts_cached *cached);
 /* Whether the transfer worker has done something since it was last given up. */
 bool slots_worker_alive(const struct experts_cached *cached);
-/* Nothing has arrived: sleeps until something may have, or moves missing experts to the unserved. seen: arrivals, read
- * before the look that found nothing. */
+/* Nothing has arrived: sleeps until something may have, or moves missing experts to the
+ * unserved. seen: arrivals, read before the look that found nothing. */
 void slots_wait_or_give_up(struct experts_cached *cached, uint32_t seen);

@@ -1,6 +1,7 @@
 /*
- * How long the verifier waits for experts that it has demanded, and when it reads them from the file instead: at once when
- * the cache is gone; after its patience all of them when the transfer worker hangs, one by one when it is slow.
+ * How long the verifier waits for experts that it has demanded, and when it reads them from the
+ * file instead: at once when the cache is gone; after its patience all of them when the transfer
+ * worker hangs, one by one when it is slow.
  */
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
@@ -10,8 +11,9 @@
 /* How long one sleep on arrivals lasts at most: then the cache's life and the patience are looked at again. */
 #define WAIT_NS_MAX 2000000ull
 
-/* A demand waits behind what is in flight already; so many loads in a row, and nothing of ours among them, is a cache that
- * has forgotten us. But never longer than this, whatever the header says. */
+/* A demand waits behind what is in flight already; so many loads in a row, and nothing of ours
+ * among them, is a cache that has forgotten us. But never longer than this, whatever the header
+ * says. */
 #define PATIENCE_LOADS 32u
 #define PATIENCE_NS_MAX 5000000000ull
 
@@ -37,9 +39,9 @@ static uint64_t patience(const struct experts_cached *cached)
 	return wait_ns > cached->options.patience_ns ? wait_ns : cached->options.patience_ns;
 }
 
-/* How many of those that are missing are not waited for any longer. All when the cache is gone or its worker has not even
- * looked at what was demanded; one at a time when it is merely slow, so that it and the file's mapping work side by
- * side. */
+/* How many of those that are missing are not waited for any longer. All when the cache is gone
+ * or its worker has not even looked at what was demanded; one at a time when it is merely slow,
+ * so that it and the file's mapping work side by side. */
 static uint32_t given_up(struct experts_cached *cached, uint64_t waited_ns, uint64_t patience_ns)
 {
 	if (!slots_cache_alive(cached))
