@@ -100,8 +100,9 @@ uint64_t budget_automatic(const struct slots_geometry *geometry, uint64_t room)
 	return slots_in(room, geometry) * geometry->slot_bytes;
 }
 
-/* What would not be refused; nothing where not even the least would. */
-static void advise(uint64_t most, uint64_t automatic, char *out, size_t out_bytes)
+/* What would not be refused: of budgets, or where not even the least fits, of limits. */
+static void advise(const struct memory_limit *limit, uint64_t most, uint64_t automatic,
+	uint64_t limit_least, char *out, size_t out_bytes)
 {
 	out[0] = '\0';
 	if (automatic <= most)
@@ -109,16 +110,26 @@ static void advise(uint64_t most, uint64_t automatic, char *out, size_t out_byte
 			": budget %" PRIu64 "M is the most that is taken, budget auto takes "
 			"%s and leaves the rest what it needs",
 			most >> 20, UNITS_SIZE(automatic));
+	else if (limit->bytes < limit_least)
+		snprintf(out, out_bytes,
+			": one layer may need %s of them, which with all else takes about %" PRIu64
+			" MiB: give it so much, or serve a model with smaller experts",
+			UNITS_SIZE(automatic), (limit_least >> 20) + 1);
+	else if (automatic < UINT64_MAX)
+		snprintf(out, out_bytes,
+			": budget auto takes %s, and others have the memory for that",
+			UNITS_SIZE(automatic));
 }
 
 int budget_check_memory(const struct budget *budget, const struct memory_limit *limit, uint64_t had,
-	uint64_t held, uint64_t automatic, struct error *err)
+	uint64_t held, uint64_t automatic, uint64_t limit_least, struct error *err)
 {
 	uint64_t available =
 		limit->available > UINT64_MAX - had ? UINT64_MAX : limit->available + had;
 	uint64_t whole = limit->bytes > held ? limit->bytes - held : 0;
 	char advice[192];
-	advise(available < whole ? available : whole, automatic, advice, sizeof(advice));
+	advise(limit, available < whole ? available : whole, automatic, limit_least, advice,
+		sizeof(advice));
 	if (budget->asked_bytes > limit->bytes)
 		return error_set(err, ENOMEM, "budget: %s for experts, but %s has at most %s%s",
 			UNITS_SIZE(budget->asked_bytes), limit->where, UNITS_SIZE(limit->bytes),
@@ -163,7 +174,8 @@ static void notice_auto(const struct budget *budget, const struct slots_geometry
 {
 	uint64_t all = geometry->n_total * geometry->slot_bytes;
 	char rest[256];
-	if (budget->n_slots == geometry->n_total) {
+	bool short_of_room = budget->bytes > room->bytes;
+	if (budget->n_slots == geometry->n_total && !short_of_room) {
 		snprintf(out, out_bytes, "budget auto: all experts, %s; --budget SIZE changes it",
 			UNITS_SIZE(all));
 		return;
@@ -173,7 +185,7 @@ static void notice_auto(const struct budget *budget, const struct slots_geometry
 		"budget auto: %s of %s of experts%s: the %s%s%s less %s; --budget "
 		"SIZE changes it",
 		UNITS_SIZE(budget->bytes), UNITS_SIZE(all),
-		budget->bytes > room->bytes ? ", the least, more than there is room for" : "",
+		short_of_room ? ", the least, more than there is room for" : "",
 		UNITS_SIZE(room->memory), room->free_of_it ? " free of " : " of ", where, rest);
 }
 

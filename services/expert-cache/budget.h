@@ -27,9 +27,10 @@ uint64_t budget_automatic(const struct slots_geometry *geometry, uint64_t room);
 
 /* Refuses more than the machine or the control group has, than it has beside what the verifier has said to hold (held), and
  * than is available now beside what the slots have already (had), with the most that is taken and with what auto would take
- * (automatic). */
+ * (automatic), or where not even that fits, with the least limit that auto's least and the others do (limit_least; 0: not
+ * known). */
 int budget_check_memory(const struct budget *budget, const struct memory_limit *limit, uint64_t had,
-	uint64_t held, uint64_t automatic, struct error *err);
+	uint64_t held, uint64_t automatic, uint64_t limit_least, struct error *err);
 
 /* What there is room for and why, under 512 bytes, with where in it. */
 void budget_describe(const struct room *room, const char *where, char *out, size_t out_bytes);

@@ -281,7 +281,7 @@ static int fit_budget(const struct service *service, const char *text, struct er
 		return status;
 	memory_limit_now(&limit);
 	limit.available = limit.bytes;
-	return budget_check_memory(&budget, &limit, 0, 0, UINT64_MAX, err);
+	return budget_check_memory(&budget, &limit, 0, 0, UINT64_MAX, 0, err);
 }
 
 static int fit_profile(const struct service *service, const char *path, struct error *err)

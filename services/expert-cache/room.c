@@ -46,6 +46,14 @@ static uint64_t reserve_of(uint64_t memory)
 	return part > ROOM_RESERVE_BYTES_MIN ? part : ROOM_RESERVE_BYTES_MIN;
 }
 
+uint64_t room_limit_least(const struct room_needs *needs, uint64_t bytes)
+{
+	uint64_t all = sum(room_needs_held(needs), bytes);
+	/* Of the smallest memory whose reserve leaves as much. */
+	uint64_t part = all / (ROOM_RESERVE_PART - 1) + 1;
+	return sum(all, part > ROOM_RESERVE_BYTES_MIN ? part : ROOM_RESERVE_BYTES_MIN);
+}
+
 static struct room share_out(
 	uint64_t memory, bool free_of_it, const struct room_needs *needs, uint64_t reserve)
 {

@@ -36,6 +36,9 @@ bool room_needs_equal(const struct room_needs *a, const struct room_needs *b);
 /* Bytes that nothing but the verifier's end gives back once they are filled: its KV cache and pages. */
 uint64_t room_needs_held(const struct room_needs *needs);
 
+/* Of memory that has room for so many bytes of experts beside all that cannot be read again from a file. */
+uint64_t room_limit_least(const struct room_needs *needs, uint64_t bytes);
+
 /* had: bytes that slots have already, which are not among limit->available. Memory that the verifier has already is not
  * either (needs->of.there); it fills the rest of its KV cache later, so room for that is left. */
 void room_find(const struct memory_limit *limit, const struct room_needs *needs, uint64_t had,

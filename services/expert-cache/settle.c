@@ -14,8 +14,9 @@ int settle(const struct service *service, const char *text, uint64_t had, struct
 	int status = budget_slots(text, geometry, out->room.bytes, &out->budget, err);
 	/* Auto has left room for what the verifier holds, or takes the least. An estimate refuses nobody. */
 	uint64_t held = needs->said && !budget_is_auto(text) ? room_needs_held(needs) : 0;
+	uint64_t limit_least = room_limit_least(needs, slots_min(geometry) * geometry->slot_bytes);
 	return status == 0 ? budget_check_memory(&out->budget, &out->limit, had, held,
-				     budget_automatic(geometry, out->room.bytes), err)
+				     budget_automatic(geometry, out->room.bytes), limit_least, err)
 			   : status;
 }
 

@@ -68,16 +68,16 @@ static void bad_budgets_are_refused_with_the_reason(void **state)
 	const struct memory_limit limit = {
 		(uint64_t)1 << 32, (uint64_t)1 << 31, "this machine", false};
 	struct budget small = {.bytes = 1 << 20, .asked_bytes = 1 << 20};
-	assert_int_equal(budget_check_memory(&small, &limit, 0, 0, 0, &err), 0);
+	assert_int_equal(budget_check_memory(&small, &limit, 0, 0, 0, 0, &err), 0);
 	/* More than the machine has is refused, also where all experts are less. */
 	assert_int_equal(budget_slots("900000G", &g, 0, &n, &err), 0);
 	assert_int_equal(n.n_slots, g.n_total);
-	assert_int_equal(budget_check_memory(&n, &limit, 0, 0, 0, &err), -ENOMEM);
+	assert_int_equal(budget_check_memory(&n, &limit, 0, 0, 0, 0, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "at most"));
 	/* What they have already needs no room. */
 	struct budget large = {.bytes = 1ull << 60, .asked_bytes = 1 << 20};
-	assert_int_equal(budget_check_memory(&large, &limit, 0, 0, 0, &err), -ENOMEM);
-	assert_int_equal(budget_check_memory(&large, &limit, 1ull << 60, 0, 0, &err), 0);
+	assert_int_equal(budget_check_memory(&large, &limit, 0, 0, 0, 0, &err), -ENOMEM);
+	assert_int_equal(budget_check_memory(&large, &limit, 1ull << 60, 0, 0, 0, &err), 0);
 }
 
 static struct cache_prefetch hint_of(uint32_t layer, uint32_t expert, float score, uint64_t by)

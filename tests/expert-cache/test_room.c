@@ -223,6 +223,28 @@ static void what_was_taken_is_said_with_the_reason_and_the_option(void **state)
 	assert_non_null(strstr(notice("auto", 2 * GIB, 2 * GIB), "more than there is room for"));
 }
 
+/* A model whose least is all of it. */
+static void the_least_that_is_all_is_said_to_be_too_much(void **state)
+{
+	const struct slots_geometry one_layer = {.slot_bytes = 8 * MIB,
+		.n_layers = 1,
+		.n_experts = 8,
+		.n_experts_used = 2,
+		.n_total = 8};
+	struct memory_limit limit = {1 * GIB, 1 * GIB, "this machine", false};
+	struct budget budget;
+	struct room room;
+	struct error err;
+	char text[512];
+	(void)state;
+	room_find(&limit, &needs, 0, &room);
+	assert_int_equal(budget_slots("auto", &one_layer, room.bytes, &budget, &err), 0);
+	budget_notice("auto", &budget, &one_layer, &room, limit.where, text, sizeof(text));
+	assert_non_null(strstr(text,
+		"budget auto: 64.0 MiB of 64.0 MiB of experts, the least, more than there is room "
+		"for: the 1024.0 MiB of this machine less"));
+}
+
 static void a_named_budget_that_leaves_too_little_is_noticed(void **state)
 {
 	(void)state;
@@ -240,19 +262,47 @@ static void too_large_a_budget_is_refused_with_the_largest(void **state)
 	struct memory_limit limit = {6 * GIB, 5 * GIB, "this machine", false};
 	struct budget all = {.n_slots = 1024, .bytes = 8 * GIB, .asked_bytes = 8 * GIB};
 	struct error err;
-	assert_int_equal(budget_check_memory(&all, &limit, 0, 0, 1 * GIB, &err), -ENOMEM);
+	assert_int_equal(budget_check_memory(&all, &limit, 0, 0, 1 * GIB, 0, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "at most 6144.0 MiB"));
 	assert_non_null(strstr(err.text, "budget 5120M is the most"));
 	assert_non_null(strstr(err.text, "budget auto takes 1024.0 MiB"));
 	/* And that is taken. */
 	struct budget most = {.bytes = 5 * GIB, .asked_bytes = 5 * GIB};
-	assert_int_equal(budget_check_memory(&most, &limit, 0, 0, 1 * GIB, &err), 0);
+	assert_int_equal(budget_check_memory(&most, &limit, 0, 0, 1 * GIB, 0, &err), 0);
 	struct budget more = {.bytes = 5 * GIB + MIB, .asked_bytes = 5 * GIB + MIB};
-	assert_int_equal(budget_check_memory(&more, &limit, 0, 0, 1 * GIB, &err), -ENOMEM);
+	assert_int_equal(budget_check_memory(&more, &limit, 0, 0, 1 * GIB, 0, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "budget 5120M is the most"));
 	/* Where not even the least fits there is no advice. */
-	assert_int_equal(budget_check_memory(&all, &limit, 0, 0, 7 * GIB, &err), -ENOMEM);
+	assert_int_equal(budget_check_memory(&all, &limit, 0, 0, 7 * GIB, 0, &err), -ENOMEM);
 	assert_null(strstr(err.text, "is the most"));
+}
+
+/* Nobody set a budget, so what helps is not another one. */
+static void a_limit_below_the_least_is_refused_with_one_that_is_not(void **state)
+{
+	(void)state;
+	struct memory_limit limit = {200 * MIB, 200 * MIB, "/group/memory.max", false};
+	struct budget least = {.bytes = 300 * MIB, .asked_bytes = 300 * MIB};
+	uint64_t limit_least = room_limit_least(&needs, least.bytes);
+	struct error err;
+	assert_int_equal(limit_least, 4 * GIB + 300 * MIB + (4 * GIB + 300 * MIB) / 15 + 1);
+	assert_int_equal(
+		budget_check_memory(&least, &limit, 0, 0, least.bytes, limit_least, &err), -ENOMEM);
+	assert_non_null(strstr(err.text, "300.0 MiB for experts, but /group/memory.max has"));
+	assert_non_null(strstr(err.text, "about 4690 MiB"));
+	/* A memory of that size has the room. */
+	struct memory_limit enough = {limit_least + 1, limit_least + 1, "", false};
+	struct room_needs no_weights = needs;
+	struct room room;
+	no_weights.of.weights = 0;
+	room_find(&enough, &no_weights, 0, &room);
+	assert_true(room.bytes >= least.bytes);
+	/* It is high enough, and others have the memory: another limit does not help. */
+	enough.available = 100 * MIB;
+	assert_int_equal(budget_check_memory(&least, &enough, 0, 0, least.bytes, limit_least, &err),
+		-ENOMEM);
+	assert_null(strstr(err.text, "give it"));
+	assert_non_null(strstr(err.text, "others have the memory"));
 }
 
 static void a_budget_that_the_kv_cache_leaves_no_room_for_is_refused_with_both(void **state)
@@ -261,16 +311,17 @@ static void a_budget_that_the_kv_cache_leaves_no_room_for_is_refused_with_both(v
 	struct memory_limit limit = {10 * GIB, 10 * GIB, "this machine", false};
 	struct budget all = {.n_slots = 1024, .bytes = 8 * GIB, .asked_bytes = 8 * GIB};
 	struct error err;
-	assert_int_equal(budget_check_memory(&all, &limit, 0, 2 * GIB, 1 * GIB, &err), 0);
+	assert_int_equal(budget_check_memory(&all, &limit, 0, 2 * GIB, 1 * GIB, 0, &err), 0);
 	assert_int_equal(
-		budget_check_memory(&all, &limit, 0, 2 * GIB + MIB, 1 * GIB, &err), -ENOMEM);
+		budget_check_memory(&all, &limit, 0, 2 * GIB + MIB, 1 * GIB, 0, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "budget: 8192.0 MiB for experts"));
 	assert_non_null(strstr(err.text, "of the 10.0 GiB that this machine has"));
 	assert_non_null(strstr(err.text, "takes 2049.0 MiB for its KV cache"));
 	assert_non_null(strstr(err.text, "budget 8191M is the most"));
 	/* What it has already it may keep, and less is always taken. */
-	assert_int_equal(budget_check_memory(&all, &limit, 8 * GIB, 9 * GIB, 0, &err), 0);
-	assert_int_equal(budget_check_memory(&all, &limit, 0, UINT64_MAX, 1 * GIB, &err), -ENOMEM);
+	assert_int_equal(budget_check_memory(&all, &limit, 8 * GIB, 9 * GIB, 0, 0, &err), 0);
+	assert_int_equal(
+		budget_check_memory(&all, &limit, 0, UINT64_MAX, 1 * GIB, 0, &err), -ENOMEM);
 	assert_null(strstr(err.text, "is the most"));
 }
 
@@ -355,6 +406,8 @@ int main(void)
 		cmocka_unit_test(what_was_taken_is_said_with_the_reason_and_the_option),
 		cmocka_unit_test(a_named_budget_that_leaves_too_little_is_noticed),
 		cmocka_unit_test(too_large_a_budget_is_refused_with_the_largest),
+		cmocka_unit_test(a_limit_below_the_least_is_refused_with_one_that_is_not),
+		cmocka_unit_test(the_least_that_is_all_is_said_to_be_too_much),
 		cmocka_unit_test(
 			a_budget_that_the_kv_cache_leaves_no_room_for_is_refused_with_both),
 		cmocka_unit_test(the_reason_is_told_of_any_budget),
