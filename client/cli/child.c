@@ -2,6 +2,9 @@
 #include "client/cli/supervisor.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/memory.h"
+#include "shared/base/units.h"
+#include "shared/ipc/peers.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -18,6 +21,7 @@
 #define BACKOFF_NS_MAX (1000 * MS)
 #define LIFE_NS_GOOD (2000 * MS)
 #define START_NS_MAX (90000 * MS) /* until READY=1, unless extended: systemd's default */
+#define FED_NS_GOOD (60000 * MS) /* a life that was longer got somewhere before memory ran out */
 #define ABORT_NS_MAX (2000 * MS) /* from SIGABRT to SIGKILL */
 
 enum { FIRST_PASSED_FD = 3 };
@@ -95,6 +99,7 @@ void child_stdio(int output, pid_t parent)
 	if (getppid() != parent)
 		_exit(EX_UNAVAILABLE);
 	signal(SIGPIPE, SIG_DFL);
+	setenv(PEERS_TOGETHER, "1", 1);
 	dup2(null, 0);
 	dup2(output, 1);
 	dup2(output, 2);
@@ -205,22 +210,35 @@ static bool refuses(struct child *child, int status, bool was_up)
 	return child->refusals >= CHILD_REFUSALS_MAX;
 }
 
+/* Whether the kernel ended it for lack of memory; counts those ends. */
+static bool starved(const struct supervisor *supervisor, struct child *child, int status)
+{
+	bool now = supervisor->starving && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+
+	if (clock_ns() - child->start_ns >= FED_NS_GOOD || !now)
+		child->starved = 0;
+	child->starved += now;
+	return now;
+}
+
 /* Whether the reader has seen its last line. */
 static bool said(const struct child *child)
 {
 	return child->last_line[0] && (!child->quiet || strstr(child->last_line, CHILD_ERROR_MARK));
 }
 
-/* Returns as child_ended. */
-static int give_up(struct supervisor *supervisor, struct child *child, const char *how)
+/* why: NULL for its own last words. Returns as child_ended. */
+static int give_up(
+	struct supervisor *supervisor, struct child *child, const char *how, const char *why)
 {
-	const char *why = child->last_line[0] ? child->last_line : "it did not say why";
 	bool all = child->needed || !child->was_ready;
-
 	/* Its last words have mostly been passed on. */
+	bool known = !why && said(child);
+
+	if (!why)
+		why = child->last_line[0] ? child->last_line : "it did not say why";
 	fprintf(stderr, "outrider up: %s %s, giving up%s%s%s\n", child->name, how,
-		all ? "" : " on it; the others go on", said(child) ? "" : ": ",
-		said(child) ? "" : why);
+		all ? "" : " on it; the others go on", known ? "" : ": ", known ? "" : why);
 	child->state = CHILD_GIVEN_UP;
 	child->start_ns = UINT64_MAX;
 	if (!all)
@@ -228,14 +246,39 @@ static int give_up(struct supervisor *supervisor, struct child *child, const cha
 	snprintf(supervisor->cause, sizeof supervisor->cause, "%s %s: %s", child->name, how, why);
 	if (supervisor->on_failure)
 		supervisor->on_failure(supervisor->arg, supervisor->cause);
-	return WEXITSTATUS(child->status);
+	return WIFEXITED(child->status) ? WEXITSTATUS(child->status) : EX_OSERR;
+}
+
+static void describe_starved(char *out, size_t out_bytes)
+{
+	struct memory_limit limit;
+
+	memory_limit_now(&limit);
+	snprintf(out, out_bytes, "ended by the kernel for lack of memory: %s has %s", limit.where,
+		UNITS_SIZE(limit.bytes));
+}
+
+static int give_up_starved(struct supervisor *supervisor, struct child *child)
+{
+	struct memory_limit limit;
+	char how[96], why[512];
+
+	memory_limit_now(&limit);
+	snprintf(how, sizeof how, "ended by the kernel for lack of memory %d times in a row",
+		child->starved);
+	snprintf(why, sizeof why,
+		"%s has %s: give it more, set a smaller context, kv_tokens, sessions_max or "
+		"budget, or serve a smaller model",
+		limit.where, UNITS_SIZE(limit.bytes));
+	child->needed |= child->holds_memory;
+	return give_up(supervisor, child, how, why);
 }
 
 int child_ended(struct supervisor *supervisor, struct child *child, int status)
 {
 	uint64_t now = clock_ns();
 	bool was_up = child->state == CHILD_READY;
-	char how[96];
+	char how[384];
 
 	child_output(child);
 	end_line(child);
@@ -251,12 +294,17 @@ int child_ended(struct supervisor *supervisor, struct child *child, int status)
 			strsignal(WTERMSIG(status)));
 	else
 		snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(status));
+	if (starved(supervisor, child, status)) {
+		if (child->starved >= CHILD_STARVED_MAX)
+			return give_up_starved(supervisor, child);
+		describe_starved(how, sizeof how);
+	}
 	if (hopeless(child, status))
-		return give_up(supervisor, child, how);
+		return give_up(supervisor, child, how, NULL);
 	if (refuses(child, status, was_up)) {
 		snprintf(how, sizeof how, "ended with status %d %d times in a row",
 			WEXITSTATUS(status), child->refusals);
-		return give_up(supervisor, child, how);
+		return give_up(supervisor, child, how, NULL);
 	}
 	if (now - child->start_ns >= LIFE_NS_GOOD)
 		child->backoff_ns = BACKOFF_NS_MIN;

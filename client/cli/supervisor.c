@@ -1,5 +1,6 @@
 #include "client/cli/supervisor.h"
 
+#include "shared/base/cgroup.h"
 #include "shared/base/clock.h"
 
 #include <poll.h>
@@ -43,8 +44,20 @@ static void begin_stop(struct supervisor *supervisor, int exit_status)
 	}
 }
 
+/* Before the dead are looked at: the kernel counts who it kills first. */
+static void look_starving(struct supervisor *supervisor)
+{
+	uint64_t kills;
+
+	if (!cgroup_oom_kills(&cgroup_files, &kills))
+		kills = 0;
+	supervisor->starving = kills > supervisor->oom_kills;
+	supervisor->oom_kills = kills;
+}
+
 static void reap(struct supervisor *supervisor)
 {
+	look_starving(supervisor);
 	for (int i = 0; i < supervisor->n_children; i++) {
 		struct child *child = &supervisor->children[i];
 		int status, verdict;
@@ -174,6 +187,7 @@ int supervisor_run(struct supervisor *supervisor)
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	supervisor->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	supervisor->started_ns = clock_ns();
+	look_starving(supervisor);
 	for (int i = 0; i < supervisor->n_children; i++)
 		if (child_prepare(&supervisor->children[i], &err) < 0) {
 			fprintf(stderr, "outrider up: %s\n", err.text);

@@ -17,6 +17,7 @@ enum {
 	CHILD_STORE_MAX = 16,
 	SUPERVISOR_CHILDREN_MAX = 8,
 	CHILD_REFUSALS_MAX = 5,
+	CHILD_STARVED_MAX = 5,
 };
 
 #define CHILD_ERROR_MARK ": error: " /* as log.h writes them */
@@ -47,6 +48,8 @@ struct child {
 	uint64_t backoff_ns;
 	bool was_ready; /* in any of its lives */
 	bool needed; /* given up, it takes all the others with it */
+	bool holds_memory; /* in regions that others keep: given up for lack of memory, it would leave none to them */
+	int starved; /* lives in a row that the kernel ended for lack of memory, none of them long */
 	int refusals; /* lives in a row that ended, before they were ready, with a status that restarting does not cure */
 	bool quiet; /* only its errors are passed on */
 	char degraded[128]; /* what it says it lacks, "" when nothing */
@@ -63,6 +66,8 @@ struct supervisor {
 	uint64_t watchdog_ns; /* 0: none */
 	uint64_t due_ns; /* when the loop is to look again at the latest; 0: at no time */
 	int signal_fd;
+	uint64_t oom_kills; /* in our control group, which is the children's, when we looked last */
+	bool starving; /* there are more now: who was killed was so by the kernel, for lack of memory */
 	bool stopping;
 	bool all_ready; /* has been, once */
 	uint64_t

@@ -419,6 +419,7 @@ int command_up(int argc, char **argv)
 	up.supervisor.on_failure = on_failure;
 	/* Without it there is no service. */
 	up.supervisor.children[VERIFIER].needed = true;
+	up.supervisor.children[CACHE].holds_memory = true;
 	given_up_clear(up.runtime_dir);
 	up.supervisor.arg = &up;
 	status = supervisor_run(&up.supervisor);

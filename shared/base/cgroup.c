@@ -182,6 +182,43 @@ void cgroup_memory(const struct cgroup_files *files, struct cgroup_memory *out)
 	climb(files, "memory", look_memory, out, &out->unread);
 }
 
+struct oom_kills {
+	uint64_t kills;
+	bool found;
+};
+
+/* The group's own count, of its own processes and of groups below it: those above count others' too. */
+static void look_oom_kills(const char *directory, bool version_1, void *arg)
+{
+	static const char name[] = "oom_kill ";
+	struct oom_kills *out = arg;
+	char path[2 * PATH_MAX + 32], line[128], *end;
+
+	if (out->found)
+		return;
+	snprintf(path, sizeof(path), "%s/%s", directory,
+		version_1 ? "memory.oom_control" : "memory.events");
+	FILE *file = fopen(path, "re");
+	while (file && !out->found && fgets(line, sizeof(line), file)) {
+		if (strncmp(line, name, sizeof(name) - 1) != 0)
+			continue;
+		out->kills = strtoull(line + sizeof(name) - 1, &end, 10);
+		out->found = end != line + sizeof(name) - 1;
+	}
+	if (file)
+		fclose(file);
+}
+
+bool cgroup_oom_kills(const struct cgroup_files *files, uint64_t *kills)
+{
+	struct oom_kills found = {0};
+	bool unread = false;
+
+	climb(files, "memory", look_oom_kills, &found, &unread);
+	*kills = found.kills;
+	return found.found;
+}
+
 static void look_cpus(const char *directory, bool version_1, void *arg)
 {
 	double *lowest = arg, cpus;

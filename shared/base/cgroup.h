@@ -29,5 +29,8 @@ void cgroup_memory(const struct cgroup_files *files, struct cgroup_memory *out);
 /* Whether a file that could not be opened with this errno is there, and may be read another time: what is not there sets no
  * limit, and what is forbidden stays so. */
 bool cgroup_may_pass(int error);
+/* How many processes of this process's group the kernel has ended for lack of memory, whichever group's limit it was, since the
+ * group was made; false where no group tells. */
+bool cgroup_oom_kills(const struct cgroup_files *files, uint64_t *kills);
 /* CPU time per time, 0 when there is no limit. */
 double cgroup_cpus(const struct cgroup_files *files);

@@ -18,6 +18,10 @@
 #define PEER_CACHE "expert-cache"
 #define PEER_POLICY "policy"
 
+/* In the environment of the processes that `outrider up` starts, and of no others: all four are in its control group, and share
+ * its limits. */
+#define PEERS_TOGETHER "OUTRIDER_TOGETHER"
+
 bool peers_may_connect(const char *from, const char *to);
 /* The names of the four, ended by NULL. */
 extern const char *const peers_all[];

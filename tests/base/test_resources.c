@@ -138,6 +138,28 @@ static void what_is_held_up_from_on_is_a_limit_too(void **state)
 	assert_non_null(strstr(memory.where, "/mount/slice/memory.high"));
 }
 
+static void whom_the_kernel_ended_is_counted_in_ones_own_group(void **state)
+{
+	uint64_t kills = 7;
+
+	(void)state;
+	write_file("membership", "0::/slice/service\n");
+	assert_false(cgroup_oom_kills(&files, &kills));
+	write_file("mount/slice/memory.events", "low 0\noom 9\noom_kill 8\n");
+	write_file("mount/slice/service/memory.events",
+		"low 0\nhigh 4\nmax 90\noom 3\noom_kill 2\noom_group_kill 1\n");
+	assert_true(cgroup_oom_kills(&files, &kills));
+	assert_int_equal(kills, 2);
+	write_file("membership", "4:memory:/a\n0::/slice/service\n");
+	write_file("mount/memory/a/memory.oom_control",
+		"oom_kill_disable 0\nunder_oom 1\noom_kill 31\n");
+	assert_true(cgroup_oom_kills(&files, &kills));
+	assert_int_equal(kills, 31);
+	/* Kernels before 4.13 do not tell. */
+	write_file("mount/memory/a/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n");
+	assert_false(cgroup_oom_kills(&files, &kills));
+}
+
 /* A group that is narrow but empty, in one that is wide but full. */
 static void what_others_in_the_groups_use_is_not_available(void **state)
 {
@@ -591,6 +613,8 @@ int main(void)
 		cmocka_unit_test_setup(
 			version_1_is_read_where_a_controller_is_there, empty_directory),
 		cmocka_unit_test_setup(what_is_held_up_from_on_is_a_limit_too, empty_directory),
+		cmocka_unit_test_setup(
+			whom_the_kernel_ended_is_counted_in_ones_own_group, empty_directory),
 		cmocka_unit_test_setup(
 			what_others_in_the_groups_use_is_not_available, empty_directory),
 		cmocka_unit_test_setup(
