@@ -192,6 +192,14 @@ static int start_kv(struct engine *e, const struct kv_layout *layout, struct err
 		      : 0;
 }
 
+static void say_if_small(const struct huge_pages *pages)
+{
+	char text[384];
+	huge_pages_notice(pages, text, sizeof(text));
+	if (text[0] && pages->kind == HUGE_NONE)
+		fprintf(stderr, "outrider-model: packed weights: %s\n", text);
+}
+
 /* Nothing of it is there until it is touched, but in the huge-page pool: *own, what is still to be had. */
 static int map_weights(struct engine *e, uint64_t *own, struct error *err)
 {
@@ -205,6 +213,8 @@ static int map_weights(struct engine *e, uint64_t *own, struct error *err)
 		return error_prefix(err, rc, "packed weights");
 	e->weights_mapped = pages.bytes;
 	*own = pages.kind == HUGE_POOL ? 0 : e->weights_bytes;
+	if (!e->options.quiet)
+		say_if_small(&pages);
 	return 0;
 }
 
