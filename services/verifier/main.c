@@ -92,34 +92,43 @@ static int load_model(struct verifier *v, struct error *err)
 	return 0;
 }
 
+static void needs_of(const struct verifier *v, struct resources_needs *out)
+{
+	const struct kv_layout kv = regions_kv_layout(&v->config, v->model);
+
+	resources_needs(&v->config, v->model, v->kernels, kv_bytes(&kv), out);
+}
+
 /* Only who holds the broker's lock may write to regions that another process may still be using. */
-static int open_regions(struct verifier *v, struct error *err)
+static int open_regions(struct verifier *v, const struct resources_needs *needs, struct error *err)
 {
 	struct regions_left left;
 
 	regions_recover(v->daemon, &left);
 	int rc = links_broker_open(&v->front, err);
 	if (rc == 0)
-		rc = regions_open(v->front.broker, &left, &v->config, v->model,
+		rc = regions_open(v->front.broker, &left, &v->config, v->model, needs,
 			tokenizer_fingerprint(v->tokenizer), &v->regions, err);
 	if (rc == 0)
-		rc = packed_open(v->daemon, v->front.broker, &left.weights, &v->config,
-			v->regions.kv.bytes, v->model, &v->packed, err);
+		rc = packed_open(v->daemon, v->front.broker, &left.weights, &v->config, needs,
+			v->model, &v->packed, err);
 	regions_left_close(&left);
 	return rc;
 }
 
 static int load(struct verifier *v, struct error *err)
 {
+	struct resources_needs needs;
 	int rc = load_model(v, err);
 
 	if (rc != 0)
 		return rc;
+	needs_of(v, &needs);
 	if (daemon_is_stopping(v->daemon))
 		return -ECANCELED;
 	daemon_progress(v->daemon);
 	resources_notice(&v->config, v->kernels);
-	return open_regions(v, err);
+	return open_regions(v, &needs, err);
 }
 
 static int start(struct verifier *v, struct error *err)
@@ -226,9 +235,14 @@ static int serve(struct verifier *v, const char *runtime_dir)
 /* -n: everything that serving would refuse before it opens a socket. */
 static int check(struct verifier *v)
 {
+	struct resources_needs needs;
 	struct error err = {.text = ""};
 	int rc = load_model(v, &err);
 
+	if (rc == 0) {
+		needs_of(v, &needs);
+		rc = resources_check(&v->config, &needs, &err);
+	}
 	tokenizer_free(&v->tokenizer);
 	model_free(&v->model);
 	return rc != 0 ? die(rc, &err) : EX_OK;

@@ -4,14 +4,20 @@
 #include "shared/base/log.h"
 #include "shared/base/memory.h"
 #include "shared/ipc/broker.h"
+#include "shared/ipc/peers.h"
 #include "shared/model/gguf_watch.h"
 #include "shared/model/weights.h"
+#include "shared/spec/slots.h"
 #include "shared/base/units.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+/* How long an expert-cache may take to come, where it matters how much it takes, and when to look again. */
+#define CACHE_NS_MAX 5000000000u
+#define CACHE_US_AGAIN 20000
 
 /* The payload: this, then the matrices. */
 struct packed_header {
@@ -55,7 +61,8 @@ static bool progress(void *arg)
 	return !daemon_is_stopping(arg);
 }
 
-/* News for who has set a pool up; everybody else finds it when he asks for more words. */
+/* Small pages are what slows every token down, and a pool's are news for who has set one up; that the kernel joins pages by
+ * itself everybody else finds when he asks for more words. */
 static void say_pages(const struct huge_pages *pages)
 {
 	char text[384];
@@ -64,10 +71,10 @@ static void say_pages(const struct huge_pages *pages)
 	if (text[0] == '\0')
 		log_notice("packed weights lie in %" PRIu64 " pages of %zu KiB", pages->needed,
 			pages->page_bytes >> 10);
-	else if (pages->free > 0)
-		log_notice("%s", text);
+	else if (pages->kind == HUGE_NONE || pages->free > 0)
+		log_notice("packed weights: %s", text);
 	else
-		log_info("%s", text);
+		log_info("packed weights: %s", text);
 }
 
 static int pack(struct daemon *daemon, const struct verifier_config *config,
@@ -107,31 +114,134 @@ static int pack(struct daemon *daemon, const struct verifier_config *config,
 	return 0;
 }
 
-/* The pages of the file that are read meanwhile can be taken away at any time, and need no room. */
-static int has_room(const struct verifier_config *config, uint64_t bytes, uint64_t kv_bytes,
-	bool *room, struct error *err)
-{
-	struct memory_limit limit;
+/* What the expert-cache takes of memory; bytes. */
+struct experts_share {
+	uint64_t budget; /* in the end */
+	uint64_t there; /* already */
+};
 
-	memory_limit_now(&limit);
-	*room = bytes + kv_bytes <= limit.available;
-	if (config->weights == VERIFIER_WEIGHTS_PACKED && bytes > limit.bytes)
+/* As its region says now: another process writes it, so the numbers may be any. */
+static bool look_at_cache(
+	struct daemon *daemon, const struct resources_needs *needs, struct experts_share *out)
+{
+	struct region region;
+	struct error ignored;
+	int fd;
+
+	if (broker_look(daemon, PEER_CACHE, EXPERTS_REGION, &fd) != 0)
+		return false;
+	if (region_attach(fd, EXPERTS_REGION, EXPERTS_LAYOUT,
+		    REGION_DATA + sizeof(struct slots_header), false, &region, &ignored) != 0)
+		return false;
+	const struct slots_header *header = region_payload(&region);
+	uint64_t budget = atomic_load_explicit(&header->budget, memory_order_relaxed);
+	uint64_t in_use = atomic_load_explicit(&header->in_use, memory_order_relaxed);
+	uint64_t slot_bytes = header->slot_bytes < needs->experts_all ? header->slot_bytes : 0;
+	region_close(&region);
+	out->budget = budget * slot_bytes;
+	out->budget = out->budget < needs->experts_all ? out->budget : needs->experts_all;
+	out->there = in_use * slot_bytes;
+	out->there = out->there < out->budget ? out->there : out->budget;
+	return true;
+}
+
+/* It starts when we do, and fills its slots from then on. One that does not come takes the least when it does. */
+static int ask_cache(struct daemon *daemon, const struct resources_needs *needs,
+	struct experts_share *out, struct error *err)
+{
+	uint64_t end_ns = clock_ns() + CACHE_NS_MAX;
+
+	*out = (struct experts_share){.budget = needs->experts};
+	while (!look_at_cache(daemon, needs, out) && clock_ns() < end_ns) {
+		if (!progress(daemon))
+			return error_set(err, ECANCELED, "stopped before the weights were packed");
+		usleep(CACHE_US_AGAIN);
+	}
+	return 0;
+}
+
+/* What is to be had once it runs: the pages of the file that are read meanwhile can be taken away at any time, and need no room. */
+struct packed_room {
+	uint64_t now; /* packed weights and all that is allocated at once */
+	uint64_t kv; /* which fills later */
+	struct experts_share experts;
+	struct memory_limit limit;
+};
+
+/* Beside the experts that the cache keeps now, and beside a full KV cache and the fewest that it can fall to: of a named budget
+ * that leaves less than that it has said so. */
+static bool fits(const struct packed_room *r, uint64_t experts_least)
+{
+	const struct experts_share *e = &r->experts;
+	uint64_t least = experts_least > e->there ? experts_least - e->there : 0;
+
+	return r->now + r->kv + experts_least <= r->limit.bytes &&
+	       r->now + r->kv + least <= r->limit.available &&
+	       r->now + e->budget - e->there <= r->limit.available;
+}
+
+static int find_room(struct daemon *daemon, const struct resources_needs *needs, uint64_t bytes,
+	struct packed_room *r, bool *room, struct error *err)
+{
+	*r = (struct packed_room){
+		.now = bytes + needs->rest + needs->buffers + needs->others, .kv = needs->kv};
+	memory_limit_now(&r->limit);
+	/* Whatever the cache takes, or has already. */
+	r->experts = (struct experts_share){.budget = needs->experts_all};
+	*room = fits(r, needs->experts);
+	if (*room || needs->experts == 0 || r->now + r->kv > r->limit.available ||
+		r->now + r->kv + needs->experts > r->limit.bytes) {
+		r->experts.budget = needs->experts;
+		return 0;
+	}
+	int rc = ask_cache(daemon, needs, &r->experts, err);
+	if (rc != 0)
+		return rc;
+	/* After that: what it has loaded in between counts twice rather than never. */
+	memory_limit_now(&r->limit);
+	*room = fits(r, needs->experts);
+	return 0;
+}
+
+static void say_no_room(const struct verifier_config *config, const struct resources_needs *needs,
+	const struct packed_room *r, uint64_t bytes)
+{
+	char experts[64] = "";
+
+	if (needs->experts > 0)
+		snprintf(
+			experts, sizeof(experts), ", %s of experts", UNITS_SIZE(r->experts.budget));
+	log_notice("packed weights (%s) do not fit in the %s that are free of %s, beside the KV "
+		   "cache (%s)%s and buffers (%s)%s",
+		UNITS_SIZE(bytes), UNITS_SIZE(r->limit.available), r->limit.where,
+		UNITS_SIZE(needs->kv), experts,
+		UNITS_SIZE(needs->rest + needs->buffers + needs->others),
+		config->weights == VERIFIER_WEIGHTS_AUTO ? ": the weights stay in the file" : "");
+}
+
+static int has_room(struct daemon *daemon, const struct verifier_config *config,
+	const struct resources_needs *needs, uint64_t bytes, bool *room, struct error *err)
+{
+	struct packed_room r;
+
+	int rc = find_room(daemon, needs, bytes, &r, room, err);
+	if (rc != 0)
+		return rc;
+	if (config->weights == VERIFIER_WEIGHTS_PACKED &&
+		bytes + resources_least(needs) > r.limit.bytes)
 		return error_set(err, ENOMEM,
-			"packed weights take %s, but %s has %s: set weights = mapped",
-			UNITS_SIZE(bytes), limit.where, UNITS_SIZE(limit.bytes));
+			"packed weights take %s beside %s for all else, but %s has %s: set weights "
+			"= mapped",
+			UNITS_SIZE(bytes), UNITS_SIZE(resources_least(needs)), r.limit.where,
+			UNITS_SIZE(r.limit.bytes));
 	if (!*room)
-		log_notice("packed weights (%s) and KV cache (%s) do not fit in the %s that are "
-			   "free of %s%s",
-			UNITS_SIZE(bytes), UNITS_SIZE(kv_bytes), UNITS_SIZE(limit.available),
-			limit.where,
-			config->weights == VERIFIER_WEIGHTS_AUTO ? ": the weights stay in the file"
-								 : "");
+		say_no_room(config, needs, &r, bytes);
 	return 0;
 }
 
 int packed_open(struct daemon *daemon, struct broker *broker, int *left,
-	const struct verifier_config *config, uint64_t kv_bytes, struct model *model,
-	struct region *out, struct error *err)
+	const struct verifier_config *config, const struct resources_needs *needs,
+	struct model *model, struct region *out, struct error *err)
 {
 	struct packed_header want = {
 		.model_fingerprint = model->file_fingerprint,
@@ -157,7 +267,7 @@ int packed_open(struct daemon *daemon, struct broker *broker, int *left,
 		return 0;
 	if (!taken) {
 		bool room = false;
-		int rc = has_room(config, want.bytes, kv_bytes, &room, err);
+		int rc = has_room(daemon, config, needs, want.bytes, &room, err);
 		if (rc == 0 && !room && config->weights == VERIFIER_WEIGHTS_AUTO)
 			return 0;
 		if (rc == 0)

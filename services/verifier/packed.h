@@ -5,6 +5,7 @@
 #pragma once
 
 #include "services/verifier/config.h"
+#include "services/verifier/resources.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/region.h"
 
@@ -12,12 +13,12 @@
 #define WEIGHTS_REGION_LAYOUT 2
 
 /* Packs the model's matrices, or takes over a predecessor's, as the configuration says, and makes the model use them. Of
- * a configuration that leaves them in the file, or where memory has no room for them beside a KV cache of kv_bytes and that
- * is allowed, out->header is NULL. left: the descriptor of a predecessor's (regions.h), taken. -ENOMEM names the key,
- * -ECANCELED: the daemon was told to stop.
+ * a configuration that leaves them in the file, or where memory has no room for them beside those needs and what the
+ * expert-cache takes, which is asked where it matters, and that is allowed, out->header is NULL. left: the descriptor of a
+ * predecessor's (regions.h), taken. -ENOMEM names the key, -ECANCELED: the daemon was told to stop.
  * Called before the engine is made; the region must outlive it. */
 int packed_open(struct daemon *daemon, struct broker *broker, int *left,
-	const struct verifier_config *config, uint64_t kv_bytes, struct model *model,
-	struct region *out, struct error *err);
+	const struct verifier_config *config, const struct resources_needs *needs,
+	struct model *model, struct region *out, struct error *err);
 /* Notes the model's gguf_stamps as they are now, if there is a copy. */
 void packed_stamp(const struct region *packed, const struct model *model);

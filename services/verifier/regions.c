@@ -1,7 +1,6 @@
 #include "services/verifier/regions.h"
 
 #include "services/verifier/packed.h"
-#include "services/verifier/resources.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/model/gguf_watch.h"
@@ -147,8 +146,7 @@ static bool adopt_kv(
 	return false;
 }
 
-static int open_kv(struct broker *broker, int *left, const struct verifier_config *config,
-	const struct model *model, struct regions *out, struct error *err)
+struct kv_layout regions_kv_layout(const struct verifier_config *config, const struct model *model)
 {
 	const struct kv_plan plan = {
 		.type = verifier_config_kv_type(config, model),
@@ -156,9 +154,16 @@ static int open_kv(struct broker *broker, int *left, const struct verifier_confi
 		.prefill = config->prefill_chunk,
 		.tokens = config->kv_tokens,
 	};
+	return kv_plan_layout(&plan, model);
+}
+
+static int open_kv(struct broker *broker, int *left, const struct verifier_config *config,
+	const struct model *model, const struct resources_needs *needs, struct regions *out,
+	struct error *err)
+{
 	struct kv_region_header want = {
 		.model_fingerprint = model->fingerprint,
-		.layout = kv_plan_layout(&plan, model),
+		.layout = regions_kv_layout(config, model),
 	};
 	size_t payload = sizeof(want) + kv_bytes(&want.layout);
 	struct kv_region_header *header;
@@ -176,7 +181,7 @@ static int open_kv(struct broker *broker, int *left, const struct verifier_confi
 		*left = -1;
 		broker_abandon(broker, KV_REGION);
 	}
-	int rc = resources_memory(config, model, payload, err);
+	int rc = resources_memory(config, model, needs, err);
 	if (rc != 0)
 		return rc;
 	if (out->kv_recovered) {
@@ -195,14 +200,15 @@ static int open_kv(struct broker *broker, int *left, const struct verifier_confi
 
 int regions_open(struct broker *broker, struct regions_left *left,
 	const struct verifier_config *config, const struct model *model,
-	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err)
+	const struct resources_needs *needs, uint64_t tokenizer_fingerprint, struct regions *out,
+	struct error *err)
 {
 	memset(out, 0, sizeof(*out));
 	int rc = open_sessions(&left->sessions, config, model, tokenizer_fingerprint, out, err);
 	if (rc == 0)
 		rc = open_draft(&left->draft, out, err);
 	if (rc == 0)
-		rc = open_kv(broker, &left->kv, config, model, out, err);
+		rc = open_kv(broker, &left->kv, config, model, needs, out, err);
 	if (rc != 0)
 		regions_close(out);
 	return rc;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "services/verifier/config.h"
+#include "services/verifier/resources.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/region.h"
 #include "shared/model/kv.h"
@@ -43,10 +44,14 @@ void regions_recover(struct daemon *daemon, struct regions_left *left);
 /* Closes what has not been taken. */
 void regions_left_close(struct regions_left *left);
 
+/* The cache that this configuration makes. */
+struct kv_layout regions_kv_layout(const struct verifier_config *config, const struct model *model);
+
 /* With the broker open, so that no other process works in these regions. Takes what it can use from left. */
 int regions_open(struct broker *broker, struct regions_left *left,
 	const struct verifier_config *config, const struct model *model,
-	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err);
+	const struct resources_needs *needs, uint64_t tokenizer_fingerprint, struct regions *out,
+	struct error *err);
 /* What these take of memory, and the weights of every token, of which packed has a copy if its header is not NULL. */
 void regions_needs(const struct regions *regions, const struct region *packed,
 	const struct model *model, struct slots_needs *out);

@@ -4,8 +4,102 @@
 #include "shared/base/log.h"
 #include "shared/base/memory.h"
 #include "shared/base/units.h"
+#include "shared/ipc/peers.h"
+#include "shared/model/forward.h"
+#include "shared/model/router_copies.h"
+#include "shared/spec/draft.h"
+#include "shared/spec/session.h"
+#include "shared/spec/slots.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MIB ((uint64_t)1 << 20)
+/* Stacks, sockets and tables that are not counted one by one. Measured with qwen3-30b-a3b, where they had 9 MiB. */
+#define OWN_BYTES_MORE (16 * MIB)
+/* The same of the other three processes and of the kernel for all four: 25 MiB with n-grams. A part of the experts' memory beside
+ * that, for the tables of pages of who maps it: 8 bytes for each of 4096, in three processes. */
+#define OTHERS_BYTES (48 * MIB)
+#define OTHERS_PART 64
+/* The process's own memory is another by a page or two at each start: what is named as the least is enough at the next. */
+#define LEAST_BYTES_MORE (4 * MIB)
+
+static uint64_t own_bytes(void)
+{
+	uint64_t kib = memory_info("/proc/self/status", "RssAnon");
+
+	return kib < UINT64_MAX >> 10 ? kib << 10 : 0;
+}
+
+static void experts_needs(const struct verifier_config *config, const struct model *model,
+	struct resources_needs *out)
+{
+	struct slots_geometry geometry;
+
+	if (model->config.n_experts == 0 || config->experts == VERIFIER_EXPERTS_MAPPED)
+		return;
+	slots_geometry_init(&geometry, model);
+	out->experts = slots_min(&geometry) * geometry.slot_bytes;
+	out->experts_all = geometry.n_total * geometry.slot_bytes;
+}
+
+void resources_needs(const struct verifier_config *config, const struct model *model,
+	const struct kernels *kernels, uint64_t kv_bytes, struct resources_needs *out)
+{
+	uint32_t rows = (uint32_t)config->sessions_max * (LIMIT_DRAFT + 1);
+	bool together = getenv(PEERS_TOGETHER) != NULL;
+
+	*out = (struct resources_needs){
+		.kv = kv_bytes,
+		.rest = sessions_bytes(LIMIT_SESSIONS, (uint32_t)config->context) + draft_bytes(),
+		.buffers = own_bytes() + OWN_BYTES_MORE + router_copies_bytes(model) +
+			   forward_bytes(model, kernels, (uint32_t)config->threads,
+				   rows + (uint32_t)config->prefill_chunk, rows),
+	};
+	experts_needs(config, model, out);
+	if (together)
+		out->others = OTHERS_BYTES + out->experts / OTHERS_PART;
+}
+
+uint64_t resources_least(const struct resources_needs *needs)
+{
+	return needs->kv + needs->rest + needs->buffers + needs->others +
+	       (needs->others > 0 ? needs->experts : 0);
+}
+
+/* The part that is the other processes', of a sentence. */
+static void describe_others(const struct resources_needs *needs, char *out, size_t out_bytes)
+{
+	out[0] = '\0';
+	if (needs->others > 0 && needs->experts > 0)
+		snprintf(out, out_bytes,
+			", the fewest experts that one layer may need %s, the other processes %s",
+			UNITS_SIZE(needs->experts), UNITS_SIZE(needs->others));
+	else if (needs->others > 0)
+		snprintf(out, out_bytes, ", the other processes %s", UNITS_SIZE(needs->others));
+}
+
+int resources_check(const struct verifier_config *config, const struct resources_needs *needs,
+	struct error *err)
+{
+	uint64_t least = resources_least(needs);
+	struct memory_limit limit;
+	char others[160];
+
+	memory_limit_now(&limit);
+	if (least <= limit.bytes)
+		return 0;
+	describe_others(needs, others, sizeof(others));
+	return error_set(err, ENOMEM,
+		"memory: at least %" PRIu64 " MiB are needed, but %s has %s: give it more, set a "
+		"smaller context, kv_tokens or sessions_max, or serve a smaller model (the KV "
+		"cache takes %s, kv_tokens = %lld, sessions_max = %lld, sessions and buffers "
+		"%s%s)",
+		(least + LEAST_BYTES_MORE + MIB - 1) / MIB, limit.where, UNITS_SIZE(limit.bytes),
+		UNITS_SIZE(needs->kv), (long long)config->kv_tokens,
+		(long long)config->sessions_max, UNITS_SIZE(needs->rest + needs->buffers), others);
+}
 
 void resources_notice(const struct verifier_config *config, const struct kernels *kernels)
 {
@@ -22,20 +116,17 @@ void resources_notice(const struct verifier_config *config, const struct kernels
 }
 
 int resources_memory(const struct verifier_config *config, const struct model *model,
-	uint64_t kv_bytes, struct error *err)
+	const struct resources_needs *needs, struct error *err)
 {
-	uint64_t experts = model->expert_bytes_total;
+	uint64_t experts = model->expert_bytes_total, kv_bytes = needs->kv;
 	uint64_t dense = gguf_bytes(model->gguf) - experts;
 	struct memory_limit limit;
 
-	memory_limit_now(&limit);
 	/* Shared memory is had when it is touched, and then it is too late to say no. */
-	if (kv_bytes > limit.bytes)
-		return error_set(err, ENOMEM,
-			"the KV cache takes %s (kv_tokens = %lld, sessions_max = %lld), but "
-			"%s has %s: set a smaller context, kv_tokens or sessions_max",
-			UNITS_SIZE(kv_bytes), (long long)config->kv_tokens,
-			(long long)config->sessions_max, limit.where, UNITS_SIZE(limit.bytes));
+	int rc = resources_check(config, needs, err);
+	if (rc != 0)
+		return rc;
+	memory_limit_now(&limit);
 	/* Weights come from the file again when their pages were taken away: it runs, at the speed of the disk. */
 	if (kv_bytes + dense > limit.available)
 		log_notice("weights of every token (%s) and KV cache (%s) do not fit in the %s "

@@ -110,6 +110,17 @@ static struct named_fd *find_named(struct named_fd *list, size_t n, const char *
 	return NULL;
 }
 
+static void show_offered(struct connection *connection, const char *name)
+{
+	struct broker *broker = connection->broker;
+	struct named_fd *found = find_named(broker->offered, broker->n_offered, name);
+
+	int code = found ? send_regions(connection, found, 1) : send_regions(connection, NULL, 0);
+
+	if (code < 0)
+		drop(connection);
+}
+
 static void forget(struct broker *broker, struct named_fd *kept)
 {
 	log_info("region %s is kept for its owner no longer", kept->name);
@@ -183,6 +194,8 @@ static void handle_hello(struct connection *connection, const struct hello *hell
 	} else if (!peers_may_connect(hello->name, self)) {
 		snprintf(reason, sizeof reason, "%s has no business with %s", hello->name, self);
 		refuse(connection, reason);
+	} else if (hello->kind == HELLO_LOOK) {
+		show_offered(connection, hello->region);
 	} else {
 		join(connection, hello);
 	}

@@ -37,11 +37,14 @@ void broker_keep(struct broker *broker, const struct region *region);
 /* A peer's link has said what it offers: what is kept of it beside that is of no use to anybody. */
 void broker_keep_only(struct broker *broker, const char *owner, const char *const *names, size_t n);
 
-/* ---- What peers keep of ours (broker_recover.c). ---- */
+/* ---- What peers keep of ours, and have (broker_recover.c). ---- */
 
 /* At start, before broker_open: finds the fd of our own region `name` from the fd store, else from any live peer
  * that keeps it; the caller's to close (region_adopt takes it). -ENOENT when nobody has it. Waits up to 300 ms per peer. */
 int broker_recover(struct daemon *daemon, const char *region_name, int *fd);
+/* A region that the peer offers, without joining it: for who has to know what is in it before it can do its part. The fd is
+ * the caller's. -ENOENT when the peer is not there, does not answer within 300 ms, or offers no such region yet. */
+int broker_look(struct daemon *daemon, const char *peer, const char *region, int *fd);
 /* Of our own region `name`, which was recovered and does not fit: the service manager and the peers that answer keep it no
  * longer, so that there is room for another. Only who has the broker open may. */
 void broker_abandon(struct broker *broker, const char *region_name);

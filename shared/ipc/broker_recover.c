@@ -1,6 +1,6 @@
 /*
  * The other end of a broker: this process asks the brokers of its peers for a region of its own that they keep, or to
- * keep it no longer. A connection for each question, and never one to ourselves.
+ * keep it no longer, or looks at one of theirs. A connection for each question, and never one to ourselves.
  */
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -96,6 +96,11 @@ int broker_recover(struct daemon *daemon, const char *wanted, int *fd)
 			log_info("region %s: %s had kept it", wanted, peers_all[i]);
 	}
 	return code;
+}
+
+int broker_look(struct daemon *daemon, const char *peer, const char *region, int *fd)
+{
+	return ask_peer(daemon, peer, HELLO_LOOK, region, fd);
 }
 
 void broker_abandon(struct broker *broker, const char *name)

@@ -143,7 +143,7 @@ int hello_receive(int socket, struct hello *out, struct error *err)
 	out->name[sizeof out->name - 1] = '\0';
 	out->region[sizeof out->region - 1] = '\0';
 	if (code == 0 && out->kind != HELLO_JOIN && out->kind != HELLO_RECOVER &&
-		out->kind != HELLO_FORGET)
+		out->kind != HELLO_FORGET && out->kind != HELLO_LOOK)
 		return error_set(err, EPROTO, "hello of unknown kind %u", out->kind);
 	return code;
 }

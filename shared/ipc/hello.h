@@ -16,6 +16,7 @@ enum hello_kind {
 	HELLO_JOIN = 1, /* a peer: give me your regions, and tell me of new ones */
 	HELLO_RECOVER, /* the owner's successor: give me back the region you keep of mine */
 	HELLO_FORGET, /* the same: keep it no longer; answered by no region */
+	HELLO_LOOK, /* who may join, but does not: give me the one region, if you offer it */
 };
 
 struct hello {
@@ -24,7 +25,7 @@ struct hello {
 	int32_t pid;
 	uint64_t generation;
 	char name[LIMIT_NAME]; /* of the sender */
-	char region[LIMIT_NAME]; /* to recover or forget */
+	char region[LIMIT_NAME]; /* to recover, forget or look at */
 };
 
 enum hello_answer_kind {

@@ -135,6 +135,35 @@ static int check(const struct forward *f, struct error *err)
 	return 0;
 }
 
+/* What the layout depends on. */
+static void set_shape(struct forward *f, const struct model *model, const struct kernels *kernels,
+	uint32_t n_threads, uint32_t n_batch, uint32_t n_logits)
+{
+	const struct model_config *config = &model->config;
+	f->model = model;
+	f->kernels = kernels;
+	f->n_batch = n_batch;
+	f->n_logits = n_logits;
+	f->n_threads = n_threads;
+	f->assignments_max = config->n_experts_used + (config->n_shared_ff > 0);
+	if (f->assignments_max == 0)
+		f->assignments_max = 1;
+	uint32_t ff = config->n_ff > config->n_expert_ff ? config->n_ff : config->n_expert_ff;
+	if (config->n_shared_ff > ff)
+		ff = config->n_shared_ff;
+	f->ff_max = (ff + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
+}
+
+size_t forward_bytes(const struct model *model, const struct kernels *kernels, uint32_t n_threads,
+	uint32_t n_batch, uint32_t n_logits)
+{
+	struct forward f = {0};
+	struct carve count = {0};
+	set_shape(&f, model, kernels, n_threads, n_batch, n_logits);
+	layout(&f, &count);
+	return count.used;
+}
+
 int forward_create(const struct model *model, const struct kernels *kernels, struct pool *pool,
 	struct kv *kv, struct expert_source *experts, uint32_t n_batch, uint32_t n_logits,
 	uint32_t n_context, struct forward **out, struct error *err)
@@ -143,22 +172,11 @@ int forward_create(const struct model *model, const struct kernels *kernels, str
 	struct forward *f = calloc(1, sizeof(*f));
 	if (!f)
 		return error_set(err, ENOMEM, "no memory for the forward pass");
-	f->model = model;
-	f->kernels = kernels;
+	set_shape(f, model, kernels, pool_threads(pool), n_batch, n_logits);
 	f->pool = pool;
 	f->kv = kv;
 	f->experts = experts;
-	f->n_batch = n_batch;
-	f->n_logits = n_logits;
 	f->n_context = n_context;
-	f->n_threads = pool_threads(pool);
-	f->assignments_max = config->n_experts_used + (config->n_shared_ff > 0);
-	if (f->assignments_max == 0)
-		f->assignments_max = 1;
-	uint32_t ff = config->n_ff > config->n_expert_ff ? config->n_ff : config->n_expert_ff;
-	if (config->n_shared_ff > ff)
-		ff = config->n_shared_ff;
-	f->ff_max = (ff + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
 	int rc = check(f, err);
 	if (rc < 0) {
 		free(f);

@@ -45,6 +45,9 @@ struct forward;
 int forward_create(const struct model *model, const struct kernels *kernels, struct pool *pool,
 	struct kv *kv, struct expert_source *experts, uint32_t n_batch, uint32_t n_logits,
 	uint32_t n_context, struct forward **out, struct error *err);
+/* Of the buffers that it allocates, nearly all: the most that passes can fill. */
+size_t forward_bytes(const struct model *model, const struct kernels *kernels, uint32_t n_threads,
+	uint32_t n_batch, uint32_t n_logits);
 void forward_destroy(struct forward **forward);
 void forward_set_hooks(struct forward *forward, const struct forward_hooks *hooks);
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Budget auto as memory changes under it: what the verifier has filled by now counts once, also behind one that died twice within
-an answer; a control group's limit that falls or rises is followed; memory that others take or give back is not."""
+an answer; a control group's limit that falls or rises is followed; memory that others take or give back is not. A limit below what is needed
+is refused, above it the kernel ends nothing, and what it ends nevertheless is told from what an operator does."""
 import contextlib
 import mmap
 import os
+import re
 import shutil
 import signal
 import struct
@@ -14,7 +16,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import Service, Tap, difference, prompts, reference, until
+from outrider_test import Service, Tap, difference, program, prompts, reference, run, until
 
 MIB = 1 << 20
 tap = Tap()
@@ -261,21 +263,110 @@ def real(made):
         tap.ok(until(lambda: cache.stats()["slots"] == now["slots"]), "it rises: all experts again", cache.stats())
 
 
+def starved():
+    """Ends by the kernel for lack of memory, as it counts them, are told from an operator's: after a few in a row that is said, to
+    clients too, and nothing is started again."""
+    events, text = ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n") if MOST.startswith("memory.limit") else ("memory.events", "oom 0\n")
+
+    def count(kills):
+        (files / f"{events}.new").write_text(f"{text}oom_kill {kills}\n")
+        (files / f"{events}.new").rename(files / events)
+
+    def end_all(kills, name):
+        for i in range(1, 8):
+            if service.process.poll() is not None:
+                break
+            count(kills and kills + i)
+            pid = service.processes().get(name)
+            if pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            until(lambda: service.process.poll() is not None or service.processes().get(name) not in (None, pid))
+        return i
+
+    limit(MOST, 2 << 30)
+    for name, others_go_on in (("expert-cache", False), ("verifier", False), ("drafter", True)):
+        count(3)
+        with Service(before=made_up) as service:
+            end_all(0, name)
+            tap.ok(service.process.poll() is None and "lack of memory" not in service.whole_log() and
+                   service.whole_log().count(f"{name} killed by signal 9") == 7, f"{name}: what an operator kills is started again, always",
+                   service.log_text())
+            service.wait_ready()
+            count(3)
+            end_all(3, name)
+            said = f"{name} ended by the kernel for lack of memory: /sys/fs/cgroup/{place / MOST} has 2048.0 MiB; it starts again"
+            last = f"{name} ended by the kernel for lack of memory 5 times in a row"
+            until(lambda: last in service.whole_log())
+            log = service.whole_log()
+            tap.ok(log.count(said) == 4 and f"{last}, giving up" in log, f"{name}: what the kernel kills is, four times", log[-3000:])
+            if others_go_on:
+                tap.ok(service.process.poll() is None, "without it the others go on", log[-3000:])
+                continue
+            tap.ok(until(lambda: service.process.poll() == 71), "then all end", service.log_text())
+            status = service.ctl("status")
+            client = subprocess.run([program("outrider"), "run", "--runtime-dir", str(service.runtime), "--max-tokens", "1", "x"],
+                                    capture_output=True, text=True)
+            tap.ok(client.returncode != 0 and all(last in t and "give it more" in t for t in (status.stdout + status.stderr, client.stderr)),
+                   "and status and clients say why", f"{status}\n{client}")
+
+
+def fits(made):
+    """Limits of a group of the kernel's, from one that is refused to one with room for everything: nothing is ended for lack of
+    memory, at the one that the refusal names either. Of a model with as much of other weights as there are of experts, nearly:
+    there is room for a copy of them, or for experts."""
+    model = folder / "model.gguf"
+    run(program("outrider-model"), "synth", "qwen3-30b-a3b", model, "--layers", 1, "--vocabulary", 100000, "--quiet")
+    sets = ("verifier.context=512", "verifier.kv_tokens=1024", "verifier.sessions_max=1", "verifier.prefill_chunk=32")
+    before = ["sh", "-c", f'echo $$ > {made}/cgroup.procs && exec "$@"', "sh"]
+    ids = list(range(100, 160))
+    wanted = reference(ids, 20, model=model, extra=("--ignore-eos",))
+
+    def ended_by_the_kernel():
+        counts = (made / ("memory.oom_control" if MOST.startswith("memory.limit") else "memory.events")).read_text()
+        return int(counts.split("oom_kill ")[1].split()[0])
+
+    (made / MOST).write_text(f"{100 * MIB}\n")
+    command = [*before, program("outrider"), "up", "--model", model, "--runtime-dir", folder / "refused"]
+    for pair in sets:
+        command += ["--set", pair]
+    refused = run(*command)
+    least = re.search(rf"memory: at least (\d+) MiB are needed, but {re.escape(str(made / MOST))} has 100.0 MiB: give it more, set a", refused.stderr)
+    tap.ok(refused.returncode == 71 and least and "the fewest experts that one layer may need" in refused.stderr,
+           "a limit that the fewest experts and the rest have no room in is refused before anything starts", refused)
+    if not least:
+        return
+    (made / MOST).write_text(f"{int(least[1]) * MIB - 32 * MIB}\n")
+    tap.ok(run(*command).returncode == 71, "so is one that is a little less than the one that is named")
+    weights = set()
+    for more in (0, 20, 40, 70, 100, 400):
+        (made / MOST).write_text(f"{(int(least[1]) + more) * MIB}\n")
+        with Service(model=model, sets=sets, before=before) as service:
+            result, = service.swarm([{"tokens": ids, "max_tokens": 20, "ignore_eos": True}])
+            weights.add("of weights in" in service.whole_log())
+            tap.ok(not difference(result, wanted) and ended_by_the_kernel() == 0 and "lack of memory" not in service.whole_log(),
+                   f"the least that is named and {more} MiB: it serves, and the kernel ends nothing",
+                   f"{difference(result, wanted)} {ended_by_the_kernel()}\n{service.log_text()}")
+    tap.ok(weights == {False, True}, "with the other weights in the file and as a copy", weights)
+
+
 probe = subprocess.run([*made_up, "true"], capture_output=True, text=True)
 try:
     if probe.returncode == 0:
         changes()
+        starved()
     else:
-        tap.skip("budget auto as limits change", f"no mount namespace: {probe.stderr.strip()}")
+        tap.skip("budget auto as limits change, ends for lack of memory", f"no mount namespace: {probe.stderr.strip()}")
     made = group()
     if isinstance(made, Path):
         try:
             real(made)
+            fits(made)
         finally:
             until(lambda: not (made / "cgroup.procs").read_text(), 10)
             made.rmdir()
     else:
-        tap.skip("budget auto in a control group of the kernel's", made)
+        tap.skip("limits in a control group of the kernel's", made)
 finally:
     shutil.rmtree(folder, ignore_errors=True)
 tap.done()

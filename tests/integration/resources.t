@@ -151,6 +151,11 @@ def default_budget():
     shared_out = re.compile(f"budget auto: {number} of {number} of experts(, the least, more than there is room for)?: the {number} of "
                             rf"(\S+) less {number} for other weights, {number} for the KV cache at its default size, {number} for "
                             f"sessions and drafts, {number} in reserve; --budget SIZE changes it")
+    status, log = cache({"memory.max": f"{1 << 20}\n"})
+    named = re.search(r"/sys/fs/cgroup/test/memory.max has at most 1.0 MiB: .* about (\d+) MiB: give it so much", log)
+    tap.ok(status == 71 and named, "a limit below the least budget is refused with one that is not", f"{status}: {log}")
+    status, log = cache({"memory.max": f"{int(named[1]) << 20 if named else 0}\n"})
+    tap.ok(status is None, "which is taken", f"{status}: {log}")
     status, log = cache({"memory.max": f"{64 << 20}\n"})
     least = shared_out.search(log)
     tap.ok(status is None and least and least[3] and least[5] == "/sys/fs/cgroup/test/memory.max",
@@ -178,15 +183,19 @@ def limits():
         tap.skip("limits of control groups", f"no mount namespace: {probe.stderr.strip()}")
         return
     status, log = verifier({"memory.max": "1048576\n"})
-    takes = re.search(r"the KV cache takes ([\d.]+) MiB", log)
+    takes = re.search(r"at least (\d+) MiB are needed, .*the KV cache takes ([\d.]+) MiB", log)
     tap.ok(status == 71 and takes and "/sys/fs/cgroup/test/memory.max has 1.0 MiB" in log and "kv_tokens" in log,
-           "a limit below the KV cache is refused with the file that sets it and what to set", f"{status}: {log}")
-    kv = int(float(takes[1])) if takes else 100
-    status, log = verifier({"memory.max": f"{(kv + 1) << 20}\n"})
+           "a limit below what it takes is refused with the least, the file that sets it and what to set", f"{status}: {log}")
+    least, kv = (int(takes[1]) << 20, int(float(takes[2]))) if takes else (1 << 30, 100)
+    status, log = verifier({"memory.max": f"{kv << 20}\n"})
+    tap.ok(status == 71, "so is one that the KV cache alone would fill", f"{status}: {log}")
+    # Others in the group leave it so much of that.
+    status, log = verifier({"memory.max": f"{least}\n", "memory.current": f"{least - ((kv + 1) << 20)}\n"})
     tap.ok(status is None and "do not fit in the" in log and "read from the disk" in log,
-           "one below KV cache and weights is noticed, and it serves", f"{status}: {log}")
+           "the least serves, and it is noticed when KV cache and weights have no room", f"{status}: {log}")
     dense = re.search(r"weights of every token \(([\d.]+) MiB\)", log)
-    status, log = verifier({"memory.max": f"{(kv + int(float(dense[1])) + 2 if dense else 0) << 20}\n"})
+    free = (kv + int(float(dense[1])) + 2 if dense else 0) << 20
+    status, log = verifier({"memory.max": f"{least}\n", "memory.current": f"{least - free}\n"})
     tap.ok(status is None and "outrider-expert-cache" in log and "budget" in log,
            "one below the experts names the budget to set", f"{status}: {log}")
     default_budget()
@@ -197,7 +206,13 @@ def limits():
            "more threads than the quota are noticed", f"{status}: {log}")
 
 
-def pool(name, free, said):
+def joins_pages():
+    """Whether the kernel joins small pages of shared memory to huge ones."""
+    switch = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+    return switch.exists() and not re.search(r"\[(never|deny)\]", switch.read_text())
+
+
+def pool(name, free, said, *more):
     """A machine whose pool of huge pages says that it has so many, and has none."""
     lines = [line for line in Path("/proc/meminfo").read_text().splitlines() if not line.startswith("HugePages_")]
     if not any(line.startswith("Hugepagesize:") for line in lines):
@@ -210,7 +225,7 @@ def pool(name, free, said):
         tap.skip(name, f"no mount namespace: {probe.stderr.strip()}")
         return
     log = open(folder / "log", "w+")
-    process = subprocess.Popen([*start, program("outrider-verifier"), "--model", TARGET, "--runtime-dir", folder / "alone", "-v", "--set",
+    process = subprocess.Popen([*start, program("outrider-verifier"), "--model", TARGET, "--runtime-dir", folder / "alone", *more, "--set",
                                 "weights=packed"], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     until(lambda: process.poll() is not None or "serving" in (folder / "log").read_text())
     text = (folder / "log").read_text()
@@ -221,12 +236,29 @@ def pool(name, free, said):
     log.close()
 
 
+def small_pages():
+    """outrider-model where the kernel joins no pages, and has none in its pool: once, and only with --pack."""
+    name, switch = "outrider-model says that packed weights lie in small pages", "/sys/kernel/mm/transparent_hugepage/enabled"
+    (folder / "never").write_text("always madvise [never]\n")
+    start = ["unshare", *([] if os.getuid() == 0 else ["-r"]), "-m", "sh", "-c", f'mount --bind {folder}/never {switch} && exec "$@"', "sh"]
+    probe = subprocess.run([*start, "cat", switch], capture_output=True, text=True)
+    if "[never]" not in probe.stdout:
+        tap.skip(name, f"no mount namespace, or no such switch: {probe.stderr.strip()}")
+        return
+    said = [subprocess.run([*start, program("outrider-model"), "generate", "--model", str(TARGET), "--tokens", "1,2", "--max-tokens", "1", *more],
+                           capture_output=True, text=True) for more in ((), ("--pack",))]
+    tap.ok(not any(s.returncode for s in said) and [s.stderr.count("packed weights: the huge-page pool has") for s in said] == [0, 1] and
+           "small pages are used" in said[1].stderr, name, said)
+
+
 def pools():
     real = re.search(r"HugePages_Total:\s+(\d+)", Path("/proc/meminfo").read_text())
     if real and int(real[1]) > 0:
         tap.skip("a pool without pages", f"this machine's has {real[1]}")
         return
-    pool("an empty pool of huge pages: others are used, and it is said how many are needed", 0, "the huge-page pool has 0 free pages")
+    pool("an empty pool of huge pages: others are used, and it is said how many are needed", 0, "the huge-page pool has 0 free pages",
+         *(["-v"] if joins_pages() else []))
+    small_pages()
     pool("a pool that gives none of its pages: others are used, and it is said", 100000, "but the kernel did not give")
 
 

@@ -468,6 +468,49 @@ static void descriptors_nobody_asked_for_are_closed(void **state)
 	end(owner, SIGTERM);
 }
 
+static int look_as(const char *name, const char *region, bool offered)
+{
+	struct process p;
+	struct region found;
+	int fd = -1, code = -ENOENT;
+
+	start(&p, name);
+	/* One that had no time to answer offers it another time. */
+	for (int i = 0; code != 0 && i < (offered ? 100 : 1); i++)
+		code = broker_look(p.daemon, PEER_VERIFIER, region, &fd);
+	if (code == 0 && (region_attach(fd, region, 1, 0, false, &found, NULL) < 0 ||
+				 *(uint64_t *)region_payload(&found) != 41))
+		code = -EIO;
+	return code;
+}
+
+/* Only what is offered, and only by who may join. */
+static void who_looks_at_a_region_gets_it_without_joining(void **state)
+{
+	static const struct {
+		const char *name, *region;
+		int code;
+	} cases[] = {{PEER_DRAFTER, "sessions", 0}, {PEER_DRAFTER, "draft", -ENOENT},
+		{PEER_POLICY, "sessions", -ENOENT}};
+	pid_t owner = spawn(run_owner);
+
+	(void)state;
+	UNTIL(board->owner_ready == 1);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		int status = 0;
+		pid_t pid = fork();
+
+		assert_true(pid >= 0);
+		if (pid == 0)
+			_exit(-look_as(cases[i].name, cases[i].region, cases[i].code == 0));
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFEXITED(status));
+		assert_int_equal(WEXITSTATUS(status), -cases[i].code);
+	}
+	assert_int_equal(board->joined, 0);
+	end(owner, SIGTERM);
+}
+
 static void there_is_nothing_to_recover_from_nobody(void **state)
 {
 	pid_t pid = fork();
@@ -535,6 +578,7 @@ int main(void)
 		TEST(hellos_that_should_not_be_are_refused_with_the_reason),
 		TEST(the_silent_do_not_keep_peers_out),
 		TEST(descriptors_nobody_asked_for_are_closed),
+		TEST(who_looks_at_a_region_gets_it_without_joining),
 		TEST(there_is_nothing_to_recover_from_nobody),
 		TEST(a_peer_that_never_answers_costs_300_ms),
 	};

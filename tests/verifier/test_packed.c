@@ -14,6 +14,8 @@
 
 #define MODEL "models/outrider-demo-moe-q8_0.gguf"
 
+static const struct resources_needs no_needs;
+
 struct rig {
 	char directory[64], path[96];
 	struct verifier_config config;
@@ -69,8 +71,8 @@ static void a_file_that_stays_is_packed(void **state)
 	struct error err = {.text = ""};
 	struct region packed;
 
-	if (packed_open(rig->daemon, rig->broker, &rig->left, &rig->config, 0, rig->model, &packed,
-		    &err) != 0)
+	if (packed_open(rig->daemon, rig->broker, &rig->left, &rig->config, &no_needs, rig->model,
+		    &packed, &err) != 0)
 		fail_msg("%s", err.text);
 	assert_non_null(packed.header);
 	region_close(&packed);
@@ -87,7 +89,7 @@ static void of_a_file_that_changed_nothing_is_packed(void **state)
 	assert_true(fd >= 0);
 	assert_int_equal(pwrite(fd, "other", 5, 10 << 20), 5);
 	close(fd);
-	assert_int_equal(packed_open(rig->daemon, rig->broker, &rig->left, &rig->config, 0,
+	assert_int_equal(packed_open(rig->daemon, rig->broker, &rig->left, &rig->config, &no_needs,
 				 rig->model, &packed, &err),
 		-ESTALE);
 	assert_null(packed.header);
