@@ -8,6 +8,7 @@
 #include "shared/model/forward.h"
 #include "shared/model/router_copies.h"
 #include "shared/spec/draft.h"
+#include "shared/spec/kv_plan.h"
 #include "shared/spec/session.h"
 #include "shared/spec/slots.h"
 
@@ -16,11 +17,11 @@
 #include <stdlib.h>
 
 #define MIB ((uint64_t)1 << 20)
-/* Stacks, sockets and tables that are not counted one by one. Measured with qwen3-30b-a3b, where they had 9 MiB. */
-#define OWN_BYTES_MORE (16 * MIB)
-/* The same of the other three processes and of the kernel for all four: 25 MiB with n-grams. A part of the experts' memory beside
- * that, for the tables of pages of who maps it: 8 bytes for each of 4096, in three processes. */
-#define OTHERS_BYTES (48 * MIB)
+/* Stacks, sockets and tables of all four processes that are not counted one by one, and what the other three allocate: 16 MiB
+ * with n-grams. Beside that, a part of the experts' memory for the tables of pages of who maps it: 8 bytes for each of 4096, in
+ * three processes. */
+#define OWN_BYTES_MORE (2 * MIB)
+#define OTHERS_BYTES (14 * MIB)
 #define OTHERS_PART 64
 /* The process's own memory is another by a page or two at each start: what is named as the least is enough at the next. */
 #define LEAST_BYTES_MORE (4 * MIB)
@@ -44,28 +45,53 @@ static void experts_needs(const struct verifier_config *config, const struct mod
 	out->experts_all = geometry.n_total * geometry.slot_bytes;
 }
 
+/* Of passes with so many sessions in them. */
+static uint64_t buffers(const struct verifier_config *config, const struct model *model,
+	const struct kernels *kernels, int64_t sessions)
+{
+	uint32_t rows = (uint32_t)sessions * (LIMIT_DRAFT + 1);
+
+	return own_bytes() + OWN_BYTES_MORE + router_copies_bytes(model) +
+	       forward_bytes(model, kernels, (uint32_t)config->threads,
+		       rows + (uint32_t)config->prefill_chunk, rows);
+}
+
 void resources_needs(const struct verifier_config *config, const struct model *model,
 	const struct kernels *kernels, uint64_t kv_bytes, struct resources_needs *out)
 {
-	uint32_t rows = (uint32_t)config->sessions_max * (LIMIT_DRAFT + 1);
-	bool together = getenv(PEERS_TOGETHER) != NULL;
+	uint64_t sessions = sessions_bytes(LIMIT_SESSIONS, (uint32_t)config->context);
+	double one = (double)kv_plan_tokens_min(config->context) / (double)config->kv_tokens;
 
 	*out = (struct resources_needs){
 		.kv = kv_bytes,
-		.rest = sessions_bytes(LIMIT_SESSIONS, (uint32_t)config->context) + draft_bytes(),
-		.buffers = own_bytes() + OWN_BYTES_MORE + router_copies_bytes(model) +
-			   forward_bytes(model, kernels, (uint32_t)config->threads,
-				   rows + (uint32_t)config->prefill_chunk, rows),
+		.rest = sessions + draft_bytes(),
+		.buffers = buffers(config, model, kernels, config->sessions_max),
+		.kv_one = (uint64_t)((double)kv_bytes * (one < 1 ? one : 1)),
+		.buffers_one = sessions / LIMIT_SESSIONS + draft_bytes() +
+			       buffers(config, model, kernels, 1),
 	};
 	experts_needs(config, model, out);
-	if (together)
+	if (getenv(PEERS_TOGETHER) != NULL)
 		out->others = OTHERS_BYTES + out->experts / OTHERS_PART;
+}
+
+/* Where the expert-cache shares the limit its experts do. */
+static uint64_t beside(const struct resources_needs *needs)
+{
+	return needs->others > 0 ? needs->others + needs->experts : 0;
 }
 
 uint64_t resources_least(const struct resources_needs *needs)
 {
-	return needs->kv + needs->rest + needs->buffers + needs->others +
-	       (needs->others > 0 ? needs->experts : 0);
+	uint64_t one = needs->kv_one + needs->buffers_one + beside(needs);
+
+	/* A cache that could never be filled is a mistake, whoever fills it. */
+	return one > needs->kv ? one : needs->kv;
+}
+
+static uint64_t most(const struct resources_needs *needs)
+{
+	return needs->kv + needs->rest + needs->buffers + beside(needs);
 }
 
 /* The part that is the other processes', of a sentence. */
@@ -94,11 +120,12 @@ int resources_check(const struct verifier_config *config, const struct resources
 	return error_set(err, ENOMEM,
 		"memory: at least %" PRIu64 " MiB are needed, but %s has %s: give it more, set a "
 		"smaller context, kv_tokens or sessions_max, or serve a smaller model (the KV "
-		"cache takes %s, kv_tokens = %lld, sessions_max = %lld, sessions and buffers "
-		"%s%s)",
+		"cache takes %s, kv_tokens = %lld, sessions_max = %lld; one session %s of it, its "
+		"page and buffers %s%s)",
 		(least + LEAST_BYTES_MORE + MIB - 1) / MIB, limit.where, UNITS_SIZE(limit.bytes),
 		UNITS_SIZE(needs->kv), (long long)config->kv_tokens,
-		(long long)config->sessions_max, UNITS_SIZE(needs->rest + needs->buffers), others);
+		(long long)config->sessions_max, UNITS_SIZE(needs->kv_one),
+		UNITS_SIZE(needs->buffers_one), others);
 }
 
 void resources_notice(const struct verifier_config *config, const struct kernels *kernels)
@@ -127,6 +154,14 @@ int resources_memory(const struct verifier_config *config, const struct model *m
 	if (rc != 0)
 		return rc;
 	memory_limit_now(&limit);
+	if (most(needs) > limit.bytes)
+		log_notice(
+			"with all of its sessions at work it may need %s (KV cache %s, kv_tokens = "
+			"%lld, sessions_max = %lld), but %s has %s: the kernel would end "
+			"processes; set a smaller context, kv_tokens or sessions_max, or give it "
+			"more",
+			UNITS_SIZE(most(needs)), UNITS_SIZE(kv_bytes), (long long)config->kv_tokens,
+			(long long)config->sessions_max, limit.where, UNITS_SIZE(limit.bytes));
 	/* Weights come from the file again when their pages were taken away: it runs, at the speed of the disk. */
 	if (kv_bytes + dense > limit.available)
 		log_notice("weights of every token (%s) and KV cache (%s) do not fit in the %s "

@@ -1,6 +1,6 @@
 /*
  * What the machine has less of than the configuration asks for: said once at start-up, with the key that would help.
- * Only what surely cannot run, with all of its sessions at work, is refused. Called by main, before the engine starts.
+ * Only what surely cannot run, with one session at work, is refused. Called by main, before the engine starts.
  */
 #pragma once
 
@@ -12,6 +12,7 @@ struct resources_needs {
 	uint64_t rest; /* session pages, and the rings to the drafter */
 	uint64_t
 		buffers; /* this process's own: what it has allocated already, and those of the largest pass */
+	uint64_t kv_one, buffers_one; /* of one session alone, with the whole of its context */
 	uint64_t experts; /* the fewest that an expert-cache keeps, and */
 	uint64_t experts_all; /* the most; both 0 where none is asked */
 	uint64_t
@@ -22,7 +23,7 @@ struct resources_needs {
 void resources_needs(const struct verifier_config *config, const struct model *model,
 	const struct kernels *kernels, uint64_t kv_bytes, struct resources_needs *out);
 
-/* The least limit of a control group that all of it can be had in: with experts where the expert-cache is in it too. */
+/* The least limit of a control group that one session can be served in: with experts where the expert-cache is in it too. */
 uint64_t resources_least(const struct resources_needs *needs);
 
 /* Logs what there is to say about threads and kernels. */
@@ -32,6 +33,7 @@ void resources_notice(const struct verifier_config *config, const struct kernels
 int resources_check(const struct verifier_config *config, const struct resources_needs *needs,
 	struct error *err);
 
-/* The same, and a notice when weights that stay in memory do not fit beside the KV cache. */
+/* The same, and a notice when all sessions together may need more than there is, and when weights that stay in memory do not fit beside
+ * the KV cache. */
 int resources_memory(const struct verifier_config *config, const struct model *model,
 	const struct resources_needs *needs, struct error *err);

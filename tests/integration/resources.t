@@ -187,7 +187,7 @@ def limits():
     tap.ok(status == 71 and takes and "/sys/fs/cgroup/test/memory.max has 1.0 MiB" in log and "kv_tokens" in log,
            "a limit below what it takes is refused with the least, the file that sets it and what to set", f"{status}: {log}")
     least, kv = (int(takes[1]) << 20, int(float(takes[2]))) if takes else (1 << 30, 100)
-    status, log = verifier({"memory.max": f"{kv << 20}\n"})
+    status, log = verifier({"memory.max": f"{(kv - 1) << 20}\n"})
     tap.ok(status == 71, "so is one that the KV cache alone would fill", f"{status}: {log}")
     # Others in the group leave it so much of that.
     status, log = verifier({"memory.max": f"{least}\n", "memory.current": f"{least - ((kv + 1) << 20)}\n"})
