@@ -47,6 +47,34 @@ def claims(text):
     return out
 
 
+def matrix_phrases(text):
+    """What README.md has to say of matrix.txt, made of its table: [phrase]."""
+    cells = []
+    for line in text.splitlines():
+        row = re.match(r"(ngram|small|aligned) +(all|30%) +(\w+) +\d+ +((?:[\d.]+ +){7})([\d.]+) \(.*?\) [\d.]+ +([\d.]+) \(", line)
+        if row:
+            cells.append({"draft": row[1], "budget": row[2], "fixed": [float(x) for x in row[4].split()], "yield": float(row[6])})
+
+    def span(values):
+        return f"{min(values):.2f} to {max(values):.2f}"
+
+    def of(budget, *drafts):
+        return [c for c in cells if c["budget"] == budget and c["draft"] in drafts]
+
+    every = of("all", "ngram", "small", "aligned"), of("30%", "ngram", "small", "aligned")
+    noise = re.search(r"half differ by less than ([\d.]+)%, .*?\n?.*?the median of a cell by at most ([\d.]+)%", text, re.S)
+    mean = [re.search(rf"\nbudget 30%.*?\n{mode} +(\d+\.\d+)", text, re.S) for mode in ("yield", "hindsight")]
+    if [len(e) for e in every] != [15, 15] or not noise or not all(mean):
+        return ["a table of 30 cells"]
+    return [f"K = 1 gives {span([c['fixed'][0] for c in every[0]])} times K = 0",
+            f"the best fixed K of a workload {max(max(c['fixed']) for c in every[0]):.2f}",
+            f"with a draft model, at {span([c['yield'] for c in of('all', 'small', 'aligned')])}",
+            f"brings {span([c['yield'] for c in of('all', 'ngram')])} with n-grams",
+            f"half of the passes differ by less than {noise[1]} %, a cell's median by up to {noise[2]} %",
+            f"`yield` {span([c['yield'] for c in every[1]])} times K = 0, {float(mean[0][1]):.2f} in the mean",
+            f"known in hindsight, {float(mean[1][1]):.2f}"]
+
+
 ok(stands_in("0.84", numbers("x 84% y")) and stands_in("5.5", numbers("5.47 tokens/s")) and not stands_in("5.5", numbers("5.4 6")) and
    not stands_in("1.00", numbers("1 1.1")), "a figure is found as it is rounded, or as a percentage, and no other is")
 for path in sorted(RESULTS.glob("*.txt")):
@@ -68,4 +96,7 @@ for what, figures, names in found:
     there = [n for name in names if name not in missing for n in numbers((ROOT / name).read_text())]
     unfounded = [figure for figure in figures if not stands_in(figure, there)]
     ok(not missing and not unfounded, f"README: {what}: its figures stand in {', '.join(Path(n).name for n in names)}", (missing, unfounded))
+readme = (ROOT / "README.md").read_text()
+unsaid = [phrase for phrase in matrix_phrases((RESULTS / "matrix.txt").read_text()) if phrase not in readme]
+ok(not unsaid, "README.md says of matrix.txt what its cells are", unsaid)
 tap.done()
