@@ -11,7 +11,6 @@
 /* A session without a record for so many iterations is taken for over. */
 #define OVER_AFTER 4
 /* Iterations without a record that are counted. */
-#define LOST_MAX (1u << 30)
 /* What a drafted iteration leaves of the counts of acceptance by position that are shown. */
 #define POSITION_LEFT (1 - 1 / 64.0f)
 
@@ -136,7 +135,6 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	s->shared = &c->shared;
 	s->k = now.k;
 	s->unfollowed = now.unfollowed != 0;
-	s->n_lost = c->n_lost;
 	s->trial_id = knobs->session == record->session ? knobs->trial_id : 0;
 	s->last_ns = record->finished_ns;
 	s->n_context = record->n_context;
@@ -170,8 +168,9 @@ static void count_positions(struct policy_state *s, const struct iteration_recor
 static void count_missing(struct policy_state *s, const struct iteration_record *record)
 {
 	struct policy_place now = {record->iteration, record->n_context};
-	uint32_t tokens;
-	s->missing += policy_missing(&s->place, &now, record->emitted, &tokens);
+	uint32_t tokens, missing = policy_missing(&s->place, &now, record->emitted, &tokens);
+	s->missing += missing;
+	s->lost += missing < UINT32_MAX - s->lost ? missing : UINT32_MAX - s->lost;
 	s->place = now;
 }
 
@@ -293,28 +292,11 @@ static void add_to_pass(
 /* A verifier leaves a record of every session of every pass, unless their ring is full. */
 static void count_pass(struct controller *c, const struct iteration_record *record)
 {
-	uint64_t lost = 0;
+	bool later = c->iteration > 0 && record->iteration > c->iteration;
 	if (record->iteration == c->iteration)
 		return;
-	if (c->iteration > 0 && record->iteration > c->iteration)
-		lost = record->iteration - c->iteration - 1;
-	c->n_lost += lost;
-	c->clock += lost + 1;
+	c->clock += later ? record->iteration - c->iteration : 1;
 	c->iteration = record->iteration;
-}
-
-/* Of the passes that were lost, those the session may have been in. */
-static void count_lost(
-	const struct controller *c, struct policy_state *s, const struct iteration_record *record)
-{
-	uint64_t passes = c->n_lost - s->n_lost, own = 0;
-	if (s->iteration > 0 && record->iteration > s->iteration)
-		own = record->iteration - s->iteration - 1;
-	if (own > passes)
-		own = passes;
-	s->lost += own < LOST_MAX - s->lost ? (uint32_t)own : LOST_MAX - s->lost;
-	s->iteration = record->iteration;
-	s->n_lost = c->n_lost;
 }
 
 const struct policy_state *controller_record(
@@ -330,7 +312,6 @@ const struct policy_state *controller_record(
 	count_pass(c, record);
 	struct policy_state *s = find(c, record);
 	count_missing(s, record);
-	count_lost(c, s, record);
 	/* A pass with prompt tokens in it, of whatever session, measures no K; nor does one that
 	 * emitted nothing. */
 	if (record->prefill_tokens == 0 && record->emitted > 0) {

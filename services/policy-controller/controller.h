@@ -30,8 +30,7 @@ struct controller {
 	bool unfollowed; /* what was decided last, of whatever session */
 	struct policy_state sessions[LIMIT_SESSIONS]; /* by slot; uid 0 = none */
 	uint64_t n_records, n_refused, n_decisions; /* decisions are numbered from 1 */
-	uint64_t iteration, n_lost,
-		clock; /* of the last record; passes that left none; all passes */
+	uint64_t iteration, clock; /* of the last record; passes, those that left none too */
 	uint64_t first_decision; /* the number before this controller's first */
 	struct decision decisions[CONTROLLER_DECISIONS];
 	uint64_t last_iteration_ns, last_ns; /* of whatever session: its time, and when it ended */

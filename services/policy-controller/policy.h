@@ -37,10 +37,6 @@ struct policy_state {
 	 * phase it was in: its length and how much of it was left (0: it was in none). */
 	uint32_t k_before, off_before, off_left;
 	uint32_t n_context; /* tokens it began with; set before begin */
-	/* Kept by the controller: the iteration of its last record, whatever that measured; how many passes had no
-	 * record then (controller.n_lost); and of its own since its policy saw one, which takes them. */
-	uint64_t iteration, n_lost;
-	uint32_t lost;
 	struct cascade cascade;
 	struct yield yield;
 	struct yield_shared *shared; /* borrowed; set before begin */
@@ -52,7 +48,9 @@ struct policy_state {
 	/* For display, kept by the controller whatever the policy. */
 	uint64_t iterations, last_ns;
 	struct policy_place place; /* of the last record, whatever it measured */
-	uint64_t missing; /* iterations between records, whose own were lost */
+	/* Iterations between records, whose own were lost: all of them, and those since the policy saw one, which takes them. */
+	uint64_t missing;
+	uint32_t lost;
 	float etr, drafted, accepted; /* moving averages */
 	double iteration_ns, base_ns;
 	uint64_t base_age; /* passes since base_ns was seen last */

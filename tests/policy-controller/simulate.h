@@ -20,7 +20,7 @@ static inline void *page_make(struct policy_page **page, struct ring *ends[], in
 
 struct simulated {
 	uint64_t uid, iteration;
-	uint32_t page;
+	uint32_t page, n_context;
 	uint32_t decision; /* that the next K was read with */
 	double base_ms; /* time of an iteration at K = 0 */
 	double token_cost; /* share of it that each drafted token adds */
@@ -33,8 +33,12 @@ struct simulated {
 /* The session pays: geometric acceptance p, cost per drafted token. */
 static inline struct simulated simulated_make(uint64_t uid, uint32_t page, double p, double cost)
 {
-	struct simulated s = {
-		.uid = uid, .page = page, .base_ms = 2, .token_cost = cost, .sessions = 1};
+	struct simulated s = {.uid = uid,
+		.page = page,
+		.n_context = 1,
+		.base_ms = 2,
+		.token_cost = cost,
+		.sessions = 1};
 	double reach = 1;
 	for (uint32_t k = 0; k <= LIMIT_DRAFT; k++) {
 		s.etr[k] = (k ? s.etr[k - 1] : 0) + reach;
@@ -74,6 +78,7 @@ static inline struct iteration_record simulated_step(struct simulated *s, uint32
 	if (emitted > k + 1)
 		emitted = k + 1;
 	s->owed -= emitted;
+	s->n_context += emitted;
 	double ms = s->base_ms * (1 + s->token_cost * k);
 	if (++s->iteration % 5 == 0)
 		ms += s->jitter_ms;
@@ -82,6 +87,7 @@ static inline struct iteration_record simulated_step(struct simulated *s, uint32
 		.iteration = s->iteration,
 		.finished_ns = s->iteration * 1000000,
 		.page = s->page,
+		.n_context = s->n_context,
 		.k = (uint8_t)k,
 		.decision = s->decision,
 		.drafted = (uint8_t)k,

@@ -132,11 +132,12 @@ static void lost_records_are_counted_and_utility_is_not_skewed(void **state)
 		uint64_t clock = c->clock;
 		uint32_t kept = c->n_history;
 		sim.iteration += 5000;
+		sim.n_context += 5000;
 		sim.base_ms *= 2;
 		serve(f, &sim, 1);
 		/* At least as old as it is. */
 		assert_int_equal(c->clock, clock + 5001);
-		assert_int_equal(f->controller.n_lost, 5000);
+		assert_int_equal(f->controller.sessions[0].missing, 5000);
 		for (uint32_t i = 0; i < 200; i++) {
 			check_utilities(f, &sim, kept);
 			kept = c->n_history;
@@ -233,7 +234,7 @@ static void passes_without_the_session_are_not_lost(void **state)
 	prompt.prefill_tokens = 9;
 	controller_take(&f->controller, &prompt);
 	serve(f, &one, 1);
-	assert_int_equal(f->controller.n_lost, 0);
+	assert_int_equal(f->controller.sessions[0].missing, 0);
 	assert_int_equal(f->controller.sessions[0].cascade.left, left - 1);
 	assert_false(f->controller.sessions[0].cascade.gap);
 	assert_int_equal(f->controller.sessions[0].cascade.clock, 6 + 12);
