@@ -64,8 +64,9 @@ $(B)/liboutrider.so: $(call objects,$(SRC_client)) $(B)/libbase.a $(B)/libipc.a 
 
 ISA_AVX2 := -mavx2 -mfma -mf16c
 ISA_AVX512 := $(ISA_AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
-# Under a sanitizer unrolled kernels take minutes to compile.
-ISA_OPT := $(if $(SAN),-O1,-O3)
+# Under a sanitizer unrolled kernels take minutes to compile; and where each variable is at each place of them, for a debugger,
+# twice the time and 1 GB of memory.
+ISA_OPT := $(if $(SAN),-O1 -DKERNELS_ROLLED,-O3 -fno-var-tracking)
 $(B)/obj/kernels/cpu/avx2%.o: CFLAGS += $(ISA_AVX2) $(ISA_OPT)
 $(B)/obj/kernels/cpu/avx512%.o: CFLAGS += $(ISA_AVX512) $(ISA_OPT)
 

@@ -9,8 +9,9 @@
 /* Activation rows that stay in the caches while the weight rows go by. */
 #define PRODUCT_TOKENS 64
 
-/* So that the sums of a tile lie in registers; with a check at every access compiling that takes minutes. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* So that the sums of a tile lie in registers; with a sanitizer's check at every access compiling that takes minutes, and
+ * mk/programs.mk asks for loops. */
+#ifdef KERNELS_ROLLED
 #define UNROLL_TOKENS
 #define UNROLL_RUNS
 #elif TILE_TOKENS == 16
