@@ -3,7 +3,7 @@
 #include "bench/src/median.h"
 #include "shared/base/clock.h"
 #include "shared/base/huge_pages.h"
-#include "shared/base/memory.h"
+#include "shared/base/memory_fits.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
 
 #include "shared/base/cpus.h"
 #include "shared/base/huge_pages.h"
-#include "shared/base/memory.h"
+#include "shared/base/memory_fits.h"
 #include "shared/model/chat.h"
 #include "shared/model/gguf_scan.h"
 #include "shared/model/weights.h"
@@ -18,9 +18,8 @@ enum {
 	PREFILL_CHUNK = 128,
 	/* A pass hands over some tens of times within a millisecond: threads wait through those gaps, not longer. */
 	SPIN_NS = 50000,
-	/* Beside packed weights and KV cache: activations, logits, tables. Of the shape of Qwen3-30B-A3B they were 100 MB, and stay
-	 * under this; of a small model they are less than its weights. */
-	RESERVE_BYTES = 200000000,
+	/* Beside packed weights, KV cache and a pass's buffers: stacks, tables of the batch, what is allocated to pack. */
+	PACK_BYTES = 16 << 20,
 };
 
 static const char *kernels_name(const struct engine_options *o)
@@ -218,20 +217,27 @@ static int map_weights(struct engine *e, uint64_t *own, struct error *err)
 	return 0;
 }
 
+static uint32_t n_logits(const struct engine *e, bool all_logits)
+{
+	return all_logits ? e->n_batch : 1;
+}
+
 /* The kernel would end this process without a word. */
-static int check_room(const struct engine *e, uint64_t weights, uint64_t kv, struct error *err)
+static int check_room(
+	const struct engine *e, uint64_t weights, uint64_t kv, bool all_logits, struct error *err)
 {
 	const char *instead = e->options.instead_of_pack;
+	uint64_t buffers = forward_bytes(
+		e->model, e->kernels, pool_threads(e->pool), e->n_batch, n_logits(e, all_logits));
 	struct memory_limit limit;
 
 	memory_limit_now(&limit);
 	if (weights == 0)
-		return memory_fits(&limit, kv, "the KV cache takes",
+		return memory_fits(&limit, kv + buffers, "KV cache and buffers take",
 			"take fewer tokens or a smaller --context or --kv", err);
-	uint64_t reserve = weights < RESERVE_BYTES ? weights : RESERVE_BYTES;
-	return memory_fits(&limit, weights + kv + reserve,
-		"packed weights, KV cache and what comes with them take",
-		instead ? instead : "leave out --pack", err);
+	return memory_fits(&limit, weights + kv + buffers + PACK_BYTES,
+		"packed weights, KV cache and buffers take", instead ? instead : "leave out --pack",
+		err);
 }
 
 static int pack_weights(struct engine *e, uint32_t threads, struct error *err)
@@ -291,7 +297,7 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	struct kv_layout layout = plan_kv(e);
 	rc = map_weights(e, &weights, err);
 	if (rc == 0)
-		rc = check_room(e, weights, kv_bytes(&layout), err);
+		rc = check_room(e, weights, kv_bytes(&layout), all_logits, err);
 	if (rc == 0)
 		rc = pack_weights(e, pool_threads(e->pool), err);
 	if (rc == 0)
@@ -304,7 +310,7 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 		return error_set(err, ENOMEM, "no memory for a batch of %u", e->n_batch);
 	experts_mapped_init(&e->experts, e->model);
 	return forward_create(e->model, e->kernels, e->pool, &e->kv, &e->experts.source, e->n_batch,
-		all_logits ? e->n_batch : 1, context_of(e), &e->forward, err);
+		n_logits(e, all_logits), context_of(e), &e->forward, err);
 }
 
 /* Tokens first..first+n-1 as one pass, committed; the last (or all) with logits. */

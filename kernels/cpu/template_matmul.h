@@ -96,7 +96,7 @@ ALWAYS_INLINE void matmul_tile(enum tensor_type type, const struct matrix *w, ui
 			y[t][row + r] = v16_sum(sum[r][t]);
 }
 
-/* The first tile is the one that finds the weights in memory. */
+/* The first tile is the one that finds the weights in memory, and fetches those of the next rows. */
 ALWAYS_INLINE void matmul_rows(enum tensor_type type, const struct matrix *w, uint32_t row,
 	const uint32_t R, const struct activation *x, uint32_t n, float *const *y)
 {
@@ -105,36 +105,51 @@ ALWAYS_INLINE void matmul_rows(enum tensor_type type, const struct matrix *w, ui
 	if (n >= MATMUL_TOKENS) {
 		matmul_tile(type, w, row, R, x, MATMUL_TOKENS, true, y);
 		t = MATMUL_TOKENS;
+	} else if (MATMUL_TOKENS > 2 && n >= 2) {
+		matmul_tile(type, w, row, R, x, 2, true, y);
+		t = 2;
+	} else {
+		matmul_tile(type, w, row, R, x, 1, true, y);
+		t = 1;
 	}
 	for (; t + MATMUL_TOKENS <= n; t += MATMUL_TOKENS)
 		matmul_tile(type, w, row, R, x + t, MATMUL_TOKENS, false, y + t);
 	for (; MATMUL_TOKENS > 2 && t + 2 <= n; t += 2)
-		matmul_tile(type, w, row, R, x + t, 2, true, y + t);
+		matmul_tile(type, w, row, R, x + t, 2, false, y + t);
 	for (; t < n; t++)
-		matmul_tile(type, w, row, R, x + t, 1, true, y + t);
+		matmul_tile(type, w, row, R, x + t, 1, false, y + t);
+}
+
+/* Columns from..to-1 of some of a panel's rows and activation rows, added to what is kept of them; fetch is a constant. */
+ALWAYS_INLINE void panel_tile(enum tensor_type type, const struct matrix *w, uint32_t row,
+	const struct activation *x, uint32_t from, uint32_t to, const bool fetch,
+	struct v16 kept[MATMUL_ROWS][MATMUL_TOKENS])
+{
+	const uint8_t *weights = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
+	struct v16 sum[MATMUL_ROWS][MATMUL_TOKENS];
+
+	for (uint32_t i = 0; i < MATMUL_ROWS; i++)
+		for (uint32_t j = 0; j < MATMUL_TOKENS; j++)
+			sum[i][j] = kept[i][j];
+	tile_columns(
+		type, weights, w->row_bytes, MATMUL_ROWS, x, MATMUL_TOKENS, from, to, fetch, sum);
+	for (uint32_t i = 0; i < MATMUL_ROWS; i++)
+		for (uint32_t j = 0; j < MATMUL_TOKENS; j++)
+			kept[i][j] = sum[i][j];
 }
 
 /* Columns from..to-1 of a panel of rows, MATMUL_PANEL_ROWS or what is left, and MATMUL_PANEL_TOKENS activation rows. */
 ALWAYS_INLINE void panel_columns(enum tensor_type type, const struct matrix *w, uint32_t row,
 	uint32_t rows, const struct activation *x, uint32_t from, uint32_t to, struct panel *panel)
 {
-	const uint8_t *weights = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
+	for (uint32_t r = 0; r < rows; r += MATMUL_ROWS) {
+		struct v16(*kept)[MATMUL_ROWS][MATMUL_TOKENS] = panel->sum[r / MATMUL_ROWS];
 
-	for (uint32_t r = 0; r < rows; r += MATMUL_ROWS)
-		for (uint32_t t = 0; t < MATMUL_PANEL_TOKENS; t += MATMUL_TOKENS) {
-			struct v16(*kept)[MATMUL_TOKENS] =
-				panel->sum[r / MATMUL_ROWS][t / MATMUL_TOKENS];
-			struct v16 sum[MATMUL_ROWS][MATMUL_TOKENS];
-
-			for (uint32_t i = 0; i < MATMUL_ROWS; i++)
-				for (uint32_t j = 0; j < MATMUL_TOKENS; j++)
-					sum[i][j] = kept[i][j];
-			tile_columns(type, weights + r * w->row_bytes, w->row_bytes, MATMUL_ROWS,
-				x + t, MATMUL_TOKENS, from, to, t == 0, sum);
-			for (uint32_t i = 0; i < MATMUL_ROWS; i++)
-				for (uint32_t j = 0; j < MATMUL_TOKENS; j++)
-					kept[i][j] = sum[i][j];
-		}
+		panel_tile(type, w, row + r, x, from, to, true, kept[0]);
+		for (uint32_t t = MATMUL_TOKENS; t < MATMUL_PANEL_TOKENS; t += MATMUL_TOKENS)
+			panel_tile(
+				type, w, row + r, x + t, from, to, false, kept[t / MATMUL_TOKENS]);
+	}
 }
 
 /* rows: a multiple of MATMUL_ROWS, MATMUL_PANEL_ROWS at most. */

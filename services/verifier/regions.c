@@ -102,8 +102,8 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 			out->header->model_stamps = want.model_stamps;
 			return 0;
 		}
-		if (!same_file(out->header, &want))
-			want.other_stamps = want.model_stamps;
+		want.other_stamps = same_file(out->header, &want) ? out->header->other_stamps
+								  : want.model_stamps;
 		log_notice("the predecessor served another model or context, or the model file was "
 			   "written to or replaced since: its sessions are not taken over");
 		region_close(&out->sessions);

@@ -1,7 +1,5 @@
 #include "shared/base/memory.h"
 
-#include "shared/base/units.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,18 +96,6 @@ const char *memory_advice(char out[static MEMORY_ADVICE_BYTES])
 _Static_assert(
 	sizeof(((struct memory_limit *)0)->where) == sizeof(((struct cgroup_memory *)0)->where),
 	"one takes the other's");
-
-int memory_fits(const struct memory_limit *limit, uint64_t bytes, const char *takes,
-	const char *instead, struct error *err)
-{
-	if (bytes <= limit->available)
-		return 0;
-	return error_set(err, ENOMEM,
-		"%s %s, but %s has %s, of which %s are free: %s%smake room for %s more", takes,
-		UNITS_SIZE(bytes), limit->where, UNITS_SIZE(limit->bytes),
-		UNITS_SIZE(limit->available), instead ? instead : "", instead ? ", or " : "",
-		UNITS_SIZE(bytes - limit->available));
-}
 
 int64_t memory_file_cached(int fd)
 {

@@ -27,11 +27,6 @@ void memory_limit_now(struct memory_limit *out);
 enum { MEMORY_ADVICE_BYTES = 128 };
 const char *memory_advice(char out[static MEMORY_ADVICE_BYTES]);
 
-/* Whether so many bytes more fit in what is available: -ENOMEM says what takes them ("packed weights take"), what is short of
- * how much, and what to do instead ("leave out --pack"; NULL: nothing). For memory that is had when it is touched: then it is too late. */
-int memory_fits(const struct memory_limit *limit, uint64_t bytes, const char *takes,
-	const char *instead, struct error *err);
-
 /* Bytes of a file that the page cache holds; -1 when the kernel does not tell (before 6.5, or forbidden). */
 int64_t memory_file_cached(int fd);
 

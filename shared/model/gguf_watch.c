@@ -117,18 +117,25 @@ int gguf_lost(const struct gguf *gguf, struct error *err)
 		err, gguf_part_at(gguf, (size_t)(loss >> 8))->path, (enum gguf_loss)(loss & 0xff));
 }
 
-int gguf_look_again(const struct gguf *gguf, struct error *err)
+/* part: the one to name when the weights are others. */
+static int look_again(const struct gguf *gguf, size_t part, struct error *err)
 {
 	uint64_t first = atomic_load_explicit(
 		(_Atomic uint64_t *)(uintptr_t)&gguf->fingerprint, memory_order_relaxed);
 	if (gguf->mapped && first != 0 && gguf_fingerprint(gguf) != first)
-		gguf_lose(gguf, GGUF_WRITTEN, 0);
+		gguf_lose(gguf, GGUF_WRITTEN, part);
 	return gguf_lost(gguf, err);
+}
+
+int gguf_look_again(const struct gguf *gguf, struct error *err)
+{
+	return look_again(gguf, 0, err);
 }
 
 int gguf_watch(const struct gguf *gguf, struct error *err)
 {
 	uint64_t now = HASH_BEGIN;
+	size_t last = 0; /* that was touched */
 	for (size_t i = 0; gguf->mapped && i < gguf_n_parts(gguf); i++) {
 		const struct gguf_part *part = gguf_part_at(gguf, i);
 		uint64_t touched_ns = part->touched_ns;
@@ -136,10 +143,11 @@ int gguf_watch(const struct gguf *gguf, struct error *err)
 		if (loss != GGUF_WHOLE)
 			gguf_lose(gguf, loss, i);
 		now = add_word(now, touched_ns);
+		last = touched_ns != part->touched_ns ? i : last;
 	}
 	/* The times were read before the weights are: what is written meanwhile changes them again. */
 	if (gguf->mapped && gguf_lost(gguf, err) == 0 && now != touched(gguf) &&
-		gguf_look_again(gguf, err) == 0)
+		look_again(gguf, last, err) == 0)
 		atomic_store_explicit(
 			(_Atomic uint64_t *)(uintptr_t)&gguf->touched, now, memory_order_relaxed);
 	return gguf_lost(gguf, err);

@@ -4,7 +4,7 @@
 #include "shared/base/cpus.h"
 #include "shared/base/huge_pages.h"
 #include "shared/base/limits.h"
-#include "shared/base/memory.h"
+#include "shared/base/memory_fits.h"
 #include "shared/base/nodes.h"
 
 #include <setjmp.h>
