@@ -49,7 +49,7 @@ ABOUT = """The lines below Outrider's are of the round whose token time is the m
 link, two measures: a token's time over the larger of the link's time at work and the time without waits for experts (what
 overlapping leaves over, whatever the disk gave); and over the larger of what the policy read at the disk's bandwidth, taken right
 before and after by 16 direct reads at once that are not Outrider's, and the same time without waits (that the link is used as
-well as it can be, too). The rate of a full queue is what Outrider's reader saw while it had enough to do."""
+well as it can be, too; below 1: Outrider's reader, tuned at its start, had more of the disk than those reads). The rate of a full queue is what Outrider's reader saw while it had enough to do."""
 
 
 def over(row, link_ms):
