@@ -17,7 +17,9 @@
 
 /* How long an expert-cache may take to come, where it matters how much it takes, and when to look again. */
 #define CACHE_NS_MAX 5000000000u
-#define CACHE_US_AGAIN 20000
+#define CACHE_US_AGAIN 300000
+/* A look that was not answered waits in its backlog, of LIMIT_PEERS for all peers, until it has started. */
+#define CACHE_US_AGAIN_SILENT 900000
 
 /* The payload: this, then the matrices. */
 struct packed_header {
@@ -120,43 +122,62 @@ struct experts_share {
 	uint64_t there; /* already */
 };
 
-/* As its region says now: another process writes it, so the numbers may be any. */
-static bool look_at_cache(
-	struct daemon *daemon, const struct resources_needs *needs, struct experts_share *out)
+/* As its region says now: another process writes it, so the numbers may be any. Fails as broker_look does. */
+static int look_at_cache(struct daemon *daemon, const struct resources_needs *needs,
+	struct experts_share *out, struct error *err)
 {
 	struct region region;
-	struct error ignored;
-	int fd;
+	int fd, rc = broker_look(daemon, PEER_CACHE, EXPERTS_REGION, &fd, err);
 
-	if (broker_look(daemon, PEER_CACHE, EXPERTS_REGION, &fd) != 0)
-		return false;
+	if (rc != 0)
+		return rc;
+	/* Of another build: it stays so. */
 	if (region_attach(fd, EXPERTS_REGION, EXPERTS_LAYOUT,
-		    REGION_DATA + sizeof(struct slots_header), false, &region, &ignored) != 0)
-		return false;
+		    REGION_DATA + sizeof(struct slots_header), false, &region, err) != 0)
+		return -EPROTO;
 	const struct slots_header *header = region_payload(&region);
 	uint64_t budget = atomic_load_explicit(&header->budget, memory_order_relaxed);
 	uint64_t in_use = atomic_load_explicit(&header->in_use, memory_order_relaxed);
-	uint64_t slot_bytes = header->slot_bytes < needs->experts_all ? header->slot_bytes : 0;
+	uint64_t slot_bytes = header->slot_bytes;
 	region_close(&region);
+	if (slot_bytes == 0 || slot_bytes > needs->experts_all)
+		return error_set(err, EPROTO,
+			"a slot of %" PRIu64 " bytes, all experts have %" PRIu64, slot_bytes,
+			needs->experts_all);
 	out->budget = budget * slot_bytes;
 	out->budget = out->budget < needs->experts_all ? out->budget : needs->experts_all;
 	out->there = in_use * slot_bytes;
 	out->there = out->there < out->budget ? out->there : out->budget;
-	return true;
+	return 0;
 }
 
-/* It starts when we do, and fills its slots from then on. One that does not come takes the least when it does. */
+/* It starts when we do, and fills its slots from then on. One that does not come takes the least when it does; one that is
+ * there and does not say how much it takes may take all. */
 static int ask_cache(struct daemon *daemon, const struct resources_needs *needs,
 	struct experts_share *out, struct error *err)
 {
 	uint64_t end_ns = clock_ns() + CACHE_NS_MAX;
 
-	*out = (struct experts_share){.budget = needs->experts};
-	while (!look_at_cache(daemon, needs, out) && clock_ns() < end_ns) {
+	struct error why = {.text = ""};
+	bool there = false;
+	int rc;
+
+	while ((rc = look_at_cache(daemon, needs, out, &why)) != 0) {
+		there |= rc != -ENOENT;
+		/* These it would say again. */
+		if (rc == -EPERM || rc == -EPROTO || clock_ns() >= end_ns)
+			break;
 		if (!progress(daemon))
 			return error_set(err, ECANCELED, "stopped before the weights were packed");
-		usleep(CACHE_US_AGAIN);
+		usleep(rc == -ETIMEDOUT ? CACHE_US_AGAIN_SILENT : CACHE_US_AGAIN);
 	}
+	if (rc == 0)
+		return 0;
+	*out = (struct experts_share){.budget = there ? needs->experts_all : needs->experts};
+	if (there)
+		log_notice("%s does not say how much memory it takes (%s): room is kept for all "
+			   "experts",
+			PEER_CACHE, why.text);
 	return 0;
 }
 
@@ -168,23 +189,29 @@ struct packed_room {
 	struct memory_limit limit;
 };
 
+static uint64_t beyond(uint64_t bytes, uint64_t there)
+{
+	return bytes > there ? bytes - there : 0;
+}
+
 /* Beside the experts that the cache keeps now, and beside a full KV cache and the fewest that it can fall to: of a named budget
  * that leaves less than that it has said so. */
 static bool fits(const struct packed_room *r, uint64_t experts_least)
 {
 	const struct experts_share *e = &r->experts;
-	uint64_t least = experts_least > e->there ? experts_least - e->there : 0;
 
 	return r->now + r->kv + experts_least <= r->limit.bytes &&
-	       r->now + r->kv + least <= r->limit.available &&
-	       r->now + e->budget - e->there <= r->limit.available;
+	       r->now + r->kv + beyond(experts_least, e->there) <= r->limit.available &&
+	       r->now + beyond(e->budget, e->there) <= r->limit.available;
 }
 
 static int find_room(struct daemon *daemon, const struct resources_needs *needs, uint64_t bytes,
 	struct packed_room *r, bool *room, struct error *err)
 {
 	*r = (struct packed_room){
-		.now = bytes + needs->rest + needs->buffers + needs->others, .kv = needs->kv};
+		.now = bytes + needs->rest + needs->buffers + needs->others,
+		.kv = needs->kv,
+	};
 	memory_limit_now(&r->limit);
 	/* Whatever the cache takes, or has already. */
 	r->experts = (struct experts_share){.budget = needs->experts_all};

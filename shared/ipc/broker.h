@@ -43,8 +43,11 @@ void broker_keep_only(struct broker *broker, const char *owner, const char *cons
  * that keeps it; the caller's to close (region_adopt takes it). -ENOENT when nobody has it. Waits up to 300 ms per peer. */
 int broker_recover(struct daemon *daemon, const char *region_name, int *fd);
 /* A region that the peer offers, without joining it: for who has to know what is in it before it can do its part. The fd is
- * the caller's. -ENOENT when the peer is not there, does not answer within 300 ms, or offers no such region yet. */
-int broker_look(struct daemon *daemon, const char *peer, const char *region, int *fd);
+ * the caller's. -ENOENT: nobody is there. All else is the answer of one who is, with the reason: -EAGAIN: it offers no such
+ * region yet, or has no time for us; -ETIMEDOUT: none within 300 ms; -EPERM, -EPROTO: it refuses, or is of another build, and
+ * would again. */
+int broker_look(
+	struct daemon *daemon, const char *peer, const char *region, int *fd, struct error *err);
 /* Of our own region `name`, which was recovered and does not fit: the service manager and the peers that answer keep it no
  * longer, so that there is room for another. Only who has the broker open may. */
 void broker_abandon(struct broker *broker, const char *region_name);

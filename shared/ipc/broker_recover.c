@@ -32,11 +32,11 @@ static int await_answer(
 	}
 }
 
-/* Of the regions that an answer brought the one that is wanted; the rest are closed. -ENOENT when it is not among them. */
+/* Of the regions that an answer brought the one that is wanted; the rest are closed. -EAGAIN when it is not among them. */
 static int take_wanted(
 	const struct hello_answer *answer, const int *fds, const char *wanted, int *fd)
 {
-	int code = -ENOENT;
+	int code = -EAGAIN;
 
 	for (size_t i = 0; i < answer->n; i++) {
 		if (code < 0 && strcmp(answer->regions[i], wanted) == 0) {
@@ -49,39 +49,55 @@ static int take_wanted(
 	return code;
 }
 
-/* The answer of one peer within RECOVER_MS; -ENOENT when it is not there, does not answer, or has no such region. */
-static int ask_peer(
-	struct daemon *daemon, const char *peer, enum hello_kind kind, const char *wanted, int *fd)
+/* The answer of one peer within RECOVER_MS; fails as broker_look does. */
+static int ask_peer(struct daemon *daemon, const char *peer, enum hello_kind kind,
+	const char *wanted, int *fd, struct error *err)
 {
 	uint64_t end_ns = clock_ns() + (uint64_t)RECOVER_MS * 1000000u;
 	int fds[LIMIT_REGIONS], socket, code;
 	struct hello_answer answer = {0};
 	struct hello hello;
-	struct error err = {""};
 	char path[128];
 
 	peers_socket_path(daemon_runtime_dir(daemon), peer, path, sizeof path);
-	if (hello_connect(path, &socket) < 0)
-		return -ENOENT;
+	code = hello_connect(path, &socket);
+	if (code == -ENOENT || code == -ECONNREFUSED)
+		return error_set(err, ENOENT, "nobody is there");
+	if (code < 0)
+		return error_set(err, -code, "%s", strerror(-code));
+	err->text[0] = '\0';
 	hello_init(&hello, kind, daemon_name(daemon), daemon_generation(daemon));
 	snprintf(hello.region, sizeof hello.region, "%s", wanted);
-	code = hello_check_user(socket, &err);
+	code = hello_check_user(socket, err);
 	if (code == 0)
 		code = hello_send(socket, &hello, sizeof hello, NULL, 0);
 	if (code == 0)
-		code = await_answer(socket, end_ns, &answer, fds, &err);
+		code = await_answer(socket, end_ns, &answer, fds, err);
 	close(socket);
 	if (code == 0 && answer.kind == HELLO_REFUSED)
-		code = error_set(&err, EPERM, "%s", answer.reason);
-	if (code < 0) {
-		/* One that is starting itself keeps nothing yet. */
-		log_write(code == -ETIMEDOUT && peers_starting(path) ? LOG_LEVEL_INFO
-								     : LOG_LEVEL_NOTICE,
-			"region %s: %s was asked for it: %s", wanted, peer,
-			err.text[0] ? err.text : strerror(-code));
-		return -ENOENT;
+		code = error_set(err, EPERM, "%s", answer.reason);
+	if (code == 0) {
+		code = take_wanted(&answer, fds, wanted, fd);
+		return code < 0 ? error_set(err, -code, "it has none to give") : 0;
 	}
-	return take_wanted(&answer, fds, wanted, fd);
+	return err->text[0] ? code : error_set(err, -code, "%s", strerror(-code));
+}
+
+/* About a region of our own. Who is not there or keeps none is no news. */
+static int ask_keeper(
+	struct daemon *daemon, const char *peer, enum hello_kind kind, const char *wanted, int *fd)
+{
+	struct error err = {""};
+	int code = ask_peer(daemon, peer, kind, wanted, fd, &err);
+	char path[128];
+
+	if (code == 0 || code == -ENOENT || code == -EAGAIN)
+		return code;
+	peers_socket_path(daemon_runtime_dir(daemon), peer, path, sizeof path);
+	/* One that is starting itself keeps nothing yet. */
+	log_write(code == -ETIMEDOUT && peers_starting(path) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
+		"region %s: %s was asked for it: %s", wanted, peer, err.text);
+	return code;
 }
 
 int broker_recover(struct daemon *daemon, const char *wanted, int *fd)
@@ -91,26 +107,27 @@ int broker_recover(struct daemon *daemon, const char *wanted, int *fd)
 	for (size_t i = 0; peers_all[i] && code < 0; i++) {
 		if (strcmp(peers_all[i], daemon_name(daemon)) == 0)
 			continue;
-		code = ask_peer(daemon, peers_all[i], HELLO_RECOVER, wanted, fd);
+		code = ask_keeper(daemon, peers_all[i], HELLO_RECOVER, wanted, fd);
 		if (code == 0)
 			log_info("region %s: %s had kept it", wanted, peers_all[i]);
 	}
-	return code;
+	return code < 0 ? -ENOENT : 0;
 }
 
-int broker_look(struct daemon *daemon, const char *peer, const char *region, int *fd)
+int broker_look(
+	struct daemon *daemon, const char *peer, const char *region, int *fd, struct error *err)
 {
-	return ask_peer(daemon, peer, HELLO_LOOK, region, fd);
+	return ask_peer(daemon, peer, HELLO_LOOK, region, fd, err);
 }
 
 void broker_abandon(struct broker *broker, const char *name)
 {
 	struct daemon *daemon = broker_daemon(broker);
-	int fd;
+	int fd = -1;
 
 	daemon_unstore_fd(daemon, name);
 	for (size_t i = 0; peers_all[i]; i++)
 		if (strcmp(peers_all[i], daemon_name(daemon)) != 0 &&
-			ask_peer(daemon, peers_all[i], HELLO_FORGET, name, &fd) == 0)
+			ask_keeper(daemon, peers_all[i], HELLO_FORGET, name, &fd) == 0)
 			close(fd);
 }

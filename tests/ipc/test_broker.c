@@ -472,12 +472,13 @@ static int look_as(const char *name, const char *region, bool offered)
 {
 	struct process p;
 	struct region found;
-	int fd = -1, code = -ENOENT;
+	struct error err;
+	int fd = -1, code = -ETIMEDOUT;
 
 	start(&p, name);
-	/* One that had no time to answer offers it another time. */
-	for (int i = 0; code != 0 && i < (offered ? 100 : 1); i++)
-		code = broker_look(p.daemon, PEER_VERIFIER, region, &fd);
+	/* One that had no time to answer does so another time. */
+	for (int i = 0; (code == -ETIMEDOUT || (offered && code != 0)) && i < 100; i++)
+		code = broker_look(p.daemon, PEER_VERIFIER, region, &fd, &err);
 	if (code == 0 && (region_attach(fd, region, 1, 0, false, &found, NULL) < 0 ||
 				 *(uint64_t *)region_payload(&found) != 41))
 		code = -EIO;
@@ -490,8 +491,8 @@ static void who_looks_at_a_region_gets_it_without_joining(void **state)
 	static const struct {
 		const char *name, *region;
 		int code;
-	} cases[] = {{PEER_DRAFTER, "sessions", 0}, {PEER_DRAFTER, "draft", -ENOENT},
-		{PEER_POLICY, "sessions", -ENOENT}};
+	} cases[] = {{PEER_DRAFTER, "sessions", 0}, {PEER_DRAFTER, "draft", -EAGAIN},
+		{PEER_POLICY, "sessions", -EPERM}};
 	pid_t owner = spawn(run_owner);
 
 	(void)state;
@@ -509,6 +510,46 @@ static void who_looks_at_a_region_gets_it_without_joining(void **state)
 	}
 	assert_int_equal(board->joined, 0);
 	end(owner, SIGTERM);
+}
+
+/* What a look at the owner's region fails with, in a process of its own; want: what it would be. */
+static void look_fails(int want)
+{
+	int status = 0;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct process p;
+		struct error err;
+		int fd, code;
+
+		start(&p, PEER_DRAFTER);
+		code = broker_look(p.daemon, PEER_VERIFIER, "sessions", &fd, &err);
+		_exit(code < 0 && err.text[0] ? -code : 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), -want);
+}
+
+static void who_is_not_there_is_told_from_who_does_not_answer(void **state)
+{
+	char path[128];
+	int fd;
+
+	(void)state;
+	peers_socket_path(dir, PEER_VERIFIER, path, sizeof path);
+	look_fails(-ENOENT);
+	pid_t owner = spawn(run_owner);
+	UNTIL(board->owner_ready == 1);
+	kill(owner, SIGSTOP);
+	look_fails(-ETIMEDOUT);
+	while (hello_connect(path, &fd) == 0)
+		continue; /* until its backlog is full */
+	look_fails(-EAGAIN);
+	end(owner, SIGKILL);
+	look_fails(-ENOENT); /* its socket is still there */
 }
 
 static void there_is_nothing_to_recover_from_nobody(void **state)
@@ -579,6 +620,7 @@ int main(void)
 		TEST(the_silent_do_not_keep_peers_out),
 		TEST(descriptors_nobody_asked_for_are_closed),
 		TEST(who_looks_at_a_region_gets_it_without_joining),
+		TEST(who_is_not_there_is_told_from_who_does_not_answer),
 		TEST(there_is_nothing_to_recover_from_nobody),
 		TEST(a_peer_that_never_answers_costs_300_ms),
 	};
