@@ -100,7 +100,7 @@ static void needs_of(const struct verifier *v, struct resources_needs *out)
 }
 
 /* Only who holds the broker's lock may write to regions that another process may still be using. */
-static int open_regions(struct verifier *v, const struct resources_needs *needs, struct error *err)
+static int open_regions(struct verifier *v, struct resources_needs *needs, struct error *err)
 {
 	struct regions_left left;
 

@@ -185,6 +185,7 @@ static int ask_cache(struct daemon *daemon, const struct resources_needs *needs,
 struct packed_room {
 	uint64_t now; /* packed weights and all that is allocated at once */
 	uint64_t kv; /* which fills later */
+	uint64_t now_more, kv_more; /* of them what is not there already, in what is available */
 	struct experts_share experts;
 	struct memory_limit limit;
 };
@@ -201,8 +202,8 @@ static bool fits(const struct packed_room *r, uint64_t experts_least)
 	const struct experts_share *e = &r->experts;
 
 	return r->now + r->kv + experts_least <= r->limit.bytes &&
-	       r->now + r->kv + beyond(experts_least, e->there) <= r->limit.available &&
-	       r->now + beyond(e->budget, e->there) <= r->limit.available;
+	       r->now_more + r->kv_more + beyond(experts_least, e->there) <= r->limit.available &&
+	       r->now_more + beyond(e->budget, e->there) <= r->limit.available;
 }
 
 static int find_room(struct daemon *daemon, const struct resources_needs *needs, uint64_t bytes,
@@ -211,12 +212,15 @@ static int find_room(struct daemon *daemon, const struct resources_needs *needs,
 	*r = (struct packed_room){
 		.now = bytes + needs->rest + needs->buffers + needs->others,
 		.kv = needs->kv,
+		.now_more =
+			bytes + beyond(needs->rest + needs->buffers, needs->there) + needs->others,
+		.kv_more = beyond(needs->kv, needs->kv_there),
 	};
 	memory_limit_now(&r->limit);
 	/* Whatever the cache takes, or has already. */
 	r->experts = (struct experts_share){.budget = needs->experts_all};
 	*room = fits(r, needs->experts);
-	if (*room || needs->experts == 0 || r->now + r->kv > r->limit.available ||
+	if (*room || needs->experts == 0 || r->now_more + r->kv_more > r->limit.available ||
 		r->now + r->kv + needs->experts > r->limit.bytes) {
 		r->experts.budget = needs->experts;
 		return 0;

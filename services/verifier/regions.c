@@ -158,7 +158,7 @@ struct kv_layout regions_kv_layout(const struct verifier_config *config, const s
 }
 
 static int open_kv(struct broker *broker, int *left, const struct verifier_config *config,
-	const struct model *model, const struct resources_needs *needs, struct regions *out,
+	const struct model *model, struct resources_needs *needs, struct regions *out,
 	struct error *err)
 {
 	struct kv_region_header want = {
@@ -181,6 +181,11 @@ static int open_kv(struct broker *broker, int *left, const struct verifier_confi
 		*left = -1;
 		broker_abandon(broker, KV_REGION);
 	}
+	if (out->kv_recovered) {
+		uint64_t there = region_memory(&out->kv);
+
+		needs->kv_there = there < needs->kv ? there : needs->kv;
+	}
 	int rc = resources_memory(config, model, needs, err);
 	if (rc != 0)
 		return rc;
@@ -200,7 +205,7 @@ static int open_kv(struct broker *broker, int *left, const struct verifier_confi
 
 int regions_open(struct broker *broker, struct regions_left *left,
 	const struct verifier_config *config, const struct model *model,
-	const struct resources_needs *needs, uint64_t tokenizer_fingerprint, struct regions *out,
+	struct resources_needs *needs, uint64_t tokenizer_fingerprint, struct regions *out,
 	struct error *err)
 {
 	memset(out, 0, sizeof(*out));
@@ -211,6 +216,8 @@ int regions_open(struct broker *broker, struct regions_left *left,
 		rc = open_kv(broker, &left->kv, config, model, needs, out, err);
 	if (rc != 0)
 		regions_close(out);
+	else
+		needs->there += region_memory(&out->sessions) + region_memory(&out->draft);
 	return rc;
 }
 

@@ -50,7 +50,7 @@ struct kv_layout regions_kv_layout(const struct verifier_config *config, const s
 /* With the broker open, so that no other process works in these regions. Takes what it can use from left. */
 int regions_open(struct broker *broker, struct regions_left *left,
 	const struct verifier_config *config, const struct model *model,
-	const struct resources_needs *needs, uint64_t tokenizer_fingerprint, struct regions *out,
+	struct resources_needs *needs, uint64_t tokenizer_fingerprint, struct regions *out,
 	struct error *err);
 /* What these take of memory, and the weights of every token, of which packed has a copy if its header is not NULL. */
 void regions_needs(const struct regions *regions, const struct region *packed,

@@ -67,6 +67,7 @@ void resources_needs(const struct verifier_config *config, const struct model *m
 		.rest = sessions + draft_bytes(),
 		.buffers = buffers(config, model, kernels, config->sessions_max),
 		.kv_one = (uint64_t)((double)kv_bytes * (one < 1 ? one : 1)),
+		.there = own_bytes(),
 		.buffers_one = sessions / LIMIT_SESSIONS + draft_bytes() +
 			       buffers(config, model, kernels, 1),
 	};
@@ -147,6 +148,7 @@ int resources_memory(const struct verifier_config *config, const struct model *m
 {
 	uint64_t experts = model->expert_bytes_total, kv_bytes = needs->kv;
 	uint64_t dense = gguf_bytes(model->gguf) - experts;
+	uint64_t kv_more = kv_bytes - needs->kv_there;
 	struct memory_limit limit;
 
 	/* Shared memory is had when it is touched, and then it is too late to say no. */
@@ -163,14 +165,14 @@ int resources_memory(const struct verifier_config *config, const struct model *m
 			UNITS_SIZE(most(needs)), UNITS_SIZE(kv_bytes), (long long)config->kv_tokens,
 			(long long)config->sessions_max, limit.where, UNITS_SIZE(limit.bytes));
 	/* Weights come from the file again when their pages were taken away: it runs, at the speed of the disk. */
-	if (kv_bytes + dense > limit.available)
+	if (kv_more + dense > limit.available)
 		log_notice("weights of every token (%s) and KV cache (%s) do not fit in the %s "
 			   "that are free of %s: weights "
 			   "will be read from the disk again and again; set a smaller context, "
 			   "kv_tokens or sessions_max, or give it more",
 			UNITS_SIZE(dense), UNITS_SIZE(kv_bytes), UNITS_SIZE(limit.available),
 			limit.where);
-	else if (experts > 0 && kv_bytes + dense + experts > limit.available)
+	else if (experts > 0 && kv_more + dense + experts > limit.available)
 		log_notice("the model (%s) and KV cache (%s) do not fit in the %s that are free "
 			   "of %s: experts will be read from the disk again and "
 			   "again unless %soutrider-expert-cache keeps some (its budget = %" PRIu64
@@ -179,6 +181,6 @@ int resources_memory(const struct verifier_config *config, const struct model *m
 			UNITS_SIZE(limit.available), limit.where,
 			config->experts == VERIFIER_EXPERTS_MAPPED ? "experts is not mapped and "
 								   : "",
-			(limit.available - kv_bytes - dense) >> 20);
+			(limit.available - kv_more - dense) >> 20);
 	return 0;
 }

@@ -15,6 +15,7 @@ struct resources_needs {
 	uint64_t kv_one, buffers_one; /* of one session alone, with the whole of its context */
 	uint64_t experts; /* the fewest that an expert-cache keeps, and */
 	uint64_t experts_all; /* the most; both 0 where none is asked */
+	uint64_t there, kv_there; /* memory that rest and buffers, and kv, have already */
 	uint64_t
 		others; /* what the other processes allocate, where they share this one's limits; else 0 */
 };

@@ -1,7 +1,9 @@
 /* Packed weights: of a file as it is, and of none that changes meanwhile; beside an expert-cache that says what it takes, or not. */
 #include "services/verifier/packed.h"
+#include "shared/base/memory.h"
 #include "shared/ipc/hello.h"
 #include "shared/ipc/peers.h"
+#include "shared/model/weights.h"
 #include "shared/spec/slots.h"
 
 #include <fcntl.h>
@@ -305,6 +307,40 @@ static void one_that_has_more_than_it_may_takes_what_it_may(void **state)
 	assert_int_equal(said, 0);
 }
 
+/* What is available is what there is beside what is there. */
+static void pack_beside_what_is_there(struct rig *rig, bool in_kv)
+{
+	struct resources_needs needs = {0};
+	struct error err = {.text = ""};
+	struct memory_limit limit;
+	struct region packed;
+
+	rig->config.weights = VERIFIER_WEIGHTS_AUTO;
+	memory_limit_now(&limit);
+	uint64_t more = weights_bytes(rig->model, WEIGHTS_ALL) + (64 << 20);
+	if (limit.bytes < limit.available + more || limit.available < 2 * more)
+		skip(); /* nothing else is in use, or everything */
+	if (in_kv)
+		needs.kv = needs.kv_there = limit.available;
+	else
+		needs.buffers = needs.there = limit.available;
+	if (packed_open(rig->daemon, rig->broker, &rig->left, &rig->config, &needs, rig->model,
+		    &packed, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_non_null(packed.header);
+	region_close(&packed);
+}
+
+static void a_kv_cache_that_was_taken_over_needs_no_room_again(void **state)
+{
+	pack_beside_what_is_there(*state, true);
+}
+
+static void nor_does_what_is_allocated_already(void **state)
+{
+	pack_beside_what_is_there(*state, false);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -317,6 +353,8 @@ int main(void)
 		CASE(one_that_refuses_is_asked_once),
 		CASE(so_is_one_whose_region_says_nothing),
 		CASE(one_that_has_more_than_it_may_takes_what_it_may),
+		CASE(a_kv_cache_that_was_taken_over_needs_no_room_again),
+		CASE(nor_does_what_is_allocated_already),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
