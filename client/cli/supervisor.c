@@ -15,6 +15,7 @@
 #define MS UINT64_C(1000000)
 #define SETTLE_NS_MAX (5000 * MS) /* from all being ready to all having found each other */
 #define STOP_NS_MAX (10000 * MS) /* from SIGTERM to SIGKILL */
+#define STARVING_NS (5000 * MS) /* from the kernel's count of whom it kills to their ends */
 
 static void tell_all(const struct supervisor *supervisor, int number)
 {
@@ -44,15 +45,22 @@ static void begin_stop(struct supervisor *supervisor, int exit_status)
 	}
 }
 
-/* Before the dead are looked at: the kernel counts who it kills first. */
+/*
+ * The kernel counts who it kills before they end, and may count several who end one by one: so before the dead are looked at,
+ * for some time after, and often enough that a rise which was about others is old when one of ours ends. A count that cannot be
+ * read just now says nothing; the first one is of the past.
+ */
 static void look_starving(struct supervisor *supervisor)
 {
-	uint64_t kills;
+	uint64_t kills, now = clock_ns();
 
-	if (!cgroup_oom_kills(&cgroup_files, &kills))
-		kills = 0;
-	supervisor->starving = kills > supervisor->oom_kills;
-	supervisor->oom_kills = kills;
+	if (cgroup_oom_kills(&cgroup_files, &kills)) {
+		if (supervisor->oom_known && kills > supervisor->oom_kills)
+			supervisor->oom_ns = now;
+		supervisor->oom_kills = kills;
+		supervisor->oom_known = true;
+	}
+	supervisor->starving = supervisor->oom_ns && now - supervisor->oom_ns < STARVING_NS;
 }
 
 static void reap(struct supervisor *supervisor)
@@ -124,6 +132,7 @@ static bool tick(struct supervisor *supervisor, int *timeout_ms)
 	bool any = false;
 
 	forgive_pause(supervisor, now);
+	look_starving(supervisor);
 	for (int i = 0; i < supervisor->n_children; i++) {
 		struct child *child = &supervisor->children[i];
 		uint64_t at;
@@ -141,6 +150,8 @@ static bool tick(struct supervisor *supervisor, int *timeout_ms)
 	if (supervisor->watchdog_ns && next > now + supervisor->watchdog_ns / 4)
 		next = now + supervisor->watchdog_ns / 4;
 	supervisor->due_ns = supervisor->watchdog_ns ? next : 0;
+	if (supervisor->oom_known && next > now + STARVING_NS)
+		next = now + STARVING_NS;
 	*timeout_ms = next == UINT64_MAX	? -1
 		      : next <= now		? 0
 		      : next - now > 60000 * MS ? 60000

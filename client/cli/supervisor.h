@@ -66,8 +66,10 @@ struct supervisor {
 	uint64_t watchdog_ns; /* 0: none */
 	uint64_t due_ns; /* when the loop is to look again at the latest; 0: at no time */
 	int signal_fd;
+	bool oom_known; /* the count could be read, once */
 	uint64_t oom_kills; /* in our control group, which is the children's, when we looked last */
-	bool starving; /* there are more now: who was killed was so by the kernel, for lack of memory */
+	uint64_t oom_ns; /* when it was seen to rise last; 0: never */
+	bool starving; /* just now: who was killed was so by the kernel, for lack of memory */
 	bool stopping;
 	bool all_ready; /* has been, once */
 	uint64_t

@@ -184,7 +184,7 @@ void cgroup_memory(const struct cgroup_files *files, struct cgroup_memory *out)
 
 struct oom_kills {
 	uint64_t kills;
-	bool found;
+	bool found, unread;
 };
 
 /* The group's own count, of its own processes and of groups below it: those above count others' too. */
@@ -194,19 +194,22 @@ static void look_oom_kills(const char *directory, bool version_1, void *arg)
 	struct oom_kills *out = arg;
 	char path[2 * PATH_MAX + 32], line[128], *end;
 
-	if (out->found)
+	if (out->found || out->unread)
 		return;
 	snprintf(path, sizeof(path), "%s/%s", directory,
 		version_1 ? "memory.oom_control" : "memory.events");
 	FILE *file = fopen(path, "re");
+	out->unread = file == NULL && cgroup_may_pass(errno);
 	while (file && !out->found && fgets(line, sizeof(line), file)) {
 		if (strncmp(line, name, sizeof(name) - 1) != 0)
 			continue;
 		out->kills = strtoull(line + sizeof(name) - 1, &end, 10);
 		out->found = end != line + sizeof(name) - 1;
 	}
-	if (file)
+	if (file) {
+		out->unread = ferror(file) != 0;
 		fclose(file);
+	}
 }
 
 bool cgroup_oom_kills(const struct cgroup_files *files, uint64_t *kills)
@@ -216,7 +219,7 @@ bool cgroup_oom_kills(const struct cgroup_files *files, uint64_t *kills)
 
 	climb(files, "memory", look_oom_kills, &found, &unread);
 	*kills = found.kills;
-	return found.found;
+	return found.found && !found.unread && !unread;
 }
 
 static void look_cpus(const char *directory, bool version_1, void *arg)

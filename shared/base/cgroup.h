@@ -30,7 +30,7 @@ void cgroup_memory(const struct cgroup_files *files, struct cgroup_memory *out);
  * limit, and what is forbidden stays so. */
 bool cgroup_may_pass(int error);
 /* How many processes of this process's group the kernel has ended for lack of memory, whichever group's limit it was, since the
- * group was made; false where no group tells. */
+ * group was made; false where no group tells, or its file could not be read just now. */
 bool cgroup_oom_kills(const struct cgroup_files *files, uint64_t *kills);
 /* CPU time per time, 0 when there is no limit. */
 double cgroup_cpus(const struct cgroup_files *files);

@@ -141,6 +141,7 @@ static void what_is_held_up_from_on_is_a_limit_too(void **state)
 static void whom_the_kernel_ended_is_counted_in_ones_own_group(void **state)
 {
 	uint64_t kills = 7;
+	char path[256];
 
 	(void)state;
 	write_file("membership", "0::/slice/service\n");
@@ -155,6 +156,15 @@ static void whom_the_kernel_ended_is_counted_in_ones_own_group(void **state)
 		"oom_kill_disable 0\nunder_oom 1\noom_kill 31\n");
 	assert_true(cgroup_oom_kills(&files, &kills));
 	assert_int_equal(kills, 31);
+	/* One that cannot be read just now is not that of the group above. */
+	write_file("mount/memory/memory.oom_control", "oom_kill 99\n");
+	snprintf(path, sizeof(path), "%s/mount/memory/a/memory.oom_control", directory);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(symlink("memory.oom_control", path), 0);
+	assert_false(cgroup_oom_kills(&files, &kills));
+	assert_int_equal(unlink(path), 0);
+	snprintf(path, sizeof(path), "%s/mount/memory/memory.oom_control", directory);
+	assert_int_equal(unlink(path), 0);
 	/* Kernels before 4.13 do not tell. */
 	write_file("mount/memory/a/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n");
 	assert_false(cgroup_oom_kills(&files, &kills));

@@ -311,6 +311,50 @@ def starved():
                    "and status and clients say why", f"{status}\n{client}")
 
 
+def told_apart():
+    """What the kernel counted once may be about several that end one by one; what it counted long before is about none of them, and so is
+    a count that could not be read in between."""
+    events = "memory.oom_control" if MOST.startswith("memory.limit") else "memory.events"
+
+    def count(kills):
+        (files / f"{events}.new").write_text(f"oom_kill {kills}\n")
+        (files / f"{events}.new").rename(files / events)
+
+    def end(name):
+        """What is said of it."""
+        log = service.whole_log()
+        pid = service.end(name)
+        service.renewed(name, pid)
+        until(lambda: re.search(rf"{name} .*; it starts again", service.whole_log()[len(log):]))
+        return service.whole_log()[len(log):]
+
+    by_kernel, by_operator = "{} ended by the kernel for lack of memory", "{} killed by signal 9"
+    limit(MOST, 2 << 30)
+    count(3)
+    with Service(before=made_up) as service:
+        (files / events).unlink()
+        said = end("drafter")
+        tap.ok(by_operator.format("drafter") in said, "without a count nothing is the kernel's", said)
+        count(3)
+        said = end("drafter")
+        tap.ok(by_operator.format("drafter") in said, "a count that is there again is none that rose", said)
+
+        count(5)
+        said = end("verifier")
+        tap.ok(by_kernel.format("verifier") in said, "two are killed at once: the first that is found dead was by the kernel", said)
+        said = end("expert-cache")
+        tap.ok(by_kernel.format("expert-cache") in said, "so was the second, which is found later", said)
+        service.wait_ready()
+
+        count(6)
+        # Renamed, it was never read: that it was is seen where that is noted.
+        fresh = os.stat(files / events).st_atime_ns
+        until(lambda: os.stat(files / events).st_atime_ns > fresh, 30)
+        time.sleep(6)
+        said = end("drafter")
+        tap.ok(by_operator.format("drafter") in said, "another of the group was killed long before: the next end is an operator's", said)
+
+
 def fits(made):
     """Limits of a group of the kernel's, from one that is refused to one with room for everything: nothing is ended for lack of
     memory, at the one that the refusal names either. Of a model with as much of other weights as there are of experts, nearly:
@@ -355,6 +399,7 @@ try:
     if probe.returncode == 0:
         changes()
         starved()
+        told_apart()
     else:
         tap.skip("budget auto as limits change, ends for lack of memory", f"no mount namespace: {probe.stderr.strip()}")
     made = group()
