@@ -273,16 +273,18 @@ def starved():
         (files / f"{events}.new").rename(files / events)
 
     def end_all(kills, name):
+        def over():
+            return service.process.poll() is not None or f"{name} ended by the kernel for lack of memory 5 times" in service.whole_log()
+
         for i in range(1, 8):
-            if service.process.poll() is not None:
+            if over():
                 break
             count(kills and kills + i)
             pid = service.processes().get(name)
             if pid:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            until(lambda: service.process.poll() is not None or service.processes().get(name) not in (None, pid))
-        return i
+            until(lambda: over() or service.processes().get(name) not in (None, pid))
 
     limit(MOST, 2 << 30)
     for name, others_go_on in (("expert-cache", False), ("verifier", False), ("drafter", True)):
