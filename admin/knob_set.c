@@ -4,8 +4,10 @@
 
 #include "shared/base/clock.h"
 #include "shared/ipc/bus.h"
+#include "shared/ipc/daemon_knobs.h"
 #include "shared/ipc/peers.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +15,11 @@
 #include <sysexits.h>
 #include <time.h>
 
-enum { TIMEOUT_MS = 10000, RELEASE_MS = 1000, AGAIN_MS = 50 };
-/* Who comes second waits for the first, whose reservation lasts twelve seconds at most if he ended in the middle. */
-#define BUSY_NS UINT64_C(15000000000)
+enum { TIMEOUT_MS = KNOBS_STEP_NS / 1000000, RELEASE_MS = 1000, AGAIN_MS = 50 };
+/* Who comes second waits for the first, whose reservation ends by itself if he ended in the middle. */
+#define BUSY_NS (KNOBS_RESERVED_NS + UINT64_C(3000000000))
+static_assert(KNOBS_RESERVED_NS > (KNOB_PROCESSES - 1) * KNOBS_STEP_NS,
+	"a reservation must last while every other process is asked once");
 
 /* What one process is asked. */
 struct part {
@@ -65,44 +69,31 @@ static int make_batch(struct ctl *ctl, const struct knob_wishes *wishes, struct 
 	return batch->n > 0 ? 0 : ctl_fail(EX_USAGE, "no knob was named");
 }
 
-/* One step with one process; while another has the knobs reserved, again. An exit status. */
+/* One step with one process. An exit status; 0 too where the reply says that another has the knobs reserved. */
 static int ask(struct ctl *ctl, struct part *part, Outrider__KnobSet__Step step,
 	Outrider__Envelope **reply)
 {
-	const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000};
-	uint64_t end_ns = clock_ns() + BUSY_NS;
+	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;
+	struct error err = {""};
+	int code;
 
-	for (;;) {
-		Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;
-		struct error err = {""};
-		int code;
-
-		part->set.step = step;
-		request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_SET;
-		request.knob_set = &part->set;
-		code = ctl_ask_patiently(ctl, part->process->name, &request,
-			OUTRIDER__ENVELOPE__BODY_KNOB_DONE, TIMEOUT_MS, reply, &err);
-		if (code == -EREMOTEIO)
-			return ctl_fail(EX_DATAERR, "%s", err.text);
-		if (code == -ECONNREFUSED)
-			return ctl_no_service(ctl, part->process->name);
-		if (code == -ETIMEDOUT)
-			/* What is only applied by then is taken back. */
-			return ctl_no_answer(part->process->name, TIMEOUT_MS,
-				step == OUTRIDER__KNOB_SET__STEP__NOW ||
-					step == OUTRIDER__KNOB_SET__STEP__COMMIT);
-		if (code < 0)
-			return ctl_fail(EX_UNAVAILABLE, "%s: %s", part->process->name, err.text);
-		if (!(*reply)->knob_done->busy)
-			return 0;
-		if (clock_ns() >= end_ns) {
-			ctl_fail(EX_TEMPFAIL, "%s", (*reply)->knob_done->message);
-			bus_free(reply);
-			return EX_TEMPFAIL;
-		}
-		bus_free(reply);
-		nanosleep(&pause, NULL);
-	}
+	part->set.step = step;
+	request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_SET;
+	request.knob_set = &part->set;
+	code = ctl_ask_patiently(ctl, part->process->name, &request,
+		OUTRIDER__ENVELOPE__BODY_KNOB_DONE, TIMEOUT_MS, reply, &err);
+	if (code == -EREMOTEIO)
+		return ctl_fail(EX_DATAERR, "%s", err.text);
+	if (code == -ECONNREFUSED)
+		return ctl_no_service(ctl, part->process->name);
+	if (code == -ETIMEDOUT)
+		/* What is only applied by then is taken back. */
+		return ctl_no_answer(part->process->name, TIMEOUT_MS,
+			step == OUTRIDER__KNOB_SET__STEP__NOW ||
+				step == OUTRIDER__KNOB_SET__STEP__COMMIT);
+	if (code < 0)
+		return ctl_fail(EX_UNAVAILABLE, "%s: %s", part->process->name, err.text);
+	return 0;
 }
 
 /* Whoever does not hear of it takes it back by himself, a little later. */
@@ -122,18 +113,35 @@ static void release(struct ctl *ctl, struct batch *batch, size_t from, size_t to
 	}
 }
 
-/* One step with each; *n of them have taken it. The answers of the last step are kept. An exit status. */
+/* One step with each; *n of them have taken it. The answers of the last step are kept. An exit status. While another has the
+ * knobs of one reserved nothing is kept reserved in those before it, which would be over, or in somebody's way, by the time he
+ * has done: all are asked again. */
 static int all_take(struct ctl *ctl, struct batch *batch, Outrider__KnobSet__Step step, size_t *n)
 {
-	int status = 0;
+	const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000};
+	const bool begins =
+		step == OUTRIDER__KNOB_SET__STEP__NOW || step == OUTRIDER__KNOB_SET__STEP__RESERVE;
+	const uint64_t end_ns = clock_ns() + BUSY_NS;
 
-	for (*n = 0; status == 0 && *n < batch->n; *n += status == 0) {
+	for (*n = 0; *n < batch->n;) {
 		struct part *part = &batch->parts[*n];
 
 		bus_free(&part->done);
-		status = ask(ctl, part, step, &part->done);
+		int status = ask(ctl, part, step, &part->done);
+		if (status)
+			return status;
+		if (!part->done->knob_done->busy) {
+			++*n;
+			continue;
+		}
+		/* Of a batch that has begun: its own reservation is over. */
+		if (!begins || clock_ns() >= end_ns)
+			return ctl_fail(EX_TEMPFAIL, "%s", part->done->knob_done->message);
+		release(ctl, batch, 0, *n);
+		*n = 0;
+		nanosleep(&pause, NULL);
 	}
-	return status;
+	return 0;
 }
 
 /* "verifier, drafter" */
@@ -242,14 +250,14 @@ static int print_batch(const struct ctl *ctl, const struct batch *batch)
 int knob_make(struct ctl *ctl, struct knob_wishes *wishes)
 {
 	static struct batch batch;
+	size_t made;
 	int status = ctl_all_expected_taken(ctl);
 
 	if (status)
 		return status;
 	status = make_batch(ctl, wishes, &batch);
 	if (status == 0 && batch.n == 1)
-		status = ask(
-			ctl, &batch.parts[0], OUTRIDER__KNOB_SET__STEP__NOW, &batch.parts[0].done);
+		status = all_take(ctl, &batch, OUTRIDER__KNOB_SET__STEP__NOW, &made);
 	else if (status == 0)
 		status = make_all(ctl, &batch);
 	if (status == 0)

@@ -12,6 +12,11 @@
 
 struct daemon;
 
+/* A batch over several processes asks each of them step by step. Who makes it waits so long for an answer; */
+#define KNOBS_STEP_NS UINT64_C(10000000000)
+/* and so long is it reserved after a step: between two steps with one process lies one with each of the other three. */
+#define KNOBS_RESERVED_NS (3 * KNOBS_STEP_NS + UINT64_C(2000000000))
+
 struct daemon_knobs {
 	const struct config_key *keys; /* ended by name == NULL */
 	void *config; /* what is in force; the keys that changed are written after apply returned 0 */

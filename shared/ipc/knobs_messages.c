@@ -246,9 +246,8 @@ static int check_step(
 		return error_set(err, EINVAL, "a reservation needs a number, not 0");
 	if (goes_on && !own)
 		return error_set(err, ETIMEDOUT,
-			"%s: the reservation is over: it lasts two seconds, and twelve for what is "
-			"applied",
-			knobs->process);
+			"%s: the reservation is over: it lasts %.0f s after every step",
+			knobs->process, (double)KNOBS_RESERVED_NS / 1e9);
 	if (knobs->applied.is && step != OUTRIDER__KNOB_SET__STEP__COMMIT &&
 		step != OUTRIDER__KNOB_SET__STEP__RELEASE)
 		return error_set(err, EINVAL,
@@ -266,14 +265,11 @@ static int take_step(struct knobs *knobs, const Outrider__KnobSet *set,
 	int r = 0;
 	switch (set->step) {
 	case OUTRIDER__KNOB_SET__STEP__RESERVE:
-		r = knobs_try(knobs, batch, err);
+	case OUTRIDER__KNOB_SET__STEP__APPLY:
+		r = set->step == OUTRIDER__KNOB_SET__STEP__RESERVE ? knobs_try(knobs, batch, err)
+								   : knobs_apply(knobs, batch, err);
 		if (r == 0)
 			knobs_reserve(knobs, set->reservation, &batch->who, KNOBS_RESERVED_NS);
-		return r;
-	case OUTRIDER__KNOB_SET__STEP__APPLY:
-		r = knobs_apply(knobs, batch, err);
-		if (r == 0)
-			knobs_reserve(knobs, set->reservation, &batch->who, KNOBS_APPLIED_NS);
 		return r;
 	case OUTRIDER__KNOB_SET__STEP__RELEASE:
 		break;

@@ -19,9 +19,6 @@ enum {
 	KNOBS_TEXT_MAX = 256, /* of a value in the journal; the rest is cut */
 };
 #define KNOBS_FOR_NS_MAX (UINT64_C(30) * 86400 * 1000000000)
-#define KNOBS_RESERVED_NS UINT64_C(2000000000)
-/* Longer than outriderctl waits for another process of the batch, which is ten seconds. */
-#define KNOBS_APPLIED_NS UINT64_C(12000000000)
 
 struct knob_who {
 	bool has_uid; /* uid and pid are the kernel's word */

@@ -4,6 +4,7 @@ what ends with a process is in the history."""
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,14 +16,14 @@ from outrider_test import DRAFTS, Service, Tap, program, run, until
 tap = Tap()
 
 
-class Two:
-    """A verifier with the knob default_k and a policy-controller with k_max, which refuse 66 when it is to be put in force, no
-    sooner, and hang at 67."""
+class Three:
+    """A verifier with the knob default_k, a policy-controller with k_max, an expert-cache with hint_queue_max, which refuse 66 when
+    it is to be put in force, no sooner, and hang at 67."""
 
     def __init__(self):
         self.runtime = Path(tempfile.mkdtemp(prefix="outrider-", dir="/tmp"))
         self.processes = {}
-        for name, key in (("verifier", "default_k"), ("policy", "k_max")):
+        for name, key in (("verifier", "default_k"), ("policy", "k_max"), ("expert-cache", "hint_queue_max")):
             self.start(name, key)
 
     def start(self, name, key):
@@ -56,47 +57,71 @@ def changes(events):
     return [(e["what"], e["old"], e["new"]) for e in events]
 
 
-def check_refused_late(two):
+def check_refused_late(three):
     """What the policy-controller refuses only when the verifier has done its part."""
-    tap.ok(two.ctl("knob", "set", "default_k=20", "--for", "1h").returncode == 0, "a change for an hour")
-    refused = two.ctl("knob", "set", "default_k=25", "k_max=66")
+    tap.ok(three.ctl("knob", "set", "default_k=20", "--for", "1h").returncode == 0, "a change for an hour")
+    refused = three.ctl("knob", "set", "default_k=25", "k_max=66")
     tap.ok(refused.returncode == 65 and refused.stderr == "outriderctl: policy: no room for that after all\n" and not refused.stdout,
            "a batch whose second part is refused when its first is in force is refused", refused.stdout + refused.stderr)
-    now = two.knob("verifier", "default_k")
+    now = three.knob("verifier", "default_k")
     tap.ok(now["value"] == "20" and now["reverts_to"] == "10" and 3000 < now["reverts_in_s"] <= 3600 and
-           two.knob("policy", "k_max")["value"] == "10", "the first is taken back, and still goes back when its hour is over", now)
-    events = two.history("default_k", "k_max")
+           three.knob("policy", "k_max")["value"] == "10", "the first is taken back, and still goes back when its hour is over", now)
+    events = three.history("default_k", "k_max")
     tap.ok(changes(events) == [("set", "10", "20"), ("undone", "20", "25")] and "all or nothing" in events[1]["reason"] and
            "outriderctl" in events[1]["who"], "the history has it once, as undone, and whose it was", events)
-    text = two.ctl("knob", "history", "default_k", "--last", 1).stdout
+    text = three.ctl("knob", "history", "default_k", "--last", 1).stdout
     tap.ok(re.search(r"  undone verifier\.default_k: 20 -> 25: another process has not done its part, .*, by .*outriderctl", text),
            "in words too", text)
-    both = two.ctl("knob", "set", "default_k=25", "k_max=5")
+    both = three.ctl("knob", "set", "default_k=25", "k_max=5")
     tap.ok(both.returncode == 0 and both.stdout == "verifier.default_k: 20 -> 25\npolicy.k_max: 10 -> 5\n" and
-           changes(two.history())[2:] == [("set", "20", "25"), ("set", "10", "5")] and "reverts_to" not in two.knob("verifier", "default_k"),
+           changes(three.history())[2:] == [("set", "20", "25"), ("set", "10", "5")] and "reverts_to" not in three.knob("verifier", "default_k"),
            "one that none refuses is made, and to stay", both.stdout + both.stderr)
 
 
-def check_unfinished(two):
+def check_unfinished(three):
     """Who makes the batch is killed when its first part is in force."""
-    admin = subprocess.Popen([program("outriderctl"), "--runtime-dir", two.runtime, "knob", "set", "default_k=30", "k_max=67"],
+    admin = subprocess.Popen([program("outriderctl"), "--runtime-dir", three.runtime, "knob", "set", "default_k=30", "k_max=67"],
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    tap.ok(until(lambda: two.knob("verifier", "default_k")["value"] == "30", 60), "the first part of a batch is in force")
+    tap.ok(until(lambda: three.knob("verifier", "default_k")["value"] == "30", 60), "the first part of a batch is in force")
     admin.kill()
     admin.wait()
-    two.kill("policy")
-    tap.ok(until(lambda: two.knob("verifier", "default_k")["value"] == "25", 120), "whoever does not end his batch has made none of it",
-           two.knob("verifier", "default_k"))
-    event = two.history("default_k")[-1]
+    three.kill("policy")
+    tap.ok(until(lambda: three.knob("verifier", "default_k")["value"] == "25", 120), "whoever does not end his batch has made none of it",
+           three.knob("verifier", "default_k"))
+    event = three.history("default_k")[-1]
     tap.ok(changes([event]) == [("undone", "25", "30")] and "did not come to an end" in event["reason"], "which is in the history", event)
 
 
-def check_killed(two):
+def check_waiting(three):
+    """A batch whose second process is kept by one that came to nothing."""
+    three.start("policy", "k_max")
+    admin = subprocess.Popen([program("outriderctl"), "--runtime-dir", three.runtime, "knob", "set", "hint_queue_max=20", "k_max=67"],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: three.knob("expert-cache", "hint_queue_max")["value"] == "20", 60)
+    admin.kill()
+    admin.wait()
+    three.kill("policy")
+    # Stopped, it says that the batch has come to it; the list after that is answered when it is reserved.
+    three.processes["verifier"].send_signal(signal.SIGSTOP)
+    waits = subprocess.Popen([program("outriderctl"), "--runtime-dir", three.runtime, "knob", "set", "default_k=30", "hint_queue_max=40"],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = waits.stderr.readline()
+    three.processes["verifier"].send_signal(signal.SIGCONT)
+    three.knob("verifier", "default_k")
+    single = three.ctl("knob", "set", "default_k=28")
+    out, err = waits.communicate(timeout=120)
+    tap.ok("verifier has not answered yet" in said and waits.returncode == 0 and out == "verifier.default_k: 28 -> 30\nexpert-cache.hint_queue_max: 10 -> 40\n",
+           "a batch that had to wait for a process is made", said + out + err)
+    tap.ok(single.returncode == 0 and changes(three.history("default_k"))[-2:] == [("set", "25", "28"), ("set", "28", "30")],
+           "and while it waits it keeps nobody from the others", three.history("default_k"))
+
+
+def check_killed(three):
     """A process that was killed has lost what was changed; the journal is beside its socket."""
-    two.kill("verifier")
-    two.start("verifier", "default_k")
-    event = two.history("default_k")[-1]
-    tap.ok(changes([event]) == [("restart", "25", "10")] and event["who"] == "the process itself" and
+    three.kill("verifier")
+    three.start("verifier", "default_k")
+    event = three.history("default_k")[-1]
+    tap.ok(changes([event]) == [("restart", "30", "10")] and event["who"] == "the process itself" and
            "without --persist ends with the process" in event["reason"], "what ended with the process is in the history", event)
 
 
@@ -135,9 +160,10 @@ def check_service():
                "spin is 0, was 1us" in said[1], "the log says it once each time", said)
 
 
-with Two() as two:
-    check_refused_late(two)
-    check_unfinished(two)
-    check_killed(two)
+with Three() as three:
+    check_refused_late(three)
+    check_unfinished(three)
+    check_waiting(three)
+    check_killed(three)
 check_service()
 tap.done()

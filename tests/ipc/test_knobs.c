@@ -388,7 +388,7 @@ static void a_reservation_ends_by_itself_and_returns_wait_for_it(void **state)
 		if (f->daemon.timers[i].used)
 			f->daemon.timers[i].handler(f->daemon.timers[i].arg);
 	assert_int_equal(f->config.low, 15);
-	/* As if the two seconds were over. */
+	/* As if its time were over. */
 	f->daemon.knobs->reserved.until_ns = clock_ns();
 	assert_false(done(ask(f, COMMIT, 9, "low", "5")));
 	knobs_reverts_schedule(f->daemon.knobs);
