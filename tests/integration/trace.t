@@ -71,8 +71,8 @@ with tempfile.TemporaryDirectory() as directory, Service(draft=DRAFTS["aligned"]
 
     for wrong in ("abc.json", "0", "61", "2m", "0x5", "999us"):
         status, out, err = trace(service, wrong, path)
-        tap.ok(status == 64 and err == f'outriderctl: trace [TIME] [FILE]: "{wrong}" is no time from 1ms to 1m, as 500ms or 5s; a number '
-               "alone is seconds\n", f"{wrong} for a time is refused, with what is allowed", f"{status} {err}")
+        said = {"error": f'trace [TIME] [FILE]: "{wrong}" is no time from 1ms to 1m, as 500ms or 5s; a number alone is seconds', "status": 64}
+        tap.ok(status == 64 and json.loads(err) == said, f"{wrong} for a time is refused, with what is allowed", f"{status} {err}")
     whole = open(path).read()
     process = subprocess.Popen([program("outriderctl"), "--runtime-dir", str(service.runtime), "trace", "30s", path],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
