@@ -12,7 +12,7 @@ json_t *ctl_hints_json(Outrider__HintQuality *const *hints, size_t n)
 
 		json_array_append_new(list,
 			json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o}", "source",
-				ctl_text_json(h->source), "passes", (json_int_t)h->passes, "used",
+				json_text(h->source), "passes", (json_int_t)h->passes, "used",
 				(json_int_t)h->used, "found", (json_int_t)h->found, "hinted",
 				(json_int_t)h->hinted, "late", (json_int_t)h->late, "lead_ns",
 				(json_int_t)h->lead_ns, "recall",

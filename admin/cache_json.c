@@ -34,7 +34,7 @@ static json_t *layer_json(const Outrider__CacheLayer *l)
 
 static void put_memory(json_t *to, const Outrider__CacheStats *s)
 {
-	json_object_set_new(to, "budget", ctl_text_json(s->budget));
+	json_object_set_new(to, "budget", json_text(s->budget));
 	put(to, "budget_bytes", s->budget_bytes);
 	put(to, "budget_min_bytes", s->budget_min_bytes);
 	put(to, "slot_bytes", s->slot_bytes);
@@ -60,7 +60,7 @@ static void put_memory(json_t *to, const Outrider__CacheStats *s)
 
 static void put_link(json_t *to, const Outrider__CacheStats *s)
 {
-	json_object_set_new(to, "link", ctl_text_json(s->link));
+	json_object_set_new(to, "link", json_text(s->link));
 	json_object_set_new(
 		to, "link_bytes_per_second", ctl_measured_json(s->link_bytes_per_second));
 	put(to, "link_reads", s->link_reads);
@@ -76,7 +76,7 @@ json_t *ctl_cache_json(const Outrider__CacheStats *s)
 {
 	json_t *root = json_object(), *layers = json_array();
 
-	json_object_set_new(root, "policy", ctl_text_json(s->policy));
+	json_object_set_new(root, "policy", json_text(s->policy));
 	put_memory(root, s);
 	put(root, "hits", s->hits);
 	put(root, "misses", s->misses);

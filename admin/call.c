@@ -2,7 +2,6 @@
 #include "admin/ctl.h"
 
 #include "shared/base/clock.h"
-#include "shared/base/utf8.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -30,10 +29,8 @@ void ctl_errors_as_json(void)
 /* Without memory as text: what it says is said. */
 static bool print_as_json(int status, const char *text)
 {
-	json_t *root = json_pack("{s:o}", status ? "error" : "notice", ctl_text_json(text));
+	json_t *root = json_told(status, text);
 
-	if (root && status)
-		json_object_set_new(root, "status", json_integer(status));
 	if (root) {
 		json_dumpf(root, stderr, 0);
 		fputc('\n', stderr);
@@ -183,16 +180,6 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	/* A refusal is about what was asked, not about the service. */
 	return ctl_fail(code == -EREMOTEIO ? EX_DATAERR : error_exit_status(code), "%s: %s",
 		process, err.text);
-}
-
-json_t *ctl_text_json(const char *text)
-{
-	size_t bytes;
-	char *clean = utf8_clean(text, strlen(text), &bytes);
-	json_t *json = clean ? json_stringn(clean, bytes) : NULL;
-
-	free(clean);
-	return json;
 }
 
 int ctl_print_json(json_t *root)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "proto/envelope.pb-c.h"
+#include "shared/base/json_text.h"
 #include "shared/base/error.h"
 #include "shared/base/plural.h"
 
@@ -99,9 +100,6 @@ int ctl_session(const char *text, uint64_t *session);
  * exit status. */
 int ctl_session_of(const struct ctl *ctl, const char *word, uint64_t *session);
 
-/* Text as JSON: paths are any bytes, and what processes say of them may be cut. Bytes that are no UTF-8 become U+FFFD; NULL
- * without memory. */
-json_t *ctl_text_json(const char *text);
 /* What a reply says, as JSON. */
 json_t *ctl_processes_json(const struct outrider_status *status);
 json_t *ctl_sessions_json(const Outrider__Sessions *all);

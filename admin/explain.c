@@ -39,7 +39,7 @@ static json_t *options_json(const Outrider__PolicyExplanation *e)
 			real_or_null(known && e->tells_doubt, o->doubt));
 
 		if (*o->note)
-			json_object_set_new(option, "note", ctl_text_json(o->note));
+			json_object_set_new(option, "note", json_text(o->note));
 		if (o->weighed)
 			json_object_set_new(option, "trial",
 				json_pack("{s:f,s:f}", "brings", o->brings, "costs", o->costs));
@@ -64,20 +64,19 @@ static json_t *explanation_json(const Outrider__PolicyExplanation *e)
 	json_t *words = json_array(), *figures = json_array(), *decisions = json_array();
 
 	for (size_t i = 0; i < e->n_words; i++)
-		json_array_append_new(words, ctl_text_json(e->words[i]));
+		json_array_append_new(words, json_text(e->words[i]));
 	for (size_t i = 0; i < e->n_figures; i++)
 		json_array_append_new(figures,
-			json_pack("{s:o,s:f,s:o}", "name", ctl_text_json(e->figures[i]->name),
-				"value", e->figures[i]->value, "unit",
-				ctl_text_json(e->figures[i]->unit)));
+			json_pack("{s:o,s:f,s:o}", "name", json_text(e->figures[i]->name), "value",
+				e->figures[i]->value, "unit", json_text(e->figures[i]->unit)));
 	for (size_t i = 0; i < e->n_decisions; i++)
 		json_array_append_new(decisions, ctl_decision_json(e->decisions[i]));
 	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:b,s:o,s:I,s:o,s:o,s:o,s:o,s:o}", "uid",
-		json_sprintf("%" PRIu64, e->session_uid), "policy", ctl_text_json(e->policy),
-		"phase", ctl_text_json(e->phase), "k", (json_int_t)e->k, "k_then",
-		(json_int_t)e->k_then, "trial_n", (json_int_t)e->trial_n, "k_fixed", e->k_fixed,
-		"utility", ctl_measured_json((double)e->utility), "age_ns", (json_int_t)e->age_ns,
-		"words", words, "figures", figures, "options", options_json(e), "positions",
+		json_sprintf("%" PRIu64, e->session_uid), "policy", json_text(e->policy), "phase",
+		json_text(e->phase), "k", (json_int_t)e->k, "k_then", (json_int_t)e->k_then,
+		"trial_n", (json_int_t)e->trial_n, "k_fixed", e->k_fixed, "utility",
+		ctl_measured_json((double)e->utility), "age_ns", (json_int_t)e->age_ns, "words",
+		words, "figures", figures, "options", options_json(e), "positions",
 		positions_json(e), "decisions", decisions);
 }
 

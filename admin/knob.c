@@ -38,23 +38,22 @@ static json_t *table_json(const struct knob_process *process, const struct confi
 static json_t *info_json(const struct knob_process *process, const Outrider__KnobInfo *k)
 {
 	json_t *json = json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:o,s:b,s:b,s:b}",
-		"process", process->name, "name", ctl_text_json(k->name), "value",
-		ctl_text_json(k->value), "started", ctl_text_json(k->started), "type",
-		ctl_text_json(k->type), "unit", ctl_text_json(k->unit), "range",
-		ctl_text_json(k->range), "default", ctl_text_json(k->fallback), "scope",
-		ctl_text_json(k->scope), "live", k->live, "help", ctl_text_json(k->help),
+		"process", process->name, "name", json_text(k->name), "value", json_text(k->value),
+		"started", json_text(k->started), "type", json_text(k->type), "unit",
+		json_text(k->unit), "range", json_text(k->range), "default", json_text(k->fallback),
+		"scope", json_text(k->scope), "live", k->live, "help", json_text(k->help),
 		"persisted", k->persisted, "on_command_line", k->on_command_line, "running", 1);
 
 	if (json && *k->means)
-		json_object_set_new(json, "means", ctl_text_json(k->means));
+		json_object_set_new(json, "means", json_text(k->means));
 	if (json && k->persisted)
-		json_object_set_new(json, "stored", ctl_text_json(k->stored));
+		json_object_set_new(json, "stored", json_text(k->stored));
 	if (json && k->next_start_known)
-		json_object_set_new(json, "next_start", ctl_text_json(k->next_start));
+		json_object_set_new(json, "next_start", json_text(k->next_start));
 	if (json && k->reverts_in_ns) {
 		json_object_set_new(
 			json, "reverts_in_s", json_real((double)k->reverts_in_ns / 1e9));
-		json_object_set_new(json, "reverts_to", ctl_text_json(k->reverts_to));
+		json_object_set_new(json, "reverts_to", json_text(k->reverts_to));
 	}
 	return json;
 }
@@ -346,13 +345,12 @@ static json_t *event_json(const struct entry *entry)
 
 	who(e, by, sizeof by);
 	return json_pack("{s:s,s:o,s:o,s:o,s:o,s:I,s:f,s:b,s:b,s:o,s:o,s:o,s:o}", "process",
-		entry->process->name, "name", ctl_text_json(e->name), "what",
-		ctl_text_json(e->what), "old", ctl_text_json(e->old_value), "new",
-		ctl_text_json(e->new_value), "time_ns", (json_int_t)e->time_ns, "for_s",
-		(double)e->for_ns / 1e9, "persist", e->persist, "at_start", e->at_start, "session",
-		json_sprintf("%" PRIu64, e->session_uid), "who", ctl_text_json(by), "reason",
-		ctl_text_json(e->reason), "removed",
-		e->has_removed ? ctl_text_json(e->removed) : json_null());
+		entry->process->name, "name", json_text(e->name), "what", json_text(e->what), "old",
+		json_text(e->old_value), "new", json_text(e->new_value), "time_ns",
+		(json_int_t)e->time_ns, "for_s", (double)e->for_ns / 1e9, "persist", e->persist,
+		"at_start", e->at_start, "session", json_sprintf("%" PRIu64, e->session_uid), "who",
+		json_text(by), "reason", json_text(e->reason), "removed",
+		e->has_removed ? json_text(e->removed) : json_null());
 }
 
 static void print_event(const struct entry *entry)

@@ -167,7 +167,7 @@ static bool begins(const char *text, const char *with)
 static void offer(json_t *words, const char *candidate)
 {
 	if (words)
-		json_array_append_new(words, ctl_text_json(candidate));
+		json_array_append_new(words, json_text(candidate));
 	else
 		puts(candidate);
 }

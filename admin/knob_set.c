@@ -188,13 +188,13 @@ static json_t *result_json(
 	const struct ctl *ctl, const struct part *part, const Outrider__KnobResult *r)
 {
 	return json_pack("{s:s,s:o,s:o,s:o,s:o,s:b,s:b,s:o,s:f,s:o,s:o}", "process",
-		part->process->name, "name", ctl_text_json(r->name), "session",
+		part->process->name, "name", json_text(r->name), "session",
 		ctl->session ? json_sprintf("%" PRIu64, ctl->session) : json_null(), "old",
-		ctl_text_json(r->old_value), "new", ctl_text_json(r->new_value), "at_start",
-		r->at_start, "lasting", !part->set.reset && (ctl->persist || ctl->next_start),
-		"drop_in", ctl_text_json(part->done->knob_done->drop_in), "for_s",
-		(double)ctl->for_ns / 1e9, "note", ctl_text_json(r->note), "removed",
-		r->has_removed ? ctl_text_json(r->removed) : json_null());
+		json_text(r->old_value), "new", json_text(r->new_value), "at_start", r->at_start,
+		"lasting", !part->set.reset && (ctl->persist || ctl->next_start), "drop_in",
+		json_text(part->done->knob_done->drop_in), "for_s", (double)ctl->for_ns / 1e9,
+		"note", json_text(r->note), "removed",
+		r->has_removed ? json_text(r->removed) : json_null());
 }
 
 static void print_result(

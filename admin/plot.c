@@ -133,7 +133,7 @@ static json_t *record_json(const Outrider__PolicyRecord *r)
 		json_sprintf("%" PRIu64, r->session_uid), "iteration", (json_int_t)r->iteration,
 		"n_context", (int)r->n_context, "k", (int)r->k, "drafted", (int)r->drafted,
 		"accepted", (int)r->accepted, "emitted", (int)r->emitted, "phase",
-		ctl_text_json(r->phase), "k_next", (int)r->k_next, "k_fixed", r->k_fixed,
+		json_text(r->phase), "k_next", (int)r->k_next, "k_fixed", r->k_fixed,
 		"batch_sessions", (int)r->batch_sessions, "batch_tokens", (int)r->batch_tokens,
 		"prefill_tokens", (int)r->prefill_tokens, "unique_experts", (int)r->unique_experts,
 		"expert_hits", (int)r->expert_hits, "expert_misses", (int)r->expert_misses,
@@ -166,7 +166,7 @@ static int print_records(const Outrider__PolicyRecords *records)
 		missing += r->missing;
 	}
 	return ctl_print_json(json_pack("{s:o,s:I,s:I,s:I,s:I,s:o,s:o}", "journal",
-		ctl_text_json(records->path), "lost", (json_int_t)records->lost, "records_lost",
+		json_text(records->path), "lost", (json_int_t)records->lost, "records_lost",
 		(json_int_t)records->records_lost, "missing", missing, "lost_behind",
 		(json_int_t)records->lost_behind, "gaps", gaps, "records", all));
 }

@@ -44,11 +44,11 @@ static json_t *session_json(const Outrider__PolicySession *s, bool live)
 		(json_int_t)s->k, "utility", ctl_measured_json(ctl_utility(s)), "decided_utility",
 		ctl_measured_json((double)s->utility), "acceptance",
 		ctl_drafts(s) ? json_real((double)s->acceptance) : json_null(), "etr",
-		ctl_measured_json((double)s->etr), "phase", ctl_text_json(s->phase), "iterations",
+		ctl_measured_json((double)s->etr), "phase", json_text(s->phase), "iterations",
 		(json_int_t)s->iterations, "base_ms", ctl_measured_json(s->base_ms), "base_age",
 		s->base_ms > 0 ? json_integer((json_int_t)s->base_age) : json_null(),
-		"iteration_ms", ctl_measured_json(s->iteration_ms), "policy",
-		ctl_text_json(s->policy), "live", (int)live);
+		"iteration_ms", ctl_measured_json(s->iteration_ms), "policy", json_text(s->policy),
+		"live", (int)live);
 }
 
 /* The process says it with `knob list`; the table is the same in one installation. */
@@ -67,9 +67,9 @@ json_t *ctl_policy_json(
 		const struct config_key *key = key_of(k->name);
 
 		json_array_append_new(knobs,
-			json_pack("{s:o,s:o,s:o,s:s,s:o}", "name", ctl_text_json(k->name), "value",
-				ctl_text_json(k->value), "range", ctl_text_json(k->range), "unit",
-				key ? config_unit(key) : "", "help", ctl_text_json(k->help)));
+			json_pack("{s:o,s:o,s:o,s:s,s:o}", "name", json_text(k->name), "value",
+				json_text(k->value), "range", json_text(k->range), "unit",
+				key ? config_unit(key) : "", "help", json_text(k->help)));
 	}
 	for (size_t i = 0; i < state->n_sessions; i++) {
 		bool live = is_live(sessions, state->sessions[i]->session_uid);
@@ -77,10 +77,9 @@ json_t *ctl_policy_json(
 		if (live || all)
 			json_array_append_new(list, session_json(state->sessions[i], live));
 	}
-	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I}", "policy", ctl_text_json(state->policy),
-		"knobs", knobs, "sessions", list, "records", (json_int_t)state->records,
-		"records_lost", (json_int_t)state->records_lost, "decisions",
-		(json_int_t)state->decisions);
+	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I}", "policy", json_text(state->policy), "knobs",
+		knobs, "sessions", list, "records", (json_int_t)state->records, "records_lost",
+		(json_int_t)state->records_lost, "decisions", (json_int_t)state->decisions);
 }
 
 static void session_text(const Outrider__PolicySession *s)
@@ -205,10 +204,10 @@ json_t *ctl_decision_json(const Outrider__PolicyDecision *d)
 {
 	return json_pack("{s:I,s:o,s:I,s:I,s:o,s:o,s:o,s:I,s:I,s:I}", "number",
 		(json_int_t)d->number, "uid", json_sprintf("%" PRIu64, d->session_uid), "k_old",
-		(json_int_t)d->k_old, "k_new", (json_int_t)d->k_new, "phase",
-		ctl_text_json(d->phase), "utility", ctl_measured_json((double)d->utility), "reason",
-		ctl_text_json(d->reason), "time_ns", (json_int_t)d->time_ns, "trial_n",
-		(json_int_t)d->trial_n, "k_then", (json_int_t)d->k_then);
+		(json_int_t)d->k_old, "k_new", (json_int_t)d->k_new, "phase", json_text(d->phase),
+		"utility", ctl_measured_json((double)d->utility), "reason", json_text(d->reason),
+		"time_ns", (json_int_t)d->time_ns, "trial_n", (json_int_t)d->trial_n, "k_then",
+		(json_int_t)d->k_then);
 }
 
 const char *ctl_step(const Outrider__PolicyDecision *d, char out[CTL_STEP_BYTES])

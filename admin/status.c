@@ -28,7 +28,7 @@ static json_t *details_json(const struct outrider_process *p)
 		snprintf(key, sizeof key, "%.*s", (int)(equals - p->details[i]), p->details[i]);
 		json_object_set_new(details, key,
 			detail_number(equals + 1, &number) ? json_integer(number)
-							   : ctl_text_json(equals + 1));
+							   : json_text(equals + 1));
 	}
 	return details;
 }
@@ -119,13 +119,13 @@ json_t *ctl_processes_json(const struct outrider_status *status)
 		json_array_append_new(list,
 			json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name", p->name, "pid",
 				p->pid ? json_integer(p->pid) : json_null(), "state",
-				ctl_text_json(p->state), "generation",
+				json_text(p->state), "generation",
 				p->answers ? json_integer((json_int_t)p->generation) : json_null(),
 				"uptime_ns",
 				p->answers ? json_integer((json_int_t)p->uptime_ns) : json_null(),
 				"rss_bytes",
 				p->answers ? json_integer((json_int_t)p->rss_bytes) : json_null(),
-				"version", p->answers ? ctl_text_json(p->version) : json_null(),
+				"version", p->answers ? json_text(p->version) : json_null(),
 				"details", p->answers ? details_json(p) : json_null()));
 	}
 	return list;
@@ -151,7 +151,7 @@ int ctl_status(struct ctl *ctl, int argc, char **argv)
 	const char *given_up = outrider_status_given_up(status);
 	if (ctl->json)
 		ctl_print_json(json_pack("{s:o,s:o}", "processes", ctl_processes_json(status),
-			"given_up", given_up ? ctl_text_json(given_up) : json_null()));
+			"given_up", given_up ? json_text(given_up) : json_null()));
 	else if (given_up)
 		printf("given up: %s\n", given_up);
 	outrider_status_free(&status);
@@ -161,10 +161,10 @@ int ctl_status(struct ctl *ctl, int argc, char **argv)
 static json_t *session_json(const Outrider__Session *s)
 {
 	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:o,s:I,s:I,s:I,s:I,s:o,s:I}", "uid",
-		json_sprintf("%" PRIu64, s->uid), "state", ctl_text_json(s->state), "prompt_tokens",
+		json_sprintf("%" PRIu64, s->uid), "state", json_text(s->state), "prompt_tokens",
 		(json_int_t)s->prompt_tokens, "output_tokens", (json_int_t)s->output_tokens,
 		"max_tokens", (json_int_t)s->max_tokens, "k", (json_int_t)s->k, "draft_method",
-		ctl_text_json(s->draft_method), "drafted", (json_int_t)s->drafted, "accepted",
+		json_text(s->draft_method), "drafted", (json_int_t)s->drafted, "accepted",
 		(json_int_t)s->accepted, "iterations", (json_int_t)s->iterations, "age_ns",
 		(json_int_t)s->age_ns, "tokens_per_s", ctl_measured_json((double)s->tokens_per_s),
 		"slot", (json_int_t)s->slot);

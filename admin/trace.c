@@ -194,7 +194,7 @@ static int summary(const struct ctl *ctl, const struct picture *picture, const c
 				plural(s->spans), s->lost);
 	}
 	if (ctl->json) {
-		json_object_set_new(all, "file", ctl_text_json(path));
+		json_object_set_new(all, "file", json_text(path));
 		ctl_print_json(all);
 	} else {
 		json_decref(all);

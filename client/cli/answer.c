@@ -174,9 +174,9 @@ void answer_print_json(const struct answer *answer, FILE *to)
 	json_object_set_new(root, "text", json_stringn(text ? text : "", text ? bytes : 0));
 	json_object_set_new(root, "end", json_string(outrider_end_name(answer->end)));
 	if (answer->stop[0])
-		json_object_set_new(root, "stop", cli_text_json(answer->stop));
+		json_object_set_new(root, "stop", json_text(answer->stop));
 	if (answer->message[0])
-		json_object_set_new(root, "message", cli_text_json(answer->message));
+		json_object_set_new(root, "message", json_text(answer->message));
 	json_object_set_new(root, "usage", usage_json(&answer->usage));
 	if (answer->n_hashes) {
 		json_t *hashes = json_array();

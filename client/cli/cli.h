@@ -1,6 +1,7 @@
 /* `outrider`: a table of commands. Each gets its own arguments (argv[0] is its name) and returns an exit status. */
 #pragma once
 
+#include "shared/base/json_text.h"
 #include "shared/base/error.h"
 
 #include <jansson.h>
@@ -29,8 +30,5 @@ int cli_seconds(const char *flag, const char *text, double low_s, double high_s,
 int cli_real(const char *flag, const char *text, double low, double high, double *out);
 /* "1,2,3" (also spaces and newlines between) to a malloc'd array; 0 or EX_DATAERR. */
 int cli_tokens(const char *what, const char *text, int32_t **tokens, size_t *n);
-/* As JSON: paths are any bytes, and what is said of them may be cut. Bytes that are no UTF-8 become U+FFFD; NULL without
- * memory. */
-json_t *cli_text_json(const char *text);
 /* A whole file ("-": stdin) with a NUL behind; malloc'd. 0 or a sysexits status after saying why. */
 int cli_read_file(const char *path, char **text, size_t *bytes);

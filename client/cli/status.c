@@ -26,7 +26,7 @@ static json_t *details_json(const struct outrider_process *p)
 		json_t *key = json_stringn(p->details[d], (size_t)(equals - p->details[d]));
 		json_object_set_new(details, json_string_value(key),
 			detail_number(equals + 1, &number) ? json_integer(number)
-							   : cli_text_json(equals + 1));
+							   : json_text(equals + 1));
 		json_decref(key);
 	}
 	return details;
@@ -43,7 +43,7 @@ static void print_json(const struct outrider_status *status)
 
 		json_object_set_new(process, "name", json_string(p->name));
 		json_object_set_new(process, "pid", p->pid ? json_integer(p->pid) : json_null());
-		json_object_set_new(process, "state", cli_text_json(p->state));
+		json_object_set_new(process, "state", json_text(p->state));
 		json_object_set_new(process, "generation",
 			p->answers ? json_integer((json_int_t)p->generation) : json_null());
 		json_object_set_new(process, "uptime_ns",
@@ -51,13 +51,13 @@ static void print_json(const struct outrider_status *status)
 		json_object_set_new(process, "rss_bytes",
 			p->answers ? json_integer((json_int_t)p->rss_bytes) : json_null());
 		json_object_set_new(
-			process, "version", p->answers ? cli_text_json(p->version) : json_null());
+			process, "version", p->answers ? json_text(p->version) : json_null());
 		json_object_set_new(process, "details", p->answers ? details_json(p) : json_null());
 		json_array_append_new(list, process);
 	}
 	json_object_set_new(root, "processes", list);
 	json_object_set_new(root, "given_up",
-		outrider_status_given_up(status) ? cli_text_json(outrider_status_given_up(status))
+		outrider_status_given_up(status) ? json_text(outrider_status_given_up(status))
 						 : json_null());
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');

@@ -5,7 +5,6 @@
 #include "shared/base/file.h"
 #include "shared/base/options.h"
 #include "shared/base/units.h"
-#include "shared/base/utf8.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -25,10 +24,8 @@ void cli_errors_as_json(void)
 /* Without memory as text: what it says is said. */
 static bool print_as_json(int status, const char *text)
 {
-	json_t *root = json_pack("{s:o}", status ? "error" : "notice", cli_text_json(text));
+	json_t *root = json_told(status, text);
 
-	if (root && status)
-		json_object_set_new(root, "status", json_integer(status));
 	if (root) {
 		json_dumpf(root, stderr, 0);
 		fputc('\n', stderr);
@@ -154,16 +151,6 @@ int cli_tokens(const char *what, const char *text, int32_t **tokens, size_t *n)
 		text = end;
 	}
 	return 0;
-}
-
-json_t *cli_text_json(const char *text)
-{
-	size_t bytes;
-	char *clean = utf8_clean(text, strlen(text), &bytes);
-	json_t *json = clean ? json_stringn(clean, bytes) : NULL;
-
-	free(clean);
-	return json;
 }
 
 int cli_read_file(const char *path, char **text, size_t *bytes)
