@@ -187,14 +187,15 @@ static int make_all(struct ctl *ctl, struct batch *batch)
 static json_t *result_json(
 	const struct ctl *ctl, const struct part *part, const Outrider__KnobResult *r)
 {
-	return json_pack("{s:s,s:o,s:o,s:o,s:o,s:b,s:b,s:o,s:f,s:o,s:o}", "process",
+	return json_pack("{s:s,s:o,s:o,s:o,s:o,s:b,s:b,s:o,s:f,s:o,s:o,s:o}", "process",
 		part->process->name, "name", json_text(r->name), "session",
 		ctl->session ? json_sprintf("%" PRIu64, ctl->session) : json_null(), "old",
 		json_text(r->old_value), "new", json_text(r->new_value), "at_start", r->at_start,
 		"lasting", !part->set.reset && (ctl->persist || ctl->next_start), "drop_in",
 		json_text(part->done->knob_done->drop_in), "for_s", (double)ctl->for_ns / 1e9,
 		"note", json_text(r->note), "removed",
-		r->has_removed ? json_text(r->removed) : json_null());
+		r->has_removed ? json_text(r->removed) : json_null(), "no_longer_back_to",
+		r->has_stays_for ? json_text(r->stays_for) : json_null());
 }
 
 static void print_result(
@@ -224,6 +225,8 @@ static void print_result(
 			part->done->knob_done->drop_in);
 	if (r->has_removed)
 		printf(", where it was %s", *r->removed ? r->removed : "(empty)");
+	if (r->has_stays_for)
+		printf("; it no longer goes back to %s", *r->stays_for ? r->stays_for : "(empty)");
 	if (*r->note)
 		printf(" (%s)", r->note);
 	putchar('\n');

@@ -12,9 +12,18 @@ void knobs_outcomes_free(struct knob_outcomes *outcomes)
 		free(outcomes->of[i].old_value);
 		free(outcomes->of[i].new_value);
 		free(outcomes->of[i].removed);
+		free(outcomes->of[i].stays_for);
 		free(outcomes->of[i].base);
 	}
 	outcomes->n = 0;
+}
+
+const char *knobs_stays_for(const struct knob_outcome *outcome)
+{
+	/* Of what is now where it was to go back to there is nothing to say. */
+	bool is_there = outcome->stays_for && !outcome->at_start &&
+			strcmp(outcome->stays_for, outcome->new_value) == 0;
+	return is_there ? NULL : outcome->stays_for;
 }
 
 const void *knobs_config(struct knobs *knobs, uint64_t session, struct error *err)
@@ -154,7 +163,10 @@ static int describe(struct knobs *knobs, const struct knob_batch *batch, const v
 				   : batch->session != 0 && config_equal(key, now, knobs->o.config);
 	if (batch->for_ns != 0 && !outcome->follows)
 		outcome->base = strdup(earlier ? earlier->value : outcome->old_value);
-	if (!outcome->old_value || !outcome->new_value ||
+	bool ends = earlier && batch->for_ns == 0;
+	if (ends)
+		outcome->stays_for = strdup(earlier->value ? earlier->value : "that of all");
+	if (!outcome->old_value || !outcome->new_value || (ends && !outcome->stays_for) ||
 		(batch->for_ns != 0 && !outcome->follows && !outcome->base))
 		return error_set(
 			err, ENOMEM, "%s: no memory to change %s", knobs->process, key->name);

@@ -295,14 +295,18 @@ static void add(struct knob_journal *journal, const struct knob_batch *batch, co
 void knobs_journal_add(struct knob_journal *journal, const struct knob_batch *batch,
 	const struct knob_outcomes *outcomes, const char *reason)
 {
-	char name[128];
+	char name[128], stays[KNOBS_TEXT_MAX];
 	for (size_t i = 0; i < outcomes->n; i++) {
 		const struct knob_outcome *o = &outcomes->of[i];
 		if (o->idle)
 			continue;
 		config_name(o->key, name, sizeof name);
+		if (*reason == '\0' && knobs_stays_for(o))
+			snprintf(stays, sizeof stays, "it no longer goes back to %s", o->stays_for);
+		else
+			stays[0] = '\0';
 		add(journal, batch, name, text_of(o->old_value), text_of(o->new_value), o->removed,
-			o->at_start, reason);
+			o->at_start, *stays ? stays : reason);
 	}
 	/* Nothing came of it: what was asked for. */
 	for (size_t i = 0; outcomes->n == 0 && i < batch->n; i++)

@@ -187,9 +187,12 @@ static bool fill_done(const struct knob_outcomes *outcomes, Outrider__KnobDone *
 		config_name(outcome->key, name, sizeof name);
 		result->at_start = outcome->at_start;
 		result->has_removed = outcome->removed != NULL;
+		result->has_stays_for = knobs_stays_for(outcome) != NULL;
 		if (!copy(&result->name, name) || !copy(&result->old_value, outcome->old_value) ||
 			!copy(&result->new_value, outcome->new_value) ||
 			!copy(&result->removed, outcome->removed ? outcome->removed : "") ||
+			!copy(&result->stays_for,
+				result->has_stays_for ? outcome->stays_for : "") ||
 			!copy(&result->note, outcome->note))
 			return false;
 	}

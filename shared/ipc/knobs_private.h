@@ -48,6 +48,7 @@ struct knob_outcome {
 	const struct config_key *key;
 	char *old_value, *new_value; /* malloc'd */
 	char *removed; /* malloc'd: the stored value that a reset takes out of the drop-in; NULL: none */
+	char *stays_for; /* malloc'd: what an earlier change for a time does not go back to any more; NULL: there was none */
 	char *base; /* what it reverts to; NULL: what is configured for all (or it does not) */
 	bool follows; /* a session's value that was no other than all sessions' */
 	bool at_start; /* in force at the next start */
@@ -126,6 +127,8 @@ struct knobs {
  * with it. outcomes: empty; to be freed whatever is returned. */
 int knobs_plan(struct knobs *knobs, const struct knob_batch *batch, const void **now,
 	struct knob_outcomes *outcomes, struct error *err);
+/* What the change took from an earlier one for a time, to be said: the value that it does not go back to any more; NULL: nothing. */
+const char *knobs_stays_for(const struct knob_outcome *outcome);
 /* The configuration of all (session 0) or of one session; NULL with the reason. Valid until the next call. */
 const void *knobs_config(struct knobs *knobs, uint64_t session, struct error *err);
 /* What the next start will find, by the files and the command line, into scratch; false when the files cannot be read. */

@@ -73,7 +73,7 @@ def check_refused_late(three):
     tap.ok(re.search(r"  undone verifier\.default_k: 20 -> 25: another process has not done its part, .*, by .*outriderctl", text),
            "in words too", text)
     both = three.ctl("knob", "set", "default_k=25", "k_max=5")
-    tap.ok(both.returncode == 0 and both.stdout == "verifier.default_k: 20 -> 25\npolicy.k_max: 10 -> 5\n" and
+    tap.ok(both.returncode == 0 and both.stdout == "verifier.default_k: 20 -> 25; it no longer goes back to 10\npolicy.k_max: 10 -> 5\n" and
            changes(three.history())[2:] == [("set", "20", "25"), ("set", "10", "5")] and "reverts_to" not in three.knob("verifier", "default_k"),
            "one that none refuses is made, and to stay", both.stdout + both.stderr)
 

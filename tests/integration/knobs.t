@@ -152,6 +152,24 @@ def check_idle(service):
     stays = json.loads(history())["changes"]
     tap.ok(len(timed) == len(json.loads(before)["changes"]) + 1 == len(stays) - 1,
            "the same value for a time is, and so is that it stays after all", stays[-3:])
+    service.ctl("knob", "set", "k_max=4", "--for", "1h")
+    same = service.ctl("knob", "set", "k_max=4", "k_start=3").stdout.splitlines()[0]
+    said = service.ctl("knob", "history", "k_max", "--last", 1).stdout
+    tap.ok(same == f"policy.k_max: 4, as before; it no longer goes back to {value_now}" and
+           f": 4 -> 4: it no longer goes back to {value_now}, by " in said, "a change that ends one for a time says so, and the history",
+           f"{same}\n{said}")
+    service.ctl("knob", "set", "k_max=4", "--for", "1h")
+    other = service.ctl("knob", "set", "k_max=5").stdout
+    service.ctl("knob", "set", "k_max=4", "--for", "1h")
+    as_json = json.loads(service.ctl("knob", "set", "k_max=3", "--json").stdout)["changes"][0]
+    tap.ok(other == f"policy.k_max: 4 -> 5; it no longer goes back to 4\n" and as_json["no_longer_back_to"] == "5",
+           "with another value too, and as JSON", f"{other} {as_json}")
+    service.ctl("knob", "set", "k_max=4", "--for", "1h")
+    back = service.ctl("knob", "reset", "k_max", "k_start").stdout
+    tap.ok(f"policy.k_max: 4 -> {value_now}; it no longer goes back to 3\n" in back, "and a reset", back)
+    service.ctl("knob", "set", "k_max=4", "--for", "1h")
+    back = service.ctl("knob", "set", f"k_max={value_now}").stdout
+    tap.ok(back == f"policy.k_max: 4 -> {value_now}\n", "not where it has gone back just there", back)
 
 
 def check_history(service):
