@@ -112,6 +112,10 @@ void ctl_hints_text(Outrider__HintQuality *const *hints, size_t n);
  * ended. */
 json_t *ctl_policy_json(
 	const Outrider__PolicyState *state, const Outrider__Sessions *sessions, bool all);
+/* The verifier's sessions; NULL when it does not say. Freed with bus_free. */
+Outrider__Envelope *ctl_ask_sessions(struct ctl *ctl);
+/* The policy-controller hears of iterations, not of a session's end. */
+bool ctl_is_live(const Outrider__Sessions *sessions, uint64_t uid);
 json_t *ctl_decision_json(const Outrider__PolicyDecision *d);
 /* Prints and frees. An exit status: without a document (NULL, where memory ran out) nothing is printed and that is said. */
 int ctl_print_json(json_t *root);

@@ -59,7 +59,7 @@ static json_t *positions_json(const Outrider__PolicyExplanation *e)
 	return all;
 }
 
-static json_t *explanation_json(const Outrider__PolicyExplanation *e)
+static json_t *explanation_json(const Outrider__PolicyExplanation *e, bool live)
 {
 	json_t *words = json_array(), *figures = json_array(), *decisions = json_array();
 
@@ -71,13 +71,13 @@ static json_t *explanation_json(const Outrider__PolicyExplanation *e)
 				e->figures[i]->value, "unit", json_text(e->figures[i]->unit)));
 	for (size_t i = 0; i < e->n_decisions; i++)
 		json_array_append_new(decisions, ctl_decision_json(e->decisions[i]));
-	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:b,s:o,s:I,s:o,s:o,s:o,s:o,s:o}", "uid",
+	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:b,s:I,s:I,s:b,s:o,s:I,s:o,s:o,s:o,s:o,s:o}", "uid",
 		json_sprintf("%" PRIu64, e->session_uid), "policy", json_text(e->policy), "phase",
-		json_text(e->phase), "k", (json_int_t)e->k, "k_then", (json_int_t)e->k_then,
-		"trial_n", (json_int_t)e->trial_n, "k_fixed", e->k_fixed, "utility",
-		ctl_measured_json((double)e->utility), "age_ns", (json_int_t)e->age_ns, "words",
-		words, "figures", figures, "options", options_json(e), "positions",
-		positions_json(e), "decisions", decisions);
+		json_text(e->phase), "k", (json_int_t)e->k, "k_last", (json_int_t)e->k_last, "live",
+		(int)live, "k_then", (json_int_t)e->k_then, "trial_n", (json_int_t)e->trial_n,
+		"k_fixed", e->k_fixed, "utility", ctl_measured_json((double)e->utility), "age_ns",
+		(json_int_t)e->age_ns, "words", words, "figures", figures, "options",
+		options_json(e), "positions", positions_json(e), "decisions", decisions);
 }
 
 static void print_option(const Outrider__PolicyExplanation *e, const Outrider__PolicyOption *o)
@@ -147,6 +147,20 @@ static void print_positions(const Outrider__PolicyExplanation *e)
 	putchar('\n');
 }
 
+/* What was set since is about nobody: the controller does not hear of an end. */
+static void print_ended(const Outrider__PolicyExplanation *e)
+{
+	char age[UNITS_BYTES];
+
+	printf("session %" PRIu64 ": K = %u; %sit has ended, last iteration %s ago\n\n",
+		e->session_uid, e->k_last, e->k_fixed ? "fixed by the request; " : "",
+		units_period(e->age_ns, age));
+	if (!e->k_fixed)
+		printf("  What follows is how it would go on: K = %u, chosen by policy %s, phase "
+		       "%s.\n",
+			e->k, e->policy, e->phase);
+}
+
 static void print_head(const Outrider__PolicyExplanation *e)
 {
 	char age[UNITS_BYTES];
@@ -172,9 +186,12 @@ static void print_figure(const Outrider__PolicyFigure *f)
 	putchar('\n');
 }
 
-static int print_text(const Outrider__PolicyExplanation *e)
+static int print_text(const Outrider__PolicyExplanation *e, bool live)
 {
-	print_head(e);
+	if (live)
+		print_head(e);
+	else
+		print_ended(e);
 	for (size_t i = 0; i < e->n_words; i++) {
 		fputs("  ", stdout);
 		columns_fold(stdout, e->words[i], 2, 4);
@@ -199,7 +216,7 @@ static int print_text(const Outrider__PolicyExplanation *e)
 
 int ctl_policy_explain(struct ctl *ctl, int argc, char **argv)
 {
-	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply;
+	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply, *of_verifier;
 	Outrider__PolicyExplain body = OUTRIDER__POLICY_EXPLAIN__INIT;
 	int status;
 
@@ -214,8 +231,12 @@ int ctl_policy_explain(struct ctl *ctl, int argc, char **argv)
 		ctl, PEER_POLICY, &request, OUTRIDER__ENVELOPE__BODY_POLICY_EXPLANATION, &reply);
 	if (status)
 		return status;
-	status = ctl->json ? ctl_print_json(explanation_json(reply->policy_explanation))
-			   : print_text(reply->policy_explanation);
+	of_verifier = ctl_ask_sessions(ctl);
+	bool live = ctl_is_live(
+		of_verifier ? of_verifier->sessions : NULL, reply->policy_explanation->session_uid);
+	status = ctl->json ? ctl_print_json(explanation_json(reply->policy_explanation, live))
+			   : print_text(reply->policy_explanation, live);
+	bus_free(&of_verifier);
 	bus_free(&reply);
 	return status;
 }

@@ -14,8 +14,7 @@
 
 enum { WATCH_MS = 250, WATCH_TIMEOUT_MS = 3000, SESSIONS_TIMEOUT_MS = 500, KNOB_HELP_INDENT = 6 };
 
-/* The verifier's sessions; NULL when it does not say. Freed with bus_free. */
-static Outrider__Envelope *ask_sessions(struct ctl *ctl)
+Outrider__Envelope *ctl_ask_sessions(struct ctl *ctl)
 {
 	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply = NULL;
 	Outrider__SessionsRequest body = OUTRIDER__SESSIONS_REQUEST__INIT;
@@ -28,8 +27,7 @@ static Outrider__Envelope *ask_sessions(struct ctl *ctl)
 	return reply;
 }
 
-/* The policy-controller hears of iterations, not of a session's end. */
-static bool is_live(const Outrider__Sessions *sessions, uint64_t uid)
+bool ctl_is_live(const Outrider__Sessions *sessions, uint64_t uid)
 {
 	for (size_t i = 0; sessions && i < sessions->n_sessions; i++)
 		if (sessions->sessions[i]->uid == uid)
@@ -72,7 +70,7 @@ json_t *ctl_policy_json(
 				key ? config_unit(key) : "", "help", json_text(k->help)));
 	}
 	for (size_t i = 0; i < state->n_sessions; i++) {
-		bool live = is_live(sessions, state->sessions[i]->session_uid);
+		bool live = ctl_is_live(sessions, state->sessions[i]->session_uid);
 
 		if (live || all)
 			json_array_append_new(list, session_json(state->sessions[i], live));
@@ -122,7 +120,7 @@ static int state_text(
 		state->policy, state->records, plural(state->records), state->records_lost,
 		state->decisions, plural(state->decisions));
 	for (size_t i = 0; i < state->n_sessions; i++) {
-		if (!all && !is_live(sessions, state->sessions[i]->session_uid))
+		if (!all && !ctl_is_live(sessions, state->sessions[i]->session_uid))
 			continue;
 		if (shown++ == 0)
 			printf("%-20s %3s %-9s %5s %6s %9s %9s %6s %8s %8s\n", "SESSION", "K",
@@ -151,7 +149,7 @@ static int show_state(struct ctl *ctl, Outrider__Envelope *request)
 
 	if (status)
 		return status;
-	of_verifier = ask_sessions(ctl);
+	of_verifier = ctl_ask_sessions(ctl);
 	sessions = of_verifier ? of_verifier->sessions : NULL;
 	status = ctl->json
 			 ? ctl_print_json(ctl_policy_json(reply->policy_state, sessions, ctl->all))
@@ -256,14 +254,14 @@ static void print_decisions(
 	struct ctl *ctl, struct watching *watching, const Outrider__PolicyDecisions *d)
 {
 	bool old = d->n_decisions > 0 && d->decisions[0]->time_ns < watching->begun_ns;
-	Outrider__Envelope *reply = old && !ctl->all ? ask_sessions(ctl) : NULL;
+	Outrider__Envelope *reply = old && !ctl->all ? ctl_ask_sessions(ctl) : NULL;
 	const Outrider__Sessions *sessions = reply ? reply->sessions : NULL;
 
 	for (size_t i = 0; i < d->n_decisions; i++) {
 		const Outrider__PolicyDecision *decision = d->decisions[i];
 
 		if (decision->time_ns < watching->begun_ns &&
-			!is_live(sessions, decision->session_uid))
+			!ctl_is_live(sessions, decision->session_uid))
 			watching->left_out++;
 		else
 			print_decision(ctl, decision, watching->all);

@@ -337,8 +337,11 @@ void controller_settle(struct controller *c)
 	if (c->n_passes > 0)
 		plan_pass(c, &c->passes[c->gathering ^ 1]);
 	c->n_passes = 0;
-	for (; c->touched != 0; c->touched &= c->touched - 1)
-		publish(c, &c->sessions[__builtin_ctzll(c->touched)]);
+	for (; c->touched != 0; c->touched &= c->touched - 1) {
+		struct policy_state *s = &c->sessions[__builtin_ctzll(c->touched)];
+		s->k_last = s->trial_n ? s->trial_k : s->k;
+		publish(c, s);
+	}
 	c->unfollowed = c->sessions[c->newest].unfollowed;
 	publish_defaults(c);
 }

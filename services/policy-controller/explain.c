@@ -79,9 +79,10 @@ int explain_session(const struct controller *c, uint64_t uid, struct explanation
 	out->trial_n = s->trial_n;
 	out->k = s->trial_n ? s->trial_k : s->k;
 	out->k_then = s->trial_n ? s->k_then : s->k;
+	out->k_last = s->k_last;
 	out->k_fixed = s->k_fixed != 0;
 	if (s->k_fixed) {
-		out->k = out->k_then = s->k_fixed - 1;
+		out->k = out->k_then = out->k_last = s->k_fixed - 1;
 		out->trial_n = 0;
 		explain_say(out,
 			"The request itself fixed K = %u: the policy decides nothing in this "

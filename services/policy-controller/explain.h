@@ -39,6 +39,7 @@ struct policy_state;
 struct explanation {
 	const struct policy_state *state;
 	uint32_t k; /* in force: what the policy page says, or the request's */
+	uint32_t k_last; /* the same behind its last record: of one that has ended, its last */
 	uint32_t k_then, trial_n; /* trial_n not 0: k for so many iterations, then k_then */
 	bool k_fixed; /* by the request */
 	uint32_t n_words, n_figures, n_options, n_positions, n_decisions;

@@ -254,6 +254,7 @@ static void explain(struct records *records, uint64_t uid, Outrider__Envelope *r
 	to->policy = strdup(s->settings.policy);
 	to->phase = strdup(s->k_fixed ? "fixed" : phase_names[s->phase]);
 	to->k = e.k;
+	to->k_last = e.k_last;
 	to->k_then = e.k_then;
 	to->trial_n = e.trial_n;
 	to->k_fixed = e.k_fixed;

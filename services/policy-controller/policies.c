@@ -77,16 +77,20 @@ uint32_t policy_missing(const struct policy_place *before, const struct policy_p
 	return passes < *tokens ? (uint32_t)passes : *tokens;
 }
 
+/* The cache or the load may be other than they were, and nothing measures K = 0 anew. */
+static bool has_baseline(const struct policy_state *state)
+{
+	return state->base_ns > 0 && state->base_age <= (uint64_t)state->settings.refresh;
+}
+
 static void static_observe(
 	struct policy_state *state, const struct iteration_record *record, struct verdict *verdict)
 {
 	(void)record;
 	(void)verdict;
-	/* The cache or the load may be other than they were, and nothing measures K = 0 anew. Of what did not
-	 * speculate there is none: what two runs at K = 0 differ by is the machine's. */
+	/* Of what did not speculate there is none: what two runs at K = 0 differ by is the machine's. */
 	bool drafts = state->k > 0 && state->drafted >= DRAFTED_LEAST;
-	bool known = drafts && state->base_ns > 0 && state->iteration_ns > 0 &&
-		     state->base_age <= (uint64_t)state->settings.refresh;
+	bool known = drafts && has_baseline(state) && state->iteration_ns > 0;
 	state->utility =
 		known ? (float)((double)state->etr * state->base_ns / state->iteration_ns) : 0;
 }
@@ -100,6 +104,10 @@ static void static_explain(const struct policy_state *state, struct explanation 
 			"It %s: utility %.2f against the iterations at K = 0 that were seen in "
 			"such a batch lately.",
 			state->utility >= 1 ? "pays" : "does not pay", (double)state->utility);
+	else if (state->k > 0 && has_baseline(state))
+		explain_say(out,
+			"Whether it pays is not known: no iteration of this session at this K has "
+			"drafted lately, to be held against those at K = 0.");
 	else if (state->k > 0)
 		explain_say(out, "Whether it pays is not known: no iteration at K = 0 was seen in "
 				 "such a batch lately.");

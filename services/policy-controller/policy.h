@@ -54,6 +54,7 @@ struct policy_state {
 	float etr, drafted, accepted; /* moving averages */
 	double iteration_ns, base_ns;
 	uint64_t base_age; /* passes since base_ns was seen last */
+	uint32_t k_last; /* in force behind its last record, whatever settings came since */
 	uint32_t k_fixed; /* as in the last record: 0, or 1 + the K that the request fixed */
 	float reached[LIMIT_DRAFT], taken[LIMIT_DRAFT]; /* positions of drafts; both fade */
 };

@@ -173,6 +173,31 @@ static void a_fixed_k_is_held_against_what_was_seen_lately(void **state)
 	assert_non_null(strstr(f->explanation.words[1], "not known"));
 }
 
+/* The time at K = 0 is shown below the words: they do not deny it. */
+static void a_fixed_k_that_has_not_drafted_yet_is_not_said_to_lack_a_baseline(void **state)
+{
+	struct fixture *f = *state;
+	struct simulated sim = simulated_make(1, 0, 0.9, 0.2);
+	struct policy_trial trial = {0};
+	struct explanation *e = &f->explanation;
+	use(f, "static:0");
+	for (int i = 0; i < 20; i++)
+		step(f, &sim, &trial);
+	use(f, "static:2");
+	assert_int_equal(explain_session(&f->controller, 1, e), 0);
+	assert_true(figure(e, "iteration at K = 0, measured") > 0);
+	assert_int_equal((int)figure(e, "since that was measured"), 0);
+	assert_non_null(
+		strstr(e->words[1], "not known: no iteration of this session at this K has"));
+	/* Of one that has ended the last K is known. */
+	assert_int_equal(e->k, 2);
+	assert_int_equal(e->k_last, 0);
+	step(f, &sim, &trial);
+	step(f, &sim, &trial);
+	assert_non_null(strstr(e->words[1], "utility"));
+	assert_int_equal(e->k_last, 2);
+}
+
 static void cascade_shows_the_trials_of_its_last_test_and_what_ended_it(void **state)
 {
 	struct fixture *f = *state;
@@ -426,6 +451,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(the_k_that_is_explained_is_the_one_in_force),
 		TEST(a_mean_of_the_last_iterations_says_so),
+		TEST(a_fixed_k_that_has_not_drafted_yet_is_not_said_to_lack_a_baseline),
 		TEST(a_fixed_k_is_held_against_what_was_seen_lately),
 		TEST(cascade_shows_the_trials_of_its_last_test_and_what_ended_it),
 		TEST(cascade_says_when_its_baseline_is_measured_again),
