@@ -122,7 +122,8 @@ static void become(
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	set_environment(supervisor, child);
 	execvp(child->arguments[0], (char *const *)child->arguments);
-	fprintf(stderr, "outrider up: %s: %s\n", child->arguments[0], strerror(errno));
+	/* Into the pipe: the parent passes it on, to wherever stderr goes there (up_log.c). */
+	dprintf(STDERR_FILENO, "outrider up: %s: %s\n", child->arguments[0], strerror(errno));
 	_exit(EX_OSFILE);
 }
 

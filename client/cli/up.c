@@ -3,6 +3,7 @@
 #include "client/cli/pidfile.h"
 #include "client/cli/supervisor.h"
 #include "client/cli/up_check.h"
+#include "client/cli/up_log.h"
 #include "client/cli/vocabulary.h"
 
 #include "shared/base/clock.h"
@@ -78,7 +79,8 @@ static void usage(FILE *to)
 	      "1m;\n"
 	      "                        0: never\n"
 	      "  --detach              go to the background when all are ready; log to up.log "
-	      "there\n"
+	      "there,\n"
+	      "                        from the first line on\n"
 	      "  -v, --verbose         say more; again for more\n"
 	      "  -q, --quiet           say errors alone\n",
 		to);
@@ -294,38 +296,32 @@ static int check(struct up *up)
 	return status;
 }
 
+static void say_ready(const struct up *up, double seconds, FILE *to)
+{
+	if (up->quiet)
+		return;
+	fprintf(to, "ready: %s, %s, %s, %s in %s after %.1f s\n", services[0].name,
+		services[1].name, services[2].name, services[3].name, up->runtime_dir, seconds);
+	for (int i = 0; i < N_SERVICES; i++)
+		if (up->supervisor.children[i].degraded[0])
+			fprintf(to, "but %s is degraded: %s\n", services[i].name,
+				up->supervisor.children[i].degraded);
+	fflush(to);
+}
+
 /* All are ready: say so, and let the foreground process go. */
 static void on_ready(void *arg)
 {
 	struct up *up = arg;
 	double seconds = (double)(clock_ns() - up->supervisor.started_ns) / 1e9;
 	unsigned char status = EX_OK;
-	char path[300];
-	int log;
 
-	if (!up->quiet) {
-		printf("ready: %s, %s, %s, %s in %s after %.1f s\n", services[0].name,
-			services[1].name, services[2].name, services[3].name, up->runtime_dir,
-			seconds);
-		for (int i = 0; i < N_SERVICES; i++)
-			if (up->supervisor.children[i].degraded[0])
-				printf("but %s is degraded: %s\n", services[i].name,
-					up->supervisor.children[i].degraded);
-		fflush(stdout);
-	}
+	say_ready(up, seconds, stdout);
 	sd_notify(0, "READY=1");
 	if (!up->detach)
 		return;
-	snprintf(path, sizeof path, "%s/up.log", up->runtime_dir);
-	log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (log < 0)
-		log = open("/dev/null", O_WRONLY | O_CLOEXEC);
-	dup2(log, STDOUT_FILENO);
-	dup2(log, STDERR_FILENO);
-	/* The file gets everything. */
-	for (int i = 0; i < N_SERVICES; i++)
-		up->supervisor.children[i].quiet = false;
-	close(log);
+	up_log_alone();
+	say_ready(up, seconds, stderr);
 	if (write(up->ready_fd, &status, 1) < 0)
 		perror("outrider up");
 	close(up->ready_fd);
@@ -360,6 +356,7 @@ static int wait_ready(int fd, pid_t pid)
 static pid_t go_to_background(struct up *up, int *wait_fd)
 {
 	int pipes[2], null;
+	char path[300];
 	pid_t pid;
 
 	if (pipe2(pipes, O_CLOEXEC) < 0)
@@ -377,6 +374,8 @@ static pid_t go_to_background(struct up *up, int *wait_fd)
 	null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (null >= 0)
 		dup2(null, STDIN_FILENO);
+	snprintf(path, sizeof path, "%s/up.log", up->runtime_dir);
+	up_log_open(path);
 	return 0;
 }
 

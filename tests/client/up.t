@@ -2,6 +2,7 @@
 """`outrider up` with four small daemons that speak systemd's protocol: restart, watchdog, descriptor store, shutdown."""
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -66,6 +67,8 @@ if os.environ.get("LISTEN_PID") == str(os.getpid()):
     passed = int(os.environ["LISTEN_FDS"])
 stored = os.pread(3, 100, 0).decode() if passed else ""
 say(f"start {os.getpid()} passed={passed} names={os.environ.get('LISTEN_FDNAMES', '')} stored={stored}")
+if os.path.exists(f"{home}/talk"):
+    sys.stderr.write(f"outrider-{name}: notice: life {os.getpid()}\\noutrider-{name}: error: of life {os.getpid()}\\n")
 if os.path.exists(f"{home}/{name}.refuse"):
     sys.stderr.write("the setting is wrong\\n")
     sys.exit(78)
@@ -162,6 +165,14 @@ def alive(pid):
 
 def pid_of(name):
     return int(lives(name)[-1].split()[1])
+
+
+def restarted(name, said="notice:"):
+    """Kills it; the process of its next life, once up.log has what that said."""
+    old = pid_of(name)
+    os.kill(old, signal.SIGKILL)
+    wait(lambda: pid_of(name) != old and f"{said} life {pid_of(name)}\n" in (runtime / "up.log").read_text())
+    return pid_of(name)
 
 
 try:
@@ -298,12 +309,32 @@ try:
         untold = (home / "untold").read_text() if (home / "untold").exists() else ""
         tap.ok(status == 0 and not untold, "all are told to stop before any of them does", f"{status} {untold}")
 
+    (home / "talk").touch()
     detached = run(home / "outrider", "up", "--model", home / "model", "--runtime-dir", runtime, "--detach", env={"TEST_HOME": str(home)})
     tap.ok(detached.returncode == 0 and "ready:" in detached.stdout, "detached, it returns when all are ready",
            detached.stderr)
+    pids = [pid_of(n) for n in NAMES]
+    first = (runtime / "up.log").read_text()
+    wrong = [p for p in pids if not all(f": notice: life {p}\n" in said and f": error: of life {p}\n" in said
+                                        for said in (first, detached.stderr))]
+    tap.ok(not wrong and "ready: verifier" in first, "what the terminal was told while it started is in up.log too",
+           f"{wrong}\n{first}\n{detached.stderr}")
+    again = restarted("policy")
+    last = (runtime / "up.log").read_text()
+    tap.ok(f": notice: life {again}\n" in last and "policy killed by signal 9" in last, "and so is what comes after", last)
     os.kill(int((runtime / "up.pid").read_text()), signal.SIGKILL)
     pids = [pid_of(n) for n in NAMES]
     tap.ok(wait(lambda: not any(alive(p) for p in pids)), "children do not outlive one that was killed")
+    (runtime / "up.log").unlink()
+    quiet = run(home / "outrider", "up", "--model", home / "model", "--runtime-dir", runtime, "--detach", "-q", env={"TEST_HOME": str(home)})
+    pids = [pid_of(n) for n in NAMES]
+    again = restarted("policy", "error: of")
+    last = (runtime / "up.log").read_text()
+    tap.ok(quiet.returncode == 0 and not quiet.stdout and not re.search("notice|ready", last + quiet.stderr) and
+           all(f": error: of life {p}\n" in last for p in (*pids, again)),
+           "with -q up.log has errors alone, also of what was started again", f"{quiet.stdout}{quiet.stderr}\n{last}")
+    os.kill(int((runtime / "up.pid").read_text()), signal.SIGKILL)
+    wait(lambda: not any(alive(pid_of(n)) for n in NAMES))
     missing = subprocess.run([str(home / "outrider"), "up", "--model", "/nonexistent.gguf", "--runtime-dir",
                               str(runtime)], capture_output=True, text=True)
     tap.ok(missing.returncode == 66 and "/nonexistent.gguf" in missing.stderr, "a missing model is named, status 66",
