@@ -1,6 +1,7 @@
 /* What the commands share about arguments and files. */
 #include "client/cli/cli.h"
 
+#include "shared/base/config.h"
 #include "shared/base/decimal.h"
 #include "shared/base/file.h"
 #include "shared/base/options.h"
@@ -91,11 +92,14 @@ int cli_seconds(const char *flag, const char *text, double low_s, double high_s,
 	int code = units_read_time(text, &ns);
 	double seconds = (double)ns / 1e9;
 
+	char low[CONFIG_TIME_BYTES], high[CONFIG_TIME_BYTES];
+
 	if (code < 0 || seconds < low_s || seconds > high_s)
 		return cli_fail(EX_USAGE,
-			"%s \"%.64s\": allowed are times from %gs to %gs, as 3s, 500ms or 2m; a "
+			"%s \"%.64s\": allowed are times from %s to %s, as 3s, 500ms or 2m; a "
 			"number alone is seconds",
-			flag, text, low_s, high_s);
+			flag, text, config_time((uint64_t)(low_s * 1e9 + 0.5), low, sizeof low),
+			config_time((uint64_t)(high_s * 1e9 + 0.5), high, sizeof high));
 	*out = seconds;
 	return 0;
 }

@@ -107,9 +107,9 @@ static void advise(const struct memory_limit *limit, uint64_t most, uint64_t aut
 	out[0] = '\0';
 	if (automatic <= most)
 		snprintf(out, out_bytes,
-			": budget %" PRIu64 "M is the most that is taken, budget auto takes "
+			": budget %s is the most that is taken, budget auto takes "
 			"%s and leaves the rest what it needs",
-			most >> 20, UNITS_SIZE(automatic));
+			units_setting(most, (char[UNITS_BYTES]){0}), UNITS_SIZE(automatic));
 	else if (limit->bytes < limit_least)
 		snprintf(out, out_bytes,
 			": one layer may need %s of them, which with all else takes about %" PRIu64

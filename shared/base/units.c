@@ -4,6 +4,7 @@
 #include "shared/base/decimal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -20,6 +21,17 @@ const char *units_size(uint64_t bytes, char out[static UNITS_BYTES])
 		snprintf(out, UNITS_BYTES, "%.1f GiB", (double)bytes / (double)GIB);
 	else
 		snprintf(out, UNITS_BYTES, "%.1f MiB", (double)bytes / 1048576);
+	return out;
+}
+
+const char *units_setting(uint64_t bytes, char out[static UNITS_BYTES])
+{
+	uint64_t tenths = bytes / GIB * 10 + bytes % GIB * 10 / GIB;
+
+	if (bytes >= GIB_FROM)
+		snprintf(out, UNITS_BYTES, "%" PRIu64 ".%" PRIu64 "G", tenths / 10, tenths % 10);
+	else
+		snprintf(out, UNITS_BYTES, "%" PRIu64 "M", bytes >> 20);
 	return out;
 }
 

@@ -12,6 +12,9 @@ const char *units_size(uint64_t bytes, char out[static UNITS_BYTES]);
 /* The same in room of its own, which lasts as long as the block that it stands in. */
 #define UNITS_SIZE(bytes) units_size((bytes), (char[UNITS_BYTES]){0})
 
+/* The most whole size at or below it as a setting takes it, in the unit that units_size shows: "320M", "15.2G". Returns out. */
+const char *units_setting(uint64_t bytes, char out[static UNITS_BYTES]);
+
 /* How long something has lasted, or will: "7.5s", "42s", "9m59s", "3h5m", "2d", as a person writes times in settings.
  * Returns out. */
 const char *units_period(uint64_t ns, char out[static UNITS_BYTES]);

@@ -28,6 +28,22 @@ static void a_size_is_in_gib_from_ten_on(void **state)
 		assert_string_equal(units_size(cases[i].bytes, text), cases[i].text);
 }
 
+/* What it says is never more than there is. */
+static void a_size_as_a_setting_has_the_same_unit_and_is_not_rounded_up(void **state)
+{
+	static const struct {
+		uint64_t bytes;
+		const char *text;
+	} cases[] = {{0, "0M"}, {3 * GIB - 1, "3071M"}, {10 * GIB - 1, "10239M"},
+		{10 * GIB, "10.0G"}, {24 * GIB - 1, "23.9G"}, {31 * GIB / 2, "15.5G"},
+		{UINT64_MAX, "17179869183.9G"}};
+	char text[UNITS_BYTES];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_string_equal(units_setting(cases[i].bytes, text), cases[i].text);
+}
+
 static void a_period_has_the_two_units_that_tell_most(void **state)
 {
 	static const struct {
@@ -94,6 +110,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_size_is_in_gib_from_ten_on),
+		cmocka_unit_test(a_size_as_a_setting_has_the_same_unit_and_is_not_rounded_up),
 		cmocka_unit_test(a_period_has_the_two_units_that_tell_most),
 		cmocka_unit_test(a_time_is_read_with_its_unit_or_as_seconds),
 		cmocka_unit_test(text_is_folded_at_its_spaces),

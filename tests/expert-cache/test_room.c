@@ -323,6 +323,11 @@ static void a_budget_that_the_kv_cache_leaves_no_room_for_is_refused_with_both(v
 	assert_int_equal(
 		budget_check_memory(&all, &limit, 0, UINT64_MAX, 1 * GIB, 0, &err), -ENOMEM);
 	assert_null(strstr(err.text, "is the most"));
+	/* In the unit of what there is. */
+	limit = (struct memory_limit){47 * GIB / 2, 47 * GIB / 2, "this machine", false};
+	all = (struct budget){.n_slots = 1024, .bytes = 8 * GIB, .asked_bytes = 99 * GIB};
+	assert_int_equal(budget_check_memory(&all, &limit, 0, GIB, 1 * GIB, 0, &err), -ENOMEM);
+	assert_non_null(strstr(err.text, "has at most 23.5 GiB: budget 22.5G is the most"));
 }
 
 static void the_reason_is_told_of_any_budget(void **state)
