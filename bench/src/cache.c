@@ -27,7 +27,7 @@ static int fail(int rc, const struct error *err)
 static bool wants_help(int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++)
-		if (strcmp(argv[i], "--help") == 0)
+		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
 			return true;
 	return false;
 }
@@ -470,7 +470,7 @@ int bench_cache(int argc, char **argv)
 	for (size_t i = 0; argc >= 2 && i < sizeof(verbs) / sizeof(verbs[0]); i++)
 		if (strcmp(argv[1], verbs[i].name) == 0)
 			return verbs[i].run(argc - 1, argv + 1);
-	bool help = argc >= 2 && strcmp(argv[1], "--help") == 0;
+	bool help = wants_help(argc < 2 ? argc : 2, argv);
 	fputs(usage, help ? stdout : stderr);
 	return help ? EX_OK : EX_USAGE;
 }

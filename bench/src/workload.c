@@ -68,7 +68,6 @@ enum {
 	OPT_FORMAT,
 	OPT_JSON,
 	OPT_PLOT,
-	OPT_HELP,
 };
 
 static const struct option long_options[] = {{"k", 1, NULL, OPT_K},
@@ -77,7 +76,7 @@ static const struct option long_options[] = {{"k", 1, NULL, OPT_K},
 	{"sessions", 1, NULL, OPT_SESSIONS}, {"max-tokens", 1, NULL, OPT_TOKENS},
 	{"temperature", 1, NULL, OPT_TEMPERATURE}, {"ignore-eos", 0, NULL, OPT_EOS},
 	{"runtime-dir", 1, NULL, OPT_DIR}, {"format", 1, NULL, OPT_FORMAT},
-	{"json", 0, NULL, OPT_JSON}, {"plot", 1, NULL, OPT_PLOT}, {"help", 0, NULL, OPT_HELP}, {0}};
+	{"json", 0, NULL, OPT_JSON}, {"plot", 1, NULL, OPT_PLOT}, {"help", 0, NULL, 'h'}, {0}};
 
 static int refuse(const char *option, const char *takes)
 {
@@ -163,8 +162,8 @@ int bench_workload(int argc, char **argv)
 		.drafter = "auto", .rounds = 3, .limit = SIZE_MAX, .sessions = 1};
 	int option, status;
 	parse_ks("0,1,3,7,auto", &options);
-	while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
-		if (option == OPT_HELP) {
+	while ((option = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
+		if (option == 'h') {
 			fputs(usage, stdout);
 			return EX_OK;
 		}

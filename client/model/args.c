@@ -74,6 +74,11 @@ static const struct arg *find_place(const struct arg *args)
 int args_parse(int argc, char **argv, const struct arg *args, struct error *err)
 {
 	for (int i = 1; i < argc; i++) {
+		const struct arg *help = find(args, "help", 4);
+		if (help && strcmp(argv[i], "-h") == 0) {
+			*(bool *)help->out = true;
+			continue;
+		}
 		if (strncmp(argv[i], "--", 2) != 0) {
 			const struct arg *place = find_place(args);
 			if (!place)

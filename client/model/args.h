@@ -32,7 +32,7 @@ struct arg {
 	const char *help;
 };
 
-/* args: ended by name == NULL. "--name value" and "--name=value"; -EINVAL names the option and the allowed range. */
+/* args: ended by name == NULL. "--name value" and "--name=value"; -h is --help, where that is one; -EINVAL names the option and the allowed range. */
 int args_parse(int argc, char **argv, const struct arg *args, struct error *err);
 void args_help(const struct arg *args, FILE *to);
 

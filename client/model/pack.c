@@ -7,6 +7,7 @@
 #include "client/model/file_commands.h"
 #include "client/model/gguf_write.h"
 #include "shared/base/new_file.h"
+#include "shared/base/units.h"
 #include "kernels/tiles.h"
 #include "shared/model/pack.h"
 
@@ -19,6 +20,7 @@
 struct pack {
 	const char *in, *out;
 	bool force, quiet;
+	bool progress; /* on a terminal */
 	struct model *model;
 	struct gguf_write header;
 	struct new_file file;
@@ -129,7 +131,7 @@ static void plan_tensors(struct pack *pack)
 
 static void show_progress(struct pack *pack)
 {
-	if (pack->quiet || pack->written - pack->shown < (64 << 20))
+	if (!pack->progress || pack->written - pack->shown < (64 << 20))
 		return;
 	pack->shown = pack->written;
 	fprintf(stderr, "\r%.1f of %.1f GiB", (double)pack->written / (1 << 30),
@@ -262,6 +264,20 @@ static int plan(struct pack *pack, struct error *err)
 	return 0;
 }
 
+static void tell_written(const struct pack *pack)
+{
+	const struct model *model = pack->model;
+	uint32_t layers = 0;
+	struct stat st;
+	for (uint32_t i = 0; i < model->config.n_layers; i++)
+		layers += model->layers[i].moe;
+	if (stat(pack->out, &st) != 0)
+		return;
+	fprintf(stderr, "outrider-model: wrote %s: %s, %u experts in each of %u layer%s\n",
+		pack->out, UNITS_SIZE((uint64_t)st.st_size), model->config.n_experts, layers,
+		layers == 1 ? "" : "s");
+}
+
 int command_pack(int argc, char **argv)
 {
 	static struct pack pack;
@@ -272,7 +288,7 @@ int command_pack(int argc, char **argv)
 			"the GGUF file, or a split one's first part"},
 		{"OUT", ARG_FILE, &pack.out, 0, 0, NULL, "the packed file to write"},
 		{"force", ARG_FLAG, &pack.force, 0, 0, NULL, "replace OUT"},
-		{"quiet", ARG_FLAG, &pack.quiet, 0, 0, NULL, "no progress"},
+		{"quiet", ARG_FLAG, &pack.quiet, 0, 0, NULL, "no progress, nor what was written"},
 		{"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
 		{0},
 	};
@@ -293,11 +309,13 @@ int command_pack(int argc, char **argv)
 		error_set(&err, EINVAL, "pack needs two files, IN and OUT");
 		return engine_usage(&err);
 	}
-	pack.quiet = pack.quiet || !isatty(STDERR_FILENO);
+	pack.progress = !pack.quiet && isatty(STDERR_FILENO);
 	int rc = plan(&pack, &err);
 	bool planned = !rc;
 	if (!rc)
 		rc = write_file(&pack, &err);
+	if (!rc && !pack.quiet)
+		tell_written(&pack);
 	gguf_write_exit(&pack.header);
 	free(pack.expert);
 	model_free(&pack.model);

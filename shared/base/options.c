@@ -14,12 +14,11 @@ enum {
 	OPT_CONFIG_DIR,
 	OPT_SET,
 	OPT_PRINT_CONFIG,
-	OPT_HELP,
 	OPT_VERSION,
 	OPT_SHORTCUT, /* + index */
 };
 
-static const char short_flags[] = ":ndv"; /* a missing value is ':' */
+static const char short_flags[] = ":ndvh"; /* a missing value is ':' */
 static const struct option common[] = {
 	{"runtime-dir", required_argument, NULL, OPT_RUNTIME_DIR},
 	{"config", required_argument, NULL, OPT_CONFIG},
@@ -29,7 +28,7 @@ static const struct option common[] = {
 	{"check", no_argument, NULL, 'n'},
 	{"foreground", no_argument, NULL, 'd'},
 	{"verbose", no_argument, NULL, 'v'},
-	{"help", no_argument, NULL, OPT_HELP},
+	{"help", no_argument, NULL, 'h'},
 	{"version", no_argument, NULL, OPT_VERSION},
 };
 #define N_COMMON (sizeof(common) / sizeof(common[0]))
@@ -150,7 +149,7 @@ static int first_pass(const struct options_spec *spec, const struct option *tabl
 		case OPT_PRINT_CONFIG:
 			config_print(spec->keys, to);
 			return 0;
-		case OPT_HELP:
+		case 'h':
 			help(spec, to);
 			return 0;
 		case OPT_VERSION:

@@ -62,6 +62,9 @@ for program, name in PAGES.items():
 wide = [(program, *command, line) for program in PAGES for command in [(), *commands_of(program)]
         for line in helped(program, *command).splitlines() if len(line) > 100]
 tap.ok(not wide, "no line of --help is wider than 100 columns", wide)
+other = [(program, *command) for program in PAGES for command in [(), *commands_of(program)]
+         if run(BUILD / program, *command, "-h").stdout != helped(program, *command)]
+tap.ok(not other, "-h is --help everywhere", other)
 commands = commands_of("outriderctl")
 tap.ok(len(commands) > 15, "outriderctl has commands", commands)
 every = set().union(*(listed(helped("outriderctl", *c)) for c in commands)) - {"--runtime-dir", "--format"}

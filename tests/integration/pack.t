@@ -2,6 +2,7 @@
 """outrider-model pack: the packed copy gives the same bytes everywhere, is refused by who does not know it, and is checked
 like any file."""
 import os
+import re
 import shutil
 import signal
 import sys
@@ -86,6 +87,12 @@ try:
                                             for s in same), f"{original.name}: the same bytes packed", done.stderr)
         tap.ok(fingerprint(original) == fingerprint(packed), "and it counts as the same model")
         tap.ok(run(tool, "check", packed).returncode == 0, "which is sound", run(tool, "check", packed).stdout)
+        model = run_json(tool, "info", "--model", packed, "--format", "json")["model"]
+        tap.ok(re.fullmatch(rf"outrider-model: wrote {packed}: {packed.stat().st_size / (1 << 20):.1f} MiB, "
+                            rf"{model['experts']} experts in each of {model['layers']} layers\n", done.stderr) and not done.stdout,
+               "and it is said what was written", done.stdout + done.stderr)
+        done = pack(original, packed, "--force", "--quiet")
+        tap.ok(done.returncode == 0 and not done.stdout + done.stderr, "but with --quiet", done.stdout + done.stderr)
 
     pack(TARGET, packed, "--force")
     pages = Gguf(packed).tensors[TENSOR][0]
