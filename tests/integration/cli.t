@@ -383,7 +383,7 @@ def check_ctl(service):
         return "chosen by policy yield" in told[0] and "iteration at K = 0, measured " in told[0]
     tap.ok(until(told_of, 20) and "iteration at K = 0, expected " in told[0] and not re.search(r"\bpass", told[0]),
            "policy explain speaks of iterations, measured and expected", told[0])
-    tap.ok(all(re.search(rf"^  {name} per iteration, lately +[\d.]+ tokens$", told[0], re.M) for name in ("tokens", "drafted", "accepted")),
+    tap.ok(all(re.search(rf"^  {name} per iteration, lately +[\d.]+ +tokens$", told[0], re.M) for name in ("tokens", "drafted", "accepted")),
            "and tells means of the last ones from totals", told[0])
     for words in (("status",), ("sessions",), ("policy", "get"), ("cache", "stats"), ("cache", "stats", "--layers"),
                   ("top", "--once"), ("policy", "watch", "--once"), ("policy", "plot"), ("policy", "explain")):
