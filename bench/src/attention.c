@@ -1,7 +1,7 @@
 #include "bench/src/attention.h"
 
 #include "bench/src/machine.h"
-#include "bench/src/median.h"
+#include "shared/base/median.h"
 #include "bench/src/options.h"
 #include "bench/src/peaks.h"
 #include "client/model/engine.h"

@@ -1,5 +1,5 @@
 #include "bench/src/machine.h"
-#include "bench/src/median.h"
+#include "shared/base/median.h"
 #include "bench/src/model.h"
 #include "shared/base/plural.h"
 

@@ -1,6 +1,6 @@
 #include "bench/src/peaks.h"
 
-#include "bench/src/median.h"
+#include "shared/base/median.h"
 #include "shared/base/clock.h"
 #include "shared/base/huge_pages.h"
 #include "shared/base/memory_fits.h"

@@ -1,6 +1,6 @@
 #include "bench/src/workload.h"
 
-#include "bench/src/median.h"
+#include "shared/base/median.h"
 
 #include "shared/base/clock.h"
 

@@ -22,19 +22,6 @@ void cli_errors_as_json(void)
 	errors_as_json = true;
 }
 
-/* Without memory as text: what it says is said. */
-static bool print_as_json(int status, const char *text)
-{
-	json_t *root = json_told(status, text);
-
-	if (root) {
-		json_dumpf(root, stderr, 0);
-		fputc('\n', stderr);
-	}
-	json_decref(root);
-	return root != NULL;
-}
-
 int cli_fail(int status, const char *format, ...)
 {
 	va_list args;
@@ -46,7 +33,8 @@ int cli_fail(int status, const char *format, ...)
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	error_tame(text);
-	if (!errors_as_json || !print_as_json(status, text))
+	/* Without memory as text: what it says is said. */
+	if (!errors_as_json || !json_tell(stderr, status, text))
 		fprintf(stderr, "outrider: %s\n", text);
 	return status;
 }

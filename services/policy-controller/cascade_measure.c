@@ -1,5 +1,6 @@
 /* What cascade measures: an iteration at K = 0 by the size of the batch, and utility against that. */
 #include "services/policy-controller/yield_plan.h"
+#include "shared/base/median.h"
 
 /* Of the ln of the factor that carries a baseline over: as close as successive utilities are told apart by. */
 #define DOUBT_MAX 0.1
@@ -75,19 +76,15 @@ static const struct cascade_sample *nearest(
 /* The median time of the iterations that were measured together with this one and are like it. */
 static double median_like(const struct cascade *c, const struct cascade_sample *like)
 {
-	double sorted[CASCADE_SAMPLES] = {(double)like->ns};
+	double ns[CASCADE_SAMPLES] = {(double)like->ns};
 	uint32_t n = 1;
 	for (uint32_t i = 0; i < n_samples(c); i++) {
 		const struct cascade_sample *sample = sample_at(c, i);
-		if (sample == like || sample->sessions != like->sessions ||
-			sample->others != like->others || sample->run != like->run)
-			continue;
-		uint32_t j = n++;
-		for (; j > 0 && sorted[j - 1] > (double)sample->ns; j--)
-			sorted[j] = sorted[j - 1];
-		sorted[j] = (double)sample->ns;
+		if (sample != like && sample->sessions == like->sessions &&
+			sample->others == like->others && sample->run == like->run)
+			ns[n++] = (double)sample->ns;
 	}
-	return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+	return median(ns, n);
 }
 
 /* What an iteration without the session's draft takes beside so many drafted tokens of others; 0: not known. */

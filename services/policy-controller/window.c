@@ -1,5 +1,7 @@
 #include "services/policy-controller/window.h"
 
+#include "shared/base/median.h"
+
 void window_reset(struct window *window)
 {
 	window->n = 0;
@@ -24,21 +26,13 @@ const struct window_iteration *window_at(const struct window *window, uint32_t i
 static double median_of(
 	const struct window *window, const double *values, uint32_t drafted, uint32_t *count)
 {
-	double sorted[WINDOW_MAX];
+	double some[WINDOW_MAX];
 	uint32_t n = 0;
-	for (uint32_t i = 0; i < window_size(window); i++) {
-		if (window_at(window, i)->drafted != drafted)
-			continue;
-		uint32_t j = n++;
-		for (; j > 0 && sorted[j - 1] > values[i]; j--)
-			sorted[j] = sorted[j - 1];
-		sorted[j] = values[i];
-	}
+	for (uint32_t i = 0; i < window_size(window); i++)
+		if (window_at(window, i)->drafted == drafted)
+			some[n++] = values[i];
 	*count = n;
-	uint32_t half = n / 2;
-	if (n == 0)
-		return 0;
-	return n % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+	return n > 0 ? median(some, n) : 0;
 }
 
 double window_mean(const struct window *window, const double *values)
@@ -46,8 +40,8 @@ double window_mean(const struct window *window, const double *values)
 	double sum = 0;
 	for (uint32_t drafted = 0; drafted <= LIMIT_DRAFT; drafted++) {
 		uint32_t count;
-		double median = median_of(window, values, drafted, &count);
-		sum += median * count;
+		double middle = median_of(window, values, drafted, &count);
+		sum += middle * count;
 	}
 	return window_size(window) ? sum / window_size(window) : 0;
 }

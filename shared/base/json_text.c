@@ -15,11 +15,16 @@ json_t *json_text(const char *text)
 	return json;
 }
 
-json_t *json_told(int status, const char *text)
+bool json_tell(FILE *to, int status, const char *text)
 {
 	json_t *root = json_pack("{s:o}", status ? "error" : "notice", json_text(text));
 
 	if (root && status)
 		json_object_set_new(root, "status", json_integer(status));
-	return root;
+	if (root) {
+		json_dumpf(root, to, 0);
+		fputc('\n', to);
+	}
+	json_decref(root);
+	return root != NULL;
 }

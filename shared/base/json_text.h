@@ -5,8 +5,11 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
 
 /* A string; NULL: no memory. */
 json_t *json_text(const char *text);
-/* What goes wrong, {"error": text, "status": status}; or, of status 0, {"notice": text}. NULL: no memory. */
-json_t *json_told(int status, const char *text);
+/* Writes a line: what goes wrong, {"error": text, "status": status}; or, of status 0, {"notice": text}. False: no memory,
+ * nothing is written. */
+bool json_tell(FILE *to, int status, const char *text);

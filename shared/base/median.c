@@ -1,4 +1,4 @@
-#include "bench/src/median.h"
+#include "shared/base/median.h"
 
 #include <stdlib.h>
 
