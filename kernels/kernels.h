@@ -127,20 +127,44 @@ struct activation {
 	const struct q8_block *q8;
 };
 
-enum kv_type { KV_F32 = 0, KV_F16 = 1, KV_Q8_0 = 2 };
+enum kv_type { KV_F32 = 0, KV_F16 = 1, KV_Q8_0 = 2, KV_Q16_0 = 3 };
 
-/* Bytes of a stored vector of n values. KV_Q8_0: blocks of Q8_BLOCK values, each a float16 scale and its int8s; the
- * last block is as short as what is left, so that any n can be stored. */
-static inline size_t kv_vector_bytes(enum kv_type type, uint32_t n)
+/* Stored in blocks of integers with a scale each, and multiplied as integers. */
+static inline bool kv_in_blocks(enum kv_type type)
 {
-	if (type == KV_Q8_0)
-		return n + 2 * (size_t)((n + Q8_BLOCK - 1) / Q8_BLOCK);
-	return (size_t)n * (type == KV_F16 ? 2 : 4);
+	return type == KV_Q8_0 || type == KV_Q16_0;
 }
 
-/* Turned vectors lie dimension by dimension, those of KV_TURN cells together, cells 16 * i and on at 16 * i times the
- * bytes of one: for each value its 16 cells' one after the other. KV_Q8_0: for each of its blocks first the 16 scales, then
- * for each four values (or what is left of them) its 16 cells'. So scores, whose lanes are cells, read keys as they lie. */
+/* Bytes of a stored value, its share of a block's scale not counted. */
+static inline size_t kv_value_bytes(enum kv_type type)
+{
+	return type == KV_F32 ? 4 : type == KV_Q8_0 ? 1 : 2;
+}
+
+/* Bytes of a stored vector of n values. Of blocks: Q8_BLOCK values each, a scale of two bytes (KV_Q8_0: float16, KV_Q16_0:
+ * bfloat16) and its integers; the last block is as short as what is left, so that any n can be stored. */
+static inline size_t kv_vector_bytes(enum kv_type type, uint32_t n)
+{
+	size_t scales = kv_in_blocks(type) ? (n + Q8_BLOCK - 1) / Q8_BLOCK : 0;
+
+	return n * kv_value_bytes(type) + 2 * scales;
+}
+
+/* The integers of KV_Q16_0, and those that stored ones are multiplied with: as large as the sum over a block of a score, or
+ * over a chunk of weighted values, allows in 32 bits. */
+#define KV_Q16_MOST 8191 /* of a stored value */
+#define KV_Q16_QUERY_MOST 8190 /* of a query: 8190 * 8191 * Q8_BLOCK < 2^31 */
+#define KV_WEIGHT_MOST 32767 /* of a weight */
+#define KV_Q16_WEIGHTS_MOST \
+	262000 /* of a chunk's together, half a one each for rounding: 262032 * 8191 < 2^31 */
+
+/*
+ * Vectors of KV_TURN cells may lie together, those of cells 16 * i and on at 16 * i times the bytes of one, so that attention
+ * reads them as they lie. Of blocks, in either form first come the scales: for each block its 16 cells'.
+ * Turned, for keys, so that a lane of scores is a cell: for each value its 16 cells' one after the other; of blocks, for each
+ * four bytes of a block (or what is left of them), its 16 cells'.
+ * Paired, for values of blocks: for each block and each two cells, value after value, the first cell's and the second's.
+ */
 #define KV_TURN 16
 
 /* One query token of an attention job. */
@@ -172,6 +196,7 @@ struct attention_job {
 	const void *k, *v; /* cell c's vector of this layer and KV head at k + c * k_cell_bytes */
 	size_t k_cell_bytes, v_cell_bytes;
 	bool k_turned; /* the keys lie turned (KV_TURN), and k_cell_bytes is kv_vector_bytes of one */
+	bool v_paired; /* the values lie paired, likewise; of blocks only */
 	uint32_t k_dim, v_dim; /* v may be the first v_dim values of k */
 	uint32_t n_tokens, n_heads; /* their product: 1..ATTENTION_ROWS */
 	const struct attention_query *queries; /* [n_tokens] */
@@ -296,8 +321,19 @@ struct kernels {
 	 * (with a sliding window the first chunk is a part of one). In a chunk a score is s * scale after s = +0, s =
 	 * fma(q[d], k[d], s) for ascending d; most' = max(most, scores), f = exp(most - most'), p = exp(score - most'), sum
 	 * = fma(sum, f, LANES sum of p * 1), out[d] = out[d] * f, then for each cell in order out[d] = fma(p, v[d],
-	 * out[d]). Stored keys and values are widened exactly; KV_Q8_0's values are d * q, which float32 holds exactly too.
-	 * With its keys s is one of BLOCKS: q is quantised as activations are, the last block as if zeros followed. */
+	 * out[d]). Stored keys and values are widened exactly.
+	 *
+	 * Of blocks both products are of integers, which are twice as fast as multiply-adds of float32 and need no order. A
+	 * score is s * scale after s = +0, s = fma(d * e, the block's sum, s) for ascending blocks, with the key's scale d
+	 * and integers, and the query's: of KV_Q8_0 those of quantise_q8, of KV_Q16_0 e = a / KV_Q16_QUERY_MOST and
+	 * x * (KV_Q16_QUERY_MOST / a) rounded to nearest even, a the greatest |x| of the block (none where a < 2^-110; as
+	 * if zeros followed a short one). Weights take the values' scales with them: with
+	 * the products p * d, of a cell's greatest scale, an integer's unit is u = max(their greatest, at least 2^-100, *
+	 * (1 / KV_WEIGHT_MOST), and of KV_Q16_0 their LANES sum, from the chunk's first position on, * (1 /
+	 * KV_Q16_WEIGHTS_MOST)), a cell's integer for a block is (p * (1 / u)) * d rounded to nearest even, and out[d] =
+	 * fma(the chunk's sum, u, out[d] * f). A scale that
+	 * is infinite or NaN makes the row's out NaN. (Weights in integers of few bits: Zhang et al., SageAttention, arXiv
+	 * 2410.02367, section 4.3, where 8 bits of them are found too few.) */
 	void (*attention)(const struct attention_job *job);
 	size_t (*attention_scratch)(uint32_t rows, uint32_t k_dim, uint32_t v_dim); /* floats */
 
@@ -314,12 +350,16 @@ struct kernels {
 		const struct attention_state *state, uint32_t rows, uint32_t v_dim);
 
 	/* float32 -> the KV type, kv_vector_bytes(type, n) of it. Float16 is rounded to nearest even. KV_Q8_0: a block is
-	 * quantised as activations are (a short one as if zeros followed), its d rounded to float16 afterwards. */
+	 * quantised as activations are (a short one as if zeros followed), its d rounded to float16 afterwards. KV_Q16_0: d is
+	 * the greatest |x| / KV_Q16_MOST, rounded up to bfloat16, and the integers are x * (1 / d) rounded to nearest even;
+	 * below 2^-110 all are 0, and with an infinity or NaN among x too and d infinite. */
 	void (*kv_store)(const float *x, uint32_t n, enum kv_type type, void *out);
 
-	/* The same values as the vector of a cell among turned ones (KV_TURN), those of cell 0 and on at `cells`. Only its
-	 * own bytes are written: threads may store to other cells meanwhile. */
+	/* The same values as the vector of a cell among turned or paired ones (KV_TURN), those of cell 0 and on at `cells`.
+	 * Only its own bytes are written: threads may store to other cells meanwhile. Paired: types of blocks only. */
 	void (*kv_store_turned)(
+		const float *x, uint32_t n, enum kv_type type, void *cells, uint32_t cell);
+	void (*kv_store_paired)(
 		const float *x, uint32_t n, enum kv_type type, void *cells, uint32_t cell);
 };
 

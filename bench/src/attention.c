@@ -109,8 +109,8 @@ static int parse_lists(struct bench *b, struct error *err)
 			"mla-128, not \"%s\"",
 			o->shapes);
 	if (each_word(b, o->types, add_type) < 0)
-		return error_set(
-			err, EINVAL, "--types takes some of f32, f16, q8_0, not \"%s\"", o->types);
+		return error_set(err, EINVAL,
+			"--types takes some of f32, f16, q16_0, q8_0, not \"%s\"", o->types);
 	int rc = option_numbers(
 		"tokens", o->tokens, 1, LIMIT_BATCH, LIST, b->tokens, &b->n_tokens, err);
 	if (rc == 0)
@@ -234,6 +234,7 @@ static int run_row(struct bench *b, struct row *row, uint32_t round, struct erro
 		.k_cell_bytes = k_cell,
 		.v_cell_bytes = v_cell,
 		.k_turned = !s->v_in_k,
+		.v_paired = !s->v_in_k && kv_in_blocks(row->type),
 		.k_dim = s->k_dim,
 		.v_dim = s->v_dim,
 		.n_kv_heads = s->n_kv_heads,
@@ -379,7 +380,7 @@ int bench_attention(int argc, char **argv)
 		return EX_OSERR;
 	struct options *o = &b->options;
 	*o = (struct options){.shapes = "gqa,gqa-64,mha,mla-16",
-		.types = "f16,q8_0,f32",
+		.types = "q16_0,f16,q8_0,f32",
 		.tokens = "1,2,4,8,16",
 		.depths = "512,8192,32768",
 		.format = "text",
@@ -387,7 +388,7 @@ int bench_attention(int argc, char **argv)
 	const struct arg args[] = {
 		{"shapes", ARG_STRING, &o->shapes, 0, 0, "NAME,...",
 			"of gqa, gqa-64, mha, mla-16, mla-128"},
-		{"types", ARG_STRING, &o->types, 0, 0, "TYPE,...", "of f32, f16, q8_0"},
+		{"types", ARG_STRING, &o->types, 0, 0, "TYPE,...", "of f32, f16, q16_0, q8_0"},
 		{"tokens", ARG_STRING, &o->tokens, 0, 0, "N,...", "of a pass"},
 		{"depths", ARG_STRING, &o->depths, 0, 0, "N,...", "tokens before them"},
 		{"window", ARG_U32, &o->window, 0, LIMIT_CONTEXT, "N",

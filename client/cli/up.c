@@ -61,7 +61,7 @@ static void usage(FILE *to)
 	      "the "
 	      "model's,\n"
 	      "                        at most 8192)\n"
-	      "  --kv TYPE             how keys and values are kept: auto, f32, f16, q8_0\n"
+	      "  --kv TYPE             how keys and values are kept: auto, f32, f16, q8_0, q16_0\n"
 	      "  --budget B            memory for experts: auto (the default: what fits), all, "
 	      "min, "
 	      "30%, 2G\n"

@@ -65,8 +65,8 @@ int engine_check_options(const struct engine_options *o, struct error *err)
 			err, EINVAL, "--format: \"%s\", allowed are json and text", o->format);
 	enum kv_type type;
 	if (o->kv && strcmp(o->kv, "auto") != 0 && kv_type_named(o->kv, &type) < 0)
-		return error_set(
-			err, EINVAL, "--kv: \"%s\", allowed are f32, f16, q8_0 and auto", o->kv);
+		return error_set(err, EINVAL,
+			"--kv: \"%s\", allowed are f32, f16, q8_0, q16_0 and auto", o->kv);
 	int rc = engine_check_kernels(o->kernels, err);
 	return rc < 0 ? rc : check_activations(o, err);
 }

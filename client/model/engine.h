@@ -38,7 +38,8 @@ struct engine_options {
 		{"activations", ARG_STRING, &(o)->activations, 0, 0, "TYPE",                     \
 			"q8 (default) or f32: slow, exact, the reference kernels"},              \
 		{"kv", ARG_STRING, &(o)->kv, 0, 0, "TYPE",                                       \
-			"f32, f16, q8_0 or auto (default: f32 for F32 models, else f16)"},       \
+			"f32, f16, q8_0, q16_0 or auto (default: f32 for F32 models, else "      \
+			"q16_0)"},                                                               \
 		{"context", ARG_U32, &(o)->context, 1, LIMIT_CONTEXT, "N", context_help},        \
 		{"prefill-chunk", ARG_U32, &(o)->prefill_chunk, 1, LIMIT_BATCH, "N",             \
 			"prompt tokens per pass, default 128"},                                  \

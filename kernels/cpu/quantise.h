@@ -30,3 +30,9 @@ static inline void quantise_sums(int32_t first, int32_t last, struct q8_block *b
 	block->d_sum = block->d * (float)(first + last);
 	block->minus_128 = -128 * (first + last);
 }
+
+/* A block of a query whose keys are of KV_Q16_0. */
+struct q16_block {
+	float d;
+	int16_t q[Q8_BLOCK];
+};

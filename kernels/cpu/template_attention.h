@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "kernels/cpu/template_scores.h"
+#include "kernels/cpu/template_weights.h"
 
 #include <assert.h>
 
@@ -18,23 +18,38 @@
 #define ATTENTION_WIDE_ROWS 17
 #define ATTENTION_WIDE_KEYS (V16_TILE == 16 ? 17u : 3u)
 
-/* Of a copy of a chunk's keys, of either form. */
-static size_t keys_floats(uint32_t k_dim)
+/* Of a copy of a chunk's vectors, of any form. */
+static size_t copy_floats(uint32_t dim)
 {
-	size_t plain = (size_t)k_dim * ATTENTION_CHUNK;
-	size_t blocks =
-		(size_t)key_blocks(k_dim) * ATTENTION_CHUNK * KV_BLOCK_BYTES / sizeof(float);
+	return (size_t)kv_blocks(dim) * Q8_BLOCK * ATTENTION_CHUNK;
+}
 
-	return plain > blocks ? plain : blocks;
+static_assert(sizeof(struct q16_block) > sizeof(struct q8_block), "room for both");
+
+/* Floats, or what is as long, from the beginning of the scratch to each part of it: whole vectors. */
+struct scratch_parts {
+	size_t scores, factor, keys, blocks, values, scales, integers, end;
+};
+
+static struct scratch_parts scratch_parts(uint32_t rows, uint32_t k_dim, uint32_t v_dim)
+{
+	const size_t v_blocks = kv_blocks(v_dim);
+	struct scratch_parts p = {.scores = round_16((size_t)rows * k_dim)};
+
+	p.factor = p.scores + (size_t)rows * SCORES_STRIDE;
+	p.keys = p.factor + round_16(rows);
+	p.blocks = p.keys + copy_floats(k_dim);
+	p.values = p.blocks +
+		   round_16(rows * kv_blocks(k_dim) * sizeof(struct q16_block) / sizeof(float));
+	p.scales = p.values + copy_floats(v_dim);
+	p.integers = p.scales + (v_blocks + 1) * ATTENTION_CHUNK;
+	p.end = p.integers + WEIGH_ROWS * v_blocks * ATTENTION_CHUNK / 2;
+	return p;
 }
 
 static size_t op_attention_scratch(uint32_t rows, uint32_t k_dim, uint32_t v_dim)
 {
-	size_t wide = rows >= ATTENTION_WIDE_ROWS ? ATTENTION_CHUNK : 0;
-
-	return rows * (k_dim + SCORES_STRIDE +
-			      key_blocks(k_dim) * sizeof(struct q8_block) / sizeof(float)) +
-	       round_16(rows) + keys_floats(k_dim) + wide * v_dim;
+	return scratch_parts(rows, k_dim, v_dim).end;
 }
 
 /* out[r][e] = out[r][e] * factor[r], then fma(p[r][i], v[i][e], out[r][e]) for the cells i in order, of H rows and the
@@ -140,57 +155,106 @@ ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint3
 }
 
 /* Each type's loops are functions of their own: all in one would be large and optimised badly. */
-#define ATTENTION_TYPED(name, type)                                                                \
-	static __attribute__((noinline)) void scores_##name(const struct attention_pass *pass,     \
-		const struct chunk_keys *keys, const struct attention_run *run,                    \
-		struct kv_fetch *fetch)                                                            \
-	{                                                                                          \
-		scores_of(type, pass, keys, run, fetch);                                           \
-	}                                                                                          \
-	static __attribute__((noinline)) void values_##name(const struct attention_pass *pass,     \
-		const struct kv_view *values, const struct attention_run *run,                     \
-		struct kv_fetch *fetch)                                                            \
-	{                                                                                          \
-		values_of(type, pass, values, run, fetch);                                         \
-	}                                                                                          \
-	static __attribute__((noinline)) void widen_##name(const struct kv_view *from,             \
-		uint32_t first, uint32_t last, uint32_t dim, float *to)                            \
-	{                                                                                          \
-		widen(type, from, first, last, dim, to);                                           \
-	}                                                                                          \
-	static __attribute__((noinline)) void keys_##name(bool turned, const struct kv_view *keys, \
-		uint32_t first, uint32_t last, uint32_t k_dim, float *out)                         \
-	{                                                                                          \
-		if (type == KV_Q8_0)                                                               \
-			put_q8_keys(turned, keys, first, last, k_dim, (uint8_t *)out);             \
-		else                                                                               \
-			put_keys(type, turned, keys, first, last, k_dim, out);                     \
+#define ATTENTION_APART static __attribute__((noinline))
+#define ATTENTION_SCORES(name, type)                                             \
+	ATTENTION_APART void scores_##name(const struct attention_pass *pass,    \
+		const struct chunk_turns *keys, const struct attention_run *run, \
+		struct kv_fetch *fetch)                                          \
+	{                                                                        \
+		scores_of(type, pass, keys, run, fetch);                         \
+	}
+#define ATTENTION_PLAIN(name, type)                                                               \
+	ATTENTION_SCORES(name, type)                                                              \
+	ATTENTION_APART void values_##name(const struct attention_pass *pass,                     \
+		const struct kv_view *values, const struct attention_run *run,                    \
+		struct kv_fetch *fetch)                                                           \
+	{                                                                                         \
+		values_of(type, pass, values, run, fetch);                                        \
+	}                                                                                         \
+	ATTENTION_APART void widen_##name(const struct kv_view *from, uint32_t first,             \
+		uint32_t last, uint32_t dim, float *to)                                           \
+	{                                                                                         \
+		widen(type, from, first, last, dim, to);                                          \
+	}                                                                                         \
+	ATTENTION_APART void keys_##name(bool turned, const struct kv_view *keys, uint32_t first, \
+		uint32_t last, uint32_t k_dim, float *out)                                        \
+	{                                                                                         \
+		put_keys(type, turned, keys, first, last, k_dim, out);                            \
+	}
+#define ATTENTION_BLOCKS(name, type)                                                              \
+	ATTENTION_SCORES(name, type)                                                              \
+	ATTENTION_APART void values_##name(const struct attention_pass *pass,                     \
+		const struct chunk_turns *values, const struct attention_run *run,                \
+		struct kv_fetch *fetch)                                                           \
+	{                                                                                         \
+		block_values_of(type, pass, values, run, fetch);                                  \
+	}                                                                                         \
+	ATTENTION_APART void scales_##name(const struct attention_pass *pass,                     \
+		const struct chunk_turns *values, uint32_t first, uint32_t last)                  \
+	{                                                                                         \
+		take_scales(type, pass, values, first, last);                                     \
+	}                                                                                         \
+	ATTENTION_APART void keys_##name(bool turned, const struct kv_view *keys, uint32_t first, \
+		uint32_t last, uint32_t k_dim, float *out)                                        \
+	{                                                                                         \
+		put_block_keys(type, turned, keys, first, last, k_dim, (uint8_t *)out);           \
+	}                                                                                         \
+	ATTENTION_APART void pairs_##name(bool paired, const struct kv_view *values,              \
+		uint32_t first, uint32_t last, uint32_t v_dim, uint8_t *out)                      \
+	{                                                                                         \
+		put_block_values(type, paired, values, first, last, v_dim, out);                  \
 	}
 
-ATTENTION_TYPED(f32, KV_F32)
-ATTENTION_TYPED(f16, KV_F16)
-ATTENTION_TYPED(q8, KV_Q8_0)
+ATTENTION_PLAIN(f32, KV_F32)
+ATTENTION_PLAIN(f16, KV_F16)
+ATTENTION_BLOCKS(q8, KV_Q8_0)
+ATTENTION_BLOCKS(q16, KV_Q16_0)
 
 static const struct attention_typed {
 	void (*keys)(bool turned, const struct kv_view *keys, uint32_t first, uint32_t last,
 		uint32_t k_dim, float *out);
-	void (*scores)(const struct attention_pass *pass, const struct chunk_keys *keys,
+	void (*scores)(const struct attention_pass *pass, const struct chunk_turns *keys,
 		const struct attention_run *run, struct kv_fetch *fetch);
+	/* Of plain types. */
 	void (*values)(const struct attention_pass *pass, const struct kv_view *values,
 		const struct attention_run *run, struct kv_fetch *fetch);
 	void (*widen)(
 		const struct kv_view *from, uint32_t first, uint32_t last, uint32_t dim, float *to);
+	/* Of blocks. */
+	void (*block_values)(const struct attention_pass *pass, const struct chunk_turns *values,
+		const struct attention_run *run, struct kv_fetch *fetch);
+	void (*scales)(const struct attention_pass *pass, const struct chunk_turns *values,
+		uint32_t first, uint32_t last);
+	void (*pairs)(bool paired, const struct kv_view *values, uint32_t first, uint32_t last,
+		uint32_t v_dim, uint8_t *out);
 } attention_typed[] = {
-	[KV_F32] = {keys_f32, scores_f32, values_f32, widen_f32},
-	[KV_F16] = {keys_f16, scores_f16, values_f16, widen_f16},
-	[KV_Q8_0] = {keys_q8, scores_q8, values_q8, widen_q8},
+	[KV_F32] = {.keys = keys_f32,
+		.scores = scores_f32,
+		.values = values_f32,
+		.widen = widen_f32},
+	[KV_F16] = {.keys = keys_f16,
+		.scores = scores_f16,
+		.values = values_f16,
+		.widen = widen_f16},
+	[KV_Q8_0] = {.keys = keys_q8,
+		.scores = scores_q8,
+		.block_values = values_q8,
+		.scales = scales_q8,
+		.pairs = pairs_q8},
+	[KV_Q16_0] = {.keys = keys_q16,
+		.scores = scores_q16,
+		.block_values = values_q16,
+		.scales = scales_q16,
+		.pairs = pairs_q16},
 };
 
 /* What a chunk's keys and values are read from, and what is fetched meanwhile. */
 struct attention_chunk {
 	struct kv_view keys, values;
-	struct chunk_keys turned;
-	enum kv_type value_type; /* of `values` */
+	struct chunk_turns turned;
+	struct chunk_turns paired; /* values of blocks */
+	enum kv_type value_type; /* of `values`, if not of blocks */
+	uint32_t first, last; /* positions that any token attends to */
 	struct kv_fetch with_scores, with_values;
 };
 
@@ -200,12 +264,20 @@ static void attention_run(const struct attention_pass *pass, const struct attent
 	struct kv_view values = chunk->values;
 	struct kv_fetch none = {0}, with_scores = fetch ? chunk->with_scores : none,
 			with_values = fetch ? chunk->with_values : none;
-	const bool bound_by_memory = !pass->wide && pass->job->v != pass->job->k;
+	const bool bound_by_memory = !pass->copied && pass->job->v != pass->job->k;
 
 	values.cells += run->first;
 	attention_typed[chunk->turned.type].scores(pass, &chunk->turned, run, &with_scores);
 	weigh(pass, run, bound_by_memory ? &with_values : &none);
-	attention_typed[chunk->value_type].values(pass, &values, run, &with_values);
+	if (!kv_in_blocks(pass->job->kv_type)) {
+		attention_typed[chunk->value_type].values(pass, &values, run, &with_values);
+		return;
+	}
+	/* For the first run, and not before its scores: they are on their way meanwhile. */
+	if (fetch)
+		attention_typed[chunk->paired.type].scales(
+			pass, &chunk->paired, chunk->first, chunk->last);
+	attention_typed[chunk->paired.type].block_values(pass, &chunk->paired, run, &with_values);
 }
 
 /* The cells of the chunk at `from` that token t attends to. */
@@ -235,36 +307,68 @@ static void widen_values(const struct attention_pass *pass, struct attention_chu
 	chunk->value_type = KV_F32;
 }
 
+/* Where the view's entries first..last-1 lie together, if all of a turn lie in the order of their positions. */
+static bool turns_there(
+	const struct kv_view *view, uint32_t first, uint32_t last, struct chunk_turns *out)
+{
+	for (uint32_t i = first; i < last; i = (i / KV_TURN + 1) * KV_TURN) {
+		uint32_t end = (i / KV_TURN + 1) * KV_TURN;
+
+		if (!in_order(view, i, end < last ? end : last))
+			return false;
+		out->turned[i / KV_TURN] = kv_turned_at(view, view->cells[i]);
+	}
+	return true;
+}
+
+/* Turns of `bytes` one after the other. */
+static void turns_from(const float *copy, size_t bytes, enum kv_type type, struct chunk_turns *out)
+{
+	out->type = type;
+	for (uint32_t i = 0; i < CHUNK_TURNS; i++)
+		out->turned[i] = (const uint8_t *)copy + i * bytes;
+}
+
 /* The chunk's keys where they are, if they can be used there; else a copy. */
 static void take_keys(const struct attention_pass *pass, struct attention_chunk *chunk,
 	uint32_t first, uint32_t last)
 {
 	const struct attention_job *job = pass->job;
-	const bool q8 = job->kv_type == KV_Q8_0;
-	const size_t bytes = q8 ? (size_t)key_blocks(job->k_dim) * KV_TURN * KV_BLOCK_BYTES
-				: job->k_dim * KV_TURN * sizeof(float);
-	bool there = job->k_turned && (q8 ? job->k_dim % Q8_BLOCK == 0
-					  : job->n_tokens * job->n_heads < ATTENTION_WIDE_KEYS);
+	const bool blocks = kv_in_blocks(job->kv_type);
+	const bool usable = blocks ? job->k_dim % Q8_BLOCK == 0
+				   : job->n_tokens * job->n_heads < ATTENTION_WIDE_KEYS;
 
 	chunk->turned.type = job->kv_type;
-	for (uint32_t i = first; there && i < last; i = (i / KV_TURN + 1) * KV_TURN) {
-		uint32_t end = (i / KV_TURN + 1) * KV_TURN;
-
-		there = in_order(&chunk->keys, i, end < last ? end : last);
-		chunk->turned.turned[i / KV_TURN] =
-			kv_turned_at(&chunk->keys, chunk->keys.cells[i]);
-	}
-	if (there)
+	if (usable && job->k_turned && turns_there(&chunk->keys, first, last, &chunk->turned))
 		return;
 	attention_typed[job->kv_type].keys(
 		job->k_turned, &chunk->keys, first, last, job->k_dim, pass->keys);
-	chunk->turned.type = q8 ? KV_Q8_0 : KV_F32;
-	for (uint32_t i = 0; i < CHUNK_TURNS; i++)
-		chunk->turned.turned[i] = (const uint8_t *)pass->keys + i * bytes;
+	if (blocks)
+		turns_from(pass->keys, kv_turn_bytes(job->kv_type, kv_blocks(job->k_dim)),
+			job->kv_type, &chunk->turned);
+	else
+		turns_from(
+			pass->keys, job->k_dim * KV_TURN * sizeof(float), KV_F32, &chunk->turned);
+}
+
+/* Values of blocks, likewise. */
+static void take_pairs(const struct attention_pass *pass, struct attention_chunk *chunk,
+	uint32_t first, uint32_t last)
+{
+	const struct attention_job *job = pass->job;
+
+	chunk->paired.type = job->kv_type;
+	if (job->v_dim % Q8_BLOCK != 0 || !job->v_paired ||
+		!turns_there(&chunk->values, first, last, &chunk->paired)) {
+		attention_typed[job->kv_type].pairs(job->v_paired, &chunk->values, first, last,
+			job->v_dim, (uint8_t *)pass->values);
+		turns_from(pass->values, kv_turn_bytes(job->kv_type, kv_blocks(job->v_dim)),
+			job->kv_type, &chunk->paired);
+	}
 }
 
 /* Memory is read while something is computed: the values while the keys of their chunk are used and the next keys while
- * the values are; when a chunk is widened first, the next chunk in its place. */
+ * the values are; when a chunk is copied first, the next chunk in its place. */
 static void plan_fetches(const struct attention_pass *pass, struct attention_chunk *chunk,
 	uint32_t from, uint32_t first, uint32_t last)
 {
@@ -279,7 +383,7 @@ static void plan_fetches(const struct attention_pass *pass, struct attention_chu
 	keys.view.cells += ATTENTION_CHUNK;
 	values.view = chunk->values;
 	values.length = (uint32_t)kv_vector_bytes(job->kv_type, job->v_dim);
-	if (pass->wide) {
+	if (pass->copied) {
 		values.view.cells += ATTENTION_CHUNK;
 		values.n = job->v == job->k ? 0 : keys.n;
 		chunk->with_scores = keys;
@@ -313,9 +417,13 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 	}
 	if (first >= last)
 		return;
+	chunk.first = first;
+	chunk.last = last;
 	plan_fetches(pass, &chunk, from, first, last);
 	take_keys(pass, &chunk, first, last);
-	if (pass->wide)
+	if (kv_in_blocks(job->kv_type))
+		take_pairs(pass, &chunk, first, last);
+	else if (pass->copied)
 		widen_values(pass, &chunk, first, last);
 	for (uint32_t t = 0; t < job->n_tokens;) {
 		struct attention_run run = run_of(job, t, from);
@@ -334,17 +442,34 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 	}
 }
 
-/* A query head in the form that keys of blocks are multiplied with. */
-static void quantise_query(const float *q, uint32_t k_dim, struct q8_block *out)
+/* A block of a query whose keys are of KV_Q16_0. */
+static void quantise_q16(const float *x, struct q16_block *out)
 {
-	const uint32_t whole = k_dim / Q8_BLOCK * Q8_BLOCK;
+	const float amax = float_of_bits(block_amax(x));
 
-	op_quantise_q8(q, whole, out);
-	if (whole < k_dim) {
-		float padded[Q8_BLOCK] = {0};
+	memset(out, 0, sizeof(*out));
+	if (amax < QUANTISE_LEAST)
+		return;
+	out->d = amax / KV_Q16_QUERY_MOST;
+	if (amax < __builtin_inff())
+		block_integers(x, KV_Q16_QUERY_MOST / amax, out->q);
+}
 
-		memcpy(padded, q + whole, (k_dim - whole) * sizeof(*q));
-		op_quantise_q8(padded, Q8_BLOCK, out + whole / Q8_BLOCK);
+/* Query row r in the form that keys of blocks are multiplied with. */
+static void quantise_query(const struct attention_pass *pass, uint32_t r)
+{
+	const uint32_t k_dim = pass->job->k_dim, n_blocks = kv_blocks(k_dim);
+	const float *q = pass->q + (size_t)r * k_dim;
+
+	for (uint32_t b = 0; b < n_blocks; b++, q += Q8_BLOCK) {
+		const uint32_t left = k_dim - b * Q8_BLOCK;
+		float block[Q8_BLOCK] = {0};
+
+		memcpy(block, q, (left < Q8_BLOCK ? left : Q8_BLOCK) * sizeof(*q));
+		if (pass->job->kv_type == KV_Q8_0)
+			op_quantise_q8(block, Q8_BLOCK, &pass->q8[(size_t)r * n_blocks + b]);
+		else
+			quantise_q16(block, &pass->q16[(size_t)r * n_blocks + b]);
 	}
 }
 
@@ -352,23 +477,30 @@ static void op_attention(const struct attention_job *job)
 {
 	const uint32_t rows = job->n_tokens * job->n_heads;
 	const size_t k_dim = job->k_dim;
-	struct attention_pass pass = {.job = job, .wide = rows >= ATTENTION_WIDE_ROWS};
+	const bool blocks = kv_in_blocks(job->kv_type);
+	const struct scratch_parts parts = scratch_parts(rows, job->k_dim, job->v_dim);
+	const struct attention_pass pass = {
+		.job = job,
+		.q = job->scratch,
+		.scores = job->scratch + parts.scores,
+		.factor = job->scratch + parts.factor,
+		.keys = job->scratch + parts.keys,
+		.q8 = (struct q8_block *)(void *)(job->scratch + parts.blocks),
+		.q16 = (struct q16_block *)(void *)(job->scratch + parts.blocks),
+		.values = job->scratch + parts.values,
+		.scales = job->scratch + parts.scales,
+		.integers = (int16_t *)(void *)(job->scratch + parts.integers),
+		.copied = blocks ? !job->k_turned || !job->v_paired : rows >= ATTENTION_WIDE_ROWS,
+	};
 
 	assert(rows > 0 && rows <= ATTENTION_ROWS && job->n_cells <= ATTENTION_SPLIT &&
 		job->part.out_stride == job->v_dim);
-	pass.q = job->scratch;
-	pass.scores = pass.q + rows * k_dim;
-	pass.factor = pass.scores + (size_t)rows * SCORES_STRIDE;
-	pass.keys = pass.factor + round_16(rows);
-	pass.q8 = (struct q8_block *)(void *)(pass.keys + keys_floats(job->k_dim));
-	pass.values = (float *)(void *)(pass.q8 + (size_t)rows * key_blocks(job->k_dim));
 	for (uint32_t r = 0; r < rows; r++) {
 		memcpy(pass.q + r * k_dim,
 			job->queries[r / job->n_heads].q + r % job->n_heads * job->q_stride,
 			k_dim * sizeof(*pass.q));
-		if (job->kv_type == KV_Q8_0)
-			quantise_query(pass.q + r * k_dim, job->k_dim,
-				pass.q8 + (size_t)r * key_blocks(job->k_dim));
+		if (blocks)
+			quantise_query(&pass, r);
 		job->part.most[r] = -__builtin_inff();
 		job->part.sum[r] = 0;
 	}

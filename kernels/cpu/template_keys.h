@@ -1,9 +1,10 @@
 /*
- * The keys of a chunk as scores take them, a cell in each lane: included by template_attention.h.
+ * The keys of a chunk as scores take them, a cell in each lane, and values of blocks as weights take them: included by template_attention.h.
  *
  * Keys that lie turned (kernels.h) are used where they are when the chunk's cells lie in the order of its positions, as
  * those of a prompt and of accepted chains do. Otherwise, and where many rows share the work, they are first put into
- * float32 of the same form: picked from the turned ones, or turned from those that lie cell after cell.
+ * float32 of the same form: picked from the turned ones, or turned from those that lie cell after cell. Vectors of blocks are
+ * copied as blocks, and so are their values.
  */
 #pragma once
 
@@ -18,12 +19,18 @@ struct kv_view {
 
 enum { CHUNK_TURNS = ATTENTION_CHUNK / KV_TURN };
 
-/* A chunk's keys, KV_TURN positions together, each [k_dim][KV_TURN] of `type` or turned whole blocks of KV_Q8_0; none where
- * nobody attends. */
-struct chunk_keys {
+/* A chunk's keys or values, KV_TURN positions together; none where nobody attends. Keys: [dim][KV_TURN] of `type`, or turned
+ * whole blocks; values: paired whole blocks. */
+struct chunk_turns {
 	const uint8_t *turned[CHUNK_TURNS];
 	enum kv_type type;
 };
+
+/* Of whole blocks of 16 vectors together. */
+ATTENTION_INLINE size_t kv_turn_bytes(enum kv_type type, uint32_t n_blocks)
+{
+	return n_blocks * (KV_TURN_SCALES_BYTES + kv_turn_block_bytes(type));
+}
 
 static inline const uint8_t *kv_at(const struct kv_view *view, size_t i)
 {
@@ -149,60 +156,163 @@ ATTENTION_INLINE void put_keys(enum kv_type type, bool turned, const struct kv_v
 	}
 }
 
-/* Blocks of a key of KV_Q8_0, the last one filled up. */
-static inline uint32_t key_blocks(uint32_t k_dim)
+/* A cell's block: its scale, and its integers, whose units lie `step` bytes apart. */
+struct cell_block {
+	const uint8_t *scale, *units;
+	size_t step;
+};
+
+/* Block b of the view's entry i, of vectors of n values, that lie by themselves. */
+static inline struct cell_block block_alone(
+	enum kv_type type, const struct kv_view *view, size_t i, uint32_t b)
 {
-	return (k_dim + Q8_BLOCK - 1) / Q8_BLOCK;
+	const uint8_t *p = kv_at(view, i) + b * (KV_SCALE_BYTES + kv_block_bytes(type));
+
+	return (struct cell_block){p, p + KV_SCALE_BYTES, 0};
 }
 
-/* One block of `some` values of one key, whose fours lie `step` bytes apart and are a lane's there, to that of a lane of
- * turned ones, filled up with zeros. */
-static inline void copy_block(const uint8_t *scale, const uint8_t *fours, size_t lane_at,
-	size_t step, uint32_t some, uint8_t *out, uint32_t lane)
+/* The same of vectors that lie together; the first of 16 cells' units. */
+static inline struct cell_block block_together(
+	enum kv_type type, const struct kv_view *view, uint32_t n, size_t i, uint32_t b)
 {
-	memcpy(out + lane * sizeof(uint16_t), scale, sizeof(uint16_t));
-	out += KV_TURN * sizeof(uint16_t) + (size_t)4 * lane;
-	for (uint32_t i = 0; i < Q8_BLOCK; i += 4, fours += step, out += (size_t)4 * KV_TURN) {
-		uint32_t left = some > i ? some - i : 0;
+	const uint8_t *p = kv_turned_at(view, view->cells[i]);
+
+	return (struct cell_block){
+		p + b * KV_TURN_SCALES_BYTES + view->cells[i] % KV_TURN * KV_SCALE_BYTES,
+		p + kv_blocks(n) * KV_TURN_SCALES_BYTES + b * kv_turn_block_bytes(type), 0};
+}
+
+/* `bytes` of one key's block, by fours, those of lane `from` of the units where it has a step, to a lane of turned ones,
+ * filled up with zeros to a block's. */
+static inline void copy_fours(struct cell_block block, uint32_t from, size_t bytes, size_t all,
+	uint8_t *out, uint32_t lane)
+{
+	out += (size_t)4 * lane;
+	for (size_t i = 0; i < all; i += 4, block.units += block.step, out += (size_t)4 * KV_TURN) {
+		const size_t left = bytes > i ? bytes - i : 0;
 
 		if (left >= 4) {
-			memcpy(out, fours + 4 * lane_at, 4);
+			memcpy(out, block.units + (size_t)4 * from, 4);
 		} else {
 			memset(out, 0, 4);
 			if (left)
-				memcpy(out, fours + left * lane_at, left);
+				memcpy(out, block.units + left * from, left);
 		}
 	}
 }
 
-/* As put_keys, but in their own form: [CHUNK_TURNS][key_blocks] of turned whole blocks. */
-static void put_q8_keys(bool turned, const struct kv_view *keys, uint32_t first, uint32_t last,
-	uint32_t k_dim, uint8_t *out)
+/* A whole block of each of 16 keys that lie alone, turned: its units are moved as if they were float32. */
+ATTENTION_INLINE void turn_block(
+	enum kv_type type, const struct kv_view *keys, const uint32_t *at, uint32_t b, uint8_t *out)
 {
-	const size_t block = (size_t)KV_TURN * KV_BLOCK_BYTES;
+	const uint32_t units = (uint32_t)kv_block_bytes(type) / 4;
+	struct v16 a[KV_TURN];
+
+	for (uint32_t c = 0; c < KV_TURN; c++) {
+		const float *p =
+			(const float *)(const void *)block_alone(type, keys, at[c], b).units;
+
+		a[c] = units == 16 ? v16_load(p) : v16_load_n(p, units);
+	}
+	v16_transpose(a);
+	for (uint32_t i = 0; i < units; i++)
+		v16_store((float *)(void *)out + (size_t)i * KV_TURN, a[i]);
+}
+
+/* As put_keys, but in their own form: [CHUNK_TURNS] of turned whole blocks. */
+ATTENTION_INLINE void put_block_keys(enum kv_type type, bool turned, const struct kv_view *keys,
+	uint32_t first, uint32_t last, uint32_t k_dim, uint8_t *out)
+{
+	const uint32_t n_blocks = kv_blocks(k_dim);
+	const size_t value = kv_value_bytes(type);
 
 	for (uint32_t i = first / KV_TURN * KV_TURN; i < last; i += KV_TURN) {
-		uint8_t *to = out + i / KV_TURN * key_blocks(k_dim) * block;
+		uint8_t *to = out + i / KV_TURN * kv_turn_bytes(type, n_blocks);
+		uint8_t *units = to + n_blocks * KV_TURN_SCALES_BYTES;
 		uint32_t at[KV_TURN];
 
 		lanes_at(i, first, last, at);
-		for (uint32_t c = 0; c < KV_TURN; c++) {
-			uint32_t cell = keys->cells[at[c]], lane = cell % KV_TURN;
-			const uint8_t *row = kv_at(keys, at[c]), *all = kv_turned_at(keys, cell);
+		for (uint32_t b = 0; b < n_blocks; b++, units += kv_turn_block_bytes(type)) {
+			const uint32_t left = k_dim - b * Q8_BLOCK;
+			const bool whole = !turned && left >= Q8_BLOCK;
 
-			for (uint32_t d = 0; d < k_dim; d += Q8_BLOCK) {
-				uint32_t some = k_dim - d < Q8_BLOCK ? k_dim - d : Q8_BLOCK;
-				const uint8_t *p = turned ? all + d / Q8_BLOCK * block
-							  : row + d / Q8_BLOCK * KV_BLOCK_BYTES;
+			if (whole)
+				turn_block(type, keys, at, b, units);
+			for (uint32_t c = 0; c < KV_TURN; c++) {
+				struct cell_block from =
+					turned ? block_together(type, keys, k_dim, at[c], b)
+					       : block_alone(type, keys, at[c], b);
 
-				if (turned)
-					copy_block(p + lane * sizeof(uint16_t),
-						p + KV_TURN * sizeof(uint16_t), lane, 4 * KV_TURN,
-						some, to + d / Q8_BLOCK * block, c);
-				else
-					copy_block(p, p + sizeof(uint16_t), 0, 4, some,
-						to + d / Q8_BLOCK * block, c);
+				from.step = turned ? (size_t)4 * KV_TURN : 4;
+				memcpy(to + b * KV_TURN_SCALES_BYTES + c * KV_SCALE_BYTES,
+					from.scale, KV_SCALE_BYTES);
+				if (!whole)
+					copy_fours(from, turned ? keys->cells[at[c]] % KV_TURN : 0,
+						(left < Q8_BLOCK ? left : Q8_BLOCK) * value,
+						kv_block_bytes(type), units, c);
 			}
 		}
+	}
+}
+
+/* Two cells' blocks of `some` values as a pair of them, filled up with zeros. */
+ATTENTION_INLINE void pair_up(const uint8_t *a, size_t a_step, const uint8_t *b, size_t b_step,
+	uint32_t some, const size_t value, uint8_t *out)
+{
+	for (uint32_t i = 0; i < some; i++) {
+		memcpy(out + 2 * i * value, a + i * a_step, value);
+		memcpy(out + (2 * i + 1) * value, b + i * b_step, value);
+	}
+	memset(out + 2 * some * value, 0, 2 * (Q8_BLOCK - some) * value);
+}
+
+/* A block of a cell's values, of `some`, that lies paired. */
+static inline struct cell_block block_paired(enum kv_type type, const struct kv_view *values,
+	uint32_t v_dim, size_t i, uint32_t b, uint32_t some)
+{
+	const size_t value = kv_value_bytes(type), lane = values->cells[i] % KV_TURN;
+	struct cell_block block = block_together(type, values, v_dim, i, b);
+
+	block.units += (lane / 2 * 2 * some + lane % 2) * value;
+	block.step = 2 * value;
+	return block;
+}
+
+/* Values of positions first..last-1 of a chunk, as put_block_keys: [CHUNK_TURNS] of paired whole blocks. */
+ATTENTION_INLINE void put_block_values(enum kv_type type, bool paired, const struct kv_view *values,
+	uint32_t first, uint32_t last, uint32_t v_dim, uint8_t *out)
+{
+	const uint32_t n_blocks = kv_blocks(v_dim);
+	const size_t value = kv_value_bytes(type);
+
+	for (uint32_t i = first / KV_TURN * KV_TURN; i < last; i += KV_TURN) {
+		uint8_t *to = out + i / KV_TURN * kv_turn_bytes(type, n_blocks);
+		uint8_t *pair = to + n_blocks * KV_TURN_SCALES_BYTES;
+		uint32_t at[KV_TURN];
+
+		lanes_at(i, first, last, at);
+		for (uint32_t b = 0; b < n_blocks; b++)
+			for (uint32_t c = 0; c < KV_TURN;
+				c += 2, pair += 2 * kv_block_bytes(type)) {
+				const uint32_t left = v_dim - b * Q8_BLOCK,
+					       some = left < Q8_BLOCK ? left : Q8_BLOCK;
+				struct cell_block x = block_alone(type, values, at[c], b),
+						  y = block_alone(type, values, at[c + 1], b);
+				uint8_t *scale = to + b * KV_TURN_SCALES_BYTES + c * KV_SCALE_BYTES;
+
+				if (paired) {
+					x = block_paired(type, values, v_dim, at[c], b, some);
+					y = block_paired(type, values, v_dim, at[c + 1], b, some);
+					pair_up(x.units, x.step, y.units, y.step, some, value,
+						pair);
+				} else if (some == Q8_BLOCK) {
+					pair_up(x.units, value, y.units, value, Q8_BLOCK, value,
+						pair);
+				} else {
+					pair_up(x.units, value, y.units, value, some, value, pair);
+				}
+				memcpy(scale, x.scale, KV_SCALE_BYTES);
+				memcpy(scale + KV_SCALE_BYTES, y.scale, KV_SCALE_BYTES);
+			}
 	}
 }

@@ -1,42 +1,55 @@
 /* Stored keys and values of attention, read as float32 and written: included after vec_*.h. */
 #pragma once
 
+#include "kernels/cpu/quantise.h"
 #include "kernels/kernels.h"
+#include "shared/base/limits.h"
 
 #include <assert.h>
 
 /* The types are constants where these are inlined, so that a chunk's loops hold one type's code. */
 #define ATTENTION_INLINE static inline __attribute__((always_inline))
 
-enum { KV_BLOCK_BYTES = 2 + Q8_BLOCK };
-
-/* Bytes before value d of a stored vector, d % 16 == 0. */
-ATTENTION_INLINE size_t kv_offset(enum kv_type type, size_t d)
+/* Blocks of a vector of n values, the last one filled up. */
+static inline uint32_t kv_blocks(uint32_t n)
 {
-	if (type == KV_Q8_0)
-		return (d / Q8_BLOCK) * KV_BLOCK_BYTES + 2 + d % Q8_BLOCK;
-	return d * (type == KV_F32 ? sizeof(float) : sizeof(uint16_t));
+	return (n + Q8_BLOCK - 1) / Q8_BLOCK;
 }
 
-/* Values d..d+15, or d..d+n-1 with zeros behind, of a stored vector; d % 16 == 0, so they are of one block. */
+/* Of a block's scale, and of its integers in a vector and in KV_TURN of them together. */
+enum { KV_SCALE_BYTES = 2, KV_TURN_SCALES_BYTES = KV_TURN * KV_SCALE_BYTES };
+
+ATTENTION_INLINE size_t kv_block_bytes(enum kv_type type)
+{
+	return Q8_BLOCK * kv_value_bytes(type);
+}
+
+ATTENTION_INLINE size_t kv_turn_block_bytes(enum kv_type type)
+{
+	return KV_TURN * kv_block_bytes(type);
+}
+
+/* Values d..d+15, or d..d+n-1 with zeros behind, of a stored vector of plain values; d % 16 == 0. */
 ATTENTION_INLINE struct v16 kv_16(enum kv_type type, const uint8_t *p, size_t d)
 {
 	if (type == KV_F32)
 		return v16_load((const float *)(const void *)p + d);
-	if (type == KV_F16)
-		return v16_load_f16((const uint16_t *)(const void *)p + d);
-	p += (d / Q8_BLOCK) * KV_BLOCK_BYTES;
-	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8(p + 2 + d % Q8_BLOCK));
+	return v16_load_f16((const uint16_t *)(const void *)p + d);
 }
 
 ATTENTION_INLINE struct v16 kv_n(enum kv_type type, const uint8_t *p, size_t d, uint32_t n)
 {
 	if (type == KV_F32)
 		return v16_load_n((const float *)(const void *)p + d, n);
-	if (type == KV_F16)
-		return v16_load_f16_n((const uint16_t *)(const void *)p + d, n);
-	p += (d / Q8_BLOCK) * KV_BLOCK_BYTES;
-	return v16_mul(v16_set1(v1_load_f16(p)), v16_load_i8_n(p + 2 + d % Q8_BLOCK, n));
+	return v16_load_f16_n((const uint16_t *)(const void *)p + d, n);
+}
+
+/* The scales of a block of 16 vectors that lie together. */
+ATTENTION_INLINE struct v16 kv_scales_16(enum kv_type type, const uint8_t *p)
+{
+	const uint16_t *scales = (const uint16_t *)(const void *)p;
+
+	return type == KV_Q8_0 ? v16_load_f16(scales) : v16_load_bf16(scales);
 }
 
 /* Value d of 16 turned vectors of plain values at p. */
@@ -64,6 +77,52 @@ static void kv_store_q8(const float *x, uint32_t n, uint8_t *out)
 	}
 }
 
+/* The bits of the greatest |x| of a block: an infinity's are above a number's, a NaN's above both. */
+static inline uint32_t block_amax(const float *x)
+{
+	uint32_t most = 0;
+
+	for (uint32_t i = 0; i < Q8_BLOCK; i++) {
+		uint32_t bits = bits_of_float(x[i]) & 0x7fffffffu;
+
+		most = bits > most ? bits : most;
+	}
+	return most;
+}
+
+/* x * by in integers. */
+static inline void block_integers(const float *x, float by, int16_t *q)
+{
+	for (uint32_t i = 0; i < Q8_BLOCK; i += 16)
+		v16_store_i16(q + i, v16_mul(v16_load(x + i), v16_set1(by)));
+}
+
+static void kv_store_q16(const float *x, uint32_t n, uint8_t *out)
+{
+	for (uint32_t i = 0; i < n; i += Q8_BLOCK) {
+		const uint32_t some = n - i < Q8_BLOCK ? n - i : Q8_BLOCK;
+		float padded[Q8_BLOCK] = {0}, amax;
+		int16_t q[Q8_BLOCK] = {0};
+		uint32_t d;
+
+		memcpy(padded, x + i, some * sizeof(float));
+		amax = float_of_bits(block_amax(padded));
+		d = bits_of_float(amax / KV_Q16_MOST);
+		if (!(amax < __builtin_inff())) {
+			d = 0x7f800000u;
+		} else if (amax < QUANTISE_LEAST) {
+			d = 0;
+		} else {
+			d += d & 0xffffu ? 0x10000u - (d & 0xffffu) : 0;
+			block_integers(padded, 1.0f / float_of_bits(d), q);
+		}
+		d >>= 16;
+		memcpy(out, &(uint16_t){(uint16_t)d}, KV_SCALE_BYTES);
+		memcpy(out + KV_SCALE_BYTES, q, some * sizeof(*q));
+		out += KV_SCALE_BYTES + some * sizeof(*q);
+	}
+}
+
 static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out)
 {
 	uint16_t *half = out;
@@ -77,6 +136,10 @@ static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out
 		kv_store_q8(x, n, out);
 		return;
 	}
+	if (type == KV_Q16_0) {
+		kv_store_q16(x, n, out);
+		return;
+	}
 	assert(type == KV_F16);
 	for (; i + 16 <= n; i += 16)
 		v16_store_f16(half + i, v16_load(x + i));
@@ -84,49 +147,76 @@ static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out
 		v16_store_f16_n(half + i, v16_load_n(x + i, n - i), n - i);
 }
 
-/* Values d..d+some-1, of one block, as `type` stores them at `row`, to the vector of cell `lane` < KV_TURN. */
-ATTENTION_INLINE void scatter(enum kv_type type, const uint8_t *row, size_t d, uint32_t some,
-	uint8_t *cells, uint32_t lane)
+/* The value at `row`, of `bytes` bytes, and those behind it, `step` bytes apart. */
+ATTENTION_INLINE void spread(const uint8_t *row, uint32_t n, size_t bytes, uint8_t *to, size_t step)
 {
-	const size_t bytes = type == KV_F32 ? sizeof(float) : sizeof(uint16_t);
-
-	cells += (d * KV_TURN + lane) * bytes;
-	for (uint32_t i = 0; i < some; i++)
-		memcpy(cells + i * KV_TURN * bytes, row + i * bytes, bytes);
+	for (uint32_t i = 0; i < n; i++)
+		memcpy(to + i * step, row + i * bytes, bytes);
 }
 
-/* The same of a block with its scale, fours of values together. */
-static void scatter_q8(const uint8_t *row, size_t d, uint32_t some, uint8_t *cells, uint32_t lane)
+/* One cell's bytes of a block, `bytes` of them, to those of a lane of turned ones: by fours. */
+static inline void spread_fours(const uint8_t *row, size_t bytes, uint8_t *to, uint32_t lane)
 {
-	cells += d / Q8_BLOCK * KV_TURN * KV_BLOCK_BYTES;
-	memcpy(cells + lane * sizeof(uint16_t), row, sizeof(uint16_t));
-	cells += KV_TURN * sizeof(uint16_t);
-	row += sizeof(uint16_t);
-	for (uint32_t i = 0; i < some; i += 4, row += 4, cells += (size_t)4 * KV_TURN) {
-		uint32_t left = some - i;
+	for (size_t i = 0; i < bytes; i += 4) {
+		const size_t left = bytes - i;
 
 		if (left >= 4)
-			memcpy(cells + (size_t)4 * lane, row, 4);
+			memcpy(to + i * KV_TURN + (size_t)4 * lane, row + i, 4);
 		else
-			memcpy(cells + left * lane, row, left);
+			memcpy(to + i * KV_TURN + left * lane, row + i, left);
 	}
+}
+
+/* A vector of blocks of n values among those of 16 cells, from a stored one. `pairs`: paired, else turned. */
+static void place_blocks(const uint8_t *row, uint32_t n, enum kv_type type, bool pairs,
+	uint8_t *cells, uint32_t lane)
+{
+	const size_t value = kv_value_bytes(type);
+	uint8_t *to = cells + (size_t)kv_blocks(n) * KV_TURN_SCALES_BYTES;
+
+	for (uint32_t d = 0; d < n; d += Q8_BLOCK) {
+		const uint32_t some = n - d < Q8_BLOCK ? n - d : Q8_BLOCK;
+
+		memcpy(cells + d / Q8_BLOCK * KV_TURN_SCALES_BYTES + (size_t)lane * KV_SCALE_BYTES,
+			row, KV_SCALE_BYTES);
+		row += KV_SCALE_BYTES;
+		if (pairs)
+			spread(row, some, value,
+				to + (lane / 2 * 2 * (size_t)some + lane % 2) * value, 2 * value);
+		else
+			spread_fours(row, some * value, to, lane);
+		row += some * value;
+		to += KV_TURN * some * value;
+	}
+}
+
+static uint8_t *kv_turn_of(enum kv_type type, uint32_t n, void *cells, uint32_t cell)
+{
+	return (uint8_t *)cells + cell / KV_TURN * KV_TURN * kv_vector_bytes(type, n);
 }
 
 static void op_kv_store_turned(
 	const float *x, uint32_t n, enum kv_type type, void *cells, uint32_t cell)
 {
-	uint8_t *to = (uint8_t *)cells + cell / KV_TURN * KV_TURN * kv_vector_bytes(type, n);
-	uint8_t row[Q8_BLOCK * sizeof(float)];
+	uint8_t *to = kv_turn_of(type, n, cells, cell);
+	uint8_t row[LIMIT_HEAD_DIM * sizeof(float)];
+	const size_t bytes = kv_value_bytes(type);
 
-	for (uint32_t d = 0; d < n; d += Q8_BLOCK) {
-		uint32_t some = n - d < Q8_BLOCK ? n - d : Q8_BLOCK;
+	op_kv_store(x, n, type, row);
+	if (kv_in_blocks(type))
+		place_blocks(row, n, type, false, to, cell % KV_TURN);
+	else if (type == KV_F32)
+		spread(row, n, sizeof(float), to + cell % KV_TURN * bytes, KV_TURN * bytes);
+	else
+		spread(row, n, sizeof(uint16_t), to + cell % KV_TURN * bytes, KV_TURN * bytes);
+}
 
-		op_kv_store(x + d, some, type, row);
-		if (type == KV_F32)
-			scatter(KV_F32, row, d, some, to, cell % KV_TURN);
-		else if (type == KV_F16)
-			scatter(KV_F16, row, d, some, to, cell % KV_TURN);
-		else
-			scatter_q8(row, d, some, to, cell % KV_TURN);
-	}
+static void op_kv_store_paired(
+	const float *x, uint32_t n, enum kv_type type, void *cells, uint32_t cell)
+{
+	uint8_t row[LIMIT_HEAD_DIM * sizeof(float)];
+
+	assert(kv_in_blocks(type));
+	op_kv_store(x, n, type, row);
+	place_blocks(row, n, type, true, kv_turn_of(type, n, cells, cell), cell % KV_TURN);
 }

@@ -35,6 +35,7 @@
 		.attention_finish = op_attention_finish,    \
 		.kv_store = op_kv_store,                    \
 		.kv_store_turned = op_kv_store_turned,      \
+		.kv_store_paired = op_kv_store_paired,      \
 	}
 #define OPS_TABLE(backend, product, f32) OPS_TABLE_(backend, product, f32)
 

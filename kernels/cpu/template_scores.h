@@ -9,8 +9,9 @@
 
 /* Rows of a tile of scores, and its sums: what is widened for one row serves them all. A block's integers need sums of
  * their own. */
-#define SCORE_ROWS(type) (V16_TILE == 4 ? 2u : (type) == KV_Q8_0 ? 4u : 8u)
-#define SCORE_TILE(type) (SCORE_ROWS(type) * (V16_TILE == 4 && (type) == KV_Q8_0 ? 1 : 2))
+#define SCORE_ROWS(type) (V16_TILE == 4 ? 2u : kv_in_blocks(type) ? 4u : 8u)
+#define SCORE_TILE(type) (SCORE_ROWS(type) * (V16_TILE == 4 && kv_in_blocks(type) ? 1 : 2))
+#define SCORE_TILE_MOST (2 * 8)
 /* Values of the keys, or cells of the values, that a tile of H rows takes from one kv_fetch to the next: a line is fetched with
  * each, and the fewer rows there are the more lines come at once. */
 #define FETCH_STEPS(H) ((H) < 4 ? 4u : 16u)
@@ -26,12 +27,16 @@ struct kv_fetch {
 struct attention_pass {
 	const struct attention_job *job;
 	float *q; /* [rows][k_dim] */
-	struct q8_block *q8; /* [rows][key_blocks(k_dim)], where keys are of such blocks */
+	struct q8_block *q8; /* [rows][kv_blocks(k_dim)], where keys are of KV_Q8_0 */
+	struct q16_block *q16; /* or of KV_Q16_0 */
 	float *scores; /* [rows][SCORES_STRIDE] by position in the chunk, then weights */
 	float *factor; /* [rows] the chunk's maxima, then what the sums before it are scaled by */
-	float *keys; /* a chunk's where they are copied: put_keys, put_q8_keys */
-	float *values; /* a chunk's, when wide: [ATTENTION_CHUNK][v_dim] */
-	bool wide;
+	float *keys; /* a chunk's where they are copied: put_keys, put_block_keys */
+	float *values; /* a chunk's where they are copied: [ATTENTION_CHUNK][v_dim], or put_block_values */
+	bool copied; /* all chunks are */
+	float *scales; /* of values of blocks: [kv_blocks(v_dim)][ATTENTION_CHUNK], and behind them each cell's greatest */
+	int16_t *
+		integers; /* weights of some rows: [kv_blocks(v_dim)][WEIGH_ROWS][ATTENTION_CHUNK] */
 };
 
 /* Rows that attend to the same `n` cells of a chunk, those from its `first` on. */
@@ -66,21 +71,22 @@ static inline struct fetch_lines kv_fetch(
 	if (cells[n - 1] - cells[0] != n - 1 || fetch->length != fetch->view.bytes) {
 		for (uint32_t i = 0; i < n; i++)
 			for (uint32_t b = 0; b < fetch->length; b += CACHE_LINE)
-				__builtin_prefetch(kv_at(&fetch->view, fetch->next - n + i) + b);
+				__builtin_prefetch(
+					kv_at(&fetch->view, fetch->next - n + i) + b, 0, 2);
 		return (struct fetch_lines){idle, 0};
 	}
 	const uint8_t *first = fetch->view.base + cells[0] * fetch->view.bytes;
 
 	for (; bytes > most; first += step, bytes -= step) {
 		step = bytes - most < CACHE_LINE ? bytes - most : CACHE_LINE;
-		__builtin_prefetch(first);
+		__builtin_prefetch(first, 0, 2);
 	}
 	return (struct fetch_lines){first, bytes / steps};
 }
 
 static inline void fetch_line(struct fetch_lines *lines)
 {
-	__builtin_prefetch(lines->at);
+	__builtin_prefetch(lines->at, 0, 2);
 	lines->at += lines->step;
 }
 
@@ -127,43 +133,73 @@ ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass 
 				v16_mul(sum[h * V + v], scale));
 }
 
-/* scores of H rows and V times 16 cells, each of turned whole blocks: a block is an exact sum of integers. */
-ATTENTION_INLINE void score_q8_tile(const struct attention_pass *pass, const uint8_t *const *turned,
-	size_t row, const uint32_t H, float *scores, const uint32_t V, struct kv_fetch *fetch)
+/* The 4-byte units of a block, each multiplied with a query's at once. */
+ATTENTION_INLINE uint32_t block_units(enum kv_type type)
 {
-	const uint32_t n_blocks = key_blocks(pass->job->k_dim);
-	const struct q8_block *q = pass->q8 + row * n_blocks;
-	const struct v16 scale = v16_set1(pass->job->scale);
-	struct v16 sum[SCORE_TILE(KV_Q8_0)];
+	return Q8_BLOCK * (uint32_t)kv_value_bytes(type) / 4;
+}
 
-	for (uint32_t s = 0; s < SCORE_TILE(KV_Q8_0); s++)
+/* A block's sum before its units: of row h's block q. */
+ATTENTION_INLINE struct i16 block_begin(
+	enum kv_type type, const struct attention_pass *pass, size_t q)
+{
+	return type == KV_Q8_0 ? i16_dot_begin(&pass->q8[q]) : i16_zero();
+}
+
+/* What a query's block is multiplied with. */
+ATTENTION_INLINE float query_scale(enum kv_type type, const struct attention_pass *pass, size_t q)
+{
+	return type == KV_Q8_0 ? pass->q8[q].d : pass->q16[q].d;
+}
+
+/* scores of H rows and V times 16 cells, each of turned whole blocks: a block is an exact sum of integers. */
+ATTENTION_INLINE void score_block_tile(enum kv_type type, const struct attention_pass *pass,
+	const uint8_t *const *turned, size_t row, const uint32_t H, float *scores, const uint32_t V,
+	struct kv_fetch *fetch)
+{
+	const uint32_t n_blocks = kv_blocks(pass->job->k_dim), units = block_units(type);
+	const struct v16 scale = v16_set1(pass->job->scale);
+	size_t q = row * n_blocks, at = (size_t)n_blocks * KV_TURN_SCALES_BYTES;
+	struct v16 sum[SCORE_TILE_MOST];
+
+	for (uint32_t s = 0; s < SCORE_TILE(type); s++)
 		sum[s] = v16_set1(0);
-	for (uint32_t b = 0; b < n_blocks; b++, q++) {
-		const size_t at = (size_t)b * KV_TURN * KV_BLOCK_BYTES;
-		struct fetch_lines lines = kv_fetch(fetch, q, Q8_BLOCK / 4);
-		struct i16 dot[SCORE_TILE(KV_Q8_0)];
+	for (uint32_t b = 0; b < n_blocks; b++, q++, at += kv_turn_block_bytes(type)) {
+		struct fetch_lines lines = kv_fetch(fetch, pass->q, units);
+		struct i16 dot[SCORE_TILE_MOST];
 
 		for (uint32_t h = 0; h < H; h++)
 			for (uint32_t v = 0; v < V; v++)
-				dot[h * V + v] = i16_dot_begin(&q[(size_t)h * n_blocks]);
-		for (uint32_t i = 0; i < Q8_BLOCK; i += 4) {
+				dot[h * V + v] = block_begin(type, pass, q + (size_t)h * n_blocks);
+		for (uint32_t i = 0; i < units; i++) {
 			fetch_line(&lines);
 			for (uint32_t v = 0; v < V; v++) {
-				struct i8x64 k = i8x64_load(
-					turned[v] + at + KV_TURN * (sizeof(uint16_t) + i));
+				const uint8_t *p = turned[v] + at + (size_t)4 * KV_TURN * i;
 
-				for (uint32_t h = 0; h < H; h++)
-					dot[h * V + v] = i16_dot(
-						dot[h * V + v], k, q[(size_t)h * n_blocks].q + i);
+				if (type == KV_Q8_0) {
+					struct i8x64 k = i8x64_load(p);
+
+					for (uint32_t h = 0; h < H; h++)
+						dot[h * V + v] = i16_dot(dot[h * V + v], k,
+							pass->q8[q + (size_t)h * n_blocks].q +
+								4 * i);
+				} else {
+					struct i16x32 k = i16x32_load(p);
+
+					for (uint32_t h = 0; h < H; h++)
+						dot[h * V + v] = i16_dot_pairs(dot[h * V + v], k,
+							pass->q16[q + (size_t)h * n_blocks].q +
+								2 * i);
+				}
 			}
 		}
 		for (uint32_t v = 0; v < V; v++) {
-			struct v16 d =
-				v16_load_f16((const uint16_t *)(const void *)(turned[v] + at));
+			struct v16 d = kv_scales_16(type, turned[v] + b * KV_TURN_SCALES_BYTES);
 
 			for (uint32_t h = 0; h < H; h++)
 				sum[h * V + v] =
-					v16_fma(v16_mul(d, v16_set1(q[(size_t)h * n_blocks].d)),
+					v16_fma(v16_mul(d, v16_set1(query_scale(type, pass,
+								   q + (size_t)h * n_blocks))),
 						v16_of_i16(dot[h * V + v]), sum[h * V + v]);
 		}
 	}
@@ -173,13 +209,24 @@ ATTENTION_INLINE void score_q8_tile(const struct attention_pass *pass, const uin
 				v16_mul(sum[h * V + v], scale));
 }
 
+/* One tile of either kind. */
+ATTENTION_INLINE void score_any_tile(enum kv_type type, const struct attention_pass *pass,
+	const uint8_t *const *turned, size_t row, const uint32_t H, float *scores, const uint32_t V,
+	struct kv_fetch *fetch)
+{
+	if (kv_in_blocks(type))
+		score_block_tile(type, pass, turned, row, H, scores, V, fetch);
+	else
+		score_tile(type, pass, turned, row, H, scores, V, fetch);
+}
+
 /* What a tile of H rows takes: so many times 16 cells. */
 #define SCORE_TURNS(type, H) \
 	(SCORE_TILE(type) / (H) < CHUNK_TURNS ? SCORE_TILE(type) / (H) : CHUNK_TURNS)
 
 /* All scores of H rows, of whole vectors of cells: what lies around the run's is not used. */
 ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass *pass,
-	const struct chunk_keys *keys, const struct attention_run *run, uint32_t row,
+	const struct chunk_turns *keys, const struct attention_run *run, uint32_t row,
 	const uint32_t H, struct kv_fetch *fetch)
 {
 	const uint32_t V = SCORE_TURNS(type, H);
@@ -188,26 +235,18 @@ ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass 
 	uint32_t g = run->first / KV_TURN;
 
 	for (; g + V <= end; g += V)
-		if (type == KV_Q8_0)
-			score_q8_tile(
-				pass, keys->turned + g, row, H, scores + g * KV_TURN, V, fetch);
-		else
-			score_tile(type, pass, keys->turned + g, row, H, scores + g * KV_TURN, V,
-				fetch);
+		score_any_tile(
+			type, pass, keys->turned + g, row, H, scores + g * KV_TURN, V, fetch);
 	for (; g < end; g++)
-		if (type == KV_Q8_0)
-			score_q8_tile(
-				pass, keys->turned + g, row, H, scores + g * KV_TURN, 1, fetch);
-		else
-			score_tile(type, pass, keys->turned + g, row, H, scores + g * KV_TURN, 1,
-				fetch);
+		score_any_tile(
+			type, pass, keys->turned + g, row, H, scores + g * KV_TURN, 1, fetch);
 }
 
 ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *pass,
-	const struct chunk_keys *keys, const struct attention_run *run, struct kv_fetch *fetch)
+	const struct chunk_turns *keys, const struct attention_run *run, struct kv_fetch *fetch)
 {
 	const uint32_t H = SCORE_ROWS(type), rows = run->rows;
-	const uint32_t steps = type == KV_Q8_0 ? Q8_BLOCK : FETCH_STEPS(rows);
+	const uint32_t steps = kv_in_blocks(type) ? Q8_BLOCK : FETCH_STEPS(rows);
 	const uint32_t tiles = rows < H ? CHUNK_TURNS / SCORE_TURNS(type, 1)
 					: rows / H * (CHUNK_TURNS / SCORE_TURNS(type, H));
 	uint32_t row = run->row, left = rows;

@@ -57,27 +57,6 @@ static inline struct v16 v16_load_f16_n(const uint16_t *p, uint32_t n)
 	return v16_load_f16(whole);
 }
 
-static inline struct v16 v16_load_i8(const uint8_t *p)
-{
-	__m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
-
-	return (struct v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)),
-		_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(b, b)))};
-}
-
-static inline struct v16 v16_load_i8_n(const uint8_t *p, uint32_t n)
-{
-	uint8_t whole[16] = {0};
-
-	memcpy(whole, p, n);
-	return v16_load_i8(whole);
-}
-
-static inline float v1_load_f16(const void *p)
-{
-	return _cvtsh_ss(load_u16(p));
-}
-
 static inline __m256 v8_of_bf16(const uint16_t *p)
 {
 	__m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
@@ -346,6 +325,46 @@ static inline struct i16 i16_dot(struct i16 a, struct i8x64 k, const int8_t *q)
 static inline struct v16 v16_of_i16(struct i16 a)
 {
 	return (struct v16){_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
+}
+
+static inline struct i16 i16_zero(void)
+{
+	return (struct i16){_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+
+struct i16x32 {
+	__m256i low, high;
+};
+
+static inline struct i16x32 i16x32_load(const uint8_t *p)
+{
+	return (struct i16x32){_mm256_loadu_si256((const __m256i *)(const void *)p),
+		_mm256_loadu_si256((const __m256i *)(const void *)(p + 32))};
+}
+
+static inline struct i16x32 i16x32_load_i8(const uint8_t *p)
+{
+	return (struct i16x32){
+		_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p)),
+		_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(p + 16)))};
+}
+
+static inline struct i16 i16_dot_pairs(struct i16 a, struct i16x32 k, const int16_t *q)
+{
+	int32_t pair;
+
+	memcpy(&pair, q, sizeof(pair));
+	__m256i all = _mm256_set1_epi32(pair);
+	return (struct i16){_mm256_add_epi32(a.low, _mm256_madd_epi16(k.low, all)),
+		_mm256_add_epi32(a.high, _mm256_madd_epi16(k.high, all))};
+}
+
+static inline void v16_store_i16(int16_t *p, struct v16 a)
+{
+	__m256i packed = _mm256_packs_epi32(_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high));
+
+	_mm256_storeu_si256(
+		(__m256i *)(void *)p, _mm256_permute4x64_epi64(packed, _MM_SHUFFLE(3, 1, 2, 0)));
 }
 
 static inline float v16_greatest(struct v16 a)

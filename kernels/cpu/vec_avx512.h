@@ -40,24 +40,6 @@ static inline struct v16 v16_load_f16_n(const uint16_t *p, uint32_t n)
 	return (struct v16){_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v16_first(n), p))};
 }
 
-static inline struct v16 v16_load_i8(const uint8_t *p)
-{
-	__m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
-
-	return (struct v16){_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b))};
-}
-
-static inline struct v16 v16_load_i8_n(const uint8_t *p, uint32_t n)
-{
-	return (struct v16){
-		_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(v16_first(n), p)))};
-}
-
-static inline float v1_load_f16(const void *p)
-{
-	return _cvtsh_ss(load_u16(p));
-}
-
 static inline struct v16 v16_of_bf16(__m256i b)
 {
 	return (struct v16){_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(b), 16))};
@@ -231,17 +213,55 @@ static inline struct i16 i16_dot_begin(const struct q8_block *q)
 	return (struct i16){_mm512_set1_epi32(q->minus_128)};
 }
 
+/* Four bytes of any type, at any address. */
+typedef int32_t any_32 __attribute__((may_alias, aligned(1)));
+
+/* In assembler, as GCC moves the sum from register to register between these instructions, and loads what it could name as
+ * memory. */
 static inline struct i16 i16_dot(struct i16 a, struct i8x64 k, const int8_t *q)
 {
-	int32_t four;
-
-	memcpy(&four, q, sizeof(four));
-	return (struct i16){_mm512_dpbusd_epi32(a.v, k.v, _mm512_set1_epi32(four))};
+	__asm__("vpdpbusd %2%{1to16%}, %1, %0"
+		: "+v"(a.v)
+		: "v"(k.v), "m"(*(const any_32 *)(const void *)q));
+	return a;
 }
 
 static inline struct v16 v16_of_i16(struct i16 a)
 {
 	return (struct v16){_mm512_cvtepi32_ps(a.v)};
+}
+
+static inline struct i16 i16_zero(void)
+{
+	return (struct i16){_mm512_setzero_si512()};
+}
+
+struct i16x32 {
+	__m512i v;
+};
+
+static inline struct i16x32 i16x32_load(const uint8_t *p)
+{
+	return (struct i16x32){_mm512_loadu_si512(p)};
+}
+
+static inline struct i16x32 i16x32_load_i8(const uint8_t *p)
+{
+	return (struct i16x32){
+		_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)p))};
+}
+
+static inline struct i16 i16_dot_pairs(struct i16 a, struct i16x32 k, const int16_t *q)
+{
+	__asm__("vpdpwssd %2%{1to16%}, %1, %0"
+		: "+v"(a.v)
+		: "v"(k.v), "m"(*(const any_32 *)(const void *)q));
+	return a;
+}
+
+static inline void v16_store_i16(int16_t *p, struct v16 a)
+{
+	_mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a.v)));
 }
 
 static inline float v16_greatest(struct v16 a)

@@ -52,29 +52,6 @@ static inline struct v16 v16_load_f16_n(const uint16_t *p, uint32_t n)
 	return r;
 }
 
-static inline struct v16 v16_load_i8(const uint8_t *p)
-{
-	struct v16 r;
-
-	V16_EACH r.f[lane] = (float)(int8_t)p[lane];
-	return r;
-}
-
-static inline struct v16 v16_load_i8_n(const uint8_t *p, uint32_t n)
-{
-	struct v16 r = v16_set1(0);
-
-	for (uint32_t lane = 0; lane < n; lane++)
-		r.f[lane] = (float)(int8_t)p[lane];
-	return r;
-}
-
-/* One half at any address. */
-static inline float v1_load_f16(const void *p)
-{
-	return float_of_half(load_u16(p));
-}
-
 static inline struct v16 v16_load_bf16(const uint16_t *p)
 {
 	struct v16 r;
@@ -264,6 +241,49 @@ static inline struct v16 v16_of_i16(struct i16 a)
 
 	V16_EACH r.f[lane] = (float)a.i[lane];
 	return r;
+}
+
+static inline struct i16 i16_zero(void)
+{
+	return (struct i16){{0}};
+}
+
+/* Sixteen pairs of 16-bit integers. */
+struct i16x32 {
+	int16_t i[32];
+};
+
+static inline struct i16x32 i16x32_load(const uint8_t *p)
+{
+	struct i16x32 r;
+
+	memcpy(&r, p, sizeof(r));
+	return r;
+}
+
+/* Of 32 8-bit ones. */
+static inline struct i16x32 i16x32_load_i8(const uint8_t *p)
+{
+	struct i16x32 r;
+
+	for (uint32_t i = 0; i < 32; i++)
+		r.i[i] = (int8_t)p[i];
+	return r;
+}
+
+/* Lane i: a + the products of the lane's pair and q[0..1]. */
+static inline struct i16 i16_dot_pairs(struct i16 a, struct i16x32 k, const int16_t *q)
+{
+	V16_EACH a.i[lane] += k.i[2 * lane] * q[0] + k.i[2 * lane + 1] * q[1];
+	return a;
+}
+
+/* Rounded to nearest even; |a| <= 32767. */
+static inline void v16_store_i16(int16_t *p, struct v16 a)
+{
+	const float shift = 0x1.8p23f;
+
+	V16_EACH p[lane] = (int16_t)((a.f[lane] + shift) - shift);
 }
 
 static inline float v16_greatest(struct v16 a)

@@ -24,8 +24,8 @@ static int open_kv(struct draft_model *m, const struct drafter_config *config, s
 			"kv_tokens = %u is too small for one session of %u tokens; kv_tokens takes "
 			"at least %u",
 			tokens, m->n_context, room);
-	struct kv_layout layout =
-		kv_layout_of(m->model, KV_F16, (tokens + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
+	struct kv_layout layout = kv_layout_of(
+		m->model, kv_type_auto(m->model), (tokens + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
 	layout.states.n_slots = LIMIT_SESSIONS;
 	m->memory_bytes = kv_bytes(&layout);
 	if (m->memory_bytes == 0)

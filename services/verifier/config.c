@@ -10,7 +10,7 @@
 #include <string.h>
 
 static const char *const pin_names[] = {"auto", "no", "yes", NULL};
-static const char *const kv_names[] = {"auto", "f32", "f16", "q8_0", NULL};
+static const char *const kv_names[] = {"auto", "f32", "f16", "q8_0", "q16_0", NULL};
 static const char *const weights_names[] = {"auto", "packed", "mapped", NULL};
 static const char *const gates_names[] = {"auto", "on", "off", "near", NULL};
 static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
@@ -41,9 +41,9 @@ const struct config_key verifier_config_keys[] = {
 	{"", "pool_spin", CONFIG_STRING, AT(pool_spin), 0, 0, NULL, "auto", CONFIG_SPIN_RANGE,
 		"How long an idle pass thread spins before it sleeps.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kv_type", CONFIG_ENUM, AT(kv_type), 0, 0, kv_names, "auto", NULL,
-		"Number type of the KV cache: auto is f32 for F32 models, else f16; q8_0 takes "
-		"about half "
-		"of f16.",
+		"Number type of the KV cache: auto is f32 for F32 models, else q16_0, which is as "
+		"exact as f16, 3 % larger and faster behind long contexts; q8_0 takes about half "
+		"and is the fastest.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "context", CONFIG_INT, AT(context), 0, LIMIT_CONTEXT, NULL, "0", "tokens",
 		"Prompt and output of one session; 0 takes the model's, at most 8192. A model with "
@@ -233,6 +233,8 @@ enum kv_type verifier_config_kv_type(
 		return KV_F16;
 	case VERIFIER_KV_Q8_0:
 		return KV_Q8_0;
+	case VERIFIER_KV_Q16_0:
+		return KV_Q16_0;
 	default:
 		return kv_type_auto(model);
 	}

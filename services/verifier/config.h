@@ -9,7 +9,13 @@
 #include "shared/base/limits.h"
 #include "shared/model/model.h"
 
-enum verifier_kv { VERIFIER_KV_AUTO, VERIFIER_KV_F32, VERIFIER_KV_F16, VERIFIER_KV_Q8_0 };
+enum verifier_kv {
+	VERIFIER_KV_AUTO,
+	VERIFIER_KV_F32,
+	VERIFIER_KV_F16,
+	VERIFIER_KV_Q8_0,
+	VERIFIER_KV_Q16_0
+};
 enum verifier_weights { VERIFIER_WEIGHTS_AUTO, VERIFIER_WEIGHTS_PACKED, VERIFIER_WEIGHTS_MAPPED };
 enum verifier_pin { VERIFIER_PIN_AUTO, VERIFIER_PIN_NO, VERIFIER_PIN_YES };
 enum verifier_gates {

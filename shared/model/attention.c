@@ -126,8 +126,11 @@ static void store_head(
 	enum kv_type type = f->kv->layout.type;
 	cell = kv_cell(f->kv, layer, cell);
 	f->kernels->kv_store_turned(k, n, type, kv_k(f->kv, layer, head), cell);
-	f->kernels->kv_store(
-		v, n, type, (unsigned char *)kv_v(f->kv, layer, head) + cell * f->kv->v_bytes);
+	if (kv_paired(f->kv))
+		f->kernels->kv_store_paired(v, n, type, kv_v(f->kv, layer, head), cell);
+	else
+		f->kernels->kv_store(v, n, type,
+			(unsigned char *)kv_v(f->kv, layer, head) + cell * f->kv->v_bytes);
 }
 
 static const float *bias_at(const float *bias, size_t at)
@@ -202,6 +205,7 @@ void attention_step_of(struct forward *f, struct attention_step *step)
 		.k_cell_bytes = f->kv->k_bytes,
 		.v_cell_bytes = f->kv->v_bytes,
 		.k_turned = kv_turned(f->kv),
+		.v_paired = kv_paired(f->kv),
 		.cell_of = kv_own_window(f->kv, layer) ? f->kv->windows.of : NULL,
 		.tail = branch_cells,
 		.arg = f,

@@ -245,6 +245,7 @@ static void attend_tokens(const struct pass *pass, const struct attention_unit *
 		.k_cell_bytes = step->k_cell_bytes,
 		.v_cell_bytes = step->v_cell_bytes,
 		.k_turned = step->k_turned,
+		.v_paired = step->v_paired,
 		.k_dim = step->k_dim,
 		.v_dim = step->v_dim,
 		.n_tokens = n,

@@ -44,7 +44,7 @@ struct attention_step {
 	const unsigned char *k, *v; /* of KV head 0 */
 	size_t k_head_bytes, v_head_bytes; /* to the next */
 	size_t k_cell_bytes, v_cell_bytes;
-	bool k_turned; /* as attention_job has it */
+	bool k_turned, v_paired; /* as attention_job has them */
 	uint32_t k_dim, v_dim;
 	uint32_t n_kv_heads, n_heads; /* n_heads: per KV head */
 	size_t q_stride, out_stride;

@@ -9,6 +9,7 @@ static const char *const type_names[] = {
 	[KV_F32] = "f32",
 	[KV_F16] = "f16",
 	[KV_Q8_0] = "q8_0",
+	[KV_Q16_0] = "q16_0",
 };
 enum { N_TYPES = sizeof(type_names) / sizeof(type_names[0]) };
 
@@ -31,7 +32,7 @@ int kv_type_named(const char *name, enum kv_type *type)
 enum kv_type kv_type_auto(const struct model *model)
 {
 	bool plain = model->embedding.type == TENSOR_F32 && model->output.type == TENSOR_F32;
-	return plain ? KV_F32 : KV_F16;
+	return plain ? KV_F32 : KV_Q16_0;
 }
 
 struct kv_layout kv_layout_of(const struct model *model, enum kv_type type, uint32_t n_pages)

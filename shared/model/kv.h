@@ -38,10 +38,10 @@ struct kv_layout {
  * one sequence; who has more of them sets states.n_slots. Windowed layers are kept like the others; who wants to
  * save that sets windows to kv_windows_of. */
 struct kv_layout kv_layout_of(const struct model *model, enum kv_type type, uint32_t n_pages);
-/* "f32", "f16", "q8_0"; and back: -EINVAL for any other name. */
+/* "f32", "f16", "q8_0", "q16_0"; and back: -EINVAL for any other name. */
 const char *kv_type_name(enum kv_type type);
 int kv_type_named(const char *name, enum kv_type *type);
-/* What "auto" means: F32 for a model of F32 matrices, so that nothing is rounded that the file did not round, else F16. */
+/* What "auto" means: F32 for a model of F32 matrices, so that nothing is rounded that the file did not round, else Q16_0. */
 enum kv_type kv_type_auto(const struct model *model);
 
 /* Commit marker: owner 0 = free page; position[i] = -1 unless cell i holds a committed token of the owner.
@@ -121,6 +121,12 @@ void *kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head);
 static inline bool kv_turned(const struct kv *kv)
 {
 	return kv->layout.v_dim != 0;
+}
+
+/* Whether values lie paired: those of blocks that are not the keys'. */
+static inline bool kv_paired(const struct kv *kv)
+{
+	return kv->layout.v_dim != 0 && kv_in_blocks(kv->layout.type);
 }
 
 /* Whether the layer has cells of its own for its window, and which of them, or else the cell itself, is a token's. */

@@ -1,0 +1,197 @@
+/*
+ * Weights times values where these are blocks of integers (kernels.h): included by template_attention.h.
+ *
+ * A weight takes the scale of its cell's block with it and becomes an integer, so that a sum over a chunk's cells is one of
+ * integers: two cells in one instruction, twice as many as multiply-adds of float32, and no widening of 16 bits. Values lie
+ * paired (kernels.h), those of two cells next to each other as the instruction takes them.
+ */
+#pragma once
+
+#include "kernels/cpu/template_scores.h"
+
+/* Values of one cell in a vector, and cells in a row of a pair. */
+enum { PAIR_VALUES = 16, CHUNK_PAIRS = ATTENTION_CHUNK / 2 };
+/* Below this all weights count as zero. */
+#define WEIGHTS_LEAST 0x1p-100f
+
+/* The scales of a chunk's values, of the turns that have some of positions first..last-1, and each cell's greatest. One that is
+ * infinite or NaN is 0 among the scales, so that integers are made of numbers, and infinite in `most`. */
+ATTENTION_INLINE void take_scales(enum kv_type type, const struct attention_pass *pass,
+	const struct chunk_turns *values, uint32_t first, uint32_t last)
+{
+	const uint32_t n_blocks = kv_blocks(pass->job->v_dim);
+	const struct v16 zero = v16_set1(0), lowest = v16_set1(-__builtin_inff());
+
+	for (uint32_t i = first / KV_TURN * KV_TURN; i < last; i += KV_TURN) {
+		struct v16 most = zero;
+
+		for (uint32_t b = 0; b < n_blocks; b++) {
+			struct v16 d = kv_scales_16(
+				type, values->turned[i / KV_TURN] + b * KV_TURN_SCALES_BYTES);
+			/* NaN for an infinity too; v16_max(NaN, x) is x. */
+			struct v16 number = v16_fma(d, zero, d);
+			struct v16 minus = v16_max(v16_sub(zero, number), lowest);
+
+			most = v16_max(most, v16_sub(zero, minus));
+			v16_store(pass->scales + (size_t)b * ATTENTION_CHUNK + i,
+				v16_max(number, zero));
+		}
+		v16_store(pass->scales + (size_t)n_blocks * ATTENTION_CHUNK + i, most);
+	}
+}
+
+/* The cells of a run, in whole turns of its chunk. */
+struct run_turns {
+	uint32_t first, end;
+};
+
+static inline struct run_turns turns_of(const struct attention_run *run)
+{
+	return (struct run_turns){run->first / KV_TURN * KV_TURN,
+		(run->first + run->n + KV_TURN - 1) / KV_TURN * KV_TURN};
+}
+
+/* The integers of H rows from the run's row r on, and in unit[h] what one of row h stands for. */
+ATTENTION_INLINE void integer_weights(enum kv_type type, const struct attention_pass *pass,
+	const struct attention_run *run, uint32_t r, const uint32_t H, float *unit)
+{
+	const uint32_t n_blocks = kv_blocks(pass->job->v_dim);
+	const struct run_turns turns = turns_of(run);
+	const float *most = pass->scales + (size_t)n_blocks * ATTENTION_CHUNK;
+	const struct v16 zero = v16_set1(0);
+	float *rows = pass->scores + (size_t)(run->row + r) * SCORES_STRIDE, by[16];
+	struct v16 each[WEIGH_ROWS], all[WEIGH_ROWS], one;
+
+#pragma GCC unroll 8
+	for (uint32_t h = 0; h < H; h++) {
+		float *p = rows + h * SCORES_STRIDE;
+
+		/* Of a run that does not fill its turns: what lies beside it has no weight. */
+		for (uint32_t i = turns.first; i < run->first; i++)
+			p[i] = 0;
+		for (uint32_t i = run->first + run->n; i < turns.end; i++)
+			p[i] = 0;
+		each[h] = all[h] = zero;
+		for (uint32_t i = turns.first; i < turns.end; i += 16) {
+			/* Where nothing is attended to the scale may be infinite: 0 times that, a NaN, is 0 here. */
+			struct v16 w = v16_max(v16_mul(v16_load(p + i), v16_load(most + i)), zero);
+
+			each[h] = v16_max(each[h], w);
+			all[h] = v16_add(all[h], w);
+		}
+	}
+	one = v16_mul(v16_max(fold_rows(each, H, false), v16_set1(WEIGHTS_LEAST)),
+		v16_set1(1.0f / KV_WEIGHT_MOST));
+	if (type == KV_Q16_0)
+		one = v16_max(one,
+			v16_mul(fold_rows(all, H, true), v16_set1(1.0f / KV_Q16_WEIGHTS_MOST)));
+	v16_store(by, v16_div(v16_set1(1), one));
+	v16_store(unit, one);
+	for (uint32_t h = 0; h < H; h++) {
+		const struct v16 factor = v16_set1(by[h]);
+		int16_t *out = pass->integers + (size_t)h * ATTENTION_CHUNK;
+		float *p = rows + h * SCORES_STRIDE;
+
+		for (uint32_t i = turns.first; i < turns.end; i += 16) {
+			const struct v16 weight = v16_mul(v16_load(p + i), factor);
+
+			for (uint32_t b = 0; b < n_blocks; b++)
+				v16_store_i16(out + (size_t)b * WEIGH_ROWS * ATTENTION_CHUNK + i,
+					v16_mul(weight, v16_load(pass->scales +
+								 (size_t)b * ATTENTION_CHUNK + i)));
+		}
+	}
+}
+
+/* A vector of pairs: 16 values of two cells. */
+ATTENTION_INLINE struct i16x32 load_pairs(enum kv_type type, const uint8_t *p)
+{
+	return type == KV_Q8_0 ? i16x32_load_i8(p) : i16x32_load(p);
+}
+
+static inline void join_values(
+	float *out, uint32_t some, struct v16 factor, struct i16 dot, struct v16 unit)
+{
+	store_some(
+		out, v16_fma(v16_of_i16(dot), unit, v16_mul(load_some(out, some), factor)), some);
+}
+
+/* out[r][e] = fma(the sum of x[r][i] * value[i][e], unit[r], out[r][e] * factor[r]) of H rows and the values of block b. x: those of
+ * the first of them for that block. */
+ATTENTION_INLINE void block_tile(enum kv_type type, const struct attention_pass *pass,
+	const struct chunk_turns *values, const struct attention_run *run, uint32_t r,
+	const uint32_t H, uint32_t b, const int16_t *x, const float *unit, struct kv_fetch *fetch)
+{
+	const uint32_t v_dim = pass->job->v_dim, n_blocks = kv_blocks(v_dim);
+	const size_t at = n_blocks * KV_TURN_SCALES_BYTES + b * kv_turn_block_bytes(type);
+	const struct run_turns turns = turns_of(run);
+	struct fetch_lines lines = kv_fetch(fetch, x, CHUNK_PAIRS);
+	const uint32_t left = v_dim - b * Q8_BLOCK;
+	float *out = pass->job->part.out + (size_t)(run->row + r) * v_dim + (size_t)b * Q8_BLOCK;
+	struct i16 dot[2 * WEIGH_ROWS];
+
+#pragma GCC unroll 16
+	for (uint32_t s = 0; s < 2 * H; s++)
+		dot[s] = i16_zero();
+	for (uint32_t i = turns.first; i < turns.end; i += KV_TURN) {
+		const uint8_t *p = values->turned[i / KV_TURN] + at;
+
+#pragma GCC unroll 8
+		for (uint32_t c = 0; c < KV_TURN; c += 2, p += 2 * kv_block_bytes(type)) {
+			struct i16x32 low = load_pairs(type, p);
+			struct i16x32 high = load_pairs(type, p + kv_block_bytes(type));
+
+			fetch_line(&lines);
+#pragma GCC unroll 8
+			for (uint32_t h = 0; h < H; h++) {
+				const int16_t *two = x + (size_t)h * ATTENTION_CHUNK + i + c;
+
+				dot[2 * h] = i16_dot_pairs(dot[2 * h], low, two);
+				dot[2 * h + 1] = i16_dot_pairs(dot[2 * h + 1], high, two);
+			}
+		}
+	}
+#pragma GCC unroll 8
+	for (uint32_t h = 0; h < H; h++, out += v_dim) {
+		const struct v16 factor = v16_set1(pass->factor[r + h]), one = v16_set1(unit[h]);
+
+		join_values(out, left < 16 ? left : 16, factor, dot[2 * h], one);
+		if (left > 16)
+			join_values(
+				out + 16, left < 32 ? left - 16 : 16, factor, dot[2 * h + 1], one);
+	}
+}
+
+/* All values of H rows. */
+ATTENTION_INLINE void block_rows(enum kv_type type, const struct attention_pass *pass,
+	const struct chunk_turns *values, const struct attention_run *run, uint32_t r,
+	const uint32_t H, struct kv_fetch *fetch)
+{
+	const uint32_t tile = H < V16_TILE / 2 ? H : V16_TILE / 2;
+	const uint32_t n_blocks = kv_blocks(pass->job->v_dim);
+	float unit[16];
+
+	integer_weights(type, pass, run, r, H, unit);
+	for (uint32_t b = 0; b < n_blocks; b++)
+		for (uint32_t h = 0; h < H; h += tile)
+			block_tile(type, pass, values, run, r + h, tile, b,
+				pass->integers + ((size_t)b * WEIGH_ROWS + h) * ATTENTION_CHUNK,
+				unit + h, fetch);
+}
+
+ATTENTION_INLINE void block_values_of(enum kv_type type, const struct attention_pass *pass,
+	const struct chunk_turns *values, const struct attention_run *run, struct kv_fetch *fetch)
+{
+	const uint32_t most = V16_TILE / 2, tiles = (run->rows + most - 1) / most;
+	uint32_t r = 0, left = run->rows;
+
+	kv_fetch_in(fetch, tiles * kv_blocks(pass->job->v_dim));
+	for (; left >= WEIGH_ROWS; left -= WEIGH_ROWS, r += WEIGH_ROWS)
+		block_rows(type, pass, values, run, r, WEIGH_ROWS, fetch);
+	for (; left >= 4; left -= 4, r += 4)
+		block_rows(type, pass, values, run, r, 4, fetch);
+	for (; left >= 2; left -= 2, r += 2)
+		block_rows(type, pass, values, run, r, 2, fetch);
+	if (left)
+		block_rows(type, pass, values, run, r, 1, fetch);
+}
