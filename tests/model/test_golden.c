@@ -192,7 +192,7 @@ static void check_demo(const char *name)
 	size_t i;
 	json_t *prompt;
 	snprintf(path, sizeof(path), "models/%s.gguf", name);
-	rig_open(&rig, path, NULL, 2, KV_F16);
+	rig_open(&rig, path, NULL, 2, KV_Q16_0);
 	snprintf(path, sizeof(path), "models/golden/%s.json", name);
 	json_t *golden = load_json(path);
 	json_array_foreach(json_object_get(golden, "prompts"), i,

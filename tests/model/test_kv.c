@@ -115,10 +115,12 @@ static void bytes_hold_meta_and_every_vector_apart(void **state)
 		LAYOUT(3, 2, 64, 128, KV_Q8_0, 5),
 		LAYOUT(3, 2, 7, 33, KV_Q8_0, 5), /* blocks that are short, and of odd length */
 		LAYOUT(4, 1, 576, 0, KV_Q8_0, 3),
+		LAYOUT(3, 2, 7, 33, KV_Q16_0, 5),
+		LAYOUT(4, 1, 576, 0, KV_Q16_0, 3),
 		LAYOUT(4, 1, 40, 0, KV_F32, 3),
 		LAYOUT(4, 2, 16, 24, KV_F16, 8),
 	};
-	layouts[6].windows = (struct kv_windows_layout){3, WINDOW_CELLS, WINDOW, KEPT};
+	layouts[8].windows = (struct kv_windows_layout){3, WINDOW_CELLS, WINDOW, KEPT};
 	for (size_t i = 0; i < sizeof(layouts) / sizeof(*layouts); i++)
 		check_vectors(&layouts[i]);
 	const struct kv_layout q8 = LAYOUT(1, 1, 64, 64, KV_Q8_0, 4),
@@ -131,7 +133,7 @@ static void types_have_names_and_other_names_are_refused(void **state)
 {
 	(void)state;
 	enum kv_type type;
-	for (int i = KV_F32; i <= KV_Q8_0; i++) {
+	for (int i = KV_F32; i <= KV_Q16_0; i++) {
 		assert_int_equal(kv_type_named(kv_type_name((enum kv_type)i), &type), 0);
 		assert_int_equal(type, i);
 	}

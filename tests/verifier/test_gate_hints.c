@@ -76,7 +76,7 @@ static int setup(void **state)
 	*state = f;
 	if (access(MODEL, R_OK) != 0)
 		return 0;
-	rig_open(&f->rig, MODEL, NULL, 1, KV_F16);
+	rig_open(&f->rig, MODEL, NULL, 1, KV_Q16_0);
 	open_region(f, 40);
 	struct experts_cached_options options = {.generation = 100};
 	assert_int_equal(experts_cached_create(f->rig.model, &options, &f->cached, &err), 0);

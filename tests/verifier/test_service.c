@@ -10,7 +10,7 @@ static int group_setup(void **state)
 	(void)state;
 	if (!service_binary() || access(SERVICE_MODEL, R_OK) != 0)
 		return 0;
-	rig_open(&rig, SERVICE_MODEL, "auto", 1, KV_F16);
+	rig_open(&rig, SERVICE_MODEL, "auto", 1, KV_Q16_0);
 	for (uint32_t i = 0; i < SERVICE_ANSWERS; i++)
 		answer_make(&rig, &answers[i], 100 + i, 3 + 13 * (i % 9), i % 2 ? 0.8f : 0, 96);
 	rig_close(&rig);
