@@ -323,17 +323,17 @@ struct kernels {
 	 * = fma(sum, f, LANES sum of p * 1), out[d] = out[d] * f, then for each cell in order out[d] = fma(p, v[d],
 	 * out[d]). Stored keys and values are widened exactly.
 	 *
-	 * Of blocks both products are of integers, which are twice as fast as multiply-adds of float32 and need no order. A
-	 * score is s * scale after s = +0, s = fma(d * e, the block's sum, s) for ascending blocks, with the key's scale d
-	 * and integers, and the query's: of KV_Q8_0 those of quantise_q8, of KV_Q16_0 e = a / KV_Q16_QUERY_MOST and
-	 * x * (KV_Q16_QUERY_MOST / a) rounded to nearest even, a the greatest |x| of the block (none where a < 2^-110; as
-	 * if zeros followed a short one). Weights take the values' scales with them: with
-	 * the products p * d, of a cell's greatest scale, an integer's unit is u = max(their greatest, at least 2^-100, *
-	 * (1 / KV_WEIGHT_MOST), and of KV_Q16_0 their LANES sum, from the chunk's first position on, * (1 /
-	 * KV_Q16_WEIGHTS_MOST)), a cell's integer for a block is (p * (1 / u)) * d rounded to nearest even, and out[d] =
-	 * fma(the chunk's sum, u, out[d] * f). A scale that
-	 * is infinite or NaN makes the row's out NaN. (Weights in integers of few bits: Zhang et al., SageAttention, arXiv
-	 * 2410.02367, section 4.3, where 8 bits of them are found too few.) */
+	 * Of blocks both products are of integers, which need no order and go at twice the rate of float32's. A score is s *
+	 * scale after s = +0, s = fma(d * e, the block's sum of products, s) for ascending blocks, of the key's scale d and
+	 * integers and the query's: of KV_Q8_0 those of quantise_q8; of KV_Q16_0 e = a / KV_Q16_QUERY_MOST and x *
+	 * (KV_Q16_QUERY_MOST / a) rounded to nearest even, with the greatest |x| of the block as a (all 0 where it is less than
+	 * 2^-110), a short block as if zeros followed. Weights take the scales of the values with them. Their unit is u = max(g
+	 * * (1 / KV_WEIGHT_MOST), h * (1 / KV_Q16_WEIGHTS_MOST)): over the chunk's cells, of p times the cell's greatest scale,
+	 * g is the maximum, at least 2^-100, and h the LANES sum from the chunk's first position on, or 0 for KV_Q8_0. A cell's
+	 * integer for a block is (p * (1 / u)) * d rounded to nearest even, and out[d] = fma(the sum of these times the values'
+	 * integers, u, out[d] * f). A row that attends to a value whose scale is infinite or NaN is NaN. (Zhang et al.,
+	 * SageAttention, arXiv 2410.02367, multiply queries and keys of 8 bits, and find these too few for weights and values;
+	 * here weights have up to 15.) */
 	void (*attention)(const struct attention_job *job);
 	size_t (*attention_scratch)(uint32_t rows, uint32_t k_dim, uint32_t v_dim); /* floats */
 

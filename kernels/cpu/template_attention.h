@@ -5,8 +5,8 @@
  * multiply-adds when many heads or tokens share a KV head, by memory otherwise. So the keys are used dimension by
  * dimension (template_keys.h, template_scores.h), so that a lane is a cell and no sum goes across lanes; sums are kept
  * in registers by tiles of V16_TILE, of several rows (a row is one head of one token) and several cells or values; and
- * what one product reads of memory is fetched while the other computes. For many rows the keys and values of a chunk are
- * widened to float32 once.
+ * what one product reads of memory is fetched while the other computes. For many rows plain keys and values of a chunk are
+ * widened to float32 once; those of blocks are multiplied as the integers they are (template_weights.h).
  */
 #pragma once
 

@@ -56,7 +56,9 @@ struct fetch_lines {
 };
 
 /* The next vectors, as lines to fetch in `steps` steps of a loop, which so has no branch for it. What lies in several places
- * and what is too long for the loop is fetched at once; `idle`, which is in use anyway, stands for nothing left. */
+ * and what is too long for the loop is fetched at once; `idle`, which is in use anyway, stands for nothing left. It comes to the
+ * second level: the first would not keep a chunk beside the one in use, and waits for few lines at once (Zen 4: 1.05 times the
+ * rate of float16, 1.3 of KV_Q16_0). */
 static inline struct fetch_lines kv_fetch(
 	struct kv_fetch *fetch, const void *idle, const uint32_t steps)
 {

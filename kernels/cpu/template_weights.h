@@ -9,8 +9,7 @@
 
 #include "kernels/cpu/template_scores.h"
 
-/* Values of one cell in a vector, and cells in a row of a pair. */
-enum { PAIR_VALUES = 16, CHUNK_PAIRS = ATTENTION_CHUNK / 2 };
+enum { CHUNK_PAIRS = ATTENTION_CHUNK / 2 };
 /* Below this all weights count as zero. */
 #define WEIGHTS_LEAST 0x1p-100f
 
@@ -93,7 +92,8 @@ ATTENTION_INLINE void integer_weights(enum kv_type type, const struct attention_
 		float *p = rows + h * SCORES_STRIDE;
 
 		for (uint32_t i = turns.first; i < turns.end; i += 16) {
-			const struct v16 weight = v16_mul(v16_load(p + i), factor);
+			/* Of a NaN, 0: its row's sum of weights is one, too. */
+			const struct v16 weight = v16_max(v16_mul(v16_load(p + i), factor), zero);
 
 			for (uint32_t b = 0; b < n_blocks; b++)
 				v16_store_i16(out + (size_t)b * WEIGH_ROWS * ATTENTION_CHUNK + i,

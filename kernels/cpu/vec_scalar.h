@@ -271,10 +271,11 @@ static inline struct i16x32 i16x32_load_i8(const uint8_t *p)
 	return r;
 }
 
-/* Lane i: a + the products of the lane's pair and q[0..1]. */
+/* Lane i: a + the products of the lane's pair and q[0..1], modulo 2^32: a cell that nobody attends to may hold anything. */
 static inline struct i16 i16_dot_pairs(struct i16 a, struct i16x32 k, const int16_t *q)
 {
-	V16_EACH a.i[lane] += k.i[2 * lane] * q[0] + k.i[2 * lane + 1] * q[1];
+	V16_EACH for (uint32_t j = 0; j < 2; j++) a.i[lane] =
+		(int32_t)((uint32_t)a.i[lane] + (uint32_t)(k.i[2 * lane + j] * q[j]));
 	return a;
 }
 
