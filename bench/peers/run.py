@@ -6,7 +6,8 @@ with random weights, measures every engine on each of them once per round, and w
 peers.json. The peers run as they come: llama.cpp repacks weights where it knows how (its default), ik_llama.cpp is told
 to (-rtr 1). Beside every figure stands its share of the floor, the least time that the bytes or the operations need at
 the peaks which outrider-bench measured in the same rounds; the read bandwidth, which changes from one second to the next
-on a machine shared with others, before and after every measurement.
+on a machine shared with others, before and after every measurement. Where it differs between two engines' turns, the ratio of
+these shares says more than that of their tokens/s.
 
 Needs cmake and g++ (make packages-peers), the programs of `make`, and memory for twice the file."""
 import argparse
@@ -211,11 +212,13 @@ class Record:
         for figure in sorted(self.values["outrider"], key=order):
             row = {"figure": figure, "engines": {}}
             ours = statistics.median(value for value, _ in self.values["outrider"][figure])
+            our_share = self.share("outrider", figure)
             for name, figures in self.values.items():
                 if figure in figures:
                     rate = statistics.median(value for value, _ in figures[figure])
-                    row["engines"][name] = {"tokens_per_s": rate, "ratio": ours / rate,
-                                            "floor_share": self.share(name, figure)}
+                    share = self.share(name, figure)
+                    row["engines"][name] = {"tokens_per_s": rate, "ratio": ours / rate, "floor_share": share,
+                                            "floor_ratio": our_share / share}
             for fact, word in (("distinct_experts", "experts"), ("kv_cost", "kv cost")):
                 key = f"{word} {figure.split()[-1]}"
                 if key in middle and figure.startswith("verify" if word == "experts" else "decode at"):
@@ -266,14 +269,16 @@ def table(result):
     text = [f"{result['name']}, {result['bytes'] / 1e9:.2f} GB; int8 {s['int8_gop_s']:.0f} GOP/s; read bandwidth around the "
             f"runs of {reads} GB/s;\nOutrider's memory beyond weights and KV {s['beyond_bytes'] / 1e6:.0f} MB",
             "  tokens/s" + " " * 10 + "".join(f"{n:>14}  floor" for n in names) +
-            "".join(f"{'x ' + n:>16}" for n in names[1:])]
+            "".join(f"{'x ' + n:>20}" for n in names[1:])]
     for row in s["rows"]:
         line = f"  {row['figure']:18}"
         for name in names:
             cell = row["engines"].get(name)
             share = f"{100 * cell['floor_share']:5.0f}%" if cell else ""
             line += f"{cell['tokens_per_s']:14.1f} {share}" if cell else f"{'-':>14}      -"
-        line += "".join(f"{row['engines'][n]['ratio']:16.2f}" if n in row["engines"] else f"{'-':>16}" for n in names[1:])
+        for name in names[1:]:
+            cell = row["engines"].get(name)
+            line += f"{cell['ratio']:13.2f} ({cell['floor_ratio']:.2f})" if cell else f"{'-':>20}"
         if row.get("distinct_experts"):
             line += f"   {row['distinct_experts']:.0f} experts"
         if row.get("kv_cost"):
@@ -293,7 +298,8 @@ def write(options, about, all_engines, results):
     head = (f"{about['cpu']}, {about['cpus']} CPUs ({' '.join(about['flags'])}), {about['memory_gb']} GB; "
             f"{about['date']}; {about['revision']}\n$ {command_line('bench/peers/run.py', sys.argv[1:])}\n\n"
             f"{about['threads']} threads; {rounds_of(options)}. floor: share of what the file's bytes "
-            "and operations allow at\nthe peaks measured in the same rounds; x: Outrider over the peer.\n")
+            "and operations allow at\nthe peaks measured in the same rounds; x: Outrider over the peer, in brackets of the "
+            "shares of the floor: what it would be\nhad the memory given both the same.\n")
     head += "".join(f"{e.name}: {e.facts['package']} {e.facts['version']} from PyPI\n" for e in all_engines[1:]
                     if "package" in e.facts)
     options.results.mkdir(parents=True, exist_ok=True)

@@ -60,6 +60,7 @@ with tempfile.TemporaryDirectory(prefix="outrider-peers-") as folder:
     peer = rows.get("verify 4", {}).get("engines", {}).get("fake", {})
     mine = rows.get("verify 4", {}).get("engines", {}).get("outrider", {})
     ok(peer.get("tokens_per_s") == 200 and abs(peer["ratio"] * 200 / mine["tokens_per_s"] - 1) < 1e-6 and
+       abs(peer["floor_ratio"] * peer["floor_share"] / mine["floor_share"] - 1) < 1e-6 and
        rows["verify 4"]["distinct_experts"] > 24 and mine["floor_share"] > 0 and peer["floor_share"] > 0,
        "medians stand beside their floors, the experts touched and the ratio", rows)
     machine = data.get("machine", {})
