@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
-the revision and the command. With names as arguments only those: kernels pool ipc price cache cache-policies speculation workloads
-matrix policy knobs controller syscalls; `matrix --help`, `price --help` and `speculation --help` say what these take besides. Environment:
+the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies speculation
+workloads matrix policy knobs controller syscalls; `matrix --help`, `price --help` and `speculation --help` say what these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
@@ -60,6 +60,11 @@ def bench_alone(name, timeout):
 def bench_kernels():
     """Every product of every type beside the peaks of the machine."""
     bench_alone("kernels", 600)
+
+
+def bench_attention():
+    """Attention over every type of the KV cache behind short and long contexts."""
+    bench_alone("attention", 900)
 
 
 def bench_pool():
@@ -290,9 +295,9 @@ def bench_cache_policies():
     write("cache-policies", "make bench (bench/run.py cache-policies): outrider-bench cache record, replay", text)
 
 
-BENCHES = {"kernels": bench_kernels, "pool": bench_pool, "ipc": bench_ipc, "price": bench_price, "cache": bench_cache,
-           "speculation": bench_speculation, "cache-policies": bench_cache_policies, "workloads": bench_workloads,
-           "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
+BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
+           "price": bench_price, "cache": bench_cache, "speculation": bench_speculation,
+           "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
            "syscalls": bench_syscalls}
 WITH_OPTIONS = ("matrix", "price", "speculation")
 
