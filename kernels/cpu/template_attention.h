@@ -447,12 +447,11 @@ static void quantise_q16(const float *x, struct q16_block *out)
 {
 	const float amax = float_of_bits(block_amax(x));
 
-	memset(out, 0, sizeof(*out));
-	if (amax < QUANTISE_LEAST)
-		return;
-	out->d = amax / KV_Q16_QUERY_MOST;
-	if (amax < __builtin_inff())
+	out->d = amax < QUANTISE_LEAST ? 0 : amax / KV_Q16_QUERY_MOST;
+	if (amax >= QUANTISE_LEAST && amax < __builtin_inff())
 		block_integers(x, KV_Q16_QUERY_MOST / amax, out->q);
+	else
+		memset(out->q, 0, sizeof(out->q));
 }
 
 /* Query row r in the form that keys of blocks are multiplied with. */
