@@ -96,10 +96,11 @@ ok(abs((decode["bytes"] - decode["kv_bytes"]) / info["summary"]["bytes_per_token
 ok(batch and all(abs(r["expert_ms"] * 1e6 * r["read_gb_s"] / r["expert_bytes"] - 1) < 1e-3 and 0 < r["expert_ms"] < r["bytes_ms"] for r in batch),
    "and of the experts alone, with the time they take at the measured bandwidth", batch)
 ok(all(r["roofline_ms"] >= 0.999 * r["bytes_ms"] for r in batch), "what has to be computed only raises a floor", batch)
-# Per token and layer keys and values of two heads of 64, in 16-bit integers with a scale for each 32.
+# Per token and layer keys and values of two heads of 64, in 16-bit integers with a scale for each 32. Figures have six digits.
 deeper = figures.get("depths", [{}])[0]
 cell = info["model"]["layers"] * 2 * info["model"]["kv_heads"] * info["model"]["head_length"] * 66 // 32
-ok(decode["kv_bytes"] == 33 * cell and deeper.get("kv_bytes") == 321 * cell and "kv_cost" in deeper,
+ok(abs(decode["kv_bytes"] / (33 * cell) - 1) < 1e-5 and abs(deeper.get("kv_bytes", 0) / (321 * cell) - 1) < 1e-5 and
+   "kv_cost" in deeper,
    "decoding deeper in the context reads so many more keys and values", (cell, decode, deeper))
 memory = figures["memory"]
 sanitized = bool(os.environ.get("SAN"))  # whose shadow memory counts too
