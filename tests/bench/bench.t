@@ -321,9 +321,10 @@ def record_stopped_often():
         while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
             # A fifth of the time is left to it, and all of it in the end.
             if time.monotonic() - begun < 60:
-                process.send_signal(signal.SIGSTOP)
+                # Not send_signal, which takes an exit status that wait4 is to have.
+                os.kill(process.pid, signal.SIGSTOP)
                 time.sleep(0.08)
-                process.send_signal(signal.SIGCONT)
+                os.kill(process.pid, signal.SIGCONT)
             time.sleep(0.02)
         process.returncode = os.waitstatus_to_exitcode(ended[1])
         result = run("cache", "replay", trace, "--policy", "lru", "--budget", "100%", "--format", "json")
