@@ -329,11 +329,11 @@ struct kernels {
 	 * (KV_Q16_QUERY_MOST / a) rounded to nearest even, with the greatest |x| of the block as a (all 0 where it is less than
 	 * 2^-110), a short block as if zeros followed. Weights take the scales of the values with them. Their unit is u = max(g
 	 * * (1 / KV_WEIGHT_MOST), h * (1 / KV_Q16_WEIGHTS_MOST)): over the chunk's cells, of p times the cell's greatest scale,
-	 * g is the maximum, at least 2^-100, and h the LANES sum from the chunk's first position on, or 0 for KV_Q8_0. A cell's
-	 * integer for a block is (p * (1 / u)) * d rounded to nearest even, and out[d] = fma(the sum of these times the values'
-	 * integers, u, out[d] * f). A row that attends to a value whose scale is infinite or NaN is NaN. (Zhang et al.,
-	 * SageAttention, arXiv 2410.02367, multiply queries and keys of 8 bits, and find these too few for weights and values;
-	 * here weights have up to 15.) */
+	 * or 0 where p is, g is the maximum, at least 2^-100, and h the LANES sum from the chunk's first position on, or 0 for
+	 * KV_Q8_0. A cell's integer for a block is (p * (1 / u)) * d rounded to nearest even, and out[d] = fma(the sum of these
+	 * times the values' integers, u, out[d] * f). A row in which a value whose scale is infinite or NaN has a p that is not
+	 * 0 is NaN; where p is 0, so is the integer. (Zhang et al., SageAttention, arXiv 2410.02367, multiply queries and keys
+	 * of 8 bits, and find these too few for weights and values; here weights have up to 15.) */
 	void (*attention)(const struct attention_job *job);
 	size_t (*attention_scratch)(uint32_t rows, uint32_t k_dim, uint32_t v_dim); /* floats */
 

@@ -9,6 +9,8 @@
 
 #include "kernels/cpu/template_scores.h"
 
+#include <float.h>
+
 enum { CHUNK_PAIRS = ATTENTION_CHUNK / 2 };
 /* Below this all weights count as zero. */
 #define WEIGHTS_LEAST 0x1p-100f
@@ -19,7 +21,7 @@ ATTENTION_INLINE void take_scales(enum kv_type type, const struct attention_pass
 	const struct chunk_turns *values, uint32_t first, uint32_t last)
 {
 	const uint32_t n_blocks = kv_blocks(pass->job->v_dim);
-	const struct v16 zero = v16_set1(0), lowest = v16_set1(-__builtin_inff());
+	const struct v16 zero = v16_set1(0), infinite = v16_set1(__builtin_inff());
 
 	for (uint32_t i = first / KV_TURN * KV_TURN; i < last; i += KV_TURN) {
 		struct v16 most = zero;
@@ -27,11 +29,10 @@ ATTENTION_INLINE void take_scales(enum kv_type type, const struct attention_pass
 		for (uint32_t b = 0; b < n_blocks; b++) {
 			struct v16 d = kv_scales_16(
 				type, values->turned[i / KV_TURN] + b * KV_TURN_SCALES_BYTES);
-			/* NaN for an infinity too; v16_max(NaN, x) is x. */
+			/* NaN for an infinity too; v16_max(NaN, x) and v16_min(NaN, x) are x. */
 			struct v16 number = v16_fma(d, zero, d);
-			struct v16 minus = v16_max(v16_sub(zero, number), lowest);
 
-			most = v16_max(most, v16_sub(zero, minus));
+			most = v16_max(most, v16_min(number, infinite));
 			v16_store(pass->scales + (size_t)b * ATTENTION_CHUNK + i,
 				v16_max(number, zero));
 		}
@@ -57,7 +58,7 @@ ATTENTION_INLINE void integer_weights(enum kv_type type, const struct attention_
 	const uint32_t n_blocks = kv_blocks(pass->job->v_dim);
 	const struct run_turns turns = turns_of(run);
 	const float *most = pass->scales + (size_t)n_blocks * ATTENTION_CHUNK;
-	const struct v16 zero = v16_set1(0);
+	const struct v16 zero = v16_set1(0), largest = v16_set1(FLT_MAX);
 	float *rows = pass->scores + (size_t)(run->row + r) * SCORES_STRIDE, by[16];
 	struct v16 each[WEIGH_ROWS], all[WEIGH_ROWS], one;
 
@@ -92,8 +93,10 @@ ATTENTION_INLINE void integer_weights(enum kv_type type, const struct attention_
 		float *p = rows + h * SCORES_STRIDE;
 
 		for (uint32_t i = turns.first; i < turns.end; i += 16) {
-			/* Of a NaN, 0: its row's sum of weights is one, too. */
-			const struct v16 weight = v16_max(v16_mul(v16_load(p + i), factor), zero);
+			/* Of a NaN, 0: its row's sum of weights is one, too. Such a row may have weights above 1, as a score that
+			 * is NaN can hide a greater one from the maximum: they stay numbers, and no integer is too large. */
+			const struct v16 weight =
+				v16_min(v16_max(v16_mul(v16_load(p + i), factor), zero), largest);
 
 			for (uint32_t b = 0; b < n_blocks; b++)
 				v16_store_i16(out + (size_t)b * WEIGH_ROWS * ATTENTION_CHUNK + i,

@@ -128,6 +128,11 @@ static inline struct v16 v16_max(struct v16 a, struct v16 b)
 	return (struct v16){_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
 }
 
+static inline struct v16 v16_min(struct v16 a, struct v16 b)
+{
+	return (struct v16){_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
+
 static inline struct v16 v16_fma(struct v16 a, struct v16 b, struct v16 c)
 {
 	return (struct v16){

@@ -105,6 +105,11 @@ static inline struct v16 v16_max(struct v16 a, struct v16 b)
 	return (struct v16){_mm512_max_ps(a.v, b.v)};
 }
 
+static inline struct v16 v16_min(struct v16 a, struct v16 b)
+{
+	return (struct v16){_mm512_min_ps(a.v, b.v)};
+}
+
 static inline struct v16 v16_fma(struct v16 a, struct v16 b, struct v16 c)
 {
 	return (struct v16){_mm512_fmadd_ps(a.v, b.v, c.v)};

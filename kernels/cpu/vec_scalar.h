@@ -120,6 +120,13 @@ static inline struct v16 v16_max(struct v16 a, struct v16 b)
 	return a;
 }
 
+/* Of a NaN in either, b: like v16_max. */
+static inline struct v16 v16_min(struct v16 a, struct v16 b)
+{
+	V16_EACH a.f[lane] = a.f[lane] < b.f[lane] ? a.f[lane] : b.f[lane];
+	return a;
+}
+
 static inline struct v16 v16_fma(struct v16 a, struct v16 b, struct v16 c)
 {
 	V16_EACH c.f[lane] = fma32(a.f[lane], b.f[lane], c.f[lane]);

@@ -200,7 +200,8 @@ static void blocks_values(const struct case_data *a, uint32_t from, uint32_t to,
 		for (uint32_t b = 0; b * Q8_BLOCK < a->v_dim; b++)
 			d = isnan(value_block(a, i, b)->d) ? INFINITY
 							   : fmaxf(d, value_block(a, i, b)->d);
-		products[i % ATTENTION_CHUNK] = weights[i - from] * d;
+		d *= weights[i - from];
+		products[i % ATTENTION_CHUNK] = isnan(d) ? 0 : d;
 		greatest = fmaxf(greatest, products[i % ATTENTION_CHUNK]);
 	}
 	for (int i = 0; i < ATTENTION_CHUNK; i++)
@@ -869,6 +870,80 @@ static void cells_of_later_tokens_are_not_touched(void **state)
 	free(a);
 }
 
+/* One row over 48 positions of one chunk, of which all scores are 0. */
+static void even_case(struct case_data *a, enum kv_type type, uint64_t *rng)
+{
+	random_case(a, 32, 32, 1, 1, 48, POSITIONS_MAX, type, rng);
+	a->used_sinks = NULL;
+	a->scale = 1;
+	for (uint32_t c = 0; c < 48; c++) {
+		a->cells[c] = c;
+		memset(a->k[c], 0, sizeof(a->k[c]));
+		store_again(a, true, c);
+	}
+	for (uint32_t d = 0; d < 32; d++)
+		a->q[0][d] = 1;
+}
+
+/* A score that is NaN can hide a greater one from the maximum, whose weight is then infinite. The row comes to NaN in the end, but
+ * until then it has the same bits everywhere. */
+static void a_row_with_a_hidden_maximum_has_the_same_bits_everywhere(void **state)
+{
+	struct case_data *a = malloc(sizeof(*a));
+	uint64_t rng = 23;
+
+	(void)state;
+	assert_non_null(a);
+	for (int i = 0; i < 40; i++) {
+		float expected[DIM_MAX];
+
+		even_case(a, i % 2 ? KV_Q8_0 : KV_Q16_0, &rng);
+		a->k[0][0] = 30 + 5 * (float)i; /* the first lane's greatest, before a NaN in it */
+		a->k[16][0] = NAN;
+		for (uint32_t d = 0; d < 32; d++) /* down to scales that are 0 */
+			a->v[0][d] = ldexpf(random_float(&rng), -i);
+		store_again(a, true, 0);
+		store_again(a, true, 16);
+		store_again(a, false, 0);
+		for (size_t k = 0; backend(k); k++) {
+			float most = -INFINITY, sum = 0;
+			struct attention_state row = {a->out[0], a->v_dim + 5, &most, &sum};
+
+			memset(a->out[0], 0, sizeof(a->out[0]));
+			run_split(backend(k), a, 0, 0, 1, 0, 1, &row);
+			assert_true(isnan(sum));
+			if (k == 0)
+				memcpy(expected, a->out[0], a->v_dim * sizeof(float));
+			assert_same_floats(a->out[0], expected, a->v_dim, backend(k)->name);
+		}
+		free_case(a);
+	}
+	free(a);
+}
+
+/* A value whose scale is infinite or NaN makes a NaN of each row in which it has a weight, but not where that comes to 0. */
+static void an_infinite_scale_counts_where_its_value_has_a_weight(void **state)
+{
+	struct case_data *a = malloc(sizeof(*a));
+	uint64_t rng = 24;
+
+	(void)state;
+	assert_non_null(a);
+	for (int i = 0; i < 8; i++) {
+		even_case(a, i % 2 ? KV_Q8_0 : KV_Q16_0, &rng);
+		a->k[5][0] = i < 4 ? -200 : -60;
+		a->v[5][i] = i & 2 ? INFINITY : NAN;
+		store_again(a, true, 5);
+		store_again(a, false, 5);
+		expect(a);
+		run_backends(a);
+		for (uint32_t d = 0; d < 32; d++)
+			assert_true(isnan(a->expected[0][0][d]) == (i >= 4));
+		free_case(a);
+	}
+	free(a);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -884,6 +959,8 @@ int main(void)
 		cmocka_unit_test(stored_16_bit_vectors_are_blocks_of_their_greatest_value),
 		cmocka_unit_test(vectors_that_lie_together_have_the_same_values_and_touch_no_other),
 		cmocka_unit_test(infinite_and_nan_values_give_the_same_bits_everywhere),
+		cmocka_unit_test(a_row_with_a_hidden_maximum_has_the_same_bits_everywhere),
+		cmocka_unit_test(an_infinite_scale_counts_where_its_value_has_a_weight),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
