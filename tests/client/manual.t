@@ -139,4 +139,10 @@ for process in PROCESSES:
     section = page.partition(f".Sh {process.upper()}.CONF\n")[2].partition("\n.Sh ")[0]
     lacks = [k["name"] for k in knobs if k["process"] == process and f".It Cm {k['name']}\n" not in section]
     tap.ok(section and not lacks, f"every setting of {process} is in it", lacks)
+# Keys and values of blocks of 32 16-bit integers with a scale each, as the page says of a draft model that is not of F32.
+draft = json.loads(run(BUILD / "outrider-model", "info", ROOT / "models/outrider-demo-draft-aligned-q8_0.gguf", "--json").stdout)["model"]
+token = draft["layers"] * draft["kv_heads"] * draft["head_length"] * 2 * 66 / 32
+tokens = int(re.search(r"KV_TOKENS_DEFAULT (\d+)", (ROOT / "services/drafter/model.c").read_text())[1])
+says = f"{token / 1024:.1f} KiB, {token * tokens / 2**20:.0f} MiB in all by default"
+tap.ok(says in (ROOT / "man/outrider-drafter.8").read_text(), "what a token takes of the drafter's KV cache is what its page says", says)
 tap.done()
