@@ -442,7 +442,7 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 	}
 }
 
-/* A block of a query whose keys are of KV_Q16_0. */
+/* The greatest |x| becomes KV_Q16_QUERY_MOST; an infinity or NaN is left to the scale. */
 static void quantise_q16(const float *x, struct q16_block *out)
 {
 	const float amax = float_of_bits(block_amax(x));

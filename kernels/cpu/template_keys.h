@@ -162,7 +162,7 @@ struct cell_block {
 	size_t step;
 };
 
-/* Block b of the view's entry i, of vectors of n values, that lie by themselves. */
+/* Block b of the view's entry i, of vectors that lie by themselves. */
 static inline struct cell_block block_alone(
 	enum kv_type type, const struct kv_view *view, size_t i, uint32_t b)
 {
@@ -171,7 +171,7 @@ static inline struct cell_block block_alone(
 	return (struct cell_block){p, p + KV_SCALE_BYTES, 0};
 }
 
-/* The same of vectors that lie together; the first of 16 cells' units. */
+/* The same of vectors of n values that lie together; the first of 16 cells' units. */
 static inline struct cell_block block_together(
 	enum kv_type type, const struct kv_view *view, uint32_t n, size_t i, uint32_t b)
 {
@@ -306,6 +306,7 @@ ATTENTION_INLINE void put_block_values(enum kv_type type, bool paired, const str
 					pair_up(x.units, x.step, y.units, y.step, some, value,
 						pair);
 				} else if (some == Q8_BLOCK) {
+					/* A constant, which unrolls its loop. */
 					pair_up(x.units, value, y.units, value, Q8_BLOCK, value,
 						pair);
 				} else {

@@ -203,6 +203,7 @@ static void op_kv_store_turned(
 	const size_t bytes = kv_value_bytes(type);
 
 	op_kv_store(x, n, type, row);
+	/* Each with the bytes of a value as a constant, for a copy without a call. */
 	if (kv_in_blocks(type))
 		place_blocks(row, n, type, false, to, cell % KV_TURN);
 	else if (type == KV_F32)
