@@ -190,8 +190,8 @@ struct attention_job {
 	uint32_t
 		n_cells; /* <= ATTENTION_SPLIT; cells[0] is the one of the split's first position */
 	uint32_t n_ahead; /* entries of cells behind them that will probably be the next job's */
-	const uint32_t
-		*cells; /* [n_cells + n_ahead], read where a query or n_ahead covers them only */
+	const uint32_t *
+		cells; /* [n_cells + n_ahead], read between the first and the last that a query covers, and where n_ahead does */
 	enum kv_type kv_type;
 	const void *k, *v; /* cell c's vector of this layer and KV head at k + c * k_cell_bytes */
 	size_t k_cell_bytes, v_cell_bytes;
@@ -362,6 +362,10 @@ struct kernels {
 	void (*kv_store_paired)(
 		const float *x, uint32_t n, enum kv_type type, void *cells, uint32_t cell);
 };
+
+/* Of the results that are laid down here: raised when any of their bits becomes another, so that an answer which began with
+ * another one's is not gone on with. */
+#define KERNELS_ARITHMETIC 2
 
 #define ATTENTION_CHUNK 64
 #define ATTENTION_SPLIT 256

@@ -302,7 +302,7 @@ static json_t *figures_of(const struct row *row, const struct peaks *peaks, uint
 	gb_s = row->bytes / 1e9 / seconds;
 	gop_s = row->ops / 1e9 / seconds;
 	read = gb_s / peaks->read_gb_s;
-	op = gop_s / peaks->f32_gop_s;
+	op = gop_s / peaks_attention_gop_s(peaks, row->type, row->shape->k_dim, row->shape->v_dim);
 	return json_pack("{s:s, s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "shape",
 		row->shape->name, "type", kv_type_name(row->type), "depth", (int)row->depth,
 		"tokens", (int)row->n, "cells_per_s", row->cells / seconds, "gb_s", gb_s,
@@ -319,10 +319,11 @@ static json_t *report(const struct bench *b)
 	cpu_name(cpu);
 	for (uint32_t i = 0; i < b->n_rows; i++)
 		json_array_append_new(rows, figures_of(&b->rows[i], &p, b->options.rounds));
-	return json_pack("{s:s, s:i, s:i, s:s, s:i, s:{s:f, s:f}, s:o}", "cpu", cpu, "threads",
-		(int)b->options.threads, "active_threads", (int)pool_active(b->pool), "kernels",
-		b->kernels->name, "rounds", (int)b->options.rounds, "peaks", "read_gb_s",
-		p.read_gb_s, "f32_gop_s", p.f32_gop_s, "rows", rows);
+	return json_pack("{s:s, s:i, s:i, s:s, s:i, s:{s:f, s:f, s:f, s:f}, s:o}", "cpu", cpu,
+		"threads", (int)b->options.threads, "active_threads", (int)pool_active(b->pool),
+		"kernels", b->kernels->name, "rounds", (int)b->options.rounds, "peaks", "read_gb_s",
+		p.read_gb_s, "int8_gop_s", p.int8_gop_s, "int16_gop_s", p.int16_gop_s, "f32_gop_s",
+		p.f32_gop_s, "rows", rows);
 }
 
 static double number(const json_t *object, const char *name)
@@ -346,8 +347,12 @@ static void print_text(const json_t *all, const struct pool *pool)
 	printf("%s, %s, %s kernels; median of %d round%s\n", string(all, "cpu"),
 		machine_threads(pool, threads), string(all, "kernels"), rounds,
 		plural((uint64_t)rounds));
-	printf("peaks of this machine: read %.1f GB/s, float32 %.0f GOP/s\n\n",
-		number(peaks, "read_gb_s"), number(peaks, "f32_gop_s"));
+	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, int16 %.0f GOP/s, float32 "
+	       "%.0f "
+	       "GOP/s\nof peak: of int16's with q16_0, of int8's for scores and int16's for values "
+	       "with q8_0, else of float32's\n\n",
+		number(peaks, "read_gb_s"), number(peaks, "int8_gop_s"),
+		number(peaks, "int16_gop_s"), number(peaks, "f32_gop_s"));
 	puts("shape    type    depth  tokens  Mcells/s    GB/s  of read   GOP/s  of peak  of "
 	     "floor");
 	json_array_foreach(json_object_get(all, "rows"), i, row)

@@ -62,7 +62,8 @@ static void add_attention(struct floor *f, const struct model *model, const stru
 	}
 	double bytes = (depth + pass->n) * cell * kv->n_kv_heads;
 	f->kv_bytes += bytes;
-	add(f, peaks, bytes, 2 * cells * c->n_heads * (kv->k_dim + v_dim), peaks->f32_gop_s);
+	add(f, peaks, bytes, 2 * cells * c->n_heads * (kv->k_dim + v_dim),
+		peaks_attention_gop_s(peaks, kv->type, kv->k_dim, v_dim));
 }
 
 static void add_layer(struct floor *f, const struct peaks *peaks, const struct layer *l,

@@ -104,12 +104,12 @@ json_t *model_report(const struct model_bench *b, const char *cpu)
 	struct peaks peaks = peaks_median(b->peaks, b->options.rounds);
 	json_t *all, *rows = json_array(), *depths = json_array();
 
-	all = json_pack("{s:s, s:s, s:i, s:i, s:s, s:i, s:s, s:{s:f, s:f, s:f, s:f}}", "cpu", cpu,
-		"model", b->options.engine.model, "threads", (int)pool_threads(e->pool),
+	all = json_pack("{s:s, s:s, s:i, s:i, s:s, s:i, s:s, s:{s:f, s:f, s:f, s:f, s:f}}", "cpu",
+		cpu, "model", b->options.engine.model, "threads", (int)pool_threads(e->pool),
 		"active_threads", (int)pool_active(e->pool), "kernels", e->kernels->name, "rounds",
 		(int)b->options.rounds, "kv", kv_type_name(e->kv.layout.type), "peaks", "read_gb_s",
-		peaks.read_gb_s, "int8_gop_s", peaks.int8_gop_s, "f32_gop_s", peaks.f32_gop_s,
-		"bf16_gop_s", peaks.bf16_gop_s);
+		peaks.read_gb_s, "int8_gop_s", peaks.int8_gop_s, "int16_gop_s", peaks.int16_gop_s,
+		"f32_gop_s", peaks.f32_gop_s, "bf16_gop_s", peaks.bf16_gop_s);
 	for (uint32_t i = 0; i < b->n_batch; i++)
 		json_array_append_new(rows, batch(b, &b->batch[i]));
 	for (uint32_t i = 1; i < b->n_depths; i++)
@@ -146,9 +146,10 @@ static void print_head(const json_t *all, const struct pool *pool)
 	printf("%s, %s, %s, %s kernels, KV %s; medians of %d round%s\n", text(all, "model"),
 		text(all, "cpu"), machine_threads(pool, threads), text(all, "kernels"),
 		text(all, "kv"), rounds, plural((uint64_t)rounds));
-	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s",
+	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, int16 %.0f GOP/s, float32 "
+	       "%.0f GOP/s",
 		number(peaks, "read_gb_s"), number(peaks, "int8_gop_s"),
-		number(peaks, "f32_gop_s"));
+		number(peaks, "int16_gop_s"), number(peaks, "f32_gop_s"));
 	if (number(peaks, "bf16_gop_s") > 0)
 		printf(", bfloat16 %.0f GOP/s (unused: BF16 is held against float32)",
 			number(peaks, "bf16_gop_s"));

@@ -70,6 +70,8 @@ struct loops {
 	uint64_t (*read)(const unsigned char *data, size_t bytes);
 	uint64_t (*int8)(uint32_t steps);
 	double int8_ops; /* of one chain's step */
+	uint64_t (*int16)(uint32_t steps);
+	double int16_ops;
 	uint64_t (*f32)(uint32_t steps);
 	double f32_ops;
 	uint64_t (*bf16)(uint32_t steps); /* or NULL */
@@ -159,6 +161,15 @@ AVX2 static uint64_t int8_avx2(uint32_t steps)
 	return (uint64_t)_mm256_extract_epi64(all, 0);
 }
 
+AVX2 static uint64_t int16_avx2(uint32_t steps)
+{
+	__m256i sum[CHAINS], x = _mm256_set1_epi16(3), all;
+
+	SUM_UP(_mm256_setzero_si256(), x, _mm256_add_epi32(sum[j], _mm256_madd_epi16(x, x)),
+		_mm256_xor_si256);
+	return (uint64_t)_mm256_extract_epi64(all, 0);
+}
+
 AVX2 static uint64_t f32_avx2(uint32_t steps)
 {
 	__m256 sum[CHAINS], x = _mm256_set1_ps(0.5f), all;
@@ -200,6 +211,14 @@ AVX512 static uint64_t int8_avx512(uint32_t steps)
 	return fold_avx512(all);
 }
 
+AVX512 static uint64_t int16_avx512(uint32_t steps)
+{
+	__m512i sum[CHAINS], x = _mm512_set1_epi16(3), all;
+
+	SUM_UP(_mm512_setzero_si512(), x, _mm512_dpwssd_epi32(sum[j], x, x), _mm512_xor_si512);
+	return fold_avx512(all);
+}
+
 AVX512 static uint64_t f32_avx512(uint32_t steps)
 {
 	__m512 sum[CHAINS], x = _mm512_set1_ps(0.5f), all;
@@ -224,12 +243,13 @@ static struct loops best_loops(void)
 #if defined(__x86_64__)
 	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 		__builtin_cpu_supports("avx512vnni"))
-		return (struct loops){read_avx512, int8_avx512, 128, f32_avx512, 32,
-			__builtin_cpu_supports("avx512bf16") ? bf16_avx512 : NULL, 64};
+		return (struct loops){read_avx512, int8_avx512, 128, int16_avx512, 64, f32_avx512,
+			32, __builtin_cpu_supports("avx512bf16") ? bf16_avx512 : NULL, 64};
 	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		return (struct loops){read_avx2, int8_avx2, 64, f32_avx2, 16, NULL, 0};
+		return (struct loops){
+			read_avx2, int8_avx2, 64, int16_avx2, 32, f32_avx2, 16, NULL, 0};
 #endif
-	return (struct loops){read_plain, int8_plain, 2, f32_plain, 2, NULL, 0};
+	return (struct loops){read_plain, int8_plain, 2, int8_plain, 2, f32_plain, 2, NULL, 0};
 }
 
 struct run {
@@ -296,6 +316,7 @@ void peaks_measure(const struct peaks_memory *memory, struct pool *pool, struct 
 
 	out->read_gb_s = peaks_read(memory, pool);
 	out->int8_gop_s = loop_gop_s(pool, loops.int8, loops.int8_ops);
+	out->int16_gop_s = loop_gop_s(pool, loops.int16, loops.int16_ops);
 	out->f32_gop_s = loop_gop_s(pool, loops.f32, loops.f32_ops);
 	out->bf16_gop_s = loops.bf16 ? loop_gop_s(pool, loops.bf16, loops.bf16_ops) : 0;
 }
@@ -305,11 +326,22 @@ double peaks_gop_s(const struct peaks *peaks, const struct tensor_type_info *typ
 	return type->quantised ? peaks->int8_gop_s : peaks->f32_gop_s;
 }
 
+double peaks_attention_gop_s(
+	const struct peaks *peaks, enum kv_type type, double k_dim, double v_dim)
+{
+	double scores = type == KV_Q8_0	   ? peaks->int8_gop_s
+			: type == KV_Q16_0 ? peaks->int16_gop_s
+					   : peaks->f32_gop_s;
+	double values = kv_in_blocks(type) ? peaks->int16_gop_s : peaks->f32_gop_s;
+
+	return (k_dim + v_dim) / (k_dim / scores + v_dim / values);
+}
+
 struct peaks peaks_median(const struct peaks *rounds, uint32_t n)
 {
 	static const size_t fields[] = {offsetof(struct peaks, read_gb_s),
-		offsetof(struct peaks, int8_gop_s), offsetof(struct peaks, f32_gop_s),
-		offsetof(struct peaks, bf16_gop_s)};
+		offsetof(struct peaks, int8_gop_s), offsetof(struct peaks, int16_gop_s),
+		offsetof(struct peaks, f32_gop_s), offsetof(struct peaks, bf16_gop_s)};
 	double values[PEAKS_ROUNDS], middle;
 	struct peaks out;
 

@@ -1,6 +1,6 @@
 /*
- * What this machine can do at most, measured: the read bandwidth of its memory, and the multiply-adds of 8-bit integers,
- * of bfloat16 and of float32 in registers. The floors that the engine's figures are held against, taken in the same run.
+ * What this machine can do at most, measured: the read bandwidth of its memory, and the multiply-adds of 8-bit and 16-bit
+ * integers, of bfloat16 and of float32 in registers. The floors that the engine's figures are held against, taken in the same run.
  */
 #pragma once
 
@@ -13,6 +13,7 @@
 struct peaks {
 	double read_gb_s; /* all threads reading memory in order */
 	double int8_gop_s; /* 8-bit products summed in 32 bits; a multiply and an add are two operations */
+	double int16_gop_s; /* the same of 16-bit ones, by pairs: attention's, over keys and values of blocks */
 	double f32_gop_s; /* float32 fma, two operations */
 	double bf16_gop_s; /* products of pairs of bfloat16 summed in float32, which the kernels do not use (kernels.h says why);
 			      0: no such instruction */
@@ -21,6 +22,11 @@ struct peaks {
 /* The peak that a product with weights of this type is held against: that of the arithmetic that kernels.h lays down, bytes'
  * for quantised weights and float32's for others, bfloat16's too. */
 double peaks_gop_s(const struct peaks *peaks, const struct tensor_type_info *type);
+
+/* The same of attention over keys and values of this type, of so many dimensions: scores of KV_Q8_0 are products of bytes, all
+ * others of blocks of 16-bit integers, and of plain types float32's. */
+double peaks_attention_gop_s(
+	const struct peaks *peaks, enum kv_type type, double k_dim, double v_dim);
 
 struct peaks_memory {
 	unsigned char *data; /* bytes, in huge pages where the system gives them; filled */

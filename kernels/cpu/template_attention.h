@@ -307,26 +307,16 @@ static void widen_values(const struct attention_pass *pass, struct attention_chu
 	chunk->value_type = KV_F32;
 }
 
-/* Where the view's entries first..last-1 lie together, if all of a turn lie in the order of their positions. */
-static bool turns_there(
-	const struct kv_view *view, uint32_t first, uint32_t last, struct chunk_turns *out)
+/* Whether keys, and values of blocks, can be used as they lie, if they lie in order: whole blocks together. */
+static bool keys_usable(const struct attention_job *job, uint32_t rows)
 {
-	for (uint32_t i = first; i < last; i = (i / KV_TURN + 1) * KV_TURN) {
-		uint32_t end = (i / KV_TURN + 1) * KV_TURN;
-
-		if (!in_order(view, i, end < last ? end : last))
-			return false;
-		out->turned[i / KV_TURN] = kv_turned_at(view, view->cells[i]);
-	}
-	return true;
+	return job->k_turned && (kv_in_blocks(job->kv_type) ? job->k_dim % Q8_BLOCK == 0
+							    : rows < ATTENTION_WIDE_KEYS);
 }
 
-/* Turns of `bytes` one after the other. */
-static void turns_from(const float *copy, size_t bytes, enum kv_type type, struct chunk_turns *out)
+static bool pairs_usable(const struct attention_job *job)
 {
-	out->type = type;
-	for (uint32_t i = 0; i < CHUNK_TURNS; i++)
-		out->turned[i] = (const uint8_t *)copy + i * bytes;
+	return job->v_paired && job->v_dim % Q8_BLOCK == 0;
 }
 
 /* The chunk's keys where they are, if they can be used there; else a copy. */
@@ -334,16 +324,14 @@ static void take_keys(const struct attention_pass *pass, struct attention_chunk 
 	uint32_t first, uint32_t last)
 {
 	const struct attention_job *job = pass->job;
-	const bool blocks = kv_in_blocks(job->kv_type);
-	const bool usable = blocks ? job->k_dim % Q8_BLOCK == 0
-				   : job->n_tokens * job->n_heads < ATTENTION_WIDE_KEYS;
 
 	chunk->turned.type = job->kv_type;
-	if (usable && job->k_turned && turns_there(&chunk->keys, first, last, &chunk->turned))
+	if (keys_usable(job, job->n_tokens * job->n_heads) &&
+		turns_there(&chunk->keys, first, last, &chunk->turned))
 		return;
 	attention_typed[job->kv_type].keys(
 		job->k_turned, &chunk->keys, first, last, job->k_dim, pass->keys);
-	if (blocks)
+	if (kv_in_blocks(job->kv_type))
 		turns_from(pass->keys, kv_turn_bytes(job->kv_type, kv_blocks(job->k_dim)),
 			job->kv_type, &chunk->turned);
 	else
@@ -358,8 +346,7 @@ static void take_pairs(const struct attention_pass *pass, struct attention_chunk
 	const struct attention_job *job = pass->job;
 
 	chunk->paired.type = job->kv_type;
-	if (job->v_dim % Q8_BLOCK != 0 || !job->v_paired ||
-		!turns_there(&chunk->values, first, last, &chunk->paired)) {
+	if (!pairs_usable(job) || !turns_there(&chunk->values, first, last, &chunk->paired)) {
 		attention_typed[job->kv_type].pairs(job->v_paired, &chunk->values, first, last,
 			job->v_dim, (uint8_t *)pass->values);
 		turns_from(pass->values, kv_turn_bytes(job->kv_type, kv_blocks(job->v_dim)),
@@ -489,7 +476,8 @@ static void op_attention(const struct attention_job *job)
 		.values = job->scratch + parts.values,
 		.scales = job->scratch + parts.scales,
 		.integers = (int16_t *)(void *)(job->scratch + parts.integers),
-		.copied = blocks ? !job->k_turned || !job->v_paired : rows >= ATTENTION_WIDE_ROWS,
+		.copied = blocks ? !keys_usable(job, rows) || !pairs_usable(job)
+				 : rows >= ATTENTION_WIDE_ROWS,
 	};
 
 	assert(rows > 0 && rows <= ATTENTION_ROWS && job->n_cells <= ATTENTION_SPLIT &&

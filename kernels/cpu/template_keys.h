@@ -22,7 +22,7 @@ enum { CHUNK_TURNS = ATTENTION_CHUNK / KV_TURN };
 /* A chunk's keys or values, KV_TURN positions together; none where nobody attends. Keys: [dim][KV_TURN] of `type`, or turned
  * whole blocks; values: paired whole blocks. */
 struct chunk_turns {
-	const uint8_t *turned[CHUNK_TURNS];
+	const uint8_t *at[CHUNK_TURNS];
 	enum kv_type type;
 };
 
@@ -38,7 +38,7 @@ static inline const uint8_t *kv_at(const struct kv_view *view, size_t i)
 }
 
 /* Where a cell's vector lies turned, with those of its neighbours. */
-static inline const uint8_t *kv_turned_at(const struct kv_view *view, uint32_t cell)
+static inline const uint8_t *kv_turn_at(const struct kv_view *view, uint32_t cell)
 {
 	return view->base + cell / KV_TURN * KV_TURN * view->bytes;
 }
@@ -112,7 +112,7 @@ ATTENTION_INLINE void pick_keys(enum kv_type type, const struct kv_view *keys, c
 			lanes[i] = here ? cell % KV_TURN : KV_TURN;
 			left &= ~((uint32_t)here << i);
 		}
-		pick_lanes(type, kv_turned_at(keys, from), lanes, k_dim, out);
+		pick_lanes(type, kv_turn_at(keys, from), lanes, k_dim, out);
 	}
 }
 
@@ -125,6 +125,28 @@ static bool in_order(const struct kv_view *keys, uint32_t first, uint32_t last)
 	for (uint32_t i = first; i < last; i++)
 		other |= keys->cells[i] ^ (start + i % KV_TURN);
 	return other == 0;
+}
+
+/* Where the view's entries first..last-1 lie together, if all of a turn lie in the order of their positions. */
+static bool turns_there(
+	const struct kv_view *view, uint32_t first, uint32_t last, struct chunk_turns *out)
+{
+	for (uint32_t i = first; i < last; i = (i / KV_TURN + 1) * KV_TURN) {
+		uint32_t end = (i / KV_TURN + 1) * KV_TURN;
+
+		if (!in_order(view, i, end < last ? end : last))
+			return false;
+		out->at[i / KV_TURN] = kv_turn_at(view, view->cells[i]);
+	}
+	return true;
+}
+
+/* Turns of `bytes` one after the other. */
+static void turns_from(const float *copy, size_t bytes, enum kv_type type, struct chunk_turns *out)
+{
+	out->type = type;
+	for (uint32_t i = 0; i < CHUNK_TURNS; i++)
+		out->at[i] = (const uint8_t *)copy + i * bytes;
 }
 
 /* Which of a view's entries the lanes of positions i..i+15 take: their own, or another's of first..last-1. */
@@ -150,7 +172,7 @@ ATTENTION_INLINE void put_keys(enum kv_type type, bool turned, const struct kv_v
 		if (!turned)
 			turn_keys(type, keys, at, k_dim, to);
 		else if (in_order(keys, from, end))
-			widen_keys(type, kv_turned_at(keys, keys->cells[from]), k_dim, to);
+			widen_keys(type, kv_turn_at(keys, keys->cells[from]), k_dim, to);
 		else
 			pick_keys(type, keys, at, k_dim, to);
 	}
@@ -175,7 +197,7 @@ static inline struct cell_block block_alone(
 static inline struct cell_block block_together(
 	enum kv_type type, const struct kv_view *view, uint32_t n, size_t i, uint32_t b)
 {
-	const uint8_t *p = kv_turned_at(view, view->cells[i]);
+	const uint8_t *p = kv_turn_at(view, view->cells[i]);
 
 	return (struct cell_block){
 		p + b * KV_TURN_SCALES_BYTES + view->cells[i] % KV_TURN * KV_SCALE_BYTES,

@@ -98,7 +98,7 @@ static inline void kv_fetch_in(struct kv_fetch *fetch, uint32_t calls)
 	fetch->step = (fetch->n - fetch->next + calls - 1) / calls;
 }
 
-/* scores[r][16 * g..] of H rows and V times 16 cells, those of keys->turned[g] and on. */
+/* scores[r][16 * g..] of H rows and V times 16 cells, those of keys->at[g] and on. */
 ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass *pass,
 	const uint8_t *const *turned, size_t row, const uint32_t H, float *scores, const uint32_t V,
 	struct kv_fetch *fetch)
@@ -237,11 +237,9 @@ ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass 
 	uint32_t g = run->first / KV_TURN;
 
 	for (; g + V <= end; g += V)
-		score_any_tile(
-			type, pass, keys->turned + g, row, H, scores + g * KV_TURN, V, fetch);
+		score_any_tile(type, pass, keys->at + g, row, H, scores + g * KV_TURN, V, fetch);
 	for (; g < end; g++)
-		score_any_tile(
-			type, pass, keys->turned + g, row, H, scores + g * KV_TURN, 1, fetch);
+		score_any_tile(type, pass, keys->at + g, row, H, scores + g * KV_TURN, 1, fetch);
 }
 
 ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *pass,

@@ -28,7 +28,7 @@ ATTENTION_INLINE void take_scales(enum kv_type type, const struct attention_pass
 
 		for (uint32_t b = 0; b < n_blocks; b++) {
 			struct v16 d = kv_scales_16(
-				type, values->turned[i / KV_TURN] + b * KV_TURN_SCALES_BYTES);
+				type, values->at[i / KV_TURN] + b * KV_TURN_SCALES_BYTES);
 			/* NaN for an infinity too; v16_max(NaN, x) and v16_min(NaN, x) are x. */
 			struct v16 number = v16_fma(d, zero, d);
 
@@ -137,7 +137,7 @@ ATTENTION_INLINE void block_tile(enum kv_type type, const struct attention_pass 
 	for (uint32_t s = 0; s < 2 * H; s++)
 		dot[s] = i16_zero();
 	for (uint32_t i = turns.first; i < turns.end; i += KV_TURN) {
-		const uint8_t *p = values->turned[i / KV_TURN] + at;
+		const uint8_t *p = values->at[i / KV_TURN] + at;
 
 #pragma GCC unroll 8
 		for (uint32_t c = 0; c < KV_TURN; c += 2, p += 2 * kv_block_bytes(type)) {

@@ -35,7 +35,9 @@ static void accepted(struct front *front, uint32_t index)
 	body.output_tokens = journal_n_tokens(page) - page->n_prompt;
 	body.generation = daemon_generation(front->daemon);
 	body.engine = front->model->fingerprint ^ front->regions->header->other_stamps ^
-		      ((uint64_t)front->regions->kv_layout.type + 1) * 0x9E3779B97F4A7C15u;
+		      ((uint64_t)front->regions->kv_layout.type + 1 +
+			      ((uint64_t)KERNELS_ARITHMETIC << 8)) *
+			      0x9E3779B97F4A7C15u;
 	envelope.request_id = fs->request_id;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_ACCEPTED;
 	envelope.accepted = &body;

@@ -23,9 +23,10 @@ def references(*extra):
             for mode, sampling in modes.items() for i, p in enumerate(ids)}
 
 
-plain, coarse = references(), references("--kv", "q8_0")
+plain, coarse, half = references(), references("--kv", "q8_0"), references("--kv", "f16")
 tap.ok(len({tuple(e["tokens"]) for e in plain.values()}) > 8, "the references differ from each other")
-tap.ok(all(plain[key]["logits_hash"] != coarse[key]["logits_hash"] for key in plain), "keys and values of 8 bits give logits of their own")
+tap.ok(all(len({kept[key]["logits_hash"] for kept in (plain, coarse, half)}) == 3 for key in plain),
+       "keys and values of 8 bits and of float16 give logits of their own")
 
 
 def requests(mode, k, method, n):
@@ -59,7 +60,8 @@ for turn, (threads, budget, draft) in enumerate(itertools.product((1, 2), budget
     with Service(draft=DRAFTS[draft], options=("--threads", threads, "--budget", budget),
                  sets=(f"verifier.prefill_chunk={chunk}",)) as service:
         sweep(service, f"{threads} threads, budget {budget}, draft {draft}, chunk {chunk}", plain)
-with Service(draft=DRAFTS["aligned"], options=("--threads", 2, "--budget", "30%", "--kv", "q8_0"),
-             sets=("verifier.prefill_chunk=16",)) as service:
-    sweep(service, "2 threads, budget 30%, draft aligned, chunk 16, keys and values of 8 bits", coarse)
+for kept, budget, expected in (("q8_0", "30%", coarse), ("f16", "100%", half)):
+    with Service(draft=DRAFTS["aligned"], options=("--threads", 2, "--budget", budget, "--kv", kept),
+                 sets=("verifier.prefill_chunk=16",)) as service:
+        sweep(service, f"2 threads, budget {budget}, draft aligned, chunk 16, keys and values of {kept}", expected)
 tap.done()
