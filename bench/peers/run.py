@@ -265,20 +265,21 @@ def order(figure):
 def table(result):
     s = result["summary"]
     names = list(result["engines"])
+    width = max(14, 2 + max(map(len, names)))
     reads = ", ".join(f"{name} {read:.1f}" for name, read in s["read_gb_s"].items())
     text = [f"{result['name']}, {result['bytes'] / 1e9:.2f} GB; int8 {s['int8_gop_s']:.0f} GOP/s; read bandwidth around the "
             f"runs of {reads} GB/s;\nOutrider's memory beyond weights and KV {s['beyond_bytes'] / 1e6:.0f} MB",
-            "  tokens/s" + " " * 10 + "".join(f"{n:>14}  floor" for n in names) +
-            "".join(f"{'x ' + n:>20}" for n in names[1:])]
+            "  tokens/s" + " " * 10 + "".join(f"{n:>{width}}  floor" for n in names) +
+            "".join(f"{'x ' + n:>{width + 6}}" for n in names[1:])]
     for row in s["rows"]:
         line = f"  {row['figure']:18}"
         for name in names:
             cell = row["engines"].get(name)
             share = f"{100 * cell['floor_share']:5.0f}%" if cell else ""
-            line += f"{cell['tokens_per_s']:14.1f} {share}" if cell else f"{'-':>14}      -"
+            line += f"{cell['tokens_per_s']:{width}.1f} {share}" if cell else f"{'-':>{width}}      -"
         for name in names[1:]:
             cell = row["engines"].get(name)
-            line += f"{cell['ratio']:13.2f} ({cell['floor_ratio']:.2f})" if cell else f"{'-':>20}"
+            line += f"{cell['ratio']:{width - 1}.2f} ({cell['floor_ratio']:.2f})" if cell else f"{'-':>{width + 6}}"
         if row.get("distinct_experts"):
             line += f"   {row['distinct_experts']:.0f} experts"
         if row.get("kv_cost"):
