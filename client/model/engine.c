@@ -137,14 +137,6 @@ int engine_open(struct engine *e, bool need_tokenizer, struct error *err)
 	return read_prompt(e, err);
 }
 
-static enum kv_type choose_kv_type(const struct engine *e)
-{
-	enum kv_type type = kv_type_auto(e->model);
-	if (e->options.kv && strcmp(e->options.kv, "auto") != 0)
-		(void)kv_type_named(e->options.kv, &type); /* engine_check_options has seen it */
-	return type;
-}
-
 /* The model's context or the one asked for: what decides between longrope's factors. */
 static uint32_t context_of(const struct engine *e)
 {
@@ -171,8 +163,8 @@ static int set_context(struct engine *e, uint32_t n_extra, struct error *err)
 
 static struct kv_layout plan_kv(const struct engine *e)
 {
-	struct kv_layout layout = kv_layout_of(
-		e->model, choose_kv_type(e), (e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
+	struct kv_layout layout = kv_layout_of(e->model, kv_type_of(e->options.kv, e->model),
+		(e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
 	layout.windows = kv_windows_of(e->model, 1, e->n_batch, layout.n_pages * KV_PAGE_CELLS);
 	return layout;
 }

@@ -292,9 +292,8 @@ static struct attention_run run_of(const struct attention_job *job, uint32_t t, 
 		t * job->n_heads, job->n_heads, first - from, last > first ? last - first : 0};
 }
 
-/* Values first..last-1 of the chunk in float32, in place of the stored ones. */
-static void widen_values(const struct attention_pass *pass, struct attention_chunk *chunk,
-	uint32_t first, uint32_t last)
+/* The chunk's values in float32, in place of the stored ones. */
+static void widen_values(const struct attention_pass *pass, struct attention_chunk *chunk)
 {
 	static const uint32_t ascending[ATTENTION_CHUNK] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,
 		12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
@@ -302,7 +301,8 @@ static void widen_values(const struct attention_pass *pass, struct attention_chu
 		54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
 	const uint32_t v_dim = pass->job->v_dim;
 
-	attention_typed[chunk->value_type].widen(&chunk->values, first, last, v_dim, pass->values);
+	attention_typed[chunk->value_type].widen(
+		&chunk->values, chunk->first, chunk->last, v_dim, pass->values);
 	chunk->values = (struct kv_view){(uint8_t *)pass->values, v_dim * sizeof(float), ascending};
 	chunk->value_type = KV_F32;
 }
@@ -320,17 +320,15 @@ static bool pairs_usable(const struct attention_job *job)
 }
 
 /* The chunk's keys where they are, if they can be used there; else a copy. */
-static void take_keys(const struct attention_pass *pass, struct attention_chunk *chunk,
-	uint32_t first, uint32_t last)
+static void take_keys(const struct attention_pass *pass, struct attention_chunk *chunk)
 {
 	const struct attention_job *job = pass->job;
 
-	chunk->turned.type = job->kv_type;
 	if (keys_usable(job, job->n_tokens * job->n_heads) &&
-		turns_there(&chunk->keys, first, last, &chunk->turned))
+		turns_there(&chunk->keys, chunk->first, chunk->last, job->kv_type, &chunk->turned))
 		return;
 	attention_typed[job->kv_type].keys(
-		job->k_turned, &chunk->keys, first, last, job->k_dim, pass->keys);
+		job->k_turned, &chunk->keys, chunk->first, chunk->last, job->k_dim, pass->keys);
 	if (kv_in_blocks(job->kv_type))
 		turns_from(pass->keys, kv_turn_bytes(job->kv_type, kv_blocks(job->k_dim)),
 			job->kv_type, &chunk->turned);
@@ -340,24 +338,23 @@ static void take_keys(const struct attention_pass *pass, struct attention_chunk 
 }
 
 /* Values of blocks, likewise. */
-static void take_pairs(const struct attention_pass *pass, struct attention_chunk *chunk,
-	uint32_t first, uint32_t last)
+static void take_pairs(const struct attention_pass *pass, struct attention_chunk *chunk)
 {
 	const struct attention_job *job = pass->job;
 
-	chunk->paired.type = job->kv_type;
-	if (!pairs_usable(job) || !turns_there(&chunk->values, first, last, &chunk->paired)) {
-		attention_typed[job->kv_type].pairs(job->v_paired, &chunk->values, first, last,
-			job->v_dim, (uint8_t *)pass->values);
-		turns_from(pass->values, kv_turn_bytes(job->kv_type, kv_blocks(job->v_dim)),
-			job->kv_type, &chunk->paired);
-	}
+	if (pairs_usable(job) && turns_there(&chunk->values, chunk->first, chunk->last,
+					 job->kv_type, &chunk->paired))
+		return;
+	attention_typed[job->kv_type].pairs(job->v_paired, &chunk->values, chunk->first,
+		chunk->last, job->v_dim, (uint8_t *)pass->values);
+	turns_from(pass->values, kv_turn_bytes(job->kv_type, kv_blocks(job->v_dim)), job->kv_type,
+		&chunk->paired);
 }
 
 /* Memory is read while something is computed: the values while the keys of their chunk are used and the next keys while
  * the values are; when a chunk is copied first, the next chunk in its place. */
-static void plan_fetches(const struct attention_pass *pass, struct attention_chunk *chunk,
-	uint32_t from, uint32_t first, uint32_t last)
+static void plan_fetches(
+	const struct attention_pass *pass, struct attention_chunk *chunk, uint32_t from)
 {
 	const struct attention_job *job = pass->job;
 	uint32_t next = from + ATTENTION_CHUNK, all = job->n_cells + job->n_ahead;
@@ -376,8 +373,8 @@ static void plan_fetches(const struct attention_pass *pass, struct attention_chu
 		chunk->with_scores = keys;
 		chunk->with_values = values;
 	} else {
-		values.view.cells += first;
-		values.n = job->v == job->k ? 0 : last - first;
+		values.view.cells += chunk->first;
+		values.n = job->v == job->k ? 0 : chunk->last - chunk->first;
 		chunk->with_scores = values;
 		chunk->with_values = keys;
 	}
@@ -390,8 +387,8 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 		.keys = {job->k, job->k_cell_bytes, job->cells + from},
 		.values = {job->v, job->v_cell_bytes, job->cells + from},
 		.value_type = job->kv_type,
+		.first = ATTENTION_CHUNK,
 	};
-	uint32_t first = ATTENTION_CHUNK, last = 0;
 	bool fetch = true;
 
 	for (uint32_t t = 0; t < job->n_tokens; t++) {
@@ -399,19 +396,17 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 
 		if (run.n == 0)
 			continue;
-		first = run.first < first ? run.first : first;
-		last = run.first + run.n > last ? run.first + run.n : last;
+		chunk.first = run.first < chunk.first ? run.first : chunk.first;
+		chunk.last = run.first + run.n > chunk.last ? run.first + run.n : chunk.last;
 	}
-	if (first >= last)
+	if (chunk.first >= chunk.last)
 		return;
-	chunk.first = first;
-	chunk.last = last;
-	plan_fetches(pass, &chunk, from, first, last);
-	take_keys(pass, &chunk, first, last);
+	plan_fetches(pass, &chunk, from);
+	take_keys(pass, &chunk);
 	if (kv_in_blocks(job->kv_type))
-		take_pairs(pass, &chunk, first, last);
+		take_pairs(pass, &chunk);
 	else if (pass->copied)
-		widen_values(pass, &chunk, first, last);
+		widen_values(pass, &chunk);
 	for (uint32_t t = 0; t < job->n_tokens;) {
 		struct attention_run run = run_of(job, t, from);
 
@@ -447,11 +442,10 @@ static void quantise_query(const struct attention_pass *pass, uint32_t r)
 	const uint32_t k_dim = pass->job->k_dim, n_blocks = kv_blocks(k_dim);
 	const float *q = pass->q + (size_t)r * k_dim;
 
-	for (uint32_t b = 0; b < n_blocks; b++, q += Q8_BLOCK) {
-		const uint32_t left = k_dim - b * Q8_BLOCK;
-		float block[Q8_BLOCK] = {0};
+	for (uint32_t b = 0; b < n_blocks; b++) {
+		float block[Q8_BLOCK];
 
-		memcpy(block, q, (left < Q8_BLOCK ? left : Q8_BLOCK) * sizeof(*q));
+		pad_block(q, k_dim, b, block);
 		if (pass->job->kv_type == KV_Q8_0)
 			op_quantise_q8(block, Q8_BLOCK, &pass->q8[(size_t)r * n_blocks + b]);
 		else

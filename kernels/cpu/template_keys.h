@@ -128,9 +128,10 @@ static bool in_order(const struct kv_view *keys, uint32_t first, uint32_t last)
 }
 
 /* Where the view's entries first..last-1 lie together, if all of a turn lie in the order of their positions. */
-static bool turns_there(
-	const struct kv_view *view, uint32_t first, uint32_t last, struct chunk_turns *out)
+static bool turns_there(const struct kv_view *view, uint32_t first, uint32_t last,
+	enum kv_type type, struct chunk_turns *out)
 {
+	out->type = type;
 	for (uint32_t i = first; i < last; i = (i / KV_TURN + 1) * KV_TURN) {
 		uint32_t end = (i / KV_TURN + 1) * KV_TURN;
 
@@ -178,10 +179,9 @@ ATTENTION_INLINE void put_keys(enum kv_type type, bool turned, const struct kv_v
 	}
 }
 
-/* A cell's block: its scale, and its integers, whose units lie `step` bytes apart. */
+/* A cell's block: its scale, and the first of its integers or of the 16 cells' that it lies together with. */
 struct cell_block {
 	const uint8_t *scale, *units;
-	size_t step;
 };
 
 /* Block b of the view's entry i, of vectors that lie by themselves. */
@@ -190,10 +190,10 @@ static inline struct cell_block block_alone(
 {
 	const uint8_t *p = kv_at(view, i) + b * (KV_SCALE_BYTES + kv_block_bytes(type));
 
-	return (struct cell_block){p, p + KV_SCALE_BYTES, 0};
+	return (struct cell_block){p, p + KV_SCALE_BYTES};
 }
 
-/* The same of vectors of n values that lie together; the first of 16 cells' units. */
+/* The same of vectors of n values that lie together. */
 static inline struct cell_block block_together(
 	enum kv_type type, const struct kv_view *view, uint32_t n, size_t i, uint32_t b)
 {
@@ -201,24 +201,24 @@ static inline struct cell_block block_together(
 
 	return (struct cell_block){
 		p + b * KV_TURN_SCALES_BYTES + view->cells[i] % KV_TURN * KV_SCALE_BYTES,
-		p + kv_blocks(n) * KV_TURN_SCALES_BYTES + b * kv_turn_block_bytes(type), 0};
+		p + kv_blocks(n) * KV_TURN_SCALES_BYTES + b * kv_turn_block_bytes(type)};
 }
 
-/* `bytes` of one key's block, by fours, those of lane `from` of the units where it has a step, to a lane of turned ones,
+/* `bytes` of one key's block, by fours, which lie `step` bytes apart and are lane `from`'s there, to a lane of turned ones,
  * filled up with zeros to a block's. */
-static inline void copy_fours(struct cell_block block, uint32_t from, size_t bytes, size_t all,
-	uint8_t *out, uint32_t lane)
+static inline void copy_fours(const uint8_t *units, size_t step, uint32_t from, size_t bytes,
+	size_t all, uint8_t *out, uint32_t lane)
 {
 	out += (size_t)4 * lane;
-	for (size_t i = 0; i < all; i += 4, block.units += block.step, out += (size_t)4 * KV_TURN) {
+	for (size_t i = 0; i < all; i += 4, units += step, out += (size_t)4 * KV_TURN) {
 		const size_t left = bytes > i ? bytes - i : 0;
 
 		if (left >= 4) {
-			memcpy(out, block.units + (size_t)4 * from, 4);
+			memcpy(out, units + (size_t)4 * from, 4);
 		} else {
 			memset(out, 0, 4);
 			if (left)
-				memcpy(out, block.units + left * from, left);
+				memcpy(out, units + left * from, left);
 		}
 	}
 }
@@ -255,8 +255,8 @@ ATTENTION_INLINE void put_block_keys(enum kv_type type, bool turned, const struc
 
 		lanes_at(i, first, last, at);
 		for (uint32_t b = 0; b < n_blocks; b++, units += kv_turn_block_bytes(type)) {
-			const uint32_t left = k_dim - b * Q8_BLOCK;
-			const bool whole = !turned && left >= Q8_BLOCK;
+			const uint32_t some = kv_block_values(k_dim, b);
+			const bool whole = !turned && some == Q8_BLOCK;
 
 			if (whole)
 				turn_block(type, keys, at, b, units);
@@ -265,25 +265,24 @@ ATTENTION_INLINE void put_block_keys(enum kv_type type, bool turned, const struc
 					turned ? block_together(type, keys, k_dim, at[c], b)
 					       : block_alone(type, keys, at[c], b);
 
-				from.step = turned ? (size_t)4 * KV_TURN : 4;
 				memcpy(to + b * KV_TURN_SCALES_BYTES + c * KV_SCALE_BYTES,
 					from.scale, KV_SCALE_BYTES);
 				if (!whole)
-					copy_fours(from, turned ? keys->cells[at[c]] % KV_TURN : 0,
-						(left < Q8_BLOCK ? left : Q8_BLOCK) * value,
-						kv_block_bytes(type), units, c);
+					copy_fours(from.units, turned ? (size_t)4 * KV_TURN : 4,
+						turned ? keys->cells[at[c]] % KV_TURN : 0,
+						some * value, kv_block_bytes(type), units, c);
 			}
 		}
 	}
 }
 
-/* Two cells' blocks of `some` values as a pair of them, filled up with zeros. */
-ATTENTION_INLINE void pair_up(const uint8_t *a, size_t a_step, const uint8_t *b, size_t b_step,
-	uint32_t some, const size_t value, uint8_t *out)
+/* Two cells' blocks of `some` values, `step` bytes apart, as a pair of them, filled up with zeros. */
+ATTENTION_INLINE void pair_up(const uint8_t *a, const uint8_t *b, size_t step, uint32_t some,
+	const size_t value, uint8_t *out)
 {
 	for (uint32_t i = 0; i < some; i++) {
-		memcpy(out + 2 * i * value, a + i * a_step, value);
-		memcpy(out + (2 * i + 1) * value, b + i * b_step, value);
+		memcpy(out + 2 * i * value, a + i * step, value);
+		memcpy(out + (2 * i + 1) * value, b + i * step, value);
 	}
 	memset(out + 2 * some * value, 0, 2 * (Q8_BLOCK - some) * value);
 }
@@ -296,8 +295,29 @@ static inline struct cell_block block_paired(enum kv_type type, const struct kv_
 	struct cell_block block = block_together(type, values, v_dim, i, b);
 
 	block.units += (lane / 2 * 2 * some + lane % 2) * value;
-	block.step = 2 * value;
 	return block;
+}
+
+/* Block b of the entries at[0] and at[1]: their values as a pair, and their scales. */
+ATTENTION_INLINE void put_pair(enum kv_type type, bool paired, const struct kv_view *values,
+	uint32_t v_dim, const uint32_t *at, uint32_t b, uint8_t *pair, uint8_t *scales)
+{
+	const uint32_t some = kv_block_values(v_dim, b);
+	const size_t value = kv_value_bytes(type);
+	const uint8_t *units[2];
+
+	for (uint32_t i = 0; i < 2; i++) {
+		struct cell_block cell = paired ? block_paired(type, values, v_dim, at[i], b, some)
+						: block_alone(type, values, at[i], b);
+
+		units[i] = cell.units;
+		memcpy(scales + i * KV_SCALE_BYTES, cell.scale, KV_SCALE_BYTES);
+	}
+	/* Constants, which unroll its loop. */
+	if (!paired && some == Q8_BLOCK)
+		pair_up(units[0], units[1], value, Q8_BLOCK, value, pair);
+	else
+		pair_up(units[0], units[1], paired ? 2 * value : value, some, value, pair);
 }
 
 /* Values of positions first..last-1 of a chunk, as put_block_keys: [CHUNK_TURNS] of paired whole blocks. */
@@ -305,37 +325,20 @@ ATTENTION_INLINE void put_block_values(enum kv_type type, bool paired, const str
 	uint32_t first, uint32_t last, uint32_t v_dim, uint8_t *out)
 {
 	const uint32_t n_blocks = kv_blocks(v_dim);
-	const size_t value = kv_value_bytes(type);
+	const size_t pair_bytes = 2 * kv_block_bytes(type);
 
 	for (uint32_t i = first / KV_TURN * KV_TURN; i < last; i += KV_TURN) {
-		uint8_t *to = out + i / KV_TURN * kv_turn_bytes(type, n_blocks);
-		uint8_t *pair = to + n_blocks * KV_TURN_SCALES_BYTES;
+		uint8_t *scales = out + i / KV_TURN * kv_turn_bytes(type, n_blocks);
+		uint8_t *pair = scales + n_blocks * KV_TURN_SCALES_BYTES;
 		uint32_t at[KV_TURN];
 
 		lanes_at(i, first, last, at);
+		/* Both follow each other without gaps. */
 		for (uint32_t b = 0; b < n_blocks; b++)
-			for (uint32_t c = 0; c < KV_TURN;
-				c += 2, pair += 2 * kv_block_bytes(type)) {
-				const uint32_t left = v_dim - b * Q8_BLOCK,
-					       some = left < Q8_BLOCK ? left : Q8_BLOCK;
-				struct cell_block x = block_alone(type, values, at[c], b),
-						  y = block_alone(type, values, at[c + 1], b);
-				uint8_t *scale = to + b * KV_TURN_SCALES_BYTES + c * KV_SCALE_BYTES;
-
-				if (paired) {
-					x = block_paired(type, values, v_dim, at[c], b, some);
-					y = block_paired(type, values, v_dim, at[c + 1], b, some);
-					pair_up(x.units, x.step, y.units, y.step, some, value,
-						pair);
-				} else if (some == Q8_BLOCK) {
-					/* A constant, which unrolls its loop. */
-					pair_up(x.units, value, y.units, value, Q8_BLOCK, value,
-						pair);
-				} else {
-					pair_up(x.units, value, y.units, value, some, value, pair);
-				}
-				memcpy(scale, x.scale, KV_SCALE_BYTES);
-				memcpy(scale + KV_SCALE_BYTES, y.scale, KV_SCALE_BYTES);
+			for (uint32_t c = 0; c < KV_TURN; c += 2) {
+				put_pair(type, paired, values, v_dim, at + c, b, pair, scales);
+				pair += pair_bytes;
+				scales += 2 * KV_SCALE_BYTES;
 			}
 	}
 }

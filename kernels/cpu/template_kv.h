@@ -16,6 +16,24 @@ static inline uint32_t kv_blocks(uint32_t n)
 	return (n + Q8_BLOCK - 1) / Q8_BLOCK;
 }
 
+/* Values of its block b, which are fewer in the last. */
+static inline uint32_t kv_block_values(uint32_t n, uint32_t b)
+{
+	const uint32_t left = n - b * Q8_BLOCK;
+
+	return left < Q8_BLOCK ? left : Q8_BLOCK;
+}
+
+/* Block b of n values, zeros behind those of a short one; how many it has. */
+static inline uint32_t pad_block(const float *x, uint32_t n, uint32_t b, float *block)
+{
+	const uint32_t some = kv_block_values(n, b);
+
+	memset(block, 0, Q8_BLOCK * sizeof(*block));
+	memcpy(block, x + (size_t)b * Q8_BLOCK, some * sizeof(*block));
+	return some;
+}
+
 /* Of a block's scale, and of its integers in a vector and in KV_TURN of them together. */
 enum { KV_SCALE_BYTES = 2, KV_TURN_SCALES_BYTES = KV_TURN * KV_SCALE_BYTES };
 
@@ -60,21 +78,16 @@ ATTENTION_INLINE struct v16 kv_turned_16(enum kv_type type, const uint8_t *p, si
 	return v16_load_f16((const uint16_t *)(const void *)p + d * KV_TURN);
 }
 
-static void kv_store_q8(const float *x, uint32_t n, uint8_t *out)
+/* A padded block as a stored one of `some` values. */
+static void store_block_q8(const float *x, uint32_t some, uint8_t *out)
 {
-	for (uint32_t i = 0; i < n; i += Q8_BLOCK) {
-		uint32_t some = n - i < Q8_BLOCK ? n - i : Q8_BLOCK;
-		float padded[Q8_BLOCK] = {0};
-		struct q8_block block;
-		uint16_t d;
+	struct q8_block block;
+	uint16_t d;
 
-		memcpy(padded, x + i, some * sizeof(float));
-		op_quantise_q8(padded, Q8_BLOCK, &block);
-		d = half_of_float(block.d);
-		memcpy(out, &d, sizeof(d));
-		memcpy(out + 2, block.q, some);
-		out += 2 + some;
-	}
+	op_quantise_q8(x, Q8_BLOCK, &block);
+	d = half_of_float(block.d);
+	memcpy(out, &d, KV_SCALE_BYTES);
+	memcpy(out + KV_SCALE_BYTES, block.q, some);
 }
 
 /* The bits of the greatest |x| of a block: an infinity's are above a number's, a NaN's above both. */
@@ -97,29 +110,36 @@ static inline void block_integers(const float *x, float by, int16_t *q)
 		v16_store_i16(q + i, v16_mul(v16_load(x + i), v16_set1(by)));
 }
 
-static void kv_store_q16(const float *x, uint32_t n, uint8_t *out)
+static void store_block_q16(const float *x, uint32_t some, uint8_t *out)
 {
-	for (uint32_t i = 0; i < n; i += Q8_BLOCK) {
-		const uint32_t some = n - i < Q8_BLOCK ? n - i : Q8_BLOCK;
-		float padded[Q8_BLOCK] = {0}, amax;
-		int16_t q[Q8_BLOCK] = {0};
-		uint32_t d;
+	const float amax = float_of_bits(block_amax(x));
+	uint32_t d = bits_of_float(amax / KV_Q16_MOST);
+	int16_t q[Q8_BLOCK] = {0};
 
-		memcpy(padded, x + i, some * sizeof(float));
-		amax = float_of_bits(block_amax(padded));
-		d = bits_of_float(amax / KV_Q16_MOST);
-		if (!(amax < __builtin_inff())) {
-			d = 0x7f800000u;
-		} else if (amax < QUANTISE_LEAST) {
-			d = 0;
-		} else {
-			d += d & 0xffffu ? 0x10000u - (d & 0xffffu) : 0;
-			block_integers(padded, 1.0f / float_of_bits(d), q);
-		}
-		d >>= 16;
-		memcpy(out, &(uint16_t){(uint16_t)d}, KV_SCALE_BYTES);
-		memcpy(out + KV_SCALE_BYTES, q, some * sizeof(*q));
-		out += KV_SCALE_BYTES + some * sizeof(*q);
+	if (!(amax < __builtin_inff())) {
+		d = 0x7f800000u;
+	} else if (amax < QUANTISE_LEAST) {
+		d = 0;
+	} else {
+		d += d & 0xffffu ? 0x10000u - (d & 0xffffu) : 0;
+		block_integers(x, 1.0f / float_of_bits(d), q);
+	}
+	d >>= 16;
+	memcpy(out, &(uint16_t){(uint16_t)d}, KV_SCALE_BYTES);
+	memcpy(out + KV_SCALE_BYTES, q, some * sizeof(*q));
+}
+
+static void store_blocks(const float *x, uint32_t n, enum kv_type type, uint8_t *out)
+{
+	for (uint32_t b = 0; b < kv_blocks(n); b++) {
+		float block[Q8_BLOCK];
+		const uint32_t some = pad_block(x, n, b, block);
+
+		if (type == KV_Q8_0)
+			store_block_q8(block, some, out);
+		else
+			store_block_q16(block, some, out);
+		out += KV_SCALE_BYTES + some * kv_value_bytes(type);
 	}
 }
 
@@ -132,12 +152,8 @@ static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out
 		memcpy(out, x, n * sizeof(float));
 		return;
 	}
-	if (type == KV_Q8_0) {
-		kv_store_q8(x, n, out);
-		return;
-	}
-	if (type == KV_Q16_0) {
-		kv_store_q16(x, n, out);
+	if (kv_in_blocks(type)) {
+		store_blocks(x, n, type, out);
 		return;
 	}
 	assert(type == KV_F16);
@@ -174,11 +190,11 @@ static void place_blocks(const uint8_t *row, uint32_t n, enum kv_type type, bool
 	const size_t value = kv_value_bytes(type);
 	uint8_t *to = cells + (size_t)kv_blocks(n) * KV_TURN_SCALES_BYTES;
 
-	for (uint32_t d = 0; d < n; d += Q8_BLOCK) {
-		const uint32_t some = n - d < Q8_BLOCK ? n - d : Q8_BLOCK;
+	for (uint32_t b = 0; b < kv_blocks(n); b++) {
+		const uint32_t some = kv_block_values(n, b);
 
-		memcpy(cells + d / Q8_BLOCK * KV_TURN_SCALES_BYTES + (size_t)lane * KV_SCALE_BYTES,
-			row, KV_SCALE_BYTES);
+		memcpy(cells + b * KV_TURN_SCALES_BYTES + (size_t)lane * KV_SCALE_BYTES, row,
+			KV_SCALE_BYTES);
 		row += KV_SCALE_BYTES;
 		if (pairs)
 			spread(row, some, value,

@@ -226,16 +226,5 @@ int verifier_config_fits(const struct verifier_config *next, const struct verifi
 enum kv_type verifier_config_kv_type(
 	const struct verifier_config *config, const struct model *model)
 {
-	switch (config->kv_type) {
-	case VERIFIER_KV_F32:
-		return KV_F32;
-	case VERIFIER_KV_F16:
-		return KV_F16;
-	case VERIFIER_KV_Q8_0:
-		return KV_Q8_0;
-	case VERIFIER_KV_Q16_0:
-		return KV_Q16_0;
-	default:
-		return kv_type_auto(model);
-	}
+	return kv_type_of(kv_names[config->kv_type], model);
 }

@@ -9,13 +9,6 @@
 #include "shared/base/limits.h"
 #include "shared/model/model.h"
 
-enum verifier_kv {
-	VERIFIER_KV_AUTO,
-	VERIFIER_KV_F32,
-	VERIFIER_KV_F16,
-	VERIFIER_KV_Q8_0,
-	VERIFIER_KV_Q16_0
-};
 enum verifier_weights { VERIFIER_WEIGHTS_AUTO, VERIFIER_WEIGHTS_PACKED, VERIFIER_WEIGHTS_MAPPED };
 enum verifier_pin { VERIFIER_PIN_AUTO, VERIFIER_PIN_NO, VERIFIER_PIN_YES };
 enum verifier_gates {
@@ -31,7 +24,7 @@ struct verifier_config {
 	int kernels; /* of kernels_names */
 	int64_t threads; /* 0 = the cores of this process's mask, within its quota */
 	int pin; /* enum verifier_pin; resolve leaves NO or YES */
-	int kv_type; /* enum verifier_kv */
+	int kv_type; /* verifier_config_kv_type */
 	int64_t context; /* 0 = the model's, at most KV_PLAN_CONTEXT */
 	int64_t sessions_max, queue_max;
 	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */

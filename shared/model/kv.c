@@ -35,6 +35,12 @@ enum kv_type kv_type_auto(const struct model *model)
 	return plain ? KV_F32 : KV_Q16_0;
 }
 
+enum kv_type kv_type_of(const char *setting, const struct model *model)
+{
+	enum kv_type type;
+	return setting && kv_type_named(setting, &type) == 0 ? type : kv_type_auto(model);
+}
+
 struct kv_layout kv_layout_of(const struct model *model, enum kv_type type, uint32_t n_pages)
 {
 	const struct model_config *config = &model->config;

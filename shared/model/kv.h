@@ -43,6 +43,8 @@ const char *kv_type_name(enum kv_type type);
 int kv_type_named(const char *name, enum kv_type *type);
 /* What "auto" means: F32 for a model of F32 matrices, so that nothing is rounded that the file did not round, else Q16_0. */
 enum kv_type kv_type_auto(const struct model *model);
+/* What a setting means that has been checked: a type's name, or "auto", as NULL does. */
+enum kv_type kv_type_of(const char *setting, const struct model *model);
 
 /* Commit marker: owner 0 = free page; position[i] = -1 unless cell i holds a committed token of the owner.
  * The position is stored with release after all layers of the cell were written; a successor loads it with acquire. */
