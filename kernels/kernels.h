@@ -201,6 +201,7 @@ struct attention_job {
 	uint32_t n_tokens, n_heads; /* their product: 1..ATTENTION_ROWS */
 	const struct attention_query *queries; /* [n_tokens] */
 	size_t q_stride;
+	bool q_kept; /* the job before this one with this scratch had the same vectors of queries, n_heads, types and dimensions */
 	float scale; /* of the scores, 1 / sqrt(head dimension) mostly */
 	struct attention_state
 		part; /* the result, out_stride == v_dim; open for tokens without cells */

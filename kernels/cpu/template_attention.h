@@ -453,11 +453,24 @@ static void quantise_query(const struct attention_pass *pass, uint32_t r)
 	}
 }
 
+/* The job's queries into the scratch, in the forms that keys are multiplied with. */
+static void take_queries(const struct attention_pass *pass)
+{
+	const struct attention_job *job = pass->job;
+	const uint32_t rows = job->n_tokens * job->n_heads;
+
+	for (uint32_t r = 0; r < rows; r++) {
+		memcpy(pass->q + (size_t)r * job->k_dim,
+			job->queries[r / job->n_heads].q + r % job->n_heads * job->q_stride,
+			job->k_dim * sizeof(*pass->q));
+		if (kv_in_blocks(job->kv_type))
+			quantise_query(pass, r);
+	}
+}
+
 static void op_attention(const struct attention_job *job)
 {
 	const uint32_t rows = job->n_tokens * job->n_heads;
-	const size_t k_dim = job->k_dim;
-	const bool blocks = kv_in_blocks(job->kv_type);
 	const struct scratch_parts parts = scratch_parts(rows, job->k_dim, job->v_dim);
 	const struct attention_pass pass = {
 		.job = job,
@@ -470,18 +483,15 @@ static void op_attention(const struct attention_job *job)
 		.values = job->scratch + parts.values,
 		.scales = job->scratch + parts.scales,
 		.integers = (int16_t *)(void *)(job->scratch + parts.integers),
-		.copied = blocks ? !keys_usable(job, rows) || !pairs_usable(job)
-				 : rows >= ATTENTION_WIDE_ROWS,
+		.copied = kv_in_blocks(job->kv_type) ? !keys_usable(job, rows) || !pairs_usable(job)
+						     : rows >= ATTENTION_WIDE_ROWS,
 	};
 
 	assert(rows > 0 && rows <= ATTENTION_ROWS && job->n_cells <= ATTENTION_SPLIT &&
 		job->part.out_stride == job->v_dim);
+	if (!job->q_kept)
+		take_queries(&pass);
 	for (uint32_t r = 0; r < rows; r++) {
-		memcpy(pass.q + r * k_dim,
-			job->queries[r / job->n_heads].q + r % job->n_heads * job->q_stride,
-			k_dim * sizeof(*pass.q));
-		if (blocks)
-			quantise_query(&pass, r);
 		job->part.most[r] = -__builtin_inff();
 		job->part.sum[r] = 0;
 	}

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
+#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,12 @@ enum {
 struct attention_unit {
 	uint32_t first, n, kv_head, head, n_heads;
 	uint32_t split, end; /* splits that any of its tokens attends to */
+};
+
+/* Those of n tokens of a unit from `first` on; n 0: none. */
+struct attention_queries {
+	alignas(CACHE_LINE) const struct attention_unit *unit;
+	uint32_t first, n;
 };
 
 /* The tokens of a unit and the heads of one have this many rows at most. */
@@ -40,7 +47,7 @@ int attention_memory_get(struct attention_memory *m, const struct kernels *kerne
 	size_t rows = (size_t)n_tokens * n_kv_heads * n_heads;
 	size_t blocks = (n_heads + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
 	size_t job_rows = unit_tokens(n_heads) < n_tokens ? unit_tokens(n_heads) : n_tokens;
-	size_t sizes[6];
+	size_t sizes[7], bytes = 0;
 	unsigned char *at;
 
 	job_rows *= n_heads < ATTENTION_ROWS ? n_heads : ATTENTION_ROWS;
@@ -57,9 +64,11 @@ int attention_memory_get(struct attention_memory *m, const struct kernels *kerne
 	sizes[2] = whole_lines(n_tokens * n_kv_heads * blocks * sizeof(*m->units));
 	sizes[3] = whole_lines((size_t)m->rows * (v_dim + 2) * sizeof(float));
 	sizes[4] = n_threads * m->scratch_floats * sizeof(float);
-	sizes[5] = (size_t)n_threads * ATTENTION_SPLIT * sizeof(uint32_t);
-	m->memory =
-		huge_pages_alloc(sizes[0] + sizes[1] + sizes[2] + sizes[3] + sizes[4] + sizes[5]);
+	sizes[5] = n_threads * sizeof(*m->kept);
+	sizes[6] = (size_t)n_threads * ATTENTION_SPLIT * sizeof(uint32_t);
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+		bytes += sizes[i];
+	m->memory = huge_pages_alloc(bytes);
 	if (!m->memory)
 		return error_set(err, ENOMEM, "no memory for the attention of a batch of %u tokens",
 			n_tokens);
@@ -69,7 +78,8 @@ int attention_memory_get(struct attention_memory *m, const struct kernels *kerne
 	m->units = (struct attention_unit *)(void *)(at += sizes[1]);
 	m->parts = (float *)(void *)(at += sizes[2]);
 	m->scratch = (float *)(void *)(at += sizes[3]);
-	m->cells = (uint32_t *)(void *)(at + sizes[4]);
+	m->kept = (struct attention_queries *)(void *)(at += sizes[4]);
+	m->cells = (uint32_t *)(void *)(at + sizes[5]);
 	return 0;
 }
 
@@ -207,6 +217,16 @@ static const uint32_t *split_cells(const struct pass *pass, uint32_t token, uint
 	return own;
 }
 
+/* Whether the thread's scratch has the queries already; from now on it has. */
+static bool keep_queries(struct attention_queries *kept, const struct attention_unit *unit,
+	uint32_t first, uint32_t n)
+{
+	bool same = kept->unit == unit && kept->first == first && kept->n == n;
+
+	*kept = (struct attention_queries){unit, first, n};
+	return same;
+}
+
 /* n tokens of a unit from `first` on whose cells in this split are the same list's. */
 static void attend_tokens(const struct pass *pass, const struct attention_unit *unit,
 	uint32_t split, uint32_t first, uint32_t n, bool ahead, struct attention_state part,
@@ -252,6 +272,7 @@ static void attend_tokens(const struct pass *pass, const struct attention_unit *
 		.n_heads = unit->n_heads,
 		.queries = queries,
 		.q_stride = step->q_stride,
+		.q_kept = keep_queries(&pass->m->kept[thread], unit, first, n),
 		.scale = step->scale,
 		.part = row_of(part, (size_t)(first - unit->first) * unit->n_heads),
 		.scratch = pass->m->scratch + thread * pass->m->scratch_floats,
@@ -402,6 +423,8 @@ void attention_run(const struct attention_step *step, struct attention_memory *m
 
 	for (uint32_t t = 0; t < step->n_tokens; t++)
 		cells += step->tokens[t].last - step->tokens[t].first;
+	for (uint32_t t = 0; t < m->n_threads; t++)
+		m->kept[t].n = 0;
 	small = m->n_threads == 1 || cells * heads_all(step) * step->k_dim < INLINE_BYTES;
 	for (uint32_t t = 0; t < step->n_tokens;)
 		t += add_units(&pass, t);

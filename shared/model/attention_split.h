@@ -30,6 +30,7 @@ struct attention_memory {
 	float *parts; /* [rows][v_dim + 2] */
 	float *scratch; /* [threads][scratch_floats] of the kernel */
 	size_t scratch_floats;
+	struct attention_queries *kept; /* [threads] that lie in the thread's scratch */
 	uint32_t *cells; /* [threads][ATTENTION_SPLIT] */
 };
 
