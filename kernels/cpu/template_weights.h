@@ -51,9 +51,15 @@ static inline struct run_turns turns_of(const struct attention_run *run)
 		(run->first + run->n + KV_TURN - 1) / KV_TURN * KV_TURN};
 }
 
+/* Whether memory goes on being read while integers are made: those of 8 bits take longer to use than to read. */
+#define FETCH_WITH_INTEGERS(type) ((type) == KV_Q16_0)
+/* Vectors of weights of so many rows, each used twice: with each, a line is fetched. */
+#define INTEGER_STEPS (2 * WEIGH_ROWS * ATTENTION_CHUNK / 16)
+
 /* The integers of H rows from the run's row r on, and in unit[h] what one of row h stands for. */
 ATTENTION_INLINE void integer_weights(enum kv_type type, const struct attention_pass *pass,
-	const struct attention_run *run, uint32_t r, const uint32_t H, float *unit)
+	const struct attention_run *run, uint32_t r, const uint32_t H, float *unit,
+	struct kv_fetch *fetch)
 {
 	const uint32_t n_blocks = kv_blocks(pass->job->v_dim);
 	const struct run_turns turns = turns_of(run);
@@ -61,7 +67,10 @@ ATTENTION_INLINE void integer_weights(enum kv_type type, const struct attention_
 	const struct v16 zero = v16_set1(0), largest = v16_set1(FLT_MAX);
 	float *rows = pass->scores + (size_t)(run->row + r) * SCORES_STRIDE, by[16];
 	struct v16 each[WEIGH_ROWS], all[WEIGH_ROWS], one;
+	struct fetch_lines lines = {0};
 
+	if (FETCH_WITH_INTEGERS(type))
+		lines = kv_fetch(fetch, rows, INTEGER_STEPS);
 #pragma GCC unroll 8
 	for (uint32_t h = 0; h < H; h++) {
 		float *p = rows + h * SCORES_STRIDE;
@@ -76,6 +85,8 @@ ATTENTION_INLINE void integer_weights(enum kv_type type, const struct attention_
 			/* Where nothing is attended to the scale may be infinite: 0 times that, a NaN, is 0 here. */
 			struct v16 w = v16_max(v16_mul(v16_load(p + i), v16_load(most + i)), zero);
 
+			if (FETCH_WITH_INTEGERS(type))
+				fetch_line(&lines);
 			each[h] = v16_max(each[h], w);
 			all[h] = v16_add(all[h], w);
 		}
@@ -98,6 +109,8 @@ ATTENTION_INLINE void integer_weights(enum kv_type type, const struct attention_
 			const struct v16 weight =
 				v16_min(v16_max(v16_mul(v16_load(p + i), factor), zero), largest);
 
+			if (FETCH_WITH_INTEGERS(type))
+				fetch_line(&lines);
 			for (uint32_t b = 0; b < n_blocks; b++)
 				v16_store_i16(out + (size_t)b * WEIGH_ROWS * ATTENTION_CHUNK + i,
 					v16_mul(weight, v16_load(pass->scales +
@@ -174,7 +187,7 @@ ATTENTION_INLINE void block_rows(enum kv_type type, const struct attention_pass 
 	const uint32_t n_blocks = kv_blocks(pass->job->v_dim);
 	float unit[16];
 
-	integer_weights(type, pass, run, r, H, unit);
+	integer_weights(type, pass, run, r, H, unit, fetch);
 	for (uint32_t b = 0; b < n_blocks; b++)
 		for (uint32_t h = 0; h < H; h += tile)
 			block_tile(type, pass, values, run, r + h, tile, b,
@@ -186,9 +199,10 @@ ATTENTION_INLINE void block_values_of(enum kv_type type, const struct attention_
 	const struct chunk_turns *values, const struct attention_run *run, struct kv_fetch *fetch)
 {
 	const uint32_t most = V16_TILE / 2, tiles = (run->rows + most - 1) / most;
+	const uint32_t fetches = kv_blocks(pass->job->v_dim) + (FETCH_WITH_INTEGERS(type) ? 1 : 0);
 	uint32_t r = 0, left = run->rows;
 
-	kv_fetch_in(fetch, tiles * kv_blocks(pass->job->v_dim));
+	kv_fetch_in(fetch, tiles * fetches);
 	for (; left >= WEIGH_ROWS; left -= WEIGH_ROWS, r += WEIGH_ROWS)
 		block_rows(type, pass, values, run, r, WEIGH_ROWS, fetch);
 	for (; left >= 4; left -= 4, r += 4)
