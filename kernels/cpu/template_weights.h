@@ -199,10 +199,11 @@ ATTENTION_INLINE void block_values_of(enum kv_type type, const struct attention_
 	const struct chunk_turns *values, const struct attention_run *run, struct kv_fetch *fetch)
 {
 	const uint32_t most = V16_TILE / 2, tiles = (run->rows + most - 1) / most;
-	const uint32_t fetches = kv_blocks(pass->job->v_dim) + (FETCH_WITH_INTEGERS(type) ? 1 : 0);
+	const uint32_t groups = (run->rows + WEIGH_ROWS - 1) / WEIGH_ROWS;
 	uint32_t r = 0, left = run->rows;
 
-	kv_fetch_in(fetch, tiles * fetches);
+	kv_fetch_in(fetch,
+		tiles * kv_blocks(pass->job->v_dim) + (FETCH_WITH_INTEGERS(type) ? groups : 0));
 	for (; left >= WEIGH_ROWS; left -= WEIGH_ROWS, r += WEIGH_ROWS)
 		block_rows(type, pass, values, run, r, WEIGH_ROWS, fetch);
 	for (; left >= 4; left -= 4, r += 4)
