@@ -164,9 +164,9 @@ const struct config_key settings_keys[] = {
 		.min = 0,
 		.max = 1e9,
 		.fallback = "10ms",
-		.help = "How often records are looked for while they come; sooner, within 0.6 % of "
-			"a core, when one is due that decides; later with slow iterations; 0: the "
-			"verifier rings, at a system call each.",
+		.help = "How often records are looked for while they come; sooner when one is due "
+			"that decides, later with slow iterations, all of it within 0.6 % of a "
+			"core; 0: the verifier rings, at a system call each.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_GLOBAL},
 	{.section = "",
