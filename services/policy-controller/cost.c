@@ -14,6 +14,8 @@
 #define DEVIATION_MAX 0.7 /* ln 2: no single pass is believed to be off by more */
 #define NEIGHBOUR_TRUST 0.1f /* of a neighbour's evidence, for a curve that begins as it */
 #define RESIDUAL_PRIOR 1.0f
+#define WELL_KNOWN \
+	1.0f /* weight of a cell behind which no other says more of what lies before it */
 #define MISSING_GAIN 0.0625
 #define FIRST_SHARE 0.25f /* of a pass, where experts are missing, that a first one counts for */
 #define EXPERTS_OFTEN 16u
@@ -326,9 +328,36 @@ bool cost_curve(struct cost *cost, uint32_t sessions, uint32_t n, float *out)
 	return seen;
 }
 
+/* What the passes of another cell say of e. V is one smooth curve: where the times of two sizes have the correlation r, w
+ * passes of the one leave 1 - r^2 w / (1 + w) of the variance of the other, as so many passes of its own would. r is taken to
+ * be the square of the ratio of the tokens in the two. */
+static double said_by(const struct cost_cell *cell, double extra)
+{
+	double w = (double)cell->weight, a = 1 + extra, b = 1 + (double)cell->extra;
+	double ratio = a < b ? a / b : b / a, r = ratio * ratio;
+	return r * r * w / (1 + (1 - r * r) * w);
+}
+
+/* The most that a cell on one side says: those behind one that is well known say less. */
+static double said_beside(const struct cost_curve *curve, uint32_t extra, int step)
+{
+	double most = 0;
+	for (int i = (int)cell_of(extra) + step; i > 0 && i < COST_CELLS; i += step) {
+		const struct cost_cell *cell = &curve->cells[i];
+		if (cell->weight <= 0)
+			continue;
+		most = fmax(most, said_by(cell, extra));
+		if (cell->weight >= WELL_KNOWN)
+			break;
+	}
+	return most;
+}
+
 double cost_evidence(const struct cost *cost, uint32_t sessions, uint32_t extra)
 {
-	return (double)cost->curves[cost->state][sessions].cells[cell_of(extra)].weight;
+	const struct cost_curve *curve = &cost->curves[cost->state][sessions];
+	double own = (double)curve->cells[cell_of(extra)].weight;
+	return own + said_beside(curve, extra, -1) + said_beside(curve, extra, 1);
 }
 
 void cost_draft_observe(struct cost *cost, uint32_t method, uint32_t steps, uint64_t ns, bool first)

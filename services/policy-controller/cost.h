@@ -74,7 +74,7 @@ void cost_observe(struct cost *cost, const struct cost_pass *pass);
 /* out[0..n]: V_b(e) in ns, never falling; false (and a curve of arbitrary level) when no pass was
  * seen yet. */
 bool cost_curve(struct cost *cost, uint32_t sessions, uint32_t n, float *out);
-/* How many recent passes V_b(e) rests on. */
+/* How many recent passes V_b(e) rests on: those of its size, and what those of the next sizes that were seen say of it. */
 double cost_evidence(const struct cost *cost, uint32_t sessions, uint32_t extra);
 
 /* The verifier waited ns for a draft of so many steps of this method (enum draft_method). first:

@@ -30,7 +30,7 @@ const struct config_key settings_keys[] = {
 			"(test-and-set), or static:K for the same K always.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
-	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT, "7", "tokens",
+	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT, "15", "tokens",
 		"The largest K that cascade and yield use."),
 	INT_KEY("k_start", k_start, 1, LIMIT_DRAFT, "3", "tokens",
 		"The first K that cascade tries in a session it knows nothing about, and yield's "

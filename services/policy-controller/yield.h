@@ -22,14 +22,15 @@
  * policy, which does not see it, would have.
  *
  * Exploring. What is not known has a standard deviation: of acceptance from its evidence, of the
- * cost of a pass size from how long ago it was run. Trying K costs (R* - R_K) T_K tokens once and
+ * cost of a pass size from how long ago it, and sizes like it, were run. Trying K costs (R* - R_K) T_K tokens once and
  * brings, if K should turn out better, the expected improvement over the next `horizon` iterations:
  * EI = sd (phi(z) + z Phi(z)), z = (R_K - R*) / sd. A session that has not drafted for t iterations
  * may also have changed, with chance rho = 1 - exp(-h t): then it is any session, and speculation
  * is worth what it is worth to one of low, middling or high acceptance. h is the rate of changes it
  * has shown (one in `phase` iterations to begin with), so that a session that never changes is
  * tried less and less often. K is tried while what it may bring exceeds what it costs (the
- * knowledge gradient's bound on the value of information), and never beyond the purse. From K = 0 a
+ * knowledge gradient's bound on the value of information), and a longer draft only where the purse pays for it
+ * if nothing in it is accepted: also while it drafts, for an empty purse ends what pays. From K = 0 a
  * trial costs what it is believed to lose, and a part of what it loses when nothing is accepted. A trial is
  * of one iteration, which the verifier counts (struct policy_session, trial_n): it costs no more
  * when its record is read late. The first record that was made with the trial's decision ends the

@@ -122,7 +122,7 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		/* Of the pass's rate; what it is worth to all its sessions is counted in their iterations. */
 		double behind = 1 - c->rate[k] / c->rate[best];
 		double loss = yield_trial_loss(p, index, c, k);
-		if (k == best || (k > 0 && best == 0 && loss > s->yield.purse))
+		if (k == best || (k > best && loss > s->yield.purse))
 			continue;
 		/* While it drafts, every K learns about acceptance alike; only what passes take has
 		 * to be tried. */

@@ -400,7 +400,7 @@ def check_ctl(service):
            == [("policy", "policy", "yield", "static:2")], "policy set says what it changed, from what to what",
            changed.stdout + changed.stderr)
     again = service.ctl("policy", "set", "static:2", "k_max=6")
-    tap.ok(again.returncode == 0 and again.stdout == "policy.policy: static:2, as before\npolicy.k_max: 7 -> 6\n",
+    tap.ok(again.returncode == 0 and again.stdout == "policy.policy: static:2, as before\npolicy.k_max: 15 -> 6\n",
            "and in words, a line each", again.stdout + again.stderr)
     service.ctl("knob", "reset", "k_max")
     over = json.loads(service.ctl("policy", "explain", "--json").stdout)

@@ -120,21 +120,21 @@ def check_set(service):
     tap.ok(done(service.ctl("policy", "set", "cascade", "--if", "static:3", "k_max=6", "--if", "5"))
            and value(service, "policy.policy") == "cascade", "the name is set where it is what --if says")
     tap.ok(done(service.ctl("knob", "reset", "policy.policy", "k_max", "default_k", "ngram_max"))
-           and value(service, "policy.policy") == "yield" and value(service, "policy.k_max") == "7",
+           and value(service, "policy.policy") == "yield" and value(service, "policy.k_max") == "15",
            "reset goes back to the start")
     day = service.ctl("knob", "set", "k_max=6", "--for", "1d")
-    tap.ok(done(day) and day.stdout == "policy.k_max: 7 -> 6, for 1d\n", "a change for a day", day.stdout + day.stderr)
+    tap.ok(done(day) and day.stdout == "policy.k_max: 15 -> 6, for 1d\n", "a change for a day", day.stdout + day.stderr)
     tap.ok(done(service.ctl("knob", "set", "k_max=6", "default_k=1", "--for", "1h")), "a change for a time")
     hour = service.ctl("knob", "set", "k_max=6", "--for", "3600")
     tap.ok(done(hour) and hour.stdout.endswith(", for 1h\n"), "a number alone is seconds", hour.stdout + hour.stderr)
     left = service.ctl("knob", "get", "k_max").stdout
-    tap.ok(re.search(r"goes back to 7 in (1h|59m\d*s?)\n", left), "as a person writes times", left)
+    tap.ok(re.search(r"goes back to 15 in (1h|59m\d*s?)\n", left), "as a person writes times", left)
     said = service.ctl("knob", "history", "k_max").stdout
     tap.ok(", for 1d, by" in said and ", for 1h, by" in said, "in the history too", said)
     now = knobs(service, "k_max")["policy.k_max"]
-    tap.ok(now["value"] == "6" and now["reverts_to"] == "7" and 3000 < now["reverts_in_s"] <= 3600, "that says when it ends", now)
+    tap.ok(now["value"] == "6" and now["reverts_to"] == "15" and 3000 < now["reverts_in_s"] <= 3600, "that says when it ends", now)
     tap.ok(done(service.ctl("knob", "set", "k_max=6", "default_k=1", "--for", "300ms")) and until(
-        lambda: value(service, "policy.k_max") == "7" and value(service, "verifier.default_k") == "0", 20),
+        lambda: value(service, "policy.k_max") == "15" and value(service, "verifier.default_k") == "0", 20),
         "goes back by itself, long after whoever made it has ended")
 
 
@@ -191,7 +191,7 @@ def check_persist(service):
            service.ctl("knob", "list", "policy").stdout)
     events = json.loads(service.ctl("knob", "history", "policy", "--json").stdout)["changes"]
     tap.ok(any(e["persist"] and e["new"] == "4" for e in events), "and so is the history")
-    tap.ok(done(service.ctl("knob", "reset", "k_max", "--persist")) and value(service, "policy.k_max") == "7"
+    tap.ok(done(service.ctl("knob", "reset", "k_max", "--persist")) and value(service, "policy.k_max") == "15"
            and not list(service.config.glob("policy.conf.d/*.conf")), "reset --persist takes it out again")
     blocked = service.config / "drafter.conf.d"
     blocked.write_text("a file in the way")
@@ -459,7 +459,7 @@ def check_stopped():
         os.kill(pid, signal.SIGCONT)
         out, errors = waiting.communicate(timeout=60)
         tap.ok(line == "outriderctl: policy has not answered yet; it is waited for, 10 s at most\n" and not errors and
-               waiting.returncode == 0 and out == "policy.k_max: 7 -> 5\n", "who waits for a stopped process is told for which",
+               waiting.returncode == 0 and out == "policy.k_max: 15 -> 5\n", "who waits for a stopped process is told for which",
                line + out + errors)
         os.kill(pid, signal.SIGSTOP)
         waiting = subprocess.Popen([program("outriderctl"), "--runtime-dir", service.runtime, "policy", "get", "--json"],

@@ -777,10 +777,10 @@ static void cascade_is_near_the_best_k_on_simulated_sessions(void **state)
 			struct iteration_record r = simulated_step(&sim, s.k);
 			tokens += r.emitted;
 			ms += sim.base_ms * (1 + cost * s.k);
-			assert_true(s.k <= 7);
+			assert_true(s.k <= s.settings.k_max);
 			s.ops->observe(&s, &r, &verdict);
 		}
-		uint32_t best = simulated_best_k(&sim, 7);
+		uint32_t best = simulated_best_k(&sim, (uint32_t)s.settings.k_max);
 		double got = tokens / (ms / sim.base_ms);
 		/* The worst of these sessions is at 0.89; at K = 0 utility is 1 by definition. */
 		assert_true(got > 0.87 * simulated_utility(&sim, best));

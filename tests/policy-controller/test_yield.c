@@ -105,6 +105,25 @@ static void a_cost_curve_never_falls_whatever_is_observed(void **state)
 	}
 }
 
+static void what_a_size_takes_says_something_of_those_beside_it(void **state)
+{
+	(void)state;
+	struct cost *cost = make_cost();
+	observe(cost, 1, 0, 1);
+	assert_true(cost_evidence(cost, 1, 7) == 0);
+	for (uint32_t i = 0; i < 20; i++)
+		observe(cost, 1, 8, 1);
+	double own = cost_evidence(cost, 1, 8), beside = cost_evidence(cost, 1, 7);
+	assert_true(own > 10 && beside > 0.5 && beside < 4);
+	assert_true(cost_evidence(cost, 1, 9) > 0.5 && cost_evidence(cost, 1, 9) < 4);
+	assert_true(cost_evidence(cost, 1, 1) < 0.01 && cost_evidence(cost, 1, 3) < beside);
+	/* From both sides more than from one, and one pass less than many. */
+	observe(cost, 1, 6, 1);
+	assert_true(cost_evidence(cost, 1, 7) > beside && cost_evidence(cost, 1, 8) > own - 1);
+	assert_true(cost_evidence(cost, 1, 5) < 1);
+	free(cost);
+}
+
 static void times_that_cannot_be_change_nothing(void **state)
 {
 	(void)state;
@@ -488,6 +507,29 @@ static void what_pays_is_found_and_what_does_not_is_left(void **state)
 	}
 }
 
+/* Drafts of 2 and 3 pay, longer ones cost more the longer they are. */
+static void a_longer_draft_is_tried_where_the_purse_pays_for_it(void **state)
+{
+	(void)state;
+	struct fixture *f = make_fixture();
+	struct simulated sim = simulated_make(7, 0, 0.9, 0.6);
+	uint32_t at_zero = 0, longer = 0;
+	f->controller.settings.k_max = LIMIT_DRAFT;
+	for (uint32_t i = 0; i < 500; i++) {
+		const struct policy_state *s = &f->controller.sessions[0];
+		uint64_t trial = s->trial_id;
+		serve(f, &sim, 1, NULL);
+		at_zero += i >= 100 && s->k == 0;
+		if (s->trial_id == trial || s->trial_k <= s->k)
+			continue;
+		/* Longer passes are dearer than the curve had them, before they were seen: by a third at most. */
+		assert_true(sim.token_cost * s->trial_k < 1.5 * s->yield.purse + 1);
+		longer += s->trial_k > 7;
+	}
+	assert_true(longer > 0 && at_zero < 60);
+	free(f);
+}
+
 static void k_zero_is_the_floor_against_any_model(void **state)
 {
 	(void)state;
@@ -655,7 +697,7 @@ static void any_record_leaves_k_and_cuts_in_range(void **state)
 		r.iteration_ns >>= r.iteration % 60;
 		controller_take(&f->controller, &r);
 		const struct policy_session *page = &f->page.sessions[r.page].knobs;
-		assert_true(page->k <= 7 && page->k_then <= 7);
+		assert_true(page->k <= LIMIT_DRAFT && page->k_then <= LIMIT_DRAFT);
 		for (uint32_t j = 0; j < LIMIT_DRAFT; j++)
 			assert_true(page->cut[j] >= 0 && page->cut[j] <= 1);
 		assert_true(isfinite(page->utility) && page->utility >= 0);
@@ -966,6 +1008,7 @@ int main(void)
 		cmocka_unit_test(a_cost_curve_is_known_from_a_few_sizes),
 		cmocka_unit_test(a_slower_machine_scales_the_whole_curve),
 		cmocka_unit_test(a_cost_curve_never_falls_whatever_is_observed),
+		cmocka_unit_test(what_a_size_takes_says_something_of_those_beside_it),
 		cmocka_unit_test(times_that_cannot_be_change_nothing),
 		cmocka_unit_test(a_delayed_first_pass_is_not_the_level),
 		cmocka_unit_test(batches_and_cold_caches_have_curves_of_their_own),
@@ -978,6 +1021,7 @@ int main(void)
 		cmocka_unit_test(a_page_that_cannot_be_cuts_within_the_draft),
 		cmocka_unit_test(a_trial_is_counted_by_who_obeys_it),
 		cmocka_unit_test(what_pays_is_found_and_what_does_not_is_left),
+		cmocka_unit_test(a_longer_draft_is_tried_where_the_purse_pays_for_it),
 		cmocka_unit_test(k_zero_is_the_floor_against_any_model),
 		cmocka_unit_test(a_session_that_changes_is_followed_both_ways),
 		cmocka_unit_test(a_first_token_that_loses_is_taken_where_three_win),
