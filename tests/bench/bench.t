@@ -210,7 +210,7 @@ with tempfile.NamedTemporaryFile(suffix=".journal") as served:
     served.write(journal([(7, 7, 7, 2, 8, 250)] * 200, sure=(230, 230, 128)))
     served.flush()
     figures, result = cells("--process", served.name, "--curve", "mixtral-math", "--policy", "llama.cpp,yield", "--noise", "0",
-                            "--sessions", "2")
+                            "--sessions", "2", "--set", "k_max=7")
     rows = {r["policy"]: r for r in figures["cells"][0]["rows"]} if figures["cells"] else {}
     ok(rows and abs(rows["llama.cpp"]["mean_k"] - 7) < 0.1 and abs(rows["llama.cpp"]["mean_drafted"] - 2) < 0.05 and
        abs(rows["llama.cpp"]["tokens_per_iteration"] - 3) < 0.05, "a journal's confidences are the drafts': p-min cuts them", (rows, result.stderr))

@@ -179,7 +179,7 @@ def check_history(service):
            and all(e["name"] == "k_max" and e["time_ns"] for e in events), "the history has all of it", result.stdout)
     by_hand = [e for e in events if e["what"] == "set"]
     tap.ok(all("outriderctl" in e["who"] and e["who"] != "outriderctl" for e in by_hand), "and who it was", by_hand)
-    tap.ok([(e["old"], e["new"]) for e in events][-1] == ("6", "7"), "from what to what", events[-1])
+    tap.ok([(e["old"], e["new"]) for e in events][-1] == ("6", "15"), "from what to what", events[-1])
 
 
 def check_persist(service):
