@@ -14,8 +14,7 @@
 #define DEVIATION_MAX 0.7 /* ln 2: no single pass is believed to be off by more */
 #define NEIGHBOUR_TRUST 0.1f /* of a neighbour's evidence, for a curve that begins as it */
 #define RESIDUAL_PRIOR 1.0f
-#define WELL_KNOWN \
-	1.0f /* weight of a cell behind which no other says more of what lies before it */
+#define WELL_KNOWN 1.0f /* weight of a cell that says more of its neighbours than those behind it */
 #define MISSING_GAIN 0.0625
 #define FIRST_SHARE 0.25f /* of a pass, where experts are missing, that a first one counts for */
 #define EXPERTS_OFTEN 16u
@@ -338,11 +337,12 @@ static double said_by(const struct cost_cell *cell, double extra)
 	return r * r * w / (1 + (1 - r * r) * w);
 }
 
-/* The most that a cell on one side says: those behind one that is well known say less. */
-static double said_beside(const struct cost_curve *curve, uint32_t extra, int step)
+/* The most that a cell on one side of e's says. */
+static double said_beside(
+	const struct cost_curve *curve, uint32_t cell_of_e, uint32_t extra, int step)
 {
 	double most = 0;
-	for (int i = (int)cell_of(extra) + step; i > 0 && i < COST_CELLS; i += step) {
+	for (int i = (int)cell_of_e + step; i > 0 && i < COST_CELLS; i += step) {
 		const struct cost_cell *cell = &curve->cells[i];
 		if (cell->weight <= 0)
 			continue;
@@ -356,8 +356,9 @@ static double said_beside(const struct cost_curve *curve, uint32_t extra, int st
 double cost_evidence(const struct cost *cost, uint32_t sessions, uint32_t extra)
 {
 	const struct cost_curve *curve = &cost->curves[cost->state][sessions];
-	double own = (double)curve->cells[cell_of(extra)].weight;
-	return own + said_beside(curve, extra, -1) + said_beside(curve, extra, 1);
+	uint32_t cell = cell_of(extra);
+	return (double)curve->cells[cell].weight + said_beside(curve, cell, extra, -1) +
+	       said_beside(curve, cell, extra, 1);
 }
 
 void cost_draft_observe(struct cost *cost, uint32_t method, uint32_t steps, uint64_t ns, bool first)

@@ -408,7 +408,9 @@ def check_ctl(service):
     tap.ok(over["live"] is False and over["k"] == 2 and spoken.startswith(
         f"session {over['uid']}: K = {over['k_last']}; it has ended, last iteration ") and
         "  What follows is how it would go on: K = 2, chosen by policy static:2, phase set.\n" in spoken and
-        f"K {over['decisions'][-1]['k_old']} -> 2" in spoken, "of a session that has ended, policy explain says so, and its last K", f"{over} {spoken}")
+        f"K {over['decisions'][-1]['k_old']} -> 2" in spoken and
+        over["k_last"] in [over["decisions"][-2][k] for k in ("k_new", "k_then")],
+        "of a session that has ended, policy explain says so, and its last K", f"{over} {spoken}")
     result = client(service, "run", "--tokens", IDS, "--max-tokens", 16, "--ignore-eos", "--format", "json")
     for words in (("policy", "explain"), ("policy", "plot")):
         helped = run(program("outriderctl"), *words, "--help").stdout
