@@ -64,8 +64,10 @@ static bool find_group(
 			continue;
 		found = true;
 		out->version_1 = *list != '\0';
-		/* "/../x": outside of what this namespace shows; its root is all that can be seen of it. */
-		snprintf(out->path, sizeof(out->path), "%s", leads_out(path) ? "/" : path);
+		/* The root group, "/", is the mounted directory itself. "/../x" lies outside the namespace,
+		 * which shows nothing above its root. */
+		bool root = strcmp(path, "/") == 0 || leads_out(path);
+		snprintf(out->path, sizeof(out->path), "%s", root ? "" : path);
 	}
 	*unread |= ferror(file) != 0;
 	fclose(file);

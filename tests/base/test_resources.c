@@ -244,12 +244,26 @@ static void in_a_namespace_the_root_is_what_can_be_seen(void **state)
 	write_file("mount/cpu.max", "50000 100000\n");
 	write_file("outside/memory.max", "5\n");
 	write_file("outside/cpu.max", "1 100000\n");
-	static const char *const paths[] = {
-		"0::/\n", "0::/../outside\n", "0::/docker/0123\n", "0::/..\n"};
+	write_file("mount/memory/memory.limit_in_bytes", "700000\n");
+	static const char *const paths[] = {"/", "/../outside", "/docker/0123", "/.."};
 	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
-		write_file("membership", paths[i]);
-		assert_int_equal(memory_limit(), 800000);
+		struct cgroup_memory memory;
+		char line[64], wanted[200];
+
+		snprintf(line, sizeof(line), "0::%s\n", paths[i]);
+		write_file("membership", line);
+		cgroup_memory(&files, &memory);
+		assert_int_equal(memory.bytes, 800000);
+		snprintf(wanted, sizeof(wanted), "%s/mount/memory.max", directory);
+		assert_string_equal(memory.where, wanted);
 		assert_true(cgroup_cpus(&files) == 0.5);
+		snprintf(line, sizeof(line), "4:memory:%s\n", paths[i]);
+		write_file("membership", line);
+		cgroup_memory(&files, &memory);
+		assert_int_equal(memory.bytes, 700000);
+		snprintf(
+			wanted, sizeof(wanted), "%s/mount/memory/memory.limit_in_bytes", directory);
+		assert_string_equal(memory.where, wanted);
 	}
 	/* Names with dots are names. */
 	write_file("membership", "0::/..a/b\n");
