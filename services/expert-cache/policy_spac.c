@@ -17,8 +17,10 @@
  *   would be missed by that run first.
  * - A queue is full at some length: then what is worth less makes room, the last pushed first.
  * - Within a score what was tagged first goes first.
- * - gamma is that of the first draft that is measured, and algorithm 1 begins anew with it. K may change from step to step: f is
- *   scaled to gamma + 1 tokens. Before there is a draft a step is as good as one token's, and gamma is the least there can be, 1.
+ * - The paper's gamma is a constant; here K changes from step to step. gamma is the mean length of the last drafts, rounded
+ *   (GAMMA_SMOOTHING), so that it follows the K in force and a single draft that was cut short does not move it. f is scaled to
+ *   gamma + 1 tokens. Algorithm 1 begins anew with the first draft; after that, scores are kept when gamma changes. Before
+ *   there is a draft a step is as good as one token's, and gamma is the least there can be, 1.
  *   A score is of the last step of the expert's layer.
  * - What is not resident is always brought on demand (there is no host to compute it): balancer.h.
  */
@@ -35,6 +37,11 @@ enum { FROZEN = UTILITY_BOUND + 1, POOLS };
 #define SMOOTHING (1. / 32)
 /* gamma until a draft was measured: with K_u <= gamma a score says whether the last step used it. */
 #define GAMMA_FIRST 1
+/* Weight of one step's draft in their mean length. */
+#define GAMMA_SMOOTHING (1. / 8)
+/* How far the mean must be from gamma before gamma changes: more than rounding takes, so that a mean near one half does not
+ * make gamma change at every step. */
+#define GAMMA_CHANGE 0.75
 
 struct spac {
 	struct residents residents;
@@ -44,7 +51,7 @@ struct spac {
 	uint32_t n_layers, n_moe, n_experts, n_experts_used, queue_max;
 	uint32_t threshold; /* tau */
 	uint32_t gamma;
-	bool gamma_known; /* a draft was measured */
+	double draft_mean; /* drafted tokens of a step; 0 until a draft was measured */
 	struct cache_measures measures;
 	double used[UTILITY_BOUND +
 		    1]; /* distinct experts of a layer and step, by utility: means */
@@ -121,13 +128,43 @@ static void begin_anew(struct spac *spac, uint32_t gamma)
 			id_lists_append(&spac->pool, 0, slot);
 }
 
+/* With a lower bound, everything that was counted, waits or is tagged above it is now at it. */
+static void follow_gamma(struct spac *spac, uint32_t gamma)
+{
+	utility_follow(&spac->utility, spac->gamma, gamma);
+	spac->gamma = gamma;
+	uint32_t bound = spac->utility.bound;
+	if (spac->threshold > bound)
+		spac->threshold = bound;
+	for (uint32_t s = bound + 1; s <= UTILITY_BOUND; s++) {
+		for (uint32_t id; (id = id_lists_first(&spac->queue, s)) != ID_NONE;)
+			id_lists_append(&spac->queue, bound, id);
+		for (uint32_t slot; (slot = id_lists_first(&spac->pool, s)) != ID_NONE;)
+			id_lists_append(&spac->pool, bound, slot);
+		spac->used[bound] += spac->used[s];
+		spac->used[s] = 0;
+	}
+}
+
+/* Once a step, of the draft that it verifies or, with K = 0, of the last one there was. */
+static void follow_drafts(struct spac *spac)
+{
+	double change;
+	if (spac->measures.draft_tokens == 0 || spac->draft_mean == 0)
+		return;
+	spac->draft_mean += GAMMA_SMOOTHING * (spac->measures.draft_tokens - spac->draft_mean);
+	change = spac->draft_mean - spac->gamma;
+	if (change > GAMMA_CHANGE || change < -GAMMA_CHANGE)
+		follow_gamma(spac, (uint32_t)(spac->draft_mean + 0.5));
+}
+
 static void spac_measure(void *policy, const struct cache_measures *measures)
 {
 	struct spac *spac = policy;
 	spac->measures = *measures;
-	if (spac->gamma_known || measures->draft_tokens == 0)
+	if (spac->draft_mean > 0 || measures->draft_tokens == 0)
 		return;
-	spac->gamma_known = true;
+	spac->draft_mean = measures->draft_tokens;
 	if (measures->draft_tokens != spac->gamma)
 		begin_anew(spac, measures->draft_tokens);
 }
@@ -203,9 +240,10 @@ static uint32_t scaled(const struct spac *spac, uint32_t expert)
 {
 	uint32_t tokens = spac->tokens / spac->n_experts_used;
 	uint32_t frequency = spac->frequency[expert];
-	if (tokens == 0 || tokens == spac->gamma + 1)
+	if (tokens == 0)
 		return frequency;
-	return (2 * frequency * (spac->gamma + 1) + tokens) / (2 * tokens);
+	uint64_t scaled = utility_scale(frequency, tokens, spac->gamma + 1);
+	return scaled < UINT32_MAX ? (uint32_t)scaled : UINT32_MAX;
 }
 
 /* Algorithm 1 for each expert of the layer that has run, and what appendix D does with it: the tag of what was used, the
@@ -237,6 +275,9 @@ static void begin_layer(struct spac *spac, const struct cache_use *use)
 		return;
 	if (spac->running)
 		end_layer(spac);
+	/* Layers run in order: this one begins a step. */
+	if (spac->running && use->layer <= spac->layer)
+		follow_drafts(spac);
 	spac->running = true;
 	spac->iteration = use->iteration;
 	spac->layer = use->layer;

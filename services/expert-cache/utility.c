@@ -26,12 +26,36 @@ void utility_exit(struct utility *utility)
 	utility->of = NULL;
 }
 
+uint64_t utility_scale(uint32_t frequency, uint32_t from, uint32_t to)
+{
+	return (2 * (uint64_t)frequency * to + from) / (2 * (uint64_t)from);
+}
+
+static uint32_t bound_of(uint32_t gamma)
+{
+	return gamma < UTILITY_BOUND ? at_least_one(gamma) : UTILITY_BOUND;
+}
+
 void utility_begin(struct utility *utility, uint32_t gamma)
 {
 	uint16_t boundary = at_least_one(gamma / 2);
-	utility->bound = gamma < UTILITY_BOUND ? at_least_one(gamma) : UTILITY_BOUND;
+	utility->bound = bound_of(gamma);
 	for (uint32_t i = 0; i < utility->n_ids; i++)
 		utility->of[i] = (struct utility_state){.up = boundary, .down = boundary};
+}
+
+void utility_follow(struct utility *utility, uint32_t from, uint32_t to)
+{
+	uint16_t boundary = at_least_one(to / 2);
+	utility->bound = bound_of(to);
+	for (uint32_t i = 0; i < utility->n_ids; i++) {
+		struct utility_state *state = &utility->of[i];
+		uint64_t scaled = utility_scale(state->frequency, from + 1, to + 1);
+		state->frequency = (uint16_t)(scaled < UINT16_MAX ? scaled : UINT16_MAX);
+		state->up = state->down = boundary;
+		if (state->score > utility->bound)
+			state->score = (uint8_t)utility->bound;
+	}
 }
 
 static uint16_t calibrate(uint16_t boundary, uint32_t change)

@@ -37,5 +37,10 @@ int utility_init(struct utility *utility, uint32_t n_ids, uint32_t gamma, struct
 void utility_exit(struct utility *utility);
 /* As at the first step: nothing has been seen, and gamma is another. */
 void utility_begin(struct utility *utility, uint32_t gamma);
+/* Steps change from `from` to `to` drafted tokens, both 1 at least. Frequencies are scaled to the new length; boundaries
+ * begin again at floor(to / 2), from which they adapt within a few steps; a score above the new bound becomes the bound. */
+void utility_follow(struct utility *utility, uint32_t from, uint32_t to);
+/* A frequency among `from` tokens as one among `to` tokens, rounded to the nearest integer. */
+uint64_t utility_scale(uint32_t frequency, uint32_t from, uint32_t to);
 /* One step of one expert; the new score. */
 uint8_t utility_step(struct utility *utility, uint32_t id, uint32_t frequency);

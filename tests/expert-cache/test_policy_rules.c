@@ -69,6 +69,32 @@ static void utility_stays_in_its_bounds(void **state)
 	utility_exit(&u);
 }
 
+/* A frequency among 2 tokens is one among 8; what the bound allows is kept, and boundaries begin again. */
+static void utility_follows_another_length_of_steps(void **state)
+{
+	(void)state;
+	struct utility u;
+	struct error err;
+	assert_int_equal(utility_init(&u, 2, 7, &err), 0);
+	for (uint32_t f = 0; f <= 8; f += 4)
+		utility_step(&u, 0, f);
+	assert_int_equal(utility_step(&u, 0, 16), 3);
+	utility_follow(&u, 7, 1);
+	assert_int_equal(u.of[0].score, 1);
+	assert_int_equal(u.of[0].frequency, 4);
+	assert_int_equal(u.of[0].up, 1);
+	assert_int_equal(u.of[0].down, 1);
+	assert_int_equal(utility_step(&u, 0, 9), 1);
+	utility_follow(&u, 1, 15);
+	assert_int_equal(u.of[0].frequency, 72);
+	assert_int_equal(u.of[0].up, 7);
+	/* The same share of the tokens changes nothing; more than before is more. */
+	assert_int_equal(utility_step(&u, 0, 72), 1);
+	assert_int_equal(utility_step(&u, 0, 79), 2);
+	assert_int_equal(u.of[1].score, 0);
+	utility_exit(&u);
+}
+
 /* ---- MoE-SpAc, the balancer. ---- */
 
 static void the_threshold_balances_the_link_against_computing(void **state)
@@ -566,6 +592,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(utility_follows_frequencies_with_inertia),
 		cmocka_unit_test(utility_stays_in_its_bounds),
+		cmocka_unit_test(utility_follows_another_length_of_steps),
 		cmocka_unit_test(the_threshold_balances_the_link_against_computing),
 		cmocka_unit_test(what_the_link_or_the_slots_cannot_take_is_not_prefetched),
 		cmocka_unit_test(the_cutoff_is_the_last_layer_whose_loads_end_with_the_drafting),

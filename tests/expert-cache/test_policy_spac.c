@@ -90,7 +90,7 @@ static void prefetches_what_is_hot_and_was_given_up(void **state)
 	end(&policy);
 }
 
-static void learns_gamma_from_the_first_draft_after_a_prompt(void **state)
+static void gamma_begins_with_the_first_draft_after_a_prompt(void **state)
 {
 	(void)state;
 	/* Boundaries of floor(3 / 2) = 1: 1 of 4 tokens is enough. */
@@ -109,12 +109,82 @@ static void learns_gamma_from_the_first_draft_after_a_prompt(void **state)
 	pass_over(&policy, 2, 8, SLOT_NONE);
 	pass_over(&policy, 2, 8, SLOT_NONE);
 	assert_false(wants_5(&policy));
-	/* The first draft's, whatever comes later. */
-	measure(&policy, 1);
+	/* One draft that was cut short does not make another gamma. */
+	measure(&policy, 6);
 	pass_over(&policy, 3, 8, SLOT_NONE);
 	assert_false(wants_5(&policy));
 	pass_over(&policy, 6, 8, SLOT_NONE);
 	assert_true(wants_5(&policy));
+	end(&policy);
+}
+
+/* Steps of `drafted` tokens, until gamma has followed. No step uses expert 5. */
+static void steps_of(struct policy *policy, uint32_t drafted)
+{
+	for (int i = 0; i < 64; i++) {
+		measure(policy, drafted);
+		pass_over(policy, 0, drafted + 1, SLOT_NONE);
+	}
+}
+
+/* The highest utility that expert 5 gets when every step chooses it for more of its tokens. */
+static uint32_t highest_of_5(struct policy *policy, uint32_t drafted)
+{
+	struct cache_prefetch prefetch;
+	uint32_t highest = 0;
+	for (uint32_t f = 1; f <= drafted + 1; f++)
+		for (int more = 0; more < 2; more++) {
+			pass_over(policy, more ? f : f - 1, drafted + 1, SLOT_NONE);
+			while (policy->ops->next(policy->state, 1, &prefetch))
+				if (prefetch.layer == 0 && prefetch.expert == 5 &&
+					(uint32_t)prefetch.score > highest)
+					highest = (uint32_t)prefetch.score;
+		}
+	return highest;
+}
+
+/* K_u is gamma, 4 at most: whatever was drafted first, utility has as many values as the drafts in force give it. */
+static void gamma_follows_the_drafts_in_force(void **state)
+{
+	(void)state;
+	static const uint32_t lengths[] = {1, 2, 3, 7, LIMIT_DRAFT};
+	enum { N = sizeof(lengths) / sizeof(lengths[0]) };
+	for (uint32_t first = 0; first < N; first++)
+		for (uint32_t then = 0; then < N; then++) {
+			struct policy policy = policy_named("spac", NULL);
+			pass_over(&policy, 0, 16, SLOT_NONE);
+			steps_of(&policy, lengths[first]);
+			steps_of(&policy, lengths[then]);
+			uint32_t bound = lengths[then] < 4 ? lengths[then] : 4;
+			assert_int_equal(highest_of_5(&policy, lengths[then]), bound);
+			end(&policy);
+		}
+}
+
+/* What is above a bound that falls is at the bound: in scores, queues and among the residents. */
+static void a_lower_gamma_lowers_what_waits_and_what_is_resident(void **state)
+{
+	(void)state;
+	struct policy policy = policy_named("spac", NULL);
+	struct cache_prefetch prefetch;
+	load(&policy, 0, 0, 5);
+	pass_over(&policy, 0, 16, 0);
+	measure(&policy, 7);
+	for (uint32_t f = 1; f <= 8; f++)
+		pass_over(&policy, f, 8, 0);
+	policy.ops->on_evict(policy.state, 0);
+	assert_true(policy.ops->next(policy.state, 1, &prefetch));
+	assert_int_equal(prefetch.layer * 10 + prefetch.expert, 5);
+	assert_in_range((int)prefetch.score, 2, 4);
+	policy.ops->put_back(policy.state, &prefetch);
+	/* Each of these steps chooses it for as many of its tokens as the last did: its utility stays. */
+	for (int i = 0; i < 64; i++) {
+		measure(&policy, 1);
+		pass_over(&policy, 2, 2, SLOT_NONE);
+	}
+	assert_true(policy.ops->next(policy.state, 1, &prefetch));
+	assert_int_equal(prefetch.layer * 10 + prefetch.expert, 5);
+	assert_int_equal((int)prefetch.score, 1);
 	end(&policy);
 }
 
@@ -174,7 +244,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(freezes_what_is_used_and_recycles_it_after),
 		cmocka_unit_test(prefetches_what_is_hot_and_was_given_up),
-		cmocka_unit_test(learns_gamma_from_the_first_draft_after_a_prompt),
+		cmocka_unit_test(gamma_begins_with_the_first_draft_after_a_prompt),
+		cmocka_unit_test(gamma_follows_the_drafts_in_force),
+		cmocka_unit_test(a_lower_gamma_lowers_what_waits_and_what_is_resident),
 		cmocka_unit_test(keeps_the_order_of_what_finds_no_slot),
 		cmocka_unit_test(a_full_queue_takes_what_is_worth_more),
 	};
