@@ -205,9 +205,11 @@ def bench_policy():
              ("--sessions", 32, "--process", "code,math,extract,prose", "--curve", "mixtral-math,olmoe,qwen-1.5," + measured,
               "--foresight", 1)),
             ("Published acceptance on published and measured curves.",
-             ("--sessions", 60, "--process", "ngram-code,ngram-math,ngram-extract,eagle-mtbench", "--curve",
+             ("--sessions", 60, "--process", "ngram-code,ngram-math,ngram-extract,eagle-math", "--curve",
               "mixtral-math,phi-3.5,olmoe,deepseek-v1,qwen-1.5,bench/results/curve-qwen3-30b-a3b-12.json")),
-            ("Cascade's published figures.", ("--published", "--sessions", 200)))
+            ("Cascade's published figures.", ("--published", "--sessions", 200)),
+            ("The same without a policy: K = 0 where the paper has Cascade.",
+             ("--published", "--sessions", 200, "--in-place-of-cascade", "static:0")))
     text = []
     for title, options in runs:
         out = run(program("outrider-bench"), "policy", *options, timeout=600)

@@ -19,7 +19,7 @@ static const char default_policies[] =
 struct bench {
 	struct sim_options options;
 	struct settings settings;
-	const char *policies, *curves, *processes, *recorded, *format;
+	const char *policies, *curves, *processes, *recorded, *format, *in_place;
 	struct arg_strings sets;
 	uint32_t sessions, lag;
 	float noise;
@@ -35,8 +35,8 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 {
 	const struct arg args[] = {
 		{"policy", ARG_STRING, &b->policies, 0, 0, "NAME,...",
-			"static:K, cascade, yield, sglang, vllm, llama.cpp; default all, K up to "
-			"k_max"},
+			"static:K, cascade, cascade-published (as the paper has it), yield, "
+			"sglang, vllm, llama.cpp; default all but cascade-published, K up to 7"},
 		{"curve", ARG_STRING, &b->curves, 0, 0, "NAME|FILE,...",
 			"what n tokens cost: a published curve, or a file of outrider-bench model "
 			"--format json, or a policy.journal; default all published ones"},
@@ -49,6 +49,8 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 			"recorded outputs, default models/golden/workload-outputs.jsonl"},
 		{"published", ARG_FLAG, &b->published, 0, 0, NULL,
 			"Cascade's published figures beside simulated ones"},
+		{"in-place-of-cascade", ARG_STRING, &b->in_place, 0, 0, "NAME",
+			"with --published: simulate this policy where the paper has Cascade"},
 		{"sessions", ARG_U32, &b->sessions, 1, 100000, "N", "of each cell, default 200"},
 		{"tokens", ARG_U32, &b->options.tokens, 16, 1000000, "N",
 			"of each session, default 512"},
@@ -78,6 +80,8 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 	b->options.lag = b->lag - 1;
 	if (r == 0 && !(b->options.noise >= 0 && b->options.noise <= 1))
 		r = error_set(err, EINVAL, "--noise takes 0 to 1");
+	if (r == 0 && b->in_place && !b->published)
+		r = error_set(err, EINVAL, "--in-place-of-cascade needs --published");
 	if (r == 0)
 		r = option_format(b->format, &b->json, err);
 	for (size_t i = 0; r == 0 && i < b->sets.n; i++)
@@ -316,7 +320,8 @@ static int report(struct bench *b, struct error *err)
 	if (b->n_cells > 1)
 		json_object_set_new(json, "mix", sim_mix_json(b->cells, b->n_cells));
 	if (b->published) {
-		json_t *published = sim_published(&b->options, b->sessions, &b->settings, err);
+		json_t *published =
+			sim_published(&b->options, b->sessions, &b->settings, b->in_place, err);
 		if (!published) {
 			json_decref(json);
 			return -EINVAL;

@@ -187,29 +187,80 @@ static void mix_text(const json_t *mix, FILE *to)
 		number(row, "to_single_static"));
 }
 
-static void published_text(const json_t *published, FILE *to)
+static bool has_kind(const json_t *row, const char *kind)
+{
+	return strcmp(text(row, "kind"), kind) == 0;
+}
+
+/* Rows of one kind, with their errors beside those of "as fast as K = 0". */
+static void numbers_text(const json_t *rows, const char *kind, FILE *to)
 {
 	size_t i;
-	const json_t *row, *errors = json_object_get(published, "errors");
-	fputs("\nCascade's published figures, to K = 0 (anchor: a curve or process was made to fit "
-	      "it)\n"
-	      "model and task                  policy       published  simulated  error  where\n",
-		to);
-	json_array_foreach(json_object_get(published, "rows"), i, row)
+	const json_t *row;
+	json_array_foreach(rows, i, row)
 	{
-		fprintf(to, "%-31s %-12s     %5.2f      %5.2f  %+4.0f%%  %s%s\n", text(row, "name"),
-			text(row, "policy"), number(row, "published"), number(row, "simulated"),
-			100 * number(row, "error"), text(row, "where"),
-			json_is_true(json_object_get(row, "anchor")) ? " (anchor)" : "");
-		if (text(row, "why"))
-			fprintf(to, "    %s\n", text(row, "why"));
+		if (!has_kind(row, kind))
+			continue;
+		fprintf(to, "%-31s %-21s %5.2f      %5.2f  %+4.0f%%  %+4.0f%%%s %s\n",
+			text(row, "name"), text(row, "policy"), number(row, "published"),
+			number(row, "simulated"), 100 * number(row, "error"),
+			100 * number(row, "error_of_k0"),
+			has_kind(row, "prediction") && !json_is_true(json_object_get(row, "tells"))
+				? " *"
+				: "  ",
+			text(row, "where"));
+		if (text(row, "note"))
+			fprintf(to, "    %s\n", text(row, "note"));
 	}
+}
+
+static void bounds_text(const json_t *rows, FILE *to)
+{
+	size_t i;
+	const json_t *row;
+	json_array_foreach(rows, i, row)
+	{
+		if (!json_object_get(row, "holds"))
+			continue;
+		fprintf(to, "%-31s %-21s %s %.2f  %5.2f  %-5s %s\n", text(row, "name"),
+			text(row, "policy"), text(row, "kind"), number(row, "published"),
+			number(row, "simulated"),
+			json_is_true(json_object_get(row, "holds")) ? "holds" : "FAILS",
+			text(row, "where"));
+	}
+}
+
+static void judgement_text(const char *of, const json_t *judgement, FILE *to)
+{
+	fprintf(to, "%s: %.0f of %.0f predictions are closer than K = 0; skill %.2f\n", of,
+		number(judgement, "closer_than_k0"), number(judgement, "predictions"),
+		number(judgement, "skill"));
+}
+
+static void published_text(const json_t *published, FILE *to)
+{
+	const json_t *rows = json_object_get(published, "rows");
+	static const char columns[] = "model and task                  policy            "
+				      "published  simulated  error  K = 0  where\n";
 	fprintf(to,
-		"\n%.0f figures: the median error is %.0f%%, the mean %.0f%%, the largest %.0f%%; "
-		"stated: %.0f%%\n",
-		number(errors, "figures"), 100 * number(errors, "median"),
-		100 * number(errors, "mean"), 100 * number(errors, "largest"),
-		100 * number(errors, "stated"));
+		"\nCascade's published figures as speed to K = 0. The column K = 0 is the error of "
+		"predicting\n\"as fast as K = 0\".\n\nFits: the curve or the acceptance was "
+		"chosen to give them. They are not evidence.\n%s",
+		columns);
+	numbers_text(rows, "fit", to);
+	fprintf(to,
+		"\nPredictions (*: \"as fast as K = 0\" is right within 5%%, so that the figure "
+		"is not evidence)\n%s",
+		columns);
+	numbers_text(rows, "prediction", to);
+	fputs("\nBounds\n", to);
+	bounds_text(rows, to);
+	fputc('\n', to);
+	judgement_text("fixed K", json_object_get(published, "fixed_k"), to);
+	judgement_text("cascade", json_object_get(published, "cascade"), to);
+	const json_t *bounds = json_object_get(published, "bounds");
+	fprintf(to, "bounds: %.0f of %.0f hold\n", number(bounds, "held"),
+		number(bounds, "stated"));
 }
 
 void sim_report_text(const json_t *report, FILE *to)

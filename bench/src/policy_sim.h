@@ -103,8 +103,8 @@ struct sim_driver {
 	void (*close)(void *state);
 	bool per_token; /* the cut is on each token's confidence, not on their product */
 };
-/* policy_peers.c. "sglang", "vllm", "llama.cpp", or a policy of the controller with settings
- * applied to it. */
+/* policy_peers.c. "sglang", "vllm", "llama.cpp", a policy of the controller with settings
+ * applied to it, or "cascade-published": cascade without what Outrider adds to the paper's. */
 int sim_driver_open(struct sim_driver *driver, const char *policy, const struct settings *settings,
 	struct error *err);
 
@@ -155,6 +155,7 @@ json_t *sim_cell_json(const struct sim_cell *cell);
 /* All cells together, each weighing the same. */
 json_t *sim_mix_json(const struct sim_cell *cells, size_t n);
 void sim_report_text(const json_t *report, FILE *to);
-/* The paper's figures beside the simulator's: policy_published.c. */
+/* policy_published.c. The paper's figures beside the simulator's. in_place: the policy that stands in for cascade, which
+ * shows what the comparison can tell apart; NULL: cascade itself. NULL with *err. */
 json_t *sim_published(const struct sim_options *options, uint32_t sessions,
-	const struct settings *settings, struct error *err);
+	const struct settings *settings, const char *in_place, struct error *err);

@@ -32,8 +32,6 @@ const struct sim_process sim_processes[] = {
 		{{0.9, 200}, {0.3, 100}}, 1, 0, false, 1, NULL, NULL},
 	{"eagle-math", "Cascade 7.3: ETR 1.7 at K = 1", 1, {{0.7, 256}}, 1, 0.5, true, 1.3, NULL,
 		NULL},
-	{"eagle-mtbench", "MoE-Spec table 1: mean accepted length 2.0 to 3.6 over tasks", 2,
-		{{0.75, 120}, {0.55, 120}}, 1, 0.5, true, 1.3, NULL, NULL},
 	{"code", "this repository's demo model and n-gram drafter", 0, {{0, 0}}, 1, 0, true, 1,
 		"code", NULL},
 	{"math", "this repository's demo model and n-gram drafter", 0, {{0, 0}}, 1, 0, true, 1,

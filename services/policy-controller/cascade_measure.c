@@ -73,18 +73,21 @@ static const struct cascade_sample *nearest(
 	return best;
 }
 
-/* The median time of the iterations that were measured together with this one and are like it. */
-static double median_like(const struct cascade *c, const struct cascade_sample *like)
+/* The median or mean time of the iterations that were measured together with this one and are like it. */
+static double time_like(const struct policy_state *s, const struct cascade_sample *like)
 {
-	double ns[CASCADE_SAMPLES] = {(double)like->ns};
+	const struct cascade *c = &s->cascade;
+	double ns[CASCADE_SAMPLES] = {(double)like->ns}, sum = (double)like->ns;
 	uint32_t n = 1;
 	for (uint32_t i = 0; i < n_samples(c); i++) {
 		const struct cascade_sample *sample = sample_at(c, i);
 		if (sample != like && sample->sessions == like->sessions &&
-			sample->others == like->others && sample->run == like->run)
+			sample->others == like->others && sample->run == like->run) {
 			ns[n++] = (double)sample->ns;
+			sum += (double)sample->ns;
+		}
 	}
-	return median(ns, n);
+	return s->settings.medians ? median(ns, n) : sum / n;
 }
 
 /* What an iteration without the session's draft takes beside so many drafted tokens of others; 0: not known. */
@@ -93,8 +96,7 @@ static double base_ns(const struct policy_state *s, uint32_t sessions, uint32_t 
 	const struct cascade_sample *sample = nearest(s, sessions, others);
 	if (!sample || !known(s->shared, sessions, sample->others, others))
 		return 0;
-	return median_like(&s->cascade, sample) *
-	       longer(s->shared, sessions, sample->others, others);
+	return time_like(s, sample) * longer(s->shared, sessions, sample->others, others);
 }
 
 bool cascade_base(const struct policy_state *s, struct cascade_base *out)
@@ -106,7 +108,7 @@ bool cascade_base(const struct policy_state *s, struct cascade_base *out)
 	if (!sample)
 		return false;
 	*out = (struct cascade_base){
-		median_like(c, sample), sample->sessions, sample->others, age_of(c, sample)};
+		time_like(s, sample), sample->sessions, sample->others, age_of(c, sample)};
 	return true;
 }
 
@@ -159,11 +161,11 @@ bool cascade_measured(const struct policy_state *s, struct cascade_measure *out)
 			return false;
 		share[i] = (double)it->ns / base;
 	}
-	double mean = window_mean(window, share);
+	double mean = window_mean(window, share, s->settings.medians);
 	if (!(mean > 0))
 		return false;
 	*out = (struct cascade_measure){
-		.etr = window_etr(window), .time_ns = window_time_ns(window)};
+		.etr = window_etr(window), .time_ns = window_time_ns(window, s->settings.medians)};
 	out->base_ns = out->time_ns / mean;
 	out->utility = out->etr / mean;
 	return true;

@@ -59,6 +59,16 @@ const struct config_key settings_keys[] = {
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	{.section = "",
+		.name = "medians",
+		.type = CONFIG_BOOL,
+		.offset = KEY(medians),
+		.fallback = "yes",
+		.help = "Whether cascade takes the median time of iterations with equally many "
+			"drafted tokens, which one delayed iteration does not move. no: the mean "
+			"of all, as published.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_SESSION},
+	{.section = "",
 		.name = "threshold",
 		.type = CONFIG_DOUBLE,
 		.offset = KEY(threshold),

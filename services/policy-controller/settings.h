@@ -15,6 +15,7 @@ struct settings {
 	int64_t set, set_max; /* S of the set phase, and where its doubling ends */
 	int64_t baseline, refresh; /* iterations at K = 0, and how old they may grow */
 	bool refresh_missed; /* and whether missing experts make them old */
+	bool medians; /* of cascade's times; else their mean */
 	double threshold, converge;
 	int64_t backoff, falls, history, late, carry; /* what the paper fixes or leaves open */
 	int64_t memory, horizon, phase; /* of yield */

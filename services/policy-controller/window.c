@@ -35,10 +35,12 @@ static double median_of(
 	return n > 0 ? median(some, n) : 0;
 }
 
-double window_mean(const struct window *window, const double *values)
+double window_mean(const struct window *window, const double *values, bool medians)
 {
 	double sum = 0;
-	for (uint32_t drafted = 0; drafted <= LIMIT_DRAFT; drafted++) {
+	for (uint32_t i = 0; !medians && i < window_size(window); i++)
+		sum += values[i];
+	for (uint32_t drafted = 0; medians && drafted <= LIMIT_DRAFT; drafted++) {
 		uint32_t count;
 		double middle = median_of(window, values, drafted, &count);
 		sum += middle * count;
@@ -46,12 +48,12 @@ double window_mean(const struct window *window, const double *values)
 	return window_size(window) ? sum / window_size(window) : 0;
 }
 
-double window_time_ns(const struct window *window)
+double window_time_ns(const struct window *window, bool medians)
 {
 	double ns[WINDOW_MAX];
 	for (uint32_t i = 0; i < window_size(window); i++)
 		ns[i] = (double)window_at(window, i)->ns;
-	return window_mean(window, ns);
+	return window_mean(window, ns, medians);
 }
 
 double window_etr(const struct window *window)

@@ -3,6 +3,7 @@
 
 #include "shared/base/limits.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { WINDOW_MAX = 64 };
@@ -24,12 +25,11 @@ uint32_t window_size(const struct window *window);
 /* i below window_size: the oldest is 0. */
 const struct window_iteration *window_at(const struct window *window, uint32_t i);
 
-/* The mean of a value of each kept iteration, where the value of iterations with equally many drafted tokens is their
- * median: one that the machine delayed does not move it (the papers say nothing of noise), and
- * iterations without a draft, which an n-gram drafter has many of, count for what they are. 0 when
- * empty. values: [window_size], as window_at counts. */
-double window_mean(const struct window *window, const double *values);
+/* The mean of a value of each kept iteration; 0 when empty. values: [window_size], as window_at counts. With medians the value
+ * of iterations with equally many drafted tokens is their median: one that the machine delayed does not move it, and
+ * iterations without a draft, which an n-gram drafter has many of, count for what they are. */
+double window_mean(const struct window *window, const double *values, bool medians);
 /* That of the times. */
-double window_time_ns(const struct window *window);
+double window_time_ns(const struct window *window, bool medians);
 /* Tokens per iteration (ETR); 0 when empty. */
 double window_etr(const struct window *window);

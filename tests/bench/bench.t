@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """outrider-bench: what needs no service runs, says what it measured, and refuses what it cannot."""
 import json
+import math
 import os
 import re
 import shutil
@@ -240,14 +241,42 @@ with tempfile.NamedTemporaryFile(suffix=".journal") as served:
     ok(result.returncode == 65 and "a journal of version 1; only those of version 2 are read" in result.stderr,
        "so is one that an earlier version wrote", result.stderr)
 result = run("policy", "--published", "--sessions", "4")
-ok(result.returncode == 0 and "57% faster" in result.stdout and "stated: 15%" in result.stdout, "published figures beside simulated ones",
-   result.stderr)
-figures, result = cells("--published", "--sessions", "100", "--tokens", "512")
-published = figures.get("published", {"rows": [], "errors": {}})
-beyond = [r for r in published["rows"] if abs(r["error"]) > published["errors"]["stated"] or abs(r["simulated"] / r["published"] - 1 - r["error"]) > 1e-3]
-ok(len(published["rows"]) >= 20 and not beyond, "each within the error that is stated", beyond)
-silent = [r for r in published["rows"] if abs(r["error"]) > 0.1 and not r.get("why")]
-ok(not silent, "and where one is far off, why", silent)
+ok(result.returncode == 0 and "57% faster" in result.stdout and "predictions are closer than K = 0; skill" in result.stdout,
+   "published figures beside simulated ones", result.stderr)
+
+
+def published(*more):
+    """The report, and (predictions that tell something, those closer than K = 0, skill) of fixed K and cascade, worked out again."""
+    report = cells("--published", "--sessions", "100", *more)[0].get("published", {"rows": []})
+    out = []
+    for cascade in (False, True):
+        rows = [r for r in report["rows"] if r["kind"] == "prediction" and abs(1 / r["published"] - 1) > 0.05 and
+                ("static" not in r["policy"] or r["where"].startswith(CASCADES)) == cascade]
+        errors = [(abs(math.log(r["simulated"] / r["published"])), abs(math.log(r["published"]))) for r in rows]
+        out.append((len(rows), sum(e < k - 1e-6 for e, k in errors), 1 - sum(e for e, _ in errors) / sum(k for _, k in errors)))
+    return report, out
+
+
+# What the paper says of cascade itself, among the predictions.
+CASCADES = ("7: 57%", "5.5: 5%", "7: 29%", "7.5: 20%", "7.5: t = ")
+report, (fixed, cascade) = published()
+kinds = [r["kind"] for r in report["rows"]]
+ok(kinds.count("fit") >= 5 and kinds.count("prediction") >= 10 and kinds.count("at most") + kinds.count("at least") >= 5,
+   "fits, predictions and bounds are kept apart", kinds)
+wrong = [name for name, own in (("fixed_k", fixed), ("cascade", cascade)) if
+         (report[name]["predictions"], report[name]["closer_than_k0"]) != own[:2] or abs(report[name]["skill"] - own[2]) > 1e-3]
+ok(not wrong and fixed[0] >= 5 and cascade[0] >= 5, "what is said of the predictions follows from them, and from no fit", (wrong, report))
+ok(fixed[2] > 0.5 and cascade[2] > 0.5, "the simulator is much closer to them than K = 0 would be", (fixed, cascade))
+broken = [r["name"] for r in report["rows"] if "holds" in r and
+          r["holds"] != (r["simulated"] <= r["published"] if r["kind"] == "at most" else r["simulated"] >= r["published"])]
+held = sum(r.get("holds", False) for r in report["rows"])
+ok(not broken and held == report["bounds"]["held"] and "FAILS" in run("policy", "--published", "--sessions", "100").stdout,
+   "a bound that does not hold is said to fail", (broken, report["bounds"]))
+none, full = (published("--in-place-of-cascade", policy)[1] for policy in ("static:0", "static:7"))
+ok(abs(none[1][2]) < 1e-3 and none[1][1] == 0 and full[1][2] < cascade[2] - 0.3 and none[0] == full[0] == fixed,
+   "another policy in cascade's place is told from it: none at all has no skill", (none, full))
+result = run("policy", "--in-place-of-cascade", "static:0")
+ok(result.returncode == 64 and "--in-place-of-cascade needs --published" in result.stderr, "without --published there is no such place", result.stderr)
 figures, result = cells("--sessions", "200", "--policy", "static:0,static:1,cascade,yield,sglang,vllm,llama.cpp")
 rows = figures["cells"][0]["rows"] if figures["cells"] else []
 ok(len(rows) == 7 and figures["cells"][0]["sessions"] == 200 and

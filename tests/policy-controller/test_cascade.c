@@ -77,6 +77,30 @@ static void utility_below_one_goes_down_and_turns_off_at_k_one(void **state)
 	assert_int_equal(s.cascade.left, 32); /* the first transition to K = 0 doubles S = 16 */
 }
 
+/* One of four iterations takes five times as long: medians do not see it, means do. */
+static void a_delayed_iteration_moves_means_and_not_medians(void **state)
+{
+	(void)state;
+	for (int medians = 0; medians < 2; medians++) {
+		struct policy_state s = begin(0);
+		s.settings.medians = medians;
+		feed(&s, 3, 1000, 1);
+		feed(&s, 1, 5000, 1);
+		assert_true(base_ns(&s) == (medians ? 1000000 : 2000000));
+		feed(&s, 3, 1600, 2);
+		feed(&s, 1, 8000, 2);
+		/* 2 / 1.6 by medians; 2 / (3.2 / 2) by means: both are delayed alike. */
+		assert_true(fabsf(s.utility - 1.25f) < 1e-4f);
+		feed(&s, 3, 2000, 3);
+		feed(&s, 1, 10000, 3);
+		assert_true(fabsf(s.utility - 1.5f) < 1e-4f);
+		/* No iteration of this trial is delayed. */
+		feed(&s, 4, 2200, 3);
+		assert_true(fabsf(s.cascade.trials[2].utility - (medians ? 3 / 2.2f : 3 / 1.1f)) <
+			    1e-3f);
+	}
+}
+
 static void the_rest_at_zero_while_it_is_off_and_catches_up_before_the_next_trial(void **state)
 {
 	(void)state;
@@ -813,6 +837,7 @@ int main(void)
 		TEST(climbing_goes_on_in_the_direction_that_raised_utility),
 		TEST(falling_utility_turns_back_and_two_falls_end_the_test),
 		TEST(utility_below_one_goes_down_and_turns_off_at_k_one),
+		TEST(a_delayed_iteration_moves_means_and_not_medians),
 		TEST(the_rest_at_zero_while_it_is_off_and_catches_up_before_the_next_trial),
 		TEST(a_drafter_that_may_not_rest_follows_all_the_time),
 		TEST(the_first_iteration_after_a_rest_is_not_part_of_a_trial),
