@@ -27,6 +27,19 @@
  *   Q2_K             0..3              d                    -dmin           c = scale, e = min
  *   Q3_K             -4..3             d                                    c = scale - 32
  *   Q6_K             -32..31           d                                    c = scale
+ *   IQ1_S            8 g + s           d / 8 * (2 scale + 1)
+ *   IQ1_M            8 g + s           d / 8                                c = 2 scale + 1
+ *   IQ2_XXS          s g               d / 8 * (2 scale + 1)
+ *   IQ2_XS, IQ2_S    s g               d / 8                                c = 2 scale + 1
+ *   IQ3_XXS          s g               d / 4 * (2 scale + 1)
+ *   IQ3_S            s g               d * (2 scale + 1)
+ *   TQ1_0, TQ2_0     -1..1, -1..2      d
+ *   NVFP4            2 * FP4 value     scale / 2, of 16 weights
+ * g is a number of the grid that the weight's index chooses (kernels/cpu/grids.h): -1, 0, 1 of IQ1, 8, 25, 43 of IQ2, 4 to 62
+ * of IQ3_XXS, 1 to 15 of IQ3_S; s is 1 or -1, of IQ1 the shift of eighths by which the file moves the grid. The largest isum of
+ * theirs is IQ2's: 31 * 43 * 127 * 32 = 5,417,312. NVFP4's scale is an unsigned E4M3 number: the top bit is not read, and
+ * 0x7f, a NaN, counts as 0 as it does in ggml. As it is of 16 weights, a run of NVFP4 has two links of the chain:
+ *   acc = fma(d_0 * d_x, (float)sum q q_x (first 16), acc), then the same of d_1 and the last 16
  * A weight's float32 value is (d * c) * q + m * e: the products are exact, the sum rounds once.
  * A row in a lane or a row at a time: same value. So layouts (GGUF rows, rows interleaved) may change freely.
  *
@@ -66,10 +79,20 @@ enum tensor_type {
 	TENSOR_Q4_K = 12,
 	TENSOR_Q5_K = 13,
 	TENSOR_Q6_K = 14,
+	TENSOR_IQ2_XXS = 16,
+	TENSOR_IQ2_XS = 17,
+	TENSOR_IQ3_XXS = 18,
+	TENSOR_IQ1_S = 19,
 	TENSOR_IQ4_NL = 20,
+	TENSOR_IQ3_S = 21,
+	TENSOR_IQ2_S = 22,
 	TENSOR_IQ4_XS = 23,
+	TENSOR_IQ1_M = 29,
 	TENSOR_BF16 = 30,
+	TENSOR_TQ1_0 = 34,
+	TENSOR_TQ2_0 = 35,
 	TENSOR_MXFP4 = 39,
+	TENSOR_NVFP4 = 40,
 };
 
 struct tensor_type_info {
@@ -84,7 +107,7 @@ struct tensor_type_info {
 const struct tensor_type_info *tensor_type_info(uint32_t type);
 
 /* The names of all types, "F32, F16, ...", for messages. As snprintf: cut short to fit, the whole length returned. */
-#define TENSOR_TYPE_NAMES 160
+#define TENSOR_TYPE_NAMES 224
 size_t tensor_type_names(char *text, size_t bytes);
 
 #define Q8_BLOCK 32

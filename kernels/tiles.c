@@ -20,6 +20,16 @@ static const struct {
 	{TENSOR_Q5_K, {{4, 4}, {4, 8}, {4, 32}}},
 	{TENSOR_Q6_K, {{4, 32}, {4, 16}, {4, 4}, {2, 1}}},
 	{TENSOR_IQ4_XS, {{2, 1}, {2, 1}, {4, 1}, {4, 32}}},
+	{TENSOR_NVFP4, {{4, 9}}},
+	{TENSOR_IQ1_S, {{2, 1}, {4, 12}}},
+	{TENSOR_IQ1_M, {{4, 14}}},
+	{TENSOR_IQ2_XXS, {{2, 1}, {4, 16}}},
+	{TENSOR_IQ2_XS, {{2, 1}, {4, 18}}},
+	{TENSOR_IQ2_S, {{2, 1}, {4, 20}}},
+	{TENSOR_IQ3_XXS, {{2, 1}, {4, 24}}},
+	{TENSOR_IQ3_S, {{2, 1}, {4, 27}}},
+	{TENSOR_TQ1_0, {{4, 13}, {2, 1}}},
+	{TENSOR_TQ2_0, {{4, 16}, {2, 1}}},
 };
 
 const struct tiles_field *tiles_fields(enum tensor_type type)

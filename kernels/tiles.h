@@ -4,8 +4,10 @@
  *
  * Rows 16i..16i+15 are a tile of 16 * row_bytes, at the place where those rows were; rows behind the last full tile
  * stay as they are. So a matrix keeps its size and can be packed in place. A tile is a sequence of groups of 256
- * weights of each row (eight blocks of 32, fewer at the end of the row; or one block of 256). In a group every field
- * of a block (tiles_fields) has a plane: [block][unit of the field][row], units of 1, 2 or 4 bytes.
+ * weights of each row (eight blocks of 32 or four of 64, fewer at the end of the row; or one block of 256). In a group every
+ * field of a block (tiles_fields) has a plane: [block][unit of the field][row], units of 1, 2 or 4 bytes. Of types whose
+ * weights are found by an index (kernels/cpu/grids.h) the indices lie in the planes, not what they stand for, so that a tile
+ * is as large as its rows are in the file.
  */
 #pragma once
 

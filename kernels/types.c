@@ -19,6 +19,16 @@ static const struct tensor_type_info types[] = {
 	{TENSOR_IQ4_NL, "IQ4_NL", 32, 18, true},
 	{TENSOR_IQ4_XS, "IQ4_XS", 256, 136, true},
 	{TENSOR_MXFP4, "MXFP4", 32, 17, true},
+	{TENSOR_NVFP4, "NVFP4", 64, 36, true},
+	{TENSOR_IQ1_S, "IQ1_S", 256, 50, true},
+	{TENSOR_IQ1_M, "IQ1_M", 256, 56, true},
+	{TENSOR_IQ2_XXS, "IQ2_XXS", 256, 66, true},
+	{TENSOR_IQ2_XS, "IQ2_XS", 256, 74, true},
+	{TENSOR_IQ2_S, "IQ2_S", 256, 82, true},
+	{TENSOR_IQ3_XXS, "IQ3_XXS", 256, 98, true},
+	{TENSOR_IQ3_S, "IQ3_S", 256, 110, true},
+	{TENSOR_TQ1_0, "TQ1_0", 256, 54, true},
+	{TENSOR_TQ2_0, "TQ2_0", 256, 66, true},
 };
 
 const struct tensor_type_info *tensor_type_info(uint32_t type)

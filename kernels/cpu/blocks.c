@@ -5,13 +5,6 @@
 static const int8_t iq4_table[16] = {IQ4_TABLE(0)};
 static const int8_t mxfp4_table[16] = {MXFP4_TABLE(0)};
 
-static void set_factors(struct run *out, int c_first, int c_last)
-{
-	out->c[0] = (int16_t)c_first;
-	out->c[1] = (int16_t)c_last;
-	out->e[0] = out->e[1] = 1;
-}
-
 /* 16 bytes: low nibbles weights 0..15, high nibbles 16..31. */
 static void read_nibbles(const uint8_t *p, int less, int8_t *q)
 {
@@ -225,38 +218,40 @@ static void read_q3_k(const uint8_t *row, uint32_t r, struct run *out)
 
 struct block_reader kernels_block_reader(enum tensor_type type)
 {
-	switch (type) {
-	case TENSOR_Q8_0:
-		return (struct block_reader){read_q8_0, false};
-	case TENSOR_Q4_0:
-		return (struct block_reader){read_q4_0, false};
-	case TENSOR_Q4_1:
-		return (struct block_reader){read_q4_1, true};
-	case TENSOR_Q5_0:
-		return (struct block_reader){read_q5_0, false};
-	case TENSOR_Q5_1:
-		return (struct block_reader){read_q5_1, true};
-	case TENSOR_Q2_K:
-		return (struct block_reader){read_q2_k, true};
-	case TENSOR_Q3_K:
-		return (struct block_reader){read_q3_k, false};
-	case TENSOR_Q4_K:
-		return (struct block_reader){read_q4_k, true};
-	case TENSOR_Q5_K:
-		return (struct block_reader){read_q5_k, true};
-	case TENSOR_Q6_K:
-		return (struct block_reader){read_q6_k, false};
-	case TENSOR_IQ4_NL:
-		return (struct block_reader){read_iq4_nl, false};
-	case TENSOR_IQ4_XS:
-		return (struct block_reader){read_iq4_xs, false};
-	case TENSOR_MXFP4:
-		return (struct block_reader){read_mxfp4, false};
-	case TENSOR_F32:
-	case TENSOR_F16:
-	case TENSOR_BF16:
-		break;
+	static const struct {
+		enum tensor_type type;
+		struct block_reader reader;
+	} readers[] = {
+		{TENSOR_Q8_0, {read_q8_0, false, false}},
+		{TENSOR_Q4_0, {read_q4_0, false, false}},
+		{TENSOR_Q4_1, {read_q4_1, true, false}},
+		{TENSOR_Q5_0, {read_q5_0, false, false}},
+		{TENSOR_Q5_1, {read_q5_1, true, false}},
+		{TENSOR_Q2_K, {read_q2_k, true, false}},
+		{TENSOR_Q3_K, {read_q3_k, false, false}},
+		{TENSOR_Q4_K, {read_q4_k, true, false}},
+		{TENSOR_Q5_K, {read_q5_k, true, false}},
+		{TENSOR_Q6_K, {read_q6_k, false, false}},
+		{TENSOR_IQ4_NL, {read_iq4_nl, false, false}},
+		{TENSOR_IQ4_XS, {read_iq4_xs, false, false}},
+		{TENSOR_MXFP4, {read_mxfp4, false, false}},
+		{TENSOR_NVFP4, {kernels_read_nvfp4, false, true}},
+		{TENSOR_IQ1_S, {kernels_read_iq1_s, false, false}},
+		{TENSOR_IQ1_M, {kernels_read_iq1_m, false, false}},
+		{TENSOR_IQ2_XXS, {kernels_read_iq2_xxs, false, false}},
+		{TENSOR_IQ2_XS, {kernels_read_iq2_xs, false, false}},
+		{TENSOR_IQ2_S, {kernels_read_iq2_s, false, false}},
+		{TENSOR_IQ3_XXS, {kernels_read_iq3_xxs, false, false}},
+		{TENSOR_IQ3_S, {kernels_read_iq3_s, false, false}},
+		{TENSOR_TQ1_0, {kernels_read_tq1_0, false, false}},
+		{TENSOR_TQ2_0, {kernels_read_tq2_0, false, false}},
+	};
+	size_t i = 0;
+
+	/* A plain type has no blocks. */
+	while (readers[i].type != type) {
+		i++;
+		assert(i < sizeof(readers) / sizeof(readers[0]));
 	}
-	assert(false); /* a plain type has no blocks */
-	return (struct block_reader){NULL, false};
+	return readers[i].reader;
 }

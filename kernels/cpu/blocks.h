@@ -14,6 +14,7 @@
 /* 32 consecutive weights of a row, by the names of BLOCKS in kernels.h; types without m leave m and e alone. */
 struct run {
 	float d, m;
+	float d_last; /* of the last 16 weights, where these have a scale of their own */
 	int16_t c[2], e[2];
 	int8_t q[RUN_WEIGHTS];
 };
@@ -23,8 +24,21 @@ typedef void run_reader(const uint8_t *row, uint32_t r, struct run *out);
 
 struct block_reader {
 	run_reader *read;
-	bool has_m;
+	bool has_m, has_d_last;
 };
+
+/* Of the types whose codes choose from a grid or are ternary, and of NVFP4: blocks_coded.c. */
+run_reader kernels_read_iq1_s, kernels_read_iq1_m, kernels_read_iq2_xxs, kernels_read_iq2_xs,
+	kernels_read_iq2_s, kernels_read_iq3_xxs, kernels_read_iq3_s, kernels_read_tq1_0,
+	kernels_read_tq2_0, kernels_read_nvfp4;
+
+/* c of both halves; e is 1. */
+static inline void set_factors(struct run *out, int c_first, int c_last)
+{
+	out->c[0] = (int16_t)c_first;
+	out->c[1] = (int16_t)c_last;
+	out->e[0] = out->e[1] = 1;
+}
 
 /* type must be a quantised one. */
 struct block_reader kernels_block_reader(enum tensor_type type);
@@ -49,6 +63,50 @@ static inline float mxfp4_scale(uint8_t e)
 	return float_of_bits((half + 63) << 23) * float_of_bits((e - half + 63) << 23);
 }
 
+/* Half of NVFP4's scale, an E4M3 number without its sign: the same fields as in a float16, whose exponent has 8 more. */
+static inline float nvfp4_scale(uint8_t e)
+{
+	return e == 127 ? 0 : float_of_half((uint16_t)((e & 127) << 7)) * 128;
+}
+
+/* The float16 that IQ1_M's four words of scales hold in their upper four bits; two words each. */
+static inline uint16_t iq1_m_scale(uint32_t first, uint32_t last)
+{
+	return (uint16_t)((first >> 12 & 0xf) | (first >> 24 & 0xf0) | (last >> 4 & 0xf00) |
+			  (last >> 16 & 0xf000));
+}
+
+/* Sign bits of 32 weights from four fields of 7 bits: the eighth of each is such that an even number is set. */
+static inline uint32_t signs_of_sevens(uint32_t fields)
+{
+	uint32_t signs = (fields & 0x7f) | (fields & 0x3f80) << 1 | (fields & 0x1fc000) << 2 |
+			 (fields & 0xfe00000) << 3;
+	uint32_t odd = signs ^ signs >> 4;
+
+	odd ^= odd >> 2;
+	odd ^= odd >> 1;
+	return signs | (odd & 0x01010101) << 7;
+}
+
+/* The weights of IQ1, IQ2, IQ3_XXS and IQ3_S by the grid's code, and 8 higher with the other sign or shift. */
+#define IQ1_TABLE(more)                                                                            \
+	BYTE(more, -7), BYTE(more, 1), BYTE(more, 9), BYTE(more, 0), BYTE(more, 0), BYTE(more, 0), \
+		BYTE(more, 0), BYTE(more, 0), BYTE(more, -9), BYTE(more, -1), BYTE(more, 7),       \
+		BYTE(more, 0), BYTE(more, 0), BYTE(more, 0), BYTE(more, 0), BYTE(more, 0)
+#define IQ2_TABLE(more)                                                                       \
+	BYTE(more, 8), BYTE(more, 25), BYTE(more, 43), BYTE(more, 0), BYTE(more, 0),          \
+		BYTE(more, 0), BYTE(more, 0), BYTE(more, 0), BYTE(more, -8), BYTE(more, -25), \
+		BYTE(more, -43), BYTE(more, 0), BYTE(more, 0), BYTE(more, 0), BYTE(more, 0),  \
+		BYTE(more, 0)
+#define IQ3_XXS_TABLE(more)                                                                      \
+	BYTE(more, 4), BYTE(more, 12), BYTE(more, 20), BYTE(more, 28), BYTE(more, 36),           \
+		BYTE(more, 44), BYTE(more, 52), BYTE(more, 62), BYTE(more, -4), BYTE(more, -12), \
+		BYTE(more, -20), BYTE(more, -28), BYTE(more, -36), BYTE(more, -44),              \
+		BYTE(more, -52), BYTE(more, -62)
+#define IQ3_S_TABLE(more)                                                                          \
+	BYTE(more, 1), BYTE(more, 3), BYTE(more, 5), BYTE(more, 7), BYTE(more, 9), BYTE(more, 11), \
+		BYTE(more, 13), BYTE(more, 15), BYTE(more, -1), BYTE(more, -3), BYTE(more, -5),    \
+		BYTE(more, -7), BYTE(more, -9), BYTE(more, -11), BYTE(more, -13), BYTE(more, -15)
 /* The weights of IQ4_NL and IQ4_XS by code, and twice the FP4 (E2M1) values; each `more` higher, as a byte. */
 #define IQ4_TABLE(more)                                                                           \
 	BYTE(more, -127), BYTE(more, -104), BYTE(more, -83), BYTE(more, -65), BYTE(more, -49),    \

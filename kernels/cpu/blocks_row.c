@@ -5,13 +5,15 @@
 
 #include <assert.h>
 
-static void dequantise_run(const struct run *run, bool has_m, float *out)
+static void dequantise_run(const struct run *run, const struct block_reader *reader, float *out)
 {
+	const float d[2] = {run->d, reader->has_d_last ? run->d_last : run->d};
+
 	for (uint32_t i = 0; i < RUN_WEIGHTS; i++) {
 		uint32_t half = i / 16;
-		float value = run->d * (float)run->c[half] * (float)run->q[i];
+		float value = d[half] * (float)run->c[half] * (float)run->q[i];
 
-		out[i] = has_m ? value + run->m * (float)run->e[half] : value;
+		out[i] = reader->has_m ? value + run->m * (float)run->e[half] : value;
 	}
 }
 
@@ -46,7 +48,7 @@ void kernels_dequantise(
 	reader = kernels_block_reader(type);
 	for (uint32_t i = 0; i < n; i += RUN_WEIGHTS) {
 		reader.read(row, (first + i) / RUN_WEIGHTS, &run);
-		dequantise_run(&run, reader.has_m, out + i);
+		dequantise_run(&run, &reader, out + i);
 	}
 }
 
@@ -87,14 +89,19 @@ static int32_t dot_16(const int8_t *a, const int8_t *b)
 	return sum;
 }
 
-static float add_run(const struct run *run, bool has_m, const struct q8_block *x, float acc)
+static float add_run(const struct run *run, const struct block_reader *reader,
+	const struct q8_block *x, float acc)
 {
-	int32_t isum =
-		run->c[0] * dot_16(run->q, x->q) + run->c[1] * dot_16(run->q + 16, x->q + 16);
+	int32_t first = run->c[0] * dot_16(run->q, x->q);
+	int32_t last = run->c[1] * dot_16(run->q + 16, x->q + 16);
 	int32_t esum = run->e[0] * x->sums[0] + run->e[1] * x->sums[1];
 
-	acc = fma32(run->d * x->d, (float)isum, acc);
-	return has_m ? fma32(run->m, x->d * (float)esum, acc) : acc;
+	if (reader->has_d_last) {
+		acc = fma32(run->d * x->d, (float)first, acc);
+		return fma32(run->d_last * x->d, (float)last, acc);
+	}
+	acc = fma32(run->d * x->d, (float)(first + last), acc);
+	return reader->has_m ? fma32(run->m, x->d * (float)esum, acc) : acc;
 }
 
 void kernels_scalar_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,
@@ -113,7 +120,7 @@ void kernels_scalar_matmul_blocks(const struct matrix *w, uint32_t first, uint32
 				group = tiles_row_group(w, r, b / RUNS_256, buffer);
 			reader.read(group, b % RUNS_256, &run);
 			for (uint32_t t = 0; t < n; t++)
-				y[t][r] = add_run(&run, reader.has_m, &x[t].q8[b], y[t][r]);
+				y[t][r] = add_run(&run, &reader, &x[t].q8[b], y[t][r]);
 		}
 	}
 }
@@ -157,6 +164,14 @@ static uint32_t scales_at(enum tensor_type type, uint32_t at[2])
 		{TENSOR_Q6_K, 1, {208}},
 		{TENSOR_IQ4_NL, 1, {0}},
 		{TENSOR_IQ4_XS, 1, {0}},
+		{TENSOR_IQ1_S, 1, {0}},
+		{TENSOR_IQ2_XXS, 1, {0}},
+		{TENSOR_IQ2_XS, 1, {0}},
+		{TENSOR_IQ2_S, 1, {0}},
+		{TENSOR_IQ3_XXS, 1, {0}},
+		{TENSOR_IQ3_S, 1, {0}},
+		{TENSOR_TQ1_0, 1, {52}},
+		{TENSOR_TQ2_0, 1, {64}},
 	};
 	size_t i = 0;
 
@@ -168,27 +183,44 @@ static uint32_t scales_at(enum tensor_type type, uint32_t at[2])
 	return scales[i].n;
 }
 
-static bool half_finite(const uint8_t *p)
+static bool half_finite(uint16_t half)
 {
-	return (load_u16(p) & 0x7c00u) != 0x7c00u;
+	return (half & 0x7c00u) != 0x7c00u;
+}
+
+/* Of NVFP4's scales, 0x7f and 0xff are NaN in E4M3, though they are computed with as numbers. */
+static bool nvfp4_finite(const uint8_t *block)
+{
+	for (uint32_t i = 0; i < 4; i++)
+		if ((block[i] & 127) == 127)
+			return false;
+	return true;
 }
 
 /* A finite float16 times the integers of a block stays finite; an infinity or a NaN is not, times 0 either. */
+static bool block_finite(enum tensor_type type, const uint8_t *block)
+{
+	uint32_t at[2] = {0, 0}, n;
+
+	if (type == TENSOR_MXFP4)
+		return mxfp4_finite(block);
+	if (type == TENSOR_NVFP4)
+		return nvfp4_finite(block);
+	if (type == TENSOR_IQ1_M)
+		return half_finite(iq1_m_scale(
+			(uint32_t)load_i32(block + 48), (uint32_t)load_i32(block + 52)));
+	n = scales_at(type, at);
+	return half_finite(load_u16(block + at[0])) &&
+	       (n < 2 || half_finite(load_u16(block + at[1])));
+}
+
 static bool blocks_finite(const struct matrix *w, const uint8_t *block, uint32_t n_weights)
 {
 	const struct tensor_type_info *info = tensor_type_info((uint32_t)w->type);
-	uint32_t at[2] = {0, 0}, n = 0;
 
-	if (w->type != TENSOR_MXFP4)
-		n = scales_at(w->type, at);
-	for (uint32_t i = 0; i < n_weights; i += info->block_weights, block += info->block_bytes) {
-		if (n == 0 && !mxfp4_finite(block))
+	for (uint32_t i = 0; i < n_weights; i += info->block_weights, block += info->block_bytes)
+		if (!block_finite(w->type, block))
 			return false;
-		if (n > 0 && !half_finite(block + at[0]))
-			return false;
-		if (n > 1 && !half_finite(block + at[1]))
-			return false;
-	}
 	return true;
 }
 

@@ -105,9 +105,15 @@ ALWAYS_INLINE ilanes i_look_up(const int8_t table[16], ilanes codes)
 	return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(once), codes);
 }
 
-/* Adds bit i of a lane as bit 4 of weight i. Each four bits are put, as the upper half of a byte, into four bytes, of
- * which each keeps one. */
-ALWAYS_INLINE void add_fifth_bits(ilanes bits, ilanes w[8])
+/* table[index] for each lane. */
+ALWAYS_INLINE ilanes i_gather(const uint32_t *table, ilanes index)
+{
+	return _mm256_i32gather_epi32((const int *)table, index, 4);
+}
+
+/* Adds bit i of a lane to weight i as this bit of it, 8 or 16. Each four bits are put, as the upper half of a byte, into four
+ * bytes, of which each keeps one. */
+ALWAYS_INLINE void add_one_bits(ilanes bits, int as, ilanes w[8])
 {
 	const ilanes low = i_left(bits, 4), one = i_set1((int32_t)0x80402010),
 		     step = i_set1(0x01010101);
@@ -119,8 +125,8 @@ ALWAYS_INLINE void add_fifth_bits(ilanes bits, ilanes w[8])
 		ilanes even = i_and(_mm256_shuffle_epi8(low, from), one);
 		ilanes odd = i_and(_mm256_shuffle_epi8(bits, from), one);
 
-		w[k] = i_or(w[k], _mm256_min_epu8(even, i_set1_8(16)));
-		w[k + 1] = i_or(w[k + 1], _mm256_min_epu8(odd, i_set1_8(16)));
+		w[k] = i_or(w[k], _mm256_min_epu8(even, i_set1_8(as)));
+		w[k + 1] = i_or(w[k + 1], _mm256_min_epu8(odd, i_set1_8(as)));
 	}
 }
 
@@ -266,6 +272,27 @@ ALWAYS_INLINE ilanes dot_signed(const ilanes w[8], const int8_t *q)
 		dot = i_add(dot, i_madd(pairs, _mm256_set1_epi16(1)));
 	}
 	return dot;
+}
+
+/* The sums of the first and of the last 16 products of weights less IQ4_BIAS, -64..63: two pairs are at most 4 * 64 * 127 =
+ * 32512. */
+ALWAYS_INLINE void dot_halves_signed(const ilanes w[8], const struct q8_block *x, ilanes sum[2])
+{
+#pragma GCC unroll 2
+	for (uint32_t half = 0; half < 2; half++) {
+		ilanes pairs[4];
+
+#pragma GCC unroll 4
+		for (uint32_t i = 0; i < 4; i++) {
+			const uint32_t k = 4 * half + i;
+
+			pairs[i] = _mm256_maddubs_epi16(
+				_mm256_abs_epi8(w[k]), _mm256_sign_epi8(four_of(x->q, k), w[k]));
+		}
+		sum[half] =
+			i_add(i_madd(_mm256_add_epi16(pairs[0], pairs[1]), _mm256_set1_epi16(1)),
+				i_madd(_mm256_add_epi16(pairs[2], pairs[3]), _mm256_set1_epi16(1)));
+	}
 }
 
 /* Eight 16-bit pairs of larger weights could saturate: the offset stays what the type has. */

@@ -98,7 +98,12 @@ ALWAYS_INLINE ilanes i_look_up(const int8_t table[16], ilanes codes)
 	return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(once), codes);
 }
 
-ALWAYS_INLINE void add_fifth_bits(ilanes bits, ilanes w[8])
+ALWAYS_INLINE ilanes i_gather(const uint32_t *table, ilanes index)
+{
+	return _mm512_i32gather_epi32(index, table, 4);
+}
+
+ALWAYS_INLINE void add_one_bits(ilanes bits, int as, ilanes w[8])
 {
 	const ilanes even = i_set1(0x08040201), odd = i_set1((int32_t)0x80402010),
 		     step = i_set1(0x01010101);
@@ -109,9 +114,9 @@ ALWAYS_INLINE void add_fifth_bits(ilanes bits, ilanes w[8])
 		ilanes four = _mm512_shuffle_epi8(bits, from);
 
 		w[k] = _mm512_mask_add_epi8(
-			w[k], _mm512_test_epi8_mask(four, even), w[k], i_set1_8(16));
+			w[k], _mm512_test_epi8_mask(four, even), w[k], i_set1_8(as));
 		w[k + 1] = _mm512_mask_add_epi8(
-			w[k + 1], _mm512_test_epi8_mask(four, odd), w[k + 1], i_set1_8(16));
+			w[k + 1], _mm512_test_epi8_mask(four, odd), w[k + 1], i_set1_8(as));
 	}
 }
 
@@ -296,15 +301,29 @@ ALWAYS_INLINE void factors_32(ilanes first, ilanes last, struct factors *out)
 	out->c[1] = last;
 }
 
-/* What is 32 too high is taken off by shifts, for which there are other pipes than for products. */
+/* dot_halves of weights that are 2^bits too high, which is taken off by shifts, for which there are other pipes than for
+ * products. */
+ALWAYS_INLINE void dot_halves_less(
+	const ilanes w[8], const struct q8_block *x, uint32_t bits, ilanes sum[2])
+{
+	ilanes more = i_set1(load_i32(x->sums));
+
+	dot_halves(w, x->q, sum);
+	sum[0] = i_sub(sum[0], i_right_signed(i_left(more, 16), 16 - bits));
+	sum[1] = i_sub(sum[1], i_left(i_right_signed(more, 16), bits));
+}
+
+ALWAYS_INLINE void dot_halves_signed(const ilanes w[8], const struct q8_block *x, ilanes sum[2])
+{
+	dot_halves_less(w, x, 7, sum);
+}
+
 ALWAYS_INLINE ilanes dot_factors_32(
 	const ilanes w[8], const struct factors *factors, const struct q8_block *x)
 {
-	ilanes sum[2], more = i_set1(load_i32(x->sums));
+	ilanes sum[2];
 
-	dot_halves(w, x->q, sum);
-	sum[0] = i_sub(sum[0], i_right_signed(i_left(more, 16), 11));
-	sum[1] = i_sub(sum[1], i_left(i_right_signed(more, 16), 5));
+	dot_halves_less(w, x, 5, sum);
 	return i_add(i_mul(sum[0], factors->c[0]), i_mul(sum[1], factors->c[1]));
 }
 

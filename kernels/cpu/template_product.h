@@ -30,6 +30,8 @@ enum kind {
 	KIND_FACTORS_32, /* w = q + 32, 0..63; c */
 	KIND_FACTORS_4, /* w = q + 4, 0..7; c */
 	KIND_FACTORS_MIN, /* w = q, 0..3; c, m, e */
+	KIND_FACTORS_SIGNED, /* w = q + IQ4_BIAS, q is -64..63; c_0 and c_1 as they are */
+	KIND_HALVES, /* the same without c; m is the d of the last 16 */
 };
 
 /* By the names of BLOCKS in kernels.h. */
@@ -54,12 +56,28 @@ ALWAYS_INLINE flanes add_terms(
 	return has_m ? f_fma(run->m, f_set1(x->d_sum), acc) : acc;
 }
 
+/* What a run adds whose halves are summed apart: with a factor for each, or a scale. */
+ALWAYS_INLINE flanes add_halves(
+	bool scales, const struct lanes_run *run, const struct q8_block *x, flanes acc)
+{
+	ilanes sum[2];
+
+	dot_halves_signed(run->w, x, sum);
+	if (!scales)
+		return add_terms(run, false, x,
+			i_add(i_mul(sum[0], run->c.c[0]), i_mul(sum[1], run->c.c[1])), acc);
+	acc = f_fma(f_mul(run->d, f_set1(x->d)), f_of_i(sum[0]), acc);
+	return f_fma(f_mul(run->m, f_set1(x->d)), f_of_i(sum[1]), acc);
+}
+
 /* The same of weights; kind and offset are constants where this is inlined. */
 ALWAYS_INLINE flanes add_run(enum kind kind, int16_t offset, const struct lanes_run *run,
 	const struct q8_block *x, flanes acc)
 {
 	ilanes dot;
 
+	if (kind == KIND_FACTORS_SIGNED || kind == KIND_HALVES)
+		return add_halves(kind == KIND_HALVES, run, x, acc);
 	switch (kind) {
 	case KIND_OFFSET:
 		dot = dot_less(run->w, x, offset);

@@ -1,19 +1,23 @@
 /*
- * Products of matrices that lie as in the file: TILE_ROWS rows, a row per lane, times up to TILE_TOKENS activation rows. Each
+ * Products of matrices that lie as in the file, and of types in template_coded.h in TILES too: TILE_ROWS rows, a row per lane, times up to TILE_TOKENS activation rows. Each
  * lane is its row's chain over the blocks, so a tile may hold any rows. They are transposed and unpacked a group at a time
  * (template_unpack.h): the group lies in the first-level cache, and its product depends only on the kind of type. So a type
  * costs one unpacking function, and the sums of a tile stay in registers over a group. Included after lanes_*.h.
  */
 #pragma once
 
+#include "kernels/cpu/template_coded.h"
 #include "kernels/cpu/template_unpack.h"
 
 #include <assert.h>
 
-/* Where a tile lies: weights of its first row, bytes from row to row, and the lanes whose results are wanted. */
+/* Where a tile lies: weights of its first row, bytes from row to row, and the lanes whose results are wanted. Or, in TILES,
+ * a tile of TILE_LANES rows, of which this one begins at `lane`. */
 struct tile {
 	const uint8_t *weights;
 	size_t row_bytes;
+	bool tiled;
+	uint32_t lane;
 	uint32_t blocks;
 	uint32_t row; /* the output of lane 0 */
 	uint32_t from, to; /* lanes from..to-1 are stored */
@@ -28,8 +32,9 @@ typedef void tile_function(const struct tile *tile, const struct activation *x, 
 ALWAYS_INLINE void fetch_next(const struct tile *tile, uint32_t group, uint32_t group_bytes)
 {
 	const size_t bytes = (size_t)TILE_ROWS * group_bytes;
-	const char *ahead =
-		(const char *)tile->weights + TILE_ROWS * tile->row_bytes + group * bytes;
+	const size_t rows = tile->tiled ? TILE_LANES : TILE_ROWS;
+	const char *ahead = (const char *)tile->weights + rows * tile->row_bytes +
+			    (group * rows + tile->lane) * group_bytes;
 
 	for (size_t at = 0; at < bytes; at += 64)
 		_mm_prefetch(ahead + at, _MM_HINT_T1);
@@ -40,6 +45,7 @@ ALWAYS_INLINE void runs_product(enum kind kind, const struct tile *tile, const s
 	const uint32_t T, float *const *y)
 {
 	const struct unpacker *unpacker = tile->unpacker;
+	const size_t step = (size_t)unpacker->group_bytes * (tile->tiled ? TILE_LANES : 1);
 	const uint8_t *p = tile->weights;
 	struct group group;
 	flanes acc[TILE_TOKENS];
@@ -47,11 +53,14 @@ ALWAYS_INLINE void runs_product(enum kind kind, const struct tile *tile, const s
 	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++)
 		acc[t] = f_zero();
-	for (uint32_t b = 0; b < tile->blocks; b += GROUP_RUNS, p += unpacker->group_bytes) {
+	for (uint32_t b = 0; b < tile->blocks; b += GROUP_RUNS, p += step) {
 		uint32_t n = tile->blocks - b < GROUP_RUNS ? tile->blocks - b : GROUP_RUNS;
 
 		fetch_next(tile, b / GROUP_RUNS, unpacker->group_bytes);
-		unpacker->unpack(p, tile->row_bytes, n, &group);
+		if (tile->tiled)
+			unpacker->tiles(p, tile->lane, n, &group);
+		else
+			unpacker->unpack(p, tile->row_bytes, n, &group);
 		for (uint32_t r = 0; r < n; r++)
 			UNROLL_TOKENS
 		for (uint32_t t = 0; t < T; t++)
@@ -108,25 +117,37 @@ RUNS_ALL(MIN);
 RUNS_ALL(FACTORS_32);
 RUNS_ALL(FACTORS_4);
 RUNS_ALL(FACTORS_MIN);
+RUNS_ALL(FACTORS_SIGNED);
+RUNS_ALL(HALVES);
 
 static const struct {
 	enum tensor_type type;
 	tile_function *const *tiles;
 	struct unpacker unpacker;
 } run_types[] = {
-	{TENSOR_Q8_0, tiles_SIGNED, {unpack_q8_0, 8 * 34, 0}},
-	{TENSOR_Q4_0, tiles_OFFSET, {unpack_q4_0, 8 * 18, 8}},
-	{TENSOR_Q4_1, tiles_MIN, {unpack_q4_1, 8 * 20, 0}},
-	{TENSOR_Q5_0, tiles_OFFSET, {unpack_q5_0, 8 * 22, 16}},
-	{TENSOR_Q5_1, tiles_MIN, {unpack_q5_1, 8 * 24, 0}},
-	{TENSOR_MXFP4, tiles_OFFSET, {unpack_mxfp4, 8 * 17, MXFP4_OFFSET}},
-	{TENSOR_IQ4_NL, tiles_SIGNED, {unpack_iq4_nl, 8 * 18, 0}},
-	{TENSOR_IQ4_XS, tiles_SIGNED, {unpack_iq4_xs, 136, 0}},
-	{TENSOR_Q2_K, tiles_FACTORS_MIN, {unpack_q2_k, 84, 0}},
-	{TENSOR_Q3_K, tiles_FACTORS_4, {unpack_q3_k, 110, 0}},
-	{TENSOR_Q4_K, tiles_MIN, {unpack_q4_k, 144, 0}},
-	{TENSOR_Q5_K, tiles_MIN, {unpack_q5_k, 176, 0}},
-	{TENSOR_Q6_K, tiles_FACTORS_32, {unpack_q6_k, 210, 0}},
+	{TENSOR_Q8_0, tiles_SIGNED, {unpack_q8_0, NULL, 8 * 34, 0}},
+	{TENSOR_Q4_0, tiles_OFFSET, {unpack_q4_0, NULL, 8 * 18, 8}},
+	{TENSOR_Q4_1, tiles_MIN, {unpack_q4_1, NULL, 8 * 20, 0}},
+	{TENSOR_Q5_0, tiles_OFFSET, {unpack_q5_0, NULL, 8 * 22, 16}},
+	{TENSOR_Q5_1, tiles_MIN, {unpack_q5_1, NULL, 8 * 24, 0}},
+	{TENSOR_MXFP4, tiles_OFFSET, {unpack_mxfp4, NULL, 8 * 17, MXFP4_OFFSET}},
+	{TENSOR_IQ4_NL, tiles_SIGNED, {unpack_iq4_nl, NULL, 8 * 18, 0}},
+	{TENSOR_IQ4_XS, tiles_SIGNED, {unpack_iq4_xs, NULL, 136, 0}},
+	{TENSOR_Q2_K, tiles_FACTORS_MIN, {unpack_q2_k, NULL, 84, 0}},
+	{TENSOR_Q3_K, tiles_FACTORS_4, {unpack_q3_k, NULL, 110, 0}},
+	{TENSOR_Q4_K, tiles_MIN, {unpack_q4_k, NULL, 144, 0}},
+	{TENSOR_Q5_K, tiles_MIN, {unpack_q5_k, NULL, 176, 0}},
+	{TENSOR_Q6_K, tiles_FACTORS_32, {unpack_q6_k, NULL, 210, 0}},
+	{TENSOR_NVFP4, tiles_HALVES, {unpack_nvfp4, unpack_tiles_nvfp4, 4 * 36, 0}},
+	{TENSOR_IQ1_S, tiles_SIGNED, {unpack_iq1_s, unpack_tiles_iq1_s, 50, 0}},
+	{TENSOR_IQ1_M, tiles_FACTORS_SIGNED, {unpack_iq1_m, unpack_tiles_iq1_m, 56, 0}},
+	{TENSOR_IQ2_XXS, tiles_SIGNED, {unpack_iq2_xxs, unpack_tiles_iq2_xxs, 66, 0}},
+	{TENSOR_IQ2_XS, tiles_FACTORS_SIGNED, {unpack_iq2_xs, unpack_tiles_iq2_xs, 74, 0}},
+	{TENSOR_IQ2_S, tiles_FACTORS_SIGNED, {unpack_iq2_s, unpack_tiles_iq2_s, 82, 0}},
+	{TENSOR_IQ3_XXS, tiles_SIGNED, {unpack_iq3_xxs, unpack_tiles_iq3_xxs, 98, 0}},
+	{TENSOR_IQ3_S, tiles_SIGNED, {unpack_iq3_s, unpack_tiles_iq3_s, 110, 0}},
+	{TENSOR_TQ1_0, tiles_OFFSET, {unpack_tq1_0, unpack_tiles_tq1_0, 54, 1}},
+	{TENSOR_TQ2_0, tiles_OFFSET, {unpack_tq2_0, unpack_tiles_tq2_0, 66, 1}},
 };
 
 /* A run of rows through the tile functions for 1 to TILE_TOKENS tokens, or the one for these few. */
@@ -182,6 +203,27 @@ static void rows_matmul(tile_function *const *functions, tile_function *few,
 	}
 }
 
+/* Full tiles of TILES: first..last-1 are rows of such. */
+static void rows_matmul_tiled(tile_function *const *functions, const struct unpacker *unpacker,
+	const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
+	uint32_t n, float *const *y)
+{
+	const uint8_t *data = w->data;
+	struct tile tile = {.row_bytes = w->row_bytes,
+		.tiled = true,
+		.blocks = w->cols / Q8_BLOCK,
+		.unpacker = unpacker};
+
+	for (uint32_t row = first; row < last; row = tile.row + TILE_ROWS) {
+		tile.row = row / TILE_ROWS * TILE_ROWS;
+		tile.lane = tile.row % TILE_LANES;
+		tile.weights = data + (tile.row - tile.lane) * w->row_bytes;
+		tile.from = row - tile.row;
+		tile.to = last - tile.row < TILE_ROWS ? last - tile.row : TILE_ROWS;
+		rows_tokens(functions, NULL, &tile, x, n, y);
+	}
+}
+
 /* few: the tile function of this type, these columns and n tokens if there is another one for so few, or NULL. */
 static void runs_matmul(tile_function *few, const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y)
@@ -192,7 +234,14 @@ static void runs_matmul(tile_function *few, const struct matrix *w, uint32_t fir
 		i++;
 		assert(i < sizeof(run_types) / sizeof(run_types[0]));
 	}
-	for (uint32_t t = 0; t < n; t += PRODUCT_TOKENS)
-		rows_matmul(run_types[i].tiles, few, &run_types[i].unpacker, w, first, last, x + t,
-			n - t < PRODUCT_TOKENS ? n - t : PRODUCT_TOKENS, y + t);
+	for (uint32_t t = 0; t < n; t += PRODUCT_TOKENS) {
+		uint32_t some = n - t < PRODUCT_TOKENS ? n - t : PRODUCT_TOKENS;
+
+		if (w->layout == LAYOUT_TILES)
+			rows_matmul_tiled(run_types[i].tiles, &run_types[i].unpacker, w, first,
+				last, x + t, some, y + t);
+		else
+			rows_matmul(run_types[i].tiles, few, &run_types[i].unpacker, w, first, last,
+				x + t, some, y + t);
+	}
 }

@@ -52,6 +52,52 @@ ALWAYS_INLINE flanes mxfp4_scales(ilanes e)
 }
 
 static const int8_t iq4_biased[16] = {IQ4_TABLE(IQ4_BIAS)};
+static const int8_t fp4_biased[16] = {MXFP4_TABLE(IQ4_BIAS)};
+static const int8_t iq1_biased[16] = {IQ1_TABLE(IQ4_BIAS)};
+static const int8_t iq2_biased[16] = {IQ2_TABLE(IQ4_BIAS)};
+static const int8_t iq3_xxs_biased[16] = {IQ3_XXS_TABLE(IQ4_BIAS)};
+static const int8_t iq3_s_biased[16] = {IQ3_S_TABLE(IQ4_BIAS)};
+
+/* nvfp4_scale() of each lane's byte. */
+ALWAYS_INLINE flanes nvfp4_scales(ilanes e)
+{
+	/* All ones but where e is 127. */
+	ilanes number =
+		i_xor(i_right_signed(i_sub(i_xor(e, i_set1(127)), i_set1(1)), 31), i_set1(-1));
+
+	return f_mul(f_of_half(i_left(i_and(e, i_and(number, i_set1(127))), 7)), f_set1(128));
+}
+
+/* signs_of_sevens() of each lane. */
+ALWAYS_INLINE ilanes sevens_signs(ilanes fields)
+{
+	ilanes signs = i_and(fields, i_set1(0x7f)), odd;
+
+	signs = i_or(signs, i_left(i_and(fields, i_set1(0x3f80)), 1));
+	signs = i_or(signs, i_left(i_and(fields, i_set1(0x1fc000)), 2));
+	signs = i_or(signs, i_left(i_and(fields, i_set1(0xfe00000)), 3));
+	odd = i_xor(signs, i_right(signs, 4));
+	odd = i_xor(odd, i_right(odd, 2));
+	odd = i_xor(odd, i_right(odd, 1));
+	return i_or(signs, i_left(i_and(odd, i_set1_8(1)), 7));
+}
+
+/* 2 * scale + 1, the scale being each lane's low bits. */
+ALWAYS_INLINE ilanes odd_of(ilanes scale, int mask)
+{
+	return i_or(i_left(i_and(scale, i_set1(mask)), 1), i_set1(1));
+}
+
+/* A byte of each lane is a fraction in base three: three times it, without the fraction. */
+ALWAYS_INLINE ilanes first_digits(ilanes a)
+{
+	const ilanes even = i_set1(0x00ff00ff);
+	ilanes low = i_and(a, even), high = i_and(i_right(a, 8), even);
+
+	low = i_add(low, i_left(low, 1));
+	high = i_add(high, i_left(high, 1));
+	return i_or(i_and(i_right(low, 8), even), i_and(high, i_set1((int32_t)0xff00ff00)));
+}
 
 /* The d of the eight runs: scales of four low and two high bits. */
 ALWAYS_INLINE void scales_iq4_xs(flanes d, ilanes high, ilanes low, struct group *out)

@@ -8,8 +8,6 @@
 #include "kernels/cpu/template_scales.h"
 #include "kernels/tiles.h"
 
-#include <assert.h>
-
 /* How far ahead weights are asked for. With many tokens there is computing to do meanwhile, in which lines that wait for
  * memory would be in the way of those of the activations: they come to the second level. With few, memory is waited for, and
  * they come to the first-level cache, which holds no more than TILES_AHEAD_FEW: straight to it where they are used in the
@@ -139,7 +137,7 @@ ALWAYS_INLINE void run_q5_0(
 {
 	out->d = plane_half(g, 0, r, lane);
 	run_nibbles(g, 6, r, lane, out->w);
-	add_fifth_bits(plane_32(g, 2, r, lane), out->w);
+	add_one_bits(plane_32(g, 2, r, lane), 16, out->w);
 	raise_all(16, out->w);
 }
 
@@ -149,7 +147,7 @@ ALWAYS_INLINE void run_q5_1(
 	out->d = plane_half(g, 0, r, lane);
 	out->m = plane_half(g, 2, r, lane);
 	run_nibbles(g, 8, r, lane, out->w);
-	add_fifth_bits(plane_32(g, 4, r, lane), out->w);
+	add_one_bits(plane_32(g, 4, r, lane), 16, out->w);
 }
 
 ALWAYS_INLINE void run_mxfp4(
@@ -479,23 +477,26 @@ static void tiles_matmul_some(tiles_function *const *functions, const struct mat
 	}
 }
 
+/* rows_matmul: for types that have no tile functions here, it takes tiles too. */
 static void tiles_matmul(void (*rows_matmul)(const struct matrix *, uint32_t, uint32_t,
 				 const struct activation *, uint32_t, float *const *),
 	const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
 	uint32_t n, float *const *y)
 {
-	uint32_t tiled = w->rows / TILE_LANES * TILE_LANES;
+	const size_t n_types = sizeof(tiles_types) / sizeof(tiles_types[0]);
+	uint32_t tiled = w->rows / TILE_LANES * TILE_LANES, end = last < tiled ? last : tiled;
 	size_t i = 0;
 
-	while (tiles_types[i].type != w->type) {
+	while (i < n_types && tiles_types[i].type != w->type)
 		i++;
-		assert(i < sizeof(tiles_types) / sizeof(tiles_types[0]));
-	}
 	for (uint32_t t = 0; t < n; t += PRODUCT_TOKENS) {
 		uint32_t some = n - t < PRODUCT_TOKENS ? n - t : PRODUCT_TOKENS;
 
-		tiles_matmul_some(tiles_types[i].functions, w, first, last < tiled ? last : tiled,
-			x + t, some, y + t);
+		if (i < n_types)
+			tiles_matmul_some(
+				tiles_types[i].functions, w, first, end, x + t, some, y + t);
+		else
+			rows_matmul(w, first, end, x + t, some, y + t);
 		if (last > tiled)
 			tiles_tail(rows_matmul, w, first, last, x + t, some, y + t);
 	}

@@ -10,8 +10,12 @@
 /* Runs 0..n-1 from p on; types in blocks of 256 have n = 8. Sets what their kind of product reads. */
 typedef void unpack_function(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out);
 
+/* The same of a group in TILES, TILE_ROWS lanes from this one on. */
+typedef void unpack_tiles_function(const uint8_t *p, uint32_t lane, uint32_t n, struct group *out);
+
 struct unpacker {
 	unpack_function *unpack;
+	unpack_tiles_function *tiles; /* NULL: template_tiles.h multiplies tiles of the type */
 	uint32_t group_bytes; /* of eight runs */
 	int16_t offset; /* of KIND_OFFSET */
 };
@@ -65,7 +69,7 @@ static void unpack_q5_0(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 	for (uint32_t r = 0; r < n; r++, p += 22) {
 		out->run[r].d = f_of_half(load_dwords(p, row_bytes));
 		load_nibbles(p + 6, row_bytes, out->run[r].w);
-		add_fifth_bits(load_dwords(p + 2, row_bytes), out->run[r].w);
+		add_one_bits(load_dwords(p + 2, row_bytes), 16, out->run[r].w);
 		raise_all(16, out->run[r].w);
 	}
 }
@@ -78,7 +82,7 @@ static void unpack_q5_1(const uint8_t *p, size_t row_bytes, uint32_t n, struct g
 		out->run[r].d = f_of_half(scales);
 		out->run[r].m = f_of_half(i_right(scales, 16));
 		load_nibbles(p + 8, row_bytes, out->run[r].w);
-		add_fifth_bits(load_dwords(p + 4, row_bytes), out->run[r].w);
+		add_one_bits(load_dwords(p + 4, row_bytes), 16, out->run[r].w);
 	}
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/kernels.h"
+#include "tests/kernels/reference_coded.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -131,6 +132,7 @@ static inline uint16_t u16_at(const uint8_t *p)
 struct reference_run {
 	int q[32], c[2], e[2];
 	float d, m;
+	float d_last; /* d, but in NVFP4 */
 	bool has_m;
 };
 
@@ -257,10 +259,21 @@ static inline struct reference_run reference_run(
 
 	run.has_m = type == TENSOR_Q4_1 || type == TENSOR_Q5_1 || type == TENSOR_Q2_K ||
 		    type == TENSOR_Q4_K || type == TENSOR_Q5_K;
+	if (is_coded(type)) {
+		float d[2];
+
+		coded_scales(type, block, b % runs, d, run.c);
+		run.d = d[0];
+		run.d_last = d[1];
+		for (uint32_t i = 0; i < 32; i++)
+			run.q[i] = coded_weight(type, block, b % runs, i);
+		return run;
+	}
 	if (runs == 1)
 		reference_run_32(type, block, &run);
 	else
 		reference_run_256(type, block, b % runs, &run);
+	run.d_last = run.d;
 	return run;
 }
 
@@ -285,13 +298,19 @@ static inline float reference_product(
 	for (uint32_t b = 0; b < cols / 32; b++) {
 		const struct q8_block *in = &x->q8[b];
 		struct reference_run run = reference_run(type, row, b);
-		int isum = 0, esum = 0;
+		int isum[2] = {0, 0}, esum = 0;
 
 		for (int i = 0; i < 32; i++) {
-			isum += run.c[i / 16] * run.q[i] * in->q[i];
+			isum[i / 16] += run.c[i / 16] * run.q[i] * in->q[i];
 			esum += run.e[i / 16] * in->q[i];
 		}
-		acc = fmaf(run.d * in->d, (float)isum, acc);
+		assert_true(abs(isum[0]) + abs(isum[1]) < 1 << 24);
+		if (type == TENSOR_NVFP4) {
+			acc = fmaf(run.d * in->d, (float)isum[0], acc);
+			acc = fmaf(run.d_last * in->d, (float)isum[1], acc);
+			continue;
+		}
+		acc = fmaf(run.d * in->d, (float)(isum[0] + isum[1]), acc);
 		if (run.has_m)
 			acc = fmaf(run.m, in->d * (float)esum, acc);
 	}
@@ -311,7 +330,8 @@ static inline float reference_product_f32(
 		struct reference_run run = reference_run(type, row, b);
 
 		for (uint32_t i = 0; i < 32; i++) {
-			float value = run.d * (float)run.c[i / 16] * (float)run.q[i];
+			float value = (i < 16 ? run.d : run.d_last) * (float)run.c[i / 16] *
+				      (float)run.q[i];
 
 			wide[32 * b + i] = run.has_m ? value + run.m * (float)run.e[i / 16] : value;
 		}

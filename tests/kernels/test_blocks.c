@@ -131,7 +131,7 @@ static void each_type(void (*check)(const struct tensor_type_info *info, json_t 
 		check(info, entry);
 		checked++;
 	}
-	assert_int_equal(checked, 15);
+	assert_int_equal(checked, 25);
 	json_decref(golden);
 }
 
@@ -199,7 +199,9 @@ static void check_finite(const struct tensor_type_info *info, json_t *golden)
 		{TENSOR_Q4_1, 2}, {TENSOR_Q5_0, 0}, {TENSOR_Q5_1, 0}, {TENSOR_Q5_1, 2},
 		{TENSOR_Q2_K, 80}, {TENSOR_Q2_K, 82}, {TENSOR_Q3_K, 108}, {TENSOR_Q4_K, 0},
 		{TENSOR_Q4_K, 2}, {TENSOR_Q5_K, 0}, {TENSOR_Q5_K, 2}, {TENSOR_Q6_K, 208},
-		{TENSOR_IQ4_NL, 0}, {TENSOR_IQ4_XS, 0}};
+		{TENSOR_IQ4_NL, 0}, {TENSOR_IQ4_XS, 0}, {TENSOR_IQ1_S, 0}, {TENSOR_IQ2_XXS, 0},
+		{TENSOR_IQ2_XS, 0}, {TENSOR_IQ2_S, 0}, {TENSOR_IQ3_XXS, 0}, {TENSOR_IQ3_S, 0},
+		{TENSOR_TQ1_0, 52}, {TENSOR_TQ2_0, 64}};
 
 	assert_true(tensor_row_finite(&one, 0));
 	for (uint32_t r = 0; r < rows; r++)
@@ -237,6 +239,49 @@ static void mxfp4_exponents_that_overflow_are_not_finite(void **state)
 	assert_true(tensor_row_finite(&w, 0));
 }
 
+/* The two that are NaN in E4M3, whatever place they have among the four. */
+static void nvfp4_scales_that_are_nan_are_not_finite(void **state)
+{
+	uint8_t blocks[2 * 36];
+	float values[128];
+	struct matrix w = {TENSOR_NVFP4, 1, 128, sizeof(blocks), blocks, LAYOUT_ROWS};
+
+	(void)state;
+	for (uint32_t place = 0; place < 8; place++)
+		for (uint32_t scale = 0; scale < 256; scale++) {
+			uint8_t *at = blocks + place / 4 * 36 + place % 4;
+
+			memset(blocks, 0x22, sizeof(blocks));
+			*at = (uint8_t)scale;
+			assert_int_equal(tensor_row_finite(&w, 0), (scale & 127) != 127);
+			kernels_all[0]->dequantise_row(&w, 0, values);
+			/* 0x22: twice the FP4 number 1. */
+			assert_true(values[16 * place] == 2 * reference_e4m3_half((uint8_t)scale));
+		}
+	assert_true(reference_e4m3_half(0x7e) == 224 && reference_e4m3_half(0x38) == 0.5f);
+	assert_true(reference_e4m3_half(0x7f) == 0 && reference_e4m3_half(0xff) == 240);
+	assert_true(reference_e4m3_half(1) == 0x1p-10f && reference_e4m3_half(0x88) == 0x1p-7f);
+}
+
+/* Its scale is in four pieces. */
+static void an_iq1_m_scale_that_is_infinite_or_nan_is_found(void **state)
+{
+	static const uint16_t halves[] = {0x7c00, 0xfc00, 0x7e00, 0x7c01, 0x7bff, 0xfbff, 0x0400};
+	uint8_t blocks[2 * 56];
+	struct matrix w = {TENSOR_IQ1_M, 1, 512, sizeof(blocks), blocks, LAYOUT_ROWS};
+
+	(void)state;
+	for (uint32_t i = 0; i < 2 * sizeof(halves) / sizeof(halves[0]); i++) {
+		uint16_t half = halves[i / 2];
+
+		memset(blocks, 0x0f, sizeof(blocks));
+		for (uint32_t k = 0; k < 4; k++)
+			blocks[i % 2 * 56 + 49 + 2 * k] =
+				(uint8_t)(0x0f | (half >> 4 * k & 15) << 4);
+		assert_int_equal(tensor_row_finite(&w, 0), i / 2 >= 4);
+	}
+}
+
 static void float_rows_with_an_infinity_or_a_nan_are_not_finite(void **state)
 {
 	float row[3] = {1, -0x1.fffffep127f, 0x1p-149f};
@@ -263,7 +308,8 @@ static void the_list_of_types_names_each_and_is_cut_to_fit(void **state)
 	(void)state;
 	assert_true(tensor_type_names(all, sizeof(all)) < sizeof(all));
 	assert_non_null(strstr(all, "F32, F16, BF16, Q8_0"));
-	assert_non_null(strstr(all, "IQ4_XS, MXFP4"));
+	assert_non_null(strstr(all, "IQ4_XS, MXFP4, NVFP4, IQ1_S"));
+	assert_non_null(strstr(all, "TQ2_0"));
 	assert_int_equal(tensor_type_names(some, sizeof(some)), strlen(all));
 	assert_string_equal(some, "F32, F1");
 }
@@ -300,6 +346,8 @@ int main(void)
 		cmocka_unit_test(golden_blocks_give_the_same_products_everywhere),
 		cmocka_unit_test(a_scale_that_is_infinite_or_nan_is_found),
 		cmocka_unit_test(mxfp4_exponents_that_overflow_are_not_finite),
+		cmocka_unit_test(nvfp4_scales_that_are_nan_are_not_finite),
+		cmocka_unit_test(an_iq1_m_scale_that_is_infinite_or_nan_is_found),
 		cmocka_unit_test(float_rows_with_an_infinity_or_a_nan_are_not_finite),
 		cmocka_unit_test(the_list_of_types_names_each_and_is_cut_to_fit),
 	};

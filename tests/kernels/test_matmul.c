@@ -8,7 +8,9 @@
 
 static const enum tensor_type all_types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0,
 	TENSOR_Q4_0, TENSOR_Q4_1, TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_Q2_K, TENSOR_Q3_K, TENSOR_Q4_K,
-	TENSOR_Q5_K, TENSOR_Q6_K, TENSOR_IQ4_NL, TENSOR_IQ4_XS, TENSOR_MXFP4};
+	TENSOR_Q5_K, TENSOR_Q6_K, TENSOR_IQ4_NL, TENSOR_IQ4_XS, TENSOR_MXFP4, TENSOR_NVFP4,
+	TENSOR_IQ1_S, TENSOR_IQ1_M, TENSOR_IQ2_XXS, TENSOR_IQ2_XS, TENSOR_IQ2_S, TENSOR_IQ3_XXS,
+	TENSOR_IQ3_S, TENSOR_TQ1_0, TENSOR_TQ2_0};
 
 /* LARGEST: the integers of a run, and so its sums. */
 enum contents { ORDINARY, EXTREME, LARGEST };
@@ -45,6 +47,25 @@ static float random_value(uint64_t *rng, enum contents contents)
 	return random_float(rng);
 }
 
+/* Where the float16 scale lies. */
+static uint32_t scale_at(enum tensor_type type)
+{
+	switch (type) {
+	case TENSOR_Q2_K:
+		return 80;
+	case TENSOR_Q3_K:
+		return 108;
+	case TENSOR_Q6_K:
+		return 208;
+	case TENSOR_TQ1_0:
+		return 52;
+	case TENSOR_TQ2_0:
+		return 64;
+	default:
+		return 0;
+	}
+}
+
 /* Sets the scales of a block of random bytes. */
 static void fill_scales(
 	enum tensor_type type, uint8_t *block, enum contents contents, uint64_t *rng)
@@ -59,9 +80,14 @@ static void fill_scales(
 		memcpy(block, (const uint8_t *)&bits + 2, 2);
 	else if (type == TENSOR_MXFP4 && contents != EXTREME)
 		block[0] = (uint8_t)(110 + random_below(rng, 25));
-	if (type == TENSOR_F32 || type == TENSOR_BF16 || type == TENSOR_MXFP4)
+	for (uint32_t i = 0; type == TENSOR_NVFP4 && i < 4; i++)
+		block[i] = (uint8_t)random_below(rng, contents == EXTREME ? 256 : 127);
+	for (uint32_t i = 0; type == TENSOR_IQ1_M && i < 4; i++)
+		block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (half >> 4 * i & 15) << 4);
+	if (type == TENSOR_F32 || type == TENSOR_BF16 || type == TENSOR_MXFP4 ||
+		type == TENSOR_NVFP4 || type == TENSOR_IQ1_M)
 		return;
-	at = type == TENSOR_Q2_K ? 80 : type == TENSOR_Q3_K ? 108 : type == TENSOR_Q6_K ? 208 : 0;
+	at = scale_at(type);
 	memcpy(block + at, &half, 2);
 	if (type == TENSOR_Q4_1 || type == TENSOR_Q5_1 || type == TENSOR_Q2_K ||
 		type == TENSOR_Q4_K || type == TENSOR_Q5_K)
@@ -275,7 +301,7 @@ static void a_row_has_the_same_bits_alone_and_in_any_batch(void **state)
 		uint32_t block = tensor_type_info((uint32_t)all_types[i])->block_weights;
 
 		problem_init(
-			p, all_types[i], 37, block > 96 ? block : 96, TOKENS_MAX, ORDINARY, &rng);
+			p, all_types[i], 37, block > 192 ? block : 192, TOKENS_MAX, ORDINARY, &rng);
 		for (size_t b = 0; backend(b); b++) {
 			check(p, backend(b), 0, 37);
 			for (uint32_t t = 0; t < TOKENS_MAX; t++) {
