@@ -57,6 +57,16 @@ static const struct scheme schemes[] = {
 	{"iq4_nl", 20, 25, 20},
 	{"iq4_xs", 23, 30, 23},
 	{"mxfp4", 39, 38, 39},
+	{"iq1_s", 19, 24, 19},
+	{"iq1_m", 29, 31, 29},
+	{"iq2_xxs", 16, 19, 16},
+	{"iq2_xs", 17, 20, 17},
+	{"iq2_s", 22, 28, 22},
+	{"iq3_xxs", 18, 23, 18},
+	{"iq3_s", 21, 26, 21},
+	{"tq1_0", 34, 36, 34},
+	{"tq2_0", 35, 37, 35},
+	{"nvfp4", 40, 39, 40},
 };
 
 enum { Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14, IQ4_NL = 20, MXFP4 = 39 };
@@ -104,6 +114,8 @@ static uint32_t matrix_type(const struct synth *s, const struct synth_tensor *t)
 	if (scheme->matrix == MXFP4) {
 		type = has(t->name, "_exps.") ? (uint32_t)MXFP4 : (uint32_t)Q8_0;
 	} else if (is_output && synth_type_find(type)->block > 1 && type != Q8_0) {
+		type = Q6_K;
+	} else if (t->fill == FILL_EMBEDDING && !synth_type_has_anchor(synth_type_find(type))) {
 		type = Q6_K;
 	} else if (scheme->more != scheme->matrix && layer_of(t->name, &layer)) {
 		unsigned n = s->shape.layers, eighth = n / 8;
@@ -336,6 +348,9 @@ static int settle(struct synth *s, const struct wishes *wish, struct error *err)
 	if (!s->scheme || (wish->output && !s->output))
 		return error_set(err, EINVAL, "no type \"%s\"; synth --help lists them",
 			s->scheme ? wish->output : type);
+	if (s->output && !synth_type_has_anchor(synth_type_find(s->output->matrix)))
+		return error_set(err, EINVAL,
+			"--output-type %s: an embedding cannot be made in this type", wish->output);
 	if (wish->layers)
 		s->shape.layers = wish->layers;
 	if (wish->vocab)

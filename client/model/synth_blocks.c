@@ -1,6 +1,7 @@
 #include "client/model/synth_blocks.h"
 
-#include "kernels/cpu/half.h"
+#include "kernels/cpu/blocks.h"
+#include "kernels/cpu/grids.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -18,10 +19,20 @@ enum {
 	Q4_K = 12,
 	Q5_K = 13,
 	Q6_K = 14,
+	IQ2_XXS = 16,
+	IQ2_XS = 17,
+	IQ3_XXS = 18,
+	IQ1_S = 19,
 	IQ4_NL = 20,
+	IQ3_S = 21,
+	IQ2_S = 22,
 	IQ4_XS = 23,
+	IQ1_M = 29,
 	BF16 = 30,
+	TQ1_0 = 34,
+	TQ2_0 = 35,
 	MXFP4 = 39,
+	NVFP4 = 40,
 };
 
 static const struct synth_type types[] = {
@@ -41,11 +52,25 @@ static const struct synth_type types[] = {
 	{"iq4_nl", IQ4_NL, 32, 18},
 	{"iq4_xs", IQ4_XS, 256, 136},
 	{"mxfp4", MXFP4, 32, 17},
+	{"iq1_s", IQ1_S, 256, 50},
+	{"iq1_m", IQ1_M, 256, 56},
+	{"iq2_xxs", IQ2_XXS, 256, 66},
+	{"iq2_xs", IQ2_XS, 256, 74},
+	{"iq2_s", IQ2_S, 256, 82},
+	{"iq3_xxs", IQ3_XXS, 256, 98},
+	{"iq3_s", IQ3_S, 256, 110},
+	{"tq1_0", TQ1_0, 256, 54},
+	{"tq2_0", TQ2_0, 256, 66},
+	{"nvfp4", NVFP4, 64, 36},
 };
 
 static const int8_t iq4_levels[16] = {
 	-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 static const int8_t mxfp4_levels[8] = {0, 1, 2, 3, 4, 6, 8, 12};
+/* Of the IQ types' grids, by code; of IQ1 eighths. */
+static const int8_t iq1_levels[8] = {-8, 0, 8}, iq2_levels[8] = {8, 25, 43};
+static const int8_t iq3_xxs_levels[8] = {4, 12, 20, 28, 36, 44, 52, 62};
+static const int8_t iq3_s_levels[8] = {1, 3, 5, 7, 9, 11, 13, 15};
 
 const struct synth_type *synth_type_find(uint32_t type)
 {
@@ -119,6 +144,50 @@ static double spread_of(const int8_t *levels, int n)
 	return sqrt(squares / n);
 }
 
+/* Root mean square of the numbers of n entries of a grid, of eight weights each or four, and of 2 * scale + 1 of the scales
+ * below `scales`. */
+static double spread_of_grid(
+	const uint32_t *grid, size_t n, uint32_t weights, const int8_t levels[8], int scales)
+{
+	double squares = 0, of_scales = 0;
+	for (size_t i = 0; i < n; i++)
+		for (uint32_t w = 0; w < weights; w++) {
+			int8_t level = levels[grid[i] >> (8 * (w % 4) + 4 * (w / 4)) & 7];
+			squares += (double)level * level;
+		}
+	for (int s = 0; s < scales; s++)
+		of_scales += (2 * s + 1) * (2 * s + 1);
+	return sqrt(squares / (double)n / weights * of_scales / scales);
+}
+
+/* The types that have no anchor. */
+static double deviation_of_coded(uint32_t type)
+{
+	switch (type) {
+	case IQ1_S:
+	case IQ1_M: /* and the shift, an eighth */
+		return sqrt(pow(spread_of_grid(kernels_grid_iq1_s, 2048, 8, iq1_levels, 8), 2) +
+			       pow(spread(0, 7, false) * 2, 2)) /
+		       8;
+	case IQ2_XXS:
+		return spread_of_grid(kernels_grid_iq2_xxs, 256, 8, iq2_levels, 16) / 8;
+	case IQ2_XS:
+		return spread_of_grid(kernels_grid_iq2_xs, 512, 8, iq2_levels, 16) / 8;
+	case IQ2_S:
+		return spread_of_grid(kernels_grid_iq2_s, 1024, 8, iq2_levels, 16) / 8;
+	case IQ3_XXS:
+		return spread_of_grid(kernels_grid_iq3_xxs, 256, 4, iq3_xxs_levels, 16) / 4;
+	case IQ3_S:
+		return spread_of_grid(kernels_grid_iq3_s, 512, 4, iq3_s_levels, 16);
+	case TQ1_0:
+		return spread(-1, 1, false);
+	case TQ2_0: /* of the fourth code there is none, but twice as many zeros */
+		return sqrt(0.5);
+	default:
+		return 1;
+	}
+}
+
 /* What a scale of 1 makes of a block: the weights' deviation, the anchor's value, the minimum per scale, and whether scales
  * may be negative too. */
 struct form {
@@ -161,9 +230,30 @@ static struct form form_of(uint32_t type)
 			spread(-32, 31, false) * spread_of(iq4_levels, 16), 31 * 113, 0, true};
 	case MXFP4:
 		return (struct form){spread_of(mxfp4_levels, 8), 6, 0, true};
-	default:
+	case NVFP4:
+		return (struct form){spread_of(mxfp4_levels, 8), 0, 0, true};
+	case F32:
+	case F16:
+	case BF16:
 		return (struct form){1, 1.5, 0, true};
+	default:
+		return (struct form){deviation_of_coded(type), 0, 0, false};
 	}
+}
+
+bool synth_type_has_anchor(const struct synth_type *type)
+{
+	return form_of(type->type).anchor > 0;
+}
+
+/* The scale of NVFP4 that is nearest, above 0. */
+static uint8_t nearest_e4m3(double scale)
+{
+	uint8_t best = 1;
+	for (uint8_t e = 2; e < 127; e++)
+		if (fabs((double)nvfp4_scale(e) - scale) < fabs((double)nvfp4_scale(best) - scale))
+			best = e;
+	return best;
 }
 
 void synth_blocks_init(struct synth_blocks *b, const struct synth_type *type, float std)
@@ -176,7 +266,8 @@ void synth_blocks_init(struct synth_blocks *b, const struct synth_type *type, fl
 		double scale = mean * (0.75 + 0.5 * (i % 128) / 127.0);
 		if (!form.positive && i >= 128)
 			scale = -scale;
-		b->scale[i] = half_of_float((float)scale);
+		b->scale[i] =
+			type->type == NVFP4 ? nearest_e4m3(scale) : half_of_float((float)scale);
 		b->minimum[i] = half_of_float((float)(scale * form.minimum));
 	}
 	b->anchor = (float)(mean * form.anchor);
@@ -236,7 +327,30 @@ static void finish(const struct synth_blocks *b, unsigned char *block)
 	case Q5_0:
 	case IQ4_NL:
 	case IQ4_XS:
+	case IQ1_S:
+	case IQ2_XXS:
+	case IQ2_XS:
+	case IQ2_S:
+	case IQ3_XXS:
+	case IQ3_S:
 		put_scales(b, block, 0, 0);
+		break;
+	case IQ1_M: /* in the upper bits of four words */
+		for (int i = 3, half = b->scale[block[55]]; i >= 0; i--)
+			block[49 + 2 * i] = (unsigned char)((block[49 + 2 * i] & 15) |
+							    (half >> 4 * i & 15) << 4);
+		break;
+	case TQ1_0:
+		put_scales(b, block, 52, 0);
+		break;
+	case TQ2_0:
+		put_scales(b, block, 64, 0);
+		for (int i = 0; i < 64; i++)
+			block[i] ^= (unsigned char)((block[i] & block[i] >> 1 & 0x55) << 1);
+		break;
+	case NVFP4:
+		for (int i = 0; i < 4; i++)
+			block[i] = (unsigned char)b->scale[block[i]];
 		break;
 	case Q4_1:
 	case Q5_1:

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,10 +25,12 @@ struct synth_type {
 };
 /* NULL: not a type that can be drawn. */
 const struct synth_type *synth_type_find(uint32_t type);
+/* Whether synth_blocks_anchor can be called for it: not where equal weights are none that its grid has. */
+bool synth_type_has_anchor(const struct synth_type *type);
 
 struct synth_blocks {
 	const struct synth_type *type;
-	uint16_t scale[256]; /* float16 scales, drawn by a random byte */
+	uint16_t scale[256]; /* float16 scales, of NVFP4 E4M3 ones, drawn by a random byte */
 	uint16_t minimum[256]; /* what goes with scale[i], in types that have one */
 	float std;
 	uint8_t exponent, exponent_share; /* MXFP4 */

@@ -4,11 +4,12 @@
 
 #include <string.h>
 
-enum format { F32 = 1, F16, BF16, E8M0, F64 };
+enum format { F32 = 1, F16, BF16, E8M0, F64, F16_NIBBLES, E4M3_4 };
 
 /* Where in a block the numbers are that can be NaN or infinite. GGUF_NOTES section 3. */
 struct field {
-	enum format format; /* 0: none */
+	enum format
+		format; /* 0: none; F16_NIBBLES: in the top bits of four words; E4M3_4: four of them */
 	uint32_t offset;
 };
 
@@ -39,10 +40,14 @@ static const struct layout {
 	[22] = {256, 82, {F16, 0}, {0}}, /* IQ2_S */
 	[23] = {256, 136, {F16, 0}, {0}}, /* IQ4_XS */
 	[28] = {1, 8, {F64, 0}, {0}},
+	[29] = {256, 56, {F16_NIBBLES, 48}, {0}}, /* IQ1_M */
 	[30] = {1, 2, {BF16, 0}, {0}},
 	[34] = {256, 54, {F16, 52}, {0}}, /* TQ1_0 */
 	[35] = {256, 66, {F16, 64}, {0}},
 	[39] = {32, 17, {E8M0, 0}, {0}}, /* MXFP4 */
+	[40] = {64, 36, {E4M3_4, 0}, {0}}, /* NVFP4 */
+	[41] = {128, 18, {F16, 0}, {0}}, /* Q1_0 */
+	[42] = {64, 18, {F16, 0}, {0}},
 };
 
 /* Integers hold nothing that is not finite. */
@@ -77,6 +82,17 @@ static int judge(enum format format, const unsigned char *p)
 		bits = gguf_load_u64(p) & INT64_MAX;
 		exponent = 0x7ff0000000000000;
 		break;
+	case F16_NIBBLES:
+		bits = (uint64_t)p[1] >> 4 | (p[3] & 0xf0u) | (p[5] & 0xf0u) << 4 |
+		       (p[7] & 0x70u) << 8;
+		exponent = 0x7c00;
+		break;
+	case E4M3_4:
+		/* All bits but the sign's are one in a NaN; there is no infinity. */
+		for (int i = 0; i < 4; i++)
+			if ((p[i] & 127) == 127)
+				return 2;
+		return 0;
 	case E8M0:
 	default:
 		/* 255 is NaN (OCP MX 1.0, section 5.4.1); from 253 on, 12 times the scale of 2^(e - 128) is beyond float32. */
@@ -107,6 +123,8 @@ static bool any_bad(const struct field *field, const struct layout *layout,
 		return bad != 0;
 	case E8M0:
 	case F64:
+	case F16_NIBBLES:
+	case E4M3_4:
 		for (uint64_t i = 0; i < n; i++)
 			bad |= judge(field->format, p + i * step) != 0;
 		return bad != 0;

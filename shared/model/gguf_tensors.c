@@ -43,6 +43,9 @@ static const struct type_size {
 	[34] = {"TQ1_0", 256, 54},
 	[35] = {"TQ2_0", 256, 66},
 	[39] = {"MXFP4", 32, 17},
+	[40] = {"NVFP4", 64, 36},
+	[41] = {"Q1_0", 128, 18},
+	[42] = {"Q2_0", 64, 18},
 };
 
 const char *gguf_tensor_type_name(uint32_t type)

@@ -246,6 +246,10 @@ static void parts_of_any_types_and_sizes_are_packed_as_they_would_be_alone(void 
 		{TENSOR_F16, TENSOR_Q8_0, TENSOR_Q5_1},
 		{TENSOR_Q3_K, TENSOR_F32, TENSOR_IQ4_XS},
 		{TENSOR_MXFP4, TENSOR_Q2_K, TENSOR_BF16},
+		{TENSOR_IQ2_XXS, TENSOR_IQ2_XS, TENSOR_IQ2_S},
+		{TENSOR_IQ3_XXS, TENSOR_IQ1_S, TENSOR_IQ3_S},
+		{TENSOR_IQ1_M, TENSOR_TQ1_0, TENSOR_NVFP4},
+		{TENSOR_TQ2_0, TENSOR_IQ2_XXS, TENSOR_Q4_K},
 	};
 	for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
 		for (uint32_t rows = 1; rows < 70; rows += 7)

@@ -243,7 +243,8 @@ for kind in kinds:
     tap.ok(result.returncode == 0 and checked.returncode == 0 and out.returncode == 0 and len(json.loads(out.stdout)["tokens"]) == 8,
            f"synth: a {kind} model checks, tokenizes and runs", result.stderr + checked.stdout + out.stderr)
     path.unlink()
-for kind in ("q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q4_k_m", "q5_k_m", "q6_k", "iq4_nl", "iq4_xs", "mxfp4"):
+for kind in ("q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q4_k_m", "q5_k_m", "q6_k", "iq4_nl", "iq4_xs", "mxfp4", "iq1_s", "iq1_m",
+             "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "tq1_0", "tq2_0", "nvfp4"):
     path = here / f"{kind}.gguf"
     run(MODEL, "synth", "qwen3-0.6b", path, "--type", kind, *small)
     stated = json.loads(run(MODEL, "check", path, "--format", "json").stdout)
