@@ -155,9 +155,10 @@ static void each_variant(const char *name, const char *const *types,
 }
 
 static const char *const oss_types[] = {"MXFP4_MOE", NULL};
-static const char *const moe_types[] = {"Q8_0", "Q4_0", "Q4_1", "Q4_K_M", "MXFP4_MOE", NULL};
-static const char *const dense_types[] = {
-	"Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "F16", "BF16", NULL};
+static const char *const moe_types[] = {
+	"Q8_0", "Q4_0", "Q4_1", "Q4_K_M", "MXFP4_MOE", "IQ2", "IQ1_IQ3", "NVFP4", NULL};
+static const char *const dense_types[] = {"Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "IQ4_NL",
+	"IQ4_XS", "F16", "BF16", "IQ", "TQ", NULL};
 
 /* README: with activations in blocks of 32, 4%; the K-quants are held to it too, as ours are in such blocks. Plain
  * weights have float32 activations, so that only summation differs. */
