@@ -116,7 +116,8 @@ def quantised(model, kind):
 
 @tap.test
 def float32_activations_give_the_reference_on_quantised_weights():
-    for model, kind in (("qwen3moe-256", "Q4_K_M"), ("qwen3moe-256", "MXFP4_MOE"), ("llama-dense-256", "IQ4_XS")):
+    for model, kind in (("qwen3moe-256", "Q4_K_M"), ("qwen3moe-256", "MXFP4_MOE"), ("llama-dense-256", "IQ4_XS"),
+                        ("qwen3moe-256", "IQ2"), ("llama-dense-256", "IQ"), ("llama-dense-256", "TQ")):
         path, prompt, expected = quantised(model, kind)
         args = ["logits", "--model", path, "--tokens", ids(prompt), "--kv", "f32"]
         rms = math.sqrt(sum(x * x for x in expected) / len(expected))
