@@ -138,6 +138,8 @@ struct matrix {
 	size_t row_bytes;
 	const void *data;
 	enum matrix_layout layout;
+	bool scaled; /* its products and its values are what is said of them times scale, rounded once more */
+	float scale;
 };
 
 /* Whether no weight of the row is infinite or NaN, which for blocks means: no scale is. row < rows. */

@@ -10,15 +10,16 @@ static bool contains(struct gguf_string name, const char *part)
 	return memmem(name.data, name.bytes, part, strlen(part)) != NULL;
 }
 
-/* One for all experts of a layer. */
-static bool is_expert_bias(const struct gguf_tensor *tensor)
+/* One for all experts of a layer: their biases, or what scales their products. */
+static bool is_expert_vector(const struct gguf_tensor *tensor)
 {
-	return contains(tensor->name, "_exps.bias");
+	return contains(tensor->name, "_exps.bias") || contains(tensor->name, "_exps.scale") ||
+	       contains(tensor->name, "_exps.input_scale");
 }
 
 bool summary_is_expert(const struct gguf_tensor *tensor)
 {
-	return contains(tensor->name, "_exps.") && !is_expert_bias(tensor);
+	return contains(tensor->name, "_exps.") && !is_expert_vector(tensor);
 }
 
 static uint64_t count_of(const struct gguf *gguf, const char *suffix)
@@ -53,7 +54,7 @@ void summary_make(const struct gguf *gguf, struct summary *out)
 			continue;
 		}
 		out->resident_bytes += t->bytes;
-		if (is_expert_bias(t) && out->n_experts)
+		if (is_expert_vector(t) && out->n_experts)
 			out->token_resident_bytes += t->bytes / out->n_experts * out->n_used;
 		else
 			out->token_resident_bytes +=

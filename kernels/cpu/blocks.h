@@ -46,7 +46,7 @@ struct block_reader kernels_block_reader(enum tensor_type type);
 /* Weights first..first+n-1 of a row as float32, any type; for quantised types first and n are multiples of 32. */
 void kernels_dequantise(
 	enum tensor_type type, const uint8_t *row, uint32_t first, uint32_t n, float *out);
-/* Weights 256 * group and up to 255 behind it, in either layout. */
+/* Weights 256 * group and up to 255 behind it, in either layout, without the matrix's scale. */
 void kernels_dequantise_group(const struct matrix *w, uint32_t row, uint32_t group, float *out);
 /* The op of every backend. */
 void kernels_dequantise_row(const struct matrix *w, uint32_t row, float *out);

@@ -78,6 +78,8 @@ void kernels_dequantise_row(const struct matrix *w, uint32_t row, float *out)
 {
 	for (uint32_t i = 0; i < w->cols; i += TILES_GROUP_WEIGHTS)
 		kernels_dequantise_group(w, row, i / TILES_GROUP_WEIGHTS, out + i);
+	for (uint32_t i = 0; w->scaled && i < w->cols; i++)
+		out[i] *= w->scale;
 }
 
 static int32_t dot_16(const int8_t *a, const int8_t *b)

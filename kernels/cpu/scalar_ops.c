@@ -83,6 +83,7 @@ static void reference_matmul(const struct matrix *w, uint32_t first, uint32_t la
 		for (uint32_t t = 0; t < n; t += REFERENCE_TOKENS)
 			reference_row(w, r, x + t,
 				n - t < REFERENCE_TOKENS ? n - t : REFERENCE_TOKENS, y + t);
+	scale_products(w, first, last, n, y);
 }
 
 OPS_TABLE(reference, reference_matmul, true);

@@ -213,6 +213,15 @@ static void matmul_bf16(const struct matrix *w, uint32_t first, uint32_t last,
 	matmul_plain_typed(TENSOR_BF16, w, first, last, x, n, y);
 }
 
+/* The last step of products of a matrix that is scaled. */
+static void scale_products(
+	const struct matrix *w, uint32_t first, uint32_t last, uint32_t n, float *const *y)
+{
+	for (uint32_t t = 0; w->scaled && t < n; t++)
+		for (uint32_t r = first; r < last; r++)
+			y[t][r] *= w->scale;
+}
+
 /* MATMUL_QUANTISED(...) is the backend's product of quantised weights. */
 static void op_matmul(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y)
@@ -233,4 +242,5 @@ static void op_matmul(const struct matrix *w, uint32_t first, uint32_t last,
 		MATMUL_QUANTISED(w, first, last, x, n, y);
 		break;
 	}
+	scale_products(w, first, last, n, y);
 }

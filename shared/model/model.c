@@ -177,6 +177,8 @@ static int load_tensors(struct loader *l)
 		rc = load_layer(l, i);
 	number_kv_layers(m);
 	skip_prediction_blocks(l);
+	if (!rc)
+		rc = load_scales(l);
 	return rc ? rc : check_unused(l);
 }
 

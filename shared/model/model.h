@@ -140,6 +140,7 @@ struct expert_tensor {
 	uint64_t file_offset; /* of expert 0, as gguf.h counts: over the parts of a split model */
 	uint64_t expert_bytes;
 	uint64_t expert_stride; /* expert e lies at + e * expert_stride, in file and mapping */
+	const float *scales; /* [n_experts] or NULL: each one's scale (struct matrix) */
 };
 
 /* K = n_k_heads * d_k, V = n_v_heads * d_v. Either qkv and z, or mixed: per key head its rows of q, k, v and z. Either

@@ -51,6 +51,9 @@ int load_matrices(struct loader *l, uint32_t rows, uint32_t cols, uint32_t n, st
 int load_experts(struct loader *l, uint32_t layer, const char *kind, uint32_t rows, uint32_t cols,
 	struct expert_tensor *out);
 
+/* What multiplies the products of matrices that are loaded: NAME.scale of NAME.weight (model_scales.c). */
+int load_scales(struct loader *l);
+
 /* blk.LAYER.ffn_exps.packed, of a packed model (pack.h). */
 int load_packed_experts(struct loader *l, uint32_t i, struct layer *layer);
 

@@ -77,13 +77,15 @@ static void run_ffn(struct forward *f, uint32_t n, bool last)
 	work_products(f, n);
 }
 
-static struct matrix with_data(
-	const struct matrix *shape, const void *data, enum matrix_layout layout)
+static struct matrix with_data(const struct expert_tensor *tensor, uint16_t expert,
+	const void *data, enum matrix_layout layout)
 {
-	struct matrix matrix = *shape;
+	struct matrix matrix = tensor->shape;
 	matrix.data = data;
 	/* What has no tiles is not packed with the others. */
-	matrix.layout = tiles_possible(shape) ? layout : LAYOUT_ROWS;
+	matrix.layout = tiles_possible(&matrix) ? layout : LAYOUT_ROWS;
+	matrix.scaled = tensor->scales != NULL;
+	matrix.scale = tensor->scales ? tensor->scales[expert] : 1;
 	return matrix;
 }
 
@@ -136,9 +138,9 @@ static int run_experts(struct forward *f, uint32_t n_distinct)
 			uint16_t expert = f->distinct[view->index];
 			uint32_t last = f->expert_first[expert];
 			f->ffn[i] = (struct ffn_task){
-				.gate = with_data(&layer->gate.shape, view->gate, view->layout),
-				.up = with_data(&layer->up.shape, view->up, view->layout),
-				.down = with_data(&layer->down.shape, view->down, view->layout),
+				.gate = with_data(&layer->gate, expert, view->gate, view->layout),
+				.up = with_data(&layer->up, expert, view->up, view->layout),
+				.down = with_data(&layer->down, expert, view->down, view->layout),
 				.gate_bias = bias_row(layer->gate_bias, expert, n_ff),
 				.up_bias = bias_row(layer->up_bias, expert, n_ff),
 				.first = last - tokens,

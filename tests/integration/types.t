@@ -78,6 +78,27 @@ try:
         tap.ok(checked.returncode == loaded.returncode == DATAERR and wanted in checked.stdout and wanted in loaded.stderr,
                f"{kind}: a scale that is no number is refused", f"{checked.stdout} {loaded.stderr}")
 
+    # NAME.scale multiplies the products of NAME.weight: one number, of experts one for each.
+    for name, shape, values, wanted in (("blk.0.attn_q.scale", [2], (1, 1), "has shape {2, 1, 1, 1}"),
+                                        ("blk.1.ffn_up_exps.scale", [4], (1, 1, float("nan"), 1), "element 2 is nan"),
+                                        ("blk.0.ffn_gate_inp.scale", [1], (1,), "leaving it out would change the output"),
+                                        ("blk.0.attn_qkv.scale", [1], (1,), "leaving it out would change the output")):
+        spoiled = Gguf(FILES[2])
+        spoiled.tensors[name] = shape, 0, struct.pack(f"<{len(values)}f", *values)
+        spoiled.write(path)
+        checked, loaded = run(tool, "check", path), run(tool, "logits", "--model", path, "--tokens", "1,2")
+        tap.ok(checked.returncode == loaded.returncode == DATAERR and all(f"tensor {name}" in t and wanted in t
+                                                                          for t in (checked.stdout, loaded.stderr)),
+               f"{name}: {wanted}", f"{checked.stdout} {loaded.stderr}")
+    halved = Gguf(FILES[2])
+    scale = halved.tensors["blk.1.ffn_down_exps.scale"][2]
+    halved.tensors["blk.1.ffn_down_exps.scale"] = [4], 0, struct.pack("<4f", *(x / 2 for x in struct.unpack_from("<4f", scale)))
+    halved.write(path)
+    before, after = (run_json(tool, "logits", "--model", m, "--tokens", "1,2,3") for m in (FILES[2], path))
+    tap.ok(before["logits"] != after["logits"], "scales of experts count")
+    summary = run_json(tool, "info", path, "--format", "json")["summary"]
+    tap.ok(summary["expert_bytes"] == 2 * 4 * 3 * 256 * 256 // 64 * 36, "and are not of the bytes of experts", summary)
+
     # A type that nothing here computes with is named, and those that are.
     path = home / "other.gguf"
     other = Gguf(FILES[0])

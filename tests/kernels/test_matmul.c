@@ -366,6 +366,41 @@ static void a_prefill_chunk_of_many_tokens_is_the_same_rows(void **state)
 	free(p);
 }
 
+/* What a matrix is scaled by comes last, in either layout, whatever rows are wanted. */
+static void a_scale_of_the_matrix_is_rounded_last(void **state)
+{
+	const float scales[] = {0.00123f, -1.7f, 0, 3e38f};
+	struct problem *p = malloc(sizeof(*p));
+	uint64_t rng = 12;
+
+	(void)state;
+	assert_non_null(p);
+	for (size_t i = 0; i < sizeof(all_types) / sizeof(all_types[0]); i++) {
+		float plain[256], scaled[256];
+
+		problem_init(p, all_types[i], 37, 256, 1 + (uint32_t)i % 9, ORDINARY, &rng);
+		kernels_all[0]->dequantise_row(&p->tiled, 5, plain);
+		p->w.scaled = p->tiled.scaled = true;
+		p->w.scale = p->tiled.scale = scales[i % 4];
+		kernels_all[0]->dequantise_row(&p->tiled, 5, scaled);
+		for (uint32_t c = 0; c < 256; c++) {
+			plain[c] *= scales[i % 4];
+			assert_same_floats(&scaled[c], &plain[c], 1, "values");
+		}
+		for (uint32_t t = 0; t < p->n; t++)
+			for (uint32_t r = 0; r < 37; r++) {
+				p->q8_expected[t][r] *= scales[i % 4];
+				p->f32_expected[t][r] *= scales[i % 4];
+			}
+		for (size_t b = 0; backend(b); b++) {
+			check(p, backend(b), 0, 37);
+			check(p, backend(b), 3, 20);
+		}
+		problem_exit(p);
+	}
+	free(p);
+}
+
 /* Packed to a place so many bytes below; a matrix without tiles is what it was. */
 static void expect_packed_down(const struct problem *p, size_t below)
 {
@@ -429,6 +464,7 @@ int main(void)
 		cmocka_unit_test(the_largest_sums_of_a_run_are_exact),
 		cmocka_unit_test(few_tokens_of_whole_groups_are_the_definition),
 		cmocka_unit_test(a_row_has_the_same_bits_alone_and_in_any_batch),
+		cmocka_unit_test(a_scale_of_the_matrix_is_rounded_last),
 		cmocka_unit_test(a_packed_matrix_is_the_same_matrix),
 		cmocka_unit_test(a_prefill_chunk_of_many_tokens_is_the_same_rows),
 	};

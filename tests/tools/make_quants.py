@@ -43,8 +43,16 @@ def read(path):
 
 
 def dequantised(tensors):
-    return {name: quants.dequantize(data, kind).reshape(shape[::-1]).astype(np.float64)
-            for name, (kind, shape, data) in tensors.items()}
+    """The weights, times what NAME.scale says of all of a matrix or of each expert's."""
+    out = {}
+    for name, (kind, shape, data) in tensors.items():
+        if name.endswith("scale"):
+            continue
+        out[name] = quants.dequantize(data, kind).reshape(shape[::-1]).astype(np.float64)
+        if name.removesuffix("weight") + "scale" in tensors:
+            scale = tensors[name.removesuffix("weight") + "scale"][2].astype(np.float64)
+            out[name] *= scale[:, None, None] if len(shape) == 3 else scale
+    return out
 
 
 def rms_norm(x, weight, eps):
@@ -170,6 +178,8 @@ def random_blocks(name, weights, rng):
     for block in raw:
         # Mixed signs: shifted grids have a mean.
         put_half(name, block, wanted / unit * rng.uniform(0.7, 1.3) * rng.choice([-1, 1]))
+        if name == "NVFP4":
+            block[:4] = np.clip(block[:4] + rng.integers(-4, 5, 4), 1, 126)
     return raw.reshape(*weights.shape[:-1], -1)
 
 
@@ -189,7 +199,15 @@ def write_variant(stem, base, label, mix):
             writer.add_tensor(name, data)
             continue
         kinds[name] = next(t for part, t in mix.items() if part in name)
-        writer.add_tensor(name, random_blocks(kinds[name], plain[name], rng), raw_dtype=Q[kinds[name]])
+        weights = plain[name]
+        if kinds[name] == "NVFP4" and name.startswith("blk."):
+            # As converted checkpoints have it: a scale of the tensor, or of each expert, below those of the blocks.
+            scale = rng.uniform(0.5, 2, len(weights) if weights.ndim == 3 else 1).astype(np.float32) * np.float32(1e-3)
+            base = name.removesuffix("weight")
+            writer.add_tensor(base + "scale", scale)
+            writer.add_tensor(base + "input_scale", np.full(scale.shape, 0.01, np.float32))
+            weights = weights / scale.mean()
+        writer.add_tensor(name, random_blocks(kinds[name], weights, rng), raw_dtype=Q[kinds[name]])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -1,0 +1,96 @@
+/*
+ * NAME.scale beside NAME.weight: one number that all its products are multiplied with, of experts one for each. NVFP4's
+ * blocks reach no further than from 2^-10 to 224, and files in it, which come from checkpoints with a scale of the tensor, have
+ * such numbers; other types may. NAME.input_scale is for activations of four bits, which nothing here computes with: it is
+ * passed over.
+ */
+#include "shared/model/model_internal.h"
+
+#include <stddef.h>
+
+/* The matrices of a layer that may have one, by name; a name may stand for several in one tensor. */
+static const struct scaled {
+	const char *name;
+	size_t matrix; /* in struct layer */
+} matrices[] = {
+	{"attn_q", offsetof(struct layer, q)},
+	{"attn_k", offsetof(struct layer, k)},
+	{"attn_v", offsetof(struct layer, v)},
+	{"attn_qkv", offsetof(struct layer, q)},
+	{"attn_qkv", offsetof(struct layer, k)},
+	{"attn_qkv", offsetof(struct layer, v)},
+	{"attn_output", offsetof(struct layer, o)},
+	{"attn_qkv", offsetof(struct layer, delta.qkv)},
+	{"attn_gate", offsetof(struct layer, delta.z)},
+	{"ssm_in", offsetof(struct layer, delta.mixed)},
+	{"ssm_ba", offsetof(struct layer, delta.ba)},
+	{"ssm_beta", offsetof(struct layer, delta.beta)},
+	{"ssm_alpha", offsetof(struct layer, delta.alpha)},
+	{"ssm_out", offsetof(struct layer, delta.out)},
+	{"ffn_gate", offsetof(struct layer, ffn_gate)},
+	{"ffn_up", offsetof(struct layer, ffn_up)},
+	{"ffn_down", offsetof(struct layer, ffn_down)},
+	{"ffn_gate_shexp", offsetof(struct layer, shared_gate)},
+	{"ffn_up_shexp", offsetof(struct layer, shared_up)},
+	{"ffn_down_shexp", offsetof(struct layer, shared_down)},
+};
+static const struct scaled experts[] = {
+	{"ffn_gate_exps", offsetof(struct layer, gate)},
+	{"ffn_up_exps", offsetof(struct layer, up)},
+	{"ffn_down_exps", offsetof(struct layer, down)},
+};
+
+/* l->name is the scale's. */
+static int load_scale(struct loader *l, struct matrix *matrix)
+{
+	const float *scale;
+	int rc = load_vector(l, 1, &scale);
+	if (rc)
+		return rc;
+	matrix->scaled = true;
+	matrix->scale = *scale;
+	return 0;
+}
+
+static void pass_over_input(struct loader *l, uint32_t layer, const char *name)
+{
+	name_tensor(l, "blk.%u.%s.input_scale", layer, name);
+	(void)find_tensor(l);
+}
+
+static int load_layer_scales(struct loader *l, uint32_t i)
+{
+	struct layer *layer = &l->model->layers[i];
+	int rc = 0;
+	for (size_t m = 0; !rc && m < sizeof(matrices) / sizeof(matrices[0]); m++) {
+		struct matrix *matrix =
+			(struct matrix *)(void *)((char *)layer + matrices[m].matrix);
+		name_tensor(l, "blk.%u.%s.weight", i, matrices[m].name);
+		if (!matrix->data || !has_tensor(l))
+			continue;
+		pass_over_input(l, i, matrices[m].name);
+		name_tensor(l, "blk.%u.%s.scale", i, matrices[m].name);
+		if (has_tensor(l))
+			rc = load_scale(l, matrix);
+	}
+	for (size_t e = 0; !rc && layer->moe && e < sizeof(experts) / sizeof(experts[0]); e++) {
+		struct expert_tensor *tensor =
+			(struct expert_tensor *)(void *)((char *)layer + experts[e].matrix);
+		pass_over_input(l, i, experts[e].name);
+		name_tensor(l, "blk.%u.%s.scale", i, experts[e].name);
+		rc = load_part(l, PART_OPTIONAL, l->model->config.n_experts, &tensor->scales);
+	}
+	return rc;
+}
+
+int load_scales(struct loader *l)
+{
+	struct model *m = l->model;
+	int rc = 0;
+	for (uint32_t i = 0; !rc && i < m->config.n_layers; i++)
+		rc = load_layer_scales(l, i);
+	name_tensor(l, "output.input_scale");
+	(void)find_tensor(l);
+	name_tensor(l, "output.scale");
+	return rc || !has_tensor(l) ? rc : load_scale(l, &m->output);
+}
