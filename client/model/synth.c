@@ -113,9 +113,8 @@ static uint32_t matrix_type(const struct synth *s, const struct synth_tensor *t)
 		return s->output->matrix;
 	if (scheme->matrix == MXFP4) {
 		type = has(t->name, "_exps.") ? (uint32_t)MXFP4 : (uint32_t)Q8_0;
-	} else if (is_output && synth_type_find(type)->block > 1 && type != Q8_0) {
-		type = Q6_K;
-	} else if (t->fill == FILL_EMBEDDING && !synth_type_has_anchor(synth_type_find(type))) {
+	} else if ((is_output && synth_type_find(type)->block > 1 && type != Q8_0) ||
+		   (t->fill == FILL_EMBEDDING && !synth_type_has_anchor(synth_type_find(type)))) {
 		type = Q6_K;
 	} else if (scheme->more != scheme->matrix && layer_of(t->name, &layer)) {
 		unsigned n = s->shape.layers, eighth = n / 8;
