@@ -129,6 +129,19 @@ static inline uint16_t u16_at(const uint8_t *p)
 	return (uint16_t)(p[0] | p[1] << 8);
 }
 
+/* Rows as they lie in a file. */
+static inline struct matrix matrix_of(
+	enum tensor_type type, const void *data, uint32_t rows, uint32_t cols)
+{
+	const struct tensor_type_info *info = tensor_type_info((uint32_t)type);
+
+	return (struct matrix){.type = type,
+		.rows = rows,
+		.cols = cols,
+		.row_bytes = (size_t)cols / info->block_weights * info->block_bytes,
+		.data = data};
+}
+
 struct reference_run {
 	int q[32], c[2], e[2];
 	float d, m;

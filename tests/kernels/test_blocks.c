@@ -30,13 +30,6 @@ static void *read_file(const char *type, const char *suffix, size_t *size)
 	return data;
 }
 
-static struct matrix matrix_of(
-	const struct tensor_type_info *info, const void *data, uint32_t rows, uint32_t cols)
-{
-	return (struct matrix){info->type, rows, cols,
-		(size_t)cols / info->block_weights * info->block_bytes, data, LAYOUT_ROWS};
-}
-
 /* Every row of the file, in every backend. */
 static void check_values(
 	const struct tensor_type_info *info, const char *suffix, uint32_t rows, uint32_t cols)
@@ -45,7 +38,7 @@ static void check_values(
 	size_t size, expected_size;
 	uint8_t *data = read_file(info->name, suffix, &size);
 	float *expected, *got = malloc(cols * sizeof(float));
-	struct matrix w = matrix_of(info, data, rows, cols);
+	struct matrix w = matrix_of(info->type, data, rows, cols);
 
 	snprintf(values, sizeof(values), "%s.f32", strcmp(suffix, ".rows") == 0 ? ".rows" : "");
 	expected = read_file(info->name, values, &expected_size);
@@ -71,7 +64,7 @@ static void check_dots(const struct tensor_type_info *info, json_t *golden)
 	float *x = read_file("activation", ".f32", &size), wide[COLS], result[ROWS], *y = result;
 	struct q8_block q8[COLS / 32];
 	struct activation in = {x, q8};
-	struct matrix w = matrix_of(info, data, ROWS, COLS);
+	struct matrix w = matrix_of(info->type, data, ROWS, COLS);
 
 	assert_int_equal(size, COLS * sizeof(float));
 	for (size_t k = 0; backend(k); k++) {
@@ -83,8 +76,7 @@ static void check_dots(const struct tensor_type_info *info, json_t *golden)
 				NULL);
 			double terms = json_number_value(json_array_get(
 				json_object_get(golden, "dot_sum_of_absolute_terms"), r));
-			struct matrix plain = {
-				TENSOR_F32, 1, COLS, sizeof(wide), wide, LAYOUT_ROWS};
+			struct matrix plain = matrix_of(TENSOR_F32, wide, 1, COLS);
 			double rounded = 0, step = 0;
 
 			backend(k)->dequantise_row(&w, r, wide);
@@ -155,7 +147,7 @@ static void check_products(const struct tensor_type_info *info, json_t *golden)
 	size_t size;
 	uint8_t *data = read_file(info->name, ".blocks", &size);
 	float *x = read_file("activation", ".f32", &size), *y[TOKENS];
-	struct matrix w = matrix_of(info, data, rows, cols);
+	struct matrix w = matrix_of(info->type, data, rows, cols);
 
 	for (uint32_t t = 0; t < TOKENS; t++) {
 		in[t].f32 = x + (size_t)t * cols;
@@ -190,8 +182,8 @@ static void check_finite(const struct tensor_type_info *info, json_t *golden)
 	uint32_t rows = (uint32_t)json_integer_value(json_object_get(golden, "n_blocks"));
 	size_t size;
 	uint8_t *data = read_file(info->name, ".blocks", &size);
-	struct matrix w = matrix_of(info, data, rows, info->block_weights);
-	struct matrix one = matrix_of(info, data, 1, rows * info->block_weights);
+	struct matrix w = matrix_of(info->type, data, rows, info->block_weights);
+	struct matrix one = matrix_of(info->type, data, 1, rows * info->block_weights);
 	static const struct {
 		enum tensor_type type;
 		uint32_t at;
@@ -225,7 +217,7 @@ static void check_finite(const struct tensor_type_info *info, json_t *golden)
 static void mxfp4_exponents_that_overflow_are_not_finite(void **state)
 {
 	uint8_t block[17] = {0};
-	struct matrix w = {TENSOR_MXFP4, 1, 32, sizeof(block), block, LAYOUT_ROWS};
+	struct matrix w = matrix_of(TENSOR_MXFP4, block, 1, 32);
 
 	(void)state;
 	block[0] = 255;
@@ -244,7 +236,7 @@ static void nvfp4_scales_that_are_nan_are_not_finite(void **state)
 {
 	uint8_t blocks[2 * 36];
 	float values[128];
-	struct matrix w = {TENSOR_NVFP4, 1, 128, sizeof(blocks), blocks, LAYOUT_ROWS};
+	struct matrix w = matrix_of(TENSOR_NVFP4, blocks, 1, 128);
 
 	(void)state;
 	for (uint32_t place = 0; place < 8; place++)
@@ -268,7 +260,7 @@ static void an_iq1_m_scale_that_is_infinite_or_nan_is_found(void **state)
 {
 	static const uint16_t halves[] = {0x7c00, 0xfc00, 0x7e00, 0x7c01, 0x7bff, 0xfbff, 0x0400};
 	uint8_t blocks[2 * 56];
-	struct matrix w = {TENSOR_IQ1_M, 1, 512, sizeof(blocks), blocks, LAYOUT_ROWS};
+	struct matrix w = matrix_of(TENSOR_IQ1_M, blocks, 1, 512);
 
 	(void)state;
 	for (uint32_t i = 0; i < 2 * sizeof(halves) / sizeof(halves[0]); i++) {
@@ -286,8 +278,8 @@ static void float_rows_with_an_infinity_or_a_nan_are_not_finite(void **state)
 {
 	float row[3] = {1, -0x1.fffffep127f, 0x1p-149f};
 	uint16_t brain[3] = {0x3f80, 0x7f7f, 1};
-	struct matrix f32 = {TENSOR_F32, 1, 3, sizeof(row), row, LAYOUT_ROWS};
-	struct matrix bf16 = {TENSOR_BF16, 1, 3, sizeof(brain), brain, LAYOUT_ROWS};
+	struct matrix f32 = matrix_of(TENSOR_F32, row, 1, 3);
+	struct matrix bf16 = matrix_of(TENSOR_BF16, brain, 1, 3);
 
 	(void)state;
 	assert_true(tensor_row_finite(&f32, 0) && tensor_row_finite(&bf16, 0));

@@ -24,7 +24,7 @@ static void rows_of_random_bytes(void **state)
 		assert_string_equal(type->name, gguf_tensor_type_name(id));
 		row_bytes = COLS / type->block_weights * type->block_bytes;
 		unsigned char row[4 * COLS];
-		const struct matrix w = {type->type, 1, COLS, row_bytes, row, LAYOUT_ROWS};
+		const struct matrix w = matrix_of(type->type, row, 1, COLS);
 
 		for (uint32_t r = 0; r < ROWS; r++) {
 			for (uint32_t i = 0; i < row_bytes; i++)

@@ -47,7 +47,8 @@ static struct matrix random_matrix(struct work_test *w, enum tensor_type type)
 	const struct tensor_type_info *info = tensor_type_info((uint32_t)type);
 	size_t row_bytes = (size_t)COLS / info->block_weights * info->block_bytes;
 	unsigned char *data = memory(ROWS_MAX, row_bytes);
-	struct matrix m = {type, ROWS_MAX, COLS, row_bytes, data, LAYOUT_ROWS};
+	struct matrix m = {
+		.type = type, .rows = ROWS_MAX, .cols = COLS, .row_bytes = row_bytes, .data = data};
 	for (size_t i = 0; i < ROWS_MAX * row_bytes; i += info->block_bytes) {
 		float value = random_float(w);
 		if (type == TENSOR_F32) {
