@@ -35,11 +35,12 @@
  *   IQ3_S            s g               d * (2 scale + 1)
  *   TQ1_0, TQ2_0     -1..1, -1..2      d
  *   NVFP4            2 * FP4 value     scale / 2, of 16 weights
- * g is a number of the grid that the weight's index chooses (kernels/cpu/grids.h): -1, 0, 1 of IQ1, 8, 25, 43 of IQ2, 4 to 62
- * of IQ3_XXS, 1 to 15 of IQ3_S; s is 1 or -1, of IQ1 the shift of eighths by which the file moves the grid. The largest isum of
- * theirs is IQ2's: 31 * 43 * 127 * 32 = 5,417,312. NVFP4's scale is an unsigned E4M3 number: the top bit is not read, and
- * 0x7f, a NaN, counts as 0 as it does in ggml. As it is of 16 weights, a run of NVFP4 has two links of the chain:
- *   acc = fma(d_0 * d_x, (float)sum q q_x (first 16), acc), then the same of d_1 and the last 16
+ * g is the number that the weight's index finds in a grid (kernels/cpu/grids.h): -1, 0 or 1 in IQ1; 8, 25 or 43 in IQ2; 4 to
+ * 62 in IQ3_XXS; odd, 1 to 15, in IQ3_S. s is the weight's sign, 1 or -1; in IQ1 it is the sign of the shift, an eighth, that
+ * the file gives a run or eight weights. IQ2 has the largest isum of these types: 31 * 43 * 127 * 32 = 5,417,312. NVFP4 has a
+ * scale for each 16 weights, an unsigned E4M3 number; its top bit is not read, and 0x7f, a NaN, counts as 0, as in ggml. So a
+ * run of NVFP4 adds two links to the chain, one for each half:
+ *   acc = fma(d_0 * d_x, (float)sum q q_x (first 16), acc), then acc = fma(d_1 * d_x, (float)sum q q_x (last 16), acc)
  * A weight's float32 value is (d * c) * q + m * e: the products are exact, the sum rounds once.
  * A row in a lane or a row at a time: same value. So layouts (GGUF rows, rows interleaved) may change freely.
  *
@@ -55,7 +56,8 @@
  * Instructions that are left out: AVX-512 BF16's vdpbf16ps adds two products to a sum at once, takes subnormals for
  * zero and rounds in its own way, whatever the mode; no fma gives its bits, so that other backends, which have
  * nothing like it, could not agree with it. VBMI permutes bytes across a whole register: weights lie so that a row's
- * stay in its lane, and tables have 16 entries, for which AVX-512 BW's vpshufb is enough.
+ * stay in its lane, and tables of weights have 16 entries, for which AVX-512 BW's vpshufb is enough. Grids have up to 2048,
+ * and are gathered from.
  */
 #pragma once
 
@@ -138,7 +140,7 @@ struct matrix {
 	size_t row_bytes;
 	const void *data;
 	enum matrix_layout layout;
-	bool scaled; /* its products and its values are what is said of them times scale, rounded once more */
+	bool scaled; /* products and values are multiplied by scale last, one more rounding */
 	float scale;
 };
 

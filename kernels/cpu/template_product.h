@@ -31,7 +31,7 @@ enum kind {
 	KIND_FACTORS_4, /* w = q + 4, 0..7; c */
 	KIND_FACTORS_MIN, /* w = q, 0..3; c, m, e */
 	KIND_FACTORS_SIGNED, /* w = q + IQ4_BIAS, q is -64..63; c_0 and c_1 as they are */
-	KIND_HALVES, /* the same without c; m is the d of the last 16 */
+	KIND_HALVES, /* the same without c; d is for the first 16 weights, m for the last */
 };
 
 /* By the names of BLOCKS in kernels.h. */

@@ -1,8 +1,9 @@
 /*
- * Products of matrices that lie as in the file, and of types in template_coded.h in TILES too: TILE_ROWS rows, a row per lane, times up to TILE_TOKENS activation rows. Each
- * lane is its row's chain over the blocks, so a tile may hold any rows. They are transposed and unpacked a group at a time
- * (template_unpack.h): the group lies in the first-level cache, and its product depends only on the kind of type. So a type
- * costs one unpacking function, and the sums of a tile stay in registers over a group. Included after lanes_*.h.
+ * Products of matrices that lie as in the file, and of the types in template_coded.h in TILES too: TILE_ROWS rows, a row per
+ * lane, times up to TILE_TOKENS activation rows. Each lane is its row's chain over the blocks, so a tile may hold any rows.
+ * They are transposed and unpacked a group at a time (template_unpack.h): the group lies in the first-level cache, and its
+ * product depends only on the kind of type. So a type costs one unpacking function, and the sums of a tile stay in registers
+ * over a group. Included after lanes_*.h.
  */
 #pragma once
 
@@ -11,8 +12,8 @@
 
 #include <assert.h>
 
-/* Where a tile lies: weights of its first row, bytes from row to row, and the lanes whose results are wanted. Or, in TILES,
- * a tile of TILE_LANES rows, of which this one begins at `lane`. */
+/* Where a tile lies: weights of its first row, bytes from row to row, and the lanes whose results are wanted. In TILES
+ * weights are those of a tile of TILE_LANES rows, and this one's begin at `lane`. */
 struct tile {
 	const uint8_t *weights;
 	size_t row_bytes;
