@@ -41,17 +41,28 @@ static char *tensor_of(const char *message)
 	return strndup(word, strcspn(word, " :"));
 }
 
-static bool seen(struct check *c, const char *message)
+static bool has_word(const char *text, const char *word)
+{
+	size_t n = strlen(word);
+	for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+		if ((at == text || at[-1] == ' ') && strchr(" ,:)", at[n]))
+			return true;
+	return false;
+}
+
+/* Whether a message is about a tensor that is missing since it, or the one that might stand for it, was left out. */
+static bool is_no_news(struct check *c, const char *message)
 {
 	char *name = tensor_of(message);
 	bool known = false;
 	for (size_t i = 0; name && !known && i < c->n_names; i++)
-		known = strcmp(c->names[i], name) == 0;
+		known = has_word(message, c->names[i]);
+	bool missing = name && strstr(message, " is missing") != NULL;
 	if (name && !known && c->n_names < NAMES_MAX)
 		c->names[c->n_names++] = name;
 	else
 		free(name);
-	return known;
+	return known && missing;
 }
 
 static void clear_progress(const struct check *c)
@@ -63,18 +74,14 @@ static void clear_progress(const struct check *c)
 void check_problem(void *arg, const char *message)
 {
 	struct check *c = arg;
-	const char missing[] = " is missing";
-	size_t n = strlen(message);
-	bool is_missing =
-		n > sizeof(missing) && strcmp(message + n - (sizeof(missing) - 1), missing) == 0;
-	if (seen(c, message) && is_missing)
+	if (is_no_news(c, message))
 		return;
 	clear_progress(c);
 	if (!c->json) {
 		printf("%s\n", message);
 	} else {
 		fputs(c->n_problems ? ", " : "", stdout);
-		engine_json_string(stdout, message, n);
+		engine_json_string(stdout, message, strlen(message));
 	}
 	c->n_problems++;
 }

@@ -24,8 +24,17 @@ struct pack {
 	struct model *model;
 	struct gguf_write header;
 	struct new_file file;
+	struct place *places; /* of tensors with experts, ascending */
+	size_t n_places;
 	unsigned char *expert; /* one, as it is written */
 	uint64_t written, shown; /* bytes of tensors */
+};
+
+/* Where a tensor with experts begins, and of which layer. The packed one takes the place of the first of its layer. */
+struct place {
+	uint64_t offset;
+	uint32_t layer;
+	bool first;
 };
 
 /* The three matrices of a layer's experts, in the order of the parts. */
@@ -47,23 +56,40 @@ static struct pack_layout layout_of(const struct layer *layer)
 	return pack_layout_of(shapes);
 }
 
-/* The layer whose experts' part a tensor is, or NULL. */
-static const struct layer *layer_of(
-	const struct model *model, const struct gguf_tensor *tensor, uint32_t *index, int *part)
+static int compare_places(const void *a, const void *b)
 {
-	for (uint32_t i = 0; i < model->config.n_layers; i++) {
-		const struct layer *layer = &model->layers[i];
+	uint64_t x = ((const struct place *)a)->offset, y = ((const struct place *)b)->offset;
+	return x < y ? -1 : x > y;
+}
+
+/* Every place where a tensor with experts may begin: a matrix of one, or of all behind it. */
+static int find_places(struct pack *pack, struct error *err)
+{
+	const struct model_config *c = &pack->model->config;
+	size_t most = (size_t)c->n_layers * PACK_PARTS * c->n_experts;
+	pack->places = calloc(most, sizeof(*pack->places));
+	if (!pack->places)
+		return error_set(err, ENOMEM, "no memory for the places of experts");
+	for (uint32_t i = 0; i < c->n_layers; i++) {
 		const struct expert_tensor *parts[PACK_PARTS];
-		parts_of(layer, parts);
-		for (int p = 0; layer->moe && p < PACK_PARTS; p++) {
-			if (parts[p]->file_offset != tensor->offset || tensor->bytes == 0)
-				continue;
-			*index = i;
-			*part = p;
-			return layer;
-		}
+		parts_of(&pack->model->layers[i], parts);
+		for (int p = 0; pack->model->layers[i].moe && p < PACK_PARTS; p++)
+			for (uint32_t e = 0; e < (parts[p]->places ? c->n_experts : 1); e++)
+				pack->places[pack->n_places++] = (struct place){
+					.offset = model_expert_offset(parts[p], e),
+					.layer = i,
+					.first = p == PACK_GATE && e == 0,
+				};
 	}
-	return NULL;
+	qsort(pack->places, pack->n_places, sizeof(*pack->places), compare_places);
+	return 0;
+}
+
+/* The place of a tensor with experts, or NULL of any other. */
+static const struct place *place_of(const struct pack *pack, const struct gguf_tensor *tensor)
+{
+	const struct place wanted = {.offset = tensor->offset};
+	return bsearch(&wanted, pack->places, pack->n_places, sizeof(wanted), compare_places);
 }
 
 static bool key_is(struct gguf_string key, const char *name)
@@ -111,15 +137,13 @@ static void plan_tensors(struct pack *pack)
 	char name[80];
 	for (size_t i = 0; i < gguf_n_tensors(gguf); i++) {
 		const struct gguf_tensor *t = gguf_tensor_at(gguf, i);
-		uint32_t index;
-		int part;
-		const struct layer *layer = layer_of(pack->model, t, &index, &part);
-		if (layer && part != PACK_GATE)
+		const struct place *place = place_of(pack, t);
+		if (place && !place->first)
 			continue;
-		if (layer) {
-			struct pack_layout layout = layout_of(layer);
+		if (place) {
+			struct pack_layout layout = layout_of(&pack->model->layers[place->layer]);
 			uint64_t ne[2] = {layout.stride, pack->model->config.n_experts};
-			snprintf(name, sizeof(name), PACK_TENSOR, index);
+			snprintf(name, sizeof(name), PACK_TENSOR, place->layer);
 			gguf_write_tensor(&pack->header, name, 2, ne, PACK_TENSOR_TYPE,
 				layout.stride * ne[1]);
 			continue;
@@ -158,7 +182,7 @@ static int write_experts(struct pack *pack, const struct layer *layer, struct er
 		memset(pack->expert, 0, (size_t)layout.stride);
 		for (int p = 0; p < PACK_PARTS; p++) {
 			struct matrix from = parts[p]->shape;
-			from.data = (const unsigned char *)from.data + e * parts[p]->expert_stride;
+			from.data = model_expert_data(parts[p], e);
 			if (tiles_possible(&from))
 				tiles_pack(&from, 0, from.rows, pack->expert + layout.at[p]);
 			else
@@ -189,13 +213,11 @@ static int write_tensors(struct pack *pack, struct error *err)
 	int rc = 0;
 	for (size_t i = 0; !rc && i < gguf_n_tensors(gguf); i++) {
 		const struct gguf_tensor *t = gguf_tensor_at(gguf, i);
-		uint32_t index;
-		int part;
-		const struct layer *layer = layer_of(pack->model, t, &index, &part);
-		if (!layer)
+		const struct place *place = place_of(pack, t);
+		if (!place)
 			rc = write_plain(pack, t, err);
-		else if (part == PACK_GATE)
-			rc = write_experts(pack, layer, err);
+		else if (place->first)
+			rc = write_experts(pack, &pack->model->layers[place->layer], err);
 	}
 	if (pack->shown)
 		fputs("\r\033[K", stderr);
@@ -255,6 +277,8 @@ static int plan(struct pack *pack, struct error *err)
 		in.st_ino == out.st_ino)
 		return error_set(err, EEXIST, "%s is the model itself", pack->out);
 	rc = allocate(pack, err);
+	if (!rc)
+		rc = find_places(pack, err);
 	if (!rc)
 		rc = gguf_write_init(&pack->header, err);
 	if (rc)
@@ -318,6 +342,7 @@ int command_pack(int argc, char **argv)
 		tell_written(&pack);
 	gguf_write_exit(&pack.header);
 	free(pack.expert);
+	free(pack.places);
 	model_free(&pack.model);
 	int status = rc ? engine_fail(rc, &err) : EX_OK;
 	/* A folder that is missing, or not ours, is no input. */

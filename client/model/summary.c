@@ -10,16 +10,35 @@ static bool contains(struct gguf_string name, const char *part)
 	return memmem(name.data, name.bytes, part, strlen(part)) != NULL;
 }
 
-/* One for all experts of a layer: their biases, or what scales their products. */
+/* Of one expert: blk.N.ffn_gate.E.weight. */
+static bool is_single(struct gguf_string name)
+{
+	static const char *const kinds[] = {".ffn_gate.", ".ffn_up.", ".ffn_down."};
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		const char *at = memmem(name.data, name.bytes, kinds[i], strlen(kinds[i]));
+		const char *digit = at ? at + strlen(kinds[i]) : NULL;
+		if (digit && digit < name.data + name.bytes && *digit >= '0' && *digit <= '9')
+			return true;
+	}
+	return false;
+}
+
+static bool is_of_experts(struct gguf_string name)
+{
+	return contains(name, "_exps.") || is_single(name);
+}
+
+/* One for all experts of a layer, or of one expert: their biases, or what scales their products. */
 static bool is_expert_vector(const struct gguf_tensor *tensor)
 {
-	return contains(tensor->name, "_exps.bias") || contains(tensor->name, "_exps.scale") ||
-	       contains(tensor->name, "_exps.input_scale");
+	return is_of_experts(tensor->name) &&
+	       (contains(tensor->name, ".bias") || contains(tensor->name, ".scale") ||
+		       contains(tensor->name, ".input_scale"));
 }
 
 bool summary_is_expert(const struct gguf_tensor *tensor)
 {
-	return contains(tensor->name, "_exps.") && !is_expert_vector(tensor);
+	return is_of_experts(tensor->name) && !is_expert_vector(tensor);
 }
 
 static uint64_t count_of(const struct gguf *gguf, const char *suffix)
@@ -49,6 +68,7 @@ void summary_make(const struct gguf *gguf, struct summary *out)
 		if (summary_is_expert(t)) {
 			out->expert_bytes += t->bytes;
 			if (contains(t->name, "ffn_down_exps.weight") ||
+				contains(t->name, "ffn_down.0.weight") ||
 				contains(t->name, "ffn_exps.packed"))
 				out->n_moe_layers++;
 			continue;

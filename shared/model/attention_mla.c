@@ -121,6 +121,8 @@ static void norm_compressed_q(struct forward *f, uint32_t t)
 	const struct layer *layer = &f->model->layers[f->layer];
 	uint32_t n = f->model->config.mla.q_rank;
 	float *q_a = f->mla->q_a_out[t];
+	if (layer->mla.q_a_bias)
+		f->kernels->add(q_a, layer->mla.q_a_bias, n);
 	f->kernels->rms_norm(q_a, layer->mla.q_a_norm, f->model->config.rms_eps, n, q_a);
 	if (forward_quantised(&layer->q))
 		f->kernels->quantise_q8(q_a, n, f->mla->q_a_q8 + (size_t)t * (n / Q8_BLOCK));
@@ -136,6 +138,10 @@ static void finish_token(struct forward *f, uint32_t t)
 	const float *cos_sin = f->cos_sin + (size_t)t * config->n_rot;
 	float *kv = f->mla->kv_rows[t], *q = f->q_rows[t];
 	unsigned char *cells = kv_k(f->kv, layer->kv_layer, 0);
+	if (layer->mla.kv_a_bias)
+		f->kernels->add(kv, layer->mla.kv_a_bias, c->kv_rank + c->rope);
+	if (layer->q_bias)
+		f->kernels->add(q, layer->q_bias, config->n_heads * (c->nope + c->rope));
 	f->kernels->rms_norm(kv, layer->mla.kv_a_norm, config->rms_eps, c->kv_rank, kv);
 	f->kernels->rope(kv + c->kv_rank, cos_sin, c->rope, false);
 	f->kernels->kv_store(kv, c->kv_rank + c->rope, f->kv->layout.type,
@@ -241,7 +247,11 @@ static void quantise_value(struct forward *f, uint32_t t)
 static void residual_token(struct forward *f, uint32_t t)
 {
 	uint32_t n = f->model->config.n_embd;
-	f->kernels->add(f->x + (size_t)t * n, f->out + (size_t)t * n, n);
+	const float *bias = f->model->layers[f->layer].o_bias;
+	float *out = f->out + (size_t)t * n;
+	if (bias)
+		f->kernels->add(out, bias, n);
+	f->kernels->add(f->x + (size_t)t * n, out, n);
 }
 
 /* q and the compressed key and value of every token, in their cells. */

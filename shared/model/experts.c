@@ -17,11 +17,6 @@ static void mapped_begin(struct expert_source *source, uint32_t layer, const uin
 	source->stats.hits += n;
 }
 
-static const void *expert_data(const struct expert_tensor *tensor, uint16_t expert)
-{
-	return (const unsigned char *)tensor->shape.data + tensor->expert_stride * expert;
-}
-
 static int mapped_ready(struct expert_source *source, struct expert_view *views)
 {
 	struct experts_mapped *mapped = (struct experts_mapped *)source;
@@ -31,9 +26,9 @@ static int mapped_ready(struct expert_source *source, struct expert_view *views)
 		uint16_t expert = mapped->experts[mapped->returned];
 		views[n] = (struct expert_view){
 			.index = mapped->returned,
-			.gate = expert_data(&layer->gate, expert),
-			.up = expert_data(&layer->up, expert),
-			.down = expert_data(&layer->down, expert),
+			.gate = model_expert_data(&layer->gate, expert),
+			.up = model_expert_data(&layer->up, expert),
+			.down = model_expert_data(&layer->down, expert),
 			.layout = source->model->expert_layout,
 		};
 	}

@@ -104,6 +104,8 @@ uint32_t gguf_version(const struct gguf *gguf);
 size_t gguf_n_tensors(const struct gguf *gguf);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, size_t i);
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *gguf, const char *name); /* or NULL */
+/* The first by name of those whose name is not before this text, or NULL. */
+const struct gguf_tensor *gguf_tensor_from(const struct gguf *gguf, const char *name);
 /* Whether what follows touches a little here and there (vectors, while loading) or long runs: reading ahead of the former
  * would read a large part of the file. */
 void gguf_expect_scattered(const struct gguf *gguf, bool scattered);

@@ -297,22 +297,27 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, size_t i)
 	return i < gguf->n_tensors ? &gguf->tensors[i] : NULL;
 }
 
-const struct gguf_tensor *gguf_tensor_find(const struct gguf *gguf, const char *name)
+const struct gguf_tensor *gguf_tensor_from(const struct gguf *gguf, const char *name)
 {
 	struct gguf_string wanted = {name, strlen(name)};
 	size_t low = 0, high = gguf->n_tensors;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 		const struct gguf_tensor *t = &gguf->tensors[gguf->tensors_by_name[middle]];
-		int order = gguf_string_compare(t->name, wanted);
-		if (order == 0)
-			return t;
-		if (order < 0)
+		if (gguf_string_compare(t->name, wanted) < 0)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return NULL;
+	return low < gguf->n_tensors ? &gguf->tensors[gguf->tensors_by_name[low]] : NULL;
+}
+
+const struct gguf_tensor *gguf_tensor_find(const struct gguf *gguf, const char *name)
+{
+	const struct gguf_tensor *t = gguf_tensor_from(gguf, name);
+	return t && t->name.bytes == strlen(name) && memcmp(t->name.data, name, t->name.bytes) == 0
+		       ? t
+		       : NULL;
 }
 
 const void *gguf_tensor_data(const struct gguf *gguf, const struct gguf_tensor *tensor)

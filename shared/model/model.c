@@ -169,7 +169,7 @@ static int load_tensors(struct loader *l)
 		m->output = m->embedding;
 	name_tensor(l, "output.bias");
 	if (!rc)
-		rc = load_part(l, c->arch->output_bias, c->n_vocab, &m->output_bias);
+		rc = load_part(l, PART_OPTIONAL, c->n_vocab, &m->output_bias);
 	m->layers = calloc(c->n_layers, sizeof(*m->layers));
 	if (!rc && !m->layers)
 		rc = error_set(l->err, ENOMEM, "no memory for %u layers", c->n_layers);
@@ -225,10 +225,6 @@ int model_load_gguf(struct gguf **gguf, struct model **out, struct error *err)
 	if (!rc)
 		rc = load_tensors(&l);
 	gguf_expect_scattered(m->gguf, false);
-	for (struct ones *next; l.ones; l.ones = next) {
-		next = l.ones->next;
-		free(l.ones);
-	}
 	if (!rc && gguf_n_problems(m->gguf) > 0)
 		rc = error_set(err, ECANCELED, "%s", ""); /* all was said */
 	if (!rc)
@@ -262,6 +258,10 @@ void model_free(struct model **model)
 	struct model *m = *model;
 	if (!m)
 		return;
+	for (struct model_memory *next; m->memory; m->memory = next) {
+		next = m->memory->next;
+		free(m->memory);
+	}
 	free(m->layers);
 	gguf_close(&m->gguf);
 	free(m);

@@ -57,8 +57,8 @@ struct arch {
 	enum qk_norm qk_norm;
 	bool qk_norm_optional; /* decided by the file */
 	bool layer_norm; /* LayerNorm with bias instead of RMS norm, everywhere */
-	enum part qkv_bias, o_bias;
-	enum part output_bias, router_bias, expert_bias, sinks;
+	bool expert_biases; /* router and experts must have biases; of other matrices any may */
+	enum part sinks;
 	const char *ffn_norm; /* name of the tensor of the norm before the feed-forward */
 	enum window window;
 	bool yarn_exact; /* YaRN's correction range is not rounded to whole dimensions */
@@ -134,13 +134,20 @@ struct model_config {
 	struct mla_config mla;
 };
 
-/* One kind of expert matrix of a layer: n_experts matrices one after the other in the file. */
+/* One kind of expert matrix of a layer. Offsets count as in gguf.h: over the parts of a split model. */
 struct expert_tensor {
 	struct matrix shape; /* data = expert 0 in the mapping */
-	uint64_t file_offset; /* of expert 0, as gguf.h counts: over the parts of a split model */
+	uint64_t file_offset; /* of expert 0 */
 	uint64_t expert_bytes;
 	uint64_t expert_stride; /* expert e lies at + e * expert_stride, in file and mapping */
+	const uint64_t *places; /* [n_experts] or NULL: instead, the offset of each */
 	const float *scales; /* [n_experts] or NULL: each one's scale (struct matrix) */
+};
+
+/* Row e is expert e's. */
+struct expert_bias {
+	const float *rows; /* or NULL */
+	size_t stride; /* values from one row to the next */
 };
 
 /* K = n_k_heads * d_k, V = n_v_heads * d_v. Either qkv and z, or mixed: per key head its rows of q, k, v and z. Either
@@ -168,18 +175,19 @@ struct layer {
 		o; /* {n_heads*head_dim, n_embd}, {n_kv_heads*head_dim, n_embd} x2, {n_embd, ...} */
 	const float *q_bias, *k_bias, *v_bias, *o_bias; /* or NULL */
 	const float *sinks; /* [n_heads] or NULL */
-	struct mla_layer mla; /* with q and o: MIX_MLA */
+	struct mla_layer mla; /* with q and o, and their biases: MIX_MLA */
 	struct delta_weights delta; /* instead of q, k, v and o */
 	bool moe;
 	struct matrix ffn_gate, ffn_up, ffn_down; /* dense: {n_ff, n_embd} x2, {n_embd, n_ff} */
+	const float *ffn_gate_bias, *ffn_up_bias, *ffn_down_bias; /* or NULL */
 	struct matrix router; /* moe: {n_experts, n_embd} */
 	const float *router_bias, *selection_bias; /* [n_experts] or NULL */
 	struct expert_tensor gate, up,
 		down; /* moe: {n_expert_ff, n_embd} x2, {n_embd, n_expert_ff} each */
-	const float *gate_bias, *up_bias,
-		*down_bias; /* [n_experts][n_expert_ff] x2, [n_experts][n_embd], or NULL */
+	struct expert_bias gate_bias, up_bias, down_bias; /* of n_expert_ff values x2, of n_embd */
 	struct matrix shared_gate, shared_up,
 		shared_down; /* as ffn_*, of width n_shared_ff, or no data */
+	const float *shared_gate_bias, *shared_up_bias, *shared_down_bias; /* or NULL */
 	struct matrix
 		shared_weight; /* {1, n_embd}: sigmoid of its product weighs the shared expert; or no data */
 };
@@ -192,6 +200,8 @@ struct model {
 	struct matrix output; /* {n_vocab, n_embd}; the embedding when tied */
 	const float *output_bias; /* [n_vocab] or NULL */
 	struct layer *layers; /* [n_layers], owned */
+	struct model_memory *memory; /* owned: widened vectors, places of experts */
+	uint64_t memory_bytes; /* of it */
 	uint64_t expert_bytes_total; /* of all experts of all layers */
 	enum matrix_layout expert_layout; /* of the experts that shape.data points to (weights.h) */
 	bool packed; /* the file has its experts as pack.h says */
@@ -214,3 +224,14 @@ void model_layer_matrices(struct layer *layer, struct matrix *out[static LAYER_M
 
 /* Bytes of one expert (gate + up + down) of a layer. */
 uint64_t model_expert_bytes(const struct model *model, uint32_t layer);
+/* Where one expert's matrix begins: in the file, and in memory. */
+static inline uint64_t model_expert_offset(const struct expert_tensor *tensor, uint32_t expert)
+{
+	return tensor->places ? tensor->places[expert]
+			      : tensor->file_offset + expert * tensor->expert_stride;
+}
+static inline const void *model_expert_data(const struct expert_tensor *tensor, uint32_t expert)
+{
+	return (const unsigned char *)tensor->shape.data +
+	       (int64_t)(model_expert_offset(tensor, expert) - tensor->file_offset);
+}

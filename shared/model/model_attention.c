@@ -23,27 +23,17 @@ int load_attention(struct loader *l, uint32_t i, struct layer *layer)
 	const struct model_config *c = &l->model->config;
 	const uint32_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim,
 		       d = c->n_embd;
-	const struct {
-		const char *name;
-		uint32_t rows, cols;
-		struct matrix *weight;
-		const float **bias;
-		enum part biased;
-	} parts[] = {
-		{"attn_q", c->arch->q_gate ? 2 * q : q, d, &layer->q, &layer->q_bias,
-			c->arch->qkv_bias},
-		{"attn_k", kv, d, &layer->k, &layer->k_bias, c->arch->qkv_bias},
-		{"attn_v", kv, d, &layer->v, &layer->v_bias, c->arch->qkv_bias},
-		{"attn_output", d, q, &layer->o, &layer->o_bias, c->arch->o_bias},
+	const struct group qkv = {
+		.fused = "attn_qkv",
+		.suffix = "",
+		.cols = d,
+		.n = 3,
+		.part = {{"attn_q", c->arch->q_gate ? 2 * q : q}, {"attn_k", kv}, {"attn_v", kv}},
 	};
-	int rc = 0;
-	for (size_t p = 0; !rc && p < sizeof(parts) / sizeof(parts[0]); p++) {
-		name_tensor(l, "blk.%u.%s.weight", i, parts[p].name);
-		rc = load_matrix(l, parts[p].rows, parts[p].cols, parts[p].weight);
-		name_tensor(l, "blk.%u.%s.bias", i, parts[p].name);
-		if (!rc)
-			rc = load_part(l, parts[p].biased, parts[p].rows, parts[p].bias);
-	}
+	int rc = load_group(l, i, &qkv, (struct matrix *[]){&layer->q, &layer->k, &layer->v},
+		(const float **[]){&layer->q_bias, &layer->k_bias, &layer->v_bias});
+	if (!rc)
+		rc = load_linear(l, i, "attn_output", d, q, &layer->o, &layer->o_bias);
 	name_tensor(l, "blk.%u.attn_sinks.weight", i);
 	if (!rc)
 		rc = load_part(l, c->arch->sinks, c->n_heads, &layer->sinks);

@@ -2,6 +2,8 @@
 #include "shared/model/model_config.h"
 #include "shared/model/model_internal.h"
 
+#include <stdio.h>
+
 /* Which layers are delta nets: a list, or all but every n-th. */
 static int read_layers(struct keys *k, struct model_config *c)
 {
@@ -79,27 +81,34 @@ static int load_inputs(struct loader *l, uint32_t i, struct delta_weights *w)
 	name_tensor(l, "blk.%u.ssm_in.weight", i);
 	if (!d->tiled && has_tensor(l))
 		return load_matrix(l, 2 * keys + 2 * values, n, &w->mixed);
+	if (!d->tiled)
+		snprintf(l->other_forms, sizeof(l->other_forms), "blk.%u.ssm_in.weight", i);
 	name_tensor(l, "blk.%u.attn_qkv.weight", i);
 	int rc = load_matrix(l, 2 * keys + values, n, &w->qkv);
+	l->other_forms[0] = '\0';
 	name_tensor(l, "blk.%u.attn_gate.weight", i);
 	return rc ? rc : load_matrix(l, values, n, &w->z);
 }
 
-/* Where value heads are tiled, beta and alpha are apart too. */
+/* Together by key head, or apart; where value heads are tiled, always apart. */
 static int load_gates(struct loader *l, uint32_t i, struct delta_weights *w)
 {
 	const struct delta_config *d = &l->model->config.delta;
 	const uint32_t n = l->model->config.n_embd;
 	int rc;
-	if (d->tiled) {
+	name_tensor(l, "blk.%u.ssm_beta.weight", i);
+	if (d->tiled || has_tensor(l)) {
 		name_tensor(l, "blk.%u.ssm_beta.weight", i);
 		rc = load_matrix(l, d->n_v_heads, n, &w->beta);
 		name_tensor(l, "blk.%u.ssm_alpha.weight", i);
 		if (!rc)
 			rc = load_matrix(l, d->n_v_heads, n, &w->alpha);
 	} else {
+		snprintf(l->other_forms, sizeof(l->other_forms),
+			"blk.%u.ssm_beta.weight and blk.%u.ssm_alpha.weight", i, i);
 		name_tensor(l, "blk.%u.ssm_ba.weight", i);
 		rc = load_matrix(l, 2 * d->n_v_heads, n, &w->ba);
+		l->other_forms[0] = '\0';
 	}
 	name_tensor(l, "blk.%u.ssm_dt.bias", i);
 	if (!rc)

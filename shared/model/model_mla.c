@@ -99,25 +99,24 @@ int load_mla(struct loader *l, uint32_t i, struct layer *layer)
 	const uint32_t q = config->n_heads * (c->nope + c->rope);
 	int rc = 0;
 	if (c->q_rank) {
-		name_tensor(l, "blk.%u.attn_q_a.weight", i);
-		rc = load_matrix(l, c->q_rank, config->n_embd, &mla->q_a);
+		rc = load_linear(
+			l, i, "attn_q_a", c->q_rank, config->n_embd, &mla->q_a, &mla->q_a_bias);
 		name_tensor(l, "blk.%u.attn_q_a_norm.weight", i);
 		if (!rc)
 			rc = load_vector(l, c->q_rank, &mla->q_a_norm);
-		name_tensor(l, "blk.%u.attn_q_b.weight", i);
-	} else {
-		name_tensor(l, "blk.%u.attn_q.weight", i);
 	}
 	if (!rc)
-		rc = load_matrix(l, q, c->q_rank ? c->q_rank : config->n_embd, &layer->q);
-	name_tensor(l, "blk.%u.attn_kv_a_mqa.weight", i);
+		rc = load_linear(l, i, c->q_rank ? "attn_q_b" : "attn_q", q,
+			c->q_rank ? c->q_rank : config->n_embd, &layer->q, &layer->q_bias);
 	if (!rc)
-		rc = load_matrix(l, c->kv_rank + c->rope, config->n_embd, &mla->kv_a);
+		rc = load_linear(l, i, "attn_kv_a_mqa", c->kv_rank + c->rope, config->n_embd,
+			&mla->kv_a, &mla->kv_a_bias);
 	name_tensor(l, "blk.%u.attn_kv_a_norm.weight", i);
 	if (!rc)
 		rc = load_vector(l, c->kv_rank, &mla->kv_a_norm);
 	if (!rc)
 		rc = load_kv_b(l, i, mla);
-	name_tensor(l, "blk.%u.attn_output.weight", i);
-	return rc ? rc : load_matrix(l, config->n_embd, config->n_heads * c->v, &layer->o);
+	return rc ? rc
+		  : load_linear(l, i, "attn_output", config->n_embd, config->n_heads * c->v,
+			    &layer->o, &layer->o_bias);
 }

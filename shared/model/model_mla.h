@@ -20,6 +20,7 @@ struct mla_layer {
 	struct matrix
 		q_a; /* {q_rank, n_embd}; with q_rank 0 it is not there, and layer->q is q_b */
 	const float *q_a_norm; /* [q_rank] */
+	const float *q_a_bias, *kv_a_bias; /* [q_rank], [kv_rank + rope], or NULL */
 	struct matrix kv_a; /* {kv_rank + rope, n_embd} */
 	const float *kv_a_norm; /* [kv_rank] */
 	/* Of head 0; head h lies h * head_bytes further. k_b takes a query's nope part to the latent: {kv_rank, nope},

@@ -1,4 +1,5 @@
 /* One tensor at a time: found, and its type, shape, alignment and values checked before anything points into it. */
+#include "kernels/cpu/half.h"
 #include "shared/model/model_internal.h"
 #include "shared/model/pack.h"
 
@@ -33,7 +34,24 @@ const struct gguf_tensor *find_tensor(struct loader *l)
 
 int missing_tensor(struct loader *l)
 {
+	if (l->other_forms[0])
+		return error_set(l->err, EINVAL, "tensor %s is missing (also looked for: %s)",
+			l->name, l->other_forms);
 	return error_set(l->err, EINVAL, "tensor %s is missing", l->name);
+}
+
+void *keep(struct loader *l, size_t n, size_t element_bytes)
+{
+	size_t bytes = n * element_bytes;
+	struct model_memory *memory = calloc(1, sizeof(*memory) + bytes);
+	if (!memory) {
+		error_set(l->err, ENOMEM, "tensor %s: no memory for %zu bytes", l->name, bytes);
+		return NULL;
+	}
+	memory->next = l->model->memory;
+	l->model->memory = memory;
+	l->model->memory_bytes += bytes;
+	return memory->data;
 }
 
 /* {a, b, c} fastest first, as GGUF counts; trailing ones are not dimensions. */
@@ -58,21 +76,37 @@ static int check_aligned(struct loader *l, const struct gguf_tensor *t, uint64_t
 		l->name, t->offset, alignment);
 }
 
-/* The F32 vectors of l->name, {n, rows}. */
+/* The n values of a tensor of 16-bit numbers. NULL: no memory. */
+static const float *widen(struct loader *l, const struct gguf_tensor *t, size_t n)
+{
+	const unsigned char *from = gguf_tensor_data(l->gguf, t);
+	float *to = keep(l, n, sizeof(*to));
+	for (size_t i = 0; to && i < n; i++) {
+		uint16_t bits = load_u16(from + 2 * i);
+		to[i] = t->type == TENSOR_F16 ? float_of_half(bits) : float_of_bfloat(bits);
+	}
+	return to;
+}
+
+/* The vectors of l->name, {n, rows}. */
 static int read_table(struct loader *l, uint32_t rows, uint32_t n, const float **out)
 {
 	const struct gguf_tensor *t = find_tensor(l);
 	if (!t)
 		return missing_tensor(l);
-	if (t->type != TENSOR_F32)
-		return error_set(l->err, ENOTSUP, "tensor %s is of type %s; F32 is wanted", l->name,
-			gguf_tensor_type_name(t->type));
+	if (t->type != TENSOR_F32 && t->type != TENSOR_F16 && t->type != TENSOR_BF16)
+		return error_set(l->err, ENOTSUP,
+			"tensor %s is of type %s; a vector of this kind must be F32, F16 or BF16",
+			l->name, gguf_tensor_type_name(t->type));
 	int rc = check_shape(l, t, n, rows, 1);
 	if (!rc)
-		rc = check_aligned(l, t, sizeof(float));
+		rc = check_aligned(l, t, tensor_type_info(t->type)->block_bytes);
 	if (rc)
 		return rc;
-	const float *x = gguf_tensor_data(l->gguf, t);
+	const float *x = t->type == TENSOR_F32 ? gguf_tensor_data(l->gguf, t)
+					       : widen(l, t, (size_t)rows * n);
+	if (!x)
+		return -ENOMEM;
 	for (uint64_t i = 0; i < (uint64_t)rows * n; i++) {
 		if (!isfinite(x[i]))
 			return error_set(l->err, EINVAL, "tensor %s: element %" PRIu64 " is %g",
@@ -90,15 +124,14 @@ int load_table(struct loader *l, uint32_t rows, uint32_t n, const float **out)
 	rc = gguf_problem(l->gguf, rc, l->err);
 	if (rc)
 		return rc;
+	/* The model of a checked file is not run, but the rest is looked at. */
 	size_t values = (size_t)rows * n;
-	struct ones *ones = malloc(sizeof(*ones) + values * sizeof(ones->x[0]));
+	float *ones = keep(l, values, sizeof(*ones));
 	if (!ones)
-		return error_set(l->err, ENOMEM, "no memory for a vector");
+		return -ENOMEM;
 	for (size_t i = 0; i < values; i++)
-		ones->x[i] = 1;
-	ones->next = l->ones;
-	l->ones = ones;
-	*out = ones->x;
+		ones[i] = 1;
+	*out = ones;
 	return 0;
 }
 
@@ -176,19 +209,13 @@ int load_matrix(struct loader *l, uint32_t rows, uint32_t cols, struct matrix *o
 	return load_matrices(l, rows, cols, 1, out);
 }
 
-int load_experts(struct loader *l, uint32_t layer, const char *kind, uint32_t rows, uint32_t cols,
-	struct expert_tensor *out)
+int load_linear(struct loader *l, uint32_t layer, const char *name, uint32_t rows, uint32_t cols,
+	struct matrix *weight, const float **bias)
 {
-	uint32_t n = l->model->config.n_experts;
-	name_tensor(l, "blk.%u.ffn_%s_exps.weight", layer, kind);
-	int rc = load_matrices(l, rows, cols, n, &out->shape);
-	if (rc)
-		return rc;
-	out->file_offset =
-		(uint64_t)((const char *)out->shape.data - (const char *)gguf_data(l->gguf));
-	out->expert_bytes = out->expert_stride = (uint64_t)out->shape.row_bytes * rows;
-	l->model->expert_bytes_total += out->expert_bytes * n;
-	return 0;
+	name_tensor(l, "blk.%u.%s.weight", layer, name);
+	int rc = load_matrix(l, rows, cols, weight);
+	name_tensor(l, "blk.%u.%s.bias", layer, name);
+	return rc ? rc : load_part(l, PART_OPTIONAL, rows, bias);
 }
 
 /* One expert's matrix of the packed tensor l->name, without data. */

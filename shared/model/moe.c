@@ -89,9 +89,9 @@ static struct matrix with_data(const struct expert_tensor *tensor, uint16_t expe
 	return matrix;
 }
 
-static const float *bias_row(const float *biases, uint16_t expert, uint32_t n)
+static const float *bias_row(const struct expert_bias *biases, uint16_t expert)
 {
-	return biases ? biases + (size_t)expert * n : NULL;
+	return biases->rows ? biases->rows + expert * biases->stride : NULL;
 }
 
 /* The expert of every token, computed while those that are not resident arrive. */
@@ -107,6 +107,8 @@ static void run_shared(struct forward *f)
 	f->ffn[0] = (struct ffn_task){.gate = layer->shared_gate,
 		.up = layer->shared_up,
 		.down = layer->shared_down,
+		.gate_bias = layer->shared_gate_bias,
+		.up_bias = layer->shared_up_bias,
 		.first = first,
 		.n = f->n};
 	run_ffn(f, 1, false);
@@ -122,7 +124,6 @@ static void call_hook(struct forward *f, bool moe)
 static int run_experts(struct forward *f, uint32_t n_distinct)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
-	uint32_t n_ff = f->model->config.n_expert_ff;
 	const struct expert_source_ops *ops = f->experts->ops;
 	uint32_t done = 0;
 	int n;
@@ -141,8 +142,8 @@ static int run_experts(struct forward *f, uint32_t n_distinct)
 				.gate = with_data(&layer->gate, expert, view->gate, view->layout),
 				.up = with_data(&layer->up, expert, view->up, view->layout),
 				.down = with_data(&layer->down, expert, view->down, view->layout),
-				.gate_bias = bias_row(layer->gate_bias, expert, n_ff),
-				.up_bias = bias_row(layer->up_bias, expert, n_ff),
+				.gate_bias = bias_row(&layer->gate_bias, expert),
+				.up_bias = bias_row(&layer->up_bias, expert),
 				.first = last - tokens,
 				.n = tokens,
 			};
@@ -159,15 +160,17 @@ static void combine_token(struct forward *f, uint32_t t)
 	uint32_t n = f->model->config.n_embd, k = f->model->config.n_experts_used;
 	const struct layer *layer = &f->model->layers[f->layer];
 	float *y = f->out + (size_t)t * n;
-	const float *shared = f->shared + (size_t)t * n;
+	float *shared = f->shared + (size_t)t * n;
 	memset(y, 0, n * sizeof(*y));
 	for (uint32_t j = 0; j < k; j++) {
 		size_t a = (size_t)t * k + j;
-		if (layer->down_bias)
+		if (layer->down_bias.rows)
 			f->kernels->add(
-				f->down + a * n, bias_row(layer->down_bias, f->chosen[a], n), n);
+				f->down + a * n, bias_row(&layer->down_bias, f->chosen[a]), n);
 		f->kernels->axpy(y, f->weights[a], f->down + a * n, n);
 	}
+	if (layer->shared_down_bias)
+		f->kernels->add(shared, layer->shared_down_bias, n);
 	if (layer->shared_weight.data) {
 		f->kernels->sigmoid(f->shared_weight + t, 1);
 		f->kernels->axpy(y, f->shared_weight[t], shared, n);
@@ -180,7 +183,11 @@ static void combine_token(struct forward *f, uint32_t t)
 static void dense_residual(struct forward *f, uint32_t t)
 {
 	uint32_t n = f->model->config.n_embd;
-	f->kernels->add(f->x + (size_t)t * n, f->out + (size_t)t * n, n);
+	const float *bias = f->model->layers[f->layer].ffn_down_bias;
+	float *out = f->out + (size_t)t * n;
+	if (bias)
+		f->kernels->add(out, bias, n);
+	f->kernels->add(f->x + (size_t)t * n, out, n);
 }
 
 static void dense_layer(struct forward *f)
@@ -194,6 +201,8 @@ static void dense_layer(struct forward *f)
 	f->ffn[0] = (struct ffn_task){.gate = layer->ffn_gate,
 		.up = layer->ffn_up,
 		.down = layer->ffn_down,
+		.gate_bias = layer->ffn_gate_bias,
+		.up_bias = layer->ffn_up_bias,
 		.first = 0,
 		.n = f->n};
 	run_ffn(f, 1, true);

@@ -9,7 +9,8 @@
  *   outrider.pack.architecture     string, the original's general.architecture
  *   outrider.pack.fingerprint      u64, the original's (gguf_fingerprint): sessions go on over either file
  *   outrider.pack.types            u32[3 n_layers], types of the gate, up and down matrices of each layer's experts
- *   tensors blk.I.ffn_exps.packed  I8 {stride, n_experts} instead of blk.I.ffn_{gate,up,down}_exps.weight
+ *   tensors blk.I.ffn_exps.packed  I8 {stride, n_experts} instead of the weights of the layer's experts, whatever their
+ *                                  form (model_forms.c)
  * Each expert takes stride bytes: gate, up and down, each from a multiple of 64, then zeros to a whole page. A matrix
  * that has no tiles (tiles_possible) is as it was.
  */

@@ -52,7 +52,6 @@ bool pack_scan(const struct model *model, uint32_t layer, int part, bool first_o
 	const struct layer *l = &model->layers[layer];
 	const struct expert_tensor *parts[PACK_PARTS] = {&l->gate, &l->up, &l->down};
 	struct matrix w = parts[part]->shape;
-	const unsigned char *data = w.data;
 	unsigned char *row = malloc(w.row_bytes);
 	uint64_t n = 0;
 	bool known = true;
@@ -61,7 +60,7 @@ bool pack_scan(const struct model *model, uint32_t layer, int part, bool first_o
 	w.layout = tiles_possible(&w) ? LAYOUT_TILES : LAYOUT_ROWS;
 	for (uint32_t e = 0; known && *rc == 0 && e < model->config.n_experts; e++) {
 		struct gguf_scan one;
-		w.data = data + e * parts[part]->expert_stride;
+		w.data = model_expert_data(parts[part], e);
 		known = scan_expert(&w, first_only, row, &one);
 		if (n == 0 && one.n > 0) {
 			*scan = one;

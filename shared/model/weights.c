@@ -12,13 +12,14 @@ enum {
 	JOB_BYTES = 1 << 20,
 };
 
-/* n matrices of one shape, one after the other. */
-typedef void visit(struct matrix *w, uint64_t n, uint64_t bytes, void *arg);
+/* n matrices of one shape: experts', or w alone. */
+typedef void visit(
+	struct matrix *w, struct expert_tensor *experts, uint64_t n, uint64_t bytes, void *arg);
 
-static void visit_one(visit *fn, struct matrix *w, uint64_t n, uint64_t bytes, void *arg)
+static void visit_one(visit *fn, struct matrix *w, void *arg)
 {
 	if (w->data && tiles_possible(w))
-		fn(w, n, bytes, arg);
+		fn(w, NULL, 1, (uint64_t)w->rows * w->row_bytes, arg);
 }
 
 static void visit_layer(
@@ -29,9 +30,11 @@ static void visit_layer(
 
 	model_layer_matrices(layer, dense);
 	for (size_t i = 0; i < LAYER_MATRICES; i++)
-		visit_one(fn, dense[i], 1, (uint64_t)dense[i]->rows * dense[i]->row_bytes, arg);
+		visit_one(fn, dense[i], arg);
 	for (size_t i = 0; part == WEIGHTS_ALL && layer->moe && i < 3; i++)
-		visit_one(fn, &experts[i]->shape, n_experts, experts[i]->expert_bytes, arg);
+		if (tiles_possible(&experts[i]->shape))
+			fn(&experts[i]->shape, experts[i], n_experts, experts[i]->expert_bytes,
+				arg);
 }
 
 /* Every matrix that is copied, always in the same order. */
@@ -42,8 +45,7 @@ static void visit_all(struct model *model, enum weights_part part, visit *fn, vo
 		part = WEIGHTS_DENSE;
 	for (uint32_t i = 0; i < model->config.n_layers; i++)
 		visit_layer(&model->layers[i], model->config.n_experts, part, fn, arg);
-	visit_one(
-		fn, &model->output, 1, (uint64_t)model->output.rows * model->output.row_bytes, arg);
+	visit_one(fn, &model->output, arg);
 }
 
 static uint64_t rounded(uint64_t bytes)
@@ -51,11 +53,13 @@ static uint64_t rounded(uint64_t bytes)
 	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static void add_bytes(struct matrix *w, uint64_t n, uint64_t bytes, void *arg)
+static void add_bytes(
+	struct matrix *w, struct expert_tensor *experts, uint64_t n, uint64_t bytes, void *arg)
 {
 	uint64_t *total = arg;
 
 	(void)w;
+	(void)experts;
 	*total += rounded(n * bytes);
 }
 
@@ -101,7 +105,8 @@ static struct job *new_job(struct packing *p)
 	return &p->jobs[p->n++];
 }
 
-static void add_jobs(struct matrix *w, uint64_t n, uint64_t bytes, void *arg)
+static void add_jobs(
+	struct matrix *w, struct expert_tensor *experts, uint64_t n, uint64_t bytes, void *arg)
 {
 	struct packing *p = arg;
 	uint32_t tiles = (uint32_t)(JOB_BYTES / w->row_bytes / TILE_LANES);
@@ -110,7 +115,8 @@ static void add_jobs(struct matrix *w, uint64_t n, uint64_t bytes, void *arg)
 	for (uint64_t i = 0; i < n; i++) {
 		struct matrix from = *w;
 
-		from.data = (const unsigned char *)w->data + i * bytes;
+		if (experts)
+			from.data = model_expert_data(experts, (uint32_t)i);
 		for (uint32_t first = 0; first < w->rows; first += rows) {
 			struct job *job = new_job(p);
 
@@ -185,12 +191,17 @@ struct using
 	uint64_t used;
 };
 
-static void use_matrix(struct matrix *w, uint64_t n, uint64_t bytes, void *arg)
+static void use_matrix(
+	struct matrix *w, struct expert_tensor *experts, uint64_t n, uint64_t bytes, void *arg)
 {
 	struct using *u = arg;
 
 	w->data = u->memory + u->used;
 	w->layout = LAYOUT_TILES;
+	if (experts) {
+		experts->expert_stride = bytes;
+		experts->places = NULL;
+	}
 	u->used += rounded(n * bytes);
 }
 

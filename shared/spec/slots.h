@@ -11,10 +11,11 @@
  * changes while everybody goes on. When it falls, slots are evicted and their pages go back to the
  * kernel; when it rises, more of the empty ones are used. Nobody else acts on it.
  *
- * A slot holds the gate, up and down matrices of one expert in three page-aligned areas, each as it
- * lies in the file with the page it starts in: the first byte is at the same offset within a page
- * as in the file, so that O_DIRECT reads straight into the slot, and both sides compute the place
- * from the model alone (slots_geometry). The owner may pack the matrices (kernels/tiles.h), and
+ * A slot holds the gate, up and down matrices of one expert in page-aligned areas, each as it lies
+ * in the file with the page it starts in: the first byte is at the same offset within a page as in
+ * the file, so that O_DIRECT reads straight into the slot, and both sides compute the place from
+ * the model alone (slots_geometry). Matrices that follow one another in the file share an area and
+ * a read. The owner may pack the matrices (kernels/tiles.h), and
  * move them together, before the slot becomes READY; the state word says whether it has.
  *
  * A table word is 0 (absent), slot + 1, or SLOTS_REFUSED (the cache will not deliver what was
@@ -44,7 +45,7 @@
 #include "shared/model/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 9
+#define EXPERTS_LAYOUT 10
 
 enum {
 	SLOTS_DEMAND_RING = 4096,
@@ -199,8 +200,11 @@ struct slots_part {
 	uint64_t file_offset; /* of expert 0 */
 	uint64_t bytes; /* of one expert */
 	uint64_t stride; /* from one expert to the next in the file */
+	const uint64_t *
+		places; /* [n_experts] instead, or NULL: where each expert lies in the file; the model's */
 	struct matrix matrix; /* of one expert as the file has it, without data */
 	uint64_t area; /* offset of the part's area in the slot */
+	uint64_t behind; /* bytes of other parts before it in the same area, and in the file */
 	uint64_t tiles_at; /* offset of the part in a slot of LAYOUT_TILES */
 };
 
@@ -214,17 +218,19 @@ struct slots_geometry {
 		struct slots_part part[EXPERT_PARTS];
 	} layers[LIMIT_LAYERS];
 };
-/* A dense model gives n_total 0 and slot_bytes 0. */
+/* A dense model gives n_total 0 and slot_bytes 0. The model outlives the geometry. */
 void slots_geometry_init(struct slots_geometry *geometry, const struct model *model);
 
 /* Where a part of one expert begins in the file, and in its slot. */
 static inline uint64_t slots_part_offset(const struct slots_part *part, uint32_t expert)
 {
-	return part->file_offset + (uint64_t)expert * part->stride;
+	return part->places ? part->places[expert]
+			    : part->file_offset + (uint64_t)expert * part->stride;
 }
 static inline uint64_t slots_part_place(const struct slots_part *part, uint32_t expert)
 {
-	return part->area + slots_part_offset(part, expert) % SLOTS_PAGE;
+	return part->area + (slots_part_offset(part, expert) - part->behind) % SLOTS_PAGE +
+	       part->behind;
 }
 /* And where in a slot of that layout. */
 static inline uint64_t slots_part_at(
@@ -239,7 +245,7 @@ struct slots_read {
 	size_t bytes, need; /* the file may end after need */
 	uint64_t at; /* in the slot */
 };
-/* The reads of one expert, one per part, or one for all of a packed file; returns how many. */
+/* The reads of one expert, one per area; returns how many. */
 unsigned slots_reads(const struct slots_layer_geometry *layer, uint32_t expert,
 	struct slots_read out[static EXPERT_PARTS]);
 

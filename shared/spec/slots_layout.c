@@ -4,16 +4,44 @@
 
 #include <string.h>
 
-/* The pages that any expert of this part touches: one expert's bytes begin anywhere within a page. */
-static uint64_t area_bytes(const struct slots_part *part, uint32_t n_experts)
+/* Where the pages end that any expert of this part touches: one expert's bytes begin anywhere within a page. */
+static uint64_t area_end(const struct slots_part *part, uint32_t n_experts)
 {
 	uint64_t most = 0;
 	for (uint32_t e = 0; e < n_experts; e++) {
-		uint64_t bytes =
-			round_up(slots_part_offset(part, e) % SLOTS_PAGE + part->bytes, SLOTS_PAGE);
-		most = bytes > most ? bytes : most;
+		uint64_t end = round_up(slots_part_place(part, e) + part->bytes, SLOTS_PAGE);
+		most = end > most ? end : most;
 	}
 	return most;
+}
+
+/* Whether a part follows another in the file, whichever the expert (gate and up in one tensor), and may lie so in the slot
+ * too: packing moves a part down, to a cache line. */
+static bool follows(
+	const struct slots_part *part, const struct slots_part *before, uint32_t n_experts)
+{
+	if ((before->behind + before->bytes) % CACHE_LINE)
+		return false;
+	for (uint32_t e = 0; e < n_experts; e++)
+		if (slots_part_offset(part, e) != slots_part_offset(before, e) + before->bytes)
+			return false;
+	return true;
+}
+
+/* Where part p lies in a slot; `end` is where the areas before it end. */
+static void place_part(struct slots_layer_geometry *layer, int p, uint32_t n_experts, uint64_t end)
+{
+	struct slots_part *part = &layer->part[p];
+	part->area = end;
+	if (p == 0)
+		return;
+	const struct slots_part *before = part - 1;
+	if (layer->packed)
+		part->behind = part->file_offset - layer->part[EXPERT_GATE].file_offset;
+	else if (follows(part, before, n_experts))
+		part->behind = before->behind + before->bytes;
+	if (part->behind)
+		part->area = before->area;
 }
 
 void slots_geometry_init(struct slots_geometry *geometry, const struct model *model)
@@ -30,26 +58,23 @@ void slots_geometry_init(struct slots_geometry *geometry, const struct model *mo
 		const struct expert_tensor *tensors[EXPERT_PARTS] = {
 			&layer->gate, &layer->up, &layer->down};
 		uint64_t bytes = 0, tiles = 0;
+		out->packed = model->packed;
 		for (int p = 0; p < EXPERT_PARTS; p++) {
 			struct slots_part *part = &out->part[p];
 			part->file_offset = tensors[p]->file_offset;
 			part->bytes = tensors[p]->expert_bytes;
 			part->stride = tensors[p]->expert_stride;
+			part->places = tensors[p]->places;
 			part->matrix = tensors[p]->shape;
 			part->matrix.data = NULL;
 			part->matrix.layout = LAYOUT_ROWS;
-			/* Packed, each expert begins with a page, and is read as it is. */
-			out->packed = model->packed;
-			part->area = out->packed ? (part->file_offset - tensors[0]->file_offset) /
-							   SLOTS_PAGE * SLOTS_PAGE
-						 : bytes;
-			/* Together, so that an expert is of few pages, and from a cache line on, which is what
-			 * a kernel loads at once; files align to 32 bytes only. On the demo model, in pages of
-			 * 4 KiB, that is 4% of a token. */
+			place_part(out, p, geometry->n_experts, bytes);
+			/* Packed, an expert stays as it is. Otherwise its matrices move together, so that it takes few
+			 * pages, each to a cache line, which is what a kernel loads at once; files align to 32
+			 * bytes only. On the demo model, in pages of 4 KiB, that is 4% of a token. */
 			part->tiles_at = out->packed ? slots_part_place(part, 0) : tiles;
 			tiles = round_up(tiles + part->bytes, CACHE_LINE);
-			bytes = out->packed ? part->stride
-					    : bytes + area_bytes(part, geometry->n_experts);
+			bytes = area_end(part, geometry->n_experts);
 		}
 		out->moe = true;
 		geometry->n_total += geometry->n_experts;
@@ -61,26 +86,19 @@ void slots_geometry_init(struct slots_geometry *geometry, const struct model *mo
 unsigned slots_reads(const struct slots_layer_geometry *layer, uint32_t expert,
 	struct slots_read out[static EXPERT_PARTS])
 {
-	if (layer->packed) {
-		size_t bytes = (size_t)layer->part[EXPERT_GATE].stride;
-		out[0] = (struct slots_read){
-			.offset = slots_part_offset(&layer->part[EXPERT_GATE], expert),
-			.bytes = bytes,
-			.need = bytes,
-		};
-		return 1;
-	}
+	unsigned n = 0;
 	for (int p = 0; p < EXPERT_PARTS; p++) {
-		uint64_t offset = slots_part_offset(&layer->part[p], expert);
-		size_t skip = (size_t)(offset % SLOTS_PAGE);
-		out[p] = (struct slots_read){
-			.offset = offset - skip,
-			.need = skip + (size_t)layer->part[p].bytes,
-			.at = layer->part[p].area,
-		};
-		out[p].bytes = (out[p].need + SLOTS_PAGE - 1) / SLOTS_PAGE * SLOTS_PAGE;
+		const struct slots_part *part = &layer->part[p];
+		uint64_t place = slots_part_place(part, expert) - part->area;
+		if (n == 0 || part->behind == 0)
+			out[n++] = (struct slots_read){
+				.offset = slots_part_offset(part, expert) - place,
+				.at = part->area,
+			};
+		out[n - 1].need = (size_t)(place + part->bytes);
+		out[n - 1].bytes = (size_t)round_up(out[n - 1].need, SLOTS_PAGE);
 	}
-	return EXPERT_PARTS;
+	return n;
 }
 
 uint32_t slots_min(const struct slots_geometry *geometry)

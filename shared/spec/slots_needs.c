@@ -4,7 +4,8 @@
 
 uint64_t slots_needs_weights(const struct model *model)
 {
-	return gguf_bytes(model->gguf) - model->expert_bytes_total + router_copies_bytes(model);
+	return gguf_bytes(model->gguf) - model->expert_bytes_total + model->memory_bytes +
+	       router_copies_bytes(model);
 }
 
 void slots_say_needs(struct slots_header *header, const struct slots_needs *needs)

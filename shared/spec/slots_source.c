@@ -38,20 +38,15 @@ static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_v
 	cached->held[cached->n_held++] = cached->slot[i];
 }
 
-static const void *mapped(const struct expert_tensor *tensor, uint32_t expert)
-{
-	return (const unsigned char *)tensor->shape.data + (size_t)expert * tensor->expert_stride;
-}
-
 static void view_file(struct experts_cached *cached, uint32_t i, struct expert_view *view)
 {
 	const struct layer *layer = &cached->source.model->layers[cached->layer];
 	uint32_t expert = cached->experts[i];
 	*view = (struct expert_view){
 		.index = i,
-		.gate = mapped(&layer->gate, expert),
-		.up = mapped(&layer->up, expert),
-		.down = mapped(&layer->down, expert),
+		.gate = model_expert_data(&layer->gate, expert),
+		.up = model_expert_data(&layer->up, expert),
+		.down = model_expert_data(&layer->down, expert),
 		.layout = cached->source.model->expert_layout,
 	};
 	cached->source.stats.bytes_loaded +=
@@ -187,7 +182,8 @@ static void advise_file(const struct experts_cached *cached, uint32_t expert, bo
 	const struct layer *layer = &model->layers[cached->layer];
 	const struct expert_tensor *parts[EXPERT_PARTS] = {&layer->gate, &layer->up, &layer->down};
 	for (int p = 0; p < EXPERT_PARTS; p++)
-		gguf_advise(model->gguf, mapped(parts[p], expert), parts[p]->expert_bytes, wanted);
+		gguf_advise(model->gguf, model_expert_data(parts[p], expert),
+			parts[p]->expert_bytes, wanted);
 }
 
 /* While there is a cache, its slots are the memory for experts; what was read here beside it

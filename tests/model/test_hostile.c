@@ -263,7 +263,7 @@ static void test_tensor_records_that_lie_are_refused_by_tensor(void **state)
 		{name, 24, 8, UINT64_MAX - 31},
 		{name, 24, 8, 0}, /* on another tensor */
 		{name, 24, 8, 33}, /* not aligned */
-		{norm, 12, 4, 1}, /* type of a norm: F16 */
+		{norm, 12, 4, 24}, /* type of a norm: I8 */
 		{norm, 4, 8, 31},
 	};
 	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {

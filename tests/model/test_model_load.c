@@ -168,9 +168,12 @@ static void test_tensors_that_do_not_fit_are_refused(void **state)
 		"rope_freqs.weight");
 	assert_tiny_refused(&(struct tiny){.arch = "llama", .add = "blk.0.attn_q.bias", .add_n = 5},
 		"blk.0.attn_q.bias");
-	/* A part the architecture does not have would silently be left out. */
-	assert_tiny_refused(&(struct tiny){.arch = "llama", .add = "blk.0.ffn_up.bias", .add_n = 8},
+	assert_tiny_refused(&(struct tiny){.arch = "llama", .add = "blk.0.ffn_up.bias", .add_n = 9},
 		"blk.0.ffn_up.bias");
+	/* A part the architecture does not have would silently be left out. */
+	assert_tiny_refused(
+		&(struct tiny){.arch = "llama", .add = "blk.0.ffn_norm.bias", .add_n = 4},
+		"blk.0.ffn_norm.bias");
 	assert_tiny_refused(
 		&(struct tiny){.arch = "llama", .add = "blk.0.attn_q_norm.weight", .add_n = 4},
 		"blk.0.attn_q_norm.weight");
@@ -339,12 +342,6 @@ static void extra_adapter(void)
 	build_key_string(&file, "general.type", "adapter");
 }
 
-static void extra_experts(void)
-{
-	build_key_u32(&file, "llama.expert_count", 2);
-	build_key_u32(&file, "llama.expert_used_count", 1);
-}
-
 static void extra_widths(void)
 {
 	build_key(&file, "llama.attention.head_count_kv", 9);
@@ -475,13 +472,6 @@ static void test_kinds_of_files_we_do_not_run_are_refused_by_name(void **state)
 		"general.type");
 	assert_tiny_refused(&(struct tiny){.arch = "llama", .n_keys = 1, .extra = extra_not_causal},
 		"llama.attention.causal");
-	/* A mixture of experts in separate tensors, as Mixtral files once were. */
-	assert_tiny_refused(&(struct tiny){.arch = "llama",
-				    .add = "blk.0.ffn_gate.0.weight",
-				    .add_n = 4,
-				    .n_keys = 2,
-				    .extra = extra_experts},
-		"blk.0.ffn_gate.0.weight holds one expert");
 }
 
 static void test_the_fingerprint_is_of_metadata_weights_and_size(void **state)
@@ -575,7 +565,7 @@ static void test_a_layer_without_a_router_is_dense(void **state)
 	assert_false(m->layers[0].moe);
 	assert_int_equal(m->layers[0].ffn_gate.rows, 8);
 	model_free(&m);
-	tiny.drop = "blk.0.ffn_gate.weight";
+	tiny.drop = "blk.0.ffn_down.weight";
 	assert_tiny_refused(&tiny, "blk.0.ffn_gate_inp.weight");
 }
 
