@@ -27,18 +27,35 @@ static const struct scaled {
 	{"ssm_beta", offsetof(struct layer, delta.beta)},
 	{"ssm_alpha", offsetof(struct layer, delta.alpha)},
 	{"ssm_out", offsetof(struct layer, delta.out)},
+	{"ffn_gate_up", offsetof(struct layer, ffn_gate)},
+	{"ffn_gate_up", offsetof(struct layer, ffn_up)},
 	{"ffn_gate", offsetof(struct layer, ffn_gate)},
 	{"ffn_up", offsetof(struct layer, ffn_up)},
 	{"ffn_down", offsetof(struct layer, ffn_down)},
+	{"ffn_gate_up_shexp", offsetof(struct layer, shared_gate)},
+	{"ffn_gate_up_shexp", offsetof(struct layer, shared_up)},
 	{"ffn_gate_shexp", offsetof(struct layer, shared_gate)},
 	{"ffn_up_shexp", offsetof(struct layer, shared_up)},
 	{"ffn_down_shexp", offsetof(struct layer, shared_down)},
 };
 static const struct scaled experts[] = {
+	{"ffn_gate_up_exps", offsetof(struct layer, gate)},
+	{"ffn_gate_up_exps", offsetof(struct layer, up)},
 	{"ffn_gate_exps", offsetof(struct layer, gate)},
 	{"ffn_up_exps", offsetof(struct layer, up)},
 	{"ffn_down_exps", offsetof(struct layer, down)},
 };
+/* Where each expert has a tensor of its own. */
+static const struct scaled singles[] = {
+	{"ffn_gate", offsetof(struct layer, gate)},
+	{"ffn_up", offsetof(struct layer, up)},
+	{"ffn_down", offsetof(struct layer, down)},
+};
+/* Tensors that may hold the gate's rows, too, where the gate has none. */
+static const struct {
+	const char *up, *gate;
+} holds_gate[] = {{"ffn_up", "ffn_gate"}, {"ffn_up_shexp", "ffn_gate_shexp"},
+	{"ffn_up_exps", "ffn_gate_exps"}};
 
 /* l->name is the scale's. */
 static int load_scale(struct loader *l, struct matrix *matrix)
@@ -58,10 +75,75 @@ static void pass_over_input(struct loader *l, uint32_t layer, const char *name)
 	(void)find_tensor(l);
 }
 
+static struct expert_tensor *expert_tensor_of(struct layer *layer, const struct scaled *scaled)
+{
+	return (struct expert_tensor *)(void *)((char *)layer + scaled->matrix);
+}
+
+/* BLK.NAME.E.scale, for every expert or for none. */
+static int load_single_scales(
+	struct loader *l, uint32_t i, const struct scaled *scaled, struct expert_tensor *tensor)
+{
+	const uint32_t n = l->model->config.n_experts;
+	float *scales = NULL;
+	int rc = 0;
+	for (uint32_t e = 0; !rc && e < n; e++) {
+		const float *one;
+		name_tensor(l, "blk.%u.%s.%u.input_scale", i, scaled->name, e);
+		(void)find_tensor(l);
+		name_tensor(l, "blk.%u.%s.%u.scale", i, scaled->name, e);
+		if (e == 0 && !has_tensor(l))
+			return 0;
+		if (!scales && !(scales = keep(l, n, sizeof(*scales))))
+			return -ENOMEM;
+		rc = load_vector(l, 1, &one);
+		if (!rc)
+			scales[e] = *one;
+	}
+	tensor->scales = scales;
+	return rc;
+}
+
+static int load_expert_scales(struct loader *l, uint32_t i, struct layer *layer)
+{
+	int rc = 0;
+	for (size_t e = 0; !rc && e < sizeof(experts) / sizeof(experts[0]); e++) {
+		struct expert_tensor *tensor = expert_tensor_of(layer, &experts[e]);
+		pass_over_input(l, i, experts[e].name);
+		name_tensor(l, "blk.%u.%s.scale", i, experts[e].name);
+		if (has_tensor(l))
+			rc = load_vector(l, l->model->config.n_experts, &tensor->scales);
+	}
+	for (size_t e = 0; !rc && e < sizeof(singles) / sizeof(singles[0]); e++) {
+		struct expert_tensor *tensor = expert_tensor_of(layer, &singles[e]);
+		if (!tensor->scales)
+			rc = load_single_scales(l, i, &singles[e], tensor);
+	}
+	return rc;
+}
+
+/* A scale of a tensor that holds gate and up in this form would be the gate's, too: no file is known that has one. */
+static int refuse_scaled_pairs(struct loader *l, uint32_t i)
+{
+	for (size_t h = 0; h < sizeof(holds_gate) / sizeof(holds_gate[0]); h++) {
+		name_tensor(l, "blk.%u.%s.weight", i, holds_gate[h].gate);
+		bool gate = has_tensor(l);
+		name_tensor(l, "blk.%u.%s.weight", i, holds_gate[h].up);
+		bool up = has_tensor(l);
+		name_tensor(l, "blk.%u.%s.scale", i, holds_gate[h].up);
+		if (up && !gate && has_tensor(l))
+			return error_set(l->err, ENOTSUP,
+				"tensor %s: a scale is not supported where %s.weight holds the "
+				"gate's rows, too",
+				l->name, holds_gate[h].up);
+	}
+	return 0;
+}
+
 static int load_layer_scales(struct loader *l, uint32_t i)
 {
 	struct layer *layer = &l->model->layers[i];
-	int rc = 0;
+	int rc = refuse_scaled_pairs(l, i);
 	for (size_t m = 0; !rc && m < sizeof(matrices) / sizeof(matrices[0]); m++) {
 		struct matrix *matrix =
 			(struct matrix *)(void *)((char *)layer + matrices[m].matrix);
@@ -73,14 +155,7 @@ static int load_layer_scales(struct loader *l, uint32_t i)
 		if (has_tensor(l))
 			rc = load_scale(l, matrix);
 	}
-	for (size_t e = 0; !rc && layer->moe && e < sizeof(experts) / sizeof(experts[0]); e++) {
-		struct expert_tensor *tensor =
-			(struct expert_tensor *)(void *)((char *)layer + experts[e].matrix);
-		pass_over_input(l, i, experts[e].name);
-		name_tensor(l, "blk.%u.%s.scale", i, experts[e].name);
-		rc = load_part(l, PART_OPTIONAL, l->model->config.n_experts, &tensor->scales);
-	}
-	return rc;
+	return !rc && layer->moe ? load_expert_scales(l, i, layer) : rc;
 }
 
 int load_scales(struct loader *l)

@@ -10,7 +10,8 @@ from gguf_file import Gguf
 F32, F16, BF16 = 0, 1, 30
 # Type id: weights and bytes of a block.
 BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84), 11: (256, 110),
-          12: (256, 144), 13: (256, 176), 14: (256, 210), 20: (32, 18), 23: (256, 136), 24: (1, 1), 30: (1, 2), 39: (32, 17)}
+          12: (256, 144), 13: (256, 176), 14: (256, 210), 16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82),
+          23: (256, 136), 24: (1, 1), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17), 40: (64, 36)}
 
 
 def size(ne, kind):
@@ -38,13 +39,44 @@ def stack(tensors, bias):
     return ne, kind, b"".join(t[2][i * b:(i + 1) * b] for i in range(n) for t, b in zip(tensors, each))
 
 
+def equal_scales(g):
+    """One scale for the matrices that can be fused: a fused tensor has no more. Returns how many were changed."""
+    done = 0
+    for name in list(g.tensors):
+        m = re.fullmatch(r"(blk\.\d+)\.(?:attn_(?:k|v)|ffn_up(_exps|_shexp|))\.scale", name)
+        first = m and f"{m[1]}.{'attn_q' if m[2] is None else 'ffn_gate' + m[2]}.scale"
+        if first in g.tensors:
+            g.tensors[name] = g.tensors[first]
+            done += 1
+    return done
+
+
+def one_scale(g, block, names):
+    """Whether the matrices have one scale, or none has any."""
+    scales = [g.tensors.get(f"{block}.{n}.scale") for n in names]
+    return all(s is None for s in scales) or all(s is not None and trimmed(s) == trimmed(scales[0]) for s in scales)
+
+
+def can_be_fused(g):
+    """Whether any block has queries, keys and values, or gate and up, of one type, or experts."""
+    def one_type(block, names):
+        tensors = [g.tensors.get(f"{block}.{n}.weight") for n in names]
+        return all(tensors) and len({t[1] for t in tensors}) == 1
+    blocks = {name.rpartition(".attn_norm")[0] for name in g.tensors if ".attn_norm" in name}
+    return any("_exps." in name for name in g.tensors) or any(
+        one_type(b, ("attn_q", "attn_k", "attn_v")) or one_type(b, ("ffn_gate", "ffn_up")) for b in blocks)
+
+
 def fuse(g, first, names, fused):
-    """Replaces blk.N.NAMES by blk.N.FUSED, weights and biases, where all are there and of one type. Returns how many."""
+    """Replaces blk.N.NAMES by blk.N.FUSED, weights, biases and scales, where all are there, of one type and scale. Returns how
+    many."""
     out, done = {}, 0
     for name, tensor in g.tensors.items():
-        m = re.fullmatch(rf"(blk\.\d+)\.({'|'.join(names)})\.(weight|bias)", name)
+        m = re.fullmatch(rf"(blk\.\d+)\.({'|'.join(names)})\.(weight|bias|scale|input_scale)", name)
         parts = [g.tensors.get(f"{m[1]}.{n}.{m[3]}") for n in names] if m else [None]
-        whole = stack(parts, m[3] == "bias") if all(parts) else None
+        if all(parts) and not one_scale(g, m[1], names):
+            parts = [None]
+        whole = None if not all(parts) else trimmed(parts[0]) if "scale" in m[3] else stack(parts, m[3] == "bias")
         if whole is None:
             out[name] = tensor
         elif m[2] == first:
@@ -63,7 +95,9 @@ def gate_up(g, suffix):
 
 
 def all_in_up(g, suffix):
-    """As files of Phi-3 and GLM-4 have it: ffn_up holds the rows of gate too."""
+    """As files of Phi-3 and GLM-4 have it: ffn_up holds the rows of gate too. None of them has scales."""
+    if any(name.endswith(f"ffn_up{suffix}.scale") for name in g.tensors):
+        return 0
     return fuse(g, "ffn_gate" + suffix, ("ffn_gate" + suffix, "ffn_up" + suffix), "ffn_up" + suffix)
 
 
@@ -71,14 +105,14 @@ def single(g):
     """One tensor for each expert."""
     out, done = {}, 0
     for name, tensor in g.tensors.items():
-        m = re.fullmatch(r"(blk\.\d+\.ffn_(?:gate|up|down))_exps\.(weight|bias)", name)
+        m = re.fullmatch(r"(blk\.\d+\.ffn_(?:gate|up|down))_exps\.(weight|bias|scale|input_scale)", name)
         if not m:
             out[name] = tensor
             continue
         ne, kind, data = trimmed(tensor)
         each = len(data) // ne[-1]
         for e in range(ne[-1]):
-            out[f"{m[1]}.{e}.{m[2]}"] = ne[:-1], kind, data[e * each:(e + 1) * each]
+            out[f"{m[1]}.{e}.{m[2]}"] = ne[:-1] or [1], kind, data[e * each:(e + 1) * each]
         done += 1
     g.tensors = out
     return done
