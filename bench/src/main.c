@@ -8,6 +8,7 @@
 #include "bench/src/policy.h"
 #include "bench/src/pool.h"
 #include "bench/src/workload.h"
+#include "shared/base/standard.h"
 #include "shared/model/gguf_guard.h"
 
 #include <stdio.h>
@@ -49,7 +50,7 @@ static void usage(FILE *to)
 		to);
 }
 
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
 	gguf_guard_start("outrider-bench: ");
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
@@ -68,4 +69,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "outrider-bench: unknown command \"%s\"\n", argv[1]);
 	usage(stderr);
 	return EX_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	standard_begin();
+	return standard_end("outrider-bench", dispatch(argc, argv));
 }

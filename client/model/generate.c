@@ -46,7 +46,8 @@ static int generate(struct generate *g, struct error *err)
 	int rc = engine_prefill(e, false, keep_row, &logits, err);
 	uint64_t prefilled = clock_ns();
 	g->prefill_ns = prefilled - start;
-	while (rc == 0) {
+	/* Of what nobody reads, the rest is not worth its time; main says so. */
+	while (rc == 0 && !ferror(stdout)) {
 		uint32_t i = e->n_tokens - e->n_prompt;
 		if (!sampler_finite(logits, e->model->config.n_vocab)) {
 			rc = engine_not_finite(e, e->n_tokens - 1, err);

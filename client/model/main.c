@@ -2,6 +2,7 @@
 #include "client/model/commands.h"
 #include "client/model/file_commands.h"
 
+#include "shared/base/standard.h"
 #include "shared/model/gguf_guard.h"
 
 #include <stdio.h>
@@ -35,7 +36,7 @@ static void usage(FILE *to)
 		    "this is.\n");
 }
 
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
 	if (argc < 2) {
 		usage(stderr);
@@ -51,17 +52,16 @@ int main(int argc, char **argv)
 		return EX_OK;
 	}
 	gguf_guard_start("outrider-model: ");
-	for (const struct command *c = commands; c->name; c++) {
-		if (strcmp(c->name, argv[1]) != 0)
-			continue;
-		int status = c->fn(argc - 1, argv + 1);
-		if (fflush(stdout) != 0 || ferror(stdout)) {
-			perror("outrider-model: standard output");
-			return EX_IOERR;
-		}
-		return status;
-	}
+	for (const struct command *c = commands; c->name; c++)
+		if (strcmp(c->name, argv[1]) == 0)
+			return c->fn(argc - 1, argv + 1);
 	fprintf(stderr, "outrider-model: unknown command \"%s\"\n", argv[1]);
 	usage(stderr);
 	return EX_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	standard_begin();
+	return standard_end("outrider-model", dispatch(argc, argv));
 }

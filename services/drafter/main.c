@@ -2,6 +2,7 @@
 #include "services/drafter/handlers.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
+#include "shared/base/standard.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/gguf_guard.h"
 
@@ -87,6 +88,7 @@ int main(int argc, char **argv)
 	char runtime_dir[256];
 	bool has_worker = false;
 
+	standard_begin();
 	log_init("drafter", 0);
 	gguf_guard_start(PEER_DRAFTER ": error: ");
 	int r = options_read(&spec, argc, argv, options, config, stdout, &err);

@@ -6,6 +6,7 @@
 
 #include "shared/base/log.h"
 #include "shared/base/options.h"
+#include "shared/base/standard.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/gguf_guard.h"
 #include "shared/model/gguf_watch.h"
@@ -219,6 +220,7 @@ int main(int argc, char **argv)
 	struct options options;
 	char runtime_dir[4096];
 	struct error err = {.text = ""};
+	standard_begin();
 	log_init(PEER_CACHE, 0);
 	gguf_guard_start(PEER_CACHE ": error: ");
 	int code = options_read(&spec, argc, argv, &options, &service.config, stdout, &err);

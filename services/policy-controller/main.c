@@ -2,6 +2,7 @@
 #include "services/policy-controller/handlers.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
+#include "shared/base/standard.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/peers.h"
 
@@ -124,6 +125,7 @@ int main(int argc, char **argv)
 	char runtime_dir[256];
 	int status = EX_OK;
 
+	standard_begin();
 	log_init("policy", 0);
 	int r = options_read(&spec, argc, argv, &options, &settings, stdout, &err);
 	if (r == 1)

@@ -13,6 +13,7 @@
 #include "shared/base/log.h"
 #include "shared/base/options.h"
 #include "shared/base/plural.h"
+#include "shared/base/standard.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/gguf_guard.h"
 
@@ -256,6 +257,7 @@ int main(int argc, char **argv)
 	struct verifier *v = &verifier;
 	struct options *options = &v->options;
 
+	standard_begin();
 	log_init(PEER_VERIFIER, 0);
 	gguf_guard_start(PEER_VERIFIER ": error: ");
 	int rc = options_read(&spec, argc, argv, options, &v->config, stdout, &err);

@@ -1,6 +1,7 @@
 #include "shared/base/options.h"
 
 #include "shared/base/columns.h"
+#include "shared/base/standard.h"
 
 #include <assert.h>
 #include <getopt.h>
@@ -210,7 +211,9 @@ int options_read(const struct options_spec *spec, int argc, char **argv, struct 
 	*options = (struct options){0};
 	flag_table(spec, table);
 	int r = first_pass(spec, table, argc, argv, options, &place, to, err);
-	if (r <= 0)
+	if (r == 0)
+		return standard_written(to, err);
+	if (r < 0)
 		return r;
 	config_defaults(spec->keys, config);
 	r = take_place(spec, &place, options, err);
