@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* 0 with *fd, to be kept open; -EADDRINUSE with the other's pid in the message. */
+/* 0 with *fd, to be kept open, and our pid in it; -EADDRINUSE with the other's pid in the message. */
 int pidfile_take(const char *runtime_dir, int *fd, struct error *err);
-/* Writes our pid; after a fork. */
+/* Writes our pid again, after a fork. */
 void pidfile_write(int fd);
 void pidfile_remove(const char *runtime_dir, int *fd);
 /* Whether one lives there, and its pid. */

@@ -75,9 +75,11 @@ static int try_open(struct journal *journal)
 
 static void fails(struct journal *journal, int code)
 {
+	struct stat st;
+	bool other = lstat(journal->path, &st) == 0 && !S_ISREG(st.st_mode);
 	if (!journal->failing)
 		log_notice("the journal %s cannot be written: %s; serving goes on without it",
-			journal->path, strerror(code));
+			journal->path, other ? "it is no regular file" : strerror(code));
 	journal->failing = true;
 }
 

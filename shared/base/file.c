@@ -16,6 +16,7 @@ static bool is_null_device(const struct stat *st)
 static const char *kind_of(const struct stat *st)
 {
 	return S_ISDIR(st->st_mode)    ? "a directory"
+	       : S_ISLNK(st->st_mode)  ? "a symbolic link"
 	       : S_ISFIFO(st->st_mode) ? "a pipe"
 	       : S_ISSOCK(st->st_mode) ? "a socket"
 				       : "a device";
@@ -45,6 +46,25 @@ int file_open(const char *path, FILE **out, struct error *err)
 		return 0;
 	int code = errno;
 	close(fd);
+	return error_set(err, code, "%s: %s", path, strerror(code));
+}
+
+int file_open_own(const char *path, int flags, int *out, struct error *err)
+{
+	struct stat st;
+	int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+	int code = fd < 0 ? errno : 0;
+	*out = -1;
+	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+		*out = fd;
+		return 0;
+	}
+	if (fd >= 0)
+		close(fd);
+	/* What open says of a link, a directory, a pipe or a socket is not what a person looks for. */
+	if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+		return error_set(err, EEXIST, "%s: %s, not a regular file", path, kind_of(&st));
+	code = code ? code : EIO;
 	return error_set(err, code, "%s: %s", path, strerror(code));
 }
 
@@ -95,6 +115,24 @@ int file_read(const char *path, size_t bytes_max, char **text, size_t *bytes, st
 	int rc = read_stream(file, is_stdin ? "stdin" : path, bytes_max, text, bytes, err);
 	if (!is_stdin)
 		fclose(file);
+	if (rc) {
+		free(*text);
+		*text = NULL;
+	}
+	return rc;
+}
+
+int file_read_regular(
+	const char *path, size_t bytes_max, char **text, size_t *bytes, struct error *err)
+{
+	FILE *file;
+	*text = NULL;
+	*bytes = 0;
+	int rc = file_open(path, &file, err);
+	if (rc)
+		return rc;
+	rc = read_stream(file, path, bytes_max, text, bytes, err);
+	fclose(file);
 	if (rc) {
 		free(*text);
 		*text = NULL;

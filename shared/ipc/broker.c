@@ -1,5 +1,6 @@
 #include "shared/ipc/broker.h"
 
+#include "shared/base/lock_file.h"
 #include "shared/base/log.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/hello.h"
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -265,30 +265,20 @@ static void handle_accept(void *arg)
 	connection->serial = ++broker->serial;
 }
 
-/* flock: the kernel drops it when its holder dies, however it dies, so it is never stale. */
 static int take_lock(struct broker *broker, struct error *err)
 {
 	const char *name = daemon_name(broker->daemon);
-	char path[128], pid[24] = "";
-	int n;
+	char path[300], pid[24] = "unknown";
+	pid_t holder;
 
-	snprintf(path, sizeof path, "%s/%s.lock", daemon_runtime_dir(broker->daemon), name);
-	broker->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (broker->lock_fd < 0)
-		return error_set(err, errno, "%s: %s", path, strerror(errno));
-	if (flock(broker->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-		if (errno != EWOULDBLOCK)
-			return error_set(err, errno, "%s: %s", path, strerror(errno));
-		if (pread(broker->lock_fd, pid, sizeof pid - 1, 0) < 0)
-			pid[0] = '\0';
-		pid[strspn(pid, "0123456789")] = '\0';
-		return error_set(err, EADDRINUSE, "%s already runs in %s: process %s", name,
-			daemon_runtime_dir(broker->daemon), pid[0] ? pid : "unknown");
-	}
-	n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
-	if (ftruncate(broker->lock_fd, 0) < 0 || pwrite(broker->lock_fd, pid, (size_t)n, 0) != n)
-		return error_set(err, errno, "%s: %s", path, strerror(errno));
-	return 0;
+	peers_lock_path(daemon_runtime_dir(broker->daemon), name, path, sizeof path);
+	int code = lock_file_take(path, &broker->lock_fd, &holder, err);
+	if (code != -EWOULDBLOCK)
+		return code;
+	if (holder > 0)
+		snprintf(pid, sizeof pid, "%ld", (long)holder);
+	return error_set(err, EADDRINUSE, "%s already runs in %s: process %s", name,
+		daemon_runtime_dir(broker->daemon), pid);
 }
 
 static int bind_socket(struct broker *broker, struct error *err)

@@ -1,5 +1,6 @@
 #include "shared/ipc/given_up.h"
 
+#include "shared/base/file.h"
 #include "shared/ipc/peers.h"
 
 #include <fcntl.h>
@@ -22,12 +23,20 @@ void given_up_write(const char *runtime_dir, const char *why)
 {
 	char path[300], fresh[320];
 	FILE *file;
+	int fd;
 
 	path_of(runtime_dir, path, sizeof path);
 	snprintf(fresh, sizeof fresh, "%s.new", path);
-	file = fopen(fresh, "we");
-	if (!file)
+	/* Whatever lies there is left of another attempt, or is no file at all. */
+	unlink(fresh);
+	if (file_open_own(fresh, O_WRONLY | O_CREAT | O_EXCL, &fd, NULL) < 0)
 		return;
+	file = fdopen(fd, "w");
+	if (!file) {
+		close(fd);
+		unlink(fresh);
+		return;
+	}
 	fprintf(file, "%s\n", why);
 	/* Whole or not at all: it may be read at any moment. */
 	if (fclose(file) != 0 || rename(fresh, path) < 0)
@@ -51,8 +60,7 @@ bool given_up_read(
 	int fd;
 
 	path_of(runtime_dir, path, sizeof path);
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	if (fd < 0)
+	if (file_open_own(path, O_RDONLY, &fd, NULL) < 0)
 		return false;
 	if (fstat(fd, &st) == 0)
 		n = read(fd, why, bytes - 1);

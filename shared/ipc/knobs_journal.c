@@ -5,6 +5,7 @@
  */
 #include "shared/ipc/knobs_private.h"
 
+#include "shared/base/file.h"
 #include "shared/base/log.h"
 
 #include <fcntl.h>
@@ -118,12 +119,11 @@ static void take_line(struct knob_journal *journal, const char *line)
 	json_decref(json);
 }
 
-/* The file to read; NULL when it is none. A pipe in its place must not be waited for, a link leads elsewhere. */
+/* The file to read; NULL when it is none. */
 static FILE *open_to_read(const char *path)
 {
-	struct stat st;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	FILE *file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
+	int fd = -1;
+	FILE *file = file_open_own(path, O_RDONLY, &fd, NULL) == 0 ? fdopen(fd, "r") : NULL;
 	if (!file && fd >= 0)
 		close(fd);
 	return file;
@@ -168,17 +168,14 @@ void knobs_journal_close(struct knob_journal *journal)
 		event_free(&journal->events[i]);
 }
 
-static int open_file(struct knob_journal *journal)
+static int open_file(struct knob_journal *journal, struct error *err)
 {
 	struct stat st;
-	journal->fd = open(journal->path,
-		O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-	if (journal->fd < 0)
+	int r = file_open_own(journal->path, O_WRONLY | O_APPEND | O_CREAT, &journal->fd, err);
+	if (r < 0)
+		return r;
+	if (fstat(journal->fd, &st) < 0)
 		return -errno;
-	if (fstat(journal->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-		close_file(journal);
-		return -EINVAL;
-	}
 	journal->bytes = (size_t)st.st_size;
 	return 0;
 }
@@ -206,10 +203,15 @@ static int write_line(int fd, const struct knob_event *event, size_t *bytes)
 }
 
 /* What is kept in memory as a new file in the old one's place. */
-static int rewrite(struct knob_journal *journal)
+static int rewrite(struct knob_journal *journal, struct error *err)
 {
 	char fresh[sizeof journal->path + 8];
 	size_t bytes = 0;
+	/* Something else than a file is not replaced either. */
+	close_file(journal);
+	int opened = open_file(journal, err);
+	if (opened == -EEXIST)
+		return opened;
 	snprintf(fresh, sizeof fresh, "%s.new", journal->path);
 	unlink(fresh);
 	int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -227,17 +229,17 @@ static int rewrite(struct knob_journal *journal)
 }
 
 /* The newest event; while the disk takes nothing, all those it missed. */
-static int write_newest(struct knob_journal *journal)
+static int write_newest(struct knob_journal *journal, struct error *err)
 {
 	if (journal->failing)
-		return rewrite(journal);
-	int r = journal->fd < 0 ? open_file(journal) : 0;
+		return rewrite(journal, err);
+	int r = journal->fd < 0 ? open_file(journal, err) : 0;
 	if (r == 0)
 		r = write_line(journal->fd,
 			knobs_journal_at(journal, knobs_journal_count(journal) - 1),
 			&journal->bytes);
 	if (r == 0 && journal->bytes > JOURNAL_BYTES)
-		r = rewrite(journal);
+		r = rewrite(journal, err);
 	return r;
 }
 
@@ -281,8 +283,11 @@ static void add(struct knob_journal *journal, const struct knob_batch *batch, co
 	};
 	snprintf(event.what, sizeof event.what, "%s", batch->what);
 	keep(journal, &event);
-	int r = write_newest(journal);
-	if (r < 0 && !journal->failing)
+	struct error err = {""};
+	int r = write_newest(journal, &err);
+	if (r < 0 && !journal->failing && r == -EEXIST)
+		log_error("%s: changes are made, but not written down there", err.text);
+	else if (r < 0 && !journal->failing)
 		log_error("%s: %s: changes are made, but not written down there", journal->path,
 			strerror(-r));
 	if (r == 0 && journal->failing)

@@ -140,11 +140,17 @@ int peers_runtime_dir(const char *flag, bool make, char *out, size_t out_bytes, 
 		return error_set(err, EPERM,
 			"runtime directory %s: belongs to user %lu, not to %lu", out,
 			(unsigned long)st.st_uid, (unsigned long)geteuid());
-	if (st.st_mode & S_IWOTH)
+	/* A user who may write there could replace a socket by his own. */
+	if (st.st_mode & (S_IWGRP | S_IWOTH))
 		return error_set(err, EPERM,
-			"runtime directory %s: anybody may write to it (mode %o)", out,
-			st.st_mode & 07777);
+			"runtime directory %s: %s may write to it (mode %o): chmod go-w", out,
+			st.st_mode & S_IWOTH ? "anybody" : "its group", st.st_mode & 07777);
 	return 0;
+}
+
+void peers_lock_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes)
+{
+	snprintf(out, out_bytes, "%s/%s.lock", runtime_dir, name);
 }
 
 void peers_socket_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes)

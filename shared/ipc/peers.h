@@ -32,11 +32,12 @@ const char *peers_region_owner(const char *region);
 
 /* --runtime-dir, else OUTRIDER_RUNTIME_DIR, else $RUNTIME_DIRECTORY (systemd), else $XDG_RUNTIME_DIR/outrider, else
  * /run/outrider (root) or /tmp/outrider-UID; made absolute. Creates it (0700) when make; fails by name when it
- * belongs to another user or its socket paths would be too long, and with -ENOENT when it is not there and make is
+ * belongs to another user, or others may write to it, or its socket paths would be too long, and with -ENOENT when it is not there and make is
  * false. */
 int peers_runtime_dir(const char *flag, bool make, char *out, size_t out_bytes, struct error *err);
 /* Paths and endpoints inside it. */
 void peers_socket_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes);
+void peers_lock_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes);
 /* Whether who listens at this path may still be starting, and be silent for that alone: the socket was made less than
  * PEERS_START_S ago. */
 enum { PEERS_START_S = 90 }; /* what systemd and `outrider up` give a process until it is ready */

@@ -116,9 +116,15 @@ static void a_directory_that_cannot_serve_is_refused_by_name(void **state)
 	assert_non_null(strstr(err.text, "xxx"));
 	snprintf(dir, sizeof dir, "%s/open", base);
 	assert_int_equal(mkdir(dir, 0700), 0);
-	assert_int_equal(chmod(dir, 0777), 0);
-	assert_int_equal(peers_runtime_dir(dir, true, out, sizeof out, &err), -EPERM);
-	assert_non_null(strstr(err.text, dir));
+	static const mode_t open_modes[] = {0777, 01777, 0722, 0770, 02770, 0720, 0702};
+	for (size_t i = 0; i < 2 * sizeof open_modes / sizeof open_modes[0]; i++) {
+		assert_int_equal(chmod(dir, open_modes[i / 2]), 0);
+		assert_int_equal(peers_runtime_dir(dir, i % 2 != 0, out, sizeof out, &err), -EPERM);
+		assert_non_null(strstr(err.text, dir));
+		assert_non_null(strstr(err.text, "may write to it"));
+	}
+	assert_int_equal(chmod(dir, 0755), 0);
+	assert_int_equal(peers_runtime_dir(dir, true, out, sizeof out, &err), 0);
 	assert_int_equal(peers_runtime_dir("/dev/null", false, out, sizeof out, &err), -ENOTDIR);
 	if (geteuid() == 0) { /* only root can make what belongs to somebody else */
 		assert_int_equal(chmod(dir, 0700), 0);
