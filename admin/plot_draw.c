@@ -2,6 +2,8 @@
 #include "admin/ctl.h"
 #include "admin/plot.h"
 
+#include "shared/base/new_file.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <langinfo.h>
@@ -279,45 +281,60 @@ static void write_series(FILE *gnuplot, const struct curves *curves, int series)
 	fputs("e\n", gnuplot);
 }
 
-/* The name goes into a gnuplot string. */
+/* The name goes into a gnuplot string, and is none of its commands. */
 static bool name_is_plain(const char *path)
 {
-	return !strpbrk(path, "'\"\\\n");
+	return path[0] != '|' && !strpbrk(path, "'\"\\\n");
 }
 
-int plot_file(const struct curves *curves, const char *path, const char *format)
+/* The picture into the file, by gnuplot. */
+static int draw_file(
+	const struct curves *curves, const char *part, const char *format, struct error *err)
 {
 	char head[160], lost[LOSSES_BYTES];
 	FILE *gnuplot;
 
-	if (!name_is_plain(path))
-		return ctl_fail(EX_USAGE, "the file's name must be without quotes: %.64s", path);
-	/* A file that cannot be written is told apart from a missing gnuplot. */
-	bool is_new = access(path, F_OK) < 0;
-	FILE *try = fopen(path, "ae");
-	if (!try)
-		return ctl_fail(EX_CANTCREAT, "%s: %s", path, strerror(errno));
-	fclose(try);
 	fflush(stdout);
 	gnuplot = popen("gnuplot", "we");
 	if (!gnuplot)
-		return ctl_fail(EX_OSERR, "gnuplot cannot be started: %s", strerror(errno));
+		return error_set(err, errno, "gnuplot cannot be started: %s", strerror(errno));
 	fprintf(gnuplot,
 		"set terminal %s size 900,1000\nset output '%s'\n"
 		"set multiplot layout %d,1 title \"%s%s%s\"\n"
 		"set lmargin 7\nset tmargin 2\nset xrange [1:%zu]\nset grid\nunset key\n",
-		format, path, PLOT_SERIES, title(curves, head, sizeof head),
+		format, part, PLOT_SERIES, title(curves, head, sizeof head),
 		*losses(curves, lost, sizeof lost) ? "\\n" : "", lost,
 		curves->n > 1 ? curves->n : 2);
 	for (int s = 0; s < PLOT_SERIES; s++)
 		write_series(gnuplot, curves, s);
 	fputs("unset multiplot\n", gnuplot);
-	if (pclose(gnuplot) != 0) {
-		if (is_new)
-			unlink(path);
-		return ctl_fail(EX_UNAVAILABLE,
-			"gnuplot failed; a file needs it (Debian package gnuplot-nox)");
+	if (pclose(gnuplot) == 0)
+		return 0;
+	return error_set(
+		err, EHOSTUNREACH, "gnuplot failed; a file needs it (Debian package gnuplot-nox)");
+}
+
+int plot_file(const struct curves *curves, const char *path, const char *format)
+{
+	struct new_file file;
+	struct error err = {""};
+
+	if (!name_is_plain(path))
+		return ctl_fail(EX_USAGE, "the file's name must be without quotes: %.64s", path);
+	int code = new_file_open(&file, path, true, 0, &err);
+	if (code < 0) {
+		new_file_close(&file, code, NULL);
+		return ctl_fail(EX_CANTCREAT, "%s", err.text);
 	}
+	/* A link may lead to a name with quotes. */
+	if (name_is_plain(file.part))
+		code = draw_file(curves, file.part, format, &err);
+	else
+		code = error_set(&err, EEXIST, "%s leads to a file with quotes in its name: %s",
+			path, file.target);
+	code = new_file_close(&file, code, &err);
+	if (code < 0)
+		return ctl_fail(error_exit_status(code), "%s", err.text);
 	printf("%s\n", path);
 	return EX_OK;
 }

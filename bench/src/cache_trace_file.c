@@ -1,6 +1,7 @@
 /* A trace as a file. */
 #include "bench/src/cache_trace.h"
 
+#include "shared/base/new_file.h"
 #include "shared/spec/slots.h"
 
 #include <math.h>
@@ -140,16 +141,12 @@ int cache_trace_write(const struct cache_trace *trace, const char *path, struct 
 		free(w.data);
 		return error_set(err, ENOMEM, "%s: no memory for the trace", path);
 	}
-	FILE *file = fopen(path, "we");
-	int rc = 0;
-	if (file == NULL)
-		rc = error_set(err, errno, "%s: %s", path, strerror(errno));
-	else if (fwrite(w.data, 1, w.n, file) != w.n || fflush(file) != 0)
-		rc = error_set(err, EIO, "%s: it could not be written", path);
-	if (file != NULL && fclose(file) != 0 && rc == 0)
+	struct new_file out;
+	int rc = new_file_open(&out, path, true, w.n, err);
+	if (rc == 0 && fwrite(w.data, 1, w.n, out.file) != w.n)
 		rc = error_set(err, EIO, "%s: it could not be written", path);
 	free(w.data);
-	return rc;
+	return new_file_close(&out, rc, err);
 }
 
 /* ---- Reading. ---- */

@@ -1,6 +1,7 @@
 #include "services/expert-cache/profile.h"
 
 #include "shared/base/file.h"
+#include "shared/base/new_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -135,18 +136,17 @@ int profile_read(
 int profile_write(const char *path, uint32_t n_layers, uint32_t n_experts, const uint64_t *uses,
 	struct error *err)
 {
-	FILE *file = fopen(path, "we");
-	if (file == NULL)
-		return error_set(err, errno, "%s: %s", path, strerror(errno));
-	fprintf(file, HEAD "\nlayers %u experts %u\n", n_layers, n_experts);
-	for (uint32_t l = 0; l < n_layers; l++)
+	struct new_file out;
+	int rc = new_file_open(&out, path, true, 0, err);
+	if (rc == 0)
+		fprintf(out.file, HEAD "\nlayers %u experts %u\n", n_layers, n_experts);
+	for (uint32_t l = 0; rc == 0 && l < n_layers; l++)
 		for (uint32_t e = 0; e < n_experts; e++) {
 			uint64_t n = uses[(size_t)l * n_experts + e];
 			if (n > 0)
-				fprintf(file, "%u %u %llu\n", l, e, (unsigned long long)n);
+				fprintf(out.file, "%u %u %llu\n", l, e, (unsigned long long)n);
 		}
-	bool bad = ferror(file) != 0;
-	if (fclose(file) != 0 || bad)
-		return error_set(err, EIO, "%s: it could not be written", path);
-	return 0;
+	if (rc == 0 && ferror(out.file))
+		rc = error_set(err, EIO, "%s: it could not be written", path);
+	return new_file_close(&out, rc, err);
 }

@@ -8,17 +8,34 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* A name that leads to a device or a folder is not one to write a model to, whatever is forced. */
-static int check_place(const char *path, bool force, struct error *err)
+/* The name itself, or the file that it is a link to. */
+static int find_target(struct new_file *f, struct error *err)
 {
 	struct stat st;
-	if (stat(path, &st) != 0)
-		return errno == ENOENT ? 0 : error_set(err, errno, "%s: %s", path, strerror(errno));
+	bool link = lstat(f->path, &st) == 0 && S_ISLNK(st.st_mode);
+	f->target = link ? realpath(f->path, NULL) : strdup(f->path);
+	if (f->target)
+		return 0;
+	if (link && errno == ENOENT)
+		return error_set(
+			err, EEXIST, "%s is a symbolic link to what is not there", f->path);
+	return error_set(err, errno, "%s: %s", f->path, strerror(errno));
+}
+
+/* A device or a directory is never replaced, not even with force. *mode: of the file that is replaced; 0: there is none. */
+static int check_place(const struct new_file *f, bool force, mode_t *mode, struct error *err)
+{
+	struct stat st;
+	*mode = 0;
+	if (stat(f->target, &st) != 0)
+		return errno == ENOENT ? 0
+				       : error_set(err, errno, "%s: %s", f->path, strerror(errno));
 	if (!S_ISREG(st.st_mode))
-		return error_set(err, EEXIST, "%s is there already, and is %s", path,
+		return error_set(err, EEXIST, "%s is there already, and is %s", f->path,
 			S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
 	if (!force)
-		return error_set(err, EEXIST, "%s is there already; --force replaces it", path);
+		return error_set(err, EEXIST, "%s is there already; --force replaces it", f->path);
+	*mode = st.st_mode & 0777;
 	return 0;
 }
 
@@ -53,15 +70,21 @@ static int check_space(const struct new_file *f, uint64_t bytes, struct error *e
 int new_file_open(
 	struct new_file *f, const char *path, bool force, uint64_t bytes, struct error *err)
 {
+	mode_t mode;
 	*f = (struct new_file){.path = path, .fd = -1};
-	int rc = check_place(path, force, err);
+	int rc = find_target(f, err);
+	if (rc == 0)
+		rc = check_place(f, force, &mode, err);
 	if (rc)
 		return rc;
-	if (asprintf(&f->part, "%s.part", path) < 0) {
+	if (asprintf(&f->part, "%s.part", f->target) < 0) {
 		f->part = NULL;
 		return error_set(err, ENOMEM, "no memory for a name");
 	}
 	rc = open_part(f, err);
+	/* The new file keeps the mode of the one it replaces. */
+	if (rc == 0 && mode != 0 && fchmod(f->fd, mode) != 0)
+		rc = error_set(err, errno, "%s: %s", f->part, strerror(errno));
 	return rc ? rc : check_space(f, bytes, err);
 }
 
@@ -75,11 +98,12 @@ int new_file_close(struct new_file *f, int rc, struct error *err)
 		rc = error_set(err, errno, "%s: %s", f->part, strerror(errno));
 	else if (!f->file && ours)
 		close(f->fd);
-	if (!rc && rename(f->part, f->path) != 0)
+	if (!rc && rename(f->part, f->target) != 0)
 		rc = error_set(err, errno, "%s: %s", f->path, strerror(errno));
 	if (rc && ours)
 		unlink(f->part);
 	free(f->part);
+	free(f->target);
 	*f = (struct new_file){.fd = -1};
 	return rc;
 }
