@@ -242,6 +242,9 @@ static void knobs_free(struct knobs **out)
 	if (!knobs)
 		return;
 	knobs_reverts_free(knobs);
+	knobs_forget_holder(knobs);
+	if (knobs->applied.prepared)
+		knobs_drop_in_abandon(knobs);
 	knobs_outcomes_free(&knobs->applied.outcomes);
 	knobs_journal_close(&knobs->journal);
 	free(knobs->next);
@@ -266,6 +269,7 @@ int daemon_knobs_open(struct daemon *daemon, const struct daemon_knobs *options,
 		knobs->o = *options;
 		knobs->n_keys = config_count(options->keys);
 		knobs->journal.fd = -1;
+		knobs->reserved.pidfd = -1;
 		knobs->next = malloc(bytes);
 		knobs->before = malloc(bytes);
 		knobs->wanted = malloc(bytes);

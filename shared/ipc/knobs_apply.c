@@ -7,10 +7,14 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/ipc/daemon.h"
 
 #include <assert.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static int prefixed(const struct knobs *knobs, int r, struct error *err)
 {
@@ -206,16 +210,51 @@ void knobs_take_back(struct knobs *knobs, const char *why)
 	knobs_outcomes_free(outcomes);
 }
 
+void knobs_forget_holder(struct knobs *knobs)
+{
+	if (knobs->reserved.pidfd >= 0) {
+		daemon_remove_fd(knobs->daemon, knobs->reserved.pidfd);
+		close(knobs->reserved.pidfd);
+	}
+	knobs->reserved.pidfd = -1;
+}
+
+static void on_holder_ended(void *arg)
+{
+	knobs_release(arg, "whoever changed several processes ended in the middle");
+}
+
+/* An administrator that is killed in the middle keeps nobody waiting. One that cannot be seen from here (pid 0) keeps its full time.
+ * False: it has ended already. */
+static bool watch_holder(struct knobs *knobs, const struct knob_who *who)
+{
+	if (!who->has_uid || who->pid == 0)
+		return true;
+	int fd = (int)syscall(SYS_pidfd_open, who->pid, 0);
+	if (fd < 0)
+		return errno != ESRCH;
+	if (daemon_add_fd(knobs->daemon, fd, POLLIN, on_holder_ended, knobs) < 0)
+		close(fd);
+	else
+		knobs->reserved.pidfd = fd;
+	return true;
+}
+
 void knobs_reserve(struct knobs *knobs, uint64_t id, const struct knob_who *who, uint64_t for_ns)
 {
+	knobs_forget_holder(knobs);
 	knobs->reserved.id = id;
 	knobs->reserved.until_ns = clock_ns() + for_ns;
 	knobs->reserved.who = *who;
-	knobs_reverts_schedule(knobs);
+	if (watch_holder(knobs, who))
+		knobs_reverts_schedule(knobs);
+	else
+		on_holder_ended(knobs);
 }
 
 void knobs_release(struct knobs *knobs, const char *why)
 {
+	knobs_forget_holder(knobs);
 	knobs->reserved.id = 0;
 	knobs_take_back(knobs, why);
 	/* What was due meanwhile has waited. */

@@ -1,6 +1,7 @@
 /*
- * Lasting changes: FILE.d/90-knobs.conf, which the next start reads like any other drop-in. It is replaced as a whole: the
- * next one is written beside it, read back, and renamed over it, so that whoever reads finds the one or the other.
+ * Lasting changes: FILE.d/90-knobs.conf, which the next start reads like any other drop-in. Only lines of the keys that change are
+ * edited (knobs_drop_in_text.c), but the file is replaced as a whole: the next one is written beside it, read back, and renamed
+ * over it, so that whoever reads finds the one or the other.
  */
 #include "shared/ipc/knobs_private.h"
 
@@ -12,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { TEXT_BYTES_MAX = 1 << 20 };
+
 void knobs_drop_in_init(struct knobs *knobs)
 {
 	const char *path = knobs->o.config_path;
@@ -22,8 +25,6 @@ void knobs_drop_in_init(struct knobs *knobs)
 		return;
 	}
 	snprintf(knobs->file, sizeof knobs->file, "%s/" KNOBS_DROP_IN, knobs->directory);
-	/* A name that begins with a dot is no drop-in. */
-	snprintf(knobs->fresh, sizeof knobs->fresh, "%s/." KNOBS_DROP_IN, knobs->directory);
 }
 
 static int read_file(struct knobs *knobs, const char *path, struct error *err)
@@ -82,55 +83,39 @@ static int make_directory(const struct knobs *knobs, struct error *err)
 	return sync_directory(slash ? parent : ".", err);
 }
 
-static void print_keys(const struct knobs *knobs, FILE *to)
+/* The text of the next one, malloc'd. */
+static int edit(struct knobs *knobs, const struct knob_outcomes *outcomes, const void *config,
+	bool without, char **out, struct error *err)
 {
-	const char *section = "";
-	fputs("# Written by outriderctl knob set --persist; outriderctl knob reset --persist takes "
-	      "lines out.\n",
-		to);
-	for (size_t i = 0; i < knobs->n_keys; i++) {
-		const struct config_key *key = &knobs->o.keys[i];
-		const char *own = key->section ? key->section : "";
-		char value[CONFIG_VALUE_BYTES];
-		if (!knobs->given[i])
-			continue;
-		if (strcmp(section, own) != 0)
-			fprintf(to, "[%s]\n", own);
-		section = own;
-		config_value(key, knobs->scratch, value, sizeof value);
-		fprintf(to, "%s = %s\n", key->name, value);
-	}
+	char *text = NULL;
+	size_t bytes = 0;
+	int r = file_read_regular(knobs->file, TEXT_BYTES_MAX, &text, &bytes, err);
+	if (r < 0 && r != -ENOENT)
+		return r;
+	*out = knobs_drop_in_edit(text ? text : "", outcomes, config, without, &knobs->fresh_blank);
+	free(text);
+	return *out ? 0
+		    : error_set(err, ENOMEM, "%s: no memory for %s", knobs->process, knobs->file);
 }
 
-/* given and scratch, as a file that survives a loss of power. */
-static int write_fresh(const struct knobs *knobs, struct error *err)
+/* The next one beside it, on the disk, to be read back. */
+static int write_fresh(struct knobs *knobs, const char *text, struct error *err)
 {
-	int code = 0;
-	unlink(knobs->fresh);
-	int fd = open(knobs->fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-	if (!file) {
-		code = errno;
-		if (fd >= 0)
-			close(fd);
-		return cannot_write(knobs->fresh, code, err);
-	}
-	print_keys(knobs, file);
-	if (fflush(file) != 0 || ferror(file) || fsync(fd) < 0)
-		code = errno ? errno : EIO;
-	if (fclose(file) != 0 && code == 0)
-		code = errno;
-	if (code == 0)
+	struct error why = {""};
+	int r = new_file_open(&knobs->fresh, knobs->file, true, 0, &why);
+	if (r == 0 && (fputs(text, knobs->fresh.file) < 0 || fflush(knobs->fresh.file) != 0))
+		r = error_set(&why, errno, "%s: %s", knobs->file, strerror(errno));
+	if (r == 0)
 		return 0;
-	unlink(knobs->fresh);
-	return cannot_write(knobs->fresh, code, err);
+	knobs_drop_in_abandon(knobs);
+	return error_set(err, -r, "%s: nothing was changed", why.text);
 }
 
 /* A text may hold what a file's line cannot say (a comment's sign, space at its ends). */
 static int read_back(struct knobs *knobs, const struct knob_outcomes *outcomes, const void *config,
 	bool without, struct error *err)
 {
-	int r = read_file(knobs, knobs->fresh, err);
+	int r = read_file(knobs, knobs->fresh.part, err);
 	for (size_t i = 0; r == 0 && i < outcomes->n; i++) {
 		const struct config_key *key = outcomes->of[i].key;
 		if (knobs->given[key - knobs->o.keys] == without ||
@@ -141,7 +126,7 @@ static int read_back(struct knobs *knobs, const struct knob_outcomes *outcomes, 
 				knobs->process, key->name);
 	}
 	if (r < 0)
-		unlink(knobs->fresh);
+		knobs_drop_in_abandon(knobs);
 	return r;
 }
 
@@ -168,27 +153,26 @@ int knobs_drop_in_prepare(struct knobs *knobs, struct knob_outcomes *outcomes, c
 		r = note_removed(knobs, &outcomes->of[i], err);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < outcomes->n; i++) {
-		const struct config_key *key = outcomes->of[i].key;
-		knobs->given[key - knobs->o.keys] = !without;
-		config_copy(key, config, knobs->scratch);
-	}
-	knobs->fresh_empty = true;
-	for (size_t i = 0; i < knobs->n_keys; i++)
-		knobs->fresh_empty &= !knobs->given[i];
-	r = write_fresh(knobs, err);
+	char *text = NULL;
+	r = edit(knobs, outcomes, config, without, &text, err);
+	if (r == 0)
+		r = write_fresh(knobs, text, err);
+	free(text);
 	return r < 0 ? r : read_back(knobs, outcomes, config, without, err);
 }
 
 int knobs_drop_in_commit(struct knobs *knobs, struct error *err)
 {
+	struct stat st;
 	int r = 0;
-	if (!knobs->fresh_empty)
-		r = rename(knobs->fresh, knobs->file) < 0 ? -errno : 0;
+	/* A file that sets nothing is removed, but not one that a link leads to. */
+	bool gone = knobs->fresh_blank && !(lstat(knobs->file, &st) == 0 && S_ISLNK(st.st_mode));
+	if (!gone)
+		r = new_file_close(&knobs->fresh, 0, NULL);
 	else if (unlink(knobs->file) < 0 && errno != ENOENT)
 		r = -errno;
-	if (r < 0 || knobs->fresh_empty)
-		unlink(knobs->fresh);
+	if (gone)
+		knobs_drop_in_abandon(knobs);
 	if (r < 0)
 		return cannot_write(knobs->file, -r, err);
 	/* What is renamed or gone is in force at the next start; whether it outlives a loss of power by a moment changes nothing. */
@@ -198,5 +182,5 @@ int knobs_drop_in_commit(struct knobs *knobs, struct error *err)
 
 void knobs_drop_in_abandon(struct knobs *knobs)
 {
-	unlink(knobs->fresh);
+	(void)new_file_close(&knobs->fresh, -ECANCELED, NULL);
 }

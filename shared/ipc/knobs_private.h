@@ -1,13 +1,14 @@
 /*
  * What the parts of the registry share: daemon_knobs.c (the check of a batch), knobs_apply.c (its being in force, for good or
- * until it is taken back), knobs_restart.c (what a start has lost), knobs_reverts.c (changes for a time), knobs_drop_in.c
- * (lasting ones), knobs_journal.c (who changed what), knobs_messages.c (the admin endpoint). Nobody else includes it. All of
+ * until it is taken back), knobs_restart.c (what a start has lost), knobs_reverts.c (changes for a time), knobs_drop_in.c and
+ * knobs_drop_in_text.c (lasting ones), knobs_journal.c (who changed what), knobs_messages.c (the admin endpoint). Nobody else includes it. All of
  * it is the loop thread's.
  */
 #pragma once
 
 #include "proto/envelope.pb-c.h"
 #include "shared/base/limits.h"
+#include "shared/base/new_file.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/daemon_knobs.h"
 
@@ -106,6 +107,7 @@ struct knobs {
 	struct {
 		uint64_t id, until_ns; /* id 0 = none */
 		struct knob_who who;
+		int pidfd; /* of who.pid, in the loop: readable when it has ended; -1: none */
 	} reserved;
 	/* A batch that is in force and may still be taken back: earlier changes for a time go on, the drop-in is as it was. */
 	struct {
@@ -118,8 +120,9 @@ struct knobs {
 	struct knob_revert reverts[KNOBS_REVERTS_MAX];
 	size_t n_reverts;
 	int timer; /* 0 = none */
-	char directory[4096], file[4200], fresh[4200]; /* FILE.d, the drop-in, the next one; "" */
-	bool fresh_empty; /* the next one says nothing: there is to be none */
+	char directory[4096], file[4200]; /* FILE.d, the drop-in; "" */
+	struct new_file fresh; /* the next drop-in, while applied.prepared */
+	bool fresh_blank; /* it says nothing: there is to be none */
 	struct knob_journal journal;
 };
 
@@ -145,8 +148,9 @@ int knobs_apply(struct knobs *knobs, const struct knob_batch *batch, struct erro
 int knobs_commit(struct knobs *knobs, struct knob_outcomes *outcomes, struct error *err);
 /* Nothing where none is applied. why: for the journal, which has what was in force. */
 void knobs_take_back(struct knobs *knobs, const char *why);
-/* The knobs are this administrator's for so long, or his again. */
+/* The knobs are this administrator's for so long, or his again, and no longer than his process lives. */
 void knobs_reserve(struct knobs *knobs, uint64_t id, const struct knob_who *who, uint64_t for_ns);
+void knobs_forget_holder(struct knobs *knobs);
 /* He has done: what he applied and did not commit is taken back. */
 void knobs_release(struct knobs *knobs, const char *why);
 /* Whether another than id has reserved the knobs now. */
@@ -178,6 +182,10 @@ int knobs_drop_in_read(struct knobs *knobs, struct error *err);
  * `removed` is set. */
 int knobs_drop_in_prepare(struct knobs *knobs, struct knob_outcomes *outcomes, const void *config,
 	bool without, struct error *err);
+/* knobs_drop_in_text.c: a drop-in's text with the keys of the outcomes as in config, or without them; malloc'd, NULL without memory.
+ * *blank: nobody would miss it. */
+char *knobs_drop_in_edit(const char *text, const struct knob_outcomes *outcomes, const void *config,
+	bool without, bool *blank);
 /* Puts what was prepared in the place of the one there is, or throws it away. */
 int knobs_drop_in_commit(struct knobs *knobs, struct error *err);
 void knobs_drop_in_abandon(struct knobs *knobs);

@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, Service, Tap, program, run, until
+from outrider_test import DRAFTS, SANITIZED, Service, Tap, program, run, until
 
 tap = Tap()
 
@@ -83,23 +84,44 @@ def check_unfinished(three):
     admin = subprocess.Popen([program("outriderctl"), "--runtime-dir", three.runtime, "knob", "set", "default_k=30", "k_max=67"],
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     tap.ok(until(lambda: three.knob("verifier", "default_k")["value"] == "30", 60), "the first part of a batch is in force")
+    begun = time.monotonic()
     admin.kill()
     admin.wait()
-    three.kill("policy")
-    tap.ok(until(lambda: three.knob("verifier", "default_k")["value"] == "25", 120), "whoever does not end his batch has made none of it",
-           three.knob("verifier", "default_k"))
+    back = until(lambda: three.knob("verifier", "default_k")["value"] == "25", 120)
+    took = time.monotonic() - begun
+    tap.ok(back and (SANITIZED or took < 5), "whoever is killed in the middle of his batch has made none of it, at once",
+           f"{took} s, {three.knob('verifier', 'default_k')}")
     event = three.history("default_k")[-1]
-    tap.ok(changes([event]) == [("undone", "25", "30")] and "did not come to an end" in event["reason"], "which is in the history", event)
+    tap.ok(changes([event]) == [("undone", "25", "30")] and "ended in the middle" in event["reason"], "which is in the history", event)
+    three.kill("policy")
+
+
+def check_unfinished_reservation(three):
+    """Who makes the batch is killed when two processes have reserved their part, and the third is asked; or has no time to hear of it."""
+    three.start("policy", "k_max")
+    for stopped in ("policy", "verifier"):
+        three.processes[stopped].send_signal(signal.SIGSTOP)
+        admin = subprocess.Popen([program("outriderctl"), "--runtime-dir", three.runtime, "knob", "set", "default_k=30", "hint_queue_max=20", "k_max=9"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        said = admin.stderr.readline()
+        admin.kill()
+        admin.wait()
+        three.processes[stopped].send_signal(signal.SIGCONT)
+        begun = time.monotonic()
+        next_ = three.ctl("knob", "set", "default_k=25", "hint_queue_max=10", "k_max=10")
+        took = time.monotonic() - begun
+        tap.ok(f"{stopped} has not answered yet" in said and next_.returncode == 0 and (SANITIZED or took < 5),
+               f"one that is killed while it waits for {stopped} keeps nobody waiting", f"{said}{took} s {next_}")
+    three.kill("policy")
 
 
 def check_waiting(three):
-    """A batch whose second process is kept by one that came to nothing."""
+    """A batch whose second process is kept by one that does not go on."""
     three.start("policy", "k_max")
     admin = subprocess.Popen([program("outriderctl"), "--runtime-dir", three.runtime, "knob", "set", "hint_queue_max=20", "k_max=67"],
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until(lambda: three.knob("expert-cache", "hint_queue_max")["value"] == "20", 60)
-    admin.kill()
-    admin.wait()
+    admin.send_signal(signal.SIGSTOP)
     three.kill("policy")
     # Stopped, it says that the batch has come to it; the list after that is answered when it is reserved.
     three.processes["verifier"].send_signal(signal.SIGSTOP)
@@ -109,6 +131,8 @@ def check_waiting(three):
     three.processes["verifier"].send_signal(signal.SIGCONT)
     three.knob("verifier", "default_k")
     single = three.ctl("knob", "set", "default_k=28")
+    admin.kill()
+    admin.wait()
     out, err = waits.communicate(timeout=120)
     tap.ok("verifier has not answered yet" in said and waits.returncode == 0 and out == "verifier.default_k: 28 -> 30\nexpert-cache.hint_queue_max: 10 -> 40\n",
            "a batch that had to wait for a process is made", said + out + err)
@@ -163,6 +187,7 @@ def check_service():
 with Three() as three:
     check_refused_late(three)
     check_unfinished(three)
+    check_unfinished_reservation(three)
     check_waiting(three)
     check_killed(three)
 check_service()

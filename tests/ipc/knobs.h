@@ -87,7 +87,7 @@ static inline int apply(void *arg, const void *next, struct error *err)
 		if (!config_equal(key, &f->config, next))
 			config_copy(key, next, &f->running);
 	if (f->lose_drop_in)
-		unlink(f->daemon.knobs->fresh);
+		unlink(f->daemon.knobs->fresh.part);
 	return 0;
 }
 

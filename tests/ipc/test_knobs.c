@@ -228,6 +228,84 @@ static void where_nothing_can_be_written_a_lasting_change_is_not_made(void **sta
 	assert_non_null(strstr(f->err.text, "without a configuration file"));
 }
 
+/* Nothing is left of a drop-in that was being written. */
+static void assert_no_part(const struct fixture *f)
+{
+	char part[160];
+	snprintf(part, sizeof part, "%s.part", f->drop_in);
+	assert_int_equal(access(part, F_OK), -1);
+}
+
+static void what_a_person_wrote_into_the_drop_in_stays(void **state)
+{
+	struct fixture *f = *state;
+	/* What is there, what changes, what is there then. */
+	static const struct {
+		const char *before, *change, *after;
+	} cases[] = {
+		{"# mine\n\n low=3 ; why\n; of two\nhigh : 30\n", "low=4",
+			"# mine\n\n low=4 ; why\n; of two\nhigh : 30\n"},
+		{"low = 3\r\nhigh = 30\r\n", "high=31", "low = 3\r\nhigh = 31\r\n"},
+		{"# no end", "low=4", "# no end\nlow = 4\n"},
+		{"low = 3\n# between\nlow = 5", "low=6", "low = 6\n# between\nlow = 6\n"},
+		{"[deep]\n# ways\nmode = fast\n", "low=4 deep.mode=auto",
+			"low = 4\n[deep]\n# ways\nmode = auto\n"},
+		{"high = 30\n", "deep.mode=auto", "high = 30\n[deep]\nmode = auto\n"},
+		{"[deep]\nmode = fast\n[]\nhigh = 30\n", "low=4",
+			"low = 4\n[deep]\nmode = fast\n[]\nhigh = 30\n"},
+		{"name = a b ; who\n", "name=c", "name = c ; who\n"},
+		{"name =\n", "name=c", "name =c\n"},
+		{"name = a;b\n", "name=c", "name = c\n"},
+	};
+	assert_int_equal(persist(f, "low=3"), 0);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		char text[512];
+		write_file(f->drop_in, cases[i].before);
+		assert_int_equal(persist(f, cases[i].change), 0);
+		read_file(f->drop_in, text, sizeof text);
+		assert_string_equal(text, cases[i].after);
+		assert_no_part(f);
+	}
+}
+
+static void a_reset_takes_out_its_lines_alone(void **state)
+{
+	struct fixture *f = *state;
+	char text[512];
+	assert_int_equal(persist(f, "low=3 high=33"), 0);
+	write_file(f->drop_in, "# mine\nlow = 3 ; and this\n# theirs\nhigh = 33\n");
+	struct knob_batch reset = {.reset = true, .persist = true};
+	assert_int_equal(set_with(f, reset, "low"), 0);
+	read_file(f->drop_in, text, sizeof text);
+	assert_string_equal(text, "# mine\n# theirs\nhigh = 33\n");
+	assert_int_equal(set_with(f, reset, "high"), 0);
+	read_file(f->drop_in, text, sizeof text);
+	assert_string_equal(text, "# mine\n# theirs\n");
+}
+
+static void a_drop_in_that_is_a_link_is_written_through(void **state)
+{
+	struct fixture *f = *state;
+	char elsewhere[128], text[512];
+	struct stat st;
+	assert_int_equal(persist(f, "low=3"), 0);
+	snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", f->directory);
+	assert_int_equal(rename(f->drop_in, elsewhere), 0);
+	assert_int_equal(symlink(elsewhere, f->drop_in), 0);
+	assert_int_equal(persist(f, "low=4"), 0);
+	read_file(elsewhere, text, sizeof text);
+	assert_non_null(strstr(text, "\nlow = 4\n"));
+	assert_int_equal(
+		set_with(f, (struct knob_batch){.reset = true, .persist = true}, "low"), 0);
+	assert_int_equal(lstat(f->drop_in, &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_int_equal(unlink(elsewhere), 0);
+	assert_true(persist(f, "low=5") < 0);
+	assert_non_null(strstr(f->err.text, "symbolic link to what is not there"));
+	assert_int_equal(f->config.low, 10);
+	assert_int_equal(unlink(f->drop_in), 0);
+}
+
 static void a_full_disk_leaves_the_drop_in_as_it_was(void **state)
 {
 	struct fixture *f = *state;
@@ -241,7 +319,7 @@ static void a_full_disk_leaves_the_drop_in_as_it_was(void **state)
 	read_file(f->drop_in, after, sizeof after);
 	assert_string_equal(before, after);
 	assert_int_equal(f->config.low, 3);
-	assert_int_equal(access(f->daemon.knobs->fresh, F_OK), -1);
+	assert_no_part(f);
 }
 
 static void a_lasting_change_that_fails_at_the_last_moment_is_undone(void **state)
@@ -504,7 +582,7 @@ static void what_is_taken_back_is_not_stored(void **state)
 	knobs_take_back(knobs, "no more");
 	read_file(f->drop_in, text, sizeof text);
 	assert_string_equal(text, before);
-	assert_int_equal(access(knobs->fresh, F_OK), -1);
+	assert_no_part(f);
 	assert_int_equal(f->config.low, 10);
 	/* What waits for the next start was never in force. */
 	assert_int_equal(knobs_journal_count(&knobs->journal), 2);
@@ -605,6 +683,9 @@ int main(void)
 		TEST(a_change_for_the_next_start_waits_for_it),
 		TEST(what_comes_later_than_the_drop_in_is_said),
 		TEST(where_nothing_can_be_written_a_lasting_change_is_not_made),
+		TEST(what_a_person_wrote_into_the_drop_in_stays),
+		TEST(a_reset_takes_out_its_lines_alone),
+		TEST(a_drop_in_that_is_a_link_is_written_through),
 		TEST(a_full_disk_leaves_the_drop_in_as_it_was),
 		TEST(a_lasting_change_that_fails_at_the_last_moment_is_undone),
 		TEST(what_a_file_cannot_say_cannot_last),
