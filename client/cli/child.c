@@ -99,6 +99,8 @@ void child_stdio(int output, pid_t parent)
 	if (getppid() != parent)
 		_exit(EX_UNAVAILABLE);
 	signal(SIGPIPE, SIG_DFL);
+	signal(SIGXFSZ, SIG_DFL);
+	stop_unblock();
 	setenv(PEERS_TOGETHER, "1", 1);
 	dup2(null, 0);
 	dup2(output, 1);
@@ -113,13 +115,9 @@ static void become(const struct supervisor *supervisor, const struct child *chil
 static void become(
 	const struct supervisor *supervisor, const struct child *child, int output, pid_t parent)
 {
-	sigset_t none;
-
 	child_stdio(output, parent);
 	/* The terminal's Ctrl-C is for us; we tell the children. */
 	setpgid(0, 0);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
 	set_environment(supervisor, child);
 	execvp(child->arguments[0], (char *const *)child->arguments);
 	/* Into the pipe: the parent passes it on, to wherever stderr goes there (up_log.c). */
@@ -211,6 +209,14 @@ static bool refuses(struct child *child, int status, bool was_up)
 	return child->refusals >= CHILD_REFUSALS_MAX;
 }
 
+/* True at the last end that a child may have before it was ever ready: another start would most likely fail the same way. */
+static bool never_starts(struct child *child)
+{
+	if (child->was_ready)
+		return false;
+	return ++child->early >= CHILD_EARLY_MAX;
+}
+
 /* Whether the kernel ended it for lack of memory; counts those ends. */
 static bool starved(const struct supervisor *supervisor, struct child *child, int status)
 {
@@ -247,7 +253,11 @@ static int give_up(
 	snprintf(supervisor->cause, sizeof supervisor->cause, "%s %s: %s", child->name, how, why);
 	if (supervisor->on_failure)
 		supervisor->on_failure(supervisor->arg, supervisor->cause);
-	return WIFEXITED(child->status) ? WEXITSTATUS(child->status) : EX_OSERR;
+	if (!WIFEXITED(child->status))
+		return EX_OSERR;
+	/* Only the child knows what another status means, 0 included. */
+	int code = WEXITSTATUS(child->status);
+	return code >= EX__BASE && code <= EX__MAX ? code : EX_SOFTWARE;
 }
 
 static void describe_starved(char *out, size_t out_bytes)
@@ -275,6 +285,15 @@ static int give_up_starved(struct supervisor *supervisor, struct child *child)
 	return give_up(supervisor, child, how, why);
 }
 
+static void describe_end(int status, char *out, size_t bytes)
+{
+	if (WIFSIGNALED(status))
+		snprintf(out, bytes, "killed by signal %d (%s)", WTERMSIG(status),
+			strsignal(WTERMSIG(status)));
+	else
+		snprintf(out, bytes, "ended with status %d", WEXITSTATUS(status));
+}
+
 int child_ended(struct supervisor *supervisor, struct child *child, int status)
 {
 	uint64_t now = clock_ns();
@@ -290,11 +309,7 @@ int child_ended(struct supervisor *supervisor, struct child *child, int status)
 	child->deadline_ns = child->kill_ns = 0;
 	if (supervisor->stopping)
 		return 0;
-	if (WIFSIGNALED(status))
-		snprintf(how, sizeof how, "killed by signal %d (%s)", WTERMSIG(status),
-			strsignal(WTERMSIG(status)));
-	else
-		snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(status));
+	describe_end(status, how, sizeof how);
 	if (starved(supervisor, child, status)) {
 		if (child->starved >= CHILD_STARVED_MAX)
 			return give_up_starved(supervisor, child);
@@ -305,6 +320,13 @@ int child_ended(struct supervisor *supervisor, struct child *child, int status)
 	if (refuses(child, status, was_up)) {
 		snprintf(how, sizeof how, "ended with status %d %d times in a row",
 			WEXITSTATUS(status), child->refusals);
+		return give_up(supervisor, child, how, NULL);
+	}
+	if (never_starts(child)) {
+		size_t n = strlen(how);
+
+		snprintf(how + n, sizeof how - n, ", the %dth end before it was ever ready",
+			child->early);
 		return give_up(supervisor, child, how, NULL);
 	}
 	if (now - child->start_ns >= LIFE_NS_GOOD)
@@ -318,19 +340,31 @@ int child_ended(struct supervisor *supervisor, struct child *child, int status)
 	return 0;
 }
 
-void child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_ns)
+/* The kernel refused a process or a pipe. */
+static int not_started(
+	struct supervisor *supervisor, struct child *child, int code, uint64_t now_ns)
+{
+	char how[64];
+
+	child->status = EX_OSERR << 8;
+	snprintf(child->last_line, sizeof child->last_line, "%s", strerror(-code));
+	if (never_starts(child)) {
+		snprintf(how, sizeof how, "could not be started %d times", child->early);
+		return give_up(supervisor, child, how, child->last_line);
+	}
+	fprintf(stderr, "outrider up: cannot start %s: %s\n", child->name, child->last_line);
+	child->start_ns = now_ns + BACKOFF_NS_MAX;
+	return 0;
+}
+
+int child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_ns)
 {
 	if (!child->pid) {
 		if (supervisor->stopping || now_ns < child->start_ns)
-			return;
+			return 0;
 		int code = child_start(supervisor, child);
 
-		if (code < 0) {
-			fprintf(stderr, "outrider up: cannot start %s: %s\n", child->name,
-				strerror(-code));
-			child->start_ns = now_ns + BACKOFF_NS_MAX;
-		}
-		return;
+		return code < 0 ? not_started(supervisor, child, code, now_ns) : 0;
 	}
 	if (child->kill_ns && now_ns >= child->kill_ns) {
 		kill(child->pid, SIGKILL);
@@ -346,6 +380,7 @@ void child_tick(struct supervisor *supervisor, struct child *child, uint64_t now
 		child->deadline_ns = 0;
 		child->kill_ns = now_ns + ABORT_NS_MAX;
 	}
+	return 0;
 }
 
 void child_forgive(struct child *child, uint64_t now_ns, uint64_t late_ns, uint64_t watchdog_ns)

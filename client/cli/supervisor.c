@@ -83,9 +83,19 @@ static void take_signals(struct supervisor *supervisor)
 	struct signalfd_siginfo info;
 
 	while (read(supervisor->signal_fd, &info, sizeof info) == sizeof info)
-		if (info.ssi_signo != SIGCHLD)
-			begin_stop(supervisor, EX_OK);
+		;
 	reap(supervisor);
+}
+
+static void take_stops(struct supervisor *supervisor)
+{
+	struct stop stop;
+
+	while (stop_taken(supervisor->stop_fd, &stop)) {
+		if (!supervisor->stopping)
+			supervisor->stop = stop;
+		begin_stop(supervisor, stop.number == SIGHUP ? stop_status(&stop) : EX_OK);
+	}
 }
 
 /* Ready is when all are, and none lacks another any more; what one still lacks after a while it may lack for good. */
@@ -136,8 +146,10 @@ static bool tick(struct supervisor *supervisor, int *timeout_ms)
 	for (int i = 0; i < supervisor->n_children; i++) {
 		struct child *child = &supervisor->children[i];
 		uint64_t at;
+		int verdict = child_tick(supervisor, child, now);
 
-		child_tick(supervisor, child, now);
+		if (verdict)
+			begin_stop(supervisor, verdict);
 		any |= child->pid != 0;
 		if (supervisor->stopping && !child->pid)
 			continue;
@@ -161,10 +173,11 @@ static bool tick(struct supervisor *supervisor, int *timeout_ms)
 
 static void wait_and_serve(struct supervisor *supervisor, int timeout_ms)
 {
-	struct pollfd fds[1 + 2 * SUPERVISOR_CHILDREN_MAX];
+	struct pollfd fds[2 + 2 * SUPERVISOR_CHILDREN_MAX];
 	nfds_t n = 0;
 
 	fds[n++] = (struct pollfd){.fd = supervisor->signal_fd, .events = POLLIN};
+	fds[n++] = (struct pollfd){.fd = supervisor->stop_fd, .events = POLLIN};
 	for (int i = 0; i < supervisor->n_children; i++) {
 		struct child *child = &supervisor->children[i];
 
@@ -174,11 +187,14 @@ static void wait_and_serve(struct supervisor *supervisor, int timeout_ms)
 	if (poll(fds, n, timeout_ms) <= 0)
 		return;
 	for (int i = 0; i < supervisor->n_children; i++) {
-		if (fds[1 + 2 * i].revents)
-			notify_receive(supervisor, &supervisor->children[i]);
 		if (fds[2 + 2 * i].revents)
+			notify_receive(supervisor, &supervisor->children[i]);
+		if (fds[3 + 2 * i].revents)
 			child_output(&supervisor->children[i]);
 	}
+	/* Before the dead are reaped: a child that the same signal ended must not be started again. */
+	if (fds[1].revents)
+		take_stops(supervisor);
 	/* Last: a child's last words are read before its death is looked at. */
 	if (fds[0].revents)
 		take_signals(supervisor);
@@ -191,9 +207,6 @@ int supervisor_run(struct supervisor *supervisor)
 	int timeout_ms;
 
 	sigemptyset(&signals);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGHUP);
 	sigaddset(&signals, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	supervisor->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);

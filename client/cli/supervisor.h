@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "client/cli/stop.h"
 #include "shared/base/error.h"
 
 #include <stdbool.h>
@@ -18,6 +19,7 @@ enum {
 	SUPERVISOR_CHILDREN_MAX = 8,
 	CHILD_REFUSALS_MAX = 5,
 	CHILD_STARVED_MAX = 5,
+	CHILD_EARLY_MAX = 5,
 };
 
 #define CHILD_ERROR_MARK ": error: " /* as log.h writes them */
@@ -51,6 +53,7 @@ struct child {
 	bool holds_memory; /* in regions that others keep: given up for lack of memory, it would leave none to them */
 	int starved; /* lives in a row that the kernel ended for lack of memory, none of them long */
 	int refusals; /* lives in a row that ended, before they were ready, with a status that restarting does not cure */
+	int early; /* lives that ended before any was ready */
 	bool quiet; /* only its errors are passed on */
 	char degraded[128]; /* what it says it lacks, "" when nothing */
 	int status; /* wait status of the last life */
@@ -65,7 +68,9 @@ struct supervisor {
 	int n_children;
 	uint64_t watchdog_ns; /* 0: none */
 	uint64_t due_ns; /* when the loop is to look again at the latest; 0: at no time */
-	int signal_fd;
+	int stop_fd; /* stop_open's */
+	int signal_fd; /* of ended children */
+	struct stop stop; /* what asked to stop; number 0: nothing did */
 	bool oom_known; /* the count could be read, once */
 	uint64_t oom_kills; /* in our control group, which is the children's, when we looked last */
 	uint64_t oom_ns; /* when it was seen to rise last; 0: never */
@@ -84,14 +89,15 @@ struct supervisor {
 	void *arg;
 };
 
-/* Runs until told to stop; returns the exit status. */
+/* Runs until told to stop, or until a child is given up that is needed; returns the exit status: 0 for SIGTERM and SIGINT, by
+ * which a person or a manager ends it, 129 for SIGHUP, which is a terminal that went away. */
 int supervisor_run(struct supervisor *supervisor);
 /* Another argument for a child; false when it has too many. */
 bool child_argument(struct child *child, const char *argument);
 
 /* child.c */
 int child_prepare(struct child *child, struct error *err);
-/* In a new process of ours: it ends with parent, reads nothing and writes to output. */
+/* In a new process of ours: it ends with parent, blocks no signal, reads nothing and writes to output. */
 void child_stdio(int output, pid_t parent);
 int child_start(struct supervisor *supervisor, struct child *child);
 /* Reads what it wrote and passes it on. */
@@ -99,8 +105,8 @@ void child_output(struct child *child);
 /* Its process ended with status: says so and plans the next life. Returns the exit status for the whole when that is
  * hopeless, else 0. */
 int child_ended(struct supervisor *supervisor, struct child *child, int status);
-/* Kills what is late; starts what is due. */
-void child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_ns);
+/* Kills what is late; starts what is due. Returns as child_ended. */
+int child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_ns);
 /* When child_tick is needed next; UINT64_MAX: not by time. */
 uint64_t child_next_ns(const struct child *child);
 /* Nobody was fed for a time in which we could not look, late_ns of it after we should have: limits begin anew. */

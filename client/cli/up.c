@@ -2,7 +2,9 @@
 #include "client/cli/cli.h"
 #include "client/cli/pidfile.h"
 #include "client/cli/supervisor.h"
+#include "client/cli/up_background.h"
 #include "client/cli/up_check.h"
+#include "client/cli/up_files.h"
 #include "client/cli/up_log.h"
 #include "client/cli/vocabulary.h"
 
@@ -13,10 +15,10 @@
 
 #include <fcntl.h>
 #include <getopt.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <sysexits.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
@@ -278,7 +280,10 @@ static int check(struct up *up)
 	if (code == 0)
 		code = peers_runtime_dir(
 			up->runtime_flag, true, up->runtime_dir, sizeof up->runtime_dir, &err);
+	/* Before there is anything that a signal could leave behind. */
 	if (code == 0)
+		code = up->supervisor.stop_fd = stop_open();
+	if (code >= 0)
 		code = pidfile_take(up->runtime_dir, &up->pid_fd, &err);
 	if (code < 0)
 		return cli_fail(error_exit_status(code), "up: %s", err.text);
@@ -306,7 +311,11 @@ static void say_ready(const struct up *up, double seconds, FILE *to)
 		if (up->supervisor.children[i].degraded[0])
 			fprintf(to, "but %s is degraded: %s\n", services[i].name,
 				up->supervisor.children[i].degraded);
-	fflush(to);
+	/* The service does not fail because nobody can read this line. */
+	if (fflush(to) != 0) {
+		__fpurge(to);
+		clearerr(to);
+	}
 }
 
 /* All are ready: say so, and let the foreground process go. */
@@ -314,7 +323,6 @@ static void on_ready(void *arg)
 {
 	struct up *up = arg;
 	double seconds = (double)(clock_ns() - up->supervisor.started_ns) / 1e9;
-	unsigned char status = EX_OK;
 
 	say_ready(up, seconds, stdout);
 	sd_notify(0, "READY=1");
@@ -322,10 +330,7 @@ static void on_ready(void *arg)
 		return;
 	up_log_alone();
 	say_ready(up, seconds, stderr);
-	if (write(up->ready_fd, &status, 1) < 0)
-		perror("outrider up");
-	close(up->ready_fd);
-	up->ready_fd = -1;
+	up_background_ready(&up->ready_fd);
 }
 
 static void on_failure(void *arg, const char *why)
@@ -335,55 +340,64 @@ static void on_failure(void *arg, const char *why)
 	given_up_write(up->runtime_dir, why);
 }
 
-/* In the foreground process: its status, from the one in the background. */
-static int wait_ready(int fd, pid_t pid)
+/* Says which signal ended it and what stays behind. After a child that was given up, its words are the last line instead. */
+static void say_stopped(const struct up *up)
 {
-	unsigned char status;
-	ssize_t n;
-	int how;
+	const struct supervisor *supervisor = &up->supervisor;
+	char by[64], left[512];
 
-	do
-		n = read(fd, &status, 1);
-	while (n < 0 && errno == EINTR);
-	if (n == 1)
-		return status;
-	/* It ended before it was ready. */
-	if (waitpid(pid, &how, 0) == pid && WIFEXITED(how))
-		return WEXITSTATUS(how) ? WEXITSTATUS(how) : EX_SOFTWARE;
-	return EX_SOFTWARE;
+	up_files_clean(up->runtime_dir, left, sizeof left);
+	if (up->quiet || supervisor->stop.number == 0)
+		return;
+	fprintf(stderr, "outrider up: stopped by %s%s; %s%s%s\n",
+		stop_text(&supervisor->stop, by, sizeof by),
+		supervisor->all_ready ? "" : " before it was ready", up->runtime_dir,
+		left[0] ? " keeps " : " is empty", left);
 }
 
-static pid_t go_to_background(struct up *up, int *wait_fd)
+static int serve(struct up *up)
 {
-	int pipes[2], null;
-	char path[300];
-	pid_t pid;
+	struct supervisor *supervisor = &up->supervisor;
 
-	if (pipe2(pipes, O_CLOEXEC) < 0)
-		return -1;
-	/* Before anything is started or any thread made. */
-	pid = fork();
-	*wait_fd = pipes[0];
-	up->ready_fd = pipes[1];
-	if (pid > 0)
-		close(pipes[1]);
-	if (pid != 0)
-		return pid;
-	close(pipes[0]);
-	setsid();
-	null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (null >= 0)
-		dup2(null, STDIN_FILENO);
+	pidfile_write(up->pid_fd);
+	for (int i = 0; i < N_SERVICES; i++)
+		supervisor->children[i].quiet = up->quiet;
+	supervisor->watchdog_ns = (uint64_t)(up->watchdog_s * 1e9);
+	supervisor->on_ready = on_ready;
+	supervisor->on_failure = on_failure;
+	/* Without it there is no service. */
+	supervisor->children[VERIFIER].needed = true;
+	supervisor->children[CACHE].holds_memory = true;
+	given_up_clear(up->runtime_dir);
+	supervisor->arg = up;
+	int status = supervisor_run(supervisor);
+	say_stopped(up);
+	return status;
+}
+
+/* *status: of this process, when it is the one in the foreground. */
+static int go_to_background(struct up *up, bool *foreground, int *status)
+{
+	struct up_background background;
+	char path[300];
+	int code;
+
 	snprintf(path, sizeof path, "%s/up.log", up->runtime_dir);
-	up_log_open(path);
-	return 0;
+	code = up_log_open(path);
+	if (code < 0)
+		return code;
+	code = up_background_begin(&background, &up->ready_fd);
+	*foreground = code > 0;
+	if (*foreground)
+		*status = up_background_wait(&background, up->supervisor.stop_fd);
+	return code < 0 ? code : 0;
 }
 
 int command_up(int argc, char **argv)
 {
 	static struct up up = {.watchdog_s = 10, .pid_fd = -1, .ready_fd = -1};
-	int flag, status, wait_fd;
-	pid_t pid;
+	bool foreground = false;
+	int flag, status, code = 0;
 
 	find_programs(&up);
 	opterr = 0;
@@ -403,25 +417,12 @@ int command_up(int argc, char **argv)
 	status = check(&up);
 	if (status)
 		return status;
-	if (up.detach) {
-		pid = go_to_background(&up, &wait_fd);
-		if (pid < 0)
-			return cli_fail(EX_OSERR, "up: %s", strerror(errno));
-		if (pid > 0)
-			return wait_ready(wait_fd, pid);
-	}
-	pidfile_write(up.pid_fd);
-	for (int i = 0; i < N_SERVICES; i++)
-		up.supervisor.children[i].quiet = up.quiet;
-	up.supervisor.watchdog_ns = (uint64_t)(up.watchdog_s * 1e9);
-	up.supervisor.on_ready = on_ready;
-	up.supervisor.on_failure = on_failure;
-	/* Without it there is no service. */
-	up.supervisor.children[VERIFIER].needed = true;
-	up.supervisor.children[CACHE].holds_memory = true;
-	given_up_clear(up.runtime_dir);
-	up.supervisor.arg = &up;
-	status = supervisor_run(&up.supervisor);
+	if (up.detach)
+		code = go_to_background(&up, &foreground, &status);
+	/* up.pid belongs to the process in the background now. */
+	if (foreground)
+		return status;
+	status = code < 0 ? error_exit_status(code) : serve(&up);
 	pidfile_remove(up.runtime_dir, &up.pid_fd);
 	return status;
 }

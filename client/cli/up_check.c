@@ -115,34 +115,46 @@ static bool read_some(struct checker *checker, struct said *said)
 	return n > 0;
 }
 
-/* Reads until it has ended; false when the time is over before. *status: as waitpid gives it. */
-static bool follow(
-	struct checker *checker, struct patience *patience, struct said *said, int *status)
+/* What all of them share. */
+struct checking {
+	int stop_fd;
+	struct stop stop; /* number 0: nothing asked to stop */
+	struct patience patience;
+	struct said said;
+};
+
+/* Reads until it has ended; false when the time is over before, or all are to stop. *status: as waitpid gives it. */
+static bool follow(struct checker *checker, struct checking *all, int *status)
 {
 	for (;;) {
-		int step_ms = patience_step_ms(patience);
-		struct pollfd output = {.fd = checker->output, .events = POLLIN};
+		int step_ms = patience_step_ms(&all->patience);
 		bool closed = checker->output < 0;
+		struct pollfd fds[] = {{.fd = checker->output, .events = POLLIN},
+			{.fd = all->stop_fd, .events = POLLIN}};
 
 		/* One that has closed its output has ended, or will in a moment. */
-		if (poll(&output, 1, closed && step_ms > 0 ? 1 : step_ms) > 0 &&
-			!read_some(checker, said)) {
+		if (poll(fds, 2, closed && step_ms > 0 ? 1 : step_ms) > 0 && fds[0].revents &&
+			!read_some(checker, &all->said)) {
 			close(checker->output);
 			checker->output = -1;
 		}
+		if (fds[1].revents && stop_taken(all->stop_fd, &all->stop))
+			return false;
 		if (checker->output < 0 && waitpid(checker->pid, status, WNOHANG) != 0)
 			return true;
-		if (step_ms == 0 && output.revents == 0)
+		if (step_ms == 0 && fds[0].revents == 0)
 			return false;
 	}
 }
 
 /* Not waited for: what it hangs in may let nobody end it. */
-static int give_up(struct checker *checker)
+static int give_up(struct checker *checker, const struct stop *stop)
 {
 	kill(checker->pid, SIGKILL);
 	if (checker->output >= 0)
 		close(checker->output);
+	if (stop->number)
+		return stop_status(stop);
 	return cli_fail(EX_UNAVAILABLE,
 		"up: %s: %s --check has not ended in %d s and was killed: a file that it reads, "
 		"the model perhaps, may be on a disk or a server that does not answer",
@@ -150,36 +162,40 @@ static int give_up(struct checker *checker)
 }
 
 /* Passes its errors on, of one that fails without its last words; its status, 0 when all is well. */
-static int end(struct checker *checker, struct patience *patience, struct said *said)
+static int end(struct checker *checker, struct checking *all)
 {
 	int status = 0;
 
-	if (!follow(checker, patience, said, &status))
-		return give_up(checker);
+	/* All the others go too. */
+	if (all->stop.number || !follow(checker, all, &status))
+		return give_up(checker, &all->stop);
 	/* One that was killed says nothing about settings: its start will show. */
 	int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 	if (code != 0 && !checker->any)
-		say(said, checker->child->name, checker->last);
+		say(&all->said, checker->child->name, checker->last);
 	return code;
 }
 
 int up_check(const struct supervisor *supervisor)
 {
 	struct checker checkers[SUPERVISOR_CHILDREN_MAX];
-	struct said said = {.n = 0};
-	struct patience patience;
+	struct checking all = {.stop_fd = supervisor->stop_fd};
+	char text[64];
 	int code = 0, status = 0, n = 0;
 
-	patience_init(&patience, CHECK_MS_MAX);
+	patience_init(&all.patience, CHECK_MS_MAX);
 	for (; code == 0 && n < supervisor->n_children; n++)
 		code = begin(&supervisor->children[n], &checkers[n]);
 	for (int i = 0; i < n; i++) {
-		int own = checkers[i].pid ? end(&checkers[i], &patience, &said) : 0;
+		int own = checkers[i].pid ? end(&checkers[i], &all) : 0;
 
 		status = status ? status : own;
 	}
 	if (code < 0)
 		return cli_fail(
 			EX_OSERR, "up: the settings cannot be checked: %s", strerror(-code));
+	if (all.stop.number)
+		return cli_fail(stop_status(&all.stop), "up: stopped by %s before it was ready",
+			stop_text(&all.stop, text, sizeof text));
 	return status;
 }

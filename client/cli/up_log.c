@@ -1,9 +1,13 @@
 #include "client/cli/up_log.h"
 
+#include "client/cli/cli.h"
+
+#include "shared/base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 static int log_fd = -1; /* while the terminal is told the same */
@@ -27,20 +31,26 @@ static ssize_t write_both(void *cookie, const char *text, size_t bytes)
 	return (ssize_t)bytes;
 }
 
-void up_log_open(const char *path)
+int up_log_open(const char *path)
 {
+	struct error err = {""};
 	FILE *both;
+	int code = file_open_own(path, O_WRONLY | O_CREAT | O_APPEND, &log_fd, &err);
 
-	log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (log_fd < 0) {
-		fprintf(stderr, "outrider up: %s: %s: there is no log\n", path, strerror(errno));
-		return;
+	if (code == -EEXIST) {
+		cli_fail(EX_CANTCREAT, "up: %s", err.text);
+		return code;
+	}
+	if (code < 0) {
+		fprintf(stderr, "outrider up: %s: there is no log\n", err.text);
+		return 0;
 	}
 	both = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_both});
 	if (!both)
-		return;
+		return 0;
 	setvbuf(both, NULL, _IONBF, 0);
 	stderr = both;
+	return 0;
 }
 
 void up_log_alone(void)
