@@ -1,10 +1,12 @@
 /* outriderctl cache stats, cache top, cache hot. */
 #include "admin/ctl.h"
+#include "admin/interrupt.h"
 #include "admin/table.h"
 
 #include "client/include/outrider.h"
 #include "shared/base/clock.h"
 #include "shared/base/columns.h"
+#include "shared/base/standard.h"
 #include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
@@ -26,6 +28,7 @@ static double part_of(uint64_t part, uint64_t all)
 
 /* ---- cache stats ---- */
 
+/* A number of bytes, UINT64_MAX where the process does not say it: without /proc it does not know. */
 static uint64_t detail_of(const struct outrider_process *p, const char *key)
 {
 	size_t n = strlen(key);
@@ -33,7 +36,22 @@ static uint64_t detail_of(const struct outrider_process *p, const char *key)
 	for (size_t i = 0; i < p->n_details; i++)
 		if (strncmp(p->details[i], key, n) == 0 && p->details[i][n] == '=')
 			return strtoull(p->details[i] + n + 1, NULL, 10);
-	return 0;
+	return UINT64_MAX;
+}
+
+static const char *detail_size(
+	const struct outrider_process *p, const char *key, char out[static UNITS_BYTES])
+{
+	uint64_t bytes = detail_of(p, key);
+
+	return bytes == UINT64_MAX ? "unknown" : units_size(bytes, out);
+}
+
+static json_t *detail_json(const struct outrider_process *p, const char *key)
+{
+	uint64_t bytes = detail_of(p, key);
+
+	return bytes == UINT64_MAX ? json_null() : json_integer((json_int_t)bytes);
 }
 
 /* What the processes have beside the slots; a region that several have mapped is counted in each. */
@@ -50,9 +68,9 @@ static void memory_text(const struct ctl *ctl)
 
 		if (p->answers)
 			printf("%-14s %12s %14s %14s\n", p->name,
-				units_size(detail_of(p, "memory_anonymous_bytes"), own),
-				units_size(detail_of(p, "memory_file_bytes"), files),
-				units_size(detail_of(p, "memory_shared_bytes"), shared));
+				detail_size(p, "memory_anonymous_bytes", own),
+				detail_size(p, "memory_file_bytes", files),
+				detail_size(p, "memory_shared_bytes", shared));
 	}
 	outrider_status_free(&status);
 }
@@ -70,12 +88,10 @@ static json_t *memory_json(const struct ctl *ctl)
 
 		if (p->answers)
 			json_array_append_new(list,
-				json_pack("{s:s,s:I,s:I,s:I}", "process", p->name,
-					"anonymous_bytes",
-					(json_int_t)detail_of(p, "memory_anonymous_bytes"),
-					"file_bytes", (json_int_t)detail_of(p, "memory_file_bytes"),
-					"shared_bytes",
-					(json_int_t)detail_of(p, "memory_shared_bytes")));
+				json_pack("{s:s,s:o,s:o,s:o}", "process", p->name,
+					"anonymous_bytes", detail_json(p, "memory_anonymous_bytes"),
+					"file_bytes", detail_json(p, "memory_file_bytes"),
+					"shared_bytes", detail_json(p, "memory_shared_bytes")));
 	}
 	outrider_status_free(&status);
 	return list;
@@ -299,8 +315,11 @@ int ctl_cache_top(struct ctl *ctl, int argc, char **argv)
 	(void)argv;
 	if (status)
 		return status;
+	if (screen)
+		interrupt_watch(true);
 	do {
-		nanosleep(&second, NULL);
+		if (nanosleep(&second, NULL) != 0 && interrupted())
+			break;
 		status = ask_stats(ctl, true, &now);
 		if (status)
 			break;
@@ -316,13 +335,12 @@ int ctl_cache_top(struct ctl *ctl, int argc, char **argv)
 		else
 			top_text(old->cache_stats, now->cache_stats,
 				(double)(now_ns - then_ns) / 1e9);
-		fflush(stdout);
 		bus_free(&old);
 		old = now;
 		then_ns = now_ns;
-	} while (screen);
+	} while (standard_flush() && screen && !interrupted());
 	bus_free(&old);
-	return status;
+	return interrupt_status(status);
 }
 
 /* ---- cache hot ---- */

@@ -236,6 +236,26 @@ void commands_usage_of(const struct command *command, FILE *to)
 			to);
 }
 
+json_t *commands_json_of(const struct command *command)
+{
+	char name[NAME_BYTES];
+
+	return json_pack("{s:s,s:s,s:s,s:s,s:o}", "name", commands_name(command, name, sizeof name),
+		"arguments", command->arguments, "help", command->help, "more", command->more,
+		"options", line_options_json(command->options));
+}
+
+json_t *commands_json(const char *group)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		if (!is_for_shells(&commands[i]) &&
+			(!group || strcmp(group, commands[i].words[0]) == 0))
+			json_array_append_new(list, commands_json_of(&commands[i]));
+	return json_pack("{s:o}", "commands", list);
+}
+
 const struct command *commands_find(int n, char **words, int *n_words)
 {
 	for (size_t i = 0; i < N_COMMANDS; i++) {

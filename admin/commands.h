@@ -24,4 +24,8 @@ int commands_unknown(int n, char **words);
 void commands_with(unsigned option, char *out, size_t bytes);
 /* group: only the commands that begin with this word; NULL: all. */
 void commands_usage(FILE *to, const char *group);
+/* The same as JSON, {"commands": [...]}: each with its name, arguments, options and help. */
+json_t *commands_json(const char *group);
 void commands_usage_of(const struct command *command, FILE *to);
+/* The same as JSON, an object as commands_json lists them, and its text. */
+json_t *commands_json_of(const struct command *command);

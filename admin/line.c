@@ -149,6 +149,16 @@ static int take_flag(struct ctl *ctl, struct line *line, int flag, char **argv)
 	}
 }
 
+json_t *line_options_json(unsigned options)
+{
+	json_t *list = json_array();
+
+	for (const struct option *f = flags; f->name; f++)
+		if (option_of(f->val) & options)
+			json_array_append_new(list, json_sprintf("--%s", f->name));
+	return list;
+}
+
 bool line_wants_json(int argc, char **argv)
 {
 	return options_want_json(argc, argv, letters, flags);

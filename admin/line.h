@@ -35,6 +35,9 @@ bool line_wants_json(int argc, char **argv);
 /* Reads the command line; the values of options go into *ctl. 0, or an exit status after saying what is wrong. */
 int line_read(struct ctl *ctl, int argc, char **argv, struct line *line);
 
+/* Those options, as they are written: ["--json", "--session"]. */
+json_t *line_options_json(unsigned options);
+
 /* Options of `given` that a command does not take: 0 when there are none, or EX_USAGE after naming the first and the commands
  * that do. words: what the command is called. who: the names of the commands that take an option, for the sentence. */
 int line_check(const struct line *line, const char *command, unsigned taken,

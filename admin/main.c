@@ -1,10 +1,10 @@
 /* outriderctl: look at the processes and change their knobs. */
 #include "admin/commands.h"
 
+#include "shared/base/standard.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
-#include <errno.h>
 #include <locale.h>
 #include <string.h>
 #include <sysexits.h>
@@ -34,16 +34,18 @@ static int find_service(struct ctl *ctl, const struct command *command, const ch
 }
 
 /* `help`, `help knob`, `knob set --help`. */
-static int help(const struct line *line, const struct command *command)
+static int help(const struct ctl *ctl, const struct line *line, const struct command *command)
 {
-	if (line->n_words == 0)
-		commands_usage(stdout, NULL);
-	else if (command)
-		commands_usage_of(command, stdout);
-	else if (commands_is_group(line->words[0]))
-		commands_usage(stdout, line->words[0]);
-	else
+	const char *group = line->n_words > 0 ? line->words[0] : NULL;
+
+	if (group && !command && !commands_is_group(group))
 		return commands_unknown(line->n_words, (char **)line->words);
+	if (ctl->json)
+		return ctl_print_json(command ? commands_json_of(command) : commands_json(group));
+	if (command)
+		commands_usage_of(command, stdout);
+	else
+		commands_usage(stdout, group);
 	return EX_OK;
 }
 
@@ -64,26 +66,25 @@ static int run(struct ctl *ctl, struct line *line, const struct command *command
 		return status;
 	status = command->run(ctl, line->n_words - n_words, line->words + n_words);
 	zmq_ctx_term(ctl->zmq);
-	if (fflush(stdout) != 0)
-		return ctl_fail(EX_IOERR, "stdout: %s", strerror(errno));
 	return status;
 }
 
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
 	static struct ctl ctl;
 	static struct line line;
 	const struct command *command;
 	int n_words = 0, status;
 
-	setlocale(LC_ALL, "");
-	setlocale(LC_NUMERIC, "C");
 	if (line_wants_json(argc, argv))
 		ctl_errors_as_json();
 	status = line_read(&ctl, argc, argv, &line);
 	if (status)
 		return status;
 	if (line.version) {
+		if (ctl.json)
+			return ctl_print_json(json_pack("{s:s,s:s}", "program", "outriderctl",
+				"version", OUTRIDER_VERSION));
 		puts("outriderctl " OUTRIDER_VERSION);
 		return EX_OK;
 	}
@@ -94,7 +95,7 @@ int main(int argc, char **argv)
 	}
 	command = line.n_words > 0 ? commands_find(line.n_words, line.words, &n_words) : NULL;
 	if (line.help)
-		return help(&line, command);
+		return help(&ctl, &line, command);
 	if (line.n_words == 0 && ctl.json)
 		return ctl_fail(EX_USAGE, "no command; outriderctl --help lists them");
 	if (line.n_words == 0) {
@@ -103,4 +104,18 @@ int main(int argc, char **argv)
 	}
 	return command ? run(&ctl, &line, command, n_words)
 		       : commands_unknown(line.n_words, line.words);
+}
+
+int main(int argc, char **argv)
+{
+	struct error err = {""};
+
+	standard_begin();
+	setlocale(LC_ALL, "");
+	setlocale(LC_NUMERIC, "C");
+	int status = dispatch(argc, argv);
+	/* A command that ends with 74 has reported it already. */
+	if (status == EX_IOERR || standard_written(stdout, &err) == 0)
+		return status;
+	return ctl_fail(status ? status : EX_IOERR, "%s", err.text);
 }

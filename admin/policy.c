@@ -1,8 +1,10 @@
 /* outriderctl policy get, set, watch. */
 #include "admin/knob.h"
+#include "admin/interrupt.h"
 
 #include "shared/base/clock.h"
 #include "shared/base/columns.h"
+#include "shared/base/standard.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 
@@ -308,10 +310,8 @@ static int look(struct ctl *ctl, struct watching *watching)
 			watching->after = reply->policy_decisions->next;
 			bus_free(&reply);
 		}
-		if (fflush(stdout) != 0)
-			return EX_OK;
-	} while (!ctl->once && poll(NULL, 0, WATCH_MS) == 0);
-	return EX_OK;
+	} while (standard_flush() && !ctl->once && !interrupted() && poll(NULL, 0, WATCH_MS) == 0);
+	return interrupt_status(EX_OK);
 }
 
 /* Ends with --once, when the reader goes away, or by Ctrl-C. */
@@ -321,6 +321,8 @@ int ctl_policy_watch(struct ctl *ctl, int argc, char **argv)
 
 	(void)argc;
 	(void)argv;
+	if (!ctl->once)
+		interrupt_watch(true);
 	watching.all = ctl->json && ctl->once ? json_array() : NULL;
 	int status = look(ctl, &watching);
 	if (status == EX_OK && watching.all)

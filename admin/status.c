@@ -103,8 +103,8 @@ static void process_text(const struct outrider_process *p)
 	if (!p->answers)
 		return;
 	printf("  pid %u, generation %" PRIu64 ", up for %s, memory %s, version %s\n", p->pid,
-		p->generation, units_period(p->uptime_ns, uptime), units_size(p->rss_bytes, memory),
-		p->version);
+		p->generation, units_period(p->uptime_ns, uptime),
+		units_memory(p->rss_bytes, memory), p->version);
 	for (size_t i = 0; i < p->n_details; i++)
 		detail_text(p->details[i]);
 }
@@ -124,7 +124,8 @@ json_t *ctl_processes_json(const struct outrider_status *status)
 				"uptime_ns",
 				p->answers ? json_integer((json_int_t)p->uptime_ns) : json_null(),
 				"rss_bytes",
-				p->answers ? json_integer((json_int_t)p->rss_bytes) : json_null(),
+				p->answers && p->rss_bytes ? json_integer((json_int_t)p->rss_bytes)
+							   : json_null(),
 				"version", p->answers ? json_text(p->version) : json_null(),
 				"details", p->answers ? details_json(p) : json_null()));
 	}

@@ -1,5 +1,6 @@
 /* outriderctl top: a live screen; one plain print where there is no terminal. */
 #include "admin/ctl.h"
+#include "admin/interrupt.h"
 
 #include "client/include/outrider.h"
 #include "shared/base/clock.h"
@@ -136,7 +137,7 @@ static void draw_processes(struct sink *sink, const struct look *look)
 			snprintf(pid, sizeof pid, "%u", p->pid);
 		if (p->answers) {
 			units_period(p->uptime_ns, uptime);
-			units_size(p->rss_bytes, memory);
+			units_memory(p->rss_bytes, memory);
 		}
 		line(sink, false, "%-13s %8s %8s %11s  %s", p->name, pid, uptime, memory, p->state);
 	}
@@ -272,13 +273,15 @@ static int run_screen(struct ctl *ctl)
 		look_free(&look);
 		return status;
 	}
+	/* ncurses has handlers of its own for those that have none yet: they end the program with 1. */
+	interrupt_watch(false);
 	initscr();
 	cbreak();
 	noecho();
 	curs_set(0);
 	keypad(stdscr, TRUE);
 	timeout(REFRESH_MS);
-	while (status == 0 && key != 'q') {
+	while (status == 0 && key != 'q' && !interrupted()) {
 		struct sink sink = {.screen = true};
 
 		erase();
@@ -292,13 +295,13 @@ static int run_screen(struct ctl *ctl)
 		look_free(&before);
 		before = look;
 		memset(&look, 0, sizeof look);
-		if (key != 'q')
+		if (key != 'q' && !interrupted())
 			status = look_at(ctl, &look);
 	}
 	endwin();
 	look_free(&look);
 	look_free(&before);
-	return status;
+	return interrupt_status(status);
 }
 
 int ctl_top(struct ctl *ctl, int argc, char **argv)

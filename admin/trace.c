@@ -4,6 +4,7 @@
  * metadata ("M") events; times in microseconds.
  */
 #include "admin/ctl.h"
+#include "admin/interrupt.h"
 
 #include "shared/base/clock.h"
 #include "shared/base/new_file.h"
@@ -13,7 +14,6 @@
 #include "shared/ipc/peers.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
@@ -208,24 +208,6 @@ static int summary(const struct ctl *ctl, const struct picture *picture, const c
 	return EX_OK;
 }
 
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-	(void)number;
-	interrupted = 1;
-}
-
-/* Ctrl-C and the like end the picture early: what there is until then is a whole file too. */
-static void watch_signals(void)
-{
-	const struct sigaction action = {.sa_handler = on_signal};
-
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
-}
-
 static bool any_there(const struct picture *picture)
 {
 	bool any = false;
@@ -248,7 +230,8 @@ static int record(struct ctl *ctl, struct picture *picture, uint64_t length_ns, 
 	for (uint64_t now_ns = clock_ns(); now_ns < picture->end_ns; now_ns = clock_ns()) {
 		sleep_until(
 			now_ns + POLL_NS < picture->end_ns ? now_ns + POLL_NS : picture->end_ns);
-		if (interrupted)
+		/* Ctrl-C and the like end the picture early: what there is until then is a whole file too. */
+		if (interrupted())
 			picture->end_ns = clock_ns();
 		collect(ctl, picture);
 	}
@@ -270,7 +253,7 @@ int ctl_trace(struct ctl *ctl, int argc, char **argv)
 	code = argc > 0 ? take_length(argv[0], &length_ns) : 0;
 	if (code != 0)
 		return code;
-	watch_signals();
+	interrupt_watch(false);
 	code = new_file_open(&file, path, true, 0, &err);
 	if (code < 0) {
 		new_file_close(&file, code, NULL);

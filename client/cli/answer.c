@@ -1,6 +1,7 @@
 #include "client/cli/answer.h"
 
 #include "client/cli/cli.h"
+#include "shared/base/clock.h"
 #include "shared/base/plural.h"
 #include "shared/base/utf8.h"
 
@@ -12,6 +13,8 @@
 #include <string.h>
 
 enum { LOOK_MS = 100 }; /* how soon Ctrl-C is seen */
+/* How long the service has to confirm that an answer is cancelled. One that is away, or hangs, never will. */
+#define CANCEL_NS UINT64_C(1000000000)
 
 static volatile sig_atomic_t interrupted;
 
@@ -83,7 +86,8 @@ static void take(struct answer *answer, const struct outrider_event *event)
 static int read_all(struct answer *answer, struct outrider_stream *stream)
 {
 	const struct outrider_event *event;
-	bool cancelled = false, done = false;
+	bool done = false;
+	uint64_t cancelled_ns = 0; /* 0: not cancelled */
 
 	while (!done) {
 		int code = outrider_next(stream, LOOK_MS, &event);
@@ -94,12 +98,14 @@ static int read_all(struct answer *answer, struct outrider_stream *stream)
 		} else if (code != -EAGAIN) {
 			return code;
 		}
-		if ((interrupted || answer->write_error || answer->out_of_memory) && !cancelled) {
+		if ((interrupted || answer->write_error || answer->out_of_memory) &&
+			!cancelled_ns) {
 			outrider_cancel(stream);
-			cancelled = true;
+			cancelled_ns = clock_ns();
 		}
-		/* Ctrl-C again: the service may be away, do not wait for its word. */
-		if (interrupted > 1 && code == -EAGAIN) {
+		/* Ctrl-C again: do not wait for the service's word at all. */
+		if (code == -EAGAIN && cancelled_ns &&
+			(interrupted > 1 || clock_ns() - cancelled_ns >= CANCEL_NS)) {
 			answer->end = OUTRIDER_END_CANCELLED;
 			return 0;
 		}
@@ -107,13 +113,24 @@ static int read_all(struct answer *answer, struct outrider_stream *stream)
 	return outrider_usage(stream, &answer->usage);
 }
 
+static const struct sigaction on_ctrl_c = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+
+void answer_catch_interrupts(void)
+{
+	sigaction(SIGINT, &on_ctrl_c, NULL);
+}
+
+void answer_forget_interrupts(void)
+{
+	interrupted = 0;
+}
+
 int answer_read(struct answer *answer, struct outrider_stream *stream)
 {
-	struct sigaction ours = {.sa_handler = on_interrupt}, before;
+	struct sigaction before;
 	int code;
 
-	interrupted = 0;
-	sigaction(SIGINT, &ours, &before);
+	sigaction(SIGINT, &on_ctrl_c, &before);
 	if (answer->live)
 		live_begin();
 	code = read_all(answer, stream);

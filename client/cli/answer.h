@@ -21,7 +21,12 @@ struct answer {
 	struct outrider_usage usage; /* valid as long as the stream */
 };
 
-/* Reads the stream until its end; SIGINT cancels it. 0 or -errno (outrider_error()). The stream stays the caller's. */
+/* From now on SIGINT ends only an answer, also one that is about to begin, and not the program. */
+void answer_catch_interrupts(void);
+/* A SIGINT that has come so far is not meant for the next answer. */
+void answer_forget_interrupts(void);
+/* Reads the stream until its end; SIGINT cancels it, and when the service does not confirm that within a second, the answer
+ * ends without it. 0 or -errno (outrider_error()). The stream stays the caller's. */
 int answer_read(struct answer *answer, struct outrider_stream *stream);
 /* {"tokens": ..., "text": ..., "end": ..., "usage": ...} */
 void answer_print_json(const struct answer *answer, FILE *to);

@@ -3,8 +3,10 @@
 #include "client/cli/cli.h"
 #include "client/cli/request_flags.h"
 
+#include "shared/base/file.h"
+#include "shared/base/standard.h"
+
 #include <histedit.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -54,6 +56,7 @@ static const char *prompt(EditLine *edit)
 /* $XDG_STATE_HOME/outrider/history, made as needed; "" when there is no home. */
 static void find_history(char *out, size_t bytes)
 {
+	struct error err = {""};
 	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
 	int n = 0;
 
@@ -70,6 +73,15 @@ static void find_history(char *out, size_t bytes)
 		*slash = '\0';
 		mkdir(out, 0700);
 		*slash = '/';
+	}
+	/* The editor would wait for whoever writes to a pipe there. */
+	FILE *file;
+	int code = file_open(out, &file, &err);
+	if (code == 0)
+		fclose(file);
+	else if (code != -ENOENT) {
+		cli_fail(0, "%s: no line is remembered", err.text);
+		out[0] = '\0';
 	}
 }
 
@@ -108,8 +120,7 @@ static void open_editor(struct chat *chat)
 	el_wset(chat->edit, EL_ADDFN, L"drop-line", L"Drop the line that is being typed",
 		drop_line);
 	el_set(chat->edit, EL_BIND, "^C", "drop-line", NULL);
-	/* Between two answers, Ctrl-C comes too late for the one and too early for the other. */
-	signal(SIGINT, SIG_IGN);
+	answer_catch_interrupts();
 }
 
 static void close_editor(struct chat *chat)
@@ -244,7 +255,13 @@ static int reply(struct chat *chat)
 		if (code == 0)
 			code = answer_read(&answer, stream);
 		putchar('\n');
-		if (code < 0)
+		if (code == 0 && fflush(stdout) != 0 && !answer.write_error)
+			answer.write_error = errno;
+		/* Nobody reads the answer: more answers would be wasted work. */
+		if (code == 0 && answer.write_error)
+			status = cli_fail(
+				EX_IOERR, "standard output: %s", strerror(answer.write_error));
+		else if (code < 0)
 			status = cli_fail(request_exit_status(code), "%s%s", outrider_error(),
 				code == -E2BIG ? " (/reset begins a new conversation)" : "");
 		else if (answer.end == OUTRIDER_END_ERROR)
@@ -293,10 +310,12 @@ static int converse(struct chat *chat)
 	while ((line = read_line(chat)) != NULL) {
 		size_t before = chat->n_turns;
 
+		/* A Ctrl-C until now came too late for the last answer; from here on it ends the next one. */
+		answer_forget_interrupts();
 		if (line[0] == '\0')
 			continue;
 		if (line[0] == '/') {
-			if (!command(chat, line))
+			if (!command(chat, line) || !standard_flush())
 				break;
 			continue;
 		}
@@ -307,7 +326,7 @@ static int converse(struct chat *chat)
 		/* What was not answered was not said; on a terminal the person may try again. */
 		if (status) {
 			forget(chat, before);
-			if (!chat->edit)
+			if (!chat->edit || ferror(stdout))
 				return status;
 		}
 	}

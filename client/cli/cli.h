@@ -19,6 +19,8 @@ int command_status(int argc, char **argv);
 int cli_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* From now on it writes a line of JSON: {"error": ..., "status": ...}, or {"notice": ...}. */
 void cli_errors_as_json(void);
+/* Help on stdout: as usage writes it, or in a line of JSON, {"help": ...}, after cli_errors_as_json. EX_OK. */
+int cli_help(void (*usage)(FILE *to));
 
 /* For getopt_long's '?' and ':' (letters, its short options, begins with ':'): says which option is wrong. EX_USAGE. */
 int cli_bad_option(const char *command, int flag, const char *letters, char **argv);

@@ -2,9 +2,11 @@
 #include "client/cli/cli.h"
 
 #include "shared/base/nearest.h"
+#include "shared/base/options.h"
+#include "shared/base/standard.h"
 
+#include <getopt.h>
 #include <locale.h>
-#include <signal.h>
 #include <string.h>
 #include <sysexits.h>
 
@@ -64,31 +66,72 @@ static int help(const char *name)
 		return unknown(name);
 	if (command)
 		return command->run(2, arguments);
-	usage(stdout);
+	return cli_help(usage);
+}
+
+/* `help`, or `help run`, wherever its options stand. */
+static const char *word_after_help(int argc, char **argv)
+{
+	for (int i = 2; i < argc; i++) {
+		if (strcmp(argv[i], "--format") == 0)
+			i++;
+		else if (strcmp(argv[i], "--json") != 0 && strncmp(argv[i], "--format=", 9) != 0)
+			return argv[i];
+	}
+	return NULL;
+}
+
+static int version(bool json)
+{
+	printf(json ? "{\"program\": \"outrider\", \"version\": \"%s\"}\n" : "outrider %s\n",
+		OUTRIDER_VERSION);
 	return EX_OK;
 }
 
-int main(int argc, char **argv)
+/* Whether the words that are no command's ask for JSON. */
+static bool wants_json(int argc, char **argv)
+{
+	static const struct option flags[] = {{"json", no_argument, NULL, 'j'},
+		{"format", required_argument, NULL, 'f'}, {"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'v'}, {0}};
+
+	return options_want_json(argc, argv, ":h", flags);
+}
+
+static int dispatch(int argc, char **argv)
 {
 	const struct command *command;
+	bool json = false;
 
-	setlocale(LC_ALL, "");
-	/* Numbers are written and read the same way everywhere. */
-	setlocale(LC_NUMERIC, "C");
-	/* A reader that went away shows as a failed write. */
-	signal(SIGPIPE, SIG_IGN);
 	if (argc < 2) {
 		usage(stderr);
 		return EX_USAGE;
 	}
+	if (argv[1][0] == '-' || strcmp(argv[1], "help") == 0)
+		json = wants_json(argc, argv);
+	if (json)
+		cli_errors_as_json();
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
 		return help(NULL);
 	if (strcmp(argv[1], "help") == 0)
-		return help(argc > 2 ? argv[2] : NULL);
-	if (strcmp(argv[1], "--version") == 0) {
-		puts("outrider " OUTRIDER_VERSION);
-		return EX_OK;
-	}
+		return help(word_after_help(argc, argv));
+	if (strcmp(argv[1], "--version") == 0)
+		return version(json);
 	command = find(argv[1]);
 	return command ? command->run(argc - 1, argv + 1) : unknown(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+	struct error err = {""};
+
+	standard_begin();
+	setlocale(LC_ALL, "");
+	/* Numbers are written and read the same way everywhere. */
+	setlocale(LC_NUMERIC, "C");
+	int status = dispatch(argc, argv);
+	/* A command that ends with 74 has reported it already. */
+	if (status == EX_IOERR || standard_written(stdout, &err) == 0)
+		return status;
+	return cli_fail(status ? status : EX_IOERR, "%s", err.text);
 }

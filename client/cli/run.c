@@ -131,7 +131,7 @@ static int parse(struct run *run, int argc, char **argv, bool *help)
 	opterr = 0;
 	while (status == 0 && (flag = getopt_long(argc, argv, ":h", flags, NULL)) != -1) {
 		if (flag == 'h') {
-			usage(stdout);
+			cli_help(usage);
 			*help = true;
 			return 0;
 		}
@@ -334,7 +334,7 @@ static int end_status(const struct answer *answer)
 	if (answer->out_of_memory)
 		return cli_fail(EX_OSERR, "no memory for the answer");
 	if (answer->write_error)
-		return cli_fail(EX_IOERR, "stdout: %s", strerror(answer->write_error));
+		return cli_fail(EX_IOERR, "standard output: %s", strerror(answer->write_error));
 	switch (answer->end) {
 	case OUTRIDER_END_ERROR:
 		return cli_fail(EX_SOFTWARE, "%s",

@@ -49,7 +49,8 @@ static void print_json(const struct outrider_status *status)
 		json_object_set_new(process, "uptime_ns",
 			p->answers ? json_integer((json_int_t)p->uptime_ns) : json_null());
 		json_object_set_new(process, "rss_bytes",
-			p->answers ? json_integer((json_int_t)p->rss_bytes) : json_null());
+			p->answers && p->rss_bytes ? json_integer((json_int_t)p->rss_bytes)
+						   : json_null());
 		json_object_set_new(
 			process, "version", p->answers ? json_text(p->version) : json_null());
 		json_object_set_new(process, "details", p->answers ? details_json(p) : json_null());
@@ -76,7 +77,7 @@ static void print_text(const struct outrider_status *status)
 			snprintf(pid, sizeof pid, "%u", p->pid);
 		if (p->answers) {
 			units_period(p->uptime_ns, uptime);
-			units_size(p->rss_bytes, memory);
+			units_memory(p->rss_bytes, memory);
 		}
 		printf("%-13s %8s %8s %11s  %s\n", p->name, pid, uptime, memory, p->state);
 	}
@@ -120,8 +121,7 @@ int command_status(int argc, char **argv)
 		} else if (flag == 'j') {
 			json = true;
 		} else if (flag == 'h') {
-			usage(stdout);
-			return EX_OK;
+			return cli_help(usage);
 		} else {
 			return cli_bad_option("status", flag, ":h", argv);
 		}

@@ -22,6 +22,28 @@ void cli_errors_as_json(void)
 	errors_as_json = true;
 }
 
+int cli_help(void (*usage)(FILE *to))
+{
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *to = errors_as_json ? open_memstream(&text, &bytes) : NULL;
+
+	if (!to) {
+		usage(stdout);
+		return EX_OK;
+	}
+	usage(to);
+	if (fclose(to) == 0) {
+		json_t *root = json_pack("{s:s}", "help", text);
+
+		json_dumpf(root, stdout, 0);
+		putchar('\n');
+		json_decref(root);
+	}
+	free(text);
+	return EX_OK;
+}
+
 int cli_fail(int status, const char *format, ...)
 {
 	va_list args;

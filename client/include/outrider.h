@@ -203,7 +203,8 @@ struct outrider_process {
 	/* "loading", "ready", "degraded: ...", "idle: ..."; without an answer "down" (nobody listens), "no answer yet" (it
 	 * listens for less than 90 s, and may be starting) or "no answer". */
 	const char *state;
-	uint64_t generation, uptime_ns, rss_bytes;
+	uint64_t generation, uptime_ns;
+	uint64_t rss_bytes; /* resident memory; 0: it could not read that (no /proc) */
 	const char *version;
 	size_t n_details;
 	const char *const *details; /* "key=value" */

@@ -24,6 +24,14 @@ const char *units_size(uint64_t bytes, char out[static UNITS_BYTES])
 	return out;
 }
 
+const char *units_memory(uint64_t bytes, char out[static UNITS_BYTES])
+{
+	if (bytes > 0)
+		return units_size(bytes, out);
+	snprintf(out, UNITS_BYTES, "unknown");
+	return out;
+}
+
 const char *units_setting(uint64_t bytes, char out[static UNITS_BYTES])
 {
 	uint64_t tenths = bytes / GIB * 10 + bytes % GIB * 10 / GIB;

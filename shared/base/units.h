@@ -10,6 +10,8 @@ enum { UNITS_BYTES = 32 };
 /* "320.5 MiB", from 10 GiB on "15.2 GiB". Returns out. */
 const char *units_size(uint64_t bytes, char out[static UNITS_BYTES]);
 /* The same in room of its own, which lasts as long as the block that it stands in. */
+/* The same of a process's memory, which is never 0: that is "unknown", of one that could not read it (no /proc). */
+const char *units_memory(uint64_t bytes, char out[static UNITS_BYTES]);
 #define UNITS_SIZE(bytes) units_size((bytes), (char[UNITS_BYTES]){0})
 
 /* The most whole size at or below it as a setting takes it, in the unit that units_size shows: "320M", "15.2G". Returns out. */

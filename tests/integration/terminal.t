@@ -1,97 +1,22 @@
 #!/usr/bin/env python3
 """The programs on a real terminal (a pty): chat's keys and history, the live line of --stats, top, up."""
-import fcntl
+import contextlib
 import os
-import pty
 import re
-import select
 import signal
-import struct
 import tempfile
-import termios
+import time
 
-from outrider_test import TARGET, Service, Tap, program, until
+from outrider_test import SANITIZED, TARGET, Service, Tap, program, until
+from terminal_test import CTRL_C, Terminal
 
 tap = Tap()
 if not TARGET.exists():
     tap.skip("the programs on a terminal", f"{TARGET.name} is not there")
     tap.done()
 
-CTRL_C, CTRL_D, UP, LEFT = "\x03", "\x04", "\x1b[A", "\x1b[D"
+CTRL_D, UP, LEFT = "\x04", "\x1b[A", "\x1b[D"
 LONG = ["--max-tokens", 800, "--ignore-eos", "--temperature", 1.2, "--seed", 3]
-
-
-class Terminal:
-    """A program with a terminal of its own; .seen is all it wrote."""
-
-    def __init__(self, *command, rows=24, columns=80, env=None):
-        self.seen, self.status = "", None
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            self.fd = 0
-            self.resize(rows, columns)  # before the program looks
-            os.environ.update({"TERM": "xterm", "LC_ALL": "C.UTF-8", **(env or {})})
-            os.execv(command[0], [str(c) for c in command])
-
-    def resize(self, rows, columns):
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def read(self, seconds=0.05):
-        while select.select([self.fd], [], [], seconds)[0]:
-            try:
-                data = os.read(self.fd, 65536)
-            except OSError:  # the program has gone
-                data = b""
-            if not data:
-                return
-            self.seen += data.decode(errors="replace")
-            seconds = 0
-
-    def send(self, keys):
-        os.write(self.fd, keys.encode())
-
-    def wait_for(self, pattern, timeout=60, since=0):
-        """Whether the pattern came, after the first `since` characters."""
-        def came():
-            self.read()
-            return re.search(pattern, self.seen[since:], re.S)
-        return bool(until(came, timeout))
-
-    def ask_at_prompt(self, keys, pattern):
-        return self.at_prompt() and self.ask(keys, pattern)
-
-    def ask(self, keys, pattern, timeout=60):
-        since = len(self.seen)
-        self.send(keys)
-        return self.wait_for(pattern, timeout, since)
-
-    def at_prompt(self, prompt="> "):
-        """Whether it reads keys one by one, behind its prompt: before, the terminal itself would echo them, and edit the line."""
-        def reads():
-            self.read()
-            return self.seen.endswith(prompt) and not termios.tcgetattr(self.fd)[3] & termios.ICANON
-        return bool(until(reads))
-
-    def gone(self, timeout=60):
-        def ended():
-            self.read()
-            if self.status is None:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-                self.status = os.waitstatus_to_exitcode(status) if pid else None
-            return self.status is not None
-        return until(ended, timeout)
-
-    def is_plain(self):
-        """Lines, echo and Ctrl-C as a shell left them."""
-        modes = termios.tcgetattr(self.fd)
-        wanted = termios.ICANON | termios.ECHO | termios.ISIG
-        return modes[3] & wanted == wanted and modes[6][termios.VINTR] == b"\x03"
-
-    def close(self):
-        if self.status is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        os.close(self.fd)
 
 
 def started(service, name, *arguments, **more):
@@ -177,6 +102,44 @@ def check_top(service):
     top.close()
 
 
+def check_leaving(service):
+    """What goes on until somebody leaves it, by Ctrl-C."""
+    for words in (("top",), ("cache", "top"), ("policy", "watch")):
+        program_ = started(service, "outriderctl", *words)
+        program_.wait_for("q leaves|LAYER|set|trial|baseline", 1 if words[0] == "policy" else 60)  # there may be no decision yet
+        program_.send(CTRL_C)
+        tap.ok(program_.gone(10) and program_.status == 0 and program_.is_plain(), f"Ctrl-C leaves {' '.join(words)} with 0",
+               (program_.status, repr(program_.seen[-100:])))
+        program_.close()
+    top = started(service, "outriderctl", "top")
+    top.wait_for("q leaves")
+    os.kill(top.pid, signal.SIGTERM)
+    tap.ok(top.gone(10) and top.status == -signal.SIGTERM and top.seen.rstrip().endswith("\x1b[?1l\x1b>") and top.is_plain(),
+           "another signal ends top as it ends any program, and the terminal is as it was", (top.status, repr(top.seen[-100:])))
+    top.close()
+
+
+def check_waiting(where, what, directory):
+    """One Ctrl-C, while there is no service yet, or none that answers."""
+    waits = Terminal(program("outrider"), "run", "--wait", 60, "--runtime-dir", where, "hi")
+    waits.read(1)
+    waits.send(CTRL_C)
+    tap.ok(waits.gone(10) and waits.status == 130, f"Ctrl-C ends run, which waits {what}", (waits.status, repr(waits.seen[-200:])))
+    waits.close()
+    waits = Terminal(program("outrider"), "chat", "--wait", 60, "--runtime-dir", where, env={"XDG_STATE_HOME": f"{directory}/state"})
+    waits.at_prompt()
+    waits.send("hi\r")
+    until(waits.is_plain)  # before, the key is one of the line's
+    waits.read(1)
+    begun = time.monotonic()
+    waits.send(CTRL_C)
+    tap.ok(waits.at_prompt() and (SANITIZED or time.monotonic() - begun < 10), f"Ctrl-C in chat, which waits {what}, brings its prompt back",
+           repr(waits.seen[-200:]))
+    waits.send(CTRL_D)
+    waits.gone()
+    waits.close()
+
+
 def check_up(directory):
     up = Terminal(program("outrider"), "up", "--model", TARGET, "--runtime-dir", f"{directory}/up")
     ready = up.wait_for("ready: ", 90)
@@ -192,5 +155,12 @@ with Service() as service, tempfile.TemporaryDirectory() as directory:
     check_chat(service, f"{directory}/state")
     check_stats(service)
     check_top(service)
+    check_leaving(service)
+    os.mkdir(f"{directory}/nobody", 0o700)
+    check_waiting(f"{directory}/nobody", "for a service", directory)
+    verifier = service.end("verifier", signal.SIGSTOP)
+    check_waiting(service.runtime, "for one that hangs", directory)
+    with contextlib.suppress(ProcessLookupError):  # its watchdog
+        os.kill(verifier, signal.SIGCONT)
     check_up(directory)
 tap.done()
