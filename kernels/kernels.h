@@ -57,7 +57,7 @@
  * zero and rounds in its own way, whatever the mode; no fma gives its bits, so that other backends, which have
  * nothing like it, could not agree with it. VBMI permutes bytes across a whole register: weights lie so that a row's
  * stay in its lane, and tables of weights have 16 entries, for which AVX-512 BW's vpshufb is enough. Grids have up to 2048,
- * and are gathered from.
+ * in memory.
  */
 #pragma once
 
