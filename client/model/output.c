@@ -45,7 +45,7 @@ void engine_json_string(FILE *to, const char *text, size_t bytes)
 		size_t n = utf8_sequence(at, (size_t)(end - at));
 		if (n == 0) {
 			fputs("\\ufffd", to);
-			n = 1;
+			n = utf8_ill_formed(at, (size_t)(end - at));
 		} else if (*at == '"' || *at == '\\') {
 			fprintf(to, "\\%c", *at);
 		} else if ((unsigned char)*at < 0x20) {

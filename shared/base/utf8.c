@@ -22,8 +22,26 @@ size_t utf8_sequence(const char *text, size_t bytes)
 	return n;
 }
 
+size_t utf8_ill_formed(const char *text, size_t bytes)
+{
+	const unsigned char *p = (const unsigned char *)text;
+	if (!bytes)
+		return 0;
+	if (p[0] < 0xc2 || p[0] > 0xf4)
+		return 1;
+	size_t n = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4, i = 1;
+	unsigned low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
+	unsigned high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
+	for (; i < n && i < bytes && p[i] >= low && p[i] <= high; i++) {
+		low = 0x80;
+		high = 0xbf;
+	}
+	return i;
+}
+
 char *utf8_clean(const char *text, size_t bytes, size_t *out_bytes)
 {
+	/* A byte that stands alone becomes three. */
 	char *out = malloc(3 * bytes + 1);
 	size_t used = 0;
 
@@ -32,12 +50,15 @@ char *utf8_clean(const char *text, size_t bytes, size_t *out_bytes)
 	for (size_t i = 0; i < bytes;) {
 		size_t n = utf8_sequence(text + i, bytes - i);
 
-		if (n)
+		if (n) {
 			memcpy(out + used, text + i, n);
-		else
+			used += n;
+			i += n;
+		} else {
 			memcpy(out + used, "\xef\xbf\xbd", 3);
-		used += n ? n : 3;
-		i += n ? n : 1;
+			used += 3;
+			i += utf8_ill_formed(text + i, bytes - i);
+		}
 	}
 	out[used] = '\0';
 	*out_bytes = used;

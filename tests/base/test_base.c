@@ -233,6 +233,34 @@ static void utf8_is_what_the_standard_says(void **state)
 			utf8_sequence(cases[i].text, strlen(cases[i].text)), cases[i].length);
 }
 
+/* Every string of one to four of these bytes, which are the ends of all ranges that UTF-8 tells apart. The hash is that of what
+ * Python's bytes.decode("utf-8", "replace") makes of them, in the same order, each with a NUL behind it. */
+static void what_is_no_utf8_is_replaced_as_python_replaces_it(void **state)
+{
+	static const unsigned char bytes[] = {0x41, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0,
+		0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xec, 0xed, 0xee, 0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5,
+		0xff};
+	enum { N = sizeof(bytes) };
+	uint64_t hash = 0xcbf29ce484222325u;
+	size_t all = 1;
+	(void)state;
+	for (size_t length = 1; length <= 4; length++) {
+		all *= N;
+		for (size_t i = 0; i < all; i++) {
+			char text[4];
+			size_t rest = i, n;
+			for (size_t at = length; at-- > 0; rest /= N)
+				text[at] = (char)bytes[rest % N];
+			char *clean = utf8_clean(text, length, &n);
+			assert_non_null(clean);
+			for (size_t at = 0; at <= n; at++)
+				hash = (hash ^ (unsigned char)clean[at]) * 0x100000001b3u;
+			free(clean);
+		}
+	}
+	assert_true(hash == 0xe155651c93d2f865u);
+}
+
 static void a_folder_of_settings_may_have_drop_ins_alone(void **state)
 {
 	(void)state;
@@ -599,6 +627,7 @@ int main(void)
 		cmocka_unit_test(the_option_that_is_wrong_is_named),
 		cmocka_unit_test(a_file_is_read_whole_up_to_a_size),
 		cmocka_unit_test(utf8_is_what_the_standard_says),
+		cmocka_unit_test(what_is_no_utf8_is_replaced_as_python_replaces_it),
 		cmocka_unit_test(the_nearest_name_is_suggested_when_it_is_near),
 		cmocka_unit_test(a_long_value_is_read_whole_or_refused),
 		cmocka_unit_test(the_commented_file_reads_back_as_the_defaults),
