@@ -11,6 +11,9 @@
 
 struct pretokenizer;
 
+/* What is done to text before it is cut (Unicode Standard Annex #15). */
+enum normalization { NORMALIZATION_NONE = 0, NORMALIZATION_NFC, NORMALIZATION_NFKC };
+
 /* name is not terminated. An unknown one is refused with the list of those there are. */
 int pretokenizer_create(
 	const char *name, size_t bytes, struct pretokenizer **out, struct error *err);
@@ -20,6 +23,8 @@ void pretokenizer_free(struct pretokenizer **pretokenizer);
 bool pretokenizer_ignore_merges(const struct pretokenizer *pretokenizer);
 /* Whether files without tokenizer.ggml.add_bos_token mean true. */
 bool pretokenizer_adds_bos(const struct pretokenizer *pretokenizer);
+
+enum normalization pretokenizer_normalization(const struct pretokenizer *pretokenizer);
 
 struct pretokenizer_scratch;
 

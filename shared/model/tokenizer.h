@@ -1,6 +1,7 @@
 /*
  * Text <-> token ids from the GGUF's own metadata: byte-level BPE with its pre-tokenizer (PCRE2 with Unicode
- * properties), and SentencePiece's BPE. Read-only after loading, thread-safe: encode allocates its scratch per call.
+ * properties; normalised before, where the model's own tokenizer does that), and SentencePiece's BPE. Read-only after loading,
+ * thread-safe: encode allocates its scratch per call.
  */
 #pragma once
 
@@ -15,7 +16,8 @@ void tokenizer_free(struct tokenizer **tokenizer);
 uint32_t tokenizer_n_vocab(const struct tokenizer *tokenizer);
 
 /* Appends the ids of text to *ids (malloc'd, *n used, *capacity; grows; caller frees). special: control tokens
- * written out in the text are recognised; never set for user text. Invalid UTF-8 passes through byte tokens. */
+ * written out in the text are recognised; never set for user text. Invalid UTF-8 passes through byte tokens. Special tokens are
+ * found in the text as it is. What is between them may be normalised, so that the ids stand for other bytes than the text has. */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t bytes,
 	bool special, int32_t **ids, size_t *n, size_t *capacity, struct error *err);
 

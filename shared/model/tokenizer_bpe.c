@@ -2,6 +2,8 @@
  * Byte-level BPE: text is cut into words, and each word's bytes are merged, lowest rank first, ties leftmost. A word of n
  * bytes takes O(n log n) steps: its pairs wait in a heap ordered by rank and then place.
  */
+#include "shared/base/utf8.h"
+#include "shared/model/normalize.h"
 #include "shared/model/tokenizer_internal.h"
 
 #include <stdlib.h>
@@ -15,6 +17,7 @@ struct bpe_encoder {
 	const struct tokenizer *tokenizer;
 	struct token_sink *sink;
 	struct pretokenizer_scratch *scratch;
+	struct normalizer normalizer;
 	struct symbol *symbols;
 	size_t n, capacity;
 	struct merge_heap heap; /* rank << 32 | index of the pair's left symbol */
@@ -38,6 +41,7 @@ void bpe_encoder_free(struct bpe_encoder **encoder)
 	if (!e)
 		return;
 	pretokenizer_scratch_free(&e->scratch);
+	normalizer_free(&e->normalizer);
 	free(e->symbols);
 	free(e->heap.items);
 	free(e);
@@ -106,23 +110,17 @@ static void add_symbol(struct bpe_encoder *e, int32_t id)
 		e->symbols[i - 1].next = i;
 }
 
-/* Vocabularies trained on text alone may lack the bytes that UTF-8 never has; such a byte is the unknown token, or the
- * replacement character. */
-static int add_missing(struct bpe_encoder *e, unsigned char byte)
+/* A vocabulary may lack bytes. What stands for one then is the unknown token; without one, it is left out, as Hugging Face's
+ * tokenizers do, unless it is no UTF-8: then it is the replacement character, as far as the vocabulary has that. */
+static void add_missing(struct bpe_encoder *e, bool valid)
 {
 	static const unsigned char replacement[] = {0xef, 0xbf, 0xbd};
 	const struct tokenizer *t = e->tokenizer;
-	if (t->unknown >= 0) {
+	if (t->unknown >= 0)
 		add_symbol(e, t->unknown);
-		return 0;
-	}
-	for (int i = 0; i < 3; i++)
-		if (t->byte_ids[replacement[i]] < 0)
-			return error_set(e->sink->err, EILSEQ,
-				"the vocabulary has no token for byte 0x%02x", byte);
-	for (int i = 0; i < 3; i++)
-		add_symbol(e, t->byte_ids[replacement[i]]);
-	return 0;
+	for (int i = 0; t->unknown < 0 && !valid && i < 3; i++)
+		if (t->byte_ids[replacement[i]] >= 0)
+			add_symbol(e, t->byte_ids[replacement[i]]);
 }
 
 static int encode_word(void *arg, const char *text, size_t bytes)
@@ -138,27 +136,36 @@ static int encode_word(void *arg, const char *text, size_t bytes)
 	for (size_t i = 0; i < bytes; i++)
 		missing += t->byte_ids[(unsigned char)text[i]] < 0;
 	int rc = reserve(e, bytes + 2 * missing);
+	if (rc)
+		return rc;
+	/* A word is valid or has no valid character. */
+	bool valid = utf8_sequence(text, bytes) > 0;
 	e->n = e->heap.n = 0;
-	for (size_t i = 0; !rc && i < bytes; i++) {
+	for (size_t i = 0; i < bytes; i++) {
 		int32_t id = t->byte_ids[(unsigned char)text[i]];
 		if (id < 0)
-			rc = add_missing(e, (unsigned char)text[i]);
+			add_missing(e, valid);
 		else
 			add_symbol(e, id);
 	}
-	if (rc)
-		return rc;
 	for (size_t i = 0; i < e->n; i++)
 		push_pair(e, (uint32_t)i);
 	merge_symbols(e);
 	/* The first symbol is only ever the left of a pair, so the chain starts there. */
-	for (uint32_t i = 0; !rc && i != SYMBOL_NONE; i = e->symbols[i].next)
+	for (uint32_t i = e->n ? 0 : SYMBOL_NONE; !rc && i != SYMBOL_NONE; i = e->symbols[i].next)
 		rc = token_sink_put(e->sink, e->symbols[i].id);
 	return rc;
 }
 
 int bpe_encode(struct bpe_encoder *encoder, const char *text, size_t bytes)
 {
-	return pretokenizer_split(encoder->tokenizer->pretokenizer, encoder->scratch, text, bytes,
-		encode_word, encoder, encoder->sink->err);
+	const struct pretokenizer *p = encoder->tokenizer->pretokenizer;
+	struct error *err = encoder->sink->err;
+	int rc = normalize(
+		&encoder->normalizer, pretokenizer_normalization(p), text, bytes, &text, &bytes);
+	if (rc)
+		return error_set(err, -rc, "no memory to tokenize a text of %zu bytes", bytes);
+	if (bytes > SYMBOLS_MAX)
+		return error_set(err, E2BIG, "a text of %zu bytes is too long to tokenize", bytes);
+	return pretokenizer_split(p, encoder->scratch, text, bytes, encode_word, encoder, err);
 }

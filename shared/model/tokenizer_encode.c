@@ -90,8 +90,7 @@ static int encode_text(struct encoder *e)
 static int encode(struct encoder *e)
 {
 	size_t before = *e->sink.n;
-	/* Symbols are numbered with 32 bits. */
-	if (e->bytes > UINT32_MAX / 4)
+	if (e->bytes > SYMBOLS_MAX)
 		return error_set(e->sink.err, E2BIG, "a text of %zu bytes is too long to tokenize",
 			e->bytes);
 	int rc = e->tokenizer->spm

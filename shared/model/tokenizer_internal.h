@@ -93,7 +93,7 @@ int merge_heap_reserve(struct merge_heap *heap, size_t n);
 void merge_heap_push(struct merge_heap *heap, uint64_t item);
 uint64_t merge_heap_pop(struct merge_heap *heap);
 
-/* The text between two special tokens; one encoder for all of a call's. */
+/* The text between two special tokens, which is normalised by itself; one encoder for all of a call's. */
 struct bpe_encoder;
 int bpe_encoder_create(const struct tokenizer *tokenizer, struct token_sink *sink,
 	struct bpe_encoder **out, struct error *err);
@@ -109,3 +109,5 @@ int spm_encode(struct spm_encoder *encoder, const char *text, size_t bytes, bool
 
 /* Both kinds of symbol chains use this where there is no neighbour. */
 #define SYMBOL_NONE UINT32_MAX
+/* Symbols are numbered with 32 bits, and a byte may become three of them. */
+#define SYMBOLS_MAX (UINT32_MAX / 4)

@@ -1,6 +1,7 @@
 /* Any bytes as text, in every pre-tokenizer and in SentencePiece: ids are in the vocabulary and their pieces are the text
- * again. The first byte chooses the vocabulary and where special tokens are parsed: nowhere, everywhere, or in the first
+ * again, or the text in NFC. The first byte chooses the vocabulary and where special tokens are parsed: nowhere, everywhere, or in the first
  * half of the text. */
+#include "shared/model/normalize.h"
 #include "shared/model/tokenizer.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 static const char *const files[] = {"tiny-deepseek-v3", "tiny-gpt-2", "tiny-gpt-4o",
 	"tiny-llama-bpe", "tiny-qwen2", "tiny-smollm", "tiny-spm"};
 
-enum { N_FILES = sizeof(files) / sizeof(files[0]), SPM = 6, SPECIAL = 1, HALF = 0x80 };
+enum { N_FILES = sizeof(files) / sizeof(files[0]), QWEN2 = 4, SPM = 6, SPECIAL = 1, HALF = 0x80 };
 
 static struct tokenizer *tokenizers[N_FILES];
 
@@ -108,7 +109,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		check(t, ids, n, plain, n_plain, true);
 		free(plain);
 	} else {
-		check(t, ids, n, text, n_text, false);
+		static struct normalizer normalizer;
+		const char *normal = text;
+		size_t n_normal = n_text;
+		if (which == QWEN2 &&
+			normalize(&normalizer, NORMALIZATION_NFC, text, n_text, &normal, &n_normal))
+			abort();
+		/* What is on both sides of a special token is normalised by itself. */
+		if (!memchr(text, '<', n_text) ||
+			(n_normal == n_text && memcmp(normal, text, n_text) == 0))
+			check(t, ids, n, normal, n_normal, false);
 	}
 	if (tokenizer_utf8_complete(text, n_text) > n_text)
 		abort();
