@@ -2,6 +2,7 @@
 #pragma once
 
 #include "client/include/outrider.h"
+#include "shared/base/limits.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@ struct answer {
 	bool out_of_memory;
 	int write_error; /* errno of the first write that failed */
 	enum outrider_end end;
-	char stop[160], message[512];
+	char stop[LIMIT_STOP_BYTES], message[512];
 	struct outrider_usage usage; /* valid as long as the stream */
 };
 

@@ -336,7 +336,7 @@ void outrider_request_set_seed(struct outrider_request *request, uint64_t seed)
 int outrider_request_add_stop(struct outrider_request *request, const char *text)
 {
 	Outrider__Generate *generate = &request->generate;
-	size_t bytes = strlen(text);
+	size_t bytes = strlen(text), all = bytes + 1;
 	char **grown, *copy;
 
 	if (bytes == 0 || bytes >= LIMIT_STOP_BYTES)
@@ -344,6 +344,11 @@ int outrider_request_add_stop(struct outrider_request *request, const char *text
 			LIMIT_STOP_BYTES - 1);
 	if (generate->n_stop == LIMIT_STOPS)
 		return failure_set(E2BIG, "more than %d stop strings", LIMIT_STOPS);
+	for (size_t i = 0; i < generate->n_stop; i++)
+		all += strlen(generate->stop[i]) + 1;
+	if (all > LIMIT_STOPS_BYTES)
+		return failure_set(E2BIG, "stop strings of %zu bytes: all together may have %d",
+			all - generate->n_stop - 1, LIMIT_STOPS_BYTES - (int)generate->n_stop - 1);
 	grown = realloc(generate->stop, (generate->n_stop + 1) * sizeof *grown);
 	if (grown)
 		generate->stop = grown;

@@ -16,12 +16,9 @@ static enum session_end end_after(
 
 	if (!request->ignore_eos && tokenizer_is_eog(engine->o.tokenizer, token))
 		return SESSION_END_EOS;
-	if (s->stops.n > 0) {
-		struct gguf_string piece = tokenizer_piece(engine->o.tokenizer, token, false);
-
-		if (text_feed(&s->text, &s->stops, piece.data, piece.bytes, NULL, NULL))
-			return SESSION_END_STOP;
-	}
+	if (s->slot->stops != NULL &&
+		text_feed_token(&s->text, s->slot->stops, engine->o.tokenizer, token, NULL, NULL))
+		return SESSION_END_STOP;
 	if (emit_n_out(s, n_tokens) >= request->max_tokens ||
 		n_tokens >= (uint32_t)engine->o.config->context)
 		return SESSION_END_LENGTH;

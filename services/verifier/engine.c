@@ -138,8 +138,6 @@ static void enter(struct engine *engine, uint32_t index)
 	s->page = slot->page;
 	s->uid = atomic_load_explicit(&s->page->uid, memory_order_acquire);
 	s->end_before = (enum session_end)atomic_load_explicit(&s->page->end, memory_order_relaxed);
-	text_stops_init(&s->stops, (const char(*)[LIMIT_STOP_BYTES])s->page->request.stops,
-		s->page->request.n_stops);
 	text_stream_init(&s->text);
 	engine->live[engine->n_live++] = index;
 }

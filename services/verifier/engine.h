@@ -12,7 +12,6 @@
 #include "services/verifier/routing_feed.h"
 #include "services/verifier/scheduler.h"
 #include "services/verifier/slot.h"
-#include "services/verifier/text.h"
 #include "services/verifier/tuning.h"
 #include "shared/ipc/daemon.h"
 #include "shared/ipc/page.h"
@@ -45,7 +44,6 @@ struct engine_session {
 	struct slot *slot;
 	struct session_page *page;
 	struct kv_seq seq; /* owner 0: holds no pages now */
-	struct text_stops stops;
 	struct text_stream text;
 	uint32_t followed; /* tokens the drafter was last told of; 0 = none */
 	uint32_t k, k_asked; /* of this iteration; before the end of the answer cut it */

@@ -25,12 +25,16 @@ static int slot_open(struct front *front, uint32_t index, uint32_t credit, uint3
 	slot->restarts = restarts;
 	slot->usage.submitted_ns = clock_ns();
 	atomic_store_explicit(&slot->credit, credit, memory_order_relaxed);
-	if (slot->page->request.logits_hash != 0) {
+	int rc = text_stops_create(
+		slot->page->request.stops, slot->page->request.n_stops, &slot->stops);
+	if (rc == 0 && slot->page->request.logits_hash != 0) {
 		slot->hashes = calloc((size_t)front->config->context, sizeof(*slot->hashes));
-		if (slot->hashes == NULL)
-			return -ENOMEM;
+		if (slot->hashes == NULL) {
+			text_stops_free(&slot->stops);
+			rc = -ENOMEM;
+		}
 	}
-	return 0;
+	return rc;
 }
 
 static void session_open(struct front *front, uint32_t index)
@@ -40,9 +44,6 @@ static void session_open(struct front *front, uint32_t index)
 	memset(fs, 0, sizeof(*fs));
 	fs->used = true;
 	fs->heard_ns = front->slots[index].usage.submitted_ns;
-	text_stops_init(&fs->stops,
-		(const char(*)[LIMIT_STOP_BYTES])front->slots[index].page->request.stops,
-		front->slots[index].page->request.n_stops);
 	text_stream_init(&fs->text);
 }
 
@@ -50,6 +51,7 @@ static void session_release(struct front *front, uint32_t index)
 {
 	free(front->sessions[index].pending);
 	free(front->slots[index].hashes);
+	text_stops_free(&front->slots[index].stops);
 	memset(&front->sessions[index], 0, sizeof(front->sessions[index]));
 	memset(&front->slots[index], 0, sizeof(front->slots[index]));
 }

@@ -22,7 +22,6 @@ struct front_session {
 	uint32_t
 		fed; /* output tokens whose text went through the stream; >= sent once it caught up */
 	uint32_t credit;
-	struct text_stops stops;
 	struct text_stream text;
 	char *pending; /* text that has not been sent yet */
 	size_t n_pending, capacity;

@@ -90,20 +90,21 @@ int journal_check_request(const struct session_request *request, uint32_t n_voca
 	if (request->n_replay > n_context)
 		return error_set(err, EINVAL, "replay: %u tokens, the context holds %u",
 			request->n_replay, n_context);
-	if (!(request->replay_error >= 0 && request->replay_error <= 1))
-		return error_set(
-			err, EINVAL, "replay_error: %g is not 0..1", (double)request->replay_error);
+	rc = sampling_check(SAMPLING_REPLAY_ERROR, (double)request->replay_error, err);
+	if (rc != 0)
+		return rc;
 	if (request->n_stops > LIMIT_STOPS)
 		return error_set(err, EINVAL, "stop: %u strings, the limit is %d", request->n_stops,
 			LIMIT_STOPS);
-	for (uint32_t i = 0; i < request->n_stops; i++) {
-		size_t bytes = strnlen(request->stops[i], LIMIT_STOP_BYTES);
+	for (size_t i = 0, at = 0; i < request->n_stops; i++) {
+		size_t room = sizeof(request->stops) - at;
+		size_t bytes = strnlen(request->stops + at, room);
 
-		if (bytes == 0)
-			return error_set(err, EINVAL, "stop: string %u is empty", i + 1);
-		if (bytes == LIMIT_STOP_BYTES)
-			return error_set(err, EINVAL, "stop: string %u is longer than %d bytes",
-				i + 1, LIMIT_STOP_BYTES - 1);
+		if (bytes == room || bytes == 0 || bytes >= LIMIT_STOP_BYTES)
+			return error_set(err, EINVAL,
+				"stop: string %zu is empty or longer than %d bytes", i + 1,
+				LIMIT_STOP_BYTES - 1);
+		at += bytes + 1;
 	}
 	return 0;
 }

@@ -133,6 +133,7 @@ static int read_stops(
 	if (generate->n_stop > LIMIT_STOPS)
 		return error_set(err, EINVAL, "stop: %zu strings, the limit is %d",
 			generate->n_stop, LIMIT_STOPS);
+	size_t at = 0;
 	for (size_t i = 0; i < generate->n_stop; i++) {
 		size_t bytes = strlen(generate->stop[i]);
 
@@ -140,7 +141,12 @@ static int read_stops(
 			return error_set(err, EINVAL,
 				"stop: string %zu has %zu bytes, allowed are 1..%d", i + 1, bytes,
 				LIMIT_STOP_BYTES - 1);
-		memcpy(out->stops[i], generate->stop[i], bytes + 1);
+		if (at + bytes + 1 > sizeof(out->stops))
+			return error_set(err, EINVAL,
+				"stop: %zu strings may have %zu bytes together, and have more",
+				generate->n_stop, sizeof(out->stops) - generate->n_stop);
+		memcpy(out->stops + at, generate->stop[i], bytes + 1);
+		at += bytes + 1;
 	}
 	out->n_stops = (uint32_t)generate->n_stop;
 	return 0;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "services/verifier/journal.h"
+#include "services/verifier/text.h"
 
 /* What a session took, in this verifier. The engine's until the page is DONE, the front's after. */
 struct slot_usage {
@@ -19,6 +20,7 @@ struct slot_usage {
 struct slot {
 	/* The front's: constant from submission until the session is freed. */
 	struct session_page *page;
+	struct text_stops *stops; /* the request's stop strings, or NULL */
 	uint64_t *hashes; /* [n_context] logits hash of each output token, or NULL */
 	uint32_t restarts;
 

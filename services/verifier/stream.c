@@ -26,9 +26,9 @@ static bool feed(struct front *front, uint32_t index, uint32_t n)
 	const struct session_page *page = front->slots[index].page;
 
 	while (fs->fed < n) {
-		struct gguf_string piece = tokenizer_piece(
-			front->tokenizer, page->tokens[page->n_prompt + fs->fed], false);
-		size_t room = fs->n_pending + LIMIT_STOP_BYTES + piece.bytes;
+		int32_t token = page->tokens[page->n_prompt + fs->fed];
+		size_t room = fs->n_pending + fs->text.n_held +
+			      tokenizer_piece(front->tokenizer, token, false).bytes;
 
 		if (room > fs->capacity) {
 			char *larger = realloc(fs->pending, 2 * room);
@@ -37,8 +37,8 @@ static bool feed(struct front *front, uint32_t index, uint32_t n)
 			fs->pending = larger;
 			fs->capacity = 2 * room;
 		}
-		text_feed(&fs->text, &fs->stops, piece.data, piece.bytes, fs->pending,
-			&fs->n_pending);
+		text_feed_token(&fs->text, front->slots[index].stops, front->tokenizer, token,
+			fs->pending, &fs->n_pending);
 		fs->fed++;
 	}
 	return true;
@@ -167,17 +167,14 @@ static int send_done(struct front *front, uint32_t index, uint32_t n_out)
 	Outrider__Usage usage = OUTRIDER__USAGE__INIT;
 	size_t n_pending = fs->n_pending;
 
-	/* What was held back became no stop string after all. */
-	if (fs->text.stop < 0 && fs->text.n_held > 0 &&
-		fs->capacity >= n_pending + fs->text.n_held) {
-		memcpy(fs->pending + n_pending, fs->text.held, fs->text.n_held);
-		n_pending += fs->text.n_held;
-	}
+	/* What was held back became no stop string after all; feed made room for all that can be seen of it. */
+	if (fs->text.stop < 0)
+		text_held(&fs->text, fs->pending, &n_pending);
 	fill_usage(slot, n_out, &usage);
 	done.session_uid = atomic_load_explicit(&slot->page->uid, memory_order_relaxed);
 	done.end = atomic_load_explicit(&slot->page->end, memory_order_relaxed);
 	if (done.end == SESSION_END_STOP && fs->text.stop >= 0)
-		done.stop = slot->page->request.stops[fs->text.stop];
+		done.stop = (char *)text_stop(slot->stops, fs->text.stop);
 	done.usage = &usage;
 	done.message = (char *)slot->usage.message;
 	done.text.data = (uint8_t *)fs->pending;

@@ -25,8 +25,9 @@ enum {
 	LIMIT_DRAFT_SUPPORT = 64, /* tokens with q > 0 at one drafted position */
 	LIMIT_BATCH = 4096, /* tokens of one forward call */
 	LIMIT_THREADS = 256,
-	LIMIT_STOPS = 16, /* stop strings of a request */
-	LIMIT_STOP_BYTES = 128, /* length of one, with its NUL */
+	LIMIT_STOPS = 256, /* stop strings of a request */
+	LIMIT_STOP_BYTES = 4096, /* length of one, with its NUL */
+	LIMIT_STOPS_BYTES = 16384, /* of all of them, with their NULs */
 	LIMIT_LOGIT_BIASES = 256, /* biased tokens of a request */
 	LIMIT_NAME = 32, /* process and region names, with NUL */
 	LIMIT_MESSAGE_BYTES = 4 << 20, /* one control-plane message */

@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 4
+#define SESSIONS_LAYOUT 5
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -63,7 +63,7 @@ struct session_request {
 	uint32_t logits_hash; /* the client wants a hash of each position's logits */
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0 = none */
 	uint32_t n_stops;
-	char stops[LIMIT_STOPS][LIMIT_STOP_BYTES];
+	char stops[LIMIT_STOPS_BYTES]; /* one behind the other, each with its NUL */
 };
 
 struct session_page {

@@ -392,6 +392,8 @@ def generates(service):
         "a bias beyond the vocabulary": {"s": (5, sampling((8, sampling((1, 1 << 30), (2, 1.0)))))},
         "1000 biases": {"s": (5, sampling(*[(8, sampling((1, i), (2, 1.0))) for i in range(1000)]))},
         "a stop string of 5000 bytes": {"stop": (8, "x" * 5000)}, "an empty stop string": {"stop": (8, "")},
+        "300 stop strings": {f"stop{i}": (8, f"x{i}") for i in range(300)},
+        "stop strings of 20 KB": {f"stop{i}": (8, f"{i}" * 4000) for i in range(5)},
         "more tokens held than the context": {"have": (16, 1 << 31)}, "session 0": {"uid": (1, 0)},
         "a million tokens": {"tokens": (3, [5] * 1000000)},
     }

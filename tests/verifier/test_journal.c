@@ -131,7 +131,20 @@ static void a_sound_page_is_believed_and_a_damaged_one_is_not(void **state)
 	page->request.n_stops = LIMIT_STOPS + 1;
 	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
 	page->request.n_stops = 1;
-	memset(page->request.stops[0], 'x', LIMIT_STOP_BYTES); /* no NUL */
+	memset(page->request.stops, 'x', LIMIT_STOPS_BYTES); /* no NUL */
+	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
+	page->request.stops[LIMIT_STOP_BYTES] = '\0'; /* a byte too long */
+	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
+	page->request.stops[LIMIT_STOP_BYTES - 1] = '\0';
+	assert_int_equal(journal_check(header, page, VOCAB, &err), 0);
+	page->request.n_stops = 2; /* the second is empty */
+	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
+	page->request.stops[LIMIT_STOP_BYTES] = 'x'; /* the second has no end within its bound */
+	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
+	page->request.stops[LIMIT_STOP_BYTES + 1] = '\0';
+	assert_int_equal(journal_check(header, page, VOCAB, &err), 0);
+	page->request.n_stops = 3; /* the third has none in the page */
+	page->request.stops[LIMIT_STOPS_BYTES - 1] = 'x';
 	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
 	page->request.n_stops = 0;
 	assert_int_equal(journal_check(header, page, VOCAB, &err), 0);

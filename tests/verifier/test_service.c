@@ -627,7 +627,7 @@ static void bad_requests_are_refused_with_the_reason_and_harm_nobody(void **stat
 	struct service s;
 	struct call c;
 	struct answer bad = answers[0];
-	char long_stop[200];
+	static char long_stop[5000];
 
 	(void)state;
 	need();
@@ -648,10 +648,10 @@ static void bad_requests_are_refused_with_the_reason_and_harm_nobody(void **stat
 	call_init(&c, &bad, 5);
 	refused(&s, &c, EINVAL, "temperature");
 	memset(long_stop, 'x', sizeof(long_stop));
-	long_stop[199] = '\0';
+	long_stop[sizeof(long_stop) - 1] = '\0';
 	call_init(&c, &answers[0], 5);
 	c.stop = long_stop;
-	refused(&s, &c, EINVAL, "199 bytes");
+	refused(&s, &c, EINVAL, "4999 bytes");
 	call_init(&c, &answers[0], 5);
 	c.k = 16;
 	refused(&s, &c, EINVAL, "k_plus_one");
