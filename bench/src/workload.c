@@ -1,6 +1,7 @@
 #include "bench/src/workload.h"
 
 #include "shared/base/error.h"
+#include "shared/base/sampling.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -124,7 +125,9 @@ static int take_option(int option, struct workload_options *options)
 		return status;
 	case OPT_TEMPERATURE:
 		options->temperature = strtof(optarg, &end);
-		return end != optarg && !*end ? EX_OK : refuse("temperature", "0 to 100");
+		return end != optarg && !*end
+			       ? EX_OK
+			       : refuse("temperature", sampling_range(SAMPLING_TEMPERATURE));
 	case OPT_EOS:
 		options->ignore_eos = true;
 		return EX_OK;

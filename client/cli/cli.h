@@ -3,6 +3,7 @@
 
 #include "shared/base/json_text.h"
 #include "shared/base/error.h"
+#include "shared/base/sampling.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -25,11 +26,12 @@ int cli_help(void (*usage)(FILE *to));
 /* For getopt_long's '?' and ':' (letters, its short options, begins with ':'): says which option is wrong. EX_USAGE. */
 int cli_bad_option(const char *command, int flag, const char *letters, char **argv);
 
-/* Whole numbers and reals, complaining by the flag's name; 0 or EX_USAGE. */
+/* Whole numbers, complaining by the flag's name; 0 or EX_USAGE. */
 int cli_integer(const char *flag, const char *text, int64_t low, int64_t high, int64_t *out);
 /* A time: "3s", "500ms", "2m", or a number alone, which is seconds; low_s 0 or more. */
 int cli_seconds(const char *flag, const char *text, double low_s, double high_s, double *out);
-int cli_real(const char *flag, const char *text, double low, double high, double *out);
+/* What the SDK takes too, and refuses with the same words. */
+int cli_sampling(const char *flag, const char *text, enum sampling_value what, double *out);
 /* "1,2,3" (also spaces and newlines between) to a malloc'd array; 0 or EX_DATAERR. */
 int cli_tokens(const char *what, const char *text, int32_t **tokens, size_t *n);
 /* A whole file ("-": stdin) with a NUL behind; malloc'd. 0 or a sysexits status after saying why. */

@@ -4,7 +4,6 @@
 #include "shared/base/clock.h"
 #include "shared/model/chat.h"
 
-#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
@@ -16,10 +15,11 @@ const char request_flags_help[] =
 	"  --runtime-dir DIR     where the service is\n"
 	"  --max-tokens N        end after N tokens (0, the default: when the context is "
 	"full)\n"
-	"  --temperature T       0 (default) takes the most probable token\n"
+	"  --temperature T       0 (default) takes the most probable token; else 1e-30 to 100\n"
 	"  --top-k N, --top-p P, --min-p P, --repeat-penalty R, --repeat-window N\n"
+	"                        sampling, in the order that outrider(1) gives\n"
 	"  --seed N              same seed, same answer; default 0\n"
-	"  --stop TEXT           end before TEXT; may be repeated\n"
+	"  --stop TEXT           end before TEXT, which may name a control token; may be repeated\n"
 	"  --logit-bias ID=B     add B to the logit of token ID; may be repeated\n"
 	"  --coupling NAME       gumbel (default) or maximal\n"
 	"  --k N                 draft N tokens at a time, 0 to 15 (default: the policy chooses)\n"
@@ -40,39 +40,35 @@ const char request_flags_help[] =
 static int sampling_flag(
 	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
 {
-	int64_t n;
 	double x;
 
 	switch (flag) {
 	case FLAG_TEMPERATURE:
-		if (cli_real("--temperature", value, 0, 100, &x))
+		if (cli_sampling("--temperature", value, SAMPLING_TEMPERATURE, &x))
 			return EX_USAGE;
-		/* Not to 0, which is greedy. */
-		if (x > 0 && (float)x == 0)
-			x = (double)FLT_TRUE_MIN;
 		return outrider_request_set_temperature(request, (float)x);
 	case FLAG_TOP_K:
-		if (cli_integer("--top-k", value, 0, INT32_MAX, &n))
+		if (cli_sampling("--top-k", value, SAMPLING_TOP_K, &x))
 			return EX_USAGE;
-		return outrider_request_set_top_k(request, (uint32_t)n);
+		return outrider_request_set_top_k(request, (uint32_t)x);
 	case FLAG_TOP_P:
-		if (cli_real("--top-p", value, 0, 1, &x))
+		if (cli_sampling("--top-p", value, SAMPLING_TOP_P, &x))
 			return EX_USAGE;
 		return outrider_request_set_top_p(request, (float)x);
 	case FLAG_MIN_P:
-		if (cli_real("--min-p", value, 0, 1, &x))
+		if (cli_sampling("--min-p", value, SAMPLING_MIN_P, &x))
 			return EX_USAGE;
 		return outrider_request_set_min_p(request, (float)x);
 	case FLAG_REPEAT_PENALTY:
-		if (cli_real("--repeat-penalty", value, 0, 10, &x))
+		if (cli_sampling("--repeat-penalty", value, SAMPLING_REPEAT_PENALTY, &x))
 			return EX_USAGE;
 		flags->repeat_penalty = (float)x;
 		flags->has_repeat_penalty = true;
 		break;
 	default:
-		if (cli_integer("--repeat-window", value, 0, INT32_MAX, &n))
+		if (cli_sampling("--repeat-window", value, SAMPLING_REPEAT_WINDOW, &x))
 			return EX_USAGE;
-		flags->repeat_window = (uint32_t)n;
+		flags->repeat_window = (uint32_t)x;
 		flags->has_repeat_window = true;
 		break;
 	}
@@ -91,7 +87,7 @@ static int logit_bias_flag(const char *value, struct outrider_request *request)
 	memcpy(id, value, (size_t)(equals - value));
 	id[equals - value] = '\0';
 	if (cli_integer("--logit-bias", id, 0, INT32_MAX, &token) ||
-		cli_real("--logit-bias", equals + 1, -1e9, 1e9, &bias))
+		cli_sampling("--logit-bias", equals + 1, SAMPLING_LOGIT_BIAS, &bias))
 		return EX_USAGE;
 	return outrider_request_add_logit_bias(request, (int32_t)token, (float)bias);
 }

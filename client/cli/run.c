@@ -71,7 +71,8 @@ static int own_flag(struct run *run, int flag)
 		return 0;
 	case FLAG_REPLAY_ERROR:
 		run->has_replay_error = true;
-		return cli_real("--replay-error", optarg, 0, 1, &run->replay_error);
+		return cli_sampling(
+			"--replay-error", optarg, SAMPLING_REPLAY_ERROR, &run->replay_error);
 	case FLAG_LOGITS_HASH:
 		run->logits_hash = true;
 		outrider_request_set_logits_hash(run->request, true);

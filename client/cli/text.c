@@ -84,14 +84,21 @@ int cli_integer(const char *flag, const char *text, int64_t low, int64_t high, i
 	return 0;
 }
 
-int cli_real(const char *flag, const char *text, double low, double high, double *out)
+int cli_sampling(const char *flag, const char *text, enum sampling_value what, double *out)
 {
 	const char *end;
 	double value = decimal_read(text, &end);
+	struct error err;
 
-	if (end == text || *end || !(value >= low && value <= high))
-		return cli_fail(EX_USAGE, "%s \"%.64s\": allowed are numbers from %g to %g", flag,
-			text, low, high);
+	if (end == text || *end)
+		return cli_fail(
+			EX_USAGE, "%s \"%.64s\": allowed are %s", flag, text, sampling_range(what));
+	if (sampling_check(what, value, &err) < 0)
+		return cli_fail(EX_USAGE, "%s", err.text);
+	if ((what == SAMPLING_TOP_K || what == SAMPLING_REPEAT_WINDOW) &&
+		value != (double)(int64_t)value)
+		return cli_fail(EX_USAGE, "%s \"%.64s\": allowed are whole numbers, %s", flag, text,
+			sampling_range(what));
 	*out = value;
 	return 0;
 }

@@ -67,19 +67,26 @@ int outrider_request_set_variables(struct outrider_request *request, const char 
 
 /* 0 (the default): until the model ends or the context is full. */
 void outrider_request_set_max_tokens(struct outrider_request *request, uint32_t max_tokens);
+/* Sampling. The order: logit biases are added; the repetition penalty is applied; at temperature 0 the greatest logit is taken,
+ * whatever the rest says; else the logits are divided by the temperature, and top-k, then top-p (of what top-k left), then min-p
+ * (against the most probable) say which tokens remain. One of those is drawn. */
+
 /* 0 (the default) is greedy; else 1e-30 to 100. */
 int outrider_request_set_temperature(struct outrider_request *request, float temperature);
-int outrider_request_set_top_k(struct outrider_request *request, uint32_t top_k); /* 0: off */
+int outrider_request_set_top_k(
+	struct outrider_request *request, uint32_t top_k); /* to 1048576; 0: off */
 int outrider_request_set_top_p(
-	struct outrider_request *request, float top_p); /* 1e-6 to 1; 1: off */
+	struct outrider_request *request, float top_p); /* more than 0, up to 1, which is off */
 int outrider_request_set_min_p(struct outrider_request *request, float min_p); /* 0..1; 0: off */
-/* penalty: 1e-3 to 10, 1 is off; window: last tokens that count, 0 for all. */
+/* penalty: more than 0, up to 10; 1 is off. window: how many of the last tokens count, up to 1048576; 0: all. */
 int outrider_request_set_repeat(struct outrider_request *request, float penalty, uint32_t window);
 /* 0 by default: the same request gives the same answer, sampled or not. */
 void outrider_request_set_seed(struct outrider_request *request, uint64_t seed);
-/* Up to 16 strings of 1 to 127 bytes; the output ends before the first that appears. */
+/* The output ends before the first of these strings that appears. Up to 256 of 1 to 4095 bytes, together 16384 less one for each. A
+ * string may be, or contain, the text of a control token ("<|im_start|>"), which is no part of the output: it ends the answer at
+ * that token. */
 int outrider_request_add_stop(struct outrider_request *request, const char *text);
-/* Added to the logit of a token; up to 256 tokens. */
+/* Added to the logit of a token; finite; up to 256 tokens. */
 int outrider_request_add_logit_bias(struct outrider_request *request, int32_t token, float bias);
 /* Goes on after end-of-text tokens. */
 void outrider_request_set_ignore_eos(struct outrider_request *request, bool ignore);

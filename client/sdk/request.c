@@ -2,10 +2,10 @@
 
 #include "client/sdk/failure.h"
 #include "shared/base/limits.h"
+#include "shared/base/sampling.h"
 #include "shared/model/sampler.h"
 #include "shared/spec/session.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,22 +267,17 @@ void outrider_request_set_max_tokens(struct outrider_request *request, uint32_t 
 	request->generate.max_tokens = max_tokens;
 }
 
-/* Also refuses what is not a number. */
-static int check_range(const char *name, double value, double low, double high)
+static int check(enum sampling_value what, double value)
 {
-	if (value >= low && value <= high)
-		return 0;
-	return failure_set(EINVAL, "%s %g: allowed are %g to %g", name, value, low, high);
+	struct error err;
+
+	return sampling_check(what, value, &err) < 0 ? failure_set(EINVAL, "%s", err.text) : 0;
 }
 
 int outrider_request_set_temperature(struct outrider_request *request, float temperature)
 {
-	int code = check_range("temperature", (double)temperature, 0, 100);
+	int code = check(SAMPLING_TEMPERATURE, (double)temperature);
 
-	/* Logits divided by less leave the range of a float. */
-	if (code == 0 && temperature > 0 && temperature < 1e-30f)
-		code = failure_set(EINVAL, "temperature %g: allowed are 0 and 1e-30 to 100",
-			(double)temperature);
 	if (code == 0)
 		request->sampling.temperature = temperature;
 	return code;
@@ -290,7 +285,7 @@ int outrider_request_set_temperature(struct outrider_request *request, float tem
 
 int outrider_request_set_top_k(struct outrider_request *request, uint32_t top_k)
 {
-	int code = check_range("top-k", top_k, 0, LIMIT_VOCAB);
+	int code = check(SAMPLING_TOP_K, top_k);
 
 	if (code == 0)
 		request->sampling.top_k = top_k;
@@ -299,7 +294,7 @@ int outrider_request_set_top_k(struct outrider_request *request, uint32_t top_k)
 
 int outrider_request_set_top_p(struct outrider_request *request, float top_p)
 {
-	int code = check_range("top-p", (double)top_p, (double)1e-6f, 1);
+	int code = check(SAMPLING_TOP_P, (double)top_p);
 
 	if (code == 0)
 		request->sampling.top_p = top_p;
@@ -308,7 +303,7 @@ int outrider_request_set_top_p(struct outrider_request *request, float top_p)
 
 int outrider_request_set_min_p(struct outrider_request *request, float min_p)
 {
-	int code = check_range("min-p", (double)min_p, 0, 1);
+	int code = check(SAMPLING_MIN_P, (double)min_p);
 
 	if (code == 0)
 		request->sampling.min_p = min_p;
@@ -317,10 +312,10 @@ int outrider_request_set_min_p(struct outrider_request *request, float min_p)
 
 int outrider_request_set_repeat(struct outrider_request *request, float penalty, uint32_t window)
 {
-	int code = check_range("repeat penalty", (double)penalty, (double)1e-3f, 10);
+	int code = check(SAMPLING_REPEAT_PENALTY, (double)penalty);
 
 	if (code == 0)
-		code = check_range("repeat window", window, 0, LIMIT_CONTEXT);
+		code = check(SAMPLING_REPEAT_WINDOW, window);
 	if (code < 0)
 		return code;
 	request->sampling.repeat_penalty = penalty;
@@ -366,11 +361,10 @@ int outrider_request_add_logit_bias(struct outrider_request *request, int32_t to
 	Outrider__Sampling *sampling = &request->sampling;
 	Outrider__LogitBias **grown, *entry;
 
-	if (token < 0 || !isfinite(bias))
-		return failure_set(EINVAL,
-			"logit bias of token %d: a token and a finite number are "
-			"needed",
-			token);
+	if (token < 0)
+		return failure_set(EINVAL, "logit bias for token %d: ids are not negative", token);
+	if (check(SAMPLING_LOGIT_BIAS, (double)bias) < 0)
+		return -EINVAL;
 	if (sampling->n_logit_bias == LIMIT_LOGIT_BIASES)
 		return failure_set(E2BIG, "more than %d logit biases", LIMIT_LOGIT_BIASES);
 	grown = realloc(sampling->logit_bias, (sampling->n_logit_bias + 1) * sizeof *grown);
@@ -448,7 +442,7 @@ int outrider_request_set_replay(
 	struct outrider_request *request, const int32_t *tokens, size_t n, float error)
 {
 	Outrider__TokenList *list = NULL;
-	int code = check_range("replay error", (double)error, 0, 1);
+	int code = check(SAMPLING_REPLAY_ERROR, (double)error);
 
 	if (code == 0)
 		code = make_token_list(tokens, n, &list);

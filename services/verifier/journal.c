@@ -1,6 +1,7 @@
 #include "services/verifier/journal.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/sampling.h"
 
 #include <string.h>
 

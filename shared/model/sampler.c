@@ -1,6 +1,7 @@
 #include "shared/model/sampler.h"
 #include "shared/model/sampler_internal.h"
 #include "shared/base/rand.h"
+#include "shared/base/sampling.h"
 
 #include <assert.h>
 #include <float.h>
@@ -20,24 +21,20 @@ void sampler_params_default(struct sampler_params *params)
 
 int sampler_params_check(const struct sampler_params *params, uint32_t n_vocab, struct error *err)
 {
-	/* Written so that a NaN fails. */
-	if (!(params->temperature >= 0 && params->temperature <= 100))
-		return error_set(err, EINVAL, "temperature is %g, allowed are 0..100",
-			(double)params->temperature);
-	/* Logits divided by so little leave the range of a float, and their order with it. */
-	if (params->temperature > 0 && params->temperature < 1e-30f)
-		return error_set(err, EINVAL, "temperature is %g, allowed are 0 and 1e-30..100",
-			(double)params->temperature);
-	if (!(params->top_p > 0 && params->top_p <= 1))
-		return error_set(err, EINVAL, "top_p is %g, allowed is more than 0, up to 1",
-			(double)params->top_p);
-	if (!(params->min_p >= 0 && params->min_p <= 1))
-		return error_set(
-			err, EINVAL, "min_p is %g, allowed are 0..1", (double)params->min_p);
-	if (!(params->repeat_penalty > 0 && params->repeat_penalty <= 10))
-		return error_set(err, EINVAL,
-			"repeat_penalty is %g, allowed is more than 0, up to 10",
-			(double)params->repeat_penalty);
+	const struct {
+		enum sampling_value what;
+		double value;
+	} values[] = {
+		{SAMPLING_TEMPERATURE, (double)params->temperature},
+		{SAMPLING_TOP_K, params->top_k},
+		{SAMPLING_TOP_P, (double)params->top_p},
+		{SAMPLING_MIN_P, (double)params->min_p},
+		{SAMPLING_REPEAT_PENALTY, (double)params->repeat_penalty},
+		{SAMPLING_REPEAT_WINDOW, params->repeat_window},
+	};
+	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+		if (sampling_check(values[i].what, values[i].value, err))
+			return -EINVAL;
 	if (params->coupling != COUPLING_GUMBEL && params->coupling != COUPLING_MAXIMAL)
 		return error_set(err, EINVAL,
 			"coupling is %u, allowed are 0 (gumbel) and 1 (maximal)", params->coupling);
@@ -48,9 +45,8 @@ int sampler_params_check(const struct sampler_params *params, uint32_t n_vocab, 
 		if (params->biases[i].token < 0 || (uint32_t)params->biases[i].token >= n_vocab)
 			return error_set(err, EINVAL, "logit bias for token %d, allowed are 0..%u",
 				params->biases[i].token, n_vocab - 1);
-		if (isnan(params->biases[i].bias))
-			return error_set(err, EINVAL, "logit bias for token %d is not a number",
-				params->biases[i].token);
+		if (sampling_check(SAMPLING_LOGIT_BIAS, (double)params->biases[i].bias, err))
+			return error_prefix(err, -EINVAL, "token %d", params->biases[i].token);
 	}
 	return 0;
 }

@@ -29,13 +29,13 @@ struct logit_bias {
 	float bias;
 };
 
-/* Plain data: lies in the session page. */
+/* Plain data: lies in the session page. The ranges are those of shared/base/sampling.h. */
 struct sampler_params {
-	float temperature; /* 0 = greedy; 0..100 */
-	float top_p; /* 0 < p <= 1; 1 = off */
-	float min_p; /* 0 = off; 0..1 */
+	float temperature; /* 0 = greedy */
+	float top_p; /* 1 = off */
+	float min_p; /* 0 = off */
 	uint32_t top_k; /* 0 = off */
-	float repeat_penalty; /* 1 = off; 0 < r <= 10: logits of tokens seen are divided (> 0) or multiplied (< 0) */
+	float repeat_penalty; /* 1 = off: logits of tokens seen are divided (> 0) or multiplied (< 0) */
 	uint32_t repeat_window; /* last tokens of prompt and output that count; 0 = all */
 	uint64_t seed;
 	uint32_t coupling; /* enum coupling */

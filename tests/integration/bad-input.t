@@ -243,13 +243,13 @@ def requests_of_a_person(service):
     asked(DATA, ("nobody",), "--messages", folder / "messages")
     (folder / "messages").write_text('[{"role": ')
     asked(DATA, ("messages", "line 1"), "--messages", folder / "messages")
-    for option, value, words in (("--temperature", "1e9", ("0 to 100",)), ("--temperature", "nan", ("0 to 100",)),
-                                 ("--temperature", "-1", ("0 to 100",)), ("--top-p", "0", ("top-p",)),
-                                 ("--top-p", "1.5", ("0 to 1",)), ("--min-p", "-0.1", ("0 to 1",)),
+    for option, value, words in (("--temperature", "1e9", ("1e-30 to 100",)), ("--temperature", "nan", ("1e-30 to 100",)),
+                                 ("--temperature", "-1", ("1e-30 to 100",)), ("--top-p", "0", ("top-p", "more than 0, up to 1")),
+                                 ("--top-p", "1.5", ("top-p", "more than 0, up to 1")), ("--min-p", "-0.1", ("0 to 1",)),
                                  ("--top-k", "-1", ("top-k",)),
                                  ("--repeat-penalty", "0", ("repeat",)), ("--k", "16", ("15",)), ("--seed", "-1", ("seed",)),
                                  ("--draft-method", "magic", ("magic",)), ("--coupling", "magic", ("magic",)),
-                                 ("--stop", "", ("stop",)), ("--stop", "x" * 128, ("127",)),
+                                 ("--stop", "", ("stop",)), ("--stop", "x" * 4096, ("4095",)),
                                  ("--logit-bias", "5", ("logit-bias",)),
                                  ("--max-tokens", "-1", ("max-tokens",)), ("--timeout", "0", ("timeout",)),
                                  ("--frobnicate", "x", ("frobnicate",)), ("--format", "xml", ("xml",))):

@@ -188,6 +188,64 @@ static void biases_are_added_before_everything(void **state)
 		assert_int_not_equal(pick(i), 120);
 }
 
+/* Of a row of four logits so many are kept. */
+static void assert_keeps(struct sampler *s, const struct sampler_params *p, uint32_t n, float a,
+	float b, float c, float d)
+{
+	const float row[4] = {a, b, c, d};
+	const int32_t history[] = {0};
+	sampler_distribution(s, p, row, history, 1);
+	assert_int_equal(s->n_dist, n);
+}
+
+/* That README and outrider(1) give: at another place each step would keep others. */
+static void the_steps_come_in_the_documented_order(void **state)
+{
+	struct sampler s;
+	struct sampler_params p;
+	(void)state;
+	assert_int_equal(sampler_init(&s, 4), 0);
+	/* The bias, then the penalty: (1 + 2) / 2 is below 2, 1 / 2 + 2 would not be. */
+	sampler_params_default(&p);
+	p.temperature = p.repeat_penalty = 1;
+	p.top_k = 1;
+	p.n_biases = 1;
+	p.biases[0] = (struct logit_bias){0, 2};
+	assert_keeps(&s, &p, 1, 1, 2, 0, 0);
+	assert_int_equal(s.dist[0].token, 0);
+	p.repeat_penalty = 2;
+	assert_keeps(&s, &p, 1, 1, 2, 0, 0);
+	assert_int_equal(s.dist[0].token, 1);
+	/* The temperature before top-p: at 1 the first has 0.61 of all, at 3 only 0.37. */
+	sampler_params_default(&p);
+	p.top_p = 0.5f;
+	p.temperature = 1;
+	assert_keeps(&s, &p, 1, 2, 1, 0, 0);
+	p.temperature = 3;
+	assert_keeps(&s, &p, 2, 2, 1, 0, 0);
+	/* And before min-p: at 1 the second is 0.37 of the first, at 3 0.72. */
+	p.top_p = 1;
+	p.min_p = 0.5f;
+	p.temperature = 1;
+	assert_keeps(&s, &p, 1, 2, 1, 0, 0);
+	p.temperature = 3;
+	assert_keeps(&s, &p, 4, 2, 1, 0, 0);
+	/* Top-k before top-p: of two the first has 0.73, of all four 0.48. */
+	sampler_params_default(&p);
+	p.temperature = 1;
+	p.top_p = 0.6f;
+	assert_keeps(&s, &p, 2, 2, 1, 1, 1);
+	p.top_k = 2;
+	assert_keeps(&s, &p, 1, 2, 1, 1, 1);
+	/* Top-p before min-p, which takes the last away: of three two would have 0.81, of all four they have 0.70. */
+	sampler_params_default(&p);
+	p.temperature = 1;
+	p.top_p = 0.75f;
+	p.min_p = 0.35f;
+	assert_keeps(&s, &p, 3, 2, 1.5f, 1, 0.9f);
+	sampler_exit(&s);
+}
+
 static void the_noise_is_minus_log_minus_log_of_the_uniform(void **state)
 {
 	(void)state;
@@ -294,21 +352,24 @@ static void parameters_out_of_range_are_named(void **state)
 		assert_non_null(strstr(err.text, word));                        \
 	} while (0)
 	REFUSED(temperature, -0.1f, "temperature");
-	REFUSED(temperature, 101, "0..100");
+	REFUSED(temperature, 101, "temperature is 101: allowed are 0, or 1e-30 to 100");
 	REFUSED(temperature, NAN, "temperature");
-	REFUSED(temperature, 1e-38f, "1e-30..100");
-	REFUSED(top_p, 0, "top_p");
-	REFUSED(top_p, 1.1f, "top_p");
-	REFUSED(min_p, -1, "min_p");
-	REFUSED(min_p, NAN, "min_p");
-	REFUSED(repeat_penalty, 0, "repeat_penalty");
-	REFUSED(repeat_penalty, 11, "repeat_penalty");
+	REFUSED(temperature, 1e-38f, "1e-30 to 100");
+	REFUSED(top_k, LIMIT_VOCAB + 1, "top-k is 1048577: allowed are 0 to 1048576");
+	REFUSED(top_p, 0, "top-p is 0: allowed are more than 0, up to 1");
+	REFUSED(top_p, 1.1f, "top-p is 1.1: allowed are more than 0, up to 1");
+	REFUSED(min_p, -1, "min-p is -1: allowed are 0 to 1");
+	REFUSED(min_p, NAN, "min-p");
+	REFUSED(repeat_penalty, 0, "repeat penalty is 0: allowed are more than 0, up to 10");
+	REFUSED(repeat_penalty, 11, "repeat penalty is 11");
+	REFUSED(repeat_window, LIMIT_CONTEXT + 1, "repeat window is 1048577");
 	REFUSED(coupling, 2, "coupling");
 	REFUSED(n_biases, LIMIT_LOGIT_BIASES + 1, "biases");
 	params.n_biases = 1;
 	REFUSED(biases[0].token, V, "token 300");
 	REFUSED(biases[0].token, -1, "token -1");
-	REFUSED(biases[0].bias, NAN, "not a number");
+	REFUSED(biases[0].bias, NAN, "token 0: logit bias is nan");
+	REFUSED(biases[0].bias, INFINITY, "logit bias is inf");
 }
 
 /* The steady state of generation: forward pass, commit and sampling, 100 tokens, K = 0 and K = 3. */
@@ -363,6 +424,7 @@ int main(void)
 		TEST(filters_keep_what_a_full_sort_keeps),
 		TEST(the_repetition_penalty_counts_the_window_once_each),
 		TEST(biases_are_added_before_everything),
+		TEST(the_steps_come_in_the_documented_order),
 		TEST(the_noise_is_minus_log_minus_log_of_the_uniform),
 		TEST(the_token_is_the_argmax_of_logit_and_noise),
 		TEST(draws_follow_the_distribution),

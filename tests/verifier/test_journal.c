@@ -172,7 +172,7 @@ static void requests_out_of_range_are_refused_by_name(void **state)
 	r = request();
 	r.replay_error = (float)strtod("nan", NULL);
 	assert_int_equal(journal_check_request(&r, VOCAB, CONTEXT, &err), -EINVAL);
-	assert_non_null(strstr(err.text, "replay_error"));
+	assert_non_null(strstr(err.text, "replay error"));
 }
 
 int main(void)

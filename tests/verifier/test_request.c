@@ -90,7 +90,7 @@ static void numbers_out_of_range_are_refused(void **state)
 	expect_refusal(&generate, -EINVAL, "draft_method");
 	generate = sound;
 	generate.replay_error = NAN;
-	expect_refusal(&generate, -EINVAL, "replay_error");
+	expect_refusal(&generate, -EINVAL, "replay error is nan: allowed are 0 to 1");
 	generate = sound;
 	generate.deadline_ms = UINT64_MAX;
 	struct error err;
