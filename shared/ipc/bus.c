@@ -47,9 +47,11 @@ static void *wait_for_end(void *arg)
 	return NULL;
 }
 
-/* As many threads as a context starts, all at once. Their stacks stay with the C library, for those that follow. */
+/* As many threads as a context starts, all at once, and a megabyte for what it allocates for them: for that libzmq aborts. The
+ * stacks stay with the C library, for those that follow. */
 static int probe_threads(void)
 {
+	enum { CONTEXT_BYTES = 1 << 20 };
 	pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 	pthread_t threads[CONTEXT_THREADS];
 	int n = 0, code = 0;
@@ -59,6 +61,10 @@ static int probe_threads(void)
 		code = pthread_create(&threads[n], NULL, wait_for_end, &gate);
 		n += code == 0;
 	}
+	void *volatile room = malloc(CONTEXT_BYTES);
+	if (code == 0 && room == NULL)
+		code = ENOMEM;
+	free(room);
 	pthread_mutex_unlock(&gate);
 	while (n > 0)
 		pthread_join(threads[--n], NULL);
