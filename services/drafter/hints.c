@@ -13,15 +13,13 @@ void hints_init(struct hints *hints, const struct drafter_config *config)
 {
 	memset(hints, 0, sizeof(*hints));
 	hints->config = config;
-	hints->region.fd = -1;
+	hints->experts.fd = hints->region.fd = -1;
 	history_init(&hints->history);
 }
 
 static void detach(struct hints *hints)
 {
 	hints->attached = false;
-	region_close(&hints->region);
-	hints->region = (struct region){.fd = -1};
 	free(hints->told);
 	free(hints->chosen);
 	free(hints->score);
@@ -34,6 +32,8 @@ void hints_exit(struct hints *hints)
 {
 	hints_no_target(hints);
 	detach(hints);
+	region_close(&hints->experts);
+	region_close(&hints->region);
 	history_exit(&hints->history);
 }
 
@@ -63,14 +63,24 @@ static int shape_history(struct hints *hints, struct error *err)
 		header->n_experts_used, (size_t)hints->config->history, err);
 }
 
-int hints_attach(struct hints *hints, struct region *region, struct error *err)
+static void take_over(struct region *own, struct region *given)
+{
+	if (!given)
+		return;
+	region_close(own);
+	*own = *given;
+	*given = (struct region){.fd = -1};
+}
+
+int hints_attach(
+	struct hints *hints, struct region *experts, struct region *region, struct error *err)
 {
 	detach(hints);
-	hints->region = *region;
-	*region = (struct region){.fd = -1};
-	if (!hints->region.header)
+	take_over(&hints->experts, experts);
+	take_over(&hints->region, region);
+	if (!hints->experts.header || !hints->region.header)
 		return 0;
-	int r = slots_hinter_attach(&hints->hinter, &hints->region, err);
+	int r = slots_hinter_attach(&hints->hinter, &hints->experts, &hints->region, err);
 	if (r == 0)
 		r = allocate(hints, err);
 	if (r == 0)
@@ -138,11 +148,11 @@ void hints_measured(struct hints *hints, uint32_t n_tokens, bool by_model)
 {
 	if (!hints->attached)
 		return;
-	struct slots_header *header = hints->hinter.header;
+	struct slots_hints *said = hints->hinter.slots.hinted;
 	/* Over the target's layers, however many the draft model has (MoE-SpAc, equation 10: T_draft / L_target). */
 	uint64_t layer_ns = by_model ? hints->step_ns / hints->hinter.slots.n_layers : 0;
-	atomic_store_explicit(&header->draft_tokens, n_tokens, memory_order_relaxed);
-	atomic_store_explicit(&header->draft_layer_ns, layer_ns, memory_order_relaxed);
+	atomic_store_explicit(&said->draft_tokens, n_tokens, memory_order_relaxed);
+	atomic_store_explicit(&said->draft_layer_ns, layer_ns, memory_order_relaxed);
 }
 
 uint64_t hints_needed_by(const struct hints *hints, uint32_t layer, uint64_t now_ns)

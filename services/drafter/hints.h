@@ -17,7 +17,8 @@ struct draft_session;
 
 struct hints {
 	const struct drafter_config *config;
-	struct region region; /* owned: the expert region; header NULL = none */
+	/* Owned: the expert-cache's, to read from and to write to; header NULL = none. */
+	struct region experts, region;
 	struct slots_hinter hinter;
 	bool attached;
 	/* The pass that is hinted for. */
@@ -44,8 +45,9 @@ struct hints {
 /* config is borrowed. */
 void hints_init(struct hints *hints, const struct drafter_config *config);
 void hints_exit(struct hints *hints);
-/* Takes the region over (header NULL: none any more). */
-int hints_attach(struct hints *hints, struct region *region, struct error *err);
+/* Takes over the region of experts, or that of hints, or both; NULL: that one stays as it is. With both there are hints. */
+int hints_attach(
+	struct hints *hints, struct region *experts, struct region *region, struct error *err);
 /* Whether the expert-cache wants hints of this source, and they can be made. */
 bool hints_wanted(const struct hints *hints, enum hint_source source);
 /* A request is about the pass whose first layer with experts has this iteration. */

@@ -12,7 +12,14 @@
 #include <pthread.h>
 
 /* What may lie in the mailbox. */
-enum worker_region { WORKER_SESSIONS, WORKER_DRAFT, WORKER_EXPERTS, WORKER_POLICY, WORKER_REGIONS };
+enum worker_region {
+	WORKER_SESSIONS,
+	WORKER_DRAFT,
+	WORKER_EXPERTS,
+	WORKER_HINTS,
+	WORKER_POLICY,
+	WORKER_REGIONS
+};
 
 struct worker_counts {
 	_Atomic uint64_t requests, replies, stale, drafted, drafted_ahead, foreseen, rounds,

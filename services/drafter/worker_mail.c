@@ -151,7 +151,8 @@ static void take_region(struct worker *w, enum worker_region which, struct regio
 		take_draft(w, region);
 	else if (which == WORKER_POLICY)
 		take_policy(w, region);
-	else if (hints_attach(&w->hints, region, &err) < 0)
+	else if (hints_attach(&w->hints, which == WORKER_EXPERTS ? region : NULL,
+			 which == WORKER_HINTS ? region : NULL, &err) < 0)
 		log_error("the expert slots cannot be used: %s", err.text);
 	region_close(region);
 }

@@ -177,7 +177,7 @@ void loads_lose(struct loads *loads, const struct error *why)
 		return;
 	log_error("%s", why->text);
 	slots_lose(&loads->store->slots, loads->generation);
-	doorbell_ring(&loads->store->slots.header->work);
+	doorbell_ring(&loads->store->slots.hinted->work);
 }
 
 bool loads_lost(const struct loads *loads)

@@ -86,7 +86,8 @@ static void say_reads(const struct reader *reader)
 }
 
 /* Slots, reader and worker; the broker is open, so no predecessor lives. */
-static int start_cache(struct service *service, int recovered_fd, struct error *err)
+static int start_cache(
+	struct service *service, int recovered_fd, int recovered_hints_fd, struct error *err)
 {
 	struct store_options options = {
 		.budget = service->budget,
@@ -96,6 +97,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 		.queue_max = (uint32_t)service->config.hint_queue_max,
 		.profile = service->profile,
 		.recovered_fd = recovered_fd,
+		.recovered_hints_fd = recovered_hints_fd,
 	};
 	int status = store_open(&service->store, &service->geometry, &options, err);
 	if (status != 0)
@@ -117,6 +119,7 @@ static int start_cache(struct service *service, int recovered_fd, struct error *
 	if (status != 0)
 		return status;
 	broker_offer(service->broker, &service->store.region);
+	broker_offer(service->broker, &service->store.hints);
 	const struct slots_adopted *found = &service->store.found;
 	say_reads(service->reader);
 	log_notice("%u of %u experts fit (%s), read with %s, policy %s%s%s", service->budget,
@@ -185,19 +188,23 @@ static int serve(struct service *service, const struct options *started, const c
 	if (status != 0)
 		return status;
 	daemon_set_state(service->daemon, "loading");
-	int fd = -1;
+	int fd = -1, hints_fd = -1;
 	if (service->budget > 0 && broker_recover(service->daemon, EXPERTS_REGION, &fd) != 0)
 		fd = -1;
+	if (service->budget > 0 && broker_recover(service->daemon, HINTS_REGION, &hints_fd) != 0)
+		hints_fd = -1;
 	if (service->budget > 0)
 		status = check_memory(service, fd, err);
 	if (status == 0)
 		status = broker_open(service->daemon, &events, &service->broker, err);
 	if (status == 0 && service->budget > 0) {
-		status = start_cache(service, fd, err);
-		fd = -1;
+		status = start_cache(service, fd, hints_fd, err);
+		fd = hints_fd = -1;
 	}
 	if (fd >= 0)
 		close(fd);
+	if (hints_fd >= 0)
+		close(hints_fd);
 	if (status == 0)
 		status = handlers_open(service, started, err);
 	if (status != 0)
@@ -216,7 +223,7 @@ static int serve(struct service *service, const struct options *started, const c
 int main(int argc, char **argv)
 {
 	static struct service service;
-	service.store.region.fd = -1;
+	service.store.region.fd = service.store.hints.fd = -1;
 	struct options options;
 	char runtime_dir[4096];
 	struct error err = {.text = ""};

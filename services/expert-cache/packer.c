@@ -57,7 +57,7 @@ static void do_job(struct packer *packer)
 			.value = {note->layer, note->expert}});
 	/* Release pairs with the acquire in end_job: the bytes come before READY. */
 	atomic_store_explicit(&packer->job, PACKER_DONE, memory_order_release);
-	doorbell_ring(&store->slots.header->work);
+	doorbell_ring(&store->slots.hinted->work);
 }
 
 static void *packer_thread(void *arg)

@@ -53,7 +53,7 @@ static void *pages_ahead_thread(void *arg)
 		}
 		/* Release pairs with the acquire in pages_ahead_idle: no page comes after who sees it gives some back. */
 		atomic_store_explicit(&ahead->n, 0, memory_order_release);
-		doorbell_ring(&ahead->slots->header->work);
+		doorbell_ring(&ahead->slots->hinted->work);
 	}
 	return NULL;
 }

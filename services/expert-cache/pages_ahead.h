@@ -36,7 +36,7 @@ void pages_ahead_stop(struct pages_ahead *ahead);
 bool pages_ahead_idle(const struct pages_ahead *ahead);
 /* Whether it can do anything: it runs, and the kernel knows how (Linux 5.14) and has given what was asked for. */
 bool pages_ahead_works(const struct pages_ahead *ahead);
-/* While idle: slot[0..n-1] are to have pages. When they have, slots->header->work is rung. */
+/* While idle: slot[0..n-1] are to have pages. When they have, slots->hinted->work is rung. */
 void pages_ahead_give(struct pages_ahead *ahead, uint32_t n);
 /* What is left of it is not wanted: it is idle soon. */
 void pages_ahead_cancel(struct pages_ahead *ahead);

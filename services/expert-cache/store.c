@@ -359,17 +359,18 @@ void store_use(struct store *store, const struct cache_use *use)
 
 void store_measure(struct store *store)
 {
-	struct slots_header *header = store->slots.header;
+	const struct slots_header *header = store->slots.header;
+	const struct slots_hints *hinted = store->slots.hinted;
 	if (store->policy->on_measure == NULL)
 		return;
 	/* The drafter writes it, and may write anything. */
-	uint32_t draft_tokens = atomic_load_explicit(&header->draft_tokens, memory_order_relaxed);
+	uint32_t draft_tokens = atomic_load_explicit(&hinted->draft_tokens, memory_order_relaxed);
 	struct cache_measures measures = {
 		.n_slots = store->budget,
 		.draft_tokens = draft_tokens < LIMIT_DRAFT ? draft_tokens : LIMIT_DRAFT,
 		.load_ns = (double)atomic_load_explicit(&header->load_ns, memory_order_relaxed),
 		.draft_layer_ns =
-			(double)atomic_load_explicit(&header->draft_layer_ns, memory_order_relaxed),
+			(double)atomic_load_explicit(&hinted->draft_layer_ns, memory_order_relaxed),
 		.verify_layer_ns = (double)atomic_load_explicit(
 			&header->verify_layer_ns, memory_order_relaxed),
 	};

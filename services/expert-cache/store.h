@@ -21,6 +21,7 @@ enum free_pages { PAGES_NONE = 0, PAGES_AHEAD, PAGES_KEPT };
 
 struct store {
 	struct region region;
+	struct region hints; /* what the drafter writes */
 	struct slots slots;
 	struct slots_geometry geometry;
 	const struct cache_policy_ops *policy;
@@ -61,7 +62,8 @@ struct store_options {
 	uint32_t queue_max; /* prefetches that may wait in the policy */
 	const uint64_t
 		*profile; /* as in cache_policy_shape; borrowed as long as the store is open */
-	int recovered_fd; /* a predecessor's region, or -1; closed when it does not fit */
+	/* A predecessor's regions, or -1; closed where they do not fit. */
+	int recovered_fd, recovered_hints_fd;
 };
 
 /* After the predecessor is known to be dead (broker_open succeeded). A recovered region of

@@ -5,6 +5,7 @@
 #include "shared/base/log.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 /* A killed process leaves reads behind that the device may still complete: the kernel does not wait for them when it
  * closes an io_uring. They go to the pages they were submitted for, so a slot gets new pages (see renew_pages); one
@@ -50,6 +51,28 @@ static int make_region(struct store *store, const struct store_options *options,
 	if (status == 0)
 		store->slots.header->model_stamps = options->model_stamps;
 	return status;
+}
+
+/* The predecessor's, with the hints that are on their way, or a new one. */
+static int open_hints(struct store *store, int recovered_fd, struct error *err)
+{
+	int status = -ENOENT;
+	if (recovered_fd >= 0) {
+		status = region_adopt(recovered_fd, HINTS_REGION, HINTS_LAYOUT,
+			REGION_DATA + slots_hints_bytes(), &store->hints, err);
+		if (status == 0)
+			status = slots_map_hints(&store->hints, &store->slots, err);
+		if (status == 0)
+			return 0;
+		log_notice("the region of hints that was left is not taken over: %s", err->text);
+		region_close(&store->hints);
+	}
+	status = region_create(
+		HINTS_REGION, HINTS_LAYOUT, slots_hints_bytes(), 0, &store->hints, err);
+	if (status != 0)
+		return status;
+	slots_hints_format(&store->hints);
+	return slots_map_hints(&store->hints, &store->slots, err);
 }
 
 int store_policy_create(const struct store *store, const struct cache_policy_ops *policy,
@@ -194,7 +217,7 @@ int store_open(struct store *store, const struct slots_geometry *geometry,
 {
 	*store = (struct store){
 		.geometry = *geometry, .policy = options->policy, .profile = options->profile};
-	store->region.fd = -1;
+	store->region.fd = store->hints.fd = -1;
 	struct slots_shape shape = {
 		.n_layers = geometry->n_layers,
 		.n_experts = geometry->n_experts,
@@ -211,6 +234,11 @@ int store_open(struct store *store, const struct slots_geometry *geometry,
 	}
 	if (status != 0)
 		status = make_region(store, options, &shape, err);
+	/* After a failure the other descriptor is not closed by its use. */
+	if (status == 0)
+		status = open_hints(store, options->recovered_hints_fd, err);
+	else if (options->recovered_hints_fd >= 0)
+		close(options->recovered_hints_fd);
 	if (status == 0)
 		status = allocate(store, options->queue_max, err);
 	if (status == 0)
@@ -221,7 +249,7 @@ int store_open(struct store *store, const struct slots_geometry *geometry,
 	}
 	struct slots_header *header = store->slots.header;
 	/* A killed predecessor may have left itself counted as asleep. */
-	doorbell_take_over(&header->work);
+	doorbell_take_over(&store->slots.hinted->work);
 	atomic_store_explicit(&header->starved, 0, memory_order_relaxed);
 	store_set_budget(store, options->budget);
 	return 0;
@@ -236,9 +264,9 @@ void store_close(struct store *store)
 	free(store->held);
 	free(store->notes);
 	free(store->status);
-	if (store->region.fd >= 0)
-		region_close(&store->region);
-	*store = (struct store){.region = {.fd = -1}};
+	region_close(&store->region);
+	region_close(&store->hints);
+	*store = (struct store){.region = {.fd = -1}, .hints = {.fd = -1}};
 }
 
 void store_switch_policy(struct store *store, const struct cache_policy_ops **policy, void **state,

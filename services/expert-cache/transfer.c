@@ -264,9 +264,9 @@ static void publish(struct transfer *transfer, uint64_t now_ns)
 static void work(struct transfer *transfer)
 {
 	struct store *store = transfer->store;
-	struct slots_header *header = store->slots.header;
+	struct doorbell *bell = &store->slots.hinted->work;
 	/* Read before draining: what is pushed after the drain changes it and ends the wait. */
-	struct doorbell_seen seen = {&header->work, doorbell_read(&header->work)};
+	struct doorbell_seen seen = {bell, doorbell_read(bell)};
 	take_change(transfer);
 	want_hints(transfer);
 	transfer_drain(transfer);
@@ -339,7 +339,7 @@ int transfer_apply(struct transfer *transfer, struct transfer_change *change, st
 	uint32_t before = atomic_load_explicit(&transfer->n_changed, memory_order_relaxed);
 	uint64_t end_ns = clock_ns() + CHANGE_NS;
 	atomic_store_explicit(&transfer->change, change, memory_order_release);
-	doorbell_ring(&transfer->store->slots.header->work);
+	doorbell_ring(&transfer->store->slots.hinted->work);
 	for (;;) {
 		uint32_t seen = doorbell_read(&transfer->changed);
 		if (atomic_load_explicit(&transfer->n_changed, memory_order_acquire) != before)
@@ -410,7 +410,7 @@ void transfer_stop(struct transfer *transfer)
 	if (!transfer->running)
 		return;
 	atomic_store_explicit(&transfer->stop, true, memory_order_release);
-	doorbell_ring(&transfer->store->slots.header->work);
+	doorbell_ring(&transfer->store->slots.hinted->work);
 	pthread_join(transfer->thread, NULL);
 	free_all(transfer);
 	transfer->running = false;

@@ -18,7 +18,7 @@ enum {
 enum command_kind { COMMAND_SUBMIT, COMMAND_EXPERTS, COMMAND_POLICY, COMMAND_STOP };
 struct command {
 	uint32_t kind, index;
-	struct region region;
+	struct region region, hints;
 };
 static_assert(sizeof(struct command) <= COMMAND_BYTES, "a command is one cache line");
 static_assert(COMMAND_SLOTS >= LIMIT_SESSIONS + 8, "submitting never finds the ring full");
@@ -214,11 +214,12 @@ void engine_wake(struct engine *engine, bool now)
 	engine->o.wake(engine->o.arg);
 }
 
-static void use_experts(struct engine *engine, struct region *region)
+static void use_experts(struct engine *engine, struct region *region, struct region *hints)
 {
 	struct error err = {.text = ""};
 
-	if (engine->cached != NULL && experts_cached_attach(engine->cached, region, &err) != 0)
+	if (engine->cached != NULL &&
+		experts_cached_attach(engine->cached, region, hints, &err) != 0)
 		log_error("the expert-cache's region is not used: %s", err.text);
 	else
 		err.text[0] = '\0';
@@ -226,6 +227,7 @@ static void use_experts(struct engine *engine, struct region *region)
 	snprintf(engine->refusal, sizeof(engine->refusal), "%s", err.text);
 	pthread_mutex_unlock(&engine->lock);
 	region_close(region);
+	region_close(hints);
 }
 
 static void use_policy(struct engine *engine, struct region *region)
@@ -257,7 +259,7 @@ static void take_commands(struct engine *engine)
 			enter(engine, c.index);
 			break;
 		case COMMAND_EXPERTS:
-			use_experts(engine, &c.region);
+			use_experts(engine, &c.region, &c.hints);
 			break;
 		case COMMAND_POLICY:
 			use_policy(engine, &c.region);
@@ -431,10 +433,12 @@ void engine_poke(struct engine *engine)
 	doorbell_ring(bell_of(engine));
 }
 
-void engine_use_experts(struct engine *engine, struct region *region)
+void engine_use_experts(struct engine *engine, struct region *region, struct region *hints)
 {
-	command(engine, &(struct command){.kind = COMMAND_EXPERTS, .region = *region});
+	command(engine,
+		&(struct command){.kind = COMMAND_EXPERTS, .region = *region, .hints = *hints});
 	memset(region, 0, sizeof(*region));
+	memset(hints, 0, sizeof(*hints));
 }
 
 void engine_refusal(struct engine *engine, char *out, size_t out_bytes)

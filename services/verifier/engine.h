@@ -144,7 +144,7 @@ void engine_tune(struct engine *engine, const struct tuning *tuning);
 /* Credit or cancel of a slot changed: look now. */
 void engine_poke(struct engine *engine);
 /* Uses these regions from the next iteration on; takes them over (*region is emptied). */
-void engine_use_experts(struct engine *engine, struct region *region);
+void engine_use_experts(struct engine *engine, struct region *region, struct region *hints);
 void engine_use_policy(struct engine *engine, struct region *region);
 /* Why the region that engine_use_experts gave last is not used: "" when it is, or was not looked at yet. */
 void engine_refusal(struct engine *engine, char *out, size_t out_bytes);

@@ -48,7 +48,7 @@ struct front {
 
 	struct broker *broker;
 	struct link *cache_link, *policy_link; /* set before the engine starts; NULL: not wanted */
-	uint64_t experts_uid;
+	uint64_t experts_uid, hints_uid;
 	struct region experts_head; /* of the expert-cache's region, for needs; no descriptor */
 	struct slots_needs
 		needs; /* what the expert-cache was told last; set before the links are made */

@@ -51,27 +51,33 @@ static void map_head(struct front *front, const struct region *region)
 	say_needs(front, regions_there(front->regions, front->packed));
 }
 
-static void got_experts(struct front *front, int fd)
+/* One is of no use without the other. */
+static void got_experts(struct front *front, int fd, int hints_fd)
 {
-	struct region region = {.fd = -1};
+	struct region region = {.fd = -1}, hints = {.fd = -1};
 	struct error err;
 
 	if (!cache_wanted(front))
 		return;
 	if (map(fd, EXPERTS_REGION, EXPERTS_LAYOUT, sizeof(struct slots_header), &region, &err) !=
-		0) {
-		log_error("the expert-cache's region is not used: %s", err.text);
-		return;
-	}
-	assert(region.header != NULL);
-	if (region.header->uid == front->experts_uid) {
+			0 ||
+		map(hints_fd, HINTS_REGION, HINTS_LAYOUT, slots_hints_bytes(), &hints, &err) != 0) {
+		log_error("the expert-cache's regions are not used: %s", err.text);
 		region_close(&region);
 		return;
 	}
-	front->experts_uid = region.header->uid;
+	uint64_t uid = region.header->uid, hints_uid = hints.header->uid;
+	if (uid == front->experts_uid && hints_uid == front->hints_uid) {
+		region_close(&region);
+		region_close(&hints);
+		return;
+	}
+	front->experts_uid = uid;
+	front->hints_uid = hints_uid;
 	map_head(front, &region);
 	broker_keep(front->broker, &region);
-	engine_use_experts(front->engine, &region);
+	broker_keep(front->broker, &hints);
+	engine_use_experts(front->engine, &region, &hints);
 	log_info("experts come from the expert-cache now");
 }
 
@@ -118,13 +124,18 @@ static void on_regions(
 	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
 {
 	struct front *front = arg;
+	int experts = -1, hints = -1;
 
 	for (size_t i = 0; i < n; i++) {
 		if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], EXPERTS_REGION) == 0)
-			got_experts(front, fds[i]);
+			experts = fds[i];
+		else if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], HINTS_REGION) == 0)
+			hints = fds[i];
 		else if (strcmp(peer, PEER_POLICY) == 0 && strcmp(names[i], POLICY_REGION) == 0)
 			got_policy(front, fds[i]);
 	}
+	if (experts >= 0 && hints >= 0)
+		got_experts(front, experts, hints);
 	broker_keep_only(front->broker, peer, names, n);
 	links_state(front);
 }

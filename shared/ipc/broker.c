@@ -31,6 +31,12 @@ struct named_fd {
 	int fd;
 };
 
+struct offer {
+	char name[LIMIT_NAME];
+	int fd; /* borrowed; for those who write */
+	int read_fd; /* our own, O_RDONLY; -1: there is none, and everybody gets the other */
+};
+
 struct broker {
 	struct daemon *daemon;
 	struct broker_events events;
@@ -39,7 +45,7 @@ struct broker {
 	char path[128];
 	uint64_t serial;
 	struct connection connections[LIMIT_PEERS];
-	struct named_fd offered[LIMIT_REGIONS]; /* borrowed fds */
+	struct offer offered[LIMIT_REGIONS];
 	size_t n_offered;
 	struct named_fd kept[KEPT_MAX];
 	size_t n_kept;
@@ -90,11 +96,26 @@ static int send_regions(struct connection *connection, const struct named_fd *re
 	return hello_send(connection->fd, &answer, sizeof answer, fds, n);
 }
 
+static int reading_fd(const struct offer *offer)
+{
+	return offer->read_fd >= 0 ? offer->read_fd : offer->fd;
+}
+
 static void give_offered(struct connection *connection)
 {
 	struct broker *broker = connection->broker;
-	int code = send_regions(connection, broker->offered, broker->n_offered);
+	struct named_fd regions[LIMIT_REGIONS];
+	int code;
 
+	for (size_t i = 0; i < broker->n_offered; i++) {
+		const struct offer *offer = &broker->offered[i];
+
+		memcpy(regions[i].name, offer->name, LIMIT_NAME);
+		regions[i].fd = peers_region_writer(offer->name, connection->name)
+					? offer->fd
+					: reading_fd(offer);
+	}
+	code = send_regions(connection, regions, broker->n_offered);
 	/* A peer that reads nothing is cut off; when it comes back it gets the whole set. */
 	if (code < 0) {
 		log_notice("%s: cannot hand over regions: %s", connection->name, strerror(-code));
@@ -110,13 +131,25 @@ static struct named_fd *find_named(struct named_fd *list, size_t n, const char *
 	return NULL;
 }
 
+static struct offer *find_offer(struct broker *broker, const char *name)
+{
+	for (size_t i = 0; i < broker->n_offered; i++)
+		if (strcmp(broker->offered[i].name, name) == 0)
+			return &broker->offered[i];
+	return NULL;
+}
+
 static void show_offered(struct connection *connection, const char *name)
 {
-	struct broker *broker = connection->broker;
-	struct named_fd *found = find_named(broker->offered, broker->n_offered, name);
+	const struct offer *found = find_offer(connection->broker, name);
+	struct named_fd region;
+	int code;
 
-	int code = found ? send_regions(connection, found, 1) : send_regions(connection, NULL, 0);
-
+	if (found) {
+		memcpy(region.name, found->name, LIMIT_NAME);
+		region.fd = reading_fd(found);
+	}
+	code = send_regions(connection, &region, found ? 1 : 0);
 	if (code < 0)
 		drop(connection);
 }
@@ -358,6 +391,9 @@ void broker_close(struct broker **broker)
 		drop(&b->connections[i]);
 	while (b->n_kept > 0)
 		close(b->kept[--b->n_kept].fd);
+	while (b->n_offered > 0)
+		if (b->offered[--b->n_offered].read_fd >= 0)
+			close(b->offered[b->n_offered].read_fd);
 	daemon_remove_fd(b->daemon, b->listen_fd);
 	close(b->listen_fd);
 	/* Before the lock goes: afterwards it might be a successor's socket. The lock file stays; unlinking it would
@@ -384,17 +420,24 @@ static void region_name(const struct region *region, char out[LIMIT_NAME])
 void broker_offer(struct broker *broker, const struct region *region)
 {
 	char name[LIMIT_NAME];
-	struct named_fd *offered;
+	struct offer *offered;
 
 	region_name(region, name);
-	offered = find_named(broker->offered, broker->n_offered, name);
+	offered = find_offer(broker, name);
 	if (!offered) {
 		assert(broker->n_offered < LIMIT_REGIONS);
 		offered = &broker->offered[broker->n_offered++];
+	} else if (offered->read_fd >= 0) {
+		close(offered->read_fd);
 	}
 	memcpy(offered->name, name, LIMIT_NAME);
 	offered->fd = region->fd;
-	daemon_store_fd(broker->daemon, name, region->fd);
+	offered->read_fd = region_read_only(region->fd);
+	if (offered->read_fd < 0)
+		log_notice("region %s: those who only read it could write to it: it cannot be "
+			   "opened for reading alone (/proc/self/fd): %s",
+			name, strerror(-offered->read_fd));
+	daemon_store_fd(broker->daemon, name, reading_fd(offered));
 	for (size_t i = 0; i < LIMIT_PEERS; i++)
 		if (broker->connections[i].fd >= 0 && broker->connections[i].joined)
 			give_offered(&broker->connections[i]);
@@ -404,8 +447,10 @@ void broker_keep(struct broker *broker, const struct region *region)
 {
 	char name[LIMIT_NAME];
 	struct named_fd *kept;
-	int fd = fcntl(region->fd, F_DUPFD_CLOEXEC, 0);
+	int fd = region_read_only(region->fd);
 
+	if (fd < 0)
+		fd = fcntl(region->fd, F_DUPFD_CLOEXEC, 0);
 	region_name(region, name);
 	if (fd < 0) {
 		log_error("region %s cannot be kept for its owner: %s", name, strerror(errno));

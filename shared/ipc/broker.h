@@ -28,11 +28,13 @@ void broker_close(struct broker **broker);
 /* The one it was opened for. */
 struct daemon *broker_daemon(const struct broker *broker);
 
-/* Regions given to each peer that says hello, now and later; replaces one of the same name. Also puts the fd into the
- * service manager's fd store under the region's name. Borrows region until broker_close. At most LIMIT_REGIONS. */
+/* Regions given to each peer that says hello, now and later; replaces one of the same name. Who writes to it (peers.h) gets a
+ * descriptor for that, everybody else one that is O_RDONLY. The latter is also put into the service manager's fd store under
+ * the region's name. Without /proc there is none that is O_RDONLY, which is logged. Borrows region until broker_close. At
+ * most LIMIT_REGIONS. */
 void broker_offer(struct broker *broker, const struct region *region);
-/* A peer's region this process has mapped, kept to hand to the owner's successor when it asks. Dups the fd; replaces
- * one of the same name. Not offered to anybody else. */
+/* A peer's region this process has mapped, kept to hand to the owner's successor when it asks. Keeps an O_RDONLY descriptor of
+ * its own; replaces one of the same name. Not offered to anybody else. */
 void broker_keep(struct broker *broker, const struct region *region);
 /* A peer's link has said what it offers: what is kept of it beside that is of no use to anybody. */
 void broker_keep_only(struct broker *broker, const char *owner, const char *const *names, size_t n);

@@ -22,13 +22,15 @@ static const struct {
 
 static const struct {
 	const char *region, *owner;
+	const char *writers[2]; /* beside the owner */
 } owners[] = {
-	{"sessions", PEER_VERIFIER},
-	{"draft", PEER_VERIFIER},
-	{"kv", PEER_VERIFIER},
-	{"weights", PEER_VERIFIER},
-	{"experts", PEER_CACHE},
-	{"policy", PEER_POLICY},
+	{"sessions", PEER_VERIFIER, {NULL}},
+	{"draft", PEER_VERIFIER, {PEER_DRAFTER}},
+	{"kv", PEER_VERIFIER, {NULL}},
+	{"weights", PEER_VERIFIER, {NULL}},
+	{"experts", PEER_CACHE, {PEER_VERIFIER}},
+	{"hints", PEER_CACHE, {PEER_VERIFIER, PEER_DRAFTER}},
+	{"policy", PEER_POLICY, {PEER_VERIFIER}},
 };
 
 /* The longest name a socket gets in the runtime directory. */
@@ -56,6 +58,18 @@ const char *peers_region_owner(const char *region)
 		if (strcmp(owners[i].region, region) == 0)
 			return owners[i].owner;
 	return NULL;
+}
+
+bool peers_region_writer(const char *region, const char *name)
+{
+	for (size_t i = 0; i < sizeof owners / sizeof owners[0]; i++) {
+		const char *const *writers = owners[i].writers;
+
+		if (strcmp(owners[i].region, region) == 0)
+			return (writers[0] && strcmp(writers[0], name) == 0) ||
+			       (writers[1] && strcmp(writers[1], name) == 0);
+	}
+	return false;
 }
 
 static const char *given(const char *variable)

@@ -29,6 +29,9 @@ extern const char *const peers_all[];
 bool peers_known(const char *name);
 /* Who makes a region, and so may ask for it back from those who keep it; NULL for a name nobody owns. */
 const char *peers_region_owner(const char *region);
+/* Whether the process, which does not own the region, writes to it all the same: it is given a descriptor for that. All others
+ * read, or keep it for the owner's successor, and get one that is O_RDONLY. */
+bool peers_region_writer(const char *region, const char *name);
 
 /* --runtime-dir, else OUTRIDER_RUNTIME_DIR, else $RUNTIME_DIRECTORY (systemd), else $XDG_RUNTIME_DIR/outrider, else
  * /run/outrider (root) or /tmp/outrider-UID; made absolute. Creates it (0700) when make; fails by name when it

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -15,6 +16,41 @@
 
 /* Whoever holds the descriptor may not resize the file: a peer that shrank it would kill us with SIGBUS. */
 #define REGION_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* An open file keeps the right it was opened with, also when its descriptor is handed on. /proc opens the same file anew. */
+static int open_again(int fd, int flags)
+{
+	char path[32];
+	int again;
+
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	again = open(path, flags | O_CLOEXEC);
+	return again < 0 ? -errno : again;
+}
+
+int region_read_only(int fd)
+{
+	return open_again(fd, O_RDONLY);
+}
+
+static bool reads_only(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags >= 0 && (flags & O_ACCMODE) == O_RDONLY;
+}
+
+/* Puts the file opened again in the place of region->fd. */
+static int change_right(struct region *region, int flags)
+{
+	int again = open_again(region->fd, flags);
+
+	if (again < 0)
+		return again;
+	close(region->fd);
+	region->fd = again;
+	return 0;
+}
 
 /* Pages of a memfd are found when they are touched, so one larger than the machine would be given without complaint and
  * kill somebody later. */
@@ -44,8 +80,12 @@ static int map(const char *name, int prot, struct region *out, struct error *err
 	return 0;
 }
 
+/* A memfd begins with mode 0777: any user who was given a descriptor for reading could open it for writing. */
 static int seal(const struct region *region, const char *name, struct error *err)
 {
+	if (fchmod(region->fd, 0600) < 0)
+		return error_set(
+			err, errno, "region %s: its mode cannot be set: %s", name, strerror(errno));
 	if (fcntl(region->fd, F_ADD_SEALS, REGION_SEALS) == 0)
 		return 0;
 	return error_set(
@@ -185,16 +225,45 @@ static int check_header(
 	return 0;
 }
 
-int region_attach(int fd, const char *name, uint32_t layout, size_t bytes_min, bool writable,
+/* What the region is mapped with. */
+enum right { RIGHT_READ, RIGHT_WRITE, RIGHT_OWNER /* writes, whatever it was given */ };
+
+static int take_right(struct region *region, const char *name, enum right right, struct error *err)
+{
+	int code;
+
+	if (right == RIGHT_READ) {
+		/* Without /proc the descriptor stays as it came; the mapping cannot be written to all the same. */
+		if (!reads_only(region->fd))
+			(void)change_right(region, O_RDONLY);
+		return 0;
+	}
+	if (!reads_only(region->fd))
+		return 0;
+	if (right == RIGHT_WRITE)
+		return error_set(err, EACCES, "region %s: it was given for reading alone", name);
+	code = change_right(region, O_RDWR);
+	return code < 0 ? error_set(err, -code,
+				  "region %s: cannot be opened for writing again (/proc/self/fd): "
+				  "%s",
+				  name, strerror(-code))
+			: 0;
+}
+
+static int attach(int fd, const char *name, uint32_t layout, size_t bytes_min, enum right right,
 	struct region *out, struct error *err)
 {
 	struct region region = {.fd = fd};
 	int code;
 
 	*out = (struct region){.fd = -1};
+	/* Before it is opened again: what is sealed is a file in memory, and opening it does nothing else. */
 	code = check_file(fd, name, bytes_min, &region.bytes, err);
 	if (code == 0)
-		code = map(name, writable ? PROT_READ | PROT_WRITE : PROT_READ, &region, err);
+		code = take_right(&region, name, right, err);
+	if (code == 0)
+		code = map(name, right == RIGHT_READ ? PROT_READ : PROT_READ | PROT_WRITE, &region,
+			err);
 	if (code == 0)
 		code = check_header(&region, name, layout, err);
 	if (code < 0) {
@@ -205,10 +274,16 @@ int region_attach(int fd, const char *name, uint32_t layout, size_t bytes_min, b
 	return 0;
 }
 
+int region_attach(int fd, const char *name, uint32_t layout, size_t bytes_min, bool writable,
+	struct region *out, struct error *err)
+{
+	return attach(fd, name, layout, bytes_min, writable ? RIGHT_WRITE : RIGHT_READ, out, err);
+}
+
 int region_adopt(int fd, const char *name, uint32_t layout, size_t bytes_min, struct region *out,
 	struct error *err)
 {
-	int code = region_attach(fd, name, layout, bytes_min, true, out, err);
+	int code = attach(fd, name, layout, bytes_min, RIGHT_OWNER, out, err);
 
 	if (code < 0)
 		return code;

@@ -46,13 +46,17 @@ int region_create(const char *name, uint32_t layout, size_t payload_bytes, unsig
 int region_create_huge(const char *name, uint32_t layout, size_t payload_bytes,
 	struct huge_pages *pages, struct region *out, struct error *err);
 /* Maps a descriptor received from elsewhere; takes ownership of fd (closes it on failure). Checks the header, the
- * seals and that the file is as large as the header says; bytes_min includes REGION_DATA. */
+ * seals and that the file is as large as the header says; bytes_min includes REGION_DATA. Without `writable` the region's
+ * descriptor is narrowed to O_RDONLY. With it, a descriptor that was given for reading is -EACCES. */
 int region_attach(int fd, const char *name, uint32_t layout, size_t bytes_min, bool writable,
 	struct region *out, struct error *err);
-/* By the owner's successor: attach and take the next generation. */
+/* By the owner's successor: attach for writing and take the next generation. Keepers hold a descriptor that is O_RDONLY; the
+ * file is opened again through it, which its mode of 0600 allows to this user alone. */
 int region_adopt(int fd, const char *name, uint32_t layout, size_t bytes_min, struct region *out,
 	struct error *err);
 void region_close(struct region *region);
+/* An O_RDONLY descriptor of the file behind fd, the caller's to close; or -errno. It needs /proc. */
+int region_read_only(int fd);
 /* Bytes of it that are memory now; 0 when the kernel does not tell. */
 uint64_t region_memory(const struct region *region);
 

@@ -1,7 +1,9 @@
 /*
- * The expert region: region "experts", owned by the expert-cache; the verifier looks up and pins, the drafter hints.
+ * The expert region: region "experts", owned by the expert-cache; the verifier looks up and pins, the drafter reads. What the
+ * drafter writes, its hints, lies in a region of its own, "hints" (struct slots_hints): no mistake of the drafter's reaches
+ * the table or the bytes of an expert.
  *
- * Layout of the payload: struct slots_header; the demand, activation, hint and gate rings; per
+ * Layout of the payload: struct slots_header; the demand, activation and gate rings; per
  * layer a struct slots_counts; per (layer, expert) one table word and one count of uses; per slot
  * one state word and one word of recency; then, page-aligned in the mapping, n_slots slots of
  * slot_bytes each.
@@ -45,7 +47,9 @@
 #include "shared/model/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 10
+#define EXPERTS_LAYOUT 11
+#define HINTS_REGION "hints"
+#define HINTS_LAYOUT 1
 
 enum {
 	SLOTS_DEMAND_RING = 4096,
@@ -92,9 +96,8 @@ struct slots_header {
 	uint64_t model_fingerprint;
 	uint64_t
 		model_stamps; /* gguf_stamps of the owner's files; a verifier may have a copy open */
-	uint64_t demand_offset, activation_offset, hint_offset, gate_offset, counts_offset,
-		table_offset, uses_offset, state_offset, used_offset,
-		arena_offset; /* from the payload's start */
+	uint64_t demand_offset, activation_offset, gate_offset, counts_offset, table_offset,
+		uses_offset, state_offset, used_offset, arena_offset; /* from the payload's start */
 	/* Of the cache process that found the model file changed: nothing is loaded any more,
 	 * what is resident may not fit together, and the verifier ends its sessions. 0 = none.
 	 * Stays for the region's life. */
@@ -126,12 +129,16 @@ struct slots_header {
 	alignas(CACHE_LINE) struct page_lock needs_lock;
 	struct slots_needs needs;
 
+	alignas(CACHE_LINE) struct doorbell arrivals; /* rung when a slot becomes READY */
+};
+
+/* The payload of "hints": this, then the drafter's ring of hints. */
+struct slots_hints {
+	/* Rung for the owner of the experts: demands, hints, unpins. Here, because the drafter and the verifier both ring it. */
+	alignas(CACHE_LINE) struct doorbell work;
 	/* The drafter's. */
 	alignas(CACHE_LINE) _Atomic uint64_t draft_layer_ns; /* one step of its model / n_layers */
 	_Atomic uint32_t draft_tokens; /* drafted last */
-
-	alignas(CACHE_LINE) struct doorbell arrivals; /* rung when a slot becomes READY */
-	alignas(CACHE_LINE) struct doorbell work; /* rung for the owner: demands, hints, unpins */
 };
 
 /* Per layer, a line or more for each writer. */
@@ -174,7 +181,7 @@ enum hint_source {
 	HINT_SOURCES
 };
 
-struct slot_hint { /* drafter -> cache, ring hints; verifier -> cache, ring gates */
+struct slot_hint { /* drafter -> cache, the ring in "hints"; verifier -> cache, ring gates */
 	uint16_t layer, expert;
 	float score;
 	uint32_t source; /* enum hint_source */
@@ -266,7 +273,10 @@ struct slots {
 	_Atomic uint64_t *used; /* [n_slots] the owner's recency stamps, kept for its successor */
 	struct slots_counts *counts; /* [n_layers] */
 	unsigned char *arena; /* [n_slots][slot_bytes] */
-	struct ring demands, activations, hints, gates;
+	struct ring demands, activations, gates;
+	/* In "hints". */
+	struct slots_hints *hinted;
+	struct ring hints;
 };
 
 struct slots_shape {
@@ -279,9 +289,14 @@ uint64_t slots_payload_bytes(const struct slots_shape *shape);
 /* Owner, on a fresh zero-filled region of that payload: every slot EMPTY, the budget all of them. */
 void slots_format(const struct region *region, const struct slots_shape *shape);
 /* Either side: checks every size and offset against the region, and the shape against *expected when it is not NULL
- * (n_slots 0 there means any). */
+ * (n_slots 0 there means any). What lies in "hints" is slots_map_hints's. */
 int slots_map(const struct region *region, const struct slots_shape *expected, struct slots *out,
 	struct error *err);
+
+/* The payload of "hints"; the owner on a fresh region of it; either side, after slots_map. */
+size_t slots_hints_bytes(void);
+void slots_hints_format(const struct region *hints);
+int slots_map_hints(const struct region *hints, struct slots *slots, struct error *err);
 
 static inline _Atomic uint32_t *slots_word(
 	const struct slots *slots, uint32_t layer, uint32_t expert)
@@ -390,11 +405,11 @@ uint32_t experts_cached_missing(const struct experts_cached *cached);
 struct slots *experts_cached_slots(struct experts_cached *cached);
 /* The iteration of the layer that was begun last; each layer with experts that a pass comes to takes the next. */
 uint64_t experts_cached_iteration(const struct experts_cached *cached);
-/* Uses a region from now on (dups the fd; NULL: serve everything from the file). Checks the layout and the model's
- * fingerprint; on failure what was attached stays. The region that is attached already (same uid) changes nothing.
+/* Uses the two regions from now on (dups their fds; NULL: serve everything from the file). Checks the layouts and the model's
+ * fingerprint; on failure what was attached stays. Regions that are attached already (same uids) change nothing.
  * Call between passes. */
-int experts_cached_attach(
-	struct experts_cached *cached, const struct region *region, struct error *err);
+int experts_cached_attach(struct experts_cached *cached, const struct region *region,
+	const struct region *hints, struct error *err);
 
 /* ---- What the verifier takes beside experts (slots_needs.c). ---- */
 
@@ -412,12 +427,12 @@ bool slots_needs_said(const struct slots_header *header, struct slots_needs *out
 
 struct slots_hinter {
 	struct slots slots;
-	struct slots_header *header;
+	const struct slots_header *header;
 	struct ring hints;
 };
-/* Borrows the region. */
-int slots_hinter_attach(
-	struct slots_hinter *hinter, const struct region *region, struct error *err);
+/* Borrows the regions; writes to "hints" alone. */
+int slots_hinter_attach(struct slots_hinter *hinter, const struct region *region,
+	const struct region *hints, struct error *err);
 /* The verifier's own ring, over its view of the region, which is copied. */
 void slots_hinter_gates(struct slots_hinter *hinter, const struct slots *slots);
 /* Whether the owner wants hints of this source now. */

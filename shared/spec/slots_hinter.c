@@ -1,8 +1,11 @@
 #include "shared/spec/slots.h"
 
-int slots_hinter_attach(struct slots_hinter *hinter, const struct region *region, struct error *err)
+int slots_hinter_attach(struct slots_hinter *hinter, const struct region *region,
+	const struct region *hints, struct error *err)
 {
 	int status = slots_map(region, NULL, &hinter->slots, err);
+	if (status == 0)
+		status = slots_map_hints(hints, &hinter->slots, err);
 	if (status != 0)
 		return status;
 	hinter->header = hinter->slots.header;
@@ -39,7 +42,7 @@ bool slots_hint(struct slots_hinter *hinter, const struct slot_hint *hint)
 
 void slots_hint_wake(struct slots_hinter *hinter)
 {
-	doorbell_ring(&hinter->header->work);
+	doorbell_ring(&hinter->slots.hinted->work);
 }
 
 bool slots_resident(const struct slots_hinter *hinter, uint32_t layer, uint32_t expert)

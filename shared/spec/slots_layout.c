@@ -120,8 +120,6 @@ static bool lay_out(const struct slots_shape *shape, struct slots_header *out, u
 	at += ring_bytes(SLOT_DEMAND_BYTES, SLOTS_DEMAND_RING);
 	out->activation_offset = at = round_up(at, CACHE_LINE);
 	at += ring_bytes(SLOT_ACTIVATION_BYTES, SLOTS_ACTIVATION_RING);
-	out->hint_offset = at = round_up(at, CACHE_LINE);
-	at += ring_bytes(SLOT_HINT_BYTES, SLOTS_HINT_RING);
 	out->gate_offset = at = round_up(at, CACHE_LINE);
 	at += ring_bytes(SLOT_HINT_BYTES, SLOTS_GATE_RING);
 	out->counts_offset = at = round_up(at, CACHE_LINE);
@@ -164,7 +162,6 @@ void slots_format(const struct region *region, const struct slots_shape *shape)
 	ring_format(payload + header->demand_offset, SLOT_DEMAND_BYTES, SLOTS_DEMAND_RING);
 	ring_format(
 		payload + header->activation_offset, SLOT_ACTIVATION_BYTES, SLOTS_ACTIVATION_RING);
-	ring_format(payload + header->hint_offset, SLOT_HINT_BYTES, SLOTS_HINT_RING);
 	ring_format(payload + header->gate_offset, SLOT_HINT_BYTES, SLOTS_GATE_RING);
 }
 
@@ -190,7 +187,6 @@ static int check_header(const struct region *region, const struct slots_header *
 			shape->n_experts, region->bytes);
 	if (header->demand_offset != offsets->demand_offset ||
 		header->activation_offset != offsets->activation_offset ||
-		header->hint_offset != offsets->hint_offset ||
 		header->gate_offset != offsets->gate_offset ||
 		header->counts_offset != offsets->counts_offset ||
 		header->table_offset != offsets->table_offset ||
@@ -253,8 +249,7 @@ int slots_map(const struct region *region, const struct slots_shape *expected, s
 		size_t slot_bytes;
 	} rings[] = {
 		{&slots.demands, at.demand_offset, at.activation_offset, SLOT_DEMAND_BYTES},
-		{&slots.activations, at.activation_offset, at.hint_offset, SLOT_ACTIVATION_BYTES},
-		{&slots.hints, at.hint_offset, at.gate_offset, SLOT_HINT_BYTES},
+		{&slots.activations, at.activation_offset, at.gate_offset, SLOT_ACTIVATION_BYTES},
 		{&slots.gates, at.gate_offset, at.counts_offset, SLOT_HINT_BYTES},
 	};
 	for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++) {
@@ -264,5 +259,30 @@ int slots_map(const struct region *region, const struct slots_shape *expected, s
 			return error_prefix(err, status, "expert region");
 	}
 	*out = slots;
+	return 0;
+}
+
+size_t slots_hints_bytes(void)
+{
+	return sizeof(struct slots_hints) + ring_bytes(SLOT_HINT_BYTES, SLOTS_HINT_RING);
+}
+
+void slots_hints_format(const struct region *hints)
+{
+	struct slots_hints *payload = region_payload(hints);
+	ring_format(payload + 1, SLOT_HINT_BYTES, SLOTS_HINT_RING);
+}
+
+int slots_map_hints(const struct region *hints, struct slots *slots, struct error *err)
+{
+	struct slots_hints *payload = region_payload(hints);
+	if (hints->bytes < REGION_DATA + slots_hints_bytes())
+		return error_set(err, EBADMSG, "region of hints: %zu bytes, expected %zu",
+			hints->bytes, REGION_DATA + slots_hints_bytes());
+	int status = ring_attach(&slots->hints, payload + 1,
+		hints->bytes - REGION_DATA - sizeof(*payload), SLOT_HINT_BYTES, err);
+	if (status != 0)
+		return error_prefix(err, status, "region of hints");
+	slots->hinted = payload;
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static struct experts_cached *cached_of(struct expert_source *source)
@@ -91,7 +92,7 @@ static void push_activations(struct experts_cached *cached, const uint16_t *toke
 		half |= ring_half_written(ring);
 	}
 	if (half)
-		doorbell_ring(&cached->slots.header->work);
+		doorbell_ring(&cached->slots.hinted->work);
 	/* Without it all that a layer of a small model stores behind its activations waits: 0.4% of a token. */
 	ring_prefetch(ring);
 }
@@ -172,7 +173,7 @@ static void begin_with_cache(struct experts_cached *cached, const uint16_t *toke
 			cached->unserved[cached->n_unserved++] = i;
 	}
 	if (cached->n_missing > 0)
-		doorbell_ring(&slots->header->work);
+		doorbell_ring(&slots->hinted->work);
 }
 
 /* An expert's bytes in the file's mapping. */
@@ -209,7 +210,7 @@ static void release_held(struct experts_cached *cached)
 	 * look at the pins after that: either it sees the unpin or we see that it starves. Else
 	 * both could sleep. */
 	if (atomic_load_explicit(&cached->slots.header->starved, memory_order_seq_cst) != 0)
-		doorbell_ring(&cached->slots.header->work);
+		doorbell_ring(&cached->slots.hinted->work);
 }
 
 static void cached_begin(struct expert_source *source, uint32_t layer, const uint16_t *experts,
@@ -346,7 +347,7 @@ int experts_cached_create(const struct model *model, const struct experts_cached
 	cached->source.ops = &cached_ops;
 	cached->source.model = model;
 	cached->options = *options;
-	cached->region.fd = -1;
+	cached->region.fd = cached->hints.fd = -1;
 	cached->iteration = options->generation;
 	slots_geometry_init(&cached->geometry, model);
 	*out = cached;
@@ -355,9 +356,8 @@ int experts_cached_create(const struct model *model, const struct experts_cached
 
 static void detach(struct experts_cached *cached)
 {
-	if (cached->region.fd >= 0)
-		region_close(&cached->region);
-	cached->region.fd = -1;
+	region_close(&cached->region);
+	region_close(&cached->hints);
 }
 
 void experts_cached_destroy(struct experts_cached **cached)
@@ -406,47 +406,76 @@ uint64_t experts_cached_iteration(const struct experts_cached *cached)
 	return cached->iteration;
 }
 
-int experts_cached_attach(
-	struct experts_cached *cached, const struct region *region, struct error *err)
+static bool is_attached(const struct experts_cached *cached, const struct region *region,
+	const struct region *hints)
 {
-	if (region == NULL) {
-		detach(cached);
-		return 0;
-	}
-	if (cached->region.fd >= 0 && cached->region.header->uid == region->header->uid)
-		return 0;
+	return cached->region.fd >= 0 && cached->region.header->uid == region->header->uid &&
+	       cached->hints.header->uid == hints->header->uid;
+}
+
+/* A mapping of our own. */
+static int map_again(const struct region *region, const char *name, uint32_t layout,
+	struct region *out, struct error *err)
+{
 	int fd = fcntl(region->fd, F_DUPFD_CLOEXEC, 3);
 	if (fd < 0)
-		return error_set(err, errno, "expert region: cannot keep its descriptor: %s",
+		return error_set(err, errno, "region %s: cannot keep its descriptor: %s", name,
 			strerror(errno));
-	struct region mapped_region;
-	int status = region_attach(
-		fd, EXPERTS_REGION, EXPERTS_LAYOUT, REGION_DATA, true, &mapped_region, err);
-	if (status != 0)
-		return status;
+	return region_attach(fd, name, layout, REGION_DATA, true, out, err);
+}
+
+/* Whether the region's slots are of this model, and sound. */
+static int map_slots(const struct experts_cached *cached, const struct region *region,
+	const struct region *hints, struct slots *slots, struct error *err)
+{
 	struct slots_shape expected = {
 		.n_layers = cached->geometry.n_layers,
 		.n_experts = cached->geometry.n_experts,
 		.slot_bytes = cached->geometry.slot_bytes,
 		.model_fingerprint = cached->source.model->file_fingerprint,
 	};
-	struct slots slots;
-	status = slots_map(&mapped_region, &expected, &slots, err);
+	int status = slots_map(region, &expected, slots, err);
 	/* The owner may have opened the same file later: then it is ours that is not what it was. */
 	const struct gguf *gguf = cached->source.model->gguf;
 	if (status == -ESTALE && gguf_lost(gguf, NULL) == 0)
 		(void)gguf_look_again(gguf, err);
 	/* Found changed before this model was opened: what we have may be sound. */
-	if (status == 0 && atomic_load_explicit(&slots.header->lost, memory_order_acquire) != 0)
+	if (status == 0 && atomic_load_explicit(&slots->header->lost, memory_order_acquire) != 0)
 		status = error_set(err, ESTALE,
 			"expert region: the expert-cache found its model file changed; start it "
 			"again");
+	/* Pins and rings are ours to write, the bytes of experts are not. */
+	if (status == 0 &&
+		mprotect(slots->arena, (size_t)(slots->n_slots * slots->slot_bytes), PROT_READ) < 0)
+		status = error_set(
+			err, errno, "expert region: cannot be protected: %s", strerror(errno));
+	return status == 0 ? slots_map_hints(hints, slots, err) : status;
+}
+
+int experts_cached_attach(struct experts_cached *cached, const struct region *region,
+	const struct region *hints, struct error *err)
+{
+	if (region == NULL) {
+		detach(cached);
+		return 0;
+	}
+	if (is_attached(cached, region, hints))
+		return 0;
+	struct region own = {.fd = -1}, own_hints = {.fd = -1};
+	struct slots slots = {0};
+	int status = map_again(region, EXPERTS_REGION, EXPERTS_LAYOUT, &own, err);
+	if (status == 0)
+		status = map_again(hints, HINTS_REGION, HINTS_LAYOUT, &own_hints, err);
+	if (status == 0)
+		status = map_slots(cached, &own, &own_hints, &slots, err);
 	if (status != 0) {
-		region_close(&mapped_region);
+		region_close(&own);
+		region_close(&own_hints);
 		return status;
 	}
 	detach(cached);
-	cached->region = mapped_region;
+	cached->region = own;
+	cached->hints = own_hints;
 	cached->slots = slots;
 	cached->hung_beat_ns = 0;
 	cached->epoch = slots_verifier_enter(&cached->slots);

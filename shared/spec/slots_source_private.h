@@ -11,6 +11,7 @@ struct experts_cached {
 	struct experts_cached_options options;
 	struct slots_geometry geometry;
 	struct region region; /* fd -1: none attached */
+	struct region hints; /* beside it */
 	struct slots slots;
 	uint32_t epoch;
 	uint64_t iteration; /* counts begins, over restarts: from the generation */

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "tests/drafter/fake_verifier.h"
+#include "tests/hints_region.h"
 #include "tests/until.h"
 
 #include <unistd.h>
@@ -16,9 +17,21 @@ struct fixture {
 	struct drafter_config config;
 	struct worker worker;
 	struct fake fake;
-	struct region experts;
+	struct region experts, hints;
 	struct slots slots; /* the cache's side */
 };
+
+/* It reads the one and writes to the other. */
+static void as_the_drafter(struct fixture *f, struct region *experts, struct region *hints)
+{
+	struct error err;
+	assert_int_equal(region_attach(dup(f->experts.fd), EXPERTS_REGION, EXPERTS_LAYOUT,
+				 REGION_DATA, false, experts, &err),
+		0);
+	assert_int_equal(region_attach(dup(f->hints.fd), HINTS_REGION, HINTS_LAYOUT, REGION_DATA,
+				 true, hints, &err),
+		0);
+}
 
 static void open_experts(struct fixture *f, uint64_t model)
 {
@@ -29,18 +42,17 @@ static void open_experts(struct fixture *f, uint64_t model)
 		.slot_bytes = SLOTS_PAGE,
 		.model_fingerprint = model};
 	struct error err;
-	struct region region;
 	assert_int_equal(region_create(EXPERTS_REGION, EXPERTS_LAYOUT, slots_payload_bytes(&shape),
 				 0, &f->experts, &err),
 		0);
 	slots_format(&f->experts, &shape);
 	assert_int_equal(slots_map(&f->experts, NULL, &f->slots, &err), 0);
+	make_hints(&f->hints, &f->slots);
 	atomic_store(&f->slots.header->hint_sources, UINT32_MAX);
-	int fd = fcntl(f->experts.fd, F_DUPFD_CLOEXEC, 0);
-	assert_int_equal(
-		region_attach(fd, EXPERTS_REGION, EXPERTS_LAYOUT, REGION_DATA, true, &region, &err),
-		0);
-	worker_give(&f->worker, WORKER_EXPERTS, &region);
+	struct region experts, hints;
+	as_the_drafter(f, &experts, &hints);
+	worker_give(&f->worker, WORKER_EXPERTS, &experts);
+	worker_give(&f->worker, WORKER_HINTS, &hints);
 }
 
 static int setup(void **state)
@@ -64,6 +76,7 @@ static int teardown(void **state)
 	worker_exit(&f->worker);
 	fake_close(&f->fake);
 	region_close(&f->experts);
+	region_close(&f->hints);
 	free(f);
 	return 0;
 }
@@ -213,8 +226,8 @@ static void the_length_of_drafts_is_published(void **state)
 	/* The second answer comes after the first round's accounts. */
 	request(f, 8, 3, 1004);
 	assert_true(fake_reply(&f->fake, &reply));
-	assert_int_equal(atomic_load(&f->slots.header->draft_tokens), 3);
-	assert_int_equal(atomic_load(&f->slots.header->draft_layer_ns), 0);
+	assert_int_equal(atomic_load(&f->slots.hinted->draft_tokens), 3);
+	assert_int_equal(atomic_load(&f->slots.hinted->draft_layer_ns), 0);
 }
 
 /* MoE-SpAc, equation 10: of the target's layers, whatever the draft model has. */
@@ -222,21 +235,21 @@ static void a_draft_models_time_is_published_by_the_targets_layers(void **state)
 {
 	struct fixture *f = *state;
 	struct hints hints;
-	struct region region;
+	struct region experts, region;
 	struct error err;
 	hints_init(&hints, &f->config);
-	int fd = fcntl(f->experts.fd, F_DUPFD_CLOEXEC, 0);
-	assert_int_equal(
-		region_attach(fd, EXPERTS_REGION, EXPERTS_LAYOUT, REGION_DATA, true, &region, &err),
-		0);
-	assert_int_equal(hints_attach(&hints, &region, &err), 0);
+	as_the_drafter(f, &experts, &region);
+	assert_int_equal(hints_attach(&hints, &experts, NULL, &err), 0);
+	assert_false(hints.attached);
+	assert_int_equal(hints_attach(&hints, NULL, &region, &err), 0);
+	assert_true(hints.attached);
 	hints_step_took(&hints, 1200);
 	hints_measured(&hints, 3, true);
-	assert_int_equal(atomic_load(&f->slots.header->draft_tokens), 3);
-	assert_int_equal(atomic_load(&f->slots.header->draft_layer_ns), 1200 / LAYERS);
+	assert_int_equal(atomic_load(&f->slots.hinted->draft_tokens), 3);
+	assert_int_equal(atomic_load(&f->slots.hinted->draft_layer_ns), 1200 / LAYERS);
 	hints_measured(&hints, 2, false);
-	assert_int_equal(atomic_load(&f->slots.header->draft_tokens), 2);
-	assert_int_equal(atomic_load(&f->slots.header->draft_layer_ns), 0);
+	assert_int_equal(atomic_load(&f->slots.hinted->draft_tokens), 2);
+	assert_int_equal(atomic_load(&f->slots.hinted->draft_layer_ns), 0);
 	hints_exit(&hints);
 }
 
@@ -279,6 +292,7 @@ static void another_models_region_forgets_what_was_learnt(void **state)
 	teach_prompt(f);
 	learnt(f, 160);
 	region_close(&f->experts);
+	region_close(&f->hints);
 	open_experts(f, 2);
 	/* 12 wants 4 and 12; 7 was never seen with this model. Until the thread has the region. */
 	uint64_t iteration = 1000;

@@ -39,7 +39,7 @@ struct verifier {
 	struct link *link;
 	pthread_t thread;
 	pthread_mutex_t lock;
-	struct region region; /* under lock; fd -1: none yet */
+	struct region region, hints; /* under lock; fd -1: none yet */
 	struct model *model;
 	struct experts_cached *cached;
 };
@@ -52,17 +52,18 @@ static void on_regions(
 	for (size_t i = 0; i < n; i++) {
 		struct region region;
 		struct error err;
-		if (strcmp(names[i], EXPERTS_REGION) != 0)
+		bool hints = strcmp(names[i], HINTS_REGION) == 0;
+		if (!hints && strcmp(names[i], EXPERTS_REGION) != 0)
 			continue;
 		int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
-		if (region_attach(fd, EXPERTS_REGION, EXPERTS_LAYOUT, REGION_DATA, true, &region,
-			    &err) != 0)
+		if (region_attach(fd, names[i], hints ? HINTS_LAYOUT : EXPERTS_LAYOUT, REGION_DATA,
+			    true, &region, &err) != 0)
 			continue;
 		broker_keep(verifier->broker, &region);
+		struct region *kept = hints ? &verifier->hints : &verifier->region;
 		pthread_mutex_lock(&verifier->lock);
-		if (verifier->region.fd >= 0)
-			region_close(&verifier->region);
-		verifier->region = region;
+		region_close(kept);
+		*kept = region;
 		pthread_mutex_unlock(&verifier->lock);
 	}
 }
@@ -82,7 +83,7 @@ static void verifier_start(struct verifier *verifier)
 {
 	struct error err = {.text = ""};
 	memset(verifier, 0, sizeof(*verifier));
-	verifier->region.fd = -1;
+	verifier->region.fd = verifier->hints.fd = -1;
 	pthread_mutex_init(&verifier->lock, NULL);
 	struct daemon_options options = {.name = PEER_VERIFIER, .runtime_dir = runtime_dir};
 	assert_int_equal(daemon_create(&options, &verifier->daemon, &err), 0);
@@ -108,8 +109,8 @@ static void verifier_stop(struct verifier *verifier)
 	link_close(&verifier->link);
 	broker_close(&verifier->broker);
 	daemon_destroy(&verifier->daemon);
-	if (verifier->region.fd >= 0)
-		region_close(&verifier->region);
+	region_close(&verifier->region);
+	region_close(&verifier->hints);
 	model_free(&verifier->model);
 	pthread_mutex_destroy(&verifier->lock);
 }
@@ -142,7 +143,8 @@ static uint64_t wait_cache(struct verifier *verifier, uint64_t before)
 	patience_init(&patience, WAIT_NS / 1000000);
 	while (patience_step_ms(&patience) > 0) {
 		pthread_mutex_lock(&verifier->lock);
-		if (verifier->region.fd >= 0 && link_alive(verifier->link)) {
+		if (verifier->region.fd >= 0 && verifier->hints.fd >= 0 &&
+			link_alive(verifier->link)) {
 			generation = atomic_load(&verifier->region.header->generation);
 		}
 		pthread_mutex_unlock(&verifier->lock);
@@ -158,7 +160,8 @@ static void attach(struct verifier *verifier)
 {
 	struct error err = {.text = ""};
 	pthread_mutex_lock(&verifier->lock);
-	int status = experts_cached_attach(verifier->cached, &verifier->region, &err);
+	int status =
+		experts_cached_attach(verifier->cached, &verifier->region, &verifier->hints, &err);
 	pthread_mutex_unlock(&verifier->lock);
 	if (status != 0)
 		fail_msg("%s", err.text);

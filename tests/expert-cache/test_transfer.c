@@ -138,7 +138,7 @@ static void a_cache_that_is_gone_costs_no_wait(void **state)
 	assert_int_equal(rig.source->stats.wait_ns, 0);
 	/* And no region at all. */
 	struct error err;
-	assert_int_equal(experts_cached_attach(rig.cached, NULL, &err), 0);
+	assert_int_equal(experts_cached_attach(rig.cached, NULL, NULL, &err), 0);
 	assert_int_equal(run_layer(&rig, 1, 0, 8), 0);
 	rig_stop(&rig);
 }
@@ -151,7 +151,7 @@ static void activations_wake_the_worker_for_every_half_of_their_ring(void **stat
 	rig_start(&rig, &(struct rig_options){.budget = 32, .no_worker = true});
 	rig.alive = false;
 	struct slots *slots = &rig.store.slots;
-	struct doorbell *work = &slots->header->work;
+	struct doorbell *work = &slots->hinted->work;
 	uint32_t before = doorbell_read(work), half = SLOTS_ACTIVATION_RING / 2;
 	for (uint32_t i = 0; i < half - 1; i++)
 		run_layer(&rig, i % geometry.n_layers, 0, 1);
@@ -292,9 +292,11 @@ static void a_lost_region_is_not_used_by_who_comes_later(void **state)
 	struct rig rig;
 	struct error err;
 	rig_start(&rig, &(struct rig_options){.budget = 32});
-	assert_int_equal(experts_cached_attach(rig.cached, NULL, &err), 0);
+	assert_int_equal(experts_cached_attach(rig.cached, NULL, NULL, &err), 0);
 	slots_lose(&rig.store.slots, 7);
-	assert_int_equal(experts_cached_attach(rig.cached, &rig.store.region, &err), -ESTALE);
+	assert_int_equal(
+		experts_cached_attach(rig.cached, &rig.store.region, &rig.store.hints, &err),
+		-ESTALE);
 	assert_non_null(strstr(err.text, "changed"));
 	assert_int_equal(run_layer(&rig, 0, 0, 8), 0);
 	/* Nor is it taken over. */
@@ -304,6 +306,7 @@ static void a_lost_region_is_not_used_by_who_comes_later(void **state)
 		.policy = cache_policy_find("lru"),
 		.queue_max = 64,
 		.recovered_fd = dup(rig.store.region.fd),
+		.recovered_hints_fd = -1,
 	};
 	struct store store;
 	assert_int_equal(store_open(&store, &geometry, &options, &err), 0);
@@ -321,7 +324,8 @@ static void hinted_experts_are_there_when_asked_for(void **state)
 	struct error err;
 	rig_start(&rig, &(struct rig_options){.budget = 40});
 	struct slots_hinter hinter;
-	assert_int_equal(slots_hinter_attach(&hinter, &rig.store.region, &err), 0);
+	assert_int_equal(
+		slots_hinter_attach(&hinter, &rig.store.region, &rig.store.hints, &err), 0);
 	struct slot_hint late = {.layer = 3, .expert = 31, .score = 9, .needed_by_ns = 1};
 	assert_true(slots_hint(&hinter, &late));
 	for (uint16_t e = 0; e < 10; e++) {
@@ -332,7 +336,7 @@ static void hinted_experts_are_there_when_asked_for(void **state)
 	struct slot_hint *raw = ring_reserve(&hinter.hints);
 	*raw = (struct slot_hint){.layer = 60000, .expert = 60000, .score = 1};
 	ring_publish(&hinter.hints);
-	doorbell_ring(&hinter.header->work);
+	doorbell_ring(&hinter.slots.hinted->work);
 	assert_true(wait_for(&rig.store.slots.header->hint_loads, 10));
 	assert_int_equal(run_layer(&rig, 3, 0, 10), 10);
 	assert_int_equal(rig.source->stats.misses, 0);
@@ -370,7 +374,8 @@ static void hints_that_say_they_are_for_ever_hold_their_slots_for_seconds(void *
 	struct error err;
 	struct slots_hinter hinter;
 	rig_start(&rig, &(struct rig_options){.budget = 16});
-	assert_int_equal(slots_hinter_attach(&hinter, &rig.store.region, &err), 0);
+	assert_int_equal(
+		slots_hinter_attach(&hinter, &rig.store.region, &rig.store.hints, &err), 0);
 	for (uint16_t e = 0; e < 16; e++) {
 		struct slot_hint hint = {
 			.layer = 3, .expert = e, .score = 1, .needed_by_ns = UINT64_MAX};
@@ -402,7 +407,7 @@ static void demands_out_of_range_are_ignored(void **state)
 	assert_true(ring_put(&hostile.activations, &activation, sizeof(activation)));
 	activation = (struct slot_activation){.layer = 0, .n = 65535};
 	assert_true(ring_put(&hostile.activations, &activation, sizeof(activation)));
-	doorbell_ring(&hostile.header->work);
+	doorbell_ring(&rig.store.slots.hinted->work);
 	assert_int_equal(run_layer(&rig, 0, 0, 8), 8);
 	rig_stop(&rig);
 }
@@ -580,7 +585,8 @@ static void another_model_gets_a_new_region(void **state)
 	assert_int_equal(experts_cached_create(model, &options, &other, &err), 0);
 	header->model_fingerprint++;
 	/* A verifier of another model is told so. */
-	assert_int_equal(experts_cached_attach(other, &rig.store.region, &err), -ESTALE);
+	assert_int_equal(
+		experts_cached_attach(other, &rig.store.region, &rig.store.hints, &err), -ESTALE);
 	assert_non_null(strstr(err.text, "another model"));
 	int fd = fcntl(rig.store.region.fd, F_DUPFD_CLOEXEC, 3);
 	uint64_t uid = rig.store.region.header->uid;
@@ -627,16 +633,19 @@ static void who_is_refused_for_his_own_file_has_lost_his_model(void **state)
 	assert_int_equal(experts_cached_create(ours, &options, &cached, &err), 0);
 	struct rig rig;
 	rig_start(&rig, &(struct rig_options){.budget = 33});
-	assert_int_equal(experts_cached_attach(cached, &rig.store.region, &err), 0);
-	assert_int_equal(experts_cached_attach(cached, NULL, &err), 0);
+	assert_int_equal(
+		experts_cached_attach(cached, &rig.store.region, &rig.store.hints, &err), 0);
+	assert_int_equal(experts_cached_attach(cached, NULL, NULL, &err), 0);
 	/* It is the cache that has another file. */
 	rig.store.slots.header->model_fingerprint++;
-	assert_int_equal(experts_cached_attach(cached, &rig.store.region, &err), -ESTALE);
+	assert_int_equal(
+		experts_cached_attach(cached, &rig.store.region, &rig.store.hints, &err), -ESTALE);
 	assert_non_null(strstr(err.text, "another model"));
 	assert_int_equal(gguf_lost(ours->gguf, &err), 0);
 	write_other_weights(path);
 	assert_int_equal(gguf_lost(ours->gguf, &err), 0);
-	assert_int_equal(experts_cached_attach(cached, &rig.store.region, &err), -ESTALE);
+	assert_int_equal(
+		experts_cached_attach(cached, &rig.store.region, &rig.store.hints, &err), -ESTALE);
 	assert_non_null(strstr(err.text, "was written to"));
 	assert_int_equal(gguf_lost(ours->gguf, &err), -ESTALE);
 	rig_stop(&rig);
@@ -908,7 +917,8 @@ static void uses_are_counted_by_expert_and_prefetches_by_what_became_of_them(voi
 	struct error err;
 	struct slots_hinter hinter;
 	rig_start(&rig, &(struct rig_options){.budget = 40});
-	assert_int_equal(slots_hinter_attach(&hinter, &rig.store.region, &err), 0);
+	assert_int_equal(
+		slots_hinter_attach(&hinter, &rig.store.region, &rig.store.hints, &err), 0);
 	for (uint16_t e = 0; e < 10; e++) {
 		struct slot_hint hint = {.layer = 3, .expert = e, .score = (float)e};
 		assert_true(slots_hint(&hinter, &hint));
@@ -949,7 +959,8 @@ static void a_dead_verifiers_pins_do_not_starve_its_successor(void **state)
 	dead->ops->begin(dead, 0, experts, tokens, 16);
 	struct experts_cached_options options = {.patience_ns = 30000000000ull, .generation = 6};
 	assert_int_equal(experts_cached_create(model, &options, &rig.cached, &err), 0);
-	assert_int_equal(experts_cached_attach(rig.cached, &rig.store.region, &err), 0);
+	assert_int_equal(
+		experts_cached_attach(rig.cached, &rig.store.region, &rig.store.hints, &err), 0);
 	rig.source = experts_cached_source(rig.cached);
 	assert_int_equal(run_layer(&rig, 1, 0, 16), 16);
 	assert_int_equal(counter(&rig.store.slots.header->self_served), 0);

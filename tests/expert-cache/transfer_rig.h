@@ -84,6 +84,7 @@ static inline void rig_start(struct rig *rig, const struct rig_options *options)
 		.policy = cache_policy_find("lru"),
 		.queue_max = 64,
 		.recovered_fd = options->recovered_fd > 0 ? options->recovered_fd : -1,
+		.recovered_hints_fd = -1,
 	};
 	assert_int_equal(store_open(&rig->store, &geometry, &store, &err), 0);
 	struct reader_file file = {.path = options->path != NULL ? options->path : MODEL};
@@ -107,7 +108,8 @@ static inline void rig_start(struct rig *rig, const struct rig_options *options)
 		.arg = rig,
 	};
 	assert_int_equal(experts_cached_create(model, &cached, &rig->cached, &err), 0);
-	assert_int_equal(experts_cached_attach(rig->cached, &rig->store.region, &err), 0);
+	assert_int_equal(
+		experts_cached_attach(rig->cached, &rig->store.region, &rig->store.hints, &err), 0);
 	rig->source = experts_cached_source(rig->cached);
 }
 

@@ -114,6 +114,8 @@ static void run_owner(void)
 
 	start(&p, PEER_VERIFIER);
 	if (broker_recover(p.daemon, "sessions", &fd) == 0) {
+		if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+			_exit(9);
 		if (region_adopt(fd, "sessions", 1, 0, &p.region, &err) < 0)
 			_exit(4);
 		board->owner_adopted++;
@@ -145,10 +147,15 @@ static void on_regions(
 	if (strcmp(peer, PEER_VERIFIER) != 0)
 		_exit(7);
 	for (size_t i = 0; i < n; i++) {
+		/* The drafter writes to the rings alone. */
+		int right = strcmp(names[i], "draft") == 0 ? O_RDWR : O_RDONLY;
+
+		if ((fcntl(fds[i], F_GETFL) & O_ACCMODE) != right)
+			_exit(9);
 		if (strcmp(names[i], "sessions") != 0)
 			continue;
 		region_close(&p->region);
-		if (region_attach(dup(fds[i]), names[i], 1, 0, true, &p->region, NULL) < 0)
+		if (region_attach(dup(fds[i]), names[i], 1, 0, false, &p->region, NULL) < 0)
 			_exit(8);
 		broker_keep(p->broker, &p->region);
 		board->uid = p->region.header->uid;

@@ -233,7 +233,9 @@ static void the_service_manager_hears_all_it_should(void **state)
 	notification(10000, text, sizeof text, &fd);
 	assert_string_equal(text, "FDSTORE=1\nFDNAME=policy");
 	assert_true(fd >= 0);
-	assert_int_equal(region_attach(fd, "policy", 1, 0, true, &region, NULL), 0);
+	/* The manager keeps it, and writes nothing. */
+	assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+	assert_int_equal(region_attach(fd, "policy", 1, 0, false, &region, NULL), 0);
 	assert_string_equal(region_payload(&region), "in the store");
 	region_close(&region);
 	notification(10000, text, sizeof text, &fd);
@@ -396,7 +398,7 @@ static void run_successor(void)
 	struct error err = {""};
 	int fd;
 
-	pass(stored_region.fd, listening, "policy:policy");
+	pass(region_read_only(stored_region.fd), listening, "policy:policy");
 	daemon = make(0);
 	if (getenv("LISTEN_FDS") || daemon_stored_fd(daemon, "sessions", &fd) != -ENOENT ||
 		daemon_listen_fd(daemon, "sessions", &fd) != -ENOENT)
@@ -435,7 +437,7 @@ static void a_successor_takes_the_stored_region_and_the_listening_socket(void **
 	assert_string_equal(text, "FDSTOREREMOVE=1\nFDNAME=policy");
 	notification(10000, text, sizeof text, &fd);
 	assert_string_equal(text, "FDSTORE=1\nFDNAME=policy");
-	assert_int_equal(region_attach(fd, "policy", 2, 0, true, &region, NULL), 0);
+	assert_int_equal(region_attach(fd, "policy", 2, 0, false, &region, NULL), 0);
 	region_close(&region);
 	close(expect("READY=1"));
 	assert_int_equal(atomic_load(&stored_region.header->generation), 2);

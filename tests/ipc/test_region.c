@@ -88,6 +88,45 @@ static void adopting_takes_the_next_generation(void **state)
 	region_close(&a);
 }
 
+static int right_of(int fd)
+{
+	return fcntl(fd, F_GETFL) & O_ACCMODE;
+}
+
+/* A keeper cannot write, by mistake or otherwise, through what it has; the owner's successor can. */
+static void a_descriptor_for_reading_is_enough_for_a_successor(void **state)
+{
+	struct region a = make(), b;
+	struct error err = {""};
+	struct stat st;
+	int fd = region_read_only(a.fd);
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(right_of(fd), O_RDONLY);
+	assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0600);
+	assert_int_equal(pwrite(fd, "x", 1, REGION_DATA), -1);
+	assert_ptr_equal(mmap(NULL, a.bytes, PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	assert_int_equal(region_attach(dup(fd), "sessions", 3, 0, true, &b, &err), -EACCES);
+	assert_non_null(strstr(err.text, "for reading alone"));
+	assert_int_equal(region_attach(dup(fd), "sessions", 3, 0, false, &b, &err), 0);
+	assert_int_equal(right_of(b.fd), O_RDONLY);
+	region_close(&b);
+	/* One that could write does not need it. */
+	assert_int_equal(region_attach(dup(a.fd), "sessions", 3, 0, false, &b, &err), 0);
+	assert_int_equal(right_of(b.fd), O_RDONLY);
+	region_close(&b);
+	assert_int_equal(region_adopt(fd, "sessions", 3, a.bytes, &b, &err), 0);
+	assert_int_equal(right_of(b.fd), O_RDWR);
+	strcpy(region_payload(&b), "by the successor");
+	assert_string_equal(region_payload(&a), "by the successor");
+	region_close(&a);
+	region_close(&b);
+}
+
 static void refused(
 	int fd, const char *name, uint32_t layout, size_t bytes_min, int code, const char *why)
 {
@@ -179,6 +218,7 @@ int main(void)
 		cmocka_unit_test(two_mappings_share_the_bytes),
 		cmocka_unit_test(a_region_of_huge_pages_is_like_any_other),
 		cmocka_unit_test(adopting_takes_the_next_generation),
+		cmocka_unit_test(a_descriptor_for_reading_is_enough_for_a_successor),
 		cmocka_unit_test(what_is_not_the_region_asked_for_is_refused),
 		cmocka_unit_test(a_file_its_maker_can_shrink_is_refused),
 		cmocka_unit_test(a_file_too_short_for_a_header_is_refused),

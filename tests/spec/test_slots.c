@@ -1,6 +1,7 @@
 /* The slot protocol: tables and words, pins against evictions under threads, and both sides killed at random. */
 #include "shared/spec/slots.h"
 
+#include "tests/hints_region.h"
 #include "tests/until.h"
 
 #include <pthread.h>
@@ -27,7 +28,7 @@ static const struct slots_shape test_shape = {
 };
 
 struct fixture {
-	struct region region;
+	struct region region, hints;
 	struct slots slots;
 	struct slots_geometry geometry;
 };
@@ -41,6 +42,7 @@ static void fixture_init(struct fixture *fixture)
 		0);
 	slots_format(&fixture->region, &test_shape);
 	assert_int_equal(slots_map(&fixture->region, &test_shape, &fixture->slots, &err), 0);
+	make_hints(&fixture->hints, &fixture->slots);
 	fixture->geometry.n_layers = LAYERS;
 	fixture->geometry.n_experts = EXPERTS;
 	for (int l = 0; l < LAYERS; l++)
@@ -50,6 +52,7 @@ static void fixture_init(struct fixture *fixture)
 static void fixture_exit(struct fixture *fixture)
 {
 	region_close(&fixture->region);
+	region_close(&fixture->hints);
 }
 
 static enum slot_state state_of(const struct slots *slots, uint32_t slot)
@@ -544,7 +547,7 @@ static void hints_are_checked_counted_and_dropped_when_full(void **state)
 	fixture_init(&f);
 	struct error err;
 	struct slots_hinter hinter;
-	assert_int_equal(slots_hinter_attach(&hinter, &f.region, &err), 0);
+	assert_int_equal(slots_hinter_attach(&hinter, &f.region, &f.hints, &err), 0);
 	struct slot_hint hint = {.layer = LAYERS, .expert = 0, .score = 1};
 	assert_false(slots_hint(&hinter, &hint));
 	hint = (struct slot_hint){.layer = 1, .expert = 2, .score = 1};

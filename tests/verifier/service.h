@@ -386,7 +386,8 @@ static inline void drafter_keep(struct drafter *d, const char *want, const char 
 	if (strcmp(want, name) != 0)
 		return;
 	struct region fresh;
-	if (region_attach(dup(fd), name, layout, REGION_DATA, true, &fresh, &err) != 0)
+	bool rings = strcmp(name, DRAFT_REGION) == 0;
+	if (region_attach(dup(fd), name, layout, REGION_DATA, rings, &fresh, &err) != 0)
 		_exit(3);
 	if (region->header && region->header->uid == fresh.header->uid) {
 		region_close(&fresh);
@@ -396,8 +397,8 @@ static inline void drafter_keep(struct drafter *d, const char *want, const char 
 		region_close(region);
 	*region = fresh;
 	broker_keep(d->broker, region);
-	if (strcmp(name, DRAFT_REGION) == 0 && draft_attach(&d->rings, region_payload(region),
-						       region->bytes - REGION_DATA, &err) != 0)
+	if (rings && draft_attach(&d->rings, region_payload(region), region->bytes - REGION_DATA,
+			     &err) != 0)
 		_exit(4);
 }
 

@@ -1,6 +1,7 @@
 /* What the verifier tells of its passes: hints from the next layers' routers, and which experts tokens went to. */
 #include "services/verifier/gate_hints.h"
 #include "services/verifier/routing_feed.h"
+#include "tests/hints_region.h"
 #include "tests/model/rig.h"
 
 #include "shared/ipc/region.h"
@@ -12,7 +13,7 @@ static const int32_t text[TOKENS] = {301, 522, 1045, 700, 919};
 
 struct fixture {
 	struct rig rig;
-	struct region region;
+	struct region region, hints;
 	struct slots slots; /* the cache's side */
 	struct experts_cached *cached;
 	struct gate_hints gates;
@@ -52,6 +53,7 @@ static void open_region(struct fixture *f, uint32_t n_slots)
 		0);
 	slots_format(&f->region, &shape);
 	assert_int_equal(slots_map(&f->region, NULL, &f->slots, &err), 0);
+	make_hints(&f->hints, &f->slots);
 }
 
 /* As the engine does, but that experts come from the mapping: there is no cache. */
@@ -80,7 +82,7 @@ static int setup(void **state)
 	open_region(f, 40);
 	struct experts_cached_options options = {.generation = 100};
 	assert_int_equal(experts_cached_create(f->rig.model, &options, &f->cached, &err), 0);
-	assert_int_equal(experts_cached_attach(f->cached, &f->region, &err), 0);
+	assert_int_equal(experts_cached_attach(f->cached, &f->region, &f->hints, &err), 0);
 	const struct kernels *kernels = kernels_select(NULL, &err);
 	assert_int_equal(gate_hints_init(&f->gates, f->rig.model, kernels, f->cached,
 				 VERIFIER_GATES_AUTO, &err),
@@ -106,6 +108,7 @@ static int teardown(void **state)
 		routing_feed_exit(&f->feed);
 		experts_cached_destroy(&f->cached);
 		region_close(&f->region);
+		region_close(&f->hints);
 		rig_close(&f->rig);
 		free(f->draft);
 		free(f->logits);
