@@ -1,7 +1,7 @@
 CC ?= gcc
 OPT ?= -O2 -g
 WARN := -Wall -Wextra -Wshadow -Wconversion -Werror
-PKGS := libzmq libprotobuf-c libsystemd inih liburing jansson libpcre2-8 libutf8proc numa
+PKGS := libzmq libprotobuf-c libsystemd inih liburing jansson libpcre2-8 libutf8proc numa libxxhash
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lpthread -lm
 # Of the SDK, whose users need nothing else.

@@ -8,7 +8,7 @@
 int session_view_open(struct session_view *view, struct region *region, struct error *err)
 {
 	size_t bytes = region->bytes - REGION_DATA;
-	struct sessions_header *shared = region_payload(region);
+	void *shared = region_payload(region);
 	struct sessions_header header;
 	if (bytes < sizeof(header))
 		return error_set(err, EBADMSG,
@@ -20,7 +20,7 @@ int session_view_open(struct session_view *view, struct region *region, struct e
 	view->region = *region;
 	view->header = header;
 	/* Where the pages start depends on the layout alone. */
-	view->pages = (unsigned char *)session_at(shared, 0);
+	view->pages = (unsigned char *)session_at(&view->header, shared, 0);
 	*region = (struct region){.fd = -1};
 	return 0;
 }

@@ -83,7 +83,7 @@ static bool model(const struct front *front, Outrider__Envelope *reply)
 	if (out == NULL)
 		return false;
 	outrider__model__init(out);
-	out->path = strdup(front->regions->header->model_path);
+	out->path = strdup(front->regions->header.model_path);
 	out->arch = strdup(config->arch->name);
 	out->kernels = strdup(front->kernels->name);
 	out->kv_type = strdup(kv_type_name(front->regions->kv_layout.type));
@@ -130,7 +130,7 @@ void admin_detail(void *arg, struct daemon_details *to)
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		if (front->sessions[i].used)
 			n[journal_state(front->slots[i].page)]++;
-	daemon_detail(to, "model", "%s", front->regions->header->model_path);
+	daemon_detail(to, "model", "%s", front->regions->header.model_path);
 	daemon_detail(to, "sessions", "%u running, %u waiting, %u kept",
 		n[SESSION_PREFILL] + n[SESSION_RUNNING], n[SESSION_QUEUED], n[SESSION_DONE]);
 	daemon_detail(to, "output_tokens", "%llu",

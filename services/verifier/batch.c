@@ -114,9 +114,8 @@ uint32_t batch_build(struct engine *engine, uint32_t n_plan)
 		}
 		if (!entry->decodes)
 			engine->n_prefill += entry->n;
-		uint32_t state = entry->emits ? SESSION_RUNNING : SESSION_PREFILL;
-		if (atomic_load_explicit(&s->page->state, memory_order_relaxed) != state)
-			atomic_store_explicit(&s->page->state, state, memory_order_relaxed);
+		journal_enter(
+			s->page, s->slot->shared, entry->emits ? SESSION_RUNNING : SESSION_PREFILL);
 		if (s->slot->usage.started_ns == 0)
 			s->slot->usage.started_ns = clock_ns();
 		batch_session(engine, entry, reply);

@@ -175,7 +175,7 @@ void emit_tokens(struct engine *engine, const struct sched_entry *entry)
 	if (first)
 		s->slot->usage.first_ns = now_ns;
 	s->slot->usage.last_ns = now_ns;
-	journal_append(page, n);
+	journal_append(page, s->slot->shared, n);
 	commit_cells(engine, s, entry->n, &out, n);
 	s->emitted = n;
 	s->accepted = out.n_accepted;

@@ -187,7 +187,7 @@ void engine_finish(struct engine *engine, struct engine_session *s, enum session
 	s->ended = true;
 	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration, "ended by %s with %u tokens",
 		names[end], journal_n_tokens(s->page) - s->page->n_prompt);
-	journal_finish(s->page, end);
+	journal_finish(s->page, s->slot->shared, end);
 	engine_wake(engine, true);
 }
 

@@ -15,26 +15,30 @@ static uint32_t outputs(const struct slot *slot)
 	return journal_n_tokens(slot->page) - slot->page->n_prompt;
 }
 
-/* The slot for a page that is filled or found. */
-static int slot_open(struct front *front, uint32_t index, uint32_t credit, uint32_t restarts)
+/* The slot for a page that is to be filled, or was found. */
+static int slot_open(struct front *front, uint32_t index, uint32_t restarts)
 {
 	struct slot *slot = &front->slots[index];
 
 	memset(slot, 0, sizeof(*slot));
-	slot->page = session_at(front->regions->header, index);
+	slot->page = journal_page(front->regions->header.n_context);
+	slot->shared = regions_page(front->regions, index);
 	slot->restarts = restarts;
 	slot->usage.submitted_ns = clock_ns();
-	atomic_store_explicit(&slot->credit, credit, memory_order_relaxed);
-	int rc = text_stops_create(
-		slot->page->request.stops, slot->page->request.n_stops, &slot->stops);
-	if (rc == 0 && slot->page->request.logits_hash != 0) {
-		slot->hashes = calloc((size_t)front->config->context, sizeof(*slot->hashes));
-		if (slot->hashes == NULL) {
-			text_stops_free(&slot->stops);
-			rc = -ENOMEM;
-		}
-	}
-	return rc;
+	return slot->page != NULL ? 0 : -ENOMEM;
+}
+
+/* What the request in the page needs: its stop strings, and room for hashes. */
+static int slot_prepare(struct front *front, uint32_t index)
+{
+	struct slot *slot = &front->slots[index];
+	const struct session_request *request = &slot->page->request;
+	int rc = text_stops_create(request->stops, request->n_stops, &slot->stops);
+
+	if (rc != 0 || request->logits_hash == 0)
+		return rc;
+	slot->hashes = calloc((size_t)front->config->context, sizeof(*slot->hashes));
+	return slot->hashes != NULL ? 0 : -ENOMEM;
 }
 
 static void session_open(struct front *front, uint32_t index)
@@ -52,6 +56,7 @@ static void session_release(struct front *front, uint32_t index)
 	free(front->sessions[index].pending);
 	free(front->slots[index].hashes);
 	text_stops_free(&front->slots[index].stops);
+	free(front->slots[index].page);
 	memset(&front->sessions[index], 0, sizeof(front->sessions[index]));
 	memset(&front->slots[index], 0, sizeof(front->slots[index]));
 }
@@ -60,29 +65,57 @@ static void session_release(struct front *front, uint32_t index)
 static void session_free(struct front *front, uint32_t index)
 {
 	assert(journal_state(front->slots[index].page) == SESSION_DONE);
-	journal_free(front->slots[index].page);
+	journal_free(front->slots[index].page, front->slots[index].shared);
 	session_release(front, index);
 }
 
-/* Goes on with the page of a predecessor, or gives it up; whether it went on. */
-static bool take_over(struct front *front, uint32_t i)
+static bool is_taken(const struct front *front, uint32_t index, uint64_t uid)
 {
-	struct session_page *page = session_at(front->regions->header, i);
-	uint64_t uid = atomic_load_explicit(&page->uid, memory_order_acquire);
-	struct error err;
+	for (uint32_t i = 0; i < index; i++)
+		if (front->slots[i].page != NULL && atomic_load_explicit(&front->slots[i].page->uid,
+							    memory_order_relaxed) == uid)
+			return true;
+	return false;
+}
 
-	int rc = journal_check(front->regions->header, page, front->model->config.n_vocab, &err);
-	if (rc == 0 && slot_open(front, i, 0, 1) != 0)
+/* Copies the page of a predecessor where it is sound, or gives it up. */
+static void adopt_page(struct front *front, uint32_t i)
+{
+	struct slot *slot = &front->slots[i];
+	struct session_page *shared = regions_page(front->regions, i);
+	uint64_t uid = atomic_load_explicit(&shared->uid, memory_order_acquire);
+	struct error err;
+	int rc = 0;
+
+	if (uid == 0)
+		return;
+	if (slot_open(front, i, 1) != 0)
 		rc = error_set(&err, ENOMEM, "no memory for it");
-	if (rc != 0) {
-		log_session(LOG_LEVEL_ERROR, uid, 0, "the predecessor's page %u is given up: %s", i,
-			err.text);
-		journal_free(page);
-		return false;
-	}
+	if (rc == 0)
+		rc = journal_adopt(&front->regions->header, shared, front->model->config.n_vocab,
+			slot->page, &err);
+	if (rc == 0 && is_taken(front, i, atomic_load(&slot->page->uid)))
+		rc = error_set(&err, EINVAL, "another page is of the same session");
+	if (rc == 0 && slot_prepare(front, i) != 0)
+		rc = error_set(&err, ENOMEM, "no memory for it");
+	if (rc == 0)
+		return;
+	log_session(
+		LOG_LEVEL_ERROR, uid, 0, "the predecessor's page %u is given up: %s", i, err.text);
+	if (slot->page != NULL)
+		journal_free(slot->page, shared);
+	session_release(front, i);
+}
+
+/* Goes on with a page that was copied. */
+static void take_over(struct front *front, uint32_t i)
+{
+	struct slot *slot = &front->slots[i];
+	struct session_page *page = slot->page;
+
 	/* What its client had granted is not known: it may go ahead_max further until the client is back. */
-	atomic_store_explicit(
-		&front->slots[i].credit, outputs(&front->slots[i]), memory_order_relaxed);
+	atomic_store_explicit(&slot->credit, outputs(slot), memory_order_relaxed);
+	journal_number(page, slot->shared, ++front->admitted);
 	session_open(front, i);
 	if (journal_state(page) != SESSION_DONE)
 		engine_recover(front->engine, i, front->regions->kv_recovered);
@@ -91,22 +124,24 @@ static bool take_over(struct front *front, uint32_t i)
 			atomic_load_explicit(&page->told, memory_order_relaxed) != 0;
 		front->sessions[i].done_ns = clock_ns();
 	}
-	if (page->admitted > front->admitted)
-		front->admitted = page->admitted;
-	return true;
 }
 
 void front_recover(struct front *front)
 {
-	uint32_t order[LIMIT_SESSIONS], taken = 0;
-	/* The engine's oldest session is the one that it is given first. */
-	uint32_t n = journal_order(front->regions->header, order);
+	struct session_page *pages[LIMIT_SESSIONS] = {NULL};
+	uint32_t order[LIMIT_SESSIONS];
 
+	for (uint32_t i = 0; i < front->regions->header.n_sessions; i++) {
+		adopt_page(front, i);
+		pages[i] = front->slots[i].page;
+	}
+	/* The engine's oldest session is the one that it is given first. */
+	uint32_t n = journal_order(pages, LIMIT_SESSIONS, order);
 	for (uint32_t i = 0; i < n; i++)
-		taken += take_over(front, order[i]);
+		take_over(front, order[i]);
 	engine_recovered(front->engine);
-	if (taken > 0)
-		log_notice("took over %u sessions of the predecessor", taken);
+	if (n > 0)
+		log_notice("took over %u sessions of the predecessor", n);
 }
 
 void front_close(struct front *front)
@@ -185,16 +220,20 @@ int front_begin(struct front *front, uint32_t index, uint64_t uid,
 	const struct session_request *request, const struct request_input *input,
 	const int32_t *replay, struct error *err)
 {
-	struct session_page *page = session_at(front->regions->header, index);
+	struct slot *slot = &front->slots[index];
 
-	journal_admit(front->regions->header, page, uid, ++front->admitted, request, input->prompt,
-		(uint32_t)input->n_prompt, replay);
-	if (slot_open(front, index, 0, 0) != 0) {
-		journal_free(page);
-		return error_set(err, ENOMEM, "no memory for a session");
+	if (slot_open(front, index, 0) == 0) {
+		journal_admit(&front->regions->header, slot->page, slot->shared, uid,
+			++front->admitted, request, input->prompt, (uint32_t)input->n_prompt,
+			replay);
+		if (slot_prepare(front, index) == 0) {
+			session_open(front, index);
+			return 0;
+		}
+		journal_free(slot->page, slot->shared);
 	}
-	session_open(front, index);
-	return 0;
+	session_release(front, index);
+	return error_set(err, ENOMEM, "no memory for a session");
 }
 
 /* A finished answer's hashes died with the predecessor. They are made again for a client that asks for what it has not
@@ -209,8 +248,7 @@ static void hashes_again(struct front *front, uint32_t index, uint32_t have)
 		return;
 	/* The engine's from here on, until it is DONE again. Whoever cancelled it before has asked anew. */
 	atomic_store_explicit(&slot->cancel, false, memory_order_relaxed);
-	slot->page->admitted = ++front->admitted;
-	atomic_store_explicit(&slot->page->state, SESSION_PREFILL, memory_order_relaxed);
+	journal_again(slot->page, slot->shared, ++front->admitted);
 	engine_submit(front->engine, index);
 }
 
@@ -224,7 +262,7 @@ void front_bind(struct front *front, uint32_t index, const struct bus_address *c
 	fs->attached = true;
 	fs->done_sent = fs->full = false;
 	/* Who asks has not got the end, whatever a predecessor sent. */
-	atomic_store_explicit(&front->slots[index].page->told, 0, memory_order_relaxed);
+	journal_tell(front->slots[index].page, front->slots[index].shared, false);
 	fs->credit = 0;
 	stream_reset(front, index, have);
 	front_credit(front, index, credit);

@@ -37,7 +37,7 @@ struct front {
 	const struct model *model;
 	const struct tokenizer *tokenizer;
 	const struct kernels *kernels;
-	const struct regions *regions;
+	struct regions *regions;
 	const struct region *packed; /* the weights', its header NULL without one */
 	struct engine *engine;
 	void *socket;

@@ -34,7 +34,7 @@ static void accepted(struct front *front, uint32_t index)
 	body.prompt_tokens = page->n_prompt;
 	body.output_tokens = journal_n_tokens(page) - page->n_prompt;
 	body.generation = daemon_generation(front->daemon);
-	body.engine = front->model->fingerprint ^ front->regions->header->other_stamps ^
+	body.engine = front->model->fingerprint ^ front->regions->header.other_stamps ^
 		      ((uint64_t)front->regions->kv_layout.type + 1 +
 			      ((uint64_t)KERNELS_ARITHMETIC << 8)) *
 			      0x9E3779B97F4A7C15u;

@@ -202,6 +202,7 @@ static void account(struct engine_session *s, const struct iteration_record *rec
 	usage->expert_misses += record->expert_misses;
 	atomic_fetch_add_explicit(&s->page->iterations, 1, memory_order_relaxed);
 	atomic_store_explicit(&s->page->k, s->k_asked, memory_order_relaxed);
+	journal_count(s->page, s->slot->shared);
 	atomic_store_explicit(&s->slot->iterations, usage->iterations, memory_order_relaxed);
 	atomic_store_explicit(&s->slot->expert_hits, usage->expert_hits, memory_order_relaxed);
 	atomic_store_explicit(&s->slot->expert_misses, usage->expert_misses, memory_order_relaxed);

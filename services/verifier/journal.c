@@ -1,48 +1,134 @@
 #include "services/verifier/journal.h"
 
+#include "shared/base/checksum.h"
 #include "shared/base/clock.h"
+#include "shared/base/round.h"
 #include "shared/base/sampling.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-void journal_admit(struct sessions_header *header, struct session_page *page, uint64_t uid,
-	uint64_t admitted, const struct session_request *request, const int32_t *prompt,
-	uint32_t n_prompt, const int32_t *replay)
+size_t journal_page_bytes(uint32_t n_context)
 {
-	assert(atomic_load_explicit(&page->uid, memory_order_relaxed) == 0);
+	return round_up(sizeof(struct session_page) + n_context * sizeof(int32_t), CACHE_LINE);
+}
+
+struct session_page *journal_page(uint32_t n_context)
+{
+	struct session_page *page = aligned_alloc(CACHE_LINE, journal_page_bytes(n_context));
+
+	/* Not the tokens: what is not used of a long context stays unused. */
+	if (page != NULL)
+		memset(page, 0, sizeof(*page));
+	return page;
+}
+
+static uint64_t sum_of_request(const struct session_page *page, uint64_t uid)
+{
+	uint64_t sum = checksum(SESSIONS_LAYOUT, &uid, sizeof(uid));
+
+	sum = checksum(sum, &page->n_prompt, sizeof(page->n_prompt));
+	return checksum(sum, &page->request, sizeof(page->request));
+}
+
+/* One by one, so that it does not matter how many were appended at once. */
+static uint64_t sum_of_tokens(uint64_t sum, const int32_t *tokens, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		sum = checksum(sum, &tokens[i], sizeof(tokens[i]));
+	return sum;
+}
+
+/* Which of the two sums is of the tokens that are there; -1: neither says so. */
+static int sum_in_force(const struct session_page *page, uint32_t n_tokens)
+{
+	for (int i = 0; i < 2; i++)
+		if (atomic_load_explicit(&page->sums[i].n_tokens, memory_order_relaxed) == n_tokens)
+			return i;
+	return -1;
+}
+
+static void set_sum(struct session_page *page, int i, uint32_t n_tokens, uint64_t sum)
+{
+	atomic_store_explicit(&page->sums[i].sum, sum, memory_order_relaxed);
+	atomic_store_explicit(&page->sums[i].n_tokens, n_tokens, memory_order_relaxed);
+}
+
+static uint64_t sum_of_end(uint64_t sum, uint32_t end)
+{
+	return checksum(sum, &end, sizeof(end));
+}
+
+void journal_count(const struct session_page *page, struct session_page *shared)
+{
+	atomic_store_explicit(&shared->iterations,
+		atomic_load_explicit(&page->iterations, memory_order_relaxed),
+		memory_order_relaxed);
+	atomic_store_explicit(&shared->k, atomic_load_explicit(&page->k, memory_order_relaxed),
+		memory_order_relaxed);
+	atomic_store_explicit(&shared->drafted,
+		atomic_load_explicit(&page->drafted, memory_order_relaxed), memory_order_relaxed);
+	atomic_store_explicit(&shared->accepted,
+		atomic_load_explicit(&page->accepted, memory_order_relaxed), memory_order_relaxed);
+}
+
+/* One of the two pages; the tokens are there. */
+static void begin(struct session_page *page, const struct session_page *from, uint64_t sum)
+{
+	page->n_prompt = from->n_prompt;
+	if (page != from)
+		memcpy(&page->request, &from->request, sizeof(page->request));
+	atomic_store_explicit(&page->told, 0, memory_order_relaxed);
+	atomic_store_explicit(&page->ended_ns, 0, memory_order_relaxed);
+	atomic_store_explicit(&page->end, SESSION_END_NONE, memory_order_relaxed);
+	atomic_store_explicit(&page->end_sum, 0, memory_order_relaxed);
+	set_sum(page, 0, from->n_prompt, sum);
+	set_sum(page, 1, 0, 0);
+	atomic_store_explicit(&page->n_tokens, from->n_prompt, memory_order_relaxed);
+	atomic_store_explicit(&page->state, SESSION_QUEUED, memory_order_relaxed);
+}
+
+void journal_admit(const struct sessions_header *header, struct session_page *page,
+	struct session_page *shared, uint64_t uid, uint64_t admitted,
+	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
+	const int32_t *replay)
+{
+	uint64_t now_ns = clock_ns();
+
 	assert(n_prompt > 0 && n_prompt <= header->n_context &&
 		request->n_replay <= header->n_context);
 	page->n_prompt = n_prompt;
-	page->admitted = admitted;
-	atomic_store_explicit(&page->told, 0, memory_order_relaxed);
-	page->request = *request;
+	memcpy(&page->request, request, sizeof(*request));
 	memcpy(page->tokens, prompt, n_prompt * sizeof(*prompt));
+	memcpy(shared->tokens, prompt, n_prompt * sizeof(*prompt));
 	if (request->n_replay > 0)
-		memcpy(session_replay(header, page), replay, request->n_replay * sizeof(*replay));
+		memcpy(session_replay(header, shared), replay, request->n_replay * sizeof(*replay));
+	uint64_t sum = sum_of_tokens(sum_of_request(page, uid), prompt, n_prompt);
 	atomic_store_explicit(&page->iterations, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->k, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->drafted, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->accepted, 0, memory_order_relaxed);
-	atomic_store_explicit(&page->begun_ns, clock_ns(), memory_order_relaxed);
-	atomic_store_explicit(&page->ended_ns, 0, memory_order_relaxed);
-	atomic_store_explicit(&page->end, SESSION_END_NONE, memory_order_relaxed);
-	atomic_store_explicit(&page->n_tokens, n_prompt, memory_order_relaxed);
-	atomic_store_explicit(&page->state, SESSION_QUEUED, memory_order_relaxed);
-	/* Pairs with the acquire of whoever finds a uid here: the page behind it is whole. */
+	journal_count(page, shared);
+	journal_number(page, shared, admitted);
+	atomic_store_explicit(&page->begun_ns, now_ns, memory_order_relaxed);
+	atomic_store_explicit(&shared->begun_ns, now_ns, memory_order_relaxed);
+	begin(page, page, sum);
+	begin(shared, page, sum);
 	atomic_store_explicit(&page->uid, uid, memory_order_release);
+	/* Pairs with the acquire of whoever finds a uid here: the page behind it is whole. */
+	atomic_store_explicit(&shared->uid, uid, memory_order_release);
 }
 
-uint32_t journal_order(struct sessions_header *header, uint32_t *order)
+uint32_t journal_order(struct session_page *const *pages, uint32_t n_pages, uint32_t *order)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < header->n_sessions; i++) {
-		const struct session_page *page = session_at(header, i);
+	for (uint32_t i = 0; i < n_pages; i++) {
 		uint32_t at = n;
 
-		if (atomic_load_explicit(&page->uid, memory_order_acquire) == 0)
+		if (pages[i] == NULL)
 			continue;
-		while (at > 0 && session_at(header, order[at - 1])->admitted > page->admitted) {
+		while (at > 0 && pages[order[at - 1]]->admitted > pages[i]->admitted) {
 			order[at] = order[at - 1];
 			at--;
 		}
@@ -52,27 +138,81 @@ uint32_t journal_order(struct sessions_header *header, uint32_t *order)
 	return n;
 }
 
-void journal_append(struct session_page *page, uint32_t n)
+void journal_append(struct session_page *page, struct session_page *shared, uint32_t n)
 {
 	uint32_t n_tokens = atomic_load_explicit(&page->n_tokens, memory_order_relaxed);
+	int now = sum_in_force(page, n_tokens);
+	const int32_t *tokens = page->tokens + n_tokens;
 
-	/* Pairs with journal_n_tokens and the drafter's acquire: without it they could read old tokens. */
+	if (n == 0)
+		return;
+	assert(now >= 0);
+	uint64_t sum = atomic_load_explicit(&page->sums[now].sum, memory_order_relaxed);
+	sum = sum_of_tokens(sum, tokens, n);
+	memcpy(shared->tokens + n_tokens, tokens, n * sizeof(*tokens));
+	set_sum(page, !now, n_tokens + n, sum);
+	set_sum(shared, !now, n_tokens + n, sum);
+	/* Pairs with journal_n_tokens and the drafter's acquire: without it they could read old tokens, and a successor find no
+	 * sum of those that are there. */
 	atomic_store_explicit(&page->n_tokens, n_tokens + n, memory_order_release);
+	atomic_store_explicit(&shared->n_tokens, n_tokens + n, memory_order_release);
 }
 
-void journal_finish(struct session_page *page, enum session_end end)
+static void end_page(struct session_page *page, uint64_t now_ns, uint32_t end, uint64_t sum)
 {
 	if (atomic_load_explicit(&page->ended_ns, memory_order_relaxed) == 0)
-		atomic_store_explicit(&page->ended_ns, clock_ns(), memory_order_relaxed);
-	atomic_store_explicit(&page->end, (uint32_t)end, memory_order_relaxed);
+		atomic_store_explicit(&page->ended_ns, now_ns, memory_order_relaxed);
+	atomic_store_explicit(&page->end_sum, sum, memory_order_relaxed);
+	/* Who finds the end finds its sum. */
+	atomic_store_explicit(&page->end, end, memory_order_release);
 	/* Pairs with journal_state: a DONE page without its end would be an answer that never ended. */
 	atomic_store_explicit(&page->state, SESSION_DONE, memory_order_release);
 }
 
-void journal_free(struct session_page *page)
+void journal_finish(struct session_page *page, struct session_page *shared, enum session_end end)
 {
-	atomic_store_explicit(&page->uid, 0, memory_order_seq_cst);
-	atomic_store_explicit(&page->state, SESSION_FREE, memory_order_release);
+	uint64_t now_ns = clock_ns();
+	int now = sum_in_force(page, journal_n_tokens(page));
+
+	assert(now >= 0);
+	uint64_t sum = atomic_load_explicit(&page->sums[now].sum, memory_order_relaxed);
+	sum = sum_of_end(sum, (uint32_t)end);
+	/* Ours last: from then on the front may free both. */
+	end_page(shared, now_ns, (uint32_t)end, sum);
+	end_page(page, now_ns, (uint32_t)end, sum);
+}
+
+void journal_number(struct session_page *page, struct session_page *shared, uint64_t admitted)
+{
+	page->admitted = shared->admitted = admitted;
+}
+
+void journal_enter(struct session_page *page, struct session_page *shared, enum session_state state)
+{
+	if (atomic_load_explicit(&page->state, memory_order_relaxed) == (uint32_t)state)
+		return;
+	atomic_store_explicit(&page->state, (uint32_t)state, memory_order_relaxed);
+	atomic_store_explicit(&shared->state, (uint32_t)state, memory_order_relaxed);
+}
+
+void journal_again(struct session_page *page, struct session_page *shared, uint64_t admitted)
+{
+	journal_number(page, shared, admitted);
+	journal_enter(page, shared, SESSION_PREFILL);
+}
+
+void journal_tell(struct session_page *page, struct session_page *shared, bool told)
+{
+	atomic_store_explicit(&page->told, told, memory_order_relaxed);
+	atomic_store_explicit(&shared->told, told, memory_order_relaxed);
+}
+
+void journal_free(struct session_page *page, struct session_page *shared)
+{
+	atomic_store_explicit(&shared->uid, 0, memory_order_seq_cst);
+	atomic_store_explicit(&shared->state, SESSION_FREE, memory_order_release);
+	atomic_store_explicit(&page->uid, 0, memory_order_relaxed);
+	atomic_store_explicit(&page->state, SESSION_FREE, memory_order_relaxed);
 }
 
 int journal_check_request(const struct session_request *request, uint32_t n_vocab,
@@ -110,8 +250,9 @@ int journal_check_request(const struct session_request *request, uint32_t n_voca
 	return 0;
 }
 
-int journal_check(const struct sessions_header *header, struct session_page *page, uint32_t n_vocab,
-	struct error *err)
+/* Everything in range. */
+static int check_ranges(const struct sessions_header *header, const struct session_page *page,
+	uint32_t n_vocab, struct error *err)
 {
 	uint32_t n_tokens = journal_n_tokens(page), state = journal_state(page);
 	uint32_t end = atomic_load_explicit(&page->end, memory_order_relaxed);
@@ -126,9 +267,42 @@ int journal_check(const struct sessions_header *header, struct session_page *pag
 	if (page->n_prompt == 0 || page->n_prompt > n_tokens || n_tokens > header->n_context)
 		return error_set(err, EINVAL, "%u prompt tokens, %u tokens, context %u",
 			page->n_prompt, n_tokens, header->n_context);
+	return 0;
+}
+
+/* After check_ranges. */
+static int check_sums(const struct session_page *page, struct error *err)
+{
+	uint32_t n_tokens = journal_n_tokens(page);
+	uint32_t end = atomic_load_explicit(&page->end, memory_order_relaxed);
+	int now = sum_in_force(page, n_tokens);
+	uint64_t uid = atomic_load_explicit(&page->uid, memory_order_relaxed);
+	uint64_t sum = sum_of_tokens(sum_of_request(page, uid), page->tokens, n_tokens);
+
+	if (now < 0 || atomic_load_explicit(&page->sums[now].sum, memory_order_relaxed) != sum)
+		return error_set(err, EINVAL,
+			"its %u tokens or its request are not what was written there", n_tokens);
+	if (end != SESSION_END_NONE &&
+		atomic_load_explicit(&page->end_sum, memory_order_relaxed) != sum_of_end(sum, end))
+		return error_set(err, EINVAL, "its end is not what was written there");
+	return 0;
+}
+
+int journal_adopt(const struct sessions_header *header, const struct session_page *shared,
+	uint32_t n_vocab, struct session_page *page, struct error *err)
+{
+	/* Pairs with the release in journal_append; what counts is checked in the copy. */
+	(void)journal_n_tokens(shared);
+	memcpy(page, shared, sizeof(*page));
+	int rc = check_ranges(header, page, n_vocab, err);
+
+	if (rc != 0)
+		return rc;
+	uint32_t n_tokens = journal_n_tokens(page);
+	memcpy(page->tokens, shared->tokens, n_tokens * sizeof(*page->tokens));
 	for (uint32_t i = 0; i < n_tokens; i++)
 		if (page->tokens[i] < 0 || (uint32_t)page->tokens[i] >= n_vocab)
 			return error_set(err, EINVAL, "token %u is %d, the vocabulary has %u", i,
 				page->tokens[i], n_vocab);
-	return 0;
+	return check_sums(page, err);
 }

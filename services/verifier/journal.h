@@ -1,36 +1,55 @@
 /*
  * The session page as a journal: the order of the stores below is what makes a kill -9 at any instant harmless.
- * The front writes a page while uid is 0 and frees it once it is DONE; in between it is the engine's. A
- * successor calls journal_check on each page before it believes anything in it.
+ * The front writes a page while uid is 0 and frees it once it is DONE; in between it is the engine's.
+ *
+ * A session has two pages. `page` is this process's own memory, and all that it goes by: no other process can change a length
+ * or a token between a check and a use. `shared` is the same in the region, for the drafter and for a successor; it is written
+ * and not read back. A successor calls journal_adopt, which copies the page once and believes what is in range and has the
+ * right checksum.
  */
 #pragma once
 
 #include "shared/base/error.h"
 #include "shared/spec/session.h"
 
-/* Fills a free page; uid is stored last. admitted: greater than any other page's. n_prompt <= n_context,
+/* A page of our own for a session of so many tokens, its replay not counted, all zeros; the caller's to free. NULL without
+ * memory. */
+struct session_page *journal_page(uint32_t n_context);
+size_t journal_page_bytes(uint32_t n_context);
+
+/* Fills free pages; uid is stored last. admitted: greater than any other page's. n_prompt <= n_context,
  * n_replay <= n_context. */
-void journal_admit(struct sessions_header *header, struct session_page *page, uint64_t uid,
-	uint64_t admitted, const struct session_request *request, const int32_t *prompt,
-	uint32_t n_prompt, const int32_t *replay);
+void journal_admit(const struct sessions_header *header, struct session_page *page,
+	struct session_page *shared, uint64_t uid, uint64_t admitted,
+	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
+	const int32_t *replay);
 
-/* The pages that are not free, in the order of their admission: their indices into order[header->n_sessions]; returns how
- * many. */
-uint32_t journal_order(struct sessions_header *header, uint32_t *order);
+/* Those of n pages that are there, in the order of their admission: their indices into order[n]; returns how many. */
+uint32_t journal_order(struct session_page *const *pages, uint32_t n, uint32_t *order);
 
-/* Publishes n tokens that were written behind the committed ones. */
-void journal_append(struct session_page *page, uint32_t n);
+/* Publishes n tokens that were written to the page behind the committed ones. */
+void journal_append(struct session_page *page, struct session_page *shared, uint32_t n);
 
 /* The end is stored before the state that says there is one. When it came is kept of the first alone: one whose hashes were
  * made again had ended before. */
-void journal_finish(struct session_page *page, enum session_end end);
+void journal_finish(struct session_page *page, struct session_page *shared, enum session_end end);
+/* A finished one is the engine's again, under this number, until it is finished once more. */
+void journal_again(struct session_page *page, struct session_page *shared, uint64_t admitted);
+/* Another number, where the order stays. */
+void journal_number(struct session_page *page, struct session_page *shared, uint64_t admitted);
+void journal_enter(
+	struct session_page *page, struct session_page *shared, enum session_state state);
+void journal_tell(struct session_page *page, struct session_page *shared, bool told);
+/* What is there for those who look at a session: the counts of the page as they are now. */
+void journal_count(const struct session_page *page, struct session_page *shared);
 
 /* uid is cleared first: whatever is copied meanwhile is void. */
-void journal_free(struct session_page *page);
+void journal_free(struct session_page *page, struct session_page *shared);
 
-/* Everything in range, as a page from a dead process must be before its indices are used. */
-int journal_check(const struct sessions_header *header, struct session_page *page, uint32_t n_vocab,
-	struct error *err);
+/* A dead process's page into one of our own, which then has everything in range, and what decides about the answer as it was
+ * written. -EINVAL: it is not to be believed. */
+int journal_adopt(const struct sessions_header *header, const struct session_page *shared,
+	uint32_t n_vocab, struct session_page *page, struct error *err);
 
 /* What a request must satisfy whoever wrote it: ranges of enums, counts, strings with their NUL, sampling. */
 int journal_check_request(const struct session_request *request, uint32_t n_vocab,

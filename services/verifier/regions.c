@@ -70,6 +70,41 @@ static bool same_sessions(const struct sessions_header *header, const struct ses
 	       same_file(header, want);
 }
 
+/* One sum is right also where the predecessor died while it changed model_stamps. */
+static bool is_sound(const struct sessions_header *header)
+{
+	uint64_t sum = sessions_sum(header);
+
+	return header->sums[0] == sum || header->sums[1] == sum;
+}
+
+/* Our own header to the region. Of one that is there already nothing changes but, where the same model is served from elsewhere
+ * now, what says so: who is killed while that is written leaves sessions that are not taken over. */
+static void write_header(struct regions *regions)
+{
+	struct sessions_header *shared = region_payload(&regions->sessions);
+
+	regions->header.sums[0] = regions->header.sums[1] = sessions_sum(&regions->header);
+	memcpy(shared, &regions->header, sizeof(*shared));
+}
+
+/* Of our own header model_stamps alone has changed. */
+static void write_stamps(struct regions *regions)
+{
+	struct sessions_header *own = &regions->header,
+			       *shared = region_payload(&regions->sessions);
+
+	own->sums[0] = own->sums[1] = sessions_sum(own);
+	__atomic_store_n(&shared->sums[1], own->sums[1], __ATOMIC_RELEASE);
+	__atomic_store_n(&shared->model_stamps, own->model_stamps, __ATOMIC_RELEASE);
+	__atomic_store_n(&shared->sums[0], own->sums[0], __ATOMIC_RELEASE);
+}
+
+struct session_page *regions_page(const struct regions *regions, uint32_t index)
+{
+	return session_at(&regions->header, region_payload(&regions->sessions), index);
+}
+
 static int open_sessions(int *left, const struct verifier_config *config, const struct model *model,
 	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err)
 {
@@ -93,26 +128,30 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 	memcpy(want.model_path, path, strlen(path) + 1);
 	free(path);
 
+	struct sessions_header *found = &out->header;
 	if (adopt(left, SESSIONS_REGION, SESSIONS_LAYOUT, payload, &out->sessions) == 0) {
-		out->header = region_payload(&out->sessions);
-		out->recovered = same_sessions(out->header, &want);
+		memcpy(found, region_payload(&out->sessions), sizeof(*found));
+		bool sound = is_sound(found);
+		out->recovered = sound && same_sessions(found, &want);
+		if (sound)
+			want.other_stamps =
+				same_file(found, &want) ? found->other_stamps : want.model_stamps;
 		if (out->recovered) {
-			memcpy(out->header->model_path, want.model_path, sizeof(want.model_path));
-			out->header->file_fingerprint = want.file_fingerprint;
-			out->header->model_stamps = want.model_stamps;
+			*found = want;
+			write_header(out);
 			return 0;
 		}
-		want.other_stamps = same_file(out->header, &want) ? out->header->other_stamps
-								  : want.model_stamps;
-		log_notice("the predecessor served another model or context, or the model file was "
-			   "written to or replaced since: its sessions are not taken over");
+		log_notice("%s: its sessions are not taken over",
+			sound ? "the predecessor served another model or context, or the model "
+				"file was written to or replaced since"
+			      : "somebody wrote to the predecessor's region of sessions");
 		region_close(&out->sessions);
 	}
 	int rc = region_create(SESSIONS_REGION, SESSIONS_LAYOUT, payload, 0, &out->sessions, err);
 	if (rc != 0)
 		return rc;
-	out->header = region_payload(&out->sessions);
-	*out->header = want;
+	*found = want;
+	write_header(out);
 	return 0;
 }
 
@@ -221,16 +260,16 @@ int regions_open(struct broker *broker, struct regions_left *left,
 	return rc;
 }
 
-void regions_stamp(
-	const struct regions *regions, const struct region *packed, const struct model *model)
+void regions_stamp(struct regions *regions, const struct region *packed, const struct model *model)
 {
 	uint64_t stamps = gguf_stamps(model->gguf);
 
-	if (regions->header->model_stamps == stamps)
+	if (regions->header.model_stamps == stamps)
 		return;
 	log_notice(
 		"%s: something touched the file; its weights are the same", gguf_path(model->gguf));
-	regions->header->model_stamps = stamps;
+	regions->header.model_stamps = stamps;
+	write_stamps(regions);
 	packed_stamp(packed, model);
 }
 
@@ -244,7 +283,7 @@ uint64_t regions_there(const struct regions *regions, const struct region *packe
 void regions_needs(const struct regions *regions, const struct region *packed,
 	const struct model *model, struct slots_needs *out)
 {
-	const struct sessions_header *header = regions->header;
+	const struct sessions_header *header = &regions->header;
 
 	*out = (struct slots_needs){
 		.weights = slots_needs_weights(model),

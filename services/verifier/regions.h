@@ -27,7 +27,8 @@ static_assert(sizeof(struct kv_region_header) == 128, "the cells stay 64-byte al
 
 struct regions {
 	struct region sessions, draft, kv;
-	struct sessions_header *header; /* in sessions */
+	struct sessions_header
+		header; /* our own copy; that in sessions is written, and not read again */
 	void *kv_mem; /* in kv */
 	struct kv_layout kv_layout;
 	bool recovered; /* the session pages are a predecessor's */
@@ -57,8 +58,9 @@ void regions_needs(const struct regions *regions, const struct region *packed,
 	const struct model *model, struct slots_needs *out);
 /* The model's files were looked at and have the same weights: who takes these regions over is to know them as they stand
  * now. */
-void regions_stamp(
-	const struct regions *regions, const struct region *packed, const struct model *model);
+void regions_stamp(struct regions *regions, const struct region *packed, const struct model *model);
 /* Of that, what they have already: it grows as the KV cache is filled. Bytes. */
 uint64_t regions_there(const struct regions *regions, const struct region *packed);
 void regions_close(struct regions *regions);
+/* The page of the session of that index in the region. */
+struct session_page *regions_page(const struct regions *regions, uint32_t index);

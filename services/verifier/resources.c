@@ -1,5 +1,6 @@
 #include "services/verifier/resources.h"
 
+#include "services/verifier/journal.h"
 #include "shared/base/cpus.h"
 #include "shared/base/log.h"
 #include "shared/base/memory.h"
@@ -60,15 +61,17 @@ void resources_needs(const struct verifier_config *config, const struct model *m
 	const struct kernels *kernels, uint64_t kv_bytes, struct resources_needs *out)
 {
 	uint64_t sessions = sessions_bytes(LIMIT_SESSIONS, (uint32_t)config->context);
+	uint64_t own_page = journal_page_bytes((uint32_t)config->context);
 	double one = (double)kv_plan_tokens_min(config->context) / (double)config->kv_tokens;
 
 	*out = (struct resources_needs){
 		.kv = kv_bytes,
 		.rest = sessions + draft_bytes(),
-		.buffers = buffers(config, model, kernels, config->sessions_max),
+		.buffers = LIMIT_SESSIONS * own_page +
+			   buffers(config, model, kernels, config->sessions_max),
 		.kv_one = (uint64_t)((double)kv_bytes * (one < 1 ? one : 1)),
 		.there = own_bytes(),
-		.buffers_one = sessions / LIMIT_SESSIONS + draft_bytes() +
+		.buffers_one = sessions / LIMIT_SESSIONS + own_page + draft_bytes() +
 			       buffers(config, model, kernels, 1),
 	};
 	experts_needs(config, model, out);

@@ -19,7 +19,7 @@ struct slot_usage {
 
 struct slot {
 	/* The front's: constant from submission until the session is freed. */
-	struct session_page *page;
+	struct session_page *page, *shared; /* our own, and the one in the region (journal.h) */
 	struct text_stops *stops; /* the request's stop strings, or NULL */
 	uint64_t *hashes; /* [n_context] logits hash of each output token, or NULL */
 	uint32_t restarts;

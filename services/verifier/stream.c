@@ -184,7 +184,7 @@ static int send_done(struct front *front, uint32_t index, uint32_t n_out)
 	int rc = send_to(front, index, &envelope);
 	if (rc == 0) {
 		fs->done_sent = true;
-		atomic_store_explicit(&slot->page->told, 1, memory_order_relaxed);
+		journal_tell(slot->page, slot->shared, true);
 		fs->done_ns = clock_ns();
 	}
 	return rc;

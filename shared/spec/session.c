@@ -1,8 +1,10 @@
 #include "shared/spec/session.h"
 
+#include "shared/base/checksum.h"
 #include "shared/base/error.h"
 #include "shared/base/round.h"
 
+#include <stddef.h>
 #include <string.h>
 
 const char *const draft_method_names[] = {"auto", "none", "ngram", "model", "replay", NULL};
@@ -46,9 +48,14 @@ int sessions_check(const struct sessions_header *header, size_t bytes, struct er
 	return 0;
 }
 
-struct session_page *session_at(struct sessions_header *header, uint32_t i)
+uint64_t sessions_sum(const struct sessions_header *header)
 {
-	return (struct session_page *)((char *)header + header_bytes() + i * header->page_bytes);
+	return checksum(SESSIONS_LAYOUT, header, offsetof(struct sessions_header, sums));
+}
+
+struct session_page *session_at(const struct sessions_header *header, void *payload, uint32_t i)
+{
+	return (struct session_page *)((char *)payload + header_bytes() + i * header->page_bytes);
 }
 
 int32_t *session_replay(const struct sessions_header *header, struct session_page *page)

@@ -5,6 +5,9 @@
  * Layout: struct sessions_header, then n_sessions pages of page_bytes each: struct session_page followed by
  * int32_t tokens[n_context] and int32_t replay[n_context].
  *
+ * The verifier goes by a copy of its own (services/verifier/journal.h): it writes these pages, and reads them once, when it takes
+ * them over from a predecessor. Checksums tell then whether anybody else has written to them.
+ *
  * Writing: the verifier alone. tokens[i] is written before n_tokens > i is stored with release; a reader that loads
  * n_tokens with acquire may read tokens[0..n_tokens-1]. Those never change while uid stays. uid is stored last when a session
  * begins and cleared first when it ends; a reader that copied anything checks uid again after.
@@ -66,6 +69,13 @@ struct session_request {
 	char stops[LIMIT_STOPS_BYTES]; /* one behind the other, each with its NUL */
 };
 
+/* Of the uid, the prompt's length, the request and the first n_tokens tokens. */
+struct session_sum {
+	_Atomic uint64_t sum;
+	_Atomic uint32_t n_tokens;
+	uint32_t pad;
+};
+
 struct session_page {
 	_Atomic uint64_t uid; /* 0 = free; chosen by the client, random */
 	_Atomic uint32_t state; /* enum session_state */
@@ -81,6 +91,9 @@ struct session_page {
 	 * the answer cut it. CLOCK_MONOTONIC, which goes on while this page is there; ended_ns 0 = not yet. */
 	_Atomic uint32_t k, drafted, accepted;
 	_Atomic uint64_t begun_ns, ended_ns;
+	/* One of the two is of n_tokens at any instant: the other is written before n_tokens changes. */
+	struct session_sum sums[2];
+	_Atomic uint64_t end_sum; /* of that sum and end; written before end */
 	alignas(CACHE_LINE) int32_t tokens[]; /* [n_context], then replay[n_context] */
 };
 
@@ -97,11 +110,16 @@ struct sessions_header {
 	uint64_t tokenizer_fingerprint; /* a drafter with another tokenizer is refused by this */
 	char model_path
 		[1024]; /* absolute; where the drafter finds the target's routers and tokenizer */
+	/* sessions_sum of all before. Two, so that one is right whenever model_stamps is changed alone: the second is written
+	 * before it, the first after. */
+	uint64_t sums[2];
 };
 
 size_t sessions_bytes(uint32_t n_sessions, uint32_t n_context); /* payload */
 size_t session_page_bytes(uint32_t n_context);
 /* Checks sizes against bytes (the payload's). */
 int sessions_check(const struct sessions_header *header, size_t bytes, struct error *err);
-struct session_page *session_at(struct sessions_header *header, uint32_t i);
+uint64_t sessions_sum(const struct sessions_header *header);
+/* header: a copy that nobody else writes to; payload: the region's. */
+struct session_page *session_at(const struct sessions_header *header, void *payload, uint32_t i);
 int32_t *session_replay(const struct sessions_header *header, struct session_page *page);

@@ -72,7 +72,7 @@ static inline void fake_commit(struct session_page *page, const int32_t *tokens,
 static inline struct session_page *fake_begin(struct fake *f, uint32_t i, uint64_t uid,
 	enum draft_method method, const int32_t *prompt, uint32_t n)
 {
-	struct session_page *page = session_at(f->header, i);
+	struct session_page *page = session_at(f->header, f->header, i);
 	atomic_store(&page->uid, 0);
 	atomic_store(&page->n_tokens, 0);
 	memset(&page->request, 0, sizeof(page->request));
@@ -127,7 +127,7 @@ static inline bool fake_reply(struct fake *f, struct draft_reply *reply)
 /* One session's draft from everything it has committed. What was foreseen for requests before may come first. */
 static inline struct draft_reply fake_draft(struct fake *f, uint32_t i, uint32_t k)
 {
-	struct session_page *page = session_at(f->header, i);
+	struct session_page *page = session_at(f->header, f->header, i);
 	static struct draft_reply reply;
 	fake_ask(f, i, atomic_load(&page->uid), atomic_load(&page->n_tokens), k, true);
 	do

@@ -210,7 +210,7 @@ static void a_round_of_sessions_is_drafted_as_each_alone(void **state)
 		}
 	for (uint32_t i = 0; i < FAKE_SESSIONS; i++)
 		fake_ask(&f->fake, i, 200 + i,
-			atomic_load(&session_at(f->fake.header, i)->n_tokens), 4,
+			atomic_load(&session_at(f->fake.header, f->fake.header, i)->n_tokens), 4,
 			i + 1 == FAKE_SESSIONS);
 	for (uint32_t i = 0; i < FAKE_SESSIONS; i++) {
 		assert_true(fake_reply(&f->fake, &r));
@@ -237,7 +237,8 @@ static void sessions_that_lost_their_cache_are_read_again(void **state)
 			struct draft_reply r = fake_draft(&f->fake, i, 3);
 			assert_int_equal(r.method, DRAFT_MODEL);
 			assert_memory_equal(r.token, g->output + 2 * round, 3 * sizeof(int32_t));
-			fake_commit(session_at(f->fake.header, i), g->output + 2 * round, 2);
+			fake_commit(session_at(f->fake.header, f->fake.header, i),
+				g->output + 2 * round, 2);
 		}
 	assert_true(atomic_load(&f->worker.model->evictions) > 0);
 	end(f);
@@ -424,7 +425,7 @@ static void a_pass_looks_at_no_more_than_it_has_logits_for(void **state)
 		tokens[i] = 10 + i % 20;
 	for (uint32_t i = 0; i < FAKE_PAGES; i++) {
 		fake_begin(&f.fake, i, 100 + i, DRAFT_MODEL, tokens, 1);
-		fake_commit(session_at(f.fake.header, i), tokens + 1, BEHIND - 1);
+		fake_commit(session_at(f.fake.header, f.fake.header, i), tokens + 1, BEHIND - 1);
 		fake_foresee(&f.fake, i, 100 + i, BEHIND);
 	}
 	fake_offer(&f.fake, &f.worker);

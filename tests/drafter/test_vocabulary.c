@@ -228,7 +228,7 @@ static void a_token_that_the_draft_model_lacks_ends_its_drafts_for_the_session(v
 	offer(n_draft + 64, UINT32_MAX);
 	struct draft_reply r = draft(100);
 	assert_int_equal(r.method, DRAFT_MODEL);
-	struct session_page *page = session_at(f.fake.header, 0);
+	struct session_page *page = session_at(f.fake.header, f.fake.header, 0);
 	int32_t own = (int32_t)n_draft + 7;
 	fake_commit(page, r.token, 2);
 	fake_commit(page, &own, 1);

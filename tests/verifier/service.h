@@ -431,7 +431,8 @@ static inline void drafter_fill(
 	const struct drafter *d, const struct draft_request *request, struct draft_reply *reply)
 {
 	struct sessions_header *header = region_payload(&d->sessions);
-	const struct session_page *page = session_at(header, request->page % header->n_sessions);
+	const struct session_page *page =
+		session_at(header, header, request->page % header->n_sessions);
 	const struct answer *a = drafter_answer(d, page);
 	uint32_t at = request->n_tokens - page->n_prompt;
 

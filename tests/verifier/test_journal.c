@@ -11,23 +11,38 @@ enum { SESSIONS = 4, CONTEXT = 32, VOCAB = 100 };
 static const int32_t prompt[] = {5, 6, 7};
 static const int32_t replay[] = {8, 9};
 
+struct fixture {
+	struct sessions_header header; /* the verifier's own */
+	void *payload;
+	struct session_page *page, *shared;
+};
+
 static int setup(void **state)
 {
-	struct sessions_header *header = aligned_alloc(CACHE_LINE,
-		(sessions_bytes(SESSIONS, CONTEXT) + CACHE_LINE) / CACHE_LINE * CACHE_LINE);
+	struct fixture *f = calloc(1, sizeof(*f));
+	size_t bytes = (sessions_bytes(SESSIONS, CONTEXT) + CACHE_LINE) / CACHE_LINE * CACHE_LINE;
 
-	assert_non_null(header);
-	memset(header, 0, sessions_bytes(SESSIONS, CONTEXT));
-	header->n_sessions = SESSIONS;
-	header->n_context = CONTEXT;
-	header->page_bytes = session_page_bytes(CONTEXT);
-	*state = header;
+	assert_non_null(f);
+	f->payload = aligned_alloc(CACHE_LINE, bytes);
+	assert_non_null(f->payload);
+	memset(f->payload, 0, bytes);
+	f->header = (struct sessions_header){.n_sessions = SESSIONS,
+		.n_context = CONTEXT,
+		.page_bytes = session_page_bytes(CONTEXT)};
+	f->page = journal_page(CONTEXT);
+	assert_non_null(f->page);
+	f->shared = session_at(&f->header, f->payload, 1);
+	*state = f;
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	free(*state);
+	struct fixture *f = *state;
+
+	free(f->payload);
+	free(f->page);
+	free(f);
 	return 0;
 }
 
@@ -39,115 +54,259 @@ static struct session_request request(void)
 	return r;
 }
 
-static struct session_page *admitted(struct sessions_header *header)
+static void admit(struct fixture *f)
 {
 	struct session_request r = request();
-	struct session_page *page = session_at(header, 1);
 
-	journal_admit(header, page, 77, 1, &r, prompt, 3, replay);
-	return page;
+	journal_admit(&f->header, f->page, f->shared, 77, 1, &r, prompt, 3, replay);
+}
+
+static void append(struct fixture *f, int32_t first, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		f->page->tokens[journal_n_tokens(f->page) + i] = first + (int32_t)i;
+	journal_append(f->page, f->shared, n);
+}
+
+static int adopt(const struct fixture *f, struct session_page *out)
+{
+	struct error err;
+
+	return journal_adopt(&f->header, f->shared, VOCAB, out, &err);
 }
 
 static void a_page_goes_from_free_through_its_life_and_back(void **state)
 {
-	struct sessions_header *header = *state;
-	struct session_page *page = admitted(header);
+	struct fixture *f = *state;
+	struct session_page *const pages[] = {f->page, f->shared};
 
-	assert_int_equal(atomic_load(&page->uid), 77);
-	assert_int_equal(journal_state(page), SESSION_QUEUED);
-	assert_int_equal(journal_n_tokens(page), 3);
-	assert_memory_equal(page->tokens, prompt, sizeof(prompt));
-	assert_memory_equal(session_replay(header, page), replay, sizeof(replay));
-	page->tokens[3] = 11;
-	page->tokens[4] = 12;
-	journal_append(page, 2);
-	assert_int_equal(journal_n_tokens(page), 5);
-	uint64_t begun_ns = atomic_load(&page->begun_ns);
-	assert_true(begun_ns > 0);
-	assert_int_equal(atomic_load(&page->ended_ns), 0);
-	journal_finish(page, SESSION_END_STOP);
-	uint64_t ended_ns = atomic_load(&page->ended_ns);
+	admit(f);
+	append(f, 11, 2);
+	assert_memory_equal(session_replay(&f->header, f->shared), replay, sizeof(replay));
+	uint64_t begun_ns = atomic_load(&f->page->begun_ns);
+	for (int i = 0; i < 2; i++) {
+		static const int32_t tokens[] = {5, 6, 7, 11, 12};
+
+		assert_int_equal(atomic_load(&pages[i]->uid), 77);
+		assert_int_equal(journal_state(pages[i]), SESSION_QUEUED);
+		assert_int_equal(journal_n_tokens(pages[i]), 5);
+		assert_memory_equal(pages[i]->tokens, tokens, sizeof(tokens));
+		assert_true(atomic_load(&pages[i]->begun_ns) == begun_ns && begun_ns > 0);
+		assert_int_equal(atomic_load(&pages[i]->ended_ns), 0);
+	}
+	journal_enter(f->page, f->shared, SESSION_RUNNING);
+	atomic_store(&f->page->drafted, 9);
+	atomic_store(&f->page->accepted, 4);
+	atomic_store(&f->page->k, 3);
+	journal_count(f->page, f->shared);
+	assert_int_equal(journal_state(f->shared), SESSION_RUNNING);
+	assert_int_equal(atomic_load(&f->shared->drafted), 9);
+	journal_finish(f->page, f->shared, SESSION_END_STOP);
+	uint64_t ended_ns = atomic_load(&f->page->ended_ns);
 	assert_true(ended_ns >= begun_ns);
 	/* Its hashes are made again: it ended when it did. */
-	atomic_store(&page->state, SESSION_PREFILL);
-	journal_finish(page, SESSION_END_STOP);
-	assert_int_equal(atomic_load(&page->ended_ns), ended_ns);
-	atomic_store(&page->drafted, 9);
-	atomic_store(&page->accepted, 4);
-	atomic_store(&page->k, 3);
-	assert_int_equal(journal_state(page), SESSION_DONE);
-	assert_int_equal(atomic_load(&page->end), SESSION_END_STOP);
-	journal_free(page);
-	assert_int_equal(atomic_load(&page->uid), 0);
-	assert_int_equal(journal_state(page), SESSION_FREE);
-	page = admitted(header);
-	assert_int_equal(atomic_load(&page->drafted), 0);
-	assert_int_equal(atomic_load(&page->accepted), 0);
-	assert_int_equal(atomic_load(&page->k), 0);
-	assert_int_equal(atomic_load(&page->ended_ns), 0);
+	journal_again(f->page, f->shared, 2);
+	assert_int_equal(journal_state(f->shared), SESSION_PREFILL);
+	journal_finish(f->page, f->shared, SESSION_END_STOP);
+	journal_tell(f->page, f->shared, true);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(atomic_load(&pages[i]->ended_ns), ended_ns);
+		assert_int_equal(journal_state(pages[i]), SESSION_DONE);
+		assert_int_equal(atomic_load(&pages[i]->end), SESSION_END_STOP);
+		assert_int_equal(atomic_load(&pages[i]->told), 1);
+		assert_int_equal(pages[i]->admitted, 2);
+	}
+	journal_free(f->page, f->shared);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(atomic_load(&pages[i]->uid), 0);
+		assert_int_equal(journal_state(pages[i]), SESSION_FREE);
+	}
+	admit(f);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(atomic_load(&pages[i]->drafted), 0);
+		assert_int_equal(atomic_load(&pages[i]->accepted), 0);
+		assert_int_equal(atomic_load(&pages[i]->k), 0);
+		assert_int_equal(atomic_load(&pages[i]->ended_ns), 0);
+		assert_int_equal(atomic_load(&pages[i]->told), 0);
+	}
 }
 
 static void pages_come_in_the_order_of_their_admission(void **state)
 {
 	static const uint64_t admitted[SESSIONS] = {9, 3, 12, 5};
-	struct sessions_header *header = *state;
-	struct session_request r = request();
+	struct session_page *pages[SESSIONS] = {NULL};
 	uint32_t order[SESSIONS];
 
-	assert_int_equal(journal_order(header, order), 0);
-	for (uint32_t i = 0; i < SESSIONS; i++)
-		journal_admit(
-			header, session_at(header, i), 70 + i, admitted[i], &r, prompt, 3, replay);
-	assert_int_equal(journal_order(header, order), 4);
+	(void)state;
+	assert_int_equal(journal_order(pages, SESSIONS, order), 0);
+	for (uint32_t i = 0; i < SESSIONS; i++) {
+		pages[i] = journal_page(CONTEXT);
+		pages[i]->admitted = admitted[i];
+	}
+	assert_int_equal(journal_order(pages, SESSIONS, order), 4);
 	assert_memory_equal(order, ((const uint32_t[]){1, 3, 0, 2}), sizeof(order));
-	journal_free(session_at(header, 3));
-	assert_int_equal(journal_order(header, order), 3);
+	free(pages[3]);
+	pages[3] = NULL;
+	assert_int_equal(journal_order(pages, SESSIONS, order), 3);
 	assert_memory_equal(order, ((const uint32_t[]){1, 0, 2}), 3 * sizeof(*order));
+	for (uint32_t i = 0; i < 3; i++)
+		free(pages[i]);
 }
 
-static void a_sound_page_is_believed_and_a_damaged_one_is_not(void **state)
+/* What decides about an answer. */
+static bool same(const struct session_page *a, const struct session_page *b)
 {
-	struct sessions_header *header = *state;
-	struct session_page *page = admitted(header);
-	struct error err;
+	uint32_t n = journal_n_tokens(a);
 
-	assert_int_equal(journal_check(header, page, VOCAB, &err), 0);
-	page->n_prompt = 4;
-	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
-	page->n_prompt = 0;
-	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
-	page->n_prompt = 3;
-	page->tokens[2] = VOCAB;
-	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
-	page->tokens[2] = -1;
-	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
-	page->tokens[2] = 7;
-	atomic_store(&page->n_tokens, CONTEXT + 1);
-	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
-	atomic_store(&page->n_tokens, 3);
-	atomic_store(&page->state, 9);
-	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
-	atomic_store(&page->state, SESSION_RUNNING);
-	page->request.n_stops = LIMIT_STOPS + 1;
-	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
-	page->request.n_stops = 1;
-	memset(page->request.stops, 'x', LIMIT_STOPS_BYTES); /* no NUL */
-	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
-	page->request.stops[LIMIT_STOP_BYTES] = '\0'; /* a byte too long */
-	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
-	page->request.stops[LIMIT_STOP_BYTES - 1] = '\0';
-	assert_int_equal(journal_check(header, page, VOCAB, &err), 0);
-	page->request.n_stops = 2; /* the second is empty */
-	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
-	page->request.stops[LIMIT_STOP_BYTES] = 'x'; /* the second has no end within its bound */
-	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
-	page->request.stops[LIMIT_STOP_BYTES + 1] = '\0';
-	assert_int_equal(journal_check(header, page, VOCAB, &err), 0);
-	page->request.n_stops = 3; /* the third has none in the page */
-	page->request.stops[LIMIT_STOPS_BYTES - 1] = 'x';
-	assert_int_equal(journal_check(header, page, VOCAB, &err), -EINVAL);
-	page->request.n_stops = 0;
-	assert_int_equal(journal_check(header, page, VOCAB, &err), 0);
+	return atomic_load(&a->uid) == atomic_load(&b->uid) && a->n_prompt == b->n_prompt &&
+	       n == journal_n_tokens(b) &&
+	       memcmp(&a->request, &b->request, sizeof(a->request)) == 0 &&
+	       memcmp(a->tokens, b->tokens, n * sizeof(*a->tokens)) == 0;
+}
+
+static bool same_end(const struct session_page *a, const struct session_page *b)
+{
+	return atomic_load(&a->end) == atomic_load(&b->end);
+}
+
+/* A page of any length is taken over as it was written, whatever was appended at once. */
+static void a_sound_page_is_believed(void **state)
+{
+	struct fixture *f = *state;
+	struct session_page *out = journal_page(CONTEXT);
+
+	admit(f);
+	for (uint32_t n = 1; journal_n_tokens(f->page) + n <= CONTEXT; n++) {
+		assert_int_equal(adopt(f, out), 0);
+		assert_true(same(out, f->page) && same_end(out, f->page));
+		append(f, (int32_t)n, n);
+		journal_append(f->page, f->shared, 0);
+	}
+	/* A successor appends and ends as its predecessor would have. */
+	assert_int_equal(adopt(f, out), 0);
+	journal_finish(out, f->shared, SESSION_END_LENGTH);
+	assert_int_equal(adopt(f, f->page), 0);
+	assert_int_equal(atomic_load(&f->page->end), SESSION_END_LENGTH);
+	free(out);
+}
+
+/* A writer that is killed between any two of its stores: they are made one by one in their order. */
+static void a_writer_killed_at_any_store_leaves_a_sound_page(void **state)
+{
+	struct fixture *f = *state;
+	struct session_page *out = journal_page(CONTEXT);
+
+	admit(f);
+	append(f, 11, 3);
+	/* The sum that is of what comes next is there, or half of it; the tokens are; n_tokens is not yet changed. */
+	struct session_sum *next = &f->shared->sums[0];
+	assert_int_equal(atomic_load(&next->n_tokens), 3);
+	atomic_store(&next->sum, 99);
+	assert_int_equal(adopt(f, out), 0);
+	atomic_store(&next->n_tokens, 8);
+	assert_int_equal(adopt(f, out), 0);
+	f->shared->tokens[6] = 20;
+	f->shared->tokens[7] = 21;
+	assert_int_equal(adopt(f, out), 0);
+	assert_int_equal(journal_n_tokens(out), 6);
+	/* Of the end its sum alone, then the end without the state. */
+	struct session_page *before = journal_page(CONTEXT);
+	memcpy(before, f->shared, sizeof(*before));
+	journal_finish(f->page, f->shared, SESSION_END_EOS);
+	uint64_t end_sum = atomic_load(&f->shared->end_sum);
+	memcpy(f->shared, before, sizeof(*before));
+	atomic_store(&f->shared->end_sum, end_sum);
+	assert_int_equal(adopt(f, out), 0);
+	assert_int_equal(atomic_load(&out->end), SESSION_END_NONE);
+	atomic_store(&f->shared->end, SESSION_END_EOS);
+	assert_int_equal(adopt(f, out), 0);
+	assert_int_equal(atomic_load(&out->end), SESSION_END_EOS);
+	free(before);
+	free(out);
+}
+
+/* Whatever byte is written to: the page is given up, or says what it said. */
+static void flip_every_byte(struct fixture *f, bool ended)
+{
+	struct session_page *out = journal_page(CONTEXT);
+	unsigned char *bytes = (unsigned char *)f->shared;
+	size_t n = sizeof(*f->shared) + journal_n_tokens(f->page) * sizeof(int32_t);
+	unsigned refused = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		static const unsigned char with[] = {0x01, 0x80, 0xff};
+
+		for (size_t j = 0; j < sizeof(with); j++) {
+			bytes[i] ^= with[j];
+			if (adopt(f, out) != 0)
+				refused++;
+			else
+				assert_true(same(out, f->page) &&
+					    (same_end(out, f->page) ||
+						    (ended && atomic_load(&out->end) == 0)));
+			bytes[i] ^= with[j];
+		}
+	}
+	assert_true(refused > 3 * sizeof(f->page->request));
+	assert_int_equal(adopt(f, out), 0);
+	free(out);
+}
+
+static void a_byte_that_was_written_to_is_found_or_does_not_matter(void **state)
+{
+	struct fixture *f = *state;
+
+	admit(f);
+	append(f, 11, 9);
+	flip_every_byte(f, false);
+	journal_finish(f->page, f->shared, SESSION_END_EOS);
+	flip_every_byte(f, false);
+	/* Ended, and its hashes are being made again: without its end it is computed to the same end. */
+	journal_again(f->page, f->shared, 5);
+	flip_every_byte(f, true);
+}
+
+static void values_out_of_range_are_refused_whatever_the_sums_say(void **state)
+{
+	struct fixture *f = *state;
+	struct session_page *out = journal_page(CONTEXT), *good = journal_page(CONTEXT);
+
+	admit(f);
+	memcpy(good, f->shared, sizeof(*good));
+	f->shared->n_prompt = 0;
+	assert_int_equal(adopt(f, out), -EINVAL);
+	memcpy(f->shared, good, sizeof(*good));
+	atomic_store(&f->shared->n_tokens, CONTEXT + 1);
+	assert_int_equal(adopt(f, out), -EINVAL);
+	atomic_store(&f->shared->n_tokens, UINT32_MAX);
+	assert_int_equal(adopt(f, out), -EINVAL);
+	memcpy(f->shared, good, sizeof(*good));
+	atomic_store(&f->shared->state, 9);
+	assert_int_equal(adopt(f, out), -EINVAL);
+	atomic_store(&f->shared->state, SESSION_DONE); /* without an end */
+	assert_int_equal(adopt(f, out), -EINVAL);
+	memcpy(f->shared, good, sizeof(*good));
+	f->shared->request.n_stops = LIMIT_STOPS + 1;
+	assert_int_equal(adopt(f, out), -EINVAL);
+	f->shared->request.n_stops = 1;
+	memset(f->shared->request.stops, 'x', LIMIT_STOPS_BYTES); /* no NUL */
+	assert_int_equal(adopt(f, out), -EINVAL);
+	f->shared->request.stops[LIMIT_STOP_BYTES] = '\0'; /* a byte too long */
+	assert_int_equal(adopt(f, out), -EINVAL);
+	f->shared->request.stops[LIMIT_STOP_BYTES - 1] = '\0';
+	f->shared->request.n_stops = 2; /* the second is empty */
+	assert_int_equal(adopt(f, out), -EINVAL);
+	f->shared->request.stops[LIMIT_STOP_BYTES] =
+		'x'; /* the second has no end within its bound */
+	assert_int_equal(adopt(f, out), -EINVAL);
+	f->shared->request.stops[LIMIT_STOP_BYTES + 1] = '\0';
+	f->shared->request.n_stops = 3; /* the third has none in the page */
+	f->shared->request.stops[LIMIT_STOPS_BYTES - 1] = 'x';
+	assert_int_equal(adopt(f, out), -EINVAL);
+	memcpy(f->shared, good, sizeof(*good));
+	assert_int_equal(adopt(f, out), 0);
+	free(out);
+	free(good);
 }
 
 static void requests_out_of_range_are_refused_by_name(void **state)
@@ -182,8 +341,13 @@ int main(void)
 			a_page_goes_from_free_through_its_life_and_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			pages_come_in_the_order_of_their_admission, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_sound_page_is_believed, setup, teardown),
 		cmocka_unit_test_setup_teardown(
-			a_sound_page_is_believed_and_a_damaged_one_is_not, setup, teardown),
+			a_writer_killed_at_any_store_leaves_a_sound_page, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_byte_that_was_written_to_is_found_or_does_not_matter, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			values_out_of_range_are_refused_whatever_the_sums_say, setup, teardown),
 		cmocka_unit_test(requests_out_of_range_are_refused_by_name),
 	};
 
