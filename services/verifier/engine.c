@@ -109,6 +109,8 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 		rc = kv_init(&engine->kv, regions->kv_mem, &regions->kv_layout,
 			!regions->kv_recovered, err);
 	if (rc == 0)
+		kv_check(&engine->kv);
+	if (rc == 0)
 		rc = create_experts(engine, err);
 	if (rc == 0)
 		rc = drafts_init(&engine->drafts, region_payload(&regions->draft), draft_bytes(),

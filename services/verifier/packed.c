@@ -1,5 +1,6 @@
 #include "services/verifier/packed.h"
 
+#include "services/verifier/packed_sum.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/base/memory.h"
@@ -25,10 +26,11 @@
 struct packed_header {
 	uint64_t model_fingerprint, bytes;
 	uint64_t stamps; /* gguf_stamps: of which files, as they then stood */
+	uint64_t sum; /* of the matrices: what a successor finds there is what was packed */
 	uint32_t part; /* enum weights_part */
 	_Atomic uint32_t
 		ready; /* the matrices are there: not so while they are packed, or after a death meanwhile */
-	unsigned char pad[96];
+	unsigned char pad[88];
 };
 static_assert(sizeof(struct packed_header) == 128, "the matrices stay 64-byte aligned");
 
@@ -37,8 +39,29 @@ static enum weights_part part_of(const struct verifier_config *config)
 	return config->experts == VERIFIER_EXPERTS_MAPPED ? WEIGHTS_ALL : WEIGHTS_DENSE;
 }
 
+static bool progress(void *arg)
+{
+	daemon_progress(arg);
+	return !daemon_is_stopping(arg);
+}
+
+/* Another process could have written to what lies there. From here on nobody looks: the weights are used as they are. */
+static bool is_sound(struct daemon *daemon, const struct verifier_config *config,
+	const struct packed_header *want, const struct packed_header *header)
+{
+	uint64_t told = header->sum, sum;
+	int rc = packed_sum(
+		header + 1, want->bytes, (uint32_t)config->threads, progress, daemon, &sum);
+
+	if (rc == 0 && sum != told)
+		log_notice("the predecessor's packed weights are not what it packed: somebody "
+			   "wrote to them. They are packed again");
+	return rc == 0 && sum == told;
+}
+
 /* A predecessor's copy of the same matrices; takes its descriptor. */
-static bool take_over(int fd, const struct packed_header *want, struct region *out)
+static bool take_over(struct daemon *daemon, const struct verifier_config *config, int fd,
+	const struct packed_header *want, struct region *out)
 {
 	size_t payload = sizeof(*want) + want->bytes;
 	struct error err = {.text = ""};
@@ -51,16 +74,11 @@ static bool take_over(int fd, const struct packed_header *want, struct region *o
 	const struct packed_header *header = region_payload(out);
 	if (header->bytes == want->bytes && header->model_fingerprint == want->model_fingerprint &&
 		header->stamps == want->stamps && header->part == want->part &&
-		atomic_load_explicit(&header->ready, memory_order_acquire))
+		atomic_load_explicit(&header->ready, memory_order_acquire) &&
+		is_sound(daemon, config, want, header))
 		return true;
 	region_close(out);
 	return false;
-}
-
-static bool progress(void *arg)
-{
-	daemon_progress(arg);
-	return !daemon_is_stopping(arg);
 }
 
 /* Small pages are what slows every token down, and a pool's are news for who has set one up; that the kernel joins pages by
@@ -98,6 +116,9 @@ static int pack(struct daemon *daemon, const struct verifier_config *config,
 	header->part = want->part;
 	rc = weights_pack(model, (enum weights_part)want->part, header + 1,
 		(uint32_t)config->threads, progress, daemon);
+	if (rc == 0)
+		rc = packed_sum(header + 1, want->bytes, (uint32_t)config->threads, progress,
+			daemon, &header->sum);
 	if (rc != 0) {
 		region_close(out);
 		return error_set(err, -rc,
@@ -286,7 +307,7 @@ int packed_open(struct daemon *daemon, struct broker *broker, int *left,
 	bool taken = false;
 	if (*left >= 0) {
 		if (wanted)
-			taken = take_over(*left, &want, out);
+			taken = take_over(daemon, config, *left, &want, out);
 		else
 			close(*left);
 		*left = -1;

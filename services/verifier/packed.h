@@ -1,6 +1,6 @@
 /*
  * The region "weights": the model's packed matrices (shared/model/weights.h), which a restarted verifier takes over
- * instead of reading and packing the file again.
+ * instead of reading and packing the file again, if their checksum is the one that was made when they were packed.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 #include "shared/ipc/region.h"
 
 #define WEIGHTS_REGION "weights"
-#define WEIGHTS_REGION_LAYOUT 2
+#define WEIGHTS_REGION_LAYOUT 3
 
 /* Packs the model's matrices, or takes over a predecessor's, as the configuration says, and makes the model use them. Of
  * a configuration that leaves them in the file, or where memory has no room for them beside those needs and what the

@@ -15,7 +15,7 @@
 #include "shared/spec/slots.h"
 
 #define KV_REGION "kv"
-#define KV_REGION_LAYOUT 4
+#define KV_REGION_LAYOUT 5
 
 /* The payload of "kv": this, then kv_bytes(layout). */
 struct kv_region_header {

@@ -128,6 +128,7 @@ static void marker_clear(struct kv *kv, uint32_t cell)
 {
 	struct kv_page_meta *meta = &kv->meta[cell / KV_PAGE_CELLS];
 	atomic_exchange_explicit(&meta->position[cell % KV_PAGE_CELLS], -1, memory_order_acq_rel);
+	kv->position[cell] = -1;
 	kv_windows_give(kv, cell);
 }
 
@@ -142,6 +143,7 @@ static void page_free(struct kv *kv, uint32_t page)
 	page_clear(kv, page);
 	/* Pairs with the acquire in kv_adopt and kv_init: a page seen free or of a new owner has no old markers. */
 	atomic_store_explicit(&kv->meta[page].owner, 0, memory_order_release);
+	kv->owner[page] = 0;
 	kv->free_pages[kv->n_free++] = page;
 }
 
@@ -158,14 +160,20 @@ int kv_init(struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh
 		return error_set(
 			err, EINVAL, "KV cache memory is not aligned to %d bytes", CACHE_LINE);
 	kv->free_pages = malloc(layout->n_pages * sizeof(*kv->free_pages));
-	if (!kv->free_pages)
+	kv->owner = malloc(layout->n_pages * sizeof(*kv->owner));
+	kv->position = malloc((size_t)layout->n_pages * KV_PAGE_CELLS * sizeof(*kv->position));
+	if (!kv->free_pages || !kv->owner || !kv->position) {
+		kv_exit(kv);
 		return error_set(
 			err, ENOMEM, "no memory for the list of %u KV pages", layout->n_pages);
+	}
 	kv->layout = *layout;
 	kv->meta = mem;
 	struct parts parts = parts_of(layout);
 	unsigned char *bytes = mem;
 	uint32_t n_cells = layout->n_pages * KV_PAGE_CELLS;
+	for (uint32_t cell = 0; cell < n_cells; cell++)
+		kv->position[cell] = -1;
 	kv->cells = bytes + parts.cells;
 	kv->k_head_bytes = head_bytes(layout, n_cells, layout->k_dim);
 	kv->v_head_bytes = head_bytes(layout, n_cells, layout->v_dim);
@@ -176,22 +184,37 @@ int kv_init(struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh
 	kv->windows.k_head_bytes = head_bytes(layout, layout->windows.n_cells, layout->k_dim);
 	kv->windows.v_head_bytes = head_bytes(layout, layout->windows.n_cells, layout->v_dim);
 	kv->k_bytes = kv_vector_bytes(layout->type, layout->k_dim);
-	recurrent_init(&kv->states, bytes + parts.states, &layout->states, fresh);
+	if (recurrent_init(&kv->states, bytes + parts.states, &layout->states, fresh) < 0) {
+		kv_exit(kv);
+		return error_set(err, ENOMEM, "no memory for the list of %u recurrent states",
+			layout->states.n_slots);
+	}
 	kv->v_bytes = layout->v_dim ? kv_vector_bytes(layout->type, layout->v_dim) : kv->k_bytes;
 	/* Pushed from the last to the first, so that pages are handed out in ascending order. */
 	for (uint32_t page = layout->n_pages; page-- > 0;) {
-		if (fresh)
+		if (fresh) {
 			page_free(kv, page);
-		else if (atomic_load_explicit(&kv->meta[page].owner, memory_order_acquire) == 0)
+			continue;
+		}
+		kv->owner[page] = atomic_load_explicit(&kv->meta[page].owner, memory_order_acquire);
+		if (kv->owner[page] == 0)
 			kv->free_pages[kv->n_free++] = page;
 	}
 	return 0;
 }
 
+void kv_check(struct kv *kv)
+{
+	kv->checked = true;
+}
+
 void kv_exit(struct kv *kv)
 {
 	free(kv->free_pages);
+	free(kv->owner);
+	free(kv->position);
 	kv_windows_exit(kv);
+	recurrent_exit(&kv->states);
 	memset(kv, 0, sizeof(*kv));
 }
 
@@ -236,13 +259,36 @@ void kv_seq_exit(struct kv *kv, struct kv_seq *seq)
 /* Enters the page's committed cells into the map as far as they are valid; the map's unset entries are KV_NONE. */
 static void adopt_page(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_t limit)
 {
+	int32_t positions[KV_PAGE_CELLS];
+	bool held[KV_SUMS];
 	seq->pages[seq->n_pages++] = page;
-	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++) {
-		/* Pairs with the release in kv_commit: the keys and values behind a marker are complete. */
-		int32_t position =
+	/* Pairs with the release in kv_commit: the keys and values behind a marker are complete. */
+	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
+		positions[i] =
 			atomic_load_explicit(&kv->meta[page].position[i], memory_order_acquire);
-		if (position >= 0 && (uint32_t)position < limit && seq->cell[position] == KV_NONE)
+	for (uint32_t i = 0; i < KV_SUMS; i++)
+		held[i] = kv_sums_hold(kv, seq->owner, page * KV_SUMS + i, &positions[i * KV_TURN]);
+	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++) {
+		int32_t position = positions[i];
+		if (held[i / KV_TURN] && position >= 0 && (uint32_t)position < limit &&
+			seq->cell[position] == KV_NONE)
 			seq->cell[position] = page * KV_PAGE_CELLS + i;
+	}
+}
+
+/* What is not a position below n is spare, whatever its marker says. */
+static void sort_cells(struct kv *kv, struct kv_seq *seq)
+{
+	for (uint32_t i = 0; i < seq->n; i++)
+		kv->position[seq->cell[i]] = (int32_t)i;
+	for (uint32_t i = seq->n_pages; i-- > 0;) {
+		for (uint32_t j = KV_PAGE_CELLS; j-- > 0;) {
+			uint32_t cell = seq->pages[i] * KV_PAGE_CELLS + j;
+			if (kv->position[cell] >= 0)
+				continue;
+			marker_clear(kv, cell);
+			seq->spare[seq->n_spare++] = cell;
+		}
 	}
 }
 
@@ -255,7 +301,7 @@ void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit)
 	for (uint32_t i = 0; i < limit; i++)
 		seq->cell[i] = KV_NONE;
 	for (uint32_t page = 0; page < kv->layout.n_pages; page++) {
-		if (atomic_load_explicit(&kv->meta[page].owner, memory_order_acquire) != seq->owner)
+		if (kv->owner[page] != seq->owner)
 			continue;
 		if (seq->n_pages < pages_max)
 			adopt_page(kv, seq, page, limit);
@@ -268,28 +314,15 @@ void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit)
 	/* The state of a recurrent layer cannot go back to where the cells end; the cells can. */
 	if (kv_states(kv))
 		seq->n = recurrent_adopt(kv_states(kv), &seq->state, seq->owner, seq->n);
-	/* What is not a position below n is spare, whatever its marker said. */
-	for (uint32_t i = seq->n_pages; i-- > 0;) {
-		for (uint32_t j = KV_PAGE_CELLS; j-- > 0;) {
-			uint32_t cell = seq->pages[i] * KV_PAGE_CELLS + j;
-			int32_t position = atomic_load_explicit(
-				&kv->meta[seq->pages[i]].position[j], memory_order_relaxed);
-			if (position >= 0 && (uint32_t)position < seq->n &&
-				seq->cell[position] == cell)
-				continue;
-			marker_clear(kv, cell);
-			seq->spare[seq->n_spare++] = cell;
-		}
-	}
+	sort_cells(kv, seq);
 }
 
 void kv_reclaim(struct kv *kv, const uint64_t *owners, size_t n_owners)
 {
 	for (uint32_t page = kv->layout.n_pages; page-- > 0;) {
-		uint64_t owner = atomic_load_explicit(&kv->meta[page].owner, memory_order_acquire);
-		bool live = owner == 0;
+		bool live = kv->owner[page] == 0;
 		for (size_t i = 0; i < n_owners && !live; i++)
-			live = owners[i] == owner;
+			live = owners[i] == kv->owner[page];
 		if (!live)
 			page_free(kv, page);
 	}
@@ -314,6 +347,7 @@ int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells)
 			/* Pairs with the acquire in kv_adopt: an owner's page has no markers of the last one. */
 			atomic_store_explicit(
 				&kv->meta[page].owner, seq->owner, memory_order_release);
+			kv->owner[page] = seq->owner;
 			seq->pages[seq->n_pages++] = page;
 			for (uint32_t j = KV_PAGE_CELLS; j-- > 0;)
 				seq->spare[seq->n_spare++] = page * KV_PAGE_CELLS + j;
@@ -336,8 +370,10 @@ void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint
 		atomic_store_explicit(
 			&kv->meta[cell / KV_PAGE_CELLS].position[cell % KV_PAGE_CELLS],
 			(int32_t)seq->n, memory_order_release);
+		kv->position[cell] = (int32_t)seq->n;
 		seq->n++;
 	}
+	kv_sums_commit(kv, seq->owner, accepted, n_accepted);
 	/* Pushed from the last, so that the next kv_take hands them out in the same order. */
 	for (uint32_t i = n_rejected; i-- > 0;) {
 		kv_windows_give(kv, rejected[i]);

@@ -7,13 +7,15 @@
  * The memory is the caller's (a region that outlives the process). Layout: the meta records of all pages, rounded up
  * to a cache line, then [layer][k, v][kv_head][cell], each head's cells rounded up to whole turns (KV_TURN) and a cache
  * line, so that what one attention job reads is contiguous. A meta record holds the page's owner and, per cell, the
- * committed position. A successor rebuilds its sequences from these (kv_adopt); what they say is checked, never trusted.
+ * committed position. They are written and, but by a successor, not read: what this process goes by is its own. A successor
+ * rebuilds its sequences from them (kv_adopt); what they say is checked, never trusted.
  * A page stays with its sequence until kv_seq_exit. Used by one engine thread.
  */
 #pragma once
 
 #include "kernels/kernels.h"
 #include "shared/base/error.h"
+#include "shared/model/kv_sums.h"
 #include "shared/model/kv_window.h"
 #include "shared/model/model.h"
 #include "shared/model/recurrent.h"
@@ -48,14 +50,19 @@ enum kv_type kv_type_of(const char *setting, const struct model *model);
 
 /* Commit marker: owner 0 = free page; position[i] = -1 unless cell i holds a committed token of the owner.
  * The position is stored with release after all layers of the cell were written; a successor loads it with acquire. */
+enum { KV_SUMS = KV_PAGE_CELLS / KV_TURN };
 struct kv_page_meta {
 	_Atomic uint64_t owner;
 	_Atomic int32_t position[KV_PAGE_CELLS];
+	_Atomic uint64_t sums[KV_SUMS]; /* of its turns of cells, see kv_sums.h; 0 = none yet */
 };
 
 struct kv {
 	struct kv_layout layout;
 	struct kv_page_meta *meta; /* [n_pages], in the caller's memory */
+	uint64_t *owner; /* [n_pages] as in meta, and read from there once; owned */
+	int32_t *position; /* [cells] the same of position; owned */
+	bool checked; /* kv_check */
 	unsigned char *cells; /* see kv_k, kv_v */
 	size_t k_bytes,
 		v_bytes; /* from a cell's vector to the next cell's; equal when v lies in k */
@@ -90,6 +97,8 @@ size_t kv_bytes(const struct kv_layout *layout);
 int kv_init(
 	struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh, struct error *err);
 void kv_exit(struct kv *kv);
+/* After kv_init, of memory that other processes could write to: kv_adopt takes over what has the right checksum (kv_sums.h). */
+void kv_check(struct kv *kv);
 
 /* Room for n_max tokens and LIMIT_DRAFT more in flight. -EINVAL: owner 0 or n_max not in 1..LIMIT_CONTEXT. */
 int kv_seq_init(struct kv_seq *seq, uint64_t owner, uint32_t n_max);

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static size_t meta_bytes(const struct recurrent_layout *layout)
@@ -52,14 +53,38 @@ static void slot_free(struct recurrent *r, uint32_t slot)
 	atomic_store_explicit(&meta->mark[1], 0, memory_order_relaxed);
 	/* Pairs with the acquire in recurrent_adopt: a slot of a new owner has none of the last one's marks. */
 	atomic_store_explicit(&meta->owner, 0, memory_order_release);
+	r->slots[slot] = (struct recurrent_slot){0};
 }
 
-void recurrent_init(
+static void set_mark(
+	struct recurrent *r, uint32_t slot, uint32_t buffer, uint64_t mark, memory_order order)
+{
+	atomic_store_explicit(&r->meta[slot].mark[buffer], mark, order);
+	r->slots[slot].mark[buffer] = mark;
+}
+
+/* What a predecessor left. */
+static void read_slots(struct recurrent *r)
+{
+	for (uint32_t slot = 0; slot < r->layout.n_slots; slot++) {
+		struct recurrent_meta *meta = &r->meta[slot];
+		struct recurrent_slot *own = &r->slots[slot];
+		own->owner = atomic_load_explicit(&meta->owner, memory_order_acquire);
+		/* Pairs with the release in recurrent_publish: a buffer with a mark is complete. */
+		for (int i = 0; i < 2; i++)
+			own->mark[i] = atomic_load_explicit(&meta->mark[i], memory_order_acquire);
+	}
+}
+
+int recurrent_init(
 	struct recurrent *r, void *mem, const struct recurrent_layout *layout, bool fresh)
 {
 	memset(r, 0, sizeof(*r));
 	if (layout->n_layers == 0)
-		return;
+		return 0;
+	r->slots = calloc(layout->n_slots, sizeof(*r->slots));
+	if (!r->slots && layout->n_slots > 0)
+		return -ENOMEM;
 	r->layout = *layout;
 	r->meta = mem;
 	r->buffers = (float *)(void *)((unsigned char *)mem + meta_bytes(layout));
@@ -67,15 +92,25 @@ void recurrent_init(
 	r->buffer_floats = layout->n_layers * r->layer_floats;
 	for (uint32_t slot = 0; fresh && slot < layout->n_slots; slot++)
 		slot_free(r, slot);
+	if (!fresh)
+		read_slots(r);
+	return 0;
+}
+
+void recurrent_exit(struct recurrent *r)
+{
+	free(r->slots);
+	memset(r, 0, sizeof(*r));
 }
 
 int recurrent_take(struct recurrent *r, struct recurrent_seq *seq, uint64_t owner)
 {
 	for (uint32_t slot = 0; slot < r->layout.n_slots; slot++) {
-		if (atomic_load_explicit(&r->meta[slot].owner, memory_order_acquire) != 0)
+		if (r->slots[slot].owner != 0)
 			continue;
 		slot_free(r, slot);
 		atomic_store_explicit(&r->meta[slot].owner, owner, memory_order_release);
+		r->slots[slot].owner = owner;
 		*seq = (struct recurrent_seq){.held = true, .slot = slot};
 		return 0;
 	}
@@ -90,13 +125,11 @@ void recurrent_give(struct recurrent *r, struct recurrent_seq *seq)
 }
 
 /* The newest of the slot's states after at most n tokens becomes the current one. */
-static void choose(struct recurrent *r, struct recurrent_seq *seq, uint32_t n)
+static void choose(const struct recurrent *r, struct recurrent_seq *seq, uint32_t n)
 {
 	seq->n = seq->pending = 0;
 	for (uint8_t i = 0; i < 2; i++) {
-		/* Pairs with the release in recurrent_publish: a buffer with a mark is complete. */
-		uint64_t mark =
-			atomic_load_explicit(&r->meta[seq->slot].mark[i], memory_order_acquire);
+		uint64_t mark = r->slots[seq->slot].mark[i];
 		if (mark > seq->n && mark <= n) {
 			seq->n = (uint32_t)mark;
 			seq->current = i;
@@ -109,7 +142,7 @@ uint32_t recurrent_adopt(
 {
 	*seq = (struct recurrent_seq){0};
 	for (uint32_t slot = 0; slot < r->layout.n_slots; slot++) {
-		if (atomic_load_explicit(&r->meta[slot].owner, memory_order_acquire) != owner)
+		if (r->slots[slot].owner != owner)
 			continue;
 		/* A second slot of one owner cannot be; damaged memory may say so. */
 		if (seq->held) {
@@ -127,10 +160,9 @@ uint32_t recurrent_adopt(
 void recurrent_reclaim(struct recurrent *r, const uint64_t *owners, size_t n_owners)
 {
 	for (uint32_t slot = 0; slot < r->layout.n_slots; slot++) {
-		uint64_t owner = atomic_load_explicit(&r->meta[slot].owner, memory_order_acquire);
-		bool live = owner == 0;
+		bool live = r->slots[slot].owner == 0;
 		for (size_t i = 0; i < n_owners && !live; i++)
-			live = owners[i] == owner;
+			live = owners[i] == r->slots[slot].owner;
 		if (!live)
 			slot_free(r, slot);
 	}
@@ -142,11 +174,9 @@ uint32_t recurrent_truncate(struct recurrent *r, struct recurrent_seq *seq, uint
 	if (seq->held && seq->n > n)
 		choose(r, seq, n);
 	/* States after more tokens than that are of tokens that were taken back. */
-	for (uint32_t i = 0; seq->held && i < 2; i++) {
-		_Atomic uint64_t *mark = &r->meta[seq->slot].mark[i];
-		if (atomic_load_explicit(mark, memory_order_relaxed) > n)
-			atomic_store_explicit(mark, 0, memory_order_release);
-	}
+	for (uint32_t i = 0; seq->held && i < 2; i++)
+		if (r->slots[seq->slot].mark[i] > n)
+			set_mark(r, seq->slot, i, 0, memory_order_release);
 	return seq->held ? seq->n : 0;
 }
 
@@ -161,15 +191,16 @@ void recurrent_begin(struct recurrent *r, struct recurrent_seq *seq, uint32_t pe
 	 * buffer that is half overwritten. */
 	atomic_exchange_explicit(
 		&r->meta[seq->slot].mark[next_buffer(seq)], 0, memory_order_acq_rel);
+	r->slots[seq->slot].mark[next_buffer(seq)] = 0;
 	seq->pending = pending;
 }
 
 void recurrent_publish(struct recurrent *r, struct recurrent_seq *seq, uint32_t n)
 {
 	uint8_t buffer = next_buffer(seq);
-	/* Pairs with the acquire in choose: the state behind a mark is complete. The threads that wrote it have been
+	/* Pairs with the acquire in read_slots: the state behind a mark is complete. The threads that wrote it have been
 	 * waited for. */
-	atomic_store_explicit(&r->meta[seq->slot].mark[buffer], n, memory_order_release);
+	set_mark(r, seq->slot, buffer, n, memory_order_release);
 	seq->current = buffer;
 	seq->n = n;
 	seq->pending = 0;

@@ -36,9 +36,15 @@ struct recurrent_meta {
 	_Atomic uint64_t mark[2];
 };
 
+/* What this process goes by of a slot. */
+struct recurrent_slot {
+	uint64_t owner, mark[2];
+};
+
 struct recurrent {
 	struct recurrent_layout layout;
 	struct recurrent_meta *meta; /* [n_slots], in the caller's memory */
+	struct recurrent_slot *slots; /* [n_slots] the same, and read from there once; owned */
 	float *buffers; /* [n_slots][2][n_layers][window_floats + state_floats] */
 	size_t layer_floats, buffer_floats;
 	/* Set by the forward pass: computes the state after `cells` (accepted drafts, in order) of its last pass from the
@@ -61,9 +67,10 @@ struct recurrent_seq {
 struct recurrent_layout recurrent_layout_of(const struct model *model, uint32_t n_slots);
 /* Of meta and buffers; 0 when none are needed. Cannot overflow for layouts of recurrent_layout_of. */
 size_t recurrent_bytes(const struct recurrent_layout *layout);
-/* mem: recurrent_bytes, 64-byte aligned. fresh: all slots are free; else the meta is kept for recurrent_adopt. */
-void recurrent_init(
+/* mem: recurrent_bytes, 64-byte aligned. fresh: all slots are free; else the meta is kept for recurrent_adopt. -ENOMEM. */
+int recurrent_init(
 	struct recurrent *r, void *mem, const struct recurrent_layout *layout, bool fresh);
+void recurrent_exit(struct recurrent *r);
 
 /* A free slot for a sequence that has none, its state that after no tokens; -ENOSPC. owner is not 0. */
 int recurrent_take(struct recurrent *r, struct recurrent_seq *seq, uint64_t owner);

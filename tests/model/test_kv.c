@@ -422,6 +422,144 @@ static void adoption_stops_at_the_limit_and_at_the_first_gap(void **state)
 	cache_close(&cache);
 }
 
+static void fill(struct cache *cache, uint64_t *random)
+{
+	unsigned char *bytes = (unsigned char *)cache->memory;
+	for (size_t i = (size_t)(cache->kv.cells - bytes); i < kv_bytes(&layout); i++)
+		bytes[i] = (unsigned char)rig_random(random);
+}
+
+/* Whether the byte is one of the turn's keys and values. */
+static bool is_in_turn(const struct kv *kv, const unsigned char *at, uint32_t turn)
+{
+	for (uint32_t layer = 0; layer < layout.n_layers; layer++) {
+		for (uint32_t head = 0; head < layout.n_kv_heads; head++) {
+			const unsigned char *k = kv_k(kv, layer, head), *v = kv_v(kv, layer, head);
+			k += turn * KV_TURN * kv->k_bytes;
+			v += turn * KV_TURN * kv->v_bytes;
+			if ((at >= k && at < k + KV_TURN * kv->k_bytes) ||
+				(at >= v && at < v + KV_TURN * kv->v_bytes))
+				return true;
+		}
+	}
+	return false;
+}
+
+static bool is_in_meta(const struct kv *kv, const unsigned char *at, uint32_t turn)
+{
+	const unsigned char *meta = (const unsigned char *)&kv->meta[turn / KV_SUMS];
+	return at >= meta && at < meta + sizeof(kv->meta[0]);
+}
+
+/* How much a successor gets of a sequence of 100 tokens of which one byte somewhere became another: `full` of them fill turns. */
+static void spoil_one(uint64_t *random)
+{
+	const uint32_t full = 96;
+	struct cache cache;
+	struct kv_seq dead, other, heir;
+	uint32_t cells[100];
+	cache_open(&cache);
+	kv_check(&cache.kv);
+	fill(&cache, random);
+	assert_int_equal(kv_seq_init(&dead, 77, 120), 0);
+	assert_int_equal(kv_seq_init(&other, 78, 120), 0);
+	grow(&cache, &dead, 40);
+	grow(&cache, &other, 33);
+	grow(&cache, &dead, 60);
+	memcpy(cells, dead.cell, sizeof(cells));
+	seq_forget(&dead);
+	seq_forget(&other);
+	unsigned char *at = (unsigned char *)cache.memory + rig_random(random) % kv_bytes(&layout);
+	if (rig_random(random) % 2 == 0)
+		at = (unsigned char *)&cache.kv.meta[0] +
+		     rig_random(random) % (PAGES * sizeof(cache.kv.meta[0]));
+	*at ^= (unsigned char)(1 + rig_random(random) % 255);
+	cache_restart(&cache);
+	kv_check(&cache.kv);
+	assert_int_equal(kv_seq_init(&heir, 77, 120), 0);
+	kv_adopt(&cache.kv, &heir, 99);
+	uint32_t bytes_at = full, meta_at = full;
+	for (uint32_t i = full; i-- > 0;) {
+		if (is_in_turn(&cache.kv, at, cells[i] / KV_TURN))
+			bytes_at = i;
+		if (is_in_meta(&cache.kv, at, cells[i] / KV_TURN))
+			meta_at = i;
+	}
+	/* A page's record may be wrong about one of its two turns. */
+	if (meta_at == full)
+		assert_int_equal(heir.n, bytes_at);
+	else
+		assert_true(heir.n == meta_at || heir.n == meta_at + KV_TURN);
+	for (uint32_t i = 0; i < heir.n; i++)
+		assert_int_equal(heir.cell[i], cells[i]);
+	kv_reclaim(&cache.kv, (const uint64_t[]){77}, 1);
+	assert_int_equal(cache.kv.n_free + heir.n_pages, PAGES);
+	kv_seq_exit(&cache.kv, &heir);
+	cache_close(&cache);
+}
+
+static void cells_that_were_written_to_are_not_taken_over(void **state)
+{
+	(void)state;
+	const struct kv_layout before = layout;
+	const struct kv_layout layouts[] = {
+		LAYOUT(2, 3, 16, 16, KV_F32, PAGES),
+		LAYOUT(2, 1, 40, 0, KV_F16, PAGES), /* values in the keys */
+		LAYOUT(1, 2, 48, 32, KV_Q8_0, PAGES),
+		LAYOUT(3, 2, 32, 32, KV_Q16_0, PAGES),
+	};
+	uint64_t random = 5;
+	for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++) {
+		layout = layouts[l];
+		for (int i = 0; i < 400; i++)
+			spoil_one(&random);
+	}
+	layout = before;
+}
+
+static void sums_of_what_was_not_written_to_hold(void **state)
+{
+	(void)state;
+	struct cache cache;
+	struct kv_seq dead, heir;
+	uint32_t cells[16], accepted[3], rejected[3];
+	uint64_t random = 9;
+	cache_open(&cache);
+	kv_check(&cache.kv);
+	fill(&cache, &random);
+	assert_int_equal(kv_seq_init(&dead, 77, 120), 0);
+	/* Drafts that are taken back, and tokens that are; what is written over has another sum. */
+	for (int round = 0; round < 24; round++) {
+		assert_int_equal(kv_take(&cache.kv, &dead, 6, cells), 0);
+		for (int i = 0; i < 3; i++) {
+			accepted[i] = cells[2 * i];
+			rejected[i] = cells[2 * i + 1];
+		}
+		for (int i = 0; i < 6; i++)
+			memset((char *)kv_v(&cache.kv, 1, 2) + cells[i] * cache.kv.v_bytes, round,
+				cache.kv.v_bytes);
+		kv_commit(&cache.kv, &dead, accepted, 3, rejected, 3);
+		if (round % 5 == 4)
+			kv_truncate(&cache.kv, &dead, dead.n - 4);
+	}
+	uint32_t n = dead.n;
+	seq_forget(&dead);
+	for (int turn = 0; turn < 3; turn++) {
+		cache_restart(&cache);
+		kv_check(&cache.kv);
+		assert_int_equal(kv_seq_init(&heir, 77, 120), 0);
+		kv_adopt(&cache.kv, &heir, n);
+		/* What was in flight and then committed elsewhere may lie in the last turn. */
+		assert_true(heir.n <= n && heir.n + 2 * KV_TURN > n);
+		n = heir.n;
+		if (turn < 2)
+			seq_forget(&heir);
+	}
+	grow(&cache, &heir, 16);
+	kv_seq_exit(&cache.kv, &heir);
+	cache_close(&cache);
+}
+
 /* The memory outlives processes; whatever it says, indices stay in range and no cell is held twice. */
 static void rubbish_in_the_markers_does_no_harm(void **state)
 {
@@ -474,6 +612,8 @@ int main(void)
 		cmocka_unit_test(a_successor_adopts_windows),
 		cmocka_unit_test(a_successor_adopts_what_was_committed_and_nothing_in_flight),
 		cmocka_unit_test(adoption_stops_at_the_limit_and_at_the_first_gap),
+		cmocka_unit_test(cells_that_were_written_to_are_not_taken_over),
+		cmocka_unit_test(sums_of_what_was_not_written_to_hold),
 		cmocka_unit_test(rubbish_in_the_markers_does_no_harm),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
