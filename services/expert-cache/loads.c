@@ -192,8 +192,15 @@ static void check(struct loads *loads, struct load *load)
 	struct error err;
 	if (load->status == 0 &&
 		integrity_check(&loads->integrity, &store->geometry, load->want.layer,
-			load->want.expert, slots_at(&store->slots, load->slot), &err) != 0)
+			load->want.expert, slots_at(&store->slots, load->slot), &err) != 0) {
+		/* Or somebody wrote to the slot, and the file is sound: it is read once more. */
+		if (!load->again) {
+			load->again = true;
+			submit(loads, load);
+			return;
+		}
 		loads_lose(loads, &err);
+	}
 	if (load->status == -ESTALE && reader_check(loads->reader, &err) == -ESTALE)
 		loads_lose(loads, &err);
 	if (load->status == 0 && loads_lost(loads))
@@ -203,6 +210,8 @@ static void check(struct loads *loads, struct load *load)
 static void arrived(struct loads *loads, struct load *load)
 {
 	check(loads, load);
+	if (reading(load))
+		return;
 	if (loads->store->geometry.layers[load->want.layer].packed)
 		end(loads, load, LAYOUT_TILES);
 	else if (load->status == 0 && loads->packs)

@@ -20,6 +20,7 @@ struct load {
 	enum load_reason why; /* DEMAND also when one came while it was loading */
 	uint32_t pass; /* of its layer when it was started */
 	unsigned parts_left;
+	bool again; /* what came was not what it should be, and is read once more */
 	int status;
 	uint64_t start_ns; /* when its reads were submitted */
 	struct read_request part[EXPERT_PARTS];

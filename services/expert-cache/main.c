@@ -129,8 +129,8 @@ static int start_cache(
 		transfer.preload ? ", preloading" : "", transfer.packs ? ", packed" : "");
 	if (service->store.adopted)
 		log_notice("took over %u experts; %u loads were cut off, %u evictions, %u table "
-			   "words put right",
-			found->ready, found->loading, found->evicting, found->words);
+			   "words put right, %u experts given up that had no right checksum",
+			found->ready, found->loading, found->evicting, found->words, found->wrong);
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "services/expert-cache/store_internal.h"
 
+#include "services/expert-cache/sums.h"
 #include "shared/base/counter.h"
 #include "shared/base/log.h"
 
@@ -256,10 +257,12 @@ uint32_t store_take(struct store *store, const struct cache_prefetch *want, enum
 	if (slot == SLOT_NONE)
 		return SLOT_NONE;
 	*status_of(store, layer, expert) = EXPERT_LOADING;
+	sums_forget(store, slot);
 	store->notes[slot] = (struct slot_note){
 		.layer = (uint16_t)layer,
 		.expert = (uint16_t)expert,
 		.demand = why == LOAD_DEMAND ? store->demand : DEMAND_NONE,
+		.sum_due = store->notes[slot].sum_due,
 	};
 	slots_load_begin(&store->slots, slot, layer, expert);
 	return slot;
@@ -288,6 +291,7 @@ void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint
 	store->policy->on_load(store->policy_state, slot, layer, expert, why);
 	atomic_store_explicit(&store->slots.used[slot], ++store->stamp, memory_order_relaxed);
 	slots_load_end(&store->slots, slot, layer, expert, layout);
+	sums_due(store, slot);
 }
 
 void store_failed(struct store *store, uint32_t slot, bool refuse)
@@ -312,6 +316,7 @@ bool store_pack_begin(struct store *store, uint32_t slot)
 	if (!slots_pack_begin(&store->slots, slot, note->layer, note->expert))
 		return false;
 	*status_of(store, note->layer, note->expert) = EXPERT_LOADING;
+	sums_forget(store, slot);
 	note->packing = true;
 	return true;
 }
@@ -323,6 +328,7 @@ void store_pack_end(struct store *store, uint32_t slot)
 	note->packing = false;
 	note->tiles = true;
 	slots_load_end(&store->slots, slot, note->layer, note->expert, LAYOUT_TILES);
+	sums_due(store, slot);
 }
 
 uint32_t store_packing(const struct store *store, uint32_t layer, uint32_t expert)

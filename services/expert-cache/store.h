@@ -49,8 +49,16 @@ struct store {
 		bool tiles; /* packed, or being packed; the packer's */
 		bool packing; /* LOADING for that */
 		bool due; /* and this, noted to be packed */
+		bool sum_due; /* noted to be summed */
 		uint32_t row_uses; /* as it lies in the file */
 	} * notes; /* [n_slots] */
+	/* Those that are to be summed, and the one that is (sums.h). */
+	struct slot_sums {
+		uint32_t *due, n_due; /* [n_slots] */
+		uint32_t slot; /* SLOT_NONE: none */
+		int part;
+		uint64_t at, sum;
+	} sums;
 	uint64_t stamp; /* grows with each use */
 	uint64_t demand; /* the iteration under way */
 };

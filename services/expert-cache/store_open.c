@@ -1,6 +1,7 @@
 /* How a store comes to be: a new region, or a predecessor's that is taken over, and the policy told what is there. */
 #include "services/expert-cache/store_internal.h"
 
+#include "services/expert-cache/sums.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
@@ -11,6 +12,39 @@
  * closes an io_uring. They go to the pages they were submitted for, so a slot gets new pages (see renew_pages); one
  * that cannot is held back this long: the block layer gives a request up after 30 s. */
 #define HELD_NS (35ull * 1000000000ull)
+enum { GIVE_UP_MS = 100 };
+
+/* A slot whose bytes are not to be believed is given up, once a verifier that is computing with them has let go of it. */
+static bool give_up(struct store *store, uint32_t slot)
+{
+	for (int i = 0; i < GIVE_UP_MS; i++) {
+		if (slots_evict(&store->slots, slot))
+			return true;
+		usleep(1000);
+	}
+	return false;
+}
+
+/* What is READY and has not the sum of what was loaded becomes EMPTY. */
+static int drop_wrong(struct store *store, struct error *err)
+{
+	bool *wrong = calloc(store->slots.n_slots, sizeof(*wrong));
+	if (wrong == NULL)
+		return error_set(err, ENOMEM, "no memory to check %u slots", store->slots.n_slots);
+	sums_check(store, wrong);
+	int status = 0;
+	for (uint32_t slot = 0; slot < store->slots.n_slots && status == 0; slot++) {
+		if (!wrong[slot])
+			continue;
+		if (!give_up(store, slot))
+			status = error_set(err, EUCLEAN,
+				"expert slot %u is not what was loaded, and is in use", slot);
+		store->found.ready--;
+		store->found.wrong++;
+	}
+	free(wrong);
+	return status;
+}
 
 static int try_adopt(struct store *store, const struct store_options *options,
 	const struct slots_shape *shape, struct error *err)
@@ -20,8 +54,7 @@ static int try_adopt(struct store *store, const struct store_options *options,
 	if (status != 0)
 		return status;
 	status = slots_map(&store->region, shape, &store->slots, err);
-	if (status == 0 &&
-		atomic_load_explicit(&store->slots.header->lost, memory_order_relaxed) != 0)
+	if (status == 0 && slots_lost(&store->slots))
 		status = error_set(
 			err, ESTALE, "expert region: the model file changed while they were read");
 	/* A fingerprint is of a part of the bytes. */
@@ -31,6 +64,8 @@ static int try_adopt(struct store *store, const struct store_options *options,
 			"read");
 	if (status == 0)
 		status = slots_adopt(&store->slots, &store->geometry, &store->found, err);
+	if (status == 0)
+		status = drop_wrong(store, err);
 	if (status != 0) {
 		region_close(&store->region);
 		return status;
@@ -105,7 +140,10 @@ static int allocate(struct store *store, uint32_t queue_max, struct error *err)
 		store->notes == NULL || store->status == NULL)
 		return error_set(
 			err, ENOMEM, "no memory to keep account of %u slots", slots->n_slots);
-	return store_policy_create(store, store->policy, queue_max, &store->policy_state, err);
+	int status = sums_init(store, err);
+	return status == 0 ? store_policy_create(
+				     store, store->policy, queue_max, &store->policy_state, err)
+			   : status;
 }
 
 /* Takes a slot's pages out of the region: a read that is under way keeps the old ones and ends
@@ -264,6 +302,7 @@ void store_close(struct store *store)
 	free(store->held);
 	free(store->notes);
 	free(store->status);
+	sums_exit(store);
 	region_close(&store->region);
 	region_close(&store->hints);
 	*store = (struct store){.region = {.fd = -1}, .hints = {.fd = -1}};

@@ -1,5 +1,6 @@
 #include "services/expert-cache/transfer_rings.h"
 
+#include "services/expert-cache/sums.h"
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
 #include "shared/base/log.h"
@@ -287,6 +288,8 @@ static void work(struct transfer *transfer)
 	if (shrinking || transfer->loads.n_packing > 0) {
 		loads_collect(&transfer->loads, NULL, 0);
 		loads_pack_one(&transfer->loads);
+	} else if (doorbell_read(bell) == seen.sequence && sums_work(store)) {
+		loads_collect(&transfer->loads, NULL, 0);
 	} else if (reader_busy(transfer->reader) > 0) {
 		loads_collect(&transfer->loads, &seen, timeout_ns);
 	} else {
@@ -330,6 +333,9 @@ static void *transfer_thread(void *arg)
 		loads_collect(&transfer->loads, NULL, 100000000);
 	while (transfer->loads.n_packing > 0)
 		loads_pack_one(&transfer->loads);
+	/* For the successor. */
+	while (sums_work(transfer->store))
+		continue;
 	return NULL;
 }
 

@@ -1,5 +1,7 @@
 #include "shared/spec/slots.h"
 
+#include "shared/base/checksum.h"
+
 #include <stdatomic.h>
 
 /*
@@ -235,8 +237,22 @@ bool slots_evict(struct slots *slots, uint32_t slot)
 	return true;
 }
 
+static uint64_t sum_of_lost(uint64_t generation)
+{
+	return checksum(EXPERTS_LAYOUT, &generation, sizeof(generation));
+}
+
+bool slots_lost(const struct slots *slots)
+{
+	uint64_t lost = atomic_load_explicit(&slots->header->lost, memory_order_acquire);
+	return lost != 0 && atomic_load_explicit(&slots->header->lost_sum, memory_order_relaxed) ==
+				    sum_of_lost(lost);
+}
+
 void slots_lose(struct slots *slots, uint64_t generation)
 {
+	atomic_store_explicit(
+		&slots->header->lost_sum, sum_of_lost(generation), memory_order_relaxed);
 	/* Released before the ring: who is woken sees it. */
 	atomic_store_explicit(&slots->header->lost, generation, memory_order_release);
 	doorbell_ring(&slots->header->arrivals);

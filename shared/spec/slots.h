@@ -5,7 +5,7 @@
  *
  * Layout of the payload: struct slots_header; the demand, activation and gate rings; per
  * layer a struct slots_counts; per (layer, expert) one table word and one count of uses; per slot
- * one state word and one word of recency; then, page-aligned in the mapping, n_slots slots of
+ * one state word, one word of recency and one checksum; then, page-aligned in the mapping, n_slots slots of
  * slot_bytes each.
  *
  * There is a slot for every expert of the model, in a file that has no pages until they are
@@ -97,11 +97,13 @@ struct slots_header {
 	uint64_t
 		model_stamps; /* gguf_stamps of the owner's files; a verifier may have a copy open */
 	uint64_t demand_offset, activation_offset, gate_offset, counts_offset, table_offset,
-		uses_offset, state_offset, used_offset, arena_offset; /* from the payload's start */
+		uses_offset, state_offset, used_offset, sums_offset,
+		arena_offset; /* from the payload's start */
 	/* Of the cache process that found the model file changed: nothing is loaded any more,
 	 * what is resident may not fit together, and the verifier ends its sessions. 0 = none.
 	 * Stays for the region's life. */
 	_Atomic uint64_t lost;
+	_Atomic uint64_t lost_sum; /* so that a word which somebody else wrote ends no service */
 	_Atomic uint32_t starved; /* the owner waits for an unpin: ring work after one */
 	struct slots_settings configured, changed; /* the owner's loop thread */
 	uint32_t automatic; /* slots that budget auto is, 0: nobody asked; the same */
@@ -271,6 +273,8 @@ struct slots {
 	_Atomic uint64_t *uses; /* [n_layers][n_experts] the owner's counts of activations */
 	_Atomic uint64_t *state; /* [n_slots] */
 	_Atomic uint64_t *used; /* [n_slots] the owner's recency stamps, kept for its successor */
+	_Atomic uint64_t
+		*sums; /* [n_slots] the owner's, of what is READY, kept likewise; 0 = none */
 	struct slots_counts *counts; /* [n_layers] */
 	unsigned char *arena; /* [n_slots][slot_bytes] */
 	struct ring demands, activations, gates;
@@ -353,6 +357,7 @@ bool slots_pack_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32
 bool slots_evictable(const struct slots *slots, uint32_t slot);
 /* Any thread of the owner: the model file is not what it was (header->lost). Wakes a verifier that waits. */
 void slots_lose(struct slots *slots, uint64_t generation);
+bool slots_lost(const struct slots *slots);
 /* Whether the slot holds (layer, expert) and is READY. */
 bool slots_holds(const struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert);
 /* [refuse] The cache will not deliver (layer, expert). */
@@ -363,6 +368,8 @@ struct slots_adopted {
 	uint32_t loading; /* a dead load's: left LOADING, see slots_adopt */
 	uint32_t evicting; /* returned to EMPTY */
 	uint32_t words; /* table words put right */
+	uint32_t
+		wrong; /* not what was loaded, or not known to be: given up (services/expert-cache/sums.h) */
 };
 /* [adopt] The owner's successor, once the predecessor is dead: every state word is checked
  * (-EUCLEAN names a bad one: make a new region), table words are made to agree with them,

@@ -132,6 +132,8 @@ static bool lay_out(const struct slots_shape *shape, struct slots_header *out, u
 	at += shape->n_slots * sizeof(uint64_t);
 	out->used_offset = at = round_up(at, CACHE_LINE);
 	at += shape->n_slots * sizeof(uint64_t);
+	out->sums_offset = at = round_up(at, CACHE_LINE);
+	at += shape->n_slots * sizeof(uint64_t);
 	/* Pages of the mapping, not of the payload: the region's header comes first. */
 	out->arena_offset = at = round_up(at + REGION_DATA, SLOTS_PAGE) - REGION_DATA;
 	*bytes = at + shape->n_slots * shape->slot_bytes;
@@ -193,6 +195,7 @@ static int check_header(const struct region *region, const struct slots_header *
 		header->uses_offset != offsets->uses_offset ||
 		header->state_offset != offsets->state_offset ||
 		header->used_offset != offsets->used_offset ||
+		header->sums_offset != offsets->sums_offset ||
 		header->arena_offset != offsets->arena_offset)
 		return error_set(err, EBADMSG, "expert region: its offsets are not layout %d's",
 			EXPERTS_LAYOUT);
@@ -241,6 +244,7 @@ int slots_map(const struct region *region, const struct slots_shape *expected, s
 		.uses = (_Atomic uint64_t *)(payload + at.uses_offset),
 		.state = (_Atomic uint64_t *)(payload + at.state_offset),
 		.used = (_Atomic uint64_t *)(payload + at.used_offset),
+		.sums = (_Atomic uint64_t *)(payload + at.sums_offset),
 		.arena = payload + at.arena_offset,
 	};
 	const struct {

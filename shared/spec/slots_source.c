@@ -282,8 +282,7 @@ static uint32_t view_unserved(struct experts_cached *cached, struct expert_view 
 /* The cache has found the file changed. Looked at before anything that it may have put into slots is used. */
 static bool is_lost(struct experts_cached *cached)
 {
-	if (cached->region.fd < 0 ||
-		atomic_load_explicit(&cached->slots.header->lost, memory_order_acquire) == 0)
+	if (cached->region.fd < 0 || !slots_lost(&cached->slots))
 		return false;
 	/* What we see ourselves says more. */
 	struct error err;
@@ -440,7 +439,7 @@ static int map_slots(const struct experts_cached *cached, const struct region *r
 	if (status == -ESTALE && gguf_lost(gguf, NULL) == 0)
 		(void)gguf_look_again(gguf, err);
 	/* Found changed before this model was opened: what we have may be sound. */
-	if (status == 0 && atomic_load_explicit(&slots->header->lost, memory_order_acquire) != 0)
+	if (status == 0 && slots_lost(slots))
 		status = error_set(err, ESTALE,
 			"expert region: the expert-cache found its model file changed; start it "
 			"again");

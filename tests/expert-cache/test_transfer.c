@@ -481,6 +481,82 @@ static void a_successor_keeps_what_is_resident_and_its_order(void **state)
 	rig_stop(&rig);
 }
 
+/* One byte somewhere in the gate, up or down matrix of an expert, as it lies in its slot. */
+static void spoil_expert(struct store *store, uint32_t slot, uint64_t random)
+{
+	uint64_t word = atomic_load(&store->slots.state[slot]);
+	uint32_t layer = slot_layer(word), expert = slot_expert(word);
+	const struct slots_part *part = &store->geometry.layers[layer].part[random % EXPERT_PARTS];
+	unsigned char *at =
+		slots_at(&store->slots, slot) + slots_part_at(part, expert, slot_layout(word));
+	at[random / EXPERT_PARTS % part->bytes] ^= (unsigned char)(1 << random % 8);
+}
+
+/* Experts that somebody wrote to are loaded again, as are those whose sum nobody had made; the others are taken over. In either
+ * layout. */
+static void a_successor_takes_over_what_was_loaded_and_not_what_was_written(void **state)
+{
+	(void)state;
+	need_model();
+	for (int packs = 0; packs < 2; packs++) {
+		struct rig rig;
+		uint64_t seed = 3;
+		rig_start(&rig, &(struct rig_options){.budget = 32, .packs = packs});
+		run_layer(&rig, 0, 0, 16);
+		run_layer(&rig, 1, 0, 16);
+		int fd = fcntl(rig.store.region.fd, F_DUPFD_CLOEXEC, 3);
+		struct region shared;
+		struct error err;
+		/* Ended in order, it has summed all. */
+		rig_stop(&rig);
+		assert_int_equal(region_attach(dup(fd), EXPERTS_REGION, EXPERTS_LAYOUT, REGION_DATA,
+					 true, &shared, &err),
+			0);
+		struct store left = {.geometry = geometry};
+		assert_int_equal(slots_map(&shared, NULL, &left.slots, &err), 0);
+		uint32_t spoilt = 0;
+		for (uint32_t slot = 0; slot < geometry.n_total; slot++) {
+			if (slot_state(atomic_load(&left.slots.state[slot])) != SLOT_READY)
+				continue;
+			seed = seed * 6364136223846793005u + 1442695040888963407u;
+			if (slot % 4 == 0)
+				spoil_expert(&left, slot, seed >> 20);
+			else if (slot % 4 == 1)
+				atomic_store(&left.slots.sums[slot], 0);
+			spoilt += slot % 4 < 2;
+		}
+		region_close(&shared);
+		rig_start(&rig,
+			&(struct rig_options){.budget = 32, .recovered_fd = fd, .packs = packs});
+		assert_true(rig.store.adopted && spoilt > 0);
+		assert_int_equal(rig.store.found.wrong, spoilt);
+		assert_int_equal(rig.store.found.ready, 32 - spoilt);
+		/* The bytes are compared with the file's. */
+		run_layer(&rig, 0, 0, 16);
+		run_layer(&rig, 1, 0, 16);
+		assert_int_equal(rig.source->stats.misses, spoilt);
+		rig_stop(&rig);
+	}
+}
+
+/* Nobody but the owner knows the sum of a loss: another word there loses nothing. */
+static void a_word_that_says_lost_and_is_not_the_owners_is_not_believed(void **state)
+{
+	(void)state;
+	need_model();
+	struct rig rig;
+	rig_start(&rig, &(struct rig_options){.budget = 32});
+	run_layer(&rig, 0, 0, 8);
+	for (uint64_t word = 1; word != 0; word <<= 7) {
+		atomic_store(&rig.store.slots.header->lost, word);
+		assert_false(slots_lost(&rig.store.slots));
+		run_layer(&rig, 0, 0, 8);
+	}
+	slots_lose(&rig.store.slots, 12345);
+	assert_true(slots_lost(&rig.store.slots));
+	rig_stop(&rig);
+}
+
 static void reads_of_a_dead_process_cannot_land_in_its_successors_slots(void **state)
 {
 	(void)state;
@@ -991,6 +1067,8 @@ int main(void)
 		cmocka_unit_test(demands_out_of_range_are_ignored),
 		cmocka_unit_test(rubbish_in_the_words_and_counters_stops_nobody),
 		cmocka_unit_test(a_successor_keeps_what_is_resident_and_its_order),
+		cmocka_unit_test(a_successor_takes_over_what_was_loaded_and_not_what_was_written),
+		cmocka_unit_test(a_word_that_says_lost_and_is_not_the_owners_is_not_believed),
 		cmocka_unit_test(reads_of_a_dead_process_cannot_land_in_its_successors_slots),
 		cmocka_unit_test(slots_that_are_held_back_come_free_and_meanwhile_nobody_waits),
 		cmocka_unit_test(a_successor_with_a_smaller_budget_keeps_what_was_used_last),
