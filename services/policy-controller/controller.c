@@ -61,7 +61,8 @@ void controller_init(
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
 		page_recover(&page->sessions[i].lock);
 		uint64_t number = page->sessions[i].knobs.decision;
-		if (number > c->first_decision)
+		/* What somebody else may have written there leaves room to count on. */
+		if (number > c->first_decision && number < UINT64_MAX / 2)
 			c->first_decision = number;
 	}
 	publish_defaults(c);

@@ -351,7 +351,12 @@ static void fail_all(struct engine *engine, const struct error *err)
 static int judge_pass(const struct engine *engine, int rc, struct error *err)
 {
 	int lost = gguf_watch(engine->o.model->gguf, err);
+	bool damaged = engine->cached != NULL && experts_cached_damaged(engine->cached);
 
+	if (lost == 0 && damaged)
+		return error_set(err, EUCLEAN,
+			"somebody wrote to the table of expert slots while it was in use: what was "
+			"being computed is thrown away");
 	if (lost != 0 || rc == 0)
 		return lost;
 	return error_set(err, -rc, "the model cannot be computed: %s", strerror(-rc));

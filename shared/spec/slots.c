@@ -125,13 +125,17 @@ uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t
 }
 
 /* [unpin] */
-void slots_unpin(struct slots *slots, uint32_t slot)
+bool slots_unpin(
+	struct slots *slots, uint32_t slot, uint32_t epoch, uint32_t layer, uint32_t expert)
 {
 	/* Release pairs with the acquire of slots_evict: without it the next expert's bytes
 	 * could be written while ours are still being read. Only this verifier changes a word it
 	 * has pinned, so there is nothing to compare. Sequentially consistent for the owner that
 	 * starves, see slots_evictable. */
-	atomic_fetch_sub_explicit(&slots->state[slot], ONE_PIN, memory_order_seq_cst);
+	uint64_t word =
+		atomic_fetch_sub_explicit(&slots->state[slot], ONE_PIN, memory_order_seq_cst);
+	return slot_state(word) == SLOT_READY && slot_pins(word) > 0 && slot_epoch(word) == epoch &&
+	       tag_of(word) == make_tag(layer, expert);
 }
 
 /* [load_begin] */

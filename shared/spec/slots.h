@@ -333,8 +333,9 @@ uint32_t slots_verifier_enter(struct slots *slots);
 /* [pin] Looks up and pins; the slot, or SLOT_NONE when it is not resident. layer and expert are
  * in range. The bytes of the slot are (layer, expert)'s and do not change until slots_unpin. */
 uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t expert);
-/* [unpin] */
-void slots_unpin(struct slots *slots, uint32_t slot);
+/* [unpin] False: the word was not that of a slot which this verifier has pinned for (layer, expert). Somebody wrote to it. */
+bool slots_unpin(
+	struct slots *slots, uint32_t slot, uint32_t epoch, uint32_t layer, uint32_t expert);
 
 /* Owner: one thread of the one cache process. */
 
@@ -406,6 +407,9 @@ void experts_cached_session(struct experts_cached *cached, uint64_t session);
  * again by ready, as long as none has come and work returns true (there is more of it), so each
  * call is to be short. Not once everything is there. */
 void experts_cached_meanwhile(struct experts_cached *cached, bool (*work)(void *arg), void *arg);
+/* Whether, since this was asked last, somebody wrote to the state of a slot that was in use: its bytes may have been changed
+ * meanwhile, and what was computed with them is not to be used. */
+bool experts_cached_damaged(struct experts_cached *cached);
 /* Of the layer that was begun last, experts that are demanded and have not come yet. */
 uint32_t experts_cached_missing(const struct experts_cached *cached);
 /* The region in use, or NULL: for whoever sends hints from the same thread. Valid until the next attach. */

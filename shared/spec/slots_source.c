@@ -20,6 +20,12 @@ static struct experts_cached *cached_of(struct expert_source *source)
 	return (struct experts_cached *)source;
 }
 
+/* It is unpinned when its view is finished with. */
+static void hold(struct experts_cached *cached, uint32_t i)
+{
+	cached->held[cached->n_held++] = (struct held_slot){cached->slot[i], cached->experts[i]};
+}
+
 static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_view *view)
 {
 	uint32_t expert = cached->experts[i];
@@ -36,7 +42,7 @@ static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_v
 		.down = slot + slots_part_at(&part[EXPERT_DOWN], expert, layout),
 		.layout = layout,
 	};
-	cached->held[cached->n_held++] = cached->slot[i];
+	hold(cached, i);
 }
 
 static void view_file(struct experts_cached *cached, uint32_t i, struct expert_view *view)
@@ -204,7 +210,8 @@ static void release_held(struct experts_cached *cached)
 	if (cached->n_held == 0)
 		return;
 	for (uint32_t i = 0; i < cached->n_held; i++)
-		slots_unpin(&cached->slots, cached->held[i]);
+		cached->damaged |= !slots_unpin(&cached->slots, cached->held[i].slot, cached->epoch,
+			cached->layer, cached->held[i].expert);
 	cached->n_held = 0;
 	/* Sequentially consistent, as the unpins are, with the owner's store of starved and its
 	 * look at the pins after that: either it sees the unpin or we see that it starves. Else
@@ -298,6 +305,8 @@ static int cached_ready(struct expert_source *source, struct expert_view *views)
 	release_held(cached);
 	if (is_lost(cached))
 		return -EIO;
+	if (cached->damaged)
+		return -EUCLEAN;
 	if (cached->n_pinned > 0)
 		return (int)view_pinned(cached, views);
 	while (cached->n_missing > 0) {
@@ -324,7 +333,7 @@ static void cached_end(struct expert_source *source)
 	struct experts_cached *cached = cached_of(source);
 	/* A pass that stops half-way leaves pins that were never given out. */
 	for (uint32_t i = 0; i < cached->n_pinned; i++)
-		cached->held[cached->n_held++] = cached->slot[cached->pinned[i]];
+		hold(cached, cached->pinned[i]);
 	cached->n_pinned = cached->n_missing = cached->n_unserved = 0;
 	release_held(cached);
 	cached->n = 0;
@@ -388,6 +397,13 @@ void experts_cached_meanwhile(struct experts_cached *cached, bool (*work)(void *
 {
 	cached->meanwhile = work;
 	cached->meanwhile_arg = arg;
+}
+
+bool experts_cached_damaged(struct experts_cached *cached)
+{
+	bool damaged = cached->damaged;
+	cached->damaged = false;
+	return damaged;
 }
 
 uint32_t experts_cached_missing(const struct experts_cached *cached)

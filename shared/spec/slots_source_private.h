@@ -14,6 +14,7 @@ struct experts_cached {
 	struct region hints; /* beside it */
 	struct slots slots;
 	uint32_t epoch;
+	bool damaged; /* a slot in use was not ours any more when it was given back */
 	uint64_t iteration; /* counts begins, over restarts: from the generation */
 	uint64_t session;
 	bool (*meanwhile)(void *arg); /* NULL: nothing to do */
@@ -35,7 +36,9 @@ struct experts_cached {
 	uint32_t n_filed; /* experts of views given out that lie in the file's mapping */
 	uint16_t filed[LIMIT_EXPERTS];
 	uint32_t n_held; /* slots of views given out, pinned until ready is called again */
-	uint32_t held[LIMIT_EXPERTS];
+	struct held_slot {
+		uint32_t slot, expert;
+	} held[LIMIT_EXPERTS];
 	uint64_t progress_ns; /* when something last arrived */
 };
 

@@ -5,12 +5,16 @@ and writes to it again."""
 import contextlib
 import os
 import re
+import shutil
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, PROCESSES, Service, Tap, difference, prompts, reference, until
+from outrider_test import DRAFTS, PROCESSES, TARGET, Service, Tap, difference, ended, program, prompts, reference, until
 
 tap = Tap()
 OWNER = {"sessions": "verifier", "draft": "verifier", "kv": "verifier", "weights": "verifier", "experts": "expert-cache",
@@ -57,7 +61,7 @@ def may_write(process, region):
 def wrong_rights(service):
     """What a process could write to, and should not; and the regions that each process holds."""
     wrong, held = [], {}
-    for pid, name in [*service.children().items(), (service.process.pid, "up")]:
+    for pid, name in [*service.children().items(), *([(service.process.pid, "up")] if service.process else [])]:
         for region, _, writable in descriptors(pid):
             held.setdefault(name, set()).add(region)
             if writable and not may_write(name, region):
@@ -89,19 +93,75 @@ def forward(service, what):
     return held
 
 
-# An `outrider up` of its own process for the verifier would keep descriptors; one whose notify socket is closed to FDSTORE does not
-# exist, so the store is emptied by hand: the keepers alone are left when `up` itself is started anew.
+class Bare(Service):
+    """The four processes without a service manager: nobody has a store of descriptors, and what a successor gets it gets from its
+    peers, which hold no descriptor for writing."""
+
+    def __init__(self):
+        self.directory = Path(tempfile.mkdtemp(prefix="outrider-", dir="/tmp"))
+        self.runtime = self.directory / "run"
+        self.log = open(self.directory / "log", "w+")
+        self.environment = {k: v for k, v in os.environ.items() if k not in ("NOTIFY_SOCKET", "LISTEN_FDS")}
+        self.commands = {"verifier": ["--model", TARGET, "--set", "weights=packed"], "drafter": ["--draft", DRAFTS["small"]],
+                         "expert-cache": ["--model", TARGET, "--budget", "50%"], "policy": []}
+        self.process, self.daemons = None, {}
+        for name in self.commands:
+            self.start(name)
+
+    def start(self, name):
+        command = [program(f"outrider-{name}"), "--runtime-dir", self.runtime, *self.commands[name]]
+        self.daemons[name] = subprocess.Popen([str(c) for c in command], env=self.environment, stdin=subprocess.DEVNULL,
+                                              stdout=self.log, stderr=self.log)
+
+    def wait_ready(self):
+        if not until(lambda: all(p["state"].startswith(("ready", "idle")) for p in self.status()), 90):
+            raise RuntimeError(f"not ready: {self.status()}\n{self.log_text()}")
+
+    def children(self):
+        return {process.pid: name for name, process in self.daemons.items()}
+
+    def restart(self, name, sig=signal.SIGKILL):
+        self.daemons[name].send_signal(sig)
+        self.daemons[name].wait()
+        self.start(name)
+        self.renewed(name, None)
+        self.wait_ready()
+
+    def stop(self):
+        for process in self.daemons.values():
+            process.terminate()
+        for process in self.daemons.values():
+            ended(process)
+        self.log.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def taken_over(service, victim, what):
+    """Kills it while answers are made: every region stays the same file, and every answer the same."""
+    before = {region: inode(service, region) for region in OWNER}
+    process, results = service.swarm_start([request] * 3, concurrent=3)
+    time.sleep(0.1)
+    service.restart(victim)
+    until(lambda: same_everywhere(service))
+    after = {region: inode(service, region) for region in OWNER}
+    tap.ok(before == after and None not in after.values(), f"{what}: every region is taken over",
+           f"{before} {after}\n{service.log_text()}")
+    different = [difference(r, expected) for r in results()]
+    tap.ok(not any(different), f"{what}: the answers go on", different)
+    forward(service, what)
+
+
 with Service(draft=DRAFTS["small"], options=("--budget", "50%"), sets=("verifier.weights=packed",)) as service:
     tap.ok(until(lambda: same_everywhere(service)), "every region is there, one file of each name")
     tap.ok(not difference(service.swarm([request])[0], expected), "the reference's answer")
     held = forward(service, "at work")
-    tap.ok(held.get("drafter") == set(OWNER) and held.get("verifier", set()) >= set(OWNER) - {"policy"} | {"policy"},
-           "the drafter keeps all regions", held)
+    tap.ok(held.get("drafter") == set(OWNER) and held.get("up") == set(OWNER), "the drafter and `up` keep all regions", held)
     for victim in PROCESSES:
-        before = {region: inode(service, region) for region in OWNER}
-        service.restart(victim)
-        until(lambda: same_everywhere(service))
-        after = {region: inode(service, region) for region in OWNER}
-        tap.ok(before == after and None not in after.values(), f"{victim} killed: every region is taken over", f"{before} {after}")
-        forward(service, f"{victim} killed")
+        taken_over(service, victim, f"{victim} killed")
+
+with Bare() as service:
+    tap.ok(until(lambda: same_everywhere(service)), "every region is there without a service manager")
+    forward(service, "without a store")
+    for victim in PROCESSES:
+        taken_over(service, victim, f"{victim} killed without a store")
 tap.done()

@@ -106,7 +106,7 @@ static void a_loaded_expert_is_found_and_pinned(void **state)
 	assert_int_equal(slot_layout(atomic_load(&f.slots.state[2])), LAYOUT_TILES);
 	assert_true(holds(&f.slots, 2, 1, 3));
 	assert_int_equal(slots_pin(&f.slots, epoch, 1, 4), SLOT_NONE);
-	slots_unpin(&f.slots, 2);
+	assert_true(slots_unpin(&f.slots, 2, epoch, 1, 3));
 	assert_int_equal(slot_layout(atomic_load(&f.slots.state[2])), LAYOUT_TILES);
 	assert_true(slots_evict(&f.slots, 2));
 	slots_load_begin(&f.slots, 2, 1, 3);
@@ -126,7 +126,7 @@ static void what_is_packed_in_place_cannot_be_pinned_meanwhile_and_stays_in_the_
 	assert_false(slots_pack_begin(&f.slots, 0, 0, 1)); /* another expert's */
 	assert_int_equal(slots_pin(&f.slots, epoch, 0, 0), 0);
 	assert_false(slots_pack_begin(&f.slots, 0, 0, 0));
-	slots_unpin(&f.slots, 0);
+	assert_true(slots_unpin(&f.slots, 0, epoch, 0, 0));
 	assert_int_equal(slot_layout(atomic_load(&f.slots.state[0])), LAYOUT_ROWS);
 	assert_true(slots_pack_begin(&f.slots, 0, 0, 0));
 	assert_int_equal(state_of(&f.slots, 0), SLOT_LOADING);
@@ -155,6 +155,36 @@ static void a_dead_verifiers_pin_does_not_keep_a_slot_from_being_packed(void **s
 	fixture_exit(&f);
 }
 
+/* Whatever is written into the word of a pinned slot, or into the epoch that lets others take it: who gives it back learns of it,
+ * unless it is what was there. */
+static void who_unpins_learns_that_the_word_was_written_to(void **state)
+{
+	(void)state;
+	struct fixture f;
+	fixture_init(&f);
+	uint32_t epoch = slots_verifier_enter(&f.slots);
+	load(&f.slots, 0, 1, 3);
+	for (int bit = 0; bit < 64; bit++) {
+		assert_int_equal(slots_pin(&f.slots, epoch, 1, 3), 0);
+		uint64_t word = atomic_load(&f.slots.state[0]);
+		atomic_store(&f.slots.state[0], word ^ 1ull << bit);
+		bool held = slots_unpin(&f.slots, 0, epoch, 1, 3);
+		/* More pins than there are, and another layout, are not told apart. */
+		uint64_t other = word ^ 1ull << bit;
+		assert_true(held == (slot_state(other) == SLOT_READY && slot_pins(other) > 0 &&
+					    slot_epoch(other) == epoch && slot_layer(other) == 1 &&
+					    slot_expert(other) == 3));
+		atomic_store(&f.slots.state[0], word);
+		slots_unpin(&f.slots, 0, epoch, 1, 3);
+	}
+	assert_int_equal(slots_pin(&f.slots, epoch, 1, 3), 0);
+	atomic_store(&f.slots.header->verifier_epoch, epoch + 1);
+	assert_true(slots_evict(&f.slots, 0));
+	load(&f.slots, 0, 1, 4);
+	assert_false(slots_unpin(&f.slots, 0, epoch, 1, 3));
+	fixture_exit(&f);
+}
+
 static void a_pinned_slot_is_not_evicted(void **state)
 {
 	(void)state;
@@ -165,10 +195,10 @@ static void a_pinned_slot_is_not_evicted(void **state)
 	assert_int_equal(slots_pin(&f.slots, epoch, 0, 0), 0);
 	assert_int_equal(slots_pin(&f.slots, epoch, 0, 0), 0);
 	assert_false(slots_evict(&f.slots, 0));
-	slots_unpin(&f.slots, 0);
+	assert_true(slots_unpin(&f.slots, 0, epoch, 0, 0));
 	assert_false(slots_evictable(&f.slots, 0));
 	assert_false(slots_evict(&f.slots, 0));
-	slots_unpin(&f.slots, 0);
+	assert_true(slots_unpin(&f.slots, 0, epoch, 0, 0));
 	assert_true(slots_evictable(&f.slots, 0));
 	assert_true(slots_evict(&f.slots, 0));
 	assert_int_equal(state_of(&f.slots, 0), SLOT_EMPTY);
@@ -194,7 +224,7 @@ static void pins_of_a_dead_verifier_are_void_and_of_a_live_one_are_not(void **st
 	assert_int_equal(slot_pins(atomic_load(&f.slots.state[1])), 1);
 	assert_true(slots_evict(&f.slots, 0));
 	assert_false(slots_evict(&f.slots, 1));
-	slots_unpin(&f.slots, 1);
+	assert_true(slots_unpin(&f.slots, 1, epoch, 0, 1));
 	assert_true(slots_evict(&f.slots, 1));
 	fixture_exit(&f);
 }
@@ -400,7 +430,7 @@ static uint32_t verifier_act(struct slots *slots, uint32_t epoch, uint64_t *seed
 		for (uint32_t i = 0; i < n; i++)
 			*right &= holds(slots, pinned[i][0], pinned[i][1], pinned[i][2]);
 	for (uint32_t i = 0; i < n; i++)
-		slots_unpin(slots, pinned[i][0]);
+		*right &= slots_unpin(slots, pinned[i][0], epoch, pinned[i][1], pinned[i][2]);
 	return n;
 }
 
@@ -623,6 +653,7 @@ int main(void)
 		cmocka_unit_test(
 			what_is_packed_in_place_cannot_be_pinned_meanwhile_and_stays_in_the_table),
 		cmocka_unit_test(a_dead_verifiers_pin_does_not_keep_a_slot_from_being_packed),
+		cmocka_unit_test(who_unpins_learns_that_the_word_was_written_to),
 		cmocka_unit_test(a_pinned_slot_is_not_evicted),
 		cmocka_unit_test(pins_of_a_dead_verifier_are_void_and_of_a_live_one_are_not),
 		cmocka_unit_test(epochs_wrap_past_zero),
