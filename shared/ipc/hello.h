@@ -1,6 +1,7 @@
 /*
  * The packets between link.c, broker.c and broker_recover.c, one SOCK_SEQPACKET message each. Fixed structs: both ends
- * are built from one tree, and the version refuses another. Descriptors travel beside an answer (SCM_RIGHTS).
+ * are built from one tree, and the version refuses another. Descriptors travel beside an answer (SCM_RIGHTS),
+ * and give who asks the right that peers.h says it has: to write, or to read.
  * A kind of hello may be added without a new version, if who asks can do without an answer: a broker from before refuses it
  * ("hello of unknown kind"), and goes on with everything else.
  */

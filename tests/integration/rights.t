@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, PROCESSES, TARGET, Service, Tap, difference, ended, program, prompts, reference, until
+from outrider_test import BUILD, DRAFTS, PROCESSES, TARGET, Service, Tap, difference, ended, program, prompts, reference, until
 
 tap = Tap()
 OWNER = {"sessions": "verifier", "draft": "verifier", "kv": "verifier", "weights": "verifier", "experts": "expert-cache",
@@ -164,4 +164,22 @@ with Bare() as service:
     forward(service, "without a store")
     for victim in PROCESSES:
         taken_over(service, victim, f"{victim} killed without a store")
+
+# A sandbox may hide other processes, or all of /proc.
+for what, mount in (("only its own processes", "mount -t proc -o hidepid=2,subset=pid proc /proc"), ("no /proc", "mount -t tmpfs none /proc")):
+    if os.getuid():
+        tap.skip(f"a service that sees {what}", "it takes root to hide it")
+        continue
+    with Service(draft=DRAFTS["small"], options=("--budget", "50%"), env={"PATH": f"{BUILD}:{os.environ['PATH']}"},
+                 before=("unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh")) as service:
+        found, _ = wrong_rights(service)
+        said = service.whole_log().count("those who only read it could write to it")
+        tap.ok(bool(found) == bool(said) == (what == "no /proc"), f"a service that sees {what} says whether others could write",
+               f"{found}\n{service.log_text()}")
+        service.swarm([request])
+        service.restart("verifier")
+        service.restart("expert-cache")
+        tap.ok(not difference(service.swarm([request])[0], expected) and re.search(r"took over [1-9]\d* experts", service.whole_log())
+               and "took over 1 sessions" in service.whole_log(),
+               f"a service that sees {what} takes over what was left", service.log_text())
 tap.done()
