@@ -142,7 +142,7 @@ static struct offer *find_offer(struct broker *broker, const char *name)
 static void show_offered(struct connection *connection, const char *name)
 {
 	const struct offer *found = find_offer(connection->broker, name);
-	struct named_fd region;
+	struct named_fd region = {.fd = -1};
 	int code;
 
 	if (found) {

@@ -147,8 +147,9 @@ rng = random.Random(7)
 with Service(draft=DRAFTS["aligned"], options=BUDGET, sets=("verifier.gate_hints=on",)) as service:
     service.swarm(requests(3, "model")[:1])
     before = service.processes()
-    experts, draft = region_of(service, "experts"), region_of(service, "draft")
+    experts, hints, draft = (region_of(service, name) for name in ("experts", "hints", "draft"))
     targets = [(experts, r, 64, 4096) for r in rings_of(experts, 64, 4096)[1:]] if experts else []
+    targets += [(hints, r, 64, 4096) for r in rings_of(hints, 64, 4096)] if hints else []
     targets += [(draft, r, 256, 4096) for r in rings_of(draft, 256, 4096)] if draft else []
     tap.ok(len(targets) == 3, "the rings of hints, gate hints and routings are found", f"{len(targets)}")
     process, results = service.swarm_start(requests(3, "model") * 3, concurrent=3)
