@@ -66,6 +66,7 @@ static void got_experts(struct front *front, int fd, int hints_fd)
 		region_close(&region);
 		return;
 	}
+	assert(region.header != NULL && hints.header != NULL);
 	uint64_t uid = region.header->uid, hints_uid = hints.header->uid;
 	if (uid == front->experts_uid && hints_uid == front->hints_uid) {
 		region_close(&region);
