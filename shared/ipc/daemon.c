@@ -16,6 +16,7 @@
 
 enum {
 	DRAIN_MAX = 64, /* calls of one ZeroMQ handler before the other sources get their turn */
+	DRAIN_NS = 10000000, /* and no further call after this time */
 	IDLE_MS_MAX = 60000,
 };
 
@@ -335,6 +336,7 @@ static bool is_current(const struct source *source, uint64_t serial)
 
 static void run_source(struct source *source, uint64_t serial)
 {
+	uint64_t end_ns = clock_ns() + DRAIN_NS;
 	int events;
 	size_t n = sizeof events;
 
@@ -342,7 +344,7 @@ static void run_source(struct source *source, uint64_t serial)
 	if (!is_current(source, serial) || !source->socket)
 		return;
 	/* A ZeroMQ descriptor signals changes, not states; asking for what is left here saves a poll per message. */
-	for (int i = 1; i < DRAIN_MAX; i++) {
+	for (int i = 1; i < DRAIN_MAX && clock_ns() < end_ns; i++) {
 		if (zmq_getsockopt(source->socket, ZMQ_EVENTS, &events, &n) < 0 ||
 			!(events & ZMQ_POLLIN))
 			return;

@@ -37,8 +37,8 @@ void *daemon_zmq(struct daemon *daemon); /* the ZeroMQ context */
 
 /* Loop sources, to be added and removed in the loop thread (or before daemon_run); handlers run there. remove is
  * safe inside handlers. events: POLLIN, POLLOUT (0: only errors and hang-ups, which are always reported).
- * -ENOSPC when there are too many. A ZeroMQ handler receives until -EAGAIN, or some: it is called again while something is
- * there. */
+ * -ENOSPC when there are too many. A ZeroMQ handler receives one message: it is called again while something is there. After
+ * 10 ms of that, the other sources and the timers get their turn. */
 typedef void (*daemon_handler)(void *arg);
 int daemon_add_fd(struct daemon *daemon, int fd, short events, daemon_handler handler, void *arg);
 void daemon_set_events(struct daemon *daemon, int fd, short events);

@@ -689,6 +689,61 @@ static void timers_keep_their_period(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+struct slow {
+	struct daemon *daemon;
+	int requests, ticks;
+};
+
+static int answer_slowly(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
+{
+	struct slow *slow = arg;
+
+	(void)request;
+	(void)reply;
+	usleep(20000);
+	if (++slow->requests == 40)
+		daemon_stop(slow->daemon, slow->ticks >= 20 ? 0 : 1);
+	return -EOPNOTSUPP;
+}
+
+static void count_tick(void *arg)
+{
+	((struct slow *)arg)->ticks++;
+}
+
+/* A client that sends many requests at once, each of which takes a while. */
+static void run_pipelined(void)
+{
+	static struct slow slow;
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__ModelRequest request = OUTRIDER__MODEL_REQUEST__INIT;
+	char endpoint[160];
+	struct error err = {""};
+	void *zmq = zmq_ctx_new(), *socket;
+
+	slow.daemon = make(0);
+	peers_admin_endpoint(dir, PEER_POLICY, endpoint, sizeof endpoint);
+	if (daemon_admin_open(slow.daemon, answer_slowly, &slow, &err) < 0 ||
+		bus_client(zmq, endpoint, &socket, &err) < 0 ||
+		daemon_add_timer(slow.daemon, 5000000, count_tick, &slow) < 0) {
+		fprintf(stderr, "%s\n", err.text);
+		_exit(90);
+	}
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_MODEL_REQUEST;
+	envelope.model_request = &request;
+	for (int i = 0; i < 64; i++)
+		if (bus_send(socket, &envelope) < 0)
+			_exit(91);
+	usleep(200000);
+	_exit(daemon_run(slow.daemon));
+}
+
+static void timers_run_between_the_requests_of_one_client(void **state)
+{
+	(void)state;
+	ended(spawn(run_pipelined), 0);
+}
+
 static void run_signals(void)
 {
 	loop = make(0);
@@ -777,6 +832,7 @@ int main(void)
 		TEST(the_last_wake_up_of_any_thread_is_seen),
 		TEST(sources_removed_inside_a_handler_are_not_called),
 		TEST(timers_keep_their_period),
+		TEST(timers_run_between_the_requests_of_one_client),
 		TEST(hang_up_is_survived_and_terminate_ends_it),
 		TEST(a_start_that_hangs_is_ended_all_the_same),
 		TEST(a_start_that_looks_for_signals_ends_by_itself),
