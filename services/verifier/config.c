@@ -57,6 +57,10 @@ const struct config_key verifier_config_keys[] = {
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "queue_max", CONFIG_INT, AT(queue_max), 0, LIMIT_SESSIONS, NULL, "32", "sessions",
 		"Sessions that may wait for a place; more are refused.", KNOB_LIVE, KNOB_GLOBAL},
+	{"", "client_requests", CONFIG_INT, AT(client_requests), 1, LIMIT_SESSIONS, NULL, "32",
+		"requests",
+		"Requests of one client process that may run or wait at a time; more are refused.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, (double)KV_PAGES_MAX *KV_PAGE_CELLS, NULL,
 		"0", "tokens",
 		"Tokens the KV cache holds, all sessions together; 0 takes, for each of "
@@ -101,7 +105,10 @@ const struct config_key verifier_config_keys[] = {
 		"Tokens are sent to clients at most this often; first and last ones at once.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "client_timeout", CONFIG_NS, AT(client_timeout), 0.01 * SECOND, 86400 * SECOND, NULL,
-		"60s", NULL, "A session whose client takes nothing for this long is cancelled.",
+		"60s", NULL,
+		"A session whose client takes nothing for this long is cancelled. After a second "
+		"it "
+		"lets others go first.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "linger", CONFIG_NS, AT(linger), 0, 86400 * SECOND, NULL, "60s", NULL,
 		"How long a finished session is kept for a client that reconnects.", KNOB_LIVE,

@@ -193,6 +193,19 @@ void engine_finish(struct engine *engine, struct engine_session *s, enum session
 	engine_wake(engine, true);
 }
 
+void engine_yield(struct engine *engine, struct engine_session *s)
+{
+	if (s->seq.owner != 0)
+		kv_seq_exit(&engine->kv, &s->seq);
+	s->ended = true;
+	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration, "gives its place up with %u tokens",
+		journal_n_tokens(s->page) - s->page->n_prompt);
+	journal_enter(s->page, s->slot->shared, SESSION_QUEUED);
+	/* Pairs with the front's acquire: nothing of the session is written after it. */
+	atomic_store_explicit(&s->slot->yielded, true, memory_order_release);
+	engine_wake(engine, true);
+}
+
 void engine_tidy(struct engine *engine)
 {
 	uint32_t kept = 0;
@@ -251,6 +264,21 @@ static void use_policy(struct engine *engine, struct region *region)
 	engine->records = records;
 }
 
+/* A session that gave its place up has output already, which its stop strings may begin in. */
+static void submitted(struct engine *engine, uint32_t index)
+{
+	struct engine_session *s = &engine->sessions[index];
+
+	enter(engine, index);
+	if (s->end_before != SESSION_END_NONE)
+		return;
+	enum session_end end = emit_replay_text(engine, s);
+	if (end == SESSION_END_NONE)
+		return;
+	engine_finish(engine, s, end);
+	engine_tidy(engine);
+}
+
 static void take_commands(struct engine *engine)
 {
 	struct command c;
@@ -258,7 +286,7 @@ static void take_commands(struct engine *engine)
 	while (ring_get(&engine->commands_out, &c, sizeof(c))) {
 		switch ((enum command_kind)c.kind) {
 		case COMMAND_SUBMIT:
-			enter(engine, c.index);
+			submitted(engine, c.index);
 			break;
 		case COMMAND_EXPERTS:
 			use_experts(engine, &c.region, &c.hints);

@@ -133,8 +133,8 @@ int engine_start(struct engine *engine, struct error *err);
 /* Stops the thread after the iteration it is in; sessions stay as they are in their pages. */
 void engine_destroy(struct engine **engine);
 
-/* Takes slots[index] (page filled, credit set) into the queue. One whose page says how its answer ended is computed once
- * more, for its hashes. */
+/* Takes slots[index] (page filled, credit set) into the queue; output tokens that the page has are gone on from. One whose page
+ * says how its answer ended is computed once more, for its hashes. */
 void engine_submit(struct engine *engine, uint32_t index);
 /* At start, before engine_start, for each page that a predecessor left unfinished; then engine_recovered once. */
 void engine_recover(struct engine *engine, uint32_t index, bool kv_kept);
@@ -154,5 +154,7 @@ bool engine_alive(const struct engine *engine, uint64_t *seen);
 /* Engine thread. Ends a session: KV pages back, page DONE; the front may free and reuse page and slot from then on.
  * engine_tidy, before commands are taken again, drops those that have ended from live[]. */
 void engine_finish(struct engine *engine, struct engine_session *s, enum session_end end);
+/* Gives a session up that has not ended: KV pages back, page queued; the front keeps its tokens, or submits it again. */
+void engine_yield(struct engine *engine, struct engine_session *s);
 void engine_tidy(struct engine *engine);
 void engine_wake(struct engine *engine, bool now);

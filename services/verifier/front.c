@@ -7,14 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Who lost the connection is back well within this time; after it, the finished answer gives way to new requests. */
-#define RETURN_NS 5000000000u
-
-static uint32_t outputs(const struct slot *slot)
-{
-	return journal_n_tokens(slot->page) - slot->page->n_prompt;
-}
-
 /* The slot for a page that is to be filled, or was found. */
 static int slot_open(struct front *front, uint32_t index, uint32_t restarts)
 {
@@ -61,12 +53,62 @@ static void session_release(struct front *front, uint32_t index)
 	memset(&front->slots[index], 0, sizeof(front->slots[index]));
 }
 
-/* The page must be DONE: until then it is the engine's. */
-static void session_free(struct front *front, uint32_t index)
+void front_release(struct front *front, uint32_t index)
 {
-	assert(journal_state(front->slots[index].page) == SESSION_DONE);
-	journal_free(front->slots[index].page, front->slots[index].shared);
+	const struct slot *slot = &front->slots[index];
+
+	/* Until then it is the engine's. */
+	assert(journal_state(slot->page) == SESSION_DONE ||
+		atomic_load_explicit(&slot->yielded, memory_order_acquire));
+	journal_free(slot->page, slot->shared);
 	session_release(front, index);
+}
+
+void front_shelve(struct front *front, uint32_t index)
+{
+	const struct front_session *fs = &front->sessions[index];
+	const struct slot *slot = &front->slots[index];
+	uint64_t uid = atomic_load_explicit(&slot->page->uid, memory_order_relaxed);
+	struct shelved *kept =
+		shelf_put(&front->shelf, &front->regions->header, slot->page, slot->shared);
+
+	if (kept == NULL) {
+		log_session(
+			LOG_LEVEL_ERROR, uid, 0, "dropped: no memory to keep it without a place");
+	} else {
+		kept->client = fs->client;
+		kept->attached = fs->attached;
+		kept->request_id = fs->request_id;
+		kept->sent = fs->sent;
+		kept->credit = fs->credit;
+		kept->restarts = slot->restarts;
+		kept->usage = slot->usage;
+		log_session(LOG_LEVEL_INFO, uid, 0,
+			"has no place until its client is back: others wait");
+	}
+	front_release(front, index);
+}
+
+int front_return(struct front *front, uint32_t index, struct shelved *kept, struct error *err)
+{
+	struct slot *slot = &front->slots[index];
+
+	if (slot_open(front, index, kept->restarts) == 0) {
+		journal_restore(&front->regions->header, slot->page, slot->shared, kept->page,
+			++front->admitted);
+		if (slot_prepare(front, index) == 0) {
+			slot->usage = kept->usage;
+			session_open(front, index);
+			front->sessions[index].heard_ns = clock_ns();
+			if (journal_state(slot->page) == SESSION_DONE)
+				front->sessions[index].done_ns = clock_ns();
+			shelf_remove(&front->shelf, kept);
+			return 0;
+		}
+		journal_free(slot->page, slot->shared);
+	}
+	session_release(front, index);
+	return error_set(err, ENOMEM, "no memory for a session");
 }
 
 static bool is_taken(const struct front *front, uint32_t index, uint64_t uid)
@@ -114,9 +156,10 @@ static void take_over(struct front *front, uint32_t i)
 	struct session_page *page = slot->page;
 
 	/* What its client had granted is not known: it may go ahead_max further until the client is back. */
-	atomic_store_explicit(&slot->credit, outputs(slot), memory_order_relaxed);
+	atomic_store_explicit(&slot->credit, front_outputs(slot), memory_order_relaxed);
 	journal_number(page, slot->shared, ++front->admitted);
 	session_open(front, i);
+	places_look(front, i, clock_ns());
 	if (journal_state(page) != SESSION_DONE)
 		engine_recover(front->engine, i, front->regions->kv_recovered);
 	if (journal_state(page) == SESSION_DONE) {
@@ -149,6 +192,8 @@ void front_close(struct front *front)
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		if (front->sessions[i].used)
 			session_release(front, i);
+	inbox_clear(&front->inbox);
+	shelf_clear(&front->shelf);
 	if (front->policy_region.header != NULL)
 		region_close(&front->policy_region);
 	if (front->experts_head.header != NULL)
@@ -164,68 +209,15 @@ int front_find(const struct front *front, uint64_t uid)
 	return -1;
 }
 
-/* Sessions that want a place in the batch: not finished, and their clients take tokens. */
-static uint32_t n_active(const struct front *front)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
-		const struct slot *slot = &front->slots[i];
-
-		if (!front->sessions[i].used || journal_state(slot->page) == SESSION_DONE)
-			continue;
-		uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed);
-		if (outputs(slot) < credit + (uint64_t)front->config->ahead_max)
-			n++;
-	}
-	return n;
-}
-
-/* Whether a finished session may be let go of for a new one: its client was sent the end, or is gone. */
-static bool may_give_way(const struct front *front, uint32_t index, uint64_t now_ns)
-{
-	const struct front_session *fs = &front->sessions[index];
-
-	return journal_state(front->slots[index].page) == SESSION_DONE &&
-	       (fs->done_sent || (!fs->attached && now_ns - fs->heard_ns > RETURN_NS));
-}
-
-int front_place(struct front *front, struct error *err)
-{
-	uint64_t now_ns = clock_ns();
-	int64_t waiting = (int64_t)n_active(front) - front->config->sessions_max;
-	int oldest = -1;
-
-	if (waiting >= front->config->queue_max)
-		return error_set(err, EAGAIN, "queue full: %lld waiting, limit %lld",
-			(long long)waiting, (long long)front->config->queue_max);
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
-		const struct front_session *fs = &front->sessions[i];
-
-		if (!fs->used)
-			return (int)i;
-		if (may_give_way(front, i, now_ns) &&
-			(oldest < 0 || fs->heard_ns < front->sessions[oldest].heard_ns))
-			oldest = (int)i;
-	}
-	if (oldest < 0)
-		return error_set(err, EAGAIN,
-			"all %d sessions are taken by clients that have not read their answers",
-			LIMIT_SESSIONS);
-	session_free(front, (uint32_t)oldest);
-	return oldest;
-}
-
 int front_begin(struct front *front, uint32_t index, uint64_t uid,
-	const struct session_request *request, const struct request_input *input,
-	const int32_t *replay, struct error *err)
+	const struct session_request *request, const struct request_input *input, struct error *err)
 {
 	struct slot *slot = &front->slots[index];
 
 	if (slot_open(front, index, 0) == 0) {
 		journal_admit(&front->regions->header, slot->page, slot->shared, uid,
 			++front->admitted, request, input->prompt, (uint32_t)input->n_prompt,
-			replay);
+			input->replay);
 		if (slot_prepare(front, index) == 0) {
 			session_open(front, index);
 			return 0;
@@ -244,7 +236,7 @@ static void hashes_again(struct front *front, uint32_t index, uint32_t have)
 	uint32_t n_hashed = atomic_load_explicit(&slot->n_hashed, memory_order_acquire);
 
 	if (slot->hashes == NULL || journal_state(slot->page) != SESSION_DONE ||
-		have >= outputs(slot) || n_hashed >= outputs(slot))
+		have >= front_outputs(slot) || n_hashed >= front_outputs(slot))
 		return;
 	/* The engine's from here on, until it is DONE again. Whoever cancelled it before has asked anew. */
 	atomic_store_explicit(&slot->cancel, false, memory_order_relaxed);
@@ -261,12 +253,14 @@ void front_bind(struct front *front, uint32_t index, const struct bus_address *c
 	fs->request_id = request_id;
 	fs->attached = true;
 	fs->done_sent = fs->full = false;
+	places_number(front, index);
 	/* Who asks has not got the end, whatever a predecessor sent. */
 	journal_tell(front->slots[index].page, front->slots[index].shared, false);
 	fs->credit = 0;
 	stream_reset(front, index, have);
 	front_credit(front, index, credit);
 	hashes_again(front, index, have);
+	places_look(front, index, clock_ns());
 }
 
 void front_credit(struct front *front, uint32_t index, uint32_t credit)
@@ -275,8 +269,13 @@ void front_credit(struct front *front, uint32_t index, uint32_t credit)
 	struct slot *slot = &front->slots[index];
 
 	fs->heard_ns = clock_ns();
-	if (credit > fs->credit)
+	if (credit > fs->credit) {
 		fs->credit = credit;
+		/* Not one that asks again for what it has, and for no more. */
+		if (credit > fs->sent)
+			fs->blocked_ns = 0;
+		places_look(front, index, fs->heard_ns);
+	}
 	if (fs->credit > atomic_load_explicit(&slot->credit, memory_order_relaxed)) {
 		atomic_store_explicit(&slot->credit, fs->credit, memory_order_relaxed);
 		engine_poke(front->engine);
@@ -290,6 +289,7 @@ void front_pump(void *arg)
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		if (front->sessions[i].used && front->sessions[i].attached)
 			stream_session(front, i);
+	admission_work(front);
 }
 
 /* Whether nothing can be sent until the client does something, and has not for client_timeout: neither said a word, nor read
@@ -316,12 +316,13 @@ static void reap(struct front *front, uint32_t index, uint64_t now_ns)
 	struct slot *slot = &front->slots[index];
 	bool silent = is_silent(front, fs, now_ns);
 
+	places_look(front, index, now_ns);
 	if (journal_state(slot->page) == SESSION_DONE) {
 		if (fs->done_ns == 0)
 			fs->done_ns = now_ns;
 		uint64_t since_ns = now_ns - fs->done_ns;
 		if ((fs->done_sent || silent) && since_ns > (uint64_t)front->config->linger)
-			session_free(front, index);
+			front_release(front, index);
 		return;
 	}
 	if (silent && !atomic_load_explicit(&slot->cancel, memory_order_relaxed)) {
@@ -361,6 +362,9 @@ void front_tick(void *arg)
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		if (front->sessions[i].used)
 			reap(front, i, now_ns);
+	shelf_expire(&front->shelf, now_ns - (uint64_t)front->config->client_timeout);
+	if (front->inbox.n > 0 || places_waiting(front, 0) > 0)
+		places_probe(front);
 	links_needs(front);
 	links_state(front);
 }

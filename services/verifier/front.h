@@ -1,13 +1,14 @@
 /*
  * The client front: sessions as clients see them, on the daemon's loop thread. It reads the session pages while the
  * engine writes them, sends what each client has granted, and never waits for a client. handlers.c is its message
- * switch, admin.c its answers to administrators, links.c its connections to the other processes.
+ * switch, admission.c how a request becomes a session, places.c who gives way to whom, admin.c its answers to administrators,
+ * links.c its connections to the other processes.
  */
 #pragma once
 
 #include "services/verifier/engine.h"
-#include "services/verifier/request.h"
-#include "shared/ipc/bus.h"
+#include "services/verifier/inbox.h"
+#include "services/verifier/shelf.h"
 #include "shared/ipc/link.h"
 
 /* One session's client. Index = that of slot and page. */
@@ -16,6 +17,7 @@ struct front_session {
 	bool attached; /* client is an address that answered last time */
 	bool done_sent;
 	bool full; /* its socket took the last message not: it reads too slowly, or not at all */
+	bool yielding; /* slot.yield was set: the engine lets go of it soon */
 	struct bus_address client;
 	uint64_t request_id;
 	uint32_t sent; /* output tokens given to the socket */
@@ -45,6 +47,10 @@ struct front {
 	struct front_session sessions[LIMIT_SESSIONS];
 	uint64_t alive_seen;
 	uint64_t admitted; /* sessions, ever: the newest one's number */
+	struct inbox inbox;
+	struct shelf shelf;
+	uint64_t clients; /* that had sessions: the newest one's number */
+	uint64_t probed_ns; /* when places_probe last asked */
 
 	struct broker *broker;
 	struct link *cache_link, *policy_link; /* set before the engine starts; NULL: not wanted */
@@ -65,31 +71,80 @@ void front_close(struct front *front); /* frees what sessions hold; pages stay *
 
 /* Index of a session, or -1. */
 int front_find(const struct front *front, uint64_t uid);
-/* A free index for a new session, making room by letting go of one that is finished and either delivered or without a
- * client; -EAGAIN with the reason and the numbers when the queue is full. */
-int front_place(struct front *front, struct error *err);
 /* Fills page and slot, hands them to the engine. */
 int front_begin(struct front *front, uint32_t index, uint64_t uid,
 	const struct session_request *request, const struct request_input *input,
-	const int32_t *replay, struct error *err);
+	struct error *err);
 /* From now on the session's tokens go to this client, from output token `have` on. A finished answer whose hashes are lost
  * is the engine's again, which makes those. */
 void front_bind(struct front *front, uint32_t index, const struct bus_address *client,
 	uint64_t request_id, uint32_t have, uint32_t credit);
 void front_credit(struct front *front, uint32_t index, uint32_t credit);
+/* The same for a session on the shelf, which leaves it for the place `index`. -ENOMEM: it stays there. */
+int front_return(struct front *front, uint32_t index, struct shelved *kept, struct error *err);
+/* Of a session that the engine has done with, or let go of: page and slot are free from then on. */
+void front_release(struct front *front, uint32_t index);
+/* The same, but what its page holds is kept on the shelf. */
+void front_shelve(struct front *front, uint32_t index);
 
 /* Daemon handlers; arg is the front. */
 void front_pump(void *arg); /* the engine has something */
 void front_tick(void *arg); /* timer: clients that went silent, finished sessions, state */
 bool front_alive(void *arg);
 
+/* Output tokens that a session has. */
+static inline uint32_t front_outputs(const struct slot *slot)
+{
+	return journal_n_tokens(slot->page) - slot->page->n_prompt;
+}
+
+/* places.c */
+
+/* Looks whether a session's client is gone, or has taken nothing for a while: then others go first. */
+void places_look(struct front *front, uint32_t index, uint64_t now_ns);
+/* Gives the session its client's number. */
+void places_number(struct front *front, uint32_t index);
+/* How many sessions wait behind those that fit in a batch, these many more counted in; negative: so many fit. */
+int64_t places_waiting(struct front *front, uint32_t more);
+/* Sends every client that has sessions a message, at most ten times a second: one that is gone is found so. */
+void places_probe(struct front *front);
+/* A free index. Others are made to give way where there is none: finished sessions whose clients have got their answers, then
+ * those whose clients are gone or take nothing. -EINPROGRESS: one is giving way; before: how many wait for one already.
+ * -EAGAIN with the reason. */
+int places_take(struct front *front, uint32_t before, struct error *err);
+/* Takes back what the engine has let go of. */
+void places_settle(struct front *front);
+
+/* admission.c */
+
+/* A Generate of a session that is not known. */
+void admission_generate(struct front *front, const struct bus_address *from, uint64_t request_id,
+	const Outrider__Generate *generate);
+/* A client of a session on the shelf has asked for it. */
+void admission_return(struct front *front, const struct bus_address *from, uint64_t request_id,
+	struct shelved *kept, uint32_t have, uint32_t credit);
+/* Ends what has not begun. */
+void admission_cancel(struct front *front, struct inbox_entry *entry);
+/* Reads at most one text and gives out places; asks to be called again when there is more to do. */
+void admission_work(struct front *front);
+
 /* stream.c: sends one session what it may have. False: the client took no more for now. */
 bool stream_session(struct front *front, uint32_t index);
 /* Begins the stream again at output token `from`. */
 void stream_reset(struct front *front, uint32_t index, uint32_t from);
+/* Tells its client that the session is here. */
+void stream_accepted(struct front *front, uint32_t index);
+/* The same of a session that has no place yet. */
+void stream_accepted_entry(
+	struct front *front, const struct inbox_entry *entry, uint32_t n_prompt, uint32_t n_out);
+/* Tells it that it has ended before it began, or before it went on. */
+void stream_cancelled(struct front *front, const struct inbox_entry *entry);
 
 /* handlers.c: daemon handler of the client socket. */
 void handlers_client(void *arg);
+/* A refusal; uid 0: about no session. */
+void handlers_fail(struct front *front, const struct bus_address *to, uint64_t request_id,
+	uint64_t uid, int rc, const struct error *err);
 
 /* knobs.c: the settings that change while the process runs. options: what main was started with. After engine_create. */
 int knobs_open(struct front *front, struct verifier_config *config, const struct options *options,

@@ -3,11 +3,10 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
-#include "shared/model/gguf_watch.h"
 
 #include <string.h>
 
-static void fail(struct front *front, const struct bus_address *to, uint64_t request_id,
+void handlers_fail(struct front *front, const struct bus_address *to, uint64_t request_id,
 	uint64_t uid, int rc, const struct error *err)
 {
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
@@ -23,110 +22,151 @@ static void fail(struct front *front, const struct bus_address *to, uint64_t req
 	(void)bus_send_to(front->socket, to, &envelope);
 }
 
-static void accepted(struct front *front, uint32_t index)
-{
-	const struct front_session *fs = &front->sessions[index];
-	const struct session_page *page = front->slots[index].page;
-	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
-	Outrider__Accepted body = OUTRIDER__ACCEPTED__INIT;
-
-	body.session_uid = atomic_load_explicit(&page->uid, memory_order_relaxed);
-	body.prompt_tokens = page->n_prompt;
-	body.output_tokens = journal_n_tokens(page) - page->n_prompt;
-	body.generation = daemon_generation(front->daemon);
-	body.engine = front->model->fingerprint ^ front->regions->header.other_stamps ^
-		      ((uint64_t)front->regions->kv_layout.type + 1 +
-			      ((uint64_t)KERNELS_ARITHMETIC << 8)) *
-			      0x9E3779B97F4A7C15u;
-	envelope.request_id = fs->request_id;
-	envelope.body_case = OUTRIDER__ENVELOPE__BODY_ACCEPTED;
-	envelope.accepted = &body;
-	(void)bus_send_to(front->socket, &fs->client, &envelope);
-}
-
 static void attach(struct front *front, uint32_t index, const struct bus_address *from,
 	uint64_t request_id, uint32_t have, uint32_t credit)
 {
 	front_bind(front, index, from, request_id, have, credit);
-	accepted(front, index);
+	stream_accepted(front, index);
 	stream_session(front, index);
+}
+
+/* A client that asks again for what waits in the inbox: it may have come by another connection. */
+static void rebind(struct front *front, struct inbox_entry *entry, const struct bus_address *from,
+	uint64_t request_id, uint32_t have, uint32_t credit)
+{
+	const struct shelved *kept = shelf_find(&front->shelf, entry->uid);
+
+	entry->client = *from;
+	entry->request_id = request_id;
+	entry->have = have;
+	entry->credit = credit;
+	if (kept != NULL)
+		stream_accepted_entry(front, entry, kept->page->n_prompt,
+			journal_n_tokens(kept->page) - kept->page->n_prompt);
+	else if (entry->read)
+		stream_accepted_entry(front, entry, (uint32_t)entry->input.n_prompt, 0);
+}
+
+/* The digest of the request that a uid names, wherever its session is; false: it names none. */
+static bool find_digest(const struct front *front, uint64_t uid, uint64_t *digest)
+{
+	int index = front_find(front, uid);
+	const struct shelved *kept = shelf_find(&front->shelf, uid);
+	const struct inbox_entry *entry = inbox_find(&front->inbox, uid);
+
+	if (index >= 0)
+		*digest = front->slots[index].page->request.digest;
+	else if (kept != NULL)
+		*digest = kept->page->request.digest;
+	else if (entry != NULL)
+		*digest = entry->digest;
+	else
+		return false;
+	return true;
+}
+
+/* Where the session is, it goes on from `have`; false: it is nowhere. */
+static bool find_and_go_on(struct front *front, const struct bus_address *from, uint64_t request_id,
+	uint64_t uid, uint32_t have, uint32_t credit)
+{
+	int index = front_find(front, uid);
+	struct inbox_entry *entry = inbox_find(&front->inbox, uid);
+	struct shelved *kept = shelf_find(&front->shelf, uid);
+
+	if (index >= 0)
+		attach(front, (uint32_t)index, from, request_id, have, credit);
+	else if (entry != NULL)
+		rebind(front, entry, from, request_id, have, credit);
+	else if (kept != NULL)
+		admission_return(front, from, request_id, kept, have, credit);
+	else
+		return false;
+	return true;
 }
 
 static void on_generate(struct front *front, const struct bus_address *from, uint64_t request_id,
 	const Outrider__Generate *generate)
 {
-	const struct request_limits limits = {
-		.model = front->model,
-		.tokenizer = front->tokenizer,
-		.n_context = (uint32_t)front->config->context,
-	};
-	struct session_request request;
-	struct request_input input = {0};
-	struct error err = {.text = ""};
-	/* The same uid is the same session: its client lost the connection and asks again. */
-	int index = generate->session_uid != 0 ? front_find(front, generate->session_uid) : -1;
+	uint64_t uid = generate->session_uid, digest;
+	struct error err;
 
-	if (index >= 0) {
-		attach(front, (uint32_t)index, from, request_id, generate->have, generate->credit);
+	if (uid == 0 || !find_digest(front, uid, &digest)) {
+		admission_generate(front, from, request_id, generate);
 		return;
 	}
-	int rc = gguf_lost(front->model->gguf, &err) == 0 ? 0 : -EIO;
-	if (rc == 0)
-		rc = request_read(generate, &limits, clock_ns(), &request, &input, &err);
-	if (rc == 0)
-		rc = index = front_place(front, &err);
-	if (rc >= 0)
-		rc = front_begin(front, (uint32_t)index, generate->session_uid, &request, &input,
-			generate->replay != NULL ? generate->replay->ids : NULL, &err);
-	if (rc < 0) {
-		log_session(LOG_LEVEL_INFO, generate->session_uid, 0, "refused: %s", err.text);
-		fail(front, from, request_id, generate->session_uid, rc, &err);
-	} else {
-		/* Bound before the engine may start it: its first token finds the client. */
-		front_bind(
-			front, (uint32_t)index, from, request_id, generate->have, generate->credit);
-		accepted(front, (uint32_t)index);
-		engine_submit(front->engine, (uint32_t)index);
+	/* The same uid is the same session: its client lost the connection and asks again. */
+	if (digest == request_digest(generate)) {
+		(void)find_and_go_on(
+			front, from, request_id, uid, generate->have, generate->credit);
+		return;
 	}
-	request_input_free(&input);
+	int rc = error_set(&err, EEXIST,
+		"session %016llx is that of another request: its prompt or parameters differ, and "
+		"a "
+		"uid names one request alone",
+		(unsigned long long)uid);
+	log_session(LOG_LEVEL_INFO, uid, 0, "refused: %s", err.text);
+	handlers_fail(front, from, request_id, uid, rc, &err);
+}
+
+static int unknown(uint64_t uid, struct error *err)
+{
+	return error_set(err, ENOENT, "no session %016llx here", (unsigned long long)uid);
 }
 
 static void on_resume(struct front *front, const struct bus_address *from, uint64_t request_id,
 	const Outrider__Resume *resume)
 {
-	int index = resume->session_uid != 0 ? front_find(front, resume->session_uid) : -1;
+	uint64_t uid = resume->session_uid;
 	struct error err;
 
-	if (index < 0) {
-		int rc = error_set(&err, ENOENT, "no session %016llx here",
-			(unsigned long long)resume->session_uid);
-		fail(front, from, request_id, resume->session_uid, rc, &err);
-	} else {
-		attach(front, (uint32_t)index, from, request_id, resume->have, resume->credit);
-	}
+	if (uid != 0 && find_and_go_on(front, from, request_id, uid, resume->have, resume->credit))
+		return;
+	handlers_fail(front, from, request_id, uid, unknown(uid, &err), &err);
 }
 
-static void on_credit(struct front *front, const Outrider__Credit *credit)
+/* One that has just been let go of is no error. */
+static void on_credit(
+	struct front *front, const struct bus_address *from, const Outrider__Credit *credit)
 {
-	/* One that has just been let go of is no error. */
-	int index = credit->session_uid != 0 ? front_find(front, credit->session_uid) : -1;
+	uint64_t uid = credit->session_uid;
+	int index = uid != 0 ? front_find(front, uid) : -1;
+	struct inbox_entry *entry = inbox_find(&front->inbox, uid);
+	struct shelved *kept = shelf_find(&front->shelf, uid);
 
-	if (index < 0)
+	if (uid == 0)
 		return;
-	front_credit(front, (uint32_t)index, credit->credit);
-	stream_session(front, (uint32_t)index);
+	if (index >= 0) {
+		front_credit(front, (uint32_t)index, credit->credit);
+		stream_session(front, (uint32_t)index);
+	} else if (entry != NULL) {
+		if (credit->credit > entry->credit)
+			entry->credit = credit->credit;
+	} else if (kept != NULL && credit->credit > kept->credit) {
+		admission_return(front, from, kept->request_id, kept, kept->sent, credit->credit);
+	}
 }
 
 static void on_cancel(struct front *front, const struct bus_address *from, uint64_t request_id,
 	const Outrider__Cancel *cancel)
 {
-	int index = cancel->session_uid != 0 ? front_find(front, cancel->session_uid) : -1;
+	uint64_t uid = cancel->session_uid;
+	int index = uid != 0 ? front_find(front, uid) : -1;
+	struct inbox_entry *entry = uid != 0 ? inbox_find(&front->inbox, uid) : NULL;
+	struct shelved *kept = shelf_find(&front->shelf, uid);
 	struct error err;
 
+	if (index < 0 && entry == NULL && kept != NULL) {
+		admission_return(front, from, kept->request_id, kept, kept->sent, kept->credit);
+		entry = inbox_find(&front->inbox, uid);
+	}
+	if (entry != NULL) {
+		admission_cancel(front, entry);
+		return;
+	}
+	index = uid != 0 ? front_find(front, uid) : -1;
 	if (index < 0) {
-		int rc = error_set(&err, ENOENT, "no session %016llx here",
-			(unsigned long long)cancel->session_uid);
-		fail(front, from, request_id, cancel->session_uid, rc, &err);
+		handlers_fail(front, from, request_id, uid, unknown(uid, &err), &err);
 		return;
 	}
 	front->sessions[index].heard_ns = clock_ns();
@@ -147,7 +187,7 @@ static void dispatch(
 		on_resume(front, from, envelope->request_id, envelope->resume);
 		break;
 	case OUTRIDER__ENVELOPE__BODY_CREDIT:
-		on_credit(front, envelope->credit);
+		on_credit(front, from, envelope->credit);
 		break;
 	case OUTRIDER__ENVELOPE__BODY_CANCEL:
 		on_cancel(front, from, envelope->request_id, envelope->cancel);
@@ -156,7 +196,7 @@ static void dispatch(
 		log_limited(LOG_LEVEL_NOTICE,
 			"a client sent message kind %d, which is none of a client's",
 			(int)envelope->body_case);
-		fail(front, from, envelope->request_id, 0,
+		handlers_fail(front, from, envelope->request_id, 0,
 			error_set(&err, EPROTO, "message kind %d is none of a client's",
 				(int)envelope->body_case),
 			&err);
@@ -176,7 +216,7 @@ void handlers_client(void *arg)
 		return;
 	if (rc == -EPROTO) {
 		log_limited(LOG_LEVEL_NOTICE, "a client's message was dropped: %s", err.text);
-		fail(front, &from, 0, 0, rc, &err);
+		handlers_fail(front, &from, 0, 0, rc, &err);
 		return;
 	}
 	if (rc != 0) {

@@ -18,7 +18,7 @@ struct timing {
 	struct expert_source_stats before;
 };
 
-/* Ends what is cancelled or late. */
+/* Ends what is cancelled or late, and lets go of what gives way. */
 static void sweep(struct engine *engine, uint64_t now_ns)
 {
 	for (uint32_t i = 0; i < engine->n_live; i++) {
@@ -33,6 +33,9 @@ static void sweep(struct engine *engine, uint64_t now_ns)
 		else if (deadline_ns != 0 && now_ns >= deadline_ns &&
 			 s->end_before == SESSION_END_NONE)
 			engine_finish(engine, s, SESSION_END_DEADLINE);
+		else if (atomic_load_explicit(&s->slot->yield, memory_order_relaxed) &&
+			 s->end_before == SESSION_END_NONE)
+			engine_yield(engine, s);
 	}
 	engine_tidy(engine);
 }
@@ -53,7 +56,9 @@ static void plan_inputs(struct engine *engine)
 			.n_prompt = s->page->n_prompt,
 			.paused = emit_n_out(s, n_tokens) >= credit + ahead &&
 				  s->end_before == SESSION_END_NONE,
+			.aside = atomic_load_explicit(&s->slot->aside, memory_order_relaxed),
 			.hashed = s->slot->hashes != NULL,
+			.client = atomic_load_explicit(&s->slot->client, memory_order_relaxed),
 		};
 		engine->in_batch[i] = false;
 		s->k = s->k_asked = 0;
@@ -61,6 +66,7 @@ static void plan_inputs(struct engine *engine)
 		s->n_drafts = s->emitted = s->accepted = 0;
 		s->end = SESSION_END_NONE;
 	}
+	sched_rank(engine->sched, engine->n_live);
 }
 
 static uint32_t choose_k(struct engine *engine, struct engine_session *s, uint32_t n_tokens)

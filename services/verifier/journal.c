@@ -88,7 +88,8 @@ static void begin(struct session_page *page, const struct session_page *from, ui
 	atomic_store_explicit(&page->state, SESSION_QUEUED, memory_order_relaxed);
 }
 
-void journal_admit(const struct sessions_header *header, struct session_page *page,
+/* Both pages as they are before there is output. uid counts in the sums, and is not stored. */
+static void fill(const struct sessions_header *header, struct session_page *page,
 	struct session_page *shared, uint64_t uid, uint64_t admitted,
 	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
 	const int32_t *replay)
@@ -114,9 +115,22 @@ void journal_admit(const struct sessions_header *header, struct session_page *pa
 	atomic_store_explicit(&shared->begun_ns, now_ns, memory_order_relaxed);
 	begin(page, page, sum);
 	begin(shared, page, sum);
+}
+
+static void publish(struct session_page *page, struct session_page *shared, uint64_t uid)
+{
 	atomic_store_explicit(&page->uid, uid, memory_order_release);
 	/* Pairs with the acquire of whoever finds a uid here: the page behind it is whole. */
 	atomic_store_explicit(&shared->uid, uid, memory_order_release);
+}
+
+void journal_admit(const struct sessions_header *header, struct session_page *page,
+	struct session_page *shared, uint64_t uid, uint64_t admitted,
+	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
+	const int32_t *replay)
+{
+	fill(header, page, shared, uid, admitted, request, prompt, n_prompt, replay);
+	publish(page, shared, uid);
 }
 
 uint32_t journal_order(struct session_page *const *pages, uint32_t n_pages, uint32_t *order)
@@ -205,6 +219,63 @@ void journal_tell(struct session_page *page, struct session_page *shared, bool t
 {
 	atomic_store_explicit(&page->told, told, memory_order_relaxed);
 	atomic_store_explicit(&shared->told, told, memory_order_relaxed);
+}
+
+struct session_page *journal_keep(const struct sessions_header *header,
+	const struct session_page *page, struct session_page *shared, size_t *bytes)
+{
+	size_t tokens = journal_n_tokens(page) * sizeof(int32_t);
+	size_t replay = page->request.n_replay * sizeof(int32_t);
+	struct session_page *kept;
+
+	*bytes = (sizeof(*page) + tokens + replay + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	kept = aligned_alloc(CACHE_LINE, *bytes);
+	if (kept == NULL)
+		return NULL;
+	memcpy(kept, page, sizeof(*page));
+	memcpy(kept->tokens, page->tokens, tokens);
+	memcpy((char *)kept->tokens + tokens, session_replay(header, shared), replay);
+	return kept;
+}
+
+static void set_times(struct session_page *page, uint64_t begun_ns, uint64_t ended_ns)
+{
+	atomic_store_explicit(&page->begun_ns, begun_ns, memory_order_relaxed);
+	atomic_store_explicit(&page->ended_ns, ended_ns, memory_order_relaxed);
+}
+
+static void copy_counter(_Atomic uint32_t *to, const _Atomic uint32_t *from)
+{
+	atomic_store_explicit(
+		to, atomic_load_explicit(from, memory_order_relaxed), memory_order_relaxed);
+}
+
+void journal_restore(const struct sessions_header *header, struct session_page *page,
+	struct session_page *shared, const struct session_page *kept, uint64_t admitted)
+{
+	uint64_t uid = atomic_load_explicit(&kept->uid, memory_order_relaxed);
+	uint64_t begun_ns = atomic_load_explicit(&kept->begun_ns, memory_order_relaxed);
+	uint64_t ended_ns = atomic_load_explicit(&kept->ended_ns, memory_order_relaxed);
+	uint32_t n_tokens = journal_n_tokens(kept), more = n_tokens - kept->n_prompt;
+
+	fill(header, page, shared, uid, admitted, &kept->request, kept->tokens, kept->n_prompt,
+		kept->tokens + n_tokens);
+	memcpy(page->tokens + kept->n_prompt, kept->tokens + kept->n_prompt,
+		more * sizeof(*page->tokens));
+	journal_append(page, shared, more);
+	copy_counter(&page->k, &kept->k);
+	copy_counter(&page->drafted, &kept->drafted);
+	copy_counter(&page->accepted, &kept->accepted);
+	atomic_store_explicit(&page->iterations,
+		atomic_load_explicit(&kept->iterations, memory_order_relaxed),
+		memory_order_relaxed);
+	journal_count(page, shared);
+	set_times(page, begun_ns, ended_ns);
+	set_times(shared, begun_ns, ended_ns);
+	if (journal_state(kept) == SESSION_DONE)
+		journal_finish(page, shared,
+			(enum session_end)atomic_load_explicit(&kept->end, memory_order_relaxed));
+	publish(page, shared, uid);
 }
 
 void journal_free(struct session_page *page, struct session_page *shared)

@@ -1,6 +1,6 @@
 /*
  * The session page as a journal: the order of the stores below is what makes a kill -9 at any instant harmless.
- * The front writes a page while uid is 0 and frees it once it is DONE; in between it is the engine's.
+ * The front writes a page while uid is 0 and frees it once it is DONE or given up; in between it is the engine's.
  *
  * A session has two pages. `page` is this process's own memory, and all that it goes by: no other process can change a length
  * or a token between a check and a use. `shared` is the same in the region, for the drafter and for a successor; it is written
@@ -42,6 +42,14 @@ void journal_enter(
 void journal_tell(struct session_page *page, struct session_page *shared, bool told);
 /* What is there for those who look at a session: the counts of the page as they are now. */
 void journal_count(const struct session_page *page, struct session_page *shared);
+
+/* A copy of a page that nobody writes to (malloc'd; its tokens behind it, then those of replay), and its size; NULL without
+ * memory. */
+struct session_page *journal_keep(const struct sessions_header *header,
+	const struct session_page *page, struct session_page *shared, size_t *bytes);
+/* Writes such a copy into free pages; uid is stored last. A session that has not ended is queued. */
+void journal_restore(const struct sessions_header *header, struct session_page *page,
+	struct session_page *shared, const struct session_page *kept, uint64_t admitted);
 
 /* uid is cleared first: whatever is copied meanwhile is void. */
 void journal_free(struct session_page *page, struct session_page *shared);

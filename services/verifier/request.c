@@ -6,6 +6,59 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* FNV-1a over words of eight bytes, each piece with its length, so that no piece goes over into the next. */
+struct digest {
+	ProtobufCBuffer buffer;
+	uint64_t h;
+};
+
+static void digest_word(struct digest *d, uint64_t word)
+{
+	d->h = (d->h ^ word) * 0x100000001b3u;
+	d->h ^= d->h >> 32;
+}
+
+static void digest_append(ProtobufCBuffer *buffer, size_t bytes, const uint8_t *data)
+{
+	struct digest *d = (struct digest *)buffer;
+	uint64_t word;
+	size_t i = 0;
+
+	for (; i + sizeof(word) <= bytes; i += sizeof(word)) {
+		memcpy(&word, data + i, sizeof(word));
+		digest_word(d, word);
+	}
+	word = 0;
+	memcpy(&word, data + i, bytes - i);
+	digest_word(d, word);
+	digest_word(d, bytes);
+}
+
+uint64_t request_digest(const Outrider__Generate *generate)
+{
+	struct digest d = {{digest_append}, 0xcbf29ce484222325u};
+	Outrider__Generate asked = *generate;
+	Outrider__Sampling sampling = OUTRIDER__SAMPLING__INIT;
+
+	if (generate->sampling != NULL)
+		sampling = *generate->sampling;
+	/* What is not given is the same as what stands for it. */
+	sampling.top_p = sampling.top_p == 0 ? 1 : sampling.top_p;
+	sampling.repeat_penalty = sampling.repeat_penalty == 0 ? 1 : sampling.repeat_penalty;
+	asked.sampling = &sampling;
+	asked.base.n_unknown_fields = 0;
+	asked.session_uid = asked.deadline_ms = 0;
+	asked.credit = asked.have = 0;
+	if (sampling.coupling != COUPLING_MAXIMAL || sampling.temperature == 0) {
+		asked.k_plus_one = 0;
+		asked.draft_method = 0;
+		asked.replay = NULL;
+		asked.replay_error = 0;
+	}
+	(void)outrider__generate__pack_to_buffer(&asked, &d.buffer);
+	return d.h;
+}
+
 static int check_ids(
 	const char *what, const int32_t *ids, size_t n, uint32_t n_vocab, struct error *err)
 {
@@ -46,10 +99,9 @@ static int encode_text(const char *text, const struct tokenizer *tokenizer,
 		&input->n_prompt, &input->capacity, err);
 }
 
-static int encode_conversation(const Outrider__Conversation *conversation,
-	const struct request_limits *limits, struct request_input *input, struct error *err)
+static int check_conversation(const Outrider__Conversation *conversation, struct error *err)
 {
-	size_t n = conversation->n_messages;
+	size_t n = conversation->n_messages, bytes = strlen(conversation->variables);
 
 	/* Two bytes each on the wire, and far more as the template sees them. */
 	if (n > REQUEST_MESSAGES_MAX)
@@ -57,6 +109,26 @@ static int encode_conversation(const Outrider__Conversation *conversation,
 			n, REQUEST_MESSAGES_MAX);
 	if (n == 0)
 		return error_set(err, EINVAL, "the conversation has no messages");
+	for (size_t i = 0; i < n; i++)
+		bytes += strlen(conversation->messages[i]->text) +
+			 strlen(conversation->messages[i]->json);
+	if (bytes > LIMIT_TEXT_BYTES)
+		return error_set(err, E2BIG, "messages of %zu bytes, at most %d are taken", bytes,
+			LIMIT_TEXT_BYTES);
+	return 0;
+}
+
+static int too_long(size_t n, const struct request_limits *limits, struct error *err)
+{
+	return error_set(err, E2BIG,
+		"the prompt has %zu tokens, the context %u: no room for an answer", n,
+		limits->n_context);
+}
+
+static int encode_conversation(const Outrider__Conversation *conversation,
+	const struct request_limits *limits, struct request_input *input, struct error *err)
+{
+	size_t n = conversation->n_messages;
 	struct chat_message *messages = calloc(n, sizeof(*messages));
 
 	if (messages == NULL)
@@ -72,6 +144,34 @@ static int encode_conversation(const Outrider__Conversation *conversation,
 		conversation->variables, &input->prompt, &input->n_prompt, &input->capacity, err);
 	free(messages);
 	return rc;
+}
+
+/* Before anything is made of the prompt. */
+static int check_input(
+	const Outrider__Generate *generate, const struct request_limits *limits, struct error *err)
+{
+	size_t n;
+
+	switch (generate->input_case) {
+	case OUTRIDER__GENERATE__INPUT_PROMPT:
+		n = strlen(generate->prompt);
+		if (n > LIMIT_TEXT_BYTES)
+			return error_set(err, E2BIG, "prompt of %zu bytes, at most %d are taken", n,
+				LIMIT_TEXT_BYTES);
+		return 0;
+	case OUTRIDER__GENERATE__INPUT_TOKENS:
+		n = generate->tokens->n_ids;
+		if (n == 0)
+			return error_set(err, EINVAL, "the prompt is empty");
+		if (n >= limits->n_context)
+			return too_long(n, limits, err);
+		return check_ids(
+			"prompt", generate->tokens->ids, n, limits->model->config.n_vocab, err);
+	case OUTRIDER__GENERATE__INPUT_CONVERSATION:
+		return check_conversation(generate->conversation, err);
+	default:
+		return error_set(err, EINVAL, "the request has no prompt");
+	}
 }
 
 static int read_prompt(const Outrider__Generate *generate, const struct request_limits *limits,
@@ -90,18 +190,31 @@ static int read_prompt(const Outrider__Generate *generate, const struct request_
 		rc = encode_conversation(generate->conversation, limits, input, err);
 		break;
 	default:
-		return error_set(err, EINVAL, "the request has no prompt");
+		break;
 	}
 	if (rc != 0)
 		return rc;
 	if (input->n_prompt == 0)
 		return error_set(err, EINVAL, "the prompt is empty");
 	if (input->n_prompt >= limits->n_context)
-		return error_set(err, E2BIG,
-			"the prompt has %zu tokens, the context %u: no room for an answer",
-			input->n_prompt, limits->n_context);
+		return too_long(input->n_prompt, limits, err);
 	return check_ids(
 		"prompt", input->prompt, input->n_prompt, limits->model->config.n_vocab, err);
+}
+
+/* What is proposed as drafts: the message is gone when it is wanted. */
+static int copy_replay(
+	const Outrider__Generate *generate, struct request_input *input, struct error *err)
+{
+	size_t n = generate->replay != NULL ? generate->replay->n_ids : 0;
+
+	if (n == 0)
+		return 0;
+	input->replay = malloc(n * sizeof(*input->replay));
+	if (input->replay == NULL)
+		return error_set(err, ENOMEM, "no memory for %zu tokens of replay", n);
+	memcpy(input->replay, generate->replay->ids, n * sizeof(*input->replay));
+	return 0;
 }
 
 static int read_sampling(const Outrider__Sampling *s, struct sampler_params *out, struct error *err)
@@ -166,12 +279,10 @@ static int read_replay(const Outrider__Generate *generate, const struct request_
 		limits->model->config.n_vocab, err);
 }
 
-int request_read(const Outrider__Generate *generate, const struct request_limits *limits,
-	uint64_t now_ns, struct session_request *out, struct request_input *input,
-	struct error *err)
+int request_parameters(const Outrider__Generate *generate, const struct request_limits *limits,
+	uint64_t now_ns, struct session_request *out, struct error *err)
 {
 	memset(out, 0, sizeof(*out));
-	memset(input, 0, sizeof(*input));
 	if (generate->session_uid == 0)
 		return error_set(err, EINVAL, "session_uid: 0 is no session");
 	if (generate->k_plus_one < 0 || generate->k_plus_one > LIMIT_DRAFT + 1)
@@ -205,13 +316,25 @@ int request_read(const Outrider__Generate *generate, const struct request_limits
 	if (rc == 0)
 		rc = journal_check_request(
 			out, limits->model->config.n_vocab, limits->n_context, err);
+	return rc == 0 ? check_input(generate, limits, err) : rc;
+}
+
+int request_read(const Outrider__Generate *generate, const struct request_limits *limits,
+	uint64_t now_ns, struct session_request *out, struct request_input *input,
+	struct error *err)
+{
+	memset(input, 0, sizeof(*input));
+	int rc = request_parameters(generate, limits, now_ns, out, err);
 	if (rc == 0)
 		rc = read_prompt(generate, limits, input, err);
+	if (rc == 0)
+		rc = copy_replay(generate, input, err);
 	if (rc != 0) {
 		request_input_free(input);
 		return rc;
 	}
 	uint32_t room = limits->n_context - (uint32_t)input->n_prompt;
+	out->digest = request_digest(generate);
 	out->max_tokens = generate->max_tokens != 0 && generate->max_tokens < room
 				  ? generate->max_tokens
 				  : room;
@@ -221,5 +344,6 @@ int request_read(const Outrider__Generate *generate, const struct request_limits
 void request_input_free(struct request_input *input)
 {
 	free(input->prompt);
+	free(input->replay);
 	memset(input, 0, sizeof(*input));
 }

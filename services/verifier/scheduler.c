@@ -1,6 +1,6 @@
 #include "services/verifier/scheduler.h"
 
-#include <assert.h>
+#include "shared/base/limits.h"
 
 /* Committed tokens to compute now; at least one when budget is. */
 static uint32_t chunk(
@@ -21,12 +21,41 @@ static uint32_t chunk(
 	return n;
 }
 
+/* How many sessions of its client run before it. */
+static uint32_t turn_of(const struct sched_session *sessions, uint32_t i)
+{
+	uint32_t turn = 0;
+
+	for (uint32_t j = 0; j < i && sessions[i].client != 0; j++)
+		turn += sessions[j].client == sessions[i].client && !sessions[j].paused &&
+			sessions[j].aside == sessions[i].aside;
+	return turn;
+}
+
+void sched_rank(struct sched_session *sessions, uint32_t n)
+{
+	uint32_t turns[LIMIT_SESSIONS];
+
+	assert(n <= LIMIT_SESSIONS);
+	for (uint32_t i = 0; i < n; i++) {
+		turns[i] = turn_of(sessions, i) + (sessions[i].aside ? LIMIT_SESSIONS : 0);
+		sessions[i].rank = 0;
+		for (uint32_t j = 0; j < i; j++)
+			sessions[turns[j] <= turns[i] ? i : j].rank++;
+	}
+}
+
 uint32_t sched_plan(const struct sched_session *sessions, uint32_t n,
 	const struct sched_limits *limits, struct sched_entry *out)
 {
 	uint32_t budget = limits->prefill_chunk, entries = 0;
+	uint32_t order[LIMIT_SESSIONS];
 
-	for (uint32_t i = 0; i < n && entries < limits->sessions_max; i++) {
+	assert(n <= LIMIT_SESSIONS);
+	for (uint32_t i = 0; i < n; i++)
+		order[sessions[i].rank] = i;
+	for (uint32_t r = 0; r < n && entries < limits->sessions_max; r++) {
+		uint32_t i = order[r];
 		const struct sched_session *s = &sessions[i];
 
 		if (s->paused)
@@ -64,15 +93,18 @@ uint32_t sched_k(uint32_t asked, uint32_t n_tokens, uint32_t n_prompt, uint32_t 
 int sched_victim(
 	const struct sched_session *sessions, uint32_t n, uint32_t wanting, const bool *in_batch)
 {
-	int youngest = -1;
+	uint32_t rank = sessions[wanting].rank;
+	int last = -1;
 
 	for (uint32_t i = n; i-- > 0;) {
 		if (i == wanting || in_batch[i] || sessions[i].n_pages == 0)
 			continue;
 		if (sessions[i].paused)
 			return (int)i;
-		if (i > wanting && youngest < 0)
-			youngest = (int)i;
+		if (sessions[i].rank > rank) {
+			rank = sessions[i].rank;
+			last = (int)i;
+		}
 	}
-	return youngest;
+	return last;
 }

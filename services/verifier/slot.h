@@ -27,8 +27,13 @@ struct slot {
 	/* Front to engine: the engine looks each iteration. */
 	_Atomic uint32_t credit; /* absolute: output tokens the client takes */
 	_Atomic bool cancel;
+	_Atomic uint64_t client; /* sessions of one client have the same number; 0: not known yet */
+	_Atomic bool aside; /* its client is gone or takes nothing: others go first */
+	_Atomic bool yield; /* somebody waits for its page: let go of it */
 
-	/* Engine to front. hashes[0..n_hashed-1] are there (release, acquire). */
+	/* Engine to front. yielded (release, acquire): after yield was set, page and slot are the front's again, although the
+	 * session has not ended. hashes[0..n_hashed-1] are there (release, acquire). */
+	_Atomic bool yielded;
 	_Atomic uint32_t n_hashed;
 	_Atomic uint32_t iterations; /* in this verifier */
 	_Atomic uint64_t expert_hits, expert_misses;

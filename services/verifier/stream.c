@@ -95,7 +95,48 @@ static int send_to(struct front *front, uint32_t index, Outrider__Envelope *enve
 		atomic_load_explicit(&front->slots[index].page->uid, memory_order_relaxed), 0,
 		"its client is gone; kept for it to come back");
 	fs->attached = false;
+	places_look(front, index, clock_ns());
 	return rc;
+}
+
+static void fill_accepted(struct front *front, Outrider__Accepted *out)
+{
+	out->generation = daemon_generation(front->daemon);
+	out->engine = front->model->fingerprint ^ front->regions->header.other_stamps ^
+		      ((uint64_t)front->regions->kv_layout.type + 1 +
+			      ((uint64_t)KERNELS_ARITHMETIC << 8)) *
+			      0x9E3779B97F4A7C15u;
+}
+
+void stream_accepted(struct front *front, uint32_t index)
+{
+	const struct session_page *page = front->slots[index].page;
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Accepted body = OUTRIDER__ACCEPTED__INIT;
+
+	fill_accepted(front, &body);
+	body.session_uid = atomic_load_explicit(&page->uid, memory_order_relaxed);
+	body.prompt_tokens = page->n_prompt;
+	body.output_tokens = front_outputs(&front->slots[index]);
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_ACCEPTED;
+	envelope.accepted = &body;
+	(void)send_to(front, index, &envelope);
+}
+
+void stream_accepted_entry(
+	struct front *front, const struct inbox_entry *entry, uint32_t n_prompt, uint32_t n_out)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Accepted body = OUTRIDER__ACCEPTED__INIT;
+
+	fill_accepted(front, &body);
+	body.session_uid = entry->uid;
+	body.prompt_tokens = n_prompt;
+	body.output_tokens = n_out;
+	envelope.request_id = entry->request_id;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_ACCEPTED;
+	envelope.accepted = &body;
+	(void)bus_send_to(front->socket, &entry->client, &envelope);
 }
 
 static int send_tokens(struct front *front, uint32_t index, bool hashes)
@@ -188,6 +229,22 @@ static int send_done(struct front *front, uint32_t index, uint32_t n_out)
 		fs->done_ns = clock_ns();
 	}
 	return rc;
+}
+
+void stream_cancelled(struct front *front, const struct inbox_entry *entry)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Done done = OUTRIDER__DONE__INIT;
+	Outrider__Usage usage = OUTRIDER__USAGE__INIT;
+
+	usage.output_tokens = entry->have;
+	done.session_uid = entry->uid;
+	done.end = SESSION_END_CANCELLED;
+	done.usage = &usage;
+	envelope.request_id = entry->request_id;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_DONE;
+	envelope.done = &done;
+	(void)bus_send_to(front->socket, &entry->client, &envelope);
 }
 
 bool stream_session(struct front *front, uint32_t index)

@@ -31,6 +31,14 @@ enum {
 	LIMIT_LOGIT_BIASES = 256, /* biased tokens of a request */
 	LIMIT_NAME = 32, /* process and region names, with NUL */
 	LIMIT_MESSAGE_BYTES = 4 << 20, /* one control-plane message */
+	LIMIT_TEXT_BYTES = LIMIT_MESSAGE_BYTES / 2, /* a prompt, or all of a conversation */
+	LIMIT_RENDERED_BYTES = LIMIT_MESSAGE_BYTES, /* what a chat template makes of that */
+	LIMIT_INBOX_REQUESTS = 128, /* requests that wait to be read */
+	LIMIT_INBOX_BYTES = 64 << 20, /* their messages together */
+	LIMIT_INBOX_CLIENT_BYTES = 16 << 20, /* those of one client */
+	LIMIT_SHELF_SESSIONS =
+		256, /* sessions that gave their places up and wait for their clients */
+	LIMIT_SHELF_BYTES = 64 << 20, /* what is kept of them */
 	LIMIT_MESSAGE_CUT =
 		32 << 20, /* up to here a larger one is answered, beyond its sender is cut off */
 	LIMIT_REGIONS = 8, /* regions one process owns */

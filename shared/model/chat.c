@@ -119,8 +119,13 @@ int chat_encode_variables(const struct gguf *gguf, const struct tokenizer *token
 	int rc = chat_render(gguf, variables, options, &text, err);
 	if (rc)
 		return rc;
-	rc = tokenizer_encode_rendered(
-		tokenizer, text.data, text.bytes, text.literal, ids, n, capacity, err);
+	if (text.bytes > LIMIT_RENDERED_BYTES)
+		rc = error_set(err, E2BIG,
+			"the chat template makes a prompt of %zu bytes, at most %d are taken",
+			text.bytes, LIMIT_RENDERED_BYTES);
+	else
+		rc = tokenizer_encode_rendered(
+			tokenizer, text.data, text.bytes, text.literal, ids, n, capacity, err);
 	template_text_free(&text);
 	return rc;
 }

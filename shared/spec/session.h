@@ -65,6 +65,7 @@ struct session_request {
 	float replay_error; /* probability that a proposed token is replaced */
 	uint32_t logits_hash; /* the client wants a hash of each position's logits */
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0 = none */
+	uint64_t digest; /* of what was asked: another request under the same uid is refused */
 	uint32_t n_stops;
 	char stops[LIMIT_STOPS_BYTES]; /* one behind the other, each with its NUL */
 };

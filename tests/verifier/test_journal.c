@@ -334,9 +334,65 @@ static void requests_out_of_range_are_refused_by_name(void **state)
 	assert_non_null(strstr(err.text, "replay error"));
 }
 
+static void what_was_kept_of_a_page_is_the_session_again(void **state)
+{
+	struct fixture *f = *state;
+	const uint32_t states[][2] = {{SESSION_RUNNING, SESSION_QUEUED},
+		{SESSION_QUEUED, SESSION_QUEUED}, {SESSION_DONE, SESSION_DONE}};
+
+	for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+		struct session_page *page = journal_page(CONTEXT), *adopted = journal_page(CONTEXT);
+		struct session_page *other = session_at(&f->header, f->payload, 3);
+		size_t bytes;
+
+		admit(f);
+		append(f, 11, 2);
+		if (states[i][0] == SESSION_DONE)
+			journal_finish(f->page, f->shared, SESSION_END_EOS);
+		else
+			journal_enter(f->page, f->shared, (enum session_state)states[i][0]);
+		atomic_store(&f->page->drafted, 9);
+		uint64_t begun_ns = atomic_load(&f->page->begun_ns);
+		uint64_t ended_ns = atomic_load(&f->page->ended_ns);
+		struct session_page *kept = journal_keep(&f->header, f->page, f->shared, &bytes);
+		assert_non_null(kept);
+		assert_true(bytes >= sizeof(*page) + 7 * sizeof(int32_t));
+		journal_free(f->page, f->shared);
+		memset(f->page->tokens, 0, 5 * sizeof(int32_t));
+		memset(session_replay(&f->header, f->shared), 0, sizeof(replay));
+		journal_restore(&f->header, page, other, kept, 6);
+		free(kept);
+		/* A successor believes the page, which says the same as this process's own. */
+		assert_int_equal(
+			journal_adopt(&f->header, other, VOCAB, adopted, &(struct error){}), 0);
+		const struct session_page *const pages[] = {page, other, adopted};
+		for (size_t p = 0; p < 3; p++) {
+			static const int32_t tokens[] = {5, 6, 7, 11, 12};
+
+			assert_int_equal(atomic_load(&pages[p]->uid), 77);
+			assert_int_equal(journal_state(pages[p]), states[i][1]);
+			assert_int_equal(journal_n_tokens(pages[p]), 5);
+			assert_int_equal(pages[p]->n_prompt, 3);
+			assert_int_equal(pages[p]->admitted, 6);
+			assert_memory_equal(pages[p]->tokens, tokens, sizeof(tokens));
+			assert_int_equal(atomic_load(&pages[p]->drafted), 9);
+			assert_true(atomic_load(&pages[p]->begun_ns) == begun_ns);
+			assert_true(atomic_load(&pages[p]->ended_ns) == ended_ns);
+			assert_int_equal(atomic_load(&pages[p]->end),
+				states[i][0] == SESSION_DONE ? SESSION_END_EOS : SESSION_END_NONE);
+		}
+		assert_memory_equal(session_replay(&f->header, other), replay, sizeof(replay));
+		journal_free(page, other);
+		free(page);
+		free(adopted);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			what_was_kept_of_a_page_is_the_session_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_page_goes_from_free_through_its_life_and_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(

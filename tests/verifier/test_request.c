@@ -120,12 +120,116 @@ static void a_conversation_of_too_many_messages_is_refused_unread(void **state)
 	free(messages);
 }
 
+static void texts_beyond_the_bound_are_refused_unread(void **state)
+{
+	static char text[LIMIT_TEXT_BYTES + 2];
+	static Outrider__ChatMessage message = OUTRIDER__CHAT_MESSAGE__INIT;
+	Outrider__ChatMessage *messages[] = {&message, &message};
+	Outrider__Conversation conversation = OUTRIDER__CONVERSATION__INIT;
+	Outrider__Generate generate = request_of(NULL);
+	(void)state;
+	memset(text, 'x', sizeof(text) - 1);
+	generate.input_case = OUTRIDER__GENERATE__INPUT_CONVERSATION;
+	generate.conversation = &conversation;
+	conversation.messages = messages;
+	conversation.n_messages = 2;
+	message.text = text + sizeof(text) - 1 - LIMIT_TEXT_BYTES / 2 - 1;
+	expect_refusal(&generate, -E2BIG, "messages of 2097154 bytes, at most 2097152");
+	message.json = message.text;
+	message.text = (char *)"";
+	expect_refusal(&generate, -E2BIG, "messages of 2097154 bytes, at most 2097152");
+	conversation.variables = text;
+	conversation.n_messages = 1;
+	message.json = (char *)"";
+	expect_refusal(&generate, -E2BIG, "messages of 2097153 bytes, at most 2097152");
+}
+
+/* Each change by itself; `same`: the answer is the same all the same. */
+static void a_digest_tells_requests_apart_that_differ_in_their_answers(void **state)
+{
+	int32_t ids[] = {1, 2, 3}, others[] = {1, 2, 4}, fewer[] = {1, 2};
+	Outrider__TokenList tokens = OUTRIDER__TOKEN_LIST__INIT, list = tokens;
+	Outrider__Sampling sampling = OUTRIDER__SAMPLING__INIT, s;
+	Outrider__LogitBias bias = OUTRIDER__LOGIT_BIAS__INIT, *biases[] = {&bias};
+	char *stops[] = {(char *)"ab", (char *)"c"}, *moved[] = {(char *)"a", (char *)"bc"};
+	uint64_t seen[40];
+	size_t n = 0;
+	(void)state;
+	tokens.ids = ids;
+	tokens.n_ids = 3;
+	const Outrider__Generate first = request_of(&tokens);
+	const uint64_t digest = request_digest(&first);
+	Outrider__Generate g = first;
+#define SAME(set)                                          \
+	do {                                               \
+		g = first;                                 \
+		s = sampling;                              \
+		g.sampling = &s;                           \
+		set;                                       \
+		assert_true(request_digest(&g) == digest); \
+	} while (0)
+#define DIFFERS(set)                            \
+	do {                                    \
+		g = first;                      \
+		s = sampling;                   \
+		g.sampling = &s;                \
+		set;                            \
+		seen[n++] = request_digest(&g); \
+	} while (0)
+	SAME(g.session_uid = 8);
+	SAME(g.have = 9; g.credit = 10; g.deadline_ms = 11);
+	SAME(g.k_plus_one = 4; g.draft_method = 2; g.replay = &tokens; g.replay_error = 0.5f);
+	SAME(s.top_p = 1; s.repeat_penalty = 1);
+	SAME(g.sampling = NULL);
+	SAME(s.coupling = COUPLING_MAXIMAL; s.coupling = 0);
+	seen[n++] = digest;
+	list = tokens;
+	list.ids = others;
+	DIFFERS(g.tokens = &list);
+	Outrider__TokenList less = tokens;
+	less.ids = fewer;
+	less.n_ids = 2;
+	DIFFERS(g.tokens = &less);
+	DIFFERS(g.input_case = OUTRIDER__GENERATE__INPUT_PROMPT; g.prompt = (char *)"\1\2\3");
+	DIFFERS(g.input_case = OUTRIDER__GENERATE__INPUT_PROMPT; g.prompt = (char *)"abcdefghi");
+	DIFFERS(g.input_case = OUTRIDER__GENERATE__INPUT_PROMPT; g.prompt = (char *)"abcdefghj");
+	DIFFERS(g.max_tokens = 5);
+	DIFFERS(g.ignore_eos = 1);
+	DIFFERS(g.logits_hash = 1);
+	DIFFERS(g.n_stop = 2; g.stop = stops);
+	DIFFERS(g.n_stop = 2; g.stop = moved);
+	DIFFERS(g.n_stop = 1; g.stop = stops);
+	DIFFERS(s.temperature = 1);
+	DIFFERS(s.top_k = 1);
+	DIFFERS(s.top_p = 0.5f);
+	DIFFERS(s.min_p = 0.5f);
+	DIFFERS(s.repeat_penalty = 2);
+	DIFFERS(s.repeat_window = 2);
+	DIFFERS(s.seed = 1);
+	DIFFERS(s.n_logit_bias = 1; s.logit_bias = biases);
+	bias.token = 3;
+	DIFFERS(s.n_logit_bias = 1; s.logit_bias = biases);
+	bias.bias = 3;
+	DIFFERS(s.n_logit_bias = 1; s.logit_bias = biases);
+	/* There the drafts decide too. */
+	DIFFERS(s.coupling = COUPLING_MAXIMAL; s.temperature = 1);
+	DIFFERS(s.coupling = COUPLING_MAXIMAL; s.temperature = 1; g.k_plus_one = 4);
+	DIFFERS(s.coupling = COUPLING_MAXIMAL; s.temperature = 1; g.draft_method = 2);
+	DIFFERS(s.coupling = COUPLING_MAXIMAL; s.temperature = 1; g.replay = &tokens);
+	for (size_t i = 0; i < n; i++)
+		for (size_t j = 0; j < i; j++)
+			if (seen[i] == seen[j])
+				fail_msg("requests %zu and %zu have one digest", j, i);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tokens_are_of_the_vocabulary_and_fit_the_context),
 		cmocka_unit_test(numbers_out_of_range_are_refused),
 		cmocka_unit_test(a_conversation_of_too_many_messages_is_refused_unread),
+		cmocka_unit_test(texts_beyond_the_bound_are_refused_unread),
+		cmocka_unit_test(a_digest_tells_requests_apart_that_differ_in_their_answers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -351,7 +351,8 @@ static void finished_answers_of_clients_that_vanished_take_nobodys_place(void **
 
 	(void)state;
 	need();
-	service_open(&s, (const char *const[]){"threads=1", "context=256", "queue_max=48", NULL});
+	service_open(&s, (const char *const[]){"threads=1", "context=256", "queue_max=48",
+				 "client_requests=64", NULL});
 	ready(&s);
 	peers_client_endpoint(s.dir, endpoint, sizeof(endpoint));
 	assert_int_equal(bus_client(s.zmq, endpoint, &vanishes, &err), 0);
@@ -366,8 +367,8 @@ static void finished_answers_of_clients_that_vanished_take_nobodys_place(void **
 	assert_true(calls_until(&s, calls, 1, some_tokens, SERVICE_PATIENCE_NS));
 	bus_close(&vanishes);
 	s.socket = stays;
-	/* Until they are finished and nobody has come back for them. */
-	sleep(7);
+	/* Until its end is known here. */
+	sleep(2);
 	for (uint32_t i = 0; i < 16; i++)
 		call_init(&calls[i], &answers[i], 2);
 	run_all(&s, calls, 16);
