@@ -1,6 +1,7 @@
 # make install puts everything under PREFIX, configuration under SYSCONFDIR, all below DESTDIR when given. Files in
 # SYSCONFDIR that are there already are left alone: they may have been edited.
 INSTALL ?= install
+OBJCOPY ?= objcopy
 BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
@@ -22,12 +23,17 @@ INSTALLED := $(PROGRAMS:%=$(BINDIR)/%) $(INCLUDEDIR)/outrider.h $(LIBDIR)/libout
 	$(SYSUSERSDIR)/outrider.conf $(BASHCOMPDIR)/outriderctl $(ZSHCOMPDIR)/_outriderctl \
 	$(CLIENTS:%=$(BASHCOMPDIR)/%) $(ZSHCOMPDIR)/_outrider
 
-# The static SDK: one archive of everything the shared one is linked from. It has its own folder because
-# $(B)/liboutrider.a is the command line client's own objects.
-$(B)/sdk/liboutrider.a: $(B)/libclient.a $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a
+# The static SDK: one object of everything the shared one is linked from, which shows its users the same names. It has its own
+# folder because $(B)/liboutrider.a is the command line client's own objects.
+$(B)/sdk/liboutrider.a: $(call objects,$(SRC_client)) $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a client/sdk/liboutrider.map
 	@mkdir -p $(@D)
 	@rm -f $@
-	@{ echo "create $@"; for a in $^; do echo "addlib $$a"; done; echo save; echo end; } | $(AR) -M
+	@sed -n 's/^\t\(outrider_[a-z_]*\);$$/\1/p' client/sdk/liboutrider.map > $(B)/sdk/names
+	$(call say,LD)
+	$(Q)$(CC) -r -nostdlib -o $(B)/sdk/outrider.o $(call objects,$(SRC_client)) -Wl,--start-group $(B)/libipc.a $(B)/libbase.a \
+		$(B)/libproto.a -Wl,--end-group
+	$(Q)$(OBJCOPY) --keep-global-symbols=$(B)/sdk/names $(B)/sdk/outrider.o
+	$(Q)$(AR) rcs $@ $(B)/sdk/outrider.o
 
 .PHONY: install uninstall
 ## make install    programs, SDK, man pages, units and configuration (PREFIX, DESTDIR, SYSCONFDIR)

@@ -55,8 +55,8 @@ $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
 .PHONY: programs
 programs: $(PROGRAMS:%=$(B)/%) $(B)/liboutrider.so
 
-# The SDK as a shared object: only outrider_* is exported.
-$(B)/liboutrider.so: $(call objects,$(SRC_client)) $(B)/libbase.a $(B)/libipc.a $(B)/libproto.a
+# The SDK as a shared object: only what outrider.h declares is exported.
+$(B)/liboutrider.so: $(call objects,$(SRC_client)) $(B)/libbase.a $(B)/libipc.a $(B)/libproto.a client/sdk/liboutrider.map
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-z,defs -Wl,-soname,liboutrider.so.0 -Wl,--version-script=client/sdk/liboutrider.map \
 		-o $@ $(call objects,$(SRC_client)) -Wl,--start-group $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a \

@@ -5,7 +5,12 @@
  * types are opaque and belong to the caller, who frees them. A client and everything made from it belong to one thread: use
  * one client per thread. A client may have many streams at once.
  *
- * Functions return 0 or -errno; outrider_error() then has the sentence a person should read.
+ * A client also belongs to the process that opened it. In the child of a fork() every function that uses it fails with -EPERM;
+ * outrider_stream_free() and outrider_close() free the child's copy and leave the parent's connection alone. A child opens a
+ * client of its own.
+ *
+ * Functions return 0 or -errno; outrider_error() then has the sentence a person should read. NULL where a function needs
+ * something is -EINVAL, as is a value beyond the range named here. Functions that return no code ignore NULL.
  *
  * A restart of the service is not an error: the client connects again and the stream goes on after the last token
  * it holds; no token is lost, repeated or changed. Only a service that stays away longer than outrider_set_wait() allows ends a
@@ -53,7 +58,7 @@ int outrider_set_wait(struct outrider *client, int64_t first_ms, int64_t away_ms
 int outrider_request_new(struct outrider_request **request);
 void outrider_request_free(struct outrider_request **request);
 
-/* The input is one of these three; the last call wins, messages add up. Text is UTF-8 and is copied. */
+/* The input is one of these three; the last call wins, messages add up. Text is UTF-8, at most 2 MiB, and is copied. */
 int outrider_request_set_prompt(struct outrider_request *request, const char *text);
 int outrider_request_set_tokens(struct outrider_request *request, const int32_t *tokens, size_t n);
 /* role: "system", "user", "assistant", "tool", "developer" or "function". All messages together have at most 2 MiB. */
@@ -172,19 +177,21 @@ struct outrider_usage {
 	uint32_t restarts; /* of the service, that this stream went through */
 };
 
-/* Sends the request; *stream is then the caller's. -EINVAL when the request has no input. */
+/* Sends the request; *stream is then the caller's. -EINVAL when the request has no input. The service takes a limited number of
+ * requests (client_requests, 32 by default) and 16 MiB of prompts that it has not read yet from one process at a time: more are
+ * refused with -EBUSY from outrider_next(). */
 int outrider_start(struct outrider *client, const struct outrider_request *request,
 	struct outrider_stream **stream);
 /* The same session from another client or process: tokens come from index `have` on. -ENOENT from outrider_next() when the
  * service does not know uid (any more). */
 int outrider_resume(
 	struct outrider *client, uint64_t uid, uint32_t have, struct outrider_stream **stream);
-/* The random number, never 0, that names the session. */
+/* The random number, never 0, that names the session; 0 for NULL. */
 uint64_t outrider_stream_uid(const struct outrider_stream *stream);
 
-/* The next event, valid until the next call for the same stream. timeout_ms: 0 polls, -1 waits. -EAGAIN: nothing came in
- * time; -ENODATA: after the DONE event. A refusal by the service is its errno: -EAGAIN is never one of them (a full queue
- * is -EBUSY). Events of the client's other streams are kept for them meanwhile. */
+/* The next event, valid until the next call for the same stream. timeout_ms: 0 polls, a negative one waits. -EAGAIN: nothing came in
+ * time; -ENODATA: after the DONE event. A refusal by the service is its errno: -EAGAIN is never one of them (a full queue,
+ * or too many requests of this process, is -EBUSY). Events of the client's other streams are kept for them meanwhile. */
 int outrider_next(
 	struct outrider_stream *stream, int timeout_ms, const struct outrider_event **event);
 /* Asks for the end; the DONE event (OUTRIDER_END_CANCELLED, unless it had ended before) still comes. */
@@ -218,11 +225,11 @@ struct outrider_process {
 	int answers; /* 0: it does not, and nothing of it is known but name, pid and state */
 };
 
-/* Asks every process at once, within timeout_ms. One that does not answer is "down" or "no answer" (yet); the
+/* Asks every process at once, within timeout_ms; a negative one is 0. One that does not answer is "down" or "no answer" (yet); the
  * call still succeeds. */
 int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_status **status);
 size_t outrider_status_count(const struct outrider_status *status);
-/* NULL beyond the last; valid until the status is freed. */
+/* NULL beyond the last and without a status; valid until the status is freed. */
 const struct outrider_process *outrider_status_process(
 	const struct outrider_status *status, size_t i);
 /* Why `outrider up` ended and will not start them again, one line; NULL when it did not, or has been started since. Valid

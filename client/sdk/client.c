@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include <zmq.h>
 
 enum {
@@ -57,15 +58,31 @@ static uint64_t real_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+int client_check(const struct outrider *client)
+{
+	if (!client)
+		return failure_set(EINVAL, "there is no client: did outrider_connect succeed?");
+	if (client->owner == getpid())
+		return 0;
+	return failure_set(EPERM,
+		"the client belongs to process %d, which opened it: after fork() a process opens "
+		"its own",
+		(int)client->owner);
+}
+
 int outrider_connect(const char *runtime_dir, struct outrider **out)
 {
-	struct outrider *client = calloc(1, sizeof *client);
+	struct outrider *client;
 	struct error err = {""};
 	int code;
 
+	if (!out)
+		return failure_null("place for a client");
 	*out = NULL;
+	client = calloc(1, sizeof *client);
 	if (!client)
 		return failure_set(ENOMEM, "no memory for a client");
+	client->owner = getpid();
 	client->window = WINDOW_DEFAULT;
 	client->first_ns = FIRST_MS_DEFAULT * MS;
 	client->away_ns = AWAY_MS_DEFAULT * MS;
@@ -87,10 +104,16 @@ int outrider_connect(const char *runtime_dir, struct outrider **out)
 
 void outrider_close(struct outrider **out)
 {
-	struct outrider *client = *out;
+	struct outrider *client = out ? *out : NULL;
 
 	if (!client)
 		return;
+	/* ZeroMQ's threads are the parent's, and so are the sockets: touching them here would disturb it. */
+	if (client->owner != getpid()) {
+		free(client);
+		*out = NULL;
+		return;
+	}
 	if (client->monitor) {
 		zmq_socket_monitor(client->socket, NULL, 0);
 		zmq_close(client->monitor);
@@ -104,6 +127,10 @@ void outrider_close(struct outrider **out)
 
 int outrider_set_window(struct outrider *client, uint32_t tokens)
 {
+	int code = client_check(client);
+
+	if (code < 0)
+		return code;
 	if (tokens < 1 || tokens > WINDOW_MAX)
 		return failure_set(
 			EINVAL, "window %u: allowed are 1 to %d tokens", tokens, WINDOW_MAX);
@@ -113,6 +140,10 @@ int outrider_set_window(struct outrider *client, uint32_t tokens)
 
 int outrider_set_wait(struct outrider *client, int64_t first_ms, int64_t away_ms)
 {
+	int code = client_check(client);
+
+	if (code < 0)
+		return code;
 	if (first_ms < 0 || first_ms > WAIT_MS_MAX || away_ms < 0 || away_ms > WAIT_MS_MAX)
 		return failure_set(EINVAL, "wait: allowed are 0 to %d ms", WAIT_MS_MAX);
 	client->first_ns = (uint64_t)first_ms * MS;

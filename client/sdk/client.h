@@ -7,7 +7,10 @@
 #include "client/include/outrider.h"
 #include "proto/envelope.pb-c.h"
 
+#include <sys/types.h>
+
 struct outrider {
+	pid_t owner; /* the process that opened it: what ZeroMQ has of it cannot be used by a child */
 	void *zmq, *socket, *monitor;
 	char runtime_dir[256];
 	bool connected; /* by the last event of the monitor */
@@ -21,6 +24,8 @@ struct outrider {
 	struct outrider_stream *streams;
 };
 
+/* -EINVAL: there is none; -EPERM: it belongs to another process, a parent. */
+int client_check(const struct outrider *client);
 /* Takes in whatever has arrived, after waiting at most timeout_ms for something, and gives each stream the time that
  * passed. */
 void client_pump(struct outrider *client, int timeout_ms);

@@ -17,6 +17,11 @@ int failure_set(int code, const char *format, ...)
 	return -code;
 }
 
+int failure_null(const char *what)
+{
+	return failure_set(EINVAL, "there is no %s: NULL was given", what);
+}
+
 int failure_take(int code, const struct error *err)
 {
 	return failure_set(-code, "%s", err->text[0] ? err->text : strerror(-code));

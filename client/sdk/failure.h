@@ -5,5 +5,7 @@
 
 /* Sets the thread's message and returns -code. */
 int failure_set(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* -EINVAL: a caller gave NULL for this. */
+int failure_null(const char *what);
 /* Takes a message that a lower layer wrote; code is negative and returned. */
 int failure_take(int code, const struct error *err);

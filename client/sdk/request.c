@@ -15,9 +15,11 @@ static const char *const couplings[] = {"gumbel", "maximal"};
 
 int outrider_request_new(struct outrider_request **request)
 {
-	struct outrider_request *r = calloc(1, sizeof *r);
+	struct outrider_request *r;
 
-	*request = r;
+	if (!request)
+		return failure_null("place for a request");
+	*request = r = calloc(1, sizeof *r);
 	if (!r)
 		return failure_set(ENOMEM, "no memory for a request");
 	outrider__generate__init(&r->generate);
@@ -54,7 +56,7 @@ static void drop_input(Outrider__Generate *generate)
 
 void outrider_request_free(struct outrider_request **request)
 {
-	struct outrider_request *r = *request;
+	struct outrider_request *r = request ? *request : NULL;
 
 	if (!r)
 		return;
@@ -89,13 +91,29 @@ Outrider__Generate *request_copy(const struct outrider_request *request)
 	return copy;
 }
 
+static int check_request(const struct outrider_request *request)
+{
+	return request ? 0 : failure_null("request");
+}
+
+/* The same, and what is to be set. */
+static int check_given(const struct outrider_request *request, const void *given, const char *what)
+{
+	int code = check_request(request);
+
+	return code < 0 || given ? code : failure_null(what);
+}
+
 int outrider_request_set_prompt(struct outrider_request *request, const char *text)
 {
 	char *copy;
+	int code = check_given(request, text, "prompt");
 
-	if (strlen(text) > LIMIT_MESSAGE_BYTES / 2)
+	if (code < 0)
+		return code;
+	if (strlen(text) > LIMIT_TEXT_BYTES)
 		return failure_set(E2BIG, "prompt of %zu bytes, at most %d are taken", strlen(text),
-			LIMIT_MESSAGE_BYTES / 2);
+			LIMIT_TEXT_BYTES);
 	copy = strdup(text);
 	if (!copy)
 		return failure_set(ENOMEM, "no memory for a prompt of %zu bytes", strlen(text));
@@ -133,9 +151,11 @@ static int make_token_list(const int32_t *tokens, size_t n, Outrider__TokenList 
 
 int outrider_request_set_tokens(struct outrider_request *request, const int32_t *tokens, size_t n)
 {
-	Outrider__TokenList *list;
-	int code = make_token_list(tokens, n, &list);
+	Outrider__TokenList *list = NULL;
+	int code = check_given(request, n ? (const void *)tokens : request, "list of tokens");
 
+	if (code == 0)
+		code = make_token_list(tokens, n, &list);
 	if (code < 0)
 		return code;
 	drop_input(&request->generate);
@@ -175,32 +195,36 @@ static int check_role(const char *role)
 }
 
 /* As a prompt has it: all messages together are at most half of what can be sent. */
-static int check_bytes(const Outrider__Conversation *conversation, size_t more)
+static int check_bytes(const Outrider__Generate *generate, size_t more)
 {
-	size_t bytes = more + strlen(conversation->variables);
+	const Outrider__Conversation *conversation =
+		generate->input_case == OUTRIDER__GENERATE__INPUT_CONVERSATION
+			? generate->conversation
+			: NULL;
+	size_t bytes = more + (conversation ? strlen(conversation->variables) : 0);
 
-	for (size_t i = 0; i < conversation->n_messages; i++)
+	for (size_t i = 0; conversation && i < conversation->n_messages; i++)
 		bytes += strlen(conversation->messages[i]->text) +
 			 strlen(conversation->messages[i]->json);
-	if (bytes <= LIMIT_MESSAGE_BYTES / 2)
+	if (bytes <= LIMIT_TEXT_BYTES)
 		return 0;
-	return failure_set(E2BIG, "messages of %zu bytes, at most %d are taken", bytes,
-		LIMIT_MESSAGE_BYTES / 2);
+	return failure_set(
+		E2BIG, "messages of %zu bytes, at most %d are taken", bytes, LIMIT_TEXT_BYTES);
 }
 
 /* One more message, of which json is "" or all. */
 static int append_message(
 	struct outrider_request *request, const char *role, const char *text, const char *json)
 {
-	Outrider__Conversation *conversation = conversation_of(&request->generate);
+	Outrider__Conversation *conversation;
 	Outrider__ChatMessage *message, **grown;
-	int code;
+	int code = check_bytes(&request->generate, strlen(text) + strlen(json));
 
-	if (!conversation)
-		return failure_set(ENOMEM, "no memory for a conversation");
-	code = check_bytes(conversation, strlen(text) + strlen(json));
 	if (code < 0)
 		return code;
+	conversation = conversation_of(&request->generate);
+	if (!conversation)
+		return failure_set(ENOMEM, "no memory for a conversation");
 	grown = realloc(conversation->messages,
 		(conversation->n_messages + 1) * sizeof *conversation->messages);
 	if (grown)
@@ -229,13 +253,21 @@ static int append_message(
 int outrider_request_add_message(
 	struct outrider_request *request, const char *role, const char *text)
 {
-	int code = check_role(role);
+	int code = check_given(request, role, "role");
 
+	if (code == 0)
+		code = check_given(request, text, "text");
+	if (code == 0)
+		code = check_role(role);
 	return code < 0 ? code : append_message(request, role, text, "");
 }
 
 int outrider_request_add_message_json(struct outrider_request *request, const char *json)
 {
+	int code = check_given(request, json, "message");
+
+	if (code < 0)
+		return code;
 	if (json[strspn(json, " \t\r\n")] != '{')
 		return failure_set(EINVAL, "message \"%.32s\": expected a JSON object", json);
 	return append_message(request, "", "", json);
@@ -245,14 +277,16 @@ int outrider_request_set_variables(struct outrider_request *request, const char 
 {
 	Outrider__Conversation *conversation;
 	char *copy;
-	int code;
+	int code = check_given(request, json, "variables");
 
-	if (json[strspn(json, " \t\r\n")] != '{')
-		return failure_set(EINVAL, "variables \"%.32s\": expected a JSON object", json);
-	conversation = conversation_of(&request->generate);
-	code = conversation ? check_bytes(conversation, strlen(json)) : 0;
 	if (code < 0)
 		return code;
+	if (json[strspn(json, " \t\r\n")] != '{')
+		return failure_set(EINVAL, "variables \"%.32s\": expected a JSON object", json);
+	code = check_bytes(&request->generate, strlen(json));
+	if (code < 0)
+		return code;
+	conversation = conversation_of(&request->generate);
 	copy = conversation ? strdup(json) : NULL;
 	if (!copy)
 		return failure_set(ENOMEM, "no memory for variables of %zu bytes", strlen(json));
@@ -264,19 +298,23 @@ int outrider_request_set_variables(struct outrider_request *request, const char 
 
 void outrider_request_set_max_tokens(struct outrider_request *request, uint32_t max_tokens)
 {
-	request->generate.max_tokens = max_tokens;
+	if (check_request(request) == 0)
+		request->generate.max_tokens = max_tokens;
 }
 
-static int check(enum sampling_value what, double value)
+static int check(const struct outrider_request *request, enum sampling_value what, double value)
 {
 	struct error err;
+	int code = check_request(request);
 
+	if (code < 0)
+		return code;
 	return sampling_check(what, value, &err) < 0 ? failure_set(EINVAL, "%s", err.text) : 0;
 }
 
 int outrider_request_set_temperature(struct outrider_request *request, float temperature)
 {
-	int code = check(SAMPLING_TEMPERATURE, (double)temperature);
+	int code = check(request, SAMPLING_TEMPERATURE, (double)temperature);
 
 	if (code == 0)
 		request->sampling.temperature = temperature;
@@ -285,7 +323,7 @@ int outrider_request_set_temperature(struct outrider_request *request, float tem
 
 int outrider_request_set_top_k(struct outrider_request *request, uint32_t top_k)
 {
-	int code = check(SAMPLING_TOP_K, top_k);
+	int code = check(request, SAMPLING_TOP_K, top_k);
 
 	if (code == 0)
 		request->sampling.top_k = top_k;
@@ -294,7 +332,7 @@ int outrider_request_set_top_k(struct outrider_request *request, uint32_t top_k)
 
 int outrider_request_set_top_p(struct outrider_request *request, float top_p)
 {
-	int code = check(SAMPLING_TOP_P, (double)top_p);
+	int code = check(request, SAMPLING_TOP_P, (double)top_p);
 
 	if (code == 0)
 		request->sampling.top_p = top_p;
@@ -303,7 +341,7 @@ int outrider_request_set_top_p(struct outrider_request *request, float top_p)
 
 int outrider_request_set_min_p(struct outrider_request *request, float min_p)
 {
-	int code = check(SAMPLING_MIN_P, (double)min_p);
+	int code = check(request, SAMPLING_MIN_P, (double)min_p);
 
 	if (code == 0)
 		request->sampling.min_p = min_p;
@@ -312,10 +350,10 @@ int outrider_request_set_min_p(struct outrider_request *request, float min_p)
 
 int outrider_request_set_repeat(struct outrider_request *request, float penalty, uint32_t window)
 {
-	int code = check(SAMPLING_REPEAT_PENALTY, (double)penalty);
+	int code = check(request, SAMPLING_REPEAT_PENALTY, (double)penalty);
 
 	if (code == 0)
-		code = check(SAMPLING_REPEAT_WINDOW, window);
+		code = check(request, SAMPLING_REPEAT_WINDOW, window);
 	if (code < 0)
 		return code;
 	request->sampling.repeat_penalty = penalty;
@@ -325,15 +363,22 @@ int outrider_request_set_repeat(struct outrider_request *request, float penalty,
 
 void outrider_request_set_seed(struct outrider_request *request, uint64_t seed)
 {
-	request->sampling.seed = seed;
+	if (check_request(request) == 0)
+		request->sampling.seed = seed;
 }
 
 int outrider_request_add_stop(struct outrider_request *request, const char *text)
 {
-	Outrider__Generate *generate = &request->generate;
-	size_t bytes = strlen(text), all = bytes + 1;
+	Outrider__Generate *generate;
+	size_t bytes, all;
 	char **grown, *copy;
+	int code = check_given(request, text, "stop string");
 
+	if (code < 0)
+		return code;
+	generate = &request->generate;
+	bytes = strlen(text);
+	all = bytes + 1;
 	if (bytes == 0 || bytes >= LIMIT_STOP_BYTES)
 		return failure_set(EINVAL, "stop string of %zu bytes: allowed are 1 to %d", bytes,
 			LIMIT_STOP_BYTES - 1);
@@ -358,13 +403,18 @@ int outrider_request_add_stop(struct outrider_request *request, const char *text
 
 int outrider_request_add_logit_bias(struct outrider_request *request, int32_t token, float bias)
 {
-	Outrider__Sampling *sampling = &request->sampling;
+	Outrider__Sampling *sampling;
 	Outrider__LogitBias **grown, *entry;
+	int code = check_request(request);
 
+	if (code < 0)
+		return code;
+	sampling = &request->sampling;
 	if (token < 0)
 		return failure_set(EINVAL, "logit bias for token %d: ids are not negative", token);
-	if (check(SAMPLING_LOGIT_BIAS, (double)bias) < 0)
-		return -EINVAL;
+	code = check(request, SAMPLING_LOGIT_BIAS, (double)bias);
+	if (code < 0)
+		return code;
 	if (sampling->n_logit_bias == LIMIT_LOGIT_BIASES)
 		return failure_set(E2BIG, "more than %d logit biases", LIMIT_LOGIT_BIASES);
 	grown = realloc(sampling->logit_bias, (sampling->n_logit_bias + 1) * sizeof *grown);
@@ -384,16 +434,22 @@ int outrider_request_add_logit_bias(struct outrider_request *request, int32_t to
 
 void outrider_request_set_ignore_eos(struct outrider_request *request, bool ignore)
 {
-	request->generate.ignore_eos = ignore;
+	if (check_request(request) == 0)
+		request->generate.ignore_eos = ignore;
 }
 
 void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t deadline_ms)
 {
-	request->generate.deadline_ms = deadline_ms;
+	if (check_request(request) == 0)
+		request->generate.deadline_ms = deadline_ms;
 }
 
 int outrider_request_set_k(struct outrider_request *request, int k)
 {
+	int code = check_request(request);
+
+	if (code < 0)
+		return code;
 	if (k < -1 || k > LIMIT_DRAFT)
 		return failure_set(EINVAL,
 			"k %d: allowed are 0 to %d, or -1 for the policy's choice", k, LIMIT_DRAFT);
@@ -420,8 +476,10 @@ static int find_name(const char *what, const char *name, const char *const *name
 
 int outrider_request_set_draft_method(struct outrider_request *request, const char *name)
 {
-	int i = find_name("draft method", name, methods, DRAFT_METHODS);
+	int i = check_given(request, name, "draft method");
 
+	if (i == 0)
+		i = find_name("draft method", name, methods, DRAFT_METHODS);
 	if (i < 0)
 		return i;
 	request->generate.draft_method = (uint32_t)i;
@@ -430,8 +488,10 @@ int outrider_request_set_draft_method(struct outrider_request *request, const ch
 
 int outrider_request_set_coupling(struct outrider_request *request, const char *name)
 {
-	int i = find_name("coupling", name, couplings, 2);
+	int i = check_given(request, name, "coupling");
 
+	if (i == 0)
+		i = find_name("coupling", name, couplings, 2);
 	if (i < 0)
 		return i;
 	request->sampling.coupling = (uint32_t)i;
@@ -442,8 +502,10 @@ int outrider_request_set_replay(
 	struct outrider_request *request, const int32_t *tokens, size_t n, float error)
 {
 	Outrider__TokenList *list = NULL;
-	int code = check(SAMPLING_REPLAY_ERROR, (double)error);
+	int code = check_given(request, n ? (const void *)tokens : request, "list of tokens");
 
+	if (code == 0)
+		code = check(request, SAMPLING_REPLAY_ERROR, (double)error);
 	if (code == 0)
 		code = make_token_list(tokens, n, &list);
 	if (code < 0)
@@ -456,5 +518,6 @@ int outrider_request_set_replay(
 
 void outrider_request_set_logits_hash(struct outrider_request *request, bool wanted)
 {
-	request->generate.logits_hash = wanted;
+	if (check_request(request) == 0)
+		request->generate.logits_hash = wanted;
 }

@@ -104,14 +104,17 @@ static void fill(struct outrider_process *process, const char *name, const char 
 
 int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_status **out)
 {
-	struct outrider_status *status = calloc(1, sizeof *status);
+	struct outrider_status *status;
 	struct error err = {""};
 	char dir[256];
 	void *zmq = NULL, *sockets[PROCESSES] = {NULL};
 	bool recent;
 	int code;
 
+	if (!out)
+		return failure_null("place for the status");
 	*out = NULL;
+	status = calloc(1, sizeof *status);
 	if (!status)
 		return failure_set(ENOMEM, "no memory for the status");
 	code = bus_context(&zmq, &err);
@@ -149,24 +152,23 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 
 size_t outrider_status_count(const struct outrider_status *status)
 {
-	(void)status;
-	return PROCESSES;
+	return status ? PROCESSES : 0;
 }
 
 const struct outrider_process *outrider_status_process(
 	const struct outrider_status *status, size_t i)
 {
-	return i < PROCESSES ? &status->processes[i] : NULL;
+	return status && i < PROCESSES ? &status->processes[i] : NULL;
 }
 
 const char *outrider_status_given_up(const struct outrider_status *status)
 {
-	return status->given_up[0] != '\0' ? status->given_up : NULL;
+	return status && status->given_up[0] != '\0' ? status->given_up : NULL;
 }
 
 void outrider_status_free(struct outrider_status **status)
 {
-	if (!*status)
+	if (!status || !*status)
 		return;
 	for (int i = 0; i < PROCESSES; i++)
 		bus_free(&(*status)->answers[i]);

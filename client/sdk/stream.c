@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #define MS UINT64_C(1000000)
 
@@ -80,10 +81,14 @@ int outrider_start(struct outrider *client, const struct outrider_request *reque
 	uint64_t uid;
 	int code;
 
+	if (!out)
+		return failure_null("place for a stream");
 	*out = NULL;
-	if (!client || !request)
-		return failure_set(EINVAL, "there is no %s",
-			client ? "request" : "client: did outrider_connect succeed?");
+	code = client_check(client);
+	if (code < 0)
+		return code;
+	if (!request)
+		return failure_null("request");
 	if (request->generate.input_case == OUTRIDER__GENERATE__INPUT__NOT_SET)
 		return failure_set(
 			EINVAL, "the request has neither prompt nor tokens nor messages");
@@ -117,8 +122,14 @@ int outrider_resume(
 	struct outrider *client, uint64_t uid, uint32_t have, struct outrider_stream **out)
 {
 	struct outrider_stream *stream;
+	int code;
 
+	if (!out)
+		return failure_null("place for a stream");
 	*out = NULL;
+	code = client_check(client);
+	if (code < 0)
+		return code;
 	if (uid == 0)
 		return failure_set(EINVAL, "session 0: sessions have other numbers");
 	stream = new_stream(client, uid, have);
@@ -132,7 +143,7 @@ int outrider_resume(
 
 uint64_t outrider_stream_uid(const struct outrider_stream *stream)
 {
-	return stream->uid;
+	return stream ? stream->uid : 0;
 }
 
 static void show_tokens(struct outrider_event *event, const Outrider__Tokens *tokens)
@@ -221,10 +232,16 @@ int outrider_next(
 {
 	uint64_t now = clock_ns(),
 		 end = timeout_ms < 0 ? UINT64_MAX : now + (uint64_t)timeout_ms * MS;
+	int code;
 
+	if (!event)
+		return failure_null("place for an event");
 	*event = NULL;
 	if (!stream)
-		return failure_set(EINVAL, "there is no stream");
+		return failure_null("stream");
+	code = client_check(stream->client);
+	if (code < 0)
+		return code;
 	/* Done stays: outrider_usage reads it. */
 	if (stream->shown && stream->shown->envelope != stream->done)
 		free_items(&stream->shown);
@@ -243,8 +260,7 @@ int outrider_next(
 	if (stream->first) {
 		show_first(stream);
 	} else {
-		int code = tell_end(stream);
-
+		code = tell_end(stream);
 		if (code < 0)
 			return code;
 	}
@@ -254,6 +270,13 @@ int outrider_next(
 
 int outrider_cancel(struct outrider_stream *stream)
 {
+	int code;
+
+	if (!stream)
+		return failure_null("stream");
+	code = client_check(stream->client);
+	if (code < 0)
+		return code;
 	if (stream->ended)
 		return 0;
 	stream->cancelling = true;
@@ -265,7 +288,11 @@ int outrider_usage(const struct outrider_stream *stream, struct outrider_usage *
 {
 	const Outrider__Usage *u;
 
+	if (!usage)
+		return failure_null("place for the usage");
 	memset(usage, 0, sizeof *usage);
+	if (!stream)
+		return failure_null("stream");
 	if (!stream->told)
 		return failure_set(EBUSY, "the stream has not ended");
 	usage->output_tokens = stream->taken;
@@ -303,13 +330,13 @@ int outrider_usage(const struct outrider_stream *stream, struct outrider_usage *
 
 void outrider_stream_free(struct outrider_stream **out)
 {
-	struct outrider_stream *stream = *out, **link;
+	struct outrider_stream *stream = out ? *out : NULL, **link;
 	uint64_t end = clock_ns() + CANCEL_WAIT_MS * MS;
 
 	if (!stream)
 		return;
-	/* Waits for the answer: closing right behind the message could lose it. */
-	if (!stream->ended) {
+	/* Waits for the answer: closing right behind the message could lose it. A child's copy is freed and says nothing. */
+	if (!stream->ended && stream->client->owner == getpid()) {
 		outrider_cancel(stream);
 		while (!stream->ended && stream->client->connected && clock_ns() < end)
 			client_pump(stream->client, 10);
@@ -327,7 +354,7 @@ int outrider_generate(struct outrider *client, const struct outrider_request *re
 	struct outrider_stream *stream = NULL;
 	const struct outrider_event *event = NULL;
 	bool done = false;
-	int code = outrider_start(client, request, &stream);
+	int code = callback ? outrider_start(client, request, &stream) : failure_null("callback");
 
 	while (code == 0 && !done) {
 		code = outrider_next(stream, -1, &event);

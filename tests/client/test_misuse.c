@@ -1,0 +1,322 @@
+/*
+ * The SDK used wrongly: every function of outrider.h with NULL for each pointer it takes, values beyond its range, and a client
+ * in the child of a fork. tests/client/symbols.t sees to it that no function is missing here.
+ */
+#include "client/include/outrider.h"
+#include "shared/base/patience.h"
+#include "shared/ipc/bus.h"
+#include "shared/ipc/peers.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <cmocka.h>
+
+struct service {
+	char dir[64];
+	void *zmq, *socket;
+	struct bus_address client;
+	struct outrider *sdk;
+	struct outrider_request *request;
+	struct outrider_stream *stream;
+};
+
+static int setup(void **state)
+{
+	static const int32_t prompt[] = {1, 2, 3};
+	struct service *s = calloc(1, sizeof *s);
+	char endpoint[128];
+	struct error err = {""};
+
+	*state = s;
+	snprintf(s->dir, sizeof s->dir, "/tmp/outrider-misuse-XXXXXX");
+	assert_non_null(mkdtemp(s->dir));
+	peers_client_endpoint(s->dir, endpoint, sizeof endpoint);
+	s->zmq = zmq_ctx_new();
+	if (bus_server(s->zmq, endpoint, &s->socket, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(outrider_connect(s->dir, &s->sdk), 0);
+	assert_int_equal(outrider_request_new(&s->request), 0);
+	assert_int_equal(outrider_request_set_tokens(s->request, prompt, 3), 0);
+	assert_int_equal(outrider_start(s->sdk, s->request, &s->stream), 0);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct service *s = *state;
+	char path[128];
+
+	bus_close(&s->socket);
+	zmq_ctx_term(s->zmq);
+	outrider_stream_free(&s->stream);
+	outrider_request_free(&s->request);
+	outrider_close(&s->sdk);
+	snprintf(path, sizeof path, "%s/client", s->dir);
+	unlink(path);
+	rmdir(s->dir);
+	free(s);
+	return 0;
+}
+
+static int ignore(void *user, const struct outrider_event *event)
+{
+	(void)user;
+	(void)event;
+	return 0;
+}
+
+/* A sentence, and one of this call: the last one's is replaced first. */
+static void refused(int code, int expected, const char *what)
+{
+	const char *said = outrider_error();
+
+	if (code != expected || strlen(said) < 10 || strstr(said, "pass one"))
+		fail_msg("%s: %d, \"%s\"", what, code, said);
+}
+
+#define REFUSED_AS(expected, call)                                         \
+	do {                                                               \
+		outrider_request_set_draft_method(s->request, "pass one"); \
+		refused(call, expected, #call);                            \
+	} while (0)
+#define REFUSED(call) REFUSED_AS(-EINVAL, call)
+
+static void null_is_refused_by_every_function_that_returns_a_code(void **state)
+{
+	struct service *s = *state;
+	struct outrider_usage usage;
+	const struct outrider_event *event = (const void *)s;
+	struct outrider_stream *stream = (void *)s;
+	int32_t ids[] = {1};
+
+	REFUSED(outrider_connect(s->dir, NULL));
+	REFUSED(outrider_set_window(NULL, 1));
+	REFUSED(outrider_set_wait(NULL, 1, 1));
+	REFUSED(outrider_request_new(NULL));
+	REFUSED(outrider_request_set_prompt(NULL, "x"));
+	REFUSED(outrider_request_set_prompt(s->request, NULL));
+	REFUSED(outrider_request_set_tokens(NULL, ids, 1));
+	REFUSED(outrider_request_set_tokens(s->request, NULL, 1));
+	REFUSED(outrider_request_add_message(NULL, "user", "x"));
+	REFUSED(outrider_request_add_message(s->request, NULL, "x"));
+	REFUSED(outrider_request_add_message(s->request, "user", NULL));
+	REFUSED(outrider_request_add_message_json(NULL, "{}"));
+	REFUSED(outrider_request_add_message_json(s->request, NULL));
+	REFUSED(outrider_request_set_variables(NULL, "{}"));
+	REFUSED(outrider_request_set_variables(s->request, NULL));
+	REFUSED(outrider_request_set_temperature(NULL, 1));
+	REFUSED(outrider_request_set_top_k(NULL, 1));
+	REFUSED(outrider_request_set_top_p(NULL, 1));
+	REFUSED(outrider_request_set_min_p(NULL, 1));
+	REFUSED(outrider_request_set_repeat(NULL, 1, 1));
+	REFUSED(outrider_request_add_stop(NULL, "x"));
+	REFUSED(outrider_request_add_stop(s->request, NULL));
+	REFUSED(outrider_request_add_logit_bias(NULL, 1, 1));
+	REFUSED(outrider_request_set_k(NULL, 1));
+	REFUSED(outrider_request_set_draft_method(NULL, "auto"));
+	REFUSED(outrider_request_set_draft_method(s->request, NULL));
+	REFUSED(outrider_request_set_coupling(NULL, "gumbel"));
+	REFUSED(outrider_request_set_coupling(s->request, NULL));
+	REFUSED(outrider_request_set_replay(NULL, ids, 1, 0));
+	REFUSED(outrider_request_set_replay(s->request, NULL, 1, 0));
+	REFUSED(outrider_start(NULL, s->request, &stream));
+	assert_null(stream);
+	REFUSED(outrider_start(s->sdk, NULL, &stream));
+	REFUSED(outrider_start(s->sdk, s->request, NULL));
+	REFUSED(outrider_resume(NULL, 1, 0, &stream));
+	REFUSED(outrider_resume(s->sdk, 1, 0, NULL));
+	REFUSED(outrider_next(NULL, 0, &event));
+	assert_null(event);
+	REFUSED(outrider_next(s->stream, 0, NULL));
+	REFUSED(outrider_cancel(NULL));
+	REFUSED(outrider_usage(NULL, &usage));
+	REFUSED(outrider_usage(s->stream, NULL));
+	REFUSED(outrider_generate(NULL, s->request, ignore, NULL));
+	REFUSED(outrider_generate(s->sdk, NULL, ignore, NULL));
+	REFUSED(outrider_generate(s->sdk, s->request, NULL, NULL));
+	REFUSED(outrider_status(s->dir, 10, NULL));
+}
+
+static void null_does_nothing_where_nothing_can_be_said(void **state)
+{
+	struct service *s = *state;
+	struct outrider *client = NULL;
+	struct outrider_request *request = NULL;
+	struct outrider_stream *stream = NULL;
+	struct outrider_status *status = NULL;
+
+	(void)s;
+	outrider_close(NULL);
+	outrider_close(&client);
+	outrider_request_free(NULL);
+	outrider_request_free(&request);
+	outrider_stream_free(NULL);
+	outrider_stream_free(&stream);
+	outrider_status_free(NULL);
+	outrider_status_free(&status);
+	outrider_request_set_max_tokens(NULL, 1);
+	outrider_request_set_seed(NULL, 1);
+	outrider_request_set_ignore_eos(NULL, true);
+	outrider_request_set_deadline_ms(NULL, 1);
+	outrider_request_set_logits_hash(NULL, true);
+	assert_non_null(strstr(outrider_error(), "no request"));
+	assert_true(outrider_stream_uid(NULL) == 0);
+	assert_int_equal(outrider_status_count(NULL), 0);
+	assert_null(outrider_status_process(NULL, 0));
+	assert_null(outrider_status_given_up(NULL));
+	assert_string_equal(outrider_end_name((enum outrider_end) - 1), "none");
+	assert_string_equal(outrider_end_name((enum outrider_end)7), "none");
+	assert_non_null(outrider_version());
+}
+
+static void values_out_of_range_are_refused(void **state)
+{
+	struct service *s = *state;
+	struct outrider_stream *stream;
+	struct outrider_status *status;
+	int32_t negative[] = {-1};
+	static char large[(2 << 20) + 2];
+	const float wrong[] = {-1, NAN, INFINITY, -INFINITY};
+
+	memset(large, 'x', sizeof large - 1);
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		REFUSED(outrider_request_set_temperature(s->request, wrong[i]));
+		REFUSED(outrider_request_set_top_p(s->request, wrong[i]));
+		REFUSED(outrider_request_set_min_p(s->request, wrong[i]));
+		REFUSED(outrider_request_set_repeat(s->request, wrong[i], 0));
+		REFUSED(outrider_request_set_replay(s->request, NULL, 0, wrong[i]));
+		if (i > 0)
+			REFUSED(outrider_request_add_logit_bias(s->request, 1, wrong[i]));
+	}
+	REFUSED(outrider_request_set_temperature(s->request, 101));
+	REFUSED(outrider_request_set_top_p(s->request, 0));
+	REFUSED(outrider_request_set_top_p(s->request, 1.5f));
+	REFUSED(outrider_request_set_min_p(s->request, 1.5f));
+	REFUSED(outrider_request_set_repeat(s->request, 0, 0));
+	REFUSED(outrider_request_set_repeat(s->request, 1, UINT32_MAX));
+	REFUSED(outrider_request_set_top_k(s->request, UINT32_MAX));
+	REFUSED(outrider_request_add_logit_bias(s->request, -1, 0));
+	REFUSED(outrider_request_set_k(s->request, -2));
+	REFUSED(outrider_request_set_k(s->request, 16));
+	REFUSED(outrider_request_set_coupling(s->request, ""));
+	REFUSED(outrider_request_add_stop(s->request, ""));
+	REFUSED(outrider_request_add_message(s->request, "", "x"));
+	REFUSED(outrider_request_add_message_json(s->request, ""));
+	REFUSED(outrider_request_set_variables(s->request, ""));
+	REFUSED(outrider_request_set_tokens(s->request, negative, 1));
+	REFUSED(outrider_request_set_replay(s->request, negative, 1, 0));
+	REFUSED(outrider_set_window(s->sdk, 0));
+	REFUSED(outrider_set_window(s->sdk, 65537));
+	REFUSED(outrider_set_wait(s->sdk, -1, 0));
+	REFUSED(outrider_set_wait(s->sdk, 0, INT64_MAX));
+	REFUSED(outrider_resume(s->sdk, 0, 0, &stream));
+	REFUSED_AS(-E2BIG, outrider_request_set_prompt(s->request, large));
+	REFUSED_AS(-E2BIG, outrider_request_add_message(s->request, "user", large));
+	REFUSED_AS(-E2BIG, outrider_request_set_tokens(s->request, negative, SIZE_MAX));
+	/* Whatever was refused, the request is as it was. */
+	assert_int_equal(outrider_start(s->sdk, s->request, &stream), 0);
+	outrider_stream_free(&stream);
+	assert_int_equal(outrider_status("/nonexistent", -5, &status), 0);
+	assert_null(outrider_status_process(status, SIZE_MAX));
+	outrider_status_free(&status);
+}
+
+/* The child's part; returns the number of what went wrong. */
+static int in_child(struct service *s)
+{
+	const struct outrider_event *event;
+	struct outrider_stream *stream;
+	struct outrider *own = NULL;
+	const struct {
+		int code;
+		const char *said;
+	} calls[] = {
+		{outrider_next(s->stream, -1, &event), strdup(outrider_error())},
+		{outrider_next(s->stream, 0, &event), strdup(outrider_error())},
+		{outrider_cancel(s->stream), strdup(outrider_error())},
+		{outrider_start(s->sdk, s->request, &stream), strdup(outrider_error())},
+		{outrider_resume(s->sdk, 1, 0, &stream), strdup(outrider_error())},
+		{outrider_generate(s->sdk, s->request, ignore, NULL), strdup(outrider_error())},
+		{outrider_set_window(s->sdk, 5), strdup(outrider_error())},
+		{outrider_set_wait(s->sdk, 5, 5), strdup(outrider_error())},
+	};
+
+	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+		if (calls[i].code != -EPERM || !strstr(calls[i].said, "fork"))
+			return 10 + (int)i;
+	if (outrider_stream_uid(s->stream) == 0)
+		return 1;
+	outrider_stream_free(&s->stream);
+	outrider_request_free(&s->request);
+	outrider_close(&s->sdk);
+	if (s->stream || s->request || s->sdk)
+		return 2;
+#ifndef __SANITIZE_THREAD__ /* which does not allow a forked process to start threads */
+	if (outrider_connect(s->dir, &own) != 0)
+		return 3;
+	outrider_close(&own);
+#endif
+	return own ? 4 : 0;
+}
+
+static void a_client_belongs_to_the_process_that_opened_it(void **state)
+{
+	struct service *s = *state;
+	Outrider__Envelope *heard = NULL, envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Tokens tokens = OUTRIDER__TOKENS__INIT;
+	const struct outrider_event *event;
+	struct patience patience;
+	int32_t ids[] = {7, 8};
+	int status;
+
+	assert_int_equal(outrider_next(s->stream, 10, &event), -EAGAIN);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(in_child(s));
+	patience_init(&patience, 30000);
+	while (waitpid(child, &status, WNOHANG) == 0)
+		if (patience_step_ms(&patience) > 0)
+			usleep(10000);
+		else
+			kill(child, SIGKILL);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	/* The parent's goes on. */
+	while (bus_receive_from(s->socket, &s->client, &heard, NULL) == -EAGAIN)
+		assert_int_equal(outrider_next(s->stream, 5, &event), -EAGAIN);
+	assert_int_equal(heard->body_case, OUTRIDER__ENVELOPE__BODY_GENERATE);
+	bus_free(&heard);
+	tokens.session_uid = outrider_stream_uid(s->stream);
+	tokens.n_ids = 2;
+	tokens.ids = ids;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_TOKENS;
+	envelope.tokens = &tokens;
+	assert_int_equal(bus_send_to(s->socket, &s->client, &envelope), 0);
+	assert_int_equal(outrider_next(s->stream, 30000, &event), 0);
+	assert_int_equal(event->n_tokens, 2);
+	assert_int_equal(event->tokens[1], 8);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(null_is_refused_by_every_function_that_returns_a_code),
+		TEST(null_does_nothing_where_nothing_can_be_said),
+		TEST(values_out_of_range_are_refused),
+		TEST(a_client_belongs_to_the_process_that_opened_it),
+	};
+
+	return cmocka_run_group_tests_name("misuse", tests, NULL, NULL);
+}
