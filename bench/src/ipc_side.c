@@ -127,6 +127,15 @@ static void answer_demands(struct ipc_side *side)
 	}
 }
 
+static int serve_zmq(struct ipc_side *side, const char *endpoint, struct error *err)
+{
+	side->zmq = zmq_ctx_new();
+	side->socket = side->zmq ? zmq_socket(side->zmq, ZMQ_ROUTER) : NULL;
+	if (!side->socket || zmq_bind(side->socket, endpoint) < 0)
+		return error_set(err, errno, "%s: %s", endpoint, zmq_strerror(errno));
+	return 0;
+}
+
 static void answer_zmq(struct ipc_side *side)
 {
 	while (mode_of(side) == MODE_ZMQ) {
@@ -163,10 +172,8 @@ static _Noreturn void run_answering(struct ipc_side *side, const char *endpoint,
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	side->other = 0;
-	side->zmq = zmq_ctx_new();
 	if (region_attach(fd, "bench", LAYOUT, 0, true, &side->region, &err) < 0 ||
-		attach(side, &err) < 0 ||
-		bus_server(side->zmq, endpoint, &side->socket, &err) < 0) {
+		attach(side, &err) < 0 || serve_zmq(side, endpoint, &err) < 0) {
 		fprintf(stderr, "outrider-bench: %s\n", err.text);
 		_exit(EX_OSERR);
 	}

@@ -9,6 +9,7 @@
 #include "client/cli/vocabulary.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/descriptors.h"
 #include "shared/base/file.h"
 #include "shared/ipc/given_up.h"
 #include "shared/ipc/peers.h"
@@ -276,7 +277,9 @@ static int check(struct up *up)
 	if (access(up->model, R_OK) < 0)
 		return cli_fail(
 			error_exit_status(errno), "up: model %s: %s", up->model, strerror(errno));
-	code = up->draft ? vocabulary_check(up->model, up->draft, &err) : 0;
+	code = descriptors_need("outrider up", 0, &err);
+	if (code == 0 && up->draft)
+		code = vocabulary_check(up->model, up->draft, &err);
 	if (code == 0)
 		code = peers_runtime_dir(
 			up->runtime_flag, true, up->runtime_dir, sizeof up->runtime_dir, &err);

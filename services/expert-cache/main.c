@@ -4,6 +4,7 @@
 #include "services/expert-cache/service.h"
 #include "services/expert-cache/settle.h"
 
+#include "shared/base/descriptors.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
 #include "shared/base/standard.h"
@@ -241,6 +242,10 @@ int main(int argc, char **argv)
 	code = cache_config_check(&service.config, &err);
 	if (code == 0)
 		code = size_up(&service, &err);
+	/* Each file of the model is open for its header, and twice for its reads. */
+	if (code == 0)
+		code = descriptors_need(
+			PEER_CACHE, 3 * (gguf_n_parts(service.model->gguf) - 1), &err);
 	if (code == 0 && !options.check)
 		code = peers_runtime_dir(
 			options.runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);

@@ -42,11 +42,6 @@ static int check_client(
 	size_t bytes;
 	uint32_t n = n_requests(front, from, &bytes);
 
-	/* Of connections that it has closed there may be sessions left. */
-	if (n >= front->config->client_requests) {
-		places_probe(front);
-		n = n_requests(front, from, &bytes);
-	}
 	if (n >= front->config->client_requests)
 		return error_set(err, EAGAIN,
 			"%u requests of this client run or wait, the limit is %lld "
@@ -69,10 +64,6 @@ static int check_all(struct front *front, size_t more, struct error *err)
 		return error_set(err, EAGAIN,
 			"%u requests of %zu bytes wait to be read, the limits are %d and %d",
 			inbox->n, inbox->bytes, LIMIT_INBOX_REQUESTS, LIMIT_INBOX_BYTES);
-	if (waiting >= front->config->queue_max) {
-		places_probe(front);
-		waiting = places_waiting(front, inbox->n);
-	}
 	if (waiting >= front->config->queue_max)
 		return error_set(err, EAGAIN, "queue full: %lld waiting, limit %lld",
 			(long long)waiting, (long long)front->config->queue_max);
@@ -233,6 +224,19 @@ void admission_return(struct front *front, const struct bus_address *from, uint6
 	entry->credit = credit;
 	if (!place(front, entry, before))
 		stream_accepted_entry(front, entry, n_prompt, n_out);
+}
+
+void admission_gone(struct front *front, const struct bus_address *client)
+{
+	for (struct inbox_entry *e = front->inbox.first, *next; e != NULL; e = next) {
+		next = e->next;
+		if (!bus_same(&e->client, client))
+			continue;
+		struct shelved *kept = shelf_find(&front->shelf, e->uid);
+		if (kept != NULL)
+			kept->returning = false;
+		inbox_remove(&front->inbox, e);
+	}
 }
 
 void admission_cancel(struct front *front, struct inbox_entry *entry)

@@ -363,8 +363,6 @@ void front_tick(void *arg)
 		if (front->sessions[i].used)
 			reap(front, i, now_ns);
 	shelf_expire(&front->shelf, now_ns - (uint64_t)front->config->client_timeout);
-	if (front->inbox.n > 0 || places_waiting(front, 0) > 0)
-		places_probe(front);
 	links_needs(front);
 	links_state(front);
 }
@@ -374,4 +372,39 @@ bool front_alive(void *arg)
 	struct front *front = arg;
 
 	return engine_alive(front->engine, &front->alive_seen);
+}
+
+bool front_keeps(void *arg, const struct bus_address *client)
+{
+	const struct front *front = arg;
+
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct front_session *fs = &front->sessions[i];
+
+		if (fs->used && fs->attached && !fs->done_sent && bus_same(&fs->client, client))
+			return true;
+	}
+	for (const struct inbox_entry *e = front->inbox.first; e != NULL; e = e->next)
+		if (bus_same(&e->client, client))
+			return true;
+	for (const struct shelved *kept = front->shelf.first; kept != NULL; kept = kept->next)
+		if (kept->attached && bus_same(&kept->client, client))
+			return true;
+	return false;
+}
+
+void front_gone(void *arg, const struct bus_address *client)
+{
+	struct front *front = arg;
+
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct front_session *fs = &front->sessions[i];
+
+		if (fs->used && fs->attached && bus_same(&fs->client, client))
+			stream_detach(front, i);
+	}
+	for (struct shelved *kept = front->shelf.first; kept != NULL; kept = kept->next)
+		if (bus_same(&kept->client, client))
+			kept->attached = false;
+	admission_gone(front, client);
 }

@@ -42,7 +42,7 @@ struct front {
 	struct regions *regions;
 	const struct region *packed; /* the weights', its header NULL without one */
 	struct engine *engine;
-	void *socket;
+	struct bus_server *socket;
 	struct slot slots[LIMIT_SESSIONS];
 	struct front_session sessions[LIMIT_SESSIONS];
 	uint64_t alive_seen;
@@ -50,7 +50,6 @@ struct front {
 	struct inbox inbox;
 	struct shelf shelf;
 	uint64_t clients; /* that had sessions: the newest one's number */
-	uint64_t probed_ns; /* when places_probe last asked */
 
 	struct broker *broker;
 	struct link *cache_link, *policy_link; /* set before the engine starts; NULL: not wanted */
@@ -87,6 +86,11 @@ void front_release(struct front *front, uint32_t index);
 /* The same, but what its page holds is kept on the shelf. */
 void front_shelve(struct front *front, uint32_t index);
 
+/* For bus_on_crowded: a client whose answer is on its way, or whose request waits, keeps its connection, however long it takes. */
+bool front_keeps(void *arg, const struct bus_address *client);
+/* For bus_on_gone: its sessions stand aside for others until it comes back, and its requests that wait are dropped: it asks again. */
+void front_gone(void *arg, const struct bus_address *client);
+
 /* Daemon handlers; arg is the front. */
 void front_pump(void *arg); /* the engine has something */
 void front_tick(void *arg); /* timer: clients that went silent, finished sessions, state */
@@ -106,8 +110,6 @@ void places_look(struct front *front, uint32_t index, uint64_t now_ns);
 void places_number(struct front *front, uint32_t index);
 /* How many sessions wait behind those that fit in a batch, these many more counted in; negative: so many fit. */
 int64_t places_waiting(struct front *front, uint32_t more);
-/* Sends every client that has sessions a message, at most ten times a second: one that is gone is found so. */
-void places_probe(struct front *front);
 /* A free index. Others are made to give way where there is none: finished sessions whose clients have got their answers, then
  * those whose clients are gone or take nothing. -EINPROGRESS: one is giving way; before: how many wait for one already.
  * -EAGAIN with the reason. */
@@ -123,6 +125,8 @@ void admission_generate(struct front *front, const struct bus_address *from, uin
 /* A client of a session on the shelf has asked for it. */
 void admission_return(struct front *front, const struct bus_address *from, uint64_t request_id,
 	struct shelved *kept, uint32_t have, uint32_t credit);
+/* Drops the requests of a connection that is gone. */
+void admission_gone(struct front *front, const struct bus_address *client);
 /* Ends what has not begun. */
 void admission_cancel(struct front *front, struct inbox_entry *entry);
 /* Reads at most one text and gives out places; asks to be called again when there is more to do. */
@@ -130,6 +134,8 @@ void admission_work(struct front *front);
 
 /* stream.c: sends one session what it may have. False: the client took no more for now. */
 bool stream_session(struct front *front, uint32_t index);
+/* Its client is gone: the session is kept for it to come back. */
+void stream_detach(struct front *front, uint32_t index);
 /* Begins the stream again at output token `from`. */
 void stream_reset(struct front *front, uint32_t index, uint32_t from);
 /* Tells its client that the session is here. */

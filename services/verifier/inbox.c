@@ -12,7 +12,7 @@ bool inbox_same_client(const struct bus_address *a, const struct bus_address *b)
 	/* Process 0 is one of another container. */
 	if (bus_peer(a, &uid, &pid_a) && bus_peer(b, &uid, &pid_b) && pid_a != 0 && pid_b != 0)
 		return pid_a == pid_b;
-	return a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0;
+	return bus_same(a, b);
 }
 
 /* A client that has nothing here joins the current round, another the one after its last. */

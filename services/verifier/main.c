@@ -10,6 +10,7 @@
 #include "services/verifier/front.h"
 #include "services/verifier/packed.h"
 #include "services/verifier/resources.h"
+#include "shared/base/descriptors.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
 #include "shared/base/plural.h"
@@ -23,6 +24,7 @@
 #include <unistd.h>
 
 #define TICK_NS 250000000u
+#define THREADS_INCLUDED 8u /* in LIMIT_DESCRIPTORS */
 /* One pass over a full prefill chunk of a large model may take this long on a slow machine. */
 #define STALL_NS 120000000000u
 
@@ -66,10 +68,21 @@ static int open_sockets(struct verifier *v, struct error *err)
 	char endpoint[256];
 
 	peers_client_endpoint(daemon_runtime_dir(v->daemon), endpoint, sizeof(endpoint));
-	int rc = bus_server(daemon_zmq(v->daemon), endpoint, &v->front.socket, err);
+	int rc = bus_server(endpoint, BUS_CLIENTS, &v->front.socket, err);
 	if (rc == 0)
 		rc = daemon_admin_open(v->daemon, admin_handle, &v->front, err);
 	return rc;
+}
+
+/* Each file of the model holds a descriptor, and so does each thread. One file and a few threads are counted in. */
+static int need_descriptors(const struct verifier *v, struct error *err)
+{
+	uint64_t threads = (uint64_t)v->config.threads;
+
+	return descriptors_need(PEER_VERIFIER,
+		gguf_n_parts(v->model->gguf) - 1 +
+			(threads > THREADS_INCLUDED ? threads - THREADS_INCLUDED : 0),
+		err);
 }
 
 /* The model, and what of the configuration depends on it. */
@@ -85,6 +98,9 @@ static int load_model(struct verifier *v, struct error *err)
 			tokenizer_n_vocab(v->tokenizer), v->model->config.n_vocab);
 	if (rc == 0)
 		rc = verifier_config_fit(&v->config, v->model, err);
+	if (rc != 0)
+		return rc;
+	rc = need_descriptors(v, err);
 	if (rc != 0)
 		return rc;
 	v->kernels = kernels_select(kernels_names[v->config.kernels], err);
@@ -170,9 +186,11 @@ static int start(struct verifier *v, struct error *err)
 	if (rc == 0)
 		rc = engine_start(front->engine, err);
 	if (rc == 0)
-		rc = daemon_add_zmq(v->daemon, front->socket, handlers_client, front);
+		rc = daemon_add_server(v->daemon, front->socket, handlers_client, front);
 	if (rc == 0 && daemon_add_timer(v->daemon, TICK_NS, front_tick, front) < 0)
 		rc = error_set(err, ENOSPC, "no timer");
+	bus_on_crowded(front->socket, front_keeps, front);
+	bus_on_gone(front->socket, front_gone, front);
 	daemon_on_wakeup(v->daemon, front_pump, front);
 	daemon_on_alive(v->daemon, front_alive, front);
 	daemon_on_detail(v->daemon, admin_detail, front);
@@ -194,8 +212,7 @@ static void stop(struct verifier *v)
 		region_close(&v->packed);
 	tokenizer_free(&v->tokenizer);
 	model_free(&v->model);
-	if (front->socket != NULL)
-		bus_close(&front->socket);
+	bus_server_close(&front->socket);
 	daemon_destroy(&v->daemon);
 }
 

@@ -6,7 +6,6 @@
 
 /* A client that has taken nothing for so long stands aside for others. */
 #define ASIDE_NS 1000000000u
-#define PROBE_NS 100000000u
 
 static bool is_aside(const struct front_session *fs, uint64_t now_ns)
 {
@@ -58,19 +57,6 @@ int64_t places_waiting(struct front *front, uint32_t more)
 			n++;
 	}
 	return n - front->config->sessions_max;
-}
-
-void places_probe(struct front *front)
-{
-	uint64_t now_ns = clock_ns();
-
-	if (front->probed_ns != 0 && now_ns - front->probed_ns < PROBE_NS)
-		return;
-	front->probed_ns = now_ns;
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
-		if (front->sessions[i].used && front->sessions[i].attached &&
-			!front->sessions[i].done_sent)
-			stream_accepted(front, i);
 }
 
 /* Free, or made so at once: -1 when none is. */
@@ -141,10 +127,6 @@ int places_take(struct front *front, uint32_t before, struct error *err)
 {
 	int index = take_now(front);
 
-	if (index < 0) {
-		places_probe(front);
-		index = take_now(front);
-	}
 	if (index >= 0)
 		return index;
 	if (n_yielding(front) > before)

@@ -81,6 +81,15 @@ static void fill_live(struct front *front, uint32_t index, Outrider__Live *live)
 	}
 }
 
+void stream_detach(struct front *front, uint32_t index)
+{
+	log_session(LOG_LEVEL_INFO,
+		atomic_load_explicit(&front->slots[index].page->uid, memory_order_relaxed), 0,
+		"its client is gone; kept for it to come back");
+	front->sessions[index].attached = false;
+	places_look(front, index, clock_ns());
+}
+
 /* 0, or what bus_send_to says; a client that is gone is detached. */
 static int send_to(struct front *front, uint32_t index, Outrider__Envelope *envelope)
 {
@@ -91,11 +100,7 @@ static int send_to(struct front *front, uint32_t index, Outrider__Envelope *enve
 	fs->full = rc == -EAGAIN;
 	if (rc == 0 || rc == -EAGAIN)
 		return rc;
-	log_session(LOG_LEVEL_INFO,
-		atomic_load_explicit(&front->slots[index].page->uid, memory_order_relaxed), 0,
-		"its client is gone; kept for it to come back");
-	fs->attached = false;
-	places_look(front, index, clock_ns());
+	stream_detach(front, index);
 	return rc;
 }
 

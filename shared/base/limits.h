@@ -41,6 +41,15 @@ enum {
 	LIMIT_SHELF_BYTES = 64 << 20, /* what is kept of them */
 	LIMIT_MESSAGE_CUT =
 		32 << 20, /* up to here a larger one is answered, beyond its sender is cut off */
+	LIMIT_UNREAD_BYTES =
+		256 << 10, /* beyond so many unread answers a connection gets no further one */
+	LIMIT_HELD_BYTES =
+		32 << 20, /* unfinished messages and unread answers of a socket's connections */
+	LIMIT_CLIENTS = 1024, /* connections to the clients' socket */
+	LIMIT_ADMINS = 256, /* connections to an admin socket */
+	LIMIT_DESCRIPTORS = 64, /* the least limit of open files a process starts with */
+	LIMIT_RESERVE = 16, /* descriptors that these leave free, for files and peers */
+	LIMIT_RESERVE_PEERS = 8, /* that peers leave free, for files */
 	LIMIT_REGIONS = 8, /* regions one process owns */
 	LIMIT_PEERS = 8, /* connections of one region broker */
 };

@@ -1,9 +1,10 @@
 #include "shared/ipc/broker.h"
 
+#include "shared/base/descriptors.h"
 #include "shared/base/lock_file.h"
 #include "shared/base/log.h"
-#include "shared/ipc/bus.h"
 #include "shared/ipc/hello.h"
+#include "shared/ipc/listener.h"
 #include "shared/ipc/peers.h"
 
 #include <fcntl.h>
@@ -12,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
+
+#define ACCEPT_NS 100000000u /* to the next look for a descriptor where there was none */
 
 enum { KEPT_MAX = 16 };
 
@@ -41,6 +42,8 @@ struct broker {
 	struct daemon *daemon;
 	struct broker_events events;
 	int listen_fd, lock_fd;
+	int timer; /* 0: none */
+	bool crowded; /* somebody waits for a descriptor, which was logged */
 	bool activated; /* the service manager's socket: not ours to unlink */
 	char path[128];
 	uint64_t serial;
@@ -271,15 +274,40 @@ static struct connection *place(struct broker *broker)
 	return oldest;
 }
 
+static void accept_again(void *arg)
+{
+	struct broker *broker = arg;
+
+	daemon_remove_timer(broker->daemon, broker->timer);
+	broker->timer = 0;
+	daemon_set_events(broker->daemon, broker->listen_fd, POLLIN);
+}
+
+/* No descriptor is left for another peer: not looked for again at once, which would never end. */
+static void accept_later(struct broker *broker)
+{
+	if (!broker->crowded)
+		log_notice("%s: the limit of %llu open files (LimitNOFILE, ulimit -n) leaves no "
+			   "room for another connection: it waits",
+			broker->path, (unsigned long long)descriptors_limit());
+	broker->crowded = true;
+	broker->timer = daemon_add_timer(broker->daemon, ACCEPT_NS, accept_again, broker);
+	if (broker->timer > 0)
+		daemon_set_events(broker->daemon, broker->listen_fd, 0);
+}
+
 static void handle_accept(void *arg)
 {
 	struct broker *broker = arg;
 	struct connection *connection;
 	struct error err = {""};
-	int fd = accept4(broker->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = listener_accept(broker->listen_fd, LIMIT_RESERVE_PEERS);
 
+	if (fd == -EMFILE || fd == -ENFILE)
+		accept_later(broker);
 	if (fd < 0)
 		return;
+	broker->crowded = false;
 	if (hello_check_user(fd, &err) < 0) {
 		log_limited(LOG_LEVEL_NOTICE, "a hello was refused: %s", err.text);
 		close(fd);
@@ -314,29 +342,6 @@ static int take_lock(struct broker *broker, struct error *err)
 		daemon_runtime_dir(broker->daemon), pid);
 }
 
-static int bind_socket(struct broker *broker, struct error *err)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int pid = 0;
-
-	if (strlen(broker->path) >= sizeof address.sun_path)
-		return error_set(err, ENAMETOOLONG, "%s: longer than %zu bytes", broker->path,
-			sizeof address.sun_path - 1);
-	memcpy(address.sun_path, broker->path, strlen(broker->path) + 1);
-	if (bus_probe(broker->path, SOCK_SEQPACKET, &pid) == 0)
-		return error_set(err, EADDRINUSE, "%s: in use by process %d", broker->path, pid);
-	if (unlink(broker->path) < 0 && errno != ENOENT)
-		return error_set(
-			err, errno, "%s: cannot replace it: %s", broker->path, strerror(errno));
-	broker->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	/* The mode is set before listen: until then nobody can connect. */
-	if (broker->listen_fd < 0 ||
-		bind(broker->listen_fd, (struct sockaddr *)&address, sizeof address) < 0 ||
-		chmod(broker->path, 0600) < 0 || listen(broker->listen_fd, LIMIT_PEERS) < 0)
-		return error_set(err, errno, "%s: %s", broker->path, strerror(errno));
-	return 0;
-}
-
 int broker_open(struct daemon *daemon, const struct broker_events *events, struct broker **out,
 	struct error *err)
 {
@@ -364,7 +369,8 @@ int broker_open(struct daemon *daemon, const struct broker_events *events, struc
 			       ? error_set(err, errno, "%s: %s", broker->path, strerror(errno))
 			       : 0;
 	else
-		code = bind_socket(broker, err);
+		code = listener_open(
+			broker->path, SOCK_SEQPACKET, LIMIT_PEERS, &broker->listen_fd, err);
 	if (code == 0)
 		code = daemon_add_fd(daemon, broker->listen_fd, POLLIN, handle_accept, broker);
 	if (code < 0)
@@ -394,6 +400,8 @@ void broker_close(struct broker **broker)
 	while (b->n_offered > 0)
 		if (b->offered[--b->n_offered].read_fd >= 0)
 			close(b->offered[b->n_offered].read_fd);
+	if (b->timer > 0)
+		daemon_remove_timer(b->daemon, b->timer);
 	daemon_remove_fd(b->daemon, b->listen_fd);
 	close(b->listen_fd);
 	/* Before the lock goes: afterwards it might be a successor's socket. The lock file stays; unlinking it would

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -122,20 +121,6 @@ static int set_int(void *socket, int option, int value)
 	return zmq_setsockopt(socket, option, &value, sizeof value);
 }
 
-static int set_common(void *socket, int linger_ms)
-{
-	int64_t bytes_max = LIMIT_MESSAGE_CUT;
-
-	/* A larger message ends its sender's connection before memory is taken for it; one that is only too large is
-	 * received, so that its sender is told (decode). */
-	if (zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &bytes_max, sizeof bytes_max) < 0 ||
-		set_int(socket, ZMQ_LINGER, linger_ms) < 0 ||
-		set_int(socket, ZMQ_SNDHWM, QUEUE_MESSAGES) < 0 ||
-		set_int(socket, ZMQ_RCVHWM, QUEUE_MESSAGES) < 0)
-		return -errno;
-	return 0;
-}
-
 static int socket_error(const char *endpoint, struct error *err)
 {
 	int code = errno;
@@ -143,38 +128,19 @@ static int socket_error(const char *endpoint, struct error *err)
 	return error_set(err, code, "%s: %s", endpoint, zmq_strerror(code));
 }
 
-static int bind_private(void *socket, const char *endpoint)
+static int set_options(void *socket, int linger_ms)
 {
-	/* The socket file must never be open to others, not even between bind and chmod. The mask is the whole process's:
-	 * sockets are bound at start, before there are threads that make files. */
-	mode_t old = umask(0077);
-	int rc = zmq_bind(socket, endpoint);
+	int64_t bytes_max = LIMIT_MESSAGE_CUT;
 
-	umask(old);
-	return rc;
-}
-
-int bus_server(void *zmq, const char *endpoint, void **out, struct error *err)
-{
-	const char *path = bus_ipc_path(endpoint);
-	void *socket;
-	int pid = 0, code;
-
-	*out = NULL;
-	/* ZeroMQ unlinks whatever lies at the path, a live server's socket too. */
-	if (path && bus_probe(path, SOCK_STREAM, &pid) == 0)
-		return error_set(err, EADDRINUSE, "%s: in use by process %d", endpoint, pid);
-	socket = zmq_socket(zmq, ZMQ_ROUTER);
-	if (!socket)
-		return socket_error(endpoint, err);
-	/* Mandatory: sending to one who left is an error, not silence. */
-	if (set_common(socket, 0) < 0 || set_int(socket, ZMQ_ROUTER_MANDATORY, 1) < 0 ||
-		bind_private(socket, endpoint) < 0) {
-		code = socket_error(endpoint, err);
-		zmq_close(socket);
-		return code;
-	}
-	*out = socket;
+	/* A larger message ends the connection before memory is taken for it. */
+	if (zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &bytes_max, sizeof bytes_max) < 0 ||
+		set_int(socket, ZMQ_LINGER, linger_ms) < 0 ||
+		set_int(socket, ZMQ_SNDHWM, QUEUE_MESSAGES) < 0 ||
+		set_int(socket, ZMQ_RCVHWM, QUEUE_MESSAGES) < 0 ||
+		set_int(socket, ZMQ_IMMEDIATE, 0) < 0 ||
+		set_int(socket, ZMQ_RECONNECT_IVL, RECONNECT_MS_MIN) < 0 ||
+		set_int(socket, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MS_MAX) < 0)
+		return -errno;
 	return 0;
 }
 
@@ -187,10 +153,7 @@ static int open_client(
 	*out = NULL;
 	if (!socket)
 		return socket_error(endpoint, err);
-	if (set_common(socket, linger_ms) < 0 || set_int(socket, ZMQ_IMMEDIATE, 0) < 0 ||
-		set_int(socket, ZMQ_RECONNECT_IVL, RECONNECT_MS_MIN) < 0 ||
-		set_int(socket, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MS_MAX) < 0 ||
-		zmq_connect(socket, endpoint) < 0) {
+	if (set_options(socket, linger_ms) < 0 || zmq_connect(socket, endpoint) < 0) {
 		code = socket_error(endpoint, err);
 		zmq_close(socket);
 		return code;
@@ -211,15 +174,14 @@ void bus_close(void **socket)
 	*socket = NULL;
 }
 
-/* Receives one message of however many frames; keeps the first n_wanted, drops the rest. *n_frames counts all. Frames
- * [0, min(n_wanted, *n_frames)) are then open. */
-static int receive_frames(void *socket, zmq_msg_t *frames, size_t n_wanted, size_t *n_frames)
+/* Receives one message of however many frames; keeps the first, drops the rest. *n_frames counts all. */
+static int receive_frames(void *socket, zmq_msg_t *first, size_t *n_frames)
 {
 	bool more = true;
 
 	for (*n_frames = 0; more; (*n_frames)++) {
 		/* cppcheck-suppress uninitvar ; zmq_msg_init is what initialises it */
-		zmq_msg_t extra, *frame = *n_frames < n_wanted ? &frames[*n_frames] : &extra;
+		zmq_msg_t extra, *frame = *n_frames == 0 ? first : &extra;
 		int rc;
 
 		zmq_msg_init(frame);
@@ -231,8 +193,8 @@ static int receive_frames(void *socket, zmq_msg_t *frames, size_t n_wanted, size
 			int code = errno;
 
 			zmq_msg_close(frame);
-			for (size_t i = 0; i < *n_frames && i < n_wanted; i++)
-				zmq_msg_close(&frames[i]);
+			if (frame == &extra)
+				zmq_msg_close(first);
 			return -code;
 		}
 		more = zmq_msg_more(frame) != 0;
@@ -262,67 +224,6 @@ int bus_decode(const void *data, size_t bytes, Outrider__Envelope **envelope, st
 	return 0;
 }
 
-static int decode(zmq_msg_t *frame, Outrider__Envelope **envelope, struct error *err)
-{
-	return bus_decode(zmq_msg_data(frame), zmq_msg_size(frame), envelope, err);
-}
-
-bool bus_peer(const struct bus_address *from, uint32_t *uid, uint32_t *pid)
-{
-	/* "localhost:uid:gid:pid" for a Unix socket (libzmq, stream_engine_base.cpp); the name before may be empty. */
-	const char *at = strchr(from->peer, ':');
-	unsigned long numbers[3];
-
-	for (size_t i = 0; i < 3; i++) {
-		char *end;
-
-		if (!at || *at != ':' || at[1] < '0' || at[1] > '9')
-			return false;
-		errno = 0;
-		numbers[i] = strtoul(at + 1, &end, 10);
-		if (errno || numbers[i] > UINT32_MAX)
-			return false;
-		at = end;
-	}
-	*uid = (uint32_t)numbers[0];
-	*pid = (uint32_t)numbers[2];
-	return *at == '\0';
-}
-
-int bus_receive_from(
-	void *socket, struct bus_address *from, Outrider__Envelope **envelope, struct error *err)
-{
-	zmq_msg_t frames[2];
-	size_t n;
-	int code = receive_frames(socket, frames, 2, &n);
-
-	*envelope = NULL;
-	from->n = 0;
-	if (code < 0)
-		return code;
-	if (zmq_msg_size(&frames[0]) <= sizeof from->bytes) {
-		from->n = zmq_msg_size(&frames[0]);
-		memcpy(from->bytes, zmq_msg_data(&frames[0]), from->n);
-	}
-	from->peer[0] = '\0';
-	/* Of the message: the routing id has it only where nobody looked whether there is one (libzmq, router.cpp). */
-	if (n == 2) {
-		const char *peer = zmq_msg_gets(&frames[1], "Peer-Address");
-
-		snprintf(from->peer, sizeof from->peer, "%s", peer ? peer : "");
-	}
-	if (from->n == 0)
-		code = error_set(err, EPROTO, "routing id of %zu bytes, 1 to %zu are taken",
-			zmq_msg_size(&frames[0]), sizeof from->bytes);
-	else if (n != 2)
-		code = error_set(err, EPROTO, "message of %zu frames, expected 1", n - 1);
-	else
-		code = decode(&frames[1], envelope, err);
-	for (size_t i = 0; i < n && i < 2; i++)
-		zmq_msg_close(&frames[i]);
-	return code;
-}
-
 static int pack(zmq_msg_t *frame, Outrider__Envelope *envelope)
 {
 	size_t bytes;
@@ -350,25 +251,6 @@ static int send_frame(void *socket, zmq_msg_t *frame)
 	return code;
 }
 
-int bus_send_to(void *socket, const struct bus_address *to, Outrider__Envelope *envelope)
-{
-	zmq_msg_t frame;
-	int code;
-
-	if (to->n == 0 || to->n > sizeof to->bytes)
-		return -EHOSTUNREACH;
-	/* Whole before the routing id goes: what is sent after that one is taken for its message, whoever it is for. */
-	code = pack(&frame, envelope);
-	if (code < 0)
-		return code;
-	if (zmq_send(socket, to->bytes, to->n, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) {
-		code = -errno;
-		zmq_msg_close(&frame);
-		return code;
-	}
-	return send_frame(socket, &frame);
-}
-
 int bus_send(void *socket, Outrider__Envelope *envelope)
 {
 	zmq_msg_t frame;
@@ -387,13 +269,13 @@ int bus_receive(void *socket, int timeout_ms, Outrider__Envelope **envelope, str
 	*envelope = NULL;
 	if (timeout_ms != 0 && zmq_poll(&item, 1, timeout_ms) < 0)
 		return -errno;
-	code = receive_frames(socket, &frame, 1, &n);
+	code = receive_frames(socket, &frame, &n);
 	if (code < 0)
 		return code;
 	if (n != 1)
 		code = error_set(err, EPROTO, "message of %zu frames, expected 1", n);
 	else
-		code = decode(&frame, envelope, err);
+		code = bus_decode(zmq_msg_data(&frame), zmq_msg_size(&frame), envelope, err);
 	zmq_msg_close(&frame);
 	return code;
 }

@@ -1,7 +1,7 @@
 /*
- * ZeroMQ sockets that carry protobuf envelopes. Sockets belong to one thread. Every receive checks frame count, size,
- * protobuf syntax and version; what fails is dropped, counted, and logged by name (a server answers with Failure where it
- * knows whom to). Never blocks unless said.
+ * Sockets that carry protobuf envelopes over ZeroMQ's protocol. A client's is libzmq's; a server reads the protocol itself
+ * (bus_server.c says why). Sockets belong to one thread. Every receive checks frame count, size, protobuf syntax and version; what
+ * fails is dropped, counted, and logged by name (a server answers with Failure where it knows whom to). Never blocks unless said.
  */
 #pragma once
 
@@ -14,24 +14,44 @@
 
 #define BUS_VERSION 1
 
-/* A peer's routing id, as ROUTER gives it. */
+/* A client's connection to a server. Another connection never has the same. */
 struct bus_address {
-	uint8_t bytes[64];
-	size_t n;
-	char peer[48]; /* who ZeroMQ says is connected, for bus_peer; "" */
+	uint64_t connection; /* 0: none */
+	uint32_t uid, pid;
+	bool known; /* uid and pid are the kernel's */
 };
 
-/* Who opened the connection a message came by, as the kernel has it (SO_PEERCRED): false where that is not a Unix socket,
- * or ZeroMQ does not tell. The process may be gone by now. */
+/* Whether both are one connection. */
+bool bus_same(const struct bus_address *a, const struct bus_address *b);
+
+/* Who opened the connection a message came by, as the kernel has it (SO_PEERCRED); false where it does not say. The process may
+ * be gone by now. */
 bool bus_peer(const struct bus_address *from, uint32_t *uid, uint32_t *pid);
 
 /* A ZeroMQ context whose threads run already: libzmq aborts the process when it cannot start them, so whether there is memory
  * for them is found out first. -ENOMEM with the reason. */
 int bus_context(void **zmq, struct error *err);
 
-/* ROUTER bound at endpoint. ipc: a live server on the path is -EADDRINUSE (probed by connecting), a stale file is
- * replaced; permissions 0600 before anyone can connect. */
-int bus_server(void *zmq, const char *endpoint, void **out, struct error *err);
+struct bus_server;
+enum bus_kind { BUS_CLIENTS, BUS_ADMINS };
+
+/* Listens at an ipc:// endpoint: a live server on the path is -EADDRINUSE (probed by connecting), a stale file is replaced;
+ * permissions 0600 before anyone can connect. Connections are accepted, and messages sent on, only within bus_receive_from.
+ * Beyond the bounds of limits.h others wait to be accepted, which is logged once; while they do, connections that are idle
+ * (for 2 s, or less where they have never sent a message) are closed. */
+int bus_server(
+	const char *endpoint, enum bus_kind kind, struct bus_server **out, struct error *err);
+void bus_server_close(struct bus_server **server);
+/* A descriptor that is readable while bus_receive_from has something to do, except what bus_pending knows of already. */
+int bus_fd(const struct bus_server *server);
+bool bus_pending(const struct bus_server *server);
+/* gone is told, within bus_receive_from, that a connection which had sent a message has ended, whoever ended it. */
+typedef void (*bus_gone)(void *arg, const struct bus_address *who);
+void bus_on_gone(struct bus_server *server, bus_gone gone, void *arg);
+/* keeps says of a connection whether it is to stay open, idle as it is, while others wait. */
+typedef bool (*bus_keeps)(void *arg, const struct bus_address *who);
+void bus_on_crowded(struct bus_server *server, bus_keeps keeps, void *arg);
+
 /* DEALER that connects (and reconnects) to endpoint. */
 int bus_client(void *zmq, const char *endpoint, void **out, struct error *err);
 void bus_close(void **socket);
@@ -43,11 +63,12 @@ const char *bus_ipc_path(const char *endpoint);
 int bus_probe(const char *path, int type, int *pid);
 
 /* Server: 0 with *envelope (free with bus_free), -EAGAIN when nothing is there, -EPROTO when something was dropped: in that
- * case *from is set and *err says why, so that the caller may answer. */
-int bus_receive_from(
-	void *socket, struct bus_address *from, Outrider__Envelope **envelope, struct error *err);
-/* -EAGAIN when the peer's queue is full, -EHOSTUNREACH when it is gone. Sets the version. */
-int bus_send_to(void *socket, const struct bus_address *to, Outrider__Envelope *envelope);
+ * case *from is set and *err says why, so that the caller may answer. Of several connections each has its turn. */
+int bus_receive_from(struct bus_server *server, struct bus_address *from,
+	Outrider__Envelope **envelope, struct error *err);
+/* -EAGAIN when LIMIT_UNREAD_BYTES wait to be read by the client, -EHOSTUNREACH when it is gone. Sets the version. */
+int bus_send_to(
+	struct bus_server *server, const struct bus_address *to, Outrider__Envelope *envelope);
 /* Client. timeout_ms -1 waits; 0 polls. -EAGAIN when nothing came in that time. */
 int bus_receive(void *socket, int timeout_ms, Outrider__Envelope **envelope, struct error *err);
 /* Sets the version. Never waits: -EAGAIN when the queue (1000 messages, also while not connected) is full. */

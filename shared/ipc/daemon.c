@@ -1,6 +1,7 @@
 #include "shared/ipc/daemon_private.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/descriptors.h"
 #include "shared/base/log.h"
 
 #include <poll.h>
@@ -9,14 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
-#include <zmq.h>
 
 enum {
-	DRAIN_MAX = 64, /* calls of one ZeroMQ handler before the other sources get their turn */
-	DRAIN_NS = 10000000, /* and no further call after this time */
+	/* Calls of one bus server's handler before the other sources get their turn, ... */
+	DRAIN_MAX = 64,
+	DRAIN_NS = 10000000, /* ... and no further call after this time. */
 	IDLE_MS_MAX = 60000,
 };
 
@@ -33,11 +33,6 @@ const char *daemon_runtime_dir(const struct daemon *daemon)
 uint64_t daemon_generation(const struct daemon *daemon)
 {
 	return daemon->start_ns;
-}
-
-void *daemon_zmq(struct daemon *daemon)
-{
-	return daemon->zmq;
 }
 
 static int add_source(struct daemon *daemon, const struct source *source)
@@ -60,20 +55,24 @@ int daemon_add_fd(struct daemon *daemon, int fd, short events, daemon_handler ha
 	return fd < 0 ? -EBADF : add_source(daemon, &source);
 }
 
-int daemon_add_zmq(struct daemon *daemon, void *socket, daemon_handler handler, void *arg)
+int daemon_add_server(
+	struct daemon *daemon, struct bus_server *server, daemon_handler handler, void *arg)
 {
-	struct source source = {
-		.socket = socket, .fd = -1, .events = POLLIN, .handler = handler, .arg = arg};
+	struct source source = {.server = server,
+		.fd = bus_fd(server),
+		.events = POLLIN,
+		.handler = handler,
+		.arg = arg};
 
-	return socket ? add_source(daemon, &source) : -EINVAL;
+	return add_source(daemon, &source);
 }
 
-static struct source *find_source(struct daemon *daemon, void *socket, int fd)
+static struct source *find_source(struct daemon *daemon, int fd)
 {
 	for (size_t i = 0; i < SOURCES_MAX; i++) {
 		struct source *source = &daemon->sources[i];
 
-		if (source->used && source->socket == socket && source->fd == fd)
+		if (source->used && source->fd == fd)
 			return source;
 	}
 	return NULL;
@@ -81,7 +80,7 @@ static struct source *find_source(struct daemon *daemon, void *socket, int fd)
 
 void daemon_set_events(struct daemon *daemon, int fd, short events)
 {
-	struct source *source = find_source(daemon, NULL, fd);
+	struct source *source = find_source(daemon, fd);
 
 	if (source)
 		source->events = events;
@@ -89,15 +88,7 @@ void daemon_set_events(struct daemon *daemon, int fd, short events)
 
 void daemon_remove_fd(struct daemon *daemon, int fd)
 {
-	struct source *source = find_source(daemon, NULL, fd);
-
-	if (source)
-		source->used = false;
-}
-
-void daemon_remove_zmq(struct daemon *daemon, void *socket)
-{
-	struct source *source = find_source(daemon, socket, -1);
+	struct source *source = find_source(daemon, fd);
 
 	if (source)
 		source->used = false;
@@ -218,19 +209,6 @@ static int block_signals(struct daemon *daemon, struct error *err)
 	return daemon_add_fd(daemon, daemon->signal_fd, POLLIN, handle_signal, daemon);
 }
 
-/* A connection is a descriptor, and libzmq aborts the process when it has none left for one (ipc_listener.cpp). The usual soft
- * limit of 1024 is less than two clients can use up; the hard limit is what whoever started us meant to allow. */
-static void raise_descriptor_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= limit.rlim_max)
-		return;
-	limit.rlim_cur = limit.rlim_max;
-	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-		log_notice("limit of open files: %s", strerror(errno));
-}
-
 int daemon_create(const struct daemon_options *options, struct daemon **out, struct error *err)
 {
 	struct daemon *daemon = calloc(1, sizeof *daemon);
@@ -254,19 +232,18 @@ int daemon_create(const struct daemon_options *options, struct daemon **out, str
 	}
 	snprintf(daemon->name, sizeof daemon->name, "%s", options->name);
 	snprintf(daemon->runtime_dir, sizeof daemon->runtime_dir, "%s", options->runtime_dir);
-	code = block_signals(daemon, err);
+	code = descriptors_need(options->name, 0, err);
+	if (code == 0)
+		code = block_signals(daemon, err);
 	if (code < 0)
 		goto failed;
-	raise_descriptor_limit();
 	daemon->wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (daemon->wakeup_fd < 0) {
 		code = error_set(err, errno, "eventfd: %s", strerror(errno));
 		goto failed;
 	}
 	daemon_add_fd(daemon, daemon->wakeup_fd, POLLIN, handle_wakeup, daemon);
-	code = bus_context(&daemon->zmq, err);
-	if (code == 0)
-		code = daemon_start_watch(daemon, err);
+	code = daemon_start_watch(daemon, err);
 	if (code < 0)
 		goto failed;
 	*out = daemon;
@@ -284,9 +261,7 @@ void daemon_destroy(struct daemon **daemon)
 		return;
 	daemon_start_over(d);
 	daemon_knobs_close(d);
-	bus_close(&d->admin_socket);
-	if (d->zmq)
-		zmq_ctx_term(d->zmq);
+	bus_server_close(&d->admin_server);
 	if (d->signal_fd >= 0)
 		close(d->signal_fd);
 	if (d->wakeup_fd >= 0)
@@ -337,56 +312,48 @@ static bool is_current(const struct source *source, uint64_t serial)
 static void run_source(struct source *source, uint64_t serial)
 {
 	uint64_t end_ns = clock_ns() + DRAIN_NS;
-	int events;
-	size_t n = sizeof events;
+	int calls = 0;
 
-	source->handler(source->arg);
-	if (!is_current(source, serial) || !source->socket)
-		return;
-	/* A ZeroMQ descriptor signals changes, not states; asking for what is left here saves a poll per message. */
-	for (int i = 1; i < DRAIN_MAX && clock_ns() < end_ns; i++) {
-		if (zmq_getsockopt(source->socket, ZMQ_EVENTS, &events, &n) < 0 ||
-			!(events & ZMQ_POLLIN))
-			return;
+	/* What a server has read already, no poll shows. */
+	do {
 		source->handler(source->arg);
-		if (!is_current(source, serial))
-			return;
-	}
+		calls++;
+	} while (is_current(source, serial) && source->server && calls < DRAIN_MAX &&
+		 clock_ns() < end_ns && bus_pending(source->server));
 }
 
 static void poll_once(struct daemon *daemon)
 {
-	zmq_pollitem_t items[SOURCES_MAX];
+	struct pollfd items[SOURCES_MAX];
 	uint64_t serials[SOURCES_MAX];
 	struct source *sources[SOURCES_MAX];
-	int n = 0, ready;
+	nfds_t n = 0;
+	int ready, timeout_ms = next_timeout_ms(daemon);
 
 	for (size_t i = 0; i < SOURCES_MAX; i++) {
 		struct source *source = &daemon->sources[i];
 
 		if (!source->used)
 			continue;
-		items[n] = (zmq_pollitem_t){
-			.socket = source->socket,
-			.fd = source->fd,
-			.events =
-				(short)((source->events & POLLIN ? ZMQ_POLLIN : 0) |
-					(source->events & POLLOUT ? ZMQ_POLLOUT : 0) | ZMQ_POLLERR),
-		};
+		if (source->server && bus_pending(source->server))
+			timeout_ms = 0;
+		items[n] = (struct pollfd){.fd = source->fd, .events = source->events};
 		serials[n] = source->serial;
 		sources[n++] = source;
 	}
-	ready = zmq_poll(items, n, next_timeout_ms(daemon));
+	ready = poll(items, n, timeout_ms);
 	if (ready < 0 && errno != EINTR) {
-		log_error("poll of %d sources: %s", n, zmq_strerror(errno));
+		log_error("poll of %d sources: %s", (int)n, strerror(errno));
 		atomic_store(&daemon->exit_status,
 			71); /* EX_OSERR: a loop that cannot wait would spin */
 		atomic_store(&daemon->stop, true);
 		return;
 	}
 	/* A handler may have removed a later source, even put another in its place. */
-	for (int i = 0; i < n && ready > 0; i++)
-		if (items[i].revents && is_current(sources[i], serials[i]))
+	for (nfds_t i = 0; i < n && ready >= 0; i++)
+		if (is_current(sources[i], serials[i]) &&
+			(items[i].revents ||
+				(sources[i]->server && bus_pending(sources[i]->server))))
 			run_source(sources[i], serials[i]);
 }
 

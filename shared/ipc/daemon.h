@@ -1,5 +1,5 @@
 /*
- * What every daemon is: one loop thread (sockets, timers, signals, ZeroMQ), readiness, watchdog and fd store over
+ * What every daemon is: one loop thread (sockets, timers, signals), readiness, watchdog and fd store over
  * libsystemd's protocol (which `outrider up` speaks too), and an admin endpoint that answers status.
  */
 #pragma once
@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct bus_server;
 struct daemon;
 struct Outrider__Envelope;
 
@@ -33,19 +34,18 @@ const char *daemon_runtime_dir(const struct daemon *daemon);
 /* A number that grows with each start of this process: who holds what. CLOCK_MONOTONIC ns at start: it never steps back, and
  * no region outlives the boot that it counts from. */
 uint64_t daemon_generation(const struct daemon *daemon);
-void *daemon_zmq(struct daemon *daemon); /* the ZeroMQ context */
 
 /* Loop sources, to be added and removed in the loop thread (or before daemon_run); handlers run there. remove is
  * safe inside handlers. events: POLLIN, POLLOUT (0: only errors and hang-ups, which are always reported).
- * -ENOSPC when there are too many. A ZeroMQ handler receives one message: it is called again while something is there. After
- * 10 ms of that, the other sources and the timers get their turn. */
+ * -ENOSPC when there are too many. A bus server's handler receives once, or as often as it likes: it is called again while
+ * something is there. After 10 ms of that, the other sources and the timers get their turn. */
 typedef void (*daemon_handler)(void *arg);
 int daemon_add_fd(struct daemon *daemon, int fd, short events, daemon_handler handler, void *arg);
 void daemon_set_events(struct daemon *daemon, int fd, short events);
 void daemon_remove_fd(struct daemon *daemon, int fd);
-int daemon_add_zmq(
-	struct daemon *daemon, void *socket, daemon_handler handler, void *arg); /* POLLIN */
-void daemon_remove_zmq(struct daemon *daemon, void *socket); /* before bus_close */
+int daemon_add_server(
+	struct daemon *daemon, struct bus_server *server, daemon_handler handler, void *arg);
+
 /* Every period_ns, first after one period, to a millisecond; returns its id (> 0) or -ENOSPC. */
 int daemon_add_timer(struct daemon *daemon, uint64_t period_ns, daemon_handler handler, void *arg);
 void daemon_remove_timer(struct daemon *daemon, int id);

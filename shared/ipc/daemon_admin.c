@@ -145,7 +145,7 @@ static void answer_failure(struct daemon *daemon, const struct bus_address *to, 
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_FAILURE;
 	envelope.failure = &failure;
 	/* Who is gone needs no answer. */
-	(void)bus_send_to(daemon->admin_socket, to, &envelope);
+	(void)bus_send_to(daemon->admin_server, to, &envelope);
 }
 
 /* As daemon_admin, for every message there is. */
@@ -174,7 +174,7 @@ static void answer(
 		reply->request_id = request->request_id;
 	}
 	if (code == 0) {
-		code = bus_send_to(daemon->admin_socket, from, reply);
+		code = bus_send_to(daemon->admin_server, from, reply);
 		if (code < 0)
 			log_info("admin: an answer could not be sent: %s", strerror(-code));
 	} else {
@@ -194,12 +194,11 @@ static void handle_admin(void *arg)
 	Outrider__Envelope *request;
 	struct bus_address from;
 	struct error err = {""};
-	int code = bus_receive_from(daemon->admin_socket, &from, &request, &err);
+	int code = bus_receive_from(daemon->admin_server, &from, &request, &err);
 
 	if (code == -EPROTO) {
 		log_limited(LOG_LEVEL_NOTICE, "admin: dropped: %s", err.text);
-		if (from.n > 0)
-			answer_failure(daemon, &from, 0, EPROTO, err.text);
+		answer_failure(daemon, &from, 0, EPROTO, err.text);
 	}
 	if (code < 0)
 		return;
@@ -213,10 +212,10 @@ int daemon_admin_open(struct daemon *daemon, daemon_admin handler, void *arg, st
 	int code;
 
 	peers_admin_endpoint(daemon->runtime_dir, daemon->name, endpoint, sizeof endpoint);
-	code = bus_server(daemon->zmq, endpoint, &daemon->admin_socket, err);
+	code = bus_server(endpoint, BUS_ADMINS, &daemon->admin_server, err);
 	if (code < 0)
 		return code;
 	daemon->admin = handler;
 	daemon->admin_arg = arg;
-	return daemon_add_zmq(daemon, daemon->admin_socket, handle_admin, daemon);
+	return daemon_add_server(daemon, daemon->admin_server, handle_admin, daemon);
 }

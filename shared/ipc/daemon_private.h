@@ -21,7 +21,7 @@ enum {
 };
 
 struct source {
-	void *socket; /* ZeroMQ, or NULL and fd */
+	struct bus_server *server; /* NULL: only a descriptor */
 	int fd;
 	short events;
 	bool used;
@@ -51,7 +51,6 @@ struct daemon {
 	char name[LIMIT_NAME];
 	char runtime_dir[108];
 	uint64_t start_ns; /* the generation, too */
-	void *zmq;
 	int signal_fd, wakeup_fd;
 	int start_fd; /* daemon_start.c's; -1: its thread does not run */
 	pthread_t start_thread;
@@ -80,7 +79,7 @@ struct daemon {
 	struct stored stored[STORED_MAX];
 	size_t n_stored;
 
-	void *admin_socket;
+	struct bus_server *admin_server;
 	daemon_admin admin;
 	void *admin_arg;
 	void (*detail)(void *arg, struct daemon_details *to);

@@ -16,13 +16,12 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <zmq.h>
 
 #include <cmocka.h>
 
 struct service {
 	char dir[64];
-	void *zmq, *socket;
+	struct bus_server *socket;
 	struct bus_address client;
 	struct outrider *sdk;
 	struct outrider_request *request;
@@ -40,8 +39,7 @@ static int setup(void **state)
 	snprintf(s->dir, sizeof s->dir, "/tmp/outrider-misuse-XXXXXX");
 	assert_non_null(mkdtemp(s->dir));
 	peers_client_endpoint(s->dir, endpoint, sizeof endpoint);
-	s->zmq = zmq_ctx_new();
-	if (bus_server(s->zmq, endpoint, &s->socket, &err) < 0)
+	if (bus_server(endpoint, BUS_CLIENTS, &s->socket, &err) < 0)
 		fail_msg("%s", err.text);
 	assert_int_equal(outrider_connect(s->dir, &s->sdk), 0);
 	assert_int_equal(outrider_request_new(&s->request), 0);
@@ -55,8 +53,7 @@ static int teardown(void **state)
 	struct service *s = *state;
 	char path[128];
 
-	bus_close(&s->socket);
-	zmq_ctx_term(s->zmq);
+	bus_server_close(&s->socket);
 	outrider_stream_free(&s->stream);
 	outrider_request_free(&s->request);
 	outrider_close(&s->sdk);

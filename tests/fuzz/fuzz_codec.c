@@ -74,7 +74,7 @@ static void ask_knobs(const Outrider__Envelope *request)
 {
 	static struct settings settings;
 	static struct daemon daemon = {.name = "policy", .runtime_dir = "/dev/null"};
-	const struct bus_address from = {.peer = "localhost:1:2:3"};
+	const struct bus_address from = {.connection = 1, .uid = 1, .pid = 3, .known = true};
 	const struct daemon_knobs knobs = {.keys = settings_keys,
 		.config = &settings,
 		.config_bytes = sizeof(settings),

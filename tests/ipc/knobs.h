@@ -251,7 +251,8 @@ static inline Outrider__Envelope *ask(
 	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply = malloc(sizeof *reply);
 	Outrider__KnobSet body = OUTRIDER__KNOB_SET__INIT;
 	Outrider__KnobChange change = OUTRIDER__KNOB_CHANGE__INIT, *list[] = {&change};
-	struct bus_address from = {.peer = "localhost:4294967290:0:4294967291"};
+	struct bus_address from = {
+		.connection = 1, .uid = 4294967290u, .pid = 4294967291u, .known = true};
 	outrider__envelope__init(reply);
 	change.name = (char *)name;
 	change.value = (char *)value;

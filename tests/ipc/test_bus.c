@@ -4,6 +4,7 @@
 #include "tests/until.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -34,14 +35,14 @@ static int orders;
 
 /* Answers a status request with its request number as generation and a model request with a Failure; what was dropped with
  * a Failure too. A cancel is answered late: when its sender is gone. */
-static void answer(void *socket)
+static void answer(struct bus_server *server)
 {
 	Outrider__Envelope *request, reply = OUTRIDER__ENVELOPE__INIT;
 	Outrider__Failure failure = OUTRIDER__FAILURE__INIT;
 	Outrider__Status status = OUTRIDER__STATUS__INIT;
 	struct bus_address from;
 	struct error err = {""};
-	int code = bus_receive_from(socket, &from, &request, &err);
+	int code = bus_receive_from(server, &from, &request, &err);
 
 	if (code == -EAGAIN)
 		return;
@@ -50,8 +51,7 @@ static void answer(void *socket)
 	failure.message = err.text;
 	if (code < 0) {
 		board->dropped++;
-		if (from.n > 0)
-			bus_send_to(socket, &from, &reply);
+		bus_send_to(server, &from, &reply);
 		return;
 	}
 	reply.request_id = request->request_id;
@@ -64,10 +64,10 @@ static void answer(void *socket)
 	}
 	if (request->body_case == OUTRIDER__ENVELOPE__BODY_CANCEL) {
 		usleep(100000);
-		while (bus_send_to(socket, &from, &reply) == 0)
+		while (bus_send_to(server, &from, &reply) == 0)
 			usleep(1000);
 		board->unreachable++;
-	} else if (bus_send_to(socket, &from, &reply) == 0) {
+	} else if (bus_send_to(server, &from, &reply) == 0) {
 		board->served++;
 	}
 	bus_free(&request);
@@ -76,19 +76,19 @@ static void answer(void *socket)
 static void run_server(void)
 {
 	struct error err = {""};
-	void *zmq = zmq_ctx_new(), *socket;
+	struct bus_server *server;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (bus_server(zmq, endpoint, &socket, &err) < 0) {
+	if (bus_server(endpoint, BUS_CLIENTS, &server, &err) < 0) {
 		fprintf(stderr, "%s\n", err.text);
 		_exit(1);
 	}
 	board->ready++;
 	for (;;) {
-		zmq_pollitem_t item = {.socket = socket, .events = ZMQ_POLLIN};
+		struct pollfd item = {.fd = bus_fd(server), .events = POLLIN};
 
-		zmq_poll(&item, 1, -1);
-		answer(socket);
+		poll(&item, 1, bus_pending(server) ? 0 : -1);
+		answer(server);
 	}
 }
 
@@ -284,18 +284,19 @@ static void a_time_in_which_it_was_stopped_is_not_waited(void **state)
 
 static void a_live_server_is_not_displaced(void **state)
 {
-	void *zmq = zmq_ctx_new(), *socket;
+	void *zmq = zmq_ctx_new();
+	struct bus_server *server;
 	struct error err = {""};
 	struct stat st;
 	char want[32];
 
 	(void)state;
 	assert_int_equal(stat(path, &st), 0);
-	assert_int_equal(st.st_mode & 0777, 0700);
-	assert_int_equal(bus_server(zmq, endpoint, &socket, &err), -EADDRINUSE);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(bus_server(endpoint, BUS_CLIENTS, &server, &err), -EADDRINUSE);
 	snprintf(want, sizeof want, "process %d", (int)board->server);
 	assert_non_null(strstr(err.text, want));
-	assert_null(socket);
+	assert_null(server);
 	the_server_still_answers(zmq);
 	zmq_ctx_term(zmq);
 }

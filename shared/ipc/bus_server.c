@@ -1,0 +1,391 @@
+/*
+ * The server's side of the bus: what ROUTER is to libzmq, without libzmq. That one aborts the process where it finds no
+ * descriptor for another connection (ipc_listener.cpp, signaler.cpp), keeps the frames of an unfinished message and a
+ * thousand whole messages of each connection, and looks at neither number nor idleness of connections; none of this can be
+ * set. A doorkeeper that relays to it would have to read the same protocol, would double descriptors and copies, and would
+ * hide from it who connected. The protocol is small (zmtp.h), so a server reads it itself, and clients keep libzmq.
+ *
+ * Here one message of a connection is in memory at a time; the others wait in its socket. Connections that have one are served
+ * in turn. Three bounds hold: connections (and the descriptors that they leave), unread answers of one connection, and the bytes
+ * of all of them (limits.h). Nothing of a service's loop waits in here.
+ */
+#include "shared/ipc/bus_private.h"
+#include "shared/ipc/listener.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/limits.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+enum {
+	EVENTS = 256, /* of one look */
+	STEPS = 64, /* reads of one bus_receive_from that bring no message */
+	GROWTH_BYTES = 16 << 10, /* the least by which a long message's buffer grows */
+};
+
+bool bus_same(const struct bus_address *a, const struct bus_address *b)
+{
+	return a->connection != 0 && a->connection == b->connection;
+}
+
+bool bus_peer(const struct bus_address *from, uint32_t *uid, uint32_t *pid)
+{
+	*uid = from->uid;
+	*pid = from->pid;
+	return from->known;
+}
+
+struct bus_address connection_address(const struct connection *connection)
+{
+	return (struct bus_address){
+		.connection = connection->address,
+		.known = connection->has_peer,
+		.uid = connection->peer.uid,
+		.pid = (uint32_t)connection->peer.pid,
+	};
+}
+
+static void make_ready(struct bus_server *server, struct connection *connection)
+{
+	if (connection->ready || connection->fd < 0)
+		return;
+	connection->ready = true;
+	TAILQ_INSERT_TAIL(&server->ready, connection, link);
+}
+
+/* What has happened at the sockets since the last look. */
+static void look(struct bus_server *server)
+{
+	struct epoll_event events[EVENTS];
+	int n = epoll_wait(server->epoll_fd, events, EVENTS, 0);
+	bool accepts = false, ticks = false;
+
+	for (int i = 0; i < n; i++) {
+		struct connection *connection = events[i].data.ptr;
+
+		if (events[i].data.ptr == &server->listen_fd) {
+			accepts = true;
+		} else if (events[i].data.ptr == &server->timer_fd) {
+			ticks = true;
+		} else if (connection->fd >= 0) {
+			if (events[i].events & EPOLLOUT)
+				bus_flush(server, connection);
+			if (events[i].events & ~(uint32_t)EPOLLOUT)
+				make_ready(server, connection);
+		}
+	}
+	/* After those that are there: a connection that sent something is not idle. */
+	if (ticks)
+		bus_tick(server);
+	if (accepts)
+		bus_accept(server);
+}
+
+/* A message of a connection as the owner gets it: 0, or -EPROTO with the reason. */
+static int hand_out(struct connection *connection, const struct zmtp_event *event,
+	Outrider__Envelope **envelope, struct error *err)
+{
+	connection->known = true;
+	connection->active_ns = clock_ns();
+	if (event->frames != 1)
+		return error_set(err, EPROTO, "message of %llu frames, expected 1",
+			(unsigned long long)event->frames);
+	/* One too large has no bytes, and is refused before they are looked at. */
+	return bus_decode(event->data, (size_t)event->bytes, envelope, err);
+}
+
+/* Goes through bytes of a connection up to the end of a message: as hand_out; -EAGAIN: there is none, and *want bytes must lie
+ * there for the next. *used of them are done with; the connection may be closed. */
+static int take(struct bus_server *server, struct connection *connection, const uint8_t *data,
+	size_t bytes, size_t *used, size_t *want, Outrider__Envelope **envelope, struct error *err)
+{
+	uint8_t pong[ZMTP_HEADER_BYTES + 5 + ZMTP_PING_BYTES];
+	struct zmtp_event event;
+	size_t n;
+
+	for (*used = 0; connection->fd >= 0; *used += n) {
+		switch (zmtp_step(&connection->zmtp, data + *used, bytes - *used, &n, &event)) {
+		case ZMTP_MORE:
+			*used += n;
+			*want = event.want;
+			return -EAGAIN;
+		case ZMTP_GREETED:
+			(void)bus_put(server, connection, zmtp_ready, zmtp_ready_bytes);
+			break;
+		case ZMTP_OPEN:
+			connection->active_ns = clock_ns();
+			break;
+		case ZMTP_PING:
+			(void)bus_put(server, connection, pong,
+				zmtp_pong(pong, event.data, (size_t)event.bytes));
+			break;
+		case ZMTP_MESSAGE:
+			*used += n;
+			return hand_out(connection, &event, envelope, err);
+		case ZMTP_BROKEN:
+			bus_cut_off(server, connection, event.why);
+			break;
+		}
+	}
+	return -EAGAIN;
+}
+
+/* At most `bytes`: how many, 0 when nothing is there, -EPIPE at the end. */
+static ssize_t read_bytes(const struct connection *connection, uint8_t *data, size_t bytes)
+{
+	ssize_t n;
+
+	do
+		n = recv(connection->fd, data, bytes, MSG_DONTWAIT);
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == EAGAIN)
+		return 0;
+	return n <= 0 ? -EPIPE : n;
+}
+
+/* Reads once and goes through what came. */
+static int read_some(struct bus_server *server, struct connection *connection, size_t want,
+	Outrider__Envelope **envelope, struct error *err)
+{
+	struct buffer *in = &connection->in;
+	size_t used = 0, waits = buffer_used(in), room = sizeof server->scratch;
+	uint8_t *data = server->scratch;
+	ssize_t n;
+	int code;
+
+	/* A message that has begun grows with its bytes: what it says of its length costs nothing. */
+	if (waits > 0) {
+		room = waits < GROWTH_BYTES ? GROWTH_BYTES : waits;
+		if (room > want - waits)
+			room = want - waits;
+		if (!bus_grow(server, connection, in, room))
+			return -EAGAIN;
+		data = in->data + in->end;
+	}
+	n = read_bytes(connection, data, room);
+	if (n < 0)
+		bus_drop(server, connection);
+	if (n <= 0)
+		return -EAGAIN;
+	if (waits > 0) {
+		in->end += (size_t)n;
+		code = take(server, connection, in->data + in->begin, buffer_used(in), &used, &want,
+			envelope, err);
+		if (connection->fd >= 0)
+			bus_consume(server, in, used);
+		return code;
+	}
+	code = take(server, connection, data, (size_t)n, &used, &want, envelope, err);
+	if (connection->fd >= 0 && used < (size_t)n)
+		(void)bus_append(server, connection, in, data + used, (size_t)n - used);
+	return code;
+}
+
+/* The next message of a connection that may have one. */
+static int serve(struct bus_server *server, struct connection *connection,
+	Outrider__Envelope **envelope, struct error *err)
+{
+	struct buffer *in = &connection->in;
+	size_t used = 0, want = 1;
+	int code = -EAGAIN;
+
+	if (buffer_used(in) > 0) {
+		code = take(server, connection, in->data + in->begin, buffer_used(in), &used, &want,
+			envelope, err);
+		if (connection->fd >= 0)
+			bus_consume(server, in, used);
+	}
+	if (code == -EAGAIN && connection->fd >= 0)
+		code = read_some(server, connection, want, envelope, err);
+	/* More may lie in its buffer; others first. */
+	if (code != -EAGAIN && connection->fd >= 0 && buffer_used(in) > 0)
+		make_ready(server, connection);
+	return code;
+}
+
+static void tell_ends(struct bus_server *server)
+{
+	struct connection *connection;
+
+	while ((connection = server->ended)) {
+		const struct bus_address address = connection_address(connection);
+		bool tell = connection->known && server->gone;
+
+		server->ended = connection->next;
+		free(connection);
+		if (tell)
+			server->gone(server->gone_arg, &address);
+	}
+}
+
+int bus_receive_from(struct bus_server *server, struct bus_address *from,
+	Outrider__Envelope **envelope, struct error *err)
+{
+	*envelope = NULL;
+	*from = (struct bus_address){0};
+	tell_ends(server);
+	/* Each time: one that sends without an end does not keep the others from being seen. */
+	look(server);
+	for (int i = 0; i < STEPS && !TAILQ_EMPTY(&server->ready); i++) {
+		struct connection *connection = TAILQ_FIRST(&server->ready);
+		int code;
+
+		TAILQ_REMOVE(&server->ready, connection, link);
+		connection->ready = false;
+		code = serve(server, connection, envelope, err);
+		if (code == -EAGAIN)
+			continue;
+		*from = connection_address(connection);
+		return code;
+	}
+	return -EAGAIN;
+}
+
+/* The message as it is sent, in server->packed: *from to *from + *n. */
+static int pack(struct bus_server *server, Outrider__Envelope *envelope, size_t *from, size_t *n)
+{
+	uint8_t header[ZMTP_HEADER_BYTES];
+	size_t bytes, n_header;
+
+	envelope->version = BUS_VERSION;
+	bytes = outrider__envelope__get_packed_size(envelope);
+	if (bytes > LIMIT_MESSAGE_BYTES)
+		return -EMSGSIZE;
+	if (ZMTP_HEADER_BYTES + bytes > server->packed_bytes) {
+		uint8_t *larger = realloc(server->packed, ZMTP_HEADER_BYTES + bytes);
+
+		if (!larger)
+			return -ENOMEM;
+		server->packed = larger;
+		server->packed_bytes = ZMTP_HEADER_BYTES + bytes;
+	}
+	outrider__envelope__pack(envelope, server->packed + ZMTP_HEADER_BYTES);
+	n_header = zmtp_header(header, bytes);
+	*from = ZMTP_HEADER_BYTES - n_header;
+	*n = n_header + bytes;
+	memcpy(server->packed + *from, header, n_header);
+	return 0;
+}
+
+int bus_send_to(
+	struct bus_server *server, const struct bus_address *to, Outrider__Envelope *envelope)
+{
+	uint32_t slot = to->connection & ((1u << SLOT_BITS) - 1);
+	struct connection *connection = slot < server->most ? server->slots[slot] : NULL;
+	size_t from, n;
+	int code;
+
+	if (!connection || connection->address != to->connection)
+		return -EHOSTUNREACH;
+	code = pack(server, envelope, &from, &n);
+	if (code == 0)
+		code = bus_put(server, connection, server->packed + from, n);
+	/* A long one is rare. */
+	if (server->packed_bytes > SCRATCH_BYTES) {
+		free(server->packed);
+		server->packed = NULL;
+		server->packed_bytes = 0;
+	}
+	return code;
+}
+
+static int open_all(struct bus_server *server, const char *path, struct error *err)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &server->timer_fd};
+	int code;
+
+	server->path = strdup(path);
+	server->slots = calloc(server->most, sizeof(struct connection *));
+	if (!server->path || !server->slots)
+		return error_set(err, ENOMEM, "%s: no memory for its connections", path);
+	server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	server->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (server->epoll_fd < 0 || server->timer_fd < 0 ||
+		epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, server->timer_fd, &event) < 0)
+		return error_set(err, errno, "%s: %s", path, strerror(errno));
+	code = listener_open(path, SOCK_STREAM, SOMAXCONN, &server->listen_fd, err);
+	if (code == 0 && bus_start_accepting(server) < 0)
+		code = error_set(err, errno, "%s: %s", path, strerror(errno));
+	return code;
+}
+
+int bus_server(const char *endpoint, enum bus_kind kind, struct bus_server **out, struct error *err)
+{
+	const char *path = bus_ipc_path(endpoint);
+	struct bus_server *server;
+	int code;
+
+	*out = NULL;
+	if (!path)
+		return error_set(err, EINVAL, "%s: only ipc:// is served", endpoint);
+	server = calloc(1, sizeof *server);
+	if (!server)
+		return error_set(err, ENOMEM, "%s: no memory for %zu bytes", path, sizeof *server);
+	server->kind = kind;
+	server->most = kind == BUS_CLIENTS ? LIMIT_CLIENTS : LIMIT_ADMINS;
+	server->listen_fd = server->epoll_fd = server->timer_fd = -1;
+	TAILQ_INIT(&server->ready);
+	code = open_all(server, path, err);
+	if (code < 0)
+		bus_server_close(&server);
+	*out = server;
+	return code;
+}
+
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+void bus_server_close(struct bus_server **server)
+{
+	struct bus_server *s = *server;
+
+	if (!s)
+		return;
+	/* Before it is closed: while it listens no successor replaces it, so that the file is still ours. */
+	if (s->listen_fd >= 0)
+		unlink(s->path);
+	s->gone = NULL;
+	s->paused = false;
+	for (uint32_t i = 0; s->slots && i < s->most; i++)
+		if (s->slots[i])
+			bus_drop(s, s->slots[i]);
+	tell_ends(s);
+	close_fd(s->listen_fd);
+	close_fd(s->timer_fd);
+	close_fd(s->epoll_fd);
+	free(s->slots);
+	free(s->path);
+	free(s->packed);
+	free(s);
+	*server = NULL;
+}
+
+int bus_fd(const struct bus_server *server)
+{
+	return server->epoll_fd;
+}
+
+bool bus_pending(const struct bus_server *server)
+{
+	return !TAILQ_EMPTY(&server->ready) || server->ended;
+}
+
+void bus_on_gone(struct bus_server *server, bus_gone gone, void *arg)
+{
+	server->gone = gone;
+	server->gone_arg = arg;
+}
+
+void bus_on_crowded(struct bus_server *server, bus_keeps keeps, void *arg)
+{
+	server->keeps = keeps;
+	server->keeps_arg = arg;
+}
