@@ -196,13 +196,12 @@ static bool hopeless(const struct child *child, int status)
 }
 
 /* The same for one that came up before: what it was given has changed since, or was overwritten. A few attempts, for a file that
- * is just being replaced. */
+ * is just being replaced. A file that is missing, and memory, may come back: those attempts go on. */
 static bool refuses(struct child *child, int status, bool was_up)
 {
 	int code = WIFEXITED(status) ? WEXITSTATUS(status) : EX_OK;
 
-	if (was_up || (code != EX_DATAERR && code != EX_NOINPUT && code != EX_NOPERM &&
-			      code != EX_CONFIG))
+	if (was_up || !error_status_is_final(code) || code == EX_OSERR)
 		child->refusals = 0;
 	else
 		child->refusals++;

@@ -117,3 +117,9 @@ int error_exit_status(int code)
 		return EX_SOFTWARE;
 	}
 }
+
+bool error_status_is_final(int status)
+{
+	return status == EX_USAGE || status == EX_DATAERR || status == EX_OSERR ||
+	       status == EX_NOPERM || status == EX_CONFIG;
+}

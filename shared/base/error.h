@@ -5,6 +5,7 @@
 #pragma once
 
 #include <errno.h>
+#include <stdbool.h>
 
 struct error {
 	char text[512]; /* one sentence without a newline; "" when no error was set */
@@ -34,3 +35,8 @@ void error_tame(char *text);
 
 /* The sysexits status (EX_DATAERR, EX_NOINPUT, EX_CONFIG, ...) that says which kind of failure -errno is. */
 int error_exit_status(int code);
+
+/* Whether a person has to put right what a process ended with: wrong usage, data, permissions or settings, or more memory
+ * than there is. Starting it again gives the same. All other statuses may pass: a file that is missing for a moment, a disk
+ * that fails. systemd's units have the same list (RestartPreventExitStatus). */
+bool error_status_is_final(int status);

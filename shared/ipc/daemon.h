@@ -81,6 +81,13 @@ void daemon_detail_file(struct daemon_details *to, const char *key, const char *
 void daemon_set_state(struct daemon *daemon, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 void daemon_ready(struct daemon *daemon);
+/* Whether a service manager starts this process again when it ends; else a person reads its errors at once. */
+bool daemon_has_manager(void);
+/* For main, when a start has failed with this status and everything is given back; returns the status to end with. Under a
+ * service manager that knows no longer pauses between starts (systemd 252), a status that may pass ends the process two
+ * seconds later, or with the SIGTERM before. So does lack of memory where a predecessor was ready: it had enough, and
+ * EX_TEMPFAIL says that there may be enough again. `outrider up` makes its own pauses, and a person wants none. */
+int daemon_start_failed(int status);
 /* While loading, every few seconds: asks the service manager for 30 s more (EXTEND_TIMEOUT_USEC). Any thread. */
 void daemon_progress(struct daemon *daemon);
 

@@ -3,21 +3,32 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/ipc/peers.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sysexits.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+/* In the fd store: a process of this name was ready. */
+#define READY_NAME "ready"
+
 enum {
+	AGAIN_S = 2,
 	EXTEND_US = 30 * 1000 * 1000,
 	RELEASE_US = 1000 * 1000, /* until the manager has closed what it was told to */
 };
+
+/* Of this process, as its environment was. */
+static bool predecessor_ready;
 
 /* Once, at create: the environment variables are removed, so that children and a second look find nothing. */
 void daemon_collect_passed(struct daemon *daemon)
@@ -46,6 +57,7 @@ void daemon_collect_passed(struct daemon *daemon)
 		passed->dev = st.st_dev;
 		passed->ino = st.st_ino;
 		passed->listening = S_ISSOCK(st.st_mode);
+		predecessor_ready |= strcmp(passed->name, READY_NAME) == 0;
 		daemon->n_passed++;
 	}
 	for (int i = 0; i < n; i++)
@@ -237,12 +249,67 @@ void daemon_set_state(struct daemon *daemon, const char *format, ...)
 	}
 }
 
+bool daemon_has_manager(void)
+{
+	return getenv("NOTIFY_SOCKET") != NULL;
+}
+
+/* So that a successor knows that one of its name was ready. The manager lets go of it when the unit is stopped. */
+static void store_ready(struct daemon *daemon)
+{
+	int fd;
+
+	if (!daemon_has_manager())
+		return;
+	if (daemon_stored_fd(daemon, READY_NAME, &fd) < 0)
+		fd = memfd_create(READY_NAME, MFD_CLOEXEC);
+	if (fd < 0)
+		return;
+	daemon_store_fd(daemon, READY_NAME, fd);
+	close(fd);
+}
+
+/* Whether the fd store says so: of a process that ends before it looked, in its environment. */
+static bool was_ready(void)
+{
+	const char *names = getenv("LISTEN_FDNAMES");
+	char list[1024], *next = list;
+
+	if (predecessor_ready || names == NULL)
+		return predecessor_ready;
+	snprintf(list, sizeof list, "%s", names);
+	for (char *name; (name = strsep(&next, ":")) != NULL;)
+		if (strcmp(name, READY_NAME) == 0)
+			return true;
+	return false;
+}
+
+int daemon_start_failed(int status)
+{
+	const struct timespec pause = {.tv_sec = AGAIN_S};
+	sigset_t ends;
+
+	if (status == EX_OK || !daemon_has_manager() || getenv(PEERS_TOGETHER) != NULL)
+		return status;
+	if (status == EX_OSERR && was_ready())
+		status = EX_TEMPFAIL;
+	if (error_status_is_final(status))
+		return status;
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &ends, NULL);
+	(void)sigtimedwait(&ends, NULL, &pause);
+	return status;
+}
+
 void daemon_ready(struct daemon *daemon)
 {
 	bool degraded;
 
 	if (atomic_exchange(&daemon->ready, true))
 		return;
+	store_ready(daemon);
 	release_left(daemon);
 	pthread_mutex_lock(&daemon->state_lock);
 	degraded = strncmp(daemon->state, "degraded", strlen("degraded")) == 0;

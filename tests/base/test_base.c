@@ -615,6 +615,15 @@ static void a_path_is_shown_from_the_root_on_with_its_name_kept(void **state)
 	assert_int_equal(chdir(here), 0);
 }
 
+static void final_statuses_are_few(void **state)
+{
+	(void)state;
+	for (int status = 0; status < 256; status++)
+		assert_int_equal(error_status_is_final(status),
+			status == 64 || status == 65 || status == 71 || status == 77 ||
+				status == 78);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -640,6 +649,7 @@ int main(void)
 		cmocka_unit_test(uniforms_stay_inside_the_open_interval),
 		cmocka_unit_test(an_error_keeps_its_code_and_takes_a_prefix),
 		cmocka_unit_test(the_clock_does_not_go_back),
+		cmocka_unit_test(final_statuses_are_few),
 		cmocka_unit_test(a_time_to_spin_is_auto_or_a_time),
 		cmocka_unit_test(what_others_can_repeat_is_logged_a_few_times),
 	};

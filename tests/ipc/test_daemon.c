@@ -238,6 +238,10 @@ static void the_service_manager_hears_all_it_should(void **state)
 	assert_int_equal(region_attach(fd, "policy", 1, 0, false, &region, NULL), 0);
 	assert_string_equal(region_payload(&region), "in the store");
 	region_close(&region);
+	/* For a successor: one of its name was ready. */
+	notification(10000, text, sizeof text, &fd);
+	assert_string_equal(text, "FDSTORE=1\nFDNAME=ready");
+	close(fd);
 	notification(10000, text, sizeof text, &fd);
 	assert_string_equal(text, "STATUS=ready");
 	notification(10000, text, sizeof text, &fd);
@@ -260,6 +264,50 @@ static void the_service_manager_hears_all_it_should(void **state)
 	kill(pid, SIGTERM);
 	expect("STOPPING=1");
 	ended(pid, 0);
+}
+
+/* In a process of its own, whose environment is as a manager makes it; the status, and how long it took. */
+static int failed_start(int status, const char *names, bool under_up, uint64_t *ns)
+{
+	uint64_t start_ns = clock_ns();
+	int how;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		if (names != NULL)
+			setenv("LISTEN_FDNAMES", names, 1);
+		else
+			unsetenv("LISTEN_FDNAMES");
+		if (under_up)
+			setenv(PEERS_TOGETHER, "1", 1);
+		else
+			unsetenv(PEERS_TOGETHER);
+		_exit(daemon_start_failed(status));
+	}
+	assert_int_equal(waitpid(pid, &how, 0), pid);
+	assert_true(WIFEXITED(how));
+	*ns = clock_ns() - start_ns;
+	return WEXITSTATUS(how);
+}
+
+static void a_start_that_fails_takes_its_time_where_that_may_help(void **state)
+{
+	static const int finals[] = {64, 65, 71, 77, 78};
+	const uint64_t pause_ns = 2000000000u;
+	uint64_t ns;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof finals / sizeof finals[0]; i++)
+		assert_int_equal(failed_start(finals[i], "policy", false, &ns), finals[i]);
+	/* `outrider up` makes its own pauses. */
+	assert_int_equal(failed_start(66, "ready", true, &ns), 66);
+	assert_int_equal(failed_start(71, "ready", true, &ns), 71);
+	/* One of its name had enough memory. */
+	assert_int_equal(failed_start(71, "policy:ready", false, &ns), 75);
+	assert_true(ns >= pause_ns);
+	assert_int_equal(failed_start(66, NULL, false, &ns), 66);
+	assert_true(ns >= pause_ns);
 }
 
 static void run_stalled(void)
@@ -518,6 +566,9 @@ static void what_a_predecessor_left_and_nobody_takes_is_let_go(void **state)
 	(void)state;
 	make_two();
 	pid = spawn(run_choosy);
+	notification(10000, text, sizeof text, &fd);
+	assert_string_equal(text, "FDSTORE=1\nFDNAME=ready");
+	close(fd);
 	notification(10000, text, sizeof text, &fd);
 	assert_string_equal(text, "FDSTOREREMOVE=1\nFDNAME=kv");
 	notification(10000, text, sizeof text, &fd);
@@ -824,6 +875,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(the_service_manager_hears_all_it_should),
+		TEST(a_start_that_fails_takes_its_time_where_that_may_help),
 		TEST(the_watchdog_forgives_a_stall_as_long_as_configured),
 		TEST(the_admin_endpoint_answers_status_and_the_service_the_rest),
 		TEST(a_successor_takes_the_stored_region_and_the_listening_socket),
