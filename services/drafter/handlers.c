@@ -1,5 +1,6 @@
 #include "services/drafter/handlers.h"
 
+#include "services/drafter/model.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_knobs.h"
@@ -8,7 +9,10 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
+
+#define WATCH_NS 1000000000u
 
 static const char *const link_peers[HANDLER_LINKS] = {PEER_VERIFIER, PEER_CACHE, PEER_POLICY};
 
@@ -154,6 +158,28 @@ static void on_detail(void *arg, struct daemon_details *to)
 				counts[i].value, memory_order_relaxed));
 }
 
+/* Drafts are checked, so other weights make no answer wrong; whatever is there now drafts better. */
+static void watch_draft(void *arg)
+{
+	struct handlers *h = arg;
+	const struct gguf *gguf = h->worker->model->model->gguf;
+	char news[512];
+	struct error err;
+	static_assert(sizeof(news) >= GGUF_SAMPLE_TEXT, "either text fits");
+	if (gguf_watch(gguf, &err) < 0) {
+		log_error("%s", err.text);
+		daemon_stop(h->daemon, EX_TEMPFAIL);
+		return;
+	}
+	if (gguf_news(gguf, &h->news, news, sizeof(news)))
+		log_notice("%s", news);
+	if (h->file_state == gguf_state(gguf))
+		return;
+	h->file_state = gguf_state(gguf);
+	log_notice("%s: something touched the file; what was looked at is the same: %s",
+		gguf_path(gguf), gguf_sample_text(gguf, news));
+}
+
 static int apply(void *arg, const void *next, struct error *err)
 {
 	struct handlers *h = arg;
@@ -208,6 +234,10 @@ int handlers_open(struct handlers *h, struct daemon *daemon, struct broker *brok
 	int r = open_knobs(h, config, options, err);
 	if (r < 0)
 		return r;
+	if (worker->model)
+		h->file_state = gguf_state(worker->model->model->gguf);
+	if (worker->model && daemon_add_timer(daemon, WATCH_NS, watch_draft, h) < 0)
+		return error_set(err, ENOSPC, "too many timers");
 	daemon_on_detail(daemon, on_detail, h);
 	daemon_on_alive(daemon, worker_alive, worker);
 	return daemon_admin_open(daemon, NULL, NULL, err);

@@ -9,6 +9,7 @@
 #include "shared/base/options.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/link.h"
+#include "shared/model/gguf_watch.h"
 
 enum { HANDLER_LINKS = 3 };
 
@@ -19,6 +20,8 @@ struct handlers {
 	const struct drafter_config *config;
 	struct link *links[HANDLER_LINKS];
 	uint64_t uid[WORKER_REGIONS]; /* of the region the worker was given last; 0 = none */
+	struct gguf_news news; /* of the draft model's file, as the log knows them */
+	uint64_t file_state; /* the same: gguf_state */
 	bool up[HANDLER_LINKS];
 	bool failed[WORKER_REGIONS]; /* the last one offered could not be mapped */
 };

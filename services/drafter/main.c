@@ -117,6 +117,8 @@ int main(int argc, char **argv)
 		daemon_progress(service.daemon);
 		has_worker = true;
 		r = worker_init(&service.worker, config, on_change, &service, &err);
+		if (r < 0 && daemon_has_manager())
+			r = gguf_unsettled(config->draft, r, &err);
 	}
 	if (r == 0)
 		r = serve(&service, &err);
@@ -130,5 +132,5 @@ int main(int argc, char **argv)
 		broker_close(&service.broker);
 	if (service.daemon)
 		daemon_destroy(&service.daemon);
-	return status;
+	return r < 0 ? daemon_start_failed(status) : status;
 }

@@ -5,12 +5,11 @@
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_knobs.h"
 #include "shared/model/gguf_guard.h"
-#include "shared/model/gguf_watch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_CHECK_NS 500000000ull
+#define FILE_CHECK_NS 200000000ull
 #define STATE_NS 200000000ull
 /* The worker looks at the world every 50 ms at least. */
 #define STALL_NS 10000000000ull
@@ -34,6 +33,8 @@ static void on_detail(void *arg, struct daemon_details *to)
 {
 	struct service *service = arg;
 	daemon_detail_file(to, "model", service->config.model);
+	daemon_detail(
+		to, "digested_bytes", "%llu", (unsigned long long)model_file_digested(service));
 	daemon_detail(to, "slots", "%u", service->budget);
 	if (service->budget == 0)
 		return;
@@ -77,26 +78,6 @@ static void on_state(void *arg)
 	/* It waits for the worker. */
 	if (worker_alive(service))
 		live_follow(service);
-	if (loads_lost(&service->transfer.loads))
-		daemon_set_state(
-			service->daemon, "degraded: the model file changed: nothing is loaded");
-	else
-		daemon_set_state(service->daemon, "ready");
-}
-
-static void on_file_check(void *arg)
-{
-	struct service *service = arg;
-	struct error err;
-	const struct gguf *gguf = service->model->gguf;
-	struct slots_header *header = service->store.slots.header;
-	if (gguf_watch(gguf, &err) != 0) {
-		loads_lose(&service->transfer.loads, &err);
-	} else if (header->model_stamps != gguf_stamps(gguf)) {
-		log_notice("%s: something touched the file; its weights are the same",
-			gguf_path(gguf));
-		header->model_stamps = gguf_stamps(gguf);
-	}
 }
 
 static int open_knobs(struct service *service, const struct options *options, struct error *err)
@@ -129,9 +110,8 @@ int handlers_open(struct service *service, const struct options *options, struct
 		return status;
 	daemon_on_detail(daemon, on_detail, service);
 	daemon_on_alive(daemon, worker_alive, service);
-	if (service->budget > 0 &&
-		(daemon_add_timer(daemon, FILE_CHECK_NS, on_file_check, service) < 0 ||
-			daemon_add_timer(daemon, STATE_NS, on_state, service) < 0))
+	if (daemon_add_timer(daemon, FILE_CHECK_NS, model_file_check, service) < 0 ||
+		(service->budget > 0 && daemon_add_timer(daemon, STATE_NS, on_state, service) < 0))
 		return error_set(err, ENOSPC, "too many timers");
 	return daemon_admin_open(daemon, on_admin, service, err);
 }

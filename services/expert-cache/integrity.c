@@ -60,7 +60,10 @@ int integrity_check(struct integrity *integrity, const struct slots_geometry *ge
 	if (*sum == hash)
 		return 0;
 	return error_set(err, ESTALE,
-		"expert %u of layer %u is not what it was when it was loaded before: the model "
-		"file was written to; its model is lost until the service is started again",
-		expert, layer);
+		"expert %u of layer %u is not what it was when it was loaded before (%d places of "
+		"%d "
+		"bytes in each of its %d matrices were compared): the model file was written to; "
+		"its "
+		"model is lost, and what is there now is served after a restart",
+		expert, layer, PLACES, PLACE_BYTES, EXPERT_PARTS);
 }

@@ -60,7 +60,7 @@ static int open_reader(struct service *service, struct error *err)
 	unsigned n = (unsigned)gguf_n_parts(gguf);
 	for (unsigned i = 0; i < n; i++) {
 		const struct gguf_part *part = gguf_part_at(gguf, i);
-		files[i] = (struct reader_file){part->path, part->base, &part->stamp};
+		files[i] = (struct reader_file){part->path, part->base, part};
 	}
 	struct reader_options options = {
 		.io = (enum io_choice)config->io,
@@ -93,6 +93,7 @@ static int start_cache(
 	struct store_options options = {
 		.budget = service->budget,
 		.model_fingerprint = service->model->file_fingerprint,
+		.model_files = gguf_files(service->model->gguf),
 		.model_stamps = gguf_stamps(service->model->gguf),
 		.policy = cache_policy_find(service->config.policy),
 		.queue_max = (uint32_t)service->config.hint_queue_max,
@@ -143,6 +144,7 @@ static void stop(struct service *service)
 		reader_close(&service->reader);
 	if (service->broker != NULL)
 		broker_close(&service->broker);
+	model_file_close(service);
 	store_close(&service->store);
 	if (service->daemon != NULL)
 		daemon_destroy(&service->daemon);
@@ -189,7 +191,8 @@ static int serve(struct service *service, const struct options *started, const c
 	if (status != 0)
 		return status;
 	daemon_set_state(service->daemon, "loading");
-	int fd = -1, hints_fd = -1;
+	int fd = -1, hints_fd = -1, digest_fd = -1;
+	(void)broker_recover(service->daemon, DIGEST_REGION, &digest_fd);
 	if (service->budget > 0 && broker_recover(service->daemon, EXPERTS_REGION, &fd) != 0)
 		fd = -1;
 	if (service->budget > 0 && broker_recover(service->daemon, HINTS_REGION, &hints_fd) != 0)
@@ -206,6 +209,10 @@ static int serve(struct service *service, const struct options *started, const c
 		close(fd);
 	if (hints_fd >= 0)
 		close(hints_fd);
+	if (status == 0)
+		status = model_file_open(service, digest_fd, err);
+	else if (digest_fd >= 0)
+		close(digest_fd);
 	if (status == 0)
 		status = handlers_open(service, started, err);
 	if (status != 0)
@@ -246,6 +253,8 @@ int main(int argc, char **argv)
 	if (code == 0)
 		code = descriptors_need(
 			PEER_CACHE, 3 * (gguf_n_parts(service.model->gguf) - 1), &err);
+	if (code < 0 && !options.check && daemon_has_manager())
+		code = gguf_unsettled(service.config.model, code, &err);
 	if (code == 0 && !options.check)
 		code = peers_runtime_dir(
 			options.runtime_dir, true, runtime_dir, sizeof(runtime_dir), &err);
@@ -255,5 +264,6 @@ int main(int argc, char **argv)
 	if (code >= 0)
 		return code;
 	log_error("%s", err.text);
-	return error_exit_status(code);
+	int status = error_exit_status(code);
+	return options.check ? status : daemon_start_failed(status);
 }

@@ -49,18 +49,17 @@ bool reader_worth_a_line(struct reader *reader, const struct file *file)
 	return reader->failures++ < LOGGED_MAX;
 }
 
-/* expected: what whoever knows the model opened, or NULL. */
+/* part: the open file, or NULL. */
 static int open_file(
-	struct reader *reader, unsigned i, const struct gguf_stamp *expected, struct error *err)
+	struct reader *reader, unsigned i, const struct gguf_part *part, struct error *err)
 {
 	struct file *file = &reader->files[i];
 	struct stat status;
-	reader->fds[i] = open(file->path, O_RDONLY | O_CLOEXEC);
+	reader->fds[i] = part != NULL ? fcntl(part->fd, F_DUPFD_CLOEXEC, 3)
+				      : open(file->path, O_RDONLY | O_CLOEXEC);
 	if (reader->fds[i] < 0 || fstat(reader->fds[i], &status) != 0)
 		return error_set(err, errno, "%s: %s", file->path, strerror(errno));
 	file->stamp = gguf_stamp_of(&status);
-	if (expected != NULL && memcmp(expected, &file->stamp, sizeof(*expected)) != 0)
-		return error_set(err, ESTALE, "%s: changed while it was opened", file->path);
 	return 0;
 }
 
@@ -78,7 +77,11 @@ static int open_direct(struct reader *reader, enum auto_choice direct, struct er
 {
 	for (unsigned i = 0; i < reader->n_files; i++) {
 		const char *path = reader->files[i].path;
-		int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+		char open_file_path[48];
+		/* The open file itself: its name may stand for another by now. */
+		snprintf(
+			open_file_path, sizeof(open_file_path), "/proc/self/fd/%d", reader->fds[i]);
+		int fd = open(open_file_path, O_RDONLY | O_CLOEXEC | O_DIRECT);
 		reader->fds[reader->n_files + i] = fd;
 		if (fd >= 0)
 			continue;
@@ -99,7 +102,7 @@ static int open_files(struct reader *reader, const struct reader_file *files,
 {
 	int status = 0;
 	for (unsigned i = 0; status == 0 && i < reader->n_files; i++)
-		status = open_file(reader, i, files[i].stamp, err);
+		status = open_file(reader, i, files[i].part, err);
 	if (status != 0 || direct == CHOICE_NO)
 		return status;
 	return open_direct(reader, direct, err);
@@ -271,8 +274,11 @@ int reader_check(const struct reader *reader, struct error *err)
 {
 	for (unsigned i = 0; i < reader->n_files; i++) {
 		const struct file *file = &reader->files[i];
-		if (gguf_stamp_compare(file->path, &file->stamp, err) != GGUF_WHOLE)
-			return -ESTALE;
+		struct stat status;
+		if (fstat(reader->fds[i], &status) != 0 ||
+			(uint64_t)status.st_size < file->stamp.bytes)
+			return error_set(err, ESTALE,
+				"%s: the file became shorter while it was in use", file->path);
 	}
 	return 0;
 }

@@ -57,11 +57,11 @@ struct read_request {
 };
 
 /* One file, or one part of a split model; base: where it begins in the offsets, ascending, the
- * first 0; stamp: what it is expected to be, or NULL. */
+ * first 0; part: an open file, which is read whatever its name stands for by now, or NULL: the path is opened. */
 struct reader_file {
 	const char *path;
 	uint64_t base;
-	const struct gguf_stamp *stamp;
+	const struct gguf_part *part;
 };
 
 #define READER_DEPTH_MIN 1
@@ -128,7 +128,6 @@ unsigned reader_wait_or_ring(struct reader *reader, const struct doorbell_seen *
 /* To be called now and then, with nothing in flight too: logs how many reads failed beyond those that were logged. */
 void reader_tell(struct reader *reader, uint64_t now_ns);
 
-/* Whether every file is still the one that was opened, of the same size and time. -ESTALE: it is
- * not, and what was read and will be read need not fit together. A name that is gone is no
- * fault: what was opened is as it was. */
+/* Whether every file is at least as long as it was. -ESTALE: it is not, and what was read and will be read need not fit
+ * together. */
 int reader_check(const struct reader *reader, struct error *err);

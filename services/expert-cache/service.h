@@ -5,6 +5,7 @@
 #include "proto/admin.pb-c.h"
 #include "services/expert-cache/budget.h"
 #include "services/expert-cache/config.h"
+#include "services/expert-cache/model_file.h"
 #include "services/expert-cache/reader.h"
 #include "services/expert-cache/store.h"
 #include "services/expert-cache/transfer.h"
@@ -38,6 +39,7 @@ struct service {
 	struct reader *reader;
 	struct transfer transfer;
 	struct hint_quality quality;
+	struct model_file file;
 };
 
 /* What is known of the hints, per layer and summed (hint_stats.c); false: no memory. All from malloc. */

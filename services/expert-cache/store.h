@@ -65,7 +65,8 @@ struct store {
 
 struct store_options {
 	uint32_t budget; /* slots */
-	uint64_t model_fingerprint, model_stamps; /* gguf_stamps */
+	uint64_t model_fingerprint;
+	uint64_t model_files, model_stamps; /* gguf_files, gguf_stamps */
 	const struct cache_policy_ops *policy;
 	uint32_t queue_max; /* prefetches that may wait in the policy */
 	const uint64_t

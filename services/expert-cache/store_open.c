@@ -60,8 +60,10 @@ static int try_adopt(struct store *store, const struct store_options *options,
 	/* A fingerprint is of a part of the bytes. */
 	if (status == 0 && store->slots.header->model_stamps != options->model_stamps)
 		status = error_set(err, ESTALE,
-			"expert region: the model file was written to or replaced since they were "
-			"read");
+			"expert region: the model file was touched or replaced since they were "
+			"read, and its bytes were not compared");
+	if (status == 0 && store->slots.header->model_files != options->model_files)
+		status = error_set(err, ESTALE, "expert region: it holds experts of another file");
 	if (status == 0)
 		status = slots_adopt(&store->slots, &store->geometry, &store->found, err);
 	if (status == 0)
@@ -83,8 +85,10 @@ static int make_region(struct store *store, const struct store_options *options,
 		return status;
 	slots_format(&store->region, shape);
 	status = slots_map(&store->region, shape, &store->slots, err);
-	if (status == 0)
+	if (status == 0) {
+		store->slots.header->model_files = options->model_files;
 		store->slots.header->model_stamps = options->model_stamps;
+	}
 	return status;
 }
 

@@ -153,5 +153,5 @@ int main(int argc, char **argv)
 	region_close(&service.region);
 	if (service.daemon)
 		daemon_destroy(&service.daemon);
-	return status;
+	return r < 0 ? daemon_start_failed(status) : status;
 }

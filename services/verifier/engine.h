@@ -8,6 +8,7 @@
 #include "services/verifier/config.h"
 #include "services/verifier/drafts.h"
 #include "services/verifier/gate_hints.h"
+#include "services/verifier/proof.h"
 #include "services/verifier/regions.h"
 #include "services/verifier/routing_feed.h"
 #include "services/verifier/scheduler.h"
@@ -29,6 +30,7 @@ struct engine_options {
 	const struct kernels *kernels;
 	const struct regions *regions;
 	struct slot *slots; /* [LIMIT_SESSIONS] */
+	struct proof *proof;
 	uint64_t generation;
 	bool (*cache_alive)(void *arg); /* any thread */
 	/* Engine thread: clients have something to get. Called at most every stream_interval, and for first tokens and

@@ -6,6 +6,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
+
+/* How long clients are told that the model is lost: new ones, and those that have an answer under way. */
+#define TELL_NS_MIN 1000000000u
+#define TELL_NS_MAX 5000000000u
 
 /* The slot for a page that is to be filled, or was found. */
 static int slot_open(struct front *front, uint32_t index, uint32_t restarts)
@@ -334,18 +339,71 @@ static void reap(struct front *front, uint32_t index, uint64_t now_ns)
 	}
 }
 
+/* What has become of the file's name, and of its bytes after something touched it. */
+static void say_file(struct front *front, enum proof_verdict verdict)
+{
+	const struct gguf *gguf = front->model->gguf;
+	char text[512], sample[GGUF_SAMPLE_TEXT];
+
+	if (gguf_news(gguf, &front->news, text, sizeof(text)))
+		log_notice("%s", text);
+	if (front->file_state != gguf_state(gguf)) {
+		front->file_state = gguf_state(gguf);
+		front->proof_awaited = true;
+		log_notice("%s: something touched the file; what was looked at is the same: %s; %s",
+			gguf_path(gguf), gguf_sample_text(gguf, sample),
+			verdict == PROOF_NONE
+				? "there is no digest to compare the rest with"
+				: "answers wait, for 2 s at most, until every byte was compared");
+	}
+	if (front->proof_awaited && verdict == PROOF_SAME) {
+		front->proof_awaited = false;
+		log_notice("%s: every byte was compared by its digest, and is the same",
+			gguf_path(gguf));
+	}
+}
+
+/* Whether nobody is left who has to be told that the model is lost. */
+static bool all_told(const struct front *front)
+{
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct front_session *fs = &front->sessions[i];
+
+		if (fs->used && fs->attached && !fs->done_sent)
+			return false;
+	}
+	return true;
+}
+
+/* The manager starts us again, with what is there then. */
+static void leave_when_told(struct front *front)
+{
+	uint64_t since_ns = clock_ns() - front->lost_ns;
+
+	if ((since_ns > TELL_NS_MIN && all_told(front)) || since_ns > TELL_NS_MAX)
+		daemon_stop(front->daemon, EX_TEMPFAIL);
+}
+
 /* Also while nothing is computed: an administrator is told before a client is. */
 static void front_watch(struct front *front)
 {
+	const struct gguf *gguf = front->model->gguf;
 	struct error err;
 
-	if (front->model_lost)
-		return;
-	if (gguf_watch(front->model->gguf, &err) == 0) {
-		regions_stamp(front->regions, front->packed, front->model);
+	if (front->model_lost) {
+		leave_when_told(front);
 		return;
 	}
+	if (gguf_watch(gguf, &err) == 0) {
+		say_file(front, proof_look(&front->proof, gguf));
+		/* A successor goes on with what is known, byte by byte, to be of the same weights. */
+		if (gguf_proven(gguf))
+			regions_stamp(front->regions, front->packed, front->model);
+	}
+	if (gguf_lost(gguf, &err) == 0)
+		return;
 	front->model_lost = true;
+	front->lost_ns = clock_ns();
 	log_error("%s", err.text);
 	engine_poke(front->engine); /* sessions that wait for their clients end too */
 }

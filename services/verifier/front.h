@@ -9,7 +9,9 @@
 #include "services/verifier/engine.h"
 #include "services/verifier/inbox.h"
 #include "services/verifier/shelf.h"
+#include "services/verifier/proof.h"
 #include "shared/ipc/link.h"
+#include "shared/model/gguf_watch.h"
 
 /* One session's client. Index = that of slot and page. */
 struct front_session {
@@ -52,7 +54,7 @@ struct front {
 	uint64_t clients; /* that had sessions: the newest one's number */
 
 	struct broker *broker;
-	struct link *cache_link, *policy_link; /* set before the engine starts; NULL: not wanted */
+	struct link *cache_link, *policy_link; /* set before the engine starts */
 	uint64_t experts_uid, hints_uid;
 	struct region experts_head; /* of the expert-cache's region, for needs; no descriptor */
 	struct slots_needs
@@ -60,7 +62,12 @@ struct front {
 	struct region policy_region;
 	struct policy_page *policy;
 	bool drafter_here;
+	struct proof proof; /* initialised before the engine is made */
+	struct gguf_news news; /* as front_watch knows them */
+	uint64_t file_state; /* gguf_state, as the log knows it */
+	bool proof_awaited; /* the log is to say when all bytes were compared */
 	bool model_lost; /* and the log says so */
+	uint64_t lost_ns;
 	char state[384];
 };
 

@@ -352,8 +352,8 @@ static void fail_all(struct engine *engine, const struct error *err)
 }
 
 /* Whether what a pass computed, which ended with rc, may be used. The weights that were read are the model's only if its files
- * are still those that were opened: looking costs a system call for each of them, and nothing that came of anything else gets
- * out. */
+ * still hold what was opened: looking costs a system call for each of them. After something has touched them it waits until
+ * they have been compared (proof.h). */
 static int judge_pass(const struct engine *engine, int rc, struct error *err)
 {
 	int lost = gguf_watch(engine->o.model->gguf, err);
@@ -363,6 +363,8 @@ static int judge_pass(const struct engine *engine, int rc, struct error *err)
 		return error_set(err, EUCLEAN,
 			"somebody wrote to the table of expert slots while it was in use: what was "
 			"being computed is thrown away");
+	if (lost == 0)
+		lost = proof_wait(engine->o.proof, engine->o.model->gguf, err);
 	if (lost != 0 || rc == 0)
 		return lost;
 	return error_set(err, -rc, "the model cannot be computed: %s", strerror(-rc));

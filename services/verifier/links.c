@@ -3,6 +3,7 @@
 
 #include "shared/base/log.h"
 #include "shared/ipc/peers.h"
+#include "shared/spec/file_digest.h"
 
 #include <fcntl.h>
 #include <assert.h>
@@ -82,6 +83,24 @@ static void got_experts(struct front *front, int fd, int hints_fd)
 	log_info("experts come from the expert-cache now");
 }
 
+static void got_digest(struct front *front, int fd)
+{
+	struct region region = {.fd = -1};
+	struct error err;
+	int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+	if (own < 0 ||
+		region_attach(own, DIGEST_REGION, DIGEST_LAYOUT,
+			REGION_DATA + sizeof(struct file_digest), false, &region, &err) != 0) {
+		log_notice("the expert-cache's digest of the model is not used: %s",
+			own < 0 ? strerror(errno) : err.text);
+		return;
+	}
+	assert(region.header != NULL);
+	broker_keep(front->broker, &region);
+	proof_give(&front->proof, &region, front->model->gguf);
+}
+
 void links_needs(struct front *front)
 {
 	uint64_t there = regions_there(front->regions, front->packed);
@@ -132,6 +151,8 @@ static void on_regions(
 			experts = fds[i];
 		else if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], HINTS_REGION) == 0)
 			hints = fds[i];
+		else if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], DIGEST_REGION) == 0)
+			got_digest(front, fds[i]);
 		else if (strcmp(peer, PEER_POLICY) == 0 && strcmp(names[i], POLICY_REGION) == 0)
 			got_policy(front, fds[i]);
 	}
@@ -182,10 +203,9 @@ int links_broker_open(struct front *front, struct error *err)
 int links_open(struct front *front, struct error *err)
 {
 	const struct link_events events = {.regions = on_regions, .lost = on_lost, .arg = front};
-	int rc = 0;
+	/* For its digest of the model's files, too. */
+	int rc = link_open(front->daemon, PEER_CACHE, &events, &front->cache_link, err);
 
-	if (cache_wanted(front))
-		rc = link_open(front->daemon, PEER_CACHE, &events, &front->cache_link, err);
 	if (rc == 0)
 		rc = link_open(front->daemon, PEER_POLICY, &events, &front->policy_link, err);
 	return rc;

@@ -139,7 +139,7 @@ static int load(struct verifier *v, struct error *err)
 	int rc = load_model(v, err);
 
 	if (rc != 0)
-		return rc;
+		return daemon_has_manager() ? gguf_unsettled(v->config.model, rc, err) : rc;
 	needs_of(v, &needs);
 	if (daemon_is_stopping(v->daemon))
 		return -ECANCELED;
@@ -158,6 +158,7 @@ static int start(struct verifier *v, struct error *err)
 		.kernels = v->kernels,
 		.regions = &v->regions,
 		.slots = front->slots,
+		.proof = &front->proof,
 		.generation = daemon_generation(v->daemon),
 		.cache_alive = links_cache_alive,
 		.wake = wake_front,
@@ -169,6 +170,7 @@ static int start(struct verifier *v, struct error *err)
 	front->kernels = v->kernels;
 	front->regions = &v->regions;
 	front->packed = &v->packed;
+	front->file_state = gguf_state(v->model->gguf);
 	int rc = engine_create(&engine_options, &front->engine, err);
 	if (rc != 0)
 		return rc;
@@ -207,6 +209,7 @@ static void stop(struct verifier *v)
 	links_close(front);
 	broker_close(&front->broker);
 	front_close(front);
+	proof_exit(&front->proof);
 	regions_close(&v->regions);
 	if (v->packed.header != NULL)
 		region_close(&v->packed);
@@ -224,10 +227,11 @@ static int serve(struct verifier *v, const char *runtime_dir)
 	int rc = daemon_create(&daemon_options, &v->daemon, &err);
 
 	if (rc != 0)
-		return die(rc, &err);
+		return daemon_start_failed(die(rc, &err));
 	daemon_set_state(v->daemon, "loading");
 	v->front.daemon = v->daemon;
 	v->front.config = &v->config;
+	proof_init(&v->front.proof);
 	rc = open_sockets(v, &err);
 	if (rc == 0)
 		rc = load(v, &err);
@@ -247,7 +251,7 @@ static int serve(struct verifier *v, const char *runtime_dir)
 		status = daemon_run(v->daemon);
 	}
 	stop(v);
-	return status;
+	return rc != 0 ? daemon_start_failed(status) : status;
 }
 
 /* -n: everything that serving would refuse before it opens a socket. */
@@ -290,6 +294,6 @@ int main(int argc, char **argv)
 			    : peers_runtime_dir(options->runtime_dir, true, runtime_dir,
 				      sizeof(runtime_dir), &err);
 	if (rc != 0)
-		return die(rc, &err);
+		return daemon_start_failed(die(rc, &err));
 	return options->check ? check(v) : serve(v, runtime_dir);
 }

@@ -127,6 +127,12 @@ static int pack(struct daemon *daemon, const struct verifier_config *config,
 	}
 	/* A file that changed meanwhile is in it half old and half new. */
 	rc = gguf_watch(model->gguf, err);
+	/* Only a sample was looked at. */
+	if (rc == 0 && !gguf_proven(model->gguf))
+		rc = gguf_error_prefix(err,
+			error_set(err, ESTALE,
+				"the file was written to or touched while its weights were packed"),
+			gguf_path(model->gguf));
 	if (rc != 0) {
 		region_close(out);
 		return rc;

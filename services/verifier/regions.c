@@ -266,8 +266,6 @@ void regions_stamp(struct regions *regions, const struct region *packed, const s
 
 	if (regions->header.model_stamps == stamps)
 		return;
-	log_notice(
-		"%s: something touched the file; its weights are the same", gguf_path(model->gguf));
 	regions->header.model_stamps = stamps;
 	write_stamps(regions);
 	packed_stamp(packed, model);
@@ -289,6 +287,7 @@ void regions_needs(const struct regions *regions, const struct region *packed,
 		.weights = slots_needs_weights(model),
 		.kv = kv_bytes(&regions->kv_layout),
 		.rest = sessions_bytes(header->n_sessions, header->n_context) + draft_bytes(),
+		.files = gguf_files(model->gguf),
 		.there = regions_there(regions, packed),
 	};
 }

@@ -71,6 +71,11 @@ uint64_t gguf_n_problems(const struct gguf *gguf);
 /* Parses bytes already in memory (fuzzing); borrows them. */
 int gguf_open_memory(const void *data, size_t bytes, struct gguf **out, struct error *err);
 void gguf_close(struct gguf **gguf);
+/* For a service's start that found `code` wrong with a file: -EAGAIN, with the reason behind what *err says, when the file,
+ * or a part of a split one, was written to within the last seconds: a copy may not have come to its end. Else code, which
+ * is also what a missing file and the like stay. */
+#define GGUF_SETTLED_S 10
+int gguf_unsettled(const char *path, int code, struct error *err);
 /* Puts the path, shortened from its front when long, before a message; returns code. */
 int gguf_error_prefix(struct error *err, int code, const char *path);
 
@@ -89,6 +94,7 @@ struct gguf_part {
 	char *path; /* "" when parsed from memory */
 	uint64_t base; /* where it begins in the mapping: a multiple of the page size */
 	uint64_t bytes; /* of the file */
+	int fd; /* open for reading; -1 when parsed from memory */
 	struct gguf_stamp stamp;
 	uint64_t touched_ns; /* st_ctim then: when it, or what is known about it, was changed */
 };
@@ -99,6 +105,9 @@ const struct gguf_part *gguf_part_at(const struct gguf *gguf, size_t i);
  * bytes, which tells a fine-tuned or later checkpoint of the same shape apart. Reads at most some thousand pages. The first
  * answer is what was loaded, to gguf_look_again. */
 uint64_t gguf_fingerprint(const struct gguf *gguf);
+/* What gguf_fingerprint reads, as a part of a sentence: "its size, its header and ... of its weights". Returns out. */
+#define GGUF_SAMPLE_TEXT 160
+const char *gguf_sample_text(const struct gguf *gguf, char out[static GGUF_SAMPLE_TEXT]);
 uint32_t gguf_version(const struct gguf *gguf);
 
 size_t gguf_n_tensors(const struct gguf *gguf);

@@ -49,7 +49,7 @@ static int open_memory(const void *data, size_t bytes, struct gguf_check *check,
 		free(g);
 		return error_set(err, ENOMEM, "no memory to open a GGUF file");
 	}
-	g->fd = -1;
+	g->fd = g->whole.fd = -1;
 	g->data = data;
 	g->bytes = bytes;
 	g->check = check;
@@ -89,6 +89,7 @@ static int map_file(struct gguf *g, struct error *err)
 	g->bytes = (size_t)st.st_size;
 	g->whole = (struct gguf_part){.path = g->path,
 		.bytes = g->bytes,
+		.fd = g->fd,
 		.stamp = gguf_stamp_of(&st),
 		.touched_ns = gguf_touched_ns(&st)};
 	g->mapped = true;
@@ -212,10 +213,14 @@ void gguf_close(struct gguf **gguf)
 	gguf_guard_remove(g);
 	if (g->mapped)
 		munmap((void *)(uintptr_t)g->data, g->bytes);
+	for (size_t i = 0; i < g->n_parts; i++) {
+		/* The first part's is g->fd. */
+		if (i > 0 && g->parts[i].fd >= 0)
+			close(g->parts[i].fd);
+		free(g->parts[i].path);
+	}
 	if (g->fd >= 0)
 		close(g->fd);
-	for (size_t i = 0; i < g->n_parts; i++)
-		free(g->parts[i].path);
 	free(g->parts);
 	if (g->owns_check)
 		free(g->check);

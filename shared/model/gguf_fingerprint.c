@@ -1,6 +1,9 @@
 /* Which model it is, from a part of its bytes: a file of hundreds of GB is not read to be told from another. */
 #include "shared/model/gguf_internal.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 /* Where a tensor's bytes are looked at: at PLACES_MAX places of PLACE_BYTES each, and at fewer
  * where there are many tensors, so that a file that is not in memory costs at most about
  * READS_MAX small reads, which are all asked for before the first is waited for. */
@@ -85,4 +88,24 @@ uint64_t gguf_fingerprint(const struct gguf *gguf)
 	atomic_compare_exchange_strong_explicit((_Atomic uint64_t *)(uintptr_t)&gguf->fingerprint,
 		&none, hash, memory_order_relaxed, memory_order_relaxed);
 	return hash;
+}
+
+const char *gguf_sample_text(const struct gguf *gguf, char out[static GGUF_SAMPLE_TEXT])
+{
+	uint64_t n = n_places(gguf), looked = 0, all = 0, bytes;
+	for (size_t t = 0; t < gguf->n_tensors; t++) {
+		all += gguf->tensors[t].bytes;
+		for (uint64_t i = 0; i < n; i++) {
+			(void)place(gguf, &gguf->tensors[t], i, n, &bytes);
+			looked += bytes;
+		}
+	}
+	/* One byte in so many: rounded up, so that it is never said to be more than it is. */
+	uint64_t in = looked > 0 ? (all + looked - 1) / looked : 0;
+	snprintf(out, GGUF_SAMPLE_TEXT,
+		"its size, its header and up to %" PRIu64
+		" places of %d bytes in each tensor (1 byte in "
+		"%" PRIu64 " of its weights)",
+		n, PLACE_BYTES, in);
+	return out;
 }

@@ -100,7 +100,7 @@ static bool is_shorter(const struct gguf_part *part)
 {
 	struct stat now;
 
-	return stat(part->path, &now) != 0 || (uint64_t)now.st_size < part->bytes;
+	return fstat(part->fd, &now) != 0 || (uint64_t)now.st_size < part->bytes;
 }
 
 /* Zeros from the page of the address to the end of the part. */

@@ -34,9 +34,9 @@ struct gguf {
 	struct gguf_part *parts; /* [n_parts] of a split model, NULL of a single file; owned */
 	size_t n_parts;
 	struct gguf_part whole; /* a single file as the one part it is */
-	/* gguf_watch.c's: the part and enum gguf_loss; when the parts were touched before their weights were looked at last,
-	 * as one number (0: when they were opened). */
-	_Atomic uint64_t loss, touched;
+	/* gguf_watch.c's: the part and enum gguf_loss; the state of the files when their weights were looked at last (0: when
+	 * they were opened); the one in which all bytes were compared last (0: none was). */
+	_Atomic uint64_t loss, state, proven;
 	_Atomic uint64_t fingerprint; /* gguf_fingerprint's first answer, or 0 */
 	struct gguf_check *check; /* NULL: problems are errors */
 	bool owns_check; /* the file that was opened first */

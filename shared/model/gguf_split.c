@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sysexits.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What a part says about the whole, and about itself. */
@@ -61,6 +64,36 @@ static char *part_path(const char *path, uint64_t no, uint64_t i, uint64_t count
 		    (unsigned long long)i + 1, (unsigned long long)count) < 0)
 		return NULL;
 	return out;
+}
+
+static bool written_lately(const char *path)
+{
+	struct timespec now;
+	struct stat status;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return stat(path, &status) == 0 && status.st_mtim.tv_sec <= now.tv_sec &&
+	       now.tv_sec - status.st_mtim.tv_sec < GGUF_SETTLED_S;
+}
+
+int gguf_unsettled(const char *path, int code, struct error *err)
+{
+	if (error_exit_status(code) != EX_DATAERR)
+		return code;
+	bool lately = written_lately(path);
+	/* NAME-00001-of-00003.gguf: the others are beside it. */
+	size_t bytes = strlen(path);
+	unsigned long count = bytes > 10 ? strtoul(path + bytes - 10, NULL, 10) : 0;
+	for (uint64_t i = 1; i < count && i < GGUF_PARTS_MAX && !lately; i++) {
+		char *part = part_path(path, 0, i, count);
+		lately = part != NULL && written_lately(part);
+		free(part);
+	}
+	if (!lately)
+		return code;
+	struct error why = *err;
+	return error_set(err, EAGAIN,
+		"%.400s (written to less than %d s ago: it may not be complete yet)", why.text,
+		GGUF_SETTLED_S);
 }
 
 /* Only the first part is given: it has the metadata. */
@@ -182,6 +215,8 @@ static int join(struct gguf *g, struct gguf **parts, size_t n, struct error *err
 		if (rc)
 			break;
 		parts[i]->mapped = false;
+		g->parts[i].fd = parts[i]->fd;
+		parts[i]->fd = -1;
 		take_tensors(g, parts[i], g->parts[i].base);
 	}
 	return rc;
@@ -197,7 +232,8 @@ static int open_others(
 				(unsigned long long)s->count);
 			return -ENOMEM;
 		}
-		g->parts[g->n_parts++] = (struct gguf_part){.path = path};
+		g->parts[g->n_parts++] =
+			(struct gguf_part){.path = path, .fd = i == 0 ? g->fd : -1};
 		if (i == 0)
 			continue;
 		int rc = gguf_open_file(path, g->check, &parts[i], err);

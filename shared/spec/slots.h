@@ -84,6 +84,8 @@ struct slots_needs {
 	uint64_t rest; /* the pages of its sessions, and the rings to the drafter */
 	uint64_t
 		there; /* of all these: memory that they had already when this was said, and keep */
+	uint64_t
+		files; /* gguf_files of its model: experts of another are of no use to it; 0: not said */
 };
 #define SLOTS_NEEDS_BYTES_MAX ((uint64_t)1 << 60) /* of each: sums of all overflow nothing */
 
@@ -94,8 +96,7 @@ struct slots_header {
 	uint32_t n_slots, n_experts_used; /* n_slots: places, used or not */
 	uint64_t slot_bytes; /* the largest expert of any layer with its pages */
 	uint64_t model_fingerprint;
-	uint64_t
-		model_stamps; /* gguf_stamps of the owner's files; a verifier may have a copy open */
+	uint64_t model_files, model_stamps; /* gguf_files and gguf_stamps of the owner's files */
 	uint64_t demand_offset, activation_offset, gate_offset, counts_offset, table_offset,
 		uses_offset, state_offset, used_offset, sums_offset,
 		arena_offset; /* from the payload's start */

@@ -29,5 +29,6 @@ bool slots_needs_said(const struct slots_header *header, struct slots_needs *out
 	out->kv = at_most(said.kv, SLOTS_NEEDS_BYTES_MAX);
 	out->rest = at_most(said.rest, SLOTS_NEEDS_BYTES_MAX);
 	out->there = at_most(said.there, out->weights + out->kv + out->rest);
+	out->files = said.files;
 	return true;
 }

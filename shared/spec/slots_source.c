@@ -454,6 +454,11 @@ static int map_slots(const struct experts_cached *cached, const struct region *r
 	const struct gguf *gguf = cached->source.model->gguf;
 	if (status == -ESTALE && gguf_lost(gguf, NULL) == 0)
 		(void)gguf_look_again(gguf, err);
+	/* A fingerprint is of a part of the bytes: files that are two may differ elsewhere. */
+	if (status == 0 && slots->header->model_files != gguf_files(gguf))
+		status = error_set(err, ESTALE,
+			"expert region: the expert-cache has another file open than this process, "
+			"which reads experts itself until both were started on the same one");
 	/* Found changed before this model was opened: what we have may be sound. */
 	if (status == 0 && slots_lost(slots))
 		status = error_set(err, ESTALE,
@@ -476,6 +481,8 @@ int experts_cached_attach(struct experts_cached *cached, const struct region *re
 	}
 	if (is_attached(cached, region, hints))
 		return 0;
+	/* The owner of the old region may have found the file changed, and been started again, before we looked. */
+	(void)is_lost(cached);
 	struct region own = {.fd = -1}, own_hints = {.fd = -1};
 	struct slots slots = {0};
 	int status = map_again(region, EXPERTS_REGION, EXPERTS_LAYOUT, &own, err);

@@ -5,6 +5,7 @@
 
 #include "kernels/tiles.h"
 #include "shared/base/clock.h"
+#include "shared/model/gguf_watch.h"
 #include "tests/until.h"
 
 #include <fcntl.h>
@@ -81,6 +82,7 @@ static inline void rig_start(struct rig *rig, const struct rig_options *options)
 	struct store_options store = {
 		.budget = options->budget,
 		.model_fingerprint = model->fingerprint,
+		.model_files = gguf_files(model->gguf),
 		.policy = cache_policy_find("lru"),
 		.queue_max = 64,
 		.recovered_fd = options->recovered_fd > 0 ? options->recovered_fd : -1,

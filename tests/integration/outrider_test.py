@@ -173,6 +173,13 @@ class Service:
                 return process["pid"] if process.get("generation") else None  # one that is silent has a pid too
         return None
 
+    def digested(self):
+        """Bytes of the model that the expert-cache can compare with what it read before."""
+        for process in self.status():
+            if process["name"] == "expert-cache":
+                return int(process.get("details", {}).get("digested_bytes", 0))
+        return 0
+
     def children(self):
         """{pid: name} of the processes that were started, whether they answer or not; none twice, but for a moment."""
         found = {}

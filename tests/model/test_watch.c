@@ -127,7 +127,9 @@ static void what_is_done_to_a_file_but_writing_loses_nothing(void **state)
 	struct opened *o = *state;
 	struct error err = {.text = ""};
 	struct stat before, after;
+	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000000000}};
 	(void)gguf_fingerprint(o->gguf);
+	assert_true(gguf_proven(o->gguf));
 	uint64_t stamps = gguf_stamps(o->gguf);
 	assert_int_equal(stat(o->path, &before), 0);
 	assert_int_equal(chmod(o->path, 0640), 0);
@@ -138,7 +140,13 @@ static void what_is_done_to_a_file_but_writing_loses_nothing(void **state)
 	assert_int_equal(gguf_watch(o->gguf, &err), 0);
 	/* A copy that was made before is known as one of what is there now. */
 	assert_true(gguf_stamps(o->gguf) != stamps);
-	stamps = gguf_stamps(o->gguf);
+	/* A sample was looked at; whoever has compared every byte says so. */
+	assert_false(gguf_proven(o->gguf));
+	gguf_prove(o->gguf, gguf_state(o->gguf));
+	assert_true(gguf_proven(o->gguf));
+	assert_int_equal(utimensat(AT_FDCWD, o->path, times, 0), 0);
+	assert_int_equal(gguf_watch(o->gguf, &err), 0);
+	assert_false(gguf_proven(o->gguf));
 	assert_int_equal(unlink(o->other), 0);
 	assert_int_equal(gguf_watch(o->gguf, &err), 0);
 	assert_int_equal(rename(o->path, o->other), 0);
@@ -157,6 +165,35 @@ static void other_weights_behind_the_same_times_are_found(void **state)
 	write_other_weights(o);
 	assert_true(stamps_now(o) != stamps);
 	expect_lost(o, "was written to");
+}
+
+/* A byte where the sample does not look. */
+static void write_beside_the_sample(const struct opened *o)
+{
+	const struct gguf_tensor *t = NULL;
+	for (size_t i = 0; i < gguf_n_tensors(o->gguf); i++)
+		if (t == NULL || gguf_tensor_at(o->gguf, i)->bytes > t->bytes)
+			t = gguf_tensor_at(o->gguf, i);
+	/* The sample's places lie in the middle of each part of a tensor. */
+	unsigned char other = *(const unsigned char *)gguf_tensor_data(o->gguf, t) ^ 1;
+	int fd = open(o->path, O_WRONLY);
+	assert_int_equal(pwrite(fd, &other, 1, (off_t)t->offset), 1);
+	close(fd);
+}
+
+/* A sample is no proof, and says how little it is. */
+static void a_byte_beside_the_sample_is_not_proven(void **state)
+{
+	struct opened *o = *state;
+	struct error err = {.text = ""};
+	char text[GGUF_SAMPLE_TEXT];
+	(void)gguf_fingerprint(o->gguf);
+	usleep(20000); /* file systems' clocks tick */
+	write_beside_the_sample(o);
+	assert_int_equal(gguf_watch(o->gguf, &err), 0);
+	assert_false(gguf_proven(o->gguf));
+	assert_non_null(strstr(
+		gguf_sample_text(o->gguf, text), "places of 64 bytes in each tensor (1 byte in "));
 }
 
 /* What no time of the file would say. */
@@ -187,8 +224,9 @@ static void a_file_that_is_cut_is_lost(void **state)
 static void a_file_that_is_written_to_is_lost(void **state)
 {
 	struct opened *o = *state;
-	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000000000}};
-	assert_int_equal(utimensat(AT_FDCWD, o->path, times, 0), 0);
+	(void)gguf_fingerprint(o->gguf);
+	usleep(20000); /* file systems' clocks tick */
+	write_other_weights(o);
 	expect_lost(o, "was written to");
 }
 
@@ -199,19 +237,50 @@ static void a_file_that_grows_is_lost(void **state)
 	expect_lost(o, "was written to");
 }
 
-static void a_file_that_is_replaced_is_lost(void **state)
+static void expect_news(const struct opened *o, struct gguf_news *news, const char *text)
+{
+	char out[512] = "";
+	assert_true(gguf_news(o->gguf, news, out, sizeof(out)));
+	assert_non_null(strstr(out, text));
+	assert_non_null(strstr(out, o->path));
+	/* Once. */
+	assert_false(gguf_news(o->gguf, news, out, sizeof(out)));
+	assert_int_equal(gguf_watch(o->gguf, NULL), 0);
+}
+
+/* However its name changes, the open file is what it was. */
+static void a_file_whose_name_changes_is_whole_and_said(void **state)
 {
 	struct opened *o = *state;
+	struct gguf_news news = {0};
+	char out[512], away[100];
+	(void)gguf_fingerprint(o->gguf);
+	snprintf(away, sizeof(away), "%s.away", o->path);
+	assert_false(gguf_news(o->gguf, &news, out, sizeof(out)));
+	assert_int_equal(rename(o->path, away), 0);
+	expect_news(o, &news, "no file has this name any more");
+	copy(o->path);
+	expect_news(o, &news, "another file has this name now");
+	/* A name that is a link, and is switched over. */
+	assert_int_equal(unlink(o->path), 0);
+	assert_int_equal(symlink(away, o->path), 0);
+	expect_news(o, &news, "has its name again");
 	copy(o->other);
-	assert_int_equal(rename(o->other, o->path), 0);
-	expect_lost(o, "was replaced");
+	assert_int_equal(unlink(o->path), 0);
+	assert_int_equal(symlink(o->other, o->path), 0);
+	expect_news(o, &news, "another file has this name now");
+	/* What is done to the other file is nothing to us. */
+	assert_int_equal(truncate(o->other, 100), 0);
+	assert_int_equal(gguf_watch(o->gguf, NULL), 0);
+	assert_int_equal(unlink(away), 0);
+	assert_int_equal(gguf_watch(o->gguf, NULL), 0);
 }
 
 static void what_another_process_found_is_believed(void **state)
 {
 	struct opened *o = *state;
 	gguf_lose(o->gguf, GGUF_REPORTED, 0);
-	expect_lost(o, "says the expert-cache");
+	expect_lost(o, "as the expert-cache found");
 }
 
 static void bytes_in_memory_cannot_be_lost(void **state)
@@ -267,7 +336,8 @@ int main(void)
 		TEST(a_file_that_is_cut_is_lost),
 		TEST(a_file_that_is_written_to_is_lost),
 		TEST(a_file_that_grows_is_lost),
-		TEST(a_file_that_is_replaced_is_lost),
+		TEST(a_file_whose_name_changes_is_whole_and_said),
+		TEST(a_byte_beside_the_sample_is_not_proven),
 		TEST(what_another_process_found_is_believed),
 		TEST(stamps_tell_states_of_a_file_apart),
 		TEST(bytes_in_memory_cannot_be_lost),

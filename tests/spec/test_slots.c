@@ -601,7 +601,7 @@ static void the_owner_learns_what_the_verifier_takes(void **state)
 	(void)state;
 	fixture_init(&f);
 	struct slots_header *header = f.slots.header;
-	const struct slots_needs large = {1, 2, 3, 4}, small = {5, 6, 7, 8};
+	const struct slots_needs large = {1, 2, 3, 4, 9}, small = {5, 6, 7, 8, 0};
 	struct slots_needs got;
 	assert_false(slots_needs_said(header, &got));
 	slots_say_needs(header, &large);
@@ -629,7 +629,7 @@ static void what_is_said_is_bounded_whatever_was_written(void **state)
 	struct slots_needs got;
 	for (size_t i = 0; i < 5 * 5 * 5 * 5; i++) {
 		const struct slots_needs any = {
-			values[i % 5], values[i / 5 % 5], values[i / 25 % 5], values[i / 125]};
+			values[i % 5], values[i / 5 % 5], values[i / 25 % 5], values[i / 125], i};
 		slots_say_needs(header, &any);
 		assert_true(slots_needs_said(header, &got));
 		assert_int_equal(got.weights, any.weights < most ? any.weights : most);

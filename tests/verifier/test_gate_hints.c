@@ -5,6 +5,7 @@
 #include "tests/model/rig.h"
 
 #include "shared/ipc/region.h"
+#include "shared/model/gguf_watch.h"
 
 #define MODEL "models/outrider-demo-moe-q8_0.gguf"
 
@@ -52,6 +53,8 @@ static void open_region(struct fixture *f, uint32_t n_slots)
 				 0, &f->region, &err),
 		0);
 	slots_format(&f->region, &shape);
+	((struct slots_header *)region_payload(&f->region))->model_files =
+		gguf_files(f->rig.model->gguf);
 	assert_int_equal(slots_map(&f->region, NULL, &f->slots, &err), 0);
 	make_hints(&f->hints, &f->slots);
 }
