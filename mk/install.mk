@@ -12,7 +12,8 @@ BASHCOMPDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHCOMPDIR ?= $(PREFIX)/share/zsh/site-functions
 MAN_PAGES := $(wildcard man/*.[1358])
 UNITS_IN := $(wildcard systemd/*.service.in)
-UNITS := $(notdir $(UNITS_IN:.in=)) outrider.target
+UNITS_PLAIN := outrider.target outrider-ready.service
+UNITS := $(notdir $(UNITS_IN:.in=)) $(UNITS_PLAIN)
 # One file completes the words of all three.
 CLIENTS := outrider outrider-model outrider-bench
 CONFIGS := $(notdir $(wildcard config/*.conf))
@@ -56,7 +57,7 @@ install: programs $(B)/sdk/liboutrider.a
 	for unit in $(UNITS_IN); do \
 		sed -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@SYSCONFDIR@|$(SYSCONFDIR)|g' $$unit \
 			> $(DESTDIR)$(UNITDIR)/$$(basename $$unit .in) || exit 1; done
-	$(INSTALL) -m 644 systemd/outrider.target $(DESTDIR)$(UNITDIR)
+	$(INSTALL) -m 644 $(UNITS_PLAIN:%=systemd/%) $(DESTDIR)$(UNITDIR)
 	$(INSTALL) -m 644 systemd/outrider-sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/outrider.conf
 	$(INSTALL) -m 644 admin/completion/outriderctl.bash $(DESTDIR)$(BASHCOMPDIR)/outriderctl
 	$(INSTALL) -m 644 admin/completion/_outriderctl $(DESTDIR)$(ZSHCOMPDIR)
