@@ -170,9 +170,9 @@ static void other_weights_behind_the_same_times_are_found(void **state)
 /* A byte where the sample does not look. */
 static void write_beside_the_sample(const struct opened *o)
 {
-	const struct gguf_tensor *t = NULL;
-	for (size_t i = 0; i < gguf_n_tensors(o->gguf); i++)
-		if (t == NULL || gguf_tensor_at(o->gguf, i)->bytes > t->bytes)
+	const struct gguf_tensor *t = gguf_tensor_at(o->gguf, 0);
+	for (size_t i = 1; i < gguf_n_tensors(o->gguf); i++)
+		if (gguf_tensor_at(o->gguf, i)->bytes > t->bytes)
 			t = gguf_tensor_at(o->gguf, i);
 	/* The sample's places lie in the middle of each part of a tensor. */
 	unsigned char other = *(const unsigned char *)gguf_tensor_data(o->gguf, t) ^ 1;
