@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,7 +37,11 @@ static unsigned char *written(const struct cache_trace *trace, size_t *bytes)
 	struct error err = {""};
 	int fd = mkstemp(path);
 	assert_true(fd >= 0);
+	close(fd);
 	assert_int_equal(cache_trace_write(trace, path, &err), 0);
+	/* The name is another file's now. */
+	fd = open(path, O_RDONLY);
+	assert_true(fd >= 0);
 	*bytes = (size_t)lseek(fd, 0, SEEK_END);
 	unsigned char *data = malloc(*bytes);
 	assert_int_equal(pread(fd, data, *bytes, 0), (ssize_t)*bytes);
