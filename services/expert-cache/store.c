@@ -185,6 +185,8 @@ uint32_t store_shrink(struct store *store, uint64_t now_ns)
 /* [give_back] */
 void store_give_back(struct store *store, uint32_t slot)
 {
+	/* A sum of it that goes on would bring its pages back. */
+	sums_forget(store, slot);
 	store_empty(store, slot, 1);
 	store->free_slots[store->n_free++] = slot;
 	store_publish_in_use(store);

@@ -86,7 +86,7 @@ static int begin(struct front *front, uint32_t index, struct inbox_entry *entry,
 	if (kept != NULL) {
 		rc = front_return(front, index, kept, err);
 		if (rc != 0)
-			kept->returning = false;
+			shelf_waits_again(kept);
 	} else {
 		rc = front_begin(front, index, entry->uid, &entry->request, &entry->input, err);
 	}
@@ -226,6 +226,23 @@ void admission_return(struct front *front, const struct bus_address *from, uint6
 		stream_accepted_entry(front, entry, n_prompt, n_out);
 }
 
+void admission_resume(struct front *front)
+{
+	for (struct shelved *kept = front->shelf.first, *next; kept != NULL; kept = next) {
+		next = kept->next;
+		if (kept->attached && !kept->returning && kept->sent < kept->credit &&
+			bus_has_room(front->socket, &kept->client))
+			admission_return(front, &kept->client, kept->request_id, kept, kept->sent,
+				kept->credit);
+	}
+}
+
+void admission_dropped(void *arg, const struct shelved *kept)
+{
+	if (kept->attached)
+		stream_cancelled(arg, &kept->client, kept->request_id, kept->uid, kept->sent);
+}
+
 void admission_gone(struct front *front, const struct bus_address *client)
 {
 	for (struct inbox_entry *e = front->inbox.first, *next; e != NULL; e = next) {
@@ -234,7 +251,7 @@ void admission_gone(struct front *front, const struct bus_address *client)
 			continue;
 		struct shelved *kept = shelf_find(&front->shelf, e->uid);
 		if (kept != NULL)
-			kept->returning = false;
+			shelf_waits_again(kept);
 		inbox_remove(&front->inbox, e);
 	}
 }
@@ -243,7 +260,7 @@ void admission_cancel(struct front *front, struct inbox_entry *entry)
 {
 	struct shelved *kept = shelf_find(&front->shelf, entry->uid);
 
-	stream_cancelled(front, entry);
+	stream_cancelled(front, &entry->client, entry->request_id, entry->uid, entry->have);
 	if (kept != NULL)
 		shelf_remove(&front->shelf, kept);
 	inbox_remove(&front->inbox, entry);

@@ -80,6 +80,8 @@ void front_shelve(struct front *front, uint32_t index)
 	if (kept == NULL) {
 		log_session(
 			LOG_LEVEL_ERROR, uid, 0, "dropped: no memory to keep it without a place");
+		if (fs->attached)
+			stream_cancelled(front, &fs->client, fs->request_id, uid, fs->sent);
 	} else {
 		kept->client = fs->client;
 		kept->attached = fs->attached;
@@ -420,7 +422,8 @@ void front_tick(void *arg)
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		if (front->sessions[i].used)
 			reap(front, i, now_ns);
-	shelf_expire(&front->shelf, now_ns - (uint64_t)front->config->client_timeout);
+	shelf_expire(&front->shelf, now_ns, (uint64_t)front->config->client_timeout);
+	admission_resume(front);
 	links_needs(front);
 	links_state(front);
 }

@@ -132,6 +132,10 @@ void admission_generate(struct front *front, const struct bus_address *from, uin
 /* A client of a session on the shelf has asked for it. */
 void admission_return(struct front *front, const struct bus_address *from, uint64_t request_id,
 	struct shelved *kept, uint32_t have, uint32_t credit);
+/* Brings back sessions on the shelf whose clients take their answers again. */
+void admission_resume(struct front *front);
+/* For shelf.dropped: its client is told that the session is over. */
+void admission_dropped(void *arg, const struct shelved *kept);
 /* Drops the requests of a connection that is gone. */
 void admission_gone(struct front *front, const struct bus_address *client);
 /* Ends what has not begun. */
@@ -151,7 +155,8 @@ void stream_accepted(struct front *front, uint32_t index);
 void stream_accepted_entry(
 	struct front *front, const struct inbox_entry *entry, uint32_t n_prompt, uint32_t n_out);
 /* Tells it that it has ended before it began, or before it went on. */
-void stream_cancelled(struct front *front, const struct inbox_entry *entry);
+void stream_cancelled(struct front *front, const struct bus_address *client, uint64_t request_id,
+	uint64_t uid, uint32_t n_out);
 
 /* handlers.c: daemon handler of the client socket. */
 void handlers_client(void *arg);

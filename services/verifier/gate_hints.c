@@ -83,10 +83,12 @@ void gate_hints_begin(struct gate_hints *gates)
 		gates->attached = NULL;
 		return;
 	}
-	if (gates->attached != slots->header) {
+	if (gates->attached == NULL ||
+		gates->attachment != experts_cached_attachment(gates->cached)) {
 		slots_hinter_gates(&gates->hinter, slots);
 		ring_mend_producer(&gates->hinter.hints);
 		gates->attached = slots->header;
+		gates->attachment = experts_cached_attachment(gates->cached);
 	}
 	if (gates->choice == VERIFIER_GATES_ON)
 		gates->on = any_wanted(gates);

@@ -22,6 +22,7 @@ struct gate_hints {
 	struct experts_cached *cached; /* borrowed; NULL: never any hints */
 	struct slots_hinter hinter; /* valid while attached is the region's header */
 	struct slots_header *attached;
+	uint64_t attachment; /* experts_cached_attachment of it */
 	uint32_t next[LIMIT_LAYERS]; /* the next layer with experts; 0: none */
 	float *score; /* [n_experts] 0 but in gate_hints_layer */
 	uint64_t layer_ns,

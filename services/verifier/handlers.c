@@ -142,7 +142,9 @@ static void on_credit(
 	} else if (entry != NULL) {
 		if (credit->credit > entry->credit)
 			entry->credit = credit->credit;
-	} else if (kept != NULL && credit->credit > kept->credit) {
+	} else if (kept != NULL && kept->attached && bus_same(&kept->client, from) &&
+		   credit->credit > kept->credit) {
+		/* By another connection it is asked for with Resume, which says what arrived. */
 		admission_return(front, from, kept->request_id, kept, kept->sent, credit->credit);
 	}
 }
@@ -156,15 +158,15 @@ static void on_cancel(struct front *front, const struct bus_address *from, uint6
 	struct shelved *kept = shelf_find(&front->shelf, uid);
 	struct error err;
 
-	if (index < 0 && entry == NULL && kept != NULL) {
-		admission_return(front, from, kept->request_id, kept, kept->sent, kept->credit);
-		entry = inbox_find(&front->inbox, uid);
-	}
 	if (entry != NULL) {
 		admission_cancel(front, entry);
 		return;
 	}
-	index = uid != 0 ? front_find(front, uid) : -1;
+	if (index < 0 && kept != NULL) {
+		stream_cancelled(front, from, kept->request_id, uid, kept->sent);
+		shelf_remove(&front->shelf, kept);
+		return;
+	}
 	if (index < 0) {
 		handlers_fail(front, from, request_id, uid, unknown(uid, &err), &err);
 		return;

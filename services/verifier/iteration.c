@@ -346,7 +346,9 @@ static void fail_all(struct engine *engine, const struct error *err)
 		snprintf(s->slot->usage.message, sizeof(s->slot->usage.message), "%s", err->text);
 		log_session(
 			LOG_LEVEL_ERROR, s->uid, engine->iteration, "%s", s->slot->usage.message);
-		engine_finish(engine, s, SESSION_END_ERROR);
+		/* How a finished answer ended stays. */
+		engine_finish(engine, s,
+			s->end_before != SESSION_END_NONE ? s->end_before : SESSION_END_ERROR);
 	}
 	engine_tidy(engine);
 }

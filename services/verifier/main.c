@@ -193,6 +193,8 @@ static int start(struct verifier *v, struct error *err)
 		rc = error_set(err, ENOSPC, "no timer");
 	bus_on_crowded(front->socket, front_keeps, front);
 	bus_on_gone(front->socket, front_gone, front);
+	front->shelf.dropped = admission_dropped;
+	front->shelf.arg = front;
 	daemon_on_wakeup(v->daemon, front_pump, front);
 	daemon_on_alive(v->daemon, front_alive, front);
 	daemon_on_detail(v->daemon, admin_detail, front);

@@ -15,6 +15,14 @@ static struct shelved *oldest(const struct shelf *shelf)
 	return kept;
 }
 
+/* Nobody has asked for it: who had it last is told. */
+static void drop(struct shelf *shelf, struct shelved *kept)
+{
+	if (shelf->dropped != NULL)
+		shelf->dropped(shelf->arg, kept);
+	shelf_remove(shelf, kept);
+}
+
 static void make_room(struct shelf *shelf, size_t bytes)
 {
 	struct shelved *kept;
@@ -23,8 +31,14 @@ static void make_room(struct shelf *shelf, size_t bytes)
 		(kept = oldest(shelf)) != NULL) {
 		log_session(LOG_LEVEL_INFO, kept->uid, 0,
 			"dropped: it has no place, and more sessions than are kept have none");
-		shelf_remove(shelf, kept);
+		drop(shelf, kept);
 	}
+}
+
+void shelf_waits_again(struct shelved *kept)
+{
+	kept->returning = false;
+	kept->since_ns = clock_ns();
 }
 
 struct shelved *shelf_put(struct shelf *shelf, const struct sessions_header *header,
@@ -70,12 +84,13 @@ void shelf_remove(struct shelf *shelf, struct shelved *kept)
 	free(kept);
 }
 
-void shelf_expire(struct shelf *shelf, uint64_t before_ns)
+void shelf_expire(struct shelf *shelf, uint64_t now_ns, uint64_t timeout_ns)
 {
-	struct shelved *kept;
-
-	while ((kept = oldest(shelf)) != NULL && kept->since_ns < before_ns)
-		shelf_remove(shelf, kept);
+	for (struct shelved *kept = shelf->first, *next; kept != NULL; kept = next) {
+		next = kept->next;
+		if (!kept->returning && now_ns - kept->since_ns > timeout_ns)
+			drop(shelf, kept);
+	}
 }
 
 void shelf_clear(struct shelf *shelf)

@@ -28,6 +28,9 @@ struct shelf {
 	struct shelved *first;
 	uint32_t n;
 	size_t bytes;
+	/* Called before a session is dropped that nobody has asked for; NULL: nobody is. */
+	void (*dropped)(void *arg, const struct shelved *kept);
+	void *arg;
 };
 
 /* A copy of the page, which stays as it is; NULL without memory. */
@@ -35,6 +38,8 @@ struct shelved *shelf_put(struct shelf *shelf, const struct sessions_header *hea
 	const struct session_page *page, struct session_page *shared);
 struct shelved *shelf_find(const struct shelf *shelf, uint64_t uid); /* NULL: none */
 void shelf_remove(struct shelf *shelf, struct shelved *kept); /* and frees it */
-/* Drops those that came before this time and that nobody has asked for. */
-void shelf_expire(struct shelf *shelf, uint64_t before_ns);
+/* Its client had asked for it, and is gone again. */
+void shelf_waits_again(struct shelved *kept);
+/* Drops those that nobody has asked for in this time. */
+void shelf_expire(struct shelf *shelf, uint64_t now_ns, uint64_t timeout_ns);
 void shelf_clear(struct shelf *shelf);

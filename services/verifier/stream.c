@@ -37,8 +37,13 @@ static bool feed(struct front *front, uint32_t index, uint32_t n)
 			fs->pending = larger;
 			fs->capacity = 2 * room;
 		}
-		text_feed_token(&fs->text, front->slots[index].stops, front->tokenizer, token,
-			fs->pending, &fs->n_pending);
+		/* A token that ends the answer by itself completes no stop string (emit.c), and has no text. */
+		bool ends = !page->request.ignore_eos &&
+			    tokenizer_is_eog(front->tokenizer, token) &&
+			    tokenizer_piece(front->tokenizer, token, false).bytes == 0;
+		if (!ends)
+			text_feed_token(&fs->text, front->slots[index].stops, front->tokenizer,
+				token, fs->pending, &fs->n_pending);
 		fs->fed++;
 	}
 	return true;
@@ -236,20 +241,21 @@ static int send_done(struct front *front, uint32_t index, uint32_t n_out)
 	return rc;
 }
 
-void stream_cancelled(struct front *front, const struct inbox_entry *entry)
+void stream_cancelled(struct front *front, const struct bus_address *client, uint64_t request_id,
+	uint64_t uid, uint32_t n_out)
 {
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
 	Outrider__Done done = OUTRIDER__DONE__INIT;
 	Outrider__Usage usage = OUTRIDER__USAGE__INIT;
 
-	usage.output_tokens = entry->have;
-	done.session_uid = entry->uid;
+	usage.output_tokens = n_out;
+	done.session_uid = uid;
 	done.end = SESSION_END_CANCELLED;
 	done.usage = &usage;
-	envelope.request_id = entry->request_id;
+	envelope.request_id = request_id;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_DONE;
 	envelope.done = &done;
-	(void)bus_send_to(front->socket, &entry->client, &envelope);
+	(void)bus_send_to(front->socket, client, &envelope);
 }
 
 bool stream_session(struct front *front, uint32_t index)

@@ -66,6 +66,8 @@ int bus_probe(const char *path, int type, int *pid);
  * case *from is set and *err says why, so that the caller may answer. Of several connections each has its turn. */
 int bus_receive_from(struct bus_server *server, struct bus_address *from,
 	Outrider__Envelope **envelope, struct error *err);
+/* Whether the client is there, and has taken all that was sent to it. */
+bool bus_has_room(const struct bus_server *server, const struct bus_address *to);
 /* -EAGAIN when LIMIT_UNREAD_BYTES wait to be read by the client, -EHOSTUNREACH when it is gone. Sets the version. */
 int bus_send_to(
 	struct bus_server *server, const struct bus_address *to, Outrider__Envelope *envelope);

@@ -272,15 +272,29 @@ static int pack(struct bus_server *server, Outrider__Envelope *envelope, size_t 
 	return 0;
 }
 
-int bus_send_to(
-	struct bus_server *server, const struct bus_address *to, Outrider__Envelope *envelope)
+static struct connection *find(const struct bus_server *server, const struct bus_address *to)
 {
 	uint32_t slot = to->connection & ((1u << SLOT_BITS) - 1);
 	struct connection *connection = slot < server->most ? server->slots[slot] : NULL;
+
+	return connection && connection->address == to->connection ? connection : NULL;
+}
+
+bool bus_has_room(const struct bus_server *server, const struct bus_address *to)
+{
+	const struct connection *connection = find(server, to);
+
+	return connection && buffer_used(&connection->out) == 0;
+}
+
+int bus_send_to(
+	struct bus_server *server, const struct bus_address *to, Outrider__Envelope *envelope)
+{
+	struct connection *connection = find(server, to);
 	size_t from, n;
 	int code;
 
-	if (!connection || connection->address != to->connection)
+	if (!connection)
 		return -EHOSTUNREACH;
 	code = pack(server, envelope, &from, &n);
 	if (code == 0)

@@ -213,6 +213,9 @@ void weights_use(struct model *model, enum weights_part part, const void *memory
 	visit_all(model, part, use_matrix, &u);
 	if (part == WEIGHTS_ALL)
 		model->expert_layout = LAYOUT_TILES;
-	if (tied)
-		model->embedding = model->output;
+	/* Where it lies alone: a scale is of products with the output. */
+	if (tied) {
+		model->embedding.data = model->output.data;
+		model->embedding.layout = model->output.layout;
+	}
 }

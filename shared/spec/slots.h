@@ -408,6 +408,8 @@ void experts_cached_session(struct experts_cached *cached, uint64_t session);
  * again by ready, as long as none has come and work returns true (there is more of it), so each
  * call is to be short. Not once everything is there. */
 void experts_cached_meanwhile(struct experts_cached *cached, bool (*work)(void *arg), void *arg);
+/* How many regions were attached, ever: another number is another region, wherever it is mapped. */
+uint64_t experts_cached_attachment(const struct experts_cached *cached);
 /* Whether, since this was asked last, somebody wrote to the state of a slot that was in use: its bytes may have been changed
  * meanwhile, and what was computed with them is not to be used. */
 bool experts_cached_damaged(struct experts_cached *cached);

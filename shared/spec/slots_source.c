@@ -399,6 +399,11 @@ void experts_cached_meanwhile(struct experts_cached *cached, bool (*work)(void *
 	cached->meanwhile_arg = arg;
 }
 
+uint64_t experts_cached_attachment(const struct experts_cached *cached)
+{
+	return cached->n_attached;
+}
+
 bool experts_cached_damaged(struct experts_cached *cached)
 {
 	bool damaged = cached->damaged;
@@ -499,6 +504,7 @@ int experts_cached_attach(struct experts_cached *cached, const struct region *re
 	cached->region = own;
 	cached->hints = own_hints;
 	cached->slots = slots;
+	cached->n_attached++;
 	cached->hung_beat_ns = 0;
 	cached->epoch = slots_verifier_enter(&cached->slots);
 	return 0;

@@ -14,6 +14,7 @@ struct experts_cached {
 	struct region hints; /* beside it */
 	struct slots slots;
 	uint32_t epoch;
+	uint64_t n_attached; /* regions that were taken, ever */
 	bool damaged; /* a slot in use was not ours any more when it was given back */
 	uint64_t iteration; /* counts begins, over restarts: from the generation */
 	uint64_t session;

@@ -1,6 +1,7 @@
 /* Who goes first among requests that wait, and what is kept of sessions without a place. */
 #include "services/verifier/inbox.h"
 #include "services/verifier/shelf.h"
+#include "shared/base/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -111,6 +112,14 @@ static void what_a_client_has_there_is_counted(void **state)
 
 enum { CONTEXT = 1 << 16 };
 
+static uint32_t dropped;
+
+static void count_dropped(void *arg, const struct shelved *kept)
+{
+	assert_false(kept->returning);
+	(*(uint32_t *)arg)++;
+}
+
 static void the_shelf_is_bounded_and_keeps_what_was_asked_for(void **state)
 {
 	const struct sessions_header header = {
@@ -120,7 +129,7 @@ static void the_shelf_is_bounded_and_keeps_what_was_asked_for(void **state)
 	struct session_page *page = journal_page(CONTEXT);
 	struct session_request request = {.max_tokens = 1};
 	int32_t *prompt = calloc(CONTEXT, sizeof(*prompt));
-	struct shelf shelf = {0};
+	struct shelf shelf = {.dropped = count_dropped, .arg = &dropped};
 
 	(void)state;
 	assert_non_null(payload);
@@ -147,9 +156,20 @@ static void the_shelf_is_bounded_and_keeps_what_was_asked_for(void **state)
 		assert_non_null(shelf_find(&shelf, LIMIT_SHELF_SESSIONS));
 		assert_true(n_prompt == 1 ? shelf.n == LIMIT_SHELF_SESSIONS
 					  : shelf.bytes > LIMIT_SHELF_BYTES / 2);
-		shelf_expire(&shelf, UINT64_MAX);
+		uint64_t now_ns = clock_ns();
+		/* Soon after the machine has started, too. */
+		shelf_expire(&shelf, now_ns, UINT64_MAX);
+		shelf_expire(&shelf, now_ns, now_ns + 1000000000);
+		assert_true(shelf.n > 1);
+		shelf_expire(&shelf, now_ns + 1000000001, 1000000000);
 		assert_int_equal(shelf.n, 1);
+		assert_int_equal(dropped, LIMIT_SHELF_SESSIONS + 39);
+		dropped = 0;
 		assert_non_null(shelf_find(&shelf, 1));
+		/* Its client is gone again: it has the whole time from then on. */
+		shelf_waits_again(shelf_find(&shelf, 1));
+		shelf_expire(&shelf, clock_ns(), 1000000000);
+		assert_int_equal(shelf.n, 1);
 		shelf_clear(&shelf);
 		assert_int_equal(shelf.bytes, 0);
 	}
