@@ -10,6 +10,7 @@ from outrider_test import DRAFTS, SANITIZED, TARGET, Service, Tap, program, prom
 
 TOKENS = 120 if SANITIZED else 400
 CONTROLS = range(3)
+ENDS = (2,) # the end of a turn
 STOPS, STOP_BYTES, ALL_BYTES = 256, 4095, 16384
 tap = Tap()
 random = seeded()
@@ -117,6 +118,19 @@ with Service(draft=DRAFTS["small"]) as service:
                     "--tokens", ",".join(map(str, ids)), "--stop", stop)
     tap.ok((said["tokens"], said["text"], said["end"], said["stop"]) == (tokens[:n], text.decode("utf-8", "replace"), "stop", stop) and len(stop) > 160,
            f"outrider run: a stop string of {len(stop)} bytes", said)
+
+    # The token that ends an answer by itself completes no stop string: its text stays, and its end.
+    wrong = []
+    for ids, tokens, at in answers:
+        text = expected(tokens[:at], [])[1]
+        for k in (1, 3, 10):
+            if tokens[at] in ENDS and is_text(text) and is_text(text[-k:]):
+                result, = service.swarm([{"tokens": ids, "max_tokens": TOKENS, "stop": [text[-k:].decode() + piece(tokens[at]).decode()]}])
+                if (result.get("text"), result.get("end"), result.get("tokens")) != (text.decode(), "eos", tokens[:at + 1]):
+                    wrong.append((text[-k:], result))
+                wrong.append(None)
+    tap.ok(wrong.count(None) >= 3 and not any(wrong), "an answer that ends by itself has all of its text, whatever stop string begins there",
+           [w for w in wrong if w][:3])
 
     def refused(words, stops):
         flags = [f for s in stops for f in ("--stop", s)]
