@@ -13,7 +13,8 @@ static bool contains(struct gguf_string name, const char *part)
 /* Of one expert: blk.N.ffn_gate.E.weight. */
 static bool is_single(struct gguf_string name)
 {
-	static const char *const kinds[] = {".ffn_gate.", ".ffn_up.", ".ffn_down."};
+	static const char *const kinds[] = {
+		".ffn_gate.", ".ffn_up.", ".ffn_down.", ".ffn_gate_up."};
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		const char *at = memmem(name.data, name.bytes, kinds[i], strlen(kinds[i]));
 		const char *digit = at ? at + strlen(kinds[i]) : NULL;

@@ -5,6 +5,8 @@
 #include <float.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
@@ -31,14 +33,25 @@ static const struct {
 	[SAMPLING_REPLAY_ERROR] = {"replay error", "0 to 1", 0, 1},
 };
 
-int sampling_check(enum sampling_value what, double value, struct error *err)
+/* Written so that a NaN is not. */
+static bool is_allowed(enum sampling_value what, double value)
 {
 	bool low = values[what].above ? value > values[what].low : value >= values[what].low;
 
-	/* Written so that a NaN fails. */
-	if ((low && value <= values[what].high) || (values[what].zero && value == 0))
+	return (low && value <= values[what].high) || (values[what].zero && value == 0);
+}
+
+int sampling_check(enum sampling_value what, double value, struct error *err)
+{
+	char text[32];
+
+	if (is_allowed(what, value))
 		return 0;
-	return error_set(err, EINVAL, "%s is %.7g: allowed are %s", values[what].name, value,
+	/* With as many digits as show that it is beyond a bound. */
+	snprintf(text, sizeof(text), "%.7g", value);
+	if (is_allowed(what, strtod(text, NULL)))
+		snprintf(text, sizeof(text), "%.17g", value);
+	return error_set(err, EINVAL, "%s is %s: allowed are %s", values[what].name, text,
 		values[what].range);
 }
 

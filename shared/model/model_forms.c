@@ -21,11 +21,11 @@ static void name_expert(
 	name_tensor(l, "blk.%u.%s.%u.%s", i, name, expert, kind);
 }
 
-/* Whether any expert has a tensor of its own; it is l->name then. */
+/* Whether any expert has a tensor of this name of its own; it is l->name then. */
 static bool has_single(
-	struct loader *l, uint32_t i, const struct group *g, uint32_t p, const char *kind)
+	struct loader *l, uint32_t i, const struct group *g, const char *name, const char *kind)
 {
-	size_t n = strlen(name_tensor(l, "blk.%u.%s.", i, g->part[p].name));
+	size_t n = strlen(name_tensor(l, "blk.%u.%s.", i, name));
 	const struct gguf_tensor *t = g->n_experts ? gguf_tensor_from(l->gguf, l->name) : NULL;
 	/* Digits come before the letters of "weight" and "bias". */
 	if (!t || t->name.bytes <= n || memcmp(t->name.data, l->name, n) != 0 ||
@@ -33,7 +33,7 @@ static bool has_single(
 		return false;
 	bool any = false;
 	for (uint32_t e = 0; !any && e < g->n_experts; e++) {
-		name_expert(l, i, g->part[p].name, e, kind);
+		name_expert(l, i, name, e, kind);
 		any = has_tensor(l);
 	}
 	return any;
@@ -42,7 +42,8 @@ static bool has_single(
 static bool has_part(
 	struct loader *l, uint32_t i, const struct group *g, uint32_t p, const char *kind)
 {
-	return has(l, i, g->part[p].name, g->suffix, kind) || has_single(l, i, g, p, kind);
+	return has(l, i, g->part[p].name, g->suffix, kind) ||
+	       has_single(l, i, g, g->part[p].name, kind);
 }
 
 static uint32_t all_rows(const struct group *g)
@@ -100,6 +101,9 @@ static void set_other_forms(struct loader *l, uint32_t i, const struct group *g,
 	if (g->last_holds_all && p + 1 < g->n && n < size)
 		n += (size_t)snprintf(l->other_forms + n, size - n, ", blk.%u.%s%s.%s of %u rows",
 			i, g->part[g->n - 1].name, g->suffix, kind, all_rows(g));
+	if (g->n_experts && g->fused && n < size)
+		n += (size_t)snprintf(
+			l->other_forms + n, size - n, ", blk.%u.%s.0.%s", i, g->fused, kind);
 	if (g->n_experts && n < size)
 		snprintf(l->other_forms + n, size - n,
 			single ? "%sblk.%u.%s%s.%s" : "%sblk.%u.%s.0%s.%s", n ? ", " : "", i,
@@ -167,17 +171,17 @@ static void set_expert_tensor(
 	l->model->expert_bytes_total += out->expert_bytes * l->model->config.n_experts;
 }
 
-/* One tensor for each expert. */
-static int load_singles(
-	struct loader *l, uint32_t i, const struct group *g, uint32_t p, struct expert_tensor *out)
+/* One tensor for each expert: their shape, of all rows, and where they lie. */
+static int find_singles(struct loader *l, uint32_t i, const struct group *g, const char *name,
+	uint32_t rows, struct matrix *shape, uint64_t **out)
 {
 	struct matrix first = {.data = NULL};
 	uint64_t *places = keep(l, g->n_experts, sizeof(*places));
 	int rc = places ? 0 : -ENOMEM;
 	for (uint32_t e = 0; !rc && e < g->n_experts; e++) {
 		struct matrix one = {.data = NULL};
-		name_expert(l, i, g->part[p].name, e, "weight");
-		rc = load_matrix(l, g->part[p].rows, g->cols, &one);
+		name_expert(l, i, name, e, "weight");
+		rc = load_matrix(l, rows, g->cols, &one);
 		/* Of a checked file what cannot be used was reported. */
 		if (rc || !one.data)
 			continue;
@@ -193,11 +197,52 @@ static int load_singles(
 				l->err);
 		places[e] = (uint64_t)((const char *)one.data - (const char *)gguf_data(l->gguf));
 	}
-	if (rc || !first.data)
-		return rc;
+	*shape = first;
+	*out = places;
+	return rc;
+}
+
+/* Those rows of each that are the part's, which begin at `row`. */
+static int take_singles(struct loader *l, const struct group *g, uint32_t p,
+	const struct matrix *all, const uint64_t *places, uint32_t row, struct expert_tensor *out)
+{
+	struct matrix first = rows_of(all, row, g->part[p].rows);
+	uint64_t *own = keep(l, g->n_experts, sizeof(*own));
+	if (!own)
+		return -ENOMEM;
+	for (uint32_t e = 0; e < g->n_experts; e++)
+		own[e] = places[e] + (uint64_t)row * all->row_bytes;
 	set_expert_tensor(l, &first, 0, out);
-	out->places = places;
+	out->places = own;
 	return 0;
+}
+
+static int load_singles(
+	struct loader *l, uint32_t i, const struct group *g, uint32_t p, struct expert_tensor *out)
+{
+	struct matrix shape;
+	uint64_t *places;
+	int rc = find_singles(l, i, g, g->part[p].name, g->part[p].rows, &shape, &places);
+	return rc || !shape.data ? rc : take_singles(l, g, p, &shape, places, 0, out);
+}
+
+/* Gate and up of each expert in a tensor of its own. */
+static int load_fused_singles(
+	struct loader *l, uint32_t i, const struct group *g, struct expert_tensor *const *weight)
+{
+	char name[sizeof(l->name)];
+	struct matrix shape;
+	uint64_t *places;
+	int rc = 0;
+	memcpy(name, l->name, sizeof(name));
+	for (uint32_t p = 0; !rc && p < g->n; p++)
+		if (has_part(l, i, g, p, "weight"))
+			rc = refuse_both(l, name);
+	if (!rc)
+		rc = find_singles(l, i, g, g->fused, all_rows(g), &shape, &places);
+	for (uint32_t p = 0, row = 0; !rc && shape.data && p < g->n; row += g->part[p++].rows)
+		rc = take_singles(l, g, p, &shape, places, row, weight[p]);
+	return rc;
 }
 
 /* The experts' matrices of one part: in a tensor together, or single. */
@@ -206,7 +251,7 @@ static int load_expert_part(
 {
 	char name[sizeof(l->name)];
 	struct matrix first = {.data = NULL};
-	bool single = has_single(l, i, g, p, "weight");
+	bool single = has_single(l, i, g, g->part[p].name, "weight");
 	memcpy(name, l->name, sizeof(name));
 	bool together = has(l, i, g->part[p].name, g->suffix, "weight");
 	int rc = single && together ? refuse_both(l, name) : 0;
@@ -230,6 +275,8 @@ int load_expert_group(
 	struct matrix all = {.data = NULL};
 	bool fused;
 	int rc = find_fused(l, i, g, "weight", &fused);
+	if (!rc && !fused && g->fused && has_single(l, i, g, g->fused, "weight"))
+		return load_fused_singles(l, i, g, weight);
 	if (!rc && fused)
 		rc = load_matrices(l, all_rows(g), g->cols, g->n_experts, &all);
 	for (uint32_t p = 0, row = 0; !rc && p < g->n; row += g->part[p++].rows) {
@@ -243,15 +290,14 @@ int load_expert_group(
 	return rc;
 }
 
-static int load_single_biases(
-	struct loader *l, uint32_t i, const struct group *g, uint32_t p, struct expert_bias *out)
+static int load_single_biases(struct loader *l, uint32_t i, const struct group *g, const char *name,
+	uint32_t n, struct expert_bias *out)
 {
-	uint32_t n = g->part[p].rows;
 	float *rows = keep(l, (size_t)g->n_experts * n, sizeof(*rows));
 	int rc = rows ? 0 : -ENOMEM;
 	for (uint32_t e = 0; !rc && e < g->n_experts; e++) {
 		const float *one;
-		name_expert(l, i, g->part[p].name, e, "bias");
+		name_expert(l, i, name, e, "bias");
 		rc = load_vector(l, n, &one);
 		if (!rc)
 			memcpy(rows + (size_t)e * n, one, n * sizeof(*rows));
@@ -264,7 +310,7 @@ static int load_bias_part(struct loader *l, uint32_t i, const struct group *g, u
 	bool needed, struct expert_bias *out)
 {
 	char name[sizeof(l->name)];
-	bool single = has_single(l, i, g, p, "bias");
+	bool single = has_single(l, i, g, g->part[p].name, "bias");
 	memcpy(name, l->name, sizeof(name));
 	bool together = has(l, i, g->part[p].name, g->suffix, "bias");
 	int rc = single && together ? refuse_both(l, name) : 0;
@@ -272,7 +318,7 @@ static int load_bias_part(struct loader *l, uint32_t i, const struct group *g, u
 		return rc;
 	set_other_forms(l, i, g, p, "bias", single);
 	*out = (struct expert_bias){.stride = g->part[p].rows};
-	rc = single ? load_single_biases(l, i, g, p, out)
+	rc = single ? load_single_biases(l, i, g, g->part[p].name, g->part[p].rows, out)
 		    : load_table(l, g->n_experts, g->part[p].rows, &out->rows);
 	l->other_forms[0] = '\0';
 	return rc;
@@ -282,10 +328,16 @@ int load_expert_biases(struct loader *l, uint32_t i, const struct group *g, bool
 	struct expert_bias *const *bias)
 {
 	const float *all = NULL;
+	struct expert_bias both;
 	bool fused;
 	int rc = find_fused(l, i, g, "bias", &fused);
 	if (!rc && fused)
 		rc = load_table(l, g->n_experts, all_rows(g), &all);
+	if (!rc && !fused && g->fused && has_single(l, i, g, g->fused, "bias")) {
+		rc = load_single_biases(l, i, g, g->fused, all_rows(g), &both);
+		all = both.rows;
+		fused = true;
+	}
 	for (uint32_t p = 0, row = 0; !rc && p < g->n; row += g->part[p++].rows) {
 		if (fused)
 			*bias[p] = (struct expert_bias){.rows = all + row, .stride = all_rows(g)};

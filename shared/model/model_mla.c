@@ -6,6 +6,8 @@
 #include "shared/model/model_config.h"
 #include "shared/model/model_internal.h"
 
+#include <stdio.h>
+
 /* The lengths of a head's parts. Of the older layout's files key_length and value_length are a head's; of the newer
  * one's they are the cache's, and a head's are apart. */
 static int read_lengths(struct keys *k, struct model_config *c)
@@ -65,6 +67,10 @@ static int load_kv_b(struct loader *l, uint32_t i, struct mla_layer *mla)
 {
 	const struct mla_config *c = &l->model->config.mla;
 	uint32_t heads = l->model->config.n_heads;
+	snprintf(l->other_forms, sizeof(l->other_forms),
+		c->split ? "blk.%u.attn_kv_b.weight of a model without key_length_mla"
+			 : "blk.%u.attn_k_b.weight of a model with key_length_mla",
+		i);
 	if (c->split) {
 		name_tensor(l, "blk.%u.attn_k_b.weight", i);
 		int rc = load_matrices(l, c->kv_rank, c->nope, heads, &mla->k_b);
@@ -105,9 +111,12 @@ int load_mla(struct loader *l, uint32_t i, struct layer *layer)
 		if (!rc)
 			rc = load_vector(l, c->q_rank, &mla->q_a_norm);
 	}
+	if (!c->q_rank)
+		snprintf(l->other_forms, sizeof(l->other_forms), "blk.0.attn_q_a.weight");
 	if (!rc)
 		rc = load_linear(l, i, c->q_rank ? "attn_q_b" : "attn_q", q,
 			c->q_rank ? c->q_rank : config->n_embd, &layer->q, &layer->q_bias);
+	l->other_forms[0] = '\0';
 	if (!rc)
 		rc = load_linear(l, i, "attn_kv_a_mqa", c->kv_rank + c->rope, config->n_embd,
 			&mla->kv_a, &mla->kv_a_bias);
@@ -116,6 +125,7 @@ int load_mla(struct loader *l, uint32_t i, struct layer *layer)
 		rc = load_vector(l, c->kv_rank, &mla->kv_a_norm);
 	if (!rc)
 		rc = load_kv_b(l, i, mla);
+	l->other_forms[0] = '\0';
 	return rc ? rc
 		  : load_linear(l, i, "attn_output", config->n_embd, config->n_heads * c->v,
 			    &layer->o, &layer->o_bias);

@@ -8,48 +8,52 @@
 
 #include <stddef.h>
 
-/* The matrices of a layer that may have one, by name; a name may stand for several in one tensor. */
+/* The matrices of a layer that may have one, by name; a name may stand for several in one tensor. The parts of a fused tensor may
+ * have kept a scale each. */
 static const struct scaled {
 	const char *name;
 	size_t matrix; /* in struct layer */
+	const char *fused; /* the tensor that may hold the matrix's rows, NULL: only its own does */
 } matrices[] = {
-	{"attn_q", offsetof(struct layer, q)},
-	{"attn_k", offsetof(struct layer, k)},
-	{"attn_v", offsetof(struct layer, v)},
-	{"attn_qkv", offsetof(struct layer, q)},
-	{"attn_qkv", offsetof(struct layer, k)},
-	{"attn_qkv", offsetof(struct layer, v)},
-	{"attn_output", offsetof(struct layer, o)},
-	{"attn_qkv", offsetof(struct layer, delta.qkv)},
-	{"attn_gate", offsetof(struct layer, delta.z)},
-	{"ssm_in", offsetof(struct layer, delta.mixed)},
-	{"ssm_ba", offsetof(struct layer, delta.ba)},
-	{"ssm_beta", offsetof(struct layer, delta.beta)},
-	{"ssm_alpha", offsetof(struct layer, delta.alpha)},
-	{"ssm_out", offsetof(struct layer, delta.out)},
-	{"ffn_gate_up", offsetof(struct layer, ffn_gate)},
-	{"ffn_gate_up", offsetof(struct layer, ffn_up)},
-	{"ffn_gate", offsetof(struct layer, ffn_gate)},
-	{"ffn_up", offsetof(struct layer, ffn_up)},
-	{"ffn_down", offsetof(struct layer, ffn_down)},
-	{"ffn_gate_up_shexp", offsetof(struct layer, shared_gate)},
-	{"ffn_gate_up_shexp", offsetof(struct layer, shared_up)},
-	{"ffn_gate_shexp", offsetof(struct layer, shared_gate)},
-	{"ffn_up_shexp", offsetof(struct layer, shared_up)},
-	{"ffn_down_shexp", offsetof(struct layer, shared_down)},
+	{"attn_q", offsetof(struct layer, q), "attn_qkv"},
+	{"attn_k", offsetof(struct layer, k), "attn_qkv"},
+	{"attn_v", offsetof(struct layer, v), "attn_qkv"},
+	{"attn_qkv", offsetof(struct layer, q), NULL},
+	{"attn_qkv", offsetof(struct layer, k), NULL},
+	{"attn_qkv", offsetof(struct layer, v), NULL},
+	{"attn_output", offsetof(struct layer, o), NULL},
+	{"attn_qkv", offsetof(struct layer, delta.qkv), NULL},
+	{"attn_gate", offsetof(struct layer, delta.z), NULL},
+	{"ssm_in", offsetof(struct layer, delta.mixed), NULL},
+	{"ssm_ba", offsetof(struct layer, delta.ba), NULL},
+	{"ssm_beta", offsetof(struct layer, delta.beta), NULL},
+	{"ssm_alpha", offsetof(struct layer, delta.alpha), NULL},
+	{"ssm_out", offsetof(struct layer, delta.out), NULL},
+	{"ffn_gate_up", offsetof(struct layer, ffn_gate), NULL},
+	{"ffn_gate_up", offsetof(struct layer, ffn_up), NULL},
+	{"ffn_gate", offsetof(struct layer, ffn_gate), "ffn_gate_up"},
+	{"ffn_up", offsetof(struct layer, ffn_up), "ffn_gate_up"},
+	{"ffn_down", offsetof(struct layer, ffn_down), NULL},
+	{"ffn_gate_up_shexp", offsetof(struct layer, shared_gate), NULL},
+	{"ffn_gate_up_shexp", offsetof(struct layer, shared_up), NULL},
+	{"ffn_gate_shexp", offsetof(struct layer, shared_gate), "ffn_gate_up_shexp"},
+	{"ffn_up_shexp", offsetof(struct layer, shared_up), "ffn_gate_up_shexp"},
+	{"ffn_down_shexp", offsetof(struct layer, shared_down), NULL},
 };
 static const struct scaled experts[] = {
-	{"ffn_gate_up_exps", offsetof(struct layer, gate)},
-	{"ffn_gate_up_exps", offsetof(struct layer, up)},
-	{"ffn_gate_exps", offsetof(struct layer, gate)},
-	{"ffn_up_exps", offsetof(struct layer, up)},
-	{"ffn_down_exps", offsetof(struct layer, down)},
+	{"ffn_gate_up_exps", offsetof(struct layer, gate), NULL},
+	{"ffn_gate_up_exps", offsetof(struct layer, up), NULL},
+	{"ffn_gate_exps", offsetof(struct layer, gate), NULL},
+	{"ffn_up_exps", offsetof(struct layer, up), NULL},
+	{"ffn_down_exps", offsetof(struct layer, down), NULL},
 };
 /* Where each expert has a tensor of its own. */
 static const struct scaled singles[] = {
-	{"ffn_gate", offsetof(struct layer, gate)},
-	{"ffn_up", offsetof(struct layer, up)},
-	{"ffn_down", offsetof(struct layer, down)},
+	{"ffn_gate_up", offsetof(struct layer, gate), NULL},
+	{"ffn_gate_up", offsetof(struct layer, up), NULL},
+	{"ffn_gate", offsetof(struct layer, gate), NULL},
+	{"ffn_up", offsetof(struct layer, up), NULL},
+	{"ffn_down", offsetof(struct layer, down), NULL},
 };
 /* Tensors that may hold the gate's rows, too, where the gate has none. */
 static const struct {
@@ -73,6 +77,15 @@ static void pass_over_input(struct loader *l, uint32_t layer, const char *name)
 {
 	name_tensor(l, "blk.%u.%s.input_scale", layer, name);
 	(void)find_tensor(l);
+}
+
+static bool is_there(struct loader *l, uint32_t i, const struct scaled *scaled)
+{
+	name_tensor(l, "blk.%u.%s.weight", i, scaled->name);
+	if (has_tensor(l) || !scaled->fused)
+		return has_tensor(l);
+	name_tensor(l, "blk.%u.%s.weight", i, scaled->fused);
+	return has_tensor(l);
 }
 
 static struct expert_tensor *expert_tensor_of(struct layer *layer, const struct scaled *scaled)
@@ -147,8 +160,7 @@ static int load_layer_scales(struct loader *l, uint32_t i)
 	for (size_t m = 0; !rc && m < sizeof(matrices) / sizeof(matrices[0]); m++) {
 		struct matrix *matrix =
 			(struct matrix *)(void *)((char *)layer + matrices[m].matrix);
-		name_tensor(l, "blk.%u.%s.weight", i, matrices[m].name);
-		if (!matrix->data || !has_tensor(l))
+		if (!matrix->data || matrix->scaled || !is_there(l, i, &matrices[m]))
 			continue;
 		pass_over_input(l, i, matrices[m].name);
 		name_tensor(l, "blk.%u.%s.scale", i, matrices[m].name);

@@ -101,11 +101,11 @@ def all_in_up(g, suffix):
     return fuse(g, "ffn_gate" + suffix, ("ffn_gate" + suffix, "ffn_up" + suffix), "ffn_up" + suffix)
 
 
-def single(g):
+def single(g, parts="gate|up|down"):
     """One tensor for each expert."""
     out, done = {}, 0
     for name, tensor in g.tensors.items():
-        m = re.fullmatch(r"(blk\.\d+\.ffn_(?:gate|up|down))_exps\.(weight|bias|scale|input_scale)", name)
+        m = re.fullmatch(rf"(blk\.\d+\.ffn_(?:{parts}))_exps\.(weight|bias|scale|input_scale)", name)
         if not m:
             out[name] = tensor
             continue

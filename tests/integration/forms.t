@@ -28,10 +28,20 @@ def everything(g):
     return qkv(g) + gate_up(g, "") + gate_up(g, "_exps") + gate_up(g, "_shexp")
 
 
+def fused_with_scales(g):
+    """Everything fused, and the scales as they were: a file that was converted in two steps."""
+    scales = {name: tensor for name, tensor in g.tensors.items() if name.endswith((".scale", ".input_scale"))}
+    done = everything(g) if scales else 0
+    g.tensors = {**{n: t for n, t in g.tensors.items() if not n.endswith((".scale", ".input_scale"))}, **scales}
+    return done
+
+
 FORMS = {"attn_qkv": qkv, "ffn_gate_up": lambda g: gate_up(g, ""), "ffn_gate_up_exps": lambda g: gate_up(g, "_exps"),
          "ffn_gate_up_shexp": lambda g: gate_up(g, "_shexp"), "gate rows in ffn_up": lambda g: all_in_up(g, ""),
          "gate rows in ffn_up_exps": lambda g: all_in_up(g, "_exps"), "gate rows in ffn_up_shexp": lambda g: all_in_up(g, "_shexp"),
-         "single experts": single, "all fused": everything, "gate and up fused, down single": lambda g: gate_up(g, "_exps") and single(g)}
+         "single experts": single, "all fused": everything, "gate and up fused, down single": lambda g: gate_up(g, "_exps") and single(g),
+         "gate and up fused, all single": lambda g: gate_up(g, "_exps") and single(g, "gate_up|down"),
+         "fused, a scale for each part": fused_with_scales}
 
 
 def logits(model, *more):
@@ -175,6 +185,15 @@ def refusals():
             "blk.2.ffn_up.weight of 224 rows")
     refused("no gate of the shared expert", GOLDEN / "models" / "qwen2moe.f32.gguf", drop("blk.0.ffn_gate_shexp.weight"),
             "blk.0.ffn_gate_shexp.weight is missing", "blk.0.ffn_gate_up_shexp.weight")
+    v3, old = (GOLDEN / "models" / f"deepseek2-v3{x}.f32.gguf" for x in ("", ".legacy"))
+    refused("no compressed query", v3, drop("blk.0.attn_q_a.weight"), "blk.0.attn_q.weight is missing", "blk.0.attn_q_a.weight")
+    refused("no keys of the latent", v3, drop("blk.0.attn_k_b.weight"), "blk.0.attn_k_b.weight is missing", "blk.0.attn_kv_b.weight")
+    refused("no keys and values of the latent", old, drop("blk.0.attn_kv_b.weight"), "blk.0.attn_kv_b.weight is missing",
+            "blk.0.attn_k_b.weight")
+    refused("an expert of fused ones is missing", mixtral, after(lambda g: exps(g) and single(g, "gate_up|down"), drop("blk.1.ffn_gate_up.3.weight")),
+            "blk.1.ffn_gate_up.3.weight is missing")
+    refused("gate fused for each expert, and apart", mixtral, after(lambda g: exps(g) and single(g, "gate_up"), put(gate, kept(mixtral, gate))),
+            gate, "blk.1.ffn_gate_up.0.weight", "one of them is too many")
     refused("no biases of experts", gpt, drop("blk.0.ffn_gate_exps.bias"), "blk.0.ffn_gate_exps.bias is missing",
             "blk.0.ffn_gate_up_exps.bias", "blk.0.ffn_gate.0.bias")
     refused("gate fused and single", mixtral, after(exps, put(gate, kept(mixtral, gate))), gate, both, "one of them is too many")
@@ -302,7 +321,7 @@ try:
     applied = [forms_of(m) for m in models]
     for name in FORMS:
         n = sum(name in used for used in applied)
-        tap.ok(n >= 6, f"{name}: seen in {n} files")
+        tap.ok(n >= (1 if "scale" in name else 6), f"{name}: seen in {n} files")
     for model in models:
         if model.parent.name == "models":
             narrow(model)

@@ -82,7 +82,7 @@ static void list(struct process *process)
 static bool only_wrong(const Outrider__KnobInfo *info)
 {
 	static const char *const names[] = {
-		"client_timeout", "linger", "queue_max", "model", "draft"};
+		"client_timeout", "client_requests", "linger", "queue_max", "model", "draft"};
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		if (strcmp(info->name, names[i]) == 0)
