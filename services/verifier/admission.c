@@ -181,7 +181,8 @@ void admission_generate(struct front *front, const struct bus_address *from, uin
 	struct session_request unused;
 	struct inbox_entry *entry = NULL;
 	struct error err = {.text = ""};
-	int rc = gguf_lost(front->model->gguf, &err) == 0 ? 0 : -EIO;
+	/* This process ends soon, and its successor opens what is there: worth another try. */
+	int rc = gguf_lost(front->model->gguf, &err) == 0 ? 0 : -EAGAIN;
 
 	if (rc == 0)
 		rc = request_parameters(generate, &limits, clock_ns(), &unused, &err);

@@ -233,8 +233,14 @@ static void use_experts(struct engine *engine, struct region *region, struct reg
 {
 	struct error err = {.text = ""};
 
-	if (engine->cached != NULL &&
-		experts_cached_attach(engine->cached, region, hints, &err) != 0)
+	int rc = engine->cached != NULL ? experts_cached_attach(engine->cached, region, hints, &err)
+					: 0;
+	/* After an update of the model one of the two is started before the other. */
+	if (rc == -ESTALE)
+		log_notice("experts are read without the expert-cache until both have the same "
+			   "model open: %s",
+			err.text);
+	else if (rc != 0)
 		log_error("the expert-cache's region is not used: %s", err.text);
 	else
 		err.text[0] = '\0';

@@ -203,10 +203,8 @@ static int check_header(const struct region *region, const struct slots_header *
 		return 0;
 	if (shape->model_fingerprint != expected->model_fingerprint)
 		return error_set(err, ESTALE,
-			"expert region: the expert-cache has another model open (fingerprint "
-			"%016llx) "
-			"than this process (%016llx), which reads experts itself until both were "
-			"started on the same one",
+			"expert region: its experts are of another model (fingerprint %016llx) "
+			"than the one that this process has open (%016llx)",
 			(unsigned long long)shape->model_fingerprint,
 			(unsigned long long)expected->model_fingerprint);
 	if (shape->n_layers != expected->n_layers || shape->n_experts != expected->n_experts ||
