@@ -159,7 +159,8 @@ static void handle_accepted(struct outrider_stream *stream, const Outrider__Acce
 	if (stream->arrived > 0 && stream->engine != accepted->engine && stream->engine != 0) {
 		stream_send_cancel(stream);
 		fail(stream, ESTALE,
-			"the service came back with another model or KV number type: an answer "
+			"the service came back with another model or KV number type, or its model "
+			"file was touched: an answer "
 			"of which %u tokens are here cannot go on",
 			stream->arrived);
 		return;

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -70,11 +71,31 @@ static int probe_threads(void)
 	return -code;
 }
 
+/* As many descriptors as a context and its first sockets take: without one of them libzmq aborts. */
+static int probe_descriptors(void)
+{
+	enum { CONTEXT_DESCRIPTORS = 12 };
+	int fds[CONTEXT_DESCRIPTORS], n = 0, code = 0;
+
+	while (code == 0 && n < CONTEXT_DESCRIPTORS) {
+		fds[n] = eventfd(0, EFD_CLOEXEC);
+		code = fds[n] < 0 ? -errno : 0;
+		n += code == 0;
+	}
+	while (n > 0)
+		close(fds[--n]);
+	return code;
+}
+
 int bus_context(void **zmq, struct error *err)
 {
 	void *first;
+	int probed = probe_descriptors();
 
 	*zmq = NULL;
+	if (probed < 0)
+		return error_set(err, -probed, "no descriptors for ZeroMQ (ulimit -n): %s",
+			strerror(-probed));
 	if (probe_threads() < 0)
 		return error_set(err, ENOMEM, "no memory for the threads of ZeroMQ");
 	*zmq = zmq_ctx_new();

@@ -29,7 +29,7 @@ bool bus_same(const struct bus_address *a, const struct bus_address *b);
 bool bus_peer(const struct bus_address *from, uint32_t *uid, uint32_t *pid);
 
 /* A ZeroMQ context whose threads run already: libzmq aborts the process when it cannot start them, so whether there is memory
- * for them is found out first. -ENOMEM with the reason. */
+ * for them, and descriptors, is found out first. -ENOMEM, -EMFILE or -ENFILE with the reason. */
 int bus_context(void **zmq, struct error *err);
 
 struct bus_server;

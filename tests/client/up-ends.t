@@ -51,7 +51,7 @@ def check_deaths():
         (home / f"{name}.dies").write_text(how if how.isdigit() else f"SIG{how}")
         for more in ((), ("--detach",)):
             forget()
-            status = ended(up(*more), 30)
+            status = ended(up(*more), 120)
             text = said.read_text()
             last = text.splitlines()[-1]
             tap.ok(status == expected and len(lives(name)) == 5 and
@@ -69,9 +69,9 @@ def check_before_ready():
         for more in ((), ("--detach",)):
             forget()
             process = up(*more)
-            tap.ok(until(lambda: lives("verifier"), 30), "up has started a process that is not ready", said.read_text())
+            tap.ok(until(lambda: lives("verifier"), 120), "up has started a process that is not ready", said.read_text())
             process.send_signal(number)
-            status = ended(process, 30)
+            status = ended(process, 120)
             expected = -number if number == signal.SIGKILL else 128 + number if more or number == signal.SIGHUP else 0
             gone = until(nobody, 20) and (number == signal.SIGKILL and not more or until(lambda: not (runtime / "up.pid").exists(), 20))
             tap.ok(status == expected and gone, f"{number.name} {' '.join(more)} before it is ready ends all of it with {expected}",
@@ -81,9 +81,9 @@ def check_before_ready():
                        "which it says", said.read_text())
     forget()
     process = up("--detach")
-    until(lambda: lives("verifier"), 30)
+    until(lambda: lives("verifier"), 120)
     os.kill(int((runtime / "up.pid").read_text()), signal.SIGKILL)
-    tap.ok(ended(process, 30) == 70 and said.read_text().endswith("outrider: up: the process in the background was killed by signal 9 (Killed) before it was ready\n")
+    tap.ok(ended(process, 120) == 70 and said.read_text().endswith("outrider: up: the process in the background was killed by signal 9 (Killed) before it was ready\n")
            and until(nobody, 20), "one in the background that is killed is missed", f"{process.returncode} {said.read_text()}")
     forget()
     process = up("--detach")

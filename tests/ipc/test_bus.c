@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -508,11 +509,44 @@ static void a_client_reconnects_to_the_next_server(void **state)
 	zmq_ctx_term(zmq);
 }
 
+/* libzmq aborts where it finds none. Each limit is tried in a process of its own. */
+static void too_few_descriptors_for_a_context_are_an_error(void **state)
+{
+	unsigned refused = 0;
+
+	(void)state;
+	for (rlim_t limit = 3; limit < 24; limit++) {
+		int status;
+		pid_t pid = fork();
+
+		assert_true(pid >= 0);
+		if (pid == 0) {
+			const struct rlimit few = {.rlim_cur = limit, .rlim_max = limit};
+			struct error err = {""};
+			void *zmq, *socket;
+
+			for (int fd = 3; fd < 1024; fd++)
+				close(fd);
+			if (setrlimit(RLIMIT_NOFILE, &few) < 0)
+				_exit(3);
+			if (bus_context(&zmq, &err) < 0)
+				_exit(strstr(err.text, "ulimit -n") ? 1 : 2);
+			_exit(bus_client(zmq, "ipc:///tmp/outrider-nobody", &socket, &err) < 0 ? 2
+											       : 0);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= 1);
+		refused += WEXITSTATUS(status) == 1;
+	}
+	assert_in_range(refused, 5, 15);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(too_few_descriptors_for_a_context_are_an_error),
 		TEST(a_request_gets_its_reply),
 		TEST(a_failure_comes_back_as_its_text),
 		TEST(a_server_that_is_gone_or_stopped_is_said_so),
