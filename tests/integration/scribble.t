@@ -130,6 +130,13 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%"), sets=("verifier
         for at_work in (True, False):
             for turn in range(ROUNDS):
                 lived, under_way, after, before, now = round_of(service, region, at_work)
+                if after and region == "experts" and at_work:
+                    # Written to between its load and its checksum, an expert has the checksum of what is wrong (HACKING.md): until it
+                    # is loaded again.
+                    service.ctl("cache", "set", "budget=min")
+                    answers(service)
+                    service.ctl("cache", "set", "budget=50%")
+                    after = answers(service)
                 how = "at work" if at_work else "taken over"
                 tap.ok(lived and not deaths(service) and not under_way and not after, f"{region}, {how}, round {turn + 1}",
                        f"under way {under_way}\nafter {after}\n{deaths(service)}\n{before}\n{now}\n{service.log_text()[-2500:]}")
