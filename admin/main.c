@@ -108,14 +108,8 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct error err = {""};
-
 	standard_begin();
 	setlocale(LC_ALL, "");
 	setlocale(LC_NUMERIC, "C");
-	int status = dispatch(argc, argv);
-	/* A command that ends with 74 has reported it already. */
-	if (status == EX_IOERR || standard_written(stdout, &err) == 0)
-		return status;
-	return ctl_fail(status ? status : EX_IOERR, "%s", err.text);
+	return standard_end_with(dispatch(argc, argv), ctl_fail);
 }

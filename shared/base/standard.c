@@ -48,6 +48,16 @@ int standard_written(FILE *to, struct error *err)
 		why ? strerror(why) : "not all of it could be written");
 }
 
+int standard_end_with(int status, int (*fail)(int status, const char *format, ...))
+{
+	struct error err = {""};
+
+	/* A command that ends with 74 has reported it already. */
+	if (status == EX_IOERR || standard_written(stdout, &err) == 0)
+		return status;
+	return fail(status != EX_OK ? status : EX_IOERR, "%s", err.text);
+}
+
 int standard_end(const char *program, int status)
 {
 	struct error err = {""};

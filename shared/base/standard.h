@@ -21,3 +21,5 @@ int standard_written(FILE *to, struct error *err);
 /* The last line of main for a program that prints: its exit status, which is 74 (after a line on standard error that begins with
  * the program's name) when what it printed did not all arrive. Where it has failed with another status, that stays. */
 int standard_end(const char *program, int status);
+/* The same for a program that reports errors in its own way: fail prints the sentence and returns the status. */
+int standard_end_with(int status, int (*fail)(int status, const char *format, ...));
