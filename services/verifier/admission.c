@@ -227,15 +227,24 @@ void admission_return(struct front *front, const struct bus_address *from, uint6
 		stream_accepted_entry(front, entry, n_prompt, n_out);
 }
 
+static struct shelved *takes_again(const struct front *front)
+{
+	struct shelved *kept = front->shelf.first;
+
+	while (kept != NULL && (!kept->attached || kept->returning || kept->sent >= kept->credit ||
+				       !bus_has_room(front->socket, &kept->client)))
+		kept = kept->next;
+	return kept;
+}
+
 void admission_resume(struct front *front)
 {
-	for (struct shelved *kept = front->shelf.first, *next; kept != NULL; kept = next) {
-		next = kept->next;
-		if (kept->attached && !kept->returning && kept->sent < kept->credit &&
-			bus_has_room(front->socket, &kept->client))
-			admission_return(front, &kept->client, kept->request_id, kept, kept->sent,
-				kept->credit);
-	}
+	struct shelved *kept;
+
+	/* Looked for anew each time: one that comes back may put another on the shelf, which may drop a third. */
+	for (uint32_t n = front->shelf.n; n > 0 && (kept = takes_again(front)) != NULL; n--)
+		admission_return(
+			front, &kept->client, kept->request_id, kept, kept->sent, kept->credit);
 }
 
 void admission_dropped(void *arg, const struct shelved *kept)

@@ -355,7 +355,7 @@ static void say_file(struct front *front, enum proof_verdict verdict)
 		log_notice("%s: something touched the file; what was looked at is the same: %s; %s",
 			gguf_path(gguf), gguf_sample_text(gguf, sample),
 			verdict == PROOF_NONE
-				? "there is no digest to compare the rest with"
+				? "there is no digest yet to compare the rest with"
 				: "answers wait, for 2 s at most, until every byte was compared");
 	}
 	if (front->proof_awaited && verdict == PROOF_SAME) {

@@ -1,13 +1,14 @@
 /*
- * The server's side of the bus: what ROUTER is to libzmq, without libzmq. That one aborts the process where it finds no
- * descriptor for another connection (ipc_listener.cpp, signaler.cpp), keeps the frames of an unfinished message and a
- * thousand whole messages of each connection, and looks at neither number nor idleness of connections; none of this can be
- * set. A doorkeeper that relays to it would have to read the same protocol, would double descriptors and copies, and would
- * hide from it who connected. The protocol is small (zmtp.h), so a server reads it itself, and clients keep libzmq.
+ * The server's side of the bus. It does what a ROUTER socket of libzmq does, without libzmq, because libzmq cannot be
+ * bounded. It aborts the process when no descriptor is left for another connection (ipc_listener.cpp, signaler.cpp). It keeps
+ * every frame of an unfinished message, and a thousand whole messages of each connection. It limits neither the number of
+ * connections nor how long they are idle. A relay in front of libzmq would have to read the same protocol, would need twice the
+ * descriptors and copies, and would hide who connected. The protocol is small (zmtp.h), so the server reads it itself. Clients
+ * use libzmq.
  *
- * Here one message of a connection is in memory at a time; the others wait in its socket. Connections that have one are served
- * in turn. Three bounds hold: connections (and the descriptors that they leave), unread answers of one connection, and the bytes
- * of all of them (limits.h). Nothing of a service's loop waits in here.
+ * One message of each connection is in memory at a time; the next ones wait in its socket. Connections that have a message take
+ * turns. Three bounds hold (limits.h): the number of connections, the unread answers of one connection, and the bytes of all
+ * connections together. No function here waits.
  */
 #include "shared/ipc/bus_private.h"
 #include "shared/ipc/listener.h"
