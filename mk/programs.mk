@@ -1,14 +1,15 @@
-# Libraries are one per folder, programs one per main; every folder's *.c is its library or program.
+# Libraries are one per folder, programs one per main; a folder's *.c, with those of its rooms, is its library or program.
 LIBS := base ipc model spec kernels client
-SRC_base := $(wildcard shared/base/*.c)
-SRC_ipc := $(wildcard shared/ipc/*.c)
-SRC_model := $(wildcard shared/model/*.c shared/model/template/*.c)
-SRC_spec := $(wildcard shared/spec/*.c)
-SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c)
+sources = $(sort $(wildcard $(1)/*.c $(1)/*/*.c $(1)/*/*/*.c))
+SRC_base := $(call sources,shared/base)
+SRC_ipc := $(call sources,shared/ipc)
+SRC_model := $(call sources,shared/model)
+SRC_spec := $(call sources,shared/spec)
+SRC_kernels := $(call sources,kernels)
 ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine)),x86_64)
 SRC_kernels := $(filter-out kernels/cpu/avx%,$(SRC_kernels))
 endif
-SRC_client := $(wildcard client/sdk/*.c)
+SRC_client := $(call sources,client/sdk)
 
 PROGRAMS := outrider-verifier outrider-drafter outrider-expert-cache outrider-policy \
 	outrider outriderctl outrider-model outrider-bench
@@ -41,9 +42,9 @@ $(foreach l,$(LIBS),$(eval $(call library,$(l))))
 ARCHIVES := $(LIBS:%=$(B)/lib%.a) $(B)/libproto.a
 
 define program
-SRC_$(1) := $(wildcard $(DIR_$(1))/*.c)
+SRC_$(1) := $(call sources,$(DIR_$(1)))
 # A service's own library, without main, for its unit tests.
-$(B)/lib$(1).a: $(call objects,$(filter-out %/main.c,$(wildcard $(DIR_$(1))/*.c)))
+$(B)/lib$(1).a: $(call objects,$(filter-out %/main.c,$(call sources,$(DIR_$(1)))))
 	@rm -f $$@; $(AR) rcs $$@ $$^
 $(B)/$(1): $(call objects,$(DIR_$(1))/main.c) $(B)/lib$(1).a $(ARCHIVES)
 	$$(call say,LD)

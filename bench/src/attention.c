@@ -9,8 +9,8 @@
 #include "shared/base/cpu_name.h"
 #include "shared/base/limits.h"
 #include "shared/base/plural.h"
-#include "shared/model/attention_split.h"
-#include "shared/model/kv.h"
+#include "shared/model/pass/attention_split.h"
+#include "shared/model/kv/kv.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -11,9 +11,9 @@
  * each answer, and the best there is, would read at least.
  */
 #include "bench/src/cache_replay.h"
-#include "services/expert-cache/expectation.h"
-#include "services/expert-cache/heap.h"
-#include "services/expert-cache/residents.h"
+#include "services/expert-cache/policies/expectation.h"
+#include "services/expert-cache/policies/heap.h"
+#include "services/expert-cache/policies/residents.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /*
- * Hints from history as the service makes them: what the verifier tells of its passes (services/verifier/routing_feed.h), the
+ * Hints from history as the service makes them: what the verifier tells of its passes (services/verifier/pass/routing_feed.h), the
  * drafter learns and estimates from (services/drafter/history.h), with the drafter's own settings; without the processes.
  * One session at a time.
  */
 #pragma once
 
 #include "services/drafter/history.h"
-#include "services/verifier/routing_feed.h"
+#include "services/verifier/pass/routing_feed.h"
 
 struct cache_history {
 	struct history history;

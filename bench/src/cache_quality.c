@@ -1,6 +1,6 @@
 #include "bench/src/cache_quality.h"
 
-#include "services/expert-cache/hint_quality.h"
+#include "services/expert-cache/hints/hint_quality.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* How good the hints of a trace are, counted as the expert-cache counts them (services/expert-cache/hint_quality.h). */
+/* How good the hints of a trace are, counted as the expert-cache counts them (services/expert-cache/hints/hint_quality.h). */
 #pragma once
 
 #include "bench/src/cache_trace.h"

@@ -1,7 +1,7 @@
 /* Decodes a workload, one prompt after the other, greedily, with the engine alone, and keeps what its routers chose. */
 #include "bench/src/cache_record.h"
 
-#include "shared/model/chat.h"
+#include "shared/model/text/chat.h"
 #include "shared/spec/slots.h"
 
 #include <errno.h>

@@ -11,7 +11,7 @@
 #pragma once
 
 #include "bench/src/cache_trace.h"
-#include "services/expert-cache/policy.h"
+#include "services/expert-cache/policies/policy.h"
 
 struct replay_link {
 	double bytes_per_s;

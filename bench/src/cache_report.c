@@ -1,6 +1,6 @@
 #include "bench/src/cache_report.h"
 
-#include "services/expert-cache/hint_quality.h"
+#include "services/expert-cache/hints/hint_quality.h"
 
 #include <errno.h>
 #include <math.h>

@@ -9,7 +9,7 @@
 #include "bench/src/pool.h"
 #include "bench/src/workload.h"
 #include "shared/base/standard.h"
-#include "shared/model/gguf_guard.h"
+#include "shared/model/gguf/gguf_guard.h"
 
 #include <stdio.h>
 #include <string.h>

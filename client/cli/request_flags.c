@@ -2,7 +2,7 @@
 
 #include "client/cli/cli.h"
 #include "shared/base/clock.h"
-#include "shared/model/chat.h"
+#include "shared/model/text/chat.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "client/cli/vocabulary.h"
 
-#include "shared/model/gguf.h"
-#include "shared/model/tokenizer.h"
+#include "shared/model/gguf/gguf.h"
+#include "shared/model/text/tokenizer.h"
 
 #include <stdio.h>
 

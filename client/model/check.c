@@ -6,9 +6,9 @@
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
 #include "shared/base/plural.h"
-#include "shared/model/gguf_scan.h"
-#include "shared/model/pack.h"
-#include "shared/model/model.h"
+#include "shared/model/gguf/gguf_scan.h"
+#include "shared/model/arch/pack.h"
+#include "shared/model/arch/model.h"
 #include "shared/base/units.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* outrider-model check: check.c runs it and prints; check_vocabulary.c knows what the tokenizer's keys must be. */
 #pragma once
 
-#include "shared/model/gguf.h"
+#include "shared/model/gguf/gguf.h"
 
 struct check;
 

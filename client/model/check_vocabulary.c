@@ -1,7 +1,7 @@
 #include "client/model/check.h"
 #include "shared/base/limits.h"
-#include "shared/model/template/template.h"
-#include "shared/model/tokenizer.h"
+#include "shared/model/text/template/template.h"
+#include "shared/model/text/tokenizer.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -3,9 +3,9 @@
 #include "shared/base/cpus.h"
 #include "shared/base/huge_pages.h"
 #include "shared/base/memory_fits.h"
-#include "shared/model/chat.h"
-#include "shared/model/gguf_scan.h"
-#include "shared/model/weights.h"
+#include "shared/model/text/chat.h"
+#include "shared/model/gguf/gguf_scan.h"
+#include "shared/model/arch/weights.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -5,15 +5,15 @@
 #pragma once
 
 #include "client/model/args.h"
-#include "shared/model/forward.h"
-#include "shared/model/tokenizer.h"
+#include "shared/model/pass/forward.h"
+#include "shared/model/text/tokenizer.h"
 
 struct engine_options {
 	const char *model, *kernels, *activations, *kv, *format;
 	const char *tokens, *prompt;
 	uint32_t threads, context, prefill_chunk;
 	bool quiet, chat;
-	bool pack; /* the weights are copied into memory in the kernels' layout (shared/model/weights.h) */
+	bool pack; /* the weights are copied into memory in the kernels' layout (shared/model/arch/weights.h) */
 	bool no_prompt; /* of a command that brings its own tokens */
 	/* Where another program runs the engine: its name, and what to do without pack; NULL: outrider-model's. */
 	const char *program, *instead_of_pack;

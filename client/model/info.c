@@ -3,7 +3,7 @@
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
 #include "client/model/summary.h"
-#include "shared/model/model.h"
+#include "shared/model/arch/model.h"
 #include "shared/base/units.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #include "client/model/file_commands.h"
 
 #include "shared/base/standard.h"
-#include "shared/model/gguf_guard.h"
+#include "shared/model/gguf/gguf_guard.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /*
- * outrider-model pack: a copy of a model's file in which an expert is one read (shared/model/pack.h). Everything but the
+ * outrider-model pack: a copy of a model's file in which an expert is one read (shared/model/arch/pack.h). Everything but the
  * experts is copied as it is; the experts are laid together and into tiles.
  */
 #include "client/model/args.h"
@@ -9,7 +9,7 @@
 #include "shared/base/new_file.h"
 #include "shared/base/units.h"
 #include "kernels/tiles.h"
-#include "shared/model/pack.h"
+#include "shared/model/arch/pack.h"
 
 #include <stdlib.h>
 #include <string.h>

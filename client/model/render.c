@@ -3,8 +3,8 @@
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
 #include "shared/base/file.h"
-#include "shared/model/chat.h"
-#include "shared/model/chat_parts.h"
+#include "shared/model/text/chat.h"
+#include "shared/model/text/chat_parts.h"
 
 #include <assert.h>
 #include <stdlib.h>

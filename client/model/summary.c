@@ -1,6 +1,6 @@
 #include "client/model/summary.h"
 
-#include "shared/model/pack.h"
+#include "shared/model/arch/pack.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * the metadata alone, so also for architectures the engine does not run. */
 #pragma once
 
-#include "shared/model/gguf.h"
+#include "shared/model/gguf/gguf.h"
 
 enum { SUMMARY_TYPES = 48 };
 

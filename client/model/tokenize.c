@@ -3,7 +3,7 @@
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
 #include "shared/base/file.h"
-#include "shared/model/tokenizer.h"
+#include "shared/model/text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

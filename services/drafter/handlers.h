@@ -9,7 +9,7 @@
 #include "shared/base/options.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/link.h"
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_watch.h"
 
 enum { HANDLER_LINKS = 3 };
 

@@ -10,7 +10,7 @@
 
 #include "services/drafter/config.h"
 #include "services/drafter/history.h"
-#include "shared/model/moe_route.h"
+#include "shared/model/pass/moe_route.h"
 #include "shared/spec/slots.h"
 
 struct draft_session;

@@ -4,7 +4,7 @@
 #include "shared/base/options.h"
 #include "shared/base/standard.h"
 #include "shared/ipc/peers.h"
-#include "shared/model/gguf_guard.h"
+#include "shared/model/gguf/gguf_guard.h"
 
 #include <stdlib.h>
 #include <sysexits.h>

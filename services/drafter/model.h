@@ -7,8 +7,8 @@
 
 #include "services/drafter/draft.h"
 #include "services/drafter/hints.h"
-#include "shared/model/forward.h"
-#include "shared/model/tokenizer.h"
+#include "shared/model/pass/forward.h"
+#include "shared/model/text/tokenizer.h"
 
 /* Rows of logits in one pass: a draft's token of every session, or so many that are only looked at (foresight.h). */
 enum { DRAFT_MODEL_LOGITS = LIMIT_SESSIONS };

@@ -9,7 +9,7 @@
 #include "services/drafter/config.h"
 #include "services/drafter/ngram.h"
 #include "shared/ipc/region.h"
-#include "shared/model/kv.h"
+#include "shared/model/kv/kv.h"
 #include "shared/spec/draft.h"
 #include "shared/spec/session.h"
 

@@ -1,7 +1,7 @@
 #include "services/expert-cache/config.h"
 
-#include "services/expert-cache/policy.h"
-#include "services/expert-cache/reader.h"
+#include "services/expert-cache/policies/policy.h"
+#include "services/expert-cache/reader/reader.h"
 
 static const char *const auto_name[] = {"auto", NULL};
 static const char *const choice_names[] = {"auto", "yes", "no", NULL};

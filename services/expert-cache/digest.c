@@ -2,7 +2,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_watch.h"
 #include "shared/spec/slots.h"
 
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 
 #include "shared/base/error.h"
 #include "shared/ipc/doorbell.h"
-#include "shared/model/gguf.h"
+#include "shared/model/gguf/gguf.h"
 #include "shared/spec/file_digest.h"
 
 #include <pthread.h>

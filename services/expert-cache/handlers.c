@@ -4,7 +4,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_knobs.h"
-#include "shared/model/gguf_guard.h"
+#include "shared/model/gguf/gguf_guard.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,8 +9,8 @@
 #include "shared/base/options.h"
 #include "shared/base/standard.h"
 #include "shared/ipc/peers.h"
-#include "shared/model/gguf_guard.h"
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_guard.h"
+#include "shared/model/gguf/gguf_watch.h"
 #include "shared/spec/slots.h"
 #include "shared/base/units.h"
 

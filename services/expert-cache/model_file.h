@@ -9,7 +9,7 @@
 
 #include "services/expert-cache/digest.h"
 #include "shared/ipc/region.h"
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_watch.h"
 
 struct service;
 

@@ -1,6 +1,6 @@
 #include "services/expert-cache/transfer_rings.h"
 
-#include "services/expert-cache/sums.h"
+#include "services/expert-cache/store/sums.h"
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
 #include "shared/base/log.h"

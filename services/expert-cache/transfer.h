@@ -7,10 +7,10 @@
  */
 #pragma once
 
-#include "services/expert-cache/hint_quality.h"
-#include "services/expert-cache/loads.h"
-#include "services/expert-cache/packer.h"
-#include "services/expert-cache/pages_ahead.h"
+#include "services/expert-cache/hints/hint_quality.h"
+#include "services/expert-cache/reader/loads.h"
+#include "services/expert-cache/reader/packer.h"
+#include "services/expert-cache/reader/pages_ahead.h"
 
 #include <pthread.h>
 

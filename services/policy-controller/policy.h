@@ -5,10 +5,10 @@
  */
 #pragma once
 
-#include "services/policy-controller/cascade.h"
+#include "services/policy-controller/published/cascade.h"
 #include "services/policy-controller/explain.h"
 #include "services/policy-controller/settings.h"
-#include "services/policy-controller/yield.h"
+#include "services/policy-controller/yield/yield.h"
 #include "shared/spec/policy.h"
 
 enum phase { PHASE_BASELINE, PHASE_TEST, PHASE_SET, PHASE_OFF };

@@ -1,5 +1,5 @@
 /* Answers to administrators. The reply's strings and arrays are malloc'd: the daemon frees them. */
-#include "services/verifier/front.h"
+#include "services/verifier/front/front.h"
 
 #include "shared/base/clock.h"
 #include "shared/base/plural.h"

@@ -7,7 +7,7 @@
 
 #include "shared/base/config.h"
 #include "shared/base/limits.h"
-#include "shared/model/model.h"
+#include "shared/model/arch/model.h"
 
 enum verifier_weights { VERIFIER_WEIGHTS_AUTO, VERIFIER_WEIGHTS_PACKED, VERIFIER_WEIGHTS_MAPPED };
 enum verifier_pin { VERIFIER_PIN_AUTO, VERIFIER_PIN_NO, VERIFIER_PIN_YES };

@@ -1,5 +1,5 @@
 /* The message switch of the client socket. A message is checked whole before anything changes. */
-#include "services/verifier/front.h"
+#include "services/verifier/front/front.h"
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"

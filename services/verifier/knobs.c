@@ -1,5 +1,5 @@
 /* The settings that change while the verifier runs: the front's own are read where they are, the engine gets a copy. */
-#include "services/verifier/front.h"
+#include "services/verifier/front/front.h"
 
 #include "shared/base/options.h"
 #include "shared/ipc/daemon_knobs.h"

@@ -1,5 +1,5 @@
 /* The processes beside this one: the drafter comes to our broker, we go to the expert-cache and the policy. */
-#include "services/verifier/front.h"
+#include "services/verifier/front/front.h"
 
 #include "shared/base/log.h"
 #include "shared/ipc/peers.h"

@@ -7,7 +7,7 @@
  *	                   engine: engine.c, iteration.c             engine thread, drives the pool
  *	drafter <--(rings of region "draft")--> drafts.c
  */
-#include "services/verifier/front.h"
+#include "services/verifier/front/front.h"
 #include "services/verifier/packed.h"
 #include "services/verifier/resources.h"
 #include "shared/base/descriptors.h"
@@ -16,7 +16,7 @@
 #include "shared/base/plural.h"
 #include "shared/base/standard.h"
 #include "shared/ipc/peers.h"
-#include "shared/model/gguf_guard.h"
+#include "shared/model/gguf/gguf_guard.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #include "shared/base/memory.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/peers.h"
-#include "shared/model/gguf_watch.h"
-#include "shared/model/weights.h"
+#include "shared/model/gguf/gguf_watch.h"
+#include "shared/model/arch/weights.h"
 #include "shared/spec/slots.h"
 #include "shared/base/units.h"
 

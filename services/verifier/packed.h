@@ -1,5 +1,5 @@
 /*
- * The region "weights": the model's packed matrices (shared/model/weights.h), which a restarted verifier takes over
+ * The region "weights": the model's packed matrices (shared/model/arch/weights.h), which a restarted verifier takes over
  * instead of reading and packing the file again, if their checksum is the one that was made when they were packed.
  */
 #pragma once

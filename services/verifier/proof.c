@@ -1,7 +1,7 @@
 #include "services/verifier/proof.h"
 
 #include "shared/base/clock.h"
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_watch.h"
 #include "shared/spec/file_digest.h"
 
 #include <unistd.h>

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "shared/ipc/region.h"
-#include "shared/model/gguf.h"
+#include "shared/model/gguf/gguf.h"
 
 #include <pthread.h>
 #include <stdbool.h>

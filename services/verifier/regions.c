@@ -3,7 +3,7 @@
 #include "services/verifier/packed.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_watch.h"
 #include "shared/spec/kv_plan.h"
 
 #include <stdio.h>

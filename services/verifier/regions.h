@@ -9,7 +9,7 @@
 #include "services/verifier/resources.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/region.h"
-#include "shared/model/kv.h"
+#include "shared/model/kv/kv.h"
 #include "shared/spec/draft.h"
 #include "shared/spec/session.h"
 #include "shared/spec/slots.h"

@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "shared/model/sampler.h"
+#include "shared/model/pass/sampler.h"
 #include "shared/spec/draft.h"
 
 struct accept_input {

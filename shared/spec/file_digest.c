@@ -1,6 +1,6 @@
 #include "shared/spec/file_digest.h"
 
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_watch.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "shared/base/error.h"
-#include "shared/model/gguf.h"
+#include "shared/model/gguf/gguf.h"
 
 #include <stdatomic.h>
 

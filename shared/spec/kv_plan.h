@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "shared/model/kv.h"
+#include "shared/model/kv/kv.h"
 
 /* The verifier's defaults. */
 enum {

@@ -15,7 +15,7 @@
 #pragma once
 
 #include "shared/base/limits.h"
-#include "shared/model/sampler.h"
+#include "shared/model/pass/sampler.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>

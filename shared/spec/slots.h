@@ -44,7 +44,7 @@
 #include "shared/ipc/page.h"
 #include "shared/ipc/region.h"
 #include "shared/ipc/ring.h"
-#include "shared/model/experts.h"
+#include "shared/model/pass/experts.h"
 
 #define EXPERTS_REGION "experts"
 #define EXPERTS_LAYOUT 11
@@ -224,7 +224,7 @@ struct slots_geometry {
 	uint32_t n_total; /* experts of all layers */
 	struct slots_layer_geometry {
 		bool moe;
-		bool packed; /* the file has the parts of an expert together, in tiles (shared/model/pack.h) */
+		bool packed; /* the file has the parts of an expert together, in tiles (shared/model/arch/pack.h) */
 		struct slots_part part[EXPERT_PARTS];
 	} layers[LIMIT_LAYERS];
 };
@@ -371,13 +371,13 @@ struct slots_adopted {
 	uint32_t evicting; /* returned to EMPTY */
 	uint32_t words; /* table words put right */
 	uint32_t
-		wrong; /* not what was loaded, or not known to be: given up (services/expert-cache/sums.h) */
+		wrong; /* not what was loaded, or not known to be: given up (services/expert-cache/store/sums.h) */
 };
 /* [adopt] The owner's successor, once the predecessor is dead: every state word is checked
  * (-EUCLEAN names a bad one: make a new region), table words are made to agree with them,
  * EVICTING becomes EMPTY. Safe while a verifier pins. LOADING slots stay so: reads the dead
  * owner had submitted may still land in them. The owner calls slots_load_fail on each when none
- * can any more (services/expert-cache/store_open.c gives them new pages). */
+ * can any more (services/expert-cache/store/store_open.c gives them new pages). */
 int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
 	struct slots_adopted *adopted, struct error *err);
 
@@ -385,7 +385,7 @@ int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
 
 /* While the cache process is gone, slow or full of pins, a missing expert is read from the model
  * file here. Used by one thread. A layer that needs more experts than there are slots goes
- * through in waves: views are unpinned when ready is called again (shared/model/experts.h). */
+ * through in waves: views are unpinned when ready is called again (shared/model/pass/experts.h). */
 struct experts_cached;
 struct experts_cached_options {
 	uint64_t spin_ns; /* before sleeping on arrivals */

@@ -1,6 +1,6 @@
 #include "shared/spec/slots.h"
 
-#include "shared/model/router_copies.h"
+#include "shared/model/arch/router_copies.h"
 
 uint64_t slots_needs_weights(const struct model *model)
 {

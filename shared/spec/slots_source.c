@@ -6,7 +6,7 @@
  */
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_watch.h"
 #include "shared/spec/slots_source_private.h"
 
 #include <fcntl.h>

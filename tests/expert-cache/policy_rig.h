@@ -1,7 +1,7 @@
 /* A policy with its ops, told of a small model by hand. */
 #pragma once
 
-#include "services/expert-cache/policy.h"
+#include "services/expert-cache/policies/policy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* The digest of a model's files: what is touched is compared, what changed is found, whatever the times say. */
 #include "services/expert-cache/digest.h"
 
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_watch.h"
 #include "tests/until.h"
 
 #include <fcntl.h>

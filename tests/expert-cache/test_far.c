@@ -1,8 +1,8 @@
 /* Hints for layers beyond the next: believed as far as they were right, withdrawn for nearer ones, and left alone where they do
  * not pay. */
-#include "services/expert-cache/expectation.h"
-#include "services/expert-cache/hint_worth.h"
-#include "services/expert-cache/loads.h"
+#include "services/expert-cache/policies/expectation.h"
+#include "services/expert-cache/hints/hint_worth.h"
+#include "services/expert-cache/reader/loads.h"
 #include "tests/expert-cache/transfer_rig.h"
 
 enum { LAYERS = 4, EXPERTS = 8, SLOTS = 12 };

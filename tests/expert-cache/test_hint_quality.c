@@ -1,5 +1,5 @@
 /* Hints beside what was used: what counts as foreseen, as late, and what is not believed. */
-#include "services/expert-cache/hint_quality.h"
+#include "services/expert-cache/hints/hint_quality.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

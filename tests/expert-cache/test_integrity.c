@@ -1,5 +1,5 @@
 /* Checksums of experts that are loaded again. */
-#include "services/expert-cache/integrity.h"
+#include "services/expert-cache/store/integrity.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* The parts of the expert-cache that need no process: budgets, hints, the LRU order. */
 #include "services/expert-cache/budget.h"
-#include "services/expert-cache/prefetch_queue.h"
-#include "services/expert-cache/policy.h"
+#include "services/expert-cache/policies/prefetch_queue.h"
+#include "services/expert-cache/policies/policy.h"
 #include "shared/base/log.h"
 
 #include <stdarg.h>

@@ -1,10 +1,10 @@
 /* The rules of the papers, against examples computed by hand: utility, threshold, cutoff layer, activation matrices. */
-#include "services/expert-cache/balancer.h"
-#include "services/expert-cache/cutoff.h"
-#include "services/expert-cache/expectation.h"
+#include "services/expert-cache/policies/published/balancer.h"
+#include "services/expert-cache/policies/published/cutoff.h"
+#include "services/expert-cache/policies/expectation.h"
 #include "services/expert-cache/profile.h"
-#include "services/expert-cache/traces.h"
-#include "services/expert-cache/utility.h"
+#include "services/expert-cache/policies/published/traces.h"
+#include "services/expert-cache/policies/published/utility.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* The expert-cache's reader: what it reads and in which order, and what it does when a read fails. */
-#include "services/expert-cache/reader_io.h"
+#include "services/expert-cache/reader/reader_io.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/spec/slots.h"

@@ -1,5 +1,5 @@
 /* Sleeping on reads and on a doorbell at once: either ends it, however often and in whatever order. */
-#include "services/expert-cache/reader_io.h"
+#include "services/expert-cache/reader/reader_io.h"
 
 #include <errno.h>
 #include <linux/filter.h>

@@ -1,6 +1,6 @@
 /* A kernel, or a sandbox, that does not take the memory of slots back: what they keep is counted, and used before other memory
  * is. */
-#include "services/expert-cache/sums.h"
+#include "services/expert-cache/store/sums.h"
 #include "tests/expert-cache/transfer_rig.h"
 
 #include "shared/base/log.h"

@@ -3,7 +3,7 @@
 
 #include "shared/base/huge_pages.h"
 #include "shared/base/log.h"
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_watch.h"
 
 #include <sys/stat.h>
 

@@ -5,7 +5,7 @@
 
 #include "kernels/tiles.h"
 #include "shared/base/clock.h"
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_watch.h"
 #include "tests/until.h"
 
 #include <fcntl.h>

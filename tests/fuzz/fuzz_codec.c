@@ -3,7 +3,7 @@
  * again. */
 #include "client/sdk/stream.h"
 #include "services/policy-controller/settings.h"
-#include "services/verifier/request.h"
+#include "services/verifier/front/request.h"
 #include "shared/base/config.h"
 #include "shared/ipc/daemon_private.h"
 #include "shared/ipc/knobs_private.h"

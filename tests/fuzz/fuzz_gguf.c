@@ -1,9 +1,9 @@
 /* Any bytes as a model file: parsed, listed, loaded as a model, its tokenizer and its chat template used; and checked,
  * which goes on past what loading refuses. */
-#include "shared/model/chat.h"
-#include "shared/model/gguf_scan.h"
-#include "shared/model/model.h"
-#include "shared/model/pack.h"
+#include "shared/model/text/chat.h"
+#include "shared/model/gguf/gguf_scan.h"
+#include "shared/model/arch/model.h"
+#include "shared/model/arch/pack.h"
 
 #include <stdlib.h>
 #include <string.h>

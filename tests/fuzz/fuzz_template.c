@@ -1,6 +1,6 @@
 /* A template and the variables it reads, from one input: the template, a NUL, JSON. It renders or says why not, and what
  * it renders from data alone is never taken for the template's. */
-#include "shared/model/template/template.h"
+#include "shared/model/text/template/template.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Any bytes as text, in every pre-tokenizer and in SentencePiece: ids are in the vocabulary and their pieces are the text
  * again, or the text in NFC. The first byte chooses the vocabulary and where special tokens are parsed: nowhere, everywhere, or in the first
  * half of the text. */
-#include "shared/model/normalize.h"
-#include "shared/model/tokenizer.h"
+#include "shared/model/text/normalize.h"
+#include "shared/model/text/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Any bytes as a vocabulary: whatever loads encodes text to ids that it has, and compares with itself. */
-#include "shared/model/tokenizer.h"
+#include "shared/model/text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* What the tests of the engine share: a model with everything a forward pass needs, and ways to run tokens. */
 #pragma once
 
-#include "shared/model/forward.h"
+#include "shared/model/pass/forward.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

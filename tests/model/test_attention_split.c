@@ -2,7 +2,7 @@
  * windows, sinks and branches, whether the splits of a row are handed out or not. */
 #include "tests/kernels/reference.h"
 
-#include "shared/model/attention_split.h"
+#include "shared/model/pass/attention_split.h"
 
 enum {
 	POSITIONS = 2100,

@@ -1,5 +1,5 @@
 /* Conversations -> prompts: which template is used, and that only it makes special tokens. */
-#include "shared/model/chat.h"
+#include "shared/model/text/chat.h"
 #include "tests/model/gguf_build.h"
 
 #include <setjmp.h>

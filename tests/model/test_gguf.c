@@ -1,5 +1,5 @@
 /* The GGUF reader on files built here, byte by byte. */
-#include "shared/model/gguf.h"
+#include "shared/model/gguf/gguf.h"
 #include "tests/model/gguf_build.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* Files that are wrong on purpose: each is refused with the right name in the message, none crashes. */
-#include "shared/model/model.h"
-#include "shared/model/tokenizer.h"
+#include "shared/model/arch/model.h"
+#include "shared/model/text/tokenizer.h"
 
 #include <jansson.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* Loading models: what the metadata and tensors become, and what kinds of files are refused by name. */
-#include "shared/model/model.h"
+#include "shared/model/arch/model.h"
 #include "tests/model/gguf_build.h"
 
 #include <setjmp.h>

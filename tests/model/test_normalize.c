@@ -1,6 +1,6 @@
 /* Normalisation: against Python's unicodedata, Hugging Face's tokenizers, and against time. */
-#include "shared/model/normalize.h"
-#include "shared/model/tokenizer.h"
+#include "shared/model/text/normalize.h"
+#include "shared/model/text/tokenizer.h"
 
 #include <jansson.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* How pre-tokenizers cut, against an implementation of its own (tests/tools/make_splits.py), and what that costs. */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "shared/model/pretokenizer.h"
+#include "shared/model/text/pretokenizer.h"
 
 #include <dlfcn.h>
 #include <jansson.h>

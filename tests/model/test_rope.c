@@ -1,5 +1,5 @@
 /* The frequencies of rope under every scaling, against the formulas of their papers and modelling code with libm. */
-#include "shared/model/forward_internal.h"
+#include "shared/model/pass/forward_internal.h"
 #include "tests/model/rig.h"
 
 #include <math.h>

@@ -2,8 +2,8 @@
  * Routing by itself: what each rule chooses and how it weighs, against the rule written down plainly in double, and that
  * nothing a router may say makes it choose an expert twice. The golden models check the same against their authors' code.
  */
-#include "shared/model/forward_internal.h"
-#include "shared/model/moe_route.h"
+#include "shared/model/pass/forward_internal.h"
+#include "shared/model/pass/moe_route.h"
 #include "tests/model/rig.h"
 
 #include <math.h>

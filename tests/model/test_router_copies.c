@@ -1,6 +1,6 @@
 /* The 8-bit copies of routers: they rank experts as the routers do, and whatever the weights are, what is chosen is in range. */
-#include "shared/model/moe_route.h"
-#include "shared/model/router_copies.h"
+#include "shared/model/pass/moe_route.h"
+#include "shared/model/arch/router_copies.h"
 #include "tests/model/rig.h"
 
 #include <math.h>

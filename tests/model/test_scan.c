@@ -1,7 +1,7 @@
 /* What `check` and loading say of scales is what the kernels say of them, whatever the type. */
 #include "kernels/kernels.h"
-#include "shared/model/gguf_scan.h"
-#include "shared/model/gguf_tensors.h"
+#include "shared/model/gguf/gguf_scan.h"
+#include "shared/model/gguf/gguf_tensors.h"
 #include "tests/kernels/reference.h"
 
 enum { ROWS = 4000, COLS = 256 };

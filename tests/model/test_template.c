@@ -1,5 +1,5 @@
 /* Chat templates: what is rendered, what is refused and where, what may be a special token, and limits. */
-#include "shared/model/template/template.h"
+#include "shared/model/text/template/template.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

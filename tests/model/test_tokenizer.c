@@ -1,5 +1,5 @@
 /* Text -> ids against Hugging Face's tokenizers and SentencePiece (tests/data/tokenizers; provenance in its README). */
-#include "shared/model/tokenizer.h"
+#include "shared/model/text/tokenizer.h"
 
 #include <jansson.h>
 #include <setjmp.h>

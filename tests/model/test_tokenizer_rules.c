@@ -1,5 +1,5 @@
 /* One rule at a time, with vocabularies made for it: SentencePiece's ways, special tokens, duplicates, ends. */
-#include "shared/model/tokenizer.h"
+#include "shared/model/text/tokenizer.h"
 #include "tests/model/gguf_build.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* An open model's file that is changed: who looks is told, who computes goes on with zeros. */
-#include "shared/model/gguf_guard.h"
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_guard.h"
+#include "shared/model/gguf/gguf_watch.h"
 
 #include <fcntl.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Packed weights: the same model to the bit, and a copy that can be used again. */
-#include "shared/model/weights.h"
+#include "shared/model/arch/weights.h"
 #include "kernels/tiles.h"
 #include "tests/model/rig.h"
 

@@ -2,7 +2,7 @@
  * kernels give in one call. */
 #include "kernels/pool_internal.h"
 #include "kernels/tiles.h"
-#include "shared/model/forward_internal.h"
+#include "shared/model/pass/forward_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "services/policy-controller/yield_plan.h"
+#include "services/policy-controller/yield/yield_plan.h"
 #include "shared/base/rand.h"
 #include "shared/spec/session.h"
 #include "tests/policy-controller/simulate.h"

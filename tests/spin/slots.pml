@@ -3,7 +3,7 @@
  * loads, evicts, and whose budget falls and rises, and both killed between any two steps, with a successor. What becomes of
  * demands that find every slot pinned is starved.pml's. Names in brackets are the C code's.
  *
- * names in: shared/spec/slots.c services/expert-cache/store.c services/expert-cache/loads.c
+ * names in: shared/spec/slots.c services/expert-cache/store/store.c services/expert-cache/reader/loads.c
  *
  * Checked by assertions, and by the absence of invalid end states:
  *  - while a verifier that lives holds a pin, the slot is READY with its expert and the bytes are that expert's: they do
@@ -17,7 +17,7 @@
  *
  * A read the device has not finished outlives the process that submitted it (`landing`), and writes the bytes of the
  * expert it was for. The successor frees a LOADING slot with new pages, so that the read ends in the old ones, or when
- * none can land in it any more: renew_pages, or HELD_NS, in services/expert-cache/store_open.c.
+ * none can land in it any more: renew_pages, or HELD_NS, in services/expert-cache/store/store_open.c.
  *
  * breaks: -DNO_QUARANTINE  a successor frees a LOADING slot while a read of the dead may still land in it
  * breaks: -DEVICT_BLIND  the eviction stores EVICTING without comparing: a pin in between is lost

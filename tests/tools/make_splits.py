@@ -6,7 +6,7 @@
 An implementation of its own: Hugging Face's tokenizers (PyPI tokenizers 0.23.3, regular expressions by Oniguruma) with the
 expressions that the models' tokenizer.json, or tokenization_*.py, publish, and for names whose files were not at hand with
 those that llama.cpp's src/llama-vocab.cpp (sdist of PyPI llama_cpp_python 0.3.36) gives. Outrider's own table
-(shared/model/pretokenizer.c) is written for PCRE2 and differs in form.
+(shared/model/text/pretokenizer.c) is written for PCRE2 and differs in form.
 """
 import json
 

@@ -1,4 +1,4 @@
-#include "services/verifier/drafts.h"
+#include "services/verifier/pass/drafts.h"
 
 #include "shared/base/clock.h"
 #include "shared/spec/session.h"

@@ -1,11 +1,11 @@
 /* What the verifier tells of its passes: hints from the next layers' routers, and which experts tokens went to. */
-#include "services/verifier/gate_hints.h"
-#include "services/verifier/routing_feed.h"
+#include "services/verifier/pass/gate_hints.h"
+#include "services/verifier/pass/routing_feed.h"
 #include "tests/hints_region.h"
 #include "tests/model/rig.h"
 
 #include "shared/ipc/region.h"
-#include "shared/model/gguf_watch.h"
+#include "shared/model/gguf/gguf_watch.h"
 
 #define MODEL "models/outrider-demo-moe-q8_0.gguf"
 

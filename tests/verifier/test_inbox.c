@@ -1,6 +1,6 @@
 /* Who goes first among requests that wait, and what is kept of sessions without a place. */
-#include "services/verifier/inbox.h"
-#include "services/verifier/shelf.h"
+#include "services/verifier/front/inbox.h"
+#include "services/verifier/front/shelf.h"
 #include "shared/base/clock.h"
 
 #include <setjmp.h>

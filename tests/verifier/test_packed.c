@@ -3,7 +3,7 @@
 #include "shared/base/memory.h"
 #include "shared/ipc/hello.h"
 #include "shared/ipc/peers.h"
-#include "shared/model/weights.h"
+#include "shared/model/arch/weights.h"
 #include "shared/spec/slots.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* What a client's request may say: everything beyond a bound is refused by name, before anything is made of it. */
-#include "services/verifier/request.h"
+#include "services/verifier/front/request.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "services/verifier/scheduler.h"
+#include "services/verifier/pass/scheduler.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "services/verifier/text.h"
+#include "services/verifier/front/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

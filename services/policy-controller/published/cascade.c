@@ -1,0 +1,485 @@
+/* cascade's phases: what is measured when, what a phase ends in (cascade.h). */
+#include "services/policy-controller/yield/yield_plan.h"
+#include "shared/base/plural.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Iterations in which a drafter that has rested catches up: some, and one for so many tokens that it has to read while one
+ * more comes with each. What is left when it is asked is waited for: a draft as large as half of the demo model took 40 us
+ * a token beside iterations of 100 us, and trials, each of them waiting 4 ms, 5 % of the time. */
+#define CATCH_UP 4u
+#define CATCH_UP_TOKENS 2u
+
+static double milliseconds(double ns)
+{
+	return ns / 1e6;
+}
+
+/* What is measured at K = 0 from now on is not mixed with what was before. */
+static void enter(struct policy_state *s, enum phase phase, uint32_t k, uint32_t length)
+{
+	s->phase = phase;
+	s->k = k;
+	s->cascade.length = s->cascade.left = length;
+	s->cascade.mismatched = 0;
+	s->cascade.run++;
+	s->trial_n = 0;
+	window_reset(&s->cascade.window);
+}
+
+/* Whether the baseline is of other resident experts than there are now, as far as that is asked about. */
+bool cascade_is_of_others(const struct policy_state *s)
+{
+	return s->cascade.missed && s->settings.refresh_missed;
+}
+
+static void enter_baseline(struct policy_state *s)
+{
+	struct cascade *c = &s->cascade;
+	enter(s, PHASE_BASELINE, 0, (uint32_t)s->settings.baseline);
+	if (c->gap || cascade_is_of_others(s))
+		c->first_run = c->run;
+}
+
+/* It catches up, in passes of its own, before the next trial. */
+bool cascade_rests(const struct policy_state *s)
+{
+	const struct cascade *c = &s->cascade;
+	return s->settings.rest_at_zero && s->phase == PHASE_OFF &&
+	       c->left > CATCH_UP + c->unread / CATCH_UP_TOKENS;
+}
+
+static void enter_trial(struct policy_state *s, uint32_t k)
+{
+	enter(s, PHASE_TEST, k, (uint32_t)s->settings.trial);
+	/* The verifier counts the t iterations itself and goes back to what is known to pay: however
+	 * late the records are read, a trial costs no more. */
+	s->trial_id++;
+	s->trial_n = (uint32_t)s->settings.trial;
+	s->trial_k = k;
+	s->k_then = s->cascade.kept_k;
+}
+
+/* The first trial of a test is compared with K = 0, whose utility is 1. kept_k: what is known to pay, or 0. */
+static void enter_test(struct policy_state *s, uint32_t k, uint32_t kept_k)
+{
+	struct cascade *c = &s->cascade;
+	c->trial = c->falls = c->tested = 0;
+	c->prev_k = 0;
+	c->prev_utility = 1;
+	c->best_k = 0;
+	c->best_utility = 0;
+	c->start_k = k;
+	c->kept_k = kept_k;
+	c->unread = 0;
+	enter_trial(s, k);
+}
+
+/* For longer than before (section 5.5). */
+void cascade_turn_off(struct policy_state *s)
+{
+	struct cascade *c = &s->cascade;
+	uint32_t longer = (uint32_t)s->settings.backoff * c->set_length;
+	uint32_t most = (uint32_t)s->settings.set_max;
+	c->set_length = longer < most ? longer : most;
+	enter(s, PHASE_OFF, 0, c->set_length);
+}
+
+/* The end of a test phase: the best K stays for S iterations; a best below the threshold turns
+ * speculation off and doubles S (sections 5.4, 5.5). */
+static void finish_test(struct policy_state *s, const char *why, struct verdict *verdict)
+{
+	struct cascade *c = &s->cascade;
+	s->utility = c->best_utility;
+	c->ended = why;
+	if (c->best_utility >= (float)s->settings.threshold) {
+		c->set_length = (uint32_t)s->settings.set;
+		enter(s, PHASE_SET, c->best_k, c->set_length);
+		policy_decide(verdict, "%s: K = %u is best with utility %.2f, for %u iteration%s",
+			why, s->k, (double)s->utility, c->set_length, plural(c->set_length));
+		return;
+	}
+	cascade_turn_off(s);
+	policy_decide(verdict,
+		"%s: best utility %.2f at K = %u is below %g: off for %u iteration%s", why,
+		(double)c->best_utility, c->best_k, s->settings.threshold, c->set_length,
+		plural(c->set_length));
+}
+
+static void finish_trial(struct policy_state *s, struct verdict *verdict)
+{
+	struct cascade *c = &s->cascade;
+	struct cascade_measure m;
+	/* By clocks that stood still: the next iteration may tell. */
+	if (!cascade_measured(s, &m))
+		return;
+	float utility = (float)m.utility;
+	if (c->trial++ == 0) {
+		c->n_trials = 0;
+		c->ended = NULL;
+	}
+	c->trials[c->n_trials++] =
+		(struct cascade_trial){s->k, m.etr, m.time_ns, m.base_ns, utility};
+	c->tested |= 1u << s->k;
+	c->falls = c->trial > 1 && utility < c->prev_utility ? c->falls + 1 : 0;
+	if (utility > c->best_utility) {
+		c->best_utility = utility;
+		c->best_k = s->k;
+	}
+	c->kept_k = c->best_utility >= (float)s->settings.threshold ? c->best_k : 0;
+	cascade_remember(c, s->k, m.utility);
+	s->utility = utility;
+	uint32_t next = cascade_next_k(s, utility), tried = s->k;
+	const char *why = cascade_early_exit(s, utility, next);
+	if (why) {
+		finish_test(s, why, verdict);
+		return;
+	}
+	c->prev_k = s->k;
+	c->prev_utility = utility;
+	enter_trial(s, next);
+	policy_decide(verdict,
+		"trial %u at K = %u: %.2f tokens per %.2f ms against %.2f ms at K = 0: utility "
+		"%.2f; K = %u next",
+		c->trial, tried, m.etr, milliseconds(m.time_ns), milliseconds(m.base_ns), m.utility,
+		next);
+}
+
+/* An iteration of a trial that no baseline is good for. The second time in one test it ends with what it has found, for the
+ * batch may change on and on: K is what paid, or 0, and S stays what it is, for nothing was found not to pay. */
+static void interrupt_test(struct policy_state *s, struct verdict *verdict)
+{
+	struct cascade *c = &s->cascade;
+	struct cascade_base base = {.sessions = c->sessions};
+	uint32_t now = c->sessions;
+	char change[80];
+	cascade_base(s, &base);
+	if (c->gap)
+		snprintf(change, sizeof(change), "records of iterations were lost");
+	else if (base.sessions == now)
+		snprintf(change, sizeof(change), "what the other sessions draft changed");
+	else
+		snprintf(change, sizeof(change), "the batch changed from %u to %u session%s",
+			base.sessions, now, plural(now));
+	if (!c->restarted) {
+		c->restarted = true;
+		enter_baseline(s);
+		policy_decide(verdict, "%s during the trial: baseline again", change);
+		return;
+	}
+	c->ended = "the batch kept changing";
+	if (c->kept_k > 0)
+		c->set_length = (uint32_t)s->settings.set;
+	enter(s, c->kept_k ? PHASE_SET : PHASE_OFF, c->kept_k, c->set_length);
+	policy_decide(verdict, "%s again during the test: K = %u for %u iteration%s", change, s->k,
+		c->set_length, plural(c->set_length));
+}
+
+static void finish_baseline(struct policy_state *s, struct verdict *verdict)
+{
+	struct cascade *c = &s->cascade;
+	struct cascade_base base = {0};
+	cascade_base(s, &base);
+	c->missed = c->gap = false;
+	if (c->resume_left > 0) {
+		enter(s, PHASE_SET, c->resume_k, c->set_length);
+		c->left = c->resume_left;
+		c->resume_left = 0;
+		policy_decide(verdict,
+			"baseline %.2f ms in a batch of %u session%s: K = %u for %u iteration%s "
+			"more",
+			milliseconds(base.ns), base.sessions, plural(base.sessions), s->k, c->left,
+			plural(c->left));
+		return;
+	}
+	/* A test that the batch interrupted begins again where it began. */
+	uint32_t k = c->restarted ? cascade_allowed(s, c->start_k) : cascade_start_k(s);
+	enter_test(s, k, 0);
+	policy_decide(verdict, "baseline %.2f ms in a batch of %u session%s: trying K = %u",
+		milliseconds(base.ns), base.sessions, plural(base.sessions), k);
+}
+
+/* Whether a set phase is so long that its baseline would grow old in it. Batches of many sizes come and go; they do not each
+ * interrupt it as soon as they are seen. */
+static bool is_due(const struct policy_state *s)
+{
+	const struct cascade *c = &s->cascade;
+	uint32_t refresh = (uint32_t)s->settings.refresh;
+	return s->phase == PHASE_SET && c->set_length > refresh &&
+	       cascade_age(c, c->sessions) >= refresh && cascade_age(c, 0) >= refresh;
+}
+
+/* In the middle of a set phase, which then goes on (section 5.3). */
+static void refresh(struct policy_state *s, struct verdict *verdict)
+{
+	struct cascade *c = &s->cascade;
+	struct cascade_measure m;
+	if (cascade_measured(s, &m))
+		s->utility = (float)m.utility;
+	c->resume_k = s->k;
+	c->resume_left = c->left;
+	enter_baseline(s);
+	policy_decide(verdict,
+		"the baseline is %" PRId64
+		" iteration%s old: again, within the set phase at K = %u",
+		s->settings.refresh, plural((uint64_t)s->settings.refresh), c->resume_k);
+}
+
+/* The end of a set phase: an old baseline, or one of other resident experts, or none of such a batch, is measured again before
+ * the next test. */
+static void finish_set(struct policy_state *s, struct verdict *verdict)
+{
+	struct cascade *c = &s->cascade;
+	struct cascade_measure m;
+	uint32_t k = s->k, now = c->sessions;
+	bool measured = cascade_measured(s, &m);
+	c->restarted = false;
+	if (measured) {
+		s->utility = (float)m.utility;
+		cascade_remember(c, k, m.utility);
+	}
+	bool missed = cascade_is_of_others(s);
+	if (!measured || missed || c->gap || cascade_age(c, now) >= (uint32_t)s->settings.refresh) {
+		struct cascade_base base = {.sessions = now};
+		const char *other = "";
+		if (c->gap)
+			other = ", from before records were lost";
+		else if (missed)
+			other = ", of other resident experts";
+		cascade_base(s, &base);
+		enter_baseline(s);
+		policy_decide(verdict,
+			"set phase at K = %u over: the baseline is %u iteration%s old, of a batch "
+			"of %u session%s (now %u)%s: again",
+			k, base.age, plural(base.age), base.sessions, plural(base.sessions), now,
+			other);
+		return;
+	}
+	enter_test(s, cascade_start_k(s), s->utility >= (float)s->settings.threshold ? k : 0);
+	policy_decide(verdict, "set phase at K = %u over with utility %.2f: testing from K = %u", k,
+		(double)s->utility, s->k);
+}
+
+/* Iterations at K = 0 are a baseline that cost nothing; then one trial at K = 1 (section 5.4). */
+static void finish_off(struct policy_state *s, struct verdict *verdict)
+{
+	struct cascade *c = &s->cascade;
+	struct cascade_base base = {0};
+	cascade_base(s, &base);
+	c->missed = c->gap = c->restarted = false;
+	enter_test(s, 1, 0);
+	policy_decide(verdict, "off phase of %u iteration%s over, baseline %.2f ms: probing K = 1",
+		c->set_length, plural(c->set_length), milliseconds(base.ns));
+}
+
+static uint32_t cascade_first_k(const struct settings *settings, const struct yield_shared *shared)
+{
+	(void)settings;
+	(void)shared;
+	return 0; /* the first iterations are the baseline */
+}
+
+static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdict *verdict)
+{
+	struct cascade *c = &s->cascade;
+	memset(c, 0, sizeof(*c));
+	s->lost = 0;
+	c->set_length = (uint32_t)s->settings.set;
+	if (k_hint == 0 && s->settings.carry > 0 && s->off_before > c->set_length) {
+		/* History reaches over the end of a session (section 5.3 has K_start from it): many
+		 * short answers would each pay for the same finding. What was left of the off phase
+		 * is waited for here, and yields a baseline. */
+		uint32_t most = (uint32_t)s->settings.carry * c->set_length, left = s->off_left;
+		if (most > (uint32_t)s->settings.set_max)
+			most = (uint32_t)s->settings.set_max;
+		uint32_t least = CATCH_UP + s->n_context / CATCH_UP_TOKENS;
+		c->unread = s->n_context;
+		least = least > (uint32_t)s->settings.baseline ? least
+							       : (uint32_t)s->settings.baseline;
+		c->set_length = s->off_before < most ? s->off_before : most;
+		left = left > least ? left : least;
+		enter(s, PHASE_OFF, 0, c->set_length);
+		c->left = left < c->length ? left : c->length;
+		policy_decide(verdict,
+			"cascade: it did not pay in the session before: off for %u more "
+			"iteration%s",
+			c->left, plural(c->left));
+		s->unfollowed = cascade_rests(s);
+		return;
+	}
+	s->unfollowed = false;
+	if (k_hint == 0)
+		k_hint = s->k_before;
+	if (k_hint > 0)
+		cascade_remember(c, k_hint, 0);
+	enter_baseline(s);
+	policy_decide(verdict, "cascade: baseline of %u iteration%s, then K = %u", c->left,
+		plural(c->left), cascade_start_k(s));
+}
+
+/* Whether the record measures what was asked for. */
+static bool counts(struct policy_state *s, const struct iteration_record *record)
+{
+	struct cascade *c = &s->cascade;
+	if (record->k == s->k) {
+		c->mismatched = 0;
+		return true;
+	}
+	/* K = 0 cannot be measured by anything else; another K counts as what it is when it does
+	 * not go away (the verifier cuts K where the context ends). */
+	if (s->k == 0 || policy_is_older(s, record))
+		return false;
+	if (++c->mismatched <= (uint32_t)s->settings.late)
+		return false;
+	if (record->k == s->k_then && s->trial_n > 0) {
+		/* Records of the trial were lost: it is over for the verifier, and has to be made
+		 * again. */
+		s->trial_id++;
+		c->mismatched = 0;
+		return false;
+	}
+	return true;
+}
+
+/* What passes take by what the others draft; alone there are no others. */
+static void learn_costs(struct policy_state *s, const struct iteration_record *record)
+{
+	struct cascade *c = &s->cascade;
+	bool first = record->drafted > 0 && !c->drafted;
+	c->drafted = record->drafted > 0;
+	if (record->batch_sessions > 1)
+		yield_observe_pass(s->shared, record, first);
+}
+
+/* Whether the iteration waited for a draft that was not all: the first one after iterations that the drafter did not follow
+ * reads them first, which says nothing of K. A trial of one iteration has no other. */
+static bool catches_up(struct policy_state *s, const struct iteration_record *record)
+{
+	struct cascade *c = &s->cascade;
+	bool first = c->stale && record->k > 0;
+	c->stale = record->k == 0 && (c->stale || record->unfollowed);
+	return first && s->phase == PHASE_TEST && c->length > 1;
+}
+
+static uint64_t elapsed(struct cascade *c, const struct iteration_record *record)
+{
+	bool known = c->iteration > 0 && record->iteration > c->iteration;
+	uint64_t since = known ? record->iteration - c->iteration : 1;
+	c->iteration = record->iteration;
+	return since;
+}
+
+/* What is left of a phase when so many of its iterations went by unseen: enough to measure something. */
+static void shorten(struct cascade *c, uint32_t lost, int64_t enough)
+{
+	uint32_t left = c->left > lost ? c->left - lost : 0;
+	uint32_t least = c->left < enough ? c->left : (uint32_t)enough;
+	c->left = left > least ? left : least;
+}
+
+/* Iterations of which there are no records. */
+static void pass_over(struct policy_state *s, uint32_t lost)
+{
+	struct cascade *c = &s->cascade;
+	c->gap = true;
+	c->run++;
+	window_reset(&c->window);
+	switch (s->phase) {
+	case PHASE_BASELINE:
+		c->left = (uint32_t)s->settings.baseline;
+		c->resume_left = c->resume_left > lost ? c->resume_left - lost : 0;
+		break;
+	case PHASE_TEST:
+		enter_trial(s, s->trial_k);
+		break;
+	case PHASE_SET:
+		shorten(c, lost, s->settings.trial);
+		break;
+	case PHASE_OFF:
+		shorten(c, lost, s->settings.baseline);
+		break;
+	}
+}
+
+void cascade_finish_phase(struct policy_state *s, struct verdict *verdict)
+{
+	switch (s->phase) {
+	case PHASE_BASELINE:
+		finish_baseline(s, verdict);
+		break;
+	case PHASE_TEST:
+		finish_trial(s, verdict);
+		break;
+	case PHASE_SET:
+		finish_set(s, verdict);
+		break;
+	case PHASE_OFF:
+		finish_off(s, verdict);
+		break;
+	}
+}
+
+static void cascade_observe(
+	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
+{
+	struct cascade *c = &s->cascade;
+	c->clock += elapsed(c, record);
+	if (s->lost > 0)
+		pass_over(s, s->lost);
+	s->lost = 0;
+	c->sessions = record->batch_sessions;
+	c->others = cascade_others(record);
+	c->missed |= record->expert_misses > 0;
+	if (s->unfollowed)
+		c->unread += record->emitted;
+	learn_costs(s, record);
+	bool waits = catches_up(s, record);
+	bool counted = counts(s, record);
+	bool comparable = counted && s->k > 0 && cascade_comparable(s, record);
+	if (counted && s->k == 0)
+		cascade_sample(c, record);
+	if (comparable && !waits)
+		cascade_add(c, record);
+	/* A phase at K = 0 that is over by the count has waited long enough, whatever the
+	 * verifier made of it. */
+	if (!counted && s->phase != PHASE_OFF)
+		return;
+	if (s->phase == PHASE_TEST && !comparable)
+		interrupt_test(s, verdict);
+	else if (c->left == 0 || --c->left == 0)
+		cascade_finish_phase(s, verdict);
+	else if (is_due(s))
+		refresh(s, verdict);
+	s->unfollowed = cascade_rests(s);
+}
+
+/* A phase ends with its last record. */
+static uint32_t cascade_awaits(const struct policy_state *s)
+{
+	return s->cascade.left;
+}
+
+static void cascade_baseline(const struct policy_state *s, double *base_ns, uint64_t *age)
+{
+	struct cascade_base base;
+	if (!cascade_base(s, &base))
+		return;
+	*base_ns = base.ns;
+	*age = base.age;
+}
+
+const struct policy_ops policy_cascade = {
+	.name = "cascade",
+	.first_k = cascade_first_k,
+	.begin = cascade_begin,
+	.adjust = cascade_adjust,
+	.observe = cascade_observe,
+	.explain = cascade_explain,
+	.awaits = cascade_awaits,
+	.baseline = cascade_baseline,
+	.options_are =
+		"as measured in the trials of the last test: tokens and tokens/s of the session's "
+		"iterations",
+};

@@ -1,0 +1,492 @@
+#include "services/policy-controller/yield/yield.h"
+
+#include "services/policy-controller/yield/yield_plan.h"
+#include "shared/spec/session.h"
+
+#include <math.h>
+#include <string.h>
+
+#define STICKY 1.005 /* another K has to promise so much more */
+#define PROBE_EVERY 48u /* plans between drafts that are left uncut */
+#define COST_DOUBT 0.3 /* of the ln of the ratio of two pass times, nothing known */
+#define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
+#define PROOF 2u /* for so many iterations, and as many as records are late */
+#define PROOF_MAX 64.0
+#define FIRST_RECORDS 4u /* of a session, that are waited for */
+#define DRAFTING_RECORDS 8u /* that may wait for each other while it drafts */
+#define FOLLOWED 32u /* iterations without a draft, after which the drafter need not follow */
+#define BEHIND_FIRST 128u /* what it is behind in a session that it has not seen */
+
+void yield_shared_init(struct yield_shared *shared)
+{
+	memset(shared, 0, sizeof(*shared));
+	cost_init(&shared->cost);
+	for (uint32_t i = 0; i < COST_METHODS; i++) {
+		acceptance_init(&shared->pool[i]);
+		acceptance_init(&shared->firsts[i]);
+	}
+	shared->method = DRAFT_NGRAM;
+	shared->credit = NAN; /* nothing was lost: as much as a session may have */
+}
+
+uint32_t yield_method(const struct policy_state *s)
+{
+	return s->yield.method < COST_METHODS ? s->yield.method : s->shared->method;
+}
+
+const struct acceptance *yield_pool(const struct policy_state *s)
+{
+	return &s->shared->pool[yield_method(s)];
+}
+
+static uint32_t yield_first_k(const struct settings *settings, const struct yield_shared *shared)
+{
+	uint32_t most = (uint32_t)settings->k_max;
+	return shared->first_k < most ? shared->first_k : most;
+}
+
+static void yield_begin(struct policy_state *s, uint32_t k_hint, struct verdict *verdict)
+{
+	struct yield *y = &s->yield;
+	memset(y, 0, sizeof(*y));
+	y->method = COST_METHODS;
+	y->granted = y->purse = yield_grant(s);
+	y->behind = s->unfollowed ? BEHIND_FIRST : 0;
+	acceptance_init(&y->acceptance);
+	acceptance_fit(&y->acceptance, yield_pool(s));
+	s->k = k_hint <= (uint32_t)s->settings.k_max ? k_hint : 0;
+	s->phase = s->k ? PHASE_SET : PHASE_BASELINE;
+	memset(s->cut, 0, sizeof(s->cut));
+	policy_decide(verdict, "yield: K = %u until the first iterations are measured", s->k);
+}
+
+double plan_pass_at(const struct yield_shared *shared, double extra)
+{
+	uint32_t low = (uint32_t)extra;
+	if (low >= COST_EXTRA_MAX)
+		return (double)shared->pass_ns[COST_EXTRA_MAX];
+	double part = extra - low;
+	return (double)shared->pass_ns[low] * (1 - part) + (double)shared->pass_ns[low + 1] * part;
+}
+
+double plan_cost_doubt(const struct yield_plan_pass *p, double extra, double ratio)
+{
+	double all = p->others + extra;
+	uint32_t nearest = (uint32_t)all;
+	nearest += all - nearest >= 0.5;
+	double seen = cost_evidence(&p->shared->cost, p->sessions, nearest);
+	return COST_DOUBT * fabs(log(ratio)) / sqrt(1 + seen);
+}
+
+double plan_rate_of(const struct yield_plan_pass *p, double gained, double extra, double wait)
+{
+	return (p->sessions + gained) / (plan_pass_at(p->shared, p->others + extra) + wait);
+}
+
+double plan_wait_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k)
+{
+	const struct yield_option *o = &p->shared->options[index];
+	return k == 0 ? 0 : o->wait_fixed + o->wait_step * k;
+}
+
+bool yield_curve(struct yield_shared *shared, uint32_t sessions, uint32_t extra)
+{
+	if (shared->curve_sessions == sessions && extra <= shared->curve_extra)
+		return true;
+	bool seen = cost_curve(&shared->cost, sessions, extra, shared->pass_ns);
+	shared->curve_sessions = seen ? sessions : 0;
+	shared->curve_extra = extra;
+	return seen;
+}
+
+/* bound_i of the header, with the session's tokens behind `before` extra ones. */
+static void set_bounds(struct yield_plan_pass *p, const struct policy_state *s,
+	struct yield_option *o, double before)
+{
+	uint32_t most = (uint32_t)s->settings.k_max;
+	double a = o->drafts.mean, takes[LIMIT_DRAFT];
+	for (uint32_t i = 0; i < most; i++)
+		takes[i] = plan_pass_at(p->shared, before + i + 1) -
+			   plan_pass_at(p->shared, before + i);
+	for (uint32_t i = 0; i < most; i++) {
+		double cost = 0, value = 0, power = 1, best = INFINITY;
+		for (uint32_t j = i; j < most; j++) {
+			cost += takes[j] + (j > i ? o->wait_step : 0);
+			value += power;
+			power *= a;
+			best = yield_min(best, cost / value);
+		}
+		o->bound[i] = p->rate * best;
+	}
+}
+
+/* What is known of the session: the same throughout a plan. */
+static void begin_option(struct policy_state *s, struct yield_option *o)
+{
+	yield_catch_up(s);
+	cost_draft(&s->shared->cost, yield_method(s), &o->wait_fixed, &o->wait_step);
+	acceptance_drafts(
+		&s->yield.acceptance, yield_pool(s), (uint32_t)s->settings.k_max, &o->drafts);
+}
+
+static void predict(const struct policy_state *s, struct yield_option *o, bool cut)
+{
+	uint32_t most = (uint32_t)s->settings.k_max;
+	acceptance_predict(&o->drafts, most, cut ? o->bound : NULL, o->drafted, o->accepted);
+	o->gained[0] = o->extra[0] = 0;
+	for (uint32_t i = 0; i < most; i++) {
+		o->gained[i + 1] = o->gained[i] + o->accepted[i];
+		o->extra[i + 1] = o->extra[i] + o->drafted[i];
+	}
+}
+
+/* The chance that the session's position k, when it is reached, is accepted; 0: there is none. */
+static double chance_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k)
+{
+	const struct yield_option *o = &p->shared->options[index];
+	if (k >= (uint32_t)p->states[index]->settings.k_max || o->drafted[k] <= 0)
+		return 0;
+	return o->accepted[k] / o->drafted[k];
+}
+
+static uint32_t likeliest(const double *chance, uint32_t n)
+{
+	uint32_t best = n;
+	double best_chance = 0;
+	for (uint32_t i = 0; i < n; i++)
+		if (chance[i] > best_chance) {
+			best = i;
+			best_chance = chance[i];
+		}
+	return best;
+}
+
+/* Every prefix of the positions, likeliest first; options[].k is the best one. */
+static void choose_jointly(struct yield_plan_pass *p)
+{
+	uint32_t k[LIMIT_SESSIONS] = {0}, best[LIMIT_SESSIONS] = {0};
+	double chance[LIMIT_SESSIONS]; /* of the session's next position */
+	double gained = 0, extra = 0, wait = 0;
+	struct yield_option *options = p->shared->options;
+	for (uint32_t i = 0; i < p->n; i++)
+		chance[i] = chance_of(p, i, 0);
+	p->rate = plan_rate_of(p, 0, 0, 0);
+	for (uint32_t next; (next = likeliest(chance, p->n)) < p->n;) {
+		gained += options[next].accepted[k[next]];
+		extra += options[next].drafted[k[next]];
+		chance[next] = chance_of(p, next, ++k[next]);
+		wait = yield_max(wait, plan_wait_of(p, next, k[next]));
+		double rate = plan_rate_of(p, gained, extra, wait);
+		if (rate > p->rate) {
+			p->rate = rate;
+			memcpy(best, k, p->n * sizeof(*k));
+		}
+	}
+	for (uint32_t i = 0; i < p->n; i++)
+		options[i].k = best[i];
+}
+
+/* Rates and their doubts over the session's own K, the others' fixed. */
+static void weigh(const struct yield_plan_pass *p, uint32_t index, struct yield_choice *c)
+{
+	const struct policy_state *s = p->states[index];
+	const struct yield_option *o = &p->shared->options[index];
+	double doubt = acceptance_doubt(&s->yield.acceptance, o->drafts.mean), spread = 0;
+	*c = (struct yield_choice){0};
+	for (uint32_t i = 0; i < p->n; i++) {
+		const struct yield_option *other = &p->shared->options[i];
+		if (i == index)
+			continue;
+		c->other_gain += other->gained[other->k];
+		c->other_extra += other->extra[other->k];
+		c->other_wait = yield_max(c->other_wait, plan_wait_of(p, i, other->k));
+	}
+	double now = plan_pass_at(p->shared, p->others + c->other_extra + o->extra[o->k]);
+	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
+		double extra = c->other_extra + o->extra[k];
+		double wait = yield_max(c->other_wait, plan_wait_of(p, index, k));
+		if (k > 0)
+			spread += k * o->accepted[k - 1] * doubt;
+		double tokens = p->sessions + c->other_gain + o->gained[k];
+		double pass = plan_pass_at(p->shared, p->others + extra);
+		double unsure = plan_cost_doubt(p, extra, pass / now);
+		c->rate[k] = plan_rate_of(p, c->other_gain + o->gained[k], extra, wait);
+		c->sd[k] = hypot(spread / tokens, unsure);
+		c->sd_cost[k] = unsure;
+	}
+}
+
+static uint32_t best_of(struct policy_state *s, const struct yield_choice *c, uint32_t planned)
+{
+	struct yield_view *view = &s->yield.view;
+	uint32_t best = planned, most = (uint32_t)s->settings.k_max;
+	for (uint32_t k = 0; k <= most; k++)
+		if (c->rate[k] > c->rate[best])
+			best = k;
+	view->highest = best;
+	view->rule = YIELD_MOST;
+	if (s->k <= most && s->k != best && c->rate[s->k] * STICKY > c->rate[best]) {
+		best = s->k;
+		view->rule = YIELD_STICKY;
+	}
+	if (best > 0 && c->rate[best] < s->settings.threshold * c->rate[0]) {
+		best = 0;
+		view->rule = YIELD_THRESHOLD;
+	}
+	return best;
+}
+
+/* The K above 0 that promises the most. */
+static uint32_t best_draft(const struct policy_state *s, const struct yield_choice *c)
+{
+	uint32_t best = 1;
+	for (uint32_t k = 2; k <= (uint32_t)s->settings.k_max; k++)
+		if (c->rate[k] > c->rate[best])
+			best = k;
+	return best;
+}
+
+static void explain(const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c,
+	uint32_t k, const char *why, struct verdict *verdict)
+{
+	const struct policy_state *s = p->states[index];
+	const struct yield_option *o = &p->shared->options[index];
+	double tokens = p->sessions + c->other_gain + o->gained[k];
+	const char *trying = s->trial_n ? "trying " : "";
+	/* Without a draft nothing is accepted, and it is what drafts would be like that says why. */
+	if (k == 0) {
+		uint32_t other = best_draft(s, c);
+		policy_decide(verdict,
+			"%sK = 0: iteration %.3f ms; K = %u has utility %.2f with acceptance "
+			"%.0f%%%s",
+			trying, tokens / c->rate[0] / 1e6, other, c->rate[other] / c->rate[0],
+			100 * o->drafts.mean, why);
+		return;
+	}
+	policy_decide(verdict,
+		"%sK = %u: %.2f tokens with %.2f drafted, iteration %.3f ms (K = 0: %.3f), "
+		"acceptance %.0f%%, utility %.2f%s",
+		trying, k, 1 + o->gained[k], o->extra[k], tokens / c->rate[k] / 1e6,
+		(p->sessions + c->other_gain) / c->rate[0] / 1e6, 100 * o->drafts.mean,
+		c->rate[k] / c->rate[0], why);
+}
+
+/* What is going to be decided from, kept for who asks. */
+static void keep_view(const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c)
+{
+	const struct yield_option *o = &p->shared->options[index];
+	struct policy_state *s = p->states[index];
+	struct yield_view *view = &s->yield.view;
+	*view = (struct yield_view){
+		.k_max = (uint32_t)s->settings.k_max,
+		.sessions = p->sessions,
+		.others = (float)(p->others + c->other_extra),
+		.hope = (float)c->hope,
+		.base_ns = p->shared->pass_ns[0],
+	};
+	for (uint32_t k = 0; k <= view->k_max; k++) {
+		double tokens = p->sessions + c->other_gain + o->gained[k];
+		view->drafted[k] = (float)o->extra[k];
+		view->tokens[k] = (float)(1 + o->gained[k]);
+		view->rate[k] = (float)c->rate[k];
+		view->time_ns[k] = (float)(tokens / c->rate[k]);
+		view->doubt[k] = (float)c->sd[k];
+	}
+}
+
+/* Where the session's chains end from now on. Now and then one is left uncut, to see what the cut
+ * ones would have been. */
+static void set_cut(struct policy_state *s, const struct yield_option *o, uint32_t k)
+{
+	struct yield *y = &s->yield;
+	memset(s->cut, 0, sizeof(s->cut));
+	if (k == 0 || !acceptance_informed(&y->acceptance))
+		return;
+	bool probe = ++y->probes >= PROBE_EVERY && y->purse > 1;
+	if (probe)
+		y->probes = 0;
+	else
+		acceptance_cut(&y->acceptance, k, o->bound, s->cut);
+}
+
+static bool pays(const struct policy_state *s, const struct yield_choice *c)
+{
+	double least = c->rate[0] * fmax(STICKY, s->settings.threshold);
+	for (uint32_t k = 1; k <= (uint32_t)s->settings.k_max; k++)
+		if (c->rate[k] > least)
+			return true;
+	return false;
+}
+
+/* While the trial's record is waited for, older ones may show that drafting pays: then it goes on. */
+static bool awaits_trial(
+	const struct yield_plan_pass *p, struct policy_state *s, const struct yield_choice *c)
+{
+	struct yield *y = &s->yield;
+	if (y->waiting == 0)
+		return false;
+	y->waiting += p->passes;
+	bool news = y->news && s->k == 0 && (double)y->acceptance.tried >= THIN;
+	y->news = false;
+	return !(news && pays(s, c));
+}
+
+/* So many iterations that the first record is there before the last one, as far as the purse can pay for them. */
+static uint32_t proof_length(
+	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, uint32_t k)
+{
+	double loss = yield_trial_loss(p, index, c, k), purse = p->states[index]->yield.purse;
+	double length = fmin(PROOF + p->shared->delay, PROOF_MAX);
+	return (uint32_t)fmax(loss > 0 ? fmin(length, purse / loss) : length, PROOF);
+}
+
+struct decision {
+	uint32_t best; /* K that holds; after the trial, when there is one */
+	uint32_t k; /* another one is on trial */
+	uint32_t trial_n; /* iterations of it */
+	bool empty, catching_up; /* why there is no draft */
+};
+
+/* The K of the highest rate, or a trial; and what forbids either. known: what a draft costs is. */
+static struct decision decide(
+	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, bool known)
+{
+	struct policy_state *s = p->states[index];
+	struct yield *y = &s->yield;
+	uint32_t best = best_of(s, c, p->shared->options[index].k);
+	struct decision d = {.best = best, .k = best, .trial_n = known ? 1 : 2};
+	y->view.best = best;
+	/* Nothing is tried before what was decided last is in force. */
+	if (y->k == s->k)
+		d.k = yield_explore(p, index, c, best);
+	if (d.k != best)
+		y->view.rule = YIELD_TRIAL;
+	if (d.k != best && best == 0 && y->behind == 0)
+		yield_trust_promised(p->shared, &y->view, d.k);
+	if (best > 0 && (double)y->acceptance.tried < THIN) {
+		d.k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
+		d.best = 0;
+		d.trial_n = proof_length(p, index, c, d.k);
+		y->view.rule = YIELD_PROOF;
+	}
+	d.empty = y->purse <= 0 && (d.best > 0 || d.k > 0);
+	if (d.empty) {
+		d.best = d.k = 0;
+		y->view.rule = YIELD_EMPTY;
+	}
+	d.catching_up = d.k > 0 && y->behind > 0;
+	if (d.catching_up) {
+		d.best = d.k = 0;
+		y->view.rule = YIELD_CATCHING_UP;
+	}
+	return d;
+}
+
+static void begin_trial(struct policy_state *s, const struct decision *d)
+{
+	s->trial_id++;
+	s->trial_n = d->trial_n;
+	s->trial_k = d->k;
+	s->k_then = d->best;
+	s->yield.waiting = 1;
+	s->yield.news = false;
+}
+
+/* The session's K, trial and cut from now on. */
+static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict *verdict)
+{
+	struct policy_state *s = p->states[index];
+	struct yield *y = &s->yield;
+	struct yield_option *o = &p->shared->options[index];
+	struct yield_choice c;
+	uint32_t k_old = s->k;
+	weigh(p, index, &c);
+	bool known = cost_draft_evidence(&p->shared->cost, yield_method(s)) >= YIELD_WARM_DRAFTS;
+	c.hope = yield_change_worth(p, index, &c, known);
+	if (awaits_trial(p, s, &c)) {
+		o->k = s->k;
+		return;
+	}
+	y->waiting = s->trial_n = 0;
+	keep_view(p, index, &c);
+	struct decision d = decide(p, index, &c, known);
+	bool tried = d.k != d.best;
+	s->k = o->k = d.best;
+	if (tried)
+		begin_trial(s, &d);
+	s->utility = (float)(c.rate[d.best] / c.rate[0]);
+	s->phase = tried ? PHASE_TEST : d.best ? PHASE_SET : PHASE_OFF;
+	set_cut(s, o, d.k);
+	s->unfollowed = s->settings.rest_at_zero && d.k == 0 && !d.catching_up &&
+			(!(c.hope > 0) || y->stale >= FOLLOWED || y->behind > 0);
+	if (tried || d.best != k_old)
+		explain(p, index, &c, d.k, d.empty ? "; the purse is empty" : "", verdict);
+}
+
+void yield_plan(struct yield_shared *shared, struct policy_state **states, uint32_t n,
+	uint32_t sessions, uint32_t others, uint32_t passes, struct verdict *verdicts)
+{
+	struct yield_plan_pass p = {shared, states, n, sessions, others, passes, 0};
+	uint32_t most = 0;
+	if (n == 0 || sessions < n || sessions > LIMIT_SESSIONS ||
+		others > (sessions - n) * LIMIT_DRAFT)
+		return;
+	for (uint32_t i = 0; i < n; i++)
+		most += (uint32_t)states[i]->settings.k_max;
+	if (others + most + 1 > COST_EXTRA_MAX)
+		most = COST_EXTRA_MAX - others - 1;
+	if (!yield_curve(shared, sessions, others + most + 1))
+		return;
+	for (uint32_t i = 0; i < n; i++)
+		begin_option(states[i], &shared->options[i]);
+	/* Uncut first, which says what a token is worth; then with chains cut by that. */
+	for (uint32_t i = 0; i < n; i++)
+		predict(states[i], &shared->options[i], false);
+	choose_jointly(&p);
+	double extra = others;
+	for (uint32_t i = 0; i < n; i++)
+		extra += shared->options[i].extra[shared->options[i].k];
+	for (uint32_t i = 0; i < n; i++) {
+		struct yield_option *o = &shared->options[i];
+		if (!acceptance_informed(&states[i]->yield.acceptance))
+			continue;
+		set_bounds(&p, states[i], o, fmax(extra - o->extra[o->k], 0));
+	}
+	for (uint32_t i = 0; i < n; i++)
+		if (acceptance_informed(&states[i]->yield.acceptance))
+			predict(states[i], &shared->options[i], true);
+	choose_jointly(&p);
+	for (uint32_t i = 0; i < n; i++)
+		settle_on(&p, i, &verdicts[i]);
+	yield_choose_first(&p);
+}
+
+/* At once while something is tried or is not in force yet, soon while it drafts. What was decided
+ * from a record meets the verifier in the next pass but one: it is in one already. */
+static uint32_t yield_awaits(const struct policy_state *s)
+{
+	const struct yield *y = &s->yield;
+	if (s->trial_n > 0)
+		return y->waiting == 1 ? 1 + (s->trial_n < PROOF ? s->trial_n : PROOF) : 1;
+	if (y->k != s->k)
+		return 2;
+	if (y->iterations < FIRST_RECORDS)
+		return 1;
+	return s->k > 0 ? DRAFTING_RECORDS : 0;
+}
+
+const struct policy_ops policy_yield = {
+	.name = "yield",
+	.first_k = yield_first_k,
+	.begin = yield_begin,
+	.observe = yield_observe,
+	.explain = yield_explain,
+	.awaits = yield_awaits,
+	.options_are =
+		"expected: drafted and tokens of the session's iterations, tokens/s of the whole "
+		"batch while it decodes",
+	.tells_drafted = true,
+	.tells_doubt = true,
+	.foresight = true,
+	.plans = true,
+};

@@ -1,0 +1,186 @@
+/* yield's K in words and figures: from what the last plan weighed (struct yield_view). */
+#include "services/policy-controller/policy.h"
+#include "services/policy-controller/yield/yield_plan.h"
+#include "shared/base/plural.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static void explain_trial(const struct policy_state *s, struct explanation *out)
+{
+	const struct yield_view *v = &s->yield.view;
+	if (v->rule == YIELD_PROOF)
+		explain_say(out,
+			"K = %u promises the most, but too few drafted tokens of this session were "
+			"seen: K = %u is tried for %u iteration%s first, then K = %u until they "
+			"are in.",
+			v->best, s->trial_k, s->trial_n, plural(s->trial_n), s->k_then);
+	else
+		explain_say(out,
+			"K = %u is tried for %u iteration%s, then K = %u holds: the trial may "
+			"bring "
+			"%.2f iterations at K = %u and costs %.2f of them.",
+			s->trial_k, s->trial_n, plural(s->trial_n), s->k_then,
+			(double)v->brings[s->trial_k], v->best, (double)v->costs[s->trial_k]);
+}
+
+/* Which iteration emptied the purse, and that what was lost is not held against the sessions that follow. */
+static void explain_empty(const struct policy_state *s, struct explanation *out)
+{
+	const struct yield_emptied *e = &s->yield.emptied;
+	if (e->iteration > 0)
+		explain_say(out,
+			"Iteration %" PRIu64
+			" of the session emptied the purse: at K = %u, %u of %u drafted token%s "
+			"accepted, it lost %.2f iterations at K = 0.",
+			e->iteration, e->k, e->accepted, e->drafted, plural(e->drafted),
+			(double)e->lost);
+	explain_say(out,
+		"An empty purse is forgotten with its session: one that begins now has %.2f to "
+		"try with.",
+		yield_grant(s));
+}
+
+/* Of a K that was not weighed as a trial while others were (yield_explore). */
+static const char *trial_note(const struct policy_state *s, uint32_t k)
+{
+	const struct yield_view *v = &s->yield.view;
+	if (v->weighed == 0 || v->weighed >> k & 1)
+		return NULL;
+	return k == v->best ? "(the best)" : "(more than the purse has)";
+}
+
+static void explain_rule(const struct policy_state *s, struct explanation *out)
+{
+	const struct yield_view *v = &s->yield.view;
+	uint32_t other = 1;
+	for (uint32_t k = 1; k <= v->k_max; k++)
+		if (v->rate[k] > v->rate[other])
+			other = k;
+	double most = (double)v->rate[v->best] * 1e9, none = (double)v->rate[0] * 1e9;
+	switch (v->rule) {
+	case YIELD_UNPLANNED:
+		explain_say(out, "K = %u until the first iterations are measured.", s->k);
+		break;
+	case YIELD_MOST:
+		if (v->best > 0)
+			explain_say(out,
+				"K = %u gives the most expected tokens per second: %.1f, %.2f "
+				"times "
+				"those of K = 0.",
+				v->best, most, most / none);
+		else
+			explain_say(out,
+				"K = 0 gives the most expected tokens per second: %.1f. The best "
+				"of "
+				"the others is K = %u with %.1f, utility %.2f.",
+				most, other, (double)v->rate[other] * 1e9,
+				(double)v->rate[other] * 1e9 / none);
+		break;
+	case YIELD_STICKY:
+		explain_say(out,
+			"K = %u is kept: %.1f expected tokens per second, and K = %u promises too "
+			"little more (%.1f).",
+			v->best, most, v->highest, (double)v->rate[v->highest] * 1e9);
+		break;
+	case YIELD_THRESHOLD:
+		explain_say(out,
+			"K = 0: K = %u promises most, but only %.3f times the tokens per second of "
+			"K = 0; threshold is %g.",
+			v->highest, (double)v->rate[v->highest] * 1e9 / none,
+			s->settings.threshold);
+		break;
+	case YIELD_TRIAL:
+	case YIELD_PROOF:
+		explain_trial(s, out);
+		break;
+	case YIELD_CATCHING_UP:
+		explain_say(out,
+			"K = 0 until the drafter, which has not followed the session, has read it "
+			"(%u token%s); then a draft is tried.",
+			s->yield.behind, plural(s->yield.behind));
+		break;
+	case YIELD_EMPTY:
+		explain_say(out,
+			"K = 0 because the purse is empty: speculation has lost against K = 0 what "
+			"it may lose (purse %.2f, filled by %g an iteration).",
+			s->yield.purse, s->settings.spend);
+		break;
+	}
+	if (v->rule != YIELD_UNPLANNED && v->sessions > 1)
+		explain_say(out,
+			"Chosen together with the batch: %u sessions, whose others add %.2f "
+			"drafted "
+			"tokens to the iteration.",
+			v->sessions, (double)v->others);
+}
+
+static void explain_state(const struct policy_state *s, struct explanation *out)
+{
+	const struct yield *y = &s->yield;
+	const struct acceptance *a = &y->acceptance;
+	if (y->waiting > 0)
+		explain_say(out,
+			"No record of the trial was seen yet; before, K > 0 is decided only if "
+			"older drafts show that it pays.");
+	if (y->purse <= 0)
+		explain_empty(s, out);
+	if (y->view.rule != YIELD_UNPLANNED && y->view.weighed == 0 && y->view.best == 0 &&
+		!(y->view.hope > 0))
+		explain_say(out, "No K is in question for a trial: with what an iteration takes "
+				 "now none pays, "
+				 "even if nine of ten drafted tokens were accepted.");
+	double rate = yield_change_rate(s);
+	if (y->stale > 0 && y->unseen < y->stale)
+		explain_say(out,
+			"The session has not drafted for %u iteration%s; what the drafter would "
+			"have drafted was compared with what came %u iteration%s ago, and with "
+			"chance %.0f%% it has changed since.",
+			y->stale, plural(y->stale), y->unseen, plural(y->unseen),
+			100 * (1 - exp(-rate * y->unseen)));
+	else if (y->stale > 0)
+		explain_say(out,
+			"The session has not drafted for %u iteration%s; it changes about once in "
+			"%.0f, so with chance %.0f%% it has by now.",
+			y->stale, plural(y->stale), 1 / rate, 100 * (1 - exp(-rate * y->stale)));
+	if (acceptance_informed(a))
+		explain_say(out,
+			"The drafter's confidence c is read as acceptance %.2f c^%.2f, so a chain "
+			"is cut where its next token is not worth its time.",
+			(double)a->scale, (double)a->power);
+	explain_figure(out, "purse", "iterations", y->purse);
+	explain_figure(out, "what it began with", "iterations", y->granted);
+	explain_figure(out, "won (lost, below 0) against K = 0", "iterations", y->won);
+	explain_figure(out, "not drafted for", "iterations", y->stale);
+	explain_figure(out, "mean acceptance, estimated", "", acceptance_mean(a));
+	explain_figure(out, "its relative standard deviation", "",
+		acceptance_doubt(a, acceptance_mean(a)));
+	explain_figure(out, "changes of acceptance noticed", "", a->n_alarms);
+	if (y->view.base_ns > 0)
+		explain_figure(
+			out, "iteration at K = 0, expected", "ms", (double)y->view.base_ns / 1e6);
+	explain_figure(
+		out, "speculation's worth had it changed", "of the rate", (double)y->view.hope);
+}
+
+void yield_explain(const struct policy_state *s, struct explanation *out)
+{
+	const struct yield_view *v = &s->yield.view;
+	explain_rule(s, out);
+	explain_state(s, out);
+	for (uint32_t k = 0; v->rule != YIELD_UNPLANNED && k <= v->k_max; k++) {
+		double rate = (double)v->rate[k];
+		/* rate is of the whole batch, tokens and drafted of the session. */
+		out->options[out->n_options++] = (struct explained_k){.k = k,
+			.drafted = (double)v->drafted[k],
+			.tokens = (double)v->tokens[k],
+			.time_ns = (double)v->time_ns[k],
+			.tokens_per_s = rate * 1e9,
+			.utility = rate / (double)v->rate[0],
+			.doubt = (double)v->doubt[k],
+			.weighed = v->weighed >> k & 1,
+			.note = trial_note(s, k),
+			.brings = (double)v->brings[k],
+			.costs = (double)v->costs[k]};
+	}
+}

@@ -1,0 +1,50 @@
+/* yield: what a session begins with that nobody has seen, from what those before it left. */
+#include "services/policy-controller/yield/yield_plan.h"
+
+#include <math.h>
+
+#define FIRST_SHARE 0.5 /* of a purse, that every session begins with at least */
+#define MORE_MAX 2.0 /* purses */
+#define FIRST_EVERY 16u /* plans */
+#define FIRST_TOKENS 24.0 /* reached in first drafts, before they decide */
+#define FIRST_GAIN 1.02 /* times the rate at K = 0 */
+
+double yield_grant(const struct policy_state *s)
+{
+	double purse = s->settings.purse, credit = s->shared->credit;
+	if (isnan(credit))
+		return purse;
+	double more =
+		fmin(fmax(credit - purse, 0) / fmax(s->shared->sessions, 1), purse * MORE_MAX);
+	return fmax(fmin(credit, purse) + more, purse * FIRST_SHARE);
+}
+
+/* Of the first drafts of sessions alone: later ones are of those where it went on paying. */
+void yield_choose_first(const struct yield_plan_pass *p)
+{
+	struct yield_shared *shared = p->shared;
+	const struct policy_state *s = p->states[0];
+	const struct acceptance *firsts = &shared->firsts[shared->method];
+	struct acceptance_drafts drafts;
+	double drafted[LIMIT_DRAFT], accepted[LIMIT_DRAFT], gained = 0, extra = 0;
+	if (shared->n_plans++ % FIRST_EVERY != 0)
+		return;
+	shared->first_k = 0;
+	/* false also while credit is NAN: nobody has drafted */
+	if (!(shared->credit > s->settings.purse * FIRST_SHARE) ||
+		(double)firsts->tried < FIRST_TOKENS ||
+		cost_draft_evidence(&shared->cost, shared->method) < YIELD_WARM_DRAFTS)
+		return;
+	acceptance_drafts(firsts, NULL, (uint32_t)s->settings.k_max, &drafts);
+	acceptance_predict(&drafts, (uint32_t)s->settings.k_max, NULL, drafted, accepted);
+	double most = plan_rate_of(p, 0, 0, 0) * fmax(FIRST_GAIN, s->settings.threshold);
+	for (uint32_t k = 1; k <= (uint32_t)s->settings.k_max; k++) {
+		gained += accepted[k - 1];
+		extra += drafted[k - 1];
+		double rate = plan_rate_of(p, gained, extra, plan_wait_of(p, 0, k));
+		if (rate > most) {
+			most = rate;
+			shared->first_k = k;
+		}
+	}
+}

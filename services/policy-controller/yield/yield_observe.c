@@ -1,0 +1,213 @@
+/*
+ * yield: what an iteration's record says. The pass tells what passes cost, its draft what is accepted, in this session and
+ * in all; what was won or lost goes into the purse, and the first record of a trial ends the wait for it.
+ */
+#include "services/policy-controller/yield/yield_plan.h"
+#include "shared/spec/session.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SAMPLE_MAX 4.0 /* times the expected: no single pass costs the purse more */
+#define EARNED_SHARE 0.1 /* purses that a won iteration adds to what the purse may hold */
+#define EARNED_MAX 3.0
+#define CREDIT_PURSES 4.0 /* the most that sessions leave to those after them */
+#define PURSE_FLOOR (-1.0)
+#define CATCH_UP \
+	16u /* tokens that a drafter which has not followed reads in an iteration, at least */
+#define UNHEARD_MAX 64u /* that did not follow though asked to: more than are late */
+#define DELAY_GAIN 0.25 /* of the newest, in how late records are */
+
+static struct acceptance_knobs knobs_of(const struct policy_state *s)
+{
+	return (struct acceptance_knobs){
+		.memory = (double)s->settings.memory, .alarm = s->settings.alarm};
+}
+
+void yield_observe_pass(
+	struct yield_shared *shared, const struct iteration_record *record, bool first)
+{
+	if (shared->any && record->iteration == shared->iteration)
+		return;
+	shared->any = true;
+	shared->iteration = record->iteration;
+	shared->sessions = record->batch_sessions;
+	yield_trust_fade(shared);
+	if (record->batch_tokens < record->batch_sessions ||
+		record->iteration_ns <= record->draft_ns)
+		return;
+	shared->curve_sessions = 0;
+	cost_observe(&shared->cost, &(struct cost_pass){
+					    .sessions = record->batch_sessions,
+					    .extra = record->batch_tokens - record->batch_sessions,
+					    .ns = record->iteration_ns - record->draft_ns,
+					    .experts = record->unique_experts,
+					    .hits = record->expert_hits,
+					    .misses = record->expert_misses,
+					    .first = first,
+				    });
+}
+
+/* A drafter that cuts a chain has made the token it cuts. */
+static uint32_t steps_of(const struct iteration_record *record, uint32_t method)
+{
+	bool extra = method == DRAFT_MODEL && record->drafted < record->k;
+	return (uint32_t)record->drafted + (extra ? 1 : 0);
+}
+
+void yield_catch_up(struct policy_state *s)
+{
+	struct yield *y = &s->yield;
+	struct acceptance_knobs knobs = knobs_of(s);
+	if (y->idle > 0)
+		acceptance_idle(&y->acceptance, y->idle, yield_pool(s), &knobs);
+	y->idle = 0;
+}
+
+/* What a draft says of acceptance, verified or foreseen. Returns the session's method. */
+static uint32_t observe_acceptance(struct policy_state *s, const struct iteration_record *draft)
+{
+	struct yield *y = &s->yield;
+	struct acceptance_knobs knobs = knobs_of(s);
+	yield_catch_up(s);
+	if (draft->drafted > 0 && draft->method < COST_METHODS)
+		y->method = s->shared->method = draft->method;
+	uint32_t method = yield_method(s);
+	struct acceptance *pool = &s->shared->pool[method];
+	if (y->drafts++ < YIELD_FIRST_DRAFTS)
+		acceptance_observe(&s->shared->firsts[method], pool, draft, &knobs);
+	acceptance_gather(pool, draft);
+	acceptance_observe(&y->acceptance, pool, draft, &knobs);
+	return method;
+}
+
+/* A draft that was not verified says nothing of costs. */
+static void observe_foresight(struct policy_state *s, const struct iteration_record *record)
+{
+	struct iteration_record draft = {.k = record->foreseen,
+		.drafted = record->foreseen_drafted,
+		.accepted = record->foreseen_right,
+		.method = record->foreseen_method};
+	memcpy(draft.confidence, record->confidence, sizeof(draft.confidence));
+	s->yield.unseen = 0;
+	observe_acceptance(s, &draft);
+}
+
+static void observe_draft(struct policy_state *s, const struct iteration_record *record, bool first)
+{
+	uint32_t method = observe_acceptance(s, record);
+	cost_draft_observe(
+		&s->shared->cost, method, steps_of(record, method), record->draft_ns, first);
+}
+
+/* A session that has won may lose more of it again before it is stopped: bad luck is not a bad K.
+ */
+static double purse_most(const struct policy_state *s)
+{
+	double earned = fmin(fmax(s->yield.won * EARNED_SHARE, 0), EARNED_MAX);
+	return fmax(s->settings.purse * (1 + earned), s->yield.granted);
+}
+
+static void credit(struct policy_state *s, double won)
+{
+	struct yield_shared *shared = s->shared;
+	double most = s->settings.purse * CREDIT_PURSES;
+	double before = isnan(shared->credit) ? s->settings.purse : shared->credit;
+	shared->credit = fmin(fmax(before + won, PURSE_FLOOR), most);
+}
+
+/* What the iteration won or lost against K = 0. In a batch the session answers for its share of
+ * what the drafted tokens cost, by the curve: the clock cannot tell whose they were, and the last
+ * token alone may have cost next to nothing. */
+static void settle(struct policy_state *s, const struct iteration_record *record)
+{
+	struct yield *y = &s->yield;
+	uint32_t b = record->batch_sessions, own = record->drafted;
+	uint32_t extra = record->batch_tokens > b ? record->batch_tokens - b : 0;
+	const float *pass = s->shared->pass_ns;
+	if (b < 1 || b > LIMIT_SESSIONS || extra > COST_EXTRA_MAX || own > extra ||
+		record->iteration_ns <= record->draft_ns || record->iteration_ns > COST_NS_MAX)
+		return;
+	yield_curve(s->shared, b, extra);
+	double base = (double)pass[0], believed = (double)pass[extra], lost;
+	double took = fmin(
+		(double)record->iteration_ns, SAMPLE_MAX * believed + (double)record->draft_ns);
+	if (b == 1)
+		lost = took - base;
+	else
+		lost = (believed - base) * own / fmax(extra, 1) + (double)record->draft_ns / b;
+	lost = fmin(lost, SAMPLE_MAX * believed);
+	double won = (double)record->emitted - 1 - lost * b / base;
+	y->won += won;
+	credit(s, won);
+	yield_trust_won(s->shared, won);
+	if (y->purse > 0 && y->purse + won <= 0)
+		y->emptied = (struct yield_emptied){.iteration = y->iterations,
+			.k = record->k,
+			.drafted = record->drafted,
+			.accepted = record->accepted,
+			.lost = (float)-won};
+	y->purse = fmin(fmax(y->purse + won, PURSE_FLOOR), purse_most(s));
+}
+
+/* How far the drafter is behind, where it was told that it need not follow. A verifier that lets it follow nobody at K = 0
+ * (follow_at_zero) leaves nothing to wait for: what it missed is read with the first draft. */
+static void follow_along(struct policy_state *s, const struct iteration_record *record)
+{
+	struct yield *y = &s->yield;
+	struct yield_shared *shared = s->shared;
+	if (record->k > 0) {
+		y->behind = 0;
+		return;
+	}
+	if (record->unfollowed) {
+		y->behind += record->emitted;
+		shared->unheard += !s->unfollowed && shared->unheard < UNHEARD_MAX;
+	} else {
+		y->behind -= y->behind < CATCH_UP ? y->behind : CATCH_UP;
+		shared->unheard = 0;
+	}
+	if (shared->unheard >= UNHEARD_MAX)
+		y->behind = 0;
+}
+
+/* The first record from after the trial was to be read is the trial's, or says that it is lost or never was: K is cut where
+ * the context ends. One from before may still say enough of its K. */
+static void see_trial(struct policy_state *s, const struct iteration_record *record)
+{
+	struct yield *y = &s->yield;
+	if (y->waiting == 0)
+		return;
+	y->news = y->news || record->drafted > 0;
+	if (policy_is_older(s, record))
+		return;
+	double delay = (double)y->waiting - 1;
+	s->shared->delay += DELAY_GAIN * (delay - s->shared->delay);
+	y->waiting = 0;
+}
+
+void yield_observe(
+	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
+{
+	struct yield *y = &s->yield;
+	(void)verdict;
+	bool first = y->stale > 0 || y->iterations == 0;
+	yield_observe_pass(s->shared, record, first);
+	y->k = record->k;
+	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
+	if (s->shared->credit < s->settings.purse)
+		credit(s, s->settings.spend);
+	y->iterations++;
+	y->stale = record->k == 0 ? y->stale + 1 : 0;
+	see_trial(s, record);
+	follow_along(s, record);
+	y->unseen = record->k == 0 ? y->unseen + 1 : 0;
+	if (record->k == 0) {
+		y->idle++;
+		if (record->foreseen > 0)
+			observe_foresight(s, record);
+		return;
+	}
+	observe_draft(s, record, first);
+	settle(s, record);
+}

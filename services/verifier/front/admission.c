@@ -1,0 +1,277 @@
+/* How a request becomes a session: it is refused at once where its client or all together ask for too much, else it waits in the
+ * inbox until its text was read and it has a place. */
+#include "services/verifier/front/front.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+#include "shared/model/gguf/gguf_watch.h"
+
+/* Texts of so many bytes are read as soon as they come; longer ones one at a time, with a look at everything else between. */
+#define SHORT_BYTES 16384u
+
+static struct request_limits limits_of(const struct front *front)
+{
+	return (struct request_limits){
+		.model = front->model,
+		.tokenizer = front->tokenizer,
+		.n_context = (uint32_t)front->config->context,
+	};
+}
+
+/* Requests of a client that are not answered yet; *bytes: of messages in the inbox. */
+static uint32_t n_requests(
+	const struct front *front, const struct bus_address *client, size_t *bytes)
+{
+	uint32_t n = inbox_count(&front->inbox, client, bytes);
+
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct front_session *fs = &front->sessions[i];
+
+		n += fs->used && fs->attached && !fs->done_sent &&
+		     inbox_same_client(&fs->client, client);
+	}
+	for (const struct shelved *kept = front->shelf.first; kept != NULL; kept = kept->next)
+		n += kept->attached && inbox_find(&front->inbox, kept->uid) == NULL &&
+		     inbox_same_client(&kept->client, client);
+	return n;
+}
+
+static int check_client(
+	struct front *front, const struct bus_address *from, size_t more, struct error *err)
+{
+	size_t bytes;
+	uint32_t n = n_requests(front, from, &bytes);
+
+	if (n >= front->config->client_requests)
+		return error_set(err, EAGAIN,
+			"%u requests of this client run or wait, the limit is %lld "
+			"(client_requests)",
+			n, (long long)front->config->client_requests);
+	if (bytes + more > LIMIT_INBOX_CLIENT_BYTES)
+		return error_set(err, EAGAIN,
+			"requests of this client that wait to be read have %zu bytes, %zu more are "
+			"beyond the limit of %d",
+			bytes, more, LIMIT_INBOX_CLIENT_BYTES);
+	return 0;
+}
+
+static int check_all(struct front *front, size_t more, struct error *err)
+{
+	const struct inbox *inbox = &front->inbox;
+	int64_t waiting = places_waiting(front, inbox->n);
+
+	if (inbox->n >= LIMIT_INBOX_REQUESTS || inbox->bytes + more > LIMIT_INBOX_BYTES)
+		return error_set(err, EAGAIN,
+			"%u requests of %zu bytes wait to be read, the limits are %d and %d",
+			inbox->n, inbox->bytes, LIMIT_INBOX_REQUESTS, LIMIT_INBOX_BYTES);
+	if (waiting >= front->config->queue_max)
+		return error_set(err, EAGAIN, "queue full: %lld waiting, limit %lld",
+			(long long)waiting, (long long)front->config->queue_max);
+	return 0;
+}
+
+static void refuse(struct front *front, const struct bus_address *from, uint64_t request_id,
+	uint64_t uid, int rc, const struct error *err)
+{
+	log_session(LOG_LEVEL_INFO, uid, 0, "refused: %s", err->text);
+	handlers_fail(front, from, request_id, uid, rc, err);
+}
+
+/* Its session begins at the place `index`. */
+static int begin(struct front *front, uint32_t index, struct inbox_entry *entry, struct error *err)
+{
+	struct shelved *kept = shelf_find(&front->shelf, entry->uid);
+	int rc;
+
+	if (kept != NULL) {
+		rc = front_return(front, index, kept, err);
+		if (rc != 0)
+			shelf_waits_again(kept);
+	} else {
+		rc = front_begin(front, index, entry->uid, &entry->request, &entry->input, err);
+	}
+	if (rc != 0)
+		return rc;
+	/* Bound before the engine may start it: its first token finds the client. */
+	bool done = journal_state(front->slots[index].page) == SESSION_DONE;
+	front_bind(front, index, &entry->client, entry->request_id, entry->have, entry->credit);
+	stream_accepted(front, index);
+	if (done)
+		stream_session(front, index);
+	else
+		engine_submit(front->engine, index);
+	return 0;
+}
+
+/* Whether the entry is out of the inbox: it has a place, or was refused. before: how many wait for a place already. */
+static bool place(struct front *front, struct inbox_entry *entry, uint32_t before)
+{
+	struct error err = {.text = ""};
+
+	/* What was accepted once is not refused, however long the queue. */
+	if (entry->returns && places_waiting(front, 1) > front->config->queue_max)
+		return false;
+	int rc = places_take(front, before, &err);
+	if (rc == -EINPROGRESS || (entry->returns && rc == -EAGAIN))
+		return false;
+	if (rc >= 0)
+		rc = begin(front, (uint32_t)rc, entry, &err);
+	if (rc < 0)
+		refuse(front, &entry->client, entry->request_id, entry->uid, rc, &err);
+	inbox_remove(&front->inbox, entry);
+	return true;
+}
+
+static uint32_t n_read(const struct front *front)
+{
+	uint32_t n = 0;
+
+	for (const struct inbox_entry *e = front->inbox.first; e != NULL; e = e->next)
+		n += e->read;
+	return n;
+}
+
+static void read_text(struct front *front, struct inbox_entry *entry)
+{
+	const struct request_limits limits = limits_of(front);
+	uint32_t before = n_read(front);
+	struct error err = {.text = ""};
+	int rc = inbox_read(&front->inbox, entry, &limits, &err);
+
+	if (rc != 0) {
+		refuse(front, &entry->client, entry->request_id, entry->uid, rc, &err);
+		inbox_remove(&front->inbox, entry);
+		return;
+	}
+	if (!place(front, entry, before))
+		stream_accepted_entry(front, entry, (uint32_t)entry->input.n_prompt, 0);
+}
+
+static void place_all(struct front *front)
+{
+	uint32_t before = 0;
+
+	for (struct inbox_entry *e = front->inbox.first, *next; e != NULL; e = next) {
+		next = e->next;
+		if (e->read && !place(front, e, before))
+			before++;
+	}
+}
+
+void admission_work(struct front *front)
+{
+	struct inbox_entry *entry;
+
+	places_settle(front);
+	place_all(front);
+	entry = inbox_unread(&front->inbox);
+	if (entry == NULL)
+		return;
+	read_text(front, entry);
+	if (inbox_unread(&front->inbox) != NULL)
+		daemon_wakeup(front->daemon);
+}
+
+void admission_generate(struct front *front, const struct bus_address *from, uint64_t request_id,
+	const Outrider__Generate *generate)
+{
+	const struct request_limits limits = limits_of(front);
+	uint64_t uid = generate->session_uid;
+	size_t bytes = outrider__generate__get_packed_size(generate);
+	struct session_request unused;
+	struct inbox_entry *entry = NULL;
+	struct error err = {.text = ""};
+	/* This process ends soon, and its successor opens what is there: worth another try. */
+	int rc = gguf_lost(front->model->gguf, &err) == 0 ? 0 : -EAGAIN;
+
+	if (rc == 0)
+		rc = request_parameters(generate, &limits, clock_ns(), &unused, &err);
+	if (rc == 0)
+		rc = check_client(front, from, bytes, &err);
+	if (rc == 0)
+		rc = check_all(front, bytes, &err);
+	if (rc == 0)
+		entry = inbox_add(&front->inbox, from, uid, generate);
+	if (rc == 0 && entry == NULL)
+		rc = error_set(&err, ENOMEM, "no memory for a request");
+	if (entry == NULL) {
+		refuse(front, from, request_id, uid, rc, &err);
+		return;
+	}
+	entry->request_id = request_id;
+	entry->digest = request_digest(generate);
+	entry->have = generate->have;
+	entry->credit = generate->credit;
+	if (bytes <= SHORT_BYTES)
+		read_text(front, entry);
+	else
+		daemon_wakeup(front->daemon);
+}
+
+void admission_return(struct front *front, const struct bus_address *from, uint64_t request_id,
+	struct shelved *kept, uint32_t have, uint32_t credit)
+{
+	uint32_t before = n_read(front), n_prompt = kept->page->n_prompt;
+	uint32_t n_out = journal_n_tokens(kept->page) - n_prompt;
+	struct inbox_entry *entry = inbox_add(&front->inbox, from, kept->uid, NULL);
+
+	/* Without memory its client asks again. */
+	if (entry == NULL)
+		return;
+	kept->returning = true;
+	entry->request_id = request_id;
+	entry->digest = kept->page->request.digest;
+	entry->have = have;
+	entry->credit = credit;
+	if (!place(front, entry, before))
+		stream_accepted_entry(front, entry, n_prompt, n_out);
+}
+
+static struct shelved *takes_again(const struct front *front)
+{
+	struct shelved *kept = front->shelf.first;
+
+	while (kept != NULL && (!kept->attached || kept->returning || kept->sent >= kept->credit ||
+				       !bus_has_room(front->socket, &kept->client)))
+		kept = kept->next;
+	return kept;
+}
+
+void admission_resume(struct front *front)
+{
+	struct shelved *kept;
+
+	/* Looked for anew each time: one that comes back may put another on the shelf, which may drop a third. */
+	for (uint32_t n = front->shelf.n; n > 0 && (kept = takes_again(front)) != NULL; n--)
+		admission_return(
+			front, &kept->client, kept->request_id, kept, kept->sent, kept->credit);
+}
+
+void admission_dropped(void *arg, const struct shelved *kept)
+{
+	if (kept->attached)
+		stream_cancelled(arg, &kept->client, kept->request_id, kept->uid, kept->sent);
+}
+
+void admission_gone(struct front *front, const struct bus_address *client)
+{
+	for (struct inbox_entry *e = front->inbox.first, *next; e != NULL; e = next) {
+		next = e->next;
+		if (!bus_same(&e->client, client))
+			continue;
+		struct shelved *kept = shelf_find(&front->shelf, e->uid);
+		if (kept != NULL)
+			shelf_waits_again(kept);
+		inbox_remove(&front->inbox, e);
+	}
+}
+
+void admission_cancel(struct front *front, struct inbox_entry *entry)
+{
+	struct shelved *kept = shelf_find(&front->shelf, entry->uid);
+
+	stream_cancelled(front, &entry->client, entry->request_id, entry->uid, entry->have);
+	if (kept != NULL)
+		shelf_remove(&front->shelf, kept);
+	inbox_remove(&front->inbox, entry);
+}

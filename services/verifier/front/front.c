@@ -1,0 +1,471 @@
+#include "services/verifier/front/front.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+#include "shared/model/gguf/gguf_watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+/* How long clients are told that the model is lost: new ones, and those that have an answer under way. */
+#define TELL_NS_MIN 1000000000u
+#define TELL_NS_MAX 5000000000u
+
+/* The slot for a page that is to be filled, or was found. */
+static int slot_open(struct front *front, uint32_t index, uint32_t restarts)
+{
+	struct slot *slot = &front->slots[index];
+
+	memset(slot, 0, sizeof(*slot));
+	slot->page = journal_page(front->regions->header.n_context);
+	slot->shared = regions_page(front->regions, index);
+	slot->restarts = restarts;
+	slot->usage.submitted_ns = clock_ns();
+	return slot->page != NULL ? 0 : -ENOMEM;
+}
+
+/* What the request in the page needs: its stop strings, and room for hashes. */
+static int slot_prepare(struct front *front, uint32_t index)
+{
+	struct slot *slot = &front->slots[index];
+	const struct session_request *request = &slot->page->request;
+	int rc = text_stops_create(request->stops, request->n_stops, &slot->stops);
+
+	if (rc != 0 || request->logits_hash == 0)
+		return rc;
+	slot->hashes = calloc((size_t)front->config->context, sizeof(*slot->hashes));
+	return slot->hashes != NULL ? 0 : -ENOMEM;
+}
+
+static void session_open(struct front *front, uint32_t index)
+{
+	struct front_session *fs = &front->sessions[index];
+
+	memset(fs, 0, sizeof(*fs));
+	fs->used = true;
+	fs->heard_ns = front->slots[index].usage.submitted_ns;
+	text_stream_init(&fs->text);
+}
+
+static void session_release(struct front *front, uint32_t index)
+{
+	free(front->sessions[index].pending);
+	free(front->slots[index].hashes);
+	text_stops_free(&front->slots[index].stops);
+	free(front->slots[index].page);
+	memset(&front->sessions[index], 0, sizeof(front->sessions[index]));
+	memset(&front->slots[index], 0, sizeof(front->slots[index]));
+}
+
+void front_release(struct front *front, uint32_t index)
+{
+	const struct slot *slot = &front->slots[index];
+
+	/* Until then it is the engine's. */
+	assert(journal_state(slot->page) == SESSION_DONE ||
+		atomic_load_explicit(&slot->yielded, memory_order_acquire));
+	journal_free(slot->page, slot->shared);
+	session_release(front, index);
+}
+
+void front_shelve(struct front *front, uint32_t index)
+{
+	const struct front_session *fs = &front->sessions[index];
+	const struct slot *slot = &front->slots[index];
+	uint64_t uid = atomic_load_explicit(&slot->page->uid, memory_order_relaxed);
+	struct shelved *kept =
+		shelf_put(&front->shelf, &front->regions->header, slot->page, slot->shared);
+
+	if (kept == NULL) {
+		log_session(
+			LOG_LEVEL_ERROR, uid, 0, "dropped: no memory to keep it without a place");
+		if (fs->attached)
+			stream_cancelled(front, &fs->client, fs->request_id, uid, fs->sent);
+	} else {
+		kept->client = fs->client;
+		kept->attached = fs->attached;
+		kept->request_id = fs->request_id;
+		kept->sent = fs->sent;
+		kept->credit = fs->credit;
+		kept->restarts = slot->restarts;
+		kept->usage = slot->usage;
+		log_session(LOG_LEVEL_INFO, uid, 0,
+			"has no place until its client is back: others wait");
+	}
+	front_release(front, index);
+}
+
+int front_return(struct front *front, uint32_t index, struct shelved *kept, struct error *err)
+{
+	struct slot *slot = &front->slots[index];
+
+	if (slot_open(front, index, kept->restarts) == 0) {
+		journal_restore(&front->regions->header, slot->page, slot->shared, kept->page,
+			++front->admitted);
+		if (slot_prepare(front, index) == 0) {
+			slot->usage = kept->usage;
+			session_open(front, index);
+			front->sessions[index].heard_ns = clock_ns();
+			if (journal_state(slot->page) == SESSION_DONE)
+				front->sessions[index].done_ns = clock_ns();
+			shelf_remove(&front->shelf, kept);
+			return 0;
+		}
+		journal_free(slot->page, slot->shared);
+	}
+	session_release(front, index);
+	return error_set(err, ENOMEM, "no memory for a session");
+}
+
+static bool is_taken(const struct front *front, uint32_t index, uint64_t uid)
+{
+	for (uint32_t i = 0; i < index; i++)
+		if (front->slots[i].page != NULL && atomic_load_explicit(&front->slots[i].page->uid,
+							    memory_order_relaxed) == uid)
+			return true;
+	return false;
+}
+
+/* Copies the page of a predecessor where it is sound, or gives it up. */
+static void adopt_page(struct front *front, uint32_t i)
+{
+	struct slot *slot = &front->slots[i];
+	struct session_page *shared = regions_page(front->regions, i);
+	uint64_t uid = atomic_load_explicit(&shared->uid, memory_order_acquire);
+	struct error err;
+	int rc = 0;
+
+	if (uid == 0)
+		return;
+	if (slot_open(front, i, 1) != 0)
+		rc = error_set(&err, ENOMEM, "no memory for it");
+	if (rc == 0)
+		rc = journal_adopt(&front->regions->header, shared, front->model->config.n_vocab,
+			slot->page, &err);
+	if (rc == 0 && is_taken(front, i, atomic_load(&slot->page->uid)))
+		rc = error_set(&err, EINVAL, "another page is of the same session");
+	if (rc == 0 && slot_prepare(front, i) != 0)
+		rc = error_set(&err, ENOMEM, "no memory for it");
+	if (rc == 0)
+		return;
+	log_session(
+		LOG_LEVEL_ERROR, uid, 0, "the predecessor's page %u is given up: %s", i, err.text);
+	if (slot->page != NULL)
+		journal_free(slot->page, shared);
+	session_release(front, i);
+}
+
+/* Goes on with a page that was copied. */
+static void take_over(struct front *front, uint32_t i)
+{
+	struct slot *slot = &front->slots[i];
+	struct session_page *page = slot->page;
+
+	/* What its client had granted is not known: it may go ahead_max further until the client is back. */
+	atomic_store_explicit(&slot->credit, front_outputs(slot), memory_order_relaxed);
+	journal_number(page, slot->shared, ++front->admitted);
+	session_open(front, i);
+	places_look(front, i, clock_ns());
+	if (journal_state(page) != SESSION_DONE)
+		engine_recover(front->engine, i, front->regions->kv_recovered);
+	if (journal_state(page) == SESSION_DONE) {
+		front->sessions[i].done_sent =
+			atomic_load_explicit(&page->told, memory_order_relaxed) != 0;
+		front->sessions[i].done_ns = clock_ns();
+	}
+}
+
+void front_recover(struct front *front)
+{
+	struct session_page *pages[LIMIT_SESSIONS] = {NULL};
+	uint32_t order[LIMIT_SESSIONS];
+
+	for (uint32_t i = 0; i < front->regions->header.n_sessions; i++) {
+		adopt_page(front, i);
+		pages[i] = front->slots[i].page;
+	}
+	/* The engine's oldest session is the one that it is given first. */
+	uint32_t n = journal_order(pages, LIMIT_SESSIONS, order);
+	for (uint32_t i = 0; i < n; i++)
+		take_over(front, order[i]);
+	engine_recovered(front->engine);
+	if (n > 0)
+		log_notice("took over %u sessions of the predecessor", n);
+}
+
+void front_close(struct front *front)
+{
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		if (front->sessions[i].used)
+			session_release(front, i);
+	inbox_clear(&front->inbox);
+	shelf_clear(&front->shelf);
+	if (front->policy_region.header != NULL)
+		region_close(&front->policy_region);
+	if (front->experts_head.header != NULL)
+		region_close(&front->experts_head);
+}
+
+int front_find(const struct front *front, uint64_t uid)
+{
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		if (front->sessions[i].used && atomic_load_explicit(&front->slots[i].page->uid,
+						       memory_order_relaxed) == uid)
+			return (int)i;
+	return -1;
+}
+
+int front_begin(struct front *front, uint32_t index, uint64_t uid,
+	const struct session_request *request, const struct request_input *input, struct error *err)
+{
+	struct slot *slot = &front->slots[index];
+
+	if (slot_open(front, index, 0) == 0) {
+		journal_admit(&front->regions->header, slot->page, slot->shared, uid,
+			++front->admitted, request, input->prompt, (uint32_t)input->n_prompt,
+			input->replay);
+		if (slot_prepare(front, index) == 0) {
+			session_open(front, index);
+			return 0;
+		}
+		journal_free(slot->page, slot->shared);
+	}
+	session_release(front, index);
+	return error_set(err, ENOMEM, "no memory for a session");
+}
+
+/* A finished answer's hashes died with the predecessor. They are made again for a client that asks for what it has not
+ * got, and for no other: whose client has all of it, or is gone, takes neither time nor a place from new requests. */
+static void hashes_again(struct front *front, uint32_t index, uint32_t have)
+{
+	struct slot *slot = &front->slots[index];
+	uint32_t n_hashed = atomic_load_explicit(&slot->n_hashed, memory_order_acquire);
+
+	if (slot->hashes == NULL || journal_state(slot->page) != SESSION_DONE ||
+		have >= front_outputs(slot) || n_hashed >= front_outputs(slot))
+		return;
+	/* The engine's from here on, until it is DONE again. Whoever cancelled it before has asked anew. */
+	atomic_store_explicit(&slot->cancel, false, memory_order_relaxed);
+	journal_again(slot->page, slot->shared, ++front->admitted);
+	engine_submit(front->engine, index);
+}
+
+void front_bind(struct front *front, uint32_t index, const struct bus_address *client,
+	uint64_t request_id, uint32_t have, uint32_t credit)
+{
+	struct front_session *fs = &front->sessions[index];
+
+	fs->client = *client;
+	fs->request_id = request_id;
+	fs->attached = true;
+	fs->done_sent = fs->full = false;
+	places_number(front, index);
+	/* Who asks has not got the end, whatever a predecessor sent. */
+	journal_tell(front->slots[index].page, front->slots[index].shared, false);
+	fs->credit = 0;
+	stream_reset(front, index, have);
+	front_credit(front, index, credit);
+	hashes_again(front, index, have);
+	places_look(front, index, clock_ns());
+}
+
+void front_credit(struct front *front, uint32_t index, uint32_t credit)
+{
+	struct front_session *fs = &front->sessions[index];
+	struct slot *slot = &front->slots[index];
+
+	fs->heard_ns = clock_ns();
+	if (credit > fs->credit) {
+		fs->credit = credit;
+		/* Not one that asks again for what it has, and for no more. */
+		if (credit > fs->sent)
+			fs->blocked_ns = 0;
+		places_look(front, index, fs->heard_ns);
+	}
+	if (fs->credit > atomic_load_explicit(&slot->credit, memory_order_relaxed)) {
+		atomic_store_explicit(&slot->credit, fs->credit, memory_order_relaxed);
+		engine_poke(front->engine);
+	}
+}
+
+void front_pump(void *arg)
+{
+	struct front *front = arg;
+
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		if (front->sessions[i].used && front->sessions[i].attached)
+			stream_session(front, i);
+	admission_work(front);
+}
+
+/* Whether nothing can be sent until the client does something, and has not for client_timeout: neither said a word, nor read
+ * what fills its socket. Time in which it was our turn does not count. */
+static bool is_silent(struct front *front, struct front_session *fs, uint64_t now_ns)
+{
+	uint64_t since_ns;
+
+	if (fs->attached && !fs->full && fs->sent < fs->credit) {
+		fs->blocked_ns = 0;
+		return false;
+	}
+	if (fs->blocked_ns == 0)
+		fs->blocked_ns = now_ns;
+	since_ns = fs->blocked_ns > fs->heard_ns ? fs->blocked_ns : fs->heard_ns;
+	return now_ns - since_ns > (uint64_t)front->config->client_timeout;
+}
+
+/* A client that takes nothing, or is gone, keeps its session for client_timeout; a finished one that has been
+ * delivered stays for linger, in case the client did not get it after all. */
+static void reap(struct front *front, uint32_t index, uint64_t now_ns)
+{
+	struct front_session *fs = &front->sessions[index];
+	struct slot *slot = &front->slots[index];
+	bool silent = is_silent(front, fs, now_ns);
+
+	places_look(front, index, now_ns);
+	if (journal_state(slot->page) == SESSION_DONE) {
+		if (fs->done_ns == 0)
+			fs->done_ns = now_ns;
+		uint64_t since_ns = now_ns - fs->done_ns;
+		if ((fs->done_sent || silent) && since_ns > (uint64_t)front->config->linger)
+			front_release(front, index);
+		return;
+	}
+	if (silent && !atomic_load_explicit(&slot->cancel, memory_order_relaxed)) {
+		log_session(LOG_LEVEL_NOTICE, atomic_load(&slot->page->uid), 0,
+			"cancelled: its client has taken nothing for %lld s",
+			(long long)(front->config->client_timeout / 1000000000));
+		atomic_store_explicit(&slot->cancel, true, memory_order_relaxed);
+		engine_poke(front->engine);
+	}
+}
+
+/* What has become of the file's name, and of its bytes after something touched it. */
+static void say_file(struct front *front, enum proof_verdict verdict)
+{
+	const struct gguf *gguf = front->model->gguf;
+	char text[512], sample[GGUF_SAMPLE_TEXT];
+
+	if (gguf_news(gguf, &front->news, text, sizeof(text)))
+		log_notice("%s", text);
+	if (front->file_state != gguf_state(gguf)) {
+		front->file_state = gguf_state(gguf);
+		front->proof_awaited = true;
+		log_notice("%s: something touched the file; what was looked at is the same: %s; %s",
+			gguf_path(gguf), gguf_sample_text(gguf, sample),
+			verdict == PROOF_NONE
+				? "there is no digest yet to compare the rest with"
+				: "answers wait, for 2 s at most, until every byte was compared");
+	}
+	if (front->proof_awaited && verdict == PROOF_SAME) {
+		front->proof_awaited = false;
+		log_notice("%s: every byte was compared by its digest, and is the same",
+			gguf_path(gguf));
+	}
+}
+
+/* Whether nobody is left who has to be told that the model is lost. */
+static bool all_told(const struct front *front)
+{
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct front_session *fs = &front->sessions[i];
+
+		if (fs->used && fs->attached && !fs->done_sent)
+			return false;
+	}
+	return true;
+}
+
+/* The manager starts us again, with what is there then. */
+static void leave_when_told(struct front *front)
+{
+	uint64_t since_ns = clock_ns() - front->lost_ns;
+
+	if ((since_ns > TELL_NS_MIN && all_told(front)) || since_ns > TELL_NS_MAX)
+		daemon_stop(front->daemon, EX_TEMPFAIL);
+}
+
+/* Also while nothing is computed: an administrator is told before a client is. */
+static void front_watch(struct front *front)
+{
+	const struct gguf *gguf = front->model->gguf;
+	struct error err;
+
+	if (front->model_lost) {
+		leave_when_told(front);
+		return;
+	}
+	if (gguf_watch(gguf, &err) == 0) {
+		say_file(front, proof_look(&front->proof, gguf));
+		/* A successor goes on with what is known, byte by byte, to be of the same weights. */
+		if (gguf_proven(gguf))
+			regions_stamp(front->regions, front->packed, front->model);
+	}
+	if (gguf_lost(gguf, &err) == 0)
+		return;
+	front->model_lost = true;
+	front->lost_ns = clock_ns();
+	log_error("%s", err.text);
+	engine_poke(front->engine); /* sessions that wait for their clients end too */
+}
+
+void front_tick(void *arg)
+{
+	struct front *front = arg;
+	uint64_t now_ns;
+
+	front_watch(front);
+	front_pump(front);
+	/* Not before: what has just been sent would lie in the future, and linger be over for it. */
+	now_ns = clock_ns();
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		if (front->sessions[i].used)
+			reap(front, i, now_ns);
+	shelf_expire(&front->shelf, now_ns, (uint64_t)front->config->client_timeout);
+	admission_resume(front);
+	links_needs(front);
+	links_state(front);
+}
+
+bool front_alive(void *arg)
+{
+	struct front *front = arg;
+
+	return engine_alive(front->engine, &front->alive_seen);
+}
+
+bool front_keeps(void *arg, const struct bus_address *client)
+{
+	const struct front *front = arg;
+
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct front_session *fs = &front->sessions[i];
+
+		if (fs->used && fs->attached && !fs->done_sent && bus_same(&fs->client, client))
+			return true;
+	}
+	for (const struct inbox_entry *e = front->inbox.first; e != NULL; e = e->next)
+		if (bus_same(&e->client, client))
+			return true;
+	for (const struct shelved *kept = front->shelf.first; kept != NULL; kept = kept->next)
+		if (kept->attached && bus_same(&kept->client, client))
+			return true;
+	return false;
+}
+
+void front_gone(void *arg, const struct bus_address *client)
+{
+	struct front *front = arg;
+
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct front_session *fs = &front->sessions[i];
+
+		if (fs->used && fs->attached && bus_same(&fs->client, client))
+			stream_detach(front, i);
+	}
+	for (struct shelved *kept = front->shelf.first; kept != NULL; kept = kept->next)
+		if (bus_same(&kept->client, client))
+			kept->attached = false;
+	admission_gone(front, client);
+}

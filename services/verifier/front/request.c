@@ -1,0 +1,349 @@
+#include "services/verifier/front/request.h"
+
+#include "services/verifier/journal.h"
+#include "shared/model/text/chat.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* FNV-1a over words of eight bytes, each piece with its length, so that no piece goes over into the next. */
+struct digest {
+	ProtobufCBuffer buffer;
+	uint64_t h;
+};
+
+static void digest_word(struct digest *d, uint64_t word)
+{
+	d->h = (d->h ^ word) * 0x100000001b3u;
+	d->h ^= d->h >> 32;
+}
+
+static void digest_append(ProtobufCBuffer *buffer, size_t bytes, const uint8_t *data)
+{
+	struct digest *d = (struct digest *)buffer;
+	uint64_t word;
+	size_t i = 0;
+
+	for (; i + sizeof(word) <= bytes; i += sizeof(word)) {
+		memcpy(&word, data + i, sizeof(word));
+		digest_word(d, word);
+	}
+	word = 0;
+	memcpy(&word, data + i, bytes - i);
+	digest_word(d, word);
+	digest_word(d, bytes);
+}
+
+uint64_t request_digest(const Outrider__Generate *generate)
+{
+	struct digest d = {{digest_append}, 0xcbf29ce484222325u};
+	Outrider__Generate asked = *generate;
+	Outrider__Sampling sampling = OUTRIDER__SAMPLING__INIT;
+
+	if (generate->sampling != NULL)
+		sampling = *generate->sampling;
+	/* What is not given is the same as what stands for it. */
+	sampling.top_p = sampling.top_p == 0 ? 1 : sampling.top_p;
+	sampling.repeat_penalty = sampling.repeat_penalty == 0 ? 1 : sampling.repeat_penalty;
+	asked.sampling = &sampling;
+	asked.base.n_unknown_fields = 0;
+	asked.session_uid = asked.deadline_ms = 0;
+	asked.credit = asked.have = 0;
+	if (sampling.coupling != COUPLING_MAXIMAL || sampling.temperature == 0) {
+		asked.k_plus_one = 0;
+		asked.draft_method = 0;
+		asked.replay = NULL;
+		asked.replay_error = 0;
+	}
+	(void)outrider__generate__pack_to_buffer(&asked, &d.buffer);
+	return d.h;
+}
+
+static int check_ids(
+	const char *what, const int32_t *ids, size_t n, uint32_t n_vocab, struct error *err)
+{
+	for (size_t i = 0; i < n; i++)
+		if (ids[i] < 0 || (uint32_t)ids[i] >= n_vocab)
+			return error_set(err, EINVAL,
+				"%s: token %zu is %d, the vocabulary is 0..%u", what, i, ids[i],
+				n_vocab - 1);
+	return 0;
+}
+
+static int append_ids(
+	const Outrider__TokenList *list, struct request_input *input, struct error *err)
+{
+	if (list->n_ids == 0)
+		return 0;
+	input->prompt = malloc(list->n_ids * sizeof(*input->prompt));
+	if (input->prompt == NULL)
+		return error_set(err, ENOMEM, "no memory for a prompt of %zu tokens", list->n_ids);
+	memcpy(input->prompt, list->ids, list->n_ids * sizeof(*input->prompt));
+	input->n_prompt = input->capacity = list->n_ids;
+	return 0;
+}
+
+static int encode_text(const char *text, const struct tokenizer *tokenizer,
+	struct request_input *input, struct error *err)
+{
+	int32_t bos = tokenizer_bos(tokenizer);
+
+	if (bos >= 0) {
+		input->prompt = malloc(sizeof(*input->prompt));
+		if (input->prompt == NULL)
+			return error_set(err, ENOMEM, "no memory for a prompt");
+		input->prompt[0] = bos;
+		input->n_prompt = input->capacity = 1;
+	}
+	return tokenizer_encode(tokenizer, text, strlen(text), false, &input->prompt,
+		&input->n_prompt, &input->capacity, err);
+}
+
+static int check_conversation(const Outrider__Conversation *conversation, struct error *err)
+{
+	size_t n = conversation->n_messages, bytes = strlen(conversation->variables);
+
+	/* Two bytes each on the wire, and far more as the template sees them. */
+	if (n > REQUEST_MESSAGES_MAX)
+		return error_set(err, EINVAL, "the conversation has %zu messages, the limit is %d",
+			n, REQUEST_MESSAGES_MAX);
+	if (n == 0)
+		return error_set(err, EINVAL, "the conversation has no messages");
+	for (size_t i = 0; i < n; i++)
+		bytes += strlen(conversation->messages[i]->text) +
+			 strlen(conversation->messages[i]->json);
+	if (bytes > LIMIT_TEXT_BYTES)
+		return error_set(err, E2BIG, "messages of %zu bytes, at most %d are taken", bytes,
+			LIMIT_TEXT_BYTES);
+	return 0;
+}
+
+static int too_long(size_t n, const struct request_limits *limits, struct error *err)
+{
+	return error_set(err, E2BIG,
+		"the prompt has %zu tokens, the context %u: no room for an answer", n,
+		limits->n_context);
+}
+
+static int encode_conversation(const Outrider__Conversation *conversation,
+	const struct request_limits *limits, struct request_input *input, struct error *err)
+{
+	size_t n = conversation->n_messages;
+	struct chat_message *messages = calloc(n, sizeof(*messages));
+
+	if (messages == NULL)
+		return error_set(err, ENOMEM, "no memory for %zu messages", n);
+	for (size_t i = 0; i < n; i++)
+		messages[i] = (struct chat_message){
+			.role = conversation->messages[i]->role,
+			.text = conversation->messages[i]->text,
+			.text_bytes = strlen(conversation->messages[i]->text),
+			.json = conversation->messages[i]->json,
+		};
+	int rc = chat_encode_conversation(limits->model->gguf, limits->tokenizer, messages, n,
+		conversation->variables, &input->prompt, &input->n_prompt, &input->capacity, err);
+	free(messages);
+	return rc;
+}
+
+/* Before anything is made of the prompt. */
+static int check_input(
+	const Outrider__Generate *generate, const struct request_limits *limits, struct error *err)
+{
+	size_t n;
+
+	switch (generate->input_case) {
+	case OUTRIDER__GENERATE__INPUT_PROMPT:
+		n = strlen(generate->prompt);
+		if (n > LIMIT_TEXT_BYTES)
+			return error_set(err, E2BIG, "prompt of %zu bytes, at most %d are taken", n,
+				LIMIT_TEXT_BYTES);
+		return 0;
+	case OUTRIDER__GENERATE__INPUT_TOKENS:
+		n = generate->tokens->n_ids;
+		if (n == 0)
+			return error_set(err, EINVAL, "the prompt is empty");
+		if (n >= limits->n_context)
+			return too_long(n, limits, err);
+		return check_ids(
+			"prompt", generate->tokens->ids, n, limits->model->config.n_vocab, err);
+	case OUTRIDER__GENERATE__INPUT_CONVERSATION:
+		return check_conversation(generate->conversation, err);
+	default:
+		return error_set(err, EINVAL, "the request has no prompt");
+	}
+}
+
+static int read_prompt(const Outrider__Generate *generate, const struct request_limits *limits,
+	struct request_input *input, struct error *err)
+{
+	int rc = 0;
+
+	switch (generate->input_case) {
+	case OUTRIDER__GENERATE__INPUT_PROMPT:
+		rc = encode_text(generate->prompt, limits->tokenizer, input, err);
+		break;
+	case OUTRIDER__GENERATE__INPUT_TOKENS:
+		rc = append_ids(generate->tokens, input, err);
+		break;
+	case OUTRIDER__GENERATE__INPUT_CONVERSATION:
+		rc = encode_conversation(generate->conversation, limits, input, err);
+		break;
+	default:
+		break;
+	}
+	if (rc != 0)
+		return rc;
+	if (input->n_prompt == 0)
+		return error_set(err, EINVAL, "the prompt is empty");
+	if (input->n_prompt >= limits->n_context)
+		return too_long(input->n_prompt, limits, err);
+	return check_ids(
+		"prompt", input->prompt, input->n_prompt, limits->model->config.n_vocab, err);
+}
+
+/* What is proposed as drafts: the message is gone when it is wanted. */
+static int copy_replay(
+	const Outrider__Generate *generate, struct request_input *input, struct error *err)
+{
+	size_t n = generate->replay != NULL ? generate->replay->n_ids : 0;
+
+	if (n == 0)
+		return 0;
+	input->replay = malloc(n * sizeof(*input->replay));
+	if (input->replay == NULL)
+		return error_set(err, ENOMEM, "no memory for %zu tokens of replay", n);
+	memcpy(input->replay, generate->replay->ids, n * sizeof(*input->replay));
+	return 0;
+}
+
+static int read_sampling(const Outrider__Sampling *s, struct sampler_params *out, struct error *err)
+{
+	sampler_params_default(out);
+	if (s == NULL)
+		return 0;
+	out->temperature = s->temperature;
+	out->top_k = s->top_k;
+	out->top_p = s->top_p == 0 ? 1 : s->top_p;
+	out->min_p = s->min_p;
+	out->repeat_penalty = s->repeat_penalty == 0 ? 1 : s->repeat_penalty;
+	out->repeat_window = s->repeat_window;
+	out->seed = s->seed;
+	out->coupling = s->coupling;
+	if (s->n_logit_bias > LIMIT_LOGIT_BIASES)
+		return error_set(err, EINVAL, "logit_bias: %zu entries, the limit is %d",
+			s->n_logit_bias, LIMIT_LOGIT_BIASES);
+	out->n_biases = (uint32_t)s->n_logit_bias;
+	for (size_t i = 0; i < s->n_logit_bias; i++)
+		out->biases[i] = (struct logit_bias){
+			.token = s->logit_bias[i]->token, .bias = s->logit_bias[i]->bias};
+	return 0;
+}
+
+static int read_stops(
+	const Outrider__Generate *generate, struct session_request *out, struct error *err)
+{
+	if (generate->n_stop > LIMIT_STOPS)
+		return error_set(err, EINVAL, "stop: %zu strings, the limit is %d",
+			generate->n_stop, LIMIT_STOPS);
+	size_t at = 0;
+	for (size_t i = 0; i < generate->n_stop; i++) {
+		size_t bytes = strlen(generate->stop[i]);
+
+		if (bytes == 0 || bytes >= LIMIT_STOP_BYTES)
+			return error_set(err, EINVAL,
+				"stop: string %zu has %zu bytes, allowed are 1..%d", i + 1, bytes,
+				LIMIT_STOP_BYTES - 1);
+		if (at + bytes + 1 > sizeof(out->stops))
+			return error_set(err, EINVAL,
+				"stop: %zu strings may have %zu bytes together, and have more",
+				generate->n_stop, sizeof(out->stops) - generate->n_stop);
+		memcpy(out->stops + at, generate->stop[i], bytes + 1);
+		at += bytes + 1;
+	}
+	out->n_stops = (uint32_t)generate->n_stop;
+	return 0;
+}
+
+static int read_replay(const Outrider__Generate *generate, const struct request_limits *limits,
+	struct session_request *out, struct error *err)
+{
+	out->replay_error = generate->replay_error;
+	if (generate->replay == NULL)
+		return 0;
+	if (generate->replay->n_ids > limits->n_context)
+		return error_set(err, EINVAL, "replay: %zu tokens, the context holds %u",
+			generate->replay->n_ids, limits->n_context);
+	out->n_replay = (uint32_t)generate->replay->n_ids;
+	return check_ids("replay", generate->replay->ids, generate->replay->n_ids,
+		limits->model->config.n_vocab, err);
+}
+
+int request_parameters(const Outrider__Generate *generate, const struct request_limits *limits,
+	uint64_t now_ns, struct session_request *out, struct error *err)
+{
+	memset(out, 0, sizeof(*out));
+	if (generate->session_uid == 0)
+		return error_set(err, EINVAL, "session_uid: 0 is no session");
+	if (generate->k_plus_one < 0 || generate->k_plus_one > LIMIT_DRAFT + 1)
+		return error_set(err, EINVAL, "k_plus_one: %d is not 0..%d", generate->k_plus_one,
+			LIMIT_DRAFT + 1);
+	if (generate->have > limits->n_context)
+		return error_set(err, EINVAL, "have: %u tokens, the context holds %u",
+			generate->have, limits->n_context);
+	int rc = read_sampling(generate->sampling, &out->sampling, err);
+	/* The tokens that its client has were drawn with drafts that are gone: others would follow them. */
+	if (rc == 0 && generate->have > 0 && out->sampling.coupling == COUPLING_MAXIMAL &&
+		out->sampling.temperature > 0)
+		rc = error_set(err, ESTALE,
+			"the session is not kept any more: with coupling = maximal an answer of "
+			"which %u tokens are there cannot go on",
+			generate->have);
+	if (rc == 0)
+		rc = read_stops(generate, out, err);
+	if (rc == 0)
+		rc = read_replay(generate, limits, out, err);
+	out->k = generate->k_plus_one - 1;
+	out->draft_method = generate->draft_method;
+	out->ignore_eos = generate->ignore_eos != 0;
+	out->logits_hash = generate->logits_hash != 0;
+	if (generate->deadline_ms != 0) {
+		uint64_t ms_max = (UINT64_MAX - now_ns) / 1000000;
+		out->deadline_ns =
+			now_ns +
+			1000000 * (generate->deadline_ms < ms_max ? generate->deadline_ms : ms_max);
+	}
+	if (rc == 0)
+		rc = journal_check_request(
+			out, limits->model->config.n_vocab, limits->n_context, err);
+	return rc == 0 ? check_input(generate, limits, err) : rc;
+}
+
+int request_read(const Outrider__Generate *generate, const struct request_limits *limits,
+	uint64_t now_ns, struct session_request *out, struct request_input *input,
+	struct error *err)
+{
+	memset(input, 0, sizeof(*input));
+	int rc = request_parameters(generate, limits, now_ns, out, err);
+	if (rc == 0)
+		rc = read_prompt(generate, limits, input, err);
+	if (rc == 0)
+		rc = copy_replay(generate, input, err);
+	if (rc != 0) {
+		request_input_free(input);
+		return rc;
+	}
+	uint32_t room = limits->n_context - (uint32_t)input->n_prompt;
+	out->digest = request_digest(generate);
+	out->max_tokens = generate->max_tokens != 0 && generate->max_tokens < room
+				  ? generate->max_tokens
+				  : room;
+	return 0;
+}
+
+void request_input_free(struct request_input *input)
+{
+	free(input->prompt);
+	free(input->replay);
+	memset(input, 0, sizeof(*input));
+}

@@ -1,0 +1,33 @@
+/* Client messages made into session requests; nothing in them is believed. Loop thread. */
+#pragma once
+
+#include "proto/envelope.pb-c.h"
+#include "shared/model/arch/model.h"
+#include "shared/model/text/tokenizer.h"
+#include "shared/spec/session.h"
+
+enum { REQUEST_MESSAGES_MAX = 1 << 16 }; /* of one conversation */
+
+/* Of what decides an answer and in what form it comes: input, sampling, seed, stops, length; with coupling = maximal the drafts
+ * too. Not of how far the client has got, nor of the time it allows. */
+uint64_t request_digest(const Outrider__Generate *generate);
+
+struct request_limits {
+	const struct model *model;
+	const struct tokenizer *tokenizer;
+	uint32_t n_context;
+};
+
+struct request_input {
+	int32_t *prompt; /* malloc'd */
+	size_t n_prompt, capacity;
+	int32_t *replay; /* malloc'd: session_request.n_replay tokens; NULL for none */
+};
+
+/* Checks all of a message; with request_parameters only what costs next to nothing: everything but the prompt. -EINVAL with what, where and the allowed range. now_ns: deadlines count from it. */
+int request_read(const Outrider__Generate *generate, const struct request_limits *limits,
+	uint64_t now_ns, struct session_request *out, struct request_input *input,
+	struct error *err);
+int request_parameters(const Outrider__Generate *generate, const struct request_limits *limits,
+	uint64_t now_ns, struct session_request *out, struct error *err);
+void request_input_free(struct request_input *input);

@@ -1,0 +1,294 @@
+/* Tokens and text from the session page to the client. */
+#include "services/verifier/front/front.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TOKENS_PER_MESSAGE 512u
+
+void stream_reset(struct front *front, uint32_t index, uint32_t from)
+{
+	struct front_session *fs = &front->sessions[index];
+
+	text_stream_init(&fs->text);
+	fs->fed = 0;
+	fs->n_pending = 0;
+	fs->sent = from;
+}
+
+/* Text of the output tokens up to n; returns false without memory. */
+static bool feed(struct front *front, uint32_t index, uint32_t n)
+{
+	struct front_session *fs = &front->sessions[index];
+	const struct session_page *page = front->slots[index].page;
+
+	while (fs->fed < n) {
+		int32_t token = page->tokens[page->n_prompt + fs->fed];
+		size_t room = fs->n_pending + fs->text.n_held +
+			      tokenizer_piece(front->tokenizer, token, false).bytes;
+
+		if (room > fs->capacity) {
+			char *larger = realloc(fs->pending, 2 * room);
+			if (larger == NULL)
+				return false;
+			fs->pending = larger;
+			fs->capacity = 2 * room;
+		}
+		/* A token that ends the answer by itself completes no stop string (emit.c), and has no text. */
+		bool ends = !page->request.ignore_eos &&
+			    tokenizer_is_eog(front->tokenizer, token) &&
+			    tokenizer_piece(front->tokenizer, token, false).bytes == 0;
+		if (!ends)
+			text_feed_token(&fs->text, front->slots[index].stops, front->tokenizer,
+				token, fs->pending, &fs->n_pending);
+		fs->fed++;
+	}
+	return true;
+}
+
+static void sent_text(struct front_session *fs, size_t bytes)
+{
+	if (bytes == 0)
+		return;
+	fs->n_pending -= bytes;
+	memmove(fs->pending, fs->pending + bytes, fs->n_pending);
+}
+
+static void fill_live(struct front *front, uint32_t index, Outrider__Live *live)
+{
+	const struct slot *slot = &front->slots[index];
+	static char policy_name[sizeof(front->policy->defaults.name)];
+	struct policy_session knobs;
+
+	live->k = atomic_load_explicit(&slot->page->k, memory_order_relaxed);
+	live->drafted = atomic_load_explicit(&slot->page->drafted, memory_order_relaxed);
+	live->accepted = atomic_load_explicit(&slot->page->accepted, memory_order_relaxed);
+	live->iterations = atomic_load_explicit(&slot->iterations, memory_order_relaxed);
+	live->expert_hits = atomic_load_explicit(&slot->expert_hits, memory_order_relaxed);
+	live->expert_misses = atomic_load_explicit(&slot->expert_misses, memory_order_relaxed);
+	live->drafter_alive = front->drafter_here;
+	live->cache_alive = front->cache_link != NULL && link_alive(front->cache_link);
+	live->policy_alive = front->policy_link != NULL && link_alive(front->policy_link);
+	if (front->policy != NULL) {
+		struct policy_defaults defaults;
+
+		if (policy_lookup(front->policy, index,
+			    atomic_load_explicit(&slot->page->uid, memory_order_relaxed), &knobs))
+			live->utility = knobs.utility;
+		if (page_read(&front->policy->defaults_lock, &front->policy->defaults, &defaults,
+			    sizeof(defaults))) {
+			memcpy(policy_name, defaults.name, sizeof(policy_name) - 1);
+			live->policy = policy_name;
+		}
+	}
+}
+
+void stream_detach(struct front *front, uint32_t index)
+{
+	log_session(LOG_LEVEL_INFO,
+		atomic_load_explicit(&front->slots[index].page->uid, memory_order_relaxed), 0,
+		"its client is gone; kept for it to come back");
+	front->sessions[index].attached = false;
+	places_look(front, index, clock_ns());
+}
+
+/* 0, or what bus_send_to says; a client that is gone is detached. */
+static int send_to(struct front *front, uint32_t index, Outrider__Envelope *envelope)
+{
+	struct front_session *fs = &front->sessions[index];
+
+	envelope->request_id = fs->request_id;
+	int rc = bus_send_to(front->socket, &fs->client, envelope);
+	fs->full = rc == -EAGAIN;
+	if (rc == 0 || rc == -EAGAIN)
+		return rc;
+	stream_detach(front, index);
+	return rc;
+}
+
+static void fill_accepted(struct front *front, Outrider__Accepted *out)
+{
+	out->generation = daemon_generation(front->daemon);
+	out->engine = front->model->fingerprint ^ front->regions->header.other_stamps ^
+		      ((uint64_t)front->regions->kv_layout.type + 1 +
+			      ((uint64_t)KERNELS_ARITHMETIC << 8)) *
+			      0x9E3779B97F4A7C15u;
+}
+
+void stream_accepted(struct front *front, uint32_t index)
+{
+	const struct session_page *page = front->slots[index].page;
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Accepted body = OUTRIDER__ACCEPTED__INIT;
+
+	fill_accepted(front, &body);
+	body.session_uid = atomic_load_explicit(&page->uid, memory_order_relaxed);
+	body.prompt_tokens = page->n_prompt;
+	body.output_tokens = front_outputs(&front->slots[index]);
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_ACCEPTED;
+	envelope.accepted = &body;
+	(void)send_to(front, index, &envelope);
+}
+
+void stream_accepted_entry(
+	struct front *front, const struct inbox_entry *entry, uint32_t n_prompt, uint32_t n_out)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Accepted body = OUTRIDER__ACCEPTED__INIT;
+
+	fill_accepted(front, &body);
+	body.session_uid = entry->uid;
+	body.prompt_tokens = n_prompt;
+	body.output_tokens = n_out;
+	envelope.request_id = entry->request_id;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_ACCEPTED;
+	envelope.accepted = &body;
+	(void)bus_send_to(front->socket, &entry->client, &envelope);
+}
+
+static int send_tokens(struct front *front, uint32_t index, bool hashes)
+{
+	struct front_session *fs = &front->sessions[index];
+	const struct slot *slot = &front->slots[index];
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Tokens tokens = OUTRIDER__TOKENS__INIT;
+	Outrider__Live live = OUTRIDER__LIVE__INIT;
+	size_t complete = tokenizer_utf8_complete(fs->pending, fs->n_pending);
+
+	fill_live(front, index, &live);
+	tokens.session_uid = atomic_load_explicit(&slot->page->uid, memory_order_relaxed);
+	tokens.first = fs->sent;
+	tokens.n_ids = fs->fed - fs->sent;
+	tokens.ids = slot->page->tokens + slot->page->n_prompt + fs->sent;
+	tokens.text.data = (uint8_t *)fs->pending;
+	tokens.text.len = complete;
+	tokens.live = &live;
+	if (hashes) {
+		tokens.n_logits_hash = tokens.n_ids;
+		tokens.logits_hash = slot->hashes + fs->sent;
+	}
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_TOKENS;
+	envelope.tokens = &tokens;
+	int rc = send_to(front, index, &envelope);
+	if (rc == 0) {
+		fs->sent = fs->fed;
+		sent_text(fs, complete);
+	}
+	return rc;
+}
+
+static void fill_usage(const struct slot *slot, uint32_t n_out, Outrider__Usage *out)
+{
+	const struct slot_usage *u = &slot->usage;
+
+	out->prompt_tokens = slot->page->n_prompt;
+	out->output_tokens = n_out;
+	out->iterations = u->iterations;
+	out->drafted = u->drafted;
+	out->accepted = u->accepted;
+	if (u->started_ns != 0)
+		out->queue_ns = u->started_ns - u->submitted_ns;
+	if (u->first_ns != 0) {
+		out->prefill_ns = u->first_ns - u->started_ns;
+		out->decode_ns = u->last_ns - u->first_ns;
+	}
+	out->draft_ns = u->draft_ns;
+	out->verify_ns = u->verify_ns;
+	out->sample_ns = u->sample_ns;
+	out->n_k_used = LIMIT_DRAFT + 1;
+	out->k_used = (uint32_t *)u->k_used;
+	out->n_drafted_at = out->n_accepted_at = LIMIT_DRAFT;
+	out->drafted_at = (uint32_t *)u->drafted_at;
+	out->accepted_at = (uint32_t *)u->accepted_at;
+	out->unique_experts = u->unique_experts;
+	out->expert_hits = u->expert_hits;
+	out->expert_misses = u->expert_misses;
+	out->restarts = slot->restarts;
+}
+
+static int send_done(struct front *front, uint32_t index, uint32_t n_out)
+{
+	struct front_session *fs = &front->sessions[index];
+	const struct slot *slot = &front->slots[index];
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Done done = OUTRIDER__DONE__INIT;
+	Outrider__Usage usage = OUTRIDER__USAGE__INIT;
+	size_t n_pending = fs->n_pending;
+
+	/* What was held back became no stop string after all; feed made room for all that can be seen of it. */
+	if (fs->text.stop < 0)
+		text_held(&fs->text, fs->pending, &n_pending);
+	fill_usage(slot, n_out, &usage);
+	done.session_uid = atomic_load_explicit(&slot->page->uid, memory_order_relaxed);
+	done.end = atomic_load_explicit(&slot->page->end, memory_order_relaxed);
+	if (done.end == SESSION_END_STOP && fs->text.stop >= 0)
+		done.stop = (char *)text_stop(slot->stops, fs->text.stop);
+	done.usage = &usage;
+	done.message = (char *)slot->usage.message;
+	done.text.data = (uint8_t *)fs->pending;
+	done.text.len = n_pending;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_DONE;
+	envelope.done = &done;
+	int rc = send_to(front, index, &envelope);
+	if (rc == 0) {
+		fs->done_sent = true;
+		journal_tell(slot->page, slot->shared, true);
+		fs->done_ns = clock_ns();
+	}
+	return rc;
+}
+
+void stream_cancelled(struct front *front, const struct bus_address *client, uint64_t request_id,
+	uint64_t uid, uint32_t n_out)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__Done done = OUTRIDER__DONE__INIT;
+	Outrider__Usage usage = OUTRIDER__USAGE__INIT;
+
+	usage.output_tokens = n_out;
+	done.session_uid = uid;
+	done.end = SESSION_END_CANCELLED;
+	done.usage = &usage;
+	envelope.request_id = request_id;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_DONE;
+	envelope.done = &done;
+	(void)bus_send_to(front->socket, client, &envelope);
+}
+
+bool stream_session(struct front *front, uint32_t index)
+{
+	struct front_session *fs = &front->sessions[index];
+	const struct slot *slot = &front->slots[index];
+	/* The state first: tokens that are there when it is DONE are all there will be. */
+	bool done = journal_state(slot->page) == SESSION_DONE;
+	uint32_t n_out = journal_n_tokens(slot->page) - slot->page->n_prompt;
+	uint32_t n_hashed = atomic_load_explicit(&slot->n_hashed, memory_order_acquire);
+
+	if (!fs->attached || fs->done_sent)
+		return true;
+	/* After a restart the hashes are made again, before the session counts as finished; see hashes_again. */
+	if (slot->hashes != NULL && !done && n_hashed < n_out)
+		n_out = n_hashed;
+	/* After a resume: the text of what the client holds is behind us, up to what cannot be shown yet. */
+	if (fs->fed < fs->sent) {
+		if (!feed(front, index, n_out < fs->sent ? n_out : fs->sent))
+			return false;
+		sent_text(fs, tokenizer_utf8_complete(fs->pending, fs->n_pending));
+	}
+	uint32_t upto = n_out < fs->credit ? n_out : fs->credit;
+	while (fs->sent < upto) {
+		uint32_t next =
+			upto - fs->sent < TOKENS_PER_MESSAGE ? upto : fs->sent + TOKENS_PER_MESSAGE;
+
+		if (fs->fed < next && !feed(front, index, next))
+			return false;
+		if (send_tokens(front, index, slot->hashes != NULL && n_hashed >= fs->fed) != 0)
+			return false;
+	}
+	if (done && fs->sent >= n_out)
+		return send_done(front, index, n_out) == 0;
+	return true;
+}

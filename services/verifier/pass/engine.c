@@ -1,0 +1,500 @@
+#include "services/verifier/pass/engine.h"
+
+#include "services/verifier/pass/emit.h"
+#include "services/verifier/pass/iteration.h"
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	COMMAND_SLOTS = 128, /* more than every session submitted at once, and regions */
+	COMMAND_BYTES = 64,
+};
+#define IDLE_NS 1000000000u /* an idle engine looks around this often */
+#define WAITING_NS 50000000u /* and this often while sessions wait: deadlines */
+
+enum command_kind { COMMAND_SUBMIT, COMMAND_EXPERTS, COMMAND_POLICY, COMMAND_STOP };
+struct command {
+	uint32_t kind, index;
+	struct region region, hints;
+};
+static_assert(sizeof(struct command) <= COMMAND_BYTES, "a command is one cache line");
+static_assert(COMMAND_SLOTS >= LIMIT_SESSIONS + 8, "submitting never finds the ring full");
+
+static struct doorbell *bell_of(struct engine *engine)
+{
+	return &engine->commands_in.shared->bell;
+}
+
+static void command(struct engine *engine, const struct command *command)
+{
+	if (!ring_put(&engine->commands_in, command, sizeof(*command)))
+		log_error("the engine's command ring is full: command %u is lost", command->kind);
+}
+
+static int create_experts(struct engine *engine, struct error *err)
+{
+	const struct engine_options *o = &engine->o;
+
+	if (o->model->config.n_experts == 0)
+		return 0;
+	if (o->config->experts == VERIFIER_EXPERTS_MAPPED) {
+		experts_mapped_init(&engine->mapped, o->model);
+		engine->experts = &engine->mapped.source;
+		return 0;
+	}
+	struct experts_cached_options options = {
+		.spin_ns = engine->tuning.expert_spin,
+		.patience_ns = engine->tuning.expert_patience,
+		.generation = o->generation,
+		.cache_alive = o->cache_alive,
+		.arg = o->arg,
+	};
+	int rc = experts_cached_create(o->model, &options, &engine->cached, err);
+	if (rc == 0)
+		engine->experts = experts_cached_source(engine->cached);
+	return rc;
+}
+
+static int allocate(struct engine *engine, struct error *err)
+{
+	const struct engine_options *o = &engine->o;
+
+	engine->limits = (struct sched_limits){
+		.sessions_max = engine->tuning.sessions_max,
+		.prefill_chunk = engine->tuning.prefill_chunk,
+		.rows = LIMIT_DRAFT + 1,
+	};
+	engine->n_batch_max =
+		engine->limits.sessions_max * (LIMIT_DRAFT + 1) + engine->limits.prefill_chunk;
+	engine->batch = calloc(engine->n_batch_max, sizeof(*engine->batch));
+	engine->cells = calloc(engine->n_batch_max, sizeof(*engine->cells));
+	size_t bytes = ring_bytes(COMMAND_BYTES, COMMAND_SLOTS);
+	engine->commands_mem =
+		aligned_alloc(CACHE_LINE, (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+	if (engine->batch == NULL || engine->cells == NULL || engine->commands_mem == NULL ||
+		sampler_init(&engine->sampler, o->model->config.n_vocab) != 0)
+		return error_set(err, ENOMEM,
+			"no memory for a batch of %u tokens and a vocabulary of %u",
+			engine->n_batch_max, o->model->config.n_vocab);
+	memset(engine->commands_mem, 0, bytes);
+	ring_format(engine->commands_mem, COMMAND_BYTES, COMMAND_SLOTS);
+	int rc = ring_attach(&engine->commands_in, engine->commands_mem, bytes, COMMAND_BYTES, err);
+	if (rc == 0)
+		rc = ring_attach(
+			&engine->commands_out, engine->commands_mem, bytes, COMMAND_BYTES, err);
+	return rc;
+}
+
+int engine_create(const struct engine_options *options, struct engine **out, struct error *err)
+{
+	const struct regions *regions = options->regions;
+	struct engine *engine = calloc(1, sizeof(*engine));
+
+	if (engine == NULL)
+		return error_set(
+			err, ENOMEM, "no memory for the engine (%zu bytes)", sizeof(*engine));
+	engine->o = *options;
+	engine->start_rc = 1;
+	pthread_mutex_init(&engine->lock, NULL);
+	pthread_cond_init(&engine->ready, NULL);
+	atomic_store(&engine->idle, true);
+	int rc = tuning_of(options->config, &engine->tuning, err);
+	engine->tuning_given = engine->tuning;
+	if (rc == 0)
+		rc = allocate(engine, err);
+	if (rc == 0)
+		rc = kv_init(&engine->kv, regions->kv_mem, &regions->kv_layout,
+			!regions->kv_recovered, err);
+	if (rc == 0)
+		kv_check(&engine->kv);
+	if (rc == 0)
+		rc = create_experts(engine, err);
+	if (rc == 0)
+		rc = drafts_init(&engine->drafts, region_payload(&regions->draft), draft_bytes(),
+			options->generation, options->model->config.n_vocab,
+			engine->tuning.draft_wait, engine->tuning.draft_spin, err);
+	if (rc == 0)
+		rc = gate_hints_init(&engine->gates, options->model, options->kernels,
+			engine->cached, options->config->gate_hints, err);
+	if (rc == 0)
+		rc = routing_feed_init(&engine->feed, options->model,
+			&engine->drafts.rings.routings, engine->n_batch_max, err);
+	*out = engine;
+	if (rc != 0)
+		engine_destroy(out);
+	return rc;
+}
+
+/* Every session's text and end from its tokens, and its KV pages where they are. */
+static void enter(struct engine *engine, uint32_t index)
+{
+	struct slot *slot = &engine->o.slots[index];
+	struct engine_session *s = &engine->sessions[index];
+
+	memset(s, 0, sizeof(*s));
+	s->index = index;
+	s->slot = slot;
+	s->page = slot->page;
+	s->uid = atomic_load_explicit(&s->page->uid, memory_order_acquire);
+	s->end_before = (enum session_end)atomic_load_explicit(&s->page->end, memory_order_relaxed);
+	text_stream_init(&s->text);
+	engine->live[engine->n_live++] = index;
+}
+
+void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
+{
+	struct engine_session *s = &engine->sessions[index];
+
+	enter(engine, index);
+	/* Written down, or reached by a process that died before it could. */
+	enum session_end end = s->end_before;
+	if (end == SESSION_END_NONE)
+		end = emit_replay_text(engine, s);
+	uint32_t n_tokens = journal_n_tokens(s->page);
+	uint32_t limit = s->slot->hashes != NULL ? s->page->n_prompt - 1 : n_tokens - 1;
+
+	/* Logits whose hash the client wants went with the predecessor: those positions are computed again. */
+	if (kv_kept && end == SESSION_END_NONE &&
+		kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) == 0)
+		kv_adopt(&engine->kv, &s->seq, limit);
+	log_session(LOG_LEVEL_INFO, s->uid, 0,
+		"taken over with %u tokens, %u of them in the KV cache", n_tokens, s->seq.n);
+	if (end != SESSION_END_NONE) {
+		engine_finish(engine, s, end);
+		engine_tidy(engine);
+	}
+}
+
+void engine_recovered(struct engine *engine)
+{
+	uint64_t owners[LIMIT_SESSIONS];
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < engine->n_live; i++)
+		if (engine->sessions[engine->live[i]].seq.owner != 0)
+			owners[n++] = engine->sessions[engine->live[i]].uid;
+	kv_reclaim(&engine->kv, owners, n);
+}
+
+void engine_finish(struct engine *engine, struct engine_session *s, enum session_end end)
+{
+	static const char *const names[] = {
+		"none", "eos", "stop", "length", "cancelled", "deadline", "error"};
+
+	if (s->seq.owner != 0)
+		kv_seq_exit(&engine->kv, &s->seq);
+	s->ended = true;
+	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration, "ended by %s with %u tokens",
+		names[end], journal_n_tokens(s->page) - s->page->n_prompt);
+	journal_finish(s->page, s->slot->shared, end);
+	engine_wake(engine, true);
+}
+
+void engine_yield(struct engine *engine, struct engine_session *s)
+{
+	if (s->seq.owner != 0)
+		kv_seq_exit(&engine->kv, &s->seq);
+	s->ended = true;
+	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration, "gives its place up with %u tokens",
+		journal_n_tokens(s->page) - s->page->n_prompt);
+	journal_enter(s->page, s->slot->shared, SESSION_QUEUED);
+	/* Pairs with the front's acquire: nothing of the session is written after it. */
+	atomic_store_explicit(&s->slot->yielded, true, memory_order_release);
+	engine_wake(engine, true);
+}
+
+void engine_tidy(struct engine *engine)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < engine->n_live; i++)
+		if (!engine->sessions[engine->live[i]].ended)
+			engine->live[kept++] = engine->live[i];
+	engine->n_live = kept;
+}
+
+void engine_wake(struct engine *engine, bool now)
+{
+	uint64_t now_ns = clock_ns();
+
+	/* On a small machine the front runs on a CPU the pass wants: it is not woken for each token. */
+	engine->wake_wanted = true;
+	if (!now && now_ns - engine->woken_ns < engine->tuning.stream_interval)
+		return;
+	engine->wake_wanted = false;
+	engine->woken_ns = now_ns;
+	engine->o.wake(engine->o.arg);
+}
+
+static void use_experts(struct engine *engine, struct region *region, struct region *hints)
+{
+	struct error err = {.text = ""};
+
+	int rc = engine->cached != NULL ? experts_cached_attach(engine->cached, region, hints, &err)
+					: 0;
+	/* After an update of the model one of the two is started before the other. */
+	if (rc == -ESTALE)
+		log_notice("experts are read without the expert-cache until both have the same "
+			   "model open: %s",
+			err.text);
+	else if (rc != 0)
+		log_error("the expert-cache's region is not used: %s", err.text);
+	else
+		err.text[0] = '\0';
+	pthread_mutex_lock(&engine->lock);
+	snprintf(engine->refusal, sizeof(engine->refusal), "%s", err.text);
+	pthread_mutex_unlock(&engine->lock);
+	region_close(region);
+	region_close(hints);
+}
+
+static void use_policy(struct engine *engine, struct region *region)
+{
+	struct policy_page *page;
+	struct ring records;
+	struct error err;
+
+	if (policy_attach(region_payload(region), region->bytes - REGION_DATA, &page, &records,
+		    &err) != 0) {
+		log_error("the policy's region is not used: %s", err.text);
+		region_close(region);
+		return;
+	}
+	if (engine->policy_region.header != NULL)
+		region_close(&engine->policy_region);
+	engine->policy_region = *region;
+	engine->policy = page;
+	engine->records = records;
+}
+
+/* A session that gave its place up has output already, which its stop strings may begin in. */
+static void submitted(struct engine *engine, uint32_t index)
+{
+	struct engine_session *s = &engine->sessions[index];
+
+	enter(engine, index);
+	if (s->end_before != SESSION_END_NONE)
+		return;
+	enum session_end end = emit_replay_text(engine, s);
+	if (end == SESSION_END_NONE)
+		return;
+	engine_finish(engine, s, end);
+	engine_tidy(engine);
+}
+
+static void take_commands(struct engine *engine)
+{
+	struct command c;
+
+	while (ring_get(&engine->commands_out, &c, sizeof(c))) {
+		switch ((enum command_kind)c.kind) {
+		case COMMAND_SUBMIT:
+			submitted(engine, c.index);
+			break;
+		case COMMAND_EXPERTS:
+			use_experts(engine, &c.region, &c.hints);
+			break;
+		case COMMAND_POLICY:
+			use_policy(engine, &c.region);
+			break;
+		case COMMAND_STOP:
+			engine->stop = true;
+			break;
+		}
+	}
+}
+
+/* What the front gave since. While it is writing, what held until now holds on. */
+static void take_tuning(struct engine *engine)
+{
+	struct tuning t;
+
+	if (!page_read(&engine->tuning_lock, &engine->tuning_given, &t, sizeof(t)) ||
+		t.number == engine->tuning.number)
+		return;
+	engine->tuning = t;
+	engine->limits.sessions_max = t.sessions_max;
+	engine->limits.prefill_chunk = t.prefill_chunk;
+	drafts_tune(&engine->drafts, t.draft_wait, t.draft_spin);
+	pool_set_spin(engine->pool, t.pool_spin);
+	if (engine->cached != NULL)
+		experts_cached_tune(engine->cached, t.expert_spin, t.expert_patience);
+
+	uint64_t ns = clock_ns() - t.given_ns, iterations = engine->iteration - t.given_iteration;
+	atomic_store_explicit(&engine->tuning_ns, ns, memory_order_relaxed);
+	if (ns > atomic_load_explicit(&engine->tuning_ns_max, memory_order_relaxed))
+		atomic_store_explicit(&engine->tuning_ns_max, ns, memory_order_relaxed);
+	if (iterations > atomic_load_explicit(&engine->tuning_iterations_max, memory_order_relaxed))
+		atomic_store_explicit(
+			&engine->tuning_iterations_max, iterations, memory_order_relaxed);
+	atomic_store_explicit(&engine->tuned, t.number, memory_order_release);
+}
+
+/* What the pass does is watched for the sake of the next one's experts. */
+static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
+	const float *weights, const float *const *hidden)
+{
+	struct engine *engine = arg;
+
+	(void)weights;
+	gate_hints_layer(&engine->gates, layer, n_tokens, hidden);
+	routing_feed_layer(&engine->feed, layer, n_tokens, experts);
+}
+
+static int start_thread(struct engine *engine, struct error *err)
+{
+	const struct engine_options *o = &engine->o;
+	uint32_t n_logits = engine->limits.sessions_max * engine->limits.rows;
+
+	/* Here, because the pool counts the thread that makes it as its first. */
+	int rc = pool_create((uint32_t)o->config->threads, o->config->pin == VERIFIER_PIN_YES,
+		engine->tuning.pool_spin, &engine->pool, err);
+	if (rc == 0)
+		rc = forward_create(o->model, o->kernels, engine->pool, &engine->kv,
+			engine->experts, engine->n_batch_max, n_logits,
+			(uint32_t)o->config->context, &engine->forward, err);
+	gate_hints_pool(&engine->gates, engine->pool);
+	if (rc == 0 && engine->cached != NULL)
+		forward_set_hooks(
+			engine->forward, &(struct forward_hooks){.layer = on_layer, .arg = engine});
+	return rc;
+}
+
+static void *engine_main(void *arg)
+{
+	struct engine *engine = arg;
+	struct error err = {.text = ""};
+	int rc = start_thread(engine, &err);
+
+	pthread_setname_np(pthread_self(), "engine");
+	pthread_mutex_lock(&engine->lock);
+	engine->start_rc = rc;
+	engine->start_err = err;
+	pthread_cond_signal(&engine->ready);
+	pthread_mutex_unlock(&engine->lock);
+	while (rc == 0) {
+		uint32_t seen = doorbell_read(bell_of(engine));
+
+		take_commands(engine);
+		if (engine->stop)
+			break;
+		take_tuning(engine);
+		if (iteration_run(engine) > 0) {
+			atomic_fetch_add_explicit(&engine->progress, 1, memory_order_relaxed);
+			continue;
+		}
+		if (engine->wake_wanted)
+			engine_wake(engine, true);
+		atomic_store_explicit(&engine->idle, true, memory_order_relaxed);
+		doorbell_wait(bell_of(engine), seen, 0, engine->n_live > 0 ? WAITING_NS : IDLE_NS);
+		atomic_store_explicit(&engine->idle, false, memory_order_relaxed);
+	}
+	forward_destroy(&engine->forward);
+	pool_destroy(&engine->pool);
+	return NULL;
+}
+
+int engine_start(struct engine *engine, struct error *err)
+{
+	int rc = pthread_create(&engine->thread, NULL, engine_main, engine);
+
+	if (rc != 0)
+		return error_thread(err, rc, "the engine's thread cannot be started");
+	engine->started = true;
+	pthread_mutex_lock(&engine->lock);
+	while (engine->start_rc == 1)
+		pthread_cond_wait(&engine->ready, &engine->lock);
+	rc = engine->start_rc;
+	if (rc != 0 && err != NULL)
+		*err = engine->start_err;
+	pthread_mutex_unlock(&engine->lock);
+	return rc;
+}
+
+void engine_destroy(struct engine **out)
+{
+	struct engine *engine = *out;
+
+	if (engine == NULL)
+		return;
+	if (engine->started) {
+		command(engine, &(struct command){.kind = COMMAND_STOP});
+		pthread_join(engine->thread, NULL);
+	}
+	for (uint32_t i = 0; i < engine->n_live; i++) {
+		struct kv_seq *seq = &engine->sessions[engine->live[i]].seq;
+
+		/* Not kv_seq_exit: the pages stay the sessions', for the successor. */
+		free(seq->cell);
+		free(seq->spare);
+		free(seq->pages);
+	}
+	gate_hints_exit(&engine->gates);
+	routing_feed_exit(&engine->feed);
+	experts_cached_destroy(&engine->cached);
+	if (engine->policy_region.header != NULL)
+		region_close(&engine->policy_region);
+	kv_exit(&engine->kv);
+	sampler_exit(&engine->sampler);
+	free(engine->commands_mem);
+	free(engine->batch);
+	free(engine->cells);
+	pthread_cond_destroy(&engine->ready);
+	pthread_mutex_destroy(&engine->lock);
+	free(engine);
+	*out = NULL;
+}
+
+void engine_submit(struct engine *engine, uint32_t index)
+{
+	command(engine, &(struct command){.kind = COMMAND_SUBMIT, .index = index});
+}
+
+void engine_tune(struct engine *engine, const struct tuning *tuning)
+{
+	struct tuning t = *tuning;
+
+	t.given_ns = clock_ns();
+	t.given_iteration = atomic_load_explicit(&engine->iterations_total, memory_order_relaxed);
+	t.number = engine->tuning_given.number + 1;
+	page_write(&engine->tuning_lock, &engine->tuning_given, &t, sizeof(t));
+	doorbell_ring(bell_of(engine));
+}
+
+void engine_poke(struct engine *engine)
+{
+	doorbell_ring(bell_of(engine));
+}
+
+void engine_use_experts(struct engine *engine, struct region *region, struct region *hints)
+{
+	command(engine,
+		&(struct command){.kind = COMMAND_EXPERTS, .region = *region, .hints = *hints});
+	memset(region, 0, sizeof(*region));
+	memset(hints, 0, sizeof(*hints));
+}
+
+void engine_refusal(struct engine *engine, char *out, size_t out_bytes)
+{
+	pthread_mutex_lock(&engine->lock);
+	snprintf(out, out_bytes, "%s", engine->refusal);
+	pthread_mutex_unlock(&engine->lock);
+}
+
+void engine_use_policy(struct engine *engine, struct region *region)
+{
+	command(engine, &(struct command){.kind = COMMAND_POLICY, .region = *region});
+	memset(region, 0, sizeof(*region));
+}
+
+bool engine_alive(const struct engine *engine, uint64_t *seen)
+{
+	uint64_t progress = atomic_load_explicit(&engine->progress, memory_order_relaxed);
+	bool alive = progress != *seen || atomic_load_explicit(&engine->idle, memory_order_relaxed);
+
+	*seen = progress;
+	return alive;
+}

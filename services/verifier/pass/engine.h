@@ -1,0 +1,162 @@
+/*
+ * The engine: one thread that owns the forward pass, the KV cache, the sampler and the running session pages. The
+ * front talks to it through a ring of commands and the atomics of struct slot; it never waits for the front.
+ * engine_* functions are the front's (loop thread) unless said otherwise; iteration.c is the engine's own work.
+ */
+#pragma once
+
+#include "services/verifier/config.h"
+#include "services/verifier/pass/drafts.h"
+#include "services/verifier/pass/gate_hints.h"
+#include "services/verifier/proof.h"
+#include "services/verifier/regions.h"
+#include "services/verifier/pass/routing_feed.h"
+#include "services/verifier/pass/scheduler.h"
+#include "services/verifier/front/slot.h"
+#include "services/verifier/tuning.h"
+#include "shared/ipc/daemon.h"
+#include "shared/ipc/page.h"
+#include "shared/model/pass/forward.h"
+#include "shared/model/text/tokenizer.h"
+#include "shared/spec/policy.h"
+#include "shared/spec/slots.h"
+
+#include <pthread.h>
+
+struct engine_options {
+	const struct verifier_config *config;
+	const struct model *model;
+	const struct tokenizer *tokenizer;
+	const struct kernels *kernels;
+	const struct regions *regions;
+	struct slot *slots; /* [LIMIT_SESSIONS] */
+	struct proof *proof;
+	uint64_t generation;
+	bool (*cache_alive)(void *arg); /* any thread */
+	/* Engine thread: clients have something to get. Called at most every stream_interval, and for first tokens and
+	 * ends. */
+	void (*wake)(void *arg);
+	void *arg;
+};
+
+/* What the engine knows of a live session beside its page. */
+struct engine_session {
+	uint32_t index; /* of slot and page */
+	uint64_t uid;
+	struct slot *slot;
+	struct session_page *page;
+	struct kv_seq seq; /* owner 0: holds no pages now */
+	struct text_stream text;
+	uint32_t followed; /* tokens the drafter was last told of; 0 = none */
+	uint32_t k, k_asked; /* of this iteration; before the end of the answer cut it */
+	struct policy_trial trial;
+	uint32_t decision; /* of the record: what K was read with */
+	bool unfollowed; /* the policy has no use for drafts of it */
+	bool foresight; /* the policy learns from drafts of it that are kept back */
+	bool asked; /* for drafts, in this iteration */
+	bool told; /* the drafter is kept up to date of it, in this iteration */
+	uint32_t row; /* batch index of its first token in this pass */
+	uint32_t n_drafts; /* behind the last committed one */
+	bool hold_back; /* no pages for it in this pass */
+	uint32_t emitted, accepted; /* in this pass */
+	enum session_end end; /* reached in this pass */
+	enum session_end end_before; /* reached before: only hashes are left to make */
+	bool ended; /* page and slot are the front's again: not to be looked at */
+};
+
+struct engine {
+	struct engine_options o;
+	struct kv kv;
+	struct pool *pool;
+	struct forward *forward;
+	struct sampler sampler;
+	struct experts_mapped mapped;
+	struct experts_cached *cached;
+	struct expert_source *experts; /* NULL for dense models */
+	struct drafts drafts;
+	struct gate_hints gates;
+	struct routing_feed feed;
+	struct region policy_region; /* header NULL: never seen one */
+	struct policy_page *policy;
+	struct ring records;
+
+	void *commands_mem;
+	struct ring commands_in, commands_out; /* the front's end, the engine's */
+
+	/* Live sessions, oldest first. */
+	uint32_t live[LIMIT_SESSIONS], n_live;
+	struct engine_session sessions[LIMIT_SESSIONS];
+
+	/* Of one iteration; allocated once. */
+	struct sched_limits limits;
+	struct sched_session sched[LIMIT_SESSIONS];
+	struct sched_entry plan[LIMIT_SESSIONS];
+	bool in_batch[LIMIT_SESSIONS];
+	struct batch_token *batch; /* [n_batch_max] */
+	uint32_t *cells;
+	uint32_t n_batch, n_batch_max;
+	uint32_t n_prefill;
+
+	/* Settings that change: what the front gave last (a page whose only reader is the engine), and what holds now. */
+	struct page_lock tuning_lock;
+	uint32_t pad;
+	struct tuning tuning_given, tuning;
+
+	uint64_t iteration;
+	bool wake_wanted;
+	uint64_t woken_ns;
+
+	/* Read by the front as hints. */
+	_Atomic uint64_t iterations_total, output_total, progress;
+	/* Settings taken over; how long the last and the slowest took, and the most iterations that ended meanwhile. */
+	_Atomic uint64_t tuned, tuning_ns, tuning_ns_max, tuning_iterations_max;
+	_Atomic bool idle;
+
+	/* Start and stop. */
+	pthread_t thread;
+	bool started, stop;
+	pthread_mutex_t lock;
+	pthread_cond_t ready;
+	int start_rc; /* 1 while starting */
+	struct error start_err;
+	char refusal[160]; /* why the expert-cache's region is not used, or ""; under lock */
+};
+
+/* The i-th oldest live session; i < n_live. */
+static inline struct engine_session *engine_live(struct engine *engine, uint32_t i)
+{
+	return &engine->sessions[engine->live[i]];
+}
+
+/* Allocates everything but the pool's threads; the engine does not run yet. Borrows what options point to. */
+int engine_create(const struct engine_options *options, struct engine **out, struct error *err);
+/* Starts the thread and waits until its pool stands. */
+int engine_start(struct engine *engine, struct error *err);
+/* Stops the thread after the iteration it is in; sessions stay as they are in their pages. */
+void engine_destroy(struct engine **engine);
+
+/* Takes slots[index] (page filled, credit set) into the queue; output tokens that the page has are gone on from. One whose page
+ * says how its answer ended is computed once more, for its hashes. */
+void engine_submit(struct engine *engine, uint32_t index);
+/* At start, before engine_start, for each page that a predecessor left unfinished; then engine_recovered once. */
+void engine_recover(struct engine *engine, uint32_t index, bool kv_kept);
+void engine_recovered(struct engine *engine);
+/* From the next iteration on these hold. */
+void engine_tune(struct engine *engine, const struct tuning *tuning);
+/* Credit or cancel of a slot changed: look now. */
+void engine_poke(struct engine *engine);
+/* Uses these regions from the next iteration on; takes them over (*region is emptied). */
+void engine_use_experts(struct engine *engine, struct region *region, struct region *hints);
+void engine_use_policy(struct engine *engine, struct region *region);
+/* Why the region that engine_use_experts gave last is not used: "" when it is, or was not looked at yet. */
+void engine_refusal(struct engine *engine, char *out, size_t out_bytes);
+/* Iterations go on, or there is nothing to do: for the watchdog. seen is the caller's memory between calls. */
+bool engine_alive(const struct engine *engine, uint64_t *seen);
+
+/* Engine thread. Ends a session: KV pages back, page DONE; the front may free and reuse page and slot from then on.
+ * engine_tidy, before commands are taken again, drops those that have ended from live[]. */
+void engine_finish(struct engine *engine, struct engine_session *s, enum session_end end);
+/* Gives a session up that has not ended: KV pages back, page queued; the front keeps its tokens, or submits it again. */
+void engine_yield(struct engine *engine, struct engine_session *s);
+void engine_tidy(struct engine *engine);
+void engine_wake(struct engine *engine, bool now);

@@ -1,0 +1,158 @@
+/*
+ * The paged KV cache. A cell holds the keys and values of one token in every layer; cells come in pages. A
+ * sequence owns pages and maps position -> cell, so that an accepted branch of a tree is adopted by writing the
+ * map and a rejected one is dropped by returning its cells: nothing is ever copied. Layers with a sliding window may have
+ * a smaller store of their own (kv_window.h).
+ *
+ * The memory is the caller's (a region that outlives the process). Layout: the meta records of all pages, rounded up
+ * to a cache line, then [layer][k, v][kv_head][cell], each head's cells rounded up to whole turns (KV_TURN) and a cache
+ * line, so that what one attention job reads is contiguous. A meta record holds the page's owner and, per cell, the
+ * committed position. They are written and, but by a successor, not read: what this process goes by is its own. A successor
+ * rebuilds its sequences from them (kv_adopt); what they say is checked, never trusted.
+ * A page stays with its sequence until kv_seq_exit. Used by one engine thread.
+ */
+#pragma once
+
+#include "kernels/kernels.h"
+#include "shared/base/error.h"
+#include "shared/model/kv/kv_sums.h"
+#include "shared/model/kv/kv_window.h"
+#include "shared/model/arch/model.h"
+#include "shared/model/kv/recurrent.h"
+
+#include <stdatomic.h>
+
+#define KV_PAGE_CELLS 32
+#define KV_PAGES_MAX (1 << 20)
+#define KV_NONE UINT32_MAX /* no cell */
+
+struct kv_layout {
+	uint32_t n_layers; /* that have keys and values: layer->kv_layer counts them */
+	uint32_t n_kv_heads;
+	uint32_t k_dim, v_dim; /* v_dim 0: the values are the first part of the key vector (MLA) */
+	enum kv_type type;
+	uint32_t n_pages;
+	struct kv_windows_layout windows; /* n_layers 0: windowed layers are kept like the others */
+	struct recurrent_layout states; /* behind the cells; n_layers 0 without recurrent layers */
+};
+
+/* The layout of a model's cache; kv_bytes says whether it is in bounds. With recurrent layers there is room for the state of
+ * one sequence; who has more of them sets states.n_slots. Windowed layers are kept like the others; who wants to
+ * save that sets windows to kv_windows_of. */
+struct kv_layout kv_layout_of(const struct model *model, enum kv_type type, uint32_t n_pages);
+/* "f32", "f16", "q8_0", "q16_0"; and back: -EINVAL for any other name. */
+const char *kv_type_name(enum kv_type type);
+int kv_type_named(const char *name, enum kv_type *type);
+/* What "auto" means: F32 for a model of F32 matrices, so that nothing is rounded that the file did not round, else Q16_0. */
+enum kv_type kv_type_auto(const struct model *model);
+/* What a setting means that has been checked: a type's name, or "auto", as NULL does. */
+enum kv_type kv_type_of(const char *setting, const struct model *model);
+
+/* Commit marker: owner 0 = free page; position[i] = -1 unless cell i holds a committed token of the owner.
+ * The position is stored with release after all layers of the cell were written; a successor loads it with acquire. */
+enum { KV_SUMS = KV_PAGE_CELLS / KV_TURN };
+struct kv_page_meta {
+	_Atomic uint64_t owner;
+	_Atomic int32_t position[KV_PAGE_CELLS];
+	_Atomic uint64_t sums[KV_SUMS]; /* of its turns of cells, see kv_sums.h; 0 = none yet */
+};
+
+struct kv {
+	struct kv_layout layout;
+	struct kv_page_meta *meta; /* [n_pages], in the caller's memory */
+	uint64_t *owner; /* [n_pages] as in meta, and read from there once; owned */
+	int32_t *position; /* [cells] the same of position; owned */
+	bool checked; /* kv_check */
+	unsigned char *cells; /* see kv_k, kv_v */
+	size_t k_bytes,
+		v_bytes; /* from a cell's vector to the next cell's; equal when v lies in k */
+	size_t k_head_bytes,
+		v_head_bytes; /* of all cells of one layer and head; v's 0 when it lies in k */
+	uint32_t *free_pages, n_free; /* owned */
+	struct kv_windows windows; /* kv_window.h */
+	struct recurrent states; /* of the same sequences, in recurrent layers; see kv_states */
+};
+
+struct kv_seq {
+	uint64_t owner; /* session uid, not 0 */
+	uint32_t n; /* committed tokens: positions 0..n-1 */
+	uint32_t n_max;
+	/* [n_max] position -> cell; owned. cell[n..] is scratch of the forward pass. */
+	uint32_t *cell;
+	uint32_t *spare, n_spare; /* cells of owned pages that hold nothing; owned */
+	uint32_t *pages, n_pages; /* owned */
+	uint32_t window_first; /* positions before it have lost their window cells (kv_window.h) */
+	struct recurrent_seq state; /* in kv_states: after n tokens, too */
+};
+
+/* NULL for a model without recurrent layers. */
+static inline struct recurrent *kv_states(struct kv *kv)
+{
+	return kv->states.layout.n_layers ? &kv->states : NULL;
+}
+
+/* Meta, cells and states; 0 when the layout is out of bounds (limits.h, KV_PAGES_MAX). */
+size_t kv_bytes(const struct kv_layout *layout);
+/* mem: kv_bytes, 64-byte aligned. fresh: mark all pages free; else keep the meta for kv_adopt. */
+int kv_init(
+	struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh, struct error *err);
+void kv_exit(struct kv *kv);
+/* After kv_init, of memory that other processes could write to: kv_adopt takes over what has the right checksum (kv_sums.h). */
+void kv_check(struct kv *kv);
+
+/* Room for n_max tokens and LIMIT_DRAFT more in flight. -EINVAL: owner 0 or n_max not in 1..LIMIT_CONTEXT. */
+int kv_seq_init(struct kv_seq *seq, uint64_t owner, uint32_t n_max);
+/* Returns every page of the sequence. */
+void kv_seq_exit(struct kv *kv, struct kv_seq *seq);
+
+/* After a restart: takes over the pages seq->owner left, as far as positions 0..n-1 are contiguous and n <= limit.
+ * Pages of owners nobody adopts are freed by kv_reclaim(kv, live owners). */
+void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit);
+void kv_reclaim(struct kv *kv, const uint64_t *owners, size_t n_owners);
+
+/* n cells for tokens in flight; -ENOSPC when the pages, the window cells or the sequence's own room are used up (nothing
+ * is taken then).
+ * Cells that were taken go back with kv_commit. */
+int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells);
+/* Of the cells taken, `accepted` (in order) become positions seq->n.. and are marked committed; `rejected` become
+ * spare. */
+void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint32_t n_accepted,
+	const uint32_t *rejected, uint32_t n_rejected);
+/* Forgets positions n.. (session edits, a drafter's rewind), and with recurrent layers those before it that their
+ * newest usable state does not cover, and all of them where the window before n is gone: look at seq->n. */
+void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n);
+uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq); /* spare + free pages */
+
+/* Cell 0's vector of a layer (of those with KV) and head; cell c lies k_bytes (v_bytes) * c further, or is one of the turned
+ * vectors there. c: kv_cell. */
+void *kv_k(const struct kv *kv, uint32_t layer, uint32_t kv_head);
+void *kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head);
+
+/* Whether keys lie turned (KV_TURN, kernels.h): where no values are read from them. */
+static inline bool kv_turned(const struct kv *kv)
+{
+	return kv->layout.v_dim != 0;
+}
+
+/* Whether values lie paired: those of blocks that are not the keys'. */
+static inline bool kv_paired(const struct kv *kv)
+{
+	return kv->layout.v_dim != 0 && kv_in_blocks(kv->layout.type);
+}
+
+/* Whether the layer has cells of its own for its window, and which of them, or else the cell itself, is a token's. */
+static inline bool kv_own_window(const struct kv *kv, uint32_t layer)
+{
+	return layer >= kv->layout.n_layers - kv->layout.windows.n_layers;
+}
+
+/* Whether the cell may hold a token in every layer: kv_take has handed it out and it is not rejected since. */
+static inline bool kv_windows_has(const struct kv *kv, uint32_t cell)
+{
+	return kv->layout.windows.n_layers == 0 || kv->windows.of[cell] != KV_NONE;
+}
+
+static inline uint32_t kv_cell(const struct kv *kv, uint32_t layer, uint32_t cell)
+{
+	return kv_own_window(kv, layer) ? kv->windows.of[cell] : cell;
+}

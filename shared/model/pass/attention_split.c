@@ -1,0 +1,445 @@
+#include "shared/model/pass/attention_split.h"
+
+#include "shared/base/huge_pages.h"
+#include "shared/base/limits.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdalign.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	UNITS_PER_THREAD =
+		4, /* from so many on, splits need not be handed out for the threads to end together */
+	INLINE_BYTES = 64 << 10, /* what is less is not worth waking anyone */
+	PREPARE_CELLS = 32, /* to attend to so many takes as long as preparing a token */
+};
+
+/* Tokens first..first+n-1, which share a list, and heads head..head+n_heads-1 of one KV head. */
+struct attention_unit {
+	uint32_t first, n, kv_head, head, n_heads;
+	uint32_t split, end; /* splits that any of its tokens attends to */
+};
+
+/* Those of n tokens of a unit from `first` on; n 0: none. */
+struct attention_queries {
+	alignas(CACHE_LINE) const struct attention_unit *unit;
+	uint32_t first, n;
+};
+
+/* The tokens of a unit and the heads of one have this many rows at most. */
+static uint32_t unit_tokens(uint32_t n_heads)
+{
+	return n_heads < ATTENTION_ROWS ? ATTENTION_ROWS / n_heads : 1;
+}
+
+static size_t whole_lines(size_t bytes)
+{
+	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+int attention_memory_get(struct attention_memory *m, const struct kernels *kernels,
+	uint32_t n_threads, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t n_heads,
+	uint32_t k_dim, uint32_t v_dim, struct error *err)
+{
+	size_t rows = (size_t)n_tokens * n_kv_heads * n_heads;
+	size_t blocks = (n_heads + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
+	size_t job_rows = unit_tokens(n_heads) < n_tokens ? unit_tokens(n_heads) : n_tokens;
+	size_t sizes[7], bytes = 0;
+	unsigned char *at;
+
+	job_rows *= n_heads < ATTENTION_ROWS ? n_heads : ATTENTION_ROWS;
+	*m = (struct attention_memory){
+		.n_threads = n_threads,
+		.rows = n_threads * UNITS_PER_THREAD * ATTENTION_ROWS,
+		.scratch_floats =
+			whole_lines(kernels->attention_scratch((uint32_t)job_rows, k_dim, v_dim) *
+				    sizeof(float)) /
+			sizeof(float),
+	};
+	sizes[0] = whole_lines(rows * sizeof(float));
+	sizes[1] = sizes[0];
+	sizes[2] = whole_lines(n_tokens * n_kv_heads * blocks * sizeof(*m->units));
+	sizes[3] = whole_lines((size_t)m->rows * (v_dim + 2) * sizeof(float));
+	sizes[4] = n_threads * m->scratch_floats * sizeof(float);
+	sizes[5] = n_threads * sizeof(*m->kept);
+	sizes[6] = (size_t)n_threads * ATTENTION_SPLIT * sizeof(uint32_t);
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+		bytes += sizes[i];
+	m->memory = huge_pages_alloc(bytes);
+	if (!m->memory)
+		return error_set(err, ENOMEM, "no memory for the attention of a batch of %u tokens",
+			n_tokens);
+	at = m->memory;
+	m->most = (float *)(void *)at;
+	m->sum = (float *)(void *)(at += sizes[0]);
+	m->units = (struct attention_unit *)(void *)(at += sizes[1]);
+	m->parts = (float *)(void *)(at += sizes[2]);
+	m->scratch = (float *)(void *)(at += sizes[3]);
+	m->kept = (struct attention_queries *)(void *)(at += sizes[4]);
+	m->cells = (uint32_t *)(void *)(at + sizes[5]);
+	return 0;
+}
+
+void attention_memory_put(struct attention_memory *m)
+{
+	free(m->memory);
+	*m = (struct attention_memory){0};
+}
+
+struct pass {
+	const struct attention_step *step;
+	struct attention_memory *m;
+	uint32_t n_units, unit_rows; /* unit_rows: the most of a unit */
+	uint32_t splits; /* the most of a unit */
+	bool prepare; /* a unit begins with it */
+	uint32_t wave,
+		first; /* splits of a unit handed out at once, and the first of them from its own first on */
+};
+
+static uint32_t heads_all(const struct attention_step *step)
+{
+	return step->n_kv_heads * step->n_heads;
+}
+
+/* Tokens from `first` on as units; the number of tokens. */
+static uint32_t add_units(struct pass *pass, uint32_t first)
+{
+	const struct attention_step *step = pass->step;
+	const struct attention_token *token = &step->tokens[first];
+	uint32_t most = unit_tokens(step->n_heads), n = 0, low = UINT32_MAX, high = 0;
+
+	for (; n < most && first + n < step->n_tokens && token[n].cells == token->cells; n++) {
+		low = token[n].first < low ? token[n].first : low;
+		high = token[n].last > high ? token[n].last : high;
+	}
+	for (uint32_t h = 0; h < step->n_kv_heads; h++)
+		for (uint32_t head = 0; head < step->n_heads; head += ATTENTION_ROWS) {
+			uint32_t left = step->n_heads - head;
+			uint32_t n_heads = left < ATTENTION_ROWS ? left : ATTENTION_ROWS;
+
+			pass->m->units[pass->n_units++] = (struct attention_unit){first, n, h, head,
+				n_heads, low / ATTENTION_SPLIT,
+				(high + ATTENTION_SPLIT - 1) / ATTENTION_SPLIT};
+			if (n * n_heads > pass->unit_rows)
+				pass->unit_rows = n * n_heads;
+		}
+	low /= ATTENTION_SPLIT;
+	high = (high + ATTENTION_SPLIT - 1) / ATTENTION_SPLIT;
+	pass->splits = high - low > pass->splits ? high - low : pass->splits;
+	return n;
+}
+
+/* The running state of a token's heads, those of a unit. */
+static struct attention_state state_of(
+	const struct pass *pass, const struct attention_unit *unit, uint32_t token)
+{
+	const struct attention_step *step = pass->step;
+	size_t head = (size_t)unit->kv_head * step->n_heads + unit->head;
+	size_t at = (size_t)token * heads_all(step) + head;
+
+	return (struct attention_state){step->tokens[token].out + head * step->out_stride,
+		step->out_stride, pass->m->most + at, pass->m->sum + at};
+}
+
+/* Place `slot` of the parts, each of the largest unit's rows. */
+static struct attention_state part_of(const struct pass *pass, uint32_t slot)
+{
+	uint32_t v_dim = pass->step->v_dim;
+	float *out = pass->m->parts + (size_t)slot * pass->unit_rows * (v_dim + 2);
+	float *most = out + (size_t)pass->unit_rows * v_dim;
+
+	return (struct attention_state){out, v_dim, most, most + pass->unit_rows};
+}
+
+static struct attention_state row_of(struct attention_state state, size_t row)
+{
+	state.out += row * state.out_stride;
+	state.most += row;
+	state.sum += row;
+	return state;
+}
+
+/* Before the first split: nothing seen, or a sink, which is a cell without a value. */
+static void begin(const struct pass *pass, const struct attention_unit *unit, uint32_t token)
+{
+	const struct attention_step *step = pass->step;
+	struct attention_state state = state_of(pass, unit, token);
+
+	for (uint32_t h = 0; h < unit->n_heads; h++) {
+		state.most[h] =
+			step->sinks ? step->sinks[unit->kv_head * step->n_heads + unit->head + h]
+				    : -INFINITY;
+		state.sum[h] = step->sinks ? 1 : 0;
+		memset(state.out + h * state.out_stride, 0, step->v_dim * sizeof(float));
+	}
+}
+
+static bool attends(const struct attention_token *token, uint32_t split)
+{
+	return token->first < (split + 1) * ATTENTION_SPLIT &&
+	       token->last > split * ATTENTION_SPLIT;
+}
+
+/* Whether all cells a token attends to in the split are those of its list. */
+static bool listed(const struct attention_token *token, uint32_t split)
+{
+	uint32_t end = (split + 1) * ATTENTION_SPLIT;
+
+	return (token->last < end ? token->last : end) <= token->shared;
+}
+
+/* The cells of positions low..high-1, so that [0] is the split's first position: the list itself where it will do, or
+ * a copy in the thread's memory. */
+static const uint32_t *split_cells(const struct pass *pass, uint32_t token, uint32_t split,
+	uint32_t low, uint32_t high, uint32_t thread)
+{
+	const struct attention_step *step = pass->step;
+	const struct attention_token *t = &step->tokens[token];
+	uint32_t *own = pass->m->cells + (size_t)thread * ATTENTION_SPLIT;
+	uint32_t base = split * ATTENTION_SPLIT;
+	/* Tokens that go together have all their cells in the list. */
+	uint32_t shared = listed(t, split) ? high : t->shared;
+
+	if (shared == high && !step->cell_of)
+		return t->cells + base;
+	for (uint32_t i = low; i < shared; i++)
+		own[i - base] = t->cells[i];
+	if (shared < high) {
+		uint32_t from = shared > low ? shared : low;
+
+		step->tail(step->arg, step->first + token, from, high, own + (from - base));
+	}
+	for (uint32_t i = low - base; step->cell_of && i < high - base; i++)
+		own[i] = step->cell_of[own[i]];
+	return own;
+}
+
+/* Whether the thread's scratch has the queries already; from now on it has. */
+static bool keep_queries(struct attention_queries *kept, const struct attention_unit *unit,
+	uint32_t first, uint32_t n)
+{
+	bool same = kept->unit == unit && kept->first == first && kept->n == n;
+
+	*kept = (struct attention_queries){unit, first, n};
+	return same;
+}
+
+/* n tokens of a unit from `first` on whose cells in this split are the same list's. */
+static void attend_tokens(const struct pass *pass, const struct attention_unit *unit,
+	uint32_t split, uint32_t first, uint32_t n, bool ahead, struct attention_state part,
+	uint32_t thread)
+{
+	const struct attention_step *step = pass->step;
+	uint32_t base = split * ATTENTION_SPLIT, low = UINT32_MAX, high = 0, longest = 0;
+	size_t head = (size_t)unit->kv_head * step->n_heads + unit->head;
+	struct attention_query queries[ATTENTION_ROWS];
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct attention_token *token = &step->tokens[first + i];
+		uint32_t from = token->first > base ? token->first : base;
+		uint32_t to =
+			token->last < base + ATTENTION_SPLIT ? token->last : base + ATTENTION_SPLIT;
+
+		queries[i] = (struct attention_query){
+			token->q + head * step->q_stride, from - base, to > from ? to - base : 0};
+		if (from >= to)
+			continue;
+		low = from < low ? from : low;
+		high = to > high ? to : high;
+		longest = token->last > longest ? token->last : longest;
+	}
+	const struct attention_job job = {
+		.n_cells = high - base,
+		.n_ahead = ahead && !step->cell_of && high == base + ATTENTION_SPLIT &&
+					   listed(&step->tokens[first], split + 1)
+				   ? (longest - high < ATTENTION_CHUNK ? longest - high
+								       : ATTENTION_CHUNK)
+				   : 0,
+		.cells = split_cells(pass, first, split, low, high, thread),
+		.kv_type = step->kv_type,
+		.k = step->k + unit->kv_head * step->k_head_bytes,
+		.v = step->v + unit->kv_head * step->v_head_bytes,
+		.k_cell_bytes = step->k_cell_bytes,
+		.v_cell_bytes = step->v_cell_bytes,
+		.k_turned = step->k_turned,
+		.v_paired = step->v_paired,
+		.k_dim = step->k_dim,
+		.v_dim = step->v_dim,
+		.n_tokens = n,
+		.n_heads = unit->n_heads,
+		.queries = queries,
+		.q_stride = step->q_stride,
+		.q_kept = keep_queries(&pass->m->kept[thread], unit, first, n),
+		.scale = step->scale,
+		.part = row_of(part, (size_t)(first - unit->first) * unit->n_heads),
+		.scratch = pass->m->scratch + thread * pass->m->scratch_floats,
+	};
+	step->kernels->attention(&job);
+}
+
+/* One split of a unit into `part`; ahead: the same thread takes the next one then. */
+static void attend_split(const struct pass *pass, const struct attention_unit *unit, uint32_t split,
+	bool ahead, struct attention_state part, uint32_t thread)
+{
+	const struct attention_token *tokens = pass->step->tokens;
+	uint32_t end = unit->first + unit->n;
+
+	for (uint32_t t = unit->first, n; t < end; t += n) {
+		n = 1;
+		if (!attends(&tokens[t], split))
+			continue;
+		while (listed(&tokens[t], split) && t + n < end && attends(&tokens[t + n], split) &&
+			listed(&tokens[t + n], split))
+			n++;
+		attend_tokens(pass, unit, split, t, n, ahead, part, thread);
+	}
+}
+
+static void join(const struct pass *pass, const struct attention_unit *unit, uint32_t split,
+	uint32_t token, struct attention_state part)
+{
+	const struct attention_step *step = pass->step;
+	struct attention_state into = state_of(pass, unit, token);
+
+	part = row_of(part, (size_t)(token - unit->first) * unit->n_heads);
+	if (attends(&step->tokens[token], split))
+		step->kernels->attention_join(&into, &part, unit->n_heads, step->v_dim);
+}
+
+static void finish(const struct pass *pass, const struct attention_unit *unit, uint32_t token)
+{
+	const struct attention_step *step = pass->step;
+	struct attention_state state = state_of(pass, unit, token);
+
+	step->kernels->attention_finish(&state, unit->n_heads, step->v_dim);
+	/* More heads than a unit takes: the last block's thread may not be the last to finish. */
+	if (step->done && step->n_heads <= ATTENTION_ROWS)
+		step->done(step->arg, step->first + token, unit->kv_head);
+}
+
+/* All of a unit, on one thread. */
+static void run_unit(void *arg, uint32_t item, uint32_t thread)
+{
+	const struct pass *pass = arg;
+	const struct attention_unit *unit = &pass->m->units[item];
+	struct attention_state part = part_of(pass, thread);
+
+	for (uint32_t t = unit->first; pass->prepare && t < unit->first + unit->n; t++)
+		pass->step->prepare(pass->step->arg, pass->step->first + t, unit->kv_head);
+	for (uint32_t t = unit->first; t < unit->first + unit->n; t++)
+		begin(pass, unit, t);
+	for (uint32_t split = unit->split; split < unit->end; split++) {
+		attend_split(pass, unit, split, split + 1 < unit->end, part, thread);
+		for (uint32_t t = unit->first; t < unit->first + unit->n; t++)
+			join(pass, unit, split, t, part);
+	}
+	for (uint32_t t = unit->first; t < unit->first + unit->n; t++)
+		finish(pass, unit, t);
+}
+
+/* One split of the wave, over all units. The thread that takes one mostly takes the next as well. */
+static void run_split(void *arg, uint32_t item, uint32_t thread)
+{
+	const struct pass *pass = arg;
+	const struct attention_unit *unit = &pass->m->units[item / pass->wave];
+	uint32_t at = item % pass->wave, split = unit->split + pass->first + at;
+
+	if (split < unit->end)
+		attend_split(pass, unit, split, at + 1 < pass->wave && split + 1 < unit->end,
+			part_of(pass, item), thread);
+}
+
+/* One token of a unit: the splits of a wave into what was before it. */
+static void join_wave(void *arg, uint32_t item, uint32_t thread)
+{
+	const struct pass *pass = arg;
+	const struct attention_unit *unit = pass->m->units;
+	uint32_t token = item, index = 0;
+
+	(void)thread;
+	for (; token >= unit->n; unit++, index++)
+		token -= unit->n;
+	token += unit->first;
+	if (pass->first == 0)
+		begin(pass, unit, token);
+	for (uint32_t i = 0; i < pass->wave; i++) {
+		uint32_t split = unit->split + pass->first + i;
+
+		if (split < unit->end)
+			join(pass, unit, split, token, part_of(pass, index * pass->wave + i));
+	}
+}
+
+static void finish_token(void *arg, uint32_t item, uint32_t thread)
+{
+	const struct pass *pass = arg;
+	const struct attention_unit *unit = pass->m->units;
+	uint32_t token = item;
+
+	(void)thread;
+	for (; token >= unit->n; unit++)
+		token -= unit->n;
+	finish(pass, unit, unit->first + token);
+}
+
+static void run_items(
+	const struct pass *pass, void (*fn)(void *, uint32_t, uint32_t), uint32_t n, bool small)
+{
+	if (!small && n > 1) {
+		pool_run(pass->step->pool, fn, (void *)pass, n);
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		fn((void *)pass, i, 0);
+}
+
+static void run_waves(struct pass *pass, bool small)
+{
+	uint32_t n_tokens = 0;
+
+	for (uint32_t u = 0; u < pass->n_units; u++)
+		n_tokens += pass->m->units[u].n;
+	assert(pass->n_units > 0 && pass->unit_rows > 0);
+	pass->wave = pass->m->rows / (pass->unit_rows * pass->n_units);
+	assert(pass->wave > 0);
+	for (pass->first = 0; pass->first < pass->splits; pass->first += pass->wave) {
+		if (pass->wave > pass->splits - pass->first)
+			pass->wave = pass->splits - pass->first;
+		run_items(pass, run_split, pass->n_units * pass->wave, small);
+		run_items(pass, join_wave, n_tokens, small);
+	}
+	run_items(pass, finish_token, n_tokens, small);
+}
+
+void attention_run(const struct attention_step *step, struct attention_memory *m)
+{
+	struct pass pass = {.step = step, .m = m};
+	uint64_t cells = step->prepare ? (uint64_t)PREPARE_CELLS * step->n_tokens : 0;
+	uint32_t most = step->n_tokens < m->n_threads ? step->n_tokens : m->n_threads;
+	bool small, whole;
+
+	for (uint32_t t = 0; t < step->n_tokens; t++)
+		cells += step->tokens[t].last - step->tokens[t].first;
+	for (uint32_t t = 0; t < m->n_threads; t++)
+		m->kept[t].n = 0;
+	small = m->n_threads == 1 || cells * heads_all(step) * step->k_dim < INLINE_BYTES;
+	for (uint32_t t = 0; t < step->n_tokens;)
+		t += add_units(&pass, t);
+	whole = small || pass.splits <= 1 || pass.n_units >= m->n_threads * UNITS_PER_THREAD;
+	/* Who has more threads than heads prepares many tokens on all of them. */
+	pass.prepare = step->prepare && whole && pass.n_units == step->n_kv_heads &&
+		       (small || pass.n_units >= most);
+	if (step->prepare && !pass.prepare)
+		step->prepare_all(step->arg);
+	if (whole)
+		run_items(&pass, run_unit, pass.n_units, small);
+	else
+		run_waves(&pass, false);
+	for (uint32_t t = 0; step->done && step->n_heads > ATTENTION_ROWS && t < step->n_tokens;
+		t++)
+		for (uint32_t h = 0; h < step->n_kv_heads; h++)
+			step->done(step->arg, step->first + t, h);
+}

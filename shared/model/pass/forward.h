@@ -1,0 +1,62 @@
+/*
+ * One forward pass over a batch of tokens: chains, trees and many sequences are the same call. Used by one thread,
+ * which drives the pool. All memory is allocated in forward_create; a pass allocates nothing.
+ */
+#pragma once
+
+#include "kernels/pool.h"
+#include "shared/model/pass/experts.h"
+#include "shared/model/kv/kv.h"
+
+struct batch_token {
+	struct kv_seq *seq;
+	int32_t token;
+	uint32_t position;
+	int32_t parent; /* batch index (smaller) of the token before it, or -1: seq's committed tokens end before it */
+	bool logits; /* compute this token's logits */
+	uint32_t cell; /* in: taken by the caller with kv_take */
+	/* May be rejected. Only models with recurrent layers (kv_states) need to know: there the others of a sequence
+	 * are a chain in front of its drafts, and are committed all together, before any draft, or not at all. At most
+	 * n_logits tokens of a pass are drafts. */
+	bool draft;
+};
+
+/* Called on the driving thread, once per layer: what the router chose for each token of the batch.
+ * experts, weights: [n_tokens][n_experts_used], by falling weight. hidden: [n_tokens][n_embd], the input of the
+ * feed-forward (after norm). For dense layers experts and weights are NULL. (Sparsemixer: the first choice, then the
+ * second.) Either callback may be NULL. */
+struct forward_hooks {
+	void (*layer)(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
+		const float *weights, const float *const *hidden);
+	/* x: [n_tokens][n_embd], the residual stream before the layer; with layer = n_layers behind the last. */
+	void (*residual)(void *arg, uint32_t layer, uint32_t n_tokens, const float *x);
+	void *arg;
+};
+
+struct forward_stats {
+	uint64_t unique_experts; /* summed over the layers of the last pass */
+	uint64_t attention_ns, moe_ns, output_ns, total_ns; /* of the last pass */
+};
+
+struct forward;
+
+/* n_batch: the most tokens of one pass; n_logits: the most rows of logits of one pass; n_context: the most
+ * positions of a sequence. Borrows everything. experts may be NULL for dense models. */
+int forward_create(const struct model *model, const struct kernels *kernels, struct pool *pool,
+	struct kv *kv, struct expert_source *experts, uint32_t n_batch, uint32_t n_logits,
+	uint32_t n_context, struct forward **out, struct error *err);
+/* Of the buffers that it allocates, nearly all: the most that passes can fill. */
+size_t forward_bytes(const struct model *model, const struct kernels *kernels, uint32_t n_threads,
+	uint32_t n_batch, uint32_t n_logits);
+void forward_destroy(struct forward **forward);
+void forward_set_hooks(struct forward *forward, const struct forward_hooks *hooks);
+
+/* The tokens of a sequence continue its committed ones (seq->n): position = the parent's + 1, or seq->n without. The
+ * value of every logit depends on the token's own ancestors only, to the bit. seq->cell[n..] is used as scratch.
+ * -EIO when an expert could not be read, -EINVAL when positions, parents, cells or the number of rows of logits
+ * contradict this or forward_create; the cells stay the caller's to return. */
+int forward_run(struct forward *forward, const struct batch_token *tokens, uint32_t n);
+
+/* Logits of batch token i of the last pass ([n_vocab]); it must have asked for them. Valid until the next pass. */
+const float *forward_logits(const struct forward *forward, uint32_t i);
+const struct forward_stats *forward_stats(const struct forward *forward);

@@ -1,0 +1,364 @@
+#include "shared/model/pass/sampler.h"
+#include "shared/model/pass/sampler_internal.h"
+#include "shared/base/rand.h"
+#include "shared/base/sampling.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* No draw of rand_uniform gives a larger G: u is at most 1 - 2^-25, and -log(2^-25) = 17.3287. */
+#define GUMBEL_MAX 17.34
+
+void sampler_params_default(struct sampler_params *params)
+{
+	memset(params, 0, sizeof(*params));
+	params->top_p = 1;
+	params->repeat_penalty = 1;
+}
+
+int sampler_params_check(const struct sampler_params *params, uint32_t n_vocab, struct error *err)
+{
+	const struct {
+		enum sampling_value what;
+		double value;
+	} values[] = {
+		{SAMPLING_TEMPERATURE, (double)params->temperature},
+		{SAMPLING_TOP_K, params->top_k},
+		{SAMPLING_TOP_P, (double)params->top_p},
+		{SAMPLING_MIN_P, (double)params->min_p},
+		{SAMPLING_REPEAT_PENALTY, (double)params->repeat_penalty},
+		{SAMPLING_REPEAT_WINDOW, params->repeat_window},
+	};
+	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+		if (sampling_check(values[i].what, values[i].value, err))
+			return -EINVAL;
+	if (params->coupling != COUPLING_GUMBEL && params->coupling != COUPLING_MAXIMAL)
+		return error_set(err, EINVAL,
+			"coupling is %u, allowed are 0 (gumbel) and 1 (maximal)", params->coupling);
+	if (params->n_biases > LIMIT_LOGIT_BIASES)
+		return error_set(err, EINVAL, "%u logit biases, allowed are at most %d",
+			params->n_biases, LIMIT_LOGIT_BIASES);
+	for (uint32_t i = 0; i < params->n_biases; i++) {
+		if (params->biases[i].token < 0 || (uint32_t)params->biases[i].token >= n_vocab)
+			return error_set(err, EINVAL, "logit bias for token %d, allowed are 0..%u",
+				params->biases[i].token, n_vocab - 1);
+		if (sampling_check(SAMPLING_LOGIT_BIAS, (double)params->biases[i].bias, err))
+			return error_prefix(err, -EINVAL, "token %d", params->biases[i].token);
+	}
+	return 0;
+}
+
+int sampler_init(struct sampler *sampler, uint32_t n_vocab)
+{
+	memset(sampler, 0, sizeof(*sampler));
+	if (n_vocab == 0 || n_vocab > LIMIT_VOCAB)
+		return -EINVAL;
+	sampler->logits = malloc(n_vocab * sizeof(*sampler->logits));
+	sampler->most = malloc(sampler_chunks(n_vocab) * sizeof(*sampler->most));
+	sampler->dist = malloc(n_vocab * sizeof(*sampler->dist));
+	sampler->seen = calloc(n_vocab, sizeof(*sampler->seen));
+	sampler->n_vocab = n_vocab;
+	/* Any will do: all give the same bits. */
+	sampler->kernels = kernels_select("auto", NULL);
+	if (!sampler->logits || !sampler->most || !sampler->dist || !sampler->seen) {
+		sampler_exit(sampler);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void sampler_exit(struct sampler *sampler)
+{
+	free(sampler->logits);
+	free(sampler->most);
+	free(sampler->dist);
+	free(sampler->seen);
+	memset(sampler, 0, sizeof(*sampler));
+}
+
+bool sampler_finite(const float *logits, uint32_t n)
+{
+	uint32_t bad = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t bits;
+		memcpy(&bits, &logits[i], sizeof(bits));
+		/* An exponent of all ones, and no branch: most rows are fine. */
+		bad |= (bits & 0x7f800000u) == 0x7f800000u;
+	}
+	return bad == 0;
+}
+
+static float sane(float x)
+{
+	if (isnan(x))
+		return -INFINITY;
+	return x > FLT_MAX ? FLT_MAX : x;
+}
+
+static void bias(struct sampler *sampler, const struct sampler_params *params)
+{
+	for (uint32_t i = 0; i < params->n_biases; i++) {
+		/* A drafter may have fewer tokens than the target that the biases were checked for. */
+		if ((uint32_t)params->biases[i].token >= sampler->n_vocab)
+			continue;
+		float *x = &sampler->logits[params->biases[i].token];
+		*x = sane(*x + params->biases[i].bias);
+	}
+}
+
+static void penalise(struct sampler *sampler, const struct sampler_params *params,
+	const int32_t *history, uint32_t n_history)
+{
+	uint32_t window = params->repeat_window;
+	uint32_t first = window > 0 && n_history > window ? n_history - window : 0;
+	if (++sampler->epoch == 0) {
+		memset(sampler->seen, 0, sampler->n_vocab * sizeof(*sampler->seen));
+		sampler->epoch = 1;
+	}
+	for (uint32_t i = first; i < n_history; i++) {
+		uint32_t token = (uint32_t)history[i];
+		if (token >= sampler->n_vocab || sampler->seen[token] == sampler->epoch)
+			continue;
+		sampler->seen[token] = sampler->epoch;
+		float x = sampler->logits[token];
+		x = x > 0 ? x / params->repeat_penalty : x * params->repeat_penalty;
+		sampler->logits[token] = sane(x);
+	}
+}
+
+/* The first of the greatest; 0 when all are -inf. */
+static uint32_t first_greatest(const float *x, uint32_t n)
+{
+	uint32_t best = 0;
+	for (uint32_t i = 1; i < n; i++)
+		if (x[i] > x[best])
+			best = i;
+	return best;
+}
+
+/* Fills sampler->logits with the adjusted logits divided by `divisor`, and most; returns the largest, ties to the smaller id, 0
+ * when all are -inf. Dividing by 1 changes nothing. */
+static uint32_t adjust(struct sampler *sampler, const struct sampler_params *params,
+	const float *logits, const int32_t *history, uint32_t n_history, float divisor)
+{
+	const struct kernels *kernels = sampler->kernels;
+	uint32_t n = sampler->n_vocab;
+	if (params->n_biases > 0 || params->repeat_penalty != 1) {
+		kernels->scale_logits(logits, n, 1, sampler->logits, sampler->most);
+		bias(sampler, params);
+		if (params->repeat_penalty != 1)
+			penalise(sampler, params, history, n_history);
+		logits = sampler->logits;
+	}
+	kernels->scale_logits(logits, n, divisor, sampler->logits, sampler->most);
+	uint32_t chunk = first_greatest(sampler->most, sampler_chunks(n)),
+		 at = chunk * SAMPLE_CHUNK;
+	return at +
+	       first_greatest(sampler->logits + at, n - at < SAMPLE_CHUNK ? n - at : SAMPLE_CHUNK);
+}
+
+/* The sum of exp(z[i] - z_max): four partial sums, i mod 4, added in order: one chain would wait for itself. */
+double sampler_exp_sum(const struct sampler *sampler, float z_max)
+{
+	enum { CHUNK = 256 };
+	float e[CHUNK];
+	double sum[4] = {0};
+	for (uint32_t at = 0; at < sampler->n_vocab; at += CHUNK) {
+		uint32_t n = sampler->n_vocab - at < CHUNK ? sampler->n_vocab - at : CHUNK, i = 0;
+		memcpy(e, sampler->logits + at, n * sizeof(*e));
+		sampler->kernels->exp_less(e, n, z_max);
+		for (; i + 4 <= n; i += 4)
+			for (uint32_t j = 0; j < 4; j++)
+				sum[j] += (double)e[i + j];
+		for (; i < n; i++)
+			sum[i % 4] += (double)e[i];
+	}
+	return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+void sampler_distribution(struct sampler *sampler, const struct sampler_params *params,
+	const float *logits, const int32_t *history, uint32_t n_history)
+{
+	assert(params->temperature > 0);
+	uint32_t top = adjust(sampler, params, logits, history, n_history, params->temperature);
+	if (sampler->logits[top] == -INFINITY) {
+		sampler->dist[0] = (struct token_prob){0, 1};
+		sampler->n_dist = 1;
+		return;
+	}
+	double sum = sampler_keep(sampler, params, top);
+	for (uint32_t i = 0; i < sampler->n_dist; i++)
+		sampler->dist[i].p = (float)((double)sampler->dist[i].p / sum);
+}
+
+/* log of x > 0, normal, in double without libm: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), and
+ * log m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.1716, as its series up to s^23 (the rest is below 2^-60). */
+static double log_double(double x)
+{
+	uint64_t bits;
+	memcpy(&bits, &x, sizeof(bits));
+	int exponent = (int)(bits >> 52) - 1023;
+	bits = (bits & 0xFFFFFFFFFFFFFu) | 0x3FF0000000000000u;
+	double m;
+	memcpy(&m, &bits, sizeof(m));
+	if (m > 1.4142135623730951) {
+		m *= 0.5;
+		exponent++;
+	}
+	double s = (m - 1) / (m + 1), s2 = s * s, series = 1.0 / 23;
+	for (int k = 21; k >= 1; k -= 2)
+		series = series * s2 + 1.0 / k;
+	return (double)exponent * 0.6931471805599453 + 2 * s * series;
+}
+
+static double gumbel_of(double u)
+{
+	return -log_double(-log_double(u));
+}
+
+double sampler_gumbel(uint64_t seed, uint64_t position, uint32_t token)
+{
+	return gumbel_of(rand_uniform(seed, RAND_GUMBEL, position, token));
+}
+
+struct race {
+	double best, z_max; /* z_max: no token that enters has a larger z */
+	double margin; /* far more than the rounding of a score */
+	double hopeless; /* a draw of so much or less loses with any z that there is */
+	uint32_t token;
+};
+
+static struct race race_begin(float z_max)
+{
+	return (struct race){.best = -INFINITY,
+		.z_max = (double)z_max,
+		.margin = 1e-9 * (1 + fabs((double)z_max)),
+		.token = UINT32_MAX};
+}
+
+/* Enters a token that has drawn u into the argmax of z + G. Where the logits are flat, most need no logarithm: what has drawn
+ * less than a loser whom the largest z would not have helped. */
+static inline void race_run(struct race *race, uint32_t token, float z, double u)
+{
+	if (u <= race->hopeless)
+		return;
+	double noise = gumbel_of(u), score = (double)z + noise;
+	if (score > race->best || (score == race->best && token < race->token)) {
+		race->best = score;
+		race->token = token;
+	} else if (race->z_max + noise + race->margin < race->best) {
+		race->hopeless = u;
+	}
+}
+
+/* Whether a z can win at all: with the largest G there is. */
+static inline bool race_open(const struct race *race, float z)
+{
+	return (double)z + GUMBEL_MAX >= race->best;
+}
+
+static inline void race_enter(struct race *race, const struct sampler_params *params,
+	uint64_t position, uint32_t token, float z)
+{
+	if (race_open(race, z))
+		race_run(race, token, z, rand_uniform(params->seed, RAND_GUMBEL, position, token));
+}
+
+/* The least draw (of kernels->draws) with which a token of z_most or less may win: z + G >= best is u >= exp(-w), w = exp(z -
+ * best). Bounds will do, and two calls of kernels_exp for each chunk were half the time: 2^(n + f) <= 2^n (1 + f), which is
+ * n + f written into the bits of a double, and exp(-w) >= 1 - w + w^2/2 - w^3/6. Rounding is far below the 1e-7. */
+static uint32_t race_least_draw(const struct race *race, float z_most)
+{
+	double power = ((double)z_most - race->best + race->margin) * 1.4426950408889634;
+	if (power > 0)
+		return 0;
+	uint64_t bits = (uint64_t)((power + 1023) * 0x1p52);
+	double w;
+	memcpy(&w, &bits, sizeof(w));
+	double u = 1 - w * (1 - w * (0.5 - w / 6)) - 1e-7;
+	return (uint32_t)(u * 0x1p24);
+}
+
+static inline bool any_at_least(const uint32_t draw[SAMPLE_CHUNK], uint32_t least)
+{
+	int32_t any = 0; /* Of 24 bits; and without a branch sixteen are compared at once. */
+	for (uint32_t i = 0; i < SAMPLE_CHUNK; i++)
+		any |= (int32_t)draw[i] >= (int32_t)least;
+	return any != 0;
+}
+
+/* A chunk's tokens draw together, and only those that the chunk's greatest z could win with are looked at. */
+static void race_chunk(struct race *race, const struct sampler *sampler,
+	const struct sampler_params *params, uint64_t position, uint32_t chunk)
+{
+	uint32_t draw[SAMPLE_CHUNK], first = chunk * SAMPLE_CHUNK;
+	uint32_t left = sampler->n_vocab - first;
+	uint32_t least = race_least_draw(race, sampler->most[chunk]);
+	sampler->kernels->draws(params->seed, RAND_GUMBEL, position, first, draw);
+	if (!any_at_least(draw, least))
+		return;
+	for (uint32_t i = 0; i < SAMPLE_CHUNK && i < left; i++) {
+		float z = sampler->logits[first + i];
+		if (draw[i] >= least && z != -INFINITY && race_open(race, z))
+			race_run(race, first + i, z, rand_uniform_of(draw[i]));
+	}
+}
+
+/* Over the whole vocabulary: nothing needs sorting. */
+static int32_t pick_unfiltered(struct sampler *sampler, const struct sampler_params *params,
+	uint32_t top, uint64_t position, float *confidence)
+{
+	const float *z = sampler->logits;
+	struct race race = race_begin(z[top]);
+	race_enter(&race, params, position, top, z[top]);
+	for (uint32_t c = 0; c < sampler_chunks(sampler->n_vocab); c++)
+		if (race_open(&race, sampler->most[c]))
+			race_chunk(&race, sampler, params, position, c);
+	if (confidence)
+		*confidence = (float)((double)kernels_exp(z[race.token] - z[top]) /
+				      sampler_exp_sum(sampler, z[top]));
+	return (int32_t)race.token;
+}
+
+static int32_t pick_filtered(struct sampler *sampler, const struct sampler_params *params,
+	uint32_t top, uint64_t position, float *confidence)
+{
+	double sum = sampler_keep(sampler, params, top);
+	struct race race = race_begin(sampler->logits[top]);
+	float chosen = 0;
+	for (uint32_t i = 0; i < sampler->n_dist; i++) {
+		uint32_t token = (uint32_t)sampler->dist[i].token;
+		race_enter(&race, params, position, token, sampler->logits[token]);
+		if (race.token == token)
+			chosen = sampler->dist[i].p;
+	}
+	if (confidence)
+		*confidence = (float)((double)chosen / sum);
+	return (int32_t)race.token;
+}
+
+int32_t sampler_pick(struct sampler *sampler, const struct sampler_params *params,
+	const float *logits, const int32_t *history, uint32_t n_history, uint64_t position,
+	float *confidence)
+{
+	const float *z = sampler->logits;
+	uint32_t top = adjust(sampler, params, logits, history, n_history,
+		params->temperature > 0 ? params->temperature : 1);
+	if (z[top] == -INFINITY) {
+		if (confidence)
+			*confidence = 1;
+		return 0;
+	}
+	if (params->temperature == 0) {
+		if (confidence)
+			*confidence = (float)(1 / sampler_exp_sum(sampler, z[top]));
+		return (int32_t)top;
+	}
+	bool top_k = params->top_k > 0 && params->top_k < sampler->n_vocab;
+	if (!top_k && params->top_p == 1 && params->min_p == 0)
+		return pick_unfiltered(sampler, params, top, position, confidence);
+	return pick_filtered(sampler, params, top, position, confidence);
+}

@@ -1,0 +1,8 @@
+/* JSON and the values of the template language. */
+#pragma once
+
+#include "shared/model/text/template/render.h"
+
+/* Every member of a JSON object (NULL: none) into dict. trusted: its strings may be special tokens. Strings stay where
+ * they are. */
+void json_load_members(struct render *r, struct dict *dict, const json_t *object, bool trusted);

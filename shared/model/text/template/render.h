@@ -1,0 +1,159 @@
+/*
+ * The state of one rendering, shared by the files of the interpreter; nobody else includes this.
+ */
+#pragma once
+
+#include "shared/model/text/template/arena.h"
+#include "shared/model/text/template/node.h"
+#include "shared/model/text/template/template.h"
+#include "shared/model/text/template/text.h"
+#include "shared/model/text/template/value.h"
+
+#include <locale.h>
+#include <time.h>
+
+struct binding {
+	const struct string *name;
+	struct value value;
+};
+
+struct scope {
+	struct scope *parent;
+	struct binding *bindings;
+	size_t n, capacity;
+	bool captured; /* by a macro that was defined in it */
+};
+
+struct loop {
+	struct list *items;
+	size_t index;
+	int64_t depth;
+	struct value changed; /* what loop.changed() saw last, a tuple */
+	const struct node *node; /* of a recursive loop, else NULL */
+	struct scope *scope;
+};
+
+struct render {
+	struct arena arena;
+	const struct template *template;
+	const struct template_limits *limits;
+	uint64_t steps;
+	uint32_t depth;
+	uint32_t at; /* offset in the source of what is being evaluated */
+	struct scope *scope;
+	struct builder *out;
+	struct dict *variables; /* what the caller passes in */
+	const struct tm *now;
+	bool wrote_parts; /* as template_text has it */
+	locale_t locale; /* for upper and lower case beyond ASCII; 0 until needed */
+};
+
+/* Arguments of one call, evaluated. */
+struct call {
+	const struct value *args;
+	size_t n_args;
+	const struct pair *named; /* keys are strings */
+	size_t n_named;
+};
+
+/*
+ * A filter, test, method or global function. parameters: their names separated by commas, in order; the first n_needed
+ * must be given. NULL: it reads the call itself. args[] holds one value per parameter, VALUE_MISSING where none came.
+ */
+struct function {
+	const char *name;
+	struct value (*fn)(struct render *r, struct value self, const struct value *args,
+		const struct call *call);
+	const char *parameters;
+	int n_needed;
+};
+
+enum {
+	PARAMETERS_MAX = 5,
+	RENDER_FORMAT =
+		32, /* steps of writing or reading a float in decimal, and of writing a time */
+};
+
+/* Ends the rendering with "template line L, column C: " and the message. */
+void render_fail(struct render *r, const char *format, ...)
+	__attribute__((noreturn, format(printf, 2, 3)));
+void render_fail_code(struct render *r, int code, const char *format, ...)
+	__attribute__((noreturn, format(printf, 3, 4)));
+/* Counts work; beyond the limit the rendering fails. A step is what takes some ten to a few hundred ns. */
+void render_charge(struct render *r, uint64_t steps);
+/* The work of reading so many bytes character by character, at least one step. */
+void render_charge_text(struct render *r, size_t bytes);
+/* Around everything that recurses. */
+void render_enter(struct render *r);
+void render_leave(struct render *r);
+/* Fails when v is undefined, saying what is. */
+void render_need_defined(struct render *r, struct value v);
+struct value render_undefined(struct render *r, const char *type, struct value name);
+struct value render_undefined_hint(struct render *r, const char *hint);
+
+/* A string for a message: shortened, unprintable bytes as '?'. */
+struct shown {
+	char text[64];
+};
+struct shown shown(const struct string *s);
+
+struct scope *scope_push(struct render *r, struct scope *parent);
+void scope_set(
+	struct render *r, struct scope *scope, const struct string *name, struct value value);
+struct value scope_get(struct render *r, const struct string *name);
+struct source;
+const struct source *template_source(const struct template *template);
+
+/* eval.c, exec.c, call.c */
+struct value eval(struct render *r, const struct node *node);
+enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
+enum flow exec_body(struct render *r, struct node *const *body, size_t n);
+void exec_assign(struct render *r, const struct node *target, struct value value);
+struct value exec_loop(struct render *r, const struct node *node, struct value items,
+	struct scope *scope, int64_t depth);
+struct value call_value(struct render *r, struct value callee, const struct call *call);
+void call_evaluate(struct render *r, const struct node *node, struct call *call);
+/* extra: one more named argument (caller), or NULL. */
+struct value call_node(struct render *r, const struct node *node, const struct pair *extra);
+struct value call_function(struct render *r, const struct function *function, struct value self,
+	const struct call *call);
+struct value call_filter(
+	struct render *r, const struct string *name, struct value v, const struct call *call);
+bool call_test(
+	struct render *r, const struct string *name, struct value v, const struct call *call);
+
+/* attribute.c: v.name and v[name]. */
+struct value attribute_get(struct render *r, struct value v, const struct string *name);
+struct value attribute_item(struct render *r, struct value v, struct value index);
+/* "a.b.0" as filters take it, or an int. */
+struct value attribute_path(struct render *r, struct value v, struct value path);
+struct value attribute_slice(struct render *r, struct value v, const struct value bounds[3]);
+
+/* operators.c */
+struct value operator_binary(struct render *r, enum node_op op, struct value a, struct value b);
+struct value operator_negate(struct render *r, struct value v);
+
+/* print.c: str() and repr(). */
+struct string *print_text(struct render *r, struct value v);
+void print_to(struct render *r, struct builder *b, struct value v);
+void print_repr(struct render *r, struct builder *b, struct value v);
+void print_float(struct render *r, struct builder *b, double f);
+
+/* json.c */
+struct value json_dump(struct render *r, struct value v, const struct value *args);
+
+/* sort.c: values sorted by their keys, both in place; equal keys keep their order. */
+void list_sort(struct render *r, struct list *keys, struct list *values, bool reverse);
+
+/* format.c: "..." % values and "...".format(). */
+struct value format_percent(struct render *r, struct string *format, struct value values);
+struct value format_braces(struct render *r, struct string *format, const struct call *call);
+
+/* The tables; each ends with a name of NULL. */
+extern const struct function filters_text[], filters_list[], filters_any[], filters_select[];
+extern const struct function tests[];
+extern const struct function methods_string[], methods_dict[], methods_list[], methods_loop[];
+extern const struct function globals[];
+const struct function *function_find(const struct function *table, const char *name, size_t bytes);
+const struct function *filter_find(const struct string *name);
+const struct function *test_find(const struct string *name);

@@ -1,0 +1,54 @@
+/*
+ * Strings of the template language and how they are put together. Characters are code points; a byte that is not UTF-8
+ * counts as one.
+ */
+#pragma once
+
+#include "shared/model/text/template/arena.h"
+#include "shared/model/text/template/value.h"
+
+struct builder {
+	struct arena *arena;
+	size_t max_bytes; /* beyond it the work fails */
+	char *data;
+	uint8_t *mask;
+	size_t bytes, capacity;
+	bool any_literal, any_data;
+};
+
+void builder_init(struct builder *b, struct arena *arena, size_t max_bytes);
+/* Room for that many bytes more. */
+void builder_reserve(struct builder *b, size_t bytes);
+void builder_add(struct builder *b, const char *data, size_t bytes, bool literal);
+void builder_text(struct builder *b, const char *text); /* the template's own */
+void builder_char(struct builder *b, char c); /* the template's own */
+void builder_string(struct builder *b, const struct string *s);
+void builder_slice(struct builder *b, const struct string *s, size_t from, size_t to);
+void builder_code_point(struct builder *b, uint32_t code, bool literal);
+struct string *builder_finish(struct builder *b);
+
+/* Borrows data. */
+struct string *text_borrow(struct arena *arena, const char *data, size_t bytes, bool literal);
+struct string *text_literal(struct arena *arena, const char *text);
+/* Bytes from..to-1; borrows. */
+struct string *text_slice(struct arena *arena, const struct string *s, size_t from, size_t to);
+
+bool text_equal(const struct string *a, const struct string *b);
+bool text_is(const struct string *s, const char *text);
+/* By code points, which for UTF-8 is by bytes. */
+int text_compare(const struct string *a, const struct string *b);
+/* Is the byte at i the template's? */
+bool text_literal_at(const struct string *s, size_t i);
+
+/* Bytes of the character at data (bytes > 0), and what it is; an invalid byte is itself + 0xDC00, as in Python. */
+size_t text_char(const char *data, size_t bytes, uint32_t *code);
+size_t text_chars(struct string *s);
+/* Where character i begins; i up to text_chars(s). */
+size_t text_offset(struct string *s, size_t i);
+size_t text_encode(uint32_t code, char out[4]);
+bool text_is_space(uint32_t code); /* Python's str.isspace */
+/* First occurrence of needle in s from byte `from`, or -1. */
+ptrdiff_t text_find(const struct string *s, const struct string *needle, size_t from);
+/* s without the spaces at its ends. */
+struct string *text_strip(struct arena *arena, const struct string *s, const struct string *chars,
+	bool left, bool right);
