@@ -1,5 +1,7 @@
 #include "kernels/cpu/cpu.h"
 
+#include "kernels/kernels.h"
+
 #include <stdio.h>
 #include <string.h>
 

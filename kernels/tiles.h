@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 
 #define TILE_LANES 16
 #define TILES_GROUP_WEIGHTS 256

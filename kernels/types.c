@@ -1,4 +1,4 @@
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,7 @@
 #include "bench/src/floor.h"
 
+#include "kernels/cpu/simd.h"
+
 static void add(struct floor *f, const struct peaks *peaks, double bytes, double ops, double gop_s)
 {
 	double read = bytes / 1e9 / peaks->read_gb_s, compute = ops / 1e9 / gop_s;

@@ -1,6 +1,8 @@
 #include "bench/src/kernels.h"
 
 #include "bench/src/machine.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/kernels.h"
 #include "shared/base/median.h"
 #include "bench/src/options.h"
 #include "bench/src/peaks.h"

@@ -2,6 +2,8 @@
 
 #include "bench/src/options.h"
 #include "client/model/engine.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/kernels.h"
 #include "shared/base/cpu_name.h"
 #include "shared/base/cpus.h"
 #include "shared/base/plural.h"

@@ -3,8 +3,10 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 #include "kernels/pool.h"
+
+struct kernels;
 
 /* Before a measurement: 0 threads becomes one per core that this process may use, within its CPU time; notices on standard
  * error of what is slow here, as outrider-model has them. kernels: or NULL; asked: what the option said, or NULL. */

@@ -1,4 +1,5 @@
 #include "bench/src/machine.h"
+#include "kernels/cpu/simd.h"
 #include "shared/base/median.h"
 #include "bench/src/model.h"
 #include "shared/base/plural.h"

@@ -4,7 +4,8 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/kv_format.h"
+#include "kernels/tensor.h"
 #include "kernels/pool.h"
 #include "shared/base/error.h"
 

@@ -1,5 +1,6 @@
 #include "client/model/engine.h"
 
+#include "kernels/kernels.h"
 #include "shared/base/cpus.h"
 #include "shared/base/huge_pages.h"
 #include "shared/base/memory_fits.h"

@@ -8,6 +8,8 @@
 #include "shared/model/pass/forward.h"
 #include "shared/model/text/tokenizer.h"
 
+struct kernels;
+
 struct engine_options {
 	const char *model, *kernels, *activations, *kv, *format;
 	const char *tokens, *prompt;

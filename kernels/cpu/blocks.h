@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kernels/cpu/half.h"
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 
 #define RUN_WEIGHTS 32
 /* Runs of a block of 256 weights. */

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/cpu/simd.h"
 
 extern const struct kernels kernels_scalar;
 extern const struct kernels kernels_avx2;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/half.h"
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 
 /* Below this a block counts as zero: 127 / amax would come near float32's end (and be inf for subnormals). */
 #define QUANTISE_LEAST 0x1p-110f

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "kernels/cpu/simd.h"
 #include "kernels/kernels.h"
 
 #include <assert.h>

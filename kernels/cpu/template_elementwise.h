@@ -4,8 +4,6 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
-
 #include <assert.h>
 
 /* LANES sum of a[i] * b[i]. */

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/quantise.h"
-#include "kernels/kernels.h"
+#include "kernels/cpu/simd.h"
 #include "shared/base/limits.h"
 
 #include <assert.h>

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 
 #include <assert.h>
 #include <string.h>

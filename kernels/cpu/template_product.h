@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 
 /* Activation rows that stay in the caches while the weight rows go by. */
 #define PRODUCT_TOKENS 64

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/cpu/simd.h"
 #include "shared/base/rand.h"
 
 #include <float.h>

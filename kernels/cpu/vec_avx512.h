@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/math.h"
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 
 #include <immintrin.h>
 

@@ -13,6 +13,8 @@
 #include "shared/model/pass/moe_route.h"
 #include "shared/spec/slots.h"
 
+struct kernels;
+
 struct draft_session;
 
 struct hints {

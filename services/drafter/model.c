@@ -1,5 +1,6 @@
 #include "services/drafter/model.h"
 
+#include "kernels/kernels.h"
 #include "shared/base/cpus.h"
 #include "shared/base/log.h"
 

@@ -10,6 +10,8 @@
 #include "shared/model/pass/forward.h"
 #include "shared/model/text/tokenizer.h"
 
+struct kernels;
+
 /* Rows of logits in one pass: a draft's token of every session, or so many that are only looked at (foresight.h). */
 enum { DRAFT_MODEL_LOGITS = LIMIT_SESSIONS };
 

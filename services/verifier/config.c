@@ -1,6 +1,7 @@
 #include "services/verifier/config.h"
 
 #include "kernels/kernels.h"
+#include "kernels/kv_format.h"
 #include "services/verifier/tuning.h"
 #include "shared/base/cpus.h"
 #include "shared/base/file.h"

@@ -7,6 +7,7 @@
  *	                   engine: engine.c, iteration.c             engine thread, drives the pool
  *	drafter <--(rings of region "draft")--> drafts.c
  */
+#include "kernels/kernels.h"
 #include "services/verifier/front/front.h"
 #include "services/verifier/packed.h"
 #include "services/verifier/resources.h"

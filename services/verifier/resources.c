@@ -1,5 +1,6 @@
 #include "services/verifier/resources.h"
 
+#include "kernels/kernels.h"
 #include "services/verifier/journal.h"
 #include "shared/base/cpus.h"
 #include "shared/base/log.h"

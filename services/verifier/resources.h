@@ -6,6 +6,8 @@
 
 #include "services/verifier/config.h"
 
+struct kernels;
+
 /* Memory that no page of a file can be taken away for: more than there is of it and the kernel ends processes. Bytes. */
 struct resources_needs {
 	uint64_t kv; /* all of the cache, filled or not */

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "kernels/cpu/simd.h"
 #include "kernels/kernels.h"
 #include "tests/kernels/reference_coded.h"
 

@@ -4,6 +4,8 @@
  */
 #include "tests/model/rig.h"
 
+#include "kernels/cpu/simd.h"
+
 #define N 96 /* tokens of a sequence */
 
 static const char *const models[] = {

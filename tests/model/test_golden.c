@@ -4,6 +4,8 @@
  */
 #include "tests/model/golden.h"
 
+#include "kernels/cpu/simd.h"
+
 /* A file, the numbers it must give, and how far they may be apart (tests/data/golden/README.md). */
 struct f32_case {
 	const char *name, *numbers;

@@ -3,6 +3,7 @@
  * and neither chunks, threads, backends nor neighbours in a batch change a bit. (The golden models, which are float32,
  * are in test_golden.c and test_forward.c.) The models are made here: two layers, one dense and one of experts.
  */
+#include "kernels/cpu/simd.h"
 #include "tests/model/gguf_build.h"
 #include "tests/model/rig.h"
 

@@ -5,6 +5,8 @@
  */
 #include "tests/model/rig.h"
 
+#include "kernels/cpu/simd.h"
+
 enum { N = 60, K = LIMIT_DRAFT, PREFIX = 21 };
 
 static const char *const models[] = {

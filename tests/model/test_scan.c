@@ -1,5 +1,5 @@
 /* What `check` and loading say of scales is what the kernels say of them, whatever the type. */
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 #include "shared/model/gguf/gguf_scan.h"
 #include "shared/model/gguf/gguf_tensors.h"
 #include "tests/kernels/reference.h"

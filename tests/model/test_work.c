@@ -1,5 +1,6 @@
 /* Work cut for the pool is the work: products and feed-forwards of any number of tokens and rows give the bits that the
  * kernels give in one call. */
+#include "kernels/kernels.h"
 #include "kernels/pool_internal.h"
 #include "kernels/tiles.h"
 #include "shared/model/pass/forward_internal.h"

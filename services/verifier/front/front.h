@@ -13,6 +13,8 @@
 #include "shared/ipc/link.h"
 #include "shared/model/gguf/gguf_watch.h"
 
+struct kernels;
+
 /* One session's client. Index = that of slot and page. */
 struct front_session {
 	bool used;

@@ -1,6 +1,7 @@
 /* Tokens and text from the session page to the client. */
 #include "services/verifier/front/front.h"
 
+#include "kernels/kernels.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 

@@ -23,6 +23,8 @@
 
 #include <pthread.h>
 
+struct kernels;
+
 struct engine_options {
 	const struct verifier_config *config;
 	const struct model *model;

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 #include "shared/base/error.h"
 #include "shared/base/limits.h"
 #include "shared/model/gguf/gguf.h"

@@ -3,6 +3,7 @@
  * apart the matrices that take a head's query to the latent (attn_k_b) and the latent to its value (attn_v_b). The older
  * one has neither: attn_kv_b holds, head by head, nope rows of keys and v rows of values, as the model was published.
  */
+#include "kernels/kernels.h"
 #include "shared/model/arch/model_config.h"
 #include "shared/model/arch/model_internal.h"
 

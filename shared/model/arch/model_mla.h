@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 
 /* All 0 in a model without. A query head is nope + rope long, a cached key kv_rank + rope: the normalised latent, from
  * which every head's keys and values would come, and one rotated part that all heads share. */

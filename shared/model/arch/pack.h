@@ -16,7 +16,7 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 #include "shared/model/gguf/gguf.h"
 
 #define PACK_ARCHITECTURE "outrider-packed"

@@ -1,5 +1,7 @@
 #include "shared/model/arch/router_copies.h"
 
+#include "kernels/cpu/simd.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,10 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 #include "shared/model/arch/model.h"
+
+struct kernels;
 
 struct router_copies {
 	struct matrix *

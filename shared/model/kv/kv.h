@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/kv_format.h"
 #include "shared/base/error.h"
 #include "shared/model/kv/kv_sums.h"
 #include "shared/model/kv/kv_window.h"

@@ -9,6 +9,8 @@
  */
 #include "shared/model/pass/forward_internal.h"
 
+#include "kernels/kernels.h"
+
 #include <string.h>
 
 /* Whether another token of the batch is already the first of this sequence's main chain. */

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/cpu/simd.h"
 #include "kernels/pool.h"
 
 /* Attends to positions first..last-1, first < last. */

@@ -8,6 +8,8 @@
 #include "shared/model/pass/experts.h"
 #include "shared/model/kv/kv.h"
 
+struct kernels;
+
 struct batch_token {
 	struct kv_seq *seq;
 	int32_t token;

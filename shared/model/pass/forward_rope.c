@@ -1,6 +1,8 @@
 /* Frequencies of rope and what the scalings do to them. Computed once; double, and ours: no libm. */
 #include "shared/model/pass/forward_internal.h"
 
+#include "kernels/kernels.h"
+
 #define EULER 2.718281828459045
 #define TWO_PI 6.283185307179586
 

@@ -1,6 +1,7 @@
 /* Which experts a token goes to, and with what weights. Always k distinct ones, even of logits that are not numbers. */
 #include "shared/model/pass/moe_route.h"
 
+#include "kernels/cpu/simd.h"
 #include "shared/model/pass/forward_internal.h"
 
 #include <string.h>

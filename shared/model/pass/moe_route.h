@@ -4,9 +4,11 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/tensor.h"
 #include "kernels/pool.h"
 #include "shared/model/arch/model.h"
+
+struct kernels;
 
 /* The experts of one token and their weights in a layer that has experts, from the router's products with its hidden
  * state. logits: [n_experts], overwritten by the scores; scratch: [n_experts]; chosen, weights: [n_experts_used], by

@@ -1,5 +1,7 @@
 #include "shared/model/pass/moe_route.h"
 
+#include "kernels/cpu/simd.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 #include "shared/model/pass/sampler.h"
+#include "kernels/kernels.h"
 #include "shared/model/pass/sampler_internal.h"
 #include "shared/base/rand.h"
 #include "shared/base/sampling.h"

@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/cpu/simd.h"
 #include "shared/base/error.h"
 #include "shared/base/limits.h"
 

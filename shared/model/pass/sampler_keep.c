@@ -1,6 +1,8 @@
 /* top-k, top-p and min-p: what they keep of a vocabulary, in order, without sorting the rest. */
 #include "shared/model/pass/sampler_internal.h"
 
+#include "kernels/kernels.h"
+
 #include <math.h>
 
 /* Whether a comes before b: by falling p, then by rising id. A total order, so a sort has one result. */
