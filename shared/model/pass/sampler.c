@@ -110,23 +110,47 @@ static void bias(struct sampler *sampler, const struct sampler_params *params)
 	}
 }
 
-static void penalise(struct sampler *sampler, const struct sampler_params *params,
-	const int32_t *history, uint32_t n_history)
+static void penalise_tokens(struct sampler *sampler, const struct sampler_params *params,
+	const int32_t *tokens, uint32_t n)
 {
-	uint32_t window = params->repeat_window;
-	uint32_t first = window > 0 && n_history > window ? n_history - window : 0;
-	if (++sampler->epoch == 0) {
-		memset(sampler->seen, 0, sampler->n_vocab * sizeof(*sampler->seen));
-		sampler->epoch = 1;
-	}
-	for (uint32_t i = first; i < n_history; i++) {
-		uint32_t token = (uint32_t)history[i];
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t token = (uint32_t)tokens[i];
 		if (token >= sampler->n_vocab || sampler->seen[token] == sampler->epoch)
 			continue;
 		sampler->seen[token] = sampler->epoch;
 		float x = sampler->logits[token];
 		x = x > 0 ? x / params->repeat_penalty : x * params->repeat_penalty;
 		sampler->logits[token] = sane(x);
+	}
+}
+
+/* A token is penalised once, so the order does not matter. */
+static void penalise(struct sampler *sampler, const struct sampler_params *params,
+	const struct sampler_input *input)
+{
+	uint32_t window = params->repeat_window ? params->repeat_window : UINT32_MAX;
+	uint32_t tail = input->n_tail < window ? input->n_tail : window;
+	uint32_t history = input->n_history < window - tail ? input->n_history : window - tail;
+	if (++sampler->epoch == 0) {
+		memset(sampler->seen, 0, sampler->n_vocab * sizeof(*sampler->seen));
+		sampler->epoch = 1;
+	}
+	if (tail > 0)
+		penalise_tokens(sampler, params, input->tail + (input->n_tail - tail), tail);
+	if (history > 0)
+		penalise_tokens(
+			sampler, params, input->history + (input->n_history - history), history);
+}
+
+/* Most words are all zeros or all ones. */
+static void forbid(struct sampler *sampler, const uint64_t *allowed)
+{
+	for (uint32_t at = 0; at < sampler->n_vocab; at += 64) {
+		uint32_t n = sampler->n_vocab - at < 64 ? sampler->n_vocab - at : 64;
+		uint64_t word = allowed[at / 64];
+		for (uint32_t i = 0; i < n && word != UINT64_MAX; i++)
+			if ((word >> i & 1) == 0)
+				sampler->logits[at + i] = -INFINITY;
 	}
 }
 
@@ -143,15 +167,18 @@ static uint32_t first_greatest(const float *x, uint32_t n)
 /* Fills sampler->logits with the adjusted logits divided by `divisor`, and most; returns the largest, ties to the smaller id, 0
  * when all are -inf. Dividing by 1 changes nothing. */
 static uint32_t adjust(struct sampler *sampler, const struct sampler_params *params,
-	const float *logits, const int32_t *history, uint32_t n_history, float divisor)
+	const struct sampler_input *input, float divisor)
 {
 	const struct kernels *kernels = sampler->kernels;
+	const float *logits = input->logits;
 	uint32_t n = sampler->n_vocab;
-	if (params->n_biases > 0 || params->repeat_penalty != 1) {
+	if (params->n_biases > 0 || params->repeat_penalty != 1 || input->allowed) {
 		kernels->scale_logits(logits, n, 1, sampler->logits, sampler->most);
 		bias(sampler, params);
 		if (params->repeat_penalty != 1)
-			penalise(sampler, params, history, n_history);
+			penalise(sampler, params, input);
+		if (input->allowed)
+			forbid(sampler, input->allowed);
 		logits = sampler->logits;
 	}
 	kernels->scale_logits(logits, n, divisor, sampler->logits, sampler->most);
@@ -180,11 +207,11 @@ double sampler_exp_sum(const struct sampler *sampler, float z_max)
 	return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-void sampler_distribution(struct sampler *sampler, const struct sampler_params *params,
-	const float *logits, const int32_t *history, uint32_t n_history)
+void sampler_distribution_of(struct sampler *sampler, const struct sampler_params *params,
+	const struct sampler_input *input)
 {
 	assert(params->temperature > 0);
-	uint32_t top = adjust(sampler, params, logits, history, n_history, params->temperature);
+	uint32_t top = adjust(sampler, params, input, params->temperature);
 	if (sampler->logits[top] == -INFINITY) {
 		sampler->dist[0] = (struct token_prob){0, 1};
 		sampler->n_dist = 1;
@@ -193,6 +220,14 @@ void sampler_distribution(struct sampler *sampler, const struct sampler_params *
 	double sum = sampler_keep(sampler, params, top);
 	for (uint32_t i = 0; i < sampler->n_dist; i++)
 		sampler->dist[i].p = (float)((double)sampler->dist[i].p / sum);
+}
+
+void sampler_distribution(struct sampler *sampler, const struct sampler_params *params,
+	const float *logits, const int32_t *history, uint32_t n_history)
+{
+	sampler_distribution_of(sampler, params,
+		&(struct sampler_input){
+			.logits = logits, .history = history, .n_history = n_history});
 }
 
 /* log of x > 0, normal, in double without libm: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), and
@@ -308,9 +343,9 @@ static void race_chunk(struct race *race, const struct sampler *sampler,
 	}
 }
 
-/* Over the whole vocabulary: nothing needs sorting. */
-static int32_t pick_unfiltered(struct sampler *sampler, const struct sampler_params *params,
-	uint32_t top, uint64_t position, float *confidence)
+/* The token that wins among the whole vocabulary: nothing needs sorting. */
+static uint32_t race_all(struct sampler *sampler, const struct sampler_params *params, uint32_t top,
+	uint64_t position)
 {
 	const float *z = sampler->logits;
 	struct race race = race_begin(z[top]);
@@ -318,48 +353,89 @@ static int32_t pick_unfiltered(struct sampler *sampler, const struct sampler_par
 	for (uint32_t c = 0; c < sampler_chunks(sampler->n_vocab); c++)
 		if (race_open(&race, sampler->most[c]))
 			race_chunk(&race, sampler, params, position, c);
-	if (confidence)
-		*confidence = (float)((double)kernels_exp(z[race.token] - z[top]) /
-				      sampler_exp_sum(sampler, z[top]));
-	return (int32_t)race.token;
+	return race.token;
 }
 
-static int32_t pick_filtered(struct sampler *sampler, const struct sampler_params *params,
-	uint32_t top, uint64_t position, float *confidence)
+/* The token that wins among those that the filters kept, which are in sampler->dist. */
+static uint32_t race_kept(const struct sampler *sampler, const struct sampler_params *params,
+	uint32_t top, uint64_t position)
 {
-	double sum = sampler_keep(sampler, params, top);
 	struct race race = race_begin(sampler->logits[top]);
-	float chosen = 0;
 	for (uint32_t i = 0; i < sampler->n_dist; i++) {
 		uint32_t token = (uint32_t)sampler->dist[i].token;
 		race_enter(&race, params, position, token, sampler->logits[token]);
-		if (race.token == token)
-			chosen = sampler->dist[i].p;
 	}
-	if (confidence)
-		*confidence = (float)((double)chosen / sum);
-	return (int32_t)race.token;
+	return race.token;
+}
+
+/* The first n of dist, whose weights are unnormalised and have this sum. */
+static uint32_t list_best(
+	const struct sampler *sampler, double sum, struct token_prob *best, uint32_t n)
+{
+	if (n > sampler->n_dist)
+		n = sampler->n_dist;
+	for (uint32_t i = 0; i < n; i++)
+		best[i] = (struct token_prob){
+			sampler->dist[i].token, (float)((double)sampler->dist[i].p / sum)};
+	return n;
+}
+
+static struct sampler_choice choose_unfiltered(struct sampler *sampler,
+	const struct sampler_params *params, uint32_t top, uint64_t position, bool want_p,
+	struct token_prob *best, uint32_t n_best)
+{
+	const float *z = sampler->logits;
+	struct sampler_choice choice = {.token = (int32_t)top};
+	double sum = want_p || n_best > 0 ? sampler_exp_sum(sampler, z[top]) : 0;
+	if (params->temperature > 0)
+		choice.token = (int32_t)race_all(sampler, params, top, position);
+	if (want_p)
+		choice.p = (float)((double)kernels_exp(z[choice.token] - z[top]) / sum);
+	if (n_best > 0) {
+		const struct sampler_params all = {.top_k = n_best, .top_p = 1};
+		sampler_keep(sampler, &all, top);
+		choice.n_best = list_best(sampler, sum, best, n_best);
+	}
+	return choice;
+}
+
+static struct sampler_choice choose_filtered(struct sampler *sampler,
+	const struct sampler_params *params, uint32_t top, uint64_t position,
+	struct token_prob *best, uint32_t n_best)
+{
+	double sum = sampler_keep(sampler, params, top);
+	uint32_t token = race_kept(sampler, params, top, position);
+	const float *z = sampler->logits;
+	return (struct sampler_choice){
+		.token = (int32_t)token,
+		.p = (float)((double)kernels_exp(z[token] - z[top]) / sum),
+		.n_best = list_best(sampler, sum, best, n_best),
+	};
+}
+
+struct sampler_choice sampler_choose(struct sampler *sampler, const struct sampler_params *params,
+	const struct sampler_input *input, uint64_t position, bool want_p, struct token_prob *best,
+	uint32_t n_best)
+{
+	bool greedy = params->temperature == 0;
+	uint32_t top = adjust(sampler, params, input, greedy ? 1 : params->temperature);
+	if (sampler->logits[top] == -INFINITY)
+		return (struct sampler_choice){.p = 1, .none = true};
+	bool top_k = params->top_k > 0 && params->top_k < sampler->n_vocab;
+	if (greedy || (!top_k && params->top_p == 1 && params->min_p == 0))
+		return choose_unfiltered(sampler, params, top, position, want_p, best, n_best);
+	return choose_filtered(sampler, params, top, position, best, n_best);
 }
 
 int32_t sampler_pick(struct sampler *sampler, const struct sampler_params *params,
 	const float *logits, const int32_t *history, uint32_t n_history, uint64_t position,
 	float *confidence)
 {
-	const float *z = sampler->logits;
-	uint32_t top = adjust(sampler, params, logits, history, n_history,
-		params->temperature > 0 ? params->temperature : 1);
-	if (z[top] == -INFINITY) {
-		if (confidence)
-			*confidence = 1;
-		return 0;
-	}
-	if (params->temperature == 0) {
-		if (confidence)
-			*confidence = (float)(1 / sampler_exp_sum(sampler, z[top]));
-		return (int32_t)top;
-	}
-	bool top_k = params->top_k > 0 && params->top_k < sampler->n_vocab;
-	if (!top_k && params->top_p == 1 && params->min_p == 0)
-		return pick_unfiltered(sampler, params, top, position, confidence);
-	return pick_filtered(sampler, params, top, position, confidence);
+	const struct sampler_input input = {
+		.logits = logits, .history = history, .n_history = n_history};
+	struct sampler_choice choice =
+		sampler_choose(sampler, params, &input, position, confidence != NULL, NULL, 0);
+	if (confidence)
+		*confidence = choice.p;
+	return choice.token;
 }

@@ -5,8 +5,8 @@
  * sampler's vocabulary does not have are ignored.
  *
  * Adjusted logits, in float32: a NaN counts as -inf, +inf as the largest float; then the biases are added; then the
- * repetition penalty. Greedy is temperature 0: the largest adjusted logit, ties to the smaller id. When every logit is -inf the
- * token is 0.
+ * repetition penalty; then a token that is not allowed gets -inf. Greedy is temperature 0: the largest adjusted logit, ties to
+ * the smaller id. When every adjusted logit is -inf the token is 0.
  * Otherwise z = adjusted / temperature, and the kept set is made by top-k (largest z, ties to the smaller id), then
  * top-p (the shortest prefix by falling p whose sum reaches top_p), then min-p (p >= min_p * the largest p).
  * The token at a position is argmax of (double)z + G over the kept set, ties to the smaller id, with
@@ -75,8 +75,39 @@ bool sampler_finite(const float *logits, uint32_t n);
 void sampler_distribution(struct sampler *sampler, const struct sampler_params *params,
 	const float *logits, const int32_t *history, uint32_t n_history);
 
-/* The token at `position` (= index in prompt + output): argmax(log p + G), or the greedy one. *confidence (may be
- * NULL) receives the chosen token's probability under p (greedy: of the softmax at temperature 1). */
+/* What a token is chosen from. The tokens before its position are the history and then the tail, for a position behind
+ * drafted tokens, which lie elsewhere. */
+struct sampler_input {
+	const float *logits; /* [n_vocab] */
+	const int32_t *history, *tail; /* [n_history], [n_tail] */
+	uint32_t n_history, n_tail;
+	const uint64_t
+		*allowed; /* [SAMPLER_ALLOWED_WORDS(n_vocab)] or NULL: all tokens are allowed */
+};
+/* Token t is allowed if bit t % 64 of word t / 64 is set. Bits beyond the vocabulary do not count. */
+#define SAMPLER_ALLOWED_WORDS(n_vocab) (((size_t)(n_vocab) + 63) / 64)
+
+/* sampler_distribution of such an input. */
+void sampler_distribution_of(struct sampler *sampler, const struct sampler_params *params,
+	const struct sampler_input *input);
+
+/* A chosen token. */
+struct sampler_choice {
+	int32_t token;
+	float p; /* its probability in the distribution that it was chosen from */
+	bool none; /* every adjusted logit is -inf: the token is 0 for want of another, and p is 1 */
+	uint32_t n_best; /* tokens written to best[] */
+};
+
+/* The token at `position` (= index in prompt + output): argmax(log p + G), or the greedy one. Its distribution, which p and
+ * best are about, is the softmax of z over the kept set; the greedy token's is the softmax of all adjusted logits, at
+ * temperature 1. best[0..n_best-1] (NULL if n_best is 0): the most likely tokens of it, by falling z, ties by rising id; fewer
+ * if fewer have weight. want_p false: p may stay 0, where it would cost a sum over the vocabulary. */
+struct sampler_choice sampler_choose(struct sampler *sampler, const struct sampler_params *params,
+	const struct sampler_input *input, uint64_t position, bool want_p, struct token_prob *best,
+	uint32_t n_best);
+
+/* sampler_choose after this history, among all tokens; *confidence (may be NULL) receives p. */
 int32_t sampler_pick(struct sampler *sampler, const struct sampler_params *params,
 	const float *logits, const int32_t *history, uint32_t n_history, uint64_t position,
 	float *confidence);

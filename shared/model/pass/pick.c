@@ -1,0 +1,119 @@
+#include "shared/model/pass/pick.h"
+#include "shared/model/gguf/hash.h"
+
+#include <stdlib.h>
+
+/* Fewer bytes of logits than this stay on the calling thread: a hand-over costs about as much. */
+#define BYTES_FOR_POOL (32u << 10)
+
+struct pick {
+	struct pool *pool;
+	uint32_t n_vocab, n_threads;
+	/* The running step. */
+	const struct pick_row *rows; /* [first + n] */
+	const float *const *logits; /* [n] */
+	struct pick_result *results; /* [first + n] */
+	uint32_t first;
+	struct sampler samplers[]; /* [n_threads] */
+};
+
+int pick_create(const struct kernels *kernels, struct pool *pool, uint32_t n_vocab,
+	struct pick **out, struct error *err)
+{
+	uint32_t n_threads = pool_threads(pool);
+	struct pick *pick = calloc(1, sizeof(*pick) + n_threads * sizeof(pick->samplers[0]));
+	int rc = pick ? 0 : -ENOMEM;
+	*out = pick;
+	if (pick) {
+		pick->pool = pool;
+		pick->n_vocab = n_vocab;
+		pick->n_threads = n_threads;
+	}
+	for (uint32_t i = 0; rc == 0 && i < n_threads; i++) {
+		rc = sampler_init(&pick->samplers[i], n_vocab);
+		pick->samplers[i].kernels = kernels;
+	}
+	if (rc == 0)
+		return 0;
+	pick_destroy(out);
+	return error_set(err, -rc, "no memory for sampling from %u tokens on %u threads", n_vocab,
+		n_threads);
+}
+
+void pick_destroy(struct pick **pick)
+{
+	for (uint32_t i = 0; *pick && i < (*pick)->n_threads; i++)
+		sampler_exit(&(*pick)->samplers[i]);
+	free(*pick);
+	*pick = NULL;
+}
+
+static int check(const struct pick_row *rows, uint32_t row)
+{
+	uint32_t length = 0, at = row;
+	if (rows[row].n_best > PICK_BEST_MAX)
+		return -EINVAL;
+	while (rows[at].parent >= 0) {
+		if ((uint32_t)rows[at].parent >= at || ++length > PICK_PATH_MAX)
+			return -EINVAL;
+		at = (uint32_t)rows[at].parent;
+	}
+	return 0;
+}
+
+/* The drafted tokens on the path of a row, the last one at path[PICK_PATH_MAX - 1]; how many. */
+static uint32_t path_of(const struct pick_row *rows, uint32_t row, int32_t path[PICK_PATH_MAX])
+{
+	uint32_t n = 0;
+	for (; rows[row].parent >= 0; row = (uint32_t)rows[row].parent)
+		path[PICK_PATH_MAX - ++n] = rows[row].token;
+	return n;
+}
+
+static void pick_item(void *arg, uint32_t item, uint32_t thread)
+{
+	struct pick *pick = arg;
+	const struct pick_row *row = &pick->rows[pick->first + item];
+	struct pick_result *result = &pick->results[pick->first + item];
+	const float *logits = pick->logits[item];
+	int32_t path[PICK_PATH_MAX];
+	*result = (struct pick_result){.finite = sampler_finite(logits, pick->n_vocab)};
+	if (row->want_hash)
+		result->hash = logits_hash(logits, pick->n_vocab);
+	if (!row->params)
+		return;
+	uint32_t n_path = path_of(pick->rows, pick->first + item, path);
+	const struct sampler_input input = {
+		.logits = logits,
+		.history = row->history,
+		.n_history = row->n_history,
+		.tail = path + PICK_PATH_MAX - n_path,
+		.n_tail = n_path,
+		.allowed = row->allowed,
+	};
+	struct sampler *sampler = &pick->samplers[thread];
+	struct sampler_choice choice = sampler_choose(
+		sampler, row->params, &input, row->position, row->want_p, row->best, row->n_best);
+	result->token = choice.token;
+	result->p = choice.p;
+	result->none = choice.none;
+	result->n_best = choice.n_best;
+}
+
+int pick_run(struct pick *pick, const struct pick_row *rows, uint32_t first, uint32_t n,
+	const float *const *logits, struct pick_result *results)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (check(rows, first + i) < 0)
+			return -EINVAL;
+	pick->rows = rows;
+	pick->first = first;
+	pick->logits = logits;
+	pick->results = results;
+	if (n > 1 && (uint64_t)n * pick->n_vocab * sizeof(float) >= BYTES_FOR_POOL)
+		pool_run(pick->pool, pick_item, pick, n);
+	else
+		for (uint32_t i = 0; i < n; i++)
+			pick_item(pick, i, 0);
+	return 0;
+}

@@ -1,0 +1,63 @@
+/*
+ * The step `pick`: from rows of logits to tokens, for a whole batch at once. Each row has parameters of its own, and each gives
+ * what sampler_choose gives, to the bit, whatever the other rows, the order of the rows and the number of threads are. Rows run
+ * in parallel on the pool; one thread, which drives the pool, calls. Everything is allocated in pick_create.
+ *
+ * A row of a tree does not depend on what the rows before it picked: its history is the committed tokens and the drafted tokens
+ * on its own path, so all nodes are picked in one step and acceptance walks over the results.
+ */
+#pragma once
+
+#include "kernels/pool.h"
+#include "shared/model/pass/sampler.h"
+
+enum {
+	PICK_PATH_MAX = 64, /* drafted tokens on the path of a row */
+	PICK_BEST_MAX = 32, /* tokens listed for a row */
+};
+static_assert((int)LIMIT_DRAFT <= (int)PICK_PATH_MAX, "a path holds the deepest draft");
+
+/* All pointers are borrowed until the step has ended. */
+struct pick_row {
+	/* NULL: no token is wanted, only whether the row is finite, and its hash. */
+	const struct sampler_params *params;
+	/* [n_history] the committed tokens. NULL is fine with n_history 0. */
+	const int32_t *history;
+	uint32_t n_history;
+	/* The row before this one on its path, by its index in the batch of rows, which is smaller, or -1: the row follows the
+	 * history. The path of a row is the path of that one and then `token`. Both share one history. */
+	int32_t parent;
+	int32_t token; /* the drafted token that leads here; not looked at if parent is -1 */
+	uint32_t
+		source; /* where the logits come from: an index that whoever runs the step understands */
+	uint64_t position; /* of the token that is picked: its index in prompt and output */
+	const uint64_t *allowed; /* [SAMPLER_ALLOWED_WORDS(n_vocab)] bits, or NULL: see sampler.h */
+	struct token_prob *best; /* [n_best] receives the most likely tokens; NULL if n_best is 0 */
+	uint32_t n_best; /* 0..PICK_BEST_MAX */
+	bool want_p; /* pick_result.p is wanted */
+	bool want_hash; /* pick_result.hash is wanted */
+};
+
+struct pick_result {
+	int32_t token; /* 0 without params */
+	float p; /* of struct sampler_choice; 0 if it was not wanted */
+	uint32_t n_best; /* tokens in row.best */
+	/* All logits of the row, before any adjustment, are finite. If not, the token says nothing. */
+	bool finite;
+	/* No token could be chosen: all adjusted logits are -inf, for instance because no token is allowed. The token is 0. */
+	bool none;
+	uint64_t hash; /* logits_hash of the row; 0 if it was not wanted */
+};
+
+struct pick;
+
+/* For rows of n_vocab logits. Borrows the pool and the kernels. */
+int pick_create(const struct kernels *kernels, struct pool *pool, uint32_t n_vocab,
+	struct pick **out, struct error *err);
+void pick_destroy(struct pick **pick);
+
+/* rows[0..n_rows-1] are a batch; fills results[first..first+n-1], so that the logits of a batch need not exist at once.
+ * logits[i]: [n_vocab] of row first + i. -EINVAL, and no result, if a parent is not a smaller index, a path is longer than
+ * PICK_PATH_MAX, or n_best is larger than PICK_BEST_MAX. */
+int pick_run(struct pick *pick, const struct pick_row *rows, uint32_t first, uint32_t n,
+	const float *const *logits, struct pick_result *results);
