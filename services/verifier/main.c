@@ -4,7 +4,7 @@
  *	clients --(bus)--> front: handlers.c, front.c, stream.c      loop thread
  *	                     | commands, slots        ^ session pages
  *	                     v                        |
- *	                   engine: engine.c, iteration.c             engine thread, drives the pool
+ *	                   engine: engine.c, pass.c                  engine thread, drives the pool
  *	drafter <--(rings of region "draft")--> drafts.c
  */
 #include "kernels/kernels.h"

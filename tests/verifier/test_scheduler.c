@@ -1,10 +1,31 @@
 #include "services/verifier/pass/scheduler.h"
 
+#include "shared/base/limits.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
+
+static struct sched_session *pointers[LIMIT_SESSIONS], *order[LIMIT_SESSIONS];
+
+/* How many of the sessions may run, in which order. */
+static uint32_t in_order(struct sched_session *sessions, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		sessions[i].index = i;
+		pointers[i] = &sessions[i];
+	}
+	return sched_order(pointers, n, order);
+}
+
+/* The plan for them, oldest first. */
+static uint32_t planned(struct sched_session *sessions, uint32_t n,
+	const struct sched_limits *limits, struct sched_entry *out)
+{
+	return sched_plan(order, in_order(sessions, n), limits, out);
+}
 
 static const struct sched_limits limits = {.sessions_max = 3, .prefill_chunk = 100, .rows = 16};
 
@@ -15,8 +36,7 @@ static void running_sessions_decode_and_prefill_shares_one_chunk_oldest_first(vo
 	struct sched_entry e[3];
 
 	(void)state;
-	sched_rank(s, 3);
-	assert_int_equal(sched_plan(s, 3, &limits, e), 3);
+	assert_int_equal(planned(s, 3, &limits, e), 3);
 	assert_true(e[0].decodes && e[0].emits && e[0].n == 1);
 	assert_true(!e[1].decodes && e[1].emits && e[1].n == 70);
 	assert_true(!e[2].decodes && !e[2].emits && e[2].n == 30);
@@ -30,10 +50,9 @@ static void the_oldest_runnable_sessions_take_part(void **state)
 	struct sched_entry e[3];
 
 	(void)state;
-	sched_rank(s, 5);
-	assert_int_equal(sched_plan(s, 5, &limits, e), 3);
+	assert_int_equal(planned(s, 5, &limits, e), 3);
 	for (uint32_t i = 0; i < 3; i++)
-		assert_int_equal(e[i].session, i + 1);
+		assert_int_equal(e[i].session->index, i + 1);
 }
 
 static void sessions_that_stand_aside_get_what_the_others_leave(void **state)
@@ -44,21 +63,18 @@ static void sessions_that_stand_aside_get_what_the_others_leave(void **state)
 	struct sched_entry e[3];
 
 	(void)state;
-	sched_rank(s, 4);
-	assert_int_equal(sched_plan(s, 4, &limits, e), 3);
-	assert_int_equal(e[0].session, 2);
+	assert_int_equal(planned(s, 4, &limits, e), 3);
+	assert_int_equal(e[0].session->index, 2);
 	assert_int_equal(e[0].n, 95);
-	assert_int_equal(e[1].session, 3);
-	assert_int_equal(e[2].session, 0);
+	assert_int_equal(e[1].session->index, 3);
+	assert_int_equal(e[2].session->index, 0);
 	assert_int_equal(e[2].n, 5);
 	/* Alone they are served as all are. */
 	s[2].paused = s[3].paused = true;
-	sched_rank(s, 4);
-	assert_int_equal(sched_plan(s, 4, &limits, e), 2);
-	assert_int_equal(e[0].session, 0);
-	assert_int_equal(e[1].session, 1);
-	sched_rank(s, 0);
-	assert_int_equal(sched_plan(s, 0, &limits, e), 0);
+	assert_int_equal(planned(s, 4, &limits, e), 2);
+	assert_int_equal(e[0].session->index, 0);
+	assert_int_equal(e[1].session->index, 1);
+	assert_int_equal(planned(s, 0, &limits, e), 0);
 }
 
 static void clients_take_turns(void **state)
@@ -67,50 +83,102 @@ static void clients_take_turns(void **state)
 	struct sched_session s[] = {{.client = 1}, {.client = 1, .paused = true}, {.client = 1},
 		{.client = 1}, {.client = 2}, {.client = 2}, {.client = 0},
 		{.client = 1, .aside = true}};
-	bool seen[8] = {false};
+	static const uint32_t expected[] = {0, 4, 6, 2, 5, 3, 7};
 
 	(void)state;
-	sched_rank(s, 8);
-	for (uint32_t i = 0; i < 8; i++) {
-		assert_true(s[i].rank < 8 && !seen[s[i].rank]);
-		seen[s[i].rank] = true;
-	}
 	/* Of the first turn, in the order of their age: 0, 4, 6; the paused one counts for nobody. */
-	assert_int_equal(s[0].rank, 0);
-	assert_true(s[4].rank < s[2].rank && s[6].rank < s[2].rank && s[4].rank < s[6].rank);
-	assert_true(s[2].rank < s[5].rank && s[5].rank < s[3].rank);
-	assert_int_equal(s[7].rank, 7);
+	assert_int_equal(in_order(s, 8), 7);
+	for (uint32_t i = 0; i < 7; i++) {
+		assert_int_equal(order[i]->index, expected[i]);
+		assert_int_equal(order[i]->rank, i);
+	}
 	/* A client alone: by age. */
 	for (uint32_t i = 0; i < 8; i++)
 		s[i] = (struct sched_session){.client = 5};
-	sched_rank(s, 8);
+	assert_int_equal(in_order(s, 8), 8);
 	for (uint32_t i = 0; i < 8; i++)
-		assert_int_equal(s[i].rank, i);
+		assert_int_equal(order[i]->index, i);
+}
+
+/* The same by its definition, for any sessions: their turn, and in a turn their age. */
+static void the_order_of_many_is_by_turn_and_age(void **state)
+{
+	struct sched_session s[LIMIT_SESSIONS];
+	uint32_t turn[LIMIT_SESSIONS], seed = 1;
+
+	(void)state;
+	for (uint32_t round = 0; round < 200; round++) {
+		for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+			seed = seed * 1664525 + 1013904223;
+			s[i] = (struct sched_session){
+				.client = (uint64_t)(seed >> 16) % (1 + round % 100) *
+					  (round % 2 ? 1 : 2 * LIMIT_SESSIONS),
+				.paused = (seed >> 8) % 5 == 0,
+				.aside = (seed >> 12) % 4 == 0,
+			};
+			turn[i] = s[i].aside ? LIMIT_SESSIONS : 0;
+			for (uint32_t j = 0; j < i && s[i].client != 0; j++)
+				turn[i] += s[j].client == s[i].client && !s[j].paused &&
+					   s[j].aside == s[i].aside;
+		}
+		uint32_t n = in_order(s, LIMIT_SESSIONS), running = 0;
+
+		for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+			running += !s[i].paused;
+		assert_int_equal(n, running);
+		for (uint32_t r = 1; r < n; r++) {
+			uint32_t a = order[r - 1]->index, b = order[r]->index;
+
+			assert_true(turn[a] < turn[b] || (turn[a] == turn[b] && a < b));
+			assert_false(order[r]->paused);
+		}
+	}
+}
+
+static struct sched_victims victims_of(struct sched_session *sessions, uint32_t n)
+{
+	uint32_t running = in_order(sessions, n);
+
+	return (struct sched_victims){pointers, n, order, running};
+}
+
+/* The next victim's index; -1: none. Gives its pages back, as the engine does. */
+static int victim(struct sched_victims *victims, const struct sched_session *wanting)
+{
+	struct sched_session *s = sched_victim(victims, wanting);
+
+	if (s == NULL)
+		return -1;
+	s->n_pages = 0;
+	return (int)s->index;
 }
 
 static void pages_of_those_that_stand_aside_go_before_those_of_others(void **state)
 {
 	struct sched_session s[] = {{.n_pages = 1, .aside = true}, {.n_pages = 1},
 		{.n_pages = 1, .aside = true}, {.n_pages = 1}};
-	bool in_batch[4] = {false};
+	struct sched_victims victims = victims_of(s, 4);
 
 	(void)state;
-	sched_rank(s, 4);
 	/* An older one too, where one that does not stand aside wants them; the youngest first. */
-	assert_int_equal(sched_victim(s, 4, 1, in_batch), 2);
-	assert_int_equal(sched_victim(s, 4, 3, in_batch), 2);
-	in_batch[2] = true;
-	assert_int_equal(sched_victim(s, 4, 3, in_batch), 0);
-	assert_int_equal(sched_victim(s, 4, 1, in_batch), 0);
-	in_batch[0] = true;
-	assert_int_equal(sched_victim(s, 4, 1, in_batch), 3);
-	assert_int_equal(sched_victim(s, 4, 3, in_batch), -1);
+	assert_int_equal(victim(&victims, &s[1]), 2);
+	assert_int_equal(victim(&victims, &s[3]), 0);
+	assert_int_equal(victim(&victims, &s[3]), -1);
+	s[0].n_pages = s[2].n_pages = 1;
+	victims = victims_of(s, 4);
+	assert_int_equal(victim(&victims, &s[1]), 2);
+	assert_int_equal(victim(&victims, &s[1]), 0);
+	assert_int_equal(victim(&victims, &s[1]), 3);
+	assert_int_equal(victim(&victims, &s[1]), -1);
 	/* They themselves take no others' pages, nor those of their elders. */
-	in_batch[0] = in_batch[2] = false;
-	assert_int_equal(sched_victim(s, 4, 0, in_batch), 2);
-	assert_int_equal(sched_victim(s, 4, 2, in_batch), -1);
+	s[0].n_pages = s[2].n_pages = s[3].n_pages = 1;
+	victims = victims_of(s, 4);
+	assert_int_equal(victim(&victims, &s[0]), 2);
+	assert_int_equal(victim(&victims, &s[0]), -1);
+	assert_int_equal(victim(&victims, &s[2]), -1);
 	s[1].paused = true;
-	assert_int_equal(sched_victim(s, 4, 2, in_batch), 1);
+	victims = victims_of(s, 4);
+	assert_int_equal(victim(&victims, &s[2]), 1);
 }
 
 static void a_prompt_that_finds_no_budget_waits_without_taking_a_place(void **state)
@@ -120,10 +188,9 @@ static void a_prompt_that_finds_no_budget_waits_without_taking_a_place(void **st
 	struct sched_entry e[3];
 
 	(void)state;
-	sched_rank(s, 4);
-	assert_int_equal(sched_plan(s, 4, &limits, e), 2);
+	assert_int_equal(planned(s, 4, &limits, e), 2);
 	assert_int_equal(e[0].n, 100);
-	assert_int_equal(e[1].session, 3);
+	assert_int_equal(e[1].session->index, 3);
 }
 
 static void positions_that_must_show_their_logits_again_go_in_small_steps(void **state)
@@ -134,8 +201,7 @@ static void positions_that_must_show_their_logits_again_go_in_small_steps(void *
 
 	(void)state;
 	while (s.n_kv < s.n_tokens) {
-		sched_rank(&s, 1);
-		assert_int_equal(sched_plan(&s, 1, &limits, e), 1);
+		assert_int_equal(planned(&s, 1, &limits, e), 1);
 		uint32_t first = s.n_kv + 1 < s.n_prompt ? s.n_prompt - 1 : s.n_kv;
 		/* Rows: those positions of the step whose logits gave an output token. */
 		if (s.n_kv + e[0].n >= s.n_prompt)
@@ -164,19 +230,20 @@ static void k_leaves_room_for_the_token_after_the_draft(void **state)
 static void pages_are_taken_from_the_paused_then_the_youngest_and_never_from_elders(void **state)
 {
 	struct sched_session s[] = {{.n_pages = 4}, {.n_pages = 4, .paused = true}, {.n_pages = 4},
-		{.n_pages = 0}, {.n_pages = 4}, {.n_pages = 0}};
-	bool in_batch[6] = {false};
+		{.n_pages = 0}, {.n_pages = 4, .paused = true}, {.n_pages = 4}, {.n_pages = 0}};
+	struct sched_victims victims = victims_of(s, 7);
 
 	(void)state;
-	sched_rank(s, 6);
-	assert_int_equal(sched_victim(s, 6, 2, in_batch), 1);
-	s[1].n_pages = 0;
-	assert_int_equal(sched_victim(s, 6, 2, in_batch), 4);
-	in_batch[4] = true;
-	assert_int_equal(sched_victim(s, 6, 2, in_batch), -1);
-	assert_int_equal(sched_victim(s, 6, 5, in_batch), -1);
-	in_batch[4] = false;
-	assert_int_equal(sched_victim(s, 6, 0, in_batch), 4);
+	assert_int_equal(victim(&victims, &s[2]), 4);
+	assert_int_equal(victim(&victims, &s[2]), 1);
+	assert_int_equal(victim(&victims, &s[2]), 5);
+	assert_int_equal(victim(&victims, &s[2]), -1);
+	assert_int_equal(victim(&victims, &s[6]), -1);
+	s[5].n_pages = 1;
+	victims = victims_of(s, 7);
+	assert_int_equal(victim(&victims, &s[0]), 5);
+	assert_int_equal(victim(&victims, &s[0]), 2);
+	assert_int_equal(victim(&victims, &s[0]), -1);
 }
 
 int main(void)
@@ -186,6 +253,7 @@ int main(void)
 		cmocka_unit_test(the_oldest_runnable_sessions_take_part),
 		cmocka_unit_test(sessions_that_stand_aside_get_what_the_others_leave),
 		cmocka_unit_test(clients_take_turns),
+		cmocka_unit_test(the_order_of_many_is_by_turn_and_age),
 		cmocka_unit_test(pages_of_those_that_stand_aside_go_before_those_of_others),
 		cmocka_unit_test(a_prompt_that_finds_no_budget_waits_without_taking_a_place),
 		cmocka_unit_test(positions_that_must_show_their_logits_again_go_in_small_steps),

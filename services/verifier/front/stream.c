@@ -38,7 +38,7 @@ static bool feed(struct front *front, uint32_t index, uint32_t n)
 			fs->pending = larger;
 			fs->capacity = 2 * room;
 		}
-		/* A token that ends the answer by itself completes no stop string (emit.c), and has no text. */
+		/* A token that ends the answer by itself completes no stop string (accept.c), and has no text. */
 		bool ends = !page->request.ignore_eos &&
 			    tokenizer_is_eog(front->tokenizer, token) &&
 			    tokenizer_piece(front->tokenizer, token, false).bytes == 0;

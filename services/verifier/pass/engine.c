@@ -1,7 +1,5 @@
 #include "services/verifier/pass/engine.h"
 
-#include "services/verifier/pass/emit.h"
-#include "services/verifier/pass/iteration.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
@@ -67,18 +65,21 @@ static int allocate(struct engine *engine, struct error *err)
 		.prefill_chunk = engine->tuning.prefill_chunk,
 		.rows = LIMIT_DRAFT + 1,
 	};
-	engine->n_batch_max =
+	struct pass *pass = &engine->pass;
+	pass->n_batch_max =
 		engine->limits.sessions_max * (LIMIT_DRAFT + 1) + engine->limits.prefill_chunk;
-	engine->batch = calloc(engine->n_batch_max, sizeof(*engine->batch));
-	engine->cells = calloc(engine->n_batch_max, sizeof(*engine->cells));
+	pass->parts = calloc(LIMIT_SESSIONS, sizeof(*pass->parts));
+	pass->batch = calloc(pass->n_batch_max, sizeof(*pass->batch));
+	pass->cells = calloc(pass->n_batch_max, sizeof(*pass->cells));
 	size_t bytes = ring_bytes(COMMAND_BYTES, COMMAND_SLOTS);
 	engine->commands_mem =
 		aligned_alloc(CACHE_LINE, (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
-	if (engine->batch == NULL || engine->cells == NULL || engine->commands_mem == NULL ||
+	if (pass->parts == NULL || pass->batch == NULL || pass->cells == NULL ||
+		engine->commands_mem == NULL ||
 		sampler_init(&engine->sampler, o->model->config.n_vocab) != 0)
 		return error_set(err, ENOMEM,
 			"no memory for a batch of %u tokens and a vocabulary of %u",
-			engine->n_batch_max, o->model->config.n_vocab);
+			engine->pass.n_batch_max, o->model->config.n_vocab);
 	memset(engine->commands_mem, 0, bytes);
 	ring_format(engine->commands_mem, COMMAND_BYTES, COMMAND_SLOTS);
 	int rc = ring_attach(&engine->commands_in, engine->commands_mem, bytes, COMMAND_BYTES, err);
@@ -121,7 +122,7 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 			engine->cached, options->config->gate_hints, err);
 	if (rc == 0)
 		rc = routing_feed_init(&engine->feed, options->model,
-			&engine->drafts.rings.routings, engine->n_batch_max, err);
+			&engine->drafts.rings.routings, engine->pass.n_batch_max, err);
 	*out = engine;
 	if (rc != 0)
 		engine_destroy(out);
@@ -141,7 +142,8 @@ static void enter(struct engine *engine, uint32_t index)
 	s->uid = atomic_load_explicit(&s->page->uid, memory_order_acquire);
 	s->end_before = (enum session_end)atomic_load_explicit(&s->page->end, memory_order_relaxed);
 	text_stream_init(&s->text);
-	engine->live[engine->n_live++] = index;
+	s->sched.index = index;
+	engine->live[engine->n_live++] = &s->sched;
 }
 
 void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
@@ -152,7 +154,7 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 	/* Written down, or reached by a process that died before it could. */
 	enum session_end end = s->end_before;
 	if (end == SESSION_END_NONE)
-		end = emit_replay_text(engine, s);
+		end = pass_replay_text(engine, s);
 	uint32_t n_tokens = journal_n_tokens(s->page);
 	uint32_t limit = s->slot->hashes != NULL ? s->page->n_prompt - 1 : n_tokens - 1;
 
@@ -174,8 +176,8 @@ void engine_recovered(struct engine *engine)
 	size_t n = 0;
 
 	for (uint32_t i = 0; i < engine->n_live; i++)
-		if (engine->sessions[engine->live[i]].seq.owner != 0)
-			owners[n++] = engine->sessions[engine->live[i]].uid;
+		if (engine_live(engine, i)->seq.owner != 0)
+			owners[n++] = engine_live(engine, i)->uid;
 	kv_reclaim(&engine->kv, owners, n);
 }
 
@@ -211,7 +213,7 @@ void engine_tidy(struct engine *engine)
 	uint32_t kept = 0;
 
 	for (uint32_t i = 0; i < engine->n_live; i++)
-		if (!engine->sessions[engine->live[i]].ended)
+		if (!engine_live(engine, i)->ended)
 			engine->live[kept++] = engine->live[i];
 	engine->n_live = kept;
 }
@@ -278,7 +280,7 @@ static void submitted(struct engine *engine, uint32_t index)
 	enter(engine, index);
 	if (s->end_before != SESSION_END_NONE)
 		return;
-	enum session_end end = emit_replay_text(engine, s);
+	enum session_end end = pass_replay_text(engine, s);
 	if (end == SESSION_END_NONE)
 		return;
 	engine_finish(engine, s, end);
@@ -354,7 +356,7 @@ static int start_thread(struct engine *engine, struct error *err)
 		engine->tuning.pool_spin, &engine->pool, err);
 	if (rc == 0)
 		rc = forward_create(o->model, o->kernels, engine->pool, &engine->kv,
-			engine->experts, engine->n_batch_max, n_logits,
+			engine->experts, engine->pass.n_batch_max, n_logits,
 			(uint32_t)o->config->context, &engine->forward, err);
 	gate_hints_pool(&engine->gates, engine->pool);
 	if (rc == 0 && engine->cached != NULL)
@@ -382,7 +384,7 @@ static void *engine_main(void *arg)
 		if (engine->stop)
 			break;
 		take_tuning(engine);
-		if (iteration_run(engine) > 0) {
+		if (pass_run(engine) > 0) {
 			atomic_fetch_add_explicit(&engine->progress, 1, memory_order_relaxed);
 			continue;
 		}
@@ -425,7 +427,7 @@ void engine_destroy(struct engine **out)
 		pthread_join(engine->thread, NULL);
 	}
 	for (uint32_t i = 0; i < engine->n_live; i++) {
-		struct kv_seq *seq = &engine->sessions[engine->live[i]].seq;
+		struct kv_seq *seq = &engine_live(engine, i)->seq;
 
 		/* Not kv_seq_exit: the pages stay the sessions', for the successor. */
 		free(seq->cell);
@@ -440,8 +442,9 @@ void engine_destroy(struct engine **out)
 	kv_exit(&engine->kv);
 	sampler_exit(&engine->sampler);
 	free(engine->commands_mem);
-	free(engine->batch);
-	free(engine->cells);
+	free(engine->pass.parts);
+	free(engine->pass.batch);
+	free(engine->pass.cells);
 	pthread_cond_destroy(&engine->ready);
 	pthread_mutex_destroy(&engine->lock);
 	free(engine);

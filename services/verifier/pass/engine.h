@@ -1,22 +1,20 @@
 /*
  * The engine: one thread that owns the forward pass, the KV cache, the sampler and the running session pages. The
  * front talks to it through a ring of commands and the atomics of struct slot; it never waits for the front.
- * engine_* functions are the front's (loop thread) unless said otherwise; iteration.c is the engine's own work.
+ * engine_* functions are the front's (loop thread) unless said otherwise; pass.h is the engine's own work.
  */
 #pragma once
 
 #include "services/verifier/config.h"
 #include "services/verifier/pass/drafts.h"
 #include "services/verifier/pass/gate_hints.h"
+#include "services/verifier/pass/pass.h"
+#include "services/verifier/pass/routing_feed.h"
 #include "services/verifier/proof.h"
 #include "services/verifier/regions.h"
-#include "services/verifier/pass/routing_feed.h"
-#include "services/verifier/pass/scheduler.h"
-#include "services/verifier/front/slot.h"
 #include "services/verifier/tuning.h"
 #include "shared/ipc/daemon.h"
 #include "shared/ipc/page.h"
-#include "shared/model/pass/forward.h"
 #include "shared/model/text/tokenizer.h"
 #include "shared/spec/policy.h"
 #include "shared/spec/slots.h"
@@ -41,31 +39,6 @@ struct engine_options {
 	void *arg;
 };
 
-/* What the engine knows of a live session beside its page. */
-struct engine_session {
-	uint32_t index; /* of slot and page */
-	uint64_t uid;
-	struct slot *slot;
-	struct session_page *page;
-	struct kv_seq seq; /* owner 0: holds no pages now */
-	struct text_stream text;
-	uint32_t followed; /* tokens the drafter was last told of; 0 = none */
-	uint32_t k, k_asked; /* of this iteration; before the end of the answer cut it */
-	struct policy_trial trial;
-	uint32_t decision; /* of the record: what K was read with */
-	bool unfollowed; /* the policy has no use for drafts of it */
-	bool foresight; /* the policy learns from drafts of it that are kept back */
-	bool asked; /* for drafts, in this iteration */
-	bool told; /* the drafter is kept up to date of it, in this iteration */
-	uint32_t row; /* batch index of its first token in this pass */
-	uint32_t n_drafts; /* behind the last committed one */
-	bool hold_back; /* no pages for it in this pass */
-	uint32_t emitted, accepted; /* in this pass */
-	enum session_end end; /* reached in this pass */
-	enum session_end end_before; /* reached before: only hashes are left to make */
-	bool ended; /* page and slot are the front's again: not to be looked at */
-};
-
 struct engine {
 	struct engine_options o;
 	struct kv kv;
@@ -85,19 +58,13 @@ struct engine {
 	void *commands_mem;
 	struct ring commands_in, commands_out; /* the front's end, the engine's */
 
-	/* Live sessions, oldest first. */
-	uint32_t live[LIMIT_SESSIONS], n_live;
+	/* Live sessions, oldest first, and those of them that may run, in the order in which they go. */
+	struct sched_session *live[LIMIT_SESSIONS], *order[LIMIT_SESSIONS];
+	uint32_t n_live, n_order;
 	struct engine_session sessions[LIMIT_SESSIONS];
 
-	/* Of one iteration; allocated once. */
+	struct pass pass; /* allocated once */
 	struct sched_limits limits;
-	struct sched_session sched[LIMIT_SESSIONS];
-	struct sched_entry plan[LIMIT_SESSIONS];
-	bool in_batch[LIMIT_SESSIONS];
-	struct batch_token *batch; /* [n_batch_max] */
-	uint32_t *cells;
-	uint32_t n_batch, n_batch_max;
-	uint32_t n_prefill;
 
 	/* Settings that change: what the front gave last (a page whose only reader is the engine), and what holds now. */
 	struct page_lock tuning_lock;
@@ -127,7 +94,7 @@ struct engine {
 /* The i-th oldest live session; i < n_live. */
 static inline struct engine_session *engine_live(struct engine *engine, uint32_t i)
 {
-	return &engine->sessions[engine->live[i]];
+	return &engine->sessions[engine->live[i]->index];
 }
 
 /* Allocates everything but the pool's threads; the engine does not run yet. Borrows what options point to. */

@@ -21,49 +21,68 @@ static uint32_t chunk(
 	return n;
 }
 
-/* How many sessions of its client run before it. */
-static uint32_t turn_of(const struct sched_session *sessions, uint32_t i)
-{
-	uint32_t turn = 0;
+/* Counts sessions by client, and apart from them those that stand aside: open addressing, at most half full. */
+enum { CLIENT_PLACES = 2 * LIMIT_SESSIONS };
+struct client_count {
+	uint64_t client;
+	uint32_t n[2]; /* aside or not; both 0: the place is free */
+};
 
-	for (uint32_t j = 0; j < i && sessions[i].client != 0; j++)
-		turn += sessions[j].client == sessions[i].client && !sessions[j].paused &&
-			sessions[j].aside == sessions[i].aside;
-	return turn;
+/* How many sessions of its client were counted before it; counts it. */
+static uint32_t turn_of(struct client_count *counts, const struct sched_session *s)
+{
+	/* Clients are numbered as they come: neighbours lie beside one another. */
+	uint32_t at = (uint32_t)(s->client % CLIENT_PLACES);
+
+	if (s->client == 0)
+		return 0;
+	while (counts[at].client != s->client && (counts[at].n[0] | counts[at].n[1]) != 0)
+		at = (at + 1) % CLIENT_PLACES;
+	counts[at].client = s->client;
+	return counts[at].n[s->aside]++;
 }
 
-void sched_rank(struct sched_session *sessions, uint32_t n)
+uint32_t sched_order(
+	struct sched_session *const *sessions, uint32_t n, struct sched_session **order)
 {
-	uint32_t turns[LIMIT_SESSIONS];
+	struct client_count counts[CLIENT_PLACES] = {{0}};
+	/* Where the sessions of a turn begin in order[]; first, how many there are. */
+	uint32_t begin[2 * LIMIT_SESSIONS] = {0}, turn[LIMIT_SESSIONS], running = 0;
 
 	assert(n <= LIMIT_SESSIONS);
 	for (uint32_t i = 0; i < n; i++) {
-		turns[i] = turn_of(sessions, i) + (sessions[i].aside ? LIMIT_SESSIONS : 0);
-		sessions[i].rank = 0;
-		for (uint32_t j = 0; j < i; j++)
-			sessions[turns[j] <= turns[i] ? i : j].rank++;
+		if (sessions[i]->paused)
+			continue;
+		turn[i] = turn_of(counts, sessions[i]) + (sessions[i]->aside ? LIMIT_SESSIONS : 0);
+		begin[turn[i]]++;
 	}
+	for (uint32_t t = 0; t < 2 * LIMIT_SESSIONS; t++) {
+		uint32_t in_turn = begin[t];
+
+		begin[t] = running;
+		running += in_turn;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		if (sessions[i]->paused)
+			continue;
+		sessions[i]->rank = begin[turn[i]]++;
+		order[sessions[i]->rank] = sessions[i];
+	}
+	return running;
 }
 
-uint32_t sched_plan(const struct sched_session *sessions, uint32_t n,
+uint32_t sched_plan(struct sched_session *const *order, uint32_t n,
 	const struct sched_limits *limits, struct sched_entry *out)
 {
 	uint32_t budget = limits->prefill_chunk, entries = 0;
-	uint32_t order[LIMIT_SESSIONS];
 
-	assert(n <= LIMIT_SESSIONS);
-	for (uint32_t i = 0; i < n; i++)
-		order[sessions[i].rank] = i;
 	for (uint32_t r = 0; r < n && entries < limits->sessions_max; r++) {
-		uint32_t i = order[r];
-		const struct sched_session *s = &sessions[i];
+		const struct sched_session *s = order[r];
 
-		if (s->paused)
-			continue;
 		assert(s->n_kv < s->n_tokens);
 		if (s->n_tokens - s->n_kv == 1) {
 			out[entries++] = (struct sched_entry){
-				.session = i, .n = 1, .emits = true, .decodes = true};
+				.session = s, .n = 1, .emits = true, .decodes = true};
 			continue;
 		}
 		uint32_t take = chunk(s, limits, budget);
@@ -71,7 +90,7 @@ uint32_t sched_plan(const struct sched_session *sessions, uint32_t n,
 			continue;
 		budget -= take;
 		out[entries++] = (struct sched_entry){
-			.session = i, .n = take, .emits = s->n_kv + take == s->n_tokens};
+			.session = s, .n = take, .emits = s->n_kv + take == s->n_tokens};
 	}
 	return entries;
 }
@@ -90,21 +109,20 @@ uint32_t sched_k(uint32_t asked, uint32_t n_tokens, uint32_t n_prompt, uint32_t 
 	return asked < left - 1 ? asked : left - 1;
 }
 
-int sched_victim(
-	const struct sched_session *sessions, uint32_t n, uint32_t wanting, const bool *in_batch)
+struct sched_session *sched_victim(
+	struct sched_victims *victims, const struct sched_session *wanting)
 {
-	uint32_t rank = sessions[wanting].rank;
-	int last = -1;
+	while (victims->n_sessions > 0) {
+		struct sched_session *s = victims->sessions[--victims->n_sessions];
 
-	for (uint32_t i = n; i-- > 0;) {
-		if (i == wanting || in_batch[i] || sessions[i].n_pages == 0)
-			continue;
-		if (sessions[i].paused)
-			return (int)i;
-		if (sessions[i].rank > rank) {
-			rank = sessions[i].rank;
-			last = (int)i;
-		}
+		if (s->paused && s->n_pages > 0)
+			return s;
 	}
-	return last;
+	while (victims->n_order > wanting->rank + 1) {
+		struct sched_session *s = victims->order[--victims->n_order];
+
+		if (s->n_pages > 0)
+			return s;
+	}
+	return NULL;
 }

@@ -1,6 +1,5 @@
 /*
- * What goes into the next batch: pure decisions over plain numbers. Sessions are given oldest first; the engine
- * carries the decisions out.
+ * What goes into the next batch: pure decisions over plain numbers. The engine carries the decisions out.
  */
 #pragma once
 
@@ -8,6 +7,7 @@
 #include <stdint.h>
 
 struct sched_session {
+	uint32_t index; /* the caller's */
 	uint32_t n_tokens; /* committed */
 	uint32_t n_kv; /* of them in the KV cache; always < n_tokens */
 	uint32_t n_pages; /* KV pages it holds */
@@ -16,14 +16,14 @@ struct sched_session {
 	bool hashed; /* wants the logits of output positions that are computed again, too */
 	uint32_t n_prompt;
 	uint64_t client; /* sessions of one client have the same number; 0: not known */
-	uint32_t rank; /* sched_rank: 0 goes first */
+	uint32_t rank; /* sched_order: 0 goes first; not of a paused one */
 };
 
 struct sched_entry {
-	uint32_t session; /* index into the sessions given */
+	const struct sched_session *session;
 	uint32_t n; /* committed tokens of it to compute */
 	bool emits; /* they reach the newest one: its logits give the next token */
-	bool decodes; /* it is only that one: drafts may follow it */
+	bool decodes; /* they are only that one: drafts may follow it */
 };
 
 struct sched_limits {
@@ -32,22 +32,32 @@ struct sched_limits {
 	uint32_t rows; /* logits of one session in a pass */
 };
 
-/* Fills in the ranks. Clients take turns: the oldest session of each that may run, then the second of each, and so on; in a turn
- * the older first. Those that stand aside come after all others. A client's oldest session so goes on whatever others send, and
- * those of one client alone go by their age. */
-void sched_rank(struct sched_session *sessions, uint32_t n);
+/* Puts those of n sessions, oldest first, that may run into order[n] and fills in their ranks; returns how many. Clients take turns:
+ * the oldest session of each goes first, then the second of each, and so on; within a turn the older session goes first. Sessions
+ * that stand aside have turns of their own behind those. Linear in n. */
+uint32_t sched_order(
+	struct sched_session *const *sessions, uint32_t n, struct sched_session **order);
 
-/* Fills out (room for sessions_max) and returns how many. The runnable sessions of the lowest ranks take part. Prefill shares its
- * chunk in that order, so that a long prompt delays a running session by one chunk and no more. */
-uint32_t sched_plan(const struct sched_session *sessions, uint32_t n,
+/* In the given order: a session that lacks one token decodes; the others share prefill_chunk. At most sessions_max entries, in
+ * that order. */
+uint32_t sched_plan(struct sched_session *const *order, uint32_t n,
 	const struct sched_limits *limits, struct sched_entry *out);
 
-/* The most K of use: an iteration emits up to K + 1 tokens, and each needs its place among the outputs allowed and
+/* The largest useful K: an iteration emits up to K + 1 tokens, and each needs its place among the outputs allowed and
  * in the context. */
 uint32_t sched_k(uint32_t asked, uint32_t n_tokens, uint32_t n_prompt, uint32_t max_tokens,
 	uint32_t n_context);
 
-/* Whose KV pages go when `wanting` needs some: a paused session's first, else those of the highest rank; never of a lower one,
- * nor of one that is in the batch already. -1 when there is none. Its pages are computed again later, with the same result. */
-int sched_victim(
-	const struct sched_session *sessions, uint32_t n, uint32_t wanting, const bool *in_batch);
+/* Whose KV pages go when a session needs some. Asked for the sessions of one plan in their order, so that all calls together are
+ * linear in the number of sessions. */
+struct sched_victims {
+	struct sched_session *const *sessions; /* oldest first */
+	uint32_t n_sessions; /* those behind have been looked at */
+	struct sched_session *const *order; /* sched_order's */
+	uint32_t n_order;
+};
+/* A paused session first, the youngest of them; then the one of the highest rank, but never one of a lower rank than `wanting`: the
+ * older sessions of the plan keep their pages. NULL when there is none. Its pages are computed again later, with the same
+ * result. */
+struct sched_session *sched_victim(
+	struct sched_victims *victims, const struct sched_session *wanting);

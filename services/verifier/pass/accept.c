@@ -1,0 +1,169 @@
+/* The step "accept": which drafts of a pass stand, which tokens come out, and where an answer ends. */
+#include "services/verifier/pass/engine.h"
+
+#include "shared/base/log.h"
+#include "shared/model/gguf/hash.h"
+#include "shared/spec/accept.h"
+
+#include <stdio.h>
+
+/* Whether the answer ends with its last token; feeds that token's text. The order of the questions is the order of
+ * precedence. */
+static enum session_end end_after(
+	struct engine *engine, struct engine_session *s, int32_t token, uint32_t n_tokens)
+{
+	const struct session_request *request = &s->page->request;
+
+	if (!request->ignore_eos && tokenizer_is_eog(engine->o.tokenizer, token))
+		return SESSION_END_EOS;
+	if (s->slot->stops != NULL &&
+		text_feed_token(&s->text, s->slot->stops, engine->o.tokenizer, token, NULL, NULL))
+		return SESSION_END_STOP;
+	if (session_n_out(s, n_tokens) >= request->max_tokens ||
+		n_tokens >= (uint32_t)engine->o.config->context)
+		return SESSION_END_LENGTH;
+	return SESSION_END_NONE;
+}
+
+enum session_end pass_replay_text(struct engine *engine, struct engine_session *s)
+{
+	uint32_t n_tokens = journal_n_tokens(s->page);
+	enum session_end end = SESSION_END_NONE;
+
+	for (uint32_t i = s->page->n_prompt; i < n_tokens && end == SESSION_END_NONE; i++)
+		end = end_after(engine, s, s->page->tokens[i], i + 1);
+	return end;
+}
+
+struct logits_of {
+	struct forward *forward;
+	uint32_t root; /* batch index of the newest committed token */
+};
+
+static const float *node_logits(void *arg, int node)
+{
+	const struct logits_of *of = arg;
+
+	return forward_logits(of->forward, of->root + (uint32_t)(node + 1));
+}
+
+/* Hashes of the output positions that this pass computed again (after a restart, or pages given up). */
+static void hash_again(struct engine *engine, const struct pass_part *part)
+{
+	struct engine_session *s = part->session;
+	uint32_t vocab = engine->o.model->config.n_vocab,
+		 rows = part->emits ? part->n - 1 : part->n;
+	uint32_t n_hashed = atomic_load_explicit(&s->slot->n_hashed, memory_order_relaxed);
+
+	for (uint32_t i = 0; i < rows; i++) {
+		uint32_t position = s->seq.n + i;
+
+		if (position + 1 < s->page->n_prompt || session_n_out(s, position + 1) != n_hashed)
+			continue;
+		s->slot->hashes[n_hashed++] =
+			logits_hash(forward_logits(engine->forward, part->row + i), vocab);
+	}
+	/* Pairs with the front's acquire: it sends no hash that is not there. */
+	atomic_store_explicit(&s->slot->n_hashed, n_hashed, memory_order_release);
+}
+
+static void hash_emitted(struct engine *engine, const struct pass_part *part, struct logits_of *of)
+{
+	struct slot *slot = part->session->slot;
+	uint32_t base = session_n_out(part->session, part->n_tokens);
+
+	for (uint32_t i = 0; i < part->n_emitted; i++)
+		slot->hashes[base + i] =
+			logits_hash(node_logits(of, i == 0 ? -1 : part->out.node[i - 1]),
+				engine->o.model->config.n_vocab);
+	atomic_store_explicit(&slot->n_hashed, base + part->n_emitted, memory_order_release);
+}
+
+static void count(const struct pass_part *part)
+{
+	struct session_page *page = part->session->page;
+	struct slot_usage *usage = &part->session->slot->usage;
+	uint32_t depth[LIMIT_DRAFT];
+
+	usage->k_used[part->k]++;
+	for (uint32_t i = 0; i < part->n_drafts; i++) {
+		int parent = part->draft->parent[i];
+
+		depth[i] = parent < 0 ? 0 : depth[parent] + 1;
+		usage->drafted_at[depth[i]]++;
+	}
+	for (uint32_t i = 0; i < part->out.n_accepted; i++)
+		usage->accepted_at[i]++;
+	usage->drafted += part->n_drafts;
+	usage->accepted += part->out.n_accepted;
+	atomic_fetch_add_explicit(&page->drafted, part->n_drafts, memory_order_relaxed);
+	atomic_fetch_add_explicit(&page->accepted, part->out.n_accepted, memory_order_relaxed);
+}
+
+/* Weights that are NaN or infinite, in a file too large to be scanned when it was loaded, make logits so; so do finite ones too
+ * large to be multiplied. The whole row: among logits of which only some are finite, one that is would be chosen. */
+static bool logits_finite(
+	struct engine *engine, const struct pass_part *part, uint32_t i, struct logits_of *of)
+{
+	const struct engine_session *s = part->session;
+	char *message = s->slot->usage.message;
+
+	if (sampler_finite(node_logits(of, i == 0 ? -1 : part->out.node[i - 1]),
+		    engine->o.model->config.n_vocab))
+		return true;
+	snprintf(message, sizeof(s->slot->usage.message),
+		"the model's logits are not finite; `outrider-model check` names the weights of "
+		"its file that are not, if any");
+	log_session(LOG_LEVEL_ERROR, s->uid, engine->iteration, "%s", message);
+	return false;
+}
+
+/* The tokens of a part whose rows reach the newest committed token, up to the one that ends the answer. They are written behind the
+ * committed ones; commit publishes them. */
+static void accept_part(struct engine *engine, struct pass_part *part)
+{
+	static const struct draft_reply no_draft;
+	struct engine_session *s = part->session;
+	struct session_page *page = s->page;
+	struct logits_of of = {engine->forward, part->row + part->n - 1};
+	struct accept_output *out = &part->out;
+	struct accept_input input = {
+		.params = &page->request.sampling,
+		.history = page->tokens,
+		.n_history = part->n_tokens,
+		.draft = part->n_drafts > 0 ? part->draft : &no_draft,
+		.logits = node_logits,
+		.arg = &of,
+	};
+	uint32_t n = 0;
+
+	accept_draft(&engine->sampler, &input, page->tokens, out);
+	count(part);
+	/* What was accepted behind an end is no part of the answer, as it would not be with K = 0. */
+	while (n < out->n_tokens && part->end == SESSION_END_NONE) {
+		if (!logits_finite(engine, part, n, &of)) {
+			part->end = SESSION_END_ERROR;
+			break;
+		}
+		page->tokens[part->n_tokens + n] = out->token[n];
+		n++;
+		part->end = end_after(engine, s, out->token[n - 1], part->n_tokens + n);
+	}
+	part->n_emitted = n;
+	if (s->slot->hashes != NULL)
+		hash_emitted(engine, part, &of);
+}
+
+void pass_accept(struct engine *engine, struct pass *pass)
+{
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		struct pass_part *part = &pass->parts[i];
+
+		if (part->session->slot->hashes != NULL)
+			hash_again(engine, part);
+		if (part_accepts(part))
+			accept_part(engine, part);
+		else if (part->emits)
+			part->end = part->session->end_before;
+	}
+}

@@ -1,0 +1,139 @@
+/* The step "build": from the plan and its drafts to the rows of one batch. Finds their cells, and decides whose pages go when there
+ * are not enough. */
+#include "services/verifier/pass/engine.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+
+/* A session that holds no pages starts when there is room for what it has and this much more: one that would be put
+ * out again at once computes its prompt for nothing. */
+#define START_CELLS 64u
+
+/* Puts a session's pages back; it is computed again when there is room, to the same tokens. */
+static void put_out(struct engine *engine, struct sched_session *victim)
+{
+	struct engine_session *s = &engine->sessions[victim->index];
+
+	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration,
+		"gives up its KV pages to an older session");
+	kv_seq_exit(&engine->kv, &s->seq);
+	victim->n_pages = victim->n_kv = 0;
+	if (s->part != NULL)
+		s->part->put_out = true;
+}
+
+/* n cells for a session, with pages of others where it must. first: nobody else is in the batch yet. */
+static int take_cells(struct engine *engine, struct engine_session *s,
+	struct sched_victims *victims, bool first, uint32_t n, uint32_t *cells)
+{
+	struct sched_session *victim;
+
+	if (s->seq.owner == 0) {
+		uint32_t want = s->sched.n_tokens + START_CELLS,
+			 all = engine->kv.layout.n_pages * KV_PAGE_CELLS;
+
+		if (kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) != 0)
+			return -ENOSPC;
+		while (kv_free_cells(&engine->kv, &s->seq) < (want < all ? want : all)) {
+			victim = sched_victim(victims, &s->sched);
+			if (victim == NULL)
+				break;
+			put_out(engine, victim);
+		}
+		/* The first of a batch starts with whatever there is: everybody else has been put out by now. */
+		if (!first && kv_free_cells(&engine->kv, &s->seq) < want) {
+			kv_seq_exit(&engine->kv, &s->seq);
+			return -ENOSPC;
+		}
+	}
+	while (kv_take(&engine->kv, &s->seq, n, cells) != 0) {
+		victim = sched_victim(victims, &s->sched);
+		if (victim == NULL)
+			return -ENOSPC;
+		put_out(engine, victim);
+	}
+	return 0;
+}
+
+/* Appends the rows of one part: committed tokens seq.n.., then its draft behind the newest. */
+static void add_rows(struct pass *pass, struct pass_part *part)
+{
+	struct engine_session *s = part->session;
+	uint32_t first = pass->n_batch, n = part->n, last_position = s->seq.n + n - 1;
+	struct batch_token *rows = pass->batch;
+	const uint32_t *cells = pass->cells;
+	bool hashed = s->slot->hashes != NULL;
+
+	part->row = first;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t position = s->seq.n + i;
+		bool last = i == n - 1;
+
+		rows[first + i] = (struct batch_token){
+			.seq = &s->seq,
+			.token = s->page->tokens[position],
+			.position = position,
+			.parent = i == 0 ? -1 : (int32_t)(first + i - 1),
+			.logits = (last && part->emits) ||
+				  (hashed && position + 1 >= s->page->n_prompt),
+			.cell = cells[first + i],
+		};
+	}
+	for (uint32_t i = 0; i < part->n_drafts; i++) {
+		int parent = part->draft->parent[i];
+		uint32_t before = parent < 0 ? first + n - 1 : first + n + (uint32_t)parent;
+
+		rows[first + n + i] = (struct batch_token){
+			.seq = &s->seq,
+			.token = part->draft->token[i],
+			.position = parent < 0 ? last_position + 1 : rows[before].position + 1,
+			.parent = (int32_t)before,
+			.logits = true,
+			.cell = cells[first + n + i],
+			.draft = true,
+		};
+	}
+	pass->n_batch += n + part->n_drafts;
+}
+
+/* Its draft, its cells, its rows. False: it sits this pass out. */
+static bool build_part(struct engine *engine, struct pass *pass, struct pass_part *part,
+	struct sched_victims *victims)
+{
+	struct engine_session *s = part->session;
+
+	if (part->put_out)
+		return false;
+	part->draft = part->asked ? drafts_reply(&engine->drafts, s->index) : NULL;
+	part->n_drafts = part->draft != NULL ? part->draft->n : 0;
+	if (take_cells(engine, s, victims, pass->n_batch == 0, part->n + part->n_drafts,
+		    pass->cells + pass->n_batch) != 0)
+		return false;
+	if (!part->decodes)
+		pass->n_prefill += part->n;
+	journal_enter(s->page, s->slot->shared, part->emits ? SESSION_RUNNING : SESSION_PREFILL);
+	if (s->slot->usage.started_ns == 0)
+		s->slot->usage.started_ns = clock_ns();
+	add_rows(pass, part);
+	return true;
+}
+
+uint32_t pass_build(struct engine *engine, struct pass *pass)
+{
+	struct sched_victims victims = {
+		engine->live, engine->n_live, engine->order, engine->n_order};
+	uint32_t kept = 0;
+
+	pass->n_batch = pass->n_prefill = 0;
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		struct pass_part *part = &pass->parts[i];
+
+		part->session->part = NULL;
+		if (!build_part(engine, pass, part, &victims))
+			continue;
+		pass->parts[kept] = *part;
+		part->session->part = &pass->parts[kept++];
+	}
+	pass->n_parts = kept;
+	return kept;
+}

@@ -1,0 +1,133 @@
+/* The one way of a pass. */
+#include "services/verifier/pass/pass.h"
+
+#include "services/verifier/pass/engine.h"
+#include "shared/base/clock.h"
+#include "shared/base/counter.h"
+#include "shared/base/log.h"
+#include "shared/model/gguf/gguf_watch.h"
+
+#include <string.h>
+
+/* Without the model no answer can go on. */
+static void fail_all(struct engine *engine, const struct error *err)
+{
+	for (uint32_t i = 0; i < engine->n_live; i++) {
+		struct engine_session *s = engine_live(engine, i);
+
+		snprintf(s->slot->usage.message, sizeof(s->slot->usage.message), "%s", err->text);
+		log_session(
+			LOG_LEVEL_ERROR, s->uid, engine->iteration, "%s", s->slot->usage.message);
+		/* How a finished answer ended stays. */
+		engine_finish(engine, s,
+			s->end_before != SESSION_END_NONE ? s->end_before : SESSION_END_ERROR);
+	}
+	engine_tidy(engine);
+}
+
+/* Before the requests of a pass: what its hints may be about. */
+static void begin_hints(struct engine *engine)
+{
+	gate_hints_begin(&engine->gates);
+	engine->feed.on = gate_hints_wanted(&engine->gates, HINT_HISTORY) &&
+			  atomic_load_explicit(&engine->drafts.peer, memory_order_relaxed) != 0;
+	engine->drafts.iteration =
+		engine->cached != NULL ? experts_cached_iteration(engine->cached) + 1 : 0;
+}
+
+/* After a pass that went well. */
+static void end_hints(struct engine *engine, const struct pass *pass)
+{
+	uint64_t wait_ns = engine->experts != NULL
+				   ? engine->experts->stats.wait_ns - pass->experts_before.wait_ns
+				   : 0;
+
+	gate_hints_end(&engine->gates, pass->forwarded_ns - pass->forward_ns, wait_ns,
+		pass->n_prefill == 0);
+	if (!engine->feed.on)
+		return;
+	uint64_t start_ns = clock_ns();
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		const struct pass_part *part = &pass->parts[i];
+		const struct engine_session *s = part->session;
+		uint32_t n = s->seq.n;
+
+		routing_feed_publish(&engine->feed, pass->batch, part->row,
+			part->n + part->n_drafts, s->uid, s->index,
+			n > 0 ? s->page->tokens[n - 1] : -1);
+	}
+	counter_add(&engine->feed.spent_ns, clock_ns() - start_ns);
+}
+
+/* Whether what a pass computed, which ended with rc, may be used. The weights that were read are the model's only if its files
+ * still hold what was opened: looking costs a system call for each of them. After something has touched them it waits until
+ * they have been compared (proof.h). */
+static int judge(const struct engine *engine, int rc, struct error *err)
+{
+	int lost = gguf_watch(engine->o.model->gguf, err);
+	bool damaged = engine->cached != NULL && experts_cached_damaged(engine->cached);
+
+	if (lost == 0 && damaged)
+		return error_set(err, EUCLEAN,
+			"somebody wrote to the table of expert slots while it was in use: what was "
+			"being computed is thrown away");
+	if (lost == 0)
+		lost = proof_wait(engine->o.proof, engine->o.model->gguf, err);
+	if (lost != 0 || rc == 0)
+		return lost;
+	return error_set(err, -rc, "the model cannot be computed: %s", strerror(-rc));
+}
+
+/* The step "run". */
+static int run(struct engine *engine, struct pass *pass, struct error *err)
+{
+	/* The cache's policy sees the activations of a session that is alone. */
+	if (engine->cached != NULL)
+		experts_cached_session(
+			engine->cached, pass->n_parts == 1 ? pass->parts[0].session->uid : 0);
+	engine->iteration++;
+	if (engine->experts != NULL)
+		pass->experts_before = engine->experts->stats;
+	pass->forward_ns = clock_ns();
+	int rc = forward_run(engine->forward, pass->batch, pass->n_batch);
+	pass->forwarded_ns = clock_ns();
+	rc = judge(engine, rc, err);
+	if (rc == 0)
+		end_hints(engine, pass);
+	return rc;
+}
+
+static void end(struct engine *engine, struct pass *pass)
+{
+	for (uint32_t i = 0; i < pass->n_parts; i++)
+		pass->parts[i].session->part = NULL;
+	engine_tidy(engine);
+	atomic_store_explicit(&engine->iterations_total, engine->iteration, memory_order_relaxed);
+}
+
+uint32_t pass_run(struct engine *engine)
+{
+	struct pass *pass = &engine->pass;
+	struct error err;
+
+	pass->start_ns = clock_ns();
+	pass_sweep(engine, pass);
+	if (gguf_lost(engine->o.model->gguf, &err) != 0)
+		fail_all(engine, &err);
+	if (pass_plan(engine, pass) == 0)
+		return 0;
+	begin_hints(engine);
+	pass_draft(engine, pass);
+	pass->drafted_ns = clock_ns();
+	if (pass_build(engine, pass) == 0)
+		return 0;
+	if (run(engine, pass, &err) == 0) {
+		pass_accept(engine, pass);
+		pass_commit(engine, pass);
+		pass_report(engine, pass);
+	} else {
+		fail_all(engine, &err);
+	}
+	end(engine, pass);
+	return pass->n_parts;
+}

@@ -1,0 +1,74 @@
+/*
+ * One pass of the model over what the sessions have next, and everything that lives as long as it. A pass goes one way: plan, draft,
+ * build, run, accept, commit, report. pass_run (pass.c) is that way; each step is in the file of its name. A step reads what the
+ * steps before it wrote into the parts and never looks back. Engine thread.
+ */
+#pragma once
+
+#include "services/verifier/pass/session.h"
+#include "shared/model/pass/experts.h"
+#include "shared/model/pass/forward.h"
+#include "shared/spec/accept.h"
+
+struct engine;
+
+/* What one session has in a pass. */
+struct pass_part {
+	struct engine_session *session;
+	/* plan */
+	uint32_t n_tokens; /* committed when the pass began */
+	uint32_t n; /* of them, to be computed in this pass */
+	bool emits; /* they reach the newest one: its logits give the next token */
+	bool decodes; /* they are only that one: drafts may follow it */
+	/* draft */
+	uint32_t k, k_asked; /* K, and K before the end of the answer cut it */
+	uint32_t decision; /* of the policy: what K was read with */
+	bool asked; /* the drafter was asked for drafts */
+	bool told; /* the drafter is kept up to date about the session */
+	/* build */
+	const struct draft_reply *draft; /* checked; NULL: none */
+	uint32_t n_drafts; /* rows behind the newest committed token */
+	uint32_t row; /* of the batch: its first */
+	bool put_out; /* its pages went to another session after the plan was made */
+	/* accept */
+	struct accept_output out;
+	uint32_t n_emitted; /* of out's tokens, those before the end of the answer */
+	enum session_end end; /* reached in this pass */
+};
+
+/* Whether tokens come out of it: of a finished answer only the hashes are made again. */
+static inline bool part_accepts(const struct pass_part *part)
+{
+	return part->emits && part->session->end_before == SESSION_END_NONE;
+}
+
+struct pass {
+	struct pass_part *parts; /* [LIMIT_SESSIONS]; after build only those that take part */
+	uint32_t n_parts;
+	/* build: the batch, whose rows are one part after the other */
+	struct batch_token *batch; /* [n_batch_max] */
+	uint32_t *cells; /* [n_batch_max] of the KV cache, one for each row */
+	uint32_t n_batch, n_batch_max;
+	uint32_t n_prefill; /* of the rows, prompt tokens */
+	/* For the report. */
+	uint64_t start_ns, drafted_ns, forward_ns, forwarded_ns;
+	struct expert_source_stats experts_before;
+};
+
+/* One pass for the sessions that can go on now. How many took part; 0: there is nothing to do. */
+uint32_t pass_run(struct engine *engine);
+
+/* Before the first step: ends the sessions that are cancelled or late, and lets go of those that give way. */
+void pass_sweep(struct engine *engine, const struct pass *pass);
+/* The steps. How many parts there are. */
+uint32_t pass_plan(struct engine *engine, struct pass *pass);
+void pass_draft(struct engine *engine, struct pass *pass);
+/* How many parts are left: a session for which there are no cells sits the pass out. */
+uint32_t pass_build(struct engine *engine, struct pass *pass);
+void pass_accept(struct engine *engine, struct pass *pass);
+void pass_commit(struct engine *engine, struct pass *pass);
+void pass_report(struct engine *engine, struct pass *pass);
+
+/* What the committed tokens of a session say: an end that was reached but not written down, because the process died in between.
+ * Brings its text up to date with them. */
+enum session_end pass_replay_text(struct engine *engine, struct engine_session *s);

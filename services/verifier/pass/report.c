@@ -1,0 +1,137 @@
+/* The step "report": what a pass took and gave, for the policy-controller, for whoever looks at a session, and for the trace. Ends the
+ * sessions whose answers are complete. */
+#include "services/verifier/pass/engine.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/timeline.h"
+
+static void account(const struct pass_part *part, const struct iteration_record *record)
+{
+	const struct engine_session *s = part->session;
+	struct slot_usage *usage = &s->slot->usage;
+
+	usage->iterations++;
+	usage->draft_ns += record->draft_ns;
+	usage->verify_ns += record->verify_ns;
+	usage->sample_ns += record->sample_ns;
+	usage->unique_experts += record->unique_experts;
+	usage->expert_hits += record->expert_hits;
+	usage->expert_misses += record->expert_misses;
+	atomic_fetch_add_explicit(&s->page->iterations, 1, memory_order_relaxed);
+	atomic_store_explicit(&s->page->k, part->k_asked, memory_order_relaxed);
+	journal_count(s->page, s->slot->shared);
+	atomic_store_explicit(&s->slot->iterations, usage->iterations, memory_order_relaxed);
+	atomic_store_explicit(&s->slot->expert_hits, usage->expert_hits, memory_order_relaxed);
+	atomic_store_explicit(&s->slot->expert_misses, usage->expert_misses, memory_order_relaxed);
+}
+
+/* What is the same for every session of the pass. */
+static struct iteration_record common_record(struct engine *engine, const struct pass *pass)
+{
+	const struct expert_source_stats *before = &pass->experts_before;
+	struct iteration_record record = {
+		.iteration = engine->iteration,
+		.batch_sessions = (uint16_t)pass->n_parts,
+		.batch_tokens = pass->n_batch,
+		.prefill_tokens = pass->n_prefill,
+		.unique_experts = (uint32_t)forward_stats(engine->forward)->unique_experts,
+		.draft_ns = pass->drafted_ns - pass->start_ns,
+		.verify_ns = pass->forwarded_ns - pass->forward_ns,
+		.finished_ns = clock_ns(),
+	};
+
+	record.sample_ns = record.finished_ns - pass->forwarded_ns;
+	record.iteration_ns = record.finished_ns - pass->start_ns;
+	if (engine->experts != NULL) {
+		const struct expert_source_stats *now = &engine->experts->stats;
+
+		record.expert_hits = (uint32_t)(now->hits - before->hits);
+		record.expert_misses = (uint32_t)(now->misses - before->misses);
+		record.expert_bytes = now->bytes_loaded - before->bytes_loaded;
+	}
+	return record;
+}
+
+/* The phases of one pass, for `outriderctl trace`. */
+static void draw(const struct pass *pass, const struct iteration_record *record, uint32_t n_drafts,
+	uint32_t n_emitted)
+{
+	const struct timeline_span spans[] = {
+		{pass->start_ns, record->finished_ns, 0, TIMELINE_ITERATION, 0,
+			{record->batch_sessions, record->batch_tokens}},
+		{pass->start_ns, pass->drafted_ns, 0, TIMELINE_DRAFT_WAIT, 0, {n_drafts, 0}},
+		{pass->forward_ns, pass->forwarded_ns, 0, TIMELINE_FORWARD, 0,
+			{record->batch_tokens, record->unique_experts}},
+		{pass->forwarded_ns, record->finished_ns, 0, TIMELINE_SAMPLE, 0, {n_emitted, 0}},
+	};
+	for (size_t i = 0; i < sizeof(spans) / sizeof(spans[0]); i++)
+		timeline_add(&spans[i]);
+}
+
+/* draft NULL: the session had none. A checked reply: confidences are 0 to 1. */
+static void describe_draft(struct iteration_record *record, const struct draft_reply *draft)
+{
+	record->method = (uint8_t)(draft != NULL ? draft->method : DRAFT_NONE);
+	policy_record_confidence(record, draft != NULL ? draft->confidence : NULL,
+		draft != NULL ? record->drafted : 0);
+}
+
+/* At K = 0: what the drafter says it would have drafted. Where a draft was asked for, what it says is about the time before. */
+static void describe_foresight(
+	struct iteration_record *record, struct drafts *drafts, const struct pass_part *part)
+{
+	struct drafts_foresight f;
+
+	record->foreseen = record->foreseen_drafted = record->foreseen_right = 0;
+	record->foreseen_method = DRAFT_NONE;
+	if (!drafts_foresight(drafts, part->session->index, part->session->uid, &f) || part->k > 0)
+		return;
+	record->foreseen = (uint8_t)f.foreseen;
+	record->foreseen_drafted = (uint8_t)f.drafted;
+	record->foreseen_right = (uint8_t)f.right;
+	record->foreseen_method = (uint8_t)f.method;
+	policy_record_confidence(record, f.confidence, f.drafted);
+}
+
+/* Adds to the record what is one session's. */
+static void describe_part(
+	struct iteration_record *record, struct engine *engine, const struct pass_part *part)
+{
+	const struct engine_session *s = part->session;
+
+	record->session = s->uid;
+	record->page = s->index;
+	record->n_context = part->n_tokens + part->n_emitted;
+	record->k = (uint8_t)part->k;
+	record->decision = part->decision;
+	record->drafted = (uint8_t)part->n_drafts;
+	record->accepted = (uint8_t)part->out.n_accepted;
+	record->emitted = (uint8_t)part->n_emitted;
+	record->unfollowed = !part->told;
+	describe_draft(record, part->n_drafts > 0 ? part->draft : NULL);
+	describe_foresight(record, &engine->drafts, part);
+	record->k_fixed = (uint8_t)(s->page->request.k - SESSION_K_POLICY);
+}
+
+void pass_report(struct engine *engine, struct pass *pass)
+{
+	struct iteration_record record = common_record(engine, pass);
+	uint32_t n_drafts = 0, n_emitted = 0;
+
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		const struct pass_part *part = &pass->parts[i];
+
+		describe_part(&record, engine, part);
+		account(part, &record);
+		n_drafts += part->n_drafts;
+		n_emitted += part->n_emitted;
+		if (engine->policy != NULL && !ring_put(&engine->records, &record, sizeof(record)))
+			ring_drop(&engine->records);
+		/* Last, because the account of a page that is DONE is the front's. A process that dies before this point
+		 * leaves it to its successor, which finds the end in the tokens. */
+		if (part->end != SESSION_END_NONE)
+			engine_finish(engine, part->session, part->end);
+	}
+	if (timeline_on())
+		draw(pass, &record, n_drafts, n_emitted);
+}

@@ -1,0 +1,36 @@
+/*
+ * A session as the engine knows it, from the time the engine takes it until the engine lets go of it. What lives as long as one pass
+ * is in struct pass_part (pass.h). Engine thread.
+ */
+#pragma once
+
+#include "services/verifier/front/slot.h"
+#include "services/verifier/pass/scheduler.h"
+#include "shared/model/kv/kv.h"
+#include "shared/model/text/tokenizer.h"
+#include "shared/spec/policy.h"
+
+struct pass_part;
+
+struct engine_session {
+	uint32_t index; /* of its slot and page */
+	uint64_t uid;
+	struct slot *slot;
+	struct session_page *page;
+	struct kv_seq seq; /* owner 0: it holds no pages now */
+	struct text_stream text;
+	struct sched_session sched; /* what the scheduler decides from */
+	uint32_t followed; /* tokens the drafter was last told of; 0 = none */
+	struct policy_trial trial;
+	bool unfollowed; /* the policy has no use for drafts of it */
+	bool foresight; /* the policy learns from drafts of it that are kept back */
+	enum session_end end_before; /* reached before: only hashes are left to make */
+	bool ended; /* page and slot are the front's again: the engine must not look at them */
+	struct pass_part *part; /* in the pass under way; NULL: it has none */
+};
+
+/* How many of n_tokens committed tokens are output. */
+static inline uint32_t session_n_out(const struct engine_session *s, uint32_t n_tokens)
+{
+	return n_tokens - s->page->n_prompt;
+}
