@@ -47,6 +47,7 @@ static int run_tokens(
 static void commit(struct engine *e, uint32_t accepted, uint32_t n)
 {
 	kv_commit(&e->kv, &e->seq, e->cells, accepted, e->cells + accepted, n - accepted);
+	forward_replay(e->forward);
 }
 
 /* A pass of the target, recorded. */

@@ -7,6 +7,8 @@
 
 #include "kernels/cpu/simd.h"
 
+#include <errno.h>
+
 enum { N = 60, K = LIMIT_DRAFT, PREFIX = 21 };
 
 static const char *const models[] = {
@@ -129,7 +131,11 @@ static void check_rejection(struct rig *rig, const int32_t *ids, const float *ex
 		kv_commit(&rig->kv, &seq, cells, certain, NULL, 0);
 		kv_commit(
 			&rig->kv, &seq, cells + certain, right, cells + certain + right, K - right);
+		/* The commit keeps the books, and computes nothing. */
 		assert_int_equal(seq.n, PREFIX + right);
+		assert_int_equal(seq.state.n, PREFIX);
+		assert_int_equal(recurrent_behind(&seq.state, seq.n), right);
+		forward_replay(rig->forward);
 		assert_int_equal(seq.state.n, seq.n);
 		float *got = malloc((size_t)N * rig->n_vocab * sizeof(*got));
 		uint32_t first = seq.n;
@@ -189,6 +195,7 @@ static void check_trees(struct rig *rig, const int32_t *ids, const float *expect
 			}
 			kv_commit(&rig->kv, &seq, cells, 1, NULL, 0);
 			kv_commit(&rig->kv, &seq, accepted, n_accepted, rejected, n_rejected);
+			forward_replay(rig->forward);
 			assert_int_equal(seq.state.n, seq.n);
 		}
 		kv_seq_exit(&rig->kv, &seq);
@@ -269,10 +276,16 @@ static void check_sequences(struct rig *rig, const int32_t *ids, const float *ex
 	for (uint32_t i = 0; i < n; i++)
 		same(rig, forward_logits(rig->forward, i),
 			expected + (size_t)batch[i].position * rig->n_vocab, "a shared batch");
+	/* Of some, drafts are accepted: one replay does them all. */
 	for (uint32_t s = 0; s < SEQS; s++) {
+		uint32_t drafts = TOKENS - s - 1, right = s % 2 ? drafts : s / 2 % (drafts + 1);
 		kv_commit(&rig->kv, &seqs[s], cells[s], s + 1, NULL, 0);
-		kv_commit(
-			&rig->kv, &seqs[s], cells[s] + s + 1, 0, cells[s] + s + 1, TOKENS - s - 1);
+		kv_commit(&rig->kv, &seqs[s], cells[s] + s + 1, right, cells[s] + s + 1 + right,
+			drafts - right);
+	}
+	forward_replay(rig->forward);
+	for (uint32_t s = 0; s < SEQS; s++) {
+		assert_int_equal(seqs[s].state.n, seqs[s].n);
 		float got[512];
 		assert_true(rig->n_vocab <= 512);
 		rig_chain(rig, &seqs[s], ids + seqs[s].n, 1, 1, got);
@@ -296,12 +309,8 @@ static void succeed(struct rig *rig, struct kv_seq *seq, uint32_t limit)
 	free(seq->cell);
 	free(seq->spare);
 	free(seq->pages);
-	void (*replay)(void *, struct kv_seq *, const uint32_t *, uint32_t) = rig->kv.states.replay;
-	void *arg = rig->kv.states.arg;
 	kv_exit(&rig->kv);
 	assert_int_equal(kv_init(&rig->kv, rig->memory, &layout, false, &err), 0);
-	rig->kv.states.replay = replay;
-	rig->kv.states.arg = arg;
 	assert_int_equal(kv_seq_init(seq, owner, RIG_CONTEXT), 0);
 	kv_adopt(&rig->kv, seq, limit);
 	kv_reclaim(&rig->kv, &owner, 1);
@@ -386,6 +395,33 @@ static void check_truncation(struct rig *rig, const int32_t *ids, const float *e
 	kv_seq_exit(&rig->kv, &seq);
 }
 
+static void a_pass_before_the_replay_is_refused(void **state)
+{
+	static const int parent[2] = {-1, 0};
+	struct rig rig;
+	struct kv_seq seq;
+	int32_t ids[N];
+	uint32_t cells[RIG_BATCH];
+	(void)state;
+	rig_open(&rig, models[0], "auto", 1, KV_F32);
+	rig_ids(5, 380, ids, N);
+	rig_seq(&rig, &seq);
+	rig_chain(&rig, &seq, ids, 8, 8, NULL);
+	run_tree(&rig, &seq, ids, 1, ids + 9, parent, 2, cells);
+	kv_commit(&rig.kv, &seq, cells, 1, NULL, 0);
+	kv_commit(&rig.kv, &seq, cells + 1, 2, NULL, 0);
+	assert_int_equal(kv_take(&rig.kv, &seq, 1, cells), 0);
+	struct batch_token next = {&seq, ids[11], seq.n, -1, false, cells[0], false};
+	assert_int_equal(forward_run(rig.forward, &next, 1), -EINVAL);
+	/* What it would have replayed is gone now: the tokens are taken back. */
+	kv_commit(&rig.kv, &seq, NULL, 0, cells, 1);
+	kv_truncate(&rig.kv, &seq, seq.n - 1);
+	assert_int_equal(seq.n, 9);
+	rig_chain(&rig, &seq, ids + 9, 2, 1, NULL);
+	kv_seq_exit(&rig.kv, &seq);
+	rig_close(&rig);
+}
+
 static void truncating_goes_back_to_a_state_that_is_there(void **state)
 {
 	(void)state;
@@ -459,6 +495,7 @@ int main(void)
 		cmocka_unit_test(branches_see_their_own_ancestors_only),
 		cmocka_unit_test(other_sequences_in_the_batch_change_no_bit),
 		cmocka_unit_test(a_successor_takes_over_the_newest_complete_state),
+		cmocka_unit_test(a_pass_before_the_replay_is_refused),
 		cmocka_unit_test(truncating_goes_back_to_a_state_that_is_there),
 		cmocka_unit_test(a_sequence_without_a_slot_gets_no_cells),
 		cmocka_unit_test(batches_whose_state_cannot_be_had_are_refused),

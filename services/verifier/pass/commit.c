@@ -1,5 +1,5 @@
 /* The step "commit": tokens are journalled, from when on clients and the drafter may see them, and the cells of what was accepted
- * become part of the KV cache. */
+ * become part of the KV cache. Recurrent states are then brought up to the accepted drafts. */
 #include "services/verifier/pass/engine.h"
 
 #include "shared/base/clock.h"
@@ -54,4 +54,5 @@ void pass_commit(struct engine *engine, struct pass *pass)
 			publish(engine, part);
 		commit_cells(engine, pass, part);
 	}
+	forward_replay(engine->forward);
 }

@@ -381,7 +381,7 @@ void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint
 	}
 	kv_windows_slide(kv, seq);
 	if (kv_states(kv))
-		recurrent_commit(kv_states(kv), seq, accepted, n_accepted);
+		recurrent_commit(kv_states(kv), &seq->state, n_accepted);
 }
 
 void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n)

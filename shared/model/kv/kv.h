@@ -115,7 +115,8 @@ void kv_reclaim(struct kv *kv, const uint64_t *owners, size_t n_owners);
  * Cells that were taken go back with kv_commit. */
 int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells);
 /* Of the cells taken, `accepted` (in order) become positions seq->n.. and are marked committed; `rejected` become
- * spare. */
+ * spare. Only the books are kept here: with recurrent layers, accepted drafts have to be replayed (forward_replay)
+ * before the sequence's next pass, as recurrent_behind tells. */
 void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint32_t n_accepted,
 	const uint32_t *rejected, uint32_t n_rejected);
 /* Forgets positions n.. (session edits, a drafter's rewind), and with recurrent layers those before it that their

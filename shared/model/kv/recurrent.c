@@ -1,6 +1,6 @@
 #include "shared/model/kv/recurrent.h"
 
-#include "shared/model/kv/kv.h"
+#include "shared/model/arch/model.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -206,16 +206,14 @@ void recurrent_publish(struct recurrent *r, struct recurrent_seq *seq, uint32_t 
 	seq->pending = 0;
 }
 
-void recurrent_commit(struct recurrent *r, struct kv_seq *seq, const uint32_t *cells, uint32_t n)
+void recurrent_commit(struct recurrent *r, struct recurrent_seq *seq, uint32_t n)
 {
-	uint32_t pending = seq->state.pending;
+	uint32_t pending = seq->pending;
 	if (n == 0)
 		return;
 	assert(n >= pending);
 	if (pending > 0)
-		recurrent_publish(r, &seq->state, seq->state.n + pending);
-	if (n > pending)
-		r->replay(r->arg, seq, cells + pending, n - pending);
+		recurrent_publish(r, seq, seq->n + pending);
 }
 
 const float *recurrent_current(

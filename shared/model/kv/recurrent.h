@@ -10,7 +10,8 @@
  * anew), and a successor goes on from the newest mark it can use. No token at all needs no buffer: that state is zeros.
  *
  * Rejected drafts never reach a buffer. The forward pass writes the state after the tokens that are certain, and keeps
- * the small inputs of the drafts; when some are accepted, kv_commit has it replay those onto the other buffer.
+ * the small inputs of the drafts. When some are accepted, kv_commit leaves the state behind the sequence's tokens
+ * (recurrent_behind), and forward_replay computes it from those inputs. Nothing here computes.
  */
 #pragma once
 
@@ -20,7 +21,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-struct kv_seq;
 struct model;
 
 struct recurrent_layout {
@@ -47,10 +47,6 @@ struct recurrent {
 	struct recurrent_slot *slots; /* [n_slots] the same, and read from there once; owned */
 	float *buffers; /* [n_slots][2][n_layers][window_floats + state_floats] */
 	size_t layer_floats, buffer_floats;
-	/* Set by the forward pass: computes the state after `cells` (accepted drafts, in order) of its last pass from the
-	 * sequence's, and calls recurrent_publish. */
-	void (*replay)(void *arg, struct kv_seq *seq, const uint32_t *cells, uint32_t n);
-	void *arg;
 };
 
 /* A sequence's part. All zeros: no slot. */
@@ -88,9 +84,13 @@ uint32_t recurrent_truncate(struct recurrent *r, struct recurrent_seq *seq, uint
  * was written there counts from recurrent_publish(n tokens) on; calling this again drops it. */
 void recurrent_begin(struct recurrent *r, struct recurrent_seq *seq, uint32_t pending);
 void recurrent_publish(struct recurrent *r, struct recurrent_seq *seq, uint32_t n);
-/* The accepted cells of the last pass, in order, have become tokens of the sequence (kv_commit): first those that
- * are pending, all of them, then drafts. */
-void recurrent_commit(struct recurrent *r, struct kv_seq *seq, const uint32_t *cells, uint32_t n);
+/* n tokens of the last pass were accepted (kv_commit): first those that are pending, all of them, then drafts. */
+void recurrent_commit(struct recurrent *r, struct recurrent_seq *seq, uint32_t n);
+/* How many of a sequence's n_tokens, the newest, are accepted drafts that its state does not cover yet. */
+static inline uint32_t recurrent_behind(const struct recurrent_seq *seq, uint32_t n_tokens)
+{
+	return seq->held ? n_tokens - seq->n : 0;
+}
 
 /* Of a layer (counted among the recurrent ones): the current state, NULL for that after no tokens; and where the next
  * one is written. Window, then heads. */

@@ -154,9 +154,10 @@ static struct columns columns_of(struct forward *f, uint32_t index, uint32_t ite
 	struct delta_net *d = f->delta;
 	uint32_t parts = (delta->d_v + DELTA_COLUMNS - 1) / DELTA_COLUMNS;
 	uint32_t head = item / parts % delta->n_v_heads, first = item % parts * DELTA_COLUMNS;
+	uint32_t lane = item / parts / delta->n_v_heads;
 	return (struct columns){
 		.f = f,
-		.lane = d->replayed ? d->replayed : &d->lanes[item / parts / delta->n_v_heads],
+		.lane = &d->lanes[d->n_replayed ? d->replayed[lane] : lane],
 		.index = index,
 		.head = head,
 		.key_head = delta->tiled ? head % delta->n_k_heads
@@ -265,8 +266,8 @@ void delta_replay_item(struct forward *f, uint32_t item, uint32_t thread)
 	struct columns c = columns_of(f, d->replay_layer, item, thread);
 	const struct recurrent_seq *seq = &c.lane->seq->state;
 	load_columns(&c, recurrent_current(recurrent, seq, c.index));
-	for (uint32_t i = 0; i < d->n_accepted; i++)
-		step(&c, d->accepted[i], false);
+	for (uint32_t i = 0; i < c.lane->n_accepted; i++)
+		step(&c, d->accepted[c.lane->accepted_first + i], false);
 	store_columns(&c, recurrent_next(recurrent, seq, c.index));
 }
 

@@ -46,6 +46,7 @@ static void layout(const struct forward *f, struct delta_net *d, struct carve *c
 	CARVE(c, d->thread_state, (size_t)f->n_threads * delta->d_k * DELTA_COLUMNS);
 	CARVE(c, d->thread_path, (size_t)f->n_threads * d->n_keep);
 	CARVE(c, d->accepted, d->n_keep);
+	CARVE(c, d->replayed, T);
 }
 
 /* The rows that lie at the same place in every pass, and the transposed weights of the convolutions. */
@@ -73,18 +74,22 @@ static void fill(const struct forward *f, struct delta_net *d)
 	}
 }
 
-/* The accepted cells of a lane's drafts, in order, as its tokens. */
-static void find_accepted(
-	struct delta_net *d, const struct delta_lane *lane, const uint32_t *cells, uint32_t n)
+/* A lane whose state lacks its sequence's last n tokens: which of its drafts they are, in order. */
+static void find_accepted(struct delta_net *d, struct delta_lane *lane, uint32_t n)
 {
+	const uint32_t *cells = lane->seq->cell + lane->seq->n - n;
 	uint32_t t = lane->last_certain < 0 ? lane->first : d->next_token[lane->last_certain];
-	d->n_accepted = 0;
-	while (d->n_accepted < n) {
-		/* What is accepted is a path, and parents come before their children: once through is enough. */
+	lane->accepted_first = d->n_accepted;
+	lane->n_accepted = n;
+	assert(lane->drafts && n <= d->n_keep - d->n_accepted);
+	for (uint32_t found = 0; found < n; t = d->next_token[t]) {
+		/* They are a path, and parents come before their children: once through is enough. */
 		assert(t != UINT32_MAX);
-		if (d->cell[t] == cells[d->n_accepted])
-			d->accepted[d->n_accepted++] = t;
-		t = d->next_token[t];
+		if (d->cell[t] != cells[found])
+			continue;
+		d->before[t] = found == 0 ? -1 : (int32_t)d->accepted[d->n_accepted - 1];
+		d->writes_window[t] = ++found == n;
+		d->accepted[d->n_accepted++] = t;
 	}
 }
 
@@ -95,32 +100,37 @@ static void replay_conv(struct forward *f, uint32_t item, uint32_t thread)
 	delta_conv(f, d->replay_layer, d->accepted[item]);
 }
 
-/* The accepted drafts' rows onto the state after the tokens before them, as a pass would have done it. */
-static void replay(void *arg, struct kv_seq *seq, const uint32_t *cells, uint32_t n)
+/* The accepted drafts' rows onto the states after the tokens before them, as a pass would have done it. */
+void delta_replay(struct forward *f)
 {
-	struct forward *f = arg;
 	struct delta_net *d = f->delta;
 	const struct delta_config *delta = &f->model->config.delta;
-	struct delta_lane *lane = d->lanes;
-	while (lane < d->lanes + d->n_lanes && lane->seq != seq)
-		lane++;
-	assert(lane < d->lanes + d->n_lanes && lane->drafts && n <= d->n_keep);
-	find_accepted(d, lane, cells, n);
-	for (uint32_t i = 0; i < n; i++) {
-		d->before[d->accepted[i]] = i == 0 ? -1 : (int32_t)d->accepted[i - 1];
-		d->writes_window[d->accepted[i]] = i == n - 1;
+	struct recurrent *states = &f->kv->states;
+	d->n_accepted = d->n_replayed = 0;
+	for (uint32_t i = 0; i < d->n_lanes; i++) {
+		struct kv_seq *seq = d->lanes[i].seq;
+		uint32_t n = recurrent_behind(&seq->state, seq->n);
+		if (n == 0)
+			continue;
+		find_accepted(d, &d->lanes[i], n);
+		recurrent_begin(states, &seq->state, 0);
+		d->replayed[d->n_replayed++] = i;
 	}
-	recurrent_begin(&f->kv->states, &seq->state, 0);
-	d->replayed = lane;
+	if (d->n_replayed == 0)
+		return;
 	size_t row_bytes = d->row_floats * sizeof(float);
-	size_t states = (size_t)f->kv->states.layout.state_floats * sizeof(float);
+	size_t state_bytes = (size_t)states->layout.state_floats * sizeof(float);
 	for (d->replay_layer = 0; d->replay_layer < delta->n_layers; d->replay_layer++) {
 		delta_set_rows(f, d->replay_layer);
-		work_items(f, n, n * delta->taps * row_bytes, replay_conv);
-		work_items(f, delta_items(f, 1), (1 + n) * states, delta_replay_item);
+		work_items(f, d->n_accepted, d->n_accepted * delta->taps * row_bytes, replay_conv);
+		work_items(f, delta_items(f, d->n_replayed),
+			(d->n_replayed + d->n_accepted) * state_bytes, delta_replay_item);
 	}
-	d->replayed = NULL;
-	recurrent_publish(&f->kv->states, &seq->state, seq->state.n + n);
+	for (uint32_t i = 0; i < d->n_replayed; i++) {
+		struct kv_seq *seq = d->lanes[d->replayed[i]].seq;
+		recurrent_publish(states, &seq->state, seq->n);
+	}
+	d->n_replayed = 0;
 }
 
 int delta_create(struct forward *f, struct error *err)
@@ -128,7 +138,7 @@ int delta_create(struct forward *f, struct error *err)
 	const struct delta_config *delta = &f->model->config.delta;
 	if (delta->n_layers == 0)
 		return 0;
-	struct recurrent *recurrent = &f->kv->states;
+	const struct recurrent *recurrent = &f->kv->states;
 	struct recurrent_layout wanted = recurrent_layout_of(f->model, 1);
 	if (recurrent->layout.n_layers != wanted.n_layers ||
 		recurrent->layout.window_floats != wanted.window_floats ||
@@ -157,8 +167,6 @@ int delta_create(struct forward *f, struct error *err)
 	layout(f, d, &place);
 	fill(f, d);
 	f->delta = d;
-	recurrent->replay = replay;
-	recurrent->arg = f;
 	return 0;
 }
 

@@ -28,6 +28,7 @@ struct delta_lane {
 	uint32_t first, last; /* linked by next_token */
 	int32_t last_certain; /* -1: there is none */
 	bool drafts;
+	uint32_t accepted_first, n_accepted; /* of delta_net.accepted, in a replay */
 };
 
 struct delta_net {
@@ -66,19 +67,21 @@ struct delta_net {
 	float *thread_state; /* [threads][d_k][DELTA_COLUMNS] */
 	uint32_t *thread_path; /* [threads][n_keep] */
 
-	/* A replay: the lane, NULL in a pass, and its accepted drafts. */
-	const struct delta_lane *replayed;
+	/* A replay: the lanes with accepted drafts (none in a pass), and those drafts, a lane's one after the other. */
+	uint32_t *replayed, n_replayed; /* [T] lanes */
 	uint32_t *accepted, n_accepted; /* [n_keep] tokens */
 	uint32_t replay_layer;
 };
 
-/* f->delta, and the replay of f->kv->states; nothing for a model without such layers. */
+/* f->delta; nothing for a model without such layers. */
 int delta_create(struct forward *f, struct error *err);
 void delta_destroy(struct forward *f);
 /* The lanes of the batch; -EINVAL when its drafts, or the states of its sequences, are not as forward.h says. */
 int delta_prepare(struct forward *f);
 /* x += delta_net(norm(x)) of the layer. */
 void delta_layer(struct forward *f);
+/* forward_replay. */
+void delta_replay(struct forward *f);
 
 /* delta_layer.c, for a replay of one layer (counted among its kind): rows of the drafts point to what was kept; the
  * convolution of the accepted tokens; their effect on the states, by item of delta_items. */

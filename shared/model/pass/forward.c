@@ -346,6 +346,12 @@ int forward_run(struct forward *forward, const struct batch_token *tokens, uint3
 	return 0;
 }
 
+void forward_replay(struct forward *forward)
+{
+	if (forward->delta)
+		delta_replay(forward);
+}
+
 const float *forward_logits(const struct forward *forward, uint32_t i)
 {
 	return forward->logit_rows[forward->logit_row[i]];

@@ -59,6 +59,11 @@ void forward_set_hooks(struct forward *forward, const struct forward_hooks *hook
  * contradict this or forward_create; the cells stay the caller's to return. */
 int forward_run(struct forward *forward, const struct batch_token *tokens, uint32_t n);
 
+/* After kv_commit of the last pass: brings the recurrent states of its sequences up to those of their drafts that were
+ * accepted, from what the pass kept of them. A sequence whose state is behind is refused by forward_run. Does nothing for
+ * models without recurrent layers. */
+void forward_replay(struct forward *forward);
+
 /* Logits of batch token i of the last pass ([n_vocab]); it must have asked for them. Valid until the next pass. */
 const float *forward_logits(const struct forward *forward, uint32_t i);
 const struct forward_stats *forward_stats(const struct forward *forward);
