@@ -14,7 +14,7 @@
 
 enum { TIMEOUT_MS = 3000, COMPLETE_MS = 300 };
 
-/* Their headers have enumerators of the same names. */
+/* Declared here, because the headers of services/knobs have enumerators of the same names. */
 extern const struct config_key verifier_config_keys[], drafter_config_keys[], cache_config_keys[],
 	settings_keys[];
 

@@ -1,10 +1,12 @@
 # Libraries are one per folder, programs one per main; a folder's *.c, with those of its rooms, is its library or program.
-LIBS := base ipc model spec kernels client
+LIBS := base ipc model spec knobs kernels client
 sources = $(sort $(wildcard $(1)/*.c $(1)/*/*.c $(1)/*/*/*.c))
 SRC_base := $(call sources,shared/base)
 SRC_ipc := $(call sources,shared/ipc)
 SRC_model := $(call sources,shared/model)
 SRC_spec := $(call sources,shared/spec)
+# The services' tables of settings, which outriderctl knows too.
+SRC_knobs := $(call sources,services/knobs)
 SRC_kernels := $(call sources,kernels)
 ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine)),x86_64)
 SRC_kernels := $(filter-out kernels/cpu/avx%,$(SRC_kernels))
@@ -22,10 +24,7 @@ DIR_outriderctl := admin
 DIR_outrider-model := client/model
 DIR_outrider-bench := bench/src
 LIBS_outrider := -ledit
-# The services' own tables of settings, so that outriderctl has no list of knobs of its own.
-SERVICES := outrider-verifier outrider-drafter outrider-expert-cache outrider-policy
-LIBS_outriderctl = $(SERVICES:%=$(B)/lib%.a) -lncursesw -ltinfo
-$(B)/outriderctl: $(SERVICES:%=$(B)/lib%.a)
+LIBS_outriderctl := -lncursesw -ltinfo
 # The engine without services, which outrider-bench model measures; the cache's policies, which it replays; the controller
 # and the n-gram drafter, which outrider-bench policy simulates; hints from history, which it records: the drafter's, of what
 # the verifier tells.

@@ -1,27 +1,7 @@
 /* The drafter's settings: the keys of config/drafter.conf. */
 #pragma once
 
-#include "shared/base/config.h"
-
-enum choice { CHOICE_AUTO, CHOICE_ON, CHOICE_OFF };
-
-struct drafter_config {
-	char draft[1024];
-	int method; /* enum draft_method */
-	int kernels; /* of kernels_names */
-	int64_t threads, chunk;
-	int64_t ngram_min, ngram_max;
-	int run_ahead, hints; /* enum choice */
-	char spin[32];
-	int64_t kv_tokens, context;
-	int64_t history; /* bytes */
-	/* Resolved by drafter_config_resolve. */
-	uint64_t spin_ns;
-	int64_t chunk_allocated; /* what the draft model's batch has room for */
-	bool few_cpus; /* two or fewer: drafting ahead would take the verifier's */
-};
-
-extern const struct config_key drafter_config_keys[];
+#include "services/knobs/drafter.h"
 
 /* Checks what the table cannot say and fills in what depends on the machine. -ENOEXEC with the
  * allowed range. */

@@ -1,5 +1,7 @@
 #include "services/drafter/ngram.h"
 
+#include "shared/base/limits.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -8,7 +10,7 @@
 int ngram_init(struct ngram *ngram, uint32_t min, uint32_t max, uint32_t capacity, uint64_t seed)
 {
 	memset(ngram, 0, sizeof(*ngram));
-	if (min < 1 || min > max || max > NGRAM_MAX || capacity == 0 || capacity > 1u << 28)
+	if (min < 1 || min > max || max > LIMIT_NGRAM || capacity == 0 || capacity > 1u << 28)
 		return -EINVAL;
 	/* Never more than half full: probes stay short. */
 	uint32_t slots = 16;
@@ -72,7 +74,7 @@ void ngram_update(struct ngram *ngram, const int32_t *tokens, uint32_t n)
 
 uint32_t ngram_find(const struct ngram *ngram, const int32_t *tokens, uint32_t n, uint32_t *length)
 {
-	uint64_t hash[NGRAM_MAX + 1] = {ngram->seed};
+	uint64_t hash[LIMIT_NGRAM + 1] = {ngram->seed};
 	uint32_t longest = n < ngram->max ? n : ngram->max;
 	for (uint32_t i = 1; i <= longest; i++)
 		hash[i] = extend(hash[i - 1], tokens[n - i]);

@@ -8,11 +8,10 @@
 
 #include <stdint.h>
 
-enum { NGRAM_MAX = 32 };
 #define NGRAM_NONE UINT32_MAX
 
 struct ngram {
-	uint32_t min, max; /* lengths, 1 <= min <= max <= NGRAM_MAX */
+	uint32_t min, max; /* lengths, 1 <= min <= max <= LIMIT_NGRAM */
 	uint32_t mask; /* slots of one table - 1 */
 	uint32_t n_indexed; /* n-grams that end before this token are in the tables */
 	uint64_t seed; /* so that nobody can choose tokens that collide */

@@ -22,6 +22,7 @@ enum {
 	LIMIT_CONTEXT = 1 << 20, /* tokens of one session, prompt and output */
 	LIMIT_SESSIONS = 64, /* session pages of a verifier */
 	LIMIT_DRAFT = 15, /* tokens of one draft: the largest K */
+	LIMIT_NGRAM = 32, /* tokens of the longest suffix that n-gram drafts look for */
 	LIMIT_DRAFT_SUPPORT = 64, /* tokens with q > 0 at one drafted position */
 	LIMIT_BATCH = 4096, /* tokens of one forward call */
 	LIMIT_THREADS = 256,

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "services/drafter/ngram.h"
+#include "shared/base/limits.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -82,7 +83,7 @@ static void lengths_that_make_no_sense_are_refused(void **state)
 	struct ngram ngram;
 	assert_int_equal(ngram_init(&ngram, 0, 8, 10, 0), -EINVAL);
 	assert_int_equal(ngram_init(&ngram, 4, 3, 10, 0), -EINVAL);
-	assert_int_equal(ngram_init(&ngram, 1, NGRAM_MAX + 1, 10, 0), -EINVAL);
+	assert_int_equal(ngram_init(&ngram, 1, LIMIT_NGRAM + 1, 10, 0), -EINVAL);
 	assert_int_equal(ngram_init(&ngram, 1, 2, 0, 0), -EINVAL);
 }
 

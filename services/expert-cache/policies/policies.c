@@ -1,4 +1,5 @@
 #include "services/expert-cache/policies/policy.h"
+#include "services/knobs/cache.h"
 
 #include <string.h>
 

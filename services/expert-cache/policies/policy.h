@@ -113,11 +113,4 @@ extern const struct cache_policy_ops policy_static_set, policy_lru, policy_lfu_t
 /* All of them, ended by NULL. */
 extern const struct cache_policy_ops *const cache_policies[];
 const struct cache_policy_ops *cache_policy_find(const char *name); /* or NULL */
-/* Their names: A(name) for the first, then B(name) for each of the others. */
-#define CACHE_POLICY_EACH(A, B) \
-	A("static") B("lru") B("lfu-trace") B("gate-next") B("sp-moe") B("spac") B("outrider")
-#define CACHE_POLICY_FIRST(name) name
-#define CACHE_POLICY_NEXT(name) ", " name
-/* For messages and help. */
-#define CACHE_POLICY_NAMES CACHE_POLICY_EACH(CACHE_POLICY_FIRST, CACHE_POLICY_NEXT)
 const char *cache_policy_list(void);

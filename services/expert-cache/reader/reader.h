@@ -22,7 +22,7 @@
  */
 #pragma once
 
-#include "services/expert-cache/config.h"
+#include "services/knobs/cache.h"
 #include "shared/base/error.h"
 #include "shared/ipc/doorbell.h"
 #include "shared/model/gguf/gguf.h"
@@ -63,11 +63,6 @@ struct reader_file {
 	uint64_t base;
 	const struct gguf_part *part;
 };
-
-#define READER_DEPTH_MIN 1
-#define READER_DEPTH_MAX 1024
-#define READER_BYTES_MIN 65536
-#define READER_BYTES_MAX (16u << 20)
 
 struct reader_options {
 	enum io_choice io;

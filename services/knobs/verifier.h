@@ -1,0 +1,44 @@
+/* The table of the verifier's settings, and the structure that it fills. */
+#pragma once
+
+#include "shared/base/config.h"
+#include "shared/base/limits.h"
+
+enum verifier_weights { VERIFIER_WEIGHTS_AUTO, VERIFIER_WEIGHTS_PACKED, VERIFIER_WEIGHTS_MAPPED };
+enum verifier_pin { VERIFIER_PIN_AUTO, VERIFIER_PIN_NO, VERIFIER_PIN_YES };
+enum verifier_gates {
+	VERIFIER_GATES_AUTO,
+	VERIFIER_GATES_ON,
+	VERIFIER_GATES_OFF,
+	VERIFIER_GATES_NEAR
+};
+enum verifier_experts { VERIFIER_EXPERTS_AUTO, VERIFIER_EXPERTS_MAPPED, VERIFIER_EXPERTS_CACHED };
+
+struct verifier_config {
+	char model[1024];
+	int kernels; /* of kernels_names */
+	int64_t threads; /* 0 = the cores of this process's mask, within its quota */
+	int pin; /* enum verifier_pin; resolve leaves NO or YES */
+	int kv_type; /* verifier_config_kv_type */
+	int64_t context; /* 0 = the model's, at most KV_PLAN_CONTEXT */
+	int64_t sessions_max, queue_max, client_requests;
+	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */
+	int64_t prefill_chunk;
+	int experts; /* enum verifier_experts */
+	int weights; /* enum verifier_weights */
+	int gate_hints; /* enum verifier_gates */
+	int64_t default_k;
+	bool follow_at_zero;
+	int64_t draft_wait, expert_patience, stream_interval, client_timeout, linger; /* ns */
+	int64_t ahead_max;
+	char pool_spin[LIMIT_NAME], draft_spin[LIMIT_NAME],
+		expert_spin[LIMIT_NAME]; /* "auto" or a time: tuning_of */
+	/* Filled in by verifier_config_resolve: what memory is made for (0: not yet), and whether there are four CPUs or fewer. */
+	int64_t sessions_allocated, prefill_allocated;
+	bool few_cpus;
+};
+
+extern const struct config_key verifier_config_keys[];
+
+/* What kv_type takes, in the order of its numbers. */
+extern const char *const verifier_kv_names[];
