@@ -8,7 +8,6 @@
 struct walk {
 	struct sampler *sampler;
 	const struct accept_input *input;
-	int32_t *history;
 	struct accept_output *out;
 	int node;
 };
@@ -21,9 +20,7 @@ static uint64_t walk_position(const struct walk *walk)
 static void walk_accept(struct walk *walk, uint32_t child)
 {
 	struct accept_output *out = walk->out;
-	int32_t token = walk->input->draft->token[child];
-	walk->history[walk->input->n_history + out->n_accepted] = token;
-	out->token[out->n_accepted] = token;
+	out->token[out->n_accepted] = walk->input->draft->token[child];
 	out->node[out->n_accepted++] = (int8_t)child;
 	walk->node = (int)child;
 }
@@ -31,24 +28,17 @@ static void walk_accept(struct walk *walk, uint32_t child)
 /* The target's own choice at this position; it ends the walk unless a child carries it. */
 static int32_t walk_pick(const struct walk *walk)
 {
-	const struct accept_input *input = walk->input;
-	return sampler_pick(walk->sampler, input->params, input->logits(input->arg, walk->node),
-		walk->history, input->n_history + walk->out->n_accepted, walk_position(walk), NULL);
+	return walk->input->picks[walk->node + 1].token;
 }
 
+/* Children come behind their parent, so the walk reads the draft once. */
 static int32_t walk_gumbel(struct walk *walk)
 {
 	const struct draft_reply *draft = walk->input->draft;
-	for (;;) {
-		int32_t token = walk_pick(walk);
-		uint32_t child = 0;
-		while (child < draft->n &&
-			(draft->parent[child] != walk->node || draft->token[child] != token))
-			child++;
-		if (child == draft->n)
-			return token;
-		walk_accept(walk, child);
-	}
+	for (uint32_t child = 0; child < draft->n; child++)
+		if (draft->parent[child] == walk->node && draft->token[child] == walk_pick(walk))
+			walk_accept(walk, child);
+	return walk_pick(walk);
 }
 
 /* What remains of p while children are refused, over the ids of sampler->dist: r[id] >= 0, with their sum. */
@@ -130,6 +120,20 @@ static int32_t residual_draw(const struct sampler *sampler, const struct residua
 	return last;
 }
 
+/* p at the node that was reached, which has children. */
+static void walk_distribution(const struct walk *walk)
+{
+	const struct accept_input *input = walk->input;
+	sampler_distribution_of(walk->sampler, input->params,
+		&(struct sampler_input){
+			.logits = input->logits(input->arg, walk->node),
+			.history = input->history,
+			.n_history = input->n_history,
+			.tail = walk->out->token,
+			.n_tail = walk->out->n_accepted,
+		});
+}
+
 /* Tries the children of the node in order; the one accepted, or -1 and in *token what is emitted instead. */
 static int walk_children(struct walk *walk, int32_t *token)
 {
@@ -138,13 +142,11 @@ static int walk_children(struct walk *walk, int32_t *token)
 	struct sampler *sampler = walk->sampler;
 	uint64_t position = walk_position(walk), seed = input->params->seed;
 	struct residual residual = {0};
-	for (uint32_t child = 0; child < draft->n; child++) {
+	for (uint32_t child = (uint32_t)(walk->node + 1); child < draft->n; child++) {
 		if (draft->parent[child] != walk->node)
 			continue;
 		if (!residual.r) {
-			sampler_distribution(sampler, input->params,
-				input->logits(input->arg, walk->node), walk->history,
-				(uint32_t)position);
+			walk_distribution(walk);
 			residual_begin(sampler, &residual);
 		}
 		/* Accept with min(1, r(x) / q(x)), r normalised: u q sum < r says it without dividing. */
@@ -172,14 +174,18 @@ static int32_t walk_maximal(struct walk *walk)
 	}
 }
 
-void accept_draft(struct sampler *sampler, const struct accept_input *input, int32_t *history_room,
-	struct accept_output *out)
+bool accept_wants_logits(const struct sampler_params *params)
 {
-	struct walk walk = {sampler, input, history_room, out, -1};
+	return params->coupling == COUPLING_MAXIMAL && params->temperature > 0;
+}
+
+void accept_draft(
+	struct sampler *sampler, const struct accept_input *input, struct accept_output *out)
+{
+	struct walk walk = {sampler, input, out, -1};
 	out->n_accepted = 0;
-	bool maximal =
-		input->params->coupling == COUPLING_MAXIMAL && input->params->temperature > 0;
-	int32_t last = maximal ? walk_maximal(&walk) : walk_gumbel(&walk);
+	int32_t last =
+		accept_wants_logits(input->params) ? walk_maximal(&walk) : walk_gumbel(&walk);
 	out->token[out->n_accepted] = last;
 	out->n_tokens = out->n_accepted + 1;
 }

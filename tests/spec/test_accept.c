@@ -25,6 +25,8 @@ static uint64_t mix(uint64_t *state)
 	return z ^ (z >> 31);
 }
 
+static const int32_t history[HISTORY]; /* what is committed before the first of the two tokens */
+
 /* A world of two positions: the target's logits at the root and after each first token, and the drafter's own. */
 struct world {
 	float target[V + 1][V]; /* [V] is the root */
@@ -51,7 +53,6 @@ static void world_make(struct world *world, uint64_t seed, float spread)
 static void distribution(
 	struct sampler *sampler, const struct sampler_params *params, const float *row, double p[V])
 {
-	static const int32_t history[HISTORY];
 	sampler_distribution(sampler, params, row, history, HISTORY);
 	memset(p, 0, V * sizeof(*p));
 	for (uint32_t i = 0; i < sampler->n_dist; i++)
@@ -140,25 +141,67 @@ static const float *target_row(void *arg, int node)
 				       : source->world->target[V];
 }
 
+/* Accepts a draft behind n_before tokens, with what the target picks at its root and at each node on the node's own path. */
+static void accept(struct sampler *sampler, const struct world *world, const int32_t *before,
+	uint32_t n_before, struct source *source, struct accept_output *out)
+{
+	const struct draft_reply *draft = source->draft;
+	struct pick_result picks[LIMIT_DRAFT + 1];
+	int32_t path[LIMIT_DRAFT];
+	bool needed[LIMIT_DRAFT + 1];
+	/* Where a draft is accepted by logits, the picks at nodes with children are not needed unless rounding leaves nothing. */
+	memset(needed, true, sizeof(needed));
+	for (uint32_t i = 0; i < draft->n && accept_wants_logits(&world->params); i++)
+		needed[draft->parent[i] + 1] = false;
+	for (int node = -1; node < (int)draft->n; node++) {
+		picks[node + 1].token = -1;
+		if (!needed[node + 1])
+			continue;
+		uint32_t n = 0;
+		for (int at = node; at >= 0; at = draft->parent[at])
+			path[LIMIT_DRAFT - ++n] = draft->token[at];
+		const struct sampler_input from = {
+			.logits = target_row(source, node),
+			.history = before,
+			.n_history = n_before,
+			.tail = path + LIMIT_DRAFT - n,
+			.n_tail = n,
+		};
+		picks[node + 1].token =
+			sampler_choose(sampler, &world->params, &from, n_before + n, false, NULL, 0)
+				.token;
+	}
+	const struct accept_input input = {
+		.params = &world->params,
+		.draft = draft,
+		.picks = picks,
+		.n_history = n_before,
+		.history = before,
+		.logits = target_row,
+		.arg = source,
+	};
+	accept_draft(sampler, &input, out);
+	assert_in_range(out->token[out->n_accepted], 0, V - 1);
+}
+
 /* The first two tokens of one generation under a seed: iterations until both are out. */
 static void generate(struct sampler *sampler, struct world *world, const struct shape *shape,
 	enum proposal how, uint64_t seed, int32_t out[2])
 {
 	static struct draft_reply draft;
-	int32_t history[HISTORY + 2 + LIMIT_DRAFT + 1] = {0};
+	int32_t longer[HISTORY + 1] = {0};
 	struct accept_output result;
 	world->params.seed = seed;
 	propose(sampler, world, shape, how, &draft);
 	struct source source = {world, &draft, -1};
-	struct accept_input input = {&world->params, history, HISTORY, &draft, target_row, &source};
-	accept_draft(sampler, &input, history, &result);
+	accept(sampler, world, history, HISTORY, &source, &result);
 	out[0] = result.token[0];
 	if (result.n_tokens >= 2) {
 		out[1] = result.token[1];
 		return;
 	}
 	/* The second token comes out of the next iteration, whose root is after the first. */
-	history[HISTORY] = out[0];
+	longer[HISTORY] = out[0];
 	source.first = out[0];
 	draft.n = shape->n > 0 ? 1 : 0;
 	if (draft.n > 0) {
@@ -175,8 +218,7 @@ static void generate(struct sampler *sampler, struct world *world, const struct 
 			draft.token[0] = draw(q, rand_uniform(seed, RAND_DRAFT, HISTORY + 1, 100));
 		}
 	}
-	input.n_history = HISTORY + 1;
-	accept_draft(sampler, &input, history, &result);
+	accept(sampler, world, longer, HISTORY + 1, &source, &result);
 	out[1] = result.token[0];
 }
 
@@ -337,7 +379,6 @@ static void an_acceptance_2_percent_too_generous_is_noticed(void **state)
 	for (int biased = 0; biased < 2; biased++) {
 		uint32_t count[V] = {0};
 		for (uint64_t seed = 0; seed < MANY; seed++) {
-			int32_t room[HISTORY + LIMIT_DRAFT + 1] = {0};
 			struct accept_output result;
 			world.params.seed = seed;
 			propose(&sampler, &world, &shapes[1], SAMPLED, &draft);
@@ -345,9 +386,7 @@ static void an_acceptance_2_percent_too_generous_is_noticed(void **state)
 				if (draft.q[0][i].token == draft.token[0])
 					draft.q[0][i].p /= 1.02f;
 			struct source source = {&world, &draft, -1};
-			struct accept_input input = {
-				&world.params, room, HISTORY, &draft, target_row, &source};
-			accept_draft(&sampler, &input, room, &result);
+			accept(&sampler, &world, history, HISTORY, &source, &result);
 			count[result.token[0]]++;
 		}
 		fit[biased] = misfit(count, expected, V);
@@ -376,27 +415,23 @@ static void gumbel_coupling_gives_the_tokens_of_k_0_for_any_draft(void **state)
 				world.params.temperature = 1e-30f; /* for the drafter's list */
 			bool greedy = world.params.temperature < 1e-3f;
 			struct draft_reply draft;
-			int32_t history[HISTORY + LIMIT_DRAFT + 3] = {0};
 			struct accept_output result;
 			world.params.seed = seed;
 			propose(&sampler, &world, &shapes[s], how, &draft);
 			if (greedy)
 				world.params.temperature = 0;
 			struct source source = {&world, &draft, -1};
-			struct accept_input input = {
-				&world.params, history, HISTORY, &draft, target_row, &source};
-			accept_draft(&sampler, &input, history, &result);
+			accept(&sampler, &world, history, HISTORY, &source, &result);
 			drafted[0] = result.token[0];
 			assert_int_equal(drafted[0], alone[0]);
 			if (result.n_tokens > 1)
 				assert_int_equal(result.token[1], alone[1]);
-			/* What was accepted is a path of the draft and lies in the history. */
+			/* What was accepted is a path of the draft. */
 			assert_int_equal(result.n_tokens, result.n_accepted + 1);
 			for (uint32_t i = 0; i < result.n_accepted; i++) {
 				int8_t node = result.node[i];
 				assert_int_equal(draft.token[node], result.token[i]);
 				assert_int_equal(draft.parent[node], i ? result.node[i - 1] : -1);
-				assert_int_equal(history[HISTORY + i], result.token[i]);
 			}
 		}
 	}
@@ -411,7 +446,6 @@ static void couplings_agree_as_often_as_their_theorems_say(void **state)
 	static struct world world;
 	struct sampler sampler;
 	double p[V], q[V], distance = 0, agree = 0, accepted = 0;
-	static const int32_t history[HISTORY];
 	assert_int_equal(sampler_init(&sampler, V), 0);
 	world_make(&world, 12, 3);
 	distribution(&sampler, &world.params, world.target[V], p);
@@ -419,7 +453,6 @@ static void couplings_agree_as_often_as_their_theorems_say(void **state)
 	for (int i = 0; i < V; i++)
 		distance += fabs(p[i] - q[i]) / 2;
 	for (uint64_t seed = 0; seed < DRAWS; seed++) {
-		int32_t room[HISTORY + LIMIT_DRAFT + 1] = {0};
 		static struct draft_reply draft;
 		struct accept_output result;
 		world.params.seed = seed;
@@ -431,9 +464,7 @@ static void couplings_agree_as_often_as_their_theorems_say(void **state)
 		world.params.coupling = COUPLING_MAXIMAL;
 		propose(&sampler, &world, &shapes[1], SAMPLED, &draft);
 		struct source source = {&world, &draft, -1};
-		struct accept_input input = {
-			&world.params, room, HISTORY, &draft, target_row, &source};
-		accept_draft(&sampler, &input, room, &result);
+		accept(&sampler, &world, history, HISTORY, &source, &result);
 		accepted += result.n_accepted;
 	}
 	double sigma = 0.5 / sqrt((double)DRAWS);

@@ -2,7 +2,6 @@
 #include "services/verifier/pass/engine.h"
 
 #include "shared/base/log.h"
-#include "shared/model/gguf/hash.h"
 #include "shared/spec/accept.h"
 
 #include <stdio.h>
@@ -47,12 +46,20 @@ static const float *node_logits(void *arg, int node)
 	return forward_logits(of->forward, of->root + (uint32_t)(node + 1));
 }
 
+/* What was picked after the last committed token (0) or after the draft that was accepted as the i-th. */
+static const struct pick_result *picked_at(
+	const struct pass *pass, const struct pass_part *part, uint32_t i)
+{
+	const struct pick_result *root = &pass->picked[part->pick];
+
+	return i == 0 ? root : root + 1 + part->out.node[i - 1];
+}
+
 /* Hashes of the output positions that this pass computed again (after a restart, or pages given up). */
-static void hash_again(struct engine *engine, const struct pass_part *part)
+static void hash_again(const struct pass *pass, const struct pass_part *part)
 {
 	struct engine_session *s = part->session;
-	uint32_t vocab = engine->o.model->config.n_vocab,
-		 rows = part->emits ? part->n - 1 : part->n;
+	uint32_t rows = part->emits ? part->n - 1 : part->n;
 	uint32_t n_hashed = atomic_load_explicit(&s->slot->n_hashed, memory_order_relaxed);
 
 	for (uint32_t i = 0; i < rows; i++) {
@@ -60,22 +67,19 @@ static void hash_again(struct engine *engine, const struct pass_part *part)
 
 		if (position + 1 < s->page->n_prompt || session_n_out(s, position + 1) != n_hashed)
 			continue;
-		s->slot->hashes[n_hashed++] =
-			logits_hash(forward_logits(engine->forward, part->row + i), vocab);
+		s->slot->hashes[n_hashed++] = pass->picked[part->pick - (part->n - 1 - i)].hash;
 	}
 	/* Pairs with the front's acquire: it sends no hash that is not there. */
 	atomic_store_explicit(&s->slot->n_hashed, n_hashed, memory_order_release);
 }
 
-static void hash_emitted(struct engine *engine, const struct pass_part *part, struct logits_of *of)
+static void hash_emitted(const struct pass *pass, const struct pass_part *part)
 {
 	struct slot *slot = part->session->slot;
 	uint32_t base = session_n_out(part->session, part->n_tokens);
 
 	for (uint32_t i = 0; i < part->n_emitted; i++)
-		slot->hashes[base + i] =
-			logits_hash(node_logits(of, i == 0 ? -1 : part->out.node[i - 1]),
-				engine->o.model->config.n_vocab);
+		slot->hashes[base + i] = picked_at(pass, part, i)->hash;
 	atomic_store_explicit(&slot->n_hashed, base + part->n_emitted, memory_order_release);
 }
 
@@ -102,14 +106,13 @@ static void count(const struct pass_part *part)
 
 /* Weights that are NaN or infinite, in a file too large to be scanned when it was loaded, make logits so; so do finite ones too
  * large to be multiplied. The whole row: among logits of which only some are finite, one that is would be chosen. */
-static bool logits_finite(
-	struct engine *engine, const struct pass_part *part, uint32_t i, struct logits_of *of)
+static bool logits_finite(const struct engine *engine, const struct pass *pass,
+	const struct pass_part *part, uint32_t i)
 {
 	const struct engine_session *s = part->session;
 	char *message = s->slot->usage.message;
 
-	if (sampler_finite(node_logits(of, i == 0 ? -1 : part->out.node[i - 1]),
-		    engine->o.model->config.n_vocab))
+	if (picked_at(pass, part, i)->finite)
 		return true;
 	snprintf(message, sizeof(s->slot->usage.message),
 		"the model's logits are not finite; `outrider-model check` names the weights of "
@@ -120,7 +123,7 @@ static bool logits_finite(
 
 /* The tokens of a part whose rows reach the newest committed token, up to the one that ends the answer. They are written behind the
  * committed ones; commit publishes them. */
-static void accept_part(struct engine *engine, struct pass_part *part)
+static void accept_part(struct engine *engine, const struct pass *pass, struct pass_part *part)
 {
 	static const struct draft_reply no_draft;
 	struct engine_session *s = part->session;
@@ -129,19 +132,20 @@ static void accept_part(struct engine *engine, struct pass_part *part)
 	struct accept_output *out = &part->out;
 	struct accept_input input = {
 		.params = &page->request.sampling,
-		.history = page->tokens,
-		.n_history = part->n_tokens,
 		.draft = part->n_drafts > 0 ? part->draft : &no_draft,
+		.picks = picked_at(pass, part, 0),
+		.n_history = part->n_tokens,
+		.history = page->tokens,
 		.logits = node_logits,
 		.arg = &of,
 	};
 	uint32_t n = 0;
 
-	accept_draft(&engine->sampler, &input, page->tokens, out);
+	accept_draft(&engine->sampler, &input, out);
 	count(part);
 	/* What was accepted behind an end is no part of the answer, as it would not be with K = 0. */
 	while (n < out->n_tokens && part->end == SESSION_END_NONE) {
-		if (!logits_finite(engine, part, n, &of)) {
+		if (!logits_finite(engine, pass, part, n)) {
 			part->end = SESSION_END_ERROR;
 			break;
 		}
@@ -151,7 +155,7 @@ static void accept_part(struct engine *engine, struct pass_part *part)
 	}
 	part->n_emitted = n;
 	if (s->slot->hashes != NULL)
-		hash_emitted(engine, part, &of);
+		hash_emitted(pass, part);
 }
 
 void pass_accept(struct engine *engine, struct pass *pass)
@@ -160,9 +164,9 @@ void pass_accept(struct engine *engine, struct pass *pass)
 		struct pass_part *part = &pass->parts[i];
 
 		if (part->session->slot->hashes != NULL)
-			hash_again(engine, part);
+			hash_again(pass, part);
 		if (part_accepts(part))
-			accept_part(engine, part);
+			accept_part(engine, pass, part);
 		else if (part->emits)
 			part->end = part->session->end_before;
 	}

@@ -96,6 +96,35 @@ static void add_rows(struct pass *pass, struct pass_part *part)
 	pass->n_batch += n + part->n_drafts;
 }
 
+/* What is picked from the rows of a part: a token behind the newest committed one and behind each draft; of committed tokens that
+ * are computed again only the hash. */
+static void add_picks(struct pass *pass, struct pass_part *part)
+{
+	const struct session_page *page = part->session->page;
+	const struct batch_token *rows = pass->batch + part->row;
+	uint32_t n = part->n, root = 0;
+
+	for (uint32_t i = 0; i < n + part->n_drafts; i++) {
+		bool picked = i + 1 >= n && part_accepts(part);
+
+		if (!rows[i].logits)
+			continue;
+		if (i + 1 == n)
+			root = pass->n_picks;
+		pass->picks[pass->n_picks++] = (struct pick_row){
+			.params = picked ? &page->request.sampling : NULL,
+			.history = page->tokens,
+			.n_history = part->n_tokens,
+			.parent = i < n ? -1 : (int32_t)root + part->draft->parent[i - n] + 1,
+			.token = rows[i].token,
+			.source = part->row + i,
+			.position = rows[i].position + 1,
+			.want_hash = part->session->slot->hashes != NULL,
+		};
+	}
+	part->pick = root;
+}
+
 /* Its draft, its cells, its rows. False: it sits this pass out. */
 static bool build_part(struct engine *engine, struct pass *pass, struct pass_part *part,
 	struct sched_victims *victims)
@@ -115,6 +144,7 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 	if (s->slot->usage.started_ns == 0)
 		s->slot->usage.started_ns = clock_ns();
 	add_rows(pass, part);
+	add_picks(pass, part);
 	return true;
 }
 
@@ -124,7 +154,7 @@ uint32_t pass_build(struct engine *engine, struct pass *pass)
 		engine->live, engine->n_live, engine->order, engine->n_order};
 	uint32_t kept = 0;
 
-	pass->n_batch = pass->n_prefill = 0;
+	pass->n_batch = pass->n_prefill = pass->n_picks = 0;
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
 

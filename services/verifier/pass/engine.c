@@ -71,10 +71,14 @@ static int allocate(struct engine *engine, struct error *err)
 	pass->parts = calloc(LIMIT_SESSIONS, sizeof(*pass->parts));
 	pass->batch = calloc(pass->n_batch_max, sizeof(*pass->batch));
 	pass->cells = calloc(pass->n_batch_max, sizeof(*pass->cells));
+	pass->picks = calloc(pass->n_batch_max, sizeof(*pass->picks));
+	pass->logits = calloc(pass->n_batch_max, sizeof(*pass->logits));
+	pass->picked = calloc(pass->n_batch_max, sizeof(*pass->picked));
 	size_t bytes = ring_bytes(COMMAND_BYTES, COMMAND_SLOTS);
 	engine->commands_mem =
 		aligned_alloc(CACHE_LINE, (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
 	if (pass->parts == NULL || pass->batch == NULL || pass->cells == NULL ||
+		pass->picks == NULL || pass->logits == NULL || pass->picked == NULL ||
 		engine->commands_mem == NULL ||
 		sampler_init(&engine->sampler, o->model->config.n_vocab) != 0)
 		return error_set(err, ENOMEM,
@@ -358,6 +362,9 @@ static int start_thread(struct engine *engine, struct error *err)
 		rc = forward_create(o->model, o->kernels, engine->pool, &engine->kv,
 			engine->experts, engine->pass.n_batch_max, n_logits,
 			(uint32_t)o->config->context, &engine->forward, err);
+	if (rc == 0)
+		rc = pick_create(
+			o->kernels, engine->pool, o->model->config.n_vocab, &engine->pick, err);
 	gate_hints_pool(&engine->gates, engine->pool);
 	if (rc == 0 && engine->cached != NULL)
 		forward_set_hooks(
@@ -441,10 +448,14 @@ void engine_destroy(struct engine **out)
 		region_close(&engine->policy_region);
 	kv_exit(&engine->kv);
 	sampler_exit(&engine->sampler);
+	pick_destroy(&engine->pick);
 	free(engine->commands_mem);
 	free(engine->pass.parts);
 	free(engine->pass.batch);
 	free(engine->pass.cells);
+	free(engine->pass.picks);
+	free(engine->pass.logits);
+	free(engine->pass.picked);
 	pthread_cond_destroy(&engine->ready);
 	pthread_mutex_destroy(&engine->lock);
 	free(engine);

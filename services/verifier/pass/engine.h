@@ -44,7 +44,8 @@ struct engine {
 	struct kv kv;
 	struct pool *pool;
 	struct forward *forward;
-	struct sampler sampler;
+	struct pick *pick;
+	struct sampler sampler; /* scratch for accepting drafts of maximal coupling */
 	struct experts_mapped mapped;
 	struct experts_cached *cached;
 	struct expert_source *experts; /* NULL for dense models */

@@ -8,6 +8,7 @@
 #include "services/verifier/pass/session.h"
 #include "shared/model/pass/experts.h"
 #include "shared/model/pass/forward.h"
+#include "shared/model/pass/pick.h"
 #include "shared/spec/accept.h"
 
 struct engine;
@@ -29,6 +30,8 @@ struct pass_part {
 	const struct draft_reply *draft; /* checked; NULL: none */
 	uint32_t n_drafts; /* rows behind the newest committed token */
 	uint32_t row; /* of the batch: its first */
+	uint32_t
+		pick; /* of the picks: that of its last committed token, if anything of it is picked */
 	bool put_out; /* its pages went to another session after the plan was made */
 	/* accept */
 	struct accept_output out;
@@ -50,6 +53,12 @@ struct pass {
 	uint32_t *cells; /* [n_batch_max] of the KV cache, one for each row */
 	uint32_t n_batch, n_batch_max;
 	uint32_t n_prefill; /* of the rows, prompt tokens */
+	/* What is picked from the batch, in its order. */
+	struct pick_row *picks; /* [n_batch_max] */
+	uint32_t n_picks;
+	/* run */
+	const float **logits; /* [n_batch_max] of picks */
+	struct pick_result *picked; /* [n_batch_max] of picks */
 	/* For the report. */
 	uint64_t start_ns, drafted_ns, forward_ns, forwarded_ns;
 	struct expert_source_stats experts_before;
