@@ -173,7 +173,7 @@ static void on_cancel(struct front *front, const struct bus_address *from, uint6
 	}
 	front->sessions[index].heard_ns = clock_ns();
 	atomic_store_explicit(&front->slots[index].cancel, true, memory_order_relaxed);
-	engine_poke(front->engine);
+	engine_changed(front->engine, (uint32_t)index);
 }
 
 static void dispatch(

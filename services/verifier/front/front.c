@@ -285,7 +285,7 @@ void front_credit(struct front *front, uint32_t index, uint32_t credit)
 	}
 	if (fs->credit > atomic_load_explicit(&slot->credit, memory_order_relaxed)) {
 		atomic_store_explicit(&slot->credit, fs->credit, memory_order_relaxed);
-		engine_poke(front->engine);
+		engine_changed(front->engine, index);
 	}
 }
 
@@ -337,7 +337,7 @@ static void reap(struct front *front, uint32_t index, uint64_t now_ns)
 			"cancelled: its client has taken nothing for %lld s",
 			(long long)(front->config->client_timeout / 1000000000));
 		atomic_store_explicit(&slot->cancel, true, memory_order_relaxed);
-		engine_poke(front->engine);
+		engine_changed(front->engine, index);
 	}
 }
 

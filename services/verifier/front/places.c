@@ -138,7 +138,7 @@ int places_take(struct front *front, uint32_t before, struct error *err)
 			LIMIT_SESSIONS);
 	front->sessions[index].yielding = true;
 	atomic_store_explicit(&front->slots[index].yield, true, memory_order_relaxed);
-	engine_poke(front->engine);
+	engine_changed(front->engine, (uint32_t)index);
 	return -EINPROGRESS;
 }
 

@@ -2,31 +2,31 @@
  * not asked about. */
 #include "services/verifier/pass/engine.h"
 
-/* With K = 0 the drafter is told of a session's progress at most once per this many tokens: enough for it to be up to
- * date when K rises, and a wake-up of it costs next to nothing. */
-#define FOLLOW_TOKENS 16u
+/* What the policy says about a session. False: nothing, because its request fixed K or no policy has ever been seen. */
+static bool ask_policy(
+	const struct engine *engine, const struct engine_session *s, struct policy_session *knobs)
+{
+	if (engine->policy == NULL || s->page->request.k != SESSION_K_POLICY)
+		return false;
+	policy_lookup(engine->policy, s->index, s->uid, knobs);
+	return true;
+}
 
-static void choose_k(struct engine *engine, struct pass_part *part)
+static void choose_k(struct engine *engine, struct pass_part *part, bool has_policy,
+	const struct policy_session *knobs)
 {
 	struct engine_session *s = part->session;
 	const struct session_request *request = &s->page->request;
-	struct policy_session knobs;
-	uint32_t k = engine->tuning.default_k;
 
-	s->foresight = false;
-	if (request->draft_method == DRAFT_NONE)
-		return;
-	if (request->k != SESSION_K_POLICY) {
-		k = (uint32_t)request->k;
-	} else if (engine->policy != NULL) {
-		policy_lookup(engine->policy, s->index, s->uid, &knobs);
-		k = policy_next_k(&knobs, &s->trial);
-		part->decision = (uint32_t)knobs.decision;
-		s->unfollowed = knobs.unfollowed != 0;
-		s->foresight = knobs.foresight != 0;
-	}
-	part->k_asked = k;
-	part->k = sched_k(k, part->n_tokens, s->page->n_prompt, request->max_tokens,
+	if (request->k != SESSION_K_POLICY)
+		part->k_asked = (uint32_t)request->k;
+	else if (has_policy)
+		part->k_asked = policy_next_k(knobs, &s->trial);
+	else
+		part->k_asked = engine->tuning.default_k;
+	if (has_policy)
+		part->decision = (uint32_t)knobs->decision;
+	part->k = sched_k(part->k_asked, part->n_tokens, s->page->n_prompt, request->max_tokens,
 		(uint32_t)engine->o.config->context);
 }
 
@@ -34,33 +34,37 @@ static void choose_k(struct engine *engine, struct pass_part *part)
  * where drafts do not pay, a draft model half as large as the target took 4 ms for it, during the first fifth of an answer of
  * 18 ms. A drafter that hints is told of every token behind the prompt: what it has not read by then it reads during the
  * answer. */
-static void look_up_following(const struct engine *engine, struct engine_session *s)
-{
-	struct policy_session knobs;
-
-	if (engine->policy == NULL || s->page->request.k != SESSION_K_POLICY)
-		return;
-	policy_lookup(engine->policy, s->index, s->uid, &knobs);
-	s->unfollowed = knobs.unfollowed != 0;
-}
-
-/* Keeps the drafter within FOLLOW_TOKENS of a session whose K may rise again, and up to date where it hints. */
-static void follow(struct engine *engine, struct pass_part *part)
+static void follow_without_draft(struct engine *engine, const struct pass_part *part,
+	bool has_policy, const struct policy_session *knobs)
 {
 	struct engine_session *s = part->session;
 	const struct session_request *request = &s->page->request;
-	/* Hints are about the very next token, whoever drafts later on. */
-	bool hints = part->decodes && engine->feed.on;
+	bool hinting = engine->feed.on;
+	const struct follow_view view = {
+		.allowed = engine->tuning.follow_at_zero,
+		.drafts = request->draft_method != DRAFT_NONE && request->k != 0,
+		.unfollowed = has_policy && knobs->unfollowed != 0 && (part->decodes || !hinting),
+		.foresight = has_policy && knobs->foresight != 0 && part->decodes,
+		.hints = part->decodes && hinting,
+	};
 
-	part->told = engine->tuning.follow_at_zero &&
-		     (hints || !(request->draft_method == DRAFT_NONE || request->k == 0 ||
-				       s->unfollowed));
-	if (!part->told)
-		return;
-	if (s->followed != 0 && part->n_tokens - s->followed < (hints ? 1 : FOLLOW_TOKENS))
-		return;
-	s->followed = part->n_tokens;
-	drafts_follow(&engine->drafts, s->index, s->uid, part->n_tokens, s->foresight);
+	if (follow_pass(&s->follow, &view, part->n_tokens))
+		drafts_follow(&engine->drafts, s->index, s->uid, part->n_tokens,
+			follow_learns(&s->follow));
+}
+
+/* Chooses K. Where it is 0, the drafter is at most told of the session. */
+static void choose(struct engine *engine, struct pass_part *part, bool may_ask)
+{
+	const struct engine_session *s = part->session;
+	struct policy_session knobs;
+	bool has_policy = ask_policy(engine, s, &knobs);
+
+	if (may_ask && part->decodes && s->end_before == SESSION_END_NONE &&
+		s->page->request.draft_method != DRAFT_NONE)
+		choose_k(engine, part, has_policy, &knobs);
+	if (part->k == 0)
+		follow_without_draft(engine, part, has_policy, &knobs);
 }
 
 void pass_draft(struct engine *engine, struct pass *pass)
@@ -71,15 +75,9 @@ void pass_draft(struct engine *engine, struct pass *pass)
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
 
-		if (part->decodes && may_ask && part->session->end_before == SESSION_END_NONE)
-			choose_k(engine, part);
-		else if (!part->decodes && !engine->feed.on)
-			look_up_following(engine, part->session);
-		part->asked = part->k > 0;
-		if (part->asked)
+		choose(engine, part, may_ask);
+		if (part->k > 0)
 			last = part;
-		else
-			follow(engine, part);
 	}
 	if (last == NULL)
 		return;
@@ -87,10 +85,9 @@ void pass_draft(struct engine *engine, struct pass *pass)
 		struct pass_part *part = &pass->parts[i];
 		struct engine_session *s = part->session;
 
-		if (!part->asked)
+		if (part->k == 0)
 			continue;
-		s->followed = part->n_tokens;
-		part->told = true;
+		follow_ask(&s->follow, part->n_tokens);
 		drafts_ask(
 			&engine->drafts, s->index, s->uid, part->n_tokens, part->k, part == last);
 	}

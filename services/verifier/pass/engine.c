@@ -146,7 +146,11 @@ static void enter(struct engine *engine, uint32_t index)
 	s->uid = atomic_load_explicit(&s->page->uid, memory_order_acquire);
 	s->end_before = (enum session_end)atomic_load_explicit(&s->page->end, memory_order_relaxed);
 	text_stream_init(&s->text);
+	s->live = true;
 	s->sched.index = index;
+	engine->order_stale = true;
+	atomic_fetch_or_explicit(
+		&engine->changed[index / 64], UINT64_C(1) << index % 64, memory_order_relaxed);
 	engine->live[engine->n_live++] = &s->sched;
 }
 
@@ -192,7 +196,8 @@ void engine_finish(struct engine *engine, struct engine_session *s, enum session
 
 	if (s->seq.owner != 0)
 		kv_seq_exit(&engine->kv, &s->seq);
-	s->ended = true;
+	s->live = false;
+	engine->n_ended++;
 	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration, "ended by %s with %u tokens",
 		names[end], journal_n_tokens(s->page) - s->page->n_prompt);
 	journal_finish(s->page, s->slot->shared, end);
@@ -203,7 +208,8 @@ void engine_yield(struct engine *engine, struct engine_session *s)
 {
 	if (s->seq.owner != 0)
 		kv_seq_exit(&engine->kv, &s->seq);
-	s->ended = true;
+	s->live = false;
+	engine->n_ended++;
 	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration, "gives its place up with %u tokens",
 		journal_n_tokens(s->page) - s->page->n_prompt);
 	journal_enter(s->page, s->slot->shared, SESSION_QUEUED);
@@ -216,8 +222,12 @@ void engine_tidy(struct engine *engine)
 {
 	uint32_t kept = 0;
 
+	if (engine->n_ended == 0)
+		return;
+	engine->n_ended = 0;
+	engine->order_stale = true;
 	for (uint32_t i = 0; i < engine->n_live; i++)
-		if (!engine_live(engine, i)->ended)
+		if (engine_live(engine, i)->live)
 			engine->live[kept++] = engine->live[i];
 	engine->n_live = kept;
 }
@@ -322,6 +332,7 @@ static void take_tuning(struct engine *engine)
 		t.number == engine->tuning.number)
 		return;
 	engine->tuning = t;
+	engine->looked_ns = 0; /* ahead_max decides who is paused */
 	engine->limits.sessions_max = t.sessions_max;
 	engine->limits.prefill_chunk = t.prefill_chunk;
 	drafts_tune(&engine->drafts, t.draft_wait, t.draft_spin);
@@ -475,6 +486,14 @@ void engine_tune(struct engine *engine, const struct tuning *tuning)
 	t.given_iteration = atomic_load_explicit(&engine->iterations_total, memory_order_relaxed);
 	t.number = engine->tuning_given.number + 1;
 	page_write(&engine->tuning_lock, &engine->tuning_given, &t, sizeof(t));
+	doorbell_ring(bell_of(engine));
+}
+
+void engine_changed(struct engine *engine, uint32_t index)
+{
+	/* Pairs with the acquire in plan.c. */
+	atomic_fetch_or_explicit(
+		&engine->changed[index / 64], UINT64_C(1) << index % 64, memory_order_release);
 	doorbell_ring(bell_of(engine));
 }
 

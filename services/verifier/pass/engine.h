@@ -39,6 +39,8 @@ struct engine_options {
 	void *arg;
 };
 
+enum { ENGINE_CHANGED_WORDS = (LIMIT_SESSIONS + 63) / 64 };
+
 struct engine {
 	struct engine_options o;
 	struct kv kv;
@@ -61,8 +63,13 @@ struct engine {
 
 	/* Live sessions, oldest first, and those of them that may run, in the order in which they go. */
 	struct sched_session *live[LIMIT_SESSIONS], *order[LIMIT_SESSIONS];
-	uint32_t n_live, n_order;
+	uint32_t n_live, n_order,
+		n_ended; /* n_ended: of live[], those that are not live any more */
+	bool order_stale;
+	uint64_t looked_ns; /* at all sessions */
 	struct engine_session sessions[LIMIT_SESSIONS];
+	/* A bit for each session that the front has changed something about. */
+	_Atomic uint64_t changed[ENGINE_CHANGED_WORDS];
 
 	struct pass pass; /* allocated once */
 	struct sched_limits limits;
@@ -113,7 +120,9 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept);
 void engine_recovered(struct engine *engine);
 /* From the next iteration on these hold. */
 void engine_tune(struct engine *engine, const struct tuning *tuning);
-/* Credit or cancel of a slot changed: look now. */
+/* Something changed about the session of slots[index], its credit or that it is cancelled: the engine looks at it now. */
+void engine_changed(struct engine *engine, uint32_t index);
+/* Something changed about all of them: the engine runs a pass now. */
 void engine_poke(struct engine *engine);
 /* Uses these regions from the next iteration on; takes them over (*region is emptied). */
 void engine_use_experts(struct engine *engine, struct region *region, struct region *hints);

@@ -24,8 +24,6 @@ struct pass_part {
 	/* draft */
 	uint32_t k, k_asked; /* K, and K before the end of the answer cut it */
 	uint32_t decision; /* of the policy: what K was read with */
-	bool asked; /* the drafter was asked for drafts */
-	bool told; /* the drafter is kept up to date about the session */
 	/* build */
 	const struct draft_reply *draft; /* checked; NULL: none */
 	uint32_t n_drafts; /* rows behind the newest committed token */

@@ -1,7 +1,10 @@
 /* The step "plan": which sessions take part in a pass, and with how many of their committed tokens. */
 #include "services/verifier/pass/engine.h"
 
-/* Ends what is cancelled or late, and lets go of what gives way. */
+/* All sessions are looked at this often: for their deadlines, and for what the front changes without saying so. */
+#define LOOK_NS 50000000u
+
+/* Ends a session that is cancelled or late, and lets go of one that gives way. */
 static void end_or_yield(struct engine *engine, struct engine_session *s, uint64_t now_ns)
 {
 	uint64_t deadline_ns = s->page->request.deadline_ns;
@@ -17,9 +20,15 @@ static void end_or_yield(struct engine *engine, struct engine_session *s, uint64
 		engine_yield(engine, s);
 }
 
-/* What the scheduler decides from, as it is now. */
-static void look(struct engine *engine, struct engine_session *s)
+/* Brings up to date what the scheduler decides from. */
+static void look(struct engine *engine, struct engine_session *s, uint64_t now_ns)
 {
+	struct sched_session before = s->sched;
+
+	if (s->live)
+		end_or_yield(engine, s, now_ns);
+	if (!s->live)
+		return;
 	uint32_t n_tokens = journal_n_tokens(s->page);
 	uint64_t credit = atomic_load_explicit(&s->slot->credit, memory_order_relaxed);
 
@@ -34,13 +43,43 @@ static void look(struct engine *engine, struct engine_session *s)
 		.aside = atomic_load_explicit(&s->slot->aside, memory_order_relaxed),
 		.hashed = s->slot->hashes != NULL,
 		.client = atomic_load_explicit(&s->slot->client, memory_order_relaxed),
+		.rank = before.rank,
 	};
+	if (s->sched.paused != before.paused || s->sched.aside != before.aside ||
+		s->sched.client != before.client)
+		engine->order_stale = true;
+}
+
+/* Those that the front has changed something about. */
+static void look_at_changed(struct engine *engine, uint64_t now_ns)
+{
+	for (uint32_t w = 0; w < ENGINE_CHANGED_WORDS; w++) {
+		if (atomic_load_explicit(&engine->changed[w], memory_order_relaxed) == 0)
+			continue;
+		/* Pairs with the release in engine_changed: what changed is there. */
+		uint64_t bits =
+			atomic_exchange_explicit(&engine->changed[w], 0, memory_order_acquire);
+
+		for (; bits != 0; bits &= bits - 1)
+			look(engine, &engine->sessions[64 * w + (uint32_t)__builtin_ctzll(bits)],
+				now_ns);
+	}
 }
 
 void pass_sweep(struct engine *engine, const struct pass *pass)
 {
-	for (uint32_t i = 0; i < engine->n_live; i++)
-		end_or_yield(engine, engine_live(engine, i), pass->start_ns);
+	uint64_t now_ns = pass->start_ns;
+
+	if (now_ns - engine->looked_ns >= LOOK_NS) {
+		engine->looked_ns = now_ns;
+		for (uint32_t i = 0; i < engine->n_live; i++)
+			look(engine, engine_live(engine, i), now_ns);
+	} else {
+		/* Of the last pass: each has a token more, or an answer that ended. */
+		for (uint32_t i = 0; i < pass->n_parts; i++)
+			look(engine, pass->parts[i].session, now_ns);
+	}
+	look_at_changed(engine, now_ns);
 	engine_tidy(engine);
 }
 
@@ -48,9 +87,9 @@ uint32_t pass_plan(struct engine *engine, struct pass *pass)
 {
 	struct sched_entry plan[LIMIT_SESSIONS];
 
-	for (uint32_t i = 0; i < engine->n_live; i++)
-		look(engine, engine_live(engine, i));
-	engine->n_order = sched_order(engine->live, engine->n_live, engine->order);
+	if (engine->order_stale)
+		engine->n_order = sched_order(engine->live, engine->n_live, engine->order);
+	engine->order_stale = false;
 	pass->n_parts = sched_plan(engine->order, engine->n_order, &engine->limits, plan);
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct engine_session *s = &engine->sessions[plan[i].session->index];

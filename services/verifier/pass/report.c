@@ -107,7 +107,7 @@ static void describe_part(
 	record->drafted = (uint8_t)part->n_drafts;
 	record->accepted = (uint8_t)part->out.n_accepted;
 	record->emitted = (uint8_t)part->n_emitted;
-	record->unfollowed = !part->told;
+	record->unfollowed = !follow_on(&s->follow);
 	describe_draft(record, part->n_drafts > 0 ? part->draft : NULL);
 	describe_foresight(record, &engine->drafts, part);
 	record->k_fixed = (uint8_t)(s->page->request.k - SESSION_K_POLICY);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "services/verifier/front/slot.h"
+#include "services/verifier/pass/follow.h"
 #include "services/verifier/pass/scheduler.h"
 #include "shared/model/kv/kv.h"
 #include "shared/model/text/tokenizer.h"
@@ -20,12 +21,10 @@ struct engine_session {
 	struct kv_seq seq; /* owner 0: it holds no pages now */
 	struct text_stream text;
 	struct sched_session sched; /* what the scheduler decides from */
-	uint32_t followed; /* tokens the drafter was last told of; 0 = none */
+	struct follow follow; /* whether the drafter does */
 	struct policy_trial trial;
-	bool unfollowed; /* the policy has no use for drafts of it */
-	bool foresight; /* the policy learns from drafts of it that are kept back */
 	enum session_end end_before; /* reached before: only hashes are left to make */
-	bool ended; /* page and slot are the front's again: the engine must not look at them */
+	bool live; /* false: page and slot are the front's, and the engine must not look at them */
 	struct pass_part *part; /* in the pass under way; NULL: it has none */
 };
 
