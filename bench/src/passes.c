@@ -80,9 +80,9 @@ int passes_open(struct passes *p, const struct engine_options *options, uint32_t
 		return error_set(err, ENOMEM, "no memory for the experts' counts");
 	const struct forward_hooks hooks = {.layer = count_experts, .arg = p};
 	forward_set_hooks(p->engine.forward, &hooks);
-	unsigned char *end = (unsigned char *)p->engine.kv_memory + kv_bytes(&p->engine.kv.layout);
+	const struct kv *kv = &p->engine.kv;
 	if (!kv_states(&p->engine.kv))
-		memset(p->engine.kv.cells, KV_FILL, (size_t)(end - p->engine.kv.cells));
+		memset(kv->store, KV_FILL, kv_store_bytes(&kv->layout));
 	return 0;
 }
 

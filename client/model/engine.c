@@ -176,7 +176,8 @@ static int start_kv(struct engine *e, const struct kv_layout *layout, struct err
 	e->kv_memory = huge_pages_alloc(bytes);
 	if (!e->kv_memory)
 		return error_set(err, ENOMEM, "no memory for a KV cache of %zu bytes", bytes);
-	int rc = kv_init(&e->kv, e->kv_memory, layout, true, err);
+	unsigned char *store = (unsigned char *)e->kv_memory + kv_map_bytes(layout);
+	int rc = kv_init(&e->kv, e->kv_memory, store, layout, true, err);
 	if (rc < 0)
 		return rc;
 	rc = kv_seq_init(&e->seq, 1, e->n_context);

@@ -196,6 +196,15 @@ struct kv_layout regions_kv_layout(const struct verifier_config *config, const s
 	return kv_plan_layout(&plan, model);
 }
 
+static void place_kv(struct regions *out)
+{
+	unsigned char *map =
+		(unsigned char *)region_payload(&out->kv) + sizeof(struct kv_region_header);
+
+	out->kv_map = map;
+	out->kv_store = map + kv_map_bytes(&out->kv_layout);
+}
+
 static int open_kv(struct broker *broker, int *left, const struct verifier_config *config,
 	const struct model *model, struct resources_needs *needs, struct regions *out,
 	struct error *err)
@@ -229,7 +238,7 @@ static int open_kv(struct broker *broker, int *left, const struct verifier_confi
 	if (rc != 0)
 		return rc;
 	if (out->kv_recovered) {
-		out->kv_mem = (struct kv_region_header *)region_payload(&out->kv) + 1;
+		place_kv(out);
 		return 0;
 	}
 	rc = region_create(KV_REGION, KV_REGION_LAYOUT, payload, REGION_HUGE, &out->kv, err);
@@ -238,7 +247,7 @@ static int open_kv(struct broker *broker, int *left, const struct verifier_confi
 			(long long)config->kv_tokens);
 	header = region_payload(&out->kv);
 	*header = want;
-	out->kv_mem = header + 1;
+	place_kv(out);
 	return 0;
 }
 

@@ -15,9 +15,9 @@
 #include "shared/spec/slots.h"
 
 #define KV_REGION "kv"
-#define KV_REGION_LAYOUT 5
+#define KV_REGION_LAYOUT 6
 
-/* The payload of "kv": this, then kv_bytes(layout). */
+/* The payload of "kv": this, then the map and the store of the KV cache (kv.h). */
 struct kv_region_header {
 	uint64_t model_fingerprint;
 	struct kv_layout layout;
@@ -29,7 +29,7 @@ struct regions {
 	struct region sessions, draft, kv;
 	struct sessions_header
 		header; /* our own copy; that in sessions is written, and not read again */
-	void *kv_mem; /* in kv */
+	void *kv_map, *kv_store; /* in kv */
 	struct kv_layout kv_layout;
 	bool recovered; /* the session pages are a predecessor's */
 	bool kv_recovered; /* and so are the KV pages */

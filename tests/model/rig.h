@@ -31,6 +31,17 @@ struct rig {
 	uint64_t next_owner;
 };
 
+/* Over what lies in rig->memory, which is allocated when there is none. */
+static inline void rig_kv(struct rig *rig, const struct kv_layout *layout, bool fresh)
+{
+	struct error err = {""};
+	if (!rig->memory)
+		rig->memory = aligned_alloc(64, kv_bytes(layout));
+	assert_non_null(rig->memory);
+	unsigned char *store = (unsigned char *)rig->memory + kv_map_bytes(layout);
+	assert_int_equal(kv_init(&rig->kv, rig->memory, store, layout, fresh, &err), 0);
+}
+
 /* n_context decides the factors of longrope. */
 static inline void rig_open_context(struct rig *rig, const char *path, const char *kernels,
 	uint32_t threads, enum kv_type type, uint32_t n_context)
@@ -47,9 +58,7 @@ static inline void rig_open_context(struct rig *rig, const char *path, const cha
 	layout.states = recurrent_layout_of(rig->model, RIG_STATES);
 	layout.windows =
 		kv_windows_of(rig->model, RIG_STATES, RIG_BATCH, RIG_PAGES * KV_PAGE_CELLS);
-	rig->memory = aligned_alloc(64, (kv_bytes(&layout) + 63) / 64 * 64);
-	assert_non_null(rig->memory);
-	assert_int_equal(kv_init(&rig->kv, rig->memory, &layout, true, &err), 0);
+	rig_kv(rig, &layout, true);
 	experts_mapped_init(&rig->experts, rig->model);
 	if (forward_create(rig->model, k, rig->pool, &rig->kv, &rig->experts.source, RIG_BATCH,
 		    RIG_BATCH, n_context, &rig->forward, &err) < 0)

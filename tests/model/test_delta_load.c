@@ -145,9 +145,7 @@ static void logits_of(struct model *model, float *out)
 	int32_t ids[N];
 	struct kv_layout layout = kv_layout_of(model, KV_F32, 2);
 	assert_int_equal(pool_create(1, 0, 0, &rig.pool, &err), 0);
-	rig.memory = aligned_alloc(64, (kv_bytes(&layout) + 63) / 64 * 64);
-	assert_non_null(rig.memory);
-	assert_int_equal(kv_init(&rig.kv, rig.memory, &layout, true, &err), 0);
+	rig_kv(&rig, &layout, true);
 	experts_mapped_init(&rig.experts, model);
 	assert_int_equal(
 		forward_create(model, kernels_select(NULL, &err), rig.pool, &rig.kv,

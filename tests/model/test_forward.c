@@ -452,9 +452,8 @@ static void keep_windows_like_others(struct rig *rig)
 	forward_destroy(&rig->forward);
 	kv_exit(&rig->kv);
 	free(rig->memory);
-	rig->memory = aligned_alloc(64, (kv_bytes(&layout) + 63) / 64 * 64);
-	assert_non_null(rig->memory);
-	assert_int_equal(kv_init(&rig->kv, rig->memory, &layout, true, &err), 0);
+	rig->memory = NULL;
+	rig_kv(rig, &layout, true);
 	assert_int_equal(
 		forward_create(rig->model, kernels, rig->pool, &rig->kv, &rig->experts.source,
 			RIG_BATCH, RIG_BATCH, RIG_CONTEXT, &rig->forward, &err),

@@ -22,20 +22,26 @@ struct cache {
 	void *memory;
 };
 
-static void cache_open(struct cache *cache)
+/* Map and store in one piece. */
+static void init(struct kv *kv, void *memory, const struct kv_layout *l, bool fresh)
 {
 	struct error err;
-	cache->memory = aligned_alloc(64, (kv_bytes(&layout) + 63) / 64 * 64);
+	unsigned char *store = (unsigned char *)memory + kv_map_bytes(l);
+	assert_int_equal(kv_init(kv, memory, store, l, fresh, &err), 0);
+}
+
+static void cache_open(struct cache *cache)
+{
+	cache->memory = aligned_alloc(64, kv_bytes(&layout));
 	assert_non_null(cache->memory);
-	assert_int_equal(kv_init(&cache->kv, cache->memory, &layout, true, &err), 0);
+	init(&cache->kv, cache->memory, &layout, true);
 }
 
 /* The process dies and another one maps the same memory. */
 static void cache_restart(struct cache *cache)
 {
-	struct error err;
 	kv_exit(&cache->kv);
-	assert_int_equal(kv_init(&cache->kv, cache->memory, &layout, false, &err), 0);
+	init(&cache->kv, cache->memory, &layout, false);
 }
 
 static void cache_close(struct cache *cache)
@@ -64,31 +70,31 @@ static int32_t marker(const struct cache *cache, uint32_t cell)
 	return atomic_load(&cache->kv.meta[cell / KV_PAGE_CELLS].position[cell % KV_PAGE_CELLS]);
 }
 
-/* Vectors of one layout: in order, aligned, apart, and all within kv_bytes. */
+/* Vectors of one layout: in order, aligned, apart, and all within the store; and the tables within the map. */
 static void check_vectors(const struct kv_layout *l)
 {
 	struct kv kv;
-	struct error err;
-	size_t bytes = kv_bytes(l);
-	void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+	void *memory = aligned_alloc(64, kv_bytes(l));
 	assert_non_null(memory);
-	assert_int_equal(kv_init(&kv, memory, l, true, &err), 0);
+	init(&kv, memory, l, true);
 	assert_int_equal(kv.k_bytes, kv_vector_bytes(l->type, l->k_dim));
 	assert_int_equal(kv.v_bytes, kv_vector_bytes(l->type, l->v_dim ? l->v_dim : l->k_dim));
-	const unsigned char *at = (const unsigned char *)(kv.meta + l->n_pages);
 	uint32_t n_cells = l->n_pages * KV_PAGE_CELLS;
+	const unsigned char *map_end = (const unsigned char *)(kv.meta + l->n_pages);
 	if (l->windows.n_layers) {
-		assert_ptr_equal(kv.windows.shared, at);
-		at += n_cells * sizeof(uint32_t);
+		assert_ptr_equal(kv.windows.shared, map_end);
+		map_end += n_cells * sizeof(uint32_t);
 	}
+	assert_true((size_t)(map_end - (unsigned char *)memory) <= kv_map_bytes(l));
+	assert_ptr_equal(kv.store, (unsigned char *)memory + kv_map_bytes(l));
+	size_t at = 0;
 	for (uint32_t layer = 0; layer < l->n_layers; layer++) {
 		for (int v = 0; v < 2; v++) {
 			for (uint32_t h = 0; h < l->n_kv_heads; h++) {
-				const unsigned char *p =
-					v ? kv_v(&kv, layer, h) : kv_k(&kv, layer, h);
-				assert_int_equal((uintptr_t)p % 64, 0);
+				size_t p = v ? kv_v(&kv, layer, h) : kv_k(&kv, layer, h);
+				assert_int_equal(p % 64, 0);
 				if (v && l->v_dim == 0) {
-					assert_ptr_equal(p, kv_k(&kv, layer, h));
+					assert_int_equal(p, kv_k(&kv, layer, h));
 					continue;
 				}
 				assert_true(p >= at);
@@ -100,8 +106,8 @@ static void check_vectors(const struct kv_layout *l)
 			}
 		}
 	}
-	size_t used = (size_t)(at - (const unsigned char *)memory);
-	assert_true(used <= bytes && bytes - used < 64);
+	assert_true(at <= kv_store_bytes(l) && kv_store_bytes(l) - at < 64);
+	assert_int_equal(kv_bytes(l), kv_map_bytes(l) + kv_store_bytes(l));
 	kv_exit(&kv);
 	free(memory);
 }
@@ -163,9 +169,10 @@ static void layouts_out_of_bounds_are_refused(void **state)
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		assert_int_equal(kv_bytes(&bad[i]), 0);
-		assert_int_equal(kv_init(&kv, memory, &bad[i], true, &err), -EINVAL);
+		assert_int_equal(kv_init(&kv, memory, memory, &bad[i], true, &err), -EINVAL);
 	}
-	assert_int_equal(kv_init(&kv, memory + 8, &layout, true, &err), -EINVAL);
+	assert_int_equal(kv_init(&kv, memory + 8, memory, &layout, true, &err), -EINVAL);
+	assert_int_equal(kv_init(&kv, memory, memory + 8, &layout, true, &err), -EINVAL);
 	struct kv_seq seq;
 	assert_int_equal(kv_seq_init(&seq, 0, 10), -EINVAL);
 	assert_int_equal(kv_seq_init(&seq, 1, 0), -EINVAL);
@@ -424,9 +431,8 @@ static void adoption_stops_at_the_limit_and_at_the_first_gap(void **state)
 
 static void fill(struct cache *cache, uint64_t *random)
 {
-	unsigned char *bytes = (unsigned char *)cache->memory;
-	for (size_t i = (size_t)(cache->kv.cells - bytes); i < kv_bytes(&layout); i++)
-		bytes[i] = (unsigned char)rig_random(random);
+	for (size_t i = 0; i < kv_store_bytes(&layout); i++)
+		cache->kv.store[i] = (unsigned char)rig_random(random);
 }
 
 /* Whether the byte is one of the turn's keys and values. */
@@ -434,7 +440,8 @@ static bool is_in_turn(const struct kv *kv, const unsigned char *at, uint32_t tu
 {
 	for (uint32_t layer = 0; layer < layout.n_layers; layer++) {
 		for (uint32_t head = 0; head < layout.n_kv_heads; head++) {
-			const unsigned char *k = kv_k(kv, layer, head), *v = kv_v(kv, layer, head);
+			const unsigned char *k = kv->store + kv_k(kv, layer, head);
+			const unsigned char *v = kv->store + kv_v(kv, layer, head);
 			k += turn * KV_TURN * kv->k_bytes;
 			v += turn * KV_TURN * kv->v_bytes;
 			if ((at >= k && at < k + KV_TURN * kv->k_bytes) ||
@@ -536,8 +543,8 @@ static void sums_of_what_was_not_written_to_hold(void **state)
 			rejected[i] = cells[2 * i + 1];
 		}
 		for (int i = 0; i < 6; i++)
-			memset((char *)kv_v(&cache.kv, 1, 2) + cells[i] * cache.kv.v_bytes, round,
-				cache.kv.v_bytes);
+			memset(cache.kv.store + kv_v(&cache.kv, 1, 2) + cells[i] * cache.kv.v_bytes,
+				round, cache.kv.v_bytes);
 		kv_commit(&cache.kv, &dead, accepted, 3, rejected, 3);
 		if (round % 5 == 4)
 			kv_truncate(&cache.kv, &dead, dead.n - 4);

@@ -304,13 +304,12 @@ static void other_sequences_in_the_batch_change_no_bit(void **state)
 static void succeed(struct rig *rig, struct kv_seq *seq, uint32_t limit)
 {
 	struct kv_layout layout = rig->kv.layout;
-	struct error err;
 	uint64_t owner = seq->owner;
 	free(seq->cell);
 	free(seq->spare);
 	free(seq->pages);
 	kv_exit(&rig->kv);
-	assert_int_equal(kv_init(&rig->kv, rig->memory, &layout, false, &err), 0);
+	rig_kv(rig, &layout, false);
 	assert_int_equal(kv_seq_init(seq, owner, RIG_CONTEXT), 0);
 	kv_adopt(&rig->kv, seq, limit);
 	kv_reclaim(&rig->kv, &owner, 1);
@@ -331,7 +330,7 @@ static void go_on(struct rig *rig, struct kv_seq *seq, const int32_t *ids, const
 static void scribble(struct rig *rig, struct kv_seq *seq)
 {
 	for (uint32_t layer = 0; layer < rig->kv.states.layout.n_layers; layer++)
-		memset(recurrent_next(&rig->kv.states, &seq->state, layer), 0x5a,
+		memset(rig->kv.store + recurrent_next(&rig->kv.states, &seq->state, layer), 0x5a,
 			rig->kv.states.layer_floats * sizeof(float) / 2);
 }
 

@@ -61,12 +61,6 @@ struct kv_layout kv_layout_of(const struct model *model, enum kv_type type, uint
 	return layout;
 }
 
-static size_t meta_bytes(const struct kv_layout *layout)
-{
-	size_t bytes = (size_t)layout->n_pages * sizeof(struct kv_page_meta);
-	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-}
-
 static bool layout_valid(const struct kv_layout *layout)
 {
 	return layout->n_layers >= 1 && layout->n_layers <= LIMIT_LAYERS &&
@@ -94,9 +88,10 @@ static size_t head_bytes(const struct kv_layout *layout, uint32_t n_cells, uint3
 	return lines(n * kv_vector_bytes(layout->type, dim));
 }
 
-/* Where each part of the memory begins. */
+/* Where each part of the map and of the store begins. */
 struct parts {
-	size_t table, cells, window_cells, states, end;
+	size_t table, state_records, map_end;
+	size_t window_cells, states, store_end;
 };
 
 static struct parts parts_of(const struct kv_layout *layout)
@@ -107,19 +102,28 @@ static struct parts parts_of(const struct kv_layout *layout)
 		      head_bytes(layout, n_cells, layout->v_dim);
 	size_t window_cell = head_bytes(layout, w->n_cells, layout->k_dim) +
 			     head_bytes(layout, w->n_cells, layout->v_dim);
-	struct parts p = {.table = meta_bytes(layout)};
-	p.cells = p.table + (w->n_layers ? lines(n_cells * sizeof(uint32_t)) : 0);
-	p.window_cells = p.cells + cell * layout->n_kv_heads * (layout->n_layers - w->n_layers);
+	struct parts p = {.table = lines(layout->n_pages * sizeof(struct kv_page_meta))};
+	p.state_records = p.table + (w->n_layers ? lines(n_cells * sizeof(uint32_t)) : 0);
+	p.map_end = p.state_records + recurrent_map_bytes(&layout->states);
+	p.window_cells = cell * layout->n_kv_heads * (layout->n_layers - w->n_layers);
 	p.states = p.window_cells + window_cell * layout->n_kv_heads * w->n_layers;
-	p.end = p.states + recurrent_bytes(&layout->states);
+	p.store_end = p.states + recurrent_store_bytes(&layout->states);
 	return p;
+}
+
+size_t kv_map_bytes(const struct kv_layout *layout)
+{
+	return layout_valid(layout) ? parts_of(layout).map_end : 0;
+}
+
+size_t kv_store_bytes(const struct kv_layout *layout)
+{
+	return layout_valid(layout) ? parts_of(layout).store_end : 0;
 }
 
 size_t kv_bytes(const struct kv_layout *layout)
 {
-	if (!layout_valid(layout))
-		return 0;
-	return parts_of(layout).end;
+	return kv_map_bytes(layout) + kv_store_bytes(layout);
 }
 
 /* A cell's marker is cleared before anything may be written into the cell. The acquire half keeps those later
@@ -147,7 +151,8 @@ static void page_free(struct kv *kv, uint32_t page)
 	kv->free_pages[kv->n_free++] = page;
 }
 
-int kv_init(struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh, struct error *err)
+int kv_init(struct kv *kv, void *map, void *store, const struct kv_layout *layout, bool fresh,
+	struct error *err)
 {
 	memset(kv, 0, sizeof(*kv));
 	if (!layout_valid(layout))
@@ -156,7 +161,7 @@ int kv_init(struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh
 			"layers, 1..%d heads of 1..%d, 1..%d pages",
 			layout->n_layers, layout->n_kv_heads, layout->k_dim, layout->v_dim,
 			layout->n_pages, LIMIT_LAYERS, LIMIT_HEADS, LIMIT_HEAD_DIM, KV_PAGES_MAX);
-	if ((uintptr_t)mem % CACHE_LINE != 0)
+	if ((uintptr_t)map % CACHE_LINE != 0 || (uintptr_t)store % CACHE_LINE != 0)
 		return error_set(
 			err, EINVAL, "KV cache memory is not aligned to %d bytes", CACHE_LINE);
 	kv->free_pages = malloc(layout->n_pages * sizeof(*kv->free_pages));
@@ -168,23 +173,24 @@ int kv_init(struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh
 			err, ENOMEM, "no memory for the list of %u KV pages", layout->n_pages);
 	}
 	kv->layout = *layout;
-	kv->meta = mem;
+	kv->meta = map;
+	kv->store = store;
 	struct parts parts = parts_of(layout);
-	unsigned char *bytes = mem;
+	unsigned char *bytes = map;
 	uint32_t n_cells = layout->n_pages * KV_PAGE_CELLS;
 	for (uint32_t cell = 0; cell < n_cells; cell++)
 		kv->position[cell] = -1;
-	kv->cells = bytes + parts.cells;
 	kv->k_head_bytes = head_bytes(layout, n_cells, layout->k_dim);
 	kv->v_head_bytes = head_bytes(layout, n_cells, layout->v_dim);
-	if (kv_windows_init(kv, bytes + parts.table, bytes + parts.window_cells, fresh) < 0) {
+	if (kv_windows_init(kv, bytes + parts.table, parts.window_cells, fresh) < 0) {
 		kv_exit(kv);
 		return error_set(err, ENOMEM, "no memory for the table of %u cells", n_cells);
 	}
 	kv->windows.k_head_bytes = head_bytes(layout, layout->windows.n_cells, layout->k_dim);
 	kv->windows.v_head_bytes = head_bytes(layout, layout->windows.n_cells, layout->v_dim);
 	kv->k_bytes = kv_vector_bytes(layout->type, layout->k_dim);
-	if (recurrent_init(&kv->states, bytes + parts.states, &layout->states, fresh) < 0) {
+	if (recurrent_init(&kv->states, bytes + parts.state_records, parts.states, &layout->states,
+		    fresh) < 0) {
 		kv_exit(kv);
 		return error_set(err, ENOMEM, "no memory for the list of %u recurrent states",
 			layout->states.n_slots);
@@ -404,7 +410,7 @@ uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq)
 }
 
 /* Where a layer begins, and how many bytes its heads' keys and values take. */
-static unsigned char *layer_cells(
+static size_t layer_at(
 	const struct kv *kv, uint32_t layer, size_t *k_head_bytes, size_t *v_head_bytes)
 {
 	bool own = kv_own_window(kv, layer);
@@ -412,22 +418,20 @@ static unsigned char *layer_cells(
 	*v_head_bytes = own ? kv->windows.v_head_bytes : kv->v_head_bytes;
 	if (own)
 		layer -= kv->layout.n_layers - kv->layout.windows.n_layers;
-	return (own ? kv->windows.cells : kv->cells) +
+	return (own ? kv->windows.at : 0) +
 	       (*k_head_bytes + *v_head_bytes) * kv->layout.n_kv_heads * layer;
 }
 
-void *kv_k(const struct kv *kv, uint32_t layer, uint32_t kv_head)
+size_t kv_k(const struct kv *kv, uint32_t layer, uint32_t kv_head)
 {
-	size_t k_bytes, v_bytes;
-	unsigned char *cells = layer_cells(kv, layer, &k_bytes, &v_bytes);
-	return cells + k_bytes * kv_head;
+	size_t k_bytes, v_bytes, at = layer_at(kv, layer, &k_bytes, &v_bytes);
+	return at + k_bytes * kv_head;
 }
 
-void *kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head)
+size_t kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head)
 {
 	if (kv->layout.v_dim == 0)
 		return kv_k(kv, layer, kv_head);
-	size_t k_bytes, v_bytes;
-	unsigned char *cells = layer_cells(kv, layer, &k_bytes, &v_bytes);
-	return cells + k_bytes * kv->layout.n_kv_heads + v_bytes * kv_head;
+	size_t k_bytes, v_bytes, at = layer_at(kv, layer, &k_bytes, &v_bytes);
+	return at + k_bytes * kv->layout.n_kv_heads + v_bytes * kv_head;
 }

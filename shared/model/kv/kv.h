@@ -4,11 +4,12 @@
  * map and a rejected one is dropped by returning its cells: nothing is ever copied. Layers with a sliding window may have
  * a smaller store of their own (kv_window.h).
  *
- * The memory is the caller's (a region that outlives the process). Layout: the meta records of all pages, rounded up
- * to a cache line, then [layer][k, v][kv_head][cell], each head's cells rounded up to whole turns (KV_TURN) and a cache
- * line, so that what one attention job reads is contiguous. A meta record holds the page's owner and, per cell, the
- * committed position. They are written and, but by a successor, not read: what this process goes by is its own. A successor
- * rebuilds its sequences from them (kv_adopt); what they say is checked, never trusted.
+ * Both memories are the caller's, and outlive the process. The map is the host's: the meta records of all pages, each with
+ * the page's owner and, per cell, the committed position, then the tables of windows and states. They are written and, but
+ * by a successor, not read: what this process goes by is its own. A successor rebuilds its sequences from them (kv_adopt);
+ * what they say is checked, never trusted. The store is the back end's: [layer][k, v][kv_head][cell], each head's cells
+ * rounded up to whole turns (KV_TURN) and a cache line, so that what one attention job reads is contiguous. Nothing here
+ * points into it: vectors are known by their offsets.
  * A page stays with its sequence until kv_seq_exit. Used by one engine thread.
  */
 #pragma once
@@ -59,11 +60,11 @@ struct kv_page_meta {
 
 struct kv {
 	struct kv_layout layout;
-	struct kv_page_meta *meta; /* [n_pages], in the caller's memory */
+	struct kv_page_meta *meta; /* [n_pages], in the map */
 	uint64_t *owner; /* [n_pages] as in meta, and read from there once; owned */
 	int32_t *position; /* [cells] the same of position; owned */
 	bool checked; /* kv_check */
-	unsigned char *cells; /* see kv_k, kv_v */
+	unsigned char *store; /* where this process sees it; see kv_k, kv_v */
 	size_t k_bytes,
 		v_bytes; /* from a cell's vector to the next cell's; equal when v lies in k */
 	size_t k_head_bytes,
@@ -91,11 +92,14 @@ static inline struct recurrent *kv_states(struct kv *kv)
 	return kv->states.layout.n_layers ? &kv->states : NULL;
 }
 
-/* Meta, cells and states; 0 when the layout is out of bounds (limits.h, KV_PAGES_MAX). */
+/* Of the map and of the store, both multiples of a cache line, and of the two together; 0 when the layout is out of bounds
+ * (limits.h, KV_PAGES_MAX). */
+size_t kv_map_bytes(const struct kv_layout *layout);
+size_t kv_store_bytes(const struct kv_layout *layout);
 size_t kv_bytes(const struct kv_layout *layout);
-/* mem: kv_bytes, 64-byte aligned. fresh: mark all pages free; else keep the meta for kv_adopt. */
-int kv_init(
-	struct kv *kv, void *mem, const struct kv_layout *layout, bool fresh, struct error *err);
+/* map, store: so many bytes, 64-byte aligned. fresh: mark all pages free; else keep the map for kv_adopt. */
+int kv_init(struct kv *kv, void *map, void *store, const struct kv_layout *layout, bool fresh,
+	struct error *err);
 void kv_exit(struct kv *kv);
 /* After kv_init, of memory that other processes could write to: kv_adopt takes over what has the right checksum (kv_sums.h). */
 void kv_check(struct kv *kv);
@@ -124,10 +128,10 @@ void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint
 void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n);
 uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq); /* spare + free pages */
 
-/* Cell 0's vector of a layer (of those with KV) and head; cell c lies k_bytes (v_bytes) * c further, or is one of the turned
- * vectors there. c: kv_cell. */
-void *kv_k(const struct kv *kv, uint32_t layer, uint32_t kv_head);
-void *kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head);
+/* Where in the store cell 0's vector of a layer (of those with KV) and head lies; cell c lies k_bytes (v_bytes) * c further,
+ * or is one of the turned vectors there. c: kv_cell. */
+size_t kv_k(const struct kv *kv, uint32_t layer, uint32_t kv_head);
+size_t kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head);
 
 /* Whether keys lie turned (KV_TURN, kernels.h): where no values are read from them. */
 static inline bool kv_turned(const struct kv *kv)

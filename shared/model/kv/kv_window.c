@@ -46,7 +46,7 @@ static void claim(struct kv *kv, bool *claimed)
 	}
 }
 
-int kv_windows_init(struct kv *kv, void *table, void *cells, bool fresh)
+int kv_windows_init(struct kv *kv, void *table, size_t at, bool fresh)
 {
 	struct kv_windows *w = &kv->windows;
 	uint32_t n = kv->layout.windows.n_cells, n_cells = kv->layout.n_pages * KV_PAGE_CELLS;
@@ -61,7 +61,7 @@ int kv_windows_init(struct kv *kv, void *table, void *cells, bool fresh)
 		return -ENOMEM;
 	}
 	w->shared = table;
-	w->cells = cells;
+	w->at = at;
 	for (uint32_t cell = 0; cell < n_cells; cell++)
 		w->of[cell] = KV_NONE;
 	if (!fresh)

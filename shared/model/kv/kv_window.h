@@ -5,7 +5,7 @@
  * back those that have fallen out of every window. Where it does not pay (kv_windows_of) windowed layers are kept
  * like the others, and nothing here does anything.
  *
- * Which window cell belongs to which cell is kept twice: in this process, which goes by it, and in the caller's memory, for
+ * Which window cell belongs to which cell is kept twice: in this process, which goes by it, and in the map, for
  * a successor, which checks it when it starts (kv_windows_init).
  */
 #pragma once
@@ -30,11 +30,11 @@ struct kv_windows_layout {
 };
 
 struct kv_windows {
-	_Atomic uint32_t *shared; /* [cell] window cell or KV_NONE, in the caller's memory */
+	_Atomic uint32_t *shared; /* [cell] window cell or KV_NONE, in the map */
 	uint32_t *of; /* the same, this process's own; owned */
 	uint32_t *free, n_free; /* window cells nobody has; owned */
 	size_t k_head_bytes, v_head_bytes; /* of all window cells of one layer and head */
-	unsigned char *cells; /* [layer][k, v][kv_head][window cell] */
+	size_t at; /* in the store: [layer][k, v][kv_head][window cell] */
 };
 
 /* For n_seqs sequences of a model, with n_batch tokens in flight altogether, in a cache of n_cells cells. n_layers is 0
@@ -42,8 +42,9 @@ struct kv_windows {
 struct kv_windows_layout kv_windows_of(
 	const struct model *model, uint32_t n_seqs, uint32_t n_batch, uint32_t n_cells);
 
-/* kv.c's own calls. kv->layout and the meta records are there; table and cells follow. -ENOMEM. */
-int kv_windows_init(struct kv *kv, void *table, void *cells, bool fresh);
+/* kv.c's own calls. kv->layout and the meta records are there; table: in the map; at: of the window cells in the store.
+ * -ENOMEM. */
+int kv_windows_init(struct kv *kv, void *table, size_t at, bool fresh);
 void kv_windows_exit(struct kv *kv);
 /* A cell that holds nothing any more gives back its window cell, if it has one. */
 void kv_windows_give(struct kv *kv, uint32_t cell);

@@ -7,11 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t meta_bytes(const struct recurrent_layout *layout)
-{
-	return layout->n_slots * sizeof(struct recurrent_meta);
-}
-
 /* Layers begin on cache lines. */
 static size_t layer_floats(const struct recurrent_layout *layout)
 {
@@ -38,12 +33,16 @@ static_assert((uint64_t)LIMIT_LAYERS * LIMIT_HEADS * LIMIT_HEAD_DIM * LIMIT_HEAD
 		      (uint64_t)1 << 42,
 	"the states of a million sequences can be counted in bytes");
 
-size_t recurrent_bytes(const struct recurrent_layout *layout)
+size_t recurrent_map_bytes(const struct recurrent_layout *layout)
+{
+	return layout->n_layers ? layout->n_slots * sizeof(struct recurrent_meta) : 0;
+}
+
+size_t recurrent_store_bytes(const struct recurrent_layout *layout)
 {
 	if (layout->n_layers == 0)
 		return 0;
-	return meta_bytes(layout) +
-	       layout->n_slots * 2 * layout->n_layers * layer_floats(layout) * sizeof(float);
+	return layout->n_slots * 2 * layout->n_layers * layer_floats(layout) * sizeof(float);
 }
 
 static void slot_free(struct recurrent *r, uint32_t slot)
@@ -76,8 +75,8 @@ static void read_slots(struct recurrent *r)
 	}
 }
 
-int recurrent_init(
-	struct recurrent *r, void *mem, const struct recurrent_layout *layout, bool fresh)
+int recurrent_init(struct recurrent *r, void *map, size_t at, const struct recurrent_layout *layout,
+	bool fresh)
 {
 	memset(r, 0, sizeof(*r));
 	if (layout->n_layers == 0)
@@ -86,8 +85,8 @@ int recurrent_init(
 	if (!r->slots && layout->n_slots > 0)
 		return -ENOMEM;
 	r->layout = *layout;
-	r->meta = mem;
-	r->buffers = (float *)(void *)((unsigned char *)mem + meta_bytes(layout));
+	r->meta = map;
+	r->at = at;
 	r->layer_floats = layer_floats(layout);
 	r->buffer_floats = layout->n_layers * r->layer_floats;
 	for (uint32_t slot = 0; fresh && slot < layout->n_slots; slot++)
@@ -216,17 +215,20 @@ void recurrent_commit(struct recurrent *r, struct recurrent_seq *seq, uint32_t n
 		recurrent_publish(r, seq, seq->n + pending);
 }
 
-const float *recurrent_current(
-	const struct recurrent *r, const struct recurrent_seq *seq, uint32_t layer)
+static size_t place(
+	const struct recurrent *r, const struct recurrent_seq *seq, uint8_t buffer, uint32_t layer)
 {
-	if (seq->n == 0)
-		return NULL;
-	return r->buffers + ((size_t)seq->slot * 2 + seq->current) * r->buffer_floats +
-	       layer * r->layer_floats;
+	size_t floats =
+		((size_t)seq->slot * 2 + buffer) * r->buffer_floats + layer * r->layer_floats;
+	return r->at + floats * sizeof(float);
 }
 
-float *recurrent_next(const struct recurrent *r, const struct recurrent_seq *seq, uint32_t layer)
+size_t recurrent_current(const struct recurrent *r, const struct recurrent_seq *seq, uint32_t layer)
 {
-	return r->buffers + ((size_t)seq->slot * 2 + next_buffer(seq)) * r->buffer_floats +
-	       layer * r->layer_floats;
+	return place(r, seq, seq->current, layer);
+}
+
+size_t recurrent_next(const struct recurrent *r, const struct recurrent_seq *seq, uint32_t layer)
+{
+	return place(r, seq, next_buffer(seq), layer);
 }

@@ -3,9 +3,8 @@
  * the next one, of a fixed size. It goes with the KV cache: struct kv drives it, and kv_take, kv_commit, kv_truncate,
  * kv_adopt, kv_reclaim and kv_seq_exit keep both together.
  *
- * The memory is the caller's (the region of the KV cache, which outlives the process): the meta records of all slots,
- * then [slot][2 buffers][layer] of a window (the last inputs of the convolution, oldest first) and the heads' states. A
- * state is never changed in place: it is read from one buffer and written to the other, which then gets its mark, the
+ * The meta records of all slots lie in the map of the KV cache (kv.h), and in its store [slot][2 buffers][layer] of a
+ * window (the last inputs of the convolution, oldest first) and the heads' states. A state is never changed in place: it is read from one buffer and written to the other, which then gets its mark, the
  * number of tokens it is the state after. So at any instant one buffer of a slot is complete (or its sequence begins
  * anew), and a successor goes on from the newest mark it can use. No token at all needs no buffer: that state is zeros.
  *
@@ -43,9 +42,9 @@ struct recurrent_slot {
 
 struct recurrent {
 	struct recurrent_layout layout;
-	struct recurrent_meta *meta; /* [n_slots], in the caller's memory */
+	struct recurrent_meta *meta; /* [n_slots], in the map */
 	struct recurrent_slot *slots; /* [n_slots] the same, and read from there once; owned */
-	float *buffers; /* [n_slots][2][n_layers][window_floats + state_floats] */
+	size_t at; /* in the store: [n_slots][2][n_layers][window_floats + state_floats] */
 	size_t layer_floats, buffer_floats;
 };
 
@@ -61,11 +60,13 @@ struct recurrent_seq {
 
 /* What the model's sequences need; n_layers is 0 for a model without recurrent layers. */
 struct recurrent_layout recurrent_layout_of(const struct model *model, uint32_t n_slots);
-/* Of meta and buffers; 0 when none are needed. Cannot overflow for layouts of recurrent_layout_of. */
-size_t recurrent_bytes(const struct recurrent_layout *layout);
-/* mem: recurrent_bytes, 64-byte aligned. fresh: all slots are free; else the meta is kept for recurrent_adopt. -ENOMEM. */
-int recurrent_init(
-	struct recurrent *r, void *mem, const struct recurrent_layout *layout, bool fresh);
+/* Of the meta records, and of the buffers; 0 when none are needed. Cannot overflow for layouts of recurrent_layout_of. */
+size_t recurrent_map_bytes(const struct recurrent_layout *layout);
+size_t recurrent_store_bytes(const struct recurrent_layout *layout);
+/* map: recurrent_map_bytes, 64-byte aligned; at: where the buffers begin in the store. fresh: all slots are free; else the
+ * meta is kept for recurrent_adopt. -ENOMEM. */
+int recurrent_init(struct recurrent *r, void *map, size_t at, const struct recurrent_layout *layout,
+	bool fresh);
 void recurrent_exit(struct recurrent *r);
 
 /* A free slot for a sequence that has none, its state that after no tokens; -ENOSPC. owner is not 0. */
@@ -92,8 +93,8 @@ static inline uint32_t recurrent_behind(const struct recurrent_seq *seq, uint32_
 	return seq->held ? n_tokens - seq->n : 0;
 }
 
-/* Of a layer (counted among the recurrent ones): the current state, NULL for that after no tokens; and where the next
- * one is written. Window, then heads. */
-const float *recurrent_current(
+/* Of a layer (counted among the recurrent ones): where in the store the current state lies, which a sequence of no tokens
+ * has not (seq->n is 0); and where the next one is written. Window, then heads. */
+size_t recurrent_current(
 	const struct recurrent *r, const struct recurrent_seq *seq, uint32_t layer);
-float *recurrent_next(const struct recurrent *r, const struct recurrent_seq *seq, uint32_t layer);
+size_t recurrent_next(const struct recurrent *r, const struct recurrent_seq *seq, uint32_t layer);

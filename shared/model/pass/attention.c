@@ -127,12 +127,13 @@ static void store_head(
 	uint32_t n = f->model->config.head_dim, layer = f->model->layers[f->layer].kv_layer;
 	enum kv_type type = f->kv->layout.type;
 	cell = kv_cell(f->kv, layer, cell);
-	f->kernels->kv_store_turned(k, n, type, kv_k(f->kv, layer, head), cell);
+	f->kernels->kv_store_turned(k, n, type, f->kv->store + kv_k(f->kv, layer, head), cell);
 	if (kv_paired(f->kv))
-		f->kernels->kv_store_paired(v, n, type, kv_v(f->kv, layer, head), cell);
+		f->kernels->kv_store_paired(
+			v, n, type, f->kv->store + kv_v(f->kv, layer, head), cell);
 	else
 		f->kernels->kv_store(v, n, type,
-			(unsigned char *)kv_v(f->kv, layer, head) + cell * f->kv->v_bytes);
+			f->kv->store + kv_v(f->kv, layer, head) + cell * f->kv->v_bytes);
 }
 
 static const float *bias_at(const float *bias, size_t at)
@@ -198,12 +199,10 @@ void attention_step_of(struct forward *f, struct attention_step *step)
 		.pool = f->pool,
 		.tokens = f->attention_tokens,
 		.kv_type = f->kv->layout.type,
-		.k = kv_k(f->kv, layer, 0),
-		.v = kv_v(f->kv, layer, 0),
-		.k_head_bytes = (size_t)((unsigned char *)kv_k(f->kv, layer, 1) -
-					 (unsigned char *)kv_k(f->kv, layer, 0)),
-		.v_head_bytes = (size_t)((unsigned char *)kv_v(f->kv, layer, 1) -
-					 (unsigned char *)kv_v(f->kv, layer, 0)),
+		.k = f->kv->store + kv_k(f->kv, layer, 0),
+		.v = f->kv->store + kv_v(f->kv, layer, 0),
+		.k_head_bytes = kv_k(f->kv, layer, 1) - kv_k(f->kv, layer, 0),
+		.v_head_bytes = kv_v(f->kv, layer, 1) - kv_v(f->kv, layer, 0),
 		.k_cell_bytes = f->kv->k_bytes,
 		.v_cell_bytes = f->kv->v_bytes,
 		.k_turned = kv_turned(f->kv),

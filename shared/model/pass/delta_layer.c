@@ -90,13 +90,25 @@ static void gates(const struct forward *f, uint32_t t)
 		w->a, w->dt, d->alpha_rows[t], d->beta_rows[t], n, decay, decay + n);
 }
 
+/* A layer's floats of the sequence's current state, NULL for that after no tokens; and those of the next one. */
+static const float *current(
+	const struct forward *f, const struct recurrent_seq *seq, uint32_t index)
+{
+	size_t at = recurrent_current(&f->kv->states, seq, index);
+	return seq->n == 0 ? NULL : (const float *)(const void *)(f->kv->store + at);
+}
+
+static float *next(const struct forward *f, const struct recurrent_seq *seq, uint32_t index)
+{
+	return (float *)(void *)(f->kv->store + recurrent_next(&f->kv->states, seq, index));
+}
+
 void delta_conv(struct forward *f, uint32_t index, uint32_t t)
 {
 	struct delta_net *d = f->delta;
 	const struct delta_config *delta = &f->model->config.delta;
-	struct recurrent *recurrent = &f->kv->states;
 	const struct kv_seq *seq = d->lanes[d->lane_of[t]].seq;
-	const float *window = recurrent_current(recurrent, &seq->state, index);
+	const float *window = current(f, &seq->state, index);
 	const float *rows[LIMIT_CONV_TAPS];
 	uint32_t before_window = 0;
 	int32_t at = (int32_t)t;
@@ -121,10 +133,9 @@ void delta_conv(struct forward *f, uint32_t index, uint32_t t)
 	}
 	if (!d->writes_window[t])
 		return;
-	float *next = recurrent_next(recurrent, &seq->state, index);
+	float *to = next(f, &seq->state, index);
 	for (uint32_t tap = 1; tap < delta->taps; tap++)
-		memcpy(next + (size_t)(tap - 1) * d->channels, rows[tap],
-			d->channels * sizeof(*next));
+		memcpy(to + (size_t)(tap - 1) * d->channels, rows[tap], d->channels * sizeof(*to));
 }
 
 static void input_token(struct forward *f, uint32_t t)
@@ -236,15 +247,14 @@ static void go_back(const struct columns *c, const float *from, uint32_t t, uint
 static void pass_item(struct forward *f, uint32_t item, uint32_t thread)
 {
 	struct delta_net *d = f->delta;
-	struct recurrent *recurrent = &f->kv->states;
 	uint32_t index = weights(f)->index;
 	struct columns c = columns_of(f, index, item, thread);
 	const struct recurrent_seq *seq = &c.lane->seq->state;
-	const float *from = recurrent_current(recurrent, seq, index);
+	const float *from = current(f, seq, index);
 	uint32_t t = c.lane->first;
 	load_columns(&c, from);
 	if (c.lane->last_certain >= 0) {
-		float *to = recurrent_next(recurrent, seq, index);
+		float *to = next(f, seq, index);
 		for (; t != UINT32_MAX && d->keep[t] == UINT32_MAX; t = d->next_token[t])
 			step(&c, t, true);
 		store_columns(&c, to);
@@ -262,13 +272,12 @@ static void pass_item(struct forward *f, uint32_t item, uint32_t thread)
 void delta_replay_item(struct forward *f, uint32_t item, uint32_t thread)
 {
 	struct delta_net *d = f->delta;
-	struct recurrent *recurrent = &f->kv->states;
 	struct columns c = columns_of(f, d->replay_layer, item, thread);
 	const struct recurrent_seq *seq = &c.lane->seq->state;
-	load_columns(&c, recurrent_current(recurrent, seq, c.index));
+	load_columns(&c, current(f, seq, c.index));
 	for (uint32_t i = 0; i < c.lane->n_accepted; i++)
 		step(&c, d->accepted[c.lane->accepted_first + i], false);
-	store_columns(&c, recurrent_next(recurrent, seq, c.index));
+	store_columns(&c, next(f, seq, c.index));
 }
 
 /* Norm by head, gate, and the form that the out product takes. */
