@@ -183,7 +183,8 @@ static int open_all(struct recorder *r, struct error *err)
 		rc = error_set(err, ENOMEM, "no memory to record");
 	if (rc == 0)
 		rc = moe_router_init(
-			&r->router, r->target.model, r->target.kernels, RECORD_CHUNK, err);
+			&r->router, r->target.model, r->target.backend, RECORD_CHUNK, err);
+	r->router.q = rc == 0 ? forward_queue(r->target.forward) : NULL;
 	if (rc == 0)
 		rc = cache_history_init(&r->history, r->target.model, RECORD_CHUNK, err);
 	if (rc < 0)

@@ -8,7 +8,7 @@
 #include "bench/src/cache_history.h"
 #include "client/model/engine.h"
 #include "services/drafter/ngram.h"
-#include "shared/model/pass/moe_route.h"
+#include "shared/model/pass/moe_router.h"
 
 enum { RECORD_CHUNK = 64, RECORD_TOKENS_MAX = 1 << 15 };
 

@@ -20,10 +20,10 @@ static void add_hint(struct recorder *r, const struct trace_hint *hint)
 /* What the target's router of `layer` makes of these tokens, as the service hints: each expert once, with the sum of its
  * weights; what this drafting has hinted for before not again. */
 static void add_hints(struct recorder *r, enum hint_source source, uint32_t layer,
-	const float *const *hidden, uint32_t n_tokens, uint64_t start_ns)
+	const struct rows *hidden, uint64_t start_ns)
 {
-	moe_router_run(&r->router, layer, hidden, n_tokens);
-	uint32_t n_chosen = n_tokens * r->trace.n_experts_used;
+	moe_router_run(&r->router, layer, hidden);
+	uint32_t n_chosen = hidden->n * r->trace.n_experts_used;
 	uint32_t at_ns = (uint32_t)(record_clock_ns(r) - start_ns);
 	memset(r->scores, 0, r->trace.n_experts * sizeof(*r->scores));
 	for (uint32_t i = 0; i < n_chosen; i++)
@@ -95,7 +95,7 @@ static void add_uses(struct recorder *r, uint32_t n_tokens, const uint16_t *expe
 
 /* Between attention and experts: the layer's first half has ended. */
 static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
-	const float *weights, const float *const *hidden)
+	const float *weights, const struct rows *hidden)
 {
 	struct recorder *r = arg;
 	uint64_t now_ns = record_clock_ns(r);
@@ -114,7 +114,7 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	/* A prompt's tokens would ask for every expert. */
 	if (!r->prefill && next < r->trace.n_layers) {
 		record_forget_hints(r);
-		add_hints(r, HINT_GATE, next, hidden, n_tokens, start_ns);
+		add_hints(r, HINT_GATE, next, hidden, start_ns);
 	}
 	r->mark_ns = record_clock_ns(r);
 }
@@ -138,15 +138,18 @@ static void on_residual(void *arg, uint32_t layer, uint32_t n_tokens, const floa
 
 /* The draft model's feed-forward input through the target's router of the same layer (SP-MoE, section 3.2). */
 static void on_draft_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
-	const float *weights, const float *const *hidden)
+	const float *weights, const struct rows *hidden)
 {
 	struct recorder *r = arg;
 	(void)experts;
 	(void)weights;
-	if (r->silent || r->status != 0 || hidden == NULL || !r->trace.moe[layer])
+	if (r->silent || r->status != 0 || !r->trace.moe[layer])
 		return;
 	/* Only the last token is about to be verified: what the drafter caught up on has been. */
-	add_hints(r, HINT_DRAFT, layer, &hidden[n_tokens - 1], 1, r->draft_start_ns);
+	struct rows last = *hidden;
+	last.offset += (n_tokens - 1) * last.stride;
+	last.n = 1;
+	add_hints(r, HINT_DRAFT, layer, &last, r->draft_start_ns);
 }
 
 void record_set_hooks(struct recorder *r)

@@ -18,7 +18,7 @@ static uint32_t random_token(struct passes *p)
 }
 
 static void count_experts(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
-	const float *weights, const float *const *hidden)
+	const float *weights, const struct rows *hidden)
 {
 	struct passes *p = arg;
 	const struct model_config *c = &p->engine.model->config;

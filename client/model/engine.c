@@ -1,5 +1,6 @@
 #include "client/model/engine.h"
 
+#include "kernels/backend_cpu.h"
 #include "kernels/kernels.h"
 #include "shared/base/cpus.h"
 #include "shared/base/huge_pages.h"
@@ -221,8 +222,7 @@ static int check_room(
 	const struct engine *e, uint64_t weights, uint64_t kv, bool all_logits, struct error *err)
 {
 	const char *instead = e->options.instead_of_pack;
-	uint64_t buffers = forward_bytes(
-		e->model, e->kernels, pool_threads(e->pool), e->n_batch, n_logits(e, all_logits));
+	uint64_t buffers = forward_bytes(e->model, e->backend, e->n_batch, n_logits(e, all_logits));
 	struct memory_limit limit;
 
 	memory_limit_now(&limit);
@@ -259,7 +259,7 @@ void engine_say_if_slow(
 		fprintf(stderr, "%s: %s\n", program, text);
 }
 
-static int start_threads(struct engine *e, struct error *err)
+static int open_backend(struct engine *e, struct error *err)
 {
 	const struct engine_options *o = &e->options;
 	struct cpus cpus;
@@ -270,7 +270,10 @@ static int start_threads(struct engine *e, struct error *err)
 		engine_say_if_slow(o->program ? o->program : "outrider-model", e->kernels,
 			kernels_name(o), threads);
 	/* All cores are ours to place threads on; with fewer threads the kernel knows which are free. */
-	return pool_create(threads, threads >= cpus.cores, SPIN_NS, &e->pool, err);
+	const struct backend_cpu_options options = {
+		e->kernels, threads, threads >= cpus.cores, SPIN_NS};
+	e->threads = threads;
+	return backend_cpu_create(&options, &e->backend, err);
 }
 
 int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct error *err)
@@ -282,7 +285,7 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 		return rc;
 	e->kernels = kernels_select(kernels_name(o), err);
 	assert(e->kernels); /* engine_check_options has seen the name */
-	rc = start_threads(e, err);
+	rc = open_backend(e, err);
 	if (rc < 0)
 		return rc;
 	e->n_batch = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
@@ -293,7 +296,7 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	if (rc == 0)
 		rc = check_room(e, weights, kv_bytes(&layout), all_logits, err);
 	if (rc == 0)
-		rc = pack_weights(e, pool_threads(e->pool), err);
+		rc = pack_weights(e, e->threads, err);
 	if (rc == 0)
 		rc = start_kv(e, &layout, err);
 	if (rc < 0)
@@ -302,9 +305,14 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	e->cells = calloc(e->n_batch, sizeof(*e->cells));
 	if (!e->batch || !e->cells)
 		return error_set(err, ENOMEM, "no memory for a batch of %u", e->n_batch);
-	experts_mapped_init(&e->experts, e->model);
-	return forward_create(e->model, e->kernels, e->pool, &e->kv, &e->experts.source, e->n_batch,
+	rc = experts_mapped_init(&e->experts, e->model, e->backend, err);
+	if (rc < 0)
+		return rc;
+	rc = forward_create(e->model, e->backend, &e->kv, &e->experts.source, e->n_batch,
 		n_logits(e, all_logits), context_of(e), &e->forward, err);
+	if (rc == 0)
+		e->pool = backend_cpu_pool(forward_queue(e->forward));
+	return rc;
 }
 
 /* Tokens first..first+n-1 as one pass, committed; the last (or all) with logits. */
@@ -394,7 +402,8 @@ void engine_close(struct engine *e)
 	free(e->batch);
 	free(e->cells);
 	free(e->tokens);
-	pool_destroy(&e->pool);
+	if (e->backend)
+		e->backend->ops->destroy(e->backend);
 	tokenizer_free(&e->tokenizer);
 	model_free(&e->model);
 }

@@ -54,7 +54,9 @@ struct engine {
 	struct model *model;
 	struct tokenizer *tokenizer; /* NULL when it was not asked for or not available */
 	const struct kernels *kernels;
-	struct pool *pool;
+	struct backend *backend;
+	struct pool *pool; /* of the forward pass */
+	uint32_t threads;
 	struct kv kv;
 	void *kv_memory, *weights; /* weights: packed, or NULL */
 	size_t weights_bytes, weights_mapped;

@@ -118,7 +118,7 @@ static void print_json(const struct generate *g)
 		       "\"decode_tokens_per_s\": %.1f, \"kernels\": \"%s\", \"threads\": %u}",
 			e->n_prompt, (unsigned long long)g->prefill_ns,
 			per_second(e->n_prompt, g->prefill_ns), n, (unsigned long long)g->decode_ns,
-			per_second(n, g->decode_ns), e->kernels->name, pool_threads(e->pool));
+			per_second(n, g->decode_ns), e->kernels->name, e->threads);
 	fputs("}\n", stdout);
 }
 

@@ -24,14 +24,14 @@ struct pack {
 	struct model *model;
 	struct gguf_write header;
 	struct new_file file;
-	struct place *places; /* of tensors with experts, ascending */
+	struct pack_place *places; /* of tensors with experts, ascending */
 	size_t n_places;
 	unsigned char *expert; /* one, as it is written */
 	uint64_t written, shown; /* bytes of tensors */
 };
 
 /* Where a tensor with experts begins, and of which layer. The packed one takes the place of the first of its layer. */
-struct place {
+struct pack_place {
 	uint64_t offset;
 	uint32_t layer;
 	bool first;
@@ -58,7 +58,8 @@ static struct pack_layout layout_of(const struct layer *layer)
 
 static int compare_places(const void *a, const void *b)
 {
-	uint64_t x = ((const struct place *)a)->offset, y = ((const struct place *)b)->offset;
+	uint64_t x = ((const struct pack_place *)a)->offset,
+		 y = ((const struct pack_place *)b)->offset;
 	return x < y ? -1 : x > y;
 }
 
@@ -75,7 +76,7 @@ static int find_places(struct pack *pack, struct error *err)
 		parts_of(&pack->model->layers[i], parts);
 		for (int p = 0; pack->model->layers[i].moe && p < PACK_PARTS; p++)
 			for (uint32_t e = 0; e < (parts[p]->places ? c->n_experts : 1); e++)
-				pack->places[pack->n_places++] = (struct place){
+				pack->places[pack->n_places++] = (struct pack_place){
 					.offset = model_expert_offset(parts[p], e),
 					.layer = i,
 					.first = p == PACK_GATE && e == 0,
@@ -86,9 +87,9 @@ static int find_places(struct pack *pack, struct error *err)
 }
 
 /* The place of a tensor with experts, or NULL of any other. */
-static const struct place *place_of(const struct pack *pack, const struct gguf_tensor *tensor)
+static const struct pack_place *place_of(const struct pack *pack, const struct gguf_tensor *tensor)
 {
-	const struct place wanted = {.offset = tensor->offset};
+	const struct pack_place wanted = {.offset = tensor->offset};
 	return bsearch(&wanted, pack->places, pack->n_places, sizeof(wanted), compare_places);
 }
 
@@ -137,7 +138,7 @@ static void plan_tensors(struct pack *pack)
 	char name[80];
 	for (size_t i = 0; i < gguf_n_tensors(gguf); i++) {
 		const struct gguf_tensor *t = gguf_tensor_at(gguf, i);
-		const struct place *place = place_of(pack, t);
+		const struct pack_place *place = place_of(pack, t);
 		if (place && !place->first)
 			continue;
 		if (place) {
@@ -213,7 +214,7 @@ static int write_tensors(struct pack *pack, struct error *err)
 	int rc = 0;
 	for (size_t i = 0; !rc && i < gguf_n_tensors(gguf); i++) {
 		const struct gguf_tensor *t = gguf_tensor_at(gguf, i);
-		const struct place *place = place_of(pack, t);
+		const struct pack_place *place = place_of(pack, t);
 		if (!place)
 			rc = write_plain(pack, t, err);
 		else if (place->first)

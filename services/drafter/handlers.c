@@ -131,7 +131,7 @@ static void on_detail(void *arg, struct daemon_details *to)
 	else
 		daemon_detail(to, "draft", "none");
 	if (w->model) {
-		daemon_detail(to, "kernels", "%s", w->model->kernels->name);
+		daemon_detail(to, "kernels", "%s", w->model->backend->variant);
 		daemon_detail(to, "passes", "%llu", (unsigned long long)w->model->passes);
 		daemon_detail(to, "pass_tokens", "%llu", (unsigned long long)w->model->tokens);
 		daemon_detail(to, "evictions", "%llu", (unsigned long long)w->model->evictions);

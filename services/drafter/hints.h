@@ -10,7 +10,7 @@
 
 #include "services/drafter/config.h"
 #include "services/drafter/history.h"
-#include "shared/model/pass/moe_route.h"
+#include "shared/model/pass/moe_router.h"
 #include "shared/spec/slots.h"
 
 struct kernels;
@@ -66,9 +66,9 @@ void hints_flush(struct hints *hints);
 
 /* ---- Source draft (hints_draft.c). ---- */
 
-/* A new target (path of its file) for a draft model of this shape. -ENOTSUP with the reason when they do not fit. */
+/* A new target (path of its file) for a draft model of this shape, which runs in q. -ENOTSUP with the reason when they do not fit. */
 int hints_target(struct hints *hints, const char *path, uint64_t fingerprint,
-	const struct model_config *draft, const struct kernels *kernels, struct error *err);
+	const struct model_config *draft, struct queue *q, struct error *err);
 void hints_no_target(struct hints *hints);
 /* A step of the draft model begins, after which this many follow before the pass is asked for. */
 void hints_step(struct hints *hints, uint32_t steps_left);
@@ -76,8 +76,8 @@ void hints_step(struct hints *hints, uint32_t steps_left);
 void hints_step_took(struct hints *hints, uint64_t step_ns);
 /* The draft model goes on behind what the pass will verify: the next pass's. */
 void hints_ahead(struct hints *hints);
-/* hidden: [n_embd], the feed-forward's input in draft layer `layer` for a token of this session that will be verified. */
-void hints_token(struct hints *hints, uint32_t layer, const float *hidden, uint64_t session);
+/* hidden: a row of [n_embd], the feed-forward's input in draft layer `layer` for a token of this session that will be verified. */
+void hints_token(struct hints *hints, uint32_t layer, const struct rows *hidden, uint64_t session);
 
 /* ---- Source history (hints_history.c). ---- */
 

@@ -29,7 +29,7 @@ static int check(const struct model *target, uint64_t fingerprint, const struct 
 }
 
 int hints_target(struct hints *hints, const char *path, uint64_t fingerprint,
-	const struct model_config *draft, const struct kernels *kernels, struct error *err)
+	const struct model_config *draft, struct queue *q, struct error *err)
 {
 	hints_no_target(hints);
 	struct model *target;
@@ -38,12 +38,14 @@ int hints_target(struct hints *hints, const char *path, uint64_t fingerprint,
 		return r;
 	r = check(target, fingerprint, draft, err);
 	if (r == 0)
-		r = moe_router_init(&hints->router, target, kernels, 1, err);
+		r = moe_router_init(&hints->router, target, q->backend, 1, err);
 	if (r < 0) {
 		model_free(&target);
 		return r;
 	}
 	hints->target = target;
+	hints->router.q = q;
+	hints->router.alone = true;
 	for (uint32_t l = 0; l < target->config.n_layers; l++)
 		if (target->layers[l].moe)
 			hints->ordinal[l] = (uint16_t)hints->n_moe++;
@@ -60,12 +62,12 @@ void hints_step_took(struct hints *hints, uint64_t step_ns)
 	hints->step_ns = hints->step_ns ? (7 * hints->step_ns + step_ns) / 8 : step_ns;
 }
 
-void hints_token(struct hints *hints, uint32_t layer, const float *hidden, uint64_t session)
+void hints_token(struct hints *hints, uint32_t layer, const struct rows *hidden, uint64_t session)
 {
 	const struct model *target = hints->target;
 	if (hints->iteration == 0 || layer >= target->config.n_layers || !target->layers[layer].moe)
 		return;
-	moe_router_run(&hints->router, layer, &hidden, 1);
+	moe_router_run(&hints->router, layer, hidden);
 	uint64_t now_ns = clock_ns();
 	for (uint32_t j = 0; j < target->config.n_experts_used; j++)
 		hints_tell(hints, HINT_DRAFT, layer, hints->ordinal[layer], hints->router.chosen[j],

@@ -1,5 +1,7 @@
 #include "services/drafter/model.h"
 
+#include "kernels/backend_cpu.h"
+
 #include "kernels/kernels.h"
 #include "shared/base/cpus.h"
 #include "shared/base/log.h"
@@ -103,10 +105,17 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 	r = open_tokenizer(m, err);
 	if (r < 0)
 		return error_prefix(err, r, "%s", config->draft);
-	m->kernels = kernels_select(kernels_names[config->kernels], err);
-	if (!m->kernels)
+	const struct backend_cpu_options options = {
+		.kernels = kernels_select(kernels_names[config->kernels], err),
+		.threads = (uint32_t)config->threads,
+		.spin_ns = config->few_cpus ? 0 : 20000,
+	};
+	if (!options.kernels)
 		return -ENOEXEC;
-	say_what_is_short(config, m->kernels);
+	r = backend_cpu_create(&options, &m->backend, err);
+	if (r < 0)
+		return r;
+	say_what_is_short(config, options.kernels);
 	uint32_t own = m->model->config.n_context;
 	m->n_context = config->context ? (uint32_t)config->context : CONTEXT_DEFAULT;
 	if (m->n_context > own)
@@ -120,11 +129,10 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 	m->cells = calloc(m->n_batch, sizeof(*m->cells));
 	if (!m->batch || !m->owner || !m->cells)
 		return error_set(err, ENOMEM, "no memory for a draft batch");
-	r = pool_create((uint32_t)config->threads, 0, config->few_cpus ? 0 : 20000, &m->pool, err);
+	r = experts_mapped_init(&m->experts, m->model, m->backend, err);
 	if (r < 0)
 		return r;
-	experts_mapped_init(&m->experts, m->model);
-	return forward_create(m->model, m->kernels, m->pool, &m->kv,
+	return forward_create(m->model, m->backend, &m->kv,
 		m->model->config.n_experts ? &m->experts.source : NULL, m->n_batch,
 		DRAFT_MODEL_LOGITS, m->n_context, &m->forward, err);
 }
@@ -132,16 +140,18 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 /* The draft model's feed-forward inputs go to the hints: only those of tokens that will be
  * verified. */
 static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
-	const float *weights, const float *const *hidden)
+	const float *weights, const struct rows *hidden)
 {
 	struct draft_model *m = arg;
 	(void)experts;
 	(void)weights;
-	if (!hidden || !hints_wanted(m->hints, HINT_DRAFT))
+	if (!hints_wanted(m->hints, HINT_DRAFT))
 		return;
-	for (uint32_t i = 0; i < n_tokens && i < m->n_in_batch; i++)
+	struct rows row = *hidden;
+	row.n = 1;
+	for (uint32_t i = 0; i < n_tokens && i < m->n_in_batch; i++, row.offset += row.stride)
 		if (m->batch[i].position + 1 >= m->owner[i]->n)
-			hints_token(m->hints, layer, hidden[i], m->owner[i]->uid);
+			hints_token(m->hints, layer, &row, m->owner[i]->uid);
 	hints_flush(m->hints);
 }
 
@@ -211,8 +221,6 @@ void draft_model_close(struct draft_model **model)
 		return;
 	if (m->forward)
 		forward_destroy(&m->forward);
-	if (m->pool)
-		pool_destroy(&m->pool);
 	if (m->kv.meta)
 		kv_exit(&m->kv);
 	if (m->memory)
@@ -224,6 +232,8 @@ void draft_model_close(struct draft_model **model)
 	free(m->cells);
 	if (m->model)
 		model_free(&m->model);
+	if (m->backend)
+		m->backend->ops->destroy(m->backend);
 	free(m);
 	*model = NULL;
 }

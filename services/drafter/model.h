@@ -10,15 +10,12 @@
 #include "shared/model/pass/forward.h"
 #include "shared/model/text/tokenizer.h"
 
-struct kernels;
-
 /* Rows of logits in one pass: a draft's token of every session, or so many that are only looked at (foresight.h). */
 enum { DRAFT_MODEL_LOGITS = LIMIT_SESSIONS };
 
 struct draft_model {
 	struct model *model;
-	const struct kernels *kernels;
-	struct pool *pool;
+	struct backend *backend;
 	struct forward *forward;
 	struct experts_mapped experts; /* for draft models that have some */
 	struct kv kv;

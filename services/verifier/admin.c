@@ -85,7 +85,7 @@ static bool model(const struct front *front, Outrider__Envelope *reply)
 	outrider__model__init(out);
 	out->path = strdup(front->regions->header.model_path);
 	out->arch = strdup(config->arch->name);
-	out->kernels = strdup(front->kernels->name);
+	out->kernels = strdup(front->backend->variant);
 	out->kv_type = strdup(kv_type_name(front->regions->kv_layout.type));
 	out->n_context = (uint32_t)front->config->context;
 	out->n_vocab = config->n_vocab;
@@ -136,7 +136,7 @@ void admin_detail(void *arg, struct daemon_details *to)
 	daemon_detail(to, "output_tokens", "%llu",
 		(unsigned long long)atomic_load_explicit(
 			&front->engine->output_total, memory_order_relaxed));
-	daemon_detail(to, "kernels", "%s, %lld thread%s", front->kernels->name,
+	daemon_detail(to, "kernels", "%s, %lld thread%s", front->backend->variant,
 		(long long)front->config->threads, plural((uint64_t)front->config->threads));
 	const struct {
 		const char *name;

@@ -7,6 +7,7 @@
  *	                   engine: engine.c, pass.c                  engine thread, drives the pool
  *	drafter <--(rings of region "draft")--> drafts.c
  */
+#include "kernels/backend_cpu.h"
 #include "kernels/kernels.h"
 #include "services/verifier/front/front.h"
 #include "services/verifier/packed.h"
@@ -50,7 +51,7 @@ struct verifier {
 	struct daemon *daemon;
 	struct model *model;
 	struct tokenizer *tokenizer;
-	const struct kernels *kernels;
+	struct backend *backend;
 	struct regions regions;
 	struct region packed; /* header NULL: the weights are in the file's mapping */
 	struct front front;
@@ -87,6 +88,18 @@ static int need_descriptors(const struct verifier *v, struct error *err)
 }
 
 /* The model, and what of the configuration depends on it. */
+/* Its threads start with the engine. */
+static int open_backend(struct verifier *v, struct error *err)
+{
+	const struct backend_cpu_options options = {
+		.kernels = kernels_select(kernels_names[v->config.kernels], err),
+		.threads = (uint32_t)v->config.threads,
+		.pin = v->config.pin == VERIFIER_PIN_YES,
+	};
+
+	return options.kernels == NULL ? -EINVAL : backend_cpu_create(&options, &v->backend, err);
+}
+
 static int load_model(struct verifier *v, struct error *err)
 {
 	int rc = model_load(v->config.model, &v->model, err);
@@ -104,17 +117,14 @@ static int load_model(struct verifier *v, struct error *err)
 	rc = need_descriptors(v, err);
 	if (rc != 0)
 		return rc;
-	v->kernels = kernels_select(kernels_names[v->config.kernels], err);
-	if (v->kernels == NULL)
-		return -EINVAL;
-	return 0;
+	return open_backend(v, err);
 }
 
 static void needs_of(const struct verifier *v, struct resources_needs *out)
 {
 	const struct kv_layout kv = regions_kv_layout(&v->config, v->model);
 
-	resources_needs(&v->config, v->model, v->kernels, kv_bytes(&kv), out);
+	resources_needs(&v->config, v->model, v->backend, kv_bytes(&kv), out);
 }
 
 /* Only who holds the broker's lock may write to regions that another process may still be using. */
@@ -145,7 +155,7 @@ static int load(struct verifier *v, struct error *err)
 	if (daemon_is_stopping(v->daemon))
 		return -ECANCELED;
 	daemon_progress(v->daemon);
-	resources_notice(&v->config, v->kernels);
+	resources_notice(&v->config, v->backend);
 	return open_regions(v, &needs, err);
 }
 
@@ -156,7 +166,7 @@ static int start(struct verifier *v, struct error *err)
 		.config = &v->config,
 		.model = v->model,
 		.tokenizer = v->tokenizer,
-		.kernels = v->kernels,
+		.backend = v->backend,
 		.regions = &v->regions,
 		.slots = front->slots,
 		.proof = &front->proof,
@@ -168,7 +178,7 @@ static int start(struct verifier *v, struct error *err)
 
 	front->model = v->model;
 	front->tokenizer = v->tokenizer;
-	front->kernels = v->kernels;
+	front->backend = v->backend;
 	front->regions = &v->regions;
 	front->packed = &v->packed;
 	front->file_state = gguf_state(v->model->gguf);
@@ -247,7 +257,7 @@ static int serve(struct verifier *v, const char *runtime_dir)
 	if (rc == 0) {
 		log_notice("serving %s: context %lld, %lld thread%s, kernels %s", v->config.model,
 			(long long)v->config.context, (long long)v->config.threads,
-			plural((uint64_t)v->config.threads), v->kernels->name);
+			plural((uint64_t)v->config.threads), v->backend->variant);
 		/* Before it is ready: what has not joined yet belongs to how it is then. */
 		links_state(&v->front);
 		daemon_ready(v->daemon);

@@ -1,5 +1,6 @@
 #include "services/verifier/resources.h"
 
+#include "kernels/backend_cpu.h"
 #include "kernels/kernels.h"
 #include "services/verifier/journal.h"
 #include "shared/base/cpus.h"
@@ -49,17 +50,16 @@ static void experts_needs(const struct verifier_config *config, const struct mod
 
 /* Of passes with so many sessions in them. */
 static uint64_t buffers(const struct verifier_config *config, const struct model *model,
-	const struct kernels *kernels, int64_t sessions)
+	struct backend *backend, int64_t sessions)
 {
 	uint32_t rows = (uint32_t)sessions * (LIMIT_DRAFT + 1);
 
 	return own_bytes() + OWN_BYTES_MORE + router_copies_bytes(model) +
-	       forward_bytes(model, kernels, (uint32_t)config->threads,
-		       rows + (uint32_t)config->prefill_chunk, rows);
+	       forward_bytes(model, backend, rows + (uint32_t)config->prefill_chunk, rows);
 }
 
 void resources_needs(const struct verifier_config *config, const struct model *model,
-	const struct kernels *kernels, uint64_t kv_bytes, struct resources_needs *out)
+	struct backend *backend, uint64_t kv_bytes, struct resources_needs *out)
 {
 	uint64_t sessions = sessions_bytes(LIMIT_SESSIONS, (uint32_t)config->context);
 	uint64_t own_page = journal_page_bytes((uint32_t)config->context);
@@ -69,11 +69,11 @@ void resources_needs(const struct verifier_config *config, const struct model *m
 		.kv = kv_bytes,
 		.rest = sessions + draft_bytes(),
 		.buffers = LIMIT_SESSIONS * own_page +
-			   buffers(config, model, kernels, config->sessions_max),
+			   buffers(config, model, backend, config->sessions_max),
 		.kv_one = (uint64_t)((double)kv_bytes * (one < 1 ? one : 1)),
 		.there = own_bytes(),
 		.buffers_one = sessions / LIMIT_SESSIONS + own_page + draft_bytes() +
-			       buffers(config, model, kernels, 1),
+			       buffers(config, model, backend, 1),
 	};
 	experts_needs(config, model, out);
 	if (getenv(PEERS_TOGETHER) != NULL)
@@ -133,9 +133,10 @@ int resources_check(const struct verifier_config *config, const struct resources
 		UNITS_SIZE(needs->buffers_one), others);
 }
 
-void resources_notice(const struct verifier_config *config, const struct kernels *kernels)
+void resources_notice(const struct verifier_config *config, const struct backend *backend)
 {
-	const char *slow = kernels_notice(kernels, kernels_names[config->kernels]);
+	const char *slow =
+		kernels_notice(backend_cpu_kernels(backend), kernels_names[config->kernels]);
 	struct cpus cpus;
 	char text[256];
 

@@ -6,7 +6,7 @@
 
 #include "services/verifier/config.h"
 
-struct kernels;
+struct backend;
 
 /* Memory that no page of a file can be taken away for: more than there is of it and the kernel ends processes. Bytes. */
 struct resources_needs {
@@ -24,13 +24,13 @@ struct resources_needs {
 
 /* Of a model that is loaded, with its tokenizer, and a configuration that fits it. kv_bytes: what the KV cache takes. */
 void resources_needs(const struct verifier_config *config, const struct model *model,
-	const struct kernels *kernels, uint64_t kv_bytes, struct resources_needs *out);
+	struct backend *backend, uint64_t kv_bytes, struct resources_needs *out);
 
 /* The least limit of a control group that one session can be served in: with experts where the expert-cache is in it too. */
 uint64_t resources_least(const struct resources_needs *needs);
 
 /* Logs what there is to say about threads and kernels. */
-void resources_notice(const struct verifier_config *config, const struct kernels *kernels);
+void resources_notice(const struct verifier_config *config, const struct backend *backend);
 
 /* -ENOMEM, with the least limit and what to set, when they are more than the process may ever have. */
 int resources_check(const struct verifier_config *config, const struct resources_needs *needs,

@@ -388,6 +388,7 @@ int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
  * through in waves: views are unpinned when ready is called again (shared/model/pass/experts.h). */
 struct experts_cached;
 struct experts_cached_options {
+	struct backend *backend; /* that computes with the experts; borrowed */
 	uint64_t spin_ns; /* before sleeping on arrivals */
 	/* Without an arrival, before a demand is served from the file: at least. A link that is
 	 * slow gets longer, see patience() in slots_wait.c. */

@@ -20,47 +20,49 @@ static struct experts_cached *cached_of(struct expert_source *source)
 	return (struct experts_cached *)source;
 }
 
-/* It is unpinned when its view is finished with. */
-static void hold(struct experts_cached *cached, uint32_t i)
+/* It is unpinned, or its pages of the file are let go, when its view is finished with. */
+static void hold(struct experts_cached *cached, uint32_t slot, uint32_t expert)
 {
-	cached->held[cached->n_held++] = (struct held_slot){cached->slot[i], cached->experts[i]};
+	cached->held[cached->n_held++] = (struct held_view){slot, cached->layer, expert, 0};
+}
+
+static struct place slot_place(const struct experts_cached *cached, uint32_t slot,
+	const struct slots_part *part, uint32_t expert, enum matrix_layout layout)
+{
+	return (struct place){&cached->arena,
+		(size_t)(slot * cached->slots.slot_bytes) + slots_part_at(part, expert, layout)};
 }
 
 static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_view *view)
 {
 	uint32_t expert = cached->experts[i];
 	const struct slots_part *part = cached->geometry.layers[cached->layer].part;
-	const unsigned char *slot = slots_at(&cached->slots, cached->slot[i]);
+	uint32_t slot = cached->slot[i];
 	/* Pinned: nobody changes what it holds, nor how. */
-	uint64_t word =
-		atomic_load_explicit(&cached->slots.state[cached->slot[i]], memory_order_relaxed);
+	uint64_t word = atomic_load_explicit(&cached->slots.state[slot], memory_order_relaxed);
 	enum matrix_layout layout = slot_layout(word);
 	*view = (struct expert_view){
 		.index = i,
-		.gate = slot + slots_part_at(&part[EXPERT_GATE], expert, layout),
-		.up = slot + slots_part_at(&part[EXPERT_UP], expert, layout),
-		.down = slot + slots_part_at(&part[EXPERT_DOWN], expert, layout),
+		.slot = slot,
+		.gate = slot_place(cached, slot, &part[EXPERT_GATE], expert, layout),
+		.up = slot_place(cached, slot, &part[EXPERT_UP], expert, layout),
+		.down = slot_place(cached, slot, &part[EXPERT_DOWN], expert, layout),
 		.layout = layout,
 	};
-	hold(cached, i);
+	hold(cached, slot, expert);
 }
 
 static void view_file(struct experts_cached *cached, uint32_t i, struct expert_view *view)
 {
 	const struct layer *layer = &cached->source.model->layers[cached->layer];
 	uint32_t expert = cached->experts[i];
-	*view = (struct expert_view){
-		.index = i,
-		.gate = model_expert_data(&layer->gate, expert),
-		.up = model_expert_data(&layer->up, expert),
-		.down = model_expert_data(&layer->down, expert),
-		.layout = cached->source.model->expert_layout,
-	};
+	view->index = i;
+	experts_file_view(cached->source.model, &cached->file, cached->layer, expert, view);
 	cached->source.stats.bytes_loaded +=
 		layer->gate.expert_bytes + layer->up.expert_bytes + layer->down.expert_bytes;
 	if (cached->region.fd < 0)
 		return;
-	cached->filed[cached->n_filed++] = (uint16_t)expert;
+	hold(cached, SLOT_NONE, expert);
 	counter_add(&cached->slots.header->self_served, 1);
 	counter_add(&cached->slots.counts[cached->layer].self_served, 1);
 }
@@ -183,47 +185,75 @@ static void begin_with_cache(struct experts_cached *cached, const uint16_t *toke
 }
 
 /* An expert's bytes in the file's mapping. */
-static void advise_file(const struct experts_cached *cached, uint32_t expert, bool wanted)
+static void advise_file(
+	const struct experts_cached *cached, uint32_t index, uint32_t expert, bool wanted)
 {
 	const struct model *model = cached->source.model;
-	const struct layer *layer = &model->layers[cached->layer];
+	const struct layer *layer = &model->layers[index];
 	const struct expert_tensor *parts[EXPERT_PARTS] = {&layer->gate, &layer->up, &layer->down};
 	for (int p = 0; p < EXPERT_PARTS; p++)
 		gguf_advise(model->gguf, model_expert_data(parts[p], expert),
 			parts[p]->expert_bytes, wanted);
 }
 
-/* While there is a cache, its slots are the memory for experts; what was read here beside it
+/* [release] While there is a cache, its slots are the memory for experts; what was read here beside it
  * does not stay. Without one the page cache is all there is. */
-static void release_filed(struct experts_cached *cached)
+static void release(struct experts_cached *cached, const struct held_view *view, bool drop)
 {
-	bool drop = cached->n_filed > 0 && slots_cache_alive(cached);
-	for (uint32_t i = 0; drop && i < cached->n_filed; i++)
-		advise_file(cached, cached->filed[i], false);
-	cached->n_filed = 0;
+	if (view->slot != SLOT_NONE)
+		cached->damaged |= !slots_unpin(
+			&cached->slots, view->slot, cached->epoch, view->layer, view->expert);
+	else if (drop)
+		advise_file(cached, view->layer, view->expert, false);
 }
 
-/* [release] */
-static void release_held(struct experts_cached *cached)
+/* The first n of those held. */
+static void release_first(struct experts_cached *cached, uint32_t n)
 {
-	release_filed(cached);
-	if (cached->n_held == 0)
-		return;
-	for (uint32_t i = 0; i < cached->n_held; i++)
-		cached->damaged |= !slots_unpin(&cached->slots, cached->held[i].slot, cached->epoch,
-			cached->layer, cached->held[i].expert);
-	cached->n_held = 0;
+	bool pinned = false, filed = false;
+	for (uint32_t i = 0; i < n; i++) {
+		pinned |= cached->held[i].slot != SLOT_NONE;
+		filed |= cached->held[i].slot == SLOT_NONE;
+	}
+	bool drop = filed && slots_cache_alive(cached);
+	for (uint32_t i = 0; i < n; i++)
+		release(cached, &cached->held[i], drop);
+	cached->n_held -= n;
+	memmove(cached->held, cached->held + n, cached->n_held * sizeof(*cached->held));
 	/* Sequentially consistent, as the unpins are, with the owner's store of starved and its
 	 * look at the pins after that: either it sees the unpin or we see that it starves. Else
 	 * both could sleep. */
-	if (atomic_load_explicit(&cached->slots.header->starved, memory_order_seq_cst) != 0)
+	if (pinned &&
+		atomic_load_explicit(&cached->slots.header->starved, memory_order_seq_cst) != 0)
 		doorbell_ring(&cached->slots.hinted->work);
+}
+
+/* What is finished with, in the order of the tickets. */
+static void release_held(struct experts_cached *cached)
+{
+	uint32_t n = 0;
+	while (n < cached->n_held &&
+		(cached->held[n].until == 0 ||
+			cached->q->ops->reached(cached->q, cached->held[n].until)))
+		n++;
+	if (n > 0)
+		release_first(cached, n);
+}
+
+/* Experts wait for slots, or views for a place in the table of those held: everything that was queued runs first. */
+static void release_all(struct experts_cached *cached)
+{
+	if (cached->n_held > 0)
+		(void)cached->q->ops->wait(cached->q, cached->held[cached->n_held - 1].until);
+	release_held(cached);
 }
 
 static void cached_begin(struct expert_source *source, uint32_t layer, const uint16_t *experts,
 	const uint16_t *tokens, uint32_t n)
 {
 	struct experts_cached *cached = cached_of(source);
+	if (n > sizeof(cached->held) / sizeof(*cached->held) - cached->n_held)
+		release_all(cached);
 	cached->layer = layer;
 	cached->n = n;
 	memcpy(cached->experts, experts, n * sizeof(*experts));
@@ -279,7 +309,7 @@ static uint32_t view_unserved(struct experts_cached *cached, struct expert_view 
 	uint32_t n = cached->n_unserved;
 	/* All reads begin before the first page is waited for. */
 	for (uint32_t i = 0; cached->region.fd >= 0 && i < n; i++)
-		advise_file(cached, cached->experts[cached->unserved[i]], true);
+		advise_file(cached, cached->layer, cached->experts[cached->unserved[i]], true);
 	for (uint32_t i = 0; i < n; i++)
 		view_file(cached, cached->unserved[i], &views[i]);
 	cached->n_unserved = 0;
@@ -301,7 +331,6 @@ static bool is_lost(struct experts_cached *cached)
 static int cached_ready(struct expert_source *source, struct expert_view *views)
 {
 	struct experts_cached *cached = cached_of(source);
-	/* The views of the last call are finished with: what they pinned may go. */
 	release_held(cached);
 	if (is_lost(cached))
 		return -EIO;
@@ -309,6 +338,8 @@ static int cached_ready(struct expert_source *source, struct expert_view *views)
 		return -EUCLEAN;
 	if (cached->n_pinned > 0)
 		return (int)view_pinned(cached, views);
+	if (cached->n_missing > 0)
+		release_all(cached);
 	while (cached->n_missing > 0) {
 		/* Read before looking: a load that ends after the look changes it and ends the wait. */
 		uint32_t seen = doorbell_read(&cached->slots.header->arrivals);
@@ -328,12 +359,20 @@ static int cached_ready(struct expert_source *source, struct expert_view *views)
 	return (int)view_unserved(cached, views);
 }
 
+static void cached_used(struct expert_source *source, struct queue *q, ticket t)
+{
+	struct experts_cached *cached = cached_of(source);
+	cached->q = q;
+	for (uint32_t i = cached->n_held; i-- > 0 && cached->held[i].until == 0;)
+		cached->held[i].until = t;
+}
+
 static void cached_end(struct expert_source *source)
 {
 	struct experts_cached *cached = cached_of(source);
 	/* A pass that stops half-way leaves pins that were never given out. */
 	for (uint32_t i = 0; i < cached->n_pinned; i++)
-		hold(cached, cached->pinned[i]);
+		hold(cached, cached->slot[cached->pinned[i]], cached->experts[cached->pinned[i]]);
 	cached->n_pinned = cached->n_missing = cached->n_unserved = 0;
 	release_held(cached);
 	cached->n = 0;
@@ -343,6 +382,7 @@ static const struct expert_source_ops cached_ops = {
 	.name = "cached",
 	.begin = cached_begin,
 	.ready = cached_ready,
+	.used = cached_used,
 	.end = cached_end,
 };
 
@@ -358,12 +398,19 @@ int experts_cached_create(const struct model *model, const struct experts_cached
 	cached->region.fd = cached->hints.fd = -1;
 	cached->iteration = options->generation;
 	slots_geometry_init(&cached->geometry, model);
+	int rc = experts_file(model, options->backend, &cached->file, err);
+	if (rc < 0) {
+		free(cached);
+		return rc;
+	}
 	*out = cached;
 	return 0;
 }
 
 static void detach(struct experts_cached *cached)
 {
+	if (cached->arena.backend)
+		cached->arena.backend->ops->free(&cached->arena);
 	region_close(&cached->region);
 	region_close(&cached->hints);
 }
@@ -373,6 +420,8 @@ void experts_cached_destroy(struct experts_cached **cached)
 	if (*cached == NULL)
 		return;
 	detach(*cached);
+	if ((*cached)->file.backend)
+		(*cached)->file.backend->ops->free(&(*cached)->file);
 	free(*cached);
 	*cached = NULL;
 }
@@ -490,11 +539,16 @@ int experts_cached_attach(struct experts_cached *cached, const struct region *re
 	(void)is_lost(cached);
 	struct region own = {.fd = -1}, own_hints = {.fd = -1};
 	struct slots slots = {0};
+	struct backend *backend = cached->options.backend;
+	struct buffer arena = {0};
 	int status = map_again(region, EXPERTS_REGION, EXPERTS_LAYOUT, &own, err);
 	if (status == 0)
 		status = map_again(hints, HINTS_REGION, HINTS_LAYOUT, &own_hints, err);
 	if (status == 0)
 		status = map_slots(cached, &own, &own_hints, &slots, err);
+	if (status == 0)
+		status = backend->ops->wrap(backend, slots.arena,
+			(size_t)(slots.n_slots * slots.slot_bytes), &arena, err);
 	if (status != 0) {
 		region_close(&own);
 		region_close(&own_hints);
@@ -504,6 +558,7 @@ int experts_cached_attach(struct experts_cached *cached, const struct region *re
 	cached->region = own;
 	cached->hints = own_hints;
 	cached->slots = slots;
+	cached->arena = arena;
 	cached->n_attached++;
 	cached->hung_beat_ns = 0;
 	cached->epoch = slots_verifier_enter(&cached->slots);

@@ -13,6 +13,7 @@ struct experts_cached {
 	struct region region; /* fd -1: none attached */
 	struct region hints; /* beside it */
 	struct slots slots;
+	struct buffer arena, file; /* of the slots; of the experts in the file */
 	uint32_t epoch;
 	uint64_t n_attached; /* regions that were taken, ever */
 	bool damaged; /* a slot in use was not ours any more when it was given back */
@@ -34,12 +35,13 @@ struct experts_cached {
 	uint16_t missing[LIMIT_EXPERTS]; /* demanded */
 	uint16_t unserved[LIMIT_EXPERTS]; /* to be read from the file here */
 	uint32_t slot[LIMIT_EXPERTS];
-	uint32_t n_filed; /* experts of views given out that lie in the file's mapping */
-	uint16_t filed[LIMIT_EXPERTS];
-	uint32_t n_held; /* slots of views given out, pinned until ready is called again */
-	struct held_slot {
-		uint32_t slot, expert;
-	} held[LIMIT_EXPERTS];
+	/* Views given out, oldest first: what they pin or have read from the file stays until their tickets are reached. */
+	uint32_t n_held;
+	struct held_view {
+		uint32_t slot, layer, expert; /* slot SLOT_NONE: of the file */
+		ticket until; /* 0: used was not told of it */
+	} held[2 * LIMIT_EXPERTS];
+	struct queue *q; /* of the tickets */
 	uint64_t progress_ns; /* when something last arrived */
 };
 

@@ -1,5 +1,7 @@
 /* The real outrider-expert-cache, met by a verifier of ours through its broker: every expert's bytes, a kill -9 in between,
  * its successor, its admin messages. */
+#include "kernels/backend_cpu.h"
+#include "kernels/kernels.h"
 #include "kernels/tiles.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -42,6 +44,7 @@ struct verifier {
 	pthread_mutex_t lock;
 	struct region region, hints; /* under lock; fd -1: none yet */
 	struct model *model;
+	struct backend *backend;
 	struct experts_cached *cached;
 };
 
@@ -93,7 +96,11 @@ static void verifier_start(struct verifier *verifier)
 	assert_int_equal(
 		link_open(verifier->daemon, PEER_CACHE, &events, &verifier->link, &err), 0);
 	assert_int_equal(model_load(MODEL, &verifier->model, &err), 0);
-	struct experts_cached_options cached = {.patience_ns = WAIT_NS,
+	const struct backend_cpu_options cpu = {
+		.kernels = kernels_select(NULL, &err), .threads = 1};
+	assert_int_equal(backend_cpu_create(&cpu, &verifier->backend, &err), 0);
+	struct experts_cached_options cached = {.backend = verifier->backend,
+		.patience_ns = WAIT_NS,
 		.generation = daemon_generation(verifier->daemon),
 		.cache_alive = cache_alive,
 		.arg = verifier};
@@ -107,6 +114,7 @@ static void verifier_stop(struct verifier *verifier)
 	daemon_stop(verifier->daemon, 0);
 	pthread_join(verifier->thread, NULL);
 	experts_cached_destroy(&verifier->cached);
+	verifier->backend->ops->destroy(verifier->backend);
 	link_close(&verifier->link);
 	broker_close(&verifier->broker);
 	daemon_destroy(&verifier->daemon);
@@ -173,6 +181,11 @@ static const unsigned char *in_file(const struct expert_tensor *tensor, uint32_t
 	return (const unsigned char *)tensor->shape.data + expert * tensor->expert_bytes;
 }
 
+static const unsigned char *place_at(struct place place)
+{
+	return place.buffer->host + place.offset;
+}
+
 /* A matrix as it was served: the file's bytes, or those packed. */
 static void check_matrix(const void *served, enum matrix_layout layout,
 	const struct expert_tensor *tensor, uint32_t e)
@@ -211,9 +224,11 @@ static uint32_t read_every_expert(struct verifier *verifier)
 					uint32_t e = experts[views[i].index];
 					enum matrix_layout layout = views[i].layout;
 					n_packed += layout == LAYOUT_TILES;
-					check_matrix(views[i].gate, layout, &layer->gate, e);
-					check_matrix(views[i].up, layout, &layer->up, e);
-					check_matrix(views[i].down, layout, &layer->down, e);
+					check_matrix(
+						place_at(views[i].gate), layout, &layer->gate, e);
+					check_matrix(place_at(views[i].up), layout, &layer->up, e);
+					check_matrix(
+						place_at(views[i].down), layout, &layer->down, e);
 				}
 			source->ops->end(source);
 			assert_int_equal(got, 8);

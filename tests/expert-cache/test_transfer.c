@@ -657,7 +657,8 @@ static void another_model_gets_a_new_region(void **state)
 	rig_start(&rig, &(struct rig_options){.budget = 33});
 	struct slots_header *header = rig.store.slots.header;
 	struct experts_cached *other;
-	struct experts_cached_options options = {.patience_ns = 1, .generation = 9};
+	struct experts_cached_options options = {
+		.backend = test_backend(), .patience_ns = 1, .generation = 9};
 	assert_int_equal(experts_cached_create(model, &options, &other, &err), 0);
 	header->model_fingerprint++;
 	/* A verifier of another model is told so. */
@@ -704,7 +705,8 @@ static void who_is_refused_for_his_own_file_has_lost_his_model(void **state)
 	struct error err = {.text = ""};
 	struct model *ours;
 	struct experts_cached *cached;
-	struct experts_cached_options options = {.patience_ns = 1, .generation = 9};
+	struct experts_cached_options options = {
+		.backend = test_backend(), .patience_ns = 1, .generation = 9};
 	assert_int_equal(model_load(path, &ours, &err), 0);
 	assert_int_equal(experts_cached_create(ours, &options, &cached, &err), 0);
 	struct rig rig;
@@ -919,8 +921,10 @@ static void a_pinned_layer_outlives_a_budget_that_falls_below_it(void **state)
 	assert_int_equal(atomic_load(&rig.store.slots.header->in_use), 32);
 	const struct layer *l = &model->layers[1];
 	for (int i = 0; i < 32; i++) {
-		expect_part(&l->gate, experts[views[i].index], views[i].gate, LAYOUT_ROWS);
-		expect_part(&l->down, experts[views[i].index], views[i].down, LAYOUT_ROWS);
+		expect_part(
+			&l->gate, experts[views[i].index], place_at(views[i].gate), LAYOUT_ROWS);
+		expect_part(
+			&l->down, experts[views[i].index], place_at(views[i].down), LAYOUT_ROWS);
 	}
 	source->ops->end(source);
 	expect_in_use(&rig, 16);
@@ -1038,7 +1042,8 @@ static void a_dead_verifiers_pins_do_not_starve_its_successor(void **state)
 	struct expert_source *dead = rig.source;
 	struct experts_cached *dead_cached = rig.cached;
 	dead->ops->begin(dead, 0, experts, tokens, 16);
-	struct experts_cached_options options = {.patience_ns = 30000000000ull, .generation = 6};
+	struct experts_cached_options options = {
+		.backend = test_backend(), .patience_ns = 30000000000ull, .generation = 6};
 	assert_int_equal(experts_cached_create(model, &options, &rig.cached, &err), 0);
 	assert_int_equal(
 		experts_cached_attach(rig.cached, &rig.store.region, &rig.store.hints, &err), 0);

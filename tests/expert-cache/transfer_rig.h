@@ -3,6 +3,8 @@
 
 #include "services/expert-cache/transfer.h"
 
+#include "kernels/backend_cpu.h"
+#include "kernels/kernels.h"
 #include "kernels/tiles.h"
 #include "shared/base/clock.h"
 #include "shared/model/gguf/gguf_watch.h"
@@ -21,6 +23,22 @@
 
 static struct model *model;
 static struct slots_geometry geometry;
+
+static inline const unsigned char *place_at(struct place place)
+{
+	return place.buffer->host + place.offset;
+}
+
+/* One for all sources of a test program. */
+static inline struct backend *test_backend(void)
+{
+	static struct backend *backend;
+	const struct backend_cpu_options options = {
+		.kernels = kernels_select(NULL, NULL), .threads = 1};
+	if (!backend)
+		assert_int_equal(backend_cpu_create(&options, &backend, NULL), 0);
+	return backend;
+}
 
 static inline int group_init(void **state)
 {
@@ -104,6 +122,7 @@ static inline void rig_start(struct rig *rig, const struct rig_options *options)
 			transfer_start(&rig->transfer, &rig->store, rig->reader, &transfer, &err),
 			0);
 	struct experts_cached_options cached = {
+		.backend = test_backend(),
 		.patience_ns = options->patience_ns != 0 ? options->patience_ns : 30000000000ull,
 		.generation = 5,
 		.cache_alive = rig_alive,
@@ -167,11 +186,13 @@ static inline uint32_t run_layer(struct rig *rig, uint32_t layer, uint32_t first
 			assert_true(index < n);
 			assert_false(seen[index]);
 			seen[index] = true;
-			expect_part(&l->gate, experts[index], views[i].gate, views[i].layout);
-			expect_part(&l->up, experts[index], views[i].up, views[i].layout);
-			expect_part(&l->down, experts[index], views[i].down, views[i].layout);
+			expect_part(
+				&l->gate, experts[index], place_at(views[i].gate), views[i].layout);
+			expect_part(&l->up, experts[index], place_at(views[i].up), views[i].layout);
+			expect_part(
+				&l->down, experts[index], place_at(views[i].down), views[i].layout);
 			/* The source maps the region elsewhere; the file's mapping is where the tensors are. */
-			from_slots += views[i].gate != in_file(&l->gate, experts[index]);
+			from_slots += place_at(views[i].gate) != in_file(&l->gate, experts[index]);
 		}
 		returned += (uint32_t)k;
 	}

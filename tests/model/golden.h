@@ -39,7 +39,7 @@ struct routes {
 };
 
 static inline void record(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
-	const float *weights, const float *const *hidden)
+	const float *weights, const struct rows *hidden)
 {
 	struct routes *routes = arg;
 	(void)hidden;

@@ -1,6 +1,7 @@
 /* What the tests of the engine share: a model with everything a forward pass needs, and ways to run tokens. */
 #pragma once
 
+#include "kernels/backend_cpu.h"
 #include "kernels/kernels.h"
 #include "shared/model/pass/forward.h"
 
@@ -22,7 +23,7 @@
 
 struct rig {
 	struct model *model;
-	struct pool *pool;
+	struct backend *backend;
 	struct kv kv;
 	void *memory;
 	struct experts_mapped experts;
@@ -42,6 +43,14 @@ static inline void rig_kv(struct rig *rig, const struct kv_layout *layout, bool 
 	assert_int_equal(kv_init(&rig->kv, rig->memory, store, layout, fresh, &err), 0);
 }
 
+static inline void rig_backend(struct rig *rig, const struct kernels *kernels, uint32_t threads)
+{
+	const struct backend_cpu_options options = {
+		.kernels = kernels, .threads = threads, .spin_ns = 20000};
+	struct error err = {""};
+	assert_int_equal(backend_cpu_create(&options, &rig->backend, &err), 0);
+}
+
 /* n_context decides the factors of longrope. */
 static inline void rig_open_context(struct rig *rig, const char *path, const char *kernels,
 	uint32_t threads, enum kv_type type, uint32_t n_context)
@@ -53,14 +62,14 @@ static inline void rig_open_context(struct rig *rig, const char *path, const cha
 	const struct model_config *c = &rig->model->config;
 	const struct kernels *k = kernels_select(kernels, &err);
 	assert_non_null(k);
-	assert_int_equal(pool_create(threads, 0, 20000, &rig->pool, &err), 0);
+	rig_backend(rig, k, threads);
 	struct kv_layout layout = kv_layout_of(rig->model, type, RIG_PAGES);
 	layout.states = recurrent_layout_of(rig->model, RIG_STATES);
 	layout.windows =
 		kv_windows_of(rig->model, RIG_STATES, RIG_BATCH, RIG_PAGES * KV_PAGE_CELLS);
 	rig_kv(rig, &layout, true);
-	experts_mapped_init(&rig->experts, rig->model);
-	if (forward_create(rig->model, k, rig->pool, &rig->kv, &rig->experts.source, RIG_BATCH,
+	assert_int_equal(experts_mapped_init(&rig->experts, rig->model, rig->backend, &err), 0);
+	if (forward_create(rig->model, rig->backend, &rig->kv, &rig->experts.source, RIG_BATCH,
 		    RIG_BATCH, n_context, &rig->forward, &err) < 0)
 		fail_msg("%s", err.text);
 	rig->n_vocab = c->n_vocab;
@@ -77,7 +86,7 @@ static inline void rig_close(struct rig *rig)
 	forward_destroy(&rig->forward);
 	kv_exit(&rig->kv);
 	free(rig->memory);
-	pool_destroy(&rig->pool);
+	rig->backend->ops->destroy(rig->backend);
 	model_free(&rig->model);
 }
 

@@ -144,12 +144,11 @@ static void logits_of(struct model *model, float *out)
 	struct error err;
 	int32_t ids[N];
 	struct kv_layout layout = kv_layout_of(model, KV_F32, 2);
-	assert_int_equal(pool_create(1, 0, 0, &rig.pool, &err), 0);
+	rig_backend(&rig, kernels_select(NULL, &err), 1);
 	rig_kv(&rig, &layout, true);
-	experts_mapped_init(&rig.experts, model);
-	assert_int_equal(
-		forward_create(model, kernels_select(NULL, &err), rig.pool, &rig.kv,
-			&rig.experts.source, RIG_BATCH, RIG_BATCH, RIG_CONTEXT, &rig.forward, &err),
+	assert_int_equal(experts_mapped_init(&rig.experts, model, rig.backend, &err), 0);
+	assert_int_equal(forward_create(model, rig.backend, &rig.kv, &rig.experts.source, RIG_BATCH,
+				 RIG_BATCH, RIG_CONTEXT, &rig.forward, &err),
 		0);
 	rig.n_vocab = model->config.n_vocab;
 	rig_ids(9, 380, ids, N);

@@ -330,11 +330,11 @@ struct seen {
 };
 
 static void look(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
-	const float *weights, const float *const *hidden)
+	const float *weights, const struct rows *hidden)
 {
 	struct seen *seen = arg;
 	assert_int_equal(layer, seen->calls++);
-	assert_non_null(hidden[n_tokens - 1]);
+	assert_int_equal(hidden->n, n_tokens);
 	seen->n_tokens = n_tokens;
 	for (uint32_t t = 0; t < n_tokens; t++) {
 		for (uint32_t i = 1; i < 4; i++) {
@@ -368,20 +368,19 @@ static void hooks_see_each_layer_once_with_ordered_experts(void **state)
 
 /* An expert source that hands experts over one at a time, last first, or fails: arrival order must not show. */
 struct late {
-	struct experts_mapped mapped;
+	struct experts_mapped mapped, inner;
 	struct expert_view views[LIMIT_EXPERTS];
 	int n, ends;
 	bool broken;
+	ticket until;
 };
 
 static void late_begin(struct expert_source *source, uint32_t layer, const uint16_t *experts,
 	const uint16_t *tokens, uint32_t n)
 {
 	struct late *late = (struct late *)source;
-	struct experts_mapped inner;
-	experts_mapped_init(&inner, source->model);
-	inner.source.ops->begin(&inner.source, layer, experts, tokens, n);
-	late->n = inner.source.ops->ready(&inner.source, late->views);
+	late->inner.source.ops->begin(&late->inner.source, layer, experts, tokens, n);
+	late->n = late->inner.source.ops->ready(&late->inner.source, late->views);
 }
 
 static int late_ready(struct expert_source *source, struct expert_view *views)
@@ -395,6 +394,15 @@ static int late_ready(struct expert_source *source, struct expert_view *views)
 	return 1;
 }
 
+/* Each view is of one step. */
+static void late_used(struct expert_source *source, struct queue *q, ticket t)
+{
+	struct late *late = (struct late *)source;
+	assert_true(t > late->until);
+	assert_int_equal(q->ops->wait(q, t), 0);
+	late->until = t;
+}
+
 static void late_end(struct expert_source *source)
 {
 	((struct late *)source)->ends++;
@@ -403,7 +411,8 @@ static void late_end(struct expert_source *source)
 static void the_order_in_which_experts_arrive_changes_no_bit(void **state)
 {
 	(void)state;
-	static const struct expert_source_ops ops = {"late", late_begin, late_ready, late_end};
+	static const struct expert_source_ops ops = {
+		"late", late_begin, late_ready, late_used, late_end};
 	static struct late late;
 	int32_t ids[N];
 	struct error err;
@@ -413,11 +422,11 @@ static void the_order_in_which_experts_arrive_changes_no_bit(void **state)
 	rig_open(&rig, models[3], NULL, 2, KV_F16);
 	rig_ids(8, rig.n_vocab, ids, N);
 	float *expected = reference(models[3], KV_F16, ids, N);
-	experts_mapped_init(&late.mapped, rig.model);
+	assert_int_equal(experts_mapped_init(&late.mapped, rig.model, rig.backend, &err), 0);
+	assert_int_equal(experts_mapped_init(&late.inner, rig.model, rig.backend, &err), 0);
 	late.mapped.source.ops = &ops;
-	assert_int_equal(
-		forward_create(rig.model, kernels_select(NULL, &err), rig.pool, &rig.kv,
-			&late.mapped.source, RIG_BATCH, RIG_BATCH, RIG_CONTEXT, &forward, &err),
+	assert_int_equal(forward_create(rig.model, rig.backend, &rig.kv, &late.mapped.source,
+				 RIG_BATCH, RIG_BATCH, RIG_CONTEXT, &forward, &err),
 		0);
 	forward_destroy(&rig.forward);
 	rig.forward = forward;
@@ -447,16 +456,14 @@ static void keep_windows_like_others(struct rig *rig)
 {
 	struct error err;
 	struct kv_layout layout = rig->kv.layout;
-	const struct kernels *kernels = kernels_select(NULL, &err);
 	layout.windows = (struct kv_windows_layout){0};
 	forward_destroy(&rig->forward);
 	kv_exit(&rig->kv);
 	free(rig->memory);
 	rig->memory = NULL;
 	rig_kv(rig, &layout, true);
-	assert_int_equal(
-		forward_create(rig->model, kernels, rig->pool, &rig->kv, &rig->experts.source,
-			RIG_BATCH, RIG_BATCH, RIG_CONTEXT, &rig->forward, &err),
+	assert_int_equal(forward_create(rig->model, rig->backend, &rig->kv, &rig->experts.source,
+				 RIG_BATCH, RIG_BATCH, RIG_CONTEXT, &rig->forward, &err),
 		0);
 }
 

@@ -2,8 +2,8 @@
  * Routing by itself: what each rule chooses and how it weighs, against the rule written down plainly in double, and that
  * nothing a router may say makes it choose an expert twice. The golden models check the same against their authors' code.
  */
-#include "shared/model/pass/forward_internal.h"
-#include "shared/model/pass/moe_route.h"
+#include "kernels/backend_cpu.h"
+#include "shared/model/pass/moe_router.h"
 #include "tests/model/rig.h"
 
 #include <math.h>
@@ -11,29 +11,46 @@
 #define E 16
 
 struct fixture {
-	struct arch arch;
-	struct layer layer;
-	struct model model;
-	struct forward f;
-	float router[E], scratch[E], weights[E];
+	struct step_route step;
+	float router[E], weights[E];
 	uint16_t chosen[E];
 };
 
 static void set_up(struct fixture *x, enum gating gating, uint32_t k, bool norm, float scale)
 {
 	memset(x, 0, sizeof(*x));
-	x->model.config.arch = &x->arch;
-	x->model.config.n_experts = E;
-	x->model.config.n_experts_used = k;
-	x->model.config.routing = (struct routing_config){
+	x->step.n_experts = E;
+	x->step.n_used = k;
+	x->step.rule = (struct routing_config){
 		.gating = gating, .norm = norm, .scale = scale, .n_groups = 1, .n_groups_used = 1};
-	x->model.layers = &x->layer;
-	x->f.model = &x->model;
-	x->f.kernels = kernels_select(NULL, NULL);
-	x->f.router = x->router;
-	x->f.selection = x->scratch;
-	x->f.weights = x->weights;
-	x->f.chosen = x->chosen;
+}
+
+static struct rows row_of(
+	const struct fixture *x, const struct buffer *buffer, const void *at, size_t bytes)
+{
+	return (struct rows){
+		buffer, (size_t)((const unsigned char *)at - (const unsigned char *)x), bytes, 1};
+}
+
+/* One row, by the step. */
+static void route(struct fixture *x)
+{
+	const struct backend_cpu_options options = {
+		.kernels = kernels_select(NULL, NULL), .threads = 1};
+	const struct queue_limits limits = {.n_experts = E};
+	struct backend *backend;
+	struct queue *q;
+	struct buffer buffer;
+	struct error err;
+	assert_int_equal(backend_cpu_create(&options, &backend, &err), 0);
+	assert_int_equal(backend->ops->queue(backend, &limits, &q, &err), 0);
+	assert_int_equal(backend->ops->wrap(backend, x, sizeof(*x), &buffer, &err), 0);
+	x->step.scores = row_of(x, &buffer, x->router, sizeof(x->router));
+	x->step.chosen = row_of(x, &buffer, x->chosen, sizeof(x->chosen));
+	x->step.weights = row_of(x, &buffer, x->weights, sizeof(x->weights));
+	q->ops->route(q, &x->step);
+	q->ops->queue_free(q);
+	backend->ops->destroy(backend);
 }
 
 static void random_logits(uint64_t *seed, float *out, uint32_t n)
@@ -89,7 +106,7 @@ static void softmax_routes_by_probability(void **state)
 		greatest(p, E, 4, best);
 		for (uint32_t j = 0; j < 4; j++)
 			sum += p[best[j]];
-		route_token(&x.f, 0);
+		route(&x);
 		for (uint32_t j = 0; j < 4; j++) {
 			assert_int_equal(x.chosen[j], best[j]);
 			assert_weight(x.weights[j], norm ? p[best[j]] / sum : p[best[j]]);
@@ -110,7 +127,7 @@ static void top_softmax_weighs_the_chosen_alone(void **state)
 		set_up(&x, GATING_TOP_SOFTMAX, 3, false, 1);
 		random_logits(&seed, x.router, E);
 		random_logits(&seed, bias, E);
-		x.layer.router_bias = bias;
+		x.step.bias = bias;
 		for (uint32_t e = 0; e < E; e++) {
 			logits[e] = x.router[e] + bias[e];
 			score[e] = (double)logits[e];
@@ -119,7 +136,7 @@ static void top_softmax_weighs_the_chosen_alone(void **state)
 		for (uint32_t j = 0; j < 3; j++)
 			in[best[j]] = true;
 		softmax_of(logits, in, p);
-		route_token(&x.f, 0);
+		route(&x);
 		for (uint32_t j = 0; j < 3; j++) {
 			assert_int_equal(x.chosen[j], best[j]);
 			assert_weight(x.weights[j], p[best[j]]);
@@ -137,12 +154,12 @@ static void check_groups(bool biased, uint64_t seed)
 	bool all[E];
 	uint32_t groups[2], best[4];
 	set_up(&x, biased ? GATING_SIGMOID : GATING_SOFTMAX, 4, biased, 2.5f);
-	x.model.config.routing.n_groups = 4;
-	x.model.config.routing.n_groups_used = 2;
+	x.step.rule.n_groups = 4;
+	x.step.rule.n_groups_used = 2;
 	random_logits(&seed, x.router, E);
 	random_logits(&seed, bias, E);
 	if (biased)
-		x.layer.selection_bias = bias;
+		x.step.selection_bias = bias;
 	memset(all, true, sizeof(all));
 	softmax_of(x.router, all, p);
 	for (uint32_t e = 0; e < E; e++) {
@@ -162,7 +179,7 @@ static void check_groups(bool biased, uint64_t seed)
 	greatest(score, E, 4, best);
 	for (uint32_t j = 0; j < 4; j++)
 		sum += p[best[j]];
-	route_token(&x.f, 0);
+	route(&x);
 	for (uint32_t j = 0; j < 4; j++) {
 		uint32_t at = 0;
 		while (at < 4 && best[at] != x.chosen[j])
@@ -201,7 +218,7 @@ static void sparsemixer_weighs_each_choice_among_those_near_it(void **state)
 			score[e] = (double)logits[e];
 		}
 		greatest(score, E, 2, best);
-		route_token(&x.f, 0);
+		route(&x);
 		for (uint32_t j = 0; j < 2; j++) {
 			double p[E], top = score[best[j]];
 			bool in[E];
@@ -231,12 +248,12 @@ static void odd_logits_choose_distinct_experts(void **state)
 		bool seen[E] = {false};
 		set_up(&x, gating, k, i % 3, 1);
 		if (gating == GATING_SIGMOID && i % 8 < 4) {
-			x.model.config.routing.n_groups = 4;
-			x.model.config.routing.n_groups_used = 2;
+			x.step.rule.n_groups = 4;
+			x.step.rule.n_groups_used = 2;
 		}
 		for (uint32_t e = 0; e < E; e++)
 			x.router[e] = odd[rig_random(&seed) % (i < 1000 ? 7 : 1 + (uint64_t)i % 3)];
-		route_token(&x.f, 0);
+		route(&x);
 		for (uint32_t j = 0; j < k; j++) {
 			assert_true(x.chosen[j] < E && !seen[x.chosen[j]]);
 			seen[x.chosen[j]] = true;
@@ -251,7 +268,7 @@ static void sigmoids_that_are_all_zero_have_weights(void **state)
 	set_up(&x, GATING_SIGMOID, 4, true, 2);
 	for (uint32_t e = 0; e < E; e++)
 		x.router[e] = -200;
-	route_token(&x.f, 0);
+	route(&x);
 	for (uint32_t j = 0; j < 4; j++)
 		assert_true(x.weights[j] == 0);
 }
@@ -268,13 +285,13 @@ struct watch {
 };
 
 static void compare(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
-	const float *weights, const float *const *hidden)
+	const float *weights, const struct rows *hidden)
 {
 	struct watch *watch = arg;
 	size_t n = (size_t)n_tokens * watch->model->config.n_experts_used;
 	if (!experts)
 		return;
-	moe_router_run(&watch->router, layer, hidden, n_tokens);
+	moe_router_run(&watch->router, layer, hidden);
 	watch->same &= memcmp(watch->router.chosen, experts, n * sizeof(*experts)) == 0 &&
 		       memcmp(watch->router.weights, weights, n * sizeof(*weights)) == 0;
 	watch->layers++;
@@ -298,10 +315,9 @@ static void a_router_by_itself_chooses_as_the_pass_does(void **state)
 			continue;
 		rig_open(&rig, path, NULL, 1, KV_F32);
 		struct watch watch = {.model = rig.model, .same = true};
-		const struct kernels *kernels = kernels_select(NULL, &err);
 		assert_int_equal(
-			moe_router_init(&watch.router, rig.model, kernels, TOKENS, &err), 0);
-		watch.router.pool = rig.pool;
+			moe_router_init(&watch.router, rig.model, rig.backend, TOKENS, &err), 0);
+		watch.router.q = forward_queue(rig.forward);
 		forward_set_hooks(
 			rig.forward, &(struct forward_hooks){.layer = compare, .arg = &watch});
 		rig_seq(&rig, &seq);

@@ -1,5 +1,6 @@
 /* The 8-bit copies of routers: they rank experts as the routers do, and whatever the weights are, what is chosen is in range. */
-#include "shared/model/pass/moe_route.h"
+#include "kernels/backend_cpu.h"
+#include "shared/model/pass/moe_router.h"
 #include "shared/model/arch/router_copies.h"
 #include "tests/model/rig.h"
 
@@ -15,6 +16,9 @@ struct fixture {
 	float *weights, *state; /* [EXPERTS][EMBD], [EMBD] */
 	unsigned char *blocks; /* of the third */
 	const struct kernels *kernels;
+	struct backend *backend;
+	struct queue *q;
+	struct buffer buffer; /* of state */
 	struct router_copies copies;
 	struct moe_router plain, coarse;
 	uint64_t seed;
@@ -59,8 +63,21 @@ static void set_up(struct fixture *f)
 		.row_bytes = kv_vector_bytes(KV_Q8_0, EMBD),
 		.data = f->blocks};
 	f->kernels = kernels_select(NULL, &err);
-	assert_int_equal(moe_router_init(&f->plain, &f->model, f->kernels, 1, &err), 0);
-	assert_int_equal(moe_router_init(&f->coarse, &f->model, f->kernels, 1, &err), 0);
+	const struct backend_cpu_options options = {.kernels = f->kernels, .threads = 1};
+	const struct queue_limits limits = {.products = 1, .pairs = 1, .n_experts = EXPERTS};
+	assert_int_equal(backend_cpu_create(&options, &f->backend, &err), 0);
+	const struct backend_ops *ops = f->backend->ops;
+	assert_int_equal(ops->queue(f->backend, &limits, &f->q, &err), 0);
+	assert_int_equal(
+		ops->wrap(f->backend, f->state, EMBD * sizeof(float), &f->buffer, &err), 0);
+	assert_int_equal(moe_router_init(&f->plain, &f->model, f->backend, 1, &err), 0);
+	assert_int_equal(moe_router_init(&f->coarse, &f->model, f->backend, 1, &err), 0);
+	f->plain.q = f->coarse.q = f->q;
+}
+
+static struct rows state_rows(const struct fixture *f)
+{
+	return (struct rows){&f->buffer, 0, EMBD * sizeof(float), 1};
 }
 
 static void copy(struct fixture *f)
@@ -75,6 +92,8 @@ static void tear_down(struct fixture *f)
 	moe_router_exit(&f->plain);
 	moe_router_exit(&f->coarse);
 	router_copies_exit(&f->copies);
+	f->backend->ops->queue_free(f->q);
+	f->backend->ops->destroy(f->backend);
 	free(f->weights);
 	free(f->state);
 	free(f->blocks);
@@ -102,10 +121,10 @@ static void copies_choose_as_their_routers(void **state)
 	set_up(&f);
 	copy(&f);
 	for (int s = 0; s < STATES; s++) {
-		const float *hidden = f.state;
+		const struct rows hidden = state_rows(&f);
 		draw_state(&f);
-		moe_router_run(&f.plain, 0, &hidden, 1);
-		moe_router_run(&f.coarse, 0, &hidden, 1);
+		moe_router_run(&f.plain, 0, &hidden);
+		moe_router_run(&f.coarse, 0, &hidden);
 		for (uint32_t j = 0; j < USED; j++)
 			found += chosen(&f.coarse, f.plain.chosen[j]);
 		/* What is foreseen most surely is never lost: the first choice is among those of the copy. */
@@ -136,9 +155,9 @@ static void slices_give_what_the_whole_does(void **state)
 	(void)state;
 	set_up(&f);
 	copy(&f);
-	const float *hidden = f.state;
+	const struct rows hidden = state_rows(&f);
 	draw_state(&f);
-	moe_router_run(&f.coarse, 0, &hidden, 1);
+	moe_router_run(&f.coarse, 0, &hidden);
 	uint16_t whole[USED];
 	float weights[USED];
 	memcpy(whole, f.coarse.chosen, sizeof(whole));
@@ -146,7 +165,7 @@ static void slices_give_what_the_whole_does(void **state)
 	for (size_t i = 0; i < sizeof(slices) / sizeof(slices[0]); i++) {
 		uint32_t n = 1;
 		memset(f.coarse.chosen, 0, sizeof(whole));
-		moe_router_begin(&f.coarse, 0, &hidden, 1);
+		moe_router_begin(&f.coarse, 0, &hidden);
 		while (!moe_router_some(&f.coarse, slices[i]))
 			n++;
 		assert_memory_equal(f.coarse.chosen, whole, sizeof(whole));
@@ -162,9 +181,9 @@ enum { ODD = sizeof(odd) / sizeof(odd[0]) };
 
 static void assert_distinct_experts_are_chosen(struct fixture *f)
 {
-	const float *hidden = f->state;
+	const struct rows hidden = state_rows(f);
 	bool seen[EXPERTS] = {false};
-	moe_router_run(&f->coarse, 0, &hidden, 1);
+	moe_router_run(&f->coarse, 0, &hidden);
 	for (uint32_t j = 0; j < USED; j++) {
 		assert_in_range(f->coarse.chosen[j], 0, EXPERTS - 1);
 		assert_false(seen[f->coarse.chosen[j]]);

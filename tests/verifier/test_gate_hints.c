@@ -61,14 +61,14 @@ static void open_region(struct fixture *f, uint32_t n_slots)
 
 /* As the engine does, but that experts come from the mapping: there is no cache. */
 static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
-	const float *weights, const float *const *hidden)
+	const float *weights, const struct rows *hidden)
 {
 	struct fixture *f = arg;
 	uint32_t k = f->rig.model->config.n_experts_used;
 	(void)weights;
 	for (uint32_t t = 0; t < n_tokens; t++)
 		memcpy(f->chosen[layer][t], experts + (size_t)t * k, k * sizeof(*experts));
-	gate_hints_layer(&f->gates, layer, n_tokens, hidden);
+	gate_hints_layer(&f->gates, layer, hidden);
 	for (uint32_t i = 0; i < f->meanwhile && gate_hints_meanwhile(&f->gates); i++)
 		continue;
 	routing_feed_layer(&f->feed, layer, n_tokens, experts);
@@ -83,13 +83,13 @@ static int setup(void **state)
 		return 0;
 	rig_open(&f->rig, MODEL, NULL, 1, KV_Q16_0);
 	open_region(f, 40);
-	struct experts_cached_options options = {.generation = 100};
+	struct experts_cached_options options = {.backend = f->rig.backend, .generation = 100};
 	assert_int_equal(experts_cached_create(f->rig.model, &options, &f->cached, &err), 0);
 	assert_int_equal(experts_cached_attach(f->cached, &f->region, &f->hints, &err), 0);
-	const struct kernels *kernels = kernels_select(NULL, &err);
-	assert_int_equal(gate_hints_init(&f->gates, f->rig.model, kernels, f->cached,
+	assert_int_equal(gate_hints_init(&f->gates, f->rig.model, f->rig.backend, f->cached,
 				 VERIFIER_GATES_AUTO, &err),
 		0);
+	gate_hints_queue(&f->gates, forward_queue(f->rig.forward));
 	size_t bytes = (draft_bytes() + CACHE_LINE) / CACHE_LINE * CACHE_LINE;
 	f->draft = aligned_alloc(CACHE_LINE, bytes);
 	memset(f->draft, 0, bytes);

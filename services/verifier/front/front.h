@@ -13,7 +13,7 @@
 #include "shared/ipc/link.h"
 #include "shared/model/gguf/gguf_watch.h"
 
-struct kernels;
+struct backend;
 
 /* One session's client. Index = that of slot and page. */
 struct front_session {
@@ -42,7 +42,7 @@ struct front {
 	const struct verifier_config *config;
 	const struct model *model;
 	const struct tokenizer *tokenizer;
-	const struct kernels *kernels;
+	const struct backend *backend;
 	struct regions *regions;
 	const struct region *packed; /* the weights', its header NULL without one */
 	struct engine *engine;

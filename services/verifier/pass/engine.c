@@ -1,5 +1,6 @@
 #include "services/verifier/pass/engine.h"
 
+#include "kernels/backend_cpu.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
@@ -39,11 +40,11 @@ static int create_experts(struct engine *engine, struct error *err)
 	if (o->model->config.n_experts == 0)
 		return 0;
 	if (o->config->experts == VERIFIER_EXPERTS_MAPPED) {
-		experts_mapped_init(&engine->mapped, o->model);
 		engine->experts = &engine->mapped.source;
-		return 0;
+		return experts_mapped_init(&engine->mapped, o->model, o->backend, err);
 	}
 	struct experts_cached_options options = {
+		.backend = o->backend,
 		.spin_ns = engine->tuning.expert_spin,
 		.patience_ns = engine->tuning.expert_patience,
 		.generation = o->generation,
@@ -122,7 +123,7 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 			options->generation, options->model->config.n_vocab,
 			engine->tuning.draft_wait, engine->tuning.draft_spin, err);
 	if (rc == 0)
-		rc = gate_hints_init(&engine->gates, options->model, options->kernels,
+		rc = gate_hints_init(&engine->gates, options->model, options->backend,
 			engine->cached, options->config->gate_hints, err);
 	if (rc == 0)
 		rc = routing_feed_init(&engine->feed, options->model,
@@ -352,12 +353,12 @@ static void take_tuning(struct engine *engine)
 
 /* What the pass does is watched for the sake of the next one's experts. */
 static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
-	const float *weights, const float *const *hidden)
+	const float *weights, const struct rows *hidden)
 {
 	struct engine *engine = arg;
 
 	(void)weights;
-	gate_hints_layer(&engine->gates, layer, n_tokens, hidden);
+	gate_hints_layer(&engine->gates, layer, hidden);
 	routing_feed_layer(&engine->feed, layer, n_tokens, experts);
 }
 
@@ -366,17 +367,17 @@ static int start_thread(struct engine *engine, struct error *err)
 	const struct engine_options *o = &engine->o;
 	uint32_t n_logits = engine->limits.sessions_max * engine->limits.rows;
 
-	/* Here, because the pool counts the thread that makes it as its first. */
-	int rc = pool_create((uint32_t)o->config->threads, o->config->pin == VERIFIER_PIN_YES,
-		engine->tuning.pool_spin, &engine->pool, err);
-	if (rc == 0)
-		rc = forward_create(o->model, o->kernels, engine->pool, &engine->kv,
-			engine->experts, engine->pass.n_batch_max, n_logits,
-			(uint32_t)o->config->context, &engine->forward, err);
-	if (rc == 0)
-		rc = pick_create(
-			o->kernels, engine->pool, o->model->config.n_vocab, &engine->pick, err);
-	gate_hints_pool(&engine->gates, engine->pool);
+	/* Here, because a queue is for the thread that makes it. */
+	int rc = forward_create(o->model, o->backend, &engine->kv, engine->experts,
+		engine->pass.n_batch_max, n_logits, (uint32_t)o->config->context, &engine->forward,
+		err);
+	if (rc != 0)
+		return rc;
+	engine->pool = backend_cpu_pool(forward_queue(engine->forward));
+	pool_set_spin(engine->pool, engine->tuning.pool_spin);
+	gate_hints_queue(&engine->gates, forward_queue(engine->forward));
+	rc = pick_create(backend_cpu_kernels(o->backend), engine->pool, o->model->config.n_vocab,
+		&engine->pick, err);
 	if (rc == 0 && engine->cached != NULL)
 		forward_set_hooks(
 			engine->forward, &(struct forward_hooks){.layer = on_layer, .arg = engine});
@@ -413,7 +414,6 @@ static void *engine_main(void *arg)
 		atomic_store_explicit(&engine->idle, false, memory_order_relaxed);
 	}
 	forward_destroy(&engine->forward);
-	pool_destroy(&engine->pool);
 	return NULL;
 }
 

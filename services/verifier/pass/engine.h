@@ -21,13 +21,13 @@
 
 #include <pthread.h>
 
-struct kernels;
+struct backend;
 
 struct engine_options {
 	const struct verifier_config *config;
 	const struct model *model;
 	const struct tokenizer *tokenizer;
-	const struct kernels *kernels;
+	struct backend *backend;
 	const struct regions *regions;
 	struct slot *slots; /* [LIMIT_SESSIONS] */
 	struct proof *proof;
@@ -44,7 +44,7 @@ enum { ENGINE_CHANGED_WORDS = (LIMIT_SESSIONS + 63) / 64 };
 struct engine {
 	struct engine_options o;
 	struct kv kv;
-	struct pool *pool;
+	struct pool *pool; /* of the forward pass */
 	struct forward *forward;
 	struct pick *pick;
 	struct sampler sampler; /* scratch for accepting drafts of maximal coupling */

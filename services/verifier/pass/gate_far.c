@@ -5,11 +5,11 @@
 /* Of a router in one slice: some 5 us where memory gives 10 GB/s. */
 #define SLICE_BYTES (64u << 10)
 
-int gate_far_init(struct gate_far *far, const struct model *model, const struct kernels *kernels,
+int gate_far_init(struct gate_far *far, const struct model *model, struct backend *backend,
 	const struct matrix *routers, const uint32_t *next, struct error *err)
 {
 	memset(far, 0, sizeof(*far));
-	int rc = moe_router_init(&far->router, model, kernels, GATE_FAR_TOKENS, err);
+	int rc = moe_router_init(&far->router, model, backend, GATE_FAR_TOKENS, err);
 	far->router.matrix = routers;
 	far->next = next;
 	return rc;
@@ -34,14 +34,13 @@ static void aim(struct gate_far *far)
 	far->ahead = 0;
 }
 
-void gate_far_start(
-	struct gate_far *far, uint32_t layer, uint32_t n_tokens, const float *const *hidden)
+void gate_far_start(struct gate_far *far, uint32_t layer, const struct rows *hidden)
 {
 	gate_far_stop(far);
-	if (n_tokens > GATE_FAR_TOKENS)
+	if (hidden->n > GATE_FAR_TOKENS)
 		return;
-	memcpy(far->hidden, hidden, n_tokens * sizeof(*hidden));
-	far->n_tokens = n_tokens;
+	far->hidden = *hidden;
+	far->n_tokens = hidden->n;
 	far->from = layer;
 	far->ahead = GATE_FAR_AHEAD;
 	aim(far);
@@ -56,10 +55,10 @@ void gate_far_stop(struct gate_far *far)
 bool gate_far_look(struct gate_far *far, bool all, uint32_t *layer, uint32_t *ahead)
 {
 	if (all) {
-		moe_router_run(&far->router, far->layer, far->hidden, far->n_tokens);
+		moe_router_run(&far->router, far->layer, &far->hidden);
 	} else {
 		if (!far->begun)
-			moe_router_begin(&far->router, far->layer, far->hidden, far->n_tokens);
+			moe_router_begin(&far->router, far->layer, &far->hidden);
 		far->begun = true;
 		if (!moe_router_some(&far->router, SLICE_BYTES))
 			return false;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "shared/base/limits.h"
-#include "shared/model/pass/moe_route.h"
+#include "shared/model/pass/moe_router.h"
 
 struct kernels;
 
@@ -21,16 +21,15 @@ struct gate_far {
 	/* The prediction under way: of `layer`, `ahead` layers with experts from the one that runs, which is `from`. */
 	uint32_t from, layer, ahead, n_tokens; /* ahead 0: none */
 	bool begun;
-	const float *hidden[GATE_FAR_TOKENS];
+	struct rows hidden;
 };
 
 /* routers: [n_layers] to look with. Borrows all. -ENOMEM. */
-int gate_far_init(struct gate_far *far, const struct model *model, const struct kernels *kernels,
+int gate_far_init(struct gate_far *far, const struct model *model, struct backend *backend,
 	const struct matrix *routers, const uint32_t *next, struct error *err);
 void gate_far_exit(struct gate_far *far);
-/* A layer runs. hidden: [n_tokens][n_embd], unchanged until the layer ends or gate_far_stop; what was under way is dropped. */
-void gate_far_start(
-	struct gate_far *far, uint32_t layer, uint32_t n_tokens, const float *const *hidden);
+/* A layer runs. hidden: rows of [n_embd], unchanged until the layer ends or gate_far_stop; what was under way is dropped. */
+void gate_far_start(struct gate_far *far, uint32_t layer, const struct rows *hidden);
 void gate_far_stop(struct gate_far *far);
 static inline bool gate_far_busy(const struct gate_far *far)
 {

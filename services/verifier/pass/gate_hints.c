@@ -1,5 +1,6 @@
 #include "services/verifier/pass/gate_hints.h"
 
+#include "kernels/kernels.h"
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
 
@@ -10,8 +11,8 @@
  * for it is known too late to help. */
 #define TOKENS_MAX (LIMIT_DRAFT + 1)
 
-int gate_hints_init(struct gate_hints *gates, const struct model *model,
-	const struct kernels *kernels, struct experts_cached *cached, int choice, struct error *err)
+int gate_hints_init(struct gate_hints *gates, const struct model *model, struct backend *backend,
+	struct experts_cached *cached, int choice, struct error *err)
 {
 	memset(gates, 0, sizeof(*gates));
 	if (cached == NULL)
@@ -21,7 +22,7 @@ int gate_hints_init(struct gate_hints *gates, const struct model *model,
 	if (gates->score == NULL)
 		return error_set(err, ENOMEM, "no memory for the scores of %u experts",
 			model->config.n_experts);
-	int rc = moe_router_init(&gates->router, model, kernels, TOKENS_MAX, err);
+	int rc = moe_router_init(&gates->router, model, backend, TOKENS_MAX, err);
 	if (rc != 0)
 		return rc;
 	uint32_t next = 0;
@@ -31,10 +32,10 @@ int gate_hints_init(struct gate_hints *gates, const struct model *model,
 			next = l;
 	}
 	if (choice != VERIFIER_GATES_OFF)
-		rc = router_copies_init(&gates->copies, model, kernels, err);
+		rc = router_copies_init(&gates->copies, model, kernels_select(NULL, NULL), err);
 	if (rc == 0)
 		rc = gate_far_init(
-			&gates->far, model, kernels, gates->copies.matrix, gates->next, err);
+			&gates->far, model, backend, gates->copies.matrix, gates->next, err);
 	if (rc != 0)
 		return rc;
 	gates->router.matrix = gates->copies.matrix;
@@ -43,10 +44,10 @@ int gate_hints_init(struct gate_hints *gates, const struct model *model,
 	return 0;
 }
 
-void gate_hints_pool(struct gate_hints *gates, struct pool *pool)
+void gate_hints_queue(struct gate_hints *gates, struct queue *q)
 {
-	gates->router.pool = pool;
-	gates->far.router.pool = pool;
+	gates->router.q = q;
+	gates->far.router.q = q;
 }
 
 void gate_hints_exit(struct gate_hints *gates)
@@ -173,21 +174,21 @@ bool gate_hints_meanwhile(void *arg)
 	return gate_far_busy(&gates->far);
 }
 
-void gate_hints_layer(
-	struct gate_hints *gates, uint32_t layer, uint32_t n_tokens, const float *const *hidden)
+void gate_hints_layer(struct gate_hints *gates, uint32_t layer, const struct rows *hidden)
 {
+	uint32_t n_tokens = hidden->n;
 	uint32_t next = layer < LIMIT_LAYERS ? gates->next[layer] : 0;
 
 	gate_far_stop(&gates->far);
 	if (!gates->on || next == 0 || n_tokens > TOKENS_MAX)
 		return;
 	uint64_t start_ns = clock_ns();
-	moe_router_run(&gates->router, next, hidden, n_tokens);
+	moe_router_run(&gates->router, next, hidden);
 	send(gates, &gates->router, next, 1, n_tokens);
 	counter_add(&gates->spent_ns, clock_ns() - start_ns);
 	if (!gates->far_on)
 		return;
-	gate_far_start(&gates->far, layer, n_tokens, hidden);
+	gate_far_start(&gates->far, layer, hidden);
 	/* Then nobody waits in this layer, and the link has nothing to do for it: the farthest is worth its time. Qwen3-30B's
 	 * shape with 24 layers, Zipf's routing, room for 33%, two cores: 11.5 ms of waiting in a token, without this 13.4. */
 	if (gate_far_busy(&gates->far) && experts_cached_missing(gates->cached) == 0)

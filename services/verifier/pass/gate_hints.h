@@ -9,7 +9,7 @@
 
 #include "services/verifier/config.h"
 #include "services/verifier/pass/gate_far.h"
-#include "shared/model/pass/moe_route.h"
+#include "shared/model/pass/moe_router.h"
 #include "shared/model/arch/router_copies.h"
 #include "shared/spec/slots.h"
 
@@ -34,12 +34,11 @@ struct gate_hints {
 };
 
 /* cached NULL: nothing to do. Borrows all. */
-int gate_hints_init(struct gate_hints *gates, const struct model *model,
-	const struct kernels *kernels, struct experts_cached *cached, int choice,
-	struct error *err);
+int gate_hints_init(struct gate_hints *gates, const struct model *model, struct backend *backend,
+	struct experts_cached *cached, int choice, struct error *err);
 void gate_hints_exit(struct gate_hints *gates);
-/* What the passes run on, from now on. Borrowed. */
-void gate_hints_pool(struct gate_hints *gates, struct pool *pool);
+/* What the passes run in, from now on. Borrowed. */
+void gate_hints_queue(struct gate_hints *gates, struct queue *q);
 /* Around each pass. wait_ns: of verify_ns, spent waiting for experts; measured: a pass that says what one of a
  * verification takes (not a prompt's). */
 void gate_hints_begin(struct gate_hints *gates);
@@ -49,6 +48,5 @@ bool gate_hints_wanted(const struct gate_hints *gates, enum hint_source source);
 /* Some of what is left to do for hints beyond the next layer, for experts_cached_meanwhile (arg: struct gate_hints); whether
  * there is more. */
 bool gate_hints_meanwhile(void *arg);
-/* From the forward's hook, behind begin of the layer's experts. hidden: [n_tokens][n_embd], the feed-forward's input. */
-void gate_hints_layer(
-	struct gate_hints *gates, uint32_t layer, uint32_t n_tokens, const float *const *hidden);
+/* From the forward's hook, behind begin of the layer's experts. hidden: rows of [n_embd], the feed-forward's input. */
+void gate_hints_layer(struct gate_hints *gates, uint32_t layer, const struct rows *hidden);

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "kernels/tensor.h"
+#include "kernels/steps.h"
 #include "shared/base/error.h"
 #include "shared/base/limits.h"
 #include "shared/model/gguf/gguf.h"
@@ -22,21 +22,11 @@ enum qk_norm {
 /* How a part that only some files or architectures have is treated. */
 enum part { PART_NONE, PART_OPTIONAL, PART_NEEDED };
 
-/* From router outputs to experts and weights (moe_route.c). */
-enum gating {
-	GATING_SOFTMAX = 1, /* 1 and 2: as the key expert_gating_func counts */
-	GATING_SIGMOID = 2,
-	GATING_TOP_SOFTMAX = 3, /* softmax of the chosen ones only */
-	GATING_SPARSEMIXER = 4,
-};
-
 enum shared_expert {
 	SHARED_NONE,
 	SHARED_COUNT, /* expert_shared_count experts, as one of their width */
 	SHARED_WIDTH, /* of width expert_shared_feed_forward_length, times sigmoid(gate . x) */
 };
-
-enum activation_kind { ACTIVATION_SILU, ACTIVATION_SWIGLU_OAI };
 
 enum window {
 	WINDOW_NONE, /* the key attention.sliding_window is not for the model's own layers */
@@ -86,14 +76,6 @@ struct delta_config {
 	uint32_t d_k, d_v; /* of a head */
 	uint32_t taps; /* of the convolution over time: a token and taps - 1 before it */
 	bool tiled; /* value head h goes with key head h % n_k_heads, else with h / (n_v_heads / n_k_heads) */
-};
-
-struct routing_config {
-	enum gating gating;
-	bool norm; /* the chosen weights are divided by their sum */
-	float scale; /* then multiplied with this */
-	uint32_t n_groups,
-		n_groups_used; /* only experts of the best groups may be chosen; 1, 1 without */
 };
 
 struct rope_config {

@@ -22,19 +22,6 @@ static bool root_taken(const struct forward *f, const struct kv_seq *seq, uint32
 	return false;
 }
 
-static void rope_row(struct forward *f, uint32_t t)
-{
-	const struct model_config *config = &f->model->config;
-	float *row = f->cos_sin + (size_t)t * config->n_rot;
-	double position = (double)f->tokens[t].position;
-	for (uint32_t i = 0; i < config->n_rot / 2; i++) {
-		double sine, cosine;
-		kernels_sincos(position * f->frequency[i], &sine, &cosine);
-		row[2 * i] = (float)(cosine * f->rope_magnitude);
-		row[2 * i + 1] = (float)(sine * f->rope_magnitude);
-	}
-}
-
 int attention_prepare(struct forward *f)
 {
 	uint32_t n_roots = 0;
@@ -68,19 +55,14 @@ int attention_prepare(struct forward *f)
 				return -EINVAL;
 			seq->cell[token->position] = token->cell;
 		}
+		f->step_tokens[t] = (struct step_token){
+			.id = (uint32_t)token->token,
+			.position = token->position,
+			.parent = token->parent,
+			.cell = token->cell,
+		};
 	}
-	work_tokens(f, rope_row, f->model->config.n_rot * 256);
 	return 0;
-}
-
-static void norm_token(struct forward *f, uint32_t t)
-{
-	uint32_t n = f->model->config.n_embd;
-	const struct layer *layer = &f->model->layers[f->layer];
-	bool q8 = forward_quantised(&layer->q) || forward_quantised(&layer->k) ||
-		  forward_quantised(&layer->v);
-	forward_norm_bias(f, f->x + (size_t)t * n, layer->attn_norm, layer->attn_norm_bias,
-		f->h + (size_t)t * n, q8 ? f->h_q8 + (size_t)t * (n / Q8_BLOCK) : NULL);
 }
 
 /* From one query head to the next: with arch->q_gate, each is followed by its gate. */
@@ -284,14 +266,46 @@ static void quantise_att(struct forward *f, uint32_t t)
 	f->kernels->quantise_q8(f->att + at, width, f->att_q8 + at / Q8_BLOCK);
 }
 
-static void residual_token(struct forward *f, uint32_t t)
+void mixer_norm(struct forward *f, bool quantised)
 {
-	uint32_t n = f->model->config.n_embd;
 	const struct layer *layer = &f->model->layers[f->layer];
-	float *out = f->out + (size_t)t * n;
-	if (layer->o_bias)
-		f->kernels->add(out, layer->o_bias, n);
-	f->kernels->add(f->x + (size_t)t * n, out, n);
+	uint32_t n = f->model->config.n_embd;
+	const struct step_norm step = {
+		.width = n,
+		.x = floats_of(f, f->x, n),
+		.w = layer->attn_norm,
+		.bias = layer->attn_norm_bias,
+		.eps = f->model->config.rms_eps,
+		.y = floats_of(f, f->h, n),
+		.y_q8 = quantised ? q8_of(f, f->h_q8, n) : (struct rows){0},
+	};
+	f->queue->ops->norm(f->queue, &step);
+}
+
+void mixer_out(struct forward *f, const struct matrix *w, struct inputs in)
+{
+	const struct step_product product =
+		product_of(w, in, floats_of(f, f->out, f->model->config.n_embd));
+	struct step_products step = {.of = &product, .n = 1};
+	next_ffn(f, &step.next);
+	f->queue->ops->products(f->queue, &step);
+}
+
+static void project(struct forward *f)
+{
+	const struct model_config *config = &f->model->config;
+	const struct layer *layer = &f->model->layers[f->layer];
+	struct inputs in = inputs_of(f, f->h, f->h_q8, config->n_embd);
+	size_t kv_width = (size_t)config->n_kv_heads * config->head_dim;
+	const struct step_product products[] = {
+		product_of(
+			&layer->q, in, floats_of(f, f->q, (size_t)config->n_heads * q_stride(f))),
+		product_of(&layer->k, in, floats_of(f, f->k, kv_width)),
+		product_of(&layer->v, in, floats_of(f, f->v, kv_width)),
+	};
+	struct step_products step = {.of = products, .n = 3};
+	next_matrix(f, &layer->o, &step.next);
+	f->queue->ops->products(f->queue, &step);
 }
 
 void attention_layer(struct forward *f)
@@ -299,24 +313,16 @@ void attention_layer(struct forward *f)
 	const struct model_config *config = &f->model->config;
 	const struct layer *layer = &f->model->layers[f->layer];
 	uint32_t group = config->n_heads / config->n_kv_heads;
-	size_t row_bytes = config->n_embd * sizeof(float);
 	f->layer_att_q8 = forward_quantised(&layer->o);
 
-	work_tokens(f, norm_token, 2 * row_bytes);
-	f->products[0] = (struct product){layer->q, f->h_rows, f->q_rows, f->n};
-	f->products[1] = (struct product){layer->k, f->h_rows, f->k_rows, f->n};
-	f->products[2] = (struct product){layer->v, f->h_rows, f->v_rows, f->n};
-	ahead_matrix(f, &layer->o);
-	work_products(f, 3);
-
+	mixer_norm(f, forward_quantised(&layer->q) || forward_quantised(&layer->k) ||
+			      forward_quantised(&layer->v));
+	project(f);
 	if (config->arch->qk_norm == QK_NORM_VECTOR)
 		work_tokens(f, norm_vectors, 2 * qkv_bytes(f));
 	attend(f);
 	if (f->layer_att_q8 && group * config->head_dim % Q8_BLOCK != 0)
 		work_tokens(f, quantise_att, qkv_bytes(f));
-
-	f->products[0] = (struct product){layer->o, f->att_rows, f->out_rows, f->n};
-	ahead_ffn(f);
-	work_products(f, 1);
-	work_tokens(f, residual_token, 2 * row_bytes);
+	mixer_out(f, &layer->o,
+		inputs_of(f, f->att, f->att_q8, (size_t)config->n_heads * config->head_dim));
 }

@@ -22,8 +22,7 @@ enum {
 
 struct mla_pass {
 	void *memory;
-	struct activation *q_a_rows, *value_rows; /* [T] */
-	float **q_a_out, **kv_rows; /* [T] */
+	/* In f->memory: */
 	float *q_a; /* [T][q_rank] */
 	struct q8_block *q_a_q8;
 	float *kv; /* [T][kv_rank + rope] */
@@ -40,20 +39,22 @@ struct mla_pass {
 	uint32_t first, n;
 };
 
-/* Every buffer of the pass: to count, then to place. */
-static void layout(const struct forward *f, struct mla_pass *m, struct carve *c)
+void mla_layout(struct forward *f, struct carve *c)
 {
 	const struct mla_config *config = &f->model->config.mla;
+	struct mla_pass *m = f->mla;
 	size_t T = f->n_batch, width = (size_t)f->model->config.n_heads * config->v;
-	CARVE(c, m->q_a_rows, T);
-	CARVE(c, m->value_rows, T);
-	CARVE(c, m->q_a_out, T);
-	CARVE(c, m->kv_rows, T);
 	CARVE(c, m->q_a, T * config->q_rank);
 	CARVE(c, m->q_a_q8, T * (config->q_rank / Q8_BLOCK));
 	CARVE(c, m->kv, T * (config->kv_rank + config->rope));
 	CARVE(c, m->value, T * width);
 	CARVE(c, m->value_q8, T * (width / Q8_BLOCK));
+}
+
+/* Every buffer of the pass: to count, then to place. */
+static void layout(const struct forward *f, struct mla_pass *m, struct carve *c)
+{
+	const struct mla_config *config = &f->model->config.mla;
 	CARVE(c, m->latent_q,
 		(size_t)MLA_TOKENS * f->model->config.n_heads * (config->kv_rank + config->rope));
 	CARVE(c, m->latent, (size_t)MLA_TOKENS * f->model->config.n_heads * config->kv_rank);
@@ -61,37 +62,39 @@ static void layout(const struct forward *f, struct mla_pass *m, struct carve *c)
 	CARVE(c, m->row, f->n_threads * m->row_floats);
 }
 
+int mla_begin(struct forward *f, struct error *err)
+{
+	if (f->model->config.mla.kv_rank)
+		f->mla = calloc(1, sizeof(*f->mla));
+	return f->mla || !f->model->config.mla.kv_rank
+		       ? 0
+		       : error_set(err, ENOMEM, "no memory for latent attention");
+}
+
 int mla_create(struct forward *f, struct error *err)
 {
 	const struct mla_config *config = &f->model->config.mla;
-	size_t width = (size_t)f->model->config.n_heads * config->v;
 	size_t key = config->kv_rank + config->rope;
 	uint32_t widest = config->nope > config->kv_rank ? config->nope : config->kv_rank;
 	/* Whole cache lines each, so that threads do not share one. */
 	struct mla_pass m = {
+		.q_a = f->mla->q_a,
+		.q_a_q8 = f->mla->q_a_q8,
+		.kv = f->mla->kv,
+		.value = f->mla->value,
+		.value_q8 = f->mla->value_q8,
 		.q8_blocks = (size_t)MLA_TOKENS * (widest / Q8_BLOCK),
 		.row_floats = (config->kv_rank + 15u) / 16 * 16,
 	};
 	struct carve c = {0};
 	layout(f, &m, &c);
 	m.memory = aligned_alloc(CACHE_LINE, c.used);
-	f->mla = calloc(1, sizeof(*f->mla));
-	if (!m.memory || !f->mla) {
-		free(m.memory);
+	if (!m.memory)
 		return error_set(err, ENOMEM,
 			"no memory for latent attention: %zu bytes for a batch of %u", c.used,
 			f->n_batch);
-	}
 	c = (struct carve){m.memory, 0};
 	layout(f, &m, &c);
-	for (size_t t = 0; t < f->n_batch; t++) {
-		m.q_a_out[t] = m.q_a + t * config->q_rank;
-		m.kv_rows[t] = m.kv + t * key;
-		m.q_a_rows[t] = (struct activation){
-			m.q_a_out[t], m.q_a_q8 + t * (config->q_rank / Q8_BLOCK)};
-		m.value_rows[t] = (struct activation){
-			m.value + t * width, m.value_q8 + t * (width / Q8_BLOCK)};
-	}
 	*f->mla = m;
 	return attention_memory_get(&f->attention, f->kernels, f->n_threads,
 		f->n_batch < MLA_TOKENS ? f->n_batch : MLA_TOKENS, 1, f->model->config.n_heads,
@@ -106,26 +109,22 @@ void mla_destroy(struct forward *f)
 	f->mla = NULL;
 }
 
-static void norm_token(struct forward *f, uint32_t t)
-{
-	uint32_t n = f->model->config.n_embd;
-	const struct layer *layer = &f->model->layers[f->layer];
-	bool q8 = forward_quantised(layer->mla.q_a.data ? &layer->mla.q_a : &layer->q) ||
-		  forward_quantised(&layer->mla.kv_a);
-	forward_norm(f, f->x + (size_t)t * n, layer->attn_norm, f->h + (size_t)t * n,
-		q8 ? f->h_q8 + (size_t)t * (n / Q8_BLOCK) : NULL);
-}
-
-static void norm_compressed_q(struct forward *f, uint32_t t)
+static void norm_compressed_q(struct forward *f)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
 	uint32_t n = f->model->config.mla.q_rank;
-	float *q_a = f->mla->q_a_out[t];
-	if (layer->mla.q_a_bias)
-		f->kernels->add(q_a, layer->mla.q_a_bias, n);
-	f->kernels->rms_norm(q_a, layer->mla.q_a_norm, f->model->config.rms_eps, n, q_a);
-	if (forward_quantised(&layer->q))
-		f->kernels->quantise_q8(q_a, n, f->mla->q_a_q8 + (size_t)t * (n / Q8_BLOCK));
+	struct rows q_a = floats_of(f, f->mla->q_a, n);
+	const struct step_norm step = {
+		.width = n,
+		.x = q_a,
+		.add_bias = layer->mla.q_a_bias,
+		.w = layer->mla.q_a_norm,
+		.eps = f->model->config.rms_eps,
+		.y = q_a,
+		.y_q8 = forward_quantised(&layer->q) ? q8_of(f, f->mla->q_a_q8, n)
+						     : (struct rows){0},
+	};
+	f->queue->ops->norm(f->queue, &step);
 }
 
 /* The latent is normalised and the rest of the key rotated, and both are the token's cell; each query head's last
@@ -136,7 +135,7 @@ static void finish_token(struct forward *f, uint32_t t)
 	const struct mla_config *c = &config->mla;
 	const struct layer *layer = &f->model->layers[f->layer];
 	const float *cos_sin = f->cos_sin + (size_t)t * config->n_rot;
-	float *kv = f->mla->kv_rows[t], *q = f->q_rows[t];
+	float *kv = f->mla->kv + (size_t)t * (c->kv_rank + c->rope), *q = f->q_rows[t];
 	unsigned char *cells = f->kv->store + kv_k(f->kv, layer->kv_layer, 0);
 	if (layer->mla.kv_a_bias)
 		f->kernels->add(kv, layer->mla.kv_a_bias, c->kv_rank + c->rope);
@@ -244,38 +243,33 @@ static void quantise_value(struct forward *f, uint32_t t)
 		f->mla->value_q8 + (size_t)t * (width / Q8_BLOCK));
 }
 
-static void residual_token(struct forward *f, uint32_t t)
-{
-	uint32_t n = f->model->config.n_embd;
-	const float *bias = f->model->layers[f->layer].o_bias;
-	float *out = f->out + (size_t)t * n;
-	if (bias)
-		f->kernels->add(out, bias, n);
-	f->kernels->add(f->x + (size_t)t * n, out, n);
-}
-
 /* q and the compressed key and value of every token, in their cells. */
 static void project(struct forward *f)
 {
 	const struct model_config *config = &f->model->config;
 	const struct layer *layer = &f->model->layers[f->layer];
+	const struct mla_config *c = &config->mla;
 	struct mla_pass *m = f->mla;
-	size_t row_bytes = config->n_embd * sizeof(float);
-	size_t q_bytes = (size_t)config->n_heads * config->mla.rope * sizeof(float);
-	work_tokens(f, norm_token, 2 * row_bytes);
-	f->products[0] = (struct product){layer->mla.kv_a, f->h_rows, m->kv_rows, f->n};
-	if (config->mla.q_rank == 0) {
-		f->products[1] = (struct product){layer->q, f->h_rows, f->q_rows, f->n};
-		ahead_matrix(f, &layer->o);
-		work_products(f, 2);
-	} else {
-		f->products[1] = (struct product){layer->mla.q_a, f->h_rows, m->q_a_out, f->n};
-		ahead_matrix(f, &layer->q);
-		work_products(f, 2);
-		work_tokens(f, norm_compressed_q, 2 * config->mla.q_rank * sizeof(float));
-		f->products[0] = (struct product){layer->q, m->q_a_rows, f->q_rows, f->n};
-		ahead_matrix(f, &layer->o);
-		work_products(f, 1);
+	struct inputs in = inputs_of(f, f->h, f->h_q8, config->n_embd);
+	struct rows q = floats_of(f, f->q, (size_t)config->n_heads * (c->nope + c->rope));
+	size_t q_bytes = (size_t)config->n_heads * c->rope * sizeof(float);
+	bool compressed = c->q_rank > 0;
+	const struct matrix *first = compressed ? &layer->mla.q_a : &layer->q;
+	const struct step_product products[] = {
+		product_of(&layer->mla.kv_a, in, floats_of(f, m->kv, c->kv_rank + c->rope)),
+		product_of(first, in, compressed ? floats_of(f, m->q_a, c->q_rank) : q),
+	};
+	struct step_products step = {.of = products, .n = 2};
+	mixer_norm(f, forward_quantised(first) || forward_quantised(&layer->mla.kv_a));
+	next_matrix(f, compressed ? &layer->q : &layer->o, &step.next);
+	f->queue->ops->products(f->queue, &step);
+	if (compressed) {
+		const struct step_product product =
+			product_of(&layer->q, inputs_of(f, m->q_a, m->q_a_q8, c->q_rank), q);
+		norm_compressed_q(f);
+		step = (struct step_products){.of = &product, .n = 1};
+		next_matrix(f, &layer->o, &step.next);
+		f->queue->ops->products(f->queue, &step);
 	}
 	work_tokens(f, finish_token, 4 * q_bytes);
 }
@@ -287,17 +281,15 @@ void mla_layer(struct forward *f)
 	struct mla_pass *m = f->mla;
 	size_t absorb_bytes = (size_t)config->n_heads * config->mla.kv_rank * config->mla.nope;
 	size_t back_bytes = (size_t)config->n_heads * config->mla.kv_rank * config->mla.v;
+	size_t width = (size_t)config->n_heads * config->mla.v;
 	project(f);
 	for (m->first = 0; m->first < f->n; m->first += m->n) {
 		m->n = f->n - m->first < MLA_TOKENS ? f->n - m->first : MLA_TOKENS;
-		work_items(f, config->n_heads, absorb_bytes * m->n, absorb);
+		pass_items(f, config->n_heads, absorb_bytes * m->n, absorb);
 		attend(f);
-		work_items(f, config->n_heads, back_bytes * m->n, take_back);
+		pass_items(f, config->n_heads, back_bytes * m->n, take_back);
 	}
 	if (forward_quantised(&layer->o))
 		work_tokens(f, quantise_value, 2 * config->n_heads * config->mla.v * sizeof(float));
-	f->products[0] = (struct product){layer->o, m->value_rows, f->out_rows, f->n};
-	ahead_ffn(f);
-	work_products(f, 1);
-	work_tokens(f, residual_token, 2 * config->n_embd * sizeof(float));
+	mixer_out(f, &layer->o, inputs_of(f, m->value, m->value_q8, width));
 }

@@ -11,16 +11,13 @@ static const struct delta_weights *weights(const struct forward *f)
 	return &f->model->layers[f->layer].delta;
 }
 
-static void norm_token(struct forward *f, uint32_t t)
+static bool any_quantised(const struct delta_weights *w)
 {
-	uint32_t n = f->model->config.n_embd;
-	const struct delta_weights *w = weights(f);
 	const struct matrix *in[] = {&w->qkv, &w->z, &w->mixed, &w->ba, &w->beta, &w->alpha};
-	bool q8 = false;
+	bool any = false;
 	for (size_t i = 0; i < sizeof(in) / sizeof(in[0]); i++)
-		q8 = q8 || (in[i]->data && forward_quantised(in[i]));
-	forward_norm(f, f->x + (size_t)t * n, f->model->layers[f->layer].attn_norm,
-		f->h + (size_t)t * n, q8 ? f->h_q8 + (size_t)t * (n / Q8_BLOCK) : NULL);
+		any = any || (in[i]->data && forward_quantised(in[i]));
+	return any;
 }
 
 void delta_set_rows(struct forward *f, uint32_t index)
@@ -37,18 +34,30 @@ static void project(struct forward *f)
 {
 	struct delta_net *d = f->delta;
 	const struct delta_weights *w = weights(f);
+	const struct delta_config *delta = &f->model->config.delta;
+	size_t V = (size_t)delta->n_v_heads * delta->d_v, H = delta->n_v_heads;
+	struct inputs in = inputs_of(f, f->h, f->h_q8, f->model->config.n_embd);
+	struct rows alpha = floats_of(f, d->alpha_beta, 2 * H);
 	const struct {
 		const struct matrix *w;
-		float **y;
-	} all[] = {{&w->qkv, d->rows}, {&w->z, d->z_rows}, {&w->mixed, d->mixed_rows},
-		{&w->ba, d->ba_rows}, {&w->alpha, d->alpha_rows}, {&w->beta, d->beta_rows}};
-	uint32_t n = 0;
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		struct rows y;
+	} all[] = {{&w->qkv, floats_of(f, d->certain, d->row_floats)},
+		{&w->z, floats_of(f, d->z, V)},
+		{&w->mixed, floats_of(f, d->mixed, d->channels + V)},
+		{&w->ba, floats_of(f, d->ba, 2 * H)}, {&w->alpha, alpha},
+		{&w->beta, floats_of(f, d->alpha_beta + H, 2 * H)}};
+	struct step_product products[STEP_NEXT];
+	struct step_products step = {.of = products};
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		if (all[i].w->data)
-			f->products[n++] = (struct product){*all[i].w, f->h_rows, all[i].y, f->n};
+			products[step.n++] = product_of(all[i].w, in, all[i].y);
+	if (w->qkv.data) {
+		products[0].keep = batch_place(f, d->keep);
+		products[0].kept = floats_of(
+			f, d->kept + (size_t)w->index * d->n_keep * d->row_floats, d->row_floats);
 	}
-	ahead_matrix(f, &w->out);
-	work_products(f, n);
+	next_matrix(f, &w->out, &step.next);
+	f->queue->ops->products(f->queue, &step);
 }
 
 /* From the mixed matrix's order (per key head q, k, v, z) to all q, all k, all v; and z. */
@@ -58,7 +67,9 @@ static void unmix(const struct forward *f, uint32_t t)
 	const struct delta_config *delta = &f->model->config.delta;
 	size_t K = (size_t)delta->n_k_heads * delta->d_k;
 	size_t values = (size_t)delta->n_v_heads / delta->n_k_heads * delta->d_v;
-	const float *from = d->mixed_rows[t];
+	float *z = d->z + (size_t)t * delta->n_v_heads * delta->d_v;
+	const float *from =
+		d->mixed + (size_t)t * (d->channels + (size_t)delta->n_v_heads * delta->d_v);
 	for (size_t g = 0; g < delta->n_k_heads; g++) {
 		memcpy(d->rows[t] + g * delta->d_k, from, delta->d_k * sizeof(*from));
 		from += delta->d_k;
@@ -66,7 +77,7 @@ static void unmix(const struct forward *f, uint32_t t)
 		from += delta->d_k;
 		memcpy(d->rows[t] + 2 * K + g * values, from, values * sizeof(*from));
 		from += values;
-		memcpy(d->z_rows[t] + g * values, from, values * sizeof(*from));
+		memcpy(z + g * values, from, values * sizeof(*from));
 		from += values;
 	}
 }
@@ -79,15 +90,16 @@ static void gates(const struct forward *f, uint32_t t)
 	uint32_t n = f->model->config.delta.n_v_heads;
 	uint32_t group = n / f->model->config.delta.n_k_heads;
 	float *decay = d->rows[t] + d->channels;
+	float *alpha = d->alpha_beta + (size_t)t * 2 * n, *beta = alpha + n;
 	if (w->ba.data) {
 		for (uint32_t h = 0; h < n; h++) {
-			const float *of = d->ba_rows[t] + h / group * 2 * group + h % group;
-			d->beta_rows[t][h] = of[0];
-			d->alpha_rows[t][h] = of[group];
+			const float *of =
+				d->ba + (size_t)t * 2 * n + h / group * 2 * group + h % group;
+			beta[h] = of[0];
+			alpha[h] = of[group];
 		}
 	}
-	f->kernels->delta_gates(
-		w->a, w->dt, d->alpha_rows[t], d->beta_rows[t], n, decay, decay + n);
+	f->kernels->delta_gates(w->a, w->dt, alpha, beta, n, decay, decay + n);
 }
 
 /* A layer's floats of the sequence's current state, NULL for that after no tokens; and those of the next one. */
@@ -292,34 +304,25 @@ static void output_token(struct forward *f, uint32_t t)
 		float *head = o + (size_t)h * delta->d_v;
 		f->kernels->rms_norm(head, weights(f)->norm, config->rms_eps, delta->d_v, head);
 	}
-	f->kernels->silu_mul(d->z_rows[t], o, V, o);
+	f->kernels->silu_mul(d->z + (size_t)t * V, o, V, o);
 	if (forward_quantised(&weights(f)->out))
 		f->kernels->quantise_q8(o, V, d->o_q8 + (size_t)t * (V / Q8_BLOCK));
-}
-
-static void residual_token(struct forward *f, uint32_t t)
-{
-	size_t n = f->model->config.n_embd;
-	f->kernels->add(f->x + t * n, f->out + t * n, (uint32_t)n);
 }
 
 void delta_layer(struct forward *f)
 {
 	const struct model_config *config = &f->model->config;
 	struct delta_net *d = f->delta;
-	size_t row_bytes = config->n_embd * sizeof(float);
+	size_t V = (size_t)config->delta.n_v_heads * config->delta.d_v;
 	size_t channel_bytes = d->channels * sizeof(float);
 	size_t states = (size_t)f->kv->states.layout.state_floats * sizeof(float);
 	delta_set_rows(f, weights(f)->index);
-	work_tokens(f, norm_token, 2 * row_bytes);
+	mixer_norm(f, any_quantised(weights(f)));
 	project(f);
 	work_tokens(f, input_token, channel_bytes);
 	/* A token's convolution reads the rows of those before it. */
 	work_tokens(f, conv_token, 2 * config->delta.taps * channel_bytes);
-	work_items(f, delta_items(f, d->n_lanes), (d->n_lanes + f->n) * states, pass_item);
+	pass_items(f, delta_items(f, d->n_lanes), (d->n_lanes + f->n) * states, pass_item);
 	work_tokens(f, output_token, 2 * channel_bytes);
-	f->products[0] = (struct product){weights(f)->out, d->o_rows, f->out_rows, f->n};
-	ahead_ffn(f);
-	work_products(f, 1);
-	work_tokens(f, residual_token, 2 * row_bytes);
+	mixer_out(f, &weights(f)->out, inputs_of(f, d->o, d->o_q8, V));
 }

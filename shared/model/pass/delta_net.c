@@ -13,23 +13,12 @@ static bool any_mixed(const struct model *model)
 	return false;
 }
 
-/* Every buffer. Called twice: to count, then to place. */
-static void layout(const struct forward *f, struct delta_net *d, struct carve *c)
+void delta_layout(struct delta_net *d, const struct forward *f, struct carve *c)
 {
 	const struct delta_config *delta = &f->model->config.delta;
 	size_t T = f->n_batch, V = (size_t)delta->n_v_heads * delta->d_v, H = delta->n_v_heads;
-	CARVE(c, d->conv, (size_t)delta->n_layers * delta->taps * d->channels);
-	CARVE(c, d->zeros, d->channels);
-	CARVE(c, d->lanes, T);
-	CARVE(c, d->lane_of, T);
-	CARVE(c, d->next_token, T);
-	CARVE(c, d->before, T);
-	CARVE(c, d->keep, T);
-	CARVE(c, d->cell, T);
-	CARVE(c, d->writes_window, T);
 	CARVE(c, d->certain, T * d->row_floats);
 	CARVE(c, d->kept, (size_t)delta->n_layers * d->n_keep * d->row_floats);
-	CARVE(c, d->rows, T);
 	CARVE(c, d->z, T * V);
 	CARVE(c, d->mixed, any_mixed(f->model) ? T * (d->channels + V) : 0);
 	CARVE(c, d->ba, T * 2 * H);
@@ -37,32 +26,38 @@ static void layout(const struct forward *f, struct delta_net *d, struct carve *c
 	CARVE(c, d->qkv, T * d->channels);
 	CARVE(c, d->o, T * V);
 	CARVE(c, d->o_q8, T * (V / Q8_BLOCK));
-	CARVE(c, d->z_rows, T);
-	CARVE(c, d->mixed_rows, T);
-	CARVE(c, d->ba_rows, T);
-	CARVE(c, d->alpha_rows, T);
-	CARVE(c, d->beta_rows, T);
-	CARVE(c, d->o_rows, T);
+}
+
+void delta_layout_batch(struct delta_net *d, const struct forward *f, struct carve *c)
+{
+	CARVE(c, d->keep, f->n_batch);
+}
+
+/* Every table. Called twice: to count, then to place. */
+static void layout(const struct forward *f, struct delta_net *d, struct carve *c)
+{
+	const struct delta_config *delta = &f->model->config.delta;
+	size_t T = f->n_batch;
+	CARVE(c, d->conv, (size_t)delta->n_layers * delta->taps * d->channels);
+	CARVE(c, d->zeros, d->channels);
+	CARVE(c, d->lanes, T);
+	CARVE(c, d->lane_of, T);
+	CARVE(c, d->next_token, T);
+	CARVE(c, d->before, T);
+	CARVE(c, d->cell, T);
+	CARVE(c, d->writes_window, T);
+	CARVE(c, d->rows, T);
 	CARVE(c, d->thread_state, (size_t)f->n_threads * delta->d_k * DELTA_COLUMNS);
 	CARVE(c, d->thread_path, (size_t)f->n_threads * d->n_keep);
 	CARVE(c, d->accepted, d->n_keep);
 	CARVE(c, d->replayed, T);
 }
 
-/* The rows that lie at the same place in every pass, and the transposed weights of the convolutions. */
+/* The transposed weights of the convolutions. */
 static void fill(const struct forward *f, struct delta_net *d)
 {
 	const struct delta_config *delta = &f->model->config.delta;
-	size_t V = (size_t)delta->n_v_heads * delta->d_v, H = delta->n_v_heads;
 	memset(d->zeros, 0, d->channels * sizeof(*d->zeros));
-	for (size_t t = 0; t < f->n_batch; t++) {
-		d->z_rows[t] = d->z + t * V;
-		d->mixed_rows[t] = d->mixed + t * (d->channels + V);
-		d->ba_rows[t] = d->ba + t * 2 * H;
-		d->alpha_rows[t] = d->alpha_beta + t * 2 * H;
-		d->beta_rows[t] = d->alpha_rows[t] + H;
-		d->o_rows[t] = (struct activation){d->o + t * V, d->o_q8 + t * (V / Q8_BLOCK)};
-	}
 	for (uint32_t i = 0; i < f->model->config.n_layers; i++) {
 		const struct delta_weights *w = &f->model->layers[i].delta;
 		float *conv = d->conv + (size_t)w->index * delta->taps * d->channels;
@@ -122,8 +117,8 @@ void delta_replay(struct forward *f)
 	size_t state_bytes = (size_t)states->layout.state_floats * sizeof(float);
 	for (d->replay_layer = 0; d->replay_layer < delta->n_layers; d->replay_layer++) {
 		delta_set_rows(f, d->replay_layer);
-		work_items(f, d->n_accepted, d->n_accepted * delta->taps * row_bytes, replay_conv);
-		work_items(f, delta_items(f, d->n_replayed),
+		pass_items(f, d->n_accepted, d->n_accepted * delta->taps * row_bytes, replay_conv);
+		pass_items(f, delta_items(f, d->n_replayed),
 			(d->n_replayed + d->n_accepted) * state_bytes, delta_replay_item);
 	}
 	for (uint32_t i = 0; i < d->n_replayed; i++) {
@@ -133,7 +128,7 @@ void delta_replay(struct forward *f)
 	d->n_replayed = 0;
 }
 
-int delta_create(struct forward *f, struct error *err)
+int delta_begin(struct forward *f, struct error *err)
 {
 	const struct delta_config *delta = &f->model->config.delta;
 	if (delta->n_layers == 0)
@@ -154,19 +149,25 @@ int delta_create(struct forward *f, struct error *err)
 	d->n_keep = f->n_logits;
 	/* The root is an instruction, correctly rounded: no libm. */
 	d->q_scale = 1.0f / __builtin_sqrtf((float)delta->d_k);
+	f->delta = d;
+	return 0;
+}
+
+int delta_create(struct forward *f, struct error *err)
+{
+	struct delta_net *d = f->delta;
+	if (!d)
+		return 0;
 	struct carve count = {0};
 	layout(f, d, &count);
 	d->memory = aligned_alloc(CACHE_LINE, count.used);
-	if (!d->memory) {
-		free(d);
+	if (!d->memory)
 		return error_set(err, ENOMEM,
 			"no memory for the delta nets: %zu bytes for a batch of %u", count.used,
 			f->n_batch);
-	}
 	struct carve place = {d->memory, 0};
 	layout(f, d, &place);
 	fill(f, d);
-	f->delta = d;
 	return 0;
 }
 

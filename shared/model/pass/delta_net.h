@@ -51,7 +51,7 @@ struct delta_net {
 
 	/* A layer's rows by token. */
 	float *certain; /* [T][row_floats] */
-	float *kept; /* [n_layers][n_keep][row_floats] */
+	float *kept; /* [n_layers][n_keep][row_floats] the drafts' */
 	float **rows; /* [T] into certain or kept: inputs of the convolution, decays, rates */
 	float *z; /* [T][V] */
 	float *mixed; /* [T][2K + 2V], when a layer has such a matrix */
@@ -60,8 +60,6 @@ struct delta_net {
 	float *qkv; /* [T][channels] after the convolution, q and k normalised */
 	float *o; /* [T][V] */
 	struct q8_block *o_q8; /* [T][V / 32] */
-	float **z_rows, **mixed_rows, **ba_rows, **alpha_rows, **beta_rows; /* [T] */
-	struct activation *o_rows; /* [T] */
 
 	/* By thread. */
 	float *thread_state; /* [threads][d_k][DELTA_COLUMNS] */
@@ -73,7 +71,11 @@ struct delta_net {
 	uint32_t replay_layer;
 };
 
-/* f->delta; nothing for a model without such layers. */
+/* f->delta, and its rows in f->memory; nothing for a model without such layers. */
+int delta_begin(struct forward *f, struct error *err);
+void delta_layout(struct delta_net *d, const struct forward *f, struct carve *c);
+void delta_layout_batch(struct delta_net *d, const struct forward *f, struct carve *c);
+/* Its tables; nothing for a model without such layers. */
 int delta_create(struct forward *f, struct error *err);
 void delta_destroy(struct forward *f);
 /* The lanes of the batch; -EINVAL when its drafts, or the states of its sequences, are not as forward.h says. */

@@ -20,19 +20,20 @@ static void mapped_begin(struct expert_source *source, uint32_t layer, const uin
 static int mapped_ready(struct expert_source *source, struct expert_view *views)
 {
 	struct experts_mapped *mapped = (struct experts_mapped *)source;
-	const struct layer *layer = &source->model->layers[mapped->layer];
 	int n = 0;
 	for (; mapped->returned < mapped->n; mapped->returned++, n++) {
-		uint16_t expert = mapped->experts[mapped->returned];
-		views[n] = (struct expert_view){
-			.index = mapped->returned,
-			.gate = model_expert_data(&layer->gate, expert),
-			.up = model_expert_data(&layer->up, expert),
-			.down = model_expert_data(&layer->down, expert),
-			.layout = source->model->expert_layout,
-		};
+		views[n].index = mapped->returned;
+		experts_file_view(source->model, &mapped->file, mapped->layer,
+			mapped->experts[mapped->returned], &views[n]);
 	}
 	return n;
+}
+
+static void mapped_used(struct expert_source *source, struct queue *q, ticket t)
+{
+	(void)source;
+	(void)q;
+	(void)t;
 }
 
 static void mapped_end(struct expert_source *source)
@@ -44,12 +45,62 @@ static const struct expert_source_ops mapped_ops = {
 	.name = "mapped",
 	.begin = mapped_begin,
 	.ready = mapped_ready,
+	.used = mapped_used,
 	.end = mapped_end,
 };
 
-void experts_mapped_init(struct experts_mapped *mapped, const struct model *model)
+/* Widens first..end by what the experts of a layer take. */
+static void widen(const struct model_config *config, const struct expert_tensor *tensor,
+	uintptr_t *first, uintptr_t *end)
+{
+	for (uint32_t e = 0; e < config->n_experts; e++) {
+		uintptr_t at = (uintptr_t)model_expert_data(tensor, e);
+		*first = at < *first ? at : *first;
+		*end = at + tensor->expert_bytes > *end ? at + tensor->expert_bytes : *end;
+	}
+}
+
+int experts_file(
+	const struct model *model, struct backend *backend, struct buffer *out, struct error *err)
+{
+	uintptr_t first = UINTPTR_MAX, end = 0;
+	for (uint32_t i = 0; i < model->config.n_layers; i++) {
+		const struct layer *layer = &model->layers[i];
+		if (!layer->moe)
+			continue;
+		widen(&model->config, &layer->gate, &first, &end);
+		widen(&model->config, &layer->up, &first, &end);
+		widen(&model->config, &layer->down, &first, &end);
+	}
+	*out = (struct buffer){0};
+	if (end == 0)
+		return 0;
+	return backend->ops->wrap(backend, (void *)first, end - first, out, err);
+}
+
+static struct place place_of(
+	const struct buffer *file, const struct expert_tensor *tensor, uint32_t expert)
+{
+	const unsigned char *data = model_expert_data(tensor, expert);
+	return (struct place){file, (size_t)(data - file->host)};
+}
+
+void experts_file_view(const struct model *model, const struct buffer *file, uint32_t layer,
+	uint32_t expert, struct expert_view *view)
+{
+	const struct layer *l = &model->layers[layer];
+	view->slot = EXPERT_NO_SLOT;
+	view->gate = place_of(file, &l->gate, expert);
+	view->up = place_of(file, &l->up, expert);
+	view->down = place_of(file, &l->down, expert);
+	view->layout = model->expert_layout;
+}
+
+int experts_mapped_init(struct experts_mapped *mapped, const struct model *model,
+	struct backend *backend, struct error *err)
 {
 	memset(mapped, 0, sizeof(*mapped));
 	mapped->source.ops = &mapped_ops;
 	mapped->source.model = model;
+	return experts_file(model, backend, &mapped->file, err);
 }

@@ -1,15 +1,14 @@
 #include "shared/model/pass/delta_net.h"
 #include "shared/model/pass/forward_internal.h"
 #include "shared/base/clock.h"
-#include "shared/base/huge_pages.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* Whether a feed-forward's last product takes float32 activations. */
-static bool plain_down(const struct model *model, const struct kernels *kernels)
+static bool plain_down(const struct model *model)
 {
-	bool any = kernels->matmul_f32;
+	bool any = false;
 	for (uint32_t i = 0; i < model->config.n_layers; i++) {
 		const struct layer *layer = &model->layers[i];
 		const struct matrix *downs[] = {
@@ -21,15 +20,13 @@ static bool plain_down(const struct model *model, const struct kernels *kernels)
 }
 
 /* Every buffer of a pass. Called twice: to count, then to place. No product overflows: the factors are within limits.h
- * and what they sum to is refused by malloc where it does not fit. */
+ * and what they sum to is refused where it is not had. */
 static void layout(struct forward *f, struct carve *c)
 {
 	const struct model_config *config = &f->model->config;
-	size_t T = f->n_batch, D = config->n_embd, A = T * f->assignments_max;
+	size_t T = f->n_batch, D = config->n_embd, k = config->n_experts_used;
 	size_t q_width = (size_t)config->n_heads * config->head_dim;
 	size_t kv_width = (size_t)config->n_kv_heads * config->head_dim;
-	size_t E = config->n_experts > 4 ? config->n_experts : 4, k = config->n_experts_used;
-	CARVE(c, f->frequency, config->n_rot / 2);
 	CARVE(c, f->x, T * D);
 	CARVE(c, f->h, T * D);
 	CARVE(c, f->h_q8, T * (D / Q8_BLOCK));
@@ -40,72 +37,63 @@ static void layout(struct forward *f, struct carve *c)
 	CARVE(c, f->att_q8, T * (q_width / Q8_BLOCK));
 	CARVE(c, f->out, T * D);
 	CARVE(c, f->router, T * config->n_experts);
-	CARVE(c, f->selection, T * config->n_experts);
 	CARVE(c, f->shared, config->n_shared_ff ? T * D : 0);
 	CARVE(c, f->shared_weight, T);
+	CARVE(c, f->cos_sin, T * config->n_rot);
+	CARVE(c, f->down, T * k * D);
+	CARVE(c, f->logits, (size_t)f->n_logits * config->n_vocab);
+	if (f->mla)
+		mla_layout(f, c);
+	if (f->delta)
+		delta_layout(f->delta, f, c);
+}
+
+/* What the host writes for a pass, or reads of it. */
+static void layout_batch(struct forward *f, struct carve *c)
+{
+	size_t T = f->n_batch, k = f->model->config.n_experts_used;
+	CARVE(c, f->step_tokens, T);
+	CARVE(c, f->which, f->n_logits);
 	CARVE(c, f->weights, T * k);
 	CARVE(c, f->chosen, T * k);
-	CARVE(c, f->cos_sin, T * config->n_rot);
+	CARVE(c, f->pairs, T * k);
+	CARVE(c, f->uses, f->model->config.n_experts);
+	CARVE(c, f->n_uses, 1);
+	if (f->delta)
+		delta_layout_batch(f->delta, f, c);
+}
+
+static void layout_tables(struct forward *f, struct carve *c)
+{
+	size_t T = f->n_batch, E = f->model->config.n_experts;
+	CARVE(c, f->frequency, f->model->config.n_rot / 2);
 	CARVE(c, f->on_main, T);
 	CARVE(c, f->has_main_child, T);
 	CARVE(c, f->main_roots, T);
-	if (plain_down(f->model, f->kernels))
-		CARVE(c, f->act, A * f->ff_max);
-	CARVE(c, f->act_q8, A * (f->ff_max / Q8_BLOCK));
-	CARVE(c, f->down, T * k * D);
-	CARVE(c, f->assigned, A);
-	CARVE(c, f->h_rows, T);
-	CARVE(c, f->att_rows, T);
 	CARVE(c, f->q_rows, T);
 	CARVE(c, f->k_rows, T);
 	CARVE(c, f->v_rows, T);
-	CARVE(c, f->out_rows, T);
-	CARVE(c, f->router_rows, T);
-	CARVE(c, f->shared_rows, T);
-	CARVE(c, f->hidden_rows, T);
-	CARVE(c, f->in_rows, A);
-	CARVE(c, f->act_rows, A);
-	CARVE(c, f->down_rows, A);
 	CARVE(c, f->distinct, E);
 	CARVE(c, f->distinct_tokens, E);
-	CARVE(c, f->expert_first, E + 1);
 	CARVE(c, f->views, E);
-	CARVE(c, f->ffn, E);
-	CARVE(c, f->logits, (size_t)f->n_logits * config->n_vocab);
-	CARVE(c, f->logit_rows, f->n_logits);
-	CARVE(c, f->last_x, f->n_logits);
+	CARVE(c, f->ready, E);
 	CARVE(c, f->logit_row, T);
-	CARVE(c, f->products, E);
-	CARVE(c, f->items, WORK_ITEMS_MAX(f->n_threads, E));
-	CARVE(c, f->gate_up, (size_t)f->n_threads * 2 * WORK_FFN_FLOATS);
 	CARVE(c, f->attention_tokens, T);
 }
 
-/* The rows that lie at the same place in every pass. */
 static void set_rows(struct forward *f)
 {
 	const struct model_config *config = &f->model->config;
-	size_t D = config->n_embd, q_width = (size_t)config->n_heads * config->head_dim;
+	size_t q_width = (size_t)config->n_heads * config->head_dim;
 	size_t kv_width = (size_t)config->n_kv_heads * config->head_dim;
 	for (size_t t = 0; t < f->n_batch; t++) {
-		f->h_rows[t] = (struct activation){f->h + t * D, f->h_q8 + t * (D / Q8_BLOCK)};
-		f->att_rows[t] = (struct activation){
-			f->att + t * q_width, f->att_q8 + t * (q_width / Q8_BLOCK)};
 		f->q_rows[t] = f->q + t * (config->arch->q_gate ? 2 : 1) * q_width;
 		f->k_rows[t] = f->k + t * kv_width;
 		f->v_rows[t] = f->v + t * kv_width;
-		f->out_rows[t] = f->out + t * D;
-		f->router_rows[t] = f->router + t * config->n_experts;
-		f->shared_rows[t] = f->shared_weight + t;
-		f->hidden_rows[t] = f->h + t * D;
 		f->logit_row[t] = UINT32_MAX;
 	}
-	for (size_t a = 0; a < (size_t)f->n_batch * f->assignments_max; a++) {
-		f->act_rows[a] = (struct activation){f->act ? f->act + a * f->ff_max : NULL,
-			f->act_q8 + a * (f->ff_max / Q8_BLOCK)};
-	}
-	for (size_t i = 0; i < f->n_logits; i++)
-		f->logit_rows[i] = f->logits + i * config->n_vocab;
+	f->order = (struct expert_order){
+		batch_place(f, f->pairs), batch_place(f, f->uses), batch_place(f, f->n_uses)};
 }
 
 static int check(const struct forward *f, struct error *err)
@@ -136,44 +124,85 @@ static int check(const struct forward *f, struct error *err)
 }
 
 /* What the layout depends on. */
-static void set_shape(struct forward *f, const struct model *model, const struct kernels *kernels,
-	uint32_t n_threads, uint32_t n_batch, uint32_t n_logits)
+static void set_shape(struct forward *f, const struct model *model, struct backend *backend,
+	uint32_t n_batch, uint32_t n_logits)
 {
-	const struct model_config *config = &model->config;
 	f->model = model;
-	f->kernels = kernels;
+	f->backend = backend;
 	f->n_batch = n_batch;
 	f->n_logits = n_logits;
-	f->n_threads = n_threads;
-	f->assignments_max = config->n_experts_used + (config->n_shared_ff > 0);
-	if (f->assignments_max == 0)
-		f->assignments_max = 1;
-	uint32_t ff = config->n_ff > config->n_expert_ff ? config->n_ff : config->n_expert_ff;
-	if (config->n_shared_ff > ff)
-		ff = config->n_shared_ff;
-	f->ff_max = (ff + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
+	f->n_threads = backend_cpu_threads(backend);
 }
 
-size_t forward_bytes(const struct model *model, const struct kernels *kernels, uint32_t n_threads,
-	uint32_t n_batch, uint32_t n_logits)
+static struct queue_limits queue_limits(const struct forward *f)
+{
+	const struct model_config *config = &f->model->config;
+	uint32_t ff = config->n_ff > config->n_expert_ff ? config->n_ff : config->n_expert_ff;
+	uint32_t k = config->n_experts_used > 0 ? config->n_experts_used : 1;
+	if (config->n_shared_ff > ff)
+		ff = config->n_shared_ff;
+	return (struct queue_limits){
+		.products = config->n_experts > STEP_NEXT ? config->n_experts : STEP_NEXT,
+		/* Up to six products take the same rows: those of a delta net's layer. */
+		.pairs = (k > STEP_NEXT ? k : STEP_NEXT) * f->n_batch,
+		.ffn_pairs = k * f->n_batch,
+		.ffn_width = (ff + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK,
+		.ffn_plain = plain_down(f->model),
+		.n_experts = config->n_experts,
+	};
+}
+
+size_t forward_bytes(
+	const struct model *model, struct backend *backend, uint32_t n_batch, uint32_t n_logits)
 {
 	struct forward f = {0};
 	struct carve count = {0};
-	set_shape(&f, model, kernels, n_threads, n_batch, n_logits);
+	set_shape(&f, model, backend, n_batch, n_logits);
+	struct queue_limits limits = queue_limits(&f);
 	layout(&f, &count);
-	return count.used;
+	layout_batch(&f, &count);
+	layout_tables(&f, &count);
+	return count.used + backend->ops->queue_bytes(backend, &limits);
 }
 
-int forward_create(const struct model *model, const struct kernels *kernels, struct pool *pool,
-	struct kv *kv, struct expert_source *experts, uint32_t n_batch, uint32_t n_logits,
-	uint32_t n_context, struct forward **out, struct error *err)
+/* The buffers, and the queue. */
+static int place(struct forward *f, struct error *err)
+{
+	struct carve count = {0}, batch = {0}, tables = {0};
+	struct queue_limits limits = queue_limits(f);
+	const struct backend_ops *ops = f->backend->ops;
+	layout(f, &count);
+	layout_batch(f, &batch);
+	layout_tables(f, &tables);
+	int rc = ops->alloc(f->backend, count.used, BUFFER_OWN, &f->memory, err);
+	if (rc == 0)
+		rc = ops->alloc(f->backend, batch.used, BUFFER_HOST, &f->batch, err);
+	if (rc == 0)
+		rc = ops->queue(f->backend, &limits, &f->queue, err);
+	f->tables = aligned_alloc(CACHE_LINE, tables.used);
+	if (rc == 0 && !f->tables)
+		rc = error_set(err, ENOMEM, "no memory for tables of %zu bytes", tables.used);
+	if (rc < 0)
+		return error_prefix(err, rc, "the forward pass, for a batch of %u", f->n_batch);
+	layout(f, &(struct carve){f->memory.host, 0});
+	layout_batch(f, &(struct carve){f->batch.host, 0});
+	layout_tables(f, &(struct carve){f->tables, 0});
+	set_rows(f);
+	forward_rope_init(f);
+	f->pool = backend_cpu_pool(f->queue);
+	f->kernels = backend_cpu_kernels(f->backend);
+	return 0;
+}
+
+int forward_create(const struct model *model, struct backend *backend, struct kv *kv,
+	struct expert_source *experts, uint32_t n_batch, uint32_t n_logits, uint32_t n_context,
+	struct forward **out, struct error *err)
 {
 	const struct model_config *config = &model->config;
 	struct forward *f = calloc(1, sizeof(*f));
 	if (!f)
 		return error_set(err, ENOMEM, "no memory for the forward pass");
-	set_shape(f, model, kernels, pool_threads(pool), n_batch, n_logits);
-	f->pool = pool;
+	set_shape(f, model, backend, n_batch, n_logits);
 	f->kv = kv;
 	f->experts = experts;
 	f->n_context = n_context;
@@ -182,27 +211,17 @@ int forward_create(const struct model *model, const struct kernels *kernels, str
 		free(f);
 		return rc;
 	}
-	struct carve count = {0};
-	layout(f, &count);
-	/* Rows of tokens are far apart: in small pages each store of a product would be to a page of its own (measured: a
-	 * prompt of 512 tokens of qwen3-30b-a3b takes 2 % longer). */
-	f->memory = huge_pages_alloc(count.used);
-	if (!f->memory) {
-		free(f);
-		return error_set(err, ENOMEM,
-			"no memory for the forward pass: %zu bytes for a batch of %u", count.used,
-			n_batch);
-	}
-	struct carve place = {f->memory, 0};
-	layout(f, &place);
-	set_rows(f);
-	forward_rope_init(f);
+	rc = mla_begin(f, err);
+	if (rc == 0)
+		rc = delta_begin(f, err);
+	if (rc == 0)
+		rc = place(f, err);
 	/* The root is an instruction, correctly rounded: no libm. */
 	f->attention_scale = 1.0f / __builtin_sqrtf((float)config->head_dim);
-	if (config->mla.kv_rank)
+	if (rc == 0 && config->mla.kv_rank)
 		rc = mla_create(f, err);
-	else
-		rc = attention_memory_get(&f->attention, kernels, f->n_threads, n_batch,
+	else if (rc == 0)
+		rc = attention_memory_get(&f->attention, f->kernels, f->n_threads, n_batch,
 			config->n_kv_heads, config->n_heads / config->n_kv_heads, config->head_dim,
 			config->head_dim, err);
 	if (rc == 0)
@@ -219,7 +238,11 @@ void forward_destroy(struct forward **forward)
 		delta_destroy(*forward);
 		mla_destroy(*forward);
 		attention_memory_put(&(*forward)->attention);
-		free((*forward)->memory);
+		if ((*forward)->queue)
+			(*forward)->queue->ops->queue_free((*forward)->queue);
+		(*forward)->backend->ops->free(&(*forward)->batch);
+		(*forward)->backend->ops->free(&(*forward)->memory);
+		free((*forward)->tables);
 		free(*forward);
 	}
 	*forward = NULL;
@@ -230,44 +253,10 @@ void forward_set_hooks(struct forward *forward, const struct forward_hooks *hook
 	forward->hooks = hooks ? *hooks : (struct forward_hooks){0};
 }
 
-void forward_norm_bias(const struct forward *f, const float *x, const float *w, const float *bias,
-	float *y, struct q8_block *q8)
-{
-	uint32_t n = f->model->config.n_embd;
-	if (bias)
-		f->kernels->layer_norm(x, w, bias, f->model->config.rms_eps, n, y);
-	else
-		f->kernels->rms_norm(x, w, f->model->config.rms_eps, n, y);
-	if (q8)
-		f->kernels->quantise_q8(y, n, q8);
-}
-
-void forward_norm(
-	const struct forward *f, const float *x, const float *w, float *y, struct q8_block *q8)
-{
-	forward_norm_bias(f, x, w, NULL, y, q8);
-}
-
-static void embed_token(struct forward *f, uint32_t t)
-{
-	f->kernels->dequantise_row(&f->model->embedding, (uint32_t)f->tokens[t].token,
-		f->x + (size_t)t * f->model->config.n_embd);
-}
-
-static void last_norm_token(struct forward *f, uint32_t t)
-{
-	uint32_t n = f->model->config.n_embd;
-	if (f->logit_row[t] != UINT32_MAX)
-		forward_norm_bias(f, f->x + (size_t)t * n, f->model->output_norm,
-			f->model->output_norm_bias, f->h + (size_t)t * n,
-			forward_quantised(&f->model->output) ? f->h_q8 + (size_t)t * (n / Q8_BLOCK)
-							     : NULL);
-}
-
 /* Which tokens get which rows of logits; -EINVAL when more ask than forward_create was told. */
 static int assign_logits(struct forward *f, uint32_t *n_rows)
 {
-	uint32_t n = 0;
+	uint32_t *which = f->which, n = 0;
 	for (uint32_t t = 0; t < f->n_batch; t++)
 		f->logit_row[t] = UINT32_MAX;
 	for (uint32_t t = 0; t < f->n; t++) {
@@ -275,23 +264,52 @@ static int assign_logits(struct forward *f, uint32_t *n_rows)
 			continue;
 		if (n == f->n_logits)
 			return -EINVAL;
-		f->last_x[n] = f->h_rows[t];
+		which[n] = t;
 		f->logit_row[t] = n++;
 	}
 	*n_rows = n;
 	return 0;
 }
 
+static void embed(struct forward *f)
+{
+	const struct model_config *config = &f->model->config;
+	const struct step_embed step = {
+		.tokens = batch_rows(f, f->step_tokens, sizeof(*f->step_tokens), f->n),
+		.table = f->model->embedding,
+		.x = floats_of(f, f->x, config->n_embd),
+		.n_rot = config->n_rot,
+		.frequency = f->frequency,
+		.magnitude = f->rope_magnitude,
+		.cos_sin = floats_of(f, f->cos_sin, config->n_rot),
+	};
+	f->queue->ops->embed(f->queue, &step);
+}
+
 static void output_logits(struct forward *f, uint32_t n_rows)
 {
+	const struct model *model = f->model;
+	uint32_t n = model->config.n_embd;
+	struct rows h = floats_of(f, f->h, n), q8 = {0};
+	struct rows logits = floats_of(f, f->logits, model->config.n_vocab);
 	if (n_rows == 0)
 		return;
-	work_tokens(f, last_norm_token, 2 * f->model->config.n_embd * sizeof(float));
-	f->products[0] = (struct product){f->model->output, f->last_x, f->logit_rows, n_rows};
-	ahead_mixer(f, 0); /* of the next pass */
-	work_products(f, 1);
-	for (uint32_t i = 0; i < n_rows && f->model->output_bias; i++)
-		f->kernels->add(f->logit_rows[i], f->model->output_bias, f->model->config.n_vocab);
+	if (forward_quantised(&model->output))
+		q8 = q8_of(f, f->h_q8, n);
+	h.n = q8.n = logits.n = n_rows;
+	struct step_logits step = {
+		.x = floats_of(f, f->x, n),
+		.which = batch_rows(f, f->which, sizeof(*f->which), n_rows),
+		.w = model->output_norm,
+		.bias = model->output_norm_bias,
+		.eps = model->config.rms_eps,
+		.h = {h, q8},
+		.output = model->output,
+		.output_bias = model->output_bias,
+		.logits = logits,
+	};
+	next_mixer(f, 0, &step.next); /* of the next pass */
+	f->queue->ops->logits(f->queue, &step);
 }
 
 /* The residual stream as it is before f->layer, or after the last. */
@@ -325,7 +343,7 @@ int forward_run(struct forward *forward, const struct batch_token *tokens, uint3
 		rc = delta_prepare(f);
 	if (rc < 0)
 		return rc;
-	work_tokens(f, embed_token, f->model->config.n_embd * sizeof(float));
+	embed(f);
 	uint64_t at = clock_ns();
 	for (f->layer = 0; f->layer < f->model->config.n_layers; f->layer++) {
 		call_residual_hook(f);
@@ -354,10 +372,15 @@ void forward_replay(struct forward *forward)
 
 const float *forward_logits(const struct forward *forward, uint32_t i)
 {
-	return forward->logit_rows[forward->logit_row[i]];
+	return forward->logits + (size_t)forward->logit_row[i] * forward->model->config.n_vocab;
 }
 
 const struct forward_stats *forward_stats(const struct forward *forward)
 {
 	return &forward->stats;
+}
+
+struct queue *forward_queue(const struct forward *forward)
+{
+	return forward->queue;
 }

@@ -1,10 +1,10 @@
 /*
  * One forward pass over a batch of tokens: chains, trees and many sequences are the same call. Used by one thread,
- * which drives the pool. All memory is allocated in forward_create; a pass allocates nothing.
+ * whose queue of a back end it runs in. All memory is allocated in forward_create; a pass allocates nothing.
  */
 #pragma once
 
-#include "kernels/pool.h"
+#include "kernels/backend.h"
 #include "shared/model/pass/experts.h"
 #include "shared/model/kv/kv.h"
 
@@ -24,12 +24,12 @@ struct batch_token {
 };
 
 /* Called on the driving thread, once per layer: what the router chose for each token of the batch.
- * experts, weights: [n_tokens][n_experts_used], by falling weight. hidden: [n_tokens][n_embd], the input of the
- * feed-forward (after norm). For dense layers experts and weights are NULL. (Sparsemixer: the first choice, then the
+ * experts, weights: [n_tokens][n_experts_used], by falling weight. hidden: rows of [n_embd], the input of the
+ * feed-forward (after norm), until the layer ends. For dense layers experts and weights are NULL. (Sparsemixer: the first choice, then the
  * second.) Either callback may be NULL. */
 struct forward_hooks {
 	void (*layer)(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
-		const float *weights, const float *const *hidden);
+		const float *weights, const struct rows *hidden);
 	/* x: [n_tokens][n_embd], the residual stream before the layer; with layer = n_layers behind the last. */
 	void (*residual)(void *arg, uint32_t layer, uint32_t n_tokens, const float *x);
 	void *arg;
@@ -43,13 +43,13 @@ struct forward_stats {
 struct forward;
 
 /* n_batch: the most tokens of one pass; n_logits: the most rows of logits of one pass; n_context: the most
- * positions of a sequence. Borrows everything. experts may be NULL for dense models. */
-int forward_create(const struct model *model, const struct kernels *kernels, struct pool *pool,
-	struct kv *kv, struct expert_source *experts, uint32_t n_batch, uint32_t n_logits,
-	uint32_t n_context, struct forward **out, struct error *err);
+ * positions of a sequence. Makes a queue of the back end, for the calling thread. Borrows everything. experts may be NULL for dense models. */
+int forward_create(const struct model *model, struct backend *backend, struct kv *kv,
+	struct expert_source *experts, uint32_t n_batch, uint32_t n_logits, uint32_t n_context,
+	struct forward **out, struct error *err);
 /* Of the buffers that it allocates, nearly all: the most that passes can fill. */
-size_t forward_bytes(const struct model *model, const struct kernels *kernels, uint32_t n_threads,
-	uint32_t n_batch, uint32_t n_logits);
+size_t forward_bytes(
+	const struct model *model, struct backend *backend, uint32_t n_batch, uint32_t n_logits);
 void forward_destroy(struct forward **forward);
 void forward_set_hooks(struct forward *forward, const struct forward_hooks *hooks);
 
@@ -67,3 +67,5 @@ void forward_replay(struct forward *forward);
 /* Logits of batch token i of the last pass ([n_vocab]); it must have asked for them. Valid until the next pass. */
 const float *forward_logits(const struct forward *forward, uint32_t i);
 const struct forward_stats *forward_stats(const struct forward *forward);
+/* What its passes run in: for steps beside them, on the same thread. */
+struct queue *forward_queue(const struct forward *forward);

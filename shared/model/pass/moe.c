@@ -1,15 +1,8 @@
 /*
- * The feed-forward half of a layer, dense or routed. A dense layer is one expert that all tokens chose.
- *
- * Assignments (token, rank) are ordered by expert, then by token, so each expert's matrices are read once for all its
- * tokens. Which expert is computed first depends on what is resident; the results meet only in combine_token,
- * which adds them by rank: y = +0, then y = fma(weight_j, expert_j, y) for j = 0..k-1, then the shared expert, then
- * x = x + y.
+ * The feed-forward half of a layer, dense or routed. A dense layer is one expert that all tokens chose. Which expert of a routed
+ * one is computed first depends on what is resident: steps.h says how their results meet.
  */
-#include "kernels/tiles.h"
 #include "shared/model/pass/forward_internal.h"
-
-#include <string.h>
 
 /* Whether a matrix that the norm's result goes to takes quantised activations. */
 static bool any_quantised(const struct layer *layer)
@@ -25,68 +18,81 @@ static bool any_quantised(const struct layer *layer)
 	return any;
 }
 
-static void norm_token(struct forward *f, uint32_t t)
+/* x += what the mixer left in f->out, then the norm. */
+static void norm(struct forward *f)
 {
-	uint32_t n = f->model->config.n_embd;
 	const struct layer *layer = &f->model->layers[f->layer];
-	forward_norm_bias(f, f->x + (size_t)t * n, layer->ffn_norm, layer->ffn_norm_bias,
-		f->h + (size_t)t * n,
-		any_quantised(layer) ? f->h_q8 + (size_t)t * (n / Q8_BLOCK) : NULL);
+	uint32_t n = f->model->config.n_embd;
+	const struct step_norm step = {
+		.width = n,
+		.x = floats_of(f, f->x, n),
+		.add = floats_of(f, f->out, n),
+		.add_bias = layer->o_bias,
+		.w = layer->ffn_norm,
+		.bias = layer->ffn_norm_bias,
+		.eps = f->model->config.rms_eps,
+		.y = floats_of(f, f->h, n),
+		.y_q8 = any_quantised(layer) ? q8_of(f, f->h_q8, n) : (struct rows){0},
+	};
+	f->queue->ops->norm(f->queue, &step);
 }
 
-/* Orders the assignments by expert (counting sort) and lists the distinct experts; returns how many. */
-static uint32_t group_by_expert(struct forward *f)
+static void call_hook(struct forward *f, bool moe)
 {
-	uint32_t n = f->model->config.n_experts, k = f->model->config.n_experts_used;
-	uint32_t total = f->n * k, distinct = 0;
-	memset(f->expert_first, 0, (n + 1) * sizeof(*f->expert_first));
-	for (uint32_t i = 0; i < total; i++)
-		f->expert_first[f->chosen[i] + 1]++;
-	for (uint32_t e = 0; e < n; e++) {
-		if (f->expert_first[e + 1] > 0) {
-			f->distinct[distinct] = (uint16_t)e;
-			f->distinct_tokens[distinct++] = (uint16_t)f->expert_first[e + 1];
-		}
-		f->expert_first[e + 1] += f->expert_first[e];
-	}
-	/* Placing advances each first to the end of its expert; run_experts reads it as that. */
-	for (uint32_t i = 0; i < total; i++)
-		f->assigned[f->expert_first[f->chosen[i]]++] = i;
-	uint32_t n_embd = f->model->config.n_embd;
-	for (uint32_t a = 0; a < total; a++) {
-		f->in_rows[a] = f->h_rows[f->assigned[a] / k];
-		f->down_rows[a] = f->down + (size_t)f->assigned[a] * n_embd;
-	}
-	return distinct;
+	const struct rows hidden = floats_of(f, f->h, f->model->config.n_embd);
+	if (f->hooks.layer)
+		f->hooks.layer(f->hooks.arg, f->layer, f->n, moe ? f->chosen : NULL,
+			moe ? f->weights : NULL, &hidden);
 }
 
-/* Gate, up, silu, down of the first n of f->ffn; last: of the layer, as far as is known. */
-static void run_ffn(struct forward *f, uint32_t n, bool last)
+static void dense_layer(struct forward *f)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		const struct ffn_task *task = &f->ffn[i];
-		f->products[i] = (struct product){
-			task->down, f->act_rows + task->first, f->down_rows + task->first, task->n};
-	}
-	work_ahead(f, f->products, n);
-	work_ffn(f, n);
-	if (last)
-		ahead_mixer(f, f->layer + 1);
-	else
-		ahead_nothing(f);
-	work_products(f, n);
+	const struct layer *layer = &f->model->layers[f->layer];
+	uint32_t n = f->model->config.n_embd;
+	struct step_dense_ffn step = {
+		.ffn = {.gate = layer->ffn_gate,
+			.up = layer->ffn_up,
+			.down = layer->ffn_down,
+			.gate_bias = layer->ffn_gate_bias,
+			.up_bias = layer->ffn_up_bias,
+			.activation = f->model->config.arch->activation},
+		.in = inputs_of(f, f->h, f->h_q8, n),
+		.y = floats_of(f, f->out, n),
+		.x = floats_of(f, f->x, n),
+		.bias = layer->ffn_down_bias,
+	};
+	call_hook(f, false);
+	next_mixer(f, f->layer + 1, &step.next);
+	f->queue->ops->dense_ffn(f->queue, &step);
 }
 
-static struct matrix with_data(const struct expert_tensor *tensor, uint16_t expert,
-	const void *data, enum matrix_layout layout)
+/* The router's products, the choice, and its order by experts. */
+static void route(struct forward *f)
 {
-	struct matrix matrix = tensor->shape;
-	matrix.data = data;
-	/* What has no tiles is not packed with the others. */
-	matrix.layout = tiles_possible(&matrix) ? layout : LAYOUT_ROWS;
-	matrix.scaled = tensor->scales != NULL;
-	matrix.scale = tensor->scales ? tensor->scales[expert] : 1;
-	return matrix;
+	const struct model_config *config = &f->model->config;
+	const struct layer *layer = &f->model->layers[f->layer];
+	uint32_t n = config->n_embd, k = config->n_experts_used;
+	struct inputs in = inputs_of(f, f->h, f->h_q8, n);
+	struct rows scores = floats_of(f, f->router, config->n_experts);
+	const struct step_product products[] = {
+		product_of(&layer->router, in, scores),
+		product_of(&layer->shared_weight, in, floats_of(f, f->shared_weight, 1)),
+	};
+	struct step_products step = {.of = products, .n = layer->shared_weight.data ? 2 : 1};
+	next_matrix(f, &layer->shared_gate, &step.next);
+	f->queue->ops->products(f->queue, &step);
+	const struct step_route choice = {
+		.rule = config->routing,
+		.n_experts = config->n_experts,
+		.n_used = k,
+		.bias = layer->router_bias,
+		.selection_bias = layer->selection_bias,
+		.scores = scores,
+		.chosen = batch_rows(f, f->chosen, k * sizeof(*f->chosen), f->n),
+		.weights = batch_rows(f, f->weights, k * sizeof(*f->weights), f->n),
+		.order = f->order,
+	};
+	f->queue->ops->route(f->queue, &choice);
 }
 
 static const float *bias_row(const struct expert_bias *biases, uint16_t expert)
@@ -94,144 +100,140 @@ static const float *bias_row(const struct expert_bias *biases, uint16_t expert)
 	return biases->rows ? biases->rows + expert * biases->stride : NULL;
 }
 
+static float scale_of(const struct expert_tensor *tensor, uint16_t expert)
+{
+	return tensor->scales ? tensor->scales[expert] : 1;
+}
+
+static struct ffn shape_of(const struct forward *f)
+{
+	const struct layer *layer = &f->model->layers[f->layer];
+	struct ffn ffn = {.gate = layer->gate.shape,
+		.up = layer->up.shape,
+		.down = layer->down.shape,
+		.activation = f->model->config.arch->activation};
+	ffn.gate.scaled = layer->gate.scales != NULL;
+	ffn.up.scaled = layer->up.scales != NULL;
+	ffn.down.scaled = layer->down.scales != NULL;
+	return ffn;
+}
+
 /* The expert of every token, computed while those that are not resident arrive. */
 static void run_shared(struct forward *f)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
-	uint32_t n_embd = f->model->config.n_embd;
-	uint32_t first = f->n * f->model->config.n_experts_used;
-	for (uint32_t t = 0; t < f->n; t++) {
-		f->in_rows[first + t] = f->h_rows[t];
-		f->down_rows[first + t] = f->shared + (size_t)t * n_embd;
-	}
-	f->ffn[0] = (struct ffn_task){.gate = layer->shared_gate,
-		.up = layer->shared_up,
-		.down = layer->shared_down,
-		.gate_bias = layer->shared_gate_bias,
-		.up_bias = layer->shared_up_bias,
-		.first = first,
-		.n = f->n};
-	run_ffn(f, 1, false);
+	uint32_t n = f->model->config.n_embd;
+	const struct step_dense_ffn step = {
+		.ffn = {.gate = layer->shared_gate,
+			.up = layer->shared_up,
+			.down = layer->shared_down,
+			.gate_bias = layer->shared_gate_bias,
+			.up_bias = layer->shared_up_bias,
+			.activation = f->model->config.arch->activation},
+		.in = inputs_of(f, f->h, f->h_q8, n),
+		.y = floats_of(f, f->shared, n),
+	};
+	f->queue->ops->dense_ffn(f->queue, &step);
 }
 
-static void call_hook(struct forward *f, bool moe)
+/* What has come of the layer's experts; last: they are all of the rest. */
+static void run_some(struct forward *f, uint32_t n, bool last)
 {
-	if (f->hooks.layer)
-		f->hooks.layer(f->hooks.arg, f->layer, f->n, moe ? f->chosen : NULL,
-			moe ? f->weights : NULL, f->hidden_rows);
+	const struct model_config *config = &f->model->config;
+	const struct layer *layer = &f->model->layers[f->layer];
+	struct rows y = floats_of(f, f->down, config->n_embd);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct expert_view *view = &f->views[i];
+		const struct expert_use *use = &f->uses[view->index];
+		uint16_t e = use->expert;
+		f->ready[i] = (struct step_expert){
+			.gate = view->gate,
+			.up = view->up,
+			.down = view->down,
+			.layout = view->layout,
+			.gate_scale = scale_of(&layer->gate, e),
+			.up_scale = scale_of(&layer->up, e),
+			.down_scale = scale_of(&layer->down, e),
+			.gate_bias = bias_row(&layer->gate_bias, e),
+			.up_bias = bias_row(&layer->up_bias, e),
+			.first = use->first,
+			.n = use->n,
+		};
+	}
+	y.n = f->n * config->n_experts_used;
+	struct step_experts step = {
+		.shape = shape_of(f),
+		.of = f->ready,
+		.n = n,
+		.n_used = config->n_experts_used,
+		.pairs = f->order.pairs,
+		.in = inputs_of(f, f->h, f->h_q8, config->n_embd),
+		.y = y,
+	};
+	if (last)
+		next_mixer(f, f->layer + 1, &step.next);
+	f->queue->ops->experts(f->queue, &step);
 }
 
-static int run_experts(struct forward *f, uint32_t n_distinct)
+static int run_experts(struct forward *f)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
 	const struct expert_source_ops *ops = f->experts->ops;
-	uint32_t done = 0;
+	uint32_t n_distinct = *f->n_uses, done = 0;
 	int n;
+	for (uint32_t i = 0; i < n_distinct; i++) {
+		f->distinct[i] = f->uses[i].expert;
+		f->distinct_tokens[i] = f->uses[i].n;
+	}
+	f->stats.unique_experts += n_distinct;
 	ops->begin(f->experts, f->layer, f->distinct, f->distinct_tokens, n_distinct);
 	/* What is missing is on its way meanwhile. */
 	call_hook(f, true);
 	if (layer->shared_gate.data)
 		run_shared(f);
 	while ((n = ops->ready(f->experts, f->views)) > 0) {
-		for (int i = 0; i < n; i++) {
-			const struct expert_view *view = &f->views[i];
-			uint32_t tokens = f->distinct_tokens[view->index];
-			uint16_t expert = f->distinct[view->index];
-			uint32_t last = f->expert_first[expert];
-			f->ffn[i] = (struct ffn_task){
-				.gate = with_data(&layer->gate, expert, view->gate, view->layout),
-				.up = with_data(&layer->up, expert, view->up, view->layout),
-				.down = with_data(&layer->down, expert, view->down, view->layout),
-				.gate_bias = bias_row(&layer->gate_bias, expert),
-				.up_bias = bias_row(&layer->up_bias, expert),
-				.first = last - tokens,
-				.n = tokens,
-			};
-		}
 		done += (uint32_t)n;
-		run_ffn(f, (uint32_t)n, done == n_distinct);
+		run_some(f, (uint32_t)n, done == n_distinct);
+		ops->used(f->experts, f->queue, f->queue->ops->ticket(f->queue));
 	}
 	ops->end(f->experts);
 	return n < 0 ? -EIO : 0;
 }
 
-static void combine_token(struct forward *f, uint32_t t)
+static void combine(struct forward *f)
 {
-	uint32_t n = f->model->config.n_embd, k = f->model->config.n_experts_used;
+	const struct model_config *config = &f->model->config;
 	const struct layer *layer = &f->model->layers[f->layer];
-	float *y = f->out + (size_t)t * n;
-	float *shared = f->shared + (size_t)t * n;
-	memset(y, 0, n * sizeof(*y));
-	for (uint32_t j = 0; j < k; j++) {
-		size_t a = (size_t)t * k + j;
-		if (layer->down_bias.rows)
-			f->kernels->add(
-				f->down + a * n, bias_row(&layer->down_bias, f->chosen[a]), n);
-		f->kernels->axpy(y, f->weights[a], f->down + a * n, n);
-	}
-	if (layer->shared_down_bias)
-		f->kernels->add(shared, layer->shared_down_bias, n);
-	if (layer->shared_weight.data) {
-		f->kernels->sigmoid(f->shared_weight + t, 1);
-		f->kernels->axpy(y, f->shared_weight[t], shared, n);
-	} else if (layer->shared_gate.data) {
-		f->kernels->add(y, shared, n);
-	}
-	f->kernels->add(f->x + (size_t)t * n, y, n);
-}
-
-static void dense_residual(struct forward *f, uint32_t t)
-{
-	uint32_t n = f->model->config.n_embd;
-	const float *bias = f->model->layers[f->layer].ffn_down_bias;
-	float *out = f->out + (size_t)t * n;
-	if (bias)
-		f->kernels->add(out, bias, n);
-	f->kernels->add(f->x + (size_t)t * n, out, n);
-}
-
-static void dense_layer(struct forward *f)
-{
-	const struct layer *layer = &f->model->layers[f->layer];
-	call_hook(f, false);
-	for (uint32_t t = 0; t < f->n; t++) {
-		f->in_rows[t] = f->h_rows[t];
-		f->down_rows[t] = f->out_rows[t];
-	}
-	f->ffn[0] = (struct ffn_task){.gate = layer->ffn_gate,
-		.up = layer->ffn_up,
-		.down = layer->ffn_down,
-		.gate_bias = layer->ffn_gate_bias,
-		.up_bias = layer->ffn_up_bias,
-		.first = 0,
-		.n = f->n};
-	run_ffn(f, 1, true);
-	work_tokens(f, dense_residual, 2 * f->model->config.n_embd * sizeof(float));
+	uint32_t n = config->n_embd, k = config->n_experts_used;
+	struct step_combine step = {
+		.width = n,
+		.n_used = k,
+		.chosen = batch_rows(f, f->chosen, k * sizeof(*f->chosen), f->n),
+		.weights = batch_rows(f, f->weights, k * sizeof(*f->weights), f->n),
+		.y = floats_of(f, f->down, n),
+		.bias = layer->down_bias.rows,
+		.bias_stride = layer->down_bias.stride,
+		.shared_bias = layer->shared_down_bias,
+		.sum = floats_of(f, f->out, n),
+		.x = floats_of(f, f->x, n),
+	};
+	if (layer->shared_gate.data)
+		step.shared = floats_of(f, f->shared, n);
+	if (layer->shared_weight.data)
+		step.shared_weight = floats_of(f, f->shared_weight, 1);
+	f->queue->ops->combine(f->queue, &step);
 }
 
 int ffn_layer(struct forward *f)
 {
-	const struct model_config *config = &f->model->config;
-	const struct layer *layer = &f->model->layers[f->layer];
-	size_t row_bytes = config->n_embd * sizeof(float);
-	work_tokens(f, norm_token, 2 * row_bytes);
-	if (!layer->moe) {
+	norm(f);
+	if (!f->model->layers[f->layer].moe) {
 		dense_layer(f);
 		return 0;
 	}
-	f->products[0] = (struct product){layer->router, f->h_rows, f->router_rows, f->n};
-	f->products[1] = (struct product){layer->shared_weight, f->h_rows, f->shared_rows, f->n};
-	if (layer->shared_gate.data)
-		ahead_matrix(f, &layer->shared_gate);
-	else
-		ahead_nothing(f);
-	work_products(f, layer->shared_weight.data ? 2 : 1);
-	work_tokens(f, route_token, config->n_experts * 2 * sizeof(float));
-	uint32_t n_distinct = group_by_expert(f);
-	f->stats.unique_experts += n_distinct;
-	int rc = run_experts(f, n_distinct);
-	if (rc < 0)
-		return rc;
-	work_tokens(f, combine_token, (config->n_experts_used + 3) * row_bytes);
-	return 0;
+	route(f);
+	int rc = run_experts(f);
+	if (rc == 0)
+		combine(f);
+	return rc;
 }

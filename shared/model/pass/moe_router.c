@@ -1,9 +1,7 @@
-#include "shared/model/pass/moe_route.h"
+#include "shared/model/pass/moe_router.h"
 
-#include "kernels/cpu/simd.h"
-
+#include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Rows that go together, and a matrix so small that waking the others takes longer. */
@@ -15,45 +13,39 @@ static bool quantised(const struct matrix *router)
 	return type != NULL && type->quantised;
 }
 
-int moe_router_init(struct moe_router *router, const struct model *model,
-	const struct kernels *kernels, uint32_t n_max, struct error *err)
+static size_t whole_lines(size_t bytes)
+{
+	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+int moe_router_init(struct moe_router *router, const struct model *model, struct backend *backend,
+	uint32_t n_max, struct error *err)
 {
 	const struct model_config *config = &model->config;
-	uint32_t n = config->n_experts, k = config->n_experts_used;
+	size_t n = config->n_experts, k = config->n_experts_used;
 	/* For routers that are quantised, in the file or as copies. */
 	bool any = config->n_embd % Q8_BLOCK == 0;
-	size_t blocks = (size_t)n_max * (config->n_embd / Q8_BLOCK);
-	*router = (struct moe_router){
-		.model = model,
-		.kernels = kernels,
-		.n_max = n_max,
-		.x = calloc(n_max, sizeof(*router->x)),
-		.q8 = any ? calloc(blocks, sizeof(*router->q8)) : NULL,
-		.logits = calloc((size_t)n_max * n, sizeof(*router->logits)),
-		.scratch = calloc(n, sizeof(*router->scratch)),
-		.rows = calloc(n_max, sizeof(*router->rows)),
-		.chosen = calloc((size_t)n_max * k, sizeof(*router->chosen)),
-		.weights = calloc((size_t)n_max * k, sizeof(*router->weights)),
-	};
-	if (!router->x || (any && !router->q8) || !router->logits || !router->scratch ||
-		!router->rows || !router->chosen || !router->weights) {
-		moe_router_exit(router);
-		return error_set(err, ENOMEM, "no memory for %u rows of %u experts", n_max, n);
-	}
-	for (uint32_t t = 0; t < n_max; t++)
-		router->rows[t] = router->logits + (size_t)t * n;
+	size_t row = config->n_embd / Q8_BLOCK * sizeof(struct q8_block);
+	size_t q8 = any ? whole_lines(n_max * row) : 0, logits = whole_lines(n_max * n * 4);
+	size_t weights = whole_lines(n_max * k * sizeof(float));
+	*router = (struct moe_router){.model = model, .n_max = n_max};
+	int rc = backend->ops->alloc(backend,
+		q8 + logits + weights + n_max * k * sizeof(*router->chosen), BUFFER_HOST,
+		&router->memory, err);
+	if (rc < 0)
+		return error_prefix(err, rc, "%u rows of %zu experts", n_max, n);
+	if (any)
+		router->q8 = (struct rows){&router->memory, 0, row, 0};
+	router->logits = (struct rows){&router->memory, q8, n * sizeof(float), 0};
+	router->weights = (float *)(void *)(router->memory.host + q8 + logits);
+	router->chosen = (uint16_t *)(void *)(router->memory.host + q8 + logits + weights);
 	return 0;
 }
 
 void moe_router_exit(struct moe_router *router)
 {
-	free(router->x);
-	free(router->q8);
-	free(router->logits);
-	free(router->scratch);
-	free(router->rows);
-	free(router->chosen);
-	free(router->weights);
+	if (router->memory.backend)
+		router->memory.backend->ops->free(&router->memory);
 	memset(router, 0, sizeof(*router));
 }
 
@@ -62,45 +54,58 @@ static const struct matrix *matrix_of(const struct moe_router *router, uint32_t 
 	return router->matrix ? &router->matrix[layer] : &router->model->layers[layer].router;
 }
 
-static void multiply(const struct moe_router *router, uint32_t first, uint32_t end)
+/* Rows first..end-1 of the router; first is a multiple of ITEM_ROWS. */
+static void multiply(const struct moe_router *router, uint32_t first, uint32_t end, bool alone)
 {
-	router->kernels->matmul(
-		matrix_of(router, router->layer), first, end, router->x, router->n, router->rows);
+	struct step_product product = {.w = *matrix_of(router, router->layer),
+		.x = {router->hidden, router->q8},
+		.y = router->logits};
+	product.w.rows = end - first;
+	product.w.data = (const unsigned char *)product.w.data + first * product.w.row_bytes;
+	product.x.q8.n = product.y.n = router->n;
+	product.y.offset += first * sizeof(float);
+	router->q->ops->products(
+		router->q, &(struct step_products){.of = &product, .n = 1, .alone = alone});
 }
 
-static void rows_item(void *arg, uint32_t item, uint32_t thread)
+void moe_router_begin(struct moe_router *router, uint32_t layer, const struct rows *hidden)
 {
-	const struct moe_router *router = arg;
-	uint32_t first = item * ITEM_ROWS, end = first + ITEM_ROWS;
-	uint32_t n_experts = router->model->config.n_experts;
-	(void)thread;
-	multiply(router, first, end < n_experts ? end : n_experts);
-}
-
-void moe_router_begin(
-	struct moe_router *router, uint32_t layer, const float *const *hidden, uint32_t n)
-{
-	uint32_t n_embd = router->model->config.n_embd, n_blocks = n_embd / Q8_BLOCK;
-	bool q8 = quantised(matrix_of(router, layer));
+	assert(hidden->n <= router->n_max);
 	router->layer = layer;
-	router->n = n;
+	router->n = hidden->n;
 	router->n_rows = 0;
-	for (uint32_t t = 0; t < n; t++) {
-		router->x[t] = (struct activation){.f32 = hidden[t]};
-		if (!q8)
-			continue;
-		router->x[t].q8 = router->q8 + (size_t)t * n_blocks;
-		router->kernels->quantise_q8(hidden[t], n_embd, router->q8 + (size_t)t * n_blocks);
-	}
+	router->hidden = *hidden;
+	router->q8.n = hidden->n;
+	if (quantised(matrix_of(router, layer)))
+		router->q->ops->norm(
+			router->q, &(struct step_norm){.width = router->model->config.n_embd,
+					   .x = *hidden,
+					   .y_q8 = router->q8});
+}
+
+static struct rows result(const struct moe_router *router, const void *at, size_t each)
+{
+	return (struct rows){&router->memory,
+		(size_t)((const unsigned char *)at - router->memory.host),
+		router->model->config.n_experts_used * each, router->n};
 }
 
 static void choose(struct moe_router *router)
 {
-	uint32_t k = router->model->config.n_experts_used;
-	for (uint32_t t = 0; t < router->n; t++)
-		moe_route(router->model, router->kernels, router->layer, router->rows[t],
-			router->scratch, router->chosen + (size_t)t * k,
-			router->weights + (size_t)t * k);
+	const struct layer *layer = &router->model->layers[router->layer];
+	struct step_route step = {
+		.rule = router->model->config.routing,
+		.n_experts = router->model->config.n_experts,
+		.n_used = router->model->config.n_experts_used,
+		.bias = layer->router_bias,
+		.selection_bias = layer->selection_bias,
+		.scores = router->logits,
+		.chosen = result(router, router->chosen, sizeof(*router->chosen)),
+		.weights = result(router, router->weights, sizeof(*router->weights)),
+	};
+	step.scores.n = router->n;
+	router->q->ops->route(router->q, &step);
+	(void)router->q->ops->wait(router->q, router->q->ops->ticket(router->q));
 }
 
 bool moe_router_some(struct moe_router *router, size_t bytes)
@@ -110,21 +115,18 @@ bool moe_router_some(struct moe_router *router, size_t bytes)
 	/* Not fewer than go together, not more than there are. */
 	size_t rows = (items > 0 ? items : 1) * ITEM_ROWS;
 	router->n_rows = n_experts - first < rows ? n_experts : first + (uint32_t)rows;
-	multiply(router, first, router->n_rows);
+	multiply(router, first, router->n_rows, true);
 	if (router->n_rows < n_experts)
 		return false;
 	choose(router);
 	return true;
 }
 
-void moe_router_run(
-	struct moe_router *router, uint32_t layer, const float *const *hidden, uint32_t n)
+void moe_router_run(struct moe_router *router, uint32_t layer, const struct rows *hidden)
 {
 	uint32_t n_experts = router->model->config.n_experts;
-	moe_router_begin(router, layer, hidden, n);
-	if (router->pool && matrix_of(router, layer)->row_bytes * n_experts >= SHARED_BYTES)
-		pool_run(router->pool, rows_item, router, (n_experts + ITEM_ROWS - 1) / ITEM_ROWS);
-	else
-		multiply(router, 0, n_experts);
+	moe_router_begin(router, layer, hidden);
+	multiply(router, 0, n_experts,
+		router->alone || matrix_of(router, layer)->row_bytes * n_experts < SHARED_BYTES);
 	choose(router);
 }

@@ -1,8 +1,5 @@
-/* Which experts a token goes to, and with what weights. Always k distinct ones, even of logits that are not numbers. */
-#include "shared/model/pass/moe_route.h"
-
-#include "kernels/cpu/simd.h"
-#include "shared/model/pass/forward_internal.h"
+/* Which experts a row goes to, and with what weights. Always k distinct ones, even of scores that are not numbers. */
+#include "kernels/cpu/steps/steps.h"
 
 #include <string.h>
 
@@ -26,10 +23,10 @@ static void choose(const float *score, uint32_t n, uint32_t k, uint16_t *chosen,
 /* Group-limited routing: scores outside the best groups become -inf. With a selection bias, or sigmoid scores, a
  * group counts as much as its two best (DeepSeek-V3, arXiv 2412.19437, section 2.1.2); with softmax, as its best
  * (DeepSeek-V2, arXiv 2405.04434, section 2.2.2). */
-static void limit_groups(const struct model_config *config, bool two, float *score)
+static void limit_groups(const struct step_route *step, bool two, float *score)
 {
-	const struct routing_config *r = &config->routing;
-	uint32_t size = config->n_experts / r->n_groups;
+	const struct routing_config *r = &step->rule;
+	uint32_t size = step->n_experts / r->n_groups;
 	float group_score[LIMIT_EXPERTS / 2], best[LIMIT_EXPERTS / 2] = {0};
 	uint16_t chosen[LIMIT_EXPERTS / 2] = {0};
 	bool kept[LIMIT_EXPERTS / 2] = {false};
@@ -42,7 +39,7 @@ static void limit_groups(const struct model_config *config, bool two, float *sco
 	choose(group_score, r->n_groups, r->n_groups_used, chosen, best);
 	for (uint32_t i = 0; i < r->n_groups_used; i++)
 		kept[chosen[i]] = true;
-	for (uint32_t e = 0; e < config->n_experts; e++) {
+	for (uint32_t e = 0; e < step->n_experts; e++) {
 		if (!kept[e / size])
 			score[e] = -__builtin_inff();
 	}
@@ -95,43 +92,42 @@ static void sparsemix(const struct kernels *kernels, uint32_t n, const float *lo
 }
 
 /* Scores to the chosen experts and their scores, by falling score. */
-static void choose_experts(const struct model_config *config, const struct kernels *kernels,
-	const float *bias, const float *score, float *scratch, uint16_t *chosen, float *weights)
+static void choose_experts(const struct step_route *step, const struct kernels *kernels,
+	const float *score, float *scratch, uint16_t *chosen, float *weights)
 {
-	uint32_t n = config->n_experts, k = config->n_experts_used;
-	if (!bias && config->routing.n_groups == 1) {
+	const float *bias = step->selection_bias;
+	uint32_t n = step->n_experts, k = step->n_used;
+	if (!bias && step->rule.n_groups == 1) {
 		choose(score, n, k, chosen, weights);
 		return;
 	}
 	memcpy(scratch, score, n * sizeof(*scratch));
 	if (bias)
 		kernels->add(scratch, bias, n);
-	if (config->routing.n_groups > 1)
-		limit_groups(config, bias || config->routing.gating == GATING_SIGMOID, scratch);
+	if (step->rule.n_groups > 1)
+		limit_groups(step, bias || step->rule.gating == GATING_SIGMOID, scratch);
 	choose(scratch, n, k, chosen, weights);
 	for (uint32_t j = 0; j < k; j++)
 		weights[j] = score[chosen[j]];
 	sort_chosen(chosen, weights, k);
 }
 
-void moe_route(const struct model *model, const struct kernels *kernels, uint32_t layer,
-	float *logits, float *scratch, uint16_t *chosen, float *weights)
+static void route_one(const struct step_route *step, const struct kernels *kernels, float *scores,
+	float *scratch, uint16_t *chosen, float *weights)
 {
-	const struct model_config *config = &model->config;
-	const struct routing_config *r = &config->routing;
-	const struct layer *l = &model->layers[layer];
-	uint32_t n = config->n_experts, k = config->n_experts_used;
-	if (l->router_bias)
-		kernels->add(logits, l->router_bias, n);
+	const struct routing_config *r = &step->rule;
+	uint32_t n = step->n_experts, k = step->n_used;
+	if (step->bias)
+		kernels->add(scores, step->bias, n);
 	if (r->gating == GATING_SPARSEMIXER) {
-		sparsemix(kernels, n, logits, scratch, chosen, weights);
+		sparsemix(kernels, n, scores, scratch, chosen, weights);
 		return;
 	}
 	if (r->gating == GATING_SOFTMAX)
-		kernels->softmax(logits, n);
+		kernels->softmax(scores, n);
 	else if (r->gating == GATING_SIGMOID)
-		kernels->sigmoid(logits, n);
-	choose_experts(config, kernels, l->selection_bias, logits, scratch, chosen, weights);
+		kernels->sigmoid(scores, n);
+	choose_experts(step, kernels, scores, scratch, chosen, weights);
 	if (r->gating == GATING_TOP_SOFTMAX)
 		kernels->softmax(weights, k);
 	if (r->norm) {
@@ -146,10 +142,54 @@ void moe_route(const struct model *model, const struct kernels *kernels, uint32_
 		weights[j] *= r->scale;
 }
 
-void route_token(struct forward *f, uint32_t t)
+struct route {
+	const struct cpu_queue *q;
+	const struct step_route *step;
+};
+
+static void route_row(void *arg, uint32_t t, uint32_t thread)
 {
-	uint32_t n = f->model->config.n_experts, k = f->model->config.n_experts_used;
-	moe_route(f->model, f->kernels, f->layer, f->router + (size_t)t * n,
-		f->selection + (size_t)t * n, f->chosen + (size_t)t * k,
-		f->weights + (size_t)t * k);
+	const struct route *r = arg;
+	const struct step_route *step = r->step;
+
+	route_one(step, r->q->kernels, floats_at(&step->scores, t),
+		r->q->selection + (size_t)thread * r->q->limits.n_experts,
+		(uint16_t *)row_at(&step->chosen, t), floats_at(&step->weights, t));
+}
+
+/* A counting sort. */
+static void order_pairs(struct cpu_queue *q, const struct step_route *step)
+{
+	uint32_t *pairs = (uint32_t *)place_at(step->order.pairs);
+	struct expert_use *uses = (struct expert_use *)place_at(step->order.uses);
+	uint32_t n = step->n_experts, *ends = q->ends, n_uses = 0;
+
+	memset(ends, 0, (n + 1) * sizeof(*ends));
+	for (uint32_t t = 0; t < step->scores.n; t++)
+		for (uint32_t j = 0; j < step->n_used; j++)
+			ends[((const uint16_t *)row_at(&step->chosen, t))[j] + 1]++;
+	for (uint32_t e = 0; e < n; e++) {
+		if (ends[e + 1] > 0)
+			uses[n_uses++] =
+				(struct expert_use){(uint16_t)e, (uint16_t)ends[e + 1], ends[e]};
+		ends[e + 1] += ends[e];
+	}
+	/* Placing advances each first to the end of its expert. */
+	for (uint32_t t = 0; t < step->scores.n; t++)
+		for (uint32_t j = 0; j < step->n_used; j++)
+			pairs[ends[((const uint16_t *)row_at(&step->chosen, t))[j]]++] =
+				t * step->n_used + j;
+	*(uint32_t *)place_at(step->order.n_uses) = n_uses;
+}
+
+void cpu_route(struct queue *queue, const struct step_route *step)
+{
+	struct cpu_queue *q = cpu_queue(queue);
+	struct route r = {q, step};
+	uint32_t n = step->scores.n;
+
+	assert(step->n_experts <= q->limits.n_experts);
+	work_items(q, n, (size_t)n * step->n_experts * 2 * sizeof(float), route_row, &r);
+	if (step->order.pairs.buffer)
+		order_pairs(q, step);
 }

@@ -3,7 +3,9 @@
 #include "kernels/kernels.h"
 #include "kernels/pool_internal.h"
 #include "kernels/tiles.h"
-#include "shared/model/pass/forward_internal.h"
+#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/steps.h"
+#include "kernels/kernels.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,9 +19,10 @@ enum { COLS = 64, ROWS_MAX = 1056, TOKENS_MAX = 150, TASKS = 2 };
 
 /* Two matrices of each kind, for tokens that all lie behind each other: the first task's, then the second's. */
 struct work_test {
-	struct forward f;
-	struct model model;
-	struct arch arch;
+	struct backend *backend;
+	struct queue *queue;
+	struct cpu_queue *q; /* the same */
+	enum activation_kind activation;
 	struct matrix gate[TASKS], up[TASKS];
 	float *bias; /* [ROWS_MAX] */
 	float *x, *gate_out, *up_out, *act; /* by token; the outputs in rows of ROWS_MAX */
@@ -89,7 +92,7 @@ static void open_memory(struct work_test *w)
 		w->x[i] = random_float(w);
 	for (size_t t = 0; t < n; t++) {
 		struct q8_block *q8 = w->x_q8 + t * (COLS / Q8_BLOCK);
-		w->f.kernels->quantise_q8(w->x + t * COLS, COLS, q8);
+		w->q->kernels->quantise_q8(w->x + t * COLS, COLS, q8);
 		w->in[t] = (struct activation){w->x + t * COLS, q8};
 		w->gate_rows[t] = w->gate_out + t * ROWS_MAX;
 		w->up_rows[t] = w->up_out + t * ROWS_MAX;
@@ -99,24 +102,20 @@ static void open_memory(struct work_test *w)
 static struct work_test *work_open(uint32_t threads)
 {
 	struct work_test *w = memory(1, sizeof(*w));
-	struct forward *f = &w->f;
+	const struct backend_cpu_options options = {
+		.kernels = kernels_select(NULL, NULL), .threads = threads, .spin_ns = 20000};
+	const struct queue_limits limits = {.products = TASKS,
+		.pairs = TASKS * TOKENS_MAX,
+		.ffn_pairs = TASKS * TOKENS_MAX,
+		.ffn_width = ROWS_MAX,
+		.ffn_plain = true};
 	struct error err = {""};
 	w->rng = threads;
-	f->kernels = kernels_select(NULL, &err);
-	assert_non_null(f->kernels);
-	assert_int_equal(pool_create(threads, 0, 20000, &f->pool, &err), 0);
-	w->model.config.arch = &w->arch;
-	f->model = &w->model;
-	f->n_threads = threads;
-	f->ff_max = ROWS_MAX;
-	f->products = memory(TASKS, sizeof(*f->products));
-	f->ffn = memory(TASKS, sizeof(*f->ffn));
-	f->items = memory(WORK_ITEMS_MAX(threads, TASKS), sizeof(*f->items));
-	f->gate_up = memory((size_t)threads * 2 * WORK_FFN_FLOATS, sizeof(float));
+	assert_int_equal(backend_cpu_create(&options, &w->backend, &err), 0);
+	assert_int_equal(w->backend->ops->queue(w->backend, &limits, &w->queue, &err), 0);
+	w->q = cpu_queue(w->queue);
 	open_memory(w);
-	f->in_rows = w->in;
-	f->act = memory((size_t)TASKS * TOKENS_MAX * ROWS_MAX, sizeof(float));
-	f->act_q8 = memory((size_t)TASKS * TOKENS_MAX * ROWS_MAX / Q8_BLOCK, sizeof(*f->act_q8));
+	memcpy(w->q->x_rows, w->in, TASKS * TOKENS_MAX * sizeof(*w->in));
 	for (size_t i = 0; i < TASKS; i++) {
 		w->gate[i] = random_matrix(w, TENSOR_Q8_0);
 		w->up[i] = random_matrix(w, i ? TENSOR_F32 : TENSOR_Q8_0);
@@ -127,15 +126,15 @@ static struct work_test *work_open(uint32_t threads)
 static void work_close(struct work_test *w)
 {
 	void *all[] = {w->bias, w->x, w->x_q8, w->gate_out, w->up_out, w->act, w->act_q8, w->in,
-		w->gate_rows, w->up_rows, w->f.products, w->f.ffn, w->f.items, w->f.gate_up,
-		w->f.act, w->f.act_q8};
+		w->gate_rows, w->up_rows};
 	for (size_t i = 0; i < TASKS; i++) {
 		free((void *)w->gate[i].data);
 		free((void *)w->up[i].data);
 	}
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		free(all[i]);
-	pool_destroy(&w->f.pool);
+	w->backend->ops->queue_free(w->queue);
+	w->backend->ops->destroy(w->backend);
 	free(w);
 }
 
@@ -152,66 +151,67 @@ static const uint32_t all_tokens[] = {1, 22, 63, 64, 65, TOKENS_MAX};
 
 static void check_products(struct work_test *w, uint32_t rows, uint32_t tokens)
 {
-	struct forward *f = &w->f;
+	struct cpu_queue *q = w->q;
 	size_t outs = (size_t)TASKS * TOKENS_MAX * ROWS_MAX;
 	memset(w->gate_out, 0xff, outs * sizeof(float));
 	memset(w->up_out, 0xff, outs * sizeof(float));
 	for (uint32_t i = 0; i < TASKS; i++) {
-		f->products[i] = (struct product){first_rows(&w->up[i], rows),
+		q->products[i] = (struct work_product){first_rows(&w->up[i], rows),
 			w->in + i * TOKENS_MAX, w->gate_rows + i * TOKENS_MAX, tokens};
-		f->kernels->matmul(&f->products[i].w, 0, rows, f->products[i].x, tokens,
+		q->kernels->matmul(&q->products[i].w, 0, rows, q->products[i].x, tokens,
 			w->up_rows + i * TOKENS_MAX);
 	}
-	work_products(f, TASKS);
+	work_products(q, TASKS, false);
 	assert_memory_equal(w->gate_out, w->up_out, outs * sizeof(float));
 }
 
 /* What one task should give, from whole products. */
-static void expect_ffn(struct work_test *w, const struct ffn_task *task)
+static void expect_ffn(struct work_test *w, const struct work_ffn *task)
 {
-	const struct kernels *k = w->f.kernels;
-	uint32_t rows = task->gate.rows, first = task->first;
-	k->matmul(&task->gate, 0, rows, w->in + first, task->n, w->gate_rows + first);
-	k->matmul(&task->up, 0, rows, w->in + first, task->n, w->up_rows + first);
+	const struct kernels *k = w->q->kernels;
+	uint32_t rows = task->ffn.gate.rows, first = task->first;
+	k->matmul(&task->ffn.gate, 0, rows, w->in + first, task->n, w->gate_rows + first);
+	k->matmul(&task->ffn.up, 0, rows, w->in + first, task->n, w->up_rows + first);
 	for (uint32_t a = first; a < first + task->n; a++) {
 		float *act = w->act + (size_t)a * ROWS_MAX;
-		if (task->gate_bias)
-			k->add(w->gate_rows[a], task->gate_bias, rows);
-		if (task->up_bias)
-			k->add(w->up_rows[a], task->up_bias, rows);
-		if (w->arch.activation == ACTIVATION_SWIGLU_OAI)
+		if (task->ffn.gate_bias)
+			k->add(w->gate_rows[a], task->ffn.gate_bias, rows);
+		if (task->ffn.up_bias)
+			k->add(w->up_rows[a], task->ffn.up_bias, rows);
+		if (w->activation == ACTIVATION_SWIGLU_OAI)
 			k->swiglu_oai(w->gate_rows[a], w->up_rows[a], rows, act);
 		else
 			k->silu_mul(w->gate_rows[a], w->up_rows[a], rows, act);
-		if (task->down.type != TENSOR_F32)
+		if (task->ffn.down.type != TENSOR_F32)
 			k->quantise_q8(act, rows, w->act_q8 + (size_t)a * ROWS_MAX / Q8_BLOCK);
 	}
 }
 
 static void check_ffn(struct work_test *w, uint32_t rows, uint32_t tokens, enum tensor_type down)
 {
-	struct forward *f = &w->f;
+	struct cpu_queue *q = w->q;
 	size_t outs = (size_t)TASKS * TOKENS_MAX * ROWS_MAX;
 	memset(w->act, 0, outs * sizeof(float));
-	memset(f->act, 0, outs * sizeof(float));
+	memset(q->act, 0, outs * sizeof(float));
 	memset(w->act_q8, 0, outs / Q8_BLOCK * sizeof(*w->act_q8));
-	memset(f->act_q8, 0, outs / Q8_BLOCK * sizeof(*w->act_q8));
+	memset(q->act_q8, 0, outs / Q8_BLOCK * sizeof(*w->act_q8));
 	for (uint32_t i = 0; i < TASKS; i++) {
-		f->ffn[i] = (struct ffn_task){
-			.gate = first_rows(&w->gate[i], rows),
-			.up = first_rows(&w->up[i], rows),
-			.down = {.type = down, .rows = COLS, .cols = rows},
-			.gate_bias = i ? w->bias : NULL,
-			.up_bias = i ? w->bias : NULL,
+		q->ffn[i] = (struct work_ffn){
+			.ffn = {.gate = first_rows(&w->gate[i], rows),
+				.up = first_rows(&w->up[i], rows),
+				.down = {.type = down, .rows = COLS, .cols = rows},
+				.gate_bias = i ? w->bias : NULL,
+				.up_bias = i ? w->bias : NULL,
+				.activation = w->activation},
 			.first = i * TOKENS_MAX,
 			.n = tokens,
 		};
-		expect_ffn(w, &f->ffn[i]);
+		expect_ffn(w, &q->ffn[i]);
 	}
-	work_ffn(f, TASKS);
-	assert_memory_equal(w->act_q8, f->act_q8, outs / Q8_BLOCK * sizeof(*w->act_q8));
+	work_ffn(q, TASKS);
+	assert_memory_equal(w->act_q8, q->act_q8, outs / Q8_BLOCK * sizeof(*w->act_q8));
 	if (down == TENSOR_F32)
-		assert_memory_equal(w->act, f->act, outs * sizeof(float));
+		assert_memory_equal(w->act, q->act, outs * sizeof(float));
 }
 
 static void for_every_cut(void (*check)(struct work_test *w, uint32_t rows, uint32_t tokens))
@@ -233,13 +233,13 @@ static void products_of_any_size_are_whole(void **state)
 
 static void check_quantised(struct work_test *w, uint32_t rows, uint32_t tokens)
 {
-	w->arch.activation = ACTIVATION_SILU;
+	w->activation = ACTIVATION_SILU;
 	check_ffn(w, rows, tokens, TENSOR_Q8_0);
 }
 
 static void check_plain(struct work_test *w, uint32_t rows, uint32_t tokens)
 {
-	w->arch.activation = ACTIVATION_SWIGLU_OAI;
+	w->activation = ACTIVATION_SWIGLU_OAI;
 	check_ffn(w, rows, tokens, TENSOR_F32);
 }
 
@@ -250,18 +250,18 @@ static void feed_forwards_of_any_size_are_whole(void **state)
 	for_every_cut(check_plain);
 }
 
-static uint64_t product_weights(const struct product *p)
+static uint64_t product_weights(const struct work_product *p)
 {
 	return (uint64_t)p->w.rows * p->w.row_bytes;
 }
 
 /* Bytes of the weights of all tasks, one task behind the other, that lie before what a thread fetches; and that this is of
  * whole blocks of rows. */
-static uint64_t bytes_before(const struct forward *f, const struct pool_thread *t)
+static uint64_t bytes_before(const struct cpu_queue *q, const struct pool_thread *t)
 {
 	uint64_t before = 0;
 	for (uint32_t i = 0; i < TASKS; i++) {
-		const struct product *p = &f->products[i];
+		const struct work_product *p = &q->products[i];
 		uint64_t at = atomic_load(&t->ahead) - (uintptr_t)p->w.data;
 		if (atomic_load(&t->ahead) >= (uintptr_t)p->w.data && at < product_weights(p)) {
 			uint64_t left = product_weights(p) - at;
@@ -282,28 +282,28 @@ static void each_thread_fetches_the_weights_that_it_takes_first(void **state)
 	(void)state;
 	for (uint32_t threads = 2; threads <= 4; threads++) {
 		struct work_test *w = work_open(threads);
-		struct forward *f = &w->f;
+		struct cpu_queue *q = w->q;
 		uint64_t all = 0;
-		pool_use(f->pool, threads);
+		pool_use(q->pool, threads);
 		for (uint32_t i = 0; i < TASKS; i++) {
-			f->products[i] = (struct product){.w = w->gate[i], .n = TOKENS_MAX};
-			all += product_weights(&f->products[i]);
+			q->products[i] = (struct work_product){.w = w->gate[i], .n = TOKENS_MAX};
+			all += product_weights(&q->products[i]);
 		}
-		work_ahead(f, f->products, TASKS);
+		work_ahead(q, q->products, TASKS);
 		for (uint32_t i = 0; i < threads; i++) {
-			uint64_t before = bytes_before(f, &f->pool->of[i]);
+			uint64_t before = bytes_before(q, &q->pool->of[i]);
 			uint64_t share = all * i / threads, item = all / threads / 2;
 			assert_in_range(before, share > item ? share - item : 0, share + item);
 		}
-		assert_int_equal(bytes_before(f, &f->pool->of[0]), 0);
+		assert_int_equal(bytes_before(q, &q->pool->of[0]), 0);
 		/* What follows is not known, or too little for more than one thread. */
-		work_ahead(f, NULL, 0);
+		work_ahead(q, NULL, 0);
 		for (uint32_t i = 0; i < threads; i++)
-			assert_int_equal(atomic_load(&f->pool->of[i].ahead_bytes), 0);
-		f->products[0] = (struct product){.w = first_rows(&w->gate[0], 32), .n = 1};
-		work_ahead(f, f->products, 1);
+			assert_int_equal(atomic_load(&q->pool->of[i].ahead_bytes), 0);
+		q->products[0] = (struct work_product){.w = first_rows(&w->gate[0], 32), .n = 1};
+		work_ahead(q, q->products, 1);
 		for (uint32_t i = 0; i < threads; i++)
-			assert_int_equal(atomic_load(&f->pool->of[i].ahead_bytes), 0);
+			assert_int_equal(atomic_load(&q->pool->of[i].ahead_bytes), 0);
 		work_close(w);
 	}
 }

@@ -1,0 +1,316 @@
+#include "kernels/backend_cpu.h"
+
+#include "kernels/cpu/steps/steps.h"
+#include "shared/base/clock.h"
+#include "shared/base/huge_pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How a buffer's memory is given back. */
+enum handle { HANDLE_CALLERS, HANDLE_HEAP, HANDLE_MAPPING };
+
+static struct cpu_backend *cpu_backend(struct backend *backend)
+{
+	return (struct cpu_backend *)backend;
+}
+
+/* ---- Memory. ---- */
+
+static int alloc_shared(size_t bytes, struct buffer *out, struct error *err)
+{
+	struct huge_pages pages;
+	void *memory;
+	int rc = huge_pages_memfd("outrider-buffer", bytes, &pages, &out->fd, &memory, err);
+
+	if (rc < 0)
+		return rc;
+	out->host = memory;
+	out->bytes = pages.bytes;
+	out->handle = HANDLE_MAPPING;
+	return 0;
+}
+
+static int cpu_alloc(struct backend *backend, size_t bytes, enum buffer_kind kind,
+	struct buffer *out, struct error *err)
+{
+	*out = (struct buffer){.backend = backend, .bytes = bytes, .handle = HANDLE_HEAP, .fd = -1};
+	if (kind == BUFFER_SHARED)
+		return alloc_shared(bytes, out, err);
+	/* Rows of tokens are far apart: in small pages each store of a product would be to a page of its own (measured: a
+	 * prompt of 512 tokens of qwen3-30b-a3b takes 2 % longer). */
+	out->host = huge_pages_alloc(bytes);
+	if (!out->host)
+		return error_set(err, ENOMEM, "no memory for a buffer of %zu bytes", bytes);
+	return 0;
+}
+
+static int cpu_wrap(
+	struct backend *backend, void *memory, size_t bytes, struct buffer *out, struct error *err)
+{
+	(void)err;
+	*out = (struct buffer){.backend = backend,
+		.host = memory,
+		.bytes = bytes,
+		.handle = HANDLE_CALLERS,
+		.fd = -1};
+	return 0;
+}
+
+static int cpu_export(const struct buffer *buffer, struct error *err)
+{
+	if (buffer->fd < 0)
+		return error_set(err, ENOTSUP, "a buffer of this process alone has no descriptor");
+	int fd = fcntl(buffer->fd, F_DUPFD_CLOEXEC, 3);
+	if (fd < 0)
+		return error_set(err, errno, "a buffer's descriptor cannot be duplicated: %s",
+			strerror(errno));
+	return fd;
+}
+
+static int cpu_import(struct backend *backend, int fd, size_t bytes, bool write, struct buffer *out,
+	struct error *err)
+{
+	struct stat status;
+
+	*out = (struct buffer){.backend = backend, .fd = -1};
+	if (fstat(fd, &status) < 0)
+		return error_set(
+			err, errno, "a buffer's descriptor cannot be used: %s", strerror(errno));
+	if (bytes == 0 || status.st_size < 0 || (uint64_t)status.st_size < bytes)
+		return error_set(err, EINVAL,
+			"a buffer of %zu bytes is wanted, the memory has %lld", bytes,
+			(long long)status.st_size);
+	void *memory =
+		mmap(NULL, bytes, write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+	if (memory == MAP_FAILED)
+		return error_set(err, errno, "a buffer of %zu bytes cannot be mapped: %s", bytes,
+			strerror(errno));
+	out->host = memory;
+	out->bytes = bytes;
+	out->handle = HANDLE_MAPPING;
+	return 0;
+}
+
+static void cpu_free(struct buffer *buffer)
+{
+	if (!buffer->host)
+		return;
+	if (buffer->handle == HANDLE_HEAP)
+		free(buffer->host);
+	else if (buffer->handle == HANDLE_MAPPING)
+		munmap(buffer->host, buffer->bytes);
+	if (buffer->fd >= 0)
+		close(buffer->fd);
+	*buffer = (struct buffer){.fd = -1};
+}
+
+/* ---- Queues. ---- */
+
+/* To count, then to place. */
+static void layout(struct cpu_queue *q, uint32_t threads, struct carve *c)
+{
+	const struct queue_limits *limits = &q->limits;
+
+	CARVE(c, q->products, limits->products);
+	CARVE(c, q->x_rows, limits->pairs);
+	CARVE(c, q->y_rows, limits->pairs);
+	CARVE(c, q->items, WORK_ITEMS_MAX(threads, limits->products));
+	CARVE(c, q->ffn, limits->products);
+	if (limits->ffn_plain || q->kernels->matmul_f32)
+		CARVE(c, q->act, (size_t)limits->ffn_pairs * limits->ffn_width);
+	CARVE(c, q->act_q8, (size_t)limits->ffn_pairs * (limits->ffn_width / Q8_BLOCK));
+	CARVE(c, q->act_rows, limits->ffn_pairs);
+	CARVE(c, q->gate_up, (size_t)threads * 2 * WORK_FFN_FLOATS);
+	CARVE(c, q->selection, (size_t)threads * limits->n_experts);
+	CARVE(c, q->ends, (size_t)limits->n_experts + 1);
+}
+
+static size_t cpu_queue_bytes(const struct backend *backend, const struct queue_limits *limits)
+{
+	const struct cpu_backend *cpu = (const struct cpu_backend *)backend;
+	struct cpu_queue q = {.kernels = cpu->kernels, .limits = *limits};
+	struct carve count = {0};
+
+	layout(&q, cpu->threads, &count);
+	return count.used;
+}
+
+static void cpu_queue_free(struct queue *queue)
+{
+	struct cpu_queue *q = cpu_queue(queue);
+
+	pool_destroy(&q->pool);
+	free(q->memory);
+	free(q);
+}
+
+static int cpu_queue_create(struct backend *backend, const struct queue_limits *limits,
+	struct queue **out, struct error *err)
+{
+	const struct cpu_backend *cpu = cpu_backend(backend);
+	size_t bytes = cpu_queue_bytes(backend, limits);
+	struct cpu_queue *q = calloc(1, sizeof(*q));
+
+	if (!q)
+		return error_set(err, ENOMEM, "no memory for a queue");
+	q->queue = (struct queue){backend->ops, backend};
+	q->kernels = cpu->kernels;
+	q->n_threads = cpu->threads;
+	q->limits = *limits;
+	q->memory = huge_pages_alloc(bytes);
+	int rc = q->memory ? pool_create(cpu->threads, cpu->pin, cpu->spin_ns, &q->pool, err)
+			   : error_set(err, ENOMEM, "no memory for a queue: %zu bytes", bytes);
+	if (rc < 0) {
+		free(q->memory);
+		free(q);
+		return rc;
+	}
+	layout(q, cpu->threads, &(struct carve){q->memory, 0});
+	for (size_t i = 0; i < limits->ffn_pairs; i++)
+		q->act_rows[i] = (struct activation){
+			q->act ? q->act + i * limits->ffn_width : NULL,
+			q->act_q8 + i * (limits->ffn_width / Q8_BLOCK),
+		};
+	*out = &q->queue;
+	return 0;
+}
+
+/* ---- Copies and flags. ---- */
+
+static void cpu_copy(struct queue *q, struct place to, struct place from, size_t bytes)
+{
+	(void)q;
+	assert(bytes <= to.buffer->bytes && to.offset <= to.buffer->bytes - bytes);
+	assert(bytes <= from.buffer->bytes && from.offset <= from.buffer->bytes - bytes);
+	memmove(to.buffer->host + to.offset, from.buffer->host + from.offset, bytes);
+}
+
+static _Atomic uint32_t *word_at(struct place word)
+{
+	assert(word.offset % sizeof(uint32_t) == 0 && word.buffer->bytes >= sizeof(uint32_t) &&
+		word.offset <= word.buffer->bytes - sizeof(uint32_t));
+	return (_Atomic uint32_t *)(void *)(word.buffer->host + word.offset);
+}
+
+/* Who writes the word may be another process, or a device: nobody wakes us. */
+static void cpu_wait_value(struct queue *queue, struct place word, uint32_t value)
+{
+	const struct timespec nap = {.tv_nsec = 20000};
+	uint64_t spin_ns = cpu_backend(queue->backend)->spin_ns, start_ns = clock_ns();
+	_Atomic uint32_t *at = word_at(word);
+
+	/* Acquire pairs with the writer's release: what was written before the word is seen behind the wait. */
+	while ((int32_t)(atomic_load_explicit(at, memory_order_acquire) - value) < 0)
+		if (clock_ns() - start_ns >= spin_ns)
+			nanosleep(&nap, NULL);
+}
+
+static void cpu_write_value(struct queue *q, struct place word, uint32_t value)
+{
+	(void)q;
+	atomic_store_explicit(word_at(word), value, memory_order_release);
+}
+
+/* ---- Tickets: what was queued has run. ---- */
+
+static ticket cpu_ticket(struct queue *queue)
+{
+	return ++cpu_queue(queue)->ticket;
+}
+
+static bool cpu_reached(struct queue *queue, ticket t)
+{
+	return t <= cpu_queue(queue)->ticket;
+}
+
+static int cpu_wait(struct queue *queue, ticket t)
+{
+	assert(cpu_reached(queue, t));
+	return 0;
+}
+
+static void cpu_graph_begin(struct queue *q, uint64_t key)
+{
+	(void)q;
+	(void)key;
+}
+
+static void cpu_graph_end(struct queue *q)
+{
+	(void)q;
+}
+
+static void cpu_destroy(struct backend *backend)
+{
+	free(cpu_backend(backend));
+}
+
+static const struct backend_ops cpu_ops = {
+	.name = "cpu",
+	.destroy = cpu_destroy,
+	.alloc = cpu_alloc,
+	.wrap = cpu_wrap,
+	.export_fd = cpu_export,
+	.import_fd = cpu_import,
+	.free = cpu_free,
+	.queue = cpu_queue_create,
+	.queue_bytes = cpu_queue_bytes,
+	.queue_free = cpu_queue_free,
+	.copy = cpu_copy,
+	.wait_value = cpu_wait_value,
+	.write_value = cpu_write_value,
+	.ticket = cpu_ticket,
+	.reached = cpu_reached,
+	.wait = cpu_wait,
+	.graph_begin = cpu_graph_begin,
+	.graph_end = cpu_graph_end,
+	.embed = cpu_embed,
+	.norm = cpu_norm,
+	.products = cpu_products,
+	.dense_ffn = cpu_dense_ffn,
+	.route = cpu_route,
+	.experts = cpu_experts,
+	.combine = cpu_combine,
+	.logits = cpu_logits,
+};
+
+int backend_cpu_create(
+	const struct backend_cpu_options *options, struct backend **out, struct error *err)
+{
+	struct cpu_backend *cpu = calloc(1, sizeof(*cpu));
+
+	if (!cpu)
+		return error_set(err, ENOMEM, "no memory for a back end");
+	*cpu = (struct cpu_backend){
+		.backend = {&cpu_ops, options->kernels->name},
+		.kernels = options->kernels,
+		.threads = options->threads,
+		.pin = options->pin,
+		.spin_ns = options->spin_ns,
+	};
+	*out = &cpu->backend;
+	return 0;
+}
+
+struct pool *backend_cpu_pool(const struct queue *q)
+{
+	return ((const struct cpu_queue *)q)->pool;
+}
+
+uint32_t backend_cpu_threads(const struct backend *backend)
+{
+	return ((const struct cpu_backend *)backend)->threads;
+}
+
+const struct kernels *backend_cpu_kernels(const struct backend *backend)
+{
+	return ((const struct cpu_backend *)backend)->kernels;
+}

@@ -1,0 +1,160 @@
+/*
+ * Feed-forwards: the one of a dense layer, which every row takes, those of a layer's experts, and their sum.
+ *
+ * An expert's matrices are read once for all rows that chose it. Which experts are computed in one step, and in which order,
+ * depends on what is there; the results meet only in combine, which adds them by rank.
+ */
+#include "kernels/cpu/steps/steps.h"
+#include "kernels/tiles.h"
+
+#include <string.h>
+
+/* Gate, up and what follows of the first n of q->ffn, then down, to q->y_rows. */
+static void run_ffn(struct cpu_queue *q, uint32_t n, const struct step_next *next)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const struct work_ffn *task = &q->ffn[i];
+
+		q->products[i] = (struct work_product){task->ffn.down, q->act_rows + task->first,
+			q->y_rows + task->first, task->n};
+	}
+	work_ahead(q, q->products, n);
+	work_ffn(q, n);
+	work_next(q, next);
+	work_products(q, n, false);
+}
+
+/* ---- One for every row. ---- */
+
+struct dense {
+	const struct kernels *kernels;
+	const struct step_dense_ffn *step;
+};
+
+static void dense_row(void *arg, uint32_t t, uint32_t thread)
+{
+	const struct dense *d = arg;
+	const struct step_dense_ffn *step = d->step;
+	uint32_t width = step->ffn.down.rows;
+	float *y = floats_at(&step->y, t);
+
+	(void)thread;
+	if (step->bias)
+		d->kernels->add(y, step->bias, width);
+	d->kernels->add(floats_at(&step->x, t), y, width);
+}
+
+void cpu_dense_ffn(struct queue *queue, const struct step_dense_ffn *step)
+{
+	struct cpu_queue *q = cpu_queue(queue);
+	struct dense d = {q->kernels, step};
+	uint32_t n = step->y.n;
+
+	assert(n <= q->limits.ffn_pairs);
+	input_rows(&step->in, 0, n, q->x_rows);
+	for (uint32_t t = 0; t < n; t++)
+		q->y_rows[t] = floats_at(&step->y, t);
+	q->ffn[0] = (struct work_ffn){step->ffn, 0, n};
+	run_ffn(q, 1, &step->next);
+	if (step->x.buffer)
+		work_items(q, n, n * 2 * step->ffn.down.rows * sizeof(float), dense_row, &d);
+}
+
+/* ---- Those that rows chose. ---- */
+
+static struct matrix expert_matrix(
+	const struct matrix *shape, struct place place, enum matrix_layout layout, float scale)
+{
+	struct matrix matrix = *shape;
+
+	matrix.data = place.buffer->host + place.offset;
+	/* What has no tiles is not packed with the others. */
+	matrix.layout = tiles_possible(&matrix) ? layout : LAYOUT_ROWS;
+	matrix.scale = scale;
+	return matrix;
+}
+
+static struct ffn expert_ffn(const struct ffn *shape, const struct step_expert *e)
+{
+	return (struct ffn){
+		.gate = expert_matrix(&shape->gate, e->gate, e->layout, e->gate_scale),
+		.up = expert_matrix(&shape->up, e->up, e->layout, e->up_scale),
+		.down = expert_matrix(&shape->down, e->down, e->layout, e->down_scale),
+		.gate_bias = e->gate_bias,
+		.up_bias = e->up_bias,
+		.activation = shape->activation,
+	};
+}
+
+void cpu_experts(struct queue *queue, const struct step_experts *step)
+{
+	struct cpu_queue *q = cpu_queue(queue);
+	const uint32_t *pairs = (const uint32_t *)place_at(step->pairs);
+	uint32_t at = 0;
+
+	assert(step->n <= q->limits.products);
+	for (uint32_t i = 0; i < step->n; i++) {
+		const struct step_expert *e = &step->of[i];
+
+		assert(e->n <= q->limits.ffn_pairs - at);
+		q->ffn[i] = (struct work_ffn){expert_ffn(&step->shape, e), at, e->n};
+		for (uint32_t p = e->first; p < e->first + e->n; p++, at++) {
+			input_rows(&step->in, pairs[p] / step->n_used, 1, &q->x_rows[at]);
+			q->y_rows[at] = floats_at(&step->y, pairs[p]);
+		}
+	}
+	run_ffn(q, step->n, &step->next);
+}
+
+/* ---- Their sum. ---- */
+
+struct combine {
+	const struct kernels *kernels;
+	const struct step_combine *step;
+};
+
+static void combine_row(void *arg, uint32_t t, uint32_t thread)
+{
+	const struct combine *c = arg;
+	const struct kernels *kernels = c->kernels;
+	const struct step_combine *step = c->step;
+	const uint16_t *chosen = (const uint16_t *)row_at(&step->chosen, t);
+	const float *weights = floats_at(&step->weights, t);
+	uint32_t n = step->width;
+	float *sum = floats_at(&step->sum, t);
+
+	(void)thread;
+	memset(sum, 0, n * sizeof(*sum));
+	for (uint32_t j = 0; j < step->n_used; j++) {
+		float *y = floats_at(&step->y, (size_t)t * step->n_used + j);
+
+		if (step->bias)
+			kernels->add(y, step->bias + chosen[j] * step->bias_stride, n);
+		kernels->axpy(sum, weights[j], y, n);
+	}
+	if (step->shared.buffer) {
+		float *shared = floats_at(&step->shared, t);
+
+		if (step->shared_bias)
+			kernels->add(shared, step->shared_bias, n);
+		if (step->shared_weight.buffer) {
+			float *weight = floats_at(&step->shared_weight, t);
+
+			kernels->sigmoid(weight, 1);
+			kernels->axpy(sum, *weight, shared, n);
+		} else {
+			kernels->add(sum, shared, n);
+		}
+	}
+	kernels->add(floats_at(&step->x, t), sum, n);
+}
+
+void cpu_combine(struct queue *queue, const struct step_combine *step)
+{
+	struct cpu_queue *q = cpu_queue(queue);
+	struct combine c = {q->kernels, step};
+	uint32_t n = step->x.n;
+
+	work_items(q, n, (size_t)n * (step->n_used + 3) * step->width * sizeof(float), combine_row,
+		&c);
+}
