@@ -1,10 +1,12 @@
 #include "services/drafter/handlers.h"
 
+#include "kernels/kernels.h"
 #include "services/drafter/model.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_knobs.h"
 #include "shared/ipc/peers.h"
+#include "shared/ipc/registry.h"
 #include "shared/spec/policy.h"
 
 #include <fcntl.h>
@@ -81,6 +83,17 @@ static void keep(struct handlers *h, const char *name, int fd)
 	}
 	broker_keep(h->broker, &region);
 	region_close(&region);
+}
+
+/* It draws its tokens with the target's arithmetic. */
+static void describe(struct daemon *daemon)
+{
+	static struct peer_layout layouts[WORKER_REGIONS];
+	for (int i = 0; i < WORKER_REGIONS; i++)
+		layouts[i] = (struct peer_layout){wanted[i].name, wanted[i].layout};
+	const struct peer_self self = {
+		.arithmetic = KERNELS_ARITHMETIC, .layouts = layouts, .n_layouts = WORKER_REGIONS};
+	registry_describe(daemon, &self);
 }
 
 static void on_regions(
@@ -226,12 +239,12 @@ int handlers_open(struct handlers *h, struct daemon *daemon, struct broker *brok
 	h->worker = worker;
 	h->config = config;
 	const struct link_events events = {.regions = on_regions, .lost = on_lost, .arg = h};
-	for (int i = 0; i < HANDLER_LINKS; i++) {
-		int r = link_open(daemon, link_peers[i], &events, &h->links[i], err);
-		if (r < 0)
-			return r;
-	}
-	int r = open_knobs(h, config, options, err);
+	describe(daemon);
+	int r = daemon_admin_open(daemon, NULL, NULL, err);
+	for (int i = 0; i < HANDLER_LINKS && r == 0; i++)
+		r = link_open(daemon, link_peers[i], &events, &h->links[i], err);
+	if (r == 0)
+		r = open_knobs(h, config, options, err);
 	if (r < 0)
 		return r;
 	if (worker->model)
@@ -240,7 +253,7 @@ int handlers_open(struct handlers *h, struct daemon *daemon, struct broker *brok
 		return error_set(err, ENOSPC, "too many timers");
 	daemon_on_detail(daemon, on_detail, h);
 	daemon_on_alive(daemon, worker_alive, worker);
-	return daemon_admin_open(daemon, NULL, NULL, err);
+	return 0;
 }
 
 void handlers_close(struct handlers *h)

@@ -1,10 +1,13 @@
 #include "services/expert-cache/live.h"
 #include "services/expert-cache/stats.h"
 
+#include "kernels/kernels.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_knobs.h"
+#include "shared/ipc/registry.h"
 #include "shared/model/gguf/gguf_guard.h"
+#include "shared/spec/file_digest.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +103,17 @@ static int open_knobs(struct service *service, const struct options *options, st
 	return daemon_knobs_open(service->daemon, &knobs, err);
 }
 
+static void describe(struct service *service)
+{
+	static const struct peer_layout layouts[] = {{EXPERTS_REGION, EXPERTS_LAYOUT},
+		{HINTS_REGION, HINTS_LAYOUT}, {DIGEST_REGION, DIGEST_LAYOUT}};
+	const struct peer_self self = {.arithmetic = KERNELS_ARITHMETIC,
+		.model = service->model->file_fingerprint,
+		.layouts = layouts,
+		.n_layouts = sizeof(layouts) / sizeof(layouts[0])};
+	registry_describe(service->daemon, &self);
+}
+
 int handlers_open(struct service *service, const struct options *options, struct error *err)
 {
 	struct daemon *daemon = service->daemon;
@@ -113,5 +127,6 @@ int handlers_open(struct service *service, const struct options *options, struct
 	if (daemon_add_timer(daemon, FILE_CHECK_NS, model_file_check, service) < 0 ||
 		(service->budget > 0 && daemon_add_timer(daemon, STATE_NS, on_state, service) < 0))
 		return error_set(err, ENOSPC, "too many timers");
+	describe(service);
 	return daemon_admin_open(daemon, on_admin, service, err);
 }

@@ -5,6 +5,7 @@
 #include "shared/base/standard.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/peers.h"
+#include "shared/ipc/registry.h"
 
 #include <stdlib.h>
 #include <sysexits.h>
@@ -67,6 +68,15 @@ static void flush_journal(void *arg)
 	journal_flush(arg);
 }
 
+static int open_admin(struct service *s, struct error *err)
+{
+	static const struct peer_layout layouts[] = {{POLICY_REGION, POLICY_LAYOUT}};
+	const struct peer_self self = {.layouts = layouts, .n_layouts = 1};
+
+	registry_describe(s->daemon, &self);
+	return daemon_admin_open(s->daemon, handle_admin, &s->records, err);
+}
+
 static int serve(struct service *s, struct settings *settings, const struct options *options,
 	struct error *err)
 {
@@ -94,7 +104,7 @@ static int serve(struct service *s, struct settings *settings, const struct opti
 		log_notice("no timer for the journal: it is written when somebody reads it");
 	r = handlers_knobs(&s->records, s->daemon, settings, options, err);
 	if (r == 0)
-		r = daemon_admin_open(s->daemon, handle_admin, &s->records, err);
+		r = open_admin(s, err);
 	if (r == 0) {
 		broker_offer(s->broker, &s->region);
 		daemon_on_alive(s->daemon, records_alive, &s->records);

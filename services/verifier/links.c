@@ -1,8 +1,10 @@
 /* The processes beside this one: the drafter comes to our broker, we go to the expert-cache and the policy. */
 #include "services/verifier/front/front.h"
 
+#include "kernels/kernels.h"
 #include "shared/base/log.h"
 #include "shared/ipc/peers.h"
+#include "shared/ipc/registry.h"
 #include "shared/spec/file_digest.h"
 
 #include <fcntl.h>
@@ -193,6 +195,20 @@ static void on_left(void *arg, const char *peer)
 	links_state(front);
 }
 
+static void describe(struct front *front)
+{
+	static const struct peer_layout layouts[] = {{SESSIONS_REGION, SESSIONS_LAYOUT},
+		{DRAFT_REGION, DRAFT_LAYOUT}, {EXPERTS_REGION, EXPERTS_LAYOUT},
+		{HINTS_REGION, HINTS_LAYOUT}, {DIGEST_REGION, DIGEST_LAYOUT},
+		{POLICY_REGION, POLICY_LAYOUT}};
+	const struct peer_self self = {.arithmetic = KERNELS_ARITHMETIC,
+		.model = front->model->file_fingerprint,
+		.layouts = layouts,
+		.n_layouts = sizeof(layouts) / sizeof(layouts[0])};
+
+	registry_describe(front->daemon, &self);
+}
+
 int links_broker_open(struct front *front, struct error *err)
 {
 	const struct broker_events events = {.joined = on_joined, .left = on_left, .arg = front};
@@ -204,6 +220,7 @@ int links_open(struct front *front, struct error *err)
 {
 	const struct link_events events = {.regions = on_regions, .lost = on_lost, .arg = front};
 	/* For its digest of the model's files, too. */
+	describe(front);
 	int rc = link_open(front->daemon, PEER_CACHE, &events, &front->cache_link, err);
 
 	if (rc == 0)

@@ -52,7 +52,10 @@ enum {
 	LIMIT_RESERVE = 16, /* descriptors that these leave free, for files and peers */
 	LIMIT_RESERVE_PEERS = 8, /* that peers leave free, for files */
 	LIMIT_REGIONS = 8, /* regions one process owns */
-	LIMIT_PEERS = 8, /* connections of one region broker */
+	LIMIT_PEERS =
+		8, /* connections of one region broker, and those of an admin socket to peers */
+	LIMIT_PEER_LAYOUTS = 16, /* regions that one process makes or attaches */
+	LIMIT_PEER_TEXT = 512, /* what one process tells another of its state, with NUL */
 };
 
 #define CACHE_LINE 64

@@ -6,6 +6,7 @@
 #include "shared/ipc/hello.h"
 #include "shared/ipc/listener.h"
 #include "shared/ipc/peers.h"
+#include "shared/ipc/registry.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -23,7 +24,8 @@ struct connection {
 	struct broker *broker;
 	int fd; /* -1: free */
 	bool joined;
-	uint64_t serial;
+	uint64_t serial, generation;
+	uint32_t pid; /* the kernel's; 0: it does not say */
 	char name[LIMIT_NAME];
 };
 
@@ -44,6 +46,7 @@ struct broker {
 	int listen_fd, lock_fd;
 	int timer; /* 0: none */
 	bool crowded; /* somebody waits for a descriptor, which was logged */
+	bool closes; /* it is we who leave */
 	bool activated; /* the service manager's socket: not ours to unlink */
 	char path[128];
 	uint64_t serial;
@@ -67,6 +70,8 @@ static void drop(struct connection *connection)
 	connection->joined = false;
 	if (joined) {
 		log_info("%s left", connection->name);
+		registry_part(
+			broker->daemon, connection->name, connection->generation, broker->closes);
 		if (broker->events.left)
 			broker->events.left(broker->events.arg, connection->name);
 	}
@@ -196,7 +201,13 @@ static void serve_owner(struct connection *connection, const struct hello *hello
 static void join(struct connection *connection, const struct hello *hello)
 {
 	struct broker *broker = connection->broker;
+	struct error err = {""};
 
+	if (registry_join(broker->daemon, hello->name, connection->pid, hello->generation, &err) <
+		0) {
+		refuse(connection, err.text);
+		return;
+	}
 	/* The lock file allows one process of a name, so an older connection is a dead one's whose end we have not
 	 * seen yet. */
 	for (size_t i = 0; i < LIMIT_PEERS; i++) {
@@ -208,6 +219,7 @@ static void join(struct connection *connection, const struct hello *hello)
 	}
 	memcpy(connection->name, hello->name, sizeof connection->name);
 	connection->joined = true;
+	connection->generation = hello->generation;
 	log_info("%s joined: process %d, generation %llu", hello->name, hello->pid,
 		(unsigned long long)hello->generation);
 	if (broker->events.joined)
@@ -323,6 +335,7 @@ static void handle_accept(void *arg)
 	}
 	connection->fd = fd;
 	connection->joined = false;
+	connection->pid = hello_pid(fd);
 	connection->serial = ++broker->serial;
 }
 
@@ -393,6 +406,7 @@ void broker_close(struct broker **broker)
 	if (!b)
 		return;
 	b->events = (struct broker_events){0};
+	b->closes = true;
 	for (size_t i = 0; i < LIMIT_PEERS; i++)
 		drop(&b->connections[i]);
 	while (b->n_kept > 0)

@@ -48,6 +48,18 @@ bool bus_pending(const struct bus_server *server);
 /* gone is told, within bus_receive_from, that a connection which had sent a message has ended, whoever ended it. */
 typedef void (*bus_gone)(void *arg, const struct bus_address *who);
 void bus_on_gone(struct bus_server *server, bus_gone gone, void *arg);
+/* Connects to another server's ipc:// endpoint, without waiting: the connection lies in the same table and its messages come by
+ * bus_receive_from. `opened` is told, within bus_receive_from, when the other side has answered the handshake: nothing may be
+ * sent before. Its end is told by `gone`. -ENOENT, -ECONNREFUSED: nobody listens; -EAGAIN: its backlog is full; -ENOSPC: as
+ * many as may be (LIMIT_PEERS) are open. */
+int bus_connect(struct bus_server *server, const char *endpoint, struct bus_address *to);
+typedef void (*bus_opened)(void *arg, const struct bus_address *who);
+void bus_on_opened(struct bus_server *server, bus_opened opened, void *arg);
+/* A connection that the server is to keep, as it keeps those of bus_connect: it takes no place from others, and is never
+ * closed to make room. False: it is gone, or LIMIT_PEERS are kept. */
+bool bus_claim(struct bus_server *server, const struct bus_address *of);
+/* Closes a connection; its end is not told. */
+void bus_hang_up(struct bus_server *server, const struct bus_address *of);
 /* keeps says of a connection whether it is to stay open, idle as it is, while others wait. */
 typedef bool (*bus_keeps)(void *arg, const struct bus_address *who);
 void bus_on_crowded(struct bus_server *server, bus_keeps keeps, void *arg);
@@ -65,6 +77,9 @@ int bus_probe(const char *path, int type, int *pid);
 /* Server: 0 with *envelope (free with bus_free), -EAGAIN when nothing is there, -EPROTO when something was dropped: in that
  * case *from is set and *err says why, so that the caller may answer. Of several connections each has its turn. */
 int bus_receive_from(struct bus_server *server, struct bus_address *from,
+	Outrider__Envelope **envelope, struct error *err);
+/* The next message that this connection has sent already, out of turn: -EAGAIN when none has come whole. */
+int bus_receive_one(struct bus_server *server, const struct bus_address *from,
 	Outrider__Envelope **envelope, struct error *err);
 /* Whether the client is there, and has taken all that was sent to it. */
 bool bus_has_room(const struct bus_server *server, const struct bus_address *to);

@@ -35,8 +35,12 @@ void bus_drop(struct bus_server *server, struct connection *connection)
 	free(connection->out.data);
 	connection->in = connection->out = (struct buffer){0};
 	server->slots[connection->slot] = NULL;
-	server->n--;
-	atomic_fetch_sub(&bus_connections, 1);
+	if (connection->own) {
+		server->n_own--;
+	} else {
+		server->n--;
+		atomic_fetch_sub(&bus_connections, 1);
+	}
 	connection->next = server->ended;
 	server->ended = connection;
 	if (server->paused)
@@ -56,7 +60,7 @@ static struct connection *largest(const struct bus_server *server)
 {
 	struct connection *most = NULL;
 
-	for (uint32_t i = 0; i < server->most; i++) {
+	for (uint32_t i = 0; i < server->n_slots; i++) {
 		struct connection *c = server->slots[i];
 
 		if (!c || held(c) == 0)

@@ -27,7 +27,8 @@
 
 enum { ACCEPTS = 64 }; /* at once: a burst of clients does not keep those waiting that are there */
 
-static_assert(LIMIT_CLIENTS < 1 << SLOT_BITS && LIMIT_ADMINS < 1 << SLOT_BITS,
+static_assert(
+	LIMIT_CLIENTS + LIMIT_PEERS < 1 << SLOT_BITS && LIMIT_ADMINS + LIMIT_PEERS < 1 << SLOT_BITS,
 	"a connection's address holds its slot");
 
 _Atomic uint32_t bus_connections;
@@ -58,7 +59,7 @@ int bus_start_accepting(struct bus_server *server)
 	return 0;
 }
 
-static void add(struct bus_server *server, int fd)
+struct connection *bus_add(struct bus_server *server, int fd)
 {
 	struct connection *connection = calloc(1, sizeof *connection);
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
@@ -69,10 +70,10 @@ static void add(struct bus_server *server, int fd)
 			strerror(errno));
 		free(connection);
 		close(fd);
-		return;
+		return NULL;
 	}
 	while (server->slots[server->next_slot])
-		server->next_slot = (server->next_slot + 1) % server->most;
+		server->next_slot = (server->next_slot + 1) % server->n_slots;
 	connection->fd = fd;
 	connection->slot = server->next_slot;
 	connection->address = ++server->serial << SLOT_BITS | connection->slot;
@@ -83,6 +84,20 @@ static void add(struct bus_server *server, int fd)
 	atomic_fetch_add(&bus_connections, 1);
 	tick_later(server, true);
 	(void)bus_put(server, connection, zmtp_greeting, sizeof zmtp_greeting);
+	return connection->fd >= 0 ? connection : NULL;
+}
+
+bool bus_own(struct bus_server *server, struct connection *connection)
+{
+	if (connection->own)
+		return true;
+	if (server->n_own == LIMIT_PEERS)
+		return false;
+	connection->own = true;
+	server->n_own++;
+	server->n--;
+	atomic_fetch_sub(&bus_connections, 1);
+	return true;
 }
 
 static bool is_readable(int fd)
@@ -105,7 +120,7 @@ static bool yields(
 {
 	const struct bus_address address = connection_address(connection);
 
-	return now_ns - connection->active_ns > patience_ns(connection) &&
+	return !connection->own && now_ns - connection->active_ns > patience_ns(connection) &&
 	       !(server->keeps && server->keeps(server->keeps_arg, &address));
 }
 
@@ -122,7 +137,7 @@ static bool make_place(struct bus_server *server)
 	uint64_t now_ns = clock_ns();
 	struct connection *found = NULL;
 
-	for (uint32_t i = 0; i < server->most; i++) {
+	for (uint32_t i = 0; i < server->n_slots; i++) {
 		struct connection *c = server->slots[i];
 
 		if (c && yields(server, c, now_ns) && (!found || is_before(c, found)) &&
@@ -189,7 +204,7 @@ void bus_accept(struct bus_server *server)
 				 : listener_accept(server->listen_fd, LIMIT_RESERVE);
 
 		if (fd >= 0) {
-			add(server, fd);
+			(void)bus_add(server, fd);
 			continue;
 		}
 		if (fd == -EAGAIN || !is_readable(server->listen_fd))
@@ -212,10 +227,11 @@ void bus_tick(struct bus_server *server)
 		return;
 	if (server->paused)
 		(void)bus_start_accepting(server);
-	for (uint32_t i = 0; i < server->most; i++) {
+	for (uint32_t i = 0; i < server->n_slots; i++) {
 		struct connection *c = server->slots[i];
 
-		if (!c || connection_is_open(c))
+		/* A process that this one has connected to may still be loading its model. */
+		if (!c || c->own || connection_is_open(c))
 			continue;
 		needed = true;
 		if (now_ns - c->active_ns > HANDSHAKE_NS && !is_readable(c->fd))

@@ -32,7 +32,9 @@ struct connection {
 	struct buffer in, out;
 	uint64_t
 		active_ns; /* when it got further last: was accepted, opened, sent a message or took one */
-	bool known; /* a message of it was handed out: its end is told */
+	bool known; /* its end is told: a message of it was handed out, or it was made by bus_connect */
+	bool own; /* to another process of this service: not among those that make room for others */
+	bool opener; /* made by bus_connect */
 	bool ready; /* it is in the list of those that may have something */
 	bool waits; /* for room in its socket */
 	TAILQ_ENTRY(connection) link; /* of that list */
@@ -44,10 +46,11 @@ TAILQ_HEAD(connections, connection);
 struct bus_server {
 	char *path;
 	enum bus_kind kind;
-	uint32_t most; /* connections */
+	uint32_t most; /* connections, those of its own aside */
 	int listen_fd, epoll_fd, timer_fd;
-	struct connection **slots; /* `most`; NULL: free */
-	uint32_t n, next_slot;
+	struct connection **slots; /* n_slots; NULL: free */
+	uint32_t n_slots, next_slot;
+	uint32_t n, n_own; /* connections that are not its own, and that are */
 	uint64_t serial;
 	size_t held; /* by the buffers of all connections */
 	struct connections ready; /* may have a message */
@@ -59,8 +62,9 @@ struct bus_server {
 	uint8_t *packed; /* the message that is sent */
 	size_t packed_bytes;
 	bus_gone gone;
+	bus_opened opened;
 	bus_keeps keeps;
-	void *gone_arg, *keeps_arg;
+	void *gone_arg, *opened_arg, *keeps_arg;
 	uint8_t scratch[SCRATCH_BYTES];
 };
 
@@ -110,5 +114,9 @@ extern _Atomic uint32_t bus_connections;
 int bus_start_accepting(struct bus_server *server);
 /* Somebody waits at the socket. */
 void bus_accept(struct bus_server *server);
+/* A socket that is connected; NULL: it was closed, and the log says why. */
+struct connection *bus_add(struct bus_server *server, int fd);
+/* Counts it as one of the server's own; false when there are too many. */
+bool bus_own(struct bus_server *server, struct connection *connection);
 /* The timer has rung. */
 void bus_tick(struct bus_server *server);

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum {
@@ -49,6 +50,14 @@ struct bus_address connection_address(const struct connection *connection)
 		.uid = connection->peer.uid,
 		.pid = (uint32_t)connection->peer.pid,
 	};
+}
+
+static struct connection *find(const struct bus_server *server, const struct bus_address *to)
+{
+	uint32_t slot = to->connection & ((1u << SLOT_BITS) - 1);
+	struct connection *connection = slot < server->n_slots ? server->slots[slot] : NULL;
+
+	return connection && connection->address == to->connection ? connection : NULL;
 }
 
 static void make_ready(struct bus_server *server, struct connection *connection)
@@ -100,6 +109,14 @@ static int hand_out(struct connection *connection, const struct zmtp_event *even
 	return bus_decode(event->data, (size_t)event->bytes, envelope, err);
 }
 
+static void tell_opened(struct bus_server *server, const struct connection *connection)
+{
+	const struct bus_address address = connection_address(connection);
+
+	if (connection->opener && server->opened)
+		server->opened(server->opened_arg, &address);
+}
+
 /* Goes through bytes of a connection up to the end of a message: as hand_out; -EAGAIN: there is none, and *want bytes must lie
  * there for the next. *used of them are done with; the connection may be closed. */
 static int take(struct bus_server *server, struct connection *connection, const uint8_t *data,
@@ -120,6 +137,7 @@ static int take(struct bus_server *server, struct connection *connection, const 
 			break;
 		case ZMTP_OPEN:
 			connection->active_ns = clock_ns();
+			tell_opened(server, connection);
 			break;
 		case ZMTP_PING:
 			(void)bus_put(server, connection, pong,
@@ -247,6 +265,15 @@ int bus_receive_from(struct bus_server *server, struct bus_address *from,
 	return -EAGAIN;
 }
 
+int bus_receive_one(struct bus_server *server, const struct bus_address *from,
+	Outrider__Envelope **envelope, struct error *err)
+{
+	struct connection *connection = find(server, from);
+
+	*envelope = NULL;
+	return connection ? serve(server, connection, envelope, err) : -EHOSTUNREACH;
+}
+
 /* The message as it is sent, in server->packed: *from to *from + *n. */
 static int pack(struct bus_server *server, Outrider__Envelope *envelope, size_t *from, size_t *n)
 {
@@ -271,14 +298,6 @@ static int pack(struct bus_server *server, Outrider__Envelope *envelope, size_t 
 	*n = n_header + bytes;
 	memcpy(server->packed + *from, header, n_header);
 	return 0;
-}
-
-static struct connection *find(const struct bus_server *server, const struct bus_address *to)
-{
-	uint32_t slot = to->connection & ((1u << SLOT_BITS) - 1);
-	struct connection *connection = slot < server->most ? server->slots[slot] : NULL;
-
-	return connection && connection->address == to->connection ? connection : NULL;
 }
 
 bool bus_has_room(const struct bus_server *server, const struct bus_address *to)
@@ -309,13 +328,62 @@ int bus_send_to(
 	return code;
 }
 
+int bus_connect(struct bus_server *server, const char *endpoint, struct bus_address *to)
+{
+	const char *path = bus_ipc_path(endpoint);
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct connection *connection;
+	int fd, code;
+
+	*to = (struct bus_address){0};
+	if (!path || strlen(path) >= sizeof address.sun_path)
+		return -EINVAL;
+	if (server->n_own == LIMIT_PEERS)
+		return -ENOSPC;
+	memcpy(address.sun_path, path, strlen(path) + 1);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	/* A Unix socket connects at once, or not at all: -EAGAIN when the backlog is full. */
+	if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+		code = -errno;
+		close(fd);
+		return code;
+	}
+	connection = bus_add(server, fd);
+	if (!connection)
+		return -ECONNRESET;
+	(void)bus_own(server, connection);
+	connection->opener = connection->known = true;
+	*to = connection_address(connection);
+	return 0;
+}
+
+bool bus_claim(struct bus_server *server, const struct bus_address *of)
+{
+	struct connection *connection = find(server, of);
+
+	return connection && bus_own(server, connection);
+}
+
+void bus_hang_up(struct bus_server *server, const struct bus_address *of)
+{
+	struct connection *connection = find(server, of);
+
+	if (!connection)
+		return;
+	connection->known = false;
+	bus_drop(server, connection);
+}
+
 static int open_all(struct bus_server *server, const char *path, struct error *err)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &server->timer_fd};
 	int code;
 
 	server->path = strdup(path);
-	server->slots = calloc(server->most, sizeof(struct connection *));
+	server->n_slots = server->most + LIMIT_PEERS;
+	server->slots = calloc(server->n_slots, sizeof(struct connection *));
 	if (!server->path || !server->slots)
 		return error_set(err, ENOMEM, "%s: no memory for its connections", path);
 	server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -369,7 +437,7 @@ void bus_server_close(struct bus_server **server)
 		unlink(s->path);
 	s->gone = NULL;
 	s->paused = false;
-	for (uint32_t i = 0; s->slots && i < s->most; i++)
+	for (uint32_t i = 0; s->slots && i < s->n_slots; i++)
 		if (s->slots[i])
 			bus_drop(s, s->slots[i]);
 	tell_ends(s);
@@ -397,6 +465,12 @@ void bus_on_gone(struct bus_server *server, bus_gone gone, void *arg)
 {
 	server->gone = gone;
 	server->gone_arg = arg;
+}
+
+void bus_on_opened(struct bus_server *server, bus_opened opened, void *arg)
+{
+	server->opened = opened;
+	server->opened_arg = arg;
 }
 
 void bus_on_crowded(struct bus_server *server, bus_keeps keeps, void *arg)

@@ -365,6 +365,7 @@ int daemon_run(struct daemon *daemon)
 	while (!atomic_load(&daemon->stop)) {
 		poll_once(daemon);
 		run_timers(daemon);
+		registry_announce(daemon);
 	}
 	if (watchdog > 0)
 		daemon_remove_timer(daemon, watchdog);

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DETAILS_MAX = 64 };
+enum { DETAILS_MAX = 96 };
 
 struct daemon_details {
 	char *lines[DETAILS_MAX];
@@ -66,6 +66,29 @@ static void detail_memory(struct daemon_details *to)
 	}
 }
 
+/* "peer_drafter=degraded: no verifier", and for how long it has been so. */
+static void detail_peers(const struct daemon *daemon, struct daemon_details *to)
+{
+	for (size_t i = 0; peers_all[i]; i++) {
+		const struct peer *peer = registry_peer(daemon, peers_all[i]);
+		const struct peer_state *state = peer ? &peer->card.state : NULL;
+		char key[64];
+
+		if (!peer || peer->standing == PEER_UNKNOWN)
+			continue;
+		snprintf(key, sizeof key, "peer_%s", peer->name);
+		if (peer->standing == PEER_REGISTERED)
+			daemon_detail(to, key, "%s%s%s", peer_stage_names[state->stage],
+				state->text[0] ? ": " : "", state->text);
+		else if (peer->standing == PEER_REFUSED)
+			daemon_detail(to, key, "refused: %s", peer->refusal);
+		else
+			daemon_detail(to, key, "gone");
+		snprintf(key, sizeof key, "peer_%s_ns", peer->name);
+		daemon_detail(to, key, "%llu", (unsigned long long)(clock_ns() - peer->since_ns));
+	}
+}
+
 static uint64_t rss_bytes(void)
 {
 	char line[128], *resident;
@@ -106,6 +129,7 @@ static bool fill_status(struct daemon *daemon, Outrider__Envelope *reply)
 	if (daemon->detail)
 		daemon->detail(daemon->detail_arg, &details);
 	detail_memory(&details);
+	detail_peers(daemon, &details);
 	if (details.n == 0)
 		return true;
 	status->detail = malloc(details.n * sizeof *status->detail);
@@ -202,7 +226,8 @@ static void handle_admin(void *arg)
 	}
 	if (code < 0)
 		return;
-	answer(daemon, &from, request);
+	if (!registry_take(daemon, &from, request))
+		answer(daemon, &from, request);
 	bus_free(&request);
 }
 
@@ -217,5 +242,6 @@ int daemon_admin_open(struct daemon *daemon, daemon_admin handler, void *arg, st
 		return code;
 	daemon->admin = handler;
 	daemon->admin_arg = arg;
+	registry_open(daemon);
 	return daemon_add_server(daemon, daemon->admin_server, handle_admin, daemon);
 }

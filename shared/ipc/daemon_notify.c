@@ -246,6 +246,9 @@ void daemon_set_state(struct daemon *daemon, const char *format, ...)
 	if (changed) {
 		log_info("state: %s", state);
 		sd_notifyf(0, "STATUS=%s", state);
+		/* The loop tells the peers. */
+		atomic_fetch_add(&daemon->state_serial, 1);
+		daemon_wakeup(daemon);
 	}
 }
 
@@ -328,6 +331,7 @@ void daemon_progress(struct daemon *daemon)
 void daemon_stopping(struct daemon *daemon)
 {
 	daemon_set_state(daemon, "stopping");
+	registry_announce(daemon);
 	sd_notify(0, "STOPPING=1");
 }
 

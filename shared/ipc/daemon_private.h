@@ -7,6 +7,7 @@
 
 #include "shared/ipc/bus.h"
 #include "shared/ipc/daemon.h"
+#include "shared/ipc/registry.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,6 +19,7 @@ enum {
 	PASSED_MAX = 64, /* descriptors the service manager passed */
 	STORED_MAX = 32, /* names this process has put into the fd store */
 	STATE_BYTES = 512,
+	REGISTRY_PEERS = 3, /* the other processes */
 };
 
 struct source {
@@ -47,6 +49,24 @@ struct stored {
 	ino_t ino;
 };
 
+/* What registry.c keeps of one peer. */
+struct registry_entry {
+	struct peer peer;
+	struct bus_address address; /* of its messages; none while it is not connected */
+	struct registry_caller caller;
+	bool calls; /* this process connects to it */
+	bool asks; /* and waits for the answer */
+	bool joined; /* it is connected to our broker */
+};
+
+struct registry {
+	struct peer_self self;
+	struct registry_entry entries[REGISTRY_PEERS];
+	void (*changed)(void *arg, const struct peer *peer);
+	void *changed_arg;
+	uint32_t announced; /* state_serial then */
+};
+
 struct daemon {
 	char name[LIMIT_NAME];
 	char runtime_dir[108];
@@ -72,6 +92,8 @@ struct daemon {
 
 	pthread_mutex_t state_lock; /* protects state */
 	char state[STATE_BYTES];
+	atomic_uint state_serial; /* grows with each change */
+	struct registry registry;
 	atomic_bool ready;
 
 	struct stored passed[PASSED_MAX];
@@ -102,3 +124,11 @@ void daemon_collect_passed(struct daemon *daemon);
 void daemon_close_passed(struct daemon *daemon);
 int daemon_watchdog_start(struct daemon *daemon);
 void daemon_stopping(struct daemon *daemon);
+
+/* registry.c */
+void registry_open(struct daemon *daemon); /* the admin endpoint is open */
+/* True: it was a message of a peer, and is dealt with. */
+bool registry_take(
+	struct daemon *daemon, const struct bus_address *from, const Outrider__Envelope *envelope);
+/* Tells the peers when the state has changed. */
+void registry_announce(struct daemon *daemon);

@@ -184,6 +184,14 @@ int hello_check_user(int socket, struct error *err)
 	return 0;
 }
 
+uint32_t hello_pid(int socket)
+{
+	struct ucred cred = {0};
+	socklen_t n = sizeof cred;
+
+	return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0 ? 0 : (uint32_t)cred.pid;
+}
+
 int hello_connect(const char *path, int *out)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -61,5 +61,7 @@ int hello_answer_receive(int socket, struct hello_answer *out, int *fds, struct 
 
 /* The other end runs as our user, or root. */
 int hello_check_user(int socket, struct error *err);
+/* The process at the other end, as the kernel has it; 0 where it does not say. */
+uint32_t hello_pid(int socket);
 /* Non-blocking connect to a broker's socket; -ENOENT, -ECONNREFUSED, -EAGAIN. */
 int hello_connect(const char *path, int *socket);

@@ -3,6 +3,7 @@
 #include "shared/base/log.h"
 #include "shared/ipc/hello.h"
 #include "shared/ipc/peers.h"
+#include "shared/ipc/registry.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -19,11 +20,13 @@ struct link {
 	struct link_events events;
 	char peer[LIMIT_NAME];
 	char path[128];
-	int fd; /* -1: not connected */
+	int fd; /* -1: not connected to the broker */
 	int timer; /* 0: none */
 	uint64_t retry_ns;
+	uint64_t generation; /* of the peer whose broker it is */
 	atomic_bool alive; /* connected, and the peer has answered our hello */
-	char complaint[160]; /* the last reason for being refused: said once, not twice a second */
+	char complaint
+		[256]; /* the last reason for being refused: logged once, not twice a second */
 };
 
 static void retry(void *arg);
@@ -41,18 +44,29 @@ static void schedule(struct link *link)
 	link->retry_ns = link->retry_ns * 2 < RETRY_NS_MAX ? link->retry_ns * 2 : RETRY_NS_MAX;
 }
 
-static void hang_up(struct link *link)
+static void say_gone(struct link *link)
+{
+	const struct peer *peer = registry_peer(link->daemon, link->peer);
+	/* Who was told to stop, or tells so, is no news. */
+	bool expected = daemon_is_stopping(link->daemon) ||
+			(peer && peer->card.state.stage >= PEER_STOPPING);
+
+	log_write(expected ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE, "%s is gone", link->peer);
+}
+
+/* Both connections. ends: this process does. */
+static void hang_up(struct link *link, bool ends)
 {
 	bool was_alive = atomic_exchange_explicit(&link->alive, false, memory_order_relaxed);
 
+	registry_part(link->daemon, link->peer, 0, ends);
 	if (link->fd >= 0) {
 		daemon_remove_fd(link->daemon, link->fd);
 		close(link->fd);
 		link->fd = -1;
 	}
-	if (was_alive) {
-		log_write(daemon_is_stopping(link->daemon) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
-			"%s is gone", link->peer);
+	if (was_alive && !ends) {
+		say_gone(link);
 		if (link->events.lost)
 			link->events.lost(link->events.arg, link->peer);
 	}
@@ -65,6 +79,20 @@ static void complain(struct link *link, const char *reason)
 	snprintf(link->complaint, sizeof link->complaint, "%.*s", (int)sizeof link->complaint - 1,
 		reason);
 	log_error("%s: %s", link->peer, reason);
+}
+
+static void start_over(struct link *link)
+{
+	hang_up(link, false);
+	schedule(link);
+}
+
+/* It will say the same in 20 ms. */
+static void start_over_refused(struct link *link, const char *reason)
+{
+	complain(link, reason);
+	link->retry_ns = RETRY_NS_MAX;
+	start_over(link);
 }
 
 static void take_regions(struct link *link, const struct hello_answer *answer, int *fds)
@@ -99,20 +127,21 @@ static void handle_packet(void *arg)
 		return;
 	}
 	if (code == 0 && answer.kind == HELLO_REFUSED) {
-		complain(link, answer.reason);
-		link->retry_ns = RETRY_NS_MAX; /* it will say the same in 20 ms */
-	} else if (code == 0) {
+		start_over_refused(link, answer.reason);
+		return;
+	}
+	if (code == 0) {
 		for (size_t i = 0; i < answer.n; i++)
 			close(fds[i]);
 		complain(link, "another process answers on its socket");
 	} else if (code == -EPROTO) {
 		complain(link, err.text);
 	}
-	hang_up(link);
-	schedule(link);
+	start_over(link);
 }
 
-static int try_connect(struct link *link)
+/* The registered peer's broker. */
+static int join(struct link *link)
 {
 	struct hello hello;
 	struct error err = {""};
@@ -136,13 +165,52 @@ static int try_connect(struct link *link)
 	return 0;
 }
 
+static void on_registered(void *arg)
+{
+	struct link *link = arg;
+	uint64_t generation = registry_peer(link->daemon, link->peer)->card.generation;
+
+	/* Its messages come by another connection now, and everything else is as it was. */
+	if (link->fd >= 0 && link->generation == generation)
+		return;
+	link->generation = generation;
+	if (link->fd >= 0 || join(link) < 0)
+		start_over(link);
+}
+
+static void on_refused(void *arg, const char *reason)
+{
+	start_over_refused(arg, reason);
+}
+
+static void on_broken(void *arg)
+{
+	struct link *link = arg;
+
+	/* While its broker is there the process is. */
+	if (link->fd >= 0)
+		schedule(link);
+	else
+		start_over(link);
+}
+
+static int call(struct link *link)
+{
+	const struct registry_caller caller = {.registered = on_registered,
+		.refused = on_refused,
+		.broken = on_broken,
+		.arg = link};
+
+	return registry_call(link->daemon, link->peer, &caller);
+}
+
 static void retry(void *arg)
 {
 	struct link *link = arg;
 
 	daemon_remove_timer(link->daemon, link->timer);
 	link->timer = 0;
-	if (try_connect(link) < 0)
+	if (call(link) < 0)
 		schedule(link);
 }
 
@@ -165,7 +233,13 @@ int link_open(struct daemon *daemon, const char *peer, const struct link_events 
 	link->retry_ns = RETRY_NS_MIN;
 	snprintf(link->peer, sizeof link->peer, "%s", peer);
 	peers_socket_path(daemon_runtime_dir(daemon), peer, link->path, sizeof link->path);
-	if (try_connect(link) < 0)
+	int code = call(link);
+	if (code == -EINVAL) {
+		free(link);
+		return error_set(err, EINVAL, "%s has no admin endpoint to register from",
+			daemon_name(daemon));
+	}
+	if (code < 0)
 		schedule(link);
 	*out = link;
 	return 0;
@@ -178,9 +252,7 @@ void link_close(struct link **link)
 	if (!l)
 		return;
 	l->events = (struct link_events){0};
-	/* It is we who leave. */
-	atomic_store_explicit(&l->alive, false, memory_order_relaxed);
-	hang_up(l);
+	hang_up(l, true);
 	if (l->timer)
 		daemon_remove_timer(l->daemon, l->timer);
 	free(l);

@@ -19,7 +19,7 @@ struct link_events {
 	void *arg;
 };
 
-/* -EPERM when peers.c knows no such connection. Connects now when the peer is there, else as soon as it is; events come
+/* -EPERM when peers.c knows no such connection, -EINVAL before daemon_admin_open. Connects now when the peer is there, else as soon as it is; events come
  * from the loop only. Close neither the link nor the broker inside events. */
 int link_open(struct daemon *daemon, const char *peer, const struct link_events *events,
 	struct link **out, struct error *err);

@@ -92,6 +92,7 @@ static void verifier_start(struct verifier *verifier)
 	struct daemon_options options = {.name = PEER_VERIFIER, .runtime_dir = runtime_dir};
 	assert_int_equal(daemon_create(&options, &verifier->daemon, &err), 0);
 	assert_int_equal(broker_open(verifier->daemon, NULL, &verifier->broker, &err), 0);
+	assert_int_equal(daemon_admin_open(verifier->daemon, NULL, NULL, &err), 0);
 	struct link_events events = {.regions = on_regions, .arg = verifier};
 	assert_int_equal(
 		link_open(verifier->daemon, PEER_CACHE, &events, &verifier->link, &err), 0);

@@ -8,9 +8,11 @@
 #include "shared/ipc/daemon_private.h"
 #include "shared/ipc/knobs_private.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zmq.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -97,6 +99,76 @@ static void ask_knobs(const Outrider__Envelope *request)
 	bus_free(&reply);
 }
 
+static void ignore(void *arg)
+{
+	(void)arg;
+}
+
+static void ignore_reason(void *arg, const char *reason)
+{
+	(void)arg;
+	if (!reason[0])
+		abort();
+}
+
+/* A verifier whose connection for messages goes to itself: a connection that is there, and that nobody reads. */
+static void open_peers(struct daemon *daemon, struct bus_address *from)
+{
+	static const struct peer_layout layouts[] = {{"sessions", 5}, {"draft", 4}};
+	const struct peer_self self = {.arithmetic = 3, .layouts = layouts, .n_layouts = 2};
+	char folder[] = "/tmp/outrider-fuzz-XXXXXX", endpoint[64];
+	struct error err = {""};
+	pthread_mutex_init(&daemon->state_lock, NULL);
+	strcpy(daemon->state, "ready");
+	if (!mkdtemp(folder))
+		abort();
+	snprintf(endpoint, sizeof(endpoint), "ipc://%s/ctl", folder);
+	if (bus_server(endpoint, BUS_ADMINS, &daemon->admin_server, &err) < 0 ||
+		bus_connect(daemon->admin_server, endpoint, from) < 0)
+		abort();
+	unlink(bus_ipc_path(endpoint));
+	rmdir(folder);
+	registry_describe(daemon, &self);
+	registry_open(daemon);
+}
+
+/* Whatever comes as a first message, as an answer and as a change: what is kept of a peer is in its range. */
+static void tell_peers(const Outrider__Envelope *envelope)
+{
+	static struct daemon daemon = {.name = "verifier", .start_ns = 5};
+	static struct bus_address from;
+	if (!daemon.admin_server)
+		open_peers(&daemon, &from);
+	for (int asks = 0; asks < 2; asks++) {
+		for (size_t i = 0; i < REGISTRY_PEERS; i++) {
+			struct registry_entry *entry = &daemon.registry.entries[i];
+			*entry = (struct registry_entry){.peer.name = entry->peer.name,
+				.caller = {ignore, ignore_reason, ignore, NULL}};
+		}
+		daemon.registry.entries[0].address = asks ? from : (struct bus_address){0};
+		daemon.registry.entries[0].asks = asks;
+		(void)registry_take(&daemon, &from, envelope);
+		(void)registry_take(&daemon, &from, envelope);
+		for (size_t i = 0; i < REGISTRY_PEERS; i++) {
+			const struct peer *peer = &daemon.registry.entries[i].peer;
+			const struct peer_card *card = &peer->card;
+			if (peer->standing != PEER_REGISTERED)
+				continue;
+			if (strcmp(card->name, peer->name) != 0 || card->generation == 0 ||
+				card->protocol != PEER_PROTOCOL ||
+				card->n_layouts > LIMIT_PEER_LAYOUTS ||
+				card->state.stage < PEER_LOADING ||
+				card->state.stage > PEER_ENDED ||
+				strlen(card->state.text) >= LIMIT_PEER_TEXT)
+				abort();
+		}
+		if (!daemon.registry.entries[0].address.connection && asks)
+			bus_server_close(&daemon.admin_server); /* the answer was refused */
+		if (!daemon.admin_server)
+			return;
+	}
+}
+
 /* A client's stream that waits for its answer gets the message, twice: the second is a repeat. */
 static void follow(Outrider__Envelope **envelope)
 {
@@ -150,6 +222,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	if (envelope->body_case == OUTRIDER__ENVELOPE__BODY_GENERATE)
 		validate_request(envelope->generate);
 	ask_knobs(envelope);
+	tell_peers(envelope);
 	follow(&envelope);
 	bus_free(&envelope);
 	return 0;

@@ -21,6 +21,9 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <zmq.h>
+
+#include "tests/ipc/registrant.h"
 
 /* What the processes of a test tell the test. */
 struct board {
@@ -123,7 +126,8 @@ static void run_owner(void)
 		_exit(5);
 	}
 	*(uint64_t *)region_payload(&p.region) += 41;
-	if (broker_open(p.daemon, &events, &p.broker, &err) < 0) {
+	if (broker_open(p.daemon, &events, &p.broker, &err) < 0 ||
+		daemon_admin_open(p.daemon, NULL, NULL, &err) < 0) {
 		fprintf(stderr, "%s\n", err.text);
 		_exit(6);
 	}
@@ -190,6 +194,7 @@ static void run_peer(void)
 
 	start(&p, PEER_DRAFTER);
 	if (broker_open(p.daemon, NULL, &p.broker, &err) < 0 ||
+		daemon_admin_open(p.daemon, NULL, NULL, &err) < 0 ||
 		link_open(p.daemon, PEER_VERIFIER, &events, &p.link, &err) < 0)
 		_exit(9);
 	daemon_add_timer(p.daemon, 2000000, report_alive, &p);
@@ -393,6 +398,8 @@ static void hellos_that_should_not_be_are_refused_with_the_reason(void **state)
 	struct hello hello;
 	char rubbish[sizeof hello + 100];
 	struct hello_answer answer;
+	struct registrant registrant;
+	struct peer_card card;
 
 	(void)state;
 	UNTIL(board->owner_ready == 1);
@@ -420,12 +427,19 @@ static void hellos_that_should_not_be_are_refused_with_the_reason(void **state)
 	hello_init(&hello, HELLO_JOIN, PEER_DRAFTER, 1);
 	memset(hello.name, 'd', sizeof hello.name);
 	refused(&hello, sizeof hello, "no process");
-	/* After all that a good one is served. */
+	/* Right in itself, but of a process that has not registered. */
 	hello_init(&hello, HELLO_JOIN, PEER_DRAFTER, 1);
+	refused(&hello, sizeof hello, "drafter has not registered with verifier");
+	card = registrant_card(PEER_DRAFTER, 2);
+	registrant_start(&registrant, dir, PEER_VERIFIER, &card);
+	refused(&hello, sizeof hello, "drafter has not registered with verifier");
+	/* After all that a good one is served. */
+	hello_init(&hello, HELLO_JOIN, PEER_DRAFTER, 2);
 	assert_int_equal(ask(connect_to(PEER_VERIFIER), &hello, sizeof hello, &answer), 0);
 	assert_int_equal(answer.kind, HELLO_REGIONS);
 	assert_int_equal(answer.n, 1);
 	assert_string_equal(answer.regions[0], "sessions");
+	registrant_close(&registrant);
 	end(owner, SIGTERM);
 }
 
@@ -434,10 +448,13 @@ static void the_silent_do_not_keep_peers_out(void **state)
 	pid_t owner = spawn(run_owner);
 	int silent[3 * LIMIT_PEERS];
 	struct hello_answer answer;
+	struct registrant registrant;
+	struct peer_card card = registrant_card(PEER_DRAFTER, 1);
 	struct hello hello;
 
 	(void)state;
 	UNTIL(board->owner_ready == 1);
+	registrant_start(&registrant, dir, PEER_VERIFIER, &card);
 	for (size_t i = 0; i < sizeof silent / sizeof silent[0]; i++) {
 		silent[i] = connect_to(PEER_VERIFIER);
 		usleep(2000); /* the backlog is as long as the table */
@@ -447,6 +464,7 @@ static void the_silent_do_not_keep_peers_out(void **state)
 	assert_int_equal(answer.kind, HELLO_REGIONS);
 	for (size_t i = 0; i < sizeof silent / sizeof silent[0]; i++)
 		close(silent[i]);
+	registrant_close(&registrant);
 	end(owner, SIGTERM);
 }
 

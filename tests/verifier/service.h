@@ -538,6 +538,7 @@ static inline int service_drafter_main(int fd)
 
 	if (daemon_create(&options, &d.daemon, &err) != 0 ||
 		broker_open(d.daemon, NULL, &d.broker, &err) != 0 ||
+		daemon_admin_open(d.daemon, NULL, NULL, &err) != 0 ||
 		link_open(d.daemon, PEER_VERIFIER, &events, &d.link, &err) != 0 ||
 		daemon_add_timer(d.daemon, 1000000, drafter_serve, &d) < 0)
 		return 2;
