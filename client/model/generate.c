@@ -2,8 +2,8 @@
 #include "client/model/engine.h"
 
 #include "shared/base/clock.h"
-#include "shared/model/gguf/hash.h"
-#include "shared/model/pass/sampler.h"
+#include "kernels/logits_hash.h"
+#include "kernels/sampler.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 #include "client/model/commands.h"
 #include "client/model/engine.h"
 
-#include "shared/model/gguf/hash.h"
-#include "shared/model/pass/sampler.h"
+#include "kernels/logits_hash.h"
+#include "kernels/sampler.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "client/sdk/failure.h"
 #include "shared/base/limits.h"
 #include "shared/base/sampling.h"
-#include "shared/model/pass/sampler.h"
+#include "kernels/sampler.h"
 #include "shared/spec/session.h"
 
 #include <stdio.h>

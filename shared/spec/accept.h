@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "shared/model/pass/pick.h"
+#include "kernels/pick.h"
 #include "shared/spec/draft.h"
 
 struct accept_input {

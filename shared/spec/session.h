@@ -15,7 +15,7 @@
 #pragma once
 
 #include "shared/base/limits.h"
-#include "shared/model/pass/sampler.h"
+#include "kernels/sampler.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>

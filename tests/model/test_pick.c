@@ -1,7 +1,7 @@
 /* The step that picks from a batch of rows: to the bit what the sampler picks row by row, for any threads, trees of drafts and
  * masks; probabilities and the most likely tokens beside a computation in double; rows that are not finite. */
-#include "shared/model/pass/pick.h"
-#include "shared/model/gguf/hash.h"
+#include "kernels/pick.h"
+#include "kernels/logits_hash.h"
 #include "tests/model/rig.h"
 
 #include <float.h>

@@ -1,6 +1,6 @@
 /* From logits to tokens: filters against a brute-force reading of sampler.h, the noise against libm, the draws against
  * their distribution, and no allocation on the way from a token to the next. */
-#include "shared/model/pass/sampler.h"
+#include "kernels/sampler.h"
 #include "shared/base/rand.h"
 #include "tests/model/rig.h"
 

@@ -1,6 +1,6 @@
 /* The sampler beside a plain one, which looks at every token, sorts them all and takes every logarithm: the same token, the
  * same distribution and the same confidence to the bit, in every backend. */
-#include "shared/model/pass/sampler.h"
+#include "kernels/sampler.h"
 #include "shared/base/rand.h"
 #include "tests/model/rig.h"
 

@@ -12,8 +12,8 @@
 #include "shared/ipc/bus.h"
 #include "shared/ipc/link.h"
 #include "shared/ipc/peers.h"
-#include "shared/model/gguf/hash.h"
-#include "shared/model/pass/sampler.h"
+#include "kernels/logits_hash.h"
+#include "kernels/sampler.h"
 #include "shared/spec/draft.h"
 #include "shared/spec/session.h"
 

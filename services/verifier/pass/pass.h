@@ -8,7 +8,7 @@
 #include "services/verifier/pass/session.h"
 #include "shared/model/pass/experts.h"
 #include "shared/model/pass/forward.h"
-#include "shared/model/pass/pick.h"
+#include "kernels/pick.h"
 #include "shared/spec/accept.h"
 
 struct engine;

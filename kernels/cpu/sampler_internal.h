@@ -1,7 +1,7 @@
 /* What the files of the sampler share; sampler->logits is z, and sampler->most what belongs to it. */
 #pragma once
 
-#include "shared/model/pass/sampler.h"
+#include "kernels/sampler.h"
 
 /* Of SAMPLE_CHUNK tokens each, the last perhaps shorter. */
 static inline uint32_t sampler_chunks(uint32_t n_vocab)

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "kernels/pool.h"
-#include "shared/model/pass/sampler.h"
+#include "kernels/sampler.h"
 
 enum {
 	PICK_PATH_MAX = 64, /* drafted tokens on the path of a row */

@@ -1,5 +1,5 @@
 /* top-k, top-p and min-p: what they keep of a vocabulary, in order, without sorting the rest. */
-#include "shared/model/pass/sampler_internal.h"
+#include "kernels/cpu/sampler_internal.h"
 
 #include "kernels/kernels.h"
 

@@ -1,5 +1,5 @@
-#include "shared/model/pass/pick.h"
-#include "shared/model/gguf/hash.h"
+#include "kernels/pick.h"
+#include "kernels/logits_hash.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
-#include "shared/model/pass/sampler.h"
+#include "kernels/sampler.h"
 #include "kernels/kernels.h"
-#include "shared/model/pass/sampler_internal.h"
+#include "kernels/cpu/sampler_internal.h"
 #include "shared/base/rand.h"
 #include "shared/base/sampling.h"
 
