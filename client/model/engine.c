@@ -393,7 +393,7 @@ int engine_step(struct engine *e, const float **logits, struct error *err)
 void engine_close(struct engine *e)
 {
 	forward_destroy(&e->forward);
-	if (e->kv.free_pages)
+	if (e->kv.pages)
 		kv_seq_exit(&e->kv, &e->seq);
 	kv_exit(&e->kv);
 	free(e->kv_memory);

@@ -39,6 +39,7 @@ struct kv_layout kv_plan_layout(const struct kv_plan *plan, const struct model *
 	struct kv_layout layout = kv_layout_of(
 		model, plan->type, (uint32_t)((plan->tokens + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS));
 	layout.states.n_slots = (uint32_t)plan->sessions;
+	layout.n_records = LIMIT_SESSIONS;
 	layout.windows = kv_windows_of(model, (uint32_t)plan->sessions,
 		(uint32_t)(plan->sessions * (LIMIT_DRAFT + 1) + plan->prefill),
 		layout.n_pages * KV_PAGE_CELLS);

@@ -23,7 +23,9 @@ UNCHECKED_AT_WORK = {"kv", "weights", "experts"}
 HEAD = 64 << 10  # where headers, tables and rings begin
 tap = Tap()
 random = seeded()
-ids = prompts(4, longest=60)
+# Behind a beginning that all of them have: two pages of the KV cache, which sessions share.
+same = [t for p in prompts(4, longest=40) for t in p][:64]
+ids = [same + p for p in prompts(4, longest=30)]
 modes = (None, SAMPLED)
 expected = [reference(p, TOKENS, modes[i % 2], seed=5 + i, extra=("--ignore-eos",)) for i, p in enumerate(ids)]
 requests = [{"tokens": p, "max_tokens": TOKENS, "seed": 5 + i, "ignore_eos": True, "k": (-1, 3, 0, 7)[i],

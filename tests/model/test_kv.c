@@ -50,19 +50,25 @@ static void cache_close(struct cache *cache)
 	free(cache->memory);
 }
 
-/* A sequence of the dead process: its lists are gone, its pages are not. */
-static void seq_forget(struct kv_seq *seq)
-{
-	free(seq->cell);
-	free(seq->spare);
-	free(seq->pages);
-}
-
 static void grow(struct cache *cache, struct kv_seq *seq, uint32_t n)
 {
 	uint32_t cells[CELLS];
 	assert_int_equal(kv_take(&cache->kv, seq, n, cells), 0);
 	kv_commit(&cache->kv, seq, cells, n, NULL, 0);
+}
+
+/* Of the sequence's cells, number i: first those of its positions, then the spare ones. */
+static uint32_t cell_of(const struct kv *kv, const struct kv_seq *seq, uint32_t i)
+{
+	if (i < seq->n)
+		return seq->cell[i];
+	i -= seq->n;
+	for (uint32_t page = seq->spare; page != KV_NONE; page = kv->pages[page].next_spare)
+		for (uint32_t cell = 0; cell < KV_PAGE_CELLS; cell++)
+			if (kv->pages[page].spare >> cell & 1 && i-- == 0)
+				return page * KV_PAGE_CELLS + cell;
+	fail_msg("fewer spare cells than are counted");
+	return KV_NONE;
 }
 
 static int32_t marker(const struct cache *cache, uint32_t cell)
@@ -261,8 +267,7 @@ static void check_holders(void)
 			assert_int_equal(
 				seqs[i].n + seqs[i].n_spare, seqs[i].n_pages * KV_PAGE_CELLS);
 			for (uint32_t j = 0; j < seqs[i].n + seqs[i].n_spare; j++) {
-				uint32_t cell = j < seqs[i].n ? seqs[i].cell[j]
-							      : seqs[i].spare[j - seqs[i].n];
+				uint32_t cell = cell_of(&cache.kv, &seqs[i], j);
 				assert_true(cell < CELLS && !held[cell]);
 				held[cell] = true;
 				expected[cell] = j < seqs[i].n ? (int32_t)j : -1;
@@ -346,13 +351,13 @@ static void a_successor_adopts_windows(void **state)
 		for (uint32_t j = 0; j < WINDOW; j++)
 			before[j] = kv_cell(&cache.kv, 1, dead.cell[limits[i] - 1 - j]);
 		assert_int_equal(kv_take(&cache.kv, &dead, 16, cells), 0);
-		seq_forget(&dead);
-		seq_forget(&other);
+		kv_seq_forget(&dead);
+		kv_seq_forget(&other);
 		cache_restart(&cache);
 
 		assert_int_equal(kv_seq_init(&heir, 77, 160), 0);
 		kv_adopt(&cache.kv, &heir, limits[i]);
-		kv_reclaim(&cache.kv, (const uint64_t[]){77}, 1);
+		kv_reclaim(&cache.kv);
 		check_windows(&cache.kv, &heir, 1);
 		assert_int_equal(heir.n, i < 2 ? limits[i] : 0);
 		for (uint32_t j = 0; j < WINDOW && i < 2 && j + 1 < WINDOW; j++)
@@ -383,8 +388,8 @@ static void a_successor_adopts_what_was_committed_and_nothing_in_flight(void **s
 	grow(&cache, &dead, 5);
 	memcpy(before, dead.cell, sizeof(before));
 	assert_int_equal(kv_take(&cache.kv, &dead, 16, cells), 0);
-	seq_forget(&dead);
-	seq_forget(&other);
+	kv_seq_forget(&dead);
+	kv_seq_forget(&other);
 	cache_restart(&cache);
 
 	assert_int_equal(kv_seq_init(&heir, 77, 120), 0);
@@ -393,7 +398,7 @@ static void a_successor_adopts_what_was_committed_and_nothing_in_flight(void **s
 	assert_memory_equal(heir.cell, before, sizeof(before));
 	assert_int_equal(heir.n + heir.n_spare, heir.n_pages * KV_PAGE_CELLS);
 	/* The other owner is not among the living. */
-	kv_reclaim(&cache.kv, (const uint64_t[]){77}, 1);
+	kv_reclaim(&cache.kv);
 	assert_int_equal(cache.kv.n_free, PAGES - heir.n_pages);
 	grow(&cache, &heir, 60);
 	kv_seq_exit(&cache.kv, &heir);
@@ -409,7 +414,7 @@ static void adoption_stops_at_the_limit_and_at_the_first_gap(void **state)
 	cache_open(&cache);
 	assert_int_equal(kv_seq_init(&dead, 5, 120), 0);
 	grow(&cache, &dead, 90);
-	seq_forget(&dead);
+	kv_seq_forget(&dead);
 	cache_restart(&cache);
 	assert_int_equal(kv_seq_init(&heir, 5, 120), 0);
 	kv_adopt(&cache.kv, &heir, 70);
@@ -417,7 +422,7 @@ static void adoption_stops_at_the_limit_and_at_the_first_gap(void **state)
 	atomic_store(&cache.kv.meta[heir.cell[30] / KV_PAGE_CELLS]
 			      .position[heir.cell[30] % KV_PAGE_CELLS],
 		-1);
-	seq_forget(&heir);
+	kv_seq_forget(&heir);
 	cache_restart(&cache);
 	assert_int_equal(kv_seq_init(&heir, 5, 120), 0);
 	kv_adopt(&cache.kv, &heir, 120);
@@ -452,10 +457,16 @@ static bool is_in_turn(const struct kv *kv, const unsigned char *at, uint32_t tu
 	return false;
 }
 
+/* Whether it is in what is known of the turn's page. What is about chains is not, in a page that is not shared. */
 static bool is_in_meta(const struct kv *kv, const unsigned char *at, uint32_t turn)
 {
-	const unsigned char *meta = (const unsigned char *)&kv->meta[turn / KV_SUMS];
-	return at >= meta && at < meta + sizeof(kv->meta[0]);
+	const struct kv_page_meta *page = &kv->meta[turn / KV_SUMS];
+	const unsigned char *meta = (const unsigned char *)page;
+	const unsigned char *before = (const unsigned char *)&page->before;
+	const unsigned char *chain = (const unsigned char *)&page->chain;
+	return at >= meta && at < meta + sizeof(*page) &&
+	       !(at >= before && at < before + sizeof(page->before)) &&
+	       !(at >= chain && at < chain + sizeof(page->chain));
 }
 
 /* How much a successor gets of a sequence of 100 tokens of which one byte somewhere became another: `full` of them fill turns. */
@@ -474,8 +485,8 @@ static void spoil_one(uint64_t *random)
 	grow(&cache, &other, 33);
 	grow(&cache, &dead, 60);
 	memcpy(cells, dead.cell, sizeof(cells));
-	seq_forget(&dead);
-	seq_forget(&other);
+	kv_seq_forget(&dead);
+	kv_seq_forget(&other);
 	unsigned char *at = (unsigned char *)cache.memory + rig_random(random) % kv_bytes(&layout);
 	if (rig_random(random) % 2 == 0)
 		at = (unsigned char *)&cache.kv.meta[0] +
@@ -499,7 +510,7 @@ static void spoil_one(uint64_t *random)
 		assert_true(heir.n == meta_at || heir.n == meta_at + KV_TURN);
 	for (uint32_t i = 0; i < heir.n; i++)
 		assert_int_equal(heir.cell[i], cells[i]);
-	kv_reclaim(&cache.kv, (const uint64_t[]){77}, 1);
+	kv_reclaim(&cache.kv);
 	assert_int_equal(cache.kv.n_free + heir.n_pages, PAGES);
 	kv_seq_exit(&cache.kv, &heir);
 	cache_close(&cache);
@@ -550,7 +561,7 @@ static void sums_of_what_was_not_written_to_hold(void **state)
 			kv_truncate(&cache.kv, &dead, dead.n - 4);
 	}
 	uint32_t n = dead.n;
-	seq_forget(&dead);
+	kv_seq_forget(&dead);
 	for (int turn = 0; turn < 3; turn++) {
 		cache_restart(&cache);
 		kv_check(&cache.kv);
@@ -560,7 +571,7 @@ static void sums_of_what_was_not_written_to_hold(void **state)
 		assert_true(heir.n <= n && heir.n + 2 * KV_TURN > n);
 		n = heir.n;
 		if (turn < 2)
-			seq_forget(&heir);
+			kv_seq_forget(&heir);
 	}
 	grow(&cache, &heir, 16);
 	kv_seq_exit(&cache.kv, &heir);
@@ -594,11 +605,11 @@ static void rubbish_in_the_markers_does_no_harm(void **state)
 		kv_adopt(&cache.kv, &heir, 60);
 		bool held[CELLS] = {false};
 		for (uint32_t i = 0; i < heir.n + heir.n_spare; i++) {
-			uint32_t cell = i < heir.n ? heir.cell[i] : heir.spare[i - heir.n];
+			uint32_t cell = cell_of(&cache.kv, &heir, i);
 			assert_true(cell < CELLS && !held[cell]);
 			held[cell] = true;
 		}
-		kv_reclaim(&cache.kv, (const uint64_t[]){5}, 1);
+		kv_reclaim(&cache.kv);
 		assert_int_equal(cache.kv.n_free + heir.n_pages, PAGES);
 		check_windows(&cache.kv, &heir, 1);
 		kv_seq_exit(&cache.kv, &heir);

@@ -305,14 +305,12 @@ static void succeed(struct rig *rig, struct kv_seq *seq, uint32_t limit)
 {
 	struct kv_layout layout = rig->kv.layout;
 	uint64_t owner = seq->owner;
-	free(seq->cell);
-	free(seq->spare);
-	free(seq->pages);
+	kv_seq_forget(seq);
 	kv_exit(&rig->kv);
 	rig_kv(rig, &layout, false);
 	assert_int_equal(kv_seq_init(seq, owner, RIG_CONTEXT), 0);
 	kv_adopt(&rig->kv, seq, limit);
-	kv_reclaim(&rig->kv, &owner, 1);
+	kv_reclaim(&rig->kv);
 }
 
 static void go_on(struct rig *rig, struct kv_seq *seq, const int32_t *ids, const float *expected)

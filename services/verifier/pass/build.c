@@ -17,6 +17,7 @@ static void put_out(struct engine *engine, struct sched_session *victim)
 	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration,
 		"gives up its KV pages to an older session");
 	kv_seq_exit(&engine->kv, &s->seq);
+	s->waits = false;
 	victim->n_pages = victim->n_kv = 0;
 	if (s->part != NULL)
 		s->part->put_out = true;
@@ -28,12 +29,14 @@ static int take_cells(struct engine *engine, struct engine_session *s,
 {
 	struct sched_session *victim;
 
-	if (s->seq.owner == 0) {
-		uint32_t want = s->sched.n_tokens + START_CELLS,
+	if (s->seq.owner == 0 || s->waits) {
+		uint32_t want = s->sched.n_tokens - s->seq.n + START_CELLS,
 			 all = engine->kv.layout.n_pages * KV_PAGE_CELLS;
 
-		if (kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) != 0)
+		if (s->seq.owner == 0 &&
+			kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) != 0)
 			return -ENOSPC;
+		s->waits = false;
 		while (kv_free_cells(&engine->kv, &s->seq) < (want < all ? want : all)) {
 			victim = sched_victim(victims, &s->sched);
 			if (victim == NULL)
@@ -43,6 +46,7 @@ static int take_cells(struct engine *engine, struct engine_session *s,
 		/* The first of a batch starts with whatever there is: everybody else has been put out by now. */
 		if (!first && kv_free_cells(&engine->kv, &s->seq) < want) {
 			kv_seq_exit(&engine->kv, &s->seq);
+			s->sched.n_pages = s->sched.n_kv = 0;
 			return -ENOSPC;
 		}
 	}

@@ -4,6 +4,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
+#include "shared/model/kv/kv_prefix.h"
 
 /* The cells of the committed tokens, then of the drafts those on the accepted path; the rest are returned. */
 static void commit_cells(struct engine *engine, const struct pass *pass, struct pass_part *part)
@@ -27,6 +28,7 @@ static void commit_cells(struct engine *engine, const struct pass *pass, struct 
 			rejected[n_rejected++] = cells[part->n + i];
 	if (part->n_drafts > 0)
 		kv_commit(&engine->kv, seq, accepted, n_accepted, rejected, n_rejected);
+	kv_prefix_enter(&engine->kv, seq, part->session->page->tokens);
 }
 
 /* Publishes what was accepted. */

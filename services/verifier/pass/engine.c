@@ -3,6 +3,7 @@
 #include "kernels/backend_cpu.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/model/kv/kv_prefix.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,8 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 			!regions->kv_recovered, err);
 	if (rc == 0)
 		kv_check(&engine->kv);
+	if (rc == 0 && kv_prefix_init(&engine->kv) != 0)
+		rc = error_set(err, ENOMEM, "no memory to look up prefixes of sessions");
 	if (rc == 0)
 		rc = create_experts(engine, err);
 	if (rc == 0)
@@ -155,6 +158,12 @@ static void enter(struct engine *engine, uint32_t index)
 	engine->live[engine->n_live++] = &s->sched;
 }
 
+static void recover_kv(struct engine *engine, struct engine_session *s, uint32_t limit)
+{
+	kv_adopt(&engine->kv, &s->seq, limit);
+	kv_prefix_enter(&engine->kv, &s->seq, s->page->tokens);
+}
+
 void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 {
 	struct engine_session *s = &engine->sessions[index];
@@ -170,7 +179,7 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 	/* Logits whose hash the client wants went with the predecessor: those positions are computed again. */
 	if (kv_kept && end == SESSION_END_NONE &&
 		kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) == 0)
-		kv_adopt(&engine->kv, &s->seq, limit);
+		recover_kv(engine, s, limit);
 	log_session(LOG_LEVEL_INFO, s->uid, 0,
 		"taken over with %u tokens, %u of them in the KV cache", n_tokens, s->seq.n);
 	if (end != SESSION_END_NONE) {
@@ -181,13 +190,7 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 
 void engine_recovered(struct engine *engine)
 {
-	uint64_t owners[LIMIT_SESSIONS];
-	size_t n = 0;
-
-	for (uint32_t i = 0; i < engine->n_live; i++)
-		if (engine_live(engine, i)->seq.owner != 0)
-			owners[n++] = engine_live(engine, i)->uid;
-	kv_reclaim(&engine->kv, owners, n);
+	kv_reclaim(&engine->kv);
 }
 
 void engine_finish(struct engine *engine, struct engine_session *s, enum session_end end)
@@ -444,14 +447,8 @@ void engine_destroy(struct engine **out)
 		command(engine, &(struct command){.kind = COMMAND_STOP});
 		pthread_join(engine->thread, NULL);
 	}
-	for (uint32_t i = 0; i < engine->n_live; i++) {
-		struct kv_seq *seq = &engine_live(engine, i)->seq;
-
-		/* Not kv_seq_exit: the pages stay the sessions', for the successor. */
-		free(seq->cell);
-		free(seq->spare);
-		free(seq->pages);
-	}
+	for (uint32_t i = 0; i < engine->n_live; i++)
+		kv_seq_forget(&engine_live(engine, i)->seq);
 	gate_hints_exit(&engine->gates);
 	routing_feed_exit(&engine->feed);
 	experts_cached_destroy(&engine->cached);

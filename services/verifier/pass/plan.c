@@ -1,6 +1,9 @@
 /* The step "plan": which sessions take part in a pass, and with how many of their committed tokens. */
 #include "services/verifier/pass/engine.h"
 
+#include "shared/base/log.h"
+#include "shared/model/kv/kv_prefix.h"
+
 /* All sessions are looked at this often: for their deadlines, and for what the front changes without saying so. */
 #define LOOK_NS 50000000u
 
@@ -83,6 +86,36 @@ void pass_sweep(struct engine *engine, const struct pass *pass)
 	engine_tidy(engine);
 }
 
+/* A session that is to start takes over the pages of others that hold the beginning of its tokens. Of one that wants the logits of its
+ * output again, as far as the prompt has none. */
+static void take_over_prefix(struct engine *engine, struct engine_session *s)
+{
+	uint32_t n = (s->sched.hashed ? s->sched.n_prompt : s->sched.n_tokens) - 1, tip;
+	uint32_t found = kv_prefix_find(&engine->kv, s->page->tokens, n, &tip);
+
+	if (found == 0 || kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) != 0)
+		return;
+	if (kv_prefix_share(&engine->kv, &s->seq, tip) == 0) {
+		kv_seq_exit(&engine->kv, &s->seq);
+		return;
+	}
+	s->waits = true;
+	s->sched.n_kv = s->seq.n;
+	s->sched.n_pages = s->seq.n_pages;
+	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration,
+		"shares its first %u tokens with other sessions", found);
+}
+
+static void take_over_prefixes(struct engine *engine)
+{
+	for (uint32_t r = 0; r < engine->n_order && r < engine->limits.sessions_max; r++) {
+		struct engine_session *s = &engine->sessions[engine->order[r]->index];
+
+		if (s->seq.owner == 0)
+			take_over_prefix(engine, s);
+	}
+}
+
 uint32_t pass_plan(struct engine *engine, struct pass *pass)
 {
 	struct sched_entry plan[LIMIT_SESSIONS];
@@ -90,6 +123,7 @@ uint32_t pass_plan(struct engine *engine, struct pass *pass)
 	if (engine->order_stale)
 		engine->n_order = sched_order(engine->live, engine->n_live, engine->order);
 	engine->order_stale = false;
+	take_over_prefixes(engine);
 	pass->n_parts = sched_plan(engine->order, engine->n_order, &engine->limits, plan);
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct engine_session *s = &engine->sessions[plan[i].session->index];

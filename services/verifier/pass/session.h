@@ -19,6 +19,7 @@ struct engine_session {
 	struct slot *slot;
 	struct session_page *page;
 	struct kv_seq seq; /* owner 0: it holds no pages now */
+	bool waits; /* all that seq holds are pages of other sessions: it has not started */
 	struct text_stream text;
 	struct sched_session sched; /* what the scheduler decides from */
 	struct follow follow; /* whether the drafter does */

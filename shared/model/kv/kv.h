@@ -5,12 +5,13 @@
  * a smaller store of their own (kv_window.h).
  *
  * Both memories are the caller's, and outlive the process. The map is the host's: the meta records of all pages, each with
- * the page's owner and, per cell, the committed position, then the tables of windows and states. They are written and, but
+ * the page's owner and, per cell, the committed position, then the sequences that share pages, and the tables of windows and
+ * states. They are written and, but
  * by a successor, not read: what this process goes by is its own. A successor rebuilds its sequences from them (kv_adopt);
  * what they say is checked, never trusted. The store is the back end's: [layer][k, v][kv_head][cell], each head's cells
  * rounded up to whole turns (KV_TURN) and a cache line, so that what one attention job reads is contiguous. Nothing here
  * points into it: vectors are known by their offsets.
- * A page stays with its sequence until kv_seq_exit. Used by one engine thread.
+ * A page stays with its sequence until kv_seq_exit, and is free again when no sequence has it. Used by one engine thread.
  */
 #pragma once
 
@@ -33,6 +34,7 @@ struct kv_layout {
 	uint32_t k_dim, v_dim; /* v_dim 0: the values are the first part of the key vector (MLA) */
 	enum kv_type type;
 	uint32_t n_pages;
+	uint32_t n_records; /* sequences that can share pages at one time; 0: none does */
 	struct kv_windows_layout windows; /* n_layers 0: windowed layers are kept like the others */
 	struct recurrent_layout states; /* behind the cells; n_layers 0 without recurrent layers */
 };
@@ -49,27 +51,59 @@ enum kv_type kv_type_auto(const struct model *model);
 /* What a setting means that has been checked: a type's name, or "auto", as NULL does. */
 enum kv_type kv_type_of(const char *setting, const struct model *model);
 
-/* Commit marker: owner 0 = free page; position[i] = -1 unless cell i holds a committed token of the owner.
- * The position is stored with release after all layers of the cell were written; a successor loads it with acquire. */
+/* A page as a successor finds it. Each word is stored at once, and whatever the order in which a process died, each page is
+ * free, of one sequence, or in the chains of those that share it.
+ *
+ * Commit marker: owner 0 = free page; position[i] = -1 unless cell i holds a committed token. The position is stored with
+ * release after all layers of the cell were written; a successor loads it with acquire. */
 enum { KV_SUMS = KV_PAGE_CELLS / KV_TURN };
 struct kv_page_meta {
-	_Atomic uint64_t owner;
+	_Atomic uint64_t owner; /* the session that filled it */
+	_Atomic uint32_t
+		before; /* shared: the page of the positions before, KV_NONE: it has the first ones */
+	_Atomic uint32_t
+		shared; /* not the owner's alone: whoever has it in its chain (kv_share.c) */
+	_Atomic uint64_t chain; /* shared: a checksum of its sums and of those before it */
 	_Atomic int32_t position[KV_PAGE_CELLS];
 	_Atomic uint64_t sums[KV_SUMS]; /* of its turns of cells, see kv_sums.h; 0 = none yet */
+};
+
+/* A sequence with shared pages, as a successor finds it. owner 0 = free record. */
+struct kv_record {
+	_Atomic uint64_t owner;
+	_Atomic uint64_t
+		tip; /* the last of its shared pages and a checksum, as kv_share.c packs them; 0: it has none */
+};
+
+/* What this process goes by of a page. */
+struct kv_page {
+	uint64_t owner; /* 0: free */
+	uint32_t
+		refs; /* the sequence whose page it is, or of a shared one the pages behind it and the sequences that end in it */
+	uint32_t before;
+	uint32_t
+		spare; /* a bit for each cell that holds nothing and is not in flight; of a sequence's own page */
+	uint32_t next, prev; /* among its sequence's own pages, or the free ones; KV_NONE */
+	uint32_t next_spare; /* among its sequence's own pages with spare cells */
+	bool shared;
 };
 
 struct kv {
 	struct kv_layout layout;
 	struct kv_page_meta *meta; /* [n_pages], in the map */
-	uint64_t *owner; /* [n_pages] as in meta, and read from there once; owned */
-	int32_t *position; /* [cells] the same of position; owned */
+	struct kv_record *records; /* [n_records], in the map */
+	struct kv_page *pages; /* [n_pages] owned */
+	int32_t *position; /* [cells] as in meta; owned */
 	bool checked; /* kv_check */
 	unsigned char *store; /* where this process sees it; see kv_k, kv_v */
 	size_t k_bytes,
 		v_bytes; /* from a cell's vector to the next cell's; equal when v lies in k */
 	size_t k_head_bytes,
 		v_head_bytes; /* of all cells of one layer and head; v's 0 when it lies in k */
-	uint32_t *free_pages, n_free; /* owned */
+	uint32_t free_page, n_free; /* the first of the free pages, and how many */
+	uint32_t *free_records, n_free_records; /* owned */
+	struct kv_left *left; /* kv_adopt.c; until kv_reclaim, in a successor; owned */
+	struct kv_prefixes *prefixes; /* kv_prefix.h; NULL: prefixes are not looked up; owned */
 	struct kv_windows windows; /* kv_window.h */
 	struct recurrent states; /* of the same sequences, in recurrent layers; see kv_states */
 };
@@ -80,8 +114,15 @@ struct kv_seq {
 	uint32_t n_max;
 	/* [n_max] position -> cell; owned. cell[n..] is scratch of the forward pass. */
 	uint32_t *cell;
-	uint32_t *spare, n_spare; /* cells of owned pages that hold nothing; owned */
-	uint32_t *pages, n_pages; /* owned */
+	uint32_t n_pages; /* that it holds, shared ones too */
+	uint32_t own, own_last; /* the first and the last of its own pages; KV_NONE */
+	uint32_t spare,
+		n_spare; /* the first of its own pages with spare cells; and cells, of all of them */
+	/* Positions before it lie in shared pages, of KV_PAGE_CELLS positions each. */
+	uint32_t n_shared;
+	uint32_t tip; /* the last of those; KV_NONE */
+	uint32_t record; /* its record; KV_NONE as long as it has no shared page */
+	uint32_t n_named; /* of its shared tokens, those that kv_prefix_enter has entered */
 	uint32_t window_first; /* positions before it have lost their window cells (kv_window.h) */
 	struct recurrent_seq state; /* in kv_states: after n tokens, too */
 };
@@ -104,15 +145,28 @@ void kv_exit(struct kv *kv);
 /* After kv_init, of memory that other processes could write to: kv_adopt takes over what has the right checksum (kv_sums.h). */
 void kv_check(struct kv *kv);
 
-/* Room for n_max tokens and LIMIT_DRAFT more in flight. -EINVAL: owner 0 or n_max not in 1..LIMIT_CONTEXT. */
+/* For n_max tokens and LIMIT_DRAFT more in flight. -EINVAL: owner 0 or n_max not in 1..LIMIT_CONTEXT. */
 int kv_seq_init(struct kv_seq *seq, uint64_t owner, uint32_t n_max);
-/* Returns every page of the sequence. */
+/* Returns every page of the sequence; shared ones when nobody else has them. */
 void kv_seq_exit(struct kv *kv, struct kv_seq *seq);
+/* Frees what the sequence has of this process. Its pages stay its own, for a successor. */
+void kv_seq_forget(struct kv_seq *seq);
 
-/* After a restart: takes over the pages seq->owner left, as far as positions 0..n-1 are contiguous and n <= limit.
- * Pages of owners nobody adopts are freed by kv_reclaim(kv, live owners). */
+/* After a restart: takes over the pages seq->owner left, as far as positions 0..n-1 are contiguous and n <= limit (of shared pages
+ * whole ones). kv_reclaim, once afterwards, frees what no sequence has taken over. Until then no sequence takes cells. */
 void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit);
-void kv_reclaim(struct kv *kv, const uint64_t *owners, size_t n_owners);
+void kv_reclaim(struct kv *kv);
+
+/*
+ * A sequence without tokens takes over the first n of another one's, as many as can be had; returns how many: seq->n. Whole
+ * pages are shared. What is left of n in the next page is copied where a page is free for it, else it is left out. Nothing at all is
+ * shared where layers keep a window of their own or a recurrent state: what the sequence would need of them is another one's.
+ *
+ * Shared pages are never written to. All of a sequence's full pages can be shared, from the first on, as long as each holds just the
+ * positions of its turn; behind drafts of several branches that ends. A sequence that is truncated in a page that others have gets
+ * a copy of what it keeps, or goes back to the page's beginning when no page is free: look at seq->n.
+ */
+uint32_t kv_share(struct kv *kv, struct kv_seq *seq, const struct kv_seq *from, uint32_t n);
 
 /* n cells for tokens in flight; -ENOSPC when the pages, the window cells or the sequence's own room are used up (nothing
  * is taken then).
@@ -124,7 +178,8 @@ int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells);
 void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint32_t n_accepted,
 	const uint32_t *rejected, uint32_t n_rejected);
 /* Forgets positions n.. (session edits, a drafter's rewind), and with recurrent layers those before it that their
- * newest usable state does not cover, and all of them where the window before n is gone: look at seq->n. */
+ * newest usable state does not cover, all of them where the window before n is gone, and what kv_share says: look at
+ * seq->n. */
 void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n);
 uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq); /* spare + free pages */
 

@@ -110,6 +110,7 @@ int recurrent_take(struct recurrent *r, struct recurrent_seq *seq, uint64_t owne
 		slot_free(r, slot);
 		atomic_store_explicit(&r->meta[slot].owner, owner, memory_order_release);
 		r->slots[slot].owner = owner;
+		r->slots[slot].held = true;
 		*seq = (struct recurrent_seq){.held = true, .slot = slot};
 		return 0;
 	}
@@ -149,6 +150,7 @@ uint32_t recurrent_adopt(
 			continue;
 		}
 		*seq = (struct recurrent_seq){.held = true, .slot = slot};
+		r->slots[slot].held = true;
 		choose(r, seq, limit);
 	}
 	if (seq->held && seq->n == 0)
@@ -156,15 +158,11 @@ uint32_t recurrent_adopt(
 	return seq->n;
 }
 
-void recurrent_reclaim(struct recurrent *r, const uint64_t *owners, size_t n_owners)
+void recurrent_reclaim(struct recurrent *r)
 {
-	for (uint32_t slot = 0; slot < r->layout.n_slots; slot++) {
-		bool live = r->slots[slot].owner == 0;
-		for (size_t i = 0; i < n_owners && !live; i++)
-			live = owners[i] == r->slots[slot].owner;
-		if (!live)
+	for (uint32_t slot = 0; slot < r->layout.n_slots; slot++)
+		if (r->slots[slot].owner != 0 && !r->slots[slot].held)
 			slot_free(r, slot);
-	}
 }
 
 uint32_t recurrent_truncate(struct recurrent *r, struct recurrent_seq *seq, uint32_t n)

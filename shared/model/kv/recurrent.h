@@ -38,6 +38,7 @@ struct recurrent_meta {
 /* What this process goes by of a slot. */
 struct recurrent_slot {
 	uint64_t owner, mark[2];
+	bool held; /* by a sequence of this process */
 };
 
 struct recurrent {
@@ -76,8 +77,8 @@ void recurrent_give(struct recurrent *r, struct recurrent_seq *seq);
  * is none (the sequence then has no slot, and kv_take gets one). */
 uint32_t recurrent_adopt(
 	struct recurrent *r, struct recurrent_seq *seq, uint64_t owner, uint32_t limit);
-/* Frees the slots of all but the owners named. */
-void recurrent_reclaim(struct recurrent *r, const uint64_t *owners, size_t n_owners);
+/* Frees the slots that no sequence has taken over. */
+void recurrent_reclaim(struct recurrent *r);
 /* Goes back to a state after at most n tokens; returns after how many. */
 uint32_t recurrent_truncate(struct recurrent *r, struct recurrent_seq *seq, uint32_t n);
 

@@ -1,0 +1,336 @@
+/*
+ * What a predecessor left. kv_left_init reads every page and record once and files them by owner; kv_adopt takes over one
+ * sequence's, first its chain of shared pages, then its own; kv_reclaim frees the rest. All of it together is linear in the pages:
+ * a shared page is checked for the first sequence that has it. Nothing that is read decides about memory before it is checked,
+ * and what is checked is a copy.
+ */
+#include "shared/model/kv/kv_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Pages and records by the hash of their owner, each list in ascending order. */
+struct kv_left {
+	uint32_t n_buckets; /* a power of two */
+	uint32_t *pages, *records; /* [n_buckets] the first */
+	uint32_t *next_page, *next_record; /* [n_pages], [n_records] */
+	bool *record_taken; /* [n_records] */
+	uint64_t *record_owner;
+};
+
+static uint32_t *bucket(const struct kv_left *left, uint32_t *heads, uint64_t owner)
+{
+	return &heads[(owner * 0x9E3779B97F4A7C15u) >> 32 & (left->n_buckets - 1)];
+}
+
+void kv_left_exit(struct kv *kv)
+{
+	struct kv_left *left = kv->left;
+	if (!left)
+		return;
+	free(left->pages);
+	free(left->records);
+	free(left->next_page);
+	free(left->next_record);
+	free(left->record_taken);
+	free(left->record_owner);
+	free(left);
+	kv->left = NULL;
+}
+
+static bool allocate(struct kv_left *left, uint32_t n_pages, uint32_t n_records)
+{
+	size_t n = left->n_buckets;
+	left->pages = malloc(n * sizeof(*left->pages));
+	left->records = malloc(n * sizeof(*left->records));
+	left->next_page = malloc(n_pages * sizeof(*left->next_page));
+	left->next_record = malloc((n_records + 1) * sizeof(*left->next_record));
+	left->record_taken = calloc(n_records + 1, sizeof(*left->record_taken));
+	left->record_owner = malloc((n_records + 1) * sizeof(*left->record_owner));
+	if (!left->pages || !left->records || !left->next_page || !left->next_record ||
+		!left->record_taken || !left->record_owner)
+		return false;
+	memset(left->pages, 0xff, n * sizeof(*left->pages));
+	memset(left->records, 0xff, n * sizeof(*left->records));
+	return true;
+}
+
+static void read_page(struct kv *kv, uint32_t page)
+{
+	struct kv_left *left = kv->left;
+	/* Pairs with the release in kv_page_take and kv_page_free. */
+	uint64_t owner = atomic_load_explicit(&kv->meta[page].owner, memory_order_acquire);
+	if (owner == 0) {
+		kv_page_free(kv, page);
+		return;
+	}
+	kv->pages[page] = (struct kv_page){
+		.owner = owner,
+		.before = KV_NONE,
+		.next = KV_NONE,
+		.prev = KV_NONE,
+		.next_spare = KV_NONE,
+		.shared = atomic_load_explicit(&kv->meta[page].shared, memory_order_acquire) != 0,
+	};
+	uint32_t *head = bucket(left, left->pages, owner);
+	left->next_page[page] = *head;
+	*head = page;
+}
+
+static void read_record(struct kv *kv, uint32_t i)
+{
+	struct kv_left *left = kv->left;
+	uint64_t owner = atomic_load_explicit(&kv->records[i].owner, memory_order_acquire);
+	uint32_t *head = bucket(left, left->records, owner);
+	left->record_owner[i] = owner;
+	left->next_record[i] = *head;
+	*head = i;
+}
+
+int kv_left_init(struct kv *kv)
+{
+	uint32_t n_pages = kv->layout.n_pages, n_records = kv->layout.n_records;
+	kv->left = calloc(1, sizeof(*kv->left));
+	if (!kv->left)
+		return -ENOMEM;
+	kv->left->n_buckets = 64;
+	while (kv->left->n_buckets < n_pages && kv->left->n_buckets < 1 << 16)
+		kv->left->n_buckets *= 2;
+	if (!allocate(kv->left, n_pages, n_records))
+		return -ENOMEM;
+	/* From the last to the first, so that pages are handed out in ascending order. */
+	for (uint32_t page = n_pages; page-- > 0;)
+		read_page(kv, page);
+	for (uint32_t i = n_records; i-- > 0;)
+		read_record(kv, i);
+	return 0;
+}
+
+static void read_positions(const struct kv *kv, uint32_t page, int32_t *positions)
+{
+	/* Pairs with the release in kv_marker_set: the keys and values behind a marker are complete. */
+	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
+		positions[i] =
+			atomic_load_explicit(&kv->meta[page].position[i], memory_order_acquire);
+}
+
+/* The place in a chain of a page that has the positions of just one: 0 is the first. -1: it has others, or not all. */
+static int64_t place_of(const int32_t *positions)
+{
+	uint32_t seen = 0;
+	int32_t place = positions[0] / KV_PAGE_CELLS;
+	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++) {
+		if (positions[i] < 0 || positions[i] / KV_PAGE_CELLS != place)
+			return -1;
+		seen |= 1u << positions[i] % KV_PAGE_CELLS;
+	}
+	return seen == UINT32_MAX ? place : -1;
+}
+
+/* Whether the page may stand at this place of the owner's chain, going by its mark and its markers. */
+static bool may_stand(const struct kv *kv, uint32_t page, uint64_t owner, int64_t place)
+{
+	int32_t positions[KV_PAGE_CELLS];
+	if (!kv->pages[page].shared && kv->pages[page].owner != owner)
+		return false;
+	read_positions(kv, page, positions);
+	return place_of(positions) == place;
+}
+
+/* Whether the page is the one that was put behind `before`. */
+static bool is_linked(const struct kv *kv, uint32_t page, uint32_t before)
+{
+	struct kv_page_meta *meta = &kv->meta[page];
+	uint64_t sums[KV_SUMS];
+	if (before != KV_NONE && before >= kv->layout.n_pages)
+		return false;
+	for (uint32_t i = 0; i < KV_SUMS; i++)
+		sums[i] = atomic_load_explicit(&meta->sums[i], memory_order_acquire);
+	return atomic_load_explicit(&meta->chain, memory_order_relaxed) ==
+	       kv_chain_of(kv, before, kv->pages[page].owner, sums);
+}
+
+/* Links the pages of a chain from the first to the tip by .next; KV_NONE when there is no such chain. None is in another list.
+ * The record vouches for the tip, and each page for the one before it: behind a link that is broken nothing is the sequence's. */
+static uint32_t find_chain(struct kv *kv, uint32_t tip, uint64_t owner)
+{
+	int32_t positions[KV_PAGE_CELLS];
+	uint32_t behind = KV_NONE, page = tip;
+	read_positions(kv, tip, positions);
+	for (int64_t place = place_of(positions); place >= 0; place--) {
+		if (page == KV_NONE || kv->pages[page].owner == 0 ||
+			!may_stand(kv, page, owner, place))
+			return KV_NONE;
+		uint32_t before =
+			atomic_load_explicit(&kv->meta[page].before, memory_order_relaxed);
+		if (!is_linked(kv, page, before))
+			return KV_NONE;
+		kv->pages[page].next = behind;
+		behind = page;
+		page = before;
+	}
+	return page == KV_NONE ? behind : KV_NONE;
+}
+
+/* Whether the page holds what its checksums say; then its positions are known. */
+static bool check_page(struct kv *kv, uint32_t page)
+{
+	int32_t positions[KV_PAGE_CELLS];
+	read_positions(kv, page, positions);
+	if (place_of(positions) < 0)
+		return false;
+	for (uint32_t i = 0; i < KV_SUMS; i++)
+		if (!kv_sums_hold(
+			    kv, kv->pages[page].owner, page * KV_SUMS + i, &positions[i * KV_TURN]))
+			return false;
+	memcpy(&kv->position[page * KV_PAGE_CELLS], positions, sizeof(positions));
+	return true;
+}
+
+/* The page is known to stand behind `before`, in a chain that is taken over. */
+static void hold(struct kv *kv, uint32_t page, uint32_t before)
+{
+	kv->pages[page].before = before;
+	kv->pages[page].shared = true;
+	kv->pages[page].refs = 0; /* until kv_attach, or a page behind it */
+	/* It may have been killed before it could. */
+	atomic_store_explicit(&kv->meta[page].shared, 1, memory_order_release);
+	if (before != KV_NONE)
+		kv->pages[before].refs++;
+}
+
+static void adopt_chain(struct kv *kv, struct kv_seq *seq, uint32_t record, uint32_t limit)
+{
+	uint64_t tip = atomic_load_explicit(&kv->records[record].tip, memory_order_acquire);
+	uint32_t last = KV_NONE, n = 0, page = kv_tip_unpack(kv, seq->owner, tip);
+	if (page == KV_NONE || kv->pages[page].owner == 0)
+		return;
+	for (page = find_chain(kv, page, seq->owner); page != KV_NONE;
+		page = kv->pages[page].next) {
+		if (n + KV_PAGE_CELLS > limit)
+			break;
+		/* Somebody's already: it was checked for that one, and so were those before it. */
+		if (kv->pages[page].refs == 0) {
+			if (!check_page(kv, page))
+				break;
+			hold(kv, page, last);
+		} else if (kv->pages[page].before != last) {
+			break;
+		}
+		last = page;
+		n += KV_PAGE_CELLS;
+	}
+	if (last != KV_NONE)
+		kv_attach(kv, seq, last);
+}
+
+static void adopt_record(struct kv *kv, struct kv_seq *seq, uint32_t limit)
+{
+	struct kv_left *left = kv->left;
+	uint32_t i = *bucket(left, left->records, seq->owner);
+	while (i != KV_NONE && (left->record_owner[i] != seq->owner || left->record_taken[i]))
+		i = left->next_record[i];
+	if (i == KV_NONE || !kv_shares(kv))
+		return;
+	left->record_taken[i] = true;
+	seq->record = i;
+	adopt_chain(kv, seq, i, limit);
+}
+
+/* Enters the page's committed cells into the map as far as they are valid; the map's unset entries are KV_NONE. */
+static void adopt_page(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_t limit)
+{
+	int32_t positions[KV_PAGE_CELLS];
+	bool held[KV_SUMS];
+	kv->pages[page].refs = 1;
+	kv_own_add(kv, seq, page);
+	seq->n_pages++;
+	read_positions(kv, page, positions);
+	for (uint32_t i = 0; i < KV_SUMS; i++)
+		held[i] = kv_sums_hold(kv, seq->owner, page * KV_SUMS + i, &positions[i * KV_TURN]);
+	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++) {
+		int32_t position = positions[i];
+		if (held[i / KV_TURN] && position >= 0 && (uint32_t)position < limit &&
+			seq->cell[position] == KV_NONE)
+			seq->cell[position] = page * KV_PAGE_CELLS + i;
+	}
+}
+
+/* What is not a position below n is spare, whatever its marker says. */
+static void clear_others(struct kv *kv, struct kv_seq *seq, uint32_t page)
+{
+	uint32_t spare = 0;
+	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++) {
+		uint32_t cell = page * KV_PAGE_CELLS + i;
+		if (kv->position[cell] >= 0)
+			continue;
+		kv_marker_clear(kv, cell);
+		spare |= 1u << i;
+	}
+	if (spare != 0)
+		kv_spare_add(kv, seq, page, spare);
+}
+
+static void sort_cells(struct kv *kv, struct kv_seq *seq)
+{
+	/* The page that the newest token lies in is filled first: so pages stay what can be shared. */
+	uint32_t newest = seq->n > seq->n_shared ? seq->cell[seq->n - 1] / KV_PAGE_CELLS : KV_NONE;
+	for (uint32_t i = seq->n_shared; i < seq->n; i++)
+		kv->position[seq->cell[i]] = (int32_t)i;
+	for (uint32_t page = seq->own_last; page != KV_NONE; page = kv->pages[page].prev)
+		if (page != newest)
+			clear_others(kv, seq, page);
+	if (newest != KV_NONE)
+		clear_others(kv, seq, newest);
+}
+
+void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit)
+{
+	struct kv_left *left = kv->left;
+	uint32_t pages_max = (seq->n_max + LIMIT_DRAFT + KV_PAGE_CELLS) / KV_PAGE_CELLS;
+	assert(seq->n == 0 && seq->n_pages == 0);
+	if (!left)
+		return;
+	if (limit > seq->n_max)
+		limit = seq->n_max;
+	for (uint32_t i = 0; i < limit; i++)
+		seq->cell[i] = KV_NONE;
+	adopt_record(kv, seq, limit);
+	for (uint32_t page = *bucket(left, left->pages, seq->owner), next; page != KV_NONE;
+		page = next) {
+		next = left->next_page[page];
+		if (kv->pages[page].owner == seq->owner && !kv->pages[page].shared &&
+			kv->pages[page].refs == 0 && seq->n_pages < pages_max)
+			adopt_page(kv, seq, page, limit);
+	}
+	while (seq->n < limit && seq->cell[seq->n] != KV_NONE)
+		seq->n++;
+	seq->n = kv_windows_adopt(kv, seq, seq->n);
+	/* The state of a recurrent layer cannot go back to where the cells end; the cells can. */
+	if (kv_states(kv))
+		seq->n = recurrent_adopt(kv_states(kv), &seq->state, seq->owner, seq->n);
+	sort_cells(kv, seq);
+}
+
+void kv_reclaim(struct kv *kv)
+{
+	struct kv_left *left = kv->left;
+	if (!left)
+		return;
+	/* Before their pages: a successor goes by what a record says. */
+	for (uint32_t i = kv->layout.n_records; i-- > 0;) {
+		if (left->record_taken[i])
+			continue;
+		atomic_store_explicit(&kv->records[i].tip, 0, memory_order_relaxed);
+		atomic_store_explicit(&kv->records[i].owner, 0, memory_order_release);
+		kv->free_records[kv->n_free_records++] = i;
+	}
+	for (uint32_t page = kv->layout.n_pages; page-- > 0;)
+		if (kv->pages[page].owner != 0 && kv->pages[page].refs == 0)
+			kv_page_free(kv, page);
+	if (kv_states(kv))
+		recurrent_reclaim(kv_states(kv));
+	kv_left_exit(kv);
+}

@@ -1,0 +1,245 @@
+/*
+ * Shared pages. They are a forest: each has the KV_PAGE_CELLS positions behind those of the page before it, and a sequence has
+ * a chain of them, from the one with position 0 to its tip. What is shared is never written to; a page is free when no page is
+ * behind it and no sequence ends in it.
+ *
+ * In the map a page says which one is before it, and a record says where its sequence ends. All counts follow from these, and a
+ * sequence gets pages or loses them with a single store, that of its record's tip:
+ *
+ * - A sequence's own page becomes shared: before and chain are written [links], the tip moves on to it [extends], and it is marked
+ *   shared [marks]. A successor takes a page of a chain for what it is also when only the mark is missing, and only from its
+ *   owner's chain.
+ * - A sequence takes over a chain: its tip is set [attaches].
+ * - A page goes back to the one sequence that has it: the mark goes [unmarks], then the tip moves back [shrinks], and only then
+ *   cells of it are cleared.
+ * - A sequence ends: the tip goes [detaches], then the pages that nobody has any more [frees].
+ */
+#include "shared/model/kv/kv_internal.h"
+
+#include "shared/base/checksum.h"
+#include "shared/model/kv/kv_prefix.h"
+
+#include <assert.h>
+
+uint64_t kv_chain_of(const struct kv *kv, uint32_t before, uint64_t owner, const uint64_t *sums)
+{
+	uint64_t chain = 0;
+	if (before != KV_NONE)
+		chain = atomic_load_explicit(&kv->meta[before].chain, memory_order_relaxed);
+	chain = checksum(chain, &owner, sizeof(owner));
+	return kv->checked ? checksum(chain, sums, KV_SUMS * sizeof(*sums)) : chain;
+}
+
+uint64_t kv_tip_pack(const struct kv *kv, uint64_t owner, uint32_t page)
+{
+	if (page == KV_NONE)
+		return 0;
+	uint64_t chain = atomic_load_explicit(&kv->meta[page].chain, memory_order_relaxed);
+	const uint64_t of[] = {owner, page, chain};
+	return checksum(0, of, sizeof(of)) << 32 | (page + 1);
+}
+
+uint32_t kv_tip_unpack(const struct kv *kv, uint64_t owner, uint64_t tip)
+{
+	uint32_t page = (uint32_t)tip - 1;
+	if (page >= kv->layout.n_pages || kv_tip_pack(kv, owner, page) != tip)
+		return KV_NONE;
+	return page;
+}
+
+static void set_tip(struct kv *kv, struct kv_seq *seq, uint32_t page)
+{
+	/* Pairs with the acquire in kv_adopt.c: what the chain consists of is complete. */
+	atomic_store_explicit(&kv->records[seq->record].tip, kv_tip_pack(kv, seq->owner, page),
+		memory_order_release);
+	seq->tip = page;
+}
+
+static bool take_record(struct kv *kv, struct kv_seq *seq)
+{
+	if (seq->record != KV_NONE)
+		return true;
+	if (kv->n_free_records == 0)
+		return false;
+	seq->record = kv->free_records[--kv->n_free_records];
+	atomic_store_explicit(&kv->records[seq->record].tip, 0, memory_order_relaxed);
+	/* Behind the tip: the last owner's is not the new one's. */
+	atomic_store_explicit(&kv->records[seq->record].owner, seq->owner, memory_order_release);
+	return true;
+}
+
+/* One reference less, to the page and to those before it that nobody else has. Until all sequences of a predecessor are taken
+ * over, one of them may still have it: kv_reclaim looks. */
+static void unref(struct kv *kv, uint32_t page)
+{
+	while (page != KV_NONE && --kv->pages[page].refs == 0) {
+		uint32_t before = kv->pages[page].before;
+		if (!kv->left)
+			kv_page_free(kv, page); /* [frees] */
+		page = before;
+	}
+}
+
+/* The page that all positions of the sequence's next shared page lie in, or KV_NONE. */
+static uint32_t next_page(const struct kv_seq *seq)
+{
+	if (seq->n - seq->n_shared < KV_PAGE_CELLS)
+		return KV_NONE;
+	const uint32_t *cells = seq->cell + seq->n_shared;
+	for (uint32_t i = 1; i < KV_PAGE_CELLS; i++)
+		if (cells[i] / KV_PAGE_CELLS != cells[0] / KV_PAGE_CELLS)
+			return KV_NONE;
+	return cells[0] / KV_PAGE_CELLS;
+}
+
+static void publish_page(struct kv *kv, struct kv_seq *seq, uint32_t page)
+{
+	struct kv_page *own = &kv->pages[page];
+	struct kv_page_meta *meta = &kv->meta[page];
+	uint64_t sums[KV_SUMS];
+	for (int i = 0; i < KV_SUMS; i++)
+		sums[i] = atomic_load_explicit(&meta->sums[i], memory_order_relaxed);
+	atomic_store_explicit(&meta->before, seq->tip, memory_order_relaxed); /* [links] */
+	atomic_store_explicit(
+		&meta->chain, kv_chain_of(kv, seq->tip, own->owner, sums), memory_order_relaxed);
+	kv_own_remove(kv, seq, page);
+	own->before = seq->tip;
+	/* The sequence's reference to its last tip becomes this page's. */
+	set_tip(kv, seq, page); /* [extends] */
+	/* Behind the tip: without it a successor would find the page shared and nobody's. */
+	atomic_store_explicit(&meta->shared, 1, memory_order_release); /* [marks] */
+	own->shared = true;
+	seq->n_shared += KV_PAGE_CELLS;
+}
+
+void kv_publish(struct kv *kv, struct kv_seq *seq)
+{
+	uint32_t page;
+	while (kv_shares(kv) && (page = next_page(seq)) != KV_NONE && take_record(kv, seq))
+		publish_page(kv, seq, page);
+}
+
+bool kv_attach(struct kv *kv, struct kv_seq *seq, uint32_t tip)
+{
+	uint32_t n = 0;
+	assert(seq->n == 0 && seq->n_pages == 0);
+	if (!take_record(kv, seq))
+		return false;
+	kv->pages[tip].refs++;
+	set_tip(kv, seq, tip); /* [attaches] */
+	for (uint32_t page = tip; page != KV_NONE; page = kv->pages[page].before, n++) {
+		for (uint32_t i = 0; i < KV_PAGE_CELLS; i++) {
+			uint32_t cell = page * KV_PAGE_CELLS + i;
+			seq->cell[kv->position[cell]] = cell;
+		}
+	}
+	seq->n_pages = n;
+	seq->n = seq->n_shared = n * KV_PAGE_CELLS;
+	return true;
+}
+
+void kv_detach(struct kv *kv, struct kv_seq *seq)
+{
+	uint32_t tip = seq->tip;
+	if (seq->record == KV_NONE)
+		return;
+	/* Before a page is free: without that a successor could find a chain of pages that hold something else. */
+	set_tip(kv, seq, KV_NONE); /* [detaches] */
+	unref(kv, tip);
+	atomic_store_explicit(&kv->records[seq->record].owner, 0, memory_order_release);
+	kv->free_records[kv->n_free_records++] = seq->record;
+	seq->record = KV_NONE;
+}
+
+/* The last shared page is the sequence's own again; nobody else has it. */
+static void take_back(struct kv *kv, struct kv_seq *seq)
+{
+	uint32_t page = seq->tip;
+	struct kv_page *own = &kv->pages[page];
+	kv_prefix_leave(kv, page);
+	atomic_store_explicit(&kv->meta[page].shared, 0, memory_order_release); /* [unmarks] */
+	own->shared = false;
+	set_tip(kv, seq, own->before); /* [shrinks] */
+	own->before = KV_NONE;
+	kv_own_add(kv, seq, page);
+}
+
+/* The last shared page is left to the others. */
+static void leave(struct kv *kv, struct kv_seq *seq)
+{
+	uint32_t page = seq->tip, before = kv->pages[page].before;
+	if (before != KV_NONE)
+		kv->pages[before].refs++;
+	set_tip(kv, seq, before); /* [shrinks] */
+	unref(kv, page);
+	seq->n_pages--;
+}
+
+/* The n positions from `first` on that lie in a page, to a page of the sequence's own. False when none is free, or this process
+ * cannot copy. */
+static bool copy_page(struct kv *kv, struct kv_seq *seq, uint32_t from, uint32_t first, uint32_t n)
+{
+	uint32_t cells[KV_PAGE_CELLS], kept = 0;
+	if (kv->n_free == 0 || !kv->store)
+		return false;
+	uint32_t to = kv_page_take(kv, seq);
+	kv_copy_page(kv, to, from);
+	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++) {
+		uint32_t at = (uint32_t)kv->position[from * KV_PAGE_CELLS + i] - first;
+		if (at >= n)
+			continue;
+		cells[at] = seq->cell[first + at] = to * KV_PAGE_CELLS + i;
+		kept |= 1u << i;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		kv_marker_set(kv, cells[i], first + i);
+	/* It is the first of those with spare cells. */
+	kv->pages[to].spare &= ~kept;
+	seq->n_spare -= n;
+	if (kv->pages[to].spare == 0)
+		seq->spare = kv->pages[to].next_spare;
+	kv_sums_commit(kv, seq->owner, cells, n);
+	return true;
+}
+
+void kv_unshare(struct kv *kv, struct kv_seq *seq, uint32_t n)
+{
+	while (seq->n_shared > n) {
+		uint32_t page = seq->tip, first = seq->n_shared - KV_PAGE_CELLS;
+		uint32_t keep = n > first ? n - first : 0;
+		assert(seq->n == seq->n_shared);
+		seq->n_shared = first;
+		if (kv->pages[page].refs == 1 && kv->pages[page].owner == seq->owner) {
+			take_back(kv, seq);
+			kv_forget(kv, seq, first + keep);
+			continue;
+		}
+		if (keep > 0 && !copy_page(kv, seq, page, first, keep))
+			keep = 0;
+		leave(kv, seq);
+		seq->n = first + keep;
+	}
+	if (seq->n_named > seq->n_shared)
+		seq->n_named = seq->n_shared;
+}
+
+uint32_t kv_share(struct kv *kv, struct kv_seq *seq, const struct kv_seq *from, uint32_t n)
+{
+	uint32_t most = from->n < seq->n_max ? from->n : seq->n_max;
+	n = n < most ? n : most;
+	uint32_t pages = (n < from->n_shared ? n : from->n_shared) / KV_PAGE_CELLS;
+	assert(seq->n == 0 && seq->n_pages == 0);
+	if (!kv_shares(kv))
+		return 0;
+	uint32_t next = pages * KV_PAGE_CELLS;
+	if (pages > 0 && !kv_attach(kv, seq, from->cell[next - 1] / KV_PAGE_CELLS))
+		return 0;
+	/* What lies in one page behind that. */
+	uint32_t rest = 0;
+	while (next + rest < n &&
+		from->cell[next + rest] / KV_PAGE_CELLS == from->cell[next] / KV_PAGE_CELLS)
+		rest++;
+	if (rest > 0 && copy_page(kv, seq, from->cell[next] / KV_PAGE_CELLS, next, rest))
+		seq->n += rest;
+	return seq->n;
+}

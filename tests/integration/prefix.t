@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Sessions whose prompts begin alike share the KV pages of that beginning. Their answers are those of sessions that are alone, whoever
+ends first, with few pages, and with the verifier killed meanwhile; afterwards every page is to be had again."""
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from outrider_test import DRAFTS, SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference, seeded
+
+KILLS = int(os.environ.get("OUTRIDER_TEST_KILLS", 3 if SANITIZED else 10))
+TOKENS = 40 if SANITIZED else 120
+SAME = 160  # tokens that all of them begin with: five pages
+tap = Tap()
+random = seeded()
+tails = prompts(6, longest=40)
+same = [t for p in prompts(12, longest=60) for t in p][:SAME]
+ids = [same + tail for tail in tails]
+ids[4] = same[:100] + tails[4]  # parts in the middle of a page
+modes = (None, SAMPLED)
+expected = {(m, i): reference(p, TOKENS, modes[m], seed=3 + i, extra=("--ignore-eos",)) for m in (0, 1) for i, p in enumerate(ids)}
+SETS = ("verifier.context=512", "verifier.kv_tokens=1120")
+
+
+def request(m, i):
+    return {"tokens": ids[i], "max_tokens": TOKENS, "seed": 3 + i, "k": random.choice((-1, 0, 3, 7)), "ignore_eos": True,
+            "draft_method": random.choice(("ngram", "model")), "logits_hash": random.random() < 0.5, **(modes[m] or {})}
+
+
+def wrong(keys, results):
+    return [f"{key}: {what}" for key, result in zip(keys, results) if (what := difference(result, expected[key]))]
+
+
+def shared(service):
+    return [int(n) for n in re.findall(r"shares its first (\d+) tokens", service.whole_log())]
+
+
+def some():
+    return [(random.randrange(2), random.randrange(len(ids))) for _ in range(12)]
+
+
+with Service(draft=DRAFTS["small"], sets=SETS, options=("-v",)) as service:
+    keys = [(m, i) for m in (0, 1) for i in range(len(ids))] + some()
+    found = wrong(keys, service.swarm([request(*key) for key in keys], concurrent=4))
+    first = shared(service)
+    tap.ok(not found, f"{len(keys)} answers, {len(first)} of which shared the beginning of their prompt: the same bytes",
+           "\n".join(found[:10]) + "\n" + service.log_text()[-1500:])
+    tap.ok(len(first) > len(keys) / 3 and max(first) >= SAME and all(n % 32 == 0 for n in first), "whole pages are shared", first)
+
+    kills, found, answers = 0, [], 0
+    while kills < KILLS:
+        keys = some()
+        process, results = service.swarm_start([request(*key) for key in keys], concurrent=4)
+        while process.poll() is None and kills < KILLS:
+            time.sleep(random.uniform(0.02, 0.3))
+            if process.poll() is None:
+                kills += service.kill("verifier")
+        found += wrong(keys, results())
+        answers += len(keys)
+    after = shared(service)[len(first):]
+    tap.ok(not found and after, f"verifier killed {kills} times during {answers} answers, {len(after)} of which shared: the same bytes",
+           "\n".join(found[:10]) + "\n" + service.log_text()[-1500:])
+    service.wait_ready()
+
+    # Two contexts of which nothing is alike take 32 of the 35 pages: none was lost.
+    before = service.whole_log().count("gives up its KV pages")
+    apart = prompts(2, longest=60)
+    long = [{"tokens": p, "max_tokens": 500 - len(p), "seed": 1, "k": 0, "ignore_eos": True, "logits_hash": False} for p in apart]
+    results = service.swarm(long, concurrent=2)
+    tap.ok(all(len(r["tokens"]) == 500 - len(p) for r, p in zip(results, apart))
+           and service.whole_log().count("gives up its KV pages") == before, "afterwards every page is free",
+           f"{[r.get('error') for r in results]}\n{service.log_text()[-1500:]}")
+tap.done()

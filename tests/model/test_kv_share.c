@@ -1,0 +1,606 @@
+/*
+ * Shared pages against a plain model: sequences are lists of tokens, and a cell holds what follows from all tokens up to its own.
+ * Whatever is appended, rejected, shared, truncated, ended and taken over by a successor, every position has its own content,
+ * every page is somebody's or free, and the counts are those of the chains.
+ */
+#include "shared/model/kv/kv_internal.h"
+#include "shared/model/kv/kv_prefix.h"
+#include "tests/model/rig.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { PAGES = 24, CELLS = PAGES * KV_PAGE_CELLS, SEQS = 6, RECORDS = SEQS, CONTEXT = 300 };
+
+/* What a sequence ought to be. In memory that a killed process leaves behind. */
+struct list {
+	uint64_t owner; /* 0: ended */
+	uint32_t n; /* tokens */
+	uint32_t kept; /* of them, those that no crash may lose any more */
+	int32_t tokens[CONTEXT];
+};
+
+struct world {
+	struct kv kv;
+	struct kv_layout layout;
+	void *memory;
+	struct list *lists; /* [SEQS] */
+	struct kv_seq seqs[SEQS];
+	uint64_t random, next_owner;
+	bool checked; /* kv_check */
+};
+
+static uint32_t below(struct world *w, uint32_t n)
+{
+	return (uint32_t)(rig_random(&w->random) % n);
+}
+
+/* What the tokens up to position p make of the cell. */
+static uint64_t content(const struct list *list, uint32_t p)
+{
+	uint64_t hash = 1;
+	for (uint32_t i = 0; i <= p; i++) {
+		hash += (uint64_t)(uint32_t)list->tokens[i] + 1;
+		hash = rig_random(&hash);
+	}
+	return hash;
+}
+
+/* Word i of one vector of a cell. Keys of a turn lie together, word by word. */
+static float *word(
+	struct world *w, uint32_t layer, uint32_t head, bool value, uint32_t cell, uint32_t i)
+{
+	const struct kv *kv = &w->kv;
+	size_t at = (value ? kv_v(kv, layer, head) : kv_k(kv, layer, head)) / sizeof(float);
+	size_t bytes = value ? kv->v_bytes : kv->k_bytes;
+	float *floats = (float *)(void *)kv->store;
+	if (value || !kv_turned(kv))
+		return floats + at + cell * bytes / sizeof(float) + i;
+	at += (size_t)cell / KV_TURN * KV_TURN * bytes / sizeof(float);
+	return floats + at + (size_t)i * KV_TURN + cell % KV_TURN;
+}
+
+/* fn: whether to write what is to be there, or to compare. */
+static bool each_word(struct world *w, uint32_t cell, uint64_t what, bool write)
+{
+	const struct kv_layout *l = &w->layout;
+	for (uint32_t layer = 0; layer < l->n_layers; layer++) {
+		for (uint32_t head = 0; head < l->n_kv_heads; head++) {
+			for (uint32_t i = 0; i < l->k_dim + l->v_dim; i++) {
+				bool value = i >= l->k_dim;
+				float *at =
+					word(w, layer, head, value, cell, value ? i - l->k_dim : i);
+				what = rig_random(&what);
+				float wanted = (float)(what >> 40);
+				if (write)
+					*at = wanted;
+				else if (*at != wanted)
+					return false;
+			}
+		}
+	}
+	return true;
+}
+
+static void check_content(struct world *w, const struct kv_seq *seq, const struct list *list)
+{
+	uint64_t hash = 1;
+	for (uint32_t p = 0; p < seq->n; p++) {
+		hash += (uint64_t)(uint32_t)list->tokens[p] + 1;
+		hash = rig_random(&hash);
+		assert_true(seq->cell[p] < CELLS);
+		if (!each_word(w, seq->cell[p], hash, false))
+			fail_msg("position %u of session %lu holds something else", p,
+				(unsigned long)seq->owner);
+	}
+}
+
+/* The pages of one sequence, its own counted in owners, its shared ones in refs. */
+static void count_pages(struct world *w, const struct kv_seq *seq, uint32_t *owners, uint32_t *refs)
+{
+	const struct kv *kv = &w->kv;
+	uint32_t n_own = 0, n_spare = 0, n_listed = 0, n_chain = 0, last = KV_NONE;
+	for (uint32_t p = seq->own; p != KV_NONE; last = p, p = kv->pages[p].next, n_own++) {
+		assert_true(p < PAGES && n_own < PAGES);
+		owners[p]++;
+		assert_int_equal(kv->pages[p].prev, last);
+		assert_int_equal(kv->pages[p].owner, seq->owner);
+		assert_int_equal(atomic_load(&kv->meta[p].owner), seq->owner);
+		assert_int_equal(atomic_load(&kv->meta[p].shared), 0);
+		n_spare += (uint32_t)__builtin_popcount(kv->pages[p].spare);
+		n_listed += kv->pages[p].spare != 0;
+	}
+	assert_int_equal(seq->own_last, last);
+	for (uint32_t p = seq->spare; p != KV_NONE; p = kv->pages[p].next_spare, n_listed--)
+		assert_true(n_listed > 0 && kv->pages[p].spare != 0 && owners[p] == 1);
+	assert_int_equal(n_listed, 0);
+	assert_int_equal(seq->n_spare, n_spare);
+	if (seq->tip != KV_NONE)
+		refs[seq->tip]++;
+	for (uint32_t p = seq->tip; p != KV_NONE; p = kv->pages[p].before, n_chain++) {
+		assert_true(p < PAGES && n_chain < PAGES);
+		assert_int_equal(atomic_load(&kv->meta[p].shared), 1);
+		assert_int_equal(atomic_load(&kv->meta[p].before), kv->pages[p].before);
+	}
+	assert_int_equal(seq->n_shared, n_chain * KV_PAGE_CELLS);
+	assert_true(seq->n_shared <= seq->n);
+	assert_int_equal(seq->n_pages, n_own + n_chain);
+	assert_int_equal(seq->n + n_spare, seq->n_pages * KV_PAGE_CELLS);
+}
+
+/* Between operations: every count is what the sequences say. */
+static void check_counts(struct world *w)
+{
+	const struct kv *kv = &w->kv;
+	uint32_t owners[PAGES] = {0}, refs[PAGES] = {0}, n_free = 0, n_records = 0;
+	bool counted[PAGES] = {false};
+	for (uint32_t s = 0; s < SEQS; s++) {
+		if (w->seqs[s].owner == 0)
+			continue;
+		count_pages(w, &w->seqs[s], owners, refs);
+		n_records += w->seqs[s].record != KV_NONE;
+		for (uint32_t p = w->seqs[s].tip; p != KV_NONE && !counted[p];
+			p = kv->pages[p].before) {
+			counted[p] = true;
+			if (kv->pages[p].before != KV_NONE)
+				refs[kv->pages[p].before]++;
+		}
+		for (uint32_t i = 0; i < w->seqs[s].n; i++)
+			assert_int_equal(kv->position[w->seqs[s].cell[i]], i);
+	}
+	for (uint32_t p = kv->free_page; p != KV_NONE; p = kv->pages[p].next, n_free++) {
+		assert_true(p < PAGES && n_free < PAGES);
+		owners[p]++;
+		assert_int_equal(atomic_load(&kv->meta[p].owner), 0);
+	}
+	assert_int_equal(kv->n_free, n_free);
+	assert_int_equal(n_records + kv->n_free_records, kv->layout.n_records);
+	for (uint32_t p = 0; p < PAGES; p++) {
+		assert_int_equal(owners[p] + (refs[p] > 0), 1);
+		if (kv->pages[p].shared)
+			assert_int_equal(kv->pages[p].refs, refs[p]);
+	}
+}
+
+static void start(struct world *w, uint32_t s)
+{
+	w->lists[s].n = w->lists[s].kept = 0;
+	assert_int_equal(kv_seq_init(&w->seqs[s], ++w->next_owner, CONTEXT), 0);
+	w->lists[s].owner = w->next_owner;
+}
+
+static void stop(struct world *w, uint32_t s)
+{
+	w->lists[s].owner = 0;
+	kv_seq_exit(&w->kv, &w->seqs[s]);
+}
+
+/* Takes cells for a draft, of which some are accepted: mostly the first ones, sometimes any. The list is what is journalled before
+ * the commit. */
+static void append(struct world *w, uint32_t s)
+{
+	struct kv_seq *seq = &w->seqs[s];
+	struct list *list = &w->lists[s];
+	uint32_t n = below(w, 45) + 1, cells[64], accepted[64], rejected[64], n_accepted = 0,
+		 n_rejected = 0, keep = below(w, 3) ? n : below(w, n + 1);
+	bool scattered = below(w, 12) == 0;
+	if (seq->n + n > CONTEXT || kv_take(&w->kv, seq, n, cells) != 0)
+		return;
+	for (uint32_t i = 0; i < n; i++) {
+		bool accept = scattered ? below(w, 2) && n_accepted < keep : i < keep;
+		if (!accept) {
+			each_word(w, cells[i], rig_random(&w->random), true);
+			rejected[n_rejected++] = cells[i];
+			continue;
+		}
+		/* Few tokens, so that sequences begin with the same ones. */
+		list->tokens[seq->n + n_accepted] = (int32_t)(below(w, 60) == 0);
+		each_word(w, cells[i], content(list, seq->n + n_accepted), true);
+		accepted[n_accepted++] = cells[i];
+	}
+	list->n = seq->n + n_accepted;
+	kv_commit(&w->kv, seq, accepted, n_accepted, rejected, n_rejected);
+	kv_prefix_enter(&w->kv, seq, list->tokens);
+	list->kept = seq->n;
+}
+
+/* Takes over what is there of these tokens. */
+static uint32_t prefix(struct world *w, uint32_t s, const int32_t *tokens, uint32_t n)
+{
+	uint32_t tip, found = kv_prefix_find(&w->kv, tokens, n, &tip);
+	assert_int_equal(kv_prefix_share(&w->kv, &w->seqs[s], tip), found);
+	return found;
+}
+
+static void share(struct world *w, uint32_t s)
+{
+	uint32_t other = below(w, SEQS), got;
+	struct list *from = &w->lists[other], *to = &w->lists[s];
+	if (other == s || from->owner == 0)
+		return;
+	if (w->seqs[s].owner != 0)
+		stop(w, s);
+	start(w, s);
+	uint32_t n = below(w, from->n + 1);
+	memcpy(to->tokens, from->tokens, sizeof(to->tokens));
+	to->n = n;
+	if (below(w, 2)) {
+		got = kv_share(&w->kv, &w->seqs[s], &w->seqs[other], n);
+		assert_true(got >= (n < w->seqs[other].n_shared ? n : w->seqs[other].n_shared) /
+					   KV_PAGE_CELLS * KV_PAGE_CELLS);
+		if (n <= w->seqs[other].n_shared && n % KV_PAGE_CELLS == 0)
+			assert_int_equal(got, n);
+	} else {
+		got = prefix(w, s, to->tokens, n);
+		assert_int_equal(got % KV_PAGE_CELLS, 0);
+		if (n >= KV_PAGE_CELLS && w->seqs[other].n_named >= KV_PAGE_CELLS)
+			assert_true(got > 0);
+	}
+	assert_true(got <= n && got == w->seqs[s].n);
+	to->n = to->kept = got;
+}
+
+static void truncate_one(struct world *w, uint32_t s)
+{
+	struct kv_seq *seq = &w->seqs[s];
+	uint32_t n = below(w, seq->n + 1), first = n / KV_PAGE_CELLS * KV_PAGE_CELLS;
+	bool room = w->kv.n_free > 0;
+	w->lists[s].kept = first;
+	w->lists[s].n = seq->n;
+	kv_truncate(&w->kv, seq, n);
+	if (room || n >= seq->n_shared + KV_PAGE_CELLS)
+		assert_int_equal(seq->n, n);
+	assert_true(seq->n <= n && seq->n >= first);
+	w->lists[s].n = w->lists[s].kept = seq->n;
+}
+
+static void step(struct world *w)
+{
+	uint32_t s = below(w, SEQS), what = below(w, 20);
+	if (w->lists[s].owner == 0 && what >= 5)
+		start(w, s);
+	else if (what < 5)
+		share(w, s);
+	else if (what < 8)
+		truncate_one(w, s);
+	else if (what == 8)
+		stop(w, s);
+	else
+		append(w, s);
+}
+
+/* Another process over the same memory: it takes over what lives, in any order, and finds all that had to be kept. */
+static void succeed(struct world *w, bool torn)
+{
+	struct error err;
+	uint32_t first = below(w, SEQS);
+	unsigned char *store = (unsigned char *)w->memory + kv_map_bytes(&w->layout);
+	assert_int_equal(kv_init(&w->kv, w->memory, store, &w->layout, false, &err), 0);
+	if (w->checked)
+		kv_check(&w->kv);
+	assert_int_equal(kv_prefix_init(&w->kv), 0);
+	for (uint32_t i = 0; i < SEQS; i++) {
+		uint32_t s = (first + i) % SEQS;
+		struct list *list = &w->lists[s];
+		struct kv_seq *seq = &w->seqs[s];
+		if (list->owner == 0)
+			continue;
+		assert_int_equal(kv_seq_init(seq, list->owner, CONTEXT), 0);
+		kv_adopt(&w->kv, seq, list->n);
+		assert_true(seq->n <= list->n);
+		if (!w->checked)
+			assert_true(seq->n >= list->kept);
+		if (!w->checked && !torn)
+			assert_int_equal(seq->n, list->n);
+		list->n = list->kept = seq->n;
+	}
+	kv_reclaim(&w->kv);
+	check_counts(w);
+	for (uint32_t s = 0; s < SEQS; s++) {
+		if (w->lists[s].owner == 0)
+			continue;
+		check_content(w, &w->seqs[s], &w->lists[s]);
+		kv_prefix_enter(&w->kv, &w->seqs[s], w->lists[s].tokens);
+	}
+}
+
+static void die(struct world *w)
+{
+	for (uint32_t s = 0; s < SEQS; s++)
+		kv_seq_forget(&w->seqs[s]);
+	kv_exit(&w->kv);
+}
+
+static void *shared_memory(size_t bytes)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	return memory;
+}
+
+static void world_open(struct world *w, uint64_t seed, bool checked, uint32_t v_dim)
+{
+	struct error err;
+	memset(w, 0, sizeof(*w));
+	w->random = seed;
+	w->checked = checked;
+	w->layout = (struct kv_layout){.n_layers = 2,
+		.n_kv_heads = v_dim ? 2 : 1,
+		.k_dim = 4,
+		.v_dim = v_dim,
+		.type = KV_F32,
+		.n_pages = PAGES,
+		.n_records = RECORDS};
+	w->memory = shared_memory(kv_bytes(&w->layout));
+	w->lists = shared_memory(SEQS * sizeof(*w->lists));
+	unsigned char *store = (unsigned char *)w->memory + kv_map_bytes(&w->layout);
+	assert_int_equal(kv_init(&w->kv, w->memory, store, &w->layout, true, &err), 0);
+	if (checked)
+		kv_check(&w->kv);
+	assert_int_equal(kv_prefix_init(&w->kv), 0);
+}
+
+static void world_close(struct world *w)
+{
+	for (uint32_t s = 0; s < SEQS; s++)
+		kv_seq_exit(&w->kv, &w->seqs[s]);
+	assert_int_equal(w->kv.n_free, PAGES);
+	assert_int_equal(w->kv.n_free_records, RECORDS);
+	for (uint32_t cell = 0; cell < CELLS; cell++)
+		assert_int_equal(w->kv.position[cell], -1);
+	kv_exit(&w->kv);
+	munmap(w->memory, kv_bytes(&w->layout));
+	munmap(w->lists, SEQS * sizeof(*w->lists));
+}
+
+static void every_cell_holds_what_its_tokens_make_it(void **state)
+{
+	(void)state;
+	uint32_t shared = 0;
+	for (uint64_t seed = 0; seed < 12; seed++) {
+		struct world w;
+		world_open(&w, seed, seed % 2, seed % 3 ? 4 : 0);
+		for (int i = 0; i < 1500; i++) {
+			step(&w);
+			check_counts(&w);
+			for (uint32_t p = 0; p < PAGES; p++)
+				shared += w.kv.pages[p].refs > 1;
+			for (uint32_t s = 0; i % 8 == 0 && s < SEQS; s++)
+				if (w.lists[s].owner != 0)
+					check_content(&w, &w.seqs[s], &w.lists[s]);
+			if (below(&w, 60) == 0) {
+				die(&w);
+				succeed(&w, false);
+			}
+		}
+		world_close(&w);
+	}
+	/* That much was shared that the above means something. */
+	assert_true(shared > 3000);
+}
+
+/* The process is killed while it works: what its successor takes over holds together, and nothing that was there is lost. */
+static void a_killed_process_loses_no_page(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 150; seed++) {
+		struct world w;
+		world_open(&w, seed, seed % 4 == 3, 4);
+		uint64_t *owners = shared_memory(sizeof(*owners));
+		for (int life = 0; life < 3; life++) {
+			pid_t pid = fork();
+			assert_true(pid >= 0);
+			for (w.random += pid == 0; pid == 0; *owners = w.next_owner)
+				step(&w);
+			struct timespec wait = {0, (long)below(&w, 3000000)};
+			nanosleep(&wait, NULL);
+			kill(pid, SIGKILL);
+			assert_int_equal(waitpid(pid, NULL, 0), pid);
+			die(&w);
+			/* One more may have been given out. */
+			w.next_owner = *owners + 2;
+			succeed(&w, true);
+			w.random = rig_random(&w.random);
+		}
+		munmap(owners, sizeof(*owners));
+		world_close(&w);
+	}
+}
+
+static void opened(struct world *w)
+{
+	world_open(w, 1, false, 4);
+	for (uint32_t s = 0; s < SEQS; s++)
+		start(w, s);
+}
+
+/* Appends n tokens, none of them rejected. */
+static void fill(struct world *w, uint32_t s, uint32_t n)
+{
+	uint32_t cells[CONTEXT];
+	struct list *list = &w->lists[s];
+	assert_int_equal(kv_take(&w->kv, &w->seqs[s], n, cells), 0);
+	for (uint32_t i = 0; i < n; i++, list->n++) {
+		list->tokens[list->n] = (int32_t)list->n;
+		each_word(w, cells[i], content(list, list->n), true);
+	}
+	kv_commit(&w->kv, &w->seqs[s], cells, n, NULL, 0);
+	kv_prefix_enter(&w->kv, &w->seqs[s], list->tokens);
+}
+
+static void whole_pages_are_shared_and_the_rest_is_copied(void **state)
+{
+	struct world w;
+	(void)state;
+	opened(&w);
+	fill(&w, 0, 150);
+	assert_int_equal(w.seqs[0].n_shared, 128);
+	uint32_t n_free = w.kv.n_free;
+	w.lists[1] = w.lists[0];
+	assert_int_equal(kv_share(&w.kv, &w.seqs[1], &w.seqs[0], 150), 150);
+	assert_memory_equal(w.seqs[1].cell, w.seqs[0].cell, 128 * sizeof(uint32_t));
+	assert_int_equal(w.kv.n_free, n_free - 1);
+	check_content(&w, &w.seqs[1], &w.lists[1]);
+	/* In a shared page: 32 tokens are the same cells, and 8 are copies. */
+	w.lists[2] = w.lists[0];
+	assert_int_equal(kv_share(&w.kv, &w.seqs[2], &w.seqs[0], 40), 40);
+	assert_int_equal(w.seqs[2].n_shared, 32);
+	/* The others stay when the first one ends, and goes back. */
+	kv_truncate(&w.kv, &w.seqs[2], 33);
+	kv_truncate(&w.kv, &w.seqs[1], 100);
+	assert_int_equal(w.seqs[1].n, 100);
+	assert_int_equal(w.seqs[0].n, 150);
+	w.lists[1].n = 100;
+	fill(&w, 1, 70);
+	check_content(&w, &w.seqs[0], &w.lists[0]);
+	check_content(&w, &w.seqs[1], &w.lists[1]);
+	stop(&w, 0);
+	check_content(&w, &w.seqs[1], &w.lists[1]);
+	check_counts(&w);
+	world_close(&w);
+}
+
+static void a_truncated_sequence_goes_back_to_a_page_where_none_is_free(void **state)
+{
+	struct world w;
+	(void)state;
+	opened(&w);
+	fill(&w, 0, 96);
+	w.lists[1] = w.lists[0];
+	assert_int_equal(kv_share(&w.kv, &w.seqs[1], &w.seqs[0], 96), 96);
+	for (uint32_t s = 2; w.kv.n_free > 0; s++)
+		fill(&w, s, w.kv.n_free > 9 ? 9 * KV_PAGE_CELLS : w.kv.n_free * KV_PAGE_CELLS);
+	kv_truncate(&w.kv, &w.seqs[1], 70);
+	assert_int_equal(w.seqs[1].n, 64);
+	check_counts(&w);
+	/* Alone it keeps its page, and every token. */
+	stop(&w, 1);
+	kv_truncate(&w.kv, &w.seqs[0], 70);
+	assert_int_equal(w.seqs[0].n, 70);
+	check_content(&w, &w.seqs[0], &w.lists[0]);
+	check_counts(&w);
+	world_close(&w);
+}
+
+static void a_prefix_is_found_by_its_tokens_alone(void **state)
+{
+	struct world w;
+	int32_t tokens[CONTEXT];
+	(void)state;
+	opened(&w);
+	fill(&w, 0, 140);
+	memcpy(tokens, w.lists[0].tokens, sizeof(tokens));
+	tokens[100] = 7;
+	assert_int_equal(prefix(&w, 1, tokens, 140), 96);
+	assert_int_equal(prefix(&w, 2, tokens, 95), 64);
+	assert_int_equal(prefix(&w, 3, tokens + 1, 139), 0);
+	tokens[0] = 9;
+	assert_int_equal(prefix(&w, 4, tokens, 140), 0);
+	/* It is there as long as one has it. */
+	stop(&w, 0);
+	assert_int_equal(prefix(&w, 4, w.lists[0].tokens, 140), 96);
+	stop(&w, 1);
+	stop(&w, 4);
+	assert_int_equal(prefix(&w, 3, w.lists[0].tokens, 140), 64);
+	stop(&w, 2);
+	stop(&w, 3);
+	assert_int_equal(prefix(&w, 5, w.lists[0].tokens, 140), 0);
+	check_counts(&w);
+	world_close(&w);
+}
+
+static void windows_and_states_are_not_shared(void **state)
+{
+	struct world w;
+	struct error err;
+	(void)state;
+	opened(&w);
+	fill(&w, 0, 64);
+	w.kv.layout.windows.n_layers = 1;
+	assert_int_equal(kv_share(&w.kv, &w.seqs[1], &w.seqs[0], 64), 0);
+	w.kv.layout.windows.n_layers = 0;
+	w.kv.layout.states.n_layers = 1;
+	assert_int_equal(kv_share(&w.kv, &w.seqs[1], &w.seqs[0], 64), 0);
+	w.kv.layout.states.n_layers = 0;
+	world_close(&w);
+	/* Nor does anything happen in a cache without records. */
+	world_open(&w, 1, false, 4);
+	kv_exit(&w.kv);
+	w.layout.n_records = 0;
+	unsigned char *store = (unsigned char *)w.memory + kv_map_bytes(&w.layout);
+	assert_int_equal(kv_init(&w.kv, w.memory, store, &w.layout, true, &err), 0);
+	start(&w, 0);
+	start(&w, 1);
+	fill(&w, 0, 64);
+	assert_int_equal(w.seqs[0].n_shared, 0);
+	assert_int_equal(kv_share(&w.kv, &w.seqs[1], &w.seqs[0], 64), 0);
+	kv_seq_exit(&w.kv, &w.seqs[0]);
+	kv_seq_exit(&w.kv, &w.seqs[1]);
+	kv_exit(&w.kv);
+}
+
+/* Two share three pages, one byte of the map becomes another: a successor gets what was before that, and nothing that was not. */
+static void a_damaged_map_takes_nothing_wrong_over(void **state)
+{
+	(void)state;
+	uint32_t whole = 0;
+	for (uint64_t seed = 0; seed < 600; seed++) {
+		struct world w;
+		world_open(&w, seed, true, 4);
+		for (uint32_t s = 0; s < 3; s++)
+			start(&w, s);
+		fill(&w, 0, 140);
+		w.lists[1].n = kv_share(&w.kv, &w.seqs[1], &w.seqs[0], 96);
+		memcpy(w.lists[1].tokens, w.lists[0].tokens, sizeof(w.lists[0].tokens));
+		fill(&w, 1, 40);
+		/* Another beginning, so that there are pages to be mistaken for these. */
+		for (uint32_t n = 0; n < 130; n += 10) {
+			uint32_t cells[10];
+			assert_int_equal(kv_take(&w.kv, &w.seqs[2], 10, cells), 0);
+			for (uint32_t i = 0; i < 10; i++) {
+				w.lists[2].tokens[n + i] = 1000;
+				each_word(&w, cells[i], content(&w.lists[2], n + i), true);
+			}
+			w.lists[2].n = n + 10;
+			kv_commit(&w.kv, &w.seqs[2], cells, 10, NULL, 0);
+		}
+		for (uint32_t s = 0; s < SEQS; s++)
+			w.lists[s].kept = 0;
+		unsigned char *map = w.memory;
+		die(&w);
+		if (seed % 3 == 0) {
+			struct kv_page_meta *meta = w.memory;
+			uint32_t to = below(&w, PAGES + 2);
+			atomic_store(&meta[below(&w, 14)].before, to < PAGES ? to : KV_NONE);
+		} else if (seed % 3 == 1) {
+			map[kv_parts_of(&w.layout).records +
+				below(&w, RECORDS * sizeof(struct kv_record))] ^=
+				(unsigned char)(1 + below(&w, 255));
+		} else {
+			for (uint32_t i = 0; i < 1 + seed % 40; i++)
+				map[below(&w, (uint32_t)kv_map_bytes(&w.layout))] =
+					(unsigned char)rig_random(&w.random);
+		}
+		succeed(&w, true);
+		whole += w.seqs[0].n == 128 && w.seqs[1].n == 128;
+		world_close(&w);
+	}
+	assert_true(whole > 50);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_cell_holds_what_its_tokens_make_it),
+		cmocka_unit_test(a_killed_process_loses_no_page),
+		cmocka_unit_test(whole_pages_are_shared_and_the_rest_is_copied),
+		cmocka_unit_test(a_truncated_sequence_goes_back_to_a_page_where_none_is_free),
+		cmocka_unit_test(a_prefix_is_found_by_its_tokens_alone),
+		cmocka_unit_test(windows_and_states_are_not_shared),
+		cmocka_unit_test(a_damaged_map_takes_nothing_wrong_over),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
