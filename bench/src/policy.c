@@ -54,7 +54,7 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 		{"sessions", ARG_U32, &b->sessions, 1, 100000, "N", "of each cell, default 200"},
 		{"tokens", ARG_U32, &b->options.tokens, 16, 1000000, "N",
 			"of each session, default 512"},
-		{"batch", ARG_U32, &b->options.batch, 1, LIMIT_SESSIONS, "N",
+		{"batch", ARG_U32, &b->options.batch, 1, LIMIT_RUNNING, "N",
 			"sessions side by side, default 1"},
 		{"lag", ARG_U32, &b->lag, 1, 65, "N",
 			"a pass's record is seen N passes late, by the N-th after it; default 2"},
@@ -142,7 +142,7 @@ struct cell_work {
 	const struct sim_process *process; /* NULL: random */
 	struct sim_curve *curves; /* with random processes: the session's is one of these */
 	uint32_t n_curves;
-	struct sim_text texts[LIMIT_SESSIONS]; /* of the group that runs */
+	struct sim_text texts[LIMIT_RUNNING]; /* of the group that runs */
 };
 
 static int run_group(struct cell_work *w, struct sim_cell *cell, uint32_t first, uint32_t n,

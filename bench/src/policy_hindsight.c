@@ -44,7 +44,7 @@ double sim_optimum_ms(const struct sim_curve *curve, const struct sim_text *text
 	return result;
 }
 
-enum { HULL_MAX = LIMIT_SESSIONS * LIMIT_DRAFT + 1 };
+enum { HULL_MAX = LIMIT_RUNNING * LIMIT_DRAFT + 1 };
 
 struct side_by_side {
 	const struct sim_curve *curve;
@@ -191,7 +191,7 @@ double sim_bound_ms(
 	uint32_t n_costs = n * k_max + 1;
 	size_t positions = 0;
 	double rate = 0;
-	assert(n > 0 && n <= LIMIT_SESSIONS && k_max <= LIMIT_DRAFT);
+	assert(n > 0 && n <= LIMIT_RUNNING && k_max <= LIMIT_DRAFT);
 	for (uint32_t i = 0; i < n; i++)
 		positions += texts[i].n + 1;
 	if (s)

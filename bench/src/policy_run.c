@@ -23,11 +23,11 @@ struct sim {
 	struct sim_driver *driver;
 	const struct sim_curve *curve;
 	const struct sim_options *options;
-	struct lane lanes[LIMIT_SESSIONS];
+	struct lane lanes[LIMIT_RUNNING];
 	uint32_t n;
 	uint64_t uid, pass;
 	/* Records that the policy has not seen yet: it is `lag` passes behind. */
-	struct iteration_record waiting[LAG_MAX + 1][LIMIT_SESSIONS];
+	struct iteration_record waiting[LAG_MAX + 1][LIMIT_RUNNING];
 	uint32_t n_waiting[LAG_MAX + 1];
 };
 
@@ -129,7 +129,7 @@ static void deliver(struct sim *sim, struct sim_total *total)
  * place, and what is left would be a smaller batch. */
 static bool pass(struct sim *sim, struct sim_total *total)
 {
-	uint32_t live[LIMIT_SESSIONS], n = 0, tokens = 0, steps = 0, asked = 0;
+	uint32_t live[LIMIT_RUNNING], n = 0, tokens = 0, steps = 0, asked = 0;
 	for (uint32_t i = 0; i < sim->n; i++)
 		if (sim->lanes[i].at < sim->lanes[i].text->n)
 			live[n++] = i;

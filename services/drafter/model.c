@@ -29,7 +29,7 @@ static int open_kv(struct draft_model *m, const struct drafter_config *config, s
 			tokens, m->n_context, room);
 	struct kv_layout layout = kv_layout_of(
 		m->model, kv_type_auto(m->model), (tokens + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
-	layout.states.n_slots = LIMIT_SESSIONS;
+	layout.states.n_slots = LIMIT_RUNNING;
 	m->memory_bytes = kv_bytes(&layout);
 	if (m->memory_bytes == 0)
 		return error_set(
@@ -89,7 +89,7 @@ static void say_what_is_short(const struct drafter_config *config, const struct 
 /* A full round of every session fits, however small the chunk. */
 static uint32_t batch_of(const struct drafter_config *config)
 {
-	return (uint32_t)config->chunk > LIMIT_SESSIONS ? (uint32_t)config->chunk : LIMIT_SESSIONS;
+	return (uint32_t)config->chunk > LIMIT_RUNNING ? (uint32_t)config->chunk : LIMIT_RUNNING;
 }
 
 void draft_model_tune(struct draft_model *m, const struct drafter_config *config)

@@ -11,7 +11,7 @@
 #include "shared/model/text/tokenizer.h"
 
 /* Rows of logits in one pass: a draft's token of every session, or so many that are only looked at (foresight.h). */
-enum { DRAFT_MODEL_LOGITS = LIMIT_SESSIONS };
+enum { DRAFT_MODEL_LOGITS = LIMIT_RUNNING };
 
 struct draft_model {
 	struct model *model;

@@ -241,8 +241,8 @@ static bool step(struct draft_model *m, struct draft_item *items, uint32_t n, bo
 static void by_model(struct draft_context *context, struct draft_item *items, uint32_t n)
 {
 	struct draft_model *m = context->model;
-	uint32_t ahead[LIMIT_SESSIONS];
-	bool off[LIMIT_SESSIONS];
+	uint32_t ahead[LIMIT_RUNNING];
+	bool off[LIMIT_RUNNING];
 	m->round = m->uses;
 	for (uint32_t i = 0; i < n; i++) {
 		items[i].session->used = ++m->uses;

@@ -103,7 +103,7 @@ static void add_request(struct worker *w, const struct draft_request *request)
 	} else if (s) {
 		foresight_forget(s);
 	}
-	if (request->k == 0 || at == LIMIT_SESSIONS)
+	if (request->k == 0 || at == LIMIT_RUNNING)
 		return;
 	if (at == w->n_items)
 		w->n_items++;
@@ -218,7 +218,7 @@ static void answer(struct worker *w)
 					  : &draft_none;
 	}
 	for (size_t m = 0; draft_methods_all[m]; m++) {
-		struct draft_item own[LIMIT_SESSIONS];
+		struct draft_item own[LIMIT_RUNNING];
 		uint32_t n = 0;
 		for (uint32_t i = 0; i < w->n_items; i++)
 			if (w->items[i].ops == draft_methods_all[m])

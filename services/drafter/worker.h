@@ -56,9 +56,9 @@ struct worker {
 	struct draft_context context;
 	struct hints hints;
 	struct draft_session sessions[LIMIT_SESSIONS];
-	struct draft_item items[LIMIT_SESSIONS];
-	struct draft_request asked[LIMIT_SESSIONS];
-	struct draft_reply replies[LIMIT_SESSIONS];
+	struct draft_item items[LIMIT_RUNNING];
+	struct draft_request asked[LIMIT_RUNNING];
+	struct draft_reply replies[LIMIT_RUNNING];
 	uint32_t n_items;
 	struct draft_reply foreseen; /* scratch */
 };

@@ -43,8 +43,7 @@ const struct config_key verifier_config_keys[] = {
 		"Prompt and output of one session; 0 takes the model's, at most 8192. A model with "
 		"longrope computes with other factors beyond its original context.",
 		KNOB_AT_START, KNOB_MODEL},
-	{"", "sessions_max", CONFIG_INT, AT(sessions_max), 1, LIMIT_SESSIONS, NULL, "16",
-		"sessions",
+	{"", "sessions_max", CONFIG_INT, AT(sessions_max), 1, LIMIT_RUNNING, NULL, "16", "sessions",
 		"Sessions computed in one batch. With recurrent layers there is room for the "
 		"states of as "
 		"many.",
@@ -61,8 +60,8 @@ const struct config_key verifier_config_keys[] = {
 		"sessions_max, the smaller of context and 2048, and 48 for a draft in flight; at "
 		"least context and 48.",
 		KNOB_AT_START, KNOB_MODEL},
-	{"", "prefill_chunk", CONFIG_INT, AT(prefill_chunk), 1, 2048, NULL, "256", "tokens",
-		"Prompt tokens computed in one pass, all sessions together.", KNOB_LIVE,
+	{"", "prefill_chunk", CONFIG_INT, AT(prefill_chunk), 1, LIMIT_PREFILL, NULL, "256",
+		"tokens", "Prompt tokens computed in one pass, all sessions together.", KNOB_LIVE,
 		KNOB_GLOBAL},
 	{"", "experts", CONFIG_ENUM, AT(experts), 0, 0, experts_names, "auto", NULL,
 		"Where experts come from: mapped (the file), cached or auto (the expert-cache "

@@ -112,8 +112,8 @@ static void forget_elsewhere(struct controller *c, const struct iteration_record
 		if (i == record->page || c->sessions[i].uid != record->session)
 			continue;
 		memset(&c->sessions[i], 0, sizeof(c->sessions[i]));
-		c->known &= ~(UINT64_C(1) << i);
-		c->touched &= ~(UINT64_C(1) << i);
+		bits_clear(c->known, i);
+		bits_clear(c->touched, i);
 	}
 }
 
@@ -129,7 +129,7 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	policy_lookup(c->page, record->page, record->session, &now);
 	forget_elsewhere(c, record);
 	memset(s, 0, sizeof(*s));
-	c->known |= UINT64_C(1) << record->page;
+	bits_set(c->known, record->page);
 	s->uid = record->session;
 	s->slot = record->page;
 	s->settings = c->settings;
@@ -221,23 +221,21 @@ static bool in_range(const struct iteration_record *r)
 	return r->session != 0 && r->page < LIMIT_SESSIONS && r->k <= LIMIT_DRAFT &&
 	       r->batch_sessions > 0 && r->drafted <= r->k && r->accepted <= r->drafted &&
 	       r->k_fixed <= LIMIT_DRAFT + 1 && r->emitted <= r->accepted + 1 &&
-	       r->batch_sessions <= LIMIT_SESSIONS && r->iteration_ns < UINT64_C(1) << 62 &&
+	       r->batch_sessions <= LIMIT_RUNNING && r->iteration_ns < UINT64_C(1) << 62 &&
 	       r->foreseen <= LIMIT_DRAFT && r->foreseen_drafted <= r->foreseen &&
 	       r->foreseen_right <= r->foreseen_drafted && (r->foreseen == 0 || r->k == 0);
 }
 
-static_assert(LIMIT_SESSIONS <= 64, "slots are bits of a word");
-
 static void touch(struct controller *c, uint32_t slot)
 {
-	c->touched |= UINT64_C(1) << slot;
+	bits_set(c->touched, slot);
 }
 
 static void plan_pass(struct controller *c, const struct controller_pass *pass)
 {
-	struct policy_state *states[LIMIT_SESSIONS];
-	struct verdict verdicts[LIMIT_SESSIONS];
-	uint32_t k_old[LIMIT_SESSIONS], n = 0;
+	struct policy_state *states[LIMIT_RUNNING];
+	struct verdict verdicts[LIMIT_RUNNING];
+	uint32_t k_old[LIMIT_RUNNING], n = 0;
 	for (uint32_t i = 0; i < pass->n; i++) {
 		struct policy_state *s = &c->sessions[pass->slots[i]];
 		/* Its policy may have been changed since its record came. */
@@ -333,13 +331,16 @@ const struct policy_state *controller_record(
 
 void controller_settle(struct controller *c)
 {
-	if (c->touched == 0)
+	uint32_t slot = 0;
+
+	if (bits_next(c->touched, LIMIT_SESSIONS, 0) == LIMIT_SESSIONS)
 		return;
 	if (c->n_passes > 0)
 		plan_pass(c, &c->passes[c->gathering ^ 1]);
 	c->n_passes = 0;
-	for (; c->touched != 0; c->touched &= c->touched - 1) {
-		struct policy_state *s = &c->sessions[__builtin_ctzll(c->touched)];
+	while ((slot = bits_next(c->touched, LIMIT_SESSIONS, slot)) < LIMIT_SESSIONS) {
+		struct policy_state *s = &c->sessions[slot];
+		bits_clear(c->touched, slot);
 		s->k_last = s->trial_n ? s->trial_k : s->k;
 		publish(c, s);
 	}
@@ -350,8 +351,9 @@ void controller_settle(struct controller *c)
 uint64_t controller_due_ns(const struct controller *c)
 {
 	uint64_t due = 0;
-	for (uint64_t left = c->known; left != 0; left &= left - 1) {
-		const struct policy_state *s = &c->sessions[__builtin_ctzll(left)];
+	for (uint32_t slot = 0; (slot = bits_next(c->known, LIMIT_SESSIONS, slot)) < LIMIT_SESSIONS;
+		slot++) {
+		const struct policy_state *s = &c->sessions[slot];
 		if (s->k_fixed || !s->ops->awaits ||
 			c->last_ns - s->last_ns > OVER_AFTER * c->last_iteration_ns)
 			continue;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "services/policy-controller/policy.h"
+#include "shared/base/bits.h"
 
 enum { CONTROLLER_DECISIONS = 1024 };
 
@@ -36,8 +37,8 @@ struct controller {
 	uint64_t last_iteration_ns, last_ns; /* of whatever session: its time, and when it ended */
 	uint64_t
 		now_ns; /* of what is decided: the end of the newest iteration, or a change of settings */
-	double base_ns[LIMIT_SESSIONS + 1]; /* time at K = 0 by batch size; 0 = never seen */
-	uint64_t base_at[LIMIT_SESSIONS + 1]; /* clock when it was seen last */
+	double base_ns[LIMIT_RUNNING + 1]; /* time at K = 0 by batch size; 0 = never seen */
+	uint64_t base_at[LIMIT_RUNNING + 1]; /* clock when it was seen last */
 	struct yield_shared shared;
 	/* Two passes: the one whose records come, [gathering], and the one before it. n_passes: since the
 	 * last plan; when not 0, the other one is to be planned for. */
@@ -45,10 +46,11 @@ struct controller {
 		uint64_t iteration;
 		uint32_t sessions, seen,
 			others; /* all of it; records so far; extra tokens of the rest */
-		uint32_t slots[LIMIT_SESSIONS], n; /* its sessions, as far as their policy plans */
+		uint32_t slots[LIMIT_RUNNING], n; /* its sessions, as far as their policy plans */
 	} passes[2];
 	uint32_t gathering, n_passes;
-	uint64_t known, touched; /* bit per slot: what was seen; what is to be published */
+	/* A bit for each slot: what was seen; what is to be published. */
+	uint64_t known[BITS_WORDS(LIMIT_SESSIONS)], touched[BITS_WORDS(LIMIT_SESSIONS)];
 	uint32_t newest; /* slot of the last record */
 };
 

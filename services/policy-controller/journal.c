@@ -138,9 +138,7 @@ void journal_add(struct journal *journal, const struct iteration_record *record,
 		.emitted = record->emitted,
 		.k_fixed = record->k_fixed != 0,
 		.method = record->method,
-		.batch_sessions =
-			(uint8_t)(record->batch_sessions < UINT8_MAX ? record->batch_sessions
-								     : UINT8_MAX),
+		.batch_sessions = (uint8_t)record->batch_sessions,
 		.batch_tokens = record->batch_tokens,
 		.prefill_tokens = record->prefill_tokens,
 		.unique_experts = record->unique_experts,

@@ -42,11 +42,17 @@ struct journal_entry {
 	float utility, etr; /* as the policy page says; utility 0: not measured */
 	/* As in the record: a draft that was kept back, and the confidences of that one or of the iteration's own. */
 	uint8_t foreseen, foreseen_drafted, foreseen_right, foreseen_method;
-	uint8_t batch_sessions;
+	uint8_t batch_sessions; /* low byte of journal_sessions: 0 is 256 */
 	uint8_t confidence[LIMIT_DRAFT];
 };
 static_assert(sizeof(struct journal_entry) == JOURNAL_ENTRY_BYTES, "an entry is two cache lines");
-static_assert(LIMIT_SESSIONS <= UINT8_MAX, "sessions of a batch are counted in a byte");
+static_assert(LIMIT_RUNNING <= UINT8_MAX + 1, "sessions of a batch are counted in a byte");
+
+/* Sessions of the iteration's batch, 1 to 256. */
+static inline uint32_t journal_sessions(const struct journal_entry *entry)
+{
+	return entry->batch_sessions != 0 ? entry->batch_sessions : UINT8_MAX + 1;
+}
 
 struct journal_file {
 	int fd; /* -1: not open */

@@ -129,8 +129,7 @@ static bool possible(const struct journal_entry *e)
 	return e->session != 0 && e->k <= LIMIT_DRAFT && e->drafted <= e->k &&
 	       e->accepted <= e->drafted && e->emitted <= e->accepted + 1 &&
 	       e->foreseen <= LIMIT_DRAFT && e->foreseen_drafted <= e->foreseen &&
-	       e->foreseen_right <= e->foreseen_drafted && e->batch_sessions > 0 &&
-	       e->batch_sessions <= LIMIT_SESSIONS;
+	       e->foreseen_right <= e->foreseen_drafted && journal_sessions(e) <= LIMIT_RUNNING;
 }
 
 static size_t load_entries(const struct journal_file *file, struct journal_entry *out)

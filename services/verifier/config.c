@@ -6,6 +6,7 @@
 #include "shared/base/file.h"
 #include "shared/base/nodes.h"
 #include "shared/spec/kv_plan.h"
+#include "shared/spec/session.h"
 
 #include <string.h>
 
@@ -20,6 +21,14 @@ static int check_relations(const struct verifier_config *config, struct error *e
 			(long long)config->sessions_max, (long long)config->queue_max,
 			LIMIT_SESSIONS);
 	return tuning_of(config, &unused, err);
+}
+
+uint32_t verifier_config_places(const struct verifier_config *config)
+{
+	int64_t n = config->sessions_max + config->queue_max;
+
+	n = n < SESSIONS_USED ? SESSIONS_USED : 2 * n - SESSIONS_USED;
+	return n < LIMIT_SESSIONS ? (uint32_t)n : LIMIT_SESSIONS;
 }
 
 int verifier_config_check(const void *changed, struct error *err)

@@ -12,6 +12,10 @@
  * -EINVAL names the key. */
 int verifier_config_resolve(struct verifier_config *config, struct error *err);
 
+/* Session pages that are used at a time: of those that run and wait, and of finished ones that are kept. The others are never
+ * touched, and cost no memory. Changes with the configuration. */
+uint32_t verifier_config_places(const struct verifier_config *config);
+
 /* The same relations of a copy that was changed while the process runs, and that there is memory for it (a struct
  * verifier_config; daemon_knobs.check). */
 int verifier_config_check(const void *config, struct error *err);

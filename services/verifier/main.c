@@ -244,6 +244,7 @@ static int serve(struct verifier *v, const char *runtime_dir)
 	daemon_set_state(v->daemon, "loading");
 	v->front.daemon = v->daemon;
 	v->front.config = &v->config;
+	front_init(&v->front);
 	proof_init(&v->front.proof);
 	rc = open_sockets(v, &err);
 	if (rc == 0)

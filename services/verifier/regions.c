@@ -105,6 +105,17 @@ struct session_page *regions_page(const struct regions *regions, uint32_t index)
 	return session_at(&regions->header, region_payload(&regions->sessions), index);
 }
 
+uint32_t regions_next_page(const struct regions *regions, uint32_t from)
+{
+	const struct sessions_header *header = &regions->header;
+	size_t first = (size_t)((char *)regions_page(regions, 0) -
+				(char *)region_payload(&regions->sessions));
+	size_t data = region_next_data(&regions->sessions, first + from * header->page_bytes);
+	size_t page = (data - first) / header->page_bytes;
+
+	return page < header->n_sessions ? (uint32_t)page : header->n_sessions;
+}
+
 static int open_sessions(int *left, const struct verifier_config *config, const struct model *model,
 	uint64_t tokenizer_fingerprint, struct regions *out, struct error *err)
 {
@@ -147,7 +158,8 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 			      : "somebody wrote to the predecessor's region of sessions");
 		region_close(&out->sessions);
 	}
-	int rc = region_create(SESSIONS_REGION, SESSIONS_LAYOUT, payload, 0, &out->sessions, err);
+	int rc = region_create(
+		SESSIONS_REGION, SESSIONS_LAYOUT, payload, REGION_SPARSE, &out->sessions, err);
 	if (rc != 0)
 		return rc;
 	*found = want;
@@ -257,6 +269,7 @@ int regions_open(struct broker *broker, struct regions_left *left,
 	struct error *err)
 {
 	memset(out, 0, sizeof(*out));
+	out->places = verifier_config_places(config);
 	int rc = open_sessions(&left->sessions, config, model, tokenizer_fingerprint, out, err);
 	if (rc == 0)
 		rc = open_draft(&left->draft, out, err);
@@ -295,7 +308,7 @@ void regions_needs(const struct regions *regions, const struct region *packed,
 	*out = (struct slots_needs){
 		.weights = slots_needs_weights(model),
 		.kv = kv_bytes(&regions->kv_layout),
-		.rest = sessions_bytes(header->n_sessions, header->n_context) + draft_bytes(),
+		.rest = sessions_bytes(regions->places, header->n_context) + draft_bytes(),
 		.files = gguf_files(model->gguf),
 		.there = regions_there(regions, packed),
 	};

@@ -32,6 +32,7 @@ struct regions {
 	void *kv_map, *kv_store; /* in kv */
 	struct kv_layout kv_layout;
 	bool recovered; /* the session pages are a predecessor's */
+	uint32_t places; /* pages that are used at a time, as the configuration was at the start */
 	bool kv_recovered; /* and so are the KV pages */
 };
 
@@ -64,3 +65,5 @@ uint64_t regions_there(const struct regions *regions, const struct region *packe
 void regions_close(struct regions *regions);
 /* The page of the session of that index in the region. */
 struct session_page *regions_page(const struct regions *regions, uint32_t index);
+/* The first session page, at `from` or behind it, that was ever written to; n_sessions: there is none. */
+uint32_t regions_next_page(const struct regions *regions, uint32_t from);

@@ -61,18 +61,19 @@ static uint64_t buffers(const struct verifier_config *config, const struct model
 void resources_needs(const struct verifier_config *config, const struct model *model,
 	struct backend *backend, uint64_t kv_bytes, struct resources_needs *out)
 {
-	uint64_t sessions = sessions_bytes(LIMIT_SESSIONS, (uint32_t)config->context);
+	uint32_t places = verifier_config_places(config);
+	uint64_t sessions = sessions_bytes(places, (uint32_t)config->context);
 	uint64_t own_page = journal_page_bytes((uint32_t)config->context);
 	double one = (double)kv_plan_tokens_min(config->context) / (double)config->kv_tokens;
 
 	*out = (struct resources_needs){
 		.kv = kv_bytes,
 		.rest = sessions + draft_bytes(),
-		.buffers = LIMIT_SESSIONS * own_page +
-			   buffers(config, model, backend, config->sessions_max),
+		.buffers =
+			places * own_page + buffers(config, model, backend, config->sessions_max),
 		.kv_one = (uint64_t)((double)kv_bytes * (one < 1 ? one : 1)),
 		.there = own_bytes(),
-		.buffers_one = sessions / LIMIT_SESSIONS + own_page + draft_bytes() +
+		.buffers_one = sessions / places + own_page + draft_bytes() +
 			       buffers(config, model, backend, 1),
 	};
 	experts_needs(config, model, out);

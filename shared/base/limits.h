@@ -20,11 +20,13 @@ enum {
 	LIMIT_HEAD_DIM = 1024,
 	LIMIT_CONV_TAPS = 16, /* of a delta net's convolution */
 	LIMIT_CONTEXT = 1 << 20, /* tokens of one session, prompt and output */
-	LIMIT_SESSIONS = 64, /* session pages of a verifier */
+	LIMIT_SESSIONS = 512, /* session pages of a verifier: running, queued, finished and kept */
+	LIMIT_RUNNING = 256, /* sessions of one pass */
 	LIMIT_DRAFT = 15, /* tokens of one draft: the largest K */
 	LIMIT_NGRAM = 32, /* tokens of the longest suffix that n-gram drafts look for */
 	LIMIT_DRAFT_SUPPORT = 64, /* tokens with q > 0 at one drafted position */
-	LIMIT_BATCH = 4096, /* tokens of one forward call */
+	LIMIT_PREFILL = 2048, /* prompt tokens of one pass */
+	LIMIT_BATCH = 8192, /* tokens of one forward call */
 	LIMIT_THREADS = 256,
 	LIMIT_STOPS = 256, /* stop strings of a request */
 	LIMIT_STOP_BYTES = 4096, /* length of one, with its NUL */
@@ -34,7 +36,7 @@ enum {
 	LIMIT_MESSAGE_BYTES = 4 << 20, /* one control-plane message */
 	LIMIT_TEXT_BYTES = LIMIT_MESSAGE_BYTES / 2, /* a prompt, or all of a conversation */
 	LIMIT_RENDERED_BYTES = LIMIT_MESSAGE_BYTES, /* what a chat template makes of that */
-	LIMIT_INBOX_REQUESTS = 128, /* requests that wait to be read */
+	LIMIT_INBOX_REQUESTS = 512, /* requests that wait to be read */
 	LIMIT_INBOX_BYTES = 64 << 20, /* their messages together */
 	LIMIT_INBOX_CLIENT_BYTES = 16 << 20, /* those of one client */
 	LIMIT_SHELF_SESSIONS =
@@ -60,7 +62,8 @@ enum {
 
 #define CACHE_LINE 64
 
-static_assert(LIMIT_SESSIONS * (LIMIT_DRAFT + 1) <= LIMIT_BATCH,
-	"one batch must hold a full draft of every session");
+static_assert(LIMIT_RUNNING * (LIMIT_DRAFT + 1) + LIMIT_PREFILL <= LIMIT_BATCH,
+	"one batch must hold a full draft of every session, and prompt tokens");
+static_assert(LIMIT_RUNNING <= LIMIT_SESSIONS, "a session that runs has a page");
 static_assert(LIMIT_CONTEXT * sizeof(int32_t) <= LIMIT_MESSAGE_BYTES,
 	"a full prompt must fit one message");

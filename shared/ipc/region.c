@@ -308,3 +308,13 @@ void region_close(struct region *region)
 		close(region->fd);
 	*region = (struct region){.fd = -1};
 }
+
+size_t region_next_data(const struct region *region, size_t from)
+{
+	off_t at = lseek(region->fd, (off_t)(REGION_DATA + from), SEEK_DATA);
+
+	if (at >= 0)
+		return (size_t)at > REGION_DATA + from ? (size_t)at - REGION_DATA : from;
+	/* ENXIO: nothing but holes follows. Whatever else it says, nothing is known. */
+	return errno == ENXIO ? region->bytes - REGION_DATA : from;
+}

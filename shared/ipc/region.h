@@ -59,6 +59,9 @@ void region_close(struct region *region);
 int region_read_only(int fd);
 /* Bytes of it that are memory now; 0 when the kernel does not tell. */
 uint64_t region_memory(const struct region *region);
+/* The first byte of the payload, at `from` or behind it, that may be something else than 0: what was never written has no memory,
+ * and would get some if it were read. The payload's size: there is none. */
+size_t region_next_data(const struct region *region, size_t from);
 
 static inline void *region_payload(const struct region *region)
 {

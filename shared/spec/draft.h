@@ -12,14 +12,14 @@
 #include "shared/ipc/ring.h"
 
 #define DRAFT_REGION "draft"
-#define DRAFT_LAYOUT 4
+#define DRAFT_LAYOUT 5
 
 enum {
-	DRAFT_RING_SLOTS = 256,
+	DRAFT_RING_SLOTS = 512,
 	DRAFT_ROUTING_SLOTS = 4096,
 };
 static_assert(
-	DRAFT_RING_SLOTS >= 2 * LIMIT_SESSIONS, "a request of every session, and follow requests");
+	DRAFT_RING_SLOTS >= 2 * LIMIT_RUNNING, "a request of every session, and follow requests");
 
 struct draft_request {
 	uint64_t session; /* uid */

@@ -10,7 +10,7 @@
 #include "shared/ipc/ring.h"
 
 #define POLICY_REGION "policy"
-#define POLICY_LAYOUT 7
+#define POLICY_LAYOUT 8
 
 enum { POLICY_RECORD_SLOTS = 4096 };
 

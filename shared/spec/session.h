@@ -21,7 +21,7 @@
 #include <stdatomic.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 5
+#define SESSIONS_LAYOUT 6
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -52,6 +52,9 @@ enum draft_method {
 };
 extern const char
 	*const draft_method_names[]; /* "auto", "none", "ngram", "model", "replay", NULL */
+
+/* Pages that are used at a time with the verifier's defaults. */
+enum { SESSIONS_USED = 64 };
 
 #define SESSION_K_POLICY (-1) /* K comes from the policy page */
 

@@ -113,7 +113,7 @@ def configuration():
             (("--policy", "magic"), CONFIG, ("magic", "cascade")), (("--threads", "x"), CONFIG, ("threads", "x")),
             (("--draft-method", "magic"), CONFIG, ("magic", "ngram")),
             (("--context", "2000"), (CONFIG, DATA), ("2000", "1024")),
-            (("--set", "verifier.sessions_max=64"), (CONFIG, DATA), ("sessions_max", "64")),
+            (("--set", "verifier.queue_max=500"), (CONFIG, DATA), ("sessions_max", "512")),
             (("surplus",), USAGE, ("surplus",)), (("--watchdog", "never"), USAGE, ("watchdog", "never"))):
         refused(f"up {' '.join(options)}", status, words, *up(*options))
     refused("up without a model", USAGE, ("--model",), program("outrider"), "up", "--runtime-dir", folder / "up")

@@ -27,8 +27,8 @@ def settings(directory):
            "config/verifier.conf is what --print-config writes")
     refused("an unknown flag is a usage error", EX_USAGE, ["--help"], "--nonsense")
     refused("an unknown key is named", EX_CONFIG, ["nonsense"], "-n", "--model", TARGET, "--set", "nonsense=1")
-    refused("a value out of range is refused with the range", EX_CONFIG, ["sessions_max", "1 to 64"],
-            "-n", "--model", TARGET, "--set", "sessions_max=65")
+    refused("a value out of range is refused with the range", EX_CONFIG, ["sessions_max", "1 to 256"],
+            "-n", "--model", TARGET, "--set", "sessions_max=257")
     refused("keys that contradict each other are refused together", EX_CONFIG, ["sessions_max", "queue_max"],
             "-n", "--model", TARGET, "--set", "sessions_max=40", "--set", "queue_max=40")
     refused("no model at all is a configuration error", EX_CONFIG, ["model"], "-n")

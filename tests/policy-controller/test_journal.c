@@ -61,7 +61,7 @@ static void add(uint64_t session, uint64_t iteration)
 		.foreseen_drafted = 7,
 		.foreseen_right = (uint8_t)(iteration % 7),
 		.foreseen_method = DRAFT_MODEL,
-		.batch_sessions = LIMIT_SESSIONS,
+		.batch_sessions = LIMIT_RUNNING,
 		.expert_bytes = iteration << 40};
 	for (uint32_t i = 0; i < LIMIT_DRAFT; i++)
 		record.confidence[i] = confidence_of(iteration, i);
@@ -81,7 +81,7 @@ static void expect(uint32_t n, uint64_t first, uint64_t step)
 		assert_true(out[i].foreseen == 8 && out[i].foreseen_drafted == 7);
 		assert_int_equal(out[i].foreseen_right, iteration % 7);
 		assert_int_equal(out[i].foreseen_method, DRAFT_MODEL);
-		assert_int_equal(out[i].batch_sessions, LIMIT_SESSIONS);
+		assert_int_equal(journal_sessions(&out[i]), LIMIT_RUNNING);
 		for (uint32_t j = 0; j < LIMIT_DRAFT; j++)
 			assert_int_equal(out[i].confidence[j], confidence_of(iteration, j));
 	}

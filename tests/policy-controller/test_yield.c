@@ -136,8 +136,9 @@ static void times_that_cannot_be_change_nothing(void **state)
 	for (size_t i = 0; i < 3; i++)
 		cost_observe(cost, &(struct cost_pass){.sessions = 1, .extra = 1, .ns = absurd[i]});
 	cost_observe(cost, &(struct cost_pass){.sessions = 0, .ns = 1000});
-	cost_observe(cost, &(struct cost_pass){.sessions = 65, .ns = 1000});
-	cost_observe(cost, &(struct cost_pass){.sessions = 1, .extra = 961, .ns = 1000});
+	cost_observe(cost, &(struct cost_pass){.sessions = LIMIT_RUNNING + 1, .ns = 1000});
+	cost_observe(
+		cost, &(struct cost_pass){.sessions = 1, .extra = COST_EXTRA_MAX + 1, .ns = 1000});
 	cost_curve(cost, 1, 7, after);
 	assert_memory_equal(before, after, sizeof(before));
 	/* One pass that a clock jump made a minute long: no more than one that took twice as long.
@@ -436,7 +437,7 @@ static void a_trial_is_counted_by_who_obeys_it(void **state)
 struct fixture {
 	struct policy_page page;
 	struct controller controller;
-	struct policy_trial trials[LIMIT_SESSIONS];
+	struct policy_trial trials[LIMIT_RUNNING];
 	double ms, k0_ms; /* of all iterations; and at K = 0 for the same tokens */
 	double utility; /* sum over the iterations */
 	uint64_t k_sum, n;

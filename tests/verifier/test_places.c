@@ -387,7 +387,7 @@ static void sessions_that_grant_nothing_give_way(void **state)
 /* All places are this client's, which grants no more; then others take most of them; then it goes on. */
 static void given_up_and_gone_on(bool hashes, bool reconnects)
 {
-	static struct call calls[LIMIT_SESSIONS];
+	static struct call calls[SESSIONS_USED];
 	struct service s;
 	struct neighbour other;
 	char endpoint[256];
@@ -398,14 +398,14 @@ static void given_up_and_gone_on(bool hashes, bool reconnects)
 				 "client_requests=64", "sessions_max=32", "queue_max=32",
 				 "client_timeout=1h", NULL});
 	ready(&s);
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+	for (uint32_t i = 0; i < SESSIONS_USED; i++) {
 		call_init(&calls[i], &answers[i % 8], 10 + i % 30);
 		calls[i].hashes = hashes;
 		calls[i].k = 0;
 		calls[i].credit = i % 9;
 		call_generate(&s, &calls[i]);
 	}
-	assert_true(calls_until(&s, calls, LIMIT_SESSIONS, has_all, SERVICE_PATIENCE_NS));
+	assert_true(calls_until(&s, calls, SESSIONS_USED, has_all, SERVICE_PATIENCE_NS));
 	usleep(1500000);
 	other = neighbour_start(&s, "--served", 60);
 	assert_int_equal(neighbour_wait(&other), 'y');
@@ -415,7 +415,7 @@ static void given_up_and_gone_on(bool hashes, bool reconnects)
 		assert_int_equal(bus_client(s.zmq, endpoint, &s.socket, &err), 0);
 	}
 	/* A uid of a session without a place is still that of its request. */
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i += 7) {
+	for (uint32_t i = 0; i < SESSIONS_USED; i += 7) {
 		struct call another = calls[i];
 
 		another.answer = &answers[(i + 1) % 8];
@@ -429,7 +429,7 @@ static void given_up_and_gone_on(bool hashes, bool reconnects)
 	call_credit(&s, &calls[62], 1000);
 	assert_true(calls_until(&s, &calls[62], 1, all_over, SERVICE_PATIENCE_NS));
 	assert_int_equal(calls[62].end, SESSION_END_CANCELLED);
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+	for (uint32_t i = 0; i < SESSIONS_USED; i++) {
 		if (i == 62)
 			continue;
 		calls[i].credit = 1000;
@@ -444,8 +444,8 @@ static void given_up_and_gone_on(bool hashes, bool reconnects)
 		}
 	}
 	neighbour_end(&other);
-	assert_true(calls_until(&s, calls, LIMIT_SESSIONS, all_over, SERVICE_PATIENCE_NS));
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+	assert_true(calls_until(&s, calls, SESSIONS_USED, all_over, SERVICE_PATIENCE_NS));
+	for (uint32_t i = 0; i < SESSIONS_USED; i++)
 		if (i != 62)
 			call_check(&calls[i]);
 	service_close(&s);

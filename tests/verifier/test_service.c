@@ -301,7 +301,7 @@ static void finished_and_killed(bool hashes)
 	service_open(&s, (const char *const[]){"threads=1", "context=256", NULL});
 	service_drafter(&s, answers, SERVICE_ANSWERS, 0, false, false);
 	drafter_ready(&s);
-	for (int round = 0; round < LIMIT_SESSIONS / 16; round++) {
+	for (int round = 0; round < SESSIONS_USED / 16; round++) {
 		for (uint32_t i = 0; i < 16; i++) {
 			call_init(&calls[i], &answers[i], 30);
 			calls[i].hashes = hashes;
@@ -358,7 +358,7 @@ static void finished_answers_of_clients_that_vanished_take_nobodys_place(void **
 	assert_int_equal(bus_client(s.zmq, endpoint, &vanishes, &err), 0);
 	stays = s.socket;
 	s.socket = vanishes;
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+	for (uint32_t i = 0; i < SESSIONS_USED; i++) {
 		struct call *c = &calls[i == 0 ? 0 : 1];
 
 		call_init(c, &answers[i % 16], 24);

@@ -152,9 +152,9 @@ static struct cost_curve *nearest(struct cost *cost, uint32_t sessions)
 	struct cost_curve *best = NULL;
 	uint32_t best_distance = UINT32_MAX;
 	for (uint32_t state = 0; state < COST_STATES; state++)
-		for (uint32_t b = 1; b <= LIMIT_SESSIONS; b++) {
+		for (uint32_t b = 1; b <= LIMIT_RUNNING; b++) {
 			uint32_t apart = (b > sessions ? b - sessions : sessions - b) +
-					 (state == cost->state ? 0 : LIMIT_SESSIONS);
+					 (state == cost->state ? 0 : LIMIT_RUNNING);
 			if (cost->curves[state][b].level_ns > 0 && apart < best_distance) {
 				best = &cost->curves[state][b];
 				best_distance = apart;
@@ -288,7 +288,7 @@ static void learn_experts(struct cost_curve *curve, uint32_t extra, uint32_t exp
 
 void cost_observe(struct cost *cost, const struct cost_pass *pass)
 {
-	if (pass->sessions < 1 || pass->sessions > LIMIT_SESSIONS || pass->extra > COST_EXTRA_MAX ||
+	if (pass->sessions < 1 || pass->sessions > LIMIT_RUNNING || pass->extra > COST_EXTRA_MAX ||
 		pass->ns == 0 || pass->ns > COST_NS_MAX)
 		return;
 	cost->n_passes++;

@@ -25,7 +25,7 @@
 
 enum { COST_STATES = 4, COST_METHODS = 8, COST_EXACT = 16, COST_CELLS = 41 };
 #define COST_NS_MAX UINT64_C(3600000000000) /* no longer time is believed */
-enum { COST_EXTRA_MAX = LIMIT_SESSIONS * LIMIT_DRAFT };
+enum { COST_EXTRA_MAX = LIMIT_RUNNING * LIMIT_DRAFT };
 
 struct cost_cell {
 	float extra; /* mean of e */
@@ -54,7 +54,7 @@ struct cost_draft {
 };
 
 struct cost {
-	struct cost_curve curves[COST_STATES][LIMIT_SESSIONS + 1];
+	struct cost_curve curves[COST_STATES][LIMIT_RUNNING + 1];
 	struct cost_draft draft[COST_METHODS];
 	double missing; /* moving share of look-ups that missed */
 	uint32_t state; /* of the cache: the first index of curves */

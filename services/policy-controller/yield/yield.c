@@ -164,8 +164,8 @@ static uint32_t likeliest(const double *chance, uint32_t n)
 /* Every prefix of the positions, likeliest first; options[].k is the best one. */
 static void choose_jointly(struct yield_plan_pass *p)
 {
-	uint32_t k[LIMIT_SESSIONS] = {0}, best[LIMIT_SESSIONS] = {0};
-	double chance[LIMIT_SESSIONS]; /* of the session's next position */
+	uint32_t k[LIMIT_RUNNING] = {0}, best[LIMIT_RUNNING] = {0};
+	double chance[LIMIT_RUNNING]; /* of the session's next position */
 	double gained = 0, extra = 0, wait = 0;
 	struct yield_option *options = p->shared->options;
 	for (uint32_t i = 0; i < p->n; i++)
@@ -428,7 +428,7 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 {
 	struct yield_plan_pass p = {shared, states, n, sessions, others, passes, 0};
 	uint32_t most = 0;
-	if (n == 0 || sessions < n || sessions > LIMIT_SESSIONS ||
+	if (n == 0 || sessions < n || sessions > LIMIT_RUNNING ||
 		others > (sessions - n) * LIMIT_DRAFT)
 		return;
 	for (uint32_t i = 0; i < n; i++)

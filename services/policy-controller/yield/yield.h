@@ -158,7 +158,7 @@ struct yield_shared {
 	uint64_t iteration; /* the last pass that cost has seen */
 	bool any;
 	/* Scratch of a plan. */
-	struct yield_option options[LIMIT_SESSIONS];
+	struct yield_option options[LIMIT_RUNNING];
 	/* What a pass of so many sessions takes, by its extra tokens, as far as it was asked for since the last pass was seen
 	 * (yield_curve). */
 	float pass_ns[COST_EXTRA_MAX + 1];

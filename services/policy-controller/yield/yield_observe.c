@@ -125,7 +125,7 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 	uint32_t b = record->batch_sessions, own = record->drafted;
 	uint32_t extra = record->batch_tokens > b ? record->batch_tokens - b : 0;
 	const float *pass = s->shared->pass_ns;
-	if (b < 1 || b > LIMIT_SESSIONS || extra > COST_EXTRA_MAX || own > extra ||
+	if (b < 1 || b > LIMIT_RUNNING || extra > COST_EXTRA_MAX || own > extra ||
 		record->iteration_ns <= record->draft_ns || record->iteration_ns > COST_NS_MAX)
 		return;
 	yield_curve(s->shared, b, extra);

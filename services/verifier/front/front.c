@@ -44,12 +44,18 @@ static void session_open(struct front *front, uint32_t index)
 
 	memset(fs, 0, sizeof(*fs));
 	fs->used = true;
+	bits_clear(front->free, index);
+	front->n_used++;
 	fs->heard_ns = front->slots[index].usage.submitted_ns;
 	text_stream_init(&fs->text);
 }
 
 static void session_release(struct front *front, uint32_t index)
 {
+	if (front->sessions[index].used) {
+		bits_set(front->free, index);
+		front->n_used--;
+	}
 	free(front->sessions[index].pending);
 	free(front->slots[index].hashes);
 	text_stops_free(&front->slots[index].stops);
@@ -176,12 +182,20 @@ static void take_over(struct front *front, uint32_t i)
 	}
 }
 
+void front_init(struct front *front)
+{
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		bits_set(front->free, i);
+}
+
 void front_recover(struct front *front)
 {
 	struct session_page *pages[LIMIT_SESSIONS] = {NULL};
 	uint32_t order[LIMIT_SESSIONS];
 
-	for (uint32_t i = 0; i < front->regions->header.n_sessions; i++) {
+	for (uint32_t i = 0;
+		(i = regions_next_page(front->regions, i)) < front->regions->header.n_sessions;
+		i++) {
 		adopt_page(front, i);
 		pages[i] = front->slots[i].page;
 	}

@@ -10,6 +10,7 @@
 #include "services/verifier/front/inbox.h"
 #include "services/verifier/front/shelf.h"
 #include "services/verifier/proof.h"
+#include "shared/base/bits.h"
 #include "shared/ipc/link.h"
 #include "shared/model/gguf/gguf_watch.h"
 
@@ -49,6 +50,8 @@ struct front {
 	struct bus_server *socket;
 	struct slot slots[LIMIT_SESSIONS];
 	struct front_session sessions[LIMIT_SESSIONS];
+	uint64_t free[BITS_WORDS(LIMIT_SESSIONS)]; /* the indexes that no session has */
+	uint32_t n_used;
 	uint64_t alive_seen;
 	uint64_t admitted; /* sessions, ever: the newest one's number */
 	struct inbox inbox;
@@ -73,6 +76,8 @@ struct front {
 	char state[384];
 };
 
+/* Before anything else: all places are free. */
+void front_init(struct front *front);
 /* Pages a predecessor left: goes on with them where they are sound. After engine_create, before engine_start. */
 void front_recover(struct front *front);
 void front_close(struct front *front); /* frees what sessions hold; pages stay */

@@ -64,12 +64,12 @@ static int take_now(struct front *front)
 {
 	int told = -1, untold = -1;
 
+	if (front->n_used < verifier_config_places(front->config))
+		return (int)bits_next(front->free, LIMIT_SESSIONS, 0);
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
 		const struct front_session *fs = &front->sessions[i];
 
-		if (!fs->used)
-			return (int)i;
-		if (!is_done(front, i))
+		if (!fs->used || !is_done(front, i))
 			continue;
 		int *oldest = fs->done_sent ? &told : &untold;
 		if (!fs->done_sent && !stands_aside(front, i))
@@ -134,8 +134,8 @@ int places_take(struct front *front, uint32_t before, struct error *err)
 	index = choose_victim(front);
 	if (index < 0)
 		return error_set(err, EAGAIN,
-			"all %d sessions are taken by clients that have not read their answers",
-			LIMIT_SESSIONS);
+			"all %u sessions are taken by clients that have not read their answers",
+			front->n_used);
 	front->sessions[index].yielding = true;
 	atomic_store_explicit(&front->slots[index].yield, true, memory_order_relaxed);
 	engine_changed(front->engine, (uint32_t)index);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-	COMMAND_SLOTS = 128, /* more than every session submitted at once, and regions */
+	COMMAND_SLOTS = 1024, /* more than every session submitted at once, and regions */
 	COMMAND_BYTES = 64,
 };
 #define IDLE_NS 1000000000u /* an idle engine looks around this often */
