@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FAKE_SESSIONS = 8, FAKE_PAGES = 12, FAKE_CONTEXT = 1024 };
+enum { FAKE_SESSIONS = 8, FAKE_PAGES = 36, FAKE_CONTEXT = 1024 };
 
 struct fake {
 	struct region sessions, draft;

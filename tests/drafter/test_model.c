@@ -413,7 +413,7 @@ static void a_pass_looks_at_no_more_than_it_has_logits_for(void **state)
 	static_assert(FAKE_PAGES * FORESIGHT_TOKENS > DRAFT_MODEL_LOGITS, "too many to look at");
 	static struct fixture f;
 	static struct draft_reply r;
-	const char *const wide[] = {"run_ahead=off", "chunk=512", NULL};
+	const char *const wide[] = {"run_ahead=off", "chunk=2048", NULL};
 	struct patience patience;
 	int32_t tokens[BEHIND];
 	if (n_golden == 0)
