@@ -30,7 +30,7 @@ def settings(directory):
     refused("a value out of range is refused with the range", EX_CONFIG, ["sessions_max", "1 to 256"],
             "-n", "--model", TARGET, "--set", "sessions_max=257")
     refused("keys that contradict each other are refused together", EX_CONFIG, ["sessions_max", "queue_max"],
-            "-n", "--model", TARGET, "--set", "sessions_max=40", "--set", "queue_max=40")
+            "-n", "--model", TARGET, "--set", "sessions_max=200", "--set", "queue_max=400")
     refused("no model at all is a configuration error", EX_CONFIG, ["model"], "-n")
     refused("a model that is not there is named", EX_NOINPUT, ["/nowhere.gguf"], "-n", "--model", "/nowhere.gguf")
     refused("a file that is no model is named", EX_DATAERR, ["README.md"], "-n", "--model", ROOT / "models/README.md")
