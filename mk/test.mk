@@ -48,14 +48,14 @@ $(B)/tests/knob-%: $(B)/obj/tests/integration/knob_%.o $(B)/libipc.a $(B)/libbas
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
-# The faults that they make, and the allocations that they count. Never sanitized: they are loaded before everything else.
+# The faults that they make, and the allocations and calls that they count. Never sanitized: they are loaded before everything else.
 $(B)/tests/%.so: tests/integration/%.c
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(CPPFLAGS) $(filter-out -fsanitize=% -fno-sanitize%,$(CFLAGS)) -shared -o $@ $< -ldl
 .PHONY: check check-unit tests
 ## make check      install packages, build and run every test (SAN=address|undefined|thread for a sanitizer)
-tests: programs $(B)/tests/swarm $(B)/tests/knob-storm $(B)/tests/knob-process $(B)/tests/faults.so $(B)/tests/allocations.so \
+tests: programs $(B)/tests/swarm $(B)/tests/knob-storm $(B)/tests/knob-process $(B)/tests/faults.so $(B)/tests/allocations.so $(B)/tests/peer_calls.so \
 	$(TEST_BIN) $(FUZZ:%=$(B)/fuzz-replay/%)
 check: packages
 	@$(MAKE) --no-print-directory -j2 tests

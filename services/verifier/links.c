@@ -182,17 +182,35 @@ static void on_joined(void *arg, const char *peer, int pid, uint64_t generation)
 	links_state(front);
 }
 
+static void forget_drafter(struct front *front)
+{
+	front->drafter_here = false;
+	drafts_peer_left(&front->engine->drafts);
+	links_state(front);
+}
+
 static void on_left(void *arg, const char *peer)
 {
 	struct front *front = arg;
 
 	if (strcmp(peer, PEER_DRAFTER) != 0)
 		return;
-	log_write(daemon_is_stopping(front->daemon) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
-		"drafter is gone: going on without drafts");
-	front->drafter_here = false;
-	drafts_peer_left(&front->engine->drafts);
-	links_state(front);
+	if (front->drafter_here)
+		log_write(daemon_is_stopping(front->daemon) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
+			"drafter is gone: going on without drafts");
+	forget_drafter(front);
+}
+
+/* Before its end, if it can: nothing more is asked of it, so that no pass waits for an answer that does not come. */
+static void on_change(void *arg, const struct peer *peer)
+{
+	struct front *front = arg;
+
+	if (!front->drafter_here || strcmp(peer->name, PEER_DRAFTER) != 0 ||
+		peer->card.state.stage < PEER_STOPPING)
+		return;
+	log_info("drafter is stopping: going on without drafts");
+	forget_drafter(front);
 }
 
 static void describe(struct front *front)
@@ -207,6 +225,7 @@ static void describe(struct front *front)
 		.n_layouts = sizeof(layouts) / sizeof(layouts[0])};
 
 	registry_describe(front->daemon, &self);
+	registry_on_change(front->daemon, on_change, front);
 }
 
 int links_broker_open(struct front *front, struct error *err)
@@ -266,6 +285,7 @@ void links_state(struct front *front)
 		front->policy_link != NULL && link_alive(front->policy_link) ? "" : ", no policy";
 
 	const char *model = front->model_lost ? ", the model file changed: no requests" : "";
+	const char *stage = front->model_lost ? "draining" : "degraded";
 	cache_state(front, cache, sizeof(cache));
 	snprintf(state, sizeof(state), "%s%s%s%s", model, drafter, cache, policy);
 	if (strcmp(state, front->state) == 0)
@@ -274,5 +294,5 @@ void links_state(struct front *front)
 	if (state[0] == '\0')
 		daemon_set_state(front->daemon, "ready");
 	else
-		daemon_set_state(front->daemon, "degraded: %s", state + 2);
+		daemon_set_state(front->daemon, "%s: %s", stage, state + 2);
 }

@@ -57,6 +57,7 @@ struct registry_entry {
 	bool calls; /* this process connects to it */
 	bool asks; /* and waits for the answer */
 	bool joined; /* it is connected to our broker */
+	uint32_t told; /* state_serial of the state that it was sent last */
 };
 
 struct registry {
@@ -64,7 +65,6 @@ struct registry {
 	struct registry_entry entries[REGISTRY_PEERS];
 	void (*changed)(void *arg, const struct peer *peer);
 	void *changed_arg;
-	uint32_t announced; /* state_serial then */
 };
 
 struct daemon {

@@ -101,11 +101,13 @@ static void state_now(struct daemon *daemon, struct peer_state *out)
 	error_tame(out->text);
 }
 
-static void card_now(struct daemon *daemon, struct peer_card *out)
+/* serial: of the state in it. */
+static void card_now(struct daemon *daemon, struct peer_card *out, uint32_t *serial)
 {
 	const struct peer_self *self = &daemon->registry.self;
 
 	memset(out, 0, sizeof *out);
+	*serial = atomic_load(&daemon->state_serial);
 	out->protocol = PEER_PROTOCOL;
 	memcpy(out->name, daemon->name, sizeof out->name);
 	snprintf(out->version, sizeof out->version, "%s", OUTRIDER_VERSION);
@@ -128,6 +130,13 @@ static void hang_up(struct daemon *daemon, struct registry_entry *entry)
 	entry->address = (struct bus_address){0};
 }
 
+/* Messages can be sent to it. */
+static bool is_connected(const struct registry_entry *entry)
+{
+	return entry->address.connection != 0 && !entry->asks &&
+	       entry->peer.standing == PEER_REGISTERED;
+}
+
 /* Whoever does not read, or is gone, registers again. */
 static void send_state(
 	struct daemon *daemon, struct registry_entry *entry, const struct peer_state *state)
@@ -136,7 +145,7 @@ static void send_state(
 	Outrider__PeerChange change = OUTRIDER__PEER_CHANGE__INIT;
 	Outrider__PeerState body;
 
-	if (entry->address.connection == 0 || entry->peer.standing != PEER_REGISTERED)
+	if (!is_connected(entry))
 		return;
 	peer_state_write(state, &body);
 	change.state = &body;
@@ -154,16 +163,19 @@ static void send_state(
 
 void registry_announce(struct daemon *daemon)
 {
-	struct registry *registry = &daemon->registry;
 	uint32_t serial = atomic_load(&daemon->state_serial);
 	struct peer_state state;
 
-	if (serial == registry->announced)
-		return;
-	registry->announced = serial;
-	state_now(daemon, &state);
-	for (size_t i = 0; i < REGISTRY_PEERS; i++)
-		send_state(daemon, &registry->entries[i], &state);
+	for (size_t i = 0; i < REGISTRY_PEERS; i++) {
+		struct registry_entry *entry = &daemon->registry.entries[i];
+
+		/* One that has not answered our card yet is told then. */
+		if (entry->told == serial || !is_connected(entry))
+			continue;
+		entry->told = serial;
+		state_now(daemon, &state);
+		send_state(daemon, entry, &state);
+	}
 }
 
 /* ---- What others say. ---- */
@@ -213,13 +225,14 @@ static int judge(struct daemon *daemon, const struct bus_address *from,
 {
 	const struct registry_entry *entry = find(daemon, card->name);
 	struct peer_card own;
+	uint32_t serial;
 
 	if (!entry)
 		return error_set(err, EPERM, "\"%s\" is no peer of %s", card->name, daemon->name);
 	if (from->known && from->uid != geteuid() && from->uid != 0)
 		return error_set(err, EPERM, "process %u belongs to user %u, not to %u", from->pid,
 			from->uid, geteuid());
-	card_now(daemon, &own);
+	card_now(daemon, &own, &serial);
 	int code = peer_cards_fit(card, &own, err);
 	if (code < 0)
 		return code;
@@ -246,21 +259,22 @@ static void answer_failure(struct daemon *daemon, const struct bus_address *to, 
 	(void)bus_send_to(daemon->admin_server, to, &envelope);
 }
 
-static int answer_registered(
-	struct daemon *daemon, const struct bus_address *to, uint64_t request_id)
+static void answer_registered(
+	struct daemon *daemon, struct registry_entry *entry, uint64_t request_id)
 {
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
 	Outrider__PeerRegistered registered = OUTRIDER__PEER_REGISTERED__INIT;
 	struct peer_card_message message;
 	struct peer_card own;
 
-	card_now(daemon, &own);
+	card_now(daemon, &own, &entry->told);
 	peer_card_write(&own, &message);
 	registered.card = &message.card;
 	envelope.request_id = request_id;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_PEER_REGISTERED;
 	envelope.peer_registered = &registered;
-	return bus_send_to(daemon->admin_server, to, &envelope);
+	/* Its end is told by the bus. */
+	(void)bus_send_to(daemon->admin_server, &entry->address, &envelope);
 }
 
 static void on_register(struct daemon *daemon, const struct bus_address *from, uint64_t request_id,
@@ -292,8 +306,7 @@ static void on_register(struct daemon *daemon, const struct bus_address *from, u
 	if (!bus_same(&entry->address, from))
 		hang_up(daemon, entry);
 	accept_card(daemon, entry, from, &card);
-	/* Its end is told by the bus. */
-	(void)answer_registered(daemon, from, request_id);
+	answer_registered(daemon, entry, request_id);
 }
 
 /* The other side's answer. */
@@ -403,7 +416,7 @@ static void on_opened(void *arg, const struct bus_address *who)
 
 	if (!entry)
 		return;
-	card_now(daemon, &own);
+	card_now(daemon, &own, &entry->told);
 	peer_card_write(&own, &message);
 	body.card = &message.card;
 	envelope.request_id = 1; /* the only request of a connection */

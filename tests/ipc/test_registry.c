@@ -3,6 +3,7 @@
 #include "shared/ipc/bus_private.h"
 #include "shared/ipc/daemon_private.h"
 #include "shared/ipc/link.h"
+#include "shared/ipc/listener.h"
 #include "shared/ipc/peers.h"
 #include "tests/until.h"
 
@@ -491,6 +492,48 @@ static void a_broken_connection_is_no_lost_peer(void **state)
 	stop(&verifier);
 }
 
+/* A verifier made of two sockets, which takes its time with the answer. */
+static void a_change_while_it_registers_is_told(void **state)
+{
+	struct peer_card card = registrant_card(PEER_VERIFIER, 5);
+	struct peer_card_message message;
+	Outrider__Envelope *got = NULL, answer = OUTRIDER__ENVELOPE__INIT;
+	Outrider__PeerRegistered body = OUTRIDER__PEER_REGISTERED__INIT;
+	static struct rig drafter;
+	struct bus_server *server;
+	struct bus_address from;
+	struct error err = {""};
+	char endpoint[160], path[160];
+	int fd;
+
+	(void)state;
+	peers_admin_endpoint(dir, PEER_VERIFIER, endpoint, sizeof endpoint);
+	peers_socket_path(dir, PEER_VERIFIER, path, sizeof path);
+	assert_int_equal(listener_open(path, SOCK_SEQPACKET, 1, &fd, &err), 0);
+	assert_int_equal(bus_server(endpoint, BUS_ADMINS, &server, &err), 0);
+	start(&drafter, PEER_DRAFTER, &(const struct peer_self){.n_layouts = 0});
+	UNTIL(got || bus_receive_from(server, &from, &got, &err) == 0);
+	assert_int_equal(got->body_case, OUTRIDER__ENVELOPE__BODY_PEER_REGISTER);
+	assert_int_equal(got->peer_register->card->state->stage, PEER_READY);
+	answer.request_id = got->request_id;
+	bus_free(&got);
+	daemon_set_state(drafter.daemon, "degraded: tired");
+	uint64_t turns = drafter.turns;
+	UNTIL(drafter.turns > turns + 2);
+	peer_card_write(&card, &message);
+	body.card = &message.card;
+	answer.body_case = OUTRIDER__ENVELOPE__BODY_PEER_REGISTERED;
+	answer.peer_registered = &body;
+	assert_int_equal(bus_send_to(server, &from, &answer), 0);
+	UNTIL(got || bus_receive_from(server, &from, &got, &err) == 0);
+	assert_int_equal(got->body_case, OUTRIDER__ENVELOPE__BODY_PEER_CHANGE);
+	assert_string_equal(got->peer_change->state->text, "tired");
+	bus_free(&got);
+	stop(&drafter);
+	bus_server_close(&server);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -505,6 +548,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_flood_holds_nobody_up, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_broken_connection_is_no_lost_peer, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_change_while_it_registers_is_told, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
