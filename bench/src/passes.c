@@ -82,7 +82,7 @@ int passes_open(struct passes *p, const struct engine_options *options, uint32_t
 	forward_set_hooks(p->engine.forward, &hooks);
 	const struct kv *kv = &p->engine.kv;
 	if (!kv_states(&p->engine.kv))
-		memset(kv->store, KV_FILL, kv_store_bytes(&kv->layout));
+		memset(kv->store.host, KV_FILL, kv_store_bytes(&kv->layout));
 	return 0;
 }
 

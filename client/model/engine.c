@@ -177,8 +177,7 @@ static int start_kv(struct engine *e, const struct kv_layout *layout, struct err
 	e->kv_memory = huge_pages_alloc(bytes);
 	if (!e->kv_memory)
 		return error_set(err, ENOMEM, "no memory for a KV cache of %zu bytes", bytes);
-	unsigned char *store = (unsigned char *)e->kv_memory + kv_map_bytes(layout);
-	int rc = kv_init(&e->kv, e->kv_memory, store, layout, true, err);
+	int rc = kv_init_memory(&e->kv, e->backend, e->kv_memory, layout, true, err);
 	if (rc < 0)
 		return rc;
 	rc = kv_seq_init(&e->seq, 1, e->n_context);

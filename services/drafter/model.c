@@ -42,8 +42,7 @@ static int open_kv(struct draft_model *m, const struct drafter_config *config, s
 		return error_set(err, ENOMEM, "no memory for a draft KV cache of %zu bytes",
 			m->memory_bytes);
 	}
-	return kv_init(&m->kv, m->memory, (unsigned char *)m->memory + kv_map_bytes(&layout),
-		&layout, true, err);
+	return kv_init_memory(&m->kv, m->backend, m->memory, &layout, true, err);
 }
 
 /* Drafted tokens are below n: the draft model may have more than its target. */

@@ -208,15 +208,6 @@ struct kv_layout regions_kv_layout(const struct verifier_config *config, const s
 	return kv_plan_layout(&plan, model);
 }
 
-static void place_kv(struct regions *out)
-{
-	unsigned char *map =
-		(unsigned char *)region_payload(&out->kv) + sizeof(struct kv_region_header);
-
-	out->kv_map = map;
-	out->kv_store = map + kv_map_bytes(&out->kv_layout);
-}
-
 static int open_kv(struct broker *broker, int *left, const struct verifier_config *config,
 	const struct model *model, struct resources_needs *needs, struct regions *out,
 	struct error *err)
@@ -250,7 +241,7 @@ static int open_kv(struct broker *broker, int *left, const struct verifier_confi
 	if (rc != 0)
 		return rc;
 	if (out->kv_recovered) {
-		place_kv(out);
+		out->kv_mem = (struct kv_region_header *)region_payload(&out->kv) + 1;
 		return 0;
 	}
 	rc = region_create(KV_REGION, KV_REGION_LAYOUT, payload, REGION_HUGE, &out->kv, err);
@@ -259,7 +250,7 @@ static int open_kv(struct broker *broker, int *left, const struct verifier_confi
 			(long long)config->kv_tokens);
 	header = region_payload(&out->kv);
 	*header = want;
-	place_kv(out);
+	out->kv_mem = header + 1;
 	return 0;
 }
 

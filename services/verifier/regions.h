@@ -29,7 +29,7 @@ struct regions {
 	struct region sessions, draft, kv;
 	struct sessions_header
 		header; /* our own copy; that in sessions is written, and not read again */
-	void *kv_map, *kv_store; /* in kv */
+	void *kv_mem; /* in kv */
 	struct kv_layout kv_layout;
 	bool recovered; /* the session pages are a predecessor's */
 	uint32_t places; /* pages that are used at a time, as the configuration was at the start */

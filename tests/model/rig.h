@@ -39,8 +39,8 @@ static inline void rig_kv(struct rig *rig, const struct kv_layout *layout, bool 
 	if (!rig->memory)
 		rig->memory = aligned_alloc(64, kv_bytes(layout));
 	assert_non_null(rig->memory);
-	unsigned char *store = (unsigned char *)rig->memory + kv_map_bytes(layout);
-	assert_int_equal(kv_init(&rig->kv, rig->memory, store, layout, fresh, &err), 0);
+	assert_int_equal(
+		kv_init_memory(&rig->kv, rig->backend, rig->memory, layout, fresh, &err), 0);
 }
 
 static inline void rig_backend(struct rig *rig, const struct kernels *kernels, uint32_t threads)
@@ -49,6 +49,18 @@ static inline void rig_backend(struct rig *rig, const struct kernels *kernels, u
 		.kernels = kernels, .threads = threads, .spin_ns = 20000};
 	struct error err = {""};
 	assert_int_equal(backend_cpu_create(&options, &rig->backend, &err), 0);
+}
+
+/* For tests that compute nothing: one for all of them. */
+static inline struct backend *test_backend(void)
+{
+	static struct backend *backend;
+	struct error err;
+	const struct backend_cpu_options options = {
+		.kernels = kernels_select(NULL, &err), .threads = 1};
+	if (!backend)
+		assert_int_equal(backend_cpu_create(&options, &backend, &err), 0);
+	return backend;
 }
 
 /* n_context decides the factors of longrope. */

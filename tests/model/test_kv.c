@@ -22,12 +22,10 @@ struct cache {
 	void *memory;
 };
 
-/* Map and store in one piece. */
 static void init(struct kv *kv, void *memory, const struct kv_layout *l, bool fresh)
 {
 	struct error err;
-	unsigned char *store = (unsigned char *)memory + kv_map_bytes(l);
-	assert_int_equal(kv_init(kv, memory, store, l, fresh, &err), 0);
+	assert_int_equal(kv_init_memory(kv, test_backend(), memory, l, fresh, &err), 0);
 }
 
 static void cache_open(struct cache *cache)
@@ -92,7 +90,7 @@ static void check_vectors(const struct kv_layout *l)
 		map_end += n_cells * sizeof(uint32_t);
 	}
 	assert_true((size_t)(map_end - (unsigned char *)memory) <= kv_map_bytes(l));
-	assert_ptr_equal(kv.store, (unsigned char *)memory + kv_map_bytes(l));
+	assert_ptr_equal(kv.store.host, (unsigned char *)memory + kv_map_bytes(l));
 	size_t at = 0;
 	for (uint32_t layer = 0; layer < l->n_layers; layer++) {
 		for (int v = 0; v < 2; v++) {
@@ -175,10 +173,17 @@ static void layouts_out_of_bounds_are_refused(void **state)
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		assert_int_equal(kv_bytes(&bad[i]), 0);
-		assert_int_equal(kv_init(&kv, memory, memory, &bad[i], true, &err), -EINVAL);
+		assert_int_equal(
+			kv_init_memory(&kv, test_backend(), memory, &bad[i], true, &err), -EINVAL);
 	}
-	assert_int_equal(kv_init(&kv, memory + 8, memory, &layout, true, &err), -EINVAL);
-	assert_int_equal(kv_init(&kv, memory, memory + 8, &layout, true, &err), -EINVAL);
+	for (size_t i = 0; i < 2; i++) {
+		struct buffer store;
+		assert_int_equal(test_backend()->ops->wrap(test_backend(), memory + 8 * i,
+					 sizeof(memory) - 8 * i, &store, &err),
+			0);
+		assert_int_equal(
+			kv_init(&kv, memory + 8 * !i, &store, &layout, true, &err), -EINVAL);
+	}
 	struct kv_seq seq;
 	assert_int_equal(kv_seq_init(&seq, 0, 10), -EINVAL);
 	assert_int_equal(kv_seq_init(&seq, 1, 0), -EINVAL);
@@ -437,7 +442,7 @@ static void adoption_stops_at_the_limit_and_at_the_first_gap(void **state)
 static void fill(struct cache *cache, uint64_t *random)
 {
 	for (size_t i = 0; i < kv_store_bytes(&layout); i++)
-		cache->kv.store[i] = (unsigned char)rig_random(random);
+		cache->kv.store.host[i] = (unsigned char)rig_random(random);
 }
 
 /* Whether the byte is one of the turn's keys and values. */
@@ -445,8 +450,8 @@ static bool is_in_turn(const struct kv *kv, const unsigned char *at, uint32_t tu
 {
 	for (uint32_t layer = 0; layer < layout.n_layers; layer++) {
 		for (uint32_t head = 0; head < layout.n_kv_heads; head++) {
-			const unsigned char *k = kv->store + kv_k(kv, layer, head);
-			const unsigned char *v = kv->store + kv_v(kv, layer, head);
+			const unsigned char *k = kv->store.host + kv_k(kv, layer, head);
+			const unsigned char *v = kv->store.host + kv_v(kv, layer, head);
 			k += turn * KV_TURN * kv->k_bytes;
 			v += turn * KV_TURN * kv->v_bytes;
 			if ((at >= k && at < k + KV_TURN * kv->k_bytes) ||
@@ -554,7 +559,8 @@ static void sums_of_what_was_not_written_to_hold(void **state)
 			rejected[i] = cells[2 * i + 1];
 		}
 		for (int i = 0; i < 6; i++)
-			memset(cache.kv.store + kv_v(&cache.kv, 1, 2) + cells[i] * cache.kv.v_bytes,
+			memset(cache.kv.store.host + kv_v(&cache.kv, 1, 2) +
+					cells[i] * cache.kv.v_bytes,
 				round, cache.kv.v_bytes);
 		kv_commit(&cache.kv, &dead, accepted, 3, rejected, 3);
 		if (round % 5 == 4)

@@ -56,7 +56,7 @@ static float *word(
 	const struct kv *kv = &w->kv;
 	size_t at = (value ? kv_v(kv, layer, head) : kv_k(kv, layer, head)) / sizeof(float);
 	size_t bytes = value ? kv->v_bytes : kv->k_bytes;
-	float *floats = (float *)(void *)kv->store;
+	float *floats = (float *)(void *)kv->store.host;
 	if (value || !kv_turned(kv))
 		return floats + at + cell * bytes / sizeof(float) + i;
 	at += (size_t)cell / KV_TURN * KV_TURN * bytes / sizeof(float);
@@ -277,8 +277,8 @@ static void succeed(struct world *w, bool torn)
 {
 	struct error err;
 	uint32_t first = below(w, SEQS);
-	unsigned char *store = (unsigned char *)w->memory + kv_map_bytes(&w->layout);
-	assert_int_equal(kv_init(&w->kv, w->memory, store, &w->layout, false, &err), 0);
+	assert_int_equal(
+		kv_init_memory(&w->kv, test_backend(), w->memory, &w->layout, false, &err), 0);
 	if (w->checked)
 		kv_check(&w->kv);
 	assert_int_equal(kv_prefix_init(&w->kv), 0);
@@ -336,8 +336,8 @@ static void world_open(struct world *w, uint64_t seed, bool checked, uint32_t v_
 		.n_records = RECORDS};
 	w->memory = shared_memory(kv_bytes(&w->layout));
 	w->lists = shared_memory(SEQS * sizeof(*w->lists));
-	unsigned char *store = (unsigned char *)w->memory + kv_map_bytes(&w->layout);
-	assert_int_equal(kv_init(&w->kv, w->memory, store, &w->layout, true, &err), 0);
+	assert_int_equal(
+		kv_init_memory(&w->kv, test_backend(), w->memory, &w->layout, true, &err), 0);
 	if (checked)
 		kv_check(&w->kv);
 	assert_int_equal(kv_prefix_init(&w->kv), 0);
@@ -530,8 +530,7 @@ static void windows_and_states_are_not_shared(void **state)
 	world_open(&w, 1, false, 4);
 	kv_exit(&w.kv);
 	w.layout.n_records = 0;
-	unsigned char *store = (unsigned char *)w.memory + kv_map_bytes(&w.layout);
-	assert_int_equal(kv_init(&w.kv, w.memory, store, &w.layout, true, &err), 0);
+	assert_int_equal(kv_init_memory(&w.kv, test_backend(), w.memory, &w.layout, true, &err), 0);
 	start(&w, 0);
 	start(&w, 1);
 	fill(&w, 0, 64);

@@ -328,8 +328,8 @@ static void go_on(struct rig *rig, struct kv_seq *seq, const int32_t *ids, const
 static void scribble(struct rig *rig, struct kv_seq *seq)
 {
 	for (uint32_t layer = 0; layer < rig->kv.states.layout.n_layers; layer++)
-		memset(rig->kv.store + recurrent_next(&rig->kv.states, &seq->state, layer), 0x5a,
-			rig->kv.states.layer_floats * sizeof(float) / 2);
+		memset(rig->kv.store.host + recurrent_next(&rig->kv.states, &seq->state, layer),
+			0x5a, rig->kv.states.layer_floats * sizeof(float) / 2);
 }
 
 /* Killed at each moment at which a buffer may be half-written or the cells are ahead of the state. */

@@ -113,8 +113,8 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	if (rc == 0)
 		rc = allocate(engine, err);
 	if (rc == 0)
-		rc = kv_init(&engine->kv, regions->kv_map, regions->kv_store, &regions->kv_layout,
-			!regions->kv_recovered, err);
+		rc = kv_init_memory(&engine->kv, options->backend, regions->kv_mem,
+			&regions->kv_layout, !regions->kv_recovered, err);
 	if (rc == 0)
 		kv_check(&engine->kv);
 	if (rc == 0 && kv_prefix_init(&engine->kv) != 0)

@@ -155,7 +155,8 @@ static void place_vectors(struct kv *kv)
 	kv->v_bytes = layout->v_dim ? kv_vector_bytes(layout->type, layout->v_dim) : kv->k_bytes;
 }
 
-static int check(const struct kv_layout *layout, void *map, void *store, struct error *err)
+static int check(const struct kv_layout *layout, const void *map, const struct buffer *store,
+	struct error *err)
 {
 	if (!kv_layout_valid(layout))
 		return error_set(err, EINVAL,
@@ -163,25 +164,28 @@ static int check(const struct kv_layout *layout, void *map, void *store, struct 
 			"layers, 1..%d heads of 1..%d, 1..%d pages",
 			layout->n_layers, layout->n_kv_heads, layout->k_dim, layout->v_dim,
 			layout->n_pages, LIMIT_LAYERS, LIMIT_HEADS, LIMIT_HEAD_DIM, KV_PAGES_MAX);
-	if ((uintptr_t)map % CACHE_LINE != 0 || (uintptr_t)store % CACHE_LINE != 0)
+	if ((uintptr_t)map % CACHE_LINE != 0 || (uintptr_t)store->host % CACHE_LINE != 0)
 		return error_set(
 			err, EINVAL, "KV cache memory is not aligned to %d bytes", CACHE_LINE);
 	return 0;
 }
 
-int kv_init(struct kv *kv, void *map, void *store, const struct kv_layout *layout, bool fresh,
-	struct error *err)
+int kv_init(struct kv *kv, void *map, struct buffer *store, const struct kv_layout *layout,
+	bool fresh, struct error *err)
 {
 	unsigned char *bytes = map;
 	memset(kv, 0, sizeof(*kv));
-	int rc = check(layout, map, store, err);
-	if (rc < 0)
+	kv->store = *store;
+	memset(store, 0, sizeof(*store));
+	int rc = check(layout, map, &kv->store, err);
+	if (rc < 0) {
+		kv_exit(kv);
 		return rc;
+	}
 	struct kv_parts parts = kv_parts_of(layout);
 	kv->layout = *layout;
 	kv->meta = map;
 	kv->records = (struct kv_record *)(void *)(bytes + parts.records);
-	kv->store = store;
 	kv->free_page = KV_NONE;
 	if (allocate(kv, layout) < 0) {
 		kv_exit(kv);
@@ -210,9 +214,19 @@ int kv_init(struct kv *kv, void *map, void *store, const struct kv_layout *layou
 	return 0;
 }
 
+int kv_init_memory(struct kv *kv, struct backend *backend, void *memory,
+	const struct kv_layout *layout, bool fresh, struct error *err)
+{
+	struct buffer store;
+	size_t map_bytes = kv_map_bytes(layout);
+	int rc = backend->ops->wrap(
+		backend, (unsigned char *)memory + map_bytes, kv_store_bytes(layout), &store, err);
+	return rc < 0 ? rc : kv_init(kv, memory, &store, layout, fresh, err);
+}
+
 void kv_check(struct kv *kv)
 {
-	kv->checked = true;
+	kv->checked = kv->store.host != NULL;
 }
 
 void kv_exit(struct kv *kv)
@@ -222,6 +236,8 @@ void kv_exit(struct kv *kv)
 	free(kv->pages);
 	free(kv->position);
 	free(kv->free_records);
+	if (kv->store.backend)
+		kv->store.backend->ops->free(&kv->store);
 	kv_windows_exit(kv);
 	recurrent_exit(&kv->states);
 	memset(kv, 0, sizeof(*kv));

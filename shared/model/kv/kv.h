@@ -16,6 +16,7 @@
 #pragma once
 
 #include "kernels/kv_format.h"
+#include "kernels/backend.h"
 #include "shared/base/error.h"
 #include "shared/model/kv/kv_sums.h"
 #include "shared/model/kv/kv_window.h"
@@ -95,7 +96,7 @@ struct kv {
 	struct kv_page *pages; /* [n_pages] owned */
 	int32_t *position; /* [cells] as in meta; owned */
 	bool checked; /* kv_check */
-	unsigned char *store; /* where this process sees it; see kv_k, kv_v */
+	struct buffer store; /* owned; see kv_k, kv_v */
 	size_t k_bytes,
 		v_bytes; /* from a cell's vector to the next cell's; equal when v lies in k */
 	size_t k_head_bytes,
@@ -138,11 +139,16 @@ static inline struct recurrent *kv_states(struct kv *kv)
 size_t kv_map_bytes(const struct kv_layout *layout);
 size_t kv_store_bytes(const struct kv_layout *layout);
 size_t kv_bytes(const struct kv_layout *layout);
-/* map, store: so many bytes, 64-byte aligned. fresh: mark all pages free; else keep the map for kv_adopt. */
-int kv_init(struct kv *kv, void *map, void *store, const struct kv_layout *layout, bool fresh,
-	struct error *err);
+/* map: kv_map_bytes, 64-byte aligned; store: of kv_store_bytes at least, taken over (also where this fails). fresh: mark all pages
+ * free; else keep the map for kv_adopt. */
+int kv_init(struct kv *kv, void *map, struct buffer *store, const struct kv_layout *layout,
+	bool fresh, struct error *err);
+/* The same in memory of this process, kv_bytes: the map, and behind it the store of a back end that can be given memory. */
+int kv_init_memory(struct kv *kv, struct backend *backend, void *memory,
+	const struct kv_layout *layout, bool fresh, struct error *err);
 void kv_exit(struct kv *kv);
-/* After kv_init, of memory that other processes could write to: kv_adopt takes over what has the right checksum (kv_sums.h). */
+/* After kv_init, of memory that other processes could write to: kv_adopt takes over what has the right checksum (kv_sums.h). Only
+ * where this process sees the store. */
 void kv_check(struct kv *kv);
 
 /* For n_max tokens and LIMIT_DRAFT more in flight. -EINVAL: owner 0 or n_max not in 1..LIMIT_CONTEXT. */
@@ -183,7 +189,7 @@ void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint
 void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n);
 uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq); /* spare + free pages */
 
-/* Where in the store cell 0's vector of a layer (of those with KV) and head lies; cell c lies k_bytes (v_bytes) * c further,
+/* Where in the store's buffer cell 0's vector of a layer (of those with KV) and head lies; cell c lies k_bytes (v_bytes) * c further,
  * or is one of the turned vectors there. c: kv_cell. */
 size_t kv_k(const struct kv *kv, uint32_t layer, uint32_t kv_head);
 size_t kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head);

@@ -154,8 +154,8 @@ void kv_copy_page(struct kv *kv, uint32_t to, uint32_t from)
 	for (uint32_t layer = 0; layer < kv->layout.n_layers && !kv_own_window(kv, layer);
 		layer++) {
 		for (uint32_t head = 0; head < kv->layout.n_kv_heads; head++) {
-			unsigned char *k = kv->store + kv_k(kv, layer, head);
-			unsigned char *v = kv->store + kv_v(kv, layer, head);
+			unsigned char *k = kv->store.host + kv_k(kv, layer, head);
+			unsigned char *v = kv->store.host + kv_v(kv, layer, head);
 			memcpy(k + to * k_bytes, k + from * k_bytes, k_bytes);
 			/* Else they lie in the keys. */
 			if (kv->layout.v_dim != 0)

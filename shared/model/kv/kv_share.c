@@ -180,7 +180,7 @@ static void leave(struct kv *kv, struct kv_seq *seq)
 static bool copy_page(struct kv *kv, struct kv_seq *seq, uint32_t from, uint32_t first, uint32_t n)
 {
 	uint32_t cells[KV_PAGE_CELLS], kept = 0;
-	if (kv->n_free == 0 || !kv->store)
+	if (kv->n_free == 0 || !kv->store.host)
 		return false;
 	uint32_t to = kv_page_take(kv, seq);
 	kv_copy_page(kv, to, from);

@@ -21,8 +21,8 @@ static uint64_t sum_of(const struct kv *kv, uint64_t owner, uint32_t turn, const
 	for (uint32_t layer = 0; layer < kv->layout.n_layers && !kv_own_window(kv, layer);
 		layer++) {
 		for (uint32_t head = 0; head < kv->layout.n_kv_heads; head++) {
-			const unsigned char *k = kv->store + kv_k(kv, layer, head);
-			const unsigned char *v = kv->store + kv_v(kv, layer, head);
+			const unsigned char *k = kv->store.host + kv_k(kv, layer, head);
+			const unsigned char *v = kv->store.host + kv_v(kv, layer, head);
 
 			sum = checksum(sum, k + turn * k_bytes, k_bytes);
 			/* Else they lie in the keys. */

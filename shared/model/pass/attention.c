@@ -109,13 +109,13 @@ static void store_head(
 	uint32_t n = f->model->config.head_dim, layer = f->model->layers[f->layer].kv_layer;
 	enum kv_type type = f->kv->layout.type;
 	cell = kv_cell(f->kv, layer, cell);
-	f->kernels->kv_store_turned(k, n, type, f->kv->store + kv_k(f->kv, layer, head), cell);
+	f->kernels->kv_store_turned(k, n, type, f->kv->store.host + kv_k(f->kv, layer, head), cell);
 	if (kv_paired(f->kv))
 		f->kernels->kv_store_paired(
-			v, n, type, f->kv->store + kv_v(f->kv, layer, head), cell);
+			v, n, type, f->kv->store.host + kv_v(f->kv, layer, head), cell);
 	else
 		f->kernels->kv_store(v, n, type,
-			f->kv->store + kv_v(f->kv, layer, head) + cell * f->kv->v_bytes);
+			f->kv->store.host + kv_v(f->kv, layer, head) + cell * f->kv->v_bytes);
 }
 
 static const float *bias_at(const float *bias, size_t at)
@@ -181,8 +181,8 @@ void attention_step_of(struct forward *f, struct attention_step *step)
 		.pool = f->pool,
 		.tokens = f->attention_tokens,
 		.kv_type = f->kv->layout.type,
-		.k = f->kv->store + kv_k(f->kv, layer, 0),
-		.v = f->kv->store + kv_v(f->kv, layer, 0),
+		.k = f->kv->store.host + kv_k(f->kv, layer, 0),
+		.v = f->kv->store.host + kv_v(f->kv, layer, 0),
 		.k_head_bytes = kv_k(f->kv, layer, 1) - kv_k(f->kv, layer, 0),
 		.v_head_bytes = kv_v(f->kv, layer, 1) - kv_v(f->kv, layer, 0),
 		.k_cell_bytes = f->kv->k_bytes,

@@ -136,7 +136,7 @@ static void finish_token(struct forward *f, uint32_t t)
 	const struct layer *layer = &f->model->layers[f->layer];
 	const float *cos_sin = f->cos_sin + (size_t)t * config->n_rot;
 	float *kv = f->mla->kv + (size_t)t * (c->kv_rank + c->rope), *q = f->q_rows[t];
-	unsigned char *cells = f->kv->store + kv_k(f->kv, layer->kv_layer, 0);
+	unsigned char *cells = f->kv->store.host + kv_k(f->kv, layer->kv_layer, 0);
 	if (layer->mla.kv_a_bias)
 		f->kernels->add(kv, layer->mla.kv_a_bias, c->kv_rank + c->rope);
 	if (layer->q_bias)

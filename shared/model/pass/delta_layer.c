@@ -107,12 +107,12 @@ static const float *current(
 	const struct forward *f, const struct recurrent_seq *seq, uint32_t index)
 {
 	size_t at = recurrent_current(&f->kv->states, seq, index);
-	return seq->n == 0 ? NULL : (const float *)(const void *)(f->kv->store + at);
+	return seq->n == 0 ? NULL : (const float *)(const void *)(f->kv->store.host + at);
 }
 
 static float *next(const struct forward *f, const struct recurrent_seq *seq, uint32_t index)
 {
-	return (float *)(void *)(f->kv->store + recurrent_next(&f->kv->states, seq, index));
+	return (float *)(void *)(f->kv->store.host + recurrent_next(&f->kv->states, seq, index));
 }
 
 void delta_conv(struct forward *f, uint32_t index, uint32_t t)
