@@ -10,8 +10,8 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
-#include <time.h>
 
 enum { PAGES = 24, CELLS = PAGES * KV_PAGE_CELLS, SEQS = 6, RECORDS = SEQS, CONTEXT = 300 };
 
@@ -26,16 +26,24 @@ struct list {
 struct world {
 	struct kv kv;
 	struct kv_layout layout;
-	void *memory;
+	unsigned char *map, *memory; /* memory: of the store */
 	struct list *lists; /* [SEQS] */
 	struct kv_seq seqs[SEQS];
 	uint64_t random, next_owner;
 	bool checked; /* kv_check */
+	bool traced; /* stops around the operations, for who steps through them */
 };
 
 static uint32_t below(struct world *w, uint32_t n)
 {
 	return (uint32_t)(rig_random(&w->random) % n);
+}
+
+/* Around each call that the process may be killed in. */
+static void mark(const struct world *w)
+{
+	if (w->traced)
+		raise(SIGSTOP);
 }
 
 /* What the tokens up to position p make of the cell. */
@@ -165,6 +173,19 @@ static void check_counts(struct world *w)
 	}
 }
 
+static void open_cache(struct world *w, bool fresh)
+{
+	struct buffer store;
+	struct error err;
+	const struct backend_ops *ops = test_backend()->ops;
+	assert_int_equal(
+		ops->wrap(test_backend(), w->memory, kv_store_bytes(&w->layout), &store, &err), 0);
+	assert_int_equal(kv_init(&w->kv, w->map, &store, &w->layout, fresh, &err), 0);
+	if (w->checked)
+		kv_check(&w->kv);
+	assert_int_equal(kv_prefix_init(&w->kv), 0);
+}
+
 static void start(struct world *w, uint32_t s)
 {
 	w->lists[s].n = w->lists[s].kept = 0;
@@ -175,7 +196,9 @@ static void start(struct world *w, uint32_t s)
 static void stop(struct world *w, uint32_t s)
 {
 	w->lists[s].owner = 0;
+	mark(w);
 	kv_seq_exit(&w->kv, &w->seqs[s]);
+	mark(w);
 }
 
 /* Takes cells for a draft, of which some are accepted: mostly the first ones, sometimes any. The list is what is journalled before
@@ -202,7 +225,9 @@ static void append(struct world *w, uint32_t s)
 		accepted[n_accepted++] = cells[i];
 	}
 	list->n = seq->n + n_accepted;
+	mark(w);
 	kv_commit(&w->kv, seq, accepted, n_accepted, rejected, n_rejected);
+	mark(w);
 	kv_prefix_enter(&w->kv, seq, list->tokens);
 	list->kept = seq->n;
 }
@@ -227,14 +252,17 @@ static void share(struct world *w, uint32_t s)
 	uint32_t n = below(w, from->n + 1);
 	memcpy(to->tokens, from->tokens, sizeof(to->tokens));
 	to->n = n;
-	if (below(w, 2)) {
-		got = kv_share(&w->kv, &w->seqs[s], &w->seqs[other], n);
+	bool by_tokens = below(w, 2);
+	mark(w);
+	got = by_tokens ? prefix(w, s, to->tokens, n)
+			: kv_share(&w->kv, &w->seqs[s], &w->seqs[other], n);
+	mark(w);
+	if (!by_tokens) {
 		assert_true(got >= (n < w->seqs[other].n_shared ? n : w->seqs[other].n_shared) /
 					   KV_PAGE_CELLS * KV_PAGE_CELLS);
 		if (n <= w->seqs[other].n_shared && n % KV_PAGE_CELLS == 0)
 			assert_int_equal(got, n);
 	} else {
-		got = prefix(w, s, to->tokens, n);
 		assert_int_equal(got % KV_PAGE_CELLS, 0);
 		if (n >= KV_PAGE_CELLS && w->seqs[other].n_named >= KV_PAGE_CELLS)
 			assert_true(got > 0);
@@ -250,7 +278,9 @@ static void truncate_one(struct world *w, uint32_t s)
 	bool room = w->kv.n_free > 0;
 	w->lists[s].kept = first;
 	w->lists[s].n = seq->n;
+	mark(w);
 	kv_truncate(&w->kv, seq, n);
+	mark(w);
 	if (room || n >= seq->n_shared + KV_PAGE_CELLS)
 		assert_int_equal(seq->n, n);
 	assert_true(seq->n <= n && seq->n >= first);
@@ -275,13 +305,8 @@ static void step(struct world *w)
 /* Another process over the same memory: it takes over what lives, in any order, and finds all that had to be kept. */
 static void succeed(struct world *w, bool torn)
 {
-	struct error err;
 	uint32_t first = below(w, SEQS);
-	assert_int_equal(
-		kv_init_memory(&w->kv, test_backend(), w->memory, &w->layout, false, &err), 0);
-	if (w->checked)
-		kv_check(&w->kv);
-	assert_int_equal(kv_prefix_init(&w->kv), 0);
+	open_cache(w, false);
 	for (uint32_t i = 0; i < SEQS; i++) {
 		uint32_t s = (first + i) % SEQS;
 		struct list *list = &w->lists[s];
@@ -323,7 +348,6 @@ static void *shared_memory(size_t bytes)
 
 static void world_open(struct world *w, uint64_t seed, bool checked, uint32_t v_dim)
 {
-	struct error err;
 	memset(w, 0, sizeof(*w));
 	w->random = seed;
 	w->checked = checked;
@@ -334,13 +358,17 @@ static void world_open(struct world *w, uint64_t seed, bool checked, uint32_t v_
 		.type = KV_F32,
 		.n_pages = PAGES,
 		.n_records = RECORDS};
-	w->memory = shared_memory(kv_bytes(&w->layout));
+	w->map = shared_memory(kv_map_bytes(&w->layout));
+	w->memory = shared_memory(kv_store_bytes(&w->layout));
 	w->lists = shared_memory(SEQS * sizeof(*w->lists));
-	assert_int_equal(
-		kv_init_memory(&w->kv, test_backend(), w->memory, &w->layout, true, &err), 0);
-	if (checked)
-		kv_check(&w->kv);
-	assert_int_equal(kv_prefix_init(&w->kv), 0);
+	open_cache(w, true);
+}
+
+static void world_free(struct world *w)
+{
+	munmap(w->map, kv_map_bytes(&w->layout));
+	munmap(w->memory, kv_store_bytes(&w->layout));
+	munmap(w->lists, SEQS * sizeof(*w->lists));
 }
 
 static void world_close(struct world *w)
@@ -352,8 +380,7 @@ static void world_close(struct world *w)
 	for (uint32_t cell = 0; cell < CELLS; cell++)
 		assert_int_equal(w->kv.position[cell], -1);
 	kv_exit(&w->kv);
-	munmap(w->memory, kv_bytes(&w->layout));
-	munmap(w->lists, SEQS * sizeof(*w->lists));
+	world_free(w);
 }
 
 static void every_cell_holds_what_its_tokens_make_it(void **state)
@@ -382,32 +409,85 @@ static void every_cell_holds_what_its_tokens_make_it(void **state)
 	assert_true(shared > 3000);
 }
 
-/* The process is killed while it works: what its successor takes over holds together, and nothing that was there is lost. */
-static void a_killed_process_loses_no_page(void **state)
+/* Does some work, and then one operation that the parent steps through. */
+static void work(struct world *w)
 {
+	for (uint32_t n = 20 + below(w, 100); n > 0; n--)
+		step(w);
+	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+	for (w->traced = true;;)
+		step(w);
+}
+
+/* What a successor finds when the process dies now. */
+static void check_successor(const struct world *w, unsigned char *map, struct list *lists)
+{
+	struct world heir = *w;
+	memcpy(lists, w->lists, SEQS * sizeof(*lists));
+	heir.map = map;
+	heir.lists = lists;
+	heir.next_owner = UINT32_MAX;
+	memset(heir.seqs, 0, sizeof(heir.seqs));
+	succeed(&heir, true);
+	for (uint32_t s = 0; s < SEQS; s++)
+		kv_seq_exit(&heir.kv, &heir.seqs[s]);
+	assert_int_equal(heir.kv.n_free, PAGES);
+	kv_exit(&heir.kv);
+}
+
+static bool next_stop(pid_t pid, enum __ptrace_request how, int signal)
+{
+	int status;
+	assert_int_equal(ptrace(how, pid, NULL, NULL), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSTOPPED(status));
+	return WSTOPSIG(status) == signal;
+}
+
+/* Steps through an operation; after each store to the map a successor is tried on a copy of it. How many there were. */
+static uint32_t step_through(const struct world *w, pid_t pid)
+{
+	uint32_t n = 0, bytes = (uint32_t)kv_map_bytes(&w->layout);
+	unsigned char *seen = aligned_alloc(64, bytes), *copy = aligned_alloc(64, bytes);
+	struct list *lists = malloc(SEQS * sizeof(*lists));
+	int status;
+	assert_true(seen && copy && lists);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
+	memcpy(seen, w->map, bytes);
+	while (next_stop(pid, PTRACE_SINGLESTEP, SIGTRAP)) {
+		if (memcmp(seen, w->map, bytes) == 0)
+			continue;
+		memcpy(seen, w->map, bytes);
+		memcpy(copy, w->map, bytes);
+		check_successor(w, copy, lists);
+		n++;
+	}
+	free(seen);
+	free(copy);
+	free(lists);
+	return n;
+}
+
+/* Killed after any store of an operation: what the successor takes over holds together, and nothing that was there is lost. */
+static void a_process_that_dies_loses_no_page(void **state)
+{
+	uint32_t n = 0;
 	(void)state;
-	for (uint64_t seed = 0; seed < 150; seed++) {
+	for (uint64_t seed = 0; seed < 80; seed++) {
 		struct world w;
 		world_open(&w, seed, seed % 4 == 3, 4);
-		uint64_t *owners = shared_memory(sizeof(*owners));
-		for (int life = 0; life < 3; life++) {
-			pid_t pid = fork();
-			assert_true(pid >= 0);
-			for (w.random += pid == 0; pid == 0; *owners = w.next_owner)
-				step(&w);
-			struct timespec wait = {0, (long)below(&w, 3000000)};
-			nanosleep(&wait, NULL);
-			kill(pid, SIGKILL);
-			assert_int_equal(waitpid(pid, NULL, 0), pid);
-			die(&w);
-			/* One more may have been given out. */
-			w.next_owner = *owners + 2;
-			succeed(&w, true);
-			w.random = rig_random(&w.random);
-		}
-		munmap(owners, sizeof(*owners));
-		world_close(&w);
+		pid_t pid = fork();
+		assert_true(pid >= 0);
+		if (pid == 0)
+			work(&w);
+		n += step_through(&w, pid);
+		kill(pid, SIGKILL);
+		assert_int_equal(waitpid(pid, NULL, 0), pid);
+		kv_exit(&w.kv);
+		world_free(&w);
 	}
+	assert_true(n > 1000);
 }
 
 static void opened(struct world *w)
@@ -515,7 +595,6 @@ static void a_prefix_is_found_by_its_tokens_alone(void **state)
 static void windows_and_states_are_not_shared(void **state)
 {
 	struct world w;
-	struct error err;
 	(void)state;
 	opened(&w);
 	fill(&w, 0, 64);
@@ -530,7 +609,7 @@ static void windows_and_states_are_not_shared(void **state)
 	world_open(&w, 1, false, 4);
 	kv_exit(&w.kv);
 	w.layout.n_records = 0;
-	assert_int_equal(kv_init_memory(&w.kv, test_backend(), w.memory, &w.layout, true, &err), 0);
+	open_cache(&w, true);
 	start(&w, 0);
 	start(&w, 1);
 	fill(&w, 0, 64);
@@ -539,6 +618,7 @@ static void windows_and_states_are_not_shared(void **state)
 	kv_seq_exit(&w.kv, &w.seqs[0]);
 	kv_seq_exit(&w.kv, &w.seqs[1]);
 	kv_exit(&w.kv);
+	world_free(&w);
 }
 
 /* Two share three pages, one byte of the map becomes another: a successor gets what was before that, and nothing that was not. */
@@ -568,10 +648,10 @@ static void a_damaged_map_takes_nothing_wrong_over(void **state)
 		}
 		for (uint32_t s = 0; s < SEQS; s++)
 			w.lists[s].kept = 0;
-		unsigned char *map = w.memory;
+		unsigned char *map = w.map;
 		die(&w);
 		if (seed % 3 == 0) {
-			struct kv_page_meta *meta = w.memory;
+			struct kv_page_meta *meta = (struct kv_page_meta *)(void *)w.map;
 			uint32_t to = below(&w, PAGES + 2);
 			atomic_store(&meta[below(&w, 14)].before, to < PAGES ? to : KV_NONE);
 		} else if (seed % 3 == 1) {
@@ -594,7 +674,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_cell_holds_what_its_tokens_make_it),
-		cmocka_unit_test(a_killed_process_loses_no_page),
+		cmocka_unit_test(a_process_that_dies_loses_no_page),
 		cmocka_unit_test(whole_pages_are_shared_and_the_rest_is_copied),
 		cmocka_unit_test(a_truncated_sequence_goes_back_to_a_page_where_none_is_free),
 		cmocka_unit_test(a_prefix_is_found_by_its_tokens_alone),
