@@ -235,8 +235,9 @@ static void append(struct world *w, uint32_t s)
 /* Takes over what is there of these tokens. */
 static uint32_t prefix(struct world *w, uint32_t s, const int32_t *tokens, uint32_t n)
 {
-	uint32_t tip, found = kv_prefix_find(&w->kv, tokens, n, &tip);
-	assert_int_equal(kv_prefix_share(&w->kv, &w->seqs[s], tip), found);
+	uint32_t tip, found = kv_prefix_find(&w->kv, &w->seqs[s], tokens, n, &tip);
+	assert_true(kv_prefix_share(&w->kv, &w->seqs[s], tip));
+	assert_int_equal(w->seqs[s].n, found);
 	return found;
 }
 
@@ -579,6 +580,17 @@ static void a_prefix_is_found_by_its_tokens_alone(void **state)
 	assert_int_equal(prefix(&w, 3, tokens + 1, 139), 0);
 	tokens[0] = 9;
 	assert_int_equal(prefix(&w, 4, tokens, 140), 0);
+	/* More of it, once that is there. */
+	w.lists[5] = w.lists[0];
+	assert_int_equal(prefix(&w, 5, w.lists[5].tokens, 290), 128);
+	fill(&w, 0, 30);
+	assert_int_equal(prefix(&w, 5, w.lists[0].tokens, 290), 160);
+	assert_int_equal(prefix(&w, 5, w.lists[0].tokens, 290), 160);
+	w.lists[5].n = 160;
+	check_content(&w, &w.seqs[5], &w.lists[0]);
+	check_counts(&w);
+	stop(&w, 5);
+	start(&w, 5);
 	/* It is there as long as one has it. */
 	stop(&w, 0);
 	assert_int_equal(prefix(&w, 4, w.lists[0].tokens, 140), 96);

@@ -36,6 +36,9 @@ static int take_cells(struct engine *engine, struct engine_session *s,
 		if (s->seq.owner == 0 &&
 			kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) != 0)
 			return -ENOSPC;
+		if (s->waits)
+			log_session(LOG_LEVEL_INFO, s->uid, engine->iteration,
+				"shares its first %u tokens with other sessions", s->seq.n);
 		s->waits = false;
 		while (kv_free_cells(&engine->kv, &s->seq) < (want < all ? want : all)) {
 			victim = sched_victim(victims, &s->sched);

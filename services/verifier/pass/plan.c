@@ -1,7 +1,6 @@
 /* The step "plan": which sessions take part in a pass, and with how many of their committed tokens. */
 #include "services/verifier/pass/engine.h"
 
-#include "shared/base/log.h"
 #include "shared/model/kv/kv_prefix.h"
 
 /* All sessions are looked at this often: for their deadlines, and for what the front changes without saying so. */
@@ -86,24 +85,22 @@ void pass_sweep(struct engine *engine, const struct pass *pass)
 	engine_tidy(engine);
 }
 
-/* A session that is to start takes over the pages of others that hold the beginning of its tokens. Of one that wants the logits of its
- * output again, as far as the prompt has none. */
+/* A session that is to start takes over the pages of others that hold the beginning of its tokens; as long as it has not started, those
+ * that have come since, too. Of one that wants the logits of its output again, as far as the prompt has none. */
 static void take_over_prefix(struct engine *engine, struct engine_session *s)
 {
 	uint32_t n = (s->sched.hashed ? s->sched.n_prompt : s->sched.n_tokens) - 1, tip;
-	uint32_t found = kv_prefix_find(&engine->kv, s->page->tokens, n, &tip);
 
-	if (found == 0 || kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) != 0)
+	if (kv_prefix_find(&engine->kv, &s->seq, s->page->tokens, n, &tip) == s->seq.n)
 		return;
-	if (kv_prefix_share(&engine->kv, &s->seq, tip) == 0) {
+	if (s->seq.owner == 0 &&
+		kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) != 0)
+		return;
+	s->waits = kv_prefix_share(&engine->kv, &s->seq, tip);
+	if (!s->waits)
 		kv_seq_exit(&engine->kv, &s->seq);
-		return;
-	}
-	s->waits = true;
 	s->sched.n_kv = s->seq.n;
 	s->sched.n_pages = s->seq.n_pages;
-	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration,
-		"shares its first %u tokens with other sessions", found);
 }
 
 static void take_over_prefixes(struct engine *engine)
@@ -111,7 +108,7 @@ static void take_over_prefixes(struct engine *engine)
 	for (uint32_t r = 0; r < engine->n_order && r < engine->limits.sessions_max; r++) {
 		struct engine_session *s = &engine->sessions[engine->order[r]->index];
 
-		if (s->seq.owner == 0)
+		if (s->seq.owner == 0 || s->waits)
 			take_over_prefix(engine, s);
 	}
 }

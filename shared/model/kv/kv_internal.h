@@ -42,7 +42,8 @@ static inline bool kv_shares(const struct kv *kv)
 
 /* The sequence's full pages, as far as they have the positions of one page each, become shared ones. */
 void kv_publish(struct kv *kv, struct kv_seq *seq);
-/* A sequence without tokens gets the chain that ends with this page; false when there is no record for it. */
+/* A sequence without tokens, or with no others than its shared ones, goes on to this page, which lies behind its tip; false when there
+ * is no record for it. */
 bool kv_attach(struct kv *kv, struct kv_seq *seq, uint32_t tip);
 /* The sequence has no shared pages any more, and no record. */
 void kv_detach(struct kv *kv, struct kv_seq *seq);

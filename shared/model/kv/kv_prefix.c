@@ -111,11 +111,12 @@ static uint32_t find(const struct kv *kv, uint32_t before, const int32_t *tokens
 	return page;
 }
 
-uint32_t kv_prefix_find(const struct kv *kv, const int32_t *tokens, uint32_t n, uint32_t *tip)
+uint32_t kv_prefix_find(const struct kv *kv, const struct kv_seq *seq, const int32_t *tokens,
+	uint32_t n, uint32_t *tip)
 {
-	uint32_t found = 0, page;
-	*tip = KV_NONE;
-	while (kv->prefixes && n - found >= KV_PAGE_CELLS &&
+	uint32_t found = seq->n_shared, page;
+	*tip = seq->owner ? seq->tip : KV_NONE;
+	while (kv->prefixes && n >= found + KV_PAGE_CELLS &&
 		(page = find(kv, *tip, tokens + found)) != KV_NONE) {
 		*tip = page;
 		found += KV_PAGE_CELLS;
@@ -123,10 +124,10 @@ uint32_t kv_prefix_find(const struct kv *kv, const int32_t *tokens, uint32_t n, 
 	return found;
 }
 
-uint32_t kv_prefix_share(struct kv *kv, struct kv_seq *seq, uint32_t tip)
+bool kv_prefix_share(struct kv *kv, struct kv_seq *seq, uint32_t tip)
 {
-	if (tip == KV_NONE || !kv_attach(kv, seq, tip))
-		return 0;
+	if (tip != seq->tip && !kv_attach(kv, seq, tip))
+		return false;
 	seq->n_named = seq->n_shared;
-	return seq->n;
+	return true;
 }

@@ -21,8 +21,10 @@ void kv_prefix_exit(struct kv *kv);
 void kv_prefix_enter(struct kv *kv, struct kv_seq *seq, const int32_t *tokens);
 /* A page is not shared any more, or free. Nothing for one that was not filed. */
 void kv_prefix_leave(struct kv *kv, uint32_t page);
-/* How many of these n tokens, from the first on, are there in shared pages, and the last of those. */
-uint32_t kv_prefix_find(const struct kv *kv, const int32_t *tokens, uint32_t n, uint32_t *tip);
-/* A sequence without tokens takes over what kv_prefix_find has found just now; returns how many tokens: seq->n. They are no more
- * than its n_max. 0 where every record is in use. */
-uint32_t kv_prefix_share(struct kv *kv, struct kv_seq *seq, uint32_t tip);
+/* For a sequence without tokens (its owner may be 0), or with no others than its shared ones: how many of these n tokens, from the
+ * first on, are there in shared pages, and the last of those. Looks for those only that the sequence has not. */
+uint32_t kv_prefix_find(const struct kv *kv, const struct kv_seq *seq, const int32_t *tokens,
+	uint32_t n, uint32_t *tip);
+/* The sequence takes over what kv_prefix_find has found just now; they are no more tokens than its n_max. False where every record is
+ * in use. */
+bool kv_prefix_share(struct kv *kv, struct kv_seq *seq, uint32_t tip);

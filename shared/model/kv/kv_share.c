@@ -121,20 +121,22 @@ void kv_publish(struct kv *kv, struct kv_seq *seq)
 
 bool kv_attach(struct kv *kv, struct kv_seq *seq, uint32_t tip)
 {
-	uint32_t n = 0;
-	assert(seq->n == 0 && seq->n_pages == 0);
+	uint32_t n = 0, before = seq->tip;
+	assert(seq->n == seq->n_shared && seq->own == KV_NONE);
 	if (!take_record(kv, seq))
 		return false;
 	kv->pages[tip].refs++;
 	set_tip(kv, seq, tip); /* [attaches] */
-	for (uint32_t page = tip; page != KV_NONE; page = kv->pages[page].before, n++) {
+	for (uint32_t page = tip; page != before; page = kv->pages[page].before, n++) {
 		for (uint32_t i = 0; i < KV_PAGE_CELLS; i++) {
 			uint32_t cell = page * KV_PAGE_CELLS + i;
 			seq->cell[kv->position[cell]] = cell;
 		}
 	}
-	seq->n_pages = n;
-	seq->n = seq->n_shared = n * KV_PAGE_CELLS;
+	unref(kv, before);
+	seq->n_pages += n;
+	seq->n_shared += n * KV_PAGE_CELLS;
+	seq->n = seq->n_shared;
 	return true;
 }
 
