@@ -624,9 +624,37 @@ static void rubbish_in_the_markers_does_no_harm(void **state)
 	layout.windows = (struct kv_windows_layout){0};
 }
 
+/* However many owners there are, to find what all of them have takes about as many steps as there are things. */
+static void an_owner_is_found_without_a_look_at_the_others(void **state)
+{
+	enum { N = 1 << 14 };
+	static const uint32_t counts[] = {1, 16, 256, 4096};
+	(void)state;
+	for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+		struct owners owners;
+		uint64_t random = c, uids[4096];
+		uint32_t steps = 0, found = 0;
+		assert_int_equal(owners_init(&owners, N), 0);
+		/* Neighbouring numbers, and any. */
+		for (uint32_t i = 0; i < counts[c]; i++)
+			uids[i] = i % 2 ? rig_random(&random) : i + 1;
+		for (uint32_t i = 0; i < N; i++)
+			owners_add(&owners, i, uids[i % counts[c]]);
+		for (uint32_t o = 0; o < counts[c]; o++) {
+			for (uint32_t i = owners_first(&owners, uids[o]); i != OWNERS_NONE;
+				i = owners_next(&owners, i), steps++)
+				found += i % counts[c] == o;
+		}
+		assert_int_equal(found, N);
+		assert_true(steps < 2 * N);
+		owners_exit(&owners);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_owner_is_found_without_a_look_at_the_others),
 		cmocka_unit_test(bytes_hold_meta_and_every_vector_apart),
 		cmocka_unit_test(types_have_names_and_other_names_are_refused),
 		cmocka_unit_test(layouts_out_of_bounds_are_refused),

@@ -5,61 +5,34 @@
  * and what is checked is a copy.
  */
 #include "shared/model/kv/kv_internal.h"
+#include "shared/model/kv/owners.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Pages and records by the hash of their owner, each list in ascending order. */
 struct kv_left {
-	uint32_t n_buckets; /* a power of two */
-	uint32_t *pages, *records; /* [n_buckets] the first */
-	uint32_t *next_page, *next_record; /* [n_pages], [n_records] */
-	bool *record_taken; /* [n_records] */
-	uint64_t *record_owner;
+	struct owners pages, records; /* each owner's in ascending order */
+	struct record_left {
+		uint64_t owner;
+		bool taken; /* by a sequence of this process */
+	} * of_records; /* [n_records] */
 };
-
-static uint32_t *bucket(const struct kv_left *left, uint32_t *heads, uint64_t owner)
-{
-	return &heads[(owner * 0x9E3779B97F4A7C15u) >> 32 & (left->n_buckets - 1)];
-}
 
 void kv_left_exit(struct kv *kv)
 {
-	struct kv_left *left = kv->left;
-	if (!left)
+	if (!kv->left)
 		return;
-	free(left->pages);
-	free(left->records);
-	free(left->next_page);
-	free(left->next_record);
-	free(left->record_taken);
-	free(left->record_owner);
-	free(left);
+	owners_exit(&kv->left->pages);
+	owners_exit(&kv->left->records);
+	free(kv->left->of_records);
+	free(kv->left);
 	kv->left = NULL;
-}
-
-static bool allocate(struct kv_left *left, uint32_t n_pages, uint32_t n_records)
-{
-	size_t n = left->n_buckets;
-	left->pages = malloc(n * sizeof(*left->pages));
-	left->records = malloc(n * sizeof(*left->records));
-	left->next_page = malloc(n_pages * sizeof(*left->next_page));
-	left->next_record = malloc((n_records + 1) * sizeof(*left->next_record));
-	left->record_taken = calloc(n_records + 1, sizeof(*left->record_taken));
-	left->record_owner = malloc((n_records + 1) * sizeof(*left->record_owner));
-	if (!left->pages || !left->records || !left->next_page || !left->next_record ||
-		!left->record_taken || !left->record_owner)
-		return false;
-	memset(left->pages, 0xff, n * sizeof(*left->pages));
-	memset(left->records, 0xff, n * sizeof(*left->records));
-	return true;
 }
 
 static void read_page(struct kv *kv, uint32_t page)
 {
-	struct kv_left *left = kv->left;
 	/* Pairs with the release in kv_page_take and kv_page_free. */
 	uint64_t owner = atomic_load_explicit(&kv->meta[page].owner, memory_order_acquire);
 	if (owner == 0) {
@@ -74,31 +47,25 @@ static void read_page(struct kv *kv, uint32_t page)
 		.next_spare = KV_NONE,
 		.shared = atomic_load_explicit(&kv->meta[page].shared, memory_order_acquire) != 0,
 	};
-	uint32_t *head = bucket(left, left->pages, owner);
-	left->next_page[page] = *head;
-	*head = page;
+	owners_add(&kv->left->pages, page, owner);
 }
 
 static void read_record(struct kv *kv, uint32_t i)
 {
-	struct kv_left *left = kv->left;
 	uint64_t owner = atomic_load_explicit(&kv->records[i].owner, memory_order_acquire);
-	uint32_t *head = bucket(left, left->records, owner);
-	left->record_owner[i] = owner;
-	left->next_record[i] = *head;
-	*head = i;
+	kv->left->of_records[i].owner = owner;
+	owners_add(&kv->left->records, i, owner);
 }
 
 int kv_left_init(struct kv *kv)
 {
 	uint32_t n_pages = kv->layout.n_pages, n_records = kv->layout.n_records;
-	kv->left = calloc(1, sizeof(*kv->left));
-	if (!kv->left)
+	struct kv_left *left = kv->left = calloc(1, sizeof(*kv->left));
+	if (!left)
 		return -ENOMEM;
-	kv->left->n_buckets = 64;
-	while (kv->left->n_buckets < n_pages && kv->left->n_buckets < 1 << 16)
-		kv->left->n_buckets *= 2;
-	if (!allocate(kv->left, n_pages, n_records))
+	left->of_records = calloc((size_t)n_records + 1, sizeof(*left->of_records));
+	if (!left->of_records || owners_init(&left->pages, n_pages) < 0 ||
+		owners_init(&left->records, n_records) < 0)
 		return -ENOMEM;
 	/* From the last to the first, so that pages are handed out in ascending order. */
 	for (uint32_t page = n_pages; page-- > 0;)
@@ -229,12 +196,13 @@ static void adopt_chain(struct kv *kv, struct kv_seq *seq, uint32_t record, uint
 static void adopt_record(struct kv *kv, struct kv_seq *seq, uint32_t limit)
 {
 	struct kv_left *left = kv->left;
-	uint32_t i = *bucket(left, left->records, seq->owner);
-	while (i != KV_NONE && (left->record_owner[i] != seq->owner || left->record_taken[i]))
-		i = left->next_record[i];
-	if (i == KV_NONE || !kv_shares(kv))
+	uint32_t i = owners_first(&left->records, seq->owner);
+	while (i != OWNERS_NONE &&
+		(left->of_records[i].owner != seq->owner || left->of_records[i].taken))
+		i = owners_next(&left->records, i);
+	if (i == OWNERS_NONE || !kv_shares(kv))
 		return;
-	left->record_taken[i] = true;
+	left->of_records[i].taken = true;
 	seq->record = i;
 	adopt_chain(kv, seq, i, limit);
 }
@@ -298,9 +266,9 @@ void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit)
 	for (uint32_t i = 0; i < limit; i++)
 		seq->cell[i] = KV_NONE;
 	adopt_record(kv, seq, limit);
-	for (uint32_t page = *bucket(left, left->pages, seq->owner), next; page != KV_NONE;
+	for (uint32_t page = owners_first(&left->pages, seq->owner), next; page != OWNERS_NONE;
 		page = next) {
-		next = left->next_page[page];
+		next = owners_next(&left->pages, page);
 		if (kv->pages[page].owner == seq->owner && !kv->pages[page].shared &&
 			kv->pages[page].refs == 0 && seq->n_pages < pages_max)
 			adopt_page(kv, seq, page, limit);
@@ -321,7 +289,7 @@ void kv_reclaim(struct kv *kv)
 		return;
 	/* Before their pages: a successor goes by what a record says. */
 	for (uint32_t i = kv->layout.n_records; i-- > 0;) {
-		if (left->record_taken[i])
+		if (left->of_records[i].taken)
 			continue;
 		atomic_store_explicit(&kv->records[i].tip, 0, memory_order_relaxed);
 		atomic_store_explicit(&kv->records[i].owner, 0, memory_order_release);

@@ -72,6 +72,8 @@ static void read_slots(struct recurrent *r)
 		/* Pairs with the release in recurrent_publish: a buffer with a mark is complete. */
 		for (int i = 0; i < 2; i++)
 			own->mark[i] = atomic_load_explicit(&meta->mark[i], memory_order_acquire);
+		if (own->owner != 0)
+			owners_add(&r->left, slot, own->owner);
 	}
 }
 
@@ -91,14 +93,18 @@ int recurrent_init(struct recurrent *r, void *map, size_t at, const struct recur
 	r->buffer_floats = layout->n_layers * r->layer_floats;
 	for (uint32_t slot = 0; fresh && slot < layout->n_slots; slot++)
 		slot_free(r, slot);
-	if (!fresh)
-		read_slots(r);
+	if (fresh)
+		return 0;
+	if (owners_init(&r->left, layout->n_slots) < 0)
+		return -ENOMEM;
+	read_slots(r);
 	return 0;
 }
 
 void recurrent_exit(struct recurrent *r)
 {
 	free(r->slots);
+	owners_exit(&r->left);
 	memset(r, 0, sizeof(*r));
 }
 
@@ -141,7 +147,8 @@ uint32_t recurrent_adopt(
 	struct recurrent *r, struct recurrent_seq *seq, uint64_t owner, uint32_t limit)
 {
 	*seq = (struct recurrent_seq){0};
-	for (uint32_t slot = 0; slot < r->layout.n_slots; slot++) {
+	for (uint32_t slot = owners_first(&r->left, owner); slot != OWNERS_NONE;
+		slot = owners_next(&r->left, slot)) {
 		if (r->slots[slot].owner != owner)
 			continue;
 		/* A second slot of one owner cannot be; damaged memory may say so. */
@@ -163,6 +170,7 @@ void recurrent_reclaim(struct recurrent *r)
 	for (uint32_t slot = 0; slot < r->layout.n_slots; slot++)
 		if (r->slots[slot].owner != 0 && !r->slots[slot].held)
 			slot_free(r, slot);
+	owners_exit(&r->left);
 }
 
 uint32_t recurrent_truncate(struct recurrent *r, struct recurrent_seq *seq, uint32_t n)

@@ -16,6 +16,7 @@
 
 #include "shared/base/error.h"
 #include "shared/base/limits.h"
+#include "shared/model/kv/owners.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -45,6 +46,7 @@ struct recurrent {
 	struct recurrent_layout layout;
 	struct recurrent_meta *meta; /* [n_slots], in the map */
 	struct recurrent_slot *slots; /* [n_slots] the same, and read from there once; owned */
+	struct owners left; /* slots that a predecessor left; until recurrent_reclaim */
 	size_t at; /* in the store: [n_slots][2][n_layers][window_floats + state_floats] */
 	size_t layer_floats, buffer_floats;
 };
