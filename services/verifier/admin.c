@@ -142,6 +142,8 @@ void admin_detail(void *arg, struct daemon_details *to)
 		const char *name;
 		const _Atomic uint64_t *value;
 	} counts[] = {
+		{"drafts_late_sat_out", &front->engine->late_out},
+		{"drafts_late_without", &front->engine->late_without},
 		{"gate_hints", &front->engine->gates.sent},
 		{"gate_hints_ns", &front->engine->gates.spent_ns},
 		{"far_hints", &front->engine->gates.far_sent},

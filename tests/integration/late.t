@@ -161,7 +161,30 @@ def plot_with_losses(service):
     tap.ok(until(whole), "one that came afterwards is whole", newest)
 
 
+def drafter_stopped():
+    """Drafts that do not come are counted, and the sessions that had asked for them go on without."""
+    with Service(draft=DRAFTS["small"], options=("--watchdog", "0")) as service:
+        def late():
+            verifier = next(p for p in service.ctl_json("status")["processes"] if p["name"] == "verifier")
+            return sum(int(verifier["details"][name]) for name in ("drafts_late_sat_out", "drafts_late_without"))
+
+        def wrong_with_drafts(n):
+            results = service.swarm([{"tokens": ids[i % 4], "max_tokens": TOKENS, "ignore_eos": True, "k": 4} for i in range(n)], n)
+            return [f"{i}: {d}" for i, r in enumerate(results) if (d := difference(r, expected[i % 4]))]
+        problem = wrong_with_drafts(2)
+        before = late()
+        tap.ok(not problem, "with a drafter: the same bytes", problem)
+        pid = service.end("drafter", signal.SIGSTOP)
+        try:
+            problem = wrong_with_drafts(3)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        tap.ok(not problem, "drafter stopped: the same bytes", problem)
+        tap.ok(late() > before, "drafts that did not come are counted", f"{before} {late()}")
+
+
 with Service(options=("--watchdog", "0")) as service:
     plot_with_losses(service)
+drafter_stopped()
 without_controller()
 tap.done()

@@ -376,6 +376,10 @@ struct drafter {
 	const struct answer *answers;
 	uint32_t n_answers, wrong;
 	bool tree, rubbish;
+	/* A draft of answers[late] takes late_ns; the last that was asked for waits here. */
+	uint32_t late;
+	uint64_t late_ns, held_ns;
+	struct draft_request held;
 };
 
 static inline void drafter_keep(struct drafter *d, const char *want, const char *name, int fd,
@@ -463,6 +467,31 @@ static inline void drafter_fill(
 	}
 }
 
+static inline void drafter_answer_to(struct drafter *d, const struct draft_request *request)
+{
+	struct draft_reply *reply = request->k > 0 ? ring_reserve(&d->rings.replies) : NULL;
+
+	if (!reply)
+		return;
+	memset(reply, 0, sizeof(*reply));
+	reply->session = request->session;
+	reply->sequence = request->sequence;
+	reply->page = request->page;
+	reply->n_tokens = request->n_tokens;
+	reply->method = DRAFT_REPLAY;
+	drafter_fill(d, request, reply);
+	ring_publish(&d->rings.replies);
+}
+
+static inline bool drafter_is_late(const struct drafter *d, const struct draft_request *request)
+{
+	struct sessions_header *header = region_payload(&d->sessions);
+	const struct session_page *page =
+		session_at(header, header, request->page % header->n_sessions);
+
+	return d->late_ns > 0 && drafter_answer(d, page) == &d->answers[d->late];
+}
+
 static inline void drafter_serve(void *arg)
 {
 	struct drafter *d = arg;
@@ -471,18 +500,16 @@ static inline void drafter_serve(void *arg)
 	if (!d->draft.header || !d->sessions.header)
 		return;
 	while (ring_get(&d->rings.requests, &request, sizeof(request))) {
-		struct draft_reply *reply = request.k > 0 ? ring_reserve(&d->rings.replies) : NULL;
-
-		if (!reply)
+		if (!drafter_is_late(d, &request)) {
+			drafter_answer_to(d, &request);
 			continue;
-		memset(reply, 0, sizeof(*reply));
-		reply->session = request.session;
-		reply->sequence = request.sequence;
-		reply->page = request.page;
-		reply->n_tokens = request.n_tokens;
-		reply->method = DRAFT_REPLAY;
-		drafter_fill(d, &request, reply);
-		ring_publish(&d->rings.replies);
+		}
+		d->held = request;
+		d->held_ns = clock_ns();
+	}
+	if (d->held_ns != 0 && clock_ns() - d->held_ns >= d->late_ns) {
+		d->held_ns = 0;
+		drafter_answer_to(d, &d->held);
 	}
 }
 
@@ -491,24 +518,24 @@ struct drafter_order {
 	char dir[128];
 	uint32_t n_answers, wrong;
 	bool tree, rubbish;
+	uint32_t late;
+	uint64_t late_ns;
 	struct answer answers[SERVICE_ANSWERS];
 };
 
 /* Its own program from the start, not a fork of this one: it makes threads, and so has this process, which the thread
  * sanitizer does not allow. */
-static inline void service_drafter(struct service *s, const struct answer *answers,
-	uint32_t n_answers, uint32_t wrong, bool tree, bool rubbish)
+static inline void service_drafter_as(struct service *s, struct drafter_order *order,
+	const struct answer *answers, uint32_t n_answers)
 {
-	static struct drafter_order order;
 	int fd = memfd_create("drafter-order", 0);
 	char text[16];
 
-	order = (struct drafter_order){
-		.n_answers = n_answers, .wrong = wrong, .tree = tree, .rubbish = rubbish};
-	assert_true(n_answers <= SERVICE_ANSWERS && sizeof(s->dir) <= sizeof(order.dir));
-	memcpy(order.dir, s->dir, sizeof(s->dir));
-	memcpy(order.answers, answers, n_answers * sizeof(*answers));
-	assert_int_equal(write(fd, &order, sizeof(order)), sizeof(order));
+	assert_true(n_answers <= SERVICE_ANSWERS && sizeof(s->dir) <= sizeof(order->dir));
+	order->n_answers = n_answers;
+	memcpy(order->dir, s->dir, sizeof(s->dir));
+	memcpy(order->answers, answers, n_answers * sizeof(*answers));
+	assert_int_equal(write(fd, order, sizeof(*order)), sizeof(*order));
 	snprintf(text, sizeof(text), "%d", fd);
 	s->drafter = fork();
 	assert_true(s->drafter >= 0);
@@ -518,6 +545,25 @@ static inline void service_drafter(struct service *s, const struct answer *answe
 		_exit(127);
 	}
 	close(fd);
+}
+
+static inline void service_drafter(struct service *s, const struct answer *answers,
+	uint32_t n_answers, uint32_t wrong, bool tree, bool rubbish)
+{
+	static struct drafter_order order;
+
+	order = (struct drafter_order){.wrong = wrong, .tree = tree, .rubbish = rubbish};
+	service_drafter_as(s, &order, answers, n_answers);
+}
+
+/* One that is late with the drafts of answers[late]. */
+static inline void service_late_drafter(struct service *s, const struct answer *answers,
+	uint32_t n_answers, uint32_t late, uint64_t late_ns)
+{
+	static struct drafter_order order;
+
+	order = (struct drafter_order){.late = late, .late_ns = late_ns};
+	service_drafter_as(s, &order, answers, n_answers);
 }
 
 /* The test program's main, when it was started by service_drafter. */
@@ -531,7 +577,9 @@ static inline int service_drafter_main(int fd)
 		.n_answers = order.n_answers,
 		.wrong = order.wrong,
 		.tree = order.tree,
-		.rubbish = order.rubbish};
+		.rubbish = order.rubbish,
+		.late = order.late,
+		.late_ns = order.late_ns};
 	const struct daemon_options options = {.name = PEER_DRAFTER, .runtime_dir = order.dir};
 	const struct link_events events = {.regions = drafter_regions, .arg = &d};
 	struct error err;

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -54,6 +55,15 @@ static void begin(struct rig *rig)
 	drafts_peer_joined(rig->drafts, 1);
 }
 
+/* Asks for a draft that the round waits for. */
+static void ask(
+	struct rig *rig, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k, bool last)
+{
+	drafts_ask(rig->drafts, page, uid, n_tokens, k, last);
+	assert_int_equal(drafts_state(rig->drafts, page, uid, n_tokens), DRAFTS_OUT);
+	drafts_await(rig->drafts, page);
+}
+
 static struct draft_request asked(struct rig *rig)
 {
 	struct draft_request request;
@@ -85,22 +95,25 @@ static void a_round_gets_its_replies_in_any_order(void **state)
 
 	begin(rig);
 	assert_true(drafts_begin(rig->drafts, clock_ns()));
-	drafts_ask(rig->drafts, 3, 30, 100, 4, false);
-	drafts_ask(rig->drafts, 5, 50, 200, 2, true);
+	ask(rig, 3, 30, 100, 4, false);
+	ask(rig, 5, 50, 200, 2, true);
 	struct draft_request first = asked(rig), second = asked(rig);
 	assert_true(first.session == 30 && first.k == 4 && first.n_tokens == 100 && !first.last);
 	assert_true(second.session == 50 && second.page == 5 && second.last);
 	assert_true(first.sequence > GENERATION && second.sequence > first.sequence);
 	answer(rig, &second, 2, 7);
 	answer(rig, &first, 1, 8);
-	drafts_wait(rig->drafts);
+	drafts_wait(rig->drafts, WAIT_NS, true);
 	assert_int_equal(drafts_reply(rig->drafts, 3)->n, 1);
 	assert_int_equal(drafts_reply(rig->drafts, 5)->n, 2);
 	assert_int_equal(drafts_reply(rig->drafts, 5)->token[0], 7);
-	assert_null(drafts_reply(rig->drafts, 4));
-	/* The next round knows nothing of them. */
+	assert_int_equal(drafts_state(rig->drafts, 3, 30, 100), DRAFTS_HERE);
+	assert_int_equal(drafts_state(rig->drafts, 4, 40, 100), DRAFTS_NONE);
+	/* Of no use behind other tokens, nor to another session with that page. */
 	assert_true(drafts_begin(rig->drafts, clock_ns()));
-	assert_null(drafts_reply(rig->drafts, 3));
+	assert_int_equal(drafts_state(rig->drafts, 3, 30, 101), DRAFTS_NONE);
+	assert_int_equal(drafts_state(rig->drafts, 3, 31, 100), DRAFTS_NONE);
+	assert_int_equal(drafts_state(rig->drafts, 3, 30, 100), DRAFTS_HERE);
 }
 
 static void what_is_foreseen_answers_nothing_and_is_told_once(void **state)
@@ -117,12 +130,12 @@ static void what_is_foreseen_answers_nothing_and_is_told_once(void **state)
 
 	begin(rig);
 	assert_true(drafts_begin(rig->drafts, clock_ns()));
-	drafts_ask(rig->drafts, 3, 30, 100, 8, true);
+	ask(rig, 3, 30, 100, 8, true);
 	struct draft_request request = asked(rig);
 	said.sequence = request.sequence;
 	assert_true(ring_put(&rig->drafter.replies, &said, sizeof(said)));
 	answer(rig, &request, 1, 7);
-	drafts_wait(rig->drafts);
+	drafts_wait(rig->drafts, WAIT_NS, true);
 	assert_int_equal(drafts_reply(rig->drafts, 3)->n, 1);
 	assert_false(drafts_foresight(rig->drafts, 3, 31, &seen));
 	assert_true(drafts_foresight(rig->drafts, 3, 30, &seen));
@@ -150,22 +163,82 @@ static void late_replies_are_dropped_and_a_slow_drafter_is_not_waited_for_again(
 
 	begin(rig);
 	assert_true(drafts_begin(rig->drafts, clock_ns()));
-	drafts_ask(rig->drafts, 0, 1, 10, 4, true);
+	ask(rig, 0, 1, 10, 4, true);
 	struct draft_request late = asked(rig);
+	/* Alone it waits as long as it may, however quick drafts were. */
 	uint64_t start_ns = clock_ns();
-	drafts_wait(rig->drafts);
+	drafts_wait(rig->drafts, 0, false);
 	assert_true(clock_ns() - start_ns >= WAIT_NS);
-	assert_null(drafts_reply(rig->drafts, 0));
+	assert_int_equal(drafts_state(rig->drafts, 0, 1, 10), DRAFTS_OUT);
 	assert_false(drafts_begin(rig->drafts, clock_ns()));
 	answer(rig, &late, 2, 7);
 	/* It lives: asked again at once, and the old reply is not taken for the new one. */
 	assert_true(drafts_begin(rig->drafts, clock_ns()));
-	drafts_ask(rig->drafts, 0, 1, 12, 4, true);
+	ask(rig, 0, 1, 12, 4, true);
 	answer(rig, &late, 2, 7);
 	struct draft_request now = asked(rig);
 	answer(rig, &now, 1, 9);
-	drafts_wait(rig->drafts);
+	drafts_wait(rig->drafts, WAIT_NS, true);
 	assert_int_equal(drafts_reply(rig->drafts, 0)->token[0], 9);
+}
+
+/* Two sessions, of which one is late: the round ends when the other's draft is there, and the late one's is of use for as long as the
+ * session stays where it is. */
+static void a_late_draft_is_waited_for_by_nobody_and_kept_when_it_comes(void **state)
+{
+	struct rig *rig = *state;
+
+	begin(rig);
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	drafts_ask(rig->drafts, 1, 10, 100, 4, false);
+	struct draft_request late = asked(rig);
+	ask(rig, 2, 20, 100, 4, true);
+	struct draft_request quick = asked(rig);
+	answer(rig, &quick, 2, 7);
+	uint64_t start_ns = clock_ns();
+	drafts_wait(rig->drafts, 60000000000u, true);
+	assert_true(clock_ns() - start_ns < 5000000000u);
+	assert_int_equal(drafts_state(rig->drafts, 2, 20, 100), DRAFTS_HERE);
+	/* The next pass: it sat out, or went on without. Others are asked for all the same. */
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	assert_int_equal(drafts_state(rig->drafts, 1, 10, 100), DRAFTS_OUT);
+	assert_int_equal(drafts_state(rig->drafts, 1, 10, 101), DRAFTS_BEHIND);
+	assert_true(drafts_elapsed_ns(rig->drafts, 1, clock_ns()) > 0);
+	answer(rig, &late, 3, 8);
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	assert_int_equal(drafts_state(rig->drafts, 1, 10, 100), DRAFTS_HERE);
+	assert_int_equal(drafts_reply(rig->drafts, 1)->n, 3);
+	assert_int_equal(drafts_state(rig->drafts, 1, 10, 101), DRAFTS_NONE);
+	/* Each has its own pace, and a session that is new that of all. */
+	assert_int_equal(drafts_pace(rig->drafts, 1, 10)->n_times, 1);
+	assert_int_equal(drafts_pace(rig->drafts, 2, 20)->n_times, 1);
+	assert_int_equal(drafts_pace(rig->drafts, 3, 30)->n_times, 2);
+	drafts_yielded(rig->drafts, 1, 3);
+	assert_true(pace_yield(drafts_pace(rig->drafts, 1, 10)) > 2.9f);
+}
+
+/* A request that a drafter has lost is made anew. */
+static void what_is_never_answered_is_asked_again(void **state)
+{
+	struct rig *rig = *state;
+
+	begin(rig);
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	drafts_ask(rig->drafts, 1, 10, 100, 4, false);
+	assert_int_equal(drafts_state(rig->drafts, 1, 10, 105), DRAFTS_BEHIND);
+	for (uint32_t i = 0; drafts_state(rig->drafts, 1, 10, 105) == DRAFTS_BEHIND; i++) {
+		struct draft_request request;
+
+		assert_true(i < 10000);
+		usleep(1000);
+		/* Others are answered. */
+		if (drafts_begin(rig->drafts, clock_ns()))
+			drafts_ask(rig->drafts, 2, 20, 200 + i, 4, true);
+		while (ring_get(&rig->drafter.requests, &request, sizeof(request)))
+			if (request.page == 2)
+				answer(rig, &request, 1, 7);
+	}
+	assert_int_equal(drafts_state(rig->drafts, 1, 10, 105), DRAFTS_NONE);
 }
 
 static void a_dead_drafter_ends_the_wait_at_once(void **state)
@@ -174,11 +247,10 @@ static void a_dead_drafter_ends_the_wait_at_once(void **state)
 
 	begin(rig);
 	assert_true(drafts_begin(rig->drafts, clock_ns()));
-	drafts_ask(rig->drafts, 0, 1, 10, 4, true);
+	ask(rig, 0, 1, 10, 4, true);
 	drafts_peer_left(rig->drafts);
 	uint64_t start_ns = clock_ns();
-	rig->drafts->wait_ns = 60000000000u;
-	drafts_wait(rig->drafts);
+	drafts_wait(rig->drafts, 60000000000u, true);
 	assert_true(clock_ns() - start_ns < 5000000000u);
 	assert_false(drafts_begin(rig->drafts, clock_ns()));
 	drafts_peer_joined(rig->drafts, 2);
@@ -195,19 +267,19 @@ static void replies_to_a_predecessor_and_bad_ones_do_no_harm(void **state)
 	begin(rig);
 	assert_null(ring_peek(&rig->drafts->rings.replies));
 	assert_true(drafts_begin(rig->drafts, clock_ns()));
-	drafts_ask(rig->drafts, 0, 1, 10, 4, true);
+	ask(rig, 0, 1, 10, 4, true);
 	answer(rig, &old, 2, 7);
 	struct draft_request now = asked(rig), wild = now;
 	wild.page = 1u << 30;
 	answer(rig, &wild, 1, 7);
 	answer(rig, &now, 3, VOCAB); /* a token that is none */
-	drafts_wait(rig->drafts);
+	drafts_wait(rig->drafts, WAIT_NS, true);
 	assert_int_equal(drafts_reply(rig->drafts, 0)->n, 0);
 	assert_true(drafts_begin(rig->drafts, clock_ns()));
-	drafts_ask(rig->drafts, 0, 1, 10, 4, true);
+	ask(rig, 0, 1, 10, 4, true);
 	now = asked(rig);
 	answer(rig, &now, 5, 7); /* more than asked for */
-	drafts_wait(rig->drafts);
+	drafts_wait(rig->drafts, WAIT_NS, true);
 	assert_int_equal(drafts_reply(rig->drafts, 0)->n, 0);
 }
 
@@ -222,16 +294,16 @@ static void rings_that_somebody_overwrote_carry_drafts_again(void **state)
 		atomic_store(i & 2 ? &ring->shared->head : &ring->shared->tail, UINT64_MAX / 2);
 		/* The first round finds and mends it, whatever becomes of its own requests. */
 		if (drafts_begin(rig->drafts, clock_ns()))
-			drafts_ask(rig->drafts, 3, 77, 10, 2, true);
+			ask(rig, 3, 77, 10, 2, true);
 		struct draft_request request;
 		while (ring_get(&rig->drafter.requests, &request, sizeof(request)))
 			;
 		assert_true(drafts_begin(rig->drafts, clock_ns() + 1000000000));
-		drafts_ask(rig->drafts, 3, 77, 10, 2, true);
+		ask(rig, 3, 77, 10, 2, true);
 		request = asked(rig);
 		answer(rig, &request, 2, 5);
-		drafts_wait(rig->drafts);
-		assert_non_null(drafts_reply(rig->drafts, 3));
+		drafts_wait(rig->drafts, WAIT_NS, true);
+		assert_int_equal(drafts_state(rig->drafts, 3, 77, 10), DRAFTS_HERE);
 		assert_int_equal(drafts_reply(rig->drafts, 3)->n, 2);
 	}
 }
@@ -246,6 +318,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			late_replies_are_dropped_and_a_slow_drafter_is_not_waited_for_again, setup,
 			teardown),
+		cmocka_unit_test_setup_teardown(
+			a_late_draft_is_waited_for_by_nobody_and_kept_when_it_comes, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(
+			what_is_never_answered_is_asked_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_dead_drafter_ends_the_wait_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(

@@ -146,6 +146,52 @@ static void tree_drafts_change_no_token(void **state)
 	drafts("trees, every fifth wrong", 5, true, false);
 }
 
+/* Eight sessions, and for one of them the drafter takes late_ns. How many of the others' drafts were accepted, and of its own. */
+static void one_is_late(uint64_t late_ns, uint64_t patience_ns, uint32_t *others, uint32_t *own)
+{
+	struct service s;
+	struct call calls[8];
+
+	need();
+	/* Passes that waited for all drafts would wait for ten seconds, or until it comes. */
+	service_open(&s, (const char *const[]){"threads=1", "context=256", "draft_wait=10s", NULL});
+	service_late_drafter(&s, answers, SERVICE_ANSWERS, 5, late_ns);
+	drafter_ready(&s);
+	for (uint32_t i = 0; i < 8; i++) {
+		call_init(&calls[i], &answers[i], 60);
+		calls[i].k = 7;
+		call_generate(&s, &calls[i]);
+	}
+	assert_true(calls_until(&s, calls, 8, all_over, patience_ns));
+	*others = 0;
+	for (uint32_t i = 0; i < 8; i++) {
+		call_check(&calls[i]);
+		*others += i == 5 ? 0 : calls[i].accepted;
+	}
+	*own = calls[5].accepted;
+	print_message("# %u accepted of the others', %u of its own\n", *others, *own);
+	service_close(&s);
+}
+
+static void a_draft_that_never_comes_delays_nobody(void **state)
+{
+	uint32_t others, own;
+
+	(void)state;
+	one_is_late(3600000000000u, 5000000000u, &others, &own);
+	assert_true(others > 100);
+	assert_int_equal(own, 0);
+}
+
+static void a_draft_that_is_late_delays_nobody_and_is_used_or_not(void **state)
+{
+	uint32_t others, own;
+
+	(void)state;
+	one_is_late(6000000, SERVICE_PATIENCE_NS, &others, &own);
+	assert_true(others > 100);
+}
+
 static void rubbish_drafts_are_refused_and_change_no_token(void **state)
 {
 	(void)state;
@@ -709,6 +755,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(right_drafts_change_no_token),
 		cmocka_unit_test(wrong_drafts_change_no_token),
 		cmocka_unit_test(tree_drafts_change_no_token),
+		cmocka_unit_test(a_draft_that_never_comes_delays_nobody),
+		cmocka_unit_test(a_draft_that_is_late_delays_nobody_and_is_used_or_not),
 		cmocka_unit_test(rubbish_drafts_are_refused_and_change_no_token),
 		cmocka_unit_test(a_killed_verifier_goes_on_from_its_pages),
 		cmocka_unit_test(a_killed_verifier_goes_on_with_drafts_and_makes_its_hashes_again),

@@ -89,7 +89,7 @@ static void count(const struct pass_part *part)
 	struct slot_usage *usage = &part->session->slot->usage;
 	uint32_t depth[LIMIT_DRAFT];
 
-	usage->k_used[part->k]++;
+	usage->k_used[part->want.k]++;
 	for (uint32_t i = 0; i < part->n_drafts; i++) {
 		int parent = part->draft->parent[i];
 

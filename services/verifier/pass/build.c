@@ -138,9 +138,9 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 {
 	struct engine_session *s = part->session;
 
-	if (part->put_out)
+	if (part->put_out || part->sits_out)
 		return false;
-	part->draft = part->k > 0 ? drafts_reply(&engine->drafts, s->index) : NULL;
+	part->draft = part->wish == DRAFTS_HERE ? drafts_reply(&engine->drafts, s->index) : NULL;
 	part->n_drafts = part->draft != NULL ? part->draft->n : 0;
 	if (take_cells(engine, s, victims, pass->n_batch == 0, part->n + part->n_drafts,
 		    pass->cells + pass->n_batch) != 0)

@@ -1,6 +1,9 @@
-/* The step "draft": chooses every part's K, asks for drafts and waits for them. Keeps the drafter up to date about the sessions it is
- * not asked about. */
+/* The step "draft": chooses every part's K, asks for drafts, and waits for those that are worth it. Keeps the drafter up to date about
+ * the sessions it is not asked about. */
 #include "services/verifier/pass/engine.h"
+
+#include "shared/base/clock.h"
+#include "shared/base/counter.h"
 
 /* What the policy says about a session. False: nothing, because its request fixed K or no policy has ever been seen. */
 static bool ask_policy(
@@ -19,15 +22,15 @@ static void choose_k(struct engine *engine, struct pass_part *part, bool has_pol
 	const struct session_request *request = &s->page->request;
 
 	if (request->k != SESSION_K_POLICY)
-		part->k_asked = (uint32_t)request->k;
+		part->want.k_asked = (uint32_t)request->k;
 	else if (has_policy)
-		part->k_asked = policy_next_k(knobs, &s->trial);
+		part->want.k_asked = policy_next_k(knobs, &s->trial);
 	else
-		part->k_asked = engine->tuning.default_k;
+		part->want.k_asked = engine->tuning.default_k;
 	if (has_policy)
-		part->decision = (uint32_t)knobs->decision;
-	part->k = sched_k(part->k_asked, part->n_tokens, s->page->n_prompt, request->max_tokens,
-		(uint32_t)engine->o.config->context);
+		part->want.decision = (uint32_t)knobs->decision;
+	part->want.k = sched_k(part->want.k_asked, part->n_tokens, s->page->n_prompt,
+		request->max_tokens, (uint32_t)engine->o.config->context);
 }
 
 /* While a session's prompt is computed no K is chosen for it. All the same the policy says whether the drafter is to read that prompt:
@@ -53,43 +56,118 @@ static void follow_without_draft(struct engine *engine, const struct pass_part *
 			follow_learns(&s->follow));
 }
 
-/* Chooses K. Where it is 0, the drafter is at most told of the session. */
+/* Chooses K, if nothing is out for the session. Where K is 0, the drafter is at most told of the session. */
 static void choose(struct engine *engine, struct pass_part *part, bool may_ask)
 {
-	const struct engine_session *s = part->session;
+	struct engine_session *s = part->session;
 	struct policy_session knobs;
 	bool has_policy = ask_policy(engine, s, &knobs);
 
 	if (may_ask && part->decodes && s->end_before == SESSION_END_NONE &&
-		s->page->request.draft_method != DRAFT_NONE)
-		choose_k(engine, part, has_policy, &knobs);
-	if (part->k == 0)
+		s->page->request.draft_method != DRAFT_NONE) {
+		part->wish = drafts_state(&engine->drafts, s->index, s->uid, part->n_tokens);
+		if (part->wish == DRAFTS_OUT || part->wish == DRAFTS_HERE)
+			part->want = s->wanted;
+		else if (part->wish == DRAFTS_BEHIND)
+			part->want.k_asked = s->wanted.k_asked;
+		else if (part->wish == DRAFTS_NONE)
+			choose_k(engine, part, has_policy, &knobs);
+	}
+	if (part->want.k == 0)
 		follow_without_draft(engine, part, has_policy, &knobs);
+}
+
+/* Requests for those that want a draft and have none. */
+static void ask(struct engine *engine, struct pass *pass, const struct pass_part *last)
+{
+	for (uint32_t i = 0; last != NULL && i < pass->n_parts; i++) {
+		struct pass_part *part = &pass->parts[i];
+		struct engine_session *s = part->session;
+
+		if (part->want.k == 0 || part->wish != DRAFTS_NONE)
+			continue;
+		s->wanted = part->want;
+		follow_ask(&s->follow, part->n_tokens);
+		drafts_ask(&engine->drafts, s->index, s->uid, part->n_tokens, part->want.k,
+			part == last);
+		part->wish = drafts_state(&engine->drafts, s->index, s->uid, part->n_tokens);
+	}
+}
+
+/* Waits for those drafts that it pays to wait for. */
+static void wait_for_drafts(struct engine *engine, struct pass *pass)
+{
+	struct drafts *drafts = &engine->drafts;
+	uint64_t now_ns = clock_ns(), limit_ns;
+	struct pace_wait wait;
+
+	pace_wait_init(&wait, engine->pass_ns, drafts->wait_ns);
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		struct pass_part *part = &pass->parts[i];
+		const struct engine_session *s = part->session;
+		const struct pace *pace = drafts_pace(drafts, s->index, s->uid);
+
+		if (part->wish == DRAFTS_OUT)
+			part->group = pace_wait_add(
+				&wait, pace, drafts_elapsed_ns(drafts, s->index, now_ns));
+		else
+			pace_wait_ready(
+				&wait, part->wish == DRAFTS_HERE ? 1 + pace_yield(pace) : 1);
+	}
+	uint32_t groups = pace_wait_choose(&wait, &limit_ns);
+	for (uint32_t i = 0; i < pass->n_parts; i++)
+		if (pass->parts[i].wish == DRAFTS_OUT && pass->parts[i].group < groups)
+			drafts_await(drafts, pass->parts[i].session->index);
+	drafts_wait(drafts, limit_ns, wait.ready > 0);
+}
+
+/* What becomes of those whose drafts are late. */
+static void settle(struct engine *engine, struct pass *pass)
+{
+	struct drafts *drafts = &engine->drafts;
+	uint64_t now_ns = clock_ns(), n_late = 0, n_out = 0;
+
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		struct pass_part *part = &pass->parts[i];
+		const struct engine_session *s = part->session;
+
+		if (part->wish == DRAFTS_OUT)
+			part->wish = drafts_state(drafts, s->index, s->uid, part->n_tokens);
+		n_late += part->wish == DRAFTS_OUT;
+	}
+	if (n_late == 0)
+		return;
+	/* Where nobody else runs, there is no pass to sit out. */
+	for (uint32_t i = 0; n_late < pass->n_parts && i < pass->n_parts; i++) {
+		struct pass_part *part = &pass->parts[i];
+		const struct engine_session *s = part->session;
+
+		part->sits_out =
+			part->wish == DRAFTS_OUT &&
+			pace_sits_out(drafts_pace(drafts, s->index, s->uid),
+				drafts_elapsed_ns(drafts, s->index, now_ns), engine->pass_ns);
+		n_out += part->sits_out;
+	}
+	counter_add(&engine->late_out, n_out);
+	counter_add(&engine->late_without, n_late - n_out);
 }
 
 void pass_draft(struct engine *engine, struct pass *pass)
 {
 	struct pass_part *last = NULL;
-	bool may_ask = drafts_begin(&engine->drafts, pass->start_ns);
+	bool may_ask = drafts_begin(&engine->drafts, pass->start_ns), any = false;
 
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
 
 		choose(engine, part, may_ask);
-		if (part->k > 0)
+		if (part->want.k > 0 && part->wish == DRAFTS_NONE)
 			last = part;
+		any |= part->want.k > 0;
 	}
-	if (last == NULL)
+	if (!any)
 		return;
-	for (uint32_t i = 0; i < pass->n_parts; i++) {
-		struct pass_part *part = &pass->parts[i];
-		struct engine_session *s = part->session;
-
-		if (part->k == 0)
-			continue;
-		follow_ask(&s->follow, part->n_tokens);
-		drafts_ask(
-			&engine->drafts, s->index, s->uid, part->n_tokens, part->k, part == last);
-	}
-	drafts_wait(&engine->drafts);
+	ask(engine, pass, last);
+	wait_for_drafts(engine, pass);
+	settle(engine, pass);
 }

@@ -10,7 +10,7 @@
 
 /* A drafter that dies rings no bell: the wait looks this often whether it lives. */
 #define WAIT_SLICE_NS 2000000u
-/* After a round timed out, and nothing came later either, this many waiting times pass before the next try. */
+/* Where nothing comes, this many waiting times pass before the next try; and a request that is as old will not be answered. */
 #define RETRY_WAITS 20u
 
 int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t generation,
@@ -21,7 +21,6 @@ int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t gen
 	if (rc != 0)
 		return rc;
 	drafts->sequence = generation;
-	drafts->answered = drafts->asked = drafts->sequence;
 	drafts->n_vocab = n_vocab;
 	drafts->wait_ns = wait_ns;
 	drafts->spin_ns = spin_ns;
@@ -83,8 +82,22 @@ bool drafts_foresight(
 	return true;
 }
 
+/* When a reply came that is seen now. What came while nobody looked came at the earliest when it had been drafted. */
+static uint64_t took_ns(
+	const struct drafts *drafts, const struct drafts_session *s, bool watching, uint64_t now_ns)
+{
+	uint64_t least_ns = drafts->looked_ns > s->asked_ns ? drafts->looked_ns - s->asked_ns : 0;
+
+	if (watching)
+		return now_ns - s->asked_ns;
+	if (s->reply.draft_ns > least_ns)
+		least_ns = s->reply.draft_ns;
+	return least_ns < now_ns - s->asked_ns ? least_ns : now_ns - s->asked_ns;
+}
+
 /* Copies first and checks the copy: the other side could change the slot meanwhile. */
-static void take(struct drafts *drafts, const struct draft_reply *shared)
+static void take(
+	struct drafts *drafts, const struct draft_reply *shared, bool watching, uint64_t now_ns)
 {
 	uint32_t page = ((const volatile struct draft_reply *)shared)->page;
 	uint64_t sequence = ((const volatile struct draft_reply *)shared)->sequence;
@@ -96,18 +109,21 @@ static void take(struct drafts *drafts, const struct draft_reply *shared)
 		take_foresight(&drafts->sessions[page], shared);
 		return;
 	}
-	if (sequence > drafts->answered && sequence <= drafts->asked)
-		drafts->answered = sequence;
 	struct drafts_session *s = &drafts->sessions[page];
-	if (s->round != drafts->round || s->sequence != sequence || s->arrived)
+	if (!s->out || s->epoch != drafts->epoch || s->sequence != sequence)
 		return;
 	memcpy(&s->reply, shared, offsetof(struct draft_reply, q));
 	if (s->reply.support != 0)
 		memcpy(s->reply.q, shared->q, sizeof(s->reply.q));
 	if (s->reply.session != s->uid || s->reply.sequence != sequence)
 		return;
-	s->arrived = true;
-	drafts->n_waiting--;
+	s->out = false;
+	drafts->n_out--;
+	drafts->n_awaited -= s->awaited == drafts->round;
+	drafts->silent_ns = drafts->n_out > 0 ? now_ns : 0;
+	uint64_t ns = took_ns(drafts, s, watching, now_ns);
+	pace_took(&s->pace, ns);
+	pace_took(&drafts->pace, ns);
 	if (accept_check_draft(&s->reply, drafts->n_vocab, s->k, &err) != 0) {
 		drafts->refused++;
 		log_limited(LOG_LEVEL_NOTICE, "session %llu: a draft was refused: %s",
@@ -116,21 +132,32 @@ static void take(struct drafts *drafts, const struct draft_reply *shared)
 	}
 }
 
-static void drain(struct drafts *drafts)
+/* watching: it has done nothing else since it looked last. */
+static void drain(struct drafts *drafts, bool watching)
 {
 	const struct draft_reply *reply;
+	uint64_t now_ns = clock_ns();
 
 	/* Bounded: a ring that a broken peer keeps filling must not hold the engine here. */
 	for (uint32_t i = 0; i < DRAFT_RING_SLOTS; i++) {
 		reply = ring_peek(&drafts->rings.replies);
 		if (reply == NULL)
 			break;
-		take(drafts, reply);
+		take(drafts, reply, watching, now_ns);
 		ring_release(&drafts->rings.replies);
 	}
+	drafts->looked_ns = now_ns;
 }
 
-/* Whoever has overwritten the counters: both rings begin again, and what was owed will not be answered. */
+/* What is out will not be answered. */
+static void forget(struct drafts *drafts)
+{
+	drafts->epoch++;
+	drafts->n_out = 0;
+	drafts->silent_ns = 0;
+}
+
+/* Whoever has overwritten the counters: both rings begin again. */
 static void mend(struct drafts *drafts)
 {
 	bool replies = ring_mend_consumer(&drafts->rings.replies);
@@ -138,7 +165,7 @@ static void mend(struct drafts *drafts)
 	ring_mend_producer(&drafts->rings.routings);
 	if (!ring_mend_producer(&drafts->rings.requests) && !replies)
 		return;
-	drafts->answered = drafts->asked;
+	forget(drafts);
 	log_limited(LOG_LEVEL_NOTICE, "the draft rings were corrupt; they begin again");
 }
 
@@ -146,19 +173,42 @@ bool drafts_begin(struct drafts *drafts, uint64_t now_ns)
 {
 	uint64_t peer = atomic_load_explicit(&drafts->peer, memory_order_relaxed);
 
-	drain(drafts);
+	drain(drafts, false);
 	drafts->round++;
-	drafts->n_waiting = 0;
+	drafts->n_awaited = 0;
 	if (peer != drafts->peer_seen) {
 		/* What its predecessor owed will not be answered. */
 		drafts->peer_seen = peer;
-		drafts->answered = drafts->asked;
-		drafts->retry_ns = 0;
+		forget(drafts);
 	}
 	if (peer == 0)
 		return false;
 	mend(drafts);
-	return drafts->answered == drafts->asked || now_ns >= drafts->retry_ns;
+	if (drafts->silent_ns == 0 || now_ns < drafts->silent_ns + drafts->wait_ns)
+		return true;
+	if (now_ns < drafts->silent_ns + (1 + RETRY_WAITS) * drafts->wait_ns)
+		return false;
+	forget(drafts);
+	return true;
+}
+
+/* Whether a request about the session is out that may still be answered. */
+static bool is_out(const struct drafts *drafts, const struct drafts_session *s)
+{
+	return s->out && s->epoch == drafts->epoch &&
+	       drafts->looked_ns < s->asked_ns + RETRY_WAITS * drafts->wait_ns;
+}
+
+enum drafts_state drafts_state(
+	const struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens)
+{
+	const struct drafts_session *s = &drafts->sessions[page];
+
+	if (s->uid != uid || s->sequence == 0)
+		return DRAFTS_NONE;
+	if (is_out(drafts, s))
+		return s->n_tokens == n_tokens ? DRAFTS_OUT : DRAFTS_BEHIND;
+	return !s->out && s->n_tokens == n_tokens ? DRAFTS_HERE : DRAFTS_NONE;
 }
 
 void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k,
@@ -179,13 +229,19 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 		.iteration = drafts->iteration,
 	};
 	ring_publish(&drafts->rings.requests);
-	drafts->asked = drafts->sequence;
+	uint64_t now_ns = clock_ns();
+	drafts->n_out += !(s->out && s->epoch == drafts->epoch);
+	if (drafts->silent_ns == 0)
+		drafts->silent_ns = now_ns;
+	if (s->uid != uid)
+		s->pace = (struct pace){0};
 	s->uid = uid;
 	s->sequence = drafts->sequence;
-	s->round = drafts->round;
+	s->epoch = drafts->epoch;
+	s->asked_ns = now_ns;
+	s->n_tokens = n_tokens;
 	s->k = k;
-	s->arrived = false;
-	drafts->n_waiting++;
+	s->out = true;
 }
 
 void drafts_follow(
@@ -208,25 +264,50 @@ void drafts_follow(
 	ring_publish(&drafts->rings.requests);
 }
 
-void drafts_wait(struct drafts *drafts)
+const struct pace *drafts_pace(const struct drafts *drafts, uint32_t page, uint64_t uid)
+{
+	const struct drafts_session *s = &drafts->sessions[page];
+
+	return s->uid == uid && s->pace.n_times > 0 ? &s->pace : &drafts->pace;
+}
+
+uint64_t drafts_elapsed_ns(const struct drafts *drafts, uint32_t page, uint64_t now_ns)
+{
+	uint64_t asked_ns = drafts->sessions[page].asked_ns;
+
+	return now_ns > asked_ns ? now_ns - asked_ns : 0;
+}
+
+void drafts_yielded(struct drafts *drafts, uint32_t page, uint32_t n_accepted)
+{
+	pace_yielded(&drafts->sessions[page].pace, n_accepted);
+	pace_yielded(&drafts->pace, n_accepted);
+}
+
+void drafts_await(struct drafts *drafts, uint32_t page)
+{
+	drafts->sessions[page].awaited = drafts->round;
+	drafts->n_awaited++;
+}
+
+void drafts_wait(struct drafts *drafts, uint64_t limit_ns, bool ready)
 {
 	struct doorbell *bell = &drafts->rings.replies.shared->bell;
-	uint64_t end_ns = clock_ns() + drafts->wait_ns;
-	uint32_t seen = doorbell_read(bell);
+	uint64_t start_ns = clock_ns();
+	uint32_t seen = doorbell_read(bell), n_awaited = drafts->n_awaited;
 
 	for (;;) {
-		drain(drafts);
-		if (drafts->n_waiting == 0)
+		drain(drafts, true);
+		if (drafts->n_awaited == 0)
 			return;
 		if (atomic_load_explicit(&drafts->peer, memory_order_relaxed) != drafts->peer_seen)
 			return;
-		uint64_t now_ns = clock_ns();
-		if (now_ns >= end_ns) {
-			drafts->retry_ns = now_ns + RETRY_WAITS * drafts->wait_ns;
-			log_debug("no draft for %u sessions within draft_wait", drafts->n_waiting);
+		bool any = ready || drafts->n_awaited < n_awaited;
+		uint64_t most_ns = any ? limit_ns : drafts->wait_ns;
+		uint64_t passed_ns = clock_ns() - start_ns;
+		if (passed_ns >= most_ns)
 			return;
-		}
-		uint64_t left_ns = end_ns - now_ns;
+		uint64_t left_ns = most_ns - passed_ns;
 		seen = doorbell_wait(bell, seen, drafts->spin_ns,
 			left_ns < WAIT_SLICE_NS ? left_ns : WAIT_SLICE_NS);
 	}
@@ -234,7 +315,5 @@ void drafts_wait(struct drafts *drafts)
 
 const struct draft_reply *drafts_reply(const struct drafts *drafts, uint32_t page)
 {
-	const struct drafts_session *s = &drafts->sessions[page];
-
-	return s->round == drafts->round && s->arrived ? &s->reply : NULL;
+	return &drafts->sessions[page].reply;
 }

@@ -4,28 +4,36 @@
  */
 #pragma once
 
+#include "services/verifier/pass/pace.h"
 #include "shared/spec/accept.h"
 #include "shared/spec/draft.h"
 
 struct drafts {
 	struct draft_rings rings;
 	uint64_t sequence; /* of the last request */
-	uint64_t answered; /* newest sequence a reply carried */
-	uint64_t asked; /* newest sequence that wants a reply */
-	uint64_t retry_ns; /* after a time-out: not before, unless the drafter answers again */
-	uint64_t peer_seen; /* generation of the drafter the three above are about */
+	uint64_t peer_seen; /* generation of the drafter that the requests went to */
+	uint64_t epoch; /* requests of an earlier one will not be answered */
 	uint64_t wait_ns, spin_ns;
-	uint32_t n_vocab;
+	uint64_t looked_ns; /* at the replies, last */
+	/* Requests are out and nothing has come since then; 0: none are. After wait_ns the drafter is left alone for a while,
+	 * unless it answers. */
+	uint64_t silent_ns;
+	uint32_t n_out; /* requests that were not answered */
+	uint32_t n_awaited; /* of those that this round waits for */
 	uint64_t round;
-	uint32_t n_waiting; /* sessions of this round without a reply */
+	uint32_t n_vocab;
 	uint64_t refused; /* replies that failed a check */
 	uint64_t iteration; /* of the expert demands of the pass to come; 0 = none */
 	_Atomic uint64_t peer; /* generation of the drafter that is connected; 0 = none */
+	struct pace pace; /* of all sessions: what is expected of one that is new */
 	struct drafts_session {
-		uint64_t uid, sequence, round; /* of the last request */
-		uint32_t k;
-		bool arrived;
-		struct draft_reply reply;
+		uint64_t uid, sequence, epoch; /* of the last request */
+		uint64_t asked_ns;
+		uint32_t n_tokens, k; /* of that one */
+		bool out; /* it was not answered */
+		uint64_t awaited; /* the last round that waits for it */
+		struct draft_reply reply; /* checked */
+		struct pace pace;
 		/* What was foreseen last, checked; foreseen 0: nothing since it was taken. */
 		struct drafts_foresight {
 			uint64_t uid;
@@ -46,18 +54,40 @@ void drafts_tune(struct drafts *drafts, uint64_t wait_ns, uint64_t spin_ns);
 void drafts_peer_joined(struct drafts *drafts, uint64_t generation);
 void drafts_peer_left(struct drafts *drafts);
 
-/* Whether asking makes sense: a drafter is there, and it is not one that let the last round time out. Starts a round. */
+/* Whether asking makes sense: a drafter is there, and it is not one that has left requests unanswered for too long. Starts a
+ * round. */
 bool drafts_begin(struct drafts *drafts, uint64_t now_ns);
+
+enum drafts_state {
+	DRAFTS_NONE, /* nothing was asked for, or it is not answered any more */
+	DRAFTS_OUT, /* asked for behind these tokens; it has not come */
+	DRAFTS_BEHIND, /* asked for behind fewer tokens; it has not come */
+	DRAFTS_HERE, /* behind these tokens: drafts_reply */
+};
+/* How it stands with the draft of a session that has so many tokens. */
+enum drafts_state drafts_state(
+	const struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens);
 /* page: index of the session page. k > 0; last: the round ends with this one. */
 void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k,
 	bool last);
 /* Tells the drafter how far a session is, without asking for anything but, if so, what it would have drafted. */
 void drafts_follow(
 	struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, bool foresight);
-/* Until all have answered, the time is over, or the drafter is gone. */
-void drafts_wait(struct drafts *drafts);
+
+/* How fast drafts of a session come, and what they bring. */
+const struct pace *drafts_pace(const struct drafts *drafts, uint32_t page, uint64_t uid);
+/* How long ago a draft that is out was asked for. */
+uint64_t drafts_elapsed_ns(const struct drafts *drafts, uint32_t page, uint64_t now_ns);
+/* So many tokens of a session's draft were accepted. */
+void drafts_yielded(struct drafts *drafts, uint32_t page, uint32_t n_accepted);
+
+/* This round waits for the session's draft, which is out. */
+void drafts_await(struct drafts *drafts, uint32_t page);
+/* Until all that are awaited have come, limit_ns is over, or the drafter is gone. ready: some session can go on; else it waits up to
+ * draft_wait for the first of them to come. */
+void drafts_wait(struct drafts *drafts, uint64_t limit_ns, bool ready);
+/* The reply for a session in DRAFTS_HERE, checked. Valid until it is asked about again. */
+const struct draft_reply *drafts_reply(const struct drafts *drafts, uint32_t page);
 /* What the drafter foresaw of the session since this was asked last; false: nothing. */
 bool drafts_foresight(
 	struct drafts *drafts, uint32_t page, uint64_t uid, struct drafts_foresight *out);
-/* This round's reply for a page, checked, or NULL. Valid until the next round. */
-const struct draft_reply *drafts_reply(const struct drafts *drafts, uint32_t page);

@@ -72,6 +72,7 @@ struct engine {
 	_Atomic uint64_t changed[ENGINE_CHANGED_WORDS];
 
 	struct pass pass; /* allocated once */
+	uint64_t pass_ns; /* what a pass without prompt tokens takes, smoothed; 0: not measured */
 	struct sched_limits limits;
 
 	/* Settings that change: what the front gave last (a page whose only reader is the engine), and what holds now. */
@@ -85,6 +86,8 @@ struct engine {
 
 	/* Read by the front as hints. */
 	_Atomic uint64_t iterations_total, output_total, progress;
+	/* Drafts that were late: of sessions that then sat a pass out, and that ran without. */
+	_Atomic uint64_t late_out, late_without;
 	/* Settings taken over; how long the last and the slowest took, and the most iterations that ended meanwhile. */
 	_Atomic uint64_t tuned, tuning_ns, tuning_ns_max, tuning_iterations_max;
 	_Atomic bool idle;

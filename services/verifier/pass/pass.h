@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "services/verifier/pass/drafts.h"
 #include "services/verifier/pass/session.h"
 #include "shared/model/pass/experts.h"
 #include "shared/model/pass/forward.h"
@@ -22,10 +23,12 @@ struct pass_part {
 	bool emits; /* they reach the newest one: its logits give the next token */
 	bool decodes; /* they are only that one: drafts may follow it */
 	/* draft */
-	uint32_t k, k_asked; /* K, and K before the end of the answer cut it */
-	uint32_t decision; /* of the policy: what K was read with */
+	struct draft_want want; /* k 0: no draft */
+	enum drafts_state wish; /* how it stands with that draft */
+	uint32_t group; /* of those that wait for their drafts, by how long that takes */
+	bool sits_out; /* its draft is late, and is expected for the next pass */
 	/* build */
-	const struct draft_reply *draft; /* checked; NULL: none */
+	const struct draft_reply *draft; /* checked; NULL: none, or late */
 	uint32_t n_drafts; /* rows behind the newest committed token */
 	uint32_t row; /* of the batch: its first */
 	uint32_t

@@ -18,7 +18,7 @@ static void account(const struct pass_part *part, const struct iteration_record 
 	usage->expert_hits += record->expert_hits;
 	usage->expert_misses += record->expert_misses;
 	atomic_fetch_add_explicit(&s->page->iterations, 1, memory_order_relaxed);
-	atomic_store_explicit(&s->page->k, part->k_asked, memory_order_relaxed);
+	atomic_store_explicit(&s->page->k, part->want.k_asked, memory_order_relaxed);
 	journal_count(s->page, s->slot->shared);
 	atomic_store_explicit(&s->slot->iterations, usage->iterations, memory_order_relaxed);
 	atomic_store_explicit(&s->slot->expert_hits, usage->expert_hits, memory_order_relaxed);
@@ -84,7 +84,8 @@ static void describe_foresight(
 
 	record->foreseen = record->foreseen_drafted = record->foreseen_right = 0;
 	record->foreseen_method = DRAFT_NONE;
-	if (!drafts_foresight(drafts, part->session->index, part->session->uid, &f) || part->k > 0)
+	if (!drafts_foresight(drafts, part->session->index, part->session->uid, &f) ||
+		part->want.k > 0)
 		return;
 	record->foreseen = (uint8_t)f.foreseen;
 	record->foreseen_drafted = (uint8_t)f.drafted;
@@ -102,8 +103,8 @@ static void describe_part(
 	record->session = s->uid;
 	record->page = s->index;
 	record->n_context = part->n_tokens + part->n_emitted;
-	record->k = (uint8_t)part->k;
-	record->decision = part->decision;
+	record->k = (uint8_t)part->want.k;
+	record->decision = part->want.decision;
 	record->drafted = (uint8_t)part->n_drafts;
 	record->accepted = (uint8_t)part->out.n_accepted;
 	record->emitted = (uint8_t)part->n_emitted;
@@ -113,16 +114,29 @@ static void describe_part(
 	record->k_fixed = (uint8_t)(s->page->request.k - SESSION_K_POLICY);
 }
 
+/* What a pass without prompt tokens takes, beside waiting for drafts. */
+static void measure(struct engine *engine, const struct pass *pass, uint64_t finished_ns)
+{
+	uint64_t ns = finished_ns - pass->drafted_ns;
+
+	if (pass->n_prefill == 0)
+		engine->pass_ns = engine->pass_ns == 0 ? ns : (7 * engine->pass_ns + ns) / 8;
+}
+
 void pass_report(struct engine *engine, struct pass *pass)
 {
 	struct iteration_record record = common_record(engine, pass);
 	uint32_t n_drafts = 0, n_emitted = 0;
+
+	measure(engine, pass, record.finished_ns);
 
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		const struct pass_part *part = &pass->parts[i];
 
 		describe_part(&record, engine, part);
 		account(part, &record);
+		if (part->n_drafts > 0)
+			drafts_yielded(&engine->drafts, part->session->index, part->out.n_accepted);
 		n_drafts += part->n_drafts;
 		n_emitted += part->n_emitted;
 		if (engine->policy != NULL && !ring_put(&engine->records, &record, sizeof(record)))

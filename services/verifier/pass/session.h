@@ -13,6 +13,12 @@
 
 struct pass_part;
 
+/* What is asked of the drafter. */
+struct draft_want {
+	uint32_t k, k_asked; /* K, and K before the end of the answer cut it */
+	uint32_t decision; /* of the policy: what K was read with */
+};
+
 struct engine_session {
 	uint32_t index; /* of its slot and page */
 	uint64_t uid;
@@ -24,6 +30,7 @@ struct engine_session {
 	struct sched_session sched; /* what the scheduler decides from */
 	struct follow follow; /* whether the drafter does */
 	struct policy_trial trial;
+	struct draft_want wanted; /* of the draft that was asked for last */
 	enum session_end end_before; /* reached before: only hashes are left to make */
 	bool live; /* false: page and slot are the front's, and the engine must not look at them */
 	struct pass_part *part; /* in the pass under way; NULL: it has none */
