@@ -166,10 +166,12 @@ void journal_append(struct session_page *page, struct session_page *shared, uint
 	memcpy(shared->tokens + n_tokens, tokens, n * sizeof(*tokens));
 	set_sum(page, !now, n_tokens + n, sum);
 	set_sum(shared, !now, n_tokens + n, sum);
-	/* Pairs with journal_n_tokens and the drafter's acquire: without it they could read old tokens, and a successor find no
-	 * sum of those that are there. */
-	atomic_store_explicit(&page->n_tokens, n_tokens + n, memory_order_release);
+	/* Pairs with the drafter's acquire, and a successor's: without it they could read old tokens, and a successor find no sum of those
+	 * that are there. */
 	atomic_store_explicit(&shared->n_tokens, n_tokens + n, memory_order_release);
+	/* Ours last: pairs with journal_n_tokens, by which the front sends tokens. A token that was sent is in the region, so a
+	 * successor has it. */
+	atomic_store_explicit(&page->n_tokens, n_tokens + n, memory_order_release);
 }
 
 static void end_page(struct session_page *page, uint64_t now_ns, uint32_t end, uint64_t sum)

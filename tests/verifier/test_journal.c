@@ -1,9 +1,14 @@
 #include "services/verifier/journal.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -388,6 +393,54 @@ static void what_was_kept_of_a_page_is_the_session_again(void **state)
 	}
 }
 
+/* The front sends the tokens that it finds in our own page; a successor has those in the region. A child appends one, and after each of
+ * its instructions we look at both. */
+static void a_token_is_in_the_region_before_anybody_may_send_it(void **state)
+{
+	struct fixture *f = *state, shared;
+	size_t bytes = sessions_bytes(SESSIONS, CONTEXT), own = journal_page_bytes(CONTEXT);
+	unsigned char *memory = mmap(NULL, bytes + CACHE_LINE + own, PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	uint32_t steps = 0, ahead = 0, behind = 0;
+	int status = 0;
+
+	assert_true(memory != MAP_FAILED);
+	shared = *f;
+	shared.page = (struct session_page *)memory;
+	shared.shared =
+		session_at(&f->header, memory + (own + CACHE_LINE) / CACHE_LINE * CACHE_LINE, 0);
+	admit(&shared);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+			_exit(77);
+		raise(SIGSTOP);
+		append(&shared, 11, 1);
+		_exit(0);
+	}
+	while (waitpid(child, &status, 0) == child && WIFSTOPPED(status)) {
+		uint32_t ours = journal_n_tokens(shared.page),
+			 theirs = journal_n_tokens(shared.shared);
+
+		ahead += ours > theirs;
+		behind += ours < theirs;
+		steps++;
+		if (ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) != 0)
+			break;
+	}
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		print_message("# no process may be traced here\n");
+		skip();
+	}
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	assert_true(steps > 10);
+	assert_int_equal(ahead, 0);
+	assert_true(behind > 0);
+	assert_int_equal(journal_n_tokens(shared.page), 4);
+	munmap(memory, bytes + CACHE_LINE + own);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -404,6 +457,8 @@ int main(void)
 			a_byte_that_was_written_to_is_found_or_does_not_matter, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			values_out_of_range_are_refused_whatever_the_sums_say, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_token_is_in_the_region_before_anybody_may_send_it, setup, teardown),
 		cmocka_unit_test(requests_out_of_range_are_refused_by_name),
 	};
 

@@ -1,5 +1,5 @@
-/* The step "commit": tokens are journalled, from when on clients and the drafter may see them, and the cells of what was accepted
- * become part of the KV cache. Recurrent states are then brought up to the accepted drafts. */
+/* The step "commit": what was accepted becomes part of its sessions, and its cells part of the KV cache. Recurrent states are then
+ * brought up to the accepted drafts. And what makes the tokens known, later. */
 #include "services/verifier/pass/engine.h"
 
 #include "shared/base/clock.h"
@@ -31,29 +31,42 @@ static void commit_cells(struct engine *engine, const struct pass *pass, struct 
 	kv_prefix_enter(&engine->kv, seq, part->session->page->tokens);
 }
 
-/* Publishes what was accepted. */
-static void publish(struct engine *engine, const struct pass_part *part)
+void pass_publish(struct engine *engine)
 {
-	struct slot *slot = part->session->slot;
 	uint64_t now_ns = clock_ns();
-	bool first = slot->usage.first_ns == 0;
+	bool first = false;
 
-	if (first)
-		slot->usage.first_ns = now_ns;
-	slot->usage.last_ns = now_ns;
-	journal_append(part->session->page, slot->shared, part->n_emitted);
-	counter_add(&engine->output_total, part->n_emitted);
-	if (part->end == SESSION_END_NONE)
-		engine_wake(engine, first);
+	if (engine->n_fresh == 0)
+		return;
+	for (uint32_t i = 0; i < engine->n_fresh; i++) {
+		struct engine_session *s = engine->fresh[i];
+		struct slot_usage *usage = &s->slot->usage;
+
+		if (usage->first_ns == 0) {
+			usage->first_ns = now_ns;
+			first = true;
+		}
+		usage->last_ns = now_ns;
+		journal_append(s->page, s->slot->shared, s->n_fresh);
+		counter_add(&engine->output_total, s->n_fresh);
+		s->n_fresh = 0;
+	}
+	engine->n_fresh = 0;
+	/* Behind the journal: the front sends nothing that a successor would not have. */
+	engine_wake(engine, first);
 }
 
 void pass_commit(struct engine *engine, struct pass *pass)
 {
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
+		struct engine_session *s = part->session;
 
-		if (part_accepts(part))
-			publish(engine, part);
+		if (part->n_emitted > 0) {
+			s->n_tokens += part->n_emitted;
+			s->n_fresh = part->n_emitted;
+			engine->fresh[engine->n_fresh++] = s;
+		}
 		commit_cells(engine, pass, part);
 	}
 	forward_replay(engine->forward);

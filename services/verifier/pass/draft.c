@@ -51,9 +51,10 @@ static void follow_without_draft(struct engine *engine, const struct pass_part *
 		.hints = part->decodes && hinting,
 	};
 
-	if (follow_pass(&s->follow, &view, part->n_tokens))
-		drafts_follow(&engine->drafts, s->index, s->uid, part->n_tokens,
-			follow_learns(&s->follow));
+	if (!follow_pass(&s->follow, &view, part->n_tokens))
+		return;
+	pass_publish(engine);
+	drafts_follow(&engine->drafts, s->index, s->uid, part->n_tokens, follow_learns(&s->follow));
 }
 
 /* Chooses K, if nothing is out for the session. Where K is 0, the drafter is at most told of the session. */
@@ -167,6 +168,8 @@ void pass_draft(struct engine *engine, struct pass *pass)
 	}
 	if (!any)
 		return;
+	/* The drafter reads them from the session's page. */
+	pass_publish(engine);
 	ask(engine, pass, last);
 	wait_for_drafts(engine, pass);
 	settle(engine, pass);

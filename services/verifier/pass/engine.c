@@ -151,6 +151,7 @@ static void enter(struct engine *engine, uint32_t index)
 	s->end_before = (enum session_end)atomic_load_explicit(&s->page->end, memory_order_relaxed);
 	text_stream_init(&s->text);
 	s->live = true;
+	s->n_tokens = journal_n_tokens(s->page);
 	s->sched.index = index;
 	engine->order_stale = true;
 	atomic_fetch_or_explicit(
@@ -198,24 +199,26 @@ void engine_finish(struct engine *engine, struct engine_session *s, enum session
 	static const char *const names[] = {
 		"none", "eos", "stop", "length", "cancelled", "deadline", "error"};
 
+	pass_publish(engine);
 	if (s->seq.owner != 0)
 		kv_seq_exit(&engine->kv, &s->seq);
 	s->live = false;
 	engine->n_ended++;
 	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration, "ended by %s with %u tokens",
-		names[end], journal_n_tokens(s->page) - s->page->n_prompt);
+		names[end], session_n_out(s, s->n_tokens));
 	journal_finish(s->page, s->slot->shared, end);
 	engine_wake(engine, true);
 }
 
 void engine_yield(struct engine *engine, struct engine_session *s)
 {
+	pass_publish(engine);
 	if (s->seq.owner != 0)
 		kv_seq_exit(&engine->kv, &s->seq);
 	s->live = false;
 	engine->n_ended++;
 	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration, "gives its place up with %u tokens",
-		journal_n_tokens(s->page) - s->page->n_prompt);
+		session_n_out(s, s->n_tokens));
 	journal_enter(s->page, s->slot->shared, SESSION_QUEUED);
 	/* Pairs with the front's acquire: nothing of the session is written after it. */
 	atomic_store_explicit(&s->slot->yielded, true, memory_order_release);
@@ -416,6 +419,7 @@ static void *engine_main(void *arg)
 		doorbell_wait(bell_of(engine), seen, 0, engine->n_live > 0 ? WAITING_NS : IDLE_NS);
 		atomic_store_explicit(&engine->idle, false, memory_order_relaxed);
 	}
+	pass_publish(engine);
 	forward_destroy(&engine->forward);
 	return NULL;
 }

@@ -71,6 +71,10 @@ struct engine {
 	/* A bit for each session that the front has changed something about. */
 	_Atomic uint64_t changed[ENGINE_CHANGED_WORDS];
 
+	/* Sessions with tokens that are not journalled yet. */
+	struct engine_session *fresh[LIMIT_SESSIONS];
+	uint32_t n_fresh;
+
 	struct pass pass; /* allocated once */
 	uint64_t pass_ns; /* what a pass without prompt tokens takes, smoothed; 0: not measured */
 	struct sched_limits limits;

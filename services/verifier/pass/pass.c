@@ -96,6 +96,7 @@ static int run(struct engine *engine, struct pass *pass, struct error *err)
 	engine->iteration++;
 	if (engine->experts != NULL)
 		pass->experts_before = engine->experts->stats;
+	pass_publish(engine);
 	pass->forward_ns = clock_ns();
 	int rc = forward_run(engine->forward, pass->batch, pass->n_batch);
 	pass->forwarded_ns = clock_ns();
@@ -105,6 +106,17 @@ static int run(struct engine *engine, struct pass *pass, struct error *err)
 	if (rc == 0)
 		end_hints(engine, pass);
 	return rc;
+}
+
+/* The steps before "run". False: there is nothing to run. */
+static bool prepare(struct engine *engine, struct pass *pass)
+{
+	if (pass_plan(engine, pass) == 0)
+		return false;
+	begin_hints(engine);
+	pass_draft(engine, pass);
+	pass->drafted_ns = clock_ns();
+	return pass_build(engine, pass) > 0;
 }
 
 static void end(struct engine *engine, struct pass *pass)
@@ -124,13 +136,10 @@ uint32_t pass_run(struct engine *engine)
 	pass_sweep(engine, pass);
 	if (gguf_lost(engine->o.model->gguf, &err) != 0)
 		fail_all(engine, &err);
-	if (pass_plan(engine, pass) == 0)
+	if (!prepare(engine, pass)) {
+		pass_publish(engine);
 		return 0;
-	begin_hints(engine);
-	pass_draft(engine, pass);
-	pass->drafted_ns = clock_ns();
-	if (pass_build(engine, pass) == 0)
-		return 0;
+	}
 	if (run(engine, pass, &err) == 0) {
 		pass_accept(engine, pass);
 		pass_commit(engine, pass);

@@ -31,16 +31,15 @@ static void look(struct engine *engine, struct engine_session *s, uint64_t now_n
 		end_or_yield(engine, s, now_ns);
 	if (!s->live)
 		return;
-	uint32_t n_tokens = journal_n_tokens(s->page);
 	uint64_t credit = atomic_load_explicit(&s->slot->credit, memory_order_relaxed);
 
 	s->sched = (struct sched_session){
 		.index = s->index,
-		.n_tokens = n_tokens,
+		.n_tokens = s->n_tokens,
 		.n_kv = s->seq.n,
 		.n_pages = s->seq.n_pages,
 		.n_prompt = s->page->n_prompt,
-		.paused = session_n_out(s, n_tokens) >= credit + engine->tuning.ahead_max &&
+		.paused = session_n_out(s, s->n_tokens) >= credit + engine->tuning.ahead_max &&
 			  s->end_before == SESSION_END_NONE,
 		.aside = atomic_load_explicit(&s->slot->aside, memory_order_relaxed),
 		.hashed = s->slot->hashes != NULL,

@@ -24,6 +24,8 @@ struct engine_session {
 	uint64_t uid;
 	struct slot *slot;
 	struct session_page *page;
+	uint32_t n_tokens; /* that it has: prompt and accepted */
+	uint32_t n_fresh; /* of them, not journalled yet: nobody else knows of them */
 	struct kv_seq seq; /* owner 0: it holds no pages now */
 	bool waits; /* all that seq holds are pages of other sessions: it has not started */
 	struct text_stream text;
