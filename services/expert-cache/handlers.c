@@ -5,6 +5,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_knobs.h"
+#include "shared/ipc/peers.h"
 #include "shared/ipc/registry.h"
 #include "shared/model/gguf/gguf_guard.h"
 #include "shared/spec/file_digest.h"
@@ -103,6 +104,22 @@ static int open_knobs(struct service *service, const struct options *options, st
 	return daemon_knobs_open(service->daemon, &knobs, err);
 }
 
+/* It stays in the region: a successor begins with it before the verifier has registered again. */
+static void on_peer(void *arg, const struct peer *peer)
+{
+	struct service *service = arg;
+	const struct peer_needs *told = &peer->card.settings.needs;
+	if (service->budget == 0 || peer->standing != PEER_REGISTERED ||
+		strcmp(peer->name, PEER_VERIFIER) != 0 || !peer->card.settings.has_needs)
+		return;
+	const struct slots_needs needs = {.weights = told->weights,
+		.kv = told->kv,
+		.rest = told->rest,
+		.there = told->there,
+		.files = told->files};
+	slots_say_needs(service->store.slots.header, &needs);
+}
+
 static void describe(struct service *service)
 {
 	static const struct peer_layout layouts[] = {{EXPERTS_REGION, EXPERTS_LAYOUT},
@@ -112,6 +129,7 @@ static void describe(struct service *service)
 		.layouts = layouts,
 		.n_layouts = sizeof(layouts) / sizeof(layouts[0])};
 	registry_describe(service->daemon, &self);
+	registry_on_change(service->daemon, on_peer, service);
 }
 
 int handlers_open(struct service *service, const struct options *options, struct error *err)

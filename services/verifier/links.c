@@ -11,8 +11,11 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
+
+/* The expert-cache is told what memory is there when that has changed by this part of what it may become, or, of a smaller
+ * change, when it has then stayed the same for a second: an answer takes a little more with every few tokens. */
+enum { NEEDS_PART = 64, NEEDS_TICKS = 4 };
 
 static bool cache_wanted(const struct front *front)
 {
@@ -33,25 +36,16 @@ static int map(int fd, const char *name, uint32_t layout, size_t payload_min, st
 
 static void say_needs(struct front *front, uint64_t there)
 {
-	front->needs.there = there;
-	slots_say_needs(region_payload(&front->experts_head), &front->needs);
-}
+	struct slots_needs *needs = &front->needs;
 
-/* The beginning of the region in a mapping of our own: the engine lets go of the whole when it likes. */
-static void map_head(struct front *front, const struct region *region)
-{
-	size_t bytes = REGION_DATA + sizeof(struct slots_header);
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
-
-	if (front->experts_head.header != NULL)
-		region_close(&front->experts_head);
-	if (at == MAP_FAILED) {
-		log_error(
-			"the expert-cache is not told what memory is needed: %s", strerror(errno));
-		return;
-	}
-	front->experts_head = (struct region){.fd = -1, .header = at, .bytes = bytes};
-	say_needs(front, regions_there(front->regions, front->packed));
+	needs->there = there;
+	const struct peer_settings settings = {.has_needs = 1,
+		.needs = {.weights = needs->weights,
+			.kv = needs->kv,
+			.rest = needs->rest,
+			.there = there,
+			.files = needs->files}};
+	registry_tell(front->daemon, PEER_CACHE, &settings);
 }
 
 /* One is of no use without the other. */
@@ -78,7 +72,6 @@ static void got_experts(struct front *front, int fd, int hints_fd)
 	}
 	front->experts_uid = uid;
 	front->hints_uid = hints_uid;
-	map_head(front, &region);
 	broker_keep(front->broker, &region);
 	broker_keep(front->broker, &hints);
 	engine_use_experts(front->engine, &region, &hints);
@@ -105,9 +98,14 @@ static void got_digest(struct front *front, int fd)
 
 void links_needs(struct front *front)
 {
+	const struct slots_needs *needs = &front->needs;
 	uint64_t there = regions_there(front->regions, front->packed);
+	uint64_t grown = there > needs->there ? there - needs->there : needs->there - there;
 
-	if (front->experts_head.header != NULL && there != front->needs.there)
+	front->there_ticks = there == front->there ? front->there_ticks + 1 : 0;
+	front->there = there;
+	if (grown > (needs->kv + needs->rest) / NEEDS_PART ||
+		(grown > 0 && front->there_ticks >= NEEDS_TICKS))
 		say_needs(front, there);
 }
 
@@ -226,6 +224,8 @@ static void describe(struct front *front)
 
 	registry_describe(front->daemon, &self);
 	registry_on_change(front->daemon, on_change, front);
+	if (cache_wanted(front))
+		say_needs(front, front->needs.there);
 }
 
 int links_broker_open(struct front *front, struct error *err)

@@ -1,8 +1,8 @@
 /*
  * The region broker of a daemon: a Unix socket (SOCK_SEQPACKET) where peers say hello and get descriptors of regions
  * (SCM_RIGHTS). The connection stays open: its end is how each side learns of the other's death.
- * Runs in the daemon's loop thread. A hello of another protocol version, of a process peers.c does not let in, or of another
- * user is refused with the reason.
+ * Runs in the daemon's loop thread. A hello of another protocol version, of a process peers.c does not let in, of one that has
+ * not registered (registry.h), or of another user is refused with the reason.
  */
 #pragma once
 

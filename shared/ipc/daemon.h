@@ -64,7 +64,8 @@ typedef int (*daemon_admin)(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);
 /* A refusal as the reply's body: code an errno, session 0 when it is about none. Without memory the body stays unset. */
 void daemon_failure(struct Outrider__Envelope *reply, int code, uint64_t session, const char *text);
-/* Binds ipc://RUNTIME_DIR/NAME.ctl; handler may be NULL: only StatusRequest is understood. */
+/* Binds ipc://RUNTIME_DIR/NAME.ctl, for administrators and peers (registry.h); handler may be NULL: only StatusRequest is
+ * understood. */
 int daemon_admin_open(struct daemon *daemon, daemon_admin handler, void *arg, struct error *err);
 /* Called for each StatusRequest: adds its "key=value" lines to Status.detail with daemon_detail. */
 struct daemon_details;

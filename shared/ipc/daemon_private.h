@@ -58,6 +58,8 @@ struct registry_entry {
 	bool asks; /* and waits for the answer */
 	bool joined; /* it is connected to our broker */
 	uint32_t told; /* state_serial of the state that it was sent last */
+	struct peer_settings settings; /* what it is to know of ours */
+	bool settings_told;
 };
 
 struct registry {

@@ -1,6 +1,6 @@
 /*
- * The other end of a broker: a connection to one peer that is made again whenever it breaks (retry every 20 ms to
- * 500 ms). Runs in the daemon's loop thread; link_alive may be asked from any thread.
+ * The other end of a broker: registers with one peer (registry.h), and then connects to its broker; both are done again whenever
+ * they break (retry every 20 ms to 500 ms). Runs in the daemon's loop thread; link_alive may be asked from any thread.
  */
 #pragma once
 

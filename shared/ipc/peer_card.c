@@ -45,6 +45,21 @@ int peer_state_read(const Outrider__PeerState *from, struct peer_state *out, str
 	return take_text("a state", from->text, out->text, sizeof out->text, err);
 }
 
+void peer_settings_read(const Outrider__PeerSettings *from, struct peer_settings *out)
+{
+	const Outrider__PeerNeeds *needs = from ? from->needs : NULL;
+
+	memset(out, 0, sizeof *out);
+	if (!needs)
+		return;
+	out->has_needs = 1;
+	out->needs = (struct peer_needs){.weights = needs->weights,
+		.kv = needs->kv,
+		.rest = needs->rest,
+		.there = needs->there,
+		.files = needs->files};
+}
+
 static int read_layouts(const Outrider__PeerCard *from, struct peer_card *out, struct error *err)
 {
 	if (from->n_layouts > LIMIT_PEER_LAYOUTS)
@@ -88,6 +103,7 @@ int peer_card_read(const Outrider__PeerCard *from, struct peer_card *out, struct
 	out->generation = from->generation;
 	out->arithmetic = from->arithmetic;
 	out->model = from->model;
+	peer_settings_read(from->settings, &out->settings);
 	code = read_layouts(from, out, err);
 	return code < 0 ? code : peer_state_read(from->state, &out->state, err);
 }
@@ -97,6 +113,22 @@ void peer_state_write(const struct peer_state *state, Outrider__PeerState *out)
 	outrider__peer_state__init(out);
 	out->stage = (Outrider__PeerStage)state->stage;
 	out->text = (char *)state->text;
+}
+
+void peer_settings_write(const struct peer_settings *settings, struct peer_settings_message *out)
+{
+	const struct peer_needs *needs = &settings->needs;
+
+	outrider__peer_settings__init(&out->settings);
+	if (!settings->has_needs)
+		return;
+	outrider__peer_needs__init(&out->needs);
+	out->needs.weights = needs->weights;
+	out->needs.kv = needs->kv;
+	out->needs.rest = needs->rest;
+	out->needs.there = needs->there;
+	out->needs.files = needs->files;
+	out->settings.needs = &out->needs;
 }
 
 void peer_card_write(const struct peer_card *card, struct peer_card_message *out)
@@ -119,6 +151,8 @@ void peer_card_write(const struct peer_card *card, struct peer_card_message *out
 	out->card.layouts = out->list;
 	peer_state_write(&card->state, &out->state);
 	out->card.state = &out->state;
+	peer_settings_write(&card->settings, &out->settings);
+	out->card.settings = &out->settings.settings;
 }
 
 static bool is_owner(const struct peer_card *card, const char *region)

@@ -30,6 +30,17 @@ struct peer_state {
 	char text[LIMIT_PEER_TEXT]; /* what is missing, or why; may be empty */
 };
 
+/* As PeerNeeds of proto/peer.proto. */
+struct peer_needs {
+	uint64_t weights, kv, rest, there, files;
+};
+
+/* What a process tells one peer of its settings. */
+struct peer_settings {
+	uint64_t has_needs; /* 0: none are told */
+	struct peer_needs needs; /* any numbers */
+};
+
 struct peer_layout {
 	const char *region;
 	uint32_t layout;
@@ -56,22 +67,31 @@ struct peer_card {
 	} layouts[LIMIT_PEER_LAYOUTS];
 	size_t n_layouts;
 	struct peer_state state;
+	struct peer_settings settings;
 };
 
 /* A message's card, checked whole; -EBADMSG with the reason. A card of another protocol is checked no further than its name and
  * version, so that both can be named. */
 int peer_card_read(const Outrider__PeerCard *from, struct peer_card *out, struct error *err);
 int peer_state_read(const Outrider__PeerState *from, struct peer_state *out, struct error *err);
+/* from may be NULL: nothing is told. */
+void peer_settings_read(const Outrider__PeerSettings *from, struct peer_settings *out);
 
-/* A card as a message's, which borrows its texts. */
+/* A card, or a part of one, as a message's, which borrows its texts. */
+struct peer_settings_message {
+	Outrider__PeerSettings settings;
+	Outrider__PeerNeeds needs;
+};
 struct peer_card_message {
 	Outrider__PeerCard card;
 	Outrider__PeerState state;
+	struct peer_settings_message settings;
 	Outrider__PeerLayout layouts[LIMIT_PEER_LAYOUTS];
 	Outrider__PeerLayout *list[LIMIT_PEER_LAYOUTS];
 };
 void peer_card_write(const struct peer_card *card, struct peer_card_message *out);
 void peer_state_write(const struct peer_state *state, Outrider__PeerState *out);
+void peer_settings_write(const struct peer_settings *settings, struct peer_settings_message *out);
 
 /* Whether both can work together: one protocol, one arithmetic where both compute, and one layout of every region that one of
  * them owns and both know. -EPROTO with what differs, and which version each of them has. */

@@ -1,7 +1,8 @@
 /*
  * The process graph, stated once (peers.c): which process connects to which, and which regions each owns. Nothing
  * else connects. A process listens on RUNTIME_DIR/NAME.sock (regions, liveness: broker.h, link.h) and
- * ipc://RUNTIME_DIR/NAME.ctl (admin messages); the verifier also on ipc://RUNTIME_DIR/client (clients).
+ * ipc://RUNTIME_DIR/NAME.ctl (administrators, and its peers' messages: registry.h); the verifier also on
+ * ipc://RUNTIME_DIR/client (clients).
  *
  *	drafter       -> verifier (sessions, draft), expert-cache (experts), policy (policy)
  *	verifier      -> expert-cache (experts), policy (policy)

@@ -60,7 +60,6 @@ void registry_on_change(
 
 static void tell(struct daemon *daemon, struct registry_entry *entry)
 {
-	entry->peer.since_ns = clock_ns();
 	if (daemon->registry.changed)
 		daemon->registry.changed(daemon->registry.changed_arg, &entry->peer);
 }
@@ -71,6 +70,7 @@ static void set_standing(
 	if (entry->peer.standing == standing)
 		return;
 	entry->peer.standing = standing;
+	entry->peer.since_ns = clock_ns();
 	tell(daemon, entry);
 }
 
@@ -101,13 +101,11 @@ static void state_now(struct daemon *daemon, struct peer_state *out)
 	error_tame(out->text);
 }
 
-/* serial: of the state in it. */
-static void card_now(struct daemon *daemon, struct peer_card *out, uint32_t *serial)
+static void card_now(struct daemon *daemon, struct peer_card *out)
 {
 	const struct peer_self *self = &daemon->registry.self;
 
 	memset(out, 0, sizeof *out);
-	*serial = atomic_load(&daemon->state_serial);
 	out->protocol = PEER_PROTOCOL;
 	memcpy(out->name, daemon->name, sizeof out->name);
 	snprintf(out->version, sizeof out->version, "%s", OUTRIDER_VERSION);
@@ -124,6 +122,15 @@ static void card_now(struct daemon *daemon, struct peer_card *out, uint32_t *ser
 	state_now(daemon, &out->state);
 }
 
+/* The card that the peer is sent. */
+static void card_for(struct daemon *daemon, struct registry_entry *entry, struct peer_card *out)
+{
+	entry->told = atomic_load(&daemon->state_serial);
+	entry->settings_told = true;
+	card_now(daemon, out);
+	out->settings = entry->settings;
+}
+
 static void hang_up(struct daemon *daemon, struct registry_entry *entry)
 {
 	bus_hang_up(daemon->admin_server, &entry->address);
@@ -137,18 +144,23 @@ static bool is_connected(const struct registry_entry *entry)
 	       entry->peer.standing == PEER_REGISTERED;
 }
 
-/* Whoever does not read, or is gone, registers again. */
-static void send_state(
-	struct daemon *daemon, struct registry_entry *entry, const struct peer_state *state)
+/* state and settings: NULL where it is as it was. Whoever does not read, or is gone, registers again. */
+static void send_change(struct daemon *daemon, struct registry_entry *entry,
+	const struct peer_state *state, const struct peer_settings *settings)
 {
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
 	Outrider__PeerChange change = OUTRIDER__PEER_CHANGE__INIT;
-	Outrider__PeerState body;
+	struct peer_settings_message settings_body;
+	Outrider__PeerState state_body;
 
-	if (!is_connected(entry))
-		return;
-	peer_state_write(state, &body);
-	change.state = &body;
+	if (state) {
+		peer_state_write(state, &state_body);
+		change.state = &state_body;
+	}
+	if (settings) {
+		peer_settings_write(settings, &settings_body);
+		change.settings = &settings_body.settings;
+	}
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_PEER_CHANGE;
 	envelope.peer_change = &change;
 	/* Its end is told by the bus when the connection is next looked at. */
@@ -164,18 +176,31 @@ static void send_state(
 void registry_announce(struct daemon *daemon)
 {
 	uint32_t serial = atomic_load(&daemon->state_serial);
-	struct peer_state state;
 
 	for (size_t i = 0; i < REGISTRY_PEERS; i++) {
 		struct registry_entry *entry = &daemon->registry.entries[i];
+		bool other_state = entry->told != serial, other_settings = !entry->settings_told;
+		struct peer_state state;
 
 		/* One that has not answered our card yet is told then. */
-		if (entry->told == serial || !is_connected(entry))
+		if (!is_connected(entry) || (!other_state && !other_settings))
 			continue;
 		entry->told = serial;
+		entry->settings_told = true;
 		state_now(daemon, &state);
-		send_state(daemon, entry, &state);
+		send_change(daemon, entry, other_state ? &state : NULL,
+			other_settings ? &entry->settings : NULL);
 	}
+}
+
+void registry_tell(struct daemon *daemon, const char *name, const struct peer_settings *settings)
+{
+	struct registry_entry *entry = find(daemon, name);
+
+	if (!entry || memcmp(&entry->settings, settings, sizeof *settings) == 0)
+		return;
+	entry->settings = *settings;
+	entry->settings_told = false;
 }
 
 /* ---- What others say. ---- */
@@ -191,7 +216,10 @@ static void accept_card(struct daemon *daemon, struct registry_entry *entry,
 {
 	bool same = entry->peer.standing == PEER_REGISTERED &&
 		    entry->peer.card.generation == card->generation;
-	bool other_state = memcmp(&entry->peer.card.state, &card->state, sizeof card->state) != 0;
+	bool other_state =
+		!same || memcmp(&entry->peer.card.state, &card->state, sizeof card->state) != 0;
+	bool other_settings =
+		memcmp(&entry->peer.card.settings, &card->settings, sizeof card->settings) != 0;
 
 	/* A successor that is here before the end of its predecessor was seen. */
 	if (entry->peer.standing == PEER_REGISTERED && !same)
@@ -202,11 +230,12 @@ static void accept_card(struct daemon *daemon, struct registry_entry *entry,
 	entry->peer.pid = from->known && from->pid != 0 ? from->pid : card->pid;
 	entry->peer.refusal[0] = '\0';
 	entry->peer.standing = PEER_REGISTERED;
-	if (same && !other_state)
-		return;
+	if (other_state)
+		entry->peer.since_ns = clock_ns();
 	if (!same)
 		say_registered(daemon, &entry->peer);
-	tell(daemon, entry);
+	if (other_state || other_settings)
+		tell(daemon, entry);
 }
 
 static void mark_refused(struct daemon *daemon, struct registry_entry *entry, const char *reason)
@@ -215,8 +244,7 @@ static void mark_refused(struct daemon *daemon, struct registry_entry *entry, co
 	if (entry->peer.standing == PEER_REGISTERED)
 		return;
 	snprintf(entry->peer.refusal, sizeof entry->peer.refusal, "%s", reason);
-	entry->peer.standing = PEER_REFUSED;
-	tell(daemon, entry);
+	set_standing(daemon, entry, PEER_REFUSED);
 }
 
 /* Whether a card is one to accept from this connection, in words for its sender. */
@@ -225,14 +253,13 @@ static int judge(struct daemon *daemon, const struct bus_address *from,
 {
 	const struct registry_entry *entry = find(daemon, card->name);
 	struct peer_card own;
-	uint32_t serial;
 
 	if (!entry)
 		return error_set(err, EPERM, "\"%s\" is no peer of %s", card->name, daemon->name);
 	if (from->known && from->uid != geteuid() && from->uid != 0)
 		return error_set(err, EPERM, "process %u belongs to user %u, not to %u", from->pid,
 			from->uid, geteuid());
-	card_now(daemon, &own, &serial);
+	card_now(daemon, &own);
 	int code = peer_cards_fit(card, &own, err);
 	if (code < 0)
 		return code;
@@ -267,7 +294,7 @@ static void answer_registered(
 	struct peer_card_message message;
 	struct peer_card own;
 
-	card_now(daemon, &own, &entry->told);
+	card_for(daemon, entry, &own);
 	peer_card_write(&own, &message);
 	registered.card = &message.card;
 	envelope.request_id = request_id;
@@ -349,28 +376,49 @@ static void on_refused(
 	entry->caller.refused(entry->caller.arg, err.text);
 }
 
+/* A state that is another. */
+static void take_state(
+	struct daemon *daemon, struct registry_entry *entry, const struct peer_state *state)
+{
+	entry->peer.card.state = *state;
+	entry->peer.since_ns = clock_ns();
+	log_info("%s tells %s that it is %s%s%s", entry->peer.name, daemon->name,
+		peer_stage_names[state->stage], state->text[0] ? ": " : "", state->text);
+}
+
 static void on_change(struct daemon *daemon, struct registry_entry *entry,
 	const struct bus_address *from, const Outrider__PeerChange *body)
 {
 	struct error err = {""};
+	struct peer_card *card;
+	struct peer_settings settings;
 	struct peer_state state;
 
-	memset(&state, 0, sizeof state);
 	if (!entry || entry->peer.standing != PEER_REGISTERED) {
 		log_limited(LOG_LEVEL_NOTICE, "process %u tells its state without being registered",
 			from->pid);
 		return;
 	}
-	if (peer_state_read(body->state, &state, &err) < 0) {
-		log_limited(LOG_LEVEL_NOTICE, "%s: %s", entry->peer.name, err.text);
-		return;
+	card = &entry->peer.card;
+	settings = card->settings;
+	state = card->state;
+	if (body->state || !body->settings) {
+		memset(&state, 0, sizeof state);
+		if (peer_state_read(body->state, &state, &err) < 0) {
+			log_limited(LOG_LEVEL_NOTICE, "%s: %s", entry->peer.name, err.text);
+			return;
+		}
 	}
-	if (memcmp(&state, &entry->peer.card.state, sizeof state) == 0)
-		return;
-	entry->peer.card.state = state;
-	log_info("%s tells %s that it is %s%s%s", entry->peer.name, daemon->name,
-		peer_stage_names[state.stage], state.text[0] ? ": " : "", state.text);
-	tell(daemon, entry);
+	if (body->settings)
+		peer_settings_read(body->settings, &settings);
+	bool other_state = memcmp(&state, &card->state, sizeof state) != 0;
+	bool other_settings = memcmp(&settings, &card->settings, sizeof settings) != 0;
+
+	card->settings = settings;
+	if (other_state)
+		take_state(daemon, entry, &state);
+	if (other_state || other_settings)
+		tell(daemon, entry);
 }
 
 bool registry_take(
@@ -416,7 +464,7 @@ static void on_opened(void *arg, const struct bus_address *who)
 
 	if (!entry)
 		return;
-	card_now(daemon, &own, &entry->told);
+	card_for(daemon, entry, &own);
 	peer_card_write(&own, &message);
 	body.card = &message.card;
 	envelope.request_id = 1; /* the only request of a connection */
@@ -492,8 +540,8 @@ void registry_part(struct daemon *daemon, const char *name, uint64_t generation,
 	/* Of a predecessor, whose end is seen after its successor has come. */
 	if (!entry || (generation != 0 && entry->peer.card.generation != generation))
 		return;
-	if (ends)
-		send_state(daemon, entry, &ended);
+	if (ends && is_connected(entry))
+		send_change(daemon, entry, &ended, NULL);
 	else
 		take_last(daemon, entry);
 	hang_up(daemon, entry);

@@ -25,16 +25,19 @@ struct peer {
 	enum peer_standing standing;
 	uint64_t
 		since_ns; /* when the standing, or the stage of one that is registered, became this */
-	struct peer_card card; /* the last one; its state is up to date */
+	struct peer_card card; /* the last one; its state and settings are up to date */
 	uint32_t pid; /* as the kernel has it, else as it says */
 	char refusal[LIMIT_PEER_TEXT]; /* PEER_REFUSED: why */
 };
 
 /* What the card of this process has beside its name. Before anything connects. */
 void registry_describe(struct daemon *daemon, const struct peer_self *self);
-/* changed is told that a peer has registered, is refused or gone, or is in another state. One listener. */
+/* changed is told that a peer has registered, is refused or gone, or is in another state or has other settings. One listener. */
 void registry_on_change(
 	struct daemon *daemon, void (*changed)(void *arg, const struct peer *peer), void *arg);
+/* What the peer is told of this process's settings: with the registration, and each time that they are others. Loop thread, or
+ * before the loop runs; after daemon_admin_open. */
+void registry_tell(struct daemon *daemon, const char *name, const struct peer_settings *settings);
 /* NULL for what is not the name of another process. */
 const struct peer *registry_peer(const struct daemon *daemon, const char *name);
 bool registry_has(const struct daemon *daemon, const char *name);

@@ -127,8 +127,8 @@ struct slots_header {
 	_Atomic uint64_t verify_layer_ns; /* one layer of a verification, without waits */
 	_Atomic uint64_t verify_layer_wall_ns; /* and with them */
 
-	/* The verifier's loop thread's, when it comes and as its KV cache fills; what one that
-	 * is gone has said stays. */
+	/* The owner's loop thread's: what the verifier tells it when it comes and as its KV cache
+	 * fills (PeerNeeds of proto/peer.proto). What one that is gone has told stays. */
 	alignas(CACHE_LINE) struct page_lock needs_lock;
 	struct slots_needs needs;
 
@@ -431,9 +431,9 @@ int experts_cached_attach(struct experts_cached *cached, const struct region *re
 /* Of a model: its weights that are not experts, and the routers' 8-bit copies; bytes. */
 uint64_t slots_needs_weights(const struct model *model);
 
-/* The verifier, one thread of it: into a region that is mapped and of at least the header's size. */
+/* The owner, one thread of it. */
 void slots_say_needs(struct slots_header *header, const struct slots_needs *needs);
-/* The owner: what was said last; false when nobody has, or one died while he did. Another
+/* What was written last; false when nothing was, or the owner died while it wrote. Another
  * process can write it, so the numbers may be any up to SLOTS_NEEDS_BYTES_MAX, what is there no
  * more than all. */
 bool slots_needs_said(const struct slots_header *header, struct slots_needs *out);

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -141,14 +142,18 @@ def nothing_per_token(k):
             Service(draft=DRAFTS["small"], env={"LD_PRELOAD": program("tests/peer_calls.so"), "OUTRIDER_PEER_CALLS": folder},
                     sets=("verifier.kernels=scalar", "verifier.stream_interval=0")) as service:
         calls, pids = PeerCalls(folder), service.processes()
+        # The memory that it takes is there afterwards: what the expert-cache is told of that is told for memory, not for tokens.
+        service.swarm([request])
+        time.sleep(2)
         start = calls.of(pids)
         tap.ok(all(ctl > 0 for ctl, _, _ in start.values()) and all(sock > 0 for _, sock, _ in start.values()),
                f"K = {k}: calls on the peers' sockets are counted", start)
-        # Status is asked by the same sockets: not until it is over.
         service.swarm([request])
         end = calls.of(pids)
         made = {name: (end[name][0] - start[name][0], end[name][1] - start[name][1]) for name in end}
-        tap.ok(all(n == (0, 0) for n in made.values()), f"K = {k}: 900 tokens make no call on any of them", made)
+        told = {"verifier", "expert-cache"}  # a message, at most, about the memory that is there
+        tap.ok(all(sock == 0 and ctl <= 2 * (name in told) for name, (ctl, sock) in made.items()),
+               f"K = {k}: 900 tokens make no call on any of them, but for a change of memory", made)
         tap.ok(end["verifier"][2] - start["verifier"][2] > 100, f"K = {k}: while the client is sent its tokens", (start, end))
 
 

@@ -45,6 +45,9 @@ struct rig {
 	size_t n;
 	_Atomic int regions, lost, joined, left;
 	_Atomic bool cut, alternate; /* to do, in the loop */
+	_Atomic uint64_t needs;
+	_Atomic uint64_t weights; /* that the peer told last, */
+	_Atomic int stage; /* and its stage */
 	_Atomic uint64_t turns, connections, held; /* of its server, by its loop */
 	_Atomic uint32_t n_own;
 };
@@ -83,6 +86,8 @@ static void on_change(void *arg, const struct peer *peer)
 
 	memcpy(event.name, peer->card.name, sizeof event.name);
 	pthread_mutex_lock(&rig->mutex);
+	rig->weights = peer->card.settings.needs.weights;
+	rig->stage = (int)event.stage;
 	if (rig->n < EVENTS_MAX)
 		rig->events[rig->n++] = event;
 	pthread_mutex_unlock(&rig->mutex);
@@ -146,6 +151,13 @@ static void turn(void *arg)
 		if (server->slots[i] && server->slots[i]->own)
 			shutdown(server->slots[i]->fd, SHUT_RDWR);
 	rig->cut = false;
+	if (rig->needs != 0) {
+		const struct peer_settings settings = {
+			.has_needs = 1, .needs = {.kv = rig->needs, .there = UINT64_MAX}};
+
+		registry_tell(rig->daemon, PEER_DRAFTER, &settings);
+		rig->needs = 0;
+	}
 	rig->connections = server->serial;
 	rig->held = server->held;
 	rig->n_own = server->n_own;
@@ -299,14 +311,14 @@ static void what_does_not_fit_is_refused_by_name(void **state)
 	refused(&card, (const char *[4]){"policy has no business with verifier"});
 	strcpy(card.name, PEER_VERIFIER);
 	refused(&card, (const char *[4]){"verifier has no business with verifier"});
-	assert_int_equal(n_events(&rig), 3);
+	assert_int_equal(n_events(&rig), 1);
 	/* The refused are known by name, until a good one comes: a region of a third process is none of theirs. */
 	card = good;
 	card.arithmetic = 3;
 	set_layout(&card, 0, "draft", 4);
 	set_layout(&card, 1, "experts", 12);
 	registrant_start(&r, dir, PEER_VERIFIER, &card);
-	expect(&rig, 3, PEER_REGISTERED, PEER_READY, 9);
+	expect(&rig, 1, PEER_REGISTERED, PEER_READY, 9);
 	registrant_close(&r);
 	stop(&rig);
 }
@@ -403,6 +415,49 @@ static void changes_arrive_in_order_either_way(void **state)
 	stop(&rig);
 }
 
+static void settings_are_told_with_the_card_and_when_they_change(void **state)
+{
+	struct peer_card card = registrant_card(PEER_DRAFTER, 9);
+	struct registrant r;
+	struct rig rig;
+
+	(void)state;
+	start(&rig, PEER_VERIFIER, &verifier_self);
+	rig.needs = 77;
+	UNTIL(rig.needs == 0);
+	registrant_open(&r, dir, PEER_VERIFIER);
+	card.settings = (struct peer_settings){.has_needs = 1, .needs = {.weights = 5}};
+	Outrider__Envelope *answer = registrant_register(&r, &card);
+	assert_int_equal(answer->peer_registered->card->settings->needs->kv, 77);
+	assert_true(answer->peer_registered->card->settings->needs->there == UINT64_MAX);
+	bus_free(&answer);
+	expect(&rig, 0, PEER_REGISTERED, PEER_READY, 9);
+	assert_int_equal(rig.weights, 5);
+	/* The same again is no message; the next one is the answer to what was sent after it. */
+	rig.needs = 77;
+	UNTIL(rig.needs == 0);
+	rig.needs = 78;
+	Outrider__Envelope *change = registrant_receive(&r);
+	assert_int_equal(change->body_case, OUTRIDER__ENVELOPE__BODY_PEER_CHANGE);
+	assert_null(change->peer_change->state);
+	assert_int_equal(change->peer_change->settings->needs->kv, 78);
+	bus_free(&change);
+	/* Either way; the state stays as it was. */
+	struct peer_settings_message message;
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+	Outrider__PeerChange body = OUTRIDER__PEER_CHANGE__INIT;
+	card.settings.needs.weights = 6;
+	peer_settings_write(&card.settings, &message);
+	body.settings = &message.settings;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_PEER_CHANGE;
+	envelope.peer_change = &body;
+	assert_int_equal(bus_send(r.socket, &envelope), 0);
+	expect(&rig, 1, PEER_REGISTERED, PEER_READY, 9);
+	assert_int_equal(rig.weights, 6);
+	registrant_close(&r);
+	stop(&rig);
+}
+
 static void a_later_start_takes_the_place_of_an_earlier_one(void **state)
 {
 	struct peer_card first = registrant_card(PEER_DRAFTER, 9),
@@ -481,7 +536,7 @@ static void a_broken_connection_is_no_lost_peer(void **state)
 	assert_int_equal(drafter.regions, 1);
 	/* By the last connection, too. */
 	daemon_set_state(drafter.daemon, "degraded: tired");
-	UNTIL(registry_peer(verifier.daemon, PEER_DRAFTER)->card.state.stage == PEER_DEGRADED);
+	UNTIL(verifier.stage == PEER_DEGRADED);
 	uint64_t generation = daemon_generation(drafter.daemon);
 	stop(&drafter);
 	UNTIL(verifier.left == 1);
@@ -545,6 +600,8 @@ int main(void)
 			changes_arrive_in_order_either_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_later_start_takes_the_place_of_an_earlier_one, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			settings_are_told_with_the_card_and_when_they_change, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_flood_holds_nobody_up, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_broken_connection_is_no_lost_peer, setup, teardown),

@@ -217,8 +217,6 @@ void front_close(struct front *front)
 	shelf_clear(&front->shelf);
 	if (front->policy_region.header != NULL)
 		region_close(&front->policy_region);
-	if (front->experts_head.header != NULL)
-		region_close(&front->experts_head);
 }
 
 int front_find(const struct front *front, uint64_t uid)

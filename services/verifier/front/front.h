@@ -61,9 +61,10 @@ struct front {
 	struct broker *broker;
 	struct link *cache_link, *policy_link; /* set before the engine starts */
 	uint64_t experts_uid, hints_uid;
-	struct region experts_head; /* of the expert-cache's region, for needs; no descriptor */
 	struct slots_needs
 		needs; /* what the expert-cache was told last; set before the links are made */
+	uint64_t there; /* the verifier's memory at the last tick, */
+	uint32_t there_ticks; /* and for how many it has been the same */
 	struct region policy_region;
 	struct policy_page *policy;
 	bool drafter_here;
