@@ -10,8 +10,17 @@
  * lane = fma(a_k, b_k, lane), starting from +0; then lanes fold: 16 -> 8 (lane[i] + lane[i + 8]), -> 4 (i, i + 4),
  * -> 2 (i, i + 2), -> 1. n needs not be a multiple of 16 (missing terms are not added at all).
  *
- * BLOCKS: a product of a quantised weight row with an 8-bit activation row is one chain over runs of 32 weights in
- * ascending order, starting from +0. A run has integers q, float32 scales d and (some types) m, and integer factors
+ * NORM SUM: a float32 sum over k = 0..n-1 keeps 256 partial sums, partial[k % 256], each filled in ascending k by
+ * partial = fma(a_k, b_k, partial), starting from +0. Seen as 16 groups of 16, neighbouring groups are added, element by
+ * element: 16 -> 8 (group 2j + group 2j + 1), -> 4, -> 2, -> 1 in the same way; the last 16 fold like LANES.
+ *
+ * EXP SUM: the float64 sum of exp(z_i - z_max) over a vocabulary. Each SAMPLE_CHUNK of 64 neighbours gives its float32 LANES
+ * sum; chunk c is added to partial[c % 64], a float64 that starts from +0, in ascending c; then partials fold:
+ * 64 -> 32 (partial[i] + partial[i + 32]), -> 16, ..., -> 1.
+ *
+ * BLOCKS: a product of a quantised weight row with an 8-bit activation row is summed in segments of 1024 columns, the last
+ * one shorter where need be. A segment is one chain over runs of 32 weights in ascending order, starting from +0; the first
+ * segment's sum, then + the second's, + the third's and so on is the product. A run has integers q, float32 scales d and (some types) m, and integer factors
  * c, e of its first and last 16 weights (c_0, c_1; 1 where the table has none). For each run
  *   acc = fma(d * d_x, (float)isum, acc)             isum = c_0 * sum q q_x (first 16) + c_1 * sum q q_x (last 16)
  *   acc = fma(m, d_x * (float)esum, acc)             types with m: esum = e_0 * sum_x (first 16) + e_1 * sum_x (last 16)
@@ -65,7 +74,7 @@
 
 /* Of the results that are laid down here: raised when any of their bits becomes another, so that an answer which began with
  * another one's is not gone on with. */
-#define KERNELS_ARITHMETIC 2
+#define KERNELS_ARITHMETIC 3
 
 struct kernels;
 

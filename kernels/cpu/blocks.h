@@ -10,6 +10,8 @@
 #define RUN_WEIGHTS 32
 /* Runs of a block of 256 weights. */
 #define RUNS_256 8
+/* Runs of a product's segment. */
+#define SEGMENT_RUNS (PRODUCT_SEGMENT / RUN_WEIGHTS)
 
 /* 32 consecutive weights of a row, by the names of BLOCKS in kernels.h; types without m leave m and e alone. */
 struct run {

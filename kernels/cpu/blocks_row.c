@@ -106,25 +106,42 @@ static float add_run(const struct run *run, const struct block_reader *reader,
 	return reader->has_m ? fma32(run->m, x->d * (float)esum, acc) : acc;
 }
 
+/* Tokens that a run is read for. */
+#define SCALAR_TOKENS 64
+
+/* Products of a row with n <= SCALAR_TOKENS rows of activations. */
+static void scalar_row(const struct matrix *w, uint32_t row, const struct block_reader *reader,
+	const struct activation *x, uint32_t n, float *const *y)
+{
+	const uint32_t runs = w->cols / RUN_WEIGHTS;
+	uint8_t buffer[TILES_GROUP_BYTES];
+	const uint8_t *group = NULL;
+	float sum[SCALAR_TOKENS];
+	struct run run = {.d = 0};
+
+	for (uint32_t b = 0; b < runs; b++) {
+		if (b % RUNS_256 == 0)
+			group = tiles_row_group(w, row, b / RUNS_256, buffer);
+		reader->read(group, b % RUNS_256, &run);
+		for (uint32_t t = 0; t < n; t++)
+			sum[t] = add_run(
+				&run, reader, &x[t].q8[b], b % SEGMENT_RUNS == 0 ? 0 : sum[t]);
+		if ((b + 1) % SEGMENT_RUNS > 0 && b + 1 < runs)
+			continue;
+		for (uint32_t t = 0; t < n; t++)
+			y[t][row] = b < SEGMENT_RUNS ? sum[t] : y[t][row] + sum[t];
+	}
+}
+
 void kernels_scalar_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y)
 {
 	struct block_reader reader = kernels_block_reader(w->type);
-	struct run run = {.d = 0};
-	uint8_t buffer[TILES_GROUP_BYTES];
-	const uint8_t *group = NULL;
 
-	for (uint32_t r = first; r < last; r++) {
-		for (uint32_t t = 0; t < n; t++)
-			y[t][r] = 0;
-		for (uint32_t b = 0; b < w->cols / RUN_WEIGHTS; b++) {
-			if (b % RUNS_256 == 0)
-				group = tiles_row_group(w, r, b / RUNS_256, buffer);
-			reader.read(group, b % RUNS_256, &run);
-			for (uint32_t t = 0; t < n; t++)
-				y[t][r] = add_run(&run, &reader, &x[t].q8[b], y[t][r]);
-		}
-	}
+	for (uint32_t r = first; r < last; r++)
+		for (uint32_t t = 0; t < n; t += SCALAR_TOKENS)
+			scalar_row(w, r, &reader, x + t,
+				n - t < SCALAR_TOKENS ? n - t : SCALAR_TOKENS, y + t);
 }
 
 static bool is_finite(float x)

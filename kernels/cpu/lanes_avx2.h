@@ -146,6 +146,11 @@ ALWAYS_INLINE flanes f_zero(void)
 	return _mm256_setzero_ps();
 }
 
+ALWAYS_INLINE flanes f_add(flanes a, flanes b)
+{
+	return _mm256_add_ps(a, b);
+}
+
 ALWAYS_INLINE flanes f_mul(flanes a, flanes b)
 {
 	return _mm256_mul_ps(a, b);

@@ -130,6 +130,11 @@ ALWAYS_INLINE flanes f_zero(void)
 	return _mm512_setzero_ps();
 }
 
+ALWAYS_INLINE flanes f_add(flanes a, flanes b)
+{
+	return _mm512_add_ps(a, b);
+}
+
 ALWAYS_INLINE flanes f_mul(flanes a, flanes b)
 {
 	return _mm512_mul_ps(a, b);

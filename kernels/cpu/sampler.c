@@ -188,23 +188,25 @@ static uint32_t adjust(struct sampler *sampler, const struct sampler_params *par
 	       first_greatest(sampler->logits + at, n - at < SAMPLE_CHUNK ? n - at : SAMPLE_CHUNK);
 }
 
-/* The sum of exp(z[i] - z_max): four partial sums, i mod 4, added in order: one chain would wait for itself. */
+/* Chunks share a partial sum when their numbers differ by a multiple of this (kernels.h, EXP SUM). */
+#define EXP_PARTIALS 64
+
+/* The sum of exp(z[i] - z_max). */
 double sampler_exp_sum(const struct sampler *sampler, float z_max)
 {
-	enum { CHUNK = 256 };
-	float e[CHUNK];
-	double sum[4] = {0};
-	for (uint32_t at = 0; at < sampler->n_vocab; at += CHUNK) {
-		uint32_t n = sampler->n_vocab - at < CHUNK ? sampler->n_vocab - at : CHUNK, i = 0;
-		memcpy(e, sampler->logits + at, n * sizeof(*e));
-		sampler->kernels->exp_less(e, n, z_max);
-		for (; i + 4 <= n; i += 4)
-			for (uint32_t j = 0; j < 4; j++)
-				sum[j] += (double)e[i + j];
-		for (; i < n; i++)
-			sum[i % 4] += (double)e[i];
+	const uint32_t n = sampler->n_vocab, step = EXP_PARTIALS * SAMPLE_CHUNK;
+	double sum[EXP_PARTIALS] = {0};
+	float chunk[EXP_PARTIALS];
+	for (uint32_t at = 0; at < n; at += step) {
+		uint32_t some = n - at < step ? n - at : step;
+		sampler->kernels->exp_sums(sampler->logits + at, some, z_max, chunk);
+		for (uint32_t c = 0; c < sampler_chunks(some); c++)
+			sum[c] += (double)chunk[c];
 	}
-	return sum[0] + sum[1] + sum[2] + sum[3];
+	for (uint32_t half = EXP_PARTIALS / 2; half > 0; half /= 2)
+		for (uint32_t c = 0; c < half; c++)
+			sum[c] += sum[c + half];
+	return sum[0];
 }
 
 void sampler_distribution_of(struct sampler *sampler, const struct sampler_params *params,

@@ -124,12 +124,12 @@ struct kernels {
 	/* y[i] = fma(a, x[i], y[i]). */
 	void (*axpy)(float *y, float a, const float *x, uint32_t n);
 
-	/* In place: exp(x[i] - less), as kernels_exp has it. */
-	void (*exp_less)(float *x, uint32_t n, float less);
-
 	/* z[i] = sane(sane(x[i]) / divisor), divisor > 0, where sane makes a NaN -inf and +inf the largest float; most[c] is
 	 * the greatest of z[SAMPLE_CHUNK * c ..] (of both zeros either). z may be x. */
 	void (*scale_logits)(const float *x, uint32_t n, float divisor, float *z, float *most);
+
+	/* sums[c] = LANES sum of exp(z[i] - less) * 1 over the SAMPLE_CHUNK tokens (or what is left) from SAMPLE_CHUNK * c on. */
+	void (*exp_sums)(const float *z, uint32_t n, float less, float *sums);
 
 	/* out[i] = the top 24 bits of word 0 of rand_philox(seed, stream, position, first + i) (shared/base/rand.h). */
 	void (*draws)(uint64_t seed, uint32_t stream, uint64_t position, uint32_t first,

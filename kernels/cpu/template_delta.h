@@ -51,7 +51,7 @@ static void op_conv_silu(
 
 static void op_l2_norm(const float *x, float eps, float scale, uint32_t n, float *y)
 {
-	struct v16 factor = v16_set1(1.0f / __builtin_sqrtf(lanes_dot(x, x, n) + eps));
+	struct v16 factor = v16_set1(1.0f / __builtin_sqrtf(norm_sum(x, n, true) + eps));
 	struct v16 second = v16_set1(scale);
 
 	for (uint32_t i = 0; i < n; i += 16) {

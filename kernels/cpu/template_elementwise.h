@@ -6,22 +6,83 @@
 
 #include <assert.h>
 
-/* LANES sum of a[i] * b[i]. */
-static inline float lanes_dot(const float *a, const float *b, uint32_t n)
-{
-	struct v16 sum = v16_set1(0);
-	uint32_t i = 0;
+/* Partial sums of a norm, in vectors. */
+#define NORM_VECTORS 16
 
-	for (; i + 16 <= n; i += 16)
-		sum = v16_fma(v16_load(a + i), v16_load(b + i), sum);
-	if (i < n)
-		sum = v16_fma_n(v16_load_n(a + i, n - i), v16_load_n(b + i, n - i), sum, n - i);
-	return v16_sum(sum);
+/* Folds the vectors that hold partial sums, pairs of neighbours first; the others would be +0, which adds nothing. */
+static inline __attribute__((always_inline)) float norm_fold(
+	struct v16 sum[NORM_VECTORS], const uint32_t vectors)
+{
+#pragma GCC unroll 4
+	for (uint32_t step = 1; step < vectors; step *= 2)
+#pragma GCC unroll 8
+		for (uint32_t j = 0; j < vectors - step; j += 2 * step)
+			sum[j] = v16_add(sum[j], sum[j + step]);
+	return v16_sum(sum[0]);
+}
+
+/* The sum of so many full vectors of one head, a partial sum each; vectors and square are constants where this is inlined. */
+static inline __attribute__((always_inline)) float norm_sum_head(
+	const float *x, const uint32_t vectors, const bool square)
+{
+	const struct v16 one = v16_set1(1.0f), zero = v16_set1(0);
+	struct v16 sum[NORM_VECTORS];
+
+#pragma GCC unroll 16
+	for (uint32_t j = 0; j < vectors; j++) {
+		struct v16 a = v16_load(x + (size_t)16 * j);
+
+		sum[j] = v16_fma(a, square ? a : one, zero);
+	}
+	return norm_fold(sum, vectors);
+}
+
+/* A vector at a time, so that one register is enough for its partial sums; the next vector does not wait for them. */
+static inline __attribute__((always_inline)) float norm_sum_any(
+	const float *x, uint32_t n, const bool square)
+{
+	const struct v16 one = v16_set1(1.0f);
+	struct v16 sum[NORM_VECTORS];
+	uint32_t vectors = n < 16 * NORM_VECTORS ? (n + 15) / 16 : NORM_VECTORS;
+
+	for (uint32_t j = 0; j < vectors; j++) {
+		struct v16 s = v16_set1(0);
+		uint32_t i = 16 * j;
+
+		for (; i + 16 <= n; i += 16 * NORM_VECTORS) {
+			struct v16 a = v16_load(x + i);
+
+			s = v16_fma(a, square ? a : one, s);
+		}
+		if (i < n) {
+			struct v16 a = v16_load_n(x + i, n - i);
+
+			s = v16_fma_n(a, square ? a : one, s, n - i);
+		}
+		sum[j] = s;
+	}
+	return norm_fold(sum, vectors);
+}
+
+/* A norm's sum of x[i] * x[i], or of x[i] * 1. Heads are of 64, 128 or 256 values. */
+static inline __attribute__((always_inline)) float norm_sum(
+	const float *x, uint32_t n, const bool square)
+{
+	switch (n) {
+	case 64:
+		return norm_sum_head(x, 4, square);
+	case 128:
+		return norm_sum_head(x, 8, square);
+	case 256:
+		return norm_sum_head(x, 16, square);
+	default:
+		return norm_sum_any(x, n, square);
+	}
 }
 
 static void op_rms_norm(const float *x, const float *w, float eps, uint32_t n, float *y)
 {
-	float ss = lanes_dot(x, x, n);
+	float ss = norm_sum(x, n, true);
 	float inverse = 1.0f / __builtin_sqrtf(ss / (float)n + eps);
 	struct v16 factor = v16_set1(inverse);
 	uint32_t i = 0;
@@ -35,24 +96,10 @@ static void op_rms_norm(const float *x, const float *w, float eps, uint32_t n, f
 			n - i);
 }
 
-/* LANES sum of a[i] * 1. */
-static inline float lanes_sum(const float *a, uint32_t n)
-{
-	const struct v16 one = v16_set1(1.0f);
-	struct v16 sum = v16_set1(0);
-	uint32_t i = 0;
-
-	for (; i + 16 <= n; i += 16)
-		sum = v16_fma(v16_load(a + i), one, sum);
-	if (i < n)
-		sum = v16_fma_n(v16_load_n(a + i, n - i), one, sum, n - i);
-	return v16_sum(sum);
-}
-
 static void op_layer_norm(
 	const float *x, const float *w, const float *b, float eps, uint32_t n, float *y)
 {
-	struct v16 mean = v16_set1(lanes_sum(x, n) / (float)n);
+	struct v16 mean = v16_set1(norm_sum(x, n, false) / (float)n);
 	struct v16 factor;
 	uint32_t i = 0;
 
@@ -60,7 +107,7 @@ static void op_layer_norm(
 		v16_store(y + i, v16_sub(v16_load(x + i), mean));
 	if (i < n)
 		v16_store_n(y + i, v16_sub(v16_load_n(x + i, n - i), mean), n - i);
-	factor = v16_set1(1.0f / __builtin_sqrtf(lanes_dot(y, y, n) / (float)n + eps));
+	factor = v16_set1(1.0f / __builtin_sqrtf(norm_sum(y, n, true) / (float)n + eps));
 	for (i = 0; i + 16 <= n; i += 16)
 		v16_store(y + i, v16_fma(v16_mul(v16_load(y + i), factor), v16_load(w + i),
 					 v16_load(b + i)));

@@ -20,8 +20,8 @@
 		.sigmoid = op_sigmoid,                      \
 		.add = op_add,                              \
 		.axpy = op_axpy,                            \
-		.exp_less = exp_less,                       \
 		.scale_logits = op_scale_logits,            \
+		.exp_sums = op_exp_sums,                    \
 		.draws = op_draws,                          \
 		.softmax = op_softmax,                      \
 		.sigmoid_mul = op_sigmoid_mul,              \

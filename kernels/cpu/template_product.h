@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "kernels/tensor.h"
+#include "kernels/cpu/blocks.h"
 
 /* Activation rows that stay in the caches while the weight rows go by. */
 #define PRODUCT_TOKENS 64
@@ -47,6 +47,27 @@ struct lanes_run {
 struct group {
 	struct lanes_run run[GROUP_RUNS];
 };
+
+/* Ends a segment behind which there is another: its sums go to those of all segments so far. These are kept in memory, as the
+ * registers are for acc. */
+ALWAYS_INLINE void end_segment(
+	bool first, const uint32_t T, const flanes acc[TILE_TOKENS], flanes total[TILE_TOKENS])
+{
+	UNROLL_TOKENS
+	for (uint32_t t = 0; t < T; t++) {
+		total[t] = first ? acc[t] : f_add(total[t], acc[t]);
+		__asm__("" : "+m"(total[t]));
+	}
+}
+
+/* Ends the last one of several: acc becomes the sum of all. */
+ALWAYS_INLINE void end_segments(
+	const uint32_t T, flanes acc[TILE_TOKENS], const flanes total[TILE_TOKENS])
+{
+	UNROLL_TOKENS
+	for (uint32_t t = 0; t < T; t++)
+		acc[t] = f_add(total[t], acc[t]);
+}
 
 /* acc and the run's terms; dot is its isum. */
 ALWAYS_INLINE flanes add_terms(

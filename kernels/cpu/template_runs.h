@@ -49,25 +49,37 @@ ALWAYS_INLINE void runs_product(enum kind kind, const struct tile *tile, const s
 	const size_t step = (size_t)unpacker->group_bytes * (tile->tiled ? TILE_LANES : 1);
 	const uint8_t *p = tile->weights;
 	struct group group;
-	flanes acc[TILE_TOKENS];
+	flanes acc[TILE_TOKENS], total[TILE_TOKENS];
+	uint32_t b = 0;
 
-	UNROLL_TOKENS
-	for (uint32_t t = 0; t < T; t++)
-		acc[t] = f_zero();
-	for (uint32_t b = 0; b < tile->blocks; b += GROUP_RUNS, p += step) {
-		uint32_t n = tile->blocks - b < GROUP_RUNS ? tile->blocks - b : GROUP_RUNS;
+	for (;;) {
+		const bool first = b == 0;
+		const uint32_t end =
+			tile->blocks - b < SEGMENT_RUNS ? tile->blocks : b + SEGMENT_RUNS;
 
-		fetch_next(tile, b / GROUP_RUNS, unpacker->group_bytes);
-		if (tile->tiled)
-			unpacker->tiles(p, tile->lane, n, &group);
-		else
-			unpacker->unpack(p, tile->row_bytes, n, &group);
-		for (uint32_t r = 0; r < n; r++)
-			UNROLL_TOKENS
+		UNROLL_TOKENS
 		for (uint32_t t = 0; t < T; t++)
-			acc[t] = add_run(
-				kind, unpacker->offset, &group.run[r], x[t].q8 + b + r, acc[t]);
+			acc[t] = f_zero();
+		for (; b < end; b += GROUP_RUNS, p += step) {
+			uint32_t n = end - b < GROUP_RUNS ? end - b : GROUP_RUNS;
+
+			fetch_next(tile, b / GROUP_RUNS, unpacker->group_bytes);
+			if (tile->tiled)
+				unpacker->tiles(p, tile->lane, n, &group);
+			else
+				unpacker->unpack(p, tile->row_bytes, n, &group);
+			for (uint32_t r = 0; r < n; r++)
+				UNROLL_TOKENS
+			for (uint32_t t = 0; t < T; t++)
+				acc[t] = add_run(kind, unpacker->offset, &group.run[r],
+					x[t].q8 + b + r, acc[t]);
+		}
+		if (b >= tile->blocks)
+			break;
+		end_segment(first, T, acc, total);
 	}
+	if (tile->blocks > SEGMENT_RUNS)
+		end_segments(T, acc, total);
 	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++)
 		f_store_some(y[t] + tile->row, acc[t], tile->from, tile->to);

@@ -44,6 +44,23 @@ static void op_scale_logits(const float *x, uint32_t n, float divisor, float *z,
 	}
 }
 
+static void op_exp_sums(const float *z, uint32_t n, float less, float *sums)
+{
+	const struct v16 one = v16_set1(1.0f), m = v16_set1(less);
+
+	for (uint32_t at = 0; at < n; at += SAMPLE_CHUNK) {
+		uint32_t end = n - at < SAMPLE_CHUNK ? n : at + SAMPLE_CHUNK, i = at;
+		struct v16 sum = v16_set1(0);
+
+		for (; i + 16 <= end; i += 16)
+			sum = v16_fma(v16_exp(v16_sub(v16_load(z + i), m)), one, sum);
+		if (i < end)
+			sum = v16_fma_n(
+				v16_exp(v16_sub(v16_load_n(z + i, end - i), m)), one, sum, end - i);
+		sums[at / SAMPLE_CHUNK] = v16_sum(sum);
+	}
+}
+
 /* rand_philox, eight counters at once, each word in the low half of a lane of 64 bits; what a lane's high half holds
  * does not matter. */
 static void op_draws(uint64_t seed, uint32_t stream, uint64_t position, uint32_t first,

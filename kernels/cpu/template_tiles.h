@@ -324,49 +324,69 @@ ALWAYS_INLINE void tile_run(const struct tile_type *type, const struct tile_grou
 		acc[t] = add_run(type->kind, type->offset, &one, x[t].q8 + at + r, acc[t]);
 }
 
+/* A group of every row, and what its runs add to the products. */
+ALWAYS_INLINE void tile_group_runs(const struct tile_type *type, const struct tile_group *group,
+	uint32_t bytes, uint32_t lane, const struct activation *x, size_t at, const uint32_t T,
+	flanes acc[TILE_TOKENS])
+{
+	const uint32_t runs = group->n * (type->block_weights / Q8_BLOCK);
+
+	type->shared(group, lane);
+	/* The runs of a block of 256 share bytes: unrolled, which bits are whose is a constant (a Zen 4, in cache, 1, 4
+	 * and 16 tokens: Q6_K 1.25, 1.16 and 1.05 times as fast, Q4_K 1.05, 1.16 and 1.04). */
+	if (type->block_weights == TILES_GROUP_WEIGHTS && T <= TILES_UNROLLED) {
+		UNROLL_RUNS
+		for (uint32_t r = 0; r < GROUP_RUNS; r++) {
+			/* Or prefetches of one run go behind loads of the next, and memory is waited for: Q6_K with
+			 * one token 10.9 to 9.4 GB/s, with four 23.2 to 11.4. */
+			__asm__ volatile("" ::: "memory");
+			tile_run(type, group, r, bytes, lane, x, at, T, acc);
+		}
+		return;
+	}
+	for (uint32_t r = 0; r < runs; r++)
+		tile_run(type, group, r, bytes, lane, x, at, T, acc);
+}
+
 /* Half a tile or all of it; all but work, x and y are constants where this is inlined. */
 ALWAYS_INLINE void tile_product(const struct tile_type *type, const struct tile_work *work,
 	uint32_t lane, const struct activation *x, const uint32_t T, float *const *y)
 {
 	const uint32_t per_group = TILES_GROUP_WEIGHTS / type->block_weights;
+	const uint32_t per_segment = PRODUCT_SEGMENT / type->block_weights;
 	const uint32_t run_bytes = per_group * type->block_bytes * 2;
 	const uint32_t from = work->from > lane ? work->from - lane : 0;
 	const uint32_t to = work->to < lane + TILE_ROWS ? work->to - lane : TILE_ROWS;
 	struct tile_shared common;
 	struct tile_group group = {work->tile, per_group, &common};
-	flanes acc[TILE_TOKENS];
+	flanes acc[TILE_TOKENS], total[TILE_TOKENS];
+	uint32_t b = 0;
 
 	/* The rows of y lie far apart, mostly in memory alone, and stores wait for their lines one after the other: Q8_0
 	 * experts' down with 32 tokens each 52 to 58 % of the int8 peak of a Zen 5, prefill 5 % faster. */
 	UNROLL_TOKENS
-	for (uint32_t t = 0; t < T; t++) {
-		acc[t] = f_zero();
+	for (uint32_t t = 0; t < T; t++)
 		_mm_prefetch((const char *)(y[t] + work->row + lane), _MM_HINT_T0);
-	}
-	for (uint32_t b = 0; b < work->blocks; b += per_group) {
-		const uint32_t left = work->blocks - b;
-		const size_t at = (size_t)b * (type->block_weights / Q8_BLOCK);
+	for (;;) {
+		const bool first = b == 0;
+		const uint32_t end =
+			work->blocks - b < per_segment ? work->blocks : b + per_segment;
 
-		group.n = left < per_group ? left : per_group;
-		type->shared(&group, lane);
-		/* The runs of a block of 256 share bytes: unrolled, which bits are whose is a constant (a Zen 4, in cache, 1, 4
-		 * and 16 tokens: Q6_K 1.25, 1.16 and 1.05 times as fast, Q4_K 1.05, 1.16 and 1.04). */
-		if (per_group == 1 && T <= TILES_UNROLLED) {
-			UNROLL_RUNS
-			for (uint32_t r = 0; r < GROUP_RUNS; r++) {
-				/* Or prefetches of one run go behind loads of the next, and memory is waited for: Q6_K with
-				 * one token 10.9 to 9.4 GB/s, with four 23.2 to 11.4. */
-				__asm__ volatile("" ::: "memory");
-				tile_run(type, &group, r, run_bytes, lane, x, at, T, acc);
-			}
-		} else {
-			const uint32_t runs = group.n * (type->block_weights / Q8_BLOCK);
-
-			for (uint32_t r = 0; r < runs; r++)
-				tile_run(type, &group, r, run_bytes, lane, x, at, T, acc);
+		UNROLL_TOKENS
+		for (uint32_t t = 0; t < T; t++)
+			acc[t] = f_zero();
+		for (; b < end; b += per_group) {
+			group.n = end - b < per_group ? end - b : per_group;
+			tile_group_runs(type, &group, run_bytes, lane, x,
+				(size_t)b * (type->block_weights / Q8_BLOCK), T, acc);
+			group.p += (size_t)group.n * type->block_bytes * TILE_LANES;
 		}
-		group.p += (size_t)group.n * type->block_bytes * TILE_LANES;
+		if (b >= work->blocks)
+			break;
+		end_segment(first, T, acc, total);
 	}
+	if (work->blocks > per_segment)
+		end_segments(T, acc, total);
 	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++)
 		f_store_some(y[t] + work->row + lane, acc[t], from, to);

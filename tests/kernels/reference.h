@@ -110,6 +110,23 @@ static inline float reference_lanes(const float *a, const float *b, uint32_t n)
 	return lane[0];
 }
 
+/* The sum of a norm, NORM SUM of kernels.h. */
+static inline float reference_norm_sum(const float *a, const float *b, uint32_t n)
+{
+	float partial[256] = {0};
+
+	for (uint32_t k = 0; k < n; k++)
+		partial[k % 256] = fmaf(a[k], b[k], partial[k % 256]);
+	for (uint32_t step = 16; step < 256; step *= 2)
+		for (uint32_t i = 0; i < 256; i++)
+			if (i % (2 * step) < 16)
+				partial[i] = partial[i] + partial[i + step];
+	for (uint32_t half = 8; half; half /= 2)
+		for (uint32_t i = 0; i < half; i++)
+			partial[i] = partial[i] + partial[i + half];
+	return partial[0];
+}
+
 /* float16 by its definition. */
 static inline float reference_half(uint16_t h)
 {
@@ -295,7 +312,7 @@ static inline struct reference_run reference_run(
 static inline float reference_product(
 	enum tensor_type type, const uint8_t *row, uint32_t cols, const struct activation *x)
 {
-	float wide[4096], acc = 0;
+	float wide[4096], acc = 0, total = 0;
 
 	assert_true(cols <= 4096);
 	if (type == TENSOR_F32 || type == TENSOR_F16 || type == TENSOR_BF16) {
@@ -314,6 +331,10 @@ static inline float reference_product(
 		struct reference_run run = reference_run(type, row, b);
 		int isum[2] = {0, 0}, esum = 0;
 
+		if (b > 0 && b % 32 == 0) {
+			total = b == 32 ? acc : total + acc;
+			acc = 0;
+		}
 		for (int i = 0; i < 32; i++) {
 			isum[i / 16] += run.c[i / 16] * run.q[i] * in->q[i];
 			esum += run.e[i / 16] * in->q[i];
@@ -328,7 +349,7 @@ static inline float reference_product(
 		if (run.has_m)
 			acc = fmaf(run.m, in->d * (float)esum, acc);
 	}
-	return acc;
+	return cols > 1024 ? total + acc : acc;
 }
 
 /* The same row with float32 activations: LANES of its float32 values, what the backend "reference" computes. */

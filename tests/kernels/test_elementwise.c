@@ -1,7 +1,7 @@
 /* Quantisation, norm, rope, activation, softmax and sums: the definition to the bit, and the mathematics. */
 #include "tests/kernels/reference.h"
 
-#define N_MAX 300
+#define N_MAX 600
 
 static void random_vector(uint64_t *rng, float *x, uint32_t n, float scale)
 {
@@ -111,7 +111,7 @@ static void rms_norm_is_the_definition(void **state)
 		random_vector(&rng, w, n, 2);
 		for (uint32_t i = 0; i < n; i++)
 			ss += (double)x[i] * (double)x[i];
-		inverse = 1 / sqrtf(reference_lanes(x, x, n) / (float)n + eps);
+		inverse = 1 / sqrtf(reference_norm_sum(x, x, n) / (float)n + eps);
 		for (uint32_t i = 0; i < n; i++) {
 			expected[i] = x[i] * inverse;
 			expected[i] *= w[i];
@@ -149,10 +149,10 @@ static void layer_norm_is_the_definition(void **state)
 			mean += (double)x[i] / n;
 		for (uint32_t i = 0; i < n; i++)
 			ss += ((double)x[i] - mean) * ((double)x[i] - mean);
-		float_mean = reference_lanes(x, one, n) / (float)n;
+		float_mean = reference_norm_sum(x, one, n) / (float)n;
 		for (uint32_t i = 0; i < n; i++)
 			d[i] = x[i] - float_mean;
-		inverse = 1 / sqrtf(reference_lanes(d, d, n) / (float)n + eps);
+		inverse = 1 / sqrtf(reference_norm_sum(d, d, n) / (float)n + eps);
 		for (uint32_t i = 0; i < n; i++) {
 			float scaled = d[i] * inverse;
 
@@ -389,46 +389,59 @@ static void softmax_of_odd_values_is_the_same_everywhere(void **state)
 	}
 }
 
-static void exp_less_is_the_scalar_exp_of_the_difference(void **state)
+static void exp_sums_are_those_of_chunks(void **state)
 {
-	float x[N_MAX], y[N_MAX], expected[N_MAX];
+	float z[N_MAX], e[N_MAX], ones[SAMPLE_CHUNK], sums[N_MAX / SAMPLE_CHUNK + 1];
+	float expected[N_MAX / SAMPLE_CHUNK + 1];
 	uint64_t rng = 10;
 
 	(void)state;
+	for (uint32_t i = 0; i < SAMPLE_CHUNK; i++)
+		ones[i] = 1;
 	for (uint32_t n = 1; n < N_MAX; n++) {
-		random_vector(&rng, x, n, 60);
-		x[n / 2] = -INFINITY;
+		uint32_t chunks = 0;
+
+		random_vector(&rng, z, n, 60);
+		z[n / 2] = -INFINITY;
 		for (uint32_t i = 0; i < n; i++)
-			expected[i] = kernels_exp(x[i] - 3.5f);
+			e[i] = kernels_exp(z[i] - 3.5f);
+		for (uint32_t at = 0; at < n; at += SAMPLE_CHUNK)
+			expected[chunks++] = reference_lanes(
+				e + at, ones, n - at < SAMPLE_CHUNK ? n - at : SAMPLE_CHUNK);
 		for (size_t k = 0; backend(k); k++) {
-			memcpy(y, x, sizeof(x));
-			backend(k)->exp_less(y, n, 3.5f);
-			assert_same_floats(y, expected, n, backend(k)->name);
+			sums[chunks - 1] = -1;
+			backend(k)->exp_sums(z, n, 3.5f, sums);
+			assert_same_floats(sums, expected, chunks, backend(k)->name);
 		}
 	}
 }
 
-static void exp_less_of_any_bits_is_the_scalar_exp(void **state)
+/* In a chunk where all else has no weight, the sum is one exponential. */
+static void exp_of_any_bits_is_the_scalar_exp(void **state)
 {
 	const float limits[] = {-87.3f, 88.72283f, 0, -0.0f, INFINITY, -INFINITY, NAN, 3e38f,
 		-3e38f, 1e-40f, -1e-40f};
 	enum { LIMITS = sizeof(limits) / sizeof(limits[0]), N = 4096 };
-	float x[N], y[N], expected[N];
+	static float z[N * SAMPLE_CHUNK];
+	float sums[N], expected[N];
 	uint64_t rng = 11;
 
 	(void)state;
+	for (uint32_t i = 0; i < N * SAMPLE_CHUNK; i++)
+		z[i] = -INFINITY;
 	for (uint32_t i = 0; i < N; i++) {
-		x[i] = float_from((uint32_t)random_bits(&rng));
+		float x = float_from((uint32_t)random_bits(&rng));
+
 		if (i % 3 == 1)
-			x[i] = nextafterf(limits[i % LIMITS], x[i]);
+			x = nextafterf(limits[i % LIMITS], x);
 		else if (i % 3 == 2)
-			x[i] = limits[i % LIMITS];
-		expected[i] = kernels_exp(x[i]);
+			x = limits[i % LIMITS];
+		z[i * SAMPLE_CHUNK + i % SAMPLE_CHUNK] = x;
+		expected[i] = kernels_exp(x);
 	}
 	for (size_t k = 0; backend(k); k++) {
-		memcpy(y, x, sizeof(x));
-		backend(k)->exp_less(y, N, 0);
-		assert_same_floats(y, expected, N, backend(k)->name);
+		backend(k)->exp_sums(z, N * SAMPLE_CHUNK, 0, sums);
+		assert_same_floats(sums, expected, N, backend(k)->name);
 	}
 }
 
@@ -489,8 +502,8 @@ int main(void)
 		cmocka_unit_test(silu_of_odd_values_is_the_same_everywhere),
 		cmocka_unit_test(add_and_axpy_are_the_definition),
 		cmocka_unit_test(softmax_is_the_definition_and_sums_to_one),
-		cmocka_unit_test(exp_less_is_the_scalar_exp_of_the_difference),
-		cmocka_unit_test(exp_less_of_any_bits_is_the_scalar_exp),
+		cmocka_unit_test(exp_sums_are_those_of_chunks),
+		cmocka_unit_test(exp_of_any_bits_is_the_scalar_exp),
 		cmocka_unit_test(softmax_of_odd_values_is_the_same_everywhere),
 		cmocka_unit_test(kv_store_keeps_float32_and_rounds_to_float16),
 		cmocka_unit_test(selecting_names_what_there_is),

@@ -4,6 +4,7 @@
 
 #define TOKENS_MAX 33
 #define COLS_MAX 1024
+#define COLS_LONG 3328
 #define ROWS_MAX 70
 
 static const enum tensor_type all_types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0,
@@ -19,8 +20,8 @@ struct problem {
 	struct matrix w, tiled; /* the same rows; of no tile: w again */
 	uint8_t *data, *tiles;
 	uint32_t n;
-	float x[TOKENS_MAX][COLS_MAX];
-	struct q8_block q8[TOKENS_MAX][COLS_MAX / 32];
+	float x[TOKENS_MAX][COLS_LONG];
+	struct q8_block q8[TOKENS_MAX][COLS_LONG / 32];
 	struct activation in[TOKENS_MAX];
 	float y[TOKENS_MAX][ROWS_MAX];
 	float q8_expected[TOKENS_MAX][ROWS_MAX], f32_expected[TOKENS_MAX][ROWS_MAX];
@@ -254,6 +255,32 @@ static void long_plain_rows_are_the_definition(void **state)
 	free(p);
 }
 
+/* Every segment of 1024 columns is a chain of its own; the last one may be short, and there may be no other. */
+static void long_rows_of_blocks_are_summed_in_segments(void **state)
+{
+	const uint32_t counts[] = {1, 2, 3, 8, 17};
+	struct problem *p = malloc(sizeof(*p));
+	uint64_t rng = 10;
+
+	(void)state;
+	assert_non_null(p);
+	for (size_t i = 3; i < sizeof(all_types) / sizeof(all_types[0]); i++) {
+		const uint32_t block = tensor_type_info((uint32_t)all_types[i])->block_weights;
+		const uint32_t all_cols[] = {1024, 1024 + block, 2048, 3072 - block, COLS_LONG};
+
+		for (uint32_t c = 0; c < 5; c++) {
+			problem_init(p, all_types[i], 19, all_cols[c], counts[(c + i) % 5],
+				c % 2 ? EXTREME : ORDINARY, &rng);
+			for (size_t b = 0; backend(b); b++) {
+				check(p, backend(b), 0, 19);
+				check(p, backend(b), 3, 18);
+			}
+			problem_exit(p);
+		}
+	}
+	free(p);
+}
+
 static void extreme_weights_and_scales_give_the_same_bits_everywhere(void **state)
 {
 	(void)state;
@@ -460,6 +487,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_backend_equals_the_definition_to_the_bit),
 		cmocka_unit_test(long_plain_rows_are_the_definition),
+		cmocka_unit_test(long_rows_of_blocks_are_summed_in_segments),
 		cmocka_unit_test(extreme_weights_and_scales_give_the_same_bits_everywhere),
 		cmocka_unit_test(the_largest_sums_of_a_run_are_exact),
 		cmocka_unit_test(few_tokens_of_whole_groups_are_the_definition),

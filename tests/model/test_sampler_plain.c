@@ -115,10 +115,20 @@ static int by_p(const void *a, const void *b)
 
 static double plain_exp_sum(const float *z, uint32_t n, float z_max)
 {
-	double sum[4] = {0};
-	for (uint32_t i = 0; i < n; i++)
-		sum[i % 4] += (double)kernels_exp(z[i] - z_max);
-	return sum[0] + sum[1] + sum[2] + sum[3];
+	double sum[64] = {0};
+	for (uint32_t c = 0; 64 * c < n; c++) {
+		float lane[16] = {0};
+		for (uint32_t i = 64 * c; i < n && i < 64 * c + 64; i++)
+			lane[i % 16] += kernels_exp(z[i] - z_max);
+		for (uint32_t half = 8; half > 0; half /= 2)
+			for (uint32_t i = 0; i < half; i++)
+				lane[i] += lane[i + half];
+		sum[c % 64] += (double)lane[0];
+	}
+	for (uint32_t half = 32; half > 0; half /= 2)
+		for (uint32_t i = 0; i < half; i++)
+			sum[i] += sum[i + half];
+	return sum[0];
 }
 
 /* top-k, then top-p, then min-p; dist[].p is not divided by the sum yet, which is returned. */
