@@ -40,6 +40,7 @@ struct queue_limits {
 	uint32_t ffn_width; /* the widest; a multiple of Q8_BLOCK */
 	bool ffn_plain; /* some take float32 values to their last product */
 	uint32_t n_experts; /* of a layer */
+	uint32_t pick_vocab; /* logits of a row that is picked from; 0: none is */
 };
 
 struct queue {
@@ -100,4 +101,5 @@ struct backend_ops {
 	void (*experts)(struct queue *q, const struct step_experts *step);
 	void (*combine)(struct queue *q, const struct step_combine *step);
 	void (*logits)(struct queue *q, const struct step_logits *step);
+	void (*pick)(struct queue *q, const struct step_pick *step);
 };

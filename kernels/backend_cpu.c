@@ -1,5 +1,6 @@
 #include "kernels/backend_cpu.h"
 
+#include "kernels/cpu/pick.h"
 #include "kernels/cpu/steps/steps.h"
 #include "shared/base/clock.h"
 #include "shared/base/huge_pages.h"
@@ -133,9 +134,8 @@ static void layout(struct cpu_queue *q, uint32_t threads, struct carve *c)
 	CARVE(c, q->ends, (size_t)limits->n_experts + 1);
 }
 
-static size_t cpu_queue_bytes(const struct backend *backend, const struct queue_limits *limits)
+static size_t layout_bytes(const struct cpu_backend *cpu, const struct queue_limits *limits)
 {
-	const struct cpu_backend *cpu = (const struct cpu_backend *)backend;
 	struct cpu_queue q = {.kernels = cpu->kernels, .limits = *limits};
 	struct carve count = {0};
 
@@ -143,10 +143,19 @@ static size_t cpu_queue_bytes(const struct backend *backend, const struct queue_
 	return count.used;
 }
 
+static size_t cpu_queue_bytes(const struct backend *backend, const struct queue_limits *limits)
+{
+	const struct cpu_backend *cpu = (const struct cpu_backend *)backend;
+
+	return layout_bytes(cpu, limits) +
+	       (limits->pick_vocab > 0 ? pick_bytes(cpu->threads, limits->pick_vocab) : 0);
+}
+
 static void cpu_queue_free(struct queue *queue)
 {
 	struct cpu_queue *q = cpu_queue(queue);
 
+	pick_destroy(&q->pick);
 	pool_destroy(&q->pool);
 	free(q->memory);
 	free(q);
@@ -156,7 +165,7 @@ static int cpu_queue_create(struct backend *backend, const struct queue_limits *
 	struct queue **out, struct error *err)
 {
 	const struct cpu_backend *cpu = cpu_backend(backend);
-	size_t bytes = cpu_queue_bytes(backend, limits);
+	size_t bytes = layout_bytes(cpu, limits);
 	struct cpu_queue *q = calloc(1, sizeof(*q));
 
 	if (!q)
@@ -168,9 +177,10 @@ static int cpu_queue_create(struct backend *backend, const struct queue_limits *
 	q->memory = huge_pages_alloc(bytes);
 	int rc = q->memory ? pool_create(cpu->threads, cpu->pin, cpu->spin_ns, &q->pool, err)
 			   : error_set(err, ENOMEM, "no memory for a queue: %zu bytes", bytes);
+	if (rc == 0 && limits->pick_vocab > 0)
+		rc = pick_create(cpu->kernels, q->pool, limits->pick_vocab, &q->pick, err);
 	if (rc < 0) {
-		free(q->memory);
-		free(q);
+		cpu_queue_free(&q->queue);
 		return rc;
 	}
 	layout(q, cpu->threads, &(struct carve){q->memory, 0});
@@ -280,6 +290,7 @@ static const struct backend_ops cpu_ops = {
 	.experts = cpu_experts,
 	.combine = cpu_combine,
 	.logits = cpu_logits,
+	.pick = cpu_pick,
 };
 
 int backend_cpu_create(

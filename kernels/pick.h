@@ -1,14 +1,12 @@
 /*
- * The step `pick`: from rows of logits to tokens, for a whole batch at once. Each row has parameters of its own, and each gives
- * what sampler_choose gives, to the bit, whatever the other rows, the order of the rows and the number of threads are. Rows run
- * in parallel on the pool; one thread, which drives the pool, calls. Everything is allocated in pick_create.
+ * The step `pick` (backend.h): from rows of logits to tokens, for a whole batch at once. Each row has parameters of its own, and
+ * each gives what sampler_choose gives, to the bit, whatever the other rows, their order and the back end are.
  *
  * A row of a tree does not depend on what the rows before it picked: its history is the committed tokens and the drafted tokens
  * on its own path, so all nodes are picked in one step and acceptance walks over the results.
  */
 #pragma once
 
-#include "kernels/pool.h"
 #include "kernels/sampler.h"
 
 enum {
@@ -49,15 +47,6 @@ struct pick_result {
 	uint64_t hash; /* logits_hash of the row; 0 if it was not wanted */
 };
 
-struct pick;
-
-/* For rows of n_vocab logits. Borrows the pool and the kernels. */
-int pick_create(const struct kernels *kernels, struct pool *pool, uint32_t n_vocab,
-	struct pick **out, struct error *err);
-void pick_destroy(struct pick **pick);
-
-/* rows[0..n_rows-1] are a batch; fills results[first..first+n-1], so that the logits of a batch need not exist at once.
- * logits[i]: [n_vocab] of row first + i. -EINVAL, and no result, if a parent is not a smaller index, a path is longer than
+/* Whether rows first..first+n-1 of a batch may be picked. -EINVAL: a parent is not a smaller index, a path is longer than
  * PICK_PATH_MAX, or n_best is larger than PICK_BEST_MAX. */
-int pick_run(struct pick *pick, const struct pick_row *rows, uint32_t first, uint32_t n,
-	const float *const *logits, struct pick_result *results);
+int pick_check(const struct pick_row *rows, uint32_t first, uint32_t n);

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "kernels/pick.h"
 #include "kernels/tensor.h"
 
 #include <stdbool.h>
@@ -210,4 +211,14 @@ struct step_logits {
 	const float *output_bias; /* [vocabulary] or NULL */
 	struct rows logits; /* out: [vocabulary] */
 	struct step_next next;
+};
+
+/* Tokens from rows of logits, which stay as they are. What the rows of picks point to, and the results, are memory of the host: all of
+ * it is the caller's again, and the results are there, when a ticket taken behind the step is reached. */
+struct step_pick {
+	struct rows logits; /* [vocabulary] */
+	const struct pick_row *rows; /* [first + n], which pass pick_check */
+	uint32_t first, n; /* those to be picked */
+	const uint32_t *which; /* [n] rows of logits */
+	struct pick_result *results; /* [first + n] */
 };

@@ -211,9 +211,17 @@ static int map_weights(struct engine *e, uint64_t *own, struct error *err)
 	return 0;
 }
 
-static uint32_t n_logits(const struct engine *e, bool all_logits)
+static struct forward_limits limits_of(const struct engine *e, bool all_logits)
 {
-	return all_logits ? e->n_batch : 1;
+	uint32_t n_logits = all_logits ? e->n_batch : e->sampling ? 0 : 1;
+
+	return (struct forward_limits){
+		.n_batch = e->n_batch,
+		.n_logits = n_logits,
+		.n_picks = e->sampling ? 1 : 0,
+		.n_drafts = n_logits,
+		.n_context = context_of(e),
+	};
 }
 
 /* The kernel would end this process without a word. */
@@ -221,7 +229,8 @@ static int check_room(
 	const struct engine *e, uint64_t weights, uint64_t kv, bool all_logits, struct error *err)
 {
 	const char *instead = e->options.instead_of_pack;
-	uint64_t buffers = forward_bytes(e->model, e->backend, e->n_batch, n_logits(e, all_logits));
+	const struct forward_limits limits = limits_of(e, all_logits);
+	uint64_t buffers = forward_bytes(e->model, e->backend, &limits);
 	struct memory_limit limit;
 
 	memory_limit_now(&limit);
@@ -307,14 +316,15 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	rc = experts_mapped_init(&e->experts, e->model, e->backend, err);
 	if (rc < 0)
 		return rc;
-	rc = forward_create(e->model, e->backend, &e->kv, &e->experts.source, e->n_batch,
-		n_logits(e, all_logits), context_of(e), &e->forward, err);
+	const struct forward_limits limits = limits_of(e, all_logits);
+	rc = forward_create(
+		e->model, e->backend, &e->kv, &e->experts.source, &limits, &e->forward, err);
 	if (rc == 0)
 		e->pool = backend_cpu_pool(forward_queue(e->forward));
 	return rc;
 }
 
-/* Tokens first..first+n-1 as one pass, committed; the last (or all) with logits. */
+/* Tokens first..first+n-1 as one pass, committed; the last (or all) with logits, or with a pick. */
 static int run_chunk(
 	struct engine *e, uint32_t first, uint32_t n, bool all, bool last, struct error *err)
 {
@@ -327,10 +337,21 @@ static int run_chunk(
 			.token = e->tokens[first + i],
 			.position = first + i,
 			.parent = (int32_t)i - 1,
-			.logits = (all && first + i >= e->logits_from) || (last && i == n - 1),
+			.logits = (all && first + i >= e->logits_from) ||
+				  (last && i == n - 1 && !e->sampling),
 			.cell = e->cells[i],
 		};
-	rc = forward_run(e->forward, e->batch, n);
+	const struct pick_row pick = {
+		.params = e->sampling,
+		.history = e->tokens,
+		.n_history = first + n,
+		.parent = -1,
+		.source = n - 1,
+		.position = first + n,
+		.want_hash = e->want_hash,
+	};
+	rc = forward_run_picks(
+		e->forward, e->batch, n, &pick, last && e->sampling ? 1 : 0, &e->picked);
 	if (rc < 0)
 		return error_set(err, -rc, "the forward pass failed at token %u", first);
 	kv_commit(&e->kv, &e->seq, e->cells, n, NULL, 0);
@@ -381,12 +402,9 @@ int engine_not_finite(const struct engine *e, uint32_t position, struct error *e
 		"the logits after token %u are not finite, though every weight is", position);
 }
 
-int engine_step(struct engine *e, const float **logits, struct error *err)
+int engine_step(struct engine *e, struct error *err)
 {
-	int rc = run_chunk(e, e->n_tokens - 1, 1, true, true, err);
-	if (rc == 0)
-		*logits = forward_logits(e->forward, 0);
-	return rc;
+	return run_chunk(e, e->n_tokens - 1, 1, false, true, err);
 }
 
 void engine_close(struct engine *e)

@@ -68,6 +68,11 @@ struct engine {
 	int32_t *tokens; /* [n_context] prompt and output */
 	uint32_t n_prompt, n_tokens, n_context;
 	uint32_t logits_from; /* engine_prefill of all: rows before this position are left out */
+	/* Set before engine_start by a command that picks tokens: behind the prompt and each step one is picked under these
+	 * parameters, with the hash of its logits if that is wanted. No logits are kept then. */
+	const struct sampler_params *sampling;
+	bool want_hash;
+	struct pick_result picked; /* the last */
 };
 
 /* The logits after the token at position, valid during the call. */
@@ -90,12 +95,12 @@ int engine_encode(const struct gguf *gguf, const struct tokenizer *tokenizer, co
 	bool chat, int32_t **ids, size_t *n, struct error *err);
 /* Pool, KV cache and forward pass. n_extra: tokens wanted beyond the prompt; the context is cut to what that needs. */
 int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct error *err);
-/* Runs the prompt in chunks; row is called for every position (all) or the last. */
+/* Runs the prompt in chunks; row (may be NULL) is called for every position (all) or the last whose logits are kept. */
 int engine_prefill(struct engine *e, bool all, engine_row *row, void *arg, struct error *err);
 /* Forgets all positions: engine_prefill runs e->tokens[0..n_prompt-1] anew. */
 void engine_rewind(struct engine *e);
-/* Runs the last of e->tokens; *logits is valid until the next call. Allocates nothing. */
-int engine_step(struct engine *e, const float **logits, struct error *err);
+/* Runs the last of e->tokens and picks the token behind it. Allocates nothing. */
+int engine_step(struct engine *e, struct error *err);
 void engine_close(struct engine *e);
 /* -EINVAL for logits that are not finite, with the tensor that is to blame when it is one. Reads all weights. */
 int engine_not_finite(const struct engine *e, uint32_t position, struct error *err);

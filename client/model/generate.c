@@ -2,7 +2,6 @@
 #include "client/model/engine.h"
 
 #include "shared/base/clock.h"
-#include "kernels/logits_hash.h"
 #include "kernels/sampler.h"
 
 #include <stdlib.h>
@@ -13,19 +12,12 @@
 struct generate {
 	struct engine engine;
 	struct sampler_params params;
-	struct sampler sampler;
 	uint32_t max_tokens;
 	bool ignore_eos, logits_hash, help;
 	uint64_t *hashes; /* [max_tokens] of the logits each token was chosen from */
 	uint64_t prefill_ns, decode_ns;
 	bool eos;
 };
-
-static void keep_row(void *arg, uint32_t position, const float *logits)
-{
-	(void)position;
-	*(const float **)arg = logits;
-}
 
 static void show(struct generate *g, int32_t token)
 {
@@ -41,28 +33,26 @@ static void show(struct generate *g, int32_t token)
 static int generate(struct generate *g, struct error *err)
 {
 	struct engine *e = &g->engine;
-	const float *logits = NULL;
 	uint64_t start = clock_ns();
-	int rc = engine_prefill(e, false, keep_row, &logits, err);
+	int rc = engine_prefill(e, false, NULL, NULL, err);
 	uint64_t prefilled = clock_ns();
 	g->prefill_ns = prefilled - start;
 	/* Of what nobody reads, the rest is not worth its time; main says so. */
 	while (rc == 0 && !ferror(stdout)) {
 		uint32_t i = e->n_tokens - e->n_prompt;
-		if (!sampler_finite(logits, e->model->config.n_vocab)) {
+		if (!e->picked.finite) {
 			rc = engine_not_finite(e, e->n_tokens - 1, err);
 			break;
 		}
-		int32_t token = sampler_pick(
-			&g->sampler, &g->params, logits, e->tokens, e->n_tokens, e->n_tokens, NULL);
+		int32_t token = e->picked.token;
 		if (g->hashes)
-			g->hashes[i] = logits_hash(logits, e->model->config.n_vocab);
+			g->hashes[i] = e->picked.hash;
 		e->tokens[e->n_tokens++] = token;
 		show(g, token);
 		g->eos = !g->ignore_eos && tokenizer_is_eog(e->tokenizer, token);
 		if (g->eos || i + 1 == g->max_tokens || e->n_tokens == e->n_context)
 			break;
-		rc = engine_step(e, &logits, err);
+		rc = engine_step(e, err);
 	}
 	g->decode_ns = clock_ns() - prefilled;
 	return rc;
@@ -126,17 +116,18 @@ static int run(struct generate *g, struct error *err)
 {
 	struct engine *e = &g->engine;
 	bool text = !engine_json(e);
+	e->sampling = &g->params;
+	e->want_hash = g->logits_hash;
 	int rc = engine_open(e, !g->ignore_eos || text, err);
 	if (rc < 0)
 		return rc;
 	rc = engine_start(e, g->max_tokens, false, err);
 	if (rc < 0)
 		return rc;
-	rc = sampler_init(&g->sampler, e->model->config.n_vocab);
 	if (g->logits_hash)
 		g->hashes = calloc(g->max_tokens, sizeof(*g->hashes));
-	if (rc < 0 || (g->logits_hash && !g->hashes))
-		return error_set(err, ENOMEM, "no memory for sampling");
+	if (g->logits_hash && !g->hashes)
+		return error_set(err, ENOMEM, "no memory for hashes of %u tokens", g->max_tokens);
 	rc = generate(g, err);
 	if (rc < 0)
 		return rc;
@@ -197,7 +188,6 @@ int command_generate(int argc, char **argv)
 		return EX_OK;
 	int rc = run(&g, &err);
 	free(g.hashes);
-	sampler_exit(&g.sampler);
 	engine_close(&g.engine);
 	return rc < 0 ? engine_fail(rc, &err) : EX_OK;
 }

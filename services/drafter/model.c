@@ -132,8 +132,13 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 	if (r < 0)
 		return r;
 	return forward_create(m->model, m->backend, &m->kv,
-		m->model->config.n_experts ? &m->experts.source : NULL, m->n_batch,
-		DRAFT_MODEL_LOGITS, m->n_context, &m->forward, err);
+		m->model->config.n_experts ? &m->experts.source : NULL,
+		&(struct forward_limits){
+			.n_batch = m->n_batch,
+			.n_logits = DRAFT_MODEL_LOGITS,
+			.n_context = m->n_context,
+		},
+		&m->forward, err);
 }
 
 /* The draft model's feed-forward inputs go to the hints: only those of tokens that will be

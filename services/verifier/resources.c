@@ -3,6 +3,7 @@
 #include "kernels/backend_cpu.h"
 #include "kernels/kernels.h"
 #include "services/verifier/journal.h"
+#include "services/verifier/pass/pass.h"
 #include "shared/base/cpus.h"
 #include "shared/base/log.h"
 #include "shared/base/memory.h"
@@ -52,10 +53,11 @@ static void experts_needs(const struct verifier_config *config, const struct mod
 static uint64_t buffers(const struct verifier_config *config, const struct model *model,
 	struct backend *backend, int64_t sessions)
 {
-	uint32_t rows = (uint32_t)sessions * (LIMIT_DRAFT + 1);
+	const struct forward_limits limits =
+		pass_limits(sessions, config->prefill_chunk, config->context);
 
 	return own_bytes() + OWN_BYTES_MORE + router_copies_bytes(model) +
-	       forward_bytes(model, backend, rows + (uint32_t)config->prefill_chunk, rows);
+	       forward_bytes(model, backend, &limits);
 }
 
 void resources_needs(const struct verifier_config *config, const struct model *model,

@@ -27,6 +27,7 @@ enum {
 	LIMIT_DRAFT_SUPPORT = 64, /* tokens with q > 0 at one drafted position */
 	LIMIT_PREFILL = 2048, /* prompt tokens of one pass */
 	LIMIT_BATCH = 8192, /* tokens of one forward call */
+	LIMIT_KEPT_LOGITS = 128, /* rows that a pass keeps, for drafts of maximal coupling */
 	LIMIT_THREADS = 256,
 	LIMIT_STOPS = 256, /* stop strings of a request */
 	LIMIT_STOP_BYTES = 4096, /* length of one, with its NUL */

@@ -63,6 +63,13 @@ static inline struct backend *test_backend(void)
 	return backend;
 }
 
+#define rig_limits(context)                                                        \
+	(struct forward_limits)                                                    \
+	{                                                                          \
+		.n_batch = RIG_BATCH, .n_logits = RIG_BATCH, .n_picks = RIG_BATCH, \
+		.n_drafts = RIG_BATCH, .n_context = (context)                      \
+	}
+
 /* n_context decides the factors of longrope. */
 static inline void rig_open_context(struct rig *rig, const char *path, const char *kernels,
 	uint32_t threads, enum kv_type type, uint32_t n_context)
@@ -81,8 +88,8 @@ static inline void rig_open_context(struct rig *rig, const char *path, const cha
 		kv_windows_of(rig->model, RIG_STATES, RIG_BATCH, RIG_PAGES * KV_PAGE_CELLS);
 	rig_kv(rig, &layout, true);
 	assert_int_equal(experts_mapped_init(&rig->experts, rig->model, rig->backend, &err), 0);
-	if (forward_create(rig->model, rig->backend, &rig->kv, &rig->experts.source, RIG_BATCH,
-		    RIG_BATCH, n_context, &rig->forward, &err) < 0)
+	if (forward_create(rig->model, rig->backend, &rig->kv, &rig->experts.source,
+		    &rig_limits(n_context), &rig->forward, &err) < 0)
 		fail_msg("%s", err.text);
 	rig->n_vocab = c->n_vocab;
 }

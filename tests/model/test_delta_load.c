@@ -147,8 +147,8 @@ static void logits_of(struct model *model, float *out)
 	rig_backend(&rig, kernels_select(NULL, &err), 1);
 	rig_kv(&rig, &layout, true);
 	assert_int_equal(experts_mapped_init(&rig.experts, model, rig.backend, &err), 0);
-	assert_int_equal(forward_create(model, rig.backend, &rig.kv, &rig.experts.source, RIG_BATCH,
-				 RIG_BATCH, RIG_CONTEXT, &rig.forward, &err),
+	assert_int_equal(forward_create(model, rig.backend, &rig.kv, &rig.experts.source,
+				 &rig_limits(RIG_CONTEXT), &rig.forward, &err),
 		0);
 	rig.n_vocab = model->config.n_vocab;
 	rig_ids(9, 380, ids, N);

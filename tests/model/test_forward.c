@@ -426,7 +426,7 @@ static void the_order_in_which_experts_arrive_changes_no_bit(void **state)
 	assert_int_equal(experts_mapped_init(&late.inner, rig.model, rig.backend, &err), 0);
 	late.mapped.source.ops = &ops;
 	assert_int_equal(forward_create(rig.model, rig.backend, &rig.kv, &late.mapped.source,
-				 RIG_BATCH, RIG_BATCH, RIG_CONTEXT, &forward, &err),
+				 &rig_limits(RIG_CONTEXT), &forward, &err),
 		0);
 	forward_destroy(&rig.forward);
 	rig.forward = forward;
@@ -463,7 +463,7 @@ static void keep_windows_like_others(struct rig *rig)
 	rig->memory = NULL;
 	rig_kv(rig, &layout, true);
 	assert_int_equal(forward_create(rig->model, rig->backend, &rig->kv, &rig->experts.source,
-				 RIG_BATCH, RIG_BATCH, RIG_CONTEXT, &rig->forward, &err),
+				 &rig_limits(RIG_CONTEXT), &rig->forward, &err),
 		0);
 }
 

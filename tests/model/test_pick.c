@@ -1,6 +1,6 @@
 /* The step that picks from a batch of rows: to the bit what the sampler picks row by row, for any threads, trees of drafts and
  * masks; probabilities and the most likely tokens beside a computation in double; rows that are not finite. */
-#include "kernels/pick.h"
+#include "kernels/cpu/pick.h"
 #include "kernels/logits_hash.h"
 #include "tests/model/rig.h"
 
@@ -133,6 +133,12 @@ static void assert_picked(struct sampler *sampler, uint32_t i)
 	assert_int_equal(result->hash, row->want_hash ? logits_hash(w.logits[i], V) : 0);
 }
 
+static void run(struct pick *pick, uint32_t first, uint32_t n)
+{
+	assert_int_equal(pick_check(w.rows, first, n), 0);
+	pick_run(pick, w.rows, first, n, w.pointers + first, w.results);
+}
+
 static void picks_are_what_the_sampler_picks_row_by_row(void **state)
 {
 	(void)state;
@@ -152,10 +158,7 @@ static void picks_are_what_the_sampler_picks_row_by_row(void **state)
 			random_world(n);
 			memset(w.results, 0xAA, sizeof(w.results));
 			for (uint32_t first = 0; first < n; first += step)
-				assert_int_equal(pick_run(pick, w.rows, first,
-							 n - first < step ? n - first : step,
-							 w.pointers + first, w.results),
-					0);
+				run(pick, first, n - first < step ? n - first : step);
 			for (uint32_t i = 0; i < n; i++)
 				assert_picked(&sampler, i);
 		}
@@ -202,7 +205,7 @@ static void one_row(const struct sampler_params *params)
 
 static void run_one(void)
 {
-	assert_int_equal(pick_run(pick, w.rows, 0, 1, w.pointers, w.results), 0);
+	run(pick, 0, 1);
 }
 
 struct ranked {
@@ -386,7 +389,7 @@ static void a_path_is_penalised_for_its_own_tokens_alone(void **state)
 	w.rows[3].parent = 1;
 	w.rows[3].token = 11;
 	const int32_t expected[] = {10, 11, 10, 12};
-	assert_int_equal(pick_run(pick, w.rows, 0, 4, w.pointers, w.results), 0);
+	run(pick, 0, 4);
 	for (uint32_t i = 0; i < 4; i++)
 		assert_int_equal(w.results[i].token, expected[i]);
 }
@@ -398,19 +401,17 @@ static void rows_that_contradict_themselves_are_refused(void **state)
 	sampler_params_default(&params);
 	one_row(&params);
 	w.rows[0].parent = 0;
-	assert_int_equal(pick_run(pick, w.rows, 0, 1, w.pointers, w.results), -EINVAL);
+	assert_int_equal(pick_check(w.rows, 0, 1), -EINVAL);
 	w.rows[0].parent = -1;
 	w.rows[0].n_best = PICK_BEST_MAX + 1;
-	assert_int_equal(pick_run(pick, w.rows, 0, 1, w.pointers, w.results), -EINVAL);
+	assert_int_equal(pick_check(w.rows, 0, 1), -EINVAL);
 	w.rows[0].n_best = 0;
 	for (uint32_t i = 0; i < PICK_PATH_MAX + 2; i++) {
 		w.rows[i] = w.rows[0];
 		w.rows[i].parent = (int32_t)i - 1;
-		w.pointers[i] = w.logits[0];
 	}
-	assert_int_equal(pick_run(pick, w.rows, 0, PICK_PATH_MAX + 1, w.pointers, w.results), 0);
-	assert_int_equal(
-		pick_run(pick, w.rows, 0, PICK_PATH_MAX + 2, w.pointers, w.results), -EINVAL);
+	assert_int_equal(pick_check(w.rows, 0, PICK_PATH_MAX + 1), 0);
+	assert_int_equal(pick_check(w.rows, 0, PICK_PATH_MAX + 2), -EINVAL);
 }
 
 int main(void)

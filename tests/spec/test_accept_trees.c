@@ -1,5 +1,6 @@
 /* Trees of drafts of every shape, up to the largest: what is accepted from the picks of all nodes at once is what a target that
  * goes on token by token would have said, and nothing else. */
+#include "kernels/cpu/pick.h"
 #include "shared/spec/accept.h"
 #include "tests/model/rig.h"
 
@@ -114,7 +115,8 @@ static void pick_all(void)
 			.position = n,
 		};
 	}
-	assert_int_equal(pick_run(pick, w.rows, 0, w.draft.n + 1, logits, w.picks), 0);
+	assert_int_equal(pick_check(w.rows, 0, w.draft.n + 1), 0);
+	pick_run(pick, w.rows, 0, w.draft.n + 1, logits, w.picks);
 }
 
 /* The first child of a node that carries a token; -1: none does. */

@@ -1,4 +1,5 @@
-#include "kernels/pick.h"
+#include "kernels/cpu/pick.h"
+#include "kernels/cpu/steps/steps.h"
 #include "kernels/logits_hash.h"
 
 #include <stdlib.h>
@@ -48,6 +49,13 @@ void pick_destroy(struct pick **pick)
 	*pick = NULL;
 }
 
+size_t pick_bytes(uint32_t n_threads, uint32_t n_vocab)
+{
+	struct sampler *sampler = NULL;
+	size_t each = sizeof(*sampler->logits) + sizeof(*sampler->dist) + sizeof(*sampler->seen);
+	return sizeof(struct pick) + n_threads * (sizeof(*sampler) + n_vocab * each);
+}
+
 static int check(const struct pick_row *rows, uint32_t row)
 {
 	uint32_t length = 0, at = row;
@@ -58,6 +66,14 @@ static int check(const struct pick_row *rows, uint32_t row)
 			return -EINVAL;
 		at = (uint32_t)rows[at].parent;
 	}
+	return 0;
+}
+
+int pick_check(const struct pick_row *rows, uint32_t first, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (check(rows, first + i) < 0)
+			return -EINVAL;
 	return 0;
 }
 
@@ -100,12 +116,9 @@ static void pick_item(void *arg, uint32_t item, uint32_t thread)
 	result->n_best = choice.n_best;
 }
 
-int pick_run(struct pick *pick, const struct pick_row *rows, uint32_t first, uint32_t n,
+void pick_run(struct pick *pick, const struct pick_row *rows, uint32_t first, uint32_t n,
 	const float *const *logits, struct pick_result *results)
 {
-	for (uint32_t i = 0; i < n; i++)
-		if (check(rows, first + i) < 0)
-			return -EINVAL;
 	pick->rows = rows;
 	pick->first = first;
 	pick->logits = logits;
@@ -115,5 +128,14 @@ int pick_run(struct pick *pick, const struct pick_row *rows, uint32_t first, uin
 	else
 		for (uint32_t i = 0; i < n; i++)
 			pick_item(pick, i, 0);
-	return 0;
+}
+
+void cpu_pick(struct queue *queue, const struct step_pick *step)
+{
+	struct cpu_queue *q = cpu_queue(queue);
+	const float **logits = (const float **)q->y_rows;
+	assert(q->pick && step->n <= q->limits.pairs);
+	for (uint32_t i = 0; i < step->n; i++)
+		logits[i] = floats_at(&step->logits, step->which[i]);
+	pick_run(q->pick, step->rows, step->first, step->n, logits, step->results);
 }

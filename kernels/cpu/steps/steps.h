@@ -61,6 +61,7 @@ struct cpu_queue {
 	struct q8_block *act_q8;
 	struct activation *act_rows; /* [limits.ffn_pairs]: these, by row */
 	float *gate_up; /* [threads][2][WORK_FFN_FLOATS] */
+	struct pick *pick; /* NULL: the queue picks no tokens */
 	/* Of routing: */
 	float *selection; /* [threads][limits.n_experts] */
 	uint32_t *ends; /* [limits.n_experts + 1] */
@@ -165,3 +166,4 @@ void cpu_route(struct queue *q, const struct step_route *step);
 void cpu_experts(struct queue *q, const struct step_experts *step);
 void cpu_combine(struct queue *q, const struct step_combine *step);
 void cpu_logits(struct queue *q, const struct step_logits *step);
+void cpu_pick(struct queue *q, const struct step_pick *step);

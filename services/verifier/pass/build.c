@@ -5,6 +5,8 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
+#include <string.h>
+
 /* A session that holds no pages starts when there is room for what it has and this much more: one that would be put
  * out again at once computes its prompt for nothing. */
 #define START_CELLS 64u
@@ -69,20 +71,17 @@ static void add_rows(struct pass *pass, struct pass_part *part)
 	uint32_t first = pass->n_batch, n = part->n, last_position = s->seq.n + n - 1;
 	struct batch_token *rows = pass->batch;
 	const uint32_t *cells = pass->cells;
-	bool hashed = s->slot->hashes != NULL;
+	bool kept = accept_wants_logits(&s->page->request.sampling);
 
 	part->row = first;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t position = s->seq.n + i;
-		bool last = i == n - 1;
 
 		rows[first + i] = (struct batch_token){
 			.seq = &s->seq,
 			.token = s->page->tokens[position],
 			.position = position,
 			.parent = i == 0 ? -1 : (int32_t)(first + i - 1),
-			.logits = (last && part->emits) ||
-				  (hashed && position + 1 >= s->page->n_prompt),
 			.cell = cells[first + i],
 		};
 	}
@@ -95,10 +94,11 @@ static void add_rows(struct pass *pass, struct pass_part *part)
 			.token = part->draft->token[i],
 			.position = parent < 0 ? last_position + 1 : rows[before].position + 1,
 			.parent = (int32_t)before,
-			.logits = true,
 			.cell = cells[first + n + i],
 			.draft = true,
 		};
+		pass->n_kept += kept && !rows[before].logits;
+		rows[before].logits = kept;
 	}
 	pass->n_batch += n + part->n_drafts;
 }
@@ -109,12 +109,14 @@ static void add_picks(struct pass *pass, struct pass_part *part)
 {
 	const struct session_page *page = part->session->page;
 	const struct batch_token *rows = pass->batch + part->row;
+	bool hashed = part->session->slot->hashes != NULL;
 	uint32_t n = part->n, root = 0;
 
 	for (uint32_t i = 0; i < n + part->n_drafts; i++) {
 		bool picked = i + 1 >= n && part_accepts(part);
 
-		if (!rows[i].logits)
+		if (!(i + 1 >= n && part->emits) &&
+			!(hashed && rows[i].position + 1 >= page->n_prompt))
 			continue;
 		if (i + 1 == n)
 			root = pass->n_picks;
@@ -126,10 +128,26 @@ static void add_picks(struct pass *pass, struct pass_part *part)
 			.token = rows[i].token,
 			.source = part->row + i,
 			.position = rows[i].position + 1,
-			.want_hash = part->session->slot->hashes != NULL,
+			.want_hash = hashed,
 		};
 	}
 	part->pick = root;
+}
+
+/* How many rows of logits the draft of a part needs: one for each token that has children. */
+static uint32_t rows_to_keep(const struct pass_part *part)
+{
+	bool counted[LIMIT_DRAFT + 1];
+	uint32_t n = 0;
+
+	memset(counted, false, sizeof(counted));
+	for (uint32_t i = 0; i < part->n_drafts; i++) {
+		bool *parent = &counted[part->draft->parent[i] + 1];
+
+		n += !*parent;
+		*parent = true;
+	}
+	return n;
 }
 
 /* Its draft, its cells, its rows. False: it sits this pass out. */
@@ -142,6 +160,10 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 		return false;
 	part->draft = part->wish == DRAFTS_HERE ? drafts_reply(&engine->drafts, s->index) : NULL;
 	part->n_drafts = part->draft != NULL ? part->draft->n : 0;
+	/* Its draft sits the pass out if those of others have taken the room. */
+	if (accept_wants_logits(&s->page->request.sampling) &&
+		rows_to_keep(part) > pass->n_kept_max - pass->n_kept)
+		part->n_drafts = 0;
 	if (take_cells(engine, s, victims, pass->n_batch == 0, part->n + part->n_drafts,
 		    pass->cells + pass->n_batch) != 0)
 		return false;
@@ -155,13 +177,26 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 	return true;
 }
 
+struct forward_limits pass_limits(int64_t sessions, int64_t prefill_tokens, int64_t context)
+{
+	uint32_t rows = (uint32_t)sessions * (LIMIT_DRAFT + 1);
+
+	return (struct forward_limits){
+		.n_batch = rows + (uint32_t)prefill_tokens,
+		.n_logits = rows < LIMIT_KEPT_LOGITS ? rows : LIMIT_KEPT_LOGITS,
+		.n_picks = rows,
+		.n_drafts = rows,
+		.n_context = (uint32_t)context,
+	};
+}
+
 uint32_t pass_build(struct engine *engine, struct pass *pass)
 {
 	struct sched_victims victims = {
 		engine->live, engine->n_live, engine->order, engine->n_order};
 	uint32_t kept = 0;
 
-	pass->n_batch = pass->n_prefill = pass->n_picks = 0;
+	pass->n_batch = pass->n_prefill = pass->n_picks = pass->n_kept = 0;
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
 

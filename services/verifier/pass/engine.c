@@ -68,20 +68,20 @@ static int allocate(struct engine *engine, struct error *err)
 		.rows = LIMIT_DRAFT + 1,
 	};
 	struct pass *pass = &engine->pass;
-	pass->n_batch_max =
-		engine->limits.sessions_max * (LIMIT_DRAFT + 1) + engine->limits.prefill_chunk;
+	const struct forward_limits limits = pass_limits(
+		engine->limits.sessions_max, engine->limits.prefill_chunk, o->config->context);
+	pass->n_batch_max = limits.n_batch;
+	pass->n_kept_max = limits.n_logits;
 	pass->parts = calloc(LIMIT_SESSIONS, sizeof(*pass->parts));
 	pass->batch = calloc(pass->n_batch_max, sizeof(*pass->batch));
 	pass->cells = calloc(pass->n_batch_max, sizeof(*pass->cells));
 	pass->picks = calloc(pass->n_batch_max, sizeof(*pass->picks));
-	pass->logits = calloc(pass->n_batch_max, sizeof(*pass->logits));
 	pass->picked = calloc(pass->n_batch_max, sizeof(*pass->picked));
 	size_t bytes = ring_bytes(COMMAND_BYTES, COMMAND_SLOTS);
 	engine->commands_mem =
 		aligned_alloc(CACHE_LINE, (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
 	if (pass->parts == NULL || pass->batch == NULL || pass->cells == NULL ||
-		pass->picks == NULL || pass->logits == NULL || pass->picked == NULL ||
-		engine->commands_mem == NULL ||
+		pass->picks == NULL || pass->picked == NULL || engine->commands_mem == NULL ||
 		sampler_init(&engine->sampler, o->model->config.n_vocab) != 0)
 		return error_set(err, ENOMEM,
 			"no memory for a batch of %u tokens and a vocabulary of %u",
@@ -371,19 +371,17 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 static int start_thread(struct engine *engine, struct error *err)
 {
 	const struct engine_options *o = &engine->o;
-	uint32_t n_logits = engine->limits.sessions_max * engine->limits.rows;
+	const struct forward_limits limits = pass_limits(
+		engine->limits.sessions_max, engine->limits.prefill_chunk, o->config->context);
 
 	/* Here, because a queue is for the thread that makes it. */
-	int rc = forward_create(o->model, o->backend, &engine->kv, engine->experts,
-		engine->pass.n_batch_max, n_logits, (uint32_t)o->config->context, &engine->forward,
-		err);
+	int rc = forward_create(
+		o->model, o->backend, &engine->kv, engine->experts, &limits, &engine->forward, err);
 	if (rc != 0)
 		return rc;
 	engine->pool = backend_cpu_pool(forward_queue(engine->forward));
 	pool_set_spin(engine->pool, engine->tuning.pool_spin);
 	gate_hints_queue(&engine->gates, forward_queue(engine->forward));
-	rc = pick_create(backend_cpu_kernels(o->backend), engine->pool, o->model->config.n_vocab,
-		&engine->pick, err);
 	if (rc == 0 && engine->cached != NULL)
 		forward_set_hooks(
 			engine->forward, &(struct forward_hooks){.layer = on_layer, .arg = engine});
@@ -460,13 +458,11 @@ void engine_destroy(struct engine **out)
 		region_close(&engine->policy_region);
 	kv_exit(&engine->kv);
 	sampler_exit(&engine->sampler);
-	pick_destroy(&engine->pick);
 	free(engine->commands_mem);
 	free(engine->pass.parts);
 	free(engine->pass.batch);
 	free(engine->pass.cells);
 	free(engine->pass.picks);
-	free(engine->pass.logits);
 	free(engine->pass.picked);
 	pthread_cond_destroy(&engine->ready);
 	pthread_mutex_destroy(&engine->lock);

@@ -46,7 +46,6 @@ struct engine {
 	struct kv kv;
 	struct pool *pool; /* of the forward pass */
 	struct forward *forward;
-	struct pick *pick;
 	struct sampler sampler; /* scratch for accepting drafts of maximal coupling */
 	struct experts_mapped mapped;
 	struct experts_cached *cached;

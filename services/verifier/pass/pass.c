@@ -78,14 +78,6 @@ static int judge(const struct engine *engine, int rc, struct error *err)
 	return error_set(err, -rc, "the model cannot be computed: %s", strerror(-rc));
 }
 
-/* Of the rows of logits that the forward pass has left. */
-static int pick(struct engine *engine, struct pass *pass)
-{
-	for (uint32_t i = 0; i < pass->n_picks; i++)
-		pass->logits[i] = forward_logits(engine->forward, pass->picks[i].source);
-	return pick_run(engine->pick, pass->picks, 0, pass->n_picks, pass->logits, pass->picked);
-}
-
 /* The step "run". */
 static int run(struct engine *engine, struct pass *pass, struct error *err)
 {
@@ -98,10 +90,10 @@ static int run(struct engine *engine, struct pass *pass, struct error *err)
 		pass->experts_before = engine->experts->stats;
 	pass_publish(engine);
 	pass->forward_ns = clock_ns();
-	int rc = forward_run(engine->forward, pass->batch, pass->n_batch);
-	pass->forwarded_ns = clock_ns();
-	if (rc == 0)
-		rc = pick(engine, pass);
+	int rc = forward_run_picks(engine->forward, pass->batch, pass->n_batch, pass->picks,
+		pass->n_picks, pass->picked);
+	/* Picking counts as sampling. */
+	pass->forwarded_ns = clock_ns() - forward_stats(engine->forward)->pick_ns;
 	rc = judge(engine, rc, err);
 	if (rc == 0)
 		end_hints(engine, pass);

@@ -57,13 +57,17 @@ struct pass {
 	/* What is picked from the batch, in its order. */
 	struct pick_row *picks; /* [n_batch_max] */
 	uint32_t n_picks;
+	uint32_t n_kept,
+		n_kept_max; /* rows whose logits are kept, for drafts that are accepted by logits */
 	/* run */
-	const float **logits; /* [n_batch_max] of picks */
 	struct pick_result *picked; /* [n_batch_max] of picks */
 	/* For the report. */
 	uint64_t start_ns, drafted_ns, forward_ns, forwarded_ns;
 	struct expert_source_stats experts_before;
 };
+
+/* Room for passes with so many sessions and prompt tokens. */
+struct forward_limits pass_limits(int64_t sessions, int64_t prefill_tokens, int64_t context);
 
 /* One pass for the sessions that can go on now. How many took part; 0: there is nothing to do. */
 uint32_t pass_run(struct engine *engine);

@@ -146,7 +146,7 @@ int delta_begin(struct forward *f, struct error *err)
 		return error_set(err, ENOMEM, "no memory for the delta nets");
 	d->channels = 2 * delta->n_k_heads * delta->d_k + delta->n_v_heads * delta->d_v;
 	d->row_floats = d->channels + 2 * delta->n_v_heads;
-	d->n_keep = f->n_logits;
+	d->n_keep = f->limits.n_drafts;
 	/* The root is an instruction, correctly rounded: no libm. */
 	d->q_scale = 1.0f / __builtin_sqrtf((float)delta->d_k);
 	f->delta = d;

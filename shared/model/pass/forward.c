@@ -19,6 +19,12 @@ static bool plain_down(const struct model *model)
 	return any;
 }
 
+/* Rows of logits that are picked from and not kept. */
+static uint32_t pick_rows(const struct forward *f)
+{
+	return f->limits.n_picks < FORWARD_PICKS ? f->limits.n_picks : FORWARD_PICKS;
+}
+
 /* Every buffer of a pass. Called twice: to count, then to place. No product overflows: the factors are within limits.h
  * and what they sum to is refused where it is not had. */
 static void layout(struct forward *f, struct carve *c)
@@ -41,7 +47,7 @@ static void layout(struct forward *f, struct carve *c)
 	CARVE(c, f->shared_weight, T);
 	CARVE(c, f->cos_sin, T * config->n_rot);
 	CARVE(c, f->down, T * k * D);
-	CARVE(c, f->logits, (size_t)f->n_logits * config->n_vocab);
+	CARVE(c, f->logits, (size_t)(f->limits.n_logits + pick_rows(f)) * config->n_vocab);
 	if (f->mla)
 		mla_layout(f, c);
 	if (f->delta)
@@ -53,7 +59,7 @@ static void layout_batch(struct forward *f, struct carve *c)
 {
 	size_t T = f->n_batch, k = f->model->config.n_experts_used;
 	CARVE(c, f->step_tokens, T);
-	CARVE(c, f->which, f->n_logits);
+	CARVE(c, f->which, f->limits.n_logits + f->limits.n_picks);
 	CARVE(c, f->weights, T * k);
 	CARVE(c, f->chosen, T * k);
 	CARVE(c, f->pairs, T * k);
@@ -78,6 +84,7 @@ static void layout_tables(struct forward *f, struct carve *c)
 	CARVE(c, f->views, E);
 	CARVE(c, f->ready, E);
 	CARVE(c, f->logit_row, T);
+	CARVE(c, f->pick_row, f->limits.n_picks);
 	CARVE(c, f->attention_tokens, T);
 }
 
@@ -103,12 +110,13 @@ static int check(const struct forward *f, struct error *err)
 	if (f->n_batch == 0 || f->n_batch > LIMIT_BATCH)
 		return error_set(err, EINVAL, "batch of %u tokens, allowed are 1..%d", f->n_batch,
 			LIMIT_BATCH);
-	if (f->n_logits == 0 || f->n_logits > f->n_batch)
-		return error_set(err, EINVAL, "%u rows of logits, allowed are 1..%u (the batch)",
-			f->n_logits, f->n_batch);
-	if (f->n_context == 0 || f->n_context > LIMIT_CONTEXT)
+	if (f->limits.n_logits > f->n_batch || f->limits.n_picks > f->n_batch)
+		return error_set(err, EINVAL,
+			"%u rows of logits and %u picks, allowed are 0..%u (the batch)",
+			f->limits.n_logits, f->limits.n_picks, f->n_batch);
+	if (f->limits.n_context == 0 || f->limits.n_context > LIMIT_CONTEXT)
 		return error_set(err, EINVAL, "context of %u tokens, allowed are 1..%d",
-			f->n_context, LIMIT_CONTEXT);
+			f->limits.n_context, LIMIT_CONTEXT);
 	if (config->n_experts > 0 && !f->experts)
 		return error_set(err, EINVAL, "a model with experts needs an expert source");
 	struct kv_layout wanted = kv_layout_of(f->model, kv->type, kv->n_pages);
@@ -125,12 +133,13 @@ static int check(const struct forward *f, struct error *err)
 
 /* What the layout depends on. */
 static void set_shape(struct forward *f, const struct model *model, struct backend *backend,
-	uint32_t n_batch, uint32_t n_logits)
+	const struct forward_limits *limits)
 {
 	f->model = model;
 	f->backend = backend;
-	f->n_batch = n_batch;
-	f->n_logits = n_logits;
+	f->limits = *limits;
+	f->n_batch = limits->n_batch;
+	f->n_context = limits->n_context;
 	f->n_threads = backend_cpu_threads(backend);
 }
 
@@ -149,20 +158,21 @@ static struct queue_limits queue_limits(const struct forward *f)
 		.ffn_width = (ff + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK,
 		.ffn_plain = plain_down(f->model),
 		.n_experts = config->n_experts,
+		.pick_vocab = f->limits.n_picks > 0 ? config->n_vocab : 0,
 	};
 }
 
 size_t forward_bytes(
-	const struct model *model, struct backend *backend, uint32_t n_batch, uint32_t n_logits)
+	const struct model *model, struct backend *backend, const struct forward_limits *limits)
 {
 	struct forward f = {0};
 	struct carve count = {0};
-	set_shape(&f, model, backend, n_batch, n_logits);
-	struct queue_limits limits = queue_limits(&f);
+	set_shape(&f, model, backend, limits);
+	struct queue_limits queue = queue_limits(&f);
 	layout(&f, &count);
 	layout_batch(&f, &count);
 	layout_tables(&f, &count);
-	return count.used + backend->ops->queue_bytes(backend, &limits);
+	return count.used + backend->ops->queue_bytes(backend, &queue);
 }
 
 /* The buffers, and the queue. */
@@ -195,17 +205,16 @@ static int place(struct forward *f, struct error *err)
 }
 
 int forward_create(const struct model *model, struct backend *backend, struct kv *kv,
-	struct expert_source *experts, uint32_t n_batch, uint32_t n_logits, uint32_t n_context,
-	struct forward **out, struct error *err)
+	struct expert_source *experts, const struct forward_limits *limits, struct forward **out,
+	struct error *err)
 {
 	const struct model_config *config = &model->config;
 	struct forward *f = calloc(1, sizeof(*f));
 	if (!f)
 		return error_set(err, ENOMEM, "no memory for the forward pass");
-	set_shape(f, model, backend, n_batch, n_logits);
+	set_shape(f, model, backend, limits);
 	f->kv = kv;
 	f->experts = experts;
-	f->n_context = n_context;
 	int rc = check(f, err);
 	if (rc < 0) {
 		free(f);
@@ -221,7 +230,7 @@ int forward_create(const struct model *model, struct backend *backend, struct kv
 	if (rc == 0 && config->mla.kv_rank)
 		rc = mla_create(f, err);
 	else if (rc == 0)
-		rc = attention_memory_get(&f->attention, f->kernels, f->n_threads, n_batch,
+		rc = attention_memory_get(&f->attention, f->kernels, f->n_threads, f->n_batch,
 			config->n_kv_heads, config->n_heads / config->n_kv_heads, config->head_dim,
 			config->head_dim, err);
 	if (rc == 0)
@@ -253,22 +262,41 @@ void forward_set_hooks(struct forward *forward, const struct forward_hooks *hook
 	forward->hooks = hooks ? *hooks : (struct forward_hooks){0};
 }
 
-/* Which tokens get which rows of logits; -EINVAL when more ask than forward_create was told. */
-static int assign_logits(struct forward *f, uint32_t *n_rows)
+/* Which tokens' logits are kept, and where; -EINVAL when more are wanted than forward_create was told. */
+static int assign_logits(struct forward *f)
 {
-	uint32_t *which = f->which, n = 0;
+	f->n_kept = 0;
 	for (uint32_t t = 0; t < f->n_batch; t++)
 		f->logit_row[t] = UINT32_MAX;
 	for (uint32_t t = 0; t < f->n; t++) {
 		if (!f->tokens[t].logits)
 			continue;
-		if (n == f->n_logits)
+		if (f->n_kept == f->limits.n_logits)
 			return -EINVAL;
-		which[n] = t;
-		f->logit_row[t] = n++;
+		f->which[f->n_kept] = t;
+		f->logit_row[t] = f->n_kept++;
 	}
-	*n_rows = n;
 	return 0;
+}
+
+/* Which rows the picks are made from: the first ones in their order, then again from the first room on. */
+static int assign_picks(struct forward *f)
+{
+	uint32_t n = 0;
+	if (f->n_picks > f->limits.n_picks || pick_check(f->picks, 0, f->n_picks) < 0)
+		return -EINVAL;
+	for (uint32_t i = 0; i < f->n_picks; i++) {
+		uint32_t t = f->picks[i].source;
+		if (t >= f->n)
+			return -EINVAL;
+		f->pick_row[i] = f->logit_row[t];
+		if (f->logit_row[t] == UINT32_MAX) {
+			f->pick_row[i] = f->n_kept + n % FORWARD_PICKS;
+			f->which[f->n_kept + n++] = t;
+		}
+	}
+	/* More only if a token is picked from twice. */
+	return f->n_kept + n > f->n_batch ? -EINVAL : 0;
 }
 
 static void embed(struct forward *f)
@@ -286,20 +314,20 @@ static void embed(struct forward *f)
 	f->queue->ops->embed(f->queue, &step);
 }
 
-static void output_logits(struct forward *f, uint32_t n_rows)
+/* Logits of the tokens f->which[first..first+n-1], to rows row..; at most T. */
+static void output_logits(
+	struct forward *f, uint32_t first, uint32_t n_rows, uint32_t row, bool last)
 {
 	const struct model *model = f->model;
-	uint32_t n = model->config.n_embd;
+	uint32_t n = model->config.n_embd, n_vocab = model->config.n_vocab;
 	struct rows h = floats_of(f, f->h, n), q8 = {0};
-	struct rows logits = floats_of(f, f->logits, model->config.n_vocab);
-	if (n_rows == 0)
-		return;
+	struct rows logits = floats_of(f, f->logits + (size_t)row * n_vocab, n_vocab);
 	if (forward_quantised(&model->output))
 		q8 = q8_of(f, f->h_q8, n);
 	h.n = q8.n = logits.n = n_rows;
 	struct step_logits step = {
 		.x = floats_of(f, f->x, n),
-		.which = batch_rows(f, f->which, sizeof(*f->which), n_rows),
+		.which = batch_rows(f, f->which + first, sizeof(*f->which), n_rows),
 		.w = model->output_norm,
 		.bias = model->output_norm_bias,
 		.eps = model->config.rms_eps,
@@ -308,8 +336,46 @@ static void output_logits(struct forward *f, uint32_t n_rows)
 		.output_bias = model->output_bias,
 		.logits = logits,
 	};
-	next_mixer(f, 0, &step.next); /* of the next pass */
+	if (last)
+		next_mixer(f, 0, &step.next); /* of the next pass */
 	f->queue->ops->logits(f->queue, &step);
+}
+
+static void output_picks(struct forward *f, uint32_t first, uint32_t n)
+{
+	uint64_t start = clock_ns();
+	const struct step_pick step = {
+		.logits = floats_of(f, f->logits, f->model->config.n_vocab),
+		.rows = f->picks,
+		.first = first,
+		.n = n,
+		.which = f->pick_row + first,
+		.results = f->picked,
+	};
+	f->queue->ops->pick(f->queue, &step);
+	f->stats.pick_ns += clock_ns() - start;
+}
+
+/* The logits that are kept, and those that are only picked from: of these some at a time, in the same room. */
+static void output(struct forward *f)
+{
+	uint32_t first = 0, begin = 0; /* of picks, and of f->which */
+	do {
+		uint32_t end = first, n = begin == 0 ? f->n_kept : 0, n_new = 0;
+		for (; end < f->n_picks; end++) {
+			bool kept = f->pick_row[end] < f->n_kept;
+			if (!kept && n_new == FORWARD_PICKS)
+				break;
+			n_new += !kept;
+		}
+		n += n_new;
+		if (n > 0)
+			output_logits(f, begin, n, begin == 0 ? 0 : f->n_kept, end == f->n_picks);
+		if (end > first)
+			output_picks(f, first, end - first);
+		begin += n;
+		first = end;
+	} while (first < f->n_picks);
 }
 
 /* The residual stream as it is before f->layer, or after the last. */
@@ -328,15 +394,25 @@ static void (*const mixers[])(struct forward *f) = {
 
 int forward_run(struct forward *forward, const struct batch_token *tokens, uint32_t n)
 {
+	return forward_run_picks(forward, tokens, n, NULL, 0, NULL);
+}
+
+int forward_run_picks(struct forward *forward, const struct batch_token *tokens, uint32_t n,
+	const struct pick_row *picks, uint32_t n_picks, struct pick_result *results)
+{
 	struct forward *f = forward;
-	uint32_t n_rows = 0;
 	uint64_t start = clock_ns();
 	memset(&f->stats, 0, sizeof(f->stats));
 	if (n == 0 || n > f->n_batch)
 		return -EINVAL;
 	f->tokens = tokens;
 	f->n = n;
-	int rc = assign_logits(f, &n_rows);
+	f->picks = picks;
+	f->n_picks = n_picks;
+	f->picked = results;
+	int rc = assign_logits(f);
+	if (rc == 0)
+		rc = assign_picks(f);
 	if (rc == 0)
 		rc = attention_prepare(f);
 	if (rc == 0)
@@ -357,9 +433,9 @@ int forward_run(struct forward *forward, const struct batch_token *tokens, uint3
 		f->stats.moe_ns += at - attended;
 	}
 	call_residual_hook(f);
-	output_logits(f, n_rows);
+	output(f);
 	uint64_t end = clock_ns();
-	f->stats.output_ns = end - at;
+	f->stats.output_ns = end - at - f->stats.pick_ns;
 	f->stats.total_ns = end - start;
 	return 0;
 }

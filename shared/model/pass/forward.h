@@ -15,11 +15,11 @@ struct batch_token {
 	int32_t token;
 	uint32_t position;
 	int32_t parent; /* batch index (smaller) of the token before it, or -1: seq's committed tokens end before it */
-	bool logits; /* compute this token's logits */
+	bool logits; /* compute this token's logits, and keep them for forward_logits */
 	uint32_t cell; /* in: taken by the caller with kv_take */
 	/* May be rejected. Only models with recurrent layers (kv_states) need to know: there the others of a sequence
 	 * are a chain in front of its drafts, and are committed all together, before any draft, or not at all. At most
-	 * n_logits tokens of a pass are drafts. */
+	 * n_drafts tokens of a pass are drafts. */
 	bool draft;
 };
 
@@ -37,19 +37,30 @@ struct forward_hooks {
 
 struct forward_stats {
 	uint64_t unique_experts; /* summed over the layers of the last pass */
-	uint64_t attention_ns, moe_ns, output_ns, total_ns; /* of the last pass */
+	uint64_t attention_ns, moe_ns, output_ns, pick_ns, total_ns; /* of the last pass */
 };
 
 struct forward;
 
-/* n_batch: the most tokens of one pass; n_logits: the most rows of logits of one pass; n_context: the most
- * positions of a sequence. Makes a queue of the back end, for the calling thread. Borrows everything. experts may be NULL for dense models. */
+/* The most that a pass has room for. */
+struct forward_limits {
+	uint32_t n_batch; /* tokens: 1..LIMIT_BATCH */
+	uint32_t n_logits; /* tokens whose logits are kept: 0..n_batch */
+	uint32_t
+		n_picks; /* picks: 0..n_batch. Their rows of logits take turns in room for FORWARD_PICKS of them. */
+	uint32_t n_drafts; /* drafts, if the model has recurrent layers */
+	uint32_t n_context; /* positions of a sequence: 1..LIMIT_CONTEXT */
+};
+/* So many rows share a reading of the output's weights. */
+#define FORWARD_PICKS 64
+
+/* Makes a queue of the back end, for the calling thread. Borrows everything. experts may be NULL for dense models. */
 int forward_create(const struct model *model, struct backend *backend, struct kv *kv,
-	struct expert_source *experts, uint32_t n_batch, uint32_t n_logits, uint32_t n_context,
-	struct forward **out, struct error *err);
+	struct expert_source *experts, const struct forward_limits *limits, struct forward **out,
+	struct error *err);
 /* Of the buffers that it allocates, nearly all: the most that passes can fill. */
 size_t forward_bytes(
-	const struct model *model, struct backend *backend, uint32_t n_batch, uint32_t n_logits);
+	const struct model *model, struct backend *backend, const struct forward_limits *limits);
 void forward_destroy(struct forward **forward);
 void forward_set_hooks(struct forward *forward, const struct forward_hooks *hooks);
 
@@ -58,6 +69,10 @@ void forward_set_hooks(struct forward *forward, const struct forward_hooks *hook
  * -EIO when an expert could not be read, -EINVAL when positions, parents, cells or the number of rows of logits
  * contradict this or forward_create; the cells stay the caller's to return. */
 int forward_run(struct forward *forward, const struct batch_token *tokens, uint32_t n);
+/* The same, and picks from the logits of its tokens: the source of a row is a batch index, whose logits need not be kept. Fills
+ * results[0..n_picks-1]. -EINVAL also when pick_check refuses the rows, or there are more than forward_create was told. */
+int forward_run_picks(struct forward *forward, const struct batch_token *tokens, uint32_t n,
+	const struct pick_row *picks, uint32_t n_picks, struct pick_result *results);
 
 /* After kv_commit of the last pass: brings the recurrent states of its sequences up to those of their drafts that were
  * accepted, from what the pass kept of them. A sequence whose state is behind is refused by forward_run. Does nothing for

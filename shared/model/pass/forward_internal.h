@@ -37,7 +37,8 @@ struct forward {
 	struct pool *pool;
 	struct kv *kv;
 	struct expert_source *experts;
-	uint32_t n_batch, n_logits, n_context, n_threads;
+	struct forward_limits limits;
+	uint32_t n_batch, n_context, n_threads; /* the first two are of limits */
 	struct forward_hooks hooks;
 	struct forward_stats stats;
 	struct buffer memory; /* of all rows */
@@ -75,7 +76,8 @@ struct forward {
 
 	/* In f->batch, which the host sees. */
 	struct step_token *step_tokens; /* [T] */
-	uint32_t *which; /* [n_logits] rows with logits */
+	uint32_t *
+		which; /* [n_logits + n_picks] tokens whose logits are kept, then those of picks alone */
 	float *weights; /* [T][n_experts_used], by falling weight */
 	uint16_t *chosen; /* [T][n_experts_used] */
 	uint32_t *pairs; /* [T * n_experts_used] */
@@ -92,8 +94,13 @@ struct forward {
 	struct step_expert *ready; /* [n_experts] */
 
 	/* Logits of the last pass. */
-	float *logits; /* [n_logits][n_vocab] */
-	uint32_t *logit_row; /* [T] row, or UINT32_MAX */
+	float *logits; /* [n_logits + FORWARD_PICKS][n_vocab]: first those that are kept */
+	uint32_t *logit_row; /* [T] row that is kept, or UINT32_MAX */
+	uint32_t n_kept; /* such rows */
+	const struct pick_row *picks; /* [n_picks] */
+	struct pick_result *picked; /* [n_picks] */
+	uint32_t *pick_row; /* [n_picks] row that a pick is made from */
+	uint32_t n_picks;
 
 	struct attention_memory attention;
 	struct attention_token *attention_tokens; /* [T] */
