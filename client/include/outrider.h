@@ -5,6 +5,10 @@
  * types are opaque and belong to the caller, who frees them. A client and everything made from it belong to one thread: use
  * one client per thread. A client may have many streams at once.
  *
+ * One thread serves many streams with outrider_next_event(), which gives the next event of any of them, each stream in its turn.
+ * A program with a loop of its own waits for outrider_client_fd() beside its other descriptors. Any thread may wait for that
+ * descriptor; only the client's thread may call the functions.
+ *
  * A client also belongs to the process that opened it. In the child of a fork() every function that uses it fails with -EPERM;
  * outrider_stream_free() and outrider_close() free the child's copy and leave the parent's connection alone. A child opens a
  * client of its own.
@@ -194,6 +198,17 @@ uint64_t outrider_stream_uid(const struct outrider_stream *stream);
  * or too many requests of this process, is -EBUSY). Events of the client's other streams are kept for them meanwhile. */
 int outrider_next(
 	struct outrider_stream *stream, int timeout_ms, const struct outrider_event **event);
+/* The next event of any of the client's streams, and whose it is: streams that have events take turns. As outrider_next(), but
+ * -EAGAIN: no stream had anything in time; -ENODATA: every stream has ended, and all was told; in both cases *stream is NULL. Any
+ * other error is that of *stream, which has no further event: it is told once. The event is valid until the next call for the same
+ * stream, or for the client. */
+int outrider_next_event(struct outrider *client, int timeout_ms, struct outrider_stream **stream,
+	const struct outrider_event **event);
+/* A descriptor for poll(), the same each time: it is readable when outrider_next_event() may have something to give or to do. Then
+ * call that with a timeout_ms of 0 until it says -EAGAIN or -ENODATA; before that it stays readable. While streams are under way
+ * it is readable four times a second, so that a service which fell silent is noticed. It belongs to the client, which closes it:
+ * neither read from it nor close it. -EMFILE and the like: there is none. */
+int outrider_client_fd(struct outrider *client);
 /* Asks for the end; the DONE event (OUTRIDER_END_CANCELLED, unless it had ended before) still comes. */
 int outrider_cancel(struct outrider_stream *stream);
 /* After the DONE event; -EBUSY before. Arrays live as long as the stream. */

@@ -1,6 +1,7 @@
 #include "client/sdk/client.h"
 
 #include "client/sdk/failure.h"
+#include "client/sdk/ready.h"
 #include "client/sdk/stream.h"
 #include "shared/base/clock.h"
 #include "shared/base/patience.h"
@@ -83,6 +84,8 @@ int outrider_connect(const char *runtime_dir, struct outrider **out)
 	if (!client)
 		return failure_set(ENOMEM, "no memory for a client");
 	client->owner = getpid();
+	client->line_end = &client->line;
+	client->fd = client->timer = -1;
 	client->window = WINDOW_DEFAULT;
 	client->first_ns = FIRST_MS_DEFAULT * MS;
 	client->away_ns = AWAY_MS_DEFAULT * MS;
@@ -108,6 +111,7 @@ void outrider_close(struct outrider **out)
 
 	if (!client)
 		return;
+	ready_close(client);
 	/* ZeroMQ's threads are the parent's, and so are the sockets: touching them here would disturb it. */
 	if (client->owner != getpid()) {
 		free(client);
@@ -151,6 +155,21 @@ int outrider_set_wait(struct outrider *client, int64_t first_ms, int64_t away_ms
 	return 0;
 }
 
+int outrider_client_fd(struct outrider *client)
+{
+	struct error err = {""};
+	int code = client_check(client);
+
+	if (code == 0 && client->fd < 0)
+		code = ready_open(client, &err);
+	else if (code == 0)
+		return client->fd;
+	if (code < 0)
+		return err.text[0] ? failure_take(code, &err) : code;
+	ready_arm(client);
+	return client->fd;
+}
+
 int client_send(struct outrider *client, Outrider__Envelope *envelope, uint64_t *number)
 {
 	int code;
@@ -191,21 +210,62 @@ static void watch_connection(struct outrider *client)
 	}
 }
 
-static void dispatch(struct outrider *client, Outrider__Envelope *envelope)
+static struct outrider_stream **bucket_of(struct outrider *client, uint64_t uid)
+{
+	return &client->buckets[(uid ^ uid >> 32) % CLIENT_BUCKETS];
+}
+
+void client_add(struct outrider *client, struct outrider_stream *stream)
+{
+	struct outrider_stream **bucket = bucket_of(client, stream->uid);
+
+	stream->next = client->streams;
+	client->streams = stream;
+	stream->in_bucket = *bucket;
+	*bucket = stream;
+	client->n_open++;
+}
+
+void client_remove(struct outrider_stream *stream)
+{
+	struct outrider *client = stream->client;
+	struct outrider_stream **link = &client->streams;
+
+	while (*link != stream)
+		link = &(*link)->next;
+	*link = stream->next;
+	for (link = bucket_of(client, stream->uid); *link != stream; link = &(*link)->in_bucket)
+		;
+	*link = stream->in_bucket;
+	client->n_open -= !stream->ended;
+	ready_remove(stream);
+}
+
+/* The stream that a message is about; a refusal of what the service could not read names the request alone. */
+static struct outrider_stream *find(struct outrider *client, const Outrider__Envelope *envelope)
 {
 	uint64_t uid = stream_uid_of(envelope);
+	struct outrider_stream *s;
+
+	if (uid != 0) {
+		for (s = *bucket_of(client, uid); s && s->uid != uid; s = s->in_bucket)
+			;
+		return s;
+	}
+	if (envelope->body_case != OUTRIDER__ENVELOPE__BODY_FAILURE)
+		return NULL;
+	for (s = client->streams; s && s->request_id != envelope->request_id; s = s->next)
+		;
+	return s;
+}
+
+static void dispatch(struct outrider *client, Outrider__Envelope *envelope)
+{
+	struct outrider_stream *stream = find(client, envelope);
 
 	client->answered = true;
-	for (struct outrider_stream *s = client->streams; s; s = s->next) {
-		bool about_it = uid ? s->uid == uid
-				    : envelope->body_case == OUTRIDER__ENVELOPE__BODY_FAILURE &&
-						s->request_id == envelope->request_id;
-
-		if (about_it) {
-			stream_handle(s, &envelope);
-			break;
-		}
-	}
+	if (stream)
+		stream_handle(stream, &envelope);
 	bus_free(&envelope);
 }
 
@@ -246,6 +306,7 @@ void client_pump(struct outrider *client, int timeout_ms)
 	};
 	uint64_t began = clock_ns(), now = began;
 
+	ready_look(client);
 	if (timeout_ms != 0) {
 		zmq_poll(items, 2, timeout_ms);
 		now = clock_ns();

@@ -1,6 +1,7 @@
 #include "client/sdk/stream.h"
 
 #include "client/sdk/failure.h"
+#include "client/sdk/ready.h"
 #include "client/sdk/request.h"
 #include "shared/base/clock.h"
 #include "shared/base/limits.h"
@@ -48,8 +49,7 @@ static void link_stream(struct outrider *client, struct outrider_stream *stream)
 {
 	/* Time before now is not its silence. */
 	client_pump(client, 0);
-	stream->next = client->streams;
-	client->streams = stream;
+	client_add(client, stream);
 }
 
 static void free_items(struct stream_item **first)
@@ -107,13 +107,14 @@ int outrider_start(struct outrider *client, const struct outrider_request *reque
 	code = stream_send_start(stream);
 	/* A full queue is tried again as long as outrider_set_wait() says; a message that is too large never fits. */
 	if (code < 0 && code != -EAGAIN) {
-		client->streams = stream->next;
+		client_remove(stream);
 		destroy(stream);
 		return code == -EMSGSIZE
 			       ? failure_set(E2BIG, "request of %zu bytes, at most %d are taken",
 					 request_bytes(request), LIMIT_MESSAGE_BYTES)
 			       : failure_set(-code, "cannot send the request: %s", strerror(-code));
 	}
+	ready_arm(client);
 	*out = stream;
 	return 0;
 }
@@ -137,6 +138,7 @@ int outrider_resume(
 		return failure_set(ENOMEM, "no memory for a stream");
 	link_stream(client, stream);
 	stream_send_start(stream);
+	ready_arm(client);
 	*out = stream;
 	return 0;
 }
@@ -215,8 +217,10 @@ static int tell_end(struct outrider_stream *stream)
 {
 	if (stream->told)
 		return failure_set(ENODATA, "the stream has ended");
-	if (stream->error != ECANCELED)
+	if (stream->error != ECANCELED) {
+		stream->failure_told = true;
 		return failure_set(stream->error, "%s", stream->reason);
+	}
 	stream->told = true;
 	memset(&stream->event, 0, sizeof stream->event);
 	stream->event.type = OUTRIDER_EVENT_DONE;
@@ -227,11 +231,45 @@ static int tell_end(struct outrider_stream *stream)
 	return 0;
 }
 
+/* The next event of a stream that has one, or why it has none any more. */
+static int take_event(struct outrider_stream *stream, const struct outrider_event **event)
+{
+	/* Done stays: outrider_usage reads it. */
+	if (stream->shown && stream->shown->envelope != stream->done)
+		free_items(&stream->shown);
+	if (stream->first) {
+		show_first(stream);
+	} else {
+		int code = tell_end(stream);
+
+		if (code < 0)
+			return code;
+	}
+	*event = &stream->event;
+	return 0;
+}
+
+/* Waits for something from the service, at most until `end`. -EAGAIN: the time is over. */
+static int wait_until(struct outrider *client, uint64_t end, int timeout_ms)
+{
+	uint64_t now = clock_ns(), left;
+
+	if (now >= end)
+		return failure_set(EAGAIN, "nothing arrived in %d ms", timeout_ms);
+	left = (end - now) / MS + 1;
+	client_pump(client, left < POLL_MS ? (int)left : POLL_MS);
+	return 0;
+}
+
+static uint64_t end_of(int timeout_ms)
+{
+	return timeout_ms < 0 ? UINT64_MAX : clock_ns() + (uint64_t)timeout_ms * MS;
+}
+
 int outrider_next(
 	struct outrider_stream *stream, int timeout_ms, const struct outrider_event **event)
 {
-	uint64_t now = clock_ns(),
-		 end = timeout_ms < 0 ? UINT64_MAX : now + (uint64_t)timeout_ms * MS;
+	uint64_t end = end_of(timeout_ms);
 	int code;
 
 	if (!event)
@@ -242,30 +280,48 @@ int outrider_next(
 	code = client_check(stream->client);
 	if (code < 0)
 		return code;
-	/* Done stays: outrider_usage reads it. */
-	if (stream->shown && stream->shown->envelope != stream->done)
-		free_items(&stream->shown);
 	/* Once without waiting, whatever the time limit. */
 	if (!stream->first && !stream->ended)
 		client_pump(stream->client, 0);
-	while (!stream->first && !stream->ended) {
-		uint64_t left;
+	while (code == 0 && !stream->first && !stream->ended)
+		code = wait_until(stream->client, end, timeout_ms);
+	if (code == 0)
+		code = take_event(stream, event);
+	ready_arm(stream->client);
+	return code;
+}
 
-		now = clock_ns();
-		if (now >= end)
-			return failure_set(EAGAIN, "nothing arrived in %d ms", timeout_ms);
-		left = (end - now) / MS + 1;
-		client_pump(stream->client, left < POLL_MS ? (int)left : POLL_MS);
+int outrider_next_event(struct outrider *client, int timeout_ms, struct outrider_stream **out,
+	const struct outrider_event **event)
+{
+	uint64_t end = end_of(timeout_ms);
+	struct outrider_stream *stream;
+	int code;
+
+	if (event)
+		*event = NULL;
+	if (out)
+		*out = NULL;
+	if (!event)
+		return failure_null("place for an event");
+	if (!out)
+		return failure_null("place for a stream");
+	code = client_check(client);
+	if (code < 0)
+		return code;
+	if (!(stream = ready_take(client))) {
+		client_pump(client, 0);
+		while (code == 0 && !(stream = ready_take(client)))
+			code = client->n_open > 0 ? wait_until(client, end, timeout_ms)
+						  : failure_set(ENODATA, "all streams have ended");
 	}
-	if (stream->first) {
-		show_first(stream);
-	} else {
-		code = tell_end(stream);
-		if (code < 0)
-			return code;
+	if (stream) {
+		*out = stream;
+		code = take_event(stream, event);
+		ready_add(stream);
 	}
-	*event = &stream->event;
-	return 0;
+	ready_arm(client);
+	return code;
 }
 
 int outrider_cancel(struct outrider_stream *stream)
@@ -281,6 +337,7 @@ int outrider_cancel(struct outrider_stream *stream)
 		return 0;
 	stream->cancelling = true;
 	stream_send_cancel(stream);
+	ready_arm(stream->client);
 	return 0;
 }
 
@@ -330,7 +387,8 @@ int outrider_usage(const struct outrider_stream *stream, struct outrider_usage *
 
 void outrider_stream_free(struct outrider_stream **out)
 {
-	struct outrider_stream *stream = out ? *out : NULL, **link;
+	struct outrider_stream *stream = out ? *out : NULL;
+	struct outrider *client;
 	uint64_t end = clock_ns() + CANCEL_WAIT_MS * MS;
 
 	if (!stream)
@@ -341,10 +399,11 @@ void outrider_stream_free(struct outrider_stream **out)
 		while (!stream->ended && stream->client->connected && clock_ns() < end)
 			client_pump(stream->client, 10);
 	}
-	for (link = &stream->client->streams; *link != stream; link = &(*link)->next)
-		;
-	*link = stream->next;
+	client = stream->client;
+	client_remove(stream);
 	destroy(stream);
+	if (client->owner == getpid())
+		ready_arm(client);
 	*out = NULL;
 }
 

@@ -16,7 +16,9 @@ struct stream_item {
 
 struct outrider_stream {
 	struct outrider *client;
-	struct outrider_stream *next;
+	struct outrider_stream *next, *in_bucket; /* of the client; of those in the same bucket */
+	struct outrider_stream *after; /* in the line of those that are ready */
+	bool in_line;
 	uint64_t uid;
 	uint64_t request_id, generate_id; /* of the last Generate or Resume; Generate */
 	Outrider__Generate *generate; /* to send again; NULL for outrider_resume() */
@@ -30,7 +32,9 @@ struct outrider_stream {
 	uint32_t restarts;
 	uint32_t incomplete;
 	bool gap; /* asked for what is missing */
-	bool accepted, cancelling, ended, told;
+	bool accepted, cancelling, ended;
+	bool told; /* the caller has got the last event */
+	bool failure_told; /* or the failure, which outrider_next says again */
 	int error; /* ended by it; 0: by Done */
 	char reason[512];
 	struct stream_item *first, **last, *shown;

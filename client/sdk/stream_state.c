@@ -1,6 +1,8 @@
 /* What a stream does with messages and with silence. */
 #include "client/sdk/stream.h"
 
+#include "client/sdk/ready.h"
+
 #include "shared/ipc/bus.h"
 #include "shared/ipc/given_up.h"
 #include "shared/ipc/peers.h"
@@ -26,6 +28,15 @@
 /* Ends in a row that left tokens out, before the service is taken to be broken. */
 enum { INCOMPLETE_MAX = 3 };
 
+/* Nothing more comes. */
+static void stream_end(struct outrider_stream *stream)
+{
+	if (!stream->ended)
+		stream->client->n_open--;
+	stream->ended = true;
+	ready_add(stream);
+}
+
 static void fail(struct outrider_stream *stream, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
@@ -37,7 +48,7 @@ static void fail(struct outrider_stream *stream, int code, const char *format, .
 	vsnprintf(stream->reason, sizeof stream->reason, format, args);
 	va_end(args);
 	stream->error = code;
-	stream->ended = true;
+	stream_end(stream);
 }
 
 /* Tells the service again, a while from now unless something arrives. */
@@ -151,6 +162,7 @@ static void keep(struct outrider_stream *stream, Outrider__Envelope **envelope)
 	*envelope = NULL;
 	*stream->last = item;
 	stream->last = &item->next;
+	ready_add(stream);
 }
 
 static void handle_accepted(struct outrider_stream *stream, const Outrider__Accepted *accepted)
@@ -215,8 +227,8 @@ static void handle_done(struct outrider_stream *stream, Outrider__Envelope **env
 		return;
 	}
 	stream->done = *envelope;
-	stream->ended = true;
 	keep(stream, envelope);
+	stream_end(stream);
 }
 
 static void handle_failure(struct outrider_stream *stream, const Outrider__Envelope *envelope)

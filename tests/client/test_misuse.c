@@ -134,6 +134,10 @@ static void null_is_refused_by_every_function_that_returns_a_code(void **state)
 	REFUSED(outrider_next(NULL, 0, &event));
 	assert_null(event);
 	REFUSED(outrider_next(s->stream, 0, NULL));
+	REFUSED(outrider_next_event(NULL, 0, &stream, &event));
+	REFUSED(outrider_next_event(s->sdk, 0, NULL, &event));
+	REFUSED(outrider_next_event(s->sdk, 0, &stream, NULL));
+	REFUSED(outrider_client_fd(NULL));
 	REFUSED(outrider_cancel(NULL));
 	REFUSED(outrider_usage(NULL, &usage));
 	REFUSED(outrider_usage(s->stream, NULL));
@@ -239,6 +243,8 @@ static int in_child(struct service *s)
 	} calls[] = {
 		{outrider_next(s->stream, -1, &event), strdup(outrider_error())},
 		{outrider_next(s->stream, 0, &event), strdup(outrider_error())},
+		{outrider_next_event(s->sdk, -1, &stream, &event), strdup(outrider_error())},
+		{outrider_client_fd(s->sdk), strdup(outrider_error())},
 		{outrider_cancel(s->stream), strdup(outrider_error())},
 		{outrider_start(s->sdk, s->request, &stream), strdup(outrider_error())},
 		{outrider_resume(s->sdk, 1, 0, &stream), strdup(outrider_error())},

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,24 +241,35 @@ static void job_take(struct job *job, const struct outrider_event *event)
 		job_finish(job, event);
 }
 
-/* Takes what has come for the job, waiting at most timeout_ms for the first; true when there was something. */
-static bool job_poll(struct job *job, int timeout_ms)
+/* The service refused it, or was away for too long. */
+static void job_fail(struct job *job, int code)
 {
-	bool any = false;
-	const struct outrider_event *event;
-	int r = 0;
-	while (!job->ended && (r = outrider_next(job->stream, any ? 0 : timeout_ms, &event)) == 0) {
-		any = true;
-		job_take(job, event);
-	}
-	if (job->ended || r == -EAGAIN)
-		return any;
 	json_object_set_new(job->result, "error", json_string(outrider_error()));
-	json_object_set_new(job->result, "code", json_integer(-r));
+	json_object_set_new(job->result, "code", json_integer(-code));
 	json_object_set_new(job->result, "tokens", job->tokens);
 	json_decref(job->hashes);
 	job->ended = true;
-	return true;
+}
+
+/* The next event of any stream; the descriptor is what is waited for. */
+static int next_event(struct outrider *client, struct outrider_stream **stream,
+	const struct outrider_event **event)
+{
+	struct pollfd wait = {.fd = outrider_client_fd(client), .events = POLLIN};
+	int code;
+
+	check(wait.fd < 0 ? wait.fd : 0, "descriptor");
+	while ((code = outrider_next_event(client, 0, stream, event)) == -EAGAIN)
+		poll(&wait, 1, -1);
+	return code;
+}
+
+/* The job of a stream, which is one of those from `first` on. */
+static struct job *job_of(struct job *first, const struct outrider_stream *stream)
+{
+	while (first->stream != stream)
+		first++;
+	return first;
 }
 
 static size_t read_jobs(struct job **out)
@@ -300,22 +312,22 @@ int main(int argc, char **argv)
 	while (ended < n) {
 		while (started < n && started - ended < concurrent)
 			job_start(client, &jobs[started++]);
-		bool any = false;
-		for (size_t i = first; i < started; i++) {
-			if (jobs[i].ended)
-				continue;
-			any |= job_poll(&jobs[i], 0);
-			if (jobs[i].ended) {
-				ended++;
-				outrider_stream_free(&jobs[i].stream);
-			}
+		struct outrider_stream *stream;
+		const struct outrider_event *event;
+		int code = next_event(client, &stream, &event);
+		if (!stream)
+			die("no stream is left");
+		struct job *job = job_of(&jobs[first], stream);
+		if (code == 0)
+			job_take(job, event);
+		else
+			job_fail(job, code);
+		if (job->ended) {
+			ended++;
+			outrider_stream_free(&job->stream);
 		}
 		while (first < started && jobs[first].ended)
 			first++;
-		if (!any && first < started && job_poll(&jobs[first], 2) && jobs[first].ended) {
-			ended++;
-			outrider_stream_free(&jobs[first].stream);
-		}
 	}
 	for (size_t i = 0; i < n; i++) {
 		json_dumpf(jobs[i].result, stdout, JSON_COMPACT);
