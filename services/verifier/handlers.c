@@ -44,7 +44,7 @@ static void rebind(struct front *front, struct inbox_entry *entry, const struct 
 		stream_accepted_entry(front, entry, kept->page->n_prompt,
 			journal_n_tokens(kept->page) - kept->page->n_prompt);
 	else if (entry->read)
-		stream_accepted_entry(front, entry, (uint32_t)entry->input.n_prompt, 0);
+		stream_accepted_entry(front, entry, (uint32_t)entry->reading->input.n_prompt, 0);
 }
 
 /* The digest of the request that a uid names, wherever its session is; false: it names none. */
@@ -130,16 +130,18 @@ static void on_credit(
 	struct front *front, const struct bus_address *from, const Outrider__Credit *credit)
 {
 	uint64_t uid = credit->session_uid;
-	int index = uid != 0 ? front_find(front, uid) : -1;
-	struct inbox_entry *entry = inbox_find(&front->inbox, uid);
-	struct shelved *kept = shelf_find(&front->shelf, uid);
+	int index = front_find(front, uid);
 
 	if (uid == 0)
 		return;
 	if (index >= 0) {
 		front_credit(front, (uint32_t)index, credit->credit);
 		stream_session(front, (uint32_t)index);
-	} else if (entry != NULL) {
+		return;
+	}
+	struct inbox_entry *entry = inbox_find(&front->inbox, uid);
+	struct shelved *kept = shelf_find(&front->shelf, uid);
+	if (entry != NULL) {
 		if (credit->credit > entry->credit)
 			entry->credit = credit->credit;
 	} else if (kept != NULL && kept->attached && bus_same(&kept->client, from) &&

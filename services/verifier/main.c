@@ -2,6 +2,7 @@
  * outrider-verifier: owns the target model, its KV cache and the sessions; decides what is emitted.
  *
  *	clients --(bus)--> front: handlers.c, front.c, stream.c      loop thread
+ *	                     |   texts <--> reader.c                 text threads
  *	                     | commands, slots        ^ session pages
  *	                     v                        |
  *	                   engine: engine.c, pass.c                  engine thread, drives the pool
@@ -169,6 +170,7 @@ static int start(struct verifier *v, struct error *err)
 		.backend = v->backend,
 		.regions = &v->regions,
 		.slots = front->slots,
+		.news = front->changed,
 		.proof = &front->proof,
 		.generation = daemon_generation(v->daemon),
 		.cache_alive = links_cache_alive,
@@ -182,7 +184,10 @@ static int start(struct verifier *v, struct error *err)
 	front->regions = &v->regions;
 	front->packed = &v->packed;
 	front->file_state = gguf_state(v->model->gguf);
-	int rc = engine_create(&engine_options, &front->engine, err);
+	const struct request_limits limits = admission_limits(front);
+	int rc = reader_create(&limits, wake_front, front, &front->reader, err);
+	if (rc == 0)
+		rc = engine_create(&engine_options, &front->engine, err);
 	if (rc != 0)
 		return rc;
 	rc = knobs_open(front, &v->config, &v->options, err);

@@ -83,6 +83,8 @@ int bus_receive_one(struct bus_server *server, const struct bus_address *from,
 	Outrider__Envelope **envelope, struct error *err);
 /* Whether the client is there, and has taken all that was sent to it. */
 bool bus_has_room(const struct bus_server *server, const struct bus_address *to);
+/* Whether something may be sent to it: bus_send_to would not answer -EAGAIN. */
+bool bus_takes(const struct bus_server *server, const struct bus_address *to);
 /* -EAGAIN when LIMIT_UNREAD_BYTES wait to be read by the client, -EHOSTUNREACH when it is gone. Sets the version. */
 int bus_send_to(
 	struct bus_server *server, const struct bus_address *to, Outrider__Envelope *envelope);

@@ -307,6 +307,13 @@ bool bus_has_room(const struct bus_server *server, const struct bus_address *to)
 	return connection && buffer_used(&connection->out) == 0;
 }
 
+bool bus_takes(const struct bus_server *server, const struct bus_address *to)
+{
+	const struct connection *connection = find(server, to);
+
+	return !connection || buffer_used(&connection->out) <= LIMIT_UNREAD_BYTES;
+}
+
 int bus_send_to(
 	struct bus_server *server, const struct bus_address *to, Outrider__Envelope *envelope)
 {

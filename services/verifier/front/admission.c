@@ -6,10 +6,7 @@
 #include "shared/base/log.h"
 #include "shared/model/gguf/gguf_watch.h"
 
-/* Texts of so many bytes are read as soon as they come; longer ones one at a time, with a look at everything else between. */
-#define SHORT_BYTES 16384u
-
-static struct request_limits limits_of(const struct front *front)
+struct request_limits admission_limits(const struct front *front)
 {
 	return (struct request_limits){
 		.model = front->model,
@@ -31,8 +28,7 @@ static uint32_t n_requests(
 		     inbox_same_client(&fs->client, client);
 	}
 	for (const struct shelved *kept = front->shelf.first; kept != NULL; kept = kept->next)
-		n += kept->attached && inbox_find(&front->inbox, kept->uid) == NULL &&
-		     inbox_same_client(&kept->client, client);
+		n += kept->attached && !kept->returning && inbox_same_client(&kept->client, client);
 	return n;
 }
 
@@ -88,7 +84,7 @@ static int begin(struct front *front, uint32_t index, struct inbox_entry *entry,
 		if (rc != 0)
 			shelf_waits_again(kept);
 	} else {
-		rc = front_begin(front, index, entry->uid, &entry->request, &entry->input, err);
+		rc = front_begin(front, index, entry->uid, entry->reading, err);
 	}
 	if (rc != 0)
 		return rc;
@@ -104,16 +100,22 @@ static int begin(struct front *front, uint32_t index, struct inbox_entry *entry,
 }
 
 /* Whether the entry is out of the inbox: it has a place, or was refused. before: how many wait for a place already. */
-static bool place(struct front *front, struct inbox_entry *entry, uint32_t before)
+static bool place(
+	struct front *front, struct inbox_entry *entry, uint32_t before, struct places_round *round)
 {
 	struct error err = {.text = ""};
 
 	/* What was accepted once is not refused, however long the queue. */
-	if (entry->returns && places_waiting(front, 1) > front->config->queue_max)
+	if (entry->reading == NULL && !round->counted) {
+		round->waiting = places_waiting(front, 0);
+		round->counted = true;
+	}
+	if (entry->reading == NULL && round->waiting + 1 > front->config->queue_max)
 		return false;
-	int rc = places_take(front, before, &err);
-	if (rc == -EINPROGRESS || (entry->returns && rc == -EAGAIN))
+	int rc = places_take(front, before, round, &err);
+	if (rc == -EINPROGRESS || (entry->reading == NULL && rc == -EAGAIN))
 		return false;
+	round->waiting += rc >= 0;
 	if (rc >= 0)
 		rc = begin(front, (uint32_t)rc, entry, &err);
 	if (rc < 0)
@@ -131,51 +133,73 @@ static uint32_t n_read(const struct front *front)
 	return n;
 }
 
-static void read_text(struct front *front, struct inbox_entry *entry)
+/* A text was read. */
+static void take_reading(struct front *front, struct reading *reading)
 {
-	const struct request_limits limits = limits_of(front);
+	struct inbox_entry *entry = reading->entry;
 	uint32_t before = n_read(front);
-	struct error err = {.text = ""};
-	int rc = inbox_read(&front->inbox, entry, &limits, &err);
+	struct places_round round = {0};
 
-	if (rc != 0) {
-		refuse(front, &entry->client, entry->request_id, entry->uid, rc, &err);
+	if (entry == NULL) {
+		reading_free(&reading);
+		return;
+	}
+	inbox_read(&front->inbox, entry);
+	if (reading->rc != 0) {
+		refuse(front, &entry->client, entry->request_id, entry->uid, reading->rc,
+			&reading->err);
 		inbox_remove(&front->inbox, entry);
 		return;
 	}
-	if (!place(front, entry, before))
-		stream_accepted_entry(front, entry, (uint32_t)entry->input.n_prompt, 0);
+	uint32_t n_prompt = (uint32_t)reading->input.n_prompt;
+	if (!place(front, entry, before, &round))
+		stream_accepted_entry(front, entry, n_prompt, 0);
+}
+
+/* Each lane that has nothing to do gets what it has to read next. */
+static void give_texts(struct front *front)
+{
+	for (int lane = 0; lane < READER_LANES; lane++) {
+		struct inbox_entry *entry;
+
+		if (!reader_is_idle(front->reader, (enum reader_lane)lane))
+			continue;
+		entry = inbox_unread(&front->inbox, (enum reader_lane)lane);
+		if (entry == NULL)
+			continue;
+		entry->begun = true;
+		reader_start(front->reader, (enum reader_lane)lane, entry->reading);
+	}
 }
 
 static void place_all(struct front *front)
 {
+	struct places_round round = {0};
 	uint32_t before = 0;
 
 	for (struct inbox_entry *e = front->inbox.first, *next; e != NULL; e = next) {
 		next = e->next;
-		if (e->read && !place(front, e, before))
+		if (e->read && !place(front, e, before, &round))
 			before++;
 	}
 }
 
 void admission_work(struct front *front)
 {
-	struct inbox_entry *entry;
-
-	places_settle(front);
 	place_all(front);
-	entry = inbox_unread(&front->inbox);
-	if (entry == NULL)
-		return;
-	read_text(front, entry);
-	if (inbox_unread(&front->inbox) != NULL)
-		daemon_wakeup(front->daemon);
+	for (int lane = 0; lane < READER_LANES; lane++) {
+		struct reading *reading = reader_take(front->reader, (enum reader_lane)lane);
+
+		if (reading != NULL)
+			take_reading(front, reading);
+	}
+	give_texts(front);
 }
 
 void admission_generate(struct front *front, const struct bus_address *from, uint64_t request_id,
 	const Outrider__Generate *generate)
 {
-	const struct request_limits limits = limits_of(front);
+	const struct request_limits limits = admission_limits(front);
 	uint64_t uid = generate->session_uid;
 	size_t bytes = outrider__generate__get_packed_size(generate);
 	struct session_request unused;
@@ -202,10 +226,7 @@ void admission_generate(struct front *front, const struct bus_address *from, uin
 	entry->digest = request_digest(generate);
 	entry->have = generate->have;
 	entry->credit = generate->credit;
-	if (bytes <= SHORT_BYTES)
-		read_text(front, entry);
-	else
-		daemon_wakeup(front->daemon);
+	give_texts(front);
 }
 
 void admission_return(struct front *front, const struct bus_address *from, uint64_t request_id,
@@ -214,6 +235,7 @@ void admission_return(struct front *front, const struct bus_address *from, uint6
 	uint32_t before = n_read(front), n_prompt = kept->page->n_prompt;
 	uint32_t n_out = journal_n_tokens(kept->page) - n_prompt;
 	struct inbox_entry *entry = inbox_add(&front->inbox, from, kept->uid, NULL);
+	struct places_round round = {0};
 
 	/* Without memory its client asks again. */
 	if (entry == NULL)
@@ -223,7 +245,7 @@ void admission_return(struct front *front, const struct bus_address *from, uint6
 	entry->digest = kept->page->request.digest;
 	entry->have = have;
 	entry->credit = credit;
-	if (!place(front, entry, before))
+	if (!place(front, entry, before, &round))
 		stream_accepted_entry(front, entry, n_prompt, n_out);
 }
 

@@ -25,15 +25,15 @@ static int slot_open(struct front *front, uint32_t index, uint32_t restarts)
 	return slot->page != NULL ? 0 : -ENOMEM;
 }
 
-/* What the request in the page needs: its stop strings, and room for hashes. */
-static int slot_prepare(struct front *front, uint32_t index)
+/* What the request in the page needs: its stop strings, which are taken over, and room for hashes. */
+static int slot_prepare(struct front *front, uint32_t index, struct stop_match **match)
 {
 	struct slot *slot = &front->slots[index];
-	const struct session_request *request = &slot->page->request;
-	int rc = text_stops_create(request->stops, request->n_stops, &slot->stops);
 
-	if (rc != 0 || request->logits_hash == 0)
-		return rc;
+	slot->match = *match;
+	*match = NULL;
+	if (slot->page->request.logits_hash == 0)
+		return 0;
 	slot->hashes = calloc((size_t)front->config->context, sizeof(*slot->hashes));
 	return slot->hashes != NULL ? 0 : -ENOMEM;
 }
@@ -44,21 +44,25 @@ static void session_open(struct front *front, uint32_t index)
 
 	memset(fs, 0, sizeof(*fs));
 	fs->used = true;
+	fs->uid = atomic_load_explicit(&front->slots[index].page->uid, memory_order_relaxed);
 	bits_clear(front->free, index);
 	front->n_used++;
+	uids_put(&front->uids, fs->uid, index);
 	fs->heard_ns = front->slots[index].usage.submitted_ns;
-	text_stream_init(&fs->text);
 }
 
 static void session_release(struct front *front, uint32_t index)
 {
 	if (front->sessions[index].used) {
 		bits_set(front->free, index);
+		bits_clear(front->again, index);
 		front->n_used--;
+		front->n_yielding -= front->sessions[index].yielding;
+		uids_remove(&front->uids, front->sessions[index].uid);
 	}
 	free(front->sessions[index].pending);
 	free(front->slots[index].hashes);
-	text_stops_free(&front->slots[index].stops);
+	stop_match_free(&front->slots[index].match);
 	free(front->slots[index].page);
 	memset(&front->sessions[index], 0, sizeof(front->sessions[index]));
 	memset(&front->slots[index], 0, sizeof(front->slots[index]));
@@ -78,7 +82,7 @@ void front_release(struct front *front, uint32_t index)
 void front_shelve(struct front *front, uint32_t index)
 {
 	const struct front_session *fs = &front->sessions[index];
-	const struct slot *slot = &front->slots[index];
+	struct slot *slot = &front->slots[index];
 	uint64_t uid = atomic_load_explicit(&slot->page->uid, memory_order_relaxed);
 	struct shelved *kept =
 		shelf_put(&front->shelf, &front->regions->header, slot->page, slot->shared);
@@ -96,6 +100,8 @@ void front_shelve(struct front *front, uint32_t index)
 		kept->credit = fs->credit;
 		kept->restarts = slot->restarts;
 		kept->usage = slot->usage;
+		kept->match = slot->match;
+		slot->match = NULL;
 		log_session(LOG_LEVEL_INFO, uid, 0,
 			"has no place until its client is back: others wait");
 	}
@@ -109,7 +115,7 @@ int front_return(struct front *front, uint32_t index, struct shelved *kept, stru
 	if (slot_open(front, index, kept->restarts) == 0) {
 		journal_restore(&front->regions->header, slot->page, slot->shared, kept->page,
 			++front->admitted);
-		if (slot_prepare(front, index) == 0) {
+		if (slot_prepare(front, index, &kept->match) == 0) {
 			slot->usage = kept->usage;
 			session_open(front, index);
 			front->sessions[index].heard_ns = clock_ns();
@@ -119,18 +125,11 @@ int front_return(struct front *front, uint32_t index, struct shelved *kept, stru
 			return 0;
 		}
 		journal_free(slot->page, slot->shared);
+		kept->match = slot->match;
+		slot->match = NULL;
 	}
 	session_release(front, index);
 	return error_set(err, ENOMEM, "no memory for a session");
-}
-
-static bool is_taken(const struct front *front, uint32_t index, uint64_t uid)
-{
-	for (uint32_t i = 0; i < index; i++)
-		if (front->slots[i].page != NULL && atomic_load_explicit(&front->slots[i].page->uid,
-							    memory_order_relaxed) == uid)
-			return true;
-	return false;
 }
 
 /* Copies the page of a predecessor where it is sound, or gives it up. */
@@ -139,6 +138,7 @@ static void adopt_page(struct front *front, uint32_t i)
 	struct slot *slot = &front->slots[i];
 	struct session_page *shared = regions_page(front->regions, i);
 	uint64_t uid = atomic_load_explicit(&shared->uid, memory_order_acquire);
+	struct stop_match *match = NULL;
 	struct error err;
 	int rc = 0;
 
@@ -149,12 +149,19 @@ static void adopt_page(struct front *front, uint32_t i)
 	if (rc == 0)
 		rc = journal_adopt(&front->regions->header, shared, front->model->config.n_vocab,
 			slot->page, &err);
-	if (rc == 0 && is_taken(front, i, atomic_load(&slot->page->uid)))
+	if (rc == 0 && front_find(front, atomic_load(&slot->page->uid)) >= 0)
 		rc = error_set(&err, EINVAL, "another page is of the same session");
-	if (rc == 0 && slot_prepare(front, i) != 0)
+	if (rc == 0 && (stop_match_create(&slot->page->request, front->regions->header.n_context,
+				&match) != 0 ||
+			       slot_prepare(front, i, &match) != 0))
 		rc = error_set(&err, ENOMEM, "no memory for it");
-	if (rc == 0)
+	if (rc == 0) {
+		/* The engine may not get it, and goes by what is matched where it does. */
+		stop_match_page(
+			slot->match, front->tokenizer, slot->page, journal_n_tokens(slot->page));
+		session_open(front, i);
 		return;
+	}
 	log_session(
 		LOG_LEVEL_ERROR, uid, 0, "the predecessor's page %u is given up: %s", i, err.text);
 	if (slot->page != NULL)
@@ -171,7 +178,6 @@ static void take_over(struct front *front, uint32_t i)
 	/* What its client had granted is not known: it may go ahead_max further until the client is back. */
 	atomic_store_explicit(&slot->credit, front_outputs(slot), memory_order_relaxed);
 	journal_number(page, slot->shared, ++front->admitted);
-	session_open(front, i);
 	places_look(front, i, clock_ns());
 	if (journal_state(page) != SESSION_DONE)
 		engine_recover(front->engine, i, front->regions->kv_recovered);
@@ -215,29 +221,27 @@ void front_close(struct front *front)
 			session_release(front, i);
 	inbox_clear(&front->inbox);
 	shelf_clear(&front->shelf);
+	reader_destroy(&front->reader);
 	if (front->policy_region.header != NULL)
 		region_close(&front->policy_region);
 }
 
 int front_find(const struct front *front, uint64_t uid)
 {
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
-		if (front->sessions[i].used && atomic_load_explicit(&front->slots[i].page->uid,
-						       memory_order_relaxed) == uid)
-			return (int)i;
-	return -1;
+	return uids_find(&front->uids, uid);
 }
 
-int front_begin(struct front *front, uint32_t index, uint64_t uid,
-	const struct session_request *request, const struct request_input *input, struct error *err)
+int front_begin(struct front *front, uint32_t index, uint64_t uid, struct reading *reading,
+	struct error *err)
 {
 	struct slot *slot = &front->slots[index];
+	const struct request_input *input = &reading->input;
 
 	if (slot_open(front, index, 0) == 0) {
 		journal_admit(&front->regions->header, slot->page, slot->shared, uid,
-			++front->admitted, request, input->prompt, (uint32_t)input->n_prompt,
-			input->replay);
-		if (slot_prepare(front, index) == 0) {
+			++front->admitted, &reading->request, input->prompt,
+			(uint32_t)input->n_prompt, input->replay);
+		if (slot_prepare(front, index, &reading->match) == 0) {
 			session_open(front, index);
 			return 0;
 		}
@@ -301,13 +305,36 @@ void front_credit(struct front *front, uint32_t index, uint32_t credit)
 	}
 }
 
+/* Something about the session is new, or could not be sent before. */
+static void look(struct front *front, uint32_t index)
+{
+	struct front_session *fs = &front->sessions[index];
+
+	if (fs->used && fs->yielding)
+		places_settle(front, index);
+	if (!fs->used || !fs->attached)
+		return;
+	if (fs->full && !bus_takes(front->socket, &fs->client))
+		bits_set(front->again, index);
+	else
+		stream_session(front, index);
+}
+
 void front_pump(void *arg)
 {
 	struct front *front = arg;
 
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
-		if (front->sessions[i].used && front->sessions[i].attached)
-			stream_session(front, i);
+	for (uint32_t w = 0; w < BITS_WORDS(LIMIT_SESSIONS); w++) {
+		/* Pairs with the release in engine_mark: what is new is there. */
+		uint64_t left = front->again[w];
+
+		if (atomic_load_explicit(&front->changed[w], memory_order_relaxed) != 0)
+			left |= atomic_exchange_explicit(
+				&front->changed[w], 0, memory_order_acquire);
+		front->again[w] = 0;
+		for (; left != 0; left &= left - 1)
+			look(front, w * 64 + (uint32_t)__builtin_ctzll(left));
+	}
 	admission_work(front);
 }
 

@@ -9,6 +9,7 @@
 #include "services/verifier/pass/engine.h"
 #include "services/verifier/front/inbox.h"
 #include "services/verifier/front/shelf.h"
+#include "services/verifier/front/uids.h"
 #include "services/verifier/proof.h"
 #include "shared/base/bits.h"
 #include "shared/ipc/link.h"
@@ -19,6 +20,7 @@ struct backend;
 /* One session's client. Index = that of slot and page. */
 struct front_session {
 	bool used;
+	uint64_t uid;
 	bool attached; /* client is an address that answered last time */
 	bool done_sent;
 	bool full; /* its socket took the last message not: it reads too slowly, or not at all */
@@ -29,7 +31,6 @@ struct front_session {
 	uint32_t
 		fed; /* output tokens whose text went through the stream; >= sent once it caught up */
 	uint32_t credit;
-	struct text_stream text;
 	char *pending; /* text that has not been sent yet */
 	size_t n_pending, capacity;
 	uint64_t heard_ns, done_ns;
@@ -50,11 +51,17 @@ struct front {
 	struct bus_server *socket;
 	struct slot slots[LIMIT_SESSIONS];
 	struct front_session sessions[LIMIT_SESSIONS];
-	uint64_t free[BITS_WORDS(LIMIT_SESSIONS)]; /* the indexes that no session has */
-	uint32_t n_used;
+	/* A bit for each index. The engine sets those of sessions that have something to be looked at (news); of the others nobody
+	 * looks but the timer. */
+	_Atomic uint64_t changed[BITS_WORDS(LIMIT_SESSIONS)];
+	uint64_t again[BITS_WORDS(LIMIT_SESSIONS)]; /* could not be sent all that is there */
+	uint64_t free[BITS_WORDS(LIMIT_SESSIONS)]; /* no session has it */
+	uint32_t n_used, n_yielding;
+	struct uids uids;
 	uint64_t alive_seen;
 	uint64_t admitted; /* sessions, ever: the newest one's number */
 	struct inbox inbox;
+	struct reader *reader;
 	struct shelf shelf;
 	uint64_t clients; /* that had sessions: the newest one's number */
 
@@ -85,9 +92,8 @@ void front_close(struct front *front); /* frees what sessions hold; pages stay *
 
 /* Index of a session, or -1. */
 int front_find(const struct front *front, uint64_t uid);
-/* Fills page and slot, hands them to the engine. */
-int front_begin(struct front *front, uint32_t index, uint64_t uid,
-	const struct session_request *request, const struct request_input *input,
+/* Fills page and slot; what the reading has for the slot is taken from it. */
+int front_begin(struct front *front, uint32_t index, uint64_t uid, struct reading *reading,
 	struct error *err);
 /* From now on the session's tokens go to this client, from output token `have` on. A finished answer whose hashes are lost
  * is the engine's again, which makes those. */
@@ -123,14 +129,22 @@ static inline uint32_t front_outputs(const struct slot *slot)
 void places_look(struct front *front, uint32_t index, uint64_t now_ns);
 /* Gives the session its client's number. */
 void places_number(struct front *front, uint32_t index);
+/* What was found out while places are given out to all that wait for one: it stays so until the next time. */
+struct places_round {
+	bool full; /* nothing is free, and nothing can be made so at once */
+	bool no_victim; /* nor will anything be */
+	bool counted;
+	int64_t waiting; /* of places_waiting(front, 0) */
+};
 /* How many sessions wait behind those that fit in a batch, these many more counted in; negative: so many fit. */
 int64_t places_waiting(struct front *front, uint32_t more);
 /* A free index. Others are made to give way where there is none: finished sessions whose clients have got their answers, then
  * those whose clients are gone or take nothing. -EINPROGRESS: one is giving way; before: how many wait for one already.
  * -EAGAIN with the reason. */
-int places_take(struct front *front, uint32_t before, struct error *err);
-/* Takes back what the engine has let go of. */
-void places_settle(struct front *front);
+int places_take(
+	struct front *front, uint32_t before, struct places_round *round, struct error *err);
+/* Takes a session back if the engine has let go of it. */
+void places_settle(struct front *front, uint32_t index);
 
 /* admission.c */
 
@@ -148,11 +162,13 @@ void admission_dropped(void *arg, const struct shelved *kept);
 void admission_gone(struct front *front, const struct bus_address *client);
 /* Ends what has not begun. */
 void admission_cancel(struct front *front, struct inbox_entry *entry);
-/* Reads at most one text and gives out places; asks to be called again when there is more to do. */
+/* Gives out places and texts to be read. */
 void admission_work(struct front *front);
+/* What is needed to read the text of a request. */
+struct request_limits admission_limits(const struct front *front);
 
-/* stream.c: sends one session what it may have. False: the client took no more for now. */
-bool stream_session(struct front *front, uint32_t index);
+/* stream.c: sends one session what it may have; what the client does not take is tried again later. */
+void stream_session(struct front *front, uint32_t index);
 /* Its client is gone: the session is kept for it to come back. */
 void stream_detach(struct front *front, uint32_t index);
 /* Begins the stream again at output token `from`. */

@@ -26,18 +26,25 @@ static uint64_t round_of(const struct inbox *inbox, const struct bus_address *cl
 	return round;
 }
 
-/* As bytes: unpacked, a message may be many times as large. */
-static bool pack(struct inbox_entry *entry, const Outrider__Generate *generate)
+/* What of its client is there already: the number it has, and how much of it is not read yet. */
+static void join_sender(struct inbox *inbox, struct inbox_entry *entry)
 {
-	Outrider__Generate known = *generate;
+	for (const struct inbox_entry *e = inbox->first; e != NULL; e = e->next) {
+		if (!inbox_same_client(&e->client, &entry->client))
+			continue;
+		entry->sender = e->sender;
+		entry->behind += !e->read;
+	}
+	if (entry->sender == 0)
+		entry->sender = ++inbox->senders;
+}
 
-	known.base.n_unknown_fields = 0;
-	entry->packed_bytes = entry->bytes = outrider__generate__get_packed_size(&known);
-	entry->packed = malloc(entry->bytes);
-	if (entry->packed == NULL)
-		return false;
-	outrider__generate__pack(&known, entry->packed);
-	return true;
+/* Those behind it need not wait for it any more. */
+static void pass_on(struct inbox_entry *entry)
+{
+	for (struct inbox_entry *e = entry->next; e != NULL; e = e->next)
+		if (e->sender == entry->sender)
+			e->behind--;
 }
 
 struct inbox_entry *inbox_add(struct inbox *inbox, const struct bus_address *client, uint64_t uid,
@@ -45,15 +52,21 @@ struct inbox_entry *inbox_add(struct inbox *inbox, const struct bus_address *cli
 {
 	struct inbox_entry *entry = calloc(1, sizeof(*entry)), **link = &inbox->first;
 
-	if (entry == NULL || (generate != NULL && !pack(entry, generate))) {
+	if (entry != NULL && generate != NULL)
+		entry->reading = reading_create(generate, clock_ns());
+	if (entry == NULL || (generate != NULL && entry->reading == NULL)) {
 		free(entry);
 		return NULL;
 	}
+	if (generate != NULL) {
+		entry->reading->entry = entry;
+		entry->bytes = entry->reading->packed_bytes;
+	}
 	entry->client = *client;
 	entry->uid = uid;
-	entry->returns = entry->read = generate == NULL;
-	entry->since_ns = clock_ns();
+	entry->begun = entry->read = generate == NULL;
 	entry->round = round_of(inbox, client);
+	join_sender(inbox, entry);
 	while (*link != NULL)
 		link = &(*link)->next;
 	*link = entry;
@@ -62,25 +75,15 @@ struct inbox_entry *inbox_add(struct inbox *inbox, const struct bus_address *cli
 	return entry;
 }
 
-int inbox_read(struct inbox *inbox, struct inbox_entry *entry, const struct request_limits *limits,
-	struct error *err)
+void inbox_read(struct inbox *inbox, struct inbox_entry *entry)
 {
-	Outrider__Generate *generate =
-		outrider__generate__unpack(NULL, entry->packed_bytes, entry->packed);
+	const struct reading *reading = entry->reading;
 
-	if (generate == NULL)
-		return error_set(
-			err, ENOMEM, "no memory for a request of %zu bytes", entry->packed_bytes);
-	int rc = request_read(
-		generate, limits, entry->since_ns, &entry->request, &entry->input, err);
-	outrider__generate__free_unpacked(generate, NULL);
-	free(entry->packed);
-	entry->packed = NULL;
-	entry->read = true;
+	pass_on(entry);
+	entry->begun = entry->read = true;
 	inbox->bytes -= entry->bytes;
-	entry->bytes = (entry->input.n_prompt + entry->request.n_replay) * sizeof(int32_t);
+	entry->bytes = (reading->input.n_prompt + reading->request.n_replay) * sizeof(int32_t);
 	inbox->bytes += entry->bytes;
-	return rc;
 }
 
 void inbox_remove(struct inbox *inbox, struct inbox_entry *entry)
@@ -92,8 +95,12 @@ void inbox_remove(struct inbox *inbox, struct inbox_entry *entry)
 	*link = entry->next;
 	inbox->n--;
 	inbox->bytes -= entry->bytes;
-	free(entry->packed);
-	request_input_free(&entry->input);
+	if (!entry->read)
+		pass_on(entry);
+	if (entry->begun && !entry->read)
+		entry->reading->entry = NULL;
+	else
+		reading_free(&entry->reading);
 	free(entry);
 }
 
@@ -111,14 +118,20 @@ struct inbox_entry *inbox_find(const struct inbox *inbox, uint64_t uid)
 	return NULL;
 }
 
-struct inbox_entry *inbox_unread(struct inbox *inbox)
+static enum reader_lane lane_of(const struct inbox_entry *entry)
+{
+	return entry->reading->packed_bytes <= READER_SHORT_BYTES ? READER_SHORT : READER_LONG;
+}
+
+struct inbox_entry *inbox_unread(struct inbox *inbox, enum reader_lane lane)
 {
 	struct inbox_entry *next = NULL;
 
 	for (struct inbox_entry *e = inbox->first; e != NULL; e = e->next)
-		if (!e->read && (next == NULL || e->round < next->round))
+		if (!e->begun && e->behind == 0 && lane_of(e) == lane &&
+			(next == NULL || e->round < next->round))
 			next = e;
-	if (next != NULL)
+	if (next != NULL && next->round > inbox->round)
 		inbox->round = next->round;
 	return next;
 }

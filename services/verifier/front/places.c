@@ -114,36 +114,30 @@ static int choose_victim(const struct front *front)
 	return victim;
 }
 
-static uint32_t n_yielding(const struct front *front)
+int places_take(struct front *front, uint32_t before, struct places_round *round, struct error *err)
 {
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
-		n += front->sessions[i].used && front->sessions[i].yielding;
-	return n;
-}
-
-int places_take(struct front *front, uint32_t before, struct error *err)
-{
-	int index = take_now(front);
+	int index = round->full ? -1 : take_now(front);
 
 	if (index >= 0)
 		return index;
-	if (n_yielding(front) > before)
+	round->full = true;
+	if (front->n_yielding > before)
 		return -EINPROGRESS;
-	index = choose_victim(front);
+	index = round->no_victim ? -1 : choose_victim(front);
+	round->no_victim = index < 0;
 	if (index < 0)
 		return error_set(err, EAGAIN,
 			"all %u sessions are taken by clients that have not read their answers",
 			front->n_used);
 	front->sessions[index].yielding = true;
+	front->n_yielding++;
 	atomic_store_explicit(&front->slots[index].yield, true, memory_order_relaxed);
 	engine_changed(front->engine, (uint32_t)index);
 	return -EINPROGRESS;
 }
 
 /* What the engine has let go of is its again where the client came back meanwhile, or wants its end. */
-static void settle(struct front *front, uint32_t index)
+void places_settle(struct front *front, uint32_t index)
 {
 	struct front_session *fs = &front->sessions[index];
 	struct slot *slot = &front->slots[index];
@@ -152,6 +146,7 @@ static void settle(struct front *front, uint32_t index)
 	if (!yielded && !is_done(front, index))
 		return;
 	fs->yielding = false;
+	front->n_yielding--;
 	atomic_store_explicit(&slot->yield, false, memory_order_relaxed);
 	if (is_done(front, index))
 		return;
@@ -162,11 +157,4 @@ static void settle(struct front *front, uint32_t index)
 	}
 	atomic_store_explicit(&slot->yielded, false, memory_order_relaxed);
 	engine_submit(front->engine, index);
-}
-
-void places_settle(struct front *front)
-{
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
-		if (front->sessions[i].used && front->sessions[i].yielding)
-			settle(front, i);
 }

@@ -1,4 +1,4 @@
-/* Client messages made into session requests; nothing in them is believed. Loop thread. */
+/* Client messages made into session requests; nothing in them is believed. Any thread. */
 #pragma once
 
 #include "proto/envelope.pb-c.h"

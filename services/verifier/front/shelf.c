@@ -81,6 +81,7 @@ void shelf_remove(struct shelf *shelf, struct shelved *kept)
 	shelf->n--;
 	shelf->bytes -= kept->bytes;
 	free(kept->page);
+	stop_match_free(&kept->match);
 	free(kept);
 }
 

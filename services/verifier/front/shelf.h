@@ -19,6 +19,7 @@ struct shelved {
 	uint32_t sent, credit;
 	uint32_t restarts;
 	struct slot_usage usage;
+	struct stop_match *match; /* what its slot had */
 	uint64_t since_ns;
 	size_t bytes;
 	struct session_page *page; /* as journal_keep makes it */

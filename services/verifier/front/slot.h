@@ -5,7 +5,7 @@
 #pragma once
 
 #include "services/verifier/journal.h"
-#include "services/verifier/front/text.h"
+#include "services/verifier/front/stop_match.h"
 
 /* What a session took, in this verifier. The engine's until the page is DONE, the front's after. */
 struct slot_usage {
@@ -20,7 +20,8 @@ struct slot_usage {
 struct slot {
 	/* The front's: constant from submission until the session is freed. */
 	struct session_page *page, *shared; /* our own, and the one in the region (journal.h) */
-	struct text_stops *stops; /* the request's stop strings, or NULL */
+	struct stop_match *
+		match; /* of the request's stop strings; NULL: it has none. Its tokens are matched by the engine */
 	uint64_t *hashes; /* [n_context] logits hash of each output token, or NULL */
 	uint32_t restarts;
 

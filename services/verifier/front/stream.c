@@ -14,7 +14,6 @@ void stream_reset(struct front *front, uint32_t index, uint32_t from)
 {
 	struct front_session *fs = &front->sessions[index];
 
-	text_stream_init(&fs->text);
 	fs->fed = 0;
 	fs->n_pending = 0;
 	fs->sent = from;
@@ -26,10 +25,10 @@ static bool feed(struct front *front, uint32_t index, uint32_t n)
 	struct front_session *fs = &front->sessions[index];
 	const struct session_page *page = front->slots[index].page;
 
-	while (fs->fed < n) {
-		int32_t token = page->tokens[page->n_prompt + fs->fed];
-		size_t room = fs->n_pending + fs->text.n_held +
-			      tokenizer_piece(front->tokenizer, token, false).bytes;
+	for (; fs->fed < n; fs->fed++) {
+		struct gguf_string piece = tokenizer_piece(
+			front->tokenizer, page->tokens[page->n_prompt + fs->fed], false);
+		size_t room = fs->n_pending + piece.bytes;
 
 		if (room > fs->capacity) {
 			char *larger = realloc(fs->pending, 2 * room);
@@ -38,16 +37,20 @@ static bool feed(struct front *front, uint32_t index, uint32_t n)
 			fs->pending = larger;
 			fs->capacity = 2 * room;
 		}
-		/* A token that ends the answer by itself completes no stop string (accept.c), and has no text. */
-		bool ends = !page->request.ignore_eos &&
-			    tokenizer_is_eog(front->tokenizer, token) &&
-			    tokenizer_piece(front->tokenizer, token, false).bytes == 0;
-		if (!ends)
-			text_feed_token(&fs->text, front->slots[index].stops, front->tokenizer,
-				token, fs->pending, &fs->n_pending);
-		fs->fed++;
+		if (piece.bytes > 0)
+			memcpy(fs->pending + fs->n_pending, piece.data, piece.bytes);
+		fs->n_pending = room;
 	}
 	return true;
+}
+
+/* How many bytes of the text that was not sent may be: all but those that may be part of a stop string, or are. */
+static size_t may_show(const struct front *front, uint32_t index)
+{
+	const struct front_session *fs = &front->sessions[index];
+	size_t back = stop_match_back(front->slots[index].match, fs->fed);
+
+	return fs->n_pending > back ? fs->n_pending - back : 0;
 }
 
 static void sent_text(struct front_session *fs, size_t bytes)
@@ -157,7 +160,7 @@ static int send_tokens(struct front *front, uint32_t index, bool hashes)
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
 	Outrider__Tokens tokens = OUTRIDER__TOKENS__INIT;
 	Outrider__Live live = OUTRIDER__LIVE__INIT;
-	size_t complete = tokenizer_utf8_complete(fs->pending, fs->n_pending);
+	size_t complete = tokenizer_utf8_complete(fs->pending, may_show(front, index));
 
 	fill_live(front, index, &live);
 	tokens.session_uid = atomic_load_explicit(&slot->page->uid, memory_order_relaxed);
@@ -217,20 +220,18 @@ static int send_done(struct front *front, uint32_t index, uint32_t n_out)
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
 	Outrider__Done done = OUTRIDER__DONE__INIT;
 	Outrider__Usage usage = OUTRIDER__USAGE__INIT;
-	size_t n_pending = fs->n_pending;
+	const char *stop = stop_match_found(slot->match);
 
-	/* What was held back became no stop string after all; feed made room for all that can be seen of it. */
-	if (fs->text.stop < 0)
-		text_held(&fs->text, fs->pending, &n_pending);
 	fill_usage(slot, n_out, &usage);
 	done.session_uid = atomic_load_explicit(&slot->page->uid, memory_order_relaxed);
 	done.end = atomic_load_explicit(&slot->page->end, memory_order_relaxed);
-	if (done.end == SESSION_END_STOP && fs->text.stop >= 0)
-		done.stop = (char *)text_stop(slot->stops, fs->text.stop);
+	if (done.end == SESSION_END_STOP && stop != NULL)
+		done.stop = (char *)stop;
 	done.usage = &usage;
 	done.message = (char *)slot->usage.message;
 	done.text.data = (uint8_t *)fs->pending;
-	done.text.len = n_pending;
+	/* What was held back became no stop string after all, if none was found. */
+	done.text.len = stop != NULL ? may_show(front, index) : fs->n_pending;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_DONE;
 	envelope.done = &done;
 	int rc = send_to(front, index, &envelope);
@@ -259,7 +260,8 @@ void stream_cancelled(struct front *front, const struct bus_address *client, uin
 	(void)bus_send_to(front->socket, client, &envelope);
 }
 
-bool stream_session(struct front *front, uint32_t index)
+/* False: the client took no more for now, or there is no memory. */
+static bool send_all(struct front *front, uint32_t index)
 {
 	struct front_session *fs = &front->sessions[index];
 	const struct slot *slot = &front->slots[index];
@@ -277,7 +279,7 @@ bool stream_session(struct front *front, uint32_t index)
 	if (fs->fed < fs->sent) {
 		if (!feed(front, index, n_out < fs->sent ? n_out : fs->sent))
 			return false;
-		sent_text(fs, tokenizer_utf8_complete(fs->pending, fs->n_pending));
+		sent_text(fs, tokenizer_utf8_complete(fs->pending, may_show(front, index)));
 	}
 	uint32_t upto = n_out < fs->credit ? n_out : fs->credit;
 	while (fs->sent < upto) {
@@ -292,4 +294,10 @@ bool stream_session(struct front *front, uint32_t index)
 	if (done && fs->sent >= n_out)
 		return send_done(front, index, n_out) == 0;
 	return true;
+}
+
+void stream_session(struct front *front, uint32_t index)
+{
+	if (!send_all(front, index))
+		bits_set(front->again, index);
 }

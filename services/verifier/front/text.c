@@ -178,8 +178,9 @@ const char *text_stop(const struct text_stops *stops, int i)
 
 void text_stream_init(struct text_stream *stream)
 {
-	memset(stream, 0, sizeof(*stream));
 	stream->stop = -1;
+	stream->back = 0;
+	stream->state = stream->n_held = 0;
 }
 
 /* What is held and the token behind it: positions count from the first byte held. */
@@ -227,20 +228,17 @@ static uint32_t completed(
 	return state;
 }
 
-/* Appends what of the first n bytes of the window is to be seen. */
-static void show(const struct window *w, size_t n, char *out, size_t *n_out)
+/* How many of the window's bytes from this position on are part of the visible text. What is held was counted. */
+static uint32_t visible(const struct window *w, size_t from)
 {
 	const struct text_stream *stream = w->stream;
+	size_t n = stream->back + (w->hidden ? 0 : w->bytes);
 
-	if (out == NULL)
-		return;
-	for (size_t i = 0; i < n && i < stream->n_held; i++)
-		if (!(stream->flags[i] & HIDDEN))
-			out[(*n_out)++] = stream->held[i];
-	if (n > stream->n_held && !w->hidden) {
-		memcpy(out + *n_out, w->piece, n - stream->n_held);
-		*n_out += n - stream->n_held;
-	}
+	for (size_t i = 0; i < from && i < stream->n_held; i++)
+		n -= !(stream->flags[i] & HIDDEN);
+	if (!w->hidden && from > stream->n_held)
+		n -= from - stream->n_held;
+	return (uint32_t)n;
 }
 
 /* Holds the last bytes of the window, and no others. */
@@ -248,9 +246,7 @@ static void hold(struct text_stream *stream, const struct window *w, size_t keep
 {
 	size_t old = keep > w->bytes ? keep - w->bytes : 0, from = w->bytes - (keep - old);
 
-	memmove(stream->held, stream->held + stream->n_held - old, old);
 	memmove(stream->flags, stream->flags + stream->n_held - old, old);
-	memcpy(stream->held + old, w->piece + from, keep - old);
 	for (size_t i = old; i < keep; i++)
 		stream->flags[i] =
 			(uint8_t)(w->hidden ? HIDDEN | (from + i - old > 0 ? INSIDE : 0) : 0);
@@ -258,18 +254,17 @@ static void hold(struct text_stream *stream, const struct window *w, size_t keep
 }
 
 bool text_feed(struct text_stream *stream, const struct text_stops *stops, const char *piece,
-	size_t bytes, bool hidden, char *out, size_t *n_out)
+	size_t bytes, bool hidden)
 {
 	const struct window w = {stream, piece, bytes, hidden};
 	uint32_t state = stream->state;
 
-	if (stream->stop >= 0)
+	if (stream->stop >= 0) {
+		stream->back += hidden ? 0 : (uint32_t)bytes;
 		return true;
-	if (stops == NULL || bytes == 0) {
-		if (stops == NULL)
-			show(&w, bytes, out, n_out);
-		return false;
 	}
+	if (stops == NULL || bytes == 0)
+		return false;
 	for (size_t i = 0; i < bytes; i++) {
 		size_t end = stream->n_held + i + 1;
 
@@ -278,33 +273,26 @@ bool text_feed(struct text_stream *stream, const struct text_stops *stops, const
 			continue;
 		uint32_t hit = completed(stops, state, &w, end);
 		if (hit) {
-			show(&w, end - stops->depth[hit], out, n_out);
+			stream->back = visible(&w, end - stops->depth[hit]);
 			stream->n_held = 0;
 			stream->state = 0;
 			stream->stop = stops->whole[hit];
 			return true;
 		}
 	}
-	show(&w, stream->n_held + bytes - stops->depth[state], out, n_out);
+	stream->back = visible(&w, stream->n_held + bytes - stops->depth[state]);
 	hold(stream, &w, stops->depth[state]);
 	stream->state = (uint16_t)state;
 	return false;
 }
 
 bool text_feed_token(struct text_stream *stream, const struct text_stops *stops,
-	const struct tokenizer *tokenizer, int32_t token, char *out, size_t *n_out)
+	const struct tokenizer *tokenizer, int32_t token)
 {
 	struct gguf_string piece = tokenizer_piece(tokenizer, token, false);
 	bool hidden = piece.bytes == 0;
 
 	if (hidden)
 		piece = tokenizer_piece(tokenizer, token, true);
-	return text_feed(stream, stops, piece.data, piece.bytes, hidden, out, n_out);
-}
-
-void text_held(const struct text_stream *stream, char *out, size_t *n_out)
-{
-	const struct window w = {.stream = stream};
-
-	show(&w, stream->n_held, out, n_out);
+	return text_feed(stream, stops, piece.data, piece.bytes, hidden);
 }

@@ -1,8 +1,8 @@
 /*
  * Stop strings over the text of a session's output, which may begin in one token and end in another. What could
  * still become a stop string is held back, so no client ever sees part of one. The state after n tokens depends
- * on those tokens only: a successor, or a client that resumes, is where its predecessor was. The engine uses it to end
- * a session, the front to cut the text it sends; each has its own stream.
+ * on those tokens only: a successor, or a client that resumes, is where its predecessor was. stop_match.h keeps what
+ * was found of a session.
  *
  * A control token is matched by its text, whole: a stop string may be or contain "<|im_start|>", and ends the answer at that
  * token. What is no part of the visible text cannot be matched in part: ">" does not end the answer there.
@@ -29,20 +29,20 @@ const char *text_stop(const struct text_stops *stops, int i);
 
 struct text_stream {
 	int stop; /* index of the stop string that was completed, or -1 */
+	/* Bytes at the end of the visible text so far that may not be shown: they may become part of a stop string or, when one
+	 * was completed, are part of it or behind it. */
+	uint32_t back;
 	uint16_t state; /* what of the stop strings ends the text so far */
-	uint16_t n_held; /* that many bytes */
-	char held[LIMIT_STOP_BYTES];
+	uint16_t n_held; /* that many bytes, hidden ones too */
 	uint8_t flags[LIMIT_STOP_BYTES]; /* of each of them */
 };
 void text_stream_init(struct text_stream *stream);
 
-/* Takes the bytes of one token; hidden: a control token's, which are matched and never shown. What is safe to show is appended
- * to out (room for n_held + bytes; NULL: not wanted) and *n_out grows by it. Returns true when a stop string was completed: of
- * several the one that began first; the rest of the bytes, and all that would follow, is no part of the answer. */
+/* Takes the bytes of one token; hidden: a control token's, which are matched and never shown. Returns true when a stop string was
+ * completed: of several the one that began first; the rest of the bytes, and all that would follow, is no part of the answer.
+ * When the answer has ended without one, what was held back is part of it. */
 bool text_feed(struct text_stream *stream, const struct text_stops *stops, const char *piece,
-	size_t bytes, bool hidden, char *out, size_t *n_out);
+	size_t bytes, bool hidden);
 /* The same of a token. */
 bool text_feed_token(struct text_stream *stream, const struct text_stops *stops,
-	const struct tokenizer *tokenizer, int32_t token, char *out, size_t *n_out);
-/* What is held back and became no stop string, when the answer has ended; the stream keeps it. */
-void text_held(const struct text_stream *stream, char *out, size_t *n_out);
+	const struct tokenizer *tokenizer, int32_t token);

@@ -6,17 +6,20 @@
 
 #include <stdio.h>
 
-/* Whether the answer ends with its last token; feeds that token's text. The order of the questions is the order of
+/* Whether the answer ends with its last token; matches that token's text. The order of the answers is the order of
  * precedence. */
 static enum session_end end_after(
 	struct engine *engine, struct engine_session *s, int32_t token, uint32_t n_tokens)
 {
 	const struct session_request *request = &s->page->request;
 
-	if (!request->ignore_eos && tokenizer_is_eog(engine->o.tokenizer, token))
+	bool eos = !request->ignore_eos && tokenizer_is_eog(engine->o.tokenizer, token);
+	bool stop = stop_match_token(
+		s->slot->match, engine->o.tokenizer, session_n_out(s, n_tokens) - 1, token, eos);
+
+	if (eos)
 		return SESSION_END_EOS;
-	if (s->slot->stops != NULL &&
-		text_feed_token(&s->text, s->slot->stops, engine->o.tokenizer, token, NULL, NULL))
+	if (stop)
 		return SESSION_END_STOP;
 	if (session_n_out(s, n_tokens) >= request->max_tokens ||
 		n_tokens >= (uint32_t)engine->o.config->context)
@@ -163,8 +166,11 @@ void pass_accept(struct engine *engine, struct pass *pass)
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
 
-		if (part->session->slot->hashes != NULL)
+		if (part->session->slot->hashes != NULL) {
 			hash_again(pass, part);
+			engine_mark(engine, part->session);
+			engine_wake(engine, false);
+		}
 		if (part_accepts(part))
 			accept_part(engine, pass, part);
 		else if (part->emits)

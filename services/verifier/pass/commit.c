@@ -50,6 +50,7 @@ void pass_publish(struct engine *engine)
 		journal_append(s->page, s->slot->shared, s->n_fresh);
 		counter_add(&engine->output_total, s->n_fresh);
 		s->n_fresh = 0;
+		engine_mark(engine, s);
 	}
 	engine->n_fresh = 0;
 	/* Behind the journal: the front sends nothing that a successor would not have. */

@@ -149,7 +149,6 @@ static void enter(struct engine *engine, uint32_t index)
 	s->page = slot->page;
 	s->uid = atomic_load_explicit(&s->page->uid, memory_order_acquire);
 	s->end_before = (enum session_end)atomic_load_explicit(&s->page->end, memory_order_relaxed);
-	text_stream_init(&s->text);
 	s->live = true;
 	s->n_tokens = journal_n_tokens(s->page);
 	s->sched.index = index;
@@ -207,6 +206,7 @@ void engine_finish(struct engine *engine, struct engine_session *s, enum session
 	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration, "ended by %s with %u tokens",
 		names[end], session_n_out(s, s->n_tokens));
 	journal_finish(s->page, s->slot->shared, end);
+	engine_mark(engine, s);
 	engine_wake(engine, true);
 }
 
@@ -222,6 +222,7 @@ void engine_yield(struct engine *engine, struct engine_session *s)
 	journal_enter(s->page, s->slot->shared, SESSION_QUEUED);
 	/* Pairs with the front's acquire: nothing of the session is written after it. */
 	atomic_store_explicit(&s->slot->yielded, true, memory_order_release);
+	engine_mark(engine, s);
 	engine_wake(engine, true);
 }
 
@@ -250,6 +251,13 @@ void engine_wake(struct engine *engine, bool now)
 	engine->wake_wanted = false;
 	engine->woken_ns = now_ns;
 	engine->o.wake(engine->o.arg);
+}
+
+void engine_mark(struct engine *engine, const struct engine_session *s)
+{
+	/* Pairs with the acquire in front_pump: what is new about the session is there. */
+	atomic_fetch_or_explicit(
+		&engine->o.news[s->index / 64], UINT64_C(1) << s->index % 64, memory_order_release);
 }
 
 static void use_experts(struct engine *engine, struct region *region, struct region *hints)

@@ -30,6 +30,8 @@ struct engine_options {
 	struct backend *backend;
 	const struct regions *regions;
 	struct slot *slots; /* [LIMIT_SESSIONS] */
+	_Atomic uint64_t
+		*news; /* a bit for each of them: it has something for its client, or has ended */
 	struct proof *proof;
 	uint64_t generation;
 	bool (*cache_alive)(void *arg); /* any thread */
@@ -144,4 +146,7 @@ void engine_finish(struct engine *engine, struct engine_session *s, enum session
 /* Gives a session up that has not ended: KV pages back, page queued; the front keeps its tokens, or submits it again. */
 void engine_yield(struct engine *engine, struct engine_session *s);
 void engine_tidy(struct engine *engine);
+/* The session has something for the front, which is to be woken for it. */
+void engine_mark(struct engine *engine, const struct engine_session *s);
+/* Wakes the front: now, or when it was not woken for a while. */
 void engine_wake(struct engine *engine, bool now);

@@ -89,5 +89,5 @@ void pass_report(struct engine *engine, struct pass *pass);
 void pass_publish(struct engine *engine);
 
 /* What the committed tokens of a session say: an end that was reached but not written down, because the process died in between.
- * Brings its text up to date with them. */
+ * Its stop strings are matched as far as they are. */
 enum session_end pass_replay_text(struct engine *engine, struct engine_session *s);

@@ -28,7 +28,6 @@ struct engine_session {
 	uint32_t n_fresh; /* of them, not journalled yet: nobody else knows of them */
 	struct kv_seq seq; /* owner 0: it holds no pages now */
 	bool waits; /* all that seq holds are pages of other sessions: it has not started */
-	struct text_stream text;
 	struct sched_session sched; /* what the scheduler decides from */
 	struct follow follow; /* whether the drafter does */
 	struct policy_trial trial;

@@ -1,0 +1,22 @@
+/*
+ * Where the session of a uid is: an index for each uid, in a table with open addressing that is at most half full. Loop thread.
+ */
+#pragma once
+
+#include "shared/base/limits.h"
+
+enum { UIDS_PLACES = 2 * LIMIT_SESSIONS };
+static_assert((UIDS_PLACES & (UIDS_PLACES - 1)) == 0, "places are masked");
+
+struct uids {
+	struct uids_place {
+		uint64_t uid; /* 0: free */
+		uint32_t index;
+	} places[UIDS_PLACES];
+};
+
+/* At most LIMIT_SESSIONS uids at a time, none of them 0; one that is there gets the new index. */
+void uids_put(struct uids *uids, uint64_t uid, uint32_t index);
+/* Its index, or -1. */
+int uids_find(const struct uids *uids, uint64_t uid);
+void uids_remove(struct uids *uids, uint64_t uid);
