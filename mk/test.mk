@@ -61,6 +61,12 @@ check: packages
 	@$(MAKE) --no-print-directory -j2 tests
 	@CMOCKA_MESSAGE_OUTPUT=TAP B=$(B) SAN=$(SAN) prove $(PROVE_FLAGS) --timer --failures --exec 'sh tests/run' \
 		$(TEST_BIN) $(TESTS_SH)
+## make check-long the slow sweeps, of which make check has thinner versions
+LONG := tests/integration/sessions.t
+.PHONY: check-long
+check-long: packages
+	@$(MAKE) --no-print-directory -j2 tests
+	@OUTRIDER_TEST_LONG=1 B=$(B) SAN=$(SAN) prove $(PROVE_FLAGS) --timer --failures --exec 'sh tests/run' $(LONG)
 ## make check-unit the unit tests alone
 check-unit: packages
 	@$(MAKE) --no-print-directory -j2 $(TEST_BIN)

@@ -633,6 +633,13 @@ def check_install(service):
             ran = run(root / "complete", "Once upon a time", env=env)
             same = client(service, "run", "--max-tokens", 32, "Once upon a time")
             tap.ok(ran.returncode == 0 and ran.stdout == same.stdout, "and says what `outrider run` says", ran.stderr)
+            built = subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", "-o", root / "many", ROOT / "client/examples/many.c",
+                                    *flags.stdout.split()], capture_output=True, text=True)
+            lines = [f"The {n} of {m}" for n in ("house", "sea", "king", "end") for m in ("the hill", "summer", "all things", "day")]
+            ran = run(root / "many", env=env, stdin="".join(f"{line}\n" for line in lines))
+            wanted = [f"{line} -> {client(service, 'run', '--max-tokens', 32, line).stdout}" for line in lines]
+            tap.ok(built.returncode == 0 and ran.returncode == 0 and sorted(ran.stdout.split("\n")) == sorted("".join(wanted).split("\n")),
+                   "the example of many answers at once says the same of each", built.stderr + ran.stderr + ran.stdout)
             names = subprocess.run(["nm", "-D", "--defined-only", root / "usr/lib/liboutrider.so"],
                                    capture_output=True, text=True).stdout.split("\n")
             others = [n for n in names if n and " A " not in n and not n.split()[-1].startswith("outrider_")]
@@ -646,7 +653,7 @@ def check_install(service):
                subprocess.run([*up_to_date, "SYSCONFDIR=/opt/etc"], env=outside).returncode == 1,
                "with another SYSCONFDIR the programs are made again")
         gone = subprocess.run([*make, "uninstall"], capture_output=True, text=True)
-        left = [str(p) for p in root.rglob("*") if (p.is_file() or p.is_symlink()) and p.name != "complete"]
+        left = [str(p) for p in root.rglob("*") if (p.is_file() or p.is_symlink()) and p.name not in ("complete", "many")]
         tap.ok(gone.returncode == 0 and not left, "make uninstall takes all of it away", left)
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -2,7 +2,7 @@
  * Faults on demand, for the integration tests: a shared object that is loaded before the C library (LD_PRELOAD), by every
  * process of a service. It does what the file says that OUTRIDER_FAULTS names, which tests/integration/faults.py writes:
  * reads of the model that fail (preadv as well as io_uring), a file system that knows no O_DIRECT or only opens so, a clock
- * that is wrong.
+ * that is wrong, a long text that takes as long as is wanted.
  *
  * What io_uring reads the kernel itself has to end so: with EIO it ends a read of /proc/self/mem at address 0, and with ETIME
  * a timeout, which is what a read is turned into for any other code than EIO.
@@ -11,11 +11,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -29,6 +31,8 @@ struct faults {
 	_Atomic int64_t code; /* how they fail, 0: EIO */
 	_Atomic uint64_t no_direct; /* O_DIRECT is refused: 1 by open, 2 by preadv */
 	_Atomic int64_t wall_ns; /* how wrong the time of day is */
+	_Atomic uint64_t text_held; /* the thread that reads long texts stands still */
+	_Atomic uint64_t text_waits; /* how often it has */
 };
 
 static struct faults nothing, *faults = &nothing;
@@ -149,6 +153,34 @@ int open(const char *path, int flags, ...)
 		return -1;
 	}
 	return next(path, flags, mode);
+}
+
+static _Thread_local bool reads_texts;
+
+int pthread_setname_np(pthread_t thread, const char *name)
+{
+	static int (*next)(pthread_t, const char *);
+
+	if (!next)
+		next = (int (*)(pthread_t, const char *))dlsym(RTLD_NEXT, "pthread_setname_np");
+	if (pthread_equal(thread, pthread_self()))
+		reads_texts = strcmp(name, "text") == 0;
+	return next(thread, name);
+}
+
+/* The tokens of a text are put into memory that grows. */
+void *realloc(void *memory, size_t bytes)
+{
+	static void *(*next)(void *, size_t);
+
+	if (!next)
+		next = (void *(*)(void *, size_t))dlsym(RTLD_NEXT, "realloc");
+	if (reads_texts && faults->text_held) {
+		atomic_fetch_add(&faults->text_waits, 1);
+		while (faults->text_held)
+			usleep(1000);
+	}
+	return next(memory, bytes);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now)

@@ -15,7 +15,8 @@ WHY_NOT = "a sanitizer's runtime has to be loaded before everything else" if SAN
 class Fields(ctypes.Structure):
     """As struct faults in faults.c."""
     _fields_ = [("read_from", ctypes.c_uint64), ("read_to", ctypes.c_uint64), ("left", ctypes.c_int64), ("failed", ctypes.c_uint64),
-                ("code", ctypes.c_int64), ("no_direct", ctypes.c_uint64), ("wall_ns", ctypes.c_int64)]
+                ("code", ctypes.c_int64), ("no_direct", ctypes.c_uint64), ("wall_ns", ctypes.c_int64), ("text_held", ctypes.c_uint64),
+                ("text_waits", ctypes.c_uint64)]
 
 
 class Faults:
@@ -47,4 +48,4 @@ class Faults:
         return self.fields.failed
 
     def none(self):
-        self.fields.left = self.fields.no_direct = self.fields.wall_ns = 0
+        self.fields.left = self.fields.no_direct = self.fields.wall_ns = self.fields.text_held = 0
