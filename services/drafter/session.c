@@ -1,6 +1,7 @@
 #include "services/drafter/session.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -44,10 +45,21 @@ static bool still(const struct session_page *page, uint64_t uid)
 	return atomic_load_explicit(&page->uid, memory_order_relaxed) == uid;
 }
 
+/* Stop strings are the verifier's, and take no memory here. */
+#define REQUEST_BYTES offsetof(struct session_request, stops)
+
+static void clear(struct draft_session *s)
+{
+	size_t stops = offsetof(struct draft_session, request) + REQUEST_BYTES;
+	size_t after = offsetof(struct draft_session, request) + sizeof(s->request);
+	memset(s, 0, stops);
+	memset((char *)s + after, 0, sizeof(*s) - after);
+}
+
 /* Copies what the verifier may be overwriting: a mixture is found out by `still` and thrown away. */
 static void copy_words(void *to, const void *from, size_t bytes)
 {
-	static_assert(sizeof(struct session_request) % sizeof(uint64_t) == 0, "whole words");
+	static_assert(REQUEST_BYTES % sizeof(uint64_t) == 0, "whole words");
 	const uint64_t *source = from;
 	uint64_t *target = to;
 	for (size_t i = 0; i < bytes / sizeof(uint64_t); i++)
@@ -61,11 +73,11 @@ int session_begin(struct draft_session *s, const struct session_view *view, uint
 	uint32_t n_context = view->header.n_context;
 	struct sampler_params *sampling = &s->request.sampling;
 	uint64_t seed;
-	memset(s, 0, sizeof(*s));
+	clear(s);
 	if (atomic_load_explicit(&from->uid, memory_order_acquire) != uid)
 		return -ESTALE;
 	s->n_prompt = __atomic_load_n(&from->n_prompt, __ATOMIC_ACQUIRE);
-	copy_words(&s->request, &from->request, sizeof(s->request));
+	copy_words(&s->request, &from->request, REQUEST_BYTES);
 	if (!still(from, uid))
 		return -ESTALE;
 	if (s->n_prompt > n_context || s->request.n_replay > n_context ||
@@ -96,7 +108,7 @@ void session_end(struct draft_session *s)
 	ngram_exit(&s->ngram);
 	free(s->tokens);
 	free(s->chain);
-	memset(s, 0, sizeof(*s));
+	clear(s);
 }
 
 static void shift_chain(struct draft_session *s, uint32_t by)

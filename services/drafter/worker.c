@@ -4,6 +4,7 @@
 #include "services/drafter/worker_mail.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/base/memory.h"
 #include "shared/base/timeline.h"
 #include "shared/spec/policy.h"
 
@@ -308,7 +309,7 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 	void *arg, struct error *err)
 {
 	pthread_condattr_t attributes;
-	memset(w, 0, sizeof(*w));
+	memory_clear(w, sizeof(*w));
 	w->own = *config;
 	w->config = &w->own;
 	w->on_change = on_change;

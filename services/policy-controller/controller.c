@@ -1,6 +1,7 @@
 #include "services/policy-controller/controller.h"
 
 #include "shared/base/log.h"
+#include "shared/base/memory.h"
 #include "shared/base/timeline.h"
 
 #include <stdio.h>
@@ -53,7 +54,7 @@ static void publish(struct controller *c, const struct policy_state *s)
 void controller_init(
 	struct controller *c, struct policy_page *page, const struct settings *settings)
 {
-	memset(c, 0, sizeof(*c));
+	memory_clear(c, sizeof(*c));
 	c->page = page;
 	c->settings = *settings;
 	yield_shared_init(&c->shared);

@@ -8,6 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A page without its stop strings, of which most requests have none: what is in front of them, and what is behind. */
+#define HEAD_BYTES \
+	(offsetof(struct session_page, request) + offsetof(struct session_request, stops))
+#define TAIL_AT (offsetof(struct session_page, request) + sizeof(struct session_request))
+
+/* Without tokens. False: the page, which may be anybody's, says of its stop strings what cannot be. */
+static bool copy_page(struct session_page *to, const struct session_page *from)
+{
+	memcpy(to, from, HEAD_BYTES);
+	memcpy((char *)to + TAIL_AT, (const char *)from + TAIL_AT, sizeof(*to) - TAIL_AT);
+	if (to->request.stops_bytes > sizeof(to->request.stops))
+		return false;
+	memcpy(to->request.stops, from->request.stops, to->request.stops_bytes);
+	return true;
+}
+
 size_t journal_page_bytes(uint32_t n_context)
 {
 	return round_up(sizeof(struct session_page) + n_context * sizeof(int32_t), CACHE_LINE);
@@ -17,9 +33,11 @@ struct session_page *journal_page(uint32_t n_context)
 {
 	struct session_page *page = aligned_alloc(CACHE_LINE, journal_page_bytes(n_context));
 
-	/* Not the tokens: what is not used of a long context stays unused. */
-	if (page != NULL)
-		memset(page, 0, sizeof(*page));
+	/* Neither stop strings nor tokens: what is not used of them stays unused. */
+	if (page != NULL) {
+		memset(page, 0, HEAD_BYTES);
+		memset((char *)page + TAIL_AT, 0, sizeof(*page) - TAIL_AT);
+	}
 	return page;
 }
 
@@ -28,7 +46,7 @@ static uint64_t sum_of_request(const struct session_page *page, uint64_t uid)
 	uint64_t sum = checksum(SESSIONS_LAYOUT, &uid, sizeof(uid));
 
 	sum = checksum(sum, &page->n_prompt, sizeof(page->n_prompt));
-	return checksum(sum, &page->request, sizeof(page->request));
+	return checksum(sum, &page->request, session_request_bytes(&page->request));
 }
 
 /* One by one, so that it does not matter how many were appended at once. */
@@ -77,7 +95,7 @@ static void begin(struct session_page *page, const struct session_page *from, ui
 {
 	page->n_prompt = from->n_prompt;
 	if (page != from)
-		memcpy(&page->request, &from->request, sizeof(page->request));
+		memcpy(&page->request, &from->request, session_request_bytes(&from->request));
 	atomic_store_explicit(&page->told, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->ended_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->end, SESSION_END_NONE, memory_order_relaxed);
@@ -99,7 +117,7 @@ static void fill(const struct sessions_header *header, struct session_page *page
 	assert(n_prompt > 0 && n_prompt <= header->n_context &&
 		request->n_replay <= header->n_context);
 	page->n_prompt = n_prompt;
-	memcpy(&page->request, request, sizeof(*request));
+	memcpy(&page->request, request, session_request_bytes(request));
 	memcpy(page->tokens, prompt, n_prompt * sizeof(*prompt));
 	memcpy(shared->tokens, prompt, n_prompt * sizeof(*prompt));
 	if (request->n_replay > 0)
@@ -234,7 +252,7 @@ struct session_page *journal_keep(const struct sessions_header *header,
 	kept = aligned_alloc(CACHE_LINE, *bytes);
 	if (kept == NULL)
 		return NULL;
-	memcpy(kept, page, sizeof(*page));
+	(void)copy_page(kept, page);
 	memcpy(kept->tokens, page->tokens, tokens);
 	memcpy((char *)kept->tokens + tokens, session_replay(header, shared), replay);
 	return kept;
@@ -310,8 +328,9 @@ int journal_check_request(const struct session_request *request, uint32_t n_voca
 	if (request->n_stops > LIMIT_STOPS)
 		return error_set(err, EINVAL, "stop: %u strings, the limit is %d", request->n_stops,
 			LIMIT_STOPS);
-	for (size_t i = 0, at = 0; i < request->n_stops; i++) {
-		size_t room = sizeof(request->stops) - at;
+	size_t at = 0;
+	for (size_t i = 0; i < request->n_stops; i++) {
+		size_t room = request->stops_bytes - at;
 		size_t bytes = strnlen(request->stops + at, room);
 
 		if (bytes == room || bytes == 0 || bytes >= LIMIT_STOP_BYTES)
@@ -320,6 +339,9 @@ int journal_check_request(const struct session_request *request, uint32_t n_voca
 				LIMIT_STOP_BYTES - 1);
 		at += bytes + 1;
 	}
+	if (at != request->stops_bytes)
+		return error_set(err, EINVAL, "stop: %u strings have %zu bytes, not %u",
+			request->n_stops, at, request->stops_bytes);
 	return 0;
 }
 
@@ -366,7 +388,9 @@ int journal_adopt(const struct sessions_header *header, const struct session_pag
 {
 	/* Pairs with the release in journal_append; what counts is checked in the copy. */
 	(void)journal_n_tokens(shared);
-	memcpy(page, shared, sizeof(*page));
+	if (!copy_page(page, shared))
+		return error_set(
+			err, EINVAL, "stop strings of %u bytes", page->request.stops_bytes);
 	int rc = check_ranges(header, page, n_vocab, err);
 
 	if (rc != 0)

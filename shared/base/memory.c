@@ -110,3 +110,16 @@ int64_t memory_file_cached(int fd)
 		return -1;
 	return (int64_t)(pages.cached * (uint64_t)sysconf(_SC_PAGESIZE));
 }
+
+void memory_clear(void *memory, size_t bytes)
+{
+	enum { STEP = 4096 };
+	static const char zeros[STEP];
+
+	for (size_t at = 0; at < bytes; at += STEP) {
+		size_t n = bytes - at < STEP ? bytes - at : STEP;
+
+		if (memcmp((char *)memory + at, zeros, n) != 0)
+			memset((char *)memory + at, 0, n);
+	}
+}

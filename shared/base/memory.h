@@ -32,3 +32,6 @@ int64_t memory_file_cached(int fd);
 
 /* The number after "name:" in a file like /proc/meminfo, as it stands there; UINT64_MAX when there is none. */
 uint64_t memory_info(const char *meminfo, const char *name);
+
+/* Zeroes in it what is not zero: pages that were never written stay so, and cost no memory. */
+void memory_clear(void *memory, size_t bytes);

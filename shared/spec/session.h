@@ -19,6 +19,7 @@
 
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stddef.h>
 
 #define SESSIONS_REGION "sessions"
 #define SESSIONS_LAYOUT 6
@@ -69,9 +70,15 @@ struct session_request {
 	uint32_t logits_hash; /* the client wants a hash of each position's logits */
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0 = none */
 	uint64_t digest; /* of what was asked: another request under the same uid is refused */
-	uint32_t n_stops;
+	uint32_t n_stops, stops_bytes; /* bytes that they take */
 	char stops[LIMIT_STOPS_BYTES]; /* one behind the other, each with its NUL */
 };
+
+/* As much of a request as holds something: the rest of it is neither copied nor read, and so costs no memory. */
+static inline size_t session_request_bytes(const struct session_request *request)
+{
+	return offsetof(struct session_request, stops) + request->stops_bytes;
+}
 
 /* Of the uid, the prompt's length, the request and the first n_tokens tokens. */
 struct session_sum {

@@ -4,6 +4,7 @@
 #include "shared/base/cpus.h"
 #include "shared/base/huge_pages.h"
 #include "shared/base/limits.h"
+#include "shared/base/memory.h"
 #include "shared/base/memory_fits.h"
 #include "shared/base/nodes.h"
 
@@ -627,6 +628,27 @@ static void more_memory_than_there_can_be_is_refused(void **state)
 	assert_null(huge_pages_alloc((size_t)1 << 60));
 }
 
+static void what_is_zero_already_is_cleared_without_taking_memory(void **state)
+{
+	enum { BYTES = 64 << 20 };
+	unsigned char *memory =
+		mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)state;
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	memory[0] = memory[5000] = memory[BYTES - 1] = 1;
+	uint64_t kib = memory_info("/proc/self/status", "RssAnon");
+	/* Not a whole number of pages. */
+	memory_clear(memory, BYTES - 1);
+	assert_true(memory_info("/proc/self/status", "RssAnon") < kib + 4096);
+	for (size_t i = 0; i < BYTES - 1; i += 100)
+		assert_int_equal(memory[i], 0);
+	assert_int_equal(memory[BYTES - 1], 1);
+	memory_clear(memory, BYTES);
+	assert_int_equal(memory[BYTES - 1], 0);
+	munmap(memory, BYTES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -662,6 +684,7 @@ int main(void)
 		cmocka_unit_test(what_the_pool_lacked_or_refused_is_said),
 		cmocka_unit_test(a_limit_of_the_address_space_is_named),
 		cmocka_unit_test(memory_of_any_size_begins_a_cache_line),
+		cmocka_unit_test(what_is_zero_already_is_cleared_without_taking_memory),
 		cmocka_unit_test_setup(more_memory_than_there_can_be_is_refused, empty_directory),
 	};
 

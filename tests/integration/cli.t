@@ -637,7 +637,7 @@ def check_install(service):
                                     *flags.stdout.split()], capture_output=True, text=True)
             lines = [f"The {n} of {m}" for n in ("house", "sea", "king", "end") for m in ("the hill", "summer", "all things", "day")]
             ran = run(root / "many", env=env, stdin="".join(f"{line}\n" for line in lines))
-            wanted = [f"{line} -> {client(service, 'run', '--max-tokens', 32, line).stdout}" for line in lines]
+            wanted = [f"{line} -> {client(service, 'run', '--max-tokens', 32, line).stdout}\n" for line in lines]
             tap.ok(built.returncode == 0 and ran.returncode == 0 and sorted(ran.stdout.split("\n")) == sorted("".join(wanted).split("\n")),
                    "the example of many answers at once says the same of each", built.stderr + ran.stderr + ran.stdout)
             names = subprocess.run(["nm", "-D", "--defined-only", root / "usr/lib/liboutrider.so"],

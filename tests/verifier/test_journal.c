@@ -53,7 +53,12 @@ static int teardown(void **state)
 
 static struct session_request request(void)
 {
-	struct session_request r = {.max_tokens = 10, .k = SESSION_K_POLICY, .n_replay = 2};
+	struct session_request r = {.max_tokens = 10,
+		.k = SESSION_K_POLICY,
+		.n_replay = 2,
+		.n_stops = 2,
+		.stops_bytes = 8,
+		.stops = "end\0\n\n\n"};
 
 	sampler_params_default(&r.sampling);
 	return r;
@@ -164,8 +169,8 @@ static bool same(const struct session_page *a, const struct session_page *b)
 	uint32_t n = journal_n_tokens(a);
 
 	return atomic_load(&a->uid) == atomic_load(&b->uid) && a->n_prompt == b->n_prompt &&
-	       n == journal_n_tokens(b) &&
-	       memcmp(&a->request, &b->request, sizeof(a->request)) == 0 &&
+	       n == journal_n_tokens(b) && a->request.stops_bytes == b->request.stops_bytes &&
+	       memcmp(&a->request, &b->request, session_request_bytes(&a->request)) == 0 &&
 	       memcmp(a->tokens, b->tokens, n * sizeof(*a->tokens)) == 0;
 }
 
@@ -252,7 +257,7 @@ static void flip_every_byte(struct fixture *f, bool ended)
 			bytes[i] ^= with[j];
 		}
 	}
-	assert_true(refused > 3 * sizeof(f->page->request));
+	assert_true(refused > 3 * session_request_bytes(&f->page->request));
 	assert_int_equal(adopt(f, out), 0);
 	free(out);
 }
@@ -294,6 +299,9 @@ static void values_out_of_range_are_refused_whatever_the_sums_say(void **state)
 	f->shared->request.n_stops = LIMIT_STOPS + 1;
 	assert_int_equal(adopt(f, out), -EINVAL);
 	f->shared->request.n_stops = 1;
+	f->shared->request.stops_bytes = LIMIT_STOPS_BYTES + 1; /* more than there are */
+	assert_int_equal(adopt(f, out), -EINVAL);
+	f->shared->request.stops_bytes = LIMIT_STOPS_BYTES;
 	memset(f->shared->request.stops, 'x', LIMIT_STOPS_BYTES); /* no NUL */
 	assert_int_equal(adopt(f, out), -EINVAL);
 	f->shared->request.stops[LIMIT_STOP_BYTES] = '\0'; /* a byte too long */

@@ -1,5 +1,7 @@
 #include "services/policy-controller/yield/cost.h"
 
+#include "shared/base/memory.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -45,7 +47,7 @@ static uint32_t cell_of(uint32_t extra)
 
 void cost_init(struct cost *cost)
 {
-	memset(cost, 0, sizeof(*cost));
+	memory_clear(cost, sizeof(*cost));
 }
 
 /* A token adds to a pass of b sessions about 1 / b of what it adds to a pass of one. */

@@ -1,6 +1,7 @@
 #include "services/policy-controller/yield/yield.h"
 
 #include "services/policy-controller/yield/yield_plan.h"
+#include "shared/base/memory.h"
 #include "shared/spec/session.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@
 
 void yield_shared_init(struct yield_shared *shared)
 {
-	memset(shared, 0, sizeof(*shared));
+	memory_clear(shared, sizeof(*shared));
 	cost_init(&shared->cost);
 	for (uint32_t i = 0; i < COST_METHODS; i++) {
 		acceptance_init(&shared->pool[i]);

@@ -262,6 +262,7 @@ static int read_stops(
 		at += bytes + 1;
 	}
 	out->n_stops = (uint32_t)generate->n_stop;
+	out->stops_bytes = (uint32_t)at;
 	return 0;
 }
 
