@@ -19,6 +19,7 @@ import rubbish
 from outrider_test import DRAFTS, PATIENCE, PROCESSES, SANITIZED, TARGET, Service, Tap, ended, program, prompts, run, until
 
 tap = Tap()
+TOKENS = 600
 PEERS = {"verifier": {"drafter", "expert-cache", "policy"}, "drafter": {"verifier", "expert-cache", "policy"},
          "expert-cache": {"verifier", "drafter"}, "policy": {"verifier", "drafter"}}
 OPTIONS = {"verifier": ("--model", TARGET, "--set", "threads=1"), "drafter": (), "expert-cache": ("--model", TARGET), "policy": ()}
@@ -137,10 +138,10 @@ class PeerCalls:
 
 
 def nothing_per_token(k):
-    request = {"tokens": prompts(1, longest=40)[0], "max_tokens": 900, "ignore_eos": True, "k": k}
+    request = {"tokens": prompts(1, longest=40)[0], "max_tokens": TOKENS, "ignore_eos": True, "k": k}
     with tempfile.TemporaryDirectory(prefix="outrider-calls-") as folder, \
             Service(draft=DRAFTS["small"], env={"LD_PRELOAD": program("tests/peer_calls.so"), "OUTRIDER_PEER_CALLS": folder},
-                    sets=("verifier.kernels=scalar", "verifier.stream_interval=0")) as service:
+                    sets=("verifier.stream_interval=0",)) as service:
         calls, pids = PeerCalls(folder), service.processes()
         # The memory that it takes is there afterwards: what the expert-cache is told of that is told for memory, not for tokens.
         service.swarm([request])
@@ -153,7 +154,7 @@ def nothing_per_token(k):
         made = {name: (end[name][0] - start[name][0], end[name][1] - start[name][1]) for name in end}
         told = {"verifier", "expert-cache"}  # a message, at most, about the memory that is there
         tap.ok(all(sock == 0 and ctl <= 2 * (name in told) for name, (ctl, sock) in made.items()),
-               f"K = {k}: 900 tokens make no call on any of them, but for a change of memory", made)
+               f"K = {k}: {TOKENS} tokens make no call on any of them, but for a change of memory", made)
         tap.ok(end["verifier"][2] - start["verifier"][2] > 100, f"K = {k}: while the client is sent its tokens", (start, end))
 
 
