@@ -475,7 +475,7 @@ static void a_process_that_dies_loses_no_page(void **state)
 {
 	uint32_t n = 0;
 	(void)state;
-	for (uint64_t seed = 0; seed < 80; seed++) {
+	for (uint64_t seed = 0; seed < 48; seed++) {
 		struct world w;
 		world_open(&w, seed, seed % 4 == 3, 4);
 		pid_t pid = fork();
@@ -488,7 +488,7 @@ static void a_process_that_dies_loses_no_page(void **state)
 		kv_exit(&w.kv);
 		world_free(&w);
 	}
-	assert_true(n > 1000);
+	assert_true(n > 600);
 }
 
 static void opened(struct world *w)
