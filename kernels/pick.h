@@ -13,7 +13,7 @@ enum {
 	PICK_PATH_MAX = 64, /* drafted tokens on the path of a row */
 	PICK_BEST_MAX = 32, /* tokens listed for a row */
 };
-static_assert((int)LIMIT_DRAFT <= (int)PICK_PATH_MAX, "a path holds the deepest draft");
+static_assert((int)LIMIT_DRAFT_DEPTH <= (int)PICK_PATH_MAX, "a path holds the deepest draft");
 
 /* All pointers are borrowed until the step has ended. */
 struct pick_row {

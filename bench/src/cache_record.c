@@ -45,7 +45,7 @@ static int record_line(struct recorder *r, const json_t *line, uint64_t session,
 	json_int_t own = json_integer_value(json_object_get(line, "max_tokens"));
 	uint32_t most = own > 0 && own < o->max_tokens ? (uint32_t)own : o->max_tokens;
 	uint32_t room = r->target.n_context;
-	if (rc == 0 && (n == 0 || n + most + LIMIT_DRAFT + 1 > room))
+	if (rc == 0 && (n == 0 || n + most + LIMIT_DRAFT_DEPTH + 1 > room))
 		rc = error_set(err, EINVAL,
 			"a prompt of %zu tokens and %u more do not fit the context of %u", n, most,
 			room);

@@ -158,7 +158,7 @@ static bool eog(const struct recorder *r, int32_t token)
 static int iterate(struct recorder *r, uint64_t session, uint32_t k, uint32_t most, bool *done,
 	struct error *err)
 {
-	int32_t batch[1 + LIMIT_DRAFT];
+	int32_t batch[1 + LIMIT_DRAFT_DEPTH];
 	uint32_t drafted = 0, left = most - (r->n - r->n_prompt);
 	if (k >= left)
 		k = left - 1;

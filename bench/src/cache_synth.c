@@ -157,13 +157,13 @@ int cache_synth(const struct cache_synth_options *o, struct cache_trace *out, st
 	cache_trace_init(out);
 	if (o->n_layers == 0 || o->n_layers > LIMIT_LAYERS || o->n_experts == 0 ||
 		o->n_experts > LIMIT_EXPERTS || o->n_experts_used == 0 ||
-		o->n_experts_used > o->n_experts || o->k > LIMIT_DRAFT)
+		o->n_experts_used > o->n_experts || o->k > LIMIT_DRAFT_DEPTH)
 		return error_set(err, EINVAL,
 			"%u layers with %u of %u experts, K = %u: allowed are 1 to %d layers, 1 to "
 			"%d "
 			"experts and K up to %d",
 			o->n_layers, o->n_experts_used, o->n_experts, o->k, LIMIT_LAYERS,
-			LIMIT_EXPERTS, LIMIT_DRAFT);
+			LIMIT_EXPERTS, LIMIT_DRAFT_DEPTH);
 	out->n_layers = o->n_layers;
 	out->n_experts = o->n_experts;
 	out->n_experts_used = o->n_experts_used;

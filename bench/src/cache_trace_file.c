@@ -346,7 +346,7 @@ static int get_head(struct reader *r, struct cache_trace *trace)
 		return cut_short(r);
 	if (trace->n_layers == 0 || trace->n_layers > LIMIT_LAYERS || trace->n_experts == 0 ||
 		trace->n_experts > LIMIT_EXPERTS || trace->n_experts_used == 0 ||
-		trace->n_experts_used > trace->n_experts || trace->k > LIMIT_DRAFT ||
+		trace->n_experts_used > trace->n_experts || trace->k > LIMIT_DRAFT_DEPTH ||
 		trace->expert_bytes == 0 || trace->expert_bytes > UINT32_MAX)
 		return error_set(r->err, EBADMSG,
 			"%u layers, %u of %u experts of %llu bytes, %u drafts: beyond the limits",

@@ -44,7 +44,7 @@ double sim_optimum_ms(const struct sim_curve *curve, const struct sim_text *text
 	return result;
 }
 
-enum { HULL_MAX = LIMIT_RUNNING * LIMIT_DRAFT + 1 };
+enum { HULL_MAX = LIMIT_RUNNING * LIMIT_DRAFT_DEPTH + 1 };
 
 struct side_by_side {
 	const struct sim_curve *curve;
@@ -106,7 +106,7 @@ static double rate_of(const struct side_by_side *s)
 /* The rate with g(n + n a) in g[a]. */
 static double rate_with(struct side_by_side *s, const double *g)
 {
-	double pass[LIMIT_DRAFT + 1], *least = s->least;
+	double pass[LIMIT_DRAFT_DEPTH + 1], *least = s->least;
 	for (uint32_t a = 0; a <= s->k_max; a++) {
 		double draft = a > 0 ? s->curve->draft_fixed + s->curve->draft_step * a : 0;
 		pass[a] = (g[a] + draft) / s->n;
@@ -150,7 +150,7 @@ static double hull_at(const double *cost, const uint32_t *corners, uint32_t n, u
 static double concave_rate(struct side_by_side *s, uint32_t n_costs)
 {
 	uint32_t corners[HULL_MAX], n = hull_of(s->cost, n_costs, 1, corners);
-	double g[LIMIT_DRAFT + 1], share = 1;
+	double g[LIMIT_DRAFT_DEPTH + 1], share = 1;
 	for (uint32_t i = 0; i < n_costs; i++)
 		share = fmin(share, s->cost[i] / hull_at(s->cost, corners, n, i));
 	for (uint32_t a = 0; a <= s->k_max; a++)
@@ -162,7 +162,7 @@ static double concave_rate(struct side_by_side *s, uint32_t n_costs)
 static double line_rate(struct side_by_side *s, uint32_t n_costs)
 {
 	uint32_t corners[HULL_MAX], n = hull_of(s->cost, n_costs, -1, corners);
-	double best = 0, g[LIMIT_DRAFT + 1];
+	double best = 0, g[LIMIT_DRAFT_DEPTH + 1];
 	for (uint32_t c = 0; c + 1 < n; c++) {
 		for (uint32_t a = 0; a <= s->k_max; a++)
 			g[a] = line_at(s->cost, corners[c], corners[c + 1], a * s->n);
@@ -174,7 +174,7 @@ static double line_rate(struct side_by_side *s, uint32_t n_costs)
 /* The fewest passes in which a lane can be done: each takes all that is right, or less where that leads further. */
 static uint32_t passes_min(const struct side_by_side *s)
 {
-	double pass[LIMIT_DRAFT + 1], fewest = INFINITY;
+	double pass[LIMIT_DRAFT_DEPTH + 1], fewest = INFINITY;
 	for (uint32_t a = 0; a <= s->k_max; a++)
 		pass[a] = 1;
 	for (uint32_t i = 0; i < s->n; i++) {
@@ -191,7 +191,7 @@ double sim_bound_ms(
 	uint32_t n_costs = n * k_max + 1;
 	size_t positions = 0;
 	double rate = 0;
-	assert(n > 0 && n <= LIMIT_RUNNING && k_max <= LIMIT_DRAFT);
+	assert(n > 0 && n <= LIMIT_RUNNING && k_max <= LIMIT_DRAFT_DEPTH);
 	for (uint32_t i = 0; i < n; i++)
 		positions += texts[i].n + 1;
 	if (s)

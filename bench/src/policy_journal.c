@@ -67,7 +67,7 @@ static int by_number(const void *a, const void *b)
  * right. */
 static uint32_t compared(const struct journal_entry *e, uint32_t *right)
 {
-	uint32_t drafted = e->k > 0 ? e->drafted : e->foreseen_drafted;
+	uint32_t drafted = e->k > 0 ? e->depth : e->foreseen_drafted;
 	*right = e->k > 0 ? e->accepted : e->foreseen_right;
 	return *right + (*right < drafted);
 }
@@ -139,14 +139,14 @@ static void take_iteration(const struct journal_entry *e, uint32_t x, uint32_t n
 	struct token *tokens, struct sim_point *point)
 {
 	uint32_t right;
-	for (uint32_t i = 0; i < e->drafted && i <= e->accepted && x + i < n; i++) {
+	for (uint32_t i = 0; i < e->depth && i <= e->accepted && x + i < n; i++) {
 		tokens[x + i].is = i < e->accepted ? TOKEN_RIGHT : TOKEN_WRONG;
 		tokens[x + i].confidence = e->confidence[i];
 	}
-	for (uint32_t i = 0; i < e->drafted; i++)
+	for (uint32_t i = 0; i < e->depth; i++)
 		point->confidence[i] = (float)e->confidence[i] / POLICY_CONFIDENCE;
-	if (e->drafted < e->k)
-		point->available = e->drafted;
+	if (e->depth < e->k)
+		point->available = e->depth;
 	if (e->k == 0 && x < n) {
 		tokens[x].compared = (uint8_t)compared(e, &right);
 		tokens[x].right = (uint8_t)right;
@@ -212,7 +212,7 @@ static void finish_point(struct sim_point *point, const struct token *tokens, ui
 {
 	while (point->run < point->available && tokens[point->run].is == TOKEN_RIGHT)
 		point->run++;
-	for (uint32_t i = drafted; i < LIMIT_DRAFT; i++)
+	for (uint32_t i = drafted; i < LIMIT_DRAFT_DEPTH; i++)
 		point->confidence[i] = (float)tokens[i].confidence / POLICY_CONFIDENCE;
 }
 
@@ -220,7 +220,7 @@ int sim_journal_text(const struct sim_journal *journal, uint64_t number, struct 
 	struct error *err)
 {
 	const struct sim_recorded *s = &journal->sessions[number % journal->n_sessions];
-	uint32_t n = s->tokens, total = n + LIMIT_DRAFT, x = 0;
+	uint32_t n = s->tokens, total = n + LIMIT_DRAFT_DEPTH, x = 0;
 	struct token *tokens = calloc(total, sizeof(*tokens));
 	uint8_t *drafted = calloc(n, sizeof(*drafted));
 	text->n = n;
@@ -231,11 +231,11 @@ int sim_journal_text(const struct sim_journal *journal, uint64_t number, struct 
 		return error_set(err, ENOMEM, "no memory for a session of %u tokens", n);
 	}
 	for (uint32_t i = 0; i < n; i++)
-		text->points[i].available = LIMIT_DRAFT;
+		text->points[i].available = LIMIT_DRAFT_DEPTH;
 	for (size_t i = 0; i < s->n; i++) {
 		const struct journal_entry *e = &journal->entries[s->first + i];
 		take_iteration(e, x, total, tokens, &text->points[x]);
-		drafted[x] = e->drafted;
+		drafted[x] = e->depth;
 		x += e->emitted;
 	}
 	fill(journal, tokens, total, number);
@@ -274,7 +274,7 @@ static bool measure(
 	return true;
 }
 
-/* draft_us = fixed + step * drafted, least squares, neither below 0; in units of base_us. */
+/* draft_us = fixed + step * depth, least squares, neither below 0; in units of base_us. */
 static void fit_draft(const struct sim_journal *j, double base_us, struct sim_curve *out)
 {
 	double n = 0, x = 0, y = 0, xx = 0, xy = 0;
@@ -283,10 +283,10 @@ static void fit_draft(const struct sim_journal *j, double base_us, struct sim_cu
 		if (e->k == 0)
 			continue;
 		n++;
-		x += e->drafted;
+		x += e->depth;
 		y += e->draft_us;
-		xx += (double)e->drafted * e->drafted;
-		xy += (double)e->drafted * e->draft_us;
+		xx += (double)e->depth * e->depth;
+		xy += (double)e->depth * e->draft_us;
 	}
 	double spread = n * xx - x * x;
 	double step = spread > 0 ? fmax((n * xy - x * y) / spread, 0) : 0;
@@ -299,7 +299,7 @@ int sim_journal_curve(const struct sim_journal *journal, struct sim_curve *out, 
 	double *scratch = calloc(journal->n_entries + 1, sizeof(*scratch)), us, experts, floor = 0;
 	if (!scratch)
 		return error_set(err, ENOMEM, "no memory for a curve");
-	for (uint32_t n = 1; n <= 1 + LIMIT_DRAFT; n++) {
+	for (uint32_t n = 1; n <= 1 + LIMIT_DRAFT_DEPTH; n++) {
 		if (!measure(journal, n, scratch, &us, &experts))
 			continue;
 		if (out->n_knots == 0)

@@ -76,7 +76,7 @@ static void llama_choose(
 	const struct sglang *s = state;
 	(void)slot, (void)sessions;
 	*out = (struct policy_session){.session = uid, .k = s->k_max};
-	for (uint32_t i = 0; i < LIMIT_DRAFT; i++)
+	for (uint32_t i = 0; i < LIMIT_DRAFT_DEPTH; i++)
 		out->cut[i] = 0.75f;
 }
 
@@ -146,6 +146,6 @@ int sim_driver_open(struct sim_driver *driver, const char *policy, const struct 
 			"--policy %s: takes cascade, cascade-published, yield, static:K with K "
 			"from 0 to %d, sglang, "
 			"vllm and llama.cpp",
-			policy, LIMIT_DRAFT);
+			policy, LIMIT_DRAFT_DEPTH);
 	return r;
 }

@@ -48,7 +48,7 @@ static void draft(struct sim *sim, struct lane *lane, const struct policy_sessio
 			i++;
 		n = i;
 	} else {
-		n = policy_cut(knobs, point->confidence, n);
+		n = policy_cut_path(knobs, point->confidence, n);
 	}
 	if (n < lane->steps)
 		lane->steps = n + 1;
@@ -90,7 +90,8 @@ static struct iteration_record record_of(struct sim *sim, uint32_t index)
 		.page = index,
 		.n_context = lane->at + lane->emitted,
 		.k = (uint8_t)lane->k,
-		.drafted = (uint8_t)lane->drafted,
+		.depth = (uint8_t)lane->drafted,
+		.drafted = (uint16_t)lane->drafted,
 		.accepted = (uint8_t)lane->accepted,
 		.emitted = (uint8_t)lane->emitted,
 		.method = lane->drafted ? DRAFT_MODEL : DRAFT_NONE,

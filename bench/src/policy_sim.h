@@ -47,11 +47,11 @@ struct sim_process {
 	const struct sim_journal *journal; /* or the sessions of a journal; borrowed */
 };
 
-/* From position x, LIMIT_DRAFT tokens at most: drafts there are, how many of them in a row are
+/* From position x, LIMIT_DRAFT_DEPTH tokens at most: drafts there are, how many of them in a row are
  * right, confidences. */
 struct sim_point {
 	uint8_t available, run;
-	float confidence[LIMIT_DRAFT];
+	float confidence[LIMIT_DRAFT_DEPTH];
 };
 
 struct sim_text {

@@ -97,7 +97,7 @@ static float confidence_of(const struct sim_process *p, double chance)
 
 static void synthesise(struct sim_text *text, const struct sim_process *p, uint64_t seed)
 {
-	uint32_t n = text->n, state = 0, total = n + LIMIT_DRAFT;
+	uint32_t n = text->n, state = 0, total = n + LIMIT_DRAFT_DEPTH;
 	double sum = 0, at = 0, u = rand_uniform(seed, RAND_REPLAY, 0, DRAW_STATE);
 	float *confidence = calloc(total, sizeof(*confidence));
 	bool *right = calloc(total, sizeof(*right));
@@ -116,7 +116,7 @@ static void synthesise(struct sim_text *text, const struct sim_process *p, uint6
 	for (uint32_t x = 0; confidence && right && x < n; x++) {
 		struct sim_point *point = &text->points[x];
 		bool has = rand_uniform(seed, RAND_REPLAY, x, DRAW_MATCH) < p->match;
-		point->available = has ? LIMIT_DRAFT : 0;
+		point->available = has ? LIMIT_DRAFT_DEPTH : 0;
 		while (point->run < point->available && right[x + point->run])
 			point->run++;
 		memcpy(point->confidence, confidence + x, sizeof(point->confidence));
@@ -133,19 +133,19 @@ static int draft_recorded(struct sim_text *text, const int32_t *tokens, uint32_t
 	int r = ngram_init(&ngram, 2, 8, total, 1);
 	for (uint32_t x = 0; r == 0 && x < text->n; x++) {
 		struct sim_point *point = &text->points[x];
-		int32_t draft[LIMIT_DRAFT];
+		int32_t draft[LIMIT_DRAFT_DEPTH];
 		uint32_t length, n = n_prompt + x, from;
 		ngram_update(&ngram, tokens, n);
 		from = ngram_find(&ngram, tokens, n, &length);
 		if (from == NGRAM_NONE)
 			continue;
-		ngram_propose(tokens, n, from, LIMIT_DRAFT, draft);
-		point->available = LIMIT_DRAFT;
-		while (point->run < LIMIT_DRAFT && n + point->run < total &&
+		ngram_propose(tokens, n, from, LIMIT_DRAFT_DEPTH, draft);
+		point->available = LIMIT_DRAFT_DEPTH;
+		while (point->run < LIMIT_DRAFT_DEPTH && n + point->run < total &&
 			draft[point->run] == tokens[n + point->run])
 			point->run++;
 		uint32_t match = ngram_match(tokens, n, from);
-		for (uint32_t i = 0; i < LIMIT_DRAFT; i++)
+		for (uint32_t i = 0; i < LIMIT_DRAFT_DEPTH; i++)
 			point->confidence[i] = ngram_confidence(match, i);
 	}
 	if (r == 0)

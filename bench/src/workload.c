@@ -47,7 +47,7 @@ static int parse_ks(const char *text, struct workload_options *options)
 			return -EINVAL;
 		if (strcmp(word, "auto") == 0)
 			options->ks[options->n_ks++] = WORKLOAD_K_AUTO;
-		else if (parse_count(word, 0, LIMIT_DRAFT, &k))
+		else if (parse_count(word, 0, LIMIT_DRAFT_DEPTH, &k))
 			options->ks[options->n_ks++] = (int)k;
 		else
 			return -EINVAL;
@@ -107,7 +107,7 @@ static int take_option(int option, struct workload_options *options)
 	case OPT_K:
 		return parse_ks(optarg, options) == 0
 			       ? EX_OK
-			       : refuse("k", "numbers 0 to 15 and auto, by commas");
+			       : refuse("k", "numbers 0 to 63 and auto, by commas");
 	case OPT_DRAFTER:
 		options->drafter = optarg;
 		return EX_OK;

@@ -29,7 +29,7 @@ struct workload_totals {
 	uint64_t tokens, iterations, drafted, accepted, unique_experts, hits, misses;
 	uint64_t decode_ns, draft_ns, verify_ns, sample_ns; /* sums over the sessions */
 	uint64_t k_sum;
-	uint64_t drafted_at[LIMIT_DRAFT], accepted_at[LIMIT_DRAFT];
+	uint64_t drafted_at[LIMIT_DRAFT_DEPTH], accepted_at[LIMIT_DRAFT_DEPTH];
 };
 
 struct workload_row {

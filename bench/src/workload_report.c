@@ -39,7 +39,7 @@ static void table_row(const struct workload_row *row, double base, FILE *to)
 		ratio(t->tokens, t->iterations), ratio(t->k_sum, t->iterations),
 		ratio(t->verify_ns, t->iterations) / 1e3, ratio(t->draft_ns, t->iterations) / 1e3,
 		ratio(t->unique_experts, t->iterations), 100 * ratio(t->hits, t->hits + t->misses));
-	for (int p = 0; p < LIMIT_DRAFT && t->drafted_at[p]; p++)
+	for (int p = 0; p < LIMIT_DRAFT_DEPTH && t->drafted_at[p]; p++)
 		fprintf(to, " %.0f", 100 * ratio(t->accepted_at[p], t->drafted_at[p]));
 	fputc('\n', to);
 }
@@ -68,7 +68,7 @@ static json_t *row_json(const struct workload_row *row)
 {
 	const struct workload_totals *t = &row->totals;
 	json_t *acceptance = json_array(), *rounds = json_array(), *json = json_object();
-	for (int p = 0; p < LIMIT_DRAFT && t->drafted_at[p]; p++)
+	for (int p = 0; p < LIMIT_DRAFT_DEPTH && t->drafted_at[p]; p++)
 		json_array_append_new(
 			acceptance, json_real(ratio(t->accepted_at[p], t->drafted_at[p])));
 	for (size_t i = 0; i < row->n_rounds; i++)

@@ -129,9 +129,9 @@ static void totals_take(struct workload_totals *totals, const struct outrider_us
 	totals->sample_ns += usage->sample_ns;
 	for (size_t k = 0; k < usage->n_k_used; k++)
 		totals->k_sum += k * usage->k_used[k];
-	for (size_t i = 0; i < usage->n_drafted_at && i < LIMIT_DRAFT; i++)
+	for (size_t i = 0; i < usage->n_drafted_at && i < LIMIT_DRAFT_DEPTH; i++)
 		totals->drafted_at[i] += usage->drafted_at[i];
-	for (size_t i = 0; i < usage->n_accepted_at && i < LIMIT_DRAFT; i++)
+	for (size_t i = 0; i < usage->n_accepted_at && i < LIMIT_DRAFT_DEPTH; i++)
 		totals->accepted_at[i] += usage->accepted_at[i];
 }
 

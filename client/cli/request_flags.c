@@ -22,7 +22,7 @@ const char request_flags_help[] =
 	"  --stop TEXT           end before TEXT, which may name a control token; may be repeated\n"
 	"  --logit-bias ID=B     add B to the logit of token ID; may be repeated\n"
 	"  --coupling NAME       gumbel (default) or maximal\n"
-	"  --k N                 draft N tokens at a time, 0 to 15 (default: the policy chooses)\n"
+	"  --k N                 draft N tokens at a time, 0 to 63 (default: the policy chooses)\n"
 	"  --draft-method M      auto, none, ngram, model (of up --draft), replay (of run "
 	"--replay)\n"
 	"  --ignore-eos          go on after the model's end\n"

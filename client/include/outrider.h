@@ -105,7 +105,7 @@ void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t
 
 /* Speculation. None of it changes the tokens with the default coupling; it changes how fast they come. */
 
-/* Draft length: -1 (the default), the policy chooses; 0 to 15, fixed. */
+/* Draft length: -1 (the default), the policy chooses; 0 to 63, fixed. */
 int outrider_request_set_k(struct outrider_request *request, int k);
 /* "auto" (the default), "none", "ngram", "model" or "replay". */
 int outrider_request_set_draft_method(struct outrider_request *request, const char *name);

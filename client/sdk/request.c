@@ -450,9 +450,10 @@ int outrider_request_set_k(struct outrider_request *request, int k)
 
 	if (code < 0)
 		return code;
-	if (k < -1 || k > LIMIT_DRAFT)
+	if (k < -1 || k > LIMIT_DRAFT_DEPTH)
 		return failure_set(EINVAL,
-			"k %d: allowed are 0 to %d, or -1 for the policy's choice", k, LIMIT_DRAFT);
+			"k %d: allowed are 0 to %d, or -1 for the policy's choice", k,
+			LIMIT_DRAFT_DEPTH);
 	request->generate.k_plus_one = k + 1;
 	return 0;
 }

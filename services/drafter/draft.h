@@ -15,11 +15,12 @@ struct draft_context {
 	struct hints *hints;
 };
 
-/* One request of a round and the reply it gets: n = 0 and the echoed fields are filled in already. */
+/* One request of a round and the reply it gets, which has room for the budget's nodes: n = 0 and the echoed fields are filled in
+ * already. */
 struct draft_item {
 	struct draft_session *session;
-	uint32_t k;
-	struct policy_session knobs; /* its cut: where the chain is to end; zeros cut nothing */
+	struct draft_budget budget;
+	struct policy_session knobs; /* its cut: where a path is to end; zeros cut nothing */
 	const struct draft_ops *ops;
 	struct draft_reply *reply;
 };
@@ -28,7 +29,7 @@ struct draft_ops {
 	const char *name;
 	enum draft_method method;
 	/* Drafts for all items of a round that use this method: one call, so that a method with
-	 * a batch uses it. Fills n, token, parent, confidence, q, ahead and method. An item the
+	 * a batch uses it. Fills n, the nodes, their supports, ahead and method, and keeps to the budget. An item the
 	 * method has nothing for keeps n = 0. */
 	void (*draft)(struct draft_context *context, struct draft_item *items, uint32_t n);
 };
@@ -42,5 +43,10 @@ extern const struct draft_ops *const draft_methods_all[]; /* ended by NULL */
 const struct draft_ops *draft_method_for(const struct draft_context *context,
 	const struct draft_session *s, enum draft_method fallback);
 
-/* A reply's certain chain: parents, confidence 1. */
-void draft_chain(struct draft_reply *reply, enum draft_method method, uint32_t n);
+/* The next token of a reply that is a chain. */
+void draft_append(struct draft_reply *reply, int32_t token, float confidence);
+/* The longest chain that the budget allows. */
+static inline uint32_t draft_length(struct draft_budget budget)
+{
+	return budget.nodes < budget.depth ? budget.nodes : budget.depth;
+}

@@ -2,7 +2,9 @@
 
 #include <string.h>
 
-static_assert((int)FORESIGHT_TOKENS <= (int)LIMIT_DRAFT, "a reply holds what was foreseen");
+static_assert((int)FORESIGHT_TOKENS <= (int)LIMIT_DRAFT_DEPTH &&
+		      (int)FORESIGHT_TOKENS <= (int)DRAFT_PART_NODES,
+	"one part of a reply holds what was foreseen");
 
 /* How many of the proposal's tokens came. True: that is final. */
 static bool compare(struct draft_session *s)
@@ -18,28 +20,30 @@ static bool compare(struct draft_session *s)
 static void propose(
 	struct draft_session *s, struct draft_context *context, struct draft_reply *scratch)
 {
-	struct draft_item item = {.session = s, .k = FORESIGHT_TOKENS, .reply = scratch};
+	struct draft_item item = {
+		.session = s, .budget = draft_chain_budget(FORESIGHT_TOKENS), .reply = scratch};
 	struct foresight *f = &s->foresight;
 	scratch->n = 0;
 	draft_ngram.draft(context, &item, 1);
 	f->open = true;
 	f->at = s->n;
 	f->proposal.n = scratch->n;
-	memcpy(f->token, scratch->token, scratch->n * sizeof(*f->token));
-	memcpy(f->proposal.confidence, scratch->confidence,
-		scratch->n * sizeof(*f->proposal.confidence));
+	for (uint32_t i = 0; i < scratch->n; i++) {
+		f->token[i] = scratch->node[i].token;
+		f->proposal.confidence[i] = draft_confidence_of(&scratch->node[i]);
+	}
 }
 
 /* asked: for how many tokens. */
 static void tell(const struct foresight_draft *draft, uint32_t asked, enum draft_method method,
 	struct draft_reply *reply)
 {
-	memset(reply, 0, offsetof(struct draft_reply, q));
+	draft_reply_clear(reply);
 	reply->foreseen = asked;
 	reply->right = draft->right;
-	reply->n = draft->n;
 	reply->method = method;
-	memcpy(reply->confidence, draft->confidence, draft->n * sizeof(*draft->confidence));
+	for (uint32_t i = 0; i < draft->n; i++)
+		draft_append(reply, 0, draft->confidence[i]);
 }
 
 bool foresight_follow(struct draft_session *s, struct draft_context *context,

@@ -6,14 +6,14 @@
 const struct draft_ops *const draft_methods_all[] = {
 	&draft_none, &draft_ngram, &draft_by_model, &draft_replay, NULL};
 
-void draft_chain(struct draft_reply *reply, enum draft_method method, uint32_t n)
+void draft_append(struct draft_reply *reply, int32_t token, float confidence)
 {
-	reply->n = n;
-	reply->method = method;
-	for (uint32_t i = 0; i < n; i++) {
-		reply->parent[i] = (int8_t)((int)i - 1);
-		reply->confidence[i] = 1;
-	}
+	reply->node[reply->n] = (struct draft_node){
+		.token = token,
+		.parent = (int16_t)((int)reply->n - 1),
+		.confidence = draft_confidence(confidence),
+	};
+	reply->n++;
 }
 
 const struct draft_ops *draft_method_for(const struct draft_context *context,
@@ -37,23 +37,25 @@ static void none(struct draft_context *context, struct draft_item *items, uint32
 {
 	(void)context;
 	for (uint32_t i = 0; i < n; i++)
-		draft_chain(items[i].reply, DRAFT_NONE, 0);
+		items[i].reply->method = DRAFT_NONE;
 }
 
 const struct draft_ops draft_none = {.name = "none", .method = DRAFT_NONE, .draft = none};
 
 static void by_ngram(struct draft_context *context, struct draft_item *items, uint32_t n)
 {
+	int32_t token[LIMIT_DRAFT_DEPTH];
 	(void)context;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct draft_session *s = items[i].session;
+		struct draft_reply *reply = items[i].reply;
 		uint32_t length, from = ngram_find(&s->ngram, s->tokens, s->n, &length);
-		uint32_t k = from == NGRAM_NONE ? 0 : items[i].k;
-		ngram_propose(s->tokens, s->n, from, k, items[i].reply->token);
-		draft_chain(items[i].reply, DRAFT_NGRAM, k);
+		uint32_t k = from == NGRAM_NONE ? 0 : draft_length(items[i].budget);
 		uint32_t match = k > 0 ? ngram_match(s->tokens, s->n, from) : 0;
+		ngram_propose(s->tokens, s->n, from, k, token);
+		reply->method = DRAFT_NGRAM;
 		for (uint32_t j = 0; j < k; j++)
-			items[i].reply->confidence[j] = ngram_confidence(match, j);
+			draft_append(reply, token[j], ngram_confidence(match, j));
 	}
 }
 
@@ -75,19 +77,20 @@ static void by_replay(struct draft_context *context, struct draft_item *items, u
 		const struct draft_session *s = items[i].session;
 		const int32_t *recorded = session_replay(
 			&context->view->header, session_view_page(context->view, s->page));
-		uint32_t have = s->request.n_replay, k = 0;
+		struct draft_reply *reply = items[i].reply;
+		uint32_t have = s->request.n_replay, k = draft_length(items[i].budget);
 		uint64_t seed = s->request.sampling.seed;
-		for (; k < items[i].k && s->n >= s->n_prompt; k++) {
-			uint32_t at = s->n - s->n_prompt + k;
+		reply->method = DRAFT_REPLAY;
+		while (reply->n < k && s->n >= s->n_prompt) {
+			uint32_t position = s->n + reply->n, at = position - s->n_prompt;
 			if (at >= have)
 				break;
 			int32_t token = recorded[at];
-			if (rand_uniform(seed, RAND_REPLAY, s->n + k, 0) <
+			if (rand_uniform(seed, RAND_REPLAY, position, 0) <
 				(double)s->request.replay_error)
-				token = wrong_token(seed, s->n + k, token);
-			items[i].reply->token[k] = token;
+				token = wrong_token(seed, position, token);
+			draft_append(reply, token, 1);
 		}
-		draft_chain(items[i].reply, DRAFT_REPLAY, k);
 	}
 }
 

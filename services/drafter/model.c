@@ -13,12 +13,12 @@
 
 #define CONTEXT_DEFAULT 8192u
 #define KV_TOKENS_DEFAULT 32768u
-static_assert(KV_TOKENS_DEFAULT == 32768 && LIMIT_DRAFT + KV_PAGE_CELLS == 47,
+static_assert(KV_TOKENS_DEFAULT == 32768 && LIMIT_DRAFT_SHARE + KV_PAGE_CELLS == 47,
 	"the help of kv_tokens says them");
 
 static int open_kv(struct draft_model *m, const struct drafter_config *config, struct error *err)
 {
-	uint32_t room = m->n_context + LIMIT_DRAFT + KV_PAGE_CELLS;
+	uint32_t room = m->n_context + LIMIT_DRAFT_SHARE + KV_PAGE_CELLS;
 	uint32_t tokens = (uint32_t)config->kv_tokens;
 	if (tokens == 0)
 		tokens = room > KV_TOKENS_DEFAULT ? room : KV_TOKENS_DEFAULT;

@@ -39,9 +39,14 @@ static bool evict(struct draft_model *m, const struct draft_session *keep)
 
 static bool ready(struct draft_model *m, struct draft_session *s)
 {
+	const struct sampler_params *params = &s->request.sampling;
 	if (!s->chain)
-		s->chain = malloc(sizeof(*s->chain));
+		s->chain = calloc(1, sizeof(*s->chain));
 	if (!s->chain)
+		return false;
+	if (!s->chain->q && params->coupling == COUPLING_MAXIMAL && params->temperature > 0)
+		s->chain->q = malloc(CHAIN_MAX * sizeof(*s->chain->q));
+	if (!s->chain->q && params->coupling == COUPLING_MAXIMAL && params->temperature > 0)
 		return false;
 	if (!s->has_seq) {
 		if (kv_seq_init(&s->seq, s->uid, m->n_context) < 0)
@@ -175,24 +180,40 @@ static uint32_t bounded(const struct draft_model *m, const struct draft_session 
 	return k < room ? k : room;
 }
 
+/* What the nodes were sampled from; false without the memory for it. */
+static bool answer_supports(const struct draft_session *s, struct draft_reply *reply, uint32_t n)
+{
+	const struct chain *chain = s->chain;
+	bool any = false;
+	for (uint32_t i = 0; i < n; i++)
+		any |= chain->n_support[i] > 0;
+	if (!any)
+		return true;
+	if (draft_room_supports(reply, n) < 0)
+		return false;
+	reply->support = reply->support_room;
+	reply->support[0] = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t at = reply->support[i], count = chain->n_support[i];
+		if (count > 0)
+			memcpy(reply->choice + at, chain->q[i], count * sizeof(*reply->choice));
+		reply->support[i + 1] = at + count;
+	}
+	return true;
+}
+
 static void answer(struct draft_session *s, const struct draft_item *item, uint32_t ahead)
 {
 	struct draft_reply *reply = item->reply;
-	uint32_t n = s->n_chain < item->k ? s->n_chain : item->k;
-	draft_chain(reply, DRAFT_MODEL, n);
+	uint32_t k = draft_length(item->budget), n = s->n_chain < k ? s->n_chain : k;
+	reply->method = DRAFT_MODEL;
+	if (!answer_supports(s, reply, n))
+		return;
 	reply->ahead = ahead < n ? ahead : n;
-	for (uint32_t i = 0; i < n; i++) {
-		reply->token[i] = s->tokens[s->n + i];
-		reply->confidence[i] = s->chain->confidence[i];
-		reply->n_support[i] = s->chain->n_support[i];
-		for (uint32_t j = 0; j < s->chain->n_support[i]; j++) {
-			reply->q[i][j].token = s->chain->q[i][j].token;
-			reply->q[i][j].p = s->chain->q[i][j].p;
-		}
-		reply->support |= s->chain->n_support[i] > 0;
-	}
+	for (uint32_t i = 0; i < n; i++)
+		draft_append(reply, s->tokens[s->n + i], s->chain->confidence[i]);
 	/* From "all accepted": the verifier's own token, and the next draft. */
-	s->chain_goal = n == item->k ? 2 * n + 1 : 0;
+	s->chain_goal = n == k ? 2 * n + 1 : 0;
 }
 
 /* The committed token that the pass computes, and what is drafted already. */
@@ -206,7 +227,8 @@ static void hint_what_is_there(struct draft_model *m, const struct draft_session
 static bool is_cut(const struct draft_item *item)
 {
 	const struct draft_session *s = item->session;
-	return s->chain && policy_cut(&item->knobs, s->chain->confidence, s->n_chain) < s->n_chain;
+	return s->chain &&
+	       policy_cut_path(&item->knobs, s->chain->confidence, s->n_chain) < s->n_chain;
 }
 
 /* One step of all sessions that still lack drafts; false when none does. */
@@ -215,7 +237,7 @@ static bool step(struct draft_model *m, struct draft_item *items, uint32_t n, bo
 	uint32_t steps_left = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		struct draft_session *s = items[i].session;
-		uint32_t k = bounded(m, s, items[i].k);
+		uint32_t k = bounded(m, s, draft_length(items[i].budget));
 		if (off[i] || s->n_chain >= k || is_cut(&items[i]))
 			continue;
 		if (m->n_in_batch < m->n_batch && add(m, s, s->n + s->n_chain, true) == 0)

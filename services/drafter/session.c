@@ -107,6 +107,8 @@ void session_end(struct draft_session *s)
 		return;
 	ngram_exit(&s->ngram);
 	free(s->tokens);
+	if (s->chain)
+		free(s->chain->q);
 	free(s->chain);
 	clear(s);
 }
@@ -120,7 +122,8 @@ static void shift_chain(struct draft_session *s, uint32_t by)
 		left * sizeof(s->chain->confidence[0]));
 	memmove(s->chain->n_support, s->chain->n_support + by,
 		left * sizeof(s->chain->n_support[0]));
-	memmove(s->chain->q, s->chain->q + by, left * sizeof(s->chain->q[0]));
+	if (s->chain->q)
+		memmove(s->chain->q, s->chain->q + by, left * sizeof(s->chain->q[0]));
 }
 
 int session_follow(

@@ -14,16 +14,13 @@
 #include "shared/spec/session.h"
 
 /* The longest chain: a draft, the token the verifier adds, and another draft. */
-enum { CHAIN_MAX = 2 * LIMIT_DRAFT + 1 };
+enum { CHAIN_MAX = 2 * LIMIT_DRAFT_DEPTH + 1 };
 
 /* What the draft model knows about the chain's tokens. */
 struct chain {
 	float confidence[CHAIN_MAX];
-	uint8_t n_support[CHAIN_MAX];
-	struct {
-		int32_t token;
-		float p;
-	} q[CHAIN_MAX][LIMIT_DRAFT_SUPPORT];
+	uint8_t n_support[CHAIN_MAX]; /* 0: a certain proposal */
+	struct draft_choice (*q)[LIMIT_DRAFT_SUPPORT]; /* [CHAIN_MAX]; NULL until one was sampled */
 };
 
 /* Drafts that are kept back (foresight.h). */

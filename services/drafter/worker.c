@@ -53,7 +53,7 @@ static struct draft_session *follow(struct worker *w, const struct draft_request
 	return NULL;
 }
 
-/* What the drafts of a session would be that is at K = 0. The verifier does not wait for it, and half of the ring
+/* What the drafts of a session would be that is at K = 0. The verifier does not wait for it, and most of the ring
  * is left for what it does wait for. */
 static void foresee(struct worker *w, struct draft_session *s, const struct draft_request *request)
 {
@@ -61,7 +61,8 @@ static void foresee(struct worker *w, struct draft_session *s, const struct draf
 	s->foresight.on = request->foresight != 0;
 	if (!s->foresight.on)
 		foresight_forget(s);
-	if (ring_length(&w->rings.replies) >= DRAFT_RING_SLOTS / 2)
+	if (ring_length(&w->rings.replies) >= DRAFT_FORESEEN_SLOTS ||
+		draft_room(reply, FORESIGHT_TOKENS) < 0)
 		return;
 	if (foresight_wanted(s) &&
 		foresight_follow(s, &w->context, (enum draft_method)w->config->method, reply)) {
@@ -69,13 +70,19 @@ static void foresee(struct worker *w, struct draft_session *s, const struct draf
 		reply->sequence = request->sequence;
 		reply->page = request->page;
 		reply->n_tokens = request->n_tokens;
-		void *slot = ring_reserve(&w->rings.replies);
-		if (slot) {
-			memcpy(slot, reply, offsetof(struct draft_reply, q));
-			ring_publish_quietly(&w->rings.replies);
+		if (draft_send(&w->rings.replies, &w->supports, reply, true))
 			count(&w->counts.foreseen, 1);
-		}
 	}
+}
+
+/* Whatever a request says, a draft can hold it. */
+static struct draft_budget bounded(struct draft_budget budget)
+{
+	if (budget.nodes > LIMIT_DRAFT_NODES)
+		budget.nodes = LIMIT_DRAFT_NODES;
+	if (budget.depth > LIMIT_DRAFT_DEPTH)
+		budget.depth = LIMIT_DRAFT_DEPTH;
+	return budget;
 }
 
 static void add_request(struct worker *w, const struct draft_request *request)
@@ -98,20 +105,21 @@ static void add_request(struct worker *w, const struct draft_request *request)
 	if (at < w->n_items)
 		w->items[at].session = NULL;
 	/* At K = 0 the pass begins now: whatever arrives before its layers do helps. */
-	if (request->k == 0 && s) {
+	bool drafts = request->budget.nodes > 0;
+	if (!drafts && s) {
 		hints_history(&w->hints, s, s->tokens, s->n - 1, 1);
 		foresee(w, s, request);
 	} else if (s) {
 		foresight_forget(s);
 	}
-	if (request->k == 0 || at == LIMIT_RUNNING)
+	if (!drafts || at == LIMIT_RUNNING)
 		return;
 	if (at == w->n_items)
 		w->n_items++;
 	w->asked[at] = *request;
 	w->items[at] = (struct draft_item){
 		.session = s,
-		.k = request->k < LIMIT_DRAFT ? request->k : LIMIT_DRAFT,
+		.budget = bounded(request->budget),
 	};
 }
 
@@ -122,7 +130,7 @@ static bool collect(struct worker *w)
 	struct doorbell *bell = &w->rings.requests.shared->bell;
 	uint64_t end_ns = 0;
 	bool any = false, last = false;
-	for (uint32_t i = 0; i < 2 * DRAFT_RING_SLOTS; i++) {
+	for (uint32_t i = 0; i < 2 * DRAFT_REQUEST_SLOTS; i++) {
 		uint32_t seen = doorbell_read(bell);
 		if (ring_get(&w->rings.requests, &request, sizeof(request))) {
 			any = true;
@@ -143,41 +151,41 @@ static bool collect(struct worker *w)
 static void send(struct worker *w, const struct draft_item *item, uint64_t took_ns)
 {
 	struct draft_reply *reply = item->reply;
-	void *slot = ring_reserve(&w->rings.replies);
-	if (!slot) {
+	reply->draft_ns = reply->n > 0 && reply->ahead == reply->n ? 0 : took_ns;
+	if (!draft_send(&w->rings.replies, &w->supports, reply, false)) {
 		ring_drop(&w->rings.replies);
 		return;
 	}
-	reply->draft_ns = reply->n > 0 && reply->ahead == reply->n ? 0 : took_ns;
-	size_t head = offsetof(struct draft_reply, q);
-	memcpy(slot, reply, reply->support ? sizeof(*reply) : head);
-	ring_publish(&w->rings.replies);
 	count(&w->counts.replies, 1);
 	count(&w->counts.drafted, reply->n);
 	count(&w->counts.drafted_ahead, reply->ahead);
 }
 
-/* The draft model hints by itself while it drafts, but for its last token, whose hidden states it did not compute. */
+/* The draft model hints by itself while it drafts, but for its last token, whose hidden states it did not compute. Of a tree
+ * the main path counts (draft_path). */
 static void hint(struct worker *w, const struct draft_item *item)
 {
 	const struct draft_reply *reply = item->reply;
-	int32_t tokens[LIMIT_DRAFT + 2];
+	int32_t tokens[LIMIT_DRAFT_DEPTH + 2];
+	int16_t path[LIMIT_DRAFT_DEPTH];
 	struct draft_session *s = item->session;
 	if (!s)
 		return;
-	uint32_t before = s->n > 1 ? 2 : 1, first = before - 1, n = 1 + reply->n;
+	uint32_t length = draft_path(reply, path);
+	uint32_t before = s->n > 1 ? 2 : 1, first = before - 1, n = 1 + length;
 	memcpy(tokens, s->tokens + s->n - before, before * sizeof(*tokens));
-	memcpy(tokens + before, reply->token, reply->n * sizeof(*tokens));
+	for (uint32_t i = 0; i < length; i++)
+		tokens[before + i] = reply->node[path[i]].token;
 	if (reply->method == DRAFT_MODEL && !hints_wanted(&w->hints, HINT_DRAFT))
 		return;
 	if (reply->method == DRAFT_MODEL) {
-		first += reply->n;
+		first += length;
 		n = 1;
 	}
 	hints_history(&w->hints, s, tokens, first, n);
 }
 
-/* Where the policy wants the session's chains to end. A request that fixes K has its K tokens. With maximal coupling chains are
+/* Where the policy wants the paths of the session's drafts to end. A request that fixes K has its K tokens. With maximal coupling they are
  * not cut: to keep a token or not by what was drawn would change what q was, and the distribution of the answer with it
  * (accept.h). */
 static void look_up_cut(const struct worker *w, struct draft_item *item)
@@ -193,7 +201,7 @@ static void look_up_cut(const struct worker *w, struct draft_item *item)
 static void cut(const struct draft_item *item)
 {
 	struct draft_reply *reply = item->reply;
-	reply->n = policy_cut(&item->knobs, reply->confidence, reply->n);
+	policy_cut(&item->knobs, reply);
 	if (reply->ahead > reply->n)
 		reply->ahead = reply->n;
 }
@@ -205,7 +213,7 @@ static void answer(struct worker *w)
 	for (uint32_t i = 0; i < w->n_items; i++) {
 		const struct draft_request *request = &w->asked[i];
 		struct draft_reply *reply = &w->replies[i];
-		memset(reply, 0, offsetof(struct draft_reply, q));
+		draft_reply_clear(reply);
 		reply->session = request->session;
 		reply->sequence = request->sequence;
 		reply->page = request->page;
@@ -213,7 +221,8 @@ static void answer(struct worker *w)
 		reply->method = DRAFT_NONE;
 		w->items[i].reply = reply;
 		look_up_cut(w, &w->items[i]);
-		w->items[i].ops = w->items[i].session
+		bool room = draft_room(reply, w->items[i].budget.nodes) == 0;
+		w->items[i].ops = w->items[i].session && room
 					  ? draft_method_for(&w->context, w->items[i].session,
 						    (enum draft_method)w->config->method)
 					  : &draft_none;
@@ -314,7 +323,7 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 	w->config = &w->own;
 	w->on_change = on_change;
 	w->arg = arg;
-	w->draft.fd = w->policy.fd = w->view.region.fd = -1;
+	w->draft.fd = w->supports_region.fd = w->policy.fd = w->view.region.fd = -1;
 	for (int i = 0; i < WORKER_REGIONS; i++)
 		w->mail[i].fd = -1;
 	pthread_mutex_init(&w->mutex, NULL);
@@ -351,8 +360,12 @@ void worker_exit(struct worker *w)
 		worker_end_session(w, &w->sessions[i]);
 	draft_model_close(&w->model);
 	hints_exit(&w->hints);
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		draft_reply_exit(&w->replies[i]);
+	draft_reply_exit(&w->foreseen);
 	session_view_close(&w->view);
 	region_close(&w->draft);
+	region_close(&w->supports_region);
 	region_close(&w->policy);
 	for (int i = 0; i < WORKER_REGIONS; i++)
 		region_close(&w->mail[i]);

@@ -15,6 +15,7 @@
 enum worker_region {
 	WORKER_SESSIONS,
 	WORKER_DRAFT,
+	WORKER_SUPPORTS,
 	WORKER_EXPERTS,
 	WORKER_HINTS,
 	WORKER_POLICY,
@@ -49,8 +50,9 @@ struct worker {
 	/* The draft thread's own. */
 	struct drafter_config own;
 	struct session_view view;
-	struct region draft, policy;
+	struct region draft, supports_region, policy;
 	struct draft_rings rings;
+	struct draft_supports supports; /* in supports_region */
 	struct policy_page *page;
 	struct draft_model *model;
 	struct draft_context context;

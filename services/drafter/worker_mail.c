@@ -126,6 +126,20 @@ static void take_draft(struct worker *w, struct region *region)
 	pthread_mutex_unlock(&w->mutex);
 }
 
+static void take_supports(struct worker *w, struct region *region)
+{
+	w->supports.words = NULL;
+	region_close(&w->supports_region);
+	w->supports_region = *region;
+	*region = (struct region){.fd = -1};
+	if (w->supports_region.bytes < REGION_DATA + SUPPORTS_BYTES) {
+		log_error("the verifier's region of supports cannot be used: %zu bytes, %zu needed",
+			w->supports_region.bytes, REGION_DATA + SUPPORTS_BYTES);
+		return;
+	}
+	w->supports = (struct draft_supports){.words = region_payload(&w->supports_region)};
+}
+
 static void take_policy(struct worker *w, struct region *region)
 {
 	struct error err;
@@ -149,6 +163,8 @@ static void take_region(struct worker *w, enum worker_region which, struct regio
 		take_sessions(w, region);
 	else if (which == WORKER_DRAFT)
 		take_draft(w, region);
+	else if (which == WORKER_SUPPORTS)
+		take_supports(w, region);
 	else if (which == WORKER_POLICY)
 		take_policy(w, region);
 	else if (hints_attach(&w->hints, which == WORKER_EXPERTS ? region : NULL,

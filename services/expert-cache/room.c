@@ -11,7 +11,8 @@ void room_needs_of(const struct model *model, struct room_needs *out)
 	*out = (struct room_needs){
 		.of.weights = slots_needs_weights(model),
 		.of.kv = kv_bytes(&layout),
-		.of.rest = sessions_bytes(SESSIONS_USED, kv_plan_context(model)) + draft_bytes(),
+		.of.rest = sessions_bytes(SESSIONS_USED, kv_plan_context(model)) + draft_bytes() +
+			   SUPPORTS_BYTES,
 	};
 }
 

@@ -12,7 +12,7 @@ static const char *const policy_names[] = {"yield", "cascade", "static:", NULL};
 	}
 /* NOLINTEND(bugprone-macro-parentheses) */
 
-static_assert(LIMIT_DRAFT == 15, "the range of policy names it");
+static_assert(LIMIT_DRAFT_DEPTH == 63, "the range of policy names it");
 const struct config_key settings_keys[] = {
 	{.section = "",
 		.name = "policy",
@@ -21,18 +21,18 @@ const struct config_key settings_keys[] = {
 		.size = sizeof(((struct settings *)NULL)->policy),
 		.names = policy_names,
 		.fallback = "yield",
-		.unit = "yield, cascade, static:0 to static:15",
+		.unit = "yield, cascade, static:0 to static:63",
 		.help = "How K is chosen: yield (the most expected tokens per second), cascade "
 			"(test-and-set), or static:K for the same K always.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
-	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT, "15", "tokens",
+	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT_DEPTH, "15", "tokens",
 		"The largest K that cascade and yield use."),
-	INT_KEY("k_start", k_start, 1, LIMIT_DRAFT, "3", "tokens",
+	INT_KEY("k_start", k_start, 1, LIMIT_DRAFT_DEPTH, "3", "tokens",
 		"The first K that cascade tries in a session it knows nothing about, and yield's "
 		"longest trial of a session with few drafts; at most k_max."),
 	INT_KEY("trial", trial, 1, 64, "4", "iterations", "Length of one trial of cascade (t)."),
-	INT_KEY("trials", trials, 1, LIMIT_DRAFT, "4", "trials",
+	INT_KEY("trials", trials, 1, SETTINGS_TRIALS_MAX, "4", "trials",
 		"The most trials of one test phase of cascade (M)."),
 	INT_KEY("set", set, 1, 4096, "16", "iterations",
 		"How long the K that a test found is kept (S)."),
@@ -89,7 +89,7 @@ const struct config_key settings_keys[] = {
 		.scope = KNOB_SESSION},
 	INT_KEY("backoff", backoff, 1, 16, "2", "times",
 		"How much longer S becomes each time a test of cascade ends at K = 0."),
-	INT_KEY("falls", falls, 1, LIMIT_DRAFT, "2", "trials",
+	INT_KEY("falls", falls, 1, SETTINGS_TRIALS_MAX, "2", "trials",
 		"A test of cascade ends when the utility fell in so many successive trials."),
 	INT_KEY("history", history, 1, 16, "16", "results",
 		"How many results cascade remembers: the next test starts from the best K of "

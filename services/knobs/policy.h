@@ -4,6 +4,8 @@
 #include "shared/base/config.h"
 #include "shared/base/limits.h"
 
+enum { SETTINGS_TRIALS_MAX = 15 }; /* of one test phase of cascade */
+
 struct settings {
 	char policy[32]; /* "cascade", "yield" or "static:K" */
 	int64_t k_max, k_start;

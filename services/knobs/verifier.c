@@ -85,7 +85,7 @@ const struct config_key verifier_config_keys[] = {
 		"expert-cache's policy asks for it, near the next layer's alone, on those always "
 		"where it lacks room for all experts.",
 		KNOB_AT_START, KNOB_GLOBAL},
-	{"", "default_k", CONFIG_INT, AT(default_k), 0, LIMIT_DRAFT, NULL, "0", "tokens",
+	{"", "default_k", CONFIG_INT, AT(default_k), 0, LIMIT_DRAFT_DEPTH, NULL, "0", "tokens",
 		"Drafted tokens per iteration while no policy has spoken.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "follow_at_zero", CONFIG_BOOL, AT(follow_at_zero), 0, 0, NULL, "yes", NULL,
 		"Keep the drafter up to date while K is 0.", KNOB_LIVE, KNOB_GLOBAL},

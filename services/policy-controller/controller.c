@@ -156,10 +156,12 @@ static void moving(float *average, float value, bool first)
 /* Position i was reached when all before it were accepted. */
 static void count_positions(struct policy_state *s, const struct iteration_record *record)
 {
-	for (uint32_t i = 0; i < LIMIT_DRAFT && record->drafted > 0; i++) {
+	if (record->depth > s->depths)
+		s->depths = record->depth;
+	for (uint32_t i = 0; i < s->depths && record->depth > 0; i++) {
 		s->reached[i] *= POSITION_LEFT;
 		s->taken[i] *= POSITION_LEFT;
-		if (i < record->drafted && i <= record->accepted)
+		if (i < record->depth && i <= record->accepted)
 			s->reached[i] += 1;
 		if (i < record->accepted)
 			s->taken[i] += 1;
@@ -219,12 +221,14 @@ static void learn(struct controller *c, const struct policy_state *s)
 
 static bool in_range(const struct iteration_record *r)
 {
-	return r->session != 0 && r->page < LIMIT_SESSIONS && r->k <= LIMIT_DRAFT &&
-	       r->batch_sessions > 0 && r->drafted <= r->k && r->accepted <= r->drafted &&
-	       r->k_fixed <= LIMIT_DRAFT + 1 && r->emitted <= r->accepted + 1 &&
-	       r->batch_sessions <= LIMIT_RUNNING && r->iteration_ns < UINT64_C(1) << 62 &&
-	       r->foreseen <= LIMIT_DRAFT && r->foreseen_drafted <= r->foreseen &&
-	       r->foreseen_right <= r->foreseen_drafted && (r->foreseen == 0 || r->k == 0);
+	return r->session != 0 && r->page < LIMIT_SESSIONS && r->k <= LIMIT_DRAFT_DEPTH &&
+	       r->batch_sessions > 0 && r->depth <= r->k && r->depth <= r->drafted &&
+	       r->drafted <= LIMIT_DRAFT_NODES && (r->depth > 0) == (r->drafted > 0) &&
+	       r->accepted <= r->depth && r->k_fixed <= LIMIT_DRAFT_DEPTH + 1 &&
+	       r->emitted <= r->accepted + 1 && r->batch_sessions <= LIMIT_RUNNING &&
+	       r->iteration_ns < UINT64_C(1) << 62 && r->foreseen <= LIMIT_DRAFT_DEPTH &&
+	       r->foreseen_drafted <= r->foreseen && r->foreseen_right <= r->foreseen_drafted &&
+	       (r->foreseen == 0 || r->k == 0);
 }
 
 static void touch(struct controller *c, uint32_t slot)

@@ -50,7 +50,7 @@ static void take_decisions(const struct controller *c, uint64_t uid, struct expl
 
 static void take_positions(const struct policy_state *s, struct explanation *out)
 {
-	for (uint32_t i = 0; i < LIMIT_DRAFT; i++) {
+	for (uint32_t i = 0; i < LIMIT_DRAFT_DEPTH; i++) {
 		out->positions[i] = (struct explained_position){
 			(double)s->reached[i], (double)s->taken[i], (double)s->cut[i]};
 		if (s->reached[i] > 0)

@@ -48,8 +48,8 @@ struct explanation {
 		const char *name, *unit;
 		double value;
 	} figures[EXPLAIN_FIGURES];
-	struct explained_k options[LIMIT_DRAFT + 1];
-	struct explained_position positions[LIMIT_DRAFT];
+	struct explained_k options[LIMIT_DRAFT_DEPTH + 1];
+	struct explained_position positions[LIMIT_DRAFT_DEPTH];
 	const struct decision
 		*decisions[EXPLAIN_DECISIONS]; /* oldest first; until the next record */
 };

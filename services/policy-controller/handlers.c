@@ -290,7 +290,7 @@ static Outrider__PolicyRecord *make_record(const struct journal_entry *entry)
 	r->phase = strdup(entry->phase < N_PHASES ? phase_names[entry->phase] : "?");
 	r->k_next = entry->k_next;
 	r->k_fixed = entry->k_fixed;
-	r->batch_sessions = journal_sessions(entry);
+	r->batch_sessions = entry->batch_sessions;
 	r->batch_tokens = entry->batch_tokens;
 	r->prefill_tokens = entry->prefill_tokens;
 	r->unique_experts = entry->unique_experts;

@@ -18,7 +18,7 @@
 
 /* JOURNAL_PENDING: sixteen sessions of a small model make ten thousand entries a second, the file is written each second, and
  * who was stopped finds the records of a whole ring at once. */
-enum { JOURNAL_ENTRY_BYTES = 128, JOURNAL_PENDING = 16384, JOURNAL_BYTES_MIN = 64 << 10 };
+enum { JOURNAL_ENTRY_BYTES = 192, JOURNAL_PENDING = 16384, JOURNAL_BYTES_MIN = 64 << 10 };
 
 struct journal_entry {
 	uint64_t check; /* of what follows */
@@ -27,7 +27,7 @@ struct journal_entry {
 	uint64_t session,
 		iteration; /* session 0: a loss, of which number, time and `lost` are said */
 	uint32_t n_context; /* committed tokens after it */
-	uint8_t k, drafted, accepted, emitted;
+	uint8_t k, depth, accepted, emitted;
 	uint8_t phase; /* enum phase, after it */
 	uint8_t k_next; /* what the policy asks for now */
 	uint8_t k_fixed, method;
@@ -42,17 +42,12 @@ struct journal_entry {
 	float utility, etr; /* as the policy page says; utility 0: not measured */
 	/* As in the record: a draft that was kept back, and the confidences of that one or of the iteration's own. */
 	uint8_t foreseen, foreseen_drafted, foreseen_right, foreseen_method;
-	uint8_t batch_sessions; /* low byte of journal_sessions: 0 is 256 */
-	uint8_t confidence[LIMIT_DRAFT];
+	uint16_t batch_sessions;
+	uint16_t drafted; /* nodes; depth: of the path that the confidences are of */
+	uint8_t confidence[LIMIT_DRAFT_DEPTH];
+	uint8_t pad[13];
 };
-static_assert(sizeof(struct journal_entry) == JOURNAL_ENTRY_BYTES, "an entry is two cache lines");
-static_assert(LIMIT_RUNNING <= UINT8_MAX + 1, "sessions of a batch are counted in a byte");
-
-/* Sessions of the iteration's batch, 1 to 256. */
-static inline uint32_t journal_sessions(const struct journal_entry *entry)
-{
-	return entry->batch_sessions != 0 ? entry->batch_sessions : UINT8_MAX + 1;
-}
+static_assert(sizeof(struct journal_entry) == JOURNAL_ENTRY_BYTES, "an entry is three cache lines");
 
 struct journal_file {
 	int fd; /* -1: not open */

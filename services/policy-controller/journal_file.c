@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define MAGIC 0x4c4e524a5452554full /* "OUTRJRNL" */
-enum { LAYOUT = 2 };
+enum { LAYOUT = 3 };
 
 struct journal_head {
 	uint64_t magic;
@@ -126,10 +126,12 @@ static int by_number(const void *a, const void *b)
 /* The check sum is against accidents alone. */
 static bool possible(const struct journal_entry *e)
 {
-	return e->session != 0 && e->k <= LIMIT_DRAFT && e->drafted <= e->k &&
-	       e->accepted <= e->drafted && e->emitted <= e->accepted + 1 &&
-	       e->foreseen <= LIMIT_DRAFT && e->foreseen_drafted <= e->foreseen &&
-	       e->foreseen_right <= e->foreseen_drafted && journal_sessions(e) <= LIMIT_RUNNING;
+	return e->session != 0 && e->k <= LIMIT_DRAFT_DEPTH && e->depth <= e->k &&
+	       e->depth <= e->drafted && e->drafted <= LIMIT_DRAFT_NODES &&
+	       e->accepted <= e->depth && e->emitted <= e->accepted + 1 &&
+	       e->foreseen <= LIMIT_DRAFT_DEPTH && e->foreseen_drafted <= e->foreseen &&
+	       e->foreseen_right <= e->foreseen_drafted && e->batch_sessions > 0 &&
+	       e->batch_sessions <= LIMIT_RUNNING;
 }
 
 static size_t load_entries(const struct journal_file *file, struct journal_entry *out)

@@ -26,7 +26,7 @@ const struct policy_ops *policy_parse(const char *text, uint32_t *k)
 	if (*digits == '\0' || strlen(digits) > 2 || strspn(digits, "0123456789") != strlen(digits))
 		return NULL;
 	*k = (uint32_t)strtoul(digits, NULL, 10);
-	return *k <= LIMIT_DRAFT ? &policy_static : NULL;
+	return *k <= LIMIT_DRAFT_DEPTH ? &policy_static : NULL;
 }
 
 bool policy_is_older(const struct policy_state *state, const struct iteration_record *record)

@@ -40,7 +40,7 @@ struct policy_state {
 	struct cascade cascade;
 	struct yield yield;
 	struct yield_shared *shared; /* borrowed; set before begin */
-	float cut[LIMIT_DRAFT + 1]; /* of the page; 0 cuts nothing */
+	float cut[LIMIT_DRAFT_DEPTH + 1]; /* of the page; 0 cuts nothing */
 	/* A trial of trial_k for trial_n iterations, and k_then after them until something is
 	 * decided; trial_n 0: none is on. */
 	uint32_t trial_id, trial_n, trial_k, k_then;
@@ -56,7 +56,9 @@ struct policy_state {
 	uint64_t base_age; /* passes since base_ns was seen last */
 	uint32_t k_last; /* in force behind its last record, whatever settings came since */
 	uint32_t k_fixed; /* as in the last record: 0, or 1 + the K that the request fixed */
-	float reached[LIMIT_DRAFT], taken[LIMIT_DRAFT]; /* positions of drafts; both fade */
+	float reached[LIMIT_DRAFT_DEPTH],
+		taken[LIMIT_DRAFT_DEPTH]; /* depths of drafts; both fade */
+	uint32_t depths; /* those that were seen */
 };
 
 /* A decision, when one was made: the state's k, phase and utility are the new ones. */

@@ -12,7 +12,7 @@ int settings_check(const struct settings *settings, struct error *err)
 			"policy = %s is not allowed; policy takes cascade, yield, or static:K with "
 			"K 0 to "
 			"%d",
-			settings->policy, LIMIT_DRAFT);
+			settings->policy, LIMIT_DRAFT_DEPTH);
 	if (settings->set_max < settings->set)
 		return error_set(err, ENOEXEC,
 			"set_max = %" PRId64 " is not allowed; set_max takes set (%" PRId64

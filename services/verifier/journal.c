@@ -313,9 +313,9 @@ int journal_check_request(const struct session_request *request, uint32_t n_voca
 
 	if (rc != 0)
 		return rc;
-	if (request->k != SESSION_K_POLICY && (request->k < 0 || request->k > LIMIT_DRAFT))
+	if (request->k != SESSION_K_POLICY && (request->k < 0 || request->k > LIMIT_DRAFT_DEPTH))
 		return error_set(err, EINVAL, "k: %d is not 0..%d, nor the policy's choice",
-			request->k, LIMIT_DRAFT);
+			request->k, LIMIT_DRAFT_DEPTH);
 	if (request->draft_method >= DRAFT_METHODS)
 		return error_set(err, EINVAL, "draft_method: %u is not 0..%d",
 			request->draft_method, DRAFT_METHODS - 1);

@@ -197,6 +197,7 @@ static int start(struct verifier *v, struct error *err)
 	regions_needs(&v->regions, &v->packed, v->model, &front->needs);
 	broker_offer(front->broker, &v->regions.sessions);
 	broker_offer(front->broker, &v->regions.draft);
+	broker_offer(front->broker, &v->regions.supports);
 	broker_offer(front->broker, &v->regions.kv);
 	if (v->packed.header != NULL)
 		broker_offer(front->broker, &v->packed);

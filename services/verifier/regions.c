@@ -13,17 +13,18 @@
 
 void regions_recover(struct daemon *daemon, struct regions_left *left)
 {
-	*left = (struct regions_left){-1, -1, -1, -1};
+	*left = (struct regions_left){-1, -1, -1, -1, -1};
 	(void)broker_recover(daemon, WEIGHTS_REGION, &left->weights);
 	if (broker_recover(daemon, SESSIONS_REGION, &left->sessions) != 0)
 		return;
 	(void)broker_recover(daemon, DRAFT_REGION, &left->draft);
+	(void)broker_recover(daemon, SUPPORTS_REGION, &left->supports);
 	(void)broker_recover(daemon, KV_REGION, &left->kv);
 }
 
 void regions_left_close(struct regions_left *left)
 {
-	int *fds[] = {&left->sessions, &left->draft, &left->kv, &left->weights};
+	int *fds[] = {&left->sessions, &left->draft, &left->supports, &left->kv, &left->weights};
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
 		if (*fds[i] >= 0)
@@ -184,6 +185,16 @@ static int open_draft(int *left, struct regions *out, struct error *err)
 	return rc;
 }
 
+/* Nothing in it outlives a pass. */
+static int open_supports(int *left, struct regions *out, struct error *err)
+{
+	if (out->recovered &&
+		adopt(left, SUPPORTS_REGION, SUPPORTS_LAYOUT, SUPPORTS_BYTES, &out->supports) == 0)
+		return 0;
+	return region_create(
+		SUPPORTS_REGION, SUPPORTS_LAYOUT, SUPPORTS_BYTES, 0, &out->supports, err);
+}
+
 /* The predecessor's, when its cells are those of the sessions that were taken over. */
 static bool adopt_kv(
 	int *left, const struct kv_region_header *want, size_t payload, struct regions *out)
@@ -265,11 +276,14 @@ int regions_open(struct broker *broker, struct regions_left *left,
 	if (rc == 0)
 		rc = open_draft(&left->draft, out, err);
 	if (rc == 0)
+		rc = open_supports(&left->supports, out, err);
+	if (rc == 0)
 		rc = open_kv(broker, &left->kv, config, model, needs, out, err);
 	if (rc != 0)
 		regions_close(out);
 	else
-		needs->there += region_memory(&out->sessions) + region_memory(&out->draft);
+		needs->there += region_memory(&out->sessions) + region_memory(&out->draft) +
+				region_memory(&out->supports);
 	return rc;
 }
 
@@ -287,7 +301,7 @@ void regions_stamp(struct regions *regions, const struct region *packed, const s
 uint64_t regions_there(const struct regions *regions, const struct region *packed)
 {
 	return region_memory(&regions->kv) + region_memory(&regions->sessions) +
-	       region_memory(&regions->draft) +
+	       region_memory(&regions->draft) + region_memory(&regions->supports) +
 	       (packed->header != NULL ? region_memory(packed) : 0);
 }
 
@@ -299,7 +313,8 @@ void regions_needs(const struct regions *regions, const struct region *packed,
 	*out = (struct slots_needs){
 		.weights = slots_needs_weights(model),
 		.kv = kv_bytes(&regions->kv_layout),
-		.rest = sessions_bytes(regions->places, header->n_context) + draft_bytes(),
+		.rest = sessions_bytes(regions->places, header->n_context) + draft_bytes() +
+			SUPPORTS_BYTES,
 		.files = gguf_files(model->gguf),
 		.there = regions_there(regions, packed),
 	};
@@ -309,6 +324,8 @@ void regions_close(struct regions *regions)
 {
 	if (regions->kv.header != NULL)
 		region_close(&regions->kv);
+	if (regions->supports.header != NULL)
+		region_close(&regions->supports);
 	if (regions->draft.header != NULL)
 		region_close(&regions->draft);
 	if (regions->sessions.header != NULL)

@@ -1,5 +1,5 @@
 /*
- * The regions the verifier owns: "sessions", "draft" and "kv". Made new, or taken over from the predecessor through
+ * The regions the verifier owns: "sessions", "draft", "supports" and "kv". Made new, or taken over from the predecessor through
  * the fd store or a peer that kept them; one that does not fit this model and configuration is let go. "weights" is
  * packed.h's.
  */
@@ -26,7 +26,7 @@ struct kv_region_header {
 static_assert(sizeof(struct kv_region_header) == 128, "the cells stay 64-byte aligned");
 
 struct regions {
-	struct region sessions, draft, kv;
+	struct region sessions, draft, supports, kv;
 	struct sessions_header
 		header; /* our own copy; that in sessions is written, and not read again */
 	void *kv_mem; /* in kv */
@@ -38,7 +38,7 @@ struct regions {
 
 /* What a predecessor left: descriptors, -1 where there is none or it has been taken. */
 struct regions_left {
-	int sessions, draft, kv, weights;
+	int sessions, draft, supports, kv, weights;
 };
 
 /* Before the broker opens. Nothing is touched yet: the predecessor may live. */

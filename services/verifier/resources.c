@@ -70,7 +70,7 @@ void resources_needs(const struct verifier_config *config, const struct model *m
 
 	*out = (struct resources_needs){
 		.kv = kv_bytes,
-		.rest = sessions + draft_bytes(),
+		.rest = sessions + draft_bytes() + SUPPORTS_BYTES,
 		.buffers =
 			places * own_page + buffers(config, model, backend, config->sessions_max),
 		.kv_one = (uint64_t)((double)kv_bytes * (one < 1 ? one : 1)),

@@ -22,7 +22,10 @@ enum {
 	LIMIT_CONTEXT = 1 << 20, /* tokens of one session, prompt and output */
 	LIMIT_SESSIONS = 512, /* session pages of a verifier: running, queued, finished and kept */
 	LIMIT_RUNNING = 256, /* sessions of one pass */
-	LIMIT_DRAFT = 15, /* tokens of one draft: the largest K */
+	LIMIT_DRAFT_NODES = 511, /* tokens of one draft, on all of its paths together */
+	LIMIT_DRAFT_DEPTH = 63, /* tokens of one path of a draft: the largest K of a chain */
+	/* Drafted tokens of each session that buffers are sized for: what one session leaves of them, others may have. */
+	LIMIT_DRAFT_SHARE = 15,
 	LIMIT_NGRAM = 32, /* tokens of the longest suffix that n-gram drafts look for */
 	LIMIT_DRAFT_SUPPORT = 64, /* tokens with q > 0 at one drafted position */
 	LIMIT_PREFILL = 2048, /* prompt tokens of one pass */
@@ -63,8 +66,13 @@ enum {
 
 #define CACHE_LINE 64
 
-static_assert(LIMIT_RUNNING * (LIMIT_DRAFT + 1) + LIMIT_PREFILL <= LIMIT_BATCH,
-	"one batch must hold a full draft of every session, and prompt tokens");
+static_assert(LIMIT_RUNNING * (LIMIT_DRAFT_SHARE + 1) + LIMIT_PREFILL <= LIMIT_BATCH,
+	"a batch holds the certain token of every session, its share of drafted ones, and prompt "
+	"tokens");
 static_assert(LIMIT_RUNNING <= LIMIT_SESSIONS, "a session that runs has a page");
+static_assert(LIMIT_DRAFT_NODES < LIMIT_BATCH, "a batch holds a full draft of one session");
+static_assert(LIMIT_DRAFT_NODES <= INT16_MAX, "the index of a node is an int16_t");
+static_assert(LIMIT_DRAFT_DEPTH <= LIMIT_DRAFT_NODES, "a full chain is a draft");
+static_assert(LIMIT_DRAFT_DEPTH < UINT8_MAX, "a depth, and a depth plus one, fit in a byte");
 static_assert(LIMIT_CONTEXT * sizeof(int32_t) <= LIMIT_MESSAGE_BYTES,
 	"a full prompt must fit one message");

@@ -26,6 +26,7 @@ static const struct {
 } owners[] = {
 	{"sessions", PEER_VERIFIER, {NULL}},
 	{"draft", PEER_VERIFIER, {PEER_DRAFTER}},
+	{"supports", PEER_VERIFIER, {PEER_DRAFTER}},
 	{"kv", PEER_VERIFIER, {NULL}},
 	{"weights", PEER_VERIFIER, {NULL}},
 	{"experts", PEER_CACHE, {PEER_VERIFIER}},

@@ -20,8 +20,8 @@ static uint64_t walk_position(const struct walk *walk)
 static void walk_accept(struct walk *walk, uint32_t child)
 {
 	struct accept_output *out = walk->out;
-	out->token[out->n_accepted] = walk->input->draft->token[child];
-	out->node[out->n_accepted++] = (int8_t)child;
+	out->token[out->n_accepted] = walk->input->draft->node[child].token;
+	out->node[out->n_accepted++] = (int16_t)child;
 	walk->node = (int)child;
 }
 
@@ -36,7 +36,8 @@ static int32_t walk_gumbel(struct walk *walk)
 {
 	const struct draft_reply *draft = walk->input->draft;
 	for (uint32_t child = 0; child < draft->n; child++)
-		if (draft->parent[child] == walk->node && draft->token[child] == walk_pick(walk))
+		if (draft->node[child].parent == walk->node &&
+			draft->node[child].token == walk_pick(walk))
 			walk_accept(walk, child);
 	return walk_pick(walk);
 }
@@ -64,40 +65,42 @@ static void residual_begin(struct sampler *sampler, struct residual *residual)
 }
 
 /* The drafter sampled in proportion to the p it lists, so q is what it lists over its sum. */
-static double support_sum(const struct draft_reply *draft, uint32_t child)
+static double support_sum(const struct draft_choice *choice, uint32_t n)
 {
 	double sum = 0;
-	for (uint32_t i = 0; i < draft->n_support[child]; i++)
-		sum += (double)draft->q[child][i].p;
+	for (uint32_t i = 0; i < n; i++)
+		sum += (double)choice[i].p;
 	return sum;
 }
 
 /* q of the child's own token; without a support the proposal was certain. */
 static double support_q(const struct draft_reply *draft, uint32_t child)
 {
-	if (!draft->support || draft->n_support[child] == 0)
+	uint32_t n;
+	const struct draft_choice *choice = draft_support(draft, child, &n);
+	if (n == 0)
 		return 1;
 	double q = 0;
-	for (uint32_t i = 0; i < draft->n_support[child]; i++)
-		if (draft->q[child][i].token == draft->token[child])
-			q += (double)draft->q[child][i].p;
-	return q / support_sum(draft, child);
+	for (uint32_t i = 0; i < n; i++)
+		if (choice[i].token == draft->node[child].token)
+			q += (double)choice[i].p;
+	return q / support_sum(choice, n);
 }
 
 /* The child was refused: (r / sum - q)+ in place of r (2211.17192, section 2.3; for trees 2305.09781, section 4.3). */
 static void residual_subtract(const struct sampler *sampler, struct residual *residual,
 	const struct draft_reply *draft, uint32_t child)
 {
-	if (!draft->support || draft->n_support[child] == 0) {
-		residual->r[draft->token[child]] = 0;
-	} else {
-		double q_sum = support_sum(draft, child);
-		for (uint32_t i = 0; i < draft->n_support[child]; i++) {
-			float *r = &residual->r[draft->q[child][i].token];
-			double q = (double)draft->q[child][i].p / q_sum;
-			double left = (double)*r - q * residual->sum;
-			*r = left > 0 ? (float)left : 0;
-		}
+	uint32_t n;
+	const struct draft_choice *choice = draft_support(draft, child, &n);
+	double q_sum = support_sum(choice, n);
+	if (n == 0)
+		residual->r[draft->node[child].token] = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		float *r = &residual->r[choice[i].token];
+		double q = (double)choice[i].p / q_sum;
+		double left = (double)*r - q * residual->sum;
+		*r = left > 0 ? (float)left : 0;
 	}
 	residual_sum(sampler, residual);
 }
@@ -143,7 +146,7 @@ static int walk_children(struct walk *walk, int32_t *token)
 	uint64_t position = walk_position(walk), seed = input->params->seed;
 	struct residual residual = {0};
 	for (uint32_t child = (uint32_t)(walk->node + 1); child < draft->n; child++) {
-		if (draft->parent[child] != walk->node)
+		if (draft->node[child].parent != walk->node)
 			continue;
 		if (!residual.r) {
 			walk_distribution(walk);
@@ -152,7 +155,7 @@ static int walk_children(struct walk *walk, int32_t *token)
 		/* Accept with min(1, r(x) / q(x)), r normalised: u q sum < r says it without dividing. */
 		double u = rand_uniform(seed, RAND_ACCEPT, position, child);
 		if (u * support_q(draft, child) * residual.sum <
-			(double)residual.r[draft->token[child]])
+			(double)residual.r[draft->node[child].token])
 			return (int)child;
 		residual_subtract(sampler, &residual, draft, child);
 	}
@@ -193,16 +196,17 @@ void accept_draft(
 static int check_support(
 	const struct draft_reply *reply, uint32_t i, uint32_t n_vocab, struct error *err)
 {
-	uint32_t n = reply->n_support[i];
+	uint32_t n;
+	const struct draft_choice *choice = draft_support(reply, i, &n);
+	double sum = 0;
+	bool own = n == 0;
 	if (n > LIMIT_DRAFT_SUPPORT)
 		return error_set(err, EPROTO,
 			"draft token %u has a support of %u, allowed are 0..%d", i, n,
 			LIMIT_DRAFT_SUPPORT);
-	double sum = 0;
-	bool own = n == 0;
 	for (uint32_t j = 0; j < n; j++) {
-		int32_t token = reply->q[i][j].token;
-		float p = reply->q[i][j].p;
+		int32_t token = choice[j].token;
+		float p = choice[j].p;
 		if (token < 0 || (uint32_t)token >= n_vocab)
 			return error_set(err, EPROTO,
 				"support %u of draft token %u is token %d, allowed are 0..%u", j, i,
@@ -214,41 +218,63 @@ static int check_support(
 				"up to 1",
 				j, i, (double)p);
 		sum += (double)p;
-		own = own || token == reply->token[i];
+		own = own || token == reply->node[i].token;
 	}
 	if (n > 0 && !(sum >= 0.999 && sum <= 1.001))
 		return error_set(err, EPROTO,
 			"the support of draft token %u sums to %g instead of 1", i, sum);
 	if (!own)
 		return error_set(err, EPROTO, "draft token %u (%d) is not in its own support", i,
-			reply->token[i]);
+			reply->node[i].token);
 	return 0;
 }
 
-int accept_check_draft(
-	const struct draft_reply *reply, uint32_t n_vocab, uint32_t k, struct error *err)
+/* What the nodes before say of the next one. */
+struct check {
+	uint8_t depth[LIMIT_DRAFT_NODES + 1]; /* [0]: the committed tokens; of node i at [i + 1] */
+	uint16_t children[LIMIT_DRAFT_NODES + 1]; /* so far, in the same order */
+};
+
+static int check_node(const struct draft_reply *reply, uint32_t i, uint32_t n_vocab,
+	struct draft_budget budget, struct check *check, struct error *err)
 {
-	uint32_t n_max = k < LIMIT_DRAFT ? k : LIMIT_DRAFT;
+	const struct draft_node *node = &reply->node[i];
+	if (node->token < 0 || (uint32_t)node->token >= n_vocab)
+		return error_set(err, EPROTO, "draft token %u is %d, allowed are 0..%u", i,
+			node->token, n_vocab - 1);
+	if (node->parent < -1 || node->parent >= (int)i)
+		return error_set(err, EPROTO, "draft token %u has parent %d, allowed are -1..%d", i,
+			node->parent, (int)i - 1);
+	uint32_t before = (uint32_t)(node->parent + 1);
+	check->depth[i + 1] = (uint8_t)(check->depth[before] + 1);
+	check->children[i + 1] = 0;
+	if (check->depth[i + 1] > budget.depth)
+		return error_set(err, EPROTO,
+			"draft token %u is number %u of its path, %u were asked for", i,
+			check->depth[i + 1], budget.depth);
+	if (++check->children[before] > budget.width)
+		return error_set(err, EPROTO,
+			"draft token %u is child %u of its parent, %u were asked for", i,
+			check->children[before], budget.width);
+	return reply->support ? check_support(reply, i, n_vocab, err) : 0;
+}
+
+int accept_check_draft(const struct draft_reply *reply, uint32_t n_vocab,
+	struct draft_budget budget, struct error *err)
+{
+	uint32_t n_max = budget.nodes < LIMIT_DRAFT_NODES ? budget.nodes : LIMIT_DRAFT_NODES;
+	struct check check;
+	if (budget.depth > LIMIT_DRAFT_DEPTH)
+		budget.depth = LIMIT_DRAFT_DEPTH;
 	if (reply->n > n_max)
 		return error_set(
 			err, EPROTO, "a draft of %u tokens, %u were asked for", reply->n, n_max);
+	check.depth[0] = 0;
+	check.children[0] = 0;
 	for (uint32_t i = 0; i < reply->n; i++) {
-		if (reply->token[i] < 0 || (uint32_t)reply->token[i] >= n_vocab)
-			return error_set(err, EPROTO, "draft token %u is %d, allowed are 0..%u", i,
-				reply->token[i], n_vocab - 1);
-		if (reply->parent[i] < -1 || reply->parent[i] >= (int)i)
-			return error_set(err, EPROTO,
-				"draft token %u has parent %d, allowed are -1..%d", i,
-				reply->parent[i], (int)i - 1);
-		if (!(reply->confidence[i] >= 0 && reply->confidence[i] <= 1))
-			return error_set(err, EPROTO,
-				"draft token %u has confidence %g, allowed are 0..1", i,
-				(double)reply->confidence[i]);
-		if (reply->support > 0) {
-			int rc = check_support(reply, i, n_vocab, err);
-			if (rc < 0)
-				return rc;
-		}
+		int rc = check_node(reply, i, n_vocab, budget, &check, err);
+		if (rc < 0)
+			return rc;
 	}
 	return 0;
 }

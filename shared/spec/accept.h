@@ -30,10 +30,11 @@ struct accept_input {
 };
 
 struct accept_output {
-	uint32_t n_accepted; /* 0..draft->n */
-	int8_t node[LIMIT_DRAFT]; /* the accepted draft indices, in order */
+	uint32_t n_accepted; /* 0 to the depth of the draft */
+	int16_t node[LIMIT_DRAFT_DEPTH]; /* the accepted draft indices, in order */
 	uint32_t n_tokens; /* n_accepted + 1 */
-	int32_t token[LIMIT_DRAFT + 1]; /* what is emitted: accepted tokens and the one after */
+	int32_t token[LIMIT_DRAFT_DEPTH +
+		      1]; /* what is emitted: accepted tokens and the one after */
 };
 
 /* Whether a draft under these parameters is accepted by logits, not by picks alone. */
@@ -42,7 +43,7 @@ bool accept_wants_logits(const struct sampler_params *params);
 void accept_draft(
 	struct sampler *sampler, const struct accept_input *input, struct accept_output *out);
 
-/* Draft replies from another process: every field in range for this vocabulary and k, parents before children, each
- * support's p > 0 and summing to 1 within 1e-3. */
-int accept_check_draft(
-	const struct draft_reply *reply, uint32_t n_vocab, uint32_t k, struct error *err);
+/* Draft replies from another process: every field in range for this vocabulary and budget, parents before children, each
+ * support's p > 0 and summing to 1 within 1e-3. -EPROTO. */
+int accept_check_draft(const struct draft_reply *reply, uint32_t n_vocab,
+	struct draft_budget budget, struct error *err);

@@ -18,6 +18,11 @@ int64_t kv_plan_tokens(int64_t sessions, int64_t context)
 	return tokens < least ? least : tokens;
 }
 
+uint32_t kv_plan_rows(int64_t sessions, int64_t prefill)
+{
+	return (uint32_t)(sessions * (LIMIT_DRAFT_SHARE + 1) + prefill);
+}
+
 uint32_t kv_plan_context(const struct model *model)
 {
 	uint32_t context = model->config.n_context;
@@ -41,7 +46,6 @@ struct kv_layout kv_plan_layout(const struct kv_plan *plan, const struct model *
 	layout.states.n_slots = (uint32_t)plan->sessions;
 	layout.n_records = LIMIT_SESSIONS;
 	layout.windows = kv_windows_of(model, (uint32_t)plan->sessions,
-		(uint32_t)(plan->sessions * (LIMIT_DRAFT + 1) + plan->prefill),
-		layout.n_pages * KV_PAGE_CELLS);
+		kv_plan_rows(plan->sessions, plan->prefill), layout.n_pages * KV_PAGE_CELLS);
 	return layout;
 }

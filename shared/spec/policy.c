@@ -5,8 +5,36 @@
 void policy_record_confidence(struct iteration_record *record, const float *confidence, uint32_t n)
 {
 	memset(record->confidence, 0, sizeof(record->confidence));
-	for (uint32_t i = 0; i < n && i < LIMIT_DRAFT; i++)
+	for (uint32_t i = 0; i < n && i < LIMIT_DRAFT_DEPTH; i++)
 		record->confidence[i] = (uint8_t)(confidence[i] * (float)POLICY_CONFIDENCE + 0.5f);
+}
+
+void policy_record_draft(struct iteration_record *record, const struct draft_reply *draft,
+	const int16_t *accepted, uint32_t n_accepted)
+{
+	float any[LIMIT_DRAFT_NODES + 1], confidence[LIMIT_DRAFT_DEPTH];
+	int16_t first[LIMIT_DRAFT_NODES + 1];
+	uint32_t depth = 0, at = 0;
+
+	/* Of each node's children (at its index + 1) the sum of their confidences, and the first. */
+	any[0] = 0;
+	first[0] = -1;
+	for (uint32_t i = 0; i < draft->n; i++) {
+		uint32_t parent = (uint32_t)(draft->node[i].parent + 1);
+
+		any[i + 1] = 0;
+		first[i + 1] = -1;
+		any[parent] += draft_confidence_of(&draft->node[i]);
+		if (first[parent] < 0)
+			first[parent] = (int16_t)i;
+	}
+	for (; depth < LIMIT_DRAFT_DEPTH && first[at] >= 0; depth++) {
+		confidence[depth] = any[at] < 1 ? any[at] : 1;
+		at = (uint32_t)((depth < n_accepted ? accepted[depth] : first[at]) + 1);
+	}
+	record->drafted = (uint16_t)draft->n;
+	record->depth = (uint8_t)depth;
+	policy_record_confidence(record, confidence, depth);
 }
 
 static size_t page_bytes(void)
@@ -41,7 +69,7 @@ int policy_attach(void *payload, size_t bytes, struct policy_page **page, struct
 /* K comes from another process: it is cut to what a draft can hold, whatever the page says. */
 static uint32_t clamp_k(uint32_t k)
 {
-	return k > LIMIT_DRAFT ? LIMIT_DRAFT : k;
+	return k > LIMIT_DRAFT_DEPTH ? LIMIT_DRAFT_DEPTH : k;
 }
 
 uint32_t policy_next_k(const struct policy_session *knobs, struct policy_trial *trial)
@@ -56,15 +84,49 @@ uint32_t policy_next_k(const struct policy_session *knobs, struct policy_trial *
 	return clamp_k(knobs->k);
 }
 
-uint32_t policy_cut(const struct policy_session *knobs, const float *confidence, uint32_t n)
+/* Whether a path ends before its token at this depth (from 0), `product` being that of the confidences up to it. */
+static bool ends(const struct policy_session *knobs, uint32_t depth, float product)
+{
+	return product < knobs->cut[depth];
+}
+
+uint32_t policy_cut_path(const struct policy_session *knobs, const float *confidence, uint32_t n)
 {
 	float product = 1;
-	for (uint32_t i = 0; i < n && i < LIMIT_DRAFT; i++) {
+	for (uint32_t i = 0; i < n && i < LIMIT_DRAFT_DEPTH; i++) {
 		product *= confidence[i];
-		if (product < knobs->cut[i])
+		if (ends(knobs, i, product))
 			return i;
 	}
 	return n;
+}
+
+void policy_cut(const struct policy_session *knobs, struct draft_reply *draft)
+{
+	struct {
+		float product;
+		int16_t index; /* among those that stay; -1: cut */
+		uint8_t depth;
+	} at[LIMIT_DRAFT_NODES];
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < draft->n; i++) {
+		struct draft_node node = draft->node[i];
+		int before = node.parent;
+
+		at[i].index = -1;
+		if (before >= 0 && at[before].index < 0)
+			continue;
+		at[i].product = (before < 0 ? 1 : at[before].product) * draft_confidence_of(&node);
+		at[i].depth = (uint8_t)(before < 0 ? 0 : at[before].depth + 1);
+		if (ends(knobs, at[i].depth, at[i].product))
+			continue;
+		if (before >= 0)
+			node.parent = at[before].index;
+		at[i].index = (int16_t)kept;
+		draft->node[kept++] = node;
+	}
+	draft->n = kept;
 }
 
 bool policy_lookup(

@@ -103,7 +103,7 @@ unsigned slots_reads(const struct slots_layer_geometry *layer, uint32_t expert,
 
 uint32_t slots_min(const struct slots_geometry *geometry)
 {
-	uint32_t most = geometry->n_experts_used * (LIMIT_DRAFT + 1);
+	uint32_t most = geometry->n_experts_used * (LIMIT_DRAFT_SHARE + 1);
 	return most < geometry->n_experts ? most : geometry->n_experts;
 }
 

@@ -47,14 +47,14 @@ static void make_curve(struct sim_curve *curve, uint32_t shape)
 static void make_text(struct small *s, uint32_t lane, double right)
 {
 	struct sim_text *text = &s->texts[lane];
-	bool is_right[TOKENS + LIMIT_DRAFT];
+	bool is_right[TOKENS + LIMIT_DRAFT_DEPTH];
 	text->points = s->points[lane];
 	text->n = TOKENS - (uint32_t)(3 * draw());
-	for (uint32_t i = 0; i < TOKENS + LIMIT_DRAFT; i++)
+	for (uint32_t i = 0; i < TOKENS + LIMIT_DRAFT_DEPTH; i++)
 		is_right[i] = draw() < right;
 	for (uint32_t x = 0; x < text->n; x++) {
 		struct sim_point *point = &text->points[x];
-		*point = (struct sim_point){.available = draw() < 0.8 ? LIMIT_DRAFT : 0};
+		*point = (struct sim_point){.available = draw() < 0.8 ? LIMIT_DRAFT_DEPTH : 0};
 		while (point->run < point->available && is_right[x + point->run])
 			point->run++;
 	}

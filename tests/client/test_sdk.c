@@ -599,8 +599,8 @@ static void wrong_values_are_refused_by_name(void **state)
 {
 	struct service *s = *state;
 
-	assert_int_equal(outrider_request_set_k(s->request, 16), -EINVAL);
-	assert_non_null(strstr(outrider_error(), "0 to 15"));
+	assert_int_equal(outrider_request_set_k(s->request, 64), -EINVAL);
+	assert_non_null(strstr(outrider_error(), "0 to 63"));
 	assert_int_equal(outrider_request_set_temperature(s->request, -1), -EINVAL);
 	assert_int_equal(outrider_request_set_draft_method(s->request, "magic"), -EINVAL);
 	assert_non_null(strstr(outrider_error(), "magic"));

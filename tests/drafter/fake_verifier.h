@@ -4,6 +4,7 @@
 
 #include "services/drafter/worker.h"
 #include "shared/base/patience.h"
+#include "shared/spec/accept.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,10 +12,23 @@
 
 enum { FAKE_SESSIONS = 8, FAKE_PAGES = 36, FAKE_CONTEXT = 1024 };
 
+/* A reply as tests look at it. */
+struct fake_drafted {
+	uint64_t session, sequence, draft_ns;
+	uint32_t page, n_tokens, n, method, ahead, foreseen, right;
+	bool support;
+	int32_t token[LIMIT_DRAFT_NODES];
+	int parent[LIMIT_DRAFT_NODES];
+	float confidence[LIMIT_DRAFT_NODES];
+	uint32_t n_support[LIMIT_DRAFT_DEPTH];
+	struct draft_choice q[LIMIT_DRAFT_DEPTH][LIMIT_DRAFT_SUPPORT];
+};
+
 struct fake {
-	struct region sessions, draft;
+	struct region sessions, draft, supports_region;
 	struct sessions_header *header;
 	struct draft_rings rings;
+	struct draft_supports supports;
 	uint64_t sequence;
 };
 
@@ -34,6 +48,10 @@ static inline void fake_open(struct fake *f, uint64_t tokenizer_fingerprint)
 	assert_int_equal(
 		region_create(DRAFT_REGION, DRAFT_LAYOUT, draft_bytes(), 0, &f->draft, &err), 0);
 	draft_format(region_payload(&f->draft));
+	assert_int_equal(region_create(SUPPORTS_REGION, SUPPORTS_LAYOUT, SUPPORTS_BYTES, 0,
+				 &f->supports_region, &err),
+		0);
+	f->supports.words = region_payload(&f->supports_region);
 	assert_int_equal(draft_attach(&f->rings, region_payload(&f->draft),
 				 f->draft.bytes - REGION_DATA, &err),
 		0);
@@ -43,6 +61,7 @@ static inline void fake_close(struct fake *f)
 {
 	region_close(&f->sessions);
 	region_close(&f->draft);
+	region_close(&f->supports_region);
 }
 
 /* Gives the worker mappings of its own, as the loop thread does. */
@@ -59,6 +78,11 @@ static inline void fake_offer(struct fake *f, struct worker *worker)
 	assert_int_equal(
 		region_attach(fd, DRAFT_REGION, DRAFT_LAYOUT, REGION_DATA, true, &region, &err), 0);
 	worker_give(worker, WORKER_DRAFT, &region);
+	fd = fcntl(f->supports_region.fd, F_DUPFD_CLOEXEC, 0);
+	assert_int_equal(region_attach(fd, SUPPORTS_REGION, SUPPORTS_LAYOUT, REGION_DATA, true,
+				 &region, &err),
+		0);
+	worker_give(worker, WORKER_SUPPORTS, &region);
 }
 
 static inline void fake_commit(struct session_page *page, const int32_t *tokens, uint32_t n)
@@ -94,9 +118,11 @@ static inline void fake_put(struct fake *f, struct draft_request request)
 static inline void fake_ask(
 	struct fake *f, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k, bool last)
 {
-	fake_put(f,
-		(struct draft_request){
-			.session = uid, .page = page, .n_tokens = n_tokens, .k = k, .last = last});
+	fake_put(f, (struct draft_request){.session = uid,
+			    .page = page,
+			    .n_tokens = n_tokens,
+			    .budget = draft_chain_budget(k),
+			    .last = last});
 }
 
 /* Nothing is to be drafted, and what would have been is to be told. */
@@ -109,26 +135,75 @@ static inline void fake_foresee(struct fake *f, uint32_t page, uint64_t uid, uin
 			    .foresight = 1});
 }
 
-/* The next reply, within 20 s (a sanitizer may be watching). */
-static inline bool fake_reply(struct fake *f, struct draft_reply *reply)
+static inline void fake_copy(struct fake_drafted *to, const struct draft_reply *reply)
+{
+	*to = (struct fake_drafted){
+		.session = reply->session,
+		.sequence = reply->sequence,
+		.draft_ns = reply->draft_ns,
+		.page = reply->page,
+		.n_tokens = reply->n_tokens,
+		.n = reply->n,
+		.method = reply->method,
+		.ahead = reply->ahead,
+		.foreseen = reply->foreseen,
+		.right = reply->right,
+		.support = reply->support != NULL,
+	};
+	for (uint32_t i = 0; i < reply->n; i++) {
+		to->token[i] = reply->node[i].token;
+		to->parent[i] = reply->node[i].parent;
+		to->confidence[i] = draft_confidence_of(&reply->node[i]);
+		if (i >= LIMIT_DRAFT_DEPTH)
+			continue;
+		const struct draft_choice *choice = draft_support(reply, i, &to->n_support[i]);
+		if (choice)
+			memcpy(to->q[i], choice, to->n_support[i] * sizeof(*choice));
+	}
+}
+
+/* The next reply if it is there, checked as the verifier does; wait: within 20 s (a sanitizer may be watching). */
+static inline bool fake_take(struct fake *f, struct fake_drafted *out, bool wait)
 {
 	struct doorbell *bell = &f->rings.replies.shared->bell;
+	struct draft_reply reply = {.room = 0};
+	struct draft_part part;
 	struct patience patience;
+	uint32_t n_taken = 0;
+	int whole = 0;
+	assert_int_equal(draft_room(&reply, LIMIT_DRAFT_NODES), 0);
 	patience_init(&patience, 20000);
-	while (patience_step_ms(&patience) > 0) {
+	while (whole == 0 && patience_step_ms(&patience) > 0) {
 		uint32_t seen = doorbell_read(bell);
-		if (ring_get(&f->rings.replies, reply, sizeof(*reply)))
-			return true;
-		doorbell_wait(bell, seen, 0, 100000000);
+		if (ring_get(&f->rings.replies, &part, sizeof(part)))
+			whole = draft_take(&reply, &n_taken, &part, &f->supports);
+		else if (wait)
+			doorbell_wait(bell, seen, 0, 100000000);
+		else
+			break;
 	}
-	return false;
+	assert_true(whole >= 0);
+	if (whole > 0) {
+		const struct draft_budget any = {LIMIT_DRAFT_NODES, LIMIT_DRAFT_DEPTH, UINT8_MAX};
+		struct error err;
+		if (accept_check_draft(&reply, LIMIT_VOCAB, any, &err) < 0)
+			fail_msg("%s", err.text);
+		fake_copy(out, &reply);
+	}
+	draft_reply_exit(&reply);
+	return whole > 0;
+}
+
+static inline bool fake_reply(struct fake *f, struct fake_drafted *reply)
+{
+	return fake_take(f, reply, true);
 }
 
 /* One session's draft from everything it has committed. What was foreseen for requests before may come first. */
-static inline struct draft_reply fake_draft(struct fake *f, uint32_t i, uint32_t k)
+static inline struct fake_drafted fake_draft(struct fake *f, uint32_t i, uint32_t k)
 {
 	struct session_page *page = session_at(f->header, f->header, i);
-	static struct draft_reply reply;
+	static struct fake_drafted reply;
 	fake_ask(f, i, atomic_load(&page->uid), atomic_load(&page->n_tokens), k, true);
 	do
 		assert_true(fake_reply(f, &reply));

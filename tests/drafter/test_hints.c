@@ -116,7 +116,7 @@ static void request(struct fixture *f, uint32_t n_tokens, uint32_t k, uint64_t i
 		.sequence = ++f->fake.sequence,
 		.page = 2,
 		.n_tokens = n_tokens,
-		.k = k,
+		.budget = draft_chain_budget(k),
 		.last = 1,
 		.iteration = iteration};
 	assert_true(ring_put(&f->fake.rings.requests, &r, sizeof(r)));
@@ -170,7 +170,7 @@ static void at_k_0_the_newest_tokens_experts_are_hinted_for_layer_by_layer(void 
 static void ngram_drafts_are_hinted_for_after_the_reply(void **state)
 {
 	struct fixture *f = *state;
-	struct draft_reply reply;
+	struct fake_drafted reply;
 	struct slot_hint hint;
 	bool wanted[8] = {false};
 	fake_begin(&f->fake, 2, UID, DRAFT_NGRAM, prompt, 8);
@@ -203,7 +203,7 @@ static void nobody_is_hinted_for_who_did_not_say_which_pass_it_is(void **state)
 static void a_cache_that_wants_none_gets_none(void **state)
 {
 	struct fixture *f = *state;
-	struct draft_reply reply;
+	struct fake_drafted reply;
 	fake_begin(&f->fake, 2, UID, DRAFT_NGRAM, prompt, 8);
 	teach_prompt(f);
 	learnt(f, 160);
@@ -219,7 +219,7 @@ static void a_cache_that_wants_none_gets_none(void **state)
 static void the_length_of_drafts_is_published(void **state)
 {
 	struct fixture *f = *state;
-	struct draft_reply reply;
+	struct fake_drafted reply;
 	fake_begin(&f->fake, 2, UID, DRAFT_NGRAM, prompt, 8);
 	request(f, 8, 3, 1000);
 	assert_true(fake_reply(&f->fake, &reply));
@@ -256,7 +256,7 @@ static void a_draft_models_time_is_published_by_the_targets_layers(void **state)
 static void rubbish_from_either_peer_harms_nobody(void **state)
 {
 	struct fixture *f = *state;
-	struct draft_reply reply;
+	struct fake_drafted reply;
 	struct slot_hint hint;
 	uint64_t seed = 88172645463325252u;
 	fake_begin(&f->fake, 2, UID, DRAFT_NGRAM, prompt, 8);

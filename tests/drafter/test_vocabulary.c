@@ -145,7 +145,7 @@ static void offer(uint32_t n, uint32_t changed)
 	fake_offer(&f.fake, &f.worker);
 }
 
-static struct draft_reply draft(uint64_t uid)
+static struct fake_drafted draft(uint64_t uid)
 {
 	fake_begin(&f.fake, 0, uid, DRAFT_MODEL, prompt, 5);
 	return fake_draft(&f.fake, 0, K);
@@ -169,10 +169,10 @@ static void a_target_padded_to_more_tokens_gets_the_same_drafts(void **state)
 	(void)state;
 	start();
 	offer(n_draft, UINT32_MAX);
-	struct draft_reply same = draft(100);
+	struct fake_drafted same = draft(100);
 	fake_close(&f.fake);
 	offer(n_draft + 64, UINT32_MAX);
-	struct draft_reply padded = draft(101);
+	struct fake_drafted padded = draft(101);
 	assert_not_refused();
 	assert_int_equal(padded.method, DRAFT_MODEL);
 	assert_int_equal(padded.n, K);
@@ -186,14 +186,14 @@ static void tokens_that_the_target_lacks_are_never_drafted(void **state)
 	(void)state;
 	start();
 	offer(n_draft, UINT32_MAX);
-	struct draft_reply all = draft(100);
+	struct fake_drafted all = draft(100);
 	uint32_t n = 71;
 	for (int i = 0; i < K; i++)
 		n = (uint32_t)all.token[i] > n ? (uint32_t)all.token[i] : n;
 	fake_close(&f.fake);
 	/* Without the largest token that it drafted. */
 	offer(n, UINT32_MAX);
-	struct draft_reply fewer = draft(101);
+	struct fake_drafted fewer = draft(101);
 	assert_not_refused();
 	assert_int_equal(fewer.method, DRAFT_MODEL);
 	assert_int_equal(fewer.n, K);
@@ -209,11 +209,11 @@ static void tokens_that_the_target_lacks_are_never_drafted(void **state)
 		page->request.sampling.seed = seed;
 		page->request.sampling.coupling = seed % 2 ? COUPLING_GUMBEL : COUPLING_MAXIMAL;
 		atomic_store(&page->uid, 200 + seed);
-		struct draft_reply r = fake_draft(&f.fake, 1, K);
+		struct fake_drafted r = fake_draft(&f.fake, 1, K);
 		assert_int_equal(r.n, K);
 		for (int i = 0; i < K; i++) {
 			assert_in_range(r.token[i], 0, n - 1);
-			for (int j = 0; j < r.n_support[i]; j++)
+			for (uint32_t j = 0; j < r.n_support[i]; j++)
 				assert_in_range(r.q[i][j].token, 0, n - 1);
 		}
 	}
@@ -226,7 +226,7 @@ static void a_token_that_the_draft_model_lacks_ends_its_drafts_for_the_session(v
 	(void)state;
 	start();
 	offer(n_draft + 64, UINT32_MAX);
-	struct draft_reply r = draft(100);
+	struct fake_drafted r = draft(100);
 	assert_int_equal(r.method, DRAFT_MODEL);
 	struct session_page *page = session_at(f.fake.header, f.fake.header, 0);
 	int32_t own = (int32_t)n_draft + 7;

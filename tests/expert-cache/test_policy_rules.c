@@ -524,7 +524,7 @@ static void a_prompt_says_what_its_answer_will_use(void **state)
 	/* What begins with a few words is not known so well. */
 	expectation_session(&x, 3);
 	double slow = share(&x, 2, SHARE_SLOW);
-	use = (struct cache_use){.expert = 2, .tokens = LIMIT_DRAFT + 2};
+	use = (struct cache_use){.expert = 2, .tokens = LIMIT_DRAFT_SHARE + 2};
 	expectation_use(&x, &use);
 	expectation_end(&x, 0, 0, false);
 	assert_true(share(&x, 2, SHARE_SESSION) > slow && share(&x, 2, SHARE_SESSION) < 0.9);

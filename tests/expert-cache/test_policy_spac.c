@@ -147,7 +147,7 @@ static uint32_t highest_of_5(struct policy *policy, uint32_t drafted)
 static void gamma_follows_the_drafts_in_force(void **state)
 {
 	(void)state;
-	static const uint32_t lengths[] = {1, 2, 3, 7, LIMIT_DRAFT};
+	static const uint32_t lengths[] = {1, 2, 3, 7, LIMIT_DRAFT_DEPTH};
 	enum { N = sizeof(lengths) / sizeof(lengths[0]) };
 	for (uint32_t first = 0; first < N; first++)
 		for (uint32_t then = 0; then < N; then++) {

@@ -52,9 +52,9 @@ static void write_entries(int fd, const uint8_t *data, size_t bytes)
 
 static void check(const struct sim_point *point)
 {
-	if (point->run > point->available || point->available > LIMIT_DRAFT)
+	if (point->run > point->available || point->available > LIMIT_DRAFT_DEPTH)
 		abort();
-	for (uint32_t i = 0; i < LIMIT_DRAFT; i++)
+	for (uint32_t i = 0; i < LIMIT_DRAFT_DEPTH; i++)
 		if (!(point->confidence[i] >= 0 && point->confidence[i] <= 1))
 			abort();
 }

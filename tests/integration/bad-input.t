@@ -76,7 +76,7 @@ def model_files():
 
 def configuration():
     wanted = {"verifier": ("threads", "9999", "0 to 256"), "drafter": ("chunk", "1", "16 to 2048"),
-              "expert-cache": ("queue_depth", "many", "auto, or 1 to 1024"), "policy": ("k_max", "16", "1 to 15")}
+              "expert-cache": ("queue_depth", "many", "auto, or 1 to 1024"), "policy": ("k_max", "64", "1 to 63")}
     for name, (key, value, allowed) in wanted.items():
         model = ("--model", TARGET) if name in ("verifier", "expert-cache") else ()
         # The whole file with one line wrong, so that its number means something.
@@ -275,7 +275,7 @@ def knobs(service):
                                "get").stdout)
         return state["policy"], state["knobs"]
     before = get_knobs()
-    for argument, words in (("bogus=1", ("bogus",)), ("k_max=99", ("k_max", "99", "1 to 15")), ("k_max=", ("k_max",)),
+    for argument, words in (("bogus=1", ("bogus",)), ("k_max=99", ("k_max", "99", "1 to 63")), ("k_max=", ("k_max",)),
                             ("threshold=nan", ("threshold", "0.5 to 2")), ("static:16", ("static:16", "15")),
                             ("static:", ("static",)), ("static:3x", ("static:3x",)), ("magic", ("magic", "cascade")),
                             ("trial=1e99", ("trial",)), ("k_max=3 4", ("k_max",)), ("=", ()), ("x" * 3000 + "=1", ())):

@@ -69,12 +69,12 @@ def check_set(service):
     tap.ok(done(result) and value(service, "policy.k_max") == "9" and value(service, "verifier.default_k") == "2"
            and value(service, "drafter.ngram_max") == "12", "a batch over three processes", result.stderr)
     refused("of a batch over three processes that one refuses, nothing is done",
-            service.ctl("knob", "set", "default_k=5", "ngram_max=13", "k_max=99"), 65, "k_max = 99", "1 to 15")
+            service.ctl("knob", "set", "default_k=5", "ngram_max=13", "k_max=99"), 65, "k_max = 99", "1 to 63")
     tap.ok(value(service, "verifier.default_k") == "2" and value(service, "drafter.ngram_max") == "12",
            "and the others took it back")
     result = service.ctl("knob", "set", "default_k=5", "k_max=99", "--json")
     tap.ok(result.returncode == 65 and not result.stdout and json.loads(result.stderr) ==
-           {"error": "policy: k_max = 99 is too large; k_max takes 1 to 15 tokens", "status": 65},
+           {"error": "policy: k_max = 99 is too large; k_max takes 1 to 63 tokens", "status": 65},
            "with JSON a refusal is JSON as well", result.stdout + result.stderr)
     refused("a knob that none has", service.ctl("knob", "set", "k_mxa=3"), 65, "did you mean policy.k_max?")
     for wrong, meant in (("polciy.k_max", "did you mean policy.k_max?"), ("K_MAX", "did you mean policy.k_max?"),
@@ -90,7 +90,7 @@ def check_set(service):
             "restart outrider-verifier")
     refused("more than there is memory for", service.ctl("knob", "set", "prefill_chunk=2048"), 65, "--next-start")
     refused("an empty value", service.ctl("knob", "set", "k_max="), 65,
-            'outriderctl: policy: k_max = "" is empty; k_max takes 1 to 15 tokens\n')
+            'outriderctl: policy: k_max = "" is empty; k_max takes 1 to 63 tokens\n')
     takes = "; budget takes auto, all, min, a share of the experts as 30%, or bytes as 8G, which are GiB, or 8GB\n"
     for budget, wrong in (("200%", "200% is more than all experts, which are 100%"), ("", '"" is not allowed'),
                           ("much", "much is not allowed"), ("1e30", "1e30 is 2^63 bytes or more")):

@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from outrider_test import BUILD, DRAFTS, PROCESSES, TARGET, Service, Tap, difference, ended, program, prompts, reference, until
 
 tap = Tap()
-OWNER = {"sessions": "verifier", "draft": "verifier", "kv": "verifier", "weights": "verifier", "experts": "expert-cache",
+OWNER = {"sessions": "verifier", "draft": "verifier", "supports": "verifier", "kv": "verifier", "weights": "verifier", "experts": "expert-cache",
          "hints": "expert-cache", "policy": "policy"}
-WRITERS = {"draft": {"drafter"}, "experts": {"verifier"}, "hints": {"drafter", "verifier"}, "policy": {"verifier"}}
+WRITERS = {"draft": {"drafter"}, "supports": {"drafter"}, "experts": {"verifier"}, "hints": {"drafter", "verifier"}, "policy": {"verifier"}}
 ids = prompts(1, longest=80)[0]
 expected = reference(ids, 120, extra=("--ignore-eos",))
 request = {"tokens": ids, "max_tokens": 120, "ignore_eos": True, "k": 3}

@@ -16,7 +16,7 @@ from outrider_test import DRAFTS, SAMPLED, Service, Tap, difference, prompts, re
 
 ROUNDS = int(os.environ.get("OUTRIDER_TEST_SCRIBBLES", 1))
 TOKENS = 80
-OWNER = {"sessions": "verifier", "draft": "verifier", "kv": "verifier", "weights": "verifier", "experts": "expert-cache",
+OWNER = {"sessions": "verifier", "draft": "verifier", "supports": "verifier", "kv": "verifier", "weights": "verifier", "experts": "expert-cache",
          "hints": "expert-cache", "policy": "policy"}
 # Read as they lie there, while their owner works and, for experts, while it is away.
 UNCHECKED_AT_WORK = {"kv", "weights", "experts"}

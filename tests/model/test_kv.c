@@ -206,8 +206,8 @@ static void a_full_cache_refuses_and_takes_nothing(void **state)
 	assert_int_equal(b.n_pages, 0);
 	/* Its own room, although a page is free: n_max and a draft. */
 	assert_int_equal(kv_take(&cache.kv, &a, KV_PAGE_CELLS + 3, cells), -ENOSPC);
-	assert_int_equal(kv_take(&cache.kv, &a, 2 + LIMIT_DRAFT, cells), 0);
-	kv_commit(&cache.kv, &a, cells, 2, cells + 2, LIMIT_DRAFT);
+	assert_int_equal(kv_take(&cache.kv, &a, 2 + LIMIT_DRAFT_SHARE, cells), 0);
+	kv_commit(&cache.kv, &a, cells, 2, cells + 2, LIMIT_DRAFT_SHARE);
 	assert_int_equal(a.n, a.n_max);
 	assert_int_equal(kv_take(&cache.kv, &b, 1, cells), -ENOSPC);
 	kv_seq_exit(&cache.kv, &a);

@@ -9,7 +9,7 @@
 
 #include <errno.h>
 
-enum { N = 60, K = LIMIT_DRAFT, PREFIX = 21 };
+enum { N = 60, K = LIMIT_DRAFT_SHARE, PREFIX = 21 };
 
 static const char *const models[] = {
 	"tests/data/golden/models/qwen3next.f32.gguf",

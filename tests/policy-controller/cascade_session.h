@@ -47,7 +47,8 @@ static inline uint32_t feed(struct policy_state *s, uint32_t n, uint64_t us, uin
 		struct verdict verdict = {.decided = false};
 		struct iteration_record r = {.session = s->uid,
 			.k = (uint8_t)s->k,
-			.drafted = (uint8_t)s->k,
+			.depth = (uint8_t)s->k,
+			.drafted = (uint16_t)s->k,
 			.emitted = (uint8_t)emitted,
 			.accepted = (uint8_t)(emitted - 1),
 			.batch_sessions = 1,

@@ -24,7 +24,7 @@ struct simulated {
 	uint32_t decision; /* that the next K was read with */
 	double base_ms; /* time of an iteration at K = 0 */
 	double token_cost; /* share of it that each drafted token adds */
-	double etr[LIMIT_DRAFT + 1]; /* tokens per iteration at K */
+	double etr[LIMIT_DRAFT_DEPTH + 1]; /* tokens per iteration at K */
 	double owed; /* tokens not yet emitted: keeps the mean exact */
 	uint32_t sessions;
 	double jitter_ms; /* every fifth iteration takes this much longer */
@@ -40,7 +40,7 @@ static inline struct simulated simulated_make(uint64_t uid, uint32_t page, doubl
 		.token_cost = cost,
 		.sessions = 1};
 	double reach = 1;
-	for (uint32_t k = 0; k <= LIMIT_DRAFT; k++) {
+	for (uint32_t k = 0; k <= LIMIT_DRAFT_DEPTH; k++) {
 		s.etr[k] = (k ? s.etr[k - 1] : 0) + reach;
 		reach *= p;
 	}
@@ -90,7 +90,8 @@ static inline struct iteration_record simulated_step(struct simulated *s, uint32
 		.n_context = s->n_context,
 		.k = (uint8_t)k,
 		.decision = s->decision,
-		.drafted = (uint8_t)k,
+		.depth = (uint8_t)k,
+		.drafted = (uint16_t)k,
 		.accepted = (uint8_t)(emitted - 1),
 		.emitted = (uint8_t)emitted,
 		.method = k ? 3 : 1, /* a draft model, none */

@@ -287,8 +287,8 @@ static void records_out_of_range_are_counted_and_dropped(void **state)
 {
 	struct fixture *f = *state;
 	struct simulated sim = simulated_make(5, 0, 0.5, 0.1);
-	struct iteration_record good = simulated_step(&sim, 0), bad[12];
-	for (int i = 0; i < 12; i++)
+	struct iteration_record good = simulated_step(&sim, 0), bad[15];
+	for (int i = 0; i < 15; i++)
 		bad[i] = good;
 	bad[0].page = LIMIT_SESSIONS;
 	bad[1].k = 200;
@@ -298,14 +298,20 @@ static void records_out_of_range_are_counted_and_dropped(void **state)
 	bad[5].batch_sessions = 65535;
 	bad[6].session = 0;
 	bad[7].iteration_ns = UINT64_MAX;
-	bad[8].foreseen = LIMIT_DRAFT + 1;
+	bad[8].foreseen = LIMIT_DRAFT_DEPTH + 1;
 	bad[9].foreseen = bad[10].foreseen = bad[11].foreseen = 3;
 	bad[9].foreseen_drafted = 4;
 	bad[10].foreseen_right = 1;
 	bad[11].k = 1;
-	for (int i = 0; i < 12; i++)
+	/* A path without nodes, one that is longer than its draft, and more nodes than a draft can have. */
+	bad[12].k = bad[12].depth = 2;
+	bad[13].k = bad[13].depth = 2;
+	bad[13].drafted = 1;
+	bad[14].k = bad[14].depth = 2;
+	bad[14].drafted = LIMIT_DRAFT_NODES + 1;
+	for (int i = 0; i < 15; i++)
 		controller_take(&f->controller, &bad[i]);
-	assert_int_equal(f->controller.n_refused, 12);
+	assert_int_equal(f->controller.n_refused, 15);
 	assert_int_equal(f->controller.n_records, 0);
 	for (int i = 0; i < LIMIT_SESSIONS; i++)
 		assert_int_equal(f->controller.sessions[i].uid, 0);
@@ -703,9 +709,9 @@ static void names_of_policies_are_read_strictly(void **state)
 	uint32_t k;
 	assert_ptr_equal(policy_parse("cascade", &k), &policy_cascade);
 	assert_ptr_equal(policy_parse("static:0", &k), &policy_static);
-	assert_ptr_equal(policy_parse("static:15", &k), &policy_static);
-	assert_int_equal(k, 15);
-	const char *const wrong[] = {"", "static", "static:", "static:16", "static:-1", "static:3x",
+	assert_ptr_equal(policy_parse("static:63", &k), &policy_static);
+	assert_int_equal(k, 63);
+	const char *const wrong[] = {"", "static", "static:", "static:64", "static:-1", "static:3x",
 		"static:999999999999", "Cascade ", "cascade:3"};
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		assert_null(policy_parse(wrong[i], &k));

@@ -63,7 +63,7 @@ static void add(uint64_t session, uint64_t iteration)
 		.foreseen_method = DRAFT_MODEL,
 		.batch_sessions = LIMIT_RUNNING,
 		.expert_bytes = iteration << 40};
-	for (uint32_t i = 0; i < LIMIT_DRAFT; i++)
+	for (uint32_t i = 0; i < LIMIT_DRAFT_DEPTH; i++)
 		record.confidence[i] = confidence_of(iteration, i);
 	struct policy_state s = {.utility = 1.5f, .k = 5, .phase = PHASE_SET, .base_ns = 2e6};
 	journal_add(&journal, &record, iteration % 2 ? &s : NULL);
@@ -81,8 +81,8 @@ static void expect(uint32_t n, uint64_t first, uint64_t step)
 		assert_true(out[i].foreseen == 8 && out[i].foreseen_drafted == 7);
 		assert_int_equal(out[i].foreseen_right, iteration % 7);
 		assert_int_equal(out[i].foreseen_method, DRAFT_MODEL);
-		assert_int_equal(journal_sessions(&out[i]), LIMIT_RUNNING);
-		for (uint32_t j = 0; j < LIMIT_DRAFT; j++)
+		assert_int_equal(out[i].batch_sessions, LIMIT_RUNNING);
+		for (uint32_t j = 0; j < LIMIT_DRAFT_DEPTH; j++)
 			assert_int_equal(out[i].confidence[j], confidence_of(iteration, j));
 	}
 }
@@ -189,7 +189,7 @@ static void one_of_another_version_is_kept_and_not_read(void **state)
 	journal_flush(&journal);
 	assert_int_equal(pwrite(journal.file.fd, &version, sizeof(version), 8), sizeof(version));
 	assert_int_equal(journal_load(path, &all, &n, &err), -EINVAL);
-	assert_non_null(strstr(err.text, "a journal of version 1; only those of version 2"));
+	assert_non_null(strstr(err.text, "a journal of version 1; only those of version 3"));
 	journal_close(&journal);
 	journal_open(&journal, path, BYTES);
 	assert_int_equal(journal_read(&journal, 0, out, READ), 0);
@@ -377,7 +377,8 @@ static void a_file_is_loaded_without_being_changed(void **state)
 	for (uint64_t i = 0; i < CAPACITY + 50; i++) {
 		struct iteration_record record = {.session = 7,
 			.iteration = i,
-			.k = i % 10 ? 3 : 20, /* one in ten cannot have happened */
+			.k = i % 10 ? 3
+				    : LIMIT_DRAFT_DEPTH + 1, /* one in ten cannot have happened */
 			.emitted = 1,
 			.batch_sessions = 1};
 		journal_add(&journal, &record, NULL);

@@ -216,7 +216,8 @@ static void a_first_draft_does_not_stand_for_the_next(void **state)
 static struct iteration_record drafted(
 	uint64_t seed, uint64_t n, uint32_t k, double scale, double power, bool informed)
 {
-	struct iteration_record r = {.session = 1, .k = (uint8_t)k, .drafted = (uint8_t)k};
+	struct iteration_record r = {
+		.session = 1, .k = (uint8_t)k, .depth = (uint8_t)k, .drafted = (uint16_t)k};
 	bool right = true;
 	for (uint32_t i = 0; i < k; i++) {
 		double c = informed ? 0.2 + 0.79 * uniform(seed, 40 * n + i) : 1;
@@ -345,8 +346,9 @@ static void what_drafts_give_is_predicted_from_the_last_ones(void **state)
 			last[i % ACCEPTANCE_CHAINS] = r;
 			acceptance_observe(&a, NULL, &r, &knobs);
 		}
-		for (uint32_t k = 1; k <= LIMIT_DRAFT; k++) {
-			double bound[LIMIT_DRAFT], given[2][LIMIT_DRAFT], own[2][LIMIT_DRAFT] = {0};
+		for (uint32_t k = 1; k <= LIMIT_DRAFT_DEPTH; k++) {
+			double bound[LIMIT_DRAFT_DEPTH], given[2][LIMIT_DRAFT_DEPTH],
+				own[2][LIMIT_DRAFT_DEPTH] = {0};
 			for (uint32_t i = 0; i < k; i++)
 				bound[i] = 0.6 * uniform(seed, 700 + i);
 			acceptance_drafts(&a, NULL, k, &drafts);
@@ -392,7 +394,7 @@ static void a_cut_is_the_bound_in_the_drafters_words(void **state)
 				stays = i;
 		}
 		if (chance > 0)
-			assert_int_equal(policy_cut(&page, confidence, 5), stays);
+			assert_int_equal(policy_cut_path(&page, confidence, 5), stays);
 	}
 }
 
@@ -400,17 +402,18 @@ static void a_page_that_cannot_be_cuts_within_the_draft(void **state)
 {
 	(void)state;
 	struct policy_session page;
-	float confidence[LIMIT_DRAFT];
+	float confidence[LIMIT_DRAFT_DEPTH];
 	for (uint64_t seed = 0; seed < 200; seed++) {
 		unsigned char *bytes = (unsigned char *)&page;
 		for (size_t i = 0; i < sizeof(page); i++)
 			bytes[i] = (unsigned char)(256 * uniform(seed, i));
-		for (uint32_t i = 0; i < LIMIT_DRAFT; i++)
+		for (uint32_t i = 0; i < LIMIT_DRAFT_DEPTH; i++)
 			confidence[i] = (float)uniform(seed, 1000 + i);
 		struct policy_trial trial = {0};
-		assert_true(policy_cut(&page, confidence, LIMIT_DRAFT) <= LIMIT_DRAFT);
+		assert_true(
+			policy_cut_path(&page, confidence, LIMIT_DRAFT_DEPTH) <= LIMIT_DRAFT_DEPTH);
 		for (int i = 0; i < 40; i++)
-			assert_true(policy_next_k(&page, &trial) <= LIMIT_DRAFT);
+			assert_true(policy_next_k(&page, &trial) <= LIMIT_DRAFT_DEPTH);
 	}
 }
 
@@ -515,7 +518,7 @@ static void a_longer_draft_is_tried_where_the_purse_pays_for_it(void **state)
 	struct fixture *f = make_fixture();
 	struct simulated sim = simulated_make(7, 0, 0.9, 0.6);
 	uint32_t at_zero = 0, longer = 0;
-	f->controller.settings.k_max = LIMIT_DRAFT;
+	f->controller.settings.k_max = 15;
 	for (uint32_t i = 0; i < 500; i++) {
 		const struct policy_state *s = &f->controller.sessions[0];
 		uint64_t trial = s->trial_id;
@@ -537,14 +540,14 @@ static void k_zero_is_the_floor_against_any_model(void **state)
 	for (uint64_t seed = 0; seed < 40; seed++) {
 		struct fixture *f = make_fixture();
 		struct simulated sim = simulated_make(7, 0, 0.9, 0.3);
-		double base = sim.base_ms, good[LIMIT_DRAFT + 1];
+		double base = sim.base_ms, good[LIMIT_DRAFT_DEPTH + 1];
 		memcpy(good, sim.etr, sizeof(good));
 		/* An adversary: drafts are right until K rises, then wrong for as long as K stays.
 		 */
 		uint32_t n = 1000;
 		for (uint32_t i = 0; i < n; i++) {
 			bool trap = uniform(seed, i / 16) < 0.7 && f->controller.sessions[0].k > 0;
-			for (uint32_t k = 0; k <= LIMIT_DRAFT; k++)
+			for (uint32_t k = 0; k <= LIMIT_DRAFT_DEPTH; k++)
 				sim.etr[k] = trap ? 1 : good[k];
 			serve(f, &sim, 1, NULL);
 		}
@@ -561,7 +564,7 @@ static void a_session_that_changes_is_followed_both_ways(void **state)
 	struct fixture *f = make_fixture();
 	struct simulated sim = simulated_make(7, 0, 0.02, 0.4);
 	struct simulated good = simulated_make(7, 0, 0.95, 0.4);
-	double bad_etr[LIMIT_DRAFT + 1];
+	double bad_etr[LIMIT_DRAFT_DEPTH + 1];
 	memcpy(bad_etr, sim.etr, sizeof(bad_etr));
 	serve(f, &sim, 300, NULL);
 	assert_int_equal(f->controller.sessions[0].k, 0);
@@ -690,7 +693,7 @@ static void any_record_leaves_k_and_cuts_in_range(void **state)
 		r.session = 1 + r.session % 5;
 		r.page = (uint32_t)(r.session % 4);
 		r.k %= 16;
-		r.drafted = (uint8_t)(r.drafted % (r.k + 1));
+		r.drafted = r.depth = (uint8_t)(r.drafted % (r.k + 1));
 		r.accepted = (uint8_t)(r.accepted % (r.drafted + 1));
 		r.emitted = (uint8_t)(r.accepted + 1);
 		r.batch_sessions = (uint16_t)(1 + r.batch_sessions % 64);
@@ -700,7 +703,7 @@ static void any_record_leaves_k_and_cuts_in_range(void **state)
 		controller_take(&f->controller, &r);
 		const struct policy_session *page = &f->page.sessions[r.page].knobs;
 		assert_true(page->k <= 7 && page->k_then <= 7);
-		for (uint32_t j = 0; j < LIMIT_DRAFT; j++)
+		for (uint32_t j = 0; j < LIMIT_DRAFT_DEPTH; j++)
 			assert_true(page->cut[j] >= 0 && page->cut[j] <= 1);
 		assert_true(isfinite(page->utility) && page->utility >= 0);
 	}
@@ -876,7 +879,7 @@ static double trial_costs(uint32_t sessions, uint64_t first_wait_ns)
 	struct policy_state *states[] = {&s};
 	struct yield_plan_pass p = {
 		.shared = shared, .states = states, .n = 1, .sessions = sessions};
-	struct yield_choice c = {.rate = {[0 ... LIMIT_DRAFT] = 1}, .hope = 1};
+	struct yield_choice c = {.rate = {[0 ... LIMIT_DRAFT_DEPTH] = 1}, .hope = 1};
 	s.settings.k_max = 1;
 	s.yield.purse = 100;
 	for (uint32_t i = 0; i < 200; i++)

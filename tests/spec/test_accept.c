@@ -63,7 +63,7 @@ static void distribution(
 struct shape {
 	const char *name;
 	uint32_t n;
-	int8_t parent[LIMIT_DRAFT];
+	int16_t parent[LIMIT_DRAFT_DEPTH];
 };
 static const struct shape shapes[] = {
 	{"chain of 0", 0, {0}},
@@ -73,6 +73,29 @@ static const struct shape shapes[] = {
 	{"tree of 3 roots", 3, {-1, -1, -1}},
 	{"tree of 7", 7, {-1, -1, 0, 0, 1, 1, 0}},
 };
+
+/* A draft with its memory. */
+struct drafted {
+	struct draft_reply reply;
+	struct draft_node node[LIMIT_DRAFT_NODES];
+	uint32_t support[LIMIT_DRAFT_NODES + 1];
+	struct draft_choice choice[8 * V];
+};
+
+static void add_choice(struct drafted *d, uint32_t i, int32_t token, float p)
+{
+	d->choice[d->support[i + 1]++] = (struct draft_choice){token, p};
+}
+
+static void add_node(struct drafted *d, int parent, bool sampled)
+{
+	uint32_t i = d->reply.n++;
+	d->node[i] = (struct draft_node){.parent = (int16_t)parent, .confidence = DRAFT_CONFIDENCE};
+	d->support[i + 1] = d->support[i];
+	d->reply.node = d->node;
+	d->reply.choice = d->choice;
+	d->reply.support = sampled ? d->support : NULL;
+}
 
 /* How the drafter proposes. */
 enum proposal { SAMPLED, CERTAIN };
@@ -95,30 +118,27 @@ static int32_t draw(const double *p, double u)
 /* Fills a draft: each node sampled from the drafter's q after its parent (and listed), or the drafter's best tokens with
  * certainty. Nodes below the second position propose from the root's row. */
 static void propose(struct sampler *sampler, const struct world *world, const struct shape *shape,
-	enum proposal how, struct draft_reply *draft)
+	enum proposal how, struct drafted *draft)
 {
-	draft->n = shape->n;
-	draft->support = how == SAMPLED;
+	draft->reply.n = 0;
+	draft->reply.support = NULL;
+	draft->support[0] = 0;
 	for (uint32_t i = 0; i < shape->n; i++) {
 		double q[V];
-		int8_t parent = shape->parent[i];
+		int parent = shape->parent[i];
 		bool second = parent >= 0 && shape->parent[parent] < 0;
-		uint32_t row = second ? (uint32_t)draft->token[parent] : V;
-		draft->parent[i] = parent;
-		draft->confidence[i] = 1;
-		draft->n_support[i] = 0;
+		uint32_t row = second ? (uint32_t)draft->node[parent].token : V;
+		add_node(draft, parent, how == SAMPLED);
 		distribution(sampler, &world->params, world->drafter[row], q);
 		if (how == CERTAIN) {
-			draft->token[i] = sampler->dist[i % sampler->n_dist].token;
+			draft->node[i].token = sampler->dist[i % sampler->n_dist].token;
 			continue;
 		}
-		for (uint32_t j = 0; j < sampler->n_dist; j++) {
-			draft->q[i][draft->n_support[i]].token = sampler->dist[j].token;
-			draft->q[i][draft->n_support[i]++].p = sampler->dist[j].p;
-		}
+		for (uint32_t j = 0; j < sampler->n_dist; j++)
+			add_choice(draft, i, sampler->dist[j].token, sampler->dist[j].p);
 		double u =
 			rand_uniform(world->params.seed, RAND_DRAFT, HISTORY + (second ? 1 : 0), i);
-		draft->token[i] = draw(q, u);
+		draft->node[i].token = draw(q, u);
 	}
 }
 
@@ -137,8 +157,8 @@ static const float *target_row(void *arg, int node)
 	if (node < 0)
 		return source->world->target[V];
 	/* After the first position the row is that of the first token; beyond the second nobody looks. */
-	return draft->parent[node] < 0 ? source->world->target[draft->token[node]]
-				       : source->world->target[V];
+	return draft->node[node].parent < 0 ? source->world->target[draft->node[node].token]
+					    : source->world->target[V];
 }
 
 /* Accepts a draft behind n_before tokens, with what the target picks at its root and at each node on the node's own path. */
@@ -146,25 +166,25 @@ static void accept(struct sampler *sampler, const struct world *world, const int
 	uint32_t n_before, struct source *source, struct accept_output *out)
 {
 	const struct draft_reply *draft = source->draft;
-	struct pick_result picks[LIMIT_DRAFT + 1];
-	int32_t path[LIMIT_DRAFT];
-	bool needed[LIMIT_DRAFT + 1];
+	struct pick_result picks[LIMIT_DRAFT_DEPTH + 1];
+	int32_t path[LIMIT_DRAFT_DEPTH];
+	bool needed[LIMIT_DRAFT_DEPTH + 1];
 	/* Where a draft is accepted by logits, the picks at nodes with children are not needed unless rounding leaves nothing. */
 	memset(needed, true, sizeof(needed));
 	for (uint32_t i = 0; i < draft->n && accept_wants_logits(&world->params); i++)
-		needed[draft->parent[i] + 1] = false;
+		needed[draft->node[i].parent + 1] = false;
 	for (int node = -1; node < (int)draft->n; node++) {
 		picks[node + 1].token = -1;
 		if (!needed[node + 1])
 			continue;
 		uint32_t n = 0;
-		for (int at = node; at >= 0; at = draft->parent[at])
-			path[LIMIT_DRAFT - ++n] = draft->token[at];
+		for (int at = node; at >= 0; at = draft->node[at].parent)
+			path[LIMIT_DRAFT_DEPTH - ++n] = draft->node[at].token;
 		const struct sampler_input from = {
 			.logits = target_row(source, node),
 			.history = before,
 			.n_history = n_before,
-			.tail = path + LIMIT_DRAFT - n,
+			.tail = path + LIMIT_DRAFT_DEPTH - n,
 			.n_tail = n,
 		};
 		picks[node + 1].token =
@@ -188,12 +208,12 @@ static void accept(struct sampler *sampler, const struct world *world, const int
 static void generate(struct sampler *sampler, struct world *world, const struct shape *shape,
 	enum proposal how, uint64_t seed, int32_t out[2])
 {
-	static struct draft_reply draft;
+	static struct drafted draft;
 	int32_t longer[HISTORY + 1] = {0};
 	struct accept_output result;
 	world->params.seed = seed;
 	propose(sampler, world, shape, how, &draft);
-	struct source source = {world, &draft, -1};
+	struct source source = {world, &draft.reply, -1};
 	accept(sampler, world, history, HISTORY, &source, &result);
 	out[0] = result.token[0];
 	if (result.n_tokens >= 2) {
@@ -203,20 +223,17 @@ static void generate(struct sampler *sampler, struct world *world, const struct 
 	/* The second token comes out of the next iteration, whose root is after the first. */
 	longer[HISTORY] = out[0];
 	source.first = out[0];
-	draft.n = shape->n > 0 ? 1 : 0;
-	if (draft.n > 0) {
+	draft.reply.n = 0;
+	if (shape->n > 0) {
 		double q[V];
 		distribution(sampler, &world->params, world->drafter[out[0]], q);
-		draft.parent[0] = -1;
-		draft.n_support[0] = 0;
-		draft.token[0] = sampler->dist[0].token;
-		if (how == SAMPLED) {
-			for (uint32_t j = 0; j < sampler->n_dist; j++) {
-				draft.q[0][draft.n_support[0]].token = sampler->dist[j].token;
-				draft.q[0][draft.n_support[0]++].p = sampler->dist[j].p;
-			}
-			draft.token[0] = draw(q, rand_uniform(seed, RAND_DRAFT, HISTORY + 1, 100));
-		}
+		add_node(&draft, -1, how == SAMPLED);
+		draft.node[0].token = sampler->dist[0].token;
+		for (uint32_t j = 0; how == SAMPLED && j < sampler->n_dist; j++)
+			add_choice(&draft, 0, sampler->dist[j].token, sampler->dist[j].p);
+		if (how == SAMPLED)
+			draft.node[0].token =
+				draw(q, rand_uniform(seed, RAND_DRAFT, HISTORY + 1, 100));
 	}
 	accept(sampler, world, longer, HISTORY + 1, &source, &result);
 	out[1] = result.token[0];
@@ -367,7 +384,7 @@ static void an_acceptance_2_percent_too_generous_is_noticed(void **state)
 	(void)state;
 	enum { MANY = 1000000 };
 	static struct world world;
-	static struct draft_reply draft;
+	static struct drafted draft;
 	struct sampler sampler;
 	double expected[V], fit[2];
 	assert_int_equal(sampler_init(&sampler, V), 0);
@@ -382,10 +399,10 @@ static void an_acceptance_2_percent_too_generous_is_noticed(void **state)
 			struct accept_output result;
 			world.params.seed = seed;
 			propose(&sampler, &world, &shapes[1], SAMPLED, &draft);
-			for (uint32_t i = 0; i < draft.n_support[0] && biased; i++)
-				if (draft.q[0][i].token == draft.token[0])
-					draft.q[0][i].p /= 1.02f;
-			struct source source = {&world, &draft, -1};
+			for (uint32_t i = 0; i < draft.support[1] && biased; i++)
+				if (draft.choice[i].token == draft.node[0].token)
+					draft.choice[i].p /= 1.02f;
+			struct source source = {&world, &draft.reply, -1};
 			accept(&sampler, &world, history, HISTORY, &source, &result);
 			count[result.token[0]]++;
 		}
@@ -414,13 +431,13 @@ static void gumbel_coupling_gives_the_tokens_of_k_0_for_any_draft(void **state)
 			if (world.params.temperature == 0)
 				world.params.temperature = 1e-30f; /* for the drafter's list */
 			bool greedy = world.params.temperature < 1e-3f;
-			struct draft_reply draft;
+			static struct drafted draft;
 			struct accept_output result;
 			world.params.seed = seed;
 			propose(&sampler, &world, &shapes[s], how, &draft);
 			if (greedy)
 				world.params.temperature = 0;
-			struct source source = {&world, &draft, -1};
+			struct source source = {&world, &draft.reply, -1};
 			accept(&sampler, &world, history, HISTORY, &source, &result);
 			drafted[0] = result.token[0];
 			assert_int_equal(drafted[0], alone[0]);
@@ -429,9 +446,9 @@ static void gumbel_coupling_gives_the_tokens_of_k_0_for_any_draft(void **state)
 			/* What was accepted is a path of the draft. */
 			assert_int_equal(result.n_tokens, result.n_accepted + 1);
 			for (uint32_t i = 0; i < result.n_accepted; i++) {
-				int8_t node = result.node[i];
-				assert_int_equal(draft.token[node], result.token[i]);
-				assert_int_equal(draft.parent[node], i ? result.node[i - 1] : -1);
+				const struct draft_node *node = &draft.node[result.node[i]];
+				assert_int_equal(node->token, result.token[i]);
+				assert_int_equal(node->parent, i ? result.node[i - 1] : -1);
 			}
 		}
 	}
@@ -453,7 +470,7 @@ static void couplings_agree_as_often_as_their_theorems_say(void **state)
 	for (int i = 0; i < V; i++)
 		distance += fabs(p[i] - q[i]) / 2;
 	for (uint64_t seed = 0; seed < DRAWS; seed++) {
-		static struct draft_reply draft;
+		static struct drafted draft;
 		struct accept_output result;
 		world.params.seed = seed;
 		world.params.coupling = COUPLING_GUMBEL;
@@ -463,7 +480,7 @@ static void couplings_agree_as_often_as_their_theorems_say(void **state)
 							   HISTORY, NULL);
 		world.params.coupling = COUPLING_MAXIMAL;
 		propose(&sampler, &world, &shapes[1], SAMPLED, &draft);
-		struct source source = {&world, &draft, -1};
+		struct source source = {&world, &draft.reply, -1};
 		accept(&sampler, &world, history, HISTORY, &source, &result);
 		accepted += result.n_accepted;
 	}
@@ -477,45 +494,75 @@ static void couplings_agree_as_often_as_their_theorems_say(void **state)
 static void drafts_out_of_range_are_refused_by_name(void **state)
 {
 	(void)state;
-	static struct draft_reply good, bad;
+	static struct drafted good, bad;
+	const struct draft_budget seven = {7, 7, 7};
 	struct error err;
 	static struct world world;
 	struct sampler sampler;
 	assert_int_equal(sampler_init(&sampler, V), 0);
 	world_make(&world, 1, 2);
 	propose(&sampler, &world, &shapes[5], SAMPLED, &good);
-	assert_int_equal(accept_check_draft(&good, V, 7, &err), 0);
-#define REFUSED(field, value, word)                                              \
-	do {                                                                     \
-		bad = good;                                                      \
-		bad.field = (value);                                             \
-		assert_int_equal(accept_check_draft(&bad, V, 7, &err), -EPROTO); \
-		assert_non_null(strstr(err.text, word));                         \
+	assert_int_equal(accept_check_draft(&good.reply, V, seven, &err), 0);
+#define REFUSED_OF(budget, field, value, word)                                              \
+	do {                                                                                \
+		bad = good;                                                                 \
+		bad.reply.node = bad.node;                                                  \
+		bad.reply.support = bad.support;                                            \
+		bad.reply.choice = bad.choice;                                              \
+		bad.field = (value);                                                        \
+		assert_int_equal(accept_check_draft(&bad.reply, V, budget, &err), -EPROTO); \
+		assert_non_null(strstr(err.text, word));                                    \
 	} while (0)
-	REFUSED(n, 8, "8 tokens");
-	REFUSED(n, UINT32_MAX, "tokens");
-	REFUSED(token[3], V, "draft token 3");
-	REFUSED(token[3], -1, "draft token 3");
-	REFUSED(parent[2], 2, "parent");
-	REFUSED(parent[0], 0, "parent");
-	REFUSED(parent[1], -2, "parent");
-	REFUSED(confidence[6], 1.5f, "confidence");
-	REFUSED(confidence[6], NAN, "confidence");
-	REFUSED(n_support[4], LIMIT_DRAFT_SUPPORT + 1, "support");
-	REFUSED(n_support[4], 1, "support");
-	REFUSED(q[2][0].token, V, "support 0");
-	REFUSED(q[2][0].p, NAN, "p = ");
-	REFUSED(q[2][0].p, 0, "p = ");
-	REFUSED(q[2][0].p, 0.99f, "sums to");
-	assert_int_equal(accept_check_draft(&good, V, 6, &err), -EPROTO);
-	assert_int_equal(accept_check_draft(&good, V, 255, &err), 0);
+#define REFUSED(field, value, word) REFUSED_OF(seven, field, value, word)
+	uint32_t third = good.support[2]; /* the first choice of node 2 */
+	REFUSED(reply.n, 8, "8 tokens");
+	REFUSED(reply.n, UINT32_MAX, "tokens");
+	REFUSED(node[3].token, V, "draft token 3");
+	REFUSED(node[3].token, -1, "draft token 3");
+	REFUSED(node[2].parent, 2, "parent");
+	REFUSED(node[0].parent, 0, "parent");
+	REFUSED(node[1].parent, -2, "parent");
+	REFUSED(support[5], good.support[4] + LIMIT_DRAFT_SUPPORT + 1, "support");
+	REFUSED(support[5], good.support[4] + 1, "support");
+	REFUSED(choice[third].token, V, "support 0");
+	REFUSED(choice[third].p, NAN, "p = ");
+	REFUSED(choice[third].p, 0, "p = ");
+	REFUSED(choice[third].p, 0.99f, "sums to");
+	/* Seven nodes on two levels, of which the first token has three. */
+	REFUSED_OF(((struct draft_budget){6, 7, 7}), node[0].token, good.node[0].token, "6 were");
+	REFUSED_OF(((struct draft_budget){7, 1, 7}), node[0].token, good.node[0].token, "number 2");
+	REFUSED_OF(((struct draft_budget){7, 7, 2}), node[0].token, good.node[0].token, "child 3");
+	assert_int_equal(
+		accept_check_draft(&good.reply, V, (struct draft_budget){7, 2, 3}, &err), 0);
+	assert_int_equal(accept_check_draft(&good.reply, V,
+				 (struct draft_budget){UINT16_MAX, UINT8_MAX, UINT8_MAX}, &err),
+		0);
 	bad = good;
-	bad.n_support[1] = 1;
-	bad.q[1][0].token = (bad.token[1] + 1) % V;
-	bad.q[1][0].p = 1;
-	assert_int_equal(accept_check_draft(&bad, V, 7, &err), -EPROTO);
+	bad.reply.support = bad.support;
+	bad.reply.choice = bad.choice;
+	for (uint32_t i = 2; i <= 7; i++)
+		bad.support[i] = good.support[1] + 1;
+	bad.reply.n = 2;
+	bad.choice[good.support[1]] = (struct draft_choice){(bad.node[1].token + 1) % V, 1};
+	assert_int_equal(accept_check_draft(&bad.reply, V, seven, &err), -EPROTO);
 	assert_non_null(strstr(err.text, "not in its own support"));
 	sampler_exit(&sampler);
+}
+
+/* A chain of the largest depth, and one that is longer. */
+static void a_path_ends_at_the_largest_depth(void **state)
+{
+	(void)state;
+	static struct drafted draft;
+	const struct draft_budget any = {LIMIT_DRAFT_NODES, UINT8_MAX, 1};
+	struct error err;
+	draft.reply.n = 0;
+	while (draft.reply.n < LIMIT_DRAFT_DEPTH)
+		add_node(&draft, (int)draft.reply.n - 1, false);
+	assert_int_equal(accept_check_draft(&draft.reply, V, any, &err), 0);
+	add_node(&draft, LIMIT_DRAFT_DEPTH - 1, false);
+	assert_int_equal(accept_check_draft(&draft.reply, V, any, &err), -EPROTO);
+	assert_non_null(strstr(err.text, "number 64 of its path"));
 }
 
 int main(void)
@@ -529,6 +576,7 @@ int main(void)
 		cmocka_unit_test(gumbel_coupling_gives_the_tokens_of_k_0_for_any_draft),
 		cmocka_unit_test(couplings_agree_as_often_as_their_theorems_say),
 		cmocka_unit_test(drafts_out_of_range_are_refused_by_name),
+		cmocka_unit_test(a_path_ends_at_the_largest_depth),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

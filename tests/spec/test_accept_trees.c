@@ -4,7 +4,7 @@
 #include "shared/spec/accept.h"
 #include "tests/model/rig.h"
 
-enum { V = 48, HISTORY = 9, NODES = LIMIT_DRAFT, DEPTH = LIMIT_DRAFT };
+enum { V = 48, HISTORY = 9, NODES = LIMIT_DRAFT_NODES, DEPTH = LIMIT_DRAFT_DEPTH };
 
 static uint64_t rng = 77;
 static struct pool *pool;
@@ -22,6 +22,7 @@ struct world {
 	/* The committed tokens, and what the target says behind them, one token after the other. */
 	int32_t tokens[HISTORY + DEPTH + 1];
 	struct draft_reply draft;
+	struct draft_node node[NODES];
 	uint32_t depth[NODES]; /* tokens on the path of each node */
 	bool right[NODES]; /* the path of the node is what the target says */
 	float logits[NODES + 1][V];
@@ -65,17 +66,18 @@ static void world_make(bool greedy)
 		w.tokens[i] = (int32_t)below(V);
 	say_what_follows();
 	w.draft.n = 0;
-	w.draft.support = 0;
+	w.draft.node = w.node;
+	w.draft.support = NULL;
 }
 
 static int parent_of(uint32_t node)
 {
-	return w.draft.parent[node];
+	return w.node[node].parent;
 }
 
 static int32_t token_of(uint32_t node)
 {
-	return w.draft.token[node];
+	return w.node[node].token;
 }
 
 /* A node behind `parent`: the token that the target says there, if the path so far is right and `right` is wanted. */
@@ -86,10 +88,7 @@ static void add_node(int parent, bool right)
 	bool so_far = parent < 0 || w.right[parent];
 	if (so_far)
 		token = right ? says : token == says ? (says + 1) % V : token;
-	w.draft.token[i] = token;
-	w.draft.parent[i] = (int8_t)parent;
-	w.draft.confidence[i] = 1;
-	w.draft.n_support[i] = 0;
+	w.node[i] = (struct draft_node){token, (int16_t)parent, DRAFT_CONFIDENCE};
 	w.depth[i] = depth + 1;
 	w.right[i] = so_far && right;
 }

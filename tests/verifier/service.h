@@ -442,7 +442,7 @@ static inline void drafter_fill(
 
 	if (!a)
 		return;
-	for (uint32_t i = 0; i < request->k && at + i < a->n; i++) {
+	for (uint32_t i = 0; i < request->budget.nodes && at + i < a->n; i++) {
 		bool wrong = d->wrong && (at + i) % d->wrong == d->wrong - 1;
 		int parent = (int)i - 1;
 		int32_t token = a->token[at + i];
@@ -455,32 +455,35 @@ static inline void drafter_fill(
 			parent = i == 2 ? 0 : (int)i - 1;
 			token = a->token[at + i - 1];
 		}
-		reply->token[i] = wrong ? (token + 7) % 4096 : token;
-		reply->parent[i] = (int8_t)parent;
-		reply->confidence[i] = 1;
-		reply->n = i + 1;
+		reply->node[reply->n++] = (struct draft_node){
+			.token = wrong ? (token + 7) % 4096 : token,
+			.parent = (int16_t)parent,
+			.confidence = DRAFT_CONFIDENCE,
+		};
 	}
 	if (d->rubbish) {
-		reply->token[0] = 1 << 30;
-		reply->parent[0] = 100;
+		reply->node[0] = (struct draft_node){.token = 1 << 30, .parent = 100};
 		reply->n = 200;
 	}
 }
 
 static inline void drafter_answer_to(struct drafter *d, const struct draft_request *request)
 {
-	struct draft_reply *reply = request->k > 0 ? ring_reserve(&d->rings.replies) : NULL;
+	struct draft_node node[LIMIT_DRAFT_NODES] = {0};
+	struct draft_supports none = {NULL, 0};
+	struct draft_reply reply = {
+		.session = request->session,
+		.sequence = request->sequence,
+		.page = request->page,
+		.n_tokens = request->n_tokens,
+		.method = DRAFT_REPLAY,
+		.node = node,
+	};
 
-	if (!reply)
+	if (request->budget.nodes == 0)
 		return;
-	memset(reply, 0, sizeof(*reply));
-	reply->session = request->session;
-	reply->sequence = request->sequence;
-	reply->page = request->page;
-	reply->n_tokens = request->n_tokens;
-	reply->method = DRAFT_REPLAY;
-	drafter_fill(d, request, reply);
-	ring_publish(&d->rings.replies);
+	drafter_fill(d, request, &reply);
+	draft_send(&d->rings.replies, &none, &reply, false);
 }
 
 static inline bool drafter_is_late(const struct drafter *d, const struct draft_request *request)

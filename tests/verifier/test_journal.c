@@ -330,7 +330,7 @@ static void requests_out_of_range_are_refused_by_name(void **state)
 	(void)state;
 	r = request();
 	assert_int_equal(journal_check_request(&r, VOCAB, CONTEXT, &err), 0);
-	r.k = LIMIT_DRAFT + 1;
+	r.k = LIMIT_DRAFT_DEPTH + 1;
 	assert_int_equal(journal_check_request(&r, VOCAB, CONTEXT, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "k:"));
 	r = request();

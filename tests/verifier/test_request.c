@@ -78,7 +78,7 @@ static void numbers_out_of_range_are_refused(void **state)
 	generate.session_uid = 0;
 	expect_refusal(&generate, -EINVAL, "session_uid");
 	generate = sound;
-	generate.k_plus_one = LIMIT_DRAFT + 2;
+	generate.k_plus_one = LIMIT_DRAFT_DEPTH + 2;
 	expect_refusal(&generate, -EINVAL, "k_plus_one");
 	generate.k_plus_one = INT32_MIN;
 	expect_refusal(&generate, -EINVAL, "k_plus_one");

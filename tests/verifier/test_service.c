@@ -700,7 +700,7 @@ static void bad_requests_are_refused_with_the_reason_and_harm_nobody(void **stat
 	c.stop = long_stop;
 	refused(&s, &c, EINVAL, "4999 bytes");
 	call_init(&c, &answers[0], 5);
-	c.k = 16;
+	c.k = 64;
 	refused(&s, &c, EINVAL, "k_plus_one");
 	call_init(&c, &answers[0], 5);
 	c.uid = 0;

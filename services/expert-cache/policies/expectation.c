@@ -353,7 +353,7 @@ bool expectation_end(struct expectation *x, uint32_t layer, uint64_t iteration, 
 	struct expectation_layer *of = &x->layer[layer];
 	double tokens = (double)x->n_tokens / x->n_experts_used;
 	/* A prompt's tokens want nearly everything: their shares are worth knowing, what they teach is about other runs. */
-	bool prompt = tokens > LIMIT_DRAFT + 1;
+	bool prompt = tokens > LIMIT_DRAFT_SHARE + 1;
 	/* Older estimates than of the run before teach nothing. */
 	if (!prompt && of->runs == 0)
 		learn(x, layer);

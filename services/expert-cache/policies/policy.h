@@ -25,7 +25,7 @@ struct cache_policy_shape {
 /* Measured while it runs; 0 = not measured yet. */
 struct cache_measures {
 	uint32_t n_slots; /* the budget now */
-	uint32_t draft_tokens; /* of the last draft, at most LIMIT_DRAFT */
+	uint32_t draft_tokens; /* of the last draft, at most LIMIT_DRAFT_NODES */
 	double load_ns; /* one expert over the link, one after the other */
 	double draft_layer_ns; /* one step of the draft model, a token, by the layers of the target */
 	double verify_layer_ns; /* one layer of a verification, without waits for experts */

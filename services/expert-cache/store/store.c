@@ -375,7 +375,7 @@ void store_measure(struct store *store)
 	uint32_t draft_tokens = atomic_load_explicit(&hinted->draft_tokens, memory_order_relaxed);
 	struct cache_measures measures = {
 		.n_slots = store->budget,
-		.draft_tokens = draft_tokens < LIMIT_DRAFT ? draft_tokens : LIMIT_DRAFT,
+		.draft_tokens = draft_tokens < LIMIT_DRAFT_NODES ? draft_tokens : LIMIT_DRAFT_NODES,
 		.load_ns = (double)atomic_load_explicit(&header->load_ns, memory_order_relaxed),
 		.draft_layer_ns =
 			(double)atomic_load_explicit(&hinted->draft_layer_ns, memory_order_relaxed),

@@ -34,6 +34,7 @@
 #pragma once
 
 #include "services/policy-controller/published/window.h"
+#include "services/policy-controller/settings.h"
 
 #include <stdbool.h>
 
@@ -87,7 +88,7 @@ struct cascade {
 		uint32_t k;
 		double etr, time_ns, base_ns; /* base: at K = 0, as it was known then */
 		float utility;
-	} trials[LIMIT_DRAFT];
+	} trials[SETTINGS_TRIALS_MAX];
 	const char *ended;
 };
 

@@ -160,7 +160,7 @@ void cascade_explain(const struct policy_state *s, struct explanation *out)
 	const struct cascade *c = &s->cascade;
 	explain_phase(s, out);
 	explain_test(s, out);
-	for (uint32_t k = 0; k <= LIMIT_DRAFT; k++)
+	for (uint32_t k = 0; k <= LIMIT_DRAFT_DEPTH; k++)
 		explain_k(s, k, out);
 	explain_figure(out, "iterations left of the phase", "iterations", c->left);
 	explain_figure(out, "S", "iterations", c->set_length);

@@ -40,7 +40,7 @@ double window_mean(const struct window *window, const double *values, bool media
 	double sum = 0;
 	for (uint32_t i = 0; !medians && i < window_size(window); i++)
 		sum += values[i];
-	for (uint32_t drafted = 0; medians && drafted <= LIMIT_DRAFT; drafted++) {
+	for (uint32_t drafted = 0; medians && drafted <= LIMIT_DRAFT_DEPTH; drafted++) {
 		uint32_t count;
 		double middle = median_of(window, values, drafted, &count);
 		sum += middle * count;

@@ -10,7 +10,7 @@ enum { WINDOW_MAX = 64 };
 
 struct window_iteration {
 	uint64_t ns;
-	uint32_t drafted, emitted; /* by the session; drafted: at most LIMIT_DRAFT */
+	uint32_t drafted, emitted; /* by the session; drafted: at most LIMIT_DRAFT_DEPTH */
 	uint32_t sessions, others; /* of the batch: its size; drafted tokens of the rest of it */
 };
 

@@ -205,7 +205,7 @@ static void fade_classes(struct acceptance *a, float left)
 static void fade(struct acceptance *a, float left)
 {
 	fade_classes(a, left);
-	for (uint32_t i = 0; i < LIMIT_DRAFT; i++) {
+	for (uint32_t i = 0; i < a->depths; i++) {
 		a->observed[i] *= left;
 		a->expected[i] *= left;
 	}
@@ -226,7 +226,7 @@ static void keep_chain(struct acceptance *a, const struct iteration_record *reco
 {
 	struct acceptance_chain *chain = &a->chains[a->n_chains++ % ACCEPTANCE_CHAINS];
 	chain->k = record->k;
-	chain->n = record->drafted;
+	chain->n = record->depth;
 	memcpy(chain->confidence, record->confidence, sizeof(chain->confidence));
 }
 
@@ -241,7 +241,7 @@ static void count(struct acceptance *a, uint8_t confidence, bool accepted)
 void acceptance_gather(struct acceptance *pool, const struct iteration_record *record)
 {
 	fade_classes(pool, (float)(1 - 1 / POOL_MEMORY));
-	for (uint32_t i = 0; i < record->drafted && i <= record->accepted; i++)
+	for (uint32_t i = 0; i < record->depth && i <= record->accepted; i++)
 		count(pool, record->confidence[i], i < record->accepted);
 	keep_chain(pool, record);
 }
@@ -250,7 +250,9 @@ bool acceptance_observe(struct acceptance *a, const struct acceptance *pool,
 	const struct iteration_record *record, const struct acceptance_knobs *knobs)
 {
 	fade(a, (float)(1 - 1 / knobs->memory));
-	for (uint32_t i = 0; i < record->drafted && i <= record->accepted; i++) {
+	if (record->depth > a->depths)
+		a->depths = record->depth;
+	for (uint32_t i = 0; i < record->depth && i <= record->accepted; i++) {
 		bool accepted = i < record->accepted;
 		double chance = calibrated(a, record->confidence[i]);
 		accumulate(a, within(position_of(a, i) * chance, A_MIN, A_MAX), accepted);
@@ -298,7 +300,7 @@ void acceptance_drafts(const struct acceptance *a, const struct acceptance *pool
 	const struct acceptance *from =
 		pool && a->n_chains < OWN_CHAINS && pool->n_chains > 0 ? pool : a;
 	uint32_t n = from->n_chains < ACCEPTANCE_CHAINS ? from->n_chains : ACCEPTANCE_CHAINS;
-	double position[LIMIT_DRAFT];
+	double position[LIMIT_DRAFT_DEPTH];
 	for (uint32_t i = 0; i < k; i++)
 		position[i] = position_of(a, i);
 	out->mean = acceptance_mean(a);

@@ -32,13 +32,14 @@ struct acceptance_class {
 
 /* A draft as it came. */
 struct acceptance_chain {
-	uint8_t k, n; /* asked, drafted */
-	uint8_t confidence[LIMIT_DRAFT];
+	uint8_t k, n; /* depth asked, drafted */
+	uint8_t confidence[LIMIT_DRAFT_DEPTH];
 };
 
 struct acceptance {
 	struct acceptance_class classes[ACCEPTANCE_CLASSES];
-	float observed[LIMIT_DRAFT], expected[LIMIT_DRAFT];
+	float observed[LIMIT_DRAFT_DEPTH], expected[LIMIT_DRAFT_DEPTH];
+	uint32_t depths; /* of which any was observed */
 	float scale, power; /* s, g */
 	float tried,
 		evidence; /* sums over the classes: of the session, and with what the pool adds */
@@ -81,7 +82,7 @@ struct acceptance_drafts {
 	uint32_t n, n_chances; /* n: 1 or more */
 	uint8_t length[ACCEPTANCE_CHAINS]; /* [n] */
 	/* To be accepted through position i: of the first draft, then of the next one. */
-	double chance[ACCEPTANCE_CHAINS * LIMIT_DRAFT];
+	double chance[ACCEPTANCE_CHAINS * LIMIT_DRAFT_DEPTH];
 };
 void acceptance_drafts(const struct acceptance *a, const struct acceptance *pool, uint32_t k,
 	struct acceptance_drafts *out);

@@ -33,7 +33,8 @@
 
 /* The first of the e in the cells behind COST_EXACT, but for the last one's: four cells to each doubling. */
 static const uint16_t cell_begin[COST_CELLS - 1 - COST_EXACT] = {17, 20, 23, 27, 32, 39, 46, 54, 64,
-	77, 91, 108, 128, 153, 182, 216, 256, 305, 363, 431, 512, 609, 725, 862};
+	77, 91, 108, 128, 153, 182, 216, 256, 305, 363, 431, 512, 609, 725, 862, 1024, 1218, 1448,
+	1722, 2048, 2435, 2896, 3444};
 
 static uint32_t cell_of(uint32_t extra)
 {

@@ -23,9 +23,9 @@
 
 #include <stdbool.h>
 
-enum { COST_STATES = 4, COST_METHODS = 8, COST_EXACT = 16, COST_CELLS = 41 };
+enum { COST_STATES = 4, COST_METHODS = 8, COST_EXACT = 16, COST_CELLS = 49 };
 #define COST_NS_MAX UINT64_C(3600000000000) /* no longer time is believed */
-enum { COST_EXTRA_MAX = LIMIT_RUNNING * LIMIT_DRAFT };
+enum { COST_EXTRA_MAX = LIMIT_BATCH };
 
 struct cost_cell {
 	float extra; /* mean of e */

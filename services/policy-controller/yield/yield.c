@@ -105,7 +105,7 @@ static void set_bounds(struct yield_plan_pass *p, const struct policy_state *s,
 	struct yield_option *o, double before)
 {
 	uint32_t most = (uint32_t)s->settings.k_max;
-	double a = o->drafts.mean, takes[LIMIT_DRAFT];
+	double a = o->drafts.mean, takes[LIMIT_DRAFT_DEPTH];
 	for (uint32_t i = 0; i < most; i++)
 		takes[i] = plan_pass_at(p->shared, before + i + 1) -
 			   plan_pass_at(p->shared, before + i);
@@ -430,7 +430,7 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 	struct yield_plan_pass p = {shared, states, n, sessions, others, passes, 0};
 	uint32_t most = 0;
 	if (n == 0 || sessions < n || sessions > LIMIT_RUNNING ||
-		others > (sessions - n) * LIMIT_DRAFT)
+		others > (sessions - n) * LIMIT_DRAFT_NODES)
 		return;
 	for (uint32_t i = 0; i < n; i++)
 		most += (uint32_t)states[i]->settings.k_max;

@@ -98,12 +98,14 @@ struct yield_view {
 	enum yield_rule rule;
 	uint32_t k_max, best, highest; /* of the rates, before the rules */
 	uint32_t sessions; /* in the pass */
-	uint32_t weighed; /* bit k: as a trial */
+	uint64_t weighed; /* bit k: as a trial */
 	float others; /* drafted tokens of the rest of the pass */
 	float hope, base_ns;
-	float drafted[LIMIT_DRAFT + 1], tokens[LIMIT_DRAFT + 1]; /* of the session */
-	float time_ns[LIMIT_DRAFT + 1], rate[LIMIT_DRAFT + 1]; /* of the pass; tokens per ns */
-	float doubt[LIMIT_DRAFT + 1], brings[LIMIT_DRAFT + 1], costs[LIMIT_DRAFT + 1];
+	float drafted[LIMIT_DRAFT_DEPTH + 1], tokens[LIMIT_DRAFT_DEPTH + 1]; /* of the session */
+	float time_ns[LIMIT_DRAFT_DEPTH + 1],
+		rate[LIMIT_DRAFT_DEPTH + 1]; /* of the pass; tokens per ns */
+	float doubt[LIMIT_DRAFT_DEPTH + 1], brings[LIMIT_DRAFT_DEPTH + 1],
+		costs[LIMIT_DRAFT_DEPTH + 1];
 };
 
 /* Of one session. */
@@ -133,8 +135,9 @@ struct yield {
 
 /* What one plan works with, per session. */
 struct yield_option {
-	double drafted[LIMIT_DRAFT], accepted[LIMIT_DRAFT], bound[LIMIT_DRAFT];
-	double gained[LIMIT_DRAFT + 1], extra[LIMIT_DRAFT + 1]; /* sums over the first k */
+	double drafted[LIMIT_DRAFT_DEPTH], accepted[LIMIT_DRAFT_DEPTH], bound[LIMIT_DRAFT_DEPTH];
+	double gained[LIMIT_DRAFT_DEPTH + 1],
+		extra[LIMIT_DRAFT_DEPTH + 1]; /* sums over the first k */
 	double wait_fixed, wait_step; /* for a draft, ns (cost_draft) */
 	uint32_t k;
 	struct acceptance_drafts drafts;

@@ -24,7 +24,7 @@ double yield_change_worth(
 	static const double acceptances[] = {0.15, 0.5, 0.9};
 	const size_t n = sizeof(acceptances) / sizeof(*acceptances);
 	uint32_t k_max = (uint32_t)p->states[index]->settings.k_max;
-	double worth = 0, before = p->others + c->other_extra, takes[LIMIT_DRAFT + 1];
+	double worth = 0, before = p->others + c->other_extra, takes[LIMIT_DRAFT_DEPTH + 1];
 	double base = plan_pass_at(p->shared, before);
 	for (uint32_t k = 1; k <= k_max; k++) {
 		double wait = yield_max(c->other_wait, waits ? plan_wait_of(p, index, k) : 0);
@@ -135,7 +135,7 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		if (best == 0)
 			costs = trial_costs(p, index, c, costs, loss, k);
 		double value = brings - costs;
-		view->weighed |= 1u << k;
+		view->weighed |= UINT64_C(1) << k;
 		view->brings[k] = (float)brings;
 		view->costs[k] = (float)costs;
 		if (value > most) {

@@ -26,7 +26,7 @@ void yield_choose_first(const struct yield_plan_pass *p)
 	const struct policy_state *s = p->states[0];
 	const struct acceptance *firsts = &shared->firsts[shared->method];
 	struct acceptance_drafts drafts;
-	double drafted[LIMIT_DRAFT], accepted[LIMIT_DRAFT], gained = 0, extra = 0;
+	double drafted[LIMIT_DRAFT_DEPTH], accepted[LIMIT_DRAFT_DEPTH], gained = 0, extra = 0;
 	if (shared->n_plans++ % FIRST_EVERY != 0)
 		return;
 	shared->first_k = 0;

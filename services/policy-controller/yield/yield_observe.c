@@ -51,8 +51,8 @@ void yield_observe_pass(
 /* A drafter that cuts a chain has made the token it cuts. */
 static uint32_t steps_of(const struct iteration_record *record, uint32_t method)
 {
-	bool extra = method == DRAFT_MODEL && record->drafted < record->k;
-	return (uint32_t)record->drafted + (extra ? 1 : 0);
+	bool extra = method == DRAFT_MODEL && record->depth < record->k;
+	return (uint32_t)record->depth + (extra ? 1 : 0);
 }
 
 void yield_catch_up(struct policy_state *s)
@@ -85,6 +85,7 @@ static uint32_t observe_acceptance(struct policy_state *s, const struct iteratio
 static void observe_foresight(struct policy_state *s, const struct iteration_record *record)
 {
 	struct iteration_record draft = {.k = record->foreseen,
+		.depth = record->foreseen_drafted,
 		.drafted = record->foreseen_drafted,
 		.accepted = record->foreseen_right,
 		.method = record->foreseen_method};

@@ -29,9 +29,10 @@ struct yield_plan_pass {
 };
 
 struct yield_choice {
-	double rate[LIMIT_DRAFT + 1];
+	double rate[LIMIT_DRAFT_DEPTH + 1];
 	double hope; /* yield_change_worth */
-	double sd[LIMIT_DRAFT + 1], sd_cost[LIMIT_DRAFT + 1]; /* relative; of the cost alone */
+	double sd[LIMIT_DRAFT_DEPTH + 1],
+		sd_cost[LIMIT_DRAFT_DEPTH + 1]; /* relative; of the cost alone */
 	double other_gain, other_extra, other_wait; /* of the rest of the batch */
 };
 

@@ -286,9 +286,9 @@ int request_parameters(const Outrider__Generate *generate, const struct request_
 	memset(out, 0, sizeof(*out));
 	if (generate->session_uid == 0)
 		return error_set(err, EINVAL, "session_uid: 0 is no session");
-	if (generate->k_plus_one < 0 || generate->k_plus_one > LIMIT_DRAFT + 1)
+	if (generate->k_plus_one < 0 || generate->k_plus_one > LIMIT_DRAFT_DEPTH + 1)
 		return error_set(err, EINVAL, "k_plus_one: %d is not 0..%d", generate->k_plus_one,
-			LIMIT_DRAFT + 1);
+			LIMIT_DRAFT_DEPTH + 1);
 	if (generate->have > limits->n_context)
 		return error_set(err, EINVAL, "have: %u tokens, the context holds %u",
 			generate->have, limits->n_context);

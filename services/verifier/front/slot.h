@@ -13,7 +13,8 @@ struct slot_usage {
 	uint64_t draft_ns, verify_ns, sample_ns;
 	uint64_t unique_experts, expert_hits, expert_misses;
 	uint32_t iterations, drafted, accepted;
-	uint32_t k_used[LIMIT_DRAFT + 1], drafted_at[LIMIT_DRAFT], accepted_at[LIMIT_DRAFT];
+	uint32_t k_used[LIMIT_DRAFT_DEPTH + 1], drafted_at[LIMIT_DRAFT_DEPTH],
+		accepted_at[LIMIT_DRAFT_DEPTH];
 	char message[512]; /* why it ended, for SESSION_END_ERROR */
 };
 

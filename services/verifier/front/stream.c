@@ -202,9 +202,9 @@ static void fill_usage(const struct slot *slot, uint32_t n_out, Outrider__Usage 
 	out->draft_ns = u->draft_ns;
 	out->verify_ns = u->verify_ns;
 	out->sample_ns = u->sample_ns;
-	out->n_k_used = LIMIT_DRAFT + 1;
+	out->n_k_used = LIMIT_DRAFT_DEPTH + 1;
 	out->k_used = (uint32_t *)u->k_used;
-	out->n_drafted_at = out->n_accepted_at = LIMIT_DRAFT;
+	out->n_drafted_at = out->n_accepted_at = LIMIT_DRAFT_DEPTH;
 	out->drafted_at = (uint32_t *)u->drafted_at;
 	out->accepted_at = (uint32_t *)u->accepted_at;
 	out->unique_experts = u->unique_experts;

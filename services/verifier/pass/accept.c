@@ -90,13 +90,13 @@ static void count(const struct pass_part *part)
 {
 	struct session_page *page = part->session->page;
 	struct slot_usage *usage = &part->session->slot->usage;
-	uint32_t depth[LIMIT_DRAFT];
+	uint8_t depth[LIMIT_DRAFT_NODES];
 
 	usage->k_used[part->want.k]++;
 	for (uint32_t i = 0; i < part->n_drafts; i++) {
-		int parent = part->draft->parent[i];
+		int parent = part->draft->node[i].parent;
 
-		depth[i] = parent < 0 ? 0 : depth[parent] + 1;
+		depth[i] = (uint8_t)(parent < 0 ? 0 : depth[parent] + 1);
 		usage->drafted_at[depth[i]]++;
 	}
 	for (uint32_t i = 0; i < part->out.n_accepted; i++)

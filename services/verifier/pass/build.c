@@ -4,6 +4,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/spec/kv_plan.h"
 
 #include <string.h>
 
@@ -86,12 +87,12 @@ static void add_rows(struct pass *pass, struct pass_part *part)
 		};
 	}
 	for (uint32_t i = 0; i < part->n_drafts; i++) {
-		int parent = part->draft->parent[i];
+		int parent = part->draft->node[i].parent;
 		uint32_t before = parent < 0 ? first + n - 1 : first + n + (uint32_t)parent;
 
 		rows[first + n + i] = (struct batch_token){
 			.seq = &s->seq,
-			.token = part->draft->token[i],
+			.token = part->draft->node[i].token,
 			.position = parent < 0 ? last_position + 1 : rows[before].position + 1,
 			.parent = (int32_t)before,
 			.cell = cells[first + n + i],
@@ -124,7 +125,7 @@ static void add_picks(struct pass *pass, struct pass_part *part)
 			.params = picked ? &page->request.sampling : NULL,
 			.history = page->tokens,
 			.n_history = part->n_tokens,
-			.parent = i < n ? -1 : (int32_t)root + part->draft->parent[i - n] + 1,
+			.parent = i < n ? -1 : (int32_t)root + part->draft->node[i - n].parent + 1,
 			.token = rows[i].token,
 			.source = part->row + i,
 			.position = rows[i].position + 1,
@@ -137,12 +138,12 @@ static void add_picks(struct pass *pass, struct pass_part *part)
 /* How many rows of logits the draft of a part needs: one for each token that has children. */
 static uint32_t rows_to_keep(const struct pass_part *part)
 {
-	bool counted[LIMIT_DRAFT + 1];
+	bool counted[LIMIT_DRAFT_NODES + 1];
 	uint32_t n = 0;
 
 	memset(counted, false, sizeof(counted));
 	for (uint32_t i = 0; i < part->n_drafts; i++) {
-		bool *parent = &counted[part->draft->parent[i] + 1];
+		bool *parent = &counted[part->draft->node[i].parent + 1];
 
 		n += !*parent;
 		*parent = true;
@@ -159,13 +160,25 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 	if (part->put_out || part->sits_out)
 		return false;
 	part->draft = part->wish == DRAFTS_HERE ? drafts_reply(&engine->drafts, s->index) : NULL;
+	/* A draft that was late may be larger than what this pass has left for it. */
+	if (part->draft != NULL)
+		drafts_cut(&engine->drafts, s->index, part->want.k);
 	part->n_drafts = part->draft != NULL ? part->draft->n : 0;
 	/* Its draft sits the pass out if those of others have taken the room. */
 	if (accept_wants_logits(&s->page->request.sampling) &&
 		rows_to_keep(part) > pass->n_kept_max - pass->n_kept)
 		part->n_drafts = 0;
-	if (take_cells(engine, s, victims, pass->n_batch == 0, part->n + part->n_drafts,
-		    pass->cells + pass->n_batch) != 0)
+	uint32_t *cells = pass->cells + pass->n_batch;
+	bool first = pass->n_batch == 0;
+	int rc = take_cells(engine, s, victims, first, part->n + part->n_drafts, cells);
+
+	/* The cache may be too small for a draft that is larger than the session's share. */
+	if (rc != 0 && part->n_drafts > LIMIT_DRAFT_SHARE) {
+		part->draft = NULL;
+		part->n_drafts = 0;
+		rc = take_cells(engine, s, victims, first, part->n, cells);
+	}
+	if (rc != 0)
 		return false;
 	if (!part->decodes)
 		pass->n_prefill += part->n;
@@ -179,7 +192,7 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 
 struct forward_limits pass_limits(int64_t sessions, int64_t prefill_tokens, int64_t context)
 {
-	uint32_t rows = (uint32_t)sessions * (LIMIT_DRAFT + 1);
+	uint32_t rows = kv_plan_rows(sessions, 0);
 
 	return (struct forward_limits){
 		.n_batch = rows + (uint32_t)prefill_tokens,

@@ -6,19 +6,23 @@
 #include "shared/base/counter.h"
 #include "shared/model/kv/kv_prefix.h"
 
+#include <string.h>
+
 /* The cells of the committed tokens, then of the drafts those on the accepted path; the rest are returned. */
 static void commit_cells(struct engine *engine, const struct pass *pass, struct pass_part *part)
 {
 	const struct accept_output *out = &part->out;
 	struct kv_seq *seq = &part->session->seq;
 	const uint32_t *cells = pass->cells + part->row;
-	uint32_t accepted[LIMIT_DRAFT], rejected[LIMIT_DRAFT], n_accepted = 0, n_rejected = 0;
-	bool keep[LIMIT_DRAFT] = {false};
+	uint32_t accepted[LIMIT_DRAFT_DEPTH], rejected[LIMIT_DRAFT_NODES];
+	uint32_t n_accepted = 0, n_rejected = 0;
+	bool keep[LIMIT_DRAFT_NODES];
 
+	memset(keep, 0, part->n_drafts * sizeof(*keep));
 	kv_commit(&engine->kv, seq, cells, part->n, NULL, 0);
 	/* The last token emitted has no cell yet: it is the root of the next batch. */
 	for (uint32_t i = 0; i < out->n_accepted && i + 1 < part->n_emitted; i++) {
-		uint8_t node = (uint8_t)out->node[i];
+		uint16_t node = (uint16_t)out->node[i];
 
 		accepted[n_accepted++] = cells[part->n + node];
 		keep[node] = true;

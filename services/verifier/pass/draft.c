@@ -78,6 +78,28 @@ static void choose(struct engine *engine, struct pass_part *part, bool may_ask)
 		follow_without_draft(engine, part, has_policy, &knobs);
 }
 
+/* The pass has rows of logits for every session's share of drafts. What some of them leave of that, others have, the first of the
+ * plan first. */
+static void share_rows(const struct engine *engine, struct pass *pass)
+{
+	uint32_t rows = engine->limits.rows, more = engine->limits.sessions_max * rows;
+
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		const struct pass_part *part = &pass->parts[i];
+		bool hashed = part->session->slot->hashes != NULL && !part->decodes;
+
+		more -= hashed || part->want.k >= rows ? rows : part->want.k + 1;
+	}
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		struct pass_part *part = &pass->parts[i];
+		uint32_t wants = part->want.k >= rows ? part->want.k + 1 - rows : 0;
+		uint32_t gets = wants < more ? wants : more;
+
+		part->want.k -= wants - gets;
+		more -= gets;
+	}
+}
+
 /* Requests for those that want a draft and have none. */
 static void ask(struct engine *engine, struct pass *pass, const struct pass_part *last)
 {
@@ -89,7 +111,10 @@ static void ask(struct engine *engine, struct pass *pass, const struct pass_part
 			continue;
 		s->wanted = part->want;
 		follow_ask(&s->follow, part->n_tokens);
-		drafts_ask(&engine->drafts, s->index, s->uid, part->n_tokens, part->want.k,
+		drafts_ask(&engine->drafts, s->index, s->uid, part->n_tokens,
+			(struct draft_budget){.nodes = (uint16_t)part->want.k,
+				.depth = (uint8_t)part->want.k,
+				.width = (uint8_t)part->want.k},
 			part == last);
 		part->wish = drafts_state(&engine->drafts, s->index, s->uid, part->n_tokens);
 	}
@@ -168,6 +193,7 @@ void pass_draft(struct engine *engine, struct pass *pass)
 	}
 	if (!any)
 		return;
+	share_rows(engine, pass);
 	/* The drafter reads them from the session's page. */
 	pass_publish(engine);
 	ask(engine, pass, last);

@@ -5,7 +5,6 @@
 #include "shared/spec/session.h"
 
 #include <stdatomic.h>
-#include <stddef.h>
 #include <string.h>
 
 /* A drafter that dies rings no bell: the wait looks this often whether it lives. */
@@ -13,21 +12,30 @@
 /* Where nothing comes, this many waiting times pass before the next try; and a request that is as old will not be answered. */
 #define RETRY_WAITS 20u
 
-int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t generation,
-	uint32_t n_vocab, uint64_t wait_ns, uint64_t spin_ns, struct error *err)
+int drafts_init(struct drafts *drafts, void *payload, size_t bytes, void *supports,
+	uint64_t generation, uint32_t n_vocab, uint64_t wait_ns, uint64_t spin_ns,
+	struct error *err)
 {
 	memset(drafts, 0, sizeof(*drafts));
 	int rc = draft_attach(&drafts->rings, payload, bytes, err);
 	if (rc != 0)
 		return rc;
+	drafts->supports.words = supports;
 	drafts->sequence = generation;
 	drafts->n_vocab = n_vocab;
 	drafts->wait_ns = wait_ns;
 	drafts->spin_ns = spin_ns;
 	doorbell_take_over(&drafts->rings.replies.shared->bell);
-	for (uint32_t i = 0; i < DRAFT_RING_SLOTS && ring_peek(&drafts->rings.replies) != NULL; i++)
+	for (uint32_t i = 0; i < DRAFT_REPLY_SLOTS && ring_peek(&drafts->rings.replies) != NULL;
+		i++)
 		ring_release(&drafts->rings.replies);
 	return 0;
+}
+
+void drafts_exit(struct drafts *drafts)
+{
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+		draft_reply_exit(&drafts->sessions[i].reply);
 }
 
 void drafts_tune(struct drafts *drafts, uint64_t wait_ns, uint64_t spin_ns)
@@ -48,26 +56,23 @@ void drafts_peer_left(struct drafts *drafts)
 	doorbell_ring(&drafts->rings.replies.shared->bell);
 }
 
-/* Nothing is decided from it here, so what cannot be is only left out. */
-static void take_foresight(struct drafts_session *s, const struct draft_reply *shared)
+/* Nothing is decided from it here, so a part that cannot be is only left out. */
+static void take_foresight(struct drafts_session *s, const struct draft_part *part)
 {
 	struct drafts_foresight *f = &s->foresight;
-	struct draft_reply copy;
 
-	memcpy(&copy, shared, offsetof(struct draft_reply, q));
 	f->foreseen = 0;
-	if (copy.foreseen == 0 || copy.foreseen > LIMIT_DRAFT || copy.n > copy.foreseen ||
-		copy.right > copy.n || copy.method >= DRAFT_METHODS)
+	if (part->foreseen > LIMIT_DRAFT_DEPTH || part->n > part->foreseen ||
+		part->n > DRAFT_PART_NODES || part->right > part->n ||
+		part->method >= DRAFT_METHODS)
 		return;
-	for (uint32_t i = 0; i < copy.n; i++)
-		if (!(copy.confidence[i] >= 0 && copy.confidence[i] <= 1))
-			return;
-	*f = (struct drafts_foresight){.uid = copy.session,
-		.foreseen = copy.foreseen,
-		.drafted = copy.n,
-		.right = copy.right,
-		.method = copy.method};
-	memcpy(f->confidence, copy.confidence, copy.n * sizeof(copy.confidence[0]));
+	*f = (struct drafts_foresight){.uid = part->session,
+		.foreseen = part->foreseen,
+		.drafted = part->n,
+		.right = part->right,
+		.method = part->method};
+	for (uint32_t i = 0; i < part->n; i++)
+		f->confidence[i] = draft_confidence_of(&part->node[i]);
 }
 
 bool drafts_foresight(
@@ -95,27 +100,34 @@ static uint64_t took_ns(
 	return least_ns < now_ns - s->asked_ns ? least_ns : now_ns - s->asked_ns;
 }
 
+static void refuse(struct drafts *drafts, struct drafts_session *s, const char *why)
+{
+	drafts->refused++;
+	log_limited(LOG_LEVEL_NOTICE, "session %llu: a draft was refused: %s",
+		(unsigned long long)s->uid, why);
+	draft_reply_clear(&s->reply);
+}
+
 /* Copies first and checks the copy: the other side could change the slot meanwhile. */
 static void take(
-	struct drafts *drafts, const struct draft_reply *shared, bool watching, uint64_t now_ns)
+	struct drafts *drafts, const struct draft_part *shared, bool watching, uint64_t now_ns)
 {
-	uint32_t page = ((const volatile struct draft_reply *)shared)->page;
-	uint64_t sequence = ((const volatile struct draft_reply *)shared)->sequence;
+	struct draft_part part;
 	struct error err;
 
-	if (page >= LIMIT_SESSIONS)
+	memcpy(&part, shared, sizeof(part));
+	if (part.page >= LIMIT_SESSIONS)
 		return;
-	if (((const volatile struct draft_reply *)shared)->foreseen != 0) {
-		take_foresight(&drafts->sessions[page], shared);
+	struct drafts_session *s = &drafts->sessions[part.page];
+	if (part.foreseen != 0) {
+		take_foresight(s, &part);
 		return;
 	}
-	struct drafts_session *s = &drafts->sessions[page];
-	if (!s->out || s->epoch != drafts->epoch || s->sequence != sequence)
+	if (!s->out || s->epoch != drafts->epoch || s->sequence != part.sequence ||
+		s->uid != part.session)
 		return;
-	memcpy(&s->reply, shared, offsetof(struct draft_reply, q));
-	if (s->reply.support != 0)
-		memcpy(s->reply.q, shared->q, sizeof(s->reply.q));
-	if (s->reply.session != s->uid || s->reply.sequence != sequence)
+	int rc = draft_take(&s->reply, &s->n_taken, &part, &drafts->supports);
+	if (rc == 0)
 		return;
 	s->out = false;
 	drafts->n_out--;
@@ -124,26 +136,24 @@ static void take(
 	uint64_t ns = took_ns(drafts, s, watching, now_ns);
 	pace_took(&s->pace, ns);
 	pace_took(&drafts->pace, ns);
-	if (accept_check_draft(&s->reply, drafts->n_vocab, s->k, &err) != 0) {
-		drafts->refused++;
-		log_limited(LOG_LEVEL_NOTICE, "session %llu: a draft was refused: %s",
-			(unsigned long long)s->uid, err.text);
-		s->reply.n = 0;
-	}
+	if (rc < 0)
+		refuse(drafts, s, "its parts do not belong together, or it is too large");
+	else if (accept_check_draft(&s->reply, drafts->n_vocab, s->budget, &err) != 0)
+		refuse(drafts, s, err.text);
 }
 
 /* watching: it has done nothing else since it looked last. */
 static void drain(struct drafts *drafts, bool watching)
 {
-	const struct draft_reply *reply;
+	const struct draft_part *part;
 	uint64_t now_ns = clock_ns();
 
 	/* Bounded: a ring that a broken peer keeps filling must not hold the engine here. */
-	for (uint32_t i = 0; i < DRAFT_RING_SLOTS; i++) {
-		reply = ring_peek(&drafts->rings.replies);
-		if (reply == NULL)
+	for (uint32_t i = 0; i < DRAFT_REPLY_SLOTS; i++) {
+		part = ring_peek(&drafts->rings.replies);
+		if (part == NULL)
 			break;
-		take(drafts, reply, watching, now_ns);
+		take(drafts, part, watching, now_ns);
 		ring_release(&drafts->rings.replies);
 	}
 	drafts->looked_ns = now_ns;
@@ -211,12 +221,16 @@ enum drafts_state drafts_state(
 	return !s->out && s->n_tokens == n_tokens ? DRAFTS_HERE : DRAFTS_NONE;
 }
 
-void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k,
-	bool last)
+void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens,
+	struct draft_budget budget, bool last)
 {
 	struct drafts_session *s = &drafts->sessions[page];
-	struct draft_request *request = ring_reserve(&drafts->rings.requests);
+	struct draft_request *request;
 
+	/* Without the memory for its draft a session has none. */
+	if (draft_room(&s->reply, budget.nodes) != 0)
+		return;
+	request = ring_reserve(&drafts->rings.requests);
 	if (request == NULL)
 		return; /* a full ring belongs to a drafter that has stopped reading */
 	*request = (struct draft_request){
@@ -224,7 +238,7 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 		.sequence = ++drafts->sequence,
 		.page = page,
 		.n_tokens = n_tokens,
-		.k = k,
+		.budget = budget,
 		.last = last,
 		.iteration = drafts->iteration,
 	};
@@ -240,7 +254,8 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 	s->epoch = drafts->epoch;
 	s->asked_ns = now_ns;
 	s->n_tokens = n_tokens;
-	s->k = k;
+	s->budget = budget;
+	s->n_taken = 0;
 	s->out = true;
 }
 
@@ -311,6 +326,13 @@ void drafts_wait(struct drafts *drafts, uint64_t limit_ns, bool ready)
 		seen = doorbell_wait(bell, seen, drafts->spin_ns,
 			left_ns < WAIT_SLICE_NS ? left_ns : WAIT_SLICE_NS);
 	}
+}
+
+void drafts_cut(struct drafts *drafts, uint32_t page, uint32_t n)
+{
+	struct draft_reply *reply = &drafts->sessions[page].reply;
+
+	reply->n = reply->n < n ? reply->n : n;
 }
 
 const struct draft_reply *drafts_reply(const struct drafts *drafts, uint32_t page)

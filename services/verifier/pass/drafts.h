@@ -10,6 +10,7 @@
 
 struct drafts {
 	struct draft_rings rings;
+	struct draft_supports supports;
 	uint64_t sequence; /* of the last request */
 	uint64_t peer_seen; /* generation of the drafter that the requests went to */
 	uint64_t epoch; /* requests of an earlier one will not be answered */
@@ -29,24 +30,29 @@ struct drafts {
 	struct drafts_session {
 		uint64_t uid, sequence, epoch; /* of the last request */
 		uint64_t asked_ns;
-		uint32_t n_tokens, k; /* of that one */
+		uint32_t n_tokens; /* of that one */
+		struct draft_budget budget; /* and this */
 		bool out; /* it was not answered */
 		uint64_t awaited; /* the last round that waits for it */
-		struct draft_reply reply; /* checked */
+		struct draft_reply reply; /* checked, or as much of it as has come */
+		uint32_t n_taken; /* nodes of it */
 		struct pace pace;
 		/* What was foreseen last, checked; foreseen 0: nothing since it was taken. */
 		struct drafts_foresight {
 			uint64_t uid;
 			uint32_t foreseen, drafted, right, method;
-			float confidence[LIMIT_DRAFT];
+			float confidence[LIMIT_DRAFT_DEPTH];
 		} foresight;
 	} sessions[LIMIT_SESSIONS];
 };
 
 /* generation: of this process; replies to requests of an earlier one are never taken for ours. What lies in the reply
- * ring is a predecessor's and is thrown away. payload is the draft region's. */
-int drafts_init(struct drafts *drafts, void *payload, size_t bytes, uint64_t generation,
-	uint32_t n_vocab, uint64_t wait_ns, uint64_t spin_ns, struct error *err);
+ * ring is a predecessor's and is thrown away. payload is the draft region's, supports that of "supports". */
+int drafts_init(struct drafts *drafts, void *payload, size_t bytes, void *supports,
+	uint64_t generation, uint32_t n_vocab, uint64_t wait_ns, uint64_t spin_ns,
+	struct error *err);
+
+void drafts_exit(struct drafts *drafts);
 
 /* Other waits, between two rounds. */
 void drafts_tune(struct drafts *drafts, uint64_t wait_ns, uint64_t spin_ns);
@@ -67,12 +73,15 @@ enum drafts_state {
 /* How it stands with the draft of a session that has so many tokens. */
 enum drafts_state drafts_state(
 	const struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens);
-/* page: index of the session page. k > 0; last: the round ends with this one. */
-void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k,
-	bool last);
+/* page: index of the session page; budget.nodes > 0; last: the round ends with this one. */
+void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens,
+	struct draft_budget budget, bool last);
 /* Tells the drafter how far a session is, without asking for anything but, if so, what it would have drafted. */
 void drafts_follow(
 	struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, bool foresight);
+
+/* Leaves of a session's draft its first n nodes, which are a draft. */
+void drafts_cut(struct drafts *drafts, uint32_t page, uint32_t n);
 
 /* How fast drafts of a session come, and what they bring. */
 const struct pace *drafts_pace(const struct drafts *drafts, uint32_t page, uint64_t uid);

@@ -4,6 +4,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/model/kv/kv_prefix.h"
+#include "shared/spec/kv_plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,7 @@ static int allocate(struct engine *engine, struct error *err)
 	engine->limits = (struct sched_limits){
 		.sessions_max = engine->tuning.sessions_max,
 		.prefill_chunk = engine->tuning.prefill_chunk,
-		.rows = LIMIT_DRAFT + 1,
+		.rows = LIMIT_DRAFT_SHARE + 1,
 	};
 	struct pass *pass = &engine->pass;
 	const struct forward_limits limits = pass_limits(
@@ -123,8 +124,9 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 		rc = create_experts(engine, err);
 	if (rc == 0)
 		rc = drafts_init(&engine->drafts, region_payload(&regions->draft), draft_bytes(),
-			options->generation, options->model->config.n_vocab,
-			engine->tuning.draft_wait, engine->tuning.draft_spin, err);
+			region_payload(&regions->supports), options->generation,
+			options->model->config.n_vocab, engine->tuning.draft_wait,
+			engine->tuning.draft_spin, err);
 	if (rc == 0)
 		rc = gate_hints_init(&engine->gates, options->model, options->backend,
 			engine->cached, options->config->gate_hints, err);
@@ -459,6 +461,7 @@ void engine_destroy(struct engine **out)
 	}
 	for (uint32_t i = 0; i < engine->n_live; i++)
 		kv_seq_forget(&engine_live(engine, i)->seq);
+	drafts_exit(&engine->drafts);
 	gate_hints_exit(&engine->gates);
 	routing_feed_exit(&engine->feed);
 	experts_cached_destroy(&engine->cached);

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a batch with more tokens than a draft and its root no hints are made: it wants most of the experts, and what is to be loaded
+/* Of a batch with more tokens than a session's share no hints are made: it wants most of the experts, and what is to be loaded
  * for it is known too late to help. */
-#define TOKENS_MAX (LIMIT_DRAFT + 1)
+#define TOKENS_MAX (LIMIT_DRAFT_SHARE + 1)
 
 int gate_hints_init(struct gate_hints *gates, const struct model *model, struct backend *backend,
 	struct experts_cached *cached, int choice, struct error *err)

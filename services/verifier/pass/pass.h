@@ -29,7 +29,7 @@ struct pass_part {
 	bool sits_out; /* its draft is late, and is expected for the next pass */
 	/* build */
 	const struct draft_reply *draft; /* checked; NULL: none, or late */
-	uint32_t n_drafts; /* rows behind the newest committed token */
+	uint32_t n_drafts; /* its nodes: rows behind the newest committed token */
 	uint32_t row; /* of the batch: its first */
 	uint32_t
 		pick; /* of the picks: that of its last committed token, if anything of it is picked */

@@ -68,12 +68,13 @@ static void draw(const struct pass *pass, const struct iteration_record *record,
 		timeline_add(&spans[i]);
 }
 
-/* draft NULL: the session had none. A checked reply: confidences are 0 to 1. */
-static void describe_draft(struct iteration_record *record, const struct draft_reply *draft)
+static void describe_draft(struct iteration_record *record, const struct pass_part *part)
 {
-	record->method = (uint8_t)(draft != NULL ? draft->method : DRAFT_NONE);
-	policy_record_confidence(record, draft != NULL ? draft->confidence : NULL,
-		draft != NULL ? record->drafted : 0);
+	static const struct draft_reply none = {.method = DRAFT_NONE};
+	const struct draft_reply *draft = part->n_drafts > 0 ? part->draft : &none;
+
+	record->method = (uint8_t)draft->method;
+	policy_record_draft(record, draft, part->out.node, part->out.n_accepted);
 }
 
 /* At K = 0: what the drafter says it would have drafted. Where a draft was asked for, what it says is about the time before. */
@@ -105,11 +106,10 @@ static void describe_part(
 	record->n_context = part->n_tokens + part->n_emitted;
 	record->k = (uint8_t)part->want.k;
 	record->decision = part->want.decision;
-	record->drafted = (uint8_t)part->n_drafts;
 	record->accepted = (uint8_t)part->out.n_accepted;
 	record->emitted = (uint8_t)part->n_emitted;
 	record->unfollowed = !follow_on(&s->follow);
-	describe_draft(record, part->n_drafts > 0 ? part->draft : NULL);
+	describe_draft(record, part);
 	describe_foresight(record, &engine->drafts, part);
 	record->k_fixed = (uint8_t)(s->page->request.k - SESSION_K_POLICY);
 }

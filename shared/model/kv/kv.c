@@ -289,7 +289,7 @@ int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells)
 	uint32_t short_by = n > seq->n_spare ? n - seq->n_spare : 0;
 	uint32_t pages = (uint32_t)(((uint64_t)short_by + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
 	if (pages > kv->n_free || !kv_windows_left(kv, n) ||
-		(uint64_t)n + in_flight(seq) > seq->n_max - seq->n + LIMIT_DRAFT)
+		(uint64_t)n + in_flight(seq) > seq->n_max - seq->n + LIMIT_DRAFT_NODES)
 		return -ENOSPC;
 	if (kv_states(kv) && !seq->state.held &&
 		recurrent_take(kv_states(kv), &seq->state, seq->owner) < 0)

@@ -151,7 +151,7 @@ void kv_exit(struct kv *kv);
  * where this process sees the store. */
 void kv_check(struct kv *kv);
 
-/* For n_max tokens and LIMIT_DRAFT more in flight. -EINVAL: owner 0 or n_max not in 1..LIMIT_CONTEXT. */
+/* For n_max tokens and LIMIT_DRAFT_NODES more in flight. -EINVAL: owner 0 or n_max not in 1..LIMIT_CONTEXT. */
 int kv_seq_init(struct kv_seq *seq, uint64_t owner, uint32_t n_max);
 /* Returns every page of the sequence; shared ones when nobody else has them. */
 void kv_seq_exit(struct kv *kv, struct kv_seq *seq);

@@ -257,7 +257,7 @@ static void sort_cells(struct kv *kv, struct kv_seq *seq)
 void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit)
 {
 	struct kv_left *left = kv->left;
-	uint32_t pages_max = (seq->n_max + LIMIT_DRAFT + KV_PAGE_CELLS) / KV_PAGE_CELLS;
+	uint32_t pages_max = (seq->n_max + LIMIT_DRAFT_NODES + KV_PAGE_CELLS) / KV_PAGE_CELLS;
 	assert(seq->n == 0 && seq->n_pages == 0);
 	if (!left)
 		return;

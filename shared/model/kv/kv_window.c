@@ -10,7 +10,7 @@ struct kv_windows_layout kv_windows_of(
 	const struct model_config *config = &model->config;
 	struct kv_windows_layout w = {
 		.window = config->window,
-		.kept = config->window + LIMIT_DRAFT + 1,
+		.kept = config->window + LIMIT_DRAFT_SHARE + 1,
 	};
 	uint64_t needed = (uint64_t)n_seqs * w.kept + n_batch;
 	for (uint32_t i = 0; i < config->n_layers; i++)
