@@ -40,6 +40,13 @@ struct queue_limits {
 	uint32_t ffn_width; /* the widest; a multiple of Q8_BLOCK */
 	bool ffn_plain; /* some take float32 values to their last product */
 	uint32_t n_experts; /* of a layer */
+	/* Of attention, of one layer and batch: */
+	uint32_t n_tokens, n_kv_heads, n_heads; /* n_heads: per KV head */
+	uint32_t k_dim, v_dim; /* 0: no layer attends */
+	uint32_t mla_nope; /* of latent attention: queries that go to the latent; 0 without */
+	/* Of delta nets: */
+	uint32_t delta_channels, delta_d_k; /* 0 without */
+	uint32_t delta_drafts; /* of one lane */
 	uint32_t pick_vocab; /* logits of a row that is picked from; 0: none is */
 };
 
@@ -96,6 +103,10 @@ struct backend_ops {
 	void (*embed)(struct queue *q, const struct step_embed *step);
 	void (*norm)(struct queue *q, const struct step_norm *step);
 	void (*products)(struct queue *q, const struct step_products *step);
+	void (*attend)(struct queue *q, const struct step_attend *step);
+	void (*mla)(struct queue *q, const struct step_mla *step);
+	void (*delta)(struct queue *q, const struct step_delta *step);
+	void (*replay)(struct queue *q, const struct step_replay *step);
 	void (*dense_ffn)(struct queue *q, const struct step_dense_ffn *step);
 	void (*route)(struct queue *q, const struct step_route *step);
 	void (*experts)(struct queue *q, const struct step_experts *step);

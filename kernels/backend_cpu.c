@@ -132,6 +132,14 @@ static void layout(struct cpu_queue *q, uint32_t threads, struct carve *c)
 	CARVE(c, q->gate_up, (size_t)threads * 2 * WORK_FFN_FLOATS);
 	CARVE(c, q->selection, (size_t)threads * limits->n_experts);
 	CARVE(c, q->ends, (size_t)limits->n_experts + 1);
+	CARVE(c, q->attention_tokens, limits->n_tokens);
+	if (limits->mla_nope > 0)
+		mla_layout(q, threads, c);
+	if (limits->delta_channels > 0) {
+		CARVE(c, q->delta_zeros, limits->delta_channels);
+		CARVE(c, q->delta_state, (size_t)threads * limits->delta_d_k * DELTA_COLUMNS);
+		CARVE(c, q->delta_path, (size_t)threads * limits->delta_drafts);
+	}
 }
 
 static size_t layout_bytes(const struct cpu_backend *cpu, const struct queue_limits *limits)
@@ -157,6 +165,7 @@ static void cpu_queue_free(struct queue *queue)
 
 	pick_destroy(&q->pick);
 	pool_destroy(&q->pool);
+	attention_memory_put(&q->attention);
 	free(q->memory);
 	free(q);
 }
@@ -177,6 +186,11 @@ static int cpu_queue_create(struct backend *backend, const struct queue_limits *
 	q->memory = huge_pages_alloc(bytes);
 	int rc = q->memory ? pool_create(cpu->threads, cpu->pin, cpu->spin_ns, &q->pool, err)
 			   : error_set(err, ENOMEM, "no memory for a queue: %zu bytes", bytes);
+	if (rc == 0 && limits->k_dim > 0)
+		rc = attention_memory_get(&q->attention, q->kernels, q->n_threads,
+			limits->mla_nope == 0 || limits->n_tokens < MLA_TOKENS ? limits->n_tokens
+									       : MLA_TOKENS,
+			limits->n_kv_heads, limits->n_heads, limits->k_dim, limits->v_dim, err);
 	if (rc == 0 && limits->pick_vocab > 0)
 		rc = pick_create(cpu->kernels, q->pool, limits->pick_vocab, &q->pick, err);
 	if (rc < 0) {
@@ -189,6 +203,8 @@ static int cpu_queue_create(struct backend *backend, const struct queue_limits *
 			q->act ? q->act + i * limits->ffn_width : NULL,
 			q->act_q8 + i * (limits->ffn_width / Q8_BLOCK),
 		};
+	for (size_t i = 0; i < limits->delta_channels; i++)
+		q->delta_zeros[i] = 0;
 	*out = &q->queue;
 	return 0;
 }
@@ -285,6 +301,10 @@ static const struct backend_ops cpu_ops = {
 	.embed = cpu_embed,
 	.norm = cpu_norm,
 	.products = cpu_products,
+	.attend = cpu_attend,
+	.mla = cpu_mla,
+	.delta = cpu_delta,
+	.replay = cpu_replay,
 	.dense_ffn = cpu_dense_ffn,
 	.route = cpu_route,
 	.experts = cpu_experts,
@@ -314,11 +334,6 @@ int backend_cpu_create(
 struct pool *backend_cpu_pool(const struct queue *q)
 {
 	return ((const struct cpu_queue *)q)->pool;
-}
-
-uint32_t backend_cpu_threads(const struct backend *backend)
-{
-	return ((const struct cpu_backend *)backend)->threads;
 }
 
 const struct kernels *backend_cpu_kernels(const struct backend *backend)

@@ -22,4 +22,3 @@ int backend_cpu_create(
 /* For who makes the back end, and for measurements of its parts: the threads of a queue. */
 struct pool *backend_cpu_pool(const struct queue *q);
 const struct kernels *backend_cpu_kernels(const struct backend *backend);
-uint32_t backend_cpu_threads(const struct backend *backend);

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "kernels/kv_format.h"
 #include "kernels/pick.h"
 #include "kernels/tensor.h"
 
@@ -59,8 +60,29 @@ struct step_token {
 	uint32_t id, position;
 	int32_t parent; /* row of the token before it in the batch; -1: its sequence's committed ones are */
 	uint32_t cell; /* that keeps its keys and values */
-	uint32_t map; /* of its sequence: step_attend.maps */
+	uint32_t map; /* of its sequence, among the maps */
 	uint32_t shared; /* positions from which on its own ancestors count, not the map */
+};
+
+/* A batch as attention reads it. A token attends to the cells that its sequence's map has for positions below `shared`, then to
+ * those of its ancestors in the batch, then to its own. */
+struct batch_cells {
+	struct rows tokens; /* struct step_token */
+	const struct buffer *maps; /* uint32_t: from positions to cells; in each pass others */
+	uint32_t window; /* positions that a token attends to, its own counted; 0: all */
+	struct rows cos_sin; /* [n_rot] of each token */
+	uint32_t n_rot;
+};
+
+/* Where one layer's keys and values lie (kernels/kv_format.h). */
+struct kv_cells {
+	const struct buffer *buffer;
+	size_t k, v; /* cell 0 of the first head */
+	size_t k_head_bytes, v_head_bytes; /* from a head to the next one */
+	size_t k_bytes, v_bytes; /* from a cell to the next one */
+	enum kv_type type;
+	bool k_turned, v_paired;
+	struct place of; /* uint32_t: the layer's own cell of a cell; buffer NULL: the same */
 };
 
 /* The start of a pass: embeddings, and the angles of every position. */
@@ -101,6 +123,94 @@ struct step_products {
 	uint32_t n;
 	bool alone; /* too little to be shared out, as the caller knows */
 	struct step_next next;
+};
+
+/* Attention from the products on: biases, norms and rotation of each head, keys and values into their cells, and what each
+ * query head reads. */
+struct step_attend {
+	struct batch_cells batch;
+	struct kv_cells cells;
+	uint32_t n_heads, n_kv_heads, dim;
+	bool gated; /* each query head has as many values of a gate behind it: out * sigmoid(gate) */
+	bool rope_neox;
+	bool norm_vectors; /* all heads of q, and of k, are normed as one vector, else each by itself */
+	const float *q_bias, *k_bias, *v_bias; /* or NULL */
+	const float *q_norm, *k_norm; /* or NULL */
+	float eps;
+	float scale; /* of the scores */
+	const float *sinks; /* [n_heads] or NULL */
+	struct rows q, k, v; /* overwritten */
+	struct rows out, out_q8; /* [n_heads * dim]; out_q8 may be none */
+};
+
+/* Multi-head latent attention in its absorbed form (attention_mla.c), from the products on. */
+struct step_mla {
+	struct batch_cells batch;
+	struct kv_cells cells;
+	uint32_t n_heads, nope, rope, kv_rank,
+		v; /* of a head: without rotation, with it; the latent; its value */
+	const float *q_bias, *kv_bias; /* or NULL */
+	const float *kv_norm; /* [kv_rank] */
+	float eps, scale;
+	struct matrix k_b, v_b; /* of the first head */
+	size_t k_b_head_bytes, v_b_head_bytes; /* to the next head's */
+	bool k_b_transposed;
+	struct rows q; /* [n_heads][nope + rope], overwritten */
+	struct rows kv; /* [kv_rank + rope], overwritten */
+	struct rows out, out_q8; /* [n_heads * v]; out_q8 may be none */
+};
+
+/* A sequence's tokens of a batch in layers with a recurrent state: certain ones, then drafts, linked by state_token.next. Offsets
+ * count from step_delta.states. */
+struct state_lane {
+	uint32_t first;
+	int32_t last_certain; /* -1: there is none */
+	uint64_t current,
+		next; /* the state before the batch; that after the certain tokens, or those replayed */
+	uint32_t begins; /* there is no state before the batch */
+	uint32_t accepted_first, n_accepted; /* of step_replay.accepted */
+};
+
+struct state_token {
+	int32_t before; /* the token before it, -1: the sequence's state is */
+	uint32_t next; /* UINT32_MAX: none */
+	uint32_t lane;
+	uint32_t writes_window; /* the window after it goes to the lane's next state */
+};
+
+/* A gated delta net from the products on (delta_net.h has the definitions): K = n_k_heads * d_k, V = n_v_heads * d_v. */
+struct step_delta {
+	uint32_t n_k_heads, n_v_heads, d_k, d_v, taps;
+	bool tiled; /* value head h goes with key head h % n_k_heads, else with h / (n_v_heads / n_k_heads) */
+	struct rows tokens; /* struct state_token */
+	struct place lanes; /* struct state_lane [n_lanes] */
+	uint32_t n_lanes;
+	struct place states; /* of this layer: each a window of so many floats, then the heads */
+	size_t window_floats;
+	struct place conv; /* [taps][2K + V] */
+	const float *a, *dt; /* [n_v_heads] */
+	const float *norm; /* [d_v] */
+	float eps, q_scale;
+	struct rows in; /* [2K + V] the products, then [n_v_heads] decays and as many rates */
+	struct place keep; /* as step_product has them: rows of `in` that are kept for a replay */
+	struct rows kept;
+	struct rows
+		mixed; /* [2K + 2V], which q, k, v and z are taken from, by key heads; or none */
+	struct rows ba; /* [2 n_v_heads], which beta and alpha are taken from; or none */
+	struct rows alpha_beta; /* [2][n_v_heads] */
+	struct rows z; /* [V] */
+	struct rows qkv; /* scratch: [2K + V] */
+	struct rows out, out_q8; /* [V]; out_q8 may be none */
+};
+
+/* Drafts of the last pass that were accepted, onto the states of their sequences: delta.tokens and lanes as in that pass, but
+ * for `before`, `writes_window` and the accepted ones. */
+struct step_replay {
+	struct step_delta delta;
+	struct place lanes; /* uint32_t [n_lanes]: those that have some */
+	uint32_t n_lanes;
+	struct place accepted; /* uint32_t [n_accepted]: tokens, a lane's one after the other */
+	uint32_t n_accepted;
 };
 
 enum activation_kind { ACTIVATION_SILU, ACTIVATION_SWIGLU_OAI };

@@ -11,7 +11,7 @@
 #include "shared/base/cpu_name.h"
 #include "shared/base/limits.h"
 #include "shared/base/plural.h"
-#include "shared/model/pass/attention_split.h"
+#include "kernels/cpu/steps/attention_split.h"
 #include "shared/model/kv/kv.h"
 
 #include <errno.h>

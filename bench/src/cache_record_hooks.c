@@ -120,7 +120,7 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 }
 
 /* Before each layer, and behind the last: the second half of the one before has ended. */
-static void on_residual(void *arg, uint32_t layer, uint32_t n_tokens, const float *x)
+static void on_residual(void *arg, uint32_t layer, uint32_t n_tokens, const struct rows *x)
 {
 	struct recorder *r = arg;
 	uint64_t now_ns = record_clock_ns(r);

@@ -50,12 +50,13 @@ static inline void record(void *arg, uint32_t layer, uint32_t n_tokens, const ui
 	}
 }
 
-static inline void record_residual(void *arg, uint32_t layer, uint32_t n_tokens, const float *x)
+static inline void record_residual(
+	void *arg, uint32_t layer, uint32_t n_tokens, const struct rows *x)
 {
 	struct routes *routes = arg;
 	assert_true(layer < 17 && routes->n_embd <= 1024);
-	memcpy(routes->hidden[layer], x + (size_t)(n_tokens - 1) * routes->n_embd,
-		routes->n_embd * sizeof(*x));
+	memcpy(routes->hidden[layer], x->buffer->host + x->offset + (n_tokens - 1) * x->stride,
+		routes->n_embd * sizeof(float));
 }
 
 static struct routes routes;

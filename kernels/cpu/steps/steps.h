@@ -9,8 +9,9 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/steps/attention_split.h"
 #include "kernels/pool.h"
-#include "shared/base/limits.h"
+#include "shared/base/carve.h"
 
 #include <assert.h>
 
@@ -61,6 +62,18 @@ struct cpu_queue {
 	struct q8_block *act_q8;
 	struct activation *act_rows; /* [limits.ffn_pairs]: these, by row */
 	float *gate_up; /* [threads][2][WORK_FFN_FLOATS] */
+	/* Of attention: */
+	struct attention_memory attention;
+	struct attention_token *attention_tokens; /* [limits.n_tokens] */
+	float *latent_q; /* [MLA_TOKENS][n_heads][k_dim] */
+	float *latent; /* [MLA_TOKENS][n_heads][v_dim] */
+	struct q8_block *head_q8; /* [threads][mla_q8_blocks] */
+	float *head_row; /* [threads][mla_row_floats] */
+	size_t mla_q8_blocks, mla_row_floats;
+	/* Of delta nets: */
+	float *delta_zeros; /* [limits.delta_channels] */
+	float *delta_state; /* [threads][limits.delta_d_k][DELTA_COLUMNS] */
+	uint32_t *delta_path; /* [threads][limits.delta_drafts] */
 	struct pick *pick; /* NULL: the queue picks no tokens */
 	/* Of routing: */
 	float *selection; /* [threads][limits.n_experts] */
@@ -118,21 +131,6 @@ static inline void input_rows(
 		};
 }
 
-/* Hands out pieces of one allocation; with base NULL it only counts. */
-struct carve {
-	unsigned char *base;
-	size_t used;
-};
-
-static inline void *carve(struct carve *c, size_t n, size_t each)
-{
-	void *piece = c->base ? c->base + c->used : NULL;
-	c->used += (n * each + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-	return piece;
-}
-
-#define CARVE(c, field, n) ((field) = carve((c), (n), sizeof(*(field))))
-
 enum {
 	WORK_ITEMS = 128, /* items per thread, at most */
 	/* Rows are cut in multiples of this: a whole number of Q8 blocks, and of any kernel's row group. */
@@ -142,6 +140,9 @@ enum {
 	/* Of gate's rows, and of up's, that a thread works out before it goes on to what follows: they stay in its second-level
 	 * cache. */
 	WORK_FFN_FLOATS = 16 << 10,
+	MLA_TOKENS = 16, /* of a block: a head's two matrices are read once for them */
+	/* Of a state, that one thread takes through all tokens: they stay in its first-level cache. */
+	DELTA_COLUMNS = 16,
 };
 /* A step has at most this many items: rounding adds one per task at most. */
 #define WORK_ITEMS_MAX(threads, tasks) ((size_t)(threads)*WORK_ITEMS * 2 + (tasks))
@@ -161,6 +162,18 @@ void work_next(struct cpu_queue *q, const struct step_next *next);
 void cpu_embed(struct queue *q, const struct step_embed *step);
 void cpu_norm(struct queue *q, const struct step_norm *step);
 void cpu_products(struct queue *q, const struct step_products *step);
+/* attend.c: what attention_run needs of a batch, but for dimensions, scale and what is done before and after; a token of it. */
+struct attention_step attention_step_of(
+	struct cpu_queue *q, const struct batch_cells *batch, const struct kv_cells *cells);
+struct attention_token attention_token_of(
+	const struct batch_cells *batch, uint32_t t, const float *q, float *out);
+/* attention_mla.c */
+void mla_layout(struct cpu_queue *q, uint32_t threads, struct carve *c);
+
+void cpu_attend(struct queue *q, const struct step_attend *step);
+void cpu_mla(struct queue *q, const struct step_mla *step);
+void cpu_delta(struct queue *q, const struct step_delta *step);
+void cpu_replay(struct queue *q, const struct step_replay *step);
 void cpu_dense_ffn(struct queue *q, const struct step_dense_ffn *step);
 void cpu_route(struct queue *q, const struct step_route *step);
 void cpu_experts(struct queue *q, const struct step_experts *step);

@@ -30,28 +30,32 @@ static uint32_t pick_rows(const struct forward *f)
 static void layout(struct forward *f, struct carve *c)
 {
 	const struct model_config *config = &f->model->config;
-	size_t T = f->n_batch, D = config->n_embd, k = config->n_experts_used;
+	const struct mla_config *mla = &config->mla;
+	size_t T = f->n_batch, D = config->n_embd, k = config->n_experts_used, one = sizeof(float);
 	size_t q_width = (size_t)config->n_heads * config->head_dim;
 	size_t kv_width = (size_t)config->n_kv_heads * config->head_dim;
-	CARVE(c, f->x, T * D);
-	CARVE(c, f->h, T * D);
-	CARVE(c, f->h_q8, T * (D / Q8_BLOCK));
-	CARVE(c, f->q, T * (config->arch->q_gate ? 2 : 1) * q_width);
-	CARVE(c, f->k, T * kv_width);
-	CARVE(c, f->v, T * kv_width);
-	CARVE(c, f->att, T * q_width);
-	CARVE(c, f->att_q8, T * (q_width / Q8_BLOCK));
-	CARVE(c, f->out, T * D);
-	CARVE(c, f->router, T * config->n_experts);
-	CARVE(c, f->shared, config->n_shared_ff ? T * D : 0);
-	CARVE(c, f->shared_weight, T);
-	CARVE(c, f->cos_sin, T * config->n_rot);
-	CARVE(c, f->down, T * k * D);
-	CARVE(c, f->logits, (size_t)(f->limits.n_logits + pick_rows(f)) * config->n_vocab);
-	if (f->mla)
-		mla_layout(f, c);
+	size_t att = (size_t)config->n_heads * mla->v > q_width ? (size_t)config->n_heads * mla->v
+								: q_width;
+	f->x = carve_at(c, T * D, one);
+	f->h = carve_at(c, T * D, one);
+	f->h_q8 = carve_at(c, T * (D / Q8_BLOCK), sizeof(struct q8_block));
+	f->q = carve_at(c, T * (config->arch->q_gate ? 2 : 1) * q_width, one);
+	f->k = carve_at(c, T * kv_width, one);
+	f->v = carve_at(c, T * kv_width, one);
+	f->q_a = carve_at(c, T * mla->q_rank, one);
+	f->q_a_q8 = carve_at(c, T * (mla->q_rank / Q8_BLOCK), sizeof(struct q8_block));
+	f->kv_a = carve_at(c, T * (mla->kv_rank + mla->rope), one);
+	f->att = carve_at(c, T * att, one);
+	f->att_q8 = carve_at(c, T * (att / Q8_BLOCK), sizeof(struct q8_block));
+	f->out = carve_at(c, T * D, one);
+	f->router = carve_at(c, T * config->n_experts, one);
+	f->shared = carve_at(c, config->n_shared_ff ? T * D : 0, one);
+	f->shared_weight = carve_at(c, T, one);
+	f->down = carve_at(c, T * k * D, one);
+	f->cos_sin = carve_at(c, T * config->n_rot, one);
+	f->logits = carve_at(c, (size_t)(f->limits.n_logits + pick_rows(f)) * config->n_vocab, one);
 	if (f->delta)
-		delta_layout(f->delta, f, c);
+		delta_layout(f, c);
 }
 
 /* What the host writes for a pass, or reads of it. */
@@ -66,7 +70,7 @@ static void layout_batch(struct forward *f, struct carve *c)
 	CARVE(c, f->uses, f->model->config.n_experts);
 	CARVE(c, f->n_uses, 1);
 	if (f->delta)
-		delta_layout_batch(f->delta, f, c);
+		delta_layout_batch(f, c);
 }
 
 static void layout_tables(struct forward *f, struct carve *c)
@@ -75,32 +79,17 @@ static void layout_tables(struct forward *f, struct carve *c)
 	CARVE(c, f->frequency, f->model->config.n_rot / 2);
 	CARVE(c, f->on_main, T);
 	CARVE(c, f->has_main_child, T);
-	CARVE(c, f->main_roots, T);
-	CARVE(c, f->q_rows, T);
-	CARVE(c, f->k_rows, T);
-	CARVE(c, f->v_rows, T);
+	CARVE(c, f->seqs, T);
+	CARVE(c, f->maps, T);
+	CARVE(c, f->numbers, f->n_numbers);
 	CARVE(c, f->distinct, E);
 	CARVE(c, f->distinct_tokens, E);
 	CARVE(c, f->views, E);
 	CARVE(c, f->ready, E);
 	CARVE(c, f->logit_row, T);
 	CARVE(c, f->pick_row, f->limits.n_picks);
-	CARVE(c, f->attention_tokens, T);
-}
-
-static void set_rows(struct forward *f)
-{
-	const struct model_config *config = &f->model->config;
-	size_t q_width = (size_t)config->n_heads * config->head_dim;
-	size_t kv_width = (size_t)config->n_kv_heads * config->head_dim;
-	for (size_t t = 0; t < f->n_batch; t++) {
-		f->q_rows[t] = f->q + t * (config->arch->q_gate ? 2 : 1) * q_width;
-		f->k_rows[t] = f->k + t * kv_width;
-		f->v_rows[t] = f->v + t * kv_width;
-		f->logit_row[t] = UINT32_MAX;
-	}
-	f->order = (struct expert_order){
-		batch_place(f, f->pairs), batch_place(f, f->uses), batch_place(f, f->n_uses)};
+	if (f->delta)
+		delta_layout_tables(f, c);
 }
 
 static int check(const struct forward *f, struct error *err)
@@ -140,7 +129,8 @@ static void set_shape(struct forward *f, const struct model *model, struct backe
 	f->limits = *limits;
 	f->n_batch = limits->n_batch;
 	f->n_context = limits->n_context;
-	f->n_threads = backend_cpu_threads(backend);
+	for (f->n_numbers = 2; f->n_numbers < 2 * f->n_batch; f->n_numbers *= 2)
+		continue;
 }
 
 static struct queue_limits queue_limits(const struct forward *f)
@@ -150,6 +140,8 @@ static struct queue_limits queue_limits(const struct forward *f)
 	uint32_t k = config->n_experts_used > 0 ? config->n_experts_used : 1;
 	if (config->n_shared_ff > ff)
 		ff = config->n_shared_ff;
+	const struct mla_config *mla = &config->mla;
+	const struct delta_config *delta = &config->delta;
 	return (struct queue_limits){
 		.products = config->n_experts > STEP_NEXT ? config->n_experts : STEP_NEXT,
 		/* Up to six products take the same rows: those of a delta net's layer. */
@@ -158,6 +150,17 @@ static struct queue_limits queue_limits(const struct forward *f)
 		.ffn_width = (ff + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK,
 		.ffn_plain = plain_down(f->model),
 		.n_experts = config->n_experts,
+		.n_tokens = f->n_batch,
+		.n_kv_heads = mla->kv_rank ? 1 : config->n_kv_heads,
+		.n_heads = mla->kv_rank ? config->n_heads : config->n_heads / config->n_kv_heads,
+		.k_dim = mla->kv_rank ? mla->kv_rank + mla->rope : config->head_dim,
+		.v_dim = mla->kv_rank ? mla->kv_rank : config->head_dim,
+		.mla_nope = mla->kv_rank ? mla->nope : 0,
+		.delta_channels = delta->n_layers ? 2 * delta->n_k_heads * delta->d_k +
+							    delta->n_v_heads * delta->d_v
+						  : 0,
+		.delta_d_k = delta->d_k,
+		.delta_drafts = f->limits.n_drafts,
 		.pick_vocab = f->limits.n_picks > 0 ? config->n_vocab : 0,
 	};
 }
@@ -194,21 +197,27 @@ static int place(struct forward *f, struct error *err)
 		rc = error_set(err, ENOMEM, "no memory for tables of %zu bytes", tables.used);
 	if (rc < 0)
 		return error_prefix(err, rc, "the forward pass, for a batch of %u", f->n_batch);
-	layout(f, &(struct carve){f->memory.host, 0});
 	layout_batch(f, &(struct carve){f->batch.host, 0});
 	layout_tables(f, &(struct carve){f->tables, 0});
-	set_rows(f);
+	f->order = (struct expert_order){
+		batch_place(f, f->pairs), batch_place(f, f->uses), batch_place(f, f->n_uses)};
+	for (size_t t = 0; t < f->n_batch; t++)
+		f->logit_row[t] = UINT32_MAX;
 	forward_rope_init(f);
-	f->pool = backend_cpu_pool(f->queue);
-	f->kernels = backend_cpu_kernels(f->backend);
-	return 0;
+	if (f->delta)
+		delta_fill(f);
+	const struct kv *kv = f->kv;
+	if (!kv->windows.of)
+		return 0;
+	return ops->wrap(f->backend, kv->windows.of,
+		(size_t)kv->layout.n_pages * KV_PAGE_CELLS * sizeof(*kv->windows.of), &f->windows,
+		err);
 }
 
 int forward_create(const struct model *model, struct backend *backend, struct kv *kv,
 	struct expert_source *experts, const struct forward_limits *limits, struct forward **out,
 	struct error *err)
 {
-	const struct model_config *config = &model->config;
 	struct forward *f = calloc(1, sizeof(*f));
 	if (!f)
 		return error_set(err, ENOMEM, "no memory for the forward pass");
@@ -216,25 +225,10 @@ int forward_create(const struct model *model, struct backend *backend, struct kv
 	f->kv = kv;
 	f->experts = experts;
 	int rc = check(f, err);
-	if (rc < 0) {
-		free(f);
-		return rc;
-	}
-	rc = mla_begin(f, err);
 	if (rc == 0)
 		rc = delta_begin(f, err);
 	if (rc == 0)
 		rc = place(f, err);
-	/* The root is an instruction, correctly rounded: no libm. */
-	f->attention_scale = 1.0f / __builtin_sqrtf((float)config->head_dim);
-	if (rc == 0 && config->mla.kv_rank)
-		rc = mla_create(f, err);
-	else if (rc == 0)
-		rc = attention_memory_get(&f->attention, f->kernels, f->n_threads, f->n_batch,
-			config->n_kv_heads, config->n_heads / config->n_kv_heads, config->head_dim,
-			config->head_dim, err);
-	if (rc == 0)
-		rc = delta_create(f, err);
 	if (rc < 0)
 		forward_destroy(&f);
 	*out = f;
@@ -243,16 +237,17 @@ int forward_create(const struct model *model, struct backend *backend, struct kv
 
 void forward_destroy(struct forward **forward)
 {
-	if (*forward) {
-		delta_destroy(*forward);
-		mla_destroy(*forward);
-		attention_memory_put(&(*forward)->attention);
-		if ((*forward)->queue)
-			(*forward)->queue->ops->queue_free((*forward)->queue);
-		(*forward)->backend->ops->free(&(*forward)->batch);
-		(*forward)->backend->ops->free(&(*forward)->memory);
-		free((*forward)->tables);
-		free(*forward);
+	struct forward *f = *forward;
+	if (f) {
+		const struct backend_ops *ops = f->backend->ops;
+		delta_destroy(f);
+		if (f->queue)
+			ops->queue_free(f->queue);
+		ops->free(&f->windows);
+		ops->free(&f->batch);
+		ops->free(&f->memory);
+		free(f->tables);
+		free(f);
 	}
 	*forward = NULL;
 }
@@ -321,7 +316,8 @@ static void output_logits(
 	const struct model *model = f->model;
 	uint32_t n = model->config.n_embd, n_vocab = model->config.n_vocab;
 	struct rows h = floats_of(f, f->h, n), q8 = {0};
-	struct rows logits = floats_of(f, f->logits + (size_t)row * n_vocab, n_vocab);
+	struct rows logits =
+		floats_of(f, f->logits + (size_t)row * n_vocab * sizeof(float), n_vocab);
 	if (forward_quantised(&model->output))
 		q8 = q8_of(f, f->h_q8, n);
 	h.n = q8.n = logits.n = n_rows;
@@ -381,32 +377,51 @@ static void output(struct forward *f)
 /* The residual stream as it is before f->layer, or after the last. */
 static void call_residual_hook(struct forward *f)
 {
-	if (f->hooks.residual)
-		f->hooks.residual(f->hooks.arg, f->layer, f->n, f->x);
+	if (!f->hooks.residual)
+		return;
+	const struct rows x = floats_of(f, f->x, f->model->config.n_embd);
+	section_end(f);
+	f->hooks.residual(f->hooks.arg, f->layer, f->n, &x);
+	section_begin(f);
 }
 
-/* By layer->mixer: x += mixer(norm(x)). */
+/* By layer->mixer: f->out = mixer(norm(x)). */
 static void (*const mixers[])(struct forward *f) = {
 	[MIX_ATTENTION] = attention_layer,
 	[MIX_MLA] = mla_layer,
 	[MIX_DELTA_NET] = delta_layer,
 };
 
-int forward_run(struct forward *forward, const struct batch_token *tokens, uint32_t n)
+static int queue_layers(struct forward *f)
 {
-	return forward_run_picks(forward, tokens, n, NULL, 0, NULL);
+	uint64_t at = clock_ns();
+	for (f->layer = 0; f->layer < f->model->config.n_layers; f->layer++) {
+		call_residual_hook(f);
+		mixers[f->model->layers[f->layer].mixer](f);
+		uint64_t attended = clock_ns();
+		f->stats.attention_ns += attended - at;
+		int rc = ffn_layer(f);
+		if (rc < 0)
+			return rc;
+		at = clock_ns();
+		f->stats.moe_ns += at - attended;
+	}
+	call_residual_hook(f);
+	return 0;
 }
 
-int forward_run_picks(struct forward *forward, const struct batch_token *tokens, uint32_t n,
+int forward_begin(struct forward *forward, const struct batch_token *tokens, uint32_t n,
 	const struct pick_row *picks, uint32_t n_picks, struct pick_result *results)
 {
 	struct forward *f = forward;
-	uint64_t start = clock_ns();
 	memset(&f->stats, 0, sizeof(f->stats));
+	f->began_ns = clock_ns();
+	f->end = 0;
 	if (n == 0 || n > f->n_batch)
 		return -EINVAL;
 	f->tokens = tokens;
 	f->n = n;
+	f->section = 0;
 	f->picks = picks;
 	f->n_picks = n_picks;
 	f->picked = results;
@@ -419,25 +434,44 @@ int forward_run_picks(struct forward *forward, const struct batch_token *tokens,
 		rc = delta_prepare(f);
 	if (rc < 0)
 		return rc;
+	section_begin(f);
 	embed(f);
-	uint64_t at = clock_ns();
-	for (f->layer = 0; f->layer < f->model->config.n_layers; f->layer++) {
-		call_residual_hook(f);
-		mixers[f->model->layers[f->layer].mixer](f);
-		uint64_t attended = clock_ns();
-		f->stats.attention_ns += attended - at;
-		rc = ffn_layer(f);
-		if (rc < 0)
-			return rc;
-		at = clock_ns();
-		f->stats.moe_ns += at - attended;
+	rc = queue_layers(f);
+	if (rc < 0) {
+		/* What was queued before is nobody's any more when this returns. */
+		f->end = f->queue->ops->ticket(f->queue);
+		(void)forward_wait(f);
+		return rc;
 	}
-	call_residual_hook(f);
+	uint64_t at = clock_ns();
 	output(f);
-	uint64_t end = clock_ns();
-	f->stats.output_ns = end - at - f->stats.pick_ns;
-	f->stats.total_ns = end - start;
+	section_end(f);
+	f->stats.output_ns = clock_ns() - at - f->stats.pick_ns;
+	f->end = f->queue->ops->ticket(f->queue);
 	return 0;
+}
+
+int forward_wait(struct forward *forward)
+{
+	struct forward *f = forward;
+	int rc = f->queue->ops->wait(f->queue, f->end);
+	/* What its steps read is let go. */
+	if (f->experts)
+		f->experts->ops->end(f->experts);
+	f->stats.total_ns = clock_ns() - f->began_ns;
+	return rc;
+}
+
+int forward_run_picks(struct forward *forward, const struct batch_token *tokens, uint32_t n,
+	const struct pick_row *picks, uint32_t n_picks, struct pick_result *results)
+{
+	int rc = forward_begin(forward, tokens, n, picks, n_picks, results);
+	return rc < 0 ? rc : forward_wait(forward);
+}
+
+int forward_run(struct forward *forward, const struct batch_token *tokens, uint32_t n)
+{
+	return forward_run_picks(forward, tokens, n, NULL, 0, NULL);
 }
 
 void forward_replay(struct forward *forward)
@@ -448,7 +482,10 @@ void forward_replay(struct forward *forward)
 
 const float *forward_logits(const struct forward *forward, uint32_t i)
 {
-	return forward->logits + (size_t)forward->logit_row[i] * forward->model->config.n_vocab;
+	const struct rows logits =
+		floats_of(forward, forward->logits, forward->model->config.n_vocab);
+	return (const float *)(const void *)(logits.buffer->host + logits.offset +
+					     forward->logit_row[i] * logits.stride);
 }
 
 const struct forward_stats *forward_stats(const struct forward *forward)

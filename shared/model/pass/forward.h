@@ -30,8 +30,8 @@ struct batch_token {
 struct forward_hooks {
 	void (*layer)(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
 		const float *weights, const struct rows *hidden);
-	/* x: [n_tokens][n_embd], the residual stream before the layer; with layer = n_layers behind the last. */
-	void (*residual)(void *arg, uint32_t layer, uint32_t n_tokens, const float *x);
+	/* x: rows of [n_embd], the residual stream before the layer; with layer = n_layers behind the last. */
+	void (*residual)(void *arg, uint32_t layer, uint32_t n_tokens, const struct rows *x);
 	void *arg;
 };
 
@@ -73,6 +73,12 @@ int forward_run(struct forward *forward, const struct batch_token *tokens, uint3
  * results[0..n_picks-1]. -EINVAL also when pick_check refuses the rows, or there are more than forward_create was told. */
 int forward_run_picks(struct forward *forward, const struct batch_token *tokens, uint32_t n,
 	const struct pick_row *picks, uint32_t n_picks, struct pick_result *results);
+/* The same in two (n_picks may be 0): begin queues the pass, wait blocks until all of it has run; meanwhile the caller may do anything but begin
+ * another or change the sequences. wait is only for who has begun one with 0; -errno when the back end failed. tokens may go
+ * when begin returns, picks and results when wait does. */
+int forward_begin(struct forward *forward, const struct batch_token *tokens, uint32_t n,
+	const struct pick_row *picks, uint32_t n_picks, struct pick_result *results);
+int forward_wait(struct forward *forward);
 
 /* After kv_commit of the last pass: brings the recurrent states of its sequences up to those of their drafts that were
  * accepted, from what the pass kept of them. A sequence whose state is behind is refused by forward_run. Does nothing for

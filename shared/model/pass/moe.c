@@ -61,7 +61,11 @@ static void dense_layer(struct forward *f)
 		.x = floats_of(f, f->x, n),
 		.bias = layer->ffn_down_bias,
 	};
-	call_hook(f, false);
+	if (f->hooks.layer) {
+		section_end(f);
+		call_hook(f, false);
+		section_begin(f);
+	}
 	next_mixer(f, f->layer + 1, &step.next);
 	f->queue->ops->dense_ffn(f->queue, &step);
 }
@@ -179,8 +183,11 @@ static int run_experts(struct forward *f)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
 	const struct expert_source_ops *ops = f->experts->ops;
+	section_end(f);
+	int n = f->queue->ops->wait(f->queue, f->queue->ops->ticket(f->queue));
+	if (n < 0)
+		return n;
 	uint32_t n_distinct = *f->n_uses, done = 0;
-	int n;
 	for (uint32_t i = 0; i < n_distinct; i++) {
 		f->distinct[i] = f->uses[i].expert;
 		f->distinct_tokens[i] = f->uses[i].n;
@@ -196,8 +203,11 @@ static int run_experts(struct forward *f)
 		run_some(f, (uint32_t)n, done == n_distinct);
 		ops->used(f->experts, f->queue, f->queue->ops->ticket(f->queue));
 	}
+	/* Of a pass that ends here forward_wait says the same, behind what was queued. */
+	if (n < 0)
+		return -EIO;
 	ops->end(f->experts);
-	return n < 0 ? -EIO : 0;
+	return 0;
 }
 
 static void combine(struct forward *f)
@@ -233,7 +243,9 @@ int ffn_layer(struct forward *f)
 	}
 	route(f);
 	int rc = run_experts(f);
-	if (rc == 0)
-		combine(f);
-	return rc;
+	if (rc < 0)
+		return rc;
+	section_begin(f);
+	combine(f);
+	return 0;
 }

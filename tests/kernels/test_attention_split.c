@@ -2,7 +2,7 @@
  * windows, sinks and branches, whether the splits of a row are handed out or not. */
 #include "tests/kernels/reference.h"
 
-#include "shared/model/pass/attention_split.h"
+#include "kernels/cpu/steps/attention_split.h"
 
 enum {
 	POSITIONS = 2100,
@@ -103,6 +103,7 @@ static void run(
 		.sinks = r->sinks ? r->sink : NULL,
 		.cell_of = r->window ? r->cell_of : NULL,
 		.tail = tail,
+		.tail_arg = r,
 		.prepare = prepare,
 		.prepare_all = prepare_all,
 		.done = done,

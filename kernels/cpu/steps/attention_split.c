@@ -1,4 +1,4 @@
-#include "shared/model/pass/attention_split.h"
+#include "kernels/cpu/steps/attention_split.h"
 
 #include "shared/base/huge_pages.h"
 #include "shared/base/limits.h"
@@ -210,7 +210,7 @@ static const uint32_t *split_cells(const struct pass *pass, uint32_t token, uint
 	if (shared < high) {
 		uint32_t from = shared > low ? shared : low;
 
-		step->tail(step->arg, step->first + token, from, high, own + (from - base));
+		step->tail(step->tail_arg, step->first + token, from, high, own + (from - base));
 	}
 	for (uint32_t i = low - base; step->cell_of && i < high - base; i++)
 		own[i] = step->cell_of[own[i]];

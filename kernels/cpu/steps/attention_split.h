@@ -54,6 +54,7 @@ struct attention_step {
 	const uint32_t *cell_of; /* the layer's own cell of a cell, or NULL */
 	/* The cells of positions from..to-1 of a token, from >= its `shared`. Only called when there are such. */
 	void (*tail)(void *arg, uint32_t token, uint32_t from, uint32_t to, uint32_t *cells);
+	void *tail_arg;
 	/* What makes queries, keys and values, unless they are there: of one KV head of a token, on the thread that attends to it
 	 * afterwards, where one thread attends to it for all tokens; else of all, on the caller. Both or none. */
 	void (*prepare)(void *arg, uint32_t token, uint32_t kv_head);
