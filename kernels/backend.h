@@ -12,7 +12,7 @@
  * arrays of descriptors that it points to, are the caller's again when the call returns. The CPU's queue runs each step before
  * it returns, on its threads.
  *
- * A queue is used by the thread that made it. What a step computes is laid down in kernels.h to the bit, whatever the batch,
+ * A queue is used by the thread that made it. What a step computes is laid down in numerics.md to the bit, whatever the batch,
  * the threads and the back end.
  */
 #pragma once

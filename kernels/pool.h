@@ -2,7 +2,7 @@
  * A pool of threads for one forward pass: the caller is thread 0, the others wait at a barrier that spins for a
  * bounded time and then sleeps. The items of a run are dealt out in equal, contiguous parts, so that items of equal
  * bytes make each thread read one stream of memory, and the same one every time; who is done takes items from the
- * ends of the others' parts. An item is computed by exactly one thread in the order kernels.h defines, so results
+ * ends of the others' parts. An item is computed by exactly one thread in the order numerics.md defines, so results
  * depend on neither the thread count nor on who took what. On a machine with several memory nodes what the services'
  * threads all read lies on the nodes in turn (shared/base/nodes.h): each thread has its share of every node's
  * bandwidth, whichever items it takes.

@@ -87,7 +87,7 @@ struct matrix {
 /* Whether no weight of the row is infinite or NaN, which for blocks means: no scale is. row < rows. */
 bool tensor_row_finite(const struct matrix *w, uint32_t row);
 
-/* Products of quantised weights are summed in segments of so many columns (kernels.h, BLOCKS). */
+/* Products of quantised weights are summed in segments of so many columns (kernels/numerics.md, BLOCKS). */
 #define PRODUCT_SEGMENT 1024
 
 /* One activation row in both forms; q8 may be NULL when only plain types will be multiplied, f32 when only

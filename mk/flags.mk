@@ -6,7 +6,7 @@ PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lpthread -lm
 # Of the SDK, whose users need nothing else.
 SDK_LIBS := $(shell pkg-config --libs libzmq libprotobuf-c 2>/dev/null) -lpthread
-# -ffp-contract=off: the compiler must not fuse what kernels.h says are two roundings.
+# -ffp-contract=off: the compiler must not fuse what numerics.md says are two roundings.
 CPPFLAGS += -D_GNU_SOURCE -I. -I$(B)/gen $(PKG_CFLAGS)
 CFLAGS += -std=gnu11 $(OPT) $(WARN) -ffp-contract=off -fno-math-errno \
 	-fstack-protector-strong -pthread -fPIC

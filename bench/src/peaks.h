@@ -16,11 +16,11 @@ struct peaks {
 	double int8_gop_s; /* 8-bit products summed in 32 bits; a multiply and an add are two operations */
 	double int16_gop_s; /* the same of 16-bit ones, by pairs: attention's, over keys and values of blocks */
 	double f32_gop_s; /* float32 fma, two operations */
-	double bf16_gop_s; /* products of pairs of bfloat16 summed in float32, which the kernels do not use (kernels.h says why);
+	double bf16_gop_s; /* products of pairs of bfloat16 summed in float32, which the kernels do not use (numerics.md says why);
 			      0: no such instruction */
 };
 
-/* The peak that a product with weights of this type is held against: that of the arithmetic that kernels.h lays down, bytes'
+/* The peak that a product with weights of this type is held against: that of the arithmetic that numerics.md lays down, bytes'
  * for quantised weights and float32's for others, bfloat16's too. */
 double peaks_gop_s(const struct peaks *peaks, const struct tensor_type_info *type);
 

@@ -29,6 +29,7 @@ struct outrider_stream {
 	uint64_t asked_ns; /* of that silence, when it was first asked again; 0: not yet */
 	uint64_t waited_ns; /* since it was begun, silent or not */
 	uint64_t generation, engine; /* of the verifier, from Accepted */
+	uint32_t arithmetic; /* likewise; 0: it did not say */
 	uint32_t restarts;
 	uint32_t incomplete;
 	bool gap; /* asked for what is missing */

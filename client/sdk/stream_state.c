@@ -75,6 +75,7 @@ static void send_resume(struct outrider_stream *stream)
 	resume.session_uid = stream->uid;
 	resume.have = stream->arrived;
 	resume.credit = stream->credit;
+	resume.arithmetic = stream->arrived > 0 ? stream->arithmetic : 0;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_RESUME;
 	envelope.resume = &resume;
 	/* A full queue is tried again by stream_tick. */
@@ -88,6 +89,7 @@ static int send_generate(struct outrider_stream *stream)
 
 	stream->generate->have = stream->arrived;
 	stream->generate->credit = stream->credit;
+	stream->generate->arithmetic = stream->arrived > 0 ? stream->arithmetic : 0;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_GENERATE;
 	envelope.generate = stream->generate;
 	code = client_send(stream->client, &envelope, &stream->request_id);
@@ -167,7 +169,16 @@ static void keep(struct outrider_stream *stream, Outrider__Envelope **envelope)
 
 static void handle_accepted(struct outrider_stream *stream, const Outrider__Accepted *accepted)
 {
-	/* The first part of one model's answer and the rest of another's are no answer at all. */
+	/* The first part of an answer in one arithmetic, or of one model, and the rest in another are no answer at all. */
+	if (stream->arrived > 0 && stream->arithmetic != 0 && accepted->arithmetic != 0 &&
+		stream->arithmetic != accepted->arithmetic) {
+		stream_send_cancel(stream);
+		fail(stream, ESTALE,
+			"this answer was begun with arithmetic %u, the service came back with "
+			"arithmetic %u: after %u tokens it cannot go on",
+			stream->arithmetic, accepted->arithmetic, stream->arrived);
+		return;
+	}
 	if (stream->arrived > 0 && stream->engine != accepted->engine && stream->engine != 0) {
 		stream_send_cancel(stream);
 		fail(stream, ESTALE,
@@ -178,6 +189,8 @@ static void handle_accepted(struct outrider_stream *stream, const Outrider__Acce
 		return;
 	}
 	stream->engine = accepted->engine;
+	if (accepted->arithmetic != 0)
+		stream->arithmetic = accepted->arithmetic;
 	if (stream->accepted && stream->generation != accepted->generation)
 		stream->restarts++;
 	stream->accepted = true;

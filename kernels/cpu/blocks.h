@@ -13,7 +13,7 @@
 /* Runs of a product's segment. */
 #define SEGMENT_RUNS (PRODUCT_SEGMENT / RUN_WEIGHTS)
 
-/* 32 consecutive weights of a row, by the names of BLOCKS in kernels.h; types without m leave m and e alone. */
+/* 32 consecutive weights of a row, by the names of BLOCKS in numerics.md; types without m leave m and e alone. */
 struct run {
 	float d, m;
 	float d_last; /* of the last 16 weights, where these have a scale of their own */

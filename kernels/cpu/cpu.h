@@ -17,7 +17,7 @@ bool kernels_reference_supported(void);
 bool kernels_avx2_supported(void);
 bool kernels_avx512_supported(void);
 
-/* Rows first..last-1 of a quantised matrix times n rows of 8-bit activations (BLOCKS of kernels.h). */
+/* Rows first..last-1 of a quantised matrix times n rows of 8-bit activations (BLOCKS of numerics.md). */
 void kernels_avx2_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y);
 void kernels_avx512_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,

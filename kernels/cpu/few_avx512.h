@@ -1,7 +1,7 @@
 /*
  * Products of rows as they lie in the file with one or two tokens, for the types that models are mostly stored in. Rows are
  * multiplied where they lie, 64 weights or more of one at a time, and what is turned into a lane per row is not the weights
- * but their sums, of which there are fewer: isum of BLOCKS (kernels.h) is exact in any order. With more tokens there are as
+ * but their sums, of which there are fewer: isum of BLOCKS (numerics.md) is exact in any order. With more tokens there are as
  * many sums as weights, and template_runs.h is faster. Included after template_runs.h.
  */
 #pragma once

@@ -188,7 +188,7 @@ static uint32_t adjust(struct sampler *sampler, const struct sampler_params *par
 	       first_greatest(sampler->logits + at, n - at < SAMPLE_CHUNK ? n - at : SAMPLE_CHUNK);
 }
 
-/* Chunks share a partial sum when their numbers differ by a multiple of this (kernels.h, EXP SUM). */
+/* Chunks share a partial sum when their numbers differ by a multiple of this (kernels/numerics.md, EXP SUM). */
 #define EXP_PARTIALS 64
 
 /* The sum of exp(z[i] - z_max). */

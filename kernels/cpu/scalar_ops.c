@@ -1,4 +1,4 @@
-/* The scalar backend: plain C for any CPU, in the order kernels.h defines, and as simple as that allows; and the
+/* The scalar backend: plain C for any CPU, in the order numerics.md defines, and as simple as that allows; and the
  * reference backend, which differs from it in the product of quantised weights alone. */
 #include "kernels/cpu/vec_scalar.h"
 

@@ -1,6 +1,6 @@
 /*
- * The CPU's primitives: one table of functions for each instruction set. All tables give the same bits, which kernels.h
- * defines; tests compare them with each other and with plain code.
+ * The CPU's primitives: one table of functions for each instruction set. All tables give the same bits, which
+ * numerics.md defines; tests compare them with each other and with plain code.
  */
 #pragma once
 
@@ -90,13 +90,13 @@ struct kernels {
 	void (*dequantise_row)(const struct matrix *w, uint32_t row, float *out);
 
 	/* RMSNorm (Zhang, Sennrich, arXiv 1910.07467, eq. 4):
-	 * y[i] = x[i] * (1 / sqrt(ss / n + eps)) * w[i], ss = LANES sum of x*x; y may be x. The root and division are
+	 * y[i] = x[i] * (1 / sqrt(ss / n + eps)) * w[i], ss = NORM SUM of x*x; y may be x. The root and division are
 	 * correctly rounded float32. */
 	void (*rms_norm)(const float *x, const float *w, float eps, uint32_t n, float *y);
 
 	/* LayerNorm (Ba, Kiros, Hinton, arXiv 1607.06450):
-	 * mean = (LANES sum of x * 1) / n; d[i] = x[i] - mean; y[i] = fma(d[i] * (1 / sqrt(ss / n + eps)), w[i], b[i]), ss =
-	 * LANES sum of d*d; y may be x, and holds d in between. */
+	 * mean = (NORM SUM of x * 1) / n; d[i] = x[i] - mean; y[i] = fma(d[i] * (1 / sqrt(ss / n + eps)), w[i], b[i]), ss =
+	 * NORM SUM of d*d; y may be x, and holds d in between. */
 	void (*layer_norm)(
 		const float *x, const float *w, const float *b, float eps, uint32_t n, float *y);
 
@@ -146,7 +146,7 @@ struct kernels {
 	void (*conv_silu)(
 		const float *const *rows, const float *w, uint32_t taps, uint32_t n, float *out);
 
-	/* y[i] = (x[i] * (1 / sqrt(ss + eps))) * scale, ss = LANES sum of x*x; y may be x. */
+	/* y[i] = (x[i] * (1 / sqrt(ss + eps))) * scale, ss = NORM SUM of x*x; y may be x. */
 	void (*l2_norm)(const float *x, float eps, float scale, uint32_t n, float *y);
 
 	/* By value head: decay = exp(a * softplus(alpha + dt)), rate = 1 / (1 + exp(-beta)). softplus(x) is x beyond

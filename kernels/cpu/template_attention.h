@@ -1,5 +1,5 @@
 /*
- * Attention (kernels.h says in which order, and after which papers): included after vec_*.h and template_elementwise.h.
+ * Attention (numerics.md says in which order, and after which papers): included after vec_*.h and template_elementwise.h.
  *
  * A chunk is two small matrix products, of queries with keys and of weights with values, and both are limited by the
  * multiply-adds when many heads or tokens share a KV head, by memory otherwise. So the keys are used dimension by

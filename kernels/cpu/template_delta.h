@@ -1,5 +1,5 @@
 /*
- * The gated delta net of one backend (kernels.h says in which order): included after vec_*.h and
+ * The gated delta net of one backend (numerics.md says in which order): included after vec_*.h and
  * template_elementwise.h.
  */
 #pragma once

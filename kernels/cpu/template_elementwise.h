@@ -1,6 +1,6 @@
 /*
  * Norm, rope, activation, softmax and conversions of one backend: included after its vec_*.h by the file that
- * defines the backend. The order of every operation is kernels.h's.
+ * defines the backend. The order of every operation is that of numerics.md.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /*
  * The keys of a chunk as scores take them, a cell in each lane, and values of blocks as weights take them: included by template_attention.h.
  *
- * Keys that lie turned (kernels.h) are used where they are when the chunk's cells lie in the order of its positions, as
+ * Keys that lie turned (kv_format.h) are used where they are when the chunk's cells lie in the order of its positions, as
  * those of a prompt and of accepted chains do. Otherwise, and where many rows share the work, they are first put into
  * float32 of the same form: picked from the turned ones, or turned from those that lie cell after cell. Vectors of blocks are
  * copied as blocks, and so are their values.

@@ -1,5 +1,5 @@
 /*
- * Products of plain weights (F32, F16, BF16) with float32 activations: LANES of kernels.h, a tile of rows times
+ * Products of plain weights (F32, F16, BF16) with float32 activations: LANES of numerics.md, a tile of rows times
  * a tile of activation rows at once, so that a weight is widened once for the tile. Included after vec_*.h;
  * MATMUL_ROWS and MATMUL_TOKENS are the tile the registers hold.
  */

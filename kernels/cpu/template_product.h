@@ -1,5 +1,5 @@
 /*
- * A run of 32 weights of a row per lane, and what a run adds to a product (BLOCKS of kernels.h): the same for both layouts,
+ * A run of 32 weights of a row per lane, and what a run adds to a product (BLOCKS of numerics.md): the same for both layouts,
  * once their types' unpacking has filled the lanes in. Included after lanes_*.h.
  */
 #pragma once
@@ -34,7 +34,7 @@ enum kind {
 	KIND_HALVES, /* the same without c; d is for the first 16 weights, m for the last */
 };
 
-/* By the names of BLOCKS in kernels.h. */
+/* By the names of BLOCKS in numerics.md. */
 struct lanes_run {
 	ilanes w[8]; /* dword k: weights 4k..4k+3, bytes */
 	struct factors c; /* as factors_*() of the kind leave them */

@@ -1,9 +1,9 @@
 /*
- * Weights times values where these are blocks of integers (kernels.h): included by template_attention.h.
+ * Weights times values where these are blocks of integers (numerics.md): included by template_attention.h.
  *
  * A weight takes the scale of its cell's block with it and becomes an integer, so that a sum over a chunk's cells is one of
  * integers: two cells in one instruction, twice as many as multiply-adds of float32, and no widening of 16 bits. Values lie
- * paired (kernels.h), those of two cells next to each other as the instruction takes them.
+ * paired (kv_format.h), those of two cells next to each other as the instruction takes them.
  */
 #pragma once
 

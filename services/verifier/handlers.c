@@ -1,6 +1,7 @@
 /* The message switch of the client socket. A message is checked whole before anything changes. */
 #include "services/verifier/front/front.h"
 
+#include "kernels/kernels.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
@@ -84,12 +85,31 @@ static bool find_and_go_on(struct front *front, const struct bus_address *from, 
 	return true;
 }
 
+/* Whether the client holds a part of an answer that was computed with another arithmetic, of which it is told then. */
+static bool refuse_arithmetic(struct front *front, const struct bus_address *from,
+	uint64_t request_id, uint64_t uid, uint32_t have, uint32_t arithmetic)
+{
+	struct error err;
+
+	if (have == 0 || arithmetic == 0 || arithmetic == KERNELS_ARITHMETIC)
+		return false;
+	int rc = error_set(&err, ESTALE,
+		"this answer was begun with arithmetic %u, this verifier computes with arithmetic "
+		"%d: the rest would not follow the %u tokens that are there",
+		arithmetic, KERNELS_ARITHMETIC, have);
+	log_session(LOG_LEVEL_INFO, uid, 0, "refused: %s", err.text);
+	handlers_fail(front, from, request_id, uid, rc, &err);
+	return true;
+}
+
 static void on_generate(struct front *front, const struct bus_address *from, uint64_t request_id,
 	const Outrider__Generate *generate)
 {
 	uint64_t uid = generate->session_uid, digest;
 	struct error err;
 
+	if (refuse_arithmetic(front, from, request_id, uid, generate->have, generate->arithmetic))
+		return;
 	if (uid == 0 || !find_digest(front, uid, &digest)) {
 		admission_generate(front, from, request_id, generate);
 		return;
@@ -120,6 +140,8 @@ static void on_resume(struct front *front, const struct bus_address *from, uint6
 	uint64_t uid = resume->session_uid;
 	struct error err;
 
+	if (refuse_arithmetic(front, from, request_id, uid, resume->have, resume->arithmetic))
+		return;
 	if (uid != 0 && find_and_go_on(front, from, request_id, uid, resume->have, resume->credit))
 		return;
 	handlers_fail(front, from, request_id, uid, unknown(uid, &err), &err);

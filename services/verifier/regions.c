@@ -1,5 +1,6 @@
 #include "services/verifier/regions.h"
 
+#include "kernels/kernels.h"
 #include "services/verifier/packed.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
@@ -127,6 +128,7 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 		.model_fingerprint = model->fingerprint,
 		.file_fingerprint = model->file_fingerprint,
 		.model_stamps = gguf_stamps(model->gguf),
+		.arithmetic = KERNELS_ARITHMETIC,
 		.tokenizer_fingerprint = tokenizer_fingerprint,
 	};
 	size_t payload = sessions_bytes(want.n_sessions, want.n_context);
@@ -144,7 +146,8 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 	if (adopt(left, SESSIONS_REGION, SESSIONS_LAYOUT, payload, &out->sessions) == 0) {
 		memcpy(found, region_payload(&out->sessions), sizeof(*found));
 		bool sound = is_sound(found);
-		out->recovered = sound && same_sessions(found, &want);
+		bool same = found->arithmetic == want.arithmetic;
+		out->recovered = sound && same && same_sessions(found, &want);
 		if (sound)
 			want.other_stamps =
 				same_file(found, &want) ? found->other_stamps : want.model_stamps;
@@ -153,10 +156,18 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 			write_header(out);
 			return 0;
 		}
-		log_notice("%s: its sessions are not taken over",
-			sound ? "the predecessor served another model or context, or the model "
-				"file was written to or replaced since"
-			      : "somebody wrote to the predecessor's region of sessions");
+		if (sound && !same)
+			log_notice("the predecessor's sessions were computed with arithmetic %llu, "
+				   "this verifier computes with arithmetic %llu: they are not "
+				   "taken over",
+				(unsigned long long)found->arithmetic,
+				(unsigned long long)want.arithmetic);
+		else
+			log_notice("%s: its sessions are not taken over",
+				sound ? "the predecessor served another model or context, or the "
+					"model "
+					"file was written to or replaced since"
+				      : "somebody wrote to the predecessor's region of sessions");
 		region_close(&out->sessions);
 	}
 	int rc = region_create(
@@ -225,6 +236,7 @@ static int open_kv(struct broker *broker, int *left, const struct verifier_confi
 {
 	struct kv_region_header want = {
 		.model_fingerprint = model->fingerprint,
+		.arithmetic = KERNELS_ARITHMETIC,
 		.layout = regions_kv_layout(config, model),
 	};
 	size_t payload = sizeof(want) + kv_bytes(&want.layout);

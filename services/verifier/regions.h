@@ -15,13 +15,14 @@
 #include "shared/spec/slots.h"
 
 #define KV_REGION "kv"
-#define KV_REGION_LAYOUT 7
+#define KV_REGION_LAYOUT 8
 
 /* The payload of "kv": this, then the map and the store of the KV cache (kv.h). */
 struct kv_region_header {
 	uint64_t model_fingerprint;
+	uint64_t arithmetic; /* KERNELS_ARITHMETIC of who filled it */
 	struct kv_layout layout;
-	unsigned char pad[128 - sizeof(uint64_t) - sizeof(struct kv_layout)];
+	unsigned char pad[128 - 2 * sizeof(uint64_t) - sizeof(struct kv_layout)];
 };
 static_assert(sizeof(struct kv_region_header) == 128, "the cells stay 64-byte aligned");
 

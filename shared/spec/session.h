@@ -22,7 +22,7 @@
 #include <stddef.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 6
+#define SESSIONS_LAYOUT 7
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -118,6 +118,7 @@ struct sessions_header {
 	/* Not 0: who made this region had found other files at model_path than those of a predecessor's region; then it is
 	 * theirs. What clients hold of answers from before is of another model, whatever the fingerprint says. */
 	uint64_t other_stamps;
+	uint64_t arithmetic; /* KERNELS_ARITHMETIC of who computed the answers */
 	uint64_t tokenizer_fingerprint; /* a drafter with another tokenizer is refused by this */
 	char model_path
 		[1024]; /* absolute; where the drafter finds the target's routers and tokenizer */

@@ -62,7 +62,7 @@ static void without_files_nothing_is_said(void **state)
 	assert_int_equal(mapped, 0);
 }
 
-/* kernels.h: bfloat16 is widened, and multiplied as float32. */
+/* numerics.md: bfloat16 is widened, and multiplied as float32. */
 static void weights_are_held_against_the_arithmetic_they_are_computed_with(void **state)
 {
 	const struct peaks peaks = {.int8_gop_s = 400, .f32_gop_s = 100, .bf16_gop_s = 200};

@@ -132,7 +132,8 @@ static void say_tokens(struct service *s, uint32_t first, uint32_t n)
 	say(s, &envelope);
 }
 
-static void say_accepted_by(struct service *s, uint64_t generation, uint64_t engine)
+static void say_accepted_with(
+	struct service *s, uint64_t generation, uint64_t engine, uint32_t arithmetic)
 {
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
 	Outrider__Accepted accepted = OUTRIDER__ACCEPTED__INIT;
@@ -140,9 +141,15 @@ static void say_accepted_by(struct service *s, uint64_t generation, uint64_t eng
 	accepted.session_uid = outrider_stream_uid(s->stream);
 	accepted.generation = generation;
 	accepted.engine = engine;
+	accepted.arithmetic = arithmetic;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_ACCEPTED;
 	envelope.accepted = &accepted;
 	say(s, &envelope);
+}
+
+static void say_accepted_by(struct service *s, uint64_t generation, uint64_t engine)
+{
+	say_accepted_with(s, generation, engine, 0);
 }
 
 static void say_accepted(struct service *s, uint64_t generation)
@@ -370,6 +377,32 @@ static void an_answer_is_not_gone_on_with_by_another_model(void **state)
 			forget(heard);
 		}
 	assert_true(cancelled);
+}
+
+static void an_answer_is_not_gone_on_with_in_another_arithmetic(void **state)
+{
+	struct service *s = *state;
+	const struct outrider_event *event;
+
+	start(s);
+	say_accepted_with(s, 2, 78, 2);
+	say_tokens(s, 0, 3);
+	expect_tokens(s, 0, 3);
+	/* The service is told of it with what is asked for again. */
+	Outrider__Envelope *heard = hear(s, OUTRIDER__ENVELOPE__BODY_RESUME);
+	assert_int_equal(heard->resume->arithmetic, 2);
+	forget(heard);
+	/* One that does not say, as older ones do, may go on with it. */
+	say_accepted_with(s, 3, 78, 0);
+	say_tokens(s, 3, 2);
+	expect_tokens(s, 3, 2);
+	say_accepted_with(s, 4, 78, 2);
+	say_tokens(s, 5, 1);
+	expect_tokens(s, 5, 1);
+	say_accepted_with(s, 5, 79, 3);
+	assert_int_equal(outrider_next(s->stream, WAIT_MS, &event), -ESTALE);
+	assert_non_null(strstr(outrider_error(), "begun with arithmetic 2"));
+	assert_non_null(strstr(outrider_error(), "with arithmetic 3"));
 }
 
 static void a_restart_is_invisible(void **state)
@@ -646,6 +679,7 @@ int main(void)
 		TEST(silence_makes_it_ask),
 		TEST(a_restart_is_invisible),
 		TEST(an_answer_is_not_gone_on_with_by_another_model),
+		TEST(an_answer_is_not_gone_on_with_in_another_arithmetic),
 		TEST(a_service_that_forgot_gets_the_same_request),
 		TEST(a_refusal_is_an_error_with_its_reason),
 		TEST(rubbish_changes_nothing),

@@ -1,6 +1,6 @@
 /*
  * What the kernel tests share: a generator, comparison to the bit, the backends this CPU can run, and LANES and
- * BLOCKS of kernels.h written again as plainly as they are stated there (with libm's fmaf), independent of the
+ * BLOCKS of numerics.md written again as plainly as they are stated there (with libm's fmaf), independent of the
  * templates that all backends, scalar included, are made from.
  */
 #pragma once
@@ -56,7 +56,7 @@ static inline uint32_t bits_from(float f)
 	return bits;
 }
 
-/* Equal to the bit; a NaN equals a NaN, whose sign and payload kernels.h leaves open. */
+/* Equal to the bit; a NaN equals a NaN, whose sign and payload numerics.md leaves open. */
 static inline bool same_float(float a, float b)
 {
 	return bits_from(a) == bits_from(b) || (isnan(a) && isnan(b));
@@ -110,7 +110,7 @@ static inline float reference_lanes(const float *a, const float *b, uint32_t n)
 	return lane[0];
 }
 
-/* The sum of a norm, NORM SUM of kernels.h. */
+/* The sum of a norm, NORM SUM of numerics.md. */
 static inline float reference_norm_sum(const float *a, const float *b, uint32_t n)
 {
 	float partial[256] = {0};
@@ -308,7 +308,7 @@ static inline struct reference_run reference_run(
 	return run;
 }
 
-/* One row of weights, any type, times one activation row, as kernels.h states it. */
+/* One row of weights, any type, times one activation row, as numerics.md states it. */
 static inline float reference_product(
 	enum tensor_type type, const uint8_t *row, uint32_t cols, const struct activation *x)
 {

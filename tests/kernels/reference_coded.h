@@ -1,5 +1,5 @@
 /*
- * Runs of the types whose weights are found in a grid, of the ternary ones and of NVFP4, as plainly as BLOCKS of kernels.h
+ * Runs of the types whose weights are found in a grid, of the ternary ones and of NVFP4, as plainly as BLOCKS of numerics.md
  * states them, each weight from its bits. The grids' entries are those of kernels/cpu: the golden blocks hold every one.
  */
 #pragma once

@@ -1,4 +1,4 @@
-/* Attention: the chunked order of kernels.h to the bit, and softmax(q k / sqrt(d)) v in float64, with values of their
+/* Attention: the chunked order of numerics.md to the bit, and softmax(q k / sqrt(d)) v in float64, with values of their
  * own or in the keys, with sinks and without, over every type of stored cells. */
 #include "tests/kernels/reference.h"
 
@@ -123,7 +123,7 @@ struct row {
 	float most, sum, out[DIM_MAX];
 };
 
-/* A query's block as kernels.h defines it. */
+/* A query's block as numerics.md defines it. */
 static struct block query_block(const float *x, enum kv_type type)
 {
 	struct q8_block q8;
@@ -272,7 +272,7 @@ static void reference_join(const struct case_data *a, struct row *into, const st
 		into->out[d] = fmaf(part->out[d], y, into->out[d] * x);
 }
 
-/* The order of kernels.h, a token and a head at a time, everything else sequential. */
+/* The order of numerics.md, a token and a head at a time, everything else sequential. */
 static void reference_attention(
 	const struct case_data *a, uint32_t token, uint32_t head, float *out)
 {
@@ -679,7 +679,7 @@ static void stored_8_bit_vectors_are_quantised_blocks(void **state)
 	}
 }
 
-/* Where kernels.h says that byte `i` of block b of a vector of n values lies, of cell `lane` among 16 of them. */
+/* Where numerics.md says that byte `i` of block b of a vector of n values lies, of cell `lane` among 16 of them. */
 static size_t place_of(
 	enum kv_type type, bool pairs, uint32_t n, uint32_t b, uint32_t i, uint32_t lane)
 {
@@ -711,7 +711,7 @@ static void place_vector(
 		}
 }
 
-/* Each value where kernels.h says, and no byte of another cell's. */
+/* Each value where numerics.md says, and no byte of another cell's. */
 static void vectors_that_lie_together_have_the_same_values_and_touch_no_other(void **state)
 {
 	static const uint32_t dims[] = {1, 7, 32, 33, 64, 100, 128};

@@ -166,6 +166,7 @@ struct call {
 	uint64_t uid, request; /* the newest request's id: answers to older ones are late */
 	const struct answer *answer;
 	uint32_t credit, max_tokens, have;
+	uint32_t arithmetic; /* of the tokens it has, as it says; 0: it does not */
 	int32_t k; /* -1: the policy */
 	bool hashes, done;
 	const char *stop;
@@ -217,6 +218,7 @@ static inline void call_generate(struct service *s, struct call *c)
 	generate.k_plus_one = c->k + 1;
 	generate.logits_hash = c->hashes;
 	generate.have = c->have;
+	generate.arithmetic = c->arithmetic;
 	generate.deadline_ms = c->deadline_ms;
 	if (c->stop) {
 		generate.stop = &stop;
@@ -249,6 +251,7 @@ static inline void call_resume(struct service *s, struct call *c)
 	body.session_uid = c->uid;
 	body.credit = c->credit;
 	body.have = c->n;
+	body.arithmetic = c->arithmetic;
 	envelope.request_id = ++c->request;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_RESUME;
 	envelope.resume = &body;

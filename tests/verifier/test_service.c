@@ -1,6 +1,8 @@
 /* The whole verifier: the real process on the demo model, against the same tokens computed here one at a time. */
 #include "tests/verifier/service.h"
 
+#include "kernels/kernels.h"
+
 static struct answer answers[SERVICE_ANSWERS];
 
 static int group_setup(void **state)
@@ -427,6 +429,71 @@ static void a_client_goes_on_when_a_killed_verifier_lost_everything(void **state
 	crash(false, true, 0);
 }
 
+/* The region of sessions that a process keeps, open for writing. */
+static int open_sessions_of(pid_t pid)
+{
+	char path[64], link[300];
+
+	for (int fd = 0; fd < 256; fd++) {
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+		ssize_t n = readlink(path, link, sizeof(link) - 1);
+		if (n <= 0)
+			continue;
+		link[n] = '\0';
+		if (strstr(link, "memfd:") && strstr(link, SESSIONS_REGION))
+			return open(path, O_RDWR | O_CLOEXEC);
+	}
+	return -1;
+}
+
+/* As if the predecessor had been of another version. */
+static void change_arithmetic(pid_t keeper, uint64_t arithmetic)
+{
+	struct sessions_header header;
+	int fd = open_sessions_of(keeper);
+
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, &header, sizeof(header), REGION_DATA), sizeof(header));
+	assert_int_equal(header.arithmetic, KERNELS_ARITHMETIC);
+	header.arithmetic = arithmetic;
+	header.sums[0] = header.sums[1] = sessions_sum(&header);
+	assert_int_equal(pwrite(fd, &header, sizeof(header), REGION_DATA), sizeof(header));
+	close(fd);
+}
+
+static void sessions_of_another_arithmetic_are_not_taken_over(void **state)
+{
+	struct service s;
+	struct call c;
+
+	(void)state;
+	need();
+	service_open(
+		&s, (const char *const[]){"threads=1", "context=256", "stream_interval=0", NULL});
+	service_drafter(&s, answers, SERVICE_ANSWERS, 4, false, false);
+	drafter_ready(&s);
+	/* The same one's are: a_killed_verifier_goes_on_from_its_pages(). */
+	call_init(&c, &answers[4], 96);
+	c.credit = 12;
+	call_generate(&s, &c);
+	assert_true(calls_until(&s, &c, 1, a_few, SERVICE_PATIENCE_NS));
+	service_kill(&s.pid, SIGKILL);
+	change_arithmetic(s.drafter, 2);
+	service_start(&s);
+	c.credit = 1000;
+	call_resume(&s, &c);
+	assert_true(calls_until(&s, &c, 1, all_over, SERVICE_PATIENCE_NS));
+	assert_int_equal(c.failure, ENOENT);
+	/* Its client knows with what it was begun. */
+	c.failure = 0;
+	c.arithmetic = 2;
+	call_resume(&s, &c);
+	assert_true(calls_until(&s, &c, 1, all_over, SERVICE_PATIENCE_NS));
+	assert_int_equal(c.failure, ESTALE);
+	assert_non_null(strstr(c.message, "with arithmetic 2"));
+	service_close(&s);
+}
+
 static bool first_over(const struct call *calls, size_t n)
 {
 	(void)n;
@@ -714,6 +781,12 @@ static void bad_requests_are_refused_with_the_reason_and_harm_nobody(void **stat
 	assert_true(calls_until(&s, &c, 1, all_over, SERVICE_PATIENCE_NS));
 	assert_int_equal(c.failure, ESTALE);
 	assert_non_null(strstr(c.message, "maximal"));
+	/* Nor where its first tokens were computed with other numbers. */
+	call_init(&c, &answers[0], 20);
+	c.have = 5;
+	c.arithmetic = KERNELS_ARITHMETIC - 1;
+	refused(&s, &c, ESTALE,
+		"begun with arithmetic 2, this verifier computes with arithmetic 3");
 	/* Not a message at all. */
 	call_init(&c, &answers[0], 5);
 	assert_int_equal(zmq_send(s.socket, "\xff\xff\xff rubbish", 11, 0), 11);
@@ -767,6 +840,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(hashes_are_made_again_only_for_a_client_that_waits_for_them),
 		cmocka_unit_test(finished_answers_of_clients_that_vanished_take_nobodys_place),
 		cmocka_unit_test(a_client_goes_on_when_a_killed_verifier_lost_everything),
+		cmocka_unit_test(sessions_of_another_arithmetic_are_not_taken_over),
 		cmocka_unit_test(a_client_that_takes_nothing_stalls_only_itself),
 		cmocka_unit_test(a_silent_client_is_cancelled_and_a_full_queue_refuses),
 		cmocka_unit_test(a_client_that_had_to_wait_has_all_of_client_timeout),

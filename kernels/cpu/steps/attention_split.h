@@ -1,6 +1,6 @@
 /*
  * The attention of a batch of tokens, cut for the threads: by KV heads, by groups of tokens whose cells are the same, so that
- * a cell is read once for all of them, and along the positions. The splits of a row lie where kernels.h puts them and
+ * a cell is read once for all of them, and along the positions. The splits of a row lie where numerics.md puts them and
  * are joined in ascending order, so that neither the batch nor the threads change a bit.
  *
  * Where there are enough groups and heads for the threads, or a group has one split only, one thread takes a group's splits

@@ -2,7 +2,7 @@
  * What the CPU's steps share: the queue that they run in, its memory, and how work is cut for its threads. backend_cpu.c has
  * the table. Nobody else includes it.
  *
- * Every element of every row is computed by one thread, in the order kernels.h defines; the cut into items only decides
+ * Every element of every row is computed by one thread, in the order numerics.md defines; the cut into items only decides
  * which thread that is.
  */
 #pragma once
@@ -135,7 +135,7 @@ enum {
 	WORK_ITEMS = 128, /* items per thread, at most */
 	/* Rows are cut in multiples of this: a whole number of Q8 blocks, and of any kernel's row group. */
 	WORK_ROWS = 32,
-	/* Tokens likewise: so many share a reading of the weights (matmul of kernels.h). */
+	/* Tokens likewise: so many share a reading of the weights (matmul of numerics.md). */
 	WORK_TOKENS = 64,
 	/* Of gate's rows, and of up's, that a thread works out before it goes on to what follows: they stay in its second-level
 	 * cache. */

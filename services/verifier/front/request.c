@@ -48,7 +48,7 @@ uint64_t request_digest(const Outrider__Generate *generate)
 	asked.sampling = &sampling;
 	asked.base.n_unknown_fields = 0;
 	asked.session_uid = asked.deadline_ms = 0;
-	asked.credit = asked.have = 0;
+	asked.credit = asked.have = asked.arithmetic = 0;
 	if (sampling.coupling != COUPLING_MAXIMAL || sampling.temperature == 0) {
 		asked.k_plus_one = 0;
 		asked.draft_method = 0;

@@ -116,6 +116,7 @@ static int send_to(struct front *front, uint32_t index, Outrider__Envelope *enve
 static void fill_accepted(struct front *front, Outrider__Accepted *out)
 {
 	out->generation = daemon_generation(front->daemon);
+	out->arithmetic = KERNELS_ARITHMETIC;
 	out->engine = front->model->fingerprint ^ front->regions->header.other_stamps ^
 		      ((uint64_t)front->regions->kv_layout.type + 1 +
 			      ((uint64_t)KERNELS_ARITHMETIC << 8)) *

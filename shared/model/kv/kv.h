@@ -194,7 +194,7 @@ uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq); /* spare 
 size_t kv_k(const struct kv *kv, uint32_t layer, uint32_t kv_head);
 size_t kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head);
 
-/* Whether keys lie turned (KV_TURN, kernels.h): where no values are read from them. */
+/* Whether keys lie turned (KV_TURN, kernels/kv_format.h): where no values are read from them. */
 static inline bool kv_turned(const struct kv *kv)
 {
 	return kv->layout.v_dim != 0;
