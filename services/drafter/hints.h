@@ -13,8 +13,6 @@
 #include "shared/model/pass/moe_router.h"
 #include "shared/spec/slots.h"
 
-struct kernels;
-
 struct draft_session;
 
 struct hints {

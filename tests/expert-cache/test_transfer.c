@@ -1054,9 +1054,73 @@ static void a_dead_verifiers_pins_do_not_starve_its_successor(void **state)
 	rig_stop(&rig);
 }
 
+/* ---- Steps that run behind the pass. ---- */
+
+static ticket tickets_reached;
+static uint32_t tickets_waited_for;
+
+static bool late_reached(struct queue *q, ticket t)
+{
+	(void)q;
+	return t <= tickets_reached;
+}
+
+static int late_wait(struct queue *q, ticket t)
+{
+	(void)q;
+	tickets_waited_for++;
+	tickets_reached = t;
+	return 0;
+}
+
+static uint32_t pins_of(struct rig *rig, uint32_t slot)
+{
+	return slot_pins(atomic_load(&rig->store.slots.state[slot]));
+}
+
+static void slots_stay_pinned_until_their_steps_have_run(void **state)
+{
+	static const struct backend_ops ops = {.reached = late_reached, .wait = late_wait};
+	static struct expert_view views[LIMIT_EXPERTS];
+	struct queue q = {.ops = &ops};
+	uint16_t experts[16], tokens[16];
+	struct rig rig;
+	int n, all = 0;
+	(void)state;
+	need_model();
+	tickets_reached = tickets_waited_for = 0;
+	for (uint16_t i = 0; i < 16; i++) {
+		experts[i] = i;
+		tokens[i] = 1;
+	}
+	rig_start(&rig, &(struct rig_options){.budget = 8});
+	run_layer(&rig, 1, 0, 4);
+	rig.source->ops->begin(rig.source, 1, experts, tokens, 4);
+	assert_int_equal(rig.source->ops->ready(rig.source, views), 4);
+	rig.source->ops->used(rig.source, &q, 1);
+	rig.source->ops->end(rig.source);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pins_of(&rig, views[i].slot), 1);
+	tickets_reached = 1;
+	rig.source->ops->end(rig.source);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pins_of(&rig, views[i].slot), 0);
+	/* A layer of more experts than there are slots waits for the steps that hold them. */
+	rig.source->ops->begin(rig.source, 2, experts, tokens, 16);
+	for (ticket t = 2; (n = rig.source->ops->ready(rig.source, views)) > 0; t++, all += n)
+		rig.source->ops->used(rig.source, &q, t);
+	rig.source->ops->end(rig.source);
+	assert_int_equal(all, 16);
+	assert_true(tickets_waited_for > 0);
+	tickets_reached = UINT64_MAX;
+	rig.source->ops->end(rig.source);
+	rig_stop(&rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(slots_stay_pinned_until_their_steps_have_run),
 		cmocka_unit_test(a_slot_lies_as_the_file_does),
 		cmocka_unit_test(preloaded_experts_are_all_hits),
 		cmocka_unit_test(packed_experts_lie_together_from_a_cache_line_on),

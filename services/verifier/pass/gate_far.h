@@ -8,8 +8,6 @@
 #include "shared/base/limits.h"
 #include "shared/model/pass/moe_router.h"
 
-struct kernels;
-
 enum {
 	GATE_FAR_AHEAD = 3, /* layers with experts: the farthest that is looked at; 1 is the next */
 	GATE_FAR_TOKENS = 2, /* of a pass */

@@ -13,8 +13,6 @@
 #include "shared/model/arch/router_copies.h"
 #include "shared/spec/slots.h"
 
-struct kernels;
-
 struct gate_hints {
 	int choice; /* enum verifier_gates */
 	bool on, far_on; /* in this pass */

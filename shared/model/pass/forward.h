@@ -8,8 +8,6 @@
 #include "shared/model/pass/experts.h"
 #include "shared/model/kv/kv.h"
 
-struct kernels;
-
 struct batch_token {
 	struct kv_seq *seq;
 	int32_t token;
