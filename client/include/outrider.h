@@ -107,6 +107,10 @@ void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t
 
 /* Draft length: -1 (the default), the policy chooses; 0 to 63, fixed. */
 int outrider_request_set_k(struct outrider_request *request, int k);
+/* The draft is a tree of up to so many tokens (511), of which up to `width` (255) are alternatives behind the same token; K is then
+ * its depth. 0 and 0, the default: a chain of K tokens. Methods that know of no alternatives make chains. */
+int outrider_request_set_draft_tree(
+	struct outrider_request *request, uint32_t tokens, uint32_t width);
 /* "auto" (the default), "none", "ngram", "model" or "replay". */
 int outrider_request_set_draft_method(struct outrider_request *request, const char *name);
 /* "gumbel" (the default: the same tokens whatever is drafted) or "maximal" (the same distribution). */

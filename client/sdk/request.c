@@ -458,6 +458,24 @@ int outrider_request_set_k(struct outrider_request *request, int k)
 	return 0;
 }
 
+int outrider_request_set_draft_tree(
+	struct outrider_request *request, uint32_t tokens, uint32_t width)
+{
+	int code = check_request(request);
+
+	if (code < 0)
+		return code;
+	if (tokens > LIMIT_DRAFT_NODES || width > LIMIT_DRAFT_WIDTH || (tokens > 0) != (width > 0))
+		return failure_set(EINVAL,
+			"a tree of drafts of %u tokens, %u behind one: allowed are 1 to %d and 1 "
+			"to "
+			"%d, or 0 and 0 for a chain",
+			tokens, width, LIMIT_DRAFT_NODES, LIMIT_DRAFT_WIDTH);
+	request->generate.draft_nodes = tokens;
+	request->generate.draft_width = width;
+	return 0;
+}
+
 static int find_name(const char *what, const char *name, const char *const *names, size_t n)
 {
 	char list[128] = "";

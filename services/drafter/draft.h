@@ -43,6 +43,8 @@ extern const struct draft_ops *const draft_methods_all[]; /* ended by NULL */
 const struct draft_ops *draft_method_for(const struct draft_context *context,
 	const struct draft_session *s, enum draft_method fallback);
 
+/* Another node, which there is room for; parent -1: behind the committed tokens. */
+void draft_add(struct draft_reply *reply, int parent, int32_t token, float confidence);
 /* The next token of a reply that is a chain. */
 void draft_append(struct draft_reply *reply, int32_t token, float confidence);
 /* The longest chain that the budget allows. */

@@ -6,14 +6,18 @@
 const struct draft_ops *const draft_methods_all[] = {
 	&draft_none, &draft_ngram, &draft_by_model, &draft_replay, NULL};
 
-void draft_append(struct draft_reply *reply, int32_t token, float confidence)
+void draft_add(struct draft_reply *reply, int parent, int32_t token, float confidence)
 {
-	reply->node[reply->n] = (struct draft_node){
+	reply->node[reply->n++] = (struct draft_node){
 		.token = token,
-		.parent = (int16_t)((int)reply->n - 1),
+		.parent = (int16_t)parent,
 		.confidence = draft_confidence(confidence),
 	};
-	reply->n++;
+}
+
+void draft_append(struct draft_reply *reply, int32_t token, float confidence)
+{
+	draft_add(reply, (int)reply->n - 1, token, confidence);
 }
 
 const struct draft_ops *draft_method_for(const struct draft_context *context,
@@ -62,35 +66,70 @@ static void by_ngram(struct draft_context *context, struct draft_item *items, ui
 const struct draft_ops draft_ngram = {.name = "ngram", .method = DRAFT_NGRAM, .draft = by_ngram};
 
 /* Another token than `token`, at random, and one that the vocabulary surely has. */
-static int32_t wrong_token(uint64_t seed, uint64_t position, int32_t token)
+static int32_t wrong_token(uint64_t seed, uint64_t position, uint32_t which, int32_t token)
 {
 	if (token <= 0)
 		return 1;
-	return (int32_t)(rand_uniform(seed, RAND_REPLAY, position, 1) * token);
+	return (int32_t)(rand_uniform(seed, RAND_REPLAY, position, which) * token);
+}
+
+/* What a recording proposes for a position. */
+static int32_t recorded_token(
+	const struct draft_session *s, const int32_t *recorded, uint64_t position)
+{
+	uint64_t seed = s->request.sampling.seed;
+	int32_t token = recorded[position - s->n_prompt];
+	if (rand_uniform(seed, RAND_REPLAY, position, 0) < (double)s->request.replay_error)
+		return wrong_token(seed, position, 1, token);
+	return token;
+}
+
+/* One level of a tree behind `parent`: the proposal among wrong siblings, in a place of chance, and behind the last level's first
+ * wrong sibling (*astray) the proposal too, which nobody must accept there. Returns the proposal's node. */
+static int replay_level(struct draft_reply *reply, const struct draft_session *s, int32_t proposal,
+	int parent, int *astray, struct draft_budget budget)
+{
+	uint64_t seed = s->request.sampling.seed, position = s->n;
+	uint32_t left = budget.nodes - reply->n, n = left < budget.width ? left : budget.width;
+	int first = (int)reply->n;
+	for (int at = parent; at >= 0; at = reply->node[at].parent)
+		position++;
+	uint32_t right = (uint32_t)(rand_uniform(seed, RAND_REPLAY, position, 2) * n);
+	for (uint32_t i = 0; i < n; i++) {
+		int32_t token =
+			i == right ? proposal : wrong_token(seed, position, 3 + i, proposal);
+		draft_add(reply, parent, token, 1);
+	}
+	if (*astray >= 0 && reply->n < budget.nodes)
+		draft_add(reply, *astray, proposal, 1);
+	*astray = n < 2 ? -1 : right > 0 ? first : first + 1;
+	return first + (int)right;
 }
 
 /* The recording belongs to the output's index, so it is right again after an error of ours was
  * rejected. */
+static void replay(const struct draft_session *s, const int32_t *recorded,
+	struct draft_budget budget, struct draft_reply *reply)
+{
+	int main = -1, astray = -1;
+	for (uint64_t position = s->n; position - s->n < budget.depth && reply->n < budget.nodes;
+		position++) {
+		if (s->n < s->n_prompt || position - s->n_prompt >= s->request.n_replay)
+			return;
+		int32_t proposal = recorded_token(s, recorded, position);
+		main = replay_level(reply, s, proposal, main, &astray, budget);
+	}
+}
+
 static void by_replay(struct draft_context *context, struct draft_item *items, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		const struct draft_session *s = items[i].session;
-		const int32_t *recorded = session_replay(
-			&context->view->header, session_view_page(context->view, s->page));
-		struct draft_reply *reply = items[i].reply;
-		uint32_t have = s->request.n_replay, k = draft_length(items[i].budget);
-		uint64_t seed = s->request.sampling.seed;
-		reply->method = DRAFT_REPLAY;
-		while (reply->n < k && s->n >= s->n_prompt) {
-			uint32_t position = s->n + reply->n, at = position - s->n_prompt;
-			if (at >= have)
-				break;
-			int32_t token = recorded[at];
-			if (rand_uniform(seed, RAND_REPLAY, position, 0) <
-				(double)s->request.replay_error)
-				token = wrong_token(seed, position, token);
-			draft_append(reply, token, 1);
-		}
+		items[i].reply->method = DRAFT_REPLAY;
+		replay(s,
+			session_replay(
+				&context->view->header, session_view_page(context->view, s->page)),
+			items[i].budget, items[i].reply);
 	}
 }
 

@@ -316,6 +316,14 @@ int journal_check_request(const struct session_request *request, uint32_t n_voca
 	if (request->k != SESSION_K_POLICY && (request->k < 0 || request->k > LIMIT_DRAFT_DEPTH))
 		return error_set(err, EINVAL, "k: %d is not 0..%d, nor the policy's choice",
 			request->k, LIMIT_DRAFT_DEPTH);
+	if (request->draft_nodes > LIMIT_DRAFT_NODES || request->draft_width > LIMIT_DRAFT_WIDTH ||
+		(request->draft_nodes > 0) != (request->draft_width > 0))
+		return error_set(err, EINVAL,
+			"a tree of drafts: %u tokens, %u behind one; allowed are 1..%d and 1..%d, "
+			"or "
+			"0 and 0 for a chain",
+			request->draft_nodes, request->draft_width, LIMIT_DRAFT_NODES,
+			LIMIT_DRAFT_WIDTH);
 	if (request->draft_method >= DRAFT_METHODS)
 		return error_set(err, EINVAL, "draft_method: %u is not 0..%d",
 			request->draft_method, DRAFT_METHODS - 1);

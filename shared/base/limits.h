@@ -24,6 +24,7 @@ enum {
 	LIMIT_RUNNING = 256, /* sessions of one pass */
 	LIMIT_DRAFT_NODES = 511, /* tokens of one draft, on all of its paths together */
 	LIMIT_DRAFT_DEPTH = 63, /* tokens of one path of a draft: the largest K of a chain */
+	LIMIT_DRAFT_WIDTH = 255, /* children of one token of a draft */
 	/* Drafted tokens of each session that buffers are sized for: what one session leaves of them, others may have. */
 	LIMIT_DRAFT_SHARE = 15,
 	LIMIT_NGRAM = 32, /* tokens of the longest suffix that n-gram drafts look for */

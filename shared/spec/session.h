@@ -63,7 +63,9 @@ struct session_request {
 	struct sampler_params sampling;
 	uint32_t max_tokens;
 	uint32_t ignore_eos;
-	int32_t k; /* 0..LIMIT_DRAFT_DEPTH fixed, or SESSION_K_POLICY */
+	int32_t k; /* the draft's depth: 0..LIMIT_DRAFT_DEPTH fixed, or SESSION_K_POLICY */
+	/* A tree: its tokens, and those behind one token, 1..LIMIT_DRAFT_NODES and 1..LIMIT_DRAFT_WIDTH. Both 0: a chain. */
+	uint32_t draft_nodes, draft_width;
 	uint32_t draft_method; /* enum draft_method */
 	uint32_t n_replay; /* tokens of replay[] (the recorded continuation) */
 	float replay_error; /* probability that a proposed token is replaced */

@@ -34,6 +34,20 @@ def requests(mode, k, method, n):
              "logits_hash": True, **(modes[mode] or {})} for i in range(n)]
 
 
+def trees(service, name, expected):
+    """Trees of 63 tokens, whose right path lies among wrong siblings and has wrong tokens of its own."""
+    for mode, coupling in (("greedy", "gumbel"), ("greedy", "maximal"), ("sampled", "gumbel")):
+        asked = [{**r, "draft_nodes": 63, "draft_width": 4, "coupling": coupling, "replay_error": 0.1,
+                  "replay": expected[mode, i]["tokens"]} for i, r in enumerate(requests(mode, 63, "replay", 3))]
+        results = service.swarm(asked, concurrent=3)
+        wrong = [f"session {i}: {what}" for i, r in enumerate(results) if (what := difference(r, expected[mode, i]))]
+        usage = [r["usage"] for r in results if "usage" in r]
+        drafted, accepted, passes = (sum(u[key] for u in usage) for key in ("drafted", "accepted", "iterations"))
+        tap.ok(not wrong and drafted > 20 * passes and accepted > passes,
+               f"{name}, {mode}, {coupling}: trees of 63 tokens give the reference's bytes",
+               "\n".join(wrong) + f" drafted {drafted}, accepted {accepted}, {passes} iterations")
+
+
 def sweep(service, name, expected):
     for mode, n in itertools.product(modes, SESSIONS):
         wrong, drafted, accepted = [], 0, 0
@@ -60,6 +74,7 @@ for turn, (threads, budget, draft) in enumerate(itertools.product((1, 2), budget
     with Service(draft=DRAFTS[draft], options=("--threads", threads, "--budget", budget),
                  sets=(f"verifier.prefill_chunk={chunk}",)) as service:
         sweep(service, f"{threads} threads, budget {budget}, draft {draft}, chunk {chunk}", plain)
+        trees(service, f"{threads} threads, budget {budget}, draft {draft}, chunk {chunk}", plain)
 for kept, budget, expected in (("q8_0", "30%", coarse), ("f16", "100%", half)):
     with Service(draft=DRAFTS["aligned"], options=("--threads", 2, "--budget", budget, "--kv", kept),
                  sets=("verifier.prefill_chunk=16",)) as service:

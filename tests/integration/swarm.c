@@ -3,7 +3,7 @@
  *
  * The traffic of the integration tests: runs requests, CONCURRENT at a time, and prints the results in order. A
  * request: {"tokens": [...] or "prompt": "...", "max_tokens", "seed", "k", "draft_method", "temperature", "top_k",
- * "top_p", "min_p", "repeat_penalty", "coupling", "ignore_eos", "logits_hash", "stop": [...], "replay": [...],
+ * "top_p", "min_p", "repeat_penalty", "coupling", "ignore_eos", "logits_hash", "stop": [...], "replay": [...], "draft_nodes", "draft_width",
  * "replay_error", "cancel_after": tokens, "deadline_ms", "repeat_window", "logit_bias": {"id": bias}, "window": tokens
  * the service may send ahead, "resume": "uid" and "have" (the session of another process, from that token on),
  * "progress": true (a line {"job", "uid", "have", "tokens"} on stderr whenever tokens come)}. A result: {"tokens",
@@ -107,6 +107,10 @@ static void set_speculation(struct outrider_request *request, const json_t *spec
 	const json_t *v;
 	if ((v = json_object_get(spec, "k")))
 		check(outrider_request_set_k(request, (int)json_integer_value(v)), "k");
+	if ((v = json_object_get(spec, "draft_nodes")))
+		check(outrider_request_set_draft_tree(request, (uint32_t)json_integer_value(v),
+			      (uint32_t)json_integer_value(json_object_get(spec, "draft_width"))),
+			"draft_nodes");
 	if ((v = json_object_get(spec, "draft_method")))
 		check(outrider_request_set_draft_method(request, json_string_value(v)),
 			"draft_method");

@@ -163,6 +163,7 @@ static inline void service_close(struct service *s)
 
 /* One generation as its client sees it. */
 struct call {
+	uint32_t width; /* of a tree of k tokens; 0: a chain */
 	uint64_t uid, request; /* the newest request's id: answers to older ones are late */
 	const struct answer *answer;
 	uint32_t credit, max_tokens, have;
@@ -216,6 +217,9 @@ static inline void call_generate(struct service *s, struct call *c)
 	generate.ignore_eos = 1;
 	generate.credit = c->credit;
 	generate.k_plus_one = c->k + 1;
+	if (c->width > 0)
+		generate.draft_nodes = (uint32_t)c->k;
+	generate.draft_width = c->width;
 	generate.logits_hash = c->hashes;
 	generate.have = c->have;
 	generate.arithmetic = c->arithmetic;

@@ -114,6 +114,7 @@ static void drafts(const char *name, uint32_t wrong, bool tree, bool rubbish)
 		call_init(&calls[i], &answers[i], 60);
 		calls[i].hashes = true;
 		calls[i].k = (int32_t)(i < 4 ? 4 : 15);
+		calls[i].width = tree ? 2 : 0;
 	}
 	run_all(&s, calls, 8);
 	for (uint32_t i = 0; i < 8; i++) {

@@ -52,6 +52,7 @@ uint64_t request_digest(const Outrider__Generate *generate)
 	if (sampling.coupling != COUPLING_MAXIMAL || sampling.temperature == 0) {
 		asked.k_plus_one = 0;
 		asked.draft_method = 0;
+		asked.draft_nodes = asked.draft_width = 0;
 		asked.replay = NULL;
 		asked.replay_error = 0;
 	}
@@ -305,6 +306,8 @@ int request_parameters(const Outrider__Generate *generate, const struct request_
 	if (rc == 0)
 		rc = read_replay(generate, limits, out, err);
 	out->k = generate->k_plus_one - 1;
+	out->draft_nodes = generate->draft_nodes;
+	out->draft_width = generate->draft_width;
 	out->draft_method = generate->draft_method;
 	out->ignore_eos = generate->ignore_eos != 0;
 	out->logits_hash = generate->logits_hash != 0;

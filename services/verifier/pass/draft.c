@@ -31,6 +31,8 @@ static void choose_k(struct engine *engine, struct pass_part *part, bool has_pol
 		part->want.decision = (uint32_t)knobs->decision;
 	part->want.k = sched_k(part->want.k_asked, part->n_tokens, s->page->n_prompt,
 		request->max_tokens, (uint32_t)engine->o.config->context);
+	part->want.nodes =
+		part->want.k > 0 && request->draft_nodes > 0 ? request->draft_nodes : part->want.k;
 }
 
 /* While a session's prompt is computed no K is chosen for it. All the same the policy says whether the drafter is to read that prompt:
@@ -88,16 +90,28 @@ static void share_rows(const struct engine *engine, struct pass *pass)
 		const struct pass_part *part = &pass->parts[i];
 		bool hashed = part->session->slot->hashes != NULL && !part->decodes;
 
-		more -= hashed || part->want.k >= rows ? rows : part->want.k + 1;
+		more -= hashed || part->want.nodes >= rows ? rows : part->want.nodes + 1;
 	}
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
-		uint32_t wants = part->want.k >= rows ? part->want.k + 1 - rows : 0;
+		uint32_t wants = part->want.nodes >= rows ? part->want.nodes + 1 - rows : 0;
 		uint32_t gets = wants < more ? wants : more;
 
-		part->want.k -= wants - gets;
+		part->want.nodes -= wants - gets;
+		part->want.k = part->want.k < part->want.nodes ? part->want.k : part->want.nodes;
 		more -= gets;
 	}
+}
+
+static struct draft_budget budget_of(const struct pass_part *part)
+{
+	const struct session_request *request = &part->session->page->request;
+
+	return (struct draft_budget){
+		.nodes = (uint16_t)part->want.nodes,
+		.depth = (uint8_t)part->want.k,
+		.width = (uint8_t)(request->draft_nodes > 0 ? request->draft_width : 1),
+	};
 }
 
 /* Requests for those that want a draft and have none. */
@@ -111,10 +125,7 @@ static void ask(struct engine *engine, struct pass *pass, const struct pass_part
 			continue;
 		s->wanted = part->want;
 		follow_ask(&s->follow, part->n_tokens);
-		drafts_ask(&engine->drafts, s->index, s->uid, part->n_tokens,
-			(struct draft_budget){.nodes = (uint16_t)part->want.k,
-				.depth = (uint8_t)part->want.k,
-				.width = (uint8_t)part->want.k},
+		drafts_ask(&engine->drafts, s->index, s->uid, part->n_tokens, budget_of(part),
 			part == last);
 		part->wish = drafts_state(&engine->drafts, s->index, s->uid, part->n_tokens);
 	}

@@ -16,6 +16,7 @@ struct pass_part;
 /* What is asked of the drafter. */
 struct draft_want {
 	uint32_t k, k_asked; /* K, and K before the end of the answer cut it */
+	uint32_t nodes; /* K, or those of a tree K deep */
 	uint32_t decision; /* of the policy: what K was read with */
 };
 
