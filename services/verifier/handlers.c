@@ -44,8 +44,10 @@ static void rebind(struct front *front, struct inbox_entry *entry, const struct 
 	if (kept != NULL)
 		stream_accepted_entry(front, entry, kept->page->n_prompt,
 			journal_n_tokens(kept->page) - kept->page->n_prompt);
-	else if (entry->read)
-		stream_accepted_entry(front, entry, (uint32_t)entry->reading->input.n_prompt, 0);
+	else
+		/* While its text is read nobody knows how many tokens that has: the client learns that its request is here. */
+		stream_accepted_entry(front, entry,
+			entry->read ? (uint32_t)entry->reading->input.n_prompt : 0, 0);
 }
 
 /* The digest of the request that a uid names, wherever its session is; false: it names none. */
