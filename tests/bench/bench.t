@@ -166,19 +166,19 @@ with tempfile.NamedTemporaryFile("w", suffix=".json") as curve:
 def journal(iterations, sure=()):
     """A journal as outrider-policy keeps one (journal.h): (session, k, drafted, accepted, batch_tokens, us) each, and behind them
     (foreseen, of them drafted, right) where a draft was kept back. sure: confidences of every draft, in 255ths; those behind are 255."""
-    file = struct.pack("<QIIQ", 0x4c4e524a5452554f, 2, 128, len(iterations)).ljust(4096, b"\0")
+    file = struct.pack("<QIIQ", 0x4c4e524a5452554f, 3, 192, len(iterations)).ljust(4096, b"\0")
     for i, (session, k, drafted, accepted, tokens, us, *foreseen) in enumerate(iterations):
         number = i or len(iterations)  # number n lies in place n modulo the capacity
         foreseen = foreseen or (0, 0, 0)
         confidence = [*sure, *[255] * 15][:drafted or foreseen[1]]
-        entry = struct.pack("<QQQQI8B5IQ4I3f5B15B", number, 0, session, i, 0, k, drafted, accepted, accepted + 1, 2, 0, 0, 2,
+        entry = struct.pack("<QQQQI8B5IQ4I3f4BHH63B13x", number, 0, session, i, 0, k, drafted, accepted, accepted + 1, 2, 0, 0, 2,
                             tokens, 0, 24, 0, 0, 0, 5 if k else 0, us, 0, us + (5 if k else 0), 0, 0, 0, *foreseen,
-                            2 if foreseen[0] else 0, 1, *confidence, *[0] * (15 - len(confidence)))
+                            2 if foreseen[0] else 0, 1, drafted, *confidence, *[0] * (63 - len(confidence)))
         h = 0xcbf29ce484222325
         for word in struct.unpack(f"<{len(entry) // 8}Q", entry):
             h = (h ^ word) * 0x100000001b3 % 2**64
             h ^= h >> 32
-        file += (struct.pack("<Q", h) + entry).ljust(128, b"\0")
+        file += (struct.pack("<Q", h) + entry).ljust(192, b"\0")
     return file
 
 
@@ -235,7 +235,7 @@ with tempfile.NamedTemporaryFile(suffix=".journal") as served:
     ok(result.returncode == 65 and "not a journal" in result.stderr, "a file that is none is refused", result.stderr)
     served.seek(0)
     served.truncate()
-    served.write(journal([(7, 0, 0, 0, 1, 100)] * 32).replace(struct.pack("<II", 2, 128), struct.pack("<II", 1, 128), 1))
+    served.write(journal([(7, 0, 0, 0, 1, 100)] * 32).replace(struct.pack("<II", 3, 192), struct.pack("<II", 1, 128), 1))
     served.flush()
     result = run("policy", "--process", served.name)
     ok(result.returncode == 65 and "a journal of version 1; only those of version 2 are read" in result.stderr,

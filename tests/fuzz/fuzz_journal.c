@@ -37,7 +37,7 @@ static void write_entries(int fd, const uint8_t *data, size_t bytes)
 {
 	unsigned char head[HEAD_BYTES] = {0}, entry[JOURNAL_ENTRY_BYTES];
 	uint64_t n = bytes / JOURNAL_ENTRY_BYTES, magic = 0x4c4e524a5452554f;
-	uint32_t layout = 2, entry_bytes = JOURNAL_ENTRY_BYTES;
+	uint32_t layout = 3, entry_bytes = JOURNAL_ENTRY_BYTES;
 	memcpy(head, &magic, 8);
 	memcpy(head + 8, &layout, 4);
 	memcpy(head + 12, &entry_bytes, 4);
