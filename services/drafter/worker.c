@@ -360,7 +360,7 @@ void worker_exit(struct worker *w)
 		worker_end_session(w, &w->sessions[i]);
 	draft_model_close(&w->model);
 	hints_exit(&w->hints);
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+	for (uint32_t i = 0; i < LIMIT_RUNNING; i++)
 		draft_reply_exit(&w->replies[i]);
 	draft_reply_exit(&w->foreseen);
 	session_view_close(&w->view);

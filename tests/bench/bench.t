@@ -238,7 +238,7 @@ with tempfile.NamedTemporaryFile(suffix=".journal") as served:
     served.write(journal([(7, 0, 0, 0, 1, 100)] * 32).replace(struct.pack("<II", 3, 192), struct.pack("<II", 1, 128), 1))
     served.flush()
     result = run("policy", "--process", served.name)
-    ok(result.returncode == 65 and "a journal of version 1; only those of version 2 are read" in result.stderr,
+    ok(result.returncode == 65 and "a journal of version 1; only those of version 3 are read" in result.stderr,
        "so is one that an earlier version wrote", result.stderr)
 result = run("policy", "--published", "--sessions", "4")
 ok(result.returncode == 0 and "57% faster" in result.stdout and "predictions are closer than K = 0; skill" in result.stdout,

@@ -207,7 +207,7 @@ static void values_out_of_range_are_refused(void **state)
 	REFUSED(outrider_request_set_top_k(s->request, UINT32_MAX));
 	REFUSED(outrider_request_add_logit_bias(s->request, -1, 0));
 	REFUSED(outrider_request_set_k(s->request, -2));
-	REFUSED(outrider_request_set_k(s->request, 16));
+	REFUSED(outrider_request_set_k(s->request, 64));
 	REFUSED(outrider_request_set_coupling(s->request, ""));
 	REFUSED(outrider_request_add_stop(s->request, ""));
 	REFUSED(outrider_request_add_message(s->request, "", "x"));
