@@ -28,6 +28,9 @@ void bus_drop(struct bus_server *server, struct connection *connection)
 	if (connection->ready)
 		TAILQ_REMOVE(&server->ready, connection, link);
 	connection->ready = false;
+	/* Closing alone would not do where a child process holds a copy of the descriptor: its events would still come, with a
+	 * pointer to a connection that is gone. */
+	(void)epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
 	close(connection->fd);
 	connection->fd = -1;
 	server->held -= held(connection);
