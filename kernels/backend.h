@@ -1,5 +1,5 @@
 /*
- * What a forward pass runs on. One table, backend_ops, says what a back end can do; `cpu` (kernels/backend_cpu.h) is the only
+ * What a forward pass runs on. One table, backend_ops, says what a back end can do; `cpu` (kernels/cpu/steps/backend_cpu.h) is the only
  * one so far. Whoever queues steps knows nothing of threads, instruction sets or devices: it describes a step by numbers,
  * by rows of buffers and by weights, and a step takes a whole batch at once.
  *

@@ -15,7 +15,6 @@
  */
 #pragma once
 
-#include "kernels/cpu/simd.h"
 #include "shared/base/error.h"
 #include "shared/base/limits.h"
 
@@ -46,6 +45,8 @@ struct sampler_params {
 void sampler_params_default(struct sampler_params *params);
 /* Names the parameter and its allowed range. */
 int sampler_params_check(const struct sampler_params *params, uint32_t n_vocab, struct error *err);
+
+struct kernels;
 
 struct token_prob {
 	int32_t token;

@@ -1,6 +1,6 @@
 #include "client/model/engine.h"
 
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/kernels.h"
 #include "shared/base/cpus.h"
 #include "shared/base/huge_pages.h"

@@ -1,6 +1,7 @@
 #include "client/model/commands.h"
 #include "client/model/engine.h"
 
+#include "kernels/cpu/simd.h"
 #include "shared/base/clock.h"
 #include "kernels/sampler.h"
 

@@ -1,6 +1,7 @@
 /* What the files of the sampler share; sampler->logits is z, and sampler->most what belongs to it. */
 #pragma once
 
+#include "kernels/cpu/simd.h"
 #include "kernels/sampler.h"
 
 /* Of SAMPLE_CHUNK tokens each, the last perhaps shorter. */

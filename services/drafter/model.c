@@ -1,6 +1,6 @@
 #include "services/drafter/model.h"
 
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
 
 #include "kernels/kernels.h"
 #include "shared/base/cpus.h"

@@ -8,11 +8,11 @@
  *	                   engine: engine.c, pass.c                  engine thread, drives the pool
  *	drafter <--(rings of region "draft")--> drafts.c
  */
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/kernels.h"
 #include "services/verifier/front/front.h"
-#include "services/verifier/packed.h"
-#include "services/verifier/resources.h"
+#include "services/verifier/state/packed.h"
+#include "services/verifier/state/resources.h"
 #include "shared/base/descriptors.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"

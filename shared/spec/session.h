@@ -5,7 +5,7 @@
  * Layout: struct sessions_header, then n_sessions pages of page_bytes each: struct session_page followed by
  * int32_t tokens[n_context] and int32_t replay[n_context].
  *
- * The verifier goes by a copy of its own (services/verifier/journal.h): it writes these pages, and reads them once, when it takes
+ * The verifier goes by a copy of its own (services/verifier/state/journal.h): it writes these pages, and reads them once, when it takes
  * them over from a predecessor. Checksums tell then whether anybody else has written to them.
  *
  * Writing: the verifier alone. tokens[i] is written before n_tokens > i is stored with release; a reader that loads

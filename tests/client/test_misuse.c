@@ -119,6 +119,7 @@ static void null_is_refused_by_every_function_that_returns_a_code(void **state)
 	REFUSED(outrider_request_add_stop(s->request, NULL));
 	REFUSED(outrider_request_add_logit_bias(NULL, 1, 1));
 	REFUSED(outrider_request_set_k(NULL, 1));
+	REFUSED(outrider_request_set_draft_tree(NULL, 4, 2));
 	REFUSED(outrider_request_set_draft_method(NULL, "auto"));
 	REFUSED(outrider_request_set_draft_method(s->request, NULL));
 	REFUSED(outrider_request_set_coupling(NULL, "gumbel"));
@@ -208,6 +209,10 @@ static void values_out_of_range_are_refused(void **state)
 	REFUSED(outrider_request_add_logit_bias(s->request, -1, 0));
 	REFUSED(outrider_request_set_k(s->request, -2));
 	REFUSED(outrider_request_set_k(s->request, 64));
+	REFUSED(outrider_request_set_draft_tree(s->request, 512, 2));
+	REFUSED(outrider_request_set_draft_tree(s->request, 4, 256));
+	REFUSED(outrider_request_set_draft_tree(s->request, 4, 0));
+	REFUSED(outrider_request_set_draft_tree(s->request, 0, 2));
 	REFUSED(outrider_request_set_coupling(s->request, ""));
 	REFUSED(outrider_request_add_stop(s->request, ""));
 	REFUSED(outrider_request_add_message(s->request, "", "x"));

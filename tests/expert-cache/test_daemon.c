@@ -1,6 +1,6 @@
 /* The real outrider-expert-cache, met by a verifier of ours through its broker: every expert's bytes, a kill -9 in between,
  * its successor, its admin messages. */
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/tiles.h"
 #include "shared/base/clock.h"

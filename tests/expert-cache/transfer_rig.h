@@ -3,7 +3,7 @@
 
 #include "services/expert-cache/transfer.h"
 
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/tiles.h"
 #include "shared/base/clock.h"

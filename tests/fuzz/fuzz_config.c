@@ -2,7 +2,7 @@
  * said again on the command line. */
 #include "services/expert-cache/config.h"
 #include "services/policy-controller/settings.h"
-#include "services/verifier/config.h"
+#include "services/verifier/state/config.h"
 #include "shared/base/config.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The table of a back end, on the CPU: memory and who may have it, copies, flags, tickets, and steps on rows that lie apart. */
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/kernels.h"
 
 #include <errno.h>

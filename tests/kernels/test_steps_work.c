@@ -3,7 +3,7 @@
 #include "kernels/kernels.h"
 #include "kernels/pool_internal.h"
 #include "kernels/tiles.h"
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/cpu/steps/steps.h"
 #include "kernels/kernels.h"
 

@@ -1,7 +1,7 @@
 /* What the tests of the engine share: a model with everything a forward pass needs, and ways to run tokens. */
 #pragma once
 
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/kernels.h"
 #include "shared/model/pass/forward.h"
 

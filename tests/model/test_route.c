@@ -2,7 +2,7 @@
  * Routing by itself: what each rule chooses and how it weighs, against the rule written down plainly in double, and that
  * nothing a router may say makes it choose an expert twice. The golden models check the same against their authors' code.
  */
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
 #include "shared/model/pass/moe_router.h"
 #include "tests/model/rig.h"
 

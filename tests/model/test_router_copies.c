@@ -1,5 +1,5 @@
 /* The 8-bit copies of routers: they rank experts as the routers do, and whatever the weights are, what is chosen is in range. */
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
 #include "shared/model/pass/moe_router.h"
 #include "shared/model/arch/router_copies.h"
 #include "tests/model/rig.h"

@@ -6,7 +6,7 @@
 
 #include "tests/model/rig.h"
 
-#include "services/verifier/regions.h"
+#include "services/verifier/state/regions.h"
 #include "shared/base/clock.h"
 #include "shared/base/patience.h"
 #include "shared/ipc/bus.h"

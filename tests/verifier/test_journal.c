@@ -1,4 +1,4 @@
-#include "services/verifier/journal.h"
+#include "services/verifier/state/journal.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* The KV cache that the expert-cache leaves room for is the one that the verifier makes with its defaults. */
-#include "services/verifier/config.h"
+#include "services/verifier/state/config.h"
 #include "shared/spec/kv_plan.h"
 
 #include <setjmp.h>

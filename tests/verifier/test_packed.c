@@ -1,5 +1,5 @@
 /* Packed weights: of a file as it is, and of none that changes meanwhile; beside an expert-cache that says what it takes, or not. */
-#include "services/verifier/packed.h"
+#include "services/verifier/state/packed.h"
 #include "shared/base/memory.h"
 #include "shared/ipc/hello.h"
 #include "shared/ipc/peers.h"

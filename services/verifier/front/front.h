@@ -10,7 +10,7 @@
 #include "services/verifier/front/inbox.h"
 #include "services/verifier/front/shelf.h"
 #include "services/verifier/front/uids.h"
-#include "services/verifier/proof.h"
+#include "services/verifier/state/proof.h"
 #include "shared/base/bits.h"
 #include "shared/ipc/link.h"
 #include "shared/model/gguf/gguf_watch.h"

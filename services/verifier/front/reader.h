@@ -6,7 +6,7 @@
 #pragma once
 
 #include "services/verifier/front/request.h"
-#include "services/verifier/front/stop_match.h"
+#include "services/verifier/state/stop_match.h"
 
 enum reader_lane { READER_SHORT, READER_LONG, READER_LANES };
 /* A message of up to so many bytes is a short one. */

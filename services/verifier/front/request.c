@@ -1,6 +1,6 @@
 #include "services/verifier/front/request.h"
 
-#include "services/verifier/journal.h"
+#include "services/verifier/state/journal.h"
 #include "shared/model/text/chat.h"
 
 #include <stdlib.h>

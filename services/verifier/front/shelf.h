@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "services/verifier/front/slot.h"
+#include "services/verifier/state/slot.h"
 #include "shared/ipc/bus.h"
 
 struct shelved {

@@ -190,19 +190,6 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 	return true;
 }
 
-struct forward_limits pass_limits(int64_t sessions, int64_t prefill_tokens, int64_t context)
-{
-	uint32_t rows = kv_plan_rows(sessions, 0);
-
-	return (struct forward_limits){
-		.n_batch = rows + (uint32_t)prefill_tokens,
-		.n_logits = rows < LIMIT_KEPT_LOGITS ? rows : LIMIT_KEPT_LOGITS,
-		.n_picks = rows,
-		.n_drafts = rows,
-		.n_context = (uint32_t)context,
-	};
-}
-
 uint32_t pass_build(struct engine *engine, struct pass *pass)
 {
 	struct sched_victims victims = {

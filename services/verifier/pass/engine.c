@@ -1,6 +1,7 @@
 #include "services/verifier/pass/engine.h"
 
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
+#include "services/verifier/state/pass_limits.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/model/kv/kv_prefix.h"

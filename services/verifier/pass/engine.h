@@ -5,14 +5,14 @@
  */
 #pragma once
 
-#include "services/verifier/config.h"
+#include "services/verifier/state/config.h"
 #include "services/verifier/pass/drafts.h"
 #include "services/verifier/pass/gate_hints.h"
 #include "services/verifier/pass/pass.h"
 #include "services/verifier/pass/routing_feed.h"
-#include "services/verifier/proof.h"
-#include "services/verifier/regions.h"
-#include "services/verifier/tuning.h"
+#include "services/verifier/state/proof.h"
+#include "services/verifier/state/regions.h"
+#include "services/verifier/state/tuning.h"
 #include "shared/ipc/daemon.h"
 #include "shared/ipc/page.h"
 #include "shared/model/text/tokenizer.h"

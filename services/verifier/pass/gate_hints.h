@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "services/verifier/config.h"
+#include "services/verifier/state/config.h"
 #include "services/verifier/pass/gate_far.h"
 #include "shared/model/pass/moe_router.h"
 #include "shared/model/arch/router_copies.h"

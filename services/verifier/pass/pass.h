@@ -66,9 +66,6 @@ struct pass {
 	struct expert_source_stats experts_before;
 };
 
-/* Room for passes with so many sessions and prompt tokens. */
-struct forward_limits pass_limits(int64_t sessions, int64_t prefill_tokens, int64_t context);
-
 /* One pass for the sessions that can go on now. How many took part; 0: there is nothing to do. */
 uint32_t pass_run(struct engine *engine);
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "services/verifier/front/slot.h"
+#include "services/verifier/state/slot.h"
 #include "services/verifier/pass/follow.h"
 #include "services/verifier/pass/scheduler.h"
 #include "shared/model/kv/kv.h"

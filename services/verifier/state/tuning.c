@@ -1,4 +1,4 @@
-#include "services/verifier/tuning.h"
+#include "services/verifier/state/tuning.h"
 
 int tuning_of(const struct verifier_config *config, struct tuning *out, struct error *err)
 {

@@ -1,7 +1,7 @@
-#include "services/verifier/regions.h"
+#include "services/verifier/state/regions.h"
 
 #include "kernels/kernels.h"
-#include "services/verifier/packed.h"
+#include "services/verifier/state/packed.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/model/gguf/gguf_watch.h"

@@ -1,4 +1,4 @@
-#include "services/verifier/front/text.h"
+#include "services/verifier/state/text.h"
 
 #include <errno.h>
 #include <stdlib.h>

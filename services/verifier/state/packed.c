@@ -1,6 +1,6 @@
-#include "services/verifier/packed.h"
+#include "services/verifier/state/packed.h"
 
-#include "services/verifier/packed_sum.h"
+#include "services/verifier/state/packed_sum.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/base/memory.h"

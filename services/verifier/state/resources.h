@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "services/verifier/config.h"
+#include "services/verifier/state/config.h"
 
 struct backend;
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "services/verifier/config.h"
+#include "services/verifier/state/config.h"
 
 /* Whole words, for page_read. Times in ns. */
 struct tuning {

@@ -4,8 +4,8 @@
  */
 #pragma once
 
-#include "services/verifier/journal.h"
-#include "services/verifier/front/stop_match.h"
+#include "services/verifier/state/journal.h"
+#include "services/verifier/state/stop_match.h"
 
 /* What a session took, in this verifier. The engine's until the page is DONE, the front's after. */
 struct slot_usage {

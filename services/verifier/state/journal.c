@@ -1,4 +1,4 @@
-#include "services/verifier/journal.h"
+#include "services/verifier/state/journal.h"
 
 #include "shared/base/checksum.h"
 #include "shared/base/clock.h"

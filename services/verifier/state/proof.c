@@ -1,4 +1,4 @@
-#include "services/verifier/proof.h"
+#include "services/verifier/state/proof.h"
 
 #include "shared/base/clock.h"
 #include "shared/model/gguf/gguf_watch.h"

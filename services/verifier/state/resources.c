@@ -1,9 +1,9 @@
-#include "services/verifier/resources.h"
+#include "services/verifier/state/resources.h"
 
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/kernels.h"
-#include "services/verifier/journal.h"
-#include "services/verifier/pass/pass.h"
+#include "services/verifier/state/journal.h"
+#include "services/verifier/state/pass_limits.h"
 #include "shared/base/cpus.h"
 #include "shared/base/log.h"
 #include "shared/base/memory.h"

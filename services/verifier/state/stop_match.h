@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "services/verifier/front/text.h"
+#include "services/verifier/state/text.h"
 #include "shared/spec/session.h"
 
 struct stop_match;

@@ -1,4 +1,4 @@
-#include "kernels/backend_cpu.h"
+#include "kernels/cpu/steps/backend_cpu.h"
 
 #include "kernels/cpu/pick.h"
 #include "kernels/cpu/steps/steps.h"

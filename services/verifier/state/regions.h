@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "services/verifier/config.h"
-#include "services/verifier/resources.h"
+#include "services/verifier/state/config.h"
+#include "services/verifier/state/resources.h"
 #include "shared/ipc/broker.h"
 #include "shared/ipc/region.h"
 #include "shared/model/kv/kv.h"

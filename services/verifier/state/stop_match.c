@@ -1,4 +1,4 @@
-#include "services/verifier/front/stop_match.h"
+#include "services/verifier/state/stop_match.h"
 
 #include <errno.h>
 #include <stdlib.h>

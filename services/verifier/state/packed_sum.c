@@ -1,4 +1,4 @@
-#include "services/verifier/packed_sum.h"
+#include "services/verifier/state/packed_sum.h"
 
 #include "shared/base/checksum.h"
 #include "shared/base/limits.h"

@@ -1,7 +1,7 @@
-#include "services/verifier/config.h"
+#include "services/verifier/state/config.h"
 
 #include "kernels/kv_format.h"
-#include "services/verifier/tuning.h"
+#include "services/verifier/state/tuning.h"
 #include "shared/base/cpus.h"
 #include "shared/base/file.h"
 #include "shared/base/nodes.h"
