@@ -175,6 +175,8 @@ static void follow(Outrider__Envelope **envelope)
 	static struct outrider client;
 	struct outrider_stream stream = {.client = &client, .window = 16, .credit = 16};
 	client.socket = sink;
+	client.line = NULL;
+	client.line_end = &client.line;
 	stream.last = &stream.first;
 	stream.uid = stream_uid_of(*envelope);
 	stream_handle(&stream, envelope);
