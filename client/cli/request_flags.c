@@ -1,6 +1,7 @@
 #include "client/cli/request_flags.h"
 
 #include "client/cli/cli.h"
+#include "shared/base/limits.h"
 #include "shared/base/clock.h"
 #include "shared/model/text/chat.h"
 
@@ -122,7 +123,7 @@ static int length_flag(
 			return EX_USAGE;
 		outrider_request_set_deadline_ms(request, (uint64_t)(x * 1000));
 	} else {
-		if (cli_integer("--k", value, 0, 15, &n))
+		if (cli_integer("--k", value, 0, LIMIT_DRAFT_DEPTH, &n))
 			return EX_USAGE;
 		flags->k = n;
 		return outrider_request_set_k(request, (int)n);

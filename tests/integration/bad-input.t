@@ -247,7 +247,7 @@ def requests_of_a_person(service):
                                  ("--temperature", "-1", ("1e-30 to 100",)), ("--top-p", "0", ("top-p", "more than 0, up to 1")),
                                  ("--top-p", "1.5", ("top-p", "more than 0, up to 1")), ("--min-p", "-0.1", ("0 to 1",)),
                                  ("--top-k", "-1", ("top-k",)),
-                                 ("--repeat-penalty", "0", ("repeat",)), ("--k", "16", ("15",)), ("--seed", "-1", ("seed",)),
+                                 ("--repeat-penalty", "0", ("repeat",)), ("--k", "64", ("63",)), ("--seed", "-1", ("seed",)),
                                  ("--draft-method", "magic", ("magic",)), ("--coupling", "magic", ("magic",)),
                                  ("--stop", "", ("stop",)), ("--stop", "x" * 4096, ("4095",)),
                                  ("--logit-bias", "5", ("logit-bias",)),
@@ -276,7 +276,7 @@ def knobs(service):
         return state["policy"], state["knobs"]
     before = get_knobs()
     for argument, words in (("bogus=1", ("bogus",)), ("k_max=99", ("k_max", "99", "1 to 63")), ("k_max=", ("k_max",)),
-                            ("threshold=nan", ("threshold", "0.5 to 2")), ("static:16", ("static:16", "15")),
+                            ("threshold=nan", ("threshold", "0.5 to 2")), ("static:64", ("static:64", "63")),
                             ("static:", ("static",)), ("static:3x", ("static:3x",)), ("magic", ("magic", "cascade")),
                             ("trial=1e99", ("trial",)), ("k_max=3 4", ("k_max",)), ("=", ()), ("x" * 3000 + "=1", ())):
         set_knob(DATA, words, argument)
