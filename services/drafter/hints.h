@@ -30,6 +30,7 @@ struct hints {
 	bool missing; /* something hinted is not resident: the cache is to look */
 	/* Source draft. */
 	struct model *target; /* owned: the mapping, for its routers; NULL = no such hints */
+	struct queue *routing; /* owned: what the router runs in */
 	struct moe_router router;
 	uint16_t ordinal[LIMIT_LAYERS]; /* of the target's layers among those with experts */
 	uint32_t n_moe;
@@ -64,9 +65,9 @@ void hints_flush(struct hints *hints);
 
 /* ---- Source draft (hints_draft.c). ---- */
 
-/* A new target (path of its file) for a draft model of this shape, which runs in q. -ENOTSUP with the reason when they do not fit. */
+/* A new target (path of its file) for a draft model of this shape. -ENOTSUP with the reason when they do not fit. */
 int hints_target(struct hints *hints, const char *path, uint64_t fingerprint,
-	const struct model_config *draft, struct queue *q, struct error *err);
+	const struct model_config *draft, struct backend *backend, struct error *err);
 void hints_no_target(struct hints *hints);
 /* A step of the draft model begins, after which this many follow before the pass is asked for. */
 void hints_step(struct hints *hints, uint32_t steps_left);

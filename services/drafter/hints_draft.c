@@ -9,8 +9,30 @@ void hints_no_target(struct hints *hints)
 	if (!hints->target)
 		return;
 	moe_router_exit(&hints->router);
+	hints->routing->ops->queue_free(hints->routing);
+	hints->routing = NULL;
 	model_free(&hints->target);
 	hints->n_moe = 0;
+}
+
+/* A queue of their own, because that of the draft model's passes has room for its own routers at most, and mostly for none. */
+static int open_router(
+	struct hints *hints, const struct model *target, struct backend *backend, struct error *err)
+{
+	const struct queue_limits limits = {
+		.products = 1, .pairs = 1, .n_experts = target->config.n_experts};
+	int r = backend->ops->queue(backend, &limits, &hints->routing, err);
+	if (r < 0)
+		return r;
+	r = moe_router_init(&hints->router, target, backend, 1, err);
+	if (r < 0) {
+		backend->ops->queue_free(hints->routing);
+		hints->routing = NULL;
+		return r;
+	}
+	hints->router.q = hints->routing;
+	hints->router.alone = true;
+	return 0;
 }
 
 static int check(const struct model *target, uint64_t fingerprint, const struct model_config *draft,
@@ -29,7 +51,7 @@ static int check(const struct model *target, uint64_t fingerprint, const struct 
 }
 
 int hints_target(struct hints *hints, const char *path, uint64_t fingerprint,
-	const struct model_config *draft, struct queue *q, struct error *err)
+	const struct model_config *draft, struct backend *backend, struct error *err)
 {
 	hints_no_target(hints);
 	struct model *target;
@@ -38,14 +60,12 @@ int hints_target(struct hints *hints, const char *path, uint64_t fingerprint,
 		return r;
 	r = check(target, fingerprint, draft, err);
 	if (r == 0)
-		r = moe_router_init(&hints->router, target, q->backend, 1, err);
+		r = open_router(hints, target, backend, err);
 	if (r < 0) {
 		model_free(&target);
 		return r;
 	}
 	hints->target = target;
-	hints->router.q = q;
-	hints->router.alone = true;
 	for (uint32_t l = 0; l < target->config.n_layers; l++)
 		if (target->layers[l].moe)
 			hints->ordinal[l] = (uint16_t)hints->n_moe++;
