@@ -158,6 +158,17 @@ static void wait_for_drafts(struct engine *engine, struct pass *pass)
 	drafts_wait(drafts, limit_ns, wait.ready > 0);
 }
 
+/* Whether a session whose draft is late leaves this pass to others. Where the request fixed K, it asked for drafts, and has them: it
+ * waits as long as it would alone. Where the policy chose K, what gets it further decides. */
+static bool sits_out(
+	const struct engine *engine, const struct engine_session *s, uint64_t elapsed_ns)
+{
+	if (s->page->request.k != SESSION_K_POLICY)
+		return elapsed_ns < engine->drafts.wait_ns;
+	return pace_sits_out(
+		drafts_pace(&engine->drafts, s->index, s->uid), elapsed_ns, engine->pass_ns);
+}
+
 /* What becomes of those whose drafts are late. */
 static void settle(struct engine *engine, struct pass *pass)
 {
@@ -179,10 +190,8 @@ static void settle(struct engine *engine, struct pass *pass)
 		struct pass_part *part = &pass->parts[i];
 		const struct engine_session *s = part->session;
 
-		part->sits_out =
-			part->wish == DRAFTS_OUT &&
-			pace_sits_out(drafts_pace(drafts, s->index, s->uid),
-				drafts_elapsed_ns(drafts, s->index, now_ns), engine->pass_ns);
+		part->sits_out = part->wish == DRAFTS_OUT &&
+				 sits_out(engine, s, drafts_elapsed_ns(drafts, s->index, now_ns));
 		n_out += part->sits_out;
 	}
 	counter_add(&engine->late_out, n_out);
