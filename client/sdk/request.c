@@ -6,11 +6,13 @@
 #include "kernels/sampler.h"
 #include "shared/spec/session.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const methods[DRAFT_METHODS] = {"auto", "none", "ngram", "model", "replay"};
+static const char *const methods[] = {"auto", "none", "ngram", "model", "replay"};
+static_assert(sizeof methods / sizeof methods[0] == DRAFT_METHODS, "a name for each");
 static const char *const couplings[] = {"gumbel", "maximal"};
 
 int outrider_request_new(struct outrider_request **request)
@@ -484,6 +486,7 @@ static int find_name(const char *what, const char *name, const char *const *name
 	for (size_t i = 0; i < n; i++) {
 		if (strcmp(names[i], name) == 0)
 			return (int)i;
+		assert(used < sizeof list);
 		used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
 			i == 0	     ? ""
 			: i == n - 1 ? " and "
