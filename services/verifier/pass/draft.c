@@ -159,14 +159,15 @@ static void wait_for_drafts(struct engine *engine, struct pass *pass)
 }
 
 /* Whether a session whose draft is late leaves this pass to others. Where the request fixed K, it asked for drafts, and has them: it
- * waits as long as it would alone. Where the policy chose K, what gets it further decides. */
+ * waits as long as its drafts may take. Where the policy chose K, what gets it further decides. */
 static bool sits_out(
 	const struct engine *engine, const struct engine_session *s, uint64_t elapsed_ns)
 {
+	const struct pace *pace = drafts_pace(&engine->drafts, s->index, s->uid);
+
 	if (s->page->request.k != SESSION_K_POLICY)
-		return elapsed_ns < engine->drafts.wait_ns;
-	return pace_sits_out(
-		drafts_pace(&engine->drafts, s->index, s->uid), elapsed_ns, engine->pass_ns);
+		return elapsed_ns < engine->drafts.wait_ns && elapsed_ns < pace_limit_ns(pace);
+	return pace_sits_out(pace, elapsed_ns, engine->pass_ns);
 }
 
 /* What becomes of those whose drafts are late. */
