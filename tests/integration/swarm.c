@@ -182,12 +182,15 @@ static json_t *usage_json(const struct outrider_stream *stream)
 {
 	struct outrider_usage usage;
 	check(outrider_usage(stream, &usage), "usage");
-	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:i}", "prompt_tokens",
+	json_t *k_used = json_array();
+	for (size_t i = 0; i < usage.n_k_used; i++)
+		json_array_append_new(k_used, json_integer(usage.k_used[i]));
+	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:i,s:o}", "prompt_tokens",
 		(int)usage.prompt_tokens, "output_tokens", (int)usage.output_tokens, "iterations",
 		(int)usage.iterations, "drafted", (int)usage.drafted, "accepted",
 		(int)usage.accepted, "decode_ns", (json_int_t)usage.decode_ns, "expert_hits",
 		(json_int_t)usage.expert_hits, "expert_misses", (json_int_t)usage.expert_misses,
-		"restarts", (int)usage.restarts);
+		"restarts", (int)usage.restarts, "k_used", k_used);
 }
 
 static void job_finish(struct job *job, const struct outrider_event *event)
