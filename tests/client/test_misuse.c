@@ -5,7 +5,7 @@
 #include "client/include/outrider.h"
 #include "shared/base/patience.h"
 #include "shared/ipc/bus.h"
-#include "shared/ipc/peers.h"
+#include "tests/client/service.h"
 
 #include <errno.h>
 #include <math.h>
@@ -19,48 +19,11 @@
 
 #include <cmocka.h>
 
-struct service {
-	char dir[64];
-	struct bus_server *socket;
-	struct bus_address client;
-	struct outrider *sdk;
-	struct outrider_request *request;
-	struct outrider_stream *stream;
-};
-
 static int setup(void **state)
 {
-	static const int32_t prompt[] = {1, 2, 3};
-	struct service *s = calloc(1, sizeof *s);
-	char endpoint[128];
-	struct error err = {""};
+	struct service *s = service_open(state);
 
-	*state = s;
-	snprintf(s->dir, sizeof s->dir, "/tmp/outrider-misuse-XXXXXX");
-	assert_non_null(mkdtemp(s->dir));
-	peers_client_endpoint(s->dir, endpoint, sizeof endpoint);
-	if (bus_server(endpoint, BUS_CLIENTS, &s->socket, &err) < 0)
-		fail_msg("%s", err.text);
-	assert_int_equal(outrider_connect(s->dir, &s->sdk), 0);
-	assert_int_equal(outrider_request_new(&s->request), 0);
-	assert_int_equal(outrider_request_set_tokens(s->request, prompt, 3), 0);
 	assert_int_equal(outrider_start(s->sdk, s->request, &s->stream), 0);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct service *s = *state;
-	char path[128];
-
-	bus_server_close(&s->socket);
-	outrider_stream_free(&s->stream);
-	outrider_request_free(&s->request);
-	outrider_close(&s->sdk);
-	snprintf(path, sizeof path, "%s/client", s->dir);
-	unlink(path);
-	rmdir(s->dir);
-	free(s);
 	return 0;
 }
 
@@ -315,7 +278,7 @@ static void a_client_belongs_to_the_process_that_opened_it(void **state)
 	assert_int_equal(event->tokens[1], 8);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, service_close)
 
 int main(void)
 {

@@ -1,12 +1,12 @@
 /*
- * The SDK against a scripted service: a ROUTER in this thread that says exactly what a test wants said, in the order
- * it wants, because the SDK does nothing outside its calls.
+ * The SDK against a scripted service (service.h).
  */
 #include "client/include/outrider.h"
 #include "shared/base/clock.h"
 #include "shared/base/patience.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
+#include "tests/client/service.h"
 #include "tests/stopped.h"
 
 #include <setjmp.h>
@@ -22,57 +22,9 @@
 
 enum { WAIT_MS = 30000 };
 
-struct service {
-	char dir[64], endpoint[128];
-	struct bus_server *socket;
-	struct bus_address client;
-	struct outrider *sdk;
-	struct outrider_request *request;
-	struct outrider_stream *stream;
-};
-
-static void service_begin(struct service *s)
-{
-	struct error err = {""};
-
-	if (bus_server(s->endpoint, BUS_CLIENTS, &s->socket, &err) < 0)
-		fail_msg("%s", err.text);
-}
-
-static void service_die(struct service *s)
-{
-	bus_server_close(&s->socket);
-}
-
 static int setup(void **state)
 {
-	static const int32_t prompt[] = {1, 2, 3};
-	struct service *s = calloc(1, sizeof *s);
-
-	*state = s;
-	snprintf(s->dir, sizeof s->dir, "/tmp/outrider-sdk-XXXXXX");
-	assert_non_null(mkdtemp(s->dir));
-	peers_client_endpoint(s->dir, s->endpoint, sizeof s->endpoint);
-	service_begin(s);
-	assert_int_equal(outrider_connect(s->dir, &s->sdk), 0);
-	assert_int_equal(outrider_request_new(&s->request), 0);
-	assert_int_equal(outrider_request_set_tokens(s->request, prompt, 3), 0);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct service *s = *state;
-	char path[128];
-
-	service_die(s);
-	outrider_stream_free(&s->stream);
-	outrider_request_free(&s->request);
-	outrider_close(&s->sdk);
-	snprintf(path, sizeof path, "%s/client", s->dir);
-	unlink(path);
-	rmdir(s->dir);
-	free(s);
+	service_open(state);
 	return 0;
 }
 
@@ -647,7 +599,7 @@ static void wrong_values_are_refused_by_name(void **state)
 	assert_int_equal(outrider_set_window(s->sdk, 0), -EINVAL);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, service_close)
 
 /* What ZeroMQ could not have is named, whatever it was. */
 static void a_status_without_descriptors_says_what_is_missing(void **state)

@@ -1,11 +1,11 @@
 /*
- * Many streams of one client: outrider_next_event and outrider_client_fd against a scripted service in this thread.
+ * Many streams of one client: outrider_next_event and outrider_client_fd against a scripted service (service.h).
  */
 #include "client/include/outrider.h"
 #include "shared/base/clock.h"
 #include "shared/base/patience.h"
 #include "shared/ipc/bus.h"
-#include "shared/ipc/peers.h"
+#include "tests/client/service.h"
 
 #include <poll.h>
 #include <setjmp.h>
@@ -17,59 +17,15 @@
 
 #include <cmocka.h>
 
-enum { WAIT_MS = 30000, STREAMS = 3 };
-
-struct service {
-	char dir[64], endpoint[128];
-	struct bus_server *socket;
-	struct bus_address client;
-	struct outrider *sdk;
-	struct outrider_request *request;
-	struct outrider_stream *streams[STREAMS];
-	int fd;
-};
-
-static void service_begin(struct service *s)
-{
-	struct error err = {""};
-
-	if (bus_server(s->endpoint, BUS_CLIENTS, &s->socket, &err) < 0)
-		fail_msg("%s", err.text);
-}
+enum { WAIT_MS = 30000, STREAMS = SERVICE_STREAMS };
 
 static int setup(void **state)
 {
-	static const int32_t prompt[] = {1, 2, 3};
-	struct service *s = calloc(1, sizeof *s);
+	struct service *s = service_open(state);
 
-	*state = s;
-	snprintf(s->dir, sizeof s->dir, "/tmp/outrider-events-XXXXXX");
-	assert_non_null(mkdtemp(s->dir));
-	peers_client_endpoint(s->dir, s->endpoint, sizeof s->endpoint);
-	service_begin(s);
-	assert_int_equal(outrider_connect(s->dir, &s->sdk), 0);
-	assert_int_equal(outrider_request_new(&s->request), 0);
-	assert_int_equal(outrider_request_set_tokens(s->request, prompt, 3), 0);
 	s->fd = outrider_client_fd(s->sdk);
 	assert_true(s->fd >= 0);
 	assert_int_equal(outrider_client_fd(s->sdk), s->fd);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct service *s = *state;
-	char path[128];
-
-	bus_server_close(&s->socket);
-	for (int i = 0; i < STREAMS; i++)
-		outrider_stream_free(&s->streams[i]);
-	outrider_request_free(&s->request);
-	outrider_close(&s->sdk);
-	snprintf(path, sizeof path, "%s/client", s->dir);
-	unlink(path);
-	rmdir(s->dir);
-	free(s);
 	return 0;
 }
 
@@ -334,7 +290,7 @@ static void streams_go_on_when_the_service_came_back(void **state)
 	nothing_now(s);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, service_close)
 
 int main(void)
 {
