@@ -37,11 +37,11 @@ static void commit_cells(struct engine *engine, const struct pass *pass, struct 
 
 void pass_publish(struct engine *engine)
 {
-	uint64_t now_ns = clock_ns();
 	bool first = false;
 
 	if (engine->n_fresh == 0)
 		return;
+	uint64_t now_ns = clock_ns();
 	for (uint32_t i = 0; i < engine->n_fresh; i++) {
 		struct engine_session *s = engine->fresh[i];
 		struct slot_usage *usage = &s->slot->usage;

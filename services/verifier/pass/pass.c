@@ -88,7 +88,6 @@ static int run(struct engine *engine, struct pass *pass, struct error *err)
 	engine->iteration++;
 	if (engine->experts != NULL)
 		pass->experts_before = engine->experts->stats;
-	pass_publish(engine);
 	pass->forward_ns = clock_ns();
 	int rc = forward_run_picks(engine->forward, pass->batch, pass->n_batch, pass->picks,
 		pass->n_picks, pass->picked);
@@ -128,13 +127,12 @@ uint32_t pass_run(struct engine *engine)
 	pass_sweep(engine, pass);
 	if (gguf_lost(engine->o.model->gguf, &err) != 0)
 		fail_all(engine, &err);
-	if (!prepare(engine, pass)) {
-		pass_publish(engine);
+	if (!prepare(engine, pass))
 		return 0;
-	}
 	if (run(engine, pass, &err) == 0) {
 		pass_accept(engine, pass);
 		pass_commit(engine, pass);
+		pass_publish(engine);
 		pass_report(engine, pass);
 	} else {
 		fail_all(engine, &err);

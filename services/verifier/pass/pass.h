@@ -80,9 +80,9 @@ void pass_accept(struct engine *engine, struct pass *pass);
 void pass_commit(struct engine *engine, struct pass *pass);
 void pass_report(struct engine *engine, struct pass *pass);
 
-/* Journals the tokens that were committed since, and wakes the front for them: from then on clients and the drafter may see them. A
- * pass does it once the next one has begun, so that both go on at the same time where the back end runs by itself; and before that
- * where something else depends on it: a message to the drafter, the end of a session, a pass that has to wait. */
+/* Journals the tokens that were committed, and wakes the front for them: from then on clients and the drafter may see them. Right
+ * after the commit, because the front then sends them while this thread reports, plans and builds, and not while all threads meet
+ * in the next forward pass. Whatever else depends on it calls it first: a message to the drafter, the end of a session. */
 void pass_publish(struct engine *engine);
 
 /* What the committed tokens of a session say: an end that was reached but not written down, because the process died in between.
