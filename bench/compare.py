@@ -11,9 +11,7 @@ with random weights), `served` (decoding of the demo model at K = 0 and K = 7), 
 verifier's own memory), `capped` (with room for 17 % of the experts), `ipc` (a hop and a look-up through shared memory), `memory`
 (of all processes, the most while many sessions run; needs `make tests` in both)."""
 import argparse
-import contextlib
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -23,43 +21,30 @@ import time
 from pathlib import Path
 
 import facts
+import matrix
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "models" / "outrider-demo-moe-q8_0.gguf"
 PROMPT = "In the beginning"
-CONFIDENCE = 0.95
 MEASURES = ("model", "served", "price", "capped", "ipc", "memory")
-
-
-def interval(values):
-    """The order statistics between which the median lies with probability CONFIDENCE at least; all of them when there are too few."""
-    n, ordered = len(values), sorted(values)
-    outside, below = 0.0, 0
-    while below < n // 2:
-        outside += 2 * math.comb(n, below) / 2**n
-        if outside > 1 - CONFIDENCE:
-            break
-        below += 1
-    skip = max(below - 1, 0)
-    return ordered[skip], ordered[n - 1 - skip]
 
 
 class Pairs:
     """Measurements of both builds, by name, in pairs."""
 
     def __init__(self):
-        self.old, self.new, self.faster_is_more = {}, {}, {}
+        self.old, self.new, self.more_is_better = {}, {}, {}
 
     def add(self, name, old, new, more_is_better=True):
         self.old.setdefault(name, []).append(old)
         self.new.setdefault(name, []).append(new)
-        self.faster_is_more[name] = more_is_better
+        self.more_is_better[name] = more_is_better
 
     def lines(self):
         for name, old in self.old.items():
             new = self.new[name]
-            ratios = [(n / o if self.faster_is_more[name] else o / n) for o, n in zip(old, new)]
-            low, high = interval(ratios)
+            ratios = [(n / o if self.more_is_better[name] else o / n) for o, n in zip(old, new)]
+            low, high = matrix.interval(ratios)
             yield (f"{name:44} {statistics.median(old):12.4g} {statistics.median(new):12.4g}"
                    f"   {statistics.median(ratios):6.3f}   {low:6.3f} to {high:6.3f}   {len(ratios):3}")
 
@@ -99,6 +84,8 @@ class Service:
     def __init__(self, build, folder, *options):
         self.build, self.runtime = build, Path(folder) / f"run-{build.parent.name}-{time.monotonic_ns()}"
         output(build / "outrider", "up", "--model", DEMO, "--runtime-dir", self.runtime, "--detach", *options)
+        status = json.loads(output(build / "outrider", "status", "--runtime-dir", self.runtime, "--format", "json"))
+        self.pids = [process["pid"] for process in status["processes"]]
 
     def __enter__(self):
         return self
@@ -113,14 +100,8 @@ class Service:
 
     def bytes(self):
         """Proportional set size of the four processes: what two of them share counts once."""
-        total = 0
-        for process in Path("/proc").iterdir():
-            with contextlib.suppress(OSError):
-                if process.name.isdigit() and str(self.runtime).encode() in (process / "cmdline").read_bytes() and \
-                        (process / "exe").resolve().name.startswith("outrider-"):
-                    total += next(int(line.split()[1]) * 1024 for line in (process / "smaps_rollup").read_text().splitlines()
-                                  if line.startswith("Pss:"))
-        return total
+        return sum(int(line.split()[1]) * 1024 for pid in self.pids
+                   for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() if line.startswith("Pss:"))
 
 
 def measure_served(options, pairs, name, ks, *up):
@@ -186,13 +167,17 @@ def parse():
     add("--threads", type=int, default=os.cpu_count(), help="of the verifier; default %(default)s")
     add("--folder", default="/var/tmp", help="for files that are needed meanwhile; default %(default)s")
     options = parser.parse_args()
+    options.measure = options.measure.split(",")
+    if unknown := sorted(set(options.measure) - set(MEASURES)):
+        parser.error(f"no measure is called {', '.join(unknown)}; there are {', '.join(MEASURES)}")
     options.old, options.new = options.old.resolve(), options.new.resolve()
     return options
 
 
 def main():
     options, pairs = parse(), Pairs()
-    for name in options.measure.split(","):
+    machine = facts.machine(build=options.new)
+    for name in options.measure:
         if name == "model":
             measure_model(options, pairs)
         elif name == "served":
@@ -206,9 +191,7 @@ def main():
             measure_ipc(options, pairs)
         elif name == "memory":
             measure_memory(options, pairs)
-        else:
-            sys.exit(f"bench: no measure is called {name}; there are {', '.join(MEASURES)}")
-    print(f"{facts.cpu()}; {time.strftime('%Y-%m-%d %H:%M')}; {options.threads} threads")
+    print(f"{machine}; {time.strftime('%Y-%m-%d %H:%M')}; {options.threads} threads")
     print(f"{'':44} {'old':>12} {'new':>12}   {'new is better by a factor of, 95 % interval, pairs'}")
     for line in pairs.lines():
         print(line)
