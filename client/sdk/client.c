@@ -160,12 +160,13 @@ int outrider_client_fd(struct outrider *client)
 	struct error err = {""};
 	int code = client_check(client);
 
-	if (code == 0 && client->fd < 0)
-		code = ready_open(client, &err);
-	else if (code == 0)
-		return client->fd;
 	if (code < 0)
-		return err.text[0] ? failure_take(code, &err) : code;
+		return code;
+	if (client->fd >= 0)
+		return client->fd;
+	code = ready_open(client, &err);
+	if (code < 0)
+		return failure_take(code, &err);
 	ready_arm(client);
 	return client->fd;
 }

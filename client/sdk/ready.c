@@ -128,7 +128,8 @@ static bool has_message(void *socket)
 
 static enum client_alarm wanted(struct outrider *client)
 {
-	/* ZeroMQ's descriptors say that there is news for it. Whatever it did with that news meanwhile, they say no more. */
+	/* ZeroMQ's descriptors signal only what ZeroMQ has not taken in yet. What it has taken in, in whichever call, has to be asked
+	 * for. */
 	if (has_message(client->socket) || has_message(client->monitor))
 		return ALARM_NOW;
 	for (const struct outrider_stream *s = client->line; s; s = s->after)

@@ -11,7 +11,7 @@
 void ready_add(struct outrider_stream *stream);
 /* The stream whose turn it is, NULL: none. It goes to the end of the line when ready_add names it again. */
 struct outrider_stream *ready_take(struct outrider *client);
-/* The stream ends. */
+/* The stream is about to be freed. */
 void ready_remove(struct outrider_stream *stream);
 
 /* -EMFILE and the like with the reason. */

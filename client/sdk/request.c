@@ -469,9 +469,8 @@ int outrider_request_set_draft_tree(
 		return code;
 	if (tokens > LIMIT_DRAFT_NODES || width > LIMIT_DRAFT_WIDTH || (tokens > 0) != (width > 0))
 		return failure_set(EINVAL,
-			"a tree of drafts of %u tokens, %u behind one: allowed are 1 to %d and 1 "
-			"to "
-			"%d, or 0 and 0 for a chain",
+			"a draft tree of %u tokens and width %u: tokens are 1 to %d and the width "
+			"1 to %d, or both are 0 for a chain",
 			tokens, width, LIMIT_DRAFT_NODES, LIMIT_DRAFT_WIDTH);
 	request->generate.draft_nodes = tokens;
 	request->generate.draft_width = width;

@@ -109,6 +109,7 @@ int outrider_start(struct outrider *client, const struct outrider_request *reque
 	if (code < 0 && code != -EAGAIN) {
 		client_remove(stream);
 		destroy(stream);
+		ready_arm(client);
 		return code == -EMSGSIZE
 			       ? failure_set(E2BIG, "request of %zu bytes, at most %d are taken",
 					 request_bytes(request), LIMIT_MESSAGE_BYTES)

@@ -1,7 +1,6 @@
 /* Sets of small numbers, a bit for each. */
 #pragma once
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #define BITS_WORDS(n) (((n) + 63u) / 64u)
@@ -14,11 +13,6 @@ static inline void bits_set(uint64_t *words, uint32_t i)
 static inline void bits_clear(uint64_t *words, uint32_t i)
 {
 	words[i / 64] &= ~(UINT64_C(1) << (i % 64));
-}
-
-static inline bool bits_has(const uint64_t *words, uint32_t i)
-{
-	return words[i / 64] >> (i % 64) & 1;
 }
 
 /* The smallest member that is not below `from`, of those below n; n: there is none. */

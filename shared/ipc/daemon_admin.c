@@ -157,7 +157,7 @@ void daemon_failure(Outrider__Envelope *reply, int code, uint64_t session, const
 	reply->failure = failure;
 }
 
-static void answer_failure(struct daemon *daemon, const struct bus_address *to, uint64_t request_id,
+void daemon_answer_failure(struct daemon *daemon, const struct bus_address *to, uint64_t request_id,
 	int code, const char *text)
 {
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
@@ -207,7 +207,7 @@ static void answer(
 		else
 			snprintf(text, sizeof text, "%s does not understand message %d",
 				daemon->name, (int)request->body_case);
-		answer_failure(daemon, from, request->request_id, -code, text);
+		daemon_answer_failure(daemon, from, request->request_id, -code, text);
 	}
 	bus_free(&reply);
 }
@@ -222,7 +222,7 @@ static void handle_admin(void *arg)
 
 	if (code == -EPROTO) {
 		log_limited(LOG_LEVEL_NOTICE, "admin: dropped: %s", err.text);
-		answer_failure(daemon, &from, 0, EPROTO, err.text);
+		daemon_answer_failure(daemon, &from, 0, EPROTO, err.text);
 	}
 	if (code < 0)
 		return;

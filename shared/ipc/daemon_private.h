@@ -128,6 +128,9 @@ int daemon_watchdog_start(struct daemon *daemon);
 void daemon_stopping(struct daemon *daemon);
 
 /* registry.c */
+/* A refusal, to a connection of the admin endpoint; code is an errno. One that is gone needs no answer. */
+void daemon_answer_failure(struct daemon *daemon, const struct bus_address *to, uint64_t request_id,
+	int code, const char *text);
 void registry_open(struct daemon *daemon); /* the admin endpoint is open */
 /* True: it was a message of a peer, and is dealt with. */
 bool registry_take(

@@ -4,7 +4,7 @@
  * ipc://RUNTIME_DIR/NAME.ctl (administrators, and its peers' messages: registry.h); the verifier also on
  * ipc://RUNTIME_DIR/client (clients).
  *
- *	drafter       -> verifier (sessions, draft), expert-cache (experts), policy (policy)
+ *	drafter       -> verifier (sessions, draft, supports), expert-cache (experts), policy (policy)
  *	verifier      -> expert-cache (experts), policy (policy)
  */
 #pragma once

@@ -39,13 +39,6 @@ const struct peer *registry_peer(const struct daemon *daemon, const char *name)
 	return entry ? &entry->peer : NULL;
 }
 
-bool registry_has(const struct daemon *daemon, const char *name)
-{
-	const struct peer *peer = registry_peer(daemon, name);
-
-	return peer && peer->standing == PEER_REGISTERED;
-}
-
 void registry_describe(struct daemon *daemon, const struct peer_self *self)
 {
 	daemon->registry.self = *self;
@@ -272,20 +265,6 @@ static int judge(struct daemon *daemon, const struct bus_address *from,
 	return 0;
 }
 
-static void answer_failure(struct daemon *daemon, const struct bus_address *to, uint64_t request_id,
-	int code, const struct error *err)
-{
-	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
-	Outrider__Failure failure = OUTRIDER__FAILURE__INIT;
-
-	failure.code = -code;
-	failure.message = (char *)err->text;
-	envelope.request_id = request_id;
-	envelope.body_case = OUTRIDER__ENVELOPE__BODY_FAILURE;
-	envelope.failure = &failure;
-	(void)bus_send_to(daemon->admin_server, to, &envelope);
-}
-
 static void answer_registered(
 	struct daemon *daemon, struct registry_entry *entry, uint64_t request_id)
 {
@@ -318,14 +297,15 @@ static void on_register(struct daemon *daemon, const struct bus_address *from, u
 	if (code == 0)
 		code = judge(daemon, from, &card, &err);
 	entry = find(daemon, card.name);
-	if (code == 0 && find_connection(daemon, from) && find_connection(daemon, from) != entry)
+	const struct registry_entry *holder = find_connection(daemon, from);
+	if (code == 0 && holder && holder != entry)
 		code = error_set(&err, EPERM, "a second name on one connection: %s", card.name);
 	if (code == 0 && !bus_claim(daemon->admin_server, from))
 		code = error_set(&err, ENOSPC, "%s has too many peers", daemon->name);
 	if (code < 0) {
 		log_limited(
 			LOG_LEVEL_NOTICE, "%s refuses a registration: %s", daemon->name, err.text);
-		answer_failure(daemon, from, request_id, code, &err);
+		daemon_answer_failure(daemon, from, request_id, -code, err.text);
 		if (entry && code == -EPROTO)
 			mark_refused(daemon, entry, err.text);
 		return;
@@ -425,7 +405,7 @@ bool registry_take(
 	struct daemon *daemon, const struct bus_address *from, const Outrider__Envelope *envelope)
 {
 	struct registry_entry *entry = find_connection(daemon, from);
-	bool asked = entry && entry->asks && bus_same(&entry->address, from);
+	bool asked = entry && entry->asks;
 
 	switch (envelope->body_case) {
 	case OUTRIDER__ENVELOPE__BODY_PEER_REGISTER:

@@ -40,7 +40,6 @@ void registry_on_change(
 void registry_tell(struct daemon *daemon, const char *name, const struct peer_settings *settings);
 /* NULL for what is not the name of another process. */
 const struct peer *registry_peer(const struct daemon *daemon, const char *name);
-bool registry_has(const struct daemon *daemon, const char *name);
 
 /* ---- For link.c, which connects, and broker.c, which is connected to. ---- */
 

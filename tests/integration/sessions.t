@@ -31,7 +31,6 @@ def compare(results, expected):
     return "\n".join(f"{i}: {d}" for i, (r, e) in enumerate(zip(results, expected)) if (d := difference(r, e)))
 
 
-
 with concurrent.futures.ThreadPoolExecutor(2) as pool:
     expected = list(pool.map(alone, requests))
 sets = (f"verifier.sessions_max={SESSIONS}", "verifier.queue_max=64", f"verifier.client_requests={SESSIONS}",
