@@ -57,7 +57,7 @@ struct token_prob {
 struct sampler {
 	const struct kernels *kernels;
 	uint32_t n_vocab;
-	float *logits; /* [n_vocab] adjusted; accept.c leaves other things here */
+	float *logits; /* [n_vocab] adjusted; shared/spec/accept.c leaves other things here */
 	float *most; /* of each SAMPLE_CHUNK of logits the greatest */
 	struct token_prob *dist; /* [n_vocab] of the last sampler_distribution, by falling p */
 	uint32_t n_dist;

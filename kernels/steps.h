@@ -143,7 +143,7 @@ struct step_attend {
 	struct rows out, out_q8; /* [n_heads * dim]; out_q8 may be none */
 };
 
-/* Multi-head latent attention in its absorbed form (attention_mla.c), from the products on. */
+/* Multi-head latent attention in its absorbed form (kernels/cpu/steps/mla.c), from the products on. */
 struct step_mla {
 	struct batch_cells batch;
 	struct kv_cells cells;
@@ -178,7 +178,7 @@ struct state_token {
 	uint32_t writes_window; /* the window after it goes to the lane's next state */
 };
 
-/* A gated delta net from the products on (delta_net.h has the definitions): K = n_k_heads * d_k, V = n_v_heads * d_v. */
+/* A gated delta net from the products on (shared/model/pass/delta_net.h has the definitions): K = n_k_heads * d_k, V = n_v_heads * d_v. */
 struct step_delta {
 	uint32_t n_k_heads, n_v_heads, d_k, d_v, taps;
 	bool tiled; /* value head h goes with key head h % n_k_heads, else with h / (n_v_heads / n_k_heads) */

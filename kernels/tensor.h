@@ -84,6 +84,12 @@ struct matrix {
 	float scale;
 };
 
+/* Whether products take their inputs quantised: all types but the plain ones. */
+static inline bool matrix_quantised(const struct matrix *w)
+{
+	return w->type != TENSOR_F32 && w->type != TENSOR_F16 && w->type != TENSOR_BF16;
+}
+
 /* Whether no weight of the row is infinite or NaN, which for blocks means: no scale is. row < rows. */
 bool tensor_row_finite(const struct matrix *w, uint32_t row);
 

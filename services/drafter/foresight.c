@@ -1,5 +1,7 @@
 #include "services/drafter/foresight.h"
 
+#include "shared/spec/accept.h"
+
 #include <string.h>
 
 static_assert((int)FORESIGHT_TOKENS <= (int)LIMIT_DRAFT_DEPTH &&
@@ -79,9 +81,7 @@ void foresight_forget(struct draft_session *s)
 
 bool foresight_wanted(const struct draft_session *s)
 {
-	const struct sampler_params *sampling = &s->request.sampling;
-	return s->foresight.on &&
-	       !(sampling->coupling == COUPLING_MAXIMAL && sampling->temperature > 0);
+	return s->foresight.on && !accept_wants_logits(&s->request.sampling);
 }
 
 void foresight_begin(struct draft_session *s)

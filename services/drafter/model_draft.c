@@ -6,6 +6,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/base/rand.h"
+#include "shared/spec/accept.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -44,9 +45,9 @@ static bool ready(struct draft_model *m, struct draft_session *s)
 		s->chain = calloc(1, sizeof(*s->chain));
 	if (!s->chain)
 		return false;
-	if (!s->chain->q && params->coupling == COUPLING_MAXIMAL && params->temperature > 0)
+	if (!s->chain->q && accept_wants_logits(params))
 		s->chain->q = malloc(CHAIN_MAX * sizeof(*s->chain->q));
-	if (!s->chain->q && params->coupling == COUPLING_MAXIMAL && params->temperature > 0)
+	if (!s->chain->q && accept_wants_logits(params))
 		return false;
 	if (!s->has_seq) {
 		if (kv_seq_init(&s->seq, s->uid, m->n_context) < 0)
@@ -128,7 +129,7 @@ static void pick(struct draft_model *m, struct draft_session *s, const float *lo
 	const struct sampler_params *params = &s->request.sampling;
 	uint32_t at = s->n_chain, position = s->n + at;
 	int32_t token;
-	if (params->coupling == COUPLING_MAXIMAL && params->temperature > 0) {
+	if (accept_wants_logits(params)) {
 		sampler_distribution(&m->sampler, params, logits, s->tokens, position);
 		if (m->sampler.n_dist == 0 || !(m->sampler.dist[0].p > 0))
 			return;

@@ -41,7 +41,7 @@ static void meet_hints(struct worker *w)
 		return;
 	}
 	int r = hints_target(&w->hints, header->model_path, header->model_fingerprint,
-		&w->model->model->config, forward_queue(w->model->forward)->backend, &err);
+		&w->model->model->config, w->model->backend, &err);
 	if (r < 0)
 		log_info("expert hints come from history: %s", err.text);
 }

@@ -1,12 +1,12 @@
 /*
  * outrider-verifier: owns the target model, its KV cache and the sessions; decides what is emitted.
  *
- *	clients --(bus)--> front: handlers.c, front.c, stream.c      loop thread
- *	                     |   texts <--> reader.c                 text threads
+ *	clients --(bus)--> front/, handlers.c                        loop thread
+ *	                     |   texts <--> front/reader.c           text threads
  *	                     | commands, slots        ^ session pages
  *	                     v                        |
- *	                   engine: engine.c, pass.c                  engine thread, drives the pool
- *	drafter <--(rings of region "draft")--> drafts.c
+ *	                   pass/: engine.c, pass.c                   engine thread, drives the pool
+ *	drafter <--(rings of region "draft")--> pass/drafts.c
  */
 #include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/kernels.h"
@@ -88,7 +88,6 @@ static int need_descriptors(const struct verifier *v, struct error *err)
 		err);
 }
 
-/* The model, and what of the configuration depends on it. */
 /* Its threads start with the engine. */
 static int open_backend(struct verifier *v, struct error *err)
 {
@@ -101,6 +100,7 @@ static int open_backend(struct verifier *v, struct error *err)
 	return options.kernels == NULL ? -EINVAL : backend_cpu_create(&options, &v->backend, err);
 }
 
+/* The model, and what of the configuration depends on it. */
 static int load_model(struct verifier *v, struct error *err)
 {
 	int rc = model_load(v->config.model, &v->model, err);

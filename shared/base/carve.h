@@ -1,7 +1,7 @@
 /* Hands out pieces of one allocation, each from the start of a cache line on: called twice, to count and to place. */
 #pragma once
 
-#include "shared/base/limits.h"
+#include "shared/base/round.h"
 
 /* With base NULL it only counts. */
 struct carve {
@@ -13,7 +13,7 @@ struct carve {
 static inline size_t carve_at(struct carve *c, size_t n, size_t each)
 {
 	size_t at = c->used;
-	c->used += (n * each + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	c->used += round_lines(n * each);
 	return at;
 }
 

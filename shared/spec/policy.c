@@ -1,5 +1,7 @@
 #include "shared/spec/policy.h"
 
+#include "shared/base/round.h"
+
 #include <string.h>
 
 void policy_record_confidence(struct iteration_record *record, const float *confidence, uint32_t n)
@@ -39,7 +41,7 @@ void policy_record_draft(struct iteration_record *record, const struct draft_rep
 
 static size_t page_bytes(void)
 {
-	return (sizeof(struct policy_page) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	return round_lines(sizeof(struct policy_page));
 }
 
 size_t policy_bytes(void)

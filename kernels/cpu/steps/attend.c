@@ -6,11 +6,6 @@ struct attend {
 	const struct step_attend *step;
 };
 
-static const struct step_token *token_at(const struct rows *tokens, uint32_t t)
-{
-	return (const struct step_token *)row_at(tokens, t);
-}
-
 /* ---- A batch, for attention_run. ---- */
 
 /* Positions that a token's own ancestors have: from the last to the first. */

@@ -1,4 +1,5 @@
 #include "kernels/cpu/steps/attention_split.h"
+#include "shared/base/round.h"
 
 #include "shared/base/huge_pages.h"
 #include "shared/base/limits.h"
@@ -35,11 +36,6 @@ static uint32_t unit_tokens(uint32_t n_heads)
 	return n_heads < ATTENTION_ROWS ? ATTENTION_ROWS / n_heads : 1;
 }
 
-static size_t whole_lines(size_t bytes)
-{
-	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-}
-
 int attention_memory_get(struct attention_memory *m, const struct kernels *kernels,
 	uint32_t n_threads, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t n_heads,
 	uint32_t k_dim, uint32_t v_dim, struct error *err)
@@ -55,14 +51,14 @@ int attention_memory_get(struct attention_memory *m, const struct kernels *kerne
 		.n_threads = n_threads,
 		.rows = n_threads * UNITS_PER_THREAD * ATTENTION_ROWS,
 		.scratch_floats =
-			whole_lines(kernels->attention_scratch((uint32_t)job_rows, k_dim, v_dim) *
+			round_lines(kernels->attention_scratch((uint32_t)job_rows, k_dim, v_dim) *
 				    sizeof(float)) /
 			sizeof(float),
 	};
-	sizes[0] = whole_lines(rows * sizeof(float));
+	sizes[0] = round_lines(rows * sizeof(float));
 	sizes[1] = sizes[0];
-	sizes[2] = whole_lines(n_tokens * n_kv_heads * blocks * sizeof(*m->units));
-	sizes[3] = whole_lines((size_t)m->rows * (v_dim + 2) * sizeof(float));
+	sizes[2] = round_lines(n_tokens * n_kv_heads * blocks * sizeof(*m->units));
+	sizes[3] = round_lines((size_t)m->rows * (v_dim + 2) * sizeof(float));
 	sizes[4] = n_threads * m->scratch_floats * sizeof(float);
 	sizes[5] = n_threads * sizeof(*m->kept);
 	sizes[6] = (size_t)n_threads * ATTENTION_SPLIT * sizeof(uint32_t);

@@ -116,38 +116,39 @@ static void cpu_free(struct buffer *buffer)
 /* ---- Queues. ---- */
 
 /* To count, then to place. */
-static void layout(struct cpu_queue *q, uint32_t threads, struct carve *c)
+static void layout(struct cpu_queue *q, struct carve *c)
 {
 	const struct queue_limits *limits = &q->limits;
 
 	CARVE(c, q->products, limits->products);
 	CARVE(c, q->x_rows, limits->pairs);
 	CARVE(c, q->y_rows, limits->pairs);
-	CARVE(c, q->items, WORK_ITEMS_MAX(threads, limits->products));
+	CARVE(c, q->items, WORK_ITEMS_MAX(q->n_threads, limits->products));
 	CARVE(c, q->ffn, limits->products);
 	if (limits->ffn_plain || q->kernels->matmul_f32)
 		CARVE(c, q->act, (size_t)limits->ffn_pairs * limits->ffn_width);
 	CARVE(c, q->act_q8, (size_t)limits->ffn_pairs * (limits->ffn_width / Q8_BLOCK));
 	CARVE(c, q->act_rows, limits->ffn_pairs);
-	CARVE(c, q->gate_up, (size_t)threads * 2 * WORK_FFN_FLOATS);
-	CARVE(c, q->selection, (size_t)threads * limits->n_experts);
+	CARVE(c, q->gate_up, (size_t)q->n_threads * 2 * WORK_FFN_FLOATS);
+	CARVE(c, q->selection, (size_t)q->n_threads * limits->n_experts);
 	CARVE(c, q->ends, (size_t)limits->n_experts + 1);
 	CARVE(c, q->attention_tokens, limits->n_tokens);
 	if (limits->mla_nope > 0)
-		mla_layout(q, threads, c);
+		mla_layout(q, c);
 	if (limits->delta_channels > 0) {
 		CARVE(c, q->delta_zeros, limits->delta_channels);
-		CARVE(c, q->delta_state, (size_t)threads * limits->delta_d_k * DELTA_COLUMNS);
-		CARVE(c, q->delta_path, (size_t)threads * limits->delta_drafts);
+		CARVE(c, q->delta_state, (size_t)q->n_threads * limits->delta_d_k * DELTA_COLUMNS);
+		CARVE(c, q->delta_path, (size_t)q->n_threads * limits->delta_drafts);
 	}
 }
 
 static size_t layout_bytes(const struct cpu_backend *cpu, const struct queue_limits *limits)
 {
-	struct cpu_queue q = {.kernels = cpu->kernels, .limits = *limits};
+	struct cpu_queue q = {
+		.kernels = cpu->kernels, .n_threads = cpu->threads, .limits = *limits};
 	struct carve count = {0};
 
-	layout(&q, cpu->threads, &count);
+	layout(&q, &count);
 	return count.used;
 }
 
@@ -197,7 +198,7 @@ static int cpu_queue_create(struct backend *backend, const struct queue_limits *
 		cpu_queue_free(&q->queue);
 		return rc;
 	}
-	layout(q, cpu->threads, &(struct carve){q->memory, 0});
+	layout(q, &(struct carve){q->memory, 0});
 	for (size_t i = 0; i < limits->ffn_pairs; i++)
 		q->act_rows[i] = (struct activation){
 			q->act ? q->act + i * limits->ffn_width : NULL,

@@ -12,7 +12,7 @@ struct delta {
 	const struct step_replay *replay; /* NULL in a pass */
 };
 
-static struct state_token *token_at(const struct step_delta *s, uint32_t t)
+static struct state_token *state_token_at(const struct step_delta *s, uint32_t t)
 {
 	return (struct state_token *)row_at(&s->tokens, t);
 }
@@ -105,7 +105,7 @@ static void convolve(const struct delta *d, uint32_t t)
 {
 	const struct step_delta *s = d->s;
 	const struct kernels *kernels = d->q->kernels;
-	const struct state_token *token = token_at(s, t);
+	const struct state_token *token = state_token_at(s, t);
 	const struct state_lane *lane = lane_at(s, token->lane);
 	const float *window = current(s, lane);
 	const float *rows[LIMIT_CONV_TAPS];
@@ -116,7 +116,7 @@ static void convolve(const struct delta *d, uint32_t t)
 	for (uint32_t tap = s->taps; tap-- > 0;) {
 		if (at >= 0) {
 			rows[tap] = input(s, (uint32_t)at);
-			at = token_at(s, (uint32_t)at)->before;
+			at = state_token_at(s, (uint32_t)at)->before;
 			continue;
 		}
 		before_window++;
@@ -247,8 +247,8 @@ static void go_back(const struct columns *c, const float *from, uint32_t t, uint
 	uint32_t n = 0;
 
 	load_columns(c, from);
-	for (int32_t i = token_at(s, t)->before; i != c->lane->last_certain;
-		i = token_at(s, (uint32_t)i)->before)
+	for (int32_t i = state_token_at(s, t)->before; i != c->lane->last_certain;
+		i = state_token_at(s, (uint32_t)i)->before)
 		path[n++] = (uint32_t)i;
 	while (n-- > 0)
 		take_token(c, path[n], false);
@@ -266,14 +266,14 @@ static void pass_item(void *arg, uint32_t item, uint32_t thread)
 	if (c.lane->last_certain >= 0) {
 		float *to = next(s, c.lane);
 
-		for (; t != UINT32_MAX && !is_draft(s, t); t = token_at(s, t)->next)
+		for (; t != UINT32_MAX && !is_draft(s, t); t = state_token_at(s, t)->next)
 			take_token(&c, t, true);
 		store_columns(&c, to);
 		from = to;
 	}
 	int32_t at = c.lane->last_certain;
-	for (; t != UINT32_MAX; t = token_at(s, t)->next) {
-		if (token_at(s, t)->before != at)
+	for (; t != UINT32_MAX; t = state_token_at(s, t)->next) {
+		if (state_token_at(s, t)->before != at)
 			go_back(&c, from, t,
 				d->q->delta_path + (size_t)thread * d->q->limits.delta_drafts);
 		take_token(&c, t, true);

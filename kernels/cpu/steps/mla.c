@@ -5,7 +5,7 @@
  * a head takes its query to the latent, attends there with all heads sharing one key, and takes the result back.
  *
  * The batch is cut into blocks of MLA_TOKENS tokens, which go there and back by heads and attend with all heads together.
- * Every value is computed by itself in the order kernels.h defines, so the blocks cannot be seen in the result. In files
+ * Every value is computed by itself in the order numerics.md defines, so the blocks cannot be seen in the result. In files
  * of the older layout the matrix to the latent lies transposed; its product is the sum over n of q_n times row n, in
  * ascending n, by axpy from +0. (A transposed copy would cost memory, start-up time, and for quantised files other
  * weights.)
@@ -21,7 +21,7 @@ struct mla {
 	uint32_t first, n;
 };
 
-void mla_layout(struct cpu_queue *q, uint32_t threads, struct carve *c)
+void mla_layout(struct cpu_queue *q, struct carve *c)
 {
 	const struct queue_limits *limits = &q->limits;
 	uint32_t widest = limits->mla_nope > limits->v_dim ? limits->mla_nope : limits->v_dim;
@@ -31,8 +31,8 @@ void mla_layout(struct cpu_queue *q, uint32_t threads, struct carve *c)
 	q->mla_row_floats = (limits->v_dim + 15u) / 16 * 16;
 	CARVE(c, q->latent_q, (size_t)MLA_TOKENS * limits->n_heads * limits->k_dim);
 	CARVE(c, q->latent, (size_t)MLA_TOKENS * limits->n_heads * limits->v_dim);
-	CARVE(c, q->head_q8, threads * q->mla_q8_blocks);
-	CARVE(c, q->head_row, threads * q->mla_row_floats);
+	CARVE(c, q->head_q8, q->n_threads * q->mla_q8_blocks);
+	CARVE(c, q->head_row, q->n_threads * q->mla_row_floats);
 }
 
 /* The latent is normalised and the rest of the key rotated, and both are the token's cell; each query head's last
@@ -43,7 +43,7 @@ static void finish_row(void *arg, uint32_t t, uint32_t thread)
 	const struct step_mla *s = m->step;
 	const struct kernels *kernels = m->q->kernels;
 	const float *cos_sin = floats_at(&s->batch.cos_sin, t);
-	const struct step_token *token = row_at(&s->batch.tokens, t);
+	const struct step_token *token = token_at(&s->batch.tokens, t);
 	float *kv = floats_at(&s->kv, t), *q = floats_at(&s->q, t);
 
 	(void)thread;
@@ -89,7 +89,7 @@ static void absorb(void *arg, uint32_t head, uint32_t thread)
 		memcpy(y[i] + s->kv_rank, q + s->nope, s->rope * sizeof(*q));
 		if (s->k_b_transposed)
 			memset(y[i], 0, s->kv_rank * sizeof(*q));
-		else if (is_quantised(&k_b))
+		else if (matrix_quantised(&k_b))
 			kernels->quantise_q8(q, s->nope, q8 + (size_t)i * (s->nope / Q8_BLOCK));
 	}
 	if (!s->k_b_transposed) {
@@ -142,7 +142,7 @@ static void take_back(void *arg, uint32_t head, uint32_t thread)
 
 		x[i] = (struct activation){latent, q8 + (size_t)i * (s->kv_rank / Q8_BLOCK)};
 		y[i] = floats_at(&s->out, m->first + i) + (size_t)head * s->v;
-		if (is_quantised(&v_b))
+		if (matrix_quantised(&v_b))
 			kernels->quantise_q8(
 				latent, s->kv_rank, q8 + (size_t)i * (s->kv_rank / Q8_BLOCK));
 	}

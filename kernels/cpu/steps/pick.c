@@ -56,27 +56,6 @@ size_t pick_bytes(uint32_t n_threads, uint32_t n_vocab)
 	return sizeof(struct pick) + n_threads * (sizeof(*sampler) + n_vocab * each);
 }
 
-static int check(const struct pick_row *rows, uint32_t row)
-{
-	uint32_t length = 0, at = row;
-	if (rows[row].n_best > PICK_BEST_MAX)
-		return -EINVAL;
-	while (rows[at].parent >= 0) {
-		if ((uint32_t)rows[at].parent >= at || ++length > PICK_PATH_MAX)
-			return -EINVAL;
-		at = (uint32_t)rows[at].parent;
-	}
-	return 0;
-}
-
-int pick_check(const struct pick_row *rows, uint32_t first, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		if (check(rows, first + i) < 0)
-			return -EINVAL;
-	return 0;
-}
-
 /* The drafted tokens on the path of a row, the last one at path[PICK_PATH_MAX - 1]; how many. */
 static uint32_t path_of(const struct pick_row *rows, uint32_t row, int32_t path[PICK_PATH_MAX])
 {

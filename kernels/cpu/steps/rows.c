@@ -9,25 +9,20 @@ struct embed {
 	const struct step_embed *step;
 };
 
-static const struct step_token *token_at(const struct step_embed *step, uint32_t t)
-{
-	return (const struct step_token *)row_at(&step->tokens, t);
-}
-
 static void embed_row(void *arg, uint32_t t, uint32_t thread)
 {
 	const struct embed *e = arg;
 
 	(void)thread;
 	e->kernels->dequantise_row(
-		&e->step->table, token_at(e->step, t)->id, floats_at(&e->step->x, t));
+		&e->step->table, token_at(&e->step->tokens, t)->id, floats_at(&e->step->x, t));
 }
 
 static void angles_row(void *arg, uint32_t t, uint32_t thread)
 {
 	const struct step_embed *step = ((const struct embed *)arg)->step;
 	float *row = floats_at(&step->cos_sin, t);
-	double position = (double)token_at(step, t)->position;
+	double position = (double)token_at(&step->tokens, t)->position;
 
 	(void)thread;
 	for (uint32_t i = 0; i < step->n_rot / 2; i++) {

@@ -85,14 +85,14 @@ static inline struct cpu_queue *cpu_queue(struct queue *q)
 	return (struct cpu_queue *)q;
 }
 
-static inline bool is_quantised(const struct matrix *w)
-{
-	return w->type != TENSOR_F32 && w->type != TENSOR_F16 && w->type != TENSOR_BF16;
-}
-
 static inline void *row_at(const struct rows *rows, size_t i)
 {
 	return rows->buffer->host + rows->offset + i * rows->stride;
+}
+
+static inline const struct step_token *token_at(const struct rows *tokens, uint32_t t)
+{
+	return (const struct step_token *)row_at(tokens, t);
 }
 
 static inline float *floats_at(const struct rows *rows, size_t i)
@@ -135,7 +135,7 @@ enum {
 	WORK_ITEMS = 128, /* items per thread, at most */
 	/* Rows are cut in multiples of this: a whole number of Q8 blocks, and of any kernel's row group. */
 	WORK_ROWS = 32,
-	/* Tokens likewise: so many share a reading of the weights (matmul of numerics.md). */
+	/* Tokens likewise: so many share a reading of the weights (matmul of simd.h). */
 	WORK_TOKENS = 64,
 	/* Of gate's rows, and of up's, that a thread works out before it goes on to what follows: they stay in its second-level
 	 * cache. */
@@ -167,8 +167,8 @@ struct attention_step attention_step_of(
 	struct cpu_queue *q, const struct batch_cells *batch, const struct kv_cells *cells);
 struct attention_token attention_token_of(
 	const struct batch_cells *batch, uint32_t t, const float *q, float *out);
-/* attention_mla.c */
-void mla_layout(struct cpu_queue *q, uint32_t threads, struct carve *c);
+/* mla.c */
+void mla_layout(struct cpu_queue *q, struct carve *c);
 
 void cpu_attend(struct queue *q, const struct step_attend *step);
 void cpu_mla(struct queue *q, const struct step_mla *step);

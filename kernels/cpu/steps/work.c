@@ -206,7 +206,7 @@ static void activate(const struct cpu_queue *q, const struct work_ffn *task, uin
 {
 	const struct kernels *kernels = q->kernels;
 	size_t at = (size_t)a * q->limits.ffn_width + row;
-	bool quantise = is_quantised(&task->ffn.down);
+	bool quantise = matrix_quantised(&task->ffn.down);
 	float *act = q->act ? q->act + at : gate;
 	if (task->ffn.gate_bias)
 		kernels->add(gate, task->ffn.gate_bias + row, rows);

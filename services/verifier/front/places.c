@@ -2,8 +2,6 @@
  * nothing. */
 #include "services/verifier/front/front.h"
 
-#include "shared/base/clock.h"
-
 /* A client that has taken nothing for so long stands aside for others. */
 #define ASIDE_NS 1000000000u
 

@@ -12,8 +12,7 @@ static enum session_end end_after(
 	struct engine *engine, struct engine_session *s, int32_t token, uint32_t n_tokens)
 {
 	const struct session_request *request = &s->page->request;
-
-	bool eos = !request->ignore_eos && tokenizer_is_eog(engine->o.tokenizer, token);
+	bool eos = stop_match_ends(request, engine->o.tokenizer, token);
 	bool stop = stop_match_token(
 		s->slot->match, engine->o.tokenizer, session_n_out(s, n_tokens) - 1, token, eos);
 

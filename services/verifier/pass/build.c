@@ -4,7 +4,6 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
-#include "shared/spec/kv_plan.h"
 
 #include <string.h>
 
@@ -203,7 +202,8 @@ uint32_t pass_build(struct engine *engine, struct pass *pass)
 		part->session->part = NULL;
 		if (!build_part(engine, pass, part, &victims))
 			continue;
-		pass->parts[kept] = *part;
+		if (kept != i)
+			pass->parts[kept] = *part;
 		part->session->part = &pass->parts[kept++];
 	}
 	pass->n_parts = kept;

@@ -2,10 +2,10 @@
 
 #include "kernels/cpu/steps/backend_cpu.h"
 #include "services/verifier/state/pass_limits.h"
+#include "shared/base/round.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/model/kv/kv_prefix.h"
-#include "shared/spec/kv_plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -80,8 +80,7 @@ static int allocate(struct engine *engine, struct error *err)
 	pass->picks = calloc(pass->n_batch_max, sizeof(*pass->picks));
 	pass->picked = calloc(pass->n_batch_max, sizeof(*pass->picked));
 	size_t bytes = ring_bytes(COMMAND_BYTES, COMMAND_SLOTS);
-	engine->commands_mem =
-		aligned_alloc(CACHE_LINE, (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+	engine->commands_mem = aligned_alloc(CACHE_LINE, round_lines(bytes));
 	if (pass->parts == NULL || pass->batch == NULL || pass->cells == NULL ||
 		pass->picks == NULL || pass->picked == NULL || engine->commands_mem == NULL ||
 		sampler_init(&engine->sampler, o->model->config.n_vocab) != 0)
@@ -393,10 +392,10 @@ static int start_thread(struct engine *engine, struct error *err)
 	engine->pool = backend_cpu_pool(forward_queue(engine->forward));
 	pool_set_spin(engine->pool, engine->tuning.pool_spin);
 	gate_hints_queue(&engine->gates, forward_queue(engine->forward));
-	if (rc == 0 && engine->cached != NULL)
+	if (engine->cached != NULL)
 		forward_set_hooks(
 			engine->forward, &(struct forward_hooks){.layer = on_layer, .arg = engine});
-	return rc;
+	return 0;
 }
 
 static void *engine_main(void *arg)

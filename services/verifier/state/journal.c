@@ -248,7 +248,7 @@ struct session_page *journal_keep(const struct sessions_header *header,
 	size_t replay = page->request.n_replay * sizeof(int32_t);
 	struct session_page *kept;
 
-	*bytes = (sizeof(*page) + tokens + replay + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	*bytes = round_lines(sizeof(*page) + tokens + replay);
 	kept = aligned_alloc(CACHE_LINE, *bytes);
 	if (kept == NULL)
 		return NULL;

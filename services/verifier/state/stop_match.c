@@ -64,7 +64,7 @@ void stop_match_page(struct stop_match *match, const struct tokenizer *tokenizer
 {
 	for (uint32_t i = page->n_prompt; match != NULL && i < n_tokens; i++)
 		stop_match_token(match, tokenizer, i - page->n_prompt, page->tokens[i],
-			!page->request.ignore_eos && tokenizer_is_eog(tokenizer, page->tokens[i]));
+			stop_match_ends(&page->request, tokenizer, page->tokens[i]));
 }
 
 uint32_t stop_match_back(const struct stop_match *match, uint32_t n)

@@ -8,6 +8,13 @@
 #include "services/verifier/state/text.h"
 #include "shared/spec/session.h"
 
+/* Whether the token ends the answer by itself, whatever text it has. */
+static inline bool stop_match_ends(
+	const struct session_request *request, const struct tokenizer *tokenizer, int32_t token)
+{
+	return !request->ignore_eos && tokenizer_is_eog(tokenizer, token);
+}
+
 struct stop_match;
 
 /* For a session of up to n_context tokens. *out is NULL for a request without stop strings. -ENOMEM. */

@@ -10,7 +10,7 @@
 #include "shared/model/gguf/gguf.h"
 #include "shared/model/arch/model_mla.h"
 
-/* What mixes the tokens of a layer: attention.c, attention_mla.c, delta_net.c. */
+/* What mixes the tokens of a layer: attention.c, attention_mla.c and delta_net.c of shared/model/pass. */
 enum mixer { MIX_ATTENTION, MIX_MLA, MIX_DELTA_NET };
 
 enum qk_norm {
@@ -86,7 +86,7 @@ struct rope_config {
 	double beta_fast, beta_slow; /* yarn: rotations in the original context */
 	double attn_factor; /* of cos and sin, as the file has it */
 	double yarn_attn_factor; /* instead of yarn's own temperature; 0 without */
-	double yarn_log_multiplier; /* 0 without; deepseek2: attention_mla.c */
+	double yarn_log_multiplier; /* 0 without; deepseek2: model_mla.c */
 	const float *factors; /* [n_rot / 2] divides theta (llama3), or NULL */
 	const float *factors_short,
 		*factors_long; /* the same, up to the original context and beyond */

@@ -1,5 +1,6 @@
 /* What a cache is made of, and where everything lies in its map and its store. */
 #include "shared/model/kv/kv_internal.h"
+#include "shared/base/round.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -77,15 +78,10 @@ static_assert((uint64_t)LIMIT_LAYERS * LIMIT_HEADS * LIMIT_HEAD_DIM * 2 * 4 * KV
 		      (uint64_t)1 << 60,
 	"kv_bytes cannot overflow");
 
-static size_t lines(size_t bytes)
-{
-	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-}
-
 size_t kv_head_bytes(const struct kv_layout *layout, uint32_t n_cells, uint32_t dim)
 {
 	size_t n = ((size_t)n_cells + KV_TURN - 1) / KV_TURN * KV_TURN;
-	return lines(n * kv_vector_bytes(layout->type, dim));
+	return round_lines(n * kv_vector_bytes(layout->type, dim));
 }
 
 struct kv_parts kv_parts_of(const struct kv_layout *layout)
@@ -96,9 +92,9 @@ struct kv_parts kv_parts_of(const struct kv_layout *layout)
 		      kv_head_bytes(layout, n_cells, layout->v_dim);
 	size_t window_cell = kv_head_bytes(layout, w->n_cells, layout->k_dim) +
 			     kv_head_bytes(layout, w->n_cells, layout->v_dim);
-	struct kv_parts p = {.records = lines(layout->n_pages * sizeof(struct kv_page_meta))};
-	p.table = p.records + lines(layout->n_records * sizeof(struct kv_record));
-	p.state_records = p.table + (w->n_layers ? lines(n_cells * sizeof(uint32_t)) : 0);
+	struct kv_parts p = {.records = round_lines(layout->n_pages * sizeof(struct kv_page_meta))};
+	p.table = p.records + round_lines(layout->n_records * sizeof(struct kv_record));
+	p.state_records = p.table + (w->n_layers ? round_lines(n_cells * sizeof(uint32_t)) : 0);
 	p.map_end = p.state_records + recurrent_map_bytes(&layout->states);
 	p.window_cells = cell * layout->n_kv_heads * (layout->n_layers - w->n_layers);
 	p.states = p.window_cells + window_cell * layout->n_kv_heads * w->n_layers;

@@ -66,6 +66,9 @@ int attention_prepare(struct forward *f)
 	uint32_t n_cells = f->kv->layout.n_pages * KV_PAGE_CELLS;
 	struct error err;
 	f->n_seqs = 0;
+	/* As large as this pass needs, because it is cleared each time. */
+	for (f->n_numbers = 2; f->n_numbers < 2 * f->n; f->n_numbers *= 2)
+		continue;
 	memset(f->numbers, 0xff, f->n_numbers * sizeof(*f->numbers));
 	memset(f->has_main_child, 0, f->n * sizeof(*f->has_main_child));
 	for (uint32_t t = 0; t < f->n; t++) {
@@ -196,11 +199,11 @@ void attention_layer(struct forward *f)
 		.k = floats_of(f, f->k, kv_width),
 		.v = floats_of(f, f->v, kv_width),
 		.out = floats_of(f, f->att, width),
-		.out_q8 = forward_quantised(&layer->o) ? q8_of(f, f->att_q8, width)
-						       : (struct rows){0},
+		.out_q8 =
+			matrix_quantised(&layer->o) ? q8_of(f, f->att_q8, width) : (struct rows){0},
 	};
-	mixer_norm(f, forward_quantised(&layer->q) || forward_quantised(&layer->k) ||
-			      forward_quantised(&layer->v));
+	mixer_norm(f, matrix_quantised(&layer->q) || matrix_quantised(&layer->k) ||
+			      matrix_quantised(&layer->v));
 	project(f);
 	f->queue->ops->attend(f->queue, &step);
 	mixer_out(f, &layer->o, inputs_of(f, f->att, f->att_q8, width));

@@ -13,7 +13,7 @@ static void norm_compressed_q(struct forward *f)
 		.w = layer->mla.q_a_norm,
 		.eps = f->model->config.rms_eps,
 		.y = q_a,
-		.y_q8 = forward_quantised(&layer->q) ? q8_of(f, f->q_a_q8, n) : (struct rows){0},
+		.y_q8 = matrix_quantised(&layer->q) ? q8_of(f, f->q_a_q8, n) : (struct rows){0},
 	};
 	f->queue->ops->norm(f->queue, &step);
 }
@@ -30,7 +30,7 @@ static void project(struct forward *f, struct rows q, struct rows kv)
 		product_of(first, in, rank > 0 ? floats_of(f, f->q_a, rank) : q),
 	};
 	struct step_products step = {.of = products, .n = 2};
-	mixer_norm(f, forward_quantised(first) || forward_quantised(&layer->mla.kv_a));
+	mixer_norm(f, matrix_quantised(first) || matrix_quantised(&layer->mla.kv_a));
 	next_matrix(f, rank > 0 ? &layer->q : &layer->o, &step.next);
 	f->queue->ops->products(f->queue, &step);
 	if (rank == 0)
@@ -70,8 +70,8 @@ void mla_layer(struct forward *f)
 		.q = floats_of(f, f->q, (size_t)config->n_heads * (c->nope + c->rope)),
 		.kv = floats_of(f, f->kv_a, c->kv_rank + c->rope),
 		.out = floats_of(f, f->att, width),
-		.out_q8 = forward_quantised(&layer->o) ? q8_of(f, f->att_q8, width)
-						       : (struct rows){0},
+		.out_q8 =
+			matrix_quantised(&layer->o) ? q8_of(f, f->att_q8, width) : (struct rows){0},
 	};
 	project(f, step.q, step.kv);
 	f->queue->ops->mla(f->queue, &step);

@@ -169,7 +169,7 @@ static bool any_quantised(const struct delta_weights *w)
 	const struct matrix *in[] = {&w->qkv, &w->z, &w->mixed, &w->ba, &w->beta, &w->alpha};
 	bool any = false;
 	for (size_t i = 0; i < sizeof(in) / sizeof(in[0]); i++)
-		any = any || (in[i]->data && forward_quantised(in[i]));
+		any = any || (in[i]->data && matrix_quantised(in[i]));
 	return any;
 }
 
@@ -214,7 +214,7 @@ static struct step_delta step_of(const struct forward *f, const struct layer *la
 		step.mixed = floats_of(f, d->mixed, d->channels + V);
 	if (w->ba.data)
 		step.ba = floats_of(f, d->ba, 2 * H);
-	if (forward_quantised(&w->out))
+	if (matrix_quantised(&w->out))
 		step.out_q8 = q8_of(f, d->o_q8, V);
 	return step;
 }

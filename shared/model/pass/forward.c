@@ -14,7 +14,7 @@ static bool plain_down(const struct model *model)
 		const struct matrix *downs[] = {
 			&layer->ffn_down, &layer->down.shape, &layer->shared_down};
 		for (size_t j = 0; j < sizeof(downs) / sizeof(downs[0]); j++)
-			any |= downs[j]->cols > 0 && !forward_quantised(downs[j]);
+			any |= downs[j]->cols > 0 && !matrix_quantised(downs[j]);
 	}
 	return any;
 }
@@ -261,9 +261,8 @@ void forward_set_hooks(struct forward *forward, const struct forward_hooks *hook
 static int assign_logits(struct forward *f)
 {
 	f->n_kept = 0;
-	for (uint32_t t = 0; t < f->n_batch; t++)
-		f->logit_row[t] = UINT32_MAX;
 	for (uint32_t t = 0; t < f->n; t++) {
+		f->logit_row[t] = UINT32_MAX;
 		if (!f->tokens[t].logits)
 			continue;
 		if (f->n_kept == f->limits.n_logits)
@@ -318,7 +317,7 @@ static void output_logits(
 	struct rows h = floats_of(f, f->h, n), q8 = {0};
 	struct rows logits =
 		floats_of(f, f->logits + (size_t)row * n_vocab * sizeof(float), n_vocab);
-	if (forward_quantised(&model->output))
+	if (matrix_quantised(&model->output))
 		q8 = q8_of(f, f->h_q8, n);
 	h.n = q8.n = logits.n = n_rows;
 	struct step_logits step = {

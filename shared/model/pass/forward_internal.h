@@ -86,11 +86,6 @@ struct forward {
 	uint32_t *pick_row; /* [n_picks] row of logits that a pick is made from */
 };
 
-static inline bool forward_quantised(const struct matrix *w)
-{
-	return w->type != TENSOR_F32 && w->type != TENSOR_F16 && w->type != TENSOR_BF16;
-}
-
 static inline struct rows floats_of(const struct forward *f, rows_at at, size_t width)
 {
 	return (struct rows){&f->memory, at, width * sizeof(float), f->n};

@@ -14,7 +14,7 @@ static bool any_quantised(const struct layer *layer)
 	size_t n = layer->moe ? sizeof(moe) / sizeof(moe[0]) : sizeof(dense) / sizeof(dense[0]);
 	bool any = false;
 	for (size_t i = 0; i < n; i++)
-		any |= matrices[i]->data && forward_quantised(matrices[i]);
+		any |= matrices[i]->data && matrix_quantised(matrices[i]);
 	return any;
 }
 

@@ -1,4 +1,5 @@
 #include "shared/model/pass/moe_router.h"
+#include "shared/base/round.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -6,17 +7,6 @@
 
 /* Rows that go together, and a matrix so small that waking the others takes longer. */
 enum { ITEM_ROWS = 16, SHARED_BYTES = 128 << 10 };
-
-static bool quantised(const struct matrix *router)
-{
-	const struct tensor_type_info *type = tensor_type_info(router->type);
-	return type != NULL && type->quantised;
-}
-
-static size_t whole_lines(size_t bytes)
-{
-	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-}
 
 int moe_router_init(struct moe_router *router, const struct model *model, struct backend *backend,
 	uint32_t n_max, struct error *err)
@@ -26,8 +16,8 @@ int moe_router_init(struct moe_router *router, const struct model *model, struct
 	/* For routers that are quantised, in the file or as copies. */
 	bool any = config->n_embd % Q8_BLOCK == 0;
 	size_t row = config->n_embd / Q8_BLOCK * sizeof(struct q8_block);
-	size_t q8 = any ? whole_lines(n_max * row) : 0, logits = whole_lines(n_max * n * 4);
-	size_t weights = whole_lines(n_max * k * sizeof(float));
+	size_t q8 = any ? round_lines(n_max * row) : 0, logits = round_lines(n_max * n * 4);
+	size_t weights = round_lines(n_max * k * sizeof(float));
 	*router = (struct moe_router){.model = model, .n_max = n_max};
 	int rc = backend->ops->alloc(backend,
 		q8 + logits + weights + n_max * k * sizeof(*router->chosen), BUFFER_HOST,
@@ -76,7 +66,7 @@ void moe_router_begin(struct moe_router *router, uint32_t layer, const struct ro
 	router->n_rows = 0;
 	router->hidden = *hidden;
 	router->q8.n = hidden->n;
-	if (quantised(matrix_of(router, layer)))
+	if (matrix_quantised(matrix_of(router, layer)))
 		router->q->ops->norm(
 			router->q, &(struct step_norm){.width = router->model->config.n_embd,
 					   .x = *hidden,

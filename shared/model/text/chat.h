@@ -1,4 +1,4 @@
-/* Conversation -> prompt, by the model's own chat template (shared/model/template). Special tokens come only from the
+/* Conversation -> prompt, by the model's own chat template (shared/model/text/template). Special tokens come only from the
  * template: text of messages, tools and other data never becomes one, whatever it looks like. */
 #pragma once
 
