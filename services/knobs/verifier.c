@@ -90,8 +90,9 @@ const struct config_key verifier_config_keys[] = {
 	{"", "follow_at_zero", CONFIG_BOOL, AT(follow_at_zero), 0, 0, NULL, "yes", NULL,
 		"Keep the drafter up to date while K is 0.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "draft_wait", CONFIG_NS, AT(draft_wait), 0, 10 * SECOND, NULL, "50ms", NULL,
-		"How long an iteration waits for its drafts before it goes on without.", KNOB_LIVE,
-		KNOB_GLOBAL},
+		"The longest that a pass waits for drafts. It waits less where going on without "
+		"late ones gives more tokens per second.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "draft_spin", CONFIG_STRING, AT(draft_spin), 0, 0, NULL, "auto", CONFIG_SPIN_RANGE,
 		"How long to spin for drafts before sleeping.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "stream_interval", CONFIG_NS, AT(stream_interval), 0, SECOND, NULL, "4ms", NULL,

@@ -1,6 +1,7 @@
 /* The step "accept": which drafts of a pass stand, which tokens come out, and where an answer ends. */
 #include "services/verifier/pass/engine.h"
 
+#include "shared/base/counter.h"
 #include "shared/base/log.h"
 #include "shared/spec/accept.h"
 
@@ -102,8 +103,8 @@ static void count(const struct pass_part *part)
 		usage->accepted_at[i]++;
 	usage->drafted += part->n_drafts;
 	usage->accepted += part->out.n_accepted;
-	atomic_fetch_add_explicit(&page->drafted, part->n_drafts, memory_order_relaxed);
-	atomic_fetch_add_explicit(&page->accepted, part->out.n_accepted, memory_order_relaxed);
+	counter_add32(&page->drafted, part->n_drafts);
+	counter_add32(&page->accepted, part->out.n_accepted);
 }
 
 /* Weights that are NaN or infinite, in a file too large to be scanned when it was loaded, make logits so; so do finite ones too

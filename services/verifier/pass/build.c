@@ -165,7 +165,7 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 	part->n_drafts = part->draft != NULL ? part->draft->n : 0;
 	/* Its draft sits the pass out if those of others have taken the room. */
 	if (accept_wants_logits(&s->page->request.sampling) &&
-		rows_to_keep(part) > pass->n_kept_max - pass->n_kept)
+		rows_to_keep(part) > pass->max.n_logits - pass->n_kept)
 		part->n_drafts = 0;
 	uint32_t *cells = pass->cells + pass->n_batch;
 	bool first = pass->n_batch == 0;

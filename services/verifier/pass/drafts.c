@@ -143,10 +143,9 @@ static void take(
 }
 
 /* watching: it has done nothing else since it looked last. */
-static void drain(struct drafts *drafts, bool watching)
+static void drain(struct drafts *drafts, bool watching, uint64_t now_ns)
 {
 	const struct draft_part *part;
-	uint64_t now_ns = clock_ns();
 
 	/* Bounded: a ring that a broken peer keeps filling must not hold the engine here. */
 	for (uint32_t i = 0; i < DRAFT_REPLY_SLOTS; i++) {
@@ -183,7 +182,7 @@ bool drafts_begin(struct drafts *drafts, uint64_t now_ns)
 {
 	uint64_t peer = atomic_load_explicit(&drafts->peer, memory_order_relaxed);
 
-	drain(drafts, false);
+	drain(drafts, false, now_ns);
 	drafts->round++;
 	drafts->n_awaited = 0;
 	if (peer != drafts->peer_seen) {
@@ -311,15 +310,15 @@ void drafts_wait(struct drafts *drafts, uint64_t limit_ns, bool ready)
 	uint64_t start_ns = clock_ns();
 	uint32_t seen = doorbell_read(bell), n_awaited = drafts->n_awaited;
 
-	for (;;) {
-		drain(drafts, true);
+	for (uint64_t now_ns = start_ns;; now_ns = clock_ns()) {
+		drain(drafts, true, now_ns);
 		if (drafts->n_awaited == 0)
 			return;
 		if (atomic_load_explicit(&drafts->peer, memory_order_relaxed) != drafts->peer_seen)
 			return;
 		bool any = ready || drafts->n_awaited < n_awaited;
 		uint64_t most_ns = any ? limit_ns : drafts->wait_ns;
-		uint64_t passed_ns = clock_ns() - start_ns;
+		uint64_t passed_ns = now_ns - start_ns;
 		if (passed_ns >= most_ns)
 			return;
 		uint64_t left_ns = most_ns - passed_ns;

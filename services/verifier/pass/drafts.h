@@ -92,8 +92,9 @@ void drafts_yielded(struct drafts *drafts, uint32_t page, uint32_t n_accepted);
 
 /* This round waits for the session's draft, which is out. */
 void drafts_await(struct drafts *drafts, uint32_t page);
-/* Until all that are awaited have come, limit_ns is over, or the drafter is gone. ready: some session can go on; else it waits up to
- * draft_wait for the first of them to come. */
+/* Waits for the drafts that are awaited. ready: some session can go on without them, and the wait ends after limit_ns. Else it ends
+ * limit_ns after it began only if one of them has come by then; if none has, it goes on until the first comes, for draft_wait at
+ * most. It ends at once when all have come or the drafter is gone. */
 void drafts_wait(struct drafts *drafts, uint64_t limit_ns, bool ready);
 /* The reply for a session in DRAFTS_HERE, checked. Valid until it is asked about again. */
 const struct draft_reply *drafts_reply(const struct drafts *drafts, uint32_t page);

@@ -4,6 +4,7 @@
 #include "services/verifier/state/pass_limits.h"
 #include "shared/base/round.h"
 #include "shared/base/clock.h"
+#include "shared/base/counter.h"
 #include "shared/base/log.h"
 #include "shared/model/kv/kv_prefix.h"
 
@@ -70,15 +71,13 @@ static int allocate(struct engine *engine, struct error *err)
 		.rows = LIMIT_DRAFT_SHARE + 1,
 	};
 	struct pass *pass = &engine->pass;
-	const struct forward_limits limits = pass_limits(
+	pass->max = pass_limits(
 		engine->limits.sessions_max, engine->limits.prefill_chunk, o->config->context);
-	pass->n_batch_max = limits.n_batch;
-	pass->n_kept_max = limits.n_logits;
 	pass->parts = calloc(LIMIT_SESSIONS, sizeof(*pass->parts));
-	pass->batch = calloc(pass->n_batch_max, sizeof(*pass->batch));
-	pass->cells = calloc(pass->n_batch_max, sizeof(*pass->cells));
-	pass->picks = calloc(pass->n_batch_max, sizeof(*pass->picks));
-	pass->picked = calloc(pass->n_batch_max, sizeof(*pass->picked));
+	pass->batch = calloc(pass->max.n_batch, sizeof(*pass->batch));
+	pass->cells = calloc(pass->max.n_batch, sizeof(*pass->cells));
+	pass->picks = calloc(pass->max.n_picks, sizeof(*pass->picks));
+	pass->picked = calloc(pass->max.n_picks, sizeof(*pass->picked));
 	size_t bytes = ring_bytes(COMMAND_BYTES, COMMAND_SLOTS);
 	engine->commands_mem = aligned_alloc(CACHE_LINE, round_lines(bytes));
 	if (pass->parts == NULL || pass->batch == NULL || pass->cells == NULL ||
@@ -86,7 +85,7 @@ static int allocate(struct engine *engine, struct error *err)
 		sampler_init(&engine->sampler, o->model->config.n_vocab) != 0)
 		return error_set(err, ENOMEM,
 			"no memory for a batch of %u tokens and a vocabulary of %u",
-			engine->pass.n_batch_max, o->model->config.n_vocab);
+			pass->max.n_batch, o->model->config.n_vocab);
 	memset(engine->commands_mem, 0, bytes);
 	ring_format(engine->commands_mem, COMMAND_BYTES, COMMAND_SLOTS);
 	int rc = ring_attach(&engine->commands_in, engine->commands_mem, bytes, COMMAND_BYTES, err);
@@ -132,7 +131,7 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 			engine->cached, options->config->gate_hints, err);
 	if (rc == 0)
 		rc = routing_feed_init(&engine->feed, options->model,
-			&engine->drafts.rings.routings, engine->pass.n_batch_max, err);
+			&engine->drafts.rings.routings, engine->pass.max.n_batch, err);
 	*out = engine;
 	if (rc != 0)
 		engine_destroy(out);
@@ -209,7 +208,6 @@ void engine_finish(struct engine *engine, struct engine_session *s, enum session
 		names[end], session_n_out(s, s->n_tokens));
 	journal_finish(s->page, s->slot->shared, end);
 	engine_mark(engine, s);
-	engine_wake(engine, true);
 }
 
 void engine_yield(struct engine *engine, struct engine_session *s)
@@ -225,7 +223,6 @@ void engine_yield(struct engine *engine, struct engine_session *s)
 	/* Pairs with the front's acquire: nothing of the session is written after it. */
 	atomic_store_explicit(&s->slot->yielded, true, memory_order_release);
 	engine_mark(engine, s);
-	engine_wake(engine, true);
 }
 
 void engine_tidy(struct engine *engine)
@@ -240,6 +237,7 @@ void engine_tidy(struct engine *engine)
 		if (engine_live(engine, i)->live)
 			engine->live[kept++] = engine->live[i];
 	engine->n_live = kept;
+	engine_wake(engine, true);
 }
 
 void engine_wake(struct engine *engine, bool now)
@@ -381,12 +379,10 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 static int start_thread(struct engine *engine, struct error *err)
 {
 	const struct engine_options *o = &engine->o;
-	const struct forward_limits limits = pass_limits(
-		engine->limits.sessions_max, engine->limits.prefill_chunk, o->config->context);
 
 	/* Here, because a queue is for the thread that makes it. */
-	int rc = forward_create(
-		o->model, o->backend, &engine->kv, engine->experts, &limits, &engine->forward, err);
+	int rc = forward_create(o->model, o->backend, &engine->kv, engine->experts,
+		&engine->pass.max, &engine->forward, err);
 	if (rc != 0)
 		return rc;
 	engine->pool = backend_cpu_pool(forward_queue(engine->forward));
@@ -418,7 +414,7 @@ static void *engine_main(void *arg)
 			break;
 		take_tuning(engine);
 		if (pass_run(engine) > 0) {
-			atomic_fetch_add_explicit(&engine->progress, 1, memory_order_relaxed);
+			counter_add(&engine->progress, 1);
 			continue;
 		}
 		if (engine->wake_wanted)

@@ -141,7 +141,7 @@ void engine_refusal(struct engine *engine, char *out, size_t out_bytes);
 bool engine_alive(const struct engine *engine, uint64_t *seen);
 
 /* Engine thread. Ends a session: KV pages back, page DONE; the front may free and reuse page and slot from then on.
- * engine_tidy, before commands are taken again, drops those that have ended from live[]. */
+ * engine_tidy, before commands are taken again, drops those that have ended from live[] and wakes the front for them, once. */
 void engine_finish(struct engine *engine, struct engine_session *s, enum session_end end);
 /* Gives a session up that has not ended: KV pages back, page queued; the front keeps its tokens, or submits it again. */
 void engine_yield(struct engine *engine, struct engine_session *s);

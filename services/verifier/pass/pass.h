@@ -47,20 +47,20 @@ static inline bool part_accepts(const struct pass_part *part)
 }
 
 struct pass {
+	struct forward_limits max; /* what there is room for: of the start */
 	struct pass_part *parts; /* [LIMIT_SESSIONS]; after build only those that take part */
 	uint32_t n_parts;
 	/* build: the batch, whose rows are one part after the other */
-	struct batch_token *batch; /* [n_batch_max] */
-	uint32_t *cells; /* [n_batch_max] of the KV cache, one for each row */
-	uint32_t n_batch, n_batch_max;
+	struct batch_token *batch; /* [max.n_batch] */
+	uint32_t *cells; /* [max.n_batch] of the KV cache, one for each row */
+	uint32_t n_batch;
 	uint32_t n_prefill; /* of the rows, prompt tokens */
 	/* What is picked from the batch, in its order. */
-	struct pick_row *picks; /* [n_batch_max] */
+	struct pick_row *picks; /* [max.n_picks] */
 	uint32_t n_picks;
-	uint32_t n_kept,
-		n_kept_max; /* rows whose logits are kept, for drafts that are accepted by logits */
+	uint32_t n_kept; /* rows whose logits are kept, for drafts that are accepted by logits */
 	/* run */
-	struct pick_result *picked; /* [n_batch_max] of picks */
+	struct pick_result *picked; /* [max.n_picks] of picks */
 	/* For the report. */
 	uint64_t start_ns, drafted_ns, forward_ns, forwarded_ns;
 	struct expert_source_stats experts_before;

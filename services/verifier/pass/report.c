@@ -3,6 +3,7 @@
 #include "services/verifier/pass/engine.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/counter.h"
 #include "shared/base/timeline.h"
 
 static void account(const struct pass_part *part, const struct iteration_record *record)
@@ -17,7 +18,7 @@ static void account(const struct pass_part *part, const struct iteration_record 
 	usage->unique_experts += record->unique_experts;
 	usage->expert_hits += record->expert_hits;
 	usage->expert_misses += record->expert_misses;
-	atomic_fetch_add_explicit(&s->page->iterations, 1, memory_order_relaxed);
+	counter_add(&s->page->iterations, 1);
 	atomic_store_explicit(&s->page->k, part->want.k_asked, memory_order_relaxed);
 	journal_count(s->page, s->slot->shared);
 	atomic_store_explicit(&s->slot->iterations, usage->iterations, memory_order_relaxed);
