@@ -1,5 +1,6 @@
-"""Every figure of README's table of measurements: the file, the row and the column that it comes from. tests/bench/results.t works
-the phrases out anew and looks for them in README; `python3 bench/claims.py` prints them, for whoever measured anew."""
+"""Every figure of the tables in README.md and docs/benchmarks.md: the file, the row and the column that it comes from.
+tests/bench/results.t works the phrases out again and looks for them there. `python3 bench/claims.py` prints them, for use after
+a new measurement."""
 import re
 import sys
 from decimal import ROUND_HALF_UP, Decimal
@@ -79,9 +80,9 @@ def capped():
     def link(skew):
         return [said(file, f"-skew{skew},", f"{s}% of the experts fit +outrider", "against the link",
                      unit="of its time at work") for s in shares]
-    yield ("{}, {} and {} tokens/s with uniform routing, {}, {} and {} times llama.cpp under the same cap; {}, {} and {} with skewed "
-           "routing, {}, {} and {} times.", rates(0) + ratios(0) + rates(1) + ratios(1))
-    yield ("A token takes {} to {} (uniform) and {}, {} and {} (skewed) times the longer of the disk's time at work and computation",
+    yield ("uniform routing: {}, {} and {} tokens/s, which is {}, {} and {} times llama.cpp in the same memory; skewed routing: "
+           "{}, {} and {} tokens/s, {}, {} and {} times.", rates(0) + ratios(0) + rates(1) + ratios(1))
+    yield ("A token takes {} to {} (uniform) and {}, {} and {} (skewed) times as long as the disk alone needs",
            span(link(0), 2) + each(link(1), 2))
 
 
@@ -97,22 +98,23 @@ def peer(model, rows, column, nth=0):
 
 def peers():
     model = "qwen3-30b-a3b"
-    yield ("{} to {} and {} to {} times, at {} to {} of the memory's bandwidth (they reach {} to {} and {} to {}:",
+    yield ("{} to {} times llama.cpp and {} to {} times ik_llama.cpp. Outrider uses {} to {} of the memory's bandwidth; they use "
+           "{} to {} and {} to {}",
            span(peer(model, ["decode"], "x llama.cpp"), 2) + span(peer(model, ["decode"], "x ik_llama.cpp"), 2) +
            [x for nth in range(3) for x in span(peer(model, ["decode"], "floor", nth), 2)])
-    yield ("{} to {} and {} to {} times, at {} to {} of the roofline; {} to {} and {} to {} times, at {} to {} of what bytes and "
-           "operations allow", [*span(peer(model, VERIFY, "x llama.cpp"), 1),
+    yield ("verifying: {} to {} times llama.cpp and {} to {} times ik_llama.cpp, at {} to {} of the roofline; the prompt: "
+           "{} to {} and {} to {} times, at {} to {} of the roofline", [*span(peer(model, VERIFY, "x llama.cpp"), 1),
                                 rounded(min(peer(model, VERIFY, "x ik_llama.cpp")), 2),
                                 rounded(max(peer(model, VERIFY, "x ik_llama.cpp")), 1), *span(peer(model, VERIFY, "floor"), 2),
                                 *span(peer(model, ["prefill"], "x llama.cpp"), 1),
                                 *span(peer(model, ["prefill"], "x ik_llama.cpp"), 2), *span(peer(model, ["prefill"], "floor"), 2)])
     depth, row = "peers-depth-qwen3-30b-a3b.txt", "decode at 8192"
-    yield ("{} tokens/s: {} times llama.cpp with flash attention ({} without), {} times ik_llama.cpp, in one round",
+    yield ("{} tokens/s: {} times llama.cpp with flash attention ({} without), {} times ik_llama.cpp",
            each([cell(depth, row, column=c) for c in ("outrider", "x llama.cpp -fa 1", "x llama.cpp", "x ik_llama.cpp")], 1))
     yield ("Mixtral {} to {} times, OLMoE {} to {}, dense 0.6B {} to {};",
            span(peer("mixtral-8x7b", ["decode"], "x llama.cpp"), 2) + span(peer("olmoe-1b-7b", ["decode"], "x llama.cpp"), 2) +
            span(peer("qwen3-0.6b", ["decode"], "x llama.cpp"), 1))
-    yield ("verifying 2 to 16 tokens {} to {} and {} to {} times with the first two",
+    yield ("verifying 2 to 16 tokens: Mixtral {} to {} times, OLMoE {} to {}",
            span(peer("mixtral-8x7b", VERIFY, "x llama.cpp"), 2) + span(peer("olmoe-1b-7b", VERIFY, "x llama.cpp"), 2))
 
 
@@ -120,7 +122,7 @@ def depth():
     def times(kv, at):
         return said("model-qwen3-30b-a3b-12.txt", f"kernels, KV {kv};", f"^decode at {at} ", "more than at the first depth",
                     unit="times what the KV bytes need")
-    yield ("{} and {} times what reading their keys and values takes (in q16_0, the default; f16 {} and {})",
+    yield ("{} and {} times the time in which their keys and values can be read from memory (in q16_0, the default; f16: {} and {})",
            each([times(kv, at) for kv in ("q16_0", "f16") for at in (8192, 32768)], 2))
 
 
@@ -131,14 +133,15 @@ def attention():
 
     def over(shape, kv, tokens):
         return [ratio(shape, kv, at, n) for at in (8192, 32768) for n in tokens]
-    yield "(one head to each: {} to {} of f16's rate for one to four tokens)", span(over("mha", "q16_0", (1, 2, 4)), 1)
+    yield ("With one query head to a KV head q16_0 reaches {} to {} of f16's speed for one to four tokens",
+           span(over("mha", "q16_0", (1, 2, 4)), 1))
     one, more = span(over("gqa", "q8_0", (1,)), 1), span(over("gqa", "q8_0", (2, 4, 8, 16)), 1)
-    yield ("in q16_0: {} to {} times the rate of f16 for one token, {} to {} for two to sixteen;",
+    yield ("q16_0 is {} to {} times as fast as f16 for one token and {} to {} times for two to sixteen;",
            span(over("gqa", "q16_0", (1,)), 1) + span(over("gqa", "q16_0", (2, 4, 8, 16)), 1))
     if one[0] == one[1]:
-        yield "in q8_0 {} and {} to {} times", [one[0], *more]
+        yield "q8_0 is {} and {} to {} times as fast", [one[0], *more]
     else:
-        yield "in q8_0 {} to {} and {} to {} times", one + more
+        yield "q8_0 is {} to {} and {} to {} times as fast", one + more
 
 
 def price():
@@ -146,8 +149,8 @@ def price():
         lines, at = lines_behind("price.txt", (f"== {model}", f"^{threads} thread", "cache : own, of each pair"))
         return re.search(rf"pair +({NUMBER}) \(half of them ({NUMBER}) to ({NUMBER})\)", lines[at]).groups()
     small, large = [[pair(model, n)[0] for n in (1, 2)] for model in ("outrider-demo-moe", "qwen3-30b-a3b-12")]
-    yield ("{} and {} times the tokens/s of the verifier's own copy with the model that ships (1 and 2 threads), {} and {} with the "
-           "30B shape; of the small model on 2 threads half the pairs of runs lie outside {} to {}",
+    yield ("the shipped model: {} and {} with one and two threads; the 30B shape: {} and {}. For the shipped model on two threads, "
+           "half of the pairs lie outside {} to {}",
            each([*small, *large, *pair("outrider-demo-moe", 2)[1:]], 2))
 
 
@@ -159,33 +162,34 @@ def matrix():
                 ("code", "math", "extract", "prose", "mixed")]
     every, models = ("ngram", "small", "aligned"), ("small", "aligned")
     fixed = [v for k in range(1, 8) for v in ratios("all", every, f"K = {k}")]
-    yield ("K = 1 gives {} to {} times K = 0, the best fixed K of a workload {};",
+    yield ("K = 1 runs at {} to {} of the speed of K = 0. The best fixed K of any workload reaches {} times.",
            span(ratios("all", every, "K = 1"), 2) + [rounded(max(fixed), 2)])
-    yield ("`yield` leaves them off with a draft model, at {} to {}, and brings {} to {} with n-grams",
+    yield ("The policy `yield` stays at {} to {} with a draft model and reaches {} to {} with n-grams.",
            span(ratios("all", models, "yield"), 2) + span(ratios("all", ("ngram",), "yield"), 2))
     lines, at = lines_behind(file, ("^K = 0 against K = 0",))
     half = re.search(rf"half differ by less than ({NUMBER})%", lines[at])
     most = re.search(rf"the median of a cell by at most ({NUMBER})%", lines[at + 1])
     if not half or not most:
         raise Missing(f"{file}: no noise in {lines[at]!r}")
-    yield ("(K = 0 against itself: half of the passes differ by less than {} %, a cell's median by up to {} %)",
+    yield ("(K = 0 against itself: half of the passes differ by less than {} %, and the median of a cell by up to {} %)",
            each([half[1], most[1]], 1))
-    yield ("`yield` {} to {} times K = 0, {} in the mean, with up to 15 tokens; the best fixed K of 1 to 7 of each, known in "
-           "hindsight, {},", [*span(ratios("30%", every, "yield"), 2),
+    yield ("`yield`: {} to {} times K = 0, {} on average, with up to 15 tokens. The best fixed K of 1 to 7 for each combination, "
+           "known only afterwards: {}.", [*span(ratios("30%", every, "yield"), 2),
                               *each([cell(file, "^budget 30%", f"^{mode} ", column="to K = 0") for mode in ("yield", "hindsight")], 2)])
     lines, at = lines_behind(file, ("^budget 30%",))
     single = re.search(rf"single best static K: (\d+) \(({NUMBER}) of K = 0\)", lines[at])
     if not single:
         raise Missing(f"{file}: no single best K in {lines[at]!r}")
-    yield ("no single K for all more than K = {}", ["0"]) if single[1] == "0" else ("K = {} for all {}", [single[1], rounded(single[2], 2)])
+    yield ("No single K for all of them beats K = {}", ["0"]) if single[1] == "0" else (
+        "K = {} for all of them: {}", [single[1], rounded(single[2], 2)])
 
 
 def speculation():
     def row(column):
         return each([cell("speculation.txt", "^== the same, drafts of the aligned", f"^{w} ", column=column) for w in
                      ("code", "math", "extract", "prose")], 2)
-    yield ("`yield` at {}, {}, {}, {} times K = 0 on code, math, extraction, prose, with at most 7 tokens (`k_max`) at {}, {}, {}, {}; "
-           "the best fixed K of up to 15 at {}, {}, {}, {}", row("yield 15") + row("yield 7") + row("gives"))
+    yield ("`yield`: {}, {}, {} and {} times K = 0, with at most 7 tokens (`k_max`) {}, {}, {} and {}; the best fixed K of up to 15: "
+           "{}, {}, {} and {}", row("yield 15") + row("yield 7") + row("gives"))
 
 
 def control():
@@ -196,33 +200,49 @@ def control():
     sets = [cell("knobs.txt", r"^sessions +sets", rf"^ +{n} ", column="sets") for n in (1, 8)]
     lines, at = lines_behind("knobs.txt", (r"^sessions +sets",))
     late = {lines[i].split()[k] for i in (at + 2, at + 3) for k in (2, 3, 4)}
-    yield "is in force {} iteration later ({} sets, median, p99 and most)", ["one" if late == {"1"} else f"{min(late)} to {max(late)}", str(sum(sets))]
+    yield "is in force {} iteration later ({} sets: median, 99th percentile and maximum)", ["one" if late == {"1"} else f"{min(late)} to {max(late)}", str(sum(sets))]
     shares = [span(of(policy, "controller"), 1) for policy in ("cascade", "yield")]
-    yield "the policy-controller takes {} % of a core under `cascade` and {} % under `yield`", [
+    yield "The policy-controller takes {} % of a core under `cascade` and {} % under `yield`", [
         low if low == high else f"{low} to {high}" for low, high in shares]
-    yield ("{} us where both spin, {} us where both slept",
+    yield ("{} us while both spin, {} us if both were asleep",
            [rounded(cell("ipc.txt", "^ring, both sides spinning", column="p50"), 1),
             rounded(cell("ipc.txt", "^ring and doorbell, both sides asleep", column="p50"), 0)])
 
 
-CLAIMS = (capped, peers, depth, attention, price, matrix, speculation, control)
+def first_screen():
+    """The three figures of README.md."""
+    rate, ratio = (said("capped.txt", "-skew0,", f"33% of the experts fit +{who}", unit=unit)
+                   for who, unit in (("outrider", "tokens/s"), ("llama.cpp", "x")))
+    yield "{} tokens/s: {} times llama.cpp in the same memory", each([rate, ratio], 1)
+    yield "decoding {} to {} times as fast as llama.cpp", span(peer("qwen3-30b-a3b", ["decode"], "x llama.cpp"), 2)
+    drafts = [cell("matrix.txt", rf"^{d} +30% +{w} ", column="yield") for d in ("ngram", "small", "aligned")
+              for w in ("code", "math", "extract", "prose", "mixed")]
+    mean = cell("matrix.txt", "^budget 30%", "^yield ", column="to K = 0")
+    yield "{} to {} times the speed without drafts, {} on average", [*span(drafts, 2), rounded(mean, 2)]
 
 
-def phrases():
-    """[phrase] that README has to have."""
-    return [text.format(*figures) for claim in CLAIMS for text, figures in claim()]
+# Per page: the heading of its table, and where its figures come from.
+PAGES = {
+    "README.md": ("Why", (first_screen,)),
+    "docs/benchmarks.md": ("Measured", (capped, peers, depth, attention, price, matrix, speculation, control)),
+}
 
 
-def measured(readme):
-    """The rows of README's table of measurements."""
-    table = readme.partition("\n## Measured\n")[2].partition("\n## ")[0]
-    return [line for line in table.splitlines() if re.match(r"\| (?!what \|)", line)]
+def phrases(page):
+    """[phrase] that the page has to have."""
+    return [text.format(*figures) for claim in PAGES[page][1] for text, figures in claim()]
 
 
-def unclaimed(readme, said_there):
+def measured(page, text):
+    """The rows of the page's table of measurements."""
+    table = text.partition(f"\n## {PAGES[page][0]}\n")[2].partition("\n## ")[0]
+    return [line for line in table.splitlines() if re.match(r"\| (?!what \||You want)", line)]
+
+
+def unclaimed(page, text, said_there):
     """Figures of that table's second column which no phrase covers, as [(row, figure)]."""
     out = []
-    for row in measured(readme):
+    for row in measured(page, text):
         second = row.split("|")[2]
         for phrase in said_there:
             second = second.replace(phrase, "")
@@ -231,5 +251,6 @@ def unclaimed(readme, said_there):
 
 
 if __name__ == "__main__":
-    print("\n".join(phrases()))
+    for name in PAGES:
+        print(f"{name}:", *phrases(name), sep="\n  ")
     sys.exit(0)
