@@ -109,13 +109,13 @@ static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
 /* A session that came back has another page: what is asked of it by its uid is not for the place it left. */
 static void forget_elsewhere(struct controller *c, const struct iteration_record *record)
 {
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
-		if (i == record->page || c->sessions[i].uid != record->session)
-			continue;
-		memset(&c->sessions[i], 0, sizeof(c->sessions[i]));
-		bits_clear(c->known, i);
-		bits_clear(c->touched, i);
-	}
+	int found = uids_find(&c->uids, record->session);
+	if (found < 0)
+		return;
+	uint32_t slot = (uint32_t)found;
+	memset(&c->sessions[slot], 0, sizeof(c->sessions[slot]));
+	bits_clear(c->known, slot);
+	bits_clear(c->touched, slot);
 }
 
 /* The session's state; made from the page's knobs when this controller has not seen it: what an
@@ -129,6 +129,8 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	struct policy_session now;
 	policy_lookup(c->page, record->page, record->session, &now);
 	forget_elsewhere(c, record);
+	uids_remove(&c->uids, s->uid);
+	uids_put(&c->uids, record->session, record->page);
 	memset(s, 0, sizeof(*s));
 	bits_set(c->known, record->page);
 	s->uid = record->session;
@@ -280,14 +282,13 @@ static void add_to_pass(
 		pass->iteration = record->iteration;
 		pass->sessions = record->batch_sessions;
 		pass->others = pass->n = 0;
+		memset(pass->has, 0, sizeof(pass->has));
 	}
 	pass->seen++;
-	bool known = false;
-	for (uint32_t i = 0; i < pass->n; i++)
-		known |= pass->slots[i] == s->slot;
-	if (s->ops->plans && !record->k_fixed && !known)
+	if (s->ops->plans && !record->k_fixed && !bits_get(pass->has, s->slot)) {
+		bits_set(pass->has, s->slot);
 		pass->slots[pass->n++] = s->slot;
-	else
+	} else
 		pass->others += record->drafted;
 	if (pass->seen >= pass->sessions)
 		next_pass(c);
@@ -392,10 +393,8 @@ static void apply(struct controller *c, struct policy_state *s, const struct set
 
 static struct policy_state *by_uid(struct controller *c, uint64_t uid)
 {
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
-		if (c->sessions[i].uid == uid)
-			return &c->sessions[i];
-	return NULL;
+	int slot = uids_find(&c->uids, uid);
+	return slot < 0 ? NULL : &c->sessions[slot];
 }
 
 /* A session keeps what was set for it alone: where its settings differ from those all had before. If the two do not go
@@ -437,10 +436,8 @@ int controller_set(struct controller *c, const struct settings *settings, uint64
 
 const struct policy_state *controller_session(const struct controller *c, uint64_t uid)
 {
-	for (uint32_t i = 0; uid != 0 && i < LIMIT_SESSIONS; i++)
-		if (c->sessions[i].uid == uid)
-			return &c->sessions[i];
-	return NULL;
+	int slot = uids_find(&c->uids, uid);
+	return slot < 0 ? NULL : &c->sessions[slot];
 }
 
 const struct settings *controller_settings(const struct controller *c, uint64_t uid)

@@ -11,6 +11,7 @@
 
 #include "services/policy-controller/policy.h"
 #include "shared/base/bits.h"
+#include "shared/base/uids.h"
 
 enum { CONTROLLER_DECISIONS = 1024 };
 
@@ -30,6 +31,7 @@ struct controller {
 	struct policy_defaults defaults; /* as published */
 	bool unfollowed; /* what was decided last, of whatever session */
 	struct policy_state sessions[LIMIT_SESSIONS]; /* by slot; uid 0 = none */
+	struct uids uids; /* their slots */
 	uint64_t n_records, n_refused, n_decisions; /* decisions are numbered from 1 */
 	uint64_t iteration, clock; /* of the last record; passes, those that left none too */
 	uint64_t first_decision; /* the number before this controller's first */
@@ -47,6 +49,7 @@ struct controller {
 		uint32_t sessions, seen,
 			others; /* all of it; records so far; extra tokens of the rest */
 		uint32_t slots[LIMIT_RUNNING], n; /* its sessions, as far as their policy plans */
+		uint64_t has[BITS_WORDS(LIMIT_SESSIONS)]; /* a bit for each of slots */
 	} passes[2];
 	uint32_t gathering, n_passes;
 	/* A bit for each slot: what was seen; what is to be published. */

@@ -15,6 +15,11 @@ static inline void bits_clear(uint64_t *words, uint32_t i)
 	words[i / 64] &= ~(UINT64_C(1) << (i % 64));
 }
 
+static inline int bits_get(const uint64_t *words, uint32_t i)
+{
+	return (words[i / 64] >> (i % 64)) & 1;
+}
+
 /* The smallest member that is not below `from`, of those below n; n: there is none. */
 static inline uint32_t bits_next(const uint64_t *words, uint32_t n, uint32_t from)
 {

@@ -9,7 +9,7 @@
 #include "services/verifier/pass/engine.h"
 #include "services/verifier/front/inbox.h"
 #include "services/verifier/front/shelf.h"
-#include "services/verifier/front/uids.h"
+#include "shared/base/uids.h"
 #include "services/verifier/state/proof.h"
 #include "shared/base/bits.h"
 #include "shared/ipc/link.h"

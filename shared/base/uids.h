@@ -1,5 +1,6 @@
 /*
- * Where the session of a uid is: an index for each uid, in a table with open addressing that is at most half full. Loop thread.
+ * Where the session of a uid is: an index for each uid, in a table with open addressing that is at most half full.
+ * Plain memory, all zero when empty; the caller serialises.
  */
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "services/verifier/front/uids.h"
+#include "shared/base/uids.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "services/verifier/front/uids.h"
+#include "shared/base/uids.h"
 
 #include <string.h>
 
