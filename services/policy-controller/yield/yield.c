@@ -141,50 +141,23 @@ static void predict(const struct policy_state *s, struct yield_option *o, bool c
 	}
 }
 
-/* The chance that the session's position k, when it is reached, is accepted; 0: there is none. */
-static double chance_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k)
+static void add_to_rest(struct yield_rest *rest, const struct yield_plan_pass *p, uint32_t index)
 {
 	const struct yield_option *o = &p->shared->options[index];
-	if (k >= (uint32_t)p->states[index]->settings.k_max || o->drafted[k] <= 0)
-		return 0;
-	return o->accepted[k] / o->drafted[k];
+	rest->gain += o->gained[o->k];
+	rest->extra += o->extra[o->k];
+	rest->wait = yield_max(rest->wait, plan_wait_of(p, index, o->k));
 }
 
-static uint32_t likeliest(const double *chance, uint32_t n)
+/* Before the first session settles: each one's `after`, with what was chosen jointly for those behind it. */
+static void sum_up(struct yield_plan_pass *p)
 {
-	uint32_t best = n;
-	double best_chance = 0;
-	for (uint32_t i = 0; i < n; i++)
-		if (chance[i] > best_chance) {
-			best = i;
-			best_chance = chance[i];
-		}
-	return best;
-}
-
-/* Every prefix of the positions, likeliest first; options[].k is the best one. */
-static void choose_jointly(struct yield_plan_pass *p)
-{
-	uint32_t k[LIMIT_RUNNING] = {0}, best[LIMIT_RUNNING] = {0};
-	double chance[LIMIT_RUNNING]; /* of the session's next position */
-	double gained = 0, extra = 0, wait = 0;
-	struct yield_option *options = p->shared->options;
-	for (uint32_t i = 0; i < p->n; i++)
-		chance[i] = chance_of(p, i, 0);
-	p->rate = plan_rate_of(p, 0, 0, 0);
-	for (uint32_t next; (next = likeliest(chance, p->n)) < p->n;) {
-		gained += options[next].accepted[k[next]];
-		extra += options[next].drafted[k[next]];
-		chance[next] = chance_of(p, next, ++k[next]);
-		wait = yield_max(wait, plan_wait_of(p, next, k[next]));
-		double rate = plan_rate_of(p, gained, extra, wait);
-		if (rate > p->rate) {
-			p->rate = rate;
-			memcpy(best, k, p->n * sizeof(*k));
-		}
+	struct yield_rest after = {0};
+	for (uint32_t i = p->n; i-- > 0;) {
+		p->shared->options[i].after = after;
+		add_to_rest(&after, p, i);
 	}
-	for (uint32_t i = 0; i < p->n; i++)
-		options[i].k = best[i];
+	p->before = (struct yield_rest){0};
 }
 
 /* Rates and their doubts over the session's own K, the others' fixed. */
@@ -193,15 +166,11 @@ static void weigh(const struct yield_plan_pass *p, uint32_t index, struct yield_
 	const struct policy_state *s = p->states[index];
 	const struct yield_option *o = &p->shared->options[index];
 	double doubt = acceptance_doubt(&s->yield.acceptance, o->drafts.mean), spread = 0;
-	*c = (struct yield_choice){0};
-	for (uint32_t i = 0; i < p->n; i++) {
-		const struct yield_option *other = &p->shared->options[i];
-		if (i == index)
-			continue;
-		c->other_gain += other->gained[other->k];
-		c->other_extra += other->extra[other->k];
-		c->other_wait = yield_max(c->other_wait, plan_wait_of(p, i, other->k));
-	}
+	*c = (struct yield_choice){
+		.other_gain = p->before.gain + o->after.gain,
+		.other_extra = p->before.extra + o->after.extra,
+		.other_wait = yield_max(p->before.wait, o->after.wait),
+	};
 	double now = plan_pass_at(p->shared, p->others + c->other_extra + o->extra[o->k]);
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
 		double extra = c->other_extra + o->extra[k];
@@ -427,7 +396,12 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 void yield_plan(struct yield_shared *shared, struct policy_state **states, uint32_t n,
 	uint32_t sessions, uint32_t others, uint32_t passes, struct verdict *verdicts)
 {
-	struct yield_plan_pass p = {shared, states, n, sessions, others, passes, 0};
+	struct yield_plan_pass p = {.shared = shared,
+		.states = states,
+		.n = n,
+		.sessions = sessions,
+		.others = others,
+		.passes = passes};
 	uint32_t most = 0;
 	if (n == 0 || sessions < n || sessions > LIMIT_RUNNING ||
 		others > (sessions - n) * LIMIT_DRAFT_NODES)
@@ -443,7 +417,7 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 	/* Uncut first, which says what a token is worth; then with chains cut by that. */
 	for (uint32_t i = 0; i < n; i++)
 		predict(states[i], &shared->options[i], false);
-	choose_jointly(&p);
+	yield_choose_jointly(&p);
 	double extra = others;
 	for (uint32_t i = 0; i < n; i++)
 		extra += shared->options[i].extra[shared->options[i].k];
@@ -456,9 +430,12 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 	for (uint32_t i = 0; i < n; i++)
 		if (acceptance_informed(&states[i]->yield.acceptance))
 			predict(states[i], &shared->options[i], true);
-	choose_jointly(&p);
-	for (uint32_t i = 0; i < n; i++)
+	yield_choose_jointly(&p);
+	sum_up(&p);
+	for (uint32_t i = 0; i < n; i++) {
 		settle_on(&p, i, &verdicts[i]);
+		add_to_rest(&p.before, &p, i);
+	}
 	yield_choose_first(&p);
 }
 

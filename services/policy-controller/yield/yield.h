@@ -133,6 +133,11 @@ struct yield {
 	struct yield_view view;
 };
 
+/* What some of a pass's sessions add to it at their K, and the longest wait of them for a draft. */
+struct yield_rest {
+	double gain, extra, wait;
+};
+
 /* What one plan works with, per session. */
 struct yield_option {
 	double drafted[LIMIT_DRAFT_DEPTH], accepted[LIMIT_DRAFT_DEPTH], bound[LIMIT_DRAFT_DEPTH];
@@ -140,6 +145,7 @@ struct yield_option {
 		extra[LIMIT_DRAFT_DEPTH + 1]; /* sums over the first k */
 	double wait_fixed, wait_step; /* for a draft, ns (cost_draft) */
 	uint32_t k;
+	struct yield_rest after; /* the sessions behind this one, as the plan began */
 	struct acceptance_drafts drafts;
 };
 
@@ -162,6 +168,7 @@ struct yield_shared {
 	bool any;
 	/* Scratch of a plan. */
 	struct yield_option options[LIMIT_RUNNING];
+	uint16_t taken[LIMIT_RUNNING * LIMIT_DRAFT_DEPTH]; /* whose positions, in their order */
 	/* What a pass of so many sessions takes, by its extra tokens, as far as it was asked for since the last pass was seen
 	 * (yield_curve). */
 	float pass_ns[COST_EXTRA_MAX + 1];

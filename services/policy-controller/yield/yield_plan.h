@@ -1,5 +1,5 @@
 /*
- * What the parts of yield share: yield.c chooses K, yield_observe.c says from what, yield_explore.c tries, yield_first.c
+ * What the parts of yield share: yield.c chooses K, yield_joint.c for all sessions of a pass together, yield_observe.c says from what, yield_explore.c tries, yield_first.c
  * says what a session begins with. Internal to yield and, for what passes take, cascade; pure.
  */
 #pragma once
@@ -26,6 +26,7 @@ struct yield_plan_pass {
 	struct policy_state **states;
 	uint32_t n, sessions, others, passes;
 	double rate; /* tokens per ns, R */
+	struct yield_rest before; /* sessions that have settled */
 };
 
 struct yield_choice {
@@ -58,6 +59,10 @@ void yield_observe_pass(
 	struct yield_shared *shared, const struct iteration_record *record, bool first);
 /* Has shared->pass_ns hold what a pass of so many sessions takes, up to so many extra tokens. False: no pass was seen yet. */
 bool yield_curve(struct yield_shared *shared, uint32_t sessions, uint32_t extra);
+
+/* Every prefix of the pass's positions, the likeliest first, of equally likely ones that of the first session: options[].k is
+ * the best prefix, the shortest of equals, and p->rate its rate. In n log n. options[].drafted, accepted and the waits are set. */
+void yield_choose_jointly(struct yield_plan_pass *p);
 
 /* What speculation would win, as a share of the rate at K = 0, if the session had changed into just
  * any: the mean over three acceptances of what the best K gives, passes taking no longer than they

@@ -1,0 +1,93 @@
+/* yield: the K of all sessions of a pass together (yield.h, What is maximised). */
+#include "services/policy-controller/yield/yield_plan.h"
+
+/* The next position of a session, and the chance that it is accepted when it is reached. */
+struct candidate {
+	double chance; /* above 0 */
+	uint32_t index;
+};
+
+/* A binary heap, the likeliest on top; of equally likely ones the first session. */
+struct heap {
+	uint32_t n;
+	struct candidate items[LIMIT_RUNNING];
+};
+
+static bool before(const struct candidate *a, const struct candidate *b)
+{
+	return a->chance > b->chance || (a->chance >= b->chance && a->index < b->index);
+}
+
+/* Puts item where there is a hole at i, with heaps below it. */
+static void sink(struct heap *heap, uint32_t i, struct candidate item)
+{
+	for (uint32_t child; (child = 2 * i + 1) < heap->n; i = child) {
+		if (child + 1 < heap->n && before(&heap->items[child + 1], &heap->items[child]))
+			child++;
+		if (!before(&heap->items[child], &item))
+			break;
+		heap->items[i] = heap->items[child];
+	}
+	heap->items[i] = item;
+}
+
+/* The chance that the session's position k, when it is reached, is accepted; 0: there is none. */
+static double chance_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k)
+{
+	const struct yield_option *o = &p->shared->options[index];
+	if (k >= (uint32_t)p->states[index]->settings.k_max || o->drafted[k] <= 0)
+		return 0;
+	return o->accepted[k] / o->drafted[k];
+}
+
+static void fill(struct heap *heap, const struct yield_plan_pass *p)
+{
+	heap->n = 0;
+	for (uint32_t i = 0; i < p->n; i++) {
+		double chance = chance_of(p, i, 0);
+		if (chance > 0)
+			heap->items[heap->n++] = (struct candidate){chance, i};
+	}
+	for (uint32_t i = heap->n / 2; i-- > 0;)
+		sink(heap, i, heap->items[i]);
+}
+
+/* The session on top has gone on to a next position, or has none that may be accepted. */
+static void renew(struct heap *heap, double chance)
+{
+	struct candidate item = {chance, heap->items[0].index};
+	if (!(chance > 0))
+		item = heap->items[--heap->n];
+	if (heap->n > 0)
+		sink(heap, 0, item);
+}
+
+void yield_choose_jointly(struct yield_plan_pass *p)
+{
+	struct yield_option *options = p->shared->options;
+	uint16_t *taken = p->shared->taken;
+	uint32_t n = 0, best = 0;
+	double gained = 0, extra = 0, wait = 0;
+	struct heap heap;
+	fill(&heap, p);
+	for (uint32_t i = 0; i < p->n; i++)
+		options[i].k = 0;
+	p->rate = plan_rate_of(p, 0, 0, 0);
+	while (heap.n > 0) {
+		uint32_t next = heap.items[0].index;
+		struct yield_option *o = &options[next];
+		gained += o->accepted[o->k];
+		extra += o->drafted[o->k];
+		renew(&heap, chance_of(p, next, ++o->k));
+		wait = yield_max(wait, plan_wait_of(p, next, o->k));
+		taken[n++] = (uint16_t)next;
+		double rate = plan_rate_of(p, gained, extra, wait);
+		if (rate > p->rate) {
+			p->rate = rate;
+			best = n;
+		}
+	}
+	/* What is behind the best prefix goes back. */
+	while (n > best)
+		options[taken[--n]].k--;
+}
