@@ -1007,7 +1007,47 @@ static void a_policy_changed_within_a_pass_is_not_planned_for(void **state)
 	free(f);
 }
 
-/* The choice as the header of yield.h has it, position by position over all sessions. Returns the rate. */
+/* A tree's record, of which a path of two tokens or of none was accepted, is evidence as a chain's is whose tokens are as sure
+ * as the siblings together. */
+static void a_depth_of_a_tree_counts_once_whatever_its_siblings(void **state)
+{
+	(void)state;
+	static const float sure[] = {0.4f, 0.3f, 0.2f, 0.6f, 0.3f, 0.8f};
+	static const int16_t parent[] = {-1, -1, -1, 1, 1, 4}, path[] = {1, 4};
+	static struct acceptance tree, chain, pool;
+	struct draft_node node[6];
+	struct draft_reply draft = {.n = 6, .node = node};
+	struct acceptance_knobs slow = {.memory = 1e6, .alarm = 1e6};
+	for (uint32_t i = 0; i < 6; i++)
+		node[i] = (struct draft_node){(int32_t)i, parent[i], draft_confidence(sure[i])};
+	acceptance_init(&tree);
+	acceptance_init(&chain);
+	acceptance_init(&pool);
+	for (uint32_t i = 1; i <= 400; i++) {
+		/* Of four drafts one is accepted through both of its first tokens, and never the third. */
+		uint8_t accepted = i % 4 == 0 ? 2 : 0;
+		struct iteration_record r = {.k = 3, .accepted = accepted};
+		policy_record_draft(&r, &draft, path, accepted);
+		assert_int_equal(r.drafted, 6);
+		assert_int_equal(r.depth, accepted ? 3 : 1);
+		struct iteration_record c = {
+			.k = 3, .accepted = accepted, .depth = r.depth, .drafted = r.depth};
+		policy_record_confidence(&c, (const float[]){0.9f, 0.9f, 0.8f}, r.depth);
+		acceptance_observe(&tree, &pool, &r, &slow);
+		acceptance_observe(&chain, &pool, &c, &slow);
+	}
+	assert_memory_equal(tree.observed, chain.observed, sizeof(tree.observed));
+	assert_memory_equal(tree.expected, chain.expected, sizeof(tree.expected));
+	assert_memory_equal(tree.classes, chain.classes, sizeof(tree.classes));
+	/* 400 at depth 0, of which 100 went on to both depths behind it. */
+	assert_true(fabs((double)tree.tried - 600) < 2);
+	assert_true(fabs((double)tree.observed[0] - 100) < 1);
+	assert_true(fabs((double)tree.observed[1] - 100) < 1);
+	assert_true(tree.observed[2] <= 0);
+	assert_true(fabs(acceptance_of(&tree, 0, 230) - 0.25) < 0.05);
+}
+
+/* The choice as the header of yield has it, position by position over all sessions. Returns the rate. */
 static double choose_plainly(const struct yield_plan_pass *p, uint32_t *best)
 {
 	const struct yield_option *options = p->shared->options;
@@ -1099,6 +1139,7 @@ static void sessions_are_chosen_jointly_as_position_by_position(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_depth_of_a_tree_counts_once_whatever_its_siblings),
 		cmocka_unit_test(sessions_are_chosen_jointly_as_position_by_position),
 		cmocka_unit_test(a_cost_curve_is_known_from_a_few_sizes),
 		cmocka_unit_test(a_slower_machine_scales_the_whole_curve),
