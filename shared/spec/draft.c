@@ -107,6 +107,24 @@ void draft_reply_clear(struct draft_reply *reply)
 	reply->support = NULL;
 }
 
+void draft_keep(struct draft_reply *reply, const uint16_t *kept)
+{
+	int16_t index[LIMIT_DRAFT_NODES]; /* among those that stay */
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < reply->n; i++) {
+		struct draft_node node = reply->node[i];
+
+		if (!kept[i])
+			continue;
+		if (node.parent >= 0)
+			node.parent = index[node.parent];
+		index[i] = (int16_t)n;
+		reply->node[n++] = node;
+	}
+	reply->n = n;
+}
+
 uint32_t draft_path(const struct draft_reply *reply, int16_t path[LIMIT_DRAFT_DEPTH])
 {
 	uint32_t n = 0;

@@ -190,6 +190,9 @@ void draft_reply_exit(struct draft_reply *reply);
 /* No draft and no foresight; the memory stays. */
 void draft_reply_clear(struct draft_reply *reply);
 
+/* Leaves those nodes that are kept ([n], each 0 or 1), whose parents are kept too. Without supports. */
+void draft_keep(struct draft_reply *reply, const uint16_t *kept);
+
 /* The main path: at each token the first child. Its nodes' indices; returns its length. */
 uint32_t draft_path(const struct draft_reply *reply, int16_t path[LIMIT_DRAFT_DEPTH]);
 

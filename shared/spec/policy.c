@@ -105,30 +105,20 @@ uint32_t policy_cut_path(const struct policy_session *knobs, const float *confid
 
 void policy_cut(const struct policy_session *knobs, struct draft_reply *draft)
 {
-	struct {
-		float product;
-		int16_t index; /* among those that stay; -1: cut */
-		uint8_t depth;
-	} at[LIMIT_DRAFT_NODES];
-	uint32_t kept = 0;
+	float product[LIMIT_DRAFT_NODES];
+	uint8_t depth[LIMIT_DRAFT_NODES];
+	uint16_t kept[LIMIT_DRAFT_NODES];
 
 	for (uint32_t i = 0; i < draft->n; i++) {
-		struct draft_node node = draft->node[i];
-		int before = node.parent;
+		int parent = draft->node[i].parent;
 
-		at[i].index = -1;
-		if (before >= 0 && at[before].index < 0)
-			continue;
-		at[i].product = (before < 0 ? 1 : at[before].product) * draft_confidence_of(&node);
-		at[i].depth = (uint8_t)(before < 0 ? 0 : at[before].depth + 1);
-		if (ends(knobs, at[i].depth, at[i].product))
-			continue;
-		if (before >= 0)
-			node.parent = at[before].index;
-		at[i].index = (int16_t)kept;
-		draft->node[kept++] = node;
+		kept[i] = parent < 0 || kept[parent];
+		product[i] = parent < 0 ? 1 : product[parent];
+		product[i] *= draft_confidence_of(&draft->node[i]);
+		depth[i] = (uint8_t)(parent < 0 ? 0 : depth[parent] + 1);
+		kept[i] = kept[i] && !ends(knobs, depth[i], product[i]);
 	}
-	draft->n = kept;
+	draft_keep(draft, kept);
 }
 
 bool policy_lookup(
