@@ -9,8 +9,8 @@
  *
  * Steps of one queue take effect in the order in which they were queued. A queue may run behind its caller: what a step reads
  * stays as it is until a ticket taken behind the step is reached. That holds for rows and weights. A descriptor itself, and the
- * arrays of descriptors that it points to, are the caller's again when the call returns. The CPU's queue runs each step before
- * it returns, on its threads.
+ * arrays of descriptors that it points to, are the caller's again when the call returns. `behind` says whether a
+ * back end's queues do: the CPU's run each step before the call returns, on its threads.
  *
  * A queue is used by the thread that made it. What a step computes is laid down in numerics.md to the bit, whatever the batch,
  * the threads and the back end.
@@ -60,6 +60,8 @@ typedef uint64_t ticket;
 
 struct backend_ops {
 	const char *name; /* "cpu" */
+	/* Queues run behind their callers, which have time for something else until they wait. */
+	bool behind;
 	void (*destroy)(struct backend *backend);
 
 	/* Memory. -ENOMEM. */

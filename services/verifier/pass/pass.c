@@ -89,8 +89,12 @@ static int run(struct engine *engine, struct pass *pass, struct error *err)
 	if (engine->experts != NULL)
 		pass->experts_before = engine->experts->stats;
 	pass->forward_ns = clock_ns();
-	int rc = forward_run_picks(engine->forward, pass->batch, pass->n_batch, pass->picks,
+	int rc = forward_begin(engine->forward, pass->batch, pass->n_batch, pass->picks,
 		pass->n_picks, pass->picked);
+	/* Those of the last pass, if the back end leaves time for it. */
+	pass_publish(engine);
+	if (rc == 0)
+		rc = forward_wait(engine->forward);
 	/* Picking counts as sampling. */
 	pass->forwarded_ns = clock_ns() - forward_stats(engine->forward)->pick_ns;
 	rc = judge(engine, rc, err);
@@ -127,12 +131,15 @@ uint32_t pass_run(struct engine *engine)
 	pass_sweep(engine, pass);
 	if (gguf_lost(engine->o.model->gguf, &err) != 0)
 		fail_all(engine, &err);
-	if (!prepare(engine, pass))
+	if (!prepare(engine, pass)) {
+		pass_publish(engine);
 		return 0;
+	}
 	if (run(engine, pass, &err) == 0) {
 		pass_accept(engine, pass);
 		pass_commit(engine, pass);
-		pass_publish(engine);
+		if (!engine->o.backend->ops->behind)
+			pass_publish(engine);
 		pass_report(engine, pass);
 	} else {
 		fail_all(engine, &err);
